@@ -1,0 +1,36 @@
+// What one rank has to do for one operator: the facts from which a kernel is priced, and no price.
+//
+// Derived from the operator's index rule and its local shapes (ir/op.h, WorkOf), never stored beside them.
+#ifndef MESHWRIGHT_IR_KERNEL_WORK_H_
+#define MESHWRIGHT_IR_KERNEL_WORK_H_
+
+#include <cstdint>
+
+#include "ir/dtype.h"
+#include "ir/quantities.h"
+
+namespace meshwright {
+
+// The shapes of time a kernel can have. One row of the cost model prices one class.
+enum class KernelClass : uint8_t {
+  kNone,         // no kernel runs (a view)
+  kContraction,  // a (batched) matrix product: batch x (m x k)(k x n)
+  kAttention,    // fused attention: batch x heads, m queries, n keys, head size k
+  kMemory,       // streams its operands once: elementwise, copies, casts, optimizer updates
+  kNormalize,    // streams its operands and reduces along rows: norms, softmax, cross entropy
+  kGather,       // reads or adds rows named by indices: embedding
+};
+
+struct KernelWork {
+  KernelClass kernel = KernelClass::kNone;
+  DType dtype = DType::kFloat32;         // of the arithmetic: that of the first floating operand
+  bool backward = false;                 // attention and normalize kernels cost differently backward
+  bool causal = false;                   // attention: half of the score matrix is skipped
+  int64_t batch = 1, m = 1, n = 1, k = 1;  // contraction and attention only; see KernelClass
+  Flops flops;                           // useful operations (causal attention: only the kept half)
+  Bytes read, written;                   // each operand once
+};
+
+}  // namespace meshwright
+
+#endif  // MESHWRIGHT_IR_KERNEL_WORK_H_
