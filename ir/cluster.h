@@ -1,0 +1,130 @@
+// What a model is trained on: one kind of device, how many, and the links between them.
+//
+// Plain values: no prices and no decisions. costmodel/library.h makes them (by name, or from a file); the cost model,
+// the simulator and the planner read them.
+//
+// A Cluster is homogeneous: `nodes` equal nodes with `devices_per_node` devices each. Global rank r sits on node
+// r / devices_per_node, at place r % devices_per_node. "Node" means the domain in which devices reach each other without
+// a network card: a server, or a whole NVLink rack.
+//
+// Units: bandwidths count one direction of one device (or one network card), powers of ten. Memory sizes are bytes.
+//
+// Thread safety: plain values.
+#ifndef MESHWRIGHT_IR_CLUSTER_H_
+#define MESHWRIGHT_IR_CLUSTER_H_
+
+#include <array>
+#include <cstdint>
+#include <iterator>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ir/dtype.h"
+#include "ir/quantities.h"
+
+namespace meshwright {
+
+// In order of age: costs that depend on the generation compare with <.
+enum class Generation : uint8_t { kHost, kVolta, kAmpere, kAda, kHopper, kBlackwell };
+inline constexpr std::string_view kGenerationNames[] = {"host", "volta", "ampere", "ada", "hopper", "blackwell"};
+
+// How the devices of one node reach each other.
+enum class LinkKind : uint8_t {
+  kNvSwitch,    // NVLink through a switch: every pair at full rate
+  kNvLinkMesh,  // NVLink wired from device to device
+  kPcie,        // the PCIe tree
+  kC2c,         // one device per node, tied to its CPU
+  kHostMemory,  // ranks are threads or processes that share memory: the host back end
+};
+inline constexpr std::string_view kLinkKindNames[] = {"nvswitch", "nvlink_mesh", "pcie", "c2c", "host_memory"};
+
+// The maker of the nodes' CPUs. NCCL's choices depend on it.
+enum class CpuVendor : uint8_t { kIntel, kAmd, kArm };
+inline constexpr std::string_view kCpuVendorNames[] = {"intel", "amd", "arm"};
+
+constexpr std::string_view NameOf(Generation generation) { return kGenerationNames[static_cast<size_t>(generation)]; }
+constexpr std::string_view NameOf(LinkKind kind) { return kLinkKindNames[static_cast<size_t>(kind)]; }
+constexpr std::string_view NameOf(CpuVendor vendor) { return kCpuVendorNames[static_cast<size_t>(vendor)]; }
+
+// Constants of the kernel formulas (costmodel/kernel_cost.h says what each one does there). They travel with the device
+// because they are facts about it, as its peak is: fitted on published measurements, or measured on the machine.
+struct KernelConstants {
+  Nanos startup;                    // shortest kernel, issued ahead of time
+  Nanos host_launch;                // time the CPU needs to issue one kernel
+  double matmul_share = 0;          // of peak, within a full tile, at the clock the peak is quoted for
+  Nanos matmul_per_wave;            // prologue and epilogue of one wave of tiles
+  Nanos split_k;                    // the second pass that adds up a split inner dimension
+  BytesPerSecond l2_bandwidth;      // from L2 cache to all multiprocessors together
+  double memory_share = 0;          // of memory bandwidth, by a kernel that streams very much
+  Bytes memory_ramp;                // bytes streamed at which half of that share is reached
+  double normalize_backward_share = 0;  // of memory bandwidth, norm kernels running backward
+  double attention_forward_share = 0;   // of peak, long sequences, heads of 128
+  double attention_backward_share = 0;
+  double sustained_clock = 1;       // clock under the load of a training step / clock the constants above hold for
+
+  friend bool operator==(const KernelConstants&, const KernelConstants&) = default;
+};
+
+// Where a number comes from. Reports print it; `estimated` marks every price that rests on the number.
+struct Provenance {
+  std::string what;    // the number's key in the data file: "memory", "peak.bfloat16"
+  std::string source;  // "NVIDIA A100 data sheet"
+  bool estimated = false;
+
+  friend bool operator==(const Provenance&, const Provenance&) = default;
+};
+
+inline constexpr size_t kNumDTypes = std::size(kDTypes);
+
+struct Device {
+  std::string name;                  // "h100-sxm"
+  std::vector<std::string> aliases;  // other spellings that FindDevice takes
+  Generation generation = Generation::kHost;
+  std::array<FlopsPerSecond, kNumDTypes> peak;  // dense matrix products, by DType; 0: not supported
+  Bytes memory;                                 // as the driver reports it, before the context and libraries
+  BytesPerSecond memory_bandwidth;
+  Bytes l2;
+  int sms = 0;  // multiprocessors (host: cores)
+  double boost_mhz = 0;
+  KernelConstants kernels;
+  bool kernels_estimated = false;  // the constants were scaled from another device, not measured on this one
+  std::vector<Provenance> provenance;
+
+  FlopsPerSecond Peak(DType dtype) const { return peak[static_cast<size_t>(dtype)]; }
+  friend bool operator==(const Device&, const Device&) = default;
+};
+
+struct DevicePrice {
+  double dollars_per_hour = 0;  // of one device, with its share of the node
+  std::string source;           // who asked that, when
+
+  friend bool operator==(const DevicePrice&, const DevicePrice&) = default;
+};
+
+struct Cluster {
+  Device device;
+  int64_t nodes = 1;
+  int64_t devices_per_node = 1;
+  LinkKind intra_kind = LinkKind::kHostMemory;
+  BytesPerSecond intra_bandwidth;  // of one device to the others of its node, as the data sheet counts
+  int64_t nics_per_node = 0;       // 0: nothing leaves the node
+  BytesPerSecond nic_bandwidth;    // of one network card
+  Nanos nic_latency;               // that the card and the fabric add to one message
+  double oversubscription = 1;     // k: what leaves a leaf switch has 1/k of the bandwidth of what enters it
+  CpuVendor cpu = CpuVendor::kIntel;
+  std::optional<DevicePrice> price;
+  bool links_estimated = false;    // some link number above is a guess
+
+  int64_t num_devices() const { return nodes * devices_per_node; }
+  int64_t NodeOf(int64_t rank) const { return rank / devices_per_node; }
+  friend bool operator==(const Cluster&, const Cluster&) = default;
+};
+
+// "16 nodes x 8 h100-sxm, nvswitch 450 GB/s, 8 NICs x 50 GB/s". For messages and tables; nothing reads it back.
+std::string ToText(const Cluster& cluster);
+
+}  // namespace meshwright
+
+#endif  // MESHWRIGHT_IR_CLUSTER_H_
