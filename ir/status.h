@@ -29,12 +29,11 @@ absl::Status ToStatus(const absl::StatusOr<T>& result) {
 }  // namespace meshwright::status_internal
 
 // Returns the error from the enclosing function if `expr`, an absl::Status or absl::StatusOr<T>, holds one.
-#define MESHWRIGHT_RETURN_IF_ERROR(expr)                                                                 \
-  do {                                                                                                   \
-    if (absl::Status meshwright_status = ::meshwright::status_internal::ToStatus(expr);                  \
-        !meshwright_status.ok()) {                                                                       \
-      return meshwright_status;                                                                          \
-    }                                                                                                    \
+#define MESHWRIGHT_RETURN_IF_ERROR(expr)                                                                           \
+  do {                                                                                                             \
+    if (absl::Status meshwright_status = ::meshwright::status_internal::ToStatus(expr); !meshwright_status.ok()) { \
+      return meshwright_status;                                                                                    \
+    }                                                                                                              \
   } while (false)
 
 // Assigns the value of `expr`, an absl::StatusOr<T>, to `lhs`, which may be a declaration; returns the error from the

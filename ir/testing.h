@@ -56,9 +56,9 @@ inline auto StatusIs(absl::StatusCode code) { return StatusIs(code, ::testing::_
 #define ASSERT_OK_AND_ASSIGN(lhs, expr) \
   ASSERT_OK_AND_ASSIGN_IMPL(MESHWRIGHT_STATUS_CONCAT(meshwright_result_, __LINE__), lhs, expr)
 
-#define ASSERT_OK_AND_ASSIGN_IMPL(result, lhs, expr)                \
-  auto result = (expr);                                             \
-  ASSERT_TRUE(result.ok()) << #expr << " is " << result.status();   \
+#define ASSERT_OK_AND_ASSIGN_IMPL(result, lhs, expr)              \
+  auto result = (expr);                                           \
+  ASSERT_TRUE(result.ok()) << #expr << " is " << result.status(); \
   lhs = *std::move(result)
 
 #endif  // MESHWRIGHT_IR_TESTING_H_
