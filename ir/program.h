@@ -25,6 +25,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -114,6 +115,7 @@ struct Slice {};
 // the end of `dim`, reduce_scatter appends them there, all_to_all moves them from the end of `dim` to the end of
 // `to_dim`, all_reduce drops them from the partial axes.
 enum class Purpose : uint8_t { kActivation, kGradient, kParameter, kReport };
+std::string_view NameOf(Purpose purpose);
 struct Collective {
   CollectiveKind kind = CollectiveKind::kAllReduce;
   Reduction reduction = Reduction::kSum;
