@@ -51,18 +51,25 @@ constexpr std::string_view NameOf(CpuVendor vendor) { return kCpuVendorNames[sta
 // Constants of the kernel formulas (costmodel/kernel_cost.h says what each one does there). They travel with the device
 // because they are facts about it, as its peak is: fitted on published measurements, or measured on the machine.
 struct KernelConstants {
-  Nanos startup;                    // shortest kernel, issued ahead of time
-  Nanos host_launch;                // time the CPU needs to issue one kernel
-  double matmul_share = 0;          // of peak, within a full tile, at the clock the peak is quoted for
-  Nanos matmul_per_wave;            // prologue and epilogue of one wave of tiles
-  Nanos split_k;                    // the second pass that adds up a split inner dimension
-  BytesPerSecond l2_bandwidth;      // from L2 cache to all multiprocessors together
-  double memory_share = 0;          // of memory bandwidth, by a kernel that streams very much
-  Bytes memory_ramp;                // bytes streamed at which half of that share is reached
+  Nanos startup;      // shortest kernel, issued ahead of time
+  Nanos host_launch;  // time the CPU needs to issue one kernel
+  // Matrix products.
+  double matmul_share = 0;      // of peak, inside a full tile, at the clock the peak is quoted for
+  double matmul_share_fp8 = 0;  // the same for float8
+  Nanos matmul_per_wave;        // prologue and epilogue of one wave of tiles
+  Nanos split_k;                // the second pass that adds up a split inner dimension
+  BytesPerSecond l2_bandwidth;  // from L2 cache to all multiprocessors together
+  // Kernels that stream memory.
+  double memory_share = 0;              // of memory bandwidth, when very much is streamed
+  Bytes memory_ramp;                    // bytes after which half of that share is reached
   double normalize_backward_share = 0;  // of memory bandwidth, norm kernels running backward
-  double attention_forward_share = 0;   // of peak, long sequences, heads of 128
+  // Fused attention.
+  double attention_forward_share = 0;   // of peak, long sequences, very wide heads
   double attention_backward_share = 0;
-  double sustained_clock = 1;       // clock under the load of a training step / clock the constants above hold for
+  double attention_softmax_width = 0;   // a score costs as much as this many multiply-adds of the head's width
+  double attention_setup_keys = 0;      // a row of queries costs as much as this many keys, besides its keys
+  // Clock under the power of a training step / the clock that the constants above hold for. Slows what computes.
+  double sustained_clock = 1;
 
   friend bool operator==(const KernelConstants&, const KernelConstants&) = default;
 };

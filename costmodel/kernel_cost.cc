@@ -1,0 +1,169 @@
+#include "costmodel/kernel_cost.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+
+namespace meshwright {
+namespace {
+
+struct Peak {
+  double per_second = 0;
+  bool replaced = false;  // the device has no peak for the type
+};
+
+// The peak of `dtype`, or of the next slower type that the device has.
+Peak PeakOf(DType dtype, const Device& device) {
+  Peak peak;
+  for (;;) {
+    peak.per_second = device.Peak(dtype).raw();
+    if (peak.per_second > 0) return peak;
+    peak.replaced = true;
+    switch (dtype) {
+      case DType::kFloat8:
+      case DType::kBFloat16:
+        dtype = DType::kFloat16;
+        break;
+      case DType::kFloat16:
+      case DType::kTFloat32:
+      case DType::kFloat64:
+      case DType::kInt64:
+      case DType::kInt32:
+      case DType::kBool:
+        dtype = DType::kFloat32;
+        break;
+      case DType::kFloat32:
+        peak.per_second = 1;  // a device without any peak: priced as if it stood still
+        return peak;
+    }
+  }
+}
+
+// Time to stream `bytes`. The share of bandwidth that is reached grows with the size: bytes / (bytes + ramp).
+double StreamSeconds(double bytes, const Device& device) {
+  const KernelConstants& k = device.kernels;
+  return (bytes + static_cast<double>(k.memory_ramp.raw())) / (device.memory_bandwidth.raw() * k.memory_share);
+}
+
+double CeilDiv(double a, double b) { return std::ceil(a / b); }
+
+// A product is cut into tiles, a multiprocessor works on one at a time, so the tiles run in waves:
+//
+//   waves   = ceil(batch ceil(m/Tm) ceil(n/Tn) s / SMs)
+//   compute = waves (2 Tm Tn (k/s) / (share x peak / SMs) + per_wave)
+//   L2      = tiles (Tm + Tn) (k/s) x bytes / l2_bandwidth
+//   memory  = StreamSeconds(operands)
+//   time    = max(compute, L2, memory) + (s > 1: split_k + the partial sums, written and read as float32)
+//
+// for the best tile (Tm, Tn) and split s of the inner dimension. The libraries choose about that well.
+struct Tile {
+  double m, n;
+};
+constexpr Tile kTiles[] = {{256, 128}, {128, 256}, {128, 128}, {128, 64}, {64, 128}, {64, 64}};
+constexpr int kSplits[] = {1, 2, 3, 4, 6, 8, 12, 16};
+constexpr double kSmallestSplit = 256;  // of the inner dimension; below, nothing is gained
+
+KernelEstimate Contraction(const KernelWork& work, const Device& device) {
+  const KernelConstants& constants = device.kernels;
+  const Peak peak = PeakOf(work.dtype, device);
+  const double share = work.dtype == DType::kFloat8 && !peak.replaced ? constants.matmul_share_fp8 : constants.matmul_share;
+  const double sms = std::max(1, device.sms);
+  const double sm_rate = share * peak.per_second * constants.sustained_clock / sms;
+  const double per_wave = ToSeconds(constants.matmul_per_wave);
+  const double element = static_cast<double>(SizeOf(work.dtype).raw());
+  const double batch = static_cast<double>(work.batch), m = static_cast<double>(work.m);
+  const double n = static_cast<double>(work.n), k = static_cast<double>(work.k);
+  const double memory = StreamSeconds(static_cast<double>((work.read + work.written).raw()), device);
+
+  double best = 1e30, best_compute = 0;
+  for (const Tile& tile : kTiles) {
+    const double tiles = batch * CeilDiv(m, tile.m) * CeilDiv(n, tile.n);
+    for (int split : kSplits) {
+      const double inner = CeilDiv(k, split);
+      if (split > 1 && (tiles * split > 2 * sms || inner < kSmallestSplit)) break;
+      const double waves = CeilDiv(tiles * split, sms);
+      const double compute = waves * (2 * tile.m * tile.n * inner / sm_rate + per_wave);
+      const double l2 = tiles * split * (tile.m + tile.n) * inner * element / constants.l2_bandwidth.raw();
+      double extra = 0;
+      if (split > 1) {
+        extra = ToSeconds(constants.split_k) + 8 * batch * m * n * split / constants.l2_bandwidth.raw();
+      }
+      const double time = std::max({compute, l2, memory}) + extra;
+      if (time < best) {
+        best = time;
+        best_compute = compute;
+      }
+    }
+  }
+  KernelEstimate estimate;
+  const double startup = ToSeconds(constants.startup);
+  estimate.time = FromSeconds(best + startup);
+  estimate.bound = startup > best ? Bound::kLaunch : memory > best_compute ? Bound::kMemory : Bound::kCompute;
+  estimate.estimated = device.kernels_estimated || peak.replaced;
+  return estimate;
+}
+
+// Fused attention: each block of 128 queries runs over its keys; a score costs the products over the head's width and
+// the softmax, which is as much work as `softmax_width` more columns; a block costs `setup_keys` keys besides.
+//
+//   keys = n (causal: n/2 are kept, and half a block on the diagonal is computed in vain)
+//   time = flops / (share x peak) x (1 + softmax_width / k) x (keys + wasted + setup_keys) / keys x waves
+constexpr double kQueryBlock = 128;
+
+KernelEstimate Attention(const KernelWork& work, const Device& device) {
+  const KernelConstants& constants = device.kernels;
+  const Peak peak = PeakOf(work.dtype, device);
+  const double sms = std::max(1, device.sms);
+  const double share = work.backward ? constants.attention_backward_share : constants.attention_forward_share;
+  const double n = std::max<double>(1, static_cast<double>(work.n)), width = std::max<double>(1, static_cast<double>(work.k));
+  const double keys = work.causal ? n / 2 : n;
+  const double wasted = work.causal ? kQueryBlock / 2 : 0;
+  const double blocks = static_cast<double>(work.batch) * CeilDiv(static_cast<double>(work.m), kQueryBlock);
+  const double waves = std::max(1.0, blocks / sms) / (blocks / sms);
+  const double compute = work.flops.raw() / (share * peak.per_second * constants.sustained_clock) *
+                         (1 + constants.attention_softmax_width / width) *
+                         ((keys + wasted + constants.attention_setup_keys) / keys) * waves;
+  const double memory = StreamSeconds(static_cast<double>((work.read + work.written).raw()), device);
+  const double startup = ToSeconds(constants.startup);
+  const double best = std::max(compute, memory);
+  KernelEstimate estimate;
+  estimate.time = FromSeconds(best + startup);
+  estimate.bound = startup > best ? Bound::kLaunch : memory > compute ? Bound::kMemory : Bound::kCompute;
+  estimate.estimated = device.kernels_estimated || peak.replaced;
+  return estimate;
+}
+
+// Kernels that stream their operands once. Backward norms read and write rows in two directions and reach less.
+KernelEstimate Streaming(const KernelWork& work, const Device& device) {
+  const KernelConstants& constants = device.kernels;
+  double memory = StreamSeconds(static_cast<double>((work.read + work.written).raw()), device);
+  if (work.kernel == KernelClass::kNormalize && work.backward) {
+    memory *= constants.memory_share / constants.normalize_backward_share;
+  }
+  const double startup = ToSeconds(constants.startup);
+  KernelEstimate estimate;
+  estimate.time = FromSeconds(memory + startup);
+  estimate.bound = startup > memory ? Bound::kLaunch : Bound::kMemory;
+  estimate.estimated = device.kernels_estimated;
+  return estimate;
+}
+
+}  // namespace
+
+KernelEstimate EstimateKernel(const KernelWork& work, const Device& device) {
+  switch (work.kernel) {
+    case KernelClass::kNone:
+      return {};
+    case KernelClass::kContraction:
+      return Contraction(work, device);
+    case KernelClass::kAttention:
+      return Attention(work, device);
+    case KernelClass::kMemory:
+    case KernelClass::kNormalize:
+    case KernelClass::kGather:
+      return Streaming(work, device);
+  }
+  return {};
+}
+
+}  // namespace meshwright

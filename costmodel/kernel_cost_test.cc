@@ -1,0 +1,160 @@
+#include "costmodel/kernel_cost.h"
+
+#include <cstdint>
+#include <vector>
+
+#include "costmodel/testing.h"
+#include "gtest/gtest.h"
+#include "ir/dtype.h"
+
+namespace meshwright {
+namespace {
+
+KernelWork Product(int64_t m, int64_t n, int64_t k, DType dtype = DType::kBFloat16, int64_t batch = 1) {
+  KernelWork work;
+  work.kernel = KernelClass::kContraction;
+  work.dtype = dtype;
+  work.batch = batch;
+  work.m = m;
+  work.n = n;
+  work.k = k;
+  work.flops = Flops(2.0 * static_cast<double>(batch * m) * static_cast<double>(n * k));
+  work.read = SizeOf(dtype) * (batch * (m * k + k * n));
+  work.written = SizeOf(dtype) * (batch * m * n);
+  return work;
+}
+
+KernelWork Stream(Bytes read, Bytes written) {
+  KernelWork work;
+  work.kernel = KernelClass::kMemory;
+  work.read = read;
+  work.written = written;
+  return work;
+}
+
+KernelWork Attention(int64_t batch, int64_t m, int64_t n, int64_t width, bool causal) {
+  KernelWork work;
+  work.kernel = KernelClass::kAttention;
+  work.dtype = DType::kBFloat16;
+  work.causal = causal;
+  work.batch = batch;
+  work.m = m;
+  work.n = n;
+  work.k = width;
+  work.flops = Flops(4.0 * static_cast<double>(batch * m) * static_cast<double>(n * width) * (causal ? 0.5 : 1));
+  work.read = Bytes(2 * batch * (m + 2 * n) * width);
+  work.written = Bytes(2 * batch * m * width);
+  return work;
+}
+
+const Device& A100() {
+  static const Device device = A100Cluster(1).device;
+  return device;
+}
+
+// 108 multiprocessors, 27 x 4 = 108 tiles of 128 x 256: one wave.
+//   compute  1 wave x (2 x 128 x 256 x 4096 / (0.9 x 312e12 / 108) + 1 us) = 103.24 + 1 us
+//   L2       108 x 384 x 4096 x 2 B / 6e12 B/s = 56.6 us
+//   start-up 3 us
+TEST(KernelCostTest, ProductThatFillsTheDeviceOnce) {
+  const KernelEstimate estimate = EstimateKernel(Product(27 * 128, 4 * 256, 4096), A100());
+  EXPECT_NEAR(ToSeconds(estimate.time) * 1e6, 107.24, 0.01);
+  EXPECT_EQ(estimate.bound, Bound::kCompute);
+  EXPECT_FALSE(estimate.estimated);
+}
+
+// One row is a product of a vector: the matrix is streamed. (4096 x 4096 + 2 x 4096) x 2 B = 33.57 MB and a ramp of
+// 4.19 MB at 0.8 x 2039 GB/s is 23.15 us, and the start-up of 3 us.
+TEST(KernelCostTest, ProductOfOneRowIsBoundByMemory) {
+  const KernelEstimate estimate = EstimateKernel(Product(1, 4096, 4096), A100());
+  EXPECT_EQ(estimate.bound, Bound::kMemory);
+  EXPECT_NEAR(ToSeconds(estimate.time) * 1e6, 26.15, 0.01);
+}
+
+TEST(KernelCostTest, OneTileMoreThanAWaveIsAnotherWave) {
+  const double one = ToSeconds(PriceKernel(Product(27 * 128, 4 * 256, 8192), A100()));
+  const double more = ToSeconds(PriceKernel(Product(28 * 128, 4 * 256, 8192), A100()));
+  EXPECT_GT(more / one, 1.05);  // 3.7 % more work
+}
+
+// 64 products of 256 x 256 x 512 are cut into as many tiles as one of 64 times the rows; only the matrix that all rows
+// share is read 64 times.
+TEST(KernelCostTest, BatchOfProductsCostsAboutAsMuchAsOneLongOne) {
+  const double batch = ToSeconds(PriceKernel(Product(256, 256, 512, DType::kBFloat16, 64), A100()));
+  const double one = ToSeconds(PriceKernel(Product(256 * 64, 256, 512), A100()));
+  EXPECT_GE(batch, one);
+  EXPECT_LT(batch, 1.5 * one);
+}
+
+// 100 MB read and written each, and the ramp: (200 + 4.194) MB / (0.8 x 2039 GB/s) = 125.18 us, + 3 us.
+TEST(KernelCostTest, StreamingPaysBandwidthRampAndStartup) {
+  const KernelEstimate estimate = EstimateKernel(Stream(Bytes(100000000), Bytes(100000000)), A100());
+  EXPECT_NEAR(ToSeconds(estimate.time) * 1e6, 128.18, 0.01);
+  EXPECT_EQ(estimate.bound, Bound::kMemory);
+}
+
+TEST(KernelCostTest, EmptyKernelIsBoundByItsLaunch) {
+  const KernelEstimate estimate = EstimateKernel(Stream(Bytes(0), Bytes(0)), A100());
+  EXPECT_EQ(estimate.bound, Bound::kLaunch);
+  EXPECT_GE(estimate.time, Micros(3));
+  EXPECT_EQ(PriceKernel(KernelWork{}, A100()), Nanos(0));  // kNone: a view
+}
+
+// 4096 keys, heads of 128, nothing skipped: factor (1 + 22/128) x (4096 + 170)/4096 = 1.2205 on
+// 4 x 64 x 4096^2 x 128 / (0.75 x 312e12) = 2349.3 us: 2867.4 us, and 3 us.
+TEST(KernelCostTest, AttentionPaysForSoftmaxAndSetup) {
+  const KernelEstimate estimate = EstimateKernel(Attention(64, 4096, 4096, 128, false), A100());
+  EXPECT_NEAR(ToSeconds(estimate.time) * 1e6, 2870.4, 0.5);
+  EXPECT_EQ(estimate.bound, Bound::kCompute);
+}
+
+TEST(KernelCostTest, CausalAttentionCostsMoreThanHalf) {
+  const double full = ToSeconds(PriceKernel(Attention(64, 1024, 1024, 128, false), A100()));
+  const double causal = ToSeconds(PriceKernel(Attention(64, 1024, 1024, 128, true), A100()));
+  EXPECT_GT(causal, 0.5 * full);
+  EXPECT_LT(causal, full);
+}
+
+TEST(KernelCostTest, BackwardNormsReachLessBandwidth) {
+  KernelWork work = Stream(MiB(512), MiB(512));
+  work.kernel = KernelClass::kNormalize;
+  const double forward = ToSeconds(PriceKernel(work, A100()));
+  work.backward = true;
+  EXPECT_NEAR(ToSeconds(PriceKernel(work, A100())) / forward, 2, 0.02);  // shares 0.8 and 0.4
+}
+
+TEST(KernelCostTest, TypeWithoutPeakIsPricedAsTheNextAndMarked) {
+  const KernelEstimate fp8 = EstimateKernel(Product(4096, 4096, 4096, DType::kFloat8), A100());
+  EXPECT_TRUE(fp8.estimated);
+  // float8 moves half the bytes but runs at float16's rate.
+  EXPECT_NEAR(ToSeconds(fp8.time) / ToSeconds(PriceKernel(Product(4096, 4096, 4096), A100())), 1, 0.1);
+}
+
+TEST(KernelCostTest, SustainedClockSlowsComputeOnly) {
+  Device device = A100();
+  device.kernels.sustained_clock = 0.8;
+  EXPECT_GT(PriceKernel(Product(8192, 8192, 8192), device), PriceKernel(Product(8192, 8192, 8192), A100()) * 6 / 5);
+  EXPECT_EQ(PriceKernel(Stream(MiB(64), MiB(64)), device), PriceKernel(Stream(MiB(64), MiB(64)), A100()));
+}
+
+// More work never costs less: a planner that splits a dimension must not be punished by an artefact of the formula.
+TEST(KernelCostTest, MoreWorkNeverCostsLess) {
+  const std::vector<int64_t> sizes = {1, 7, 64, 128, 129, 512, 1000, 1024, 4096, 5000, 16384};
+  for (int64_t m : sizes) {
+    for (int64_t n : sizes) {
+      for (int64_t k : sizes) {
+        const Nanos time = PriceKernel(Product(m, n, k), A100());
+        EXPECT_GE(PriceKernel(Product(2 * m, n, k), A100()), time) << m << " " << n << " " << k;
+        EXPECT_GE(PriceKernel(Product(m, 2 * n, k), A100()), time) << m << " " << n << " " << k;
+        EXPECT_GE(PriceKernel(Product(m, n, 2 * k), A100()), time) << m << " " << n << " " << k;
+      }
+    }
+  }
+}
+
+TEST(KernelCostTest, ProductIsSymmetric) {
+  EXPECT_EQ(PriceKernel(Product(4096, 1000, 2048), A100()), PriceKernel(Product(1000, 4096, 2048), A100()));
+}
+
+}  // namespace
+}  // namespace meshwright

@@ -1,0 +1,301 @@
+#include "costmodel/nccl_tuner.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <initializer_list>
+#include <iterator>
+
+namespace meshwright {
+namespace {
+
+constexpr size_t kProtocols = 3;  // LL, LL128, Simple
+enum Row : size_t { kVoltaRow, kAmpereRow, kHopperRow, kBlackwellRow, kNumRows };  // of the bandwidth tables
+enum NodeColumn : size_t { kOneNode, kTwoNodes, kMoreNodes, kNumNodeColumns };
+
+// src/graph/topo.h: what a link counts for, as a share of the data sheet's rate. NVLink: 20 of 25 GB/s per link (20.6
+// and 40.1 of 50 from Hopper on); PCIe gen4 24 of 31.5; network 12 GB/s per 100 Gb/s.
+constexpr double kNvLinkShare[kNumRows] = {20.0 / 25, 20.0 / 25, 20.6 / 25, 40.1 / 50};
+constexpr double kPcieShare = 24 / 31.5;
+constexpr double kNicShare = 0.96;
+
+// src/graph/search.cc: speeds of one channel in GB/s, in the order in which the search tries them.
+constexpr double kIntraSpeeds[] = {40, 30, 20, 18, 15, 12, 10, 9, 7, 6, 5, 4, 3};
+constexpr double kInterSpeeds[] = {48, 30, 28, 24, 20, 18, 15, 12, 10, 9, 7, 6, 5, 4, 3, 2.4, 1.2, 0.24, 0.12};
+constexpr double kIntraSpeedsHopper[] = {60, 50, 40, 30, 24, 20, 15, 12, 11, 6, 3};
+constexpr double kInterSpeedsHopper[] = {48, 45, 42, 40, 30, 24, 22, 20, 17.5, 15, 12, 6, 3, 2.4, 1.2, 0.24, 0.12};
+constexpr double kIntraSpeedsBlackwell[] = {90, 80, 70, 60, 50, 40, 30, 24, 20, 19, 18};
+constexpr double kInterSpeedsBlackwell[] = {96, 48, 45.1, 42, 40, 30, 24, 22,  20,
+                                            17.5, 15, 12, 6,  3,  2.4, 1.2, 0.24, 0.12};
+struct SpeedList {
+  const double* speeds;
+  size_t count;
+  const double* begin() const { return speeds; }
+  const double* end() const { return speeds + count; }
+};
+
+// src/graph/tuning.cc, ncclTunerConstants of 2.28.9. Latencies in us, per protocol.
+constexpr double kBaseTree[kProtocols] = {6.8, 14, 8.4};
+constexpr double kBaseRing[kProtocols] = {6.6, 14, 8.4};
+constexpr double kBasePat = 8;
+constexpr double kTreeNvlink[kProtocols] = {0.6, 1.25, 4.0};
+constexpr double kTreePci[kProtocols] = {1.0, 1.9, 4.0};
+constexpr double kTreeNet[kProtocols] = {5.0, 8.5, 14};
+constexpr double kRingNvlink[kProtocols] = {0.6, 1.9, 3.4};
+constexpr double kRingPci[kProtocols] = {1.0, 2.5, 5.7};
+constexpr double kRingNet[kProtocols] = {2.7, 4.0, 14.0};
+constexpr double kNvlsStep = 25;
+constexpr double kNvlsTreeNet = 20.9;
+
+// GB/s, rows by generation, columns 1 node, 2 nodes, 3 or more.
+using BandwidthTable = double[kNumRows][kNumNodeColumns];
+constexpr BandwidthTable kLlMax = {{39, 39, 20.4}, {87.7, 22.5, 19}, {141, 45, 35}, {282, 90, 70}};
+constexpr BandwidthTable kRingLl128 = {{20, 20, 20}, {20, 20, 20}, {36.7, 36.7, 36.7}, {73.4, 34.6, 73.4}};
+constexpr BandwidthTable kTreeLl128 = {{20, 20, 20}, {20, 20, 20}, {36.7, 36.7, 29}, {55.6, 31.67, 20}};
+constexpr BandwidthTable kTreeChannel = {{26.5, 18.5, 10}, {24, 23.6, 17.8}, {38.7, 41.4, 36}, {70, 42.8, 24}};
+constexpr BandwidthTable kNvlsTreeChannel = {{26.5, 18.5, 10}, {24, 23.6, 17.8}, {0, 57.7, 45.5}, {0, 96, 43.8}};
+constexpr double kNvlsEfficiency[kNumRows] = {0, 0, 0.85, 0.74};
+
+// tuning.cc, treeCorrectionFactor: by log2(S / 64).
+constexpr double kTreeCorrection[kProtocols][23] = {
+    {1, 1, 1, 1, .9, .8, .7, .7, .7, .7, .6, .5, .4, .4, .5, .6, .7, .8, .9, 1, 1, 1, 1},
+    {1, 1, 1, 1, 1, .9, .8, .8, .8, .7, .6, .6, .6, .6, .6, .6, .8, .9, .9, .9, .9, 1, 1},
+    {.9, .9, .9, .9, .9, .9, .9, .8, .7, .6, .6, .5, .5, .5, .5, .6, .7, .8, .7, .7, .8, .9, .9},
+};
+
+Row RowOf(Generation generation) {
+  switch (generation) {
+    case Generation::kHost:
+    case Generation::kVolta:
+      return kVoltaRow;
+    case Generation::kAmpere:
+    case Generation::kAda:
+      return kAmpereRow;
+    case Generation::kHopper:
+      return kHopperRow;
+    case Generation::kBlackwell:
+      return kBlackwellRow;
+  }
+  return kVoltaRow;
+}
+NodeColumn ColumnOf(int64_t nodes) { return nodes <= 1 ? kOneNode : nodes == 2 ? kTwoNodes : kMoreNodes; }
+
+SpeedList IntraSpeeds(Row row) {
+  if (row == kBlackwellRow) return {kIntraSpeedsBlackwell, std::size(kIntraSpeedsBlackwell)};
+  if (row == kHopperRow) return {kIntraSpeedsHopper, std::size(kIntraSpeedsHopper)};
+  return {kIntraSpeeds, std::size(kIntraSpeeds)};
+}
+SpeedList InterSpeeds(Row row) {
+  if (row == kBlackwellRow) return {kInterSpeedsBlackwell, std::size(kInterSpeedsBlackwell)};
+  if (row == kHopperRow) return {kInterSpeedsHopper, std::size(kInterSpeedsHopper)};
+  return {kInterSpeeds, std::size(kInterSpeeds)};
+}
+
+bool IsNvlink(LinkKind kind) { return kind == LinkKind::kNvSwitch || kind == LinkKind::kNvLinkMesh; }
+
+// A device's link inside the node, as NCCL counts it.
+double IntraView(const Cluster& cluster) {
+  const double share = IsNvlink(cluster.intra_kind) ? kNvLinkShare[RowOf(cluster.device.generation)] : kPcieShare;
+  return share * cluster.intra_bandwidth.raw() / 1e9;
+}
+
+// Network cards of one node that a group can use: those near its devices.
+int64_t NicsOfGroup(const GroupShape& group, const Cluster& cluster) {
+  const int64_t near = group.ranks_per_node * cluster.nics_per_node / std::max<int64_t>(1, cluster.devices_per_node);
+  return std::clamp<int64_t>(near, 1, std::max<int64_t>(1, cluster.nics_per_node));
+}
+
+double LargestAtMost(const SpeedList& speeds, double limit) {
+  for (double speed : speeds) {
+    if (speed <= limit) return speed;
+  }
+  return 0;
+}
+
+double Latency(Algorithm algorithm, CollectiveKind kind, size_t p, const GroupShape& group, const Cluster& cluster) {
+  const bool nvlink = IsNvlink(cluster.intra_kind);
+  const double nodes = static_cast<double>(group.nodes);
+  const double levels = std::floor(std::log2(nodes));
+  const bool simple = p == 2;
+  // The card's own latency, once more for Simple's flush.
+  const double card = group.nodes == 1 ? 0 : cluster.nic_latency.raw() / 1e3 * (simple ? 2 : 1);
+  const double tree_net = kTreeNet[p] + card;
+  const double ring_net = (group.ranks_per_node == 1 ? kTreeNet[p] : kRingNet[p]) + card;
+  const double ring_step = nvlink ? kRingNvlink[p] : kRingPci[p];
+  // Time to post a message to the network: 1 us (2 on AMD hosts), three times that for Simple.
+  double post = group.nodes == 1 ? 0 : cluster.cpu == CpuVendor::kAmd ? 2 : 1;
+  if (simple) post *= 3;
+  switch (algorithm) {
+    case Algorithm::kRing: {
+      if (kind == CollectiveKind::kBroadcast) {
+        const double step = group.nodes > 1 ? ring_net : ring_step;
+        const double tree_step = group.nodes > 1 ? tree_net : nvlink ? kTreeNvlink[p] : kTreePci[p];
+        return simple ? kBaseRing[p] + static_cast<double>(group.ranks) * tree_step : kBaseRing[p] + step;
+      }
+      const double rounds = InfoOf(kind).bus_rounds;
+      const double steps = rounds * static_cast<double>(group.ranks - 1);
+      const double net_steps = rounds * (nodes - 1);
+      return kBaseRing[p] + (steps - net_steps) * std::max(ring_step, post) + net_steps * ring_net;
+    }
+    case Algorithm::kTree: {
+      const double step = nvlink ? kTreeNvlink[p] : kTreePci[p];
+      return kBaseTree[p] + 2 * (static_cast<double>(group.ranks_per_node - 1) * step + levels * tree_net);
+    }
+    case Algorithm::kNvls:
+      return kNvlsStep;
+    case Algorithm::kNvlsTree:
+      return kNvlsStep + 2 * levels * (kNvlsTreeNet + card);
+    case Algorithm::kPat:
+      return kBasePat + levels * tree_net / 3.5 + 2.8 * static_cast<double>(group.ranks);
+    case Algorithm::kNone:
+    case Algorithm::kPairs:
+    case Algorithm::kHostMemory:
+      return 0;
+  }
+  return 0;
+}
+
+double LlMax(const GroupShape& group, const Cluster& cluster, Row row) {
+  const NodeColumn column = ColumnOf(group.nodes);
+  if (column == kOneNode) return kLlMax[row][column];
+  return kLlMax[cluster.cpu == CpuVendor::kAmd ? kAmpereRow : kVoltaRow][column];
+}
+
+// Bus bandwidth of rings and trees.
+double RingBus(size_t p, const NcclGraph& graph, double ll_max, Row row, NodeColumn column) {
+  const double total = graph.channels * graph.speed;
+  if (p == 0) return std::min(ll_max, total / 2);
+  if (p == 1) return std::min(0.92 * total, graph.channels * kRingLl128[row][column]);
+  return total;
+}
+double TreeBus(size_t p, const NcclGraph& graph, double ll_max, Row row, NodeColumn column) {
+  const double total = std::min(0.92 * graph.channels * graph.speed, graph.channels * kTreeChannel[row][column]);
+  if (p == 0) return std::min(total / 3.8, ll_max);
+  if (p == 1) {
+    return std::min(total * (column == kOneNode ? 7.0 / 9 : 15.0 / 16), graph.channels * kTreeLl128[row][column]);
+  }
+  return total;
+}
+
+double NvlsBus(CollectiveKind kind, const NcclGraph& graph, const GroupShape& group, Row row, NodeColumn column) {
+  const double all_reduce = kind == CollectiveKind::kAllReduce;
+  const double per_node = static_cast<double>(group.ranks_per_node);
+  const double heads = graph.channels;
+  const double intra = graph.speed * kNvlsEfficiency[row] * (heads - 1) / heads *
+                       (all_reduce ? 2 : (per_node - 1) / per_node);
+  double channel = std::min(intra, graph.inter_speed * (column == kTwoNodes ? 2 : 1));
+  if (column != kOneNode) channel = std::min(channel, kNvlsTreeChannel[row][column]);
+  return heads * channel;
+}
+
+}  // namespace
+
+NcclGraph RingGraph(const GroupShape& group, const Cluster& cluster) {
+  const Row row = RowOf(cluster.device.generation);
+  const double intra = group.ranks_per_node > 1 ? IntraView(cluster) : 1e6;
+  const bool one_node = group.nodes <= 1;
+  const double nic = kNicShare * cluster.nic_bandwidth.raw() / 1e9;
+  const double nics = static_cast<double>(NicsOfGroup(group, cluster));
+  NcclGraph graph;
+  for (double speed : one_node ? IntraSpeeds(row) : InterSpeeds(row)) {
+    // Limits of the search: 32 channels.
+    double channels = std::min(32.0, std::floor(intra / speed + 1e-9));
+    if (!one_node) channels = std::min(channels, nics * std::floor(nic / speed + 1e-9));
+    if (channels * speed > graph.channels * graph.speed + 1e-9) {
+      graph.channels = static_cast<int>(channels);
+      graph.speed = speed;
+    }
+  }
+  if (graph.channels == 0) {  // slower than the slowest speed of the list
+    graph.channels = 1;
+    graph.speed = one_node ? intra : std::min(intra, nic * nics);
+  }
+  const bool keep = row >= kHopperRow && graph.speed < 50 && graph.channels > 4;
+  if (graph.speed >= 25 && !keep) {
+    graph.channels *= 2;
+    graph.speed /= 2;
+  }
+  // connect.cc: every channel is used twice; on Hopper across nodes twice again where few fast ones were found.
+  graph.blocks = 2 * graph.channels;
+  if (row == kHopperRow && !one_node && graph.speed > 45 && graph.channels < 16) graph.blocks *= 2;
+  return graph;
+}
+
+NcclGraph NvlsGraph(const GroupShape& group, const Cluster& cluster) {
+  const Row row = RowOf(cluster.device.generation);
+  NcclGraph graph;
+  if (cluster.intra_kind != LinkKind::kNvSwitch || kNvlsEfficiency[row] == 0 || group.ranks_per_node < 2) return graph;
+  const SpeedList speeds = IntraSpeeds(row);
+  graph.channels = static_cast<int>(std::min<int64_t>(group.ranks_per_node, 32));
+  graph.speed = LargestAtMost(speeds, IntraView(cluster) / graph.channels);
+  graph.inter_speed = *speeds.begin();
+  if (group.nodes > 1) {
+    const double nics = static_cast<double>(NicsOfGroup(group, cluster));
+    const double nic = kNicShare * cluster.nic_bandwidth.raw() / 1e9 * nics / graph.channels;
+    graph.inter_speed = LargestAtMost(InterSpeeds(row), nic);
+  }
+  graph.blocks = row == kBlackwellRow ? (group.nodes > 1 ? 32 : 24) : 16;
+  return graph;
+}
+
+NcclCandidates CandidatesOf(CollectiveKind kind, const GroupShape& group, const Cluster& cluster) {
+  const Row row = RowOf(cluster.device.generation);
+  const NodeColumn column = ColumnOf(group.nodes);
+  const NcclGraph graph = RingGraph(group, cluster);
+  const double ll_max = LlMax(group, cluster, row);
+  const double ranks = static_cast<double>(group.ranks);
+  const int rounds = InfoOf(kind).bus_rounds;
+  const double ring_ratio = rounds == 0 ? 1 : ranks / (rounds * (ranks - 1));
+  const bool all_reduce = kind == CollectiveKind::kAllReduce;
+  NcclCandidates candidates;
+  auto add = [&](Algorithm algorithm, size_t p, double bandwidth, int blocks) {
+    if (bandwidth <= 0) return;
+    candidates.rows[candidates.count++] = {algorithm, static_cast<Protocol>(p + 1),
+                                           Latency(algorithm, kind, p, group, cluster), bandwidth, blocks};
+  };
+  for (size_t p = 0; p < kProtocols; ++p) {
+    if (p == 1 && !IsNvlink(cluster.intra_kind) && group.ranks_per_node > 1) continue;  // LL128 needs NVLink's ordering
+    if (all_reduce) add(Algorithm::kTree, p, TreeBus(p, graph, ll_max, row, column) * 0.5, graph.blocks);
+    add(Algorithm::kRing, p, RingBus(p, graph, ll_max, row, column) * ring_ratio, graph.blocks);
+  }
+  const NcclGraph nvls = NvlsGraph(group, cluster);
+  if (nvls.channels >= 2 && kind != CollectiveKind::kBroadcast) {
+    const double bus = NvlsBus(kind, nvls, group, row, column);
+    if (column == kOneNode) add(Algorithm::kNvls, 2, bus * (all_reduce ? ring_ratio : 1), nvls.blocks);
+    if (column != kOneNode && all_reduce) add(Algorithm::kNvlsTree, 2, bus * ring_ratio, nvls.blocks);
+  }
+  const bool gathers = kind == CollectiveKind::kAllGather || kind == CollectiveKind::kReduceScatter;
+  if (gathers && group.ranks_per_node == 1) {
+    add(Algorithm::kPat, 2, 0.75 * graph.channels * graph.speed, graph.blocks);
+  }
+  return candidates;
+}
+
+double PredictedMicros(const NcclCandidate& candidate, CollectiveKind kind, Bytes size, const GroupShape& group,
+                       const Cluster& cluster) {
+  const int64_t bytes = size.raw();
+  const size_t p = static_cast<size_t>(candidate.protocol) - 1;
+  double latency = candidate.latency_us;
+  double bandwidth = candidate.bandwidth;
+  if (candidate.algorithm == Algorithm::kTree && bytes >= 64) {
+    const int log = std::bit_width(static_cast<uint64_t>(bytes / 64)) - 1;
+    if (log < 23) bandwidth *= kTreeCorrection[p][log];
+  }
+  if (candidate.algorithm == Algorithm::kRing && p == 2 && kind == CollectiveKind::kAllReduce && group.nodes > 1 &&
+      bytes / (candidate.blocks / 2 * group.ranks) >= 64) {
+    latency *= cluster.device.generation < Generation::kAmpere ? 1.9 : 1.4;
+  }
+  return latency + static_cast<double>(bytes) / (1000 * bandwidth);
+}
+
+NcclChoice ChooseAsNccl(CollectiveKind kind, Bytes size, const GroupShape& group, const Cluster& cluster) {
+  NcclChoice best;
+  for (const NcclCandidate& candidate : CandidatesOf(kind, group, cluster)) {
+    const double time = PredictedMicros(candidate, kind, size, group, cluster);
+    if (best.candidate.algorithm == Algorithm::kNone || time < best.predicted_us) best = {candidate, time};
+  }
+  return best;
+}
+
+}  // namespace meshwright

@@ -1,0 +1,71 @@
+// NCCL's own performance model: which algorithm and protocol it will choose for a collective, and the time it predicts.
+//
+// NCCL prices every (algorithm, protocol) pair by latency and bandwidth and takes the cheapest. This file repeats that
+// arithmetic (NVIDIA/nccl v2.28.9-1, src/graph/tuning.cc, topo.h, search.cc, connect.cc), because the kinks of measured
+// curves lie where NCCL changes its mind. Its times are optimistic in places: collective_cost.h corrects them.
+//
+// What is left out: CollNet (in-network reduction), symmetric kernels, mixed device generations, user environment.
+//
+// Units inside NCCL's model, kept here: microseconds, and GB/s (1e9 bytes per second).
+//
+// Thread safety: pure functions.
+#ifndef MESHWRIGHT_COSTMODEL_NCCL_TUNER_H_
+#define MESHWRIGHT_COSTMODEL_NCCL_TUNER_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "costmodel/collective_cost.h"
+#include "ir/cluster.h"
+#include "ir/collective.h"
+#include "ir/quantities.h"
+
+namespace meshwright {
+
+// What NCCL's search of the topology finds: `channels` rings of `speed` GB/s each.
+struct NcclGraph {
+  int channels = 0;
+  double speed = 0;
+  double inter_speed = 0;  // NVLS graphs: the limit of one channel outside the switch
+  int blocks = 0;          // channels that are really used: thread blocks
+};
+
+// The graph of rings and trees, and that of the switch's reductions (channels 0 where there is none).
+NcclGraph RingGraph(const GroupShape& group, const Cluster& cluster);
+NcclGraph NvlsGraph(const GroupShape& group, const Cluster& cluster);
+
+// One pair that NCCL could choose. time = latency + S / bandwidth (before the corrections of PredictedMicros).
+struct NcclCandidate {
+  Algorithm algorithm = Algorithm::kNone;
+  Protocol protocol = Protocol::kNone;
+  double latency_us = 0;
+  double bandwidth = 0;  // algorithm bandwidth, GB/s
+  int blocks = 0;
+};
+
+// All pairs that are enabled for the collective, in the order of enumeration.
+struct NcclCandidates {
+  std::array<NcclCandidate, 8> rows;
+  size_t count = 0;
+  const NcclCandidate* begin() const { return rows.data(); }
+  const NcclCandidate* end() const { return rows.data() + count; }
+};
+
+// REQUIRES: group.ranks > 1, kind is not kAllToAll (NCCL makes it of sends and receives and does not predict it).
+NcclCandidates CandidatesOf(CollectiveKind kind, const GroupShape& group, const Cluster& cluster);
+
+// NCCL's time for S = `size` with this candidate.
+double PredictedMicros(const NcclCandidate& candidate, CollectiveKind kind, Bytes size, const GroupShape& group,
+                       const Cluster& cluster);
+
+// The candidate with the smallest predicted time; ties go to the first.
+struct NcclChoice {
+  NcclCandidate candidate;
+  double predicted_us = 0;
+};
+NcclChoice ChooseAsNccl(CollectiveKind kind, Bytes size, const GroupShape& group, const Cluster& cluster);
+
+}  // namespace meshwright
+
+#endif  // MESHWRIGHT_COSTMODEL_NCCL_TUNER_H_

@@ -1,0 +1,152 @@
+// The expected numbers are those that the formulas of NCCL 2.28.9 give when worked out by hand for well known machines;
+// each test shows the arithmetic of at least one entry.
+#include "costmodel/nccl_tuner.h"
+
+#include <cmath>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "costmodel/testing.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace meshwright {
+namespace {
+
+using ::testing::ElementsAre;
+
+std::string Graph(const NcclGraph& graph) { return absl::StrCat(graph.channels, " x ", graph.speed, " on ", graph.blocks); }
+
+// "tree ll 15.2/44": latency in us, algorithm bandwidth in GB/s.
+std::vector<std::string> Rows(CollectiveKind kind, const GroupShape& group, const Cluster& cluster) {
+  std::vector<std::string> rows;
+  for (const NcclCandidate& c : CandidatesOf(kind, group, cluster)) {
+    rows.push_back(absl::StrCat(NameOf(c.algorithm).data(), " ", NameOf(c.protocol).data(), " ",
+                                std::round(c.latency_us * 10) / 10, "/", std::round(c.bandwidth)));
+  }
+  return rows;
+}
+
+// "ring ll 15": choice and predicted time in us for each size.
+std::string Choices(CollectiveKind kind, const GroupShape& group, const Cluster& cluster,
+                    const std::vector<int64_t>& sizes) {
+  std::vector<std::string> choices;
+  for (int64_t size : sizes) {
+    const NcclChoice choice = ChooseAsNccl(kind, Bytes(size), group, cluster);
+    choices.push_back(absl::StrCat(NameOf(choice.candidate.algorithm).data(), " ",
+                                   NameOf(choice.candidate.protocol).data(), " ", std::round(choice.predicted_us)));
+  }
+  return absl::StrJoin(choices, ", ");
+}
+
+constexpr int64_t kKi = 1 << 10, kMi = 1 << 20, kGi = 1 << 30;
+
+// A100: 240 GB/s of NVLink take 6 rings of 40, split in two because they are fast. Across nodes each of 8 NICs carries
+// one ring at its 24. H100: 370.8 take 6 x 60; across nodes 8 x 45, since 8 x 48 would need 384 of NVLink.
+TEST(NcclTunerTest, SearchFindsTheRingsOfKnownMachines) {
+  EXPECT_EQ(Graph(RingGraph(Evenly(8, 1), A100Cluster(1))), "12 x 20 on 24");
+  EXPECT_EQ(Graph(RingGraph(Evenly(16, 2), A100Cluster(2))), "8 x 24 on 16");
+  EXPECT_EQ(Graph(RingGraph(Evenly(8, 1), H100Cluster(1))), "12 x 30 on 24");
+  EXPECT_EQ(Graph(RingGraph(Evenly(32, 4), H100Cluster(4))), "8 x 45 on 16");
+  EXPECT_EQ(Graph(RingGraph(Evenly(8, 8), H100Cluster(8))), "2 x 24 on 4");
+}
+
+TEST(NcclTunerTest, SearchOnBlackwellAndOnPcie) {
+  Cluster b200 = H100Cluster(1);
+  b200.device.generation = Generation::kBlackwell;
+  b200.intra_bandwidth = GBps(900);
+  EXPECT_EQ(Graph(RingGraph(Evenly(8, 1), b200)), "16 x 45 on 32");  // 721.8: 8 x 90, split in two
+  Cluster pcie = A100Cluster(1);
+  pcie.intra_kind = LinkKind::kPcie;
+  pcie.intra_bandwidth = GBps(31.5);  // counts 24
+  EXPECT_EQ(Graph(RingGraph(Evenly(8, 1), pcie)), "2 x 12 on 4");
+  for (const NcclCandidate& c : CandidatesOf(CollectiveKind::kAllReduce, Evenly(8, 1), pcie)) {
+    EXPECT_NE(c.protocol, Protocol::kLl128);  // it needs the ordering of NVLink
+  }
+}
+
+// Ring LL on one A100 node: 6.6 + 14 x 0.6 = 15.0 us; min(87.7, 240/2) x 8/14 = 50 GB/s.
+// Tree Simple: 8.4 + 2 x 7 x 4.0 = 64.4 us; min(0.92 x 240, 12 x 24)/2 = 110 GB/s.
+TEST(NcclTunerTest, CandidatesOnOneA100Node) {
+  EXPECT_THAT(Rows(CollectiveKind::kAllReduce, Evenly(8, 1), A100Cluster(1)),
+              ElementsAre("tree ll 15.2/29", "ring ll 15/50", "tree ll128 31.5/86", "ring ll128 40.6/126",
+                          "tree simple 64.4/110", "ring simple 56/137"));
+  EXPECT_THAT(Rows(CollectiveKind::kAllGather, Evenly(8, 1), A100Cluster(1)),
+              ElementsAre("ring ll 10.8/100", "ring ll128 27.3/252", "ring simple 32.2/274"));
+}
+
+// NVLS: 8 x min(40 x 0.85 x 7/8 x 2, 60) = 476 GB/s of bus, x 8/14 = 272.
+TEST(NcclTunerTest, CandidatesOnOneH100Node) {
+  EXPECT_THAT(Rows(CollectiveKind::kAllReduce, Evenly(8, 1), H100Cluster(1)),
+              ElementsAre("tree ll 15.2/44", "ring ll 15/81", "tree ll128 31.5/129", "ring ll128 40.6/189",
+                          "tree simple 64.4/166", "ring simple 56/206", "nvls simple 25/272"));
+  EXPECT_THAT(Rows(CollectiveKind::kReduceScatter, Evenly(8, 1), H100Cluster(1)),
+              ElementsAre("ring ll 10.8/161", "ring ll128 27.3/379", "ring simple 32.2/411", "nvls simple 25/208"));
+}
+
+// Two nodes: LL is limited by the host (39 GB/s of bus on Intel), NVLSTree by 8 x 57.7.
+TEST(NcclTunerTest, CandidatesAcrossH100Nodes) {
+  EXPECT_THAT(Rows(CollectiveKind::kAllReduce, Evenly(16, 2), H100Cluster(2)),
+              ElementsAre("tree ll 25.2/20", "ring ll 40/21", "tree ll128 48.5/147", "ring ll128 75.2/157",
+                          "tree simple 92.4/166", "ring simple 131.6/192", "nvls_tree simple 66.8/246"));
+  EXPECT_THAT(Rows(CollectiveKind::kAllReduce, Evenly(32, 4), H100Cluster(4)),
+              ElementsAre("tree ll 35.2/10", "ring ll 78.8/11", "tree ll128 65.5/116", "ring ll128 144.4/152",
+                          "tree simple 120.4/144", "ring simple 282.8/186", "nvls_tree simple 108.6/188"));
+  EXPECT_THAT(Rows(CollectiveKind::kAllGather, Evenly(512, 64), H100Cluster(64)),
+              ElementsAre("ring ll 624.7/20", "ring ll128 1117.2/294", "ring simple 2413.6/361"));
+}
+
+TEST(NcclTunerTest, ChoosesForAllReduceAsNcclDoes) {
+  const std::vector<int64_t> sizes = {kKi, 64 * kKi, kMi, 16 * kMi, 256 * kMi, kGi};
+  auto choices = [&](int64_t nodes) {
+    return Choices(CollectiveKind::kAllReduce, Evenly(8 * nodes, nodes), H100Cluster(nodes), sizes);
+  };
+  EXPECT_EQ(choices(1), "ring ll 15, ring ll 16, ring ll 28, nvls simple 87, nvls simple 1012, nvls simple 3973");
+  EXPECT_EQ(choices(2),
+            "tree ll 25, tree ll 31, tree ll128 60, nvls_tree simple 135, nvls_tree simple 1157, nvls_tree simple 4428");
+  EXPECT_EQ(choices(16),
+            "tree ll 55, tree ll 66, tree ll128 115, tree ll128 260, nvls_tree simple 1656, nvls_tree simple 6046");
+  EXPECT_EQ(choices(128),
+            "tree ll 85, tree ll 96, tree ll128 166, tree ll128 311, nvls_tree simple 1791, nvls_tree simple 6212");
+}
+
+TEST(NcclTunerTest, ChoosesForAllGatherAsNcclDoes) {
+  const std::vector<int64_t> sizes = {kKi, 64 * kKi, kMi, 16 * kMi, 256 * kMi, kGi};
+  auto choices = [&](int64_t nodes) {
+    return Choices(CollectiveKind::kAllGather, Evenly(8 * nodes, nodes), H100Cluster(nodes), sizes);
+  };
+  EXPECT_EQ(choices(1), "ring ll 11, ring ll 11, ring ll 17, ring ll128 72, ring simple 685, ring simple 2642");
+  EXPECT_EQ(choices(4), "ring ll 43, ring ll 46, ring ll128 83, ring ll128 135, ring simple 868, ring simple 3035");
+  EXPECT_EQ(choices(64),
+            "ring ll 625, ring ll 628, ring ll 676, ring ll128 1174, ring ll128 2030, ring ll128 4767");
+}
+
+// One rank on each node, one NIC each: PAT is allowed, and rings take Tree's network latency.
+TEST(NcclTunerTest, ChoosesForOneRankPerNodeAsNcclDoes) {
+  EXPECT_EQ(Choices(CollectiveKind::kAllReduce, Evenly(8, 8), H100Cluster(8),
+                    {kKi, 64 * kKi, kMi, 16 * kMi, 256 * kMi, kGi}),
+            "tree ll 37, tree ll 56, tree ll128 149, ring ll128 798, ring simple 10073, ring simple 39433");
+  EXPECT_EQ(Choices(CollectiveKind::kAllGather, Evenly(8, 8), H100Cluster(8), {kKi, 64 * kKi, kMi, 16 * kMi}),
+            "ring ll 42, pat simple 44, pat simple 72, ring ll128 406");
+  EXPECT_EQ(Choices(CollectiveKind::kAllGather, Evenly(64, 64), H100Cluster(64), {kKi, kMi, 16 * kMi, kGi}),
+            "pat simple 211, pat simple 240, pat simple 677, ring simple 22910");
+}
+
+// With 5 GPUs the switch gives 5 x 60 = 300 GB/s of bus, less than the ring's 360; with 6 it gives as much at half the
+// latency.
+TEST(NcclTunerTest, SwitchReductionsWinFromSixDevices) {
+  auto algorithm = [](int64_t ranks) {
+    return ChooseAsNccl(CollectiveKind::kAllReduce, Bytes(256 * kMi), Evenly(ranks, 1), H100Cluster(1))
+        .candidate.algorithm;
+  };
+  EXPECT_EQ(algorithm(4), Algorithm::kRing);
+  EXPECT_EQ(algorithm(5), Algorithm::kRing);
+  EXPECT_EQ(algorithm(6), Algorithm::kNvls);
+  EXPECT_EQ(algorithm(8), Algorithm::kNvls);
+}
+
+}  // namespace
+}  // namespace meshwright
