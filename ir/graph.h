@@ -1,0 +1,185 @@
+// The Graph: what to compute in one micro-batch, in global shapes, knowing nothing of devices.
+//
+// A graph is a list of segments in execution order. A segment with repeat > 1 holds one layer of a stack: its ops are
+// stored once, its parameters exist once per layer, and one value (the carry) flows from each layer to the next.
+//
+//   embed (x1)  ->  layers (x96): in -> ... -> out, carried  ->  head (x1) -> loss
+//
+// Backward ops live in the same segments (phase kBackward): they run in reverse order of the segments and layers, and
+// inside one segment in list order. Parameter gradients and the loss are accumulators: ops add to them.
+//
+// Ownership: values. Thread safety: const access from many threads.
+#ifndef MESHWRIGHT_IR_GRAPH_H_
+#define MESHWRIGHT_IR_GRAPH_H_
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "ir/dtype.h"
+#include "ir/ids.h"
+#include "ir/index_rule.h"
+#include "ir/op_list.h"
+
+namespace meshwright {
+
+// How a parameter starts, or what an input holds where there is no data set. Every rank draws as if it drew the whole
+// tensor and keeps its slice (S8.11), so values depend on (seed, name, layer, element) only.
+struct Initializer {
+  enum class Kind : uint8_t {
+    kConstant,  // value
+    kNormal,    // standard deviation `value`
+    kUniform,   // [low, high)
+    kTokens,    // integers in [0, high)
+    kFormula,   // ((a*i + b*j) mod modulus - subtract) / divide for element (i, j); the portable oracles of S18
+    kData,      // an input read from the data set of the training section
+  };
+  Kind kind = Kind::kConstant;
+  double value = 0, low = 0, high = 1;
+  int64_t a = 0, b = 0, modulus = 1, subtract = 0;
+  double divide = 1;
+};
+
+enum class TensorKind : uint8_t { kInput, kParameter, kValue, kGradient, kLoss };
+
+struct Tensor {
+  std::string name;
+  DType dtype = DType::kFloat32;
+  Shape shape;
+  TensorKind kind = TensorKind::kValue;
+  SegmentId segment;         // of the producing op; of the users for a parameter
+  OpId producer;             // none for inputs, parameters and carried-in values
+  TensorId gradient_of;      // kGradient only: the parameter
+  bool trainable = true;     // parameters
+  Initializer init;          // inputs and parameters
+};
+
+// The numbers an operator may need. Which ones it reads is said beside its row or its kernel.
+struct OpAttrs {
+  double scale = 1;          // Scale, reductions, losses (1 / count), attention (1 / sqrt(head size))
+  double epsilon = 1e-5;     // norms; AdamW
+  bool causal = true;        // Attention
+  bool fused = true;         // Attention: no score matrix in memory
+  int64_t top_k = 2;         // Dispatch, Combine: experts per token
+  double theta = 10000;      // Rotary
+  double learning_rate = 0, beta1 = 0, beta2 = 0, weight_decay = 0;  // optimizers; Momentum uses beta1
+  friend bool operator==(const OpAttrs&, const OpAttrs&) = default;
+};
+
+enum class Phase : uint8_t { kForward, kBackward };
+
+struct Op {
+  std::string name;
+  OpKind kind = OpKind::kFill;
+  std::vector<TensorId> inputs, outputs;
+  IndexRule rule;
+  OpAttrs attrs;
+  Phase phase = Phase::kForward;
+  SegmentId segment;
+  OpId forward;               // backward ops: the op they belong to, whose label assignment they take over
+  bool recompute = false;     // backward ops: a second run of `forward`
+  std::string recompute_group;  // forward ops named here are run again under selective recompute
+};
+
+// One value that flows through the layers of a repeated segment.
+struct Carry {
+  TensorId initial;  // made before the segment; what layer 0 sees as `in`
+  TensorId in, out;  // inside: layer l+1's `in` is layer l's `out`
+  TensorId final;    // seen after the segment: the last layer's `out`
+};
+
+struct Segment {
+  std::string name;
+  int64_t repeat = 1;
+  std::vector<Carry> carries;           // at most one today; only where repeat > 1 is possible
+  std::vector<Carry> gradient_carries;  // the same in the backward phase: from the last layer to the first
+  int64_t stage = -1;                   // fixed by the user, or -1
+};
+
+struct Graph {
+  std::string name;
+  std::vector<Tensor> tensors;
+  std::vector<Op> ops;             // of one segment and phase: in execution order
+  std::vector<Segment> segments;   // in execution order
+  TensorId loss;
+
+  const Tensor& tensor(TensorId id) const { return tensors[id.index()]; }
+  const Op& op(OpId id) const { return ops[id.index()]; }
+  const Segment& segment(SegmentId id) const { return segments[id.index()]; }
+  // All layers counted.
+  int64_t NumParameters() const;
+  // The op of that name, or an invalid id.
+  OpId FindOp(std::string_view name) const;
+  TensorId FindTensor(std::string_view name) const;
+};
+
+// Adds tensors and ops with their shapes inferred and checked. Errors name the op and what was wanted.
+class GraphBuilder {
+ public:
+  explicit GraphBuilder(std::string name) { graph_.name = std::move(name); }
+  // Continues a graph that exists (a pass that adds backward ops).
+  explicit GraphBuilder(Graph graph) : graph_(std::move(graph)) {}
+
+  // Ops added from here on belong to this segment.
+  SegmentId BeginSegment(std::string name, int64_t repeat = 1);
+  void ContinueSegment(SegmentId segment) { segment_ = segment; }
+  // Declares the value that the current segment carries and returns the tensor its ops read. EndCarry closes it with
+  // the value of the last op and returns the tensor that is seen after the segment.
+  TensorId BeginCarry(TensorId initial);
+  absl::StatusOr<TensorId> EndCarry(TensorId out);
+
+  TensorId Input(std::string name, DType dtype, Shape shape, Initializer init);
+  TensorId Parameter(std::string name, DType dtype, Shape shape, Initializer init, bool trainable = true);
+
+  struct OpSpec {
+    std::string name;
+    OpKind kind;
+    std::vector<TensorId> inputs;
+    std::string rule = {};        // empty: the row's own
+    OpAttrs attrs = {};
+    // Sizes of dims that the rule leaves open (outputs-only labels, '=' dims); empty: none are.
+    std::vector<Shape> output_shapes = {};
+    std::vector<DType> output_dtypes = {};  // empty: that of the first floating input
+    Phase phase = Phase::kForward;
+    OpId forward = {};
+    bool recompute = false;
+    std::string recompute_group = {};
+    // Existing tensors to write (accumulators, or shapes already known) instead of new ones; empty: make new ones.
+    std::vector<TensorId> outputs = {};
+  };
+  // The outputs.
+  absl::StatusOr<std::vector<TensorId>> Add(OpSpec spec);
+  // For ops of one output.
+  absl::StatusOr<TensorId> AddOne(OpSpec spec);
+
+  // A scalar accumulator: marks the output of a loss op.
+  void SetLoss(TensorId loss);
+  // The accumulator of a parameter's gradient, made at first use.
+  TensorId GradientOf(TensorId parameter, DType dtype);
+
+  const Graph& graph() const { return graph_; }
+  Graph& mutable_graph() { return graph_; }
+  Graph Build() && { return std::move(graph_); }
+
+ private:
+  Graph graph_;
+  SegmentId segment_;
+};
+
+// Acyclic and in order, every tensor produced before use, shapes agree with rules, carries match. kInvalidArgument.
+absl::Status VerifyGraph(const Graph& graph);
+
+// One line per segment, tensor and op.
+std::string ToText(const Graph& graph);
+
+// What one rank does for an op with these operand shapes (local, or global for the whole).
+KernelWork WorkOf(OpKind kind, const OpAttrs& attrs, const IndexRule& rule, absl::Span<const Shape> inputs,
+                  absl::Span<const DType> input_dtypes, absl::Span<const Shape> outputs,
+                  absl::Span<const DType> output_dtypes);
+
+}  // namespace meshwright
+
+#endif  // MESHWRIGHT_IR_GRAPH_H_

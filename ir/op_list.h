@@ -1,0 +1,187 @@
+// One row per operator: the only place where an operator is declared.
+//
+// The rule says what the operator does to dims (ir/index_rule.h); legal layouts, shapes, partial sums, backward layouts
+// and operation counts follow from it. A row whose rule is empty takes the rule from each op ("m k, k n -> m n" for a
+// plain MatMul, with the entries swapped for transpose flags). Gradients are in ir/gradients.cc, one entry per row that
+// has `differentiable`; kernels in executor/, one per row.
+//
+// Conventions: grad operators take the gradient of the output first. An op's outputs overwrite their buffers unless the
+// instruction says `accumulate`.
+#ifndef MESHWRIGHT_IR_OP_LIST_H_
+#define MESHWRIGHT_IR_OP_LIST_H_
+
+#include <cstdint>
+#include <iterator>
+#include <optional>
+#include <string_view>
+
+#include "ir/kernel_work.h"
+#include "ir/layout.h"
+
+namespace meshwright {
+
+enum class OpKind : uint8_t {
+  kMatMul,
+  kAdd,
+  kSub,
+  kMul,
+  kDiv,
+  kScale,
+  kCast,
+  kRelu,
+  kGelu,
+  kTanh,
+  kSigmoid,
+  kSilu,
+  kSwiglu,
+  kSoftmax,
+  kLayerNorm,
+  kRmsNorm,
+  kGather,
+  kAddPositions,
+  kRotary,
+  kAttention,
+  kReduceSum,
+  kBroadcast,
+  kTranspose,
+  kReshape,
+  kMseLoss,
+  kCrossEntropy,
+  kRowMax,
+  kExpSumAndPick,
+  kLossFromPartials,
+  kDispatch,
+  kCombine,
+  kReluGrad,
+  kGeluGrad,
+  kTanhGrad,
+  kSigmoidGrad,
+  kSiluGrad,
+  kSwigluGrad,
+  kSoftmaxGrad,
+  kLayerNormGrad,
+  kRmsNormGrad,
+  kGatherGrad,
+  kAddPositionsGrad,
+  kRotaryGrad,
+  kAttentionGrad,
+  kMseLossGrad,
+  kCrossEntropyGrad,
+  kPartialsGrad,
+  kDispatchGrad,
+  kCombineGrad,
+  kSgd,
+  kMomentum,
+  kAdamW,
+  kFill,
+  kFeed,
+  kNumOps
+};
+
+struct OpInfo {
+  OpKind kind;
+  std::string_view name;    // as files, messages and traces spell it
+  std::string_view rule;    // template for InstantiateRule; empty: each op brings its own
+  KernelClass kernel;
+  double flops_per_point;   // operations per point of the space that all labels span
+  Reduction reduction;      // how values combine over reduced labels
+  bool differentiable;      // has an entry in ir/gradients.cc
+  bool cheap;               // memory-bound, its output is worth recomputing (selective recompute)
+};
+
+// clang-format off
+inline constexpr OpInfo kOps[] = {
+    // Products. A third input is a bias, added in the product's epilogue; the contracted label is then whole.
+    {OpKind::kMatMul, "MatMul", "", KernelClass::kContraction, 2, Reduction::kSum, true, false},
+    // Elementwise. Add sums any number of inputs; an activation takes a bias as second input and is applied to the sum.
+    {OpKind::kAdd, "Add", "..., ..., * -> ...", KernelClass::kMemory, 1, Reduction::kSum, true, true},
+    {OpKind::kSub, "Sub", "..., ... -> ...", KernelClass::kMemory, 1, Reduction::kSum, true, true},
+    {OpKind::kMul, "Mul", "..., ... -> ...", KernelClass::kMemory, 1, Reduction::kSum, true, true},
+    {OpKind::kDiv, "Div", "..., ... -> ...", KernelClass::kMemory, 1, Reduction::kSum, true, true},
+    {OpKind::kScale, "Scale", "... -> ...", KernelClass::kMemory, 1, Reduction::kSum, true, true},  // x * scale
+    {OpKind::kCast, "Cast", "... -> ...", KernelClass::kMemory, 1, Reduction::kSum, true, true},
+    {OpKind::kRelu, "ReLU", "..., * -> ...", KernelClass::kMemory, 1, Reduction::kSum, true, true},
+    {OpKind::kGelu, "GeLU", "..., * -> ...", KernelClass::kMemory, 10, Reduction::kSum, true, true},  // tanh form
+    {OpKind::kTanh, "Tanh", "..., * -> ...", KernelClass::kMemory, 5, Reduction::kSum, true, true},
+    {OpKind::kSigmoid, "Sigmoid", "..., * -> ...", KernelClass::kMemory, 5, Reduction::kSum, true, true},
+    {OpKind::kSilu, "SiLU", "..., * -> ...", KernelClass::kMemory, 6, Reduction::kSum, true, true},
+    {OpKind::kSwiglu, "SwiGLU", "... t! f -> ... f", KernelClass::kMemory, 4, Reduction::kSum, true, true},  // silu(x[0]) * x[1]
+    // Along the last dim.
+    {OpKind::kSoftmax, "Softmax", "... c! -> ... c!", KernelClass::kNormalize, 5, Reduction::kSum, true, true},
+    {OpKind::kLayerNorm, "LayerNorm", "... h!, h!, h! -> ... h!", KernelClass::kNormalize, 8, Reduction::kSum, true, true},
+    {OpKind::kRmsNorm, "RMSNorm", "... h!, h! -> ... h!", KernelClass::kNormalize, 6, Reduction::kSum, true, true},
+    // Rows of a table named by integer ids; ids outside a rank's rows give 0, so a split table gives partial sums.
+    {OpKind::kGather, "Gather", "", KernelClass::kGather, 0, Reduction::kSum, true, false},  // "v h, b s -> s b h"
+    // x + table[position]: the table's first rows, whole on every rank, the rank's own positions are added.
+    {OpKind::kAddPositions, "AddPositions", "s b h, p! h -> s b h", KernelClass::kMemory, 1, Reduction::kSum, true, true},
+    // Attention works on q, k and v in one tensor: for each KV group g, r = q + 2 heads: its queries, then key, value.
+    {OpKind::kRotary, "Rotary", "s b g r! d! -> s b g r! d!", KernelClass::kMemory, 3, Reduction::kSum, true, true},
+    // Second output: per row the log of the sum of exponentials (fused), or the probabilities (not fused).
+    {OpKind::kAttention, "Attention", "", KernelClass::kAttention, 0, Reduction::kSum, true, false},
+    {OpKind::kReduceSum, "ReduceSum", "", KernelClass::kMemory, 1, Reduction::kSum, true, false},  // times scale
+    {OpKind::kBroadcast, "Broadcast", "", KernelClass::kMemory, 1, Reduction::kSum, false, true},  // times scale
+    {OpKind::kTranspose, "Transpose", "", KernelClass::kMemory, 0, Reduction::kSum, true, true},
+    {OpKind::kReshape, "Reshape", "", KernelClass::kNone, 0, Reduction::kSum, true, true},  // "b x! -> b y! z!": row-major view
+    // Losses: scalar, summed and multiplied by scale (1 / number of global rows or elements).
+    {OpKind::kMseLoss, "MSELoss", "..., ... -> ", KernelClass::kMemory, 3, Reduction::kSum, true, false},
+    {OpKind::kCrossEntropy, "CrossEntropy", "... v!, ... -> ", KernelClass::kNormalize, 5, Reduction::kSum, true, false},
+    // Cross entropy over a split vocabulary, in three steps.
+    {OpKind::kRowMax, "RowMax", "... v -> ...", KernelClass::kNormalize, 1, Reduction::kMax, false, false},
+    {OpKind::kExpSumAndPick, "ExpSumAndPick", "... v, ..., ... -> ..., ...", KernelClass::kNormalize, 4, Reduction::kSum, false, false},
+    {OpKind::kLossFromPartials, "LossFromPartials", "..., ..., ... -> ", KernelClass::kMemory, 3, Reduction::kSum, true, false},
+    // Mixture of experts: tokens to per-expert slots of fixed capacity and back, by the router's logits.
+    {OpKind::kDispatch, "Dispatch", "s! b h, s! b e! -> e! =b h", KernelClass::kGather, 1, Reduction::kSum, true, false},
+    {OpKind::kCombine, "Combine", "e! =b h, s! b e! -> s! b h", KernelClass::kGather, 2, Reduction::kSum, true, false},
+
+    {OpKind::kReluGrad, "ReLUGrad", "..., ..., * -> ...", KernelClass::kMemory, 1, Reduction::kSum, false, false},
+    {OpKind::kGeluGrad, "GeLUGrad", "..., ..., * -> ...", KernelClass::kMemory, 15, Reduction::kSum, false, false},
+    {OpKind::kTanhGrad, "TanhGrad", "..., ..., * -> ...", KernelClass::kMemory, 6, Reduction::kSum, false, false},
+    {OpKind::kSigmoidGrad, "SigmoidGrad", "..., ..., * -> ...", KernelClass::kMemory, 6, Reduction::kSum, false, false},
+    {OpKind::kSiluGrad, "SiLUGrad", "..., ..., * -> ...", KernelClass::kMemory, 8, Reduction::kSum, false, false},
+    {OpKind::kSwigluGrad, "SwiGLUGrad", "... f, ... t! f -> ... t! f", KernelClass::kMemory, 5, Reduction::kSum, false, false},
+    {OpKind::kSoftmaxGrad, "SoftmaxGrad", "... c!, ... c! -> ... c!", KernelClass::kNormalize, 4, Reduction::kSum, false, false},
+    // dy, x, gamma -> dx, dgamma, dbeta
+    {OpKind::kLayerNormGrad, "LayerNormGrad", "... h!, ... h!, h! -> ... h!, h!, h!", KernelClass::kNormalize, 14, Reduction::kSum, false, false},
+    {OpKind::kRmsNormGrad, "RMSNormGrad", "... h!, ... h!, h! -> ... h!, h!", KernelClass::kNormalize, 11, Reduction::kSum, false, false},
+    {OpKind::kGatherGrad, "GatherGrad", "", KernelClass::kGather, 1, Reduction::kSum, false, false},  // dy, ids -> dtable
+    {OpKind::kAddPositionsGrad, "AddPositionsGrad", "s b h -> p! h", KernelClass::kMemory, 1, Reduction::kSum, false, false},
+    {OpKind::kRotaryGrad, "RotaryGrad", "s b g r! d! -> s b g r! d!", KernelClass::kMemory, 3, Reduction::kSum, false, false},
+    {OpKind::kAttentionGrad, "AttentionGrad", "", KernelClass::kAttention, 0, Reduction::kSum, false, false},  // dy, qkv, y, saved -> dqkv
+    {OpKind::kMseLossGrad, "MSELossGrad", ", ..., ... -> ...", KernelClass::kMemory, 2, Reduction::kSum, false, false},  // dloss, x, target
+    {OpKind::kCrossEntropyGrad, "CrossEntropyGrad", ", ... v!, ... -> ... v!", KernelClass::kNormalize, 4, Reduction::kSum, false, false},
+    // dloss, logits, row max, exp sum, labels -> dlogits
+    {OpKind::kPartialsGrad, "PartialsGrad", ", ... v, ..., ..., ... -> ... v", KernelClass::kNormalize, 3, Reduction::kSum, false, false},
+    {OpKind::kDispatchGrad, "DispatchGrad", "e! =b h, s! b e! -> s! b h", KernelClass::kGather, 1, Reduction::kSum, false, false},
+    // dy, expert outputs, logits -> d expert outputs, d logits
+    {OpKind::kCombineGrad, "CombineGrad", "s! b h!, e! =b h!, s! b e! -> e! =b h!, s! b e!", KernelClass::kGather, 4, Reduction::kSum, false, false},
+
+    // Optimizers: parameter, gradient, state... in place; an optional last output is the parameter in the compute type.
+    {OpKind::kSgd, "SGD", "..., ... -> ...", KernelClass::kMemory, 2, Reduction::kSum, false, false},
+    {OpKind::kMomentum, "Momentum", "..., ..., ... -> ..., ...", KernelClass::kMemory, 4, Reduction::kSum, false, false},
+    {OpKind::kAdamW, "AdamW", "..., ..., ..., ... -> ..., ..., ...", KernelClass::kMemory, 14, Reduction::kSum, false, false},
+
+    {OpKind::kFill, "Fill", "", KernelClass::kMemory, 0, Reduction::kSum, false, false},  // every element = scale
+    {OpKind::kFeed, "Feed", "", KernelClass::kNone, 0, Reduction::kSum, false, false},    // this micro-batch's slice of an input
+};
+// clang-format on
+
+constexpr bool OpRowsAreInOrder() {
+  for (size_t i = 0; i < std::size(kOps); ++i) {
+    if (kOps[i].kind != static_cast<OpKind>(i)) return false;
+  }
+  return std::size(kOps) == static_cast<size_t>(OpKind::kNumOps);
+}
+static_assert(OpRowsAreInOrder(), "kOps needs one row per OpKind, in the enum's order");
+
+constexpr const OpInfo& InfoOf(OpKind kind) { return kOps[static_cast<size_t>(kind)]; }
+constexpr std::string_view NameOf(OpKind kind) { return InfoOf(kind).name; }
+constexpr std::optional<OpKind> OpKindFromName(std::string_view name) {
+  for (const OpInfo& row : kOps) {
+    if (row.name == name) return row.kind;
+  }
+  return std::nullopt;
+}
+
+}  // namespace meshwright
+
+#endif  // MESHWRIGHT_IR_OP_LIST_H_

@@ -1,0 +1,57 @@
+#include "ir/program.h"
+
+#include <iterator>
+
+namespace meshwright {
+namespace {
+
+// In the order of the enums.
+constexpr std::string_view kStreamNames[] = {"compute", "comm", "send", "receive"};
+static_assert(std::size(kStreamNames) == static_cast<size_t>(Stream::kNumStreams), "a name per Stream");
+
+constexpr std::string_view kRoleNames[] = {"parameter", "master",     "gradient",  "optimizer_state",
+                                           "input",     "activation", "temporary", "loss"};
+static_assert(std::size(kRoleNames) == static_cast<size_t>(BufferRole::kNumRoles), "a name per BufferRole");
+
+constexpr std::string_view kPurposeNames[] = {"activation", "gradient", "parameter", "report"};
+static_assert(std::size(kPurposeNames) == static_cast<size_t>(Purpose::kReport) + 1, "a name per Purpose");
+
+}  // namespace
+
+std::string_view NameOf(Stream stream) { return kStreamNames[static_cast<size_t>(stream)]; }
+std::string_view NameOf(BufferRole role) { return kRoleNames[static_cast<size_t>(role)]; }
+std::string_view NameOf(Purpose purpose) { return kPurposeNames[static_cast<size_t>(purpose)]; }
+
+Bytes LocalBytes(const Buffer& buffer, const Mesh& mesh) {
+  return SizeOf(buffer.dtype) * NumElements(LocalShape(buffer.shape, buffer.layout, mesh));
+}
+
+int64_t NumIssued(const RankClass& rank_class) {
+  int64_t count = 0;
+  for (const Slot& slot : rank_class.slots) {
+    count += slot.count * static_cast<int64_t>(rank_class.blocks[slot.block.index()].instructions.size());
+  }
+  return count;
+}
+
+KernelWork WorkOf(const Instruction& instruction, const Compute& compute, const RankClass& rank_class,
+                  const Mesh& mesh) {
+  struct Side {
+    absl::InlinedVector<Shape, 4> shapes;
+    absl::InlinedVector<DType, 4> dtypes;
+  };
+  const auto side_of = [&](const absl::InlinedVector<Operand, 4>& operands) {
+    Side side;
+    for (const Operand& operand : operands) {
+      const Buffer& buffer = rank_class.buffers[operand.buffer.index()];
+      side.shapes.push_back(LocalShape(buffer.shape, buffer.layout, mesh));
+      side.dtypes.push_back(buffer.dtype);
+    }
+    return side;
+  };
+  const Side reads = side_of(instruction.reads);
+  const Side writes = side_of(instruction.writes);
+  return WorkOf(compute.op, compute.attrs, compute.rule, reads.shapes, reads.dtypes, writes.shapes, writes.dtypes);
+}
+
+}  // namespace meshwright

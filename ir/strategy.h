@@ -1,0 +1,77 @@
+// The Strategy: how a graph is split. With the graph and the mesh it fixes the Program (together with the prices that
+// choose among equivalent redistributions).
+//
+// Two ways to say how ops are split, which may be mixed: rules that name index labels ("batch over dp", as the decoder
+// models use), and strategies of single ops (integer tuples or layouts per input, as the seeds' networks use).
+//
+// Ownership: values. Thread safety: const access from many threads.
+#ifndef MESHWRIGHT_IR_STRATEGY_H_
+#define MESHWRIGHT_IR_STRATEGY_H_
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "ir/graph.h"
+#include "ir/mesh.h"
+
+namespace meshwright {
+
+enum class Schedule : uint8_t { kGpipe, kOneFOneB };
+enum class Recompute : uint8_t { kNone, kSelective, kFull };
+std::string_view NameOf(Schedule schedule);
+std::string_view NameOf(Recompute recompute);
+std::optional<Schedule> ScheduleFromName(std::string_view name);
+std::optional<Recompute> RecomputeFromName(std::string_view name);
+
+// An index label and the axes that split it in every op that has it and has not used them for an earlier rule.
+struct LabelRule {
+  std::string label;
+  AxisList axes;
+};
+
+// One op's own strategy: the layouts of its inputs, and of its output where it asks for a ReduceScatter (S5.7, S6.7).
+struct OpStrategy {
+  std::vector<Layout> inputs;
+  std::optional<Layout> output;
+};
+
+struct Strategy {
+  Mesh mesh;
+  std::vector<LabelRule> rules;           // in order of precedence
+  std::map<std::string, OpStrategy> ops;  // by op name; takes precedence over `rules`
+  std::map<std::string, Layout> inputs;   // dataset strategy: how input tensors arrive; others as their user wants them
+
+  int64_t stages = 1;
+  std::vector<int64_t> layers_per_stage;  // of the repeated segment; empty: as even as possible, the first get more
+  int64_t microbatches = 1;               // per step
+  Schedule schedule = Schedule::kOneFOneB;
+  Recompute recompute = Recompute::kNone;
+
+  bool parallel_optimizer = false;        // split optimizer state (and master parameters) over replicas
+  Bytes parallel_optimizer_threshold;     // smaller parameters stay whole (global bytes)
+  Bytes bucket = MiB(64);                 // gradients are reduced, parameters gathered, in buckets up to this size; 0: one by one
+  bool gradients_mean = false;            // S8.2: divide by the replica count
+  DType gradient_dtype = DType::kFloat32; // accumulators and reduction
+  double loss_divisor = 1;                // reported loss = sum of the micro-batch losses / this
+};
+
+// Text form (YAML, as in plan.yaml): round-trips.
+std::string ToText(const Strategy& strategy);
+absl::StatusOr<Strategy> ParseStrategy(const std::string& text, const std::string& file);
+
+// The strategy of one op given as integer tuples (S5.1): one piece count per dim of each input. The device matrix is
+// the labels in order of first appearance, a repeat axis last (S4.5, S5.4). Errors as S5.2, kInvalidArgument.
+absl::StatusOr<OpStrategy> FromTuples(const Op& op, const Graph& graph, const std::vector<std::vector<int64_t>>& tuples,
+                                      const Mesh& mesh, int64_t ranks_per_stage);
+
+// The label assignment that layouts of an op's inputs mean; kInvalidArgument when two inputs disagree about a label
+// ("contracting dimension must be split equally") or split what must stay whole.
+absl::StatusOr<Assignment> AssignmentOf(const Op& op, const Graph& graph, const OpStrategy& strategy, const Mesh& mesh);
+
+}  // namespace meshwright
+
+#endif  // MESHWRIGHT_IR_STRATEGY_H_

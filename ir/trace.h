@@ -1,0 +1,49 @@
+// What simulator and executors both report: begin and end of every instruction, or of every slot where that is asked.
+//
+// Instructions are identified by where they stand in the Program, so that a simulated and a measured trace join.
+//
+// Thread safety: plain values.
+#ifndef MESHWRIGHT_IR_TRACE_H_
+#define MESHWRIGHT_IR_TRACE_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "ir/program.h"
+
+namespace meshwright {
+
+struct Span {
+  int64_t rank = 0;          // simulated traces: the first rank of the class
+  uint32_t slot = 0;         // RankClass::slots
+  int32_t layer = 0;
+  int32_t instruction = -1;  // in the slot's block; -1: the whole slot on this stream
+  Stream stream = Stream::kCompute;
+  Nanos begin, end;          // from the start of the step
+};
+
+// Arena in use over time; `bytes` from this moment on.
+struct MemoryPoint {
+  int64_t rank = 0;
+  Nanos time;
+  Bytes bytes;
+};
+
+struct Trace {
+  std::string source;        // "simulated" or "measured"
+  Nanos makespan;
+  std::vector<Span> spans;   // ordered by (rank, stream, begin)
+  std::vector<MemoryPoint> memory;
+};
+
+// Chrome trace JSON (https://ui.perfetto.dev opens it): one process per rank, one thread per stream, flows from send to
+// receive, memory counters. `args` of each slice hold slot, layer, micro-batch and instruction, so that ParseTrace gives
+// the same Trace back. Deterministic.
+std::string ToChromeJson(const Trace& trace, const Program& program);
+absl::StatusOr<Trace> ParseChromeJson(const std::string& json);
+
+}  // namespace meshwright
+
+#endif  // MESHWRIGHT_IR_TRACE_H_
