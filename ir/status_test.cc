@@ -48,7 +48,7 @@ TEST(ReturnIfErrorTest, GoesOnWhereThereIsNoError) {
 }
 
 TEST(ReturnIfErrorTest, TakesAStatusOr) {
-  const auto function = [](absl::StatusOr<int> result) {
+  const auto function = [](const absl::StatusOr<int>& result) {
     MESHWRIGHT_RETURN_IF_ERROR(result);
     return absl::OkStatus();
   };
