@@ -13,7 +13,7 @@
 #define MESHWRIGHT_COSTMODEL_COLLECTIVE_COST_H_
 
 #include <cstdint>
-#include <string_view>
+#include "absl/strings/string_view.h"
 
 #include "ir/cluster.h"
 #include "ir/collective.h"
@@ -33,12 +33,12 @@ struct GroupShape {
 };
 
 enum class Algorithm : uint8_t { kNone, kRing, kTree, kNvls, kNvlsTree, kPat, kPairs, kHostMemory };
-inline constexpr std::string_view kAlgorithmNames[] = {"none",      "ring", "tree",  "nvls",
+inline constexpr absl::string_view kAlgorithmNames[] = {"none",      "ring", "tree",  "nvls",
                                                        "nvls_tree", "pat",  "pairs", "host_memory"};
 enum class Protocol : uint8_t { kNone, kLl, kLl128, kSimple };
-inline constexpr std::string_view kProtocolNames[] = {"none", "ll", "ll128", "simple"};
-constexpr std::string_view NameOf(Algorithm algorithm) { return kAlgorithmNames[static_cast<size_t>(algorithm)]; }
-constexpr std::string_view NameOf(Protocol protocol) { return kProtocolNames[static_cast<size_t>(protocol)]; }
+inline constexpr absl::string_view kProtocolNames[] = {"none", "ll", "ll128", "simple"};
+constexpr absl::string_view NameOf(Algorithm algorithm) { return kAlgorithmNames[static_cast<size_t>(algorithm)]; }
+constexpr absl::string_view NameOf(Protocol protocol) { return kProtocolNames[static_cast<size_t>(protocol)]; }
 
 struct CollectiveCost {
   Nanos time;  // from the arrival of the last rank to the end on the last rank

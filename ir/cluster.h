@@ -4,8 +4,8 @@
 // the simulator and the planner read them.
 //
 // A Cluster is homogeneous: `nodes` equal nodes with `devices_per_node` devices each. Global rank r sits on node
-// r / devices_per_node, at place r % devices_per_node. "Node" means the domain in which devices reach each other without
-// a network card: a server, or a whole NVLink rack.
+// r / devices_per_node, at place r % devices_per_node. "Node" means the domain in which devices reach each other
+// without a network card: a server, or a whole NVLink rack.
 //
 // Units: bandwidths count one direction of one device (or one network card), powers of ten. Memory sizes are bytes.
 //
@@ -18,9 +18,9 @@
 #include <iterator>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
+#include "absl/strings/string_view.h"
 #include "ir/dtype.h"
 #include "ir/quantities.h"
 
@@ -28,7 +28,7 @@ namespace meshwright {
 
 // In order of age: costs that depend on the generation compare with <.
 enum class Generation : uint8_t { kHost, kVolta, kAmpere, kAda, kHopper, kBlackwell };
-inline constexpr std::string_view kGenerationNames[] = {"host", "volta", "ampere", "ada", "hopper", "blackwell"};
+inline constexpr absl::string_view kGenerationNames[] = {"host", "volta", "ampere", "ada", "hopper", "blackwell"};
 
 // How the devices of one node reach each other.
 enum class LinkKind : uint8_t {
@@ -38,15 +38,15 @@ enum class LinkKind : uint8_t {
   kC2c,         // one device per node, tied to its CPU
   kHostMemory,  // ranks are threads or processes that share memory: the host back end
 };
-inline constexpr std::string_view kLinkKindNames[] = {"nvswitch", "nvlink_mesh", "pcie", "c2c", "host_memory"};
+inline constexpr absl::string_view kLinkKindNames[] = {"nvswitch", "nvlink_mesh", "pcie", "c2c", "host_memory"};
 
 // The maker of the nodes' CPUs. NCCL's choices depend on it.
 enum class CpuVendor : uint8_t { kIntel, kAmd, kArm };
-inline constexpr std::string_view kCpuVendorNames[] = {"intel", "amd", "arm"};
+inline constexpr absl::string_view kCpuVendorNames[] = {"intel", "amd", "arm"};
 
-constexpr std::string_view NameOf(Generation generation) { return kGenerationNames[static_cast<size_t>(generation)]; }
-constexpr std::string_view NameOf(LinkKind kind) { return kLinkKindNames[static_cast<size_t>(kind)]; }
-constexpr std::string_view NameOf(CpuVendor vendor) { return kCpuVendorNames[static_cast<size_t>(vendor)]; }
+constexpr absl::string_view NameOf(Generation generation) { return kGenerationNames[static_cast<size_t>(generation)]; }
+constexpr absl::string_view NameOf(LinkKind kind) { return kLinkKindNames[static_cast<size_t>(kind)]; }
+constexpr absl::string_view NameOf(CpuVendor vendor) { return kCpuVendorNames[static_cast<size_t>(vendor)]; }
 
 // Constants of the kernel formulas (costmodel/kernel_cost.h says what each one does there). They travel with the device
 // because they are facts about it, as its peak is: fitted on published measurements, or measured on the machine.
@@ -64,10 +64,10 @@ struct KernelConstants {
   Bytes memory_ramp;                    // bytes after which half of that share is reached
   double normalize_backward_share = 0;  // of memory bandwidth, norm kernels running backward
   // Fused attention.
-  double attention_forward_share = 0;   // of peak, long sequences, very wide heads
+  double attention_forward_share = 0;  // of peak, long sequences, very wide heads
   double attention_backward_share = 0;
-  double attention_softmax_width = 0;   // a score costs as much as this many multiply-adds of the head's width
-  double attention_setup_keys = 0;      // a row of queries costs as much as this many keys, besides its keys
+  double attention_softmax_width = 0;  // a score costs as much as this many multiply-adds of the head's width
+  double attention_setup_keys = 0;     // a row of queries costs as much as this many keys, besides its keys
   // Clock under the power of a training step / the clock that the constants above hold for. Slows what computes.
   double sustained_clock = 1;
 
@@ -122,7 +122,7 @@ struct Cluster {
   double oversubscription = 1;     // k: what leaves a leaf switch has 1/k of the bandwidth of what enters it
   CpuVendor cpu = CpuVendor::kIntel;
   std::optional<DevicePrice> price;
-  bool links_estimated = false;    // some link number above is a guess
+  bool links_estimated = false;  // some link number above is a guess
 
   int64_t num_devices() const { return nodes * devices_per_node; }
   int64_t NodeOf(int64_t rank) const { return rank / devices_per_node; }

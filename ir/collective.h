@@ -15,8 +15,8 @@
 #include <cstdint>
 #include <iterator>
 #include <optional>
-#include <string_view>
 
+#include "absl/strings/string_view.h"
 #include "ir/quantities.h"
 
 namespace meshwright {
@@ -31,10 +31,10 @@ enum class Holding : uint8_t {
 
 struct CollectiveInfo {
   CollectiveKind kind;
-  std::string_view name;  // as texts spell it
-  Holding before;         // in the buffer that a rank gives (broadcast: only the root's counts)
-  Holding after;          // in the buffer that a rank gets
-  bool reduces;           // adds the ranks' values
+  absl::string_view name;  // as texts spell it
+  Holding before;          // in the buffer that a rank gives (broadcast: only the root's counts)
+  Holding after;           // in the buffer that a rank gets
+  bool reduces;            // adds the ranks' values
   // Bytes that cross each rank's link in a bandwidth-optimal algorithm, as a share of S: bus_rounds x (n-1)/n, or 1
   // where bus_rounds is 0. It is the "bus bandwidth" factor of NVIDIA/nccl-tests doc/PERFORMANCE.md.
   int bus_rounds;
@@ -59,16 +59,16 @@ constexpr bool CollectiveRowsAreInOrder() {
 static_assert(CollectiveRowsAreInOrder(), "kCollectives needs one row per CollectiveKind, in the enum's order");
 
 constexpr const CollectiveInfo& InfoOf(CollectiveKind kind) { return kCollectives[static_cast<size_t>(kind)]; }
-constexpr std::string_view NameOf(CollectiveKind kind) { return InfoOf(kind).name; }
-constexpr std::optional<CollectiveKind> CollectiveKindFromName(std::string_view name) {
+constexpr absl::string_view NameOf(CollectiveKind kind) { return InfoOf(kind).name; }
+constexpr std::optional<CollectiveKind> CollectiveKindFromName(absl::string_view name) {
   for (const CollectiveInfo& row : kCollectives) {
     if (row.name == name) return row.kind;
   }
   return std::nullopt;
 }
 
-// Share of S that crosses each rank's link, at least, in a group of `ranks` >= 1. A switch that reduces (NVLS) does with
-// less.
+// Share of S that crosses each rank's link, at least, in a group of `ranks` >= 1. A switch that reduces (NVLS) does
+// with less.
 constexpr double BusFactor(CollectiveKind kind, int64_t ranks) {
   if (ranks <= 1) return 0;
   const int rounds = InfoOf(kind).bus_rounds;

@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <iterator>
 #include <optional>
-#include <string_view>
 
+#include "absl/strings/string_view.h"
 #include "ir/quantities.h"
 
 namespace meshwright {
@@ -15,8 +15,8 @@ enum class DType : uint8_t { kFloat64, kFloat32, kTFloat32, kFloat16, kBFloat16,
 
 struct DTypeInfo {
   DType dtype;
-  std::string_view name;  // as files and messages spell it
-  int bytes;              // of one element in memory
+  absl::string_view name;  // as files and messages spell it
+  int bytes;               // of one element in memory
   bool floating;
 };
 
@@ -38,8 +38,8 @@ constexpr bool DTypeRowsAreInOrder() {
 static_assert(DTypeRowsAreInOrder(), "kDTypes needs one row per DType, in the enum's order");
 
 constexpr Bytes SizeOf(DType dtype) { return Bytes(InfoOf(dtype).bytes); }
-constexpr std::string_view NameOf(DType dtype) { return InfoOf(dtype).name; }
-constexpr std::optional<DType> DTypeFromName(std::string_view name) {
+constexpr absl::string_view NameOf(DType dtype) { return InfoOf(dtype).name; }
+constexpr std::optional<DType> DTypeFromName(absl::string_view name) {
   for (const DTypeInfo& row : kDTypes) {
     if (row.name == name) return row.dtype;
   }

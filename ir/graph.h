@@ -14,10 +14,10 @@
 
 #include <cstdint>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "ir/dtype.h"
 #include "ir/ids.h"
@@ -50,21 +50,21 @@ struct Tensor {
   DType dtype = DType::kFloat32;
   Shape shape;
   TensorKind kind = TensorKind::kValue;
-  SegmentId segment;         // of the producing op; of the users for a parameter
-  OpId producer;             // none for inputs, parameters and carried-in values
-  TensorId gradient_of;      // kGradient only: the parameter
-  bool trainable = true;     // parameters
-  Initializer init;          // inputs and parameters
+  SegmentId segment;      // of the producing op; of the users for a parameter
+  OpId producer;          // none for inputs, parameters and carried-in values
+  TensorId gradient_of;   // kGradient only: the parameter
+  bool trainable = true;  // parameters
+  Initializer init;       // inputs and parameters
 };
 
 // The numbers an operator may need. Which ones it reads is said beside its row or its kernel.
 struct OpAttrs {
-  double scale = 1;          // Scale, reductions, losses (1 / count), attention (1 / sqrt(head size))
-  double epsilon = 1e-5;     // norms; AdamW
-  bool causal = true;        // Attention
-  bool fused = true;         // Attention: no score matrix in memory
-  int64_t top_k = 2;         // Dispatch, Combine: experts per token
-  double theta = 10000;      // Rotary
+  double scale = 1;       // Scale, reductions, losses (1 / count), attention (1 / sqrt(head size))
+  double epsilon = 1e-5;  // norms; AdamW
+  bool causal = true;     // Attention
+  bool fused = true;      // Attention: no score matrix in memory
+  int64_t top_k = 2;      // Dispatch, Combine: experts per token
+  double theta = 10000;   // Rotary
   double learning_rate = 0, beta1 = 0, beta2 = 0, weight_decay = 0;  // optimizers; Momentum uses beta1
   friend bool operator==(const OpAttrs&, const OpAttrs&) = default;
 };
@@ -79,8 +79,8 @@ struct Op {
   OpAttrs attrs;
   Phase phase = Phase::kForward;
   SegmentId segment;
-  OpId forward;               // backward ops: the op they belong to, whose label assignment they take over
-  bool recompute = false;     // backward ops: a second run of `forward`
+  OpId forward;                 // backward ops: the op they belong to, whose label assignment they take over
+  bool recompute = false;       // backward ops: a second run of `forward`
   std::string recompute_group;  // forward ops named here are run again under selective recompute
 };
 
@@ -102,8 +102,8 @@ struct Segment {
 struct Graph {
   std::string name;
   std::vector<Tensor> tensors;
-  std::vector<Op> ops;             // of one segment and phase: in execution order
-  std::vector<Segment> segments;   // in execution order
+  std::vector<Op> ops;            // of one segment and phase: in execution order
+  std::vector<Segment> segments;  // in execution order
   TensorId loss;
 
   const Tensor& tensor(TensorId id) const { return tensors[id.index()]; }
@@ -112,8 +112,8 @@ struct Graph {
   // All layers counted.
   int64_t NumParameters() const;
   // The op of that name, or an invalid id.
-  OpId FindOp(std::string_view name) const;
-  TensorId FindTensor(std::string_view name) const;
+  OpId FindOp(absl::string_view name) const;
+  TensorId FindTensor(absl::string_view name) const;
 };
 
 // Adds tensors and ops with their shapes inferred and checked. Errors name the op and what was wanted.
@@ -138,7 +138,7 @@ class GraphBuilder {
     std::string name;
     OpKind kind;
     std::vector<TensorId> inputs;
-    std::string rule = {};        // empty: the row's own
+    std::string rule = {};  // empty: the row's own
     OpAttrs attrs = {};
     // Sizes of dims that the rule leaves open (outputs-only labels, '=' dims); empty: none are.
     std::vector<Shape> output_shapes = {};

@@ -1,10 +1,11 @@
 // Index rules: what an operator does to dims, in the manner of an einsum.
 //
-//   "m k, k n -> m n"             k is in the inputs only: it is reduced, and if it is split each rank holds a partial sum
-//   "s b h!, h!, h! -> s b h!"    a label marked '!' must stay whole
-//   "v h, b s -> s b h"           v is reduced by selection; the same rule serves split and whole tables
-//   "s b h, s b e! -> e! =b h"    '=b': a dim of its own size that is split exactly as b is
-//   "... c!, ... -> "             '...' stands for the leading dims that a row of the table leaves open; a scalar output
+//   "m k, k n -> m n"             k is in the inputs only: it is reduced, and if it is split each rank holds a partial
+//   sum "s b h!, h!, h! -> s b h!"    a label marked '!' must stay whole "v h, b s -> s b h"           v is reduced by
+//   selection; the same rule serves split and whole tables "s b h, s b e! -> e! =b h"    '=b': a dim of its own size
+//   that is split exactly as b is
+//   "... c!, ... -> "             '...' stands for the leading dims that a row of the table leaves open; a scalar
+//   output
 //                                 has no labels
 //
 // A label that stands in outputs only is new: every rank makes its own piece of it.
@@ -18,11 +19,11 @@
 
 #include <cstdint>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "absl/container/inlined_vector.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "ir/layout.h"
 
@@ -48,20 +49,20 @@ struct IndexRule {
   std::vector<OperandRule> inputs, outputs;
 
   // The label's index, or -1.
-  int FindLabel(std::string_view name) const;
+  int FindLabel(absl::string_view name) const;
   bool InInputs(int label) const;
   bool InOutput(int label, size_t output) const;
   friend bool operator==(const IndexRule&, const IndexRule&) = default;
 };
 
 // Parses a rule without '...'. kInvalidArgument names the offending text.
-absl::StatusOr<IndexRule> ParseRule(std::string_view text);
+absl::StatusOr<IndexRule> ParseRule(absl::string_view text);
 std::string ToText(const IndexRule& rule);
 
 // Instantiates a template row for given input shapes: expands '...' to as many labels d0, d1, ... as the inputs need
 // (right-aligned, as broadcasting does; an input dim of size 1 beside a larger one, or a missing one, is not split and
 // not named), and repeats the last input pattern for further inputs where the template ends in ", *".
-absl::StatusOr<IndexRule> InstantiateRule(std::string_view row, absl::Span<const Shape> inputs);
+absl::StatusOr<IndexRule> InstantiateRule(absl::string_view row, absl::Span<const Shape> inputs);
 
 // The extent of every label, from the operands that name it. kInvalidArgument when two operands disagree:
 // "k is 32 in input 0 and 4 in input 1". Labels that stand in outputs only get theirs from `outputs` where given.

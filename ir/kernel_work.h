@@ -23,12 +23,12 @@ enum class KernelClass : uint8_t {
 
 struct KernelWork {
   KernelClass kernel = KernelClass::kNone;
-  DType dtype = DType::kFloat32;         // of the arithmetic: that of the first floating operand
-  bool backward = false;                 // attention and normalize kernels cost differently backward
-  bool causal = false;                   // attention: half of the score matrix is skipped
+  DType dtype = DType::kFloat32;           // of the arithmetic: that of the first floating operand
+  bool backward = false;                   // attention and normalize kernels cost differently backward
+  bool causal = false;                     // attention: half of the score matrix is skipped
   int64_t batch = 1, m = 1, n = 1, k = 1;  // contraction and attention only; see KernelClass
-  Flops flops;                           // useful operations (causal attention: only the kept half)
-  Bytes read, written;                   // each operand once
+  Flops flops;                             // useful operations (causal attention: only the kept half)
+  Bytes read, written;                     // each operand once
 };
 
 }  // namespace meshwright

@@ -57,7 +57,7 @@ bool SamePlacement(const Shape& global, const Layout& a, const Layout& b, const 
 std::string ToText(const Layout& layout, const Mesh& mesh);
 absl::StatusOr<Layout> ParseLayout(const std::string& text, const Mesh& mesh);
 
-std::string_view NameOf(Reduction reduction);
+absl::string_view NameOf(Reduction reduction);
 
 }  // namespace meshwright
 

@@ -1,11 +1,12 @@
 // The mesh: named axes over the ranks.
 //
-// An axis is a size and a stride: the coordinate of a rank on it is (rank / stride) % size. In a row-major mesh the last
-// axis is contiguous (stride 1), as in the device matrix of a sharding strategy: Layout((2,2,2), ("dp","sp","mp")).
+// An axis is a size and a stride: the coordinate of a rank on it is (rank / stride) % size. In a row-major mesh the
+// last axis is contiguous (stride 1), as in the device matrix of a sharding strategy: Layout((2,2,2),
+// ("dp","sp","mp")).
 //
 // Two axes are orthogonal when a rank's coordinates on them vary independently: one's stride times size divides the
-// other's stride. A mesh may hold axes that are not orthogonal to each other: 6 ranks can be read as 2 x 3 and as 3 x 2,
-// and the axes of both readings have their place in Factored(6). One tensor only ever uses mutually orthogonal axes.
+// other's stride. A mesh may hold axes that are not orthogonal to each other: 6 ranks can be read as 2 x 3 and as 3 x
+// 2, and the axes of both readings have their place in Factored(6). One tensor only ever uses mutually orthogonal axes.
 //
 // Thread safety: immutable after construction.
 #ifndef MESHWRIGHT_IR_MESH_H_
@@ -71,6 +72,7 @@ class Mesh {
   absl::StatusOr<AxisList> Compose(int64_t size, int64_t stride) const;
 
   friend bool operator==(const Mesh& a, const Mesh& b);
+  friend absl::StatusOr<Mesh> ParseMesh(const std::string& text);
 
  private:
   std::vector<MeshAxis> axes_;

@@ -13,8 +13,8 @@
 #include <cstdint>
 #include <iterator>
 #include <optional>
-#include <string_view>
 
+#include "absl/strings/string_view.h"
 #include "ir/kernel_work.h"
 #include "ir/layout.h"
 
@@ -80,13 +80,13 @@ enum class OpKind : uint8_t {
 
 struct OpInfo {
   OpKind kind;
-  std::string_view name;    // as files, messages and traces spell it
-  std::string_view rule;    // template for InstantiateRule; empty: each op brings its own
+  absl::string_view name;  // as files, messages and traces spell it
+  absl::string_view rule;  // template for InstantiateRule; empty: each op brings its own
   KernelClass kernel;
-  double flops_per_point;   // operations per point of the space that all labels span
-  Reduction reduction;      // how values combine over reduced labels
-  bool differentiable;      // has an entry in ir/gradients.cc
-  bool cheap;               // memory-bound, its output is worth recomputing (selective recompute)
+  double flops_per_point;  // operations per point of the space that all labels span
+  Reduction reduction;     // how values combine over reduced labels
+  bool differentiable;     // has an entry in ir/gradients.cc
+  bool cheap;              // memory-bound, its output is worth recomputing (selective recompute)
 };
 
 // clang-format off
@@ -174,8 +174,8 @@ constexpr bool OpRowsAreInOrder() {
 static_assert(OpRowsAreInOrder(), "kOps needs one row per OpKind, in the enum's order");
 
 constexpr const OpInfo& InfoOf(OpKind kind) { return kOps[static_cast<size_t>(kind)]; }
-constexpr std::string_view NameOf(OpKind kind) { return InfoOf(kind).name; }
-constexpr std::optional<OpKind> OpKindFromName(std::string_view name) {
+constexpr absl::string_view NameOf(OpKind kind) { return InfoOf(kind).name; }
+constexpr std::optional<OpKind> OpKindFromName(absl::string_view name) {
   for (const OpInfo& row : kOps) {
     if (row.name == name) return row.kind;
   }

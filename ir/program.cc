@@ -6,21 +6,21 @@ namespace meshwright {
 namespace {
 
 // In the order of the enums.
-constexpr std::string_view kStreamNames[] = {"compute", "comm", "send", "receive"};
+constexpr absl::string_view kStreamNames[] = {"compute", "comm", "send", "receive"};
 static_assert(std::size(kStreamNames) == static_cast<size_t>(Stream::kNumStreams), "a name per Stream");
 
-constexpr std::string_view kRoleNames[] = {"parameter", "master",     "gradient",  "optimizer_state",
-                                           "input",     "activation", "temporary", "loss"};
+constexpr absl::string_view kRoleNames[] = {"parameter", "master",     "gradient",  "optimizer_state",
+                                            "input",     "activation", "temporary", "loss"};
 static_assert(std::size(kRoleNames) == static_cast<size_t>(BufferRole::kNumRoles), "a name per BufferRole");
 
-constexpr std::string_view kPurposeNames[] = {"activation", "gradient", "parameter", "report"};
+constexpr absl::string_view kPurposeNames[] = {"activation", "gradient", "parameter", "report"};
 static_assert(std::size(kPurposeNames) == static_cast<size_t>(Purpose::kReport) + 1, "a name per Purpose");
 
 }  // namespace
 
-std::string_view NameOf(Stream stream) { return kStreamNames[static_cast<size_t>(stream)]; }
-std::string_view NameOf(BufferRole role) { return kRoleNames[static_cast<size_t>(role)]; }
-std::string_view NameOf(Purpose purpose) { return kPurposeNames[static_cast<size_t>(purpose)]; }
+absl::string_view NameOf(Stream stream) { return kStreamNames[static_cast<size_t>(stream)]; }
+absl::string_view NameOf(BufferRole role) { return kRoleNames[static_cast<size_t>(role)]; }
+absl::string_view NameOf(Purpose purpose) { return kPurposeNames[static_cast<size_t>(purpose)]; }
 
 Bytes LocalBytes(const Buffer& buffer, const Mesh& mesh) {
   return SizeOf(buffer.dtype) * NumElements(LocalShape(buffer.shape, buffer.layout, mesh));

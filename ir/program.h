@@ -3,10 +3,12 @@
 //
 // Size. Ranks that run the same text share a class (today: the ranks of one pipeline stage). What repeats is stored
 // once: a Block is the instruction list of one layer (or of what stands around the layers), a Slot runs a block for one
-// micro-batch over a range of layers. So a program grows with the distinct text, not with ranks, layers or micro-batches.
+// micro-batch over a range of layers. So a program grows with the distinct text, not with ranks, layers or
+// micro-batches.
 //
 // Meaning, the same for every interpreter (tests/conformance holds them to it):
-//   1. A rank issues its slots in order; a slot issues its block once per layer, in the slot's direction; a block issues
+//   1. A rank issues its slots in order; a slot issues its block once per layer, in the slot's direction; a block
+//   issues
 //      its instructions in order. Each instruction goes to its stream.
 //   2. The instructions of one stream of one rank run one at a time, in the order in which they were issued.
 //   3. An instruction starts when the one before it on its stream is done and every event it waits for has happened.
@@ -25,12 +27,12 @@
 
 #include <cstdint>
 #include <string>
-#include <string_view>
 #include <variant>
 #include <vector>
 
 #include "absl/container/inlined_vector.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "ir/collective.h"
 #include "ir/graph.h"
 #include "ir/ids.h"
@@ -45,29 +47,29 @@ enum class Stream : uint8_t {
   kReceive,
   kNumStreams
 };
-std::string_view NameOf(Stream stream);
+absl::string_view NameOf(Stream stream);
 
 // What a buffer holds; memory is reported by role.
 enum class BufferRole : uint8_t {
-  kParameter,       // in the type and layout in which kernels read it
-  kMaster,          // the optimizer's copy of a parameter, where it differs from the above
+  kParameter,  // in the type and layout in which kernels read it
+  kMaster,     // the optimizer's copy of a parameter, where it differs from the above
   kGradient,
   kOptimizerState,
   kInput,
-  kActivation,      // kept from the forward to the backward pass
-  kTemporary,       // lives inside one run of one block
+  kActivation,  // kept from the forward to the backward pass
+  kTemporary,   // lives inside one run of one block
   kLoss,
   kNumRoles
 };
-std::string_view NameOf(BufferRole role);
+absl::string_view NameOf(BufferRole role);
 
 // One tensor in one layout. Instance (layer, micro-batch) starts at
 //     offset + ((layer % layers) * microbatches + microbatch % microbatches) * bytes
 struct Buffer {
-  std::string name;          // the tensor's; "name@k" for its k-th layout
+  std::string name;  // the tensor's; "name@k" for its k-th layout
   DType dtype = DType::kFloat32;
-  Shape shape;               // global (of the micro-batch)
-  Layout layout;             // over the mesh's axes without "pp"
+  Shape shape;    // global (of the micro-batch)
+  Layout layout;  // over the mesh's axes without "pp"
   BufferRole role = BufferRole::kTemporary;
   int64_t layers = 1;        // instances over layers
   int64_t microbatches = 1;  // instances over micro-batches
@@ -115,7 +117,7 @@ struct Slice {};
 // the end of `dim`, reduce_scatter appends them there, all_to_all moves them from the end of `dim` to the end of
 // `to_dim`, all_reduce drops them from the partial axes.
 enum class Purpose : uint8_t { kActivation, kGradient, kParameter, kReport };
-std::string_view NameOf(Purpose purpose);
+absl::string_view NameOf(Purpose purpose);
 struct Collective {
   CollectiveKind kind = CollectiveKind::kAllReduce;
   Reduction reduction = Reduction::kSum;
@@ -128,7 +130,8 @@ struct Collective {
 // its new piece from the lowest rank (of those that agree with it on all unused axes, if possible) that holds it.
 struct Permute {};
 
-// One half of a transfer to or from the rank `stage_offset` stages away; all operands together. Sends read, receives write.
+// One half of a transfer to or from the rank `stage_offset` stages away; all operands together. Sends read, receives
+// write.
 struct Transfer {
   bool send = true;
   int32_t stage_offset = 1;
@@ -155,9 +158,9 @@ struct Block {
 struct Slot {
   BlockId block;
   int64_t microbatch = 0;
-  int64_t layer = 0;    // the first layer to run
-  int64_t count = 1;    // how many layers
-  int64_t step = 1;     // +1 upwards, -1 downwards
+  int64_t layer = 0;  // the first layer to run
+  int64_t count = 1;  // how many layers
+  int64_t step = 1;   // +1 upwards, -1 downwards
 };
 
 struct RankClass {
@@ -172,9 +175,9 @@ struct RankClass {
 
 struct Program {
   std::string name;
-  Mesh mesh;                  // first axis "pp" where there are several stages: class i holds the ranks of stage i
+  Mesh mesh;  // first axis "pp" where there are several stages: class i holds the ranks of stage i
   int64_t num_microbatches = 1;
-  double loss_divisor = 1;    // the step's reported loss is the sum of the micro-batches' losses over this
+  double loss_divisor = 1;  // the step's reported loss is the sum of the micro-batches' losses over this
   std::vector<RankClass> classes;
 
   int64_t ranks_per_class() const { return mesh.num_ranks() / static_cast<int64_t>(classes.size()); }
@@ -200,7 +203,8 @@ Bytes LocalBytes(const Buffer& buffer, const Mesh& mesh);
 int64_t NumIssued(const RankClass& rank_class);
 
 // The work of a Compute instruction, from its operands.
-KernelWork WorkOf(const Instruction& instruction, const Compute& compute, const RankClass& rank_class, const Mesh& mesh);
+KernelWork WorkOf(const Instruction& instruction, const Compute& compute, const RankClass& rank_class,
+                  const Mesh& mesh);
 
 }  // namespace meshwright
 

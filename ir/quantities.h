@@ -42,16 +42,16 @@ class Quantity {
   Rep n_ = 0;
 };
 
-using Bytes = Quantity<struct BytesTag, int64_t>;                     // bytes
-using Nanos = Quantity<struct NanosTag, int64_t>;                     // nanoseconds, a duration or a point in time
-using Flops = Quantity<struct FlopsTag, double>;                      // operations; a multiply-add counts two
-using BytesPerSecond = Quantity<struct BytesPerSecondTag, double>;    // bytes per second, one direction
-using FlopsPerSecond = Quantity<struct FlopsPerSecondTag, double>;    // operations per second
+using Bytes = Quantity<struct BytesTag, int64_t>;                   // bytes
+using Nanos = Quantity<struct NanosTag, int64_t>;                   // nanoseconds, a duration or a point in time
+using Flops = Quantity<struct FlopsTag, double>;                    // operations; a multiply-add counts two
+using BytesPerSecond = Quantity<struct BytesPerSecondTag, double>;  // bytes per second, one direction
+using FlopsPerSecond = Quantity<struct FlopsPerSecondTag, double>;  // operations per second
 
-constexpr Bytes KiB(int64_t n) { return Bytes(n << 10); }             // memory: powers of two
+constexpr Bytes KiB(int64_t n) { return Bytes(n << 10); }  // memory: powers of two
 constexpr Bytes MiB(int64_t n) { return Bytes(n << 20); }
 constexpr Bytes GiB(int64_t n) { return Bytes(n << 30); }
-constexpr BytesPerSecond GBps(double n) { return BytesPerSecond(n * 1e9); }    // links: powers of ten
+constexpr BytesPerSecond GBps(double n) { return BytesPerSecond(n * 1e9); }  // links: powers of ten
 constexpr FlopsPerSecond Teraflops(double n) { return FlopsPerSecond(n * 1e12); }
 constexpr Nanos Micros(double n) { return Nanos(static_cast<int64_t>(n * 1e3 + 0.5)); }
 constexpr Nanos Millis(double n) { return Nanos(static_cast<int64_t>(n * 1e6 + 0.5)); }

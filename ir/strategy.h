@@ -22,10 +22,10 @@ namespace meshwright {
 
 enum class Schedule : uint8_t { kGpipe, kOneFOneB };
 enum class Recompute : uint8_t { kNone, kSelective, kFull };
-std::string_view NameOf(Schedule schedule);
-std::string_view NameOf(Recompute recompute);
-std::optional<Schedule> ScheduleFromName(std::string_view name);
-std::optional<Recompute> RecomputeFromName(std::string_view name);
+absl::string_view NameOf(Schedule schedule);
+absl::string_view NameOf(Recompute recompute);
+std::optional<Schedule> ScheduleFromName(absl::string_view name);
+std::optional<Recompute> RecomputeFromName(absl::string_view name);
 
 // An index label and the axes that split it in every op that has it and has not used them for an earlier rule.
 struct LabelRule {
@@ -51,12 +51,12 @@ struct Strategy {
   Schedule schedule = Schedule::kOneFOneB;
   Recompute recompute = Recompute::kNone;
 
-  bool parallel_optimizer = false;        // split optimizer state (and master parameters) over replicas
-  Bytes parallel_optimizer_threshold;     // smaller parameters stay whole (global bytes)
-  Bytes bucket = MiB(64);                 // gradients are reduced, parameters gathered, in buckets up to this size; 0: one by one
-  bool gradients_mean = false;            // S8.2: divide by the replica count
-  DType gradient_dtype = DType::kFloat32; // accumulators and reduction
-  double loss_divisor = 1;                // reported loss = sum of the micro-batch losses / this
+  bool parallel_optimizer = false;     // split optimizer state (and master parameters) over replicas
+  Bytes parallel_optimizer_threshold;  // smaller parameters stay whole (global bytes)
+  Bytes bucket = MiB(64);       // gradients are reduced, parameters gathered, in buckets up to this size; 0: one by one
+  bool gradients_mean = false;  // S8.2: divide by the replica count
+  DType gradient_dtype = DType::kFloat32;  // accumulators and reduction
+  double loss_divisor = 1;                 // reported loss = sum of the micro-batch losses / this
 };
 
 // Text form (YAML, as in plan.yaml): round-trips.

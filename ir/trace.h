@@ -16,12 +16,12 @@
 namespace meshwright {
 
 struct Span {
-  int64_t rank = 0;          // simulated traces: the first rank of the class
-  uint32_t slot = 0;         // RankClass::slots
+  int64_t rank = 0;   // simulated traces: the first rank of the class
+  uint32_t slot = 0;  // RankClass::slots
   int32_t layer = 0;
   int32_t instruction = -1;  // in the slot's block; -1: the whole slot on this stream
   Stream stream = Stream::kCompute;
-  Nanos begin, end;          // from the start of the step
+  Nanos begin, end;  // from the start of the step
 };
 
 // Arena in use over time; `bytes` from this moment on.
@@ -32,15 +32,15 @@ struct MemoryPoint {
 };
 
 struct Trace {
-  std::string source;        // "simulated" or "measured"
+  std::string source;  // "simulated" or "measured"
   Nanos makespan;
-  std::vector<Span> spans;   // ordered by (rank, stream, begin)
+  std::vector<Span> spans;  // ordered by (rank, stream, begin)
   std::vector<MemoryPoint> memory;
 };
 
 // Chrome trace JSON (https://ui.perfetto.dev opens it): one process per rank, one thread per stream, flows from send to
-// receive, memory counters. `args` of each slice hold slot, layer, micro-batch and instruction, so that ParseTrace gives
-// the same Trace back. Deterministic.
+// receive, memory counters. `args` of each slice hold slot, layer, micro-batch and instruction, so that ParseTrace
+// gives the same Trace back. Deterministic.
 std::string ToChromeJson(const Trace& trace, const Program& program);
 absl::StatusOr<Trace> ParseChromeJson(const std::string& json);
 
