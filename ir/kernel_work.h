@@ -26,6 +26,7 @@ struct KernelWork {
   DType dtype = DType::kFloat32;           // of the arithmetic: that of the first floating operand
   bool backward = false;                   // attention and normalize kernels cost differently backward
   bool causal = false;                     // attention: half of the score matrix is skipped
+  bool fused = true;                       // attention: no score matrix in memory
   int64_t batch = 1, m = 1, n = 1, k = 1;  // contraction and attention only; see KernelClass
   Flops flops;                             // useful operations (causal attention: only the kept half)
   Bytes read, written;                     // each operand once

@@ -5,8 +5,8 @@
 // plain MatMul, with the entries swapped for transpose flags). Gradients are in ir/gradients.cc, one entry per row that
 // has `differentiable`; kernels in executor/, one per row.
 //
-// Conventions: grad operators take the gradient of the output first. An op's outputs overwrite their buffers unless the
-// instruction says `accumulate`.
+// Conventions: grad operators take the gradient of the output first. An op's outputs overwrite their buffers, but those
+// in gradient and loss buffers are added to them where the instruction says `accumulate`.
 #ifndef MESHWRIGHT_IR_OP_LIST_H_
 #define MESHWRIGHT_IR_OP_LIST_H_
 

@@ -105,7 +105,7 @@ struct Compute {
   OpKind op = OpKind::kFill;
   OpAttrs attrs;
   IndexRule rule;
-  bool accumulate = false;  // outputs are added to their buffers
+  bool accumulate = false;  // outputs in gradient and loss buffers are added to what these hold; others overwrite
   bool recompute = false;   // a second run of a forward op, for reports
 };
 

@@ -1,0 +1,301 @@
+#include "ir/gradients.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "ir/status.h"
+
+namespace meshwright {
+namespace {
+
+// One call of AddGradient, with short names for what every entry needs.
+class Gradients {
+ public:
+  explicit Gradients(const GradientContext& context)
+      : c_(context), op_(context.builder.graph().op(context.op)), dy_(context.output_gradients[0]) {}
+
+  absl::Status Run();
+
+ private:
+  struct Emit {
+    OpKind kind;
+    std::vector<TensorId> inputs;
+    std::string rule;
+    std::vector<TensorId> of;  // the tensors whose gradients the outputs are
+    double scale = 1;
+    OpId forward = {};  // default: the op itself
+  };
+
+  const Tensor& tensor(TensorId id) const { return c_.builder.graph().tensor(id); }
+  // An operand's part of the forward rule as text: In(0) is "m k" for "m k, k n -> m n".
+  std::string In(size_t i) const { return Text(op_.rule.inputs[i]); }
+  std::string Out(size_t i = 0) const { return Text(op_.rule.outputs[i]); }
+  std::string Text(const OperandRule& operand) const {
+    return absl::StrJoin(operand, " ", [this](std::string* out, const DimRule& dim) {
+      if (dim.label == DimRule::kUnsplit) {
+        absl::StrAppend(out, "1");
+      } else {
+        const Label& label = op_.rule.labels[dim.label];
+        absl::StrAppend(out, dim.own_size ? "=" : "", label.name, label.whole ? "!" : "");
+      }
+    });
+  }
+  bool Wanted(size_t input) const { return c_.wanted(op_.inputs[input]); }
+
+  // Adds one backward op whose outputs are gradients of `emit.of`, and reports them. Outputs nobody wants are made too.
+  absl::Status Add(Emit emit) {
+    GraphBuilder::OpSpec spec{.name = absl::StrCat(op_.name, "/grad"), .kind = emit.kind, .inputs = emit.inputs};
+    spec.rule = std::move(emit.rule);
+    spec.attrs = op_.attrs;
+    spec.attrs.scale = emit.scale;
+    spec.phase = Phase::kBackward;
+    spec.forward = emit.forward.valid() ? emit.forward : c_.op;
+    for (TensorId id : emit.of) {
+      TensorId output = c_.wanted(id) ? c_.accumulator(id) : TensorId();
+      if (!output.valid()) {
+        Tensor gradient;
+        gradient.name = absl::StrCat("d", tensor(id).name);
+        gradient.dtype = tensor(id).dtype;
+        gradient.shape = tensor(id).shape;
+        gradient.segment = op_.segment;
+        gradient.producer = OpId(c_.builder.graph().ops.size());
+        gradient.gradient_of = id;
+        Graph& graph = c_.builder.mutable_graph();
+        output = TensorId(graph.tensors.size());
+        graph.tensors.push_back(std::move(gradient));
+      }
+      spec.outputs.push_back(output);
+    }
+    MESHWRIGHT_ASSIGN_OR_RETURN(const std::vector<TensorId> outputs, c_.builder.Add(std::move(spec)));
+    for (size_t i = 0; i < emit.of.size(); ++i) {
+      if (c_.wanted(emit.of[i]) && !c_.accumulator(emit.of[i]).valid()) c_.contribute(emit.of[i], outputs[i]);
+    }
+    return absl::OkStatus();
+  }
+
+  // dz has the shape of the output; gives it to input i, summed over the dims that were broadcast.
+  absl::Status Reduce(TensorId dz, size_t i, double scale = 1) {
+    if (!Wanted(i)) return absl::OkStatus();
+    const bool same = op_.rule.inputs[i] == op_.rule.outputs[0];
+    if (same && scale == 1 && !c_.accumulator(op_.inputs[i]).valid()) {
+      c_.contribute(op_.inputs[i], dz);
+      return absl::OkStatus();
+    }
+    return Add({OpKind::kReduceSum, {dz}, absl::StrCat(Out(), " -> ", In(i)), {op_.inputs[i]}, scale});
+  }
+
+  // A value in the output's shape that is no tensor's gradient yet.
+  absl::StatusOr<TensorId> Elementwise(OpKind kind, std::vector<TensorId> inputs, const std::string& rule) {
+    GraphBuilder::OpSpec spec{.name = absl::StrCat(op_.name, "/grad"), .kind = kind, .inputs = std::move(inputs)};
+    spec.rule = rule;
+    spec.attrs = op_.attrs;
+    spec.phase = Phase::kBackward;
+    spec.forward = c_.op;
+    return c_.builder.AddOne(std::move(spec));
+  }
+
+  absl::Status Product();
+  absl::Status Activation(OpKind gradient);
+  absl::Status MulOrDiv();
+  absl::Status Norm(OpKind gradient);
+  absl::Status Losses();
+  absl::Status Experts();
+  absl::Status Movement();
+
+  const GradientContext& c_;
+  const Op op_;  // a copy: the graph's vector grows while ops are added
+  const TensorId dy_;
+};
+
+absl::Status Gradients::Product() {
+  if (Wanted(0)) {
+    MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId b, c_.saved(op_.inputs[1]));
+    MESHWRIGHT_RETURN_IF_ERROR(
+        Add({OpKind::kMatMul, {dy_, b}, absl::StrCat(Out(), ", ", In(1), " -> ", In(0)), {op_.inputs[0]}}));
+  }
+  if (Wanted(1)) {
+    MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId a, c_.saved(op_.inputs[0]));
+    MESHWRIGHT_RETURN_IF_ERROR(
+        Add({OpKind::kMatMul, {a, dy_}, absl::StrCat(In(0), ", ", Out(), " -> ", In(1)), {op_.inputs[1]}}));
+  }
+  return op_.inputs.size() > 2 ? Reduce(dy_, 2) : absl::OkStatus();
+}
+
+absl::Status Gradients::Activation(OpKind gradient) {
+  std::vector<TensorId> inputs = {dy_};
+  std::string rule = Out();
+  for (size_t i = 0; i < op_.inputs.size(); ++i) {
+    MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId x, c_.saved(op_.inputs[i]));
+    inputs.push_back(x);
+    absl::StrAppend(&rule, ", ", In(i));
+  }
+  MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId dz, Elementwise(gradient, inputs, absl::StrCat(rule, " -> ", Out())));
+  for (size_t i = 0; i < op_.inputs.size(); ++i) MESHWRIGHT_RETURN_IF_ERROR(Reduce(dz, i));
+  return absl::OkStatus();
+}
+
+absl::Status Gradients::MulOrDiv() {
+  MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId b, c_.saved(op_.inputs[1]));
+  if (Wanted(0)) {
+    MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId da,
+                                Elementwise(op_.kind, {dy_, b}, absl::StrCat(Out(), ", ", In(1), " -> ", Out())));
+    MESHWRIGHT_RETURN_IF_ERROR(Reduce(da, 0));
+  }
+  if (!Wanted(1)) return absl::OkStatus();
+  MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId a, c_.saved(op_.inputs[0]));
+  MESHWRIGHT_ASSIGN_OR_RETURN(TensorId db,
+                              Elementwise(OpKind::kMul, {dy_, a}, absl::StrCat(Out(), ", ", In(0), " -> ", Out())));
+  if (op_.kind == OpKind::kMul) return Reduce(db, 1);
+  // d(a/b)/db = -a / b^2
+  const std::string by_b = absl::StrCat(Out(), ", ", In(1), " -> ", Out());
+  MESHWRIGHT_ASSIGN_OR_RETURN(db, Elementwise(OpKind::kDiv, {db, b}, by_b));
+  MESHWRIGHT_ASSIGN_OR_RETURN(db, Elementwise(OpKind::kDiv, {db, b}, by_b));
+  return Reduce(db, 1, -1);
+}
+
+absl::Status Gradients::Norm(OpKind gradient) {
+  MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId x, c_.saved(op_.inputs[0]));
+  std::string rule = absl::StrCat(Out(), ", ", In(0), ", ", In(1), " -> ", In(0), ", ", In(1));
+  if (op_.inputs.size() > 2) absl::StrAppend(&rule, ", ", In(2));
+  return Add({gradient, {dy_, x, op_.inputs[1]}, std::move(rule), op_.inputs});
+}
+
+absl::Status Gradients::Losses() {
+  if (op_.kind == OpKind::kLossFromPartials) {
+    // The three steps of the split cross entropy have one gradient, with respect to the logits.
+    const OpId partials = tensor(op_.inputs[1]).producer;
+    const Op from = c_.builder.graph().op(partials);
+    if (from.kind != OpKind::kExpSumAndPick) return absl::InternalError("LossFromPartials without ExpSumAndPick");
+    std::vector<TensorId> inputs = {dy_};
+    for (TensorId id : {from.inputs[0], op_.inputs[0], op_.inputs[1], from.inputs[2]}) {
+      MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId read, c_.saved(id));
+      inputs.push_back(read);
+    }
+    const std::string rule = ToText(from.rule);  // "s b v, s b, b s -> s b, s b"
+    const std::vector<std::string> parts = absl::StrSplit(rule.substr(0, rule.find(" ->")), ", ");
+    return Add({OpKind::kPartialsGrad,
+                inputs,
+                absl::StrCat(", ", parts[0], ", ", parts[1], ", ", parts[1], ", ", parts[2], " -> ", parts[0]),
+                {from.inputs[0]},
+                op_.attrs.scale,
+                partials});
+  }
+  MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId x, c_.saved(op_.inputs[0]));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId target, c_.saved(op_.inputs[1]));
+  const OpKind kind = op_.kind == OpKind::kMseLoss ? OpKind::kMseLossGrad : OpKind::kCrossEntropyGrad;
+  if (Wanted(1))
+    return absl::UnimplementedError(absl::StrCat("operator \"", op_.name, "\": no gradient to its target"));
+  return Add({kind,
+              {dy_, x, target},
+              absl::StrCat(", ", In(0), ", ", In(1), " -> ", In(0)),
+              {op_.inputs[0]},
+              op_.attrs.scale});
+}
+
+absl::Status Gradients::Experts() {
+  MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId logits, c_.saved(op_.inputs[1]));
+  if (op_.kind == OpKind::kDispatch) {
+    return Add(
+        {OpKind::kDispatchGrad, {dy_, logits}, absl::StrCat(Out(), ", ", In(1), " -> ", In(0)), {op_.inputs[0]}});
+  }
+  MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId ye, c_.saved(op_.inputs[0]));
+  return Add({OpKind::kCombineGrad,
+              {dy_, ye, logits},
+              absl::StrCat(Out(), ", ", In(0), ", ", In(1), " -> ", In(0), ", ", In(1)),
+              {op_.inputs[0], op_.inputs[1]}});
+}
+
+// Ops whose gradient needs no value of the forward pass, or only their own input or output.
+absl::Status Gradients::Movement() {
+  const std::string back = absl::StrCat(Out(), " -> ", In(0));
+  switch (op_.kind) {
+    case OpKind::kScale:
+      return Add({OpKind::kScale, {dy_}, back, {op_.inputs[0]}, op_.attrs.scale});
+    case OpKind::kCast:
+    case OpKind::kTranspose:
+    case OpKind::kReshape:
+      return Add({op_.kind, {dy_}, back, {op_.inputs[0]}});
+    case OpKind::kReduceSum:
+      return Add({OpKind::kBroadcast, {dy_}, back, {op_.inputs[0]}, op_.attrs.scale});
+    case OpKind::kRotary:
+      return Add({OpKind::kRotaryGrad, {dy_}, back, {op_.inputs[0]}});
+    case OpKind::kSoftmax: {
+      MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId y, c_.saved(op_.outputs[0]));
+      return Add({OpKind::kSoftmaxGrad, {dy_, y}, absl::StrCat(Out(), ", ", Out(), " -> ", In(0)), {op_.inputs[0]}});
+    }
+    case OpKind::kSwiglu: {
+      MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId x, c_.saved(op_.inputs[0]));
+      return Add({OpKind::kSwigluGrad, {dy_, x}, absl::StrCat(Out(), ", ", In(0), " -> ", In(0)), {op_.inputs[0]}});
+    }
+    case OpKind::kGather: {
+      MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId ids, c_.saved(op_.inputs[1]));
+      return Add({OpKind::kGatherGrad, {dy_, ids}, absl::StrCat(Out(), ", ", In(1), " -> ", In(0)), {op_.inputs[0]}});
+    }
+    case OpKind::kAddPositions:
+      if (Wanted(0)) c_.contribute(op_.inputs[0], dy_);
+      if (!Wanted(1)) return absl::OkStatus();
+      return Add({OpKind::kAddPositionsGrad, {dy_}, absl::StrCat(Out(), " -> ", In(1)), {op_.inputs[1]}});
+    case OpKind::kAttention: {
+      std::vector<TensorId> inputs = {dy_};
+      for (TensorId id : {op_.inputs[0], op_.outputs[0], op_.outputs[1]}) {
+        MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId read, c_.saved(id));
+        inputs.push_back(read);
+      }
+      return Add({OpKind::kAttentionGrad,
+                  inputs,
+                  absl::StrCat(Out(), ", ", In(0), ", ", Out(), ", ", Out(1), " -> ", In(0)),
+                  {op_.inputs[0]},
+                  op_.attrs.scale});
+    }
+    default:
+      return absl::UnimplementedError(
+          absl::StrCat("operator \"", op_.name, "\": ", NameOf(op_.kind), " has no gradient"));
+  }
+}
+
+absl::Status Gradients::Run() {
+  switch (op_.kind) {
+    case OpKind::kMatMul:
+      return Product();
+    case OpKind::kAdd:
+    case OpKind::kSub:
+      for (size_t i = 0; i < op_.inputs.size(); ++i) {
+        MESHWRIGHT_RETURN_IF_ERROR(Reduce(dy_, i, op_.kind == OpKind::kSub && i == 1 ? -1 : 1));
+      }
+      return absl::OkStatus();
+    case OpKind::kMul:
+    case OpKind::kDiv:
+      return MulOrDiv();
+    case OpKind::kRelu:
+      return Activation(OpKind::kReluGrad);
+    case OpKind::kGelu:
+      return Activation(OpKind::kGeluGrad);
+    case OpKind::kTanh:
+      return Activation(OpKind::kTanhGrad);
+    case OpKind::kSigmoid:
+      return Activation(OpKind::kSigmoidGrad);
+    case OpKind::kSilu:
+      return Activation(OpKind::kSiluGrad);
+    case OpKind::kLayerNorm:
+      return Norm(OpKind::kLayerNormGrad);
+    case OpKind::kRmsNorm:
+      return Norm(OpKind::kRmsNormGrad);
+    case OpKind::kMseLoss:
+    case OpKind::kCrossEntropy:
+    case OpKind::kLossFromPartials:
+      return Losses();
+    case OpKind::kDispatch:
+    case OpKind::kCombine:
+      return Experts();
+    default:
+      return Movement();
+  }
+}
+
+}  // namespace
+
+absl::Status AddGradient(const GradientContext& context) { return Gradients(context).Run(); }
+
+}  // namespace meshwright

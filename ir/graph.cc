@@ -1,0 +1,269 @@
+#include "ir/graph.h"
+
+#include <utility>
+
+#include "absl/algorithm/container.h"
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "ir/status.h"
+
+namespace meshwright {
+namespace {
+
+absl::Status OpError(absl::string_view name, OpKind kind, absl::string_view what) {
+  return absl::InvalidArgumentError(absl::StrCat("operator \"", name, "\" (", NameOf(kind), "): ", what));
+}
+
+// Fills the dims that the rule leaves open, or says what is missing.
+absl::Status FillOpenDims(const GraphBuilder::OpSpec& spec, std::vector<Shape>& shapes) {
+  for (size_t i = 0; i < shapes.size(); ++i) {
+    for (size_t d = 0; d < shapes[i].size(); ++d) {
+      if (shapes[i][d] != 0) continue;
+      const bool given = i < spec.output_shapes.size() && d < spec.output_shapes[i].size();
+      if (!given || spec.output_shapes[i][d] < 1) {
+        return OpError(spec.name, spec.kind, absl::StrCat("the size of dim ", d, " of output ", i, " is not given"));
+      }
+      shapes[i][d] = spec.output_shapes[i][d];
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+int64_t Graph::NumParameters() const {
+  int64_t count = 0;
+  for (const Tensor& tensor : tensors) {
+    if (tensor.kind == TensorKind::kParameter) count += NumElements(tensor.shape) * segment(tensor.segment).repeat;
+  }
+  return count;
+}
+
+OpId Graph::FindOp(absl::string_view name) const {
+  for (size_t i = 0; i < ops.size(); ++i) {
+    if (ops[i].name == name && ops[i].phase == Phase::kForward) return OpId(i);
+  }
+  return OpId();
+}
+
+TensorId Graph::FindTensor(absl::string_view name) const {
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    if (tensors[i].name == name) return TensorId(i);
+  }
+  return TensorId();
+}
+
+SegmentId GraphBuilder::BeginSegment(std::string name, int64_t repeat) {
+  segment_ = SegmentId(graph_.segments.size());
+  Segment segment;
+  segment.name = std::move(name);
+  segment.repeat = repeat;
+  graph_.segments.push_back(std::move(segment));
+  return segment_;
+}
+
+TensorId GraphBuilder::BeginCarry(TensorId initial) {
+  const Tensor& from = graph_.tensor(initial);
+  Tensor in;
+  in.name = absl::StrCat(graph_.segment(segment_).name, "/in");
+  in.dtype = from.dtype;
+  in.shape = from.shape;
+  in.segment = segment_;
+  graph_.tensors.push_back(std::move(in));
+  const TensorId id(graph_.tensors.size() - 1);
+  Carry carry;
+  carry.initial = initial;
+  carry.in = id;
+  graph_.segments[segment_.index()].carries.push_back(carry);
+  return id;
+}
+
+absl::StatusOr<TensorId> GraphBuilder::EndCarry(TensorId out) {
+  Segment& segment = graph_.segments[segment_.index()];
+  if (segment.carries.empty()) return absl::FailedPreconditionError("EndCarry without BeginCarry");
+  Carry& carry = segment.carries.back();
+  const Tensor in = graph_.tensor(carry.in);
+  if (in.shape != graph_.tensor(out).shape || in.dtype != graph_.tensor(out).dtype) {
+    return absl::InvalidArgumentError(absl::StrCat("segment \"", segment.name, "\" carries ", ToText(in.shape),
+                                                   " in and ", ToText(graph_.tensor(out).shape),
+                                                   " out; they must be equal"));
+  }
+  carry.out = out;
+  Tensor final = in;
+  final.name = absl::StrCat(segment.name, "/out");
+  graph_.tensors.push_back(std::move(final));
+  carry.final = TensorId(graph_.tensors.size() - 1);
+  return carry.final;
+}
+
+TensorId GraphBuilder::Input(std::string name, DType dtype, Shape shape, Initializer init) {
+  Tensor tensor;
+  tensor.name = std::move(name);
+  tensor.dtype = dtype;
+  tensor.shape = std::move(shape);
+  tensor.kind = TensorKind::kInput;
+  tensor.init = init;
+  graph_.tensors.push_back(std::move(tensor));
+  return TensorId(graph_.tensors.size() - 1);
+}
+
+TensorId GraphBuilder::Parameter(std::string name, DType dtype, Shape shape, Initializer init, bool trainable) {
+  const TensorId id = Input(std::move(name), dtype, std::move(shape), init);
+  Tensor& tensor = graph_.tensors[id.index()];
+  tensor.kind = TensorKind::kParameter;
+  tensor.segment = segment_;
+  tensor.trainable = trainable;
+  return id;
+}
+
+absl::StatusOr<std::vector<TensorId>> GraphBuilder::Add(OpSpec spec) {
+  std::vector<Shape> inputs;
+  for (TensorId id : spec.inputs) inputs.push_back(graph_.tensor(id).shape);
+  absl::StatusOr<IndexRule> rule =
+      spec.rule.empty() ? InstantiateRule(InfoOf(spec.kind).rule, inputs) : ParseRule(spec.rule);
+  if (!rule.ok()) return OpError(spec.name, spec.kind, rule.status().message());
+  std::vector<Shape> known;
+  for (TensorId id : spec.outputs) known.push_back(graph_.tensor(id).shape);
+  const absl::StatusOr<Shape> extents = LabelExtents(*rule, inputs, known);
+  if (!extents.ok()) return OpError(spec.name, spec.kind, extents.status().message());
+
+  Op op;
+  op.outputs = spec.outputs;
+  if (op.outputs.empty()) {
+    std::vector<Shape> shapes = InferShapes(*rule, *extents);
+    MESHWRIGHT_RETURN_IF_ERROR(FillOpenDims(spec, shapes));
+    DType dtype = DType::kFloat32;
+    for (TensorId id : spec.inputs) {
+      if (!InfoOf(graph_.tensor(id).dtype).floating) continue;
+      dtype = graph_.tensor(id).dtype;
+      break;
+    }
+    for (size_t i = 0; i < shapes.size(); ++i) {
+      Tensor tensor;
+      tensor.name = shapes.size() == 1 ? spec.name : absl::StrCat(spec.name, ":", i);
+      tensor.dtype = i < spec.output_dtypes.size() ? spec.output_dtypes[i] : dtype;
+      tensor.shape = shapes[i];
+      tensor.segment = segment_;
+      tensor.producer = OpId(graph_.ops.size());
+      op.outputs.push_back(TensorId(graph_.tensors.size()));
+      graph_.tensors.push_back(std::move(tensor));
+    }
+  }
+  op.name = std::move(spec.name);
+  op.kind = spec.kind;
+  op.inputs = std::move(spec.inputs);
+  op.rule = *std::move(rule);
+  op.attrs = spec.attrs;
+  op.phase = spec.phase;
+  op.segment = segment_;
+  op.forward = spec.forward;
+  op.recompute = spec.recompute;
+  op.recompute_group = std::move(spec.recompute_group);
+  std::vector<TensorId> outputs = op.outputs;
+  graph_.ops.push_back(std::move(op));
+  return outputs;
+}
+
+absl::StatusOr<TensorId> GraphBuilder::AddOne(OpSpec spec) {
+  MESHWRIGHT_ASSIGN_OR_RETURN(const std::vector<TensorId> outputs, Add(std::move(spec)));
+  if (outputs.size() != 1) return absl::InternalError("AddOne is for ops of one output");
+  return outputs[0];
+}
+
+void GraphBuilder::SetLoss(TensorId loss) {
+  graph_.loss = loss;
+  graph_.tensors[loss.index()].kind = TensorKind::kLoss;
+}
+
+TensorId GraphBuilder::GradientOf(TensorId parameter, DType dtype) {
+  for (size_t i = 0; i < graph_.tensors.size(); ++i) {
+    if (graph_.tensors[i].kind == TensorKind::kGradient && graph_.tensors[i].gradient_of == parameter) {
+      return TensorId(i);
+    }
+  }
+  const Tensor& of = graph_.tensor(parameter);
+  Tensor gradient;
+  gradient.name = absl::StrCat("d", of.name);
+  gradient.dtype = dtype;
+  gradient.shape = of.shape;
+  gradient.kind = TensorKind::kGradient;
+  gradient.segment = of.segment;
+  gradient.gradient_of = parameter;
+  graph_.tensors.push_back(std::move(gradient));
+  return TensorId(graph_.tensors.size() - 1);
+}
+
+absl::Status VerifyGraph(const Graph& graph) {
+  std::vector<bool> made(graph.tensors.size(), false);
+  for (size_t i = 0; i < graph.tensors.size(); ++i) {
+    const Tensor& tensor = graph.tensors[i];
+    made[i] = tensor.kind != TensorKind::kValue && tensor.kind != TensorKind::kLoss;
+    for (int64_t d : tensor.shape) {
+      if (d < 1) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("tensor \"", tensor.name, "\" is ", ToText(tensor.shape), "; every dim must be at least 1"));
+      }
+    }
+  }
+  for (const Phase phase : {Phase::kForward, Phase::kBackward}) {
+    for (size_t k = 0; k < graph.segments.size(); ++k) {
+      const size_t s = phase == Phase::kForward ? k : graph.segments.size() - 1 - k;
+      const Segment& segment = graph.segments[s];
+      const auto& carries = phase == Phase::kForward ? segment.carries : segment.gradient_carries;
+      for (const Carry& carry : carries) made[carry.in.index()] = true;
+      for (const Op& op : graph.ops) {
+        if (op.phase != phase || op.segment != SegmentId(s)) continue;
+        std::vector<Shape> inputs, outputs;
+        for (TensorId id : op.inputs) {
+          if (!made[id.index()]) {
+            return OpError(op.name, op.kind, absl::StrCat("uses \"", graph.tensor(id).name, "\" before it is made"));
+          }
+          inputs.push_back(graph.tensor(id).shape);
+        }
+        for (TensorId id : op.outputs) {
+          made[id.index()] = true;
+          outputs.push_back(graph.tensor(id).shape);
+        }
+        const absl::StatusOr<Shape> extents = LabelExtents(op.rule, inputs, outputs);
+        if (!extents.ok()) return OpError(op.name, op.kind, extents.status().message());
+      }
+      for (const Carry& carry : carries) {
+        if (!carry.out.valid() || !made[carry.out.index()]) {
+          return absl::InvalidArgumentError(
+              absl::StrCat("segment \"", segment.name, "\" carries a value it does not make"));
+        }
+        if (carry.final.valid()) made[carry.final.index()] = true;
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+std::string ToText(const Graph& graph) {
+  std::string text = absl::StrCat("graph ", graph.name, "\n");
+  const auto name = [&](std::string* out, TensorId id) { absl::StrAppend(out, graph.tensor(id).name); };
+  for (const Tensor& tensor : graph.tensors) {
+    if (tensor.kind == TensorKind::kValue) continue;
+    constexpr absl::string_view kKinds[] = {"input", "parameter", "value", "gradient", "loss"};
+    absl::StrAppend(&text, "  ", kKinds[static_cast<size_t>(tensor.kind)], " ", tensor.name, " ", NameOf(tensor.dtype),
+                    " ", ToText(tensor.shape), "\n");
+  }
+  for (size_t s = 0; s < graph.segments.size(); ++s) {
+    absl::StrAppend(&text, "  segment ", graph.segments[s].name, " x", graph.segments[s].repeat, "\n");
+    for (const Phase phase : {Phase::kForward, Phase::kBackward}) {
+      for (const Op& op : graph.ops) {
+        if (op.segment != SegmentId(s) || op.phase != phase) continue;
+        absl::StrAppend(&text,
+                        phase == Phase::kForward ? "    forward  "
+                        : op.recompute           ? "    again    "
+                                                 : "    backward ",
+                        op.name, ": ", NameOf(op.kind), "(", absl::StrJoin(op.inputs, ", ", name), ") -> ",
+                        absl::StrJoin(op.outputs, ", ", name), "  [", ToText(op.rule), "]\n");
+      }
+    }
+  }
+  return text;
+}
+
+}  // namespace meshwright

@@ -1,0 +1,100 @@
+// Operation and byte counts of an operator, from its rule and the shapes of its operands.
+#include <algorithm>
+
+#include "ir/graph.h"
+
+namespace meshwright {
+namespace {
+
+// Where a label stands decides its part in a product: both inputs and output: batch; first and output: m; second and
+// output: n; inputs only: k.
+void SetProductExtents(const IndexRule& rule, const Shape& extents, KernelWork& work) {
+  const auto in = [&](const OperandRule& operand, size_t label) {
+    return std::any_of(operand.begin(), operand.end(),
+                       [&](const DimRule& dim) { return dim.label == static_cast<int>(label); });
+  };
+  for (size_t label = 0; label < rule.labels.size(); ++label) {
+    const bool a = in(rule.inputs[0], label), b = in(rule.inputs[1], label), y = in(rule.outputs[0], label);
+    const int64_t extent = std::max<int64_t>(extents[label], 1);
+    if (!y) {
+      work.k *= extent;
+    } else if (a && b) {
+      work.batch *= extent;
+    } else if (a) {
+      work.m *= extent;
+    } else {
+      work.n *= extent;
+    }
+  }
+  work.flops = Flops(2.0 * static_cast<double>(work.batch) * work.m * work.n * work.k);
+}
+
+// Fused q, k, v: (s, b, g, r, d) with r = queries + 2. Useful operations: two products forward, five backward.
+void SetAttentionExtents(const OpAttrs& attrs, bool backward, const Shape& qkv, KernelWork& work) {
+  const int64_t queries = qkv[3] - 2;
+  work.backward = backward;
+  work.causal = attrs.causal;
+  work.fused = attrs.fused;
+  work.batch = qkv[1] * qkv[2] * queries;
+  work.m = work.n = qkv[0];
+  work.k = qkv[4];
+  const double products = backward ? 5 : 2;
+  const double kept = attrs.causal ? 0.5 : 1.0;
+  work.flops = Flops(products * 2 * kept * static_cast<double>(work.batch) * work.m * work.n * work.k);
+}
+
+}  // namespace
+
+KernelWork WorkOf(OpKind kind, const OpAttrs& attrs, const IndexRule& rule, absl::Span<const Shape> inputs,
+                  absl::Span<const DType> input_dtypes, absl::Span<const Shape> outputs,
+                  absl::Span<const DType> output_dtypes) {
+  KernelWork work;
+  const OpInfo& info = InfoOf(kind);
+  work.kernel = info.kernel;
+  if (work.kernel == KernelClass::kNone) return work;
+  bool found = false;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    work.read += SizeOf(input_dtypes[i]) * NumElements(inputs[i]);
+    if (!found && InfoOf(input_dtypes[i]).floating && !inputs[i].empty()) {
+      work.dtype = input_dtypes[i];
+      found = true;
+    }
+  }
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    work.written += SizeOf(output_dtypes[i]) * NumElements(outputs[i]);
+    if (!found && InfoOf(output_dtypes[i]).floating) work.dtype = output_dtypes[i];
+  }
+  Shape extents(rule.labels.size(), 1);
+  const auto collect = [&](const std::vector<OperandRule>& operands, absl::Span<const Shape> shapes) {
+    for (size_t i = 0; i < operands.size() && i < shapes.size(); ++i) {
+      for (size_t d = 0; d < operands[i].size(); ++d) {
+        const DimRule& dim = operands[i][d];
+        if (dim.label != DimRule::kUnsplit && !dim.own_size) extents[dim.label] = shapes[i][d];
+      }
+    }
+  };
+  collect(rule.outputs, outputs);
+  collect(rule.inputs, inputs);
+  switch (work.kernel) {
+    case KernelClass::kContraction:
+      SetProductExtents(rule, extents, work);
+      return work;
+    case KernelClass::kAttention:
+      SetAttentionExtents(attrs, kind == OpKind::kAttentionGrad, inputs[kind == OpKind::kAttentionGrad ? 1 : 0], work);
+      return work;
+    case KernelClass::kGather:
+      // Only the rows that are named are touched: as many as the side without the table has.
+      work.read = std::min(work.read, work.written);
+      work.written = std::min(work.written, work.read + work.read);
+      break;
+    case KernelClass::kNone:
+    case KernelClass::kMemory:
+    case KernelClass::kNormalize:
+      break;
+  }
+  work.backward = kind >= OpKind::kReluGrad && kind <= OpKind::kCombineGrad;
+  work.flops = Flops(info.flops_per_point * static_cast<double>(NumElements(extents)));
+  return work;
+}
+
+}  // namespace meshwright
