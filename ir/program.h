@@ -16,7 +16,8 @@
 //      before the wait, and to none (no wait) where there is none yet.
 //   4. A Collective starts when all ranks of its group have reached theirs; a Transfer when its partner has. The n-th
 //      send of a rank to a peer meets the peer's n-th receive from it.
-//   5. A buffer instance lives at a fixed offset of the rank's arena. Two instances overlap only where the order above
+//   5. A step starts when all streams are idle and ends when they are idle again.
+//   6. A buffer instance lives at a fixed offset of the rank's arena. Two instances overlap only where the order above
 //      keeps their lives apart: the verifier checks it.
 // Nothing else orders anything, and no interpreter may reorder, fuse, split or drop an instruction. A legal sequential
 // order exists: issue order, with sends buffered.
@@ -72,11 +73,15 @@ struct Buffer {
   Layout layout;  // over the mesh's axes without "pp"
   BufferRole role = BufferRole::kTemporary;
   int64_t layers = 1;        // instances over layers
+  int64_t first_layer = 0;   // which layer of the whole model instance 0 belongs to
   int64_t microbatches = 1;  // instances over micro-batches
   Bytes bytes;               // of one instance on one rank, rounded up to kAlignment; set by plan_memory
   Bytes offset;              // in the arena; set by plan_memory
   Initializer init;          // parameters, masters and inputs; optimizer state starts as zero
   bool trainable = true;     // parameters
+  // In-place collective: this buffer (after) shares the memory of that one (before), which is not read again until it
+  // is written anew. Same instances, not larger.
+  BufferId alias;
 };
 inline constexpr int64_t kAlignment = 256;  // bytes; what cudaMalloc guarantees and vector loads want
 
@@ -138,7 +143,10 @@ struct Transfer {
   Purpose purpose = Purpose::kActivation;
 };
 
-using Work = std::variant<Compute, Slice, Collective, Permute, Transfer>;
+// No work and no time: only the waits and records of the instruction, at its place on its stream.
+struct Sync {};
+
+using Work = std::variant<Compute, Slice, Collective, Permute, Transfer, Sync>;
 
 // Holds what it takes to run it, and no price: that is derived from the same fields.
 struct Instruction {
