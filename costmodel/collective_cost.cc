@@ -12,9 +12,9 @@ namespace {
 // Measured time / NCCL's own prediction. First version: none.
 double Correction(CollectiveKind, const GroupShape&, const Cluster&, Bytes) { return 1.0; }
 
-// All-to-all and transfers are outside NCCL's model. Shares of the data sheet's rate that were measured: all-to-all over
-// 8 devices of one node 321 of 450 GB/s (H100, bus bandwidth), 203 of 300 (A100); over 32 devices of 4 nodes 37 of 50
-// GB/s per network card (NVIDIA, GTC 2025), a pair 376 of 450 (H100), 274 of 300 (A100), 55.4 of 63 over PCIe
+// All-to-all and transfers are outside NCCL's model. Shares of the data sheet's rate that were measured: all-to-all
+// over 8 devices of one node 321 of 450 GB/s (H100, bus bandwidth), 203 of 300 (A100); over 32 devices of 4 nodes 37 of
+// 50 GB/s per network card (NVIDIA, GTC 2025), a pair 376 of 450 (H100), 274 of 300 (A100), 55.4 of 63 over PCIe
 // (ai-dynamo/aiconfigurator, stas00/ml-engineering); an InfiniBand write 97 %.
 constexpr double kAllToAllShare = 0.71;
 constexpr double kAllToAllNicShare = 0.74;
@@ -53,7 +53,7 @@ double LinkShare(const Cluster& cluster, double nvlink_share) {
 BytesPerSecond NicRate(const GroupShape& group, const Cluster& cluster) {
   const double per_rank = std::max(static_cast<double>(cluster.nics_per_node) / cluster.devices_per_node,
                                    1.0 / static_cast<double>(group.ranks_per_node));
-  return cluster.nic_bandwidth * std::min(per_rank, 1.0) / static_cast<double>(group.nic_sharing) ;
+  return cluster.nic_bandwidth * std::min(per_rank, 1.0) / static_cast<double>(group.nic_sharing);
 }
 
 CollectiveCost AllToAll(Bytes size, const GroupShape& group, const Cluster& cluster) {
@@ -141,8 +141,8 @@ CollectiveCost PriceCollective(CollectiveKind kind, Bytes size, const GroupShape
   double us = choice.predicted_us * Correction(kind, group, cluster, size);
   // Groups that share the network cards wait for each other's bytes.
   if (group.nodes > 1 && group.nic_sharing > 1) {
-    us += 1e6 * Seconds(cost.nic_bytes * (group.nic_sharing - 1), NicRate({group.ranks, group.nodes,
-                                                                           group.ranks_per_node, 1}, cluster));
+    us += 1e6 * Seconds(cost.nic_bytes * (group.nic_sharing - 1),
+                        NicRate({group.ranks, group.nodes, group.ranks_per_node, 1}, cluster));
   }
   cost.time = FromMicros(us);
   cost.estimated = group.nodes > 1 || cluster.links_estimated;
@@ -168,8 +168,9 @@ CollectiveCost PriceSendRecv(Bytes size, bool crosses_node, const Cluster& clust
   }
   if (crosses_node) {
     cost.nic_bytes = size;
-    seconds = (kPairNetLatency + PairLatency(cluster)) * 1e-6 + cluster.nic_latency.raw() * 1e-9 +
-              Seconds(size, cluster.nic_bandwidth * kPairNicShare / static_cast<double>(std::max<int64_t>(1, nic_sharing)));
+    seconds =
+        (kPairNetLatency + PairLatency(cluster)) * 1e-6 + cluster.nic_latency.raw() * 1e-9 +
+        Seconds(size, cluster.nic_bandwidth * kPairNicShare / static_cast<double>(std::max<int64_t>(1, nic_sharing)));
     cost.channels = Blocks(2, size);
     cost.estimated = true;
   } else {

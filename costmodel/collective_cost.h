@@ -44,9 +44,9 @@ struct CollectiveCost {
   Nanos time;  // from the arrival of the last rank to the end on the last rank
   Algorithm algorithm = Algorithm::kNone;
   Protocol protocol = Protocol::kNone;
-  int channels = 0;       // thread blocks that each rank's device gives to it: multiprocessors taken
-  Bytes intra_bytes;      // that each rank sends over its link inside the node
-  Bytes nic_bytes;        // that each rank's share of the node's network cards sends
+  int channels = 0;        // thread blocks that each rank's device gives to it: multiprocessors taken
+  Bytes intra_bytes;       // that each rank sends over its link inside the node
+  Bytes nic_bytes;         // that each rank's share of the node's network cards sends
   bool estimated = false;  // rests on link numbers or corrections that nobody measured for this kind of machine
 };
 

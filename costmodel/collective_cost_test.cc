@@ -59,8 +59,8 @@ TEST(CollectiveCostTest, RingAcrossNodesLoadsLinksAndCards) {
   const CollectiveCost cost = PriceCollective(CollectiveKind::kAllGather, MiB(256), Evenly(32, 4), H100Cluster(4));
   EXPECT_EQ(cost.algorithm, Algorithm::kRing);
   EXPECT_EQ(cost.channels, 16);
-  EXPECT_EQ(cost.nic_bytes, MiB(31));            // 256 x 31/32 / 8
-  EXPECT_EQ(cost.intra_bytes, MiB(31) * 7);      // 256 x 31/32 x 7/8
+  EXPECT_EQ(cost.nic_bytes, MiB(31));        // 256 x 31/32 / 8
+  EXPECT_EQ(cost.intra_bytes, MiB(31) * 7);  // 256 x 31/32 x 7/8
   EXPECT_TRUE(cost.estimated);
 }
 
@@ -93,7 +93,8 @@ TEST(CollectiveCostTest, AllToAllAcrossNodesIsBoundByTheCard) {
 TEST(CollectiveCostTest, TransferTakesLinkOrCard) {
   EXPECT_NEAR(Micros(PriceSendRecv(MiB(64), false, H100Cluster(2))), 175 + 6, 3);
   EXPECT_NEAR(Micros(PriceSendRecv(MiB(64), true, H100Cluster(2))), 1384 + 20, 5);
-  EXPECT_GT(PriceSendRecv(MiB(64), true, H100Cluster(2), 4).time, PriceSendRecv(MiB(64), true, H100Cluster(2)).time * 3);
+  EXPECT_GT(PriceSendRecv(MiB(64), true, H100Cluster(2), 4).time,
+            PriceSendRecv(MiB(64), true, H100Cluster(2)).time * 3);
 }
 
 TEST(CollectiveCostTest, NothingLeavesANodeWithoutNetworkCards) {

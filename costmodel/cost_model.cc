@@ -5,8 +5,8 @@
 namespace meshwright {
 namespace {
 
-// Times that a byte on a link is read or written in device memory by a ring: read from the user's buffer, written to the
-// channel's, read and written once more on the way through (arithmetic from NCCL's ring; not measured).
+// Times that a byte on a link is read or written in device memory by a ring: read from the user's buffer, written to
+// the channel's, read and written once more on the way through (arithmetic from NCCL's ring; not measured).
 constexpr double kMemoryTouchesPerLinkByte = 3;
 // Communication cannot take a device over entirely.
 constexpr double kLargestShare = 0.9;

@@ -45,8 +45,9 @@ class CostModel {
   // them: SMs / (SMs - channels). 1 without communication.
   double ComputeSlowdown(int comm_channels) const;
 
-  // By how much a kernel that is bound by memory slows down while a collective moves `bus_rate` over the device's links:
-  // each byte on the link is read and written about three times (from the buffers of the collective and the channel).
+  // By how much a kernel that is bound by memory slows down while a collective moves `bus_rate` over the device's
+  // links: each byte on the link is read and written about three times (from the buffers of the collective and the
+  // channel).
   double MemorySlowdown(BytesPerSecond bus_rate) const;
 
  private:

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <cstdint>
 
+#include "absl/types/span.h"
+
 namespace meshwright {
 namespace {
 
@@ -59,14 +61,20 @@ double CeilDiv(double a, double b) { return std::ceil(a / b); }
 struct Tile {
   double m, n;
 };
+// Hopper's matrix units take any multiple of 8 columns, so its libraries have tiles of many widths.
 constexpr Tile kTiles[] = {{256, 128}, {128, 256}, {128, 128}, {128, 64}, {64, 128}, {64, 64}};
-constexpr int kSplits[] = {1, 2, 3, 4, 6, 8, 12, 16};
+constexpr Tile kHopperTiles[] = {{256, 128}, {128, 256}, {128, 128}, {128, 64},  {64, 128},  {64, 64},
+                                 {128, 192}, {192, 128}, {128, 160}, {160, 128}, {128, 224}, {224, 128},
+                                 {128, 96},  {96, 128},  {256, 160}, {160, 256}, {256, 192}, {192, 256}};
+constexpr double kSplits[] = {1, 2, 3, 4, 5, 6, 8, 12, 16};
+constexpr double kMostSplitWaves = 4;
 constexpr double kSmallestSplit = 256;  // of the inner dimension; below, nothing is gained
 
 KernelEstimate Contraction(const KernelWork& work, const Device& device) {
   const KernelConstants& constants = device.kernels;
   const Peak peak = PeakOf(work.dtype, device);
-  const double share = work.dtype == DType::kFloat8 && !peak.replaced ? constants.matmul_share_fp8 : constants.matmul_share;
+  const double share =
+      work.dtype == DType::kFloat8 && !peak.replaced ? constants.matmul_share_fp8 : constants.matmul_share;
   const double sms = std::max(1, device.sms);
   const double sm_rate = share * peak.per_second * constants.sustained_clock / sms;
   const double per_wave = ToSeconds(constants.matmul_per_wave);
@@ -74,19 +82,21 @@ KernelEstimate Contraction(const KernelWork& work, const Device& device) {
   const double batch = static_cast<double>(work.batch), m = static_cast<double>(work.m);
   const double n = static_cast<double>(work.n), k = static_cast<double>(work.k);
   const double memory = StreamSeconds(static_cast<double>((work.read + work.written).raw()), device);
+  const double per_byte = 1 / (device.memory_bandwidth.raw() * constants.memory_share);
 
   double best = 1e30, best_compute = 0;
-  for (const Tile& tile : kTiles) {
+  const bool hopper = device.generation >= Generation::kHopper;
+  for (const Tile& tile : hopper ? absl::MakeConstSpan(kHopperTiles) : absl::MakeConstSpan(kTiles)) {
     const double tiles = batch * CeilDiv(m, tile.m) * CeilDiv(n, tile.n);
-    for (int split : kSplits) {
+    for (double split : kSplits) {
       const double inner = CeilDiv(k, split);
-      if (split > 1 && (tiles * split > 2 * sms || inner < kSmallestSplit)) break;
+      if (split > 1 && (tiles * split > kMostSplitWaves * sms || inner < kSmallestSplit)) break;
       const double waves = CeilDiv(tiles * split, sms);
       const double compute = waves * (2 * tile.m * tile.n * inner / sm_rate + per_wave);
       const double l2 = tiles * split * (tile.m + tile.n) * inner * element / constants.l2_bandwidth.raw();
       double extra = 0;
       if (split > 1) {
-        extra = ToSeconds(constants.split_k) + 8 * batch * m * n * split / constants.l2_bandwidth.raw();
+        extra = ToSeconds(constants.split_k) + 8 * batch * m * n * split * per_byte;
       }
       const double time = std::max({compute, l2, memory}) + extra;
       if (time < best) {
@@ -109,20 +119,26 @@ KernelEstimate Contraction(const KernelWork& work, const Device& device) {
 //   keys = n (causal: n/2 are kept, and half a block on the diagonal is computed in vain)
 //   time = flops / (share x peak) x (1 + softmax_width / k) x (keys + wasted + setup_keys) / keys x waves
 constexpr double kQueryBlock = 128;
+// Causal blocks differ in length: the last ones to finish leave the others idle for about three quarters of a mean
+// block. Fitted on the small batches of ai-dynamo/aiconfigurator's context attention, A100.
+constexpr double kCausalTail = 0.75;
+constexpr double kLongestCausalBlock = 1.6;
 
 KernelEstimate Attention(const KernelWork& work, const Device& device) {
   const KernelConstants& constants = device.kernels;
   const Peak peak = PeakOf(work.dtype, device);
   const double sms = std::max(1, device.sms);
   const double share = work.backward ? constants.attention_backward_share : constants.attention_forward_share;
-  const double n = std::max<double>(1, static_cast<double>(work.n)), width = std::max<double>(1, static_cast<double>(work.k));
+  const double n = std::max<double>(1, static_cast<double>(work.n)),
+               width = std::max<double>(1, static_cast<double>(work.k));
   const double keys = work.causal ? n / 2 : n;
   const double wasted = work.causal ? kQueryBlock / 2 : 0;
   const double blocks = static_cast<double>(work.batch) * CeilDiv(static_cast<double>(work.m), kQueryBlock);
-  const double waves = std::max(1.0, blocks / sms) / (blocks / sms);
+  const double even = std::max(blocks, 1.0) / sms;  // blocks on each multiprocessor, if they could be spread evenly
+  const double waves = work.causal ? std::max(kLongestCausalBlock, even + kCausalTail) : std::ceil(even);
   const double compute = work.flops.raw() / (share * peak.per_second * constants.sustained_clock) *
                          (1 + constants.attention_softmax_width / width) *
-                         ((keys + wasted + constants.attention_setup_keys) / keys) * waves;
+                         ((keys + wasted + constants.attention_setup_keys) / keys) * waves / even;
   const double memory = StreamSeconds(static_cast<double>((work.read + work.written).raw()), device);
   const double startup = ToSeconds(constants.startup);
   const double best = std::max(compute, memory);

@@ -1,9 +1,9 @@
 // How long one kernel takes on a device that does nothing else.
 //
-// Pure functions of a KernelWork (shapes, operations, bytes) and a Device (data sheet figures and KernelConstants); what
-// runs beside the kernel is the simulator's business. Each class of kernel has its formula, see kernel_cost.cc; all of
-// them charge KernelConstants::startup, the time of the shortest kernel in a stream that is issued ahead of time. The
-// time that the CPU needs to issue a kernel is CostModel::HostLaunch, not part of the price.
+// Pure functions of a KernelWork (shapes, operations, bytes) and a Device (data sheet figures and KernelConstants);
+// what runs beside the kernel is the simulator's business. Each class of kernel has its formula, see kernel_cost.cc;
+// all of them charge KernelConstants::startup, the time of the shortest kernel in a stream that is issued ahead of
+// time. The time that the CPU needs to issue a kernel is CostModel::HostLaunch, not part of the price.
 //
 // Where to trust it: README.md of this folder has the errors against published measurements.
 //

@@ -10,7 +10,7 @@
 namespace meshwright {
 namespace {
 
-constexpr size_t kProtocols = 3;  // LL, LL128, Simple
+constexpr size_t kProtocols = 3;                                                   // LL, LL128, Simple
 enum Row : size_t { kVoltaRow, kAmpereRow, kHopperRow, kBlackwellRow, kNumRows };  // of the bandwidth tables
 enum NodeColumn : size_t { kOneNode, kTwoNodes, kMoreNodes, kNumNodeColumns };
 
@@ -26,8 +26,8 @@ constexpr double kInterSpeeds[] = {48, 30, 28, 24, 20, 18, 15, 12, 10, 9, 7, 6, 
 constexpr double kIntraSpeedsHopper[] = {60, 50, 40, 30, 24, 20, 15, 12, 11, 6, 3};
 constexpr double kInterSpeedsHopper[] = {48, 45, 42, 40, 30, 24, 22, 20, 17.5, 15, 12, 6, 3, 2.4, 1.2, 0.24, 0.12};
 constexpr double kIntraSpeedsBlackwell[] = {90, 80, 70, 60, 50, 40, 30, 24, 20, 19, 18};
-constexpr double kInterSpeedsBlackwell[] = {96, 48, 45.1, 42, 40, 30, 24, 22,  20,
-                                            17.5, 15, 12, 6,  3,  2.4, 1.2, 0.24, 0.12};
+constexpr double kInterSpeedsBlackwell[] = {96,   48, 45.1, 42, 40, 30,  24,  22,   20,
+                                            17.5, 15, 12,   6,  3,  2.4, 1.2, 0.24, 0.12};
 struct SpeedList {
   const double* speeds;
   size_t count;
@@ -169,8 +169,8 @@ double RingBus(size_t p, const NcclGraph& graph, double ll_max, Row row, NodeCol
   if (p == 1) return std::min(0.92 * total, graph.channels * kRingLl128[row][column]);
   return total;
 }
-double TreeBus(size_t p, const NcclGraph& graph, double ll_max, Row row, NodeColumn column) {
-  const double total = std::min(0.92 * graph.channels * graph.speed, graph.channels * kTreeChannel[row][column]);
+double TreeBus(size_t p, const NcclGraph& graph, double speed, double ll_max, Row row, NodeColumn column) {
+  const double total = std::min(0.92 * graph.channels * speed, graph.channels * kTreeChannel[row][column]);
   if (p == 0) return std::min(total / 3.8, ll_max);
   if (p == 1) {
     return std::min(total * (column == kOneNode ? 7.0 / 9 : 15.0 / 16), graph.channels * kTreeLl128[row][column]);
@@ -178,12 +178,27 @@ double TreeBus(size_t p, const NcclGraph& graph, double ll_max, Row row, NodeCol
   return total;
 }
 
+// Between two nodes a tree crosses the network once where a ring crosses it twice, so the search goes on to raise the
+// tree's speed inside the nodes, up to twice the speed between them.
+double TreeSpeed(const NcclGraph& ring, Row row, const GroupShape& group, const Cluster& cluster) {
+  if (group.nodes != 2 || group.ranks_per_node == 1) return ring.speed;
+  const SpeedList speeds = InterSpeeds(row);
+  double best = ring.speed;
+  for (size_t i = speeds.count; i-- > 0;) {
+    const double speed = speeds.speeds[i];
+    if (speed <= best) continue;
+    if (best >= 2 * ring.speed || speed * ring.channels > IntraView(cluster)) break;
+    best = speed;
+  }
+  return best;
+}
+
 double NvlsBus(CollectiveKind kind, const NcclGraph& graph, const GroupShape& group, Row row, NodeColumn column) {
   const double all_reduce = kind == CollectiveKind::kAllReduce;
   const double per_node = static_cast<double>(group.ranks_per_node);
   const double heads = graph.channels;
-  const double intra = graph.speed * kNvlsEfficiency[row] * (heads - 1) / heads *
-                       (all_reduce ? 2 : (per_node - 1) / per_node);
+  const double intra =
+      graph.speed * kNvlsEfficiency[row] * (heads - 1) / heads * (all_reduce ? 2 : (per_node - 1) / per_node);
   double channel = std::min(intra, graph.inter_speed * (column == kTwoNodes ? 2 : 1));
   if (column != kOneNode) channel = std::min(channel, kNvlsTreeChannel[row][column]);
   return heads * channel;
@@ -243,6 +258,7 @@ NcclCandidates CandidatesOf(CollectiveKind kind, const GroupShape& group, const 
   const Row row = RowOf(cluster.device.generation);
   const NodeColumn column = ColumnOf(group.nodes);
   const NcclGraph graph = RingGraph(group, cluster);
+  const double tree_speed = TreeSpeed(graph, row, group, cluster);
   const double ll_max = LlMax(group, cluster, row);
   const double ranks = static_cast<double>(group.ranks);
   const int rounds = InfoOf(kind).bus_rounds;
@@ -256,7 +272,7 @@ NcclCandidates CandidatesOf(CollectiveKind kind, const GroupShape& group, const 
   };
   for (size_t p = 0; p < kProtocols; ++p) {
     if (p == 1 && !IsNvlink(cluster.intra_kind) && group.ranks_per_node > 1) continue;  // LL128 needs NVLink's ordering
-    if (all_reduce) add(Algorithm::kTree, p, TreeBus(p, graph, ll_max, row, column) * 0.5, graph.blocks);
+    if (all_reduce) add(Algorithm::kTree, p, TreeBus(p, graph, tree_speed, ll_max, row, column) * 0.5, graph.blocks);
     add(Algorithm::kRing, p, RingBus(p, graph, ll_max, row, column) * ring_ratio, graph.blocks);
   }
   const NcclGraph nvls = NvlsGraph(group, cluster);

@@ -18,7 +18,9 @@ namespace {
 
 using ::testing::ElementsAre;
 
-std::string Graph(const NcclGraph& graph) { return absl::StrCat(graph.channels, " x ", graph.speed, " on ", graph.blocks); }
+std::string Graph(const NcclGraph& graph) {
+  return absl::StrCat(graph.channels, " x ", graph.speed, " on ", graph.blocks);
+}
 
 // "tree ll 15.2/44": latency in us, algorithm bandwidth in GB/s.
 std::vector<std::string> Rows(CollectiveKind kind, const GroupShape& group, const Cluster& cluster) {
@@ -105,8 +107,9 @@ TEST(NcclTunerTest, ChoosesForAllReduceAsNcclDoes) {
     return Choices(CollectiveKind::kAllReduce, Evenly(8 * nodes, nodes), H100Cluster(nodes), sizes);
   };
   EXPECT_EQ(choices(1), "ring ll 15, ring ll 16, ring ll 28, nvls simple 87, nvls simple 1012, nvls simple 3973");
-  EXPECT_EQ(choices(2),
-            "tree ll 25, tree ll 31, tree ll128 60, nvls_tree simple 135, nvls_tree simple 1157, nvls_tree simple 4428");
+  EXPECT_EQ(
+      choices(2),
+      "tree ll 25, tree ll 31, tree ll128 60, nvls_tree simple 135, nvls_tree simple 1157, nvls_tree simple 4428");
   EXPECT_EQ(choices(16),
             "tree ll 55, tree ll 66, tree ll128 115, tree ll128 260, nvls_tree simple 1656, nvls_tree simple 6046");
   EXPECT_EQ(choices(128),
@@ -120,15 +123,14 @@ TEST(NcclTunerTest, ChoosesForAllGatherAsNcclDoes) {
   };
   EXPECT_EQ(choices(1), "ring ll 11, ring ll 11, ring ll 17, ring ll128 72, ring simple 685, ring simple 2642");
   EXPECT_EQ(choices(4), "ring ll 43, ring ll 46, ring ll128 83, ring ll128 135, ring simple 868, ring simple 3035");
-  EXPECT_EQ(choices(64),
-            "ring ll 625, ring ll 628, ring ll 676, ring ll128 1174, ring ll128 2030, ring ll128 4767");
+  EXPECT_EQ(choices(64), "ring ll 625, ring ll 628, ring ll 676, ring ll128 1174, ring ll128 2030, ring ll128 4767");
 }
 
 // One rank on each node, one NIC each: PAT is allowed, and rings take Tree's network latency.
 TEST(NcclTunerTest, ChoosesForOneRankPerNodeAsNcclDoes) {
-  EXPECT_EQ(Choices(CollectiveKind::kAllReduce, Evenly(8, 8), H100Cluster(8),
-                    {kKi, 64 * kKi, kMi, 16 * kMi, 256 * kMi, kGi}),
-            "tree ll 37, tree ll 56, tree ll128 149, ring ll128 798, ring simple 10073, ring simple 39433");
+  EXPECT_EQ(
+      Choices(CollectiveKind::kAllReduce, Evenly(8, 8), H100Cluster(8), {kKi, 64 * kKi, kMi, 16 * kMi, 256 * kMi, kGi}),
+      "tree ll 37, tree ll 56, tree ll128 149, ring ll128 798, ring simple 10073, ring simple 39433");
   EXPECT_EQ(Choices(CollectiveKind::kAllGather, Evenly(8, 8), H100Cluster(8), {kKi, 64 * kKi, kMi, 16 * kMi}),
             "ring ll 42, pat simple 44, pat simple 72, ring ll128 406");
   EXPECT_EQ(Choices(CollectiveKind::kAllGather, Evenly(64, 64), H100Cluster(64), {kKi, kMi, 16 * kMi, kGi}),
