@@ -13,8 +13,8 @@
 #define MESHWRIGHT_COSTMODEL_COLLECTIVE_COST_H_
 
 #include <cstdint>
-#include "absl/strings/string_view.h"
 
+#include "absl/strings/string_view.h"
 #include "ir/cluster.h"
 #include "ir/collective.h"
 #include "ir/quantities.h"
@@ -34,7 +34,7 @@ struct GroupShape {
 
 enum class Algorithm : uint8_t { kNone, kRing, kTree, kNvls, kNvlsTree, kPat, kPairs, kHostMemory };
 inline constexpr absl::string_view kAlgorithmNames[] = {"none",      "ring", "tree",  "nvls",
-                                                       "nvls_tree", "pat",  "pairs", "host_memory"};
+                                                        "nvls_tree", "pat",  "pairs", "host_memory"};
 enum class Protocol : uint8_t { kNone, kLl, kLl128, kSimple };
 inline constexpr absl::string_view kProtocolNames[] = {"none", "ll", "ll128", "simple"};
 constexpr absl::string_view NameOf(Algorithm algorithm) { return kAlgorithmNames[static_cast<size_t>(algorithm)]; }

@@ -124,28 +124,39 @@ constexpr double kQueryBlock = 128;
 constexpr double kCausalTail = 0.75;
 constexpr double kLongestCausalBlock = 1.6;
 
+struct AttentionShares {
+  double share, softmax_width, setup_keys;
+  bool estimated;
+};
+AttentionShares SharesOf(const Device& device, bool backward) {
+  if (device.attention.empty()) return {device.kernels.matmul_share / 2, 0, 0, true};
+  const AttentionConstants& first = device.attention.front();
+  return {backward ? first.backward_share : first.forward_share, first.softmax_width, first.setup_keys,
+          first.estimated};
+}
+
 KernelEstimate Attention(const KernelWork& work, const Device& device) {
   const KernelConstants& constants = device.kernels;
   const Peak peak = PeakOf(work.dtype, device);
   const double sms = std::max(1, device.sms);
-  const double share = work.backward ? constants.attention_backward_share : constants.attention_forward_share;
-  const double n = std::max<double>(1, static_cast<double>(work.n)),
-               width = std::max<double>(1, static_cast<double>(work.k));
+  const AttentionShares attention = SharesOf(device, work.backward);
+  const double n = std::max<double>(1, static_cast<double>(work.n));
+  const double width = std::max<double>(1, static_cast<double>(work.k));
   const double keys = work.causal ? n / 2 : n;
   const double wasted = work.causal ? kQueryBlock / 2 : 0;
   const double blocks = static_cast<double>(work.batch) * CeilDiv(static_cast<double>(work.m), kQueryBlock);
   const double even = std::max(blocks, 1.0) / sms;  // blocks on each multiprocessor, if they could be spread evenly
   const double waves = work.causal ? std::max(kLongestCausalBlock, even + kCausalTail) : std::ceil(even);
-  const double compute = work.flops.raw() / (share * peak.per_second * constants.sustained_clock) *
-                         (1 + constants.attention_softmax_width / width) *
-                         ((keys + wasted + constants.attention_setup_keys) / keys) * waves / even;
+  const double compute = work.flops.raw() / (attention.share * peak.per_second * constants.sustained_clock) *
+                         (1 + attention.softmax_width / width) * ((keys + wasted + attention.setup_keys) / keys) *
+                         waves / even;
   const double memory = StreamSeconds(static_cast<double>((work.read + work.written).raw()), device);
   const double startup = ToSeconds(constants.startup);
   const double best = std::max(compute, memory);
   KernelEstimate estimate;
   estimate.time = FromSeconds(best + startup);
   estimate.bound = startup > best ? Bound::kLaunch : memory > compute ? Bound::kMemory : Bound::kCompute;
-  estimate.estimated = device.kernels_estimated || peak.replaced;
+  estimate.estimated = device.kernels_estimated || attention.estimated || peak.replaced;
   return estimate;
 }
 

@@ -36,10 +36,7 @@ inline Cluster A100Cluster(int64_t nodes) {
   kernels.memory_share = 0.8;
   kernels.memory_ramp = MiB(4);
   kernels.normalize_backward_share = 0.4;
-  kernels.attention_forward_share = 0.75;
-  kernels.attention_backward_share = 0.7;
-  kernels.attention_softmax_width = 22;
-  kernels.attention_setup_keys = 170;
+  cluster.device.attention = {{"flash2", 0.75, 0.7, 22, 170, false}};
   cluster.nodes = nodes;
   cluster.devices_per_node = 8;
   cluster.intra_kind = LinkKind::kNvSwitch;

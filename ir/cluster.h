@@ -63,20 +63,27 @@ struct KernelConstants {
   double memory_share = 0;              // of memory bandwidth, when very much is streamed
   Bytes memory_ramp;                    // bytes after which half of that share is reached
   double normalize_backward_share = 0;  // of memory bandwidth, norm kernels running backward
-  // Fused attention.
-  double attention_forward_share = 0;  // of peak, long sequences, very wide heads
-  double attention_backward_share = 0;
-  double attention_softmax_width = 0;  // a score costs as much as this many multiply-adds of the head's width
-  double attention_setup_keys = 0;     // a row of queries costs as much as this many keys, besides its keys
   // Clock under the power of a training step / the clock that the constants above hold for. Slows what computes.
   double sustained_clock = 1;
 
   friend bool operator==(const KernelConstants&, const KernelConstants&) = default;
 };
 
-// Where a number comes from. Reports print it; `estimated` marks every price that rests on the number.
+// The same for one implementation of fused attention.
+struct AttentionConstants {
+  std::string kernel;        // "flash2"
+  double forward_share = 0;  // of peak, long sequences, very wide heads
+  double backward_share = 0;
+  double softmax_width = 0;  // a score costs as much as this many multiply-adds of the head's width
+  double setup_keys = 0;     // a row of queries costs as much as this many keys, besides its keys
+  bool estimated = false;
+
+  friend bool operator==(const AttentionConstants&, const AttentionConstants&) = default;
+};
+
+// Where numbers come from. Reports print it.
 struct Provenance {
-  std::string what;    // the number's key in the data file: "memory", "peak.bfloat16"
+  std::string what;    // the section of the data file: "chip", "peak", "kernels"
   std::string source;  // "NVIDIA A100 data sheet"
   bool estimated = false;
 
@@ -96,7 +103,8 @@ struct Device {
   int sms = 0;  // multiprocessors (host: cores)
   double boost_mhz = 0;
   KernelConstants kernels;
-  bool kernels_estimated = false;  // the constants were scaled from another device, not measured on this one
+  bool kernels_estimated = false;             // the constants were scaled from another device, not measured on this one
+  std::vector<AttentionConstants> attention;  // the first one is what runs; not empty
   std::vector<Provenance> provenance;
 
   FlopsPerSecond Peak(DType dtype) const { return peak[static_cast<size_t>(dtype)]; }

@@ -1,0 +1,296 @@
+#include "costmodel/library.h"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "absl/types/span.h"
+#include "costmodel/device_data.h"
+#include "costmodel/device_file.h"
+#include "ir/quantities.h"
+#include "ir/status.h"
+#include "ir/text.h"
+
+namespace meshwright {
+namespace {
+
+// The usual machines of all devices, sorted by the device's name.
+using Library = std::vector<Cluster>;
+
+absl::StatusOr<Library> ParseLibrary() {
+  Library library;
+  for (const DeviceData& data : kDeviceData) {
+    MESHWRIGHT_ASSIGN_OR_RETURN(const Document document, ParseDocument(data.text, data.file));
+    MESHWRIGHT_ASSIGN_OR_RETURN(Cluster machine, ReadDeviceFile(document.root()));
+    library.push_back(std::move(machine));
+  }
+  std::sort(library.begin(), library.end(),
+            [](const Cluster& a, const Cluster& b) { return a.device.name < b.device.name; });
+  return library;
+}
+
+const absl::StatusOr<Library>& TheLibrary() {
+  static const absl::StatusOr<Library>* const library = new absl::StatusOr<Library>(ParseLibrary());
+  return *library;
+}
+
+// "NVIDIA A100-SXM4-80GB" -> "a100sxm480gb".
+std::string Normalised(absl::string_view name) {
+  const std::string lower =
+      absl::StrReplaceAll(absl::AsciiStrToLower(name), {{"nvidia", ""}, {"tesla", ""}, {"gpu", ""}});
+  std::string result;
+  for (char c : lower) {
+    if (absl::ascii_isalnum(static_cast<unsigned char>(c))) result.push_back(c);
+  }
+  return result;
+}
+
+bool IsCalled(const Device& device, absl::string_view normalised) {
+  if (Normalised(device.name) == normalised) return true;
+  return std::any_of(device.aliases.begin(), device.aliases.end(),
+                     [&](const std::string& alias) { return Normalised(alias) == normalised; });
+}
+
+absl::StatusOr<Cluster> FindMachine(absl::string_view name) {
+  const absl::StatusOr<Library>& library = TheLibrary();
+  if (!library.ok()) return library.status();
+  const std::string wanted = Normalised(name);
+  std::vector<absl::string_view> names;
+  for (const Cluster& machine : *library) {
+    if (!wanted.empty() && IsCalled(machine.device, wanted)) return machine;
+    names.push_back(machine.device.name);
+  }
+  return absl::NotFoundError(UnknownName(name, names).message());
+}
+
+absl::Status CheckCount(absl::string_view what, int64_t count, int64_t most) {
+  if (count >= 1 && count <= most) return absl::OkStatus();
+  return WrongInput(absl::StrCat(count, " ", what), absl::StrCat("from 1 to ", most));
+}
+
+void Resize(int64_t nodes, int64_t devices_per_node, Cluster* cluster) {
+  cluster->nodes = nodes;
+  if (devices_per_node == 0 || devices_per_node == cluster->devices_per_node) return;
+  if (cluster->nics_per_node > 0) {
+    cluster->nics_per_node =
+        std::max<int64_t>(1, cluster->nics_per_node * devices_per_node / cluster->devices_per_node);
+  }
+  cluster->devices_per_node = devices_per_node;
+}
+
+// Whole usual machines, or part of one; threads of the host are always one machine.
+absl::Status ResizeTo(int64_t num_devices, Cluster* cluster) {
+  MESHWRIGHT_RETURN_IF_ERROR(CheckCount("devices", num_devices, kMaxNodes * kMaxDevicesPerNode));
+  const int64_t usual = cluster->devices_per_node;
+  const bool one_machine = cluster->intra_kind == LinkKind::kHostMemory && num_devices <= kMaxDevicesPerNode;
+  if (num_devices <= usual || one_machine) {
+    Resize(1, num_devices, cluster);
+    return absl::OkStatus();
+  }
+  if (num_devices % usual != 0) {
+    return WrongInput(absl::StrCat(num_devices, " devices"),
+                      absl::StrCat("whole nodes of ", usual, " ", cluster->device.name),
+                      "give nodes and devices_per_node for other machines");
+  }
+  MESHWRIGHT_RETURN_IF_ERROR(CheckCount("nodes", num_devices / usual, kMaxNodes));
+  Resize(num_devices / usual, 0, cluster);
+  return absl::OkStatus();
+}
+
+// The setters behind ClusterKeys().
+
+absl::Status SetRate(absl::string_view text, BytesPerSecond* rate) {
+  MESHWRIGHT_ASSIGN_OR_RETURN(const double value, ParseQuantity(text, UnitKind::kBytesPerSecond));
+  *rate = BytesPerSecond(value);
+  return absl::OkStatus();
+}
+
+template <class E, size_t N>
+absl::Status SetEnum(absl::string_view text, const absl::string_view (&names)[N], E* value) {
+  for (size_t i = 0; i < N; ++i) {
+    if (names[i] == text) {
+      *value = static_cast<E>(i);
+      return absl::OkStatus();
+    }
+  }
+  return UnknownName(text, names);
+}
+
+absl::Status SetMemory(absl::string_view text, Cluster* cluster) {
+  MESHWRIGHT_ASSIGN_OR_RETURN(cluster->device.memory, ParseBytes(text));
+  return cluster->device.memory.raw() > 0 ? absl::OkStatus() : WrongInput("no memory", "a size above 0");
+}
+absl::Status SetMemoryBandwidth(absl::string_view text, Cluster* cluster) {
+  return SetRate(text, &cluster->device.memory_bandwidth);
+}
+absl::Status SetAttention(absl::string_view text, Cluster* cluster) {
+  std::vector<AttentionConstants>& kernels = cluster->device.attention;
+  std::vector<absl::string_view> names;
+  for (size_t i = 0; i < kernels.size(); ++i) {
+    if (kernels[i].kernel == text) {
+      std::rotate(kernels.begin(), kernels.begin() + static_cast<std::ptrdiff_t>(i),
+                  kernels.begin() + static_cast<std::ptrdiff_t>(i) + 1);
+      return absl::OkStatus();
+    }
+    names.push_back(kernels[i].kernel);
+  }
+  return UnknownName(text, names);
+}
+absl::Status SetSustainedClock(absl::string_view text, Cluster* cluster) {
+  MESHWRIGHT_ASSIGN_OR_RETURN(cluster->device.kernels.sustained_clock, ParseDouble(text, 0.1, 1));
+  return absl::OkStatus();
+}
+absl::Status SetIntraLink(absl::string_view text, Cluster* cluster) {
+  return SetEnum(text, kLinkKindNames, &cluster->intra_kind);
+}
+absl::Status SetIntraBandwidth(absl::string_view text, Cluster* cluster) {
+  return SetRate(text, &cluster->intra_bandwidth);
+}
+absl::Status SetNics(absl::string_view text, Cluster* cluster) {
+  MESHWRIGHT_ASSIGN_OR_RETURN(cluster->nics_per_node, ParseInt(text, 0, kMaxDevicesPerNode));
+  return absl::OkStatus();
+}
+absl::Status SetInterBandwidth(absl::string_view text, Cluster* cluster) {
+  return SetRate(text, &cluster->nic_bandwidth);
+}
+absl::Status SetNicLatency(absl::string_view text, Cluster* cluster) {
+  MESHWRIGHT_ASSIGN_OR_RETURN(cluster->nic_latency, ParseNanos(text));
+  return absl::OkStatus();
+}
+absl::Status SetOversubscription(absl::string_view text, Cluster* cluster) {
+  MESHWRIGHT_ASSIGN_OR_RETURN(cluster->oversubscription, ParseDouble(text, 1, 1000));
+  return absl::OkStatus();
+}
+absl::Status SetCpu(absl::string_view text, Cluster* cluster) { return SetEnum(text, kCpuVendorNames, &cluster->cpu); }
+absl::Status SetPrice(absl::string_view text, Cluster* cluster) {
+  DevicePrice price;
+  MESHWRIGHT_ASSIGN_OR_RETURN(price.dollars_per_hour, ParseQuantity(text, UnitKind::kPrice));
+  price.source = "given by the user";
+  cluster->price = std::move(price);
+  return absl::OkStatus();
+}
+
+const ClusterKey* FindKey(absl::string_view name) {
+  for (const ClusterKey& key : ClusterKeys()) {
+    if (key.name == name) return &key;
+  }
+  return nullptr;
+}
+
+// Reads how many: devices, or nodes and devices_per_node.
+absl::Status ReadCounts(const NodeRef& in, Cluster* cluster) {
+  if (in["devices"].present()) {
+    for (absl::string_view other : {"nodes", "devices_per_node"}) {
+      if (in[other].present()) {
+        return in[other].Error(absl::StrCat(other, " beside devices"), "one of the two",
+                               "devices are laid out on usual nodes");
+      }
+    }
+    MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t devices, in["devices"].AsInt(1, kMaxNodes * kMaxDevicesPerNode));
+    return in["devices"].Locate(ResizeTo(devices, cluster));
+  }
+  MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t nodes, in["nodes"].AsIntOr(1, 1, kMaxNodes));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t per_node,
+                              in["devices_per_node"].AsIntOr(cluster->devices_per_node, 1, kMaxDevicesPerNode));
+  Resize(nodes, per_node, cluster);
+  return absl::OkStatus();
+}
+
+// An error of a device that is not known keeps its code.
+absl::StatusOr<Cluster> FindMachineAt(const NodeRef& in) {
+  MESHWRIGHT_ASSIGN_OR_RETURN(const std::string name, in.AsString());
+  absl::StatusOr<Cluster> machine = FindMachine(name);
+  if (!machine.ok()) return absl::Status(machine.status().code(), in.Locate(machine.status()).message());
+  return machine;
+}
+
+}  // namespace
+
+std::vector<std::string> DeviceNames() {
+  std::vector<std::string> names;
+  const absl::StatusOr<Library>& library = TheLibrary();
+  if (library.ok()) {
+    for (const Cluster& machine : *library) names.push_back(machine.device.name);
+  }
+  return names;
+}
+
+absl::StatusOr<Device> FindDevice(absl::string_view name) {
+  MESHWRIGHT_ASSIGN_OR_RETURN(Cluster machine, FindMachine(name));
+  return std::move(machine.device);
+}
+
+absl::StatusOr<Cluster> MakeCluster(absl::string_view device, int64_t nodes, int64_t devices_per_node) {
+  MESHWRIGHT_ASSIGN_OR_RETURN(Cluster cluster, FindMachine(device));
+  MESHWRIGHT_RETURN_IF_ERROR(CheckCount("nodes", nodes, kMaxNodes));
+  if (devices_per_node != 0) {
+    MESHWRIGHT_RETURN_IF_ERROR(CheckCount("devices per node", devices_per_node, kMaxDevicesPerNode));
+  }
+  Resize(nodes, devices_per_node, &cluster);
+  return cluster;
+}
+
+absl::StatusOr<Cluster> MakeClusterOfDevices(absl::string_view device, int64_t num_devices) {
+  MESHWRIGHT_ASSIGN_OR_RETURN(Cluster cluster, FindMachine(device));
+  MESHWRIGHT_RETURN_IF_ERROR(ResizeTo(num_devices, &cluster));
+  return cluster;
+}
+
+const std::vector<ClusterKey>& ClusterKeys() {
+  static const std::vector<ClusterKey>* const keys = new std::vector<ClusterKey>{
+      {"memory", "memory of one device as its driver reports it, e.g. 80 GB", SetMemory},
+      {"memory_bandwidth", "of one device, e.g. 3.35 TB/s", SetMemoryBandwidth},
+      {"attention", "which fused attention runs, e.g. flash3", SetAttention},
+      {"sustained_clock", "clock under load as a share of the nominal one, e.g. 0.9", SetSustainedClock},
+      {"intra_link", "what joins the devices of a node: nvswitch, nvlink_mesh, pcie, c2c, host_memory", SetIntraLink},
+      {"intra_bandwidth", "of one device to its node, one direction, e.g. 450 GB/s", SetIntraBandwidth},
+      {"nics_per_node", "network cards of a node, e.g. 8", SetNics},
+      {"inter_bandwidth", "of one network card, e.g. 400 Gb/s", SetInterBandwidth},
+      {"nic_latency", "that network card and fabric add to a message, e.g. 15 us", SetNicLatency},
+      {"oversubscription", "of the fabric above the leaf switches, e.g. 2 for 2:1", SetOversubscription},
+      {"cpu", "maker of the nodes' CPUs: intel, amd, arm", SetCpu},
+      {"price_per_device_hour", "e.g. 2.5 USD/h", SetPrice},
+  };
+  return *keys;
+}
+
+absl::Status SetClusterKey(absl::string_view key, absl::string_view text, Cluster* cluster) {
+  if (const ClusterKey* row = FindKey(key)) return row->set(text, cluster);
+  std::vector<absl::string_view> names;
+  for (const ClusterKey& row : ClusterKeys()) names.push_back(row.name);
+  return UnknownName(key, names);
+}
+
+absl::StatusOr<Cluster> ReadCluster(const NodeRef& in) {
+  if (in.is_scalar()) return FindMachineAt(in);
+  std::vector<absl::string_view> names = {"device", "nodes", "devices_per_node", "devices", "kernels"};
+  for (const ClusterKey& row : ClusterKeys()) names.push_back(row.name);
+  MESHWRIGHT_RETURN_IF_ERROR(in.CheckKeys(names));
+  MESHWRIGHT_ASSIGN_OR_RETURN(Cluster cluster, FindMachineAt(in["device"]));
+  MESHWRIGHT_RETURN_IF_ERROR(ReadCounts(in, &cluster));
+  for (const ClusterKey& row : ClusterKeys()) {
+    const NodeRef value = in[row.name];
+    if (!value.present()) continue;
+    MESHWRIGHT_ASSIGN_OR_RETURN(const std::string text, value.AsString());
+    MESHWRIGHT_RETURN_IF_ERROR(value.Locate(row.set(text, &cluster)));
+  }
+  if (in["kernels"].present()) {
+    MESHWRIGHT_RETURN_IF_ERROR(ReadKernels(in["kernels"], /*all_required=*/false, &cluster.device));
+  }
+  return cluster;
+}
+
+absl::StatusOr<Cluster> ReadClusterFile(const std::string& path) {
+  MESHWRIGHT_ASSIGN_OR_RETURN(const Document document, ReadDocument(path));
+  return ReadCluster(document.root());
+}
+
+}  // namespace meshwright

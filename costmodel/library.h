@@ -1,0 +1,70 @@
+// The devices that Meshwright knows, and clusters made of them.
+//
+// Devices are data (data/*.yaml, part of the program): each number has a unit and a source, and what nobody measured is
+// marked estimated. A cluster is a device, counts, and the links of that device's usual machine (a DGX or what is
+// common), each of which can be overridden:
+//
+//   cluster: h100-sxm                                               # one usual node
+//   cluster: {device: h100-sxm, nodes: 4}                           # four of them
+//   cluster: {device: a100-80gb, nodes: 2, nics_per_node: 4, inter_bandwidth: 100 Gb/s, price_per_device_hour: 2 USD/h}
+//
+// Flags of the tools use the same keys (ClusterKeys). In a file, `kernels:` may hold the constants that were measured
+// on the machine, with the names of data/*.yaml.
+//
+// Errors: kNotFound for a device that is not known, with the names there are; kInvalidArgument for everything else,
+// with file, line and column where a file is read.
+//
+// Thread safety: all functions may be called from any thread.
+#ifndef MESHWRIGHT_COSTMODEL_LIBRARY_H_
+#define MESHWRIGHT_COSTMODEL_LIBRARY_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "ir/cluster.h"
+#include "ir/document.h"
+
+namespace meshwright {
+
+// Counts that a cluster may have.
+inline constexpr int64_t kMaxNodes = 1 << 20;
+inline constexpr int64_t kMaxDevicesPerNode = 1 << 12;
+
+// The names of all devices, sorted.
+std::vector<std::string> DeviceNames();
+
+// The device called `name` or one of its aliases; case and punctuation do not count, nor do the words nvidia, tesla and
+// gpu: "A100 SXM 80GB", "NVIDIA A100-SXM4-80GB" and "a100-sxm-80gb" are the same. "A100" alone is the most common of
+// its kind.
+absl::StatusOr<Device> FindDevice(absl::string_view name);
+
+// `nodes` usual machines of the device, cut down or stretched to `devices_per_node` (0: as many as usual). Network
+// cards are scaled with the devices: half a node has half of them, at least one.
+absl::StatusOr<Cluster> MakeCluster(absl::string_view device, int64_t nodes, int64_t devices_per_node = 0);
+
+// `num_devices` of the device in usual machines: one node that is not full, or whole nodes.
+absl::StatusOr<Cluster> MakeClusterOfDevices(absl::string_view device, int64_t num_devices);
+
+// Reads the value of `cluster:`: the name of a device (one usual node), or a map of ClusterKeys and `kernels`. A
+// cluster file is a document of that form.
+absl::StatusOr<Cluster> ReadCluster(const NodeRef& in);
+absl::StatusOr<Cluster> ReadClusterFile(const std::string& path);
+
+// What can be said about a cluster besides `device`, `nodes`, `devices_per_node` and `devices`: one row per key.
+struct ClusterKey {
+  absl::string_view name;
+  absl::string_view help;  // with the form of the value: "GB/s of one device to its node, e.g. 450 GB/s"
+  absl::Status (*set)(absl::string_view text, Cluster* cluster);
+};
+const std::vector<ClusterKey>& ClusterKeys();
+
+// Sets one key, from a flag. The message of an error does not name the key.
+absl::Status SetClusterKey(absl::string_view key, absl::string_view text, Cluster* cluster);
+
+}  // namespace meshwright
+
+#endif  // MESHWRIGHT_COSTMODEL_LIBRARY_H_

@@ -1,0 +1,229 @@
+#include "costmodel/library.h"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "costmodel/device_file.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "ir/document.h"
+#include "ir/dtype.h"
+#include "ir/testing.h"
+
+namespace meshwright {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+absl::StatusOr<Cluster> Read(absl::string_view text) {
+  absl::StatusOr<Document> document = ParseDocument(text, "c.yaml");
+  if (!document.ok()) return document.status();
+  return ReadCluster(document->root()["cluster"]);
+}
+
+std::string ErrorOf(absl::string_view text) {
+  const absl::StatusOr<Cluster> cluster = Read(text);
+  return cluster.ok() ? "OK" : std::string(cluster.status().message());
+}
+
+TEST(LibraryTest, KnowsTheseDevices) {
+  EXPECT_THAT(DeviceNames(),
+              ElementsAre("a100-pcie-80gb", "a100-sxm-40gb", "a100-sxm-80gb", "b200", "gh200", "h100-pcie", "h100-sxm",
+                          "h200", "host", "l40s", "v100-sxm-16gb", "v100-sxm-32gb"));
+}
+
+// Each device by its name and every alias, however it is spelled; and no name stands for two devices.
+TEST(LibraryTest, EveryNameLeadsToItsDevice) {
+  for (const std::string& name : DeviceNames()) {
+    ASSERT_OK_AND_ASSIGN(const Device device, FindDevice(name));
+    EXPECT_EQ(device.name, name);
+    for (const std::string& alias : device.aliases) {
+      ASSERT_OK_AND_ASSIGN(const Device found, FindDevice(alias));
+      EXPECT_EQ(found.name, name) << alias;
+    }
+  }
+}
+
+TEST(LibraryTest, FreeTextResolves) {
+  struct Case {
+    absl::string_view text, name;
+  };
+  for (const Case& c : std::vector<Case>{{"A100", "a100-sxm-80gb"},
+                                         {"A100 SXM 80GB", "a100-sxm-80gb"},
+                                         {"A100-80GB", "a100-sxm-80gb"},
+                                         {"A100 80GB SXM", "a100-sxm-80gb"},
+                                         {"NVIDIA A100-SXM4-40GB", "a100-sxm-40gb"},
+                                         {"A100 PCIe", "a100-pcie-80gb"},
+                                         {"H100", "h100-sxm"},
+                                         {"H100 SXM", "h100-sxm"},
+                                         {"NVIDIA H100 80GB HBM3", "h100-sxm"},
+                                         {"H200 SXM", "h200"},
+                                         {"Tesla V100-SXM2-32GB", "v100-sxm-32gb"},
+                                         {"GH200 SXM", "gh200"},
+                                         {"CPU", "host"}}) {
+    ASSERT_OK_AND_ASSIGN(const Device device, FindDevice(c.text));
+    EXPECT_EQ(device.name, c.name) << c.text;
+  }
+}
+
+TEST(LibraryTest, UnknownDeviceListsTheKnownOnes) {
+  const absl::Status status = FindDevice("h100-sxn").status();
+  EXPECT_THAT(status, StatusIs(absl::StatusCode::kNotFound, "found \"h100-sxn\", wanted one of a100-pcie-80gb, "));
+  EXPECT_THAT(status, StatusIs(absl::StatusCode::kNotFound, "did you mean \"h100-sxm\"?"));
+  EXPECT_THAT(FindDevice(""), StatusIs(absl::StatusCode::kNotFound));
+  EXPECT_THAT(FindDevice("nvidia gpu"), StatusIs(absl::StatusCode::kNotFound));
+}
+
+// Data sheets are consistent: peak = clock x multiply-adds per multiprocessor and cycle x 2 x multiprocessors.
+// A100: 1410 MHz x 1024 x 2 x 108 = 312 TFLOP/s. H100: 1830 MHz x 2048 x 2 x 132 = 989 TFLOP/s.
+TEST(LibraryTest, PeaksFollowFromClockAndMultiprocessors) {
+  ASSERT_OK_AND_ASSIGN(const Device a100, FindDevice("a100"));
+  EXPECT_NEAR(a100.Peak(DType::kBFloat16).raw(), a100.boost_mhz * 1e6 * 1024 * 2 * a100.sms, 1e12);
+  ASSERT_OK_AND_ASSIGN(const Device h100, FindDevice("h100"));
+  EXPECT_NEAR(h100.Peak(DType::kBFloat16).raw(), h100.boost_mhz * 1e6 * 2048 * 2 * h100.sms, 1e12);
+  EXPECT_EQ(a100.Peak(DType::kFloat8).raw(), 0);
+}
+
+TEST(LibraryTest, EveryNumberHasASource) {
+  for (const std::string& name : DeviceNames()) {
+    ASSERT_OK_AND_ASSIGN(const Device device, FindDevice(name));
+    EXPECT_GE(device.provenance.size(), 5u) << name;  // chip, memory, peak, kernels, attention, node
+    for (const Provenance& p : device.provenance) EXPECT_FALSE(p.source.empty()) << name << " " << p.what;
+    EXPECT_GT(device.memory.raw(), 0) << name;
+    EXPECT_GT(device.kernels.matmul_share, 0) << name;
+    EXPECT_FALSE(device.attention.empty()) << name;
+  }
+}
+
+TEST(LibraryTest, ConstantsOfOtherDevicesAreMarkedEstimated) {
+  ASSERT_OK_AND_ASSIGN(const Device a100, FindDevice("a100"));
+  EXPECT_FALSE(a100.kernels_estimated);
+  ASSERT_OK_AND_ASSIGN(const Device v100, FindDevice("v100"));
+  EXPECT_TRUE(v100.kernels_estimated);
+}
+
+TEST(LibraryTest, MakesUsualMachines) {
+  ASSERT_OK_AND_ASSIGN(const Cluster cluster, MakeCluster("h100", 16));
+  EXPECT_EQ(ToText(cluster), "16 nodes x 8 h100-sxm, nvswitch 450 GB/s, 8 NICs x 50 GB/s");
+  ASSERT_OK_AND_ASSIGN(const Cluster half, MakeCluster("h100", 16, 4));
+  EXPECT_EQ(ToText(half), "16 nodes x 4 h100-sxm, nvswitch 450 GB/s, 4 NICs x 50 GB/s");
+}
+
+TEST(LibraryTest, LaysDevicesOutOnUsualMachines) {
+  ASSERT_OK_AND_ASSIGN(const Cluster part, MakeClusterOfDevices("a100", 4));
+  EXPECT_EQ(part.nodes, 1);
+  EXPECT_EQ(part.devices_per_node, 4);
+  ASSERT_OK_AND_ASSIGN(const Cluster whole, MakeClusterOfDevices("a100", 64));
+  EXPECT_EQ(whole.nodes, 8);
+  EXPECT_THAT(MakeClusterOfDevices("a100", 12),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       "found 12 devices, wanted whole nodes of 8 a100-sxm-80gb; give nodes and devices_per_node"));
+  EXPECT_THAT(MakeClusterOfDevices("a100", 0), StatusIs(absl::StatusCode::kInvalidArgument, "found 0 devices"));
+  ASSERT_OK_AND_ASSIGN(const Cluster host, MakeClusterOfDevices("host", 16));
+  EXPECT_EQ(host.nodes, 1);  // threads share one machine
+}
+
+TEST(ReadClusterTest, NameAloneIsOneUsualNode) {
+  ASSERT_OK_AND_ASSIGN(const Cluster cluster, Read("cluster: h100-sxm\n"));
+  EXPECT_EQ(ToText(cluster), "1 node x 8 h100-sxm, nvswitch 450 GB/s");
+}
+
+TEST(ReadClusterTest, KeysOverrideTheUsualMachine) {
+  ASSERT_OK_AND_ASSIGN(const Cluster cluster, Read(R"(cluster:
+  device: a100-80gb
+  nodes: 2
+  nics_per_node: 4
+  inter_bandwidth: 100 Gb/s
+  nic_latency: 15 us
+  intra_bandwidth: 200 GB/s
+  oversubscription: 2
+  memory: 40 GB
+  cpu: intel
+  price_per_device_hour: 2.5 USD/h
+)"));
+  EXPECT_EQ(ToText(cluster), "2 nodes x 8 a100-sxm-80gb, nvswitch 200 GB/s, 4 NICs x 12.5 GB/s, oversubscribed 2:1");
+  EXPECT_EQ(cluster.device.memory, Bytes(40000000000));
+  EXPECT_EQ(cluster.nic_latency, Micros(15));
+  EXPECT_EQ(cluster.cpu, CpuVendor::kIntel);
+  ASSERT_TRUE(cluster.price.has_value());
+  EXPECT_DOUBLE_EQ(cluster.price->dollars_per_hour, 2.5);
+  EXPECT_EQ(cluster.price->source, "given by the user");
+}
+
+TEST(ReadClusterTest, DevicesAreLaidOut) {
+  ASSERT_OK_AND_ASSIGN(const Cluster cluster, Read("cluster: {device: h200, devices: 24}\n"));
+  EXPECT_EQ(cluster.nodes, 3);
+  EXPECT_EQ(
+      ErrorOf("cluster: {device: h200, devices: 24, nodes: 3}\n"),
+      "c.yaml:1:45: cluster.nodes: found nodes beside devices, wanted one of the two; devices are laid out on usual "
+      "nodes");
+}
+
+TEST(ReadClusterTest, MeasuredConstantsReplaceThoseOfTheLibrary) {
+  ASSERT_OK_AND_ASSIGN(const Cluster cluster, Read(R"(cluster:
+  device: v100
+  kernels: {source: "measure, 30 runs", matmul_share: 0.7, startup: 4 us}
+)"));
+  EXPECT_DOUBLE_EQ(cluster.device.kernels.matmul_share, 0.7);
+  EXPECT_EQ(cluster.device.kernels.startup, Micros(4));
+  EXPECT_FALSE(cluster.device.kernels_estimated);
+  EXPECT_THAT(ErrorOf("cluster: {device: v100, kernels: {matmul_share: 0.7}}\n"), HasSubstr("kernels.source"));
+}
+
+TEST(ReadClusterTest, AttentionKernelCanBeChosen) {
+  ASSERT_OK_AND_ASSIGN(const Cluster cluster, Read("cluster: {device: h100-sxm, attention: flash3}\n"));
+  EXPECT_EQ(cluster.device.attention.front().kernel, "flash3");
+  EXPECT_EQ(ErrorOf("cluster: {device: h100-sxm, attention: flash4}\n"),
+            "c.yaml:1:40: cluster.attention: found \"flash4\", wanted one of flash2, flash3; did you mean \"flash2\"?");
+}
+
+TEST(ReadClusterTest, MistakesAreNamedWithTheirPlace) {
+  EXPECT_THAT(ErrorOf("cluster: {device: h100-sxn}\n"),
+              HasSubstr("c.yaml:1:19: cluster.device: found \"h100-sxn\", wanted one of "));
+  EXPECT_EQ(Read("cluster: h101\n").status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(ErrorOf("cluster:\n  nodes: 1\n"), "c.yaml:2:3: cluster.device: found nothing, wanted text; add it");
+  EXPECT_EQ(
+      ErrorOf("cluster:\n  device: h100-sxm\n  intra_bandwidth: 450\n"),
+      "c.yaml:3:20: cluster.intra_bandwidth: found \"450\", which has no unit, wanted a rate; write e.g. \"450 GB/s\"");
+  EXPECT_EQ(ErrorOf("cluster:\n  device: h100-sxm\n  intra_bandwidth: nan GB/s\n"),
+            "c.yaml:3:20: cluster.intra_bandwidth: found \"nan GB/s\", wanted a rate; write e.g. \"450 GB/s\"");
+  EXPECT_EQ(ErrorOf("cluster:\n  device: h100-sxm\n  inter_bandwidth: 0 Gb/s\n"),
+            "c.yaml:3:20: cluster.inter_bandwidth: found \"0 Gb/s\", wanted a rate above zero");
+  EXPECT_EQ(ErrorOf("cluster:\n  device: h100-sxm\n  inter_bandwidth: -400 Gb/s\n"),
+            "c.yaml:3:20: cluster.inter_bandwidth: found \"-400 Gb/s\", wanted a rate above zero");
+  EXPECT_EQ(ErrorOf("cluster:\n  device: h100-sxm\n  nodes: 0\n"),
+            "c.yaml:3:10: cluster.nodes: found \"0\", wanted an integer from 1 to 1048576");
+  EXPECT_EQ(ErrorOf("cluster:\n  device: h100-sxm\n  nodes: 9223372036854775808\n"),
+            "c.yaml:3:10: cluster.nodes: found \"9223372036854775808\", wanted an integer from 1 to 1048576");
+  EXPECT_EQ(ErrorOf("cluster:\n  device: h100-sxm\n  devices_per_node: -8\n"),
+            "c.yaml:3:21: cluster.devices_per_node: found \"-8\", wanted an integer from 1 to 4096");
+  const std::string unknown = ErrorOf("cluster:\n  device: h100-sxm\n  nods: 2\n");
+  EXPECT_THAT(unknown, HasSubstr("c.yaml:3:3: cluster.nods: found an unknown key, wanted one of device, nodes, "));
+  EXPECT_THAT(unknown, HasSubstr("did you mean \"nodes\"?"));
+  EXPECT_EQ(ErrorOf("cluster:\n  device: h100-sxm\n  memory: 80\n"),
+            "c.yaml:3:11: cluster.memory: found \"80\", which has no unit, wanted a size; write e.g. \"80 GB\"");
+}
+
+TEST(ReadClusterTest, FlagsUseTheSameKeys) {
+  ASSERT_OK_AND_ASSIGN(Cluster cluster, MakeCluster("h100-sxm", 2));
+  EXPECT_OK(SetClusterKey("inter_bandwidth", "200 Gb/s", &cluster));
+  EXPECT_EQ(cluster.nic_bandwidth, GBps(25));
+  EXPECT_THAT(SetClusterKey("inter_bandwith", "200 Gb/s", &cluster),
+              StatusIs(absl::StatusCode::kInvalidArgument, "did you mean \"inter_bandwidth\"?"));
+  EXPECT_THAT(SetClusterKey("oversubscription", "0.5", &cluster), StatusIs(absl::StatusCode::kInvalidArgument));
+}
+
+TEST(DeviceFileTest, NumbersWithoutASourceAreRefused) {
+  ASSERT_OK_AND_ASSIGN(const Document document,
+                       ParseDocument("name: x\naliases: []\ngeneration: ampere\nchip: {sms: 1}\n", "x.yaml"));
+  EXPECT_THAT(ReadDeviceFile(document.root()), StatusIs(absl::StatusCode::kInvalidArgument,
+                                                        "x.yaml:4:7: chip.source: found nothing, wanted text; add it"));
+}
+
+}  // namespace
+}  // namespace meshwright
