@@ -1,0 +1,122 @@
+// The host kernels by folder-internal name; executor/host/kernels.h is what others include.
+//
+// Each is instantiated for float and double in its .cc file. RunHostKernel has checked the operands against the rule
+// (number of dims, extents of labels); the kernel checks what only it knows.
+#ifndef MESHWRIGHT_EXECUTOR_HOST_KERNEL_FUNCTIONS_H_
+#define MESHWRIGHT_EXECUTOR_HOST_KERNEL_FUNCTIONS_H_
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "executor/kernel_call.h"
+
+namespace meshwright::host {
+
+// The kernel's operands must be between these numbers.
+inline absl::Status CheckCounts(const KernelCall& call, size_t min_inputs, size_t max_inputs, size_t outputs) {
+  if (call.inputs.size() >= min_inputs && call.inputs.size() <= max_inputs && call.outputs.size() == outputs) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(NameOf(call.op), " has ", call.inputs.size(), " inputs and ",
+                                                 call.outputs.size(), " outputs, wants ", min_inputs, " to ",
+                                                 max_inputs, " and ", outputs));
+}
+
+// products.cc
+template <class T>
+absl::Status MatMul(const KernelCall& call);
+
+// elementwise.cc
+template <class T>
+absl::Status Add(const KernelCall& call);
+template <class T>
+absl::Status Binary(const KernelCall& call);  // Sub, Mul, Div
+template <class T>
+absl::Status Activation(const KernelCall& call);  // ReLU .. SiLU
+template <class T>
+absl::Status ActivationGrad(const KernelCall& call);
+template <class T>
+absl::Status Swiglu(const KernelCall& call);
+template <class T>
+absl::Status SwigluGrad(const KernelCall& call);
+template <class T>
+absl::Status Fill(const KernelCall& call);
+
+// movement.cc
+template <class T>
+absl::Status CopyByRule(const KernelCall& call);  // Scale, Broadcast, Transpose: scale * x
+template <class T>
+absl::Status ReduceSum(const KernelCall& call);
+template <class T>
+absl::Status Cast(const KernelCall& call);
+template <class T>
+absl::Status Reshape(const KernelCall& call);
+template <class T>
+absl::Status Gather(const KernelCall& call);
+template <class T>
+absl::Status GatherGrad(const KernelCall& call);
+template <class T>
+absl::Status AddPositions(const KernelCall& call);
+template <class T>
+absl::Status AddPositionsGrad(const KernelCall& call);
+
+// norms.cc
+template <class T>
+absl::Status Softmax(const KernelCall& call);
+template <class T>
+absl::Status SoftmaxGrad(const KernelCall& call);
+template <class T>
+absl::Status LayerNorm(const KernelCall& call);
+template <class T>
+absl::Status LayerNormGrad(const KernelCall& call);
+template <class T>
+absl::Status RmsNorm(const KernelCall& call);
+template <class T>
+absl::Status RmsNormGrad(const KernelCall& call);
+
+// attention.cc
+template <class T>
+absl::Status Rotary(const KernelCall& call);  // and RotaryGrad
+template <class T>
+absl::Status Attention(const KernelCall& call);
+template <class T>
+absl::Status AttentionGrad(const KernelCall& call);
+
+// losses.cc
+template <class T>
+absl::Status MseLoss(const KernelCall& call);
+template <class T>
+absl::Status MseLossGrad(const KernelCall& call);
+template <class T>
+absl::Status CrossEntropy(const KernelCall& call);
+template <class T>
+absl::Status CrossEntropyGrad(const KernelCall& call);
+template <class T>
+absl::Status RowMax(const KernelCall& call);
+template <class T>
+absl::Status ExpSumAndPick(const KernelCall& call);
+template <class T>
+absl::Status LossFromPartials(const KernelCall& call);
+template <class T>
+absl::Status PartialsGrad(const KernelCall& call);
+
+// moe.cc
+template <class T>
+absl::Status Dispatch(const KernelCall& call);
+template <class T>
+absl::Status DispatchGrad(const KernelCall& call);
+template <class T>
+absl::Status Combine(const KernelCall& call);
+template <class T>
+absl::Status CombineGrad(const KernelCall& call);
+
+// optimizers.cc
+template <class T>
+absl::Status Sgd(const KernelCall& call);
+template <class T>
+absl::Status Momentum(const KernelCall& call);
+template <class T>
+absl::Status AdamW(const KernelCall& call);
+
+}  // namespace meshwright::host
+
+#endif  // MESHWRIGHT_EXECUTOR_HOST_KERNEL_FUNCTIONS_H_

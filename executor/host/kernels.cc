@@ -1,0 +1,172 @@
+#include "executor/host/kernels.h"
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "executor/host/kernel_functions.h"
+#include "ir/status.h"
+
+namespace meshwright {
+namespace {
+
+using namespace host;  // the kernels, so that the table below reads
+
+// Operators whose operands all have one shape and whose kernels look at nothing else.
+bool IsFlat(OpKind op) {
+  return op == OpKind::kFill || op == OpKind::kSgd || op == OpKind::kMomentum || op == OpKind::kAdamW;
+}
+
+absl::Status CheckOperands(const KernelCall& call) {
+  if (IsFlat(call.op)) return absl::OkStatus();
+  if (call.rule == nullptr || call.rule->inputs.size() != call.inputs.size() ||
+      call.rule->outputs.size() != call.outputs.size()) {
+    return absl::InvalidArgumentError(absl::StrCat("has ", call.inputs.size(), " inputs and ", call.outputs.size(),
+                                                   " outputs, its rule is \"",
+                                                   call.rule == nullptr ? "" : ToText(*call.rule), "\""));
+  }
+  std::vector<Shape> inputs, outputs;
+  for (const TensorView& view : call.inputs) inputs.push_back(view.shape);
+  for (const TensorView& view : call.outputs) outputs.push_back(view.shape);
+  return LabelExtents(*call.rule, inputs, outputs).status();
+}
+
+// The type of every floating operand.
+absl::StatusOr<DType> FloatingType(const KernelCall& call) {
+  DType found = DType::kInt32;
+  for (const auto& views : {call.inputs, call.outputs}) {
+    for (const TensorView& view : views) {
+      if (view.dtype == DType::kInt32) continue;
+      if (view.dtype != DType::kFloat32 && view.dtype != DType::kFloat64) {
+        return absl::UnimplementedError(
+            absl::StrCat("the host stores float32, float64 and int32, an operand is ", NameOf(view.dtype)));
+      }
+      if (found != DType::kInt32 && found != view.dtype) {
+        return absl::InvalidArgumentError("operands are float32 and float64; a program has one floating type");
+      }
+      found = view.dtype;
+    }
+  }
+  return found;
+}
+
+template <class T>
+absl::Status RunTyped(const KernelCall& call) {
+  switch (call.op) {
+    case OpKind::kMatMul:
+      return MatMul<T>(call);
+    case OpKind::kAdd:
+      return Add<T>(call);
+    case OpKind::kSub:
+    case OpKind::kMul:
+    case OpKind::kDiv:
+      return Binary<T>(call);
+    case OpKind::kCast:
+      return Cast<T>(call);
+    case OpKind::kRelu:
+    case OpKind::kGelu:
+    case OpKind::kTanh:
+    case OpKind::kSigmoid:
+    case OpKind::kSilu:
+      return Activation<T>(call);
+    case OpKind::kReluGrad:
+    case OpKind::kGeluGrad:
+    case OpKind::kTanhGrad:
+    case OpKind::kSigmoidGrad:
+    case OpKind::kSiluGrad:
+      return ActivationGrad<T>(call);
+    case OpKind::kSwiglu:
+      return Swiglu<T>(call);
+    case OpKind::kSwigluGrad:
+      return SwigluGrad<T>(call);
+    case OpKind::kSoftmax:
+      return Softmax<T>(call);
+    case OpKind::kSoftmaxGrad:
+      return SoftmaxGrad<T>(call);
+    case OpKind::kLayerNorm:
+      return LayerNorm<T>(call);
+    case OpKind::kLayerNormGrad:
+      return LayerNormGrad<T>(call);
+    case OpKind::kRmsNorm:
+      return RmsNorm<T>(call);
+    case OpKind::kRmsNormGrad:
+      return RmsNormGrad<T>(call);
+    case OpKind::kGather:
+      return Gather<T>(call);
+    case OpKind::kGatherGrad:
+      return GatherGrad<T>(call);
+    case OpKind::kAddPositions:
+      return AddPositions<T>(call);
+    case OpKind::kAddPositionsGrad:
+      return AddPositionsGrad<T>(call);
+    case OpKind::kRotary:
+    case OpKind::kRotaryGrad:
+      return Rotary<T>(call);
+    case OpKind::kAttention:
+      return Attention<T>(call);
+    case OpKind::kAttentionGrad:
+      return AttentionGrad<T>(call);
+    case OpKind::kReduceSum:
+      return ReduceSum<T>(call);
+    case OpKind::kScale:
+    case OpKind::kBroadcast:
+    case OpKind::kTranspose:
+      return CopyByRule<T>(call);
+    case OpKind::kReshape:
+      return Reshape<T>(call);
+    case OpKind::kMseLoss:
+      return MseLoss<T>(call);
+    case OpKind::kMseLossGrad:
+      return MseLossGrad<T>(call);
+    case OpKind::kCrossEntropy:
+      return CrossEntropy<T>(call);
+    case OpKind::kCrossEntropyGrad:
+      return CrossEntropyGrad<T>(call);
+    case OpKind::kRowMax:
+      return RowMax<T>(call);
+    case OpKind::kExpSumAndPick:
+      return ExpSumAndPick<T>(call);
+    case OpKind::kLossFromPartials:
+      return LossFromPartials<T>(call);
+    case OpKind::kPartialsGrad:
+      return PartialsGrad<T>(call);
+    case OpKind::kDispatch:
+      return Dispatch<T>(call);
+    case OpKind::kDispatchGrad:
+      return DispatchGrad<T>(call);
+    case OpKind::kCombine:
+      return Combine<T>(call);
+    case OpKind::kCombineGrad:
+      return CombineGrad<T>(call);
+    case OpKind::kSgd:
+      return Sgd<T>(call);
+    case OpKind::kMomentum:
+      return Momentum<T>(call);
+    case OpKind::kAdamW:
+      return AdamW<T>(call);
+    case OpKind::kFill:
+      return Fill<T>(call);
+    case OpKind::kFeed:
+      return absl::InvalidArgumentError("the runner feeds inputs; it is no kernel");
+    case OpKind::kNumOps:
+      break;
+  }
+  return absl::InvalidArgumentError("not an operator");
+}
+
+absl::Status Run(const KernelCall& call) {
+  MESHWRIGHT_RETURN_IF_ERROR(CheckOperands(call));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const DType dtype, FloatingType(call));
+  return dtype == DType::kFloat64 ? RunTyped<double>(call) : RunTyped<float>(call);
+}
+
+}  // namespace
+
+absl::Status RunHostKernel(const KernelCall& call) {
+  const absl::Status status = Run(call);
+  if (status.ok()) return status;
+  return absl::Status(status.code(), absl::StrCat(NameOf(call.op), ": ", status.message()));
+}
+
+}  // namespace meshwright

@@ -1,0 +1,258 @@
+// Kernels that move elements: by label, by row-major place, by row number.
+#include <algorithm>
+#include <cstring>
+
+#include "executor/host/kernel_functions.h"
+#include "executor/host/loop.h"
+#include "ir/status.h"
+
+namespace meshwright::host {
+namespace {
+
+template <class T>
+void Zero(const TensorView& view) {
+  std::fill_n(view.as<T>(), view.size(), T(0));
+}
+
+// to[i] (+)= convert(from[i]), in row-major order; the shapes may differ.
+template <class To, class From>
+void CopyFlat(const TensorView& from, const TensorView& to, bool add) {
+  const From* x = from.as<From>();
+  To* y = to.as<To>();
+  const int64_t n = to.size();
+  for (int64_t i = 0; i < n; ++i) y[i] = (add ? y[i] : To(0)) + static_cast<To>(x[i]);
+}
+
+// Row numbers must be rows of the whole table.
+absl::Status CheckIds(const TensorView& ids, int64_t rows) {
+  if (ids.dtype != DType::kInt32) {
+    return absl::InvalidArgumentError(absl::StrCat("row numbers are ", NameOf(ids.dtype), ", wanted int32"));
+  }
+  const int32_t* values = ids.as<int32_t>();
+  for (int64_t i = 0; i < ids.size(); ++i) {
+    if (values[i] >= 0 && values[i] < rows) continue;
+    return absl::InvalidArgumentError(absl::StrCat("row ", values[i], " of a table that has ", rows, " rows"));
+  }
+  return absl::OkStatus();
+}
+
+// The loop of Gather and its gradient over (ids, values) and, inside, along a row of the table.
+struct RowLoop {
+  LoopNest<2> points;           // strides in ids and in values
+  LoopNest<2> row;              // strides in the table and in values
+  int64_t rows = 0, begin = 0;  // of the table, here
+  int64_t row_stride = 0;
+};
+absl::StatusOr<RowLoop> LoopOverRows(const IndexRule& rule, const OperandRule& table_rule, const TensorView& table,
+                                     const OperandRule& ids_rule, const TensorView& ids, const OperandRule& values_rule,
+                                     const TensorView& values) {
+  const LabelStrides in_values = StridesByLabel(rule, values_rule, values.shape);
+  const Shape table_strides = RowMajorStrides(table.shape), ids_strides = RowMajorStrides(ids.shape);
+  RowLoop loop;
+  int64_t whole_rows = -1;
+  for (size_t d = 0; d < table_rule.size(); ++d) {
+    const int8_t label = table_rule[d].label;
+    const bool in_row = std::any_of(values_rule.begin(), values_rule.end(),
+                                    [&](const DimRule& dim) { return label >= 0 && dim.label == label; });
+    if (in_row) {
+      loop.row.Add(table.shape[d], {table_strides[d], in_values[label]});
+    } else if (whole_rows < 0) {
+      whole_rows = table.global[d];
+      loop.rows = table.shape[d];
+      loop.begin = table.begin[d];
+      loop.row_stride = table_strides[d];
+    } else {
+      return absl::InvalidArgumentError("the table has two dims that the rows lack");
+    }
+  }
+  for (size_t d = 0; d < ids_rule.size(); ++d) {
+    const int8_t label = ids_rule[d].label;
+    loop.points.Add(ids.shape[d], {ids_strides[d], label < 0 ? 0 : in_values[label]});
+  }
+  MESHWRIGHT_RETURN_IF_ERROR(CheckIds(ids, whole_rows));
+  return loop;
+}
+
+}  // namespace
+
+template <class T>
+absl::Status CopyByRule(const KernelCall& call) {
+  MESHWRIGHT_RETURN_IF_ERROR(CheckCounts(call, 1, 1, 1));
+  const IndexRule& rule = *call.rule;
+  const TensorView& y = call.outputs[0];
+  const LabelStrides input = StridesByLabel(rule, rule.inputs[0], call.inputs[0].shape);
+  const Shape strides = RowMajorStrides(y.shape);
+  LoopNest<2> nest;
+  for (size_t d = 0; d < y.shape.size(); ++d) {
+    const int8_t label = rule.outputs[0][d].label;
+    nest.Add(y.shape[d], {strides[d], label < 0 ? 0 : input[label]});
+  }
+  T* to = y.as<T>();
+  const T* from = call.inputs[0].as<T>();
+  const T scale = call.op == OpKind::kTranspose ? T(1) : static_cast<T>(call.attrs->scale);
+  nest.ForEachRow([&](const auto& at, int64_t n, const auto& step) {
+    for (int64_t i = 0; i < n; ++i) {
+      T& value = to[at[0] + i * step[0]];
+      value = (call.Adds(0) ? value : T(0)) + scale * from[at[1] + i * step[1]];
+    }
+  });
+  return absl::OkStatus();
+}
+
+template <class T>
+absl::Status ReduceSum(const KernelCall& call) {
+  MESHWRIGHT_RETURN_IF_ERROR(CheckCounts(call, 1, 1, 1));
+  const IndexRule& rule = *call.rule;
+  const TensorView& x = call.inputs[0];
+  const LabelStrides output = StridesByLabel(rule, rule.outputs[0], call.outputs[0].shape);
+  const Shape strides = RowMajorStrides(x.shape);
+  LoopNest<2> nest;
+  for (size_t d = 0; d < x.shape.size(); ++d) {
+    const int8_t label = rule.inputs[0][d].label;
+    nest.Add(x.shape[d], {label < 0 ? 0 : output[label], strides[d]});
+  }
+  if (!call.Adds(0)) Zero<T>(call.outputs[0]);
+  T* to = call.outputs[0].as<T>();
+  const T* from = x.as<T>();
+  const T scale = static_cast<T>(call.attrs->scale);
+  nest.ForEachRow([&](const auto& at, int64_t n, const auto& step) {
+    for (int64_t i = 0; i < n; ++i) to[at[0] + i * step[0]] += scale * from[at[1] + i * step[1]];
+  });
+  return absl::OkStatus();
+}
+
+template <class T>
+absl::Status Cast(const KernelCall& call) {
+  MESHWRIGHT_RETURN_IF_ERROR(CheckCounts(call, 1, 1, 1));
+  const TensorView &x = call.inputs[0], &y = call.outputs[0];
+  const bool from_int = x.dtype == DType::kInt32, to_int = y.dtype == DType::kInt32;
+  if (from_int && to_int) CopyFlat<int32_t, int32_t>(x, y, call.Adds(0));
+  if (from_int && !to_int) CopyFlat<T, int32_t>(x, y, call.Adds(0));
+  if (!from_int && to_int) CopyFlat<int32_t, T>(x, y, call.Adds(0));
+  if (!from_int && !to_int) CopyFlat<T, T>(x, y, call.Adds(0));
+  return absl::OkStatus();
+}
+
+template <class T>
+absl::Status Reshape(const KernelCall& call) {
+  MESHWRIGHT_RETURN_IF_ERROR(CheckCounts(call, 1, 1, 1));
+  const TensorView &x = call.inputs[0], &y = call.outputs[0];
+  if (x.size() != y.size() || x.dtype != y.dtype) {
+    return absl::InvalidArgumentError(absl::StrCat(ToText(x.shape), " cannot be seen as ", ToText(y.shape)));
+  }
+  if (!call.Adds(0)) {
+    std::memmove(y.data, x.data, static_cast<size_t>(x.bytes()));
+  } else if (x.dtype == DType::kInt32) {
+    CopyFlat<int32_t, int32_t>(x, y, true);
+  } else {
+    CopyFlat<T, T>(x, y, true);
+  }
+  return absl::OkStatus();
+}
+
+template <class T>
+absl::Status Gather(const KernelCall& call) {
+  MESHWRIGHT_RETURN_IF_ERROR(CheckCounts(call, 2, 2, 1));
+  const IndexRule& rule = *call.rule;
+  MESHWRIGHT_ASSIGN_OR_RETURN(const RowLoop loop, LoopOverRows(rule, rule.inputs[0], call.inputs[0], rule.inputs[1],
+                                                               call.inputs[1], rule.outputs[0], call.outputs[0]));
+  const T* table = call.inputs[0].as<T>();
+  const int32_t* ids = call.inputs[1].as<int32_t>();
+  T* out = call.outputs[0].as<T>();
+  loop.points.ForEachRow([&](const auto& point, int64_t points, const auto& to_next) {
+    for (int64_t p = 0; p < points; ++p) {
+      const int64_t id = ids[point[0] + p * to_next[0]] - loop.begin;
+      const bool here = id >= 0 && id < loop.rows;
+      const T* from = table + (here ? id * loop.row_stride : 0);
+      T* to = out + point[1] + p * to_next[1];
+      loop.row.ForEachRow([&](const auto& at, int64_t n, const auto& step) {
+        for (int64_t i = 0; i < n; ++i) {
+          T& value = to[at[1] + i * step[1]];
+          value = (call.Adds(0) ? value : T(0)) + (here ? from[at[0] + i * step[0]] : T(0));
+        }
+      });
+    }
+  });
+  return absl::OkStatus();
+}
+
+template <class T>
+absl::Status GatherGrad(const KernelCall& call) {
+  MESHWRIGHT_RETURN_IF_ERROR(CheckCounts(call, 2, 2, 1));
+  const IndexRule& rule = *call.rule;
+  MESHWRIGHT_ASSIGN_OR_RETURN(const RowLoop loop, LoopOverRows(rule, rule.outputs[0], call.outputs[0], rule.inputs[1],
+                                                               call.inputs[1], rule.inputs[0], call.inputs[0]));
+  const T* dy = call.inputs[0].as<T>();
+  const int32_t* ids = call.inputs[1].as<int32_t>();
+  T* table = call.outputs[0].as<T>();
+  if (!call.Adds(0)) Zero<T>(call.outputs[0]);
+  loop.points.ForEachRow([&](const auto& point, int64_t points, const auto& to_next) {
+    for (int64_t p = 0; p < points; ++p) {
+      const int64_t id = ids[point[0] + p * to_next[0]] - loop.begin;
+      if (id < 0 || id >= loop.rows) continue;
+      const T* from = dy + point[1] + p * to_next[1];
+      T* to = table + id * loop.row_stride;
+      loop.row.ForEachRow([&](const auto& at, int64_t n, const auto& step) {
+        for (int64_t i = 0; i < n; ++i) to[at[0] + i * step[0]] += from[at[1] + i * step[1]];
+      });
+    }
+  });
+  return absl::OkStatus();
+}
+
+// "s b h, p! h -> s b h"
+template <class T>
+absl::Status AddPositions(const KernelCall& call) {
+  MESHWRIGHT_RETURN_IF_ERROR(CheckCounts(call, 2, 2, 1));
+  const TensorView &x = call.inputs[0], &table = call.inputs[1], &y = call.outputs[0];
+  if (x.shape.size() != 3 || table.shape.size() != 2 || x.global[0] > table.shape[0]) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("positions ", ToText(table.shape), " for a sequence ", ToText(x.global)));
+  }
+  const int64_t steps = x.shape[0], rows = x.shape[1], width = x.shape[2];
+  for (int64_t s = 0; s < steps; ++s) {
+    const T* position = table.as<T>() + (x.begin[0] + s) * width;
+    for (int64_t b = 0; b < rows; ++b) {
+      const T* from = x.as<T>() + (s * rows + b) * width;
+      T* to = y.as<T>() + (s * rows + b) * width;
+      for (int64_t h = 0; h < width; ++h) to[h] = (call.Adds(0) ? to[h] : T(0)) + from[h] + position[h];
+    }
+  }
+  return absl::OkStatus();
+}
+
+// "s b h -> p! h"
+template <class T>
+absl::Status AddPositionsGrad(const KernelCall& call) {
+  MESHWRIGHT_RETURN_IF_ERROR(CheckCounts(call, 1, 1, 1));
+  const TensorView &dy = call.inputs[0], &table = call.outputs[0];
+  if (dy.shape.size() != 3 || table.shape.size() != 2 || dy.global[0] > table.shape[0]) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("positions ", ToText(table.shape), " for a sequence ", ToText(dy.global)));
+  }
+  if (!call.Adds(0)) Zero<T>(table);
+  const int64_t steps = dy.shape[0], rows = dy.shape[1], width = dy.shape[2];
+  for (int64_t s = 0; s < steps; ++s) {
+    T* to = table.as<T>() + (dy.begin[0] + s) * width;
+    for (int64_t b = 0; b < rows; ++b) {
+      const T* from = dy.as<T>() + (s * rows + b) * width;
+      for (int64_t h = 0; h < width; ++h) to[h] += from[h];
+    }
+  }
+  return absl::OkStatus();
+}
+
+#define MESHWRIGHT_INSTANTIATE(T)                           \
+  template absl::Status CopyByRule<T>(const KernelCall&);   \
+  template absl::Status ReduceSum<T>(const KernelCall&);    \
+  template absl::Status Cast<T>(const KernelCall&);         \
+  template absl::Status Reshape<T>(const KernelCall&);      \
+  template absl::Status Gather<T>(const KernelCall&);       \
+  template absl::Status GatherGrad<T>(const KernelCall&);   \
+  template absl::Status AddPositions<T>(const KernelCall&); \
+  template absl::Status AddPositionsGrad<T>(const KernelCall&);
+MESHWRIGHT_INSTANTIATE(float)
+MESHWRIGHT_INSTANTIATE(double)
+#undef MESHWRIGHT_INSTANTIATE
+
+}  // namespace meshwright::host

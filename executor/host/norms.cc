@@ -1,0 +1,164 @@
+// Kernels along the last dim: softmax and norms. Norms' gradients take dy, x, gamma and compute the statistics again.
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "executor/host/kernel_functions.h"
+#include "ir/status.h"
+
+namespace meshwright::host {
+namespace {
+
+// A tensor as rows of its last dim.
+struct Rows {
+  int64_t count, width;
+  explicit Rows(const TensorView& view)
+      : count(view.shape.empty() ? 1 : view.size() / view.shape.back()),
+        width(view.shape.empty() ? 1 : view.shape.back()) {}
+};
+
+template <class T>
+void Put(bool add, T value, T& out) {
+  out = (add ? out : T(0)) + value;
+}
+
+// Mean and 1 / sqrt(variance + epsilon) of a row; with `centred` false, 0 and 1 / sqrt(mean square + epsilon).
+template <class T>
+struct Statistics {
+  T mean = 0, inverse = 0;
+  Statistics(const T* x, int64_t n, bool centred, double epsilon) {
+    if (centred) {
+      T sum = 0;
+      for (int64_t i = 0; i < n; ++i) sum += x[i];
+      mean = sum / static_cast<T>(n);
+    }
+    T squares = 0;
+    for (int64_t i = 0; i < n; ++i) squares += (x[i] - mean) * (x[i] - mean);
+    inverse = T(1) / std::sqrt(squares / static_cast<T>(n) + static_cast<T>(epsilon));
+  }
+};
+
+// y = (x - mean) * inverse * gamma + beta; beta may be null.
+template <class T>
+void Normalize(const KernelCall& call, bool centred) {
+  const Rows rows(call.inputs[0]);
+  const T* gamma = call.inputs[1].as<T>();
+  const T* beta = centred ? call.inputs[2].as<T>() : nullptr;
+  for (int64_t r = 0; r < rows.count; ++r) {
+    const T* x = call.inputs[0].as<T>() + r * rows.width;
+    T* y = call.outputs[0].as<T>() + r * rows.width;
+    const Statistics<T> s(x, rows.width, centred, call.attrs->epsilon);
+    for (int64_t i = 0; i < rows.width; ++i) {
+      Put(call.Adds(0), (x[i] - s.mean) * s.inverse * gamma[i] + (beta != nullptr ? beta[i] : T(0)), y[i]);
+    }
+  }
+}
+
+// With n = (x - mean) * inverse and g = dy * gamma:
+//   dx = inverse * (g - mean(g) - n * mean(g * n)), without the first mean where not centred
+//   dgamma = sum over rows of dy * n, dbeta = sum over rows of dy
+template <class T>
+void NormalizeGrad(const KernelCall& call, bool centred) {
+  const Rows rows(call.inputs[1]);
+  const T* gamma = call.inputs[2].as<T>();
+  std::vector<T> dgamma(rows.width, T(0)), dbeta(rows.width, T(0));
+  for (int64_t r = 0; r < rows.count; ++r) {
+    const T* dy = call.inputs[0].as<T>() + r * rows.width;
+    const T* x = call.inputs[1].as<T>() + r * rows.width;
+    T* dx = call.outputs[0].as<T>() + r * rows.width;
+    const Statistics<T> s(x, rows.width, centred, call.attrs->epsilon);
+    T mean_g = 0, mean_gn = 0;
+    for (int64_t i = 0; i < rows.width; ++i) {
+      const T n = (x[i] - s.mean) * s.inverse, g = dy[i] * gamma[i];
+      mean_g += g;
+      mean_gn += g * n;
+      dgamma[i] += dy[i] * n;
+      dbeta[i] += dy[i];
+    }
+    mean_g = centred ? mean_g / static_cast<T>(rows.width) : T(0);
+    mean_gn /= static_cast<T>(rows.width);
+    for (int64_t i = 0; i < rows.width; ++i) {
+      const T n = (x[i] - s.mean) * s.inverse, g = dy[i] * gamma[i];
+      Put(call.Adds(0), s.inverse * (g - mean_g - n * mean_gn), dx[i]);
+    }
+  }
+  for (int64_t i = 0; i < rows.width; ++i) {
+    Put(call.Adds(1), dgamma[i], call.outputs[1].as<T>()[i]);
+    if (centred) Put(call.Adds(2), dbeta[i], call.outputs[2].as<T>()[i]);
+  }
+}
+
+}  // namespace
+
+template <class T>
+absl::Status Softmax(const KernelCall& call) {
+  MESHWRIGHT_RETURN_IF_ERROR(CheckCounts(call, 1, 1, 1));
+  const Rows rows(call.inputs[0]);
+  std::vector<T> e(rows.width);
+  for (int64_t r = 0; r < rows.count; ++r) {
+    const T* x = call.inputs[0].as<T>() + r * rows.width;
+    T* y = call.outputs[0].as<T>() + r * rows.width;
+    const T top = *std::max_element(x, x + rows.width);
+    T sum = 0;
+    for (int64_t i = 0; i < rows.width; ++i) sum += e[i] = std::exp(x[i] - top);
+    for (int64_t i = 0; i < rows.width; ++i) Put(call.Adds(0), e[i] / sum, y[i]);
+  }
+  return absl::OkStatus();
+}
+
+// dy, y -> dx = y * (dy - sum(dy * y))
+template <class T>
+absl::Status SoftmaxGrad(const KernelCall& call) {
+  MESHWRIGHT_RETURN_IF_ERROR(CheckCounts(call, 2, 2, 1));
+  const Rows rows(call.inputs[0]);
+  for (int64_t r = 0; r < rows.count; ++r) {
+    const T* dy = call.inputs[0].as<T>() + r * rows.width;
+    const T* y = call.inputs[1].as<T>() + r * rows.width;
+    T* dx = call.outputs[0].as<T>() + r * rows.width;
+    T dot = 0;
+    for (int64_t i = 0; i < rows.width; ++i) dot += dy[i] * y[i];
+    for (int64_t i = 0; i < rows.width; ++i) Put(call.Adds(0), y[i] * (dy[i] - dot), dx[i]);
+  }
+  return absl::OkStatus();
+}
+
+template <class T>
+absl::Status LayerNorm(const KernelCall& call) {
+  MESHWRIGHT_RETURN_IF_ERROR(CheckCounts(call, 3, 3, 1));
+  Normalize<T>(call, true);
+  return absl::OkStatus();
+}
+
+template <class T>
+absl::Status LayerNormGrad(const KernelCall& call) {
+  MESHWRIGHT_RETURN_IF_ERROR(CheckCounts(call, 3, 3, 3));
+  NormalizeGrad<T>(call, true);
+  return absl::OkStatus();
+}
+
+template <class T>
+absl::Status RmsNorm(const KernelCall& call) {
+  MESHWRIGHT_RETURN_IF_ERROR(CheckCounts(call, 2, 2, 1));
+  Normalize<T>(call, false);
+  return absl::OkStatus();
+}
+
+template <class T>
+absl::Status RmsNormGrad(const KernelCall& call) {
+  MESHWRIGHT_RETURN_IF_ERROR(CheckCounts(call, 3, 3, 2));
+  NormalizeGrad<T>(call, false);
+  return absl::OkStatus();
+}
+
+#define MESHWRIGHT_INSTANTIATE(T)                            \
+  template absl::Status Softmax<T>(const KernelCall&);       \
+  template absl::Status SoftmaxGrad<T>(const KernelCall&);   \
+  template absl::Status LayerNorm<T>(const KernelCall&);     \
+  template absl::Status LayerNormGrad<T>(const KernelCall&); \
+  template absl::Status RmsNorm<T>(const KernelCall&);       \
+  template absl::Status RmsNormGrad<T>(const KernelCall&);
+MESHWRIGHT_INSTANTIATE(float)
+MESHWRIGHT_INSTANTIATE(double)
+#undef MESHWRIGHT_INSTANTIATE
+
+}  // namespace meshwright::host

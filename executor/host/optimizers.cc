@@ -1,0 +1,105 @@
+// Updates of parameters. Inputs: parameter, gradient, state...; outputs: parameter, state..., and optionally a copy of
+// the parameter. Inputs and outputs may be the same memory.
+#include <cmath>
+#include <vector>
+
+#include "executor/host/kernel_functions.h"
+#include "ir/status.h"
+
+namespace meshwright::host {
+namespace {
+
+// Checks the operands of an optimizer that keeps `states` tensors, all of one shape.
+absl::Status CheckOptimizer(const KernelCall& call, size_t states) {
+  const size_t with_copy = call.outputs.size() == states + 2 ? 1 : 0;
+  MESHWRIGHT_RETURN_IF_ERROR(CheckCounts(call, states + 2, states + 2, states + 1 + with_copy));
+  for (const auto& views : {call.inputs, call.outputs}) {
+    for (const TensorView& view : views) {
+      if (view.shape == call.inputs[0].shape) continue;
+      return absl::InvalidArgumentError(
+          absl::StrCat("an operand is ", ToText(view.shape), ", the parameter ", ToText(call.inputs[0].shape)));
+    }
+  }
+  return absl::OkStatus();
+}
+
+template <class T>
+struct Pointers {
+  int64_t n;
+  const T* w;
+  const T* g;
+  T* to;
+  T* copy = nullptr;  // the optional last output
+
+  Pointers(const KernelCall& call, size_t states)
+      : n(call.inputs[0].size()), w(call.inputs[0].as<T>()), g(call.inputs[1].as<T>()), to(call.outputs[0].as<T>()) {
+    if (call.outputs.size() > states + 1) copy = call.outputs[states + 1].as<T>();
+  }
+  void Set(int64_t i, T value) const {
+    to[i] = value;
+    if (copy != nullptr) copy[i] = value;
+  }
+};
+
+}  // namespace
+
+template <class T>
+absl::Status Sgd(const KernelCall& call) {
+  MESHWRIGHT_RETURN_IF_ERROR(CheckOptimizer(call, 0));
+  const Pointers<T> p(call, 0);
+  const T rate = static_cast<T>(call.attrs->learning_rate);
+  for (int64_t i = 0; i < p.n; ++i) p.Set(i, p.w[i] - rate * p.g[i]);
+  return absl::OkStatus();
+}
+
+template <class T>
+absl::Status Momentum(const KernelCall& call) {
+  MESHWRIGHT_RETURN_IF_ERROR(CheckOptimizer(call, 1));
+  const Pointers<T> p(call, 1);
+  const T* u = call.inputs[2].as<T>();
+  T* new_u = call.outputs[1].as<T>();
+  const T rate = static_cast<T>(call.attrs->learning_rate), beta = static_cast<T>(call.attrs->beta1);
+  for (int64_t i = 0; i < p.n; ++i) {
+    const T velocity = beta * u[i] + p.g[i];
+    new_u[i] = velocity;
+    p.Set(i, p.w[i] - rate * velocity);
+  }
+  return absl::OkStatus();
+}
+
+// Loshchilov and Hutter, arXiv:1711.05101, algorithm 2 with a schedule multiplier of 1 and the decay times the rate.
+template <class T>
+absl::Status AdamW(const KernelCall& call) {
+  MESHWRIGHT_RETURN_IF_ERROR(CheckOptimizer(call, 2));
+  const Pointers<T> p(call, 2);
+  const T* m = call.inputs[2].as<T>();
+  const T* v = call.inputs[3].as<T>();
+  T* new_m = call.outputs[1].as<T>();
+  T* new_v = call.outputs[2].as<T>();
+  const OpAttrs& attrs = *call.attrs;
+  const double step = static_cast<double>(call.step);
+  const T correct_m = static_cast<T>(1 / (1 - std::pow(attrs.beta1, step)));
+  const T correct_v = static_cast<T>(1 / (1 - std::pow(attrs.beta2, step)));
+  const T rate = static_cast<T>(attrs.learning_rate), epsilon = static_cast<T>(attrs.epsilon);
+  const T beta1 = static_cast<T>(attrs.beta1), beta2 = static_cast<T>(attrs.beta2);
+  const T decay = static_cast<T>(attrs.weight_decay);
+  for (int64_t i = 0; i < p.n; ++i) {
+    const T mean = beta1 * m[i] + (1 - beta1) * p.g[i];
+    const T square = beta2 * v[i] + (1 - beta2) * p.g[i] * p.g[i];
+    new_m[i] = mean;
+    new_v[i] = square;
+    const T direction = mean * correct_m / (std::sqrt(square * correct_v) + epsilon);
+    p.Set(i, p.w[i] - rate * (direction + decay * p.w[i]));
+  }
+  return absl::OkStatus();
+}
+
+#define MESHWRIGHT_INSTANTIATE(T)                       \
+  template absl::Status Sgd<T>(const KernelCall&);      \
+  template absl::Status Momentum<T>(const KernelCall&); \
+  template absl::Status AdamW<T>(const KernelCall&);
+MESHWRIGHT_INSTANTIATE(float)
+MESHWRIGHT_INSTANTIATE(double)
+#undef MESHWRIGHT_INSTANTIATE
+
+}  // namespace meshwright::host
