@@ -1,0 +1,203 @@
+#include "executor/data.h"
+
+#include <cmath>
+#include <fstream>
+#include <iterator>
+#include <numbers>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "ir/status.h"
+
+namespace meshwright {
+namespace {
+
+// The finalizer of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014): every bit of the result depends on every bit of x.
+uint64_t Mix(uint64_t x) {
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+  return x ^ (x >> 31);
+}
+
+// SplitMix64 with its counter as an argument: the stream of (seed, name, layer), element by element.
+class Draws {
+ public:
+  Draws(uint64_t seed, absl::string_view name, int64_t layer) : key_(Mix(seed + kStep)) {
+    for (const char c : name) key_ = Mix((key_ ^ static_cast<uint8_t>(c)) + kStep);
+    key_ = Mix(key_ + kStep * static_cast<uint64_t>(layer + 1));
+  }
+  // In [0, 1), 53 bits.
+  double Uniform(uint64_t counter) const {
+    return static_cast<double>(Mix(key_ + kStep * (counter + 1)) >> 11) * 0x1.0p-53;
+  }
+  // Box and Muller's transform of two uniform numbers; the first is moved to (0, 1].
+  double Normal(uint64_t element) const {
+    const double radius = std::sqrt(-2 * std::log(1 - Uniform(2 * element)));
+    return radius * std::cos(2 * std::numbers::pi * Uniform(2 * element + 1));
+  }
+
+ private:
+  static constexpr uint64_t kStep = 0x9e3779b97f4a7c15u;  // 2^64 / golden ratio, odd
+  uint64_t key_;
+};
+
+double ValueOf(const Initializer& init, const Draws& draws, int64_t element, int64_t columns) {
+  switch (init.kind) {
+    case Initializer::Kind::kConstant:
+      return init.value;
+    case Initializer::Kind::kNormal:
+      return init.value * draws.Normal(element);
+    case Initializer::Kind::kUniform:
+      return init.low + (init.high - init.low) * draws.Uniform(element);
+    case Initializer::Kind::kTokens:
+      return std::floor(init.high * draws.Uniform(element));
+    case Initializer::Kind::kFormula: {
+      const int64_t i = element / columns, j = element % columns;
+      return static_cast<double>((init.a * i + init.b * j) % init.modulus - init.subtract) / init.divide;
+    }
+    case Initializer::Kind::kData:
+      break;
+  }
+  return 0;
+}
+
+// Calls f(place in the piece, row-major element number in the whole) for every element.
+template <class F>
+void ForEachElement(const TensorView& piece, const F& f) {
+  const size_t dims = piece.shape.size();
+  Shape at(dims, 0);
+  for (int64_t i = 0, n = piece.size(); i < n; ++i) {
+    int64_t element = 0;
+    for (size_t d = 0; d < dims; ++d) element = element * piece.global[d] + piece.begin[d] + at[d];
+    f(i, element);
+    for (size_t d = dims; d-- > 0;) {
+      if (++at[d] < piece.shape[d]) break;
+      at[d] = 0;
+    }
+  }
+}
+
+// Calls store(i, value) in the piece's type.
+template <class F>
+absl::Status FillFrom(const TensorView& piece, const F& value_of) {
+  switch (piece.dtype) {
+    case DType::kFloat32:
+      ForEachElement(piece, [&](int64_t i, int64_t e) { piece.as<float>()[i] = static_cast<float>(value_of(e)); });
+      return absl::OkStatus();
+    case DType::kFloat64:
+      ForEachElement(piece, [&](int64_t i, int64_t e) { piece.as<double>()[i] = value_of(e); });
+      return absl::OkStatus();
+    case DType::kInt32:
+      ForEachElement(piece, [&](int64_t i, int64_t e) { piece.as<int32_t>()[i] = static_cast<int32_t>(value_of(e)); });
+      return absl::OkStatus();
+    case DType::kTFloat32:
+    case DType::kFloat16:
+    case DType::kBFloat16:
+    case DType::kFloat8:
+    case DType::kInt64:
+    case DType::kBool:
+      break;
+  }
+  return absl::UnimplementedError(absl::StrCat("no initial values of type ", NameOf(piece.dtype)));
+}
+
+absl::StatusOr<std::vector<uint8_t>> ReadBytes(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return absl::NotFoundError(absl::StrCat(path, ": cannot be opened"));
+  return std::vector<uint8_t>(std::istreambuf_iterator<char>(file), {});
+}
+
+uint32_t BigEndian(const std::vector<uint8_t>& bytes, size_t at) {
+  return uint32_t{bytes[at]} << 24 | uint32_t{bytes[at + 1]} << 16 | uint32_t{bytes[at + 2]} << 8 | bytes[at + 3];
+}
+
+// An idx file of unsigned bytes: the extents of its dims, and the bytes.
+struct IdxFile {
+  std::vector<int64_t> extents;
+  std::vector<uint8_t> bytes;
+};
+absl::StatusOr<IdxFile> ReadIdx(const std::string& path, uint32_t dims) {
+  MESHWRIGHT_ASSIGN_OR_RETURN(std::vector<uint8_t> bytes, ReadBytes(path));
+  const size_t header = 4 + 4 * size_t{dims};
+  const uint32_t magic = bytes.size() < header ? 0 : BigEndian(bytes, 0), wanted = 0x800 + dims;
+  if (magic != wanted) {
+    const bool gzip = bytes.size() > 1 && bytes[0] == 0x1f && bytes[1] == 0x8b;
+    return absl::InvalidArgumentError(absl::StrFormat("%s: starts with %08x, wanted %08x (idx, %d dims)%s", path, magic,
+                                                      wanted, dims, gzip ? "; it is compressed, gunzip it" : ""));
+  }
+  IdxFile file;
+  int64_t size = 1;
+  for (size_t d = 0; d < dims; ++d) {
+    file.extents.push_back(BigEndian(bytes, 4 + 4 * d));
+    size *= file.extents.back();
+  }
+  if (static_cast<int64_t>(bytes.size() - header) != size) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ": its header promises ", size, " bytes, it has ", bytes.size() - header));
+  }
+  file.bytes.assign(bytes.begin() + static_cast<int64_t>(header), bytes.end());
+  return file;
+}
+
+// MNIST's mean and standard deviation, of pixels in [0, 1]; the values that training scripts use for it.
+constexpr double kMnistMean = 0.1307, kMnistDeviation = 0.3081;
+
+}  // namespace
+
+absl::Status FillInitial(const Initializer& init, uint64_t seed, absl::string_view name, int64_t layer,
+                         const TensorView& piece) {
+  if (init.kind == Initializer::Kind::kData) {
+    return absl::FailedPreconditionError(absl::StrCat("\"", name, "\" is read from a data set, and there is none"));
+  }
+  if (init.kind == Initializer::Kind::kFormula && (init.modulus == 0 || init.divide == 0)) {
+    return absl::InvalidArgumentError(absl::StrCat("the formula of \"", name, "\" divides by 0"));
+  }
+  const Draws draws(seed, name, layer);
+  const int64_t rows = piece.global.empty() ? 1 : piece.global[0];
+  const int64_t columns = rows == 0 ? 1 : NumElements(piece.global) / rows;
+  return FillFrom(piece, [&](int64_t element) { return ValueOf(init, draws, element, columns); });
+}
+
+absl::Status SyntheticData::Fill(absl::string_view name, const Initializer& init, int64_t,
+                                 const TensorView& piece) const {
+  return FillInitial(init, seed_, name, 0, piece);
+}
+
+absl::StatusOr<MnistData> MnistData::Load(const std::string& images_path, const std::string& labels_path,
+                                          uint64_t seed) {
+  MESHWRIGHT_ASSIGN_OR_RETURN(IdxFile images, ReadIdx(images_path, 3));
+  MESHWRIGHT_ASSIGN_OR_RETURN(IdxFile labels, ReadIdx(labels_path, 1));
+  if (images.extents[0] != labels.extents[0]) {
+    return absl::InvalidArgumentError(absl::StrCat(images_path, " has ", images.extents[0], " images, ", labels_path,
+                                                   " ", labels.extents[0], " labels"));
+  }
+  MnistData data(seed);
+  data.pixels_ = images.extents[1] * images.extents[2];
+  data.images_ = std::move(images.bytes);
+  data.labels_ = std::move(labels.bytes);
+  return data;
+}
+
+absl::Status MnistData::Fill(absl::string_view name, const Initializer& init, int64_t step,
+                             const TensorView& piece) const {
+  if (init.kind != Initializer::Kind::kData) return others_.Fill(name, init, step, piece);
+  const int64_t rows = piece.global.empty() ? 0 : piece.global[0];
+  if (rows == 0 || rows > size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("input \"", name, "\" wants ", rows, " rows a step, the data set has ", size()));
+  }
+  const int64_t width = NumElements(piece.global) / rows;
+  const bool labels = piece.dtype == DType::kInt32;
+  if (width != (labels ? 1 : pixels_)) {
+    return absl::InvalidArgumentError(absl::StrCat("input \"", name, "\" has ", width, " elements a row, ",
+                                                   labels ? "a label is one" : absl::StrCat("an image has ", pixels_)));
+  }
+  const int64_t first = step % (size() / rows) * rows * width;
+  return FillFrom(piece, [&](int64_t element) {
+    if (labels) return static_cast<double>(labels_[first + element]);
+    return (images_[first + element] / 255.0 - kMnistMean) / kMnistDeviation;
+  });
+}
+
+}  // namespace meshwright

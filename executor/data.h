@@ -1,0 +1,72 @@
+// Where numbers come from: initial values of parameters, and the batches that inputs read.
+//
+// Every value depends on (seed, tensor name, layer, place in the whole tensor) only. A rank draws its own piece and
+// gets what it would get by drawing the whole tensor and keeping its slice, however the tensor is split; replicas are
+// equal.
+#ifndef MESHWRIGHT_EXECUTOR_DATA_H_
+#define MESHWRIGHT_EXECUTOR_DATA_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "executor/kernel_call.h"
+#include "ir/graph.h"
+
+namespace meshwright {
+
+// Writes the piece's values. kFormula counts dim 0 as i and the others together, row-major, as j. Pieces are float32,
+// float64 or int32. kFailedPrecondition for kData: such an input wants a data set.
+absl::Status FillInitial(const Initializer& init, uint64_t seed, absl::string_view name, int64_t layer,
+                         const TensorView& piece);
+
+// The batches of a training run. Thread safety: const functions may be called from many threads.
+class DataSource {
+ public:
+  virtual ~DataSource() = default;
+
+  // Writes a piece of the batch of `step` (from 0) for input `name`. The piece's global shape is that of the whole
+  // step's batch: all micro-batches, dim 0 counts rows.
+  virtual absl::Status Fill(absl::string_view name, const Initializer& init, int64_t step,
+                            const TensorView& piece) const = 0;
+};
+
+// What the inputs' initializers say; the same at every step.
+class SyntheticData : public DataSource {
+ public:
+  explicit SyntheticData(uint64_t seed) : seed_(seed) {}
+  absl::Status Fill(absl::string_view name, const Initializer& init, int64_t step,
+                    const TensorView& piece) const override;
+
+ private:
+  uint64_t seed_;
+};
+
+// Handwritten digits in the idx format of MNIST (images: magic 0x00000803, labels: 0x00000801). Step t reads the t-th
+// batch of the file, in order, and starts over after the last whole batch.
+//
+// Inputs initialised with kData: those of floating type get pixels, (p / 255 - 0.1307) / 0.3081, in rows of rows x
+// columns; int32 ones get labels. Other inputs are synthetic.
+class MnistData : public DataSource {
+ public:
+  // Reads both files (not compressed). kNotFound; kInvalidArgument where they are no idx files or differ in length.
+  static absl::StatusOr<MnistData> Load(const std::string& images_path, const std::string& labels_path, uint64_t seed);
+
+  int64_t size() const { return static_cast<int64_t>(labels_.size()); }
+  int64_t pixels() const { return pixels_; }
+  absl::Status Fill(absl::string_view name, const Initializer& init, int64_t step,
+                    const TensorView& piece) const override;
+
+ private:
+  explicit MnistData(uint64_t seed) : others_(seed) {}
+  SyntheticData others_;
+  int64_t pixels_ = 0;  // of one image
+  std::vector<uint8_t> images_, labels_;
+};
+
+}  // namespace meshwright
+
+#endif  // MESHWRIGHT_EXECUTOR_DATA_H_

@@ -1,0 +1,405 @@
+#include "executor/runner.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <optional>
+
+#include "absl/strings/str_cat.h"
+#include "executor/permute.h"
+#include "ir/status.h"
+
+namespace meshwright {
+namespace {
+
+std::string TensorName(const Buffer& buffer) { return buffer.name.substr(0, buffer.name.find('@')); }
+
+template <class... F>
+struct Overloaded : F... {
+  using F::operator()...;
+};
+
+double NumberAt(const TensorView& view, const std::byte* data, int64_t i) {
+  if (view.dtype == DType::kFloat64) return reinterpret_cast<const double*>(data)[i];
+  if (view.dtype == DType::kFloat32) return reinterpret_cast<const float*>(data)[i];
+  return reinterpret_cast<const int32_t*>(data)[i];
+}
+
+class RankRunner {
+ public:
+  RankRunner(const Program& program, const RunOptions& options, const DataSource& data, int64_t rank, Backend& backend)
+      : program_(program),
+        options_(options),
+        data_(data),
+        rank_(rank),
+        class_index_(static_cast<size_t>(rank / program.ranks_per_class())),
+        class_(program.classes[class_index_]),
+        backend_(backend) {}
+
+  absl::StatusOr<RankResult> Run() {
+    RankResult result;
+    MESHWRIGHT_RETURN_IF_ERROR(Prepare());
+    result.arena = class_.arena;
+    for (int64_t step = 0; step < options_.steps; ++step) {
+      const bool trace = options_.trace && step + 1 == options_.steps;
+      MESHWRIGHT_RETURN_IF_ERROR(PlayStep(step, trace ? &result.spans : nullptr));
+      MESHWRIGHT_RETURN_IF_ERROR(ReadLoss(step, result.losses));
+    }
+    if (options_.keep_parameters) MESHWRIGHT_RETURN_IF_ERROR(ReadParameters(result.parameters));
+    return result;
+  }
+
+  // "rank 3 (stage 0), slot 5 (layers forward, ...), instruction 7 (matmul): " of what is being issued.
+  std::string Where() const {
+    std::string where = absl::StrCat("rank ", rank_, " (", class_.name, ")");
+    if (slot_ != nullptr) {
+      absl::StrAppend(&where, ", slot ", slot_ - class_.slots.data(), " (", block().name, ", layer ", layer_,
+                      ", micro-batch ", slot_->microbatch, "), instruction ", instruction_, " (",
+                      block().instructions[instruction_].origin, ")");
+    }
+    return absl::StrCat(where, ": ");
+  }
+
+ private:
+  // A buffer's piece on this rank.
+  struct Piece {
+    Shape shape, begin;
+  };
+
+  const Block& block() const { return class_.blocks[slot_->block.index()]; }
+  const Buffer& buffer(BufferId id) const { return class_.buffers[id.index()]; }
+
+  TensorView View(BufferId id, int64_t instance) const {
+    const Buffer& b = buffer(id);
+    const Piece& piece = pieces_[id.index()];
+    return {arena_ + b.offset.raw() + b.bytes.raw() * instance, b.dtype, piece.shape, b.shape, piece.begin};
+  }
+  TensorView View(const Operand& operand) const {
+    return View(operand.buffer, InstanceOf(buffer(operand.buffer), layer_ + operand.layer_shift, slot_->microbatch));
+  }
+  std::vector<TensorView> Views(absl::Span<const Operand> operands) const {
+    std::vector<TensorView> views;
+    for (const Operand& operand : operands) views.push_back(View(operand));
+    return views;
+  }
+  int64_t EventIndex(const EventRef& ref) const {
+    const Event& event = class_.events[ref.event.index()];
+    return first_event_[ref.event.index()] + InstanceOf(event, layer_ + ref.layer_shift, slot_->microbatch);
+  }
+
+  absl::Status Prepare();
+  absl::Status CheckBuffer(const Buffer& b) const;
+  absl::Status InitialValues();
+  absl::Status PlayStep(int64_t step, std::vector<Span>* spans);
+  absl::Status PlayInstruction(const Instruction& instruction, int64_t step);
+  absl::Status ReadLoss(int64_t step, std::vector<double>& losses);
+  absl::Status ReadParameters(std::vector<ParameterPiece>& parameters);
+
+  absl::Status Play(const Instruction& instruction, const Compute& compute, int64_t step);
+  absl::Status Play(const Instruction& instruction, const Collective& collective);
+  absl::Status Play(const Instruction& instruction, const Permute& permute);
+  absl::Status Play(const Instruction& instruction, const Transfer& transfer);
+  absl::Status Feed(const Instruction& instruction, int64_t step);
+
+  const Program& program_;
+  const RunOptions& options_;
+  const DataSource& data_;
+  const int64_t rank_;
+  const size_t class_index_;
+  const RankClass& class_;
+  Backend& backend_;
+
+  std::byte* arena_ = nullptr;
+  std::vector<Piece> pieces_;                                   // per buffer
+  std::vector<int64_t> first_event_;                            // per event register: the number of its first instance
+  std::map<const Instruction*, std::vector<int64_t>> groups_;   // of collectives
+  std::map<const Instruction*, std::vector<int64_t>> sources_;  // of permutations
+  std::vector<std::byte> staging_;
+
+  // What is being issued.
+  const Slot* slot_ = nullptr;
+  int64_t layer_ = 0;
+  size_t instruction_ = 0;
+};
+
+absl::Status RankRunner::CheckBuffer(const Buffer& b) const {
+  MESHWRIGHT_RETURN_IF_ERROR(CheckLayout(b.shape, b.layout, program_.mesh));
+  if (b.dtype != DType::kFloat32 && b.dtype != DType::kFloat64 && b.dtype != DType::kInt32) {
+    return absl::UnimplementedError(absl::StrCat("buffer \"", b.name, "\" is ", NameOf(b.dtype),
+                                                 "; programs are run in float32 or float64, with int32"));
+  }
+  const Bytes end = b.offset + b.bytes * (b.layers * b.microbatches);
+  if (LocalBytes(b, program_.mesh) > b.bytes || b.offset < Bytes(0) || end > class_.arena) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "buffer \"", b.name, "\" has ", b.layers * b.microbatches, " instances of ", b.bytes.raw(), " bytes at ",
+        b.offset.raw(), "; one needs ", LocalBytes(b, program_.mesh).raw(), " and the arena has ", class_.arena.raw()));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RankRunner::Prepare() {
+  for (const Buffer& b : class_.buffers) {
+    MESHWRIGHT_RETURN_IF_ERROR(CheckBuffer(b));
+    pieces_.push_back(
+        {LocalShape(b.shape, b.layout, program_.mesh), SliceBegin(b.shape, b.layout, program_.mesh, rank_)});
+  }
+  int64_t num_events = 0;
+  for (const Event& event : class_.events) {
+    first_event_.push_back(num_events);
+    num_events += event.layers * event.microbatches;
+  }
+  MESHWRIGHT_RETURN_IF_ERROR(backend_.PrepareEvents(num_events));
+  MESHWRIGHT_ASSIGN_OR_RETURN(arena_, backend_.AllocateArena(class_.arena));
+  return InitialValues();
+}
+
+absl::Status RankRunner::InitialValues() {
+  for (size_t i = 0; i < class_.buffers.size(); ++i) {
+    const Buffer& b = class_.buffers[i];
+    const bool parameter = b.role == BufferRole::kParameter || b.role == BufferRole::kMaster;
+    if (!parameter && b.role != BufferRole::kOptimizerState) continue;
+    for (int64_t instance = 0; instance < b.layers * b.microbatches; ++instance) {
+      TensorView view = View(BufferId(i), instance);
+      std::byte* const place = view.data;
+      staging_.assign(view.bytes(), std::byte{0});
+      view.data = staging_.data();
+      if (parameter) {
+        const int64_t layer = b.first_layer + instance / b.microbatches;
+        MESHWRIGHT_RETURN_IF_ERROR(FillInitial(b.init, options_.seed, TensorName(b), layer, view));
+      }
+      MESHWRIGHT_RETURN_IF_ERROR(backend_.CopyIn(Stream::kCompute, staging_, place));
+    }
+  }
+  return backend_.Synchronize();
+}
+
+absl::Status RankRunner::PlayStep(int64_t step, std::vector<Span>* spans) {
+  MESHWRIGHT_RETURN_IF_ERROR(backend_.Barrier());
+  MESHWRIGHT_RETURN_IF_ERROR(backend_.StartClock());
+  for (const Slot& slot : class_.slots) {
+    slot_ = &slot;
+    for (int64_t i = 0; i < slot.count; ++i) {
+      layer_ = slot.layer + i * slot.step;
+      for (instruction_ = 0; instruction_ < block().instructions.size(); ++instruction_) {
+        const Instruction& instruction = block().instructions[instruction_];
+        for (const EventRef& ref : instruction.waits) {
+          MESHWRIGHT_RETURN_IF_ERROR(backend_.Wait(instruction.stream, EventIndex(ref)));
+        }
+        if (spans != nullptr) MESHWRIGHT_RETURN_IF_ERROR(backend_.Mark(instruction.stream));
+        MESHWRIGHT_RETURN_IF_ERROR(PlayInstruction(instruction, step));
+        if (spans != nullptr) {
+          MESHWRIGHT_RETURN_IF_ERROR(backend_.Mark(instruction.stream));
+          spans->push_back({rank_, static_cast<uint32_t>(&slot - class_.slots.data()), static_cast<int32_t>(layer_),
+                            static_cast<int32_t>(instruction_), instruction.stream, Nanos(0), Nanos(0)});
+        }
+        for (const EventRef& ref : instruction.records) {
+          MESHWRIGHT_RETURN_IF_ERROR(backend_.Record(instruction.stream, EventIndex(ref)));
+        }
+      }
+    }
+  }
+  slot_ = nullptr;
+  MESHWRIGHT_RETURN_IF_ERROR(backend_.Synchronize());
+  if (spans == nullptr) return absl::OkStatus();
+  MESHWRIGHT_ASSIGN_OR_RETURN(const std::vector<Nanos> times, backend_.MarkTimes());
+  for (size_t i = 0; i < spans->size(); ++i) {
+    (*spans)[i].begin = times[2 * i];
+    (*spans)[i].end = times[2 * i + 1];
+  }
+  std::stable_sort(spans->begin(), spans->end(), [](const Span& a, const Span& b) {
+    return std::pair(a.stream, a.begin) < std::pair(b.stream, b.begin);
+  });
+  return absl::OkStatus();
+}
+
+absl::Status RankRunner::PlayInstruction(const Instruction& instruction, int64_t step) {
+  return std::visit(Overloaded{[&](const Compute& work) { return Play(instruction, work, step); },
+                               [&](const Slice&) {
+                                 return backend_.RunSlice(instruction.stream, View(instruction.reads[0]),
+                                                          View(instruction.writes[0]));
+                               },
+                               [&](const Sync&) { return absl::OkStatus(); },
+                               [&](const auto& work) { return Play(instruction, work); }},
+                    instruction.work);
+}
+
+absl::Status RankRunner::Play(const Instruction& instruction, const Compute& compute, int64_t step) {
+  if (compute.op == OpKind::kFeed) return Feed(instruction, step);
+  const std::vector<TensorView> reads = Views(instruction.reads), writes = Views(instruction.writes);
+  KernelCall call = {compute.op, &compute.attrs, &compute.rule, 0, step + 1, reads, writes};
+  for (size_t i = 0; i < instruction.writes.size(); ++i) {
+    const BufferRole role = buffer(instruction.writes[i].buffer).role;
+    const bool accumulator = role == BufferRole::kGradient || role == BufferRole::kLoss;
+    if (compute.accumulate && accumulator) call.accumulate |= 1u << i;
+  }
+  return backend_.RunKernel(instruction.stream, call);
+}
+
+absl::Status RankRunner::Feed(const Instruction& instruction, int64_t step) {
+  for (const Operand& operand : instruction.writes) {
+    const Buffer& b = buffer(operand.buffer);
+    TensorView view = View(operand);
+    std::byte* const place = view.data;
+    if (!view.global.empty()) {
+      view.begin[0] += slot_->microbatch * view.global[0];
+      view.global[0] *= program_.num_microbatches;
+    }
+    staging_.resize(view.bytes());
+    view.data = staging_.data();
+    MESHWRIGHT_RETURN_IF_ERROR(data_.Fill(TensorName(b), b.init, step, view));
+    MESHWRIGHT_RETURN_IF_ERROR(backend_.CopyIn(instruction.stream, staging_, place));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RankRunner::Play(const Instruction& instruction, const Collective& collective) {
+  std::vector<int64_t>& group = groups_[&instruction];
+  if (group.empty()) group = program_.mesh.Group(rank_, collective.axes);
+  const std::vector<TensorView> reads = Views(instruction.reads), writes = Views(instruction.writes);
+  return backend_.RunCollective(instruction.stream,
+                                {&collective, group, program_.mesh.PositionOf(rank_, collective.axes), reads, writes});
+}
+
+absl::Status RankRunner::Play(const Instruction& instruction, const Permute&) {
+  std::vector<int64_t>& sources = sources_[&instruction];
+  const Operand &from = instruction.reads[0], &to = instruction.writes[0];
+  if (sources.empty()) {
+    MESHWRIGHT_ASSIGN_OR_RETURN(sources,
+                                PermuteSources(program_, class_index_, buffer(from.buffer), buffer(to.buffer)));
+  }
+  const int64_t own = rank_ - program_.RankOf(class_index_, 0);
+  ExchangeCall call;
+  call.transfer = false;
+  for (size_t r = 0; r < sources.size(); ++r) {
+    if (sources[r] == own) call.sends.push_back({program_.RankOf(class_index_, static_cast<int64_t>(r)), View(from)});
+  }
+  call.receives.push_back({program_.RankOf(class_index_, sources[own]), View(to)});
+  return backend_.RunExchange(instruction.stream, call);
+}
+
+absl::Status RankRunner::Play(const Instruction& instruction, const Transfer& transfer) {
+  const int64_t peer = rank_ + transfer.stage_offset * program_.ranks_per_class();
+  if (peer < 0 || peer >= program_.mesh.num_ranks()) {
+    return absl::InvalidArgumentError(absl::StrCat("there is no stage ", transfer.stage_offset, " from here"));
+  }
+  ExchangeCall call;
+  for (const Operand& operand : transfer.send ? instruction.reads : instruction.writes) {
+    (transfer.send ? call.sends : call.receives).push_back({peer, View(operand)});
+  }
+  return backend_.RunExchange(instruction.stream, call);
+}
+
+absl::Status RankRunner::ReadLoss(int64_t step, std::vector<double>& losses) {
+  std::optional<BufferId> reported;
+  bool any = false;
+  for (size_t i = 0; i < class_.buffers.size(); ++i) {
+    if (class_.buffers[i].role != BufferRole::kLoss) continue;
+    any = true;
+    if (class_.buffers[i].layout.partial.empty()) reported = BufferId(i);
+  }
+  if (!any) return absl::OkStatus();
+  if (!reported.has_value()) return absl::InvalidArgumentError("every loss buffer is partial: no rank has the loss");
+  const Buffer& b = buffer(*reported);
+  double loss = 0;
+  for (int64_t instance = 0; instance < b.layers * b.microbatches; ++instance) {
+    const TensorView view = View(*reported, instance);
+    staging_.resize(view.bytes());
+    MESHWRIGHT_RETURN_IF_ERROR(backend_.CopyOut(Stream::kCompute, view.data, absl::MakeSpan(staging_)));
+    MESHWRIGHT_RETURN_IF_ERROR(backend_.Synchronize());
+    for (int64_t i = 0; i < view.size(); ++i) loss += NumberAt(view, staging_.data(), i);
+  }
+  loss /= program_.loss_divisor;
+  if (!std::isfinite(loss)) return absl::InvalidArgumentError(absl::StrCat("step ", step + 1, ": the loss is ", loss));
+  losses.push_back(loss);
+  // Losses live on the last classes only; their first rank is the one that tells.
+  if (options_.on_loss && rank_ == program_.RankOf(class_index_, 0)) options_.on_loss(step, loss);
+  return absl::OkStatus();
+}
+
+absl::Status RankRunner::ReadParameters(std::vector<ParameterPiece>& parameters) {
+  for (size_t i = 0; i < class_.buffers.size(); ++i) {
+    const Buffer& b = class_.buffers[i];
+    if (b.role != BufferRole::kParameter && b.role != BufferRole::kMaster) continue;
+    for (int64_t instance = 0; instance < b.layers; ++instance) {
+      const TensorView view = View(BufferId(i), instance * b.microbatches);
+      staging_.resize(view.bytes());
+      MESHWRIGHT_RETURN_IF_ERROR(backend_.CopyOut(Stream::kCompute, view.data, absl::MakeSpan(staging_)));
+      MESHWRIGHT_RETURN_IF_ERROR(backend_.Synchronize());
+      ParameterPiece piece;
+      piece.key = {TensorName(b), b.first_layer + instance};
+      piece.master = b.role == BufferRole::kMaster;
+      piece.global = view.global;
+      piece.shape = view.shape;
+      piece.begin = view.begin;
+      for (int64_t e = 0; e < view.size(); ++e) piece.values.push_back(NumberAt(view, staging_.data(), e));
+      parameters.push_back(std::move(piece));
+    }
+  }
+  return absl::OkStatus();
+}
+
+// Writes a piece into its place in the whole.
+void Place(const ParameterPiece& piece, WholeTensor& whole) {
+  Shape at(piece.shape.size(), 0);
+  for (const double value : piece.values) {
+    int64_t element = 0;
+    for (size_t d = 0; d < at.size(); ++d) element = element * piece.global[d] + piece.begin[d] + at[d];
+    whole.values[element] = value;
+    for (size_t d = at.size(); d-- > 0;) {
+      if (++at[d] < piece.shape[d]) break;
+      at[d] = 0;
+    }
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<RankResult> RunRank(const Program& program, const RunOptions& options, const DataSource& data,
+                                   int64_t rank, Backend& backend) {
+  RankRunner runner(program, options, data, rank, backend);
+  absl::StatusOr<RankResult> result = runner.Run();
+  if (result.ok()) return result;
+  const absl::Status named(result.status().code(), absl::StrCat(runner.Where(), result.status().message()));
+  backend.Abort(named);
+  return named;
+}
+
+RunResult JoinResults(std::vector<RankResult> ranks) {
+  RunResult result;
+  result.trace.source = "measured";
+  std::map<ParameterKey, bool> from_master;
+  for (const RankResult& rank : ranks) {
+    for (const ParameterPiece& piece : rank.parameters) from_master[piece.key] |= piece.master;
+  }
+  for (RankResult& rank : ranks) {
+    if (!rank.losses.empty()) result.losses = rank.losses;
+    result.rank_losses.push_back(std::move(rank.losses));
+    result.arenas.push_back(rank.arena);
+    for (const Span& span : rank.spans) {
+      result.trace.makespan = std::max(result.trace.makespan, span.end);
+      result.trace.spans.push_back(span);
+    }
+    for (const ParameterPiece& piece : rank.parameters) {
+      if (from_master[piece.key] && !piece.master) continue;
+      WholeTensor& whole = result.parameters[piece.key];
+      if (whole.values.empty()) {
+        whole.shape = piece.global;
+        whole.values.resize(NumElements(piece.global));
+      }
+      Place(piece, whole);
+    }
+  }
+  return result;
+}
+
+absl::Status FirstError(absl::Span<const absl::Status> ranks) {
+  absl::Status first;
+  for (const absl::Status& status : ranks) {
+    if (status.ok()) continue;
+    if (!absl::IsCancelled(status)) return status;
+    if (first.ok()) first = status;
+  }
+  return first;
+}
+
+}  // namespace meshwright
