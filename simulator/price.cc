@@ -1,0 +1,288 @@
+#include "simulator/price.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+#include <utility>
+#include <variant>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "ir/status.h"
+
+namespace meshwright {
+namespace {
+
+// Share of a link's data sheet bandwidth that transfers can fill: RDMA writes reach 0.92 to 0.97 of the line rate, one
+// NVLink pair 376 of 450 GB/s on H100 and 274 of 300 on A100 (NVIDIA/nccl-tests figures); the middle of these.
+constexpr double kFillableShare = 0.92;
+
+int32_t ToShare(double share) { return static_cast<int32_t>(std::lround(std::clamp(share, 0.0, 1.0) * kWhole)); }
+int32_t ShareOfSlowdown(double slowdown) { return ToShare(1 - 1 / std::max(1.0, slowdown)); }
+
+BytesPerSecond RateOf(Bytes bytes, Nanos time) {
+  return BytesPerSecond(time.raw() > 0 ? static_cast<double>(bytes.raw()) / ToSeconds(time) : 0);
+}
+
+Bytes SumOf(const absl::InlinedVector<Operand, 4>& operands, const RankClass& rank_class, const Mesh& mesh) {
+  Bytes sum;
+  for (const Operand& operand : operands) sum += LocalBytes(rank_class.buffers[operand.buffer.index()], mesh);
+  return sum;
+}
+
+// Whether pieces along `dim` of the buffer's local tensor are strided: some dim outside of it has more than one index.
+bool IsStrided(const Buffer& buffer, int32_t dim, const Mesh& mesh) {
+  const Shape local = LocalShape(buffer.shape, buffer.layout, mesh);
+  return std::any_of(local.begin(), local.begin() + std::min<size_t>(dim, local.size()),
+                     [](int64_t size) { return size > 1; });
+}
+
+class Pricer {
+ public:
+  Pricer(const Program& program, const CostModel& costs) : program_(program), costs_(costs) {}
+
+  absl::StatusOr<Prices> Run() {
+    const Cluster& cluster = costs_.cluster();
+    if (program_.mesh.num_ranks() > cluster.num_devices()) {
+      return absl::InvalidArgumentError(absl::StrCat("program \"", program_.name, "\" needs ",
+                                                     program_.mesh.num_ranks(), " ranks, the cluster has ",
+                                                     cluster.num_devices(), " devices (", ToText(cluster), ")"));
+    }
+    stage_axis_ = program_.classes.size() > 1 ? program_.mesh.Find("pp") : AxisId();
+    Prices prices;
+    for (size_t c = 0; c < program_.classes.size(); ++c) {
+      class_index_ = c;
+      rank_class_ = &program_.classes[c];
+      auto& blocks = prices.classes.emplace_back();
+      for (const Block& block : rank_class_->blocks) {
+        auto& instructions = blocks.emplace_back();
+        instructions.reserve(block.instructions.size());
+        for (const Instruction& instruction : block.instructions) {
+          instruction_ = &instruction;
+          if (const auto* collective = std::get_if<Collective>(&instruction.work)) {
+            MESHWRIGHT_RETURN_IF_ERROR(CheckAxes(*collective));
+          }
+          instructions.push_back(std::visit(*this, instruction.work));
+        }
+      }
+    }
+    return prices;
+  }
+
+  InstructionPrice operator()(const Compute& compute) const {
+    const KernelEstimate estimate = costs_.Estimate(WorkOf(*instruction_, compute, *rank_class_, program_.mesh));
+    InstructionPrice price;
+    price.time = estimate.time;
+    price.estimated = estimate.estimated;
+    switch (estimate.bound) {
+      case Bound::kCompute:
+        price.slowed_by = SlowedBy::kMultiprocessors;
+        break;
+      case Bound::kMemory:
+        price.slowed_by = SlowedBy::kMemory;
+        break;
+      case Bound::kNothing:
+      case Bound::kLaunch:
+        break;
+    }
+    return price;
+  }
+
+  InstructionPrice operator()(const Slice&) const {
+    InstructionPrice price;
+    price.slowed_by = SlowedBy::kMemory;
+    price.time = CopyTime(SumOf(instruction_->writes, *rank_class_, program_.mesh));
+    return price;
+  }
+
+  InstructionPrice operator()(const Collective& collective) {
+    const Mesh& mesh = program_.mesh;
+    const CollectiveInfo& info = InfoOf(collective.kind);
+    // S of ir/collective.h: whichever side holds all of it.
+    const Bytes size =
+        SumOf(info.before == Holding::kWhole ? instruction_->reads : instruction_->writes, *rank_class_, mesh);
+    InstructionPrice price = Communication(costs_.Collective(collective.kind, size, Shape(collective.axes)));
+    for (size_t i = 0; i < instruction_->writes.size() && mesh.SizeOf(collective.axes) > 1; ++i) {
+      price.time += ReorderTime(collective, rank_class_->buffers[instruction_->reads[i].buffer.index()],
+                                rank_class_->buffers[instruction_->writes[i].buffer.index()]);
+    }
+    return price;
+  }
+
+  // Each rank sends its piece to one other and gets one: a transfer over whatever its axes span.
+  InstructionPrice operator()(const Permute&) {
+    const Layout& from = rank_class_->buffers[instruction_->reads[0].buffer.index()].layout;
+    const Layout& to = rank_class_->buffers[instruction_->writes[0].buffer.index()].layout;
+    std::set<AxisId> moved;
+    for (size_t dim = 0; dim < std::max(from.dims.size(), to.dims.size()); ++dim) {
+      const AxisList before = dim < from.dims.size() ? from.dims[dim] : AxisList();
+      const AxisList after = dim < to.dims.size() ? to.dims[dim] : AxisList();
+      for (size_t i = 0; i < std::max(before.size(), after.size()); ++i) {
+        if (i < before.size() && i < after.size() && before[i] == after[i]) continue;
+        if (i < before.size()) moved.insert(before[i]);
+        if (i < after.size()) moved.insert(after[i]);
+      }
+    }
+    const GroupShape shape = Shape(AxisList(moved.begin(), moved.end()));
+    const Bytes bytes = SumOf(instruction_->writes, *rank_class_, program_.mesh);
+    return Communication(costs_.SendRecv(bytes, shape.nodes > 1, shape.nic_sharing * shape.ranks_per_node));
+  }
+
+  InstructionPrice operator()(const Sync&) const { return InstructionPrice(); }
+
+  InstructionPrice operator()(const Transfer& transfer) const {
+    const Mesh& mesh = program_.mesh;
+    const Cluster& cluster = costs_.cluster();
+    const int64_t ranks = program_.ranks_per_class();
+    const int64_t first = program_.RankOf(class_index_, 0);
+    // Ranks of this class on one network card whose peer is on another node.
+    std::map<int64_t, int64_t> crossing;
+    int64_t sharing = 0;
+    for (int64_t rank = first; rank < first + ranks; ++rank) {
+      if (cluster.NodeOf(rank) == cluster.NodeOf(rank + transfer.stage_offset * ranks)) continue;
+      const int64_t card = rank * std::max<int64_t>(1, cluster.nics_per_node) / cluster.devices_per_node;
+      sharing = std::max(sharing, ++crossing[card]);
+    }
+    const auto& operands = transfer.send ? instruction_->reads : instruction_->writes;
+    const bool crosses = sharing > 0;
+    InstructionPrice price =
+        Communication(costs_.SendRecv(SumOf(operands, *rank_class_, mesh), crosses, std::max<int64_t>(1, sharing)));
+    const Link idle[] = {transfer.send ? Link::kIntraIn : Link::kIntraOut,
+                         transfer.send ? Link::kNicIn : Link::kNicOut};
+    for (const Link link : idle) price.links[static_cast<size_t>(link)] = 0;
+    return price;
+  }
+
+ private:
+  absl::Status CheckAxes(const Collective& collective) const {
+    if (!stage_axis_.valid()) return absl::OkStatus();
+    if (std::find(collective.axes.begin(), collective.axes.end(), stage_axis_) == collective.axes.end()) {
+      return absl::OkStatus();
+    }
+    return absl::UnimplementedError(absl::StrCat(rank_class_->name, ": ", NameOf(collective.kind), " (",
+                                                 instruction_->origin,
+                                                 ") is over the stages: its ranks are of different classes"));
+  }
+
+  GroupShape Shape(const AxisList& axes) {
+    const int64_t first = program_.RankOf(class_index_, 0);
+    // Classes that begin at the same place of a node have equal groups.
+    const auto key =
+        std::make_pair(first % costs_.cluster().devices_per_node, std::vector<AxisId>(axes.begin(), axes.end()));
+    const auto found = shapes_.find(key);
+    if (found != shapes_.end()) return found->second;
+    return shapes_[key] = ShapeOf(program_.mesh, axes, first, program_.ranks_per_class(), costs_.cluster());
+  }
+
+  Nanos CopyTime(Bytes bytes) const {
+    KernelWork work;
+    work.kernel = KernelClass::kMemory;
+    work.read = work.written = bytes;
+    return costs_.Kernel(work);
+  }
+
+  Nanos ReorderTime(const Collective& collective, const Buffer& read, const Buffer& write) const {
+    const Mesh& mesh = program_.mesh;
+    const auto copy_if = [&](bool strided, const Buffer& buffer) {
+      return strided ? CopyTime(LocalBytes(buffer, mesh)) : Nanos();
+    };
+    switch (collective.kind) {
+      case CollectiveKind::kAllGather:
+        return copy_if(IsStrided(write, collective.dim, mesh), write);
+      case CollectiveKind::kReduceScatter:
+        return copy_if(IsStrided(read, collective.dim, mesh), read);
+      case CollectiveKind::kAllToAll:
+        return copy_if(IsStrided(read, collective.to_dim, mesh), read) +
+               copy_if(IsStrided(write, collective.dim, mesh), write);
+      case CollectiveKind::kAllReduce:
+      case CollectiveKind::kBroadcast:
+        return Nanos();
+    }
+    return Nanos();
+  }
+
+  InstructionPrice Communication(const CollectiveCost& cost) const {
+    const Cluster& cluster = costs_.cluster();
+    InstructionPrice price;
+    price.time = cost.time;
+    price.estimated = cost.estimated;
+    if (cost.time.raw() == 0 || cost.time >= kForever) return price;
+    const BytesPerSecond intra = RateOf(cost.intra_bytes, cost.time);
+    const BytesPerSecond nic = RateOf(cost.nic_bytes, cost.time);
+    price.multiprocessors = ShareOfSlowdown(costs_.ComputeSlowdown(cost.channels));
+    price.memory = ShareOfSlowdown(costs_.MemorySlowdown(intra + nic));
+    const auto set = [&](Link out, Link in, BytesPerSecond rate, double bandwidth) {
+      const int32_t share = bandwidth > 0 ? ToShare(rate.raw() / (bandwidth * kFillableShare)) : 0;
+      price.links[static_cast<size_t>(out)] = price.links[static_cast<size_t>(in)] = share;
+    };
+    set(Link::kIntraOut, Link::kIntraIn, intra, cluster.intra_bandwidth.raw());
+    set(Link::kNicOut, Link::kNicIn, nic,
+        cluster.nic_bandwidth.raw() * static_cast<double>(cluster.nics_per_node) /
+            static_cast<double>(cluster.devices_per_node));
+    return price;
+  }
+
+  const Program& program_;
+  const CostModel& costs_;
+  AxisId stage_axis_;
+  size_t class_index_ = 0;
+  const RankClass* rank_class_ = nullptr;
+  const Instruction* instruction_ = nullptr;
+  std::map<std::pair<int64_t, std::vector<AxisId>>, GroupShape> shapes_;
+};
+
+}  // namespace
+
+GroupShape ShapeOf(const Mesh& mesh, const AxisList& axes, int64_t first_rank, int64_t num_ranks,
+                   const Cluster& cluster) {
+  GroupShape worst;
+  worst.ranks = mesh.SizeOf(axes);
+  if (worst.ranks <= 1) return worst;
+  std::map<int64_t, int64_t> ranks_on_card;
+  int64_t busiest_card = 0;
+  for (int64_t rank = first_rank; rank < first_rank + num_ranks; ++rank) {
+    const int64_t card = rank * std::max<int64_t>(1, cluster.nics_per_node) / cluster.devices_per_node;
+    busiest_card = std::max(busiest_card, ++ranks_on_card[card]);
+    if (mesh.PositionOf(rank, axes) != 0) continue;
+    std::map<int64_t, int64_t> ranks_on_node;
+    int64_t per_node = 0;
+    for (const int64_t member : mesh.Group(rank, axes)) {
+      per_node = std::max(per_node, ++ranks_on_node[cluster.NodeOf(member)]);
+    }
+    const int64_t nodes = static_cast<int64_t>(ranks_on_node.size());
+    if (std::make_pair(nodes, per_node) > std::make_pair(worst.nodes, worst.ranks_per_node)) {
+      worst.nodes = nodes;
+      worst.ranks_per_node = per_node;
+    }
+  }
+  if (worst.nodes > 1 && cluster.nics_per_node > 0) {
+    // A rank uses up to `cards` of one network card: its part of the node's, or its part of one that its group has to
+    // itself (costmodel/collective_cost.cc). The rest of what stands on the card is shared.
+    const double cards = std::min(1.0, std::max(static_cast<double>(cluster.nics_per_node) / cluster.devices_per_node,
+                                                1.0 / static_cast<double>(worst.ranks_per_node)));
+    worst.nic_sharing =
+        std::max<int64_t>(1, static_cast<int64_t>(std::ceil(static_cast<double>(busiest_card) * cards - 1e-9)));
+  }
+  return worst;
+}
+
+absl::StatusOr<Prices> PriceProgram(const Program& program, const CostModel& costs) {
+  return Pricer(program, costs).Run();
+}
+
+Prices UnitPrices(const Program& program, Nanos time) {
+  Prices prices;
+  for (const RankClass& rank_class : program.classes) {
+    auto& blocks = prices.classes.emplace_back();
+    for (const Block& block : rank_class.blocks) {
+      auto& instructions = blocks.emplace_back(block.instructions.size());
+      for (size_t i = 0; i < block.instructions.size(); ++i) {
+        if (!std::holds_alternative<Sync>(block.instructions[i].work)) instructions[i].time = time;
+      }
+    }
+  }
+  return prices;
+}
+
+}  // namespace meshwright

@@ -1,0 +1,80 @@
+// The price of every instruction of a Program, found once per instruction of each block: what the player plays with.
+//
+// A price is what the instruction costs when it runs alone (costmodel/), and which parts of the device it takes or
+// needs meanwhile, so that the player can say what it costs beside others. Prices are a plain value in the shape of the
+// Program's blocks; tests write them directly.
+//
+// Sharing, as the player applies it:
+//   - A kernel bound by its multiprocessors runs at 1 - (share of them held by communication beside it), one bound by
+//     memory at 1 - (share of the memory bandwidth that this communication uses). CostModel's slow-downs, summed over
+//     all communication beside the kernel. Neither ever falls below kLeastRate.
+//   - Communication beside communication: where the shares of a link add up to more than the whole, all that use the
+//     link get it in proportion to what they ask for.
+//   - Kernels do not slow communication down, nor kernels of another stream.
+//
+// Thread safety: plain values and pure functions.
+#ifndef MESHWRIGHT_SIMULATOR_PRICE_H_
+#define MESHWRIGHT_SIMULATOR_PRICE_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "costmodel/cost_model.h"
+#include "ir/cluster.h"
+#include "ir/mesh.h"
+#include "ir/program.h"
+#include "ir/quantities.h"
+
+namespace meshwright {
+
+// Shares are integers, so that simulated time is exact: this many are the whole.
+inline constexpr int32_t kWhole = 10'000;
+// What communication leaves to a kernel at least, in kWhole-ths.
+inline constexpr int32_t kLeastRate = kWhole / 10;
+
+// What a device has one of, in each direction, that communication shares.
+enum class Link : uint8_t { kIntraOut, kIntraIn, kNicOut, kNicIn };
+inline constexpr size_t kNumLinks = 4;
+
+// Which of its needs slows a kernel down when communication runs beside it.
+enum class SlowedBy : uint8_t { kNothing, kMultiprocessors, kMemory };
+
+struct InstructionPrice {
+  Nanos time;                               // when it runs alone
+  SlowedBy slowed_by = SlowedBy::kNothing;  // kernels
+  int32_t multiprocessors = 0;              // communication: the shares of the device that it takes from kernels
+  int32_t memory = 0;
+  std::array<int32_t, kNumLinks> links = {};  // communication: its shares of the device's links
+  bool estimated = false;                     // rests on constants that nobody measured for this machine
+
+  // Whether it takes something that another instruction could want.
+  bool Takes() const { return (multiprocessors | memory | links[0] | links[1] | links[2] | links[3]) != 0; }
+  friend bool operator==(const InstructionPrice&, const InstructionPrice&) = default;
+};
+
+// classes[c][b][i] is the price of Program::classes[c].blocks[b].instructions[i].
+struct Prices {
+  std::vector<std::vector<std::vector<InstructionPrice>>> classes;
+};
+
+// How the groups over `axes` that the ranks [first_rank, first_rank + num_ranks) form lie on the nodes: of all of them
+// the one that spans most nodes; nic_sharing counts how many ranks' worth of traffic one network card carries.
+GroupShape ShapeOf(const Mesh& mesh, const AxisList& axes, int64_t first_rank, int64_t num_ranks,
+                   const Cluster& cluster);
+
+// Prices all instructions. All operands of a collective or transfer are one call. A collective along a dim that is not
+// the outermost one (of those with a local size above 1) also pays for the copy that puts the pieces in order, since
+// ranks exchange contiguous memory. An instruction that the cluster cannot run (no network card) costs kForever.
+//
+// kInvalidArgument: the mesh has more ranks than the cluster has devices. kUnimplemented: a collective over stages.
+absl::StatusOr<Prices> PriceProgram(const Program& program, const CostModel& costs);
+
+// Every instruction costs `time` (a Sync nothing) and takes nothing of the device. For tests and for counting.
+Prices UnitPrices(const Program& program, Nanos time = Millis(1));
+
+}  // namespace meshwright
+
+#endif  // MESHWRIGHT_SIMULATOR_PRICE_H_

@@ -1,0 +1,210 @@
+#include "simulator/price.h"
+
+#include <string>
+#include <variant>
+
+#include "absl/status/status.h"
+#include "costmodel/cost_model.h"
+#include "costmodel/testing.h"
+#include "gtest/gtest.h"
+#include "ir/program.h"
+#include "ir/program_text.h"
+#include "ir/testing.h"
+
+namespace meshwright {
+namespace {
+
+size_t At(Link link) { return static_cast<size_t>(link); }
+
+TEST(ShapeOfTest, CountsNodesAndRanksOnThem) {
+  const Cluster cluster = H100Cluster(2);  // 2 nodes of 8, a network card per device
+  const Mesh mesh = Mesh::RowMajor({{"dp", 2}, {"tp", 8}});
+  const AxisId dp = mesh.Find("dp"), tp = mesh.Find("tp");
+  EXPECT_EQ(ShapeOf(mesh, {tp}, 0, 16, cluster), (GroupShape{8, 1, 8, 1}));
+  EXPECT_EQ(ShapeOf(mesh, {dp}, 0, 16, cluster), (GroupShape{2, 2, 1, 1}));
+  EXPECT_EQ(ShapeOf(mesh, {dp, tp}, 0, 16, cluster), (GroupShape{16, 2, 8, 1}));
+  EXPECT_EQ(ShapeOf(mesh, {}, 0, 16, cluster), GroupShape());
+}
+
+TEST(ShapeOfTest, CountsGroupsOnANetworkCard) {
+  Cluster cluster = H100Cluster(2);
+  const Mesh mesh = Mesh::RowMajor({{"dp", 2}, {"ep", 4}, {"tp", 2}});
+  const AxisId dp = mesh.Find("dp"), ep = mesh.Find("ep"), tp = mesh.Find("tp");
+  // One card per node: the eight pairs {i, i + 8} all use it. Pairs of pairs fill it with half as many groups.
+  cluster.nics_per_node = 1;
+  EXPECT_EQ(ShapeOf(mesh, {dp}, 0, 16, cluster), (GroupShape{2, 2, 1, 8}));
+  EXPECT_EQ(ShapeOf(mesh, {dp, tp}, 0, 16, cluster), (GroupShape{4, 2, 2, 4}));
+  EXPECT_EQ(ShapeOf(mesh, {dp, ep, tp}, 0, 16, cluster), (GroupShape{16, 2, 8, 1}));
+  // Four cards: two ranks on each.
+  cluster.nics_per_node = 4;
+  EXPECT_EQ(ShapeOf(mesh, {dp}, 0, 16, cluster), (GroupShape{2, 2, 1, 2}));
+  EXPECT_EQ(ShapeOf(mesh, {dp, tp}, 0, 16, cluster), (GroupShape{4, 2, 2, 1}));
+}
+
+TEST(ShapeOfTest, TakesTheGroupThatSpansMostNodes) {
+  // Groups of three on nodes of eight: {0,1,2} and {3,4,5} stay inside, {6,7,8} has two ranks on one node.
+  const Mesh mesh = Mesh::RowMajor({{"dp", 4}, {"tp", 3}});
+  const GroupShape shape = ShapeOf(mesh, {mesh.Find("tp")}, 0, 12, H100Cluster(2));
+  EXPECT_EQ(shape.nodes, 2);
+  EXPECT_EQ(shape.ranks_per_node, 2);
+}
+
+// The price of instruction `index` of the only block of class `class_index`.
+InstructionPrice PriceOf(const std::string& text, const CostModel& costs, size_t index, size_t class_index = 0) {
+  const absl::StatusOr<Program> program = ParseProgram(text);
+  EXPECT_OK(program);
+  const absl::StatusOr<Prices> prices = PriceProgram(*program, costs);
+  EXPECT_OK(prices);
+  return prices->classes[class_index][0][index];
+}
+
+constexpr char kCollectives[] = R"(program collectives mesh tp=8
+class "stage 0"
+  buffer shard float32 (1024, 512) {tp | -} activation
+  buffer column float32 (1024, 512) {- | tp} activation
+  buffer whole float32 (1024, 512) {- | -} activation
+  buffer sum float32 (1024, 512) {- | -} partial sum tp activation
+  block b forward
+    compute all_gather (tp) dim 0 activation reads shard writes whole
+    compute all_gather (tp) dim 1 activation reads column writes whole
+    compute reduce_scatter sum (tp) dim 0 activation reads sum writes shard
+    compute all_reduce sum (tp) gradient reads sum sum writes whole whole
+    compute all_to_all (tp) dim 0 to 1 activation reads shard writes column
+    compute slice reads whole writes shard
+    compute permute reads shard writes column
+    compute sync
+    compute ReLU reads whole writes whole
+  slot b mb 0 layer 0
+)";
+// A whole tensor is 1024 x 512 x 4 bytes = 2 MiB, a piece 256 KiB.
+
+TEST(PriceProgramTest, CollectivesHaveTheirSizeInTheConventionOfNcclTests) {
+  const CostModel costs(H100Cluster(1));
+  const GroupShape group = Evenly(8, 1);
+  const auto expect = [&](size_t index, CollectiveKind kind, Bytes size) {
+    const InstructionPrice price = PriceOf(kCollectives, costs, index);
+    const CollectiveCost cost = costs.Collective(kind, size, group);
+    EXPECT_EQ(price.time, cost.time);
+    EXPECT_EQ(price.slowed_by, SlowedBy::kNothing);
+    EXPECT_GT(price.links[At(Link::kIntraOut)], 0);
+    EXPECT_EQ(price.links[At(Link::kIntraIn)], price.links[At(Link::kIntraOut)]);
+    EXPECT_EQ(price.links[At(Link::kNicOut)], 0);
+    // The share of the multiprocessors that its channels hold.
+    EXPECT_NEAR(price.multiprocessors, kWhole * static_cast<double>(cost.channels) / 132, 1);
+  };
+  expect(0, CollectiveKind::kAllGather, MiB(2));      // the gathered result
+  expect(2, CollectiveKind::kReduceScatter, MiB(2));  // a rank's input
+  expect(3, CollectiveKind::kAllReduce, MiB(4));      // two tensors in one call
+}
+
+TEST(PriceProgramTest, PiecesThatAreNotContiguousCostACopy) {
+  const CostModel costs(H100Cluster(1));
+  const auto copy = [&](Bytes bytes) {
+    KernelWork work;
+    work.kernel = KernelClass::kMemory;
+    work.read = work.written = bytes;
+    return costs.Kernel(work);
+  };
+  // Gathered along columns: each row's pieces come from eight ranks. Gathered along rows: nothing to do.
+  EXPECT_EQ(PriceOf(kCollectives, costs, 1).time - PriceOf(kCollectives, costs, 0).time, copy(MiB(2)));
+  // From pieces of rows to pieces of columns: the 512 / 8 columns for each rank are cut out of 128 rows each, and what
+  // comes, 128 x 64 from each, already lies in order.
+  EXPECT_EQ(PriceOf(kCollectives, costs, 4).time,
+            costs.Collective(CollectiveKind::kAllToAll, KiB(256), Evenly(8, 1)).time + copy(KiB(256)));
+  EXPECT_EQ(PriceOf(kCollectives, costs, 5).time, copy(KiB(256)));
+}
+
+TEST(PriceProgramTest, APermutationIsATransferAndASyncIsFree) {
+  const CostModel costs(H100Cluster(1));
+  EXPECT_EQ(PriceOf(kCollectives, costs, 6).time, costs.SendRecv(KiB(256), false).time);
+  EXPECT_EQ(PriceOf(kCollectives, costs, 7), InstructionPrice());
+}
+
+TEST(PriceProgramTest, KernelsCostWhatTheCostModelSays) {
+  const CostModel costs(H100Cluster(1));
+  ASSERT_OK_AND_ASSIGN(const Program program, ParseProgram(kCollectives));
+  const RankClass& rank_class = program.classes[0];
+  const Instruction& relu = rank_class.blocks[0].instructions[8];
+  const KernelWork work = WorkOf(relu, std::get<Compute>(relu.work), rank_class, program.mesh);
+  EXPECT_EQ(work.read, MiB(2));
+  const InstructionPrice price = PriceOf(kCollectives, costs, 8);
+  EXPECT_EQ(price.time, costs.Kernel(work));
+  EXPECT_GT(price.time, Nanos());
+  EXPECT_FALSE(price.Takes());
+}
+
+constexpr char kTransfer[] = R"(program transfer mesh pp=2 tp=%d
+class "stage 0"
+  buffer x float32 (1024, 512) {- | -} activation
+  block b forward
+    send to +1 activation reads x
+  slot b mb 0 layer 0
+class "stage 1"
+  buffer x float32 (1024, 512) {- | -} activation
+  block b forward
+    receive from -1 activation writes x
+  slot b mb 0 layer 0
+)";
+
+std::string TransferOver(const std::string& tp) {
+  std::string text = kTransfer;
+  return text.replace(text.find("%d"), 2, tp);
+}
+
+TEST(PriceProgramTest, TransfersUseOneDirectionOfTheLinkBetweenTheirNodes) {
+  const CostModel costs(H100Cluster(2));
+  // Four ranks a stage: both stages on one node.
+  const InstructionPrice near = PriceOf(TransferOver("4"), costs, 0);
+  EXPECT_EQ(near.time, costs.SendRecv(MiB(2), false).time);
+  EXPECT_GT(near.links[At(Link::kIntraOut)], 0);
+  EXPECT_EQ(near.links[At(Link::kIntraIn)], 0);
+  // Eight: the other node. A network card for each device, so nobody shares.
+  const InstructionPrice far = PriceOf(TransferOver("8"), costs, 0, 1);
+  EXPECT_EQ(far.time, costs.SendRecv(MiB(2), true).time);
+  EXPECT_GT(far.links[At(Link::kNicIn)], 0);
+  EXPECT_EQ(far.links[At(Link::kNicOut)], 0);
+  EXPECT_EQ(far.links[At(Link::kIntraIn)], 0);
+}
+
+TEST(PriceProgramTest, TransfersThatShareANetworkCardAreSlower) {
+  Cluster cluster = H100Cluster(2);
+  cluster.nics_per_node = 2;
+  const CostModel costs(cluster);
+  EXPECT_EQ(PriceOf(TransferOver("8"), costs, 0).time, costs.SendRecv(MiB(2), true, 4).time);
+}
+
+TEST(PriceProgramTest, WithoutNetworkCardsATransferBetweenNodesTakesForEver) {
+  Cluster cluster = H100Cluster(2);
+  cluster.nics_per_node = 0;
+  EXPECT_GE(PriceOf(TransferOver("8"), CostModel(cluster), 0).time, kForever);
+}
+
+TEST(PriceProgramTest, RefusesMoreRanksThanDevices) {
+  ASSERT_OK_AND_ASSIGN(const Program program, ParseProgram(TransferOver("8")));
+  EXPECT_THAT(PriceProgram(program, CostModel(H100Cluster(1))),
+              StatusIs(absl::StatusCode::kInvalidArgument, "needs 16 ranks, the cluster has 8 devices"));
+}
+
+TEST(PriceProgramTest, RefusesACollectiveOverStages) {
+  ASSERT_OK_AND_ASSIGN(const Program program, ParseProgram(R"(program over_stages mesh pp=2
+class "stage 0"
+  buffer a float32 (4) {-} activation
+  block b forward
+    compute all_reduce sum (pp) report reads a writes a @loss
+class "stage 1"
+)"));
+  EXPECT_THAT(PriceProgram(program, CostModel(H100Cluster(1))),
+              StatusIs(absl::StatusCode::kUnimplemented, "stage 0: all_reduce (loss) is over the stages"));
+}
+
+TEST(UnitPricesTest, AreOneMillisecondAndASyncNothing) {
+  ASSERT_OK_AND_ASSIGN(const Program program, ParseProgram(kCollectives));
+  const Prices prices = UnitPrices(program);
+  ASSERT_EQ(prices.classes[0][0].size(), 9u);
+  EXPECT_EQ(prices.classes[0][0][0].time, Millis(1));
+  EXPECT_EQ(prices.classes[0][0][7].time, Nanos());
+  EXPECT_FALSE(prices.classes[0][0][0].Takes());
+}
+
+}  // namespace
+}  // namespace meshwright
