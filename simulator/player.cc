@@ -1,0 +1,343 @@
+#include "simulator/player.h"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+
+namespace meshwright {
+namespace {
+
+constexpr Nanos kNever = Nanos(std::numeric_limits<int64_t>::max());
+constexpr Nanos kNotYet = Nanos(-1);
+
+// What a stream is running.
+struct Running {
+  int32_t task = -1;  // none
+  bool folded = false;
+  int64_t layer = 0;          // of task.count
+  int32_t piece = 0;          // the one that runs, or where a folded stretch begins
+  int64_t remaining = 0;      // of the piece, in nanoseconds x kWhole; not kept up while folded
+  Nanos updated;              // when `remaining` held; the beginning of the folded stretch
+  int32_t own_rate = kWhole;  // what this rank would allow, in kWhole-ths
+  int32_t rate = kWhole;      // transfers: the lower one of both ranks
+  Nanos end = kNever;  // of the piece or the folded stretch; the receiving half of a transfer never ends by itself
+};
+
+struct ClassState {
+  std::array<Running, kNumStreams> running;
+  std::array<size_t, kNumStreams> head = {};  // the next task of each stream to start
+  Nanos next = kNever;                        // the first end
+  bool may_start = true;                      // something it could have waited for has happened
+  bool rates_stale = false;
+};
+
+class Player {
+ public:
+  Player(const Program& program, const std::vector<TaskList>& lists) : program_(program), lists_(lists) {
+    classes_.resize(lists.size());
+    result_.times.resize(lists.size());
+    for (size_t c = 0; c < lists.size(); ++c) result_.times[c].assign(lists[c].tasks.size(), {kNotYet, kNotYet});
+  }
+
+  absl::StatusOr<PlayedTimes> PlayAll() {
+    while (true) {
+      StartWhatCan();
+      for (size_t c = 0; c < classes_.size(); ++c) {
+        if (classes_[c].rates_stale) UpdateRates(c);
+      }
+      Nanos next = kNever;
+      for (const ClassState& state : classes_) next = std::min(next, state.next);
+      if (next == kNever) break;
+      now_ = next;
+      for (size_t c = 0; c < classes_.size(); ++c) {
+        if (classes_[c].next == now_) EndWhatEnds(c);
+      }
+    }
+    for (size_t c = 0; c < classes_.size(); ++c) {
+      for (size_t s = 0; s < kNumStreams; ++s) {
+        if (classes_[c].head[s] < lists_[c].streams[s].size()) return Stuck();
+      }
+    }
+    result_.makespan = now_;
+    return std::move(result_);
+  }
+
+ private:
+  const Task& TaskOf(size_t c, int32_t task) const { return lists_[c].tasks[static_cast<size_t>(task)]; }
+  TaskTimes& TimesOf(size_t c, int32_t task) { return result_.times[c][static_cast<size_t>(task)]; }
+  bool Done(size_t c, int32_t task) const { return result_.times[c][static_cast<size_t>(task)].end != kNotYet; }
+
+  // The task at the head of a stream that is idle, or -1.
+  int32_t Head(size_t c, size_t stream) const {
+    const ClassState& state = classes_[c];
+    const auto& queue = lists_[c].streams[stream];
+    return state.running[stream].task >= 0 || state.head[stream] == queue.size() ? -1 : queue[state.head[stream]];
+  }
+
+  bool Ready(size_t c, int32_t id) const {
+    const Task& task = TaskOf(c, id);
+    const auto first = lists_[c].waits.begin() + task.first_wait;
+    return std::all_of(first, first + task.num_waits, [&](int32_t wait) { return Done(c, wait); });
+  }
+
+  void StartWhatCan() {
+    for (bool again = true; again;) {
+      again = false;
+      for (size_t c = 0; c < classes_.size(); ++c) {
+        while (classes_[c].may_start) {
+          classes_[c].may_start = false;
+          for (size_t s = 0; s < kNumStreams; ++s) StartHead(c, s);
+          again = true;
+        }
+      }
+    }
+  }
+
+  void StartHead(size_t c, size_t stream) {
+    const int32_t id = Head(c, stream);
+    if (id < 0 || !Ready(c, id)) return;
+    const Task& task = TaskOf(c, id);
+    if (!task.run->is_transfer) {
+      Begin(c, stream, id, task.time());
+      return;
+    }
+    const size_t peer = static_cast<size_t>(task.run->peer);
+    const Task& partner = TaskOf(peer, task.partner);
+    const size_t peer_stream = static_cast<size_t>(partner.run->stream);
+    if (Head(peer, peer_stream) != task.partner || !Ready(peer, task.partner)) return;
+    const Nanos time = std::max(task.time(), partner.time());
+    Begin(c, stream, id, time);
+    Begin(peer, peer_stream, task.partner, time);
+  }
+
+  void Begin(size_t c, size_t stream, int32_t id, Nanos time) {
+    TaskTimes& times = TimesOf(c, id);
+    times.begin = now_;
+    ClassState& state = classes_[c];
+    ++state.head[stream];
+    if (time == Nanos()) {
+      times.end = now_;
+      state.may_start = true;
+      return;
+    }
+    Running& running = state.running[stream];
+    const Task& task = TaskOf(c, id);
+    running = Running();
+    running.task = id;
+    running.updated = now_;
+    running.remaining = (task.run->is_transfer ? time : task.piece(0).price->time).raw() * kWhole;
+    // A piece without duration is over at once.
+    if (running.remaining == 0) NextPiece(task, &running);
+    if (!task.run->is_transfer || task.run->send) running.end = EndOf(running);
+    state.rates_stale = true;
+  }
+
+  static Nanos EndOf(const Running& running) {
+    return running.updated + Nanos((running.remaining + running.rate - 1) / running.rate);
+  }
+
+  // Goes on to the next piece that has a duration; false when there is none.
+  bool NextPiece(const Task& task, Running* running) const {
+    do {
+      if (++running->piece == task.run->num_pieces) {
+        running->piece = 0;
+        if (++running->layer == task.count) return false;
+      }
+      running->remaining = task.piece(running->piece).price->time.raw() * kWhole;
+    } while (running->remaining == 0);
+    running->updated = now_;
+    running->end = EndOf(*running);
+    return true;
+  }
+
+  void EndWhatEnds(size_t c) {
+    for (size_t s = 0; s < kNumStreams; ++s) {
+      Running& running = classes_[c].running[s];
+      if (running.task < 0 || running.end != now_) continue;
+      const Task& task = TaskOf(c, running.task);
+      if (!running.folded && !task.run->is_transfer && NextPiece(task, &running)) {
+        classes_[c].rates_stale = true;
+        continue;
+      }
+      if (task.run->is_transfer) {
+        const size_t peer = static_cast<size_t>(task.run->peer);
+        End(peer, static_cast<size_t>(TaskOf(peer, task.partner).run->stream));
+      }
+      End(c, s);
+    }
+  }
+
+  void End(size_t c, size_t stream) {
+    ClassState& state = classes_[c];
+    TimesOf(c, state.running[stream].task).end = now_;
+    state.running[stream] = Running();
+    state.may_start = true;
+    state.rates_stale = true;
+  }
+
+  // What is running on that stream now, or null.
+  const Piece* PieceOf(size_t c, size_t stream) const {
+    const Running& running = classes_[c].running[stream];
+    return running.task < 0 ? nullptr : &TaskOf(c, running.task).piece(running.piece);
+  }
+
+  void UpdateRates(size_t c) {
+    ClassState& state = classes_[c];
+    state.rates_stale = false;
+    FoldOrUnfold(c);
+    std::array<int32_t, kNumLinks> links = {};
+    for (size_t s = 0; s < kNumStreams; ++s) {
+      const Piece* piece = PieceOf(c, s);
+      if (piece == nullptr || !piece->communicates) continue;
+      for (size_t l = 0; l < kNumLinks; ++l) links[l] += piece->price->links[l];
+    }
+    state.next = kNever;
+    for (size_t s = 0; s < kNumStreams; ++s) {
+      Running& running = state.running[s];
+      if (running.task < 0) continue;
+      if (!running.folded) SetRate(c, s, RateOf(c, s, links));
+      state.next = std::min(state.next, running.end);
+    }
+  }
+
+  int32_t RateOf(size_t c, size_t stream, const std::array<int32_t, kNumLinks>& links) const {
+    const Piece& piece = *PieceOf(c, stream);
+    int32_t rate = kWhole;
+    if (piece.communicates) {
+      for (size_t l = 0; l < kNumLinks; ++l) {
+        if (piece.price->links[l] > 0 && links[l] > kWhole) rate = std::min(rate, kWhole * kWhole / links[l]);
+      }
+      return rate;
+    }
+    if (piece.price->slowed_by == SlowedBy::kNothing) return rate;
+    for (size_t s = 0; s < kNumStreams; ++s) {
+      const Piece* other = s == stream ? nullptr : PieceOf(c, s);
+      if (other == nullptr || !other->communicates) continue;
+      rate -= piece.price->slowed_by == SlowedBy::kMemory ? other->price->memory : other->price->multiprocessors;
+    }
+    return std::max(rate, kLeastRate);
+  }
+
+  // A transfer's clock is kept by its sending half.
+  void SetRate(size_t c, size_t stream, int32_t own_rate) {
+    Running* running = &classes_[c].running[stream];
+    running->own_rate = own_rate;
+    int32_t rate = own_rate;
+    const Task& task = TaskOf(c, running->task);
+    if (task.run->is_transfer) {
+      ClassState& peer = classes_[static_cast<size_t>(task.run->peer)];
+      const Task& partner = TaskOf(static_cast<size_t>(task.run->peer), task.partner);
+      Running* other = &peer.running[static_cast<size_t>(partner.run->stream)];
+      rate = std::min(rate, other->own_rate);
+      if (!task.run->send) running = other;
+    }
+    if (running->rate == rate) return;
+    running->remaining -= (now_ - running->updated).raw() * running->rate;
+    running->updated = now_;
+    running->rate = rate;
+    running->end = EndOf(*running);
+    if (task.run->is_transfer && !task.run->send) UpdateNext(&classes_[static_cast<size_t>(task.run->peer)]);
+  }
+
+  static void UpdateNext(ClassState* state) {
+    state->next = kNever;
+    for (const Running& running : state->running) {
+      if (running.task >= 0) state->next = std::min(state->next, running.end);
+    }
+  }
+
+  // Runs of kernels are stepped through only while their pieces' lengths depend on others, or others' on them.
+  void FoldOrUnfold(size_t c) {
+    ClassState& state = classes_[c];
+    for (size_t s = 0; s < kNumStreams; ++s) {
+      Running& running = state.running[s];
+      if (running.task < 0) continue;
+      const Task& task = TaskOf(c, running.task);
+      if (task.run->num_pieces * task.count == 1) continue;
+      const bool alone = Alone(c, s, *task.run);
+      if (alone && !running.folded) Fold(task, &running);
+      if (!alone && running.folded) Unfold(task, &running);
+    }
+  }
+
+  bool Alone(size_t c, size_t stream, const Run& run) const {
+    for (size_t s = 0; s < kNumStreams; ++s) {
+      const Running& other = classes_[c].running[s];
+      if (s == stream || other.task < 0) continue;
+      const Run& other_run = *TaskOf(c, other.task).run;
+      if (other_run.takes) return false;
+      const Piece& piece = *PieceOf(c, s);
+      if (run.takes && !piece.communicates && piece.price->slowed_by != SlowedBy::kNothing) return false;
+    }
+    return true;
+  }
+
+  // Only from the beginning of a piece on: the rest of one that others have slowed down is not a whole number.
+  void Fold(const Task& task, Running* running) const {
+    const Piece& piece = task.piece(running->piece);
+    if (running->updated != now_ || running->remaining != piece.price->time.raw() * kWhole) return;
+    running->folded = true;
+    running->own_rate = running->rate = kWhole;
+    running->end = now_ + task.time() - task.run->time * running->layer - piece.before;
+  }
+
+  void Unfold(const Task& task, Running* running) const {
+    const Run& run = *task.run;
+    const Nanos position = now_ - running->updated + run.time * running->layer + task.piece(running->piece).before;
+    running->layer = position.raw() / run.time.raw();
+    const Nanos within = position - run.time * running->layer;
+    // The last piece that begins at or before this moment: it has a duration, for it ends later.
+    const Piece* first = &task.piece(0);
+    const Piece* after = std::upper_bound(first, first + run.num_pieces, within,
+                                          [](Nanos time, const Piece& piece) { return time < piece.before; });
+    running->piece = static_cast<int32_t>(after - first) - 1;
+    const Piece& piece = task.piece(running->piece);
+    running->folded = false;
+    running->own_rate = running->rate = kWhole;
+    running->remaining = (piece.before + piece.price->time - within).raw() * kWhole;
+    running->updated = now_;
+    running->end = EndOf(*running);
+  }
+
+  absl::Status Stuck() const {
+    std::string message = absl::StrCat("the program cannot go on after ", ToSeconds(now_) * 1e3, " ms:");
+    for (size_t c = 0; c < classes_.size(); ++c) {
+      for (size_t s = 0; s < kNumStreams; ++s) {
+        const int32_t id = Head(c, s);
+        if (id < 0) continue;
+        const Task& task = TaskOf(c, id);
+        absl::StrAppend(&message, "\n  ", NameOf(task.run->stream), " stream: ", Describe(program_, c, task),
+                        " waits for");
+        bool first = true;
+        const auto waits = lists_[c].waits.begin() + task.first_wait;
+        for (auto wait = waits; wait != waits + task.num_waits; ++wait) {
+          if (Done(c, *wait)) continue;
+          absl::StrAppend(&message, first ? " " : ", ", Describe(program_, c, TaskOf(c, *wait)));
+          first = false;
+        }
+        if (!first || !task.run->is_transfer) continue;
+        const size_t peer = static_cast<size_t>(task.run->peer);
+        absl::StrAppend(&message, " its partner, ", Describe(program_, peer, TaskOf(peer, task.partner)));
+      }
+    }
+    return absl::FailedPreconditionError(message);
+  }
+
+  const Program& program_;
+  const std::vector<TaskList>& lists_;
+  std::vector<ClassState> classes_;
+  PlayedTimes result_;
+  Nanos now_;
+};
+
+}  // namespace
+
+absl::StatusOr<PlayedTimes> Play(const Program& program, const std::vector<TaskList>& lists) {
+  return Player(program, lists).PlayAll();
+}
+
+}  // namespace meshwright

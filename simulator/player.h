@@ -1,0 +1,41 @@
+// Plays task lists in simulated time.
+//
+// All ranks of a class do the same at the same time, so one rank per class is played: its streams, what they wait for,
+// and the meetings of sends with receives. A task begins when the one before it on its stream and all it waits for are
+// done, and, for a transfer, when its partner could begin too; both halves of a transfer end together, after the longer
+// of their prices. Between two moments at which something begins or ends on a rank, everything that runs there makes
+// progress at a fixed rate (simulator/price.h says which); moments are whole nanoseconds, rounded up.
+//
+// A run of kernels is stepped through piece by piece only while something beside it wants a part of the device;
+// otherwise its end is one addition. The result is the same to the nanosecond.
+//
+// Thread safety: pure function.
+#ifndef MESHWRIGHT_SIMULATOR_PLAYER_H_
+#define MESHWRIGHT_SIMULATOR_PLAYER_H_
+
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "ir/program.h"
+#include "ir/quantities.h"
+#include "simulator/tasks.h"
+
+namespace meshwright {
+
+struct TaskTimes {
+  Nanos begin, end;
+};
+
+// times[c][t] are those of lists[c].tasks[t].
+struct PlayedTimes {
+  std::vector<std::vector<TaskTimes>> times;
+  Nanos makespan;
+};
+
+// `program` is asked for names only. kFailedPrecondition when tasks wait for each other for ever: the message has one
+// line per class with the next instruction of each stuck stream and what it waits for.
+absl::StatusOr<PlayedTimes> Play(const Program& program, const std::vector<TaskList>& lists);
+
+}  // namespace meshwright
+
+#endif  // MESHWRIGHT_SIMULATOR_PLAYER_H_

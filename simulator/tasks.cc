@@ -1,0 +1,415 @@
+#include "simulator/tasks.h"
+
+#include <algorithm>
+#include <set>
+#include <string>
+#include <utility>
+#include <variant>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "ir/status.h"
+
+namespace meshwright {
+namespace {
+
+std::string NameOfInstruction(const RankClass& rank_class, const Block& block, size_t index) {
+  const std::string& origin = block.instructions[index].origin;
+  return absl::StrCat(rank_class.name, ", block \"", block.name, "\", instruction ", index,
+                      origin.empty() ? "" : absl::StrCat(" (", origin, ")"));
+}
+
+// Which streams record and wait for each event of a class, as bit sets. An event that only one stream knows orders
+// nothing that the stream does not order anyway.
+class EventStreams {
+ public:
+  static absl::StatusOr<EventStreams> Of(const RankClass& rank_class) {
+    EventStreams streams;
+    streams.recorders_.resize(rank_class.events.size());
+    streams.waiters_.resize(rank_class.events.size());
+    for (const Block& block : rank_class.blocks) {
+      for (size_t i = 0; i < block.instructions.size(); ++i) {
+        const Instruction& instruction = block.instructions[i];
+        for (const auto* refs : {&instruction.waits, &instruction.records}) {
+          for (const EventRef& ref : *refs) {
+            if (!ref.event.valid() || ref.event.index() >= rank_class.events.size()) {
+              return absl::InvalidArgumentError(absl::StrCat(NameOfInstruction(rank_class, block, i),
+                                                             " names an event that the class lacks: it has ",
+                                                             rank_class.events.size()));
+            }
+            auto& sets = refs == &instruction.waits ? streams.waiters_ : streams.recorders_;
+            sets[ref.event.index()] |= Bit(instruction.stream);
+          }
+        }
+      }
+    }
+    return streams;
+  }
+
+  bool WaitMatters(EventId event, Stream waiter) const { return (recorders_[event.index()] & ~Bit(waiter)) != 0; }
+  bool RecordMatters(EventId event) const {
+    const uint32_t streams = recorders_[event.index()] | waiters_[event.index()];
+    return waiters_[event.index()] != 0 && (streams & (streams - 1)) != 0;
+  }
+
+ private:
+  static uint32_t Bit(Stream stream) { return uint32_t{1} << static_cast<uint32_t>(stream); }
+  std::vector<uint32_t> recorders_, waiters_;
+};
+
+struct Communicates {
+  bool operator()(const Compute&) const { return false; }
+  bool operator()(const Slice&) const { return false; }
+  bool operator()(const Sync&) const { return false; }
+  bool operator()(const Collective&) const { return true; }
+  bool operator()(const Permute&) const { return true; }
+  bool operator()(const Transfer&) const { return true; }
+};
+
+// Cuts one block into runs.
+class BlockCutter {
+ public:
+  BlockCutter(const RankClass& rank_class, const Block& block, const std::vector<InstructionPrice>& prices,
+              const EventStreams& events, bool fold)
+      : rank_class_(rank_class), block_(block), prices_(prices), events_(events), fold_(fold) {}
+
+  UnrolledBlock Cut(int32_t class_index) {
+    const bool optimizer = HoldsOptimizer(block_);
+    // Pieces of one run must lie together, and kernels of a run may stand between instructions of other streams.
+    std::vector<std::vector<Piece>> pieces;
+    for (size_t i = 0; i < block_.instructions.size(); ++i) {
+      const Instruction& instruction = block_.instructions[i];
+      const absl::InlinedVector<EventRef, 2> waits = WaitsThatMatter(instruction);
+      const auto* transfer = std::get_if<Transfer>(&instruction.work);
+      const bool foldable = fold_ && instruction.stream == Stream::kCompute && transfer == nullptr;
+      if (open_ < 0 || !foldable || !waits.empty()) {
+        const int32_t run = static_cast<int32_t>(result_.runs.size());
+        result_.actions.push_back({false, run});
+        Run& fresh = result_.runs.emplace_back();
+        pieces.emplace_back();
+        fresh.stream = instruction.stream;
+        fresh.waits = waits;
+        if (transfer != nullptr) {
+          fresh.is_transfer = true;
+          fresh.send = transfer->send;
+          fresh.peer = class_index + transfer->stage_offset;
+        }
+        if (instruction.stream == Stream::kCompute) open_ = foldable ? run : -1;
+        current_ = run;
+      } else {
+        current_ = open_;
+      }
+      Append(instruction, static_cast<int32_t>(i), UseOf(instruction, block_.phase, optimizer),
+             &pieces[static_cast<size_t>(current_)]);
+      Record(instruction);
+    }
+    for (size_t r = 0; r < pieces.size(); ++r) {
+      result_.runs[r].first_piece = static_cast<int32_t>(result_.pieces.size());
+      result_.runs[r].num_pieces = static_cast<int32_t>(pieces[r].size());
+      result_.pieces.insert(result_.pieces.end(), pieces[r].begin(), pieces[r].end());
+    }
+    return std::move(result_);
+  }
+
+ private:
+  // Waits for events that only this stream records say nothing; neither does one that this stream has waited for
+  // before in this pass of the block, unless the event may have been recorded since.
+  absl::InlinedVector<EventRef, 2> WaitsThatMatter(const Instruction& instruction) {
+    absl::InlinedVector<EventRef, 2> waits;
+    auto& waited = waited_[static_cast<size_t>(instruction.stream)];
+    for (const EventRef& ref : instruction.waits) {
+      if (!events_.WaitMatters(ref.event, instruction.stream)) continue;
+      if (!waited.insert(ref).second && fold_) continue;
+      waits.push_back(ref);
+    }
+    return waits;
+  }
+
+  void Append(const Instruction& instruction, int32_t index, TimeUse use, std::vector<Piece>* pieces) {
+    Run& run = result_.runs[static_cast<size_t>(current_)];
+    const InstructionPrice& price = prices_[static_cast<size_t>(index)];
+    const bool communicates = std::visit(Communicates(), instruction.work);
+    pieces->push_back({&price, run.time, use, communicates, index});
+    run.time += price.time;
+    const auto same_use = [use](const auto& entry) { return entry.first == use; };
+    const auto entry = std::find_if(run.uses.begin(), run.uses.end(), same_use);
+    if (entry == run.uses.end()) {
+      run.uses.emplace_back(use, price.time);
+    } else {
+      entry->second += price.time;
+    }
+    run.takes |= communicates && price.Takes();
+  }
+
+  void Record(const Instruction& instruction) {
+    Run& run = result_.runs[static_cast<size_t>(current_)];
+    for (const EventRef& ref : instruction.records) {
+      if (!events_.RecordMatters(ref.event)) continue;
+      run.records.push_back(ref);
+      for (auto& waited : waited_) {
+        for (auto it = waited.begin(); it != waited.end();) it = it->event == ref.event ? waited.erase(it) : ++it;
+      }
+    }
+    if (run.records.empty()) return;
+    result_.actions.push_back({true, current_});
+    if (current_ == open_) open_ = -1;
+  }
+
+  const RankClass& rank_class_;
+  const Block& block_;
+  const std::vector<InstructionPrice>& prices_;
+  const EventStreams& events_;
+  const bool fold_;
+  UnrolledBlock result_;
+  int32_t open_ = -1;  // the run of the compute stream that the next kernel may join
+  int32_t current_ = -1;
+  std::array<std::set<EventRef>, kNumStreams> waited_;
+};
+
+// Issues the slots of one class.
+class Issuer {
+ public:
+  Issuer(const Program& program, size_t class_index, bool fold, TaskList* list)
+      : program_(program),
+        class_index_(class_index),
+        rank_class_(program.classes[class_index]),
+        fold_(fold),
+        list_(*list) {
+    for (const Event& event : rank_class_.events) {
+      first_register_.push_back(registers_.size());
+      registers_.resize(registers_.size() + static_cast<size_t>(event.layers * event.microbatches), -1);
+    }
+    for (auto& seen : seen_) seen.fill(-1);
+  }
+
+  absl::Status Issue() {
+    for (size_t s = 0; s < rank_class_.slots.size(); ++s) {
+      const Slot& slot = rank_class_.slots[s];
+      if (!slot.block.valid() || slot.block.index() >= list_.blocks.size() || slot.microbatch < 0 || slot.count < 0) {
+        return absl::InvalidArgumentError(
+            absl::StrCat(rank_class_.name, ", slot ", s, ": block, micro-batch or count is out of range"));
+      }
+      const UnrolledBlock& block = list_.blocks[slot.block.index()];
+      const bool whole = fold_ && block.runs.size() == 1 && block.runs[0].stream == Stream::kCompute &&
+                         !block.runs[0].is_transfer && RecordsOnce(block.runs[0]);
+      for (int64_t k = 0; k < slot.count; ++k) {
+        const int64_t layer = slot.layer + k * slot.step;
+        if (whole && k > 0 && block.runs[0].waits.empty()) {
+          list_.tasks.back().count = static_cast<int32_t>(slot.count);
+          break;
+        }
+        MESHWRIGHT_RETURN_IF_ERROR(IssueLayer(block, s, layer, whole && k > 0));
+      }
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  // Whether all layers write the same instance of what the run records, so that only the last record counts.
+  bool RecordsOnce(const Run& run) const {
+    return std::all_of(run.records.begin(), run.records.end(),
+                       [&](const EventRef& ref) { return rank_class_.events[ref.event.index()].layers == 1; });
+  }
+
+  absl::Status IssueLayer(const UnrolledBlock& block, size_t slot, int64_t layer, bool may_extend) {
+    of_run_.assign(block.runs.size(), -1);
+    for (const UnrolledBlock::Action& action : block.actions) {
+      const Run& run = block.runs[static_cast<size_t>(action.run)];
+      if (action.record) {
+        for (const EventRef& ref : run.records) {
+          MESHWRIGHT_ASSIGN_OR_RETURN(const size_t place, RegisterOf(ref, slot, layer));
+          registers_[place] = of_run_[static_cast<size_t>(action.run)];
+        }
+        continue;
+      }
+      MESHWRIGHT_ASSIGN_OR_RETURN(of_run_[static_cast<size_t>(action.run)],
+                                  IssueRun(block, run, slot, layer, may_extend));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<int32_t> IssueRun(const UnrolledBlock& block, const Run& run, size_t slot, int64_t layer,
+                                   bool may_extend) {
+    auto& stream = list_.streams[static_cast<size_t>(run.stream)];
+    auto& seen = seen_[static_cast<size_t>(run.stream)];
+    const int32_t first_wait = static_cast<int32_t>(list_.waits.size());
+    for (const EventRef& ref : run.waits) {
+      MESHWRIGHT_ASSIGN_OR_RETURN(const size_t place, RegisterOf(ref, slot, layer));
+      const int32_t id = registers_[place];
+      if (id < 0) continue;
+      const Stream recorder = list_.tasks[static_cast<size_t>(id)].run->stream;
+      // Streams are in order: what this one has already waited for, and all before it, is done.
+      int32_t& latest = seen[static_cast<size_t>(recorder)];
+      if (recorder == run.stream || id <= latest) continue;
+      latest = id;
+      list_.waits.push_back(id);
+    }
+    const int32_t num_waits = static_cast<int32_t>(list_.waits.size()) - first_wait;
+    if (may_extend && num_waits == 0) {
+      ++list_.tasks.back().count;
+      return static_cast<int32_t>(list_.tasks.size()) - 1;
+    }
+    const int32_t id = static_cast<int32_t>(list_.tasks.size());
+    Task& task = list_.tasks.emplace_back();
+    task.block = &block;
+    task.run = &run;
+    task.slot = static_cast<int32_t>(slot);
+    task.layer = static_cast<int32_t>(layer);
+    task.previous = stream.empty() ? -1 : stream.back();
+    task.first_wait = first_wait;
+    task.num_waits = num_waits;
+    stream.push_back(id);
+    return id;
+  }
+
+  absl::StatusOr<size_t> RegisterOf(const EventRef& ref, size_t slot, int64_t layer) const {
+    const Event& event = rank_class_.events[ref.event.index()];
+    const int64_t shifted = layer + ref.layer_shift;
+    // Where there is only one instance over layers, any layer means it.
+    if (shifted < 0 && event.layers > 1) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(rank_class_.name, ", slot ", slot, ": event \"", event.name, "\" is named for layer ", shifted));
+    }
+    return first_register_[ref.event.index()] +
+           static_cast<size_t>(InstanceOf(event, std::max<int64_t>(0, shifted), rank_class_.slots[slot].microbatch));
+  }
+
+  const Program& program_;
+  const size_t class_index_;
+  const RankClass& rank_class_;
+  const bool fold_;
+  TaskList& list_;
+  std::vector<size_t> first_register_;
+  std::vector<int32_t> registers_;  // the task that recorded last, per event instance
+  std::vector<int32_t> of_run_;
+  std::array<std::array<int32_t, kNumStreams>, kNumStreams> seen_;  // the last task of each stream waited for
+};
+
+absl::Status CheckPrices(const RankClass& rank_class, const Block& block, const std::vector<InstructionPrice>& prices) {
+  if (prices.size() != block.instructions.size()) {
+    return absl::InvalidArgumentError(absl::StrCat(rank_class.name, ", block \"", block.name, "\" has ",
+                                                   block.instructions.size(), " instructions, the prices are for ",
+                                                   prices.size()));
+  }
+  // Longest instruction that exact sharing can handle: time x kWhole stays within 64 bits.
+  constexpr Nanos kLongest = Nanos(100'000'000'000'000);  // 28 hours
+  for (size_t i = 0; i < prices.size(); ++i) {
+    if (prices[i].time < Nanos()) {
+      return absl::InvalidArgumentError(absl::StrCat(NameOfInstruction(rank_class, block, i), " has a negative price"));
+    }
+    if (prices[i].time > kLongest) {
+      return absl::FailedPreconditionError(
+          absl::StrCat(NameOfInstruction(rank_class, block, i), " cannot run on this cluster: it would take ",
+                       prices[i].time >= kForever ? "for ever (is a link missing?)"
+                                                  : absl::StrCat(ToSeconds(prices[i].time) / 3600, " hours")));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckWork(const Program& program, size_t class_index, const Block& block) {
+  const RankClass& rank_class = program.classes[class_index];
+  const AxisId stage_axis = program.classes.size() > 1 ? program.mesh.Find("pp") : AxisId();
+  for (size_t i = 0; i < block.instructions.size(); ++i) {
+    const Instruction& instruction = block.instructions[i];
+    if (const auto* transfer = std::get_if<Transfer>(&instruction.work)) {
+      const int64_t peer = static_cast<int64_t>(class_index) + transfer->stage_offset;
+      if (peer >= 0 && peer < static_cast<int64_t>(program.classes.size()) && transfer->stage_offset != 0) continue;
+      return absl::InvalidArgumentError(absl::StrCat(NameOfInstruction(rank_class, block, i),
+                                                     " is a transfer with stage ", peer, "; there are ",
+                                                     program.classes.size(), " stages"));
+    }
+    const auto* collective = std::get_if<Collective>(&instruction.work);
+    if (collective == nullptr || !stage_axis.valid()) continue;
+    if (std::find(collective->axes.begin(), collective->axes.end(), stage_axis) != collective->axes.end()) {
+      return absl::UnimplementedError(
+          absl::StrCat(NameOfInstruction(rank_class, block, i),
+                       " is a collective over the stages: its ranks are of several classes"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+// Tasks of `list` that are a transfer in that direction with class `peer`, in issue order.
+std::vector<int32_t> TransfersWith(const TaskList& list, int32_t peer, bool send) {
+  std::vector<int32_t> found;
+  for (size_t i = 0; i < list.tasks.size(); ++i) {
+    const Run& run = *list.tasks[i].run;
+    if (run.is_transfer && run.peer == peer && run.send == send) found.push_back(static_cast<int32_t>(i));
+  }
+  return found;
+}
+
+absl::Status MatchTransfers(const Program& program, std::vector<TaskList>* lists) {
+  std::set<std::pair<int32_t, int32_t>> pairs;  // sender, receiver
+  for (size_t c = 0; c < lists->size(); ++c) {
+    for (const UnrolledBlock& block : (*lists)[c].blocks) {
+      for (const Run& run : block.runs) {
+        if (!run.is_transfer) continue;
+        const int32_t self = static_cast<int32_t>(c);
+        pairs.insert(run.send ? std::make_pair(self, run.peer) : std::make_pair(run.peer, self));
+      }
+    }
+  }
+  for (const auto& [from, to] : pairs) {
+    TaskList& sender = (*lists)[static_cast<size_t>(from)];
+    TaskList& receiver = (*lists)[static_cast<size_t>(to)];
+    const std::vector<int32_t> sends = TransfersWith(sender, to, true);
+    const std::vector<int32_t> receives = TransfersWith(receiver, from, false);
+    for (size_t i = 0; i < std::min(sends.size(), receives.size()); ++i) {
+      sender.tasks[static_cast<size_t>(sends[i])].partner = receives[i];
+      receiver.tasks[static_cast<size_t>(receives[i])].partner = sends[i];
+    }
+    if (sends.size() == receives.size()) continue;
+    const bool more_sends = sends.size() > receives.size();
+    const int32_t lonely = more_sends ? sends[receives.size()] : receives[sends.size()];
+    const size_t where = static_cast<size_t>(more_sends ? from : to);
+    return absl::InvalidArgumentError(
+        absl::StrCat(program.classes[static_cast<size_t>(from)].name, " sends ", sends.size(), " times to ",
+                     program.classes[static_cast<size_t>(to)].name, ", which receives ", receives.size(),
+                     " times from it; the first without a partner is ",
+                     Describe(program, where, (*lists)[where].tasks[static_cast<size_t>(lonely)])));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<TaskList>> Unroll(const Program& program, const Prices& prices, bool fold) {
+  if (prices.classes.size() != program.classes.size()) {
+    return absl::InvalidArgumentError(absl::StrCat("the program has ", program.classes.size(),
+                                                   " classes, the prices are for ", prices.classes.size()));
+  }
+  std::vector<TaskList> lists(program.classes.size());
+  for (size_t c = 0; c < program.classes.size(); ++c) {
+    const RankClass& rank_class = program.classes[c];
+    if (prices.classes[c].size() != rank_class.blocks.size()) {
+      return absl::InvalidArgumentError(absl::StrCat(rank_class.name, " has ", rank_class.blocks.size(),
+                                                     " blocks, the prices are for ", prices.classes[c].size()));
+    }
+    MESHWRIGHT_ASSIGN_OR_RETURN(const EventStreams events, EventStreams::Of(rank_class));
+    for (size_t b = 0; b < rank_class.blocks.size(); ++b) {
+      const Block& block = rank_class.blocks[b];
+      MESHWRIGHT_RETURN_IF_ERROR(CheckPrices(rank_class, block, prices.classes[c][b]));
+      MESHWRIGHT_RETURN_IF_ERROR(CheckWork(program, c, block));
+      lists[c].blocks.push_back(
+          BlockCutter(rank_class, block, prices.classes[c][b], events, fold).Cut(static_cast<int32_t>(c)));
+    }
+    MESHWRIGHT_RETURN_IF_ERROR(Issuer(program, c, fold, &lists[c]).Issue());
+  }
+  MESHWRIGHT_RETURN_IF_ERROR(MatchTransfers(program, &lists));
+  return lists;
+}
+
+std::string Describe(const Program& program, size_t class_index, const Task& task) {
+  const RankClass& rank_class = program.classes[class_index];
+  const Slot& slot = rank_class.slots[static_cast<size_t>(task.slot)];
+  const Block& block = rank_class.blocks[slot.block.index()];
+  const Instruction& instruction = block.instructions[static_cast<size_t>(task.piece(0).instruction)];
+  return absl::StrCat(
+      rank_class.name, " slot ", task.slot, " (", block.name, ", micro-batch ", slot.microbatch, ", layer ", task.layer,
+      ") ", task.run->is_transfer ? (task.run->send ? "send " : "receive ") : "",
+      instruction.origin.empty() ? absl::StrCat("instruction ", task.piece(0).instruction) : instruction.origin);
+}
+
+}  // namespace meshwright
