@@ -4,28 +4,31 @@
 #include <cmath>
 #include <cstdint>
 
+#include "costmodel/nccl_correction.h"
 #include "costmodel/nccl_tuner.h"
 
 namespace meshwright {
 namespace {
 
-// Measured time / NCCL's own prediction. First version: none.
-double Correction(CollectiveKind, const GroupShape&, const Cluster&, Bytes) { return 1.0; }
-
-// All-to-all and transfers are outside NCCL's model. Shares of the data sheet's rate that were measured: all-to-all
-// over 8 devices of one node 321 of 450 GB/s (H100, bus bandwidth), 203 of 300 (A100); over 32 devices of 4 nodes 37 of
-// 50 GB/s per network card (NVIDIA, GTC 2025), a pair 376 of 450 (H100), 274 of 300 (A100), 55.4 of 63 over PCIe
-// (ai-dynamo/aiconfigurator, stas00/ml-engineering); an InfiniBand write 97 %.
-constexpr double kAllToAllShare = 0.71;
+// All-to-all and transfers are grouped sends and receives, outside NCCL's model. For a rank that sends `bytes` to
+// others of its node and keeps S / ranks:
+//   x = bytes / (share x link) + touches S / ranks / memory bandwidth
+//   time = l + x + hump sqrt(l x),  l = ll + ll_per_peer (ranks - 1) while a message is at most 4 KiB, else `simple`
+// Fitted on half of the sizes of ai-dynamo/aiconfigurator's all-to-all loops (2, 4 and 8 GPUs of one node).
+struct PairConstants {
+  double share, touches, ll_us, ll_per_peer_us, simple_us, hump;
+  double one_pair_share;  // 274 of 300 GB/s (A100), 376 of 450 (H100) for a single pair, the same source
+};
+constexpr PairConstants kPairsAmpere = {0.787, 1.80, 10.58, 0.32, 11.99, 1.40, 0.91};
+constexpr PairConstants kPairsHopper = {0.746, 1.06, 6.17, 0.26, 9.43, 0.72, 0.84};
+constexpr double kLargestLlMessage = 4 << 10;
+constexpr double kPcieShare = 0.88;  // 55.4 of 63 GB/s (stas00/ml-engineering)
+// Through the network: 37 of 50 GB/s per card in an all-to-all over 32 H100 (NVIDIA, GTC 2025); 97 % for one InfiniBand
+// write. NCCL's network step for Simple and its time to post a message: src/graph/tuning.cc.
 constexpr double kAllToAllNicShare = 0.74;
-constexpr double kPairShare = 0.85;
-constexpr double kPcieShare = 0.88;
 constexpr double kPairNicShare = 0.97;
-// Smallest grouped send/receive inside a node: 6.2 us (H100), 10.5 us (A100), nccl-tests with 2 ranks.
-constexpr double kPairLatencyHopper = 6.2;
-constexpr double kPairLatency = 10.5;
-constexpr double kPairNetLatency = 14;  // NCCL's network step for Simple, src/graph/tuning.cc
-constexpr double kPostMicros = 1;       // to post one message to the network, the same source
+constexpr double kNetStepMicros = 14;
+constexpr double kPostMicros = 1;
 // The host back end: threads that meet at a barrier. Estimated.
 constexpr double kHostLatency = 5;
 
@@ -42,18 +45,38 @@ int Blocks(int most, Bytes size) {
 
 Bytes Share(Bytes size, double share) { return Bytes(std::llround(static_cast<double>(size.raw()) * share)); }
 
-double PairLatency(const Cluster& cluster) {
-  return cluster.device.generation >= Generation::kHopper ? kPairLatencyHopper : kPairLatency;
+const PairConstants& PairsOf(const Cluster& cluster) {
+  return cluster.device.generation >= Generation::kHopper ? kPairsHopper : kPairsAmpere;
 }
-double LinkShare(const Cluster& cluster, double nvlink_share) {
-  return cluster.intra_kind == LinkKind::kPcie ? std::min(nvlink_share, kPcieShare) : nvlink_share;
+
+// Latency and transfer, and what neither counts: a pipeline that is being filled.
+double Pipelined(double latency_us, double transfer_us, double hump) {
+  return latency_us + transfer_us + hump * std::sqrt(latency_us * transfer_us);
+}
+
+// Time in us to send `bytes` to `peers` ranks of the node, and to move what the rank keeps.
+double PairsInNode(double bytes, double peers, double kept, double share, const Cluster& cluster) {
+  const PairConstants& c = PairsOf(cluster);
+  if (cluster.intra_kind == LinkKind::kPcie) share = std::min(share, kPcieShare);
+  const double link = share * cluster.intra_bandwidth.raw();
+  if (link <= 0) return 1e12;
+  const double transfer = 1e6 * (bytes / link + c.touches * kept / cluster.device.memory_bandwidth.raw());
+  const double latency = bytes <= kLargestLlMessage * peers ? c.ll_us + c.ll_per_peer_us * peers : c.simple_us;
+  return Pipelined(latency, transfer, c.hump);
+}
+
+// Time in us to send `bytes` to `peers` ranks of other nodes at `rate`.
+double PairsAcross(Bytes bytes, double peers, BytesPerSecond rate, const Cluster& cluster) {
+  const PairConstants& c = PairsOf(cluster);
+  const double latency = c.simple_us + kNetStepMicros + cluster.nic_latency.raw() / 1e3 + peers * kPostMicros;
+  return Pipelined(latency, 1e6 * Seconds(bytes, rate), c.hump);
 }
 
 // Rate at which one rank of the group sends through network cards.
 BytesPerSecond NicRate(const GroupShape& group, const Cluster& cluster) {
   const double per_rank = std::max(static_cast<double>(cluster.nics_per_node) / cluster.devices_per_node,
                                    1.0 / static_cast<double>(group.ranks_per_node));
-  return cluster.nic_bandwidth * std::min(per_rank, 1.0) / static_cast<double>(group.nic_sharing);
+  return cluster.nic_bandwidth * per_rank / static_cast<double>(std::max<int64_t>(1, group.nic_sharing));
 }
 
 CollectiveCost AllToAll(Bytes size, const GroupShape& group, const Cluster& cluster) {
@@ -65,18 +88,18 @@ CollectiveCost AllToAll(Bytes size, const GroupShape& group, const Cluster& clus
   cost.protocol = Protocol::kSimple;
   cost.intra_bytes = Share(size, near / n);
   cost.nic_bytes = Share(size, far / n);
-  double inside = 0, outside = 0;
+  double us = 0;
   if (near > 0) {
-    inside = PairLatency(cluster) * 1e-6 +
-             Seconds(cost.intra_bytes, cluster.intra_bandwidth * LinkShare(cluster, kAllToAllShare));
+    us = PairsInNode(static_cast<double>(cost.intra_bytes.raw()), near, static_cast<double>(size.raw()) / n,
+                     PairsOf(cluster).share, cluster);
   }
   if (far > 0) {
-    outside = (PairLatency(cluster) + kPairNetLatency + cluster.nic_latency.raw() / 1e3 + far * kPostMicros) * 1e-6 +
-              Seconds(cost.nic_bytes, NicRate(group, cluster) * kAllToAllNicShare);
+    const BytesPerSecond rate = NicRate(group, cluster) * (kAllToAllNicShare / cluster.oversubscription);
+    us = std::max(us, PairsAcross(cost.nic_bytes, far, rate, cluster));
   }
-  cost.time = FromSeconds(std::max(inside, outside));
+  cost.time = FromMicros(us);
   cost.channels = Blocks(32, size);
-  cost.estimated = far > 0;
+  cost.estimated = cluster.links_estimated || !CorrectionIsMeasured(group, cluster);
   return cost;
 }
 
@@ -138,14 +161,14 @@ CollectiveCost PriceCollective(CollectiveKind kind, Bytes size, const GroupShape
   cost.protocol = choice.candidate.protocol;
   cost.channels = Blocks(choice.candidate.blocks, size);
   CountBytes(kind, size, group, &cost);
-  double us = choice.predicted_us * Correction(kind, group, cluster, size);
+  double us = CorrectedMicros(choice, size, group, cluster);
   // Groups that share the network cards wait for each other's bytes.
   if (group.nodes > 1 && group.nic_sharing > 1) {
     us += 1e6 * Seconds(cost.nic_bytes * (group.nic_sharing - 1),
                         NicRate({group.ranks, group.nodes, group.ranks_per_node, 1}, cluster));
   }
   cost.time = FromMicros(us);
-  cost.estimated = group.nodes > 1 || cluster.links_estimated;
+  cost.estimated = cluster.links_estimated || !CorrectionIsMeasured(group, cluster);
   return cost;
 }
 
@@ -158,28 +181,26 @@ CollectiveCost PriceSendRecv(Bytes size, bool crosses_node, const Cluster& clust
     cost.time = kForever;
     return cost;
   }
-  double seconds = 0;
-  if (cluster.device.generation == Generation::kHost && !crosses_node) {
-    cost.algorithm = Algorithm::kHostMemory;
-    cost.intra_bytes = size;
-    cost.estimated = true;
-    cost.time = FromSeconds(kHostLatency * 1e-6 + Seconds(size * 2, cluster.device.memory_bandwidth));
-    return cost;
-  }
+  const double bytes = static_cast<double>(size.raw());
   if (crosses_node) {
     cost.nic_bytes = size;
-    seconds =
-        (kPairNetLatency + PairLatency(cluster)) * 1e-6 + cluster.nic_latency.raw() * 1e-9 +
-        Seconds(size, cluster.nic_bandwidth * kPairNicShare / static_cast<double>(std::max<int64_t>(1, nic_sharing)));
+    const BytesPerSecond rate =
+        cluster.nic_bandwidth * (kPairNicShare / static_cast<double>(std::max<int64_t>(1, nic_sharing)));
+    cost.time = FromMicros(PairsAcross(size, 1, rate, cluster));
     cost.channels = Blocks(2, size);
     cost.estimated = true;
-  } else {
-    cost.intra_bytes = size;
-    seconds = PairLatency(cluster) * 1e-6 + Seconds(size, cluster.intra_bandwidth * LinkShare(cluster, kPairShare));
-    cost.channels = Blocks(32, size);
-    cost.estimated = cluster.links_estimated;
+    return cost;
   }
-  cost.time = FromSeconds(seconds);
+  cost.intra_bytes = size;
+  if (cluster.device.generation == Generation::kHost) {
+    cost.algorithm = Algorithm::kHostMemory;
+    cost.time = FromSeconds(kHostLatency * 1e-6 + Seconds(size * 2, cluster.device.memory_bandwidth));
+    cost.estimated = true;
+    return cost;
+  }
+  cost.time = FromMicros(PairsInNode(bytes, 1, 0, PairsOf(cluster).one_pair_share, cluster));
+  cost.channels = Blocks(32, size);
+  cost.estimated = cluster.links_estimated || !CorrectionIsMeasured({2, 1, 2, 1}, cluster);
   return cost;
 }
 

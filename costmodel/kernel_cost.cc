@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <utility>
 
 #include "absl/types/span.h"
 
@@ -175,6 +176,38 @@ KernelEstimate Streaming(const KernelWork& work, const Device& device) {
   return estimate;
 }
 
+// Attention without a fused kernel: two products forward, four backward, over the whole score matrix (nothing is
+// skipped for a causal mask), and the passes over it between them. A pass reads or writes every score once.
+//   forward   softmax with mask: read, write; dropout: read, write
+//   backward  dropout: read, write; softmax: read the probabilities and their gradient, write the scores'
+// The products' own reading and writing of the matrix is in their price.
+constexpr int64_t kForwardPasses = 4, kBackwardPasses = 5;
+
+KernelEstimate UnfusedAttention(const KernelWork& work, const Device& device) {
+  const Bytes element = SizeOf(work.dtype);
+  const int64_t scores = work.batch * work.m * work.n;
+  const int64_t queries = work.batch * work.m * work.k, keys = work.batch * work.n * work.k;
+  KernelWork product = work;
+  product.kernel = KernelClass::kContraction;
+  product.read = element * (queries + keys);
+  product.written = element * scores;
+  const KernelEstimate outer = Contraction(product, device);  // over the head's width: m x n
+  std::swap(product.n, product.k);
+  product.read = element * (scores + keys);
+  product.written = element * queries;
+  const KernelEstimate inner = Contraction(product, device);  // over the keys: m x width
+  KernelWork pass;
+  pass.kernel = KernelClass::kMemory;
+  pass.read = element * (scores * (work.backward ? kBackwardPasses : kForwardPasses));
+  KernelEstimate estimate = Streaming(pass, device);
+  estimate.bound = outer.time + inner.time > estimate.time ? Bound::kCompute : Bound::kMemory;
+  // Backward: the gradient of the probabilities is a product like `outer`, those of queries, keys and values like
+  // `inner`.
+  estimate.time += outer.time + inner.time * (work.backward ? 3 : 1);
+  estimate.estimated |= outer.estimated;
+  return estimate;
+}
+
 }  // namespace
 
 KernelEstimate EstimateKernel(const KernelWork& work, const Device& device) {
@@ -184,7 +217,7 @@ KernelEstimate EstimateKernel(const KernelWork& work, const Device& device) {
     case KernelClass::kContraction:
       return Contraction(work, device);
     case KernelClass::kAttention:
-      return Attention(work, device);
+      return work.fused ? Attention(work, device) : UnfusedAttention(work, device);
     case KernelClass::kMemory:
     case KernelClass::kNormalize:
     case KernelClass::kGather:

@@ -123,6 +123,21 @@ TEST(KernelCostTest, CausalAttentionCostsMoreThanHalf) {
   EXPECT_LT(causal, full);
 }
 
+// The score matrix, 64 x 2048 x 2048 x 2 B = 537 MB, is written and read by the products and 4 more times in between:
+// more than 6 x 537 MB / (0.8 x 2039 GB/s) = 1975 us.
+TEST(KernelCostTest, UnfusedAttentionPaysForTheScoreMatrix) {
+  KernelWork work = Attention(64, 2048, 2048, 128, true);
+  const double fused = ToSeconds(PriceKernel(work, A100())) * 1e6;
+  work.fused = false;
+  const double unfused = ToSeconds(PriceKernel(work, A100())) * 1e6;
+  EXPECT_GT(unfused, 1975);
+  EXPECT_LT(unfused, 4000);
+  EXPECT_GT(unfused, 3 * fused);
+  const double forward = unfused;
+  work.backward = true;
+  EXPECT_GT(ToSeconds(PriceKernel(work, A100())) * 1e6, 1.2 * forward);
+}
+
 TEST(KernelCostTest, BackwardNormsReachLessBandwidth) {
   KernelWork work = Stream(MiB(512), MiB(512));
   work.kernel = KernelClass::kNormalize;

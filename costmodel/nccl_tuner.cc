@@ -28,6 +28,10 @@ constexpr double kInterSpeedsHopper[] = {48, 45, 42, 40, 30, 24, 22, 20, 17.5, 1
 constexpr double kIntraSpeedsBlackwell[] = {90, 80, 70, 60, 50, 40, 30, 24, 20, 19, 18};
 constexpr double kInterSpeedsBlackwell[] = {96,   48, 45.1, 42, 40, 30,  24,  22,   20,
                                             17.5, 15, 12,   6,  3,  2.4, 1.2, 0.24, 0.12};
+// Rings of 20 GB/s that fit into the hybrid cube mesh of 8 Volta (DGX-1), by how many devices of it take part: two
+// neighbours share one link, a quad has two cycles both ways, the whole mesh three.
+constexpr int kMeshRings[] = {0, 0, 1, 2, 4, 2, 2, 4, 6};
+constexpr double kMeshRingSpeed = 20;
 struct SpeedList {
   const double* speeds;
   size_t count;
@@ -213,6 +217,13 @@ NcclGraph RingGraph(const GroupShape& group, const Cluster& cluster) {
   const double nic = kNicShare * cluster.nic_bandwidth.raw() / 1e9;
   const double nics = static_cast<double>(NicsOfGroup(group, cluster));
   NcclGraph graph;
+  if (one_node && cluster.intra_kind == LinkKind::kNvLinkMesh &&
+      group.ranks < static_cast<int64_t>(std::size(kMeshRings))) {
+    graph.channels = kMeshRings[group.ranks];
+    graph.speed = kMeshRingSpeed;
+    graph.blocks = 2 * graph.channels;
+    return graph;
+  }
   for (double speed : one_node ? IntraSpeeds(row) : InterSpeeds(row)) {
     // Limits of the search: 32 channels.
     double channels = std::min(32.0, std::floor(intra / speed + 1e-9));
@@ -288,8 +299,8 @@ NcclCandidates CandidatesOf(CollectiveKind kind, const GroupShape& group, const 
   return candidates;
 }
 
-double PredictedMicros(const NcclCandidate& candidate, CollectiveKind kind, Bytes size, const GroupShape& group,
-                       const Cluster& cluster) {
+NcclPrediction PredictionOf(const NcclCandidate& candidate, CollectiveKind kind, Bytes size, const GroupShape& group,
+                            const Cluster& cluster) {
   const int64_t bytes = size.raw();
   const size_t p = static_cast<size_t>(candidate.protocol) - 1;
   double latency = candidate.latency_us;
@@ -302,14 +313,17 @@ double PredictedMicros(const NcclCandidate& candidate, CollectiveKind kind, Byte
       bytes / (candidate.blocks / 2 * group.ranks) >= 64) {
     latency *= cluster.device.generation < Generation::kAmpere ? 1.9 : 1.4;
   }
-  return latency + static_cast<double>(bytes) / (1000 * bandwidth);
+  return {latency, static_cast<double>(bytes) / (1000 * bandwidth)};
 }
 
 NcclChoice ChooseAsNccl(CollectiveKind kind, Bytes size, const GroupShape& group, const Cluster& cluster) {
   NcclChoice best;
   for (const NcclCandidate& candidate : CandidatesOf(kind, group, cluster)) {
-    const double time = PredictedMicros(candidate, kind, size, group, cluster);
-    if (best.candidate.algorithm == Algorithm::kNone || time < best.predicted_us) best = {candidate, time};
+    const NcclPrediction time = PredictionOf(candidate, kind, size, group, cluster);
+    const double total = time.latency_us + time.transfer_us;
+    if (best.candidate.algorithm == Algorithm::kNone || total < best.predicted_us) {
+      best = {candidate, total, time.latency_us};
+    }
   }
   return best;
 }

@@ -35,7 +35,7 @@ struct NcclGraph {
 NcclGraph RingGraph(const GroupShape& group, const Cluster& cluster);
 NcclGraph NvlsGraph(const GroupShape& group, const Cluster& cluster);
 
-// One pair that NCCL could choose. time = latency + S / bandwidth (before the corrections of PredictedMicros).
+// One pair that NCCL could choose. time = latency + S / bandwidth (before the corrections of PredictionOf).
 struct NcclCandidate {
   Algorithm algorithm = Algorithm::kNone;
   Protocol protocol = Protocol::kNone;
@@ -56,13 +56,17 @@ struct NcclCandidates {
 NcclCandidates CandidatesOf(CollectiveKind kind, const GroupShape& group, const Cluster& cluster);
 
 // NCCL's time for S = `size` with this candidate.
-double PredictedMicros(const NcclCandidate& candidate, CollectiveKind kind, Bytes size, const GroupShape& group,
-                       const Cluster& cluster);
+struct NcclPrediction {
+  double latency_us = 0, transfer_us = 0;
+};
+NcclPrediction PredictionOf(const NcclCandidate& candidate, CollectiveKind kind, Bytes size, const GroupShape& group,
+                            const Cluster& cluster);
 
 // The candidate with the smallest predicted time; ties go to the first.
 struct NcclChoice {
   NcclCandidate candidate;
   double predicted_us = 0;
+  double latency_us = 0;  // the part of predicted_us that does not grow with the size
 };
 NcclChoice ChooseAsNccl(CollectiveKind kind, Bytes size, const GroupShape& group, const Cluster& cluster);
 

@@ -1,0 +1,90 @@
+#include "costmodel/nccl_correction.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+
+namespace meshwright {
+namespace {
+
+struct Shape {
+  double scale;  // of the latency
+  double hump;   // share of sqrt(latency x transfer) on top of their sum
+};
+
+struct Row {
+  double ll_base, ll_step;  // factors of the base latency and of the steps
+  double ll_growth_us;
+  Shape ll128, simple, nvls, nvls_tree;
+  double speed;       // of rings and trees, over what NCCL counts
+  double nvls_speed;  // of the switch
+  double touches;     // times that a rank's own part goes through memory
+};
+
+// Ampere, Hopper: the fit. Volta: Ampere's, speed from the plateau of vTrain's all_reduce, 22.4 GB/s per ring that NCCL
+// counts as 20. Blackwell: Hopper's, speeds from 680 (ring) and 840 GB/s (switch) measured where NCCL counts 720
+// (ml-engineering).
+constexpr Row kVolta = {1.205, 1.640, 2.69, {0.69, 0.85}, {2.228, 0.136}, {1, 0}, {1, 0}, 1.12, 1, 0};
+constexpr Row kAmpere = {1.205, 1.640, 2.69, {0.69, 0.85}, {2.228, 0.136}, {1, 0}, {1, 0}, 1.017, 1, 4.82};
+constexpr Row kHopper = {0.725, 1.367, 0.59, {0.73, 0.16}, {1.293, 0.075}, {0.83, 0.79}, {1, 0}, 1.06, 1, 4.82};
+constexpr Row kBlackwell = {0.725, 1.367, 0.59, {0.73, 0.16}, {1.293, 0.075}, {0.83, 0.79}, {1, 0}, 0.95, 1.17, 4.82};
+
+// Between nodes nobody has published enough to fit: NCCL's own latencies and speeds, and the hump of H100 over 4 nodes,
+// bus bandwidths of 126 GB/s at 16 MiB to 378 at 16 GiB (NVIDIA, GTC 2025).
+constexpr Row kBetweenNodes = {1, 1, 0, {1, 0.3}, {1, 0.3}, {1, 0}, {1, 0.45}, 1, 1, 4.82};
+
+const Row& RowOf(Generation generation, const GroupShape& group) {
+  if (group.nodes > 1) return kBetweenNodes;
+  switch (generation) {
+    case Generation::kHost:
+    case Generation::kVolta:
+      return kVolta;
+    case Generation::kAmpere:
+    case Generation::kAda:
+      return kAmpere;
+    case Generation::kHopper:
+      return kHopper;
+    case Generation::kBlackwell:
+      return kBlackwell;
+  }
+  return kAmpere;
+}
+
+// NCCL's base latency of LL, the part that does not grow with the steps (nccl_tuner.cc).
+double BaseOfLl(Algorithm algorithm) { return algorithm == Algorithm::kTree ? 6.8 : 6.6; }
+constexpr double kLlGrowthBytesPerRank = 16 << 10;
+
+Shape ShapeOf(const NcclCandidate& candidate, const Row& row) {
+  if (candidate.algorithm == Algorithm::kNvls) return row.nvls;
+  if (candidate.algorithm == Algorithm::kNvlsTree) return row.nvls_tree;
+  return candidate.protocol == Protocol::kLl128 ? row.ll128 : row.simple;
+}
+
+}  // namespace
+
+double CorrectedMicros(const NcclChoice& choice, Bytes size, const GroupShape& group, const Cluster& cluster) {
+  const Row& row = RowOf(cluster.device.generation, group);
+  const NcclCandidate& candidate = choice.candidate;
+  const double bytes = static_cast<double>(size.raw());
+  const double ranks = static_cast<double>(group.ranks);
+  const double latency = choice.latency_us, transfer = choice.predicted_us - latency;
+  if (candidate.protocol == Protocol::kLl) {
+    const double base = BaseOfLl(candidate.algorithm);
+    const double growth = row.ll_growth_us * std::min(1.0, bytes / (kLlGrowthBytesPerRank * ranks));
+    return base * row.ll_base + (latency - base) * row.ll_step + growth + transfer;
+  }
+  const bool in_switch = candidate.algorithm == Algorithm::kNvls || candidate.algorithm == Algorithm::kNvlsTree;
+  const Shape shape = ShapeOf(candidate, row);
+  double moving = transfer / (in_switch ? row.nvls_speed : row.speed);
+  if (!in_switch) moving += row.touches * bytes / ranks / cluster.device.memory_bandwidth.raw() * 1e6;
+  const double waiting = shape.scale * latency;
+  return waiting + moving + shape.hump * std::sqrt(waiting * moving);
+}
+
+bool CorrectionIsMeasured(const GroupShape& group, const Cluster& cluster) {
+  const Generation generation = cluster.device.generation;
+  return group.nodes == 1 && cluster.intra_kind == LinkKind::kNvSwitch &&
+         (generation == Generation::kAmpere || generation == Generation::kHopper);
+}
+
+}  // namespace meshwright

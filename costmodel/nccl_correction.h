@@ -1,0 +1,35 @@
+// What NCCL's collectives take beyond NCCL's own prediction (nccl_tuner.h), from measurements.
+//
+// NCCL's latencies and bandwidths are right in kind, not in size: an A100 needs half as much again for small calls as
+// the tables say, and a call of a few MiB, whose pipeline is neither empty nor full, takes longer than latency plus
+// transfer. With L the predicted latency and X the predicted transfer time of the candidate that NCCL chooses:
+//
+//   LL               base x ll_base + (L - base) x ll_step + ll_growth x min(1, S / (16 KiB ranks)) + X
+//   others           l + x + hump sqrt(l x),  l = scale L,  x = X / speed + copy
+//   copy             the rank's own part of S, moved inside its memory: touches S / ranks / memory bandwidth
+//                    (rings and trees; the switch does without)
+//
+// One row of constants per generation, fitted on half of the sizes of ai-dynamo/aiconfigurator's nccl-tests loops on
+// one node (A100 SXM with NCCL 2.27.3, H100 SXM with 2.29.2; 2, 4 and 8 GPUs; all_reduce, all_gather, reduce_scatter);
+// README.md has the errors on the other half and on tables that were not fitted.
+//
+// Thread safety: pure functions.
+#ifndef MESHWRIGHT_COSTMODEL_NCCL_CORRECTION_H_
+#define MESHWRIGHT_COSTMODEL_NCCL_CORRECTION_H_
+
+#include "costmodel/collective_cost.h"
+#include "costmodel/nccl_tuner.h"
+#include "ir/cluster.h"
+#include "ir/quantities.h"
+
+namespace meshwright {
+
+// Time in us of the collective that NCCL chose, alone on its links.
+double CorrectedMicros(const NcclChoice& choice, Bytes size, const GroupShape& group, const Cluster& cluster);
+
+// Whether the constants were fitted on measurements of this kind of machine.
+bool CorrectionIsMeasured(const GroupShape& group, const Cluster& cluster);
+
+}  // namespace meshwright
+
+#endif  // MESHWRIGHT_COSTMODEL_NCCL_CORRECTION_H_
