@@ -137,7 +137,7 @@ class GraphBuilder {
   struct OpSpec {
     std::string name;
     OpKind kind;
-    std::vector<TensorId> inputs;
+    std::vector<TensorId> inputs = {};
     std::string rule = {};  // empty: the row's own
     OpAttrs attrs = {};
     // Sizes of dims that the rule leaves open (outputs-only labels, '=' dims); empty: none are.

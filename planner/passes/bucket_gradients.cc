@@ -1,0 +1,173 @@
+#include "planner/passes/bucket_gradients.h"
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+
+namespace meshwright {
+namespace {
+
+const Collective* BucketedWork(const Instruction& instruction) {
+  const auto* collective = std::get_if<Collective>(&instruction.work);
+  const bool ours = collective != nullptr &&
+                    (collective->purpose == Purpose::kGradient || collective->purpose == Purpose::kParameter);
+  return ours ? collective : nullptr;
+}
+
+class Bucketer {
+ public:
+  Bucketer(RankClass& c, const Mesh& mesh, Bytes bucket) : c_(c), mesh_(mesh), bucket_(bucket) {}
+
+  void Run() {
+    for (size_t b = 0, n = c_.blocks.size(); b < n; ++b) {
+      const Bytes layer = BytesOf(c_.blocks[b]);
+      if (layer == Bytes()) continue;
+      const int64_t together = OnlyCollectives(c_.blocks[b]) ? std::max<int64_t>(1, bucket_.raw() / layer.raw()) : 1;
+      if (together > 1) FuseLayers(BlockId(b), together);
+      c_.blocks[b].instructions = Fused(c_.blocks[b].instructions);
+    }
+    MergeSlots();
+  }
+
+ private:
+  // The larger side of the call on one rank: what is reduced or gathered.
+  Bytes SizeOfCall(const Instruction& instruction) const {
+    Bytes size;
+    for (size_t i = 0; i < instruction.reads.size(); ++i) {
+      size += std::max(LocalBytes(c_.buffers[instruction.reads[i].buffer.index()], mesh_),
+                       LocalBytes(c_.buffers[instruction.writes[i].buffer.index()], mesh_));
+    }
+    return size;
+  }
+  Bytes BytesOf(const Block& block) const {
+    Bytes size;
+    for (const Instruction& instruction : block.instructions) {
+      if (BucketedWork(instruction) != nullptr) size += SizeOfCall(instruction);
+    }
+    return size;
+  }
+  static bool OnlyCollectives(const Block& block) {
+    return std::all_of(block.instructions.begin(), block.instructions.end(),
+                       [](const Instruction& instruction) { return BucketedWork(instruction) != nullptr; });
+  }
+
+  // Kind, purpose, type and group: what may share a call.
+  using Key = std::tuple<CollectiveKind, Purpose, Reduction, DType, std::vector<size_t>, int32_t>;
+  Key KeyOf(const Instruction& instruction) const {
+    const Collective& collective = *BucketedWork(instruction);
+    std::vector<size_t> axes;
+    for (AxisId id : collective.axes) axes.push_back(id.index());
+    return {collective.kind,
+            collective.purpose,
+            collective.reduction,
+            c_.buffers[instruction.reads[0].buffer.index()].dtype,
+            axes,
+            collective.dim};
+  }
+
+  // Other instructions keep their place: those before the first collective stay before, the others after.
+  std::vector<Instruction> Fused(const std::vector<Instruction>& before) const {
+    std::vector<Instruction> head, calls, tail;
+    std::map<Key, size_t> open;  // the call that still takes members
+    for (const Instruction& instruction : before) {
+      if (BucketedWork(instruction) == nullptr) {
+        (calls.empty() ? head : tail).push_back(instruction);
+        continue;
+      }
+      const Key key = KeyOf(instruction);
+      const auto found = open.find(key);
+      if (found != open.end() && SizeOfCall(calls[found->second]) + SizeOfCall(instruction) <= bucket_) {
+        Instruction& call = calls[found->second];
+        call.reads.insert(call.reads.end(), instruction.reads.begin(), instruction.reads.end());
+        call.writes.insert(call.writes.end(), instruction.writes.begin(), instruction.writes.end());
+        call.origin = absl::StrCat(call.origin.substr(0, call.origin.find(" +")), " +", call.reads.size() - 1);
+        continue;
+      }
+      open[key] = calls.size();
+      calls.push_back(instruction);
+    }
+    head.insert(head.end(), calls.begin(), calls.end());
+    head.insert(head.end(), tail.begin(), tail.end());
+    return head;
+  }
+
+  // The block over `count` layers, from the slot's layer upwards.
+  BlockId Wide(BlockId block, int64_t count) {
+    const auto found = wide_.find({block, count});
+    if (found != wide_.end()) return found->second;
+    Block wide = c_.blocks[block.index()];
+    wide.name = absl::StrCat(wide.name, " x", count);
+    const std::vector<Instruction> one = wide.instructions;
+    for (int64_t k = 1; k < count; ++k) {
+      for (Instruction instruction : one) {
+        for (Operand& operand : instruction.reads) operand.layer_shift += static_cast<int32_t>(k);
+        for (Operand& operand : instruction.writes) operand.layer_shift += static_cast<int32_t>(k);
+        wide.instructions.push_back(std::move(instruction));
+      }
+    }
+    wide.instructions = Fused(wide.instructions);
+    c_.blocks.push_back(std::move(wide));
+    return wide_[{block, count}] = BlockId(c_.blocks.size() - 1);
+  }
+
+  // Replaces the slots of single layers by slots of up to `together` neighbours, at the place of the last of them.
+  void FuseLayers(BlockId block, int64_t together) {
+    std::vector<size_t> mine;
+    for (size_t i = 0; i < c_.slots.size(); ++i) {
+      if (c_.slots[i].block == block) mine.push_back(i);
+    }
+    if (mine.size() < 2) return;
+    std::vector<bool> dropped(c_.slots.size(), false);
+    for (size_t first = 0; first < mine.size(); first += together) {
+      const size_t end = std::min(mine.size(), first + static_cast<size_t>(together));
+      int64_t lowest = c_.slots[mine[first]].layer;
+      for (size_t i = first; i < end; ++i) {
+        lowest = std::min(lowest, c_.slots[mine[i]].layer);
+        dropped[mine[i]] = true;
+      }
+      dropped[mine[end - 1]] = false;
+      const int64_t count = static_cast<int64_t>(end - first);
+      c_.slots[mine[end - 1]] = {count == 1 ? block : Wide(block, count), 0, lowest, 1, 1};
+    }
+    std::vector<Slot> kept;
+    for (size_t i = 0; i < c_.slots.size(); ++i) {
+      if (!dropped[i]) kept.push_back(c_.slots[i]);
+    }
+    c_.slots = std::move(kept);
+  }
+
+  // Neighbouring slots of one block over consecutive layers become one.
+  void MergeSlots() {
+    std::vector<Slot> merged;
+    for (const Slot& slot : c_.slots) {
+      if (!merged.empty()) {
+        Slot& last = merged.back();
+        if (last.block == slot.block && last.microbatch == slot.microbatch && last.step == slot.step &&
+            last.layer + last.count * last.step == slot.layer && BytesOf(c_.blocks[slot.block.index()]) == Bytes()) {
+          last.count += slot.count;
+          continue;
+        }
+      }
+      merged.push_back(slot);
+    }
+    c_.slots = std::move(merged);
+  }
+
+  RankClass& c_;
+  const Mesh& mesh_;
+  const Bytes bucket_;
+  std::map<std::pair<BlockId, int64_t>, BlockId> wide_;
+};
+
+}  // namespace
+
+Program BucketGradients(Program program, Bytes bucket) {
+  for (RankClass& c : program.classes) Bucketer(c, program.mesh, bucket).Run();
+  return program;
+}
+
+}  // namespace meshwright

@@ -1,0 +1,222 @@
+#include "planner/passes/complete_layouts.h"
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/algorithm/container.h"
+#include "absl/strings/str_cat.h"
+#include "ir/status.h"
+
+namespace meshwright {
+namespace {
+
+absl::Status OpError(const Op& op, absl::string_view what) {
+  return absl::InvalidArgumentError(absl::StrCat("operator \"", op.name, "\" (", NameOf(op.kind), "): ", what));
+}
+
+std::vector<Shape> ShapesOf(const Graph& graph, const std::vector<TensorId>& ids) {
+  std::vector<Shape> shapes;
+  for (TensorId id : ids) shapes.push_back(graph.tensor(id).shape);
+  return shapes;
+}
+
+// The smallest size of any dim that the label splits: own-size dims must divide too.
+bool Divides(const Op& op, const Graph& graph, size_t label, int64_t pieces) {
+  const auto check = [&](const std::vector<OperandRule>& operands, const std::vector<TensorId>& ids) {
+    for (size_t i = 0; i < operands.size(); ++i) {
+      for (size_t d = 0; d < operands[i].size(); ++d) {
+        if (operands[i][d].label != static_cast<int>(label)) continue;
+        if (graph.tensor(ids[i]).shape[d] % pieces != 0) return false;
+      }
+    }
+    return true;
+  };
+  return check(op.rule.inputs, op.inputs) && check(op.rule.outputs, op.outputs);
+}
+
+absl::StatusOr<Assignment> FromRules(const Op& op, const Graph& graph, const Strategy& strategy) {
+  Assignment assignment(op.rule.labels.size());
+  AxisList used;
+  for (const LabelRule& rule : strategy.rules) {
+    const int label = op.rule.FindLabel(rule.label);
+    if (label < 0 || op.rule.labels[label].whole || !assignment[label].empty()) continue;
+    const bool taken = absl::c_any_of(rule.axes, [&](AxisId id) { return absl::c_linear_search(used, id); });
+    if (taken) continue;
+    const int64_t pieces = strategy.mesh.SizeOf(rule.axes);
+    if (!Divides(op, graph, label, pieces)) {
+      return OpError(op, absl::StrCat("\"", rule.label, "\" is not divisible by ", pieces, " pieces"));
+    }
+    assignment[label] = rule.axes;
+    used.insert(used.end(), rule.axes.begin(), rule.axes.end());
+  }
+  return assignment;
+}
+
+Assignment FromForward(const Op& op, const Op& forward, const Assignment& of_forward) {
+  Assignment assignment(op.rule.labels.size());
+  for (size_t label = 0; label < op.rule.labels.size(); ++label) {
+    const int same = forward.rule.FindLabel(op.rule.labels[label].name);
+    if (same >= 0) assignment[label] = of_forward[same];
+  }
+  return assignment;
+}
+
+class Completion {
+ public:
+  Completion(Graph graph, const Strategy& strategy) : strategy_(strategy) {
+    result_.graph = std::move(graph);
+    result_.mesh = strategy.mesh;
+    result_.assignments.resize(result_.graph.ops.size());
+    result_.natural.resize(result_.graph.tensors.size());
+    known_.resize(result_.graph.tensors.size(), false);
+  }
+
+  absl::StatusOr<ShardedGraph> Run() {
+    const Graph& graph = result_.graph;
+    for (const auto& [name, unused] : strategy_.ops) {
+      if (!graph.FindOp(name).valid()) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("the strategy names an operator \"", name, "\" that the model does not have"));
+      }
+    }
+    for (size_t i = 0; i < graph.ops.size(); ++i) {
+      if (graph.ops[i].phase == Phase::kForward) MESHWRIGHT_RETURN_IF_ERROR(Forward(OpId(i)));
+    }
+    // Carried values: layers see them as the last op of a layer leaves them.
+    for (const Segment& segment : graph.segments) {
+      for (const Carry& carry : segment.carries) {
+        Layout layout = result_.natural[carry.out.index()];
+        layout.partial.clear();
+        for (TensorId id : {carry.in, carry.final}) SetNatural(id, layout);
+      }
+    }
+    MESHWRIGHT_RETURN_IF_ERROR(Parameters());
+    for (size_t i = 0; i < graph.ops.size(); ++i) {
+      if (graph.ops[i].phase == Phase::kBackward) MESHWRIGHT_RETURN_IF_ERROR(Backward(OpId(i)));
+    }
+    for (const Segment& segment : graph.segments) {
+      for (size_t k = 0; k < segment.gradient_carries.size(); ++k) {
+        const Carry& carry = segment.gradient_carries[k];
+        const Layout layout = result_.natural[segment.carries[k].in.index()];
+        for (TensorId id : {carry.in, carry.final}) SetNatural(id, layout);
+      }
+    }
+    for (size_t i = 0; i < graph.tensors.size(); ++i) {
+      if (!known_[i]) result_.natural[i] = Layout::Replicated(graph.tensors[i].shape.size());
+    }
+    return std::move(result_);
+  }
+
+ private:
+  void SetNatural(TensorId id, Layout layout) {
+    result_.natural[id.index()] = std::move(layout);
+    known_[id.index()] = true;
+  }
+
+  void SetOutputs(OpId id) {
+    const Op& op = result_.graph.op(id);
+    for (size_t i = 0; i < op.outputs.size(); ++i) {
+      Layout layout = OutputLayout(op.rule, result_.assignments[id.index()], i, InfoOf(op.kind).reduction);
+      if (result_.graph.tensor(op.outputs[i]).kind != TensorKind::kGradient)
+        SetNatural(op.outputs[i], std::move(layout));
+    }
+  }
+
+  absl::Status Check(OpId id) const {
+    const Op& op = result_.graph.op(id);
+    const auto check = [&](TensorId tensor, const Layout& layout) -> absl::Status {
+      const absl::Status status = CheckLayout(result_.graph.tensor(tensor).shape, layout, result_.mesh);
+      return status.ok() ? status : OpError(op, status.message());
+    };
+    for (size_t i = 0; i < op.inputs.size(); ++i) {
+      MESHWRIGHT_RETURN_IF_ERROR(check(op.inputs[i], InputLayout(op.rule, result_.assignments[id.index()], i)));
+    }
+    for (size_t i = 0; i < op.outputs.size(); ++i) {
+      MESHWRIGHT_RETURN_IF_ERROR(
+          check(op.outputs[i], OutputLayout(op.rule, result_.assignments[id.index()], i, InfoOf(op.kind).reduction)));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Forward(OpId id) {
+    const Graph& graph = result_.graph;
+    const Op& op = graph.op(id);
+    const auto own = strategy_.ops.find(op.name);
+    if (own != strategy_.ops.end()) {
+      absl::StatusOr<Assignment> assignment = AssignmentOf(op, graph, own->second, result_.mesh);
+      if (!assignment.ok()) return assignment.status();
+      result_.assignments[id.index()] = *std::move(assignment);
+    } else {
+      MESHWRIGHT_ASSIGN_OR_RETURN(result_.assignments[id.index()], FromRules(op, graph, strategy_));
+    }
+    MESHWRIGHT_RETURN_IF_ERROR(Check(id));
+    SetOutputs(id);
+    return absl::OkStatus();
+  }
+
+  absl::Status Backward(OpId id) {
+    const Graph& graph = result_.graph;
+    const Op& op = graph.op(id);
+    Assignment& assignment = result_.assignments[id.index()];
+    assignment.resize(op.rule.labels.size());
+    if (op.forward.valid()) {
+      assignment = FromForward(op, graph.op(op.forward), result_.assignments[op.forward.index()]);
+    } else if (const TensorId of = graph.tensor(op.outputs[0]).gradient_of; of.valid()) {
+      // A sum of gradients: dims are labels in order.
+      const Layout& layout = result_.natural[of.index()];
+      for (size_t d = 0; d < layout.dims.size(); ++d) assignment[op.rule.outputs[0][d].label] = layout.dims[d];
+    }
+    MESHWRIGHT_RETURN_IF_ERROR(Check(id));
+    SetOutputs(id);
+    return absl::OkStatus();
+  }
+
+  // A parameter lies as its users read it; all of them must agree (S5.15).
+  absl::Status Parameters() {
+    const Graph& graph = result_.graph;
+    std::vector<OpId> first_user(graph.tensors.size());
+    for (size_t i = 0; i < graph.ops.size(); ++i) {
+      const Op& op = graph.ops[i];
+      if (op.phase != Phase::kForward) continue;
+      for (size_t k = 0; k < op.inputs.size(); ++k) {
+        const TensorId id = op.inputs[k];
+        const Tensor& tensor = graph.tensor(id);
+        if (tensor.kind == TensorKind::kInput) {
+          const auto given = strategy_.inputs.find(tensor.name);
+          if (!known_[id.index()]) {
+            SetNatural(
+                id, given != strategy_.inputs.end() ? given->second : InputLayout(op.rule, result_.assignments[i], k));
+            MESHWRIGHT_RETURN_IF_ERROR(CheckLayout(tensor.shape, result_.natural[id.index()], result_.mesh));
+          }
+          continue;
+        }
+        if (tensor.kind != TensorKind::kParameter) continue;
+        const Layout layout = InputLayout(op.rule, result_.assignments[i], k);
+        if (!known_[id.index()]) {
+          SetNatural(id, layout);
+          first_user[id.index()] = OpId(i);
+        } else if (!SamePlacement(tensor.shape, layout, result_.natural[id.index()], result_.mesh)) {
+          return absl::InvalidArgumentError(
+              absl::StrCat("parameter \"", tensor.name, "\" is used by \"", graph.op(first_user[id.index()]).name,
+                           "\" as ", ToText(result_.natural[id.index()], result_.mesh), " and by \"", op.name, "\" as ",
+                           ToText(layout, result_.mesh), "; all its users must split it the same way"));
+        }
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  const Strategy& strategy_;
+  ShardedGraph result_;
+  std::vector<bool> known_;
+};
+
+}  // namespace
+
+absl::StatusOr<ShardedGraph> CompleteLayouts(Graph graph, const Strategy& strategy) {
+  return Completion(std::move(graph), strategy).Run();
+}
+
+}  // namespace meshwright

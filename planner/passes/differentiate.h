@@ -1,0 +1,31 @@
+// Adds the backward pass to a forward graph.
+//
+//   before   forward ops of every segment, a loss
+//   after    the same, plus in each segment its backward ops (phase kBackward): recomputed forward ops just before
+//   their
+//            first reader, gradients in terms of existing operators, sums where a value has several readers; gradient
+//            carries of repeated segments; one accumulator per trainable parameter
+//
+// Never changes a forward op. Deterministic.
+#ifndef MESHWRIGHT_PLANNER_PASSES_DIFFERENTIATE_H_
+#define MESHWRIGHT_PLANNER_PASSES_DIFFERENTIATE_H_
+
+#include "absl/status/statusor.h"
+#include "ir/graph.h"
+#include "ir/strategy.h"
+
+namespace meshwright {
+
+struct DifferentiateOptions {
+  Recompute recompute = Recompute::kNone;
+  double loss_gradient = 1;  // what the loss's gradient starts as (1 / micro-batches for a mean over them)
+  DType gradient_dtype = DType::kFloat32;  // of the accumulators
+};
+
+// kInvalidArgument: no loss. kUnimplemented, naming the op: an op on the way from a parameter to the loss has no
+// gradient.
+absl::StatusOr<Graph> Differentiate(Graph forward, const DifferentiateOptions& options);
+
+}  // namespace meshwright
+
+#endif  // MESHWRIGHT_PLANNER_PASSES_DIFFERENTIATE_H_

@@ -1,0 +1,165 @@
+#include "planner/passes/overlap.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+
+namespace meshwright {
+namespace {
+
+bool Moves(const Instruction& instruction) {
+  const auto* collective = std::get_if<Collective>(&instruction.work);
+  return collective != nullptr &&
+         (collective->purpose == Purpose::kGradient || collective->purpose == Purpose::kParameter);
+}
+
+Instruction MakeSync(EventId event, bool wait, const std::string& origin) {
+  Instruction sync;
+  sync.work = Sync{};
+  (wait ? sync.waits : sync.records).push_back({event, 0});
+  sync.origin = origin;
+  return sync;
+}
+
+class Overlapper {
+ public:
+  explicit Overlapper(RankClass& c) : c_(c) {}
+
+  void Run() {
+    done_.resize(c_.blocks.size());
+    for (size_t b = 0, n = c_.blocks.size(); b < n; ++b) MoveCollectives(BlockId(b));
+    std::vector<Slot> slots;
+    for (const Slot& slot : c_.slots) Append(slot, slots);
+    c_.slots = std::move(slots);
+  }
+
+ private:
+  EventId NewEvent(std::string name, int64_t layers) {
+    c_.events.push_back({std::move(name), layers, 1});
+    return EventId(c_.events.size() - 1);
+  }
+  int64_t LayersOf(BlockId block) const {
+    int64_t layers = 1;
+    for (const Slot& slot : c_.slots) {
+      if (slot.block == block)
+        layers = std::max({layers, slot.layer + 1, slot.layer + (slot.count - 1) * slot.step + 1});
+    }
+    return layers;
+  }
+
+  void MoveCollectives(BlockId id) {
+    Block& block = c_.blocks[id.index()];
+    if (std::none_of(block.instructions.begin(), block.instructions.end(), Moves)) return;
+    const EventId ready = NewEvent(absl::StrCat(block.name, " ready"), LayersOf(id));
+    const EventId done = NewEvent(absl::StrCat(block.name, " done"), LayersOf(id));
+    done_[id.index()] = done;
+    std::vector<Instruction> out;
+    size_t last = 0;
+    bool first = true;
+    for (Instruction& instruction : block.instructions) {
+      if (!Moves(instruction)) {
+        // What follows in the block may use the result.
+        if (!first) {
+          out[last].records.push_back({done, 0});
+          out.push_back(MakeSync(done, true, block.name));
+          last = out.size();
+        }
+        out.push_back(std::move(instruction));
+        continue;
+      }
+      if (first) {
+        out.push_back(MakeSync(ready, false, block.name));
+        instruction.waits.push_back({ready, 0});
+        first = false;
+      }
+      instruction.stream = Stream::kComm;
+      last = out.size();
+      out.push_back(std::move(instruction));
+    }
+    if (last < out.size() && Moves(out[last])) out[last].records.push_back({done, 0});
+    block.instructions = std::move(out);
+  }
+
+  using Instance = std::pair<BufferId, int64_t>;
+  struct Pending {
+    BlockId block;
+    int64_t layer;
+  };
+
+  int64_t LayerInstance(const Operand& operand, int64_t layer) const {
+    return (layer + operand.layer_shift) % c_.buffers[operand.buffer.index()].layers;
+  }
+
+  // What block at layer needs that is still being communicated.
+  std::vector<Pending> Needs(BlockId block, int64_t layer) const {
+    std::vector<Pending> needs;
+    if (pending_.empty()) return needs;
+    for (const Instruction& instruction : c_.blocks[block.index()].instructions) {
+      if (instruction.stream == Stream::kComm) continue;
+      for (const auto* operands : {&instruction.reads, &instruction.writes}) {
+        for (const Operand& operand : *operands) {
+          const auto found = pending_.find({operand.buffer, LayerInstance(operand, layer)});
+          if (found != pending_.end()) needs.push_back(found->second);
+        }
+      }
+    }
+    return needs;
+  }
+
+  void Await(const Pending& pending, std::vector<Slot>& slots) {
+    auto [it, inserted] = await_.try_emplace(pending.block);
+    if (inserted) {
+      const std::string name = absl::StrCat("await ", c_.blocks[pending.block.index()].name);
+      c_.blocks.push_back({name, Phase::kForward, {MakeSync(done_[pending.block.index()], true, name)}});
+      done_.push_back(EventId());
+      it->second = BlockId(c_.blocks.size() - 1);
+    }
+    slots.push_back({it->second, 0, pending.layer, 1, 1});
+    for (auto p = pending_.begin(); p != pending_.end();) {
+      const bool same = p->second.block == pending.block && p->second.layer == pending.layer;
+      p = same ? pending_.erase(p) : std::next(p);
+    }
+  }
+
+  void Append(const Slot& slot, std::vector<Slot>& slots) {
+    Slot run = slot;
+    run.count = 0;
+    for (int64_t k = 0; k < slot.count; ++k) {
+      const int64_t layer = slot.layer + k * slot.step;
+      std::vector<Pending> needs = Needs(slot.block, layer);
+      if (!needs.empty() && run.count > 0) {
+        slots.push_back(run);
+        run.layer = layer;
+        run.count = 0;
+      }
+      for (; !needs.empty(); needs = Needs(slot.block, layer)) Await(needs.front(), slots);
+      ++run.count;
+    }
+    slots.push_back(run);
+    if (!done_[slot.block.index()].valid()) return;
+    for (const Instruction& instruction : c_.blocks[slot.block.index()].instructions) {
+      if (!Moves(instruction)) continue;
+      for (const Operand& operand : instruction.writes) {
+        pending_[{operand.buffer, LayerInstance(operand, slot.layer)}] = {slot.block, slot.layer};
+      }
+    }
+  }
+
+  RankClass& c_;
+  std::vector<EventId> done_;            // by block: recorded when its collectives are through
+  std::map<Instance, Pending> pending_;  // written by communication that nobody has waited for
+  std::map<BlockId, BlockId> await_;
+};
+
+}  // namespace
+
+Program OverlapCommunication(Program program) {
+  for (RankClass& c : program.classes) Overlapper(c).Run();
+  return program;
+}
+
+}  // namespace meshwright

@@ -1,0 +1,429 @@
+#include "planner/passes/partition.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/algorithm/container.h"
+#include "absl/strings/str_cat.h"
+#include "ir/status.h"
+
+namespace meshwright {
+namespace {
+
+Layout Whole(Layout layout) {
+  layout.partial.clear();
+  layout.reduction = Reduction::kSum;
+  return layout;
+}
+
+class Partitioner {
+ public:
+  Partitioner(const ShardedGraph& sharded, const StepPrice& price)
+      : sharded_(sharded), graph_(sharded.graph), mesh_(sharded.mesh), price_(price) {
+    natural_.resize(graph_.tensors.size());
+  }
+
+  absl::StatusOr<Program> Run() {
+    program_.name = graph_.name;
+    program_.mesh = mesh_;
+    program_.classes.emplace_back();
+    program_.classes[0].name = "all";
+    MakePersistent();
+    MakeCarries();
+    program_.classes[0].blocks.resize(2 * graph_.segments.size());
+    for (const Phase phase : {Phase::kForward, Phase::kBackward}) {
+      for (size_t k = 0; k < graph_.segments.size(); ++k) {
+        const size_t s = phase == Phase::kForward ? k : graph_.segments.size() - 1 - k;
+        MESHWRIGHT_RETURN_IF_ERROR(EmitBlock(s, phase));
+      }
+    }
+    AssignRoles();
+    return std::move(program_);
+  }
+
+ private:
+  // One layout in which a value exists, and where.
+  struct Version {
+    Operand operand;
+    Layout layout;
+  };
+
+  RankClass& all() { return program_.classes[0]; }
+  Buffer& buffer(BufferId id) { return all().buffers[id.index()]; }
+  int64_t Repeat(SegmentId id) const { return id.valid() ? graph_.segment(id).repeat : 1; }
+
+  BufferId NewBuffer(const Tensor& tensor, std::string name, Layout layout, BufferRole role, int64_t layers) {
+    Buffer b;
+    b.name = std::move(name);
+    b.dtype = tensor.dtype;
+    b.shape = tensor.shape;
+    b.layout = std::move(layout);
+    b.role = role;
+    b.layers = layers;
+    b.init = tensor.init;
+    b.trainable = tensor.trainable;
+    all().buffers.push_back(std::move(b));
+    return BufferId(all().buffers.size() - 1);
+  }
+
+  // Parameters, gradient accumulators and the loss.
+  void MakePersistent() {
+    for (size_t i = 0; i < graph_.tensors.size(); ++i) {
+      const Tensor& tensor = graph_.tensors[i];
+      if (tensor.kind == TensorKind::kParameter) {
+        SetNatural(TensorId(i),
+                   NewBuffer(tensor, tensor.name, sharded_.natural[i], BufferRole::kParameter, Repeat(tensor.segment)));
+      } else if (tensor.kind == TensorKind::kGradient) {
+        SetNatural(TensorId(i), NewBuffer(tensor, tensor.name, AccumulatorLayout(TensorId(i)), BufferRole::kGradient,
+                                          Repeat(tensor.segment)));
+      } else if (tensor.kind == TensorKind::kLoss) {
+        SetNatural(TensorId(i), NewBuffer(tensor, tensor.name, sharded_.natural[i], BufferRole::kLoss, 1));
+      }
+    }
+  }
+
+  // As the parameter, and partial over the axes over which every contribution is.
+  Layout AccumulatorLayout(TensorId gradient) const {
+    Layout layout = Whole(sharded_.natural[graph_.tensor(gradient).gradient_of.index()]);
+    bool first = true;
+    for (size_t i = 0; i < graph_.ops.size(); ++i) {
+      const Op& op = graph_.ops[i];
+      for (size_t k = 0; k < op.outputs.size(); ++k) {
+        if (op.outputs[k] != gradient) continue;
+        const AxisList partial = OutputLayout(op.rule, sharded_.assignments[i], k, InfoOf(op.kind).reduction).partial;
+        if (first) {
+          layout.partial = partial;
+        } else {
+          layout.partial.erase(std::remove_if(layout.partial.begin(), layout.partial.end(),
+                                              [&](AxisId id) { return !absl::c_linear_search(partial, id); }),
+                               layout.partial.end());
+        }
+        first = false;
+      }
+    }
+    std::sort(layout.partial.begin(), layout.partial.end());
+    return layout;
+  }
+
+  void SetNatural(TensorId id, BufferId b) { natural_[id.index()] = Version{{b, 0}, buffer(b).layout}; }
+
+  // One buffer holds a carried value before, between and after the layers: instance l is what layer l sees.
+  void MakeCarries() {
+    for (const Segment& segment : graph_.segments) {
+      for (const bool gradient : {false, true}) {
+        for (const Carry& carry : gradient ? segment.gradient_carries : segment.carries) {
+          const Layout layout = Whole(sharded_.natural[carry.in.index()]);
+          const std::string name = absl::StrCat(segment.name, gradient ? "/gradient" : "/stream");
+          const BufferId b = NewBuffer(graph_.tensor(carry.in), name, layout, BufferRole::kActivation,
+                                       gradient ? 2 : segment.repeat + 1);
+          // Backward, a layer reads what stands above it and writes what stands below.
+          const Version above{{b, 1}, layout}, here{{b, 0}, layout};
+          natural_[carry.in.index()] = gradient ? above : here;
+          carried_[carry.out] = gradient ? here : above;
+          natural_[carry.final.index()] = here;
+          carried_[carry.initial] = here;
+        }
+      }
+    }
+  }
+
+  absl::Status EmitBlock(size_t s, Phase phase) {
+    block_ = &all().blocks[2 * s + (phase == Phase::kForward ? 0 : 1)];
+    block_->name = absl::StrCat(graph_.segments[s].name, phase == Phase::kForward ? " forward" : " backward");
+    block_->phase = phase;
+    phase_ = phase;
+    segment_ = SegmentId(s);
+    here_.clear();
+    for (size_t i = 0; i < graph_.ops.size(); ++i) {
+      const Op& op = graph_.ops[i];
+      if (op.segment != segment_ || op.phase != phase) continue;
+      MESHWRIGHT_RETURN_IF_ERROR(EmitOp(OpId(i)));
+    }
+    const Segment& segment = graph_.segments[s];
+    for (const Carry& carry : phase == Phase::kForward ? segment.carries : segment.gradient_carries) {
+      MESHWRIGHT_RETURN_IF_ERROR(EnsureCarried(carry.out));
+    }
+    // Values made here that a later segment carries.
+    for (const auto& [id, version] : carried_) {
+      if (natural_[id.index()].has_value() && made_here_.count(id) > 0) MESHWRIGHT_RETURN_IF_ERROR(EnsureCarried(id));
+    }
+    made_here_.clear();
+    if (phase == Phase::kForward) forward_versions_[s] = here_;
+    return absl::OkStatus();
+  }
+
+  // A carried value must end in the carry's buffer; where its producer could not write there directly, a copy does.
+  absl::Status EnsureCarried(TensorId id) {
+    const Version& target = carried_.at(id);
+    if (carried_done_.count({segment_, id}) > 0) return absl::OkStatus();
+    carried_done_.insert({segment_, id});
+    if (!natural_[id.index()].has_value()) return absl::InternalError("a carried value was not made");
+    const Version from = *natural_[id.index()];
+    if (from.operand == target.operand) return absl::OkStatus();
+    MESHWRIGHT_RETURN_IF_ERROR(EmitRedistribution(id, from, target.layout, target.operand));
+    natural_[id.index()] = target;
+    return absl::OkStatus();
+  }
+
+  absl::Status EmitOp(OpId id) {
+    const Op& op = graph_.op(id);
+    const Assignment& assignment = sharded_.assignments[id.index()];
+    Instruction instruction;
+    instruction.origin = absl::StrCat(graph_.segment(op.segment).name, "/", op.name);
+    Compute compute{.op = op.kind, .attrs = op.attrs, .rule = op.rule, .accumulate = false, .recompute = op.recompute};
+    for (size_t i = 0; i < op.inputs.size(); ++i) {
+      MESHWRIGHT_ASSIGN_OR_RETURN(const Operand operand,
+                                  Read(op.inputs[i], InputLayout(op.rule, assignment, i), instruction.origin));
+      instruction.reads.push_back(operand);
+    }
+    std::vector<std::pair<TensorId, Version>> accumulate_later;
+    for (size_t i = 0; i < op.outputs.size(); ++i) {
+      const TensorId output = op.outputs[i];
+      const Tensor& tensor = graph_.tensor(output);
+      const Layout layout = OutputLayout(op.rule, assignment, i, InfoOf(op.kind).reduction);
+      made_here_.insert(output);
+      if (tensor.kind == TensorKind::kGradient || tensor.kind == TensorKind::kLoss) {
+        const Version& accumulator = *natural_[output.index()];
+        compute.accumulate = true;
+        if (SamePlacement(tensor.shape, layout, accumulator.layout, mesh_)) {
+          instruction.writes.push_back(accumulator.operand);
+          continue;
+        }
+        Tensor summand = tensor;
+        const BufferId b = NewBuffer(summand, absl::StrCat(tensor.name, "/part"), layout, BufferRole::kTemporary, 1);
+        instruction.writes.push_back({b, 0});
+        accumulate_later.push_back({output, Version{{b, 0}, layout}});
+        continue;
+      }
+      const auto carried = carried_.find(output);
+      if (carried != carried_.end() && carried->second.layout == layout) {
+        natural_[output.index()] = carried->second;
+      } else {
+        const BufferId b = NewBuffer(tensor, tensor.name, layout, BufferRole::kTemporary, 1);
+        SetNatural(output, b);
+      }
+      made_in_[output] = {segment_, phase_};
+      instruction.writes.push_back(natural_[output.index()]->operand);
+    }
+    instruction.work = std::move(compute);
+    const std::string origin = instruction.origin;
+    block_->instructions.push_back(std::move(instruction));
+    for (auto& [gradient, summand] : accumulate_later)
+      MESHWRIGHT_RETURN_IF_ERROR(Accumulate(gradient, summand, origin));
+    return absl::OkStatus();
+  }
+
+  // A contribution that lies differently than its accumulator: redistribute it, then add it.
+  absl::Status Accumulate(TensorId gradient, const Version& summand, const std::string& origin) {
+    const Tensor& tensor = graph_.tensor(gradient);
+    const Version& accumulator = *natural_[gradient.index()];
+    MESHWRIGHT_ASSIGN_OR_RETURN(const Operand operand,
+                                Redistributed(tensor, tensor.name, summand, accumulator.layout, std::nullopt, origin));
+    std::string dims;
+    for (size_t d = 0; d < tensor.shape.size(); ++d) absl::StrAppend(&dims, d == 0 ? "" : " ", "d", d);
+    Instruction add;
+    MESHWRIGHT_ASSIGN_OR_RETURN(IndexRule rule, ParseRule(absl::StrCat(dims, " -> ", dims)));
+    Compute compute;
+    compute.op = OpKind::kReduceSum;
+    compute.rule = std::move(rule);
+    compute.accumulate = true;
+    add.work = std::move(compute);
+    add.reads = {operand};
+    add.writes = {accumulator.operand};
+    add.origin = origin;
+    block_->instructions.push_back(std::move(add));
+    return absl::OkStatus();
+  }
+
+  // The operand that holds `id` in `wanted`, redistributed here if need be.
+  absl::StatusOr<Operand> Read(TensorId id, const Layout& wanted, const std::string& origin) {
+    const Tensor& tensor = graph_.tensor(id);
+    if (tensor.kind == TensorKind::kInput) MESHWRIGHT_RETURN_IF_ERROR(EnsureFed(id));
+    std::vector<Version> candidates = here_[id];
+    const bool again = phase_ == Phase::kBackward && MadeForward(id);
+    if (again) {
+      const Version kept = Kept(id);
+      candidates.insert(candidates.begin(), kept);
+    } else {
+      if (!natural_[id.index()].has_value())
+        return absl::InternalError(absl::StrCat("\"", tensor.name, "\" is read before it is made"));
+      candidates.insert(candidates.begin(), *natural_[id.index()]);
+    }
+    std::optional<Redistribution> best;
+    Version source;
+    for (const Version& candidate : candidates) {
+      if (SamePlacement(tensor.shape, candidate.layout, wanted, mesh_)) return candidate.operand;
+      // A value that is still partial cannot be re-reduced once a whole version of it exists.
+      MESHWRIGHT_ASSIGN_OR_RETURN(Redistribution way, FindWay(tensor, candidate.layout, wanted));
+      if (!best.has_value() || way.cost < best->cost) {
+        best = std::move(way);
+        source = candidate;
+      }
+    }
+    MESHWRIGHT_ASSIGN_OR_RETURN(const Operand operand,
+                                Redistributed(tensor, tensor.name, source, wanted, std::nullopt, origin, id));
+    return operand;
+  }
+
+  bool MadeForward(TensorId id) const {
+    const auto found = made_in_.find(id);
+    return found != made_in_.end() && found->second.second == Phase::kForward;
+  }
+
+  // What is kept of a forward value for backward: the smallest version that is not partial (see the header).
+  Version Kept(TensorId id) {
+    const Tensor& tensor = graph_.tensor(id);
+    std::vector<Version> versions = {*natural_[id.index()]};
+    // The value of another segment is kept there; only that segment's natural version crosses.
+    const auto& made = forward_versions_[segment_.index()];
+    if (const auto found = made.find(id); found != made.end()) {
+      versions.insert(versions.end(), found->second.begin(), found->second.end());
+    }
+    const Version* kept = nullptr;
+    for (const Version& version : versions) {
+      if (!version.layout.partial.empty()) continue;
+      if (kept == nullptr || NumElements(LocalShape(tensor.shape, version.layout, mesh_)) <
+                                 NumElements(LocalShape(tensor.shape, kept->layout, mesh_))) {
+        kept = &version;
+      }
+    }
+    return kept == nullptr ? versions[0] : *kept;
+  }
+
+  absl::Status EnsureFed(TensorId id) {
+    if (fed_.count({segment_, id}) > 0) {
+      natural_[id.index()] = fed_.at({segment_, id});
+      return absl::OkStatus();
+    }
+    const Tensor& tensor = graph_.tensor(id);
+    const BufferId b = NewBuffer(tensor, tensor.name, sharded_.natural[id.index()], BufferRole::kInput, 1);
+    Instruction feed;
+    MESHWRIGHT_ASSIGN_OR_RETURN(IndexRule rule, ParseRule(FeedRule(tensor.shape.size())));
+    Compute compute;
+    compute.op = OpKind::kFeed;
+    compute.rule = std::move(rule);
+    feed.work = std::move(compute);
+    feed.writes = {{b, 0}};
+    feed.origin = absl::StrCat(graph_.segment(segment_).name, "/", tensor.name);
+    block_->instructions.push_back(std::move(feed));
+    natural_[id.index()] = Version{{b, 0}, sharded_.natural[id.index()]};
+    fed_[{segment_, id}] = *natural_[id.index()];
+    return absl::OkStatus();
+  }
+  static std::string FeedRule(size_t rank) {
+    std::string rule = " -> ";
+    for (size_t d = 0; d < rank; ++d) absl::StrAppend(&rule, d == 0 ? "" : " ", "d", d);
+    return rule;
+  }
+
+  absl::StatusOr<Redistribution> FindWay(const Tensor& tensor, const Layout& from, const Layout& to) {
+    auto key = std::make_tuple(std::vector<int64_t>(tensor.shape.begin(), tensor.shape.end()), tensor.dtype,
+                               ToText(from, mesh_), ToText(to, mesh_));
+    const auto found = ways_.find(key);
+    if (found != ways_.end()) return found->second;
+    MESHWRIGHT_ASSIGN_OR_RETURN(Redistribution way, Redistribute(tensor.shape, tensor.dtype, from, to, mesh_, price_));
+    ways_[std::move(key)] = way;
+    return way;
+  }
+
+  absl::Status EmitRedistribution(TensorId id, const Version& from, const Layout& to, Operand into) {
+    const Tensor& tensor = graph_.tensor(id);
+    const std::string origin = absl::StrCat(graph_.segment(segment_).name, "/", tensor.name);
+    return Redistributed(tensor, tensor.name, from, to, into, origin, id).status();
+  }
+
+  // Emits the steps; the last one writes `into` where given. Versions made on the way are remembered for this block.
+  absl::StatusOr<Operand> Redistributed(const Tensor& tensor, const std::string& name, const Version& from,
+                                        const Layout& to, std::optional<Operand> into, const std::string& origin,
+                                        TensorId id = TensorId()) {
+    MESHWRIGHT_ASSIGN_OR_RETURN(const Redistribution way, FindWay(tensor, from.layout, to));
+    Version at = from;
+    for (size_t i = 0; i < way.steps.size(); ++i) {
+      const RedistributionStep& step = way.steps[i];
+      Version next{{}, step.after};
+      if (into.has_value() && i + 1 == way.steps.size()) {
+        next.operand = *into;
+      } else {
+        next.operand = {
+            NewBuffer(tensor, absl::StrCat(name, "@", ++versions_[name]), step.after, BufferRole::kTemporary, 1), 0};
+      }
+      Instruction instruction;
+      instruction.work = step.work;
+      instruction.reads = {at.operand};
+      instruction.writes = {next.operand};
+      instruction.origin = origin;
+      block_->instructions.push_back(std::move(instruction));
+      at = next;
+      if (id.valid()) here_[id].push_back(at);
+    }
+    if (into.has_value() && way.steps.empty()) {
+      // Same placement, another buffer: a copy.
+      Instruction copy;
+      copy.work = Slice{};
+      copy.reads = {from.operand};
+      copy.writes = {*into};
+      copy.origin = origin;
+      block_->instructions.push_back(std::move(copy));
+      return *into;
+    }
+    return at.operand;
+  }
+
+  // A value that is read in the block that made it only is temporary; others are kept between blocks.
+  void AssignRoles() {
+    std::vector<int> writer(all().buffers.size(), -1);
+    const auto keep = [&](const Operand& operand, int block) {
+      Buffer& b = buffer(operand.buffer);
+      if (b.role == BufferRole::kTemporary && writer[operand.buffer.index()] != block) {
+        b.role = BufferRole::kActivation;
+        b.layers = graph_.segments[writer[operand.buffer.index()] / 2].repeat;
+      }
+    };
+    for (int pass = 0; pass < 2; ++pass) {
+      for (size_t k = 0; k < all().blocks.size(); ++k) {
+        for (const Instruction& instruction : all().blocks[k].instructions) {
+          for (const Operand& operand : instruction.writes) {
+            if (pass == 0) writer[operand.buffer.index()] = static_cast<int>(k);
+          }
+          for (const Operand& operand : instruction.reads) {
+            if (pass == 1) keep(operand, static_cast<int>(k));
+          }
+        }
+      }
+    }
+  }
+
+  using Ways = std::map<std::tuple<std::vector<int64_t>, DType, std::string, std::string>, Redistribution>;
+
+  const ShardedGraph& sharded_;
+  const Graph& graph_;
+  const Mesh& mesh_;
+  const StepPrice& price_;
+  Program program_;
+  Block* block_ = nullptr;
+  Phase phase_ = Phase::kForward;
+  SegmentId segment_;
+  std::vector<std::optional<Version>> natural_;  // by tensor: as its producer left it
+  std::map<TensorId, Version> carried_;          // where values that are carried have to end
+  std::set<std::pair<SegmentId, TensorId>> carried_done_;
+  std::set<TensorId> made_here_;  // by the current block
+  std::map<TensorId, std::pair<SegmentId, Phase>> made_in_;
+  std::map<TensorId, std::vector<Version>> here_;  // other versions made in the current block
+  std::map<size_t, std::map<TensorId, std::vector<Version>>> forward_versions_;  // by segment
+  std::map<std::pair<SegmentId, TensorId>, Version> fed_;
+  std::map<std::string, int> versions_;
+  Ways ways_;
+};
+
+}  // namespace
+
+absl::StatusOr<Program> Partition(const ShardedGraph& sharded, const StepPrice& price) {
+  return Partitioner(sharded, price).Run();
+}
+
+}  // namespace meshwright

@@ -1,0 +1,95 @@
+#include "planner/passes/plan_memory.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+#include <vector>
+
+namespace meshwright {
+namespace {
+
+struct Life {
+  BufferId buffer;
+  size_t first = 0, last = 0;  // instructions of the block
+  Bytes offset;
+};
+
+bool Overlap(const Life& a, const Life& b) { return a.first <= b.last && b.first <= a.last; }
+
+class Planner {
+ public:
+  Planner(RankClass& c, const Mesh& mesh) : c_(c), mesh_(mesh) {}
+
+  void Run() {
+    Bytes end;
+    for (Buffer& buffer : c_.buffers) {
+      buffer.bytes = Rounded(LocalBytes(buffer, mesh_));
+      if (buffer.role == BufferRole::kTemporary || buffer.alias.valid()) continue;
+      buffer.offset = end;
+      end += buffer.bytes * (buffer.layers * buffer.microbatches);
+    }
+    Bytes most;
+    for (const Block& block : c_.blocks) most = std::max(most, PlaceTemporaries(block, end));
+    for (Buffer& buffer : c_.buffers) {
+      if (!buffer.alias.valid()) continue;
+      // An in-place result has its source's instances and size.
+      buffer.offset = c_.buffers[buffer.alias.index()].offset;
+      buffer.bytes = c_.buffers[buffer.alias.index()].bytes;
+    }
+    c_.arena = end + most;
+  }
+
+ private:
+  static Bytes Rounded(Bytes bytes) {
+    const int64_t units = std::max<int64_t>(1, (bytes.raw() + kAlignment - 1) / kAlignment);
+    return Bytes(units * kAlignment);
+  }
+
+  // Returns how much the block needs beyond `base`.
+  Bytes PlaceTemporaries(const Block& block, Bytes base) {
+    std::map<BufferId, Life> lives;
+    for (size_t i = 0; i < block.instructions.size(); ++i) {
+      for (const auto* operands : {&block.instructions[i].reads, &block.instructions[i].writes}) {
+        for (const Operand& operand : *operands) {
+          if (c_.buffers[operand.buffer.index()].role != BufferRole::kTemporary) continue;
+          Life& life = lives.try_emplace(operand.buffer, Life{operand.buffer, i, i, Bytes()}).first->second;
+          life.last = i;
+        }
+      }
+    }
+    std::vector<Life> order;
+    for (const auto& [id, life] : lives) order.push_back(life);
+    std::stable_sort(order.begin(), order.end(), [this](const Life& a, const Life& b) {
+      return c_.buffers[a.buffer.index()].bytes > c_.buffers[b.buffer.index()].bytes;
+    });
+    Bytes most;
+    std::vector<Life> placed;
+    for (Life& life : order) {
+      const Bytes size = c_.buffers[life.buffer.index()].bytes;
+      // The lowest gap among those that live at the same time, in order of offset.
+      for (const Life& other : placed) {
+        if (!Overlap(life, other)) continue;
+        if (life.offset + size <= other.offset) break;
+        life.offset = std::max(life.offset, other.offset + c_.buffers[other.buffer.index()].bytes);
+      }
+      c_.buffers[life.buffer.index()].offset = base + life.offset;
+      most = std::max(most, life.offset + size);
+      placed.insert(std::upper_bound(placed.begin(), placed.end(), life,
+                                     [](const Life& a, const Life& b) { return a.offset < b.offset; }),
+                    life);
+    }
+    return most;
+  }
+
+  RankClass& c_;
+  const Mesh& mesh_;
+};
+
+}  // namespace
+
+Program PlanMemory(Program program) {
+  for (RankClass& c : program.classes) Planner(c, program.mesh).Run();
+  return program;
+}
+
+}  // namespace meshwright

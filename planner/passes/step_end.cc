@@ -1,0 +1,318 @@
+#include "planner/passes/step_end.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "absl/algorithm/container.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "ir/status.h"
+
+namespace meshwright {
+namespace {
+
+// "d0 d1, d0 d1 -> d0 d1": the rule of an elementwise op on tensors of one shape.
+absl::StatusOr<IndexRule> Elementwise(size_t rank, size_t inputs, size_t outputs) {
+  std::vector<std::string> dims;
+  for (size_t d = 0; d < rank; ++d) dims.push_back(absl::StrCat("d", d));
+  const std::string operand = absl::StrJoin(dims, " ");
+  return ParseRule(absl::StrCat(absl::StrJoin(std::vector<std::string>(inputs, operand), ", "), " -> ",
+                                absl::StrJoin(std::vector<std::string>(outputs, operand), ", ")));
+}
+
+int NumStates(OpKind optimizer) { return optimizer == OpKind::kAdamW ? 2 : optimizer == OpKind::kMomentum ? 1 : 0; }
+constexpr absl::string_view kStateNames[] = {"/m", "/v"};
+
+class Maker {
+ public:
+  Maker(RankClass& c, const Optimizer& optimizer) : c_(c), optimizer_(optimizer) {}
+
+  BufferId Find(absl::string_view name, BufferRole role) const {
+    for (size_t i = 0; i < c_.buffers.size(); ++i) {
+      if (c_.buffers[i].name == name && c_.buffers[i].role == role) return BufferId(i);
+    }
+    return BufferId();
+  }
+  BufferId Add(Buffer buffer) {
+    c_.buffers.push_back(std::move(buffer));
+    return BufferId(c_.buffers.size() - 1);
+  }
+  BlockId AddBlock(std::string name, std::vector<Instruction> instructions) {
+    if (instructions.empty()) return BlockId();
+    c_.blocks.push_back({std::move(name), Phase::kBackward, std::move(instructions)});
+    return BlockId(c_.blocks.size() - 1);
+  }
+  EventId AddEvent(std::string name) {
+    c_.events.push_back({std::move(name), 1, 1});
+    return EventId(c_.events.size() - 1);
+  }
+  static Instruction MakeSync(std::vector<EventId> waits, std::vector<EventId> records, std::string origin) {
+    Instruction sync;
+    sync.work = Sync{};
+    for (EventId id : waits) sync.waits.push_back({id, 0});
+    for (EventId id : records) sync.records.push_back({id, 0});
+    sync.origin = std::move(origin);
+    return sync;
+  }
+
+  // The gradients whose last contribution is made by the backward block of segment i (of n).
+  std::vector<BufferId> GradientsOf(size_t i, size_t n) const {
+    std::map<BufferId, size_t> last;
+    for (size_t k = n; k < 2 * n; ++k) {
+      for (const Instruction& instruction : c_.blocks[k].instructions) {
+        for (const Operand& operand : instruction.writes) {
+          if (c_.buffers[operand.buffer.index()].role == BufferRole::kGradient) last.try_emplace(operand.buffer, k - n);
+        }
+      }
+    }
+    std::vector<BufferId> gradients;
+    for (const auto& [id, segment] : last) {
+      if (segment == i) gradients.push_back(id);
+    }
+    return gradients;
+  }
+
+  Instruction MakeZero(const std::vector<BufferId>& buffers, const std::string& origin) const {
+    Instruction fill;
+    Compute compute;
+    compute.op = OpKind::kFill;
+    compute.attrs.scale = 0;
+    for (BufferId id : buffers) {
+      OperandRule operand;
+      for (size_t d = 0; d < c_.buffers[id.index()].shape.size(); ++d) {
+        operand.push_back({static_cast<int8_t>(compute.rule.labels.size()), false});
+        compute.rule.labels.push_back({absl::StrCat("d", compute.rule.labels.size()), false});
+      }
+      compute.rule.outputs.push_back(std::move(operand));
+      fill.writes.push_back({id, 0});
+    }
+    fill.work = std::move(compute);
+    fill.origin = origin;
+    return fill;
+  }
+
+  // All-reduce over the partial axes, in place; returns where the whole value is.
+  BufferId Reduce(BufferId partial, Purpose purpose, std::vector<Instruction>& out) {
+    const Buffer before = c_.buffers[partial.index()];
+    if (before.layout.partial.empty()) return partial;
+    Buffer after = before;
+    after.name = absl::StrCat(before.name, "@whole");
+    after.layout.partial.clear();
+    after.layout.reduction = Reduction::kSum;
+    after.alias = partial;
+    const BufferId whole = Add(std::move(after));
+    Instruction reduce;
+    Collective collective;
+    collective.kind = CollectiveKind::kAllReduce;
+    collective.axes = before.layout.partial;
+    collective.purpose = purpose;
+    reduce.work = collective;
+    reduce.reads = {{partial, 0}};
+    reduce.writes = {{whole, 0}};
+    reduce.origin = before.name;
+    out.push_back(std::move(reduce));
+    return whole;
+  }
+
+  // S8.2: gradients_mean divides by the size of the replica group.
+  absl::Status Mean(BufferId gradient, double replicas, std::vector<Instruction>& out) {
+    const Buffer& buffer = c_.buffers[gradient.index()];
+    MESHWRIGHT_ASSIGN_OR_RETURN(IndexRule rule, Elementwise(buffer.shape.size(), 1, 1));
+    Instruction scale;
+    Compute compute;
+    compute.op = OpKind::kScale;
+    compute.attrs.scale = 1 / replicas;
+    compute.rule = std::move(rule);
+    scale.work = std::move(compute);
+    scale.reads = scale.writes = {{gradient, 0}};
+    scale.origin = buffer.name;
+    out.push_back(std::move(scale));
+    return absl::OkStatus();
+  }
+
+  // The optimizer works on the parameter itself, or on a float32 master of it where it is narrower.
+  absl::StatusOr<Instruction> Update(BufferId parameter, BufferId gradient) {
+    const Buffer param = c_.buffers[parameter.index()];
+    const bool narrow = SizeOf(param.dtype) < SizeOf(DType::kFloat32);
+    Buffer state = param;
+    state.dtype = narrow ? DType::kFloat32 : param.dtype;
+    BufferId master = parameter;
+    if (narrow) {
+      state.role = BufferRole::kMaster;
+      state.name = absl::StrCat(param.name, "/master");
+      master = Add(state);
+    }
+    Instruction update;
+    update.reads = {{master, 0}, {gradient, 0}};
+    update.writes = {{master, 0}};
+    const int states = NumStates(optimizer_.kind);
+    for (int i = 0; i < states; ++i) {
+      state.role = BufferRole::kOptimizerState;
+      state.name = absl::StrCat(param.name, kStateNames[i]);
+      state.init = Initializer();
+      const BufferId id = Add(state);
+      update.reads.push_back({id, 0});
+      update.writes.push_back({id, 0});
+    }
+    if (narrow) update.writes.push_back({parameter, 0});
+    Compute compute;
+    compute.op = optimizer_.kind;
+    compute.attrs = optimizer_.attrs;
+    MESHWRIGHT_ASSIGN_OR_RETURN(compute.rule,
+                                Elementwise(param.shape.size(), update.reads.size(), update.writes.size()));
+    update.work = std::move(compute);
+    update.origin = param.name;
+    return update;
+  }
+
+  RankClass& c_;
+  const Optimizer& optimizer_;
+};
+
+absl::string_view ParameterOf(absl::string_view gradient) { return gradient.substr(1); }
+
+// The owner's or the user's half of an exchange of shared values.
+class Sharing {
+ public:
+  Sharing(Maker& make, const SharedParameters& shared) : make_(make), shared_(shared) {}
+
+  bool Owns() const { return make_.c_.stage == shared_.owner; }
+  bool IsShared(absl::string_view parameter) const { return absl::c_linear_search(shared_.names, parameter); }
+
+  void Send(BufferId buffer, int64_t to, Purpose purpose, std::vector<Instruction>& out) {
+    const std::string what = Name(buffer, make_.c_.stage, to);
+    const EventId ready = make_.AddEvent(absl::StrCat("ready ", what));
+    out.push_back(Maker::MakeSync({}, {ready}, what));
+    out.push_back(MakeTransfer(true, to, purpose, what));
+    out.back().reads = {{buffer, 0}};
+    out.back().waits = {{ready, 0}};
+  }
+  void Receive(BufferId buffer, int64_t from, Purpose purpose, std::vector<Instruction>& out) {
+    const std::string what = Name(buffer, from, make_.c_.stage);
+    const EventId arrived = make_.AddEvent(absl::StrCat("arrived ", what));
+    out.push_back(MakeTransfer(false, from, purpose, what));
+    out.back().writes = {{buffer, 0}};
+    out.back().records = {{arrived, 0}};
+    out.push_back(Maker::MakeSync({arrived}, {}, what));
+  }
+
+  // The values, at the start of the step.
+  void Values(std::vector<Instruction>& out) {
+    for (const std::string& name : shared_.names) {
+      const BufferId parameter = make_.Find(name, BufferRole::kParameter);
+      if (!parameter.valid()) continue;
+      if (!Owns()) Receive(parameter, shared_.owner, Purpose::kParameter, out);
+      for (int64_t user : shared_.users) {
+        if (Owns()) Send(parameter, user, Purpose::kParameter, out);
+      }
+    }
+  }
+
+  // A gradient, before it is reduced: users send theirs, the owner adds them to its own.
+  absl::Status Gradient(BufferId gradient, std::vector<Instruction>& out) {
+    if (!Owns()) {
+      Send(gradient, shared_.owner, Purpose::kGradient, out);
+      return absl::OkStatus();
+    }
+    for (int64_t user : shared_.users) {
+      Buffer copy = make_.c_.buffers[gradient.index()];
+      copy.name = absl::StrCat(copy.name, "/of stage ", user);
+      const BufferId theirs = make_.Add(copy);
+      Receive(theirs, user, Purpose::kGradient, out);
+      Instruction add;
+      Compute compute;
+      compute.op = OpKind::kReduceSum;
+      compute.accumulate = true;
+      MESHWRIGHT_ASSIGN_OR_RETURN(compute.rule, Elementwise(copy.shape.size(), 1, 1));
+      add.work = std::move(compute);
+      add.reads = {{theirs, 0}};
+      add.writes = {{gradient, 0}};
+      add.origin = copy.name;
+      out.push_back(std::move(add));
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  std::string Name(BufferId buffer, int64_t from, int64_t to) const {
+    return absl::StrCat(make_.c_.buffers[buffer.index()].name, " ", from, "->", to);
+  }
+  Instruction MakeTransfer(bool send, int64_t peer, Purpose purpose, const std::string& what) const {
+    Instruction instruction;
+    instruction.work = Transfer{send, static_cast<int32_t>(peer - make_.c_.stage), purpose};
+    instruction.stream = send ? Stream::kSend : Stream::kReceive;
+    instruction.origin = what;
+    return instruction;
+  }
+
+  Maker& make_;
+  const SharedParameters& shared_;
+};
+
+}  // namespace
+
+absl::StatusOr<StepEnd> StepEnd::Make(RankClass& c, const Mesh& mesh, const Optimizer& optimizer,
+                                      const Strategy& strategy, const std::vector<SegmentLayers>& segments,
+                                      const SharedParameters& shared) {
+  StepEnd end;
+  Maker make(c, optimizer);
+  Sharing sharing(make, shared);
+  for (size_t i = 0; i < segments.size(); ++i) {
+    Blocks blocks;
+    blocks.layers = segments[i].layers;
+    const std::vector<BufferId> gradients = make.GradientsOf(i, segments.size());
+    std::vector<Instruction> zero, reduce, update;
+    if (!gradients.empty()) zero.push_back(make.MakeZero(gradients, absl::StrCat(segments[i].name, "/zero")));
+    for (BufferId gradient : gradients) {
+      const std::string parameter_name(ParameterOf(c.buffers[gradient.index()].name));
+      const BufferId parameter = make.Find(parameter_name, BufferRole::kParameter);
+      if (!parameter.valid()) return absl::InternalError(absl::StrCat("no parameter \"", parameter_name, "\""));
+      if (sharing.IsShared(parameter_name)) {
+        MESHWRIGHT_RETURN_IF_ERROR(sharing.Gradient(gradient, reduce));
+        if (!sharing.Owns()) continue;
+      }
+      const BufferId whole = make.Reduce(gradient, Purpose::kGradient, reduce);
+      const double replicas = static_cast<double>(mesh.SizeOf(c.buffers[gradient.index()].layout.partial));
+      if (strategy.gradients_mean && replicas > 1) MESHWRIGHT_RETURN_IF_ERROR(make.Mean(whole, replicas, reduce));
+      MESHWRIGHT_ASSIGN_OR_RETURN(Instruction instruction, make.Update(parameter, whole));
+      update.push_back(std::move(instruction));
+    }
+    blocks.zero = make.AddBlock(absl::StrCat(segments[i].name, " zero"), std::move(zero));
+    blocks.reduce = make.AddBlock(absl::StrCat(segments[i].name, " reduce"), std::move(reduce));
+    blocks.update = make.AddBlock(absl::StrCat(segments[i].name, " update"), std::move(update));
+    end.segments_.push_back(blocks);
+  }
+  std::vector<Instruction> share, report;
+  sharing.Values(share);
+  end.share_ = make.AddBlock("share", std::move(share));
+  for (size_t i = 0, n = c.buffers.size(); i < n; ++i) {
+    if (c.buffers[i].role != BufferRole::kLoss) continue;
+    const BlockId zero = make.AddBlock("loss zero", {make.MakeZero({BufferId(i)}, "loss/zero")});
+    end.segments_.push_back({zero, BlockId(), BlockId(), 1});
+    make.Reduce(BufferId(i), Purpose::kReport, report);
+  }
+  end.report_ = make.AddBlock("report", std::move(report));
+  return end;
+}
+
+void StepEnd::AppendStart(RankClass& c) const {
+  for (const Blocks& blocks : segments_) {
+    if (blocks.zero.valid()) c.slots.push_back({blocks.zero, 0, 0, blocks.layers, 1});
+  }
+  if (share_.valid()) c.slots.push_back({share_, 0, 0, 1, 1});
+}
+
+void StepEnd::AppendReduce(RankClass& c, size_t segment, int64_t layer) const {
+  const BlockId block = segments_[segment].reduce;
+  if (block.valid()) c.slots.push_back({block, 0, layer, 1, 1});
+}
+
+void StepEnd::AppendEnd(RankClass& c) const {
+  for (const Blocks& blocks : segments_) {
+    if (blocks.update.valid()) c.slots.push_back({blocks.update, 0, 0, blocks.layers, 1});
+  }
+  if (report_.valid()) c.slots.push_back({report_, 0, 0, 1, 1});
+}
+
+}  // namespace meshwright

@@ -1,0 +1,61 @@
+// What surrounds the passes of a step on one stage: clearing and reducing gradients, the update, the loss report, and
+// parameters that several stages share. Used by split_stages.
+//
+// Gradients are reduced in place, one all-reduce per parameter and layer, on the compute stream: shard_optimizer,
+// bucket_gradients and overlap make something better of it.
+#ifndef MESHWRIGHT_PLANNER_PASSES_STEP_END_H_
+#define MESHWRIGHT_PLANNER_PASSES_STEP_END_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "ir/program.h"
+#include "ir/strategy.h"
+
+namespace meshwright {
+
+// The update rule of the training section.
+struct Optimizer {
+  OpKind kind = OpKind::kSgd;  // kSgd, kMomentum, kAdamW
+  OpAttrs attrs;
+};
+
+// Parameters that several stages use (a tied embedding, S12.7): the lowest stage owns them, sends their values to the
+// others at the start of the step, and gets their gradients at its end.
+struct SharedParameters {
+  std::vector<std::string> names;
+  int64_t owner = 0;
+  std::vector<int64_t> users;  // the other stages
+};
+
+class StepEnd {
+ public:
+  struct SegmentLayers {
+    std::string name;
+    int64_t layers = 1;
+  };
+
+  // Adds the blocks to the class, whose first 2 x segments blocks are the forward and then the backward blocks of
+  // `segments`.
+  static absl::StatusOr<StepEnd> Make(RankClass& c, const Mesh& mesh, const Optimizer& optimizer,
+                                      const Strategy& strategy, const std::vector<SegmentLayers>& segments,
+                                      const SharedParameters& shared);
+
+  void AppendStart(RankClass& c) const;                                  // clear, exchange shared parameters
+  void AppendReduce(RankClass& c, size_t segment, int64_t layer) const;  // its gradients are complete
+  void AppendEnd(RankClass& c) const;                                    // after the last pass: update, then the loss
+
+ private:
+  struct Blocks {
+    BlockId zero, reduce, update;  // invalid: nothing to do
+    int64_t layers = 1;
+  };
+  std::vector<Blocks> segments_;
+  BlockId share_, report_;
+};
+
+}  // namespace meshwright
+
+#endif  // MESHWRIGHT_PLANNER_PASSES_STEP_END_H_

@@ -1,0 +1,216 @@
+#include "planner/redistribute.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "absl/algorithm/container.h"
+#include "absl/strings/str_cat.h"
+
+namespace meshwright {
+namespace {
+
+// A layout as a key: equal keys, equal layouts.
+std::vector<int32_t> KeyOf(const Layout& layout) {
+  std::vector<int32_t> key;
+  for (const AxisList& axes : layout.dims) {
+    for (AxisId id : axes) key.push_back(static_cast<int32_t>(id.index()));
+    key.push_back(-1);
+  }
+  AxisList partial = layout.partial;
+  std::sort(partial.begin(), partial.end());
+  for (AxisId id : partial) key.push_back(static_cast<int32_t>(id.index()));
+  return key;
+}
+
+class Search {
+ public:
+  Search(const Shape& global, DType dtype, const Layout& to, const Mesh& mesh, const StepPrice& price)
+      : global_(global), dtype_(dtype), to_(to), mesh_(mesh), price_(price) {
+    for (const AxisList& axes : to.dims) wanted_.insert(wanted_.end(), axes.begin(), axes.end());
+  }
+
+  absl::StatusOr<Redistribution> Run(const Layout& from) {
+    Visit(from, Nanos(), {}, nullptr);
+    while (!queue_.empty()) {
+      const auto [cost, order, key] = *queue_.begin();
+      queue_.erase(queue_.begin());
+      Node& node = nodes_.at(key);
+      if (node.done) continue;
+      node.done = true;
+      if (SamePlacement(global_, node.layout, to_, mesh_)) return Unwind(key, cost);
+      Expand(key, node.layout, cost);
+    }
+    return absl::InternalError(absl::StrCat("no redistribution of ", ToText(global_), " from ", ToText(from, mesh_),
+                                            " to ", ToText(to_, mesh_)));
+  }
+
+ private:
+  using Key = std::vector<int32_t>;
+  struct Node {
+    Layout layout;
+    Nanos cost;
+    Work work;
+    Key previous;
+    bool has_previous = false;
+    bool done = false;
+  };
+
+  void Visit(const Layout& layout, Nanos cost, const Work& work, const Key* previous) {
+    const Key key = KeyOf(layout);
+    const auto [it, inserted] = nodes_.try_emplace(key);
+    if (!inserted && (it->second.done || it->second.cost <= cost)) return;
+    it->second = Node{layout, cost, work, previous == nullptr ? Key() : *previous, previous != nullptr, false};
+    // Equal costs: fewer expansions first, then the order in which they were found. Deterministic.
+    queue_.insert({cost, order_++, key});
+  }
+
+  void Try(const Key& key, const Layout& before, Nanos cost, const Work& work, Layout after) {
+    if (after.partial.empty()) after.reduction = Reduction::kSum;
+    if (!CheckLayout(global_, after, mesh_).ok()) return;
+    // One nanosecond a step, so that of sequences that cost nothing the shortest wins.
+    Visit(after, cost + price_(global_, dtype_, work, before, after) + Nanos(1), work, &key);
+  }
+
+  bool Uses(const Layout& layout, AxisId id) const {
+    for (const AxisList& axes : layout.dims) {
+      if (absl::c_linear_search(axes, id)) return true;
+    }
+    return absl::c_linear_search(layout.partial, id);
+  }
+
+  void Expand(const Key& key, const Layout& layout, Nanos cost) {
+    Reduce(key, layout, cost);
+    for (size_t d = 0; d < layout.dims.size(); ++d) {
+      Slices(key, layout, cost, d);
+      Moves(key, layout, cost, d);
+    }
+    if (layout.partial.empty() && to_.partial.empty() &&
+        LocalShape(global_, layout, mesh_) == LocalShape(global_, to_, mesh_)) {
+      Try(key, layout, cost, Permute{}, to_);
+    }
+  }
+
+  // All-reduce over what the target does not keep partial; reduce-scatter of adjacent axes onto the end of a dim.
+  void Reduce(const Key& key, const Layout& layout, Nanos cost) {
+    AxisList open;
+    for (AxisId id : layout.partial) {
+      if (!absl::c_linear_search(to_.partial, id)) open.push_back(id);
+    }
+    if (open.empty()) return;
+    Collective reduce;
+    reduce.reduction = layout.reduction;
+    reduce.axes = open;
+    Layout after = layout;
+    after.partial = to_.partial;
+    Try(key, layout, cost, reduce, after);
+    if (layout.reduction != Reduction::kSum) return;
+    for (size_t d = 0; d < layout.dims.size(); ++d) {
+      // The target's own order of axes on this dim, else each axis by itself.
+      std::vector<AxisList> runs;
+      const AxisList& have = layout.dims[d];
+      const AxisList& want = to_.dims[d];
+      if (have.size() < want.size() && std::equal(have.begin(), have.end(), want.begin())) {
+        AxisList run;
+        for (size_t i = have.size(); i < want.size() && absl::c_linear_search(open, want[i]); ++i)
+          run.push_back(want[i]);
+        if (!run.empty()) runs.push_back(run);
+      }
+      for (AxisId id : open) {
+        if (runs.empty() || runs[0].size() != 1 || runs[0][0] != id) runs.push_back({id});
+      }
+      for (const AxisList& run : runs) {
+        Collective scatter;
+        scatter.kind = CollectiveKind::kReduceScatter;
+        scatter.axes = run;
+        scatter.dim = static_cast<int32_t>(d);
+        Layout scattered = layout;
+        scattered.dims[d].insert(scattered.dims[d].end(), run.begin(), run.end());
+        scattered.partial.erase(std::remove_if(scattered.partial.begin(), scattered.partial.end(),
+                                               [&](AxisId id) { return absl::c_linear_search(run, id); }),
+                                scattered.partial.end());
+        Try(key, layout, cost, scatter, scattered);
+      }
+    }
+  }
+
+  // Appends free axes that the target wants somewhere: the whole run that it wants here, or one.
+  void Slices(const Key& key, const Layout& layout, Nanos cost, size_t d) {
+    const AxisList& have = layout.dims[d];
+    const AxisList& want = to_.dims[d];
+    if (have.size() < want.size() && std::equal(have.begin(), have.end(), want.begin())) {
+      Layout after = layout;
+      for (size_t i = have.size(); i < want.size() && !Uses(layout, want[i]); ++i) {
+        after.dims[d].push_back(want[i]);
+        Try(key, layout, cost, Slice{}, after);
+      }
+    }
+    for (AxisId id : wanted_) {
+      if (Uses(layout, id)) continue;
+      Layout after = layout;
+      after.dims[d].push_back(id);
+      Try(key, layout, cost, Slice{}, after);
+    }
+  }
+
+  // Takes the last k axes off a dim: gathers them, or moves them to the end of another dim.
+  void Moves(const Key& key, const Layout& layout, Nanos cost, size_t d) {
+    const AxisList& have = layout.dims[d];
+    for (size_t k = 1; k <= have.size(); ++k) {
+      const AxisList run(have.end() - static_cast<ptrdiff_t>(k), have.end());
+      if (mesh_.SizeOf(run) == 1) continue;
+      Collective gather;
+      gather.kind = CollectiveKind::kAllGather;
+      gather.axes = run;
+      gather.dim = static_cast<int32_t>(d);
+      Layout after = layout;
+      after.dims[d].resize(have.size() - k);
+      Try(key, layout, cost, gather, after);
+      for (size_t other = 0; other < layout.dims.size(); ++other) {
+        if (other == d) continue;
+        Collective move;
+        move.kind = CollectiveKind::kAllToAll;
+        move.axes = run;
+        move.dim = static_cast<int32_t>(d);
+        move.to_dim = static_cast<int32_t>(other);
+        Layout moved = after;
+        moved.dims[other].insert(moved.dims[other].end(), run.begin(), run.end());
+        Try(key, layout, cost, move, moved);
+      }
+    }
+  }
+
+  Redistribution Unwind(Key key, Nanos cost) const {
+    Redistribution result;
+    result.cost = cost;
+    while (nodes_.at(key).has_previous) {
+      const Node& node = nodes_.at(key);
+      result.steps.push_back({node.work, node.layout});
+      key = node.previous;
+    }
+    std::reverse(result.steps.begin(), result.steps.end());
+    result.cost = cost - Nanos(static_cast<int64_t>(result.steps.size()));
+    return result;
+  }
+
+  const Shape& global_;
+  const DType dtype_;
+  const Layout& to_;
+  const Mesh& mesh_;
+  const StepPrice& price_;
+  AxisList wanted_;
+  std::map<Key, Node> nodes_;
+  std::set<std::tuple<Nanos, int64_t, Key>> queue_;
+  int64_t order_ = 0;
+};
+
+}  // namespace
+
+absl::StatusOr<Redistribution> Redistribute(const Shape& global, DType dtype, const Layout& from, const Layout& to,
+                                            const Mesh& mesh, const StepPrice& price) {
+  return Search(global, dtype, to, mesh, price).Run(from);
+}
+
+}  // namespace meshwright

@@ -1,0 +1,40 @@
+// Redistribution: the cheapest sequence of steps that takes a tensor from one layout to another.
+//
+// A search, not a case list (design decision 3): Dijkstra over layouts, whose edges are the steps of
+// Rink et al. ("Memory-efficient array redistribution through portable collective communication", arXiv 2112.01075):
+// slice, all-gather, all-to-all, reduce-scatter, all-reduce, permute, each over one or several adjacent axes, priced by
+// the caller. Covers S7.2: after the steps each rank holds exactly the slice that the target names.
+//
+// Thread safety: pure functions.
+#ifndef MESHWRIGHT_PLANNER_REDISTRIBUTE_H_
+#define MESHWRIGHT_PLANNER_REDISTRIBUTE_H_
+
+#include <functional>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "ir/program.h"
+
+namespace meshwright {
+
+struct RedistributionStep {
+  Work work;     // Slice, Collective or Permute
+  Layout after;  // what the ranks hold then
+};
+
+// The price of one step on a tensor of this global shape, on every rank.
+using StepPrice =
+    std::function<Nanos(const Shape& global, DType dtype, const Work& work, const Layout& before, const Layout& after)>;
+
+struct Redistribution {
+  std::vector<RedistributionStep> steps;  // none where both layouts place every element alike
+  Nanos cost;
+};
+
+// REQUIRES: both layouts pass CheckLayout; every partial axis of `to` is partial in `from`.
+absl::StatusOr<Redistribution> Redistribute(const Shape& global, DType dtype, const Layout& from, const Layout& to,
+                                            const Mesh& mesh, const StepPrice& price);
+
+}  // namespace meshwright
+
+#endif  // MESHWRIGHT_PLANNER_REDISTRIBUTE_H_
