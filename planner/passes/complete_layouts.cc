@@ -16,12 +16,6 @@ absl::Status OpError(const Op& op, absl::string_view what) {
   return absl::InvalidArgumentError(absl::StrCat("operator \"", op.name, "\" (", NameOf(op.kind), "): ", what));
 }
 
-std::vector<Shape> ShapesOf(const Graph& graph, const std::vector<TensorId>& ids) {
-  std::vector<Shape> shapes;
-  for (TensorId id : ids) shapes.push_back(graph.tensor(id).shape);
-  return shapes;
-}
-
 // The smallest size of any dim that the label splits: own-size dims must divide too.
 bool Divides(const Op& op, const Graph& graph, size_t label, int64_t pieces) {
   const auto check = [&](const std::vector<OperandRule>& operands, const std::vector<TensorId>& ids) {

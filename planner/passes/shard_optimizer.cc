@@ -97,14 +97,14 @@ class Sharder {
       Split(parameter, axes);
       parameter = update.writes.back().buffer;
       Buffer shard = At(parameter);
-      absl::StrAppend(&shard.name, "/shard");
+      absl::StrAppend(&shard.name, "@shard");
       rows = Add(std::move(shard));
       Split(rows, axes);
       update.writes.back().buffer = rows;
     } else {
       Buffer master = At(parameter);
       master.role = BufferRole::kMaster;
-      absl::StrAppend(&master.name, "/master");
+      absl::StrAppend(&master.name, "@master");
       rows = Add(std::move(master));
       Split(rows, axes);
       update.reads[0].buffer = update.writes[0].buffer = rows;

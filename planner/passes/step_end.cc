@@ -22,7 +22,7 @@ absl::StatusOr<IndexRule> Elementwise(size_t rank, size_t inputs, size_t outputs
 }
 
 int NumStates(OpKind optimizer) { return optimizer == OpKind::kAdamW ? 2 : optimizer == OpKind::kMomentum ? 1 : 0; }
-constexpr absl::string_view kStateNames[] = {"/m", "/v"};
+constexpr absl::string_view kStateNames[] = {"@m", "@v"};
 
 class Maker {
  public:
@@ -140,7 +140,7 @@ class Maker {
     BufferId master = parameter;
     if (narrow) {
       state.role = BufferRole::kMaster;
-      state.name = absl::StrCat(param.name, "/master");
+      state.name = absl::StrCat(param.name, "@master");
       master = Add(state);
     }
     Instruction update;
@@ -217,7 +217,7 @@ class Sharing {
     }
     for (int64_t user : shared_.users) {
       Buffer copy = make_.c_.buffers[gradient.index()];
-      copy.name = absl::StrCat(copy.name, "/of stage ", user);
+      copy.name = absl::StrCat(copy.name, "@of stage ", user);
       const BufferId theirs = make_.Add(copy);
       Receive(theirs, user, Purpose::kGradient, out);
       Instruction add;

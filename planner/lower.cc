@@ -1,0 +1,101 @@
+#include "planner/lower.h"
+
+#include <utility>
+
+#include "ir/status.h"
+#include "planner/passes/bucket_gradients.h"
+#include "planner/passes/complete_layouts.h"
+#include "planner/passes/differentiate.h"
+#include "planner/passes/overlap.h"
+#include "planner/passes/partition.h"
+#include "planner/passes/plan_memory.h"
+#include "planner/passes/shard_optimizer.h"
+#include "planner/passes/split_stages.h"
+#include "simulator/price.h"
+
+namespace meshwright {
+namespace {
+
+// What a pass may read besides the value that it transforms.
+struct Context {
+  const Graph& graph;  // differentiated
+  const Strategy& strategy;
+  const Optimizer& optimizer;
+};
+
+struct ProgramPass {
+  absl::string_view name;
+  absl::StatusOr<Program> (*run)(Program program, const Context& context);
+};
+
+// The order is part of the design; each line says why it stands there.
+constexpr ProgramPass kPasses[] = {
+    // First: the later passes see classes, slots and one reduction per parameter.
+    {"split_stages",
+     [](Program program, const Context& c) {
+       return SplitStages(std::move(program), c.graph, c.strategy, c.optimizer);
+     }},
+    // Before buckets: it changes which collectives there are.
+    {"shard_optimizer",
+     [](Program program, const Context& c) -> absl::StatusOr<Program> {
+       if (!c.strategy.parallel_optimizer) return program;
+       return ShardOptimizer(std::move(program), c.strategy.parallel_optimizer_threshold);
+     }},
+    // Before overlap, which fixes the order of the calls.
+    {"bucket_gradients",
+     [](Program program, const Context& c) -> absl::StatusOr<Program> {
+       return BucketGradients(std::move(program), c.strategy.bucket);
+     }},
+    {"overlap",
+     [](Program program, const Context&) -> absl::StatusOr<Program> {
+       return OverlapCommunication(std::move(program));
+     }},
+    // Last: offsets hold for the final order only.
+    {"plan_memory",
+     [](Program program, const Context&) -> absl::StatusOr<Program> { return PlanMemory(std::move(program)); }},
+};
+
+}  // namespace
+
+absl::StatusOr<Program> Lower(const Graph& forward, const Strategy& strategy, const Optimizer& optimizer,
+                              const StepPrice& price, const PassObserver& observe) {
+  DifferentiateOptions options;
+  options.recompute = strategy.recompute;
+  options.gradient_dtype = strategy.gradient_dtype;
+  options.loss_gradient = 1 / strategy.loss_divisor;
+  MESHWRIGHT_ASSIGN_OR_RETURN(const Graph graph, Differentiate(forward, options));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const ShardedGraph sharded, CompleteLayouts(graph, strategy));
+  MESHWRIGHT_ASSIGN_OR_RETURN(Program program, Partition(sharded, price));
+  if (observe != nullptr) MESHWRIGHT_RETURN_IF_ERROR(observe("partition", program));
+  const Context context{graph, strategy, optimizer};
+  for (const ProgramPass& pass : kPasses) {
+    MESHWRIGHT_ASSIGN_OR_RETURN(program, pass.run(std::move(program), context));
+    if (observe != nullptr) MESHWRIGHT_RETURN_IF_ERROR(observe(pass.name, program));
+  }
+  return program;
+}
+
+StepPrice PriceSteps(const CostModel& costs, const Mesh& mesh) {
+  return
+      [&costs, &mesh](const Shape& global, DType dtype, const Work& work, const Layout& before, const Layout& after) {
+        Program program;
+        program.mesh = mesh;
+        RankClass& c = program.classes.emplace_back();
+        for (const Layout* layout : {&before, &after}) {
+          Buffer buffer;
+          buffer.dtype = dtype;
+          buffer.shape = global;
+          buffer.layout = *layout;
+          c.buffers.push_back(std::move(buffer));
+        }
+        Instruction instruction;
+        instruction.work = work;
+        instruction.reads = {{BufferId(0), 0}};
+        instruction.writes = {{BufferId(1), 0}};
+        c.blocks.push_back({"step", Phase::kForward, {std::move(instruction)}});
+        const absl::StatusOr<Prices> prices = PriceProgram(program, costs);
+        return prices.ok() ? prices->classes[0][0][0].time : kForever;
+      };
+}
+
+}  // namespace meshwright

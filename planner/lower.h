@@ -1,0 +1,33 @@
+// The whole way from a graph and a strategy to a program. The passes stand in planner/lower.cc, in order, each with the
+// reason for its place.
+//
+// Thread safety: pure functions.
+#ifndef MESHWRIGHT_PLANNER_LOWER_H_
+#define MESHWRIGHT_PLANNER_LOWER_H_
+
+#include <functional>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "costmodel/cost_model.h"
+#include "ir/graph.h"
+#include "ir/program.h"
+#include "ir/strategy.h"
+#include "planner/passes/step_end.h"
+#include "planner/redistribute.h"
+
+namespace meshwright {
+
+// Sees the program after each pass: for dumps, and for VerifyProgram() in tests.
+using PassObserver = std::function<absl::Status(absl::string_view pass, const Program& program)>;
+
+// `forward` is the graph of one micro-batch. `price` chooses among redistributions.
+absl::StatusOr<Program> Lower(const Graph& forward, const Strategy& strategy, const Optimizer& optimizer,
+                              const StepPrice& price, const PassObserver& observe = nullptr);
+
+// Prices a step of a redistribution as the simulator prices the instruction it becomes.
+StepPrice PriceSteps(const CostModel& costs, const Mesh& mesh);
+
+}  // namespace meshwright
+
+#endif  // MESHWRIGHT_PLANNER_LOWER_H_
