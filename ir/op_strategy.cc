@@ -1,0 +1,139 @@
+// Strategies of single ops: integer tuples to layouts (S5), layouts to label assignments (S5.4, S6.6).
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "ir/status.h"
+#include "ir/strategy.h"
+
+namespace meshwright {
+namespace {
+
+absl::Status OpError(const Op& op, absl::string_view what) {
+  return absl::InvalidArgumentError(absl::StrCat("operator \"", op.name, "\" (", NameOf(op.kind), "): ", what));
+}
+
+std::string TupleText(const std::vector<int64_t>& tuple) { return absl::StrCat("(", absl::StrJoin(tuple, ", "), ")"); }
+
+// Shape and divisibility of one input's tuple (S5.2).
+absl::Status CheckTuple(const Op& op, const Shape& shape, size_t input, const std::vector<int64_t>& tuple) {
+  if (tuple.size() != shape.size()) {
+    return OpError(op, absl::StrCat("strategy ", TupleText(tuple), " of input ", input, " has ", tuple.size(),
+                                    " entries, the tensor ", ToText(shape), " has ", shape.size(), " dims"));
+  }
+  for (size_t d = 0; d < tuple.size(); ++d) {
+    if (tuple[d] < 1) {
+      return OpError(op, absl::StrCat("strategy ", TupleText(tuple), " of input ", input, ": found ", tuple[d],
+                                      ", wanted pieces >= 1"));
+    }
+    if (shape[d] % tuple[d] != 0) {
+      return OpError(op, absl::StrCat("strategy ", TupleText(tuple), " of input ", input, ": dim ", d, " is ", shape[d],
+                                      ", not divisible by ", tuple[d]));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<OpStrategy> FromTuples(const Op& op, const Graph& graph, const std::vector<std::vector<int64_t>>& tuples,
+                                      const Mesh& mesh, int64_t ranks_per_stage) {
+  if (tuples.size() != op.inputs.size()) {
+    return OpError(
+        op, absl::StrCat("the strategy has ", tuples.size(), " tuples, the operator ", op.inputs.size(), " inputs"));
+  }
+  std::vector<int64_t> pieces(op.rule.labels.size(), 0);
+  for (size_t i = 0; i < tuples.size(); ++i) {
+    MESHWRIGHT_RETURN_IF_ERROR(CheckTuple(op, graph.tensor(op.inputs[i]).shape, i, tuples[i]));
+    for (size_t d = 0; d < tuples[i].size(); ++d) {
+      const int label = op.rule.inputs[i][d].label;
+      if (label == DimRule::kUnsplit) {
+        if (tuples[i][d] == 1) continue;
+        return OpError(op, absl::StrCat("input ", i, " has size 1 in dim ", d, " and cannot be split"));
+      }
+      if (pieces[label] != 0 && pieces[label] != tuples[i][d]) {
+        const bool contracting = !op.rule.InOutput(label, 0);
+        return OpError(op, absl::StrCat(contracting ? "the contracting dimension must be split equally: "
+                                                    : "dims that belong together must be split equally: ",
+                                        "found ", pieces[label], " and ", tuples[i][d], " pieces"));
+      }
+      pieces[label] = tuples[i][d];
+      if (op.rule.labels[label].whole && tuples[i][d] != 1) {
+        return OpError(op,
+                       absl::StrCat("dim ", d, " of input ", i, " must stay whole, found ", tuples[i][d], " pieces"));
+      }
+    }
+  }
+  int64_t product = 1;
+  for (int64_t& p : pieces) product *= p == 0 ? (p = 1) : p;
+  if (product > ranks_per_stage || ranks_per_stage % product != 0) {
+    return OpError(op, absl::StrCat("the strategy needs ", product, " of ", ranks_per_stage,
+                                    " devices; the product must divide them"));
+  }
+  // The device matrix: one axis per label in order of appearance, the repeat axis last and fastest (S4.5).
+  Assignment assignment(op.rule.labels.size());
+  int64_t stride = ranks_per_stage;
+  for (size_t label = 0; label < pieces.size(); ++label) {
+    stride /= pieces[label];
+    MESHWRIGHT_ASSIGN_OR_RETURN(assignment[label], mesh.Compose(pieces[label], stride));
+  }
+  OpStrategy strategy;
+  for (size_t i = 0; i < op.inputs.size(); ++i) strategy.inputs.push_back(InputLayout(op.rule, assignment, i));
+  return strategy;
+}
+
+absl::StatusOr<Assignment> AssignmentOf(const Op& op, const Graph& graph, const OpStrategy& strategy,
+                                        const Mesh& mesh) {
+  if (strategy.inputs.size() != op.inputs.size()) {
+    return OpError(op, absl::StrCat("the strategy has ", strategy.inputs.size(), " layouts, the operator ",
+                                    op.inputs.size(), " inputs"));
+  }
+  Assignment assignment(op.rule.labels.size());
+  std::vector<bool> set(op.rule.labels.size(), false);
+  for (size_t i = 0; i < strategy.inputs.size(); ++i) {
+    const Layout& layout = strategy.inputs[i];
+    const absl::Status fits = CheckLayout(graph.tensor(op.inputs[i]).shape, layout, mesh);
+    if (!fits.ok()) return OpError(op, absl::StrCat("input ", i, ": ", fits.message()));
+    for (size_t d = 0; d < layout.dims.size(); ++d) {
+      const int label = op.rule.inputs[i][d].label;
+      if (label == DimRule::kUnsplit || layout.dims[d].empty()) {
+        if (label != DimRule::kUnsplit && set[label] && !assignment[label].empty()) {
+          return OpError(
+              op, absl::StrCat("\"", op.rule.labels[label].name, "\" is split in one input and whole in input ", i,
+                               "; the contracting dimension must be split equally"));
+        }
+        if (label != DimRule::kUnsplit) set[label] = true;
+        if (label == DimRule::kUnsplit && mesh.SizeOf(layout.dims[d]) > 1) {
+          return OpError(op, absl::StrCat("input ", i, " has size 1 in dim ", d, " and cannot be split"));
+        }
+        continue;
+      }
+      if (op.rule.labels[label].whole && mesh.SizeOf(layout.dims[d]) > 1) {
+        return OpError(op, absl::StrCat("dim ", d, " of input ", i, " must stay whole"));
+      }
+      if (set[label] && assignment[label] != layout.dims[d]) {
+        return OpError(
+            op,
+            absl::StrCat("the contracting dimension must be split equally, over the same axes in the same order: \"",
+                         op.rule.labels[label].name, "\" differs in input ", i));
+      }
+      assignment[label] = layout.dims[d];
+      set[label] = true;
+    }
+  }
+  // No axis may split two labels of one op: a rank would lack pieces.
+  for (size_t a = 0; a < assignment.size(); ++a) {
+    for (size_t b = a + 1; b < assignment.size(); ++b) {
+      for (AxisId x : assignment[a]) {
+        for (AxisId y : assignment[b]) {
+          if (mesh.Orthogonal(x, y)) continue;
+          return OpError(op, absl::StrCat("axis ", mesh.axis(x).name, " splits both \"", op.rule.labels[a].name,
+                                          "\" and \"", op.rule.labels[b].name, "\""));
+        }
+      }
+    }
+  }
+  return assignment;
+}
+
+}  // namespace meshwright
