@@ -78,6 +78,7 @@ KernelEstimate Contraction(const KernelWork& work, const Device& device) {
       work.dtype == DType::kFloat8 && !peak.replaced ? constants.matmul_share_fp8 : constants.matmul_share;
   const double sms = std::max(1, device.sms);
   const double sm_rate = share * peak.per_second * constants.sustained_clock / sms;
+  const double l2_rate = constants.l2_bandwidth.raw() * constants.sustained_clock;  // the cache runs on the same clock
   const double per_wave = ToSeconds(constants.matmul_per_wave);
   const double element = static_cast<double>(SizeOf(work.dtype).raw());
   const double batch = static_cast<double>(work.batch), m = static_cast<double>(work.m);
@@ -89,12 +90,14 @@ KernelEstimate Contraction(const KernelWork& work, const Device& device) {
   const bool hopper = device.generation >= Generation::kHopper;
   for (const Tile& tile : hopper ? absl::MakeConstSpan(kHopperTiles) : absl::MakeConstSpan(kTiles)) {
     const double tiles = batch * CeilDiv(m, tile.m) * CeilDiv(n, tile.n);
+    // No split makes it faster than all multiprocessors working without pause.
+    if (tiles * 2 * tile.m * tile.n * k >= best * sm_rate * sms || best <= memory) continue;
     for (double split : kSplits) {
       const double inner = CeilDiv(k, split);
       if (split > 1 && (tiles * split > kMostSplitWaves * sms || inner < kSmallestSplit)) break;
       const double waves = CeilDiv(tiles * split, sms);
       const double compute = waves * (2 * tile.m * tile.n * inner / sm_rate + per_wave);
-      const double l2 = tiles * split * (tile.m + tile.n) * inner * element / constants.l2_bandwidth.raw();
+      const double l2 = tiles * split * (tile.m + tile.n) * inner * element / l2_rate;
       double extra = 0;
       if (split > 1) {
         extra = ToSeconds(constants.split_k) + 8 * batch * m * n * split * per_byte;

@@ -1,0 +1,28 @@
+#include "costmodel/memory_overheads.h"
+
+#include <algorithm>
+#include <cstdint>
+
+namespace meshwright {
+
+Bytes CommunicatorBytes(const CommunicatorUse& use, const Cluster& cluster) {
+  if (use.ranks <= 1 || cluster.device.generation == Generation::kHost) return Bytes(0);
+  if (use.ranks_per_node <= 1) return kNodeCommunicatorBytes;
+  Bytes bytes = use.ranks == 2 ? kPairCommunicatorBytes : kCommunicatorBytes;
+  const bool nvls = cluster.intra_kind == LinkKind::kNvSwitch && cluster.device.generation >= Generation::kHopper;
+  if (nvls && use.reduces && use.ranks_per_node > 2) bytes += kNvlsBytes;
+  if (use.all_to_all) {
+    constexpr int64_t kMostPeers = 7;
+    bytes += kPairChannelBytes * std::min(use.ranks_per_node - 1, kMostPeers);
+  }
+  return bytes;
+}
+
+Bytes ProcessBytes(const Cluster& cluster, int blas_streams) {
+  if (cluster.device.generation == Generation::kHost) return kHostBytes;
+  const Bytes workspace =
+      cluster.device.generation >= Generation::kHopper ? kBlasWorkspaceHopperBytes : kBlasWorkspaceBytes;
+  return kContextBytes + workspace * blas_streams;
+}
+
+}  // namespace meshwright

@@ -1,0 +1,60 @@
+// Device memory that a training process loses outside its tensors: driver context, NCCL's buffers, library workspaces.
+//
+// The arena of a Program is planned to the byte; these are what the planner must leave free beside it. Each number is a
+// named constant with its source; none was measured by us yet.
+//
+// Thread safety: pure functions.
+#ifndef MESHWRIGHT_COSTMODEL_MEMORY_OVERHEADS_H_
+#define MESHWRIGHT_COSTMODEL_MEMORY_OVERHEADS_H_
+
+#include <cstdint>
+
+#include "ir/cluster.h"
+#include "ir/quantities.h"
+
+namespace meshwright {
+
+// CUDA context and the libraries' code: 0.47 GiB with lazy loading of modules, 0.92 without (A100,
+// stas00/ml-engineering). The default since CUDA 11.7 is lazy, but frameworks load much: between the two.
+inline constexpr Bytes kContextBytes = MiB(750);
+
+// One NCCL communicator inside a node: 342 MiB over 2 GPUs, 392 MiB over 4 and 8 (ai-dynamo/aiconfigurator
+// systems/*.yaml).
+inline constexpr Bytes kCommunicatorBytes = MiB(392);
+inline constexpr Bytes kPairCommunicatorBytes = MiB(342);
+
+// Buffers of the switch's reductions, on top: 16 channels x 2 x 1 MiB x 8 heads (arithmetic from NCCL 2.28 sources).
+inline constexpr Bytes kNvlsBytes = MiB(256);
+
+// A communicator with one rank per node: 4 channels of 2 connections, each 9.19 MiB rounded to 10 (NCCL 2.28 sources:
+// LL 512 KiB, LL128 4.69 MiB, Simple 4 MiB), and its bookkeeping, a guess of 20 MiB.
+inline constexpr Bytes kNodeCommunicatorBytes = MiB(100);
+
+// Send and receive channels to every peer of a node for all-to-all: 32 channels x 10 MiB for each of at most 7 peers
+// (arithmetic from NCCL 2.28 sources, not observed).
+inline constexpr Bytes kPairChannelBytes = MiB(320);
+
+// cuBLAS workspace of one stream: 32 MiB on Hopper and later, 8.1 MiB before (PyTorch pull request 120925).
+inline constexpr Bytes kBlasWorkspaceHopperBytes = MiB(32);
+inline constexpr Bytes kBlasWorkspaceBytes = Bytes(8519680);
+
+// The host back end: stacks and library buffers of one thread. A guess.
+inline constexpr Bytes kHostBytes = MiB(16);
+
+// A group of ranks that communicate, as far as memory is concerned.
+struct CommunicatorUse {
+  int64_t ranks = 1;
+  int64_t ranks_per_node = 1;
+  bool reduces = true;      // it runs all_reduce or reduce_scatter, so the switch's buffers are set up
+  bool all_to_all = false;  // it runs all-to-all, so channels to every peer are set up
+};
+
+// Bytes of one communicator on each of its ranks. 0 for one rank and on the host.
+Bytes CommunicatorBytes(const CommunicatorUse& use, const Cluster& cluster);
+
+// Bytes that every process loses: context and `blas_streams` workspaces.
+Bytes ProcessBytes(const Cluster& cluster, int blas_streams = 1);
+
+}  // namespace meshwright
+
+#endif  // MESHWRIGHT_COSTMODEL_MEMORY_OVERHEADS_H_
