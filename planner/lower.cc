@@ -20,7 +20,7 @@ namespace {
 struct Context {
   const Graph& graph;  // differentiated
   const Strategy& strategy;
-  const Optimizer& optimizer;
+  const UpdateRule& optimizer;
 };
 
 struct ProgramPass {
@@ -57,7 +57,7 @@ constexpr ProgramPass kPasses[] = {
 
 }  // namespace
 
-absl::StatusOr<Program> Lower(const Graph& forward, const Strategy& strategy, const Optimizer& optimizer,
+absl::StatusOr<Program> Lower(const Graph& forward, const Strategy& strategy, const UpdateRule& optimizer,
                               const StepPrice& price, const PassObserver& observe) {
   DifferentiateOptions options;
   options.recompute = strategy.recompute;

@@ -22,7 +22,7 @@ namespace meshwright {
 using PassObserver = std::function<absl::Status(absl::string_view pass, const Program& program)>;
 
 // `forward` is the graph of one micro-batch. `price` chooses among redistributions.
-absl::StatusOr<Program> Lower(const Graph& forward, const Strategy& strategy, const Optimizer& optimizer,
+absl::StatusOr<Program> Lower(const Graph& forward, const Strategy& strategy, const UpdateRule& optimizer,
                               const StepPrice& price, const PassObserver& observe = nullptr);
 
 // Prices a step of a redistribution as the simulator prices the instruction it becomes.

@@ -83,7 +83,7 @@ struct Crossing {
 
 class Splitter {
  public:
-  Splitter(Program program, const Graph& graph, const Strategy& strategy, const Optimizer& optimizer)
+  Splitter(Program program, const Graph& graph, const Strategy& strategy, const UpdateRule& optimizer)
       : before_(std::move(program)), graph_(graph), strategy_(strategy), optimizer_(optimizer) {}
 
   absl::StatusOr<Program> Run() {
@@ -397,7 +397,7 @@ class Splitter {
   Program before_;
   const Graph& graph_;
   const Strategy& strategy_;
-  const Optimizer& optimizer_;
+  const UpdateRule& optimizer_;
   std::vector<std::vector<Piece>> pieces_;
   std::vector<std::vector<int64_t>> stage_of_;  // by segment
   std::vector<Uses> uses_;                      // by buffer
@@ -412,7 +412,7 @@ class Splitter {
 }  // namespace
 
 absl::StatusOr<Program> SplitStages(Program program, const Graph& graph, const Strategy& strategy,
-                                    const Optimizer& optimizer) {
+                                    const UpdateRule& optimizer) {
   return Splitter(std::move(program), graph, strategy, optimizer).Run();
 }
 

@@ -24,7 +24,7 @@ namespace meshwright {
 
 // kInvalidArgument: more stages than layers; a segment that has no stage; stages that decrease along the graph.
 absl::StatusOr<Program> SplitStages(Program program, const Graph& graph, const Strategy& strategy,
-                                    const Optimizer& optimizer);
+                                    const UpdateRule& optimizer);
 
 }  // namespace meshwright
 

@@ -26,7 +26,7 @@ constexpr absl::string_view kStateNames[] = {"@m", "@v"};
 
 class Maker {
  public:
-  Maker(RankClass& c, const Optimizer& optimizer) : c_(c), optimizer_(optimizer) {}
+  Maker(RankClass& c, const UpdateRule& optimizer) : c_(c), optimizer_(optimizer) {}
 
   BufferId Find(absl::string_view name, BufferRole role) const {
     for (size_t i = 0; i < c_.buffers.size(); ++i) {
@@ -167,7 +167,7 @@ class Maker {
   }
 
   RankClass& c_;
-  const Optimizer& optimizer_;
+  const UpdateRule& optimizer_;
 };
 
 absl::string_view ParameterOf(absl::string_view gradient) { return gradient.substr(1); }
@@ -252,7 +252,7 @@ class Sharing {
 
 }  // namespace
 
-absl::StatusOr<StepEnd> StepEnd::Make(RankClass& c, const Mesh& mesh, const Optimizer& optimizer,
+absl::StatusOr<StepEnd> StepEnd::Make(RankClass& c, const Mesh& mesh, const UpdateRule& optimizer,
                                       const Strategy& strategy, const std::vector<SegmentLayers>& segments,
                                       const SharedParameters& shared) {
   StepEnd end;

@@ -17,7 +17,7 @@
 namespace meshwright {
 
 // The update rule of the training section.
-struct Optimizer {
+struct UpdateRule {
   OpKind kind = OpKind::kSgd;  // kSgd, kMomentum, kAdamW
   OpAttrs attrs;
 };
@@ -39,7 +39,7 @@ class StepEnd {
 
   // Adds the blocks to the class, whose first 2 x segments blocks are the forward and then the backward blocks of
   // `segments`.
-  static absl::StatusOr<StepEnd> Make(RankClass& c, const Mesh& mesh, const Optimizer& optimizer,
+  static absl::StatusOr<StepEnd> Make(RankClass& c, const Mesh& mesh, const UpdateRule& optimizer,
                                       const Strategy& strategy, const std::vector<SegmentLayers>& segments,
                                       const SharedParameters& shared);
 

@@ -58,7 +58,7 @@ std::vector<double> Losses(Strategy strategy, int64_t ranks) {
   const auto graph = OracleB(16 / strategy.microbatches);
   EXPECT_OK(graph);
   strategy.gradient_dtype = DType::kFloat64;
-  Optimizer momentum{OpKind::kMomentum, {}};
+  UpdateRule momentum{OpKind::kMomentum, {}};
   momentum.attrs.learning_rate = 0.4;
   momentum.attrs.beta1 = 0.1;
   const auto program = Lower(*graph, strategy, momentum, CountBytes);

@@ -1,0 +1,136 @@
+#include "ir/sharding.h"
+
+#include <map>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "ir/status.h"
+
+namespace meshwright {
+namespace {
+
+absl::Status OpError(const Op& op, absl::string_view what) {
+  return absl::InvalidArgumentError(absl::StrCat("operator \"", op.name, "\" (", NameOf(op.kind), "): ", what));
+}
+
+// A user's device matrix over the mesh: each named axis as the mesh axes that make it up.
+class Matrix {
+ public:
+  static absl::StatusOr<Matrix> Make(const OpSharding& sharding, const Mesh& mesh, int64_t ranks) {
+    Matrix matrix;
+    int64_t product = 1;
+    for (int64_t size : sharding.device_matrix) product *= size;
+    if (product != ranks || sharding.device_matrix.size() != sharding.axes.size()) {
+      return absl::InvalidArgumentError(absl::StrCat("the device matrix (", absl::StrJoin(sharding.device_matrix, ", "),
+                                                     ") has ", product, " devices, a stage has ", ranks));
+    }
+    int64_t stride = ranks;
+    for (size_t i = 0; i < sharding.axes.size(); ++i) {
+      stride /= sharding.device_matrix[i];
+      MESHWRIGHT_ASSIGN_OR_RETURN(matrix.axes_[sharding.axes[i]], mesh.Compose(sharding.device_matrix[i], stride));
+    }
+    return matrix;
+  }
+
+  absl::StatusOr<Layout> LayoutOf(const TensorSharding& tensor) const {
+    Layout layout;
+    for (const std::vector<std::string>& names : tensor.dims) {
+      AxisList axes;
+      for (const std::string& name : names) {
+        const auto found = axes_.find(name);
+        if (found == axes_.end())
+          return absl::InvalidArgumentError(absl::StrCat("no axis \"", name, "\" in the layout"));
+        axes.insert(axes.end(), found->second.begin(), found->second.end());
+      }
+      layout.dims.push_back(std::move(axes));
+    }
+    return layout;
+  }
+
+ private:
+  std::map<std::string, AxisList> axes_;
+};
+
+// S5.7 and S6.7: the output as inferred (all-reduce), or with the contracted axes appended to dim 0 (reduce-scatter).
+absl::Status CheckOutput(const Op& op, const Graph& graph, const OpStrategy& strategy, const Layout& wanted,
+                         const Mesh& mesh) {
+  MESHWRIGHT_ASSIGN_OR_RETURN(const Assignment assignment, AssignmentOf(op, graph, strategy, mesh));
+  Layout inferred = OutputLayout(op.rule, assignment, 0, InfoOf(op.kind).reduction);
+  const AxisList contracted = inferred.partial;
+  inferred.partial.clear();
+  const Shape& shape = graph.tensor(op.outputs[0]).shape;
+  if (op.kind != OpKind::kMatMul) return OpError(op, "only MatMul takes an out_strategy");
+  Layout scattered = inferred;
+  if (!scattered.dims.empty()) scattered.dims[0].insert(scattered.dims[0].end(), contracted.begin(), contracted.end());
+  if (wanted.dims.size() == shape.size() && (wanted == inferred || wanted == scattered)) return absl::OkStatus();
+  return OpError(op, absl::StrCat("out_strategy ", ToText(wanted, mesh), " is neither ", ToText(inferred, mesh),
+                                  " nor ", ToText(scattered, mesh)));
+}
+
+}  // namespace
+
+absl::StatusOr<OpStrategy> Resolve(const OpSharding& sharding, const Op& op, const Graph& graph, const Mesh& mesh,
+                                   int64_t ranks_per_stage) {
+  OpStrategy strategy;
+  if (!sharding.is_layout()) {
+    std::vector<std::vector<int64_t>> tuples;
+    for (const TensorSharding& tensor : sharding.inputs) tuples.push_back(tensor.pieces);
+    MESHWRIGHT_ASSIGN_OR_RETURN(strategy, FromTuples(op, graph, tuples, mesh, ranks_per_stage));
+    if (!sharding.output.has_value()) return strategy;
+    // The output's pieces, in the two legal forms of S5.7.
+    MESHWRIGHT_ASSIGN_OR_RETURN(const Assignment assignment, AssignmentOf(op, graph, strategy, mesh));
+    Layout layout = OutputLayout(op.rule, assignment, 0, InfoOf(op.kind).reduction);
+    const AxisList contracted = std::exchange(layout.partial, {});
+    std::vector<int64_t> rows;
+    if (!layout.dims.empty())
+      rows = {mesh.SizeOf(layout.dims[0]), mesh.SizeOf(layout.dims[0]) * mesh.SizeOf(contracted)};
+    const std::vector<int64_t>& asked = sharding.output->pieces;
+    bool known = op.kind == OpKind::kMatMul && asked.size() == layout.dims.size();
+    for (size_t d = 1; known && d < asked.size(); ++d) known = asked[d] == mesh.SizeOf(layout.dims[d]);
+    if (!known || (asked[0] != rows[0] && asked[0] != rows[1])) {
+      return OpError(op, absl::StrCat("out_strategy (", absl::StrJoin(asked, ", "), "): rows must be ",
+                                      absl::StrJoin(rows, " or "), ", the other dims as inferred"));
+    }
+    if (asked[0] == rows[1]) layout.dims[0].insert(layout.dims[0].end(), contracted.begin(), contracted.end());
+    strategy.output = std::move(layout);
+    return strategy;
+  }
+  const absl::StatusOr<Matrix> matrix = Matrix::Make(sharding, mesh, ranks_per_stage);
+  if (!matrix.ok()) return OpError(op, matrix.status().message());
+  for (const TensorSharding& tensor : sharding.inputs) {
+    absl::StatusOr<Layout> layout = matrix->LayoutOf(tensor);
+    if (!layout.ok()) return OpError(op, layout.status().message());
+    strategy.inputs.push_back(*std::move(layout));
+  }
+  if (!sharding.output.has_value()) return strategy;
+  MESHWRIGHT_ASSIGN_OR_RETURN(Layout output, matrix->LayoutOf(*sharding.output));
+  MESHWRIGHT_RETURN_IF_ERROR(CheckOutput(op, graph, strategy, output, mesh));
+  strategy.output = std::move(output);
+  return strategy;
+}
+
+absl::StatusOr<Layout> LayoutFromTuple(const std::vector<int64_t>& pieces, const Shape& shape, const Mesh& mesh,
+                                       int64_t ranks_per_stage, bool repeat_first) {
+  if (pieces.size() != shape.size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("(", absl::StrJoin(pieces, ", "), ") does not fit a tensor ", ToText(shape)));
+  }
+  int64_t product = 1;
+  for (int64_t p : pieces) product *= p;
+  if (product < 1 || ranks_per_stage % product != 0) {
+    return absl::InvalidArgumentError(absl::StrCat("(", absl::StrJoin(pieces, ", "), ") needs ", product, " of ",
+                                                   ranks_per_stage, " devices; the product must divide them"));
+  }
+  Layout layout;
+  int64_t stride = repeat_first ? product : ranks_per_stage;
+  for (size_t d = 0; d < pieces.size(); ++d) {
+    stride /= pieces[d];
+    MESHWRIGHT_ASSIGN_OR_RETURN(AxisList axes, mesh.Compose(pieces[d], stride));
+    layout.dims.push_back(std::move(axes));
+  }
+  MESHWRIGHT_RETURN_IF_ERROR(CheckLayout(shape, layout, mesh));
+  return layout;
+}
+
+}  // namespace meshwright

@@ -1,0 +1,68 @@
+// What a search is given: the model, the cluster, and what the user has already decided.
+//
+// Ownership: values; `graph` may be called from several threads at a time.
+#ifndef MESHWRIGHT_PLANNER_SEARCH_PROBLEM_H_
+#define MESHWRIGHT_PLANNER_SEARCH_PROBLEM_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "ir/cluster.h"
+#include "ir/graph.h"
+#include "ir/sharding.h"
+#include "ir/strategy.h"
+#include "planner/passes/step_end.h"
+
+namespace meshwright {
+
+// Who decides how ops are split.
+enum class SearchMode : uint8_t {
+  kDecoder,              // every combination of degrees, by label rules; for models with repeated layers
+  kShardingPropagation,  // from the ops that the user configured (S15.5)
+  kExhaustive,           // every combination of op strategies; small operator graphs only
+  kDefaults,             // no search: what is not configured gets its default strategy (S5.14; semi_auto_parallel)
+  kDataParallel,         // dim 0 of every input over all ranks, parameters whole
+  kStandAlone,           // one rank
+};
+
+// How a step's rows reach the ranks (S9).
+enum class Feeding : uint8_t { kDataParallel, kFullBatch, kTuples };
+
+struct Problem {
+  std::string name;
+  // The forward graph of one micro-batch of `rows` rows, dim 0 of every input (decoders: sequences).
+  std::function<absl::StatusOr<Graph>(int64_t rows)> graph;
+  int64_t batch = 1;           // rows of one step
+  int64_t tokens_per_row = 1;  // 1 where rows are samples
+  UpdateRule update;
+  DType gradient_dtype = DType::kFloat32;
+  Cluster cluster;
+  std::optional<Bytes> memory_limit;  // of one device; else what the device can use
+
+  SearchMode mode = SearchMode::kDecoder;
+
+  // What the user fixed; the rest is searched.
+  std::optional<int64_t> tensor_parallel, data_parallel, expert_parallel, stages, microbatches;
+  std::optional<int64_t> microbatch;  // rows of one micro-batch on one data-parallel rank
+  std::optional<bool> sequence_parallel, parallel_optimizer;
+  std::optional<Recompute> recompute;
+  std::optional<Bytes> bucket;
+  Schedule schedule = Schedule::kOneFOneB;
+  Bytes parallel_optimizer_threshold;
+  bool gradients_mean = false;
+  bool loss_is_sum = false;  // over micro-batches (S12.4), else their mean
+
+  // Operator graphs.
+  std::map<std::string, OpSharding> shards;  // by op name
+  Feeding feeding = Feeding::kDataParallel;
+  std::vector<std::vector<int64_t>> feeding_tuples;  // kTuples: one per input, in the graph's order
+};
+
+}  // namespace meshwright
+
+#endif  // MESHWRIGHT_PLANNER_SEARCH_PROBLEM_H_

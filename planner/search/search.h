@@ -1,0 +1,47 @@
+// The search: candidates in, a ranking out. Candidates are ranked by simulating the program that would run (design
+// decision 7); closed formulas only prune, as lower bounds.
+//
+// Deterministic: same problem, same result, whatever the number of threads.
+#ifndef MESHWRIGHT_PLANNER_SEARCH_SEARCH_H_
+#define MESHWRIGHT_PLANNER_SEARCH_SEARCH_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "planner/search/evaluate.h"
+#include "planner/search/problem.h"
+
+namespace meshwright {
+
+struct Candidate {
+  Strategy strategy;
+  Degrees degrees;
+  Prediction prediction;
+};
+
+struct SearchResult {
+  std::vector<Candidate> ranked;          // the fastest first, at most SearchOptions::keep
+  int64_t considered = 0;                 // combinations looked at
+  int64_t simulated = 0;                  // of these, lowered and simulated
+  std::map<std::string, int64_t> pruned;  // reason -> how many, e.g. "does not fit in memory"
+  double seconds = 0;                     // wall time; not part of any deterministic output
+};
+
+struct SearchOptions {
+  int64_t keep = 5;
+  int threads = 0;                                                      // 0: as many as cores
+  std::function<void(int64_t done, int64_t total)> progress = nullptr;  // called from one thread at a time
+};
+
+// kResourceExhausted when nothing fits: says which constraint binds (memory by component against capacity) on the
+// candidate that came closest, and the nearest relaxation that would fit. kInvalidArgument: the problem contradicts
+// itself.
+absl::StatusOr<SearchResult> Search(const Problem& problem, const SearchOptions& options = {});
+
+}  // namespace meshwright
+
+#endif  // MESHWRIGHT_PLANNER_SEARCH_SEARCH_H_
