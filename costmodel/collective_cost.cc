@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "costmodel/nccl_correction.h"
 #include "costmodel/nccl_tuner.h"
@@ -34,8 +36,10 @@ constexpr double kHostLatency = 5;
 
 constexpr int64_t kBytesPerBlock = 16 << 10;  // NCCL gives a channel at least 16 KiB
 
+constexpr double kNeverMicros = 1e18;  // becomes kForever
+
 double Seconds(Bytes bytes, BytesPerSecond rate) {
-  return rate.raw() > 0 ? static_cast<double>(bytes.raw()) / rate.raw() : 1e12;
+  return rate.raw() > 0 ? static_cast<double>(bytes.raw()) / rate.raw() : kNeverMicros * 1e-6;
 }
 Nanos FromMicros(double us) { return FromSeconds(us * 1e-6); }
 
@@ -59,7 +63,7 @@ double PairsInNode(double bytes, double peers, double kept, double share, const 
   const PairConstants& c = PairsOf(cluster);
   if (cluster.intra_kind == LinkKind::kPcie) share = std::min(share, kPcieShare);
   const double link = share * cluster.intra_bandwidth.raw();
-  if (link <= 0) return 1e12;
+  if (link <= 0) return kNeverMicros;
   const double transfer = 1e6 * (bytes / link + c.touches * kept / cluster.device.memory_bandwidth.raw());
   const double latency = bytes <= kLargestLlMessage * peers ? c.ll_us + c.ll_per_peer_us * peers : c.simple_us;
   return Pipelined(latency, transfer, c.hump);
@@ -146,6 +150,26 @@ void CountBytes(CollectiveKind kind, Bytes size, const GroupShape& group, Collec
 
 }  // namespace
 
+GroupShape ShapeOfGroup(absl::Span<const int64_t> ranks, const Cluster& cluster) {
+  std::vector<int64_t> nodes;
+  for (int64_t rank : ranks) nodes.push_back(cluster.NodeOf(rank));
+  std::sort(nodes.begin(), nodes.end());
+  GroupShape shape = {static_cast<int64_t>(ranks.size()), 0, 0, 1};
+  for (size_t first = 0; first < nodes.size();) {
+    size_t end = first;
+    while (end < nodes.size() && nodes[end] == nodes[first]) ++end;
+    ++shape.nodes;
+    shape.ranks_per_node = std::max(shape.ranks_per_node, static_cast<int64_t>(end - first));
+    first = end;
+  }
+  if (shape.nodes <= 1 || cluster.nics_per_node == 0) return shape;
+  const int64_t groups = cluster.devices_per_node / shape.ranks_per_node;
+  const int64_t cards =  // of one group
+      std::max<int64_t>(1, shape.ranks_per_node * cluster.nics_per_node / cluster.devices_per_node);
+  shape.nic_sharing = std::max<int64_t>(1, (groups * cards + cluster.nics_per_node - 1) / cluster.nics_per_node);
+  return shape;
+}
+
 CollectiveCost PriceCollective(CollectiveKind kind, Bytes size, const GroupShape& group, const Cluster& cluster) {
   CollectiveCost cost;
   if (group.ranks <= 1 || size.raw() <= 0) return cost;
@@ -157,6 +181,10 @@ CollectiveCost PriceCollective(CollectiveKind kind, Bytes size, const GroupShape
   if (kind == CollectiveKind::kAllToAll) return AllToAll(size, group, cluster);
 
   const NcclChoice choice = ChooseAsNccl(kind, size, group, cluster);
+  if (choice.candidate.algorithm == Algorithm::kNone) {
+    cost.time = kForever;
+    return cost;
+  }
   cost.algorithm = choice.candidate.algorithm;
   cost.protocol = choice.candidate.protocol;
   cost.channels = Blocks(choice.candidate.blocks, size);

@@ -15,6 +15,7 @@
 #include <cstdint>
 
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "ir/cluster.h"
 #include "ir/collective.h"
 #include "ir/quantities.h"
@@ -31,6 +32,11 @@ struct GroupShape {
 
   friend bool operator==(const GroupShape&, const GroupShape&) = default;
 };
+
+// The shape of a group of global ranks, in any order. `nic_sharing` assumes that the ranks' neighbours form groups of
+// the same shape that communicate at the same time, as all ranks of a mesh axis do: eight groups with one rank on each
+// node share four network cards by twos.
+GroupShape ShapeOfGroup(absl::Span<const int64_t> ranks, const Cluster& cluster);
 
 enum class Algorithm : uint8_t { kNone, kRing, kTree, kNvls, kNvlsTree, kPat, kPairs, kHostMemory };
 inline constexpr absl::string_view kAlgorithmNames[] = {"none",      "ring", "tree",  "nvls",
@@ -53,8 +59,8 @@ struct CollectiveCost {
 // Prices one run of `kind` over a group. `size` is S of ir/collective.h, the nccl-tests convention: for all_gather the
 // gathered result, for reduce_scatter and all_to_all a rank's input.
 //
-// A group of one rank, or a size of 0, costs nothing. A group that spans nodes of a cluster without network cards costs
-// kForever.
+// A group of one rank, or a size of 0, costs nothing. A group that spans nodes of a cluster without network cards, or
+// whose links have no bandwidth, costs kForever.
 CollectiveCost PriceCollective(CollectiveKind kind, Bytes size, const GroupShape& group, const Cluster& cluster);
 
 // Prices one transfer from a rank to another that waits for it. With `crosses_node` it goes through one network card,

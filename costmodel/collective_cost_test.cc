@@ -20,6 +20,33 @@ TEST(CollectiveCostTest, OneRankOrNoBytesCostNothing) {
   }
 }
 
+TEST(ShapeOfGroupTest, CountsNodesAndRanksOnThem) {
+  const Cluster cluster = H100Cluster(4);
+  EXPECT_EQ(ShapeOfGroup({0, 1, 2, 3}, cluster), (GroupShape{4, 1, 4, 1}));
+  EXPECT_EQ(ShapeOfGroup({0, 8, 16, 24}, cluster), (GroupShape{4, 4, 1, 1}));  // each rank has its own card
+  EXPECT_EQ(ShapeOfGroup({31, 0, 30, 1}, cluster), (GroupShape{4, 2, 2, 1}));
+  EXPECT_EQ(ShapeOfGroup({0, 1, 2, 8}, cluster), (GroupShape{4, 2, 3, 1}));  // uneven: the fuller node counts
+  EXPECT_EQ(ShapeOfGroup({5}, cluster), (GroupShape{1, 1, 1, 1}));
+}
+
+TEST(ShapeOfGroupTest, GroupsOfTheSameAxisShareCards) {
+  Cluster cluster = H100Cluster(4);
+  cluster.nics_per_node = 4;
+  EXPECT_EQ(ShapeOfGroup({0, 8, 16, 24}, cluster), (GroupShape{4, 4, 1, 2}));  // 8 groups, 4 cards
+  EXPECT_EQ(ShapeOfGroup({0, 1, 8, 9}, cluster), (GroupShape{4, 2, 2, 1}));    // 4 groups, 4 cards
+  cluster.nics_per_node = 1;
+  EXPECT_EQ(ShapeOfGroup({0, 1, 8, 9}, cluster), (GroupShape{4, 2, 2, 4}));
+}
+
+TEST(CollectiveCostTest, LinksWithoutBandwidthTakeForever) {
+  Cluster cluster = H100Cluster(1);
+  cluster.intra_bandwidth = BytesPerSecond(0);
+  for (const CollectiveInfo& row : kCollectives) {
+    EXPECT_EQ(PriceCollective(row.kind, MiB(1), Evenly(8, 1), cluster).time, kForever) << row.name;
+  }
+  EXPECT_EQ(PriceSendRecv(MiB(1), false, cluster).time, kForever);
+}
+
 // Published nccl-tests figures (ai-dynamo/aiconfigurator: A100 SXM with NCCL 2.27.3, H100 SXM with 2.29.2, 8 GPUs of
 // one node), in us. They hold the formulas where they were fitted; README.md has the errors where they were not.
 TEST(CollectiveCostTest, MeetsPublishedTimes) {

@@ -163,13 +163,15 @@ TEST(KernelCostTest, SustainedClockSlowsComputeOnly) {
 // More work never costs less: a planner that splits a dimension must not be punished by an artefact of the formula.
 TEST(KernelCostTest, MoreWorkNeverCostsLess) {
   const std::vector<int64_t> sizes = {1, 7, 64, 128, 129, 512, 1000, 1024, 4096, 5000, 16384};
-  for (int64_t m : sizes) {
-    for (int64_t n : sizes) {
-      for (int64_t k : sizes) {
-        const Nanos time = PriceKernel(Product(m, n, k), A100());
-        EXPECT_GE(PriceKernel(Product(2 * m, n, k), A100()), time) << m << " " << n << " " << k;
-        EXPECT_GE(PriceKernel(Product(m, 2 * n, k), A100()), time) << m << " " << n << " " << k;
-        EXPECT_GE(PriceKernel(Product(m, n, 2 * k), A100()), time) << m << " " << n << " " << k;
+  for (const Device& device : {A100(), H100Cluster(1).device}) {
+    for (int64_t m : sizes) {
+      for (int64_t n : sizes) {
+        for (int64_t k : sizes) {
+          const Nanos time = PriceKernel(Product(m, n, k), device);
+          EXPECT_GE(PriceKernel(Product(2 * m, n, k), device), time) << m << " " << n << " " << k;
+          EXPECT_GE(PriceKernel(Product(m, 2 * n, k), device), time) << m << " " << n << " " << k;
+          EXPECT_GE(PriceKernel(Product(m, n, 2 * k), device), time) << m << " " << n << " " << k;
+        }
       }
     }
   }
