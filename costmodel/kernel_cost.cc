@@ -67,9 +67,16 @@ constexpr Tile kTiles[] = {{256, 128}, {128, 256}, {128, 128}, {128, 64}, {64, 1
 constexpr Tile kHopperTiles[] = {{256, 128}, {128, 256}, {128, 128}, {128, 64},  {64, 128},  {64, 64},
                                  {128, 192}, {192, 128}, {128, 160}, {160, 128}, {128, 224}, {224, 128},
                                  {128, 96},  {96, 128},  {256, 160}, {160, 256}, {256, 192}, {192, 256}};
+constexpr Tile kHostTiles[] = {{16, 16}};  // a core's register block
 constexpr double kSplits[] = {1, 2, 3, 4, 5, 6, 8, 12, 16};
 constexpr double kMostSplitWaves = 4;
 constexpr double kSmallestSplit = 256;  // of the inner dimension; below, nothing is gained
+
+absl::Span<const Tile> TilesOf(Generation generation) {
+  if (generation == Generation::kHost) return kHostTiles;
+  if (generation >= Generation::kHopper) return kHopperTiles;
+  return kTiles;
+}
 
 KernelEstimate Contraction(const KernelWork& work, const Device& device) {
   const KernelConstants& constants = device.kernels;
@@ -87,8 +94,7 @@ KernelEstimate Contraction(const KernelWork& work, const Device& device) {
   const double per_byte = 1 / (device.memory_bandwidth.raw() * constants.memory_share);
 
   double best = 1e30, best_compute = 0;
-  const bool hopper = device.generation >= Generation::kHopper;
-  for (const Tile& tile : hopper ? absl::MakeConstSpan(kHopperTiles) : absl::MakeConstSpan(kTiles)) {
+  for (const Tile& tile : TilesOf(device.generation)) {
     const double tiles = batch * CeilDiv(m, tile.m) * CeilDiv(n, tile.n);
     // No split makes it faster than all multiprocessors working without pause.
     if (tiles * 2 * tile.m * tile.n * k >= best * sm_rate * sms || best <= memory) continue;
