@@ -135,7 +135,11 @@ class WorkChecker {
       }
     }
     for (size_t a = 0; a < assignment.size(); ++a) {
-      for (size_t b = 0; b < a; ++b) MESHWRIGHT_RETURN_IF_ERROR(CheckOrthogonal(rule, assignment, a, b));
+      for (size_t b = 0; b < a; ++b) {
+        // Labels of outputs alone have nothing to do with each other (Fill of several buffers).
+        const bool meet = rule.InInputs(static_cast<int>(a)) || rule.InInputs(static_cast<int>(b));
+        if (meet) MESHWRIGHT_RETURN_IF_ERROR(CheckOrthogonal(rule, assignment, a, b));
+      }
     }
     return assignment;
   }
