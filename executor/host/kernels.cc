@@ -18,6 +18,17 @@ bool IsFlat(OpKind op) {
   return op == OpKind::kFill || op == OpKind::kSgd || op == OpKind::kMomentum || op == OpKind::kAdamW;
 }
 
+// Dims that the rule writes as 1.
+absl::Status CheckUnsplitDims(absl::Span<const OperandRule> operands, absl::Span<const Shape> shapes) {
+  for (size_t i = 0; i < operands.size(); ++i) {
+    for (size_t d = 0; d < operands[i].size(); ++d) {
+      if (operands[i][d].label != DimRule::kUnsplit || shapes[i][d] == 1) continue;
+      return absl::InvalidArgumentError(absl::StrCat("dim ", d, " of ", ToText(shapes[i]), " must be 1"));
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckOperands(const KernelCall& call) {
   if (IsFlat(call.op)) return absl::OkStatus();
   if (call.rule == nullptr || call.rule->inputs.size() != call.inputs.size() ||
@@ -29,7 +40,9 @@ absl::Status CheckOperands(const KernelCall& call) {
   std::vector<Shape> inputs, outputs;
   for (const TensorView& view : call.inputs) inputs.push_back(view.shape);
   for (const TensorView& view : call.outputs) outputs.push_back(view.shape);
-  return LabelExtents(*call.rule, inputs, outputs).status();
+  MESHWRIGHT_RETURN_IF_ERROR(LabelExtents(*call.rule, inputs, outputs).status());
+  MESHWRIGHT_RETURN_IF_ERROR(CheckUnsplitDims(call.rule->inputs, inputs));
+  return CheckUnsplitDims(call.rule->outputs, outputs);
 }
 
 // The type of every floating operand.

@@ -1,8 +1,8 @@
 // MatMul: any sum over products of two tensors that an index rule can say, on top of a plain matrix product.
 //
-// Labels fall into four groups: batch (in a, b and c), m (in a and c), n (in b and c), k (in a and b; or in one of them
-// only, which sums it first). An operand whose labels of a group lie beside each other, with one group contiguous, is
-// handed to BLAS where it lies; another is copied into that form first.
+// Labels fall into groups: batch (in a, b and c), m (in a and c), n (in b and c), k (in a and b), and those of one
+// operand only (sums of an input, repeats of the output). An operand whose labels of a group lie beside each other,
+// with one group contiguous, is handed to BLAS where it lies; another is copied into that form first.
 #include <algorithm>
 #include <vector>
 
@@ -22,6 +22,7 @@ using Group = std::vector<LabelDim>;
 struct Product {
   Group batch, m, n, k;
   Group a_only, b_only;  // summed while the operand is copied
+  Group c_only;          // the result is repeated over these
 };
 
 int64_t Extent(const Group& group) {
@@ -43,16 +44,11 @@ absl::StatusOr<Product> Classify(const KernelCall& call) {
   for (size_t label = 0; label < rule.labels.size(); ++label) {
     const LabelDim dim = {extents[label], a[label], b[label], c[label]};
     if (dim.extent == 1) continue;
-    if (dim.c != 0 && dim.a == 0 && dim.b == 0) {
-      return absl::InvalidArgumentError(absl::StrCat("label ", rule.labels[label].name, " is in the output only"));
-    }
-    Group& group = dim.c != 0 ? (dim.a == 0   ? product.n
-                                 : dim.b == 0 ? product.m
-                                              : product.batch)
-                              : (dim.a == 0   ? product.b_only
-                                 : dim.b == 0 ? product.a_only
-                                              : product.k);
-    group.push_back(dim);
+    const bool in_a = dim.a != 0, in_b = dim.b != 0, in_c = dim.c != 0;
+    if (!in_a && !in_b && !in_c) continue;  // of the bias
+    Group* const groups[2][2][2] = {{{nullptr, &product.c_only}, {&product.b_only, &product.n}},
+                                    {{&product.a_only, &product.m}, {&product.k, &product.batch}}};
+    groups[in_a][in_b][in_c]->push_back(dim);
   }
   const auto by = [](int64_t LabelDim::*stride) {
     return [stride](const LabelDim& x, const LabelDim& y) { return x.*stride > y.*stride; };
@@ -121,6 +117,7 @@ void Unpack(const std::vector<T>& from, const Product& p, bool overwrite, T* to)
   for (const Group* group : {&p.batch, &p.m, &p.n}) {
     for (const LabelDim& dim : *group) nest.Add(dim.extent, {packed /= dim.extent, dim.c});
   }
+  for (const LabelDim& dim : p.c_only) nest.Add(dim.extent, {0, dim.c});
   nest.ForEachRow([&](const auto& at, int64_t n, const auto& step) {
     for (int64_t i = 0; i < n; ++i) {
       T& value = to[at[1] + i * step[1]];
@@ -195,7 +192,7 @@ absl::Status MatMul(const KernelCall& call) {
     b = {packed_b.data(), n};
     b_size = k * n;
   }
-  if (!AsMatrix(p.m, p.n, &LabelDim::c, &c)) {
+  if (!p.c_only.empty() || !AsMatrix(p.m, p.n, &LabelDim::c, &c)) {
     packed_c.resize(Extent(p.batch) * m * n);
     c = {packed_c.data(), n};
     c_size = m * n;

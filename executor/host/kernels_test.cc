@@ -1,0 +1,372 @@
+#include "executor/host/kernels.h"
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "executor/op_examples.h"
+#include "gtest/gtest.h"
+#include "ir/testing.h"
+
+namespace meshwright {
+namespace {
+
+using ::testing::DoubleNear;
+using ::testing::ElementsAre;
+using ::testing::ElementsAreArray;
+using ::testing::HasSubstr;
+
+using Numbers = std::vector<double>;
+
+// A tensor and what it holds; `ids`: integers.
+struct In {
+  Shape shape;
+  Numbers values;
+  bool ids = false;
+};
+
+OwnedTensor Make(const In& in) {
+  OwnedTensor tensor(in.ids ? DType::kInt32 : DType::kFloat64, in.shape);
+  for (size_t i = 0; i < in.values.size(); ++i) tensor.Set(static_cast<int64_t>(i), in.values[i]);
+  return tensor;
+}
+
+Numbers ValuesOf(const OwnedTensor& tensor) {
+  Numbers values;
+  for (int64_t i = 0; i < NumElements(tensor.shape); ++i) values.push_back(tensor.At(i));
+  return values;
+}
+
+// The outputs of one kernel on whole tensors. An empty rule: the row's own.
+absl::StatusOr<std::vector<Numbers>> RunOp(OpKind op, const std::string& rule_text, const std::vector<In>& inputs,
+                                           const std::vector<Shape>& outputs, const OpAttrs& attrs = {},
+                                           int64_t step = 1) {
+  std::vector<Shape> shapes;
+  std::vector<OwnedTensor> in, out;
+  for (const In& input : inputs) {
+    shapes.push_back(input.shape);
+    in.push_back(Make(input));
+  }
+  for (const Shape& shape : outputs) out.emplace_back(DType::kFloat64, shape);
+  MESHWRIGHT_ASSIGN_OR_RETURN(const IndexRule rule,
+                              rule_text.empty() ? InstantiateRule(InfoOf(op).rule, shapes) : ParseRule(rule_text));
+  std::vector<TensorView> reads, writes;
+  for (OwnedTensor& tensor : in) reads.push_back(tensor.View());
+  for (OwnedTensor& tensor : out) writes.push_back(tensor.View());
+  MESHWRIGHT_RETURN_IF_ERROR(RunHostKernel({op, &attrs, &rule, 0, step, reads, writes}));
+  std::vector<Numbers> values;
+  for (const OwnedTensor& tensor : out) values.push_back(ValuesOf(tensor));
+  return values;
+}
+
+// For kernels of one output.
+Numbers RunOne(OpKind op, const std::string& rule, const std::vector<In>& inputs, const Shape& output,
+               const OpAttrs& attrs = {}) {
+  const absl::StatusOr<std::vector<Numbers>> values = RunOp(op, rule, inputs, {output}, attrs);
+  EXPECT_OK(values.status());
+  return values.ok() ? (*values)[0] : Numbers();
+}
+
+OpAttrs Scaled(double scale) {
+  OpAttrs attrs;
+  attrs.scale = scale;
+  return attrs;
+}
+
+auto Near(const Numbers& values, double bound = 1e-12) {
+  std::vector<::testing::Matcher<double>> matchers;
+  for (const double value : values) matchers.push_back(DoubleNear(value, bound));
+  return ElementsAreArray(matchers);
+}
+
+// ---- products ------------------------------------------------------------------------------------------------------
+
+// The definition: every point of the space that all labels span adds a product to its element of the output.
+Numbers Einsum(const OpCase& c, const Shape& extents) {
+  Numbers out(static_cast<size_t>(NumElements(c.outputs[0].shape)), 0.0);
+  const auto place = [&](const OperandRule& operand, const Shape& shape, const Shape& at) {
+    int64_t index = 0;
+    for (size_t d = 0; d < operand.size(); ++d)
+      index = index * shape[d] + (operand[d].label < 0 ? 0 : at[operand[d].label]);
+    return index;
+  };
+  Shape at(extents.size(), 0);
+  for (int64_t i = 0; i < NumElements(extents); ++i) {
+    const int64_t target = place(c.rule.outputs[0], c.outputs[0].shape, at);
+    out[static_cast<size_t>(target)] += c.inputs[0].At(place(c.rule.inputs[0], c.inputs[0].shape, at)) *
+                                        c.inputs[1].At(place(c.rule.inputs[1], c.inputs[1].shape, at));
+    for (size_t d = at.size(); d-- > 0;) {
+      if (++at[d] < extents[d]) break;
+      at[d] = 0;
+    }
+  }
+  return out;
+}
+
+void ExpectMatMulIsEinsum(const OpExample& example) {
+  OpCase c = MakeCase(example, 3);
+  SCOPED_TRACE(c.text);
+  std::vector<TensorView> reads, writes;
+  for (OwnedTensor& tensor : c.inputs) reads.push_back(tensor.View());
+  for (OwnedTensor& tensor : c.outputs) writes.push_back(tensor.View());
+  ASSERT_OK(RunHostKernel({OpKind::kMatMul, &c.example.attrs, &c.rule, 0, 1, reads, writes}));
+  std::vector<Shape> outputs = {c.outputs[0].shape};
+  ASSERT_OK_AND_ASSIGN(const Shape extents, LabelExtents(c.rule, c.example.inputs, outputs));
+  EXPECT_THAT(ValuesOf(c.outputs[0]), Near(Einsum(c, extents)));
+}
+
+TEST(MatMulTest, EqualsTheDefinitionOnTheTablesExamples) {
+  for (const OpExample& example : ExamplesOf(OpKind::kMatMul)) {
+    if (example.inputs.size() == 2) ExpectMatMulIsEinsum(example);
+  }
+}
+
+// Any order of labels in any operand, labels of one operand only among them.
+TEST(MatMulTest, EqualsTheDefinitionOnRandomRules) {
+  std::mt19937 random(20240607);
+  for (int trial = 0; trial < 500; ++trial) {
+    SCOPED_TRACE(absl::StrCat("trial ", trial));
+    const Shape sizes = {2, 3, 4, 1, 5, 2};
+    std::vector<std::vector<int>> operands(3);
+    for (int label = 0; label < 6; ++label) {
+      const uint32_t where = random() % 8;  // a set of operands
+      for (int o = 0; o < 3; ++o) {
+        if ((where >> o & 1) != 0) operands[o].push_back(label);
+      }
+    }
+    std::vector<std::string> texts;
+    std::vector<Shape> shapes(3);
+    for (int o = 0; o < 3; ++o) {
+      std::shuffle(operands[o].begin(), operands[o].end(), random);
+      texts.push_back(absl::StrJoin(operands[o], " ", [](std::string* out, int l) { out->append(1, "abcdef"[l]); }));
+      for (int label : operands[o]) shapes[o].push_back(sizes[label]);
+    }
+    ExpectMatMulIsEinsum({OpKind::kMatMul,
+                          absl::StrCat(texts[0], ", ", texts[1], " -> ", texts[2]),
+                          {shapes[0], shapes[1]},
+                          {},
+                          {},
+                          -1,
+                          1,
+                          {shapes[2]}});
+  }
+}
+
+// (1 2)(5 6; 7 8) + (10 20) = (19 22) + (10 20)
+TEST(MatMulTest, AddsItsBias) {
+  EXPECT_THAT(RunOne(OpKind::kMatMul, "m k!, k! n, n -> m n",
+                     {{{1, 2}, {1, 2}}, {{2, 2}, {5, 6, 7, 8}}, {{2}, {10, 20}}}, {1, 2}),
+              ElementsAre(29, 42));
+}
+
+// ---- elementwise ---------------------------------------------------------------------------------------------------
+
+TEST(ElementwiseTest, BroadcastsByLabels) {
+  EXPECT_THAT(RunOne(OpKind::kSub, "", {{{2, 2}, {1, 2, 3, 4}}, {{2}, {10, 20}}}, {2, 2}),
+              ElementsAre(-9, -18, -7, -16));
+  EXPECT_THAT(RunOne(OpKind::kMul, "", {{{2, 1}, {2, 3}}, {{2, 2}, {1, 2, 3, 4}}}, {2, 2}), ElementsAre(2, 4, 9, 12));
+  EXPECT_THAT(RunOne(OpKind::kDiv, "", {{{2}, {1, 9}}, {{2}, {4, 3}}}, {2}), ElementsAre(0.25, 3));
+  EXPECT_THAT(RunOne(OpKind::kAdd, "", {{{2}, {1, 2}}, {{2}, {3, 4}}, {{2}, {5, 6}}, {{2}, {7, 8}}}, {2}),
+              ElementsAre(16, 20));
+}
+
+// At x = 1: tanh 0.761594, sigmoid s = 1 / (1 + 1/e) = 0.731059, SiLU = s; GeLU's tanh form: 0.5 (1 + tanh(0.797885 *
+// 1.044715)) = 0.5 (1 + tanh(0.833562)) = 0.841192. The bias moves x from 0 to 1.
+TEST(ElementwiseTest, ActivationsAtOneWithABias) {
+  const std::vector<In> inputs = {{{2}, {0, -2}}, {{2}, {1, 1}}};
+  EXPECT_THAT(RunOne(OpKind::kRelu, "", inputs, {2}), ElementsAre(1, 0));
+  EXPECT_NEAR(RunOne(OpKind::kTanh, "", inputs, {2})[0], 0.76159415595576489, 1e-15);
+  EXPECT_NEAR(RunOne(OpKind::kSigmoid, "", inputs, {2})[0], 0.73105857863000488, 1e-15);
+  EXPECT_NEAR(RunOne(OpKind::kSilu, "", inputs, {2})[0], 0.73105857863000488, 1e-15);
+  EXPECT_NEAR(RunOne(OpKind::kGelu, "", inputs, {2})[0], 0.84119199060827676, 1e-10);
+}
+
+// silu(1) * 3 = 2.193176, silu(0) * 5 = 0
+TEST(ElementwiseTest, SwigluGatesTheSecondHalfByTheFirst) {
+  EXPECT_THAT(RunOne(OpKind::kSwiglu, "", {{{2, 2}, {1, 0, 3, 5}}}, {2}), Near({3 * 0.73105857863000488, 0}));
+}
+
+TEST(ElementwiseTest, FillWritesScaleAndCastConverts) {
+  EXPECT_THAT(RunOne(OpKind::kFill, " -> n", {}, {2}, Scaled(2.5)), ElementsAre(2.5, 2.5));
+  EXPECT_THAT(RunOne(OpKind::kCast, "", {{{2}, {3, -4}, true}}, {2}), ElementsAre(3, -4));
+}
+
+// ---- movement ------------------------------------------------------------------------------------------------------
+
+TEST(MovementTest, GatherTakesRowsOfItsSliceAndGivesZeroElsewhere) {
+  const auto rule = ParseRule("v h, s -> s h");
+  OwnedTensor table = Make({{2, 2}, {1, 2, 3, 4}}), ids = Make({{3}, {2, 0, 3}, true}), out = Make({{3, 2}, {}});
+  TensorView rows = table.View();  // rows 2 and 3 of four
+  rows.global = {4, 2};
+  rows.begin = {2, 0};
+  const std::vector<TensorView> reads = {rows, ids.View()}, writes = {out.View()};
+  const OpAttrs attrs;
+  ASSERT_OK(RunHostKernel({OpKind::kGather, &attrs, &*rule, 0, 1, reads, writes}));
+  EXPECT_THAT(ValuesOf(out), ElementsAre(1, 2, 0, 0, 3, 4));
+}
+
+TEST(MovementTest, RowsThatNoTableHasAreRefused) {
+  EXPECT_THAT(RunOp(OpKind::kGather, "v h, s -> s h", {{{2, 1}, {1, 2}}, {{1}, {2}, true}}, {{1, 1}}),
+              StatusIs(absl::StatusCode::kInvalidArgument, "row 2 of a table that has 2 rows"));
+  EXPECT_THAT(RunOp(OpKind::kGather, "v h, s -> s h", {{{2, 1}, {1, 2}}, {{1}, {1}}}, {{1, 1}}),
+              StatusIs(absl::StatusCode::kInvalidArgument, "row numbers are float64"));
+}
+
+TEST(MovementTest, GatherGradAddsRepeatedRows) {
+  EXPECT_THAT(RunOne(OpKind::kGatherGrad, "s h, s -> v h", {{{3, 1}, {1, 2, 4}}, {{3}, {1, 0, 1}, true}}, {2, 1}),
+              ElementsAre(2, 5));
+}
+
+TEST(MovementTest, TransposeReduceAndBroadcast) {
+  const In x = {{2, 3}, {1, 2, 3, 4, 5, 6}};
+  EXPECT_THAT(RunOne(OpKind::kTranspose, "a b -> b a", {x}, {3, 2}), ElementsAre(1, 4, 2, 5, 3, 6));
+  EXPECT_THAT(RunOne(OpKind::kReduceSum, "a b -> b", {x}, {3}, Scaled(0.5)), ElementsAre(2.5, 3.5, 4.5));
+  EXPECT_THAT(RunOne(OpKind::kBroadcast, "b -> a b", {{{2}, {1, 2}}}, {2, 2}, Scaled(2)), ElementsAre(2, 4, 2, 4));
+}
+
+// ---- along the last dim --------------------------------------------------------------------------------------------
+
+// softmax(0, ln 3) = (1/4, 3/4), with and without a large number added to both.
+TEST(NormsTest, Softmax) {
+  const double l = std::log(3.0);
+  EXPECT_THAT(RunOne(OpKind::kSoftmax, "", {{{2, 2}, {0, l, 1000, 1000 + l}}}, {2, 2}), Near({0.25, 0.75, 0.25, 0.75}));
+}
+
+// (1, 3): mean 2, deviation 1, so (-1, 1) * 2 + 1. (3, 4): mean square 12.5, so (3, 4) / sqrt(12.5).
+TEST(NormsTest, LayerNormAndRmsNorm) {
+  OpAttrs attrs;
+  attrs.epsilon = 0;
+  EXPECT_THAT(RunOne(OpKind::kLayerNorm, "", {{{1, 2}, {1, 3}}, {{2}, {2, 2}}, {{2}, {1, 1}}}, {1, 2}, attrs),
+              Near({-1, 3}));
+  EXPECT_THAT(RunOne(OpKind::kRmsNorm, "", {{{1, 2}, {3, 4}}, {{2}, {1, 1}}}, {1, 2}, attrs),
+              Near({0.84852813742385702, 1.1313708498984761}));
+}
+
+// ---- losses --------------------------------------------------------------------------------------------------------
+
+// ((1-0)^2 + (2-4)^2) / 2 = 2.5
+TEST(LossesTest, MseIsTheScaledSumOfSquares) {
+  EXPECT_THAT(RunOne(OpKind::kMseLoss, "", {{{2}, {1, 2}}, {{2}, {0, 4}}}, {}, Scaled(0.5)), ElementsAre(2.5));
+}
+
+// -ln(3/4) for label 1 of logits (0, ln 3), -ln(1/4) for label 0; half of their sum is 0.836988.
+TEST(LossesTest, CrossEntropyWholeAndInThreeStepsAgree) {
+  const double l = std::log(3.0), want = 0.5 * (std::log(4.0 / 3) + std::log(4.0));
+  const In logits = {{2, 2}, {0, l, 0, l}}, labels = {{2}, {1, 0}, true};
+  EXPECT_THAT(RunOne(OpKind::kCrossEntropy, "", {logits, labels}, {}, Scaled(0.5)), Near({want}));
+  const Numbers top = RunOne(OpKind::kRowMax, "", {logits}, {2});
+  EXPECT_THAT(top, ElementsAre(l, l));
+  ASSERT_OK_AND_ASSIGN(const auto partials,
+                       RunOp(OpKind::kExpSumAndPick, "", {logits, {{2}, top}, labels}, {{2}, {2}}));
+  EXPECT_THAT(partials[0], Near({4.0 / 3, 4.0 / 3}));  // e^(0 - ln 3) + e^0
+  EXPECT_THAT(partials[1], ElementsAre(l, 0));
+  EXPECT_THAT(
+      RunOne(OpKind::kLossFromPartials, "", {{{2}, top}, {{2}, partials[0]}, {{2}, partials[1]}}, {}, Scaled(0.5)),
+      Near({want}));
+}
+
+TEST(LossesTest, LabelsThatNameNoClassAreRefused) {
+  EXPECT_THAT(RunOp(OpKind::kCrossEntropy, "", {{{1, 2}, {0, 0}}, {{1}, {2}, true}}, {{}}),
+              StatusIs(absl::StatusCode::kInvalidArgument, "label 2 is none of the 2 classes"));
+}
+
+// ---- mixture of experts --------------------------------------------------------------------------------------------
+
+// Three tokens (1, 2, 3) of one sequence, two experts with two slots each, one choice. All prefer expert 0: the third
+// finds no slot.
+TEST(MoeTest, TokensBeyondTheCapacityAreDropped) {
+  OpAttrs attrs;
+  attrs.top_k = 1;
+  const In tokens = {{3, 1, 1}, {1, 2, 3}}, logits = {{3, 1, 2}, {1, 0, 1, 0, 1, 0}};
+  EXPECT_THAT(RunOne(OpKind::kDispatch, "", {tokens, logits}, {2, 2, 1}, attrs), ElementsAre(1, 2, 0, 0));
+  EXPECT_THAT(RunOne(OpKind::kCombine, "", {{{2, 2, 1}, {10, 20, 30, 40}}, logits}, {3, 1, 1}, attrs),
+              ElementsAre(10, 20, 0));
+}
+
+// Two choices each: token 0 prefers expert 1, token 1 expert 0. One slot per expert: first choices take it, second
+// choices find none. Gates of logits (0, ln 3) are (1/4, 3/4).
+TEST(MoeTest, FirstChoicesComeBeforeSecondOnesAndGatesWeigh) {
+  OpAttrs attrs;
+  attrs.top_k = 2;
+  const double l = std::log(3.0);
+  const In tokens = {{2, 1, 1}, {5, 7}}, logits = {{2, 1, 2}, {0, l, l, 0}};
+  EXPECT_THAT(RunOne(OpKind::kDispatch, "", {tokens, logits}, {2, 1, 1}, attrs), ElementsAre(7, 5));
+  EXPECT_THAT(RunOne(OpKind::kCombine, "", {{{2, 1, 1}, {100, 200}}, logits}, {2, 1, 1}, attrs), Near({150, 75}));
+}
+
+// Two sequences, two slots per expert: one each, so the second token of sequence 0 cannot take sequence 1's slot.
+TEST(MoeTest, EverySequenceHasSlotsOfItsOwn) {
+  OpAttrs attrs;
+  attrs.top_k = 1;
+  const In tokens = {{2, 2, 1}, {1, 10, 2, 20}}, logits = {{2, 2, 1}, {0, 0, 0, 0}};
+  EXPECT_THAT(RunOne(OpKind::kDispatch, "", {tokens, logits}, {1, 2, 1}, attrs), ElementsAre(1, 10));
+}
+
+// ---- optimizers ----------------------------------------------------------------------------------------------------
+
+OpAttrs Rate(double rate) {
+  OpAttrs attrs;
+  attrs.learning_rate = rate;
+  return attrs;
+}
+
+TEST(OptimizersTest, SgdStepsAgainstTheGradientAndMayCopy) {
+  ASSERT_OK_AND_ASSIGN(const auto values, RunOp(OpKind::kSgd, "", {{{1}, {3}}, {{1}, {2}}}, {{1}, {1}}, Rate(0.5)));
+  EXPECT_THAT(values, ElementsAre(ElementsAre(2), ElementsAre(2)));
+}
+
+// u = 0.5 * 4 + 2 = 4, w = 3 - 0.25 * 4 = 2
+TEST(OptimizersTest, MomentumKeepsAVelocity) {
+  OpAttrs attrs = Rate(0.25);
+  attrs.beta1 = 0.5;
+  ASSERT_OK_AND_ASSIGN(const auto values,
+                       RunOp(OpKind::kMomentum, "", {{{1}, {3}}, {{1}, {2}}, {{1}, {4}}}, {{1}, {1}}, attrs));
+  EXPECT_THAT(values, ElementsAre(ElementsAre(2), ElementsAre(4)));
+}
+
+// Step 1 from zero state: both corrected averages are g and g^2, so the direction is g / |g| = -1 whatever the betas:
+// w = 3 - 0.5 * (-1 + 0.1 * 3) = 3.35. Step 2 with g = -2 again and beta 0.5: averages stay -2 and 4, direction -1.
+TEST(OptimizersTest, AdamWCorrectsItsAveragesByTheStep) {
+  OpAttrs attrs = Rate(0.5);
+  attrs.beta1 = 0.5;
+  attrs.beta2 = 0.75;
+  attrs.epsilon = 0;
+  attrs.weight_decay = 0.1;
+  ASSERT_OK_AND_ASSIGN(const auto first, RunOp(OpKind::kAdamW, "", {{{1}, {3}}, {{1}, {-2}}, {{1}, {0}}, {{1}, {0}}},
+                                               {{1}, {1}, {1}, {1}}, attrs, 1));
+  EXPECT_THAT(first, ElementsAre(Near({3.35}), Near({-1}), Near({1}), Near({3.35})));
+  ASSERT_OK_AND_ASSIGN(const auto second, RunOp(OpKind::kAdamW, "", {{{1}, {0}}, {{1}, {-2}}, {{1}, {-1}}, {{1}, {1}}},
+                                                {{1}, {1}, {1}}, attrs, 2));
+  EXPECT_THAT(second, ElementsAre(Near({0.5}), Near({-1.5}), Near({1.75})));
+}
+
+// ---- what does not fit ---------------------------------------------------------------------------------------------
+
+TEST(KernelsTest, OperandsMustFitTheRuleAndBeOfOneType) {
+  EXPECT_THAT(RunOp(OpKind::kMatMul, "m k, k n -> m n", {{{1, 2}, {1, 2}}, {{3, 1}, {1, 2, 3}}}, {{1, 1}}),
+              StatusIs(absl::StatusCode::kInvalidArgument, "MatMul: k is 2 in input 0 and 3 in input 1"));
+  EXPECT_THAT(RunOp(OpKind::kReshape, "a! -> b!", {{{4}, {1, 2, 3, 4}}}, {{3}}),
+              StatusIs(absl::StatusCode::kInvalidArgument, "Reshape: (4) cannot be seen as (3)"));
+  EXPECT_THAT(RunOp(OpKind::kSwiglu, "t! f -> f", {{{3, 1}, {1, 2, 3}}}, {{1}}),
+              StatusIs(absl::StatusCode::kInvalidArgument, "extent 2"));
+  EXPECT_THAT(RunOp(OpKind::kSgd, "", {{{2}, {1, 2}}, {{1}, {1}}}, {{2}}),
+              StatusIs(absl::StatusCode::kInvalidArgument, "SGD: an operand is (1), the parameter (2)"));
+  EXPECT_THAT(RunOp(OpKind::kFeed, " -> n", {}, {{2}}), StatusIs(absl::StatusCode::kInvalidArgument, "the runner feeds"));
+
+  OwnedTensor one = Make({{1}, {1}}), other(DType::kFloat32, {1}), half(DType::kFloat16, {1});
+  const OpAttrs attrs;
+  ASSERT_OK_AND_ASSIGN(const IndexRule rule, ParseRule("n -> n"));
+  const std::vector<TensorView> in = {one.View()}, single = {other.View()}, small = {half.View()};
+  EXPECT_THAT(RunHostKernel({OpKind::kScale, &attrs, &rule, 0, 1, in, single}),
+              StatusIs(absl::StatusCode::kInvalidArgument, "float32 and float64"));
+  EXPECT_THAT(RunHostKernel({OpKind::kScale, &attrs, &rule, 0, 1, in, small}),
+              StatusIs(absl::StatusCode::kUnimplemented, "float16"));
+}
+
+}  // namespace
+}  // namespace meshwright

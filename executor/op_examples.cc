@@ -1,0 +1,253 @@
+#include "executor/op_examples.h"
+
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <limits>
+#include <random>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace meshwright {
+namespace {
+
+OpAttrs Scaled(double scale) {
+  OpAttrs attrs;
+  attrs.scale = scale;
+  return attrs;
+}
+
+OpAttrs Training(double rate) {
+  OpAttrs attrs;
+  attrs.learning_rate = rate;
+  attrs.beta1 = 0.75;
+  attrs.beta2 = 0.875;
+  attrs.weight_decay = 0.125;
+  return attrs;
+}
+
+OpAttrs AttentionAttrs(bool causal, bool fused) {
+  OpAttrs attrs = Scaled(0.5);
+  attrs.causal = causal;
+  attrs.fused = fused;
+  return attrs;
+}
+
+// Products: plain, transposed, batched, and those whose operands must be rearranged first.
+std::vector<OpExample> Products() {
+  const OpKind op = OpKind::kMatMul;
+  return {
+      {op, "m k, k n -> m n", {{4, 6}, {6, 8}}},
+      {op, "k m, n k -> m n", {{6, 4}, {8, 6}}},
+      {op, "m k, k n -> n m", {{4, 6}, {6, 8}}},
+      {op, "m k!, k! n, n -> m n", {{4, 6}, {6, 8}, {8}}},
+      {op, "b m k, b k n -> b m n", {{2, 4, 6}, {2, 6, 8}}},
+      {op, "m b k, k b n -> m b n", {{4, 2, 6}, {6, 2, 8}}},
+      {op, "s b h, h g r d -> s b g r d", {{4, 2, 6}, {6, 2, 4, 2}}},
+      {op, "s b h, s b g r d -> h g r d", {{4, 2, 6}, {4, 2, 2, 4, 2}}},
+      {op, "s b g q d, g q d h -> s b h", {{4, 2, 2, 2, 4}, {2, 2, 4, 6}}},
+      {op, "s b h, v h -> s b v", {{4, 2, 6}, {8, 6}}},
+      {op, "e b h, e h t f -> e b t f", {{2, 4, 6}, {2, 6, 2, 4}}},
+      {op, "m j k, k n j -> m n", {{4, 2, 6}, {6, 8, 2}}},
+      {op, "a b k, k c -> a c b", {{4, 2, 6}, {6, 8}}},
+      {op, "m k x, k n -> m n", {{4, 6, 2}, {6, 8}}},
+      {op, "m n, k n -> m k x", {{4, 8}, {6, 8}}, {}, {}, -1, 1, {{4, 6, 2}}},
+      {op, "m, m n -> n", {{4}, {4, 8}}},
+      {op, "m, n -> m n", {{4}, {8}}},
+      {op, "k, k -> ", {{6}, {6}}},
+  };
+}
+
+std::vector<OpExample> AttentionCases(bool gradient) {
+  std::vector<OpExample> examples;
+  const Shape qkv = {6, 2, 2, 4, 4}, y = {6, 2, 2, 2, 4}, rows = {6, 2, 2, 2}, scores = {6, 2, 2, 2, 6};
+  for (const bool causal : {true, false}) {
+    for (const bool fused : {true, false}) {
+      const OpAttrs attrs = AttentionAttrs(causal, fused);
+      const Shape& saved = fused ? rows : scores;
+      const std::string s = fused ? "s! b g q!" : "s! b g q! t!";
+      if (gradient) {
+        const std::string rule = absl::StrCat("s! b g q! d!, s! b g r! d!, s! b g q! d!, ", s, " -> s! b g r! d!");
+        examples.push_back({OpKind::kAttentionGrad, rule, {y, qkv, y, saved}, attrs});
+      } else {
+        const std::string rule = absl::StrCat("s! b g r! d! -> s! b g q! d!, ", s);
+        examples.push_back({OpKind::kAttention, rule, {qkv}, attrs, {}, -2, 2, {y, saved}});
+      }
+    }
+  }
+  return examples;
+}
+
+void Fail(const OpExample& example, absl::string_view message) {
+  std::fprintf(stderr, "example of %s: %s\n", std::string(NameOf(example.op)).c_str(), std::string(message).c_str());
+  std::abort();
+}
+
+}  // namespace
+
+std::vector<OpExample> ExamplesOf(OpKind op) {
+  const Shape sbh = {4, 2, 6}, sb = {4, 2}, bs = {2, 4}, sbv = {4, 2, 8}, table = {8, 6}, none = {};
+  const Shape experts = {4, 6, 2}, tokens = {4, 2, 2}, logits = {4, 2, 4};
+  const OpAttrs half = Scaled(0.5);
+  switch (op) {
+    case OpKind::kMatMul:
+      return Products();
+    case OpKind::kAdd:
+      return {{op, "", {sbh, sbh}},
+              {op, "", {sbh, {6}}},
+              {op, "", {sbh, {6}, sbh}},
+              {op, "", {sbh, sbh, sbh, {6}, {2, 6}}},
+              {op, "", {{4, 2, 6}, {4, 1, 6}}}};
+    case OpKind::kSub:
+    case OpKind::kMul:
+      return {{op, "", {sbh, sbh}}, {op, "", {sbh, {6}}}, {op, "", {{2, 1}, {2, 4}}}};
+    case OpKind::kDiv:
+      return {{op, "", {sbh, sbh}, {}, {}, 0.5, 1.5}, {op, "", {sbh, {6}}, {}, {}, 0.5, 1.5}};
+    case OpKind::kScale:
+      return {{op, "", {sbh}, Scaled(-1.5)}};
+    case OpKind::kCast:
+      return {{op, "", {sbh}}};
+    case OpKind::kRelu:
+    case OpKind::kGelu:
+    case OpKind::kTanh:
+    case OpKind::kSigmoid:
+    case OpKind::kSilu:
+      return {{op, "", {sbh}, {}, {}, -3, 3}, {op, "", {sbh, {6}}, {}, {}, -3, 3}};
+    case OpKind::kReluGrad:
+    case OpKind::kGeluGrad:
+    case OpKind::kTanhGrad:
+    case OpKind::kSigmoidGrad:
+    case OpKind::kSiluGrad:
+      return {{op, "", {sbh, sbh}, {}, {}, -3, 3}, {op, "", {sbh, sbh, {6}}, {}, {}, -3, 3}};
+    case OpKind::kSwiglu:
+      return {{op, "", {{4, 2, 2, 6}}}, {op, "e c t! f -> e c f", {{2, 4, 2, 6}}}};
+    case OpKind::kSwigluGrad:
+      return {{op, "", {{4, 2, 6}, {4, 2, 2, 6}}}};
+    case OpKind::kSoftmax:
+      return {{op, "", {sbh}, {}, {}, -3, 3}};
+    case OpKind::kSoftmaxGrad:
+      return {{op, "", {sbh, sbh}}};
+    case OpKind::kLayerNorm:
+      return {{op, "", {sbh, {6}, {6}}}};
+    case OpKind::kLayerNormGrad:
+      return {{op, "", {sbh, sbh, {6}}}};
+    case OpKind::kRmsNorm:
+      return {{op, "", {sbh, {6}}}};
+    case OpKind::kRmsNormGrad:
+      return {{op, "", {sbh, sbh, {6}}}};
+    case OpKind::kGather:
+      return {{op, "v h, b s -> s b h", {table, bs}, {}, {0, 8}}, {op, "v h, s -> s h", {table, {4}}, {}, {0, 8}}};
+    case OpKind::kGatherGrad:
+      return {{op, "s b h, b s -> v h", {sbh, bs}, {}, {0, 8}, -1, 1, {table}}};
+    case OpKind::kAddPositions:
+      return {{op, "", {sbh, {4, 6}}}, {op, "", {sbh, table}}};
+    case OpKind::kAddPositionsGrad:
+      return {{op, "", {sbh}, {}, {}, -1, 1, {table}}};
+    case OpKind::kRotary:
+    case OpKind::kRotaryGrad:
+      return {{op, "", {{4, 2, 2, 4, 6}}}};
+    case OpKind::kAttention:
+      return AttentionCases(false);
+    case OpKind::kAttentionGrad:
+      return AttentionCases(true);
+    case OpKind::kReduceSum:
+      return {{op, "s b h -> h", {sbh}, half}, {op, "s b h -> b 1 h", {sbh}}};
+    case OpKind::kBroadcast:
+      return {{op, "h -> s b h", {{6}}, half, {}, -1, 1, {sbh}}, {op, "s -> s b", {{4}}, {}, {}, -1, 1, {sb}}};
+    case OpKind::kTranspose:
+      return {{op, "s b h -> b s h", {sbh}}, {op, "a b c d -> d b a c", {{2, 4, 2, 6}}}};
+    case OpKind::kReshape:
+      return {{op, "b x! y! -> b z!", {{4, 2, 6}}, {}, {}, -1, 1, {{4, 12}}}};
+    case OpKind::kMseLoss:
+      return {{op, "", {sbh, sbh}, Scaled(1.0 / 48)}};
+    case OpKind::kMseLossGrad:
+      return {{op, "", {none, sbh, sbh}, Scaled(1.0 / 48)}};
+    case OpKind::kCrossEntropy:
+      return {{op, "", {sbv, sb}, Scaled(1.0 / 8), {0, 8}}, {op, "s b v!, b s -> ", {sbv, bs}, half, {0, 8}}};
+    case OpKind::kCrossEntropyGrad:
+      return {{op, "", {none, sbv, sb}, Scaled(1.0 / 8), {0, 0, 8}}};
+    case OpKind::kRowMax:
+      return {{op, "", {sbv}}};
+    case OpKind::kExpSumAndPick:
+      return {{op, "s b v, s b, b s -> s b, s b", {sbv, sb, bs}, {}, {0, 0, 8}}};
+    case OpKind::kLossFromPartials:
+      return {{op, "", {sb, sb, sb}, Scaled(1.0 / 8), {}, 0.5, 1.5}};
+    case OpKind::kPartialsGrad:
+      return {{op, ", s b v, s b, s b, b s -> s b v", {none, sbv, sb, sb, bs}, half, {0, 0, 0, 0, 8}, 0.5, 1.5}};
+    case OpKind::kDispatch:
+      return {{op, "", {tokens, logits}, {}, {}, -1, 1, {experts}}};
+    case OpKind::kDispatchGrad:
+      return {{op, "", {experts, logits}, {}, {}, -1, 1, {tokens}}};
+    case OpKind::kCombine:
+      return {{op, "", {experts, logits}, {}, {}, -1, 1, {tokens}}};
+    case OpKind::kCombineGrad:
+      return {{op, "", {tokens, experts, logits}, {}, {}, -1, 1, {experts, logits}}};
+    case OpKind::kSgd:
+      return {{op, "", {table, table}, Training(0.25)}};
+    case OpKind::kMomentum:
+      return {{op, "", {table, table, table}, Training(0.25)}};
+    case OpKind::kAdamW:
+      return {{op, "", {table, table, table, table}, Training(0.25), {}, 0, 1}};
+    case OpKind::kFill:
+    case OpKind::kFeed:
+    case OpKind::kNumOps:
+      return {};
+  }
+  return {};
+}
+
+OwnedTensor::OwnedTensor(DType type, const Shape& extents)
+    : dtype(type), shape(extents), data(static_cast<size_t>(NumElements(extents) * SizeOf(type).raw())) {}
+
+TensorView OwnedTensor::View() { return {data.data(), dtype, shape, shape, Shape(shape.size(), 0)}; }
+
+double OwnedTensor::At(int64_t i) const {
+  if (dtype == DType::kInt32) return reinterpret_cast<const int32_t*>(data.data())[i];
+  if (dtype == DType::kFloat32) return reinterpret_cast<const float*>(data.data())[i];
+  return reinterpret_cast<const double*>(data.data())[i];
+}
+
+void OwnedTensor::Set(int64_t i, double value) {
+  if (dtype == DType::kInt32) {
+    reinterpret_cast<int32_t*>(data.data())[i] = static_cast<int32_t>(value);
+  } else if (dtype == DType::kFloat32) {
+    reinterpret_cast<float*>(data.data())[i] = static_cast<float>(value);
+  } else {
+    reinterpret_cast<double*>(data.data())[i] = value;
+  }
+}
+
+OpCase MakeCase(const OpExample& example, uint64_t seed, DType dtype) {
+  OpCase result;
+  result.example = example;
+  absl::StatusOr<IndexRule> rule =
+      example.rule.empty() ? InstantiateRule(InfoOf(example.op).rule, example.inputs) : ParseRule(example.rule);
+  if (!rule.ok()) Fail(example, rule.status().ToString());
+  result.rule = *rule;
+  const absl::StatusOr<Shape> extents =
+      LabelExtents(*rule, example.inputs, example.outputs.empty() ? absl::Span<const Shape>() : example.outputs);
+  std::vector<Shape> outputs = example.outputs;
+  if (outputs.empty()) {
+    if (!extents.ok()) Fail(example, extents.status().ToString());
+    outputs = InferShapes(*rule, *extents);
+  }
+  std::mt19937_64 random(seed);
+  for (size_t i = 0; i < example.inputs.size(); ++i) {
+    const int64_t ids = i < example.ids.size() ? example.ids[i] : 0;
+    OwnedTensor& input = result.inputs.emplace_back(ids > 0 ? DType::kInt32 : dtype, example.inputs[i]);
+    for (int64_t e = 0; e < NumElements(input.shape); ++e) {
+      const double u = static_cast<double>(random() >> 11) * 0x1p-53;
+      input.Set(e, ids > 0 ? std::floor(u * static_cast<double>(ids)) : example.low + (example.high - example.low) * u);
+    }
+  }
+  for (const Shape& shape : outputs) {
+    OwnedTensor& output = result.outputs.emplace_back(dtype, shape);
+    for (int64_t e = 0; e < NumElements(shape); ++e) output.Set(e, std::numeric_limits<double>::quiet_NaN());
+  }
+  result.text = absl::StrCat(NameOf(example.op), " ", ToText(*rule), example.attrs.causal ? "" : " not causal",
+                             example.attrs.fused ? "" : " not fused");
+  return result;
+}
+
+}  // namespace meshwright
