@@ -294,6 +294,21 @@ TEST(SimulateTest, SlotSpansDoNotOverlapOnAStream) {
   }
 }
 
+TEST(SimulateTest, TextSaysWhereTheTimeOfTheCriticalClassGoes) {
+  ASSERT_OK_AND_ASSIGN(const Program program, ParseProgram(kOverlap));
+  // As in CommunicationLongerThanWhatHidesItIsExposed.
+  const Prices prices = PricesByOrigin(program, {{"K1", KernelPrice(Micros(10))},
+                                                 {"K2", KernelPrice(Micros(4))},
+                                                 {"K3", KernelPrice(Micros(5))},
+                                                 {"U", KernelPrice(Micros(1))},
+                                                 {"R", Plain(Micros(30))}});
+  ASSERT_OK_AND_ASSIGN(const SimulationResult result, Simulate(program, prices));
+  EXPECT_EQ(ToText(result, program),
+            "step 0.041 ms, stage 0 ends last:\n"
+            "  optimizer                   0.020 ms  48.8 %\n"
+            "  gradient collectives        0.021 ms  51.2 % (and 0.009 ms hidden)");
+}
+
 TEST(SimulateTest, EmptyProgramsTakeNoTime) {
   Program program;
   program.classes.resize(1);

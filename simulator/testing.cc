@@ -29,6 +29,9 @@ class StageBuilder {
       arrived_[i] = AddEvent("arrived");
       ready_[i] = AddEvent("ready");
     }
+    weight_ = AddBuffer("w", BufferRole::kParameter, 1);
+    gradient_ = AddBuffer("dw", BufferRole::kGradient, 1);
+    kept_ = AddBuffer("kept", BufferRole::kActivation, WarmUp());
     first_ = stage == 0;
     last_ = stage == options.stages - 1;
     if (!first_) receive_forward_ = AddReceive("receive forward", -1, 0, Phase::kForward);
@@ -41,7 +44,7 @@ class StageBuilder {
 
   RankClass Build() {
     const int64_t m = options_.microbatches;
-    const int64_t warm_up = options_.schedule == Schedule::kGpipe ? m : std::min(m, options_.stages - stage_);
+    const int64_t warm_up = WarmUp();
     for (int64_t i = 0; i < warm_up; ++i) Forward(i);
     for (int64_t i = 0; i < m; ++i) {
       Backward(i);
@@ -52,6 +55,24 @@ class StageBuilder {
   }
 
  private:
+  // Micro-batches whose forward pass comes before the first backward pass.
+  int64_t WarmUp() const {
+    const int64_t m = options_.microbatches;
+    return options_.schedule == Schedule::kGpipe ? m : std::min(m, options_.stages - stage_);
+  }
+
+  BufferId AddBuffer(std::string name, BufferRole role, int64_t microbatches) {
+    Buffer buffer;
+    buffer.name = std::move(name);
+    buffer.role = role;
+    buffer.shape = {64};
+    buffer.layout = Layout::Replicated(1);
+    buffer.layers = options_.layers;
+    buffer.microbatches = microbatches;
+    buffer.bytes = Bytes(256);
+    rank_class_.buffers.push_back(std::move(buffer));
+    return BufferId(rank_class_.buffers.size() - 1);
+  }
   EventId AddEvent(std::string name) {
     rank_class_.events.push_back({absl::StrCat(name, rank_class_.events.size()), 1, options_.microbatches});
     return EventId(rank_class_.events.size() - 1);
@@ -77,7 +98,9 @@ class StageBuilder {
   BlockId AddLayer(std::string name, std::string origin, Phase phase) {
     Block block{std::move(name), phase, {}};
     for (int64_t i = 0; i < options_.instructions; ++i) {
-      block.instructions.push_back(Make(Compute{}, Stream::kCompute, origin));
+      Instruction& kernel = block.instructions.emplace_back(Make(Compute{}, Stream::kCompute, origin));
+      kernel.reads = {{phase == Phase::kForward ? weight_ : kept_}};
+      kernel.writes = {{phase == Phase::kForward ? kept_ : gradient_}};
       if (options_.collective_every > 0 && (i + 1) % options_.collective_every == 0) {
         block.instructions.push_back(Make(Collective{}, Stream::kCompute, "T"));
       }
@@ -118,6 +141,7 @@ class StageBuilder {
   const PipelineOptions& options_;
   const int64_t stage_;
   RankClass rank_class_;
+  BufferId weight_, gradient_, kept_;
   EventId arrived_[2], ready_[2];
   BlockId receive_forward_, forward_, send_forward_, receive_backward_, backward_, send_backward_;
   bool first_ = false, last_ = false;

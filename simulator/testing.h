@@ -34,7 +34,8 @@ struct PipelineOptions {
   bool optimizer = false;  // gradient all-reduce on the comm stream (origin "R"), then AdamW (origin "U")
 };
 // A pipeline as planner/ would lower it: forward and backward blocks of one layer, receives and sends (origin "X") on
-// streams of their own with the waits that these need.
+// streams of their own with the waits that these need. Buffers of 256 bytes per layer: a parameter, its gradient, and
+// an activation per micro-batch that is kept from the forward to the backward pass.
 Program MakePipeline(const PipelineOptions& options);
 
 // Random streams, events, folds and transfers that cannot deadlock. Buffers mean nothing.
