@@ -267,6 +267,25 @@ TEST(SimulateTest, LayersOfKernelsAreOneTask) {
   EXPECT_EQ(folded.classes[0].time.exclusive[TimeUse::kActivationCollective], Millis(1) * (2 * 96 * 2 * 8));
 }
 
+TEST(SimulateTest, AWaitThatEveryLayerRepeatsCostsOneTask) {
+  ASSERT_OK_AND_ASSIGN(const Program program, ParseProgram(R"(program repeated mesh x1=2
+class "stage 0"
+  buffer g float32 (4) {-} gradient
+  event here
+  block fetch forward
+    comm all_reduce sum (x1) activation reads g writes g records here @R
+  block layers forward
+    compute Fill writes g waits here @K
+    compute Fill writes g waits here @K
+  slot fetch mb 0 layer 0
+  slot layers mb 0 layer 0 x10 up
+)"));
+  const Prices prices = PricesByOrigin(program, {{"K", KernelPrice(Millis(1))}, {"R", Plain(Millis(3))}});
+  ASSERT_OK_AND_ASSIGN(const SimulationResult result, Simulate(program, prices));
+  EXPECT_EQ(result.num_tasks, 2);  // R, and all layers: only the first can wait
+  EXPECT_EQ(result.makespan, Millis(23));
+}
+
 TEST(SimulateTest, SlotSpansDoNotOverlapOnAStream) {
   const Program program = MakePipeline({.stages = 3, .microbatches = 5, .layers = 4, .instructions = 3});
   const Prices prices = UnitPrices(program);

@@ -2,9 +2,15 @@
 //
 // items_per_second counts instructions as one rank of each class would issue them, folded or not.
 #include <cstdint>
+#include <string>
 
+#include "absl/strings/str_cat.h"
 #include "benchmark/benchmark.h"
+#include "costmodel/cost_model.h"
+#include "costmodel/testing.h"
 #include "ir/program.h"
+#include "ir/program_text.h"
+#include "simulator/price.h"
 #include "simulator/simulate.h"
 #include "simulator/testing.h"
 
@@ -64,6 +70,32 @@ void BM_SingleStreamUnfolded(benchmark::State& state) {
   Simulates(state, {.stages = 1, .microbatches = 10, .layers = 50, .instructions = 100}, 0, {.fold = false});
 }
 BENCHMARK(BM_SingleStreamUnfolded)->Unit(benchmark::kMillisecond);
+
+// Pricing 16 stages of 1024 ranks, each with a block of 32 products and 8 collectives.
+void BM_PriceProgram(benchmark::State& state) {
+  std::string text = "program priced mesh pp=16 dp=128 tp=8\n";
+  for (int stage = 0; stage < 16; ++stage) {
+    absl::StrAppend(&text, "class \"stage ", stage, "\"\n",
+                    "buffer x bfloat16 (2048, 12288) {- | -} activation\n"
+                    "buffer w bfloat16 (12288, 12288) {- | tp} parameter\n"
+                    "buffer y bfloat16 (2048, 12288) {- | tp} activation\n"
+                    "buffer part bfloat16 (2048, 12288) {- | -} partial sum tp activation\n"
+                    "block layer forward\n");
+    for (int i = 0; i < 8; ++i) {
+      for (int j = 0; j < 4; ++j) absl::StrAppend(&text, "compute MatMul \"m k, k n -> m n\" reads x w writes y\n");
+      absl::StrAppend(&text, "compute all_reduce sum (tp) activation reads part writes x\n");
+    }
+  }
+  const auto program = ParseProgram(text);
+  if (!program.ok()) {
+    state.SkipWithError(program.status().ToString().c_str());
+    return;
+  }
+  const CostModel costs(H100Cluster(2048));
+  for (auto _ : state) benchmark::DoNotOptimize(PriceProgram(*program, costs));
+  state.SetItemsProcessed(state.iterations() * 16 * 40);
+}
+BENCHMARK(BM_PriceProgram)->Unit(benchmark::kMillisecond);
 
 }  // namespace
 }  // namespace meshwright
