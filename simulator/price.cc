@@ -38,6 +38,39 @@ bool IsStrided(const Buffer& buffer, int32_t dim, const Mesh& mesh) {
                      [](int64_t size) { return size > 1; });
 }
 
+// Whether all groups over `axes` lie on the nodes in the same way: no axis straddles the border of a node unevenly.
+bool LieAlike(const Mesh& mesh, const AxisList& axes, int64_t devices_per_node) {
+  return std::all_of(axes.begin(), axes.end(), [&](AxisId id) {
+    const MeshAxis& axis = mesh.axis(id);
+    const int64_t span = axis.stride * axis.size;
+    return axis.stride % devices_per_node == 0 || devices_per_node % span == 0 ||
+           (devices_per_node % axis.stride == 0 && span % devices_per_node == 0);
+  });
+}
+
+int64_t RanksPerCard(const Cluster& cluster) {
+  const int64_t cards = std::max<int64_t>(1, cluster.nics_per_node);
+  return (cluster.devices_per_node + cards - 1) / cards;
+}
+
+// How many ranks of [first, first + count) at most use one network card to reach the rank `distance` further on another
+// node; 0 where none leaves its node.
+int64_t CrossingPerCard(int64_t first, int64_t count, int64_t distance, const Cluster& cluster) {
+  // Whole nodes away: everybody crosses.
+  if (distance % cluster.devices_per_node == 0 && distance != 0) {
+    return std::min(count, RanksPerCard(cluster));
+  }
+  const int64_t cards = std::max<int64_t>(1, cluster.nics_per_node);
+  int64_t most = 0, here = 0, last_card = -1;
+  for (int64_t rank = first; rank < first + count; ++rank) {
+    const int64_t card = rank * cards / cluster.devices_per_node;
+    if (card != last_card) here = 0;
+    last_card = card;
+    if (cluster.NodeOf(rank) != cluster.NodeOf(rank + distance)) most = std::max(most, ++here);
+  }
+  return most;
+}
+
 class Pricer {
  public:
   Pricer(const Program& program, const CostModel& costs) : program_(program), costs_(costs) {}
@@ -126,7 +159,7 @@ class Pricer {
     }
     const GroupShape shape = Shape(AxisList(moved.begin(), moved.end()));
     const Bytes bytes = SumOf(instruction_->writes, *rank_class_, program_.mesh);
-    return Communication(costs_.SendRecv(bytes, shape.nodes > 1, shape.nic_sharing * shape.ranks_per_node));
+    return Communication(costs_.SendRecv(bytes, shape.nodes > 1, RanksPerCard(costs_.cluster())));
   }
 
   InstructionPrice operator()(const Sync&) const { return InstructionPrice(); }
@@ -136,14 +169,7 @@ class Pricer {
     const Cluster& cluster = costs_.cluster();
     const int64_t ranks = program_.ranks_per_class();
     const int64_t first = program_.RankOf(class_index_, 0);
-    // Ranks of this class on one network card whose peer is on another node.
-    std::map<int64_t, int64_t> crossing;
-    int64_t sharing = 0;
-    for (int64_t rank = first; rank < first + ranks; ++rank) {
-      if (cluster.NodeOf(rank) == cluster.NodeOf(rank + transfer.stage_offset * ranks)) continue;
-      const int64_t card = rank * std::max<int64_t>(1, cluster.nics_per_node) / cluster.devices_per_node;
-      sharing = std::max(sharing, ++crossing[card]);
-    }
+    const int64_t sharing = CrossingPerCard(first, ranks, transfer.stage_offset * ranks, cluster);
     const auto& operands = transfer.send ? instruction_->reads : instruction_->writes;
     const bool crosses = sharing > 0;
     InstructionPrice price =
@@ -237,32 +263,13 @@ class Pricer {
 GroupShape ShapeOf(const Mesh& mesh, const AxisList& axes, int64_t first_rank, int64_t num_ranks,
                    const Cluster& cluster) {
   GroupShape worst;
-  worst.ranks = mesh.SizeOf(axes);
-  if (worst.ranks <= 1) return worst;
-  std::map<int64_t, int64_t> ranks_on_card;
-  int64_t busiest_card = 0;
+  if (mesh.SizeOf(axes) <= 1) return worst;
+  if (LieAlike(mesh, axes, cluster.devices_per_node)) return ShapeOfGroup(mesh.Group(first_rank, axes), cluster);
+  const auto badness = [](const GroupShape& shape) { return std::make_pair(shape.nodes, shape.ranks_per_node); };
   for (int64_t rank = first_rank; rank < first_rank + num_ranks; ++rank) {
-    const int64_t card = rank * std::max<int64_t>(1, cluster.nics_per_node) / cluster.devices_per_node;
-    busiest_card = std::max(busiest_card, ++ranks_on_card[card]);
     if (mesh.PositionOf(rank, axes) != 0) continue;
-    std::map<int64_t, int64_t> ranks_on_node;
-    int64_t per_node = 0;
-    for (const int64_t member : mesh.Group(rank, axes)) {
-      per_node = std::max(per_node, ++ranks_on_node[cluster.NodeOf(member)]);
-    }
-    const int64_t nodes = static_cast<int64_t>(ranks_on_node.size());
-    if (std::make_pair(nodes, per_node) > std::make_pair(worst.nodes, worst.ranks_per_node)) {
-      worst.nodes = nodes;
-      worst.ranks_per_node = per_node;
-    }
-  }
-  if (worst.nodes > 1 && cluster.nics_per_node > 0) {
-    // A rank uses up to `cards` of one network card: its part of the node's, or its part of one that its group has to
-    // itself (costmodel/collective_cost.cc). The rest of what stands on the card is shared.
-    const double cards = std::min(1.0, std::max(static_cast<double>(cluster.nics_per_node) / cluster.devices_per_node,
-                                                1.0 / static_cast<double>(worst.ranks_per_node)));
-    worst.nic_sharing =
-        std::max<int64_t>(1, static_cast<int64_t>(std::ceil(static_cast<double>(busiest_card) * cards - 1e-9)));
+    const GroupShape shape = ShapeOfGroup(mesh.Group(rank, axes), cluster);
+    if (worst.ranks == 1 || badness(shape) > badness(worst)) worst = shape;
   }
   return worst;
 }

@@ -60,8 +60,8 @@ struct Prices {
   std::vector<std::vector<std::vector<InstructionPrice>>> classes;
 };
 
-// How the groups over `axes` that the ranks [first_rank, first_rank + num_ranks) form lie on the nodes: of all of them
-// the one that spans most nodes; nic_sharing counts how many ranks' worth of traffic one network card carries.
+// How the groups over `axes` that the ranks [first_rank, first_rank + num_ranks) form lie on the nodes: ShapeOfGroup of
+// the one that spans most nodes.
 GroupShape ShapeOf(const Mesh& mesh, const AxisList& axes, int64_t first_rank, int64_t num_ranks,
                    const Cluster& cluster);
 

@@ -1,9 +1,13 @@
 #include "simulator/price.h"
 
+#include <algorithm>
+#include <map>
+#include <random>
 #include <string>
 #include <variant>
 
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "costmodel/cost_model.h"
 #include "costmodel/testing.h"
 #include "gtest/gtest.h"
@@ -47,6 +51,35 @@ TEST(ShapeOfTest, TakesTheGroupThatSpansMostNodes) {
   const GroupShape shape = ShapeOf(mesh, {mesh.Find("tp")}, 0, 12, H100Cluster(2));
   EXPECT_EQ(shape.nodes, 2);
   EXPECT_EQ(shape.ranks_per_node, 2);
+}
+
+TEST(ShapeOfTest, NoGroupIsSpreadMoreAndOneIsSpreadAsMuch) {
+  std::mt19937 random(1);
+  const auto up = [&](int64_t low, int64_t high) { return std::uniform_int_distribution<int64_t>(low, high)(random); };
+  for (int round = 0; round < 300; ++round) {
+    SCOPED_TRACE(absl::StrCat("round ", round));
+    const Mesh mesh = Mesh::RowMajor({{"a", up(1, 4)}, {"b", up(1, 6)}, {"c", up(1, 4)}});
+    Cluster cluster = H100Cluster(100);
+    cluster.devices_per_node = up(1, 12);
+    AxisList axes;
+    for (const char* name : {"a", "b", "c"}) {
+      if (up(0, 1) > 0) axes.push_back(mesh.Find(name));
+    }
+    const GroupShape shape = ShapeOf(mesh, axes, 0, mesh.num_ranks(), cluster);
+    int64_t most_nodes = 0, most_ranks = 0;
+    for (int64_t rank = 0; rank < mesh.num_ranks(); ++rank) {
+      std::map<int64_t, int64_t> ranks_on_node;
+      for (const int64_t member : mesh.Group(rank, axes)) ++ranks_on_node[cluster.NodeOf(member)];
+      const int64_t nodes = static_cast<int64_t>(ranks_on_node.size());
+      if (nodes > most_nodes) most_ranks = 0;
+      most_nodes = std::max(most_nodes, nodes);
+      if (nodes < most_nodes) continue;
+      for (const auto& [node, ranks] : ranks_on_node) most_ranks = std::max(most_ranks, ranks);
+    }
+    EXPECT_EQ(shape.ranks, mesh.SizeOf(axes));
+    EXPECT_EQ(shape.nodes, most_nodes);
+    EXPECT_EQ(shape.ranks_per_node, most_ranks);
+  }
 }
 
 // The price of instruction `index` of the only block of class `class_index`.
@@ -171,6 +204,23 @@ TEST(PriceProgramTest, TransfersThatShareANetworkCardAreSlower) {
   cluster.nics_per_node = 2;
   const CostModel costs(cluster);
   EXPECT_EQ(PriceOf(TransferOver("8"), costs, 0).time, costs.SendRecv(MiB(2), true, 4).time);
+}
+
+TEST(PriceProgramTest, APermutationBetweenNodesSharesTheirNetworkCards) {
+  Cluster cluster = H100Cluster(2);
+  cluster.nics_per_node = 4;
+  const CostModel costs(cluster);
+  // All sixteen ranks send their 128 KiB to another; two of a node on each card.
+  EXPECT_EQ(PriceOf(R"(program permute mesh x=16
+class "stage 0"
+  buffer shard float32 (1024, 512) {x | -} activation
+  buffer column float32 (1024, 512) {- | x} activation
+  block b forward
+    compute permute reads shard writes column
+)",
+                    costs, 0)
+                .time,
+            costs.SendRecv(KiB(128), true, 2).time);
 }
 
 TEST(PriceProgramTest, WithoutNetworkCardsATransferBetweenNodesTakesForEver) {
