@@ -8,6 +8,7 @@
 #include "gtest/gtest.h"
 #include "ir/program_text.h"
 #include "ir/testing.h"
+#include "ir/verify.h"
 #include "planner/lower.h"
 
 namespace meshwright {
@@ -61,7 +62,11 @@ std::vector<double> Losses(Strategy strategy, int64_t ranks) {
   UpdateRule momentum{OpKind::kMomentum, {}};
   momentum.attrs.learning_rate = 0.4;
   momentum.attrs.beta1 = 0.1;
-  const auto program = Lower(*graph, strategy, momentum, CountBytes);
+  const auto program =
+      Lower(*graph, strategy, momentum, CountBytes, [](absl::string_view pass, const Program& program) {
+        EXPECT_OK(VerifyProgram(program)) << "after " << pass << ":\n" << ToText(program);
+        return absl::OkStatus();
+      });
   EXPECT_OK(program);
   if (!program.ok()) return {};
   EXPECT_EQ(program->mesh.num_ranks(), ranks);
