@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -69,15 +70,19 @@ class Bucketer {
             collective.dim};
   }
 
-  // Other instructions keep their place: those before the first collective stay before, the others after.
+  // Other instructions come before the calls, unless they use what a call makes.
   std::vector<Instruction> Fused(const std::vector<Instruction>& before) const {
     std::vector<Instruction> head, calls, tail;
+    std::set<Operand> made;
     std::map<Key, size_t> open;  // the call that still takes members
     for (const Instruction& instruction : before) {
       if (BucketedWork(instruction) == nullptr) {
-        (calls.empty() ? head : tail).push_back(instruction);
+        const bool uses = std::any_of(instruction.reads.begin(), instruction.reads.end(),
+                                      [&](const Operand& operand) { return made.count(operand) > 0; });
+        (uses ? tail : head).push_back(instruction);
         continue;
       }
+      made.insert(instruction.writes.begin(), instruction.writes.end());
       const Key key = KeyOf(instruction);
       const auto found = open.find(key);
       if (found != open.end() && SizeOfCall(calls[found->second]) + SizeOfCall(instruction) <= bucket_) {

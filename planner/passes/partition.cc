@@ -119,8 +119,8 @@ class Partitioner {
         for (const Carry& carry : gradient ? segment.gradient_carries : segment.carries) {
           const Layout layout = Whole(sharded_.natural[carry.in.index()]);
           const std::string name = absl::StrCat(segment.name, gradient ? "/gradient" : "/stream");
-          const BufferId b = NewBuffer(graph_.tensor(carry.in), name, layout, BufferRole::kActivation,
-                                       gradient ? 2 : segment.repeat + 1);
+          const BufferId b =
+              NewBuffer(graph_.tensor(carry.in), name, layout, BufferRole::kActivation, segment.repeat + 1);
           // Backward, a layer reads what stands above it and writes what stands below.
           const Version above{{b, 1}, layout}, here{{b, 0}, layout};
           natural_[carry.in.index()] = gradient ? above : here;

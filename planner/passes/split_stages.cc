@@ -167,9 +167,13 @@ class Splitter {
         }
         continue;
       }
-      const int64_t from = stage_of_[*uses.writers.begin() / 2][0];
+      const size_t made_in = *uses.writers.begin() / 2;
+      const int64_t from = stage_of_[made_in][0];
       std::set<int64_t> to;
-      for (size_t reader : uses.readers) to.insert(stage_of_[reader / 2].begin(), stage_of_[reader / 2].end());
+      for (size_t reader : uses.readers) {
+        // A layer keeps its own values.
+        if (reader / 2 != made_in) to.insert(stage_of_[reader / 2].begin(), stage_of_[reader / 2].end());
+      }
       to.erase(from);
       for (int64_t stage : to) crossings_.push_back({BufferId(i), from, stage, phase, 0, 0});
     }

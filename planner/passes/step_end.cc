@@ -187,6 +187,9 @@ class Sharing {
     out.push_back(MakeTransfer(true, to, purpose, what));
     out.back().reads = {{buffer, 0}};
     out.back().waits = {{ready, 0}};
+    const EventId sent = make_.AddEvent(absl::StrCat("sent ", what));
+    out.back().records = {{sent, 0}};
+    if (purpose == Purpose::kParameter) sent_[buffer].push_back(sent);
   }
   void Receive(BufferId buffer, int64_t from, Purpose purpose, std::vector<Instruction>& out) {
     const std::string what = Name(buffer, from, make_.c_.stage);
@@ -197,7 +200,7 @@ class Sharing {
     out.push_back(Maker::MakeSync({arrived}, {}, what));
   }
 
-  // The values, at the start of the step.
+  // The values, at the start of the step. The update, at its end, waits until they have left.
   void Values(std::vector<Instruction>& out) {
     for (const std::string& name : shared_.names) {
       const BufferId parameter = make_.Find(name, BufferRole::kParameter);
@@ -210,10 +213,13 @@ class Sharing {
   }
 
   // A gradient, before it is reduced: users send theirs, the owner adds them to its own.
-  absl::Status Gradient(BufferId gradient, std::vector<Instruction>& out) {
+  absl::Status Gradient(BufferId gradient, BufferId parameter, std::vector<Instruction>& out) {
     if (!Owns()) {
       Send(gradient, shared_.owner, Purpose::kGradient, out);
       return absl::OkStatus();
+    }
+    if (!sent_[parameter].empty()) {
+      out.push_back(Maker::MakeSync(sent_[parameter], {}, make_.c_.buffers[parameter.index()].name));
     }
     for (int64_t user : shared_.users) {
       Buffer copy = make_.c_.buffers[gradient.index()];
@@ -248,6 +254,7 @@ class Sharing {
 
   Maker& make_;
   const SharedParameters& shared_;
+  std::map<BufferId, std::vector<EventId>> sent_;  // by parameter
 };
 
 }  // namespace
@@ -258,6 +265,8 @@ absl::StatusOr<StepEnd> StepEnd::Make(RankClass& c, const Mesh& mesh, const Upda
   StepEnd end;
   Maker make(c, optimizer);
   Sharing sharing(make, shared);
+  std::vector<Instruction> share, give_back;
+  sharing.Values(share);
   for (size_t i = 0; i < segments.size(); ++i) {
     Blocks blocks;
     blocks.layers = segments[i].layers;
@@ -269,7 +278,7 @@ absl::StatusOr<StepEnd> StepEnd::Make(RankClass& c, const Mesh& mesh, const Upda
       const BufferId parameter = make.Find(parameter_name, BufferRole::kParameter);
       if (!parameter.valid()) return absl::InternalError(absl::StrCat("no parameter \"", parameter_name, "\""));
       if (sharing.IsShared(parameter_name)) {
-        MESHWRIGHT_RETURN_IF_ERROR(sharing.Gradient(gradient, reduce));
+        MESHWRIGHT_RETURN_IF_ERROR(sharing.Gradient(gradient, parameter, sharing.Owns() ? reduce : give_back));
         if (!sharing.Owns()) continue;
       }
       const BufferId whole = make.Reduce(gradient, Purpose::kGradient, reduce);
@@ -283,9 +292,9 @@ absl::StatusOr<StepEnd> StepEnd::Make(RankClass& c, const Mesh& mesh, const Upda
     blocks.update = make.AddBlock(absl::StrCat(segments[i].name, " update"), std::move(update));
     end.segments_.push_back(blocks);
   }
-  std::vector<Instruction> share, report;
-  sharing.Values(share);
+  std::vector<Instruction> report;
   end.share_ = make.AddBlock("share", std::move(share));
+  end.give_back_ = make.AddBlock("give back", std::move(give_back));
   for (size_t i = 0, n = c.buffers.size(); i < n; ++i) {
     if (c.buffers[i].role != BufferRole::kLoss) continue;
     const BlockId zero = make.AddBlock("loss zero", {make.MakeZero({BufferId(i)}, "loss/zero")});
@@ -309,6 +318,7 @@ void StepEnd::AppendReduce(RankClass& c, size_t segment, int64_t layer) const {
 }
 
 void StepEnd::AppendEnd(RankClass& c) const {
+  if (give_back_.valid()) c.slots.push_back({give_back_, 0, 0, 1, 1});
   for (const Blocks& blocks : segments_) {
     if (blocks.update.valid()) c.slots.push_back({blocks.update, 0, 0, blocks.layers, 1});
   }

@@ -53,7 +53,7 @@ class StepEnd {
     int64_t layers = 1;
   };
   std::vector<Blocks> segments_;
-  BlockId share_, report_;
+  BlockId share_, give_back_, report_;
 };
 
 }  // namespace meshwright
