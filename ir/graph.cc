@@ -123,6 +123,7 @@ absl::StatusOr<std::vector<TensorId>> GraphBuilder::Add(OpSpec spec) {
   absl::StatusOr<IndexRule> rule =
       spec.rule.empty() ? InstantiateRule(InfoOf(spec.kind).rule, inputs) : ParseRule(spec.rule);
   if (!rule.ok()) return OpError(spec.name, spec.kind, rule.status().message());
+  if (rule->inputs.empty() && inputs.size() == 1) rule->inputs.emplace_back();  // as text, one scalar looks like none
   std::vector<Shape> known;
   for (TensorId id : spec.outputs) known.push_back(graph_.tensor(id).shape);
   const absl::StatusOr<Shape> extents = LabelExtents(*rule, inputs, known);
