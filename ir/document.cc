@@ -283,10 +283,7 @@ absl::Status Build(absl::string_view text, absl::string_view file_name, Tree* tr
 
 }  // namespace
 
-Document::Document(std::unique_ptr<const Tree> tree) : tree_(std::move(tree)) {}
-Document::Document(Document&&) noexcept = default;
-Document& Document::operator=(Document&&) noexcept = default;
-Document::~Document() = default;
+Document::Document(std::shared_ptr<const Tree> tree) : tree_(std::move(tree)) {}
 
 NodeRef Document::root() const { return NodeRef(tree_.get(), &tree_->nodes.front()); }
 const std::string& Document::file_name() const { return tree_->file_name; }
@@ -300,7 +297,7 @@ absl::StatusOr<Document> ParseDocument(absl::string_view text, absl::string_view
   }
   if (text.substr(0, kByteOrderMark.size()) == kByteOrderMark) text.remove_prefix(kByteOrderMark.size());
   MESHWRIGHT_RETURN_IF_ERROR(CheckText(text, file_name));
-  auto tree = std::make_unique<Tree>();
+  auto tree = std::make_shared<Tree>();
   tree->file_name = std::string(file_name);
   MESHWRIGHT_RETURN_IF_ERROR(Build(text, file_name, tree.get()));
   if (tree->nodes.empty() || tree->nodes.front().kind == NodeKind::kNull) {
@@ -309,7 +306,7 @@ absl::StatusOr<Document> ParseDocument(absl::string_view text, absl::string_view
   return Document(std::move(tree));
 }
 
-absl::StatusOr<Document> ReadDocument(const std::string& path) {
+absl::StatusOr<std::string> ReadTextFile(const std::string& path) {
   errno = 0;
   std::ifstream file(path, std::ios::binary);
   if (!file.is_open())
@@ -321,6 +318,11 @@ absl::StatusOr<Document> ReadDocument(const std::string& path) {
   if (text.size() > kMaxDocumentBytes) {
     return At(path, 1, 1, WrongInput("a larger file", absl::StrFormat("one of at most %d bytes", kMaxDocumentBytes)));
   }
+  return text;
+}
+
+absl::StatusOr<Document> ReadDocument(const std::string& path) {
+  MESHWRIGHT_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(path));
   return ParseDocument(text, path);
 }
 

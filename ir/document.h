@@ -75,6 +75,9 @@ class NodeRef {
 
   // A key other than `allowed` is an error with the nearest allowed one. Implies AsMap.
   absl::Status CheckKeys(absl::Span<const absl::string_view> allowed) const;
+  absl::Status CheckKeysIfPresent(absl::Span<const absl::string_view> allowed) const {
+    return present() ? CheckKeys(allowed) : absl::OkStatus();
+  }
 
   // The value of this node. The forms with `Or` give `fallback` if it is missing (but an explicit null is an error).
   // Numbers and bools must not be in quotes; quantities may. Integers are digits: 1e3 and 1.0 are refused with advice.
@@ -88,8 +91,7 @@ class NodeRef {
   absl::StatusOr<bool> AsBool() const;  // true or false; not yes, on, 1
   absl::StatusOr<bool> AsBoolOr(bool fallback) const;
 
-  // Any scalar, as it stands: text may also look like a number. AsName: letters, digits, `_ - . /` only, none of the
-  // parts between slashes empty or of dots alone, at most 128 characters: safe in messages and as a file name.
+  // Any scalar, as it stands: text may also look like a number. AsName: one that passes CheckName of ir/text.h.
   absl::StatusOr<std::string> AsString() const;
   absl::StatusOr<std::string> AsStringOr(absl::string_view fallback) const;
   absl::StatusOr<std::string> AsName() const;
@@ -107,6 +109,11 @@ class NodeRef {
     if (!present()) return fallback;
     return AsEnum<E>(names);
   }
+
+  // One of `names` with options of its own, `{momentum: {learning_rate: 0.2}}`, or without, `momentum`: the options are
+  // then a missing value.
+  struct Variant;
+  absl::StatusOr<Variant> AsVariant(absl::Span<const absl::string_view> names) const;
 
   // Numbers with units, "450 GB/s" (ir/text.h lists them). AsQuantity gives the kind's base unit.
   absl::StatusOr<Bytes> AsBytes() const;
@@ -149,27 +156,31 @@ class NodeRef {
   std::string missing_;  // the fields from there on; empty if the value exists
 };
 
-// Owns the values of one file. Movable; NodeRefs stay valid.
+struct NodeRef::Variant {
+  size_t index;  // of `names`
+  NodeRef options;
+};
+
+// Owns the values of one file. Copies share them, since they never change; a NodeRef is valid while one copy lives.
 class Document {
  public:
-  Document(Document&&) noexcept;
-  Document& operator=(Document&&) noexcept;
-  ~Document();
-
   NodeRef root() const;
   const std::string& file_name() const;
 
  private:
   friend absl::StatusOr<Document> ParseDocument(absl::string_view text, absl::string_view file_name);
-  explicit Document(std::unique_ptr<const Tree> tree);
+  explicit Document(std::shared_ptr<const Tree> tree);
 
-  std::unique_ptr<const Tree> tree_;  // not null, except after a move
+  std::shared_ptr<const Tree> tree_;  // not null, except after a move
 };
 
 // `file_name` is only used in messages. A text without any value is an error.
 absl::StatusOr<Document> ParseDocument(absl::string_view text, absl::string_view file_name);
 
-// Reads and parses the file at `path`. kNotFound if it cannot be opened.
+// The text of the file at `path`, at most kMaxDocumentBytes. kNotFound if it cannot be opened or read.
+absl::StatusOr<std::string> ReadTextFile(const std::string& path);
+
+// Reads and parses the file at `path`.
 absl::StatusOr<Document> ReadDocument(const std::string& path);
 
 }  // namespace meshwright

@@ -3,7 +3,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "ir/document.h"
 #include "ir/document_tree.h"
@@ -191,17 +190,8 @@ absl::StatusOr<std::string> NodeRef::AsStringOr(absl::string_view fallback) cons
 }
 
 absl::StatusOr<std::string> NodeRef::AsName() const {
-  constexpr absl::string_view kWanted = "a name of letters, digits and _ - . /, at most 128";
-  MESHWRIGHT_RETURN_IF_ERROR(CheckScalar(kWanted, /*quotes_allowed=*/true));
-  if (text().size() > 128) return Wanted(kWanted);
-  for (const absl::string_view part : absl::StrSplit(text(), '/')) {
-    bool only_dots = true;
-    for (const char c : part) {
-      if (!IsNameLetter(c) && c != '.') return Wanted(kWanted);
-      only_dots = only_dots && c == '.';
-    }
-    if (only_dots) return Wanted(kWanted);
-  }
+  MESHWRIGHT_RETURN_IF_ERROR(CheckScalar("a name", /*quotes_allowed=*/true));
+  MESHWRIGHT_RETURN_IF_ERROR(Locate(CheckName(text())));
   return text();
 }
 
@@ -211,6 +201,17 @@ absl::StatusOr<size_t> NodeRef::AsChoice(absl::Span<const absl::string_view> nam
     if (names[i] == text()) return i;
   }
   return Locate(UnknownName(text(), names));
+}
+
+absl::StatusOr<NodeRef::Variant> NodeRef::AsVariant(absl::Span<const absl::string_view> names) const {
+  if (!is_map()) {
+    MESHWRIGHT_ASSIGN_OR_RETURN(const size_t index, AsChoice(names));
+    return Variant{index, (*this)[names[index]]};
+  }
+  MESHWRIGHT_RETURN_IF_ERROR(CheckKeys(names));
+  if (size() != 1) return Wanted(absl::StrFormat("a map with one of the keys %s", ListNames(names)));
+  const NodeRef options = children()[0];
+  return Variant{static_cast<size_t>(std::find(names.begin(), names.end(), options.key()) - names.begin()), options};
 }
 
 absl::StatusOr<double> NodeRef::AsQuantity(UnitKind kind) const {

@@ -2,6 +2,7 @@
 
 #include <cstdio>
 #include <fstream>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -276,6 +277,25 @@ TEST(NodeRefTest, ReadsEnums) {
   EXPECT_EQ(MessageOf(doc["c"].AsEnum<Fruit>(kFruits)), "f.yaml:3:4: c: found a list of 1, wanted one of apple, pear");
 }
 
+TEST(NodeRefTest, ReadsVariants) {
+  const Doc doc("a: pear\nb: {pear: {size: 3}}\nc: {pear: 1, apple: 2}\nd: {plum: 1}\ne: {}\nf: [pear]\n");
+  ASSERT_OK_AND_ASSIGN(const NodeRef::Variant bare, doc["a"].AsVariant(kFruits));
+  EXPECT_EQ(bare.index, 1u);
+  EXPECT_FALSE(bare.options.present());
+  EXPECT_EQ(*bare.options["size"].AsIntOr(7, 1), 7);
+  ASSERT_OK_AND_ASSIGN(const NodeRef::Variant with_options, doc["b"].AsVariant(kFruits));
+  EXPECT_EQ(with_options.index, 1u);
+  EXPECT_EQ(*with_options.options["size"].AsIntOr(7, 1), 3);
+  EXPECT_THAT(doc["c"].AsVariant(kFruits), StatusIs(absl::StatusCode::kInvalidArgument,
+                                                    "found a map of 2, wanted a map "
+                                                    "with one of the keys apple, pear"));
+  EXPECT_THAT(doc["d"].AsVariant(kFruits),
+              StatusIs(absl::StatusCode::kInvalidArgument, "d.plum: found an unknown key"));
+  EXPECT_THAT(doc["e"].AsVariant(kFruits), StatusIs(absl::StatusCode::kInvalidArgument, "found an empty map"));
+  EXPECT_THAT(doc["f"].AsVariant(kFruits), StatusIs(absl::StatusCode::kInvalidArgument, "found a list of 1"));
+  EXPECT_THAT(doc["g"].AsVariant(kFruits), StatusIs(absl::StatusCode::kInvalidArgument, "g: found nothing"));
+}
+
 TEST(NodeRefTest, ReadsLists) {
   const Doc doc("shape: [16, 32]\nbad: [16, x]\nnames: [a, \"b\"]\nreal: [0.5, 1]\nempty: []\n");
   EXPECT_THAT(*doc["shape"].AsInts(1), ElementsAre(16, 32));
@@ -323,13 +343,15 @@ TEST(NodeRefTest, LocatesErrorsOfOthers) {
   EXPECT_OK(doc["heads"].Locate(absl::OkStatus()));
 }
 
-TEST(DocumentTest, NodeRefsSurviveAMove) {
+TEST(DocumentTest, NodeRefsSurviveMovesAndCopies) {
   absl::StatusOr<Document> parsed = ParseDocument("a: 1\n", "f.yaml");
   ASSERT_OK(parsed);
   const NodeRef a = parsed->root()["a"];
-  const Document moved = *std::move(parsed);
+  std::optional<Document> moved = *std::move(parsed);
+  const Document copy = *moved;
+  moved.reset();
   EXPECT_EQ(*a.AsInt(0), 1);
-  EXPECT_EQ(moved.file_name(), "f.yaml");
+  EXPECT_EQ(copy.file_name(), "f.yaml");
 }
 
 TEST(ReadDocumentTest, ReadsAFileAndNamesItInErrors) {

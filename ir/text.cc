@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "ir/status.h"
 
@@ -304,6 +305,21 @@ std::string QuoteForMessage(absl::string_view text) {
   }
   quoted.push_back('"');
   return quoted;
+}
+
+absl::Status CheckName(absl::string_view name) {
+  bool good = name.size() <= 128;
+  for (const absl::string_view part : absl::StrSplit(name, '/')) {
+    bool only_dots = true;
+    for (const char c : part) {
+      const char lower = LowerCase(c);
+      good = good && ((lower >= 'a' && lower <= 'z') || IsDigit(c) || c == '_' || c == '-' || c == '.');
+      only_dots = only_dots && c == '.';
+    }
+    good = good && !only_dots;
+  }
+  if (good) return absl::OkStatus();
+  return WrongInput(QuoteForMessage(name), "a name of letters, digits and _ - . /, at most 128");
 }
 
 absl::string_view NearestName(absl::string_view name, absl::Span<const absl::string_view> names) {

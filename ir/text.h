@@ -58,6 +58,10 @@ absl::Status WrongInput(absl::string_view found, absl::string_view wanted, absl:
 // `text` in double quotes for a message: escaped, and cut after some 60 characters.
 std::string QuoteForMessage(absl::string_view text);
 
+// Whether `name` is safe in messages and as a file name: letters, digits, `_ - . /` only, none of the parts between
+// slashes empty or of dots alone, at most 128 characters.
+absl::Status CheckName(absl::string_view name);
+
 // The name nearest to `name` in edit distance (letter case counts little), or "" where none is near enough to be worth
 // a guess: at most a third of the letters may differ. Of equally near ones the first.
 absl::string_view NearestName(absl::string_view name, absl::Span<const absl::string_view> names);
