@@ -1,0 +1,360 @@
+#include "models/decoder.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "ir/status.h"
+
+namespace meshwright {
+namespace {
+
+constexpr double kMostParameters = 1125899906842624.0;  // 2^50
+constexpr double kMostElements = 72057594037927936.0;   // 2^56, of one tensor
+
+// What is wrong with a size, and whose.
+struct Complaint {
+  absl::string_view field;
+  std::string found, wanted;
+};
+
+double NumParameters(const DecoderConfig& c) {
+  const double hidden = static_cast<double>(c.hidden), head_dim = static_cast<double>(c.head_dim);
+  const double ffn_matrices = c.activation == Activation::kSwiglu ? 3 : 2;
+  const double attention = hidden * head_dim * static_cast<double>(2 * c.heads + 2 * c.kv_heads);
+  const double experts = static_cast<double>(c.experts > 0 ? c.experts : 1);
+  const double mlp = experts * ffn_matrices * hidden * static_cast<double>(c.ffn);
+  return static_cast<double>(c.layers) * (attention + mlp) +
+         2 * hidden * static_cast<double>(c.vocab + c.max_positions);
+}
+
+std::vector<Complaint> Complaints(const DecoderConfig& c, const Training& t) {
+  std::vector<Complaint> found;
+  const auto complain = [&](absl::string_view field, int64_t value, std::string wanted) {
+    found.push_back({field, absl::StrCat(value), std::move(wanted)});
+  };
+  if (c.heads % c.kv_heads != 0) complain("kv_heads", c.kv_heads, absl::StrCat("a divisor of heads = ", c.heads));
+  if (c.positions == Positions::kRotary && c.head_dim % 2 != 0) {
+    complain("head_dim", c.head_dim, "an even number, since positions are rotary");
+  }
+  if (c.positions == Positions::kLearned && c.max_positions < t.sequence) {
+    complain("max_positions", c.max_positions, absl::StrCat("at least training.sequence = ", t.sequence));
+  }
+  if (c.experts > 0 && c.experts_per_token > c.experts) {
+    complain("experts_per_token", c.experts_per_token, absl::StrCat("at most experts = ", c.experts));
+  }
+  if (NumParameters(c) > kMostParameters) complain("layers", c.layers, "a model of at most 2^50 parameters");
+  const double tokens = static_cast<double>(t.batch) * static_cast<double>(t.sequence);
+  const double qkv = static_cast<double>(c.heads + 2 * c.kv_heads) * static_cast<double>(c.head_dim);
+  double widest = std::max({static_cast<double>(c.vocab), 2.0 * static_cast<double>(c.ffn), qkv});
+  if (c.experts > 0) {  // slots of all experts, with some room for the rounding up of the capacity
+    widest = std::max(
+        widest, 2.0 * static_cast<double>(std::max(c.ffn, c.hidden)) *
+                    (static_cast<double>(c.experts_per_token) * c.capacity_factor + static_cast<double>(c.experts)));
+  }
+  if (tokens * widest > kMostElements) {
+    found.push_back({"vocab", absl::StrCat(c.vocab), "tensors of at most 2^56 elements; lower training.batch"});
+  }
+  return found;
+}
+
+// Builds the graph, segment by segment.
+class DecoderBuilder {
+ public:
+  DecoderBuilder(const DecoderConfig& config, const Training& training, const std::string& name, int64_t rows)
+      : c_(config), t_(training), b_(name), rows_(rows) {}
+
+  absl::StatusOr<Graph> Build() {
+    MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId embedded, Embed());
+    b_.BeginSegment("layers", c_.layers);
+    const TensorId in = b_.BeginCarry(embedded);
+    MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId attended, AttentionHalf(in));
+    MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId out, c_.experts > 0 ? ExpertHalf(attended) : MlpHalf(attended));
+    MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId final, b_.EndCarry(out));
+    MESHWRIGHT_RETURN_IF_ERROR(Head(final));
+    MESHWRIGHT_RETURN_IF_ERROR(VerifyGraph(b_.graph()));
+    return std::move(b_).Build();
+  }
+
+ private:
+  using OpSpec = GraphBuilder::OpSpec;
+
+  static Initializer Constant(double value) {
+    return Initializer{.kind = Initializer::Kind::kConstant, .value = value};
+  }
+  static Initializer Normal(double deviation) {
+    return Initializer{.kind = Initializer::Kind::kNormal, .value = deviation};
+  }
+  TensorId Weight(std::string name, Shape shape) {
+    return b_.Parameter(std::move(name), t_.dtype, std::move(shape), Normal(0.02));
+  }
+  // A weight whose product is added to the residual stream.
+  TensorId ResidualWeight(std::string name, Shape shape) {
+    const double deviation = 0.02 / std::sqrt(2.0 * static_cast<double>(c_.layers));
+    return b_.Parameter(std::move(name), t_.dtype, std::move(shape), Normal(deviation));
+  }
+  TensorId Bias(std::string name, Shape shape) {
+    return b_.Parameter(std::move(name), t_.dtype, std::move(shape), Constant(0));
+  }
+
+  absl::StatusOr<TensorId> Embed() {
+    b_.BeginSegment("embed");
+    const Initializer ids{.kind = Initializer::Kind::kTokens, .high = static_cast<double>(c_.vocab)};
+    tokens_ = b_.Input("tokens", DType::kInt32, {rows_, t_.sequence}, ids);
+    labels_ = b_.Input("labels", DType::kInt32, {rows_, t_.sequence}, ids);
+    embedding_ = Weight("embedding", {c_.vocab, c_.hidden});
+    MESHWRIGHT_ASSIGN_OR_RETURN(
+        TensorId x,
+        b_.AddOne(
+            {.name = "embed", .kind = OpKind::kGather, .inputs = {embedding_, tokens_}, .rule = "v h, b s -> s b h"}));
+    if (c_.positions != Positions::kLearned) return x;
+    const TensorId table = Weight("positions", {c_.max_positions, c_.hidden});
+    return b_.AddOne(
+        {.name = "add_positions", .kind = OpKind::kAddPositions, .inputs = {x, table}, .rule = "s b h, p! h -> s b h"});
+  }
+
+  absl::StatusOr<TensorId> Normalize(const std::string& name, TensorId x) {
+    OpSpec spec{.name = name, .kind = OpKind::kRmsNorm, .inputs = {x}, .rule = "s b h!, h! -> s b h!"};
+    spec.attrs.epsilon = c_.norm_epsilon;
+    spec.recompute_group = "activation";
+    spec.inputs.push_back(b_.Parameter(absl::StrCat(name, ".gamma"), t_.dtype, {c_.hidden}, Constant(1)));
+    if (c_.norm == Norm::kLayerNorm) {
+      spec.kind = OpKind::kLayerNorm;
+      spec.rule = "s b h!, h!, h! -> s b h!";
+      spec.inputs.push_back(Bias(absl::StrCat(name, ".beta"), {c_.hidden}));
+    }
+    return b_.AddOne(std::move(spec));
+  }
+
+  // residual + x (+ bias)
+  absl::StatusOr<TensorId> AddResidual(const std::string& name, TensorId x, TensorId residual, bool bias) {
+    OpSpec spec{.name = name, .kind = OpKind::kAdd, .inputs = {x}, .rule = "s b h, s b h -> s b h"};
+    if (bias) {
+      spec.rule = "s b h, h, s b h -> s b h";
+      spec.inputs.push_back(Bias(absl::StrCat(name, ".bias"), {c_.hidden}));
+    }
+    spec.inputs.push_back(residual);
+    return b_.AddOne(std::move(spec));
+  }
+
+  absl::StatusOr<TensorId> AttentionHalf(TensorId x) {
+    const int64_t queries = c_.heads / c_.kv_heads;
+    MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId normed, Normalize("norm1", x));
+    const Shape qkv_shape = {c_.hidden, c_.kv_heads, queries + 2, c_.head_dim};
+    OpSpec product{.name = "qkv",
+                   .kind = OpKind::kMatMul,
+                   .inputs = {normed, Weight("qkv.weight", qkv_shape)},
+                   .rule = "s b h, h g r d -> s b g r d"};
+    if (c_.qkv_bias) {
+      product.inputs.push_back(Bias("qkv.bias", {c_.kv_heads, queries + 2, c_.head_dim}));
+      product.rule = "s b h!, h! g r d, g r d -> s b g r d";
+    }
+    MESHWRIGHT_ASSIGN_OR_RETURN(TensorId qkv, b_.AddOne(std::move(product)));
+    if (c_.positions == Positions::kRotary) {
+      OpSpec rotary{.name = "rotary", .kind = OpKind::kRotary, .inputs = {qkv}, .rule = "s b g r! d! -> s b g r! d!"};
+      rotary.attrs.theta = c_.rope_theta;
+      MESHWRIGHT_ASSIGN_OR_RETURN(qkv, b_.AddOne(std::move(rotary)));
+    }
+    MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId context, Attend(qkv, queries));
+    const TensorId weight = ResidualWeight("proj.weight", {c_.kv_heads, queries, c_.head_dim, c_.hidden});
+    MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId projected, b_.AddOne({.name = "proj",
+                                                                     .kind = OpKind::kMatMul,
+                                                                     .inputs = {context, weight},
+                                                                     .rule = "s b g q d, g q d h -> s b h"}));
+    return AddResidual("add1", projected, x, c_.bias);
+  }
+
+  // The second output is what backward needs of the scores: their row sums in log form, or all the probabilities.
+  absl::StatusOr<TensorId> Attend(TensorId qkv, int64_t queries) {
+    OpSpec spec{.name = "attention", .kind = OpKind::kAttention, .inputs = {qkv}};
+    spec.attrs.scale = 1 / std::sqrt(static_cast<double>(c_.head_dim));
+    spec.attrs.causal = true;
+    spec.attrs.fused = t_.fused_attention;
+    spec.recompute_group = "attention";
+    const Shape context = {t_.sequence, rows_, c_.kv_heads, queries, c_.head_dim};
+    Shape saved = {t_.sequence, rows_, c_.kv_heads, queries};
+    if (t_.fused_attention) {
+      spec.rule = "s! b g r! d! -> s! b g q! d!, s! b g q!";
+      spec.output_dtypes = {t_.dtype, t_.dtype == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32};
+    } else {
+      saved.push_back(t_.sequence);
+      spec.rule = "s! b g r! d! -> s! b g q! d!, s! b g q! t!";
+      spec.output_dtypes = {t_.dtype, t_.dtype};
+    }
+    spec.output_shapes = {context, saved};
+    MESHWRIGHT_ASSIGN_OR_RETURN(const std::vector<TensorId> outputs, b_.Add(std::move(spec)));
+    return outputs[0];
+  }
+
+  // The product with the first matrix (two for swiglu) and the activation. `x` and `f` are the labels of the rows and
+  // columns: "s b" and "" for a dense layer, "e c" and "e " with one matrix per expert.
+  absl::StatusOr<TensorId> Activate(TensorId in, const std::string& x, const std::string& e, bool bias) {
+    const bool gated = c_.activation == Activation::kSwiglu;
+    const std::string columns = gated ? "t f" : "f";
+    Shape weight_shape, bias_shape;
+    if (!e.empty()) weight_shape.push_back(c_.experts);
+    weight_shape.push_back(c_.hidden);
+    if (gated) bias_shape.push_back(2);
+    bias_shape.push_back(c_.ffn);
+    weight_shape.insert(weight_shape.end(), bias_shape.begin(), bias_shape.end());
+    OpSpec product{.name = "mlp1", .kind = OpKind::kMatMul, .inputs = {in, Weight("mlp1.weight", weight_shape)}};
+    product.rule = absl::StrCat(x, " h, ", e, "h ", columns, " -> ", x, " ", columns);
+    OpSpec activation{.name = "activation", .kind = OpKind::kGelu, .inputs = {}};
+    activation.recompute_group = "activation";
+    TensorId bias_id;
+    if (bias) bias_id = Bias("mlp1.bias", bias_shape);
+    if (gated) {
+      activation.kind = OpKind::kSwiglu;
+      activation.rule = absl::StrCat(x, " t! f -> ", x, " f");
+      if (bias) {
+        product.inputs.push_back(bias_id);
+        product.rule = absl::StrCat(x, " h!, ", e, "h! t f, t f -> ", x, " t f");
+      }
+    } else {
+      if (c_.activation == Activation::kRelu) activation.kind = OpKind::kRelu;
+      activation.rule = absl::StrCat(x, bias ? " f, f -> " : " f -> ", x, " f");
+    }
+    MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId wide, b_.AddOne(std::move(product)));
+    activation.inputs.push_back(wide);
+    if (bias && !gated) activation.inputs.push_back(bias_id);
+    return b_.AddOne(std::move(activation));
+  }
+
+  absl::StatusOr<TensorId> MlpHalf(TensorId x) {
+    MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId normed, Normalize("norm2", x));
+    MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId active, Activate(normed, "s b", "", c_.bias));
+    const TensorId weight = ResidualWeight("mlp2.weight", {c_.ffn, c_.hidden});
+    MESHWRIGHT_ASSIGN_OR_RETURN(
+        const TensorId y,
+        b_.AddOne(
+            {.name = "mlp2", .kind = OpKind::kMatMul, .inputs = {active, weight}, .rule = "s b f, f h -> s b h"}));
+    return AddResidual("add2", y, x, c_.bias);
+  }
+
+  // Tokens go to slots of the experts that the router's logits name, and come back weighted by them.
+  absl::StatusOr<TensorId> ExpertHalf(TensorId x) {
+    MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId normed, Normalize("norm2", x));
+    MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId logits,
+                                b_.AddOne({.name = "router",
+                                           .kind = OpKind::kMatMul,
+                                           .inputs = {normed, Weight("router.weight", {c_.hidden, c_.experts})},
+                                           .rule = "s b h, h e -> s b e"}));
+    const int64_t slots = ExpertCapacity(c_, rows_ * t_.sequence, rows_);
+    OpSpec dispatch{.name = "dispatch",
+                    .kind = OpKind::kDispatch,
+                    .inputs = {normed, logits},
+                    .rule = "s! b h, s! b e! -> e! =b h"};
+    dispatch.attrs.top_k = c_.experts_per_token;
+    dispatch.output_shapes = {{c_.experts, slots, c_.hidden}};
+    MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId sent, b_.AddOne(std::move(dispatch)));
+    MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId active, Activate(sent, "e c", "e ", false));
+    const TensorId weight = ResidualWeight("mlp2.weight", {c_.experts, c_.ffn, c_.hidden});
+    MESHWRIGHT_ASSIGN_OR_RETURN(
+        const TensorId made,
+        b_.AddOne(
+            {.name = "mlp2", .kind = OpKind::kMatMul, .inputs = {active, weight}, .rule = "e c f, e f h -> e c h"}));
+    OpSpec combine{
+        .name = "combine", .kind = OpKind::kCombine, .inputs = {made, logits}, .rule = "e! =b h, s! b e! -> s! b h"};
+    combine.attrs.top_k = c_.experts_per_token;
+    MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId y, b_.AddOne(std::move(combine)));
+    return AddResidual("add2", y, x, false);
+  }
+
+  absl::Status Head(TensorId x) {
+    b_.BeginSegment("head");
+    MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId normed, Normalize("norm", x));
+    const TensorId weight = c_.tied_embeddings ? embedding_ : Weight("head", {c_.vocab, c_.hidden});
+    MESHWRIGHT_ASSIGN_OR_RETURN(
+        const TensorId logits,
+        b_.AddOne(
+            {.name = "logits", .kind = OpKind::kMatMul, .inputs = {normed, weight}, .rule = "s b h, v h -> s b v"}));
+    const DType exact = t_.dtype == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
+    OpSpec row_max{.name = "row_max", .kind = OpKind::kRowMax, .inputs = {logits}, .rule = "s b v -> s b"};
+    row_max.output_dtypes = {exact};
+    MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId max, b_.AddOne(std::move(row_max)));
+    OpSpec sums{.name = "exp_sum", .kind = OpKind::kExpSumAndPick, .inputs = {logits, max, labels_}};
+    sums.rule = "s b v, s b, b s -> s b, s b";
+    sums.output_dtypes = {exact, exact};
+    MESHWRIGHT_ASSIGN_OR_RETURN(const std::vector<TensorId> parts, b_.Add(std::move(sums)));
+    OpSpec loss{.name = "loss", .kind = OpKind::kLossFromPartials, .inputs = {max, parts[0], parts[1]}};
+    loss.rule = "s b, s b, s b -> ";
+    const double terms = static_cast<double>(rows_) * static_cast<double>(t_.sequence);
+    loss.attrs.scale = t_.loss_reduction == LossReduction::kMean ? 1 / terms : 1;
+    loss.output_dtypes = {exact};
+    MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId value, b_.AddOne(std::move(loss)));
+    b_.SetLoss(value);
+    return absl::OkStatus();
+  }
+
+  const DecoderConfig& c_;
+  const Training& t_;
+  GraphBuilder b_;
+  const int64_t rows_;
+  TensorId tokens_, labels_, embedding_;
+};
+
+}  // namespace
+
+absl::StatusOr<DecoderConfig> ReadDecoder(const NodeRef& in, const Training& training) {
+  constexpr int64_t kMost = int64_t{1} << 24;
+  MESHWRIGHT_RETURN_IF_ERROR(
+      in.CheckKeys({"hidden", "layers", "heads", "kv_heads", "head_dim", "ffn", "vocab", "max_positions", "activation",
+                    "norm", "positions", "tied_embeddings", "bias", "qkv_bias", "experts", "experts_per_token",
+                    "capacity_factor", "rope_theta", "norm_epsilon"}));
+  DecoderConfig c;
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.hidden, in["hidden"].AsInt(1, kMost));
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.layers, in["layers"].AsInt(1, kMost));
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.heads, in["heads"].AsInt(1, kMost));
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.kv_heads, in["kv_heads"].AsIntOr(c.heads, 1, kMost));
+  if (!in["head_dim"].present() && c.hidden % c.heads != 0) {
+    return in["heads"].Error(absl::StrCat(c.heads), absl::StrCat("a divisor of hidden = ", c.hidden),
+                             "or write head_dim");
+  }
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.head_dim, in["head_dim"].AsIntOr(c.hidden / c.heads, 1, kMost));
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.ffn, in["ffn"].AsIntOr(4 * c.hidden, 1, 4 * kMost));
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.vocab, in["vocab"].AsInt(2, kMost));
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.activation, in["activation"].AsEnumOr(c.activation, kActivationNames));
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.norm, in["norm"].AsEnumOr(c.norm, kNormNames));
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.positions, in["positions"].AsEnumOr(c.positions, kPositionsNames));
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.max_positions, in["max_positions"].AsIntOr(training.sequence, 1, kMost));
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.tied_embeddings, in["tied_embeddings"].AsBoolOr(false));
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.bias, in["bias"].AsBoolOr(false));
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.qkv_bias, in["qkv_bias"].AsBoolOr(c.bias));
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.experts, in["experts"].AsIntOr(0, 2, 1 << 16));
+  if (c.experts > 0) {
+    MESHWRIGHT_ASSIGN_OR_RETURN(c.experts_per_token, in["experts_per_token"].AsInt(1, 1 << 16));
+  }
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.capacity_factor, in["capacity_factor"].AsDoubleOr(c.capacity_factor, 0.01, 1024));
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.rope_theta, in["rope_theta"].AsDoubleOr(c.rope_theta, 1));
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.norm_epsilon, in["norm_epsilon"].AsDoubleOr(c.norm_epsilon, 0, 1));
+  for (const absl::string_view field : {"experts_per_token", "capacity_factor"}) {
+    if (c.experts == 0 && in[field].present()) return in[field].Error("it without experts", "`experts` beside it");
+  }
+  if (c.experts > 0 && c.bias) return in["bias"].Error("true", "false, since there are experts");
+  for (const Complaint& complaint : Complaints(c, training)) {
+    return in[complaint.field].Error(complaint.found, complaint.wanted);
+  }
+  return c;
+}
+
+absl::Status CheckDecoder(const DecoderConfig& config, const Training& training) {
+  for (const Complaint& complaint : Complaints(config, training)) {
+    return WrongInput(absl::StrCat(complaint.field, " = ", complaint.found), complaint.wanted);
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Graph> BuildDecoder(const DecoderConfig& config, const Training& training, const std::string& name,
+                                   int64_t rows) {
+  return DecoderBuilder(config, training, name, rows).Build();
+}
+
+int64_t ExpertCapacity(const DecoderConfig& config, int64_t tokens, int64_t rows) {
+  const double share = static_cast<double>(tokens) * static_cast<double>(config.experts_per_token) *
+                       config.capacity_factor / static_cast<double>(config.experts);
+  return static_cast<int64_t>(std::ceil(share / static_cast<double>(rows))) * rows;
+}
+
+}  // namespace meshwright

@@ -1,0 +1,79 @@
+// Decoder-only transformers: GPT, Llama, Mixtral and their like, from their sizes.
+//
+//   architecture:
+//     decoder: {hidden: 4096, layers: 32, heads: 32, kv_heads: 8, ffn: 14336, vocab: 128256, activation: swiglu,
+//               norm: rms_norm, positions: rotary, tied_embeddings: false, bias: false}
+//
+// The graph has three segments: "embed", "layers" (repeated, the residual stream is carried) and "head". The residual
+// stream is (s, b, h). Index labels, which label rules of a strategy name:
+//   b batch   s sequence   h hidden   g KV head (with its queries)   f ffn   v vocabulary   e expert
+//   c slots of an expert: the dim of its own size that is split as b is. A rule for "b" should be given for "c" too.
+//   q, r, d, t, p: never split
+//
+// Weights of the second product of each half-layer, which write into the residual stream, start with the standard
+// deviation 0.02 / sqrt(2 * layers), all others with 0.02; norms start with 1, biases with 0.
+//
+// Thread safety: plain values, pure functions.
+#ifndef MESHWRIGHT_MODELS_DECODER_H_
+#define MESHWRIGHT_MODELS_DECODER_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "ir/document.h"
+#include "ir/graph.h"
+#include "models/training.h"
+
+namespace meshwright {
+
+enum class Activation : uint8_t { kGelu, kRelu, kSwiglu };
+enum class Norm : uint8_t { kLayerNorm, kRmsNorm };
+enum class Positions : uint8_t { kLearned, kRotary, kNone };
+inline constexpr absl::string_view kActivationNames[] = {"gelu", "relu", "swiglu"};
+inline constexpr absl::string_view kNormNames[] = {"layer_norm", "rms_norm"};
+inline constexpr absl::string_view kPositionsNames[] = {"learned", "rotary", "none"};
+
+struct DecoderConfig {
+  int64_t hidden = 0;
+  int64_t layers = 0;
+  int64_t heads = 0;
+  int64_t kv_heads = 0;  // default: heads
+  int64_t head_dim = 0;  // default: hidden / heads
+  int64_t ffn = 0;       // of one expert where there are experts; default: 4 * hidden
+  int64_t vocab = 0;
+  int64_t max_positions = 0;  // rows of the learned position table; default: training.sequence
+  Activation activation = Activation::kGelu;
+  Norm norm = Norm::kLayerNorm;
+  Positions positions = Positions::kLearned;
+  bool tied_embeddings = false;  // the head's weight is the embedding
+  bool bias = false;             // of all linear layers but the router and the head
+  bool qkv_bias = false;         // of the q, k, v product; default: bias
+  int64_t experts = 0;           // 0: dense
+  int64_t experts_per_token = 0;
+  double capacity_factor = 1.25;  // an expert has room for this many times its even share of the tokens
+  double rope_theta = 10000;
+  double norm_epsilon = 1e-5;
+};
+
+// Reads the map of sizes. Checks that they fit together (CheckDecoder) at the fields' places.
+absl::StatusOr<DecoderConfig> ReadDecoder(const NodeRef& in, const Training& training);
+
+// kInvalidArgument where sizes do not fit together, or the model is so large that counts of its elements overflow.
+absl::Status CheckDecoder(const DecoderConfig& config, const Training& training);
+
+// The forward graph of one micro-batch of `rows` sequences, with the loss: the mean cross entropy of the tokens
+// (training.loss_reduction: mean), computed in steps that allow a split vocabulary.
+// REQUIRES: CheckDecoder is OK, rows >= 1.
+absl::StatusOr<Graph> BuildDecoder(const DecoderConfig& config, const Training& training, const std::string& name,
+                                   int64_t rows);
+
+// Slots of one expert for `tokens` tokens of one micro-batch: capacity_factor times the even share, rounded up to a
+// multiple of `rows`, so that slots split as rows do.
+int64_t ExpertCapacity(const DecoderConfig& config, int64_t tokens, int64_t rows);
+
+}  // namespace meshwright
+
+#endif  // MESHWRIGHT_MODELS_DECODER_H_

@@ -1,0 +1,220 @@
+#include "models/decoder.h"
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "ir/testing.h"
+
+namespace meshwright {
+namespace {
+
+using ::testing::HasSubstr;
+
+Training TrainingOf(int64_t batch, int64_t sequence) {
+  Training training;
+  training.batch = batch;
+  training.sequence = sequence;
+  return training;
+}
+
+absl::StatusOr<DecoderConfig> Read(absl::string_view section, const Training& training) {
+  const absl::StatusOr<Document> document = ParseDocument(absl::StrCat("decoder: ", section, "\n"), "m.yaml");
+  if (!document.ok()) return document.status();
+  return ReadDecoder(document->root()["decoder"], training);
+}
+
+// The graph of a decoder for one micro-batch of 2 rows of 16 tokens.
+absl::StatusOr<Graph> Build(absl::string_view section, Training training = TrainingOf(4, 16)) {
+  const absl::StatusOr<DecoderConfig> config = Read(section, training);
+  if (!config.ok()) return config.status();
+  return BuildDecoder(*config, training, "d", 2);
+}
+
+const Shape& ShapeOf(const Graph& graph, absl::string_view tensor) {
+  EXPECT_TRUE(graph.FindTensor(tensor).valid()) << tensor;
+  return graph.tensor(graph.FindTensor(tensor)).shape;
+}
+
+TEST(DecoderTest, GptStyle) {
+  ASSERT_OK_AND_ASSIGN(const Graph graph, Build("{hidden: 8, layers: 3, heads: 2, vocab: 32, bias: true, "
+                                                "tied_embeddings: true, max_positions: 24}"));
+  EXPECT_EQ(ToText(graph), R"(graph d
+  input tokens int32 (2, 16)
+  input labels int32 (2, 16)
+  parameter embedding float32 (32, 8)
+  parameter positions float32 (24, 8)
+  parameter norm1.gamma float32 (8)
+  parameter norm1.beta float32 (8)
+  parameter qkv.weight float32 (8, 2, 3, 4)
+  parameter qkv.bias float32 (2, 3, 4)
+  parameter proj.weight float32 (2, 1, 4, 8)
+  parameter add1.bias float32 (8)
+  parameter norm2.gamma float32 (8)
+  parameter norm2.beta float32 (8)
+  parameter mlp1.weight float32 (8, 32)
+  parameter mlp1.bias float32 (32)
+  parameter mlp2.weight float32 (32, 8)
+  parameter add2.bias float32 (8)
+  parameter norm.gamma float32 (8)
+  parameter norm.beta float32 (8)
+  loss loss float32 ()
+  segment embed x1
+    forward  embed: Gather(embedding, tokens) -> embed  [v h, b s -> s b h]
+    forward  add_positions: AddPositions(embed, positions) -> add_positions  [s b h, p! h -> s b h]
+  segment layers x3
+    forward  norm1: LayerNorm(layers/in, norm1.gamma, norm1.beta) -> norm1  [s b h!, h!, h! -> s b h!]
+    forward  qkv: MatMul(norm1, qkv.weight, qkv.bias) -> qkv  [s b h!, h! g r d, g r d -> s b g r d]
+    forward  attention: Attention(qkv) -> attention:0, attention:1  [s! b g r! d! -> s! b g q! d!, s! b g q!]
+    forward  proj: MatMul(attention:0, proj.weight) -> proj  [s b g q d, g q d h -> s b h]
+    forward  add1: Add(proj, add1.bias, layers/in) -> add1  [s b h, h, s b h -> s b h]
+    forward  norm2: LayerNorm(add1, norm2.gamma, norm2.beta) -> norm2  [s b h!, h!, h! -> s b h!]
+    forward  mlp1: MatMul(norm2, mlp1.weight) -> mlp1  [s b h, h f -> s b f]
+    forward  activation: GeLU(mlp1, mlp1.bias) -> activation  [s b f, f -> s b f]
+    forward  mlp2: MatMul(activation, mlp2.weight) -> mlp2  [s b f, f h -> s b h]
+    forward  add2: Add(mlp2, add2.bias, add1) -> add2  [s b h, h, s b h -> s b h]
+  segment head x1
+    forward  norm: LayerNorm(layers/out, norm.gamma, norm.beta) -> norm  [s b h!, h!, h! -> s b h!]
+    forward  logits: MatMul(norm, embedding) -> logits  [s b h, v h -> s b v]
+    forward  row_max: RowMax(logits) -> row_max  [s b v -> s b]
+    forward  exp_sum: ExpSumAndPick(logits, row_max, labels) -> exp_sum:0, exp_sum:1  [s b v, s b, b s -> s b, s b]
+    forward  loss: LossFromPartials(row_max, exp_sum:0, exp_sum:1) -> loss  [s b, s b, s b -> ]
+)");
+  // vh + ph + L (12 h^2 + 13 h) + 2h with h 8, v 32, p 24, L 3
+  EXPECT_EQ(graph.NumParameters(), 32 * 8 + 24 * 8 + 3 * (12 * 64 + 13 * 8) + 16);
+  EXPECT_EQ(graph.op(graph.FindOp("loss")).attrs.scale, 1.0 / 32);  // 2 rows of 16 tokens
+  EXPECT_EQ(graph.op(graph.FindOp("attention")).attrs.scale, 0.5);  // 1 / sqrt(4)
+  EXPECT_EQ(graph.op(graph.FindOp("attention")).recompute_group, "attention");
+  EXPECT_EQ(graph.op(graph.FindOp("norm2")).recompute_group, "activation");
+  EXPECT_EQ(graph.op(graph.FindOp("activation")).recompute_group, "activation");
+  EXPECT_EQ(ShapeOf(graph, "attention:0"), (Shape{16, 2, 2, 1, 4}));
+  EXPECT_EQ(ShapeOf(graph, "logits"), (Shape{16, 2, 32}));
+}
+
+TEST(DecoderTest, LlamaStyleGroupsQueriesByKvHead) {
+  ASSERT_OK_AND_ASSIGN(const Graph graph,
+                       Build("{hidden: 16, layers: 2, heads: 4, kv_heads: 2, ffn: 24, vocab: 32, activation: swiglu, "
+                             "norm: rms_norm, positions: rotary, rope_theta: 500000}"));
+  EXPECT_EQ(ShapeOf(graph, "qkv.weight"), (Shape{16, 2, 4, 4}));  // 2 groups of 2 queries, a key and a value
+  EXPECT_EQ(ShapeOf(graph, "attention:1"), (Shape{16, 2, 2, 2}));
+  EXPECT_EQ(ShapeOf(graph, "mlp1.weight"), (Shape{16, 2, 24}));
+  EXPECT_EQ(ShapeOf(graph, "activation"), (Shape{16, 2, 24}));
+  EXPECT_EQ(graph.op(graph.FindOp("rotary")).attrs.theta, 500000);
+  EXPECT_FALSE(graph.FindTensor("norm1.beta").valid());
+  EXPECT_FALSE(graph.FindTensor("positions").valid());
+  // 2vh + L (2 h^2 + 2 h k + 3 h f + 2h) + h with h 16, k 8, f 24, v 32, L 2
+  EXPECT_EQ(graph.NumParameters(), 2 * 32 * 16 + 2 * (2 * 256 + 2 * 16 * 8 + 3 * 16 * 24 + 32) + 16);
+}
+
+TEST(DecoderTest, HeadSizeNeedNotBeHiddenByHeads) {
+  ASSERT_OK_AND_ASSIGN(const Graph graph, Build("{hidden: 16, layers: 1, heads: 3, head_dim: 8, vocab: 32}"));
+  EXPECT_EQ(ShapeOf(graph, "qkv.weight"), (Shape{16, 3, 3, 8}));
+  EXPECT_EQ(ShapeOf(graph, "proj.weight"), (Shape{3, 1, 8, 16}));
+}
+
+TEST(DecoderTest, ExpertsHaveSlots) {
+  const Training training = TrainingOf(4, 16);
+  const absl::string_view section =
+      "{hidden: 8, layers: 2, heads: 2, ffn: 12, vocab: 32, activation: swiglu, norm: rms_norm, positions: none, "
+      "experts: 4, experts_per_token: 2}";
+  ASSERT_OK_AND_ASSIGN(const Graph graph, Build(section, training));
+  // 32 tokens x 2 x 1.25 / 4 experts = 20 slots, which 2 rows divide.
+  EXPECT_EQ(ShapeOf(graph, "dispatch"), (Shape{4, 20, 8}));
+  EXPECT_EQ(ShapeOf(graph, "mlp1.weight"), (Shape{4, 8, 2, 12}));
+  EXPECT_EQ(ShapeOf(graph, "mlp2"), (Shape{4, 20, 8}));
+  EXPECT_EQ(ShapeOf(graph, "combine"), (Shape{16, 2, 8}));
+  EXPECT_EQ(graph.op(graph.FindOp("combine")).attrs.top_k, 2);
+  EXPECT_EQ(ToText(graph.op(graph.FindOp("mlp1")).rule), "e c h, e h t f -> e c t f");
+  EXPECT_EQ(graph.NumParameters(), 2 * 32 * 8 + 2 * (4 * 64 + 3 * 4 * 8 * 12 + 8 * 4 + 16) + 8);
+}
+
+TEST(DecoderTest, CapacityIsRoundedUpToAMultipleOfTheRows) {
+  DecoderConfig config;
+  config.experts = 8;
+  config.experts_per_token = 2;
+  config.capacity_factor = 1;
+  EXPECT_EQ(ExpertCapacity(config, 4 * 16, 4), 16);  // 64 x 2 / 8
+  EXPECT_EQ(ExpertCapacity(config, 3 * 5, 3), 6);    // 15 x 2 / 8 = 3.75, rounded up to a multiple of 3
+  config.capacity_factor = 1.25;
+  EXPECT_EQ(ExpertCapacity(config, 4 * 16, 4), 20);
+}
+
+TEST(DecoderTest, UnfusedAttentionKeepsTheProbabilities) {
+  Training training = TrainingOf(4, 16);
+  training.fused_attention = false;
+  training.dtype = DType::kBFloat16;
+  ASSERT_OK_AND_ASSIGN(const Graph graph, Build("{hidden: 8, layers: 1, heads: 2, vocab: 32}", training));
+  EXPECT_EQ(ShapeOf(graph, "attention:1"), (Shape{16, 2, 2, 1, 16}));
+  EXPECT_EQ(graph.tensor(graph.FindTensor("attention:1")).dtype, DType::kBFloat16);
+  EXPECT_FALSE(graph.op(graph.FindOp("attention")).attrs.fused);
+}
+
+TEST(DecoderTest, LossAndWhatItIsMadeOfAreFloat32) {
+  Training training = TrainingOf(4, 16);
+  training.dtype = DType::kBFloat16;
+  ASSERT_OK_AND_ASSIGN(const Graph graph, Build("{hidden: 8, layers: 1, heads: 2, vocab: 32}", training));
+  for (const absl::string_view name : {"row_max", "exp_sum:0", "exp_sum:1", "loss", "attention:1"}) {
+    EXPECT_EQ(graph.tensor(graph.FindTensor(name)).dtype, DType::kFloat32) << name;
+  }
+  EXPECT_EQ(graph.tensor(graph.FindTensor("logits")).dtype, DType::kBFloat16);
+  EXPECT_EQ(graph.tensor(graph.FindTensor("embedding")).dtype, DType::kBFloat16);
+}
+
+TEST(DecoderTest, EveryKindOfHalfLayerBuilds) {
+  for (const absl::string_view activation : {"gelu", "relu", "swiglu"}) {
+    for (const absl::string_view norm : {"layer_norm", "rms_norm"}) {
+      for (const absl::string_view positions : {"learned", "rotary", "none"}) {
+        for (const absl::string_view rest :
+             {"bias: true", "bias: false", "qkv_bias: true", "experts: 4, experts_per_token: 1"}) {
+          const std::string section =
+              absl::StrCat("{hidden: 8, layers: 1, heads: 2, vocab: 32, activation: ", activation, ", norm: ", norm,
+                           ", positions: ", positions, ", ", rest, "}");
+          EXPECT_THAT(Build(section), IsOk()) << section;
+        }
+      }
+    }
+  }
+}
+
+TEST(DecoderTest, InitialValues) {
+  ASSERT_OK_AND_ASSIGN(const Graph graph, Build("{hidden: 8, layers: 8, heads: 2, vocab: 32, bias: true}"));
+  const auto init = [&](absl::string_view name) { return graph.tensor(graph.FindTensor(name)).init; };
+  EXPECT_EQ(init("qkv.weight").kind, Initializer::Kind::kNormal);
+  EXPECT_EQ(init("qkv.weight").value, 0.02);
+  EXPECT_EQ(init("proj.weight").value, 0.005);  // 0.02 / sqrt(2 x 8)
+  EXPECT_EQ(init("mlp2.weight").value, 0.005);
+  EXPECT_EQ(init("norm1.gamma").kind, Initializer::Kind::kConstant);
+  EXPECT_EQ(init("norm1.gamma").value, 1);
+  EXPECT_EQ(init("mlp1.bias").value, 0);
+  EXPECT_EQ(init("tokens").high, 32);
+}
+
+TEST(DecoderTest, SizesThatDoNotFitAreErrorsAtTheirField) {
+  const auto error = [](absl::string_view section, int64_t batch = 4) {
+    return std::string(Read(section, TrainingOf(batch, 16)).status().message());
+  };
+  EXPECT_EQ(error("{hidden: 10, layers: 1, heads: 3, vocab: 8}"),
+            "m.yaml:1:41: decoder.heads: found 3, wanted a divisor of hidden = 10; or write head_dim");
+  EXPECT_THAT(error("{hidden: 12, layers: 1, heads: 6, kv_heads: 4, vocab: 8}"),
+              HasSubstr("decoder.kv_heads: found 4, wanted a divisor of heads = 6"));
+  EXPECT_THAT(error("{hidden: 6, layers: 1, heads: 2, vocab: 8, positions: rotary}"),
+              HasSubstr("decoder.head_dim: found 3, wanted an even number"));
+  EXPECT_THAT(error("{hidden: 8, layers: 1, heads: 2, vocab: 8, max_positions: 8}"),
+              HasSubstr("decoder.max_positions: found 8, wanted at least training.sequence = 16"));
+  EXPECT_THAT(error("{hidden: 8, layers: 1, heads: 2, vocab: 8, experts: 2, experts_per_token: 3}"),
+              HasSubstr("decoder.experts_per_token: found 3, wanted at most experts = 2"));
+  EXPECT_THAT(error("{hidden: 8, layers: 1, heads: 2, vocab: 8, experts: 2}"),
+              HasSubstr("decoder.experts_per_token: found nothing"));
+  EXPECT_THAT(error("{hidden: 8, layers: 1, heads: 2, vocab: 8, experts_per_token: 2}"),
+              HasSubstr("decoder.experts_per_token: found it without experts"));
+  EXPECT_THAT(error("{hidden: 8, layers: 1, heads: 2, vocab: 8, bias: true, experts: 2, experts_per_token: 1}"),
+              HasSubstr("decoder.bias: found true"));
+  EXPECT_THAT(error("{hidden: 16777216, layers: 16777216, heads: 2, vocab: 8}"), HasSubstr("at most 2^50 parameters"));
+  EXPECT_THAT(error("{hidden: 8, layers: 1, heads: 2, vocab: 16777216}", int64_t{1} << 32),
+              HasSubstr("at most 2^56 elements"));
+  EXPECT_THAT(error("{hidden: 8, layer: 1, heads: 2, vocab: 8}"), HasSubstr("did you mean \"layers\"?"));
+  EXPECT_THAT(error("{hidden: 8, layers: 1, heads: 2, vocab: 8, activation: silu}"),
+              HasSubstr("found \"silu\", wanted one of gelu, relu, swiglu"));
+}
+
+}  // namespace
+}  // namespace meshwright

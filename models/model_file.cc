@@ -1,0 +1,177 @@
+#include "models/model_file.h"
+
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "ir/status.h"
+#include "models/hugging_face.h"
+
+namespace meshwright {
+namespace {
+
+absl::StatusOr<Context> ReadContext(const NodeRef& in) {
+  Context context;
+  if (!in.present()) return context;
+  MESHWRIGHT_RETURN_IF_ERROR(
+      in.CheckKeys({"mode", "device_target", "max_device_memory", "save_graphs", "save_graphs_path"}));
+  if (in["mode"].present()) {
+    constexpr absl::string_view kModes[] = {"GRAPH_MODE"};  // planning needs the whole graph
+    MESHWRIGHT_RETURN_IF_ERROR(in["mode"].AsChoice(kModes).status());
+  }
+  if (in["device_target"].present()) {
+    MESHWRIGHT_ASSIGN_OR_RETURN(context.device_target, in["device_target"].AsEnum<DeviceTarget>(kDeviceTargetNames));
+  }
+  if (in["max_device_memory"].present()) {
+    MESHWRIGHT_ASSIGN_OR_RETURN(context.max_device_memory, in["max_device_memory"].AsBytes());
+  }
+  MESHWRIGHT_ASSIGN_OR_RETURN(context.save_graphs, in["save_graphs"].AsBoolOr(false));
+  MESHWRIGHT_ASSIGN_OR_RETURN(context.save_graphs_path, in["save_graphs_path"].AsStringOr("."));
+  return context;
+}
+
+// Inputs of the graph as their user sees them: name and number of dims.
+struct GraphInput {
+  absl::string_view name;
+  size_t dims;
+};
+
+// S9.3: each input is split in one dim at most, all in the same number of pieces, the one with most dims among them.
+absl::Status CheckDatasetTuples(const NodeRef& in, const Parallel& parallel, const std::vector<GraphInput>& inputs) {
+  if (parallel.dataset_strategy != DatasetStrategy::kTuples) return absl::OkStatus();
+  const auto& tuples = parallel.dataset_tuples;
+  if (tuples.size() != inputs.size()) {
+    return in.Error(absl::StrCat(tuples.size(), " lists"),
+                    absl::StrCat("one for each of the ", inputs.size(), " inputs"));
+  }
+  int64_t pieces = 1;
+  size_t most_dims = 0;
+  bool largest_is_split = false;
+  for (size_t i = 0; i < tuples.size(); ++i) {
+    const NodeRef at = in.children()[i];
+    if (tuples[i].size() != inputs[i].dims) {
+      return at.Error(absl::StrCat("a list of ", tuples[i].size()),
+                      absl::StrCat("one number for each of the ", inputs[i].dims, " dims of ", inputs[i].name));
+    }
+    int64_t own = 1;
+    for (int64_t count : tuples[i]) {
+      if (count > 1 && own > 1) return at.Error("two dims that are split", "one at most");
+      own = std::max(own, count);
+    }
+    if (own > 1 && pieces > 1 && own != pieces) {
+      return at.Error(absl::StrCat(own, " pieces"), absl::StrCat(pieces, ", as the other inputs"));
+    }
+    pieces = std::max(pieces, own);
+    if (inputs[i].dims > most_dims) {
+      most_dims = inputs[i].dims;
+      largest_is_split = false;
+    }
+    largest_is_split = largest_is_split || (inputs[i].dims == most_dims && own > 1);
+  }
+  if (pieces > 1 && !largest_is_split) return in.Error("the input with most dims whole", "it split as the others are");
+  return absl::OkStatus();
+}
+
+absl::StatusOr<DecoderConfig> ReadHuggingFaceFile(const NodeRef& in, const Training& training,
+                                                  absl::string_view file_name) {
+  MESHWRIGHT_ASSIGN_OR_RETURN(const std::string name, in.AsName());
+  const size_t slash = file_name.rfind('/');
+  const std::string folder(slash == absl::string_view::npos ? "" : file_name.substr(0, slash + 1));
+  const absl::StatusOr<Document> config = ReadDocument(absl::StrCat(folder, name));
+  if (!config.ok()) return in.Locate(config.status());
+  return ReadHuggingFace(config->root(), training);
+}
+
+// The parts of a file that depend on the form of its model. Sets `model`, and training.batch for the operator form.
+absl::Status ReadModel(const NodeRef& root, ModelFile& file) {
+  constexpr absl::string_view kForms[] = {"operators", "architecture", "huggingface"};
+  std::vector<absl::string_view> forms;
+  for (const absl::string_view form : kForms) {
+    if (root[form].present()) forms.push_back(form);
+  }
+  if (forms.size() != 1) {
+    return root.Error(forms.empty() ? "no model" : absl::StrCat("both ", forms[0], " and ", forms[1]),
+                      absl::StrCat("one of ", ListNames(kForms)));
+  }
+  Training& training = file.training;
+  if (forms[0] == "operators") {
+    MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t stages, root["parallel"]["pipeline_stages"].AsIntOr(1, 1));
+    MESHWRIGHT_ASSIGN_OR_RETURN(OperatorModel model, ReadOperators(root, training, stages));
+    if (training.batch != 0 && training.batch != model.batch()) {
+      return root["training"]["batch"].Error(absl::StrCat(training.batch),
+                                             absl::StrCat(model.batch(), ", dim 0 of the inputs"), "remove it");
+    }
+    training.batch = model.batch();
+    file.model = std::move(model);
+    return absl::OkStatus();
+  }
+  for (const absl::string_view section : {"inputs", "parameters", "layouts"}) {
+    if (root[section].present()) return root[section].Error("it", "it with `operators` only");
+  }
+  for (const absl::string_view field : {"batch", "sequence"}) {
+    MESHWRIGHT_RETURN_IF_ERROR(root["training"][field].AsInt(1).status());
+  }
+  if (forms[0] == "huggingface") {
+    MESHWRIGHT_ASSIGN_OR_RETURN(file.model,
+                                ReadHuggingFaceFile(root["huggingface"], training, file.document.file_name()));
+    return absl::OkStatus();
+  }
+  MESHWRIGHT_RETURN_IF_ERROR(root["architecture"].CheckKeys({"decoder"}));
+  MESHWRIGHT_ASSIGN_OR_RETURN(file.model, ReadDecoder(root["architecture"]["decoder"], training));
+  return absl::OkStatus();
+}
+
+// What the operator form says and the parallel mode does not use.
+void WarnOfShards(const OperatorModel& model, Parallel& parallel) {
+  if (parallel.parallel_mode == ParallelMode::kSemiAuto || parallel.parallel_mode == ParallelMode::kAuto) return;
+  for (const OperatorSpec& op : model.operators) {
+    if (!op.shard.has_value()) continue;
+    parallel.warnings.push_back(absl::StrCat("shard of \"", op.name, "\" has no effect in the mode ",
+                                             kParallelModeNames[static_cast<size_t>(parallel.parallel_mode)]));
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<ModelFile> ParseModelFile(absl::string_view text, absl::string_view file_name) {
+  MESHWRIGHT_ASSIGN_OR_RETURN(Document document, ParseDocument(text, file_name));
+  ModelFile file{
+      .name = {}, .model = {}, .training = {}, .parallel = {}, .context = {}, .document = std::move(document)};
+  const NodeRef root = file.document.root();
+  MESHWRIGHT_RETURN_IF_ERROR(root.CheckKeys({"name", "inputs", "parameters", "operators", "layouts", "architecture",
+                                             "huggingface", "training", "parallel", "cluster", "context"}));
+  MESHWRIGHT_ASSIGN_OR_RETURN(file.name, root["name"].AsName());
+  MESHWRIGHT_ASSIGN_OR_RETURN(file.training, ReadTraining(root["training"]));
+  MESHWRIGHT_ASSIGN_OR_RETURN(file.context, ReadContext(root["context"]));
+  MESHWRIGHT_RETURN_IF_ERROR(ReadModel(root, file));
+  const ParallelMode mode = file.is_decoder() ? ParallelMode::kAuto : ParallelMode::kStandAlone;
+  MESHWRIGHT_ASSIGN_OR_RETURN(file.parallel, ReadParallel(root["parallel"], file.training, mode));
+
+  std::vector<GraphInput> inputs = {{"tokens", 2}, {"labels", 2}};
+  if (const OperatorModel* model = std::get_if<OperatorModel>(&file.model)) {
+    WarnOfShards(*model, file.parallel);
+    inputs.clear();
+    for (const InputSpec& input : model->inputs) inputs.push_back({input.name, input.shape.size()});
+  }
+  MESHWRIGHT_RETURN_IF_ERROR(CheckDatasetTuples(root["parallel"]["dataset_strategy"], file.parallel, inputs));
+  MESHWRIGHT_RETURN_IF_ERROR(BuildGraph(file, file.training.batch).status());
+  return file;
+}
+
+absl::StatusOr<ModelFile> ReadModelFile(const std::string& path) {
+  MESHWRIGHT_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(path));
+  return ParseModelFile(text, path);
+}
+
+absl::StatusOr<Graph> BuildGraph(const ModelFile& file, int64_t rows) {
+  if (rows < 1 || rows > file.training.batch) {
+    return WrongInput(absl::StrCat("a micro-batch of ", rows, " rows"),
+                      absl::StrCat("1 to ", file.training.batch, ", the rows of a step"));
+  }
+  if (const DecoderConfig* decoder = std::get_if<DecoderConfig>(&file.model)) {
+    return BuildDecoder(*decoder, file.training, file.name, rows);
+  }
+  return BuildOperators(std::get<OperatorModel>(file.model), file.training, file.name, rows);
+}
+
+}  // namespace meshwright

@@ -1,0 +1,70 @@
+// A model file: the one YAML file that is enough to plan. What to train, on what, and how the user wants it split.
+//
+//   name: gpt2_124m
+//   architecture: {decoder: {hidden: 768, layers: 12, heads: 12, vocab: 50257, ...}}   # models/decoder.h
+//   training: {batch: 512, sequence: 1024, ...}                                        # models/training.h
+//   parallel: {pipeline_stages: 2, ...}                                                # models/parallel.h
+//   cluster: h100x8                                                                    # costmodel/library.h reads it
+//   context: {device_target: GPU, max_device_memory: 28GB, save_graphs: true, save_graphs_path: graphs}
+//
+// Instead of `architecture`: `inputs`, `parameters` and `operators` (models/operators.h), or `huggingface: config.json`
+// (models/hugging_face.h), a path within the folder of the model file.
+//
+// Errors: kInvalidArgument as `file:line:column: field.path: found X, wanted Y; remedy`; kFailedPrecondition for knobs
+// that exclude each other; kUnimplemented for what a Hugging Face file asks and we do not model; kNotFound for files.
+// Thread safety: plain values; functions are pure but for reading files.
+#ifndef MESHWRIGHT_MODELS_MODEL_FILE_H_
+#define MESHWRIGHT_MODELS_MODEL_FILE_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "ir/document.h"
+#include "ir/graph.h"
+#include "ir/quantities.h"
+#include "models/decoder.h"
+#include "models/operators.h"
+#include "models/parallel.h"
+#include "models/training.h"
+
+namespace meshwright {
+
+enum class DeviceTarget : uint8_t { kCpu, kGpu };
+inline constexpr absl::string_view kDeviceTargetNames[] = {"CPU", "GPU"};
+
+// What concerns the process that runs the plan (S1.8).
+struct Context {
+  std::optional<DeviceTarget> device_target;  // not set: a GPU where there is one
+  std::optional<Bytes> max_device_memory;     // planner and executor stay below it
+  bool save_graphs = false;
+  std::string save_graphs_path = ".";
+};
+
+struct ModelFile {
+  std::string name;
+  std::variant<OperatorModel, DecoderConfig> model;
+  Training training;
+  Parallel parallel;
+  Context context;
+  Document document;  // the file itself
+
+  // The `cluster:` section, which is not read here; missing where the file has none.
+  NodeRef cluster() const { return document.root()["cluster"]; }
+  bool is_decoder() const { return std::holds_alternative<DecoderConfig>(model); }
+};
+
+// Checks the whole file, and that the graph of a whole step can be built.
+absl::StatusOr<ModelFile> ParseModelFile(absl::string_view text, absl::string_view file_name);
+absl::StatusOr<ModelFile> ReadModelFile(const std::string& path);
+
+// The forward graph of one micro-batch of `rows` rows, with its loss: the reduction of training.loss_reduction over
+// these rows. kInvalidArgument unless 1 <= rows <= training.batch.
+absl::StatusOr<Graph> BuildGraph(const ModelFile& file, int64_t rows);
+
+}  // namespace meshwright
+
+#endif  // MESHWRIGHT_MODELS_MODEL_FILE_H_

@@ -1,0 +1,257 @@
+#include "models/operator_table.h"
+
+#include <algorithm>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "ir/status.h"
+
+namespace meshwright {
+namespace {
+
+using OpSpec = GraphBuilder::OpSpec;
+
+// The rule of the operator's row says it all.
+absl::Status Plain(const UserOpCall&, OpSpec&) { return absl::OkStatus(); }
+
+std::string Labels(absl::string_view prefix, size_t begin, size_t end, absl::string_view suffix = "") {
+  std::string text;
+  for (size_t i = begin; i < end; ++i) absl::StrAppend(&text, prefix, i, suffix, " ");
+  return text;
+}
+
+absl::Status WrongRank(const UserOpCall& call, size_t input, absl::string_view wanted) {
+  return call.where["inputs"].children()[input].Error(absl::StrCat("a tensor of shape ", ToText(call.shapes[input])),
+                                                      wanted);
+}
+
+// (..., m, k) x (..., k, n), each stored the other way round where a transpose flag says so.
+absl::Status Product(const UserOpCall& call, OpSpec& spec, size_t min_rank, size_t max_rank) {
+  MESHWRIGHT_ASSIGN_OR_RETURN(const bool transpose_a, call.where["transpose_a"].AsBoolOr(false));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const bool transpose_b, call.where["transpose_b"].AsBoolOr(false));
+  for (size_t i = 0; i < 2; ++i) {
+    if (call.shapes[i].size() >= min_rank && call.shapes[i].size() <= max_rank) continue;
+    return WrongRank(call, i, min_rank == max_rank ? absl::StrCat(min_rank, " dims") : "3 to 8 dims");
+  }
+  const Shape &a = call.shapes[0], &b = call.shapes[1];
+  const size_t batch_dims = std::max(a.size(), b.size()) - 2;
+  // Leading dims are aligned on the right; a size of 1 goes with any other.
+  const auto leading = [&](const Shape& shape, const Shape& other) {
+    std::string text;
+    for (size_t i = 0; i + 2 < shape.size(); ++i) {
+      const size_t from_right = shape.size() - 3 - i;
+      const bool broadcast = shape[i] == 1 && from_right + 2 < other.size() && other[other.size() - 3 - from_right] > 1;
+      absl::StrAppend(&text, broadcast ? "1" : absl::StrCat("d", batch_dims - 1 - from_right), " ");
+    }
+    return text;
+  };
+  spec.rule = absl::StrCat(leading(a, b), transpose_a ? "k m" : "m k", ", ", leading(b, a), transpose_b ? "n k" : "k n",
+                           " -> ", Labels("d", 0, batch_dims), "m n");
+  return absl::OkStatus();
+}
+
+absl::Status MatMul(const UserOpCall& call, OpSpec& spec) { return Product(call, spec, 2, 2); }
+absl::Status BatchMatMul(const UserOpCall& call, OpSpec& spec) { return Product(call, spec, 3, 8); }
+
+absl::Status BiasAdd(const UserOpCall& call, OpSpec&) {
+  if (call.shapes[1].size() != 1 || call.shapes[0].empty() || call.shapes[0].back() != call.shapes[1][0]) {
+    return WrongRank(call, 1, absl::StrCat("one dim, as long as the last one of ", ToText(call.shapes[0])));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Scale(const UserOpCall& call, OpSpec& spec) {
+  MESHWRIGHT_ASSIGN_OR_RETURN(spec.attrs.scale, call.where["factor"].AsDouble());
+  return absl::OkStatus();
+}
+
+absl::Status Cast(const UserOpCall& call, OpSpec& spec) {
+  if (!call.where["dtype"].present()) return call.where["dtype"].Error("nothing", "a floating dtype");
+  MESHWRIGHT_ASSIGN_OR_RETURN(const DType dtype, ReadDType(call.where["dtype"], DType::kFloat32, true));
+  spec.output_dtypes = {dtype};
+  return absl::OkStatus();
+}
+
+absl::Status Norm(const UserOpCall& call, OpSpec& spec) {
+  MESHWRIGHT_ASSIGN_OR_RETURN(spec.attrs.epsilon, call.where["epsilon"].AsDoubleOr(1e-5, 0, 1));
+  return absl::OkStatus();
+}
+
+// A table (v, h) and ids of any shape.
+absl::Status Gather(const UserOpCall& call, OpSpec& spec) {
+  if (call.shapes[0].size() != 2) return WrongRank(call, 0, "a table of 2 dims");
+  const std::string ids = Labels("n", 0, call.shapes[1].size());
+  spec.rule = absl::StrCat("v h, ", ids, "-> ", ids, "h");
+  return absl::OkStatus();
+}
+
+absl::Status Reduce(const UserOpCall& call, OpSpec& spec, bool mean) {
+  const Shape& shape = call.shapes[0];
+  const NodeRef axis = call.where["axis"];
+  std::vector<int64_t> axes;
+  const int64_t rank = static_cast<int64_t>(shape.size());
+  if (axis.is_list()) {
+    MESHWRIGHT_ASSIGN_OR_RETURN(axes, axis.AsInts(-rank, rank - 1));
+  } else if (axis.present()) {
+    MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t one, axis.AsInt(-rank, rank - 1));
+    axes = {one};
+  }
+  std::vector<bool> reduced(shape.size(), axes.empty());  // no axis: all of them
+  for (int64_t a : axes) reduced[static_cast<size_t>(a < 0 ? a + rank : a)] = true;
+  std::string kept;
+  double count = 1;
+  for (size_t i = 0; i < shape.size(); ++i) {
+    if (reduced[i]) {
+      count *= static_cast<double>(shape[i]);
+    } else {
+      absl::StrAppend(&kept, "d", i, " ");
+    }
+  }
+  spec.rule = absl::StrCat(Labels("d", 0, shape.size()), "-> ", kept);
+  spec.attrs.scale = mean ? 1 / count : 1;
+  return absl::OkStatus();
+}
+
+absl::Status ReduceSum(const UserOpCall& call, OpSpec& spec) { return Reduce(call, spec, false); }
+absl::Status ReduceMean(const UserOpCall& call, OpSpec& spec) { return Reduce(call, spec, true); }
+
+absl::Status Transpose(const UserOpCall& call, OpSpec& spec) {
+  const NodeRef perm = call.where["perm"];
+  const size_t rank = call.shapes[0].size();
+  MESHWRIGHT_ASSIGN_OR_RETURN(const std::vector<int64_t> order, perm.AsInts(0, static_cast<int64_t>(rank) - 1));
+  std::vector<int64_t> sorted = order;
+  std::sort(sorted.begin(), sorted.end());
+  bool each_once = order.size() == rank;
+  for (size_t i = 0; each_once && i < rank; ++i) each_once = sorted[i] == static_cast<int64_t>(i);
+  if (!each_once) {
+    return perm.Error(absl::StrCat("[", absl::StrJoin(order, ", "), "]"),
+                      absl::StrCat("each of the ", rank, " dims of ", ToText(call.shapes[0]), " once"));
+  }
+  spec.rule = absl::StrCat(Labels("d", 0, rank), "->");
+  for (int64_t dim : order) absl::StrAppend(&spec.rule, " d", dim);
+  return absl::OkStatus();
+}
+
+// A row-major view. Dims that are the same at the front and at the back may be split, those between must be whole.
+void SetReshapeRule(const Shape& from, const Shape& to, size_t same_front, size_t same_back, OpSpec& spec) {
+  const auto operand = [&](const Shape& shape, absl::string_view prefix) {
+    std::string back;
+    for (size_t i = 0; i < same_back; ++i) absl::StrAppend(&back, "z", i, " ");
+    return absl::StrCat(Labels("d", 0, same_front), Labels(prefix, same_front, shape.size() - same_back, "!"), back);
+  };
+  spec.rule = absl::StrCat(operand(from, "x"), "-> ", operand(to, "y"));
+  spec.output_shapes = {to};
+}
+
+absl::Status Reshape(const UserOpCall& call, OpSpec& spec) {
+  const Shape& from = call.shapes[0];
+  const NodeRef in = call.where["shape"];
+  MESHWRIGHT_ASSIGN_OR_RETURN(const std::vector<int64_t> sizes, in.AsInts(-1, int64_t{1} << 40));
+  Shape to(sizes.begin(), sizes.end());
+  // The file says the size for the whole batch; this graph may have fewer rows.
+  if (!to.empty() && !from.empty() && to[0] == call.batch && from[0] == call.rows) to[0] = call.rows;
+  int64_t open = -1;
+  double known = 1;
+  for (size_t i = 0; i < to.size(); ++i) {
+    if (to[i] == 0 || (to[i] == -1 && open >= 0)) {
+      return in.children()[i].Error(absl::StrCat(to[i]), "a size of at least 1, or once -1 for what is left");
+    }
+    if (to[i] == -1) {
+      open = static_cast<int64_t>(i);
+    } else {
+      known *= static_cast<double>(to[i]);
+    }
+  }
+  const int64_t elements = NumElements(from);
+  const bool divides = known <= static_cast<double>(elements) && elements % static_cast<int64_t>(known) == 0;
+  if (!divides || (open < 0 && static_cast<int64_t>(known) != elements)) {
+    return in.Error(ToText(to), absl::StrCat("a shape of the ", elements, " elements of ", ToText(from)));
+  }
+  if (open >= 0) to[static_cast<size_t>(open)] = elements / static_cast<int64_t>(known);
+  const size_t shorter = std::min(from.size(), to.size());
+  size_t front = 0, back = 0;
+  while (front < shorter && from[front] == to[front]) ++front;
+  while (front + back < shorter && from[from.size() - 1 - back] == to[to.size() - 1 - back]) ++back;
+  SetReshapeRule(from, to, front, back, spec);
+  return absl::OkStatus();
+}
+
+absl::Status Flatten(const UserOpCall& call, OpSpec& spec) {
+  const Shape& from = call.shapes[0];
+  if (from.empty()) return WrongRank(call, 0, "at least 1 dim");
+  SetReshapeRule(from, Shape{from[0], NumElements(from) / from[0]}, 1, 0, spec);
+  return absl::OkStatus();
+}
+
+// Losses are sums times a scale: of doubles in float64, of everything else in float32.
+void SetLoss(const UserOpCall& call, int64_t terms, OpSpec& spec) {
+  spec.attrs.scale = call.loss_reduction == LossReduction::kMean ? 1.0 / static_cast<double>(terms) : 1.0;
+  spec.output_dtypes = {call.dtypes[0] == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32};
+}
+
+absl::Status MseLoss(const UserOpCall& call, OpSpec& spec) {
+  if (call.shapes[0] != call.shapes[1]) return WrongRank(call, 1, absl::StrCat("one of ", ToText(call.shapes[0])));
+  SetLoss(call, NumElements(call.shapes[0]), spec);
+  return absl::OkStatus();
+}
+
+// Logits (..., classes) and class numbers (...).
+absl::Status CrossEntropy(const UserOpCall& call, OpSpec& spec) {
+  if (call.shapes[0].empty()) return WrongRank(call, 0, "at least 1 dim");
+  const Shape rows(call.shapes[0].begin(), call.shapes[0].end() - 1);
+  if (call.shapes[1] != rows) return WrongRank(call, 1, absl::StrCat("class numbers of shape ", ToText(rows)));
+  SetLoss(call, NumElements(rows), spec);
+  return absl::OkStatus();
+}
+
+constexpr absl::string_view kTransposeKeys[] = {"transpose_a", "transpose_b"};
+constexpr absl::string_view kAxisKeys[] = {"axis"};
+constexpr absl::string_view kShapeKeys[] = {"shape"};
+constexpr absl::string_view kPermKeys[] = {"perm"};
+constexpr absl::string_view kDTypeKeys[] = {"dtype"};
+constexpr absl::string_view kFactorKeys[] = {"factor"};
+constexpr absl::string_view kEpsilonKeys[] = {"epsilon"};
+
+constexpr UserOp kUserOps[] = {
+    // Products.
+    {"MatMul", OpKind::kMatMul, 2, -1, false, kTransposeKeys, MatMul},
+    {"BatchMatMul", OpKind::kMatMul, 2, -1, false, kTransposeKeys, BatchMatMul},
+    // Of two tensors, element by element; sizes of 1 and missing leading dims go with any size.
+    {"Add", OpKind::kAdd, 2, -1, false, {}, Plain},
+    {"Sub", OpKind::kSub, 2, -1, false, {}, Plain},
+    {"Mul", OpKind::kMul, 2, -1, false, {}, Plain},
+    {"Div", OpKind::kDiv, 2, -1, false, {}, Plain},
+    {"BiasAdd", OpKind::kAdd, 2, -1, false, {}, BiasAdd},
+    // Of one tensor, element by element.
+    {"Scale", OpKind::kScale, 1, -1, false, kFactorKeys, Scale},
+    {"Cast", OpKind::kCast, 1, -1, false, kDTypeKeys, Cast},
+    {"ReLU", OpKind::kRelu, 1, -1, false, {}, Plain},
+    {"GeLU", OpKind::kGelu, 1, -1, false, {}, Plain},
+    {"Tanh", OpKind::kTanh, 1, -1, false, {}, Plain},
+    {"Sigmoid", OpKind::kSigmoid, 1, -1, false, {}, Plain},
+    {"SiLU", OpKind::kSilu, 1, -1, false, {}, Plain},
+    {"SwiGLU", OpKind::kSwiglu, 1, -1, false, {}, Plain},
+    // Along the last dim.
+    {"Softmax", OpKind::kSoftmax, 1, -1, false, {}, Plain},
+    {"LayerNorm", OpKind::kLayerNorm, 3, -1, false, kEpsilonKeys, Norm},
+    {"RMSNorm", OpKind::kRmsNorm, 2, -1, false, kEpsilonKeys, Norm},
+    // Rows of a table.
+    {"Gather", OpKind::kGather, 2, 1, false, {}, Gather},
+    {"Embedding", OpKind::kGather, 2, 1, false, {}, Gather},
+    {"ReduceSum", OpKind::kReduceSum, 1, -1, false, kAxisKeys, ReduceSum},
+    {"ReduceMean", OpKind::kReduceSum, 1, -1, false, kAxisKeys, ReduceMean},
+    {"Transpose", OpKind::kTranspose, 1, -1, false, kPermKeys, Transpose},
+    {"Reshape", OpKind::kReshape, 1, -1, false, kShapeKeys, Reshape},
+    {"Flatten", OpKind::kReshape, 1, -1, false, {}, Flatten},
+    // Losses.
+    {"MSELoss", OpKind::kMseLoss, 2, -1, true, {}, MseLoss},
+    {"CrossEntropyLoss", OpKind::kCrossEntropy, 2, 1, true, {}, CrossEntropy},
+    {"SoftmaxCrossEntropyWithLogits", OpKind::kCrossEntropy, 2, 1, true, {}, CrossEntropy},
+};
+
+}  // namespace
+
+absl::Span<const UserOp> UserOps() { return kUserOps; }
+
+}  // namespace meshwright

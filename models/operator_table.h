@@ -1,0 +1,45 @@
+// The operators that a model file's operator form may use: user name -> operator of ir/op_list.h, its rule and its
+// attributes. Only for models/operators.cc.
+#ifndef MESHWRIGHT_MODELS_OPERATOR_TABLE_H_
+#define MESHWRIGHT_MODELS_OPERATOR_TABLE_H_
+
+#include <cstddef>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "ir/document.h"
+#include "ir/graph.h"
+#include "models/training.h"
+
+namespace meshwright {
+
+// One operator of a model file, about to become an op.
+struct UserOpCall {
+  const NodeRef& where;            // its map in the file
+  std::vector<Shape> shapes = {};  // of the inputs
+  std::vector<DType> dtypes = {};
+  int64_t batch = 0;  // dim 0 of the inputs as the file says it, and
+  int64_t rows = 0;   // in the graph that is being built
+  LossReduction loss_reduction = LossReduction::kMean;
+};
+
+// Fills rule, attributes and output shapes. The caller has checked the number of inputs and the keys.
+using PrepareFn = absl::Status (*)(const UserOpCall& call, GraphBuilder::OpSpec& spec);
+
+struct UserOp {
+  absl::string_view name;
+  OpKind kind;
+  size_t inputs;
+  int integer_input;  // the input that holds ids or class numbers, or -1; others are floating
+  bool loss;
+  absl::Span<const absl::string_view> keys;  // what its map may hold besides what every operator has
+  PrepareFn prepare;
+};
+
+absl::Span<const UserOp> UserOps();
+
+}  // namespace meshwright
+
+#endif  // MESHWRIGHT_MODELS_OPERATOR_TABLE_H_

@@ -1,0 +1,81 @@
+// The operator form of a model file: inputs, parameters and operators, one line each, as small networks are written.
+//
+//   inputs:     {x: {shape: [16, 32], init: {uniform: [0, 1]}}, label: {shape: [16, 16]}}
+//   parameters: {w: {shape: [32, 16], init: normal}, w2: {shape: [16, 16], init: {normal: 0.02}}}
+//   operators:
+//     - {name: matmul,  op: MatMul,  inputs: [x, w], shard: [[2, 4], [4, 1]]}
+//     - {name: relu,    op: ReLU,    inputs: [matmul]}
+//     - {name: matmul2, op: MatMul,  inputs: [relu, w2]}
+//     - {name: loss,    op: MSELoss, inputs: [matmul2, label]}
+//
+// Shapes are global, of a whole step. Dim 0 of every input is the batch: BuildOperators makes the graph of fewer rows.
+// Operators stand in execution order and name inputs, parameters or earlier operators. The last one is the loss.
+//
+// kUserOps in operators.cc is the one table of operators a user may write; docs list it from UserOpNames().
+//
+// Thread safety: plain values.
+#ifndef MESHWRIGHT_MODELS_OPERATORS_H_
+#define MESHWRIGHT_MODELS_OPERATORS_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "ir/document.h"
+#include "ir/graph.h"
+#include "models/parallel.h"
+#include "models/training.h"
+
+namespace meshwright {
+
+struct InputSpec {
+  std::string name = {};
+  DType dtype = DType::kFloat32;
+  Shape shape;
+  Initializer init;
+};
+
+struct ParameterSpec {
+  std::string name = {};
+  DType dtype = DType::kFloat32;
+  Shape shape;
+  Initializer init;
+  bool trainable = true;
+  bool layerwise_parallel = false;  // S8.9
+  bool parallel_optimizer = true;   // S11.4: may be split further
+  int64_t comm_fusion = 1;          // S10.7: fusion id of its gradient's collective; 0: alone
+};
+
+struct OperatorSpec {
+  std::string name = {};
+  size_t op = 0;  // row of kUserOps
+  std::vector<std::string> inputs = {};
+  std::optional<OpSharding> shard = {};
+  int64_t pipeline_stage = -1;  // as written, or taken over from a neighbour; -1 where no operator has one
+  NodeRef where;                // for errors, and for what only this kind of operator has (transpose_b, axis, ...)
+};
+
+struct OperatorModel {
+  std::vector<InputSpec> inputs;
+  std::vector<ParameterSpec> parameters;
+  std::vector<OperatorSpec> operators;
+
+  int64_t batch() const { return inputs.empty() ? 0 : inputs.front().shape[0]; }
+};
+
+// Reads `inputs`, `parameters`, `operators` and `layouts` of the file at `root`. `stages` is parallel.pipeline_stages.
+absl::StatusOr<OperatorModel> ReadOperators(const NodeRef& root, const Training& training, int64_t stages);
+
+// The forward graph of one micro-batch of `rows` rows, with the loss. One segment "model", or one per pipeline stage.
+absl::StatusOr<Graph> BuildOperators(const OperatorModel& model, const Training& training, const std::string& name,
+                                     int64_t rows);
+
+// The names of the operators a user may write, in the table's order.
+std::vector<absl::string_view> UserOpNames();
+
+}  // namespace meshwright
+
+#endif  // MESHWRIGHT_MODELS_OPERATORS_H_

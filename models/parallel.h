@@ -1,0 +1,140 @@
+// The `parallel:` section of a model file: what the user wants of the way the work is split, as plain data.
+//
+// The key names and defaults are those of the parallel training interface that users know (clause numbers S... are of
+// docs/semantics): parallel_mode, search_mode, dataset_strategy, comm_fusion, enable_parallel_optimizer,
+// pipeline_stages, ... Keys of our own (micro_batches, recompute, tensor_parallel, ...) say what that interface cannot;
+// where they are absent the planner decides.
+//
+//   parallel:
+//     parallel_mode: auto_parallel
+//     search_mode: sharding_propagation
+//     dataset_strategy: data_parallel
+//     pipeline_stages: 2
+//     micro_batches: 8
+//     comm_fusion: {allreduce: {mode: size, config: 32}}
+//
+// Errors: kInvalidArgument for a wrong key, type or value, kFailedPrecondition for knobs that exclude each other.
+// Thread safety: plain values.
+#ifndef MESHWRIGHT_MODELS_PARALLEL_H_
+#define MESHWRIGHT_MODELS_PARALLEL_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "ir/document.h"
+#include "ir/quantities.h"
+#include "ir/strategy.h"
+#include "models/training.h"
+
+namespace meshwright {
+
+enum class ParallelMode : uint8_t { kStandAlone, kDataParallel, kHybridParallel, kSemiAuto, kAuto };
+inline constexpr absl::string_view kParallelModeNames[] = {"stand_alone", "data_parallel", "hybrid_parallel",
+                                                           "semi_auto_parallel", "auto_parallel"};
+
+enum class SearchMode : uint8_t { kDynamicProgramming, kRecursiveProgramming, kShardingPropagation };
+inline constexpr absl::string_view kSearchModeNames[] = {"dynamic_programming", "recursive_programming",
+                                                         "sharding_propagation"};
+
+// How a step's rows reach the ranks (S9). Shapes in a model file are global in every case.
+enum class DatasetStrategy : uint8_t {
+  kDataParallel,  // each rank feeds its own slice of dim 0
+  kFullBatch,     // every rank feeds the whole batch
+  kTuples,        // Parallel::dataset_tuples, one per input
+};
+
+enum class RecomputeChoice : uint8_t { kNone, kSelective, kFull, kAuto };  // kAuto: the planner chooses
+inline constexpr absl::string_view kRecomputeChoiceNames[] = {"none", "selective", "full", "auto"};
+
+enum class PipelineLoss : uint8_t { kSum, kMean };  // of the micro-batch losses, as it is reported (S12.4)
+inline constexpr absl::string_view kPipelineLossNames[] = {"sum", "mean"};
+
+// How collectives of one kind are packed into calls (S10.5).
+struct FusionRule {
+  enum class Mode : uint8_t { kAuto, kSize, kIndex };
+  Mode mode = Mode::kAuto;
+  Bytes size = MiB(64);       // kSize (and kAuto, which is a size of 64 MiB)
+  std::vector<int64_t> last;  // kIndex: the last parameter of each bucket, ascending
+  friend bool operator==(const FusionRule&, const FusionRule&) = default;
+};
+inline constexpr absl::string_view kFusionModeNames[] = {"auto", "size", "index"};
+
+struct CommFusion {
+  bool open = true;  // false: nothing is fused
+  std::optional<FusionRule> allreduce, allgather, reducescatter;
+};
+
+struct Parallel {
+  ParallelMode parallel_mode = ParallelMode::kStandAlone;  // decoders: kAuto
+  std::optional<SearchMode> search_mode;           // S1.2: dynamic_programming where the user wants compatibility
+  std::optional<int64_t> device_num, global_rank;  // what is not set comes from the cluster, or the launcher
+
+  DatasetStrategy dataset_strategy = DatasetStrategy::kDataParallel;
+  std::vector<std::vector<int64_t>> dataset_tuples;  // kTuples: pieces of each dim, one tuple per input
+
+  bool gradients_mean = false;
+  bool gradient_fp32_sync = true;
+  bool parameter_broadcast = false;
+  bool enable_alltoall = false;
+  int64_t grad_accumulation_step = 1;
+
+  std::vector<int64_t>
+      all_reduce_fusion_config;  // S10.4; empty: not set. Never set together with comm_fusion.allreduce
+  CommFusion comm_fusion;
+
+  bool enable_parallel_optimizer = false;
+  bool gradient_accumulation_shard = true;       // parallel_optimizer_config
+  Bytes parallel_optimizer_threshold = KiB(64);  // the same; in files a number of KB (2^10 bytes)
+  int64_t optimizer_weight_shard_size = -1;      // -1: over all replicas
+
+  int64_t pipeline_stages = 1;
+  Schedule schedule = Schedule::kOneFOneB;  // pipeline_config.pipeline_scheduler
+  bool pipeline_interleave = false;
+  PipelineLoss pipeline_loss = PipelineLoss::kSum;
+
+  std::optional<int64_t> micro_batches;  // per step
+  std::optional<int64_t> micro_batch;    // rows of one micro-batch on one data-parallel rank
+  std::optional<int64_t> tensor_parallel, data_parallel, expert_parallel;  // degrees
+  std::optional<bool> sequence_parallel;
+  RecomputeChoice recompute = RecomputeChoice::kAuto;
+
+  std::string strategy_ckpt_load_file, strategy_ckpt_save_file;  // "": off
+
+  std::vector<std::string> warnings;  // what was read, but not as the user may think
+};
+
+// Reads the section; a missing one has the defaults above, with `default_mode`. `training` is needed for the checks
+// that involve the optimizer and the batch.
+absl::StatusOr<Parallel> ReadParallel(const NodeRef& in, const Training& training, ParallelMode default_mode);
+
+// How one tensor of an operator is split, in one of two ways.
+struct TensorSharding {
+  std::vector<int64_t> pieces;  // tuple form: the number of pieces of each dim
+  std::vector<std::vector<std::string>>
+      dims;  // layout form: for each dim the axes that split it, most significant first
+};
+
+// `shard:` of one operator (S5.1, S6.2).
+struct OpSharding {
+  // Layout form: the device matrix, its axes in order. Empty for the tuple form.
+  std::vector<int64_t> device_matrix;
+  std::vector<std::string> axes;
+  std::vector<TensorSharding> inputs;
+  std::optional<TensorSharding> output;  // out_strategy
+
+  bool is_layout() const { return !axes.empty(); }
+};
+
+// Reads `shard` (and `out_strategy`) of the operator at `op`, whose `shard` is present. `layouts` is the file's section
+// of named device matrices: `layouts: {cube: {device_matrix: [2, 2, 2], alias_name: [dp, sp, mp]}}`.
+//   shard: [[2, 4], [4, 1]]
+//   shard: {layout: cube, in_strategy: [[mp, [sp, dp]], [[sp, dp], None]]}
+absl::StatusOr<OpSharding> ReadSharding(const NodeRef& op, const NodeRef& layouts, size_t num_inputs);
+
+}  // namespace meshwright
+
+#endif  // MESHWRIGHT_MODELS_PARALLEL_H_

@@ -1,0 +1,102 @@
+#include "models/training.h"
+
+#include <vector>
+
+#include "ir/status.h"
+
+namespace meshwright {
+namespace {
+
+constexpr int64_t kMostRows = int64_t{1} << 32;
+constexpr int64_t kLongestSequence = int64_t{1} << 24;
+
+absl::StatusOr<Optimizer> ReadOptimizer(const NodeRef& in) {
+  Optimizer optimizer;
+  if (!in.present()) return optimizer;
+  constexpr absl::string_view kNames[] = {"sgd", "momentum", "adamw"};
+  constexpr size_t kSgd = 0, kMomentum = 1;
+  MESHWRIGHT_ASSIGN_OR_RETURN(const NodeRef::Variant variant, in.AsVariant(kNames));
+  const NodeRef& o = variant.options;
+  if (variant.index == kSgd) {
+    optimizer.kind = OpKind::kSgd;
+    MESHWRIGHT_RETURN_IF_ERROR(o.CheckKeysIfPresent({"learning_rate"}));
+  } else if (variant.index == kMomentum) {
+    optimizer.kind = OpKind::kMomentum;
+    MESHWRIGHT_RETURN_IF_ERROR(o.CheckKeysIfPresent({"learning_rate", "momentum", "weight_decay"}));
+    MESHWRIGHT_ASSIGN_OR_RETURN(optimizer.momentum, o["momentum"].AsDoubleOr(0.9, 0, 1));
+  } else {
+    optimizer.kind = OpKind::kAdamW;
+    optimizer.learning_rate = 1e-3;
+    optimizer.weight_decay = 0.01;
+    MESHWRIGHT_RETURN_IF_ERROR(o.CheckKeysIfPresent({"learning_rate", "beta1", "beta2", "epsilon", "weight_decay"}));
+    MESHWRIGHT_ASSIGN_OR_RETURN(optimizer.beta1, o["beta1"].AsDoubleOr(0.9, 0, 1));
+    MESHWRIGHT_ASSIGN_OR_RETURN(optimizer.beta2, o["beta2"].AsDoubleOr(0.999, 0, 1));
+    MESHWRIGHT_ASSIGN_OR_RETURN(optimizer.epsilon, o["epsilon"].AsDoubleOr(1e-8, 0, 1));
+  }
+  MESHWRIGHT_ASSIGN_OR_RETURN(optimizer.learning_rate, o["learning_rate"].AsDoubleOr(optimizer.learning_rate, 0));
+  MESHWRIGHT_ASSIGN_OR_RETURN(optimizer.weight_decay, o["weight_decay"].AsDoubleOr(optimizer.weight_decay, 0));
+  return optimizer;
+}
+
+absl::Status ReadData(const NodeRef& in, Training& training) {
+  if (!in.present()) return absl::OkStatus();
+  constexpr absl::string_view kNames[] = {"none", "mnist"};  // as in DataSet
+  MESHWRIGHT_ASSIGN_OR_RETURN(const NodeRef::Variant variant, in.AsVariant(kNames));
+  training.data = static_cast<DataSet>(variant.index);
+  if (!variant.options.present()) return absl::OkStatus();
+  MESHWRIGHT_RETURN_IF_ERROR(variant.options.CheckKeys({"path"}));
+  MESHWRIGHT_ASSIGN_OR_RETURN(training.data_path, variant.options["path"].AsStringOr(""));
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+OpAttrs Optimizer::Attrs() const {
+  OpAttrs attrs;
+  attrs.learning_rate = learning_rate;
+  attrs.beta1 = kind == OpKind::kMomentum ? momentum : beta1;
+  attrs.beta2 = beta2;
+  attrs.epsilon = epsilon;
+  attrs.weight_decay = weight_decay;
+  return attrs;
+}
+
+absl::StatusOr<DType> ReadDType(const NodeRef& in, DType fallback, bool floating) {
+  if (!in.present()) return fallback;
+  std::vector<absl::string_view> names;
+  std::vector<DType> dtypes;
+  for (const DTypeInfo& row : kDTypes) {
+    if (floating && !row.floating) continue;
+    names.push_back(row.name);
+    dtypes.push_back(row.dtype);
+  }
+  MESHWRIGHT_ASSIGN_OR_RETURN(const size_t index, in.AsChoice(names));
+  return dtypes[index];
+}
+
+absl::StatusOr<Training> ReadTraining(const NodeRef& in) {
+  Training training;
+  if (!in.present()) return training;
+  MESHWRIGHT_RETURN_IF_ERROR(in.CheckKeys({"batch", "sequence", "dtype", "gradient_dtype", "optimizer",
+                                           "loss_reduction", "attention", "data", "steps", "seed", "tokens"}));
+  MESHWRIGHT_ASSIGN_OR_RETURN(training.batch, in["batch"].AsIntOr(0, 1, kMostRows));
+  MESHWRIGHT_ASSIGN_OR_RETURN(training.sequence, in["sequence"].AsIntOr(0, 1, kLongestSequence));
+  MESHWRIGHT_ASSIGN_OR_RETURN(training.dtype, ReadDType(in["dtype"], training.dtype, true));
+  // Sums of many small numbers: at least float32 where nothing else is said.
+  const DType sums = training.dtype == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
+  MESHWRIGHT_ASSIGN_OR_RETURN(training.gradient_dtype, ReadDType(in["gradient_dtype"], sums, true));
+  MESHWRIGHT_ASSIGN_OR_RETURN(training.optimizer, ReadOptimizer(in["optimizer"]));
+  MESHWRIGHT_ASSIGN_OR_RETURN(training.loss_reduction,
+                              in["loss_reduction"].AsEnumOr(training.loss_reduction, kLossReductionNames));
+  enum class Attention { kFused, kUnfused };
+  constexpr absl::string_view kAttentionNames[] = {"fused", "unfused"};
+  MESHWRIGHT_ASSIGN_OR_RETURN(const Attention attention, in["attention"].AsEnumOr(Attention::kFused, kAttentionNames));
+  training.fused_attention = attention == Attention::kFused;
+  MESHWRIGHT_RETURN_IF_ERROR(ReadData(in["data"], training));
+  MESHWRIGHT_ASSIGN_OR_RETURN(training.steps, in["steps"].AsIntOr(training.steps, 1));
+  MESHWRIGHT_ASSIGN_OR_RETURN(training.seed, in["seed"].AsIntOr(training.seed, 0));
+  MESHWRIGHT_ASSIGN_OR_RETURN(training.tokens, in["tokens"].AsDoubleOr(0, 1));
+  return training;
+}
+
+}  // namespace meshwright

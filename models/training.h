@@ -1,0 +1,71 @@
+// The `training:` section of a model file: what one step trains on, and how the parameters change.
+//
+//   training:
+//     batch: 256                  # rows of one step, over all ranks; the operator form takes it from its inputs
+//     sequence: 1024              # tokens a row; decoders only
+//     dtype: bfloat16             # of computing and of parameters, where a tensor does not say its own
+//     gradient_dtype: float32     # of accumulation and reduction
+//     optimizer: {adamw: {learning_rate: 6e-4, beta1: 0.9, beta2: 0.95, weight_decay: 0.1}}
+//     loss_reduction: mean        # or sum: over the rows of a micro-batch
+//     attention: fused            # or unfused: the score matrix is in memory
+//     data: {mnist: {path: data/mnist}}
+//     steps: 20
+//     seed: 1
+//     tokens: 300e9               # the whole run, for questions of time and cost
+//
+// Thread safety: plain values.
+#ifndef MESHWRIGHT_MODELS_TRAINING_H_
+#define MESHWRIGHT_MODELS_TRAINING_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "ir/document.h"
+#include "ir/dtype.h"
+#include "ir/graph.h"
+
+namespace meshwright {
+
+struct Optimizer {
+  OpKind kind = OpKind::kSgd;  // kSgd, kMomentum or kAdamW
+  double learning_rate = 0.01;
+  double momentum = 0;                                // kMomentum: u <- momentum * u + g, w <- w - learning_rate * u
+  double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;  // kAdamW
+  double weight_decay = 0;                            // kMomentum: added to the gradient; kAdamW: decoupled
+
+  // As the optimizer's operators read them (ir/graph.h): Momentum's momentum is in beta1.
+  OpAttrs Attrs() const;
+};
+
+enum class LossReduction : uint8_t { kMean, kSum };
+inline constexpr absl::string_view kLossReductionNames[] = {"mean", "sum"};
+
+// Where inputs with `init: data` come from.
+enum class DataSet : uint8_t { kNone, kMnist };
+
+struct Training {
+  int64_t batch = 0;     // rows of one step over all ranks; ParseModelFile sets it in every case
+  int64_t sequence = 0;  // tokens a row; 0 in the operator form
+  DType dtype = DType::kFloat32;
+  DType gradient_dtype = DType::kFloat32;
+  Optimizer optimizer;
+  LossReduction loss_reduction = LossReduction::kMean;
+  bool fused_attention = true;
+  DataSet data = DataSet::kNone;
+  std::string data_path;  // of the data set's folder; "" where the environment's DATA_PATH says
+  int64_t steps = 10;
+  int64_t seed = 1;
+  double tokens = 0;  // of the whole run; 0: not said
+};
+
+// Reads the section; a missing one has the defaults above.
+absl::StatusOr<Training> ReadTraining(const NodeRef& in);
+
+// One of the element types. `floating` refuses integer types and bool.
+absl::StatusOr<DType> ReadDType(const NodeRef& in, DType fallback, bool floating);
+
+}  // namespace meshwright
+
+#endif  // MESHWRIGHT_MODELS_TRAINING_H_

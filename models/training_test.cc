@@ -1,0 +1,86 @@
+#include "models/training.h"
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "ir/testing.h"
+
+namespace meshwright {
+namespace {
+
+// Reads a section given as one line.
+absl::StatusOr<Training> Read(absl::string_view section) {
+  const absl::StatusOr<Document> document = ParseDocument(absl::StrCat("training: ", section, "\n"), "m.yaml");
+  if (!document.ok()) return document.status();
+  return ReadTraining(document->root()["training"]);
+}
+
+TEST(TrainingTest, AMissingSectionHasTheDefaults) {
+  ASSERT_OK_AND_ASSIGN(const Document document, ParseDocument("a: 1\n", "m.yaml"));
+  ASSERT_OK_AND_ASSIGN(const Training training, ReadTraining(document.root()["training"]));
+  EXPECT_EQ(training.dtype, DType::kFloat32);
+  EXPECT_EQ(training.optimizer.kind, OpKind::kSgd);
+  EXPECT_EQ(training.optimizer.learning_rate, 0.01);
+  EXPECT_TRUE(training.fused_attention);
+  EXPECT_EQ(training.steps, 10);
+}
+
+TEST(TrainingTest, ReadsEveryKey) {
+  ASSERT_OK_AND_ASSIGN(const Training training,
+                       Read("{batch: 8, sequence: 128, dtype: bfloat16, gradient_dtype: bfloat16, optimizer: {adamw: "
+                            "{learning_rate: 6e-4, beta1: 0.8, beta2: 0.95, epsilon: 1e-6, weight_decay: 0.1}}, "
+                            "loss_reduction: sum, attention: unfused, data: {mnist: {path: data/mnist}}, steps: 7, "
+                            "seed: 3, tokens: 300e9}"));
+  EXPECT_EQ(training.batch, 8);
+  EXPECT_EQ(training.sequence, 128);
+  EXPECT_EQ(training.dtype, DType::kBFloat16);
+  EXPECT_EQ(training.gradient_dtype, DType::kBFloat16);
+  EXPECT_EQ(training.optimizer.kind, OpKind::kAdamW);
+  EXPECT_EQ(training.optimizer.learning_rate, 6e-4);
+  EXPECT_EQ(training.loss_reduction, LossReduction::kSum);
+  EXPECT_FALSE(training.fused_attention);
+  EXPECT_EQ(training.data, DataSet::kMnist);
+  EXPECT_EQ(training.data_path, "data/mnist");
+  EXPECT_EQ(training.steps, 7);
+  EXPECT_EQ(training.seed, 3);
+  EXPECT_EQ(training.tokens, 300e9);
+  const OpAttrs attrs = training.optimizer.Attrs();
+  EXPECT_EQ(attrs.beta1, 0.8);
+  EXPECT_EQ(attrs.beta2, 0.95);
+  EXPECT_EQ(attrs.epsilon, 1e-6);
+  EXPECT_EQ(attrs.weight_decay, 0.1);
+}
+
+TEST(TrainingTest, GradientsAreSummedInFloat32OrBetter) {
+  EXPECT_EQ(Read("{dtype: bfloat16}")->gradient_dtype, DType::kFloat32);
+  EXPECT_EQ(Read("{dtype: float64}")->gradient_dtype, DType::kFloat64);
+}
+
+TEST(TrainingTest, MomentumIsWhatTheOperatorReadsAsBeta1) {
+  ASSERT_OK_AND_ASSIGN(const Training training, Read("{optimizer: {momentum: {learning_rate: 0.2, momentum: 0.1}}}"));
+  EXPECT_EQ(training.optimizer.Attrs().beta1, 0.1);
+  EXPECT_EQ(training.optimizer.Attrs().learning_rate, 0.2);
+  EXPECT_EQ(Read("{optimizer: momentum}")->optimizer.momentum, 0.9);
+  EXPECT_EQ(Read("{optimizer: adamw}")->optimizer.learning_rate, 1e-3);
+}
+
+TEST(TrainingTest, ErrorsNameTheField) {
+  const auto error = [](absl::string_view section) { return std::string(Read(section).status().message()); };
+  EXPECT_EQ(error("{optimizer: {adam: {}}}"),
+            "m.yaml:1:24: training.optimizer.adam: found an unknown key, wanted one of "
+            "sgd, momentum, adamw; did you mean \"adamw\"?");
+  EXPECT_EQ(
+      error("{optimizer: {sgd: {momentum: 0.9}}}"),
+      "m.yaml:1:30: training.optimizer.sgd.momentum: found an unknown key, wanted one of learning_rate; remove it");
+  EXPECT_EQ(
+      error("{dtype: float31}"),
+      "m.yaml:1:19: training.dtype: found \"float31\", wanted one of float64, float32, tfloat32, float16, bfloat16, "
+      "float8; did you mean \"float32\"?");
+  EXPECT_THAT(error("{dtype: int32}"), testing::HasSubstr("found \"int32\", wanted one of float64"));
+  EXPECT_THAT(error("{batch: 0}"), testing::HasSubstr("training.batch: found \"0\""));
+  EXPECT_THAT(error("{optimizer: {momentum: {momentum: 1.5}}}"), testing::HasSubstr("wanted a number from 0 to 1"));
+  EXPECT_THAT(error("{steps: }"), testing::HasSubstr("training.steps: found nothing"));
+}
+
+}  // namespace
+}  // namespace meshwright
