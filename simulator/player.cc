@@ -59,7 +59,7 @@ class Player {
     }
     for (size_t c = 0; c < classes_.size(); ++c) {
       for (size_t s = 0; s < kNumStreams; ++s) {
-        if (classes_[c].head[s] < lists_[c].streams[s].size()) return Stuck();
+        if (const int32_t task = Head(c, s); task >= 0) return Stuck({c, task});
       }
     }
     result_.makespan = now_;
@@ -303,26 +303,42 @@ class Player {
     running->end = EndOf(*running);
   }
 
-  absl::Status Stuck() const {
-    std::string message = absl::StrCat("the program cannot go on after ", ToSeconds(now_) * 1e3, " ms:");
-    for (size_t c = 0; c < classes_.size(); ++c) {
-      for (size_t s = 0; s < kNumStreams; ++s) {
-        const int32_t id = Head(c, s);
-        if (id < 0) continue;
-        const Task& task = TaskOf(c, id);
-        absl::StrAppend(&message, "\n  ", NameOf(task.run->stream), " stream: ", Describe(program_, c, task),
-                        " waits for");
-        bool first = true;
-        const auto waits = lists_[c].waits.begin() + task.first_wait;
-        for (auto wait = waits; wait != waits + task.num_waits; ++wait) {
-          if (Done(c, *wait)) continue;
-          absl::StrAppend(&message, first ? " " : ", ", Describe(program_, c, TaskOf(c, *wait)));
-          first = false;
-        }
-        if (!first || !task.run->is_transfer) continue;
-        const size_t peer = static_cast<size_t>(task.run->peer);
-        absl::StrAppend(&message, " its partner, ", Describe(program_, peer, TaskOf(peer, task.partner)));
-      }
+  // The next task of a stream that never began.
+  struct Waiting {
+    size_t c = 0;
+    int32_t task = -1;
+    friend bool operator==(const Waiting&, const Waiting&) = default;
+  };
+
+  // What a waiting task waits for: the first of its events that has not happened, or else its partner.
+  Waiting BlockerOf(const Waiting& waiting) const {
+    const Task& task = TaskOf(waiting.c, waiting.task);
+    for (int32_t i = 0; i < task.num_waits; ++i) {
+      const int32_t wait = lists_[waiting.c].waits[static_cast<size_t>(task.first_wait + i)];
+      if (!Done(waiting.c, wait)) return {waiting.c, wait};
+    }
+    return {static_cast<size_t>(task.run->peer), task.partner};
+  }
+
+  Waiting HeadBefore(const Waiting& blocker) const {
+    return {blocker.c, Head(blocker.c, static_cast<size_t>(TaskOf(blocker.c, blocker.task).run->stream))};
+  }
+
+  // From any stream that is stuck, whoever waits for whom leads into a circle, which is the message.
+  absl::Status Stuck(const Waiting& first) const {
+    std::vector<Waiting> path = {first};
+    while (std::count(path.begin(), path.end(), path.back()) == 1) {
+      path.push_back(HeadBefore(BlockerOf(path.back())));
+    }
+    std::string message =
+        absl::StrCat("instructions wait for each other, nothing goes on after ", ToSeconds(now_) * 1e3, " ms:");
+    for (auto waiting = std::find(path.begin(), path.end(), path.back()); waiting + 1 != path.end(); ++waiting) {
+      const Waiting blocker = BlockerOf(*waiting);
+      absl::StrAppend(&message, "\n  ", Describe(program_, waiting->c, TaskOf(waiting->c, waiting->task)),
+                      " waits for ", Describe(program_, blocker.c, TaskOf(blocker.c, blocker.task)));
+      if (HeadBefore(blocker) == blocker) continue;
+      absl::StrAppend(&message, ", which stands on the ", NameOf(TaskOf(blocker.c, blocker.task).run->stream),
+                      " stream behind the next line's");
     }
     return absl::FailedPreconditionError(message);
   }

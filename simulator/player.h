@@ -32,8 +32,8 @@ struct PlayedTimes {
   Nanos makespan;
 };
 
-// `program` is asked for names only. kFailedPrecondition when tasks wait for each other for ever: the message has one
-// line per class with the next instruction of each stuck stream and what it waits for.
+// `program` is asked for names only. kFailedPrecondition when tasks wait for each other for ever: the message is
+// the circle, one line for each instruction in it and what it waits for.
 absl::StatusOr<PlayedTimes> Play(const Program& program, const std::vector<TaskList>& lists);
 
 }  // namespace meshwright
