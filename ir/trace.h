@@ -22,6 +22,7 @@ struct Span {
   int32_t instruction = -1;  // in the slot's block; -1: the whole slot on this stream
   Stream stream = Stream::kCompute;
   Nanos begin, end;  // from the start of the step
+  friend bool operator==(const Span&, const Span&) = default;
 };
 
 // Arena in use over time; `bytes` from this moment on.
@@ -29,6 +30,7 @@ struct MemoryPoint {
   int64_t rank = 0;
   Nanos time;
   Bytes bytes;
+  friend bool operator==(const MemoryPoint&, const MemoryPoint&) = default;
 };
 
 struct Trace {
@@ -39,9 +41,13 @@ struct Trace {
 };
 
 // Chrome trace JSON (https://ui.perfetto.dev opens it): one process per rank, one thread per stream, flows from send to
-// receive, memory counters. `args` of each slice hold slot, layer, micro-batch and instruction, so that ParseTrace
-// gives the same Trace back. Deterministic.
+// receive, memory counters. `args` of each slice hold slot, layer, micro-batch and instruction, so that ParseChromeJson
+// gives the same Trace back (times below 46 days exactly). Slices of one thread do not overlap: spans that do (of a
+// measured trace whose clocks disagree) get threads of their own. Spans that name nothing in `program` are "unknown".
+// Deterministic; one event per line.
 std::string ToChromeJson(const Trace& trace, const Program& program);
+
+// kInvalidArgument says which event lacks what. Other kinds of events are passed over.
 absl::StatusOr<Trace> ParseChromeJson(const std::string& json);
 
 }  // namespace meshwright
