@@ -10,9 +10,11 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "costmodel/cost_model.h"
 #include "ir/program.h"
 #include "planner/search/problem.h"
 #include "simulator/simulate.h"
@@ -30,12 +32,14 @@ struct Degrees {
 struct Prediction {
   Nanos step;
   double mfu = 0;
+  FlopsPerSecond peak_flops;     // dense peak of one device in the compute type, as MFU counts it
   double tokens_per_second = 0;  // rows per second where rows are samples
   TimeUses time;                 // exclusive, of the critical stage; sums to `step`
   size_t critical_class = 0;
-  Bytes peak;               // of the fullest stage: arena and everything outside it
-  Bytes arena;              // of that stage
-  BytesByRole memory = {};  // of that stage's arena, by role
+  Bytes peak;                // of the fullest stage: arena and everything outside it
+  size_t fullest_class = 0;  // that stage
+  Bytes arena;               // of that stage
+  BytesByRole memory = {};   // of that stage's arena, by role; adds up to it
   std::vector<std::pair<std::string, Bytes>>
       outside;     // context, communicators, workspace: costmodel/memory_overheads.h
   Bytes capacity;  // what a device can use
@@ -50,12 +54,20 @@ struct Evaluation {
 // Lowers, prices and simulates. kInvalidArgument where the strategy does not fit the model.
 absl::StatusOr<Evaluation> Evaluate(const Problem& problem, const Strategy& strategy);
 
+// The same where the caller has the graph of a micro-batch and the prices already. `costs`: of problem.cluster.
+absl::StatusOr<Evaluation> EvaluateGraph(const Problem& problem, const Graph& graph, const CostModel& costs,
+                                         const Strategy& strategy);
+
 // Model FLOPs of one step, as defined above.
 double ModelFlops(const Graph& microbatch, int64_t microbatches);
 
-// A strategy of degrees for models whose index labels are named as the decoder's are (models/decoder.h): batch "b" and
-// expert capacity "c" over dp, heads "g", ffn "f" and vocabulary "v" over tp, sequence "s" over tp between the split
-// products, experts "e" over dp. Mesh: pp, dp, tp with tp fastest, so that tensor parallelism stays inside a node.
+// A strategy of degrees for models whose index labels are named as the decoder's are (models/decoder.h): batch "b" over
+// dp and ep, experts "e" over ep and their slots "c" over dp, heads "g", ffn "f" and vocabulary "v" over tp, sequence
+// "s" over tp between the split products. Mesh: pp, dp, ep, tp (those above 1) with tp fastest, so that tensor
+// parallelism stays inside a node; dp x ep = degrees.data. What the problem leaves open besides the degrees gets the
+// defaults of Strategy.
+//
+// kInvalidArgument: a degree below 1; the batch does not divide. Whether labels divide is seen when it is lowered.
 absl::StatusOr<Strategy> FromDegrees(const Problem& problem, const Degrees& degrees);
 
 }  // namespace meshwright

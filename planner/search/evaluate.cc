@@ -1,0 +1,250 @@
+#include "planner/search/evaluate.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "costmodel/cost_model.h"
+#include "costmodel/memory_overheads.h"
+#include "ir/status.h"
+#include "planner/lower.h"
+#include "simulator/price.h"
+
+namespace meshwright {
+namespace {
+
+// --- model FLOPs ---------------------------------------------------------------------------------------------------
+
+KernelWork WholeWorkOf(const Graph& graph, const Op& op) {
+  std::vector<Shape> inputs, outputs;
+  std::vector<DType> input_dtypes, output_dtypes;
+  for (TensorId id : op.inputs) {
+    inputs.push_back(graph.tensor(id).shape);
+    input_dtypes.push_back(graph.tensor(id).dtype);
+  }
+  for (TensorId id : op.outputs) {
+    outputs.push_back(graph.tensor(id).shape);
+    output_dtypes.push_back(graph.tensor(id).dtype);
+  }
+  return WorkOf(op.kind, op.attrs, op.rule, inputs, input_dtypes, outputs, output_dtypes);
+}
+
+// Slots of experts that no token fills are no model FLOPs: of each tensor between Dispatch and Combine, the share of
+// rows that tokens fill when they spread evenly.
+class FilledShares {
+ public:
+  explicit FilledShares(const Graph& graph) : graph_(graph), shares_(graph.tensors.size(), 1.0) {}
+
+  // To be called for the forward ops in order.
+  double Visit(const Op& op) {
+    double share = 1;
+    for (TensorId id : op.inputs) share = std::min(share, shares_[id.index()]);
+    if (op.kind == OpKind::kCombine) share = 1;
+    if (op.kind == OpKind::kDispatch) {
+      const Shape& tokens = graph_.tensor(op.inputs[0]).shape;  // (s, b, h)
+      const Shape& slots = graph_.tensor(op.outputs[0]).shape;  // (e, c, h)
+      share = std::min(
+          1.0, static_cast<double>(tokens[0] * tokens[1] * op.attrs.top_k) / static_cast<double>(slots[0] * slots[1]));
+    }
+    for (TensorId id : op.outputs) shares_[id.index()] = share;
+    return share;
+  }
+
+ private:
+  const Graph& graph_;
+  std::vector<double> shares_;
+};
+
+struct ModelWork {
+  double forward = 0;  // FLOPs of one micro-batch
+  std::map<DType, double> by_type;
+};
+
+ModelWork ForwardWork(const Graph& graph) {
+  ModelWork model;
+  FilledShares filled(graph);
+  for (const Op& op : graph.ops) {
+    if (op.phase != Phase::kForward) continue;
+    const double share = filled.Visit(op);
+    const KernelClass kernel = InfoOf(op.kind).kernel;
+    if (kernel != KernelClass::kContraction && kernel != KernelClass::kAttention) continue;
+    const KernelWork work = WholeWorkOf(graph, op);
+    double flops = work.flops.raw() * share * static_cast<double>(graph.segment(op.segment).repeat);
+    if (kernel == KernelClass::kAttention && work.causal) flops *= 2;
+    model.forward += flops;
+    model.by_type[work.dtype] += flops;
+  }
+  return model;
+}
+
+// The type in which most of the model is computed.
+DType ComputeType(const ModelWork& model) {
+  DType type = DType::kFloat32;
+  double most = 0;
+  for (const auto& [dtype, flops] : model.by_type) {
+    if (flops <= most) continue;
+    most = flops;
+    type = dtype;
+  }
+  return type;
+}
+
+// Of the type, or of the one that the cost model takes in its place (costmodel/kernel_cost.h).
+FlopsPerSecond PeakOf(DType dtype, const Device& device) {
+  if (device.Peak(dtype).raw() > 0 || dtype == DType::kFloat32) return device.Peak(dtype);
+  const bool narrow = dtype == DType::kFloat8 || dtype == DType::kBFloat16;
+  return PeakOf(narrow ? DType::kFloat16 : DType::kFloat32, device);
+}
+
+// --- memory outside the arena --------------------------------------------------------------------------------------
+
+// The communicators that one rank of a class is in, by axes in ascending order.
+std::map<AxisList, CommunicatorUse> CommunicatorsOf(const Program& program, size_t c, const Cluster& cluster) {
+  std::map<AxisList, CommunicatorUse> communicators;
+  const auto use_of = [&](AxisList axes, int64_t first, int64_t ranks) -> CommunicatorUse& {
+    std::sort(axes.begin(), axes.end());
+    const auto [it, inserted] = communicators.try_emplace(axes);
+    if (inserted) {
+      const GroupShape shape = ShapeOf(program.mesh, axes, first, ranks, cluster);
+      it->second = {shape.ranks, shape.ranks_per_node, false, false};
+    }
+    return it->second;
+  };
+  for (const Block& block : program.classes[c].blocks) {
+    for (const Instruction& instruction : block.instructions) {
+      if (const auto* collective = std::get_if<Collective>(&instruction.work)) {
+        CommunicatorUse& use = use_of(collective->axes, program.RankOf(c, 0), program.ranks_per_class());
+        use.reduces |=
+            collective->kind == CollectiveKind::kAllReduce || collective->kind == CollectiveKind::kReduceScatter;
+        use.all_to_all |= collective->kind == CollectiveKind::kAllToAll;
+      } else if (std::holds_alternative<Transfer>(instruction.work)) {
+        if (const AxisId stages = program.mesh.Find("pp"); stages.valid()) {
+          use_of({stages}, 0, program.mesh.num_ranks());
+        }
+      }
+    }
+  }
+  return communicators;
+}
+
+std::vector<std::pair<std::string, Bytes>> OutsideArena(const Program& program, size_t c, const Cluster& cluster) {
+  Bytes communication;
+  for (const auto& [axes, use] : CommunicatorsOf(program, c, cluster)) communication += CommunicatorBytes(use, cluster);
+  std::vector<std::pair<std::string, Bytes>> outside = {{"context and workspace", ProcessBytes(cluster)}};
+  if (communication > Bytes()) outside.push_back({"communicators", communication});
+  return outside;
+}
+
+void SetMemory(const Program& program, const Problem& problem, const SimulationResult& result, Prediction* prediction) {
+  prediction->capacity = problem.memory_limit.value_or(problem.cluster.device.memory);
+  for (size_t c = 0; c < program.classes.size(); ++c) {
+    const auto outside = OutsideArena(program, c, problem.cluster);
+    Bytes peak = program.classes[c].arena;
+    for (const auto& [name, bytes] : outside) peak += bytes;
+    if (c > 0 && peak <= prediction->peak) continue;
+    prediction->peak = peak;
+    prediction->fullest_class = c;
+    prediction->arena = program.classes[c].arena;
+    prediction->outside = outside;
+    // Temporaries share memory: they take what the others leave of the arena.
+    prediction->memory = result.classes[c].reserved;
+    Bytes others;
+    for (const Bytes bytes : prediction->memory) others += bytes;
+    Bytes& temporary = prediction->memory[static_cast<size_t>(BufferRole::kTemporary)];
+    temporary = prediction->arena - (others - temporary);
+  }
+}
+
+absl::Status Wrong(absl::string_view what) { return absl::InvalidArgumentError(what); }
+
+}  // namespace
+
+double ModelFlops(const Graph& microbatch, int64_t microbatches) {
+  return 3 * ForwardWork(microbatch).forward * static_cast<double>(microbatches);
+}
+
+absl::StatusOr<Evaluation> EvaluateGraph(const Problem& problem, const Graph& graph, const CostModel& costs,
+                                         const Strategy& strategy) {
+  Evaluation evaluation;
+  MESHWRIGHT_ASSIGN_OR_RETURN(evaluation.program,
+                              Lower(graph, strategy, problem.update, PriceSteps(costs, strategy.mesh)));
+  const Program& program = evaluation.program;
+  MESHWRIGHT_ASSIGN_OR_RETURN(const Prices prices, PriceProgram(program, costs));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const SimulationResult result, Simulate(program, prices));
+
+  Prediction& prediction = evaluation.prediction;
+  prediction.step = result.makespan;
+  prediction.critical_class = result.critical_class;
+  prediction.time = result.classes[result.critical_class].time.exclusive;
+  SetMemory(program, problem, result, &prediction);
+  const double seconds = ToSeconds(prediction.step);
+  if (seconds <= 0) return evaluation;
+  prediction.tokens_per_second = static_cast<double>(problem.batch * problem.tokens_per_row) / seconds;
+  const ModelWork model = ForwardWork(graph);
+  prediction.peak_flops = PeakOf(ComputeType(model), problem.cluster.device);
+  const double available = prediction.peak_flops.raw() * static_cast<double>(strategy.mesh.num_ranks()) * seconds;
+  if (available > 0) prediction.mfu = 3 * model.forward * static_cast<double>(strategy.microbatches) / available;
+  return evaluation;
+}
+
+absl::StatusOr<Evaluation> Evaluate(const Problem& problem, const Strategy& strategy) {
+  if (strategy.microbatches < 1 || problem.batch % strategy.microbatches != 0) {
+    return Wrong(absl::StrCat("a batch of ", problem.batch, " rows does not divide into ", strategy.microbatches,
+                              " micro-batches"));
+  }
+  MESHWRIGHT_ASSIGN_OR_RETURN(const Graph graph, problem.graph(problem.batch / strategy.microbatches));
+  return EvaluateGraph(problem, graph, CostModel(problem.cluster), strategy);
+}
+
+absl::StatusOr<Strategy> FromDegrees(const Problem& problem, const Degrees& degrees) {
+  for (const int64_t degree :
+       {degrees.data, degrees.tensor, degrees.pipeline, degrees.expert, degrees.microbatch, problem.batch}) {
+    if (degree < 1) return Wrong(absl::StrCat("found a degree of ", degree, ", wanted at least 1"));
+  }
+  if (degrees.data % degrees.expert != 0) {
+    return Wrong(absl::StrCat("expert parallelism ", degrees.expert, " does not divide data parallelism ", degrees.data,
+                              "; experts are split over data-parallel ranks"));
+  }
+  const int64_t rows = degrees.data * degrees.microbatch;
+  if (problem.batch % rows != 0) {
+    return Wrong(absl::StrCat("a batch of ", problem.batch, " rows does not divide into micro-batches of ",
+                              degrees.microbatch, " rows on ", degrees.data, " data-parallel ranks"));
+  }
+  std::vector<std::pair<std::string, int64_t>> sizes;
+  for (const auto& [name, size] : {std::pair<std::string, int64_t>{"pp", degrees.pipeline},
+                                   {"dp", degrees.data / degrees.expert},
+                                   {"ep", degrees.expert},
+                                   {"tp", degrees.tensor}}) {
+    if (size > 1) sizes.push_back({name, size});
+  }
+  Strategy strategy;
+  if (!sizes.empty()) strategy.mesh = Mesh::RowMajor(sizes);
+  const auto split = [&](const std::string& label, const std::vector<std::string>& names) {
+    AxisList axes;
+    for (const std::string& name : names) {
+      if (const AxisId id = strategy.mesh.Find(name); id.valid()) axes.push_back(id);
+    }
+    if (!axes.empty()) strategy.rules.push_back({label, axes});
+  };
+  split("b", {"dp", "ep"});
+  split("e", {"ep"});
+  split("c", {"dp"});
+  for (const char* label : {"g", "f", "v"}) split(label, {"tp"});
+  if (degrees.sequence_parallel) split("s", {"tp"});
+
+  strategy.stages = degrees.pipeline;
+  strategy.microbatches = problem.batch / rows;
+  strategy.schedule = problem.schedule;
+  strategy.recompute = problem.recompute.value_or(Recompute::kNone);
+  strategy.parallel_optimizer = problem.parallel_optimizer.value_or(false);
+  strategy.parallel_optimizer_threshold = problem.parallel_optimizer_threshold;
+  if (problem.bucket.has_value()) strategy.bucket = *problem.bucket;
+  strategy.gradients_mean = problem.gradients_mean;
+  strategy.gradient_dtype = problem.gradient_dtype;
+  strategy.loss_divisor = problem.loss_is_sum ? 1 : static_cast<double>(strategy.microbatches);
+  return strategy;
+}
+
+}  // namespace meshwright

@@ -1,0 +1,154 @@
+#include "planner/search/evaluate.h"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "costmodel/testing.h"
+#include "gtest/gtest.h"
+#include "ir/testing.h"
+#include "ir/verify.h"
+#include "planner/search/testing.h"
+
+namespace meshwright {
+namespace {
+
+using ::testing::HasSubstr;
+
+// Of one token and layer, forward: products 2 (3 h^2 + h^2 + 2 h f), attention 2 products of 2 s h. Head: 2 h v.
+// h 64, f 256, s 32, v 256, 2 layers, 4 rows:
+//   2 x (2 x (4 x 4096 + 2 x 16384) + 4 x 32 x 64) + 2 x 64 x 256 = 245,760 a token, times 128 tokens, times 3.
+TEST(ModelFlopsTest, CountsProductsAndBothHalvesOfAttention) {
+  ASSERT_OK_AND_ASSIGN(const Graph graph, BuildToyDecoder({}, 4));
+  EXPECT_EQ(ModelFlops(graph, 1), 3.0 * 128 * 245760);
+  EXPECT_EQ(ModelFlops(graph, 5), 5 * 3.0 * 128 * 245760);
+}
+
+// 8 experts, 2 for each token: the products of two dense feed-forward layers and of the router (2 h e), however many
+// slots stay empty (here a quarter: 10 slots for 8 tokens).
+TEST(ModelFlopsTest, EmptySlotsOfExpertsDoNotCount) {
+  ASSERT_OK_AND_ASSIGN(const Graph dense, BuildToyDecoder({}, 4));
+  ASSERT_OK_AND_ASSIGN(const Graph experts, BuildToyDecoder({.experts = 8}, 4));
+  const double feed_forward = 2.0 * 2 * 64 * 256, router = 2.0 * 64 * 8;
+  EXPECT_DOUBLE_EQ(ModelFlops(experts, 1), ModelFlops(dense, 1) + 3.0 * 128 * 2 * (feed_forward + router));
+}
+
+std::string RulesOf(const Strategy& strategy) {
+  std::string text;
+  for (const LabelRule& rule : strategy.rules) {
+    text += rule.label + ":";
+    for (AxisId id : rule.axes) text += strategy.mesh.axis(id).name + " ";
+  }
+  return text;
+}
+
+TEST(FromDegreesTest, TensorParallelRanksAreNeighbours) {
+  const Problem problem = ToyDecoderProblem({}, 16, A100Cluster(1));
+  ASSERT_OK_AND_ASSIGN(Strategy strategy, FromDegrees(problem, {.data = 2, .tensor = 2, .pipeline = 2}));
+  EXPECT_EQ(ToText(strategy.mesh), "pp=2 dp=2 tp=2");
+  EXPECT_EQ(RulesOf(strategy), "b:dp c:dp g:tp f:tp v:tp ");
+  EXPECT_EQ(strategy.stages, 2);
+  EXPECT_EQ(strategy.microbatches, 8);
+  EXPECT_EQ(strategy.loss_divisor, 8);
+  ASSERT_OK_AND_ASSIGN(strategy, FromDegrees(problem, {.data = 4, .tensor = 2, .sequence_parallel = true}));
+  EXPECT_EQ(ToText(strategy.mesh), "dp=4 tp=2");
+  EXPECT_EQ(RulesOf(strategy), "b:dp c:dp g:tp f:tp v:tp s:tp ");
+  ASSERT_OK_AND_ASSIGN(strategy, FromDegrees(problem, {.data = 8, .expert = 4}));
+  EXPECT_EQ(ToText(strategy.mesh), "dp=2 ep=4");
+  EXPECT_EQ(RulesOf(strategy), "b:dp ep e:ep c:dp ");
+}
+
+TEST(FromDegreesTest, ASumOverMicroBatchesIsNotDivided) {
+  Problem problem = ToyDecoderProblem({}, 16, A100Cluster(1));
+  problem.loss_is_sum = true;
+  ASSERT_OK_AND_ASSIGN(const Strategy strategy, FromDegrees(problem, {.data = 8}));
+  EXPECT_EQ(strategy.microbatches, 2);
+  EXPECT_EQ(strategy.loss_divisor, 1);
+}
+
+TEST(FromDegreesTest, RefusesWhatDoesNotDivide) {
+  const Problem problem = ToyDecoderProblem({}, 12, A100Cluster(1));
+  EXPECT_THAT(FromDegrees(problem, {.data = 8}),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("a batch of 12 rows does not divide")));
+  EXPECT_THAT(FromDegrees(problem, {.data = 4, .expert = 3}),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("does not divide data parallelism 4")));
+  EXPECT_THAT(FromDegrees(problem, {.data = 0}), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("at least 1")));
+}
+
+TEST(EvaluateTest, PredictionIsThatOfTheSimulatedProgram) {
+  const Problem problem = ToyDecoderProblem({.tied = true}, 16, A100Cluster(1));
+  ASSERT_OK_AND_ASSIGN(Strategy strategy,
+                       FromDegrees(problem, {.data = 2, .tensor = 2, .pipeline = 2, .sequence_parallel = true}));
+  strategy.recompute = Recompute::kSelective;
+  strategy.parallel_optimizer = true;
+  ASSERT_OK_AND_ASSIGN(const Evaluation evaluation, Evaluate(problem, strategy));
+  const Program& program = evaluation.program;
+  const Prediction& prediction = evaluation.prediction;
+  EXPECT_OK(VerifyProgram(program));
+  ASSERT_EQ(program.classes.size(), 2);
+
+  ASSERT_OK_AND_ASSIGN(const Prices prices, PriceProgram(program, CostModel(problem.cluster)));
+  ASSERT_OK_AND_ASSIGN(const SimulationResult result, Simulate(program, prices));
+  EXPECT_EQ(prediction.step, result.makespan);
+  EXPECT_EQ(prediction.time.Total(), prediction.step);
+
+  // 16 rows of 32 tokens on 8 devices of 312 TFLOP/s.
+  ASSERT_OK_AND_ASSIGN(const Graph graph, BuildToyDecoder({.tied = true}, 16));
+  EXPECT_EQ(prediction.peak_flops, Teraflops(312));
+  EXPECT_NEAR(prediction.mfu, ModelFlops(graph, 1) / (ToSeconds(prediction.step) * 8 * 312e12), 1e-12);
+  EXPECT_NEAR(prediction.tokens_per_second, 512 / ToSeconds(prediction.step), 1e-6);
+
+  const RankClass& fullest = program.classes[prediction.fullest_class];
+  EXPECT_EQ(prediction.arena, fullest.arena);
+  EXPECT_GE(fullest.arena, program.classes[1 - prediction.fullest_class].arena);
+  Bytes roles;
+  for (const Bytes bytes : prediction.memory) {
+    EXPECT_GE(bytes, Bytes());
+    roles += bytes;
+  }
+  EXPECT_EQ(roles, prediction.arena);
+  Bytes peak = prediction.arena;
+  for (const auto& [name, bytes] : prediction.outside) peak += bytes;
+  EXPECT_EQ(prediction.peak, peak);
+  EXPECT_EQ(prediction.capacity, GiB(80));
+}
+
+// Context 750 MiB, one cuBLAS workspace of 8,519,680 bytes; communicators over tp and dp (2 ranks of one node each:
+// 342 MiB), both together for the loss (4 ranks: 392 MiB), and the two stages (342 MiB).
+TEST(EvaluateTest, MemoryOutsideTheArenaCountsEachGroupOnce) {
+  const Problem problem = ToyDecoderProblem({}, 16, A100Cluster(1));
+  ASSERT_OK_AND_ASSIGN(const Strategy strategy,
+                       FromDegrees(problem, {.data = 2, .tensor = 2, .pipeline = 2, .sequence_parallel = true}));
+  ASSERT_OK_AND_ASSIGN(const Evaluation evaluation, Evaluate(problem, strategy));
+  const std::vector<std::pair<std::string, Bytes>> expected = {
+      {"context and workspace", MiB(750) + Bytes(8519680)},
+      {"communicators", MiB(342) + MiB(342) + MiB(392) + MiB(342)},
+  };
+  EXPECT_EQ(evaluation.prediction.outside, expected);
+}
+
+TEST(EvaluateTest, AMemoryLimitReplacesTheDevices) {
+  Problem problem = ToyDecoderProblem({}, 16, A100Cluster(1));
+  problem.memory_limit = GiB(1);
+  ASSERT_OK_AND_ASSIGN(const Strategy strategy, FromDegrees(problem, {.data = 8}));
+  ASSERT_OK_AND_ASSIGN(const Evaluation evaluation, Evaluate(problem, strategy));
+  EXPECT_EQ(evaluation.prediction.capacity, GiB(1));
+  EXPECT_FALSE(evaluation.prediction.fits());  // context and one communicator alone are 1,142 MiB
+}
+
+TEST(EvaluateTest, SaysWhichLabelDoesNotDivide) {
+  const Problem problem = ToyDecoderProblem({.heads = 2}, 16, A100Cluster(1));
+  ASSERT_OK_AND_ASSIGN(const Strategy strategy, FromDegrees(problem, {.data = 2, .tensor = 4}));
+  EXPECT_THAT(Evaluate(problem, strategy),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("\"g\" is not divisible by 4")));
+}
+
+TEST(EvaluateTest, ExpertsOverDataParallelRanks) {
+  const Problem problem = ToyDecoderProblem({.experts = 8}, 16, A100Cluster(1));
+  ASSERT_OK_AND_ASSIGN(const Strategy strategy, FromDegrees(problem, {.data = 4, .tensor = 2, .expert = 2}));
+  ASSERT_OK_AND_ASSIGN(const Evaluation evaluation, Evaluate(problem, strategy));
+  EXPECT_OK(VerifyProgram(evaluation.program));
+}
+
+}  // namespace
+}  // namespace meshwright
