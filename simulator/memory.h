@@ -3,7 +3,8 @@
 // Parameters, masters, gradients, optimizer state and the loss are there for the whole step. Every other buffer
 // instance lives from the beginning of the slot that first writes it to the end of the slot that last uses it, before
 // it is written anew; what is only used inside of one block counts while a slot of that block runs, at the most that is
-// alive at one time in issue order. The finest step is therefore the slot.
+// alive at one time in issue order. The finest step is therefore the slot,
+// and memory that is handed on inside of one slot counts twice there: the peak is an upper bound of what is in use.
 //
 // Thread safety: pure functions.
 #ifndef MESHWRIGHT_SIMULATOR_MEMORY_H_
