@@ -57,7 +57,7 @@ TEST(ModelFileTest, ReadsTheOperatorForm) {
   EXPECT_EQ(file.training.steps, 20);
   EXPECT_EQ(file.training.optimizer.kind, OpKind::kMomentum);
   EXPECT_EQ(file.parallel.parallel_mode, ParallelMode::kAuto);
-  EXPECT_EQ(file.parallel.search_mode, SearchMode::kShardingPropagation);
+  EXPECT_EQ(file.parallel.search_mode, SearchKnob::kShardingPropagation);
   EXPECT_THAT(file.parallel.warnings, IsEmpty());
   const OperatorModel& model = std::get<OperatorModel>(file.model);
   ASSERT_EQ(model.operators.size(), 4u);

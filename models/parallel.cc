@@ -164,7 +164,7 @@ absl::Status ReadModes(const NodeRef& in, Parallel& parallel) {
   const NodeRef old_name = in["auto_parallel_search_mode"], name = in["search_mode"];
   for (const NodeRef& mode : {old_name, name}) {
     if (!mode.present()) continue;
-    MESHWRIGHT_ASSIGN_OR_RETURN(parallel.search_mode, mode.AsEnum<SearchMode>(kSearchModeNames));
+    MESHWRIGHT_ASSIGN_OR_RETURN(parallel.search_mode, mode.AsEnum<SearchKnob>(kSearchModeNames));
   }
   if (old_name.present()) {
     parallel.warnings.push_back("auto_parallel_search_mode is the old name of search_mode");
@@ -223,7 +223,7 @@ absl::Status CheckTogether(const NodeRef& in, const Parallel& p, const Training&
   if (p.pipeline_stages > 1) {
     const NodeRef at = in["pipeline_stages"];
     if (!planned) return StateError(at, not_planned);
-    if (p.parallel_mode == ParallelMode::kAuto && p.search_mode == SearchMode::kDynamicProgramming) {
+    if (p.parallel_mode == ParallelMode::kAuto && p.search_mode == SearchKnob::kDynamicProgramming) {
       return StateError(at, "a pipeline needs search_mode sharding_propagation or recursive_programming");
     }
     if (p.device_num.has_value() && *p.device_num % p.pipeline_stages != 0) {

@@ -27,6 +27,7 @@
 #include "absl/strings/string_view.h"
 #include "ir/document.h"
 #include "ir/quantities.h"
+#include "ir/sharding.h"
 #include "ir/strategy.h"
 #include "models/training.h"
 
@@ -36,7 +37,8 @@ enum class ParallelMode : uint8_t { kStandAlone, kDataParallel, kHybridParallel,
 inline constexpr absl::string_view kParallelModeNames[] = {"stand_alone", "data_parallel", "hybrid_parallel",
                                                            "semi_auto_parallel", "auto_parallel"};
 
-enum class SearchMode : uint8_t { kDynamicProgramming, kRecursiveProgramming, kShardingPropagation };
+// The knob `search_mode`; planner/search has its own list of what it can do.
+enum class SearchKnob : uint8_t { kDynamicProgramming, kRecursiveProgramming, kShardingPropagation };
 inline constexpr absl::string_view kSearchModeNames[] = {"dynamic_programming", "recursive_programming",
                                                          "sharding_propagation"};
 
@@ -70,7 +72,7 @@ struct CommFusion {
 
 struct Parallel {
   ParallelMode parallel_mode = ParallelMode::kStandAlone;  // decoders: kAuto
-  std::optional<SearchMode> search_mode;           // S1.2: dynamic_programming where the user wants compatibility
+  std::optional<SearchKnob> search_mode;           // S1.2: dynamic_programming where the user wants compatibility
   std::optional<int64_t> device_num, global_rank;  // what is not set comes from the cluster, or the launcher
 
   DatasetStrategy dataset_strategy = DatasetStrategy::kDataParallel;
@@ -110,24 +112,6 @@ struct Parallel {
 // Reads the section; a missing one has the defaults above, with `default_mode`. `training` is needed for the checks
 // that involve the optimizer and the batch.
 absl::StatusOr<Parallel> ReadParallel(const NodeRef& in, const Training& training, ParallelMode default_mode);
-
-// How one tensor of an operator is split, in one of two ways.
-struct TensorSharding {
-  std::vector<int64_t> pieces;  // tuple form: the number of pieces of each dim
-  std::vector<std::vector<std::string>>
-      dims;  // layout form: for each dim the axes that split it, most significant first
-};
-
-// `shard:` of one operator (S5.1, S6.2).
-struct OpSharding {
-  // Layout form: the device matrix, its axes in order. Empty for the tuple form.
-  std::vector<int64_t> device_matrix;
-  std::vector<std::string> axes;
-  std::vector<TensorSharding> inputs;
-  std::optional<TensorSharding> output;  // out_strategy
-
-  bool is_layout() const { return !axes.empty(); }
-};
 
 // Reads `shard` (and `out_strategy`) of the operator at `op`, whose `shard` is present. `layouts` is the file's section
 // of named device matrices: `layouts: {cube: {device_matrix: [2, 2, 2], alias_name: [dp, sp, mp]}}`.

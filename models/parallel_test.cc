@@ -58,7 +58,7 @@ TEST(ParallelTest, EveryKnobIsReadBackAsItWasSet) {
                "micro_batch: 2, tensor_parallel: 2, data_parallel: 2, expert_parallel: 1, sequence_parallel: true, "
                "recompute: selective, strategy_ckpt_load_file: a, strategy_ckpt_save_file: b"));
   EXPECT_EQ(p.parallel_mode, ParallelMode::kAuto);
-  EXPECT_EQ(p.search_mode, SearchMode::kRecursiveProgramming);
+  EXPECT_EQ(p.search_mode, SearchKnob::kRecursiveProgramming);
   EXPECT_EQ(p.device_num, 8);
   EXPECT_EQ(p.global_rank, 7);
   EXPECT_TRUE(p.gradients_mean);
@@ -175,7 +175,7 @@ TEST(ParallelTest, OfTwoDatasetSettingsTheLaterHolds) {
 
 TEST(ParallelTest, TheOldNameOfSearchModeIsTakenWithAWarning) {
   ASSERT_OK_AND_ASSIGN(const Parallel p, ReadAuto("auto_parallel_search_mode: sharding_propagation"));
-  EXPECT_EQ(p.search_mode, SearchMode::kShardingPropagation);
+  EXPECT_EQ(p.search_mode, SearchKnob::kShardingPropagation);
   EXPECT_EQ(p.warnings.size(), 1u);
 }
 
