@@ -356,7 +356,8 @@ TEST(KernelsTest, OperandsMustFitTheRuleAndBeOfOneType) {
               StatusIs(absl::StatusCode::kInvalidArgument, "extent 2"));
   EXPECT_THAT(RunOp(OpKind::kSgd, "", {{{2}, {1, 2}}, {{1}, {1}}}, {{2}}),
               StatusIs(absl::StatusCode::kInvalidArgument, "SGD: an operand is (1), the parameter (2)"));
-  EXPECT_THAT(RunOp(OpKind::kFeed, " -> n", {}, {{2}}), StatusIs(absl::StatusCode::kInvalidArgument, "the runner feeds"));
+  EXPECT_THAT(RunOp(OpKind::kFeed, " -> n", {}, {{2}}),
+              StatusIs(absl::StatusCode::kInvalidArgument, "the runner feeds"));
 
   OwnedTensor one = Make({{1}, {1}}), other(DType::kFloat32, {1}), half(DType::kFloat16, {1});
   const OpAttrs attrs;
