@@ -76,7 +76,8 @@ struct RankResult {
   std::vector<ParameterPiece> parameters;
 };
 
-// Runs one rank; all ranks of the program's mesh must run at the same time. On an error the others are told to stop.
+// Runs one rank of a program that passes VerifyProgram; all ranks of the program's mesh must run at the same time. On
+// an error the others are told to stop.
 absl::StatusOr<RankResult> RunRank(const Program& program, const RunOptions& options, const DataSource& data,
                                    int64_t rank, Backend& backend);
 

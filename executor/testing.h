@@ -17,8 +17,20 @@ void SetPrecision(Program& program, DType dtype);
 // ParseProgram, SetPrecision and PlaceBuffers; a text that is no program ends the process.
 Program ProgramFromText(absl::string_view text, DType precision = DType::kFloat64);
 
-// S18.1's network, data and momentum update on one rank (parallel-semantics section 18.1), learning rate 0.4.
+// The network, data and momentum update of the reference's oracle S18.1 at learning rate 0.4, with float64 buffers.
+
+// On one rank.
 extern const char kOracleOneRank[];
+// On 8 ranks, 2 rows each. Local losses are means over the local rows, gradients are summed and multiplied by $0: 1 is
+// "gradients_mean False", 0.125 is one rank's training.
+extern const char kOracleDataParallel[];
+// On 4 ranks that split the first product's contracted dim.
+extern const char kOracleTensorParallel[];
+// On 2 stages of 2 ranks, 4 micro-batches: all forward, then all backward.
+extern const char kOraclePipeline[];
+
+// 8 ranks; rank 7 fails in its third instruction, the others then wait for it.
+extern const char kOneRankFails[];
 
 }  // namespace meshwright
 

@@ -74,8 +74,7 @@ TEST(CommunicatorTest, AllGatherAndReduceScatterKeepTheOrderOfTheGroup) {
     Numbers own = {static_cast<double>(self.rank())}, all(4), mine(1);
     MESHWRIGHT_RETURN_IF_ERROR(AllGather(self, group, kElement, Raw(own), Raw(all)));
     EXPECT_THAT(all, ElementsAre(0, 1, 2, 3));
-    MESHWRIGHT_RETURN_IF_ERROR(
-        ReduceScatter(self, group, DType::kFloat64, Reduction::kSum, 1, Raw(all), Raw(mine)));
+    MESHWRIGHT_RETURN_IF_ERROR(ReduceScatter(self, group, DType::kFloat64, Reduction::kSum, 1, Raw(all), Raw(mine)));
     EXPECT_THAT(mine, ElementsAre(4 * self.rank()));
     return absl::OkStatus();
   });

@@ -8,11 +8,12 @@
 #include "executor/host/host_backend.h"
 #include "executor/host/thread_fabric.h"
 #include "ir/status.h"
+#include "ir/verify.h"
 
 namespace meshwright {
 
 absl::StatusOr<RunResult> RunOnThreads(const Program& program, const RunOptions& options, const DataSource& data) {
-  if (program.classes.empty()) return absl::InvalidArgumentError("the program has no ranks");
+  MESHWRIGHT_RETURN_IF_ERROR(VerifyProgram(program));
   host::UseOneBlasThread();
   const int64_t n = program.mesh.num_ranks();
   ThreadFabric fabric(n, {.deadline = options.deadline});

@@ -9,7 +9,7 @@
 
 namespace meshwright {
 
-// Errors as in executor/runner.h.
+// Errors as in executor/runner.h, and those of VerifyProgram.
 absl::StatusOr<RunResult> RunOnThreads(const Program& program, const RunOptions& options, const DataSource& data);
 
 }  // namespace meshwright
