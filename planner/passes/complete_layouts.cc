@@ -142,6 +142,7 @@ class Completion {
       absl::StatusOr<Assignment> assignment = AssignmentOf(op, graph, own->second, result_.mesh);
       if (!assignment.ok()) return assignment.status();
       result_.assignments[id.index()] = *std::move(assignment);
+      if (own->second.output.has_value()) result_.outputs[op.outputs[0]] = *own->second.output;
     } else {
       MESHWRIGHT_ASSIGN_OR_RETURN(result_.assignments[id.index()], FromRules(op, graph, strategy_));
     }

@@ -8,6 +8,7 @@
 #ifndef MESHWRIGHT_PLANNER_PASSES_COMPLETE_LAYOUTS_H_
 #define MESHWRIGHT_PLANNER_PASSES_COMPLETE_LAYOUTS_H_
 
+#include <map>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -21,6 +22,7 @@ struct ShardedGraph {
   Mesh mesh;
   std::vector<Assignment> assignments;  // one per op of the graph
   std::vector<Layout> natural;  // one per tensor: how its producer leaves it; parameters: as their users read them
+  std::map<TensorId, Layout> outputs;  // what an op's strategy asks its output to become at once (S5.7)
 };
 
 // kInvalidArgument, naming the op: a label that a rule splits does not divide; a strategy that does not fit its op; two

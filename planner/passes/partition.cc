@@ -213,6 +213,15 @@ class Partitioner {
     instruction.work = std::move(compute);
     const std::string origin = instruction.origin;
     block_->instructions.push_back(std::move(instruction));
+    for (TensorId output : op.outputs) {
+      const auto wanted = sharded_.outputs.find(output);
+      if (wanted == sharded_.outputs.end()) continue;
+      const Version made = *natural_[output.index()];
+      MESHWRIGHT_ASSIGN_OR_RETURN(const Operand operand,
+                                  Redistributed(graph_.tensor(output), graph_.tensor(output).name, made, wanted->second,
+                                                std::nullopt, origin, output));
+      natural_[output.index()] = Version{operand, wanted->second};
+    }
     for (auto& [gradient, summand] : accumulate_later)
       MESHWRIGHT_RETURN_IF_ERROR(Accumulate(gradient, summand, origin));
     return absl::OkStatus();

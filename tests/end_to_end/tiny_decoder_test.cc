@@ -1,0 +1,156 @@
+// A GPT-2-shaped tiny decoder: under every strategy, ten steps of training give the losses of one rank.
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "executor/host/run_on_threads.h"
+#include "gtest/gtest.h"
+#include "ir/program_text.h"
+#include "ir/testing.h"
+#include "ir/verify.h"
+#include "models/model_file.h"
+#include "planner/lower.h"
+
+namespace meshwright {
+namespace {
+
+constexpr char kModel[] = R"(
+name: tiny
+architecture:
+  decoder: {hidden: 64, layers: LAYERS, heads: 4, vocab: 256, TIED bias: true}
+training:
+  batch: 16
+  sequence: 32
+  dtype: float64
+  gradient_dtype: float64
+  optimizer: {adamw: {learning_rate: 0.001, weight_decay: 0.01}}
+)";
+
+struct Case {
+  std::string name;
+  std::vector<std::pair<std::string, int64_t>> axes;
+  std::vector<std::pair<std::string, std::vector<std::string>>> rules;
+  int64_t stages = 1, microbatches = 1;
+  Recompute recompute = Recompute::kNone;
+  bool parallel_optimizer = false;
+  Bytes bucket = MiB(64);
+  Schedule schedule = Schedule::kOneFOneB;
+  int64_t layers = 2;
+  bool tied = true;
+};
+void PrintTo(const Case& c, std::ostream* os) { *os << c.name; }
+
+absl::StatusOr<RunResult> Train(const Case& c) {
+  std::string text = kModel;
+  text.replace(text.find("LAYERS"), 6, absl::StrCat(c.layers));
+  text.replace(text.find("TIED"), 4, c.tied ? "tied_embeddings: true," : "");
+  MESHWRIGHT_ASSIGN_OR_RETURN(const ModelFile model, ParseModelFile(text, "tiny.yaml"));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const Graph graph, BuildGraph(model, 16 / c.microbatches));
+  Strategy strategy;
+  strategy.mesh = Mesh::RowMajor(c.axes);
+  for (const auto& [label, names] : c.rules) {
+    LabelRule rule{label, {}};
+    for (const std::string& name : names) rule.axes.push_back(strategy.mesh.Find(name));
+    strategy.rules.push_back(rule);
+  }
+  strategy.stages = c.stages;
+  strategy.microbatches = c.microbatches;
+  strategy.loss_divisor = static_cast<double>(c.microbatches);
+  strategy.recompute = c.recompute;
+  strategy.parallel_optimizer = c.parallel_optimizer;
+  strategy.bucket = c.bucket;
+  strategy.schedule = c.schedule;
+  strategy.gradient_dtype = DType::kFloat64;
+  const UpdateRule update{model.training.optimizer.kind, model.training.optimizer.Attrs()};
+  const StepPrice bytes = [](const Shape& global, DType dtype, const Work& work, const Layout&, const Layout& after) {
+    return std::holds_alternative<Slice>(work)
+               ? Nanos(1)
+               : Nanos((SizeOf(dtype) * NumElements(global)).raw()) + Nanos(after.dims.size());
+  };
+  MESHWRIGHT_ASSIGN_OR_RETURN(const Program program,
+                              Lower(graph, strategy, update, bytes, [](absl::string_view pass, const Program& p) {
+                                const absl::Status status = VerifyProgram(p);
+                                EXPECT_OK(status) << "after " << pass;
+                                return status;
+                              }));
+  RunOptions options;
+  options.steps = 10;
+  MESHWRIGHT_ASSIGN_OR_RETURN(RunResult result, RunOnThreads(program, options, SyntheticData(1)));
+  for (size_t rank = 0; rank < result.arenas.size(); ++rank) {
+    EXPECT_EQ(result.arenas[rank], program.classes[rank / program.ranks_per_class()].arena) << "rank " << rank;
+  }
+  return result;
+}
+
+class TinyDecoderTest : public testing::TestWithParam<Case> {};
+
+TEST_P(TinyDecoderTest, LossesAreThoseOfOneRank) {
+  Case one{.name = "one", .axes = {{"dp", 1}}, .rules = {}};
+  one.layers = GetParam().layers;
+  one.tied = GetParam().tied;
+  const auto expected = Train(one);
+  ASSERT_OK(expected);
+  const auto found = Train(GetParam());
+  ASSERT_OK(found);
+  ASSERT_EQ(found->losses.size(), 10u);
+  for (size_t i = 0; i < 10; ++i) EXPECT_NEAR(found->losses[i], expected->losses[i], 1e-9) << "step " << i + 1;
+  EXPECT_LT(found->losses[9], found->losses[0]);  // it learns
+}
+
+const std::vector<std::string> kDp = {"dp"}, kTp = {"tp"};
+
+INSTANTIATE_TEST_SUITE_P(
+    Strategies, TinyDecoderTest,
+    testing::Values(
+        Case{.name = "Dp8", .axes = {{"dp", 8}}, .rules = {{"b", kDp}}},
+        Case{.name = "Dp8ParallelOptimizer", .axes = {{"dp", 8}}, .rules = {{"b", kDp}}, .parallel_optimizer = true},
+        Case{.name = "Dp8OneByOne", .axes = {{"dp", 8}}, .rules = {{"b", kDp}}, .bucket = Bytes()},
+        Case{.name = "Dp8SmallBuckets",
+             .axes = {{"dp", 8}},
+             .rules = {{"b", kDp}},
+             .parallel_optimizer = true,
+             .bucket = KiB(100)},
+        Case{.name = "Tp4", .axes = {{"tp", 4}}, .rules = {{"g", kTp}, {"f", kTp}, {"v", kTp}}},
+        Case{.name = "Tp4Sequence", .axes = {{"tp", 4}}, .rules = {{"g", kTp}, {"f", kTp}, {"v", kTp}, {"s", kTp}}},
+        // Four heads over eight ranks: each head twice.
+        Case{.name = "Tp8",
+             .axes = {{"tpg", 4}, {"tpr", 2}},
+             .rules = {{"g", {"tpg"}}, {"f", {"tpg", "tpr"}}, {"v", {"tpg", "tpr"}}, {"s", {"tpg", "tpr"}}}},
+        Case{.name = "Dp2Tp4Full",
+             .axes = {{"dp", 2}, {"tp", 4}},
+             .rules = {{"b", kDp}, {"g", kTp}, {"f", kTp}, {"v", kTp}, {"s", kTp}},
+             .recompute = Recompute::kFull,
+             .parallel_optimizer = true},
+        Case{.name = "Dp4MicroBatchesSelective",
+             .axes = {{"dp", 4}},
+             .rules = {{"b", kDp}},
+             .microbatches = 4,
+             .recompute = Recompute::kSelective},
+        Case{.name = "Pp2", .axes = {{"pp", 2}}, .rules = {}, .stages = 2, .microbatches = 4},
+        Case{.name = "Pp2Untied", .axes = {{"pp", 2}}, .rules = {}, .stages = 2, .microbatches = 4, .tied = false},
+        Case{.name = "Pp2Gpipe",
+             .axes = {{"pp", 2}},
+             .rules = {},
+             .stages = 2,
+             .microbatches = 8,
+             .schedule = Schedule::kGpipe},
+        Case{.name = "Pp4", .axes = {{"pp", 4}}, .rules = {}, .stages = 4, .microbatches = 8, .layers = 5},
+        Case{.name = "Pp2Tp2Dp2",
+             .axes = {{"pp", 2}, {"dp", 2}, {"tp", 2}},
+             .rules = {{"b", kDp}, {"g", kTp}, {"f", kTp}, {"v", kTp}},
+             .stages = 2,
+             .microbatches = 4,
+             .recompute = Recompute::kFull,
+             .parallel_optimizer = true},
+        Case{.name = "Pp2Tp2Dp2Sequence",
+             .axes = {{"pp", 2}, {"dp", 2}, {"tp", 2}},
+             .rules = {{"b", kDp}, {"g", kTp}, {"f", kTp}, {"v", kTp}, {"s", kTp}},
+             .stages = 2,
+             .microbatches = 4,
+             .recompute = Recompute::kSelective,
+             .parallel_optimizer = true,
+             .layers = 3}),
+    [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace meshwright
