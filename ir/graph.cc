@@ -35,7 +35,8 @@ absl::Status FillOpenDims(const GraphBuilder::OpSpec& spec, std::vector<Shape>& 
 int64_t Graph::NumParameters() const {
   int64_t count = 0;
   for (const Tensor& tensor : tensors) {
-    if (tensor.kind == TensorKind::kParameter) count += NumElements(tensor.shape) * segment(tensor.segment).repeat;
+    if (tensor.kind != TensorKind::kParameter) continue;
+    count += (NumElements(tensor.shape) - tensor.padding) * segment(tensor.segment).repeat;
   }
   return count;
 }

@@ -52,9 +52,10 @@ struct Tensor {
   TensorKind kind = TensorKind::kValue;
   SegmentId segment;      // of the producing op; of the users for a parameter
   OpId producer;          // none for inputs, parameters and carried-in values
-  TensorId gradient_of;   // kGradient only: the parameter
+  TensorId gradient_of;   // the tensor whose gradient this is
   bool trainable = true;  // parameters
   Initializer init;       // inputs and parameters
+  int64_t padding = 0;    // parameters: elements that are there to make a dim even, and do not count
 };
 
 // The numbers an operator may need. Which ones it reads is said beside its row or its kernel.

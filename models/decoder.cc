@@ -95,6 +95,12 @@ class DecoderBuilder {
     const double deviation = 0.02 / std::sqrt(2.0 * static_cast<double>(c_.layers));
     return b_.Parameter(std::move(name), t_.dtype, std::move(shape), Normal(deviation));
   }
+  TensorId VocabularyWeight(std::string name) {
+    const int64_t rows = (c_.vocab + c_.vocab_multiple - 1) / c_.vocab_multiple * c_.vocab_multiple;
+    const TensorId id = Weight(std::move(name), {rows, c_.hidden});
+    b_.mutable_graph().tensors[id.index()].padding = (rows - c_.vocab) * c_.hidden;
+    return id;
+  }
   TensorId Bias(std::string name, Shape shape) {
     return b_.Parameter(std::move(name), t_.dtype, std::move(shape), Constant(0));
   }
@@ -104,7 +110,7 @@ class DecoderBuilder {
     const Initializer ids{.kind = Initializer::Kind::kTokens, .high = static_cast<double>(c_.vocab)};
     tokens_ = b_.Input("tokens", DType::kInt32, {rows_, t_.sequence}, ids);
     labels_ = b_.Input("labels", DType::kInt32, {rows_, t_.sequence}, ids);
-    embedding_ = Weight("embedding", {c_.vocab, c_.hidden});
+    embedding_ = VocabularyWeight("embedding");
     MESHWRIGHT_ASSIGN_OR_RETURN(
         TensorId x,
         b_.AddOne(
@@ -265,7 +271,7 @@ class DecoderBuilder {
   absl::Status Head(TensorId x) {
     b_.BeginSegment("head");
     MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId normed, Normalize("norm", x));
-    const TensorId weight = c_.tied_embeddings ? embedding_ : Weight("head", {c_.vocab, c_.hidden});
+    const TensorId weight = c_.tied_embeddings ? embedding_ : VocabularyWeight("head");
     MESHWRIGHT_ASSIGN_OR_RETURN(
         const TensorId logits,
         b_.AddOne(
@@ -297,12 +303,30 @@ class DecoderBuilder {
 
 }  // namespace
 
+int64_t DefaultVocabMultiple(int64_t vocab) { return vocab < 1024 ? 1 : 128; }
+
 absl::StatusOr<DecoderConfig> ReadDecoder(const NodeRef& in, const Training& training) {
   constexpr int64_t kMost = int64_t{1} << 24;
-  MESHWRIGHT_RETURN_IF_ERROR(
-      in.CheckKeys({"hidden", "layers", "heads", "kv_heads", "head_dim", "ffn", "vocab", "max_positions", "activation",
-                    "norm", "positions", "tied_embeddings", "bias", "qkv_bias", "experts", "experts_per_token",
-                    "capacity_factor", "rope_theta", "norm_epsilon"}));
+  MESHWRIGHT_RETURN_IF_ERROR(in.CheckKeys({"hidden",
+                                           "layers",
+                                           "heads",
+                                           "kv_heads",
+                                           "head_dim",
+                                           "ffn",
+                                           "vocab",
+                                           "vocab_multiple",
+                                           "max_positions",
+                                           "activation",
+                                           "norm",
+                                           "positions",
+                                           "tied_embeddings",
+                                           "bias",
+                                           "qkv_bias",
+                                           "experts",
+                                           "experts_per_token",
+                                           "capacity_factor",
+                                           "rope_theta",
+                                           "norm_epsilon"}));
   DecoderConfig c;
   MESHWRIGHT_ASSIGN_OR_RETURN(c.hidden, in["hidden"].AsInt(1, kMost));
   MESHWRIGHT_ASSIGN_OR_RETURN(c.layers, in["layers"].AsInt(1, kMost));
@@ -315,6 +339,8 @@ absl::StatusOr<DecoderConfig> ReadDecoder(const NodeRef& in, const Training& tra
   MESHWRIGHT_ASSIGN_OR_RETURN(c.head_dim, in["head_dim"].AsIntOr(c.hidden / c.heads, 1, kMost));
   MESHWRIGHT_ASSIGN_OR_RETURN(c.ffn, in["ffn"].AsIntOr(4 * c.hidden, 1, 4 * kMost));
   MESHWRIGHT_ASSIGN_OR_RETURN(c.vocab, in["vocab"].AsInt(2, kMost));
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.vocab_multiple,
+                              in["vocab_multiple"].AsIntOr(DefaultVocabMultiple(c.vocab), 1, 1 << 16));
   MESHWRIGHT_ASSIGN_OR_RETURN(c.activation, in["activation"].AsEnumOr(c.activation, kActivationNames));
   MESHWRIGHT_ASSIGN_OR_RETURN(c.norm, in["norm"].AsEnumOr(c.norm, kNormNames));
   MESHWRIGHT_ASSIGN_OR_RETURN(c.positions, in["positions"].AsEnumOr(c.positions, kPositionsNames));

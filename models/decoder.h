@@ -44,6 +44,9 @@ struct DecoderConfig {
   int64_t head_dim = 0;  // default: hidden / heads
   int64_t ffn = 0;       // of one expert where there are experts; default: 4 * hidden
   int64_t vocab = 0;
+  // The tables' rows are padded to a multiple of this, so that they split evenly; the rows count as classes that no
+  // label names, not as parameters. Default: 128, small vocabularies (under 1024) 1.
+  int64_t vocab_multiple = 1;
   int64_t max_positions = 0;  // rows of the learned position table; default: training.sequence
   Activation activation = Activation::kGelu;
   Norm norm = Norm::kLayerNorm;
@@ -57,6 +60,9 @@ struct DecoderConfig {
   double rope_theta = 10000;
   double norm_epsilon = 1e-5;
 };
+
+// What `vocab_multiple` is where the file does not say.
+int64_t DefaultVocabMultiple(int64_t vocab);
 
 // Reads the map of sizes. Checks that they fit together (CheckDecoder) at the fields' places.
 absl::StatusOr<DecoderConfig> ReadDecoder(const NodeRef& in, const Training& training);

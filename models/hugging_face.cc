@@ -51,6 +51,7 @@ absl::StatusOr<DecoderConfig> ReadGpt2(const NodeRef& in, const Training& traini
   MESHWRIGHT_ASSIGN_OR_RETURN(c.heads, in["n_head"].AsInt(1, kMost));
   MESHWRIGHT_ASSIGN_OR_RETURN(c.ffn, IntOr(in["n_inner"], 4 * c.hidden));
   MESHWRIGHT_ASSIGN_OR_RETURN(c.vocab, in["vocab_size"].AsInt(2, kMost));
+  c.vocab_multiple = DefaultVocabMultiple(c.vocab);
   const NodeRef positions = in[Given(in["n_positions"]) ? "n_positions" : "n_ctx"];
   MESHWRIGHT_ASSIGN_OR_RETURN(c.max_positions, IntOr(positions, training.sequence));
   MESHWRIGHT_ASSIGN_OR_RETURN(c.norm_epsilon, in["layer_norm_epsilon"].AsDoubleOr(1e-5, 0, 1));
@@ -93,6 +94,7 @@ absl::StatusOr<DecoderConfig> ReadLlamaKind(const NodeRef& in, const Training& t
   MESHWRIGHT_ASSIGN_OR_RETURN(c.head_dim, IntOr(in["head_dim"], 0));
   MESHWRIGHT_ASSIGN_OR_RETURN(c.ffn, in["intermediate_size"].AsInt(1, kMost));
   MESHWRIGHT_ASSIGN_OR_RETURN(c.vocab, in["vocab_size"].AsInt(2, kMost));
+  c.vocab_multiple = DefaultVocabMultiple(c.vocab);
   MESHWRIGHT_ASSIGN_OR_RETURN(c.norm_epsilon, in["rms_norm_eps"].AsDoubleOr(1e-6, 0, 1));
   MESHWRIGHT_ASSIGN_OR_RETURN(c.rope_theta, ReadRopeTheta(in));
   MESHWRIGHT_RETURN_IF_ERROR(CheckActivation(in["hidden_act"], "silu", {"silu", "swish"}));
