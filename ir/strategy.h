@@ -20,6 +20,8 @@
 
 namespace meshwright {
 
+class NodeRef;  // ir/document.h
+
 enum class Schedule : uint8_t { kGpipe, kOneFOneB };
 enum class Recompute : uint8_t { kNone, kSelective, kFull };
 absl::string_view NameOf(Schedule schedule);
@@ -60,8 +62,32 @@ struct Strategy {
 };
 
 // Text form (YAML, as in plan.yaml): round-trips.
+//
+//   mesh: "pp=2 x4=2 x2=2 x1=2"
+//   rules:
+//     - {label: batch, axes: [x4, x2]}
+//   ops:
+//     matmul: {inputs: ["{x4 | x2.x1}", "{x2.x1 | -}"], output: "{x4.x2.x1 | -}"}
+//   inputs:
+//     x: "{x4.x2.x1 | -}"
+//   stages: 2
+//   layers_per_stage: [4, 4]
+//   microbatches: 4
+//   schedule: 1f1b                      # gpipe
+//   recompute: selective                # none, full
+//   parallel_optimizer: true
+//   parallel_optimizer_threshold: 64 KiB
+//   bucket: 64 MiB
+//   gradients_mean: false
+//   gradient_dtype: float32
+//   loss_divisor: 4
+//
+// Only the mesh is required. kInvalidArgument, as ir/document.h says errors. That layouts fit the tensors of a graph is
+// not known here.
 std::string ToText(const Strategy& strategy);
 absl::StatusOr<Strategy> ParseStrategy(const std::string& text, const std::string& file);
+// The same from a value of a larger document.
+absl::StatusOr<Strategy> ReadStrategy(const NodeRef& in);
 
 // The strategy of one op given as integer tuples (S5.1): one piece count per dim of each input. The device matrix is
 // the labels in order of first appearance, a repeat axis last (S4.5, S5.4). Errors as S5.2, kInvalidArgument.

@@ -1,0 +1,231 @@
+#include "ir/strategy.h"
+
+#include <charconv>
+#include <iterator>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
+#include "ir/document.h"
+#include "ir/status.h"
+#include "ir/text.h"
+
+namespace meshwright {
+namespace {
+
+// In the order of the enums.
+constexpr absl::string_view kScheduleNames[] = {"gpipe", "1f1b"};
+static_assert(std::size(kScheduleNames) == static_cast<size_t>(Schedule::kOneFOneB) + 1, "a name per Schedule");
+constexpr absl::string_view kRecomputeNames[] = {"none", "selective", "full"};
+static_assert(std::size(kRecomputeNames) == static_cast<size_t>(Recompute::kFull) + 1, "a name per Recompute");
+
+constexpr absl::string_view kKeys[] = {"mesh",
+                                       "rules",
+                                       "ops",
+                                       "inputs",
+                                       "stages",
+                                       "layers_per_stage",
+                                       "microbatches",
+                                       "schedule",
+                                       "recompute",
+                                       "parallel_optimizer",
+                                       "parallel_optimizer_threshold",
+                                       "bucket",
+                                       "gradients_mean",
+                                       "gradient_dtype",
+                                       "loss_divisor"};
+
+// --- writing
+
+std::string AxesText(const AxisList& axes, const Mesh& mesh) {
+  return absl::StrCat(
+      "[",
+      absl::StrJoin(axes, ", ",
+                    [&](std::string* out, AxisId id) { absl::StrAppend(out, QuoteYaml(mesh.axis(id).name)); }),
+      "]");
+}
+
+std::string LayoutText(const Layout& layout, const Mesh& mesh) { return QuoteYaml(ToText(layout, mesh)); }
+
+// In the largest binary unit that says it exactly.
+std::string BytesText(Bytes bytes) {
+  constexpr absl::string_view kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  int64_t n = bytes.raw();
+  size_t unit = 0;
+  for (; n != 0 && n % 1024 == 0 && unit + 1 < std::size(kUnits); ++unit) n /= 1024;
+  return absl::StrCat(n, " ", kUnits[unit]);
+}
+
+// The shortest text that reads back as the same number.
+std::string DoubleText(double x) {
+  char buffer[32];
+  const std::to_chars_result result = std::to_chars(buffer, buffer + sizeof(buffer), x);
+  return std::string(buffer, result.ptr);
+}
+
+std::string OpText(const OpStrategy& op, const Mesh& mesh) {
+  std::string text =
+      absl::StrCat("{inputs: [",
+                   absl::StrJoin(op.inputs, ", ",
+                                 [&](std::string* out, const Layout& l) { absl::StrAppend(out, LayoutText(l, mesh)); }),
+                   "]");
+  if (op.output.has_value()) absl::StrAppend(&text, ", output: ", LayoutText(*op.output, mesh));
+  return text + "}";
+}
+
+// --- reading
+
+absl::StatusOr<AxisList> ReadAxes(const NodeRef& in, const Mesh& mesh) {
+  AxisList axes;
+  MESHWRIGHT_ASSIGN_OR_RETURN(const std::vector<NodeRef> names, in.AsList());
+  for (const NodeRef& node : names) {
+    MESHWRIGHT_ASSIGN_OR_RETURN(const std::string name, node.AsString());
+    const AxisId id = mesh.Find(name);
+    if (!id.valid()) return node.Error(QuoteForMessage(name), absl::StrCat("an axis of the mesh ", ToText(mesh)));
+    axes.push_back(id);
+  }
+  return axes;
+}
+
+absl::StatusOr<Layout> ReadLayout(const NodeRef& in, const Mesh& mesh) {
+  MESHWRIGHT_ASSIGN_OR_RETURN(const std::string text, in.AsString());
+  absl::StatusOr<Layout> layout = ParseLayout(text, mesh);
+  if (!layout.ok()) return in.Locate(layout.status());
+  return layout;
+}
+
+absl::StatusOr<OpStrategy> ReadOp(const NodeRef& in, const Mesh& mesh) {
+  MESHWRIGHT_RETURN_IF_ERROR(in.CheckKeys({"inputs", "output"}));
+  OpStrategy op;
+  MESHWRIGHT_ASSIGN_OR_RETURN(const std::vector<NodeRef> inputs, in["inputs"].AsList());
+  for (const NodeRef& input : inputs) {
+    MESHWRIGHT_ASSIGN_OR_RETURN(Layout layout, ReadLayout(input, mesh));
+    op.inputs.push_back(std::move(layout));
+  }
+  if (in["output"].present()) {
+    MESHWRIGHT_ASSIGN_OR_RETURN(op.output, ReadLayout(in["output"], mesh));
+  }
+  return op;
+}
+
+// What is said of labels, ops and inputs.
+absl::Status ReadSplits(const NodeRef& in, Strategy& strategy) {
+  MESHWRIGHT_ASSIGN_OR_RETURN(const std::vector<NodeRef> rules, in["rules"].AsListIfPresent());
+  for (const NodeRef& rule : rules) {
+    MESHWRIGHT_RETURN_IF_ERROR(rule.CheckKeys({"label", "axes"}));
+    LabelRule label_rule;
+    MESHWRIGHT_ASSIGN_OR_RETURN(label_rule.label, rule["label"].AsString());
+    MESHWRIGHT_ASSIGN_OR_RETURN(label_rule.axes, ReadAxes(rule["axes"], strategy.mesh));
+    strategy.rules.push_back(std::move(label_rule));
+  }
+  MESHWRIGHT_ASSIGN_OR_RETURN(const std::vector<NodeRef> ops, in["ops"].AsMapIfPresent());
+  for (const NodeRef& op : ops) {
+    MESHWRIGHT_ASSIGN_OR_RETURN(strategy.ops[op.key()], ReadOp(op, strategy.mesh));
+  }
+  MESHWRIGHT_ASSIGN_OR_RETURN(const std::vector<NodeRef> inputs, in["inputs"].AsMapIfPresent());
+  for (const NodeRef& input : inputs) {
+    MESHWRIGHT_ASSIGN_OR_RETURN(strategy.inputs[input.key()], ReadLayout(input, strategy.mesh));
+  }
+  return absl::OkStatus();
+}
+
+// Everything else, but for the mesh.
+absl::Status ReadChoices(const NodeRef& in, Strategy& s) {
+  const Strategy usual;
+  MESHWRIGHT_ASSIGN_OR_RETURN(s.stages, in["stages"].AsIntOr(usual.stages, 1));
+  if (s.mesh.num_ranks() % s.stages != 0) {
+    return in["stages"].Error(absl::StrCat(s.stages),
+                              absl::StrCat("a divisor of the mesh's ", s.mesh.num_ranks(), " ranks"));
+  }
+  if (in["layers_per_stage"].present()) {
+    MESHWRIGHT_ASSIGN_OR_RETURN(s.layers_per_stage, in["layers_per_stage"].AsInts(0));
+    if (static_cast<int64_t>(s.layers_per_stage.size()) != s.stages) {
+      return in["layers_per_stage"].Error(absl::StrCat(s.layers_per_stage.size(), " numbers"),
+                                          absl::StrCat("one for each of the ", s.stages, " stages"));
+    }
+  }
+  MESHWRIGHT_ASSIGN_OR_RETURN(s.microbatches, in["microbatches"].AsIntOr(usual.microbatches, 1));
+  MESHWRIGHT_ASSIGN_OR_RETURN(s.schedule, in["schedule"].AsEnumOr(usual.schedule, kScheduleNames));
+  MESHWRIGHT_ASSIGN_OR_RETURN(s.recompute, in["recompute"].AsEnumOr(usual.recompute, kRecomputeNames));
+  MESHWRIGHT_ASSIGN_OR_RETURN(s.parallel_optimizer, in["parallel_optimizer"].AsBoolOr(usual.parallel_optimizer));
+  MESHWRIGHT_ASSIGN_OR_RETURN(s.parallel_optimizer_threshold,
+                              in["parallel_optimizer_threshold"].AsBytesOr(usual.parallel_optimizer_threshold));
+  MESHWRIGHT_ASSIGN_OR_RETURN(s.bucket, in["bucket"].AsBytesOr(usual.bucket));
+  MESHWRIGHT_ASSIGN_OR_RETURN(s.gradients_mean, in["gradients_mean"].AsBoolOr(usual.gradients_mean));
+  std::vector<absl::string_view> dtypes;
+  for (const DTypeInfo& row : kDTypes) dtypes.push_back(row.name);
+  MESHWRIGHT_ASSIGN_OR_RETURN(s.gradient_dtype, in["gradient_dtype"].AsEnumOr(usual.gradient_dtype, dtypes));
+  if (!InfoOf(s.gradient_dtype).floating) {
+    return in["gradient_dtype"].Error(NameOf(s.gradient_dtype), "a floating type, as float32");
+  }
+  MESHWRIGHT_ASSIGN_OR_RETURN(s.loss_divisor, in["loss_divisor"].AsDoubleOr(usual.loss_divisor));
+  if (!(s.loss_divisor > 0)) {
+    return in["loss_divisor"].Error(DoubleText(s.loss_divisor), "a number above 0");
+  }
+  return absl::OkStatus();
+}
+
+template <class Enum, size_t N>
+std::optional<Enum> FromName(absl::string_view name, const absl::string_view (&names)[N]) {
+  for (size_t i = 0; i < N; ++i) {
+    if (names[i] == name) return static_cast<Enum>(i);
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+absl::string_view NameOf(Schedule schedule) { return kScheduleNames[static_cast<size_t>(schedule)]; }
+absl::string_view NameOf(Recompute recompute) { return kRecomputeNames[static_cast<size_t>(recompute)]; }
+std::optional<Schedule> ScheduleFromName(absl::string_view name) { return FromName<Schedule>(name, kScheduleNames); }
+std::optional<Recompute> RecomputeFromName(absl::string_view name) {
+  return FromName<Recompute>(name, kRecomputeNames);
+}
+
+std::string ToText(const Strategy& s) {
+  std::string text = absl::StrCat("mesh: ", QuoteYaml(ToText(s.mesh)), "\n");
+  if (!s.rules.empty()) text += "rules:\n";
+  for (const LabelRule& rule : s.rules) {
+    absl::StrAppend(&text, "  - {label: ", QuoteYaml(rule.label), ", axes: ", AxesText(rule.axes, s.mesh), "}\n");
+  }
+  if (!s.ops.empty()) text += "ops:\n";
+  for (const auto& [name, op] : s.ops) absl::StrAppend(&text, "  ", QuoteYaml(name), ": ", OpText(op, s.mesh), "\n");
+  if (!s.inputs.empty()) text += "inputs:\n";
+  for (const auto& [name, layout] : s.inputs) {
+    absl::StrAppend(&text, "  ", QuoteYaml(name), ": ", LayoutText(layout, s.mesh), "\n");
+  }
+  absl::StrAppend(&text, "stages: ", s.stages, "\n");
+  if (!s.layers_per_stage.empty()) {
+    absl::StrAppend(&text, "layers_per_stage: [", absl::StrJoin(s.layers_per_stage, ", "), "]\n");
+  }
+  absl::StrAppend(&text, "microbatches: ", s.microbatches, "\nschedule: ", NameOf(s.schedule),
+                  "\nrecompute: ", NameOf(s.recompute), "\n");
+  absl::StrAppend(&text, "parallel_optimizer: ", s.parallel_optimizer ? "true" : "false",
+                  "\nparallel_optimizer_threshold: ", BytesText(s.parallel_optimizer_threshold),
+                  "\nbucket: ", BytesText(s.bucket), "\n");
+  absl::StrAppend(&text, "gradients_mean: ", s.gradients_mean ? "true" : "false",
+                  "\ngradient_dtype: ", NameOf(s.gradient_dtype), "\nloss_divisor: ", DoubleText(s.loss_divisor), "\n");
+  return text;
+}
+
+absl::StatusOr<Strategy> ReadStrategy(const NodeRef& in) {
+  MESHWRIGHT_RETURN_IF_ERROR(in.CheckKeys(kKeys));
+  Strategy strategy;
+  MESHWRIGHT_ASSIGN_OR_RETURN(const std::string mesh, in["mesh"].AsString());
+  absl::StatusOr<Mesh> parsed = ParseMesh(mesh);
+  if (!parsed.ok()) return in["mesh"].Locate(parsed.status());
+  strategy.mesh = *std::move(parsed);
+  MESHWRIGHT_RETURN_IF_ERROR(ReadSplits(in, strategy));
+  MESHWRIGHT_RETURN_IF_ERROR(ReadChoices(in, strategy));
+  return strategy;
+}
+
+absl::StatusOr<Strategy> ParseStrategy(const std::string& text, const std::string& file) {
+  MESHWRIGHT_ASSIGN_OR_RETURN(const Document document, ParseDocument(text, file));
+  return ReadStrategy(document.root());
+}
+
+}  // namespace meshwright
