@@ -256,7 +256,11 @@ class Splitter {
     const bool touched_forward = !absl::c_all_of(uses.readers, backward) || !absl::c_all_of(uses.writers, backward);
     if (IsStream(old)) {
       const int64_t layers = LayersOn(stage) + 1;
-      b.layers = touched_forward && read_backward ? layers : std::min<int64_t>(layers, 2);
+      // Two copies do for going from layer to layer, but what arrives at one end of the layers must not share a copy
+      // with what is still being sent from the other.
+      int64_t copies = 2;
+      while (copies < layers && LayersOn(stage) % copies == 0) ++copies;
+      b.layers = touched_forward && read_backward ? layers : std::min(layers, copies);
       b.microbatches = touched_forward ? in_flight_ : 1;
       if (strategy_.stages > 1)
         b.microbatches = std::max<int64_t>(b.microbatches, std::min<int64_t>(2, strategy_.microbatches));
