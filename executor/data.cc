@@ -62,23 +62,24 @@ double ValueOf(const Initializer& init, const Draws& draws, int64_t element, int
   return 0;
 }
 
-// Calls f(place in the piece, row-major element number in the whole) for every element.
+// Calls f(place in the piece, row-major element number in the whole) for every element, row by row.
 template <class F>
 void ForEachElement(const TensorView& piece, const F& f) {
   const size_t dims = piece.shape.size();
+  const int64_t row = dims == 0 ? 1 : piece.shape.back();
   Shape at(dims, 0);
-  for (int64_t i = 0, n = piece.size(); i < n; ++i) {
+  for (int64_t i = 0, n = piece.size(); i < n; i += row) {
     int64_t element = 0;
     for (size_t d = 0; d < dims; ++d) element = element * piece.global[d] + piece.begin[d] + at[d];
-    f(i, element);
-    for (size_t d = dims; d-- > 0;) {
-      if (++at[d] < piece.shape[d]) break;
-      at[d] = 0;
+    for (int64_t k = 0; k < row; ++k) f(i + k, element + k);
+    for (size_t d = dims; d-- > 1;) {
+      if (++at[d - 1] < piece.shape[d - 1]) break;
+      at[d - 1] = 0;
     }
   }
 }
 
-// Calls store(i, value) in the piece's type.
+// Writes value_of(element number) in the piece's type.
 template <class F>
 absl::Status FillFrom(const TensorView& piece, const F& value_of) {
   switch (piece.dtype) {

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "executor/host/kernels.h"
 #include "executor/host/loop.h"
 #include "ir/status.h"
@@ -68,8 +69,7 @@ absl::Status CheckShapes(const Collective& c, int64_t n, const TensorView& read,
       read.dtype == write.dtype) {
     return absl::OkStatus();
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat(NameOf(c.kind), " over ", n, " ranks from ", ToText(read.shape), " to ", ToText(write.shape)));
+  return absl::InvalidArgumentError(absl::StrCat("from ", ToText(read.shape), " to ", ToText(write.shape)));
 }
 
 int64_t TotalBytes(absl::Span<const TensorView> views) {
@@ -134,6 +134,13 @@ absl::Status HostBackend::RunSlice(Stream, const TensorView& from, const TensorV
 }
 
 absl::Status HostBackend::RunCollective(Stream, const CollectiveCall& call) {
+  const absl::Status status = Communicate(call);
+  if (status.ok() || absl::IsCancelled(status)) return status;
+  return absl::Status(status.code(), absl::StrCat(NameOf(call.collective->kind), " over ranks ",
+                                                  absl::StrJoin(call.group, "-"), ": ", status.message()));
+}
+
+absl::Status HostBackend::Communicate(const CollectiveCall& call) {
   const Collective& c = *call.collective;
   const GroupView group = {call.group, call.position};
   const int64_t n = group.size();

@@ -1,5 +1,6 @@
 // The host as a device: an arena in main memory, kernels that run when they are issued, ranks that talk through an
-// Endpoint. Streams and events order nothing here: issue order is a legal order of every program.
+// Endpoint. Streams and events order nothing here: issue order is a legal order of every program. A broadcast sends
+// what the first rank of its group holds.
 #ifndef MESHWRIGHT_EXECUTOR_HOST_HOST_BACKEND_H_
 #define MESHWRIGHT_EXECUTOR_HOST_HOST_BACKEND_H_
 
@@ -39,6 +40,8 @@ class HostBackend : public Backend {
   struct Free {
     void operator()(std::byte* memory) const { std::free(memory); }
   };
+  absl::Status Communicate(const CollectiveCall& call);
+
   Endpoint& endpoint_;
   std::unique_ptr<std::byte, Free> arena_;
   std::chrono::steady_clock::time_point start_;
