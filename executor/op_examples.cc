@@ -86,6 +86,7 @@ void Fail(const OpExample& example, absl::string_view message) {
 
 }  // namespace
 
+// One switch over all operators, so that a new one does not compile without an example; long for that reason.
 std::vector<OpExample> ExamplesOf(OpKind op) {
   const Shape sbh = {4, 2, 6}, sb = {4, 2}, bs = {2, 4}, sbv = {4, 2, 8}, table = {8, 6}, none = {};
   const Shape experts = {4, 6, 2}, tokens = {4, 2, 2}, logits = {4, 2, 4};

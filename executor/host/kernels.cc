@@ -64,6 +64,7 @@ absl::StatusOr<DType> FloatingType(const KernelCall& call) {
   return found;
 }
 
+// One switch over all operators, so that a new one does not compile without a kernel; long for that reason.
 template <class T>
 absl::Status RunTyped(const KernelCall& call) {
   switch (call.op) {
