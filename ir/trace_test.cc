@@ -188,5 +188,23 @@ TEST(TraceTest, ErrorsNameTheEvent) {
   }
 }
 
+// Files that have been damaged are refused or read, no more.
+TEST(TraceTest, DamagedFilesEndWell) {
+  const std::string good = ToChromeJson(SmallTrace(), TwoStages());
+  std::mt19937 random(3);
+  int refused = 0;
+  for (int i = 0; i < 5000; ++i) {
+    std::string text = good;
+    const size_t at = random() % text.size();
+    const size_t length = random() % 20;
+    text.replace(at, length, text.substr(random() % text.size(), random() % 20));
+    const absl::StatusOr<Trace> trace = ParseChromeJson(text);
+    if (trace.ok()) continue;
+    EXPECT_TRUE(absl::IsInvalidArgument(trace.status()));
+    ++refused;
+  }
+  EXPECT_GT(refused, 1000);
+}
+
 }  // namespace
 }  // namespace meshwright

@@ -40,7 +40,7 @@ using verify_internal::AliasRoot;
 using verify_internal::Broken;
 
 // More instances of one class than this are taken for an error: one would need as many entries in memory.
-constexpr double kMaxInstances = 1 << 28;
+constexpr double kMaxInstances = 1 << 22;
 // More bytes in one buffer of one class are taken for an error, so that sizes do not overflow.
 constexpr double kMaxBytes = 1e18;
 
@@ -112,7 +112,7 @@ absl::Status VerifyInstances(const RankClass& rank_class, absl::string_view name
   }
   total += static_cast<double>(layers) * static_cast<double>(microbatches);
   if (total > kMaxInstances)
-    return Broken(1, rank_class, absl::StrCat("with ", name, " there are over 2^28 instances"));
+    return Broken(1, rank_class, absl::StrCat("with ", name, " there are over 2^22 instances"));
   return absl::OkStatus();
 }
 
@@ -163,16 +163,25 @@ absl::Status VerifyOperandIndices(const Program& program, const RankClass& rank_
   return absl::OkStatus();
 }
 
-// The most negative layer shift in a block.
-int64_t LowestShift(const Block& block) {
-  int64_t lowest = 0;
+// The lowest and the highest layer shift in a block, 0 among them.
+struct Shifts {
+  int64_t lowest = 0, highest = 0;
+};
+Shifts ShiftsOf(const Block& block) {
+  Shifts shifts;
+  const auto add = [&](const auto& refs) {
+    for (const auto& ref : refs) {
+      shifts.lowest = std::min<int64_t>(shifts.lowest, ref.layer_shift);
+      shifts.highest = std::max<int64_t>(shifts.highest, ref.layer_shift);
+    }
+  };
   for (const Instruction& instruction : block.instructions) {
-    for (const Operand& operand : instruction.reads) lowest = std::min<int64_t>(lowest, operand.layer_shift);
-    for (const Operand& operand : instruction.writes) lowest = std::min<int64_t>(lowest, operand.layer_shift);
-    for (const EventRef& ref : instruction.waits) lowest = std::min<int64_t>(lowest, ref.layer_shift);
-    for (const EventRef& ref : instruction.records) lowest = std::min<int64_t>(lowest, ref.layer_shift);
+    add(instruction.reads);
+    add(instruction.writes);
+    add(instruction.waits);
+    add(instruction.records);
   }
-  return lowest;
+  return shifts;
 }
 
 absl::Status VerifySlots(const Program& program, const RankClass& rank_class) {
@@ -190,11 +199,14 @@ absl::Status VerifySlots(const Program& program, const RankClass& rank_class) {
       return broken(" runs ", slot.count, " layers from ", slot.layer, " with step ", slot.step,
                     ", wanted at least one, with step 1 or -1");
     }
-    const int64_t lowest_layer = std::min(slot.layer, slot.layer + slot.step * (slot.count - 1));
+    const int64_t last = slot.layer + slot.step * (slot.count - 1);
     const Block& block = rank_class.blocks[slot.block.index()];
-    if (lowest_layer < 0) return broken(" runs down to layer ", lowest_layer);
-    if (lowest_layer + LowestShift(block) < 0) {
-      return broken(" runs block ", block.name, ", which names layer ", lowest_layer + LowestShift(block));
+    if (last < 0) return broken(" runs down to layer ", last);
+    const Shifts shifts = ShiftsOf(block);
+    const int64_t lowest = std::min(slot.layer, last) + shifts.lowest;
+    const int64_t highest = std::max(slot.layer, last) + shifts.highest;
+    if (lowest < 0 || highest > std::numeric_limits<int32_t>::max()) {
+      return broken(" runs block ", block.name, ", which names layer ", lowest < 0 ? lowest : highest);
     }
   }
   return absl::OkStatus();

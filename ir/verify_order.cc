@@ -22,6 +22,8 @@
 namespace meshwright::verify_internal {
 namespace {
 
+constexpr size_t kMaxPairs = size_t{1} << 26;  // of instances that share memory: half a gigabyte
+
 // Where the instances of a buffer or event stand in the flat list of all instances, and which one an instruction means.
 struct InstanceRef {
   uint32_t base = 0;
@@ -89,11 +91,11 @@ class Player {
       for (uint32_t i = bases_[b]; i < bases_[b + 1]; ++i) buffers_[i].written = true;
     }
     for (const Block& block : class_.blocks) blocks_.push_back(Flatten(block));
-    FindNeighbours();
   }
 
   absl::StatusOr<ClassTransfers> Play() {
     MESHWRIGHT_RETURN_IF_ERROR(CheckEvents());
+    if (!FindNeighbours()) return Broken(11, class_, "over 2^26 pairs of buffer instances share memory");
     ClassTransfers result;
     int64_t issued = 0;
     for (issue_.slot = 0; issue_.slot < class_.slots.size(); ++issue_.slot) {
@@ -148,11 +150,12 @@ class Player {
             static_cast<int32_t>(event.microbatches), ref.layer_shift};
   }
 
-  // For each instance the others that share memory with it: by address where memory is planned, else aliases.
-  void FindNeighbours() {
+  // For each instance the others that share memory with it: by address where memory is planned, else aliases. False if
+  // there are too many.
+  bool FindNeighbours() {
     std::vector<std::pair<uint32_t, uint32_t>> pairs;
     if (class_.arena.raw() > 0) {
-      PairsByAddress(pairs);
+      if (!PairsByAddress(pairs)) return false;
     } else {
       for (size_t a = 0; a < class_.buffers.size(); ++a) {
         for (size_t b = 0; b < a; ++b) {
@@ -173,11 +176,12 @@ class Player {
       neighbours_[next[a]++] = b;
       neighbours_[next[b]++] = a;
     }
+    return true;
   }
 
   bool SameAlias(size_t a, size_t b) const { return AliasRoot(class_, BufferId(a)) == AliasRoot(class_, BufferId(b)); }
 
-  void PairsByAddress(std::vector<std::pair<uint32_t, uint32_t>>& pairs) const {
+  bool PairsByAddress(std::vector<std::pair<uint32_t, uint32_t>>& pairs) const {
     struct Interval {
       int64_t begin, end;
       uint32_t instance;
@@ -197,8 +201,10 @@ class Player {
     for (const Interval& interval : intervals) {
       std::erase_if(open, [&](const Interval& other) { return other.end <= interval.begin; });
       for (const Interval& other : open) pairs.push_back({other.instance, interval.instance});
+      if (pairs.size() > kMaxPairs) return false;
       open.push_back(interval);
     }
+    return true;
   }
 
   // Rule 8.

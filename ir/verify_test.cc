@@ -110,7 +110,7 @@ TEST(VerifyTest, Rule1IndicesAreInRange) {
   EXPECT_EQ(Changed("  event made\n", "  event made layers 0\n"),
             "rule 1: class s0: event made has 0 layers and 1 micro-batches, wanted at least 1");
   EXPECT_EQ(Changed("input microbatches 2", "input layers 100000 microbatches 10000"),
-            "rule 1: class s0: with buffer x there are over 2^28 instances");
+            "rule 1: class s0: with buffer x there are over 2^22 instances");
   EXPECT_EQ(Changed("slot f mb 1 layer 0", "slot f mb 2 layer 0"),
             "rule 1: class s0: slot 2 is for micro-batch 2 of 2");
   EXPECT_EQ(Changed("slot f mb 1 layer 0", "slot %4 mb 1 layer 0"), "rule 1: class s0: slot 2 runs no block");
@@ -120,6 +120,10 @@ TEST(VerifyTest, Rule1IndicesAreInRange) {
             "rule 1: class s0: slot 2 runs down to layer -2");
   EXPECT_EQ(Changed("writes y waits reduced records made", "writes y waits reduced-1 records made"),
             "rule 1: class s0: slot 1 runs block f, which names layer -1");
+  EXPECT_EQ(Changed("writes y waits reduced records made", "writes y waits reduced+2147483647 records made"), "OK");
+  EXPECT_EQ(Changed(absl::StrReplaceAll(kGood, {{"y waits reduced records", "y waits reduced+2147483647 records"}}),
+                    "slot f mb 0 layer 0", "slot f mb 0 layer 1"),
+            "rule 1: class s0: slot 1 runs block f, which names layer 2147483648");
   EXPECT_EQ(Changed("class s1\n", "class s1 stage 0\n"), "rule 1: class s1 is of stage 0, wanted 1");
   EXPECT_EQ(Changed("mesh pp=2 a=2 b=2", "mesh a=2 b=2"),
             "rule 1: there are 2 classes, so the first axis of the mesh must be pp=2; the mesh is a=2 b=2");
