@@ -93,7 +93,10 @@ KernelWork WorkOf(OpKind kind, const OpAttrs& attrs, const IndexRule& rule, absl
       break;
   }
   work.backward = kind >= OpKind::kReluGrad && kind <= OpKind::kCombineGrad;
-  work.flops = Flops(info.flops_per_point * static_cast<double>(NumElements(extents)));
+  // As a double: a Fill of many tensors spans a space larger than any integer.
+  double points = 1;
+  for (int64_t extent : extents) points *= static_cast<double>(extent);
+  work.flops = Flops(info.flops_per_point == 0 ? 0 : info.flops_per_point * points);
   return work;
 }
 
