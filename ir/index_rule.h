@@ -1,12 +1,11 @@
 // Index rules: what an operator does to dims, in the manner of an einsum.
 //
-//   "m k, k n -> m n"             k is in the inputs only: it is reduced, and if it is split each rank holds a partial
-//   sum "s b h!, h!, h! -> s b h!"    a label marked '!' must stay whole "v h, b s -> s b h"           v is reduced by
-//   selection; the same rule serves split and whole tables "s b h, s b e! -> e! =b h"    '=b': a dim of its own size
-//   that is split exactly as b is
-//   "... c!, ... -> "             '...' stands for the leading dims that a row of the table leaves open; a scalar
-//   output
-//                                 has no labels
+//   "m k, k n -> m n"           k is in the inputs only: it is reduced; where it is split each rank holds a partial sum
+//   "s b h!, h!, h! -> s b h!"  a label marked '!' must stay whole
+//   "v h, b s -> s b h"         v is reduced by selection; the same rule serves split and whole tables
+//   "s b h, s b e! -> e! =b h"  '=b': a dim of its own size that is split exactly as b is
+//   "... c!, ... -> "           '...' stands for the leading dims that a row of the table leaves open; a scalar output
+//                               has no labels
 //
 // A label that stands in outputs only is new: every rank makes its own piece of it.
 //

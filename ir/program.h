@@ -8,8 +8,7 @@
 //
 // Meaning, the same for every interpreter (tests/conformance holds them to it):
 //   1. A rank issues its slots in order; a slot issues its block once per layer, in the slot's direction; a block
-//   issues
-//      its instructions in order. Each instruction goes to its stream.
+//      issues its instructions in order. Each instruction goes to its stream.
 //   2. The instructions of one stream of one rank run one at a time, in the order in which they were issued.
 //   3. An instruction starts when the one before it on its stream is done and every event it waits for has happened.
 //      Events work as in CUDA: recording marks the end of that instruction; waiting refers to the latest record issued

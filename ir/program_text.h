@@ -28,10 +28,12 @@
 //
 // An instruction is STREAM WORK [reads REF ...] [writes REF ...] [waits REF ...] [records REF ...] [@ORIGIN], with WORK
 //
-//   OP ["RULE"] [accumulate] [recompute] [KEY=X ...]           the rule: by default that of the op's row for these
-//   reads slice | permute all_reduce|reduce_scatter sum|max|min|prod (AXIS, ...) [dim N] PURPOSE all_gather|broadcast
-//   (AXIS, ...) [dim N] PURPOSE           and all_to_all (AXIS, ...) dim N to N PURPOSE send to +N PURPOSE | receive
-//   from -N PURPOSE               on the streams of their name the stream is not said twice
+//   OP ["RULE"] [accumulate] [recompute] [KEY=X ...]          the rule: by default that of the op's row for these reads
+//   slice | permute | sync
+//   all_reduce | reduce_scatter   sum|max|min|prod (AXIS, ...) [dim N] PURPOSE
+//   all_gather | broadcast        (AXIS, ...) [dim N] PURPOSE
+//   all_to_all                    (AXIS, ...) dim N to N PURPOSE
+//   send to +N PURPOSE | receive from -N PURPOSE              their own streams are not said twice
 //
 // and REF a buffer's or event's name with the layer shift behind it: y, y+1, y-1. A name that is not a plain word (or
 // is one of the words above that end a list) stands in double quotes: "layers forward", "w 1"+1. %3 is the fourth

@@ -5,9 +5,8 @@
 // The rules, with the numbers that messages carry:
 //    1  Indices are in range: axes, buffers, events, blocks, micro-batches, layers (a layer shift never reaches below
 //       layer 0). Classes are the stages of the mesh's first axis, and no layout or collective uses that axis.
-//    2  A buffer's layout fits its shape. Once memory is planned (arena > 0): its instances are large enough, aligned
-//    and
-//       inside the arena. An alias has the same instances as its target, is not larger, and lies at the same place.
+//    2  A buffer's layout fits its shape. Once memory is planned (arena > 0) its instances are large enough, aligned,
+//       and inside the arena. An alias has the same instances as its target, is not larger, and lies at the same place.
 //    3  A Compute's operands agree with its index rule: their number and extents; labels marked whole are not split; a
 //       label is split by the same axes in every operand; no axis splits two labels. An output may be an input only if
 //       the op is elementwise in it.
@@ -20,8 +19,7 @@
 //    7  A Transfer's partner exists; a send only reads, a receive only writes.
 //    8  An event that is waited for is recorded by some instruction that is issued.
 //    9  Nothing is read that was not written in this step, other than parameters, masters and optimizer state. Adding
-//    to
-//       a gradient or loss counts as reading it.
+//       to a gradient or loss counts as reading it.
 //   10  Two instructions that use the same memory, one of them writing, are ordered by streams and events.
 //   11  What is read (or must last to the next step) has not been overwritten by a buffer that shares its memory, and
 //       no instruction writes memory of its own operands other than through an alias.
@@ -47,8 +45,8 @@ namespace meshwright {
 inline constexpr int64_t kMaxVerified = 4'000'000;  // instructions issued by one class in one step
 
 // kInvalidArgument names the first rule that is broken, where, and by what:
-//   rule 10: class s0, block forward, instruction 2 (compute ReLU reads y writes z), layer 1, micro-batch 0: may read y
-//   before instruction 1 (comm all_reduce ...), layer 1, micro-batch 0, has written it; wait for an event
+//   rule 10: class s0, block f, instruction 2 (compute ReLU reads y writes z): at layer 1, micro-batch 0: may read y
+//   before it is written by block f, instruction 1 (comm all_reduce ...) at layer 1, micro-batch 0; wait for an event
 absl::Status VerifyProgram(const Program& program);
 
 }  // namespace meshwright
