@@ -1,4 +1,5 @@
-// A GPT-2-shaped tiny decoder: under every strategy, ten steps of training give the losses of one rank.
+// Tiny decoders, shaped like GPT-2, Llama and Mixtral: under every strategy, ten steps of training give the losses of
+// one rank.
 #include <string>
 #include <vector>
 
@@ -17,14 +18,22 @@ namespace {
 constexpr char kModel[] = R"(
 name: tiny
 architecture:
-  decoder: {hidden: 64, layers: LAYERS, heads: 4, vocab: 256, TIED bias: true}
+  decoder: {hidden: 64, layers: LAYERS, vocab: 256, FAMILY}
 training:
   batch: 16
   sequence: 32
+  attention: ATTENTION
   dtype: float64
   gradient_dtype: float64
   optimizer: {adamw: {learning_rate: 0.001, weight_decay: 0.01}}
 )";
+
+constexpr char kGpt[] = "heads: 4, tied_embeddings: true, bias: true";
+constexpr char kGptUntied[] = "heads: 4, bias: true";
+constexpr char kLlama[] = "heads: 8, kv_heads: 4, ffn: 96, activation: swiglu, norm: rms_norm, positions: rotary";
+constexpr char kMixtral[] =
+    "heads: 8, kv_heads: 4, ffn: 64, activation: swiglu, norm: rms_norm, positions: rotary, experts: 4, "
+    "experts_per_token: 2, capacity_factor: 2";
 
 struct Case {
   std::string name;
@@ -36,14 +45,16 @@ struct Case {
   Bytes bucket = MiB(64);
   Schedule schedule = Schedule::kOneFOneB;
   int64_t layers = 2;
-  bool tied = true;
+  std::string family = kGpt;
+  std::string attention = "fused";
 };
 void PrintTo(const Case& c, std::ostream* os) { *os << c.name; }
 
 absl::StatusOr<RunResult> Train(const Case& c) {
   std::string text = kModel;
   text.replace(text.find("LAYERS"), 6, absl::StrCat(c.layers));
-  text.replace(text.find("TIED"), 4, c.tied ? "tied_embeddings: true," : "");
+  text.replace(text.find("FAMILY"), 6, c.family);
+  text.replace(text.find("ATTENTION"), 9, c.attention);
   MESHWRIGHT_ASSIGN_OR_RETURN(const ModelFile model, ParseModelFile(text, "tiny.yaml"));
   MESHWRIGHT_ASSIGN_OR_RETURN(const Graph graph, BuildGraph(model, 16 / c.microbatches));
   Strategy strategy;
@@ -87,7 +98,8 @@ class TinyDecoderTest : public testing::TestWithParam<Case> {};
 TEST_P(TinyDecoderTest, LossesAreThoseOfOneRank) {
   Case one{.name = "one", .axes = {{"dp", 1}}, .rules = {}};
   one.layers = GetParam().layers;
-  one.tied = GetParam().tied;
+  one.family = GetParam().family;
+  one.attention = GetParam().attention;
   const auto expected = Train(one);
   ASSERT_OK(expected);
   const auto found = Train(GetParam());
@@ -127,7 +139,12 @@ INSTANTIATE_TEST_SUITE_P(
              .microbatches = 4,
              .recompute = Recompute::kSelective},
         Case{.name = "Pp2", .axes = {{"pp", 2}}, .rules = {}, .stages = 2, .microbatches = 4},
-        Case{.name = "Pp2Untied", .axes = {{"pp", 2}}, .rules = {}, .stages = 2, .microbatches = 4, .tied = false},
+        Case{.name = "Pp2Untied",
+             .axes = {{"pp", 2}},
+             .rules = {},
+             .stages = 2,
+             .microbatches = 4,
+             .family = kGptUntied},
         Case{.name = "Pp2Gpipe",
              .axes = {{"pp", 2}},
              .rules = {},
@@ -149,7 +166,43 @@ INSTANTIATE_TEST_SUITE_P(
              .microbatches = 4,
              .recompute = Recompute::kSelective,
              .parallel_optimizer = true,
-             .layers = 3}),
+             .layers = 3},
+        Case{.name = "LlamaTp4Sequence",
+             .axes = {{"tp", 4}},
+             .rules = {{"g", kTp}, {"f", kTp}, {"v", kTp}, {"s", kTp}},
+             .family = kLlama},
+        Case{.name = "LlamaTp4SequenceSelectiveUnfused",
+             .axes = {{"tp", 4}},
+             .rules = {{"g", kTp}, {"f", kTp}, {"v", kTp}, {"s", kTp}},
+             .recompute = Recompute::kSelective,
+             .family = kLlama,
+             .attention = "unfused"},
+        Case{.name = "LlamaPp2Dp2Tp2",
+             .axes = {{"pp", 2}, {"dp", 2}, {"tp", 2}},
+             .rules = {{"b", kDp}, {"g", kTp}, {"f", kTp}, {"v", kTp}, {"s", kTp}},
+             .stages = 2,
+             .microbatches = 4,
+             .recompute = Recompute::kFull,
+             .parallel_optimizer = true,
+             .family = kLlama},
+        Case{.name = "MixtralDp4", .axes = {{"dp", 4}}, .rules = {{"b", kDp}, {"c", kDp}}, .family = kMixtral},
+        // Experts over the data-parallel ranks: tokens travel by all-to-all.
+        Case{.name = "MixtralExpertParallel4",
+             .axes = {{"dp", 4}},
+             .rules = {{"e", kDp}, {"b", kDp}, {"c", kDp}},
+             .parallel_optimizer = true,
+             .family = kMixtral},
+        Case{.name = "MixtralTp4",
+             .axes = {{"tp", 4}},
+             .rules = {{"g", kTp}, {"f", kTp}, {"v", kTp}, {"s", kTp}},
+             .family = kMixtral},
+        Case{.name = "MixtralPp2Dp2Tp2",
+             .axes = {{"pp", 2}, {"dp", 2}, {"tp", 2}},
+             .rules = {{"b", kDp}, {"e", kDp}, {"c", kDp}, {"g", kTp}, {"f", kTp}, {"v", kTp}},
+             .stages = 2,
+             .microbatches = 4,
+             .recompute = Recompute::kFull,
+             .family = kMixtral}),
     [](const auto& info) { return info.param.name; });
 
 }  // namespace
