@@ -137,8 +137,8 @@ std::vector<std::pair<std::string, Bytes>> OutsideArena(const Program& program, 
   return outside;
 }
 
-void SetMemory(const Program& program, const Problem& problem, const SimulationResult& result, Prediction* prediction) {
-  prediction->capacity = problem.memory_limit.value_or(problem.cluster.device.memory);
+void SetMemory(const Program& program, const Problem& problem, Prediction* prediction) {
+  prediction->capacity = CapacityOf(problem);
   for (size_t c = 0; c < program.classes.size(); ++c) {
     const auto outside = OutsideArena(program, c, problem.cluster);
     Bytes peak = program.classes[c].arena;
@@ -149,7 +149,7 @@ void SetMemory(const Program& program, const Problem& problem, const SimulationR
     prediction->arena = program.classes[c].arena;
     prediction->outside = outside;
     // Temporaries share memory: they take what the others leave of the arena.
-    prediction->memory = result.classes[c].reserved;
+    prediction->memory = ReservedBytes(program.classes[c]);
     Bytes others;
     for (const Bytes bytes : prediction->memory) others += bytes;
     Bytes& temporary = prediction->memory[static_cast<size_t>(BufferRole::kTemporary)];
@@ -157,28 +157,28 @@ void SetMemory(const Program& program, const Problem& problem, const SimulationR
   }
 }
 
-absl::Status Wrong(absl::string_view what) { return absl::InvalidArgumentError(what); }
-
 }  // namespace
+
+Bytes CapacityOf(const Problem& problem) { return problem.memory_limit.value_or(problem.cluster.device.memory); }
 
 double ModelFlops(const Graph& microbatch, int64_t microbatches) {
   return 3 * ForwardWork(microbatch).forward * static_cast<double>(microbatches);
 }
 
 absl::StatusOr<Evaluation> EvaluateGraph(const Problem& problem, const Graph& graph, const CostModel& costs,
-                                         const Strategy& strategy) {
+                                         const Strategy& strategy, Simulated simulated) {
   Evaluation evaluation;
   MESHWRIGHT_ASSIGN_OR_RETURN(evaluation.program,
                               Lower(graph, strategy, problem.update, PriceSteps(costs, strategy.mesh)));
   const Program& program = evaluation.program;
+  Prediction& prediction = evaluation.prediction;
+  SetMemory(program, problem, &prediction);
+  if (simulated == Simulated::kWhatFits && !prediction.fits()) return evaluation;
   MESHWRIGHT_ASSIGN_OR_RETURN(const Prices prices, PriceProgram(program, costs));
   MESHWRIGHT_ASSIGN_OR_RETURN(const SimulationResult result, Simulate(program, prices));
-
-  Prediction& prediction = evaluation.prediction;
   prediction.step = result.makespan;
   prediction.critical_class = result.critical_class;
   prediction.time = result.classes[result.critical_class].time.exclusive;
-  SetMemory(program, problem, result, &prediction);
   const double seconds = ToSeconds(prediction.step);
   if (seconds <= 0) return evaluation;
   prediction.tokens_per_second = static_cast<double>(problem.batch * problem.tokens_per_row) / seconds;
@@ -191,60 +191,11 @@ absl::StatusOr<Evaluation> EvaluateGraph(const Problem& problem, const Graph& gr
 
 absl::StatusOr<Evaluation> Evaluate(const Problem& problem, const Strategy& strategy) {
   if (strategy.microbatches < 1 || problem.batch % strategy.microbatches != 0) {
-    return Wrong(absl::StrCat("a batch of ", problem.batch, " rows does not divide into ", strategy.microbatches,
-                              " micro-batches"));
+    return absl::InvalidArgumentError(absl::StrCat("a batch of ", problem.batch, " rows does not divide into ",
+                                                   strategy.microbatches, " micro-batches"));
   }
   MESHWRIGHT_ASSIGN_OR_RETURN(const Graph graph, problem.graph(problem.batch / strategy.microbatches));
   return EvaluateGraph(problem, graph, CostModel(problem.cluster), strategy);
-}
-
-absl::StatusOr<Strategy> FromDegrees(const Problem& problem, const Degrees& degrees) {
-  for (const int64_t degree :
-       {degrees.data, degrees.tensor, degrees.pipeline, degrees.expert, degrees.microbatch, problem.batch}) {
-    if (degree < 1) return Wrong(absl::StrCat("found a degree of ", degree, ", wanted at least 1"));
-  }
-  if (degrees.data % degrees.expert != 0) {
-    return Wrong(absl::StrCat("expert parallelism ", degrees.expert, " does not divide data parallelism ", degrees.data,
-                              "; experts are split over data-parallel ranks"));
-  }
-  const int64_t rows = degrees.data * degrees.microbatch;
-  if (problem.batch % rows != 0) {
-    return Wrong(absl::StrCat("a batch of ", problem.batch, " rows does not divide into micro-batches of ",
-                              degrees.microbatch, " rows on ", degrees.data, " data-parallel ranks"));
-  }
-  std::vector<std::pair<std::string, int64_t>> sizes;
-  for (const auto& [name, size] : {std::pair<std::string, int64_t>{"pp", degrees.pipeline},
-                                   {"dp", degrees.data / degrees.expert},
-                                   {"ep", degrees.expert},
-                                   {"tp", degrees.tensor}}) {
-    if (size > 1) sizes.push_back({name, size});
-  }
-  Strategy strategy;
-  if (!sizes.empty()) strategy.mesh = Mesh::RowMajor(sizes);
-  const auto split = [&](const std::string& label, const std::vector<std::string>& names) {
-    AxisList axes;
-    for (const std::string& name : names) {
-      if (const AxisId id = strategy.mesh.Find(name); id.valid()) axes.push_back(id);
-    }
-    if (!axes.empty()) strategy.rules.push_back({label, axes});
-  };
-  split("b", {"dp", "ep"});
-  split("e", {"ep"});
-  split("c", {"dp"});
-  for (const char* label : {"g", "f", "v"}) split(label, {"tp"});
-  if (degrees.sequence_parallel) split("s", {"tp"});
-
-  strategy.stages = degrees.pipeline;
-  strategy.microbatches = problem.batch / rows;
-  strategy.schedule = problem.schedule;
-  strategy.recompute = problem.recompute.value_or(Recompute::kNone);
-  strategy.parallel_optimizer = problem.parallel_optimizer.value_or(false);
-  strategy.parallel_optimizer_threshold = problem.parallel_optimizer_threshold;
-  if (problem.bucket.has_value()) strategy.bucket = *problem.bucket;
-  strategy.gradients_mean = problem.gradients_mean;
-  strategy.gradient_dtype = problem.gradient_dtype;
-  strategy.loss_divisor = problem.loss_is_sum ? 1 : static_cast<double>(strategy.microbatches);
-  return strategy;
 }
 
 }  // namespace meshwright

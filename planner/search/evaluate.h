@@ -16,18 +16,11 @@
 #include "absl/status/statusor.h"
 #include "costmodel/cost_model.h"
 #include "ir/program.h"
+#include "planner/search/degrees.h"
 #include "planner/search/problem.h"
 #include "simulator/simulate.h"
 
 namespace meshwright {
-
-// A strategy in the words of people: the degrees that make it up.
-struct Degrees {
-  int64_t data = 1, tensor = 1, pipeline = 1, expert = 1;
-  bool sequence_parallel = false;
-  int64_t microbatch = 1;  // rows of one micro-batch on one data-parallel rank
-  friend auto operator<=>(const Degrees&, const Degrees&) = default;
-};
 
 struct Prediction {
   Nanos step;
@@ -55,20 +48,16 @@ struct Evaluation {
 absl::StatusOr<Evaluation> Evaluate(const Problem& problem, const Strategy& strategy);
 
 // The same where the caller has the graph of a micro-batch and the prices already. `costs`: of problem.cluster.
+// kWhatFits: a program that needs more memory than there is is not simulated, its `step` stays 0.
+enum class Simulated : uint8_t { kAll, kWhatFits };
 absl::StatusOr<Evaluation> EvaluateGraph(const Problem& problem, const Graph& graph, const CostModel& costs,
-                                         const Strategy& strategy);
+                                         const Strategy& strategy, Simulated simulated = Simulated::kAll);
+
+// What one device can use.
+Bytes CapacityOf(const Problem& problem);
 
 // Model FLOPs of one step, as defined above.
 double ModelFlops(const Graph& microbatch, int64_t microbatches);
-
-// A strategy of degrees for models whose index labels are named as the decoder's are (models/decoder.h): batch "b" over
-// dp and ep, experts "e" over ep and their slots "c" over dp, heads "g", ffn "f" and vocabulary "v" over tp, sequence
-// "s" over tp between the split products. Mesh: pp, dp, ep, tp (those above 1) with tp fastest, so that tensor
-// parallelism stays inside a node; dp x ep = degrees.data. What the problem leaves open besides the degrees gets the
-// defaults of Strategy.
-//
-// kInvalidArgument: a degree below 1; the batch does not divide. Whether labels divide is seen when it is lowered.
-absl::StatusOr<Strategy> FromDegrees(const Problem& problem, const Degrees& degrees);
 
 }  // namespace meshwright
 

@@ -1,0 +1,269 @@
+#include "planner/search/bounds.h"
+
+#include <algorithm>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "costmodel/memory_overheads.h"
+#include "ir/status.h"
+#include "planner/lower.h"
+#include "planner/schedule.h"
+#include "planner/search/parallel_for.h"
+#include "simulator/price.h"
+
+namespace meshwright {
+namespace {
+
+// Reads a probe off the program of one micro-batch on one stage.
+class ProbeReader {
+ public:
+  ProbeReader(const Graph& graph, const Program& program, const Prices& prices)
+      : graph_(graph), program_(program), c_(program.classes[0]), prices_(prices.classes[0]) {}
+
+  Probe Read() {
+    probe_.layers = graph_.segments.size();
+    for (size_t s = 0; s < graph_.segments.size(); ++s) {
+      Probe::SegmentCost& cost = probe_.segments.emplace_back();
+      cost.repeat = graph_.segments[s].repeat;
+      if (cost.repeat > 1) probe_.layers = s;
+    }
+    uses_.resize(c_.buffers.size());
+    for (size_t b = 0; b < c_.blocks.size(); ++b) {
+      if (const size_t s = SegmentOf(b); s < graph_.segments.size()) ReadBlock(b, s);
+    }
+    for (size_t i = 0; i < c_.buffers.size(); ++i) ReadBuffer(i);
+    return std::move(probe_);
+  }
+
+ private:
+  struct Uses {
+    uint64_t segments = 0;
+    bool forward = false, read_backward = false;
+    Probe::Shares shares;
+  };
+
+  // The program's first blocks are the forward and then the backward blocks of the segments; others bear their names.
+  size_t SegmentOf(size_t block) const {
+    const size_t n = graph_.segments.size();
+    if (block < 2 * n) return block % n;
+    for (size_t s = 0; s < n; ++s) {
+      if (absl::StartsWith(c_.blocks[block].name, absl::StrCat(graph_.segments[s].name, " "))) return s;
+    }
+    return n;
+  }
+
+  void ReadBlock(size_t b, size_t s) {
+    Probe::SegmentCost& cost = probe_.segments[s];
+    const Block& block = c_.blocks[b];
+    const bool forward = b < graph_.segments.size();
+    const bool backward = !forward && b < 2 * graph_.segments.size();
+    Nanos time;
+    for (size_t i = 0; i < block.instructions.size(); ++i) {
+      const Instruction& instruction = block.instructions[i];
+      if (instruction.stream == Stream::kCompute) time += prices_[b][i].time;
+      for (const auto* operands : {&instruction.reads, &instruction.writes}) {
+        for (const Operand& operand : *operands) {
+          Uses& uses = uses_[operand.buffer.index()];
+          uses.segments |= uint64_t{1} << s;
+          uses.forward |= forward;
+          uses.read_backward |= backward && operands == &instruction.reads;
+        }
+      }
+      if (absl::EndsWith(block.name, " update")) ReadUpdate(instruction, prices_[b][i].time, cost);
+    }
+    if (forward) {
+      cost.forward = time;
+      cost.forward_inside = MostAlive(block);
+    } else if (backward) {
+      cost.backward = time;
+      cost.backward_inside = MostAlive(block);
+    } else if (absl::EndsWith(block.name, " zero")) {
+      cost.clear = time;
+    }
+  }
+
+  // reads: parameter or master, gradient, states.
+  void ReadUpdate(const Instruction& instruction, Nanos time, Probe::SegmentCost& cost) {
+    if (instruction.reads.size() < 2) return;
+    const Buffer* gradient = &c_.buffers[instruction.reads[1].buffer.index()];
+    while (gradient->alias.valid()) gradient = &c_.buffers[gradient->alias.index()];
+    Probe::Shares shares;
+    shares.replicas = program_.mesh.SizeOf(gradient->layout.partial);
+    if (const Shape local = LocalShape(gradient->shape, gradient->layout, program_.mesh); !local.empty()) {
+      shares.rows = local[0];
+    }
+    cost.update[shares] += time;
+    for (const Operand& operand : instruction.reads) uses_[operand.buffer.index()].shares = shares;
+  }
+
+  Bytes MostAlive(const Block& block) const {
+    std::map<BufferId, std::pair<size_t, size_t>> lives;
+    for (size_t i = 0; i < block.instructions.size(); ++i) {
+      for (const auto* operands : {&block.instructions[i].reads, &block.instructions[i].writes}) {
+        for (const Operand& operand : *operands) {
+          if (c_.buffers[operand.buffer.index()].role != BufferRole::kTemporary) continue;
+          lives.try_emplace(operand.buffer, i, i).first->second.second = i;
+        }
+      }
+    }
+    std::vector<Bytes> alive(block.instructions.size());
+    for (const auto& [id, life] : lives) {
+      for (size_t i = life.first; i <= life.second; ++i) alive[i] += c_.buffers[id.index()].bytes;
+    }
+    return alive.empty() ? Bytes() : *std::max_element(alive.begin(), alive.end());
+  }
+
+  void ReadBuffer(size_t i) {
+    const Buffer& buffer = c_.buffers[i];
+    if (buffer.role == BufferRole::kTemporary || buffer.alias.valid() || uses_[i].segments == 0) return;
+    Probe::BufferUse& use = probe_.buffers.emplace_back();
+    use.segments = uses_[i].segments;
+    use.bytes = buffer.bytes;
+    if (probe_.layers < probe_.segments.size()) {
+      const int64_t repeat = probe_.segments[probe_.layers].repeat;
+      use.border = buffer.layers == repeat + 1;
+      use.layered = buffer.layers == repeat || use.border;
+    }
+    const bool kept = buffer.role == BufferRole::kActivation || buffer.role == BufferRole::kInput;
+    use.in_flight = kept && uses_[i].forward && uses_[i].read_backward;
+    if (buffer.role == BufferRole::kMaster || buffer.role == BufferRole::kOptimizerState) {
+      use.bytes = LocalBytes(buffer, program_.mesh);
+      use.shares = uses_[i].shares;
+    }
+  }
+
+  const Graph& graph_;
+  const Program& program_;
+  const RankClass& c_;
+  const std::vector<std::vector<InstructionPrice>>& prices_;
+  Probe probe_;
+  std::vector<Uses> uses_;
+};
+
+absl::StatusOr<Probe> MakeProbe(const Problem& problem, const CostModel& costs, const DecoderFacts& facts,
+                                const Combination& combination) {
+  Combination alone = combination;
+  alone.degrees.pipeline = 1;
+  alone.degrees.data = alone.degrees.expert;
+  alone.parallel_optimizer = false;
+  Problem one = problem;
+  one.batch = alone.degrees.data * alone.degrees.microbatch;
+  MESHWRIGHT_ASSIGN_OR_RETURN(const Strategy strategy, StrategyOf(one, alone, facts.sizes));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const Graph graph, problem.graph(one.batch));
+  if (graph.segments.size() > 64) return absl::UnimplementedError("a model of more than 64 segments");
+  MESHWRIGHT_ASSIGN_OR_RETURN(const Program program,
+                              Lower(graph, strategy, problem.update, PriceSteps(costs, strategy.mesh)));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const Prices prices, PriceProgram(program, costs));
+  return ProbeReader(graph, program, prices).Read();
+}
+
+// Into how many parts the optimizer's work and state on a parameter are split (S11.4).
+int64_t Parts(const Probe::Shares& shares, const Combination& combination) {
+  const int64_t replicas = shares.replicas * (combination.degrees.data / combination.degrees.expert);
+  return combination.parallel_optimizer && shares.rows % replicas == 0 ? replicas : 1;
+}
+
+// How a combination's layers lie on its stages.
+struct Stages {
+  Stages(const Probe& probe, const Combination& combination) : count(combination.degrees.pipeline), probe(probe) {
+    if (probe.layers < probe.segments.size()) repeat = probe.segments[probe.layers].repeat;
+  }
+  int64_t Layers(int64_t stage) const { return repeat / count + (stage < repeat % count ? 1 : 0); }
+  // Whether a segment has a part on the stage; the repeated one has one on all.
+  bool Has(size_t segment, int64_t stage) const {
+    if (count == 1 || segment == probe.layers) return true;
+    return segment < probe.layers ? stage == 0 : stage == count - 1;
+  }
+  int64_t count, repeat = 1;
+  const Probe& probe;
+};
+
+}  // namespace
+
+LowerBounds::Key LowerBounds::KeyOf(const Combination& combination) {
+  const Degrees& d = combination.degrees;
+  return {d.tensor, d.sequence_parallel, d.expert, d.microbatch, combination.recompute};
+}
+
+absl::StatusOr<LowerBounds> LowerBounds::Make(const Problem& problem, const CostModel& costs, const DecoderFacts& facts,
+                                              const std::vector<Combination>& combinations, int threads) {
+  LowerBounds bounds;
+  bounds.batch_ = problem.batch;
+  bounds.schedule_ = problem.schedule;
+  bounds.process_ = ProcessBytes(problem.cluster);
+  std::vector<const Combination*> distinct;
+  std::set<Key> seen;
+  for (const Combination& combination : combinations) {
+    if (seen.insert(KeyOf(combination)).second) distinct.push_back(&combination);
+  }
+  std::vector<absl::StatusOr<Probe>> probes(distinct.size(), absl::UnknownError("not probed"));
+  ParallelFor(distinct.size(), threads, [&](size_t i) { probes[i] = MakeProbe(problem, costs, facts, *distinct[i]); });
+  for (size_t i = 0; i < distinct.size(); ++i) bounds.probes_.emplace(KeyOf(*distinct[i]), std::move(probes[i]));
+  return bounds;
+}
+
+absl::StatusOr<LowerBound> LowerBounds::Of(const Combination& combination) const {
+  const absl::StatusOr<Probe>& probe = probes_.at(KeyOf(combination));
+  if (!probe.ok()) return probe.status();
+  return LowerBound{StepOf(*probe, combination), PeakOf(*probe, combination)};
+}
+
+Nanos LowerBounds::StepOf(const Probe& probe, const Combination& combination) const {
+  const Degrees& d = combination.degrees;
+  const Stages stages(probe, combination);
+  const int64_t microbatches = batch_ / (d.data * d.microbatch);
+  Nanos step, forward_before, backward_before;
+  Nanos start = Nanos() - kForever, finish = Nanos() - kForever;  // the terms over i, less what runs to stage s
+  for (int64_t s = 0; s < stages.count; ++s) {
+    Nanos forward, backward, clear, update;
+    for (size_t k = 0; k < probe.segments.size(); ++k) {
+      if (!stages.Has(k, s)) continue;
+      const Probe::SegmentCost& cost = probe.segments[k];
+      const int64_t layers = k == probe.layers ? stages.Layers(s) : 1;
+      forward += cost.forward * layers;
+      backward += cost.backward * layers;
+      clear += cost.clear * layers;
+      for (const auto& [shares, time] : cost.update) update += time * layers / Parts(shares, combination);
+    }
+    start = std::max(start, clear - forward_before);
+    finish = std::max(finish, update - backward_before);
+    step = std::max(step, start + forward_before + (forward + backward) * microbatches + finish + backward_before);
+    forward_before += forward;
+    backward_before += backward;
+  }
+  return step;
+}
+
+Bytes LowerBounds::PeakOf(const Probe& probe, const Combination& combination) const {
+  const Degrees& d = combination.degrees;
+  const Stages stages(probe, combination);
+  const int64_t microbatches = batch_ / (d.data * d.microbatch);
+  Bytes peak;
+  for (int64_t s = 0; s < stages.count; ++s) {
+    // Stages in the middle have fewer micro-batches in flight the later they are, and no more layers.
+    if (s > 1 && s + 1 < stages.count) continue;
+    uint64_t here = 0;
+    Bytes inside;
+    for (size_t k = 0; k < probe.segments.size(); ++k) {
+      if (!stages.Has(k, s)) continue;
+      here |= uint64_t{1} << k;
+      inside = std::max({inside, probe.segments[k].forward_inside, probe.segments[k].backward_inside});
+    }
+    const int64_t in_flight = MaxInFlight(PassesOf(schedule_, s, stages.count, microbatches));
+    Bytes arena = inside;
+    for (const Probe::BufferUse& use : probe.buffers) {
+      if ((use.segments & here) == 0) continue;
+      Bytes bytes = use.bytes * (use.layered ? stages.Layers(s) + (use.border ? 1 : 0) : 1);
+      if (use.in_flight) bytes = bytes * in_flight;
+      if (use.shares.has_value()) bytes = bytes / Parts(*use.shares, combination);
+      arena += bytes;
+    }
+    peak = std::max(peak, arena);
+  }
+  return peak + process_;
+}
+
+}  // namespace meshwright

@@ -1,0 +1,90 @@
+// Lower bounds of a decoder's step time and memory: they only prune (design decision 7).
+//
+// One layer, and what stands around the layers, is lowered and priced once for each way of splitting it (a probe:
+// tensor and expert degree, sequence parallelism, rows of a micro-batch, recompute), alone on its ranks. From these
+// prices, with F(s) and B(s) those of a stage's pass over one micro-batch, Z(s) and U(s) those of clearing gradients
+// and of the update, M micro-batches:
+//
+//   step >= max over s of   max over i <= s of Z(i) + F(i) + .. + F(s-1)
+//                         + M (F(s) + B(s))
+//                         + max over i <= s of B(s-1) + .. + B(i) + U(i)
+//
+// since a stage's compute stream works on one thing at a time, its first micro-batch passes the stages before it, and
+// the gradient of its last one does so on the way back. Gradient reduction, parameter gathering, transfers and
+// contention are left out. Memory: all buffers of the stage's layers for as many micro-batches as are in flight, the
+// widest point of any block, optimizer state split over its replicas, and the process's own; communicators are left
+// out.
+//
+// Thread safety: const methods from many threads.
+#ifndef MESHWRIGHT_PLANNER_SEARCH_BOUNDS_H_
+#define MESHWRIGHT_PLANNER_SEARCH_BOUNDS_H_
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <tuple>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "costmodel/cost_model.h"
+#include "ir/program.h"
+#include "planner/search/problem.h"
+#include "planner/search/space.h"
+
+namespace meshwright {
+
+struct LowerBound {
+  Nanos step;
+  Bytes peak;
+};
+
+// What one way of splitting costs. See above.
+struct Probe {
+  // What decides whether the parallel optimizer splits a parameter: the replicas of its gradient in the probe, and the
+  // rows that a rank holds.
+  struct Shares {
+    int64_t replicas = 1, rows = 1;
+    friend auto operator<=>(const Shares&, const Shares&) = default;
+  };
+  struct SegmentCost {
+    int64_t repeat = 1;
+    Nanos forward, backward, clear;         // of one layer, on the compute stream
+    std::map<Shares, Nanos> update;         // by how its parameters can be split
+    Bytes forward_inside, backward_inside;  // most that is alive of the blocks' own buffers
+  };
+  struct BufferUse {
+    uint64_t segments = 0;                 // bit set
+    Bytes bytes;                           // of one instance
+    bool layered = false, border = false;  // one per layer; one per layer and one more
+    bool in_flight = false;                // one per micro-batch in flight
+    std::optional<Shares> shares;          // optimizer state
+  };
+  std::vector<SegmentCost> segments;
+  std::vector<BufferUse> buffers;
+  size_t layers = 0;  // index of the repeated segment, or none: segments.size()
+};
+
+class LowerBounds {
+ public:
+  // Probes all ways of splitting that stand in `combinations`, on `threads` threads.
+  static absl::StatusOr<LowerBounds> Make(const Problem& problem, const CostModel& costs, const DecoderFacts& facts,
+                                          const std::vector<Combination>& combinations, int threads);
+
+  // REQUIRES: Make saw this combination. The error of its probe where the model cannot be split so.
+  absl::StatusOr<LowerBound> Of(const Combination& combination) const;
+
+ private:
+  using Key = std::tuple<int64_t, bool, int64_t, int64_t, Recompute>;
+  static Key KeyOf(const Combination& combination);
+  Nanos StepOf(const Probe& probe, const Combination& combination) const;
+  Bytes PeakOf(const Probe& probe, const Combination& combination) const;
+
+  int64_t batch_ = 1;
+  Schedule schedule_ = Schedule::kOneFOneB;
+  Bytes process_;
+  std::map<Key, absl::StatusOr<Probe>> probes_;
+};
+
+}  // namespace meshwright
+
+#endif  // MESHWRIGHT_PLANNER_SEARCH_BOUNDS_H_

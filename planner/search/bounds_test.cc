@@ -1,0 +1,99 @@
+#include "planner/search/bounds.h"
+
+#include <random>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "costmodel/testing.h"
+#include "gtest/gtest.h"
+#include "ir/testing.h"
+#include "planner/search/evaluate.h"
+#include "planner/search/testing.h"
+
+namespace meshwright {
+namespace {
+
+std::string ToText(const Combination& c) {
+  const Degrees& d = c.degrees;
+  return absl::StrCat("data ", d.data, " tensor ", d.tensor, " pipeline ", d.pipeline, " expert ", d.expert,
+                      " sequence ", d.sequence_parallel, " micro-batch ", d.microbatch, " recompute ",
+                      NameOf(c.recompute), " parallel optimizer ", c.parallel_optimizer, " bucket ", c.bucket.raw());
+}
+
+// Evaluates some of the problem's combinations and expects their bounds below; returns how many.
+int ExpectBounded(const Problem& problem, std::mt19937& random, size_t most) {
+  const auto graph = problem.graph(1);
+  EXPECT_OK(graph);
+  const DecoderFacts facts = FactsOf(*graph);
+  const CostModel costs(problem.cluster);
+  std::vector<Combination> combinations = DecoderSpace(problem, facts, {true, true}).combinations;
+  std::shuffle(combinations.begin(), combinations.end(), random);
+  combinations.resize(std::min(combinations.size(), most));
+  const auto bounds = LowerBounds::Make(problem, costs, facts, combinations, 1);
+  EXPECT_OK(bounds);
+  for (const Combination& combination : combinations) {
+    SCOPED_TRACE(ToText(combination));
+    const auto strategy = StrategyOf(problem, combination, facts.sizes);
+    EXPECT_OK(strategy);
+    const auto evaluation = Evaluate(problem, *strategy);
+    EXPECT_OK(evaluation);
+    const auto bound = bounds->Of(combination);
+    EXPECT_OK(bound);
+    if (!evaluation.ok() || !bound.ok()) continue;
+    EXPECT_LE(bound->step, evaluation->prediction.step);
+    EXPECT_LE(bound->peak, evaluation->prediction.peak);
+  }
+  return static_cast<int>(combinations.size());
+}
+
+// Design decision 7: what prunes is a lower bound of what the simulator says.
+TEST(LowerBoundsTest, HoldForRandomModels) {
+  int evaluated = 0;
+  for (uint32_t seed = 0; seed < 40; ++seed) {
+    SCOPED_TRACE(absl::StrCat("seed ", seed));
+    std::mt19937 random(seed);
+    const auto pick = [&](std::vector<int64_t> values) { return values[random() % values.size()]; };
+    ToyDecoder sizes{.layers = pick({1, 2, 3, 5, 8}),
+                     .hidden = pick({64, 256, 1024}),
+                     .heads = pick({2, 4, 8}),
+                     .ffn = pick({256, 1024, 4096}),
+                     .vocab = pick({250, 1000, 4096}),
+                     .sequence = pick({32, 256, 1024}),
+                     .tied = random() % 2 == 0,
+                     .experts = pick({0, 0, 4})};
+    if (random() % 4 == 0) sizes.dtype = DType::kFloat32;
+    Problem problem =
+        ToyDecoderProblem(sizes, pick({8, 16, 24, 64}), random() % 2 == 0 ? A100Cluster(pick({1, 2})) : H100Cluster(2));
+    if (random() % 3 == 0) problem.schedule = Schedule::kGpipe;
+    if (random() % 3 == 0) problem.update.kind = OpKind::kMomentum;
+    problem.gradients_mean = random() % 4 == 0;
+    evaluated += ExpectBounded(problem, random, 25);
+  }
+  EXPECT_GT(evaluated, 800);
+}
+
+TEST(LowerBoundsTest, HoldForALargeModel) {
+  std::mt19937 random(1);
+  EXPECT_EQ(ExpectBounded(ToyDecoderProblem(Gpt3(), 1536, A100Cluster(128)), random, 60), 60);
+}
+
+// A bound that is far below is of no use: on a combination bound by its kernels it is within 5 % of the simulation,
+// and that of memory within 10 %.
+TEST(LowerBoundsTest, AreTight) {
+  const Problem problem = ToyDecoderProblem(Gpt3(), 1536, A100Cluster(128));
+  ASSERT_OK_AND_ASSIGN(const Graph graph, problem.graph(1));
+  const DecoderFacts facts = FactsOf(graph);
+  const CostModel costs(problem.cluster);
+  const Combination combination = {
+      {.data = 32, .tensor = 4, .pipeline = 8, .sequence_parallel = true}, Recompute::kNone, true, MiB(512)};
+  ASSERT_OK_AND_ASSIGN(const LowerBounds bounds, LowerBounds::Make(problem, costs, facts, {combination}, 1));
+  ASSERT_OK_AND_ASSIGN(const LowerBound bound, bounds.Of(combination));
+  ASSERT_OK_AND_ASSIGN(const Strategy strategy, StrategyOf(problem, combination, facts.sizes));
+  ASSERT_OK_AND_ASSIGN(const Evaluation evaluation, Evaluate(problem, strategy));
+  EXPECT_GT(ToSeconds(bound.step), 0.95 * ToSeconds(evaluation.prediction.step));
+  EXPECT_GT(static_cast<double>(bound.peak.raw()), 0.9 * static_cast<double>(evaluation.prediction.peak.raw()));
+}
+
+}  // namespace
+}  // namespace meshwright

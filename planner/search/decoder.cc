@@ -1,0 +1,187 @@
+#include "planner/search/decoder.h"
+
+#include <algorithm>
+#include <chrono>
+#include <map>
+#include <tuple>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "ir/status.h"
+#include "planner/search/bounds.h"
+#include "planner/search/nothing_fits.h"
+#include "planner/search/parallel_for.h"
+#include "planner/search/space.h"
+
+namespace meshwright {
+namespace {
+
+// Simulated together; a constant, so that what is simulated does not depend on the number of threads.
+constexpr size_t kBatch = 16;
+
+struct Bounded {
+  size_t index;  // in Space::combinations
+  LowerBound bound;
+};
+
+class DecoderSearch {
+ public:
+  DecoderSearch(const Problem& problem, const SearchOptions& options, const DecoderFacts& facts, const SpaceOptions& of)
+      : problem_(problem),
+        options_(options),
+        facts_(facts),
+        costs_(problem.cluster),
+        space_(DecoderSpace(problem, facts, of)) {}
+
+  // With an empty ranking where nothing fits.
+  absl::StatusOr<SearchResult> Run() {
+    result_.considered = space_.considered;
+    result_.pruned = space_.pruned;
+    MESHWRIGHT_ASSIGN_OR_RETURN(const std::vector<Bounded> order, InOrder());
+    size_t done = 0;
+    while (done < order.size() && !(Full() && order[done].bound.step > LastPlace())) {
+      const size_t n = std::min(kBatch, order.size() - done);
+      MESHWRIGHT_RETURN_IF_ERROR(SimulateBatch(order, done, n));
+      done += n;
+      if (options_.progress != nullptr)
+        options_.progress(static_cast<int64_t>(done), static_cast<int64_t>(order.size()));
+    }
+    if (done < order.size()) {
+      result_.pruned["slower than the best by the lower bound of its time"] +=
+          static_cast<int64_t>(order.size() - done);
+    }
+    for (auto& [unused, place] : places_) result_.ranked.push_back(std::move(place.candidate));
+    return std::move(result_);
+  }
+
+ private:
+  // What might fit, the lowest bound of the step time first.
+  absl::StatusOr<std::vector<Bounded>> InOrder() {
+    const std::vector<Combination>& all = space_.combinations;
+    MESHWRIGHT_ASSIGN_OR_RETURN(const LowerBounds bounds,
+                                LowerBounds::Make(problem_, costs_, facts_, all, options_.threads));
+    const Bytes capacity = CapacityOf(problem_);
+    std::vector<Bounded> order;
+    for (size_t i = 0; i < all.size(); ++i) {
+      const absl::StatusOr<LowerBound> bound = bounds.Of(all[i]);
+      if (!bound.ok()) {
+        if (!absl::IsInvalidArgument(bound.status())) return bound.status();
+        ++result_.pruned["an operator does not divide"];
+      } else if (bound->peak > capacity) {
+        ++result_.pruned["does not fit in memory by the lower bound"];
+      } else {
+        order.push_back({i, *bound});
+      }
+    }
+    std::stable_sort(order.begin(), order.end(),
+                     [](const Bounded& a, const Bounded& b) { return a.bound.step < b.bound.step; });
+    return order;
+  }
+
+  absl::Status SimulateBatch(const std::vector<Bounded>& order, size_t first, size_t n) {
+    struct Simulated {
+      absl::Status status;
+      Candidate candidate;
+    };
+    std::vector<Simulated> results(n);
+    ParallelFor(n, options_.threads, [&](size_t i) {
+      results[i].status = EvaluateOne(space_.combinations[order[first + i].index], &results[i].candidate);
+    });
+    for (size_t i = 0; i < n; ++i) {
+      if (absl::IsInvalidArgument(results[i].status)) {
+        ++result_.pruned["an operator does not divide"];
+        continue;
+      }
+      MESHWRIGHT_RETURN_IF_ERROR(results[i].status);
+      if (!results[i].candidate.prediction.fits()) {
+        ++result_.pruned["does not fit in memory"];
+        continue;
+      }
+      ++result_.simulated;
+      Rank(order[first + i].index, std::move(results[i].candidate));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status EvaluateOne(const Combination& combination, Candidate* candidate) const {
+    MESHWRIGHT_ASSIGN_OR_RETURN(candidate->strategy, StrategyOf(problem_, combination, facts_.sizes));
+    MESHWRIGHT_ASSIGN_OR_RETURN(const Graph graph, problem_.graph(problem_.batch / candidate->strategy.microbatches));
+    MESHWRIGHT_ASSIGN_OR_RETURN(Evaluation evaluation,
+                                EvaluateGraph(problem_, graph, costs_, candidate->strategy, Simulated::kWhatFits));
+    candidate->degrees = combination.degrees;
+    candidate->prediction = std::move(evaluation.prediction);
+    return absl::OkStatus();
+  }
+
+  // --- the ranking -------------------------------------------------------------------------------------------------
+
+  using Group = std::tuple<Degrees, Recompute, bool>;  // all choices but the bucket
+  using Order = std::pair<Nanos, size_t>;              // ties: first in the space
+  struct Place {
+    Group group;
+    Candidate candidate;
+  };
+
+  void Rank(size_t index, Candidate candidate) {
+    const Combination& combination = space_.combinations[index];
+    const Group group = {combination.degrees, combination.recompute, combination.parallel_optimizer};
+    const Order order = {candidate.prediction.step, index};
+    const auto same =
+        std::find_if(places_.begin(), places_.end(), [&](const auto& place) { return place.second.group == group; });
+    if (same != places_.end()) {
+      if (same->first <= order) return;
+      places_.erase(same);
+    }
+    places_.emplace(order, Place{group, std::move(candidate)});
+    if (places_.size() > Keep()) places_.erase(std::prev(places_.end()));
+  }
+  // Whether the choice that they differ in changes nothing, as the parallel optimizer where no parameter divides.
+  static bool SamePrediction(const Candidate& a, const Candidate& b) {
+    return a.degrees == b.degrees && a.strategy.recompute == b.strategy.recompute &&
+           a.prediction.step == b.prediction.step && a.prediction.peak == b.prediction.peak;
+  }
+  size_t Keep() const { return static_cast<size_t>(std::max<int64_t>(1, options_.keep)); }
+  bool Full() const { return places_.size() == Keep(); }
+  Nanos LastPlace() const { return std::prev(places_.end())->first.first; }
+
+  const Problem& problem_;
+  const SearchOptions& options_;
+  const DecoderFacts& facts_;
+  const CostModel costs_;
+  Space space_;
+  SearchResult result_;
+  std::map<Order, Place> places_;
+};
+
+absl::Status NothingValid(const Problem& problem, const SearchResult& result) {
+  std::string reasons;
+  for (const auto& [reason, count] : result.pruned) {
+    absl::StrAppend(&reasons, reasons.empty() ? "" : ", ", reason, " (", count, ")");
+  }
+  return absl::InvalidArgumentError(absl::StrCat("no combination of parallel degrees is valid for a batch of ",
+                                                 problem.batch, " on ", problem.cluster.num_devices(),
+                                                 " devices: ", reasons));
+}
+
+}  // namespace
+
+absl::StatusOr<SearchResult> SearchDecoder(const Problem& problem, const SearchOptions& options) {
+  const auto begin = std::chrono::steady_clock::now();
+  MESHWRIGHT_ASSIGN_OR_RETURN(const Graph graph, problem.graph(1));
+  const DecoderFacts facts = FactsOf(graph);
+  SearchResult result;
+  // What is left out at first is looked at where nothing else fits.
+  for (const SpaceOptions& of : kWidening) {
+    MESHWRIGHT_ASSIGN_OR_RETURN(result, DecoderSearch(problem, options, facts, of).Run());
+    if (!result.ranked.empty()) break;
+  }
+  if (result.ranked.empty()) {
+    const Space space = DecoderSpace(problem, facts, kWidening[std::size(kWidening) - 1]);
+    if (space.combinations.empty()) return NothingValid(problem, result);
+    return NothingFits(problem, facts, options.threads);
+  }
+  result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  return result;
+}
+
+}  // namespace meshwright

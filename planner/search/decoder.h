@@ -1,0 +1,24 @@
+// The search for models made of repeated layers: every valid combination of degrees and choices (space.h), pruned by
+// lower bounds (bounds.h), ranked by simulation.
+//
+// Combinations are simulated in the order of their lower bound of the step time, until no bound is below the last
+// place of the ranking: what was not simulated could not have had a place. So the ranking is that of simulating all.
+// Of combinations that differ in bucket size only, the fastest has a place.
+//
+// Guarantees: exact within the space. Cost: one lowering per way of splitting a layer, one evaluation (milliseconds)
+// per combination that gets that far. Thread safety: pure function; runs on several threads itself.
+#ifndef MESHWRIGHT_PLANNER_SEARCH_DECODER_H_
+#define MESHWRIGHT_PLANNER_SEARCH_DECODER_H_
+
+#include "absl/status/statusor.h"
+#include "planner/search/problem.h"
+#include "planner/search/search.h"
+
+namespace meshwright {
+
+// See Search for errors.
+absl::StatusOr<SearchResult> SearchDecoder(const Problem& problem, const SearchOptions& options);
+
+}  // namespace meshwright
+
+#endif  // MESHWRIGHT_PLANNER_SEARCH_DECODER_H_

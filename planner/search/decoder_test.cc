@@ -1,0 +1,180 @@
+#include "planner/search/decoder.h"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "costmodel/testing.h"
+#include "gtest/gtest.h"
+#include "ir/testing.h"
+#include "ir/verify.h"
+#include "planner/search/space.h"
+#include "planner/search/testing.h"
+
+namespace meshwright {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+std::string ToText(const SearchResult& result) {
+  std::string text = absl::StrCat("considered ", result.considered, " simulated ", result.simulated, "\n");
+  for (const auto& [reason, count] : result.pruned) absl::StrAppend(&text, reason, ": ", count, "\n");
+  for (const Candidate& c : result.ranked) {
+    absl::StrAppend(&text, ToText(c.strategy), c.prediction.step.raw(), " ns ", c.prediction.peak.raw(), " B\n");
+  }
+  return text;
+}
+
+int64_t NumPruned(const SearchResult& result) {
+  int64_t count = 0;
+  for (const auto& [reason, n] : result.pruned) count += n;
+  return count;
+}
+
+// The ranking that simulating every combination gives.
+TEST(DecoderSearchTest, FindsWhatSimulatingEverythingFinds) {
+  Problem problem =
+      ToyDecoderProblem({.layers = 4, .hidden = 1024, .heads = 8, .ffn = 4096, .vocab = 1000}, 16, A100Cluster(1));
+  problem.memory_limit = MiB(1600);  // so that some do not fit
+  ASSERT_OK_AND_ASSIGN(const SearchResult result, SearchDecoder(problem, {.keep = 4}));
+  ASSERT_OK_AND_ASSIGN(const Graph graph, problem.graph(1));
+  const DecoderFacts facts = FactsOf(graph);
+  std::vector<Nanos> steps;  // of the best bucket of each
+  int too_large = 0;
+  Degrees last;
+  Recompute last_recompute = Recompute::kNone;
+  bool last_optimizer = false;
+  for (const Combination& c : DecoderSpace(problem, facts, {}).combinations) {
+    ASSERT_OK_AND_ASSIGN(const Strategy strategy, StrategyOf(problem, c, facts.sizes));
+    ASSERT_OK_AND_ASSIGN(const Evaluation evaluation, Evaluate(problem, strategy));
+    if (!evaluation.prediction.fits()) {
+      ++too_large;
+      continue;
+    }
+    const Nanos step = evaluation.prediction.step;
+    if (!steps.empty() && last == c.degrees && last_recompute == c.recompute &&
+        last_optimizer == c.parallel_optimizer) {
+      steps.back() = std::min(steps.back(), step);
+      continue;
+    }
+    steps.push_back(step);
+    last = c.degrees;
+    last_recompute = c.recompute;
+    last_optimizer = c.parallel_optimizer;
+  }
+  EXPECT_GT(too_large, 0);
+  std::sort(steps.begin(), steps.end());
+  ASSERT_EQ(result.ranked.size(), 4);
+  for (size_t i = 0; i < 4; ++i) EXPECT_EQ(result.ranked[i].prediction.step, steps[i]) << i;
+  // Every combination is accounted for once, and not all were simulated.
+  EXPECT_EQ(result.considered, result.simulated + NumPruned(result));
+  EXPECT_LT(result.simulated, static_cast<int64_t>(steps.size()));
+}
+
+TEST(DecoderSearchTest, DoesNotDependOnThreads) {
+  const Problem problem = ToyDecoderProblem({.layers = 4, .heads = 8, .experts = 4}, 32, A100Cluster(2));
+  ASSERT_OK_AND_ASSIGN(const SearchResult one, SearchDecoder(problem, {.threads = 1}));
+  for (const int threads : {2, 5, 0}) {
+    ASSERT_OK_AND_ASSIGN(const SearchResult several, SearchDecoder(problem, {.threads = threads}));
+    EXPECT_EQ(ToText(several), ToText(one)) << threads;
+  }
+}
+
+TEST(DecoderSearchTest, RanksDistinctChoicesThatFit) {
+  const Problem problem = ToyDecoderProblem(Gpt3(), 1536, A100Cluster(128));
+  ASSERT_OK_AND_ASSIGN(const SearchResult result, SearchDecoder(problem, {}));
+  ASSERT_EQ(result.ranked.size(), 5);
+  for (size_t i = 0; i < 5; ++i) {
+    const Candidate& c = result.ranked[i];
+    EXPECT_TRUE(c.prediction.fits());
+    EXPECT_EQ(c.degrees.data * c.degrees.tensor * c.degrees.pipeline, 1024);
+    for (size_t j = 0; j < i; ++j) {
+      const Candidate& before = result.ranked[j];
+      EXPECT_LE(before.prediction.step, c.prediction.step);
+      EXPECT_FALSE(before.degrees == c.degrees && before.strategy.recompute == c.strategy.recompute &&
+                   before.strategy.parallel_optimizer == c.strategy.parallel_optimizer);
+    }
+  }
+  // Model FLOPs utilisation of published runs of this model on this machine: 40 % to 60 %; the toy has no biases.
+  EXPECT_GT(result.ranked[0].prediction.mfu, 0.4);
+  EXPECT_LT(result.ranked[0].prediction.mfu, 0.65);
+  // The bounds do their work: of thousands of combinations few are simulated.
+  EXPECT_GT(result.considered, 5000);
+  EXPECT_LT(result.simulated, 200);
+}
+
+TEST(DecoderSearchTest, WinnerIsAValidProgram) {
+  const Problem problem = ToyDecoderProblem({.layers = 4}, 32, A100Cluster(1));
+  ASSERT_OK_AND_ASSIGN(const SearchResult result, SearchDecoder(problem, {}));
+  for (const Candidate& candidate : result.ranked) {
+    ASSERT_OK_AND_ASSIGN(const Evaluation evaluation, Evaluate(problem, candidate.strategy));
+    EXPECT_OK(VerifyProgram(evaluation.program));
+    EXPECT_EQ(evaluation.prediction.step, candidate.prediction.step);
+  }
+}
+
+TEST(DecoderSearchTest, KeepsToWhatTheUserFixed) {
+  Problem problem = ToyDecoderProblem({.layers = 4}, 32, A100Cluster(1));
+  problem.tensor_parallel = 2;
+  problem.stages = 2;
+  problem.microbatches = 8;
+  problem.recompute = Recompute::kFull;
+  problem.sequence_parallel = false;
+  problem.parallel_optimizer = true;
+  problem.bucket = MiB(7);
+  ASSERT_OK_AND_ASSIGN(const SearchResult result, SearchDecoder(problem, {}));
+  ASSERT_EQ(result.ranked.size(), 1);
+  const Candidate& c = result.ranked[0];
+  EXPECT_EQ(c.degrees, (Degrees{.data = 2, .tensor = 2, .pipeline = 2, .microbatch = 2}));
+  EXPECT_EQ(c.strategy.microbatches, 8);
+  EXPECT_EQ(c.strategy.recompute, Recompute::kFull);
+  EXPECT_TRUE(c.strategy.parallel_optimizer);
+  EXPECT_EQ(c.strategy.bucket, MiB(7));
+}
+
+TEST(DecoderSearchTest, SaysWhyNothingIsValid) {
+  Problem problem = ToyDecoderProblem({}, 32, A100Cluster(1));
+  problem.tensor_parallel = 3;
+  EXPECT_THAT(SearchDecoder(problem, {}),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("the tensor degree does not divide the devices")));
+}
+
+// One row of one head and 8 layers, 4 devices: 4 stages for a single micro-batch are all there is.
+TEST(DecoderSearchTest, FewerMicroBatchesThanStagesWhereNothingElseIsValid) {
+  const Problem problem = ToyDecoderProblem({.layers = 8, .heads = 1, .ffn = 255}, 1, [] {
+    Cluster cluster = A100Cluster(1);
+    cluster.devices_per_node = 4;
+    return cluster;
+  }());
+  ASSERT_OK_AND_ASSIGN(const SearchResult result, SearchDecoder(problem, {}));
+  EXPECT_EQ(result.ranked[0].degrees, (Degrees{.pipeline = 4}));
+}
+
+TEST(DecoderSearchTest, TensorParallelismLeavesTheNodeWhereNothingElseIsValid) {
+  const Problem problem = ToyDecoderProblem({.layers = 1, .heads = 16}, 1, A100Cluster(2));
+  ASSERT_OK_AND_ASSIGN(const SearchResult result, SearchDecoder(problem, {}));
+  EXPECT_EQ(result.ranked[0].degrees.tensor, 16);
+}
+
+TEST(DecoderSearchTest, SaysWhatBindsAndWhatWouldFit) {
+  Problem problem = ToyDecoderProblem(Gpt3(), 1536, A100Cluster(4));
+  problem.parallel_optimizer = false;
+  const auto result = SearchDecoder(problem, {});
+  EXPECT_THAT(result, StatusIs(absl::StatusCode::kResourceExhausted,
+                               AllOf(HasSubstr("nothing fits in 80.0 GiB on 32 x a100"), HasSubstr("optimizer_state"),
+                                     HasSubstr("What would fit: use 64 devices"))));
+}
+
+TEST(DecoderSearchTest, NamesTheDecisionThatBinds) {
+  Problem problem = ToyDecoderProblem(Gpt3(), 1536, A100Cluster(8));
+  problem.tensor_parallel = 1;
+  problem.stages = 8;
+  const auto result = SearchDecoder(problem, {});
+  EXPECT_THAT(result,
+              StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("leave the parallel degrees to the search")));
+}
+
+}  // namespace
+}  // namespace meshwright

@@ -1,0 +1,95 @@
+#include "planner/search/degrees.h"
+
+#include <numeric>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "ir/status.h"
+
+namespace meshwright {
+namespace {
+
+absl::Status Wrong(absl::string_view what) { return absl::InvalidArgumentError(what); }
+
+}  // namespace
+
+LabelSizes SplittableSizes(const Graph& graph) {
+  LabelSizes sizes;
+  for (const Op& op : graph.ops) {
+    if (op.phase != Phase::kForward) continue;
+    const auto visit = [&](const std::vector<OperandRule>& operands, const std::vector<TensorId>& ids) {
+      for (size_t i = 0; i < operands.size(); ++i) {
+        for (size_t d = 0; d < operands[i].size(); ++d) {
+          if (operands[i][d].label == DimRule::kUnsplit) continue;
+          const Label& label = op.rule.labels[static_cast<size_t>(operands[i][d].label)];
+          if (label.whole || label.name == "b" || label.name == "c") continue;
+          int64_t& size = sizes[label.name];
+          size = std::gcd(size, graph.tensor(ids[i]).shape[d]);
+        }
+      }
+    };
+    visit(op.rule.inputs, op.inputs);
+    visit(op.rule.outputs, op.outputs);
+  }
+  return sizes;
+}
+
+absl::StatusOr<Strategy> FromDegrees(const Problem& problem, const Degrees& degrees, const LabelSizes& sizes) {
+  for (const int64_t degree :
+       {degrees.data, degrees.tensor, degrees.pipeline, degrees.expert, degrees.microbatch, problem.batch}) {
+    if (degree < 1) return Wrong(absl::StrCat("found a degree of ", degree, ", wanted at least 1"));
+  }
+  if (degrees.data % degrees.expert != 0) {
+    return Wrong(absl::StrCat("expert parallelism ", degrees.expert, " does not divide data parallelism ", degrees.data,
+                              "; experts are split over data-parallel ranks"));
+  }
+  const int64_t rows = degrees.data * degrees.microbatch;
+  if (problem.batch % rows != 0) {
+    return Wrong(absl::StrCat("a batch of ", problem.batch, " rows does not divide into micro-batches of ",
+                              degrees.microbatch, " rows on ", degrees.data, " data-parallel ranks"));
+  }
+  std::vector<std::pair<std::string, int64_t>> axes;
+  for (const auto& [name, size] : {std::pair<std::string, int64_t>{"pp", degrees.pipeline},
+                                   {"dp", degrees.data / degrees.expert},
+                                   {"ep", degrees.expert},
+                                   {"tp", degrees.tensor}}) {
+    if (size > 1) axes.push_back({name, size});
+  }
+  Strategy strategy;
+  if (!axes.empty()) strategy.mesh = Mesh::RowMajor(axes);
+  const auto split = [&](const std::string& label, const std::vector<std::string>& names) {
+    AxisList axes;
+    for (const std::string& name : names) {
+      if (const AxisId id = strategy.mesh.Find(name); id.valid()) axes.push_back(id);
+    }
+    if (!axes.empty()) strategy.rules.push_back({label, axes});
+  };
+  split("b", {"dp", "ep"});
+  split("e", {"ep"});
+  split("c", {"dp"});
+  split("g", {"tp"});
+  split("f", {"tp"});
+  const auto vocabulary = sizes.find("v");
+  if (vocabulary == sizes.end() || vocabulary->second % degrees.tensor == 0) split("v", {"tp"});
+  if (degrees.sequence_parallel) split("s", {"tp"});
+
+  strategy.stages = degrees.pipeline;
+  strategy.microbatches = problem.batch / rows;
+  strategy.schedule = problem.schedule;
+  strategy.recompute = problem.recompute.value_or(Recompute::kNone);
+  strategy.parallel_optimizer = problem.parallel_optimizer.value_or(false);
+  strategy.parallel_optimizer_threshold = problem.parallel_optimizer_threshold;
+  if (problem.bucket.has_value()) strategy.bucket = *problem.bucket;
+  strategy.gradients_mean = problem.gradients_mean;
+  strategy.gradient_dtype = problem.gradient_dtype;
+  strategy.loss_divisor = problem.loss_is_sum ? 1 : static_cast<double>(strategy.microbatches);
+  return strategy;
+}
+
+absl::StatusOr<Strategy> FromDegrees(const Problem& problem, const Degrees& degrees) {
+  MESHWRIGHT_ASSIGN_OR_RETURN(const Graph graph, problem.graph(1));
+  return FromDegrees(problem, degrees, SplittableSizes(graph));
+}
+
+}  // namespace meshwright

@@ -1,0 +1,44 @@
+// Strategies in the words of people: the degrees of parallelism, for models whose index labels are named as the
+// decoder's are (models/decoder.h).
+//
+// Thread safety: plain values, pure functions.
+#ifndef MESHWRIGHT_PLANNER_SEARCH_DEGREES_H_
+#define MESHWRIGHT_PLANNER_SEARCH_DEGREES_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "ir/graph.h"
+#include "ir/strategy.h"
+#include "planner/search/problem.h"
+
+namespace meshwright {
+
+struct Degrees {
+  int64_t data = 1, tensor = 1, pipeline = 1, expert = 1;
+  bool sequence_parallel = false;
+  int64_t microbatch = 1;  // rows of one micro-batch on one data-parallel rank
+  friend auto operator<=>(const Degrees&, const Degrees&) = default;
+};
+
+// For each label that may be split, the greatest number that divides every dim it names. Without labels that follow the
+// rows of a micro-batch ("b" and "c").
+using LabelSizes = std::map<std::string, int64_t>;
+LabelSizes SplittableSizes(const Graph& graph);
+
+// Batch "b" over dp and ep, experts "e" over ep and their slots "c" over dp, heads "g", ffn "f" and vocabulary "v" over
+// tp, sequence "s" over tp between the split products. A vocabulary that does not divide stays whole. Mesh: pp, dp, ep,
+// tp (those above 1) with tp fastest, so that tensor parallelism stays inside a node; dp x ep = degrees.data. What the
+// problem leaves open besides the degrees gets the defaults of Strategy.
+//
+// kInvalidArgument: a degree below 1; the batch does not divide. Whether other labels divide is seen when it is
+// lowered.
+absl::StatusOr<Strategy> FromDegrees(const Problem& problem, const Degrees& degrees, const LabelSizes& sizes);
+// Builds the graph to learn the sizes.
+absl::StatusOr<Strategy> FromDegrees(const Problem& problem, const Degrees& degrees);
+
+}  // namespace meshwright
+
+#endif  // MESHWRIGHT_PLANNER_SEARCH_DEGREES_H_

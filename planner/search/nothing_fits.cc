@@ -1,0 +1,150 @@
+#include "planner/search/nothing_fits.h"
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "ir/status.h"
+#include "planner/search/bounds.h"
+#include "planner/search/evaluate.h"
+#include "planner/search/parallel_for.h"
+
+namespace meshwright {
+namespace {
+
+// Of the combinations with the lowest bounds of memory, these many are planned in full.
+constexpr size_t kPlanned = 16;
+constexpr int64_t kMostNodes = 64;  // times as many as there are
+
+struct Closest {
+  Combination combination;
+  Prediction prediction;  // memory only
+};
+
+std::string Gib(Bytes bytes) { return absl::StrFormat("%.1f GiB", static_cast<double>(bytes.raw()) / (1 << 30)); }
+
+// The combination that needs least memory; none where no combination is valid, or, with `below`, where the bounds say
+// that none needs less than that.
+absl::StatusOr<std::optional<Closest>> FindClosest(const Problem& problem, const DecoderFacts& facts, int threads,
+                                                   std::optional<Bytes> below = std::nullopt) {
+  const CostModel costs(problem.cluster);
+  const Space space = DecoderSpace(problem, facts, {true, true});
+  MESHWRIGHT_ASSIGN_OR_RETURN(const LowerBounds bounds,
+                              LowerBounds::Make(problem, costs, facts, space.combinations, threads));
+  std::vector<std::pair<Bytes, size_t>> order;
+  for (size_t i = 0; i < space.combinations.size(); ++i) {
+    if (const absl::StatusOr<LowerBound> bound = bounds.Of(space.combinations[i]); bound.ok()) {
+      if (!below.has_value() || bound->peak <= *below) order.push_back({bound->peak, i});
+    }
+  }
+  std::sort(order.begin(), order.end());
+  order.resize(std::min(order.size(), kPlanned));
+  std::vector<std::optional<Closest>> planned(order.size());
+  ParallelFor(order.size(), threads, [&](size_t i) {
+    const Combination& combination = space.combinations[order[i].second];
+    const absl::StatusOr<Strategy> strategy = StrategyOf(problem, combination, facts.sizes);
+    if (!strategy.ok()) return;
+    const absl::StatusOr<Graph> graph = problem.graph(problem.batch / strategy->microbatches);
+    if (!graph.ok()) return;
+    absl::StatusOr<Evaluation> evaluation = EvaluateGraph(problem, *graph, costs, *strategy, Simulated::kWhatFits);
+    if (evaluation.ok()) planned[i] = Closest{combination, std::move(evaluation->prediction)};
+  });
+  std::optional<Closest> closest;
+  for (std::optional<Closest>& one : planned) {
+    if (!one.has_value()) continue;
+    if (!closest.has_value() || one->prediction.peak < closest->prediction.peak) closest = std::move(one);
+  }
+  return closest;
+}
+
+absl::StatusOr<bool> Fits(const Problem& problem, const DecoderFacts& facts, int threads) {
+  MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<Closest> closest,
+                              FindClosest(problem, facts, threads, CapacityOf(problem)));
+  return closest.has_value() && closest->prediction.fits();
+}
+
+// A decision of the user's that may be what binds.
+struct Decision {
+  absl::string_view name;
+  bool (*made)(const Problem& problem);
+  void (*leave)(Problem& problem);
+};
+constexpr Decision kDecisions[] = {
+    {"recompute", [](const Problem& p) { return p.recompute.has_value(); }, [](Problem& p) { p.recompute.reset(); }},
+    {"the parallel optimizer", [](const Problem& p) { return p.parallel_optimizer.has_value(); },
+     [](Problem& p) { p.parallel_optimizer.reset(); }},
+    {"sequence parallelism", [](const Problem& p) { return p.sequence_parallel.has_value(); },
+     [](Problem& p) { p.sequence_parallel.reset(); }},
+    {"the micro-batches", [](const Problem& p) { return p.microbatch.has_value() || p.microbatches.has_value(); },
+     [](Problem& p) {
+       p.microbatch.reset();
+       p.microbatches.reset();
+     }},
+    {"the parallel degrees",
+     [](const Problem& p) {
+       return p.tensor_parallel.has_value() || p.data_parallel.has_value() || p.stages.has_value() ||
+              p.expert_parallel.has_value();
+     },
+     [](Problem& p) {
+       p.tensor_parallel.reset();
+       p.data_parallel.reset();
+       p.stages.reset();
+       p.expert_parallel.reset();
+     }},
+};
+
+absl::StatusOr<std::vector<std::string>> WaysOut(const Problem& problem, const DecoderFacts& facts, int threads) {
+  std::vector<std::string> ways;
+  for (const Decision& decision : kDecisions) {
+    if (!decision.made(problem)) continue;
+    Problem free = problem;
+    decision.leave(free);
+    MESHWRIGHT_ASSIGN_OR_RETURN(const bool fits, Fits(free, facts, threads));
+    if (fits) ways.push_back(absl::StrCat("leave ", decision.name, " to the search"));
+  }
+  for (int64_t times = 2; times <= kMostNodes; times *= 2) {
+    Problem larger = problem;
+    larger.cluster.nodes *= times;
+    MESHWRIGHT_ASSIGN_OR_RETURN(const bool fits, Fits(larger, facts, threads));
+    if (!fits) continue;
+    ways.push_back(absl::StrCat("use ", larger.cluster.num_devices(), " devices"));
+    break;
+  }
+  return ways;
+}
+
+std::string DegreesText(const Combination& combination) {
+  const Degrees& d = combination.degrees;
+  std::string text = absl::StrCat("data ", d.data, " x tensor ", d.tensor, " x pipeline ", d.pipeline);
+  if (d.expert > 1) absl::StrAppend(&text, ", experts over ", d.expert);
+  absl::StrAppend(&text, ", micro-batches of ", d.microbatch, ", recompute ", NameOf(combination.recompute));
+  return text;
+}
+
+}  // namespace
+
+absl::Status NothingFits(const Problem& problem, const DecoderFacts& facts, int threads) {
+  MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<Closest> closest, FindClosest(problem, facts, threads));
+  if (!closest.has_value()) return absl::InvalidArgumentError("no combination of parallel degrees can be lowered");
+  const Prediction& prediction = closest->prediction;
+  std::vector<std::string> parts;
+  for (size_t role = 0; role < prediction.memory.size(); ++role) {
+    if (prediction.memory[role] < MiB(1)) continue;
+    parts.push_back(absl::StrCat(NameOf(static_cast<BufferRole>(role)), " ", Gib(prediction.memory[role])));
+  }
+  for (const auto& [name, bytes] : prediction.outside) parts.push_back(absl::StrCat(name, " ", Gib(bytes)));
+  MESHWRIGHT_ASSIGN_OR_RETURN(std::vector<std::string> ways, WaysOut(problem, facts, threads));
+  ways.push_back(absl::StrCat("use devices with ", Gib(prediction.peak), " of memory"));
+  return absl::ResourceExhaustedError(
+      absl::StrCat("memory: nothing fits in ", Gib(prediction.capacity), " on ", problem.cluster.num_devices(), " x ",
+                   problem.cluster.device.name, ". The closest (", DegreesText(closest->combination), ") needs ",
+                   Gib(prediction.peak), " on stage ", prediction.fullest_class, ": ", absl::StrJoin(parts, ", "),
+                   ". What would fit: ", absl::StrJoin(ways, ", or "), "."));
+}
+
+}  // namespace meshwright

@@ -1,0 +1,21 @@
+#include "planner/search/search.h"
+
+#include "planner/search/decoder.h"
+
+namespace meshwright {
+
+absl::StatusOr<SearchResult> Search(const Problem& problem, const SearchOptions& options) {
+  switch (problem.mode) {
+    case SearchMode::kDecoder:
+      return SearchDecoder(problem, options);
+    case SearchMode::kShardingPropagation:
+    case SearchMode::kExhaustive:
+    case SearchMode::kDefaults:
+    case SearchMode::kDataParallel:
+    case SearchMode::kStandAlone:
+      return absl::UnimplementedError("operator graphs");
+  }
+  return absl::InternalError("an unknown search mode");
+}
+
+}  // namespace meshwright

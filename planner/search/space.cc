@@ -1,0 +1,189 @@
+#include "planner/search/space.h"
+
+#include <iterator>
+#include <numeric>
+#include <utility>
+
+#include "ir/status.h"
+
+namespace meshwright {
+namespace {
+
+// Gradient buckets: what frameworks use by default, and some times more for large models on many nodes.
+constexpr Bytes kBuckets[] = {MiB(32), MiB(128), MiB(512)};
+
+std::vector<int64_t> DivisorsOf(int64_t n) {
+  std::vector<int64_t> low, high;
+  for (int64_t d = 1; d * d <= n; ++d) {
+    if (n % d != 0) continue;
+    low.push_back(d);
+    if (d * d != n) high.push_back(n / d);
+  }
+  low.insert(low.end(), high.rbegin(), high.rend());
+  return low;
+}
+
+std::vector<int64_t> OrFixed(const std::optional<int64_t>& fixed, std::vector<int64_t> free) {
+  return fixed.has_value() ? std::vector<int64_t>{*fixed} : std::move(free);
+}
+
+class Enumeration {
+ public:
+  Enumeration(const Problem& problem, const DecoderFacts& facts, const SpaceOptions& options)
+      : problem_(problem), facts_(facts), options_(options) {}
+
+  Space Run() {
+    const int64_t devices = problem_.cluster.num_devices();
+    for (const int64_t stages : OrFixed(problem_.stages, DivisorsOf(devices))) {
+      if (devices % stages != 0) {
+        Prune("the stages do not divide the devices", 1);
+        continue;
+      }
+      for (const int64_t tensor : OrFixed(problem_.tensor_parallel, DivisorsOf(devices / stages))) {
+        if (devices / stages % tensor != 0) {
+          Prune("the tensor degree does not divide the devices of a stage", 1);
+          continue;
+        }
+        Degrees degrees;
+        degrees.pipeline = stages;
+        degrees.tensor = tensor;
+        degrees.data = devices / stages / tensor;
+        Tensor(degrees);
+      }
+    }
+    for (const auto& [reason, count] : space_.pruned) space_.considered += count;
+    space_.considered += static_cast<int64_t>(space_.combinations.size());
+    return std::move(space_);
+  }
+
+ private:
+  void Prune(const std::string& reason, int64_t count) { space_.pruned[reason] += count; }
+
+  bool Divides(const std::string& label, int64_t pieces) const {
+    const auto found = facts_.sizes.find(label);
+    return found == facts_.sizes.end() || found->second % pieces == 0;
+  }
+
+  // Stages, tensor and data degree are set.
+  void Tensor(Degrees degrees) {
+    const int64_t choices = NumChoices(degrees);
+    if (problem_.data_parallel.has_value() && degrees.data != *problem_.data_parallel) {
+      return Prune("the degrees do not make up the devices", choices);
+    }
+    if (degrees.pipeline > facts_.layers) return Prune("more stages than layers", choices);
+    if (!Divides("g", degrees.tensor)) return Prune("the tensor degree does not divide the KV heads", choices);
+    if (!Divides("f", degrees.tensor)) return Prune("the tensor degree does not divide ffn", choices);
+    if (degrees.tensor > problem_.cluster.devices_per_node && !problem_.tensor_parallel.has_value() &&
+        !options_.tensor_across_nodes) {
+      return Prune("tensor parallelism over more than a node", choices);
+    }
+    if (problem_.batch % degrees.data != 0) return Prune("the data degree does not divide the batch", choices);
+    for (const bool sequence : Sequence(degrees)) {
+      degrees.sequence_parallel = sequence;
+      if (sequence && !Divides("s", degrees.tensor)) {
+        Prune("the tensor degree does not divide the sequence", NumChoices(degrees) / NumSequence(degrees));
+        continue;
+      }
+      for (const int64_t expert : Experts(degrees)) {
+        if (degrees.data % expert != 0 || !Divides("e", expert)) {
+          Prune("the expert degree does not divide experts and data degree", 1);
+          continue;
+        }
+        degrees.expert = expert;
+        MicroBatches(degrees);
+      }
+    }
+  }
+
+  void MicroBatches(Degrees degrees) {
+    const int64_t rows = problem_.batch / degrees.data;  // of a step on one data-parallel rank
+    std::vector<int64_t> sizes = OrFixed(problem_.microbatch, DivisorsOf(rows));
+    if (problem_.microbatches.has_value() && !problem_.microbatch.has_value()) {
+      sizes = {rows % *problem_.microbatches == 0 ? rows / *problem_.microbatches : 0};
+    }
+    const int64_t choices = NumChoices(degrees) / NumSequence(degrees);
+    for (const int64_t microbatch : sizes) {
+      const bool divides = microbatch > 0 && rows % microbatch == 0;
+      if (!divides || (problem_.microbatches.has_value() && rows / microbatch != *problem_.microbatches)) {
+        Prune("the batch does not divide into these micro-batches", choices);
+        continue;
+      }
+      if (rows / microbatch < degrees.pipeline && !options_.fewer_microbatches_than_stages) {
+        Prune("fewer micro-batches than stages", choices);
+        continue;
+      }
+      degrees.microbatch = microbatch;
+      for (const Recompute recompute : Recomputes()) {
+        for (const bool parallel_optimizer : ParallelOptimizer(degrees)) {
+          for (const Bytes bucket : Buckets(degrees)) {
+            space_.combinations.push_back({degrees, recompute, parallel_optimizer, bucket});
+          }
+        }
+      }
+    }
+  }
+
+  // --- the lists of choices ----------------------------------------------------------------------------------------
+
+  std::vector<bool> Sequence(const Degrees& degrees) const {
+    if (problem_.sequence_parallel.has_value()) return {*problem_.sequence_parallel && degrees.tensor > 1};
+    return degrees.tensor > 1 ? std::vector<bool>{true, false} : std::vector<bool>{false};
+  }
+  int64_t NumSequence(const Degrees& degrees) const { return static_cast<int64_t>(Sequence(degrees).size()); }
+  std::vector<int64_t> Experts(const Degrees& degrees) const {
+    const auto experts = facts_.sizes.find("e");
+    if (experts == facts_.sizes.end()) return {1};
+    return OrFixed(problem_.expert_parallel, DivisorsOf(std::gcd(experts->second, degrees.data)));
+  }
+  std::vector<Recompute> Recomputes() const {
+    if (problem_.recompute.has_value()) return {*problem_.recompute};
+    return {Recompute::kNone, Recompute::kSelective, Recompute::kFull};
+  }
+  std::vector<bool> ParallelOptimizer(const Degrees& degrees) const {
+    if (problem_.parallel_optimizer.has_value()) return {*problem_.parallel_optimizer};
+    return degrees.data > 1 ? std::vector<bool>{true, false} : std::vector<bool>{false};
+  }
+  std::vector<Bytes> Buckets(const Degrees& degrees) const {
+    if (problem_.bucket.has_value()) return {*problem_.bucket};
+    if (degrees.data == 1) return {Strategy().bucket};
+    return {std::begin(kBuckets), std::end(kBuckets)};
+  }
+  int64_t NumChoices(const Degrees& degrees) const {
+    return static_cast<int64_t>(Sequence(degrees).size() * Recomputes().size() * ParallelOptimizer(degrees).size() *
+                                Buckets(degrees).size());
+  }
+
+  const Problem& problem_;
+  const DecoderFacts& facts_;
+  const SpaceOptions& options_;
+  Space space_;
+};
+
+}  // namespace
+
+DecoderFacts FactsOf(const Graph& graph) {
+  DecoderFacts facts;
+  facts.sizes = SplittableSizes(graph);
+  int repeated = 0;
+  for (const Segment& segment : graph.segments) {
+    if (segment.repeat == 1) continue;
+    ++repeated;
+    facts.layers = segment.repeat;
+  }
+  if (repeated != 1) facts.layers = 1;
+  return facts;
+}
+
+Space DecoderSpace(const Problem& problem, const DecoderFacts& facts, const SpaceOptions& options) {
+  return Enumeration(problem, facts, options).Run();
+}
+
+absl::StatusOr<Strategy> StrategyOf(const Problem& problem, const Combination& combination, const LabelSizes& sizes) {
+  MESHWRIGHT_ASSIGN_OR_RETURN(Strategy strategy, FromDegrees(problem, combination.degrees, sizes));
+  strategy.recompute = combination.recompute;
+  strategy.parallel_optimizer = combination.parallel_optimizer;
+  strategy.bucket = combination.bucket;
+  return strategy;
+}
+
+}  // namespace meshwright

@@ -1,0 +1,57 @@
+// The space of a decoder's strategies: every valid combination of degrees and choices, in a fixed order.
+//
+// Thread safety: plain values, pure functions.
+#ifndef MESHWRIGHT_PLANNER_SEARCH_SPACE_H_
+#define MESHWRIGHT_PLANNER_SEARCH_SPACE_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "ir/strategy.h"
+#include "planner/search/degrees.h"
+#include "planner/search/problem.h"
+
+namespace meshwright {
+
+struct Combination {
+  Degrees degrees;
+  Recompute recompute = Recompute::kNone;
+  bool parallel_optimizer = false;
+  Bytes bucket;
+};
+
+// What is left out at first because it hardly ever pays, and looked at where nothing else fits.
+struct SpaceOptions {
+  bool tensor_across_nodes = false;
+  bool fewer_microbatches_than_stages = false;
+};
+
+// From what is usual to everything.
+inline constexpr SpaceOptions kWidening[] = {{false, false}, {false, true}, {true, true}};
+
+struct Space {
+  std::vector<Combination> combinations;
+  int64_t considered = 0;                 // combinations and what was pruned
+  std::map<std::string, int64_t> pruned;  // reason -> combinations. A degree that does not divide counts as one for
+                                          // each choice that would not have changed that
+};
+
+// Facts about the model that decide which degrees divide.
+struct DecoderFacts {
+  LabelSizes sizes;
+  int64_t layers = 1;  // of the repeated segment; 1 where the model cannot be cut into stages
+};
+DecoderFacts FactsOf(const Graph& graph);
+
+// Uses all devices of the cluster. Rules: stages <= layers; the tensor degree divides KV heads "g", "f", and with
+// sequence parallelism "s"; the expert degree divides "e" and the data degree; the batch divides.
+Space DecoderSpace(const Problem& problem, const DecoderFacts& facts, const SpaceOptions& options);
+
+absl::StatusOr<Strategy> StrategyOf(const Problem& problem, const Combination& combination, const LabelSizes& sizes);
+
+}  // namespace meshwright
+
+#endif  // MESHWRIGHT_PLANNER_SEARCH_SPACE_H_
