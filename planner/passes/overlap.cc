@@ -126,6 +126,11 @@ class Overlapper {
   }
 
   void Append(const Slot& slot, std::vector<Slot>& slots) {
+    if (pending_.empty()) {
+      slots.push_back(slot);
+      NotePending(slot);
+      return;
+    }
     Slot run = slot;
     run.count = 0;
     for (int64_t k = 0; k < slot.count; ++k) {
@@ -140,6 +145,10 @@ class Overlapper {
       ++run.count;
     }
     slots.push_back(run);
+    NotePending(slot);
+  }
+
+  void NotePending(const Slot& slot) {
     if (!done_[slot.block.index()].valid()) return;
     for (const Instruction& instruction : c_.blocks[slot.block.index()].instructions) {
       if (!Moves(instruction)) continue;
