@@ -49,11 +49,15 @@ absl::StatusOr<Strategy> FromDegrees(const Problem& problem, const Degrees& degr
     return Wrong(absl::StrCat("a batch of ", problem.batch, " rows does not divide into micro-batches of ",
                               degrees.microbatch, " rows on ", degrees.data, " data-parallel ranks"));
   }
+  // Heads that the tensor degree does not divide are split as far as they go, and computed again over the rest.
+  const auto heads = sizes.find("g");
+  const int64_t head_pieces = heads == sizes.end() ? degrees.tensor : std::gcd(heads->second, degrees.tensor);
   std::vector<std::pair<std::string, int64_t>> axes;
   for (const auto& [name, size] : {std::pair<std::string, int64_t>{"pp", degrees.pipeline},
                                    {"dp", degrees.data / degrees.expert},
                                    {"ep", degrees.expert},
-                                   {"tp", degrees.tensor}}) {
+                                   {"tp", head_pieces},
+                                   {"again", degrees.tensor / head_pieces}}) {
     if (size > 1) axes.push_back({name, size});
   }
   Strategy strategy;
@@ -69,10 +73,10 @@ absl::StatusOr<Strategy> FromDegrees(const Problem& problem, const Degrees& degr
   split("e", {"ep"});
   split("c", {"dp"});
   split("g", {"tp"});
-  split("f", {"tp"});
+  split("f", {"tp", "again"});
   const auto vocabulary = sizes.find("v");
-  if (vocabulary == sizes.end() || vocabulary->second % degrees.tensor == 0) split("v", {"tp"});
-  if (degrees.sequence_parallel) split("s", {"tp"});
+  if (vocabulary == sizes.end() || vocabulary->second % degrees.tensor == 0) split("v", {"tp", "again"});
+  if (degrees.sequence_parallel) split("s", {"tp", "again"});
 
   strategy.stages = degrees.pipeline;
   strategy.microbatches = problem.batch / rows;

@@ -29,9 +29,11 @@ using LabelSizes = std::map<std::string, int64_t>;
 LabelSizes SplittableSizes(const Graph& graph);
 
 // Batch "b" over dp and ep, experts "e" over ep and their slots "c" over dp, heads "g", ffn "f" and vocabulary "v" over
-// tp, sequence "s" over tp between the split products. A vocabulary that does not divide stays whole. Mesh: pp, dp, ep,
-// tp (those above 1) with tp fastest, so that tensor parallelism stays inside a node; dp x ep = degrees.data. What the
-// problem leaves open besides the degrees gets the defaults of Strategy.
+// tp, sequence "s" over tp between the split products. A vocabulary that does not divide stays whole; heads
+// that do not divide are split over the largest part of tp that divides them, and repeated over the rest (axis
+// "again"). Mesh: pp, dp, ep, tp, again (those above 1) with tp fastest, so that tensor parallelism stays inside a
+// node; dp x ep = degrees.data, tp x again = degrees.tensor. What the problem leaves open besides the degrees gets the
+// defaults of Strategy.
 //
 // kInvalidArgument: a degree below 1; the batch does not divide. Whether other labels divide is seen when it is
 // lowered.

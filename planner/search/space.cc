@@ -71,7 +71,9 @@ class Enumeration {
       return Prune("the degrees do not make up the devices", choices);
     }
     if (degrees.pipeline > facts_.layers) return Prune("more stages than layers", choices);
-    if (!Divides("g", degrees.tensor)) return Prune("the tensor degree does not divide the KV heads", choices);
+    if (!Divides("g", degrees.tensor) && !problem_.tensor_parallel.has_value()) {
+      return Prune("the tensor degree does not divide the KV heads", choices);
+    }
     if (!Divides("f", degrees.tensor)) return Prune("the tensor degree does not divide ffn", choices);
     if (degrees.tensor > problem_.cluster.devices_per_node && !problem_.tensor_parallel.has_value() &&
         !options_.tensor_across_nodes) {
