@@ -34,6 +34,10 @@ constexpr absl::string_view kKeys[] = {"mesh",
                                        "parallel_optimizer",
                                        "parallel_optimizer_threshold",
                                        "bucket",
+                                       "scatter_bucket",
+                                       "gather_bucket",
+                                       "bucket_ends",
+                                       "fusion_ids",
                                        "gradients_mean",
                                        "gradient_dtype",
                                        "loss_divisor"};
@@ -132,6 +136,29 @@ absl::Status ReadSplits(const NodeRef& in, Strategy& strategy) {
   return absl::OkStatus();
 }
 
+absl::Status ReadFusion(const NodeRef& in, Strategy& s) {
+  MESHWRIGHT_ASSIGN_OR_RETURN(s.bucket, in["bucket"].AsBytesOr(s.bucket));
+  for (auto [key, bucket] :
+       {std::pair{"scatter_bucket", &s.scatter_bucket}, std::pair{"gather_bucket", &s.gather_bucket}}) {
+    if (!in[key].present()) continue;
+    MESHWRIGHT_ASSIGN_OR_RETURN(*bucket, in[key].AsBytesOr(Bytes()));
+  }
+  if (in["bucket_ends"].present()) {
+    MESHWRIGHT_ASSIGN_OR_RETURN(s.bucket_ends, in["bucket_ends"].AsInts(0));
+    for (size_t i = 1; i < s.bucket_ends.size(); ++i) {
+      if (s.bucket_ends[i] <= s.bucket_ends[i - 1]) {
+        return in["bucket_ends"].Error(absl::StrCat(s.bucket_ends[i], " after ", s.bucket_ends[i - 1]),
+                                       "ascending numbers");
+      }
+    }
+  }
+  MESHWRIGHT_ASSIGN_OR_RETURN(const std::vector<NodeRef> ids, in["fusion_ids"].AsMapIfPresent());
+  for (const NodeRef& id : ids) {
+    MESHWRIGHT_ASSIGN_OR_RETURN(s.fusion_ids[id.key()], id.AsInt(0));
+  }
+  return absl::OkStatus();
+}
+
 // Everything else, but for the mesh.
 absl::Status ReadChoices(const NodeRef& in, Strategy& s) {
   const Strategy usual;
@@ -153,7 +180,7 @@ absl::Status ReadChoices(const NodeRef& in, Strategy& s) {
   MESHWRIGHT_ASSIGN_OR_RETURN(s.parallel_optimizer, in["parallel_optimizer"].AsBoolOr(usual.parallel_optimizer));
   MESHWRIGHT_ASSIGN_OR_RETURN(s.parallel_optimizer_threshold,
                               in["parallel_optimizer_threshold"].AsBytesOr(usual.parallel_optimizer_threshold));
-  MESHWRIGHT_ASSIGN_OR_RETURN(s.bucket, in["bucket"].AsBytesOr(usual.bucket));
+  MESHWRIGHT_RETURN_IF_ERROR(ReadFusion(in, s));
   MESHWRIGHT_ASSIGN_OR_RETURN(s.gradients_mean, in["gradients_mean"].AsBoolOr(usual.gradients_mean));
   std::vector<absl::string_view> dtypes;
   for (const DTypeInfo& row : kDTypes) dtypes.push_back(row.name);
@@ -206,6 +233,11 @@ std::string ToText(const Strategy& s) {
   absl::StrAppend(&text, "parallel_optimizer: ", s.parallel_optimizer ? "true" : "false",
                   "\nparallel_optimizer_threshold: ", BytesText(s.parallel_optimizer_threshold),
                   "\nbucket: ", BytesText(s.bucket), "\n");
+  if (s.scatter_bucket.has_value()) absl::StrAppend(&text, "scatter_bucket: ", BytesText(*s.scatter_bucket), "\n");
+  if (s.gather_bucket.has_value()) absl::StrAppend(&text, "gather_bucket: ", BytesText(*s.gather_bucket), "\n");
+  if (!s.bucket_ends.empty()) absl::StrAppend(&text, "bucket_ends: [", absl::StrJoin(s.bucket_ends, ", "), "]\n");
+  if (!s.fusion_ids.empty()) text += "fusion_ids:\n";
+  for (const auto& [name, id] : s.fusion_ids) absl::StrAppend(&text, "  ", QuoteYaml(name), ": ", id, "\n");
   absl::StrAppend(&text, "gradients_mean: ", s.gradients_mean ? "true" : "false",
                   "\ngradient_dtype: ", NameOf(s.gradient_dtype), "\nloss_divisor: ", DoubleText(s.loss_divisor), "\n");
   return text;

@@ -55,10 +55,14 @@ struct Strategy {
 
   bool parallel_optimizer = false;     // split optimizer state (and master parameters) over replicas
   Bytes parallel_optimizer_threshold;  // smaller parameters stay whole (global bytes)
-  Bytes bucket = MiB(64);       // gradients are reduced, parameters gathered, in buckets up to this size; 0: one by one
-  bool gradients_mean = false;  // S8.2: divide by the replica count
-  DType gradient_dtype = DType::kFloat32;  // accumulators and reduction
-  double loss_divisor = 1;                 // reported loss = sum of the micro-batch losses / this
+  // Fusion (S10): gradients are reduced, parameters gathered, in calls of several tensors.
+  Bytes bucket = MiB(64);                              // largest call; 0: one by one
+  std::optional<Bytes> scatter_bucket, gather_bucket;  // of reduce-scatters and all-gathers, where they differ
+  std::vector<int64_t> bucket_ends;                    // S10.4, instead of a size: the last gradient of each all-reduce
+  std::map<std::string, int64_t> fusion_ids;           // S10.7, by parameter: 0 alone, 1 as above, else with its like
+  bool gradients_mean = false;                         // S8.2: divide by the replica count
+  DType gradient_dtype = DType::kFloat32;              // accumulators and reduction
+  double loss_divisor = 1;                             // reported loss = sum of the micro-batch losses / this
 };
 
 // Text form (YAML, as in plan.yaml): round-trips.
@@ -77,7 +81,7 @@ struct Strategy {
 //   recompute: selective                # none, full
 //   parallel_optimizer: true
 //   parallel_optimizer_threshold: 64 KiB
-//   bucket: 64 MiB
+//   bucket: 64 MiB            # and scatter_bucket, gather_bucket, bucket_ends: [20, 35], fusion_ids: {w: 2}
 //   gradients_mean: false
 //   gradient_dtype: float32
 //   loss_divisor: 4

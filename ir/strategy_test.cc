@@ -29,6 +29,11 @@ recompute: selective
 parallel_optimizer: true
 parallel_optimizer_threshold: 64 KiB
 bucket: 1025 B
+scatter_bucket: 2 MiB
+gather_bucket: 0 B
+bucket_ends: [20, 35]
+fusion_ids:
+  w: 2
 gradients_mean: true
 gradient_dtype: bfloat16
 loss_divisor: 0.1
@@ -56,6 +61,10 @@ TEST(StrategyTest, EveryFieldRoundTrips) {
   EXPECT_TRUE(s.parallel_optimizer);
   EXPECT_EQ(s.parallel_optimizer_threshold, KiB(64));
   EXPECT_EQ(s.bucket, Bytes(1025));
+  EXPECT_EQ(s.scatter_bucket, MiB(2));
+  EXPECT_EQ(s.gather_bucket, Bytes());
+  EXPECT_EQ(s.bucket_ends, (std::vector<int64_t>{20, 35}));
+  EXPECT_EQ(s.fusion_ids.at("w"), 2);
   EXPECT_TRUE(s.gradients_mean);
   EXPECT_EQ(s.gradient_dtype, DType::kBFloat16);
   EXPECT_EQ(s.loss_divisor, 0.1);
@@ -114,8 +123,8 @@ TEST(StrategyTest, ErrorsSayWhereAndWhat) {
        {"recompute: some", "s.yaml:14:12: recompute: found \"some\", wanted one of none, selective"}},
       {"bucket: 1025 B", {"bucket: 1025", "s.yaml:17:9: bucket: found"}},
       {"dtype: bfloat16",
-       {"dtype: int32", "s.yaml:19:17: gradient_dtype: found int32, wanted a floating type, as float32"}},
-      {"divisor: 0.1", {"divisor: 0", "s.yaml:20:15: loss_divisor: found 0, wanted a number above 0"}},
+       {"dtype: int32", "s.yaml:24:17: gradient_dtype: found int32, wanted a floating type, as float32"}},
+      {"divisor: 0.1", {"divisor: 0", "s.yaml:25:15: loss_divisor: found 0, wanted a number above 0"}},
   };
   for (const auto& [from, change] : cases) {
     SCOPED_TRACE(change.first);

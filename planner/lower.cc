@@ -44,7 +44,7 @@ constexpr ProgramPass kPasses[] = {
     // Before overlap, which fixes the order of the calls.
     {"bucket_gradients",
      [](Program program, const Context& c) -> absl::StatusOr<Program> {
-       return BucketGradients(std::move(program), c.strategy.bucket);
+       return BucketGradients(std::move(program), c.strategy);
      }},
     {"overlap",
      [](Program program, const Context&) -> absl::StatusOr<Program> {

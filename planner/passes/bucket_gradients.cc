@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "ir/status.h"
 
 namespace meshwright {
 namespace {
@@ -21,20 +22,73 @@ const Collective* BucketedWork(const Instruction& instruction) {
 
 class Bucketer {
  public:
-  Bucketer(RankClass& c, const Mesh& mesh, Bytes bucket) : c_(c), mesh_(mesh), bucket_(bucket) {}
+  Bucketer(RankClass& c, const Mesh& mesh, const Strategy& strategy) : c_(c), mesh_(mesh), strategy_(strategy) {}
 
-  void Run() {
+  absl::Status Run() {
+    if (!strategy_.bucket_ends.empty()) MESHWRIGHT_RETURN_IF_ERROR(NumberGradients());
     for (size_t b = 0, n = c_.blocks.size(); b < n; ++b) {
       const Bytes layer = BytesOf(c_.blocks[b]);
       if (layer == Bytes()) continue;
-      const int64_t together = OnlyCollectives(c_.blocks[b]) ? std::max<int64_t>(1, bucket_.raw() / layer.raw()) : 1;
+      const int64_t together = OnlyCollectives(c_.blocks[b]) ? LayersTogether(c_.blocks[b], layer) : 1;
       if (together > 1) FuseLayers(BlockId(b), together);
       c_.blocks[b].instructions = Fused(c_.blocks[b].instructions);
     }
     MergeSlots();
+    return absl::OkStatus();
   }
 
  private:
+  Bytes LimitOf(CollectiveKind kind) const {
+    if (kind == CollectiveKind::kReduceScatter) return strategy_.scatter_bucket.value_or(strategy_.bucket);
+    if (kind == CollectiveKind::kAllGather) return strategy_.gather_bucket.value_or(strategy_.bucket);
+    return strategy_.bucket;
+  }
+  int64_t LayersTogether(const Block& block, Bytes layer) const {
+    Bytes limit;
+    for (const Instruction& instruction : block.instructions) {
+      limit = std::max(limit, LimitOf(BucketedWork(instruction)->kind));
+    }
+    return std::max<int64_t>(1, limit.raw() / layer.raw());
+  }
+
+  // The fusion id of the parameter whose gradient or rows the call moves.
+  int64_t IdOf(const Instruction& instruction) const {
+    const Buffer& buffer = c_.buffers[instruction.reads[0].buffer.index()];
+    absl::string_view name = buffer.name;
+    name = name.substr(0, name.find('@'));
+    if (buffer.role == BufferRole::kGradient) name.remove_prefix(1);
+    const auto found = strategy_.fusion_ids.find(std::string(name));
+    return found == strategy_.fusion_ids.end() ? 1 : found->second;
+  }
+
+  // S10.4: the number of each gradient's all-reduce in parameter order, and the segment in which it falls.
+  absl::Status NumberGradients() {
+    std::map<BufferId, BufferId> gradients;  // by parameter
+    for (const Block& block : c_.blocks) {
+      for (const Instruction& instruction : block.instructions) {
+        const Collective* collective = BucketedWork(instruction);
+        if (collective == nullptr || collective->kind != CollectiveKind::kAllReduce || IdOf(instruction) != 1) continue;
+        const BufferId gradient = instruction.reads[0].buffer;
+        if (c_.buffers[gradient.index()].layers > 1) {
+          return absl::UnimplementedError("fusion by index is not there for models with repeated layers; fuse by size");
+        }
+        for (size_t i = 0; i < c_.buffers.size(); ++i) {
+          const Buffer& parameter = c_.buffers[i];
+          if (parameter.role != BufferRole::kParameter) continue;
+          if (c_.buffers[gradient.index()].name == absl::StrCat("d", parameter.name)) gradients[BufferId(i)] = gradient;
+        }
+      }
+    }
+    int64_t number = 0, segment = 0;
+    for (const auto& [parameter, gradient] : gradients) {
+      const auto& ends = strategy_.bucket_ends;
+      segment_of_[gradient] = segment;
+      if (segment < static_cast<int64_t>(ends.size()) && ends[segment] == number) ++segment;
+      ++number;
+    }
+    return absl::OkStatus();
+  }
+
   // The larger side of the call on one rank: what is reduced or gathered.
   Bytes SizeOfCall(const Instruction& instruction) const {
     Bytes size;
@@ -57,17 +111,29 @@ class Bucketer {
   }
 
   // Kind, purpose, type and group: what may share a call.
-  using Key = std::tuple<CollectiveKind, Purpose, Reduction, DType, std::vector<size_t>, int32_t>;
+  using Key = std::tuple<CollectiveKind, Purpose, Reduction, DType, std::vector<size_t>, int32_t, int64_t, int64_t>;
   Key KeyOf(const Instruction& instruction) const {
     const Collective& collective = *BucketedWork(instruction);
     std::vector<size_t> axes;
     for (AxisId id : collective.axes) axes.push_back(id.index());
+    const BufferId first = instruction.reads[0].buffer;
+    const auto segment = segment_of_.find(first);
     return {collective.kind,
             collective.purpose,
             collective.reduction,
-            c_.buffers[instruction.reads[0].buffer.index()].dtype,
+            c_.buffers[first.index()].dtype,
             axes,
-            collective.dim};
+            collective.dim,
+            IdOf(instruction),
+            segment == segment_of_.end() ? -1 : segment->second};
+  }
+
+  // Whether `call` takes one more. Calls of one key only meet here.
+  bool Takes(const Instruction& call, const Instruction& more) const {
+    const int64_t id = IdOf(more);
+    if (id != 1) return id != 0;
+    if (segment_of_.count(more.reads[0].buffer) > 0) return true;
+    return SizeOfCall(call) + SizeOfCall(more) <= LimitOf(BucketedWork(more)->kind);
   }
 
   // Other instructions come before the calls, unless they use what a call makes.
@@ -85,7 +151,7 @@ class Bucketer {
       made.insert(instruction.writes.begin(), instruction.writes.end());
       const Key key = KeyOf(instruction);
       const auto found = open.find(key);
-      if (found != open.end() && SizeOfCall(calls[found->second]) + SizeOfCall(instruction) <= bucket_) {
+      if (found != open.end() && Takes(calls[found->second], instruction)) {
         Instruction& call = calls[found->second];
         call.reads.insert(call.reads.end(), instruction.reads.begin(), instruction.reads.end());
         call.writes.insert(call.writes.end(), instruction.writes.begin(), instruction.writes.end());
@@ -164,14 +230,15 @@ class Bucketer {
 
   RankClass& c_;
   const Mesh& mesh_;
-  const Bytes bucket_;
+  const Strategy& strategy_;
   std::map<std::pair<BlockId, int64_t>, BlockId> wide_;
+  std::map<BufferId, int64_t> segment_of_;  // by gradient: under the index rule, its bucket
 };
 
 }  // namespace
 
-Program BucketGradients(Program program, Bytes bucket) {
-  for (RankClass& c : program.classes) Bucketer(c, program.mesh, bucket).Run();
+absl::StatusOr<Program> BucketGradients(Program program, const Strategy& strategy) {
+  for (RankClass& c : program.classes) MESHWRIGHT_RETURN_IF_ERROR(Bucketer(c, program.mesh, strategy).Run());
   return program;
 }
 

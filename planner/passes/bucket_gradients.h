@@ -5,17 +5,21 @@
 //   layer,
 //            and over several layers where these are smaller than a bucket
 //
-// The size rule is S10.6: walk in parameter order; close the bucket before the tensor that would exceed it; a tensor
-// over the limit is alone. A bucket of several layers runs when the last of its layers is ready. Values do not change.
+// What decides, in this order (S10.3): a parameter's fusion id other than 1 (0: alone; equal ids: together, whatever
+// the size); the index rule, for all-reduces; the size rule, S10.6: walk in parameter order, close the bucket before
+// the tensor that would exceed it, a tensor over the limit is alone. A bucket of several layers runs when the last of
+// its layers is ready. Values do not change.
 #ifndef MESHWRIGHT_PLANNER_PASSES_BUCKET_GRADIENTS_H_
 #define MESHWRIGHT_PLANNER_PASSES_BUCKET_GRADIENTS_H_
 
+#include "absl/status/statusor.h"
 #include "ir/program.h"
+#include "ir/strategy.h"
 
 namespace meshwright {
 
-// `bucket` = 0: nothing is fused.
-Program BucketGradients(Program program, Bytes bucket);
+// Reads the fusion fields of the strategy. kUnimplemented: the index rule on a model with repeated layers.
+absl::StatusOr<Program> BucketGradients(Program program, const Strategy& strategy);
 
 }  // namespace meshwright
 

@@ -24,6 +24,8 @@ absl::StatusOr<IndexRule> Elementwise(size_t rank, size_t inputs, size_t outputs
 int NumStates(OpKind optimizer) { return optimizer == OpKind::kAdamW ? 2 : optimizer == OpKind::kMomentum ? 1 : 0; }
 constexpr absl::string_view kStateNames[] = {"@m", "@v"};
 
+absl::string_view ParameterOf(absl::string_view gradient) { return gradient.substr(1); }
+
 class Maker {
  public:
   Maker(RankClass& c, const UpdateRule& optimizer) : c_(c), optimizer_(optimizer) {}
@@ -56,7 +58,7 @@ class Maker {
     return sync;
   }
 
-  // The gradients whose last contribution is made by the backward block of segment i (of n).
+  // The gradients whose last contribution is made by the backward block of segment i (of n), in parameter order.
   std::vector<BufferId> GradientsOf(size_t i, size_t n) const {
     std::map<BufferId, size_t> last;
     for (size_t k = n; k < 2 * n; ++k) {
@@ -66,10 +68,13 @@ class Maker {
         }
       }
     }
-    std::vector<BufferId> gradients;
+    std::map<BufferId, BufferId> in_parameter_order;
     for (const auto& [id, segment] : last) {
-      if (segment == i) gradients.push_back(id);
+      if (segment != i) continue;
+      in_parameter_order[Find(ParameterOf(c_.buffers[id.index()].name), BufferRole::kParameter)] = id;
     }
+    std::vector<BufferId> gradients;
+    for (const auto& [parameter, gradient] : in_parameter_order) gradients.push_back(gradient);
     return gradients;
   }
 
@@ -169,8 +174,6 @@ class Maker {
   RankClass& c_;
   const UpdateRule& optimizer_;
 };
-
-absl::string_view ParameterOf(absl::string_view gradient) { return gradient.substr(1); }
 
 // The owner's or the user's half of an exchange of shared values.
 class Sharing {
