@@ -1,0 +1,201 @@
+#include "tools/cluster_flags.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "costmodel/library.h"
+#include "ir/status.h"
+#include "ir/text.h"
+#include "tools/exit_code.h"
+#include "tools/numbers.h"
+
+namespace meshwright {
+namespace {
+
+constexpr int64_t kMaxDevices = kMaxNodes * kMaxDevicesPerNode;
+
+// The errors of a value that a flag gave.
+template <class T>
+absl::StatusOr<T> Of(absl::string_view flag, absl::StatusOr<T> value) {
+  if (!value.ok()) return Flags::Wrong(flag, value.status());
+  return value;
+}
+
+// As many devices in the machine that `cluster` is made of: whole nodes, or part of one.
+absl::StatusOr<Cluster> Resized(Cluster cluster, int64_t devices) {
+  const bool host = cluster.intra_kind == LinkKind::kHostMemory;
+  const int64_t per_node = cluster.devices_per_node;
+  if (!host && devices >= per_node) {
+    if (devices % per_node != 0) {
+      return WrongInput(absl::StrCat(devices), absl::StrCat("whole nodes of ", per_node, " ", cluster.device.name),
+                        "give --nodes and --devices_per_node for other machines");
+    }
+    cluster.nodes = devices / per_node;
+    return cluster;
+  }
+  cluster.nodes = 1;
+  if (cluster.nics_per_node > 0) {
+    cluster.nics_per_node = std::max<int64_t>(1, cluster.nics_per_node * devices / per_node);
+  }
+  cluster.devices_per_node = devices;
+  return cluster;
+}
+
+absl::Status SetCounts(const Flags& flags, Cluster* cluster) {
+  MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<int64_t> devices, flags.Int("devices", 1, kMaxDevices));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<int64_t> nodes, flags.Int("nodes", 1, kMaxNodes));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<int64_t> per_node,
+                              flags.Int("devices_per_node", 1, kMaxDevicesPerNode));
+  if (devices.has_value() && (nodes.has_value() || per_node.has_value())) {
+    return Flags::Wrong("devices", WrongInput("--nodes or --devices_per_node beside it", "one of the two"));
+  }
+  if (devices.has_value()) {
+    MESHWRIGHT_ASSIGN_OR_RETURN(*cluster, Of("devices", Resized(std::move(*cluster), *devices)));
+  }
+  if (per_node.has_value() && *per_node != cluster->devices_per_node) {
+    if (cluster->nics_per_node > 0) {
+      cluster->nics_per_node = std::max<int64_t>(1, cluster->nics_per_node * *per_node / cluster->devices_per_node);
+    }
+    cluster->devices_per_node = *per_node;
+  }
+  if (nodes.has_value()) cluster->nodes = *nodes;
+  return absl::OkStatus();
+}
+
+// The usual machine of the device, with `devices` of them, or a part-filled one where they fit no whole nodes.
+absl::StatusOr<Cluster> OfDevice(const std::string& device, int64_t devices) {
+  MESHWRIGHT_ASSIGN_OR_RETURN(const Cluster one, Of("device", MakeCluster(device, 1)));
+  absl::StatusOr<Cluster> cluster = Resized(one, devices);
+  if (!cluster.ok()) return Flags::Wrong("device", cluster.status());
+  return cluster;
+}
+
+std::string YamlBytes(Bytes bytes) { return absl::StrCat(bytes.raw(), " B"); }
+std::string YamlRate(BytesPerSecond rate) { return absl::StrCat(ShortestNumber(rate.raw()), " B/s"); }
+std::string YamlNanos(Nanos time) { return absl::StrCat(time.raw(), " ns"); }
+
+std::string KernelsToYaml(const Device& device) {
+  const KernelConstants& k = device.kernels;
+  std::string source = "unknown";
+  for (const Provenance& row : device.provenance) {
+    if (row.what == "kernels") source = row.source;
+  }
+  std::vector<std::string> fields = {
+      absl::StrCat("source: ", QuoteYaml(source)),
+      absl::StrCat("estimated: ", device.kernels_estimated ? "true" : "false"),
+      absl::StrCat("startup: ", YamlNanos(k.startup)),
+      absl::StrCat("host_launch: ", YamlNanos(k.host_launch)),
+      absl::StrCat("matmul_share: ", ShortestNumber(k.matmul_share)),
+      absl::StrCat("matmul_per_wave: ", YamlNanos(k.matmul_per_wave)),
+      absl::StrCat("split_k: ", YamlNanos(k.split_k)),
+      absl::StrCat("l2_bandwidth: ", YamlRate(k.l2_bandwidth)),
+      absl::StrCat("memory_share: ", ShortestNumber(k.memory_share)),
+      absl::StrCat("memory_ramp: ", YamlBytes(k.memory_ramp)),
+      absl::StrCat("normalize_backward_share: ", ShortestNumber(k.normalize_backward_share)),
+      absl::StrCat("sustained_clock: ", ShortestNumber(k.sustained_clock))};
+  if (k.matmul_share_fp8 != 0) {
+    fields.push_back(absl::StrCat("matmul_share_fp8: ", ShortestNumber(k.matmul_share_fp8)));
+  }
+  return absl::StrCat("{", absl::StrJoin(fields, ", "), "}");
+}
+
+}  // namespace
+
+const std::vector<FlagSpec>& ClusterFlags() {
+  static const std::vector<FlagSpec>* const specs = [] {
+    auto* all = new std::vector<FlagSpec>{
+        {"cluster", "FILE", "a cluster file, instead of the section `cluster:`"},
+        {"device", "NAME", "another kind of device, e.g. h100-sxm"},
+        {"devices", "N", "that many devices, in usual nodes"},
+        {"nodes", "N", "that many nodes"},
+        {"devices_per_node", "N", "devices of a node"},
+    };
+    for (const ClusterKey& key : ClusterKeys()) {
+      all->push_back({std::string(key.name), "X", std::string(key.help)});
+    }
+    return all;
+  }();
+  return *specs;
+}
+
+bool HasClusterFlags(const Flags& flags) {
+  for (const FlagSpec& spec : ClusterFlags()) {
+    if (flags.Has(spec.name)) return true;
+  }
+  return false;
+}
+
+absl::StatusOr<Cluster> WithFlags(Cluster cluster, const Flags& flags) {
+  if (flags.Has("cluster")) {
+    absl::StatusOr<Cluster> file = ReadClusterFile(flags.Text("cluster"));
+    if (!file.ok()) return Flags::Wrong("cluster", file.status());
+    cluster = *std::move(file);
+  }
+  if (flags.Has("device")) {
+    const bool counted = flags.Has("devices") || flags.Has("nodes") || flags.Has("devices_per_node");
+    if (counted) {
+      MESHWRIGHT_ASSIGN_OR_RETURN(cluster, Of("device", MakeCluster(flags.Text("device"), 1)));
+    } else {
+      MESHWRIGHT_ASSIGN_OR_RETURN(cluster, OfDevice(flags.Text("device"), cluster.num_devices()));
+    }
+  }
+  MESHWRIGHT_RETURN_IF_ERROR(SetCounts(flags, &cluster));
+  for (const ClusterKey& key : ClusterKeys()) {
+    if (!flags.Has(key.name)) continue;
+    const absl::Status status = key.set(flags.Text(key.name), &cluster);
+    if (!status.ok()) return Flags::Wrong(key.name, status);
+  }
+  return cluster;
+}
+
+absl::StatusOr<Cluster> ClusterFrom(const NodeRef& section, const Flags& flags) {
+  Cluster cluster;
+  if (section.present() && !flags.Has("cluster")) {
+    MESHWRIGHT_ASSIGN_OR_RETURN(cluster, ReadCluster(section));
+  } else if (!flags.Has("device") && !flags.Has("cluster")) {
+    return section.Error("nothing", "what to train on, e.g. `cluster: h100-sxm`", "or give --device");
+  } else if (!flags.Has("cluster")) {
+    MESHWRIGHT_ASSIGN_OR_RETURN(cluster, Of("device", MakeCluster(flags.Text("device"), 1)));
+  }
+  return WithFlags(std::move(cluster), flags);
+}
+
+std::string ToYaml(const Cluster& cluster) {
+  std::vector<std::string> fields = {absl::StrCat("device: ", cluster.device.name),
+                                     absl::StrCat("nodes: ", cluster.nodes),
+                                     absl::StrCat("devices_per_node: ", cluster.devices_per_node)};
+  const absl::StatusOr<Cluster> usual = MakeCluster(cluster.device.name, cluster.nodes, cluster.devices_per_node);
+  const Cluster base = usual.ok() ? *usual : Cluster();
+  const auto add = [&](bool differs, absl::string_view key, const std::string& value) {
+    if (differs) fields.push_back(absl::StrCat(key, ": ", value));
+  };
+  const Device &device = cluster.device, &base_device = base.device;
+  add(device.memory != base_device.memory, "memory", YamlBytes(device.memory));
+  add(device.memory_bandwidth != base_device.memory_bandwidth, "memory_bandwidth", YamlRate(device.memory_bandwidth));
+  if (!device.attention.empty()) {
+    add(base_device.attention.empty() || device.attention[0].kernel != base_device.attention[0].kernel, "attention",
+        device.attention[0].kernel);
+  }
+  add(cluster.intra_kind != base.intra_kind, "intra_link", std::string(NameOf(cluster.intra_kind)));
+  add(cluster.intra_bandwidth != base.intra_bandwidth, "intra_bandwidth", YamlRate(cluster.intra_bandwidth));
+  add(cluster.nics_per_node != base.nics_per_node, "nics_per_node", absl::StrCat(cluster.nics_per_node));
+  add(cluster.nic_bandwidth != base.nic_bandwidth, "inter_bandwidth", YamlRate(cluster.nic_bandwidth));
+  add(cluster.nic_latency != base.nic_latency, "nic_latency", YamlNanos(cluster.nic_latency));
+  add(cluster.oversubscription != base.oversubscription, "oversubscription", ShortestNumber(cluster.oversubscription));
+  add(cluster.cpu != base.cpu, "cpu", std::string(NameOf(cluster.cpu)));
+  add(cluster.price != base.price && cluster.price.has_value(), "price_per_device_hour",
+      absl::StrCat(ShortestNumber(cluster.price.value_or(DevicePrice()).dollars_per_hour), " USD/h"));
+  KernelConstants without_clock = device.kernels;
+  without_clock.sustained_clock = base_device.kernels.sustained_clock;
+  if (without_clock != base_device.kernels || device.kernels_estimated != base_device.kernels_estimated ||
+      device.provenance != base_device.provenance) {
+    fields.push_back(absl::StrCat("kernels: ", KernelsToYaml(device)));
+  } else {
+    add(device.kernels.sustained_clock != base_device.kernels.sustained_clock, "sustained_clock",
+        ShortestNumber(device.kernels.sustained_clock));
+  }
+  return absl::StrCat("{", absl::StrJoin(fields, ", "), "}");
+}
+
+}  // namespace meshwright

@@ -1,0 +1,99 @@
+#include "tools/cluster_flags.h"
+
+#include <string>
+#include <vector>
+
+#include "costmodel/library.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "ir/testing.h"
+#include "tools/exit_code.h"
+
+namespace meshwright {
+namespace {
+
+constexpr absl::StatusCode kInvalid = absl::StatusCode::kInvalidArgument;
+
+// The cluster of a file whose section is `section`, with flags.
+absl::StatusOr<Cluster> Read(const std::string& section, const std::vector<std::string>& args) {
+  MESHWRIGHT_ASSIGN_OR_RETURN(const Document document, ParseDocument("name: x\n" + section, "x.yaml"));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const Flags flags, Flags::Parse(ClusterFlags(), args));
+  return ClusterFrom(document.root()["cluster"], flags);
+}
+
+constexpr char kTwoNodes[] = "cluster: {device: h100-sxm, nodes: 2, inter_bandwidth: 100 Gb/s}\n";
+
+TEST(ClusterFlagsTest, WithoutFlagsItIsTheSection) {
+  ASSERT_OK_AND_ASSIGN(const Cluster cluster, Read(kTwoNodes, {}));
+  EXPECT_EQ(cluster.num_devices(), 16);
+  EXPECT_EQ(cluster.nic_bandwidth, GBps(12.5));
+}
+
+TEST(ClusterFlagsTest, CountsKeepTheLinks) {
+  ASSERT_OK_AND_ASSIGN(const Cluster more, Read(kTwoNodes, {"--devices=64"}));
+  EXPECT_EQ(more.nodes, 8);
+  EXPECT_EQ(more.nic_bandwidth, GBps(12.5));
+  ASSERT_OK_AND_ASSIGN(const Cluster part, Read(kTwoNodes, {"--devices=4"}));
+  EXPECT_EQ(part.nodes, 1);
+  EXPECT_EQ(part.devices_per_node, 4);
+  EXPECT_EQ(part.nics_per_node, 4);  // of 8
+  ASSERT_OK_AND_ASSIGN(const Cluster nodes, Read(kTwoNodes, {"--nodes=3", "--devices_per_node=4"}));
+  EXPECT_EQ(nodes.num_devices(), 12);
+}
+
+TEST(ClusterFlagsTest, AnotherDeviceBringsItsOwnMachine) {
+  ASSERT_OK_AND_ASSIGN(const Cluster same_count, Read(kTwoNodes, {"--device=a100"}));
+  EXPECT_EQ(same_count.device.name, "a100-sxm-80gb");
+  EXPECT_EQ(same_count.num_devices(), 16);
+  EXPECT_EQ(same_count.nic_bandwidth, GBps(25));
+  ASSERT_OK_AND_ASSIGN(const Cluster counted, Read("", {"--device=a100", "--devices=1024"}));
+  EXPECT_EQ(counted.nodes, 128);
+}
+
+TEST(ClusterFlagsTest, EveryKeyIsAFlag) {
+  ASSERT_OK_AND_ASSIGN(const Cluster cluster, Read(kTwoNodes, {"--memory=40GB", "--oversubscription=2"}));
+  EXPECT_EQ(cluster.device.memory, Bytes(40'000'000'000));
+  EXPECT_EQ(cluster.oversubscription, 2);
+}
+
+TEST(ClusterFlagsTest, ErrorsNameTheFlag) {
+  const absl::Status status = Read(kTwoNodes, {"--memory=40"}).status();
+  EXPECT_THAT(status, StatusIs(kInvalid, "--memory: found \"40\""));
+  EXPECT_EQ(ExitCodeOf(status), ExitCode::kUsage);
+  EXPECT_THAT(Read(kTwoNodes, {"--devices=12"}), StatusIs(kInvalid, "--devices: found 12, wanted whole nodes of 8"));
+  EXPECT_THAT(Read(kTwoNodes, {"--devices=8", "--nodes=1"}), StatusIs(kInvalid, "--devices: found --nodes"));
+  EXPECT_THAT(Read(kTwoNodes, {"--device=h10"}), StatusIs(kInvalid, "--device: found \"h10\""));
+  EXPECT_THAT(Read(kTwoNodes, {"--devices=0"}), StatusIs(kInvalid, "--devices: found \"0\""));
+  EXPECT_THAT(Read("", {}), StatusIs(kInvalid, "or give --device"));
+}
+
+// What a plan writes down is what it was made for.
+TEST(ClusterToYamlTest, ReadsBackAsTheSame) {
+  std::vector<std::string> sections;
+  for (const std::string& device : DeviceNames()) {
+    sections.push_back("{device: " + device + ", nodes: 3, devices_per_node: 4}");
+  }
+  sections.push_back(
+      "{device: a100, nodes: 2, devices_per_node: 7, memory: 39.7 GiB, memory_bandwidth: 1.7 TB/s, "
+      "sustained_clock: 0.8, intra_link: pcie, intra_bandwidth: 24.3 GB/s, nics_per_node: 3, "
+      "inter_bandwidth: 95 Gb/s, nic_latency: 12.3 us, oversubscription: 1.7, cpu: intel, "
+      "price_per_device_hour: 1.99 USD/h}");
+  sections.push_back(
+      "{device: h100, attention: flash3, kernels: {source: measured here, matmul_share: 0.7123, startup: 1.7 us}}");
+  for (const std::string& section : sections) {
+    SCOPED_TRACE(section);
+    ASSERT_OK_AND_ASSIGN(const Cluster cluster, Read("cluster: " + section + "\n", {}));
+    const std::string text = "cluster: " + ToYaml(cluster) + "\n";
+    ASSERT_OK_AND_ASSIGN(const Cluster again, Read(text, {}));
+    EXPECT_TRUE(again == cluster) << text;
+    EXPECT_EQ("cluster: " + ToYaml(again) + "\n", text);
+  }
+}
+
+TEST(ClusterToYamlTest, AUsualMachineIsShort) {
+  ASSERT_OK_AND_ASSIGN(const Cluster cluster, MakeCluster("h100-sxm", 4));
+  EXPECT_EQ(ToYaml(cluster), "{device: h100-sxm, nodes: 4, devices_per_node: 8}");
+}
+
+}  // namespace
+}  // namespace meshwright

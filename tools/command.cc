@@ -1,0 +1,101 @@
+#include "tools/command.h"
+
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "tools/exit_code.h"
+
+namespace meshwright {
+namespace {
+
+// `bazel run` starts a program in its own folder and says where the user stood.
+void GoWhereTheUserStands() {
+  const char* const folder = std::getenv("BUILD_WORKING_DIRECTORY");
+  if (folder != nullptr && ::chdir(folder) != 0) std::fprintf(stderr, "cannot go to the folder %s\n", folder);
+}
+
+bool WantsHelp(absl::Span<const std::string> args) {
+  for (const std::string& arg : args) {
+    if (arg == "--") return false;
+    if (arg == "--help" || arg == "-h" || arg == "-help") return true;
+  }
+  return args.size() == 1 && args[0] == "help";
+}
+
+absl::Status RunWith(const Command& command, const std::function<absl::Status(const Flags&)>& run,
+                     absl::Span<const std::string> args) {
+  const absl::StatusOr<Flags> flags = Flags::Parse(command.flags, args);
+  if (!flags.ok()) return flags.status();
+  if (flags->arguments().size() != command.num_arguments) {
+    return WithExit(ExitCode::kUsage,
+                    absl::InvalidArgumentError(absl::StrCat("found ", flags->arguments().size(), " arguments, wanted ",
+                                                            command.arguments, "; --help has an example")));
+  }
+  try {
+    return run(*flags);
+  } catch (const std::exception& e) {
+    return WithExit(ExitCode::kBug, absl::InternalError(absl::StrCat("a bug of Meshwright: ", e.what())));
+  }
+}
+
+}  // namespace
+
+std::string Help(const Command& command) {
+  std::string help = absl::StrCat(command.summary, "\n\n");
+  for (const std::string& line : command.example) {
+    const size_t space = line.find(' ');
+    absl::StrAppend(&help, "  tools/bazel run //tools:", line.substr(0, space), " --", line.substr(space), "\n");
+  }
+  absl::StrAppend(&help, "\nUsage: ", command.name, " ", command.arguments, " [flags]\n\n", HelpFor(command.flags));
+  absl::StrAppend(&help,
+                  "\nExit codes: 0 done, 2 usage, 3 bad input, 4 nothing fits, 5 run failed,\n"
+                  "6 a file cannot be read or written, 70 a bug of ours.\n");
+  return help;
+}
+
+void Print(absl::string_view text) { std::fwrite(text.data(), 1, text.size(), stdout); }
+
+void PrintNotices(const std::vector<std::string>& notices) {
+  for (const std::string& notice : notices) std::fprintf(stderr, "note: %s\n", notice.c_str());
+}
+
+int RunCommand(const Command& command, const std::function<absl::Status(const Flags&)>& run, int argc, char** argv) {
+  const std::vector<std::string> args(argv + 1, argv + argc);
+  if (WantsHelp(args)) {
+    std::fputs(Help(command).c_str(), stdout);
+    return std::fflush(stdout) == 0 ? 0 : static_cast<int>(ExitCode::kIo);
+  }
+  GoWhereTheUserStands();
+  absl::Status status = RunWith(command, run, args);
+  if (std::fflush(stdout) != 0 && status.ok()) {
+    status = WithExit(ExitCode::kIo, absl::UnavailableError("standard output cannot be written"));
+  }
+  if (!status.ok()) std::fprintf(stderr, "%s: %s\n", command.name.c_str(), std::string(status.message()).c_str());
+  return static_cast<int>(ExitCodeOf(status));
+}
+
+Progress::Progress(std::string what)
+    : what_(std::move(what)), terminal_(::isatty(STDERR_FILENO) == 1), start_(std::chrono::steady_clock::now()) {}
+
+Progress::~Progress() {
+  if (shown_ && terminal_) std::fputs("\r\033[K", stderr);
+}
+
+void Progress::Update(int64_t done, int64_t total) {
+  using std::chrono::milliseconds;
+  const auto now = std::chrono::steady_clock::now();
+  if (now - start_ < milliseconds(terminal_ ? 300 : 2000)) return;
+  if (shown_ && (!terminal_ || now - last_ < milliseconds(100))) return;
+  shown_ = true;
+  last_ = now;
+  absl::FPrintF(stderr, terminal_ ? "\r%s: %d of %d\033[K" : "%s: %d of %d ...\n", what_, done, total);
+  std::fflush(stderr);
+}
+
+}  // namespace meshwright

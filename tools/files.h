@@ -1,0 +1,26 @@
+// Files as the tools read and write them: whole, as text. "-" is the standard input or output.
+//
+// Errors: marked ExitCode::kIo, with the path and the system's reason. Thread safety: functions may run at the same
+// time on different paths.
+#ifndef MESHWRIGHT_TOOLS_FILES_H_
+#define MESHWRIGHT_TOOLS_FILES_H_
+
+#include <cstddef>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace meshwright {
+
+// More than `most` bytes are an error: kInvalidArgument, bad input.
+absl::StatusOr<std::string> ReadFile(const std::string& path, size_t most);
+
+// Writes a file beside `path` and renames it, so that whoever looks sees the old text or the new one, whole. Where
+// `path` is a link, a pipe or a device it is written in place.
+absl::Status WriteFile(const std::string& path, absl::string_view text);
+
+}  // namespace meshwright
+
+#endif  // MESHWRIGHT_TOOLS_FILES_H_

@@ -1,0 +1,82 @@
+// plan: chooses a strategy for a model on a cluster, says why, and writes it down.
+#include <cstdio>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "ir/status.h"
+#include "planner/search/search.h"
+#include "tools/cluster_flags.h"
+#include "tools/command.h"
+#include "tools/dump.h"
+#include "tools/files.h"
+#include "tools/plan_file.h"
+#include "tools/plan_report.h"
+#include "tools/session.h"
+
+namespace meshwright {
+namespace {
+
+Command PlanCommand() {
+  Command command{
+      .name = "plan",
+      .summary = "Chooses how to split a training step over devices, says why, and writes plan.yaml.",
+      .arguments = "MODEL.yaml",
+      .example = {"plan models/configs/gpt2_1_5b.yaml --devices=16 --device=h100-sxm"},
+      .flags = {{"out", "FILE", "where the plan goes; plan.yaml unless given, nowhere for --out="},
+                {"format", "FORM", "text or json"},
+                {"dump", "WHAT", "instead of the report: graph, strategy, program, or rank0, rank1, ..."},
+                {"keep", "N", "how many strategies to show; 5 unless given"},
+                {"threads", "N", "of the search; as many as cores unless given"}},
+  };
+  for (const auto* more : {&StrategyFlags(), &ClusterFlags()}) {
+    command.flags.insert(command.flags.end(), more->begin(), more->end());
+  }
+  return command;
+}
+
+absl::Status RunPlan(const Flags& flags) {
+  constexpr absl::string_view kFormats[] = {"text", "json"};
+  MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<size_t> format, flags.Choice("format", kFormats));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const DumpRequest dump, DumpRequest::Parse(flags));
+  SearchOptions options;
+  MESHWRIGHT_ASSIGN_OR_RETURN(options.keep, flags.IntOr("keep", 5, 1, 1000));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t threads, flags.IntOr("threads", 0, 0, 1024));
+  options.threads = static_cast<int>(threads);
+  const std::string out = flags.Has("out") ? flags.Text("out") : "plan.yaml";
+
+  MESHWRIGHT_ASSIGN_OR_RETURN(const SourceFile source, ReadSource(flags.arguments()[0]));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const Session session, OpenModel(source, flags));
+  PrintNotices(session.notices);
+  absl::StatusOr<SearchResult> found = absl::UnknownError("");
+  {
+    Progress progress("searching");
+    options.progress = [&](int64_t done, int64_t total) { progress.Update(done, total); };
+    found = Search(session.problem, options);
+  }
+  if (!found.ok()) return found.status();
+  MESHWRIGHT_ASSIGN_OR_RETURN(const PlanReport report, MakeReport(session, *std::move(found)));
+  const Candidate& best = report.result.ranked.front();
+  if (!out.empty()) {
+    const Plan plan{session, best.strategy, PromiseOf(best.prediction)};
+    MESHWRIGHT_RETURN_IF_ERROR(WriteFile(out, ToYaml(plan)));
+    if (out == "-") return absl::OkStatus();
+  }
+  if (dump.wanted()) {
+    MESHWRIGHT_ASSIGN_OR_RETURN(const std::string text, dump.Show(session.problem, best.strategy));
+    Print(text);
+    return absl::OkStatus();
+  }
+  Print(format == 1 ? ToText(ToJson(report)) : ToText(report));
+  if (!out.empty() && format != 1) Print(absl::StrCat("\nwrote ", out, "\n"));
+  return absl::OkStatus();
+}
+
+}  // namespace
+}  // namespace meshwright
+
+int main(int argc, char** argv) {
+  return meshwright::RunCommand(meshwright::PlanCommand(), meshwright::RunPlan, argc, argv);
+}

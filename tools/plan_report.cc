@@ -1,0 +1,408 @@
+#include "tools/plan_report.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+#include <utility>
+#include <variant>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "ir/op_list.h"
+#include "ir/status.h"
+#include "tools/numbers.h"
+
+namespace meshwright {
+namespace {
+
+constexpr size_t kColumns = 80;
+
+const Candidate& Best(const PlanReport& report) { return report.result.ranked.front(); }
+
+// `words` after `head`, wrapped, the further lines indented.
+std::string Wrapped(const std::string& head, const std::vector<std::string>& parts) {
+  std::string text, line = head;
+  const size_t indent = head.size() - head.find_first_not_of(' ') > 12 ? 2 : head.size();
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const std::string part = absl::StrCat(parts[i], i + 1 < parts.size() ? "," : "");
+    const bool first = line.size() == head.size() && text.empty() && i == 0;
+    if (!first && line.size() + 1 + part.size() > kColumns) {
+      absl::StrAppend(&text, line, "\n");
+      line.assign(indent, ' ');
+      absl::StrAppend(&line, part);
+      continue;
+    }
+    absl::StrAppend(&line, first || line.empty() ? "" : " ", part);
+  }
+  return absl::StrCat(text, line, "\n");
+}
+
+std::string Bar(double share) {
+  const double cells = std::clamp(share, 0.0, 1.0) * 24;
+  return std::string(static_cast<size_t>(cells + 0.5), '#');
+}
+
+std::string WithoutTrailingSpaces(std::string text) {
+  std::string out;
+  for (const char c : text) {
+    if (c == '\n') {
+      while (!out.empty() && out.back() == ' ') out.pop_back();
+    }
+    out.push_back(c);
+  }
+  return out;
+}
+
+// --- the chosen strategy ---------------------------------------------------------------------------------------------
+
+// Choices that every strategy has.
+std::vector<std::string> Choices(const Strategy& strategy) {
+  std::vector<std::string> parts;
+  const bool pipeline = strategy.stages > 1;
+  parts.push_back(
+      absl::StrCat(ShowCount(strategy.microbatches), strategy.microbatches == 1 ? " micro-batch" : " micro-batches"));
+  if (pipeline) parts.push_back(absl::StrCat("schedule ", NameOf(strategy.schedule)));
+  parts.push_back(absl::StrCat("recompute ", NameOf(strategy.recompute)));
+  parts.push_back(absl::StrCat(strategy.parallel_optimizer ? "" : "no ", "parallel optimizer"));
+  parts.push_back(strategy.bucket.raw() == 0 ? "no fusion of gradients"
+                                             : absl::StrCat("buckets of ", ShowBytes(strategy.bucket)));
+  parts.push_back(absl::StrCat("gradients in ", NameOf(strategy.gradient_dtype)));
+  return parts;
+}
+
+std::vector<std::string> DegreeParts(const Candidate& candidate) {
+  const Degrees& d = candidate.degrees;
+  std::vector<std::string> parts = {absl::StrCat("data ", d.data, " x tensor ", d.tensor, " x pipeline ", d.pipeline)};
+  if (d.expert > 1) parts.push_back(absl::StrCat("experts over ", d.expert, " of data"));
+  if (d.sequence_parallel) parts.push_back("sequence parallel");
+  parts.push_back(absl::StrCat("micro-batch ", d.microbatch));
+  return parts;
+}
+
+std::string ShowStrategy(const PlanReport& report) {
+  const Candidate& best = Best(report);
+  std::vector<std::string> parts;
+  if (report.operators.empty()) parts = DegreeParts(best);
+  for (std::string& part : Choices(best.strategy)) parts.push_back(std::move(part));
+  std::string text = Wrapped("plan: ", parts);
+  if (!best.strategy.layers_per_stage.empty()) {
+    absl::StrAppend(&text, "      layers per stage ", absl::StrJoin(best.strategy.layers_per_stage, " "), "\n");
+  }
+  if (report.operators.empty()) return text;
+  absl::StrAppend(&text, "\n", absl::StrFormat("  %-22s %-18s %s\n", "operator", "kind", "pieces of each input"));
+  for (const OperatorRow& row : report.operators.front()) {
+    absl::StrAppend(&text, absl::StrFormat("  %-22s %-18s %s\n", row.name, row.kind, ShowTuples(row.in_strategy)));
+  }
+  return text;
+}
+
+// --- why -------------------------------------------------------------------------------------------------------------
+
+std::string ShowSpeed(const PlanReport& report) {
+  const Candidate& best = Best(report);
+  const Prediction& p = best.prediction;
+  const Problem& problem = report.session->problem;
+  const double ranks = static_cast<double>(best.strategy.mesh.num_ranks());
+  const double seconds = ToSeconds(p.step);
+  const bool rows = problem.tokens_per_row == 1;
+  std::string text = absl::StrFormat("step %s, %s %s/s, MFU %s\n", ShowTime(p.step), ShowLarge(p.tokens_per_second),
+                                     rows ? "rows" : "tokens", ShowPercent(p.mfu));
+  absl::StrAppend(
+      &text, "  MFU = model FLOPs / (step time x devices x dense peak)\n",
+      absl::StrFormat("      = %.4g / (%.4g s x %s x %.4g TFLOP/s)\n", p.mfu * seconds * ranks * p.peak_flops.raw(),
+                      seconds, ShowCount(best.strategy.mesh.num_ranks()), p.peak_flops.raw() / 1e12));
+  absl::StrAppend(&text,
+                  "  model FLOPs: products and attention, forward and twice that backward;\n"
+                  "  what is recomputed does not count\n");
+  const double tokens = report.session->file->training.tokens;
+  if (tokens > 0 && p.tokens_per_second > 0) {
+    const double run = tokens / p.tokens_per_second, hours = run / 3600 * ranks;
+    absl::StrAppend(&text, "  ", ShowLarge(tokens), " tokens take ", ShowSeconds(run), ", ", ShowLarge(hours),
+                    " device-hours");
+    if (const auto& price = problem.cluster.price; price.has_value()) {
+      absl::StrAppend(&text, ", ", ShowDollars(hours * price->dollars_per_hour), " at ",
+                      ShowDollars(price->dollars_per_hour), " an hour");
+    }
+    absl::StrAppend(&text, "\n");
+  }
+  return text;
+}
+
+std::string ShowTimes(const Prediction& p) {
+  std::string text = absl::StrCat("time of stage ", p.critical_class, ", which ends last\n");
+  for (const TimeUseInfo& row : kTimeUses) {
+    const Nanos time = p.time[row.use];
+    if (time.raw() == 0) continue;
+    const double share = ToSeconds(time) / ToSeconds(p.step);
+    absl::StrAppend(
+        &text, absl::StrFormat("  %-24s %10s %8s  %s\n", row.name, ShowTime(time), ShowPercent(share), Bar(share)));
+  }
+  return text;
+}
+
+std::string ShowMemory(const Prediction& p) {
+  const double capacity = static_cast<double>(p.capacity.raw());
+  std::string text = absl::StrCat("memory of stage ", p.fullest_class, ", the fullest: ", ShowBytes(p.peak), " of ",
+                                  ShowBytes(p.capacity), "\n");
+  const auto add = [&](absl::string_view name, Bytes bytes) {
+    if (bytes.raw() == 0) return;
+    const double share = static_cast<double>(bytes.raw()) / capacity;
+    absl::StrAppend(&text,
+                    absl::StrFormat("  %-24s %10s %8s  %s\n", name, ShowBytes(bytes), ShowPercent(share), Bar(share)));
+  };
+  for (size_t role = 0; role < kNumRoles; ++role) add(NameOf(static_cast<BufferRole>(role)), p.memory[role]);
+  for (const auto& [name, bytes] : p.outside) add(name, bytes);
+  add("free", std::max(Bytes(0), p.capacity - p.peak));
+  return text;
+}
+
+// --- the others ------------------------------------------------------------------------------------------------------
+
+// The uses of time in which two predictions differ most: "recompute +2.1 s, pipeline bubble -0.8 s".
+std::string Difference(const Prediction& from, const Prediction& to) {
+  struct Row {
+    absl::string_view name;
+    Nanos delta;
+  };
+  std::vector<Row> rows;
+  for (const TimeUseInfo& use : kTimeUses) rows.push_back({use.name, to.time[use.use] - from.time[use.use]});
+  std::stable_sort(rows.begin(), rows.end(),
+                   [](const Row& a, const Row& b) { return std::llabs(a.delta.raw()) > std::llabs(b.delta.raw()); });
+  std::vector<std::string> parts;
+  for (const Row& row : rows) {
+    if (row.delta.raw() == 0 || parts.size() == 2) break;
+    const Nanos size(std::llabs(row.delta.raw()));
+    parts.push_back(absl::StrCat(row.name, row.delta.raw() > 0 ? " +" : " -", ShowTime(size)));
+  }
+  return absl::StrJoin(parts, ", ");
+}
+
+std::string DifferentOperators(const std::vector<OperatorRow>& best, const std::vector<OperatorRow>& other) {
+  std::vector<std::string> parts;
+  for (size_t i = 0; i < std::min(best.size(), other.size()); ++i) {
+    if (best[i] == other[i]) continue;
+    if (parts.size() == 2) {
+      parts.push_back("...");
+      break;
+    }
+    parts.push_back(absl::StrCat(other[i].name, " ", ShowTuples(other[i].in_strategy)));
+  }
+  return absl::StrJoin(parts, ", ");
+}
+
+std::string Cut(std::string line) {
+  if (line.size() > kColumns) line = line.substr(0, kColumns - 3) + "...";
+  return line + "\n";
+}
+
+std::string ShowRanking(const PlanReport& report) {
+  const std::vector<Candidate>& ranked = report.result.ranked;
+  const bool decoder = report.operators.empty();
+  std::string text = absl::StrCat("the best ", ranked.size(), " of ", ShowCount(report.result.considered), "\n");
+  absl::StrAppend(&text, absl::StrFormat("  %10s %8s %10s", "step", "MFU", "memory"));
+  if (decoder) absl::StrAppend(&text, "    dp   tp   pp  mb recompute sp  opt  bucket");
+  text += "\n";
+  for (size_t i = 0; i < ranked.size(); ++i) {
+    const Candidate& c = ranked[i];
+    const Prediction& p = c.prediction;
+    absl::StrAppend(
+        &text, absl::StrFormat("%-2d%10s %8s %10s", i + 1, ShowTime(p.step), ShowPercent(p.mfu), ShowBytes(p.peak)));
+    if (decoder) {
+      const Degrees& d = c.degrees;
+      const Strategy& s = c.strategy;
+      absl::StrAppend(&text, absl::StrFormat(" %5d %4d %4d %3d %-9s %-3s %-3s %s", d.data, d.tensor, d.pipeline,
+                                             d.microbatch, NameOf(s.recompute), d.sequence_parallel ? "yes" : "no",
+                                             s.parallel_optimizer ? "yes" : "no", ShowBytes(s.bucket)));
+    }
+    text += "\n";
+    if (i == 0) continue;
+    const Prediction& best = ranked[0].prediction;
+    std::string why =
+        absl::StrFormat("    +%.2f %%: %s", (ToSeconds(p.step) / ToSeconds(best.step) - 1) * 100, Difference(best, p));
+    if (!decoder) {
+      const std::string ops = DifferentOperators(report.operators[0], report.operators[i]);
+      if (!ops.empty()) absl::StrAppend(&why, "; ", ops);
+    }
+    text += Cut(std::move(why));
+  }
+  return text;
+}
+
+std::string ShowSearch(const SearchResult& result) {
+  std::string text = absl::StrFormat("search: %s considered, %s simulated, %.2f s\n", ShowCount(result.considered),
+                                     ShowCount(result.simulated), result.seconds);
+  for (const auto& [reason, count] : result.pruned) {
+    absl::StrAppend(&text, Cut(absl::StrFormat("  %10s pruned: %s", ShowCount(count), reason)));
+  }
+  return text;
+}
+
+std::vector<std::string> Estimates(const Cluster& cluster) {
+  std::vector<std::string> names;
+  for (const Provenance& row : cluster.device.provenance) {
+    if (row.estimated && std::find(names.begin(), names.end(), row.what) == names.end()) names.push_back(row.what);
+  }
+  return names;
+}
+
+// --- JSON ------------------------------------------------------------------------------------------------------------
+
+Json StrategyJson(const Candidate& candidate, const std::vector<OperatorRow>* operators) {
+  const Strategy& s = candidate.strategy;
+  Json out;
+  if (operators == nullptr) {
+    const Degrees& d = candidate.degrees;
+    out["data_parallel"] = d.data;
+    out["tensor_parallel"] = d.tensor;
+    out["pipeline_stages"] = d.pipeline;
+    out["expert_parallel"] = d.expert;
+    out["sequence_parallel"] = d.sequence_parallel;
+    out["microbatch"] = d.microbatch;
+  } else {
+    out["pipeline_stages"] = s.stages;
+  }
+  out["microbatches"] = s.microbatches;
+  out["schedule"] = std::string(NameOf(s.schedule));
+  out["recompute"] = std::string(NameOf(s.recompute));
+  out["parallel_optimizer"] = s.parallel_optimizer;
+  out["parallel_optimizer_threshold_bytes"] = s.parallel_optimizer_threshold.raw();
+  out["bucket_bytes"] = s.bucket.raw();
+  out["gradients_mean"] = s.gradients_mean;
+  out["gradient_dtype"] = std::string(NameOf(s.gradient_dtype));
+  out["loss_divisor"] = s.loss_divisor;
+  out["ranks"] = s.mesh.num_ranks();
+  out["mesh"] = meshwright::ToText(s.mesh);
+  if (!s.layers_per_stage.empty()) out["layers_per_stage"] = s.layers_per_stage;
+  if (operators == nullptr) {
+    Json rules = Json::object();
+    for (const LabelRule& rule : s.rules) {
+      Json axes = Json::array();
+      for (const AxisId axis : rule.axes) axes.push_back(s.mesh.axis(axis).name);
+      rules[rule.label] = std::move(axes);
+    }
+    out["rules"] = std::move(rules);
+    return out;
+  }
+  Json rows = Json::array();
+  for (const OperatorRow& row : *operators) {
+    rows.push_back(Json{{"name", row.name}, {"op", row.kind}, {"in_strategy", row.in_strategy}});
+  }
+  out["operators"] = std::move(rows);
+  return out;
+}
+
+}  // namespace
+
+std::string ShowTuples(const std::vector<std::vector<int64_t>>& tuples) {
+  std::string text = "(";
+  for (size_t i = 0; i < tuples.size(); ++i) {
+    absl::StrAppend(&text, i > 0 ? ", (" : "(", absl::StrJoin(tuples[i], ", "), tuples[i].size() == 1 ? ",)" : ")");
+  }
+  return text + (tuples.size() == 1 ? ",)" : ")");
+}
+
+std::vector<OperatorRow> OperatorRows(const Graph& graph, const Program& program) {
+  std::vector<OperatorRow> rows;
+  for (const RankClass& rank_class : program.classes) {
+    for (const Block& block : rank_class.blocks) {
+      if (block.phase != Phase::kForward) continue;
+      for (const Instruction& instruction : block.instructions) {
+        const auto* compute = std::get_if<Compute>(&instruction.work);
+        // "segment/op".
+        const std::string name = instruction.origin.substr(instruction.origin.find('/') + 1);
+        const OpId op = graph.FindOp(name);
+        if (compute == nullptr || !op.valid() || compute->op != graph.op(op).kind) continue;
+        OperatorRow row{name, std::string(NameOf(compute->op)), {}};
+        for (const Operand& operand : instruction.reads) {
+          std::vector<int64_t> pieces;
+          for (const AxisList& axes : rank_class.buffers[operand.buffer.index()].layout.dims) {
+            pieces.push_back(program.mesh.SizeOf(axes));
+          }
+          row.in_strategy.push_back(std::move(pieces));
+        }
+        rows.push_back(std::move(row));
+      }
+    }
+  }
+  return rows;
+}
+
+absl::StatusOr<PlanReport> MakeReport(const Session& session, SearchResult result) {
+  PlanReport report;
+  report.session = &session;
+  MESHWRIGHT_ASSIGN_OR_RETURN(const Graph graph, session.problem.graph(session.problem.batch));
+  report.num_parameters = graph.NumParameters();
+  if (!session.file->is_decoder()) {
+    for (const Candidate& candidate : result.ranked) {
+      MESHWRIGHT_ASSIGN_OR_RETURN(const Evaluation evaluation, Evaluate(session.problem, candidate.strategy));
+      report.operators.push_back(OperatorRows(graph, evaluation.program));
+    }
+  }
+  report.result = std::move(result);
+  return report;
+}
+
+std::string ToText(const PlanReport& report) {
+  const Problem& problem = report.session->problem;
+  const Prediction& prediction = Best(report).prediction;
+  std::string text = absl::StrCat(problem.name, ": ", ShowCount(report.num_parameters), " parameters, ",
+                                  ShowBatch(problem), " a step\n", Cut(ToText(problem.cluster)), "\n");
+  absl::StrAppend(&text, ShowStrategy(report), "\n", ShowSpeed(report), "\n", ShowTimes(prediction), "\n",
+                  ShowMemory(prediction), "\n", ShowRanking(report), "\n", ShowSearch(report.result));
+  const std::vector<std::string> estimates = Estimates(problem.cluster);
+  if (!estimates.empty()) absl::StrAppend(&text, "\n", Wrapped("estimated, not measured: ", estimates));
+  return WithoutTrailingSpaces(std::move(text));
+}
+
+Json ToJson(const Prediction& p) {
+  Json out;
+  out["step_time_s"] = JsonSeconds(p.step);
+  out["mfu"] = p.mfu;
+  out["tokens_per_second"] = p.tokens_per_second;
+  out["peak_memory_bytes"] = p.peak.raw();
+  out["arena_bytes"] = p.arena.raw();
+  out["capacity_bytes"] = p.capacity.raw();
+  out["dense_peak_flops_per_second"] = p.peak_flops.raw();
+  out["critical_stage"] = p.critical_class;
+  out["time_s"] = ToJson(p.time);
+  out["fullest_stage"] = p.fullest_class;
+  Json memory = ToJson(p.memory);
+  for (const auto& [name, bytes] : p.outside) memory[JsonKey(name)] = bytes.raw();
+  out["memory_bytes"] = std::move(memory);
+  return out;
+}
+
+Json ToJson(const PlanReport& report) {
+  const Problem& problem = report.session->problem;
+  const SearchResult& result = report.result;
+  Json out;
+  out["schema"] = "meshwright/plan_report/1";
+  out["model"] = Json{{"name", problem.name},
+                      {"parameters", report.num_parameters},
+                      {"batch", problem.batch},
+                      {"tokens_per_row", problem.tokens_per_row}};
+  out["cluster"] = Json{{"device", problem.cluster.device.name},
+                        {"nodes", problem.cluster.nodes},
+                        {"devices_per_node", problem.cluster.devices_per_node},
+                        {"devices", problem.cluster.num_devices()},
+                        {"estimated", Estimates(problem.cluster)}};
+  const auto operators = [&](size_t i) { return report.operators.empty() ? nullptr : &report.operators[i]; };
+  out["predicted"] = ToJson(Best(report).prediction);
+  out["strategy"] = StrategyJson(Best(report), operators(0));
+  Json pruned = Json::object();
+  for (const auto& [reason, count] : result.pruned) pruned[reason] = count;
+  out["search"] = Json{{"considered", result.considered},
+                       {"simulated", result.simulated},
+                       {"pruned", std::move(pruned)},
+                       {"seconds", result.seconds}};
+  Json alternatives = Json::array();
+  for (size_t i = 1; i < result.ranked.size(); ++i) {
+    alternatives.push_back(Json{{"predicted", ToJson(result.ranked[i].prediction)},
+                                {"strategy", StrategyJson(result.ranked[i], operators(i))}});
+  }
+  out["alternatives"] = std::move(alternatives);
+  return out;
+}
+
+}  // namespace meshwright

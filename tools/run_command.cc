@@ -1,0 +1,236 @@
+#include "tools/run_command.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "costmodel/library.h"
+#include "ir/status.h"
+#include "ir/text.h"
+#include "ir/trace.h"
+#include "planner/search/search.h"
+#include "tools/exit_code.h"
+#include "tools/files.h"
+#include "tools/json_text.h"
+#include "tools/numbers.h"
+#include "tools/plan_file.h"
+#include "tools/session.h"
+#include "tools/training_data.h"
+
+namespace meshwright {
+namespace {
+
+constexpr int64_t kMostThreads = 1024;
+
+// A program to run, and what it was made from.
+struct Job {
+  Plan plan;
+  Program program;
+  DType dtype = DType::kFloat32;
+};
+
+// The host computes in these.
+bool Runs(DType dtype) { return dtype == DType::kFloat32 || dtype == DType::kFloat64; }
+
+absl::StatusOr<Plan> PlanFrom(const std::string& path, const Flags& flags, const RankCarrier& carrier) {
+  MESHWRIGHT_ASSIGN_OR_RETURN(const SourceFile source, ReadSource(path));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<int64_t> ranks, flags.Int("ranks", 1, kMostThreads));
+  if (IsPlan(source.text)) return ParsePlan(source, flags);
+  const int64_t wanted = ranks.value_or(std::max<int64_t>(1, carrier.ranks));
+  Plan plan;
+  MESHWRIGHT_ASSIGN_OR_RETURN(Cluster host, MakeClusterOfDevices("host", wanted));
+  MESHWRIGHT_ASSIGN_OR_RETURN(plan.session, OpenModel(source, flags, std::move(host)));
+  SearchOptions options;
+  options.keep = 1;
+  MESHWRIGHT_ASSIGN_OR_RETURN(SearchResult found, Search(plan.session.problem, options));
+  plan.strategy = std::move(found.ranked.front().strategy);
+  plan.promise = PromiseOf(found.ranked.front().prediction);
+  return plan;
+}
+
+absl::StatusOr<Job> JobFrom(const Flags& flags, const RankCarrier& carrier) {
+  const std::string& path = flags.arguments()[0];
+  Job job;
+  MESHWRIGHT_ASSIGN_OR_RETURN(job.plan, PlanFrom(path, flags, carrier));
+  job.dtype = job.plan.session.file->training.dtype;
+  if (!Runs(job.dtype)) {
+    return WithExit(ExitCode::kUsage,
+                    Flags::Wrong("precision", WrongInput(absl::StrCat("a model in ", NameOf(job.dtype)),
+                                                         "float32 or float64", "give --precision=float32")));
+  }
+  MESHWRIGHT_ASSIGN_OR_RETURN(job.program, ProgramOf(job.plan));
+  const int64_t ranks = job.program.mesh.num_ranks();
+  MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t wanted, flags.IntOr("ranks", ranks, 1, kMostThreads));
+  if (wanted != ranks && job.plan.session.problem.mode != SearchMode::kStandAlone) {
+    return Flags::Wrong("ranks", WrongInput(absl::StrCat(wanted), absl::StrCat(ranks, ", the ranks of the plan")));
+  }
+  if (carrier.ranks == 0 && ranks > kMostThreads) {
+    return WithExit(ExitCode::kUsage,
+                    absl::InvalidArgumentError(absl::StrCat("found a plan of ", ranks, " ranks, wanted at most ",
+                                                            kMostThreads, "; plan for fewer devices")));
+  }
+  return job;
+}
+
+// A loss as its type holds it: in the fewest digits that read back the same.
+std::string ShowLoss(double loss, DType dtype) {
+  const bool narrow = dtype == DType::kFloat32 && static_cast<double>(static_cast<float>(loss)) == loss;
+  return narrow ? ShortestNumber(static_cast<float>(loss)) : ShortestNumber(loss);
+}
+
+// "epoch: 1 step: 3, loss is 0.29" (S16.8).
+class LossLines {
+ public:
+  LossLines(const Job& job, int64_t steps_per_epoch)
+      : dtype_(job.dtype),
+        steps_per_epoch_(steps_per_epoch),
+        summed_(job.plan.session.problem.loss_is_sum ? job.program.num_microbatches : 1) {}
+
+  std::string Line(int64_t step, double loss) const {
+    const int64_t epoch = steps_per_epoch_ == 0 ? 0 : step / steps_per_epoch_;
+    std::string line = absl::StrCat("epoch: ", epoch + 1, " step: ", step - epoch * steps_per_epoch_ + 1, ", loss is ",
+                                    ShowLoss(loss, dtype_));
+    if (summed_ > 1) {
+      absl::StrAppend(&line, ", the sum of ", summed_, " micro-batches with mean ",
+                      ShowLoss(loss / static_cast<double>(summed_), dtype_));
+    }
+    return line + "\n";
+  }
+
+ private:
+  const DType dtype_;
+  const int64_t steps_per_epoch_, summed_;
+};
+
+void PrintAllRanks(const RunResult& result, const LossLines& lines) {
+  for (size_t step = 0; step < result.losses.size(); ++step) {
+    for (size_t rank = 0; rank < result.rank_losses.size(); ++rank) {
+      if (step >= result.rank_losses[rank].size()) continue;
+      Print(absl::StrCat("rank ", rank, " ", lines.Line(static_cast<int64_t>(step), result.rank_losses[rank][step])));
+    }
+  }
+}
+
+// What was planned and what the ranks of each stage allocated; they must be equal.
+absl::Status PrintArenas(const Program& program, const RunResult& result) {
+  for (size_t c = 0; c < program.classes.size(); ++c) {
+    const Bytes planned = program.classes[c].arena;
+    const int64_t ranks = program.ranks_per_class();
+    Bytes least = planned, most = planned;
+    for (int64_t local = 0; local < ranks; ++local) {
+      const auto rank = static_cast<size_t>(program.RankOf(c, local));
+      if (rank >= result.arenas.size()) return absl::InternalError(absl::StrCat("rank ", rank, " reports no arena"));
+      least = std::min(least, result.arenas[rank]);
+      most = std::max(most, result.arenas[rank]);
+    }
+    if (least != planned || most != planned) {
+      return absl::InternalError(absl::StrCat(program.classes[c].name, ": planned ", planned.raw(),
+                                              " bytes, allocated from ", least.raw(), " to ", most.raw()));
+    }
+    Print(absl::StrCat("memory of ", program.classes[c].name, ": ", ShowCount(planned.raw()),
+                       " bytes planned, the same allocated on each of ", ranks, ranks == 1 ? " rank\n" : " ranks\n"));
+  }
+  return absl::OkStatus();
+}
+
+Json ResultJson(const Job& job, const RunResult& result) {
+  Json out;
+  out["schema"] = "meshwright/run/1";
+  out["name"] = job.program.name;
+  out["ranks"] = job.program.mesh.num_ranks();
+  out["precision"] = std::string(NameOf(job.dtype));
+  out["losses"] = result.losses;
+  out["loss_is_sum_of_microbatches"] = job.plan.session.problem.loss_is_sum;
+  out["microbatches"] = job.program.num_microbatches;
+  Json stages = Json::array();
+  for (size_t c = 0; c < job.program.classes.size(); ++c) {
+    const auto rank = static_cast<size_t>(job.program.RankOf(c, 0));
+    stages.push_back(Json{{"name", job.program.classes[c].name},
+                          {"planned_bytes", job.program.classes[c].arena.raw()},
+                          {"allocated_bytes", result.arenas[rank].raw()}});
+  }
+  out["stages"] = std::move(stages);
+  return out;
+}
+
+std::string Describe(const Job& job) {
+  const Strategy& s = job.plan.strategy;
+  return absl::StrCat(job.program.name, " on ", s.mesh.num_ranks(), s.mesh.num_ranks() == 1 ? " rank" : " ranks",
+                      s.mesh.num_ranks() == 1 ? "" : absl::StrCat(" (", ToText(s.mesh), ")"), ", ", s.microbatches,
+                      s.microbatches == 1 ? " micro-batch" : " micro-batches", ", recompute ", NameOf(s.recompute),
+                      s.parallel_optimizer ? ", parallel optimizer" : "", ", ", NameOf(job.dtype));
+}
+
+}  // namespace
+
+Command RunCommandLine() {
+  Command command{
+      .name = "run",
+      .summary = "Trains on this machine: plays the program of a plan, or of a model planned on the spot.",
+      .arguments = "PLAN.yaml|MODEL.yaml",
+      .example = {"run models/configs/oracle_b.yaml --steps=6 --ranks=8"},
+      .flags = {{"steps", "N", "how many; the file's unless given"},
+                {"ranks", "N", "threads, for a model file; 1 unless given (under mpirun: its processes)"},
+                {"seed", "N", "of initial values; the file's unless given"},
+                {"data", "FOLDER", "where the data set lies; the file's, or DATA_PATH, unless given"},
+                {"trace", "FILE", "writes a timeline of the last step for https://ui.perfetto.dev"},
+                {"all_ranks", "", "losses of every rank that has one, after the run"},
+                {"format", "FORM", "text or json"}},
+  };
+  command.flags.insert(command.flags.end(), StrategyFlags().begin(), StrategyFlags().end());
+  return command;
+}
+
+absl::Status RunTraining(const Flags& flags, const RankCarrier& carrier) {
+  constexpr absl::string_view kFormats[] = {"text", "json"};
+  MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<size_t> format, flags.Choice("format", kFormats));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const Job job, JobFrom(flags, carrier));
+  const Training& training = job.plan.session.file->training;
+  RunOptions options;
+  MESHWRIGHT_ASSIGN_OR_RETURN(options.steps, flags.IntOr("steps", training.steps, 1, int64_t{1} << 40));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t seed, flags.IntOr("seed", training.seed, 0, int64_t{1} << 62));
+  options.seed = static_cast<uint64_t>(seed);
+  options.trace = flags.Has("trace");
+  MESHWRIGHT_ASSIGN_OR_RETURN(const TrainingData data, OpenTrainingData(training, options.seed, flags.Text("data")));
+  if (carrier.speaks) {
+    PrintNotices(job.plan.session.notices);
+    std::fprintf(stderr, "%s\n", Describe(job).c_str());
+  }
+
+  const LossLines lines(job, data.steps_per_epoch);
+  const bool text = format != size_t{1} && carrier.speaks, all_ranks = flags.True("all_ranks");
+  int64_t printed = 0;
+  if (text && !all_ranks) {
+    options.on_loss = [&](int64_t step, double loss) {
+      Print(lines.Line(step, loss));
+      std::fflush(stdout);
+      ++printed;
+    };
+  }
+  absl::StatusOr<RunResult> result = carrier.run(job.program, options, *data.source);
+  if (!result.ok()) {
+    const bool bug = absl::IsInternal(result.status());
+    return WithExit(bug ? ExitCode::kBug : ExitCode::kRunFailed, result.status());
+  }
+  if (!carrier.speaks) return absl::OkStatus();
+  if (flags.Has("trace")) {
+    MESHWRIGHT_RETURN_IF_ERROR(WriteFile(flags.Text("trace"), ToChromeJson(result->trace, job.program)));
+  }
+  if (!text) {
+    Print(ToText(ResultJson(job, *result)));
+    return absl::OkStatus();
+  }
+  // Of a pipeline under MPI the losses are known to another process while it runs.
+  for (; !all_ranks && printed < static_cast<int64_t>(result->losses.size()); ++printed) {
+    Print(lines.Line(printed, result->losses[static_cast<size_t>(printed)]));
+  }
+  if (all_ranks) PrintAllRanks(*result, lines);
+  return PrintArenas(job.program, *result);
+}
+
+}  // namespace meshwright

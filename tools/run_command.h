@@ -1,0 +1,32 @@
+// run: trains for real, on the host. What the two programs share: run (ranks are threads) and run_mpi (ranks are
+// processes of an MPI job).
+//
+// Thread safety: called once, from main.
+#ifndef MESHWRIGHT_TOOLS_RUN_COMMAND_H_
+#define MESHWRIGHT_TOOLS_RUN_COMMAND_H_
+
+#include <cstdint>
+#include <functional>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "executor/data.h"
+#include "executor/runner.h"
+#include "ir/program.h"
+#include "tools/command.h"
+
+namespace meshwright {
+
+// What carries the ranks.
+struct RankCarrier {
+  int64_t ranks = 0;   // that there are; 0: as many as are asked for
+  bool speaks = true;  // this process prints; the others of a job only work
+  std::function<absl::StatusOr<RunResult>(const Program&, const RunOptions&, const DataSource&)> run;
+};
+
+Command RunCommandLine();
+absl::Status RunTraining(const Flags& flags, const RankCarrier& carrier);
+
+}  // namespace meshwright
+
+#endif  // MESHWRIGHT_TOOLS_RUN_COMMAND_H_

@@ -1,0 +1,28 @@
+// run_mpi: run with ranks as processes of an MPI job, started by `mpirun -np N run ...`.
+#include <cstdio>
+#include <memory>
+#include <string>
+
+#include "executor/host/mpi.h"
+#include "tools/exit_code.h"
+#include "tools/run_command.h"
+
+int main(int argc, char** argv) {
+  using meshwright::MpiWorld;
+  const absl::StatusOr<std::unique_ptr<MpiWorld>> world = MpiWorld::Join();
+  if (!world.ok()) {
+    std::fprintf(stderr, "run: %s\n", std::string(world.status().message()).c_str());
+    return static_cast<int>(meshwright::ExitCode::kRunFailed);
+  }
+  meshwright::RankCarrier processes;
+  processes.ranks = (*world)->num_ranks();
+  processes.speaks = (*world)->rank() == 0;
+  processes.run = [&](const meshwright::Program& program, const meshwright::RunOptions& options,
+                      const meshwright::DataSource& data) { return RunOnMpi(program, options, data, **world); };
+  // All ranks meet the same errors; one tells.
+  if (!processes.speaks && std::freopen("/dev/null", "w", stderr) == nullptr) return 1;
+  if (!processes.speaks && std::freopen("/dev/null", "w", stdout) == nullptr) return 1;
+  return meshwright::RunCommand(
+      meshwright::RunCommandLine(),
+      [&](const meshwright::Flags& flags) { return meshwright::RunTraining(flags, processes); }, argc, argv);
+}

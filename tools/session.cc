@@ -1,0 +1,323 @@
+#include "tools/session.h"
+
+#include <algorithm>
+#include <utility>
+#include <variant>
+
+#include "absl/strings/str_cat.h"
+#include "ir/status.h"
+#include "ir/text.h"
+#include "tools/cluster_flags.h"
+#include "tools/exit_code.h"
+#include "tools/files.h"
+#include "tools/numbers.h"
+
+namespace meshwright {
+namespace {
+
+constexpr int64_t kMostDegree = int64_t{1} << 32;
+constexpr absl::string_view kPrecisions[] = {"float32", "float64", "bfloat16", "float16"};
+constexpr absl::string_view kRecomputes[] = {"none", "selective", "full"};  // in the order of Recompute
+constexpr absl::string_view kSchedules[] = {"gpipe", "1f1b"};               // in the order of Schedule
+
+// --- the model file --------------------------------------------------------------------------------------------------
+
+// Operators of each stage follow each other; the first stages get one more.
+void AssignStages(OperatorModel& model, int64_t stages) {
+  const auto count = static_cast<int64_t>(model.operators.size());
+  for (int64_t i = 0; i < count; ++i) {
+    model.operators[static_cast<size_t>(i)].pipeline_stage = stages == 1 ? -1 : i * stages / count;
+  }
+}
+
+void SetPrecision(ModelFile& file, DType dtype) {
+  file.training.dtype = file.training.gradient_dtype = dtype;
+  OperatorModel* const model = std::get_if<OperatorModel>(&file.model);
+  if (model == nullptr) return;
+  for (InputSpec& input : model->inputs) {
+    if (InfoOf(input.dtype).floating) input.dtype = dtype;
+  }
+  for (ParameterSpec& parameter : model->parameters) {
+    if (InfoOf(parameter.dtype).floating) parameter.dtype = dtype;
+  }
+}
+
+absl::Status ApplyChanges(const ModelChanges& changes, ModelFile& file) {
+  if (changes.precision.has_value()) SetPrecision(file, *changes.precision);
+  if (changes.batch.has_value()) {
+    if (!file.is_decoder()) {
+      return Flags::Wrong("batch", WrongInput("a model of operators", "a decoder",
+                                              "the shapes of its inputs say how many rows it has"));
+    }
+    file.training.batch = *changes.batch;
+  }
+  OperatorModel* const model = std::get_if<OperatorModel>(&file.model);
+  if (changes.stages.has_value() && model != nullptr) {
+    if (*changes.stages > static_cast<int64_t>(model->operators.size())) {
+      return Flags::Wrong("stages",
+                          WrongInput(absl::StrCat(*changes.stages),
+                                     absl::StrCat("at most ", model->operators.size(), ", one per operator")));
+    }
+    AssignStages(*model, *changes.stages);
+    file.parallel.pipeline_stages = *changes.stages;
+  }
+  if (changes != ModelChanges()) {
+    MESHWRIGHT_RETURN_IF_ERROR(BuildGraph(file, file.training.batch).status());
+  }
+  return absl::OkStatus();
+}
+
+// --- the problem -----------------------------------------------------------------------------------------------------
+
+absl::StatusOr<SearchMode> ModeOf(const ModelFile& file, int64_t devices, std::vector<std::string>& notices) {
+  const Parallel& parallel = file.parallel;
+  const bool stand_alone = parallel.parallel_mode == ParallelMode::kStandAlone;
+  if (file.is_decoder()) {
+    if (stand_alone) return SearchMode::kStandAlone;
+    const bool data = parallel.parallel_mode == ParallelMode::kDataParallel ||
+                      parallel.parallel_mode == ParallelMode::kHybridParallel;
+    return data ? SearchMode::kDataParallel : SearchMode::kDecoder;
+  }
+  if (stand_alone || devices == 1) return SearchMode::kStandAlone;
+  switch (parallel.parallel_mode) {
+    case ParallelMode::kStandAlone:
+      return SearchMode::kStandAlone;
+    case ParallelMode::kDataParallel:
+    case ParallelMode::kHybridParallel:
+      return SearchMode::kDataParallel;
+    case ParallelMode::kSemiAuto:
+      return SearchMode::kDefaults;
+    case ParallelMode::kAuto:
+      break;
+  }
+  switch (parallel.search_mode.value_or(SearchKnob::kDynamicProgramming)) {
+    case SearchKnob::kShardingPropagation:
+      return SearchMode::kShardingPropagation;
+    case SearchKnob::kDynamicProgramming:
+      if (parallel.search_mode.has_value()) {
+        notices.push_back("search_mode dynamic_programming: every combination is tried, which finds what it would");
+      }
+      return SearchMode::kExhaustive;
+    case SearchKnob::kRecursiveProgramming:
+      break;
+  }
+  return file.document.root()["parallel"]["search_mode"].Error("recursive_programming, which does not exist yet",
+                                                               "sharding_propagation or dynamic_programming");
+}
+
+// A knob that a decoder's planner is free to choose unless the file has it.
+bool IsGiven(const ModelFile& file, absl::string_view knob) { return file.document.root()["parallel"][knob].present(); }
+
+void SetChoices(const ModelFile& file, const ModelChanges& changes, Problem& problem,
+                std::vector<std::string>& notices) {
+  const Parallel& parallel = file.parallel;
+  const bool decoder = file.is_decoder();
+  problem.tensor_parallel = parallel.tensor_parallel;
+  problem.data_parallel = parallel.data_parallel;
+  problem.expert_parallel = parallel.expert_parallel;
+  problem.sequence_parallel = parallel.sequence_parallel;
+  problem.microbatch = parallel.micro_batch;
+  problem.microbatches = parallel.micro_batches;
+  if (!decoder || IsGiven(file, "pipeline_stages")) problem.stages = parallel.pipeline_stages;
+  if (decoder && changes.stages.has_value()) problem.stages = changes.stages;
+  if (!decoder || IsGiven(file, "enable_parallel_optimizer")) {
+    problem.parallel_optimizer = parallel.enable_parallel_optimizer;
+  }
+  if (parallel.recompute != RecomputeChoice::kAuto) problem.recompute = static_cast<Recompute>(parallel.recompute);
+  problem.schedule = parallel.schedule;
+  problem.gradients_mean = parallel.gradients_mean;
+  problem.parallel_optimizer_threshold = parallel.parallel_optimizer_threshold;
+
+  const CommFusion& fusion = parallel.comm_fusion;
+  if (!fusion.open) {
+    problem.bucket = Bytes(0);
+  } else if (fusion.allreduce.has_value() && fusion.allreduce->mode != FusionRule::Mode::kIndex) {
+    problem.bucket = fusion.allreduce->size;
+  } else if (fusion.allreduce.has_value() || !parallel.all_reduce_fusion_config.empty()) {
+    notices.push_back("comm_fusion by index is not used yet: gradients are fused by size");
+  }
+  if (parallel.pipeline_interleave) notices.push_back("pipeline_interleave is not used yet");
+
+  const bool accumulates = parallel.grad_accumulation_step > 1;
+  if (accumulates && !problem.microbatches.has_value() && !decoder) {
+    problem.microbatches = parallel.grad_accumulation_step;
+  }
+  // S12.4: a pipeline reports the sum over its micro-batches. Decoders report the mean, as everybody does for them.
+  const bool sum = parallel.pipeline_loss == PipelineLoss::kSum;
+  problem.loss_is_sum =
+      IsGiven(file, "pipeline_loss") ? sum : !decoder && (problem.stages.value_or(1) > 1 || accumulates);
+}
+
+void SetOperatorChoices(const ModelFile& file, Problem& problem) {
+  switch (file.parallel.dataset_strategy) {
+    case DatasetStrategy::kDataParallel:
+      problem.feeding = Feeding::kDataParallel;
+      break;
+    case DatasetStrategy::kFullBatch:
+      problem.feeding = Feeding::kFullBatch;
+      break;
+    case DatasetStrategy::kTuples:
+      problem.feeding = Feeding::kTuples;
+      problem.feeding_tuples = file.parallel.dataset_tuples;
+      break;
+  }
+  const OperatorModel* const model = std::get_if<OperatorModel>(&file.model);
+  if (model == nullptr) return;
+  for (const OperatorSpec& op : model->operators) {
+    if (op.shard.has_value()) problem.shards[op.name] = *op.shard;
+  }
+}
+
+absl::StatusOr<Session> MakeSession(const SourceFile& source, ModelFile file, const ModelChanges& changes,
+                                    Cluster cluster) {
+  MESHWRIGHT_RETURN_IF_ERROR(ApplyChanges(changes, file));
+  Session session;
+  session.source = source;
+  session.changes = changes;
+  session.notices = file.parallel.warnings;
+  Problem& problem = session.problem;
+  MESHWRIGHT_ASSIGN_OR_RETURN(problem.mode, ModeOf(file, cluster.num_devices(), session.notices));
+  problem.name = file.name;
+  problem.batch = file.training.batch;
+  problem.tokens_per_row = std::max<int64_t>(1, file.training.sequence);
+  problem.update = UpdateRule{file.training.optimizer.kind, file.training.optimizer.Attrs()};
+  problem.gradient_dtype = file.training.gradient_dtype;
+  problem.cluster = std::move(cluster);
+  problem.memory_limit = file.context.max_device_memory;
+  SetChoices(file, changes, problem, session.notices);
+  SetOperatorChoices(file, problem);
+  session.file = std::make_shared<const ModelFile>(std::move(file));
+  problem.graph = [file = session.file](int64_t rows) { return BuildGraph(*file, rows); };
+  return session;
+}
+
+// --- flags -----------------------------------------------------------------------------------------------------------
+
+absl::StatusOr<ModelChanges> ChangesFrom(const Flags& flags) {
+  ModelChanges changes;
+  MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<size_t> precision, flags.Choice("precision", kPrecisions));
+  if (precision.has_value()) changes.precision = DTypeFromName(kPrecisions[*precision]);
+  MESHWRIGHT_ASSIGN_OR_RETURN(changes.batch, flags.Int("batch", 1, kMostDegree));
+  MESHWRIGHT_ASSIGN_OR_RETURN(changes.stages, flags.Int("stages", 1, kMostDegree));
+  return changes;
+}
+
+// Flags that speak for a knob of the file: as if the file said so, without the checks of its reader.
+absl::Status SetModes(const Flags& flags, ModelFile& file) {
+  Parallel& parallel = file.parallel;
+  MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<size_t> mode, flags.Choice("mode", kParallelModeNames));
+  if (mode.has_value()) parallel.parallel_mode = static_cast<ParallelMode>(*mode);
+  MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<size_t> search, flags.Choice("search_mode", kSearchModeNames));
+  if (search.has_value()) parallel.search_mode = static_cast<SearchKnob>(*search);
+  if (flags.Has("gradients_mean")) parallel.gradients_mean = flags.True("gradients_mean");
+  OperatorModel* const model = std::get_if<OperatorModel>(&file.model);
+  if (flags.True("ignore_shards") && model != nullptr) {
+    for (OperatorSpec& op : model->operators) op.shard.reset();
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SetBytes(const Flags& flags, absl::string_view name, Bytes& bytes) {
+  if (!flags.Has(name)) return absl::OkStatus();
+  const absl::StatusOr<Bytes> value = ParseBytes(flags.Text(name));
+  if (!value.ok()) return Flags::Wrong(name, value.status());
+  bytes = *value;
+  return absl::OkStatus();
+}
+
+absl::Status SetChoices(const Flags& flags, Problem& problem) {
+  struct Degree {
+    absl::string_view name;
+    std::optional<int64_t> Problem::*field;
+  };
+  constexpr Degree kDegrees[] = {
+      {"data_parallel", &Problem::data_parallel},     {"tensor_parallel", &Problem::tensor_parallel},
+      {"expert_parallel", &Problem::expert_parallel}, {"microbatches", &Problem::microbatches},
+      {"microbatch", &Problem::microbatch},
+  };
+  for (const Degree& degree : kDegrees) {
+    MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<int64_t> value, flags.Int(degree.name, 1, kMostDegree));
+    if (value.has_value()) problem.*degree.field = value;
+  }
+  if (flags.Has("sequence_parallel")) problem.sequence_parallel = flags.Bool("sequence_parallel");
+  if (flags.Has("parallel_optimizer")) problem.parallel_optimizer = flags.Bool("parallel_optimizer");
+  MESHWRIGHT_RETURN_IF_ERROR(SetBytes(flags, "parallel_optimizer_threshold", problem.parallel_optimizer_threshold));
+  if (flags.Has("bucket")) {
+    Bytes bucket;
+    MESHWRIGHT_RETURN_IF_ERROR(SetBytes(flags, "bucket", bucket));
+    problem.bucket = bucket;
+  }
+  MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<size_t> recompute, flags.Choice("recompute", kRecomputes));
+  if (recompute.has_value()) problem.recompute = static_cast<Recompute>(*recompute);
+  MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<size_t> schedule, flags.Choice("schedule", kSchedules));
+  if (schedule.has_value()) problem.schedule = static_cast<Schedule>(*schedule);
+  MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<size_t> loss, flags.Choice("pipeline_loss", kPipelineLossNames));
+  if (loss.has_value()) problem.loss_is_sum = static_cast<PipelineLoss>(*loss) == PipelineLoss::kSum;
+  return absl::OkStatus();
+}
+
+// S1.3: what is set explicitly must be what there is.
+absl::Status CheckDeviceNum(const ModelFile& file, const Cluster& cluster) {
+  const std::optional<int64_t> wanted = file.parallel.device_num;
+  if (!wanted.has_value() || *wanted == cluster.num_devices()) return absl::OkStatus();
+  return file.document.root()["parallel"]["device_num"].Error(
+      absl::StrCat(*wanted), absl::StrCat(cluster.num_devices(), ", the devices of the cluster"),
+      "change one of them, or leave it out");
+}
+
+}  // namespace
+
+const std::vector<FlagSpec>& StrategyFlags() {
+  static const std::vector<FlagSpec>* const specs = new std::vector<FlagSpec>{
+      {"precision", "TYPE", "float32, float64, bfloat16, float16: instead of the file's, gradients included"},
+      {"batch", "N", "sequences of a step, of a decoder"},
+      {"mode", "MODE", "stand_alone, data_parallel, hybrid_parallel, semi_auto_parallel, auto_parallel"},
+      {"search_mode", "MODE", "sharding_propagation, dynamic_programming"},
+      {"ignore_shards", "", "as if no operator had a `shard`"},
+      {"data_parallel", "N", "fixes that degree; so do the next ones"},
+      {"tensor_parallel", "N", ""},
+      {"expert_parallel", "N", ""},
+      {"stages", "N", "of the pipeline"},
+      {"microbatches", "N", "of a step"},
+      {"microbatch", "N", "rows of one micro-batch on one data-parallel rank"},
+      {"sequence_parallel", "", "split norms and residuals over tensor-parallel ranks, or --nosequence_parallel"},
+      {"recompute", "WHAT", "none, selective, full"},
+      {"parallel_optimizer", "", "split optimizer state over replicas, or --noparallel_optimizer"},
+      {"parallel_optimizer_threshold", "SIZE", "smaller parameters stay whole, e.g. 64KiB"},
+      {"bucket", "SIZE", "of fused gradients, e.g. 64MiB; 0B: none are fused"},
+      {"schedule", "NAME", "gpipe, 1f1b"},
+      {"gradients_mean", "", "divide gradients by the number of replicas"},
+      {"pipeline_loss", "WHAT", "sum, mean: of the micro-batch losses, as it is reported"},
+  };
+  return *specs;
+}
+
+absl::StatusOr<SourceFile> ReadSource(const std::string& path) {
+  MESHWRIGHT_ASSIGN_OR_RETURN(std::string text, ReadFile(path, kMaxDocumentBytes));
+  return SourceFile{path, std::move(text)};
+}
+
+absl::StatusOr<Session> OpenModel(const SourceFile& source, const Flags& flags, std::optional<Cluster> cluster) {
+  MESHWRIGHT_ASSIGN_OR_RETURN(ModelFile file, ParseModelFile(source.text, source.path));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const ModelChanges changes, ChangesFrom(flags));
+  MESHWRIGHT_RETURN_IF_ERROR(SetModes(flags, file));
+  if (!cluster.has_value()) {
+    MESHWRIGHT_ASSIGN_OR_RETURN(cluster, ClusterFrom(file.cluster(), flags));
+    if (!HasClusterFlags(flags)) MESHWRIGHT_RETURN_IF_ERROR(CheckDeviceNum(file, *cluster));
+  }
+  MESHWRIGHT_ASSIGN_OR_RETURN(Session session, MakeSession(source, std::move(file), changes, *std::move(cluster)));
+  MESHWRIGHT_RETURN_IF_ERROR(SetChoices(flags, session.problem));
+  return session;
+}
+
+absl::StatusOr<Session> ReopenModel(const SourceFile& source, const ModelChanges& changes, Cluster cluster) {
+  MESHWRIGHT_ASSIGN_OR_RETURN(ModelFile file, ParseModelFile(source.text, source.path));
+  return MakeSession(source, std::move(file), changes, std::move(cluster));
+}
+
+std::string ShowBatch(const Problem& problem) {
+  if (problem.tokens_per_row == 1) return absl::StrCat(ShowCount(problem.batch), " rows");
+  return absl::StrCat(ShowCount(problem.batch), " x ", ShowCount(problem.tokens_per_row), " tokens");
+}
+
+}  // namespace meshwright

@@ -1,0 +1,127 @@
+#include "tools/simulation_report.h"
+
+#include <algorithm>
+#include <cstdint>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "tools/numbers.h"
+
+namespace meshwright {
+namespace {
+
+// The stages to show where there are many: the first and last ones, the critical one.
+std::vector<size_t> StagesToShow(size_t count, size_t critical) {
+  constexpr size_t kMost = 16;
+  std::vector<size_t> stages;
+  for (size_t i = 0; i < count; ++i) {
+    if (count <= kMost || i < kMost / 2 || i + kMost / 2 >= count || i == critical) stages.push_back(i);
+  }
+  return stages;
+}
+
+// The stages' columns: kernels, exposed communication, contention, bubble.
+std::string StageRow(const Program& program, const SimulationResult& result, size_t c) {
+  const TimeUses& time = result.classes[c].time.exclusive;
+  const auto share = [&](std::initializer_list<TimeUse> uses) {
+    Nanos sum;
+    for (const TimeUse use : uses) sum += time[use];
+    return ToSeconds(sum) / std::max(1e-9, ToSeconds(result.makespan)) * 100;
+  };
+  return absl::StrFormat("  %-12s %7.1f %8.1f %9.1f %9.1f %8.1f %10.1f %6.1f\n", program.classes[c].name,
+                         share({TimeUse::kForward}), share({TimeUse::kBackward}), share({TimeUse::kRecompute}),
+                         share({TimeUse::kOptimizer}),
+                         share({TimeUse::kActivationCollective, TimeUse::kGradientCollective,
+                                TimeUse::kParameterCollective, TimeUse::kReportCollective, TimeUse::kTransfer}),
+                         share({TimeUse::kContention}), share({TimeUse::kWait}));
+}
+
+}  // namespace
+
+std::string MemoryLine(const std::vector<MemoryPoint>& points, Nanos end, Bytes whole, size_t columns) {
+  std::vector<int64_t> most(columns, 0);
+  const int64_t last = std::max<int64_t>(1, end.raw());
+  const auto column_of = [&](int64_t time) {
+    return static_cast<size_t>(std::clamp<double>(static_cast<double>(time) / static_cast<double>(last), 0, 1) *
+                               static_cast<double>(columns));
+  };
+  for (size_t i = 0; i < points.size(); ++i) {
+    const int64_t until = i + 1 < points.size() ? points[i + 1].time.raw() : last;
+    const size_t from = column_of(points[i].time.raw()), to = column_of(std::max(points[i].time.raw(), until));
+    for (size_t c = from; c <= std::min(to, columns - 1); ++c) {
+      if (c == to && c > from) break;
+      most[c] = std::max(most[c], points[i].bytes.raw());
+    }
+  }
+  std::string line;
+  for (const int64_t bytes : most) {
+    const double tenths = 10.0 * static_cast<double>(bytes) / static_cast<double>(std::max<int64_t>(1, whole.raw()));
+    line.push_back(tenths >= 10 ? '#' : static_cast<char>('0' + static_cast<int>(tenths)));
+  }
+  return line;
+}
+
+std::string ToText(const Program& program, const SimulationResult& result) {
+  std::string text =
+      absl::StrCat(program.name, ": ", ShowCount(program.mesh.num_ranks()), " ranks in ", program.classes.size(),
+                   program.classes.size() == 1 ? " class, " : " classes, ", ShowCount(program.num_microbatches),
+                   " micro-batches\n\nstep ", ShowTime(result.makespan), "; ",
+                   program.classes[result.critical_class].name, " ends last\n\n");
+  absl::StrAppend(&text, "  % of the step forward backward recompute optimizer  exposed contention bubble\n");
+  const std::vector<size_t> stages = StagesToShow(program.classes.size(), result.critical_class);
+  for (const size_t c : stages) text += StageRow(program, result, c);
+
+  absl::StrAppend(&text, "\nmemory in use over the step, in tenths of the arena\n");
+  for (const size_t c : stages) {
+    const ClassResult& stage = result.classes[c];
+    absl::StrAppend(&text, absl::StrFormat("  %-10s %10s  %s\n", program.classes[c].name, ShowBytes(stage.arena),
+                                           MemoryLine(stage.memory.points, result.makespan, stage.arena, 54)));
+  }
+  absl::StrAppend(&text, "\nat the peak\n");
+  for (const size_t c : stages) {
+    const MemoryUse& memory = result.classes[c].memory;
+    absl::StrAppend(&text, absl::StrFormat("  %-10s %10s at %10s:", program.classes[c].name, ShowBytes(memory.peak),
+                                           ShowTime(memory.peak_time)));
+    // The three largest.
+    std::vector<size_t> roles;
+    for (size_t role = 0; role < kNumRoles; ++role) {
+      if (memory.at_peak[role].raw() > 0) roles.push_back(role);
+    }
+    std::stable_sort(roles.begin(), roles.end(),
+                     [&](size_t a, size_t b) { return memory.at_peak[a] > memory.at_peak[b]; });
+    if (roles.size() > 2) roles.resize(2);
+    for (const size_t role : roles) {
+      absl::StrAppend(&text, " ", NameOf(static_cast<BufferRole>(role)), " ", ShowBytes(memory.at_peak[role]));
+    }
+    text += "\n";
+  }
+  return text;
+}
+
+Json ToJson(const Program& program, const SimulationResult& result) {
+  Json out;
+  out["schema"] = "meshwright/simulation/1";
+  out["name"] = program.name;
+  out["ranks"] = program.mesh.num_ranks();
+  out["microbatches"] = program.num_microbatches;
+  out["step_time_s"] = JsonSeconds(result.makespan);
+  out["critical_stage"] = result.critical_class;
+  Json stages = Json::array();
+  for (size_t c = 0; c < program.classes.size(); ++c) {
+    const ClassResult& stage = result.classes[c];
+    Json row;
+    row["name"] = program.classes[c].name;
+    row["end_s"] = JsonSeconds(stage.time.end);
+    row["time_s"] = ToJson(stage.time.exclusive);
+    row["busy_s"] = ToJson(stage.time.busy);
+    row["arena_bytes"] = stage.arena.raw();
+    row["peak_bytes"] = stage.memory.peak.raw();
+    row["peak_time_s"] = JsonSeconds(stage.memory.peak_time);
+    row["peak_memory_bytes"] = ToJson(stage.memory.at_peak);
+    stages.push_back(std::move(row));
+  }
+  out["stages"] = std::move(stages);
+  return out;
+}
+
+}  // namespace meshwright

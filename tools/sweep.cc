@@ -1,0 +1,190 @@
+#include "tools/sweep.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
+#include "ir/status.h"
+#include "ir/text.h"
+#include "tools/numbers.h"
+
+namespace meshwright {
+namespace {
+
+constexpr int64_t kMostDevices = int64_t{1} << 32;
+
+double WorkPerDevice(const SweepPoint& point) {
+  return point.best->prediction.tokens_per_second / static_cast<double>(point.devices);
+}
+
+// The best work per device among the points of `device`.
+double BestWork(const std::vector<SweepPoint>& points, const std::string& device) {
+  double best = 0;
+  for (const SweepPoint& point : points) {
+    if (point.device == device && point.best.has_value()) best = std::max(best, WorkPerDevice(point));
+  }
+  return best;
+}
+
+std::string FirstLine(const std::string& text, size_t width) {
+  std::string line = text.substr(0, text.find('\n'));
+  if (line.size() > width) line = line.substr(0, width - 3) + "...";
+  return line;
+}
+
+std::string CsvCell(std::string cell) {
+  if (!cell.empty() && absl::string_view("=+-@").find(cell[0]) != absl::string_view::npos) cell.insert(0, "'");
+  if (cell.find_first_of(",\"\n\r") == std::string::npos) return cell;
+  return absl::StrCat("\"", absl::StrReplaceAll(cell, {{"\"", "\"\""}}), "\"");
+}
+
+std::string ShowPoint(const SweepReport& report, const SweepPoint& point, double best_work) {
+  if (!point.best.has_value()) {
+    return absl::StrFormat("%9s  %s\n", ShowCount(point.devices), FirstLine(point.problem, 69));
+  }
+  const Prediction& p = point.best->prediction;
+  std::string line =
+      absl::StrFormat("%9s %9s %9s %7s %6.0f %%", ShowCount(point.devices), ShowTime(p.step),
+                      ShowLarge(p.tokens_per_second), ShowPercent(p.mfu), WorkPerDevice(point) / best_work * 100);
+  if (report.tokens > 0) {
+    absl::StrAppend(&line, absl::StrFormat(" %8s %8s", ShowSeconds(point.RunSeconds(report.tokens)),
+                                           ShowLarge(point.DeviceHours(report.tokens))));
+    absl::StrAppend(&line, absl::StrFormat(" %8s", point.price.has_value() ? ShowDollars(point.Dollars(report.tokens))
+                                                                           : std::string("-")));
+  }
+  if (point.smallest) line += " s";
+  if (point.knee) line += " k";
+  return line + "\n";
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<int64_t>> ParseCounts(absl::string_view text) {
+  std::set<int64_t> counts;
+  for (const absl::string_view part : absl::StrSplit(text, ',')) {
+    const size_t dots = part.find("..");
+    if (dots == absl::string_view::npos) {
+      MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t count, ParseInt(part, 1, kMostDevices));
+      counts.insert(count);
+      continue;
+    }
+    MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t first, ParseInt(part.substr(0, dots), 1, kMostDevices));
+    MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t last, ParseInt(part.substr(dots + 2), first, kMostDevices));
+    for (int64_t count = first; count <= last; count *= 2) counts.insert(count);
+  }
+  return std::vector<int64_t>(counts.begin(), counts.end());
+}
+
+double SweepPoint::RunSeconds(double tokens) const { return tokens / best->prediction.tokens_per_second; }
+double SweepPoint::DeviceHours(double tokens) const { return RunSeconds(tokens) / 3600 * static_cast<double>(devices); }
+double SweepPoint::Dollars(double tokens) const {
+  return price.has_value() ? DeviceHours(tokens) * price->dollars_per_hour : 0;
+}
+
+void MarkPoints(std::vector<SweepPoint>& points) {
+  std::set<std::string> devices;
+  for (const SweepPoint& point : points) devices.insert(point.device);
+  for (const std::string& device : devices) {
+    const double best = BestWork(points, device);
+    SweepPoint *smallest = nullptr, *knee = nullptr;
+    for (SweepPoint& point : points) {
+      if (point.device != device || !point.best.has_value()) continue;
+      if (smallest == nullptr) smallest = &point;
+      if (WorkPerDevice(point) >= kKneeShare * best) knee = &point;
+    }
+    if (smallest != nullptr) smallest->smallest = true;
+    if (knee != nullptr) knee->knee = true;
+  }
+}
+
+std::string ToText(const SweepReport& report) {
+  std::string text = absl::StrCat(report.name, ": ", report.batch, " a step");
+  if (report.tokens > 0) {
+    absl::StrAppend(&text, ", ", ShowLarge(report.tokens), report.rows ? " rows" : " tokens", " in all");
+  }
+  text += "\n";
+  std::string device;
+  for (const SweepPoint& point : report.points) {
+    if (point.device != device) {
+      device = point.device;
+      absl::StrAppend(&text, "\n", device);
+      if (point.price.has_value()) {
+        absl::StrAppend(&text, ", ", ShowDollars(point.price->dollars_per_hour), " a device-hour (",
+                        point.price->source, ")");
+      }
+      absl::StrAppend(&text, "\n",
+                      absl::StrFormat("%9s %9s %9s %7s %8s", "devices", "step", report.rows ? "rows/s" : "tokens/s",
+                                      "MFU", "per dev."));
+      if (report.tokens > 0) absl::StrAppend(&text, absl::StrFormat(" %8s %8s %8s", "run", "dev.-h", "cost"));
+      text += "\n";
+    }
+    text += ShowPoint(report, point, BestWork(report.points, device));
+  }
+  absl::StrAppend(
+      &text, "\nper dev.: work of a device, against the best row of its kind\n", "s: the smallest count that fits\n",
+      absl::StrFormat("k: the knee, the most devices that do %.0f %% of the best work per device\n", kKneeShare * 100));
+  return text;
+}
+
+Json ToJson(const SweepReport& report) {
+  Json out;
+  out["schema"] = "meshwright/whatif/1";
+  out["name"] = report.name;
+  out["tokens"] = report.tokens;
+  out["knee_share"] = kKneeShare;
+  Json points = Json::array();
+  for (const SweepPoint& point : report.points) {
+    Json row;
+    row["device"] = point.device;
+    row["devices"] = point.devices;
+    row["fits"] = point.best.has_value();
+    if (!point.best.has_value()) {
+      row["problem"] = point.problem;
+      points.push_back(std::move(row));
+      continue;
+    }
+    const Prediction& p = point.best->prediction;
+    row["step_time_s"] = JsonSeconds(p.step);
+    row["tokens_per_second"] = p.tokens_per_second;
+    row["mfu"] = p.mfu;
+    row["peak_memory_bytes"] = p.peak.raw();
+    row["smallest_that_fits"] = point.smallest;
+    row["knee"] = point.knee;
+    if (report.tokens > 0) {
+      row["run_s"] = point.RunSeconds(report.tokens);
+      row["device_hours"] = point.DeviceHours(report.tokens);
+      if (point.price.has_value()) row["cost_usd"] = point.Dollars(report.tokens);
+    }
+    points.push_back(std::move(row));
+  }
+  out["points"] = std::move(points);
+  return out;
+}
+
+std::string ToCsv(const SweepReport& report) {
+  std::string text =
+      "device,devices,fits,step_time_s,tokens_per_second,mfu,peak_memory_bytes,run_s,device_hours,cost_usd,"
+      "smallest_that_fits,knee,problem\r\n";
+  for (const SweepPoint& point : report.points) {
+    absl::StrAppend(&text, CsvCell(point.device), ",", point.devices, ",", point.best.has_value() ? "true" : "false");
+    if (!point.best.has_value()) {
+      absl::StrAppend(&text, ",,,,,,,,,,", CsvCell(point.problem), "\r\n");
+      continue;
+    }
+    const Prediction& p = point.best->prediction;
+    absl::StrAppend(&text, ",", ShortestNumber(JsonSeconds(p.step)), ",", ShortestNumber(p.tokens_per_second), ",",
+                    ShortestNumber(p.mfu), ",", p.peak.raw());
+    const bool budget = report.tokens > 0;
+    absl::StrAppend(&text, ",", budget ? ShortestNumber(point.RunSeconds(report.tokens)) : "", ",",
+                    budget ? ShortestNumber(point.DeviceHours(report.tokens)) : "", ",",
+                    budget && point.price.has_value() ? ShortestNumber(point.Dollars(report.tokens)) : "");
+    absl::StrAppend(&text, ",", point.smallest ? "true" : "false", ",", point.knee ? "true" : "false", ",\r\n");
+  }
+  return text;
+}
+
+}  // namespace meshwright

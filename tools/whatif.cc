@@ -1,0 +1,130 @@
+// whatif: sizes a cluster: the best plan for each of several numbers and kinds of devices.
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "costmodel/library.h"
+#include "ir/status.h"
+#include "ir/text.h"
+#include "planner/search/search.h"
+#include "tools/cluster_flags.h"
+#include "tools/command.h"
+#include "tools/exit_code.h"
+#include "tools/session.h"
+#include "tools/sweep.h"
+
+namespace meshwright {
+namespace {
+
+Command WhatifCommand() {
+  Command command{
+      .name = "whatif",
+      .summary = "Plans for several clusters: step time, cost of the run, the smallest that fits, the knee.",
+      .arguments = "MODEL.yaml",
+      .example = {"whatif models/configs/gpt2_1_5b.yaml --devices=8..64 --device=h100-sxm,b200"},
+      .flags = {{"devices", "N..M", "numbers of devices: 64..4096 doubles, 8,24,64 lists; the file's unless given"},
+                {"device", "NAME,...", "kinds of devices; the file's unless given"},
+                {"tokens", "X", "of the whole run, e.g. 300e9; training.tokens unless given"},
+                {"format", "FORM", "text, json or csv"}},
+  };
+  command.flags.insert(command.flags.end(), StrategyFlags().begin(), StrategyFlags().end());
+  for (const ClusterKey& key : ClusterKeys()) {
+    command.flags.push_back({std::string(key.name), "X", std::string(key.help)});
+  }
+  return command;
+}
+
+absl::StatusOr<Cluster> ClusterFor(const std::string& device, int64_t devices, const Flags& flags) {
+  MESHWRIGHT_ASSIGN_OR_RETURN(Cluster cluster, MakeClusterOfDevices(device, devices));
+  for (const ClusterKey& key : ClusterKeys()) {
+    if (!flags.Has(key.name)) continue;
+    const absl::Status status = key.set(flags.Text(key.name), &cluster);
+    if (!status.ok()) return Flags::Wrong(key.name, status);
+  }
+  return cluster;
+}
+
+// One row. An error only where it would be the same for all rows.
+absl::StatusOr<SweepPoint> PointFor(const SourceFile& source, const std::string& device, int64_t devices,
+                                    const Flags& flags) {
+  SweepPoint point;
+  point.device = device;
+  point.devices = devices;
+  const absl::StatusOr<Cluster> cluster = ClusterFor(device, devices, flags);
+  if (!cluster.ok()) {
+    if (ExitCodeOf(cluster.status()) == ExitCode::kUsage) return cluster.status();
+    point.problem = std::string(cluster.status().message());
+    return point;
+  }
+  point.price = cluster->price;
+  MESHWRIGHT_ASSIGN_OR_RETURN(const Session session, OpenModel(source, flags, *cluster));
+  SearchOptions options;
+  options.keep = 1;
+  absl::StatusOr<SearchResult> found = Search(session.problem, options);
+  if (ExitCodeOf(found.status()) == ExitCode::kBug) return found.status();
+  if (found.ok()) {
+    point.best = std::move(found->ranked.front());
+  } else {
+    point.problem = std::string(found.status().message());
+  }
+  return point;
+}
+
+absl::Status RunWhatif(const Flags& flags) {
+  constexpr absl::string_view kFormats[] = {"text", "json", "csv"};
+  MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<size_t> format, flags.Choice("format", kFormats));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const SourceFile source, ReadSource(flags.arguments()[0]));
+  // The file as it is, for what flags do not say.
+  const Flags no_cluster_flags;
+  std::optional<Cluster> any;
+  if (flags.Has("device") && flags.Has("devices")) {
+    MESHWRIGHT_ASSIGN_OR_RETURN(any, MakeCluster("host", 1));
+  } else {
+    MESHWRIGHT_ASSIGN_OR_RETURN(const Session file, OpenModel(source, no_cluster_flags));
+    any = file.problem.cluster;
+  }
+  MESHWRIGHT_ASSIGN_OR_RETURN(const Session session, OpenModel(source, flags, *any));
+  PrintNotices(session.notices);
+
+  std::vector<int64_t> counts = {any->num_devices()};
+  if (flags.Has("devices")) {
+    absl::StatusOr<std::vector<int64_t>> parsed = ParseCounts(flags.Text("devices"));
+    if (!parsed.ok()) return Flags::Wrong("devices", parsed.status());
+    counts = *std::move(parsed);
+  }
+  std::vector<std::string> devices = {any->device.name};
+  if (flags.Has("device")) devices = absl::StrSplit(flags.Text("device"), ',');
+  SweepReport report;
+  report.name = session.problem.name;
+  report.batch = ShowBatch(session.problem);
+  report.rows = session.problem.tokens_per_row == 1;
+  report.tokens = session.file->training.tokens;
+  if (flags.Has("tokens")) {
+    const absl::StatusOr<double> tokens = ParseDouble(flags.Text("tokens"), 1);
+    if (!tokens.ok()) return Flags::Wrong("tokens", tokens.status());
+    report.tokens = *tokens;
+  }
+  const auto total = static_cast<int64_t>(devices.size() * counts.size());
+  Progress progress("planning");
+  for (const std::string& name : devices) {
+    const absl::StatusOr<Device> device = FindDevice(name);
+    if (!device.ok()) return Flags::Wrong("device", device.status());
+    for (const int64_t count : counts) {
+      progress.Update(static_cast<int64_t>(report.points.size()), total);
+      MESHWRIGHT_ASSIGN_OR_RETURN(SweepPoint point, PointFor(source, device->name, count, flags));
+      report.points.push_back(std::move(point));
+    }
+  }
+  MarkPoints(report.points);
+  Print(format == 2 ? ToCsv(report) : format == 1 ? ToText(ToJson(report)) : ToText(report));
+  return absl::OkStatus();
+}
+
+}  // namespace
+}  // namespace meshwright
+
+int main(int argc, char** argv) {
+  return meshwright::RunCommand(meshwright::WhatifCommand(), meshwright::RunWhatif, argc, argv);
+}
