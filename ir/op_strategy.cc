@@ -1,5 +1,7 @@
 // Strategies of single ops: integer tuples to layouts (S5), layouts to label assignments (S5.4, S6.6).
+#include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -32,6 +34,33 @@ absl::Status CheckTuple(const Op& op, const Shape& shape, size_t input, const st
     }
   }
   return absl::OkStatus();
+}
+
+// The labels in the order of their axes in the device matrix: of first appearance. But a product has its rows, what it
+// contracts, its columns, whichever way its inputs are stored (S5.4).
+std::vector<size_t> MatrixOrder(const IndexRule& rule) {
+  std::vector<size_t> order;
+  const auto add = [&](int label) {
+    if (label == DimRule::kUnsplit) return;
+    const auto index = static_cast<size_t>(label);
+    if (std::find(order.begin(), order.end(), index) == order.end()) order.push_back(index);
+  };
+  const auto in = [](const OperandRule& operand, int label) {
+    return std::any_of(operand.begin(), operand.end(), [label](const DimRule& dim) { return dim.label == label; });
+  };
+  std::vector<int> contracted;
+  for (size_t label = 0; rule.inputs.size() > 1 && label < rule.labels.size(); ++label) {
+    const int id = static_cast<int>(label);
+    if (in(rule.inputs[0], id) && in(rule.inputs[1], id) && !in(rule.outputs[0], id)) contracted.push_back(id);
+  }
+  if (!contracted.empty()) {
+    for (const DimRule& dim : rule.outputs[0]) {
+      if (dim.label != DimRule::kUnsplit && in(rule.inputs[0], dim.label)) add(dim.label);
+    }
+    for (int label : contracted) add(label);
+  }
+  for (size_t label = 0; label < rule.labels.size(); ++label) add(static_cast<int>(label));
+  return order;
 }
 
 }  // namespace
@@ -70,10 +99,10 @@ absl::StatusOr<OpStrategy> FromTuples(const Op& op, const Graph& graph, const st
     return OpError(op, absl::StrCat("the strategy needs ", product, " of ", ranks_per_stage,
                                     " devices; the product must divide them"));
   }
-  // The device matrix: one axis per label in order of appearance, the repeat axis last and fastest (S4.5).
+  // The device matrix: one axis per label, the repeat axis last and fastest (S4.5).
   Assignment assignment(op.rule.labels.size());
   int64_t stride = ranks_per_stage;
-  for (size_t label = 0; label < pieces.size(); ++label) {
+  for (const size_t label : MatrixOrder(op.rule)) {
     stride /= pieces[label];
     MESHWRIGHT_ASSIGN_OR_RETURN(assignment[label], mesh.Compose(pieces[label], stride));
   }

@@ -177,6 +177,16 @@ TEST(FromTuplesTest, MoreProducts) {
 }
 
 // R10 and S5.8's last rows.
+// S5.4: transpose flags swap the entries of a tuple, not the device matrix: x stored (K, M), ((4, 2), (4, 1)) means
+// rows in 2, contraction in 4, as seed B's ((2, 4), (4, 1)) does: rank 5 is row part 1, contraction part 1.
+TEST(FromTuplesTest, TransposedInputsKeepTheDeviceMatrix) {
+  const Product product = MakeProduct({32, 16}, {32, 16}, "k m, k n -> m n");
+  const Mesh mesh = Mesh::Factored(1, 8);
+  ASSERT_OK_AND_ASSIGN(const OpStrategy strategy, FromTuples(product.op(), product.graph, {{4, 2}, {4, 1}}, mesh, 8));
+  EXPECT_EQ(SliceText({32, 16}, strategy.inputs[0], mesh, 5), "8:16, 8:16");
+  EXPECT_EQ(SliceText({32, 16}, strategy.inputs[1], mesh, 5), "8:16, 0:16");
+}
+
 TEST(FromTuplesTest, Errors) {
   const Product product = MakeProduct({16, 32}, {32, 16});
   const Mesh mesh = Mesh::Factored(1, 8);

@@ -94,7 +94,8 @@ absl::StatusOr<Strategy> ParseStrategy(const std::string& text, const std::strin
 absl::StatusOr<Strategy> ReadStrategy(const NodeRef& in);
 
 // The strategy of one op given as integer tuples (S5.1): one piece count per dim of each input. The device matrix is
-// the labels in order of first appearance, a repeat axis last (S4.5, S5.4). Errors as S5.2, kInvalidArgument.
+// the labels in order of first appearance (of a product: rows, contraction, columns), a repeat axis last (S4.5, S5.4).
+// Errors as S5.2, kInvalidArgument.
 absl::StatusOr<OpStrategy> FromTuples(const Op& op, const Graph& graph, const std::vector<std::vector<int64_t>>& tuples,
                                       const Mesh& mesh, int64_t ranks_per_stage);
 
