@@ -1,8 +1,11 @@
 #include "ir/mesh.h"
 
-#include <cstdlib>
+#include <algorithm>
 
+#include "absl/algorithm/container.h"
 #include "absl/status/status.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -91,26 +94,46 @@ bool Mesh::Orthogonal(AxisId a, AxisId b) const {
   return x.stride % (y.stride * y.size) == 0 || y.stride % (x.stride * x.size) == 0;
 }
 
-absl::StatusOr<AxisList> Mesh::Compose(int64_t size, int64_t stride) const {
-  AxisList result;
-  // From the slowest part down: the axis to take covers [stride * size / s, stride * size) of the rank's digits.
-  while (size > 1) {
-    AxisId next;
-    for (size_t i = 0; i < axes_.size() && !next.valid(); ++i) {
-      const MeshAxis& candidate = axes_[i];
-      if (candidate.size > 1 && size % candidate.size == 0 && candidate.stride * candidate.size == stride * size &&
-          candidate.name != "pp") {
-        next = AxisId(i);
+bool Mesh::SameGroups(const AxisList& a, const AxisList& b) const {
+  // The digits of a rank's number that the axes cover, as runs [stride, end).
+  const auto runs = [this](const AxisList& axes) {
+    std::vector<std::pair<int64_t, int64_t>> digits;
+    for (AxisId id : axes) {
+      if (axis(id).size > 1) digits.push_back({axis(id).stride, axis(id).stride * axis(id).size});
+    }
+    std::sort(digits.begin(), digits.end());
+    std::vector<std::pair<int64_t, int64_t>> joined;
+    for (const auto& [begin, end] : digits) {
+      if (!joined.empty() && joined.back().second == begin) {
+        joined.back().second = end;
+      } else {
+        joined.push_back({begin, end});
       }
     }
-    if (!next.valid()) {
-      return absl::InvalidArgumentError(absl::StrCat("the mesh ", ToText(*this), " has no axes that make one of size ",
-                                                     size, " and stride ", stride));
-    }
-    result.push_back(next);
-    size /= axis(next).size;
+    return joined;
+  };
+  return runs(a) == runs(b);
+}
+
+absl::StatusOr<AxisList> Mesh::Compose(int64_t size, int64_t stride) const {
+  AxisList result;
+  if (ComposeInto(size, stride, result)) return result;
+  return absl::InvalidArgumentError(
+      absl::StrCat("the mesh ", ToText(*this), " has no axes that make one of size ", size, " and stride ", stride));
+}
+
+bool Mesh::ComposeInto(int64_t size, int64_t stride, AxisList& result) const {
+  if (size == 1) return true;
+  // From the slowest part down: the axis to take covers [stride * size / s, stride * size) of the rank's digits.
+  for (size_t i = 0; i < axes_.size(); ++i) {
+    const MeshAxis& candidate = axes_[i];
+    if (candidate.size == 1 || size % candidate.size != 0 || candidate.name == "pp") continue;
+    if (candidate.stride * candidate.size != stride * size) continue;
+    result.push_back(AxisId(i));
+    if (ComposeInto(size / candidate.size, stride, result)) return true;
+    result.pop_back();
   }
-  return result;
+  return false;
 }
 
 bool operator==(const Mesh& a, const Mesh& b) {
@@ -131,6 +154,7 @@ std::string ToText(const Mesh& mesh) {
     row_major &= axis.stride == stride;
     if (!row_major) break;
   }
+  row_major &= stride == 1;
   std::string text = row_major ? "" : absl::StrCat("ranks=", mesh.num_ranks());
   for (const MeshAxis& axis : mesh.axes()) {
     absl::StrAppend(&text, text.empty() ? "" : " ", axis.name, "=", axis.size);
@@ -142,6 +166,9 @@ std::string ToText(const Mesh& mesh) {
 namespace {
 
 constexpr int64_t kMaxRanks = int64_t{1} << 24;
+
+// What a layout's text can hold as an axis: no '.', '|', '{', nor '-' alone.
+bool IsNameCharacter(char c) { return absl::ascii_isalnum(c) || c == '_'; }
 
 absl::Status BadMesh(const std::string& text, absl::string_view word, absl::string_view wanted) {
   return absl::InvalidArgumentError(absl::StrCat("mesh \"", text, "\": found \"", word, "\", wanted ", wanted));
@@ -160,7 +187,8 @@ absl::StatusOr<Mesh> ParseMesh(const std::string& text) {
     const std::pair<absl::string_view, absl::string_view> numbers =
         absl::StrSplit(parts.second, absl::MaxSplits('@', 1));
     int64_t size = 0, stride = 0;
-    if (parts.first.empty() || !absl::SimpleAtoi(numbers.first, &size) || size < 1 || size > kMaxRanks) {
+    const bool named = !parts.first.empty() && absl::c_all_of(parts.first, IsNameCharacter);
+    if (!named || !absl::SimpleAtoi(numbers.first, &size) || size < 1 || size > kMaxRanks) {
       return BadMesh(text, word, "name=size, as in dp=4");
     }
     if (sizes.empty() && row_major && mesh.axes_.empty() && parts.first == "ranks") {
@@ -171,8 +199,9 @@ absl::StatusOr<Mesh> ParseMesh(const std::string& text) {
     for (const auto& [name, unused] : sizes) {
       if (name == parts.first) return BadMesh(text, word, "every axis once");
     }
-    if (!row_major &&
-        (!absl::SimpleAtoi(numbers.second, &stride) || stride < 1 || mesh.num_ranks_ % (size * stride) != 0)) {
+    if (row_major && absl::StrContains(word, '@')) return BadMesh(text, word, "name=size, as in dp=4");
+    if (!row_major && (!absl::SimpleAtoi(numbers.second, &stride) || stride < 1 || stride > kMaxRanks ||
+                       mesh.num_ranks_ % (size * stride) != 0)) {
       return BadMesh(text, word, "name=size@stride whose product divides the ranks");
     }
     product *= size;

@@ -66,6 +66,9 @@ class Mesh {
   std::vector<int64_t> Group(int64_t rank, const AxisList& axes) const;
 
   bool Orthogonal(AxisId a, AxisId b) const;
+  // Whether both lists join the same ranks to groups, in whatever order: 2x3, 3x1 and 3x2, 2x1 both join all 6.
+  // REQUIRES: the axes of each list are mutually orthogonal.
+  bool SameGroups(const AxisList& a, const AxisList& b) const;
 
   // The axes, most significant first, that together are one axis of `size` and `stride`. Used to express a device
   // matrix [d0, d1, ...] in a factored mesh. kInvalidArgument when this mesh has no such axes.
@@ -75,6 +78,8 @@ class Mesh {
   friend absl::StatusOr<Mesh> ParseMesh(const std::string& text);
 
  private:
+  bool ComposeInto(int64_t size, int64_t stride, AxisList& result) const;
+
   std::vector<MeshAxis> axes_;
   int64_t num_ranks_ = 1;
 };
