@@ -93,10 +93,8 @@ Shape SliceBegin(const Shape& global, const Layout& layout, const Mesh& mesh, in
 
 bool SamePlacement(const Shape& global, const Layout& a, const Layout& b, const Mesh& mesh) {
   if (a == b) return true;
-  AxisList pa = a.partial, pb = b.partial;
-  std::sort(pa.begin(), pa.end());
-  std::sort(pb.begin(), pb.end());
-  if (pa != pb || (!pa.empty() && a.reduction != b.reduction)) return false;
+  if (!mesh.SameGroups(a.partial, b.partial)) return false;
+  if (mesh.SizeOf(a.partial) > 1 && a.reduction != b.reduction) return false;
   if (LocalShape(global, a, mesh) != LocalShape(global, b, mesh)) return false;
   // Axes of size one do not matter, and neither does how a run of ranks is cut into axes: compare positions per dim.
   for (size_t d = 0; d < global.size(); ++d) {

@@ -46,13 +46,6 @@ bool SameSplit(const AxisList& a, const AxisList& b, const Mesh& mesh) {
   return real_a == real_b || Refines(real_a, real_b, 1, mesh);
 }
 
-AxisList Sorted(const AxisList& axes, const Mesh& mesh) {
-  AxisList sorted = Real(axes, mesh);
-  std::sort(sorted.begin(), sorted.end());
-  return sorted;
-}
-bool SameAxes(const AxisList& a, const AxisList& b, const Mesh& mesh) { return Sorted(a, mesh) == Sorted(b, mesh); }
-
 // `axes` without `removed`; false if `axes` lacks one of them.
 bool Remove(const AxisList& removed, AxisList& axes) {
   for (AxisId id : removed) {
@@ -202,7 +195,7 @@ class WorkChecker {
         return Wrong(4, "input ", i, " (", BufferOf(instruction_.reads[i]).name, ") is partial over ",
                      AxesText(partial, mesh_), "; reduce it first");
       }
-      if (i > 0 && !SameAxes(partial, passed, mesh_)) {
+      if (i > 0 && !mesh_.SameGroups(partial, passed)) {
         return Wrong(4, "input 0 is partial over ", AxesText(passed, mesh_), ", input ", i, " over ",
                      AxesText(partial, mesh_));
       }
@@ -212,7 +205,7 @@ class WorkChecker {
       const Buffer& buffer = BufferOf(instruction_.writes[o]);
       const Layout wanted = OutputLayout(compute.rule, assignment, o, InfoOf(compute.op).reduction);
       const AxisList axes = Joined(passed, wanted.partial);
-      if (!SameAxes(axes, buffer.layout.partial, mesh_)) {
+      if (!mesh_.SameGroups(axes, buffer.layout.partial)) {
         return Wrong(4, "output ", o, " (", buffer.name, ") is partial over ", AxesText(buffer.layout.partial, mesh_),
                      ", wanted ", AxesText(axes, mesh_));
       }
@@ -251,7 +244,7 @@ class WorkChecker {
       Layout after = from.layout;
       const std::string problem = Apply(collective, after);
       if (!problem.empty()) return Wrong(5, problem, " of ", from.name, " ", ToText(from.layout, mesh_));
-      bool same = SameAxes(after.partial, to.layout.partial, mesh_);
+      bool same = mesh_.SameGroups(after.partial, to.layout.partial);
       if (!after.partial.empty()) same &= after.reduction == to.layout.reduction;
       for (size_t d = 0; d < after.dims.size(); ++d) same &= SameSplit(after.dims[d], to.layout.dims[d], mesh_);
       if (!same) {
@@ -295,7 +288,7 @@ class WorkChecker {
     if (instruction_.reads.size() != 1) return Wrong(6, "takes one buffer, found ", instruction_.reads.size());
     const Layout &from = BufferOf(instruction_.reads[0]).layout, &to = BufferOf(instruction_.writes[0]).layout;
     const bool other_reduction = !from.partial.empty() && from.reduction != to.reduction;
-    if (!SameAxes(from.partial, to.partial, mesh_) || other_reduction) {
+    if (!mesh_.SameGroups(from.partial, to.partial) || other_reduction) {
       return Wrong(6, "cannot make ", ToText(to, mesh_), " of ", ToText(from, mesh_), ": it does not reduce");
     }
     return absl::OkStatus();
