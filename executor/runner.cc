@@ -338,13 +338,14 @@ absl::Status RankRunner::ReadParameters(std::vector<ParameterPiece>& parameters)
   return absl::OkStatus();
 }
 
-// Writes a piece into its place in the whole.
-void Place(const ParameterPiece& piece, WholeTensor& whole) {
+// Writes a piece into its place in the whole, where no other is.
+void Place(const ParameterPiece& piece, WholeTensor& whole, std::vector<bool>& placed) {
   Shape at(piece.shape.size(), 0);
   for (const double value : piece.values) {
     int64_t element = 0;
     for (size_t d = 0; d < at.size(); ++d) element = element * piece.global[d] + piece.begin[d] + at[d];
-    whole.values[element] = value;
+    if (!placed[element]) whole.values[element] = value;
+    placed[element] = true;
     for (size_t d = at.size(); d-- > 0;) {
       if (++at[d] < piece.shape[d]) break;
       at[d] = 0;
@@ -371,6 +372,9 @@ RunResult JoinResults(std::vector<RankResult> ranks) {
   for (const RankResult& rank : ranks) {
     for (const ParameterPiece& piece : rank.parameters) from_master[piece.key] |= piece.master;
   }
+  // Of a parameter that several stages use, the lowest stage has the updated values; the others get them at the start
+  // of the next step.
+  std::map<ParameterKey, std::vector<bool>> placed;
   for (RankResult& rank : ranks) {
     if (!rank.losses.empty()) result.losses = rank.losses;
     result.rank_losses.push_back(std::move(rank.losses));
@@ -385,8 +389,9 @@ RunResult JoinResults(std::vector<RankResult> ranks) {
       if (whole.values.empty()) {
         whole.shape = piece.global;
         whole.values.resize(NumElements(piece.global));
+        placed[piece.key].resize(whole.values.size());
       }
-      Place(piece, whole);
+      Place(piece, whole, placed[piece.key]);
     }
   }
   return result;

@@ -77,7 +77,10 @@ class Differentiator {
     std::vector<Carry> gradient_carries;
     for (const Carry& carry : carries) {
       Carry gradient;
+      // What flows into the last layer is added up once, before the layers, where its readers are.
+      if (id.index() + 1 < graph().segments.size()) builder_.ContinueSegment(SegmentId(id.index() + 1));
       MESHWRIGHT_ASSIGN_OR_RETURN(gradient.initial, Sum(carry.final));
+      builder_.ContinueSegment(id);
       if (!gradient.initial.valid()) continue;
       Tensor in = graph().tensor(carry.out);
       in.name = absl::StrCat("d", graph().segment(id).name, "/out");

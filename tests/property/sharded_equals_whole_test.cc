@@ -1,0 +1,193 @@
+// The property that everything rests on (S1.6, S18.3 b): whatever the strategy, many ranks compute what one computes.
+//
+// Random graphs, random legal strategies. Losses of several steps and the parameters after them agree to 1e-9 of their
+// size: sums over ranks have another order than sums within one. The program passes the verifier after every pass.
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <map>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "executor/host/run_on_threads.h"
+#include "gtest/gtest.h"
+#include "ir/program_text.h"
+#include "ir/testing.h"
+#include "ir/verify.h"
+#include "planner/lower.h"
+#include "tests/property/random_model.h"
+
+namespace meshwright {
+namespace {
+
+constexpr int kNumGraphs = 300;
+constexpr int64_t kSteps = 3;
+constexpr int64_t kRows = 48;  // of a step
+constexpr double kBound = 1e-9;
+
+// What the programs were made of, by name: that the random cases reach everything is checked at the end.
+using Coverage = std::map<std::string, int64_t>;
+
+template <class... F>
+struct Overloaded : F... {
+  using F::operator()...;
+};
+
+void Count(const Program& program, Coverage& coverage) {
+  for (const RankClass& c : program.classes) {
+    for (const Block& block : c.blocks) {
+      for (const Instruction& instruction : block.instructions) {
+        const auto split = [&](const auto& operands) {
+          return std::any_of(operands.begin(), operands.end(), [&](const Operand& operand) {
+            const Layout& layout = c.buffers[operand.buffer.index()].layout;
+            return !Layout{layout.dims, {}, Reduction::kSum}.IsReplicated();
+          });
+        };
+        const std::string name = std::visit(
+            Overloaded{[&](const Compute& work) {
+                         return absl::StrCat(NameOf(work.op), split(instruction.reads) ? " split" : "",
+                                             work.recompute ? " again" : "");
+                       },
+                       [&](const Collective& work) {
+                         return absl::StrCat(NameOf(work.kind), " ", NameOf(work.reduction), " ", NameOf(work.purpose));
+                       },
+                       [](const Slice&) { return std::string("slice"); },
+                       [](const Permute&) { return std::string("permute"); },
+                       [](const Transfer& work) { return absl::StrCat("transfer ", NameOf(work.purpose)); },
+                       [](const Sync&) { return std::string("sync"); }},
+            instruction.work);
+        ++coverage[name];
+      }
+    }
+  }
+}
+
+absl::StatusOr<RunResult> Run(const Graph& graph, const Strategy& strategy, const UpdateRule& optimizer,
+                              const StepPrice& price, Coverage& coverage) {
+  absl::StatusOr<Program> program =
+      Lower(graph, strategy, optimizer, price, [](absl::string_view pass, const Program& program) {
+        const absl::Status status = VerifyProgram(program);
+        if (status.ok()) return status;
+        return absl::InternalError(absl::StrCat("after ", pass, ": ", status.message(), "\n", ToText(program)));
+      });
+  if (!program.ok()) return program.status();
+  Count(*program, coverage);
+  RunOptions options;
+  options.steps = kSteps;
+  options.trace = false;
+  options.keep_parameters = true;
+  return RunOnThreads(*program, options, SyntheticData(5));
+}
+
+// Of its own size or, where it is the difference of larger numbers, of 1.
+bool Near(double a, double b) { return std::abs(a - b) <= kBound * std::max({1.0, std::abs(a), std::abs(b)}); }
+
+void ExpectEqual(const RunResult& sharded, const RunResult& whole) {
+  ASSERT_EQ(sharded.losses.size(), whole.losses.size());
+  for (size_t i = 0; i < whole.losses.size(); ++i) {
+    EXPECT_TRUE(Near(sharded.losses[i], whole.losses[i]))
+        << "loss of step " << i + 1 << " is " << sharded.losses[i] << ", one rank has " << whole.losses[i];
+  }
+  ASSERT_EQ(sharded.parameters.size(), whole.parameters.size());
+  for (const auto& [key, expected] : whole.parameters) {
+    const auto found = sharded.parameters.find(key);
+    ASSERT_NE(found, sharded.parameters.end()) << key.first << ", layer " << key.second;
+    ASSERT_EQ(found->second.values.size(), expected.values.size());
+    size_t wrong = 0, first = 0;
+    for (size_t i = expected.values.size(); i-- > 0;) {
+      if (Near(found->second.values[i], expected.values[i])) continue;
+      ++wrong;
+      first = i;
+    }
+    EXPECT_EQ(wrong, 0u) << key.first << ", layer " << key.second << ": of " << expected.values.size()
+                         << " elements; element " << first << " is " << found->second.values[first] << ", one rank has "
+                         << expected.values[first];
+  }
+}
+
+struct Case {
+  ModelOptions model;
+  int64_t stages = 1, ranks_per_stage = 1, microbatches = 1;
+};
+
+Case RandomCase(uint64_t seed) {
+  Draw draw(seed);
+  Case c;
+  const int64_t form = draw.Below(4);
+  c.model.form = form < 2 ? ModelForm::kFlat : form == 2 ? ModelForm::kLayers : ModelForm::kSegments;
+  c.model.mixes_rows = c.model.form == ModelForm::kFlat && draw.Chance(30);
+  const int64_t ranks = draw.Of(std::vector<int64_t>{2, 4, 6, 8});
+  if (c.model.form != ModelForm::kFlat) {
+    std::vector<int64_t> stages = {1, 2};
+    if (c.model.form == ModelForm::kSegments) {
+      for (int64_t s : {3, 4}) {
+        if (ranks % s == 0) stages.push_back(s);
+      }
+    }
+    c.stages = draw.Of(stages);
+  }
+  c.model.num_stages = c.stages;
+  c.ranks_per_stage = ranks / c.stages;
+  c.microbatches = draw.Of(std::vector<int64_t>{1, 1, 2, 4});
+  c.model.rows = kRows / c.microbatches;
+  return c;
+}
+
+// One rank with the strategy's micro-batches, all else plain.
+Strategy OneRank(int64_t microbatches) {
+  Strategy strategy;
+  strategy.mesh = Mesh::Factored(1, 1);
+  strategy.microbatches = microbatches;
+  strategy.loss_divisor = static_cast<double>(microbatches);
+  strategy.gradient_dtype = DType::kFloat64;
+  return strategy;
+}
+
+// On one stage; segments keep their order.
+Graph WithoutStages(Graph graph) {
+  for (Segment& segment : graph.segments) segment.stage = -1;
+  return graph;
+}
+
+void Check(uint64_t seed, Coverage& coverage) {
+  Coverage unused;
+  const Case c = RandomCase(seed);
+  SCOPED_TRACE(absl::StrCat("seed ", seed, ": ", c.stages, " stages of ", c.ranks_per_stage, " ranks, ", c.microbatches,
+                            " micro-batches"));
+  ASSERT_OK_AND_ASSIGN(const Graph graph, RandomModel(seed, c.model));
+  const Strategy strategy = RandomStrategy(seed, graph, c.stages, c.ranks_per_stage, c.microbatches);
+  const UpdateRule optimizer = RandomOptimizer(seed);
+  const StepPrice price = RandomPrice(seed);
+  ASSERT_OK_AND_ASSIGN(const RunResult whole,
+                       Run(WithoutStages(graph), OneRank(c.microbatches), optimizer, price, unused));
+  const absl::StatusOr<RunResult> sharded = Run(graph, strategy, optimizer, price, coverage);
+  ASSERT_OK(sharded) << ToText(graph) << ToText(strategy);
+  ExpectEqual(*sharded, whole);
+  if (testing::Test::HasFailure()) FAIL() << ToText(graph) << ToText(strategy);
+}
+
+// MESHWRIGHT_SEED=N runs that one alone.
+TEST(ShardedEqualsWholeTest, RandomGraphsAndStrategies) {
+  Coverage coverage;
+  if (const char* seed = std::getenv("MESHWRIGHT_SEED")) return Check(std::strtoull(seed, nullptr, 10), coverage);
+  for (uint64_t seed = 1; seed <= kNumGraphs && !HasFailure(); ++seed) Check(seed, coverage);
+  if (HasFailure()) return;
+  // The cases reach every differentiable operator on split operands, and everything that moves values.
+  for (const OpInfo& row : kOps) {
+    if (row.differentiable) {
+      EXPECT_GT(coverage[absl::StrCat(row.name, " split")], 0) << row.name;
+    }
+  }
+  for (const char* name : {"all_reduce sum activation", "all_reduce max activation", "all_reduce sum gradient",
+                           "all_reduce sum report", "reduce_scatter sum activation", "reduce_scatter sum gradient",
+                           "all_gather sum activation", "all_gather sum parameter", "all_to_all sum activation",
+                           "slice", "permute", "transfer activation", "transfer parameter", "transfer gradient",
+                           "MatMul split again", "SGD split", "Momentum split", "AdamW split"}) {
+    EXPECT_GT(coverage[name], 0) << name;
+  }
+}
+
+}  // namespace
+}  // namespace meshwright
