@@ -153,10 +153,14 @@ KernelEstimate Attention(const KernelWork& work, const Device& device) {
   const double n = std::max<double>(1, static_cast<double>(work.n));
   const double width = std::max<double>(1, static_cast<double>(work.k));
   const double keys = work.causal ? n / 2 : n;
-  const double wasted = work.causal ? kQueryBlock / 2 : 0;
+  // The host's loops have no blocks of queries: nothing is wasted on the diagonal and no block is the last.
+  const bool blocked = device.generation != Generation::kHost;
+  const double wasted = work.causal && blocked ? kQueryBlock / 2 : 0;
   const double blocks = static_cast<double>(work.batch) * CeilDiv(static_cast<double>(work.m), kQueryBlock);
   const double even = std::max(blocks, 1.0) / sms;  // blocks on each multiprocessor, if they could be spread evenly
-  const double waves = work.causal ? std::max(kLongestCausalBlock, even + kCausalTail) : std::ceil(even);
+  const double waves = !blocked      ? even
+                       : work.causal ? std::max(kLongestCausalBlock, even + kCausalTail)
+                                     : std::ceil(even);
   const double compute = work.flops.raw() / (attention.share * peak.per_second * constants.sustained_clock) *
                          (1 + attention.softmax_width / width) * ((keys + wasted + attention.setup_keys) / keys) *
                          waves / even;
