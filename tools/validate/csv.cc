@@ -1,0 +1,154 @@
+#include "tools/validate/csv.h"
+
+#include <cmath>
+#include <fstream>
+#include <set>
+#include <sstream>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "ir/status.h"
+#include "ir/text.h"
+
+namespace meshwright {
+namespace {
+
+class Reader {
+ public:
+  Reader(absl::string_view text, absl::string_view file) : text_(text), file_(file) {
+    if (text_.substr(0, 3) == "\xEF\xBB\xBF") text_.remove_prefix(3);
+  }
+
+  bool AtEnd() const { return at_ >= text_.size(); }
+
+  // The cells of one record; no cells for a blank line.
+  absl::StatusOr<CsvRow> Record() {
+    CsvRow row;
+    row.line = line_;
+    if (EatLineEnd()) return row;
+    for (;;) {
+      std::string cell;
+      if (Peek() == '"') {
+        MESHWRIGHT_RETURN_IF_ERROR(Quoted(&cell));
+      } else {
+        while (!AtEnd() && Peek() != ',' && Peek() != '\n' && Peek() != '\r') {
+          if (Peek() == '"') return Wrong("a quote inside a cell", "quotes around the whole cell, doubled inside");
+          cell.push_back(text_[at_++]);
+        }
+      }
+      row.cells.push_back(std::move(cell));
+      if (AtEnd() || EatLineEnd()) return row;
+      if (Peek() != ',') return Wrong("text behind a closing quote", "a comma or the end of the line");
+      ++at_;
+    }
+  }
+
+  absl::Status Wrong(absl::string_view found, absl::string_view wanted) const {
+    return absl::InvalidArgumentError(absl::StrCat(file_, ":", line_, ": found ", found, ", wanted ", wanted));
+  }
+
+ private:
+  char Peek() const { return AtEnd() ? '\0' : text_[at_]; }
+
+  bool EatLineEnd() {
+    if (text_.substr(at_, 2) == "\r\n") ++at_;
+    if (Peek() != '\n' && Peek() != '\r') return false;
+    ++at_;
+    ++line_;
+    return true;
+  }
+
+  absl::Status Quoted(std::string* cell) {
+    const absl::Status open = Wrong("an opening quote", "a closing one before the end of the file");
+    for (++at_; !AtEnd(); ++at_) {
+      if (Peek() == '"') {
+        ++at_;
+        if (Peek() != '"') return absl::OkStatus();
+      } else if (Peek() == '\n') {
+        ++line_;
+      }
+      cell->push_back(text_[at_]);
+    }
+    return open;
+  }
+
+  absl::string_view text_;
+  absl::string_view file_;
+  size_t at_ = 0;
+  int64_t line_ = 1;
+};
+
+}  // namespace
+
+std::optional<size_t> CsvTable::Find(absl::string_view column) const {
+  for (size_t i = 0; i < columns.size(); ++i) {
+    if (columns[i] == column) return i;
+  }
+  return std::nullopt;
+}
+
+absl::StatusOr<CsvTable> ParseCsv(absl::string_view text, absl::string_view file) {
+  CsvTable table;
+  table.file = std::string(file);
+  Reader reader(text, file);
+  while (!reader.AtEnd()) {
+    MESHWRIGHT_ASSIGN_OR_RETURN(CsvRow row, reader.Record());
+    if (row.cells.empty()) continue;
+    if (table.columns.empty()) {
+      std::set<std::string> names;
+      for (const std::string& cell : row.cells) {
+        table.columns.push_back(std::string(absl::StripAsciiWhitespace(cell)));
+        if (!names.insert(table.columns.back()).second) {
+          return absl::InvalidArgumentError(absl::StrCat(file, ":", row.line, ": found the column ",
+                                                         QuoteForMessage(cell), " twice, wanted each once"));
+        }
+      }
+      continue;
+    }
+    if (row.cells.size() != table.columns.size()) {
+      return absl::InvalidArgumentError(absl::StrCat(file, ":", row.line, ": found ", row.cells.size(),
+                                                     " cells, wanted ", table.columns.size(), " as in the header"));
+    }
+    table.rows.push_back(std::move(row));
+  }
+  if (table.columns.empty()) return reader.Wrong("no header", "a line of column names");
+  return table;
+}
+
+absl::StatusOr<CsvTable> ReadCsv(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  std::ostringstream text;
+  if (!in || !(text << in.rdbuf())) return absl::NotFoundError(absl::StrCat(path, ": cannot be read"));
+  return ParseCsv(text.str(), path);
+}
+
+std::string CsvCells::Text(absl::string_view column) const {
+  const std::optional<size_t> at = table_.Find(column);
+  return at.has_value() ? std::string(absl::StripAsciiWhitespace(row_.cells[*at])) : "";
+}
+
+absl::StatusOr<std::optional<double>> CsvCells::Number(absl::string_view column) const {
+  const std::string text = Text(column);
+  if (text.empty()) return std::optional<double>();
+  double value = 0;
+  if (!absl::SimpleAtod(text, &value) || !std::isfinite(value)) return Wrong(column, "a number");
+  return std::optional<double>(value);
+}
+
+absl::StatusOr<std::optional<int64_t>> CsvCells::Int(absl::string_view column, int64_t min) const {
+  MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<double> value, Number(column));
+  if (!value.has_value()) return std::optional<int64_t>();
+  if (*value != std::floor(*value) || std::abs(*value) > 9e15 || *value < static_cast<double>(min)) {
+    return Wrong(column, absl::StrCat("an integer from ", min));
+  }
+  return std::optional<int64_t>(static_cast<int64_t>(*value));
+}
+
+absl::Status CsvCells::Wrong(absl::string_view column, absl::string_view wanted) const {
+  return absl::InvalidArgumentError(absl::StrCat(table_.file, ":", row_.line, ": ", column, ": found ",
+                                                 QuoteForMessage(Text(column)), ", wanted ", wanted));
+}
+
+}  // namespace meshwright

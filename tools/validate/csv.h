@@ -1,0 +1,58 @@
+// Tables as text: comma separated values after RFC 4180, read whole, cells found by the names of the header.
+//
+// A cell in double quotes may hold commas, line breaks and doubled quotes. Lines end with LF or CRLF; a byte order mark
+// and blank lines are skipped. Every row has as many cells as the header.
+//
+// Errors: kInvalidArgument as `file:line: found X, wanted Y`; kNotFound where a file cannot be opened.
+// Thread safety: plain values, pure functions but for reading files.
+#ifndef MESHWRIGHT_TOOLS_VALIDATE_CSV_H_
+#define MESHWRIGHT_TOOLS_VALIDATE_CSV_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace meshwright {
+
+struct CsvRow {
+  int64_t line = 0;  // of its first character, from 1
+  std::vector<std::string> cells;
+};
+
+struct CsvTable {
+  std::string file;
+  std::vector<std::string> columns;
+  std::vector<CsvRow> rows;
+
+  std::optional<size_t> Find(absl::string_view column) const;
+};
+
+absl::StatusOr<CsvTable> ParseCsv(absl::string_view text, absl::string_view file);
+absl::StatusOr<CsvTable> ReadCsv(const std::string& path);
+
+// One row, by column names. Must not outlive the table.
+class CsvCells {
+ public:
+  CsvCells(const CsvTable& table, const CsvRow& row) : table_(table), row_(row) {}
+
+  // The cell without spaces around it; "" where it is empty or the table has no such column.
+  std::string Text(absl::string_view column) const;
+  // Nothing for an empty cell. "4.0" is an integer.
+  absl::StatusOr<std::optional<int64_t>> Int(absl::string_view column, int64_t min) const;
+  absl::StatusOr<std::optional<double>> Number(absl::string_view column) const;
+  // An error about this cell: `file:line: column: found X, wanted Y`.
+  absl::Status Wrong(absl::string_view column, absl::string_view wanted) const;
+
+ private:
+  const CsvTable& table_;
+  const CsvRow& row_;
+};
+
+}  // namespace meshwright
+
+#endif  // MESHWRIGHT_TOOLS_VALIDATE_CSV_H_

@@ -1,0 +1,57 @@
+#include "tools/validate/csv.h"
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "ir/testing.h"
+
+namespace meshwright {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(CsvTest, QuotedCellsHoldCommasQuotesAndLineBreaks) {
+  ASSERT_OK_AND_ASSIGN(const CsvTable table, ParseCsv("a,b\r\n\"x, \"\"y\"\"\",\"two\nlines\"\n\n , 3 \n", "t.csv"));
+  EXPECT_EQ(table.columns, (std::vector<std::string>{"a", "b"}));
+  ASSERT_EQ(table.rows.size(), 2u);
+  EXPECT_EQ(table.rows[0].cells, (std::vector<std::string>{"x, \"y\"", "two\nlines"}));
+  EXPECT_EQ(table.rows[0].line, 2);
+  EXPECT_EQ(table.rows[1].line, 5);  // header 1, record 2 and 3, blank 4
+  const CsvCells cells(table, table.rows[1]);
+  EXPECT_EQ(cells.Text("a"), "");
+  ASSERT_OK_AND_ASSIGN(const std::optional<int64_t> three, cells.Int("b", 1));
+  EXPECT_EQ(three, 3);
+  ASSERT_OK_AND_ASSIGN(const std::optional<double> none, cells.Number("no such column"));
+  EXPECT_FALSE(none.has_value());
+}
+
+TEST(CsvTest, ALastLineNeedsNoEndAndMayEndWithAnEmptyCell) {
+  ASSERT_OK_AND_ASSIGN(const CsvTable table, ParseCsv("\xEF\xBB\xBF"
+                                                      "a,b\n1,",
+                                                      "t.csv"));
+  EXPECT_EQ(table.columns[0], "a");
+  ASSERT_EQ(table.rows.size(), 1u);
+  EXPECT_EQ(table.rows[0].cells, (std::vector<std::string>{"1", ""}));
+}
+
+std::string ErrorOf(const std::string& text) { return std::string(ParseCsv(text, "t.csv").status().message()); }
+
+TEST(CsvTest, ErrorsNameTheLine) {
+  EXPECT_THAT(ErrorOf(""), HasSubstr("t.csv:1: found no header"));
+  EXPECT_THAT(ErrorOf("a,b\n1,2\n3\n"), HasSubstr("t.csv:3: found 1 cells, wanted 2"));
+  EXPECT_THAT(ErrorOf("a,b\n1,\"2\n"), HasSubstr("t.csv:2: found an opening quote"));
+  EXPECT_THAT(ErrorOf("a,b\n1,\"2\"x\n"), HasSubstr("t.csv:2: found text behind a closing quote"));
+  EXPECT_THAT(ErrorOf("a,b\n1,2\"\n"), HasSubstr("t.csv:2: found a quote inside a cell"));
+  EXPECT_THAT(ErrorOf("a,a\n"), HasSubstr("t.csv:1: found the column \"a\" twice"));
+  ASSERT_OK_AND_ASSIGN(const CsvTable table, ParseCsv("n\nmany\n1.5\n0\n", "t.csv"));
+  EXPECT_THAT(std::string(CsvCells(table, table.rows[0]).Int("n", 0).status().message()),
+              HasSubstr("t.csv:2: n: found \"many\", wanted a number"));
+  EXPECT_THAT(std::string(CsvCells(table, table.rows[1]).Int("n", 0).status().message()),
+              HasSubstr("t.csv:3: n: found \"1.5\", wanted an integer"));
+  EXPECT_FALSE(CsvCells(table, table.rows[2]).Int("n", 1).ok());
+}
+
+}  // namespace
+}  // namespace meshwright

@@ -1,0 +1,77 @@
+// One row of a table of training runs, understood: which model, on what, split how, and what was measured.
+//
+// A cell that is empty gets a default, and `defaults` says which (training_row.cc has them all in one place). What the
+// row says and we can only come near to is named in `approximations`. What we cannot express is an error.
+//
+// Thread safety: plain values, pure functions.
+#ifndef MESHWRIGHT_TOOLS_VALIDATE_TRAINING_ROW_H_
+#define MESHWRIGHT_TOOLS_VALIDATE_TRAINING_ROW_H_
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "ir/cluster.h"
+#include "ir/quantities.h"
+#include "models/decoder.h"
+#include "models/training.h"
+#include "planner/search/degrees.h"
+#include "planner/search/problem.h"
+#include "tools/validate/csv.h"
+
+namespace meshwright {
+
+// What the user says in place of the tables.
+struct RowOverrides {
+  std::string device;                               // "" : the column gpu_type
+  std::string internode;                            // "": the column interconnect; "8x200Gb/s" or "800Gb/s" of a node
+  std::map<std::string, std::string> cluster_keys;  // costmodel/library.h
+};
+
+struct TrainingRun {
+  DecoderConfig model;
+  Training training;  // with the batch of one step
+  Cluster cluster;
+  Degrees degrees;
+  bool microbatch_given = true;  // else the fastest that fits
+  Recompute recompute = Recompute::kNone;
+  bool parallel_optimizer = false;
+  DType gradient_dtype = DType::kFloat32;
+
+  std::vector<std::string> defaults;        // "vocab 51200"
+  std::vector<std::string> approximations;  // "no interleaving"
+  bool memory_comparable = true;            // false: an approximation moves the memory
+};
+
+struct TrainingMeasurement {
+  std::optional<double> step_seconds;
+  std::string from;            // the column
+  std::optional<Bytes> peak;   // most memory used on a device
+  bool whole_process = false;  // `peak` counts context and communication buffers too
+  bool out_of_memory = false;  // status oom: there is no time
+};
+
+// kInvalidArgument: a damaged cell, with file and line. kUnimplemented, "reason: detail": what cannot be expressed.
+absl::StatusOr<TrainingRun> ReadTrainingRun(const CsvCells& cells, const RowOverrides& overrides);
+
+// kUnimplemented, "reason: detail": nothing in the row can be compared with a prediction.
+absl::StatusOr<TrainingMeasurement> ReadTrainingMeasurement(const CsvCells& cells);
+
+// The problem and graph of a run, for planner/search/evaluate.h.
+Problem ProblemOf(const TrainingRun& run);
+
+// Equal for rows that differ in layout only.
+std::string GroupKey(const CsvCells& cells);
+
+// "8x200Gb/s HDR InfiniBand per node", "4 x 100Gb RoCE", "800 Gb/s per node": sets network cards and their bandwidth.
+// False where the text says neither.
+bool SetInternode(absl::string_view text, Cluster* cluster);
+
+}  // namespace meshwright
+
+#endif  // MESHWRIGHT_TOOLS_VALIDATE_TRAINING_ROW_H_

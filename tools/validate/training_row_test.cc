@@ -1,0 +1,208 @@
+#include "tools/validate/training_row.h"
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+#include "ir/testing.h"
+
+namespace meshwright {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+using Cells = std::vector<std::pair<std::string, std::string>>;
+
+// Two nodes of A100, a small GPT.
+Cells Usual() {
+  return {{"model", "GPT 1B"},
+          {"layers", "4"},
+          {"hidden", "1024"},
+          {"ffn", "4096"},
+          {"heads", "16"},
+          {"kv_heads", "16"},
+          {"vocab", "51200"},
+          {"seq_len", "1024"},
+          {"dtype", "fp16"},
+          {"gpu_type", "A100"},
+          {"gpus", "16"},
+          {"gpus_per_node", "8"},
+          {"tp", "2"},
+          {"pp", "2"},
+          {"dp", "4"},
+          {"global_batch_seqs", "64"},
+          {"vpp", "1"},
+          {"cp", "1"},
+          {"micro_batch_seqs", "2"},
+          {"interconnect", "4 x 100Gb RoCE"},
+          {"recompute", "full"},
+          {"attention", "unfused"},
+          {"zero_fsdp", "none"},
+          {"seq_parallel", "no"},
+          {"step_time_s", "2"},
+          {"status", "ok"}};
+}
+
+CsvTable TableOf(const Cells& changes) {
+  Cells cells = Usual();
+  for (const auto& [name, value] : changes) {
+    bool found = false;
+    for (auto& [key, cell] : cells) {
+      if (key == name) cell = value;
+      found |= key == name;
+    }
+    if (!found) cells.push_back({name, value});
+  }
+  CsvTable table;
+  table.file = "t.csv";
+  table.rows.push_back({2, {}});
+  for (const auto& [name, value] : cells) {
+    table.columns.push_back(name);
+    table.rows[0].cells.push_back(value);
+  }
+  return table;
+}
+
+absl::StatusOr<TrainingRun> RunOf(const Cells& changes, const RowOverrides& overrides = {}) {
+  const CsvTable table = TableOf(changes);
+  return ReadTrainingRun(CsvCells(table, table.rows[0]), overrides);
+}
+absl::StatusOr<TrainingMeasurement> MeasuredOf(const Cells& changes) {
+  const CsvTable table = TableOf(changes);
+  return ReadTrainingMeasurement(CsvCells(table, table.rows[0]));
+}
+
+TEST(TrainingRunTest, ARowThatSaysEverythingTakesNoDefault) {
+  ASSERT_OK_AND_ASSIGN(const TrainingRun run, RunOf({}));
+  EXPECT_THAT(run.defaults, IsEmpty());
+  EXPECT_THAT(run.approximations, IsEmpty());
+  EXPECT_EQ(run.model.activation, Activation::kGelu);
+  EXPECT_TRUE(run.model.tied_embeddings);
+  EXPECT_EQ(run.degrees, (Degrees{.data = 4, .tensor = 2, .pipeline = 2, .microbatch = 2}));
+  EXPECT_EQ(run.cluster.nodes, 2);
+  EXPECT_EQ(run.cluster.nics_per_node, 4);
+  EXPECT_EQ(run.cluster.nic_bandwidth, GBps(12.5));
+  EXPECT_EQ(run.recompute, Recompute::kFull);
+  EXPECT_FALSE(run.training.fused_attention);
+  EXPECT_FALSE(run.parallel_optimizer);
+  EXPECT_EQ(run.gradient_dtype, DType::kFloat16);
+}
+
+TEST(TrainingRunTest, EmptyCellsTakeDefaultsAndSaySo) {
+  ASSERT_OK_AND_ASSIGN(const TrainingRun run, RunOf({{"vocab", ""},
+                                                     {"heads", ""},
+                                                     {"kv_heads", ""},
+                                                     {"dtype", ""},
+                                                     {"interconnect", ""},
+                                                     {"recompute", ""},
+                                                     {"attention", ""},
+                                                     {"zero_fsdp", ""},
+                                                     {"seq_parallel", ""},
+                                                     {"micro_batch_seqs", ""},
+                                                     {"vpp", ""}}));
+  EXPECT_THAT(run.defaults,
+              ElementsAre("vpp 1", "interconnect of the usual a100-sxm-80gb machine", "dtype bf16", "attention fused",
+                          "heads 8", "vocab 51200", "recompute none", "seq_parallel yes", "zero_fsdp ZeRO-1"));
+  EXPECT_FALSE(run.microbatch_given);
+  EXPECT_EQ(run.model.head_dim, 128);
+  EXPECT_TRUE(run.parallel_optimizer);
+  EXPECT_EQ(run.gradient_dtype, DType::kFloat32);
+}
+
+TEST(TrainingRunTest, FamiliesByNameElseByParameters) {
+  ASSERT_OK_AND_ASSIGN(TrainingRun run, RunOf({{"model", "LLAMA2-1B"}}));
+  EXPECT_EQ(run.model.activation, Activation::kSwiglu);
+  EXPECT_FALSE(run.model.tied_embeddings);
+  ASSERT_OK_AND_ASSIGN(run, RunOf({{"model", "Mixtral-8x7B"}}));
+  EXPECT_EQ(run.model.experts, 8);
+  EXPECT_EQ(run.model.experts_per_token, 2);
+  // 4 layers of 4 h^2 + 2 or 3 h f, h = 1024, f = 4096: 50 or 67 M, and 52 M of embedding: 103 or 120 M.
+  ASSERT_OK_AND_ASSIGN(run, RunOf({{"model", "nobody knows"}, {"params_b", "0.12"}}));
+  EXPECT_EQ(run.model.activation, Activation::kSwiglu);
+  ASSERT_OK_AND_ASSIGN(run, RunOf({{"model", "nobody knows"}, {"params_b", "0.103"}}));
+  EXPECT_EQ(run.model.activation, Activation::kGelu);
+  EXPECT_THAT(run.defaults, ElementsAre("a family like GPT"));
+}
+
+TEST(TrainingRunTest, WhatCannotBeExpressedSaysWhy) {
+  const auto reason = [](const Cells& changes) {
+    const absl::Status status = RunOf(changes).status();
+    return absl::StrCat(status.code() == absl::StatusCode::kUnimplemented ? "" : "wrong code ", status.message());
+  };
+  EXPECT_EQ(reason({{"cp", "2"}}), "context parallelism: 2");
+  EXPECT_EQ(reason({{"tp", ""}}), "layout not given: tp");
+  EXPECT_EQ(reason({{"dp", "8"}}), "dp x tp x pp is not gpus: 32 and 16");
+  EXPECT_EQ(reason({{"gpu_type", "abacus"}}), "unknown device: abacus");
+  EXPECT_EQ(reason({{"other_opts", "LoRA"}}), "frozen weights: LoRA");
+  EXPECT_EQ(reason({{"global_batch_seqs", "60"}}), "the batch does not divide: 60 over 4 x 2");
+  EXPECT_EQ(reason({{"dtype", "fp8"}}), "no float8 on the device: a100-sxm-80gb");
+  EXPECT_EQ(reason({{"recompute", "every 2nd layer"}}), "recompute of some layers: every 2nd layer");
+}
+
+TEST(TrainingRunTest, DamagedCellsAreErrorsWithTheirPlace) {
+  const absl::Status status = RunOf({{"layers", "four"}}).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("t.csv:2: layers: found \"four\""));
+}
+
+TEST(TrainingRunTest, WhatIsOnlyNearIsNamed) {
+  ASSERT_OK_AND_ASSIGN(TrainingRun run, RunOf({{"zero_fsdp", "FSDP FULL_SHARD (ZeRO-3)"}, {"vpp", "2"}}));
+  EXPECT_THAT(run.approximations, ElementsAre("interleaved schedule as 1f1b", "ZeRO-2 and 3 as ZeRO-1"));
+  EXPECT_FALSE(run.memory_comparable);
+  ASSERT_OK_AND_ASSIGN(run, RunOf({{"dtype", "fp8"}, {"gpu_type", "H100"}}));
+  EXPECT_EQ(run.cluster.device.Peak(DType::kBFloat16), run.cluster.device.Peak(DType::kFloat8));
+}
+
+TEST(TrainingRunTest, FlagsOverride) {
+  RowOverrides overrides;
+  overrides.device = "h100";
+  overrides.internode = "800 Gb/s";
+  overrides.cluster_keys["sustained_clock"] = "0.5";
+  ASSERT_OK_AND_ASSIGN(const TrainingRun run, RunOf({}, overrides));
+  EXPECT_EQ(run.cluster.device.name, "h100-sxm");
+  EXPECT_EQ(run.cluster.nic_bandwidth, GBps(12.5));  // 100 GB/s over 8 cards
+  EXPECT_EQ(run.cluster.device.kernels.sustained_clock, 0.5);
+}
+
+TEST(TrainingMeasurementTest, StepTimeElseDerivedElseTokens) {
+  ASSERT_OK_AND_ASSIGN(TrainingMeasurement measured, MeasuredOf({{"step_time_derived_s", "3"}}));
+  EXPECT_EQ(measured.step_seconds, 2);
+  ASSERT_OK_AND_ASSIGN(measured, MeasuredOf({{"step_time_s", ""}, {"step_time_derived_s", "3"}}));
+  EXPECT_EQ(measured.step_seconds, 3);
+  // 64 x 1024 tokens at 16 x 512 a second.
+  ASSERT_OK_AND_ASSIGN(measured, MeasuredOf({{"step_time_s", ""}, {"tokens_per_s_per_gpu", "512"}}));
+  EXPECT_EQ(measured.step_seconds, 8);
+  EXPECT_EQ(measured.from, "tokens_per_s_per_gpu");
+  EXPECT_THAT(std::string(MeasuredOf({{"step_time_s", ""}}).status().message()), HasSubstr("no time or rate"));
+  EXPECT_THAT(std::string(MeasuredOf({{"status", "suspect"}}).status().message()), HasSubstr("status: suspect"));
+}
+
+TEST(TrainingMeasurementTest, MemoryAsTheCounterMeansIt) {
+  ASSERT_OK_AND_ASSIGN(TrainingMeasurement measured, MeasuredOf({{"peak_mem_gb", "2"}, {"mem_def", "GB"}}));
+  EXPECT_EQ(measured.peak, Bytes(2000000000));
+  EXPECT_FALSE(measured.whole_process);
+  ASSERT_OK_AND_ASSIGN(measured, MeasuredOf({{"peak_mem_gb", "2"}, {"mem_def", "GB from nvidia-smi"}}));
+  EXPECT_EQ(measured.peak, GiB(2));
+  EXPECT_TRUE(measured.whole_process);
+  ASSERT_OK_AND_ASSIGN(measured, MeasuredOf({{"status", "oom"}}));
+  EXPECT_TRUE(measured.out_of_memory);
+  EXPECT_FALSE(measured.step_seconds.has_value());
+}
+
+TEST(SetInternodeTest, Forms) {
+  Cluster cluster;
+  cluster.nics_per_node = 8;
+  EXPECT_TRUE(SetInternode("8x200Gb/s HDR InfiniBand per node", &cluster));
+  EXPECT_EQ(cluster.nic_bandwidth, GBps(25));
+  EXPECT_TRUE(SetInternode("1600 Gbps RoCE per node", &cluster));
+  EXPECT_EQ(cluster.nic_bandwidth, GBps(25));
+  EXPECT_FALSE(SetInternode("InfiniBand", &cluster));
+}
+
+}  // namespace
+}  // namespace meshwright

@@ -1,0 +1,260 @@
+#include "tools/validate/training_table.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "costmodel/cost_model.h"
+#include "ir/status.h"
+#include "nlohmann/json.hpp"
+#include "planner/search/degrees.h"
+
+namespace meshwright {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+absl::StatusOr<Prediction> Predict(const TrainingRun& run) {
+  const Problem problem = ProblemOf(run);
+  MESHWRIGHT_ASSIGN_OR_RETURN(const Strategy strategy, FromDegrees(problem, run.degrees));
+  MESHWRIGHT_ASSIGN_OR_RETURN(Evaluation evaluation, Evaluate(problem, strategy));
+  return std::move(evaluation.prediction);
+}
+
+// Where the source does not say how many rows a micro-batch has, it took the fastest that fits: so do we, of powers of
+// two.
+constexpr int64_t kMostRowsTried = 16;
+
+absl::StatusOr<Prediction> PredictFastest(TrainingRun* run) {
+  if (run->microbatch_given) return Predict(*run);
+  absl::StatusOr<Prediction> best = absl::UnimplementedError("no micro-batch divides the batch");
+  int64_t chosen = 1;
+  for (int64_t rows = 1; rows <= kMostRowsTried; rows *= 2) {
+    if (run->training.batch % (rows * run->degrees.data) != 0) break;
+    run->degrees.microbatch = rows;
+    absl::StatusOr<Prediction> next = Predict(*run);
+    if (!next.ok()) {
+      if (!best.ok()) best = next.status();
+      continue;
+    }
+    const bool better = !best.ok() || (next->fits() && (!best->fits() || next->step < best->step));
+    if (!better) continue;
+    best = std::move(next);
+    chosen = rows;
+  }
+  run->degrees.microbatch = chosen;
+  run->defaults.push_back(absl::StrCat("micro_batch_seqs ", chosen, " (the fastest that fits)"));
+  return best;
+}
+
+std::string LabelOf(const CsvCells& cells, int64_t microbatch) {
+  const auto with = [&](absl::string_view name) {
+    const std::string text = cells.Text(name);
+    return absl::StrCat(name, text.empty() ? "-" : text);
+  };
+  return absl::StrCat(cells.Text("model"), ", ", cells.Text("gpus"), " x ", cells.Text("gpu_type"), ", ", with("tp"),
+                      " ", with("pp"), " ", with("dp"), ", micro-batch ", microbatch, " of ",
+                      cells.Text("global_batch_seqs"));
+}
+
+std::string Percent(double share) { return absl::StrFormat("%.1f %%", 100 * share); }
+std::string Signed(double share) { return absl::StrFormat("%+.1f %%", 100 * share); }
+
+std::string Counted(const std::map<std::string, size_t>& counts) {
+  std::vector<std::string> parts;
+  for (const auto& [what, count] : counts) parts.push_back(absl::StrCat(count, " ", what));
+  return absl::StrJoin(parts, "; ");
+}
+
+std::string RowText(const TrainingRowResult& row) {
+  std::string text = absl::StrCat("  line ", row.line, ": ", row.label, ": ");
+  if (!row.skipped.empty()) return absl::StrCat(text, "skipped, ", row.skipped, "\n");
+  absl::StrAppendFormat(&text, "predicted %.4g s", ToSeconds(row.prediction.step));
+  if (row.measured.step_seconds.has_value()) {
+    absl::StrAppendFormat(&text, ", measured %.4g s, %s", *row.measured.step_seconds, Signed(row.Steps().Error()));
+  }
+  const auto gib = [](Bytes bytes) {
+    return absl::StrFormat("%.1f GiB", static_cast<double>(bytes.raw()) / (1 << 30));
+  };
+  if (row.measured.peak.has_value() || row.measured.out_of_memory) {
+    absl::StrAppend(&text, "; memory ", gib(row.PredictedPeak()));
+    if (row.measured.peak.has_value()) absl::StrAppend(&text, ", measured ", gib(*row.measured.peak));
+    if (row.measured.out_of_memory) {
+      absl::StrAppend(&text, row.prediction.fits() ? ", fits" : ", does not fit", ", ran out of memory");
+    }
+  }
+  if (!row.defaults.empty()) absl::StrAppend(&text, "; taken: ", absl::StrJoin(row.defaults, ", "));
+  if (!row.approximations.empty()) absl::StrAppend(&text, "; near to: ", absl::StrJoin(row.approximations, ", "));
+  return text + "\n";
+}
+
+Json ErrorsJson(const ErrorSummary& errors) {
+  return {{"count", errors.count}, {"mean", errors.mean},   {"median", errors.median},
+          {"p90", errors.p90},     {"worst", errors.worst}, {"bias", errors.bias}};
+}
+
+Json RowJson(const TrainingRowResult& row) {
+  Json json = {{"line", row.line}, {"label", row.label}};
+  if (!row.skipped.empty()) {
+    json["skipped"] = row.skipped;
+    return json;
+  }
+  json["predicted_s"] = ToSeconds(row.prediction.step);
+  if (row.measured.step_seconds.has_value()) {
+    json["measured_s"] = *row.measured.step_seconds;
+    json["measured_from"] = row.measured.from;
+    json["error"] = row.Steps().Error();
+  }
+  json["predicted_peak_bytes"] = row.PredictedPeak().raw();
+  if (row.measured.peak.has_value()) json["measured_peak_bytes"] = row.measured.peak->raw();
+  json["fits"] = row.prediction.fits();
+  json["ran_out_of_memory"] = row.measured.out_of_memory;
+  json["memory_comparable"] = row.memory_comparable;
+  Json& uses = json["time_ns"] = Json::object();
+  for (size_t i = 0; i < kNumTimeUses; ++i) {
+    const TimeUse use = static_cast<TimeUse>(i);
+    uses[std::string(NameOf(use))] = row.prediction.time[use].raw();
+  }
+  json["defaults"] = row.defaults;
+  json["approximations"] = row.approximations;
+  return json;
+}
+
+}  // namespace
+
+absl::StatusOr<TrainingTableResult> PredictTrainingTable(const CsvTable& table, const RowOverrides& overrides) {
+  TrainingTableResult result;
+  result.file = table.file;
+  for (const CsvRow& row : table.rows) {
+    const CsvCells cells(table, row);
+    TrainingRowResult& out = result.rows.emplace_back();
+    out.line = row.line;
+    out.group = GroupKey(cells);
+    const auto skip = [&](const absl::Status& status) {
+      out.label = LabelOf(cells, out.microbatch);
+      out.skipped = std::string(status.message());
+    };
+    absl::StatusOr<TrainingMeasurement> measured = ReadTrainingMeasurement(cells);
+    absl::StatusOr<TrainingRun> run = ReadTrainingRun(cells, overrides);
+    for (const absl::Status& status : {measured.status(), run.status()}) {
+      if (!status.ok() && status.code() != absl::StatusCode::kUnimplemented) return status;
+    }
+    if (!measured.ok() || !run.ok()) {
+      skip(measured.ok() ? run.status() : measured.status());
+      continue;
+    }
+    absl::StatusOr<Prediction> prediction = PredictFastest(&*run);
+    out.microbatch = run->degrees.microbatch;
+    if (!prediction.ok()) {
+      skip(absl::UnimplementedError(absl::StrCat("does not lower: ", prediction.status().message())));
+      continue;
+    }
+    out.label = LabelOf(cells, out.microbatch);
+    out.defaults = run->defaults;
+    out.approximations = run->approximations;
+    out.measured = *measured;
+    out.prediction = *std::move(prediction);
+    out.memory_comparable = run->memory_comparable;
+  }
+  return result;
+}
+
+TrainingTableSummary Summarise(const TrainingTableResult& table) {
+  TrainingTableSummary summary;
+  summary.rows = table.rows.size();
+  std::vector<Pair> times, peaks;
+  std::map<std::string, std::vector<Pair>> groups;
+  for (const TrainingRowResult& row : table.rows) {
+    if (!row.skipped.empty()) {
+      ++summary.skipped[row.skipped.substr(0, row.skipped.find(':'))];
+      continue;
+    }
+    ++summary.predicted;
+    for (const std::string& what : row.approximations) ++summary.approximations[what];
+    for (const std::string& what : row.defaults) ++summary.defaults[what];
+    if (row.scored()) {
+      times.push_back(row.Steps());
+      groups[row.group].push_back(row.Steps());
+    }
+    if (!row.memory_comparable) continue;
+    if (row.measured.peak.has_value()) {
+      peaks.push_back({static_cast<double>(row.PredictedPeak().raw()), static_cast<double>(row.measured.peak->raw())});
+    }
+    if (row.measured.out_of_memory) {
+      ++summary.oom_rows;
+      if (!row.prediction.fits()) ++summary.oom_right;
+    } else {
+      ++summary.fitting_rows;
+      if (row.prediction.fits()) ++summary.fitting_right;
+    }
+  }
+  summary.time = Summarise(times);
+  summary.memory = Summarise(peaks);
+  std::vector<std::vector<Pair>> alternatives;
+  for (auto& [key, pairs] : groups) alternatives.push_back(std::move(pairs));
+  summary.ranks = SummariseGroups(alternatives);
+  return summary;
+}
+
+std::string ToText(const TrainingTableResult& table, bool rows) {
+  const TrainingTableSummary s = Summarise(table);
+  std::string text = absl::StrCat(table.file, "\n");
+  if (rows) {
+    for (const TrainingRowResult& row : table.rows) absl::StrAppend(&text, RowText(row));
+  }
+  absl::StrAppend(&text, "  rows       ", s.rows, ", predicted ", s.predicted, ", skipped ", s.rows - s.predicted,
+                  "\n");
+  if (!s.skipped.empty()) absl::StrAppend(&text, "  skipped    ", Counted(s.skipped), "\n");
+  if (!s.approximations.empty()) absl::StrAppend(&text, "  near to    ", Counted(s.approximations), "\n");
+  if (!s.defaults.empty()) absl::StrAppend(&text, "  taken      ", Counted(s.defaults), "\n");
+  const auto errors = [&](absl::string_view what, const ErrorSummary& e) {
+    if (e.count == 0) return;
+    absl::StrAppend(&text, what, e.count, " rows, mean ", Percent(e.mean), ", median ", Percent(e.median), ", p90 ",
+                    Percent(e.p90), ", worst ", Signed(e.worst), ", bias ", Signed(e.bias), "\n");
+  };
+  errors("  step time  ", s.time);
+  if (s.ranks.groups > 0) {
+    absl::StrAppend(&text, "  layouts    ", s.ranks.groups, " groups of ", s.ranks.alternatives, " rows");
+    if (s.ranks.correlated > 0) {
+      absl::StrAppendFormat(&text, ", Spearman %.3f (mean of %d)", s.ranks.mean_spearman, s.ranks.correlated);
+    }
+    absl::StrAppend(&text, ", regret mean ", Percent(s.ranks.mean_regret), ", worst ", Percent(s.ranks.worst_regret),
+                    "\n");
+  }
+  errors("  memory     ", s.memory);
+  if (s.oom_rows + s.fitting_rows > 0) {
+    absl::StrAppend(&text, "  verdict    out of memory: ", s.oom_right, " of ", s.oom_rows,
+                    " called; ran: ", s.fitting_right, " of ", s.fitting_rows, " called to fit\n");
+  }
+  return text;
+}
+
+std::string ToJson(const std::vector<TrainingTableResult>& tables, bool rows) {
+  Json out = Json::array();
+  for (const TrainingTableResult& table : tables) {
+    const TrainingTableSummary s = Summarise(table);
+    Json json = {{"file", table.file}, {"rows", s.rows}, {"predicted", s.predicted}};
+    json["skipped"] = s.skipped;
+    json["approximations"] = s.approximations;
+    json["defaults"] = s.defaults;
+    json["step_time"] = ErrorsJson(s.time);
+    json["layouts"] = {{"groups", s.ranks.groups},           {"rows", s.ranks.alternatives},
+                       {"correlated", s.ranks.correlated},   {"spearman", s.ranks.mean_spearman},
+                       {"mean_regret", s.ranks.mean_regret}, {"worst_regret", s.ranks.worst_regret}};
+    json["memory"] = ErrorsJson(s.memory);
+    json["verdict"] = {{"oom_rows", s.oom_rows},
+                       {"oom_right", s.oom_right},
+                       {"fitting_rows", s.fitting_rows},
+                       {"fitting_right", s.fitting_right}};
+    if (rows) {
+      Json& list = json["per_row"] = Json::array();
+      for (const TrainingRowResult& row : table.rows) list.push_back(RowJson(row));
+    }
+    out.push_back(std::move(json));
+  }
+  return out.dump(2) + "\n";
+}
+
+}  // namespace meshwright

@@ -1,0 +1,65 @@
+// Tables of training runs against predictions of the same runs.
+//
+// Thread safety: plain values, pure functions.
+#ifndef MESHWRIGHT_TOOLS_VALIDATE_TRAINING_TABLE_H_
+#define MESHWRIGHT_TOOLS_VALIDATE_TRAINING_TABLE_H_
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "planner/search/evaluate.h"
+#include "tools/validate/csv.h"
+#include "tools/validate/score.h"
+#include "tools/validate/training_row.h"
+
+namespace meshwright {
+
+struct TrainingRowResult {
+  int64_t line = 0;   // in the file
+  std::string label;  // "GPT 22B, 8 x A100, tp8 pp1 dp1, 4 rows a micro-batch"
+  std::string group;
+  std::string skipped;  // why there is no prediction: "reason: detail"; "" where there is one
+  std::vector<std::string> defaults, approximations;
+  TrainingMeasurement measured;
+  Prediction prediction;
+  bool memory_comparable = true;
+  int64_t microbatch = 1;
+
+  bool scored() const { return skipped.empty() && measured.step_seconds.has_value(); }
+  Pair Steps() const { return {ToSeconds(prediction.step), measured.step_seconds.value_or(0)}; }
+  // What the prediction has for the counter that the source read.
+  Bytes PredictedPeak() const { return measured.whole_process ? prediction.peak : prediction.arena; }
+};
+
+struct TrainingTableResult {
+  std::string file;
+  std::vector<TrainingRowResult> rows;
+};
+
+// A damaged cell is an error; what cannot be expressed is a row that says so.
+absl::StatusOr<TrainingTableResult> PredictTrainingTable(const CsvTable& table, const RowOverrides& overrides);
+
+struct TrainingTableSummary {
+  size_t rows = 0, predicted = 0;
+  std::map<std::string, size_t> skipped;         // by reason
+  std::map<std::string, size_t> approximations;  // rows that have it
+  std::map<std::string, size_t> defaults;
+  ErrorSummary time;
+  RankSummary ranks;
+  ErrorSummary memory;                         // rows with a peak that can be compared
+  size_t oom_rows = 0, oom_right = 0;          // rows that ran out of memory; of these, predicted not to fit
+  size_t fitting_rows = 0, fitting_right = 0;  // rows that ran; of these, predicted to fit
+};
+TrainingTableSummary Summarise(const TrainingTableResult& table);
+
+// `rows`: one line for each row as well.
+std::string ToText(const TrainingTableResult& table, bool rows);
+std::string ToJson(const std::vector<TrainingTableResult>& tables, bool rows);
+
+}  // namespace meshwright
+
+#endif  // MESHWRIGHT_TOOLS_VALIDATE_TRAINING_TABLE_H_

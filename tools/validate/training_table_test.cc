@@ -1,0 +1,56 @@
+#include "tools/validate/training_table.h"
+
+#include <string>
+
+#include "gtest/gtest.h"
+#include "ir/testing.h"
+
+namespace meshwright {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr char kHeader[] =
+    "model,layers,hidden,heads,ffn,vocab,seq_len,global_batch_seqs,micro_batch_seqs,gpu_type,gpus,tp,pp,dp,cp,"
+    "recompute,"
+    "attention,zero_fsdp,step_time_s,status,note\n";
+
+TEST(TrainingTableTest, EveryRowIsPredictedOrSaysWhyNot) {
+  ASSERT_OK_AND_ASSIGN(
+      const CsvTable table,
+      ParseCsv(std::string(kHeader) + "GPT,2,256,4,1024,1024,128,8,1,A100,2,2,1,1,1,none,flash,none,0.01,ok,x\n"
+                                      "GPT,2,256,4,1024,1024,128,8,1,A100,2,1,1,2,1,none,flash,none,0.02,ok,x\n"
+                                      "GPT,2,256,4,1024,1024,128,8,1,A100,2,1,1,1,2,none,flash,none,0.02,ok,x\n"
+                                      "GPT,2,256,4,1024,1024,128,8,,A100,2,1,2,1,1,none,flash,none,,oom,x\n",
+               "t.csv"));
+  ASSERT_OK_AND_ASSIGN(const TrainingTableResult result, PredictTrainingTable(table, {}));
+  const TrainingTableSummary summary = Summarise(result);
+  EXPECT_EQ(summary.rows, 4u);
+  EXPECT_EQ(summary.predicted, 3u);
+  EXPECT_EQ(summary.skipped.at("context parallelism"), 1u);
+  EXPECT_EQ(summary.time.count, 2u);
+  EXPECT_EQ(summary.ranks.groups, 1u);
+  EXPECT_EQ(summary.oom_rows, 1u);
+  EXPECT_EQ(summary.oom_right, 0u);  // so small a model fits
+  EXPECT_EQ(summary.fitting_right, 2u);
+  EXPECT_GT(result.rows[0].prediction.step, Nanos());
+  EXPECT_THAT(ToText(result, true), HasSubstr("line 4: GPT, 2 x A100, tp1 pp1 dp1, micro-batch 1 of 8: skipped"));
+  EXPECT_THAT(ToText(result, true), HasSubstr("(the fastest that fits)"));
+  EXPECT_THAT(ToJson({result}, true), HasSubstr("\"predicted\": 3"));
+}
+
+TEST(TrainingTableTest, ErrorsAreOfPredictedAgainstMeasured) {
+  TrainingTableResult result;
+  for (const double measured : {1.0, 2.0}) {
+    TrainingRowResult& row = result.rows.emplace_back();
+    row.prediction.step = FromSeconds(1.5);
+    row.measured.step_seconds = measured;
+  }
+  const TrainingTableSummary summary = Summarise(result);
+  EXPECT_NEAR(summary.time.mean, (0.5 + 0.25) / 2, 1e-12);
+  EXPECT_NEAR(summary.time.bias, (0.5 - 0.25) / 2, 1e-12);
+  EXPECT_NEAR(summary.ranks.worst_regret, 0, 1e-12);  // a tie: the first is taken
+}
+
+}  // namespace
+}  // namespace meshwright
