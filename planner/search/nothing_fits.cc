@@ -26,7 +26,11 @@ struct Closest {
   Prediction prediction;  // memory only
 };
 
-std::string Gib(Bytes bytes) { return absl::StrFormat("%.1f GiB", static_cast<double>(bytes.raw()) / (1 << 30)); }
+std::string ShowBytes(Bytes bytes) {
+  if (bytes < MiB(1)) return absl::StrCat(bytes.raw(), " B");
+  if (bytes < GiB(1)) return absl::StrFormat("%.1f MiB", static_cast<double>(bytes.raw()) / (1 << 20));
+  return absl::StrFormat("%.1f GiB", static_cast<double>(bytes.raw()) / (1 << 30));
+}
 
 // The combination that needs least memory; none where no combination is valid, or, with `below`, where the bounds say
 // that none needs less than that.
@@ -126,25 +130,38 @@ std::string DegreesText(const Combination& combination) {
   return text;
 }
 
+std::string MemoryText(const Prediction& prediction) {
+  std::vector<std::string> parts;
+  for (size_t role = 0; role < prediction.memory.size(); ++role) {
+    if (prediction.memory[role] < MiB(1)) continue;
+    parts.push_back(absl::StrCat(NameOf(static_cast<BufferRole>(role)), " ", ShowBytes(prediction.memory[role])));
+  }
+  for (const auto& [name, bytes] : prediction.outside) parts.push_back(absl::StrCat(name, " ", ShowBytes(bytes)));
+  return absl::StrCat(ShowBytes(prediction.peak), " on stage ", prediction.fullest_class, ": ",
+                      absl::StrJoin(parts, ", "));
+}
+
+std::string LargerDevices(const Prediction& prediction) {
+  return absl::StrCat("use devices with ", ShowBytes(prediction.peak), " of memory");
+}
+
 }  // namespace
 
 absl::Status NothingFits(const Problem& problem, const DecoderFacts& facts, int threads) {
   MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<Closest> closest, FindClosest(problem, facts, threads));
   if (!closest.has_value()) return absl::InvalidArgumentError("no combination of parallel degrees can be lowered");
-  const Prediction& prediction = closest->prediction;
-  std::vector<std::string> parts;
-  for (size_t role = 0; role < prediction.memory.size(); ++role) {
-    if (prediction.memory[role] < MiB(1)) continue;
-    parts.push_back(absl::StrCat(NameOf(static_cast<BufferRole>(role)), " ", Gib(prediction.memory[role])));
-  }
-  for (const auto& [name, bytes] : prediction.outside) parts.push_back(absl::StrCat(name, " ", Gib(bytes)));
   MESHWRIGHT_ASSIGN_OR_RETURN(std::vector<std::string> ways, WaysOut(problem, facts, threads));
-  ways.push_back(absl::StrCat("use devices with ", Gib(prediction.peak), " of memory"));
+  ways.push_back(LargerDevices(closest->prediction));
+  return absl::ResourceExhaustedError(absl::StrCat(
+      "memory: nothing fits in ", ShowBytes(closest->prediction.capacity), " on ", problem.cluster.num_devices(), " x ",
+      problem.cluster.device.name, ". The closest (", DegreesText(closest->combination), ") needs ",
+      MemoryText(closest->prediction), ". What would fit: ", absl::StrJoin(ways, ", or "), "."));
+}
+
+absl::Status DoesNotFit(const Problem& problem, const Prediction& prediction) {
   return absl::ResourceExhaustedError(
-      absl::StrCat("memory: nothing fits in ", Gib(prediction.capacity), " on ", problem.cluster.num_devices(), " x ",
-                   problem.cluster.device.name, ". The closest (", DegreesText(closest->combination), ") needs ",
-                   Gib(prediction.peak), " on stage ", prediction.fullest_class, ": ", absl::StrJoin(parts, ", "),
-                   ". What would fit: ", absl::StrJoin(ways, ", or "), "."));
+      absl::StrCat("memory: this does not fit in ", ShowBytes(prediction.capacity), " of ", problem.cluster.device.name,
+                   ". It needs ", MemoryText(prediction), ". What would fit: ", LargerDevices(prediction), "."));
 }
 
 }  // namespace meshwright

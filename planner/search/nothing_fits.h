@@ -1,8 +1,9 @@
-// What to say when no strategy of a decoder fits in memory: which constraint binds, and the nearest way out.
+// What to say when nothing fits in memory: which constraint binds, and the nearest way out.
 #ifndef MESHWRIGHT_PLANNER_SEARCH_NOTHING_FITS_H_
 #define MESHWRIGHT_PLANNER_SEARCH_NOTHING_FITS_H_
 
 #include "absl/status/status.h"
+#include "planner/search/evaluate.h"
 #include "planner/search/problem.h"
 #include "planner/search/space.h"
 
@@ -11,6 +12,9 @@ namespace meshwright {
 // kResourceExhausted: the combination that needs least, its memory by component against the capacity, and what would
 // fit: a decision of the user's that is left to the search, a device with more memory, more nodes. Each is tried.
 absl::Status NothingFits(const Problem& problem, const DecoderFacts& facts, int threads);
+
+// The same for a strategy to which there is no alternative: its memory, and what a device would need.
+absl::Status DoesNotFit(const Problem& problem, const Prediction& prediction);
 
 }  // namespace meshwright
 

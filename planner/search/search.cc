@@ -1,6 +1,7 @@
 #include "planner/search/search.h"
 
 #include "planner/search/decoder.h"
+#include "planner/search/operators.h"
 
 namespace meshwright {
 
@@ -13,7 +14,7 @@ absl::StatusOr<SearchResult> Search(const Problem& problem, const SearchOptions&
     case SearchMode::kDefaults:
     case SearchMode::kDataParallel:
     case SearchMode::kStandAlone:
-      return absl::UnimplementedError("operator graphs");
+      return SearchOperators(problem, options);
   }
   return absl::InternalError("an unknown search mode");
 }

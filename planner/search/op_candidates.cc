@@ -1,0 +1,107 @@
+#include "planner/search/op_candidates.h"
+
+#include <numeric>
+#include <utility>
+
+#include "ir/status.h"
+
+namespace meshwright {
+namespace {
+
+// The greatest number that divides every dim that the label names; 0 for a label that is in no input.
+Shape SplittableExtents(const Op& op, const Graph& graph) {
+  Shape extents(op.rule.labels.size(), 0);
+  for (size_t label = 0; label < extents.size(); ++label) {
+    if (!op.rule.InInputs(static_cast<int>(label))) continue;
+    const auto visit = [&](const std::vector<OperandRule>& operands, const std::vector<TensorId>& ids) {
+      for (size_t i = 0; i < operands.size(); ++i) {
+        for (size_t d = 0; d < operands[i].size(); ++d) {
+          if (operands[i][d].label != static_cast<int>(label)) continue;
+          extents[label] = std::gcd(extents[label], graph.tensor(ids[i]).shape[d]);
+        }
+      }
+    };
+    visit(op.rule.inputs, op.inputs);
+    visit(op.rule.outputs, op.outputs);
+  }
+  return extents;
+}
+
+// All pieces of the labels from `label` on that multiply to `left`.
+void Enumerate(const Op& op, const Shape& extents, size_t label, int64_t left, Pieces& pieces,
+               std::vector<Pieces>& out) {
+  if (label == extents.size()) {
+    if (left == 1) out.push_back(pieces);
+    return;
+  }
+  const bool fixed = op.rule.labels[label].whole || extents[label] == 0;
+  for (int64_t p = 1; p <= (fixed ? 1 : left); ++p) {
+    if (left % p != 0 || (p > 1 && extents[label] % p != 0)) continue;
+    pieces[label] = p;
+    Enumerate(op, extents, label + 1, left / p, pieces, out);
+  }
+  pieces[label] = 1;
+}
+
+}  // namespace
+
+std::vector<std::vector<int64_t>> TuplesOf(const Op& op, const Pieces& pieces) {
+  std::vector<std::vector<int64_t>> tuples;
+  for (const OperandRule& operand : op.rule.inputs) {
+    std::vector<int64_t>& tuple = tuples.emplace_back();
+    for (const DimRule& dim : operand) {
+      tuple.push_back(dim.label == DimRule::kUnsplit ? 1 : pieces[static_cast<size_t>(dim.label)]);
+    }
+  }
+  return tuples;
+}
+
+absl::StatusOr<OpCandidate> MakeCandidate(const Op& op, const Graph& graph, const OpStrategy& strategy,
+                                          const Mesh& mesh) {
+  OpCandidate candidate{strategy, {}};
+  MESHWRIGHT_ASSIGN_OR_RETURN(candidate.assignment, AssignmentOf(op, graph, strategy, mesh));
+  return candidate;
+}
+
+absl::StatusOr<OpCandidate> MakeCandidate(const Op& op, const Graph& graph, const Pieces& pieces, const Mesh& mesh,
+                                          int64_t ranks_per_stage) {
+  MESHWRIGHT_ASSIGN_OR_RETURN(const OpStrategy strategy,
+                              FromTuples(op, graph, TuplesOf(op, pieces), mesh, ranks_per_stage));
+  return MakeCandidate(op, graph, strategy, mesh);
+}
+
+absl::StatusOr<std::vector<OpCandidate>> CandidatesOf(const Op& op, const Graph& graph, const Mesh& mesh,
+                                                      int64_t ranks_per_stage) {
+  const Pieces whole(op.rule.labels.size(), 1);
+  std::vector<Pieces> all;
+  Pieces pieces = whole;
+  Enumerate(op, SplittableExtents(op, graph), 0, ranks_per_stage, pieces, all);
+  if (ranks_per_stage > 1) all.push_back(whole);
+  std::vector<OpCandidate> candidates;
+  for (const Pieces& one : all) {
+    MESHWRIGHT_ASSIGN_OR_RETURN(OpCandidate candidate, MakeCandidate(op, graph, one, mesh, ranks_per_stage));
+    candidates.push_back(std::move(candidate));
+  }
+  return candidates;
+}
+
+Pieces DefaultPieces(const Op& op, const Graph& graph, int64_t ranks_per_stage) {
+  Pieces pieces(op.rule.labels.size(), 1);
+  for (size_t i = 0; i < op.inputs.size(); ++i) {
+    const OperandRule& operand = op.rule.inputs[i];
+    if (graph.tensor(op.inputs[i]).kind == TensorKind::kParameter) continue;
+    if (operand.empty()) return pieces;
+    int label = operand[0].label;
+    if (op.kind == OpKind::kMatMul) {
+      for (size_t d = 0; d < operand.size() && (label < 0 || !op.rule.InOutput(label, 0)); ++d)
+        label = operand[d].label;
+    }
+    if (label < 0 || op.rule.labels[static_cast<size_t>(label)].whole) return pieces;
+    const Shape extents = SplittableExtents(op, graph);
+    pieces[static_cast<size_t>(label)] = std::gcd(extents[static_cast<size_t>(label)], ranks_per_stage);
+    return pieces;
+  }
+  return pieces;
+}
+
+}  // namespace meshwright

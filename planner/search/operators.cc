@@ -1,0 +1,261 @@
+#include "planner/search/operators.h"
+
+#include <algorithm>
+#include <chrono>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "ir/status.h"
+#include "planner/search/feeding.h"
+#include "planner/search/nothing_fits.h"
+#include "planner/search/op_candidates.h"
+#include "planner/search/parallel_for.h"
+#include "planner/search/propagation.h"
+
+namespace meshwright {
+namespace {
+
+// Simulated together; a constant, so that nothing depends on the number of threads.
+constexpr size_t kBatch = 256;
+
+class OperatorSearch {
+ public:
+  OperatorSearch(const Problem& problem, const SearchOptions& options)
+      : problem_(problem), options_(options), costs_(problem.cluster) {}
+
+  absl::StatusOr<SearchResult> Run() {
+    MESHWRIGHT_RETURN_IF_ERROR(MakeBase());
+    switch (problem_.mode) {
+      case SearchMode::kDecoder:
+        return absl::InternalError("a decoder is no graph of single operators");
+      case SearchMode::kStandAlone:
+        return One(base_);
+      case SearchMode::kDataParallel:
+        MESHWRIGHT_RETURN_IF_ERROR(SplitBatch());
+        return One(base_);
+      case SearchMode::kDefaults:
+        MESHWRIGHT_RETURN_IF_ERROR(Defaults());
+        return One(base_);
+      case SearchMode::kShardingPropagation:
+        MESHWRIGHT_RETURN_IF_ERROR(PropagateShards());
+        return One(base_);
+      case SearchMode::kExhaustive:
+        return Exhaustive();
+    }
+    return absl::InternalError("an unknown search mode");
+  }
+
+ private:
+  // The graph, and all of the strategy but how operators are split.
+  absl::Status MakeBase() {
+    const bool alone = problem_.mode == SearchMode::kStandAlone;
+    const bool simple = alone || problem_.mode == SearchMode::kDataParallel;
+    const int64_t devices = alone ? 1 : problem_.cluster.num_devices();
+    const int64_t stages = simple ? 1 : problem_.stages.value_or(1);
+    if (stages < 1 || devices % stages != 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(devices, " devices do not divide into ", stages, " pipeline stages"));
+    }
+    ranks_ = devices / stages;
+    base_.mesh = Mesh::Factored(stages, ranks_);
+    base_.stages = stages;
+    base_.microbatches = problem_.microbatches.value_or(stages);
+    if (base_.microbatches < stages) {
+      return absl::InvalidArgumentError(absl::StrCat("found ", base_.microbatches, " micro-batches for ", stages,
+                                                     " stages, wanted at least as many"));
+    }
+    if (problem_.batch % base_.microbatches != 0) {
+      return absl::InvalidArgumentError(absl::StrCat("a batch of ", problem_.batch, " rows does not divide into ",
+                                                     base_.microbatches, " micro-batches"));
+    }
+    base_.schedule = problem_.schedule;
+    base_.recompute = problem_.recompute.value_or(Recompute::kNone);
+    base_.parallel_optimizer = problem_.parallel_optimizer.value_or(false);
+    base_.parallel_optimizer_threshold = problem_.parallel_optimizer_threshold;
+    if (problem_.bucket.has_value()) base_.bucket = *problem_.bucket;
+    base_.gradients_mean = problem_.gradients_mean;
+    base_.gradient_dtype = problem_.gradient_dtype;
+    base_.loss_divisor = problem_.loss_is_sum ? 1 : static_cast<double>(base_.microbatches);
+    MESHWRIGHT_ASSIGN_OR_RETURN(graph_, problem_.graph(problem_.batch / base_.microbatches));
+    if (simple) return absl::OkStatus();
+    MESHWRIGHT_ASSIGN_OR_RETURN(base_.inputs, FeedingLayouts(problem_, graph_, base_.mesh, ranks_));
+    for (const auto& [name, sharding] : problem_.shards) {
+      const OpId op = graph_.FindOp(name);
+      if (!op.valid()) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("a strategy is given for an operator \"", name, "\", which the model does not have"));
+      }
+      MESHWRIGHT_ASSIGN_OR_RETURN(base_.ops[name], Resolve(sharding, graph_.op(op), graph_, base_.mesh, ranks_));
+    }
+    return absl::OkStatus();
+  }
+
+  // data_parallel: whatever comes from the rows of the inputs is split as they are.
+  absl::Status SplitBatch() {
+    Problem rows = problem_;
+    rows.feeding = Feeding::kDataParallel;
+    MESHWRIGHT_ASSIGN_OR_RETURN(base_.inputs, FeedingLayouts(rows, graph_, base_.mesh, ranks_));
+    std::vector<int> row_dim(graph_.tensors.size(), -1);
+    for (size_t t = 0; t < graph_.tensors.size(); ++t) {
+      const Tensor& tensor = graph_.tensors[t];
+      if (tensor.kind == TensorKind::kInput && !tensor.shape.empty()) row_dim[t] = 0;
+    }
+    for (const Op& op : graph_.ops) {
+      Pieces pieces(op.rule.labels.size(), 1);
+      for (size_t i = 0; i < op.inputs.size(); ++i) {
+        const int dim = row_dim[op.inputs[i].index()];
+        if (dim < 0) continue;
+        const int label = op.rule.inputs[i][static_cast<size_t>(dim)].label;
+        if (label >= 0 && !op.rule.labels[static_cast<size_t>(label)].whole)
+          pieces[static_cast<size_t>(label)] = ranks_;
+      }
+      MESHWRIGHT_ASSIGN_OR_RETURN(base_.ops[op.name], FromTuples(op, graph_, TuplesOf(op, pieces), base_.mesh, ranks_));
+      for (size_t k = 0; k < op.outputs.size(); ++k) {
+        for (size_t d = 0; d < op.rule.outputs[k].size(); ++d) {
+          const int label = op.rule.outputs[k][d].label;
+          if (label >= 0 && pieces[static_cast<size_t>(label)] > 1)
+            row_dim[op.outputs[k].index()] = static_cast<int>(d);
+        }
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Defaults() {
+    for (const Op& op : graph_.ops) {
+      if (base_.ops.count(op.name) > 0) continue;
+      MESHWRIGHT_ASSIGN_OR_RETURN(
+          base_.ops[op.name],
+          FromTuples(op, graph_, TuplesOf(op, DefaultPieces(op, graph_, ranks_)), base_.mesh, ranks_));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status PropagateShards() {
+    std::map<std::string, Layout> inputs;  // those that the user gave
+    if (problem_.feeding == Feeding::kTuples) inputs = base_.inputs;
+    MESHWRIGHT_ASSIGN_OR_RETURN(Propagated propagated, Propagate(graph_, base_.mesh, ranks_, base_.ops, inputs));
+    base_.ops = std::move(propagated.ops);
+    result_.warnings = std::move(propagated.warnings);
+    return absl::OkStatus();
+  }
+
+  Candidate CandidateOf(Strategy strategy) const {
+    Candidate candidate;
+    candidate.degrees.pipeline = strategy.stages;
+    candidate.degrees.microbatch = problem_.batch / strategy.microbatches;
+    if (problem_.mode == SearchMode::kDataParallel) {
+      candidate.degrees.data = ranks_;
+      candidate.degrees.microbatch /= ranks_;
+    }
+    candidate.strategy = std::move(strategy);
+    return candidate;
+  }
+
+  absl::StatusOr<SearchResult> One(Strategy strategy) {
+    Candidate candidate = CandidateOf(std::move(strategy));
+    MESHWRIGHT_ASSIGN_OR_RETURN(Evaluation evaluation, EvaluateGraph(problem_, graph_, costs_, candidate.strategy));
+    candidate.prediction = std::move(evaluation.prediction);
+    if (!candidate.prediction.fits()) return DoesNotFit(problem_, candidate.prediction);
+    result_.considered = result_.simulated = 1;
+    result_.ranked.push_back(std::move(candidate));
+    return std::move(result_);
+  }
+
+  absl::StatusOr<SearchResult> Exhaustive() {
+    std::vector<std::vector<OpStrategy>> choices;
+    int64_t combinations = 1;
+    for (const Op& op : graph_.ops) {
+      std::vector<OpStrategy>& of_op = choices.emplace_back();
+      if (const auto configured = base_.ops.find(op.name); configured != base_.ops.end()) {
+        of_op = {configured->second};
+        continue;
+      }
+      MESHWRIGHT_ASSIGN_OR_RETURN(const std::vector<OpCandidate> candidates,
+                                  CandidatesOf(op, graph_, base_.mesh, ranks_));
+      for (const OpCandidate& candidate : candidates) of_op.push_back(candidate.strategy);
+      combinations *= static_cast<int64_t>(of_op.size());
+      if (combinations > kMostCombinations) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("exhaustive search: the operators up to \"", op.name, "\" alone have ", combinations,
+                         " combinations of strategies, at most ", kMostCombinations,
+                         " are tried; configure some with `shard:`, or use search_mode sharding_propagation"));
+      }
+    }
+    result_.considered = combinations;
+    std::optional<Prediction> smallest;
+    for (int64_t first = 0; first < combinations; first += static_cast<int64_t>(kBatch)) {
+      const size_t n = std::min(kBatch, static_cast<size_t>(combinations - first));
+      std::vector<absl::StatusOr<Candidate>> candidates(n, absl::UnknownError("not evaluated"));
+      ParallelFor(n, options_.threads,
+                  [&](size_t i) { candidates[i] = Combination(choices, first + static_cast<int64_t>(i)); });
+      for (absl::StatusOr<Candidate>& candidate : candidates) {
+        MESHWRIGHT_RETURN_IF_ERROR(Take(std::move(candidate), &smallest));
+      }
+      if (options_.progress != nullptr) options_.progress(first + static_cast<int64_t>(n), combinations);
+    }
+    if (!result_.ranked.empty()) return std::move(result_);
+    if (smallest.has_value()) return DoesNotFit(problem_, *smallest);
+    return absl::InvalidArgumentError(
+        "exhaustive search: no combination of strategies gives every parameter one layout");
+  }
+
+  // Number `index` of the combinations; the last operator's choice varies fastest.
+  absl::StatusOr<Candidate> Combination(const std::vector<std::vector<OpStrategy>>& choices, int64_t index) const {
+    Strategy strategy = base_;
+    for (size_t i = choices.size(); i-- > 0;) {
+      const int64_t n = static_cast<int64_t>(choices[i].size());
+      strategy.ops[graph_.ops[i].name] = choices[i][static_cast<size_t>(index % n)];
+      index /= n;
+    }
+    Candidate candidate = CandidateOf(std::move(strategy));
+    MESHWRIGHT_ASSIGN_OR_RETURN(Evaluation evaluation,
+                                EvaluateGraph(problem_, graph_, costs_, candidate.strategy, Simulated::kWhatFits));
+    candidate.prediction = std::move(evaluation.prediction);
+    return candidate;
+  }
+
+  absl::Status Take(absl::StatusOr<Candidate> candidate, std::optional<Prediction>* smallest) {
+    if (absl::IsInvalidArgument(candidate.status())) {
+      ++result_.pruned["users of a parameter split it differently"];
+      return absl::OkStatus();
+    }
+    MESHWRIGHT_RETURN_IF_ERROR(candidate.status());
+    if (!candidate->prediction.fits()) {
+      ++result_.pruned["does not fit in memory"];
+      if (!smallest->has_value() || candidate->prediction.peak < (*smallest)->peak) *smallest = candidate->prediction;
+      return absl::OkStatus();
+    }
+    ++result_.simulated;
+    std::vector<Candidate>& ranked = result_.ranked;
+    const auto place =
+        std::upper_bound(ranked.begin(), ranked.end(), *candidate,
+                         [](const Candidate& a, const Candidate& b) { return a.prediction.step < b.prediction.step; });
+    ranked.insert(place, *std::move(candidate));
+    const size_t keep = static_cast<size_t>(std::max<int64_t>(1, options_.keep));
+    if (ranked.size() > keep) ranked.resize(keep);
+    return absl::OkStatus();
+  }
+
+  const Problem& problem_;
+  const SearchOptions& options_;
+  const CostModel costs_;
+  int64_t ranks_ = 1;  // of a stage
+  Graph graph_;
+  Strategy base_;
+  SearchResult result_;
+};
+
+}  // namespace
+
+absl::StatusOr<SearchResult> SearchOperators(const Problem& problem, const SearchOptions& options) {
+  const auto begin = std::chrono::steady_clock::now();
+  MESHWRIGHT_ASSIGN_OR_RETURN(SearchResult result, OperatorSearch(problem, options).Run());
+  result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  return result;
+}
+
+}  // namespace meshwright
