@@ -38,7 +38,9 @@ absl::Status Combine(DType dtype, Reduction reduction, int64_t n, const std::byt
   if (dtype == DType::kFloat32) return typed(float{});
   if (dtype == DType::kFloat64) return typed(double{});
   if (dtype == DType::kInt32) return typed(int32_t{});
-  return absl::UnimplementedError(absl::StrCat("the host reduces float32, float64 and int32, not ", NameOf(dtype)));
+  if (dtype == DType::kInt64) return typed(int64_t{});
+  return absl::UnimplementedError(
+      absl::StrCat("the host reduces float32, float64, int32 and int64, not ", NameOf(dtype)));
 }
 
 // Elements [begin, end) of `count` that the member at `position` of `members` reduces.

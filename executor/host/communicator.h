@@ -51,7 +51,8 @@ struct GroupView {
 };
 
 // All members call with the same sizes. `from` and `to` may be the same memory for AllReduce, and must not overlap
-// otherwise. Counts are in elements of float32, float64 or int32: kUnimplemented for other types.
+// otherwise. Counts are in elements of float32, float64, int32 or int64: kUnimplemented for other
+// types.
 
 // to = reduction over the members of their `from`, element by element.
 absl::Status AllReduce(Endpoint& self, const GroupView& group, DType dtype, Reduction reduction, int64_t count,
