@@ -260,6 +260,14 @@ bool IsIndentedWithTab(absl::string_view text, int line) {
   return first != absl::string_view::npos && text[first] == '\t';
 }
 
+// What yaml-cpp says most often, in our form; its own words for the rest.
+std::string Explained(absl::string_view message) {
+  if (message != "illegal map value") return std::string(message);
+  return std::string(
+      WrongInput("a second key within a value", "each key on a line of its own, in the column of its neighbours")
+          .message());
+}
+
 // Runs yaml-cpp over `text`. The only place that meets exceptions.
 absl::Status Build(absl::string_view text, absl::string_view file_name, Tree* tree) {
   try {
@@ -275,7 +283,8 @@ absl::Status Build(absl::string_view text, absl::string_view file_name, Tree* tr
     const int line = error.mark.is_null() ? 0 : error.mark.line;
     const int column = error.mark.is_null() ? 0 : error.mark.column;
     return At(file_name, line + 1, column + 1,
-              absl::StrCat(error.msg, IsIndentedWithTab(text, line) ? "; indent with spaces instead of tabs" : ""));
+              absl::StrCat(Explained(error.msg),
+                           IsIndentedWithTab(text, line) ? "; indent with spaces instead of tabs" : ""));
   } catch (const std::exception& error) {
     return At(file_name, 1, 1, absl::StrCat("yaml-cpp gave up: ", error.what()));
   }

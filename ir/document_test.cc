@@ -155,8 +155,12 @@ TEST(HostileInputTest, OnlyTrueAndFalseAreBools) {
 TEST(HostileInputTest, TabsAndBrokenMapsKeepTheWordsOfYamlCpp) {
   EXPECT_EQ(ErrorOf("a: 1\n\tb: 2\n"),
             "f.yaml:2:1: illegal tab when looking for indentation; indent with spaces instead of tabs");
-  EXPECT_EQ(ErrorOf("a:\n\tb: 2\n"), "f.yaml:2:3: illegal map value; indent with spaces instead of tabs");
-  EXPECT_EQ(ErrorOf("a: b: c\n"), "f.yaml:1:5: illegal map value");
+  EXPECT_EQ(ErrorOf("a:\n\tb: 2\n"),
+            "f.yaml:2:3: found a second key within a value, wanted each key on a line of its own, in the column of its "
+            "neighbours; indent with spaces instead of tabs");
+  EXPECT_EQ(ErrorOf("a: b: c\n"),
+            "f.yaml:1:5: found a second key within a value, wanted each key on a line of its own, in the column of its "
+            "neighbours");
   EXPECT_EQ(ErrorOf("a:\n  - 1\n - 2\n"), "f.yaml:3:2: end of map not found");
 }
 

@@ -131,8 +131,14 @@ TEST(ModelFileTest, ErrorsNameThePlace) {
             "architecture, huggingface, training, parallel, cluster, context; did you mean \"training\"?");
   EXPECT_EQ(ErrorOf(With(kMatMulRelu, "[relu, w2]", "[relu, w3]")),
             "m.yaml:7:49: operators[2].inputs[1]: found \"w3\", wanted an input, a parameter or an earlier operator");
-  EXPECT_EQ(ErrorOf(With(kMatMulRelu, "[32, 16]", "[30, 16]")),
-            "m.yaml:5:5: operators[0]: operator \"matmul\" (MatMul): k is 32 in input 0 and 30 in input 1");
+  EXPECT_EQ(
+      ErrorOf(With(kMatMulRelu, "[relu, w2]", "[loss, w2]")),
+      "m.yaml:7:43: operators[2].inputs[0]: found \"loss\", which does not come before matmul2, wanted an input, a "
+      "parameter or an earlier operator; operators stand in the order in which they run; a circle has none");
+  EXPECT_EQ(
+      ErrorOf(With(kMatMulRelu, "[32, 16]", "[30, 16]")),
+      "m.yaml:5:42: operators[0].inputs: found x (16, 32) and w (30, 16), wanted shapes that go together; operator "
+      "\"matmul\" (MatMul): k is 32 in input 0 and 30 in input 1");
   EXPECT_EQ(ErrorOf(With(kMatMulRelu, "steps: 20", "batch: 8")),
             "m.yaml:9:79: training.batch: found 8, wanted 16, dim 0 of the inputs; remove it");
   EXPECT_EQ(ErrorOf(With(kTinyDecoder, "batch: 4, ", "")),
@@ -217,8 +223,9 @@ TEST_P(ConfigTest, HasThePublishedNumberOfParameters) {
 // gpt2_124m: 38,597,376 + 786,432 + 12 x 7,087,872 + 1,536. The totals are those of the published checkpoints.
 INSTANTIATE_TEST_SUITE_P(Zoo, ConfigTest,
                          testing::Values(Counted{"gpt2_124m", 124'439'808}, Counted{"gpt2_1_5b", 1'557'611'200},
-                                         Counted{"gpt3_175b", 174'604'259'328}, Counted{"llama3_8b", 8'030'261'248},
-                                         Counted{"llama3_70b", 70'553'706'496}, Counted{"llama3_405b", 405'853'388'800},
+                                         Counted{"gpt2_tiny", 118'528}, Counted{"gpt3_175b", 174'604'259'328},
+                                         Counted{"llama3_8b", 8'030'261'248}, Counted{"llama3_70b", 70'553'706'496},
+                                         Counted{"llama3_405b", 405'853'388'800},
                                          Counted{"mixtral_8x7b", 46'702'792'704}, Counted{"matmul_relu", 768},
                                          // 784 x 512 + 512 x 512 + 512 x 10, and 512 + 512 + 10 biases
                                          Counted{"mnist_mlp_manual", 669'706}, Counted{"mnist_mlp_layout", 668'672},

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "ir/status.h"
 #include "models/operator_table.h"
 
@@ -150,6 +151,7 @@ absl::Status ReadParameters(const NodeRef& root, const Training& training, Opera
 struct Known {
   std::map<std::string, bool> used;
   std::vector<std::string> in_order;
+  std::vector<std::string> operators;  // all of the file, those that are not read yet too
 
   // False if there is one of this name.
   bool Add(const std::string& name) {
@@ -175,6 +177,11 @@ absl::StatusOr<OperatorSpec> ReadOperator(const NodeRef& in, const NodeRef& layo
   for (const NodeRef& input : in["inputs"].children()) {
     const auto it = known.used.find(input.text());
     if (it == known.used.end()) {
+      if (std::find(known.operators.begin(), known.operators.end(), input.text()) != known.operators.end()) {
+        return input.Error(absl::StrCat(QuoteForMessage(input.text()), ", which does not come before ", spec.name),
+                           "an input, a parameter or an earlier operator",
+                           "operators stand in the order in which they run; a circle has none");
+      }
       const std::vector<absl::string_view> names(known.in_order.begin(), known.in_order.end());
       const absl::string_view nearest = NearestName(input.text(), names);
       return input.Error(QuoteForMessage(input.text()), "an input, a parameter or an earlier operator",
@@ -297,7 +304,14 @@ absl::StatusOr<TensorId> AddOperator(const OperatorSpec& spec, const OperatorMod
   }
   MESHWRIGHT_RETURN_IF_ERROR(op.prepare(call, out));
   const absl::StatusOr<TensorId> result = builder.AddOne(std::move(out));
-  if (!result.ok()) return spec.where.Locate(result.status());
+  if (!result.ok()) {
+    std::vector<std::string> found;
+    for (size_t i = 0; i < spec.inputs.size(); ++i) {
+      found.push_back(absl::StrCat(spec.inputs[i], " ", ToText(call.shapes[i])));
+    }
+    return spec.where["inputs"].Error(absl::StrJoin(found, " and "), "shapes that go together",
+                                      result.status().message());
+  }
   const Shape& shape = builder.graph().tensor(*result).shape;
   if (shape.size() > kMostDims || IsTooLarge(shape)) {
     return spec.where.Error(absl::StrCat("an output of shape ", ToText(shape)), "at most 2^48 elements in 8 dims");
@@ -325,6 +339,7 @@ absl::StatusOr<OperatorModel> ReadOperators(const NodeRef& root, const Training&
   }
   MESHWRIGHT_ASSIGN_OR_RETURN(const std::vector<NodeRef> operators, root["operators"].AsList());
   if (operators.empty()) return root["operators"].Error("an empty list", "at least one operator");
+  for (const NodeRef& in : operators) known.operators.push_back(in["name"].text());
   for (const NodeRef& in : operators) {
     MESHWRIGHT_ASSIGN_OR_RETURN(OperatorSpec spec, ReadOperator(in, root["layouts"], stages, known));
     model.operators.push_back(std::move(spec));

@@ -46,8 +46,10 @@ TEST(OperatorsTest, Products) {
   EXPECT_EQ(RuleAndShape("op: MatMul, inputs: [x, w]"), "m k, k n -> m n : (4, 8)");
   EXPECT_EQ(RuleAndShape("op: MatMul, inputs: [x, w], transpose_b: true", "[8, 6]"), "m k, n k -> m n : (4, 8)");
   EXPECT_EQ(RuleAndShape("op: MatMul, inputs: [x, w], transpose_a: true", "[4, 8]"), "k m, k n -> m n : (6, 8)");
-  EXPECT_EQ(RuleAndShape("op: MatMul, inputs: [x, w]", "[5, 8]"),
-            "m.yaml:5:5: operators[1]: operator \"y\" (MatMul): k is 6 in input 0 and 5 in input 1");
+  EXPECT_EQ(
+      RuleAndShape("op: MatMul, inputs: [x, w]", "[5, 8]"),
+      "m.yaml:5:35: operators[1].inputs: found x (4, 6) and w (5, 8), wanted shapes that go together; operator \"y\" "
+      "(MatMul): k is 6 in input 0 and 5 in input 1");
   EXPECT_EQ(RuleAndShape("op: MatMul, inputs: [x, w]", "[2, 6, 8]"),
             "m.yaml:5:39: operators[1].inputs[1]: found a tensor of shape (2, 6, 8), wanted 2 dims");
 }
