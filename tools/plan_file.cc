@@ -7,7 +7,6 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_split.h"
 #include "costmodel/library.h"
 #include "ir/document.h"
 #include "ir/status.h"
@@ -143,13 +142,6 @@ absl::StatusOr<Plan> ParsePlan(const SourceFile& source, const Flags& flags) {
 absl::StatusOr<Program> ProgramOf(const Plan& plan) {
   MESHWRIGHT_ASSIGN_OR_RETURN(Evaluation evaluation, Evaluate(plan.session.problem, plan.strategy));
   return std::move(evaluation.program);
-}
-
-bool IsPlan(absl::string_view text) {
-  for (const absl::string_view line : absl::StrSplit(text, '\n')) {
-    if (absl::StartsWith(line, "schema:")) return true;
-  }
-  return false;
 }
 
 }  // namespace meshwright

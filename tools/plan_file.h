@@ -24,7 +24,6 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "absl/strings/string_view.h"
 #include "ir/quantities.h"
 #include "ir/strategy.h"
 #include "planner/search/evaluate.h"
@@ -60,9 +59,6 @@ absl::StatusOr<Plan> ParsePlan(const SourceFile& source, const Flags& flags);
 
 // The program that the plan means.
 absl::StatusOr<Program> ProgramOf(const Plan& plan);
-
-// Whether a text is a plan rather than a model file: its top level has a key `schema`.
-bool IsPlan(absl::string_view text);
 
 }  // namespace meshwright
 

@@ -4,7 +4,11 @@
 #include <utility>
 #include <variant>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "ir/mesh.h"
+#include "ir/sharding.h"
 #include "ir/status.h"
 #include "ir/text.h"
 #include "tools/cluster_flags.h"
@@ -265,6 +269,56 @@ absl::Status CheckDeviceNum(const ModelFile& file, const Cluster& cluster) {
       "change one of them, or leave it out");
 }
 
+// Each degree that the user fixed must divide the devices, with the others too. Said here since the search knows no
+// places.
+absl::Status CheckDegrees(const Session& session, const Flags& flags) {
+  const Problem& problem = session.problem;
+  if (problem.mode == SearchMode::kStandAlone) return absl::OkStatus();
+  struct Degree {
+    absl::string_view flag, key;
+    std::optional<int64_t> value;
+  };
+  const Degree degrees[] = {{"stages", "pipeline_stages", problem.stages},
+                            {"tensor_parallel", "tensor_parallel", problem.tensor_parallel},
+                            {"data_parallel", "data_parallel", problem.data_parallel}};
+  const int64_t devices = problem.cluster.num_devices();
+  int64_t rest = devices;
+  for (const Degree& degree : degrees) {
+    const int64_t value = degree.value.value_or(1);
+    if (rest % value == 0) {
+      rest /= value;
+      continue;
+    }
+    const std::string found = absl::StrCat(value);
+    const std::string wanted =
+        rest == devices ? absl::StrCat("a divisor of the ", devices, " devices")
+                        : absl::StrCat("a divisor of the ", rest, " devices that the other degrees leave of ", devices);
+    if (flags.Has(degree.flag)) return Flags::Wrong(degree.flag, WrongInput(found, wanted));
+    return session.file->document.root()["parallel"][degree.key].Error(found, wanted);
+  }
+  return absl::OkStatus();
+}
+
+// Strategies of single operators fit these and the devices (S5.2). Said here for the same reason.
+absl::Status CheckShards(const Session& session) {
+  const Problem& problem = session.problem;
+  const OperatorModel* const model = std::get_if<OperatorModel>(&session.file->model);
+  if (model == nullptr || problem.mode == SearchMode::kStandAlone || problem.mode == SearchMode::kDataParallel) {
+    return absl::OkStatus();
+  }
+  const int64_t stages = problem.stages.value_or(1), ranks = problem.cluster.num_devices() / stages;
+  const Mesh mesh = Mesh::Factored(stages, ranks);
+  const int64_t rows = std::max<int64_t>(1, problem.batch / problem.microbatches.value_or(1));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const Graph graph, problem.graph(rows));
+  for (const OperatorSpec& spec : model->operators) {
+    const OpId op = graph.FindOp(spec.name);
+    if (!spec.shard.has_value() || !op.valid()) continue;
+    const absl::Status status = Resolve(*spec.shard, graph.op(op), graph, mesh, ranks).status();
+    if (!status.ok()) return spec.where["shard"].Locate(status);
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 const std::vector<FlagSpec>& StrategyFlags() {
@@ -297,7 +351,18 @@ absl::StatusOr<SourceFile> ReadSource(const std::string& path) {
   return SourceFile{path, std::move(text)};
 }
 
+bool IsPlan(absl::string_view text) {
+  for (const absl::string_view line : absl::StrSplit(text, '\n')) {
+    if (absl::StartsWith(line, "schema:")) return true;
+  }
+  return false;
+}
+
 absl::StatusOr<Session> OpenModel(const SourceFile& source, const Flags& flags, std::optional<Cluster> cluster) {
+  if (IsPlan(source.text)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(source.path, ":1:1: schema: found a plan, wanted a model file; simulate and run take plans"));
+  }
   MESHWRIGHT_ASSIGN_OR_RETURN(ModelFile file, ParseModelFile(source.text, source.path));
   MESHWRIGHT_ASSIGN_OR_RETURN(const ModelChanges changes, ChangesFrom(flags));
   MESHWRIGHT_RETURN_IF_ERROR(SetModes(flags, file));
@@ -307,6 +372,8 @@ absl::StatusOr<Session> OpenModel(const SourceFile& source, const Flags& flags, 
   }
   MESHWRIGHT_ASSIGN_OR_RETURN(Session session, MakeSession(source, std::move(file), changes, *std::move(cluster)));
   MESHWRIGHT_RETURN_IF_ERROR(SetChoices(flags, session.problem));
+  MESHWRIGHT_RETURN_IF_ERROR(CheckDegrees(session, flags));
+  MESHWRIGHT_RETURN_IF_ERROR(CheckShards(session));
   return session;
 }
 

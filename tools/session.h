@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "ir/dtype.h"
 #include "models/model_file.h"
 #include "planner/search/problem.h"
@@ -35,6 +36,8 @@ struct SourceFile {
 };
 // "-" is the standard input.
 absl::StatusOr<SourceFile> ReadSource(const std::string& path);
+// Whether the text is a plan rather than a model file: its top level has a key `schema`.
+bool IsPlan(absl::string_view text);
 
 struct Session {
   SourceFile source;                      // the model file
