@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <limits>
 #include <string>
 
@@ -30,15 +31,39 @@ struct Running {
 struct ClassState {
   std::array<Running, kNumStreams> running;
   std::array<size_t, kNumStreams> head = {};  // the next task of each stream to start
-  Nanos next = kNever;                        // the first end
-  bool may_start = true;                      // something it could have waited for has happened
-  bool rates_stale = false;
+};
+
+// Classes, visited in ascending order.
+class ClassSet {
+ public:
+  ClassSet(size_t num_classes, bool all) : size_(num_classes), words_((num_classes + 63) / 64) {
+    for (size_t c = 0; all && c < num_classes; ++c) Insert(c);
+  }
+  void Insert(size_t c) { words_[c / 64] |= uint64_t{1} << (c % 64); }
+  void Erase(size_t c) { words_[c / 64] &= ~(uint64_t{1} << (c % 64)); }
+  // The first member at or after `c`, or the number of classes.
+  size_t From(size_t c) const {
+    for (size_t w = c / 64; w < words_.size(); ++w) {
+      const uint64_t rest = w == c / 64 ? words_[w] & (~uint64_t{0} << (c % 64)) : words_[w];
+      if (rest != 0) return w * 64 + static_cast<size_t>(std::countr_zero(rest));
+    }
+    return size_;
+  }
+
+ private:
+  size_t size_;
+  std::vector<uint64_t> words_;
 };
 
 class Player {
  public:
-  Player(const Program& program, const std::vector<TaskList>& lists) : program_(program), lists_(lists) {
-    classes_.resize(lists.size());
+  Player(const Program& program, const std::vector<TaskList>& lists)
+      : program_(program),
+        lists_(lists),
+        classes_(lists.size()),
+        next_(lists.size(), kNever),
+        may_start_(lists.size(), true),
+        rates_stale_(lists.size(), false) {
     result_.times.resize(lists.size());
     for (size_t c = 0; c < lists.size(); ++c) result_.times[c].assign(lists[c].tasks.size(), {kNotYet, kNotYet});
   }
@@ -46,15 +71,13 @@ class Player {
   absl::StatusOr<PlayedTimes> PlayAll() {
     while (true) {
       StartWhatCan();
-      for (size_t c = 0; c < classes_.size(); ++c) {
-        if (classes_[c].rates_stale) UpdateRates(c);
-      }
+      for (size_t c = rates_stale_.From(0); c < classes_.size(); c = rates_stale_.From(c + 1)) UpdateRates(c);
       Nanos next = kNever;
-      for (const ClassState& state : classes_) next = std::min(next, state.next);
+      for (const Nanos of_class : next_) next = std::min(next, of_class);
       if (next == kNever) break;
       now_ = next;
       for (size_t c = 0; c < classes_.size(); ++c) {
-        if (classes_[c].next == now_) EndWhatEnds(c);
+        if (next_[c] == now_) EndWhatEnds(c);
       }
     }
     for (size_t c = 0; c < classes_.size(); ++c) {
@@ -85,14 +108,10 @@ class Player {
   }
 
   void StartWhatCan() {
-    for (bool again = true; again;) {
-      again = false;
-      for (size_t c = 0; c < classes_.size(); ++c) {
-        while (classes_[c].may_start) {
-          classes_[c].may_start = false;
-          for (size_t s = 0; s < kNumStreams; ++s) StartHead(c, s);
-          again = true;
-        }
+    while (may_start_.From(0) < classes_.size()) {
+      for (size_t c = may_start_.From(0); c < classes_.size(); c = may_start_.From(c)) {
+        may_start_.Erase(c);
+        for (size_t s = 0; s < kNumStreams; ++s) StartHead(c, s);
       }
     }
   }
@@ -121,7 +140,7 @@ class Player {
     ++state.head[stream];
     if (time == Nanos()) {
       times.end = now_;
-      state.may_start = true;
+      may_start_.Insert(c);
       return;
     }
     Running& running = state.running[stream];
@@ -133,7 +152,7 @@ class Player {
     // A piece without duration is over at once.
     if (running.remaining == 0) NextPiece(task, &running);
     if (!task.run->is_transfer || task.run->send) running.end = EndOf(running);
-    state.rates_stale = true;
+    rates_stale_.Insert(c);
   }
 
   static Nanos EndOf(const Running& running) {
@@ -160,7 +179,7 @@ class Player {
       if (running.task < 0 || running.end != now_) continue;
       const Task& task = TaskOf(c, running.task);
       if (!running.folded && !task.run->is_transfer && NextPiece(task, &running)) {
-        classes_[c].rates_stale = true;
+        rates_stale_.Insert(c);
         continue;
       }
       if (task.run->is_transfer) {
@@ -175,8 +194,8 @@ class Player {
     ClassState& state = classes_[c];
     TimesOf(c, state.running[stream].task).end = now_;
     state.running[stream] = Running();
-    state.may_start = true;
-    state.rates_stale = true;
+    may_start_.Insert(c);
+    rates_stale_.Insert(c);
   }
 
   // What is running on that stream now, or null.
@@ -187,7 +206,7 @@ class Player {
 
   void UpdateRates(size_t c) {
     ClassState& state = classes_[c];
-    state.rates_stale = false;
+    rates_stale_.Erase(c);
     FoldOrUnfold(c);
     std::array<int32_t, kNumLinks> links = {};
     for (size_t s = 0; s < kNumStreams; ++s) {
@@ -195,12 +214,12 @@ class Player {
       if (piece == nullptr || !piece->communicates) continue;
       for (size_t l = 0; l < kNumLinks; ++l) links[l] += piece->price->links[l];
     }
-    state.next = kNever;
+    next_[c] = kNever;
     for (size_t s = 0; s < kNumStreams; ++s) {
       Running& running = state.running[s];
       if (running.task < 0) continue;
       if (!running.folded) SetRate(c, s, RateOf(c, s, links));
-      state.next = std::min(state.next, running.end);
+      next_[c] = std::min(next_[c], running.end);
     }
   }
 
@@ -240,13 +259,13 @@ class Player {
     running->updated = now_;
     running->rate = rate;
     running->end = EndOf(*running);
-    if (task.run->is_transfer && !task.run->send) UpdateNext(&classes_[static_cast<size_t>(task.run->peer)]);
+    if (task.run->is_transfer && !task.run->send) UpdateNext(static_cast<size_t>(task.run->peer));
   }
 
-  static void UpdateNext(ClassState* state) {
-    state->next = kNever;
-    for (const Running& running : state->running) {
-      if (running.task >= 0) state->next = std::min(state->next, running.end);
+  void UpdateNext(size_t c) {
+    next_[c] = kNever;
+    for (const Running& running : classes_[c].running) {
+      if (running.task >= 0) next_[c] = std::min(next_[c], running.end);
     }
   }
 
@@ -346,6 +365,9 @@ class Player {
   const Program& program_;
   const std::vector<TaskList>& lists_;
   std::vector<ClassState> classes_;
+  std::vector<Nanos> next_;  // by class: the first end
+  ClassSet may_start_;       // something has happened that a class may have waited for
+  ClassSet rates_stale_;
   PlayedTimes result_;
   Nanos now_;
 };
