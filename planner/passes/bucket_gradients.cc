@@ -128,17 +128,18 @@ class Bucketer {
             segment == segment_of_.end() ? -1 : segment->second};
   }
 
-  // Whether `call` takes one more. Calls of one key only meet here.
-  bool Takes(const Instruction& call, const Instruction& more) const {
+  // Whether a call takes one more, which makes it `together` large. Calls of one key only meet here.
+  bool Takes(const Instruction& more, Bytes together) const {
     const int64_t id = IdOf(more);
     if (id != 1) return id != 0;
     if (segment_of_.count(more.reads[0].buffer) > 0) return true;
-    return SizeOfCall(call) + SizeOfCall(more) <= LimitOf(BucketedWork(more)->kind);
+    return together <= LimitOf(BucketedWork(more)->kind);
   }
 
   // Other instructions come before the calls, unless they use what a call makes.
   std::vector<Instruction> Fused(const std::vector<Instruction>& before) const {
     std::vector<Instruction> head, calls, tail;
+    std::vector<Bytes> sizes;  // of the calls
     std::set<Operand> made;
     std::map<Key, size_t> open;  // the call that still takes members
     for (const Instruction& instruction : before) {
@@ -150,8 +151,10 @@ class Bucketer {
       }
       made.insert(instruction.writes.begin(), instruction.writes.end());
       const Key key = KeyOf(instruction);
+      const Bytes size = SizeOfCall(instruction);
       const auto found = open.find(key);
-      if (found != open.end() && Takes(calls[found->second], instruction)) {
+      if (found != open.end() && Takes(instruction, sizes[found->second] + size)) {
+        sizes[found->second] += size;
         Instruction& call = calls[found->second];
         call.reads.insert(call.reads.end(), instruction.reads.begin(), instruction.reads.end());
         call.writes.insert(call.writes.end(), instruction.writes.begin(), instruction.writes.end());
@@ -160,6 +163,7 @@ class Bucketer {
       }
       open[key] = calls.size();
       calls.push_back(instruction);
+      sizes.push_back(size);
     }
     head.insert(head.end(), calls.begin(), calls.end());
     head.insert(head.end(), tail.begin(), tail.end());
@@ -213,12 +217,14 @@ class Bucketer {
 
   // Neighbouring slots of one block over consecutive layers become one.
   void MergeSlots() {
+    std::vector<bool> communicates;  // by block
+    for (const Block& block : c_.blocks) communicates.push_back(BytesOf(block) > Bytes());
     std::vector<Slot> merged;
     for (const Slot& slot : c_.slots) {
       if (!merged.empty()) {
         Slot& last = merged.back();
         if (last.block == slot.block && last.microbatch == slot.microbatch && last.step == slot.step &&
-            last.layer + last.count * last.step == slot.layer && BytesOf(c_.blocks[slot.block.index()]) == Bytes()) {
+            last.layer + last.count * last.step == slot.layer && !communicates[slot.block.index()]) {
           last.count += slot.count;
           continue;
         }
