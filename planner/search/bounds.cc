@@ -149,6 +149,7 @@ absl::StatusOr<Probe> MakeProbe(const Problem& problem, const CostModel& costs, 
   alone.degrees.pipeline = 1;
   alone.degrees.data = alone.degrees.expert;
   alone.parallel_optimizer = false;
+  alone.bucket = Bytes();  // gradients' calls are not looked at
   Problem one = problem;
   one.batch = alone.degrees.data * alone.degrees.microbatch;
   MESHWRIGHT_ASSIGN_OR_RETURN(const Strategy strategy, StrategyOf(one, alone, facts.sizes));
