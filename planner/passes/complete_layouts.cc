@@ -142,13 +142,28 @@ class Completion {
       absl::StatusOr<Assignment> assignment = AssignmentOf(op, graph, own->second, result_.mesh);
       if (!assignment.ok()) return assignment.status();
       result_.assignments[id.index()] = *std::move(assignment);
-      if (own->second.output.has_value()) result_.outputs[op.outputs[0]] = *own->second.output;
+      SetWantedOutput(op, id, own->second);
     } else {
       MESHWRIGHT_ASSIGN_OR_RETURN(result_.assignments[id.index()], FromRules(op, graph, strategy_));
     }
     MESHWRIGHT_RETURN_IF_ERROR(Check(id));
     SetOutputs(id);
     return absl::OkStatus();
+  }
+
+  // An op's own strategy says what its output becomes at once: what it asks for, or the whole value (S5.5, S5.7). Label
+  // rules leave that to the consumers.
+  void SetWantedOutput(const Op& op, OpId id, const OpStrategy& strategy) {
+    const TensorId output = op.outputs[0];
+    Layout layout = OutputLayout(op.rule, result_.assignments[id.index()], 0, InfoOf(op.kind).reduction);
+    if (result_.graph.tensor(output).kind == TensorKind::kLoss) return;
+    if (strategy.output.has_value()) {
+      result_.outputs[output] = *strategy.output;
+    } else if (!layout.partial.empty()) {
+      layout.partial.clear();
+      layout.reduction = Reduction::kSum;
+      result_.outputs[output] = std::move(layout);
+    }
   }
 
   absl::Status Backward(OpId id) {
