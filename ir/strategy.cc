@@ -40,7 +40,8 @@ constexpr absl::string_view kKeys[] = {"mesh",
                                        "fusion_ids",
                                        "gradients_mean",
                                        "gradient_dtype",
-                                       "loss_divisor"};
+                                       "loss_divisor",
+                                       "gradient_scale"};
 
 // --- writing
 
@@ -192,6 +193,7 @@ absl::Status ReadChoices(const NodeRef& in, Strategy& s) {
   if (!(s.loss_divisor > 0)) {
     return in["loss_divisor"].Error(DoubleText(s.loss_divisor), "a number above 0");
   }
+  MESHWRIGHT_ASSIGN_OR_RETURN(s.gradient_scale, in["gradient_scale"].AsDoubleOr(usual.gradient_scale));
   return absl::OkStatus();
 }
 
@@ -240,6 +242,7 @@ std::string ToText(const Strategy& s) {
   for (const auto& [name, id] : s.fusion_ids) absl::StrAppend(&text, "  ", QuoteYaml(name), ": ", id, "\n");
   absl::StrAppend(&text, "gradients_mean: ", s.gradients_mean ? "true" : "false",
                   "\ngradient_dtype: ", NameOf(s.gradient_dtype), "\nloss_divisor: ", DoubleText(s.loss_divisor), "\n");
+  if (s.gradient_scale != 1) absl::StrAppend(&text, "gradient_scale: ", DoubleText(s.gradient_scale), "\n");
   return text;
 }
 

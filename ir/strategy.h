@@ -63,6 +63,7 @@ struct Strategy {
   bool gradients_mean = false;                         // S8.2: divide by the replica count
   DType gradient_dtype = DType::kFloat32;              // accumulators and reduction
   double loss_divisor = 1;                             // reported loss = sum of the micro-batch losses / this
+  double gradient_scale = 1;                           // of what is reported: S8.7's data_parallel has N
 };
 
 // Text form (YAML, as in plan.yaml): round-trips.
@@ -85,6 +86,7 @@ struct Strategy {
 //   gradients_mean: false
 //   gradient_dtype: float32
 //   loss_divisor: 4
+//   gradient_scale: 1
 //
 // Only the mesh is required. kInvalidArgument, as ir/document.h says errors. That layouts fit the tensors of a graph is
 // not known here.

@@ -37,6 +37,7 @@ fusion_ids:
 gradients_mean: true
 gradient_dtype: bfloat16
 loss_divisor: 0.1
+gradient_scale: 8
 )";
 
 TEST(StrategyTest, EveryFieldRoundTrips) {
@@ -68,6 +69,7 @@ TEST(StrategyTest, EveryFieldRoundTrips) {
   EXPECT_TRUE(s.gradients_mean);
   EXPECT_EQ(s.gradient_dtype, DType::kBFloat16);
   EXPECT_EQ(s.loss_divisor, 0.1);
+  EXPECT_EQ(s.gradient_scale, 8);
 }
 
 TEST(StrategyTest, WhatIsNotSaidIsAsInAFreshStrategy) {

@@ -62,7 +62,7 @@ absl::StatusOr<Program> Lower(const Graph& forward, const Strategy& strategy, co
   DifferentiateOptions options;
   options.recompute = strategy.recompute;
   options.gradient_dtype = strategy.gradient_dtype;
-  options.loss_gradient = 1 / strategy.loss_divisor;
+  options.loss_gradient = strategy.gradient_scale / strategy.loss_divisor;
   MESHWRIGHT_ASSIGN_OR_RETURN(const Graph graph, Differentiate(forward, options));
   MESHWRIGHT_ASSIGN_OR_RETURN(const ShardedGraph sharded, CompleteLayouts(graph, strategy));
   MESHWRIGHT_ASSIGN_OR_RETURN(Program program, Partition(sharded, price));

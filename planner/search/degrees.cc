@@ -35,6 +35,22 @@ LabelSizes SplittableSizes(const Graph& graph) {
   return sizes;
 }
 
+void SetGivenChoices(const Problem& problem, Strategy& strategy) {
+  strategy.schedule = problem.schedule;
+  strategy.recompute = problem.recompute.value_or(Recompute::kNone);
+  strategy.parallel_optimizer = problem.parallel_optimizer.value_or(false);
+  strategy.parallel_optimizer_threshold = problem.parallel_optimizer_threshold;
+  if (problem.bucket.has_value()) strategy.bucket = *problem.bucket;
+  strategy.scatter_bucket = problem.scatter_bucket;
+  strategy.gather_bucket = problem.gather_bucket;
+  strategy.bucket_ends = problem.bucket_ends;
+  strategy.fusion_ids = problem.fusion_ids;
+  strategy.gradients_mean = problem.gradients_mean;
+  strategy.gradient_scale = problem.gradient_scale;
+  strategy.gradient_dtype = problem.gradient_dtype;
+  strategy.loss_divisor = problem.loss_is_sum ? 1 : static_cast<double>(strategy.microbatches);
+}
+
 absl::StatusOr<Strategy> FromDegrees(const Problem& problem, const Degrees& degrees, const LabelSizes& sizes) {
   for (const int64_t degree :
        {degrees.data, degrees.tensor, degrees.pipeline, degrees.expert, degrees.microbatch, problem.batch}) {
@@ -80,14 +96,7 @@ absl::StatusOr<Strategy> FromDegrees(const Problem& problem, const Degrees& degr
 
   strategy.stages = degrees.pipeline;
   strategy.microbatches = problem.batch / rows;
-  strategy.schedule = problem.schedule;
-  strategy.recompute = problem.recompute.value_or(Recompute::kNone);
-  strategy.parallel_optimizer = problem.parallel_optimizer.value_or(false);
-  strategy.parallel_optimizer_threshold = problem.parallel_optimizer_threshold;
-  if (problem.bucket.has_value()) strategy.bucket = *problem.bucket;
-  strategy.gradients_mean = problem.gradients_mean;
-  strategy.gradient_dtype = problem.gradient_dtype;
-  strategy.loss_divisor = problem.loss_is_sum ? 1 : static_cast<double>(strategy.microbatches);
+  SetGivenChoices(problem, strategy);
   return strategy;
 }
 

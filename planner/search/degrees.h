@@ -28,6 +28,10 @@ struct Degrees {
 using LabelSizes = std::map<std::string, int64_t>;
 LabelSizes SplittableSizes(const Graph& graph);
 
+// Everything of a strategy that the problem fixes for all candidates, or leaves to Strategy's defaults: schedule,
+// recompute, optimizer, fusion, gradients and the loss. REQUIRES: strategy.microbatches is set.
+void SetGivenChoices(const Problem& problem, Strategy& strategy);
+
 // Batch "b" over dp and ep, experts "e" over ep and their slots "c" over dp, heads "g", ffn "f" and vocabulary "v" over
 // tp, sequence "s" over tp between the split products. A vocabulary that does not divide stays whole; heads
 // that do not divide are split over the largest part of tp that divides them, and repeated over the rest (axis

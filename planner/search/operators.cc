@@ -71,14 +71,7 @@ class OperatorSearch {
       return absl::InvalidArgumentError(absl::StrCat("a batch of ", problem_.batch, " rows does not divide into ",
                                                      base_.microbatches, " micro-batches"));
     }
-    base_.schedule = problem_.schedule;
-    base_.recompute = problem_.recompute.value_or(Recompute::kNone);
-    base_.parallel_optimizer = problem_.parallel_optimizer.value_or(false);
-    base_.parallel_optimizer_threshold = problem_.parallel_optimizer_threshold;
-    if (problem_.bucket.has_value()) base_.bucket = *problem_.bucket;
-    base_.gradients_mean = problem_.gradients_mean;
-    base_.gradient_dtype = problem_.gradient_dtype;
-    base_.loss_divisor = problem_.loss_is_sum ? 1 : static_cast<double>(base_.microbatches);
+    SetGivenChoices(problem_, base_);
     MESHWRIGHT_ASSIGN_OR_RETURN(graph_, problem_.graph(problem_.batch / base_.microbatches));
     if (simple) return absl::OkStatus();
     MESHWRIGHT_ASSIGN_OR_RETURN(base_.inputs, FeedingLayouts(problem_, graph_, base_.mesh, ranks_));

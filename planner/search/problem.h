@@ -51,10 +51,13 @@ struct Problem {
   std::optional<int64_t> microbatch;  // rows of one micro-batch on one data-parallel rank
   std::optional<bool> sequence_parallel, parallel_optimizer;
   std::optional<Recompute> recompute;
-  std::optional<Bytes> bucket;
+  std::optional<Bytes> bucket, scatter_bucket, gather_bucket;  // these and the next two as in Strategy
+  std::vector<int64_t> bucket_ends;
+  std::map<std::string, int64_t> fusion_ids;
   Schedule schedule = Schedule::kOneFOneB;
   Bytes parallel_optimizer_threshold;
   bool gradients_mean = false;
+  double gradient_scale = 1;
   bool loss_is_sum = false;  // over micro-batches (S12.4), else their mean
 
   // Operator graphs.
