@@ -112,6 +112,30 @@ absl::StatusOr<SearchMode> ModeOf(const ModelFile& file, int64_t devices, std::v
 // A knob that a decoder's planner is free to choose unless the file has it.
 bool IsGiven(const ModelFile& file, absl::string_view knob) { return file.document.root()["parallel"][knob].present(); }
 
+// S10: one bucket for all, or what the file says.
+void SetFusion(const ModelFile& file, Problem& problem) {
+  const CommFusion& fusion = file.parallel.comm_fusion;
+  if (!fusion.open) {
+    problem.bucket = Bytes(0);
+    return;
+  }
+  problem.bucket_ends = file.parallel.all_reduce_fusion_config;
+  if (fusion.allreduce.has_value()) {
+    if (fusion.allreduce->mode == FusionRule::Mode::kIndex) {
+      problem.bucket_ends = fusion.allreduce->last;
+    } else {
+      problem.bucket = fusion.allreduce->size;
+    }
+  }
+  if (fusion.reducescatter.has_value()) problem.scatter_bucket = fusion.reducescatter->size;
+  if (fusion.allgather.has_value()) problem.gather_bucket = fusion.allgather->size;
+  const OperatorModel* const model = std::get_if<OperatorModel>(&file.model);
+  if (model == nullptr) return;
+  for (const ParameterSpec& parameter : model->parameters) {
+    if (parameter.comm_fusion != 1) problem.fusion_ids[parameter.name] = parameter.comm_fusion;
+  }
+}
+
 void SetChoices(const ModelFile& file, const ModelChanges& changes, Problem& problem,
                 std::vector<std::string>& notices) {
   const Parallel& parallel = file.parallel;
@@ -129,17 +153,16 @@ void SetChoices(const ModelFile& file, const ModelChanges& changes, Problem& pro
   }
   if (parallel.recompute != RecomputeChoice::kAuto) problem.recompute = static_cast<Recompute>(parallel.recompute);
   problem.schedule = parallel.schedule;
-  problem.gradients_mean = parallel.gradients_mean;
+  // S8.7: in data_parallel each rank's loss is the mean of its own rows, so the sum of gradients is that of the mean
+  // over all rows times the ranks, and their mean is that.
+  const bool by_rank = problem.mode == SearchMode::kDataParallel;
+  problem.gradients_mean = parallel.gradients_mean && !by_rank;
+  if (by_rank && !parallel.gradients_mean) {
+    problem.gradient_scale = static_cast<double>(problem.cluster.num_devices());
+  }
   problem.parallel_optimizer_threshold = parallel.parallel_optimizer_threshold;
 
-  const CommFusion& fusion = parallel.comm_fusion;
-  if (!fusion.open) {
-    problem.bucket = Bytes(0);
-  } else if (fusion.allreduce.has_value() && fusion.allreduce->mode != FusionRule::Mode::kIndex) {
-    problem.bucket = fusion.allreduce->size;
-  } else if (fusion.allreduce.has_value() || !parallel.all_reduce_fusion_config.empty()) {
-    notices.push_back("comm_fusion by index is not used yet: gradients are fused by size");
-  }
+  SetFusion(file, problem);
   if (parallel.pipeline_interleave) notices.push_back("pipeline_interleave is not used yet");
 
   const bool accumulates = parallel.grad_accumulation_step > 1;
@@ -152,7 +175,7 @@ void SetChoices(const ModelFile& file, const ModelChanges& changes, Problem& pro
       IsGiven(file, "pipeline_loss") ? sum : !decoder && (problem.stages.value_or(1) > 1 || accumulates);
 }
 
-void SetOperatorChoices(const ModelFile& file, Problem& problem) {
+void SetOperatorChoices(const ModelFile& file, Problem& problem, std::vector<std::string>& notices) {
   switch (file.parallel.dataset_strategy) {
     case DatasetStrategy::kDataParallel:
       problem.feeding = Feeding::kDataParallel;
@@ -169,6 +192,9 @@ void SetOperatorChoices(const ModelFile& file, Problem& problem) {
   if (model == nullptr) return;
   for (const OperatorSpec& op : model->operators) {
     if (op.shard.has_value()) problem.shards[op.name] = *op.shard;
+  }
+  if (!problem.shards.empty() && problem.mode == SearchMode::kStandAlone) {
+    notices.push_back("on one rank `shard` has no effect");
   }
 }
 
@@ -189,7 +215,7 @@ absl::StatusOr<Session> MakeSession(const SourceFile& source, ModelFile file, co
   problem.cluster = std::move(cluster);
   problem.memory_limit = file.context.max_device_memory;
   SetChoices(file, changes, problem, session.notices);
-  SetOperatorChoices(file, problem);
+  SetOperatorChoices(file, problem, session.notices);
   session.file = std::make_shared<const ModelFile>(std::move(file));
   problem.graph = [file = session.file](int64_t rows) { return BuildGraph(*file, rows); };
   return session;
