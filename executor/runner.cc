@@ -316,10 +316,24 @@ absl::Status RankRunner::ReadLoss(int64_t step, std::vector<double>& losses) {
   return absl::OkStatus();
 }
 
+// Whether the buffer's values come from another stage: a shared parameter, one update behind its owner's.
+bool IsReceived(BufferId id, const RankClass& rank_class) {
+  for (const Block& block : rank_class.blocks) {
+    for (const Instruction& instruction : block.instructions) {
+      if (!std::holds_alternative<Transfer>(instruction.work)) continue;
+      for (const Operand& operand : instruction.writes) {
+        if (operand.buffer == id) return true;
+      }
+    }
+  }
+  return false;
+}
+
 absl::Status RankRunner::ReadParameters(std::vector<ParameterPiece>& parameters) {
   for (size_t i = 0; i < class_.buffers.size(); ++i) {
     const Buffer& b = class_.buffers[i];
     if (b.role != BufferRole::kParameter && b.role != BufferRole::kMaster) continue;
+    if (IsReceived(BufferId(i), class_)) continue;
     for (int64_t instance = 0; instance < b.layers; ++instance) {
       const TensorView view = View(BufferId(i), instance * b.microbatches);
       staging_.resize(view.bytes());
@@ -338,14 +352,13 @@ absl::Status RankRunner::ReadParameters(std::vector<ParameterPiece>& parameters)
   return absl::OkStatus();
 }
 
-// Writes a piece into its place in the whole, where no other is.
-void Place(const ParameterPiece& piece, WholeTensor& whole, std::vector<bool>& placed) {
+// Writes a piece into its place in the whole.
+void Place(const ParameterPiece& piece, WholeTensor& whole) {
   Shape at(piece.shape.size(), 0);
   for (const double value : piece.values) {
     int64_t element = 0;
     for (size_t d = 0; d < at.size(); ++d) element = element * piece.global[d] + piece.begin[d] + at[d];
-    if (!placed[element]) whole.values[element] = value;
-    placed[element] = true;
+    whole.values[element] = value;
     for (size_t d = at.size(); d-- > 0;) {
       if (++at[d] < piece.shape[d]) break;
       at[d] = 0;
@@ -372,9 +385,6 @@ RunResult JoinResults(std::vector<RankResult> ranks) {
   for (const RankResult& rank : ranks) {
     for (const ParameterPiece& piece : rank.parameters) from_master[piece.key] |= piece.master;
   }
-  // Of a parameter that several stages use, the lowest stage has the updated values; the others get them at the start
-  // of the next step.
-  std::map<ParameterKey, std::vector<bool>> placed;
   for (RankResult& rank : ranks) {
     if (!rank.losses.empty()) result.losses = rank.losses;
     result.rank_losses.push_back(std::move(rank.losses));
@@ -389,9 +399,8 @@ RunResult JoinResults(std::vector<RankResult> ranks) {
       if (whole.values.empty()) {
         whole.shape = piece.global;
         whole.values.resize(NumElements(piece.global));
-        placed[piece.key].resize(whole.values.size());
       }
-      Place(piece, whole, placed[piece.key]);
+      Place(piece, whole);
     }
   }
   return result;

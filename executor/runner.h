@@ -59,7 +59,8 @@ struct RunResult {
   std::vector<std::vector<double>> rank_losses;    // [rank][step]; empty for ranks that have none
   std::vector<Bytes> arenas;                       // [rank]: bytes allocated
   Trace trace;                                     // of the last step; source "measured"
-  std::map<ParameterKey, WholeTensor> parameters;  // after the last step, of masters where there are some
+  std::map<ParameterKey, WholeTensor> parameters;  // after the last step: of masters where there are some, and of
+                                                   // a parameter that several stages use its owner's
 };
 
 // What one rank brings home.

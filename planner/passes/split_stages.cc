@@ -149,10 +149,7 @@ class Splitter {
     for (size_t i = 0; i < all().buffers.size(); ++i) {
       const Buffer& buffer = all().buffers[i];
       const Uses& uses = uses_[i];
-      if (buffer.role == BufferRole::kParameter || buffer.role == BufferRole::kGradient) {
-        MESHWRIGHT_RETURN_IF_ERROR(NoteShared(buffer, uses));
-        continue;
-      }
+      if (buffer.role == BufferRole::kParameter) NoteShared(BufferId(i));
       if (buffer.role != BufferRole::kActivation || uses.writers.empty()) continue;
       const Phase phase = *uses.writers.begin() % 2 == 0 ? Phase::kForward : Phase::kBackward;
       if (IsStream(BufferId(i))) {
@@ -180,20 +177,32 @@ class Splitter {
     return absl::OkStatus();
   }
 
-  absl::Status NoteShared(const Buffer& buffer, const Uses& uses) {
+  std::set<int64_t> StagesOf(const std::set<size_t>& blocks) const {
     std::set<int64_t> stages;
-    std::set<size_t> segments;
-    for (size_t block : uses.readers) segments.insert(block / 2);
-    for (size_t block : uses.writers) segments.insert(block / 2);
-    if (segments.size() < 2) return absl::OkStatus();
-    for (size_t segment : segments) stages.insert(stage_of_[segment].begin(), stage_of_[segment].end());
-    if (stages.size() < 2) return absl::OkStatus();
-    if (buffer.role == BufferRole::kParameter) {
-      shared_.names.push_back(buffer.name);
-      shared_.owner = *stages.begin();
-      shared_.users.assign(std::next(stages.begin()), stages.end());
+    for (size_t block : blocks) stages.insert(stage_of_[block / 2].begin(), stage_of_[block / 2].end());
+    return stages;
+  }
+
+  // Notes a parameter that several stages use, and where its gradient is made. Each layer has its own parameters; one
+  // that nobody has a gradient of never changes.
+  void NoteShared(BufferId id) {
+    const Buffer& parameter = all().buffers[id.index()];
+    if (parameter.layers > 1) return;
+    std::set<int64_t> readers = StagesOf(uses_[id.index()].readers), contributors;
+    for (size_t i = 0; i < all().buffers.size(); ++i) {
+      const Buffer& gradient = all().buffers[i];
+      if (gradient.role != BufferRole::kGradient || gradient.name != absl::StrCat("d", parameter.name)) continue;
+      contributors = StagesOf(uses_[i].writers);
     }
-    return absl::OkStatus();
+    if (contributors.empty() || readers.size() < 2) return;
+    SharedParameter shared;
+    shared.name = parameter.name;
+    shared.owner = *contributors.begin();
+    readers.erase(shared.owner);
+    contributors.erase(shared.owner);
+    shared.users.assign(readers.begin(), readers.end());
+    shared.contributors.assign(contributors.begin(), contributors.end());
+    shared_.push_back(std::move(shared));
   }
 
   // --- one class ---------------------------------------------------------------------------------------------------

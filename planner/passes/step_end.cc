@@ -120,6 +120,12 @@ class Maker {
     return whole;
   }
 
+  int64_t NumPieces(BufferId id, const Mesh& mesh) const {
+    int64_t pieces = 1;
+    for (const AxisList& axes : c_.buffers[id.index()].layout.dims) pieces *= mesh.SizeOf(axes);
+    return pieces;
+  }
+
   // S8.2: gradients_mean divides by the size of the replica group.
   absl::Status Mean(BufferId gradient, double replicas, std::vector<Instruction>& out) {
     const Buffer& buffer = c_.buffers[gradient.index()];
@@ -175,13 +181,15 @@ class Maker {
   const UpdateRule& optimizer_;
 };
 
-// The owner's or the user's half of an exchange of shared values.
+// The owner's or the user's half of an exchange of shared values. All stages go through the shared parameters in the
+// same order, so that the n-th send of a stage to another is of what the other receives n-th.
 class Sharing {
  public:
   Sharing(Maker& make, const SharedParameters& shared) : make_(make), shared_(shared) {}
 
-  bool Owns() const { return make_.c_.stage == shared_.owner; }
-  bool IsShared(absl::string_view parameter) const { return absl::c_linear_search(shared_.names, parameter); }
+  bool IsShared(absl::string_view parameter) const {
+    return absl::c_any_of(shared_, [&](const SharedParameter& shared) { return shared.name == parameter; });
+  }
 
   void Send(BufferId buffer, int64_t to, Purpose purpose, std::vector<Instruction>& out) {
     const std::string what = Name(buffer, make_.c_.stage, to);
@@ -205,26 +213,28 @@ class Sharing {
 
   // The values, at the start of the step. The update, at its end, waits until they have left.
   void Values(std::vector<Instruction>& out) {
-    for (const std::string& name : shared_.names) {
-      const BufferId parameter = make_.Find(name, BufferRole::kParameter);
-      if (!parameter.valid()) continue;
-      if (!Owns()) Receive(parameter, shared_.owner, Purpose::kParameter, out);
-      for (int64_t user : shared_.users) {
-        if (Owns()) Send(parameter, user, Purpose::kParameter, out);
-      }
+    const int64_t stage = make_.c_.stage;
+    for (const SharedParameter& shared : shared_) {
+      const BufferId parameter = make_.Find(shared.name, BufferRole::kParameter);
+      if (absl::c_linear_search(shared.users, stage)) Receive(parameter, shared.owner, Purpose::kParameter, out);
+      if (stage != shared.owner) continue;
+      for (int64_t user : shared.users) Send(parameter, user, Purpose::kParameter, out);
     }
   }
 
-  // A gradient, before it is reduced: users send theirs, the owner adds them to its own.
-  absl::Status Gradient(BufferId gradient, BufferId parameter, std::vector<Instruction>& out) {
-    if (!Owns()) {
-      Send(gradient, shared_.owner, Purpose::kGradient, out);
-      return absl::OkStatus();
+  // The gradients that this stage has of what others own.
+  void GiveBack(std::vector<Instruction>& out) {
+    for (const SharedParameter& shared : shared_) {
+      if (!absl::c_linear_search(shared.contributors, make_.c_.stage)) continue;
+      Send(make_.Find(absl::StrCat("d", shared.name), BufferRole::kGradient), shared.owner, Purpose::kGradient, out);
     }
-    if (!sent_[parameter].empty()) {
-      out.push_back(Maker::MakeSync(sent_[parameter], {}, make_.c_.buffers[parameter.index()].name));
-    }
-    for (int64_t user : shared_.users) {
+  }
+
+  // The owner's part: adds the others' gradients to its own.
+  absl::Status Collect(const SharedParameter& shared, BufferId gradient, std::vector<Instruction>& out) {
+    const BufferId parameter = make_.Find(shared.name, BufferRole::kParameter);
+    if (!sent_[parameter].empty()) out.push_back(Maker::MakeSync(sent_[parameter], {}, shared.name));
+    for (int64_t user : shared.contributors) {
       Buffer copy = make_.c_.buffers[gradient.index()];
       copy.name = absl::StrCat(copy.name, "@of stage ", user);
       const BufferId theirs = make_.Add(copy);
@@ -268,8 +278,22 @@ absl::StatusOr<StepEnd> StepEnd::Make(RankClass& c, const Mesh& mesh, const Upda
   StepEnd end;
   Maker make(c, optimizer);
   Sharing sharing(make, shared);
-  std::vector<Instruction> share, give_back;
+  std::vector<Instruction> share, give_back, late_reduce, late_update, report;
   sharing.Values(share);
+  sharing.GiveBack(give_back);
+  // From the gradient's last contribution to the update.
+  const auto finish = [&](BufferId gradient, BufferId parameter, std::vector<Instruction>& reduce,
+                          std::vector<Instruction>& update) -> absl::Status {
+    const BufferId whole = make.Reduce(gradient, Purpose::kGradient, reduce);
+    const int64_t replicas = mesh.num_ranks() / strategy.stages / make.NumPieces(parameter, mesh);
+    if (strategy.gradients_mean && replicas > 1) {
+      MESHWRIGHT_RETURN_IF_ERROR(make.Mean(whole, static_cast<double>(replicas), reduce));
+    }
+    MESHWRIGHT_ASSIGN_OR_RETURN(Instruction instruction, make.Update(parameter, whole));
+    update.push_back(std::move(instruction));
+    return absl::OkStatus();
+  };
+  std::vector<std::pair<BufferId, BufferId>> late;  // gradient, parameter
   for (size_t i = 0; i < segments.size(); ++i) {
     Blocks blocks;
     blocks.layers = segments[i].layers;
@@ -277,25 +301,32 @@ absl::StatusOr<StepEnd> StepEnd::Make(RankClass& c, const Mesh& mesh, const Upda
     std::vector<Instruction> zero, reduce, update;
     if (!gradients.empty()) zero.push_back(make.MakeZero(gradients, absl::StrCat(segments[i].name, "/zero")));
     for (BufferId gradient : gradients) {
-      const std::string parameter_name(ParameterOf(c.buffers[gradient.index()].name));
-      const BufferId parameter = make.Find(parameter_name, BufferRole::kParameter);
-      if (!parameter.valid()) return absl::InternalError(absl::StrCat("no parameter \"", parameter_name, "\""));
-      if (sharing.IsShared(parameter_name)) {
-        MESHWRIGHT_RETURN_IF_ERROR(sharing.Gradient(gradient, parameter, sharing.Owns() ? reduce : give_back));
-        if (!sharing.Owns()) continue;
+      const std::string name(ParameterOf(c.buffers[gradient.index()].name));
+      const BufferId parameter = make.Find(name, BufferRole::kParameter);
+      if (!parameter.valid()) return absl::InternalError(absl::StrCat("no parameter \"", name, "\""));
+      if (sharing.IsShared(name)) continue;
+      if (c.buffers[gradient.index()].layers < segments[i].layers) {
+        late.push_back({gradient, parameter});
+      } else {
+        MESHWRIGHT_RETURN_IF_ERROR(finish(gradient, parameter, reduce, update));
       }
-      const BufferId whole = make.Reduce(gradient, Purpose::kGradient, reduce);
-      const double replicas = static_cast<double>(mesh.SizeOf(c.buffers[gradient.index()].layout.partial));
-      if (strategy.gradients_mean && replicas > 1) MESHWRIGHT_RETURN_IF_ERROR(make.Mean(whole, replicas, reduce));
-      MESHWRIGHT_ASSIGN_OR_RETURN(Instruction instruction, make.Update(parameter, whole));
-      update.push_back(std::move(instruction));
     }
     blocks.zero = make.AddBlock(absl::StrCat(segments[i].name, " zero"), std::move(zero));
     blocks.reduce = make.AddBlock(absl::StrCat(segments[i].name, " reduce"), std::move(reduce));
     blocks.update = make.AddBlock(absl::StrCat(segments[i].name, " update"), std::move(update));
     end.segments_.push_back(blocks);
   }
-  std::vector<Instruction> report;
+  for (const SharedParameter& one : shared) {
+    if (one.owner != c.stage) continue;
+    const BufferId gradient = make.Find(absl::StrCat("d", one.name), BufferRole::kGradient);
+    MESHWRIGHT_RETURN_IF_ERROR(sharing.Collect(one, gradient, late_reduce));
+    late.push_back({gradient, make.Find(one.name, BufferRole::kParameter)});
+  }
+  for (const auto& [gradient, parameter] : late) {
+    MESHWRIGHT_RETURN_IF_ERROR(finish(gradient, parameter, late_reduce, late_update));
+  }
+  end.late_.reduce = make.AddBlock("shared parameters reduce", std::move(late_reduce));
+  end.late_.update = make.AddBlock("shared parameters update", std::move(late_update));
   end.share_ = make.AddBlock("share", std::move(share));
   end.give_back_ = make.AddBlock("give back", std::move(give_back));
   for (size_t i = 0, n = c.buffers.size(); i < n; ++i) {
@@ -321,7 +352,9 @@ void StepEnd::AppendReduce(RankClass& c, size_t segment, int64_t layer) const {
 }
 
 void StepEnd::AppendEnd(RankClass& c) const {
-  if (give_back_.valid()) c.slots.push_back({give_back_, 0, 0, 1, 1});
+  for (BlockId block : {give_back_, late_.reduce, late_.update}) {
+    if (block.valid()) c.slots.push_back({block, 0, 0, 1, 1});
+  }
   for (const Blocks& blocks : segments_) {
     if (blocks.update.valid()) c.slots.push_back({blocks.update, 0, 0, blocks.layers, 1});
   }

@@ -22,19 +22,21 @@ struct UpdateRule {
   OpAttrs attrs;
 };
 
-// Parameters that several stages use (a tied embedding, S12.7): the lowest stage owns them, sends their values to the
-// others at the start of the step, and gets their gradients at its end.
-struct SharedParameters {
-  std::vector<std::string> names;
+// A parameter that several stages use (a tied embedding, S12.7). Its owner, the lowest stage whose backward pass has a
+// gradient of it, sends its values to the others at the start of the step, and gets their gradients at its end.
+struct SharedParameter {
+  std::string name;
   int64_t owner = 0;
-  std::vector<int64_t> users;  // the other stages
+  std::vector<int64_t> users;         // the other stages that read it
+  std::vector<int64_t> contributors;  // the other stages that have a gradient of it
 };
+using SharedParameters = std::vector<SharedParameter>;
 
 class StepEnd {
  public:
   struct SegmentLayers {
     std::string name;
-    int64_t layers = 1;
+    int64_t layers = 1;  // runs of its blocks in one pass
   };
 
   // Adds the blocks to the class, whose first 2 x segments blocks are the forward and then the backward blocks of
@@ -53,6 +55,7 @@ class StepEnd {
     int64_t layers = 1;
   };
   std::vector<Blocks> segments_;
+  Blocks late_;  // of gradients that are complete after the last pass only: shared between stages or between layers
   BlockId share_, give_back_, report_;
 };
 

@@ -36,6 +36,7 @@ struct Value {
   int degree = 1;  // how fast it grows with what went in; kept small, so that no model explodes
 };
 constexpr int kMaxDegree = 3;
+constexpr int64_t kRowsOfMost = 48;
 
 class ModelMaker {
  public:
@@ -206,12 +207,26 @@ class ModelMaker {
     weight_names = added;
     if (!contracted.empty()) weight_names.insert(weight_names.begin(), contracted);
     if (draw_.Chance(40)) draw_.Shuffle(weight_names);
-    Shape shape, bias_shape;
+    Shape shape;
     std::vector<int64_t> added_extents;
     for (size_t i = 0; i < added.size(); ++i) added_extents.push_back(Extent());
     for (const std::string& name : weight_names) {
       const auto found = absl::c_find(added, name);
       shape.push_back(found == added.end() ? depth : added_extents[static_cast<size_t>(found - added.begin())]);
+    }
+    // Sometimes a weight that another product has.
+    TensorId weight;
+    for (TensorId id : products_) {
+      const Shape& known = ShapeOf(id);
+      const bool fits = known.size() == shape.size() && added.size() == 1 && !contracted.empty() &&
+                        known[weight_names[0] == contracted ? 0 : 1] == depth;
+      if (!fits || !draw_.Chance(40)) continue;
+      weight = id;
+      added_extents = {known[weight_names[0] == contracted ? 1 : 0]};
+    }
+    if (!weight.valid()) {
+      weight = Weight(shape, Normal(1 / std::sqrt(static_cast<double>(depth))));
+      if (shape.size() == 2) products_.push_back(weight);
     }
     const bool bias = !contracted.empty() && draw_.Chance(20);
     const auto text = [&](const Names& names) {
@@ -219,7 +234,7 @@ class ModelMaker {
         absl::StrAppend(out, name, bias && name == contracted ? "!" : "");
       });
     };
-    std::vector<TensorId> inputs = {x.id, Weight(shape, Normal(1 / std::sqrt(static_cast<double>(depth))))};
+    std::vector<TensorId> inputs = {x.id, weight};
     std::string rule = absl::StrCat(text(x.names), ", ", text(weight_names));
     if (bias) {
       inputs.push_back(Weight({added_extents.begin(), added_extents.end()}, Normal(0.3)));
@@ -238,9 +253,9 @@ class ModelMaker {
     if (dims.size() < 2 || x.names.size() > 3) return absl::OkStatus();
     draw_.Shuffle(dims);
     const size_t kept = dims[0], contracted = dims[1];
-    if (2 * x.degree > kMaxDegree || Fixed(x.names[contracted]) ||
-        NumElements(ShapeOf(x.id)) * ShapeOf(x.id)[kept] > 20000)
+    if (2 * x.degree > kMaxDegree || Fixed(x.names[contracted]) || ShapeOf(x.id)[kept] > kRowsOfMost) {
       return absl::OkStatus();
+    }
     Names other = x.names, result;
     other[kept] = FreshLabel(x.names);
     for (size_t d = 0; d < x.names.size(); ++d) {
@@ -421,7 +436,7 @@ class ModelMaker {
 
   absl::Status Positions() {
     const Value x = pool_.back();
-    if (x.names.size() != 3 || Fixed(x.names[0])) return Binary();
+    if (x.names.size() != 3 || Fixed(x.names[0]) || Fixed(x.names[2])) return Binary();
     const Shape shape = ShapeOf(x.id);
     const int64_t p = shape[0] + draw_.Below(3);
     const std::string names = absl::StrJoin(x.names, " ");
@@ -502,6 +517,7 @@ class ModelMaker {
     MESHWRIGHT_RETURN_IF_ERROR(Embed());
     if (draw_.Chance(30)) MESHWRIGHT_RETURN_IF_ERROR(Push(AddOp(OpKind::kTanh, {pool_.back().id}), {"s", "b", "h"}));
     const Value start = pool_.back();
+    if (draw_.Chance(40)) common_ = Weight({ShapeOf(start.id)[2], 8}, Normal(0.3));
     b_.BeginSegment("layers", 2 + draw_.Below(3));
     const Value in = {b_.BeginCarry(start.id), start.names, 1};
     pool_.push_back(in);
@@ -574,7 +590,9 @@ class ModelMaker {
   const ModelOptions options_;
   GraphBuilder b_;
   std::vector<Value> pool_;
-  TensorId table_;  // of the embedding
+  TensorId table_;                  // of the embedding
+  TensorId common_;                 // of all layers
+  std::vector<TensorId> products_;  // weights that may be used again
   int next_ = 0;
 };
 

@@ -30,6 +30,12 @@ class StrategyMaker {
     strategy_.parallel_optimizer = draw_.Chance(50);
     strategy_.parallel_optimizer_threshold = Bytes(draw_.Of(std::vector<int64_t>{0, 0, 512}));
     strategy_.bucket = Bytes(draw_.Of(std::vector<int64_t>{0, 256, 1024, 1 << 26}));
+    if (draw_.Chance(30)) strategy_.scatter_bucket = Bytes(512);
+    if (draw_.Chance(30)) strategy_.gather_bucket = Bytes(512);
+    for (const Tensor& tensor : graph_.tensors) {
+      if (tensor.kind == TensorKind::kParameter && draw_.Chance(20)) strategy_.fusion_ids[tensor.name] = draw_.Below(4);
+    }
+    if (graph_.segments.size() == 1 && draw_.Chance(30)) strategy_.bucket_ends = {1, 2};
     strategy_.gradient_dtype = DType::kFloat64;
     return strategy_;
   }

@@ -135,7 +135,7 @@ Case RandomCase(uint64_t seed) {
   return c;
 }
 
-// One rank with the strategy's micro-batches, all else plain.
+// One rank, all plain.
 Strategy OneRank(int64_t microbatches) {
   Strategy strategy;
   strategy.mesh = Mesh::Factored(1, 1);
@@ -160,8 +160,12 @@ void Check(uint64_t seed, Coverage& coverage) {
   const Strategy strategy = RandomStrategy(seed, graph, c.stages, c.ranks_per_stage, c.microbatches);
   const UpdateRule optimizer = RandomOptimizer(seed);
   const StepPrice price = RandomPrice(seed);
+  // Where rows do not mix, the mean over micro-batches is that over the batch, so one rank takes it whole.
+  ModelOptions one = c.model;
+  one.rows = one.mixes_rows ? c.model.rows : kRows;
+  ASSERT_OK_AND_ASSIGN(const Graph plain, RandomModel(seed, one));
   ASSERT_OK_AND_ASSIGN(const RunResult whole,
-                       Run(WithoutStages(graph), OneRank(c.microbatches), optimizer, price, unused));
+                       Run(WithoutStages(plain), OneRank(kRows / one.rows), optimizer, price, unused));
   const absl::StatusOr<RunResult> sharded = Run(graph, strategy, optimizer, price, coverage);
   ASSERT_OK(sharded) << ToText(graph) << ToText(strategy);
   ExpectEqual(*sharded, whole);
@@ -187,6 +191,51 @@ TEST(ShardedEqualsWholeTest, RandomGraphsAndStrategies) {
                            "MatMul split again", "SGD split", "Momentum split", "AdamW split"}) {
     EXPECT_GT(coverage[name], 0) << name;
   }
+}
+
+// S8.4: with gradients_mean, a parameter's gradient is divided by the number of its own replicas. So after one step of
+// SGD it has moved so much less than on one rank.
+TEST(GradientsMeanTest, EveryParameterMovesByItsOwnShare) {
+  UpdateRule sgd{OpKind::kSgd, {}};
+  sgd.attrs.learning_rate = 0.1;
+  std::map<int64_t, int> seen;  // replica counts
+  for (uint64_t seed = 1; seed <= 40 && !HasFailure(); ++seed) {
+    const Case c = RandomCase(seed);
+    SCOPED_TRACE(absl::StrCat("seed ", seed));
+    ASSERT_OK_AND_ASSIGN(const Graph graph, RandomModel(seed, c.model));
+    Strategy strategy = RandomStrategy(seed, graph, c.stages, c.ranks_per_stage, c.microbatches);
+    strategy.gradients_mean = true;
+    std::map<std::string, int64_t> replicas;
+    RunOptions options;
+    options.keep_parameters = true;
+    const auto run = [&](const Graph& of, const Strategy& by, int64_t steps) -> absl::StatusOr<RunResult> {
+      MESHWRIGHT_ASSIGN_OR_RETURN(const Program program, Lower(of, by, sgd, RandomPrice(seed)));
+      MESHWRIGHT_RETURN_IF_ERROR(VerifyProgram(program));
+      for (const RankClass& rank_class : program.classes) {
+        for (const Buffer& buffer : rank_class.buffers) {
+          if (buffer.role != BufferRole::kParameter) continue;
+          const int64_t pieces =
+              NumElements(buffer.shape) / NumElements(LocalShape(buffer.shape, buffer.layout, by.mesh));
+          replicas[buffer.name] = program.ranks_per_class() / pieces;
+        }
+      }
+      options.steps = steps;
+      return RunOnThreads(program, options, SyntheticData(5));
+    };
+    ASSERT_OK_AND_ASSIGN(const RunResult before, run(WithoutStages(graph), OneRank(c.microbatches), 0));
+    ASSERT_OK_AND_ASSIGN(const RunResult whole, run(WithoutStages(graph), OneRank(c.microbatches), 1));
+    ASSERT_OK_AND_ASSIGN(const RunResult sharded, run(graph, strategy, 1));
+    for (const auto& [key, values] : whole.parameters) {
+      const auto share = static_cast<double>(replicas.at(key.first));
+      for (size_t i = 0; i < values.values.size(); ++i) {
+        const double start = before.parameters.at(key).values[i];
+        const double expected = start + (values.values[i] - start) / share;
+        ASSERT_TRUE(Near(sharded.parameters.at(key).values[i], expected)) << key.first << ", element " << i;
+      }
+      ++seen[replicas.at(key.first)];
+    }
+  }
+  EXPECT_GE(seen.size(), 5u);  // 1, 2, 3, 4, 6, 8 or so
 }
 
 }  // namespace
