@@ -1,0 +1,60 @@
+// What launch_test starts as the processes of a job: a rank prints one line and the process ends with 0; or it prints
+// "error: ..." and ends with 1.
+//
+//   launch_check toy          "rank R of N: w W loss L" of the toy after three steps
+//   launch_check wait         all ranks meet, sleep for two seconds, and meet again
+//   launch_check die RANK     that rank's process ends between two collectives without a word
+//   launch_check fail RANK    that rank returns an error between two collectives
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "executor/manual/collectives.h"
+#include "executor/manual/launch.h"
+#include "executor/manual/mpi_launch.h"
+#include "executor/manual/toy.h"
+#include "ir/status.h"
+
+namespace meshwright::manual {
+namespace {
+
+absl::Status Toy(Context& context) {
+  MESHWRIGHT_ASSIGN_OR_RETURN(const ToyResult result, TrainToy(context, GradientUse::kAsWritten, 3));
+  std::printf("rank %d of %d: w %.17g loss %.17g\n", static_cast<int>(context.GetRank().value()),
+              static_cast<int>(context.GetGroupSize().value()), result.w, result.loss);
+  return absl::OkStatus();
+}
+
+absl::Status MeetTwice(Context& context, const std::string& mode, int64_t chosen) {
+  MESHWRIGHT_RETURN_IF_ERROR(context.Init());
+  MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t rank, context.GetRank());
+  const Tensor one = Tensor::Full<int64_t>({}, 1);
+  MESHWRIGHT_RETURN_IF_ERROR(AllReduce(context, one).status());
+  if (mode == "wait") absl::SleepFor(absl::Seconds(2));
+  if (mode == "die" && rank == chosen) _exit(9);
+  if (mode == "fail" && rank == chosen) return absl::InternalError("out of cheese");
+  MESHWRIGHT_ASSIGN_OR_RETURN(const Tensor sum, AllReduce(context, one));
+  std::printf("rank %d: met %d\n", static_cast<int>(rank), static_cast<int>(sum.As<int64_t>()[0]));
+  return absl::OkStatus();
+}
+
+int Main(int argc, char** argv) {
+  if (argc < 2) return 2;
+  const std::string mode = argv[1];
+  const int64_t chosen = argc > 2 ? std::atoi(argv[2]) : -1;
+  const absl::Status status = Launch({.join_mpi = JoinWithMpi()}, [&](Context& context) {
+    return mode == "toy" ? Toy(context) : MeetTwice(context, mode, chosen);
+  });
+  if (status.ok()) return 0;
+  std::printf("error: %s\n", status.ToString().c_str());
+  return 1;
+}
+
+}  // namespace
+}  // namespace meshwright::manual
+
+int main(int argc, char** argv) { return meshwright::manual::Main(argc, argv); }
