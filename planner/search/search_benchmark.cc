@@ -1,0 +1,63 @@
+// How long planning takes: one evaluation, and whole searches.
+//
+//   bazel run -c opt //planner/search:search_benchmark
+#include "benchmark/benchmark.h"
+#include "costmodel/testing.h"
+#include "planner/search/evaluate.h"
+#include "planner/search/search.h"
+#include "planner/search/testing.h"
+
+namespace meshwright {
+namespace {
+
+// GPT-3 175B on 1,024 A100: lowered, priced and simulated.
+void BM_Evaluate(benchmark::State& state) {
+  const Problem problem = ToyDecoderProblem(Gpt3(), 1536, A100Cluster(128));
+  const int64_t stages = state.range(0);
+  const auto strategy = FromDegrees(problem, {.data = 128 / stages, .tensor = 8, .pipeline = stages});
+  for (auto _ : state) {
+    const auto evaluation = Evaluate(problem, *strategy);
+    if (!evaluation.ok()) state.SkipWithError(evaluation.status().ToString().c_str());
+    benchmark::DoNotOptimize(evaluation);
+  }
+}
+BENCHMARK(BM_Evaluate)->ArgName("stages")->Arg(1)->Arg(8)->Arg(32)->Unit(benchmark::kMillisecond);
+
+void SearchOn(benchmark::State& state, const Problem& problem) {
+  SearchResult last;
+  for (auto _ : state) {
+    auto result = Search(problem, {.threads = static_cast<int>(state.range(0))});
+    if (!result.ok()) {
+      state.SkipWithError(result.status().ToString().c_str());
+      break;
+    }
+    last = *std::move(result);
+  }
+  state.counters["considered"] = static_cast<double>(last.considered);
+  state.counters["simulated"] = static_cast<double>(last.simulated);
+}
+
+void BM_SearchGpt3(benchmark::State& state) { SearchOn(state, ToyDecoderProblem(Gpt3(), 1536, A100Cluster(128))); }
+BENCHMARK(BM_SearchGpt3)->ArgName("threads")->Arg(1)->Arg(2)->Unit(benchmark::kMillisecond)->UseRealTime();
+
+// More experts make more degrees.
+void BM_SearchExperts(benchmark::State& state) {
+  const ToyDecoder sizes = {
+      .layers = 32, .hidden = 4096, .heads = 32, .ffn = 14336, .vocab = 32000, .sequence = 4096, .experts = 8};
+  SearchOn(state, ToyDecoderProblem(sizes, 1024, H100Cluster(16)));
+}
+BENCHMARK(BM_SearchExperts)->ArgName("threads")->Arg(2)->Unit(benchmark::kMillisecond)->UseRealTime();
+
+// 3,025 combinations of operator strategies, each simulated.
+void BM_Exhaustive(benchmark::State& state) {
+  Problem problem;
+  problem.graph = BuildSeedB;
+  problem.batch = 16;
+  problem.cluster = A100Cluster(1);
+  problem.mode = SearchMode::kExhaustive;
+  SearchOn(state, problem);
+}
+BENCHMARK(BM_Exhaustive)->ArgName("threads")->Arg(2)->Unit(benchmark::kMillisecond)->UseRealTime();
+
+}  // namespace
+}  // namespace meshwright
