@@ -1,12 +1,12 @@
-// The worked values of S3.9 (feature row F4), the errors of S3.1 to S3.7 and R9, on ranks that are threads.
+// The worked values of S3.9 (feature row F4), the errors of S3.1 to S3.7 and R9, on threads and over sockets.
 #include "executor/manual/collectives.h"
 
 #include <cmath>
-#include <functional>
 #include <string>
 #include <vector>
 
 #include "executor/manual/launch.h"
+#include "executor/manual/testing.h"
 #include "gtest/gtest.h"
 #include "ir/testing.h"
 
@@ -18,15 +18,6 @@ using ::testing::HasSubstr;
 
 constexpr auto kState = absl::StatusCode::kFailedPrecondition;
 constexpr auto kValue = absl::StatusCode::kInvalidArgument;
-
-// Runs on each of n ranks; a rank that waits in vain gives up soon.
-void OnRanks(int64_t n, const std::function<absl::Status(Context&, int64_t rank)>& body) {
-  EXPECT_OK(LaunchOnThreads(n, {.deadline = absl::Seconds(20)}, [&](Context& context) -> absl::Status {
-    MESHWRIGHT_RETURN_IF_ERROR(context.Init());
-    MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t rank, context.GetRank());
-    return body(context, rank);
-  }));
-}
 
 using D = std::vector<double>;
 Tensor Doubles(const Shape& shape, const D& values) { return Tensor::Of<double>(shape, values); }

@@ -2,12 +2,11 @@
 // collective, worked out in each test. All numbers are small integers, so both sides are exact.
 #include "executor/manual/gradients.h"
 
-#include <functional>
-#include <mutex>
 #include <random>
 #include <vector>
 
-#include "executor/manual/launch.h"
+#include "executor/manual/point_to_point.h"
+#include "executor/manual/testing.h"
 #include "gtest/gtest.h"
 #include "ir/testing.h"
 
@@ -19,14 +18,6 @@ using ::testing::ElementsAre;
 constexpr auto kState = absl::StatusCode::kFailedPrecondition;
 constexpr auto kValue = absl::StatusCode::kInvalidArgument;
 using Tensors = std::vector<Tensor>;
-
-void OnRanks(int64_t n, const std::function<absl::Status(Context&, int64_t rank)>& body) {
-  EXPECT_OK(LaunchOnThreads(n, {.deadline = absl::Seconds(20)}, [&](Context& context) -> absl::Status {
-    MESHWRIGHT_RETURN_IF_ERROR(context.Init());
-    MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t rank, context.GetRank());
-    return body(context, rank);
-  }));
-}
 
 // Integers from -4 to 4, others on every rank and for every salt.
 Tensor Random(const Shape& shape, int64_t rank, uint32_t salt) {
@@ -191,6 +182,31 @@ TEST(GradientsTest, NeighborExchangeV2) {
     const Tensor dy = Random(jv.shape, rank, 2);
     MESHWRIGHT_ASSIGN_OR_RETURN(const Tensor dx, NeighborExchangeV2Grad(context, dy, spec));
     return ExpectAdjoint(context, {v}, {jv}, {dy}, {dx});
+  });
+}
+
+// A ring: each sends to the next. J is the shift, its transpose the shift back.
+TEST(GradientsTest, SendAndReceive) {
+  OnRanks(3, [](Context& context, int64_t rank) -> absl::Status {
+    const int64_t next = (rank + 1) % 3, previous = (rank + 2) % 3;
+    const Tensor v = Random({2, 3}, rank, 1), dy = Random({2, 3}, rank, 2);
+    MESHWRIGHT_RETURN_IF_ERROR(Send(context, v, next));
+    MESHWRIGHT_ASSIGN_OR_RETURN(const Tensor jv, Receive(context, {2, 3}, DType::kFloat64, previous));
+    MESHWRIGHT_RETURN_IF_ERROR(ReceiveGrad(context, dy, previous));
+    MESHWRIGHT_ASSIGN_OR_RETURN(const Tensor dx, SendGrad(context, v, next));
+    return ExpectAdjoint(context, {v}, {jv}, {dy}, {dx});
+  });
+}
+
+TEST(GradientsTest, ATensorThatWasNotWantedIsNamed) {
+  OnRanks(2, [](Context& context, int64_t rank) -> absl::Status {
+    EXPECT_THAT(Send(context, {}, 2), StatusIs(kValue, "there is no rank 2 in a job of 2 [E-VALUE]"));
+    const Tensor x = Tensor::Full<float>({2}, 1);
+    MESHWRIGHT_RETURN_IF_ERROR(Send(context, x, 1 - rank));
+    MESHWRIGHT_RETURN_IF_ERROR(Send(context, x, 1 - rank));
+    EXPECT_THAT(Receive(context, {3}, DType::kFloat32, 1 - rank), StatusIs(kValue, "wants float32 (3) from rank "));
+    EXPECT_EQ(Receive(context, {2}, DType::kFloat32, 1 - rank).value(), x);  // still in step
+    return absl::OkStatus();
   });
 }
 
