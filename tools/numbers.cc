@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 
@@ -85,6 +86,14 @@ std::string ShowDollars(double dollars) {
   if (dollars < 100) return absl::StrFormat("$%.2f", dollars);
   if (dollars < 1e6) return absl::StrCat("$", ShowCount(std::llround(dollars)));
   return absl::StrFormat("$%.2f M", dollars / 1e6);
+}
+
+std::string ShowTuples(const std::vector<std::vector<int64_t>>& tuples) {
+  std::string text = "(";
+  for (size_t i = 0; i < tuples.size(); ++i) {
+    absl::StrAppend(&text, i > 0 ? ", (" : "(", absl::StrJoin(tuples[i], ", "), tuples[i].size() == 1 ? ",)" : ")");
+  }
+  return text + (tuples.size() == 1 ? ",)" : ")");
 }
 
 }  // namespace meshwright

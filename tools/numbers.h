@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "ir/quantities.h"
 
@@ -23,6 +24,8 @@ std::string ShowCount(int64_t count);
 std::string ShowLarge(double count);       // "174.6 B", "300 B", "1.2 k"
 std::string ShowPercent(double fraction);  // "47.3 %"
 std::string ShowDollars(double dollars);   // "$1,234", "$12.34", "$1.23 M"
+
+std::string ShowTuples(const std::vector<std::vector<int64_t>>& tuples);  // "((2, 4), (4, 1))"
 
 }  // namespace meshwright
 

@@ -40,6 +40,8 @@ TEST(ShowTest, Sizes) {
   EXPECT_EQ(ShowDollars(3.4), "$3.40");
   EXPECT_EQ(ShowDollars(1234.4), "$1,234");
   EXPECT_EQ(ShowDollars(3.36e6), "$3.36 M");
+  EXPECT_EQ(ShowTuples({{2, 4}, {4, 1}}), "((2, 4), (4, 1))");
+  EXPECT_EQ(ShowTuples({{8}}), "((8,),)");
 }
 
 }  // namespace

@@ -294,14 +294,6 @@ Json StrategyJson(const Candidate& candidate, const std::vector<OperatorRow>* op
 
 }  // namespace
 
-std::string ShowTuples(const std::vector<std::vector<int64_t>>& tuples) {
-  std::string text = "(";
-  for (size_t i = 0; i < tuples.size(); ++i) {
-    absl::StrAppend(&text, i > 0 ? ", (" : "(", absl::StrJoin(tuples[i], ", "), tuples[i].size() == 1 ? ",)" : ")");
-  }
-  return text + (tuples.size() == 1 ? ",)" : ")");
-}
-
 std::vector<OperatorRow> OperatorRows(const Graph& graph, const Program& program) {
   std::vector<OperatorRow> rows;
   for (const RankClass& rank_class : program.classes) {

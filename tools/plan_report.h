@@ -26,9 +26,6 @@ struct OperatorRow {
 };
 std::vector<OperatorRow> OperatorRows(const Graph& graph, const Program& program);
 
-// "((2, 4), (4, 1))".
-std::string ShowTuples(const std::vector<std::vector<int64_t>>& tuples);
-
 struct PlanReport {
   const Session* session = nullptr;  // not null; must outlive the report
   SearchResult result;               // with at least one candidate

@@ -34,8 +34,13 @@ struct Job {
   DType dtype = DType::kFloat32;
 };
 
-// The host computes in these.
-bool Runs(DType dtype) { return dtype == DType::kFloat32 || dtype == DType::kFloat64; }
+// The host computes in float32 and float64.
+absl::Status CheckRuns(const Session& session) {
+  const DType dtype = session.file->training.dtype;
+  if (dtype == DType::kFloat32 || dtype == DType::kFloat64) return absl::OkStatus();
+  return Flags::Wrong("precision", WrongInput(absl::StrCat("a model in ", NameOf(dtype)), "float32 or float64",
+                                              "give --precision=float32"));
+}
 
 absl::StatusOr<Plan> PlanFrom(const std::string& path, const Flags& flags, const RankCarrier& carrier) {
   MESHWRIGHT_ASSIGN_OR_RETURN(const SourceFile source, ReadSource(path));
@@ -45,6 +50,7 @@ absl::StatusOr<Plan> PlanFrom(const std::string& path, const Flags& flags, const
   Plan plan;
   MESHWRIGHT_ASSIGN_OR_RETURN(Cluster host, MakeClusterOfDevices("host", wanted));
   MESHWRIGHT_ASSIGN_OR_RETURN(plan.session, OpenModel(source, flags, std::move(host)));
+  MESHWRIGHT_RETURN_IF_ERROR(CheckRuns(plan.session));
   SearchOptions options;
   options.keep = 1;
   MESHWRIGHT_ASSIGN_OR_RETURN(SearchResult found, Search(plan.session.problem, options));
@@ -57,12 +63,8 @@ absl::StatusOr<Job> JobFrom(const Flags& flags, const RankCarrier& carrier) {
   const std::string& path = flags.arguments()[0];
   Job job;
   MESHWRIGHT_ASSIGN_OR_RETURN(job.plan, PlanFrom(path, flags, carrier));
+  MESHWRIGHT_RETURN_IF_ERROR(CheckRuns(job.plan.session));
   job.dtype = job.plan.session.file->training.dtype;
-  if (!Runs(job.dtype)) {
-    return WithExit(ExitCode::kUsage,
-                    Flags::Wrong("precision", WrongInput(absl::StrCat("a model in ", NameOf(job.dtype)),
-                                                         "float32 or float64", "give --precision=float32")));
-  }
   MESHWRIGHT_ASSIGN_OR_RETURN(job.program, ProgramOf(job.plan));
   const int64_t ranks = job.program.mesh.num_ranks();
   MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t wanted, flags.IntOr("ranks", ranks, 1, kMostThreads));

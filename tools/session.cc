@@ -7,6 +7,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "ir/mesh.h"
 #include "ir/sharding.h"
 #include "ir/status.h"
@@ -340,7 +341,15 @@ absl::Status CheckShards(const Session& session) {
     const OpId op = graph.FindOp(spec.name);
     if (!spec.shard.has_value() || !op.valid()) continue;
     const absl::Status status = Resolve(*spec.shard, graph.op(op), graph, mesh, ranks).status();
-    if (!status.ok()) return spec.where["shard"].Locate(status);
+    if (status.ok()) continue;
+    const OpSharding& shard = *spec.shard;
+    std::vector<std::vector<int64_t>> tuples;
+    for (const TensorSharding& input : shard.inputs) tuples.push_back(input.pieces);
+    const std::string prefix = absl::StrCat("operator \"", spec.name, "\" (", NameOf(graph.op(op).kind), "): ");
+    return spec.where["shard"].Error(
+        shard.is_layout() ? "a layout" : ShowTuples(tuples),
+        absl::StrCat("one that fits ", NameOf(graph.op(op).kind), " on ", ranks, " devices"),
+        absl::StripPrefix(status.message(), prefix));
   }
   return absl::OkStatus();
 }

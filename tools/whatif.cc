@@ -23,7 +23,7 @@ Command WhatifCommand() {
       .name = "whatif",
       .summary = "Plans for several clusters: step time, cost of the run, the smallest that fits, the knee.",
       .arguments = "MODEL.yaml",
-      .example = {"whatif models/configs/gpt2_1_5b.yaml --devices=8..64 --device=h100-sxm,b200"},
+      .example = {"whatif models/configs/gpt2_1_5b.yaml --devices=8..64 --device=h100,b200"},
       .flags = {{"devices", "N..M", "numbers of devices: 64..4096 doubles, 8,24,64 lists; the file's unless given"},
                 {"device", "NAME,...", "kinds of devices; the file's unless given"},
                 {"tokens", "X", "of the whole run, e.g. 300e9; training.tokens unless given"},

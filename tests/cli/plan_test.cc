@@ -1,0 +1,178 @@
+// The command line of plan: what it prints, what it writes, how it ends.
+#include <filesystem>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+#include "tests/cli/run_tool.h"
+
+namespace meshwright {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using Json = nlohmann::json;
+
+constexpr char kGpt3[] = "models/configs/gpt3_175b.yaml";
+constexpr char kTiny[] = "models/configs/gpt2_tiny.yaml";
+constexpr char kMatMulRelu[] = "models/configs/matmul_relu.yaml";
+
+std::string NewFolder(const std::string& name) {
+  const std::string folder = absl::StrCat(std::string(testing::TempDir()), "/", name);
+  std::filesystem::remove_all(folder);
+  std::filesystem::create_directories(folder);
+  return folder;
+}
+
+// All but the time that the search took.
+std::string WithoutSeconds(Json report) {
+  report["search"].erase("seconds");
+  return report.dump();
+}
+
+void ExpectPrediction(const Json& predicted) {
+  EXPECT_GT(predicted.at("step_time_s").get<double>(), 0);
+  EXPECT_GT(predicted.at("mfu").get<double>(), 0);
+  EXPECT_GT(predicted.at("peak_memory_bytes").get<int64_t>(), 0);
+  EXPECT_LE(predicted.at("peak_memory_bytes").get<int64_t>(), predicted.at("capacity_bytes").get<int64_t>());
+  double sum = 0;
+  for (const auto& [use, seconds] : predicted.at("time_s").items()) sum += seconds.get<double>();
+  EXPECT_NEAR(sum, predicted.at("step_time_s").get<double>(), 1e-9);
+  int64_t bytes = 0;
+  for (const auto& [role, size] : predicted.at("memory_bytes").items()) bytes += size.get<int64_t>();
+  EXPECT_EQ(bytes, predicted.at("peak_memory_bytes").get<int64_t>());
+}
+
+TEST(PlanTest, TextStaysInEightyColumnsAndSaysWhy) {
+  const ToolResult result = RunTool("plan", {kTiny, "--out="});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  for (const absl::string_view line : absl::StrSplit(result.out, '\n')) EXPECT_LE(line.size(), 80u) << line;
+  EXPECT_THAT(result.out, AllOf(HasSubstr("gpt2_tiny: 118,528 parameters, 16 x 32 tokens a step"),
+                                HasSubstr("MFU = model FLOPs / (step time x devices x dense peak)"),
+                                HasSubstr("time of stage"), HasSubstr("memory of stage"), HasSubstr("the best 5 of"),
+                                HasSubstr(" pruned: "), HasSubstr("estimated, not measured: ")));
+  EXPECT_EQ(result.err, "");
+}
+
+TEST(PlanTest, JsonHoldsEveryField) {
+  const ToolResult result = RunTool("plan", {kTiny, "--out=", "--format=json"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const Json report = Json::parse(result.out);
+  EXPECT_EQ(report.at("schema"), "meshwright/plan_report/1");
+  ExpectPrediction(report.at("predicted"));
+  const std::vector<std::string> choices = {"data_parallel",     "tensor_parallel",
+                                            "pipeline_stages",   "expert_parallel",
+                                            "sequence_parallel", "microbatch",
+                                            "microbatches",      "schedule",
+                                            "recompute",         "parallel_optimizer",
+                                            "bucket_bytes",      "gradients_mean",
+                                            "gradient_dtype",    "parallel_optimizer_threshold_bytes"};
+  for (const std::string& choice : choices) EXPECT_TRUE(report.at("strategy").contains(choice)) << choice;
+  EXPECT_GT(report.at("search").at("considered").get<int64_t>(), 5);
+  EXPECT_GE(report.at("search").at("seconds").get<double>(), 0);
+  int64_t pruned = 0;
+  for (const auto& [reason, count] : report.at("search").at("pruned").items()) pruned += count.get<int64_t>();
+  EXPECT_GT(pruned, 0);
+  ASSERT_EQ(report.at("alternatives").size(), 4u);
+  double last = report.at("predicted").at("step_time_s");
+  for (const Json& other : report.at("alternatives")) {
+    ExpectPrediction(other.at("predicted"));
+    EXPECT_GE(other.at("predicted").at("step_time_s").get<double>(), last);
+    last = other.at("predicted").at("step_time_s");
+    for (const std::string& choice : choices) EXPECT_TRUE(other.at("strategy").contains(choice)) << choice;
+  }
+}
+
+TEST(PlanTest, TheSameCommandGivesTheSameBytes) {
+  const std::string folder = NewFolder("same");
+  std::string reports[2], plans[2];
+  for (int i = 0; i < 2; ++i) {
+    const std::string threads = absl::StrCat("--threads=", i + 1);
+    const ToolResult result = RunTool("plan", {DataPath(kTiny), threads, "--format=json"}, {.folder = folder});
+    ASSERT_EQ(result.exit_code, 0) << result.err;
+    reports[i] = WithoutSeconds(Json::parse(result.out));
+    plans[i] = ReadText(folder + "/plan.yaml");
+  }
+  EXPECT_EQ(reports[0], reports[1]);
+  EXPECT_EQ(plans[0], plans[1]);
+}
+
+// 1,024 A100s; what papers report for that model and machine is 45 to 55 %.
+TEST(PlanTest, Gpt3OnAThousandDevices) {
+  const ToolResult result = RunTool("plan", {kGpt3, "--out=", "--format=json"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const Json report = Json::parse(result.out);
+  EXPECT_EQ(report.at("cluster").at("devices"), 1024);
+  EXPECT_EQ(report.at("model").at("parameters"), 174'604'259'328);
+  EXPECT_GT(report.at("predicted").at("mfu").get<double>(), 0.40);
+  EXPECT_LT(report.at("predicted").at("mfu").get<double>(), 0.60);
+  EXPECT_LT(report.at("search").at("seconds").get<double>(), 10);
+}
+
+TEST(PlanTest, FlagsOverrideTheCluster) {
+  const ToolResult result = RunTool("plan", {kGpt3, "--out=", "--format=json", "--devices=512", "--device=h100-sxm"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const Json report = Json::parse(result.out);
+  EXPECT_EQ(report.at("cluster").at("device"), "h100-sxm");
+  EXPECT_EQ(report.at("cluster").at("nodes"), 64);
+}
+
+// S15.6: only matmul is configured.
+TEST(PlanTest, ShardingPropagationOfSeedB) {
+  const ToolResult result = RunTool("plan", {kMatMulRelu, "--out=", "--format=json"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const Json operators = Json::parse(result.out).at("strategy").at("operators");
+  ASSERT_GE(operators.size(), 3u);
+  EXPECT_EQ(operators[0].at("in_strategy"), Json::parse("[[2,4],[4,1]]"));
+  EXPECT_EQ(operators[1].at("name"), "relu");
+  EXPECT_EQ(operators[1].at("in_strategy"), Json::parse("[[2,4]]"));
+  EXPECT_EQ(operators[2].at("name"), "matmul2");
+  EXPECT_EQ(operators[2].at("in_strategy"), Json::parse("[[2,4],[4,1]]"));
+}
+
+TEST(PlanTest, DumpsAreTextForms) {
+  const ToolResult rank = RunTool("plan", {kMatMulRelu, "--out=", "--dump=rank0"});
+  EXPECT_THAT(rank.out, HasSubstr("MatMul (8, 8) (8, 16) -> (8, 16)"));
+  EXPECT_THAT(rank.out, HasSubstr("ranks 0-1-2-3"));
+  EXPECT_THAT(RunTool("plan", {kMatMulRelu, "--out=", "--dump=program"}).out, HasSubstr("program matmul_relu mesh"));
+  EXPECT_THAT(RunTool("plan", {kMatMulRelu, "--out=", "--dump=strategy"}).out, HasSubstr("\nmicrobatches: 1\n"));
+  EXPECT_THAT(RunTool("plan", {kMatMulRelu, "--out=", "--dump=graph"}).out, HasSubstr("matmul2"));
+  const ToolResult wrong = RunTool("plan", {kMatMulRelu, "--out=", "--dump=rank8"});
+  EXPECT_EQ(wrong.exit_code, 2);
+  EXPECT_THAT(wrong.err, HasSubstr("--dump: found rank8, wanted a rank below 8"));
+}
+
+TEST(PlanTest, PathsBeginWhereTheUserStands) {
+  const std::string folder = NewFolder("user");
+  std::filesystem::copy_file(kTiny, folder + "/model.yaml");
+  const ToolResult result = RunTool(
+      "plan", {"model.yaml"}, {.folder = NewFolder("elsewhere"), .variables = {{"BUILD_WORKING_DIRECTORY", folder}}});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_TRUE(std::filesystem::exists(folder + "/plan.yaml"));
+  EXPECT_THAT(result.out, HasSubstr("wrote plan.yaml"));
+}
+
+TEST(PlanTest, NothingFitsSaysWhatBindsAndWhatWouldHelp) {
+  const ToolResult result = RunTool("plan", {kGpt3, "--out=", "--devices=8"});
+  EXPECT_EQ(result.exit_code, 4);
+  EXPECT_EQ(result.out, "");
+  EXPECT_THAT(result.err, AllOf(HasSubstr("GiB"), HasSubstr("parameter")));
+}
+
+TEST(PlanTest, AFileThatCannotBeReadOrWrittenIsAnIoError) {
+  const ToolResult read = RunTool("plan", {"no/such/file.yaml"});
+  EXPECT_EQ(read.exit_code, 6);
+  EXPECT_EQ(read.err, "plan: no/such/file.yaml: cannot be opened: No such file or directory\n");
+  const ToolResult written = RunTool("plan", {kTiny, "--out=no/such/folder/plan.yaml"});
+  EXPECT_EQ(written.exit_code, 6);
+  EXPECT_THAT(written.err, HasSubstr("cannot be opened for writing"));
+}
+
+}  // namespace
+}  // namespace meshwright

@@ -1,0 +1,317 @@
+// What all tools have in common, and the way from a plan to a simulated step, a real run and their comparison.
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+#include "tests/cli/run_tool.h"
+
+namespace meshwright {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using Json = nlohmann::json;
+
+constexpr char kGpt3[] = "models/configs/gpt3_175b.yaml";
+constexpr char kTiny[] = "models/configs/gpt2_tiny.yaml";
+constexpr char kOracleB[] = "models/configs/oracle_b.yaml";
+
+std::string TempPath(const std::string& name) { return absl::StrCat(std::string(testing::TempDir()), "/", name); }
+
+class EveryToolTest : public testing::TestWithParam<std::string> {};
+
+TEST_P(EveryToolTest, HelpOpensWithASentenceAndAnExample) {
+  for (const char* flag : {"--help", "-h"}) {
+    const ToolResult result = RunTool(GetParam(), {flag});
+    EXPECT_EQ(result.exit_code, 0);
+    EXPECT_EQ(result.err, "");
+    EXPECT_THAT(result.out, AllOf(HasSubstr(absl::StrCat("\n\n  tools/bazel run //tools:")),
+                                  HasSubstr(absl::StrCat("\nUsage: ", GetParam(), " ")), HasSubstr("Exit codes:")));
+    for (const absl::string_view line : absl::StrSplit(result.out, '\n')) EXPECT_LE(line.size(), 100u) << line;
+  }
+}
+
+TEST_P(EveryToolTest, UsageErrorsExitWithTwo) {
+  const ToolResult none = RunTool(GetParam(), {});
+  EXPECT_EQ(none.exit_code, 2);
+  EXPECT_THAT(none.err, HasSubstr(absl::StrCat(GetParam(), ": found 0 arguments, wanted ")));
+  const ToolResult flag = RunTool(GetParam(), {"x", "--fromat=json"});
+  EXPECT_EQ(flag.exit_code, 2);
+  EXPECT_EQ(flag.err, absl::StrCat(GetParam(), ": --fromat: there is no such flag; did you mean --format?\n"));
+  EXPECT_EQ(flag.out, "");
+}
+
+TEST_P(EveryToolTest, AFileThatIsNotThereExitsWithSix) {
+  const ToolResult result = RunTool(GetParam(), GetParam() == "compare" ? std::vector<std::string>{"none", "none"}
+                                                                        : std::vector<std::string>{"none"});
+  EXPECT_EQ(result.exit_code, 6) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("none: cannot be opened"));
+}
+
+INSTANTIATE_TEST_SUITE_P(All, EveryToolTest, testing::Values("plan", "simulate", "run", "compare", "whatif"),
+                         [](const auto& info) { return info.param; });
+
+// Slices of one thread must not overlap, or a viewer draws them wrong.
+void ExpectTracksWithoutOverlap(const Json& trace) {
+  std::map<std::pair<int64_t, int64_t>, std::vector<std::pair<double, double>>> tracks;
+  for (const Json& event : trace.at("traceEvents")) {
+    if (event.at("ph") != "X") continue;
+    const double begin = event.at("ts"), duration = event.at("dur");
+    tracks[{event.at("pid"), event.at("tid")}].push_back({begin, begin + duration});
+  }
+  EXPECT_GT(tracks.size(), 1u);
+  for (auto& [track, slices] : tracks) {
+    std::sort(slices.begin(), slices.end());
+    for (size_t i = 1; i < slices.size(); ++i) ASSERT_GE(slices[i].first, slices[i - 1].second - 1e-6) << track.first;
+  }
+}
+
+TEST(SimulateTest, Gpt3ManyStagesInUnderTwoSecondsTwiceTheSame) {
+  const std::string plan = TempPath("gpt3.yaml");
+  ASSERT_EQ(RunTool("plan", {kGpt3, "--out=" + plan}).exit_code, 0);
+  std::string traces[2];
+  for (int i = 0; i < 2; ++i) {
+    const ToolResult result = RunTool("simulate", {plan, "--trace=" + TempPath("sim.json")});
+    ASSERT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_LT(result.seconds, 2);
+    EXPECT_THAT(result.out, AllOf(HasSubstr("1,024 ranks"), HasSubstr("memory in use over the step")));
+    traces[i] = ReadText(TempPath("sim.json"));
+  }
+  EXPECT_TRUE(traces[0] == traces[1]);
+  ExpectTracksWithoutOverlap(Json::parse(traces[0]));
+}
+
+TEST(SimulateTest, JsonStagesAddUpToTheStep) {
+  const std::string plan = TempPath("tiny.yaml");
+  ASSERT_EQ(RunTool("plan", {kTiny, "--stages=2", "--out=" + plan}).exit_code, 0);
+  const ToolResult result = RunTool("simulate", {plan, "--format=json"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const Json report = Json::parse(result.out);
+  ASSERT_EQ(report.at("stages").size(), 2u);
+  for (const Json& stage : report.at("stages")) {
+    double sum = 0;
+    for (const auto& [use, seconds] : stage.at("time_s").items()) sum += seconds.get<double>();
+    EXPECT_NEAR(sum, report.at("step_time_s").get<double>(), 1e-9);
+    EXPECT_LE(stage.at("peak_bytes").get<int64_t>(), stage.at("arena_bytes").get<int64_t>());
+  }
+}
+
+TEST(SimulateTest, AModelFileIsNotAPlan) {
+  const ToolResult result = RunTool("simulate", {kTiny});
+  EXPECT_EQ(result.exit_code, 3);
+  EXPECT_THAT(result.err, HasSubstr("wanted a plan; plan writes one from a model file"));
+  const std::string plan = TempPath("b.yaml");
+  ASSERT_EQ(RunTool("plan", {kOracleB, "--out=" + plan}).exit_code, 0);
+  EXPECT_THAT(RunTool("plan", {plan}).err, HasSubstr("found a plan, wanted a model file"));
+}
+
+// The losses that "loss is" gives, and their mean where a sum is printed.
+std::vector<double> Losses(const std::string& out) {
+  std::vector<double> losses;
+  for (const absl::string_view line : absl::StrSplit(out, '\n')) {
+    if (!absl::StartsWith(line, "epoch: ")) continue;
+    const std::string text(line);
+    const size_t mean = text.find("with mean ");
+    const size_t at = mean == std::string::npos ? text.find("loss is ") + 8 : mean + 10;
+    losses.push_back(std::strtod(text.c_str() + at, nullptr));
+  }
+  return losses;
+}
+
+void ExpectLosses(const ToolResult& result, const std::vector<double>& expected) {
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const std::vector<double> losses = Losses(result.out);
+  ASSERT_GE(losses.size(), expected.size()) << result.out;
+  // The tables have nine decimals.
+  for (size_t i = 0; i < expected.size(); ++i) EXPECT_NEAR(losses[i], expected[i], 1e-9) << "step " << i + 1;
+  EXPECT_THAT(result.out, HasSubstr("bytes planned, the same allocated on each of"));
+}
+
+struct OracleRun {
+  std::string name;
+  std::vector<std::string> args;
+  std::vector<double> losses;
+};
+class OracleTest : public testing::TestWithParam<OracleRun> {};
+TEST_P(OracleTest, TrainsAsTheOracle) { ExpectLosses(RunTool("run", GetParam().args), GetParam().losses); }
+
+// S18.1 (learning rate 0.4) and S18.2.
+const std::vector<double> kB = {0.294782409, 0.292738942, 0.290354212, 0.287596576, 0.284185660, 0.279603848};
+const std::vector<double> kD = {1.379620138, 1.363466394, 1.354297826, 1.344983313, 1.334692313, 1.319384193};
+INSTANTIATE_TEST_SUITE_P(
+    All, OracleTest,
+    testing::Values(
+        OracleRun{"BOneRank", {kOracleB, "--steps=6"}, kB}, OracleRun{"BShards", {kOracleB, "--ranks=8"}, kB},
+        OracleRun{"BDataParallel", {kOracleB, "--ranks=8", "--mode=data_parallel", "--gradients_mean"}, kB},
+        OracleRun{"BDataParallelSum",
+                  {kOracleB, "--ranks=8", "--mode=data_parallel", "--steps=3"},
+                  {0.294782409, 0.277843127, 0.211464475}},
+        OracleRun{"BParallelOptimizer",
+                  {kOracleB, "--ranks=8", "--mode=data_parallel", "--gradients_mean", "--parallel_optimizer",
+                   "--parallel_optimizer_threshold=0B"},
+                  kB},
+        OracleRun{"BFourStages",
+                  {kOracleB, "--ranks=8", "--ignore_shards", "--stages=4", "--microbatches=4"},
+                  {0.294782409, 0.286509286, 0.270991507}},
+        OracleRun{"BFourStagesOfTheMean",
+                  {kOracleB, "--ranks=8", "--ignore_shards", "--stages=4", "--microbatches=4", "--pipeline_loss=mean"},
+                  kB},
+        OracleRun{"DOneRank", {"models/configs/oracle_d.yaml"}, kD},
+        OracleRun{"DLayouts", {"models/configs/oracle_d.yaml", "--ranks=8"}, kD}),
+    [](const auto& info) { return info.param.name; });
+
+// A tiny GPT-2 on eight ranks trains as on one, however it is split (command 4 of the first slice).
+TEST(RunTest, ATinyDecoderTrainsTheSameOnEightRanks) {
+  const std::vector<std::string> one = {kTiny, "--precision=float64", "--steps=10"};
+  const ToolResult alone = RunTool("run", one);
+  const std::vector<double> expected = Losses(alone.out);
+  ASSERT_EQ(expected.size(), 10u) << alone.err;
+  EXPECT_LT(expected.back(), expected.front());
+  const std::vector<std::vector<std::string>> strategies = {
+      {"--data_parallel=8"},
+      {"--tensor_parallel=8"},
+      {"--stages=2", "--tensor_parallel=2", "--data_parallel=2", "--recompute=full", "--parallel_optimizer"},
+      {},  // the planner's own choice
+  };
+  for (const std::vector<std::string>& strategy : strategies) {
+    std::vector<std::string> args = one;
+    args.push_back("--ranks=8");
+    args.insert(args.end(), strategy.begin(), strategy.end());
+    ExpectLosses(RunTool("run", args), expected);
+  }
+}
+
+TEST(RunTest, Float32LossesAreShort) {
+  const ToolResult result = RunTool("run", {kOracleB, "--precision=float32", "--steps=1"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_NEAR(Losses(result.out)[0], 0.294782409, 6e-8);  // two units in the last place
+  const size_t at = result.out.find("loss is ") + 8;
+  EXPECT_LE(result.out.find('\n') - at, 11u) << result.out;  // "0.29478240": nine digits tell floats apart
+}
+
+TEST(RunTest, AllRanksTellTheSame) {
+  const ToolResult result = RunTool("run", {kOracleB, "--ranks=8", "--steps=2", "--all_ranks"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  for (int rank = 0; rank < 8; ++rank) {
+    EXPECT_THAT(result.out, HasSubstr(absl::StrCat("rank ", rank, " epoch: 1 step: 2, loss is 0.29273894169371")));
+  }
+}
+
+// Losses of a learning rate that is far too large are not numbers any more.
+TEST(RunTest, ARunThatFailsExitsWithFive) {
+  std::string text = ReadText(kOracleB);
+  text.replace(text.find("learning_rate: 0.4"), 18, "learning_rate: 1e200");
+  std::ofstream(TempPath("diverges.yaml")) << text;
+  const ToolResult result = RunTool("run", {TempPath("diverges.yaml"), "--steps=20"});
+  EXPECT_EQ(result.exit_code, 5);
+  EXPECT_THAT(result.err, HasSubstr("the loss is "));
+}
+
+TEST(RunTest, APlanHasItsOwnRanks) {
+  const std::string plan = TempPath("ranks.yaml");
+  ASSERT_EQ(RunTool("plan", {kTiny, "--out=" + plan}).exit_code, 0);
+  const ToolResult result = RunTool("run", {plan, "--ranks=3"});
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_THAT(result.err, HasSubstr("--ranks: found 3, wanted 8, the ranks of the plan"));
+}
+
+TEST(RunTest, BFloat16NeedsAPrecision) {
+  const ToolResult result = RunTool("run", {"models/configs/gpt2_124m.yaml"});
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_THAT(result.err, HasSubstr("--precision: found a model in bfloat16, wanted float32 or float64"));
+}
+
+TEST(RunTest, UnderMpirunTheLinesAreTheSame) {
+  if (std::system("command -v mpirun > /dev/null") != 0) GTEST_SKIP() << "needs mpirun, which is not installed";
+  // A job of one machine, by whoever runs the tests; short paths for its sockets.
+  ToolOptions mpi;
+  mpi.launcher = {"mpirun", "-np", "8"};
+  mpi.variables = {{"OMPI_ALLOW_RUN_AS_ROOT", "1"},
+                   {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"},
+                   {"OMPI_MCA_plm", "isolated"},
+                   {"OMPI_MCA_pml", "ob1"},
+                   {"OMPI_MCA_btl", "self,vader"},
+                   {"OMPI_MCA_btl_vader_single_copy_mechanism", "none"},
+                   {"OMPI_MCA_rmaps_base_oversubscribe", "1"},
+                   {"TMPDIR", "/tmp"},
+                   {"HOME", "/tmp"},
+                   {"ASAN_OPTIONS", "detect_leaks=0"}};
+  for (const std::vector<std::string>& args :
+       {std::vector<std::string>{kOracleB, "--steps=3"},
+        {kOracleB, "--steps=3", "--ignore_shards", "--stages=4", "--microbatches=4"}}) {
+    std::vector<std::string> on_threads = args;
+    on_threads.push_back("--ranks=8");
+    const ToolResult threads = RunTool("run", on_threads);
+    const ToolResult processes = RunTool("run", args, mpi);
+    ASSERT_EQ(processes.exit_code, 0) << processes.err;
+    EXPECT_EQ(processes.out, threads.out);
+  }
+}
+
+TEST(CompareTest, AllInstructionsOfATinyDecoderJoin) {
+  const std::string plan = TempPath("compare.yaml"), sim = TempPath("sim.json"), run = TempPath("run.json");
+  ASSERT_EQ(RunTool("plan", {kTiny, "--stages=2", "--recompute=full", "--out=" + plan}).exit_code, 0);
+  ASSERT_EQ(RunTool("simulate", {plan, "--trace=" + sim}).exit_code, 0);
+  ASSERT_EQ(RunTool("run", {plan, "--steps=2", "--trace=" + run}).exit_code, 0);
+  const ToolResult text = RunTool("compare", {sim, run});
+  ASSERT_EQ(text.exit_code, 0) << text.err;
+  EXPECT_THAT(text.out, AllOf(HasSubstr(" instructions joined, 0 predicted only, 0 measured only"),
+                              HasSubstr("the 10 that differ most")));
+  for (const absl::string_view line : absl::StrSplit(text.out, '\n')) EXPECT_LE(line.size(), 80u) << line;
+  const Json report = Json::parse(RunTool("compare", {sim, run, "--format=json"}).out);
+  EXPECT_GT(report.at("joined").get<int64_t>(), 100);
+  EXPECT_EQ(report.at("only_simulated"), 0);
+  EXPECT_EQ(report.at("only_measured"), 0);
+
+  const ToolResult swapped = RunTool("compare", {run, sim});
+  EXPECT_EQ(swapped.exit_code, 3);
+  EXPECT_THAT(swapped.err, HasSubstr("found a measured trace, wanted a simulated one"));
+  const ToolResult no_trace = RunTool("compare", {plan, run});
+  EXPECT_EQ(no_trace.exit_code, 3);
+  EXPECT_THAT(no_trace.err, HasSubstr("not JSON"));
+}
+
+TEST(WhatifTest, ASweepMarksTheSmallestAndTheKnee) {
+  const std::vector<std::string> args = {"models/configs/gpt2_1_5b.yaml", "--devices=1..16", "--device=h100-sxm",
+                                         "--tokens=1e9"};
+  const ToolResult text = RunTool("whatif", args);
+  ASSERT_EQ(text.exit_code, 0) << text.err;
+  EXPECT_THAT(text.out, HasSubstr("h100-sxm, $"));
+  std::vector<std::string> json_args = args, csv_args = args;
+  json_args.push_back("--format=json");
+  csv_args.push_back("--format=csv");
+  const Json report = Json::parse(RunTool("whatif", json_args).out);
+  ASSERT_EQ(report.at("points").size(), 5u);
+  int smallest = 0, knees = 0;
+  for (const Json& point : report.at("points")) {
+    if (!point.at("fits").get<bool>()) continue;
+    smallest += point.at("smallest_that_fits").get<bool>() ? 1 : 0;
+    knees += point.at("knee").get<bool>() ? 1 : 0;
+    // Hours of all devices for 1e9 tokens.
+    EXPECT_NEAR(point.at("device_hours").get<double>(),
+                1e9 / point.at("tokens_per_second").get<double>() / 3600 * point.at("devices").get<double>(), 1e-6);
+  }
+  EXPECT_EQ(smallest, 1);
+  EXPECT_EQ(knees, 1);
+  const std::string csv = RunTool("whatif", csv_args).out;
+  EXPECT_EQ(csv.substr(0, csv.find("\r\n")),
+            "device,devices,fits,step_time_s,tokens_per_second,mfu,peak_memory_bytes,run_s,device_hours,cost_usd,"
+            "smallest_that_fits,knee,problem");
+  const ToolResult wrong = RunTool("whatif", {args[0], "--devices=16..8"});
+  EXPECT_EQ(wrong.exit_code, 2);
+  EXPECT_THAT(wrong.err, HasSubstr("--devices: found \"8\", wanted an integer"));
+}
+
+}  // namespace
+}  // namespace meshwright
