@@ -139,7 +139,8 @@ TEST(PlanTest, ShardingPropagationOfSeedB) {
 TEST(PlanTest, DumpsAreTextForms) {
   const ToolResult rank = RunTool("plan", {kMatMulRelu, "--out=", "--dump=rank0"});
   EXPECT_THAT(rank.out, HasSubstr("MatMul (8, 8) (8, 16) -> (8, 16)"));
-  EXPECT_THAT(rank.out, HasSubstr("ranks 0-1-2-3"));
+  EXPECT_THAT(rank.out, HasSubstr("AllReduce sum ranks 0-1-2-3 fusion 0 (8, 16)"));
+  EXPECT_THAT(rank.out, HasSubstr("StridedSlice begin (0, 0) end (8, 4) strides (1, 1) (8, 16) -> (8, 4)"));
   EXPECT_THAT(RunTool("plan", {kMatMulRelu, "--out=", "--dump=program"}).out, HasSubstr("program matmul_relu mesh"));
   EXPECT_THAT(RunTool("plan", {kMatMulRelu, "--out=", "--dump=strategy"}).out, HasSubstr("\nmicrobatches: 1\n"));
   EXPECT_THAT(RunTool("plan", {kMatMulRelu, "--out=", "--dump=graph"}).out, HasSubstr("matmul2"));

@@ -1,0 +1,179 @@
+#include "tools/session.h"
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "ir/testing.h"
+#include "tools/cluster_flags.h"
+#include "tools/exit_code.h"
+
+namespace meshwright {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+constexpr absl::StatusCode kInvalid = absl::StatusCode::kInvalidArgument;
+
+absl::StatusOr<Session> Open(const std::string& text, const std::vector<std::string>& args = {}) {
+  std::vector<FlagSpec> specs = StrategyFlags();
+  specs.insert(specs.end(), ClusterFlags().begin(), ClusterFlags().end());
+  MESHWRIGHT_ASSIGN_OR_RETURN(const Flags flags, Flags::Parse(specs, args));
+  return OpenModel({"m.yaml", text}, flags);
+}
+
+std::string Decoder(const std::string& parallel = "") {
+  return absl::StrCat(
+      "name: d\narchitecture: {decoder: {hidden: 16, layers: 4, heads: 2, vocab: 32}}\n"
+      "training: {batch: 16, sequence: 8, dtype: bfloat16}\ncluster: {device: h100-sxm, nodes: 1}\nparallel: {",
+      parallel, "}\n");
+}
+std::string Operators(const std::string& parallel, const std::string& shard = "") {
+  return absl::StrCat(
+      "name: o\ninputs: {x: {shape: [16, 32]}, y: {shape: [16, 8]}}\nparameters: {w: {shape: [32, 8]}}\noperators:\n"
+      "  - {name: matmul, op: MatMul, inputs: [x, w]",
+      shard, "}\n  - {name: loss, op: MSELoss, inputs: [matmul, y]}\ncluster: h100-sxm\nparallel: {", parallel, "}\n");
+}
+constexpr char kShard[] = ", shard: [[2, 4], [4, 1]]";
+
+TEST(SessionTest, ADecoderLeavesItsChoicesOpen) {
+  ASSERT_OK_AND_ASSIGN(const Session session, Open(Decoder()));
+  const Problem& problem = session.problem;
+  EXPECT_EQ(problem.mode, SearchMode::kDecoder);
+  EXPECT_EQ(problem.batch, 16);
+  EXPECT_EQ(problem.tokens_per_row, 8);
+  EXPECT_EQ(problem.cluster.num_devices(), 8);
+  EXPECT_FALSE(problem.stages.has_value());
+  EXPECT_FALSE(problem.parallel_optimizer.has_value());
+  EXPECT_FALSE(problem.recompute.has_value());
+  EXPECT_FALSE(problem.loss_is_sum);
+  EXPECT_THAT(session.notices, IsEmpty());
+}
+
+TEST(SessionTest, WhatTheFileSaysIsFixed) {
+  ASSERT_OK_AND_ASSIGN(const Session session,
+                       Open(Decoder("pipeline_stages: 2, tensor_parallel: 2, enable_parallel_optimizer: true, "
+                                    "recompute: full, micro_batches: 4, comm_fusion: {allreduce: {mode: size, config: "
+                                    "32}, allgather: {mode: size, config: 8}}, pipeline_loss: sum")));
+  const Problem& problem = session.problem;
+  EXPECT_EQ(problem.stages, 2);
+  EXPECT_EQ(problem.tensor_parallel, 2);
+  EXPECT_EQ(problem.parallel_optimizer, true);
+  EXPECT_EQ(problem.recompute, Recompute::kFull);
+  EXPECT_EQ(problem.microbatches, 4);
+  EXPECT_EQ(problem.bucket, MiB(32));
+  EXPECT_EQ(problem.gather_bucket, MiB(8));
+  EXPECT_TRUE(problem.loss_is_sum);
+}
+
+TEST(SessionTest, FlagsWinOverTheFile) {
+  ASSERT_OK_AND_ASSIGN(
+      const Session session,
+      Open(Decoder("tensor_parallel: 2, recompute: full"),
+           {"--tensor_parallel=4", "--recompute=none", "--stages=2", "--batch=32", "--precision=float64",
+            "--noparallel_optimizer", "--bucket=1MiB", "--schedule=gpipe", "--pipeline_loss=sum", "--microbatch=2"}));
+  const Problem& problem = session.problem;
+  EXPECT_EQ(problem.tensor_parallel, 4);
+  EXPECT_EQ(problem.recompute, Recompute::kNone);
+  EXPECT_EQ(problem.stages, 2);
+  EXPECT_EQ(problem.batch, 32);
+  EXPECT_EQ(problem.gradient_dtype, DType::kFloat64);
+  EXPECT_EQ(problem.parallel_optimizer, false);
+  EXPECT_EQ(problem.bucket, MiB(1));
+  EXPECT_EQ(problem.schedule, Schedule::kGpipe);
+  EXPECT_TRUE(problem.loss_is_sum);
+  EXPECT_EQ(problem.microbatch, 2);
+  EXPECT_EQ(session.changes.precision, DType::kFloat64);
+  ASSERT_OK_AND_ASSIGN(const Graph graph, problem.graph(2));
+  EXPECT_EQ(graph.tensor(graph.FindTensor("embedding")).dtype, DType::kFloat64);
+}
+
+TEST(SessionTest, ModesOfOperatorModels) {
+  const std::vector<std::pair<std::string, SearchMode>> modes = {
+      {"parallel_mode: stand_alone", SearchMode::kStandAlone},
+      {"parallel_mode: data_parallel", SearchMode::kDataParallel},
+      {"parallel_mode: hybrid_parallel", SearchMode::kDataParallel},
+      {"parallel_mode: semi_auto_parallel", SearchMode::kDefaults},
+      {"parallel_mode: auto_parallel", SearchMode::kExhaustive},
+      {"parallel_mode: auto_parallel, search_mode: dynamic_programming", SearchMode::kExhaustive},
+      {"parallel_mode: auto_parallel, search_mode: sharding_propagation", SearchMode::kShardingPropagation},
+  };
+  for (const auto& [parallel, mode] : modes) {
+    ASSERT_OK_AND_ASSIGN(const Session session, Open(Operators(parallel)));
+    EXPECT_EQ(session.problem.mode, mode) << parallel;
+    EXPECT_EQ(session.problem.stages, 1) << parallel;
+    EXPECT_EQ(session.problem.parallel_optimizer, false) << parallel;
+  }
+  ASSERT_OK_AND_ASSIGN(const Session flag, Open(Operators(""), {"--mode=semi_auto_parallel"}));
+  EXPECT_EQ(flag.problem.mode, SearchMode::kDefaults);
+  EXPECT_THAT(Open(Operators("parallel_mode: auto_parallel, search_mode: recursive_programming")),
+              StatusIs(kInvalid, "parallel.search_mode: found recursive_programming, which does not exist yet"));
+}
+
+// S8.7: the ranks' gradients are of their own rows' mean, and summed.
+TEST(SessionTest, DataParallelScalesGradientsUnlessTheyAreMeans) {
+  ASSERT_OK_AND_ASSIGN(const Session sum, Open(Operators("parallel_mode: data_parallel")));
+  EXPECT_EQ(sum.problem.gradient_scale, 8);
+  EXPECT_FALSE(sum.problem.gradients_mean);
+  ASSERT_OK_AND_ASSIGN(const Session mean, Open(Operators("parallel_mode: data_parallel, gradients_mean: true")));
+  EXPECT_EQ(mean.problem.gradient_scale, 1);
+  EXPECT_FALSE(mean.problem.gradients_mean);
+  ASSERT_OK_AND_ASSIGN(const Session semi, Open(Operators("parallel_mode: semi_auto_parallel, gradients_mean: true")));
+  EXPECT_EQ(semi.problem.gradient_scale, 1);
+  EXPECT_TRUE(semi.problem.gradients_mean);
+}
+
+TEST(SessionTest, ShardsAreTakenOrLeft) {
+  const std::string text = Operators("parallel_mode: semi_auto_parallel", kShard);
+  ASSERT_OK_AND_ASSIGN(const Session taken, Open(text));
+  EXPECT_EQ(taken.problem.shards.count("matmul"), 1u);
+  ASSERT_OK_AND_ASSIGN(const Session left, Open(text, {"--ignore_shards"}));
+  EXPECT_THAT(left.problem.shards, IsEmpty());
+  ASSERT_OK_AND_ASSIGN(const Session alone, Open(text, {"--devices=1"}));
+  EXPECT_EQ(alone.problem.mode, SearchMode::kStandAlone);
+  EXPECT_THAT(alone.notices, ElementsAre("on one rank `shard` has no effect"));
+}
+
+// Two operators on two stages, in order; a pipeline reports the sum of its micro-batches (S12.4).
+TEST(SessionTest, StagesFromAFlagAreSpreadOverTheOperators) {
+  ASSERT_OK_AND_ASSIGN(const Session session,
+                       Open(Operators("parallel_mode: semi_auto_parallel"), {"--stages=2", "--microbatches=4"}));
+  EXPECT_EQ(session.problem.stages, 2);
+  EXPECT_TRUE(session.problem.loss_is_sum);
+  ASSERT_OK_AND_ASSIGN(const Graph graph, session.problem.graph(4));
+  ASSERT_EQ(graph.segments.size(), 2u);
+  EXPECT_EQ(graph.segments[0].stage, 0);
+  EXPECT_EQ(graph.segments[1].stage, 1);
+  EXPECT_THAT(Open(Operators("parallel_mode: semi_auto_parallel"), {"--stages=3"}),
+              StatusIs(kInvalid, "--stages: found 3, wanted at most 2, one per operator"));
+}
+
+TEST(SessionTest, ChoicesThatDoNotFitAreLocated) {
+  EXPECT_THAT(Open(Decoder("pipeline_stages: 3")),
+              StatusIs(kInvalid, "m.yaml:5:29: parallel.pipeline_stages: found 3, wanted a divisor of the 8 devices"));
+  EXPECT_THAT(Open(Decoder("tensor_parallel: 4"), {"--stages=4"}),
+              StatusIs(kInvalid,
+                       "parallel.tensor_parallel: found 4, wanted a divisor of the 2 devices that the other "
+                       "degrees leave of 8"));
+  const absl::Status flag = Open(Decoder(), {"--data_parallel=3"}).status();
+  EXPECT_THAT(flag, StatusIs(kInvalid, "--data_parallel: found 3, wanted a divisor of the 8 devices"));
+  EXPECT_EQ(ExitCodeOf(flag), ExitCode::kUsage);
+  EXPECT_THAT(Open(Decoder("device_num: 16")), StatusIs(kInvalid, "parallel.device_num: found 16, wanted 8"));
+  EXPECT_OK(Open(Decoder("device_num: 16"), {"--devices=16"}));
+  EXPECT_THAT(
+      Open(Operators("parallel_mode: semi_auto_parallel", ", shard: [[4, 4], [4, 1]]")),
+      StatusIs(kInvalid, "operators[0].shard: found ((4, 4), (4, 1)), wanted one that fits MatMul on 8 devices"));
+  EXPECT_THAT(Open(Operators("parallel_mode: semi_auto_parallel"), {"--batch=32"}),
+              StatusIs(kInvalid, "--batch: found a model of operators, wanted a decoder"));
+}
+
+TEST(IsPlanTest, LooksForTheSchema) {
+  EXPECT_TRUE(IsPlan("# comment\nschema: meshwright/plan/1\n"));
+  EXPECT_FALSE(IsPlan("name: x\nmodel: {schema: 1}\n  schema: no\n"));
+}
+
+}  // namespace
+}  // namespace meshwright

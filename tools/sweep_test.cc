@@ -1,0 +1,95 @@
+#include "tools/sweep.h"
+
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "ir/testing.h"
+
+namespace meshwright {
+namespace {
+
+using ::testing::ElementsAre;
+
+constexpr absl::StatusCode kInvalid = absl::StatusCode::kInvalidArgument;
+
+TEST(ParseCountsTest, RangesDoubleAndListsAreSorted) {
+  ASSERT_OK_AND_ASSIGN(const std::vector<int64_t> range, ParseCounts("64..512"));
+  EXPECT_THAT(range, ElementsAre(64, 128, 256, 512));
+  ASSERT_OK_AND_ASSIGN(const std::vector<int64_t> odd, ParseCounts("24..100"));
+  EXPECT_THAT(odd, ElementsAre(24, 48, 96));
+  ASSERT_OK_AND_ASSIGN(const std::vector<int64_t> list, ParseCounts("64,8,16..32,64"));
+  EXPECT_THAT(list, ElementsAre(8, 16, 32, 64));
+  EXPECT_THAT(ParseCounts("0"), StatusIs(kInvalid, "found \"0\""));
+  EXPECT_THAT(ParseCounts("64..8"), StatusIs(kInvalid, "found \"8\""));
+  EXPECT_THAT(ParseCounts("8..x"), StatusIs(kInvalid, "found \"x\""));
+  EXPECT_THAT(ParseCounts(""), StatusIs(kInvalid));
+}
+
+SweepPoint Point(const std::string& device, int64_t devices, double tokens_per_second) {
+  SweepPoint point;
+  point.device = device;
+  point.devices = devices;
+  point.price = DevicePrice{2.0, "a test"};
+  if (tokens_per_second == 0) {
+    point.problem = "does not fit, \"at all\"";
+    return point;
+  }
+  Candidate best;
+  best.prediction.step = Millis(1000);
+  best.prediction.tokens_per_second = tokens_per_second;
+  best.prediction.mfu = 0.5;
+  best.prediction.peak = GiB(10);
+  point.best = best;
+  return point;
+}
+
+// Work per device 100, 90, 80, 79 of the best: the knee is the third.
+std::vector<SweepPoint> Points() {
+  return {Point("a", 8, 0),         Point("a", 16, 1600),       Point("a", 32, 2880),
+          Point("a", 64, 64 * 80.), Point("a", 128, 128 * 79.), Point("b", 8, 8)};
+}
+
+TEST(MarkPointsTest, TheSmallestThatFitsAndTheKnee) {
+  std::vector<SweepPoint> points = Points();
+  MarkPoints(points);
+  std::vector<int64_t> smallest, knees;
+  for (const SweepPoint& point : points) {
+    if (point.smallest) smallest.push_back(point.devices);
+    if (point.knee) knees.push_back(point.devices);
+  }
+  EXPECT_THAT(smallest, ElementsAre(16, 8));
+  EXPECT_THAT(knees, ElementsAre(64, 8));
+}
+
+// 1600 tokens a second on 16 devices: 5.76e6 tokens take one hour, 16 device-hours, 32 dollars.
+TEST(SweepPointTest, WhatARunTakes) {
+  const SweepPoint point = Point("a", 16, 1600);
+  EXPECT_DOUBLE_EQ(point.RunSeconds(5.76e6), 3600);
+  EXPECT_DOUBLE_EQ(point.DeviceHours(5.76e6), 16);
+  EXPECT_DOUBLE_EQ(point.Dollars(5.76e6), 32);
+}
+
+TEST(SweepReportTest, Text) {
+  SweepReport report{.name = "m", .batch = "16 x 8 tokens", .tokens = 5.76e6, .points = Points()};
+  MarkPoints(report.points);
+  EXPECT_THAT(ToText(report),
+              testing::StartsWith("m: 16 x 8 tokens a step, 5.76 M tokens in all\n\n"
+                                  "a, $2.00 a device-hour (a test)\n"
+                                  "  devices      step  tokens/s     MFU per dev.      run   dev.-h     cost\n"
+                                  "        8  does not fit, \"at all\"\n"
+                                  "       16   1.000 s     1.6 k  50.0 %    100 % 60.0 min       16   $32.00 s\n"));
+}
+
+TEST(SweepReportTest, CsvQuotesWhatNeedsIt) {
+  SweepReport report{.name = "m", .batch = "", .tokens = 0, .points = {Point("=a,b", 8, 0), Point("c", 8, 800)}};
+  EXPECT_EQ(ToCsv(report),
+            "device,devices,fits,step_time_s,tokens_per_second,mfu,peak_memory_bytes,run_s,device_hours,cost_usd,"
+            "smallest_that_fits,knee,problem\r\n"
+            "\"'=a,b\",8,false,,,,,,,,,,\"does not fit, \"\"at all\"\"\"\r\n"
+            "c,8,true,1,800,0.5,10737418240,,,,false,false,\r\n");
+}
+
+}  // namespace
+}  // namespace meshwright
