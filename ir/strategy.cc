@@ -19,8 +19,8 @@ namespace {
 // In the order of the enums.
 constexpr absl::string_view kScheduleNames[] = {"gpipe", "1f1b"};
 static_assert(std::size(kScheduleNames) == static_cast<size_t>(Schedule::kOneFOneB) + 1, "a name per Schedule");
-constexpr absl::string_view kRecomputeNames[] = {"none", "selective", "full"};
-static_assert(std::size(kRecomputeNames) == static_cast<size_t>(Recompute::kFull) + 1, "a name per Recompute");
+constexpr absl::string_view kRecomputeNames[] = {"none", "selective", "full", "layer"};
+static_assert(std::size(kRecomputeNames) == static_cast<size_t>(Recompute::kLayer) + 1, "a name per Recompute");
 
 constexpr absl::string_view kKeys[] = {"mesh",
                                        "rules",

@@ -23,7 +23,10 @@ namespace meshwright {
 class NodeRef;  // ir/document.h
 
 enum class Schedule : uint8_t { kGpipe, kOneFOneB };
-enum class Recompute : uint8_t { kNone, kSelective, kFull };
+// What backward computes a second time instead of keeping it: nothing; norms, activations and the core of attention
+// (Op::recompute_group); everything that it reads of a repeated layer; or the layer's whole forward pass, as the
+// checkpoints of training frameworks do, including what no gradient reads.
+enum class Recompute : uint8_t { kNone, kSelective, kFull, kLayer };
 absl::string_view NameOf(Schedule schedule);
 absl::string_view NameOf(Recompute recompute);
 std::optional<Schedule> ScheduleFromName(absl::string_view name);
@@ -79,7 +82,7 @@ struct Strategy {
 //   layers_per_stage: [4, 4]
 //   microbatches: 4
 //   schedule: 1f1b                      # gpipe
-//   recompute: selective                # none, full
+//   recompute: selective                # none, full, layer
 //   parallel_optimizer: true
 //   parallel_optimizer_threshold: 64 KiB
 //   bucket: 64 MiB            # and scatter_bucket, gather_bucket, bucket_ends: [20, 35], fusion_ids: {w: 2}

@@ -92,6 +92,12 @@ class Differentiator {
       contributions_[carry.out].push_back(gradient.in);
       gradient_carries.push_back(gradient);
     }
+    for (size_t i = 0; i < num_forward_ops_ && options_.recompute == Recompute::kLayer; ++i) {
+      const std::vector<TensorId> outputs = graph().ops[i].outputs;
+      if (graph().ops[i].segment == id && !outputs.empty()) {
+        MESHWRIGHT_RETURN_IF_ERROR(Saved(outputs[0]).status());
+      }
+    }
     for (size_t i = num_forward_ops_; i-- > 0;) {
       if (graph().ops[i].segment == id) MESHWRIGHT_RETURN_IF_ERROR(DifferentiateOp(OpId(i)));
     }
@@ -166,6 +172,7 @@ class Differentiator {
       case Recompute::kSelective:
         return producer.recompute_group.empty();
       case Recompute::kFull:
+      case Recompute::kLayer:
         return graph().segment(producer.segment).repeat == 1;
     }
     return true;

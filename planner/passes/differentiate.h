@@ -3,8 +3,9 @@
 //   before   forward ops of every segment, a loss
 //   after    the same, plus in each segment its backward ops (phase kBackward): recomputed forward ops just before
 //   their
-//            first reader, gradients in terms of existing operators, sums where a value has several readers; gradient
-//            carries of repeated segments; one accumulator per trainable parameter
+//            first reader (Recompute::kLayer: all of them, first), gradients in terms of existing operators, sums where
+//            a value has several readers; gradient carries of repeated segments; one accumulator per trainable
+//            parameter
 //
 // Never changes a forward op. Deterministic.
 #ifndef MESHWRIGHT_PLANNER_PASSES_DIFFERENTIATE_H_

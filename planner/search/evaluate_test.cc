@@ -75,6 +75,34 @@ TEST(FromDegreesTest, RefusesWhatDoesNotDivide) {
   EXPECT_THAT(FromDegrees(problem, {.data = 0}), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("at least 1")));
 }
 
+// Recompute::kFull leaves out what no gradient reads: the last product of a layer and the addition behind it.
+TEST(EvaluateTest, ALayersWholeForwardPassIsRunAgainWhereAsked) {
+  const Problem problem = ToyDecoderProblem({}, 16, A100Cluster(1));
+  ASSERT_OK_AND_ASSIGN(Strategy strategy, FromDegrees(problem, {.data = 8}));
+  const auto recomputed = [&](Recompute recompute) -> absl::StatusOr<std::vector<std::string>> {
+    strategy.recompute = recompute;
+    MESHWRIGHT_ASSIGN_OR_RETURN(const Evaluation evaluation, Evaluate(problem, strategy));
+    MESHWRIGHT_RETURN_IF_ERROR(VerifyProgram(evaluation.program));
+    std::vector<std::string> names;
+    for (const Block& block : evaluation.program.classes[0].blocks) {
+      for (const Instruction& instruction : block.instructions) {
+        const auto* compute = std::get_if<Compute>(&instruction.work);
+        if (compute != nullptr && compute->recompute) names.push_back(instruction.origin);
+      }
+    }
+    return names;
+  };
+  ASSERT_OK_AND_ASSIGN(const std::vector<std::string> full, recomputed(Recompute::kFull));
+  ASSERT_OK_AND_ASSIGN(const std::vector<std::string> layer, recomputed(Recompute::kLayer));
+  EXPECT_EQ(layer.size(), full.size() + 2);
+  std::vector<std::string> forward;  // in the order of the forward pass
+  ASSERT_OK_AND_ASSIGN(const Evaluation evaluation, Evaluate(problem, strategy));
+  for (const Instruction& instruction : evaluation.program.classes[0].blocks[1].instructions) {
+    if (std::holds_alternative<Compute>(instruction.work)) forward.push_back(instruction.origin);
+  }
+  EXPECT_EQ(layer, forward);
+}
+
 TEST(EvaluateTest, PredictionIsThatOfTheSimulatedProgram) {
   const Problem problem = ToyDecoderProblem({.tied = true}, 16, A100Cluster(1));
   ASSERT_OK_AND_ASSIGN(Strategy strategy,

@@ -306,7 +306,7 @@ class RunReader {
       return CannotExpress("recompute of some layers", text);
     } else if (absl::StartsWith(text, "none") || absl::StartsWith(text, "no")) {
     } else if (absl::StartsWith(text, "full") || text == "yes") {
-      run_.recompute = Recompute::kFull;
+      run_.recompute = Recompute::kLayer;  // as the checkpoints of frameworks do
     } else if (HasAny(text, {"selective"})) {
       run_.recompute = Recompute::kSelective;
     } else {

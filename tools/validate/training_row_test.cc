@@ -87,7 +87,7 @@ TEST(TrainingRunTest, ARowThatSaysEverythingTakesNoDefault) {
   EXPECT_EQ(run.cluster.nodes, 2);
   EXPECT_EQ(run.cluster.nics_per_node, 4);
   EXPECT_EQ(run.cluster.nic_bandwidth, GBps(12.5));
-  EXPECT_EQ(run.recompute, Recompute::kFull);
+  EXPECT_EQ(run.recompute, Recompute::kLayer);
   EXPECT_FALSE(run.training.fused_attention);
   EXPECT_FALSE(run.parallel_optimizer);
   EXPECT_EQ(run.gradient_dtype, DType::kFloat16);
