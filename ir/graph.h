@@ -63,7 +63,7 @@ struct OpAttrs {
   double scale = 1;       // Scale, reductions, losses (1 / count), attention (1 / sqrt(head size))
   double epsilon = 1e-5;  // norms; AdamW
   bool causal = true;     // Attention
-  bool fused = true;      // Attention: no score matrix in memory
+  bool fused = true;      // Attention: no score matrix in memory; ExpSumAndPick: the logits are read once
   int64_t top_k = 2;      // Dispatch, Combine: experts per token
   double theta = 10000;   // Rotary
   double learning_rate = 0, beta1 = 0, beta2 = 0, weight_decay = 0;  // optimizers; Momentum uses beta1

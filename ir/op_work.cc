@@ -92,6 +92,12 @@ KernelWork WorkOf(OpKind kind, const OpAttrs& attrs, const IndexRule& rule, absl
     case KernelClass::kNormalize:
       break;
   }
+  if (kind == OpKind::kExpSumAndPick && !attrs.fused) {
+    // One kernel each, in place: minus the maximum, exponential, sum, division by it.
+    const Bytes logits = SizeOf(input_dtypes[0]) * NumElements(inputs[0]);
+    work.read += logits * 3;
+    work.written += logits * 3;
+  }
   work.backward = kind >= OpKind::kReluGrad && kind <= OpKind::kCombineGrad;
   // As a double: a Fill of many tensors spans a space larger than any integer.
   double points = 1;

@@ -273,16 +273,22 @@ class DecoderBuilder {
     MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId normed, Normalize("norm", x));
     const TensorId weight = c_.tied_embeddings ? embedding_ : VocabularyWeight("head");
     MESHWRIGHT_ASSIGN_OR_RETURN(
-        const TensorId logits,
+        TensorId logits,
         b_.AddOne(
             {.name = "logits", .kind = OpKind::kMatMul, .inputs = {normed, weight}, .rule = "s b h, v h -> s b v"}));
     const DType exact = t_.dtype == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
+    if (!t_.fused_loss && t_.dtype != exact) {
+      OpSpec cast{.name = "logits_cast", .kind = OpKind::kCast, .inputs = {logits}, .rule = "s b v -> s b v"};
+      cast.output_dtypes = {exact};
+      MESHWRIGHT_ASSIGN_OR_RETURN(logits, b_.AddOne(std::move(cast)));
+    }
     OpSpec row_max{.name = "row_max", .kind = OpKind::kRowMax, .inputs = {logits}, .rule = "s b v -> s b"};
     row_max.output_dtypes = {exact};
     MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId max, b_.AddOne(std::move(row_max)));
     OpSpec sums{.name = "exp_sum", .kind = OpKind::kExpSumAndPick, .inputs = {logits, max, labels_}};
     sums.rule = "s b v, s b, b s -> s b, s b";
     sums.output_dtypes = {exact, exact};
+    sums.attrs.fused = t_.fused_loss;
     MESHWRIGHT_ASSIGN_OR_RETURN(const std::vector<TensorId> parts, b_.Add(std::move(sums)));
     OpSpec loss{.name = "loss", .kind = OpKind::kLossFromPartials, .inputs = {max, parts[0], parts[1]}};
     loss.rule = "s b, s b, s b -> ";

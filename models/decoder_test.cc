@@ -148,6 +148,19 @@ TEST(DecoderTest, UnfusedAttentionKeepsTheProbabilities) {
   EXPECT_FALSE(graph.op(graph.FindOp("attention")).attrs.fused);
 }
 
+TEST(DecoderTest, AnUnfusedLossHasFloat32Logits) {
+  Training training = TrainingOf(4, 16);
+  training.fused_loss = false;
+  training.dtype = DType::kBFloat16;
+  ASSERT_OK_AND_ASSIGN(const Graph graph, Build("{hidden: 8, layers: 1, heads: 2, vocab: 32}", training));
+  EXPECT_EQ(graph.tensor(graph.FindTensor("logits")).dtype, DType::kBFloat16);
+  EXPECT_EQ(graph.tensor(graph.FindTensor("logits_cast")).dtype, DType::kFloat32);
+  EXPECT_FALSE(graph.op(graph.FindOp("exp_sum")).attrs.fused);
+  training.dtype = DType::kFloat32;  // nothing to cast
+  ASSERT_OK_AND_ASSIGN(const Graph exact, Build("{hidden: 8, layers: 1, heads: 2, vocab: 32}", training));
+  EXPECT_FALSE(exact.FindTensor("logits_cast").valid());
+}
+
 TEST(DecoderTest, LossAndWhatItIsMadeOfAreFloat32) {
   Training training = TrainingOf(4, 16);
   training.dtype = DType::kBFloat16;

@@ -78,7 +78,7 @@ absl::StatusOr<Training> ReadTraining(const NodeRef& in) {
   Training training;
   if (!in.present()) return training;
   MESHWRIGHT_RETURN_IF_ERROR(in.CheckKeys({"batch", "sequence", "dtype", "gradient_dtype", "optimizer",
-                                           "loss_reduction", "attention", "data", "steps", "seed", "tokens"}));
+                                           "loss_reduction", "attention", "loss", "data", "steps", "seed", "tokens"}));
   MESHWRIGHT_ASSIGN_OR_RETURN(training.batch, in["batch"].AsIntOr(0, 1, kMostRows));
   MESHWRIGHT_ASSIGN_OR_RETURN(training.sequence, in["sequence"].AsIntOr(0, 1, kLongestSequence));
   MESHWRIGHT_ASSIGN_OR_RETURN(training.dtype, ReadDType(in["dtype"], training.dtype, true));
@@ -88,10 +88,12 @@ absl::StatusOr<Training> ReadTraining(const NodeRef& in) {
   MESHWRIGHT_ASSIGN_OR_RETURN(training.optimizer, ReadOptimizer(in["optimizer"]));
   MESHWRIGHT_ASSIGN_OR_RETURN(training.loss_reduction,
                               in["loss_reduction"].AsEnumOr(training.loss_reduction, kLossReductionNames));
-  enum class Attention { kFused, kUnfused };
-  constexpr absl::string_view kAttentionNames[] = {"fused", "unfused"};
-  MESHWRIGHT_ASSIGN_OR_RETURN(const Attention attention, in["attention"].AsEnumOr(Attention::kFused, kAttentionNames));
-  training.fused_attention = attention == Attention::kFused;
+  enum class Fusion { kFused, kUnfused };
+  constexpr absl::string_view kFusionNames[] = {"fused", "unfused"};
+  MESHWRIGHT_ASSIGN_OR_RETURN(const Fusion attention, in["attention"].AsEnumOr(Fusion::kFused, kFusionNames));
+  training.fused_attention = attention == Fusion::kFused;
+  MESHWRIGHT_ASSIGN_OR_RETURN(const Fusion loss, in["loss"].AsEnumOr(Fusion::kFused, kFusionNames));
+  training.fused_loss = loss == Fusion::kFused;
   MESHWRIGHT_RETURN_IF_ERROR(ReadData(in["data"], training));
   MESHWRIGHT_ASSIGN_OR_RETURN(training.steps, in["steps"].AsIntOr(training.steps, 1));
   MESHWRIGHT_ASSIGN_OR_RETURN(training.seed, in["seed"].AsIntOr(training.seed, 0));
