@@ -191,8 +191,9 @@ KernelEstimate Streaming(const KernelWork& work, const Device& device) {
 
 // Attention without a fused kernel: two products forward, four backward, over the whole score matrix (nothing is
 // skipped for a causal mask), and the passes over it between them. A pass reads or writes every score once.
-//   forward   softmax with mask: read, write; dropout: read, write
-//   backward  dropout: read, write; softmax: read the probabilities and their gradient, write the scores'
+//   forward   softmax with mask: read, write; dropout: read, write, and write its mask, a byte a score
+//   backward  dropout: read, write, and read its mask; softmax: read the probabilities and their gradient, write the
+//             scores'
 // The products' own reading and writing of the matrix is in their price.
 constexpr int64_t kForwardPasses = 4, kBackwardPasses = 5;
 
@@ -211,7 +212,7 @@ KernelEstimate UnfusedAttention(const KernelWork& work, const Device& device) {
   const KernelEstimate inner = Contraction(product, device);  // over the keys: m x width
   KernelWork pass;
   pass.kernel = KernelClass::kMemory;
-  pass.read = element * (scores * (work.backward ? kBackwardPasses : kForwardPasses));
+  pass.read = element * (scores * (work.backward ? kBackwardPasses : kForwardPasses)) + Bytes(scores);
   KernelEstimate estimate = Streaming(pass, device);
   estimate.bound = outer.time + inner.time > estimate.time ? Bound::kCompute : Bound::kMemory;
   // Backward: the gradient of the probabilities is a product like `outer`, those of queries, keys and values like

@@ -51,7 +51,14 @@ KernelWork WorkOf(const Instruction& instruction, const Compute& compute, const 
   };
   const Side reads = side_of(instruction.reads);
   const Side writes = side_of(instruction.writes);
-  return WorkOf(compute.op, compute.attrs, compute.rule, reads.shapes, reads.dtypes, writes.shapes, writes.dtypes);
+  KernelWork work =
+      WorkOf(compute.op, compute.attrs, compute.rule, reads.shapes, reads.dtypes, writes.shapes, writes.dtypes);
+  for (size_t i = 0; i < writes.shapes.size() && compute.accumulate; ++i) {
+    const BufferRole role = rank_class.buffers[instruction.writes[i].buffer.index()].role;
+    if (role != BufferRole::kGradient && role != BufferRole::kLoss) continue;
+    work.read += SizeOf(writes.dtypes[i]) * NumElements(writes.shapes[i]);
+  }
+  return work;
 }
 
 }  // namespace meshwright
