@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "ir/status.h"
+#include "simulator/time_use.h"
 
 namespace meshwright {
 namespace {
@@ -73,7 +74,8 @@ int64_t CrossingPerCard(int64_t first, int64_t count, int64_t distance, const Cl
 
 class Pricer {
  public:
-  Pricer(const Program& program, const CostModel& costs) : program_(program), costs_(costs) {}
+  Pricer(const Program& program, const CostModel& costs, const HostPace& host)
+      : program_(program), costs_(costs), host_(host) {}
 
   absl::StatusOr<Prices> Run() {
     const Cluster& cluster = costs_.cluster();
@@ -98,6 +100,7 @@ class Pricer {
           }
           instructions.push_back(std::visit(*this, instruction.work));
         }
+        if (host_ != HostPace()) KeepPace(block, &instructions);
       }
     }
     return prices;
@@ -181,6 +184,51 @@ class Pricer {
   }
 
  private:
+  // The score matrix between two products takes a softmax, a dropout and a copy of the result; backward, twice the
+  // products. A gradient is accumulated by a kernel of its own.
+  static constexpr int64_t kUnfusedForwardKernels = 5, kUnfusedBackwardKernels = 7;
+
+  Nanos IssueTime(const Instruction& instruction) const {
+    if (std::holds_alternative<Sync>(instruction.work)) return Nanos();
+    if (std::holds_alternative<Collective>(instruction.work) || std::holds_alternative<Permute>(instruction.work) ||
+        std::holds_alternative<Transfer>(instruction.work)) {
+      return host_.collective;
+    }
+    const auto* compute = std::get_if<Compute>(&instruction.work);
+    if (compute == nullptr) return host_.kernel;
+    if (InfoOf(compute->op).kernel == KernelClass::kNone) return Nanos();
+    int64_t kernels = compute->accumulate ? 2 : 1;
+    if (InfoOf(compute->op).kernel == KernelClass::kAttention && !compute->attrs.fused) {
+      const KernelWork work = WorkOf(instruction, *compute, *rank_class_, program_.mesh);
+      kernels = work.backward ? kUnfusedBackwardKernels : kUnfusedForwardKernels;
+    }
+    return host_.kernel * kernels;
+  }
+
+  // Makes the kernels of the block last as long as issuing all of it takes.
+  void KeepPace(const Block& block, std::vector<InstructionPrice>* prices) const {
+    if (HoldsOptimizer(block)) return;
+    Nanos issued, kernels_issued, busy;
+    for (size_t i = 0; i < prices->size(); ++i) {
+      const Instruction& instruction = block.instructions[i];
+      const Nanos issue = IssueTime(instruction);
+      issued += issue;
+      if (std::holds_alternative<Compute>(instruction.work)) kernels_issued += issue;
+      const auto* collective = std::get_if<Collective>(&instruction.work);
+      // Gradients and parameters travel beside the kernels.
+      const bool beside = (collective != nullptr && collective->purpose != Purpose::kActivation) ||
+                          std::holds_alternative<Transfer>(instruction.work);
+      if (!beside && (*prices)[i].time < kForever) busy += (*prices)[i].time;
+    }
+    if (issued <= busy || kernels_issued <= Nanos()) return;
+    const double waiting = static_cast<double>((issued - busy).raw()) / static_cast<double>(kernels_issued.raw());
+    for (size_t i = 0; i < prices->size(); ++i) {
+      const Instruction& instruction = block.instructions[i];
+      if (!std::holds_alternative<Compute>(instruction.work)) continue;
+      (*prices)[i].time += Nanos(std::llround(waiting * static_cast<double>(IssueTime(instruction).raw())));
+    }
+  }
+
   absl::Status CheckAxes(const Collective& collective) const {
     if (!stage_axis_.valid()) return absl::OkStatus();
     if (std::find(collective.axes.begin(), collective.axes.end(), stage_axis_) == collective.axes.end()) {
@@ -251,6 +299,7 @@ class Pricer {
 
   const Program& program_;
   const CostModel& costs_;
+  const HostPace host_;
   AxisId stage_axis_;
   size_t class_index_ = 0;
   const RankClass* rank_class_ = nullptr;
@@ -274,8 +323,8 @@ GroupShape ShapeOf(const Mesh& mesh, const AxisList& axes, int64_t first_rank, i
   return worst;
 }
 
-absl::StatusOr<Prices> PriceProgram(const Program& program, const CostModel& costs) {
-  return Pricer(program, costs).Run();
+absl::StatusOr<Prices> PriceProgram(const Program& program, const CostModel& costs, const HostPace& host) {
+  return Pricer(program, costs, host).Run();
 }
 
 Prices UnitPrices(const Program& program, Nanos time) {

@@ -55,6 +55,20 @@ struct InstructionPrice {
   friend bool operator==(const InstructionPrice&, const InstructionPrice&) = default;
 };
 
+// The CPU of a rank that issues its instructions one by one while the device runs them: where it takes longer for a
+// block than the device does, it sets the pace. 0 where issuing costs nothing that is seen, as in a captured graph.
+struct HostPace {
+  Nanos kernel;      // to issue one kernel; unfused attention and accumulation issue several
+  Nanos collective;  // to issue a collective or a transfer
+  friend bool operator==(const HostPace&, const HostPace&) = default;
+};
+
+// What PyTorch's eager mode takes, as Megatron's and DeepSpeed's layers use it. An operator of ours stands for several
+// of theirs: besides the launch (5 us) there are the way through Python, autograd and the dispatcher, and views and
+// checks that issue no kernel. Fitted on one half of the single-node runs that vTrain published, docs/accuracy.md has
+// the error on the other; collectives as CostModel::kCollectiveHostLaunch.
+inline constexpr HostPace kEagerFramework = {Micros(55), CostModel::kCollectiveHostLaunch};
+
 // classes[c][b][i] is the price of Program::classes[c].blocks[b].instructions[i].
 struct Prices {
   std::vector<std::vector<std::vector<InstructionPrice>>> classes;
@@ -70,7 +84,12 @@ GroupShape ShapeOf(const Mesh& mesh, const AxisList& axes, int64_t first_rank, i
 // ranks exchange contiguous memory. An instruction that the cluster cannot run (no network card) costs kForever.
 //
 // kInvalidArgument: the mesh has more ranks than the cluster has devices. kUnimplemented: a collective over stages.
-absl::StatusOr<Prices> PriceProgram(const Program& program, const CostModel& costs);
+//
+// `host`: in a block whose instructions take the CPU longer to issue than the device to run, the kernels take longer,
+// in proportion to what it takes to issue them, so that the block lasts as long as it is issued. That holds where short
+// and long kernels alternate within a block, since the CPU runs ahead while the device is busy; blocks of the optimizer
+// are left alone, where frameworks issue few kernels for many parameters.
+absl::StatusOr<Prices> PriceProgram(const Program& program, const CostModel& costs, const HostPace& host = {});
 
 // Every instruction costs `time` (a Sync nothing) and takes nothing of the device. For tests and for counting.
 Prices UnitPrices(const Program& program, Nanos time = Millis(1));

@@ -247,6 +247,56 @@ class "stage 1"
               StatusIs(absl::StatusCode::kUnimplemented, "stage 0: all_reduce (loss) is over the stages"));
 }
 
+constexpr char kHostBound[] = R"(program host_bound mesh tp=8
+class "stage 0"
+  buffer x float32 (1024) {-} activation
+  buffer sum float32 (1024) {-} partial sum tp activation
+  buffer g float32 (1024) {-} gradient
+  block b forward
+    compute ReLU reads x writes x
+    compute all_reduce sum (tp) activation reads sum writes x
+    compute ReLU accumulate reads x writes g
+    compute sync
+  slot b mb 0 layer 0
+)";
+
+// Kernels at 1 ms, of which the accumulating one is two, and a collective at 2 ms: 5 ms to issue, against microseconds
+// to run. What the device waits is spread over the kernels, 1 : 2.
+TEST(HostPaceTest, ABlockLastsAsLongAsIssuingIt) {
+  ASSERT_OK_AND_ASSIGN(const Program program, ParseProgram(kHostBound));
+  const CostModel costs(A100Cluster(1));
+  ASSERT_OK_AND_ASSIGN(const Prices free, PriceProgram(program, costs));
+  ASSERT_OK_AND_ASSIGN(const Prices paced, PriceProgram(program, costs, {Millis(1), Millis(2)}));
+  const auto& before = free.classes[0][0];
+  const auto& after = paced.classes[0][0];
+  Nanos total;
+  for (const InstructionPrice& price : after) total += price.time;
+  EXPECT_NEAR(static_cast<double>(total.raw()), 5e6, 2);
+  EXPECT_EQ(after[1].time, before[1].time);
+  EXPECT_NEAR(static_cast<double>((after[2].time - before[2].time).raw()),
+              2.0 * static_cast<double>((after[0].time - before[0].time).raw()), 2);
+  EXPECT_EQ(after[3].time, Nanos());
+  // A CPU that is fast enough is not seen.
+  ASSERT_OK_AND_ASSIGN(const Prices fast, PriceProgram(program, costs, {Nanos(1), Nanos(1)}));
+  EXPECT_EQ(fast.classes, free.classes);
+}
+
+// 64 MiB read, 64 MiB written; an accumulator is read besides.
+TEST(PriceProgramTest, AccumulatingReadsWhatIsThere) {
+  const auto time_of = [](const std::string& accumulate) {
+    const CostModel costs(A100Cluster(1));
+    const InstructionPrice price = PriceOf(
+        "program p mesh tp=1\nclass \"stage 0\"\n"
+        "  buffer x float32 (16777216) {-} activation\n"
+        "  buffer g float32 (16777216) {-} gradient\n"
+        "  block b backward\n    compute ReLU" +
+            accumulate + " reads x writes g\n  slot b mb 0 layer 0\n",
+        costs, 0);
+    return ToSeconds(price.time);
+  };
+  EXPECT_NEAR(time_of(" accumulate") - time_of(""), 67108864 / (2.039e12 * 0.8), 1e-8);
+}
+
 TEST(UnitPricesTest, AreOneMillisecondAndASyncNothing) {
   ASSERT_OK_AND_ASSIGN(const Program program, ParseProgram(kCollectives));
   const Prices prices = UnitPrices(program);

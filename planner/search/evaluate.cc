@@ -174,7 +174,7 @@ absl::StatusOr<Evaluation> EvaluateGraph(const Problem& problem, const Graph& gr
   Prediction& prediction = evaluation.prediction;
   SetMemory(program, problem, &prediction);
   if (simulated == Simulated::kWhatFits && !prediction.fits()) return evaluation;
-  MESHWRIGHT_ASSIGN_OR_RETURN(const Prices prices, PriceProgram(program, costs));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const Prices prices, PriceProgram(program, costs, problem.host));
   MESHWRIGHT_ASSIGN_OR_RETURN(const SimulationResult result, Simulate(program, prices));
   prediction.step = result.makespan;
   prediction.critical_class = result.critical_class;

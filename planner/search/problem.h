@@ -17,6 +17,7 @@
 #include "ir/sharding.h"
 #include "ir/strategy.h"
 #include "planner/passes/step_end.h"
+#include "simulator/price.h"
 
 namespace meshwright {
 
@@ -42,6 +43,7 @@ struct Problem {
   UpdateRule update;
   DType gradient_dtype = DType::kFloat32;
   Cluster cluster;
+  HostPace host;                      // of the program that runs the plan
   std::optional<Bytes> memory_limit;  // of one device; else what the device can use
 
   SearchMode mode = SearchMode::kDecoder;

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "costmodel/library.h"
 #include "ir/status.h"
+#include "ir/text.h"
 #include "tools/validate/csv.h"
 #include "tools/validate/training_table.h"
 
@@ -23,6 +24,7 @@ constexpr char kUsage[] =
     "  --rows       one line for each row, with the defaults that it took\n"
     "  --device     in place of the column gpu_type\n"
     "  --internode  in place of the column interconnect: cards x rate, or the rate of a node\n"
+    "  --host_kernel, --host_collective  time that an eager framework's CPU needs to issue one, e.g. 20 us\n"
     "and for every row, as in a cluster file:\n";
 
 struct Options {
@@ -47,6 +49,10 @@ absl::Status SetFlag(const std::string& name, const std::string& value, Options*
     options->overrides.device = value;
   } else if (name == "internode" && !value.empty()) {
     options->overrides.internode = value;
+  } else if (name == "host_kernel") {
+    MESHWRIGHT_ASSIGN_OR_RETURN(options->overrides.eager.kernel, ParseNanos(value));
+  } else if (name == "host_collective") {
+    MESHWRIGHT_ASSIGN_OR_RETURN(options->overrides.eager.collective, ParseNanos(value));
   } else {
     for (const ClusterKey& key : ClusterKeys()) {
       if (key.name != name) continue;

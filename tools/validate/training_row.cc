@@ -74,6 +74,9 @@ class RunReader {
     MESHWRIGHT_RETURN_IF_ERROR(ReadCluster());
     MESHWRIGHT_RETURN_IF_ERROR(ReadBatch());
     MESHWRIGHT_RETURN_IF_ERROR(ReadPrecision());
+    const std::string compile = Lower("compile");
+    const bool eager = compile.empty() || HasAny(compile, {"no", "eager"});
+    if (eager && !HasAny(options, {"cuda graph", "cudagraph"})) run_.host = overrides_.eager;
     ReadAttention();
     MESHWRIGHT_RETURN_IF_ERROR(ReadModel());
     MESHWRIGHT_RETURN_IF_ERROR(ReadRecompute());
@@ -237,6 +240,8 @@ class RunReader {
     const bool unfused =
         HasAny(text, {"unfused", "pre-flash", "no flash", "without flash", "no cudnn", "standard", "eager", "naive"});
     run_.training.fused_attention = !unfused;
+    // Frameworks that issue kernel by kernel have a kernel for each step of the loss, too.
+    run_.training.fused_loss = run_.host == HostPace();
     if (text.empty()) run_.defaults.push_back("attention fused");
     if (unfused) return;
     if (HasAny(text, {"cudnn", "flash3", "flash-3", "flashattention-3", "fa3"})) {
@@ -422,6 +427,7 @@ Problem ProblemOf(const TrainingRun& run) {
   problem.update = {run.training.optimizer.kind, run.training.optimizer.Attrs()};
   problem.gradient_dtype = run.gradient_dtype;
   problem.cluster = run.cluster;
+  problem.host = run.host;
   problem.recompute = run.recompute;
   problem.parallel_optimizer = run.parallel_optimizer;
   problem.graph = [model = run.model, training = run.training](int64_t rows) {

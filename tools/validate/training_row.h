@@ -22,6 +22,7 @@
 #include "models/training.h"
 #include "planner/search/degrees.h"
 #include "planner/search/problem.h"
+#include "simulator/price.h"
 #include "tools/validate/csv.h"
 
 namespace meshwright {
@@ -30,6 +31,7 @@ namespace meshwright {
 struct RowOverrides {
   std::string device;                               // "" : the column gpu_type
   std::string internode;                            // "": the column interconnect; "8x200Gb/s" or "800Gb/s" of a node
+  HostPace eager = kEagerFramework;                 // of a framework that issues kernels one by one
   std::map<std::string, std::string> cluster_keys;  // costmodel/library.h
 };
 
@@ -42,6 +44,7 @@ struct TrainingRun {
   Recompute recompute = Recompute::kNone;
   bool parallel_optimizer = false;
   DType gradient_dtype = DType::kFloat32;
+  HostPace host;  // eager unless the row says that the step is compiled or captured
 
   std::vector<std::string> defaults;        // "vocab 51200"
   std::vector<std::string> approximations;  // "no interleaving"
