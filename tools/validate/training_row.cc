@@ -76,7 +76,10 @@ class RunReader {
     MESHWRIGHT_RETURN_IF_ERROR(ReadPrecision());
     const std::string compile = Lower("compile");
     const bool eager = compile.empty() || HasAny(compile, {"no", "eager"});
-    if (eager && !HasAny(options, {"cuda graph", "cudagraph"})) run_.host = overrides_.eager;
+    // llm.c is a C program: nothing stands between it and the launches.
+    const bool bare = HasAny(options, {"cuda graph", "cudagraph", "llm.c"}) ||
+                      HasAny(absl::StrCat(Lower("attention"), Lower("recompute")), {"llm.c"});
+    if (eager && !bare) run_.host = overrides_.eager;
     ReadAttention();
     MESHWRIGHT_RETURN_IF_ERROR(ReadModel());
     MESHWRIGHT_RETURN_IF_ERROR(ReadRecompute());

@@ -158,6 +158,21 @@ TEST(TrainingRunTest, WhatIsOnlyNearIsNamed) {
   EXPECT_EQ(run.cluster.device.Peak(DType::kBFloat16), run.cluster.device.Peak(DType::kFloat8));
 }
 
+TEST(TrainingRunTest, FrameworksAreEagerUnlessTheRowSaysOtherwise) {
+  ASSERT_OK_AND_ASSIGN(TrainingRun run, RunOf({}));
+  EXPECT_EQ(run.host, kEagerFramework);
+  EXPECT_FALSE(run.training.fused_loss);
+  ASSERT_OK_AND_ASSIGN(run, RunOf({{"compile", "no"}}));
+  EXPECT_EQ(run.host, kEagerFramework);
+  for (const auto& [column, text] : Cells{{"compile", "torch.compile"},
+                                          {"other_opts", "CUDA graphs"},
+                                          {"attention", "cuDNN flash (llm.c build option)"}}) {
+    ASSERT_OK_AND_ASSIGN(run, RunOf({{column, text}}));
+    EXPECT_EQ(run.host, HostPace()) << text;
+    EXPECT_TRUE(run.training.fused_loss);
+  }
+}
+
 TEST(TrainingRunTest, FlagsOverride) {
   RowOverrides overrides;
   overrides.device = "h100";
