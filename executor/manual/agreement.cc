@@ -42,6 +42,13 @@ absl::StatusOr<std::vector<std::string>> AllGatherTexts(Endpoint& self, const Gr
   return texts;
 }
 
+// Returns an error that all members have found in the same texts, once all have: a rank that stops the job over it must
+// not stop a member that is still reading.
+absl::Status Refuse(Endpoint& self, const GroupView& group, const absl::Status& error) {
+  Barrier(self, group).IgnoreError();  // cut short by a member that has passed it: then all have come
+  return error;
+}
+
 // Between each ordered pair of ranks what the first sends, or what the second waits for.
 using ByPair = std::map<std::pair<int64_t, int64_t>, std::vector<std::string>>;
 
@@ -55,7 +62,8 @@ absl::StatusOr<std::vector<std::string>> ShareTexts(Endpoint& self, const GroupV
                                                          self.rank(), ": ", op, ": ", own_checks.message());
   MESHWRIGHT_ASSIGN_OR_RETURN(std::vector<std::string> texts, AllGatherTexts(self, group, own));
   for (const std::string& said : texts) {
-    if (said[0] != '\0') return absl::Status(static_cast<absl::StatusCode>(said[0]), said.substr(1));
+    if (said[0] == '\0') continue;
+    return Refuse(self, group, absl::Status(static_cast<absl::StatusCode>(said[0]), said.substr(1)));
   }
   std::string first_op;
   for (int64_t p = 0; p < group.size(); ++p) {
@@ -63,8 +71,9 @@ absl::StatusOr<std::vector<std::string>> ShareTexts(Endpoint& self, const GroupV
     const std::string their_op = texts[p].substr(1, end - 1);
     if (p == 0) first_op = their_op;
     if (their_op != first_op) {
-      return StateError("rank ", group.ranks[0], " calls ", first_op, ", rank ", group.ranks[p], " ", their_op,
-                        "; the members of a group call the same collectives in the same order");
+      return Refuse(self, group,
+                    StateError("rank ", group.ranks[0], " calls ", first_op, ", rank ", group.ranks[p], " ", their_op,
+                               "; the members of a group call the same collectives in the same order"));
     }
     texts[p].erase(0, end + 1);
   }
@@ -76,8 +85,9 @@ absl::Status Agree(Endpoint& self, const GroupView& group, absl::string_view op,
   MESHWRIGHT_ASSIGN_OR_RETURN(const std::vector<std::string> texts, ShareTexts(self, group, op, own_checks, text));
   for (int64_t p = 1; p < group.size(); ++p) {
     if (texts[p] == texts[0]) continue;
-    return ValueError(op, ": rank ", group.ranks[0], " has ", texts[0], ", rank ", group.ranks[p], " has ", texts[p],
-                      "; they must be the same on all members");
+    return Refuse(self, group,
+                  ValueError(op, ": rank ", group.ranks[0], " has ", texts[0], ", rank ", group.ranks[p], " has ",
+                             texts[p], "; they must be the same on all members"));
   }
   return absl::OkStatus();
 }
@@ -104,13 +114,15 @@ absl::Status AgreeOnExchange(Endpoint& self, const GroupView& group, absl::strin
     const auto& [from, to] = pair;
     const std::vector<std::string>& expected = wanted[pair];
     if (messages.size() != expected.size()) {
-      return LayoutError(op, ": rank ", from, " sends ", messages.size(), " tensors to rank ", to, ", which waits for ",
-                         expected.size());
+      return Refuse(self, group,
+                    LayoutError(op, ": rank ", from, " sends ", messages.size(), " tensors to rank ", to,
+                                ", which waits for ", expected.size()));
     }
     for (size_t i = 0; i < messages.size(); ++i) {
       if (messages[i] == expected[i]) continue;
-      return LayoutError(op, ": rank ", from, " sends ", messages[i], " to rank ", to, ", which waits for ",
-                         expected[i]);
+      return Refuse(
+          self, group,
+          LayoutError(op, ": rank ", from, " sends ", messages[i], " to rank ", to, ", which waits for ", expected[i]));
     }
   }
   return absl::OkStatus();

@@ -2,6 +2,7 @@
 // "error: ..." and ends with 1.
 //
 //   launch_check toy          "rank R of N: w W loss L" of the toy after three steps
+//   launch_check scatter      ReduceScatter of six rows, which four ranks do not divide
 //   launch_check wait         all ranks meet, sleep for two seconds, and meet again
 //   launch_check die RANK     that rank's process ends between two collectives without a word
 //   launch_check fail RANK    that rank returns an error between two collectives
@@ -42,12 +43,19 @@ absl::Status MeetTwice(Context& context, const std::string& mode, int64_t chosen
   return absl::OkStatus();
 }
 
+absl::Status Scatter(Context& context) {
+  MESHWRIGHT_RETURN_IF_ERROR(context.Init());
+  return ReduceScatter(context, Tensor::Zeros({6, 2}, DType::kFloat32)).status();
+}
+
 int Main(int argc, char** argv) {
   if (argc < 2) return 2;
   const std::string mode = argv[1];
   const int64_t chosen = argc > 2 ? std::atoi(argv[2]) : -1;
   const absl::Status status = Launch({.join_mpi = JoinWithMpi()}, [&](Context& context) {
-    return mode == "toy" ? Toy(context) : MeetTwice(context, mode, chosen);
+    if (mode == "toy") return Toy(context);
+    if (mode == "scatter") return Scatter(context);
+    return MeetTwice(context, mode, chosen);
   });
   if (status.ok()) return 0;
   std::printf("error: %s\n", status.ToString().c_str());

@@ -137,28 +137,56 @@ TEST(LaunchTest, ByVariablesTheSameProgramPrintsTheSame) {
   EXPECT_THAT(scheduler.Output(), IsEmpty()) << "it runs no training code";
 }
 
-TEST(LaunchTest, UnderMpirunTheSameProgramPrintsTheSame) {
-  Process found({"sh", "-c", "command -v mpirun"}, {});
-  if (found.Wait(absl::Seconds(10)) != 0) GTEST_SKIP() << "needs mpirun, which is not installed";
-  // A job of one machine: no remote shell, shared memory without ptrace. A folder of its own, with a short path for its
-  // sockets: jobs of several sandboxes have the same process ids. What Open MPI itself does not free is not ours to
+// Jobs under mpirun, each in a folder of its own with a short path for its sockets: jobs of several sandboxes have the
+// same process ids.
+class MpirunTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    Process found({"sh", "-c", "command -v mpirun"}, {});
+    if (found.Wait(absl::Seconds(10)) != 0) GTEST_SKIP() << "needs mpirun, which is not installed";
+    ASSERT_NE(mkdtemp(folder_), nullptr);
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  // One machine: no remote shell, shared memory without ptrace. What Open MPI itself does not free is not ours to
   // report.
-  char folder[] = "/tmp/mpiXXXXXX";
-  ASSERT_NE(mkdtemp(folder), nullptr);
-  Process job({"mpirun", "-np", "2", kCheck, "toy"}, {{"OMPI_ALLOW_RUN_AS_ROOT", "1"},
-                                                      {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"},
-                                                      {"OMPI_MCA_plm", "isolated"},
-                                                      {"OMPI_MCA_pml", "ob1"},
-                                                      {"OMPI_MCA_btl", "self,vader"},
-                                                      {"OMPI_MCA_btl_vader_single_copy_mechanism", "none"},
-                                                      {"OMPI_MCA_btl_vader_backing_directory", folder},
-                                                      {"OMPI_MCA_rmaps_base_oversubscribe", "1"},
-                                                      {"TMPDIR", folder},
-                                                      {"HOME", folder},
-                                                      {"ASAN_OPTIONS", "detect_leaks=0"}});
+  Variables Settings() const {
+    return {{"OMPI_ALLOW_RUN_AS_ROOT", "1"},
+            {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"},
+            {"OMPI_MCA_plm", "isolated"},
+            {"OMPI_MCA_pml", "ob1"},
+            {"OMPI_MCA_btl", "self,vader"},
+            {"OMPI_MCA_btl_vader_single_copy_mechanism", "none"},
+            {"OMPI_MCA_btl_vader_backing_directory", folder_},
+            {"OMPI_MCA_rmaps_base_oversubscribe", "1"},
+            {"TMPDIR", folder_},
+            {"HOME", folder_},
+            {"ASAN_OPTIONS", "detect_leaks=0"}};
+  }
+
+ private:
+  char folder_[16] = "/tmp/mpiXXXXXX";
+};
+
+TEST_F(MpirunTest, TheSameProgramPrintsTheSame) {
+  Process job({"mpirun", "-np", "2", kCheck, "toy"}, Settings());
   EXPECT_EQ(job.Wait(absl::Seconds(40)), 0) << job.Output();
   EXPECT_EQ(Sorted(job.Output()), ToyOnThreads());
-  std::filesystem::remove_all(folder);
+}
+
+// R9. Every rank has the message of rank 0; mpirun may end the job before all have printed it, and adds its own lines.
+TEST_F(MpirunTest, AMistakeIsTheSameErrorOnAllRanks) {
+  Process job({"mpirun", "-np", "4", kCheck, "scatter"}, Settings());
+  EXPECT_EQ(job.Wait(absl::Seconds(40)), 1) << job.Output();
+  int errors = 0;
+  for (const std::string& line : std::vector<std::string>(absl::StrSplit(job.Output(), '\n'))) {
+    if (line.rfind("error: ", 0) != 0) continue;
+    ++errors;
+    EXPECT_EQ(line,
+              "error: INVALID_ARGUMENT: rank 0: ReduceScatter: dim 0 of (6, 2) is 6, which 4 ranks do not divide "
+              "[E-VALUE]");
+  }
+  EXPECT_GE(errors, 1) << job.Output();
 }
 
 TEST(LaunchTest, MissingVariablesAreNamedAtOnce) {
