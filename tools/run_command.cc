@@ -1,5 +1,7 @@
 #include "tools/run_command.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <optional>
@@ -59,6 +61,19 @@ absl::StatusOr<Plan> PlanFrom(const std::string& path, const Flags& flags, const
   return plan;
 }
 
+// The arenas of the ranks on this machine must fit in its memory: a system that has none left stops somebody.
+absl::Status CheckMemory(const Program& program, const RankCarrier& carrier) {
+  Bytes most;
+  for (const RankClass& rank_class : program.classes) most = std::max(most, rank_class.arena);
+  const int64_t ranks = carrier.here > 0 ? carrier.here : program.mesh.num_ranks();
+  const double wanted = static_cast<double>(most.raw()) * static_cast<double>(ranks);
+  const double have = static_cast<double>(::sysconf(_SC_PHYS_PAGES)) * static_cast<double>(::sysconf(_SC_PAGESIZE));
+  if (wanted <= have) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrCat(
+      "the program wants ", ShowBytes(most), " on each of ", ranks, " ranks, this machine has ",
+      ShowBytes(Bytes(static_cast<int64_t>(have))), "; use fewer ranks, a smaller batch or a smaller model"));
+}
+
 absl::StatusOr<Job> JobFrom(const Flags& flags, const RankCarrier& carrier) {
   const std::string& path = flags.arguments()[0];
   Job job;
@@ -66,6 +81,7 @@ absl::StatusOr<Job> JobFrom(const Flags& flags, const RankCarrier& carrier) {
   MESHWRIGHT_RETURN_IF_ERROR(CheckRuns(job.plan.session));
   job.dtype = job.plan.session.file->training.dtype;
   MESHWRIGHT_ASSIGN_OR_RETURN(job.program, ProgramOf(job.plan));
+  MESHWRIGHT_RETURN_IF_ERROR(CheckMemory(job.program, carrier));
   const int64_t ranks = job.program.mesh.num_ranks();
   MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t wanted, flags.IntOr("ranks", ranks, 1, kMostThreads));
   if (wanted != ranks && job.plan.session.problem.mode != SearchMode::kStandAlone) {

@@ -20,6 +20,7 @@ namespace meshwright {
 // What carries the ranks.
 struct RankCarrier {
   int64_t ranks = 0;   // that there are; 0: as many as are asked for
+  int64_t here = 0;    // of them, on this machine; 0: all
   bool speaks = true;  // this process prints; the others of a job only work
   std::function<absl::StatusOr<RunResult>(const Program&, const RunOptions&, const DataSource&)> run;
 };

@@ -1,5 +1,7 @@
 // run_mpi: run with ranks as processes of an MPI job, started by `mpirun -np N run ...`.
+#include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <memory>
 #include <string>
 
@@ -16,6 +18,9 @@ int main(int argc, char** argv) {
   }
   meshwright::RankCarrier processes;
   processes.ranks = (*world)->num_ranks();
+  // Open MPI tells how many processes of the job share this machine.
+  const char* const here = std::getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
+  processes.here = here == nullptr ? 0 : std::max(1, std::atoi(here));
   processes.speaks = (*world)->rank() == 0;
   processes.run = [&](const meshwright::Program& program, const meshwright::RunOptions& options,
                       const meshwright::DataSource& data) { return RunOnMpi(program, options, data, **world); };

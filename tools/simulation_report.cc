@@ -36,6 +36,22 @@ std::string StageRow(const Program& program, const SimulationResult& result, siz
                          share({TimeUse::kContention}), share({TimeUse::kWait}));
 }
 
+// What is in use when most is.
+std::string PeakRow(const std::string& stage, const MemoryUse& memory) {
+  const auto of = [&](BufferRole role) { return memory.at_peak[static_cast<size_t>(role)]; };
+  const Bytes parameter = of(BufferRole::kParameter), gradient = of(BufferRole::kGradient);
+  const Bytes optimizer = of(BufferRole::kMaster) + of(BufferRole::kOptimizerState);
+  const Bytes activation = of(BufferRole::kActivation);
+  Bytes other;
+  for (const Bytes bytes : memory.at_peak) other += bytes;
+  other -= parameter + gradient + optimizer + activation;
+  std::string row = absl::StrFormat("  %-10s %9s", stage, ShowTime(memory.peak_time));
+  for (const Bytes bytes : {parameter, gradient, optimizer, activation, other}) {
+    absl::StrAppend(&row, absl::StrFormat(" %10s", ShowBytes(bytes)));
+  }
+  return row + "\n";
+}
+
 }  // namespace
 
 std::string MemoryLine(const std::vector<MemoryPoint>& points, Nanos end, Bytes whole, size_t columns) {
@@ -77,24 +93,12 @@ std::string ToText(const Program& program, const SimulationResult& result) {
     absl::StrAppend(&text, absl::StrFormat("  %-10s %10s  %s\n", program.classes[c].name, ShowBytes(stage.arena),
                                            MemoryLine(stage.memory.points, result.makespan, stage.arena, 54)));
   }
-  absl::StrAppend(&text, "\nat the peak\n");
-  for (const size_t c : stages) {
-    const MemoryUse& memory = result.classes[c].memory;
-    absl::StrAppend(&text, absl::StrFormat("  %-10s %10s at %10s:", program.classes[c].name, ShowBytes(memory.peak),
-                                           ShowTime(memory.peak_time)));
-    // The three largest.
-    std::vector<size_t> roles;
-    for (size_t role = 0; role < kNumRoles; ++role) {
-      if (memory.at_peak[role].raw() > 0) roles.push_back(role);
-    }
-    std::stable_sort(roles.begin(), roles.end(),
-                     [&](size_t a, size_t b) { return memory.at_peak[a] > memory.at_peak[b]; });
-    if (roles.size() > 2) roles.resize(2);
-    for (const size_t role : roles) {
-      absl::StrAppend(&text, " ", NameOf(static_cast<BufferRole>(role)), " ", ShowBytes(memory.at_peak[role]));
-    }
-    text += "\n";
+  absl::StrAppend(&text, "\n", absl::StrFormat("  %-10s %9s", "the peak", "when"));
+  for (const absl::string_view column : {"parameter", "gradient", "optimizer", "activation", "other"}) {
+    absl::StrAppend(&text, absl::StrFormat(" %10s", column));
   }
+  text += "\n";
+  for (const size_t c : stages) text += PeakRow(program.classes[c].name, result.classes[c].memory);
   return text;
 }
 
