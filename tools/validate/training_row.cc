@@ -27,6 +27,7 @@ bool HasAny(absl::string_view text, absl::Span<const absl::string_view> words) {
 
 // --- the defaults of empty cells -----------------------------------------------------------------------------------
 
+constexpr Bytes kEverything = GiB(1 << 20);
 constexpr int64_t kDefaultVocab = 51200;  // GPT-2's, padded as Megatron does
 constexpr int64_t kDefaultHeadDim = 128;  // where no number of heads is given
 constexpr int64_t kDefaultExpertsPerToken = 2;
@@ -433,6 +434,8 @@ Problem ProblemOf(const TrainingRun& run) {
   problem.host = run.host;
   problem.recompute = run.recompute;
   problem.parallel_optimizer = run.parallel_optimizer;
+  // Frameworks from before fused attention reduce all gradients at once, after the last micro-batch.
+  if (!run.training.fused_attention) problem.bucket = kEverything;
   problem.graph = [model = run.model, training = run.training](int64_t rows) {
     return BuildDecoder(model, training, "row", rows);
   };

@@ -173,6 +173,13 @@ TEST(TrainingRunTest, FrameworksAreEagerUnlessTheRowSaysOtherwise) {
   }
 }
 
+TEST(TrainingRunTest, OldFrameworksReduceGradientsAtOnce) {
+  ASSERT_OK_AND_ASSIGN(TrainingRun run, RunOf({}));
+  EXPECT_GT(ProblemOf(run).bucket.value_or(Bytes()), GiB(1000));
+  ASSERT_OK_AND_ASSIGN(run, RunOf({{"attention", "flash"}}));
+  EXPECT_FALSE(ProblemOf(run).bucket.has_value());
+}
+
 TEST(TrainingRunTest, FlagsOverride) {
   RowOverrides overrides;
   overrides.device = "h100";
