@@ -1,5 +1,6 @@
 // Holds predictions to measurements that others published.
-//   validate training FILE... [--rows] [--format=json] [--device=NAME] [--internode=8x200Gb/s] [--<cluster key>=...]
+//   validate training|kernels|collectives FILE... [--rows] [--format=json] [--device=NAME] [--internode=8x200Gb/s]
+//   [--<cluster key>=...]
 #include <cstdio>
 #include <iostream>
 #include <string>
@@ -13,13 +14,15 @@
 #include "ir/status.h"
 #include "ir/text.h"
 #include "tools/validate/csv.h"
+#include "tools/validate/price_table.h"
 #include "tools/validate/training_table.h"
 
 namespace meshwright {
 namespace {
 
 constexpr char kUsage[] =
-    "validate training FILE... [--rows] [--format=text|json] [--device=NAME] [--internode=8x200Gb/s]\n"
+    "validate training|kernels|collectives FILE... [--rows] [--format=text|json] [--device=NAME] "
+    "[--internode=8x200Gb/s]\n"
     "  FILE         a table of measurements, CSV with a header; columns are found by name, extra ones ignored\n"
     "  --rows       one line for each row, with the defaults that it took\n"
     "  --device     in place of the column gpu_type\n"
@@ -78,21 +81,30 @@ absl::StatusOr<Options> ParseOptions(const std::vector<std::string>& arguments) 
       options.files.push_back(argument);
     }
   }
-  if (options.kind != "training" || options.files.empty()) return absl::InvalidArgumentError(Usage());
+  const bool known = options.kind == "training" || options.kind == "kernels" || options.kind == "collectives";
+  if (!known || options.files.empty()) return absl::InvalidArgumentError(Usage());
   return options;
 }
 
-absl::Status Validate(const std::vector<std::string>& arguments) {
-  MESHWRIGHT_ASSIGN_OR_RETURN(const Options options, ParseOptions(arguments));
-  std::vector<TrainingTableResult> results;
+// Prints the tables one by one, or JSON of all at the end.
+template <class Result>
+absl::Status Print(const Options& options, absl::StatusOr<Result> (*predict)(const CsvTable&, const RowOverrides&)) {
+  std::vector<Result> results;
   for (const std::string& file : options.files) {
     MESHWRIGHT_ASSIGN_OR_RETURN(const CsvTable table, ReadCsv(file));
-    MESHWRIGHT_ASSIGN_OR_RETURN(TrainingTableResult result, PredictTrainingTable(table, options.overrides));
+    MESHWRIGHT_ASSIGN_OR_RETURN(Result result, predict(table, options.overrides));
     if (!options.json) std::cout << ToText(result, options.rows) << std::flush;
     results.push_back(std::move(result));
   }
   if (options.json) std::cout << ToJson(results, options.rows);
   return absl::OkStatus();
+}
+
+absl::Status Validate(const std::vector<std::string>& arguments) {
+  MESHWRIGHT_ASSIGN_OR_RETURN(const Options options, ParseOptions(arguments));
+  if (options.kind == "kernels") return Print(options, PriceKernelTable);
+  if (options.kind == "collectives") return Print(options, PriceCollectiveTable);
+  return Print(options, PredictTrainingTable);
 }
 
 }  // namespace

@@ -1,0 +1,54 @@
+// Tables of single kernels and single collectives against their prices.
+//
+// Kernels: columns m, n, k (and batch_or_groups) are a product, head_dim and seq_len (batch, heads, causal, pass, impl)
+// fused attention; time_ms, else tflops as the source counts it. Measured in short loops, so sustained_clock is 1
+// unless a flag says otherwise. Collectives: collective, size_bytes as nccl-tests count it, ranks, nodes,
+// gpus_per_node; time_us.
+//
+// Thread safety: plain values, pure functions.
+#ifndef MESHWRIGHT_TOOLS_VALIDATE_PRICE_TABLE_H_
+#define MESHWRIGHT_TOOLS_VALIDATE_PRICE_TABLE_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "tools/validate/csv.h"
+#include "tools/validate/score.h"
+#include "tools/validate/training_row.h"
+
+namespace meshwright {
+
+struct PriceRowResult {
+  int64_t line = 0;     // in the file
+  std::string label;    // "a100-sxm-80gb bfloat16 4096 x 4096 x 4096"
+  std::string group;    // what is summarised on its own: "a100-sxm-80gb, bfloat16 products"
+  std::string skipped;  // why there is no prediction: "reason: detail"
+  Pair seconds;
+};
+
+struct PriceTableResult {
+  std::string file;
+  std::vector<PriceRowResult> rows;
+};
+
+// A damaged cell is an error; what cannot be expressed is a row that says so.
+absl::StatusOr<PriceTableResult> PriceKernelTable(const CsvTable& table, const RowOverrides& overrides);
+absl::StatusOr<PriceTableResult> PriceCollectiveTable(const CsvTable& table, const RowOverrides& overrides);
+
+struct PriceTableSummary {
+  size_t rows = 0, predicted = 0;
+  std::map<std::string, size_t> skipped;  // by reason
+  ErrorSummary all;
+  std::map<std::string, ErrorSummary> groups;
+};
+PriceTableSummary Summarise(const PriceTableResult& table);
+
+std::string ToText(const PriceTableResult& table, bool rows);
+std::string ToJson(const std::vector<PriceTableResult>& tables, bool rows);
+
+}  // namespace meshwright
+
+#endif  // MESHWRIGHT_TOOLS_VALIDATE_PRICE_TABLE_H_

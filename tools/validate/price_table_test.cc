@@ -1,0 +1,76 @@
+#include "tools/validate/price_table.h"
+
+#include <string>
+
+#include "costmodel/collective_cost.h"
+#include "costmodel/kernel_cost.h"
+#include "costmodel/library.h"
+#include "gtest/gtest.h"
+#include "ir/testing.h"
+
+namespace meshwright {
+namespace {
+
+using ::testing::HasSubstr;
+
+// 2 x 4096^3 operations at 200 TFLOP/s are 687 us.
+TEST(PriceTableTest, ProductsByTimeOrRate) {
+  ASSERT_OK_AND_ASSIGN(const CsvTable table, ParseCsv("gpu_type,dtype,m,n,k,time_ms,tflops,extra\n"
+                                                      "A100,bfloat16,4096,4096,4096,0.5,,x\n"
+                                                      "A100,bfloat16,4096,4096,4096,,200,x\n"
+                                                      "A100,bfloat16,4096,4096,4096,,,x\n"
+                                                      "abacus,bfloat16,4096,4096,4096,1,,x\n"
+                                                      "A100,bfloat16,,,,1,,x\n",
+                                                      "t.csv"));
+  ASSERT_OK_AND_ASSIGN(const PriceTableResult result, PriceKernelTable(table, {}));
+  EXPECT_DOUBLE_EQ(result.rows[0].seconds.measured, 0.0005);
+  EXPECT_NEAR(result.rows[1].seconds.measured, 687.2e-6, 1e-7);
+  KernelWork work;
+  work.kernel = KernelClass::kContraction;
+  work.dtype = DType::kBFloat16;
+  work.m = work.n = work.k = 4096;
+  work.read = MiB(64);
+  work.written = MiB(32);
+  Device device = *FindDevice("a100");
+  device.kernels.sustained_clock = 1;
+  EXPECT_EQ(result.rows[0].seconds.predicted, ToSeconds(PriceKernel(work, device)));
+  const PriceTableSummary summary = Summarise(result);
+  EXPECT_EQ(summary.predicted, 2u);
+  EXPECT_EQ(summary.skipped.at("no time or rate"), 1u);
+  EXPECT_EQ(summary.skipped.at("unknown device"), 1u);
+  EXPECT_EQ(summary.skipped.at("neither a product nor attention"), 1u);
+  EXPECT_EQ(summary.groups.at("a100-sxm-80gb, bfloat16 products").count, 2u);
+}
+
+TEST(PriceTableTest, AttentionForwardAndBackward) {
+  ASSERT_OK_AND_ASSIGN(const CsvTable table,
+                       ParseCsv("gpu_type,pass,dtype,causal,head_dim,heads,seq_len,batch,impl,tflops\n"
+                                "A100,fwd+bwd,fp16/bf16,no,128,16,4096,4,FlashAttention-2,196\n"
+                                "A100,fwd+bwd,fp16/bf16,no,128,16,4096,4,xformers,150\n",
+                                "t.csv"));
+  ASSERT_OK_AND_ASSIGN(const PriceTableResult result, PriceKernelTable(table, {}));
+  // 3.5 x 4 x 4 x 16 x 4096^2 x 128 operations.
+  EXPECT_NEAR(result.rows[0].seconds.measured, 3.5 * 4 * 4 * 16 * 4096.0 * 4096 * 128 / 196e12, 1e-9);
+  EXPECT_NEAR(result.rows[0].seconds.Error(), 0, 0.05);  // as costmodel/published_test.cc has it
+  EXPECT_THAT(result.rows[1].skipped, HasSubstr("another implementation"));
+}
+
+TEST(PriceTableTest, CollectivesOfPartOfAMachineAndOfSeveral) {
+  ASSERT_OK_AND_ASSIGN(const CsvTable table,
+                       ParseCsv("collective,gpu_type,nodes,ranks,interconnect,size_bytes,time_us\n"
+                                "all_reduce,A100,1,4,NVLink,1048576,50\n"
+                                "alltoall,A100,2,16,4 x 100Gb EFA,1048576,100\n"
+                                "all_reduce,A100,2,16,,,100\n",
+                                "t.csv"));
+  ASSERT_OK_AND_ASSIGN(const PriceTableResult result, PriceCollectiveTable(table, {}));
+  const GroupShape four{4, 1, 4, 1};
+  EXPECT_EQ(result.rows[0].seconds.predicted,
+            ToSeconds(PriceCollective(CollectiveKind::kAllReduce, MiB(1), four, *MakeCluster("a100", 1)).time));
+  EXPECT_GT(result.rows[1].seconds.predicted, 0);
+  EXPECT_EQ(result.rows[2].skipped, "not given: size_bytes");
+  EXPECT_THAT(ToText(result, true), HasSubstr("a100-sxm-80gb, all_reduce, 1 x 4: 1 rows"));
+  EXPECT_THAT(ToJson({result}, true), HasSubstr("\"predicted\": 2"));
+}
+
+}  // namespace
+}  // namespace meshwright
