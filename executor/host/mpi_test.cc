@@ -43,13 +43,16 @@ class MpiTest : public testing::Test {
   static Ended UnderMpirun(int ranks, const std::string& text, int steps, int deadline_seconds = 60) {
     const std::string file = absl::StrCat(::testing::TempDir(), "/program");
     std::ofstream(file) << text;
-    // A job of one machine: no remote shell, shared memory without ptrace; short paths for its sockets. What Open MPI
-    // itself does not free is not ours to report.
+    // A job of one machine: no remote shell, shared memory without ptrace; a folder of its own with a short path for
+    // its sockets, since process ids of two sandboxes may be equal. What Open MPI itself does not free is not ours to
+    // report.
     return Shell(absl::StrCat(
         "export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_plm=isolated OMPI_MCA_pml=ob1 "
         "OMPI_MCA_btl=self,vader OMPI_MCA_btl_vader_single_copy_mechanism=none OMPI_MCA_rmaps_base_oversubscribe=1 "
-        "TMPDIR=/tmp HOME=/tmp ASAN_OPTIONS=detect_leaks=0; timeout 100 mpirun -np ",
-        ranks, " executor/host/mpi_check ", file, " ", steps, " ", deadline_seconds, " 2>&1"));
+        "ASAN_OPTIONS=detect_leaks=0; folder=$(mktemp -d /tmp/mpiXXXXXX); "
+        "export TMPDIR=$folder HOME=$folder OMPI_MCA_btl_vader_backing_directory=$folder; timeout 100 mpirun -np ",
+        ranks, " executor/host/mpi_check ", file, " ", steps, " ", deadline_seconds,
+        " 2>&1; code=$?; rm -rf $folder; exit $code"));
   }
 };
 

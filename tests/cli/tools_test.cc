@@ -234,7 +234,9 @@ TEST(RunTest, BFloat16NeedsAPrecision) {
 
 TEST(RunTest, UnderMpirunTheLinesAreTheSame) {
   if (std::system("command -v mpirun > /dev/null") != 0) GTEST_SKIP() << "needs mpirun, which is not installed";
-  // A job of one machine, by whoever runs the tests; short paths for its sockets.
+  // A job of one machine, by whoever runs the tests; a folder of its own, with a short path, for its sockets.
+  char folder[] = "/tmp/mpiXXXXXX";
+  ASSERT_NE(mkdtemp(folder), nullptr);
   ToolOptions mpi;
   mpi.launcher = {"mpirun", "-np", "8"};
   mpi.variables = {{"OMPI_ALLOW_RUN_AS_ROOT", "1"},
@@ -244,8 +246,9 @@ TEST(RunTest, UnderMpirunTheLinesAreTheSame) {
                    {"OMPI_MCA_btl", "self,vader"},
                    {"OMPI_MCA_btl_vader_single_copy_mechanism", "none"},
                    {"OMPI_MCA_rmaps_base_oversubscribe", "1"},
-                   {"TMPDIR", "/tmp"},
-                   {"HOME", "/tmp"},
+                   {"OMPI_MCA_btl_vader_backing_directory", folder},
+                   {"TMPDIR", folder},
+                   {"HOME", folder},
                    {"ASAN_OPTIONS", "detect_leaks=0"}};
   for (const std::vector<std::string>& args :
        {std::vector<std::string>{kOracleB, "--steps=3"},
@@ -257,6 +260,7 @@ TEST(RunTest, UnderMpirunTheLinesAreTheSame) {
     ASSERT_EQ(processes.exit_code, 0) << processes.err;
     EXPECT_EQ(processes.out, threads.out);
   }
+  std::filesystem::remove_all(folder);
 }
 
 TEST(CompareTest, AllInstructionsOfATinyDecoderJoin) {
