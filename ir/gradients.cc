@@ -234,7 +234,7 @@ absl::Status Gradients::Movement() {
       return Add({OpKind::kGatherGrad, {dy_, ids}, absl::StrCat(Out(), ", ", In(1), " -> ", In(0)), {op_.inputs[0]}});
     }
     case OpKind::kAddPositions:
-      if (Wanted(0)) c_.contribute(op_.inputs[0], dy_);
+      MESHWRIGHT_RETURN_IF_ERROR(Reduce(dy_, 0));
       if (!Wanted(1)) return absl::OkStatus();
       return Add({OpKind::kAddPositionsGrad, {dy_}, absl::StrCat(Out(), " -> ", In(1)), {op_.inputs[1]}});
     case OpKind::kAttention: {
