@@ -202,6 +202,10 @@ absl::StatusOr<Shape> LabelExtents(const IndexRule& rule, absl::Span<const Shape
       }
       for (size_t d = 0; d < operands[i].size(); ++d) {
         const DimRule& dim = operands[i][d];
+        if (dim.label == DimRule::kUnsplit && shapes[i][d] != 1) {
+          return absl::InvalidArgumentError(
+              absl::StrCat("dim ", d, " of ", kind, " ", i, " is ", shapes[i][d], ", wanted 1 (", ToText(rule), ")"));
+        }
         if (dim.label == DimRule::kUnsplit || dim.own_size) continue;
         int64_t& extent = extents[dim.label];
         if (extent >= 0 && extent != shapes[i][d]) {

@@ -141,7 +141,7 @@ absl::StatusOr<Layout> ParseLayout(const std::string& text, const Mesh& mesh) {
   if (rest.empty()) return layout;
   bool known = false;
   for (size_t i = 0; i < std::size(kReductionNames); ++i) {
-    if (rest.size() == 3 && rest[0] == "partial" && rest[1] == kReductionNames[i]) {
+    if (rest.size() == 3 && rest[0] == "partial" && rest[1] == kReductionNames[i] && rest[2] != "-") {
       layout.reduction = static_cast<Reduction>(i);
       known = true;
     }
