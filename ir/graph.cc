@@ -196,6 +196,36 @@ TensorId GraphBuilder::GradientOf(TensorId parameter, DType dtype) {
   return TensorId(graph_.tensors.size() - 1);
 }
 
+namespace {
+
+// Each layer of a stack has its own values and parameters: outside the stack only what it carries is seen.
+absl::Status CheckReach(const Graph& graph, const Op& op, TensorId id) {
+  const Tensor& tensor = graph.tensor(id);
+  SegmentId home = tensor.segment;
+  if (tensor.kind == TensorKind::kValue) {
+    if (!tensor.producer.valid()) return absl::OkStatus();  // carried
+    home = graph.op(tensor.producer).segment;
+  } else if (tensor.kind != TensorKind::kParameter) {
+    return absl::OkStatus();
+  }
+  if (!home.valid() || home == op.segment || graph.segment(home).repeat == 1) return absl::OkStatus();
+  return OpError(op.name, op.kind,
+                 absl::StrCat("uses \"", tensor.name, "\", of which every layer of \"", graph.segment(home).name,
+                              "\" has its own; wanted what that segment carries"));
+}
+
+// The value that enters a stack stands in a buffer of the stack, which its producer writes.
+absl::Status CheckInitial(const Graph& graph, const Segment& segment, const Carry& carry) {
+  const Tensor& initial = graph.tensor(carry.initial);
+  const bool made_once = initial.producer.valid() && graph.segment(graph.op(initial.producer).segment).repeat == 1;
+  if (made_once) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("segment \"", segment.name, "\" begins with \"", initial.name,
+                   "\"; wanted the output of an operator of an earlier segment that is not repeated"));
+}
+
+}  // namespace
+
 absl::Status VerifyGraph(const Graph& graph) {
   std::vector<bool> made(graph.tensors.size(), false);
   for (size_t i = 0; i < graph.tensors.size(); ++i) {
@@ -213,7 +243,10 @@ absl::Status VerifyGraph(const Graph& graph) {
       const size_t s = phase == Phase::kForward ? k : graph.segments.size() - 1 - k;
       const Segment& segment = graph.segments[s];
       const auto& carries = phase == Phase::kForward ? segment.carries : segment.gradient_carries;
-      for (const Carry& carry : carries) made[carry.in.index()] = true;
+      for (const Carry& carry : carries) {
+        made[carry.in.index()] = true;
+        MESHWRIGHT_RETURN_IF_ERROR(CheckInitial(graph, segment, carry));
+      }
       for (const Op& op : graph.ops) {
         if (op.phase != phase || op.segment != SegmentId(s)) continue;
         std::vector<Shape> inputs, outputs;
@@ -221,6 +254,7 @@ absl::Status VerifyGraph(const Graph& graph) {
           if (!made[id.index()]) {
             return OpError(op.name, op.kind, absl::StrCat("uses \"", graph.tensor(id).name, "\" before it is made"));
           }
+          MESHWRIGHT_RETURN_IF_ERROR(CheckReach(graph, op, id));
           inputs.push_back(graph.tensor(id).shape);
         }
         for (TensorId id : op.outputs) {
