@@ -1,0 +1,159 @@
+// Operation and byte counts of operators: what prices are made of.
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "ir/graph.h"
+#include "ir/testing.h"
+
+namespace meshwright {
+namespace {
+
+struct Sizes {
+  std::vector<Shape> inputs, outputs;
+  DType dtype = DType::kBFloat16;
+  OpAttrs attrs = {};
+  std::vector<DType> input_dtypes = {};  // default: dtype
+};
+
+KernelWork Work(OpKind kind, const std::string& rule_text, const Sizes& sizes) {
+  const absl::StatusOr<IndexRule> rule =
+      rule_text.empty() ? InstantiateRule(InfoOf(kind).rule, sizes.inputs) : ParseRule(rule_text);
+  EXPECT_OK(rule);
+  const std::vector<DType> inputs =
+      sizes.input_dtypes.empty() ? std::vector<DType>(sizes.inputs.size(), sizes.dtype) : sizes.input_dtypes;
+  return WorkOf(kind, sizes.attrs, *rule, sizes.inputs, inputs, sizes.outputs,
+                std::vector<DType>(sizes.outputs.size(), sizes.dtype));
+}
+
+TEST(WorkOfTest, Product) {
+  const KernelWork work = Work(OpKind::kMatMul, "m k, k n -> m n", {{{16, 32}, {32, 8}}, {{16, 8}}});
+  EXPECT_EQ(work.kernel, KernelClass::kContraction);
+  EXPECT_EQ(work.dtype, DType::kBFloat16);
+  EXPECT_EQ(work.batch, 1);
+  EXPECT_EQ(work.m, 16);
+  EXPECT_EQ(work.n, 8);
+  EXPECT_EQ(work.k, 32);
+  EXPECT_EQ(work.flops.raw(), 2.0 * 16 * 32 * 8);
+  EXPECT_EQ(work.read, Bytes(2 * (16 * 32 + 32 * 8)));
+  EXPECT_EQ(work.written, Bytes(2 * 16 * 8));
+}
+
+// Labels of both inputs and the output are a batch; several labels of one part multiply. A bias is read.
+TEST(WorkOfTest, BatchedProductsOfSeveralLabels) {
+  KernelWork work = Work(OpKind::kMatMul, "e c h, e h t f -> e c t f", {{{4, 10, 6}, {4, 6, 2, 8}}, {{4, 10, 2, 8}}});
+  EXPECT_EQ(work.batch, 4);
+  EXPECT_EQ(work.m, 10);
+  EXPECT_EQ(work.n, 16);  // t f
+  EXPECT_EQ(work.k, 6);
+  EXPECT_EQ(work.flops.raw(), 2.0 * 4 * 10 * 16 * 6);
+  work = Work(OpKind::kMatMul, "s b h!, h! f, f -> s b f", {{{4, 2, 6}, {6, 8}, {8}}, {{4, 2, 8}}});
+  EXPECT_EQ(work.m, 8);  // s b
+  EXPECT_EQ(work.n, 8);
+  EXPECT_EQ(work.read, Bytes(2 * (48 + 48 + 8)));
+  // The gradient of a weight contracts over s and b.
+  work = Work(OpKind::kMatMul, "s b h, s b f -> h f", {{{4, 2, 6}, {4, 2, 8}}, {{6, 8}}});
+  EXPECT_EQ(work.k, 8);
+  EXPECT_EQ(work.flops.raw(), 2.0 * 6 * 8 * 8);
+}
+
+// (s, b, g, q + 2, d): b g q heads of s queries and s keys; two products of 2 s^2 d operations each, five backward;
+// half of it where a token sees only those before it.
+TEST(WorkOfTest, Attention) {
+  const Shape qkv = {64, 2, 4, 6, 16}, context = {64, 2, 4, 4, 16}, rows = {64, 2, 4, 4};
+  const double whole = 2.0 * 2 * (2 * 4 * 4) * 64 * 64 * 16;
+  const std::string rule = "s! b g r! d! -> s! b g q! d!, s! b g q!";
+  KernelWork work = Work(OpKind::kAttention, rule, {{qkv}, {context, rows}});
+  EXPECT_EQ(work.kernel, KernelClass::kAttention);
+  EXPECT_EQ(work.batch, 2 * 4 * 4);
+  EXPECT_EQ(work.m, 64);
+  EXPECT_EQ(work.n, 64);
+  EXPECT_EQ(work.k, 16);
+  EXPECT_TRUE(work.causal);
+  EXPECT_FALSE(work.backward);
+  EXPECT_EQ(work.flops.raw(), whole / 2);
+  OpAttrs both;
+  both.causal = false;
+  EXPECT_EQ(Work(OpKind::kAttention, rule, {{qkv}, {context, rows}, DType::kBFloat16, both}).flops.raw(), whole);
+  work = Work(OpKind::kAttentionGrad, "s! b g q! d!, s! b g r! d!, s! b g q! d!, s! b g q! -> s! b g r! d!",
+              {{context, qkv, context, rows}, {qkv}});
+  EXPECT_TRUE(work.backward);
+  EXPECT_EQ(work.batch, 2 * 4 * 4);
+  EXPECT_EQ(work.flops.raw(), whole / 2 * 2.5);
+}
+
+// 10 operations per element of GeLU, 8 of a norm; every operand is streamed once.
+TEST(WorkOfTest, Elementwise) {
+  KernelWork work = Work(OpKind::kGelu, "", {{{4, 8}, {8}}, {{4, 8}}});
+  EXPECT_EQ(work.kernel, KernelClass::kMemory);
+  EXPECT_EQ(work.flops.raw(), 10.0 * 32);
+  EXPECT_EQ(work.read, Bytes(2 * 40));
+  EXPECT_EQ(work.written, Bytes(2 * 32));
+  work = Work(OpKind::kLayerNorm, "", {{{4, 8}, {8}, {8}}, {{4, 8}}, DType::kFloat32});
+  EXPECT_EQ(work.kernel, KernelClass::kNormalize);
+  EXPECT_EQ(work.flops.raw(), 8.0 * 32);
+  EXPECT_FALSE(work.backward);
+  EXPECT_TRUE(Work(OpKind::kGeluGrad, "", {{{4, 8}, {4, 8}}, {{4, 8}}}).backward);
+  EXPECT_FALSE(Work(OpKind::kAdamW, "", {{{4}, {4}, {4}, {4}}, {{4}, {4}, {4}}}).backward);
+}
+
+// A view costs nothing; a scalar gradient does not say in which type a loss is computed.
+TEST(WorkOfTest, ViewsAndScalars) {
+  const KernelWork view = Work(OpKind::kReshape, "b x! -> b y! z!", {{{4, 8}}, {{4, 2, 4}}});
+  EXPECT_EQ(view.kernel, KernelClass::kNone);
+  EXPECT_EQ(view.read, Bytes(0));
+  const KernelWork loss = Work(
+      OpKind::kMseLossGrad, "",
+      {{{}, {4, 8}, {4, 8}}, {{4, 8}}, DType::kBFloat16, {}, {DType::kFloat32, DType::kBFloat16, DType::kBFloat16}});
+  EXPECT_EQ(loss.dtype, DType::kBFloat16);
+  EXPECT_EQ(loss.flops.raw(), 2.0 * 32);
+}
+
+const std::vector<DType> kTableAndIds = {DType::kBFloat16, DType::kInt32};
+
+// A large table: as many rows as ids name. 6 ids of 4 bytes, 6 rows of 8 elements of 2 bytes.
+TEST(WorkOfTest, GatherReadsTheRowsThatAreNamed) {
+  const KernelWork work = Work(OpKind::kGather, "v h, b s -> s b h",
+                               {{{1000, 8}, {2, 3}}, {{3, 2, 8}}, DType::kBFloat16, {}, kTableAndIds});
+  EXPECT_EQ(work.kernel, KernelClass::kGather);
+  EXPECT_EQ(work.read, Bytes(6 * 4 + 6 * 16));
+  EXPECT_EQ(work.written, Bytes(6 * 16));
+}
+
+// A small table, as a rank of many has of a split vocabulary: it is read once, but all rows are written.
+TEST(WorkOfTest, GatherFromASmallTableWritesEveryRow) {
+  const KernelWork work = Work(OpKind::kGather, "v h, b s -> s b h",
+                               {{{4, 8}, {20, 30}}, {{30, 20, 8}}, DType::kBFloat16, {}, kTableAndIds});
+  EXPECT_EQ(work.read, Bytes(600 * 4 + 4 * 16));
+  EXPECT_EQ(work.written, Bytes(600 * 16));
+}
+
+// Its gradient reads every row that came back, and adds them to the rows of the table.
+TEST(WorkOfTest, GatherGradient) {
+  KernelWork work = Work(OpKind::kGatherGrad, "s b h, b s -> v h",
+                         {{{3, 2, 8}, {2, 3}}, {{1000, 8}}, DType::kBFloat16, {}, kTableAndIds});
+  EXPECT_EQ(work.read, Bytes(6 * 16 + 6 * 4 + 6 * 16));
+  EXPECT_EQ(work.written, Bytes(6 * 16));
+  work = Work(OpKind::kGatherGrad, "s b h, b s -> v h",
+              {{{30, 20, 8}, {20, 30}}, {{4, 8}}, DType::kBFloat16, {}, kTableAndIds});
+  EXPECT_EQ(work.read, Bytes(600 * 16 + 600 * 4 + 4 * 16));
+  EXPECT_EQ(work.written, Bytes(4 * 16));
+}
+
+// Tokens go to slots and back: both sides are streamed whole.
+TEST(WorkOfTest, Dispatch) {
+  const KernelWork work = Work(OpKind::kDispatch, "", {{{4, 2, 6}, {4, 2, 4}}, {{4, 10, 6}}});
+  EXPECT_EQ(work.read, Bytes(2 * (48 + 32)));
+  EXPECT_EQ(work.written, Bytes(2 * 240));
+}
+
+// The work of a rank is that of its own pieces: of a product in n pieces, whatever label is split, the n-th part.
+TEST(WorkOfTest, PiecesAddUp) {
+  const double whole = Work(OpKind::kMatMul, "m k, k n -> m n", {{{16, 32}, {32, 8}}, {{16, 8}}}).flops.raw();
+  EXPECT_EQ(Work(OpKind::kMatMul, "m k, k n -> m n", {{{4, 32}, {32, 8}}, {{4, 8}}}).flops.raw(), whole / 4);
+  EXPECT_EQ(Work(OpKind::kMatMul, "m k, k n -> m n", {{{16, 8}, {8, 8}}, {{16, 8}}}).flops.raw(), whole / 4);
+  EXPECT_EQ(Work(OpKind::kMatMul, "m k, k n -> m n", {{{16, 32}, {32, 2}}, {{16, 2}}}).flops.raw(), whole / 4);
+}
+
+}  // namespace
+}  // namespace meshwright
