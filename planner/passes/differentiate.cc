@@ -132,6 +132,7 @@ class Differentiator {
     bool wanted = false;
     for (TensorId input : op.inputs) wanted |= Wants(input);
     if (!any || !wanted) return absl::OkStatus();
+    MESHWRIGHT_RETURN_IF_ERROR(CheckReach(op));
     return AddGradient(
         {.builder = builder_,
          .op = id,
@@ -144,6 +145,19 @@ class Differentiator {
                return parameter ? builder_.GradientOf(tensor, options_.gradient_dtype) : TensorId();
              },
          .contribute = [this](TensorId tensor, TensorId gradient) { contributions_[tensor].push_back(gradient); }});
+  }
+
+  // The gradient of a value that every layer of a stack reads would have to be added up over the layers.
+  absl::Status CheckReach(const Op& op) const {
+    if (graph().segment(op.segment).repeat == 1) return absl::OkStatus();
+    for (TensorId id : op.inputs) {
+      const OpId producer = graph().tensor(id).producer;
+      if (!Wants(id) || !producer.valid() || graph().op(producer).segment == op.segment) continue;
+      return absl::UnimplementedError(absl::StrCat(
+          "operator \"", op.name, "\" of the repeated segment \"", graph().segment(op.segment).name, "\" uses \"",
+          graph().tensor(id).name, "\", which is made outside; only what the segment carries has a gradient"));
+    }
+    return absl::OkStatus();
   }
 
   // The whole gradient of a tensor: its one contribution, or an op that adds several. Invalid where none flows.

@@ -2,10 +2,9 @@
 //
 //   before   forward ops of every segment, a loss
 //   after    the same, plus in each segment its backward ops (phase kBackward): recomputed forward ops just before
-//   their
-//            first reader (Recompute::kLayer: all of them, first), gradients in terms of existing operators, sums where
-//            a value has several readers; gradient carries of repeated segments; one accumulator per trainable
-//            parameter
+//            their first reader (Recompute::kLayer: all of them, first), gradients in terms of existing operators,
+//            sums where a value has several readers; gradient carries of repeated segments; one accumulator per
+//            trainable parameter
 //
 // Never changes a forward op. Deterministic.
 #ifndef MESHWRIGHT_PLANNER_PASSES_DIFFERENTIATE_H_
@@ -24,7 +23,7 @@ struct DifferentiateOptions {
 };
 
 // kInvalidArgument: no loss. kUnimplemented, naming the op: an op on the way from a parameter to the loss has no
-// gradient.
+// gradient, or an op of a stack of layers reads a value from outside that needs one.
 absl::StatusOr<Graph> Differentiate(Graph forward, const DifferentiateOptions& options);
 
 }  // namespace meshwright
