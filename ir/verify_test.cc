@@ -183,7 +183,7 @@ TEST(VerifyTest, Rule3OperandsAgreeWithTheRule) {
             "records used): m must stay whole, but input 0 (y) splits it over a");
   EXPECT_EQ(Changed("compute ReLU reads y", "compute ReLU \"1 n -> m n\" reads y"),
             "rule 3: class s1, block f, instruction 1 (compute ReLU \"1 n -> m n\" reads y writes dy waits got sent "
-            "records used): dim 0 of input 0 (y) is 16, wanted 1 (1 n -> m n)");
+            "records used): dim 0 of input 0 is 16, wanted 1 (1 n -> m n)");
   // Both dims of an outer product over one axis: fine for each operand alone.
   EXPECT_EQ(Changed(R"(program p mesh a=2
 class c
