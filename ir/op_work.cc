@@ -43,16 +43,14 @@ void SetAttentionExtents(const OpAttrs& attrs, bool backward, const Shape& qkv, 
   work.flops = Flops(products * 2 * kept * static_cast<double>(work.batch) * work.m * work.n * work.k);
 }
 
-// Of a table only the rows that are named are touched: no more bytes than the other side has. Gradients are added.
+// Of a table only the rows that are named are touched: no more of them than the other side has.
 void CountRows(OpKind kind, absl::Span<const Shape> inputs, absl::Span<const DType> input_dtypes,
                absl::Span<const Shape> outputs, absl::Span<const DType> output_dtypes, KernelWork& work) {
   const Bytes input = SizeOf(input_dtypes[0]) * NumElements(inputs[0]);
   const Bytes output = SizeOf(output_dtypes[0]) * NumElements(outputs[0]);
   if (kind == OpKind::kGather) work.read = work.read - input + std::min(input, output);
   if (kind == OpKind::kGatherGrad) {
-    const Bytes rows = SizeOf(output_dtypes[0]) * std::min(NumElements(inputs[0]), NumElements(outputs[0]));
-    work.read += rows;
-    work.written = rows;
+    work.written = SizeOf(output_dtypes[0]) * std::min(NumElements(inputs[0]), NumElements(outputs[0]));
   }
 }
 

@@ -1,5 +1,6 @@
 #include "ir/program.h"
 
+#include <algorithm>
 #include <iterator>
 
 namespace meshwright {
@@ -56,7 +57,8 @@ KernelWork WorkOf(const Instruction& instruction, const Compute& compute, const 
   for (size_t i = 0; i < writes.shapes.size() && compute.accumulate; ++i) {
     const BufferRole role = rank_class.buffers[instruction.writes[i].buffer.index()].role;
     if (role != BufferRole::kGradient && role != BufferRole::kLoss) continue;
-    work.read += SizeOf(writes.dtypes[i]) * NumElements(writes.shapes[i]);
+    // What is added to: of a table the rows that are written.
+    work.read += std::min(work.written, SizeOf(writes.dtypes[i]) * NumElements(writes.shapes[i]));
   }
   return work;
 }

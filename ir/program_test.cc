@@ -63,6 +63,28 @@ class c
   EXPECT_EQ(work.written, Bytes(4 * 8 * 16));
 }
 
+// What is added to is read first: a gradient whole, of a table's gradient the rows that the tokens name.
+TEST(ProgramTest, AccumulatorsAreRead) {
+  ASSERT_OK_AND_ASSIGN(const Program program, ParseProgram(R"(program p mesh a=2
+class c
+  buffer x float32 (4, 6) {- | -} input
+  buffer dy float32 (4, 8) {- | -} temporary
+  buffer dw float32 (6, 8) {- | -} gradient
+  buffer ids int32 (4) {-} input
+  buffer dtable float32 (1000, 8) {- | -} gradient
+  block f backward
+    compute MatMul "m k, m n -> k n" accumulate reads x dy writes dw
+    compute GatherGrad "s h, s -> v h" accumulate reads dy ids writes dtable
+)"));
+  const auto work = [&](size_t i) {
+    const Instruction& instruction = program.classes[0].blocks[0].instructions[i];
+    return WorkOf(instruction, std::get<Compute>(instruction.work), program.classes[0], program.mesh);
+  };
+  EXPECT_EQ(work(0).read, Bytes(4 * (24 + 32 + 48)));
+  EXPECT_EQ(work(1).read, Bytes(4 * (32 + 4 + 32)));
+  EXPECT_EQ(work(1).written, Bytes(4 * 32));
+}
+
 TEST(ProgramTest, ClassesHoldConsecutiveRanks) {
   ASSERT_OK_AND_ASSIGN(const Program program, ParseProgram(kTwoStages));
   EXPECT_EQ(program.ranks_per_class(), 4);
