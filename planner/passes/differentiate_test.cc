@@ -216,6 +216,23 @@ TEST(RecomputeTest, Full) {
   }
 }
 
+// A whole layer: all its ops run again first, in order, whether backward reads them or not.
+TEST(RecomputeTest, Layer) {
+  ASSERT_OK_AND_ASSIGN(const Graph graph, Differentiate(TiedStack(3, 2), With(Recompute::kLayer)));
+  EXPECT_OK(VerifyGraph(graph));
+  EXPECT_THAT(Backward(graph, "layers"), ElementsAre("again up: MatMul(layers/in, u) -> up/again",          //
+                                                     "again relu: ReLU(up/again) -> relu/again",            //
+                                                     "again down: MatMul(relu/again, v) -> down/again",     //
+                                                     "again sum: Add(layers/in, down/again) -> sum/again",  //
+                                                     "down/grad: MatMul(dlayers/out, v) -> drelu",          //
+                                                     "down/grad: MatMul(relu/again, dlayers/out) -> dv",    //
+                                                     "relu/grad: ReLUGrad(drelu, up/again) -> relu/grad",   //
+                                                     "up/grad: MatMul(relu/grad, u) -> dlayers/in",         //
+                                                     "up/grad: MatMul(layers/in, relu/grad) -> du",         //
+                                                     "dlayers/in: Add(dlayers/out, dlayers/in) -> dlayers/in"));
+  for (const std::string& line : Backward(graph, "head")) EXPECT_FALSE(absl::StartsWith(line, "again")) << line;
+}
+
 TEST(RecomputeTest, None) {
   ASSERT_OK_AND_ASSIGN(const Graph graph, Differentiate(TiedStack(3, 2), With(Recompute::kNone)));
   for (const Op& op : graph.ops) EXPECT_FALSE(op.recompute) << op.name;

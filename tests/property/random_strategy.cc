@@ -26,7 +26,8 @@ class StrategyMaker {
     strategy_.microbatches = microbatches;
     strategy_.loss_divisor = static_cast<double>(microbatches);
     strategy_.schedule = draw_.Chance(50) ? Schedule::kGpipe : Schedule::kOneFOneB;
-    strategy_.recompute = draw_.Of(std::vector<Recompute>{Recompute::kNone, Recompute::kSelective, Recompute::kFull});
+    strategy_.recompute =
+        draw_.Of(std::vector<Recompute>{Recompute::kNone, Recompute::kSelective, Recompute::kFull, Recompute::kLayer});
     strategy_.parallel_optimizer = draw_.Chance(50);
     strategy_.parallel_optimizer_threshold = Bytes(draw_.Of(std::vector<int64_t>{0, 0, 512}));
     strategy_.bucket = Bytes(draw_.Of(std::vector<int64_t>{0, 256, 1024, 1 << 26}));
