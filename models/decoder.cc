@@ -164,11 +164,12 @@ class DecoderBuilder {
       MESHWRIGHT_ASSIGN_OR_RETURN(qkv, b_.AddOne(std::move(rotary)));
     }
     MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId context, Attend(qkv, queries));
-    const TensorId weight = ResidualWeight("proj.weight", {c_.kv_heads, queries, c_.head_dim, c_.hidden});
+    // h first: the parallel optimizer splits dim 0, which heads seldom leave divisible.
+    const TensorId weight = ResidualWeight("proj.weight", {c_.hidden, c_.kv_heads, queries, c_.head_dim});
     MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId projected, b_.AddOne({.name = "proj",
                                                                      .kind = OpKind::kMatMul,
                                                                      .inputs = {context, weight},
-                                                                     .rule = "s b g q d, g q d h -> s b h"}));
+                                                                     .rule = "s b g q d, h g q d -> s b h"}));
     return AddResidual("add1", projected, x, c_.bias);
   }
 

@@ -47,7 +47,7 @@ TEST(DecoderTest, GptStyle) {
   parameter norm1.beta float32 (8)
   parameter qkv.weight float32 (8, 2, 3, 4)
   parameter qkv.bias float32 (2, 3, 4)
-  parameter proj.weight float32 (2, 1, 4, 8)
+  parameter proj.weight float32 (8, 2, 1, 4)
   parameter add1.bias float32 (8)
   parameter norm2.gamma float32 (8)
   parameter norm2.beta float32 (8)
@@ -65,7 +65,7 @@ TEST(DecoderTest, GptStyle) {
     forward  norm1: LayerNorm(layers/in, norm1.gamma, norm1.beta) -> norm1  [s b h!, h!, h! -> s b h!]
     forward  qkv: MatMul(norm1, qkv.weight, qkv.bias) -> qkv  [s b h!, h! g r d, g r d -> s b g r d]
     forward  attention: Attention(qkv) -> attention:0, attention:1  [s! b g r! d! -> s! b g q! d!, s! b g q!]
-    forward  proj: MatMul(attention:0, proj.weight) -> proj  [s b g q d, g q d h -> s b h]
+    forward  proj: MatMul(attention:0, proj.weight) -> proj  [s b g q d, h g q d -> s b h]
     forward  add1: Add(proj, add1.bias, layers/in) -> add1  [s b h, h, s b h -> s b h]
     forward  norm2: LayerNorm(add1, norm2.gamma, norm2.beta) -> norm2  [s b h!, h!, h! -> s b h!]
     forward  mlp1: MatMul(norm2, mlp1.weight) -> mlp1  [s b h, h f -> s b f]
@@ -108,7 +108,7 @@ TEST(DecoderTest, LlamaStyleGroupsQueriesByKvHead) {
 TEST(DecoderTest, HeadSizeNeedNotBeHiddenByHeads) {
   ASSERT_OK_AND_ASSIGN(const Graph graph, Build("{hidden: 16, layers: 1, heads: 3, head_dim: 8, vocab: 32}"));
   EXPECT_EQ(ShapeOf(graph, "qkv.weight"), (Shape{16, 3, 3, 8}));
-  EXPECT_EQ(ShapeOf(graph, "proj.weight"), (Shape{3, 1, 8, 16}));
+  EXPECT_EQ(ShapeOf(graph, "proj.weight"), (Shape{16, 3, 1, 8}));
 }
 
 TEST(DecoderTest, ExpertsHaveSlots) {
