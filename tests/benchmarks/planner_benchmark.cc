@@ -48,7 +48,8 @@ void BM_Lower(benchmark::State& state) {
   const Setting setting;
   const Graph graph = *BuildGraph(setting.model, 8);
   for (auto _ : state) {
-    benchmark::DoNotOptimize(Lower(graph, setting.strategy, setting.update, PriceSteps(setting.costs, setting.strategy.mesh)));
+    benchmark::DoNotOptimize(
+        Lower(graph, setting.strategy, setting.update, PriceSteps(setting.costs, setting.strategy.mesh)));
   }
 }
 BENCHMARK(BM_Lower)->Unit(benchmark::kMicrosecond);

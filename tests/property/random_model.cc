@@ -1,3 +1,4 @@
+// Longer than 600 lines because the ways to draw an operator are one list, each a few lines, all on the same state.
 #include "tests/property/random_model.h"
 
 #include <algorithm>
