@@ -69,12 +69,8 @@ class Completion {
 
   absl::StatusOr<ShardedGraph> Run() {
     const Graph& graph = result_.graph;
-    for (const auto& [name, unused] : strategy_.ops) {
-      if (!graph.FindOp(name).valid()) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("the strategy names an operator \"", name, "\" that the model does not have"));
-      }
-    }
+    MESHWRIGHT_RETURN_IF_ERROR(CheckNames());
+    MESHWRIGHT_RETURN_IF_ERROR(CheckStages());
     for (size_t i = 0; i < graph.ops.size(); ++i) {
       if (graph.ops[i].phase == Phase::kForward) MESHWRIGHT_RETURN_IF_ERROR(Forward(OpId(i)));
     }
@@ -104,6 +100,37 @@ class Completion {
   }
 
  private:
+  absl::Status CheckNames() const {
+    const auto unknown = [](absl::string_view what, absl::string_view name) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the strategy names an ", what, " \"", name, "\" that the model does not have"));
+    };
+    for (const auto& [name, unused] : strategy_.ops) {
+      if (!result_.graph.FindOp(name).valid()) return unknown("operator", name);
+    }
+    for (const auto& [name, unused] : strategy_.inputs) {
+      const TensorId id = result_.graph.FindTensor(name);
+      if (!id.valid() || result_.graph.tensor(id).kind != TensorKind::kInput) return unknown("input", name);
+    }
+    return absl::OkStatus();
+  }
+
+  // No tensor is split over the stages.
+  absl::Status CheckStages() const {
+    const AxisId pp = strategy_.stages > 1 ? strategy_.mesh.Find("pp") : AxisId();
+    const auto uses = [&](const Layout& layout) {
+      return absl::c_any_of(layout.dims, [&](const AxisList& axes) { return absl::c_linear_search(axes, pp); });
+    };
+    bool found =
+        absl::c_any_of(strategy_.rules, [&](const LabelRule& rule) { return absl::c_linear_search(rule.axes, pp); });
+    for (const auto& [name, layout] : strategy_.inputs) found |= uses(layout);
+    for (const auto& [name, op] : strategy_.ops) {
+      found |= absl::c_any_of(op.inputs, uses) || (op.output.has_value() && uses(*op.output));
+    }
+    if (!found || !pp.valid()) return absl::OkStatus();
+    return absl::InvalidArgumentError("\"pp\" is the axis of the pipeline stages; it splits no tensor");
+  }
+
   void SetNatural(TensorId id, Layout layout) {
     result_.natural[id.index()] = std::move(layout);
     known_[id.index()] = true;
@@ -142,7 +169,7 @@ class Completion {
       absl::StatusOr<Assignment> assignment = AssignmentOf(op, graph, own->second, result_.mesh);
       if (!assignment.ok()) return assignment.status();
       result_.assignments[id.index()] = *std::move(assignment);
-      SetWantedOutput(op, id, own->second);
+      MESHWRIGHT_RETURN_IF_ERROR(SetWantedOutput(op, id, own->second));
     } else {
       MESHWRIGHT_ASSIGN_OR_RETURN(result_.assignments[id.index()], FromRules(op, graph, strategy_));
     }
@@ -153,17 +180,23 @@ class Completion {
 
   // An op's own strategy says what its output becomes at once: what it asks for, or the whole value (S5.5, S5.7). Label
   // rules leave that to the consumers.
-  void SetWantedOutput(const Op& op, OpId id, const OpStrategy& strategy) {
+  absl::Status SetWantedOutput(const Op& op, OpId id, const OpStrategy& strategy) {
     const TensorId output = op.outputs[0];
     Layout layout = OutputLayout(op.rule, result_.assignments[id.index()], 0, InfoOf(op.kind).reduction);
-    if (result_.graph.tensor(output).kind == TensorKind::kLoss) return;
+    if (result_.graph.tensor(output).kind == TensorKind::kLoss) return absl::OkStatus();
     if (strategy.output.has_value()) {
+      const absl::Status fits = CheckLayout(result_.graph.tensor(output).shape, *strategy.output, result_.mesh);
+      if (!fits.ok()) return OpError(op, fits.message());
+      if (!strategy.output->partial.empty()) {
+        return OpError(op, absl::StrCat("the output ", ToText(*strategy.output, result_.mesh), " is to stay partial"));
+      }
       result_.outputs[output] = *strategy.output;
     } else if (!layout.partial.empty()) {
       layout.partial.clear();
       layout.reduction = Reduction::kSum;
       result_.outputs[output] = std::move(layout);
     }
+    return absl::OkStatus();
   }
 
   absl::Status Backward(OpId id) {
@@ -183,6 +216,22 @@ class Completion {
     return absl::OkStatus();
   }
 
+  // How an input arrives: as the strategy says, else as its first user wants it.
+  absl::Status Arrival(TensorId id, Layout wanted) {
+    const Tensor& tensor = result_.graph.tensor(id);
+    if (const auto given = strategy_.inputs.find(tensor.name); given != strategy_.inputs.end()) {
+      const absl::Status fits = CheckLayout(tensor.shape, given->second, result_.mesh);
+      if (!fits.ok()) return absl::InvalidArgumentError(absl::StrCat("input \"", tensor.name, "\": ", fits.message()));
+      if (!given->second.partial.empty()) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("input \"", tensor.name, "\": data cannot arrive as partial sums"));
+      }
+      wanted = given->second;
+    }
+    SetNatural(id, std::move(wanted));
+    return absl::OkStatus();
+  }
+
   // A parameter lies as its users read it; all of them must agree (S5.15).
   absl::Status Parameters() {
     const Graph& graph = result_.graph;
@@ -194,12 +243,8 @@ class Completion {
         const TensorId id = op.inputs[k];
         const Tensor& tensor = graph.tensor(id);
         if (tensor.kind == TensorKind::kInput) {
-          const auto given = strategy_.inputs.find(tensor.name);
-          if (!known_[id.index()]) {
-            SetNatural(
-                id, given != strategy_.inputs.end() ? given->second : InputLayout(op.rule, result_.assignments[i], k));
-            MESHWRIGHT_RETURN_IF_ERROR(CheckLayout(tensor.shape, result_.natural[id.index()], result_.mesh));
-          }
+          if (!known_[id.index()])
+            MESHWRIGHT_RETURN_IF_ERROR(Arrival(id, InputLayout(op.rule, result_.assignments[i], k)));
           continue;
         }
         if (tensor.kind != TensorKind::kParameter) continue;
