@@ -5,6 +5,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -256,8 +257,7 @@ class Partitioner {
     std::vector<Version> candidates = here_[id];
     const bool again = phase_ == Phase::kBackward && MadeForward(id);
     if (again) {
-      const Version kept = Kept(id);
-      candidates.insert(candidates.begin(), kept);
+      candidates.insert(candidates.begin(), Kept(id, wanted));
     } else {
       if (!natural_[id.index()].has_value())
         return absl::InternalError(absl::StrCat("\"", tensor.name, "\" is read before it is made"));
@@ -284,8 +284,11 @@ class Partitioner {
     return found != made_in_.end() && found->second.second == Phase::kForward;
   }
 
-  // What is kept of a forward value for backward: the smallest version that is not partial (see the header).
-  Version Kept(TensorId id) {
+  // What is kept of a forward value for backward: the smallest version that is not partial (see the header); of several
+  // the one that its first reader wants.
+  const Version& Kept(TensorId id, const Layout& wanted) {
+    const auto known = kept_.find({segment_, id});
+    if (known != kept_.end()) return known->second;
     const Tensor& tensor = graph_.tensor(id);
     std::vector<Version> versions = {*natural_[id.index()]};
     // The value of another segment is kept there; only that segment's natural version crosses.
@@ -293,15 +296,13 @@ class Partitioner {
     if (const auto found = made.find(id); found != made.end()) {
       versions.insert(versions.end(), found->second.begin(), found->second.end());
     }
-    const Version* kept = nullptr;
-    for (const Version& version : versions) {
-      if (!version.layout.partial.empty()) continue;
-      if (kept == nullptr || NumElements(LocalShape(tensor.shape, version.layout, mesh_)) <
-                                 NumElements(LocalShape(tensor.shape, kept->layout, mesh_))) {
-        kept = &version;
-      }
-    }
-    return kept == nullptr ? versions[0] : *kept;
+    const auto rank = [&](const Version& version) {
+      return std::tuple(!version.layout.partial.empty(), NumElements(LocalShape(tensor.shape, version.layout, mesh_)),
+                        !SamePlacement(tensor.shape, version.layout, wanted, mesh_));
+    };
+    const auto least =
+        absl::c_min_element(versions, [&](const Version& a, const Version& b) { return rank(a) < rank(b); });
+    return kept_[{segment_, id}] = *least;
   }
 
   absl::Status EnsureFed(TensorId id) {
@@ -425,6 +426,7 @@ class Partitioner {
   std::map<TensorId, std::vector<Version>> here_;  // other versions made in the current block
   std::map<size_t, std::map<TensorId, std::vector<Version>>> forward_versions_;  // by segment
   std::map<std::pair<SegmentId, TensorId>, Version> fed_;
+  std::map<std::pair<SegmentId, TensorId>, Version> kept_;
   std::map<std::string, int> versions_;
   Ways ways_;
 };

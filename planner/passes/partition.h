@@ -2,12 +2,13 @@
 //
 //   before   ops on global tensors, each with its label assignment
 //   after    a Program of one class with buffers and, for segment s, the blocks 2s (forward) and 2s+1 (backward); no
-//   slots
-//            yet. Everything on the compute stream, in order. Gradients and the loss are left partial, in accumulators.
+//            slots yet. Everything on the compute stream, in order. Gradients and the loss are left partial, in
+//            accumulators.
 //
 // A redistribution stands just before the op that needs it, found by search (planner/redistribute.h) from what the
 // block already holds. What backward reads of the forward pass is the smallest whole version of it that the forward
-// pass made; if backward wants it wider, it is gathered again (as sequence-parallel training does) and not kept.
+// pass made (of equal ones that which its first reader wants); if backward wants it wider, it is gathered again (as
+// sequence-parallel training does) and not kept.
 #ifndef MESHWRIGHT_PLANNER_PASSES_PARTITION_H_
 #define MESHWRIGHT_PLANNER_PASSES_PARTITION_H_
 
