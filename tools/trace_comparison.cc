@@ -190,7 +190,8 @@ std::string ToText(const Comparison& c, size_t worst) {
                                   "measured", "difference"));
   for (size_t i = 0; i < shown; ++i) {
     const ComparedRow& row = c.rows[i];
-    const std::string name = row.origin.empty() ? row.name : absl::StrCat(row.name, " ", row.origin);
+    const std::string name =
+        absl::StrCat(row.name, row.origin.empty() ? "" : " ", row.origin, row.category == "recompute" ? ", again" : "");
     absl::StrAppend(&text,
                     absl::StrFormat("  %-2d %-32s %5d %10s %10s %11s\n", row.stage, Short(name, 32), row.instructions,
                                     ShowTime(row.simulated), ShowTime(row.measured), Signed(row.difference())));
