@@ -143,13 +143,14 @@ class Bucketer {
     std::set<Operand> made;
     std::map<Key, size_t> open;  // the call that still takes members
     for (const Instruction& instruction : before) {
-      if (BucketedWork(instruction) == nullptr) {
-        const bool uses = std::any_of(instruction.reads.begin(), instruction.reads.end(),
-                                      [&](const Operand& operand) { return made.count(operand) > 0; });
+      const bool uses = std::any_of(instruction.reads.begin(), instruction.reads.end(),
+                                    [&](const Operand& operand) { return made.count(operand) > 0; });
+      const bool call = BucketedWork(instruction) != nullptr;
+      if (call || uses) made.insert(instruction.writes.begin(), instruction.writes.end());
+      if (!call || uses) {  // S10.10: a call that depends on another is not fused
         (uses ? tail : head).push_back(instruction);
         continue;
       }
-      made.insert(instruction.writes.begin(), instruction.writes.end());
       const Key key = KeyOf(instruction);
       const Bytes size = SizeOfCall(instruction);
       const auto found = open.find(key);

@@ -58,29 +58,24 @@ class Overlapper {
     const EventId done = NewEvent(absl::StrCat(block.name, " done"), LayersOf(id));
     done_[id.index()] = done;
     std::vector<Instruction> out;
-    size_t last = 0;
-    bool first = true;
+    bool open = false;  // the last instruction is a call that nobody waits for yet
     for (Instruction& instruction : block.instructions) {
-      if (!Moves(instruction)) {
-        // What follows in the block may use the result.
-        if (!first) {
-          out[last].records.push_back({done, 0});
-          out.push_back(MakeSync(done, true, block.name));
-          last = out.size();
-        }
-        out.push_back(std::move(instruction));
-        continue;
-      }
-      if (first) {
+      const bool moves = Moves(instruction);
+      if (moves && !open) {
+        // What the call reads was made before it.
         out.push_back(MakeSync(ready, false, block.name));
         instruction.waits.push_back({ready, 0});
-        first = false;
       }
-      instruction.stream = Stream::kComm;
-      last = out.size();
+      if (moves) instruction.stream = Stream::kComm;
+      if (!moves && open) {
+        // What follows in the block may use the result.
+        out.back().records.push_back({done, 0});
+        out.push_back(MakeSync(done, true, block.name));
+      }
+      open = moves;
       out.push_back(std::move(instruction));
     }
-    if (last < out.size() && Moves(out[last])) out[last].records.push_back({done, 0});
+    if (open) out.back().records.push_back({done, 0});
     block.instructions = std::move(out);
   }
 

@@ -126,7 +126,8 @@ class Maker {
     return pieces;
   }
 
-  // S8.2: gradients_mean divides by the size of the replica group.
+  // S8.2: gradients_mean divides by the size of the replica group. Just before the update, so that nothing waits for the
+  // reduction earlier.
   absl::Status Mean(BufferId gradient, double replicas, std::vector<Instruction>& out) {
     const Buffer& buffer = c_.buffers[gradient.index()];
     MESHWRIGHT_ASSIGN_OR_RETURN(IndexRule rule, Elementwise(buffer.shape.size(), 1, 1));
@@ -287,7 +288,7 @@ absl::StatusOr<StepEnd> StepEnd::Make(RankClass& c, const Mesh& mesh, const Upda
     const BufferId whole = make.Reduce(gradient, Purpose::kGradient, reduce);
     const int64_t replicas = mesh.num_ranks() / strategy.stages / make.NumPieces(parameter, mesh);
     if (strategy.gradients_mean && replicas > 1) {
-      MESHWRIGHT_RETURN_IF_ERROR(make.Mean(whole, static_cast<double>(replicas), reduce));
+      MESHWRIGHT_RETURN_IF_ERROR(make.Mean(whole, static_cast<double>(replicas), update));
     }
     MESHWRIGHT_ASSIGN_OR_RETURN(Instruction instruction, make.Update(parameter, whole));
     update.push_back(std::move(instruction));
