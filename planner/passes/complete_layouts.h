@@ -25,9 +25,9 @@ struct ShardedGraph {
   std::map<TensorId, Layout> outputs;  // what an op's strategy asks its output to become at once (S5.7)
 };
 
-// kInvalidArgument, naming the op or input: a label that a rule splits does not divide; a strategy that does not fit its
-// op; an input or an output that would be partial; a name that the graph does not have; the axis "pp"; two users of a
-// parameter that want it in different layouts (S5.15, naming the parameter, both ops and both layouts).
+// kInvalidArgument, naming the op or input: a label that a rule splits does not divide; a strategy that does not fit
+// its op; an input or an output that would be partial; a name that the graph does not have; the axis "pp"; two users of
+// a parameter that want it in different layouts (S5.15, naming the parameter, both ops and both layouts).
 absl::StatusOr<ShardedGraph> CompleteLayouts(Graph graph, const Strategy& strategy);
 
 }  // namespace meshwright

@@ -126,8 +126,8 @@ class Maker {
     return pieces;
   }
 
-  // S8.2: gradients_mean divides by the size of the replica group. Just before the update, so that nothing waits for the
-  // reduction earlier.
+  // S8.2: gradients_mean divides by the size of the replica group. Just before the update, so that nothing waits for
+  // the reduction earlier.
   absl::Status Mean(BufferId gradient, double replicas, std::vector<Instruction>& out) {
     const Buffer& buffer = c_.buffers[gradient.index()];
     MESHWRIGHT_ASSIGN_OR_RETURN(IndexRule rule, Elementwise(buffer.shape.size(), 1, 1));
