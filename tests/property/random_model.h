@@ -10,9 +10,11 @@
 
 #include <cstdint>
 #include <random>
+#include <set>
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "ir/graph.h"
 #include "ir/strategy.h"
 #include "planner/lower.h"
@@ -58,10 +60,28 @@ struct ModelOptions {
 // A graph of 2 to some 12 operators whose loss is a mean over the rows.
 absl::StatusOr<Graph> RandomModel(uint64_t seed, const ModelOptions& options);
 
-// A strategy for the graph on `stages` x `ranks_per_stage` ranks: a random legal label assignment for most ops, label
-// rules for the others, random choices for everything that must not change values.
-Strategy RandomStrategy(uint64_t seed, const Graph& graph, int64_t stages, int64_t ranks_per_stage,
-                        int64_t microbatches);
+// Every way of saying something in a strategy that a random one may use, by name.
+inline constexpr absl::string_view kStrategyForms[] = {
+    // How an operator is split. "axes": layouts over any axes of the mesh, which neither of the user's forms can say.
+    "tuples", "tuples with repeats", "tuples, out_strategy all_reduce", "tuples, out_strategy reduce_scatter",
+    "layouts", "layouts, several axes on a dim", "layouts, out_strategy all_reduce",
+    "layouts, out_strategy reduce_scatter", "axes", "axes, out_strategy", "label rule", "no strategy",
+    // How the step runs.
+    "input layout", "stages 1", "stages 2", "stages 3", "stages 4", "layers_per_stage", "microbatches 1",
+    "microbatches 2", "microbatches 4", "schedule gpipe", "schedule 1f1b", "recompute none", "recompute selective",
+    "recompute full", "recompute layer", "parallel optimizer", "parallel optimizer with a threshold", "one by one",
+    "buckets", "one bucket", "scatter_bucket", "gather_bucket", "bucket_ends", "fusion id 0", "fusion id 1",
+    "fusion id 2", "fusion id 3"};
+
+struct RandomSplit {
+  Strategy strategy;
+  std::set<std::string> forms;  // which of kStrategyForms it uses
+};
+
+// A strategy for the graph on `stages` x `ranks_per_stage` ranks: for most ops integer tuples, a layout or any legal
+// label assignment, label rules for the others, random choices for everything that must not change values.
+RandomSplit RandomStrategy(uint64_t seed, const Graph& graph, int64_t stages, int64_t ranks_per_stage,
+                           int64_t microbatches);
 
 UpdateRule RandomOptimizer(uint64_t seed);
 

@@ -1,10 +1,16 @@
 #include <algorithm>
+#include <cstdio>
+#include <cstdlib>
 #include <map>
 #include <optional>
+#include <set>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/algorithm/container.h"
+#include "absl/strings/str_cat.h"
+#include "ir/sharding.h"
 #include "tests/property/random_model.h"
 
 namespace meshwright {
@@ -19,7 +25,14 @@ class StrategyMaker {
     for (size_t i = stages > 1 ? 1 : 0; i < strategy_.mesh.axes().size(); ++i) axes_.push_back(AxisId(i));
   }
 
-  Strategy Run(int64_t microbatches) {
+  RandomSplit Run(int64_t microbatches) {
+    Choices(microbatches);
+    NameChoices();
+    return {strategy_, forms_};
+  }
+
+ private:
+  void Choices(int64_t microbatches) {
     Rules();
     Assignments();
     Inputs();
@@ -37,11 +50,41 @@ class StrategyMaker {
       if (tensor.kind == TensorKind::kParameter && draw_.Chance(20)) strategy_.fusion_ids[tensor.name] = draw_.Below(4);
     }
     if (graph_.segments.size() == 1 && draw_.Chance(30)) strategy_.bucket_ends = {1, 2};
+    if (strategy_.stages > 1 && draw_.Chance(50)) LayersPerStage();
     strategy_.gradient_dtype = DType::kFloat64;
-    return strategy_;
   }
 
- private:
+  void NameChoices() {
+    const Strategy& s = strategy_;
+    const auto name = [&](bool used, const std::string& form) {
+      if (used) forms_.insert(form);
+    };
+    name(!s.inputs.empty(), "input layout");
+    name(true, absl::StrCat("stages ", s.stages));
+    name(!s.layers_per_stage.empty(), "layers_per_stage");
+    name(true, absl::StrCat("microbatches ", s.microbatches));
+    name(s.stages > 1, absl::StrCat("schedule ", NameOf(s.schedule)));
+    name(true, absl::StrCat("recompute ", NameOf(s.recompute)));
+    name(s.parallel_optimizer, "parallel optimizer");
+    name(s.parallel_optimizer && s.parallel_optimizer_threshold > Bytes(0), "parallel optimizer with a threshold");
+    name(s.bucket == Bytes(0), "one by one");
+    name(s.bucket > Bytes(0) && s.bucket < MiB(1), "buckets");
+    name(s.bucket >= MiB(1), "one bucket");
+    name(s.scatter_bucket.has_value(), "scatter_bucket");
+    name(s.gather_bucket.has_value(), "gather_bucket");
+    name(!s.bucket_ends.empty(), "bucket_ends");
+    for (const auto& [parameter, id] : s.fusion_ids) name(true, absl::StrCat("fusion id ", id));
+  }
+
+  // As uneven as may be: the first stage gets the least that leaves no stage empty.
+  void LayersPerStage() {
+    for (const Segment& segment : graph_.segments) {
+      if (segment.repeat < strategy_.stages) continue;
+      strategy_.layers_per_stage.assign(static_cast<size_t>(strategy_.stages), 1);
+      strategy_.layers_per_stage.back() = segment.repeat - strategy_.stages + 1;
+    }
+  }
+
   bool Free(AxisId id, const AxisList& used) const {
     return absl::c_all_of(used, [&](AxisId other) { return strategy_.mesh.Orthogonal(id, other); });
   }
@@ -90,7 +133,17 @@ class StrategyMaker {
     for (size_t i = 0; i < graph_.ops.size(); ++i) {
       const bool shares = absl::c_any_of(graph_.ops[i].inputs, [&](TensorId id) { return NumUsers(id) > 1; });
       own[i] = shares || draw_.Chance(75);
-      if (own[i]) assignments_[i] = RandomAssignment(graph_.ops[i]);
+      if (!own[i]) {
+        const bool ruled = absl::c_any_of(
+            strategy_.rules, [&](const LabelRule& rule) { return graph_.ops[i].rule.FindLabel(rule.label) >= 0; });
+        forms_.insert(ruled ? "label rule" : "no strategy");
+        continue;
+      }
+      const bool fixed = absl::c_any_of(graph_.ops[i].inputs, [&](TensorId id) { return layouts_.count(id) > 0; });
+      const int64_t form = fixed ? 2 : draw_.Below(3);
+      if (form < 2) said_[i] = form == 0 ? AsTuples(graph_.ops[i]) : AsLayouts(graph_.ops[i]);
+      assignments_[i] = said_.count(i) > 0 ? said_[i].assignment : RandomAssignment(graph_.ops[i]);
+      Remember(graph_.ops[i], assignments_[i]);
     }
     while (ClearOneConflict()) {
     }
@@ -98,8 +151,148 @@ class StrategyMaker {
       const Op& op = graph_.ops[i];
       if (!own[i]) continue;
       OpStrategy& strategy = strategy_.ops[op.name];
+      if (const auto said = said_.find(i); said != said_.end() && said->second.assignment == assignments_[i]) {
+        strategy = said->second.strategy;
+        forms_.insert(said->second.forms.begin(), said->second.forms.end());
+        continue;
+      }
+      forms_.insert("axes");
       for (size_t k = 0; k < op.inputs.size(); ++k) strategy.inputs.push_back(InputLayout(op.rule, assignments_[i], k));
       if (op.kind == OpKind::kMatMul && draw_.Chance(40)) strategy.output = OutputOf(op, assignments_[i]);
+      if (strategy.output.has_value()) forms_.insert("axes, out_strategy");
+    }
+  }
+
+  // An operator's strategy in one of the user's two forms, and what it means.
+  struct Said {
+    OpStrategy strategy;
+    Assignment assignment;
+    std::vector<std::string> forms;
+  };
+
+  Said Resolved(const Op& op, const OpSharding& sharding, std::vector<std::string> forms) {
+    const absl::StatusOr<OpStrategy> strategy = Resolve(sharding, op, graph_, strategy_.mesh, ranks_per_stage_);
+    if (!strategy.ok()) Fail(strategy.status());
+    const absl::StatusOr<Assignment> assignment = AssignmentOf(op, graph_, *strategy, strategy_.mesh);
+    if (!assignment.ok()) Fail(assignment.status());
+    return {*strategy, *assignment, std::move(forms)};
+  }
+  static void Fail(const absl::Status& status) {
+    std::fprintf(stderr, "a strategy that was made to be legal is not: %s\n", status.ToString().c_str());
+    std::abort();
+  }
+
+  bool MaySplit(const Op& op, size_t label, int64_t pieces) const {
+    const int index = static_cast<int>(label);
+    return !op.rule.labels[label].whole && op.rule.InInputs(index) && Divides(op, index, pieces);
+  }
+  // Labels that the output lacks.
+  static bool Contracted(const Op& op, size_t label) {
+    const int index = static_cast<int>(label);
+    return op.rule.InInputs(index) && !op.rule.InOutput(index, 0);
+  }
+  // Whether dim 0 of the output can also be split into `more` pieces beyond `pieces`.
+  bool Scatters(const Op& op, int64_t pieces, int64_t more) const {
+    const Shape& shape = graph_.tensor(op.outputs[0]).shape;
+    return !shape.empty() && shape[0] % (pieces * more) == 0;
+  }
+  bool AsksForOutput(const Op& op) { return op.kind == OpKind::kMatMul && draw_.Chance(60); }
+
+  Said AsTuples(const Op& op) {
+    std::vector<int64_t> pieces(op.rule.labels.size(), 1);
+    std::vector<size_t> order;
+    for (size_t label = 0; label < pieces.size(); ++label) order.push_back(label);
+    draw_.Shuffle(order);
+    int64_t left = ranks_per_stage_;
+    for (const size_t label : order) {
+      std::vector<int64_t> choices;
+      for (int64_t p = 1; p <= left; ++p) {
+        if (left % p == 0 && MaySplit(op, label, p)) choices.push_back(p);
+      }
+      if (!choices.empty()) pieces[label] = draw_.Of(choices);
+      left /= pieces[label];
+    }
+    std::vector<std::string> forms = {left > 1 && left < ranks_per_stage_ ? "tuples with repeats" : "tuples"};
+    const auto piece = [&](const DimRule& dim) { return dim.label < 0 ? 1 : pieces[static_cast<size_t>(dim.label)]; };
+    OpSharding sharding;
+    for (const OperandRule& operand : op.rule.inputs) {
+      TensorSharding& tuple = sharding.inputs.emplace_back();
+      for (const DimRule& dim : operand) tuple.pieces.push_back(piece(dim));
+    }
+    if (AsksForOutput(op)) {
+      TensorSharding& output = sharding.output.emplace();
+      for (const DimRule& dim : op.rule.outputs[0]) output.pieces.push_back(piece(dim));
+      int64_t contracted = 1;
+      for (size_t label = 0; label < pieces.size(); ++label) contracted *= Contracted(op, label) ? pieces[label] : 1;
+      const bool scatter = draw_.Chance(60) && !output.pieces.empty() && Scatters(op, output.pieces[0], contracted);
+      if (scatter) output.pieces[0] *= contracted;
+      if (contracted > 1) {
+        forms.push_back(scatter ? "tuples, out_strategy reduce_scatter" : "tuples, out_strategy all_reduce");
+      }
+    }
+    return Resolved(op, sharding, std::move(forms));
+  }
+
+  // A device matrix of random factors of the ranks; each of its axes splits some label, or none.
+  Said AsLayouts(const Op& op) {
+    OpSharding sharding;
+    for (int64_t left = ranks_per_stage_; left > 1 || sharding.axes.empty();) {
+      int64_t factor = 1 + draw_.Below(left);
+      while (left % factor != 0) ++factor;
+      left /= factor;
+      sharding.axes.push_back(absl::StrCat("a", sharding.axes.size()));
+      sharding.device_matrix.push_back(factor);
+    }
+    std::vector<std::vector<std::string>> names(op.rule.labels.size());
+    std::vector<int64_t> pieces(op.rule.labels.size(), 1);
+    std::vector<size_t> order;
+    for (size_t axis = 0; axis < sharding.axes.size(); ++axis) order.push_back(axis);
+    draw_.Shuffle(order);
+    std::vector<std::string> forms = {"layouts"};
+    for (const size_t axis : order) {
+      if (op.rule.labels.empty() || draw_.Chance(15)) continue;
+      const auto label = static_cast<size_t>(draw_.Below(static_cast<int64_t>(names.size())));
+      const int64_t wider = pieces[label] * sharding.device_matrix[axis];
+      if (!MaySplit(op, label, wider)) continue;
+      names[label].push_back(sharding.axes[axis]);
+      pieces[label] = wider;
+      if (names[label].size() > 1) forms.push_back("layouts, several axes on a dim");
+    }
+    const auto named = [&](const OperandRule& operand) {
+      TensorSharding tensor;
+      for (const DimRule& dim : operand) {
+        tensor.dims.push_back(dim.label < 0 ? std::vector<std::string>() : names[static_cast<size_t>(dim.label)]);
+      }
+      return tensor;
+    };
+    for (const OperandRule& operand : op.rule.inputs) sharding.inputs.push_back(named(operand));
+    if (AsksForOutput(op)) {
+      sharding.output = named(op.rule.outputs[0]);
+      std::vector<std::string> contracted;
+      int64_t more = 1;
+      for (size_t label = 0; label < names.size(); ++label) {
+        if (!Contracted(op, label)) continue;
+        contracted.insert(contracted.end(), names[label].begin(), names[label].end());
+        more *= pieces[label];
+      }
+      const int first = op.rule.outputs[0].empty() ? -1 : op.rule.outputs[0][0].label;
+      const int64_t rows = first < 0 ? 1 : pieces[static_cast<size_t>(first)];
+      const bool scatter = draw_.Chance(60) && Scatters(op, rows, more);
+      if (scatter) {
+        std::vector<std::string>& dim = sharding.output->dims[0];
+        dim.insert(dim.end(), contracted.begin(), contracted.end());
+      }
+      if (more > 1) {
+        forms.push_back(scatter ? "layouts, out_strategy reduce_scatter" : "layouts, out_strategy all_reduce");
+      }
+    }
+    return Resolved(op, sharding, std::move(forms));
+  }
+
+  // Parameters with several users lie as their first user wants them.
+  void Remember(const Op& op, const Assignment& assignment) {
+    for (size_t k = 0; k < op.inputs.size(); ++k) {
+      if (NumUsers(op.inputs[k]) > 1) layouts_.try_emplace(op.inputs[k], InputLayout(op.rule, assignment, k));
     }
   }
 
@@ -146,9 +339,6 @@ class StrategyMaker {
         if (!draw_.Chance(eager)) break;
         take(label, id);
       }
-    }
-    for (size_t k = 0; k < op.inputs.size(); ++k) {
-      if (NumUsers(op.inputs[k]) > 1) layouts_.try_emplace(op.inputs[k], InputLayout(op.rule, assignment, k));
     }
     return assignment;
   }
@@ -214,12 +404,14 @@ class StrategyMaker {
   std::vector<AxisId> axes_;
   std::vector<Assignment> assignments_;
   std::map<TensorId, Layout> layouts_;  // of parameters with several users
+  std::map<size_t, Said> said_;         // by op
+  std::set<std::string> forms_;
 };
 
 }  // namespace
 
-Strategy RandomStrategy(uint64_t seed, const Graph& graph, int64_t stages, int64_t ranks_per_stage,
-                        int64_t microbatches) {
+RandomSplit RandomStrategy(uint64_t seed, const Graph& graph, int64_t stages, int64_t ranks_per_stage,
+                           int64_t microbatches) {
   return StrategyMaker(seed, graph, stages, ranks_per_stage).Run(microbatches);
 }
 

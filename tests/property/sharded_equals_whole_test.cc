@@ -157,7 +157,10 @@ void Check(uint64_t seed, Coverage& coverage) {
   SCOPED_TRACE(absl::StrCat("seed ", seed, ": ", c.stages, " stages of ", c.ranks_per_stage, " ranks, ", c.microbatches,
                             " micro-batches"));
   ASSERT_OK_AND_ASSIGN(const Graph graph, RandomModel(seed, c.model));
-  const Strategy strategy = RandomStrategy(seed, graph, c.stages, c.ranks_per_stage, c.microbatches);
+  const RandomSplit split = RandomStrategy(seed, graph, c.stages, c.ranks_per_stage, c.microbatches);
+  const Strategy& strategy = split.strategy;
+  for (const std::string& form : split.forms) ++coverage[absl::StrCat("strategy: ", form)];
+  ++coverage[absl::StrCat("ranks ", c.stages * c.ranks_per_stage)];
   const UpdateRule optimizer = RandomOptimizer(seed);
   const StepPrice price = RandomPrice(seed);
   // Where rows do not mix, the mean over micro-batches is that over the batch, so one rank takes it whole.
@@ -172,25 +175,40 @@ void Check(uint64_t seed, Coverage& coverage) {
   if (testing::Test::HasFailure()) FAIL() << ToText(graph) << ToText(strategy);
 }
 
+// Fails with the name of every operator, form of strategy, collective and other work that no case had.
+void ExpectEverythingOccurred(Coverage& coverage) {
+  std::vector<std::string> wanted;
+  for (const OpInfo& row : kOps) {
+    if (row.kind == OpKind::kNumOps) continue;
+    // What reads nothing has no operand that could be split.
+    const bool reads = row.kind != OpKind::kFill && row.kind != OpKind::kFeed;
+    wanted.push_back(absl::StrCat(row.name, reads ? " split" : ""));
+  }
+  for (const absl::string_view form : kStrategyForms) wanted.push_back(absl::StrCat("strategy: ", form));
+  for (const int64_t ranks : {2, 4, 6, 8}) wanted.push_back(absl::StrCat("ranks ", ranks));
+  for (const CollectiveInfo& row : kCollectives) {
+    // Programs that are planned have no broadcast: parameters start equal, since each rank draws its slice of one
+    // value.
+    if (row.kind != CollectiveKind::kBroadcast) wanted.push_back(absl::StrCat(row.name, " sum activation"));
+  }
+  for (const char* name :
+       {"all_reduce max activation", "all_reduce sum gradient", "all_reduce sum report", "reduce_scatter sum gradient",
+        "all_gather sum parameter", "slice", "permute", "transfer activation", "transfer parameter",
+        "transfer gradient", "sync", "MatMul split again"}) {
+    wanted.push_back(name);
+  }
+  for (const std::string& name : wanted) {
+    EXPECT_GT(coverage[name], 0) << "no random case had \"" << name << "\"";
+  }
+}
+
 // MESHWRIGHT_SEED=N runs that one alone.
 TEST(ShardedEqualsWholeTest, RandomGraphsAndStrategies) {
   Coverage coverage;
   if (const char* seed = std::getenv("MESHWRIGHT_SEED")) return Check(std::strtoull(seed, nullptr, 10), coverage);
   for (uint64_t seed = 1; seed <= kNumGraphs && !HasFailure(); ++seed) Check(seed, coverage);
   if (HasFailure()) return;
-  // The cases reach every differentiable operator on split operands, and everything that moves values.
-  for (const OpInfo& row : kOps) {
-    if (row.differentiable) {
-      EXPECT_GT(coverage[absl::StrCat(row.name, " split")], 0) << row.name;
-    }
-  }
-  for (const char* name : {"all_reduce sum activation", "all_reduce max activation", "all_reduce sum gradient",
-                           "all_reduce sum report", "reduce_scatter sum activation", "reduce_scatter sum gradient",
-                           "all_gather sum activation", "all_gather sum parameter", "all_to_all sum activation",
-                           "slice", "permute", "transfer activation", "transfer parameter", "transfer gradient",
-                           "MatMul split again", "SGD split", "Momentum split", "AdamW split"}) {
-    EXPECT_GT(coverage[name], 0) << name;
-  }
+  ExpectEverythingOccurred(coverage);
 }
 
 // S8.4: with gradients_mean, a parameter's gradient is divided by the number of its own replicas. So after one step of
@@ -203,7 +221,7 @@ TEST(GradientsMeanTest, EveryParameterMovesByItsOwnShare) {
     const Case c = RandomCase(seed);
     SCOPED_TRACE(absl::StrCat("seed ", seed));
     ASSERT_OK_AND_ASSIGN(const Graph graph, RandomModel(seed, c.model));
-    Strategy strategy = RandomStrategy(seed, graph, c.stages, c.ranks_per_stage, c.microbatches);
+    Strategy strategy = RandomStrategy(seed, graph, c.stages, c.ranks_per_stage, c.microbatches).strategy;
     strategy.gradients_mean = true;
     std::map<std::string, int64_t> replicas;
     RunOptions options;
