@@ -13,7 +13,8 @@
 //     micro_batches: 8
 //     comm_fusion: {allreduce: {mode: size, config: 32}}
 //
-// Errors: kInvalidArgument for a wrong key, type or value, kFailedPrecondition for knobs that exclude each other.
+// Errors, with their kinds at the end of the message (ir/error_kind.h): kInvalidArgument for a wrong key, type or
+// value, kFailedPrecondition (E-STATE) for knobs that exclude each other. The knobs stand in a table, models/knobs.h.
 // Thread safety: plain values.
 #ifndef MESHWRIGHT_MODELS_PARALLEL_H_
 #define MESHWRIGHT_MODELS_PARALLEL_H_
@@ -70,6 +71,24 @@ struct CommFusion {
   std::optional<FusionRule> allreduce, allgather, reducescatter;
 };
 
+// The compatible search's cost model (S14.2): bytes touched and bytes moved, weighted.
+struct CostModelKnobs {
+  Bytes device_memory_capacity = GiB(16);
+  double alpha = 1;      // weight of computation
+  double beta = 50;      // weight of communication; 400 where links are Ascend's
+  double gamma = 0.001;  // share of the gradients' all-reduce that is not hidden
+  double communi_threshold = 2048, communi_const = 3072, communi_bias = 1024;  // bytes
+  bool inference = false;                                                      // run_phase 1
+  bool simplify_cal = true, multi_subgraphs = false, fully_use_devices = true;
+  bool elementwise_op_strategy_follow = false;
+  bool tensor_slice_align_enable = false;
+  int64_t tensor_slice_align_size = 16;
+  bool dp_algo_enable_approxi = false;
+  double dp_algo_approxi_epsilon = 0.1;
+  bool dp_algo_single_loop = false;
+  double rp_matmul_mem_coef = 0.25;
+};
+
 struct Parallel {
   ParallelMode parallel_mode = ParallelMode::kStandAlone;  // decoders: kAuto
   std::optional<SearchKnob> search_mode;           // S1.2: dynamic_programming where the user wants compatibility
@@ -105,6 +124,8 @@ struct Parallel {
   RecomputeChoice recompute = RecomputeChoice::kAuto;
 
   std::string strategy_ckpt_load_file, strategy_ckpt_save_file;  // "": off
+
+  CostModelKnobs cost_model;
 
   std::vector<std::string> warnings;  // what was read, but not as the user may think
 };

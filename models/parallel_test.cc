@@ -152,12 +152,12 @@ TEST(ParallelTest, CommFusion) {
 
 TEST(ParallelTest, OfTwoFusionSettingsTheLaterHolds) {
   ASSERT_OK_AND_ASSIGN(const Parallel map_later,
-                       Read("all_reduce_fusion_config: [1], comm_fusion: {allreduce: {mode: size, config: 1}}"));
+                       ReadAuto("all_reduce_fusion_config: [1], comm_fusion: {allreduce: {mode: size, config: 1}}"));
   EXPECT_THAT(map_later.all_reduce_fusion_config, IsEmpty());
   EXPECT_EQ(map_later.comm_fusion.allreduce->size, MiB(1));
   EXPECT_THAT(map_later.warnings, ElementsAre(HasSubstr("comm_fusion, the later, holds")));
   ASSERT_OK_AND_ASSIGN(const Parallel list_later,
-                       Read("comm_fusion: {allreduce: {mode: size, config: 1}}, all_reduce_fusion_config: [1]"));
+                       ReadAuto("comm_fusion: {allreduce: {mode: size, config: 1}}, all_reduce_fusion_config: [1]"));
   EXPECT_THAT(list_later.all_reduce_fusion_config, ElementsAre(1));
   EXPECT_FALSE(list_later.comm_fusion.allreduce.has_value());
   EXPECT_THAT(list_later.warnings, ElementsAre(HasSubstr("all_reduce_fusion_config, the later, holds")));

@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "executor/manual/errors.h"
+#include "ir/error_kind.h"
 #include "ir/status.h"
 
 namespace meshwright::manual {

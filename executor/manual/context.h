@@ -12,7 +12,7 @@
 // A group is a set of ranks, in ascending order whatever order it was made with. The world is the group of all; its
 // name is the back end's: mccl_world_group, nccl_world_group or hccl_world_group; "" means it too.
 //
-// Errors by kind as in executor/manual/errors.h. Thread safety: a Context belongs to one thread.
+// Errors by kind as in ir/error_kind.h. Thread safety: a Context belongs to one thread.
 #ifndef MESHWRIGHT_EXECUTOR_MANUAL_CONTEXT_H_
 #define MESHWRIGHT_EXECUTOR_MANUAL_CONTEXT_H_
 

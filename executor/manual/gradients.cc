@@ -5,8 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "executor/manual/agreement.h"
-#include "executor/manual/errors.h"
 #include "executor/manual/halo.h"
+#include "ir/error_kind.h"
 #include "ir/status.h"
 
 namespace meshwright::manual {

@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "executor/manual/agreement.h"
-#include "executor/manual/errors.h"
+#include "ir/error_kind.h"
 #include "ir/status.h"
 
 namespace meshwright::manual {

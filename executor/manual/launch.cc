@@ -11,7 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "executor/host/socket_fabric.h"
 #include "executor/host/thread_fabric.h"
-#include "executor/manual/errors.h"
+#include "ir/error_kind.h"
 #include "ir/status.h"
 
 namespace meshwright::manual {

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "executor/host/mpi.h"
-#include "executor/manual/errors.h"
+#include "ir/error_kind.h"
 
 namespace meshwright::manual {
 

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "executor/manual/errors.h"
+#include "ir/error_kind.h"
 #include "ir/status.h"
 
 namespace meshwright::manual {

@@ -1,7 +1,7 @@
 #include "executor/manual/tensor.h"
 
 #include "absl/strings/str_cat.h"
-#include "executor/manual/errors.h"
+#include "ir/error_kind.h"
 
 namespace meshwright::manual {
 namespace {
