@@ -231,9 +231,9 @@ absl::Status AssignStages(const NodeRef& root, int64_t stages, OperatorModel& mo
     OperatorSpec& op = model.operators[i];
     if (op.pipeline_stage < 0) op.pipeline_stage = reached;
     if (op.pipeline_stage < reached) {
-      return op.where.Error(
-          absl::StrCat("stage ", op.pipeline_stage, " after \"", model.operators[i - 1].name, "\" of stage ", reached),
-          "stages that never decrease");
+      return op.where.Error(absl::StrCat("\"", op.name, "\" of stage ", op.pipeline_stage, " after \"",
+                                         model.operators[i - 1].name, "\" of stage ", reached),
+                            "stages that never decrease");
     }
     if (op.pipeline_stage > (i == 0 ? 0 : reached + 1)) {
       return op.where.Error(absl::StrCat("stage ", op.pipeline_stage),

@@ -212,7 +212,8 @@ TEST(OperatorsTest, StagesBecomeSegments) {
 TEST(OperatorsTest, StagesMustBeInOrderAndUsed) {
   EXPECT_THAT(
       Build(Chain({"0", "1", "0", "1"}), 0, 2),
-      StatusIs(kInvalid, "operators[2]: found stage 0 after \"m1\" of stage 1, wanted stages that never decrease"));
+      StatusIs(kInvalid,
+               "operators[2]: found \"m2\" of stage 0 after \"m1\" of stage 1, wanted stages that never decrease"));
   EXPECT_THAT(Build(Chain({"0", "0", "0", "0"}), 0, 2), StatusIs(kInvalid, "found no operator of stage 1"));
   EXPECT_THAT(Build(Chain({"0", "0", "2", "2"}), 0, 3), StatusIs(kInvalid, "wanted an operator of stage 1 before it"));
   EXPECT_THAT(Build(Chain({"1", "1", "1", "1"}), 0, 2), StatusIs(kInvalid, "wanted an operator of stage 0 before it"));
