@@ -39,7 +39,7 @@ const std::map<std::string, std::set<std::string>>& Arrows() {
       {"simulator", {"ir", "costmodel"}},
       {"planner", {"ir", "costmodel", "simulator"}},
       {"tools", {"ir", "models", "costmodel", "executor", "simulator", "planner"}},
-      {"tests", {"ir", "models", "costmodel", "executor", "simulator", "planner"}},
+      {"tests", {"ir", "models", "costmodel", "executor", "simulator", "planner", "tools"}},
   };
   return *kArrows;
 }
