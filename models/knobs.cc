@@ -367,6 +367,12 @@ absl::Status ReadKnobs(const NodeRef& in, Parallel& parallel) {
     MESHWRIGHT_RETURN_IF_ERROR(CheckType(*knob, value));
     MESHWRIGHT_RETURN_IF_ERROR(WithKind("E-VALUE", knob->read(value, parallel)));
   }
+  if (parallel.global_rank.has_value() && parallel.device_num.has_value() &&
+      *parallel.global_rank >= *parallel.device_num) {
+    return WithKind("E-VALUE",
+                    in["global_rank"].Error(absl::StrCat(*parallel.global_rank),
+                                            absl::StrCat("a rank below device_num = ", *parallel.device_num)));
+  }
   return absl::OkStatus();
 }
 

@@ -4,31 +4,12 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "ir/error_kind.h"
 #include "ir/status.h"
 #include "models/hugging_face.h"
 
 namespace meshwright {
 namespace {
-
-absl::StatusOr<Context> ReadContext(const NodeRef& in) {
-  Context context;
-  if (!in.present()) return context;
-  MESHWRIGHT_RETURN_IF_ERROR(
-      in.CheckKeys({"mode", "device_target", "max_device_memory", "save_graphs", "save_graphs_path"}));
-  if (in["mode"].present()) {
-    constexpr absl::string_view kModes[] = {"GRAPH_MODE"};  // planning needs the whole graph
-    MESHWRIGHT_RETURN_IF_ERROR(in["mode"].AsChoice(kModes).status());
-  }
-  if (in["device_target"].present()) {
-    MESHWRIGHT_ASSIGN_OR_RETURN(context.device_target, in["device_target"].AsEnum<DeviceTarget>(kDeviceTargetNames));
-  }
-  if (in["max_device_memory"].present()) {
-    MESHWRIGHT_ASSIGN_OR_RETURN(context.max_device_memory, in["max_device_memory"].AsBytes());
-  }
-  MESHWRIGHT_ASSIGN_OR_RETURN(context.save_graphs, in["save_graphs"].AsBoolOr(false));
-  MESHWRIGHT_ASSIGN_OR_RETURN(context.save_graphs_path, in["save_graphs_path"].AsStringOr("."));
-  return context;
-}
 
 // Inputs of the graph as their user sees them: name and number of dims.
 struct GraphInput {
@@ -133,6 +114,34 @@ void WarnOfShards(const OperatorModel& model, Parallel& parallel) {
 
 }  // namespace
 
+absl::StatusOr<Context> ReadContext(const NodeRef& in) {
+  Context context;
+  if (!in.present()) return context;
+  std::vector<absl::string_view> names;
+  for (const ProcessKnob& knob : kProcessKnobs) names.push_back(knob.name);
+  MESHWRIGHT_RETURN_IF_ERROR(WithKind("E-VALUE", in.CheckKeys(names)));
+  const auto read = [&]() -> absl::Status {
+    if (in["mode"].present()) {
+      constexpr absl::string_view kModes[] = {"GRAPH_MODE", "PYNATIVE_MODE"};
+      MESHWRIGHT_ASSIGN_OR_RETURN(const size_t mode, in["mode"].AsChoice(kModes));
+      context.graph_mode = mode == 0;
+    }
+    if (in["device_target"].present()) {
+      MESHWRIGHT_ASSIGN_OR_RETURN(context.device_target, in["device_target"].AsEnum<DeviceTarget>(kDeviceTargetNames));
+    }
+    if (in["max_device_memory"].present()) {
+      MESHWRIGHT_ASSIGN_OR_RETURN(context.max_device_memory, in["max_device_memory"].AsBytes());
+    }
+    return absl::OkStatus();
+  };
+  MESHWRIGHT_RETURN_IF_ERROR(WithKind("E-VALUE", read()));
+  const absl::StatusOr<bool> save_graphs = in["save_graphs"].AsBoolOr(false);
+  if (!save_graphs.ok()) return WithKind("E-TYPE", save_graphs.status());
+  context.save_graphs = *save_graphs;
+  MESHWRIGHT_ASSIGN_OR_RETURN(context.save_graphs_path, in["save_graphs_path"].AsStringOr("."));
+  return context;
+}
+
 absl::StatusOr<ModelFile> ParseModelFile(absl::string_view text, absl::string_view file_name) {
   MESHWRIGHT_ASSIGN_OR_RETURN(Document document, ParseDocument(text, file_name));
   ModelFile file{
@@ -143,6 +152,9 @@ absl::StatusOr<ModelFile> ParseModelFile(absl::string_view text, absl::string_vi
   MESHWRIGHT_ASSIGN_OR_RETURN(file.name, root["name"].AsName());
   MESHWRIGHT_ASSIGN_OR_RETURN(file.training, ReadTraining(root["training"]));
   MESHWRIGHT_ASSIGN_OR_RETURN(file.context, ReadContext(root["context"]));
+  if (!file.context.graph_mode) {
+    return root["context"]["mode"].Locate(StateError("planning needs the whole graph; write GRAPH_MODE"));
+  }
   MESHWRIGHT_RETURN_IF_ERROR(ReadModel(root, file));
   const ParallelMode mode = file.is_decoder() ? ParallelMode::kAuto : ParallelMode::kStandAlone;
   MESHWRIGHT_ASSIGN_OR_RETURN(file.parallel, ReadParallel(root["parallel"], file.training, mode));

@@ -16,6 +16,7 @@
 #ifndef MESHWRIGHT_MODELS_MODEL_FILE_H_
 #define MESHWRIGHT_MODELS_MODEL_FILE_H_
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -38,11 +39,23 @@ inline constexpr absl::string_view kDeviceTargetNames[] = {"CPU", "GPU"};
 
 // What concerns the process that runs the plan (S1.8).
 struct Context {
+  bool graph_mode = true;                     // PYNATIVE_MODE: no whole graph, so no planning
   std::optional<DeviceTarget> device_target;  // not set: a GPU where there is one
   std::optional<Bytes> max_device_memory;     // planner and executor stay below it
   bool save_graphs = false;
   std::string save_graphs_path = ".";
 };
+
+// The knobs of the section `context:` (S1.8), with their defaults as a file spells them.
+struct ProcessKnob {
+  absl::string_view name, fallback;
+};
+inline constexpr std::array kProcessKnobs = {
+    ProcessKnob{"mode", "GRAPH_MODE"},   ProcessKnob{"device_target", "None"}, ProcessKnob{"max_device_memory", "None"},
+    ProcessKnob{"save_graphs", "false"}, ProcessKnob{"save_graphs_path", "."},
+};
+// Reads the section; a missing one has the defaults of Context.
+absl::StatusOr<Context> ReadContext(const NodeRef& in);
 
 struct ModelFile {
   std::string name;

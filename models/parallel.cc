@@ -42,10 +42,6 @@ void KeepTheLater(const NodeRef& in, Parallel& parallel) {
 
 // What holds between knobs (S1.2 to S1.4, S11.2, S12.1, S12.3, S12.11).
 absl::Status CheckTogether(const NodeRef& in, const Parallel& p, const Training& training) {
-  if (p.global_rank.has_value() && p.device_num.has_value() && *p.global_rank >= *p.device_num) {
-    return in["global_rank"].Error(absl::StrCat(*p.global_rank),
-                                   absl::StrCat("a rank below device_num = ", *p.device_num));
-  }
   if (p.parallel_mode == ParallelMode::kStandAlone && p.device_num.value_or(1) > 1) {
     return in["device_num"].Error(absl::StrCat(*p.device_num), "1, since parallel_mode is stand_alone",
                                   "set parallel_mode");
