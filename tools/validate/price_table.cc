@@ -95,13 +95,27 @@ absl::Status PriceProduct(const CsvCells& cells, const Device& device, PriceRowR
   return absl::OkStatus();
 }
 
+// Implementations of attention by a word of the cells `impl`, `op` and `library`, and the kernel that stands for them;
+// the first that matches.
+struct Implementation {
+  absl::string_view word, kernel;
+};
+constexpr Implementation kImplementations[] = {
+    {"flashattention-1", "flash1"}, {"flashattention-2", "flash2"}, {"flashattention-3", "flash3"},
+    {"trt-llm", "trtllm"},          {"trtllm", "trtllm"},
+};
+
 // Whether the attention is fused, and by which kernel.
 absl::StatusOr<bool> Fused(const CsvCells& cells, Device* device) {
-  const std::string made = Lower(cells, "impl");
-  if (made.empty()) return true;
-  if (absl::StrContains(made, "pytorch")) return false;
-  const std::string kernel = absl::EndsWith(made, "-3") ? "flash3" : "flash2";
-  if (!absl::StrContains(made, "flashattention-2") && !absl::StrContains(made, "flashattention-3")) {
+  const std::string impl = Lower(cells, "impl");
+  if (absl::StrContains(impl, "pytorch")) return false;
+  const std::string made = impl.empty() ? absl::StrCat(Lower(cells, "op"), " ", Lower(cells, "library")) : impl;
+  absl::string_view kernel;
+  for (const Implementation& row : kImplementations) {
+    if (kernel.empty() && absl::StrContains(made, row.word)) kernel = row.kernel;
+  }
+  if (kernel.empty()) {
+    if (impl.empty()) return true;
     return CannotExpress("another implementation", made);
   }
   Cluster one;

@@ -13,6 +13,29 @@ namespace {
 
 using ::testing::HasSubstr;
 
+// Kernels of other implementations are priced as such, those that are not known are left out.
+TEST(PriceTableTest, AttentionByImplementation) {
+  ASSERT_OK_AND_ASSIGN(const CsvTable table,
+                       ParseCsv("gpu_type,dtype,op,impl,batch,heads,head_dim,seq_len,causal,time_ms\n"
+                                "A100,bf16,,FlashAttention-2,4,16,128,4096,yes,1\n"
+                                "A100,bf16,,FlashAttention-1,4,16,128,4096,yes,1\n"
+                                "A100,bf16,context attention (TRT-LLM),,4,16,128,4096,yes,1\n"
+                                "A100,bf16,,xformers,4,16,128,4096,yes,1\n",
+                                "t.csv"));
+  ASSERT_OK_AND_ASSIGN(const PriceTableResult result, PriceKernelTable(table, {}));
+  const Device device = *FindDevice("a100");
+  double flash2 = 0;
+  for (size_t i = 0; i < 3; ++i) {
+    const char* const kernels[] = {"flash2", "flash1", "trtllm"};
+    for (const AttentionConstants& constants : device.attention) {
+      if (constants.kernel != kernels[i]) continue;
+      if (i == 0) flash2 = result.rows[i].seconds.predicted;
+      EXPECT_GT(result.rows[i].seconds.predicted, i == 0 ? 0 : 1.2 * flash2) << kernels[i];
+    }
+  }
+  EXPECT_EQ(Summarise(result).skipped.at("another implementation"), 1u);
+}
+
 // 2 x 4096^3 operations at 200 TFLOP/s are 687 us.
 TEST(PriceTableTest, ProductsByTimeOrRate) {
   ASSERT_OK_AND_ASSIGN(const CsvTable table, ParseCsv("gpu_type,dtype,m,n,k,time_ms,tflops,extra\n"

@@ -173,6 +173,25 @@ TEST(TrainingRunTest, FrameworksAreEagerUnlessTheRowSaysOtherwise) {
   }
 }
 
+// The kernel that the cell names runs, where the device has it.
+TEST(TrainingRunTest, AttentionKernels) {
+  const auto kernel = [](const std::string& text) -> std::string {
+    const auto run = RunOf({{"attention", text}});
+    return run.ok() ? run->cluster.device.attention.front().kernel : run.status().ToString();
+  };
+  EXPECT_EQ(kernel("flash"), "flash2");
+  EXPECT_EQ(kernel("flash v1"), "flash1");
+  EXPECT_EQ(kernel("flash (FA via MPT attn_impl)"), "flash1");
+  EXPECT_EQ(kernel("TE/cuDNN flash"), "flash2");  // no newer one on A100
+}
+
+TEST(TrainingRunTest, CheckpointsOfFsdpStopEarly) {
+  ASSERT_OK_AND_ASSIGN(TrainingRun run, RunOf({{"recompute", "full"}}));
+  EXPECT_EQ(run.recompute, Recompute::kLayer);
+  ASSERT_OK_AND_ASSIGN(run, RunOf({{"recompute", "full"}, {"zero_fsdp", "FSDP2 (ZeRO-3)"}}));
+  EXPECT_EQ(run.recompute, Recompute::kFull);
+}
+
 TEST(TrainingRunTest, OldFrameworksReduceGradientsAtOnce) {
   ASSERT_OK_AND_ASSIGN(TrainingRun run, RunOf({}));
   EXPECT_GT(ProblemOf(run).bucket.value_or(Bytes()), GiB(1000));
@@ -224,6 +243,11 @@ TEST(SetInternodeTest, Forms) {
   EXPECT_TRUE(SetInternode("1600 Gbps RoCE per node", &cluster));
   EXPECT_EQ(cluster.nic_bandwidth, GBps(25));
   EXPECT_FALSE(SetInternode("InfiniBand", &cluster));
+  EXPECT_EQ(cluster.nic_latency, Nanos());
+  EXPECT_TRUE(SetInternode("2x p5.48xlarge, EFA 32x100Gb per node", &cluster));
+  EXPECT_EQ(cluster.nic_latency, Micros(22));
+  EXPECT_TRUE(SetInternode("2x p4de.24xlarge, EFA 4x100Gb per node", &cluster));
+  EXPECT_EQ(cluster.nic_latency, Micros(60));
 }
 
 }  // namespace
