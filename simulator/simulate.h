@@ -10,8 +10,8 @@
 //   MESHWRIGHT_ASSIGN_OR_RETURN(const SimulationResult result, Simulate(program, prices));
 //   result.makespan, result.classes[result.critical_class].time.exclusive[TimeUse::kWait], ...
 //
-// Not modelled: the time the CPU needs to issue instructions, data loading, stragglers, traffic of other classes on the
-// same node's links, and congestion inside the network.
+// Not modelled: the time the CPU needs to issue instructions, data loading, traffic of other classes on the same node's
+// links, and congestion inside the network. simulator/variation.h plays devices that vary.
 //
 // Cost: proportional to the number of tasks (simulator/tasks.h), not of instructions, ranks or layers.
 // Thread safety: pure function.

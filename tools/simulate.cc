@@ -1,13 +1,20 @@
 // simulate: plays one step of a plan in simulated time.
 #include "simulator/simulate.h"
 
+#include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "costmodel/cost_model.h"
 #include "ir/status.h"
+#include "ir/text.h"
 #include "ir/trace.h"
 #include "simulator/price.h"
+#include "simulator/variation.h"
 #include "tools/command.h"
 #include "tools/files.h"
 #include "tools/plan_file.h"
@@ -25,6 +32,9 @@ Command SimulateCommand() {
       .example = {"plan models/configs/gpt2_1_5b.yaml", "simulate plan.yaml --trace=sim.json"},
       .flags = {{"trace", "FILE", "writes a timeline for https://ui.perfetto.dev"},
                 {"detail", "WHAT", "of the timeline: slots, instructions; instructions unless there are very many"},
+                {"jitter", "X", "devices vary from step to step by this share of their time, e.g. 0.03"},
+                {"slow", "RANK:X,...", "ranks whose kernels take X times as long"},
+                {"samples", "N", "steps to draw with --jitter; 200 unless given"},
                 {"precision", "TYPE", "float32, float64: the same strategy in another type, as run has it"},
                 {"format", "FORM", "text or json"}},
   };
@@ -40,6 +50,32 @@ absl::StatusOr<TraceDetail> DetailFor(const Flags& flags, const Program& program
   for (const RankClass& rank_class : program.classes) issued += NumIssued(rank_class);
   const bool slots = detail.has_value() ? *detail == 0 : issued > kMostInstructions;
   return slots ? TraceDetail::kSlots : TraceDetail::kInstructions;
+}
+
+// What --jitter, --slow and --samples say; nothing if none is given.
+absl::StatusOr<std::optional<Variation>> VariationOf(const Flags& flags) {
+  if (!flags.Has("jitter") && !flags.Has("slow")) return std::nullopt;
+  Variation variation;
+  if (flags.Has("jitter")) {
+    const absl::StatusOr<double> jitter = ParseDouble(flags.Text("jitter"), 0, 0.5);
+    if (!jitter.ok()) return Flags::Wrong("jitter", jitter.status());
+    variation.jitter = *jitter;
+  }
+  MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<int64_t> samples, flags.Int("samples", 1, 100'000));
+  variation.samples = samples.value_or(variation.jitter > 0 ? variation.samples : 1);
+  if (!flags.Has("slow")) return variation;
+  for (const absl::string_view part : absl::StrSplit(flags.Text("slow"), ',')) {
+    const std::vector<absl::string_view> pair = absl::StrSplit(part, ':');
+    if (pair.size() != 2) {
+      return Flags::Wrong("slow", absl::InvalidArgumentError(absl::StrCat("found \"", part, "\", wanted RANK:X")));
+    }
+    const absl::StatusOr<int64_t> rank = ParseInt(pair[0], 0);
+    if (!rank.ok()) return Flags::Wrong("slow", rank.status());
+    const absl::StatusOr<double> slowdown = ParseDouble(pair[1], 1e-3, 1000);
+    if (!slowdown.ok()) return Flags::Wrong("slow", slowdown.status());
+    variation.stragglers.push_back({*rank, *slowdown});
+  }
+  return variation;
 }
 
 absl::Status RunSimulate(const Flags& flags) {
@@ -58,7 +94,12 @@ absl::Status RunSimulate(const Flags& flags) {
     MESHWRIGHT_RETURN_IF_ERROR(WriteFile(flags.Text("trace"), ToChromeJson(result.trace, program)));
     if (flags.Text("trace") == "-") return absl::OkStatus();
   }
-  Print(format == 1 ? ToText(ToJson(program, result)) : ToText(program, result));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<Variation> variation, VariationOf(flags));
+  std::optional<StepTimes> varied;
+  if (variation.has_value()) {
+    MESHWRIGHT_ASSIGN_OR_RETURN(varied, SimulateVaried(program, prices, *variation));
+  }
+  Print(format == 1 ? ToText(ToJson(program, result, varied)) : ToText(program, result, varied));
   return absl::OkStatus();
 }
 

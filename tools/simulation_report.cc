@@ -77,13 +77,18 @@ std::string MemoryLine(const std::vector<MemoryPoint>& points, Nanos end, Bytes 
   return line;
 }
 
-std::string ToText(const Program& program, const SimulationResult& result) {
+std::string ToText(const Program& program, const SimulationResult& result, const std::optional<StepTimes>& varied) {
   std::string text =
       absl::StrCat(program.name, ": ", ShowCount(program.mesh.num_ranks()), " ranks in ", program.classes.size(),
                    program.classes.size() == 1 ? " class, " : " classes, ", ShowCount(program.num_microbatches),
                    " micro-batches\n\nstep ", ShowTime(result.makespan), "; ",
-                   program.classes[result.critical_class].name, " ends last\n\n");
-  absl::StrAppend(&text, "  % of the step forward backward recompute optimizer  exposed contention bubble\n");
+                   program.classes[result.critical_class].name, " ends last\n");
+  if (varied.has_value()) {
+    absl::StrAppend(&text, "of ", ShowCount(static_cast<int64_t>(varied->ascending.size())),
+                    " steps of varying devices: mean ", ShowTime(varied->Mean()), ", 5 % below ",
+                    ShowTime(varied->Quantile(0.05)), ", 5 % above ", ShowTime(varied->Quantile(0.95)), "\n");
+  }
+  absl::StrAppend(&text, "\n  % of the step forward backward recompute optimizer  exposed contention bubble\n");
   const std::vector<size_t> stages = StagesToShow(program.classes.size(), result.critical_class);
   for (const size_t c : stages) text += StageRow(program, result, c);
 
@@ -102,13 +107,22 @@ std::string ToText(const Program& program, const SimulationResult& result) {
   return text;
 }
 
-Json ToJson(const Program& program, const SimulationResult& result) {
+Json ToJson(const Program& program, const SimulationResult& result, const std::optional<StepTimes>& varied) {
   Json out;
   out["schema"] = "meshwright/simulation/1";
   out["name"] = program.name;
   out["ranks"] = program.mesh.num_ranks();
   out["microbatches"] = program.num_microbatches;
   out["step_time_s"] = JsonSeconds(result.makespan);
+  if (varied.has_value()) {
+    Json row;
+    row["samples"] = varied->ascending.size();
+    row["mean_s"] = JsonSeconds(varied->Mean());
+    row["p5_s"] = JsonSeconds(varied->Quantile(0.05));
+    row["p50_s"] = JsonSeconds(varied->Quantile(0.5));
+    row["p95_s"] = JsonSeconds(varied->Quantile(0.95));
+    out["varied"] = std::move(row);
+  }
   out["critical_stage"] = result.critical_class;
   Json stages = Json::array();
   for (size_t c = 0; c < program.classes.size(); ++c) {

@@ -44,15 +44,16 @@ std::string CsvCell(std::string cell) {
 
 std::string ShowPoint(const SweepReport& report, const SweepPoint& point, double best_work) {
   if (!point.best.has_value()) {
-    return absl::StrFormat("%9s  %s\n", ShowCount(point.devices), FirstLine(point.problem, 69));
+    return absl::StrFormat("%8s  %s\n", ShowCount(point.devices), FirstLine(point.problem, 69));
   }
   const Prediction& p = point.best->prediction;
   std::string line =
-      absl::StrFormat("%9s %9s %9s %7s %6.0f %%", ShowCount(point.devices), ShowTime(p.step),
+      absl::StrFormat("%8s %8s %8s %6s %6.0f %%", ShowCount(point.devices), ShowTime(p.step),
                       ShowLarge(p.tokens_per_second), ShowPercent(p.mfu), WorkPerDevice(point) / best_work * 100);
   if (report.tokens > 0) {
-    absl::StrAppend(&line, absl::StrFormat(" %8s %8s", ShowSeconds(point.RunSeconds(report.tokens)),
-                                           ShowLarge(point.DeviceHours(report.tokens))));
+    absl::StrAppend(
+        &line, absl::StrFormat(" %7s %8s %8s", ShowPercent(point.goodput), ShowSeconds(point.RunSeconds(report.tokens)),
+                               ShowLarge(point.DeviceHours(report.tokens))));
     absl::StrAppend(&line, absl::StrFormat(" %8s", point.price.has_value() ? ShowDollars(point.Dollars(report.tokens))
                                                                            : std::string("-")));
   }
@@ -79,7 +80,7 @@ absl::StatusOr<std::vector<int64_t>> ParseCounts(absl::string_view text) {
   return std::vector<int64_t>(counts.begin(), counts.end());
 }
 
-double SweepPoint::RunSeconds(double tokens) const { return tokens / best->prediction.tokens_per_second; }
+double SweepPoint::RunSeconds(double tokens) const { return tokens / best->prediction.tokens_per_second / goodput; }
 double SweepPoint::DeviceHours(double tokens) const { return RunSeconds(tokens) / 3600 * static_cast<double>(devices); }
 double SweepPoint::Dollars(double tokens) const {
   return price.has_value() ? DeviceHours(tokens) * price->dollars_per_hour : 0;
@@ -117,9 +118,10 @@ std::string ToText(const SweepReport& report) {
                         point.price->source, ")");
       }
       absl::StrAppend(&text, "\n",
-                      absl::StrFormat("%9s %9s %9s %7s %8s", "devices", "step", report.rows ? "rows/s" : "tokens/s",
+                      absl::StrFormat("%8s %8s %8s %6s %8s", "devices", "step", report.rows ? "rows/s" : "tokens/s",
                                       "MFU", "per dev."));
-      if (report.tokens > 0) absl::StrAppend(&text, absl::StrFormat(" %8s %8s %8s", "run", "dev.-h", "cost"));
+      if (report.tokens > 0)
+        absl::StrAppend(&text, absl::StrFormat(" %7s %8s %8s %8s", "goodput", "run", "dev.-h", "cost"));
       text += "\n";
     }
     text += ShowPoint(report, point, BestWork(report.points, device));
@@ -127,6 +129,14 @@ std::string ToText(const SweepReport& report) {
   absl::StrAppend(
       &text, "\nper dev.: work of a device, against the best row of its kind\n", "s: the smallest count that fits\n",
       absl::StrFormat("k: the knee, the most devices that do %.0f %% of the best work per device\n", kKneeShare * 100));
+  if (report.tokens > 0) {
+    const Reliability& r = report.reliability;
+    absl::StrAppend(&text, "goodput: the share of the run in steps that count, with ",
+                    absl::StrFormat("%.3g", r.failures_per_device_hour * 1e6),
+                    " failures in a million device-hours,\n         a checkpoint of ",
+                    ShowSeconds(ToSeconds(r.checkpoint)), " as often as is best, restarts of ",
+                    ShowSeconds(ToSeconds(r.restart)), "\n");
+  }
   return text;
 }
 
@@ -155,6 +165,7 @@ Json ToJson(const SweepReport& report) {
     row["smallest_that_fits"] = point.smallest;
     row["knee"] = point.knee;
     if (report.tokens > 0) {
+      row["goodput"] = point.goodput;
       row["run_s"] = point.RunSeconds(report.tokens);
       row["device_hours"] = point.DeviceHours(report.tokens);
       if (point.price.has_value()) row["cost_usd"] = point.Dollars(report.tokens);
@@ -167,19 +178,20 @@ Json ToJson(const SweepReport& report) {
 
 std::string ToCsv(const SweepReport& report) {
   std::string text =
-      "device,devices,fits,step_time_s,tokens_per_second,mfu,peak_memory_bytes,run_s,device_hours,cost_usd,"
+      "device,devices,fits,step_time_s,tokens_per_second,mfu,peak_memory_bytes,goodput,run_s,device_hours,cost_usd,"
       "smallest_that_fits,knee,problem\r\n";
   for (const SweepPoint& point : report.points) {
     absl::StrAppend(&text, CsvCell(point.device), ",", point.devices, ",", point.best.has_value() ? "true" : "false");
     if (!point.best.has_value()) {
-      absl::StrAppend(&text, ",,,,,,,,,,", CsvCell(point.problem), "\r\n");
+      absl::StrAppend(&text, ",,,,,,,,,,,", CsvCell(point.problem), "\r\n");
       continue;
     }
     const Prediction& p = point.best->prediction;
     absl::StrAppend(&text, ",", ShortestNumber(JsonSeconds(p.step)), ",", ShortestNumber(p.tokens_per_second), ",",
                     ShortestNumber(p.mfu), ",", p.peak.raw());
     const bool budget = report.tokens > 0;
-    absl::StrAppend(&text, ",", budget ? ShortestNumber(point.RunSeconds(report.tokens)) : "", ",",
+    absl::StrAppend(&text, ",", budget ? ShortestNumber(point.goodput) : "", ",",
+                    budget ? ShortestNumber(point.RunSeconds(report.tokens)) : "", ",",
                     budget ? ShortestNumber(point.DeviceHours(report.tokens)) : "", ",",
                     budget && point.price.has_value() ? ShortestNumber(point.Dollars(report.tokens)) : "");
     absl::StrAppend(&text, ",", point.smallest ? "true" : "false", ",", point.knee ? "true" : "false", ",\r\n");

@@ -14,6 +14,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "costmodel/goodput.h"
 #include "ir/cluster.h"
 #include "planner/search/search.h"
 #include "tools/json_text.h"
@@ -32,8 +33,9 @@ struct SweepPoint {
   std::optional<Candidate> best;
   std::string problem;  // where there is no best: why
   bool smallest = false, knee = false;
+  double goodput = 1;  // the share of a run's time that goes into steps that count (costmodel/goodput.h)
 
-  // For a run of `tokens`, where there is a best. Dollars: 0 without a price.
+  // For a run of `tokens`, where there is a best; failures and checkpoints included. Dollars: 0 without a price.
   double RunSeconds(double tokens) const;
   double DeviceHours(double tokens) const;
   double Dollars(double tokens) const;
@@ -47,6 +49,7 @@ struct SweepReport {
   std::string batch;  // "1,536 x 2,048 tokens"
   bool rows = false;  // of samples, not tokens
   double tokens = 0;  // of the whole run; 0: not asked
+  Reliability reliability;
   std::vector<SweepPoint> points;
 };
 

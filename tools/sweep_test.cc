@@ -69,26 +69,37 @@ TEST(SweepPointTest, WhatARunTakes) {
   EXPECT_DOUBLE_EQ(point.RunSeconds(5.76e6), 3600);
   EXPECT_DOUBLE_EQ(point.DeviceHours(5.76e6), 16);
   EXPECT_DOUBLE_EQ(point.Dollars(5.76e6), 32);
+  // Where four fifths of the time count, all takes 5/4 as long.
+  SweepPoint fails = point;
+  fails.goodput = 0.8;
+  EXPECT_DOUBLE_EQ(fails.RunSeconds(5.76e6), 4500);
+  EXPECT_DOUBLE_EQ(fails.Dollars(5.76e6), 40);
 }
 
 TEST(SweepReportTest, Text) {
-  SweepReport report{.name = "m", .batch = "16 x 8 tokens", .tokens = 5.76e6, .points = Points()};
+  SweepReport report{.name = "m", .batch = "16 x 8 tokens", .tokens = 5.76e6, .reliability = {}, .points = Points()};
+  report.reliability = {.failures_per_device_hour = 2e-5, .checkpoint = Millis(6e4), .restart = Millis(6e5)};
   MarkPoints(report.points);
-  EXPECT_THAT(ToText(report),
+  const std::string text = ToText(report);
+  EXPECT_THAT(text, testing::HasSubstr("with 20 failures in a million device-hours,\n"
+                                       "         a checkpoint of 60.00 s as often as is best, restarts of 10.0 min\n"));
+  EXPECT_THAT(text,
               testing::StartsWith("m: 16 x 8 tokens a step, 5.76 M tokens in all\n\n"
                                   "a, $2.00 a device-hour (a test)\n"
-                                  "  devices      step  tokens/s     MFU per dev.      run   dev.-h     cost\n"
-                                  "        8  does not fit, \"at all\"\n"
-                                  "       16   1.000 s     1.6 k  50.0 %    100 % 60.0 min       16   $32.00 s\n"));
+                                  " devices     step tokens/s    MFU per dev. goodput      run   dev.-h     cost\n"
+                                  "       8  does not fit, \"at all\"\n"
+                                  "      16  1.000 s    1.6 k 50.0 %    100 % 100.0 % 60.0 min       16   $32.00 s\n"));
 }
 
 TEST(SweepReportTest, CsvQuotesWhatNeedsIt) {
-  SweepReport report{.name = "m", .batch = "", .tokens = 0, .points = {Point("=a,b", 8, 0), Point("c", 8, 800)}};
-  EXPECT_EQ(ToCsv(report),
-            "device,devices,fits,step_time_s,tokens_per_second,mfu,peak_memory_bytes,run_s,device_hours,cost_usd,"
-            "smallest_that_fits,knee,problem\r\n"
-            "\"'=a,b\",8,false,,,,,,,,,,\"does not fit, \"\"at all\"\"\"\r\n"
-            "c,8,true,1,800,0.5,10737418240,,,,false,false,\r\n");
+  SweepReport report{
+      .name = "m", .batch = "", .tokens = 0, .reliability = {}, .points = {Point("=a,b", 8, 0), Point("c", 8, 800)}};
+  EXPECT_EQ(
+      ToCsv(report),
+      "device,devices,fits,step_time_s,tokens_per_second,mfu,peak_memory_bytes,goodput,run_s,device_hours,cost_usd,"
+      "smallest_that_fits,knee,problem\r\n"
+      "\"'=a,b\",8,false,,,,,,,,,,,\"does not fit, \"\"at all\"\"\"\r\n"
+      "c,8,true,1,800,0.5,10737418240,,,,,false,false,\r\n");
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "costmodel/goodput.h"
 #include "costmodel/library.h"
 #include "ir/status.h"
 #include "ir/text.h"
@@ -27,6 +28,9 @@ Command WhatifCommand() {
       .flags = {{"devices", "N..M", "numbers of devices: 64..4096 doubles, 8,24,64 lists; the file's unless given"},
                 {"device", "NAME,...", "kinds of devices; the file's unless given"},
                 {"tokens", "X", "of the whole run, e.g. 300e9; training.tokens unless given"},
+                {"failures", "X", "in a million device-hours that stop the run; 20 unless given"},
+                {"checkpoint", "TIME", "that steps stop for a checkpoint; 60 s unless given"},
+                {"restart", "TIME", "from a failure to the next step; 600 s unless given"},
                 {"format", "FORM", "text, json or csv"}},
   };
   command.flags.insert(command.flags.end(), StrategyFlags().begin(), StrategyFlags().end());
@@ -72,6 +76,26 @@ absl::StatusOr<SweepPoint> PointFor(const SourceFile& source, const std::string&
   return point;
 }
 
+// Of the flags, or else what is published or assumed.
+absl::StatusOr<Reliability> ReliabilityOf(const Flags& flags) {
+  Reliability reliability = {.failures_per_device_hour = kPublishedFailuresPerDeviceHour,
+                             .checkpoint = kAssumedCheckpoint,
+                             .restart = kAssumedRestart};
+  if (flags.Has("failures")) {
+    const absl::StatusOr<double> failures = ParseDouble(flags.Text("failures"), 0);
+    if (!failures.ok()) return Flags::Wrong("failures", failures.status());
+    reliability.failures_per_device_hour = *failures * 1e-6;
+  }
+  for (const auto& [name, time] :
+       {std::make_pair("checkpoint", &reliability.checkpoint), std::make_pair("restart", &reliability.restart)}) {
+    if (!flags.Has(name)) continue;
+    const absl::StatusOr<Nanos> parsed = ParseNanos(flags.Text(name));
+    if (!parsed.ok()) return Flags::Wrong(name, parsed.status());
+    *time = *parsed;
+  }
+  return reliability;
+}
+
 absl::Status RunWhatif(const Flags& flags) {
   constexpr absl::string_view kFormats[] = {"text", "json", "csv"};
   MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<size_t> format, flags.Choice("format", kFormats));
@@ -106,6 +130,7 @@ absl::Status RunWhatif(const Flags& flags) {
     if (!tokens.ok()) return Flags::Wrong("tokens", tokens.status());
     report.tokens = *tokens;
   }
+  MESHWRIGHT_ASSIGN_OR_RETURN(report.reliability, ReliabilityOf(flags));
   const auto total = static_cast<int64_t>(devices.size() * counts.size());
   Progress progress("planning");
   for (const std::string& name : devices) {
@@ -114,6 +139,7 @@ absl::Status RunWhatif(const Flags& flags) {
     for (const int64_t count : counts) {
       progress.Update(static_cast<int64_t>(report.points.size()), total);
       MESHWRIGHT_ASSIGN_OR_RETURN(SweepPoint point, PointFor(source, device->name, count, flags));
+      point.goodput = Goodput(count, BestCheckpointInterval(count, report.reliability), report.reliability);
       report.points.push_back(std::move(point));
     }
   }

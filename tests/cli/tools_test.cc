@@ -107,6 +107,20 @@ TEST(SimulateTest, JsonStagesAddUpToTheStep) {
   }
 }
 
+TEST(SimulateTest, DevicesThatVary) {
+  const std::string plan = TempPath("tiny_varied.yaml");
+  ASSERT_EQ(RunTool("plan", {kTiny, "--stages=2", "--out=" + plan}).exit_code, 0);
+  const ToolResult result = RunTool("simulate", {plan, "--jitter=0.05", "--slow=0:2", "--samples=50", "--format=json"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const Json report = Json::parse(result.out);
+  const Json& varied = report.at("varied");
+  EXPECT_EQ(varied.at("samples"), 50);
+  EXPECT_GT(varied.at("p5_s").get<double>(), report.at("step_time_s").get<double>());
+  EXPECT_LT(varied.at("p5_s").get<double>(), varied.at("p95_s").get<double>());
+  EXPECT_THAT(RunTool("simulate", {plan, "--slow=0"}).err, HasSubstr("found \"0\", wanted RANK:X"));
+  EXPECT_THAT(RunTool("simulate", {plan, "--slow=4096:2"}).err, HasSubstr("there is no rank 4096"));
+}
+
 TEST(SimulateTest, AModelFileIsNotAPlan) {
   const ToolResult result = RunTool("simulate", {kTiny});
   EXPECT_EQ(result.exit_code, 3);
@@ -302,16 +316,19 @@ TEST(WhatifTest, ASweepMarksTheSmallestAndTheKnee) {
     if (!point.at("fits").get<bool>()) continue;
     smallest += point.at("smallest_that_fits").get<bool>() ? 1 : 0;
     knees += point.at("knee").get<bool>() ? 1 : 0;
-    // Hours of all devices for 1e9 tokens.
-    EXPECT_NEAR(point.at("device_hours").get<double>(),
+    // Hours of all devices for 1e9 tokens, steps that failures undo and checkpoints included.
+    const double goodput = point.at("goodput").get<double>();
+    EXPECT_GT(goodput, 0.99);
+    EXPECT_LT(goodput, 1);
+    EXPECT_NEAR(point.at("device_hours").get<double>() * goodput,
                 1e9 / point.at("tokens_per_second").get<double>() / 3600 * point.at("devices").get<double>(), 1e-6);
   }
   EXPECT_EQ(smallest, 1);
   EXPECT_EQ(knees, 1);
   const std::string csv = RunTool("whatif", csv_args).out;
   EXPECT_EQ(csv.substr(0, csv.find("\r\n")),
-            "device,devices,fits,step_time_s,tokens_per_second,mfu,peak_memory_bytes,run_s,device_hours,cost_usd,"
-            "smallest_that_fits,knee,problem");
+            "device,devices,fits,step_time_s,tokens_per_second,mfu,peak_memory_bytes,goodput,run_s,device_hours,"
+            "cost_usd,smallest_that_fits,knee,problem");
   const ToolResult wrong = RunTool("whatif", {args[0], "--devices=16..8"});
   EXPECT_EQ(wrong.exit_code, 2);
   EXPECT_THAT(wrong.err, HasSubstr("--devices: found \"8\", wanted an integer"));
