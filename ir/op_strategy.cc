@@ -36,8 +36,8 @@ absl::Status CheckTuple(const Op& op, const Shape& shape, size_t input, const st
   return absl::OkStatus();
 }
 
-// The labels in the order of their axes in the device matrix: of first appearance. But a product has its rows, what it
-// contracts, its columns, whichever way its inputs are stored (S5.4).
+}  // namespace
+
 std::vector<size_t> MatrixOrder(const IndexRule& rule) {
   std::vector<size_t> order;
   const auto add = [&](int label) {
@@ -62,8 +62,6 @@ std::vector<size_t> MatrixOrder(const IndexRule& rule) {
   for (size_t label = 0; label < rule.labels.size(); ++label) add(static_cast<int>(label));
   return order;
 }
-
-}  // namespace
 
 absl::StatusOr<OpStrategy> FromTuples(const Op& op, const Graph& graph, const std::vector<std::vector<int64_t>>& tuples,
                                       const Mesh& mesh, int64_t ranks_per_stage) {

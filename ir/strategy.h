@@ -98,8 +98,12 @@ absl::StatusOr<Strategy> ParseStrategy(const std::string& text, const std::strin
 // The same from a value of a larger document.
 absl::StatusOr<Strategy> ReadStrategy(const NodeRef& in);
 
+// The labels in the order of their axes in the device matrix of integer tuples: of first appearance. But a product has
+// its rows, what it contracts, its columns, whichever way its inputs are stored (S5.4).
+std::vector<size_t> MatrixOrder(const IndexRule& rule);
+
 // The strategy of one op given as integer tuples (S5.1): one piece count per dim of each input. The device matrix is
-// the labels in order of first appearance (of a product: rows, contraction, columns), a repeat axis last (S4.5, S5.4).
+// the labels in MatrixOrder, a repeat axis last (S4.5).
 // Errors as S5.2, kInvalidArgument.
 absl::StatusOr<OpStrategy> FromTuples(const Op& op, const Graph& graph, const std::vector<std::vector<int64_t>>& tuples,
                                       const Mesh& mesh, int64_t ranks_per_stage);

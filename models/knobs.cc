@@ -274,6 +274,7 @@ constexpr Knob kKnobs[] = {
     {"pipeline_config", T::kMap, "{pipeline_scheduler: 1f1b, pipeline_interleave: false}", kPlannedModes, kIgnored, ReadPipelineConfig},
     {"strategy_ckpt_save_file", T::kText, "\"\"", kPlannedModes, kIgnored, Text<&P::strategy_ckpt_save_file>},
     {"strategy_ckpt_load_file", T::kText, "\"\"", kPlannedModes, kIgnored, Text<&P::strategy_ckpt_load_file>},
+    {"group_ckpt_save_file", T::kText, "\"\"", kPlannedModes, kIgnored, Text<&P::group_ckpt_save_file>},
     {"enable_alltoall", T::kBool, "false", kPlannedModes, kIgnored, Bool<&P::enable_alltoall>},
     {"grad_accumulation_step", T::kInt, "1", kAnyMode, kIgnored, Int<&P::grad_accumulation_step, 1, kMost>},
     // The cost model of the compatible search.                                                                   S14.2

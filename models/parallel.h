@@ -123,7 +123,8 @@ struct Parallel {
   std::optional<bool> sequence_parallel;
   RecomputeChoice recompute = RecomputeChoice::kAuto;
 
-  std::string strategy_ckpt_load_file, strategy_ckpt_save_file;  // "": off
+  // "": off
+  std::string strategy_ckpt_load_file, strategy_ckpt_save_file, group_ckpt_save_file;
 
   CostModelKnobs cost_model;
 

@@ -17,9 +17,10 @@ namespace meshwright {
 // More than `most` bytes are an error: kInvalidArgument, bad input.
 absl::StatusOr<std::string> ReadFile(const std::string& path, size_t most);
 
-// Writes a file beside `path` and renames it, so that whoever looks sees the old text or the new one, whole. Where
-// `path` is a link, a pipe or a device it is written in place.
+// Whoever looks sees the old text or the new one, whole (ir/files.h).
 absl::Status WriteFile(const std::string& path, absl::string_view text);
+// The same; folders that do not exist are made.
+absl::Status WriteFileInNewFolder(const std::string& path, absl::string_view text);
 
 }  // namespace meshwright
 

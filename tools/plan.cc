@@ -15,6 +15,7 @@
 #include "tools/plan_file.h"
 #include "tools/plan_report.h"
 #include "tools/session.h"
+#include "tools/strategy_files.h"
 
 namespace meshwright {
 namespace {
@@ -31,7 +32,7 @@ Command PlanCommand() {
                 {"keep", "N", "how many strategies to show; 5 unless given"},
                 {"threads", "N", "of the search; as many as cores unless given"}},
   };
-  for (const auto* more : {&StrategyFlags(), &ClusterFlags()}) {
+  for (const auto* more : {&StrategyFlags(), &StrategyFileFlags(), &ClusterFlags()}) {
     command.flags.insert(command.flags.end(), more->begin(), more->end());
   }
   return command;
@@ -48,7 +49,8 @@ absl::Status RunPlan(const Flags& flags) {
   const std::string out = flags.Has("out") ? flags.Text("out") : "plan.yaml";
 
   MESHWRIGHT_ASSIGN_OR_RETURN(const SourceFile source, ReadSource(flags.arguments()[0]));
-  MESHWRIGHT_ASSIGN_OR_RETURN(const Session session, OpenModel(source, flags));
+  MESHWRIGHT_ASSIGN_OR_RETURN(Session session, OpenModel(source, flags));
+  MESHWRIGHT_RETURN_IF_ERROR(LoadStrategies(flags, session));
   PrintNotices(session.notices);
   absl::StatusOr<SearchResult> found = absl::UnknownError("");
   {
@@ -59,6 +61,10 @@ absl::Status RunPlan(const Flags& flags) {
   if (!found.ok()) return found.status();
   MESHWRIGHT_ASSIGN_OR_RETURN(const PlanReport report, MakeReport(session, *std::move(found)));
   const Candidate& best = report.result.ranked.front();
+  if (SavesStrategies(flags, session)) {
+    MESHWRIGHT_ASSIGN_OR_RETURN(const Evaluation evaluation, Evaluate(session.problem, best.strategy));
+    MESHWRIGHT_RETURN_IF_ERROR(SaveStrategies(flags, session, best.strategy, evaluation.program));
+  }
   if (!out.empty()) {
     const Plan plan{session, best.strategy, PromiseOf(best.prediction)};
     MESHWRIGHT_RETURN_IF_ERROR(WriteFile(out, ToYaml(plan)));

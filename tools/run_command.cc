@@ -22,6 +22,7 @@
 #include "tools/numbers.h"
 #include "tools/plan_file.h"
 #include "tools/session.h"
+#include "tools/strategy_files.h"
 #include "tools/training_data.h"
 
 namespace meshwright {
@@ -53,6 +54,7 @@ absl::StatusOr<Plan> PlanFrom(const std::string& path, const Flags& flags, const
   MESHWRIGHT_ASSIGN_OR_RETURN(Cluster host, MakeClusterOfDevices("host", wanted));
   MESHWRIGHT_ASSIGN_OR_RETURN(plan.session, OpenModel(source, flags, std::move(host)));
   MESHWRIGHT_RETURN_IF_ERROR(CheckRuns(plan.session));
+  MESHWRIGHT_RETURN_IF_ERROR(LoadStrategies(flags, plan.session));
   SearchOptions options;
   options.keep = 1;
   MESHWRIGHT_ASSIGN_OR_RETURN(SearchResult found, Search(plan.session.problem, options));
@@ -200,7 +202,9 @@ Command RunCommandLine() {
                 {"all_ranks", "", "losses of every rank that has one, after the run"},
                 {"format", "FORM", "text or json"}},
   };
-  command.flags.insert(command.flags.end(), StrategyFlags().begin(), StrategyFlags().end());
+  for (const auto* more : {&StrategyFileFlags(), &StrategyFlags()}) {
+    command.flags.insert(command.flags.end(), more->begin(), more->end());
+  }
   return command;
 }
 
@@ -216,6 +220,7 @@ absl::Status RunTraining(const Flags& flags, const RankCarrier& carrier) {
   options.trace = flags.Has("trace");
   MESHWRIGHT_ASSIGN_OR_RETURN(const TrainingData data, OpenTrainingData(training, options.seed, flags.Text("data")));
   if (carrier.speaks) {
+    MESHWRIGHT_RETURN_IF_ERROR(SaveStrategies(flags, job.plan.session, job.plan.strategy, job.program));
     PrintNotices(job.plan.session.notices);
     std::fprintf(stderr, "%s\n", Describe(job).c_str());
   }

@@ -1,0 +1,88 @@
+#include "ir/files.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <system_error>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/str_cat.h"
+
+namespace meshwright {
+namespace {
+
+absl::Status IoError(const std::string& path, absl::string_view what) {
+  return absl::UnavailableError(absl::StrCat(path, ": ", what, ": ", std::strerror(errno)));
+}
+
+absl::Status WriteInPlace(const std::string& path, absl::string_view bytes) {
+  const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  if (file < 0) return IoError(path, "cannot be opened for writing");
+  const absl::Status status = WriteOpenFile(file, path, bytes);
+  if (::close(file) != 0 && status.ok()) return IoError(path, "cannot be written");
+  return status;
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> ReadOpenFile(int file, const std::string& path, size_t most) {
+  std::string bytes;
+  char buffer[1 << 16];
+  while (true) {
+    const ssize_t size = ::read(file, buffer, sizeof(buffer));
+    if (size < 0 && errno == EINTR) continue;
+    if (size < 0) return IoError(path, "cannot be read");
+    if (size == 0) return bytes;
+    bytes.append(buffer, static_cast<size_t>(size));
+    if (bytes.size() > most) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(path, ": found more than ", most, " bytes, wanted a smaller file"));
+    }
+  }
+}
+
+absl::StatusOr<std::string> ReadWholeFile(const std::string& path, size_t most) {
+  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (file < 0) return IoError(path, "cannot be opened");
+  const auto close = absl::MakeCleanup([&] { ::close(file); });
+  return ReadOpenFile(file, path, most);
+}
+
+absl::Status WriteOpenFile(int file, const std::string& path, absl::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t written = ::write(file, bytes.data(), bytes.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return IoError(path, "cannot be written");
+    bytes.remove_prefix(static_cast<size_t>(written));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status WriteWholeFile(const std::string& path, absl::string_view bytes) {
+  struct stat info = {};
+  if (::lstat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode)) return WriteInPlace(path, bytes);
+  const std::string temporary = absl::StrCat(path, ".", ::getpid(), ".tmp");
+  absl::Status status = WriteInPlace(temporary, bytes);
+  if (status.ok() && std::rename(temporary.c_str(), path.c_str()) != 0) status = IoError(path, "cannot be written");
+  if (!status.ok()) ::unlink(temporary.c_str());
+  return status;
+}
+
+absl::Status CreateFolders(const std::string& path) {
+  if (path.empty()) return absl::OkStatus();
+  std::error_code error;
+  std::filesystem::create_directories(path, error);
+  if (error) return absl::UnavailableError(absl::StrCat(path, ": the folder cannot be made: ", error.message()));
+  return absl::OkStatus();
+}
+
+absl::Status CreateFoldersOf(const std::string& path) {
+  return CreateFolders(std::filesystem::path(path).parent_path().string());
+}
+
+}  // namespace meshwright

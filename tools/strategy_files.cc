@@ -1,0 +1,121 @@
+#include "tools/strategy_files.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <variant>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "ir/error_kind.h"
+#include "ir/status.h"
+#include "planner/group_file.h"
+#include "planner/strategy_file.h"
+#include "tools/files.h"
+
+namespace meshwright {
+namespace {
+
+constexpr char kLoad[] = "strategy_ckpt_load_file";
+constexpr char kSave[] = "strategy_ckpt_save_file";
+constexpr char kGroups[] = "group_ckpt_save_file";
+
+std::string PathOf(const Flags& flags, absl::string_view flag, const std::string& knob, absl::string_view usual_name) {
+  std::string path = flags.Has(flag) ? flags.Text(flag) : knob;
+  if (path.empty()) return path;
+  std::error_code error;
+  if (absl::EndsWith(path, "/") || std::filesystem::is_directory(path, error)) {
+    absl::StrAppend(&path, absl::EndsWith(path, "/") ? "" : "/", usual_name);
+  }
+  return path;
+}
+
+std::string OfStage(const std::string& path, int64_t stage, int64_t stages) {
+  if (stages == 1) return path;
+  const std::filesystem::path whole(path);
+  return (whole.parent_path() / absl::StrCat(whole.stem().string(), "_stage", stage, whole.extension().string()))
+      .string();
+}
+
+// S1.2: both knobs work where strategies do.
+bool HasEffect(const Session& session) {
+  return session.problem.mode != SearchMode::kStandAlone && session.problem.mode != SearchMode::kDataParallel;
+}
+
+// A missing file is the user's mistake, as a malformed one is.
+absl::StatusOr<StrategyFile> Read(const std::string& path) {
+  const absl::StatusOr<std::string> text = ReadFile(path, kMaxDocumentBytes);
+  if (!text.ok()) return ValueError(kLoad, ": ", text.status().message());
+  return ParseStrategyFile(*text, path);
+}
+
+}  // namespace
+
+const std::vector<FlagSpec>& StrategyFileFlags() {
+  static const auto* const kFlags = new std::vector<FlagSpec>{
+      {kLoad, "FILE", "strategies of operators that have none, as strategy_ckpt_save_file wrote them"},
+      {kSave, "FILE", "where strategies of operators with weights go: JSON, or binary for *.pb"},
+      {kGroups, "FILE", "where groups of ranks go, and which ranks hold the same parameters"},
+  };
+  return *kFlags;
+}
+
+absl::Status LoadStrategies(const Flags& flags, Session& session) {
+  const std::string path = PathOf(flags, kLoad, session.file->parallel.strategy_ckpt_load_file, "strategy.json");
+  if (path.empty()) return absl::OkStatus();
+  if (!HasEffect(session)) {
+    session.notices.push_back(absl::StrCat(kLoad, " has no effect in this mode or on one rank"));
+    return absl::OkStatus();
+  }
+  Problem& problem = session.problem;
+  if (session.file->is_decoder()) {
+    return absl::UnimplementedError(absl::StrCat(kLoad, ": found a decoder, wanted a model of operators"));
+  }
+  const int64_t stages = problem.stages.value_or(1), devices = problem.cluster.num_devices();
+  const int64_t microbatches = problem.microbatches.value_or(stages);
+  MESHWRIGHT_ASSIGN_OR_RETURN(const Graph graph, problem.graph(std::max<int64_t>(1, problem.batch / microbatches)));
+  for (int64_t stage = 0; stage < stages; ++stage) {
+    const std::string own = OfStage(path, stage, stages);
+    MESHWRIGHT_ASSIGN_OR_RETURN(const StrategyFile file, Read(own));
+    if (file.current_stage != stage) {
+      return ValueError(own, ": current_stage: found ", file.current_stage, ", wanted ", stage);
+    }
+    MESHWRIGHT_ASSIGN_OR_RETURN(const std::vector<std::string> notices,
+                                UseStrategyFile(file, own, graph, stages, devices / stages, problem.shards));
+    session.notices.insert(session.notices.end(), notices.begin(), notices.end());
+  }
+  return absl::OkStatus();
+}
+
+bool SavesStrategies(const Flags& flags, const Session& session) {
+  const Parallel& parallel = session.file->parallel;
+  return HasEffect(session) && (!PathOf(flags, kSave, parallel.strategy_ckpt_save_file, "").empty() ||
+                                !PathOf(flags, kGroups, parallel.group_ckpt_save_file, "").empty());
+}
+
+absl::Status SaveStrategies(const Flags& flags, const Session& session, const Strategy& strategy,
+                            const Program& program) {
+  if (!SavesStrategies(flags, session)) return absl::OkStatus();
+  const Parallel& parallel = session.file->parallel;
+  const std::string path = PathOf(flags, kSave, parallel.strategy_ckpt_save_file, "strategy.json");
+  const std::string groups = PathOf(flags, kGroups, parallel.group_ckpt_save_file, "groups.json");
+  if (!path.empty()) {
+    const Problem& problem = session.problem;
+    MESHWRIGHT_ASSIGN_OR_RETURN(const Graph graph, problem.graph(problem.batch / strategy.microbatches));
+    for (int64_t stage = 0; stage < strategy.stages; ++stage) {
+      MESHWRIGHT_ASSIGN_OR_RETURN(const StrategyFile file, StrategyFileOf(graph, strategy, program, stage));
+      std::string text = ToJson(file);
+      if (absl::EndsWith(path, ".pb")) {
+        MESHWRIGHT_ASSIGN_OR_RETURN(text, ToBinary(file));
+      }
+      MESHWRIGHT_RETURN_IF_ERROR(WriteFileInNewFolder(OfStage(path, stage, strategy.stages), text));
+    }
+  }
+  if (groups.empty()) return absl::OkStatus();
+  return WriteFileInNewFolder(groups, ToJson(GroupFileOf(program)));
+}
+
+}  // namespace meshwright

@@ -1,0 +1,36 @@
+// The knobs strategy_ckpt_load_file, strategy_ckpt_save_file and group_ckpt_save_file (S16.1 to S16.4), and the flags
+// of the same names, which count instead.
+//
+// A folder stands for the file strategy.json (groups.json) in it; folders that do not exist are made. Names ending in
+// ".pb" are written in the binary form, all others as JSON; either form is read, whatever the name. Of a pipeline each
+// stage has its own file: "_stage0", "_stage1", ... stands before the name's ending.
+//
+// Thread safety: functions may run at the same time on different files.
+#ifndef MESHWRIGHT_TOOLS_STRATEGY_FILES_H_
+#define MESHWRIGHT_TOOLS_STRATEGY_FILES_H_
+
+#include <vector>
+
+#include "absl/status/status.h"
+#include "ir/program.h"
+#include "ir/strategy.h"
+#include "tools/flags.h"
+#include "tools/session.h"
+
+namespace meshwright {
+
+const std::vector<FlagSpec>& StrategyFileFlags();
+
+// To be called before the search: operators without a strategy of their own take that of the file. E-VALUE where
+// the file is missing or malformed, E-LAYOUT where it does not fit.
+absl::Status LoadStrategies(const Flags& flags, Session& session);
+
+// To be called when a strategy is chosen; `program` is what it becomes.
+absl::Status SaveStrategies(const Flags& flags, const Session& session, const Strategy& strategy,
+                            const Program& program);
+// Whether that would write anything.
+bool SavesStrategies(const Flags& flags, const Session& session);
+
+}  // namespace meshwright
+
+#endif  // MESHWRIGHT_TOOLS_STRATEGY_FILES_H_
