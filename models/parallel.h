@@ -26,6 +26,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "ir/cost_model_knobs.h"
 #include "ir/document.h"
 #include "ir/quantities.h"
 #include "ir/sharding.h"
@@ -69,24 +70,6 @@ inline constexpr absl::string_view kFusionModeNames[] = {"auto", "size", "index"
 struct CommFusion {
   bool open = true;  // false: nothing is fused
   std::optional<FusionRule> allreduce, allgather, reducescatter;
-};
-
-// The compatible search's cost model (S14.2): bytes touched and bytes moved, weighted.
-struct CostModelKnobs {
-  Bytes device_memory_capacity = GiB(16);
-  double alpha = 1;      // weight of computation
-  double beta = 50;      // weight of communication; 400 where links are Ascend's
-  double gamma = 0.001;  // share of the gradients' all-reduce that is not hidden
-  double communi_threshold = 2048, communi_const = 3072, communi_bias = 1024;  // bytes
-  bool inference = false;                                                      // run_phase 1
-  bool simplify_cal = true, multi_subgraphs = false, fully_use_devices = true;
-  bool elementwise_op_strategy_follow = false;
-  bool tensor_slice_align_enable = false;
-  int64_t tensor_slice_align_size = 16;
-  bool dp_algo_enable_approxi = false;
-  double dp_algo_approxi_epsilon = 0.1;
-  bool dp_algo_single_loop = false;
-  double rp_matmul_mem_coef = 0.25;
 };
 
 struct Parallel {

@@ -1,5 +1,6 @@
 #include "planner/search/op_candidates.h"
 
+#include <algorithm>
 #include <numeric>
 #include <utility>
 
@@ -27,20 +28,34 @@ Shape SplittableExtents(const Op& op, const Graph& graph) {
   return extents;
 }
 
-// All pieces of the labels from `label` on that multiply to `left`.
-void Enumerate(const Op& op, const Shape& extents, size_t label, int64_t left, Pieces& pieces,
+// All pieces of the labels from `label` on that multiply to `left`, or divide it.
+void Enumerate(const Op& op, const Shape& extents, size_t label, int64_t left, bool all, Pieces& pieces,
                std::vector<Pieces>& out) {
   if (label == extents.size()) {
-    if (left == 1) out.push_back(pieces);
+    if (left == 1 || !all) out.push_back(pieces);
     return;
   }
   const bool fixed = op.rule.labels[label].whole || extents[label] == 0;
   for (int64_t p = 1; p <= (fixed ? 1 : left); ++p) {
     if (left % p != 0 || (p > 1 && extents[label] % p != 0)) continue;
     pieces[label] = p;
-    Enumerate(op, extents, label + 1, left / p, pieces, out);
+    Enumerate(op, extents, label + 1, left / p, all, pieces, out);
   }
   pieces[label] = 1;
+}
+
+// Rows and columns of each matrix of a product, on a rank.
+bool IsAligned(const Op& op, const Graph& graph, const Pieces& pieces, int64_t align) {
+  if (align <= 1 || InfoOf(op.kind).kernel != KernelClass::kContraction) return true;
+  for (size_t i = 0; i < op.inputs.size(); ++i) {
+    const OperandRule& operand = op.rule.inputs[i];
+    const Shape& shape = graph.tensor(op.inputs[i]).shape;
+    for (size_t d = operand.size() < 2 ? 0 : operand.size() - 2; d < operand.size(); ++d) {
+      const int label = operand[d].label;
+      if (shape[d] / (label < 0 ? 1 : pieces[static_cast<size_t>(label)]) % align != 0) return false;
+    }
+  }
+  return true;
 }
 
 }  // namespace
@@ -70,15 +85,26 @@ absl::StatusOr<OpCandidate> MakeCandidate(const Op& op, const Graph& graph, cons
   return MakeCandidate(op, graph, strategy, mesh);
 }
 
+Layout OutputOf(const Op& op, const OpCandidate& candidate, size_t output) {
+  if (candidate.strategy.output.has_value() && output == 0) return *candidate.strategy.output;
+  Layout layout = OutputLayout(op.rule, candidate.assignment, output, Reduction::kSum);
+  layout.partial.clear();
+  return layout;
+}
+
 absl::StatusOr<std::vector<OpCandidate>> CandidatesOf(const Op& op, const Graph& graph, const Mesh& mesh,
-                                                      int64_t ranks_per_stage) {
+                                                      int64_t ranks_per_stage, const CandidateOptions& options) {
   const Pieces whole(op.rule.labels.size(), 1);
   std::vector<Pieces> all;
   Pieces pieces = whole;
-  Enumerate(op, SplittableExtents(op, graph), 0, ranks_per_stage, pieces, all);
-  if (ranks_per_stage > 1) all.push_back(whole);
+  Enumerate(op, SplittableExtents(op, graph), 0, ranks_per_stage, options.fully_use_devices, pieces, all);
+  if (ranks_per_stage > 1) {
+    all.erase(std::remove(all.begin(), all.end(), whole), all.end());
+    all.push_back(whole);
+  }
   std::vector<OpCandidate> candidates;
   for (const Pieces& one : all) {
+    if (!IsAligned(op, graph, one, options.align)) continue;
     MESHWRIGHT_ASSIGN_OR_RETURN(OpCandidate candidate, MakeCandidate(op, graph, one, mesh, ranks_per_stage));
     candidates.push_back(std::move(candidate));
   }

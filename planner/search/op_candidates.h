@@ -29,11 +29,19 @@ absl::StatusOr<OpCandidate> MakeCandidate(const Op& op, const Graph& graph, cons
 absl::StatusOr<OpCandidate> MakeCandidate(const Op& op, const Graph& graph, const Pieces& pieces, const Mesh& mesh,
                                           int64_t ranks_per_stage);
 
+// How the op leaves an output: as its strategy wants it, else whole (S5.5), since its own reduction is its own cost.
+Layout OutputOf(const Op& op, const OpCandidate& candidate, size_t output);
+
+struct CandidateOptions {
+  bool fully_use_devices = true;  // else any number of pieces that divides the ranks
+  int64_t align = 1;              // rows and columns of what a product reads are multiples of this on a rank (S14.10)
+};
+
 // Every way of splitting the labels of the inputs, each by a divisor of its extent, into `ranks_per_stage` pieces
 // together; then the one that splits nothing. In ascending order of pieces, label by label in order of appearance.
-// REQUIRES: `mesh` is Mesh::Factored.
+// Empty only where alignment forbids them all. REQUIRES: `mesh` is Mesh::Factored.
 absl::StatusOr<std::vector<OpCandidate>> CandidatesOf(const Op& op, const Graph& graph, const Mesh& mesh,
-                                                      int64_t ranks_per_stage);
+                                                      int64_t ranks_per_stage, const CandidateOptions& options = {});
 
 // Dim 0 of the first input that is no parameter (of a product: its rows) in gcd(extent, ranks_per_stage) pieces, the
 // rest is repeated calculation. An op of parameters only is not split.

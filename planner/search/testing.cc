@@ -151,6 +151,36 @@ ToyDecoder Gpt3() {
   return {.layers = 96, .hidden = 12288, .heads = 96, .ffn = 49152, .vocab = 51200, .sequence = 2048, .tied = true};
 }
 
+absl::StatusOr<Graph> BuildChain() {
+  GraphBuilder b("chain");
+  b.BeginSegment("model");
+  const DType f = DType::kFloat32;
+  const TensorId x = b.Input("x", f, {64, 128}, {});
+  const TensorId w1 = b.Parameter("w1", f, {128, 64}, {}), w2 = b.Parameter("w2", f, {64, 64}, {});
+  MESHWRIGHT_ASSIGN_OR_RETURN(
+      TensorId y, b.AddOne({.name = "matmul1", .kind = OpKind::kMatMul, .inputs = {x, w1}, .rule = "m k, k n -> m n"}));
+  MESHWRIGHT_ASSIGN_OR_RETURN(y, b.AddOne({.name = "relu", .kind = OpKind::kRelu, .inputs = {y}}));
+  MESHWRIGHT_RETURN_IF_ERROR(
+      b.AddOne({.name = "matmul2", .kind = OpKind::kMatMul, .inputs = {y, w2}, .rule = "m k, k n -> m n"}).status());
+  return std::move(b).Build();
+}
+
+absl::StatusOr<Graph> BuildFeedForward() {
+  GraphBuilder b("ffn");
+  b.BeginSegment("model");
+  const DType f = DType::kFloat32;
+  const TensorId x = b.Input("x", f, {256, 784}, {});
+  const TensorId w = b.Parameter("w", f, {784, 64}, {}), bias = b.Parameter("bias", f, {64}, {});
+  const TensorId w2 = b.Parameter("w2", f, {64, 10}, {});
+  MESHWRIGHT_ASSIGN_OR_RETURN(
+      TensorId y, b.AddOne({.name = "matmul", .kind = OpKind::kMatMul, .inputs = {x, w}, .rule = "m k, k n -> m n"}));
+  MESHWRIGHT_ASSIGN_OR_RETURN(y, b.AddOne({.name = "add", .kind = OpKind::kAdd, .inputs = {y, bias}}));
+  MESHWRIGHT_ASSIGN_OR_RETURN(y, b.AddOne({.name = "relu", .kind = OpKind::kRelu, .inputs = {y}}));
+  MESHWRIGHT_RETURN_IF_ERROR(
+      b.AddOne({.name = "matmul2", .kind = OpKind::kMatMul, .inputs = {y, w2}, .rule = "m k, k n -> m n"}).status());
+  return std::move(b).Build();
+}
+
 absl::StatusOr<Graph> BuildSeedB(int64_t rows) {
   GraphBuilder b("seed b");
   b.BeginSegment("model");

@@ -25,6 +25,12 @@ Problem ToyDecoderProblem(const ToyDecoder& sizes, int64_t batch, Cluster cluste
 // GPT-3 175B.
 ToyDecoder Gpt3();
 
+// The chain of S14.9: x (64, 128) w1 (128, 64), relu, w2 (64, 64); operators matmul1, relu, matmul2. No loss.
+absl::StatusOr<Graph> BuildChain();
+
+// The tutorial of S15.7: x (256, 784) w (784, 64) + bias, relu, w2 (64, 10); operators matmul, add, relu, matmul2.
+absl::StatusOr<Graph> BuildFeedForward();
+
 // relu(x w) w2 against a target, as seed B has it: x (rows, 32), w (32, 16), w2 (16, 16).
 absl::StatusOr<Graph> BuildSeedB(int64_t rows);
 
