@@ -33,6 +33,7 @@ constexpr absl::string_view kKeys[] = {"mesh",
                                        "recompute",
                                        "parallel_optimizer",
                                        "parallel_optimizer_threshold",
+                                       "shard_parameters",
                                        "bucket",
                                        "scatter_bucket",
                                        "gather_bucket",
@@ -181,6 +182,10 @@ absl::Status ReadChoices(const NodeRef& in, Strategy& s) {
   MESHWRIGHT_ASSIGN_OR_RETURN(s.parallel_optimizer, in["parallel_optimizer"].AsBoolOr(usual.parallel_optimizer));
   MESHWRIGHT_ASSIGN_OR_RETURN(s.parallel_optimizer_threshold,
                               in["parallel_optimizer_threshold"].AsBytesOr(usual.parallel_optimizer_threshold));
+  MESHWRIGHT_ASSIGN_OR_RETURN(s.shard_parameters, in["shard_parameters"].AsBoolOr(usual.shard_parameters));
+  if (s.shard_parameters && !s.parallel_optimizer) {
+    return in["shard_parameters"].Error("true", "it with parallel_optimizer: true, whose rows it gathers");
+  }
   MESHWRIGHT_RETURN_IF_ERROR(ReadFusion(in, s));
   MESHWRIGHT_ASSIGN_OR_RETURN(s.gradients_mean, in["gradients_mean"].AsBoolOr(usual.gradients_mean));
   std::vector<absl::string_view> dtypes;
@@ -234,7 +239,7 @@ std::string ToText(const Strategy& s) {
                   "\nrecompute: ", NameOf(s.recompute), "\n");
   absl::StrAppend(&text, "parallel_optimizer: ", s.parallel_optimizer ? "true" : "false",
                   "\nparallel_optimizer_threshold: ", BytesText(s.parallel_optimizer_threshold),
-                  "\nbucket: ", BytesText(s.bucket), "\n");
+                  s.shard_parameters ? "\nshard_parameters: true" : "", "\nbucket: ", BytesText(s.bucket), "\n");
   if (s.scatter_bucket.has_value()) absl::StrAppend(&text, "scatter_bucket: ", BytesText(*s.scatter_bucket), "\n");
   if (s.gather_bucket.has_value()) absl::StrAppend(&text, "gather_bucket: ", BytesText(*s.gather_bucket), "\n");
   if (!s.bucket_ends.empty()) absl::StrAppend(&text, "bucket_ends: [", absl::StrJoin(s.bucket_ends, ", "), "]\n");

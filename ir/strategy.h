@@ -58,6 +58,7 @@ struct Strategy {
 
   bool parallel_optimizer = false;     // split optimizer state (and master parameters) over replicas
   Bytes parallel_optimizer_threshold;  // smaller parameters stay whole (global bytes)
+  bool shard_parameters = false;       // split parameters and gradients, too; takes parallel_optimizer
   // Fusion (S10): gradients are reduced, parameters gathered, in calls of several tensors.
   Bytes bucket = MiB(64);                              // largest call; 0: one by one
   std::optional<Bytes> scatter_bucket, gather_bucket;  // of reduce-scatters and all-gathers, where they differ
@@ -85,6 +86,7 @@ struct Strategy {
 //   recompute: selective                # none, full, layer
 //   parallel_optimizer: true
 //   parallel_optimizer_threshold: 64 KiB
+//   shard_parameters: false
 //   bucket: 64 MiB            # and scatter_bucket, gather_bucket, bucket_ends: [20, 35], fusion_ids: {w: 2}
 //   gradients_mean: false
 //   gradient_dtype: float32

@@ -10,6 +10,7 @@
 #include "planner/passes/partition.h"
 #include "planner/passes/plan_memory.h"
 #include "planner/passes/shard_optimizer.h"
+#include "planner/passes/shard_parameters.h"
 #include "planner/passes/split_stages.h"
 #include "simulator/price.h"
 
@@ -40,6 +41,12 @@ constexpr ProgramPass kPasses[] = {
      [](Program program, const Context& c) -> absl::StatusOr<Program> {
        if (!c.strategy.parallel_optimizer) return program;
        return ShardOptimizer(std::move(program), c.strategy.parallel_optimizer_threshold);
+     }},
+    // Between the two: it splits what the parallel optimizer has split once more, and makes the calls of a layer.
+    {"shard_parameters",
+     [](Program program, const Context& c) -> absl::StatusOr<Program> {
+       if (!c.strategy.parallel_optimizer || !c.strategy.shard_parameters) return program;
+       return ShardParameters(std::move(program));
      }},
     // Before overlap, which fixes the order of the calls.
     {"bucket_gradients",

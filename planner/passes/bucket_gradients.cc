@@ -29,7 +29,8 @@ class Bucketer {
     for (size_t b = 0, n = c_.blocks.size(); b < n; ++b) {
       const Bytes layer = BytesOf(c_.blocks[b]);
       if (layer == Bytes()) continue;
-      const int64_t together = OnlyCollectives(c_.blocks[b]) ? LayersTogether(c_.blocks[b], layer) : 1;
+      const bool merges = OnlyCollectives(c_.blocks[b]) && RunsOncePerLayer(BlockId(b));
+      const int64_t together = merges ? LayersTogether(c_.blocks[b], layer) : 1;
       if (together > 1) FuseLayers(BlockId(b), together);
       c_.blocks[b].instructions = Fused(c_.blocks[b].instructions);
     }
@@ -42,6 +43,21 @@ class Bucketer {
     if (kind == CollectiveKind::kReduceScatter) return strategy_.scatter_bucket.value_or(strategy_.bucket);
     if (kind == CollectiveKind::kAllGather) return strategy_.gather_bucket.value_or(strategy_.bucket);
     return strategy_.bucket;
+  }
+  // Whether the block runs once for each layer and has memory for all of them.
+  bool RunsOncePerLayer(BlockId id) const {
+    std::set<int64_t> layers;
+    for (const Slot& slot : c_.slots) {
+      if (slot.block == id && !layers.insert(slot.layer).second) return false;
+    }
+    for (const Instruction& instruction : c_.blocks[id.index()].instructions) {
+      for (const auto* operands : {&instruction.reads, &instruction.writes}) {
+        for (const Operand& operand : *operands) {
+          if (c_.buffers[operand.buffer.index()].layers < static_cast<int64_t>(layers.size())) return false;
+        }
+      }
+    }
+    return true;
   }
   int64_t LayersTogether(const Block& block, Bytes layer) const {
     Bytes limit;

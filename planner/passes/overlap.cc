@@ -89,18 +89,22 @@ class Overlapper {
     return (layer + operand.layer_shift) % c_.buffers[operand.buffer.index()].layers;
   }
 
-  // What block at layer needs that is still being communicated.
+  // What block at layer uses that is still being communicated: what communication writes, and what the block overwrites
+  // while communication reads it.
   std::vector<Pending> Needs(BlockId block, int64_t layer) const {
     std::vector<Pending> needs;
     if (pending_.empty()) return needs;
+    const auto look = [&](const std::map<Instance, Pending>& pending, const auto& operands) {
+      for (const Operand& operand : operands) {
+        const auto found = pending.find({operand.buffer, LayerInstance(operand, layer)});
+        if (found != pending.end()) needs.push_back(found->second);
+      }
+    };
     for (const Instruction& instruction : c_.blocks[block.index()].instructions) {
       if (instruction.stream == Stream::kComm) continue;
-      for (const auto* operands : {&instruction.reads, &instruction.writes}) {
-        for (const Operand& operand : *operands) {
-          const auto found = pending_.find({operand.buffer, LayerInstance(operand, layer)});
-          if (found != pending_.end()) needs.push_back(found->second);
-        }
-      }
+      look(pending_, instruction.reads);
+      look(pending_, instruction.writes);
+      look(pending_reads_, instruction.writes);
     }
     return needs;
   }
@@ -114,9 +118,12 @@ class Overlapper {
       it->second = BlockId(c_.blocks.size() - 1);
     }
     slots.push_back({it->second, 0, pending.layer, 1, 1});
-    for (auto p = pending_.begin(); p != pending_.end();) {
-      const bool same = p->second.block == pending.block && p->second.layer == pending.layer;
-      p = same ? pending_.erase(p) : std::next(p);
+    const Pending done = pending;  // which may lie in the maps
+    for (auto* open : {&pending_, &pending_reads_}) {
+      for (auto p = open->begin(); p != open->end();) {
+        const bool same = p->second.block == done.block && p->second.layer == done.layer;
+        p = same ? open->erase(p) : std::next(p);
+      }
     }
   }
 
@@ -150,12 +157,16 @@ class Overlapper {
       for (const Operand& operand : instruction.writes) {
         pending_[{operand.buffer, LayerInstance(operand, slot.layer)}] = {slot.block, slot.layer};
       }
+      for (const Operand& operand : instruction.reads) {
+        pending_reads_[{operand.buffer, LayerInstance(operand, slot.layer)}] = {slot.block, slot.layer};
+      }
     }
   }
 
   RankClass& c_;
-  std::vector<EventId> done_;            // by block: recorded when its collectives are through
-  std::map<Instance, Pending> pending_;  // written by communication that nobody has waited for
+  std::vector<EventId> done_;                  // by block: recorded when its collectives are through
+  std::map<Instance, Pending> pending_;        // written by communication that nobody has waited for
+  std::map<Instance, Pending> pending_reads_;  // read by it
   std::map<BlockId, BlockId> await_;
 };
 

@@ -40,6 +40,7 @@ void SetGivenChoices(const Problem& problem, Strategy& strategy) {
   strategy.recompute = problem.recompute.value_or(Recompute::kNone);
   strategy.parallel_optimizer = problem.parallel_optimizer.value_or(false);
   strategy.parallel_optimizer_threshold = problem.parallel_optimizer_threshold;
+  strategy.shard_parameters = problem.shard_parameters && strategy.parallel_optimizer;
   if (problem.bucket.has_value()) strategy.bucket = *problem.bucket;
   strategy.scatter_bucket = problem.scatter_bucket;
   strategy.gather_bucket = problem.gather_bucket;

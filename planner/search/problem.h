@@ -58,6 +58,7 @@ struct Problem {
   std::map<std::string, int64_t> fusion_ids;
   Schedule schedule = Schedule::kOneFOneB;
   Bytes parallel_optimizer_threshold;
+  bool shard_parameters = false;  // with the parallel optimizer
   bool gradients_mean = false;
   double gradient_scale = 1;
   bool loss_is_sum = false;  // over micro-batches (S12.4), else their mean

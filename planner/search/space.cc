@@ -184,6 +184,7 @@ absl::StatusOr<Strategy> StrategyOf(const Problem& problem, const Combination& c
   MESHWRIGHT_ASSIGN_OR_RETURN(Strategy strategy, FromDegrees(problem, combination.degrees, sizes));
   strategy.recompute = combination.recompute;
   strategy.parallel_optimizer = combination.parallel_optimizer;
+  strategy.shard_parameters = problem.shard_parameters && combination.parallel_optimizer;
   strategy.bucket = combination.bucket;
   return strategy;
 }

@@ -42,6 +42,7 @@ class StrategyMaker {
     strategy_.recompute =
         draw_.Of(std::vector<Recompute>{Recompute::kNone, Recompute::kSelective, Recompute::kFull, Recompute::kLayer});
     strategy_.parallel_optimizer = draw_.Chance(50);
+    strategy_.shard_parameters = strategy_.parallel_optimizer && draw_.Chance(50);
     strategy_.parallel_optimizer_threshold = Bytes(draw_.Of(std::vector<int64_t>{0, 0, 512}));
     strategy_.bucket = Bytes(draw_.Of(std::vector<int64_t>{0, 256, 1024, 1 << 26}));
     if (draw_.Chance(30)) strategy_.scatter_bucket = Bytes(512);
@@ -66,6 +67,7 @@ class StrategyMaker {
     name(s.stages > 1, absl::StrCat("schedule ", NameOf(s.schedule)));
     name(true, absl::StrCat("recompute ", NameOf(s.recompute)));
     name(s.parallel_optimizer, "parallel optimizer");
+    name(s.shard_parameters, "split parameters");
     name(s.parallel_optimizer && s.parallel_optimizer_threshold > Bytes(0), "parallel optimizer with a threshold");
     name(s.bucket == Bytes(0), "one by one");
     name(s.bucket > Bytes(0) && s.bucket < MiB(1), "buckets");

@@ -346,9 +346,11 @@ class RunReader {
     } else if (HasAny(zero, {"none", "zero-0", "no"})) {
     } else {
       run_.parallel_optimizer = true;
-      if (HasAny(zero, {"zero-3", "fsdp", "full_shard", "zero-2", "shard_grad"})) {
-        run_.approximations.push_back("ZeRO-2 and 3 as ZeRO-1");
+      if (HasAny(zero, {"zero-2", "shard_grad"})) {
+        run_.approximations.push_back("ZeRO-2 as ZeRO-1");
         run_.memory_comparable = false;
+      } else if (HasAny(zero, {"zero-3", "fsdp", "full_shard"})) {
+        run_.shard_parameters = true;
       } else if (HasAny(zero, {"groups", "hybrid"})) {
         run_.approximations.push_back("optimizer split over all replicas");
         run_.memory_comparable = false;
@@ -445,8 +447,10 @@ Problem ProblemOf(const TrainingRun& run) {
   problem.host = run.host;
   problem.recompute = run.recompute;
   problem.parallel_optimizer = run.parallel_optimizer;
-  // Frameworks from before fused attention reduce all gradients at once, after the last micro-batch.
-  if (!run.training.fused_attention) problem.bucket = kEverything;
+  problem.shard_parameters = run.shard_parameters;
+  // Frameworks from before fused attention reduce all gradients at once, after the last micro-batch; where parameters are
+  // split, a call moves a layer.
+  if (!run.training.fused_attention || run.shard_parameters) problem.bucket = kEverything;
   problem.graph = [model = run.model, training = run.training](int64_t rows) {
     return BuildDecoder(model, training, "row", rows);
   };

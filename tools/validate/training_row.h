@@ -42,7 +42,7 @@ struct TrainingRun {
   Degrees degrees;
   bool microbatch_given = true;  // else the fastest that fits
   Recompute recompute = Recompute::kNone;
-  bool parallel_optimizer = false;
+  bool parallel_optimizer = false, shard_parameters = false;
   DType gradient_dtype = DType::kFloat32;
   HostPace host;  // eager unless the row says that the step is compiled or captured
 

@@ -1,0 +1,366 @@
+#include "planner/passes/shard_parameters.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+
+namespace meshwright {
+namespace {
+
+// Layers whose parameters are whole at one time: the one that runs and the one that is being gathered.
+constexpr int64_t kWholeLayers = 2;
+
+// One parameter that takes part.
+struct Member {
+  BufferId parameter;             // whole, as kernels read it
+  BufferId gradient;              // whole, partial: what the backward pass writes
+  BufferId rows;                  // of the gradient: what the update reads
+  size_t gather = 0, reduce = 0;  // instructions of the segment's blocks
+};
+
+// A segment of the graph: its blocks, by name.
+struct Segment {
+  BlockId forward, backward, zero, reduce, gather;
+  std::vector<Member> members;
+  BlockId add;  // A; without one there is one micro-batch
+};
+
+class Sharder {
+ public:
+  Sharder(RankClass& c, int64_t microbatches) : c_(c), microbatches_(microbatches) {}
+
+  void Run() {
+    for (size_t b = 0; b < c_.blocks.size(); ++b) {
+      if (absl::EndsWith(c_.blocks[b].name, " gather")) AddSegment(BlockId(b));
+    }
+    for (Segment& segment : segments_) FindMembers(segment);
+    segments_.erase(std::remove_if(segments_.begin(), segments_.end(),
+                                   [](const Segment& segment) { return segment.members.empty(); }),
+                    segments_.end());
+    for (Segment& segment : segments_) Rewrite(segment);
+    if (!segments_.empty()) Reorder();
+  }
+
+ private:
+  Block& At(BlockId id) { return c_.blocks[id.index()]; }
+  Buffer& At(BufferId id) { return c_.buffers[id.index()]; }
+  BlockId Find(absl::string_view name) const {
+    for (size_t i = 0; i < c_.blocks.size(); ++i) {
+      if (c_.blocks[i].name == name) return BlockId(i);
+    }
+    return BlockId();
+  }
+
+  void AddSegment(BlockId gather) {
+    const std::string name(absl::StripSuffix(At(gather).name, " gather"));
+    Segment segment;
+    segment.gather = gather;
+    segment.forward = Find(absl::StrCat(name, " forward"));
+    segment.backward = Find(absl::StrCat(name, " backward"));
+    segment.zero = Find(absl::StrCat(name, " zero"));
+    segment.reduce = Find(absl::StrCat(name, " reduce"));
+    for (const BlockId id : {segment.forward, segment.backward, segment.zero, segment.reduce}) {
+      if (!id.valid()) return;
+    }
+    segments_.push_back(segment);
+  }
+
+  // --- who takes part ----------------------------------------------------------------------------------------------
+
+  // Whether only the given blocks touch the buffer.
+  bool OnlyIn(BufferId id, const std::set<BlockId>& blocks) const {
+    for (size_t b = 0; b < c_.blocks.size(); ++b) {
+      if (blocks.count(BlockId(b)) > 0) continue;
+      for (const Instruction& instruction : c_.blocks[b].instructions) {
+        for (const auto* operands : {&instruction.reads, &instruction.writes}) {
+          for (const Operand& operand : *operands) {
+            if (operand.buffer == id) return false;
+          }
+        }
+      }
+    }
+    return true;
+  }
+
+  void FindMembers(Segment& segment) {
+    const auto& gathers = At(segment.gather).instructions;
+    const auto& reduces = At(segment.reduce).instructions;
+    for (size_t g = 0; g < gathers.size(); ++g) {
+      Member member;
+      member.parameter = gathers[g].writes[0].buffer;
+      member.gather = g;
+      const std::string gradient = absl::StrCat("d", At(member.parameter).name);
+      const auto reduce = std::find_if(reduces.begin(), reduces.end(), [&](const Instruction& instruction) {
+        const auto* work = std::get_if<Collective>(&instruction.work);
+        return work != nullptr && work->kind == CollectiveKind::kReduceScatter &&
+               c_.buffers[instruction.reads[0].buffer.index()].name == gradient;
+      });
+      if (reduce == reduces.end()) continue;
+      member.gradient = reduce->reads[0].buffer;
+      member.rows = reduce->writes[0].buffer;
+      member.reduce = static_cast<size_t>(reduce - reduces.begin());
+      if (!OnlyIn(member.parameter, {segment.gather, segment.forward, segment.backward})) continue;
+      if (!OnlyIn(member.gradient, {segment.zero, segment.reduce, segment.backward})) continue;
+      segment.members.push_back(member);
+    }
+    while (DropWhatCannotStart(segment)) {
+    }
+  }
+
+  // The instruction of the backward pass that contributes to a gradient first overwrites it. One that contributes to
+  // several can only do so if it is the first for all of them, and all take part.
+  bool DropWhatCannotStart(Segment& segment) {
+    std::map<BufferId, size_t> member_of;
+    for (size_t m = 0; m < segment.members.size(); ++m) member_of[segment.members[m].gradient] = m;
+    std::set<BufferId> seen;
+    std::set<size_t> dropped;
+    for (const Instruction& instruction : At(segment.backward).instructions) {
+      size_t first = 0, others = 0;
+      std::vector<size_t> members;
+      for (const Operand& operand : instruction.writes) {
+        if (At(operand.buffer).role != BufferRole::kGradient) continue;
+        const auto member = member_of.find(operand.buffer);
+        if (member != member_of.end()) members.push_back(member->second);
+        const bool starts = member != member_of.end() && operand.layer_shift == 0 && seen.insert(operand.buffer).second;
+        ++(starts ? first : others);
+      }
+      if (first > 0 && others > 0) dropped.insert(members.begin(), members.end());
+    }
+    std::vector<Member> kept;
+    for (size_t m = 0; m < segment.members.size(); ++m) {
+      const bool made = seen.count(segment.members[m].gradient) > 0;
+      if (made && dropped.count(m) == 0) kept.push_back(segment.members[m]);
+    }
+    const bool changed = kept.size() != segment.members.size();
+    segment.members = std::move(kept);
+    return changed;
+  }
+
+  // --- blocks and buffers ------------------------------------------------------------------------------------------
+
+  void Rewrite(Segment& segment) {
+    std::set<BufferId> gradients;
+    std::set<size_t> gathered, reduced;
+    std::vector<Instruction> gather, reduce, add;
+    for (const Member& member : segment.members) {
+      gradients.insert(member.gradient);
+      gathered.insert(member.gather);
+      reduced.insert(member.reduce);
+      gather.push_back(At(segment.gather).instructions[member.gather]);
+      reduce.push_back(At(segment.reduce).instructions[member.reduce]);
+      for (const BufferId id : {member.parameter, member.gradient}) {
+        At(id).layers = std::min(At(id).layers, kWholeLayers);
+      }
+      if (microbatches_ > 1) add.push_back(Add(member, &reduce.back()));
+    }
+    Overwrite(segment, gradients);
+    Clear(segment, gradients);
+    Remove(segment.gather, gathered);
+    Remove(segment.reduce, reduced);
+    const std::string name(absl::StripSuffix(At(segment.gather).name, " gather"));
+    rest_.insert({segment.gather, segment.reduce});
+    segment.gather = NewBlock(absl::StrCat(name, " gather one"), Phase::kForward, std::move(gather));
+    segment.reduce = NewBlock(absl::StrCat(name, " scatter"), Phase::kBackward, std::move(reduce));
+    if (!add.empty()) segment.add = NewBlock(absl::StrCat(name, " add"), Phase::kBackward, std::move(add));
+  }
+
+  BlockId NewBlock(std::string name, Phase phase, std::vector<Instruction> instructions) {
+    c_.blocks.push_back({std::move(name), phase, std::move(instructions)});
+    return BlockId(c_.blocks.size() - 1);
+  }
+
+  void Remove(BlockId block, const std::set<size_t>& which) {
+    std::vector<Instruction> kept;
+    for (size_t i = 0; i < At(block).instructions.size(); ++i) {
+      if (which.count(i) == 0) kept.push_back(At(block).instructions[i]);
+    }
+    At(block).instructions = std::move(kept);
+  }
+
+  // Lets the reduction write rows of its own, and returns what adds them to the gradient.
+  Instruction Add(const Member& member, Instruction* reduce) {
+    Buffer piece = At(member.rows);
+    absl::StrAppend(&piece.name, "@piece");
+    piece.layers = std::min(piece.layers, kWholeLayers);
+    c_.buffers.push_back(std::move(piece));
+    const BufferId id(c_.buffers.size() - 1);
+    reduce->writes[0].buffer = id;
+    rows_.insert(member.rows);
+    Instruction add;
+    Compute compute;
+    compute.op = OpKind::kReduceSum;
+    compute.accumulate = true;
+    OperandRule operand;
+    for (size_t d = 0; d < At(id).shape.size(); ++d) {
+      operand.push_back({static_cast<int8_t>(d), false});
+      compute.rule.labels.push_back({absl::StrCat("d", d), false});
+    }
+    compute.rule.inputs = {operand};
+    compute.rule.outputs = {operand};
+    add.work = std::move(compute);
+    add.reads = {{id, 0}};
+    add.writes = {{member.rows, 0}};
+    add.origin = At(member.rows).name;
+    return add;
+  }
+
+  // The first contribution to each gradient overwrites what the layer before left there.
+  void Overwrite(const Segment& segment, const std::set<BufferId>& gradients) {
+    std::set<BufferId> seen;
+    for (Instruction& instruction : At(segment.backward).instructions) {
+      for (const Operand& operand : instruction.writes) {
+        if (gradients.count(operand.buffer) == 0 || !seen.insert(operand.buffer).second) continue;
+        if (auto* compute = std::get_if<Compute>(&instruction.work)) compute->accumulate = false;
+      }
+    }
+  }
+
+  // What is cleared at the start of the step are the rank's rows, where they are added to.
+  void Clear(const Segment& segment, const std::set<BufferId>& gradients) {
+    std::map<BufferId, BufferId> rows;
+    for (const Member& member : segment.members) rows[member.gradient] = member.rows;
+    std::vector<Instruction> kept;
+    for (Instruction& fill : At(segment.zero).instructions) {
+      auto* compute = std::get_if<Compute>(&fill.work);
+      Instruction out = fill;
+      out.writes.clear();
+      std::vector<OperandRule> outputs;
+      for (size_t i = 0; i < fill.writes.size(); ++i) {
+        Operand operand = fill.writes[i];
+        const bool member = gradients.count(operand.buffer) > 0;
+        if (member && microbatches_ == 1) continue;
+        if (member) operand.buffer = rows[operand.buffer];
+        out.writes.push_back(operand);
+        if (compute != nullptr) outputs.push_back(compute->rule.outputs[i]);
+      }
+      if (out.writes.empty()) continue;
+      if (compute != nullptr) std::get<Compute>(out.work).rule.outputs = std::move(outputs);
+      kept.push_back(std::move(out));
+    }
+    At(segment.zero).instructions = std::move(kept);
+    rest_.insert(segment.zero);
+  }
+
+  // --- slots -------------------------------------------------------------------------------------------------------
+
+  const Segment* SegmentOf(BlockId pass) const {
+    for (const Segment& segment : segments_) {
+      if (segment.forward == pass || segment.backward == pass) return &segment;
+    }
+    return nullptr;
+  }
+  bool ReadsParameters(const Segment& segment, BlockId pass) const {
+    std::set<BufferId> parameters;
+    for (const Member& member : segment.members) parameters.insert(member.parameter);
+    for (const Instruction& instruction : c_.blocks[pass.index()].instructions) {
+      for (const Operand& operand : instruction.reads) {
+        if (parameters.count(operand.buffer) > 0) return true;
+      }
+    }
+    return false;
+  }
+  // Where the whole parameters of a layer lie.
+  static int64_t PlaceOf(int64_t layer) { return layer % kWholeLayers; }
+
+  struct Use {
+    const Segment* segment;
+    int64_t layer;
+    size_t slot;  // in the new list
+  };
+
+  void Reorder() {
+    std::vector<Slot> slots;
+    std::vector<Use> uses;
+    for (const Slot& slot : c_.slots) {
+      const Segment* segment = SegmentOf(slot.block);
+      if (segment == nullptr) {
+        if (rest_.count(slot.block) == 0 || !At(slot.block).instructions.empty()) slots.push_back(slot);
+        continue;
+      }
+      const bool reads = ReadsParameters(*segment, slot.block);
+      for (int64_t k = 0; k < slot.count; ++k) {
+        Slot one = slot;
+        one.layer = slot.layer + k * slot.step;
+        one.count = 1;
+        if (reads) uses.push_back({segment, one.layer, slots.size()});
+        slots.push_back(one);
+      }
+    }
+    c_.slots = WithScatters(slots, Gathers(uses));
+  }
+
+  // Before which slot each gather goes: a use ahead of the one that needs it, unless that one runs on the same memory.
+  std::multimap<size_t, Slot> Gathers(const std::vector<Use>& uses) const {
+    std::multimap<size_t, Slot> gathers;
+    std::map<std::pair<const Segment*, int64_t>, int64_t> held;  // layer, by place
+    for (size_t u = 0; u < uses.size(); ++u) {
+      const Use& use = uses[u];
+      const auto [place, inserted] = held.try_emplace({use.segment, PlaceOf(use.layer)}, -1);
+      if (place->second == use.layer) continue;
+      place->second = use.layer;
+      size_t before = use.slot;
+      if (u > 0) {
+        const Use& last = uses[u - 1];
+        const bool same = last.segment == use.segment && PlaceOf(last.layer) == PlaceOf(use.layer);
+        if (!same) before = last.slot;
+      }
+      gathers.emplace(before, Slot{use.segment->gather, 0, use.layer, 1, 1});
+    }
+    return gathers;
+  }
+
+  std::vector<Slot> WithScatters(const std::vector<Slot>& slots, const std::multimap<size_t, Slot>& gathers) {
+    std::vector<Slot> out;
+    std::vector<Slot> sums;  // not yet added to the gradient
+    const auto add = [&] {
+      out.insert(out.end(), sums.begin(), sums.end());
+      sums.clear();
+    };
+    for (size_t s = 0; s < slots.size(); ++s) {
+      const auto [first, last] = gathers.equal_range(s);
+      for (auto gather = first; gather != last; ++gather) out.push_back(gather->second);
+      const Segment* segment = SegmentOf(slots[s].block);
+      if (segment == nullptr && UsesRows(slots[s].block)) add();
+      out.push_back(slots[s]);
+      if (segment == nullptr) continue;
+      add();
+      if (segment->backward != slots[s].block) continue;
+      out.push_back({segment->reduce, slots[s].microbatch, slots[s].layer, 1, 1});
+      if (segment->add.valid()) sums.push_back({segment->add, slots[s].microbatch, slots[s].layer, 1, 1});
+    }
+    add();
+    return out;
+  }
+
+  bool UsesRows(BlockId block) const {
+    for (const Instruction& instruction : c_.blocks[block.index()].instructions) {
+      for (const Operand& operand : instruction.reads) {
+        if (rows_.count(operand.buffer) > 0) return true;
+      }
+    }
+    return false;
+  }
+
+  RankClass& c_;
+  const int64_t microbatches_;
+  std::vector<Segment> segments_;
+  std::set<BlockId> rest_;   // blocks that lost instructions: without any left, their slots go
+  std::set<BufferId> rows_;  // gradients that sums are added to
+};
+
+}  // namespace
+
+Program ShardParameters(Program program) {
+  for (RankClass& c : program.classes) Sharder(c, program.num_microbatches).Run();
+  return program;
+}
+
+}  // namespace meshwright

@@ -1,0 +1,26 @@
+// Splits parameters and gradients over the replicas, too (ZeRO-3, FSDP): a rank holds its rows, and whole parameters
+// only of the layer that runs and of the next one.
+//
+//   before   all-gather p of every layer;  F0 F1 .. B1 B0 for each micro-batch;  reduce-scatter each gradient once
+//   after    G0 G1 F0 G2 F1 .. B1 R1 G- B0 A1 R0 A0 for each micro-batch:
+//              G  all-gather of a layer's parameters, one layer ahead of the pass that reads them; not where they are
+//                 still there
+//              R  reduce-scatter of what this micro-batch adds to a layer's gradients
+//              A  adds the rank's rows of it to the rank's gradient, after the next layer's pass; with one micro-batch
+//                 R writes the gradient itself
+//
+// Gathered parameters and whole gradients have memory for two layers, which the layers use in turn. A parameter takes
+// part where shard_optimizer split its update and only one segment's passes use it; others stay as that pass left them.
+// Values do not change. Runs after shard_optimizer and before bucket_gradients, which fuses the calls of a layer.
+#ifndef MESHWRIGHT_PLANNER_PASSES_SHARD_PARAMETERS_H_
+#define MESHWRIGHT_PLANNER_PASSES_SHARD_PARAMETERS_H_
+
+#include "ir/program.h"
+
+namespace meshwright {
+
+Program ShardParameters(Program program);
+
+}  // namespace meshwright
+
+#endif  // MESHWRIGHT_PLANNER_PASSES_SHARD_PARAMETERS_H_

@@ -1,0 +1,125 @@
+#include "planner/passes/shard_parameters.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "ir/program_text.h"
+#include "ir/testing.h"
+#include "ir/verify.h"
+#include "planner/passes/overlap.h"
+#include "planner/passes/plan_memory.h"
+#include "planner/passes/shard_optimizer.h"
+#include "planner/passes/testing.h"
+
+namespace meshwright {
+namespace {
+
+using ::testing::ElementsAre;
+
+// Three layers y = relu(p), two micro-batches, GPipe order, momentum: what split_stages makes.
+constexpr char kThreeLayers[] = R"(program step mesh dp=2 microbatches 2
+class all
+  buffer p float32 (16) {-} parameter layers 3
+  buffer dp float32 (16) {-} partial sum dp gradient layers 3
+  buffer dp@whole float32 (16) {-} gradient layers 3 alias dp
+  buffer p@m float32 (16) {-} optimizer_state layers 3
+  buffer y float32 (16) {-} temporary
+  block "layers forward" forward
+    compute ReLU reads p writes y
+  block "layers backward" backward
+    compute ReLU reads p writes y
+    compute Fill " -> d0" accumulate scale=1 writes dp @first
+    compute Fill " -> d0" accumulate scale=2 writes dp @second
+  block "layers zero" backward
+    compute Fill " -> d0" writes dp
+  block "layers reduce" backward
+    compute all_reduce sum (dp) gradient reads dp writes dp@whole @dp
+  block "layers update" backward
+    compute Momentum reads p dp@whole p@m writes p p@m @p
+  slot "layers zero" mb 0 layer 0 x3 up
+  slot "layers forward" mb 0 layer 0 x3 up
+  slot "layers backward" mb 0 layer 2 x3 down
+  slot "layers forward" mb 1 layer 0 x3 up
+  slot "layers backward" mb 1 layer 2
+  slot "layers reduce" mb 0 layer 2
+  slot "layers backward" mb 1 layer 1
+  slot "layers reduce" mb 0 layer 1
+  slot "layers backward" mb 1 layer 0
+  slot "layers reduce" mb 0 layer 0
+  slot "layers update" mb 0 layer 0 x3 up
+)";
+
+absl::StatusOr<Program> Sharded(const std::string& text) {
+  MESHWRIGHT_ASSIGN_OR_RETURN(Program program, ParseProgram(text));
+  MESHWRIGHT_RETURN_IF_ERROR(VerifyProgram(program));
+  program = ShardParameters(ShardOptimizer(std::move(program), Bytes()));
+  MESHWRIGHT_RETURN_IF_ERROR(VerifyProgram(program));
+  return program;
+}
+
+const Buffer* Find(const Program& program, const std::string& name) {
+  for (const Buffer& buffer : program.classes[0].buffers) {
+    if (buffer.name == name) return &buffer;
+  }
+  return nullptr;
+}
+
+// Layers 0, 1, 2 lie at places 0, 1, 0. Each gather runs one pass ahead; layer 2 follows layer 1, so its gather stands
+// before it; backward, layers 2 and 1 are still there, and forward again layers 0 and 1.
+TEST(ShardParametersTest, GathersOneLayerAheadAndScattersEachMicrobatch) {
+  ASSERT_OK_AND_ASSIGN(const Program program, Sharded(kThreeLayers));
+  EXPECT_THAT(SlotLines(program.classes[0]),
+              ElementsAre("layers zero mb 0 layer 0 x3 up",                                    //
+                          "layers gather one mb 0 layer 0", "layers gather one mb 0 layer 1",  //
+                          "layers forward mb 0 layer 0", "layers gather one mb 0 layer 2",     //
+                          "layers forward mb 0 layer 1", "layers forward mb 0 layer 2",        //
+                          "layers backward mb 0 layer 2", "layers scatter mb 0 layer 2",       //
+                          "layers gather one mb 0 layer 0", "layers backward mb 0 layer 1",    //
+                          "layers add mb 0 layer 2", "layers scatter mb 0 layer 1",            //
+                          "layers backward mb 0 layer 0", "layers add mb 0 layer 1",           //
+                          "layers scatter mb 0 layer 0",                                       //
+                          "layers forward mb 1 layer 0", "layers add mb 0 layer 0",            //
+                          "layers gather one mb 0 layer 2", "layers forward mb 1 layer 1",     //
+                          "layers forward mb 1 layer 2",                                       //
+                          "layers backward mb 1 layer 2", "layers scatter mb 1 layer 2",       //
+                          "layers gather one mb 0 layer 0", "layers backward mb 1 layer 1",    //
+                          "layers add mb 1 layer 2", "layers scatter mb 1 layer 1",            //
+                          "layers backward mb 1 layer 0", "layers add mb 1 layer 1",           //
+                          "layers scatter mb 1 layer 0", "layers add mb 1 layer 0",            //
+                          "layers update mb 0 layer 0 x3 up"));
+  EXPECT_THAT(Lines(program, 0, "layers scatter"),
+              ElementsAre("compute reduce_scatter sum (dp) dim 0 gradient reads dp writes dp@whole@piece @dp"));
+  // The first contribution overwrites, the second is added to it.
+  EXPECT_THAT(Lines(program, 0, "layers backward"),
+              ElementsAre("compute ReLU reads p writes y", "compute Fill \" -> d0\" writes dp @first",
+                          "compute Fill \" -> d0\" accumulate scale=2 writes dp @second"));
+}
+
+// 16 elements of 4 bytes, halved by two ranks: rows of parameter, gradient and momentum for three layers, whole
+// parameters, whole gradients and pieces for two: 3 (32 + 32 + 32) + 2 (64 + 64 + 32), each rounded up to 256 bytes.
+TEST(ShardParametersTest, OnlyTwoLayersAreWhole) {
+  ASSERT_OK_AND_ASSIGN(Program program, Sharded(kThreeLayers));
+  for (const char* name : {"p", "dp", "dp@whole@piece"}) EXPECT_EQ(Find(program, name)->layers, 2) << name;
+  for (const char* name : {"p@master", "dp@whole", "p@m"}) EXPECT_EQ(Find(program, name)->layers, 3) << name;
+  program = PlanMemory(OverlapCommunication(std::move(program)));
+  EXPECT_OK(VerifyProgram(program));
+  EXPECT_EQ(program.classes[0].arena, Bytes(256 * (3 * 3 + 2 * 3 + 1)));  // and y
+}
+
+// What communication still reads is not overwritten: backward of layer 0 waits for the scatter of layer 2.
+TEST(ShardParametersTest, OverlapsSafely) {
+  ASSERT_OK_AND_ASSIGN(Program program, Sharded(kThreeLayers));
+  program = OverlapCommunication(std::move(program));
+  ASSERT_OK(VerifyProgram(program));
+  const std::vector<std::string> slots = SlotLines(program.classes[0]);
+  const auto at = [&](const std::string& line) { return std::find(slots.begin(), slots.end(), line) - slots.begin(); };
+  EXPECT_LT(at("await layers scatter mb 0 layer 2"), at("layers backward mb 0 layer 0"));
+  EXPECT_LT(at("layers backward mb 0 layer 1"), at("await layers scatter mb 0 layer 2"));
+}
+
+}  // namespace
+}  // namespace meshwright
