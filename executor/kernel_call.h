@@ -42,6 +42,9 @@ struct KernelCall {
   uint32_t accumulate = 0;  // bit i: add to output i instead of overwriting it
   int64_t step = 1;         // training step, from 1: AdamW corrects its averages by it
   absl::Span<const TensorView> inputs, outputs;
+  // What random operators draw from, besides `step` and their own stream.
+  uint64_t seed = 0;
+  int64_t microbatch = 0, layer = 0;  // of the step, and of the whole model
 
   bool Adds(size_t output) const { return (accumulate >> output & 1) != 0; }
 };

@@ -27,6 +27,20 @@ OpAttrs Training(double rate) {
   return attrs;
 }
 
+OpAttrs Masked(double rate) {
+  OpAttrs attrs;
+  attrs.rate = rate;
+  attrs.stream = 7;
+  return attrs;
+}
+
+OpAttrs Sliced(const Shape& begin, const Shape& strides) {
+  OpAttrs attrs;
+  attrs.begin = begin;
+  attrs.strides = strides;
+  return attrs;
+}
+
 OpAttrs AttentionAttrs(bool causal, bool fused) {
   OpAttrs attrs = Scaled(0.5);
   attrs.causal = causal;
@@ -115,6 +129,12 @@ std::vector<OpExample> ExamplesOf(OpKind op) {
     case OpKind::kSigmoid:
     case OpKind::kSilu:
       return {{op, "", {sbh}, {}, {}, -3, 3}, {op, "", {sbh, {6}}, {}, {}, -3, 3}};
+    case OpKind::kSqrt:
+      return {{op, "", {sbh}, {}, {}, 0.5, 3}, {op, "", {sbh, {6}}, {}, {}, 0.5, 3}};
+    case OpKind::kSqrtGrad:
+      return {{op, "", {sbh, sbh}, {}, {}, 0.5, 3}, {op, "", {sbh, sbh, {6}}, {}, {}, 0.5, 3}};
+    case OpKind::kDropout:
+      return {{op, "", {sbh}, Masked(0.25)}, {op, "s b h -> s b h", {sbh}, Masked(0.5)}};
     case OpKind::kReluGrad:
     case OpKind::kGeluGrad:
     case OpKind::kTanhGrad:
@@ -127,6 +147,10 @@ std::vector<OpExample> ExamplesOf(OpKind op) {
       return {{op, "", {{4, 2, 6}, {4, 2, 2, 6}}}};
     case OpKind::kSoftmax:
       return {{op, "", {sbh}, {}, {}, -3, 3}};
+    case OpKind::kLogSoftmax:
+      return {{op, "", {sbh}, {}, {}, -3, 3}};
+    case OpKind::kLogSoftmaxGrad:
+      return {{op, "", {sbh, sbh}, {}, {}, -3, 0}};
     case OpKind::kSoftmaxGrad:
       return {{op, "", {sbh, sbh}}};
     case OpKind::kLayerNorm:
@@ -141,6 +165,8 @@ std::vector<OpExample> ExamplesOf(OpKind op) {
       return {{op, "v h, b s -> s b h", {table, bs}, {}, {0, 8}}, {op, "v h, s -> s h", {table, {4}}, {}, {0, 8}}};
     case OpKind::kGatherGrad:
       return {{op, "s b h, b s -> v h", {sbh, bs}, {}, {0, 8}, -1, 1, {table}}};
+    case OpKind::kOneHot:
+      return {{op, "s b -> s b c", {sb}, {}, {8}, -1, 1, {sbv}}, {op, "s -> s c", {{4}}, {}, {6}, -1, 1, {{4, 6}}}};
     case OpKind::kAddPositions:
       return {{op, "", {sbh, {4, 6}}}, {op, "", {sbh, table}}};
     case OpKind::kAddPositionsGrad:
@@ -154,6 +180,22 @@ std::vector<OpExample> ExamplesOf(OpKind op) {
       return AttentionCases(true);
     case OpKind::kReduceSum:
       return {{op, "s b h -> h", {sbh}, half}, {op, "s b h -> b 1 h", {sbh}}};
+    case OpKind::kReduceMax:
+    case OpKind::kReduceMin:
+      return {{op, "s b h -> h", {sbh}}, {op, "s b h -> s 1 h", {sbh}}, {op, "s b h -> ", {sbh}}};
+    case OpKind::kEqual:
+      return {{op, "", {sbh, sbh}}, {op, "", {sbh, {6}}}};
+    case OpKind::kConcat:
+      return {{op, "s x! h, s y! h -> s z! h", {{4, 2, 6}, {4, 3, 6}}, {}, {}, -1, 1, {{4, 5, 6}}},
+              {op, "x!, y!, w! -> z!", {{2}, {1}, {3}}, {}, {}, -1, 1, {{6}}}};
+    case OpKind::kSplit:
+      return {{op, "s z! h -> s x! h, s y! h", {{4, 5, 6}}, {}, {}, -1, 1, {{4, 2, 6}, {4, 3, 6}}},
+              {op, "b z! -> b x!, b y!", {{4, 4}}, {}, {}, -1, 1, {{4, 2}, {4, 2}}}};
+    case OpKind::kStridedSlice:
+      return {{op, "s x! h -> s y! h", {{4, 5, 6}}, Sliced({0, 1, 0}, {1, 2, 1}), {}, -1, 1, {{4, 2, 6}}},
+              {op, "x! b y! -> v! b w!", {{4, 2, 6}}, Sliced({1, 0, 3}, {}), {}, -1, 1, {{2, 2, 3}}}};
+    case OpKind::kStridedSliceGrad:
+      return {{op, "s y! h -> s x! h", {{4, 2, 6}}, Sliced({0, 1, 0}, {1, 2, 1}), {}, -1, 1, {{4, 5, 6}}}};
     case OpKind::kBroadcast:
       return {{op, "h -> s b h", {{6}}, half, {}, -1, 1, {sbh}}, {op, "s -> s b", {{4}}, {}, {}, -1, 1, {sb}}};
     case OpKind::kTranspose:

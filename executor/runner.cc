@@ -114,6 +114,7 @@ class RankRunner {
   std::vector<int64_t> first_event_;                            // per event register: the number of its first instance
   std::map<const Instruction*, std::vector<int64_t>> groups_;   // of collectives
   std::map<const Instruction*, std::vector<int64_t>> sources_;  // of permutations
+  int64_t first_layer_ = 0;                                     // of the repeated layers, the first of this class
   std::vector<std::byte> staging_;
 
   // What is being issued.
@@ -143,6 +144,7 @@ absl::Status RankRunner::Prepare() {
     pieces_.push_back(
         {LocalShape(b.shape, b.layout, program_.mesh), SliceBegin(b.shape, b.layout, program_.mesh, rank_)});
   }
+  for (const Buffer& b : class_.buffers) first_layer_ = std::max(first_layer_, b.first_layer);
   int64_t num_events = 0;
   for (const Event& event : class_.events) {
     first_event_.push_back(num_events);
@@ -227,6 +229,9 @@ absl::Status RankRunner::Play(const Instruction& instruction, const Compute& com
   if (compute.op == OpKind::kFeed) return Feed(instruction, step);
   const std::vector<TensorView> reads = Views(instruction.reads), writes = Views(instruction.writes);
   KernelCall call = {compute.op, &compute.attrs, &compute.rule, 0, step + 1, reads, writes};
+  call.seed = options_.seed;
+  call.microbatch = slot_->microbatch;
+  call.layer = first_layer_ + layer_;
   for (size_t i = 0; i < instruction.writes.size(); ++i) {
     const BufferRole role = buffer(instruction.writes[i].buffer).role;
     const bool accumulator = role == BufferRole::kGradient || role == BufferRole::kLoss;

@@ -37,7 +37,7 @@ namespace meshwright {
 
 struct RunOptions {
   int64_t steps = 1;
-  uint64_t seed = 1;                           // of initial parameters
+  uint64_t seed = 1;                           // of initial parameters and random masks
   bool trace = true;                           // measure every instruction of the last step
   bool keep_parameters = false;                // give the parameters back, gathered to whole tensors
   absl::Duration deadline = absl::Minutes(2);  // longest wait of one rank for another

@@ -102,6 +102,8 @@ class Gradients {
   absl::Status Norm(OpKind gradient);
   absl::Status Losses();
   absl::Status Experts();
+  absl::Status Extremum();
+  absl::Status Pieces();
   absl::Status Movement();
 
   const GradientContext& c_;
@@ -207,6 +209,43 @@ absl::Status Gradients::Experts() {
               {op_.inputs[0], op_.inputs[1]}});
 }
 
+// dy goes where x is the extremum; elements that are equal share it.
+absl::Status Gradients::Extremum() {
+  MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId x, c_.saved(op_.inputs[0]));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId y, c_.saved(op_.outputs[0]));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId hit,
+                              Elementwise(OpKind::kEqual, {x, y}, absl::StrCat(In(0), ", ", Out(), " -> ", In(0))));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId hits,
+                              Elementwise(OpKind::kReduceSum, {hit}, absl::StrCat(In(0), " -> ", Out())));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId share,
+                              Elementwise(OpKind::kDiv, {dy_, hits}, absl::StrCat(Out(), ", ", Out(), " -> ", Out())));
+  return Add({OpKind::kMul, {hit, share}, absl::StrCat(In(0), ", ", Out(), " -> ", In(0)), {op_.inputs[0]}});
+}
+
+// Concat and Split, each the other's gradient.
+absl::Status Gradients::Pieces() {
+  std::vector<std::string> operands;
+  if (op_.kind == OpKind::kConcat) {
+    for (size_t i = 0; i < op_.inputs.size(); ++i) operands.push_back(In(i));
+    return Add({OpKind::kSplit, {dy_}, absl::StrCat(Out(), " -> ", absl::StrJoin(operands, ", ")), op_.inputs});
+  }
+  std::vector<TensorId> gradients = c_.output_gradients;
+  for (size_t i = 0; i < gradients.size(); ++i) {
+    operands.push_back(Out(i));
+    if (gradients[i].valid()) continue;
+    // No gradient reaches this piece: zeros.
+    GraphBuilder::OpSpec zeros{.name = absl::StrCat(op_.name, "/grad"), .kind = OpKind::kFill, .inputs = {}};
+    zeros.rule = absl::StrCat(" -> ", Out(i));
+    zeros.attrs.scale = 0;
+    zeros.output_shapes = {tensor(op_.outputs[i]).shape};
+    zeros.output_dtypes = {tensor(op_.outputs[i]).dtype};
+    zeros.phase = Phase::kBackward;
+    zeros.forward = c_.op;
+    MESHWRIGHT_ASSIGN_OR_RETURN(gradients[i], c_.builder.AddOne(std::move(zeros)));
+  }
+  return Add({OpKind::kConcat, gradients, absl::StrCat(absl::StrJoin(operands, ", "), " -> ", In(0)), op_.inputs});
+}
+
 // Ops whose gradient needs no value of the forward pass, or only their own input or output.
 absl::Status Gradients::Movement() {
   const std::string back = absl::StrCat(Out(), " -> ", In(0));
@@ -219,11 +258,17 @@ absl::Status Gradients::Movement() {
       return Add({op_.kind, {dy_}, back, {op_.inputs[0]}});
     case OpKind::kReduceSum:
       return Add({OpKind::kBroadcast, {dy_}, back, {op_.inputs[0]}, op_.attrs.scale});
+    case OpKind::kDropout:
+      return Add({OpKind::kDropout, {dy_}, back, {op_.inputs[0]}});
+    case OpKind::kStridedSlice:
+      return Add({OpKind::kStridedSliceGrad, {dy_}, back, {op_.inputs[0]}});
     case OpKind::kRotary:
       return Add({OpKind::kRotaryGrad, {dy_}, back, {op_.inputs[0]}});
-    case OpKind::kSoftmax: {
+    case OpKind::kSoftmax:
+    case OpKind::kLogSoftmax: {
       MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId y, c_.saved(op_.outputs[0]));
-      return Add({OpKind::kSoftmaxGrad, {dy_, y}, absl::StrCat(Out(), ", ", Out(), " -> ", In(0)), {op_.inputs[0]}});
+      const OpKind kind = op_.kind == OpKind::kSoftmax ? OpKind::kSoftmaxGrad : OpKind::kLogSoftmaxGrad;
+      return Add({kind, {dy_, y}, absl::StrCat(Out(), ", ", Out(), " -> ", In(0)), {op_.inputs[0]}});
     }
     case OpKind::kSwiglu: {
       MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId x, c_.saved(op_.inputs[0]));
@@ -278,6 +323,14 @@ absl::Status Gradients::Run() {
       return Activation(OpKind::kSigmoidGrad);
     case OpKind::kSilu:
       return Activation(OpKind::kSiluGrad);
+    case OpKind::kSqrt:
+      return Activation(OpKind::kSqrtGrad);
+    case OpKind::kReduceMax:
+    case OpKind::kReduceMin:
+      return Extremum();
+    case OpKind::kConcat:
+    case OpKind::kSplit:
+      return Pieces();
     case OpKind::kLayerNorm:
       return Norm(OpKind::kLayerNormGrad);
     case OpKind::kRmsNorm:

@@ -33,18 +33,28 @@ enum class OpKind : uint8_t {
   kTanh,
   kSigmoid,
   kSilu,
+  kSqrt,
   kSwiglu,
+  kDropout,
   kSoftmax,
+  kLogSoftmax,
   kLayerNorm,
   kRmsNorm,
   kGather,
+  kOneHot,
   kAddPositions,
   kRotary,
   kAttention,
   kReduceSum,
+  kReduceMax,
+  kReduceMin,
+  kEqual,
   kBroadcast,
   kTranspose,
   kReshape,
+  kConcat,
+  kSplit,
+  kStridedSlice,
   kMseLoss,
   kCrossEntropy,
   kRowMax,
@@ -57,14 +67,17 @@ enum class OpKind : uint8_t {
   kTanhGrad,
   kSigmoidGrad,
   kSiluGrad,
+  kSqrtGrad,
   kSwigluGrad,
   kSoftmaxGrad,
+  kLogSoftmaxGrad,
   kLayerNormGrad,
   kRmsNormGrad,
   kGatherGrad,
   kAddPositionsGrad,
   kRotaryGrad,
   kAttentionGrad,
+  kStridedSliceGrad,
   kMseLossGrad,
   kCrossEntropyGrad,
   kPartialsGrad,
@@ -105,13 +118,20 @@ inline constexpr OpInfo kOps[] = {
     {OpKind::kTanh, "Tanh", "..., * -> ...", KernelClass::kMemory, 5, Reduction::kSum, true, true},
     {OpKind::kSigmoid, "Sigmoid", "..., * -> ...", KernelClass::kMemory, 5, Reduction::kSum, true, true},
     {OpKind::kSilu, "SiLU", "..., * -> ...", KernelClass::kMemory, 6, Reduction::kSum, true, true},
+    {OpKind::kSqrt, "Sqrt", "..., * -> ...", KernelClass::kMemory, 2, Reduction::kSum, true, true},
     {OpKind::kSwiglu, "SwiGLU", "... t! f -> ... f", KernelClass::kMemory, 4, Reduction::kSum, true, true},  // silu(x[0]) * x[1]
+    // 0 for a share `rate` of the elements, x / (1 - rate) for the others; which ones depends on the run's seed, the op's
+    // stream, step, micro-batch, layer and the element's place in the whole (S5.10).
+    {OpKind::kDropout, "Dropout", "... -> ...", KernelClass::kMemory, 8, Reduction::kSum, true, true},
     // Along the last dim.
     {OpKind::kSoftmax, "Softmax", "... c! -> ... c!", KernelClass::kNormalize, 5, Reduction::kSum, true, true},
+    {OpKind::kLogSoftmax, "LogSoftmax", "... c! -> ... c!", KernelClass::kNormalize, 5, Reduction::kSum, true, true},
     {OpKind::kLayerNorm, "LayerNorm", "... h!, h!, h! -> ... h!", KernelClass::kNormalize, 8, Reduction::kSum, true, true},
     {OpKind::kRmsNorm, "RMSNorm", "... h!, h! -> ... h!", KernelClass::kNormalize, 6, Reduction::kSum, true, true},
     // Rows of a table named by integer ids; ids outside a rank's rows give 0, so a split table gives partial sums.
     {OpKind::kGather, "Gather", "", KernelClass::kGather, 0, Reduction::kSum, true, false},  // "v h, b s -> s b h"
+    // 1 at the place that an id names along the label that only the output has, which may be split; else 0.
+    {OpKind::kOneHot, "OneHot", "", KernelClass::kMemory, 0, Reduction::kSum, false, true},  // "b s -> b s c"
     // x + table[position]: the table's first rows, whole on every rank, the rank's own positions are added.
     {OpKind::kAddPositions, "AddPositions", "s b h, p! h -> s b h", KernelClass::kMemory, 1, Reduction::kSum, true, true},
     // Attention works on q, k and v in one tensor: for each KV group g, r = q + 2 heads: its queries, then key, value.
@@ -119,9 +139,17 @@ inline constexpr OpInfo kOps[] = {
     // Second output: per row the log of the sum of exponentials (fused), or the probabilities (not fused).
     {OpKind::kAttention, "Attention", "", KernelClass::kAttention, 0, Reduction::kSum, true, false},
     {OpKind::kReduceSum, "ReduceSum", "", KernelClass::kMemory, 1, Reduction::kSum, true, false},  // times scale
+    {OpKind::kReduceMax, "ReduceMax", "", KernelClass::kMemory, 1, Reduction::kMax, true, false},
+    {OpKind::kReduceMin, "ReduceMin", "", KernelClass::kMemory, 1, Reduction::kMin, true, false},
+    {OpKind::kEqual, "Equal", "..., ... -> ...", KernelClass::kMemory, 1, Reduction::kSum, false, true},  // 1 or 0
     {OpKind::kBroadcast, "Broadcast", "", KernelClass::kMemory, 1, Reduction::kSum, false, true},  // times scale
     {OpKind::kTranspose, "Transpose", "", KernelClass::kMemory, 0, Reduction::kSum, true, true},
     {OpKind::kReshape, "Reshape", "", KernelClass::kNone, 0, Reduction::kSum, true, true},  // "b x! -> b y! z!": row-major view
+    // Along the one dim whose labels are not the same in inputs and outputs: "b x! h, b y! h -> b z! h" and back.
+    {OpKind::kConcat, "Concat", "", KernelClass::kMemory, 0, Reduction::kSum, true, true},
+    {OpKind::kSplit, "Split", "", KernelClass::kMemory, 0, Reduction::kSum, true, true},
+    // Of dims whose labels differ, "b x! -> b y!", the elements begin, begin + stride, ... of attrs; others whole.
+    {OpKind::kStridedSlice, "StridedSlice", "", KernelClass::kMemory, 0, Reduction::kSum, true, true},
     // Losses: scalar, summed and multiplied by scale (1 / number of global rows or elements).
     {OpKind::kMseLoss, "MSELoss", "..., ... -> ", KernelClass::kMemory, 3, Reduction::kSum, true, false},
     {OpKind::kCrossEntropy, "CrossEntropy", "... v!, ... -> ", KernelClass::kNormalize, 5, Reduction::kSum, true, false},
@@ -138,8 +166,10 @@ inline constexpr OpInfo kOps[] = {
     {OpKind::kTanhGrad, "TanhGrad", "..., ..., * -> ...", KernelClass::kMemory, 6, Reduction::kSum, false, false},
     {OpKind::kSigmoidGrad, "SigmoidGrad", "..., ..., * -> ...", KernelClass::kMemory, 6, Reduction::kSum, false, false},
     {OpKind::kSiluGrad, "SiLUGrad", "..., ..., * -> ...", KernelClass::kMemory, 8, Reduction::kSum, false, false},
+    {OpKind::kSqrtGrad, "SqrtGrad", "..., ..., * -> ...", KernelClass::kMemory, 3, Reduction::kSum, false, false},
     {OpKind::kSwigluGrad, "SwiGLUGrad", "... f, ... t! f -> ... t! f", KernelClass::kMemory, 5, Reduction::kSum, false, false},
     {OpKind::kSoftmaxGrad, "SoftmaxGrad", "... c!, ... c! -> ... c!", KernelClass::kNormalize, 4, Reduction::kSum, false, false},
+    {OpKind::kLogSoftmaxGrad, "LogSoftmaxGrad", "... c!, ... c! -> ... c!", KernelClass::kNormalize, 4, Reduction::kSum, false, false},
     // dy, x, gamma -> dx, dgamma, dbeta
     {OpKind::kLayerNormGrad, "LayerNormGrad", "... h!, ... h!, h! -> ... h!, h!, h!", KernelClass::kNormalize, 14, Reduction::kSum, false, false},
     {OpKind::kRmsNormGrad, "RMSNormGrad", "... h!, ... h!, h! -> ... h!, h!", KernelClass::kNormalize, 11, Reduction::kSum, false, false},
@@ -147,6 +177,7 @@ inline constexpr OpInfo kOps[] = {
     {OpKind::kAddPositionsGrad, "AddPositionsGrad", "s b h -> p! h", KernelClass::kMemory, 1, Reduction::kSum, false, false},
     {OpKind::kRotaryGrad, "RotaryGrad", "s b g r! d! -> s b g r! d!", KernelClass::kMemory, 3, Reduction::kSum, false, false},
     {OpKind::kAttentionGrad, "AttentionGrad", "", KernelClass::kAttention, 0, Reduction::kSum, false, false},  // dy, qkv, y, saved -> dqkv
+    {OpKind::kStridedSliceGrad, "StridedSliceGrad", "", KernelClass::kMemory, 0, Reduction::kSum, false, false},  // dy -> dx
     {OpKind::kMseLossGrad, "MSELossGrad", ", ..., ... -> ...", KernelClass::kMemory, 2, Reduction::kSum, false, false},  // dloss, x, target
     {OpKind::kCrossEntropyGrad, "CrossEntropyGrad", ", ... v!, ... -> ... v!", KernelClass::kNormalize, 4, Reduction::kSum, false, false},
     // dloss, logits, row max, exp sum, labels -> dlogits

@@ -107,6 +107,7 @@ KernelWork WorkOf(OpKind kind, const OpAttrs& attrs, const IndexRule& rule, absl
     work.read += logits * 3;
     work.written += logits * 3;
   }
+  if (kind == OpKind::kStridedSlice) work.read = work.written;
   work.backward = kind >= OpKind::kReluGrad && kind <= OpKind::kCombineGrad;
   // As a double: a Fill of many tensors spans a space larger than any integer.
   double points = 1;

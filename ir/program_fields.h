@@ -21,6 +21,10 @@ void VisitFields(A& attrs, const OpAttrs&, Visit visit) {
   visit("fused", attrs.fused);
   visit("top_k", attrs.top_k);
   visit("theta", attrs.theta);
+  visit("rate", attrs.rate);
+  visit("stream", attrs.stream);
+  visit("begin", attrs.begin);
+  visit("strides", attrs.strides);
   visit("learning_rate", attrs.learning_rate);
   visit("beta1", attrs.beta1);
   visit("beta2", attrs.beta2);

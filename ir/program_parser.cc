@@ -105,6 +105,13 @@ class Names {
 bool ReadNumber(const std::string& text, double& value) { return absl::SimpleAtod(text, &value); }
 bool ReadNumber(const std::string& text, int64_t& value) { return absl::SimpleAtoi(text, &value); }
 bool ReadNumber(const std::string& text, bool& value) { return absl::SimpleAtob(text, &value); }
+bool ReadNumber(const std::string& text, Shape& values) {
+  values.clear();
+  for (const absl::string_view number : absl::StrSplit(text, ',')) {
+    if (!absl::SimpleAtoi(number, &values.emplace_back())) return false;
+  }
+  return true;
+}
 
 // Reads key=x words into the fields of `attrs`.
 template <class Attrs>

@@ -26,6 +26,7 @@ std::string NumberText(double x) {
 }
 std::string NumberText(int64_t x) { return absl::StrCat(x); }
 std::string NumberText(bool x) { return x ? "true" : "false"; }
+std::string NumberText(const Shape& x) { return absl::StrJoin(x, ","); }
 
 std::string NameText(absl::string_view name) {
   if (IsBareName(name)) return std::string(name);

@@ -54,10 +54,30 @@ absl::Status Product(const UserOpCall& call, OpSpec& spec, size_t min_rank, size
 absl::Status MatMul(const UserOpCall& call, OpSpec& spec) { return Product(call, spec, 2, 2); }
 absl::Status BatchMatMul(const UserOpCall& call, OpSpec& spec) { return Product(call, spec, 3, 8); }
 
-absl::Status BiasAdd(const UserOpCall& call, OpSpec&) {
-  if (call.shapes[1].size() != 1 || call.shapes[0].empty() || call.shapes[0].back() != call.shapes[1][0]) {
-    return WrongRank(call, 1, absl::StrCat("one dim, as long as the last one of ", ToText(call.shapes[0])));
+// The bias goes along dim 1, the channels.
+absl::Status BiasAdd(const UserOpCall& call, OpSpec& spec) {
+  const Shape &x = call.shapes[0], &bias = call.shapes[1];
+  if (x.size() < 2) return WrongRank(call, 0, "at least 2 dims, of which dim 1 counts the channels");
+  if (bias.size() != 1 || x[1] != bias[0]) {
+    return WrongRank(call, 1, absl::StrCat("one dim, as long as dim 1 of ", ToText(x)));
   }
+  const std::string dims = Labels("d", 0, x.size());
+  spec.rule = absl::StrCat(dims, ", d1 -> ", dims);
+  return absl::OkStatus();
+}
+
+absl::Status Neg(const UserOpCall&, OpSpec& spec) {
+  spec.attrs.scale = -1;
+  return absl::OkStatus();
+}
+
+absl::Status Dropout(const UserOpCall& call, OpSpec& spec) {
+  MESHWRIGHT_ASSIGN_OR_RETURN(spec.attrs.rate, call.where["rate"].AsDoubleOr(0.5, 0, 1));
+  if (spec.attrs.rate == 1) return call.where["rate"].Error("1", "less than 1, the share of elements that become 0");
+  // A mask of its own for every operator: FNV-1a of the name.
+  uint64_t stream = 0xcbf29ce484222325u;
+  for (const char c : spec.name) stream = (stream ^ static_cast<uint8_t>(c)) * 0x100000001b3u;
+  spec.attrs.stream = static_cast<int64_t>(stream >> 1);
   return absl::OkStatus();
 }
 
@@ -86,6 +106,99 @@ absl::Status Gather(const UserOpCall& call, OpSpec& spec) {
   return absl::OkStatus();
 }
 
+// `axis` of an operator along one dim, from the back where it is negative.
+absl::StatusOr<size_t> AxisOf(const UserOpCall& call) {
+  const auto rank = static_cast<int64_t>(call.shapes[0].size());
+  if (rank == 0) return WrongRank(call, 0, "at least 1 dim");
+  MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t axis, call.where["axis"].AsIntOr(0, -rank, rank - 1));
+  return static_cast<size_t>(axis < 0 ? axis + rank : axis);
+}
+
+// The dims of a tensor, of which `axis` is whole under the label `own`.
+std::string WithOwn(size_t rank, size_t axis, absl::string_view own) {
+  return absl::StrCat(Labels("d", 0, axis), own, "! ", Labels("d", axis + 1, rank));
+}
+
+absl::Status Concat(const UserOpCall& call, OpSpec& spec) {
+  MESHWRIGHT_ASSIGN_OR_RETURN(const size_t axis, AxisOf(call));
+  Shape shape = call.shapes[0];
+  shape[axis] = 0;
+  for (size_t i = 0; i < call.shapes.size(); ++i) {
+    Shape expected = call.shapes[0];
+    if (call.shapes[i].size() == expected.size()) expected[axis] = call.shapes[i][axis];
+    if (call.shapes[i] != expected) {
+      return WrongRank(call, i, absl::StrCat("one that differs from ", ToText(call.shapes[0]), " in dim ", axis));
+    }
+    shape[axis] += call.shapes[i][axis];
+    absl::StrAppend(&spec.rule, i == 0 ? "" : ", ", WithOwn(shape.size(), axis, absl::StrCat("x", i)));
+  }
+  absl::StrAppend(&spec.rule, "-> ", WithOwn(shape.size(), axis, "y"));
+  spec.output_shapes = {shape};
+  return absl::OkStatus();
+}
+
+absl::Status Split(const UserOpCall& call, OpSpec& spec) {
+  MESHWRIGHT_ASSIGN_OR_RETURN(const size_t axis, AxisOf(call));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t parts, call.where["parts"].AsInt(2, kMostParts));
+  Shape shape = call.shapes[0];
+  if (shape[axis] % parts != 0) {
+    return call.where["parts"].Error(absl::StrCat(parts), absl::StrCat("a divisor of ", shape[axis], ", dim ", axis));
+  }
+  spec.rule = absl::StrCat(WithOwn(shape.size(), axis, "x"), "->");
+  shape[axis] /= parts;
+  for (int64_t i = 0; i < parts; ++i) {
+    absl::StrAppend(&spec.rule, i == 0 ? " " : ", ", WithOwn(shape.size(), axis, absl::StrCat("y", i)));
+    spec.output_shapes.push_back(shape);
+  }
+  return absl::OkStatus();
+}
+
+// `begin`, `end` and `strides` for each dim; dims that are taken whole may be split.
+absl::Status StridedSlice(const UserOpCall& call, OpSpec& spec) {
+  const Shape& from = call.shapes[0];
+  const auto numbers = [&](absl::string_view key, int64_t least) -> absl::StatusOr<std::vector<int64_t>> {
+    const NodeRef in = call.where[key];
+    if (!in.present() && key == "strides") return std::vector<int64_t>(from.size(), 1);
+    MESHWRIGHT_ASSIGN_OR_RETURN(std::vector<int64_t> list, in.AsInts(least, int64_t{1} << 40));
+    if (list.size() == from.size()) return list;
+    return in.Error(absl::StrCat("a list of ", list.size()), absl::StrCat("one number for each dim of ", ToText(from)));
+  };
+  MESHWRIGHT_ASSIGN_OR_RETURN(const std::vector<int64_t> begin, numbers("begin", 0));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const std::vector<int64_t> end, numbers("end", 1));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const std::vector<int64_t> strides, numbers("strides", 1));
+  Shape to;
+  std::string inputs, outputs;
+  for (size_t d = 0; d < from.size(); ++d) {
+    // The file says dim 0 of the whole batch; this graph may have fewer rows.
+    const bool batch = d == 0 && from[0] == call.rows && end[0] == call.batch;
+    const int64_t last = batch ? from[0] : end[d];
+    if (begin[d] >= last || last > from[d]) {
+      return call.where["end"].children()[d].Error(
+          absl::StrCat(end[d]), absl::StrCat("more than begin, ", begin[d], ", and at most ", from[d]));
+    }
+    const bool whole = begin[d] == 0 && strides[d] == 1 && last == from[d];
+    to.push_back((last - begin[d] + strides[d] - 1) / strides[d]);
+    absl::StrAppend(&inputs, whole ? "d" : "x", d, whole ? " " : "! ");
+    absl::StrAppend(&outputs, whole ? "d" : "y", d, whole ? " " : "! ");
+  }
+  spec.rule = absl::StrCat(inputs, "-> ", outputs);
+  spec.attrs.begin.assign(begin.begin(), begin.end());
+  spec.attrs.strides.assign(strides.begin(), strides.end());
+  spec.output_shapes = {to};
+  return absl::OkStatus();
+}
+
+absl::Status OneHot(const UserOpCall& call, OpSpec& spec) {
+  MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t depth, call.where["depth"].AsInt(1, int64_t{1} << 31));
+  const std::string dims = Labels("d", 0, call.shapes[0].size());
+  spec.rule = absl::StrCat(dims, "-> ", dims, "c");
+  Shape shape = call.shapes[0];
+  shape.push_back(depth);
+  spec.output_shapes = {shape};
+  spec.output_dtypes = {call.dtype};
+  return absl::OkStatus();
+}
+
 absl::Status Reduce(const UserOpCall& call, OpSpec& spec, bool mean) {
   const Shape& shape = call.shapes[0];
   const NodeRef axis = call.where["axis"];
@@ -98,12 +211,14 @@ absl::Status Reduce(const UserOpCall& call, OpSpec& spec, bool mean) {
     axes = {one};
   }
   std::vector<bool> reduced(shape.size(), axes.empty());  // no axis: all of them
+  MESHWRIGHT_ASSIGN_OR_RETURN(const bool keep_dims, call.where["keep_dims"].AsBoolOr(false));
   for (int64_t a : axes) reduced[static_cast<size_t>(a < 0 ? a + rank : a)] = true;
   std::string kept;
   double count = 1;
   for (size_t i = 0; i < shape.size(); ++i) {
     if (reduced[i]) {
       count *= static_cast<double>(shape[i]);
+      if (keep_dims) absl::StrAppend(&kept, "1 ");
     } else {
       absl::StrAppend(&kept, "d", i, " ");
     }
@@ -113,7 +228,7 @@ absl::Status Reduce(const UserOpCall& call, OpSpec& spec, bool mean) {
   return absl::OkStatus();
 }
 
-absl::Status ReduceSum(const UserOpCall& call, OpSpec& spec) { return Reduce(call, spec, false); }
+absl::Status ReducePlain(const UserOpCall& call, OpSpec& spec) { return Reduce(call, spec, false); }
 absl::Status ReduceMean(const UserOpCall& call, OpSpec& spec) { return Reduce(call, spec, true); }
 
 absl::Status Transpose(const UserOpCall& call, OpSpec& spec) {
@@ -206,7 +321,12 @@ absl::Status CrossEntropy(const UserOpCall& call, OpSpec& spec) {
 }
 
 constexpr absl::string_view kTransposeKeys[] = {"transpose_a", "transpose_b"};
+constexpr absl::string_view kReduceKeys[] = {"axis", "keep_dims"};
 constexpr absl::string_view kAxisKeys[] = {"axis"};
+constexpr absl::string_view kSplitKeys[] = {"axis", "parts"};
+constexpr absl::string_view kSliceKeys[] = {"begin", "end", "strides"};
+constexpr absl::string_view kDepthKeys[] = {"depth"};
+constexpr absl::string_view kRateKeys[] = {"rate"};
 constexpr absl::string_view kShapeKeys[] = {"shape"};
 constexpr absl::string_view kPermKeys[] = {"perm"};
 constexpr absl::string_view kDTypeKeys[] = {"dtype"};
@@ -226,24 +346,34 @@ constexpr UserOp kUserOps[] = {
     // Of one tensor, element by element.
     {"Scale", OpKind::kScale, 1, -1, false, kFactorKeys, Scale},
     {"Cast", OpKind::kCast, 1, -1, false, kDTypeKeys, Cast},
+    {"Neg", OpKind::kScale, 1, -1, false, {}, Neg},
+    {"Sqrt", OpKind::kSqrt, 1, -1, false, {}, Plain},
     {"ReLU", OpKind::kRelu, 1, -1, false, {}, Plain},
     {"GeLU", OpKind::kGelu, 1, -1, false, {}, Plain},
     {"Tanh", OpKind::kTanh, 1, -1, false, {}, Plain},
     {"Sigmoid", OpKind::kSigmoid, 1, -1, false, {}, Plain},
     {"SiLU", OpKind::kSilu, 1, -1, false, {}, Plain},
+    {"Dropout", OpKind::kDropout, 1, -1, false, kRateKeys, Dropout},
     {"SwiGLU", OpKind::kSwiglu, 1, -1, false, {}, Plain},
     // Along the last dim.
     {"Softmax", OpKind::kSoftmax, 1, -1, false, {}, Plain},
+    {"LogSoftmax", OpKind::kLogSoftmax, 1, -1, false, {}, Plain},
     {"LayerNorm", OpKind::kLayerNorm, 3, -1, false, kEpsilonKeys, Norm},
     {"RMSNorm", OpKind::kRmsNorm, 2, -1, false, kEpsilonKeys, Norm},
     // Rows of a table.
     {"Gather", OpKind::kGather, 2, 1, false, {}, Gather},
     {"Embedding", OpKind::kGather, 2, 1, false, {}, Gather},
-    {"ReduceSum", OpKind::kReduceSum, 1, -1, false, kAxisKeys, ReduceSum},
-    {"ReduceMean", OpKind::kReduceSum, 1, -1, false, kAxisKeys, ReduceMean},
+    {"OneHot", OpKind::kOneHot, 1, 0, false, kDepthKeys, OneHot},
+    {"ReduceSum", OpKind::kReduceSum, 1, -1, false, kReduceKeys, ReducePlain},
+    {"ReduceMean", OpKind::kReduceSum, 1, -1, false, kReduceKeys, ReduceMean},
+    {"ReduceMax", OpKind::kReduceMax, 1, -1, false, kReduceKeys, ReducePlain},
+    {"ReduceMin", OpKind::kReduceMin, 1, -1, false, kReduceKeys, ReducePlain},
     {"Transpose", OpKind::kTranspose, 1, -1, false, kPermKeys, Transpose},
     {"Reshape", OpKind::kReshape, 1, -1, false, kShapeKeys, Reshape},
     {"Flatten", OpKind::kReshape, 1, -1, false, {}, Flatten},
+    {"Concat", OpKind::kConcat, kSeveral, -1, false, kAxisKeys, Concat},
+    {"Split", OpKind::kSplit, 1, -1, false, kSplitKeys, Split},  // outputs NAME.0, NAME.1, ...
+    {"StridedSlice", OpKind::kStridedSlice, 1, -1, false, kSliceKeys, StridedSlice},
     // Losses.
     {"MSELoss", OpKind::kMseLoss, 2, -1, true, {}, MseLoss},
     {"CrossEntropyLoss", OpKind::kCrossEntropy, 2, 1, true, {}, CrossEntropy},

@@ -23,7 +23,12 @@ struct UserOpCall {
   int64_t batch = 0;  // dim 0 of the inputs as the file says it, and
   int64_t rows = 0;   // in the graph that is being built
   LossReduction loss_reduction = LossReduction::kMean;
+  DType dtype = DType::kFloat32;  // in which the model computes
 };
+
+// How many inputs an operator of any number of them takes at least.
+inline constexpr size_t kSeveral = 0;
+inline constexpr int64_t kMostParts = 64;  // of a Split
 
 // Fills rule, attributes and output shapes. The caller has checked the number of inputs and the keys.
 using PrepareFn = absl::Status (*)(const UserOpCall& call, GraphBuilder::OpSpec& spec);
@@ -31,7 +36,7 @@ using PrepareFn = absl::Status (*)(const UserOpCall& call, GraphBuilder::OpSpec&
 struct UserOp {
   absl::string_view name;
   OpKind kind;
-  size_t inputs;
+  size_t inputs;      // kSeveral: two or more
   int integer_input;  // the input that holds ids or class numbers, or -1; others are floating
   bool loss;
   absl::Span<const absl::string_view> keys;  // what its map may hold besides what every operator has

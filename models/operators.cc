@@ -14,6 +14,7 @@ namespace {
 
 constexpr int64_t kMostElements = int64_t{1} << 48;  // of one tensor
 constexpr size_t kMostDims = 8;
+constexpr size_t kMostInputs = 64;  // of one operator
 
 bool IsTooLarge(const Shape& shape) {
   double elements = 1;
@@ -170,13 +171,19 @@ absl::StatusOr<OperatorSpec> ReadOperator(const NodeRef& in, const NodeRef& layo
   keys.insert(keys.end(), op.keys.begin(), op.keys.end());
   MESHWRIGHT_RETURN_IF_ERROR(in.CheckKeys(keys));
   MESHWRIGHT_ASSIGN_OR_RETURN(spec.inputs, in["inputs"].AsStrings());
-  if (spec.inputs.size() != op.inputs) {
+  const bool several = op.inputs == kSeveral;
+  if (several ? spec.inputs.size() < 2 || spec.inputs.size() > kMostInputs : spec.inputs.size() != op.inputs) {
     return in["inputs"].Error(absl::StrCat("a list of ", spec.inputs.size()),
-                              absl::StrCat(op.inputs, op.inputs == 1 ? " input" : " inputs", " for ", op.name));
+                              absl::StrCat(several ? absl::StrCat("2 to ", kMostInputs) : absl::StrCat(op.inputs),
+                                           op.inputs == 1 ? " input" : " inputs", " for ", op.name));
   }
   for (const NodeRef& input : in["inputs"].children()) {
     const auto it = known.used.find(input.text());
     if (it == known.used.end()) {
+      if (known.used.count(absl::StrCat(input.text(), ".0")) > 0) {
+        return input.Error(absl::StrCat(QuoteForMessage(input.text()), ", which has several parts"),
+                           absl::StrCat("one of them: ", input.text(), ".0, ", input.text(), ".1, ..."));
+      }
       if (std::find(known.operators.begin(), known.operators.end(), input.text()) != known.operators.end()) {
         return input.Error(absl::StrCat(QuoteForMessage(input.text()), ", which does not come before ", spec.name),
                            "an input, a parameter or an earlier operator",
@@ -189,7 +196,13 @@ absl::StatusOr<OperatorSpec> ReadOperator(const NodeRef& in, const NodeRef& layo
     }
     it->second = true;
   }
-  if (!known.Add(spec.name)) return in["name"].Error(QuoteForMessage(spec.name), "a name that is not taken yet");
+  MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t parts, in["parts"].AsIntOr(1, 1, kMostParts));
+  for (int64_t i = 0; i < parts; ++i) {
+    spec.outputs.push_back(parts == 1 ? spec.name : absl::StrCat(spec.name, ".", i));
+    if (!known.Add(spec.outputs.back())) {
+      return in["name"].Error(QuoteForMessage(spec.outputs.back()), "a name that is not taken yet");
+    }
+  }
   if (in["shard"].present()) {
     MESHWRIGHT_ASSIGN_OR_RETURN(spec.shard, ReadSharding(in, layouts, spec.inputs.size()));
   } else if (in["out_strategy"].present()) {
@@ -213,7 +226,7 @@ absl::Status AssignStages(const NodeRef& root, int64_t stages, OperatorModel& mo
       }
     }
     any = any || op.pipeline_stage >= 0;
-    made_by[op.name] = &op;
+    for (const std::string& output : op.outputs) made_by[output] = &op;
   }
   if (!any && stages == 1) return absl::OkStatus();
   if (!any)
@@ -269,17 +282,23 @@ absl::Status CheckUsed(const NodeRef& root, const OperatorModel& model, const Kn
     if (UserOps()[op.op].loss != is_last) {
       return op.where.Error(is_last ? "no loss at the end" : "a loss before the end", "one loss, as the last operator");
     }
-    if (!is_last && !known.used.at(op.name)) return op.where.Error("no operator that uses it", "one", "remove it");
+    for (const std::string& output : op.outputs) {
+      if (is_last || known.used.at(output)) continue;
+      return op.where.Error(absl::StrCat("no operator that uses ", op.outputs.size() == 1 ? "it" : output), "one",
+                            "remove it");
+    }
   }
   return absl::OkStatus();
 }
 
-// Adds operator `spec` to the graph.
-absl::StatusOr<TensorId> AddOperator(const OperatorSpec& spec, const OperatorModel& model, const Training& training,
-                                     int64_t rows, const std::map<std::string, TensorId>& tensors,
-                                     GraphBuilder& builder) {
+// Adds operator `spec` to the graph; its outputs.
+absl::StatusOr<std::vector<TensorId>> AddOperator(const OperatorSpec& spec, const OperatorModel& model,
+                                                  const Training& training, int64_t rows,
+                                                  const std::map<std::string, TensorId>& tensors,
+                                                  GraphBuilder& builder) {
   const UserOp& op = UserOps()[spec.op];
   UserOpCall call{.where = spec.where, .batch = model.batch(), .rows = rows, .loss_reduction = training.loss_reduction};
+  call.dtype = training.dtype;
   GraphBuilder::OpSpec out{.name = spec.name, .kind = op.kind, .inputs = {}};
   DType floating = DType::kFloat32;
   bool any_floating = false;
@@ -303,7 +322,7 @@ absl::StatusOr<TensorId> AddOperator(const OperatorSpec& spec, const OperatorMod
     any_floating = true;
   }
   MESHWRIGHT_RETURN_IF_ERROR(op.prepare(call, out));
-  const absl::StatusOr<TensorId> result = builder.AddOne(std::move(out));
+  const absl::StatusOr<std::vector<TensorId>> result = builder.Add(std::move(out));
   if (!result.ok()) {
     std::vector<std::string> found;
     for (size_t i = 0; i < spec.inputs.size(); ++i) {
@@ -312,7 +331,7 @@ absl::StatusOr<TensorId> AddOperator(const OperatorSpec& spec, const OperatorMod
     return spec.where["inputs"].Error(absl::StrJoin(found, " and "), "shapes that go together",
                                       result.status().message());
   }
-  const Shape& shape = builder.graph().tensor(*result).shape;
+  const Shape& shape = builder.graph().tensor(result->front()).shape;
   if (shape.size() > kMostDims || IsTooLarge(shape)) {
     return spec.where.Error(absl::StrCat("an output of shape ", ToText(shape)), "at most 2^48 elements in 8 dims");
   }
@@ -376,7 +395,9 @@ absl::StatusOr<Graph> BuildOperators(const OperatorModel& model, const Training&
   }
   for (const OperatorSpec& op : model.operators) {
     builder.ContinueSegment(segments[op.pipeline_stage]);
-    MESHWRIGHT_ASSIGN_OR_RETURN(tensors[op.name], AddOperator(op, model, training, rows, tensors, builder));
+    MESHWRIGHT_ASSIGN_OR_RETURN(const std::vector<TensorId> outputs,
+                                AddOperator(op, model, training, rows, tensors, builder));
+    for (size_t i = 0; i < outputs.size(); ++i) tensors[op.outputs[i]] = outputs[i];
   }
   builder.SetLoss(tensors[model.operators.back().name]);
   MESHWRIGHT_RETURN_IF_ERROR(VerifyGraph(builder.graph()));

@@ -9,7 +9,8 @@
 //     - {name: loss,    op: MSELoss, inputs: [matmul2, label]}
 //
 // Shapes are global, of a whole step. Dim 0 of every input is the batch: BuildOperators makes the graph of fewer rows.
-// Operators stand in execution order and name inputs, parameters or earlier operators. The last one is the loss.
+// Operators stand in execution order and name inputs, parameters or earlier operators; the parts of a Split named s are
+// s.0, s.1, ... The last one is the loss.
 //
 // kUserOps in operators.cc is the one table of operators a user may write; docs list it from UserOpNames().
 //
@@ -53,6 +54,7 @@ struct OperatorSpec {
   std::string name = {};
   size_t op = 0;  // row of kUserOps
   std::vector<std::string> inputs = {};
+  std::vector<std::string> outputs = {};  // its name; of a Split, one name for each part
   std::optional<OpSharding> shard = {};
   int64_t pipeline_stage = -1;  // as written, or taken over from a neighbour; -1 where no operator has one
   NodeRef where;                // for errors, and for what only this kind of operator has (transpose_b, axis, ...)

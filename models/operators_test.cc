@@ -79,7 +79,10 @@ TEST(OperatorsTest, ElementByElement) {
   EXPECT_EQ(RuleAndShape("op: BiasAdd, inputs: [x, w]", "[6]"), "d0 d1, d1 -> d0 d1 : (4, 6)");
   EXPECT_THAT(RuleAndShape("op: BiasAdd, inputs: [x, w]", "[4, 6]"), testing::HasSubstr("wanted one dim, as long as"));
   EXPECT_THAT(RuleAndShape("op: BiasAdd, inputs: [x, w]", "[1]"), testing::HasSubstr("wanted one dim, as long as"));
-  for (const absl::string_view op : {"ReLU", "GeLU", "Tanh", "Sigmoid", "SiLU"}) {
+  // The channels are dim 1.
+  EXPECT_THAT(RuleAndShape("op: BiasAdd, inputs: [w, x]", "[4, 6, 3]"),
+              testing::HasSubstr("wanted one dim, as long as dim 1 of (4, 6, 3)"));
+  for (const absl::string_view op : {"ReLU", "GeLU", "Tanh", "Sigmoid", "SiLU", "Neg", "Sqrt", "Dropout"}) {
     EXPECT_EQ(RuleAndShape(absl::StrCat("op: ", op, ", inputs: [x]")), "d0 d1 -> d0 d1 : (4, 6)") << op;
   }
   EXPECT_EQ(RuleAndShape("op: SwiGLU, inputs: [w]", "[4, 2, 5]"), "d0 t! f -> d0 f : (4, 5)");
@@ -100,6 +103,9 @@ TEST(OperatorsTest, ReductionsAndMovement) {
               testing::HasSubstr("found [1, 1], wanted each of the 2 dims of (4, 6) once"));
   EXPECT_THAT(RuleAndShape("op: ReduceSum, inputs: [x], axis: 2"),
               testing::HasSubstr("wanted an integer from -2 to 1"));
+  EXPECT_EQ(RuleAndShape("op: ReduceMax, inputs: [x], axis: 1, keep_dims: true"), "d0 d1 -> d0 1 : (4, 1)");
+  EXPECT_EQ(RuleAndShape("op: ReduceMin, inputs: [x]"), "d0 d1 ->  : ()");
+  EXPECT_EQ(RuleAndShape("op: OneHot, inputs: [ids], depth: 10"), "d0 -> d0 c : (4, 10)");
   EXPECT_EQ(RuleAndShape("op: Gather, inputs: [table, ids]"), "v h, n0 -> n0 h : (4, 3)");
 }
 
@@ -136,6 +142,46 @@ TEST(OperatorsTest, AttributesReachTheOp) {
   EXPECT_EQ(attrs("op: RMSNorm, inputs: [x, w], epsilon: 1e-6").epsilon, 1e-6);
   EXPECT_THAT(Build(With("op: Scale, inputs: [x]")), StatusIs(kInvalid, "operators[1].factor: found nothing"));
   EXPECT_THAT(Build(With("op: ReLU, inputs: [x], factor: 2")), StatusIs(kInvalid, "factor: found an unknown key"));
+}
+
+// The dim that is joined or cut stays whole, the others may be split.
+TEST(OperatorsTest, PiecesOfTensors) {
+  EXPECT_EQ(RuleAndShape("op: Concat, inputs: [w, x], axis: 0", "[3, 6]"), "x0! d1, x1! d1 -> y! d1 : (7, 6)");
+  EXPECT_EQ(RuleAndShape("op: Concat, inputs: [x, w, x], axis: -1", "[4, 2]"),
+            "d0 x0!, d0 x1!, d0 x2! -> d0 y! : (4, 14)");
+  EXPECT_THAT(RuleAndShape("op: Concat, inputs: [x, w], axis: 1", "[3, 6]"),
+              testing::HasSubstr("inputs[1]: found a tensor of shape (3, 6), wanted one that differs from (4, 6) in "
+                                 "dim 1"));
+  EXPECT_THAT(RuleAndShape("op: Concat, inputs: [x]"), testing::HasSubstr("found a list of 1, wanted 2 to 64 inputs"));
+  EXPECT_EQ(RuleAndShape("op: StridedSlice, inputs: [x], begin: [0, 1], end: [4, 6], strides: [1, 2]"),
+            "d0 x1! -> d0 y1! : (4, 3)");
+  // Of a graph with half of the rows, the half of a dim that the file takes whole.
+  EXPECT_EQ(RuleAndShape("op: StridedSlice, inputs: [x], begin: [0, 5], end: [4, 6]", "[6, 8]", 2),
+            "d0 x1! -> d0 y1! : (2, 1)");
+  EXPECT_THAT(RuleAndShape("op: StridedSlice, inputs: [x], begin: [0, 1], end: [4, 7]"),
+              testing::HasSubstr("end[1]: found 7, wanted more than begin, 1, and at most 6"));
+  EXPECT_THAT(RuleAndShape("op: StridedSlice, inputs: [x], begin: [0], end: [4, 7]"),
+              testing::HasSubstr("begin: found a list of 1, wanted one number for each dim of (4, 6)"));
+  EXPECT_THAT(RuleAndShape("op: Dropout, inputs: [x], rate: 1"), testing::HasSubstr("rate: found 1, wanted less"));
+}
+
+// A Split has a name for each part; all of them are used.
+TEST(OperatorsTest, PartsOfASplit) {
+  const auto build = [](absl::string_view split, absl::string_view second) {
+    return Build(absl::StrCat(
+        "inputs: {x: {shape: [4, 6]}, y: {shape: [4, 2]}}\nparameters: {p: {shape: [2]}}\noperators:\n",
+        "  - {name: s, op: Split, inputs: [x], ", split, "}\n", "  - {name: a, op: Add, inputs: [s.0, ", second, "]}\n",
+        "  - {name: b, op: Add, inputs: [a, s.2]}\n  - {name: c, op: Add, inputs: [b, p]}\n",
+        "  - {name: loss, op: MSELoss, inputs: [c, y]}\n"));
+  };
+  ASSERT_OK_AND_ASSIGN(const Graph graph, build("axis: 1, parts: 3", "s.1"));
+  const Op& split = graph.op(graph.FindOp("s"));
+  EXPECT_EQ(ToText(split.rule), "d0 x! -> d0 y0!, d0 y1!, d0 y2!");
+  EXPECT_EQ(graph.op(graph.FindOp("b")).inputs[1], split.outputs[2]);
+  EXPECT_THAT(build("axis: 1, parts: 3", "s.0"), StatusIs(kInvalid, "found no operator that uses s.1, wanted one"));
+  EXPECT_THAT(build("axis: 0, parts: 3", "s.1"), StatusIs(kInvalid, "parts: found 3, wanted a divisor of 4, dim 0"));
+  EXPECT_THAT(build("axis: 1, parts: 3", "s"),
+              StatusIs(kInvalid, "found \"s\", which has several parts, wanted one of them: s.0"));
 }
 
 TEST(OperatorsTest, TypesMustAgree) {

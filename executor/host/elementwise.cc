@@ -5,6 +5,7 @@
 
 #include "executor/host/kernel_functions.h"
 #include "executor/host/loop.h"
+#include "executor/random.h"
 #include "ir/status.h"
 
 namespace meshwright::host {
@@ -69,6 +70,9 @@ void WithActivation(OpKind op, const Then& then) {
     case OpKind::kRelu:
     case OpKind::kReluGrad:
       return then([](T x) { return x > 0 ? x : T(0); }, [](T x) { return x > 0 ? T(1) : T(0); });
+    case OpKind::kSqrt:
+    case OpKind::kSqrtGrad:
+      return then([](T x) { return std::sqrt(x); }, [](T x) { return T(0.5) / std::sqrt(x); });
     case OpKind::kTanh:
     case OpKind::kTanhGrad:
       return then([](T x) { return std::tanh(x); },
@@ -169,6 +173,7 @@ absl::Status Binary(const KernelCall& call) {
   if (call.op == OpKind::kSub) Apply<T, 2>(call, [](T a, T b) { return a - b; });
   if (call.op == OpKind::kMul) Apply<T, 2>(call, [](T a, T b) { return a * b; });
   if (call.op == OpKind::kDiv) Apply<T, 2>(call, [](T a, T b) { return a / b; });
+  if (call.op == OpKind::kEqual) Apply<T, 2>(call, [](T a, T b) { return a == b ? T(1) : T(0); });
   return absl::OkStatus();
 }
 
@@ -239,6 +244,22 @@ absl::Status SwigluGrad(const KernelCall& call) {
 }
 
 template <class T>
+absl::Status Dropout(const KernelCall& call) {
+  MESHWRIGHT_RETURN_IF_ERROR(CheckCounts(call, 1, 1, 1));
+  const TensorView &x = call.inputs[0], &y = call.outputs[0];
+  if (x.shape != y.shape) return absl::InvalidArgumentError("dims of input and output are in the same order");
+  const double rate = call.attrs->rate;
+  const T kept = static_cast<T>(1 / (1 - rate));
+  const Draws draws =
+      Draws(call.seed, "dropout", call.layer).Sub(call.attrs->stream).Sub(call.step).Sub(call.microbatch);
+  ForEachElement(x, [&](int64_t i, int64_t element) {
+    const T factor = draws.Uniform(static_cast<uint64_t>(element)) < rate ? T(0) : kept;
+    y.as<T>()[i] = (call.Adds(0) ? y.as<T>()[i] : T(0)) + factor * x.as<T>()[i];
+  });
+  return absl::OkStatus();
+}
+
+template <class T>
 absl::Status Fill(const KernelCall& call) {
   for (const TensorView& view : call.outputs) {
     const int64_t n = view.size();
@@ -259,6 +280,7 @@ absl::Status Fill(const KernelCall& call) {
   template absl::Status ActivationGrad<T>(const KernelCall&); \
   template absl::Status Swiglu<T>(const KernelCall&);         \
   template absl::Status SwigluGrad<T>(const KernelCall&);     \
+  template absl::Status Dropout<T>(const KernelCall&);        \
   template absl::Status Fill<T>(const KernelCall&);
 MESHWRIGHT_INSTANTIATE(float)
 MESHWRIGHT_INSTANTIATE(double)

@@ -29,9 +29,9 @@ absl::Status MatMul(const KernelCall& call);
 template <class T>
 absl::Status Add(const KernelCall& call);
 template <class T>
-absl::Status Binary(const KernelCall& call);  // Sub, Mul, Div
+absl::Status Binary(const KernelCall& call);  // Sub, Mul, Div, Equal
 template <class T>
-absl::Status Activation(const KernelCall& call);  // ReLU .. SiLU
+absl::Status Activation(const KernelCall& call);  // ReLU .. Sqrt
 template <class T>
 absl::Status ActivationGrad(const KernelCall& call);
 template <class T>
@@ -39,13 +39,21 @@ absl::Status Swiglu(const KernelCall& call);
 template <class T>
 absl::Status SwigluGrad(const KernelCall& call);
 template <class T>
+absl::Status Dropout(const KernelCall& call);
+template <class T>
 absl::Status Fill(const KernelCall& call);
 
 // movement.cc
 template <class T>
 absl::Status CopyByRule(const KernelCall& call);  // Scale, Broadcast, Transpose: scale * x
 template <class T>
-absl::Status ReduceSum(const KernelCall& call);
+absl::Status Reduce(const KernelCall& call);  // ReduceSum, ReduceMax, ReduceMin
+template <class T>
+absl::Status Join(const KernelCall& call);  // Concat and Split
+template <class T>
+absl::Status StridedSlice(const KernelCall& call);  // and StridedSliceGrad
+template <class T>
+absl::Status OneHot(const KernelCall& call);
 template <class T>
 absl::Status Cast(const KernelCall& call);
 template <class T>
@@ -64,6 +72,10 @@ template <class T>
 absl::Status Softmax(const KernelCall& call);
 template <class T>
 absl::Status SoftmaxGrad(const KernelCall& call);
+template <class T>
+absl::Status LogSoftmax(const KernelCall& call);
+template <class T>
+absl::Status LogSoftmaxGrad(const KernelCall& call);
 template <class T>
 absl::Status LayerNorm(const KernelCall& call);
 template <class T>

@@ -75,6 +75,7 @@ absl::Status RunTyped(const KernelCall& call) {
     case OpKind::kSub:
     case OpKind::kMul:
     case OpKind::kDiv:
+    case OpKind::kEqual:
       return Binary<T>(call);
     case OpKind::kCast:
       return Cast<T>(call);
@@ -83,21 +84,29 @@ absl::Status RunTyped(const KernelCall& call) {
     case OpKind::kTanh:
     case OpKind::kSigmoid:
     case OpKind::kSilu:
+    case OpKind::kSqrt:
       return Activation<T>(call);
     case OpKind::kReluGrad:
     case OpKind::kGeluGrad:
     case OpKind::kTanhGrad:
     case OpKind::kSigmoidGrad:
     case OpKind::kSiluGrad:
+    case OpKind::kSqrtGrad:
       return ActivationGrad<T>(call);
     case OpKind::kSwiglu:
       return Swiglu<T>(call);
     case OpKind::kSwigluGrad:
       return SwigluGrad<T>(call);
+    case OpKind::kDropout:
+      return Dropout<T>(call);
     case OpKind::kSoftmax:
       return Softmax<T>(call);
     case OpKind::kSoftmaxGrad:
       return SoftmaxGrad<T>(call);
+    case OpKind::kLogSoftmax:
+      return LogSoftmax<T>(call);
+    case OpKind::kLogSoftmaxGrad:
+      return LogSoftmaxGrad<T>(call);
     case OpKind::kLayerNorm:
       return LayerNorm<T>(call);
     case OpKind::kLayerNormGrad:
@@ -122,7 +131,17 @@ absl::Status RunTyped(const KernelCall& call) {
     case OpKind::kAttentionGrad:
       return AttentionGrad<T>(call);
     case OpKind::kReduceSum:
-      return ReduceSum<T>(call);
+    case OpKind::kReduceMax:
+    case OpKind::kReduceMin:
+      return Reduce<T>(call);
+    case OpKind::kConcat:
+    case OpKind::kSplit:
+      return Join<T>(call);
+    case OpKind::kStridedSlice:
+    case OpKind::kStridedSliceGrad:
+      return StridedSlice<T>(call);
+    case OpKind::kOneHot:
+      return OneHot<T>(call);
     case OpKind::kScale:
     case OpKind::kBroadcast:
     case OpKind::kTranspose:

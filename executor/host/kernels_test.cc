@@ -315,6 +315,62 @@ OpAttrs Rate(double rate) {
   return attrs;
 }
 
+TEST(PiecesTest, ConcatAndSplitAreEachOthersInverse) {
+  ASSERT_OK_AND_ASSIGN(const auto joined, RunOp(OpKind::kConcat, "b x!, b y! -> b z!",
+                                                {{{2, 1}, {1, 2}}, {{2, 2}, {3, 4, 5, 6}}}, {{2, 3}}));
+  EXPECT_THAT(joined, ElementsAre(ElementsAre(1, 3, 4, 2, 5, 6)));
+  ASSERT_OK_AND_ASSIGN(const auto parts,
+                       RunOp(OpKind::kSplit, "b z! -> b x!, b y!", {{{2, 3}, {1, 3, 4, 2, 5, 6}}}, {{2, 1}, {2, 2}}));
+  EXPECT_THAT(parts, ElementsAre(ElementsAre(1, 2), ElementsAre(3, 4, 5, 6)));
+  EXPECT_THAT(RunOp(OpKind::kConcat, "x!, y! -> z!", {{{1}, {1}}, {{1}, {2}}}, {{3}}),
+              StatusIs(absl::StatusCode::kInvalidArgument, "the pieces do not make up dim 0 of (3)"));
+}
+
+TEST(PiecesTest, StridedSlicesAndTheirGradient) {
+  OpAttrs attrs;
+  attrs.begin = {0, 1};
+  attrs.strides = {1, 2};
+  ASSERT_OK_AND_ASSIGN(const auto slice, RunOp(OpKind::kStridedSlice, "b x! -> b y!",
+                                               {{{2, 4}, {0, 1, 2, 3, 4, 5, 6, 7}}}, {{2, 2}}, attrs));
+  EXPECT_THAT(slice, ElementsAre(ElementsAre(1, 3, 5, 7)));
+  ASSERT_OK_AND_ASSIGN(const auto zeros,
+                       RunOp(OpKind::kStridedSliceGrad, "b y! -> b x!", {{{2, 2}, {1, 3, 5, 7}}}, {{2, 4}}, attrs));
+  EXPECT_THAT(zeros, ElementsAre(ElementsAre(0, 1, 0, 3, 0, 5, 0, 7)));
+  EXPECT_THAT(RunOp(OpKind::kStridedSlice, "x! y! -> v! w!", {{{1, 4}, {0, 1, 2, 3}}}, {{1, 3}}, attrs),
+              StatusIs(absl::StatusCode::kInvalidArgument, "from 1 by 2: there are no 3 of 4 elements of dim 1"));
+}
+
+TEST(PiecesTest, OneHotsAndExtrema) {
+  ASSERT_OK_AND_ASSIGN(const auto ones, RunOp(OpKind::kOneHot, "b -> b c", {{{2}, {2, 0}, true}}, {{2, 3}}));
+  EXPECT_THAT(ones, ElementsAre(ElementsAre(0, 0, 1, 1, 0, 0)));
+  ASSERT_OK_AND_ASSIGN(const auto most, RunOp(OpKind::kReduceMax, "b x -> b", {{{2, 2}, {-3, -1, 4, 2}}}, {{2}}));
+  EXPECT_THAT(most, ElementsAre(ElementsAre(-1, 4)));
+  ASSERT_OK_AND_ASSIGN(const auto least, RunOp(OpKind::kReduceMin, "b x -> x", {{{2, 2}, {3, 1, 4, 2}}}, {{2}}));
+  EXPECT_THAT(least, ElementsAre(ElementsAre(3, 1)));
+  ASSERT_OK_AND_ASSIGN(const auto equal, RunOp(OpKind::kEqual, "", {{{2, 2}, {3, 1, 4, 2}}, {{2}, {3, 2}}}, {{2, 2}}));
+  EXPECT_THAT(equal, ElementsAre(ElementsAre(1, 0, 0, 1)));
+}
+
+// Elements are 0 or divided by the share that stays; about the right share, another mask for every stream and step.
+TEST(DropoutTest, MasksAreDrawnBySeedStreamAndStep) {
+  const Numbers x(4000, 3);
+  OpAttrs attrs;
+  attrs.rate = 0.25;
+  const auto draw = [&](int64_t stream, int64_t step) {
+    attrs.stream = stream;
+    const auto values = RunOp(OpKind::kDropout, "", {{{4000}, x}}, {{4000}}, attrs, step);
+    EXPECT_OK(values);
+    return values.ok() ? values->at(0) : Numbers();
+  };
+  const Numbers first = draw(1, 1);
+  const auto zeros = std::count(first.begin(), first.end(), 0);
+  EXPECT_EQ(std::count(first.begin(), first.end(), 3 / 0.75), 4000 - zeros);
+  EXPECT_NEAR(static_cast<double>(zeros), 1000, 5 * 27.4);  // five deviations: sqrt(4000 * 0.25 * 0.75) = 27.4
+  EXPECT_EQ(draw(1, 1), first);
+  EXPECT_NE(draw(2, 1), first);
+  EXPECT_NE(draw(1, 2), first);
+}
+
 TEST(OptimizersTest, SgdStepsAgainstTheGradientAndMayCopy) {
   ASSERT_OK_AND_ASSIGN(const auto values, RunOp(OpKind::kSgd, "", {{{1}, {3}}, {{1}, {2}}}, {{1}, {1}}, Rate(0.5)));
   EXPECT_THAT(values, ElementsAre(ElementsAre(2), ElementsAre(2)));

@@ -1,6 +1,7 @@
 // Kernels that move elements: by label, by row-major place, by row number.
 #include <algorithm>
 #include <cstring>
+#include <limits>
 
 #include "executor/host/kernel_functions.h"
 #include "executor/host/loop.h"
@@ -100,7 +101,7 @@ absl::Status CopyByRule(const KernelCall& call) {
 }
 
 template <class T>
-absl::Status ReduceSum(const KernelCall& call) {
+absl::Status Reduce(const KernelCall& call) {
   MESHWRIGHT_RETURN_IF_ERROR(CheckCounts(call, 1, 1, 1));
   const IndexRule& rule = *call.rule;
   const TensorView& x = call.inputs[0];
@@ -111,13 +112,113 @@ absl::Status ReduceSum(const KernelCall& call) {
     const int8_t label = rule.inputs[0][d].label;
     nest.Add(x.shape[d], {label < 0 ? 0 : output[label], strides[d]});
   }
-  if (!call.Adds(0)) Zero<T>(call.outputs[0]);
+  const Reduction reduction = InfoOf(call.op).reduction;
+  if (!call.Adds(0)) {
+    constexpr T kLargest = std::numeric_limits<T>::max();
+    const T start = reduction == Reduction::kMax ? -kLargest : reduction == Reduction::kMin ? kLargest : T(0);
+    std::fill_n(call.outputs[0].as<T>(), call.outputs[0].size(), start);
+  }
   T* to = call.outputs[0].as<T>();
   const T* from = x.as<T>();
   const T scale = static_cast<T>(call.attrs->scale);
   nest.ForEachRow([&](const auto& at, int64_t n, const auto& step) {
-    for (int64_t i = 0; i < n; ++i) to[at[0] + i * step[0]] += scale * from[at[1] + i * step[1]];
+    for (int64_t i = 0; i < n; ++i) {
+      T& y = to[at[0] + i * step[0]];
+      const T value = from[at[1] + i * step[1]];
+      y = reduction == Reduction::kMax   ? std::max(y, value)
+          : reduction == Reduction::kMin ? std::min(y, value)
+                                         : y + scale * value;
+    }
   });
+  return absl::OkStatus();
+}
+
+// Along the first dim whose label differs, the pieces (inputs of Concat, outputs of Split) stand behind each other.
+template <class T>
+absl::Status Join(const KernelCall& call) {
+  const bool split = call.op == OpKind::kSplit;
+  MESHWRIGHT_RETURN_IF_ERROR(CheckCounts(call, 1, split ? 1 : 64, split ? call.outputs.size() : 1));
+  const TensorView& whole = split ? call.inputs[0] : call.outputs[0];
+  const OperandRule& operand = split ? call.rule->inputs[0] : call.rule->outputs[0];
+  const OperandRule& first = split ? call.rule->outputs[0] : call.rule->inputs[0];
+  size_t dim = 0;
+  while (dim < operand.size() && dim < first.size() && operand[dim].label == first[dim].label) ++dim;
+  if (dim == operand.size() || operand.size() != first.size()) {
+    return absl::InvalidArgumentError(absl::StrCat("no dim is joined in \"", ToText(*call.rule), "\""));
+  }
+  int64_t outer = 1, inner = 1, begin = 0;
+  for (size_t d = 0; d < dim; ++d) outer *= whole.shape[d];
+  for (size_t d = dim + 1; d < whole.shape.size(); ++d) inner *= whole.shape[d];
+  const auto pieces = split ? call.outputs : call.inputs;
+  for (size_t k = 0; k < pieces.size(); ++k) {
+    const int64_t run = pieces[k].shape[dim] * inner;
+    if (begin + run > whole.shape[dim] * inner) break;
+    for (int64_t o = 0; o < outer; ++o) {
+      T* in_whole = whole.as<T>() + o * whole.shape[dim] * inner + begin;
+      T* in_piece = pieces[k].as<T>() + o * run;
+      const T* from = split ? in_whole : in_piece;
+      T* to = split ? in_piece : in_whole;
+      const bool add = call.Adds(split ? k : 0);
+      for (int64_t i = 0; i < run; ++i) to[i] = (add ? to[i] : T(0)) + from[i];
+    }
+    begin += run;
+  }
+  if (begin != whole.shape[dim] * inner) {
+    return absl::InvalidArgumentError(absl::StrCat("the pieces do not make up dim ", dim, " of ", ToText(whole.shape)));
+  }
+  return absl::OkStatus();
+}
+
+template <class T>
+absl::Status StridedSlice(const KernelCall& call) {
+  MESHWRIGHT_RETURN_IF_ERROR(CheckCounts(call, 1, 1, 1));
+  const bool gradient = call.op == OpKind::kStridedSliceGrad;
+  const TensorView& large = gradient ? call.outputs[0] : call.inputs[0];
+  const TensorView& small = gradient ? call.inputs[0] : call.outputs[0];
+  const OperandRule& large_rule = gradient ? call.rule->outputs[0] : call.rule->inputs[0];
+  const OperandRule& small_rule = gradient ? call.rule->inputs[0] : call.rule->outputs[0];
+  const Shape &begin = call.attrs->begin, &by = call.attrs->strides;
+  const Shape in_large = RowMajorStrides(large.shape), in_small = RowMajorStrides(small.shape);
+  LoopNest<2> nest;
+  int64_t start = 0;
+  for (size_t d = 0; d < large.shape.size(); ++d) {
+    const bool cut = large_rule[d].label != small_rule[d].label;
+    const int64_t first = cut && d < begin.size() ? begin[d] : 0, stride = cut && d < by.size() ? by[d] : 1;
+    if (first < 0 || stride < 1 || first + (small.shape[d] - 1) * stride >= large.shape[d]) {
+      return absl::InvalidArgumentError(absl::StrCat("from ", first, " by ", stride, ": there are no ", small.shape[d],
+                                                     " of ", large.shape[d], " elements of dim ", d));
+    }
+    start += first * in_large[d];
+    nest.Add(small.shape[d], {stride * in_large[d], in_small[d]});
+  }
+  if (gradient && !call.Adds(0)) Zero<T>(large);
+  T *of_large = large.as<T>() + start, *of_small = small.as<T>();
+  nest.ForEachRow([&](const auto& at, int64_t n, const auto& step) {
+    for (int64_t i = 0; i < n; ++i) {
+      T &x = of_large[at[0] + i * step[0]], &y = of_small[at[1] + i * step[1]];
+      if (gradient) {
+        x += y;
+      } else {
+        y = (call.Adds(0) ? y : T(0)) + x;
+      }
+    }
+  });
+  return absl::OkStatus();
+}
+
+// "b s -> b s c": of the classes that are here.
+template <class T>
+absl::Status OneHot(const KernelCall& call) {
+  MESHWRIGHT_RETURN_IF_ERROR(CheckCounts(call, 1, 1, 1));
+  const TensorView &ids = call.inputs[0], &y = call.outputs[0];
+  if (y.shape.size() != ids.shape.size() + 1) return absl::InvalidArgumentError("the classes are the last dim");
+  const int64_t classes = y.shape.back(), begin = y.begin.back();
+  MESHWRIGHT_RETURN_IF_ERROR(CheckIds(ids, y.global.back()));
+  if (!call.Adds(0)) Zero<T>(y);
+  for (int64_t i = 0; i < ids.size(); ++i) {
+    const int64_t here = ids.as<int32_t>()[i] - begin;
+    if (here >= 0 && here < classes) y.as<T>()[i * classes + here] += T(1);
+  }
   return absl::OkStatus();
 }
 
@@ -244,7 +345,10 @@ absl::Status AddPositionsGrad(const KernelCall& call) {
 
 #define MESHWRIGHT_INSTANTIATE(T)                           \
   template absl::Status CopyByRule<T>(const KernelCall&);   \
-  template absl::Status ReduceSum<T>(const KernelCall&);    \
+  template absl::Status Reduce<T>(const KernelCall&);       \
+  template absl::Status Join<T>(const KernelCall&);         \
+  template absl::Status StridedSlice<T>(const KernelCall&); \
+  template absl::Status OneHot<T>(const KernelCall&);       \
   template absl::Status Cast<T>(const KernelCall&);         \
   template absl::Status Reshape<T>(const KernelCall&);      \
   template absl::Status Gather<T>(const KernelCall&);       \

@@ -123,6 +123,38 @@ absl::Status SoftmaxGrad(const KernelCall& call) {
 }
 
 template <class T>
+absl::Status LogSoftmax(const KernelCall& call) {
+  MESHWRIGHT_RETURN_IF_ERROR(CheckCounts(call, 1, 1, 1));
+  const Rows rows(call.inputs[0]);
+  for (int64_t r = 0; r < rows.count; ++r) {
+    const T* x = call.inputs[0].as<T>() + r * rows.width;
+    T* y = call.outputs[0].as<T>() + r * rows.width;
+    const T top = *std::max_element(x, x + rows.width);
+    T sum = 0;
+    for (int64_t i = 0; i < rows.width; ++i) sum += std::exp(x[i] - top);
+    const T log_sum = top + std::log(sum);
+    for (int64_t i = 0; i < rows.width; ++i) Put(call.Adds(0), x[i] - log_sum, y[i]);
+  }
+  return absl::OkStatus();
+}
+
+// dy, y -> dx = dy - exp(y) * sum(dy)
+template <class T>
+absl::Status LogSoftmaxGrad(const KernelCall& call) {
+  MESHWRIGHT_RETURN_IF_ERROR(CheckCounts(call, 2, 2, 1));
+  const Rows rows(call.inputs[0]);
+  for (int64_t r = 0; r < rows.count; ++r) {
+    const T* dy = call.inputs[0].as<T>() + r * rows.width;
+    const T* y = call.inputs[1].as<T>() + r * rows.width;
+    T* dx = call.outputs[0].as<T>() + r * rows.width;
+    T sum = 0;
+    for (int64_t i = 0; i < rows.width; ++i) sum += dy[i];
+    for (int64_t i = 0; i < rows.width; ++i) Put(call.Adds(0), dy[i] - std::exp(y[i]) * sum, dx[i]);
+  }
+  return absl::OkStatus();
+}
+
+template <class T>
 absl::Status LayerNorm(const KernelCall& call) {
   MESHWRIGHT_RETURN_IF_ERROR(CheckCounts(call, 3, 3, 1));
   Normalize<T>(call, true);
@@ -150,12 +182,14 @@ absl::Status RmsNormGrad(const KernelCall& call) {
   return absl::OkStatus();
 }
 
-#define MESHWRIGHT_INSTANTIATE(T)                            \
-  template absl::Status Softmax<T>(const KernelCall&);       \
-  template absl::Status SoftmaxGrad<T>(const KernelCall&);   \
-  template absl::Status LayerNorm<T>(const KernelCall&);     \
-  template absl::Status LayerNormGrad<T>(const KernelCall&); \
-  template absl::Status RmsNorm<T>(const KernelCall&);       \
+#define MESHWRIGHT_INSTANTIATE(T)                             \
+  template absl::Status Softmax<T>(const KernelCall&);        \
+  template absl::Status SoftmaxGrad<T>(const KernelCall&);    \
+  template absl::Status LogSoftmax<T>(const KernelCall&);     \
+  template absl::Status LogSoftmaxGrad<T>(const KernelCall&); \
+  template absl::Status LayerNorm<T>(const KernelCall&);      \
+  template absl::Status LayerNormGrad<T>(const KernelCall&);  \
+  template absl::Status RmsNorm<T>(const KernelCall&);        \
   template absl::Status RmsNormGrad<T>(const KernelCall&);
 MESHWRIGHT_INSTANTIATE(float)
 MESHWRIGHT_INSTANTIATE(double)

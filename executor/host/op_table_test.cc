@@ -68,6 +68,10 @@ void ForEachPlace(const TensorView& piece, const F& f) {
   }
 }
 
+double Combined(Reduction reduction, double a, double b) {
+  return reduction == Reduction::kMax ? std::max(a, b) : reduction == Reduction::kMin ? std::min(a, b) : a + b;
+}
+
 // Runs the case on the two halves of `label`, and puts the outputs together: pieces side by side, partial results by
 // the row's reduction; where an output does not depend on the label, both halves must give the same.
 void ExpectHalvesEqualWhole(OpCase& whole, int label) {
@@ -89,11 +93,11 @@ void ExpectHalvesEqualWhole(OpCase& whole, int label) {
     ASSERT_OK(RunHostKernel({whole.example.op, &whole.example.attrs, &whole.rule, 0, 3, in, out})) << what;
     for (size_t i = 0; i < outputs.size(); ++i) {
       const bool partial = !outputs[i].cut && whole.rule.InInputs(label);
-      const bool max = InfoOf(whole.example.op).reduction == Reduction::kMax;
+      const Reduction reduction = InfoOf(whole.example.op).reduction;
       ForEachPlace(outputs[i].view, [&](int64_t at, int64_t place) {
         const double value = outputs[i].tensor.At(at), before = joined[i].At(place);
         const bool combine = partial && half == 1;
-        joined[i].Set(place, !combine ? value : max ? std::max(before, value) : before + value);
+        joined[i].Set(place, combine ? Combined(reduction, before, value) : value);
       });
     }
   }
@@ -145,8 +149,7 @@ TEST_P(OpTableTest, AccumulateAddsToEachOutputOnItsOwn) {
       for (size_t k = 0; k < plain.outputs.size(); ++k) {
         for (int64_t i = 0; i < NumElements(plain.outputs[k].shape); ++i) {
           const double value = plain.outputs[k].At(i), before = static_cast<double>(i % 5) - 2;
-          const bool max = InfoOf(GetParam()).reduction == Reduction::kMax;
-          const double want = k != added ? value : max ? std::max(value, before) : value + before;
+          const double want = k == added ? Combined(InfoOf(GetParam()).reduction, value, before) : value;
           ASSERT_NEAR(c.outputs[k].At(i), want, 1e-13 * (1 + std::fabs(want))) << c.text << ", output " << k;
         }
       }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <set>
 #include <utility>
 #include <vector>
@@ -111,7 +112,7 @@ class ModelMaker {
 
   // The first value: rows of numbers, or embedded ids.
   absl::Status Start() {
-    if (draw_.Chance(40)) return Embed();
+    if (draw_.Chance(40)) return draw_.Chance(25) ? OneHots() : Embed();
     Names names = {"b"};
     Shape shape = {options_.rows};
     for (int64_t dims = 1 + draw_.Below(2); dims > 0; --dims) {
@@ -121,6 +122,20 @@ class ModelMaker {
     const TensorId x = b_.Input(Fresh("x"), kReal, shape, Uniform(-1, 1));
     pool_.push_back({x, names, 1});
     return Product();
+  }
+
+  // Rows of a table, by a product with ones and zeros.
+  absl::Status OneHots() {
+    const int64_t vocab = 12, hidden = draw_.Of(std::vector<int64_t>{4, 6, 8});
+    const Initializer tokens{.kind = Initializer::Kind::kTokens, .high = static_cast<double>(vocab)};
+    const TensorId ids = b_.Input(Fresh("ids"), DType::kInt32, {options_.rows, 4}, tokens);
+    OpSpec spec{.name = Fresh("OneHot"), .kind = OpKind::kOneHot, .inputs = {ids}};
+    spec.rule = "b s -> b s v";
+    spec.output_shapes = {{options_.rows, 4, vocab}};
+    spec.output_dtypes = {kReal};
+    MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId ones, b_.AddOne(std::move(spec)));
+    return Push(AddOp(OpKind::kMatMul, {ones, Weight({vocab, hidden}, Normal(1))}, "b s v, v h -> b s h"),
+                {"b", "s", "h"});
   }
 
   absl::Status Embed() {
@@ -146,7 +161,7 @@ class ModelMaker {
   }
 
   absl::Status OneOp() {
-    switch (draw_.Below(16)) {
+    switch (draw_.Below(19)) {
       case 0:
       case 1:
       case 2:
@@ -169,12 +184,101 @@ class ModelMaker {
       case 12:
         return Reshape();
       case 13:
-        return draw_.Chance(50) ? Gated() : Simple();
+        return draw_.Chance(40) ? Gated() : Simple();
       case 14:
         return Positions();
+      case 15:
+        return Joined();
+      case 16:
+        return Parts();
+      case 17:
+        return Piece();
       default:
         return IsStream(pool_.back()) ? Preserving() : Activation();
     }
+  }
+
+  // A dim that may be cut and joined: not the batch.
+  std::optional<size_t> OwnDim(const Value& x) {
+    std::vector<size_t> dims;
+    for (size_t d = 0; d < x.names.size(); ++d) {
+      if (!Fixed(x.names[d])) dims.push_back(d);
+    }
+    if (dims.empty()) return {};
+    return draw_.Of(dims);
+  }
+  // The dims of x, of which `own` is whole and called `name`.
+  static std::string WithOwn(const Value& x, size_t own, const std::string& name) {
+    Names names = x.names;
+    names[own] = absl::StrCat(name, "!");
+    return absl::StrJoin(names, " ");
+  }
+
+  // x and other values behind each other along one dim.
+  absl::Status Joined() {
+    const Value x = pool_.back();
+    const std::optional<size_t> d = OwnDim(x);
+    if (!d.has_value() || ShapeOf(x.id)[*d] > 12) return absl::OkStatus();
+    std::vector<TensorId> inputs = {x.id};
+    int degree = x.degree;
+    for (const Value& other : pool_) {
+      Shape expected = ShapeOf(x.id);
+      if (other.names != x.names || inputs.size() == 3) continue;
+      expected[*d] = ShapeOf(other.id)[*d];
+      if (ShapeOf(other.id) != expected || expected[*d] > 12) continue;
+      inputs.push_back(other.id);  // x itself at the latest
+      degree = std::max(degree, other.degree);
+    }
+    Names rules;
+    Shape shape = ShapeOf(x.id);
+    shape[*d] = 0;
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      rules.push_back(WithOwn(x, *d, absl::StrCat("x", i)));
+      shape[*d] += ShapeOf(inputs[i])[*d];
+    }
+    return Push(AddOp(OpKind::kConcat, inputs, absl::StrCat(absl::StrJoin(rules, ", "), " -> ", WithOwn(x, *d, "y")),
+                      {}, {shape}),
+                x.names, degree);
+  }
+
+  // Two parts of x; one of them may stay unused.
+  absl::Status Parts() {
+    const Value x = pool_.back();
+    const std::optional<size_t> d = OwnDim(x);
+    if (!d.has_value() || ShapeOf(x.id)[*d] < 2) return absl::OkStatus();
+    std::vector<Shape> shapes(2, ShapeOf(x.id));
+    shapes[0][*d] = 1 + draw_.Below(shapes[0][*d] - 1);
+    shapes[1][*d] -= shapes[0][*d];
+    MESHWRIGHT_ASSIGN_OR_RETURN(
+        const std::vector<TensorId> parts,
+        AddOps(OpKind::kSplit, {x.id},
+               absl::StrCat(WithOwn(x, *d, "x"), " -> ", WithOwn(x, *d, "y0"), ", ", WithOwn(x, *d, "y1")), {},
+               shapes));
+    if (draw_.Chance(60)) pool_.push_back({parts[0], x.names, x.degree});
+    return Push(parts[1], x.names, x.degree);
+  }
+
+  // Every second or third element of x along some dims, not from the first on.
+  absl::Status Piece() {
+    const Value x = pool_.back();
+    OpAttrs attrs;
+    Shape shape;
+    Names in = x.names, out = x.names;
+    for (size_t d = 0; d < x.names.size(); ++d) {
+      const int64_t extent = ShapeOf(x.id)[d];
+      const bool cut = !Fixed(x.names[d]) && extent > 1 && draw_.Chance(60);
+      attrs.begin.push_back(cut ? draw_.Below(extent) : 0);
+      attrs.strides.push_back(cut ? 1 + draw_.Below(3) : 1);
+      const int64_t left = extent - attrs.begin[d];
+      shape.push_back(cut ? (left + attrs.strides[d] - 1) / attrs.strides[d] : extent);
+      if (!cut) continue;
+      in[d] = absl::StrCat("x", d, "!");
+      out[d] = absl::StrCat("y", d, "!");
+    }
+    if (in == x.names) return absl::OkStatus();
+    return Push(AddOp(OpKind::kStridedSlice, {x.id},
+                      absl::StrCat(absl::StrJoin(in, " "), " -> ", absl::StrJoin(out, " ")), attrs, {shape}),
+                x.names);
   }
 
   // x times a new weight, contracted over one dim that is not the batch; the result's dims in any order.
@@ -326,7 +430,9 @@ class ModelMaker {
     const Value x = pool_.back();
     const int64_t h = ShapeOf(x.id).back();
     if (h < 2 || (Fixed(x.names.back()) && !options_.mixes_rows)) return Transpose();
-    switch (draw_.Below(3)) {
+    switch (draw_.Below(4)) {
+      case 3:
+        return Push(AddOp(OpKind::kLogSoftmax, {x.id}), x.names);
       case 0:
         return Push(AddOp(OpKind::kSoftmax, {x.id}), x.names, 1);
       case 1:
@@ -358,10 +464,11 @@ class ModelMaker {
         std::set<std::string>(result.begin(), result.end()).size() < result.size()) {
       return absl::OkStatus();
     }
-    return Push(
-        AddOp(OpKind::kReduceSum, {x.id}, absl::StrCat(absl::StrJoin(x.names, " "), " -> ", absl::StrJoin(out, " ")),
-              Scaled(1 / std::sqrt(count))),
-        result);
+    const OpKind kind =
+        draw_.Of(std::vector<OpKind>{OpKind::kReduceSum, OpKind::kReduceSum, OpKind::kReduceMax, OpKind::kReduceMin});
+    return Push(AddOp(kind, {x.id}, absl::StrCat(absl::StrJoin(x.names, " "), " -> ", absl::StrJoin(out, " ")),
+                      Scaled(kind == OpKind::kReduceSum ? 1 / std::sqrt(count) : 1)),
+                result);
   }
 
   absl::Status Transpose() {
@@ -431,8 +538,23 @@ class ModelMaker {
 
   absl::Status Simple() {
     const Value x = pool_.back();
-    if (draw_.Chance(50)) return Push(AddOp(OpKind::kScale, {x.id}, "", Scaled(-0.75)), x.names);
-    return Push(AddOp(OpKind::kCast, {x.id}), x.names);
+    switch (draw_.Below(4)) {
+      case 0:
+        return Push(AddOp(OpKind::kScale, {x.id}, "", Scaled(-0.75)), x.names);
+      case 1:
+        return Push(AddOp(OpKind::kCast, {x.id}), x.names);
+      case 2: {  // of something that stays away from 0
+        MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId positive, AddOp(OpKind::kSigmoid, {x.id}));
+        return Push(AddOp(OpKind::kSqrt, {positive}), x.names, 1);
+      }
+      default: {
+        if (!options_.has_masks) return absl::OkStatus();
+        OpAttrs attrs;
+        attrs.rate = draw_.Chance(50) ? 0.5 : 0.125;
+        attrs.stream = next_;
+        return Push(AddOp(OpKind::kDropout, {x.id}, "", attrs), x.names);
+      }
+    }
   }
 
   absl::Status Positions() {

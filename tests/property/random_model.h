@@ -55,6 +55,8 @@ struct ModelOptions {
   int64_t num_stages = 1;  // kSegments: so many segments
   // May one row of the batch influence another before the loss? If not, micro-batches do not change the step.
   bool mixes_rows = false;
+  // May operators draw random masks? They draw another one for every micro-batch.
+  bool has_masks = false;
 };
 
 // A graph of 2 to some 12 operators whose loss is a mean over the rows.

@@ -118,6 +118,7 @@ Case RandomCase(uint64_t seed) {
   const int64_t form = draw.Below(4);
   c.model.form = form < 2 ? ModelForm::kFlat : form == 2 ? ModelForm::kLayers : ModelForm::kSegments;
   c.model.mixes_rows = c.model.form == ModelForm::kFlat && draw.Chance(30);
+  c.model.has_masks = draw.Chance(40);
   const int64_t ranks = draw.Of(std::vector<int64_t>{2, 4, 6, 8});
   if (c.model.form != ModelForm::kFlat) {
     std::vector<int64_t> stages = {1, 2};
@@ -163,9 +164,10 @@ void Check(uint64_t seed, Coverage& coverage) {
   ++coverage[absl::StrCat("ranks ", c.stages * c.ranks_per_stage)];
   const UpdateRule optimizer = RandomOptimizer(seed);
   const StepPrice price = RandomPrice(seed);
-  // Where rows do not mix, the mean over micro-batches is that over the batch, so one rank takes it whole.
+  // Where rows do not mix and masks do not change, the mean over micro-batches is that over the batch, so one rank
+  // takes it whole.
   ModelOptions one = c.model;
-  one.rows = one.mixes_rows ? c.model.rows : kRows;
+  one.rows = one.mixes_rows || one.has_masks ? c.model.rows : kRows;
   ASSERT_OK_AND_ASSIGN(const Graph plain, RandomModel(seed, one));
   ASSERT_OK_AND_ASSIGN(const RunResult whole,
                        Run(WithoutStages(plain), OneRank(kRows / one.rows), optimizer, price, unused));
