@@ -7,9 +7,11 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "costmodel/cost_model.h"
+#include "ir/perfetto_trace.h"
 #include "ir/status.h"
 #include "ir/text.h"
 #include "ir/trace.h"
@@ -30,7 +32,8 @@ Command SimulateCommand() {
       .summary = "Plays one step of a plan in simulated time: what takes long, and memory over time.",
       .arguments = "PLAN.yaml",
       .example = {"plan models/configs/gpt2_1_5b.yaml", "simulate plan.yaml --trace=sim.json"},
-      .flags = {{"trace", "FILE", "writes a timeline for https://ui.perfetto.dev"},
+      .flags = {{"trace", "FILE",
+                 "writes a timeline for https://ui.perfetto.dev: Chrome JSON, or Perfetto's own if .pftrace"},
                 {"detail", "WHAT", "of the timeline: slots, instructions; instructions unless there are very many"},
                 {"jitter", "X", "devices vary from step to step by this share of their time, e.g. 0.03"},
                 {"slow", "RANK:X,...", "ranks whose kernels take X times as long"},
@@ -91,7 +94,9 @@ absl::Status RunSimulate(const Flags& flags) {
   MESHWRIGHT_ASSIGN_OR_RETURN(options.trace, DetailFor(flags, program));
   MESHWRIGHT_ASSIGN_OR_RETURN(const SimulationResult result, Simulate(program, prices, options));
   if (flags.Has("trace")) {
-    MESHWRIGHT_RETURN_IF_ERROR(WriteFile(flags.Text("trace"), ToChromeJson(result.trace, program)));
+    const bool perfetto = absl::EndsWith(flags.Text("trace"), ".pftrace");
+    MESHWRIGHT_RETURN_IF_ERROR(WriteFile(
+        flags.Text("trace"), perfetto ? ToPerfetto(result.trace, program) : ToChromeJson(result.trace, program)));
     if (flags.Text("trace") == "-") return absl::OkStatus();
   }
   MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<Variation> variation, VariationOf(flags));

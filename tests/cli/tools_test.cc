@@ -107,6 +107,15 @@ TEST(SimulateTest, JsonStagesAddUpToTheStep) {
   }
 }
 
+TEST(SimulateTest, PerfettosOwnFormatIsSmallerThanJson) {
+  const std::string plan = TempPath("tiny_traced.yaml"), json = TempPath("t.json"), own = TempPath("t.pftrace");
+  ASSERT_EQ(RunTool("plan", {kTiny, "--stages=2", "--out=" + plan}).exit_code, 0);
+  ASSERT_EQ(RunTool("simulate", {plan, "--trace=" + json}).exit_code, 0);
+  ASSERT_EQ(RunTool("simulate", {plan, "--trace=" + own}).exit_code, 0);
+  EXPECT_GT(ReadText(own).size(), 0u);
+  EXPECT_LT(ReadText(own).size(), ReadText(json).size() / 2);
+}
+
 TEST(SimulateTest, DevicesThatVary) {
   const std::string plan = TempPath("tiny_varied.yaml");
   ASSERT_EQ(RunTool("plan", {kTiny, "--stages=2", "--out=" + plan}).exit_code, 0);
