@@ -11,15 +11,29 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "executor/kernel_call.h"
 #include "ir/program.h"
 
 namespace meshwright {
+
+// Where an instruction stands, for messages. Names belong to the Program.
+struct Place {
+  int64_t step = 0;
+  int64_t slot = 0;
+  absl::string_view block;
+  int64_t layer = 0, microbatch = 0;
+  size_t instruction = 0;
+  absl::string_view origin;
+};
+// "slot 5 (layers forward, layer 2, micro-batch 1), instruction 7 (matmul)"
+std::string ToText(const Place& place);
 
 // One call for all pairs (reads[i], writes[i]); see Collective in ir/program.h. reads[i] and writes[i] may share
 // memory.
@@ -51,6 +65,9 @@ class Backend {
   // Between host memory, which may be reused when the call returns, and the arena.
   virtual absl::Status CopyIn(Stream stream, absl::Span<const std::byte> from, std::byte* to) = 0;
   virtual absl::Status CopyOut(Stream stream, const std::byte* from, absl::Span<std::byte> to) = 0;
+
+  // The calls that follow are for this instruction: what a back end says of work that fails later.
+  virtual void At(const Place&) {}
 
   virtual absl::Status RunKernel(Stream stream, const KernelCall& call) = 0;
   // to = the part of `from` that lies where `to` does in the whole.

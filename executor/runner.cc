@@ -25,6 +25,18 @@ double NumberAt(const TensorView& view, const std::byte* data, int64_t i) {
   return reinterpret_cast<const int32_t*>(data)[i];
 }
 
+// What a message calls an instruction: where it comes from, or what it does.
+absl::string_view TitleOf(const Instruction& instruction) {
+  if (!instruction.origin.empty()) return instruction.origin;
+  return std::visit(Overloaded{[](const Compute& work) { return NameOf(work.op); },
+                               [](const Collective& work) { return NameOf(work.kind); },
+                               [](const Slice&) { return absl::string_view("slice"); },
+                               [](const Permute&) { return absl::string_view("permute"); },
+                               [](const Transfer& work) { return absl::string_view(work.send ? "send" : "receive"); },
+                               [](const Sync&) { return absl::string_view("sync"); }},
+                    instruction.work);
+}
+
 class RankRunner {
  public:
   RankRunner(const Program& program, const RunOptions& options, const DataSource& data, int64_t rank, Backend& backend)
@@ -52,11 +64,7 @@ class RankRunner {
   // "rank 3 (stage 0), slot 5 (layers forward, ...), instruction 7 (matmul): " of what is being issued.
   std::string Where() const {
     std::string where = absl::StrCat("rank ", rank_, " (", class_.name, ")");
-    if (slot_ != nullptr) {
-      absl::StrAppend(&where, ", slot ", slot_ - class_.slots.data(), " (", block().name, ", layer ", layer_,
-                      ", micro-batch ", slot_->microbatch, "), instruction ", instruction_, " (",
-                      block().instructions[instruction_].origin, ")");
-    }
+    if (slot_ != nullptr) absl::StrAppend(&where, ", ", ToText(place()));
     return absl::StrCat(where, ": ");
   }
 
@@ -68,6 +76,15 @@ class RankRunner {
 
   const Block& block() const { return class_.blocks[slot_->block.index()]; }
   const Buffer& buffer(BufferId id) const { return class_.buffers[id.index()]; }
+  Place place() const {
+    return {step_,
+            slot_ - class_.slots.data(),
+            block().name,
+            layer_,
+            slot_->microbatch,
+            instruction_,
+            TitleOf(block().instructions[instruction_])};
+  }
 
   TensorView View(BufferId id, int64_t instance) const {
     const Buffer& b = buffer(id);
@@ -118,6 +135,7 @@ class RankRunner {
   std::vector<std::byte> staging_;
 
   // What is being issued.
+  int64_t step_ = 0;
   const Slot* slot_ = nullptr;
   int64_t layer_ = 0;
   size_t instruction_ = 0;
@@ -176,6 +194,7 @@ absl::Status RankRunner::InitialValues() {
 }
 
 absl::Status RankRunner::PlayStep(int64_t step, std::vector<Span>* spans) {
+  step_ = step;
   MESHWRIGHT_RETURN_IF_ERROR(backend_.Barrier());
   MESHWRIGHT_RETURN_IF_ERROR(backend_.StartClock());
   for (const Slot& slot : class_.slots) {
@@ -184,6 +203,7 @@ absl::Status RankRunner::PlayStep(int64_t step, std::vector<Span>* spans) {
       layer_ = slot.layer + i * slot.step;
       for (instruction_ = 0; instruction_ < block().instructions.size(); ++instruction_) {
         const Instruction& instruction = block().instructions[instruction_];
+        backend_.At(place());
         for (const EventRef& ref : instruction.waits) {
           MESHWRIGHT_RETURN_IF_ERROR(backend_.Wait(instruction.stream, EventIndex(ref)));
         }
@@ -358,7 +378,7 @@ absl::Status RankRunner::ReadParameters(std::vector<ParameterPiece>& parameters)
 }
 
 // Writes a piece into its place in the whole.
-void Place(const ParameterPiece& piece, WholeTensor& whole) {
+void PutInPlace(const ParameterPiece& piece, WholeTensor& whole) {
   Shape at(piece.shape.size(), 0);
   for (const double value : piece.values) {
     int64_t element = 0;
@@ -405,7 +425,7 @@ RunResult JoinResults(std::vector<RankResult> ranks) {
         whole.shape = piece.global;
         whole.values.resize(NumElements(piece.global));
       }
-      Place(piece, whole);
+      PutInPlace(piece, whole);
     }
   }
   return result;

@@ -16,6 +16,7 @@
 #include <cstdint>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "ir/dtype.h"
 #include "ir/layout.h"
@@ -23,8 +24,9 @@
 namespace meshwright {
 
 // Messages of one pair of ranks arrive in the order in which they were sent, per channel. Transfers have channels of
-// their own because a receive may be issued later, against a collective, than its send was.
-enum class Channel : uint8_t { kTransfer, kCollective, kReport };
+// their own because a receive may be issued later, against a collective, than its send was; so have words between those
+// who watch over devices.
+enum class Channel : uint8_t { kTransfer, kCollective, kReport, kWatch };
 
 // Thread safety: one thread (the rank's own) calls it.
 class Endpoint {
@@ -38,6 +40,9 @@ class Endpoint {
   virtual absl::Status Send(int64_t to, Channel channel, absl::Span<const std::byte> message) = 0;
   // Waits for the next message from there, whose size must be that of `message`: kInternal if it is not.
   virtual absl::Status Receive(int64_t from, Channel channel, absl::Span<std::byte> message) = 0;
+
+  // The same without waiting: false where there is none yet. An Abort shows here too.
+  virtual absl::StatusOr<bool> TryReceive(int64_t from, Channel channel, absl::Span<std::byte> message) = 0;
 
   // Tells all ranks, this one included, that this one stops; their kCancelled names the first reason they hear.
   virtual void Abort(const absl::Status& reason) = 0;

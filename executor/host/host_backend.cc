@@ -5,21 +5,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "executor/collective_pieces.h"
 #include "executor/host/kernels.h"
 #include "executor/host/loop.h"
 #include "ir/status.h"
 
 namespace meshwright {
 namespace {
-
-// A view as (outer, extent of one dim, inner bytes): what packing pieces of that dim needs.
-struct AlongDim {
-  int64_t outer = 1, extent = 1, inner;
-  AlongDim(const TensorView& view, size_t dim) : extent(view.shape[dim]), inner(SizeOf(view.dtype).raw()) {
-    for (size_t d = 0; d < dim; ++d) outer *= view.shape[d];
-    for (size_t d = dim + 1; d < view.shape.size(); ++d) inner *= view.shape[d];
-  }
-};
 
 // Copies piece `p` of `pieces` along `dim` to or from contiguous memory, and returns its bytes.
 int64_t PackPiece(const TensorView& view, size_t dim, int64_t p, int64_t pieces, std::byte* to) {
@@ -46,30 +38,6 @@ int64_t PackWhole(const TensorView& view, std::byte* to) {
 int64_t UnpackWhole(const TensorView& view, const std::byte* from) {
   std::memcpy(view.data, from, view.bytes());
   return view.bytes();
-}
-
-// The extents that the collective's kind gives to `write`, from those of `read`.
-absl::Status CheckShapes(const Collective& c, int64_t n, const TensorView& read, const TensorView& write) {
-  Shape want = read.shape;
-  const size_t dims = want.size(), dim = static_cast<size_t>(c.dim), to_dim = static_cast<size_t>(c.to_dim);
-  const bool uses_dim = c.kind == CollectiveKind::kAllGather || c.kind == CollectiveKind::kReduceScatter ||
-                        c.kind == CollectiveKind::kAllToAll;
-  if (uses_dim && (dim >= dims || (c.kind == CollectiveKind::kAllToAll && to_dim >= dims))) {
-    return absl::InvalidArgumentError(absl::StrCat("dim ", c.dim, " of a tensor ", ToText(read.shape)));
-  }
-  if (c.kind == CollectiveKind::kAllGather) want[dim] *= n;
-  if (c.kind == CollectiveKind::kReduceScatter) want[dim] /= n;
-  if (c.kind == CollectiveKind::kAllToAll) {
-    want[dim] *= n;
-    want[to_dim] /= n;
-  }
-  if (want == write.shape &&
-      NumElements(want) * (c.kind == CollectiveKind::kAllGather ? 1 : n) ==
-          read.size() * (c.kind == CollectiveKind::kReduceScatter ? 1 : n) &&
-      read.dtype == write.dtype) {
-    return absl::OkStatus();
-  }
-  return absl::InvalidArgumentError(absl::StrCat("from ", ToText(read.shape), " to ", ToText(write.shape)));
 }
 
 int64_t TotalBytes(absl::Span<const TensorView> views) {
@@ -148,7 +116,7 @@ absl::Status HostBackend::Communicate(const CollectiveCall& call) {
     return absl::InvalidArgumentError("a collective wants as many reads as writes, and at least one");
   }
   for (size_t i = 0; i < call.reads.size(); ++i) {
-    MESHWRIGHT_RETURN_IF_ERROR(CheckShapes(c, n, call.reads[i], call.writes[i]));
+    MESHWRIGHT_RETURN_IF_ERROR(CheckPieces(c, n, call.reads[i], call.writes[i]));
     if (call.reads[i].dtype != call.reads[0].dtype) {
       return absl::InvalidArgumentError("one call reduces tensors of two types");
     }

@@ -158,6 +158,18 @@ absl::Status MpiWorld::Receive(int64_t from, Channel channel, absl::Span<std::by
   return absl::OkStatus();
 }
 
+absl::StatusOr<bool> MpiWorld::TryReceive(int64_t from, Channel channel, absl::Span<std::byte> message) {
+  MESHWRIGHT_RETURN_IF_ERROR(CheckForAbort());
+  DropFinishedSends();
+  int arrived = 0;
+  MESHWRIGHT_RETURN_IF_ERROR(ToStatus(
+      MPI_Iprobe(static_cast<int>(from), static_cast<int>(channel), MPI_COMM_WORLD, &arrived, MPI_STATUS_IGNORE),
+      "MPI_Iprobe"));
+  if (arrived == 0) return false;
+  MESHWRIGHT_RETURN_IF_ERROR(Receive(from, channel, message));
+  return true;
+}
+
 void MpiWorld::Abort(const absl::Status& reason) {
   if (!abort_reason_.ok()) return;  // the others know already
   abort_reason_ = reason;

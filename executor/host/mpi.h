@@ -35,6 +35,7 @@ class MpiWorld : public Endpoint {
   int64_t num_ranks() const override { return num_ranks_; }
   absl::Status Send(int64_t to, Channel channel, absl::Span<const std::byte> message) override;
   absl::Status Receive(int64_t from, Channel channel, absl::Span<std::byte> message) override;
+  absl::StatusOr<bool> TryReceive(int64_t from, Channel channel, absl::Span<std::byte> message) override;
   void Abort(const absl::Status& reason) override;
 
   // Why a rank stopped, where one did and said so; else OK.

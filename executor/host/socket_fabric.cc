@@ -187,6 +187,17 @@ absl::Status SocketWorld::Receive(int64_t from, Channel channel, absl::Span<std:
   return absl::OkStatus();
 }
 
+absl::StatusOr<bool> SocketWorld::TryReceive(int64_t from, Channel channel, absl::Span<std::byte> message) {
+  if (from < 0 || from >= num_ranks()) return absl::InternalError(absl::StrCat("rank ", from, " does not exist"));
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (!stopped_.ok()) return stopped_;
+    if (peers_[from].messages[channel].empty() && !peers_[from].left) return false;
+  }
+  MESHWRIGHT_RETURN_IF_ERROR(Receive(from, channel, message));  // does not wait: only this thread takes messages
+  return true;
+}
+
 void SocketWorld::Abort(const absl::Status& reason) {
   {
     const std::lock_guard<std::mutex> lock(mutex_);

@@ -50,6 +50,7 @@ class SocketWorld : public Endpoint {
   int64_t num_ranks() const override { return static_cast<int64_t>(peers_.size()); }
   absl::Status Send(int64_t to, Channel channel, absl::Span<const std::byte> message) override;
   absl::Status Receive(int64_t from, Channel channel, absl::Span<std::byte> message) override;
+  absl::StatusOr<bool> TryReceive(int64_t from, Channel channel, absl::Span<std::byte> message) override;
   void Abort(const absl::Status& reason) override;
 
  private:

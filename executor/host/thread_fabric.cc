@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "ir/status.h"
 
 namespace meshwright {
 namespace {
@@ -69,12 +70,22 @@ class ThreadFabric::ThreadEndpoint : public Endpoint {
       found = std::move(queue.front());
       queue.pop_front();
     }
-    if (found.size() != message.size()) {
-      return absl::InternalError(absl::StrCat("rank ", rank_, " expected ", message.size(), " bytes from rank ", from,
-                                              ", which sent ", found.size()));
+    return TakeOver(from, found, message);
+  }
+
+  absl::StatusOr<bool> TryReceive(int64_t from, Channel channel, absl::Span<std::byte> message) override {
+    Mailbox& box = shared_.mailboxes[rank_];
+    Message found;
+    {
+      const std::lock_guard<std::mutex> lock(box.mutex);
+      if (box.aborted) return Cancelled(box);
+      std::deque<Message>& queue = box.messages[{from, channel}];
+      if (queue.empty()) return false;
+      found = std::move(queue.front());
+      queue.pop_front();
     }
-    std::copy(found.begin(), found.end(), message.begin());
-    return absl::OkStatus();
+    MESHWRIGHT_RETURN_IF_ERROR(TakeOver(from, found, message));
+    return true;
   }
 
   void Abort(const absl::Status& reason) override {
@@ -91,6 +102,15 @@ class ThreadFabric::ThreadEndpoint : public Endpoint {
  private:
   static absl::Status Cancelled(const Mailbox& box) {
     return absl::CancelledError(absl::StrCat("stopped by another rank: ", box.reason.message()));
+  }
+
+  absl::Status TakeOver(int64_t from, const Message& found, absl::Span<std::byte> message) const {
+    if (found.size() != message.size()) {
+      return absl::InternalError(absl::StrCat("rank ", rank_, " expected ", message.size(), " bytes from rank ", from,
+                                              ", which sent ", found.size()));
+    }
+    std::copy(found.begin(), found.end(), message.begin());
+    return absl::OkStatus();
   }
 
   Shared& shared_;

@@ -1,0 +1,393 @@
+#include "executor/cuda/cuda_backend.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
+#include "ir/status.h"
+
+namespace meshwright::cuda {
+namespace {
+
+constexpr int64_t kChunk = int64_t{32} << 20;                    // bytes of staging at a time
+constexpr absl::Duration kBetweenLooks = absl::Milliseconds(2);  // at what the other ranks say
+constexpr int kSpins = 2000;                                     // polls before a waiting rank sleeps between two
+constexpr absl::Duration kNap = absl::Microseconds(50);
+
+absl::Span<std::byte> BytesOf(StallReport& report) {
+  return absl::MakeSpan(reinterpret_cast<std::byte*>(&report), sizeof(report));
+}
+
+// Polls quickly at first, then leaves the processor to others.
+class Patience {
+ public:
+  void Wait() {
+    if (++polls_ < kSpins) {
+      sched_yield();
+    } else {
+      absl::SleepFor(kNap);
+    }
+  }
+
+ private:
+  int polls_ = 0;
+};
+
+}  // namespace
+
+absl::Duration DeadlineOf(const CudaOptions& options) {
+  return std::max(options.deadline_floor, options.predicted_step * options.deadline_factor);
+}
+
+absl::StatusOr<std::unique_ptr<CudaBackend>> CudaBackend::Make(Driver& driver, Kernels& kernels, Endpoint& endpoint,
+                                                               const Program& program, const CudaOptions& options) {
+  if (endpoint.num_ranks() != program.mesh.num_ranks()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the program has ", program.mesh.num_ranks(), " ranks, the job has ", endpoint.num_ranks()));
+  }
+  MESHWRIGHT_ASSIGN_OR_RETURN(CommunicatorPlan plan, PlanCommunicators(program));
+  std::unique_ptr<CudaBackend> backend(new CudaBackend(driver, kernels, endpoint, std::move(plan), options));
+  const absl::Status started = backend->Start(program);
+  if (!started.ok()) {
+    const absl::Status named(started.code(),
+                             absl::StrCat("rank ", endpoint.rank(), ", before the first step: ", started.message()));
+    backend->Abort(named);
+    return named;
+  }
+  return backend;
+}
+
+CudaBackend::CudaBackend(Driver& driver, Kernels& kernels, Endpoint& endpoint, CommunicatorPlan plan,
+                         const CudaOptions& options)
+    : driver_(driver),
+      kernels_(kernels),
+      endpoint_(endpoint),
+      options_(options),
+      scratch_(driver),
+      progress_(driver),
+      communication_(driver, kernels, scratch_, endpoint, std::move(plan), [this] { return Look(); }),
+      watchdog_(driver, DeadlineOf(options)),
+      next_look_(absl::Now()),
+      heard_(endpoint.num_ranks()),
+      heard_from_(endpoint.num_ranks()) {}
+
+CudaBackend::~CudaBackend() {
+  watchdog_.Stop();
+  communication_.Close();
+  for (const DeviceEvent event : events_) driver_.Destroy(event);
+  for (const DeviceEvent event : marks_) driver_.Destroy(event);
+  if (clock_) driver_.Destroy(clock_);
+  for (const DeviceStream stream : streams_) {
+    if (stream) driver_.Destroy(stream);
+  }
+  for (const Chunk& chunk : staging_) driver_.FreeHost(chunk.data);
+  if (arena_ != nullptr) driver_.Free(arena_);
+}
+
+absl::Status CudaBackend::Start(const Program& program) {
+  for (DeviceStream& stream : streams_) {
+    MESHWRIGHT_ASSIGN_OR_RETURN(stream, driver_.MakeStream());
+  }
+  MESHWRIGHT_ASSIGN_OR_RETURN(clock_, driver_.MakeEvent(true));
+  watchdog_.Begin();
+  MESHWRIGHT_RETURN_IF_ERROR(communication_.Connect(
+      device(Stream::kCompute), [&](int64_t index, Communicator made) { watchdog_.Watch(index, made); }));
+  MESHWRIGHT_RETURN_IF_ERROR(SizeScratch(program));
+  return AwaitIdle();
+}
+
+// Scratch that grows in the middle of a step would allocate while other ranks wait for this one.
+absl::Status CudaBackend::SizeScratch(const Program& program) {
+  const int64_t rank = endpoint_.rank();
+  const RankClass& own = program.classes[static_cast<size_t>(rank / program.ranks_per_class())];
+  const auto view = [&](const Operand& operand) {
+    const Buffer& b = own.buffers[operand.buffer.index()];
+    TensorView view;
+    view.data = reinterpret_cast<std::byte*>(b.offset.raw() + kAlignment);  // compared with others, never read
+    view.dtype = b.dtype;
+    view.shape = LocalShape(b.shape, b.layout, program.mesh);
+    return view;
+  };
+  std::array<Bytes, kNumStreams> most = {};
+  for (const Block& block : own.blocks) {
+    for (const Instruction& instruction : block.instructions) {
+      const auto* collective = std::get_if<Collective>(&instruction.work);
+      if (collective == nullptr || instruction.reads.size() != instruction.writes.size()) continue;
+      std::vector<TensorView> reads, writes;
+      for (const Operand& operand : instruction.reads) reads.push_back(view(operand));
+      for (const Operand& operand : instruction.writes) writes.push_back(view(operand));
+      const std::vector<int64_t> group = program.mesh.Group(rank, collective->axes);
+      Bytes& stream = most[static_cast<size_t>(instruction.stream)];
+      stream =
+          std::max(stream, Communication::ScratchFor(
+                               {collective, group, program.mesh.PositionOf(rank, collective->axes), reads, writes}));
+    }
+  }
+  for (size_t s = 0; s < kNumStreams; ++s) {
+    if (most[s] > Bytes(0)) MESHWRIGHT_RETURN_IF_ERROR(scratch_.Get(streams_[s], most[s]).status());
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::byte*> CudaBackend::AllocateArena(Bytes size) {
+  MESHWRIGHT_ASSIGN_OR_RETURN(arena_, driver_.Allocate(std::max(size, Bytes(kAlignment))));
+  MESHWRIGHT_RETURN_IF_ERROR(driver_.Fill(device(Stream::kCompute), arena_, 0xff, size));
+  return arena_;
+}
+
+absl::StatusOr<std::byte*> CudaBackend::Staging(int64_t bytes) {
+  for (Chunk& chunk : staging_) {
+    if (chunk.size - chunk.used < bytes) continue;
+    std::byte* const place = chunk.data + chunk.used;
+    chunk.used += (bytes + kAlignment - 1) / kAlignment * kAlignment;
+    return place;
+  }
+  const int64_t size = std::max(kChunk, (bytes + kAlignment - 1) / kAlignment * kAlignment);
+  MESHWRIGHT_ASSIGN_OR_RETURN(std::byte* const data, driver_.AllocateHost(Bytes(size)));
+  staging_.push_back({data, size, size == kChunk ? (bytes + kAlignment - 1) / kAlignment * kAlignment : size});
+  return data;
+}
+
+absl::Status CudaBackend::CopyIn(Stream stream, absl::Span<const std::byte> from, std::byte* to) {
+  // Between steps nothing else is under way: a large parameter goes in pieces, each through the same staging.
+  const size_t piece = in_step_ ? std::max<size_t>(from.size(), 1) : static_cast<size_t>(kChunk);
+  for (size_t at = 0; at < from.size(); at += piece) {
+    const absl::Span<const std::byte> part = from.subspan(at, piece);
+    const bool full =
+        !in_step_ && !staging_.empty() && staging_[0].size - staging_[0].used < static_cast<int64_t>(part.size());
+    if (full) MESHWRIGHT_RETURN_IF_ERROR(Synchronize());
+    MESHWRIGHT_ASSIGN_OR_RETURN(std::byte* const place, Staging(static_cast<int64_t>(part.size())));
+    std::memcpy(place, part.data(), part.size());
+    MESHWRIGHT_RETURN_IF_ERROR(progress_.Begin(stream, device(stream), {}));
+    MESHWRIGHT_RETURN_IF_ERROR(
+        driver_.Copy(device(stream), CopyKind::kToDevice, place, to + at, Bytes(static_cast<int64_t>(part.size()))));
+    MESHWRIGHT_RETURN_IF_ERROR(progress_.End(stream, device(stream)));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CudaBackend::CopyOut(Stream stream, const std::byte* from, absl::Span<std::byte> to) {
+  MESHWRIGHT_RETURN_IF_ERROR(AwaitIdle());
+  MESHWRIGHT_RETURN_IF_ERROR(
+      driver_.Copy(device(stream), CopyKind::kToHost, from, to.data(), Bytes(static_cast<int64_t>(to.size()))));
+  return AwaitIdle();
+}
+
+absl::Status CudaBackend::RunKernel(Stream stream, const KernelCall& call) {
+  MESHWRIGHT_RETURN_IF_ERROR(progress_.Begin(stream, device(stream), {}));
+  MESHWRIGHT_RETURN_IF_ERROR(kernels_.Run(device(stream), call, scratch_));
+  return progress_.End(stream, device(stream));
+}
+
+absl::Status CudaBackend::RunSlice(Stream stream, const TensorView& from, const TensorView& to) {
+  const size_t dims = from.shape.size();
+  if (to.shape.size() != dims || from.dtype != to.dtype) {
+    return absl::InvalidArgumentError(absl::StrCat("slice of ", ToText(from.shape), " as ", ToText(to.shape)));
+  }
+  StridedCopy copy;
+  copy.element = SizeOf(from.dtype).raw();
+  copy.extents = to.shape;
+  copy.from_strides = copy.to_strides = Shape(dims, 1);
+  int64_t offset = 0;
+  for (size_t d = dims; d-- > 0;) {
+    if (d + 1 < dims) {
+      copy.from_strides[d] = copy.from_strides[d + 1] * from.shape[d + 1];
+      copy.to_strides[d] = copy.to_strides[d + 1] * to.shape[d + 1];
+    }
+    const int64_t begin = to.begin[d] - from.begin[d];
+    if (begin < 0 || begin + to.shape[d] > from.shape[d]) {
+      return absl::InvalidArgumentError(absl::StrCat("slice ", ToText(to.shape), " at ", ToText(to.begin), " of ",
+                                                     ToText(from.shape), " at ", ToText(from.begin)));
+    }
+    offset += begin * copy.from_strides[d];
+  }
+  copy.from = from.data + offset * copy.element;
+  copy.to = to.data;
+  MESHWRIGHT_RETURN_IF_ERROR(progress_.Begin(stream, device(stream), {}));
+  MESHWRIGHT_RETURN_IF_ERROR(kernels_.Copy(device(stream), copy));
+  return progress_.End(stream, device(stream));
+}
+
+absl::Status CudaBackend::RunCollective(Stream stream, const CollectiveCall& call) {
+  MESHWRIGHT_ASSIGN_OR_RETURN(const LaunchId id, communication_.Next(stream, call));
+  MESHWRIGHT_RETURN_IF_ERROR(progress_.Begin(stream, device(stream), id));
+  const absl::Status status = communication_.Run(device(stream), call, id);
+  if (!status.ok()) {
+    return absl::Status(status.code(), absl::StrCat(NameOf(call.collective->kind), " over ranks ",
+                                                    absl::StrJoin(call.group, "-"), ": ", status.message()));
+  }
+  return progress_.End(stream, device(stream));
+}
+
+absl::Status CudaBackend::RunExchange(Stream stream, const ExchangeCall& call) {
+  MESHWRIGHT_ASSIGN_OR_RETURN(const LaunchId id, communication_.Next(stream, call));
+  MESHWRIGHT_RETURN_IF_ERROR(progress_.Begin(stream, device(stream), id));
+  MESHWRIGHT_RETURN_IF_ERROR(communication_.Run(device(stream), call, id));
+  return progress_.End(stream, device(stream));
+}
+
+absl::Status CudaBackend::PrepareEvents(int64_t num_events) {
+  while (static_cast<int64_t>(events_.size()) < num_events) {
+    MESHWRIGHT_ASSIGN_OR_RETURN(const DeviceEvent event, driver_.MakeEvent(false));
+    events_.push_back(event);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CudaBackend::Record(Stream stream, int64_t event) {
+  return driver_.Record(device(stream), events_[static_cast<size_t>(event)]);
+}
+
+absl::Status CudaBackend::Wait(Stream stream, int64_t event) {
+  progress_.Waits(stream);
+  return driver_.Wait(device(stream), events_[static_cast<size_t>(event)]);
+}
+
+absl::Status CudaBackend::AwaitIdle() {
+  watchdog_.Begin();
+  Patience patience;
+  for (const DeviceStream stream : streams_) {
+    while (true) {
+      MESHWRIGHT_ASSIGN_OR_RETURN(const bool idle, driver_.IsIdle(stream));
+      MESHWRIGHT_RETURN_IF_ERROR(Look());
+      if (idle) break;
+      patience.Wait();
+    }
+  }
+  watchdog_.End();
+  return absl::OkStatus();
+}
+
+absl::Status CudaBackend::Synchronize() {
+  MESHWRIGHT_RETURN_IF_ERROR(AwaitIdle());
+  progress_.Clear();
+  scratch_.Release();
+  for (Chunk& chunk : staging_) chunk.used = 0;
+  in_step_ = false;
+  return absl::OkStatus();
+}
+
+absl::Status CudaBackend::Barrier() {
+  const int64_t n = endpoint_.num_ranks(), rank = endpoint_.rank();
+  at_barrier_ = true;
+  watchdog_.Begin();
+  for (int64_t r = 0; r < n; ++r) {
+    if (r != rank) MESHWRIGHT_RETURN_IF_ERROR(endpoint_.Send(r, Channel::kCollective, {}));
+  }
+  Patience patience;
+  for (int64_t r = 0; r < n; ++r) {
+    while (r != rank) {
+      MESHWRIGHT_ASSIGN_OR_RETURN(const bool here, endpoint_.TryReceive(r, Channel::kCollective, {}));
+      if (here) break;
+      MESHWRIGHT_RETURN_IF_ERROR(Look());
+      patience.Wait();
+    }
+  }
+  watchdog_.End();
+  at_barrier_ = false;
+  return absl::OkStatus();
+}
+
+absl::Status CudaBackend::OwnFailure(const Watchdog::Failure& failure) {
+  const std::string which =
+      failure.communicator < 0
+          ? "of all ranks"
+          : Describe(communication_.plan().communicators[static_cast<size_t>(failure.communicator)]);
+  const StallReport report = progress_.Report(false);
+  return absl::InternalError(absl::StrCat("rank ", endpoint_.rank(), " failed in step ", report.step + 1, ", ",
+                                          report.text, ": ", NameOf(failure.error), " of the communicator ", which));
+}
+
+absl::Status CudaBackend::Look() {
+  // Of another rank's failure, as this one was told: who it was, all of them find out together.
+  if (const auto failure = watchdog_.failure()) {
+    return failure->error == CommError::kRemote ? Stalled() : OwnFailure(*failure);
+  }
+  if (watchdog_.expired()) return Stalled();
+  if (absl::Now() < next_look_) return absl::OkStatus();
+  next_look_ = absl::Now() + kBetweenLooks;
+  for (int64_t r = 0; r < endpoint_.num_ranks(); ++r) {
+    if (r == endpoint_.rank()) continue;
+    MESHWRIGHT_ASSIGN_OR_RETURN(const bool asks, endpoint_.TryReceive(r, Channel::kWatch, BytesOf(heard_from_[r])));
+    if (!asks) continue;
+    heard_[r] = true;
+    return Stalled();
+  }
+  return absl::OkStatus();
+}
+
+// Says where this rank is, hears where the others are, and judges.
+absl::Status CudaBackend::Stalled() {
+  const int64_t n = endpoint_.num_ranks(), rank = endpoint_.rank();
+  const auto failure = watchdog_.LookNow();
+  if (failure.has_value() && failure->error != CommError::kRemote) return OwnFailure(*failure);
+  StallReport own = progress_.Report(at_barrier_);
+  own.remote = failure.has_value();
+  for (int64_t r = 0; r < n; ++r) {
+    if (r != rank) MESHWRIGHT_RETURN_IF_ERROR(endpoint_.Send(r, Channel::kWatch, BytesOf(own)));
+  }
+  std::vector<std::optional<StallReport>> reports(n);
+  reports[rank] = own;
+  const absl::Time until = absl::Now() + options_.report_time;
+  for (int64_t missing = 1; missing > 0 && absl::Now() < until;) {
+    missing = 0;
+    for (int64_t r = 0; r < n; ++r) {
+      if (reports[r].has_value()) continue;
+      if (!heard_[r]) {
+        MESHWRIGHT_ASSIGN_OR_RETURN(const bool here, endpoint_.TryReceive(r, Channel::kWatch, BytesOf(heard_from_[r])));
+        heard_[r] = here;
+      }
+      if (heard_[r]) {
+        reports[r] = heard_from_[r];
+      } else {
+        ++missing;
+      }
+    }
+    if (missing > 0) absl::SleepFor(kNap);
+  }
+  const Verdict verdict = Judge(communication_.plan(), reports);
+  return absl::DeadlineExceededError(
+      absl::StrCat(own.remote ? "a communicator says that another rank failed: "
+                              : absl::StrCat("no end within ", absl::FormatDuration(watchdog_.deadline()), ": "),
+                   verdict.text));
+}
+
+absl::Status CudaBackend::StartClock() {
+  in_step_ = true;
+  num_marks_ = 0;
+  watchdog_.Begin();
+  return driver_.Record(device(Stream::kCompute), clock_);
+}
+
+absl::Status CudaBackend::Mark(Stream stream) {
+  if (num_marks_ == marks_.size()) {
+    MESHWRIGHT_ASSIGN_OR_RETURN(const DeviceEvent event, driver_.MakeEvent(true));
+    marks_.push_back(event);
+  }
+  return driver_.Record(device(stream), marks_[num_marks_++]);
+}
+
+absl::StatusOr<std::vector<Nanos>> CudaBackend::MarkTimes() {
+  std::vector<Nanos> times;
+  for (size_t i = 0; i < num_marks_; ++i) {
+    MESHWRIGHT_ASSIGN_OR_RETURN(const Nanos time, driver_.Elapsed(clock_, marks_[i]));
+    times.push_back(time);
+  }
+  return times;
+}
+
+void CudaBackend::Abort(const absl::Status& reason) {
+  if (std::exchange(aborted_, true)) return;
+  watchdog_.AbortAll();
+  communication_.Forget();
+  driver_.Abandon();
+  endpoint_.Abort(reason);
+}
+
+}  // namespace meshwright::cuda

@@ -1,0 +1,281 @@
+// The back end for GPUs, on stand-ins: the numbers of the host's back end, nothing that streams and events do not
+// order, and an end to every failure, with its culprit named.
+#include "executor/cuda/cuda_backend.h"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/substitute.h"
+#include "absl/time/clock.h"
+#include "executor/cuda/testing/run_on_stand_ins.h"
+#include "executor/host/run_on_threads.h"
+#include "executor/testing.h"
+#include "gtest/gtest.h"
+#include "ir/testing.h"
+
+namespace meshwright::cuda {
+namespace {
+
+using ::testing::Each;
+using ::testing::ElementsAre;
+using testing::FaultKind;
+using ::testing::HasSubstr;
+using testing::InjectedFault;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using testing::StandInMachine;
+using testing::StandInRun;
+
+constexpr absl::Duration kDeadline = absl::Milliseconds(300);
+constexpr absl::Duration kReportTime = absl::Milliseconds(300);
+
+CudaOptions Quick() {
+  CudaOptions options;
+  options.deadline_floor = kDeadline;
+  options.report_time = kReportTime;
+  return options;
+}
+
+void ExpectAsOnHost(const Program& program, uint64_t seed, bool trace = false) {
+  RunOptions options = {.steps = 3, .trace = trace, .keep_parameters = true};
+  ASSERT_OK_AND_ASSIGN(const RunResult host, RunOnThreads(program, options, SyntheticData(5)));
+  StandInMachine machine(program.mesh.num_ranks(), seed);
+  const StandInRun run = RunOnStandIns(program, options, SyntheticData(5), {}, machine);
+  ASSERT_THAT(run.statuses, Each(IsOk()));
+  EXPECT_THAT(machine.faults(), IsEmpty());
+  EXPECT_EQ(run.result.losses, host.losses);  // reductions in the order of the group: the same bits
+  ASSERT_EQ(run.result.parameters.size(), host.parameters.size());
+  for (const auto& [key, tensor] : host.parameters) {
+    EXPECT_EQ(run.result.parameters.at(key).values, tensor.values) << key.first;
+  }
+  EXPECT_EQ(run.result.arenas, host.arenas);
+  EXPECT_EQ(run.result.trace.spans.size(), host.trace.spans.size());
+}
+
+// ---- the same numbers ----------------------------------------------------------------------------------------------
+
+TEST(CudaBackendTest, TheOraclesOnOneAndManyRanks) {
+  for (uint64_t seed = 1; seed <= 3; ++seed) {
+    ExpectAsOnHost(ProgramFromText(kOracleOneRank), seed);
+    ExpectAsOnHost(ProgramFromText(absl::Substitute(kOracleDataParallel, 1)), seed);
+    ExpectAsOnHost(ProgramFromText(kOracleTensorParallel), seed);
+    ExpectAsOnHost(ProgramFromText(kOraclePipeline), seed, true);
+  }
+}
+
+TEST(CudaBackendTest, EveryInstructionIsTimedInOrder) {
+  const Program program = ProgramFromText(kOraclePipeline);
+  StandInMachine machine(4);
+  const StandInRun run = RunOnStandIns(program, {.steps = 2}, SyntheticData(1), {}, machine);
+  ASSERT_THAT(run.statuses, Each(IsOk()));
+  ASSERT_THAT(run.result.trace.spans, Not(IsEmpty()));
+  for (const Span& span : run.result.trace.spans) {
+    EXPECT_LE(span.begin, span.end);
+    EXPECT_LE(span.end, run.result.trace.makespan);
+  }
+}
+
+// A program in which stream comm works beside compute: 8 ranks reduce y while compute goes on with z.
+constexpr char kTwoStreams[] = R"(program two mesh x1=2
+class all
+  buffer x float64 (8) {-} partial sum x1 activation
+  buffer y float64 (8) {-} activation
+  buffer z float64 (8) {-} parameter
+  event made
+  event reduced
+  block b forward
+    compute Fill "-> i" scale=3 writes x $0
+    comm all_reduce sum (x1) activation reads x writes y $1
+    compute Scale scale=0.5 reads y writes z $2
+  slot b mb 0 layer 0
+)";
+
+TEST(CudaBackendTest, StreamsWaitForEachOther) {
+  const Program program =
+      ProgramFromText(absl::Substitute(kTwoStreams, "records made", "waits made records reduced", "waits reduced"));
+  ExpectAsOnHost(program, 1);
+}
+
+// Rule 10 of the verifier keeps such programs away; the back end must not hide one.
+TEST(CudaBackendTest, TheStandInSeesAMissingWait) {
+  for (const std::string& text : {absl::Substitute(kTwoStreams, "records made", "records reduced", "waits reduced"),
+                                  absl::Substitute(kTwoStreams, "records made", "waits made records reduced", "")}) {
+    const Program program = ProgramFromText(text);
+    StandInMachine machine(2);
+    RunOnStandIns(program, {.steps = 1}, SyntheticData(1), {}, machine);
+    EXPECT_THAT(machine.faults(), Not(IsEmpty()));
+  }
+}
+
+TEST(CudaBackendTest, TheArenaIsOneAllocationOfThePlannedSize) {
+  const Program program = ProgramFromText(kOracleOneRank);
+  StandInMachine machine(1, 1, program.classes[0].arena - Bytes(1));
+  const StandInRun run = RunOnStandIns(program, {.steps = 1}, SyntheticData(1), {}, machine);
+  EXPECT_THAT(run.statuses[0], StatusIs(absl::StatusCode::kResourceExhausted, "rank 0 (all)"));
+}
+
+// ---- collectives of inner dims, through scratch --------------------------------------------------------------------
+
+// Pieces along the second dim do not lie as NCCL wants them.
+TEST(CudaBackendTest, GathersAndExchangesOfInnerDims) {
+  ExpectAsOnHost(ProgramFromText(R"(program inner mesh x1=2 x2=2
+class all
+  buffer x float64 (4, 8) {x1 | x2} input init formula a=8 b=1 modulus=1000
+  buffer g float64 (4, 8) {x1 | -} activation
+  buffer t float64 (4, 8) {- | x1} activation
+  buffer q float64 (8, 8) {x2 | -} input init formula a=3 b=1 modulus=7
+  buffer r float64 (4, 8) {x1 | -} partial sum x2 activation
+  buffer s float64 (4, 8) {x1 | x2} parameter
+  buffer w float64 (4, 8) {- | x1} parameter
+  block b forward
+    compute Feed "-> i j" writes x
+    compute all_gather (x2) dim 1 activation reads x writes g
+    compute all_to_all (x1) dim 0 to 1 activation reads g writes t
+    compute Scale scale=2 reads t writes w
+    compute Feed "-> i j" writes q
+    compute MatMul "i k, k j -> i j" reads x q writes r
+    compute reduce_scatter sum (x2) dim 1 activation reads r writes s
+  slot b mb 0 layer 0
+)"),
+                 1);
+}
+
+// ---- failures ------------------------------------------------------------------------------------------------------
+
+struct Outcome {
+  absl::Duration took;
+  std::vector<absl::Status> statuses;
+};
+Outcome RunWith(const InjectedFault& fault, const Program& program) {
+  StandInMachine machine(program.mesh.num_ranks(), static_cast<uint64_t>(fault.at + 1));
+  machine.Inject(fault);
+  RunOptions options = {.steps = 4, .trace = false};
+  options.deadline = absl::Seconds(20);
+  const absl::Time start = absl::Now();
+  StandInRun run = RunOnStandIns(program, options, SyntheticData(1), Quick(), machine);
+  return {absl::Now() - start, std::move(run.statuses)};
+}
+
+// All ranks end with an error, within the deadline, the time to report, and slack for a loaded machine.
+void ExpectAllEnd(const Outcome& outcome) {
+  EXPECT_LT(outcome.took, kDeadline * 1.5 + kReportTime + absl::Seconds(3));
+  for (const absl::Status& status : outcome.statuses) EXPECT_FALSE(status.ok());
+}
+
+// Every kind of error that NCCL knows, each at another launch and rank: 20 of 20 end, and name the rank.
+TEST(CudaFailureTest, EveryCommunicatorErrorEndsTheRunAndNamesTheRank) {
+  const Program program = ProgramFromText(absl::Substitute(kOracleDataParallel, 1));
+  int runs = 0;
+  for (int i = 0; i < 4; ++i) {
+    for (CommError error : {CommError::kUnhandledCuda, CommError::kSystem, CommError::kInternal,
+                            CommError::kInvalidArgument, CommError::kInvalidUsage}) {
+      const InjectedFault fault = {i % 2 == 0 ? FaultKind::kAsyncError : FaultKind::kCallFails, (i * 3 + runs) % 8,
+                                   3 + i, error};
+      SCOPED_TRACE(absl::StrCat(NameOf(error), " on rank ", fault.device, " at launch ", fault.at));
+      const Outcome outcome = RunWith(fault, program);
+      ExpectAllEnd(outcome);
+      const std::string rank = absl::StrCat("rank ", fault.device, " ");
+      EXPECT_THAT(outcome.statuses[fault.device], StatusIs(absl::StatusCode::kInternal, HasSubstr(rank)));
+      EXPECT_THAT(std::string(outcome.statuses[fault.device].message()), HasSubstr(std::string(NameOf(error))));
+      for (const absl::Status& status : outcome.statuses) {
+        EXPECT_THAT(std::string(status.message()), HasSubstr(rank));
+      }
+      ++runs;
+    }
+  }
+  EXPECT_EQ(runs, 20);
+}
+
+// Who is told kRemote did nothing wrong: the rank that has the error of its own is named.
+TEST(CudaFailureTest, AnErrorNamesStepAndInstruction) {
+  // Launches of a rank: one first message, then two reductions a step; number 4 is the second of step 2.
+  const Outcome outcome = RunWith({FaultKind::kAsyncError, 5, 4, CommError::kSystem},
+                                  ProgramFromText(absl::Substitute(kOracleDataParallel, 1)));
+  ExpectAllEnd(outcome);
+  EXPECT_THAT(outcome.statuses[5], StatusIs(absl::StatusCode::kInternal,
+                                            "rank 5 failed in step 2, slot 2 (backward, layer 0, micro-batch 0), "
+                                            "instruction 8 (all_reduce"));
+}
+
+// A kernel that never ends, on each rank and at many places: 20 of 20 end, and all ranks blame the same one.
+TEST(CudaFailureTest, AKernelThatHangsEndsTheRunAndNamesTheRank) {
+  const Program program = ProgramFromText(kOraclePipeline);
+  for (int i = 0; i < 20; ++i) {
+    const InjectedFault fault = {FaultKind::kKernelHangs, i % 4, 3 + i};
+    SCOPED_TRACE(absl::StrCat("rank ", fault.device, ", kernel ", fault.at));
+    const Outcome outcome = RunWith(fault, program);
+    ExpectAllEnd(outcome);
+    int named = 0;
+    for (const absl::Status& status : outcome.statuses) {
+      EXPECT_THAT(std::string(status.message()),
+                  HasSubstr(absl::StrCat("rank ", fault.device, " does not finish step ")));
+      named += absl::IsDeadlineExceeded(status);
+    }
+    EXPECT_GE(named, 1);
+  }
+}
+
+TEST(CudaFailureTest, AHungKernelIsNamedByStepAndInstruction) {
+  // 17 kernels a step: 4 fills, 4 products and functions of forward, 5 of backward, then scales and updates. Kernel 5
+  // of rank 3 is the ReLU of the first step.
+  const Outcome outcome =
+      RunWith({FaultKind::kKernelHangs, 3, 5}, ProgramFromText(absl::Substitute(kOracleDataParallel, 1)));
+  ExpectAllEnd(outcome);
+  EXPECT_THAT(
+      FirstError(outcome.statuses),
+      StatusIs(absl::StatusCode::kDeadlineExceeded,
+               "rank 3 does not finish step 1, slot 1 (forward, layer 0, micro-batch 0), instruction 3 (relu)"));
+}
+
+// A message that is lost: all have reached the collective, so it is the collective that is named.
+TEST(CudaFailureTest, AMessageThatHangsNamesTheCollective) {
+  const Program program = ProgramFromText(absl::Substitute(kOracleDataParallel, 1));
+  for (int i = 0; i < 4; ++i) {
+    const Outcome outcome = RunWith({FaultKind::kMessageHangs, 2 * i, 1 + i}, program);
+    ExpectAllEnd(outcome);
+    EXPECT_THAT(FirstError(outcome.statuses), StatusIs(absl::StatusCode::kDeadlineExceeded, "all_reduce"));
+  }
+}
+
+TEST(CudaFailureTest, AHostThatDoesNotReturnIsNamed) {
+  InjectedFault fault = {FaultKind::kHostHangs, 2, 20};
+  fault.delay = absl::Seconds(2);
+  const Outcome outcome = RunWith(fault, ProgramFromText(absl::Substitute(kOracleDataParallel, 1)));
+  ExpectAllEnd(outcome);
+  EXPECT_THAT(FirstError(outcome.statuses), StatusIs(absl::StatusCode::kDeadlineExceeded, "rank 2 does not answer"));
+}
+
+TEST(CudaFailureTest, ADeviceThatFailsEndsTheRun) {
+  const Outcome outcome =
+      RunWith({FaultKind::kKernelFails, 6, 9}, ProgramFromText(absl::Substitute(kOracleDataParallel, 1)));
+  ExpectAllEnd(outcome);
+  EXPECT_THAT(FirstError(outcome.statuses), StatusIs(absl::StatusCode::kInternal, "rank 6 (all)"));
+  EXPECT_THAT(FirstError(outcome.statuses), StatusIs(absl::StatusCode::kInternal, "illegal memory access"));
+}
+
+// While the communicators are made and connected.
+TEST(CudaFailureTest, ErrorsBeforeTheFirstStepEndTheRunToo) {
+  for (const FaultKind kind : {FaultKind::kCallFails, FaultKind::kAsyncError, FaultKind::kMessageHangs}) {
+    const Outcome outcome = RunWith({kind, 1, 0, CommError::kSystem}, ProgramFromText(kOracleTensorParallel));
+    ExpectAllEnd(outcome);
+    EXPECT_THAT(std::string(FirstError(outcome.statuses).message()), HasSubstr("before the first step"));
+  }
+}
+
+// k x predicted step, at least the floor.
+TEST(CudaOptionsTest, TheDeadline) {
+  CudaOptions options;
+  EXPECT_EQ(DeadlineOf(options), absl::Seconds(10));
+  options.predicted_step = absl::Milliseconds(400);
+  EXPECT_EQ(DeadlineOf(options), absl::Seconds(10));
+  options.predicted_step = absl::Seconds(4);
+  EXPECT_EQ(DeadlineOf(options), absl::Seconds(40));
+  options.deadline_factor = 3;
+  EXPECT_EQ(DeadlineOf(options), absl::Seconds(12));
+}
+
+}  // namespace
+}  // namespace meshwright::cuda

@@ -1,0 +1,38 @@
+#include "executor/cuda/testing/run_on_stand_ins.h"
+
+#include <algorithm>
+#include <thread>
+#include <utility>
+
+#include "executor/host/thread_fabric.h"
+
+namespace meshwright::cuda::testing {
+
+StandInRun RunOnStandIns(const Program& program, const RunOptions& options, const DataSource& data,
+                         const CudaOptions& cuda, StandInMachine& machine) {
+  const int64_t n = program.mesh.num_ranks();
+  ThreadFabric fabric(n, {.deadline = options.deadline});
+  StandInRun run;
+  run.statuses.resize(n);
+  std::vector<RankResult> results(n);
+  std::vector<std::thread> threads;
+  for (int64_t rank = 0; rank < n; ++rank) {
+    threads.emplace_back([&, rank] {
+      StandInKernels kernels(machine.driver(rank));
+      auto backend = CudaBackend::Make(machine.driver(rank), kernels, fabric.endpoint(rank), program, cuda);
+      if (!backend.ok()) {
+        run.statuses[rank] = backend.status();
+        return;
+      }
+      absl::StatusOr<RankResult> result = RunRank(program, options, data, rank, **backend);
+      run.statuses[rank] = result.status();
+      if (result.ok()) results[rank] = *std::move(result);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  const bool ok = std::all_of(run.statuses.begin(), run.statuses.end(), [](const auto& s) { return s.ok(); });
+  if (ok) run.result = JoinResults(std::move(results));
+  return run;
+}
+
+}  // namespace meshwright::cuda::testing

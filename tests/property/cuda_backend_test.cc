@@ -1,0 +1,71 @@
+// Random models under random strategies through the GPU back end, on stand-ins: the losses and parameters of the host's
+// back end, to the bit, since both reduce in the order of the group; and nothing touches memory that streams and events
+// do not keep apart.
+#include <cstdlib>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "executor/cuda/testing/run_on_stand_ins.h"
+#include "executor/host/run_on_threads.h"
+#include "gtest/gtest.h"
+#include "ir/program_text.h"
+#include "ir/testing.h"
+#include "planner/lower.h"
+#include "tests/property/random_model.h"
+
+namespace meshwright {
+namespace {
+
+using ::testing::Each;
+using ::testing::IsEmpty;
+
+constexpr uint64_t kNumPrograms = 60;
+
+absl::StatusOr<Program> RandomProgram(uint64_t seed) {
+  Draw draw(seed);
+  ModelOptions model;
+  const int64_t form = draw.Below(3);
+  model.form = form == 0 ? ModelForm::kFlat : form == 1 ? ModelForm::kLayers : ModelForm::kSegments;
+  const int64_t stages = model.form == ModelForm::kFlat ? 1 : 1 + draw.Below(2);
+  const int64_t ranks = stages * (draw.Chance(50) ? 2 : 4), microbatches = draw.Chance(50) ? 1 : 2;
+  model.num_stages = stages;
+  model.rows = 48 / microbatches;
+  MESHWRIGHT_ASSIGN_OR_RETURN(const Graph graph, RandomModel(seed, model));
+  const Strategy strategy = RandomStrategy(seed, graph, stages, ranks / stages, microbatches).strategy;
+  return Lower(graph, strategy, RandomOptimizer(seed), RandomPrice(seed));
+}
+
+void Check(uint64_t seed, cuda::testing::StandInCounts& counts) {
+  SCOPED_TRACE(absl::StrCat("MESHWRIGHT_SEED=", seed));
+  ASSERT_OK_AND_ASSIGN(const Program program, RandomProgram(seed));
+  const RunOptions options = {.steps = 2, .trace = false, .keep_parameters = true};
+  ASSERT_OK_AND_ASSIGN(const RunResult host, RunOnThreads(program, options, SyntheticData(5)));
+  cuda::testing::StandInMachine machine(program.mesh.num_ranks(), seed);
+  const cuda::testing::StandInRun run = cuda::testing::RunOnStandIns(program, options, SyntheticData(5), {}, machine);
+  ASSERT_THAT(run.statuses, Each(IsOk()));
+  ASSERT_THAT(machine.faults(), IsEmpty()) << ToText(program);
+  EXPECT_EQ(run.result.losses, host.losses);
+  for (const auto& [key, tensor] : host.parameters) {
+    ASSERT_EQ(run.result.parameters.at(key).values, tensor.values) << key.first << ", layer " << key.second;
+  }
+  const cuda::testing::StandInCounts now = machine.counts();
+  counts.kernels += now.kernels;
+  counts.launches += now.launches;
+  counts.calls += now.calls;
+  counts.communicators += now.communicators;
+}
+
+TEST(CudaBackendPropertyTest, RandomProgramsEqualTheHost) {
+  cuda::testing::StandInCounts counts;
+  if (const char* seed = std::getenv("MESHWRIGHT_SEED")) return Check(std::strtoull(seed, nullptr, 10), counts);
+  for (uint64_t seed = 1; seed <= kNumPrograms && !HasFailure(); ++seed) Check(seed, counts);
+  if (HasFailure()) return;
+  // That the programs were not all of one rank, or without fused collectives.
+  EXPECT_GT(counts.communicators, 5 * static_cast<int64_t>(kNumPrograms));
+  EXPECT_GT(counts.launches, 50 * static_cast<int64_t>(kNumPrograms));
+  EXPECT_GT(counts.calls, counts.launches);
+}
+
+}  // namespace
+}  // namespace meshwright
