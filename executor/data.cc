@@ -1,5 +1,6 @@
 #include "executor/data.h"
 
+#include <algorithm>
 #include <cmath>
 #include <fstream>
 #include <iterator>
@@ -110,8 +111,12 @@ absl::Status FillInitial(const Initializer& init, uint64_t seed, absl::string_vi
   }
   const Draws draws(seed, name, layer);
   const int64_t rows = piece.global.empty() ? 1 : piece.global[0];
-  const int64_t columns = rows == 0 ? 1 : NumElements(piece.global) / rows;
-  return FillFrom(piece, [&](int64_t element) { return ValueOf(init, draws, element, columns); });
+  int64_t columns = rows == 0 ? 1 : NumElements(piece.global) / rows, one = std::max<int64_t>(1, rows * columns);
+  if (init.copies > 1) {  // elements and rows of one copy
+    one = columns;
+    columns = piece.global.size() < 2 || piece.global[1] == 0 ? 1 : one / piece.global[1];
+  }
+  return FillFrom(piece, [&](int64_t element) { return ValueOf(init, draws, element % one, columns); });
 }
 
 absl::Status SyntheticData::Fill(absl::string_view name, const Initializer& init, int64_t,
@@ -131,6 +136,23 @@ absl::StatusOr<MnistData> MnistData::Load(const std::string& images_path, const 
   data.pixels_ = images.extents[1] * images.extents[2];
   data.images_ = std::move(images.bytes);
   data.labels_ = std::move(labels.bytes);
+  return data;
+}
+
+MnistData MnistData::Synthetic(int64_t count, uint64_t seed) {
+  MnistData data(seed);
+  data.pixels_ = 28 * 28;
+  const Draws patterns(seed, "digits/patterns", 0), noise(seed, "digits/noise", 0), labels(seed, "digits/labels", 0);
+  for (int64_t i = 0; i < count; ++i) {
+    const auto label = static_cast<uint8_t>(10 * labels.Uniform(static_cast<uint64_t>(i)));
+    data.labels_.push_back(label);
+    for (int64_t pixel = 0; pixel < data.pixels_; ++pixel) {
+      const double ink = patterns.Uniform(static_cast<uint64_t>(label * data.pixels_ + pixel));
+      const double random = noise.Uniform(static_cast<uint64_t>(i * data.pixels_ + pixel));
+      const bool on = random < 0.1 ? random < 0.05 : ink < 0.2;  // a fifth of an image is ink, as in MNIST
+      data.images_.push_back(on ? 255 : 0);
+    }
+  }
   return data;
 }
 

@@ -55,6 +55,9 @@ class MnistData : public DataSource {
   // Reads both files (not compressed). kNotFound; kInvalidArgument where they are no idx files or differ in length.
   static absl::StatusOr<MnistData> Load(const std::string& images_path, const std::string& labels_path, uint64_t seed);
 
+  // `count` images of 28 x 28 that are made up: each class has a pattern, each image a tenth of its pixels at random.
+  static MnistData Synthetic(int64_t count, uint64_t seed);
+
   int64_t size() const { return static_cast<int64_t>(labels_.size()); }
   int64_t pixels() const { return pixels_; }
   absl::Status Fill(absl::string_view name, const Initializer& init, int64_t step,

@@ -1,6 +1,6 @@
 // Plays a Program for real: prepares one rank's arena, then issues its slots step by step on a back end.
 //
-//   host    executor/host/run_on_threads.h (ranks are threads), executor/host/mpi.h (ranks are processes)
+//   host    executor/host/run_on_threads.h (ranks are threads), executor/host/run_on_endpoint.h (ranks are processes)
 //
 // Numbers. The arena is exactly the class's: what was planned is what is allocated. Parameters start from their
 // initializers, masters equal to their parameters, optimizer states as zero, everything else as NaN, so that a buffer

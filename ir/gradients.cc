@@ -191,7 +191,7 @@ absl::Status Gradients::Losses() {
     return absl::UnimplementedError(absl::StrCat("operator \"", op_.name, "\": no gradient to its target"));
   return Add({kind,
               {dy_, x, target},
-              absl::StrCat(", ", In(0), ", ", In(1), " -> ", In(0)),
+              absl::StrCat(Out(), ", ", In(0), ", ", In(1), " -> ", In(0)),
               {op_.inputs[0]},
               op_.attrs.scale});
 }
@@ -262,6 +262,8 @@ absl::Status Gradients::Movement() {
       return Add({OpKind::kDropout, {dy_}, back, {op_.inputs[0]}});
     case OpKind::kStridedSlice:
       return Add({OpKind::kStridedSliceGrad, {dy_}, back, {op_.inputs[0]}});
+    case OpKind::kBroadcast:
+      return Add({OpKind::kReduceSum, {dy_}, back, {op_.inputs[0]}, op_.attrs.scale});
     case OpKind::kRotary:
       return Add({OpKind::kRotaryGrad, {dy_}, back, {op_.inputs[0]}});
     case OpKind::kSoftmax:

@@ -142,7 +142,7 @@ inline constexpr OpInfo kOps[] = {
     {OpKind::kReduceMax, "ReduceMax", "", KernelClass::kMemory, 1, Reduction::kMax, true, false},
     {OpKind::kReduceMin, "ReduceMin", "", KernelClass::kMemory, 1, Reduction::kMin, true, false},
     {OpKind::kEqual, "Equal", "..., ... -> ...", KernelClass::kMemory, 1, Reduction::kSum, false, true},  // 1 or 0
-    {OpKind::kBroadcast, "Broadcast", "", KernelClass::kMemory, 1, Reduction::kSum, false, true},  // times scale
+    {OpKind::kBroadcast, "Broadcast", "", KernelClass::kMemory, 1, Reduction::kSum, true, true},  // times scale
     {OpKind::kTranspose, "Transpose", "", KernelClass::kMemory, 0, Reduction::kSum, true, true},
     {OpKind::kReshape, "Reshape", "", KernelClass::kNone, 0, Reduction::kSum, true, true},  // "b x! -> b y! z!": row-major view
     // Along the one dim whose labels are not the same in inputs and outputs: "b x! h, b y! h -> b z! h" and back.

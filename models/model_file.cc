@@ -175,7 +175,8 @@ absl::StatusOr<ModelFile> ReadModelFile(const std::string& path) {
   return ParseModelFile(text, path);
 }
 
-absl::StatusOr<Graph> BuildGraph(const ModelFile& file, int64_t rows) {
+absl::StatusOr<Graph> BuildGraph(const ModelFile& file, int64_t rows, int64_t ranks,
+                                 std::vector<std::string>* warnings) {
   if (rows < 1 || rows > file.training.batch) {
     return WrongInput(absl::StrCat("a micro-batch of ", rows, " rows"),
                       absl::StrCat("1 to ", file.training.batch, ", the rows of a step"));
@@ -183,7 +184,18 @@ absl::StatusOr<Graph> BuildGraph(const ModelFile& file, int64_t rows) {
   if (const DecoderConfig* decoder = std::get_if<DecoderConfig>(&file.model)) {
     return BuildDecoder(*decoder, file.training, file.name, rows);
   }
-  return BuildOperators(std::get<OperatorModel>(file.model), file.training, file.name, rows);
+  const OperatorModel& model = std::get<OperatorModel>(file.model);
+  if (!model.by_hand()) return BuildOperators(model, file.training, file.name, rows);
+  const ParallelMode mode = file.parallel.parallel_mode;
+  if (mode == ParallelMode::kSemiAuto || mode == ParallelMode::kAuto) {
+    return model.CheckNotByHand(
+        absl::StrCat("the planner splits the model in the mode ", kParallelModeNames[static_cast<size_t>(mode)]));
+  }
+  if (rows != file.training.batch) {
+    return file.document.root()["parallel"].Locate(
+        StateError("a program that is split by hand has no micro-batches; its author splits the batch"));
+  }
+  return BuildOperators(model, file.training, file.name, rows, {ranks, mode == ParallelMode::kStandAlone, warnings});
 }
 
 }  // namespace meshwright

@@ -21,6 +21,7 @@
 #include <optional>
 #include <string>
 #include <variant>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -67,6 +68,11 @@ struct ModelFile {
 
   // The `cluster:` section, which is not read here; missing where the file has none.
   NodeRef cluster() const { return document.root()["cluster"]; }
+  // Whether the author splits the program (models/by_hand.h).
+  bool by_hand() const {
+    const OperatorModel* const operators = std::get_if<OperatorModel>(&model);
+    return operators != nullptr && operators->by_hand();
+  }
   bool is_decoder() const { return std::holds_alternative<DecoderConfig>(model); }
 };
 
@@ -75,8 +81,10 @@ absl::StatusOr<ModelFile> ParseModelFile(absl::string_view text, absl::string_vi
 absl::StatusOr<ModelFile> ReadModelFile(const std::string& path);
 
 // The forward graph of one micro-batch of `rows` rows, with its loss: the reduction of training.loss_reduction over
-// these rows. kInvalidArgument unless 1 <= rows <= training.batch.
-absl::StatusOr<Graph> BuildGraph(const ModelFile& file, int64_t rows);
+// these rows. kInvalidArgument unless 1 <= rows <= training.batch. A program that its author splits by hand is that of
+// `ranks` ranks, and may have something to warn of; E-STATE in a mode in which the planner splits (S1.5).
+absl::StatusOr<Graph> BuildGraph(const ModelFile& file, int64_t rows, int64_t ranks = 1,
+                                 std::vector<std::string>* warnings = nullptr);
 
 }  // namespace meshwright
 

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "ir/error_kind.h"
 #include "ir/status.h"
 
 namespace meshwright {
@@ -320,6 +321,60 @@ absl::Status CrossEntropy(const UserOpCall& call, OpSpec& spec) {
   return absl::OkStatus();
 }
 
+// --- of a program that is split by hand ------------------------------------------------------------------------------
+
+// prod has no operator in a Graph; it is for programs in C++ (executor/manual).
+absl::StatusOr<OpKind> ReductionOf(const UserOpCall& call) {
+  constexpr absl::string_view kReductions[] = {"sum", "max", "min", "prod"};
+  constexpr OpKind kKinds[] = {OpKind::kReduceSum, OpKind::kReduceMax, OpKind::kReduceMin};
+  const NodeRef reduction = call.where["reduction"];
+  if (!reduction.present()) return OpKind::kReduceSum;
+  const absl::StatusOr<size_t> index = reduction.AsChoice(kReductions);
+  if (!index.ok()) return WithKind("E-VALUE", index.status());
+  if (*index < std::size(kKinds)) return kKinds[*index];
+  return reduction.Locate(absl::UnimplementedError("prod is for programs in C++ (executor/manual)"));
+}
+
+absl::StatusOr<TensorId> AllReduce(const UserOpCall& call, RankGraph& graph, const std::string& name, TensorId x) {
+  MESHWRIGHT_ASSIGN_OR_RETURN(const OpKind reduction, ReductionOf(call));
+  return graph.AllReduce(name, x, reduction);
+}
+absl::StatusOr<TensorId> AllGather(const UserOpCall&, RankGraph& graph, const std::string& name, TensorId x) {
+  return graph.AllGather(name, x);
+}
+absl::StatusOr<TensorId> ReduceScatter(const UserOpCall&, RankGraph& graph, const std::string& name, TensorId x) {
+  return graph.ReduceScatter(name, x);
+}
+absl::StatusOr<TensorId> Broadcast(const UserOpCall& call, RankGraph& graph, const std::string& name, TensorId x) {
+  MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t root, call.where["root"].AsInt(0));
+  return graph.Broadcast(name, x, root);
+}
+absl::StatusOr<TensorId> AlltoAll(const UserOpCall& call, RankGraph& graph, const std::string& name, TensorId x) {
+  const NodeRef& where = call.where;
+  const int64_t last = static_cast<int64_t>(call.shapes[0].size()) - 1;
+  MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t count, where["split_count"].AsIntOr(graph.ranks(), 1));
+  if (count != graph.ranks()) {
+    return ValueError("AlltoAll: split_count is ", count, ", the group has ", graph.ranks(),
+                      " ranks; they must be equal");
+  }
+  MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t split, where["split_dim"].AsInt(0, last));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t concat, where["concat_dim"].AsInt(0, last));
+  return graph.AlltoAll(name, x, static_cast<size_t>(split), static_cast<size_t>(concat));
+}
+absl::StatusOr<TensorId> RankSlice(const UserOpCall&, RankGraph& graph, const std::string& name, TensorId x) {
+  return graph.RankSlice(name, x);
+}
+
+absl::StatusOr<TensorId> DivByGroupSize(const UserOpCall&, RankGraph& graph, const std::string& name, TensorId x) {
+  GraphBuilder::OpSpec spec{.name = name, .kind = OpKind::kScale, .inputs = {x}};
+  spec.attrs.scale = 1.0 / static_cast<double>(graph.ranks());
+  MESHWRIGHT_ASSIGN_OR_RETURN(const std::vector<TensorId> outputs, graph.Add(std::move(spec)));
+  return outputs[0];
+}
+
+constexpr absl::string_view kReductionKeys[] = {"reduction"};
+constexpr absl::string_view kRootKeys[] = {"root"};
+constexpr absl::string_view kAlltoAllKeys[] = {"split_count", "split_dim", "concat_dim"};
 constexpr absl::string_view kTransposeKeys[] = {"transpose_a", "transpose_b"};
 constexpr absl::string_view kReduceKeys[] = {"axis", "keep_dims"};
 constexpr absl::string_view kAxisKeys[] = {"axis"};
@@ -374,6 +429,14 @@ constexpr UserOp kUserOps[] = {
     {"Concat", OpKind::kConcat, kSeveral, -1, false, kAxisKeys, Concat},
     {"Split", OpKind::kSplit, 1, -1, false, kSplitKeys, Split},  // outputs NAME.0, NAME.1, ...
     {"StridedSlice", OpKind::kStridedSlice, 1, -1, false, kSliceKeys, StridedSlice},
+    // Of all ranks, in a program that is split by hand.
+    {"AllReduce", OpKind::kReduceSum, 1, -1, false, kReductionKeys, nullptr, AllReduce},
+    {"AllGather", OpKind::kReshape, 1, -1, false, {}, nullptr, AllGather},
+    {"ReduceScatter", OpKind::kReshape, 1, -1, false, {}, nullptr, ReduceScatter},
+    {"Broadcast", OpKind::kGather, 1, -1, false, kRootKeys, nullptr, Broadcast},
+    {"AlltoAll", OpKind::kTranspose, 1, -1, false, kAlltoAllKeys, nullptr, AlltoAll},
+    {"RankSlice", OpKind::kGather, 1, kAnyType, false, {}, nullptr, RankSlice},
+    {"DivByGroupSize", OpKind::kScale, 1, -1, false, {}, nullptr, DivByGroupSize},
     // Losses.
     {"MSELoss", OpKind::kMseLoss, 2, -1, true, {}, MseLoss},
     {"CrossEntropyLoss", OpKind::kCrossEntropy, 2, 1, true, {}, CrossEntropy},

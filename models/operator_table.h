@@ -4,13 +4,16 @@
 #define MESHWRIGHT_MODELS_OPERATOR_TABLE_H_
 
 #include <cstddef>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "ir/document.h"
 #include "ir/graph.h"
+#include "models/by_hand.h"
 #include "models/training.h"
 
 namespace meshwright {
@@ -33,14 +36,21 @@ inline constexpr int64_t kMostParts = 64;  // of a Split
 // Fills rule, attributes and output shapes. The caller has checked the number of inputs and the keys.
 using PrepareFn = absl::Status (*)(const UserOpCall& call, GraphBuilder::OpSpec& spec);
 
+// What ranks do with each other in a program that is split by hand: adds its ops.
+using TogetherFn = absl::StatusOr<TensorId> (*)(const UserOpCall& call, RankGraph& graph, const std::string& name,
+                                                TensorId x);
+
+inline constexpr int kAnyType = -2;
+
 struct UserOp {
   absl::string_view name;
   OpKind kind;
   size_t inputs;      // kSeveral: two or more
-  int integer_input;  // the input that holds ids or class numbers, or -1; others are floating
+  int integer_input;  // the input that holds ids or class numbers, or -1; others are floating, but for kAnyType
   bool loss;
   absl::Span<const absl::string_view> keys;  // what its map may hold besides what every operator has
   PrepareFn prepare;
+  TogetherFn together = nullptr;  // instead of `prepare`
 };
 
 absl::Span<const UserOp> UserOps();

@@ -6,7 +6,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "ir/error_kind.h"
 #include "ir/status.h"
+#include "models/by_hand.h"
 #include "models/operator_table.h"
 
 namespace meshwright {
@@ -279,7 +281,7 @@ absl::Status CheckUsed(const NodeRef& root, const OperatorModel& model, const Kn
   }
   for (const OperatorSpec& op : model.operators) {
     const bool is_last = &op == &model.operators.back();
-    if (UserOps()[op.op].loss != is_last) {
+    if (UserOps()[op.op].loss != is_last && !model.by_hand()) {
       return op.where.Error(is_last ? "no loss at the end" : "a loss before the end", "one loss, as the last operator");
     }
     for (const std::string& output : op.outputs) {
@@ -295,7 +297,7 @@ absl::Status CheckUsed(const NodeRef& root, const OperatorModel& model, const Kn
 absl::StatusOr<std::vector<TensorId>> AddOperator(const OperatorSpec& spec, const OperatorModel& model,
                                                   const Training& training, int64_t rows,
                                                   const std::map<std::string, TensorId>& tensors,
-                                                  GraphBuilder& builder) {
+                                                  const GraphBuilder& builder, RankGraph& graph) {
   const UserOp& op = UserOps()[spec.op];
   UserOpCall call{.where = spec.where, .batch = model.batch(), .rows = rows, .loss_reduction = training.loss_reduction};
   call.dtype = training.dtype;
@@ -306,8 +308,9 @@ absl::StatusOr<std::vector<TensorId>> AddOperator(const OperatorSpec& spec, cons
     const TensorId id = tensors.at(spec.inputs[i]);
     const Tensor& tensor = builder.graph().tensor(id);
     out.inputs.push_back(id);
-    call.shapes.push_back(tensor.shape);
+    call.shapes.push_back(graph.ShapeOf(id));
     call.dtypes.push_back(tensor.dtype);
+    if (op.integer_input == kAnyType) continue;
     const NodeRef at = spec.where["inputs"].children()[i];
     if (InfoOf(tensor.dtype).floating == (static_cast<int>(i) == op.integer_input)) {
       return at.Error(absl::StrCat("a tensor of ", NameOf(tensor.dtype)),
@@ -321,8 +324,13 @@ absl::StatusOr<std::vector<TensorId>> AddOperator(const OperatorSpec& spec, cons
     floating = tensor.dtype;
     any_floating = true;
   }
+  if (op.together != nullptr) {
+    const absl::StatusOr<TensorId> result = op.together(call, graph, spec.name, out.inputs[0]);
+    if (result.ok()) return std::vector<TensorId>{*result};
+    return KindOf(result.status()).empty() ? result.status() : spec.where.Locate(result.status());
+  }
   MESHWRIGHT_RETURN_IF_ERROR(op.prepare(call, out));
-  const absl::StatusOr<std::vector<TensorId>> result = builder.Add(std::move(out));
+  const absl::StatusOr<std::vector<TensorId>> result = graph.Add(std::move(out));
   if (!result.ok()) {
     std::vector<std::string> found;
     for (size_t i = 0; i < spec.inputs.size(); ++i) {
@@ -368,9 +376,25 @@ absl::StatusOr<OperatorModel> ReadOperators(const NodeRef& root, const Training&
   return model;
 }
 
+bool OperatorModel::by_hand() const {
+  return std::any_of(operators.begin(), operators.end(),
+                     [](const OperatorSpec& op) { return UserOps()[op.op].together != nullptr; });
+}
+
+absl::Status OperatorModel::CheckNotByHand(absl::string_view why) const {
+  for (const OperatorSpec& op : operators) {
+    const UserOp& row = UserOps()[op.op];
+    if (row.together == nullptr) continue;
+    return op.where["op"].Locate(StateError("operator \"", op.name, "\" is ", row.name, ", by which ranks talk, and ",
+                                            why, "; leave it out, or set the mode stand_alone or hybrid_parallel"));
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<Graph> BuildOperators(const OperatorModel& model, const Training& training, const std::string& name,
-                                     int64_t rows) {
+                                     int64_t rows, const ByHand& by_hand) {
   GraphBuilder builder(name);
+  RankGraph graph(builder, by_hand.ranks);
   std::map<std::string, TensorId> tensors;
   for (const InputSpec& input : model.inputs) {
     Shape shape = input.shape;
@@ -390,16 +414,27 @@ absl::StatusOr<Graph> BuildOperators(const OperatorModel& model, const Training&
   }
   for (const ParameterSpec& parameter : model.parameters) {
     builder.ContinueSegment(users.at(parameter.name));
+    const bool own = model.by_hand() && (by_hand.own_parameters || parameter.layerwise_parallel);
     tensors[parameter.name] =
-        builder.Parameter(parameter.name, parameter.dtype, parameter.shape, parameter.init, parameter.trainable);
+        own ? graph.OwnParameter(parameter.name, parameter.dtype, parameter.shape, parameter.init, parameter.trainable)
+            : builder.Parameter(parameter.name, parameter.dtype, parameter.shape, parameter.init, parameter.trainable);
   }
   for (const OperatorSpec& op : model.operators) {
     builder.ContinueSegment(segments[op.pipeline_stage]);
     MESHWRIGHT_ASSIGN_OR_RETURN(const std::vector<TensorId> outputs,
-                                AddOperator(op, model, training, rows, tensors, builder));
+                                AddOperator(op, model, training, rows, tensors, builder, graph));
     for (size_t i = 0; i < outputs.size(); ++i) tensors[op.outputs[i]] = outputs[i];
   }
-  builder.SetLoss(tensors[model.operators.back().name]);
+  TensorId loss = tensors[model.operators.back().name];
+  if (model.by_hand()) {
+    if (!graph.ShapeOf(loss).empty()) {
+      return model.operators.back().where.Error(absl::StrCat("a last operator of shape ", ToText(graph.ShapeOf(loss))),
+                                                "a scalar, the loss");
+    }
+    MESHWRIGHT_ASSIGN_OR_RETURN(loss, graph.Own(loss));
+    if (by_hand.warnings != nullptr) *by_hand.warnings = graph.warnings();
+  }
+  builder.SetLoss(loss);
   MESHWRIGHT_RETURN_IF_ERROR(VerifyGraph(builder.graph()));
   return std::move(builder).Build();
 }

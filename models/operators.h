@@ -23,6 +23,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "ir/document.h"
@@ -65,15 +66,29 @@ struct OperatorModel {
   std::vector<ParameterSpec> parameters;
   std::vector<OperatorSpec> operators;
 
+  // Whether ranks do something with each other: the author splits the program by hand (models/by_hand.h).
+  bool by_hand() const;
+  // E-STATE at the first such operator, if there is one (S1.5).
+  absl::Status CheckNotByHand(absl::string_view why) const;
   int64_t batch() const { return inputs.empty() ? 0 : inputs.front().shape[0]; }
 };
 
 // Reads `inputs`, `parameters`, `operators` and `layouts` of the file at `root`. `stages` is parallel.pipeline_stages.
 absl::StatusOr<OperatorModel> ReadOperators(const NodeRef& root, const Training& training, int64_t stages);
 
+// Of a program that is split by hand.
+struct ByHand {
+  int64_t ranks = 1;
+  // Each rank has parameters of its own, and nothing keeps them equal (stand_alone); else only those that are marked
+  // layerwise_parallel.
+  bool own_parameters = true;
+  std::vector<std::string>* warnings = nullptr;  // is told of rows that no rank gets
+};
+
 // The forward graph of one micro-batch of `rows` rows, with the loss. One segment "model", or one per pipeline stage.
+// Where the author splits by hand the loss is each rank's own.
 absl::StatusOr<Graph> BuildOperators(const OperatorModel& model, const Training& training, const std::string& name,
-                                     int64_t rows);
+                                     int64_t rows, const ByHand& by_hand = {});
 
 // The names of the operators a user may write, in the table's order.
 std::vector<absl::string_view> UserOpNames();

@@ -286,7 +286,7 @@ TEST(OperatorsTest, NamesMustBeKnownFreeAndUsed) {
   EXPECT_THAT(error("{w:", "{'a b': {shape: [6, 3]}, w:"),
               testing::HasSubstr("found \"a b\", wanted a name of letters"));
   EXPECT_THAT(error("op: MatMul", "op: Matmul"), testing::HasSubstr("did you mean \"MatMul\"?"));
-  EXPECT_THAT(error("op: MatMul", "op: AllReduce"), testing::HasSubstr("found \"AllReduce\", wanted one of MatMul"));
+  EXPECT_THAT(error("op: MatMul", "op: Conv"), testing::HasSubstr("found \"Conv\", wanted one of MatMul"));
   EXPECT_THAT(error("inputs: [x, w]", "inputs: [x]"),
               testing::HasSubstr("found a list of 1, wanted 2 inputs for MatMul"));
   EXPECT_THAT(error("  - {name: loss, op: CrossEntropyLoss, inputs: [logits, label]}\n", ""),

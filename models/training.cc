@@ -44,7 +44,8 @@ absl::Status ReadData(const NodeRef& in, Training& training) {
   MESHWRIGHT_ASSIGN_OR_RETURN(const NodeRef::Variant variant, in.AsVariant(kNames));
   training.data = static_cast<DataSet>(variant.index);
   if (!variant.options.present()) return absl::OkStatus();
-  MESHWRIGHT_RETURN_IF_ERROR(variant.options.CheckKeys({"path"}));
+  MESHWRIGHT_RETURN_IF_ERROR(variant.options.CheckKeys({"path", "synthetic"}));
+  MESHWRIGHT_ASSIGN_OR_RETURN(training.synthetic_data, variant.options["synthetic"].AsBoolOr(false));
   MESHWRIGHT_ASSIGN_OR_RETURN(training.data_path, variant.options["path"].AsStringOr(""));
   return absl::OkStatus();
 }

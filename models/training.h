@@ -9,7 +9,7 @@
 //     loss_reduction: mean        # or sum: over the rows of a micro-batch
 //     attention: fused            # or unfused: the score matrix is in memory
 //     loss: fused                 # or unfused: float32 logits, a kernel for each step of the cross entropy; decoders
-//     data: {mnist: {path: data/mnist}}
+//     data: {mnist: {path: data/mnist}}   # or {synthetic: true}: made up where no folder is given
 //     steps: 20
 //     seed: 1
 //     tokens: 300e9               # the whole run, for questions of time and cost
@@ -56,7 +56,8 @@ struct Training {
   bool fused_attention = true;
   bool fused_loss = true;
   DataSet data = DataSet::kNone;
-  std::string data_path;  // of the data set's folder; "" where the environment's DATA_PATH says
+  bool synthetic_data = false;  // where nothing says in which folder it lies: made up, of the same form
+  std::string data_path;        // of the data set's folder; "" where the environment's DATA_PATH says
   int64_t steps = 10;
   int64_t seed = 1;
   double tokens = 0;  // of the whole run; 0: not said

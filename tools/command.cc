@@ -32,10 +32,11 @@ absl::Status RunWith(const Command& command, const std::function<absl::Status(co
                      absl::Span<const std::string> args) {
   const absl::StatusOr<Flags> flags = Flags::Parse(command.flags, args);
   if (!flags.ok()) return flags.status();
-  if (flags->arguments().size() != command.num_arguments) {
+  const size_t found = flags->arguments().size();
+  if (found < command.num_arguments || (found > command.num_arguments && !command.more_arguments)) {
     return WithExit(ExitCode::kUsage,
-                    absl::InvalidArgumentError(absl::StrCat("found ", flags->arguments().size(), " arguments, wanted ",
-                                                            command.arguments, "; --help has an example")));
+                    absl::InvalidArgumentError(absl::StrCat("found ", found, " arguments, wanted ", command.arguments,
+                                                            "; --help has an example")));
   }
   try {
     return run(*flags);

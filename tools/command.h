@@ -25,6 +25,7 @@ struct Command {
   std::string summary;    // one sentence
   std::string arguments;  // "MODEL.yaml"
   size_t num_arguments = 1;
+  bool more_arguments = false;       // that many, or more
   std::vector<std::string> example;  // "TOOL ARGUMENTS", each works after those before it, in a fresh checkout
   std::vector<FlagSpec> flags;
 };

@@ -10,8 +10,10 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "costmodel/library.h"
+#include "executor/copies.h"
 #include "ir/status.h"
 #include "ir/text.h"
 #include "ir/trace.h"
@@ -136,6 +138,21 @@ void PrintAllRanks(const RunResult& result, const LossLines& lines) {
   }
 }
 
+// S17.2: what a program that is split by hand does not keep equal drifts apart.
+void WarnOfSpread(const Program& program, const RunResult& result, int64_t steps) {
+  std::string drifted;
+  for (const Spread& spread : SpreadOfCopies(program, result)) {
+    if (spread.spread == 0) continue;
+    absl::StrAppend(&drifted, drifted.empty() ? "" : ", ", spread.parameter, " by up to ",
+                    absl::StrFormat("%.3g", spread.spread));
+  }
+  if (drifted.empty()) return;
+  std::fprintf(stderr,
+               "warning: after %d steps the ranks' weights differ: %s. Nothing averages their gradients; set "
+               "parallel_mode hybrid_parallel with gradients_mean\n",
+               static_cast<int>(steps), drifted.c_str());
+}
+
 // What was planned and what the ranks of each stage allocated; they must be equal.
 absl::Status PrintArenas(const Program& program, const RunResult& result) {
   for (size_t c = 0; c < program.classes.size(); ++c) {
@@ -226,7 +243,8 @@ absl::Status RunTraining(const Flags& flags, const RankCarrier& carrier) {
   }
 
   const LossLines lines(job, data.steps_per_epoch);
-  const bool text = format != size_t{1} && carrier.speaks, all_ranks = flags.True("all_ranks");
+  const bool text_wanted = format != size_t{1}, text = text_wanted && carrier.speaks;
+  const bool all_ranks = flags.True("all_ranks");
   int64_t printed = 0;
   if (text && !all_ranks) {
     options.on_loss = [&](int64_t step, double loss) {
@@ -235,12 +253,20 @@ absl::Status RunTraining(const Flags& flags, const RankCarrier& carrier) {
       ++printed;
     };
   }
+  options.keep_parameters = HasCopies(job.program);
   absl::StatusOr<RunResult> result = carrier.run(job.program, options, *data.source);
   if (!result.ok()) {
     const bool bug = absl::IsInternal(result.status());
     return WithExit(bug ? ExitCode::kBug : ExitCode::kRunFailed, result.status());
   }
-  if (!carrier.speaks) return absl::OkStatus();
+  if (!carrier.speaks) {
+    // A process with an output of its own.
+    for (size_t step = 0; text_wanted && all_ranks && step < result->losses.size(); ++step) {
+      Print(lines.Line(static_cast<int64_t>(step), result->losses[step]));
+    }
+    return absl::OkStatus();
+  }
+  WarnOfSpread(job.program, *result, options.steps);
   if (flags.Has("trace")) {
     MESHWRIGHT_RETURN_IF_ERROR(WriteFile(flags.Text("trace"), ToChromeJson(result->trace, job.program)));
   }

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "executor/host/mpi.h"
+#include "executor/host/run_on_endpoint.h"
 #include "tools/exit_code.h"
 #include "tools/run_command.h"
 
@@ -23,9 +24,8 @@ int main(int argc, char** argv) {
   processes.here = here == nullptr ? 0 : std::max(1, std::atoi(here));
   processes.speaks = (*world)->rank() == 0;
   processes.run = [&](const meshwright::Program& program, const meshwright::RunOptions& options,
-                      const meshwright::DataSource& data) { return RunOnMpi(program, options, data, **world); };
-  // All ranks meet the same errors; one tells.
-  if (!processes.speaks && std::freopen("/dev/null", "w", stderr) == nullptr) return 1;
+                      const meshwright::DataSource& data) { return RunOnEndpoint(program, options, data, **world); };
+  // Every rank tells of its errors; one of the results.
   if (!processes.speaks && std::freopen("/dev/null", "w", stdout) == nullptr) return 1;
   return meshwright::RunCommand(
       meshwright::RunCommandLine(),

@@ -77,6 +77,7 @@ absl::Status ApplyChanges(const ModelChanges& changes, ModelFile& file) {
 absl::StatusOr<SearchMode> ModeOf(const ModelFile& file, int64_t devices, std::vector<std::string>& notices) {
   const Parallel& parallel = file.parallel;
   const bool stand_alone = parallel.parallel_mode == ParallelMode::kStandAlone;
+  if (file.by_hand()) return SearchMode::kByHand;
   if (file.is_decoder()) {
     if (stand_alone) return SearchMode::kStandAlone;
     const bool data = parallel.parallel_mode == ParallelMode::kDataParallel ||
@@ -218,7 +219,13 @@ absl::StatusOr<Session> MakeSession(const SourceFile& source, ModelFile file, co
   SetChoices(file, changes, problem, session.notices);
   SetOperatorChoices(file, problem, session.notices);
   session.file = std::make_shared<const ModelFile>(std::move(file));
-  problem.graph = [file = session.file](int64_t rows) { return BuildGraph(*file, rows); };
+  const int64_t ranks = problem.cluster.num_devices();
+  problem.graph = [file = session.file, ranks](int64_t rows) { return BuildGraph(*file, rows, ranks); };
+  if (problem.mode == SearchMode::kByHand) {
+    std::vector<std::string> warnings;
+    MESHWRIGHT_RETURN_IF_ERROR(BuildGraph(*session.file, problem.batch, ranks, &warnings).status());
+    session.notices.insert(session.notices.end(), warnings.begin(), warnings.end());
+  }
   return session;
 }
 
@@ -300,7 +307,7 @@ absl::Status CheckDeviceNum(const ModelFile& file, const Cluster& cluster) {
 // places.
 absl::Status CheckDegrees(const Session& session, const Flags& flags) {
   const Problem& problem = session.problem;
-  if (problem.mode == SearchMode::kStandAlone) return absl::OkStatus();
+  if (problem.mode == SearchMode::kStandAlone || problem.mode == SearchMode::kByHand) return absl::OkStatus();
   struct Degree {
     absl::string_view flag, key;
     std::optional<int64_t> value;
@@ -330,7 +337,8 @@ absl::Status CheckDegrees(const Session& session, const Flags& flags) {
 absl::Status CheckShards(const Session& session) {
   const Problem& problem = session.problem;
   const OperatorModel* const model = std::get_if<OperatorModel>(&session.file->model);
-  if (model == nullptr || problem.mode == SearchMode::kStandAlone || problem.mode == SearchMode::kDataParallel) {
+  if (model == nullptr || model->by_hand() || problem.mode == SearchMode::kStandAlone ||
+      problem.mode == SearchMode::kDataParallel) {
     return absl::OkStatus();
   }
   const int64_t stages = problem.stages.value_or(1), ranks = problem.cluster.num_devices() / stages;

@@ -13,6 +13,7 @@ namespace meshwright {
 namespace {
 
 constexpr char kImages[] = "train-images-idx3-ubyte";
+constexpr int64_t kSyntheticDigits = 6400;
 constexpr char kLabels[] = "train-labels-idx1-ubyte";
 
 }  // namespace
@@ -25,6 +26,12 @@ absl::StatusOr<TrainingData> OpenTrainingData(const Training& training, uint64_t
   }
   if (folder.empty()) folder = training.data_path;
   if (const char* const path = std::getenv("DATA_PATH"); folder.empty() && path != nullptr) folder = path;
+  if (folder.empty() && training.synthetic_data) {
+    MnistData digits = MnistData::Synthetic(kSyntheticDigits, seed);
+    data.steps_per_epoch = digits.size() / training.batch;
+    data.source = std::make_unique<MnistData>(std::move(digits));
+    return data;
+  }
   if (folder.empty()) {
     return WithExit(ExitCode::kIo,
                     absl::FailedPreconditionError("training.data is mnist, and nothing says where it lies; give "

@@ -1,7 +1,7 @@
 // How the host's ranks talk: messages between two ranks, and the collectives made of them.
 //
-//   Endpoint            one rank's end: send, receive. ThreadFabric (ranks are threads) and MpiWorld (ranks are
-//                       processes) each give one.
+//   Endpoint            one rank's end: send, receive. ThreadFabric (ranks are threads), MpiWorld and SocketWorld
+//                       (ranks are processes) each give one.
 //   AllReduce(...) ...  collectives over an ordered group of ranks, written once on top of it.
 //
 // Values that are reduced are added in the order of the group, each element by one rank, and then handed to all: every
@@ -17,6 +17,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "ir/dtype.h"
 #include "ir/layout.h"
@@ -46,6 +47,11 @@ class Endpoint {
 
   // Tells all ranks, this one included, that this one stops; their kCancelled names the first reason they hear.
   virtual void Abort(const absl::Status& reason) = 0;
+
+  // Why a rank stopped, where ranks are processes and one did and said so; else OK.
+  virtual absl::Status abort_reason() const { return absl::OkStatus(); }
+  // How long a receive waits, where ranks are processes.
+  virtual void set_deadline(absl::Duration) {}
 };
 
 // The members of a collective, in the order in which their pieces lie, and the caller's place among them.

@@ -116,7 +116,7 @@ absl::Status RunTyped(const KernelCall& call) {
     case OpKind::kRmsNormGrad:
       return RmsNormGrad<T>(call);
     case OpKind::kGather:
-      return Gather<T>(call);
+      return call.inputs[0].dtype == DType::kInt32 ? Gather<int32_t>(call) : Gather<T>(call);
     case OpKind::kGatherGrad:
       return GatherGrad<T>(call);
     case OpKind::kAddPositions:

@@ -357,6 +357,7 @@ absl::Status AddPositionsGrad(const KernelCall& call) {
   template absl::Status AddPositionsGrad<T>(const KernelCall&);
 MESHWRIGHT_INSTANTIATE(float)
 MESHWRIGHT_INSTANTIATE(double)
+template absl::Status Gather<int32_t>(const KernelCall&);  // rows of labels
 #undef MESHWRIGHT_INSTANTIATE
 
 }  // namespace meshwright::host

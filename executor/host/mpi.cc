@@ -12,11 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "executor/host/blas.h"
-#include "executor/host/host_backend.h"
-#include "executor/host/rank_result_bytes.h"
 #include "ir/status.h"
-#include "ir/verify.h"
 
 namespace meshwright {
 namespace {
@@ -180,54 +176,6 @@ void MpiWorld::Abort(const absl::Status& reason) {
     SendPart(other, kAbortTag, absl::MakeConstSpan(reinterpret_cast<const std::byte*>(text.data()), text.size()))
         .IgnoreError();
   }
-}
-
-namespace {
-
-// Rank 0 receives what the others bring home.
-absl::StatusOr<RunResult> JoinAtRankZero(MpiWorld& world, RankResult own) {
-  const auto size_bytes = [](uint64_t& size) {
-    return absl::MakeSpan(reinterpret_cast<std::byte*>(&size), sizeof(size));
-  };
-  if (world.rank() != 0) {
-    const std::vector<std::byte> bytes = ToBytes(own);
-    uint64_t size = bytes.size();
-    MESHWRIGHT_RETURN_IF_ERROR(world.Send(0, Channel::kReport, size_bytes(size)));
-    MESHWRIGHT_RETURN_IF_ERROR(world.Send(0, Channel::kReport, bytes));
-    std::vector<RankResult> only(1);
-    only[0] = std::move(own);
-    return JoinResults(std::move(only));
-  }
-  std::vector<RankResult> ranks(1);
-  ranks[0] = std::move(own);
-  for (int64_t r = 1; r < world.num_ranks(); ++r) {
-    uint64_t size = 0;
-    MESHWRIGHT_RETURN_IF_ERROR(world.Receive(r, Channel::kReport, size_bytes(size)));
-    std::vector<std::byte> bytes(size);
-    MESHWRIGHT_RETURN_IF_ERROR(world.Receive(r, Channel::kReport, absl::MakeSpan(bytes)));
-    ranks.push_back(RankResultFromBytes(bytes));
-  }
-  return JoinResults(std::move(ranks));
-}
-
-}  // namespace
-
-absl::StatusOr<RunResult> RunOnMpi(const Program& program, const RunOptions& options, const DataSource& data,
-                                   MpiWorld& world) {
-  MESHWRIGHT_RETURN_IF_ERROR(VerifyProgram(program));
-  if (program.mesh.num_ranks() != world.num_ranks()) {
-    return absl::FailedPreconditionError(absl::StrCat("the program has ", program.mesh.num_ranks(),
-                                                      " ranks, the job has ", world.num_ranks(),
-                                                      "; start it with mpirun -np ", program.mesh.num_ranks()));
-  }
-  host::UseOneBlasThread();
-  world.set_deadline(options.deadline);
-  HostBackend backend(world);
-  absl::StatusOr<RankResult> own = RunRank(program, options, data, world.rank(), backend);
-  absl::StatusOr<RunResult> result =
-      own.ok() ? JoinAtRankZero(world, *std::move(own)) : absl::StatusOr<RunResult>(own.status());
-  if (absl::IsCancelled(result.status()) && !world.abort_reason().ok()) return world.abort_reason();
-  return result;
 }
 
 }  // namespace meshwright

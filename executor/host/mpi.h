@@ -1,6 +1,6 @@
 // Ranks as processes of an MPI job:
 //
-//   mpirun -np 8 program_that_calls_RunOnMpi
+//   mpirun -np 8 program_that_calls_Join      // then executor/host/run_on_endpoint.h
 //
 // Only messages between two ranks are MPI's; collectives are ours (executor/host/communicator.h), so that results are
 // bit for bit those of a run on threads.
@@ -13,10 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "executor/data.h"
 #include "executor/host/communicator.h"
-#include "executor/runner.h"
-#include "ir/program.h"
 
 namespace meshwright {
 
@@ -29,7 +26,7 @@ class MpiWorld : public Endpoint {
   ~MpiWorld() override;
 
   // How long a receive waits.
-  void set_deadline(absl::Duration deadline) { deadline_ = deadline; }
+  void set_deadline(absl::Duration deadline) override { deadline_ = deadline; }
 
   int64_t rank() const override { return rank_; }
   int64_t num_ranks() const override { return num_ranks_; }
@@ -38,8 +35,7 @@ class MpiWorld : public Endpoint {
   absl::StatusOr<bool> TryReceive(int64_t from, Channel channel, absl::Span<std::byte> message) override;
   void Abort(const absl::Status& reason) override;
 
-  // Why a rank stopped, where one did and said so; else OK.
-  const absl::Status& abort_reason() const { return abort_reason_; }
+  absl::Status abort_reason() const override { return abort_reason_; }
 
  private:
   struct Pending;
@@ -54,12 +50,6 @@ class MpiWorld : public Endpoint {
   absl::Status abort_reason_;
   std::unique_ptr<Pending> pending_;  // sends that may still read their copy of the message
 };
-
-// Runs this process's rank of the program, which must have as many ranks as the job. Rank 0 gets the whole result, the
-// others their own part of it. Errors as in executor/runner.h, on every rank; kFailedPrecondition where the numbers of
-// ranks differ.
-absl::StatusOr<RunResult> RunOnMpi(const Program& program, const RunOptions& options, const DataSource& data,
-                                   MpiWorld& world);
 
 }  // namespace meshwright
 

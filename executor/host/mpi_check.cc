@@ -12,6 +12,7 @@
 
 #include "executor/data.h"
 #include "executor/host/mpi.h"
+#include "executor/host/run_on_endpoint.h"
 #include "executor/testing.h"
 
 namespace meshwright {
@@ -28,7 +29,7 @@ int Main(int argc, char** argv) {
   }
   const RunOptions options = {
       .steps = std::atoi(argv[2]), .keep_parameters = true, .deadline = absl::Seconds(std::atoi(argv[3]))};
-  const absl::StatusOr<RunResult> result = RunOnMpi(program, options, SyntheticData(1), **world);
+  const absl::StatusOr<RunResult> result = RunOnEndpoint(program, options, SyntheticData(1), **world);
   if (!result.ok()) {
     std::printf("rank %d: %s\n", static_cast<int>((*world)->rank()), result.status().ToString().c_str());
     return 0;

@@ -18,7 +18,7 @@ namespace {
 
 // Kinds of frames between workers: those of channels are their numbers.
 constexpr uint8_t kHello = 16;         // token and rank, a line each
-constexpr uint8_t kAbort = 17;         // why
+constexpr uint8_t kAbort = 17;         // one byte of status code, then why
 constexpr uint8_t kBye = 18;           // nothing more will come
 constexpr uint8_t kAcknowledged = 19;  // all before your kBye has been read
 
@@ -203,11 +203,18 @@ void SocketWorld::Abort(const absl::Status& reason) {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (!stopped_.ok()) return;  // the others know already
     for (Peer& peer : peers_) {
-      if (peer.connection != nullptr) peer.connection->Queue(kAbort, reason.message());
+      if (peer.connection == nullptr) continue;
+      peer.connection->Queue(kAbort, absl::StrCat(std::string(1, static_cast<char>(reason.code())), reason.message()));
     }
+    abort_reason_ = reason;
     StopLocked("stopped: ", reason.message());
   }
   Wake();
+}
+
+absl::Status SocketWorld::abort_reason() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return abort_reason_;
 }
 
 void SocketWorld::StopLocked(absl::string_view who, absl::string_view why) {
@@ -302,9 +309,13 @@ void SocketWorld::ReadPeer(int64_t rank) {
 void SocketWorld::HandleLocked(int64_t rank, Frame frame) {
   Peer& peer = peers_[rank];
   switch (frame.kind) {
-    case kAbort:
-      StopLocked("stopped by another rank: ", frame.text());
+    case kAbort: {
+      const std::string text = frame.text();
+      if (text.empty()) break;
+      if (abort_reason_.ok()) abort_reason_ = absl::Status(static_cast<absl::StatusCode>(text[0]), text.substr(1));
+      StopLocked("stopped by another rank: ", text.substr(1));
       break;
+    }
     case kBye:
       peer.left = true;
       peer.connection->Queue(kAcknowledged, "");

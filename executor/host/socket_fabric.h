@@ -44,7 +44,7 @@ class SocketWorld : public Endpoint {
   ~SocketWorld() override;
 
   // How long a receive waits.
-  void set_deadline(absl::Duration deadline) { deadline_ = deadline; }
+  void set_deadline(absl::Duration deadline) override { deadline_ = deadline; }
 
   int64_t rank() const override { return rank_; }
   int64_t num_ranks() const override { return static_cast<int64_t>(peers_.size()); }
@@ -52,6 +52,7 @@ class SocketWorld : public Endpoint {
   absl::Status Receive(int64_t from, Channel channel, absl::Span<std::byte> message) override;
   absl::StatusOr<bool> TryReceive(int64_t from, Channel channel, absl::Span<std::byte> message) override;
   void Abort(const absl::Status& reason) override;
+  absl::Status abort_reason() const override;
 
  private:
   struct Peer {
@@ -83,11 +84,12 @@ class SocketWorld : public Endpoint {
   int64_t rank_ = 0;
   absl::Duration deadline_ = absl::Minutes(2);
 
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable arrived_;
   std::vector<Peer> peers_;                     // [rank]
   std::unique_ptr<FrameConnection> scheduler_;  // null once it is gone
   absl::Status stopped_;                        // why all calls return kCancelled
+  absl::Status abort_reason_;                   // of the first rank that said it, this one included
   bool leaving_ = false;
   std::thread thread_;
 };

@@ -1,6 +1,8 @@
 #include "executor/manual/launch.h"
 
+#include <algorithm>
 #include <cstdlib>
+#include <iterator>
 #include <memory>
 #include <thread>
 #include <utility>
@@ -55,19 +57,63 @@ absl::Status ToLaunchError(const absl::Status& status) {
   return absl::IsUnavailable(status) ? LaunchError(status.message()) : status;
 }
 
-absl::StatusOr<std::shared_ptr<Endpoint>> JoinOverSockets(const LaunchOptions& options, const Environment& environment,
-                                                          absl::Status& served) {
-  MESHWRIGHT_ASSIGN_OR_RETURN(const LaunchSettings settings, ReadLaunchSettings(environment));
-  if (settings.is_scheduler) {
-    absl::StatusOr<std::unique_ptr<Scheduler>> scheduler = Scheduler::Listen(settings.rendezvous);
-    served = ToLaunchError(scheduler.ok() ? (*scheduler)->Serve() : scheduler.status());
-    if (!served.ok()) return served;
-    return std::shared_ptr<Endpoint>();
+// A scheduler on a thread of its own, and a worker beside it, which must leave first.
+struct Serving {
+  std::unique_ptr<Scheduler> scheduler;
+  std::thread thread;
+  std::unique_ptr<SocketWorld> world;
+  ~Serving() {
+    world = nullptr;
+    if (thread.joinable()) thread.join();
   }
-  absl::StatusOr<std::unique_ptr<SocketWorld>> world = SocketWorld::Join(settings.rendezvous, settings.node_id);
-  if (!world.ok()) return ToLaunchError(world.status());
-  (*world)->set_deadline(options.deadline);
-  return std::shared_ptr<Endpoint>(*std::move(world));
+};
+
+bool IsSet(const Environment& environment, const char* name) { return !Read(environment, name).empty(); }
+
+constexpr const char* kOurs[] = {"MS_ROLE", "MS_SCHED_HOST", "MS_SCHED_PORT", "MS_WORKER_NUM"};
+
+// RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT: whether they are what this process was given.
+bool HasMaster(const Environment& environment) {
+  return IsSet(environment, "MASTER_ADDR") || IsSet(environment, "MASTER_PORT") ||
+         (IsSet(environment, "RANK") && IsSet(environment, "WORLD_SIZE"));
+}
+
+absl::StatusOr<LaunchSettings> ReadMaster(const Environment& environment) {
+  const Environment either = [&](const char* name) -> const char* {
+    const char* value = environment(name);
+    if (value != nullptr && *value != 0) return value;
+    if (std::string(name) == "RANK") return environment("SLURM_PROCID");
+    return std::string(name) == "WORLD_SIZE" ? environment("SLURM_NTASKS") : value;
+  };
+  std::vector<std::string> missing;
+  for (const char* name : {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}) {
+    if (!IsSet(either, name)) missing.emplace_back(name);
+  }
+  if (!missing.empty()) {
+    return LaunchError(
+        "init: ", absl::StrJoin(missing, ", "), missing.size() == 1 ? " is" : " are",
+        " not set. torchrun sets RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT for each process; or start "
+        "the program with mpirun -np N");
+  }
+  LaunchSettings settings;
+  RendezvousOptions& rendezvous = settings.rendezvous;
+  MESHWRIGHT_ASSIGN_OR_RETURN(rendezvous.num_workers, ReadNumber(either, "WORLD_SIZE", 0, 1, kMostWorkers));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t rank, ReadNumber(either, "RANK", 0, 0, rendezvous.num_workers - 1));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t port, ReadNumber(either, "MASTER_PORT", 0, 1024, 65534));
+  const bool taken = Read(environment, "TORCHELASTIC_USE_AGENT_STORE") == "True";
+  rendezvous.scheduler = {Read(environment, "MASTER_ADDR"), static_cast<int>(port) + (taken ? 1 : 0)};
+  settings.serves = rank == 0;
+  settings.node_id = absl::StrCat(rank);
+  return settings;
+}
+
+absl::Status ReadTimeouts(const Environment& environment, RendezvousOptions& rendezvous) {
+  MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t topology,
+                              ReadNumber(environment, "MS_TOPO_TIMEOUT", 1800, 1, kMostSeconds));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t node, ReadNumber(environment, "MS_NODE_TIMEOUT", 300, 1, kMostSeconds));
+  rendezvous.topology_timeout = absl::Seconds(topology);
+  rendezvous.node_timeout = absl::Seconds(node);
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -91,8 +137,13 @@ absl::Status LaunchOnThreads(int64_t num_ranks, const ThreadLaunchOptions& optio
 
 absl::StatusOr<LaunchSettings> ReadLaunchSettings(const Environment& environment) {
   std::vector<std::string> missing;
-  for (const char* name : {"MS_ROLE", "MS_SCHED_HOST", "MS_SCHED_PORT", "MS_WORKER_NUM"}) {
-    if (Read(environment, name).empty()) missing.emplace_back(name);
+  for (const char* name : kOurs) {
+    if (!IsSet(environment, name)) missing.emplace_back(name);
+  }
+  if (missing.size() == std::size(kOurs) && HasMaster(environment)) {
+    MESHWRIGHT_ASSIGN_OR_RETURN(LaunchSettings settings, ReadMaster(environment));
+    MESHWRIGHT_RETURN_IF_ERROR(ReadTimeouts(environment, settings.rendezvous));
+    return settings;
   }
   if (!missing.empty()) {
     return LaunchError("init: no launcher: ", absl::StrJoin(missing, ", "), missing.size() == 1 ? " is" : " are",
@@ -110,37 +161,67 @@ absl::StatusOr<LaunchSettings> ReadLaunchSettings(const Environment& environment
   MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t port, ReadNumber(environment, "MS_SCHED_PORT", 0, 1024, 65535));
   rendezvous.scheduler.port = static_cast<int>(port);
   MESHWRIGHT_ASSIGN_OR_RETURN(rendezvous.num_workers, ReadNumber(environment, "MS_WORKER_NUM", 0, 1, kMostWorkers));
-  MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t topology,
-                              ReadNumber(environment, "MS_TOPO_TIMEOUT", 1800, 1, kMostSeconds));
-  MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t node, ReadNumber(environment, "MS_NODE_TIMEOUT", 300, 1, kMostSeconds));
-  rendezvous.topology_timeout = absl::Seconds(topology);
-  rendezvous.node_timeout = absl::Seconds(node);
+  MESHWRIGHT_RETURN_IF_ERROR(ReadTimeouts(environment, rendezvous));
   settings.node_id = Read(environment, "MS_NODE_ID");
   return settings;
 }
 
+Environment OwnEnvironment() {
+  return [](const char* name) -> const char* { return std::getenv(name); };
+}
+
+bool HasBothLaunchers(const Environment& environment) {
+  return IsSet(environment, "MS_ROLE") && IsSet(environment, "OMPI_COMM_WORLD_RANK");
+}
+
+Launcher FindLauncher(const Environment& environment) {
+  if (IsSet(environment, "MS_ROLE")) return Launcher::kVariables;
+  if (IsSet(environment, "OMPI_COMM_WORLD_RANK")) return Launcher::kMpirun;
+  const bool ours =
+      std::any_of(std::begin(kOurs), std::end(kOurs), [&](const char* name) { return IsSet(environment, name); });
+  return ours || HasMaster(environment) ? Launcher::kVariables : Launcher::kNone;
+}
+
+absl::StatusOr<std::shared_ptr<Endpoint>> JoinByVariables(const Environment& environment, absl::Duration deadline) {
+  MESHWRIGHT_ASSIGN_OR_RETURN(const LaunchSettings settings, ReadLaunchSettings(environment));
+  const auto serving = std::make_shared<Serving>();
+  if (settings.is_scheduler || settings.serves) {
+    absl::StatusOr<std::unique_ptr<Scheduler>> scheduler = Scheduler::Listen(settings.rendezvous);
+    if (!scheduler.ok()) return ToLaunchError(scheduler.status());
+    serving->scheduler = *std::move(scheduler);
+  }
+  if (settings.is_scheduler) {
+    MESHWRIGHT_RETURN_IF_ERROR(ToLaunchError(serving->scheduler->Serve()));
+    return std::shared_ptr<Endpoint>();
+  }
+  if (settings.serves) {
+    // How the job ends is told to every worker, this one too.
+    serving->thread = std::thread([scheduler = serving->scheduler.get()] { scheduler->Serve().IgnoreError(); });
+  }
+  absl::StatusOr<std::unique_ptr<SocketWorld>> world = SocketWorld::Join(settings.rendezvous, settings.node_id);
+  if (!world.ok()) return ToLaunchError(world.status());
+  (*world)->set_deadline(deadline);
+  serving->world = *std::move(world);
+  return std::shared_ptr<Endpoint>(serving, serving->world.get());
+}
+
 absl::Status Launch(const LaunchOptions& options, const Body& body) {
-  const Environment environment = options.environment != nullptr
-                                      ? options.environment
-                                      : [](const char* name) -> const char* { return std::getenv(name); };
-  absl::Status served;  // in the scheduler's process: how the job ended
+  const Environment environment = options.environment != nullptr ? options.environment : OwnEnvironment();
   Context* self = nullptr;
   const auto join = [&]() -> absl::StatusOr<std::shared_ptr<Endpoint>> {
-    const bool under_mpirun = !Read(environment, "OMPI_COMM_WORLD_RANK").empty();
-    const bool has_role = !Read(environment, "MS_ROLE").empty();
-    if (has_role && under_mpirun) {
-      self->Warn("both mpirun and MS_ROLE are in the environment; MS_ROLE is taken, mpirun's ranks are not used");
+    if (HasBothLaunchers(environment)) self->Warn(kBothLaunchers);
+    if (FindLauncher(environment) == Launcher::kMpirun) {
+      if (options.join_mpi != nullptr) return options.join_mpi();
+      return LaunchError(
+          "init: mpirun started this process, but the program was built without MPI; set MS_ROLE, "
+          "MS_SCHED_HOST, MS_SCHED_PORT and MS_WORKER_NUM instead");
     }
-    if (has_role || !under_mpirun) return JoinOverSockets(options, environment, served);
-    if (options.join_mpi != nullptr) return options.join_mpi();
-    return LaunchError(
-        "init: mpirun started this process, but the program was built without MPI; set MS_ROLE, "
-        "MS_SCHED_HOST, MS_SCHED_PORT and MS_WORKER_NUM instead");
+    return JoinByVariables(environment, options.deadline);
   };
   Context context({.device_target = options.device_target, .join = join, .warn = options.warn});
   self = &context;
   const absl::Status status = RunBody(context, body);
-  return context.is_scheduler() ? served : status;
+  return context.is_scheduler() ? absl::OkStatus() : status;  // it has served the job
 }
 
 }  // namespace meshwright::manual

@@ -16,7 +16,11 @@
 //   MS_NODE_TIMEOUT   seconds of silence after which a worker is lost, 300
 //
 // The scheduler's process serves the job in Init and runs no training code. Where both ways are in the environment,
-// MS_ROLE wins, with a warning.
+// MS_ROLE wins, with a warning. tools:launch starts scheduler and workers.
+//
+// Launchers that know nothing of a scheduler (torchrun, srun) set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT; rank 0
+// then serves the job beside its training. Under torchrun, whose own store has MASTER_PORT, it listens at the next one.
+// Under srun RANK and WORLD_SIZE may be left to SLURM_PROCID and SLURM_NTASKS.
 //
 // Thread safety: functions may run at the same time.
 #ifndef MESHWRIGHT_EXECUTOR_MANUAL_LAUNCH_H_
@@ -24,6 +28,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 
 #include "absl/status/status.h"
@@ -67,11 +72,26 @@ absl::Status Launch(const LaunchOptions& options, const Body& body);
 // The settings of a launch without mpirun.
 struct LaunchSettings {
   bool is_scheduler = false;
+  bool serves = false;  // this worker is the scheduler too, on a thread of its own
   RendezvousOptions rendezvous;
   std::string node_id;  // empty where there is none
 };
 // E-LAUNCH, naming every variable that is missing, or the first that is wrong.
 absl::StatusOr<LaunchSettings> ReadLaunchSettings(const Environment& environment);
+
+// How this process was started; where several launchers have left variables, MS_ROLE's, then mpirun.
+enum class Launcher : uint8_t { kNone, kMpirun, kVariables };
+Launcher FindLauncher(const Environment& environment);
+// Of the process itself.
+Environment OwnEnvironment();
+// MS_ROLE won over mpirun.
+inline constexpr absl::string_view kBothLaunchers =
+    "both mpirun and MS_ROLE are in the environment; MS_ROLE is taken, mpirun's ranks are not used";
+bool HasBothLaunchers(const Environment& environment);
+
+// Takes part in the job that the variables describe, waiting for the other workers. In the scheduler's process: null,
+// when the job has ended. E-LAUNCH. `deadline` is how long a receive waits.
+absl::StatusOr<std::shared_ptr<Endpoint>> JoinByVariables(const Environment& environment, absl::Duration deadline);
 
 }  // namespace meshwright::manual
 

@@ -58,13 +58,16 @@ class Differentiator {
   bool Wants(TensorId id) const { return id.index() < wanted_.size() && wanted_[id.index()]; }
 
   absl::Status SeedLoss() {
-    const OpId producer = graph().tensor(graph().loss).producer;
-    builder_.ContinueSegment(graph().op(producer).segment);
-    GraphBuilder::OpSpec fill{.name = "dloss", .kind = OpKind::kFill, .inputs = {}, .rule = " -> "};
+    const Tensor loss = graph().tensor(graph().loss);
+    builder_.ContinueSegment(graph().op(loss.producer).segment);
+    GraphBuilder::OpSpec fill{.name = "dloss", .kind = OpKind::kFill, .inputs = {}, .rule = " ->"};
+    for (size_t d = 0; d < loss.shape.size(); ++d) absl::StrAppend(&fill.rule, " d", d);  // each rank's own loss
     fill.attrs.scale = options_.loss_gradient;
-    fill.output_dtypes = {graph().tensor(graph().loss).dtype};
+    fill.output_shapes = {loss.shape};
+    fill.output_dtypes = {loss.dtype};
     fill.phase = Phase::kBackward;
     MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId seed, builder_.AddOne(std::move(fill)));
+    builder_.mutable_graph().tensors[seed.index()].gradient_of = graph().loss;
     contributions_[graph().loss] = {seed};
     return absl::OkStatus();
   }

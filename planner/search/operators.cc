@@ -36,6 +36,11 @@ class OperatorSearch {
       case SearchMode::kDataParallel:
         MESHWRIGHT_RETURN_IF_ERROR(SplitBatch());
         return One(base_);
+      case SearchMode::kByHand: {
+        MESHWRIGHT_ASSIGN_OR_RETURN(const AxisList ranks, base_.mesh.Compose(ranks_, 1));
+        base_.rules.push_back({"rank", ranks});
+        return One(base_);
+      }
       case SearchMode::kDefaults:
         MESHWRIGHT_RETURN_IF_ERROR(Defaults());
         return One(base_);
@@ -52,7 +57,7 @@ class OperatorSearch {
   // The graph, and all of the strategy but how operators are split.
   absl::Status MakeBase() {
     const bool alone = problem_.mode == SearchMode::kStandAlone;
-    const bool simple = alone || problem_.mode == SearchMode::kDataParallel;
+    const bool simple = alone || problem_.mode == SearchMode::kDataParallel || problem_.mode == SearchMode::kByHand;
     const int64_t devices = alone ? 1 : problem_.cluster.num_devices();
     const int64_t stages = simple ? 1 : problem_.stages.value_or(1);
     if (stages < 1 || devices % stages != 0) {

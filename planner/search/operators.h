@@ -1,5 +1,5 @@
 // The search modes for graphs of single operators: sharding propagation, exhaustive search, defaults, data parallelism,
-// one rank. All but the exhaustive one look at one strategy.
+// programs that are split by hand, one rank. All but the exhaustive one look at one strategy.
 //
 // Exhaustive search simulates every combination of the candidates of S15.1 (operators that the user configured have
 // theirs only), so nothing in that space is faster than what it finds. It refuses more than kMostCombinations.

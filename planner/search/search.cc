@@ -13,6 +13,7 @@ absl::StatusOr<SearchResult> Search(const Problem& problem, const SearchOptions&
     case SearchMode::kExhaustive:
     case SearchMode::kDefaults:
     case SearchMode::kDataParallel:
+    case SearchMode::kByHand:
     case SearchMode::kStandAlone:
       return SearchOperators(problem, options);
   }
