@@ -231,7 +231,10 @@ std::vector<OpExample> ExamplesOf(OpKind op) {
     case OpKind::kMomentum:
       return {{op, "", {table, table, table}, Training(0.25)}};
     case OpKind::kAdamW:
+    case OpKind::kLambStep:
       return {{op, "", {table, table, table, table}, Training(0.25), {}, 0, 1}};
+    case OpKind::kLamb:
+      return {{op, "", {table, table, none, none}, Training(0.25), {}, 0.5, 1}};
     case OpKind::kFill:
     case OpKind::kFeed:
     case OpKind::kNumOps:

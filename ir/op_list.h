@@ -86,6 +86,8 @@ enum class OpKind : uint8_t {
   kSgd,
   kMomentum,
   kAdamW,
+  kLambStep,
+  kLamb,
   kFill,
   kFeed,
   kNumOps
@@ -190,6 +192,10 @@ inline constexpr OpInfo kOps[] = {
     {OpKind::kSgd, "SGD", "..., ... -> ...", KernelClass::kMemory, 2, Reduction::kSum, false, false},
     {OpKind::kMomentum, "Momentum", "..., ..., ... -> ..., ...", KernelClass::kMemory, 4, Reduction::kSum, false, false},
     {OpKind::kAdamW, "AdamW", "..., ..., ..., ... -> ..., ..., ...", KernelClass::kMemory, 14, Reduction::kSum, false, false},
+    // LAMB in two steps, for its norms are of the whole parameter: parameter, gradient, m, v -> step, m, v, |parameter|^2,
+    // |step|^2, and parameter, step and the two norms -> parameter.
+    {OpKind::kLambStep, "LAMBStep", "..., ..., ..., ... -> ..., ..., ..., , ", KernelClass::kMemory, 19, Reduction::kSum, false, false},
+    {OpKind::kLamb, "LAMB", "..., ..., , -> ...", KernelClass::kMemory, 2, Reduction::kSum, false, false},
 
     {OpKind::kFill, "Fill", "", KernelClass::kMemory, 0, Reduction::kSum, false, false},  // every element = scale
     {OpKind::kFeed, "Feed", "", KernelClass::kNone, 0, Reduction::kSum, false, false},    // this micro-batch's slice of an input
@@ -206,6 +212,7 @@ static_assert(OpRowsAreInOrder(), "kOps needs one row per OpKind, in the enum's 
 
 constexpr const OpInfo& InfoOf(OpKind kind) { return kOps[static_cast<size_t>(kind)]; }
 constexpr absl::string_view NameOf(OpKind kind) { return InfoOf(kind).name; }
+constexpr bool IsOptimizer(OpKind kind) { return kind >= OpKind::kSgd && kind <= OpKind::kLamb; }
 constexpr std::optional<OpKind> OpKindFromName(absl::string_view name) {
   for (const OpInfo& row : kOps) {
     if (row.name == name) return row.kind;

@@ -22,6 +22,9 @@ static_assert(std::size(kScheduleNames) == static_cast<size_t>(Schedule::kOneFOn
 constexpr absl::string_view kRecomputeNames[] = {"none", "selective", "full", "layer"};
 static_assert(std::size(kRecomputeNames) == static_cast<size_t>(Recompute::kLayer) + 1, "a name per Recompute");
 
+constexpr absl::string_view kGroupNames[] = {"summands", "replicas"};
+static_assert(std::size(kGroupNames) == static_cast<size_t>(OptimizerGroup::kReplicas) + 1, "a name per group");
+
 constexpr absl::string_view kKeys[] = {"mesh",
                                        "rules",
                                        "ops",
@@ -34,6 +37,9 @@ constexpr absl::string_view kKeys[] = {"mesh",
                                        "parallel_optimizer",
                                        "parallel_optimizer_threshold",
                                        "shard_parameters",
+                                       "optimizer_group",
+                                       "optimizer_shard_size",
+                                       "optimizer_whole",
                                        "bucket",
                                        "scatter_bucket",
                                        "gather_bucket",
@@ -63,6 +69,15 @@ std::string BytesText(Bytes bytes) {
   size_t unit = 0;
   for (; n != 0 && n % 1024 == 0 && unit + 1 < std::size(kUnits); ++unit) n /= 1024;
   return absl::StrCat(n, " ", kUnits[unit]);
+}
+
+// "[w, w2]"
+std::string NamesText(const std::set<std::string>& names) {
+  return absl::StrCat(
+      "[",
+      absl::StrJoin(names, ", ",
+                    [](std::string* out, const std::string& name) { absl::StrAppend(out, QuoteYaml(name)); }),
+      "]");
 }
 
 // The shortest text that reads back as the same number.
@@ -161,6 +176,25 @@ absl::Status ReadFusion(const NodeRef& in, Strategy& s) {
   return absl::OkStatus();
 }
 
+// How the parallel optimizer shares out its work.
+absl::Status ReadOptimizer(const NodeRef& in, Strategy& s) {
+  const Strategy usual;
+  MESHWRIGHT_ASSIGN_OR_RETURN(s.parallel_optimizer, in["parallel_optimizer"].AsBoolOr(usual.parallel_optimizer));
+  MESHWRIGHT_ASSIGN_OR_RETURN(s.parallel_optimizer_threshold,
+                              in["parallel_optimizer_threshold"].AsBytesOr(usual.parallel_optimizer_threshold));
+  MESHWRIGHT_ASSIGN_OR_RETURN(s.shard_parameters, in["shard_parameters"].AsBoolOr(usual.shard_parameters));
+  if (s.shard_parameters && !s.parallel_optimizer) {
+    return in["shard_parameters"].Error("true", "it with parallel_optimizer: true, whose rows it gathers");
+  }
+  MESHWRIGHT_ASSIGN_OR_RETURN(s.optimizer_group, in["optimizer_group"].AsEnumOr(usual.optimizer_group, kGroupNames));
+  MESHWRIGHT_ASSIGN_OR_RETURN(s.optimizer_shard_size,
+                              in["optimizer_shard_size"].AsIntOr(usual.optimizer_shard_size, -1));
+  if (!in["optimizer_whole"].present()) return absl::OkStatus();
+  MESHWRIGHT_ASSIGN_OR_RETURN(const std::vector<std::string> whole, in["optimizer_whole"].AsStrings());
+  s.optimizer_whole.insert(whole.begin(), whole.end());
+  return absl::OkStatus();
+}
+
 // Everything else, but for the mesh.
 absl::Status ReadChoices(const NodeRef& in, Strategy& s) {
   const Strategy usual;
@@ -179,13 +213,7 @@ absl::Status ReadChoices(const NodeRef& in, Strategy& s) {
   MESHWRIGHT_ASSIGN_OR_RETURN(s.microbatches, in["microbatches"].AsIntOr(usual.microbatches, 1));
   MESHWRIGHT_ASSIGN_OR_RETURN(s.schedule, in["schedule"].AsEnumOr(usual.schedule, kScheduleNames));
   MESHWRIGHT_ASSIGN_OR_RETURN(s.recompute, in["recompute"].AsEnumOr(usual.recompute, kRecomputeNames));
-  MESHWRIGHT_ASSIGN_OR_RETURN(s.parallel_optimizer, in["parallel_optimizer"].AsBoolOr(usual.parallel_optimizer));
-  MESHWRIGHT_ASSIGN_OR_RETURN(s.parallel_optimizer_threshold,
-                              in["parallel_optimizer_threshold"].AsBytesOr(usual.parallel_optimizer_threshold));
-  MESHWRIGHT_ASSIGN_OR_RETURN(s.shard_parameters, in["shard_parameters"].AsBoolOr(usual.shard_parameters));
-  if (s.shard_parameters && !s.parallel_optimizer) {
-    return in["shard_parameters"].Error("true", "it with parallel_optimizer: true, whose rows it gathers");
-  }
+  MESHWRIGHT_RETURN_IF_ERROR(ReadOptimizer(in, s));
   MESHWRIGHT_RETURN_IF_ERROR(ReadFusion(in, s));
   MESHWRIGHT_ASSIGN_OR_RETURN(s.gradients_mean, in["gradients_mean"].AsBoolOr(usual.gradients_mean));
   std::vector<absl::string_view> dtypes;
@@ -213,6 +241,7 @@ std::optional<Enum> FromName(absl::string_view name, const absl::string_view (&n
 }  // namespace
 
 absl::string_view NameOf(Schedule schedule) { return kScheduleNames[static_cast<size_t>(schedule)]; }
+absl::string_view NameOf(OptimizerGroup group) { return kGroupNames[static_cast<size_t>(group)]; }
 absl::string_view NameOf(Recompute recompute) { return kRecomputeNames[static_cast<size_t>(recompute)]; }
 std::optional<Schedule> ScheduleFromName(absl::string_view name) { return FromName<Schedule>(name, kScheduleNames); }
 std::optional<Recompute> RecomputeFromName(absl::string_view name) {
@@ -239,7 +268,13 @@ std::string ToText(const Strategy& s) {
                   "\nrecompute: ", NameOf(s.recompute), "\n");
   absl::StrAppend(&text, "parallel_optimizer: ", s.parallel_optimizer ? "true" : "false",
                   "\nparallel_optimizer_threshold: ", BytesText(s.parallel_optimizer_threshold),
-                  s.shard_parameters ? "\nshard_parameters: true" : "", "\nbucket: ", BytesText(s.bucket), "\n");
+                  s.shard_parameters ? "\nshard_parameters: true\n" : "\n");
+  if (s.optimizer_group != OptimizerGroup::kSummands) {
+    absl::StrAppend(&text, "optimizer_group: ", NameOf(s.optimizer_group), "\n");
+  }
+  if (s.optimizer_shard_size != -1) absl::StrAppend(&text, "optimizer_shard_size: ", s.optimizer_shard_size, "\n");
+  if (!s.optimizer_whole.empty()) absl::StrAppend(&text, "optimizer_whole: ", NamesText(s.optimizer_whole), "\n");
+  absl::StrAppend(&text, "bucket: ", BytesText(s.bucket), "\n");
   if (s.scatter_bucket.has_value()) absl::StrAppend(&text, "scatter_bucket: ", BytesText(*s.scatter_bucket), "\n");
   if (s.gather_bucket.has_value()) absl::StrAppend(&text, "gather_bucket: ", BytesText(*s.gather_bucket), "\n");
   if (!s.bucket_ends.empty()) absl::StrAppend(&text, "bucket_ends: [", absl::StrJoin(s.bucket_ends, ", "), "]\n");

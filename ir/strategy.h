@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -32,11 +33,20 @@ absl::string_view NameOf(Recompute recompute);
 std::optional<Schedule> ScheduleFromName(absl::string_view name);
 std::optional<Recompute> RecomputeFromName(absl::string_view name);
 
+// Which ranks share the update of one parameter, under the parallel optimizer.
+enum class OptimizerGroup : uint8_t {
+  kSummands,  // those whose gradients of it are added up, as Megatron's distributed optimizer has it
+  kReplicas,  // all that hold the same piece of it, also where they compute the same (S11.5)
+};
+absl::string_view NameOf(OptimizerGroup group);
+
 // An index label and the axes that split it in every op that has it and has not used them for an earlier rule.
 struct LabelRule {
   std::string label;
   AxisList axes;
 };
+
+inline constexpr Bytes kOneBucket = Bytes(int64_t{1} << 52);
 
 // One op's own strategy: the layouts of its inputs, and of its output where it asks for a ReduceScatter (S5.7, S6.7).
 struct OpStrategy {
@@ -56,11 +66,14 @@ struct Strategy {
   Schedule schedule = Schedule::kOneFOneB;
   Recompute recompute = Recompute::kNone;
 
-  bool parallel_optimizer = false;     // split optimizer state (and master parameters) over replicas
-  Bytes parallel_optimizer_threshold;  // smaller parameters stay whole (global bytes)
-  bool shard_parameters = false;       // split parameters and gradients, too; takes parallel_optimizer
+  bool parallel_optimizer = false;  // split optimizer state (and master parameters) over replicas
+  OptimizerGroup optimizer_group = OptimizerGroup::kSummands;
+  Bytes parallel_optimizer_threshold;     // smaller parameters stay whole (global bytes)
+  int64_t optimizer_shard_size = -1;      // S11.8: into how many parts at most; -1: as many as there are replicas
+  std::set<std::string> optimizer_whole;  // parameters that stay whole (S11.4)
+  bool shard_parameters = false;          // split parameters and gradients, too; takes parallel_optimizer
   // Fusion (S10): gradients are reduced, parameters gathered, in calls of several tensors.
-  Bytes bucket = MiB(64);                              // largest call; 0: one by one
+  Bytes bucket = MiB(64);                              // largest call; 0: one by one; kOneBucket: all together
   std::optional<Bytes> scatter_bucket, gather_bucket;  // of reduce-scatters and all-gathers, where they differ
   std::vector<int64_t> bucket_ends;                    // S10.4, instead of a size: the last gradient of each all-reduce
   std::map<std::string, int64_t> fusion_ids;           // S10.7, by parameter: 0 alone, 1 as above, else with its like
@@ -85,7 +98,8 @@ struct Strategy {
 //   schedule: 1f1b                      # gpipe
 //   recompute: selective                # none, full, layer
 //   parallel_optimizer: true
-//   parallel_optimizer_threshold: 64 KiB
+//   parallel_optimizer_threshold: 64 KiB   # and optimizer_group: replicas, optimizer_shard_size: 4
+//   optimizer_whole: [w]
 //   shard_parameters: false
 //   bucket: 64 MiB            # and scatter_bucket, gather_bucket, bucket_ends: [20, 35], fusion_ids: {w: 2}
 //   gradients_mean: false

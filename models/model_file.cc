@@ -4,8 +4,10 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "ir/error_kind.h"
 #include "ir/status.h"
+#include "ir/text.h"
 #include "models/hugging_face.h"
 
 namespace meshwright {
@@ -148,7 +150,7 @@ absl::StatusOr<ModelFile> ParseModelFile(absl::string_view text, absl::string_vi
       .name = {}, .model = {}, .training = {}, .parallel = {}, .context = {}, .document = std::move(document)};
   const NodeRef root = file.document.root();
   MESHWRIGHT_RETURN_IF_ERROR(root.CheckKeys({"name", "inputs", "parameters", "operators", "layouts", "architecture",
-                                             "huggingface", "training", "parallel", "cluster", "context"}));
+                                             "huggingface", "training", "parallel", "cluster", "context", "cells"}));
   MESHWRIGHT_ASSIGN_OR_RETURN(file.name, root["name"].AsName());
   MESHWRIGHT_ASSIGN_OR_RETURN(file.training, ReadTraining(root["training"]));
   MESHWRIGHT_ASSIGN_OR_RETURN(file.context, ReadContext(root["context"]));
@@ -167,7 +169,46 @@ absl::StatusOr<ModelFile> ParseModelFile(absl::string_view text, absl::string_vi
   }
   MESHWRIGHT_RETURN_IF_ERROR(CheckDatasetTuples(root["parallel"]["dataset_strategy"], file.parallel, inputs));
   MESHWRIGHT_RETURN_IF_ERROR(BuildGraph(file, file.training.batch).status());
+  MESHWRIGHT_RETURN_IF_ERROR(FusionIds(file).status());
   return file;
+}
+
+absl::StatusOr<std::map<std::string, int64_t>> FusionIds(const ModelFile& file) {
+  constexpr int64_t kMostFusionId = int64_t{1} << 20;
+  const NodeRef cells = file.document.root()["cells"];
+  MESHWRIGHT_ASSIGN_OR_RETURN(const std::vector<NodeRef> in_order, cells.AsMapIfPresent());
+  std::map<std::string, int64_t> ids;
+  if (const OperatorModel* model = std::get_if<OperatorModel>(&file.model)) {
+    for (const ParameterSpec& parameter : model->parameters) ids[parameter.name] = parameter.comm_fusion;
+  } else if (!in_order.empty()) {
+    MESHWRIGHT_ASSIGN_OR_RETURN(const Graph graph, BuildGraph(file, file.training.batch));
+    for (const Tensor& tensor : graph.tensors) {
+      if (tensor.kind == TensorKind::kParameter) ids[tensor.name] = 1;
+    }
+  }
+  for (const NodeRef& cell : in_order) {
+    MESHWRIGHT_RETURN_IF_ERROR(WithKind("E-KEY", cell.CheckKeys({"comm_fusion"})));
+    const absl::StatusOr<int64_t> fusion = cell["comm_fusion"].AsInt(0, kMostFusionId);
+    if (!fusion.ok()) return WithKind("E-VALUE", fusion.status());
+    bool found = false;
+    for (auto& [name, id] : ids) {
+      const absl::string_view rest = absl::StripPrefix(name, cell.key());
+      const bool below = rest.size() < name.size() && (rest.empty() || rest[0] == '.' || rest[0] == '/');
+      if (!cell.key().empty() && !below) continue;
+      id = *fusion;
+      found = true;
+    }
+    if (found) continue;
+    std::vector<absl::string_view> names;
+    for (const auto& [name, id] : ids) names.push_back(name);
+    return WithKind("E-VALUE", cell.Error(QuoteForMessage(cell.key()), "the beginning of a parameter's name",
+                                          absl::StrCat("there are ", ListNames(names))));
+  }
+  std::map<std::string, int64_t> other;
+  for (const auto& [name, id] : ids) {
+    if (id != 1) other[name] = id;
+  }
+  return other;
 }
 
 absl::StatusOr<ModelFile> ReadModelFile(const std::string& path) {

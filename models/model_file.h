@@ -7,6 +7,9 @@
 //   cluster: h100x8                                                                    # costmodel/library.h reads it
 //   context: {device_target: GPU, max_device_memory: 28GB, save_graphs: true, save_graphs_path: graphs}
 //
+// `cells: {head: {comm_fusion: 2}, "": {comm_fusion: 3}}` says something of all parameters below a cell: those named
+// head, head.* and head/*; all of the model's for "". Of several cells the last one in the file holds.
+//
 // Instead of `architecture`: `inputs`, `parameters` and `operators` (models/operators.h), or `huggingface: config.json`
 // (models/hugging_face.h), a path within the folder of the model file.
 //
@@ -18,6 +21,7 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <variant>
@@ -79,6 +83,10 @@ struct ModelFile {
 // Checks the whole file, and that the graph of a whole step can be built.
 absl::StatusOr<ModelFile> ParseModelFile(absl::string_view text, absl::string_view file_name);
 absl::StatusOr<ModelFile> ReadModelFile(const std::string& path);
+
+// Per parameter, its fusion id where that is not 1 (S10.7): comm_fusion of the parameter, then of the cells in order.
+// kInvalidArgument, at the line: a cell that has no parameter.
+absl::StatusOr<std::map<std::string, int64_t>> FusionIds(const ModelFile& file);
 
 // The forward graph of one micro-batch of `rows` rows, with its loss: the reduction of training.loss_reduction over
 // these rows. kInvalidArgument unless 1 <= rows <= training.batch. A program that its author splits by hand is that of

@@ -144,7 +144,9 @@ absl::Status ReadParameters(const NodeRef& root, const Training& training, Opera
     MESHWRIGHT_ASSIGN_OR_RETURN(spec.trainable, in["trainable"].AsBoolOr(true));
     MESHWRIGHT_ASSIGN_OR_RETURN(spec.layerwise_parallel, in["layerwise_parallel"].AsBoolOr(false));
     MESHWRIGHT_ASSIGN_OR_RETURN(spec.parallel_optimizer, in["parallel_optimizer"].AsBoolOr(true));
-    MESHWRIGHT_ASSIGN_OR_RETURN(spec.comm_fusion, in["comm_fusion"].AsIntOr(1, 0, 1 << 20));
+    const absl::StatusOr<int64_t> fusion = in["comm_fusion"].AsIntOr(1, 0, 1 << 20);
+    if (!fusion.ok()) return WithKind("E-VALUE", fusion.status());
+    spec.comm_fusion = *fusion;
     model.parameters.push_back(std::move(spec));
   }
   return absl::OkStatus();

@@ -47,9 +47,10 @@ absl::Status CheckTogether(const NodeRef& in, const Parallel& p, const Training&
                                   "set parallel_mode");
   }
   const bool data_parallel = p.parallel_mode == ParallelMode::kDataParallel;
-  if (p.enable_parallel_optimizer && data_parallel && training.optimizer.kind != OpKind::kAdamW) {
+  if (p.enable_parallel_optimizer && data_parallel && training.optimizer.kind != OpKind::kAdamW &&
+      training.optimizer.kind != OpKind::kLamb) {
     return in["enable_parallel_optimizer"].Locate(
-        StateError("in data_parallel it works with the optimizer adamw only (Lamb and AdamWeightDecay there)"));
+        StateError("in data_parallel it works with the optimizers lamb and adamw only (Lamb, AdamWeightDecay)"));
   }
   if (p.pipeline_stages > 1) {
     const NodeRef at = in["pipeline_stages"];

@@ -13,8 +13,8 @@ constexpr int64_t kLongestSequence = int64_t{1} << 24;
 absl::StatusOr<Optimizer> ReadOptimizer(const NodeRef& in) {
   Optimizer optimizer;
   if (!in.present()) return optimizer;
-  constexpr absl::string_view kNames[] = {"sgd", "momentum", "adamw"};
-  constexpr size_t kSgd = 0, kMomentum = 1;
+  constexpr absl::string_view kNames[] = {"sgd", "momentum", "adamw", "lamb"};
+  constexpr size_t kSgd = 0, kMomentum = 1, kAdamW = 2;
   MESHWRIGHT_ASSIGN_OR_RETURN(const NodeRef::Variant variant, in.AsVariant(kNames));
   const NodeRef& o = variant.options;
   if (variant.index == kSgd) {
@@ -25,13 +25,14 @@ absl::StatusOr<Optimizer> ReadOptimizer(const NodeRef& in) {
     MESHWRIGHT_RETURN_IF_ERROR(o.CheckKeysIfPresent({"learning_rate", "momentum", "weight_decay"}));
     MESHWRIGHT_ASSIGN_OR_RETURN(optimizer.momentum, o["momentum"].AsDoubleOr(0.9, 0, 1));
   } else {
-    optimizer.kind = OpKind::kAdamW;
+    optimizer.kind = variant.index == kAdamW ? OpKind::kAdamW : OpKind::kLamb;
     optimizer.learning_rate = 1e-3;
     optimizer.weight_decay = 0.01;
+    if (optimizer.kind == OpKind::kLamb) optimizer.epsilon = 1e-6;
     MESHWRIGHT_RETURN_IF_ERROR(o.CheckKeysIfPresent({"learning_rate", "beta1", "beta2", "epsilon", "weight_decay"}));
     MESHWRIGHT_ASSIGN_OR_RETURN(optimizer.beta1, o["beta1"].AsDoubleOr(0.9, 0, 1));
     MESHWRIGHT_ASSIGN_OR_RETURN(optimizer.beta2, o["beta2"].AsDoubleOr(0.999, 0, 1));
-    MESHWRIGHT_ASSIGN_OR_RETURN(optimizer.epsilon, o["epsilon"].AsDoubleOr(1e-8, 0, 1));
+    MESHWRIGHT_ASSIGN_OR_RETURN(optimizer.epsilon, o["epsilon"].AsDoubleOr(optimizer.epsilon, 0, 1));
   }
   MESHWRIGHT_ASSIGN_OR_RETURN(optimizer.learning_rate, o["learning_rate"].AsDoubleOr(optimizer.learning_rate, 0));
   MESHWRIGHT_ASSIGN_OR_RETURN(optimizer.weight_decay, o["weight_decay"].AsDoubleOr(optimizer.weight_decay, 0));

@@ -5,7 +5,7 @@
 //     sequence: 1024              # tokens a row; decoders only
 //     dtype: bfloat16             # of computing and of parameters, where a tensor does not say its own
 //     gradient_dtype: float32     # of accumulation and reduction
-//     optimizer: {adamw: {learning_rate: 6e-4, beta1: 0.9, beta2: 0.95, weight_decay: 0.1}}
+//     optimizer: {adamw: {learning_rate: 6e-4, beta1: 0.9, beta2: 0.95, weight_decay: 0.1}}   # sgd, momentum, lamb
 //     loss_reduction: mean        # or sum: over the rows of a micro-batch
 //     attention: fused            # or unfused: the score matrix is in memory
 //     loss: fused                 # or unfused: float32 logits, a kernel for each step of the cross entropy; decoders
@@ -30,11 +30,11 @@
 namespace meshwright {
 
 struct Optimizer {
-  OpKind kind = OpKind::kSgd;  // kSgd, kMomentum or kAdamW
+  OpKind kind = OpKind::kSgd;  // kSgd, kMomentum, kAdamW or kLamb
   double learning_rate = 0.01;
   double momentum = 0;                                // kMomentum: u <- momentum * u + g, w <- w - learning_rate * u
-  double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;  // kAdamW
-  double weight_decay = 0;                            // kMomentum: added to the gradient; kAdamW: decoupled
+  double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;  // kAdamW, kLamb
+  double weight_decay = 0;                            // kMomentum: added to the gradient; others: decoupled
 
   // As the optimizer's operators read them (ir/graph.h): Momentum's momentum is in beta1.
   OpAttrs Attrs() const;

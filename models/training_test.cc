@@ -70,7 +70,7 @@ TEST(TrainingTest, ErrorsNameTheField) {
   const auto error = [](absl::string_view section) { return std::string(Read(section).status().message()); };
   EXPECT_EQ(error("{optimizer: {adam: {}}}"),
             "m.yaml:1:24: training.optimizer.adam: found an unknown key, wanted one of "
-            "sgd, momentum, adamw; did you mean \"adamw\"?");
+            "sgd, momentum, adamw, lamb; did you mean \"adamw\"?");
   EXPECT_EQ(
       error("{optimizer: {sgd: {momentum: 0.9}}}"),
       "m.yaml:1:30: training.optimizer.sgd.momentum: found an unknown key, wanted one of learning_rate; remove it");

@@ -40,7 +40,7 @@ constexpr ProgramPass kPasses[] = {
     {"shard_optimizer",
      [](Program program, const Context& c) -> absl::StatusOr<Program> {
        if (!c.strategy.parallel_optimizer) return program;
-       return ShardOptimizer(std::move(program), c.strategy.parallel_optimizer_threshold);
+       return ShardOptimizer(std::move(program), c.strategy);
      }},
     // Between the two: it splits what the parallel optimizer has split once more, and makes the calls of a layer.
     {"shard_parameters",

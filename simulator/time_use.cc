@@ -34,10 +34,9 @@ struct UseOfWork {
   }
 };
 
-bool IsOptimizer(const Instruction& instruction) {
+bool RunsOptimizer(const Instruction& instruction) {
   const auto* compute = std::get_if<Compute>(&instruction.work);
-  return compute != nullptr &&
-         (compute->op == OpKind::kSgd || compute->op == OpKind::kMomentum || compute->op == OpKind::kAdamW);
+  return compute != nullptr && IsOptimizer(compute->op);
 }
 
 }  // namespace
@@ -47,7 +46,7 @@ TimeUse UseOf(const Instruction& instruction, Phase phase, bool optimizer) {
 }
 
 bool HoldsOptimizer(const Block& block) {
-  return std::any_of(block.instructions.begin(), block.instructions.end(), IsOptimizer);
+  return std::any_of(block.instructions.begin(), block.instructions.end(), RunsOptimizer);
 }
 
 }  // namespace meshwright

@@ -59,6 +59,7 @@ absl::Status RunPlan(const Flags& flags) {
     found = Search(session.problem, options);
   }
   if (!found.ok()) return found.status();
+  PrintNotices(found->warnings);
   MESHWRIGHT_ASSIGN_OR_RETURN(const PlanReport report, MakeReport(session, *std::move(found)));
   const Candidate& best = report.result.ranked.front();
   if (SavesStrategies(flags, session)) {

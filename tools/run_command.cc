@@ -61,6 +61,7 @@ absl::StatusOr<Plan> PlanFrom(const std::string& path, const Flags& flags, const
   options.keep = 1;
   MESHWRIGHT_ASSIGN_OR_RETURN(SearchResult found, Search(plan.session.problem, options));
   plan.strategy = std::move(found.ranked.front().strategy);
+  plan.session.notices.insert(plan.session.notices.end(), found.warnings.begin(), found.warnings.end());
   plan.promise = PromiseOf(found.ranked.front().prediction);
   return plan;
 }

@@ -1,6 +1,8 @@
 #include "tools/session.h"
 
 #include <algorithm>
+#include <map>
+#include <set>
 #include <utility>
 #include <variant>
 
@@ -8,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "ir/error_kind.h"
 #include "ir/mesh.h"
 #include "ir/sharding.h"
 #include "ir/status.h"
@@ -114,13 +117,34 @@ absl::StatusOr<SearchMode> ModeOf(const ModelFile& file, int64_t devices, std::v
 // A knob that a decoder's planner is free to choose unless the file has it.
 bool IsGiven(const ModelFile& file, absl::string_view knob) { return file.document.root()["parallel"][knob].present(); }
 
-// S10: one bucket for all, or what the file says.
-void SetFusion(const ModelFile& file, Problem& problem) {
+// S10.9: parameters that are read in several types, for example by some users through a Cast.
+absl::StatusOr<std::vector<std::string>> ReadInSeveralTypes(const ModelFile& file) {
+  MESHWRIGHT_ASSIGN_OR_RETURN(const Graph graph, BuildGraph(file, file.training.batch));
+  std::map<std::string, std::set<DType>> types;
+  for (const Op& op : graph.ops) {
+    for (TensorId id : op.inputs) {
+      const Tensor& tensor = graph.tensor(id);
+      if (tensor.kind != TensorKind::kParameter) continue;
+      // An op of this one input is what changes the type, or it computes in it.
+      const bool changes = op.inputs.size() == 1 && InfoOf(graph.tensor(op.outputs[0]).dtype).floating;
+      types[tensor.name].insert(changes ? graph.tensor(op.outputs[0]).dtype : tensor.dtype);
+    }
+  }
+  std::vector<std::string> names;
+  for (const auto& [name, in] : types) {
+    if (in.size() > 1) names.push_back(name);
+  }
+  return names;
+}
+
+// S10: one call for all gradients of operators, buckets for decoders, or what the file says.
+absl::Status SetFusion(const ModelFile& file, Problem& problem, std::vector<std::string>& notices) {
   const CommFusion& fusion = file.parallel.comm_fusion;
   if (!fusion.open) {
     problem.bucket = Bytes(0);
-    return;
+    return absl::OkStatus();
   }
+  if (!file.is_decoder()) problem.bucket = kOneBucket;
   problem.bucket_ends = file.parallel.all_reduce_fusion_config;
   if (fusion.allreduce.has_value()) {
     if (fusion.allreduce->mode == FusionRule::Mode::kIndex) {
@@ -131,15 +155,38 @@ void SetFusion(const ModelFile& file, Problem& problem) {
   }
   if (fusion.reducescatter.has_value()) problem.scatter_bucket = fusion.reducescatter->size;
   if (fusion.allgather.has_value()) problem.gather_bucket = fusion.allgather->size;
-  const OperatorModel* const model = std::get_if<OperatorModel>(&file.model);
-  if (model == nullptr) return;
-  for (const ParameterSpec& parameter : model->parameters) {
-    if (parameter.comm_fusion != 1) problem.fusion_ids[parameter.name] = parameter.comm_fusion;
+  MESHWRIGHT_ASSIGN_OR_RETURN(problem.fusion_ids, FusionIds(file));
+  if (file.is_decoder()) return absl::OkStatus();
+  MESHWRIGHT_ASSIGN_OR_RETURN(const std::vector<std::string> several, ReadInSeveralTypes(file));
+  for (const std::string& name : several) {
+    problem.fusion_ids[name] = 0;
+    notices.push_back(absl::StrCat("parameter \"", name, "\" is read in several types; its gradient is reduced alone"));
   }
+  return absl::OkStatus();
 }
 
-void SetChoices(const ModelFile& file, const ModelChanges& changes, Problem& problem,
-                std::vector<std::string>& notices) {
+// S11: which parameters the parallel optimizer may share out, and among how many.
+absl::Status SetOptimizer(const ModelFile& file, Problem& problem) {
+  const Parallel& parallel = file.parallel;
+  problem.parallel_optimizer_threshold = parallel.parallel_optimizer_threshold;
+  problem.optimizer_shard_size = parallel.optimizer_weight_shard_size;
+  const OperatorModel* const model = std::get_if<OperatorModel>(&file.model);
+  if (model == nullptr) return absl::OkStatus();
+  int64_t trained = 0;
+  for (const ParameterSpec& parameter : model->parameters) {
+    trained += parameter.trainable ? 1 : 0;
+    if (!parameter.parallel_optimizer) problem.optimizer_whole.insert(parameter.name);
+  }
+  const int64_t devices = problem.cluster.num_devices();
+  const bool by_rank = problem.mode == SearchMode::kDataParallel;
+  if (!by_rank || !parallel.enable_parallel_optimizer || trained >= devices) return absl::OkStatus();
+  return file.document.root()["parallel"]["enable_parallel_optimizer"].Locate(
+      StateError("in data_parallel every rank owns parameters: found ", trained, " parameters for ", devices,
+                 " ranks, wanted at least as many"));
+}
+
+absl::Status SetChoices(const ModelFile& file, const ModelChanges& changes, Problem& problem,
+                        std::vector<std::string>& notices) {
   const Parallel& parallel = file.parallel;
   const bool decoder = file.is_decoder();
   problem.tensor_parallel = parallel.tensor_parallel;
@@ -155,16 +202,14 @@ void SetChoices(const ModelFile& file, const ModelChanges& changes, Problem& pro
   }
   if (parallel.recompute != RecomputeChoice::kAuto) problem.recompute = static_cast<Recompute>(parallel.recompute);
   problem.schedule = parallel.schedule;
-  // S8.7: in data_parallel each rank's loss is the mean of its own rows, so the sum of gradients is that of the mean
-  // over all rows times the ranks, and their mean is that.
-  const bool by_rank = problem.mode == SearchMode::kDataParallel;
-  problem.gradients_mean = parallel.gradients_mean && !by_rank;
-  if (by_rank && !parallel.gradients_mean) {
+  // S8.7: in data_parallel each rank's loss is of its own rows: where it is their mean, the sum of gradients is that of
+  // the mean over all rows times the ranks.
+  problem.gradients_mean = parallel.gradients_mean;
+  if (problem.mode == SearchMode::kDataParallel && file.training.loss_reduction == LossReduction::kMean) {
     problem.gradient_scale = static_cast<double>(problem.cluster.num_devices());
   }
-  problem.parallel_optimizer_threshold = parallel.parallel_optimizer_threshold;
-
-  SetFusion(file, problem);
+  MESHWRIGHT_RETURN_IF_ERROR(SetOptimizer(file, problem));
+  MESHWRIGHT_RETURN_IF_ERROR(SetFusion(file, problem, notices));
   if (parallel.pipeline_interleave) notices.push_back("pipeline_interleave is not used yet");
 
   const bool accumulates = parallel.grad_accumulation_step > 1;
@@ -175,6 +220,7 @@ void SetChoices(const ModelFile& file, const ModelChanges& changes, Problem& pro
   const bool sum = parallel.pipeline_loss == PipelineLoss::kSum;
   problem.loss_is_sum =
       IsGiven(file, "pipeline_loss") ? sum : !decoder && (problem.stages.value_or(1) > 1 || accumulates);
+  return absl::OkStatus();
 }
 
 void SetOperatorChoices(const ModelFile& file, Problem& problem, std::vector<std::string>& notices) {
@@ -216,7 +262,7 @@ absl::StatusOr<Session> MakeSession(const SourceFile& source, ModelFile file, co
   problem.gradient_dtype = file.training.gradient_dtype;
   problem.cluster = std::move(cluster);
   problem.memory_limit = file.context.max_device_memory;
-  SetChoices(file, changes, problem, session.notices);
+  MESHWRIGHT_RETURN_IF_ERROR(SetChoices(file, changes, problem, session.notices));
   SetOperatorChoices(file, problem, session.notices);
   session.file = std::make_shared<const ModelFile>(std::move(file));
   const int64_t ranks = problem.cluster.num_devices();

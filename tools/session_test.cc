@@ -114,13 +114,13 @@ TEST(SessionTest, ModesOfOperatorModels) {
 }
 
 // S8.7: the ranks' gradients are of their own rows' mean, and summed.
-TEST(SessionTest, DataParallelScalesGradientsUnlessTheyAreMeans) {
+TEST(SessionTest, DataParallelScalesGradients) {
   ASSERT_OK_AND_ASSIGN(const Session sum, Open(Operators("parallel_mode: data_parallel")));
   EXPECT_EQ(sum.problem.gradient_scale, 8);
   EXPECT_FALSE(sum.problem.gradients_mean);
   ASSERT_OK_AND_ASSIGN(const Session mean, Open(Operators("parallel_mode: data_parallel, gradients_mean: true")));
-  EXPECT_EQ(mean.problem.gradient_scale, 1);
-  EXPECT_FALSE(mean.problem.gradients_mean);
+  EXPECT_EQ(mean.problem.gradient_scale, 8);  // and divided by the 8 replicas
+  EXPECT_TRUE(mean.problem.gradients_mean);
   ASSERT_OK_AND_ASSIGN(const Session semi, Open(Operators("parallel_mode: semi_auto_parallel, gradients_mean: true")));
   EXPECT_EQ(semi.problem.gradient_scale, 1);
   EXPECT_TRUE(semi.problem.gradients_mean);

@@ -128,6 +128,10 @@ template <class T>
 absl::Status Momentum(const KernelCall& call);
 template <class T>
 absl::Status AdamW(const KernelCall& call);
+template <class T>
+absl::Status LambStep(const KernelCall& call);
+template <class T>
+absl::Status Lamb(const KernelCall& call);
 
 }  // namespace meshwright::host
 

@@ -13,10 +13,8 @@ namespace {
 
 using namespace host;  // the kernels, so that the table below reads
 
-// Operators whose operands all have one shape and whose kernels look at nothing else.
-bool IsFlat(OpKind op) {
-  return op == OpKind::kFill || op == OpKind::kSgd || op == OpKind::kMomentum || op == OpKind::kAdamW;
-}
+// Operators whose kernels check their operands themselves and look at no rule.
+bool IsFlat(OpKind op) { return op == OpKind::kFill || IsOptimizer(op); }
 
 // Dims that the rule writes as 1.
 absl::Status CheckUnsplitDims(absl::Span<const OperandRule> operands, absl::Span<const Shape> shapes) {
@@ -178,6 +176,10 @@ absl::Status RunTyped(const KernelCall& call) {
       return Momentum<T>(call);
     case OpKind::kAdamW:
       return AdamW<T>(call);
+    case OpKind::kLambStep:
+      return LambStep<T>(call);
+    case OpKind::kLamb:
+      return Lamb<T>(call);
     case OpKind::kFill:
       return Fill<T>(call);
     case OpKind::kFeed:

@@ -131,9 +131,7 @@ TEST_P(OpTableTest, OutputsAreWrittenWhole) {
 }
 
 // Only outputs in gradient and loss buffers are ever added to; those of optimizers and attention never are.
-bool NeverAdds(OpKind op) {
-  return op == OpKind::kSgd || op == OpKind::kMomentum || op == OpKind::kAdamW || op == OpKind::kAttention;
-}
+bool NeverAdds(OpKind op) { return IsOptimizer(op) || op == OpKind::kAttention; }
 
 TEST_P(OpTableTest, AccumulateAddsToEachOutputOnItsOwn) {
   if (NeverAdds(GetParam())) return;

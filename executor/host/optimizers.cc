@@ -9,18 +9,22 @@
 namespace meshwright::host {
 namespace {
 
+// Checks that the operands are of one shape.
+absl::Status CheckShapes(const KernelCall& call, absl::Span<const TensorView> views) {
+  for (const TensorView& view : views) {
+    if (view.shape == call.inputs[0].shape) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("an operand is ", ToText(view.shape), ", the parameter ", ToText(call.inputs[0].shape)));
+  }
+  return absl::OkStatus();
+}
+
 // Checks the operands of an optimizer that keeps `states` tensors, all of one shape.
 absl::Status CheckOptimizer(const KernelCall& call, size_t states) {
   const size_t with_copy = call.outputs.size() == states + 2 ? 1 : 0;
   MESHWRIGHT_RETURN_IF_ERROR(CheckCounts(call, states + 2, states + 2, states + 1 + with_copy));
-  for (const auto& views : {call.inputs, call.outputs}) {
-    for (const TensorView& view : views) {
-      if (view.shape == call.inputs[0].shape) continue;
-      return absl::InvalidArgumentError(
-          absl::StrCat("an operand is ", ToText(view.shape), ", the parameter ", ToText(call.inputs[0].shape)));
-    }
-  }
-  return absl::OkStatus();
+  MESHWRIGHT_RETURN_IF_ERROR(CheckShapes(call, call.inputs));
+  return CheckShapes(call, call.outputs);
 }
 
 template <class T>
@@ -94,10 +98,63 @@ absl::Status AdamW(const KernelCall& call) {
   return absl::OkStatus();
 }
 
+// You et al., arXiv:1904.00962, algorithm 2 with the decay inside the step: with m and v as in AdamW,
+//   step = m / (1 - beta1^t) / (sqrt(v / (1 - beta2^t)) + epsilon) + weight_decay * w
+//   w <- w - learning_rate * (|w| / |step|) * step
+// where both norms are of the whole parameter, and their quotient is 1 where either is 0. This is the first line, with
+// the sums of squares that the norms are the roots of.
+template <class T>
+absl::Status LambStep(const KernelCall& call) {
+  MESHWRIGHT_RETURN_IF_ERROR(CheckCounts(call, 4, 4, 5));
+  MESHWRIGHT_RETURN_IF_ERROR(CheckShapes(call, call.inputs));
+  MESHWRIGHT_RETURN_IF_ERROR(CheckShapes(call, call.outputs.first(3)));
+  const Pointers<T> p(call, 2);
+  const T* m = call.inputs[2].as<T>();
+  const T* v = call.inputs[3].as<T>();
+  T* new_m = call.outputs[1].as<T>();
+  T* new_v = call.outputs[2].as<T>();
+  const OpAttrs& attrs = *call.attrs;
+  const double step = static_cast<double>(call.step);
+  const T correct_m = static_cast<T>(1 / (1 - std::pow(attrs.beta1, step)));
+  const T correct_v = static_cast<T>(1 / (1 - std::pow(attrs.beta2, step)));
+  const T epsilon = static_cast<T>(attrs.epsilon), decay = static_cast<T>(attrs.weight_decay);
+  const T beta1 = static_cast<T>(attrs.beta1), beta2 = static_cast<T>(attrs.beta2);
+  double weights = 0, steps = 0;
+  for (int64_t i = 0; i < p.n; ++i) {
+    const T weight = p.w[i];
+    const T mean = beta1 * m[i] + (1 - beta1) * p.g[i];
+    const T square = beta2 * v[i] + (1 - beta2) * p.g[i] * p.g[i];
+    new_m[i] = mean;
+    new_v[i] = square;
+    p.to[i] = mean * correct_m / (std::sqrt(square * correct_v) + epsilon) + decay * weight;
+    weights += static_cast<double>(weight) * weight;
+    steps += static_cast<double>(p.to[i]) * p.to[i];
+  }
+  *call.outputs[3].as<T>() = static_cast<T>(weights);
+  *call.outputs[4].as<T>() = static_cast<T>(steps);
+  return absl::OkStatus();
+}
+
+// The second line.
+template <class T>
+absl::Status Lamb(const KernelCall& call) {
+  MESHWRIGHT_RETURN_IF_ERROR(CheckCounts(call, 4, 4, call.outputs.size() == 2 ? 2 : 1));
+  MESHWRIGHT_RETURN_IF_ERROR(CheckShapes(call, call.inputs.first(2)));
+  MESHWRIGHT_RETURN_IF_ERROR(CheckShapes(call, call.outputs));
+  const Pointers<T> p(call, 0);
+  const T weights = std::sqrt(*call.inputs[2].as<T>()), steps = std::sqrt(*call.inputs[3].as<T>());
+  const T trust = weights > 0 && steps > 0 ? weights / steps : 1;
+  const T rate = static_cast<T>(call.attrs->learning_rate) * trust;
+  for (int64_t i = 0; i < p.n; ++i) p.Set(i, p.w[i] - rate * p.g[i]);
+  return absl::OkStatus();
+}
+
 #define MESHWRIGHT_INSTANTIATE(T)                       \
   template absl::Status Sgd<T>(const KernelCall&);      \
   template absl::Status Momentum<T>(const KernelCall&); \
-  template absl::Status AdamW<T>(const KernelCall&);
+  template absl::Status AdamW<T>(const KernelCall&);    \
+  template absl::Status LambStep<T>(const KernelCall&); \
+  template absl::Status Lamb<T>(const KernelCall&);
 MESHWRIGHT_INSTANTIATE(float)
 MESHWRIGHT_INSTANTIATE(double)
 #undef MESHWRIGHT_INSTANTIATE

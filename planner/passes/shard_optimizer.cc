@@ -1,8 +1,13 @@
 #include "planner/passes/shard_optimizer.h"
 
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
@@ -10,29 +15,138 @@
 namespace meshwright {
 namespace {
 
-bool IsOptimizer(const Instruction& instruction) {
+// Ranks `stride` apart, `size` of them.
+struct Run {
+  int64_t size = 1, stride = 1;
+};
+
+// The runs that together join the replicas of a tensor, the slowest first.
+std::vector<Run> ReplicaRuns(const Layout& layout, const Mesh& mesh, int64_t ranks_per_stage) {
+  std::vector<Run> used, free;
+  for (const AxisList& axes : layout.dims) {
+    for (AxisId id : axes) used.push_back({mesh.axis(id).size, mesh.axis(id).stride});
+  }
+  absl::c_sort(used, [](const Run& a, const Run& b) { return a.stride > b.stride; });
+  int64_t end = ranks_per_stage;
+  for (const Run& run : used) {
+    const int64_t begin = run.size * run.stride;
+    if (end > begin) free.push_back({end / begin, begin});
+    end = run.stride;
+  }
+  if (end > 1) free.push_back({end, 1});
+  return free;
+}
+
+std::optional<AxisList> AxesOf(const std::vector<Run>& runs, const Mesh& mesh) {
+  AxisList axes;
+  for (const Run& run : runs) {
+    const absl::StatusOr<AxisList> some = mesh.Compose(run.size, run.stride);
+    if (!some.ok()) return std::nullopt;
+    axes.insert(axes.end(), some->begin(), some->end());
+  }
+  return axes;
+}
+
+// The fastest `count` ranks of the runs.
+std::optional<std::vector<Run>> Fastest(const std::vector<Run>& runs, int64_t count) {
+  std::vector<Run> fastest;
+  for (size_t i = runs.size(); i-- > 0 && count > 1;) {
+    const Run& run = runs[i];
+    const int64_t size = std::min(run.size, count);
+    if (count % size != 0 || run.size % size != 0) return std::nullopt;
+    fastest.insert(fastest.begin(), {size, run.stride});
+    count /= size;
+  }
+  if (count > 1) return std::nullopt;
+  return fastest;
+}
+
+// Among whom a parameter's rows are shared out.
+struct Sharing {
+  AxisList axes;          // the slowest first; empty: it stays whole, for this reason
+  std::string why_whole;  // "" where it has no replicas
+};
+
+Sharing Whole(std::string why) { return {{}, std::move(why)}; }
+
+// `summands`: the axes over which the gradient is added up.
+Sharing SharingOf(const Buffer& parameter, const AxisList& summands, const Mesh& mesh, int64_t ranks_per_stage,
+                  const Strategy& strategy) {
+  std::vector<Run> runs;
+  if (strategy.optimizer_group == OptimizerGroup::kReplicas) {
+    runs = ReplicaRuns(parameter.layout, mesh, ranks_per_stage);
+  } else {
+    for (AxisId id : summands) runs.push_back({mesh.axis(id).size, mesh.axis(id).stride});
+  }
+  int64_t replicas = 1;
+  for (const Run& run : runs) replicas *= run.size;
+  if (replicas == 1) return Whole("");
+  if (strategy.optimizer_whole.count(parameter.name) > 0) return Whole("its parallel_optimizer is false");
+  const Bytes size = SizeOf(parameter.dtype) * NumElements(parameter.shape);
+  if (size < strategy.parallel_optimizer_threshold) {
+    return Whole(absl::StrCat(size.raw(), " bytes, the threshold is ", strategy.parallel_optimizer_threshold.raw()));
+  }
+  if (strategy.optimizer_shard_size > 1) {
+    const std::optional<std::vector<Run>> fastest = Fastest(runs, strategy.optimizer_shard_size);
+    if (!fastest.has_value()) {
+      return Whole(absl::StrCat("optimizer_weight_shard_size ", strategy.optimizer_shard_size, " does not divide its ",
+                                replicas, " replicas"));
+    }
+    runs = *fastest;
+    replicas = strategy.optimizer_shard_size;
+  }
+  const int64_t rows = parameter.shape.empty() ? 1 : LocalShape(parameter.shape, parameter.layout, mesh)[0];
+  if (rows % replicas != 0) return Whole(absl::StrCat(rows, " rows do not divide into ", replicas));
+  const std::optional<AxisList> axes = AxesOf(runs, mesh);
+  if (!axes.has_value()) return Whole(absl::StrCat("the mesh has no axes for its ", replicas, " replicas"));
+  return {*axes, ""};
+}
+
+void Split(Buffer& buffer, const AxisList& axes) {
+  AxisList& rows = buffer.layout.dims[0];
+  rows.insert(rows.end(), axes.begin(), axes.end());
+}
+
+const Collective* GradientReduce(const Instruction& instruction) {
+  const auto* collective = std::get_if<Collective>(&instruction.work);
+  const bool reduces = collective != nullptr && collective->kind == CollectiveKind::kAllReduce &&
+                       collective->purpose == Purpose::kGradient;
+  return reduces ? collective : nullptr;
+}
+
+// Whether it updates a parameter (or its master) from a gradient.
+bool IsUpdate(const Instruction& instruction, const RankClass& c) {
   const auto* compute = std::get_if<Compute>(&instruction.work);
-  return compute != nullptr &&
-         (compute->op == OpKind::kSgd || compute->op == OpKind::kMomentum || compute->op == OpKind::kAdamW);
+  return compute != nullptr && IsOptimizer(compute->op) && instruction.reads.size() > 1 &&
+         c.buffers[instruction.reads[1].buffer.index()].role == BufferRole::kGradient;
+}
+
+void Replace(BufferId from, BufferId to, Instruction& instruction) {
+  for (auto* operands : {&instruction.reads, &instruction.writes}) {
+    for (Operand& operand : *operands) {
+      if (operand.buffer == from) operand.buffer = to;
+    }
+  }
 }
 
 class Sharder {
  public:
-  Sharder(RankClass& c, const Mesh& mesh, Bytes threshold) : c_(c), mesh_(mesh), threshold_(threshold) {}
+  Sharder(RankClass& c, const Mesh& mesh, int64_t ranks_per_stage, const Strategy& strategy)
+      : c_(c), mesh_(mesh), ranks_per_stage_(ranks_per_stage), strategy_(strategy) {}
 
   void Run() {
     std::vector<Slot> gathers;
-    for (size_t r = 0; r < c_.blocks.size(); ++r) {
-      if (!absl::EndsWith(c_.blocks[r].name, " reduce")) continue;
-      const absl::string_view segment = absl::StripSuffix(c_.blocks[r].name, " reduce");
-      const BlockId update = Find(absl::StrCat(segment, " update"));
-      if (!update.valid()) continue;
-      std::vector<Instruction> gather;
-      for (size_t i = 0; i < c_.blocks[r].instructions.size(); ++i) Shard(BlockId(r), i, update, gather);
-      if (gather.empty()) continue;
-      c_.blocks.push_back({absl::StrCat(segment, " gather"), Phase::kForward, std::move(gather)});
+    for (size_t u = 0, n = c_.blocks.size(); u < n; ++u) {
+      if (!absl::EndsWith(c_.blocks[u].name, " update")) continue;
+      const std::string segment(absl::StripSuffix(c_.blocks[u].name, " update"));
+      reduce_ = Find(absl::StrCat(segment, " reduce"));
+      update_ = BlockId(u);
+      gather_.clear();
+      for (BufferId gradient : Gradients()) Shard(gradient);
+      if (gather_.empty()) continue;
+      c_.blocks.push_back({absl::StrCat(segment, " gather"), Phase::kForward, std::move(gather_)});
       for (const Slot& slot : c_.slots) {
-        if (slot.block != update) continue;
+        if (slot.block != update_) continue;
         for (int64_t k = 0; k < slot.count; ++k)
           gathers.push_back({BlockId(c_.blocks.size() - 1), 0, slot.layer + k * slot.step, 1, 1});
       }
@@ -42,6 +156,7 @@ class Sharder {
 
  private:
   Buffer& At(BufferId id) { return c_.buffers[id.index()]; }
+  std::vector<Instruction>& InstructionsOf(BlockId id) { return c_.blocks[id.index()].instructions; }
   BlockId Find(absl::string_view name) const {
     for (size_t i = 0; i < c_.blocks.size(); ++i) {
       if (c_.blocks[i].name == name) return BlockId(i);
@@ -53,62 +168,161 @@ class Sharder {
     return BufferId(c_.buffers.size() - 1);
   }
 
-  // The update that reads this reduced gradient.
-  Instruction* UpdateOf(BlockId block, BufferId gradient) {
-    for (Instruction& instruction : c_.blocks[block.index()].instructions) {
-      if (IsOptimizer(instruction) && instruction.reads[1].buffer == gradient) return &instruction;
+  // The gradients that the block's updates read.
+  std::vector<BufferId> Gradients() {
+    std::vector<BufferId> gradients;
+    for (const Instruction& instruction : InstructionsOf(update_)) {
+      if (IsUpdate(instruction, c_)) gradients.push_back(instruction.reads[1].buffer);
     }
-    return nullptr;
+    return gradients;
+  }
+  // Where the gradient is reduced: an index into the reduce block.
+  std::optional<size_t> ReduceOf(BufferId gradient) {
+    if (!reduce_.valid()) return std::nullopt;
+    const std::vector<Instruction>& instructions = InstructionsOf(reduce_);
+    for (size_t i = 0; i < instructions.size(); ++i) {
+      if (GradientReduce(instructions[i]) != nullptr && instructions[i].writes[0].buffer == gradient) return i;
+    }
+    return std::nullopt;
   }
 
-  void Shard(BlockId reduce_block, size_t index, BlockId update_block, std::vector<Instruction>& gather) {
-    Instruction& reduce = c_.blocks[reduce_block.index()].instructions[index];
-    auto* collective = std::get_if<Collective>(&reduce.work);
-    if (collective == nullptr || collective->kind != CollectiveKind::kAllReduce ||
-        collective->purpose != Purpose::kGradient)
-      return;
-    const BufferId gradient = reduce.writes[0].buffer;
-    Instruction* update = UpdateOf(update_block, gradient);
-    if (update == nullptr) return;
-    const AxisList axes = collective->axes;
-    const int64_t replicas = mesh_.SizeOf(axes);
-    const Buffer& whole = At(gradient);
-    if (replicas == 1 || whole.shape.empty()) return;
-    if (SizeOf(whole.dtype) * NumElements(whole.shape) < threshold_) return;
-    if (whole.shape[0] / mesh_.SizeOf(whole.layout.dims[0]) % replicas != 0) return;
-    collective->kind = CollectiveKind::kReduceScatter;
-    collective->dim = 0;
-    At(gradient).alias = BufferId();
-    Split(gradient, axes);
-    gather.push_back(SplitUpdate(*update, axes));
-  }
-
-  void Split(BufferId id, const AxisList& axes) {
-    AxisList& rows = At(id).layout.dims[0];
-    rows.insert(rows.end(), axes.begin(), axes.end());
-  }
-
-  // Moves the update to the rank's rows; returns the gather that makes the parameter whole again.
-  Instruction SplitUpdate(Instruction& update, const AxisList& axes) {
-    for (size_t i = 2; i < update.reads.size(); ++i) Split(update.reads[i].buffer, axes);
-    BufferId parameter = update.reads[0].buffer;
-    BufferId rows;  // the parameter's rows, as the gather reads them
-    if (At(parameter).role == BufferRole::kMaster) {
-      Split(parameter, axes);
-      parameter = update.writes.back().buffer;
-      Buffer shard = At(parameter);
-      absl::StrAppend(&shard.name, "@shard");
-      rows = Add(std::move(shard));
-      Split(rows, axes);
-      update.writes.back().buffer = rows;
+  void Shard(BufferId gradient) {
+    const std::optional<size_t> reduce = ReduceOf(gradient);
+    AxisList summands;
+    if (reduce.has_value()) summands = GradientReduce(InstructionsOf(reduce_)[*reduce])->axes;
+    const std::string name = InstructionsOf(update_)[UpdateOf(gradient)].origin;
+    BufferId parameter;
+    for (size_t i = 0; i < c_.buffers.size(); ++i) {
+      if (c_.buffers[i].role == BufferRole::kParameter && c_.buffers[i].name == name) parameter = BufferId(i);
+    }
+    if (!parameter.valid()) return;
+    const Sharing sharing = SharingOf(At(parameter), summands, mesh_, ranks_per_stage_, strategy_);
+    if (sharing.axes.empty()) return;
+    if (reduce.has_value()) {
+      std::vector<Instruction>& instructions = InstructionsOf(reduce_);
+      const Instruction all_reduce = instructions[*reduce];
+      At(gradient).alias = BufferId();
+      std::vector<Instruction> chain = Chain(all_reduce.reads[0].buffer, gradient, sharing.axes, all_reduce);
+      instructions.erase(instructions.begin() + *reduce);
+      instructions.insert(instructions.begin() + *reduce, chain.begin(), chain.end());
     } else {
-      Buffer master = At(parameter);
-      master.role = BufferRole::kMaster;
-      absl::StrAppend(&master.name, "@master");
-      rows = Add(std::move(master));
-      Split(rows, axes);
-      update.reads[0].buffer = update.writes[0].buffer = rows;
+      Buffer rows = At(gradient);
+      absl::StrAppend(&rows.name, "@rows");
+      rows.alias = BufferId();
+      const BufferId own = Add(std::move(rows));
+      std::vector<Instruction>& instructions = InstructionsOf(update_);
+      for (Instruction& instruction : instructions) Replace(gradient, own, instruction);
+      Instruction all_reduce;  // of nothing
+      all_reduce.work = Collective{};
+      all_reduce.origin = At(gradient).name;
+      const std::vector<Instruction> chain = Chain(gradient, own, sharing.axes, all_reduce);
+      instructions.insert(instructions.begin(), chain.begin(), chain.end());
+      gradient = own;
     }
+    SplitUpdate(parameter, gradient, sharing.axes);
+  }
+
+  size_t UpdateOf(BufferId gradient) {
+    const std::vector<Instruction>& instructions = InstructionsOf(update_);
+    size_t i = 0;
+    while (!IsUpdate(instructions[i], c_) || instructions[i].reads[1].buffer != gradient) ++i;
+    return i;
+  }
+
+  // From the summands in `from` to the rank's rows of their sum in `to`, instead of `all_reduce`.
+  std::vector<Instruction> Chain(BufferId from, BufferId to, const AxisList& rows, const Instruction& all_reduce) {
+    const Collective reduce = std::get<Collective>(all_reduce.work);
+    AxisList left = reduce.axes;  // to be reduced
+    const auto is_summand = [&](AxisId id) { return absl::c_linear_search(left, id); };
+    std::vector<std::pair<bool, AxisList>> pieces;  // reduce-scatter or slice
+    // Axes of another reading of the ranks go with none of the rows': then the whole is reduced first.
+    const bool apart = absl::c_all_of(left, [&](AxisId a) {
+      return absl::c_all_of(rows, [&](AxisId b) { return a == b || mesh_.Orthogonal(a, b); });
+    });
+    std::vector<Instruction> chain;
+    BufferId at = from;
+    const auto step = [&](Work work, Layout layout, bool last) {
+      Instruction instruction;
+      instruction.work = std::move(work);
+      instruction.reads = {{at, 0}};
+      if (!last) {
+        Buffer next = At(from);
+        absl::StrAppend(&next.name, "@", chain.size() + 1);
+        next.alias = BufferId();
+        at = Add(std::move(next));
+      } else {
+        at = to;
+      }
+      At(at).layout = std::move(layout);
+      instruction.writes = {{at, 0}};
+      instruction.origin = all_reduce.origin;
+      chain.push_back(std::move(instruction));
+    };
+    const auto remove = [](const AxisList& axes, Layout& layout) {
+      for (AxisId id : axes) layout.partial.erase(std::find(layout.partial.begin(), layout.partial.end(), id));
+    };
+    if (!apart) {
+      Layout layout = At(from).layout;
+      remove(left, layout);
+      step(reduce, std::move(layout), false);
+      left.clear();
+    }
+    for (AxisId id : rows) {
+      if (pieces.empty() || pieces.back().first != is_summand(id)) pieces.push_back({is_summand(id), {}});
+      pieces.back().second.push_back(id);
+    }
+    AxisList outside;
+    for (AxisId id : left) {
+      if (!absl::c_linear_search(rows, id)) outside.push_back(id);
+    }
+    for (size_t i = 0; i < pieces.size(); ++i) {
+      const auto& [scatters, axes] = pieces[i];
+      Layout layout = At(at).layout;
+      layout.dims[0].insert(layout.dims[0].end(), axes.begin(), axes.end());
+      Collective scatter = reduce;
+      scatter.kind = CollectiveKind::kReduceScatter;
+      scatter.axes = axes;
+      scatter.dim = 0;
+      if (scatters) remove(axes, layout);
+      const bool last = i + 1 == pieces.size() && outside.empty();
+      step(scatters ? Work(scatter) : Work(Slice{}), std::move(layout), last);
+    }
+    if (outside.empty()) return chain;
+    Layout layout = At(at).layout;
+    remove(outside, layout);
+    Collective rest = reduce;
+    rest.axes = outside;
+    step(rest, std::move(layout), true);
+    return chain;
+  }
+
+  // Moves the update to the rank's rows, and adds the gather that makes the parameter whole again.
+  void SplitUpdate(BufferId parameter, BufferId gradient, const AxisList& axes) {
+    std::vector<Instruction>& block = InstructionsOf(update_);
+    const std::string name = At(parameter).name;
+    std::vector<size_t> mine;
+    bool has_master = false;
+    for (size_t i = 0; i < block.size(); ++i) {
+      if (block[i].origin != name) continue;
+      mine.push_back(i);
+      has_master |= At(block[i].reads[0].buffer).role == BufferRole::kMaster;
+    }
+    // The parameter's rows, as the update writes them.
+    Buffer shard = At(parameter);
+    if (!has_master) shard.role = BufferRole::kMaster;
+    absl::StrAppend(&shard.name, has_master ? "@shard" : "@master");
+    const BufferId rows = Add(std::move(shard));
+    std::set<BufferId> split = {gradient};
+    for (size_t i : mine) {
+      Replace(parameter, rows, block[i]);
+      for (const auto* operands : {&block[i].reads, &block[i].writes}) {
+        for (const Operand& operand : *operands) {
+          if (!split.insert(operand.buffer).second || At(operand.buffer).shape.empty()) continue;
+          Split(At(operand.buffer), axes);
+        }
+      }
+    }
+    JoinNorms(mine, axes);
     Instruction gather;
     Collective collective;
     collective.kind = CollectiveKind::kAllGather;
@@ -119,19 +333,87 @@ class Sharder {
     gather.reads = {{rows, 0}};
     gather.writes = {{parameter, 0}};
     gather.origin = At(parameter).name;
-    return gather;
+    gather_.push_back(std::move(gather));
+  }
+
+  // What an update adds up over the parameter is now a summand over `axes` too.
+  void JoinNorms(const std::vector<size_t>& mine, const AxisList& axes) {
+    std::vector<Instruction>& block = InstructionsOf(update_);
+    std::vector<BufferId> sums;
+    size_t made = 0;
+    for (size_t i : mine) {
+      if (auto* collective = std::get_if<Collective>(&block[i].work)) {
+        collective->axes.insert(collective->axes.end(), axes.begin(), axes.end());
+        for (const Operand& operand : block[i].reads) {
+          AxisList& partial = At(operand.buffer).layout.partial;
+          partial.insert(partial.end(), axes.begin(), axes.end());
+        }
+        return;
+      }
+      for (const Operand& operand : block[i].writes) {
+        if (!At(operand.buffer).shape.empty()) continue;
+        sums.push_back(operand.buffer);
+        made = i;
+      }
+    }
+    if (sums.empty()) return;
+    Instruction add;
+    Collective collective;
+    collective.axes = axes;
+    collective.purpose = Purpose::kParameter;
+    add.work = collective;
+    add.origin = block[made].origin;
+    for (BufferId sum : sums) {
+      Buffer whole = At(sum);
+      absl::StrAppend(&whole.name, "@whole");
+      const BufferId id = Add(std::move(whole));
+      At(sum).layout.partial = axes;
+      for (size_t i : mine) {
+        if (i > made) Replace(sum, id, block[i]);
+      }
+      add.reads.push_back({sum, 0});
+      add.writes.push_back({id, 0});
+    }
+    block.insert(block.begin() + made + 1, std::move(add));
   }
 
   RankClass& c_;
   const Mesh& mesh_;
-  const Bytes threshold_;
+  const int64_t ranks_per_stage_;
+  const Strategy& strategy_;
+  BlockId reduce_, update_;          // of the segment at hand
+  std::vector<Instruction> gather_;  // its third block
 };
 
 }  // namespace
 
-Program ShardOptimizer(Program program, Bytes threshold) {
-  for (RankClass& c : program.classes) Sharder(c, program.mesh, threshold).Run();
+std::optional<AxisList> ReplicaAxes(const Layout& layout, const Mesh& mesh, int64_t ranks_per_stage) {
+  return AxesOf(ReplicaRuns(layout, mesh, ranks_per_stage), mesh);
+}
+
+Program ShardOptimizer(Program program, const Strategy& strategy) {
+  for (RankClass& c : program.classes) Sharder(c, program.mesh, program.ranks_per_class(), strategy).Run();
   return program;
+}
+
+std::vector<std::string> WhyWhole(const Program& program, const Strategy& strategy) {
+  std::vector<std::string> lines;
+  for (const RankClass& c : program.classes) {
+    std::map<std::string, AxisList> summands;  // by gradient
+    for (const Buffer& buffer : c.buffers) {
+      if (buffer.role == BufferRole::kGradient && !buffer.layout.partial.empty()) {
+        summands.try_emplace(buffer.name, buffer.layout.partial);
+      }
+    }
+    for (const Buffer& buffer : c.buffers) {
+      if (buffer.role != BufferRole::kParameter || !buffer.trainable || absl::StrContains(buffer.name, '@')) continue;
+      const Sharing sharing = SharingOf(buffer, summands[absl::StrCat("d", buffer.name)], program.mesh,
+                                        program.ranks_per_class(), strategy);
+      if (sharing.why_whole.empty()) continue;
+      lines.push_back(absl::StrCat(buffer.name, ": ", sharing.why_whole));
+    }
+  }
+  return lines;
 }
 
 }  // namespace meshwright

@@ -1,19 +1,38 @@
-// Splits the optimizer over the replicas of each parameter (the parallel optimizer, S11.4 and S11.5; ZeRO-1).
+// Splits the optimizer over the replicas of each parameter (the parallel optimizer, S11.4, S11.5 and S11.8; ZeRO-1).
 //
 //   before   all-reduce g;  update p, state from g                       on every replica
 //   after    reduce-scatter g;  update the rank's rows of p, state
 //            start of the next step: all-gather p                        before its first use
 //
-// A parameter is split where its gradient is reduced over R > 1 ranks, it has at least `threshold` bytes, and R divides
-// dim 0 of what a rank holds; others stay as they are. Values do not change.
+// Which ranks share a parameter says Strategy::optimizer_group. Of all its replicas (kReplicas), in ascending order,
+// member j keeps the rows [j, j + 1) * (local rows / R). Gradients are summands over some of them only: where ranks
+// repeat a calculation they hold the same gradient already, and a slice does what a reduce-scatter would.
+// With Strategy::optimizer_shard_size k, k consecutive members share; what is left of the reduction is an all-reduce
+// over the members at the same position. Norms over a whole parameter (LAMB) are added up over its parts.
+//
+// Values do not change. Must run before the buckets: it changes which collectives there are.
 #ifndef MESHWRIGHT_PLANNER_PASSES_SHARD_OPTIMIZER_H_
 #define MESHWRIGHT_PLANNER_PASSES_SHARD_OPTIMIZER_H_
 
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
 #include "ir/program.h"
+#include "ir/strategy.h"
 
 namespace meshwright {
 
-Program ShardOptimizer(Program program, Bytes threshold);
+Program ShardOptimizer(Program program, const Strategy& strategy);
+
+// The ranks that hold the same piece of a tensor, as axes from the slowest to the fastest: the ranks of
+// mesh.Group(rank, axes) in ascending order. Nothing where the mesh has no such axes.
+std::optional<AxisList> ReplicaAxes(const Layout& layout, const Mesh& mesh, int64_t ranks_per_stage);
+
+// One line for each parameter of the program that the parallel optimizer leaves whole, with the reason:
+// "w: 20480 bytes, the threshold is 65536". `program` has been through ShardOptimizer.
+std::vector<std::string> WhyWhole(const Program& program, const Strategy& strategy);
 
 }  // namespace meshwright
 

@@ -50,9 +50,12 @@ class all
 }
 
 absl::StatusOr<Program> Sharded(const std::string& text, Bytes threshold) {
+  Strategy strategy;
+  strategy.parallel_optimizer = true;
+  strategy.parallel_optimizer_threshold = threshold;
   MESHWRIGHT_ASSIGN_OR_RETURN(Program program, ParseProgram(text));
   MESHWRIGHT_RETURN_IF_ERROR(VerifyProgram(program));
-  program = ShardOptimizer(std::move(program), threshold);
+  program = ShardOptimizer(std::move(program), strategy);
   MESHWRIGHT_RETURN_IF_ERROR(VerifyProgram(program));
   return program;
 }
@@ -185,7 +188,7 @@ TEST(ShardOptimizerTest, WithoutReplicasNothingChanges) {
   text.erase(reduce, text.find('\n', reduce) + 1 - reduce);
   text.replace(text.find("reads p dp@whole"), 16, "reads p dp");
   ASSERT_OK_AND_ASSIGN(const Program before, ParseProgram(text));
-  EXPECT_EQ(ToText(ShardOptimizer(before, Bytes(0))), ToText(before));
+  EXPECT_EQ(ToText(ShardOptimizer(before, Strategy())), ToText(before));
 }
 
 }  // namespace

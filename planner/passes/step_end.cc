@@ -21,7 +21,10 @@ absl::StatusOr<IndexRule> Elementwise(size_t rank, size_t inputs, size_t outputs
                                 absl::StrJoin(std::vector<std::string>(outputs, operand), ", ")));
 }
 
-int NumStates(OpKind optimizer) { return optimizer == OpKind::kAdamW ? 2 : optimizer == OpKind::kMomentum ? 1 : 0; }
+int NumStates(OpKind optimizer) {
+  const bool two = optimizer == OpKind::kAdamW || optimizer == OpKind::kLamb;
+  return two ? 2 : optimizer == OpKind::kMomentum ? 1 : 0;
+}
 constexpr absl::string_view kStateNames[] = {"@m", "@v"};
 
 absl::string_view ParameterOf(absl::string_view gradient) { return gradient.substr(1); }
@@ -144,7 +147,7 @@ class Maker {
   }
 
   // The optimizer works on the parameter itself, or on a float32 master of it where it is narrower.
-  absl::StatusOr<Instruction> Update(BufferId parameter, BufferId gradient) {
+  absl::Status Update(BufferId parameter, BufferId gradient, std::vector<Instruction>& out) {
     const Buffer param = c_.buffers[parameter.index()];
     const bool narrow = SizeOf(param.dtype) < SizeOf(DType::kFloat32);
     Buffer state = param;
@@ -167,6 +170,9 @@ class Maker {
       update.reads.push_back({id, 0});
       update.writes.push_back({id, 0});
     }
+    if (optimizer_.kind == OpKind::kLamb) {
+      return Lamb(std::move(update), narrow ? parameter : BufferId(), param, out);
+    }
     if (narrow) update.writes.push_back({parameter, 0});
     Compute compute;
     compute.op = optimizer_.kind;
@@ -175,7 +181,56 @@ class Maker {
                                 Elementwise(param.shape.size(), update.reads.size(), update.writes.size()));
     update.work = std::move(compute);
     update.origin = param.name;
-    return update;
+    out.push_back(std::move(update));
+    return absl::OkStatus();
+  }
+
+  // LAMB's norms are of the whole parameter: where it is split, their squares are added up before the second half.
+  // `step` has the operands of an update in one go; `copy` is what kernels read, where that is another buffer.
+  absl::Status Lamb(Instruction step, BufferId copy, const Buffer& param, std::vector<Instruction>& out) {
+    const Operand master = step.reads[0];
+    Buffer whole_step = c_.buffers[master.buffer.index()];
+    whole_step.name = absl::StrCat(param.name, "@step");
+    whole_step.role = BufferRole::kTemporary;
+    whole_step.layers = 1;
+    whole_step.init = Initializer();
+    Buffer norm;
+    norm.dtype = whole_step.dtype;
+    norm.role = BufferRole::kTemporary;
+    for (const AxisList& axes : param.layout.dims) {
+      norm.layout.partial.insert(norm.layout.partial.end(), axes.begin(), axes.end());
+    }
+    step.writes[0] = {Add(std::move(whole_step)), 0};
+    Instruction apply, add;
+    apply.reads = {master, step.writes[0]};
+    for (const absl::string_view name : {"@norm", "@step_norm"}) {
+      norm.name = absl::StrCat(param.name, name);
+      const BufferId sum = Add(norm);
+      step.writes.push_back({sum, 0});
+      add.reads.push_back({sum, 0});
+      if (norm.layout.partial.empty()) continue;
+      Buffer whole = norm;
+      absl::StrAppend(&whole.name, "@whole");
+      whole.layout.partial.clear();
+      add.writes.push_back({Add(std::move(whole)), 0});
+    }
+    const auto& norms = norm.layout.partial.empty() ? add.reads : add.writes;
+    apply.reads.insert(apply.reads.end(), norms.begin(), norms.end());
+    apply.writes = {master};
+    if (copy.valid()) apply.writes.push_back({copy, 0});
+    const size_t rank = param.shape.size();
+    MESHWRIGHT_ASSIGN_OR_RETURN(IndexRule step_rule, Elementwise(rank, 4, 3));
+    step_rule.outputs.resize(5);
+    MESHWRIGHT_ASSIGN_OR_RETURN(IndexRule apply_rule, Elementwise(rank, 2, apply.writes.size()));
+    apply_rule.inputs.resize(4);
+    step.work = Compute{.op = OpKind::kLambStep, .attrs = optimizer_.attrs, .rule = std::move(step_rule)};
+    apply.work = Compute{.op = OpKind::kLamb, .attrs = optimizer_.attrs, .rule = std::move(apply_rule)};
+    add.work = Collective{.axes = norm.layout.partial, .purpose = Purpose::kParameter};
+    step.origin = add.origin = apply.origin = param.name;
+    out.push_back(std::move(step));
+    if (!norm.layout.partial.empty()) out.push_back(std::move(add));
+    out.push_back(std::move(apply));
+    return absl::OkStatus();
   }
 
   RankClass& c_;
@@ -290,9 +345,7 @@ absl::StatusOr<StepEnd> StepEnd::Make(RankClass& c, const Mesh& mesh, const Upda
     if (strategy.gradients_mean && replicas > 1) {
       MESHWRIGHT_RETURN_IF_ERROR(make.Mean(whole, static_cast<double>(replicas), update));
     }
-    MESHWRIGHT_ASSIGN_OR_RETURN(Instruction instruction, make.Update(parameter, whole));
-    update.push_back(std::move(instruction));
-    return absl::OkStatus();
+    return make.Update(parameter, whole, update);
   };
   std::vector<std::pair<BufferId, BufferId>> late;  // gradient, parameter
   for (size_t i = 0; i < segments.size(); ++i) {

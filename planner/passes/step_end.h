@@ -18,7 +18,7 @@ namespace meshwright {
 
 // The update rule of the training section.
 struct UpdateRule {
-  OpKind kind = OpKind::kSgd;  // kSgd, kMomentum, kAdamW
+  OpKind kind = OpKind::kSgd;  // kSgd, kMomentum, kAdamW, kLamb
   OpAttrs attrs;
 };
 

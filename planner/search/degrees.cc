@@ -41,6 +41,8 @@ void SetGivenChoices(const Problem& problem, Strategy& strategy) {
   strategy.parallel_optimizer = problem.parallel_optimizer.value_or(false);
   strategy.parallel_optimizer_threshold = problem.parallel_optimizer_threshold;
   strategy.shard_parameters = problem.shard_parameters && strategy.parallel_optimizer;
+  strategy.optimizer_shard_size = problem.optimizer_shard_size;
+  strategy.optimizer_whole = problem.optimizer_whole;
   if (problem.bucket.has_value()) strategy.bucket = *problem.bucket;
   strategy.scatter_bucket = problem.scatter_bucket;
   strategy.gather_bucket = problem.gather_bucket;

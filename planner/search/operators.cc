@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "ir/status.h"
 #include "planner/search/feeding.h"
+#include "planner/search/notes.h"
 #include "planner/search/nothing_fits.h"
 #include "planner/search/op_candidates.h"
 #include "planner/search/parallel_for.h"
@@ -77,6 +78,7 @@ class OperatorSearch {
                                                      base_.microbatches, " micro-batches"));
     }
     SetGivenChoices(problem_, base_);
+    base_.optimizer_group = OptimizerGroup::kReplicas;
     MESHWRIGHT_ASSIGN_OR_RETURN(graph_, problem_.graph(problem_.batch / base_.microbatches));
     if (simple) return absl::OkStatus();
     MESHWRIGHT_ASSIGN_OR_RETURN(base_.inputs, FeedingLayouts(problem_, graph_, base_.mesh, ranks_));
@@ -158,9 +160,14 @@ class OperatorSearch {
     MESHWRIGHT_ASSIGN_OR_RETURN(Evaluation evaluation, EvaluateGraph(problem_, graph_, costs_, candidate.strategy));
     candidate.prediction = std::move(evaluation.prediction);
     if (!candidate.prediction.fits()) return DoesNotFit(problem_, candidate.prediction);
+    Note(evaluation.program, candidate.strategy);
     result_.considered = result_.simulated = 1;
     result_.ranked.push_back(std::move(candidate));
     return std::move(result_);
+  }
+
+  void Note(const Program& program, const Strategy& strategy) {
+    for (std::string& note : NotesOn(program, strategy)) result_.warnings.push_back(std::move(note));
   }
 
   absl::StatusOr<SearchResult> Exhaustive() {
@@ -195,7 +202,12 @@ class OperatorSearch {
       }
       if (options_.progress != nullptr) options_.progress(first + static_cast<int64_t>(n), combinations);
     }
-    if (!result_.ranked.empty()) return std::move(result_);
+    if (!result_.ranked.empty()) {
+      const Strategy& best = result_.ranked[0].strategy;
+      MESHWRIGHT_ASSIGN_OR_RETURN(const Evaluation evaluation, EvaluateGraph(problem_, graph_, costs_, best));
+      Note(evaluation.program, best);
+      return std::move(result_);
+    }
     if (smallest.has_value()) return DoesNotFit(problem_, *smallest);
     return absl::InvalidArgumentError(
         "exhaustive search: no combination of strategies gives every parameter one layout");

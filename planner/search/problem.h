@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -60,6 +61,8 @@ struct Problem {
   Schedule schedule = Schedule::kOneFOneB;
   Bytes parallel_optimizer_threshold;
   bool shard_parameters = false;  // with the parallel optimizer
+  int64_t optimizer_shard_size = -1;  // these two as in Strategy
+  std::set<std::string> optimizer_whole;
   bool gradients_mean = false;
   double gradient_scale = 1;
   bool loss_is_sum = false;  // over micro-batches (S12.4), else their mean

@@ -41,6 +41,9 @@ absl::StatusOr<PlannedRun> PlanModel(const std::string& yaml) {
   plan.strategy = std::move(found.ranked.front().strategy);
   plan.promise = PromiseOf(found.ranked.front().prediction);
   PlannedRun planned;
+  planned.notices = plan.session.notices;
+  planned.notices.insert(planned.notices.end(), found.warnings.begin(), found.warnings.end());
+  planned.prediction = found.ranked.front().prediction;
   MESHWRIGHT_ASSIGN_OR_RETURN(planned.program, ProgramOf(plan));
   MESHWRIGHT_RETURN_IF_ERROR(VerifyProgram(planned.program));
   planned.strategy = std::move(plan.strategy);

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -13,6 +14,7 @@
 #include "ir/graph.h"
 #include "ir/program.h"
 #include "ir/strategy.h"
+#include "planner/search/evaluate.h"
 #include "simulator/price.h"
 
 namespace meshwright {
@@ -20,6 +22,8 @@ namespace meshwright {
 struct PlannedRun {
   Strategy strategy;
   Program program;  // verified
+  std::vector<std::string> notices;
+  Prediction prediction;
 };
 
 // What `plan` and `run` make of a model file: the fastest strategy that the file allows, and its program.
