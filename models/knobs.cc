@@ -296,6 +296,7 @@ constexpr Knob kKnobs[] = {
     {"dp_algo_approxi_epsilon", T::kNumber, "0.1", kAutoOnly, kIgnored, ReadEpsilon},
     {"dp_algo_single_loop", T::kBool, "false", kAutoOnly, kIgnored, CostBool<&C::dp_algo_single_loop>},
     {"rp_matmul_mem_coef", T::kNumber, "0.25", kAutoOnly, kIgnored, CostAboveZero<&C::rp_matmul_mem_coef>},
+    {"search_prices", T::kText, "bytes", kAutoOnly, kIgnored, Choice<&P::search_prices, kSearchPricesNames>},  // ours
     // Ours: what the planner would decide.
     {"pipeline_loss", T::kText, "sum", kAnyMode, kIgnored, Choice<&P::pipeline_loss, kPipelineLossNames>},
     {"micro_batches", T::kInt, "None", kAnyMode, kIgnored, Int<&P::micro_batches, 1, kMost>},

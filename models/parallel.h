@@ -44,6 +44,11 @@ enum class SearchKnob : uint8_t { kDynamicProgramming, kRecursiveProgramming, kS
 inline constexpr absl::string_view kSearchModeNames[] = {"dynamic_programming", "recursive_programming",
                                                          "sharding_propagation"};
 
+// The knob `search_prices`: what dynamic programming adds up. Bytes are S14's; with simulation every combination is
+// simulated instead, which small models only can afford.
+enum class SearchPricesKnob : uint8_t { kBytes, kTime, kSimulation };
+inline constexpr absl::string_view kSearchPricesNames[] = {"bytes", "time", "simulation"};
+
 // How a step's rows reach the ranks (S9). Shapes in a model file are global in every case.
 enum class DatasetStrategy : uint8_t {
   kDataParallel,  // each rank feeds its own slice of dim 0
@@ -110,6 +115,7 @@ struct Parallel {
   std::string strategy_ckpt_load_file, strategy_ckpt_save_file, group_ckpt_save_file;
 
   CostModelKnobs cost_model;
+  SearchPricesKnob search_prices = SearchPricesKnob::kBytes;
 
   std::vector<std::string> warnings;  // what was read, but not as the user may think
 };

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "ir/op_list.h"
 #include "ir/status.h"
 #include "tools/numbers.h"
@@ -235,6 +236,7 @@ std::string ShowSearch(const SearchResult& result) {
   for (const auto& [reason, count] : result.pruned) {
     absl::StrAppend(&text, Cut(absl::StrFormat("  %10s pruned: %s", ShowCount(count), reason)));
   }
+  if (!result.guarantee.empty()) absl::StrAppend(&text, Wrapped("  ", absl::StrSplit(result.guarantee, ", ")));
   return text;
 }
 
@@ -387,6 +389,7 @@ Json ToJson(const PlanReport& report) {
   out["search"] = Json{{"considered", result.considered},
                        {"simulated", result.simulated},
                        {"pruned", std::move(pruned)},
+                       {"guarantee", result.guarantee},
                        {"seconds", result.seconds}};
   Json alternatives = Json::array();
   for (size_t i = 1; i < result.ranked.size(); ++i) {

@@ -77,7 +77,7 @@ absl::Status ApplyChanges(const ModelChanges& changes, ModelFile& file) {
 
 // --- the problem -----------------------------------------------------------------------------------------------------
 
-absl::StatusOr<SearchMode> ModeOf(const ModelFile& file, int64_t devices, std::vector<std::string>& notices) {
+absl::StatusOr<SearchMode> ModeOf(const ModelFile& file, int64_t devices) {
   const Parallel& parallel = file.parallel;
   const bool stand_alone = parallel.parallel_mode == ParallelMode::kStandAlone;
   if (file.by_hand()) return SearchMode::kByHand;
@@ -102,16 +102,18 @@ absl::StatusOr<SearchMode> ModeOf(const ModelFile& file, int64_t devices, std::v
   switch (parallel.search_mode.value_or(SearchKnob::kDynamicProgramming)) {
     case SearchKnob::kShardingPropagation:
       return SearchMode::kShardingPropagation;
-    case SearchKnob::kDynamicProgramming:
-      if (parallel.search_mode.has_value()) {
-        notices.push_back("search_mode dynamic_programming: every combination is tried, which finds what it would");
-      }
-      return SearchMode::kExhaustive;
     case SearchKnob::kRecursiveProgramming:
+      return SearchMode::kRecursiveProgramming;
+    case SearchKnob::kDynamicProgramming:
       break;
   }
-  return file.document.root()["parallel"]["search_mode"].Error("recursive_programming, which does not exist yet",
-                                                               "sharding_propagation or dynamic_programming");
+  if (parallel.pipeline_stages > 1) {  // S12.11
+    return file.document.root()["parallel"]["search_mode"].Locate(
+        StateError("dynamic_programming (the default) plans no pipeline, and pipeline_stages is ",
+                   parallel.pipeline_stages, "; use sharding_propagation or recursive_programming"));
+  }
+  const bool simulates = parallel.search_prices == SearchPricesKnob::kSimulation;
+  return simulates ? SearchMode::kExhaustive : SearchMode::kDynamicProgramming;
 }
 
 // A knob that a decoder's planner is free to choose unless the file has it.
@@ -224,6 +226,10 @@ absl::Status SetChoices(const ModelFile& file, const ModelChanges& changes, Prob
 }
 
 void SetOperatorChoices(const ModelFile& file, Problem& problem, std::vector<std::string>& notices) {
+  problem.cost_model = file.parallel.cost_model;
+  problem.enable_alltoall = file.parallel.enable_alltoall;
+  const bool time = file.parallel.search_prices == SearchPricesKnob::kTime;
+  problem.search_prices = time ? PriceKind::kTime : PriceKind::kBytes;
   switch (file.parallel.dataset_strategy) {
     case DatasetStrategy::kDataParallel:
       problem.feeding = Feeding::kDataParallel;
@@ -254,7 +260,7 @@ absl::StatusOr<Session> MakeSession(const SourceFile& source, ModelFile file, co
   session.changes = changes;
   session.notices = file.parallel.warnings;
   Problem& problem = session.problem;
-  MESHWRIGHT_ASSIGN_OR_RETURN(problem.mode, ModeOf(file, cluster.num_devices(), session.notices));
+  MESHWRIGHT_ASSIGN_OR_RETURN(problem.mode, ModeOf(file, cluster.num_devices()));
   problem.name = file.name;
   problem.batch = file.training.batch;
   problem.tokens_per_row = std::max<int64_t>(1, file.training.sequence);
@@ -415,7 +421,7 @@ const std::vector<FlagSpec>& StrategyFlags() {
       {"precision", "TYPE", "float32, float64, bfloat16, float16: instead of the file's, gradients included"},
       {"batch", "N", "sequences of a step, of a decoder"},
       {"mode", "MODE", "stand_alone, data_parallel, hybrid_parallel, semi_auto_parallel, auto_parallel"},
-      {"search_mode", "MODE", "sharding_propagation, dynamic_programming"},
+      {"search_mode", "MODE", "dynamic_programming, recursive_programming, sharding_propagation"},
       {"ignore_shards", "", "as if no operator had a `shard`"},
       {"data_parallel", "N", "fixes that degree; so do the next ones"},
       {"tensor_parallel", "N", ""},

@@ -97,8 +97,10 @@ TEST(SessionTest, ModesOfOperatorModels) {
       {"parallel_mode: data_parallel", SearchMode::kDataParallel},
       {"parallel_mode: hybrid_parallel", SearchMode::kDataParallel},
       {"parallel_mode: semi_auto_parallel", SearchMode::kDefaults},
-      {"parallel_mode: auto_parallel", SearchMode::kExhaustive},
-      {"parallel_mode: auto_parallel, search_mode: dynamic_programming", SearchMode::kExhaustive},
+      {"parallel_mode: auto_parallel", SearchMode::kDynamicProgramming},
+      {"parallel_mode: auto_parallel, search_mode: dynamic_programming", SearchMode::kDynamicProgramming},
+      {"parallel_mode: auto_parallel, search_mode: recursive_programming", SearchMode::kRecursiveProgramming},
+      {"parallel_mode: auto_parallel, search_prices: simulation", SearchMode::kExhaustive},
       {"parallel_mode: auto_parallel, search_mode: sharding_propagation", SearchMode::kShardingPropagation},
   };
   for (const auto& [parallel, mode] : modes) {
@@ -109,8 +111,20 @@ TEST(SessionTest, ModesOfOperatorModels) {
   }
   ASSERT_OK_AND_ASSIGN(const Session flag, Open(Operators(""), {"--mode=semi_auto_parallel"}));
   EXPECT_EQ(flag.problem.mode, SearchMode::kDefaults);
-  EXPECT_THAT(Open(Operators("parallel_mode: auto_parallel, search_mode: recursive_programming")),
-              StatusIs(kInvalid, "parallel.search_mode: found recursive_programming, which does not exist yet"));
+  // R25.
+  EXPECT_THAT(Open(Operators("parallel_mode: auto_parallel"), {"--stages=2"}),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       "dynamic_programming (the default) plans no pipeline, and pipeline_stages is 2"));
+}
+
+TEST(SessionTest, CostModelOfOperatorModels) {
+  ASSERT_OK_AND_ASSIGN(const Session session,
+                       Open(Operators("parallel_mode: auto_parallel, costmodel_beta: 400, enable_alltoall: true, "
+                                      "search_prices: time, device_memory_capacity: 61440")));
+  EXPECT_EQ(session.problem.cost_model.beta, 400);
+  EXPECT_EQ(session.problem.cost_model.device_memory_capacity, Bytes(61440));
+  EXPECT_TRUE(session.problem.enable_alltoall);
+  EXPECT_EQ(session.problem.search_prices, PriceKind::kTime);
 }
 
 // S8.7: the ranks' gradients are of their own rows' mean, and summed.

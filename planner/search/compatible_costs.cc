@@ -12,20 +12,6 @@ namespace {
 
 constexpr double kInfinite = std::numeric_limits<double>::infinity();
 
-// Which tensors depend on a trainable parameter.
-std::vector<bool> WantsGradient(const Graph& graph) {
-  std::vector<bool> wanted(graph.tensors.size());
-  for (size_t t = 0; t < wanted.size(); ++t) {
-    wanted[t] = graph.tensors[t].kind == TensorKind::kParameter && graph.tensors[t].trainable;
-  }
-  for (const Op& op : graph.ops) {
-    bool any = false;
-    for (TensorId id : op.inputs) any |= wanted[id.index()];
-    for (TensorId id : op.outputs) wanted[id.index()] = any;
-  }
-  return wanted;
-}
-
 // The tensors of the forward pass that the op's gradient asks for.
 absl::StatusOr<std::set<TensorId>> ReadByGradient(OpId id, const std::vector<bool>& wanted, GraphBuilder& scratch) {
   const Op op = scratch.graph().op(id);
@@ -67,6 +53,19 @@ bool KeepsItsDims(const Op& op, const Graph& graph) {
 }
 
 }  // namespace
+
+std::vector<bool> WantsGradient(const Graph& graph) {
+  std::vector<bool> wanted(graph.tensors.size());
+  for (size_t t = 0; t < wanted.size(); ++t) {
+    wanted[t] = graph.tensors[t].kind == TensorKind::kParameter && graph.tensors[t].trainable;
+  }
+  for (const Op& op : graph.ops) {
+    bool any = false;
+    for (TensorId id : op.inputs) any |= wanted[id.index()];
+    for (TensorId id : op.outputs) wanted[id.index()] = any;
+  }
+  return wanted;
+}
 
 double Corrected(double bytes, const CostModelKnobs& knobs) {
   if (bytes == 0) return 0;

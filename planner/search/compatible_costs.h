@@ -43,6 +43,9 @@ struct RedistributionCost {
   double communication = 0;  // as it is weighed: both corrected (S14.4), in inference forward only
 };
 
+// By tensor: whether it is a trainable parameter or depends on one.
+std::vector<bool> WantsGradient(const Graph& graph);
+
 // t(x) of S14.4.
 double Corrected(double bytes, const CostModelKnobs& knobs);
 

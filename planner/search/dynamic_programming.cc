@@ -10,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "ir/error_kind.h"
 #include "ir/status.h"
+#include "planner/search/compatible_costs.h"
 
 namespace meshwright {
 namespace {
@@ -21,7 +22,7 @@ constexpr Cost kForbidden = {kInfinite, 0, 0};
 class ChoicesBuilder {
  public:
   explicit ChoicesBuilder(const OperatorProblem& problem)
-      : problem_(problem), graph_(*problem.graph), signatures_(graph_.ops.size()), gradient_(graph_.tensors.size()) {}
+      : problem_(problem), graph_(*problem.graph), signatures_(graph_.ops.size()), gradient_(WantsGradient(graph_)) {}
 
   absl::StatusOr<OperatorChoices> Build() {
     Sign();
@@ -39,21 +40,15 @@ class ChoicesBuilder {
  private:
   // What of an op decides its candidates and what its inputs cost: equal text, equal costs.
   void Sign() {
-    for (size_t t = 0; t < graph_.tensors.size(); ++t) {
-      gradient_[t] = graph_.tensors[t].kind == TensorKind::kParameter && graph_.tensors[t].trainable;
-    }
     for (size_t i = 0; i < graph_.ops.size(); ++i) {
       const Op& op = graph_.ops[i];
-      bool any = false;
       std::string text = absl::StrCat(static_cast<int>(op.kind), " ", ToText(op.rule));
       for (TensorId id : op.inputs) {
         const Tensor& tensor = graph_.tensor(id);
-        any |= gradient_[id.index()];
         absl::StrAppend(&text, " ", ToText(tensor.shape), static_cast<int>(tensor.dtype), static_cast<int>(tensor.kind),
                         gradient_[id.index()] ? "g" : "");
       }
       for (TensorId id : op.outputs) {
-        gradient_[id.index()] = any;
         absl::StrAppend(&text, " ", ToText(graph_.tensor(id).shape), static_cast<int>(graph_.tensor(id).dtype));
       }
       const auto configured = problem_.configured.find(op.name);
@@ -147,22 +142,14 @@ class ChoicesBuilder {
       MESHWRIGHT_ASSIGN_OR_RETURN(OpCandidate one, MakeCandidate(op, graph_, configured->second, *problem_.mesh));
       candidates = {std::move(one)};
     } else {
-      CandidateOptions options;
-      options.fully_use_devices = problem_.knobs.fully_use_devices;
-      if (problem_.knobs.tensor_slice_align_enable) options.align = problem_.knobs.tensor_slice_align_size;
-      MESHWRIGHT_ASSIGN_OR_RETURN(std::vector<OpCandidate> all,
-                                  CandidatesOf(op, graph_, *problem_.mesh, problem_.ranks_per_stage, options));
+      MESHWRIGHT_ASSIGN_OR_RETURN(
+          std::vector<OpCandidate> all,
+          CandidatesOf(op, graph_, *problem_.mesh, problem_.ranks_per_stage, OptionsFrom(problem_.knobs)));
       for (OpCandidate& candidate : all) {
         if (problem_.allowed == nullptr || problem_.allowed(op, candidate)) candidates.push_back(std::move(candidate));
       }
     }
-    if (candidates.empty()) {
-      return PlanError("operator \"", op.name, "\" (", NameOf(op.kind), "): no strategy is allowed",
-                       problem_.knobs.tensor_slice_align_enable
-                           ? absl::StrCat("; its slices are no multiples of tensor_slice_align_size = ",
-                                          problem_.knobs.tensor_slice_align_size)
-                           : "");
-    }
+    if (candidates.empty()) return NoCandidate(op, problem_.knobs);
     choices_.node[number] = choices_.graph.nodes.size();
     choices_.graph.nodes.emplace_back(candidates.size());
     return absl::OkStatus();

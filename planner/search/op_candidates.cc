@@ -4,6 +4,8 @@
 #include <numeric>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "ir/error_kind.h"
 #include "ir/status.h"
 
 namespace meshwright {
@@ -90,6 +92,19 @@ Layout OutputOf(const Op& op, const OpCandidate& candidate, size_t output) {
   Layout layout = OutputLayout(op.rule, candidate.assignment, output, Reduction::kSum);
   layout.partial.clear();
   return layout;
+}
+
+CandidateOptions OptionsFrom(const CostModelKnobs& knobs) {
+  return {.fully_use_devices = knobs.fully_use_devices,
+          .align = knobs.tensor_slice_align_enable ? knobs.tensor_slice_align_size : 1};
+}
+
+absl::Status NoCandidate(const Op& op, const CostModelKnobs& knobs) {
+  return PlanError("operator \"", op.name, "\" (", NameOf(op.kind), "): no strategy is allowed",
+                   knobs.tensor_slice_align_enable
+                       ? absl::StrCat("; the slices of none are multiples of tensor_slice_align_size = ",
+                                      knobs.tensor_slice_align_size)
+                       : "");
 }
 
 absl::StatusOr<std::vector<OpCandidate>> CandidatesOf(const Op& op, const Graph& graph, const Mesh& mesh,

@@ -8,7 +8,9 @@
 #include <cstdint>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "ir/cost_model_knobs.h"
 #include "ir/graph.h"
 #include "ir/strategy.h"
 
@@ -36,6 +38,11 @@ struct CandidateOptions {
   bool fully_use_devices = true;  // else any number of pieces that divides the ranks
   int64_t align = 1;              // rows and columns of what a product reads are multiples of this on a rank (S14.10)
 };
+
+CandidateOptions OptionsFrom(const CostModelKnobs& knobs);
+
+// E-PLAN: the knobs leave the op no candidate.
+absl::Status NoCandidate(const Op& op, const CostModelKnobs& knobs);
 
 // Every way of splitting the labels of the inputs, each by a divisor of its extent, into `ranks_per_stage` pieces
 // together; then the one that splits nothing. In ascending order of pieces, label by label in order of appearance.

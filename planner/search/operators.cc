@@ -8,13 +8,20 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "ir/error_kind.h"
 #include "ir/status.h"
+#include "planner/search/compatible_costs.h"
+#include "planner/search/dynamic_programming.h"
 #include "planner/search/feeding.h"
 #include "planner/search/notes.h"
 #include "planner/search/nothing_fits.h"
 #include "planner/search/op_candidates.h"
 #include "planner/search/parallel_for.h"
 #include "planner/search/propagation.h"
+#include "planner/search/recursive_programming.h"
+#include "planner/search/time_costs.h"
 
 namespace meshwright {
 namespace {
@@ -44,6 +51,12 @@ class OperatorSearch {
       }
       case SearchMode::kDefaults:
         MESHWRIGHT_RETURN_IF_ERROR(Defaults());
+        return One(base_);
+      case SearchMode::kDynamicProgramming:
+        MESHWRIGHT_RETURN_IF_ERROR(ProgramDynamically());
+        return One(base_);
+      case SearchMode::kRecursiveProgramming:
+        MESHWRIGHT_RETURN_IF_ERROR(ProgramRecursively());
         return One(base_);
       case SearchMode::kShardingPropagation:
         MESHWRIGHT_RETURN_IF_ERROR(PropagateShards());
@@ -134,12 +147,94 @@ class OperatorSearch {
     return absl::OkStatus();
   }
 
+  // The layouts of inputs that the user gave: they count as a configured operator (S15.5).
+  std::map<std::string, Layout> GivenInputs() const {
+    return problem_.feeding == Feeding::kTuples ? base_.inputs : std::map<std::string, Layout>();
+  }
+
+  absl::StatusOr<CompatibleCosts> MakeCompatible() const {
+    return CompatibleCosts::Make(graph_, base_.mesh, ranks_, problem_.cost_model, problem_.enable_alltoall);
+  }
+
   absl::Status PropagateShards() {
-    std::map<std::string, Layout> inputs;  // those that the user gave
-    if (problem_.feeding == Feeding::kTuples) inputs = base_.inputs;
-    MESHWRIGHT_ASSIGN_OR_RETURN(Propagated propagated, Propagate(graph_, base_.mesh, ranks_, base_.ops, inputs));
+    MESHWRIGHT_ASSIGN_OR_RETURN(const CompatibleCosts costs, MakeCompatible());
+    MESHWRIGHT_ASSIGN_OR_RETURN(Propagated propagated,
+                                Propagate(graph_, base_.mesh, ranks_, costs, base_.ops, GivenInputs()));
     base_.ops = std::move(propagated.ops);
     result_.warnings = std::move(propagated.warnings);
+    result_.guarantee =
+        "sharding_propagation: each operator redistributes as few bytes as it can towards the neighbour it was reached "
+        "from; other plans may be faster";
+    return absl::OkStatus();
+  }
+
+  absl::Status ProgramDynamically() {
+    if (base_.stages > 1) {
+      return StateError("dynamic_programming plans one stage, found ", base_.stages,
+                        " pipeline stages; use search_mode sharding_propagation or recursive_programming");
+    }
+    const bool bytes = problem_.search_prices == PriceKind::kBytes;
+    OperatorProblem operators;
+    operators.graph = &graph_;
+    operators.mesh = &base_.mesh;
+    operators.ranks_per_stage = ranks_;
+    operators.knobs = problem_.cost_model;
+    operators.configured = base_.ops;
+    MESHWRIGHT_ASSIGN_OR_RETURN(const CompatibleCosts compatible, MakeCompatible());
+    if (bytes) {
+      operators.prices = &compatible;
+      operators.inputs = GivenInputs();
+      // S1.8: the lower of the two.
+      const Bytes capacity = problem_.cost_model.device_memory_capacity;
+      operators.memory_capacity =
+          static_cast<double>(std::min(capacity, problem_.memory_limit.value_or(capacity)).raw());
+      MESHWRIGHT_ASSIGN_OR_RETURN(OperatorPlan plan, PlanByDynamicProgramming(operators));
+      return Take(std::move(plan), operators);
+    }
+    MESHWRIGHT_ASSIGN_OR_RETURN(const TimeCosts times,
+                                TimeCosts::Make(graph_, base_.mesh, costs_, compatible, problem_.update));
+    operators.prices = &times;
+    operators.inputs = base_.inputs;
+    operators.knobs.alpha = operators.knobs.beta = 1;
+    operators.memory_capacity =
+        static_cast<double>(problem_.memory_limit.value_or(problem_.cluster.device.memory).raw());
+    MESHWRIGHT_ASSIGN_OR_RETURN(OperatorPlan plan, PlanByDynamicProgramming(operators));
+    return Take(std::move(plan), operators);
+  }
+
+  absl::Status Take(OperatorPlan plan, const OperatorProblem& operators) {
+    const bool bytes = problem_.search_prices == PriceKind::kBytes;
+    const std::string sum =
+        bytes ? absl::StrFormat("%g x computation %.0f + %g x communication %.10g = %.1f", operators.knobs.alpha,
+                                plan.cost.computation, operators.knobs.beta, plan.cost.communication, plan.weighted)
+              : absl::StrFormat("kernels %.1f us + communication %.1f us, each alone", plan.cost.computation / 1e3,
+                                plan.cost.communication / 1e3);
+    result_.guarantee = absl::StrFormat(
+        "dynamic_programming, prices in %s: %s of %.6g combinations of strategies: %s, in %.0f of %.0f bytes of "
+        "memory; "
+        "by elimination: %s",
+        bytes ? "bytes" : "time", plan.exact ? "the least" : "a low one", plan.combinations, sum, plan.cost.memory,
+        operators.memory_capacity, plan.how);
+    result_.considered = plan.combinations < 1e18 ? static_cast<int64_t>(plan.combinations) : int64_t{1} << 60;
+    base_.ops = std::move(plan.ops);
+    return absl::OkStatus();
+  }
+
+  absl::Status ProgramRecursively() {
+    RecursiveProblem recursive;
+    recursive.graph = &graph_;
+    recursive.mesh = &base_.mesh;
+    recursive.ranks_per_stage = ranks_;
+    recursive.knobs = problem_.cost_model;
+    recursive.parallel_optimizer = problem_.parallel_optimizer.value_or(false);
+    recursive.configured = base_.ops;
+    MESHWRIGHT_ASSIGN_OR_RETURN(RecursivePlan plan, PlanByRecursiveProgramming(recursive));
+    base_.ops = std::move(plan.ops);
+    std::vector<std::string> cuts;
+    for (const auto& [name, of_op] : plan.cuts) cuts.push_back(absl::StrCat(name, " ", of_op));
+    result_.guarantee = absl::StrCat(
+        "recursive_programming: a heuristic, other plans may be faster and memory was not looked at; rounds: ",
+        absl::StrJoin(cuts, ", "));
     return absl::OkStatus();
   }
 
@@ -161,7 +256,8 @@ class OperatorSearch {
     candidate.prediction = std::move(evaluation.prediction);
     if (!candidate.prediction.fits()) return DoesNotFit(problem_, candidate.prediction);
     Note(evaluation.program, candidate.strategy);
-    result_.considered = result_.simulated = 1;
+    result_.considered = std::max<int64_t>(result_.considered, 1);
+    result_.simulated = 1;
     result_.ranked.push_back(std::move(candidate));
     return std::move(result_);
   }
@@ -202,6 +298,7 @@ class OperatorSearch {
       }
       if (options_.progress != nullptr) options_.progress(first + static_cast<int64_t>(n), combinations);
     }
+    result_.guarantee = "every combination of strategies was simulated: none is faster";
     if (!result_.ranked.empty()) {
       const Strategy& best = result_.ranked[0].strategy;
       MESHWRIGHT_ASSIGN_OR_RETURN(const Evaluation evaluation, EvaluateGraph(problem_, graph_, costs_, best));

@@ -90,6 +90,43 @@ TEST(OperatorSearchTest, PropagationOfSeedB) {
   ExpectValid(problem, result);
 }
 
+// S15.10: on 8 devices each product of seed B costs least where it is not cut.
+TEST(OperatorSearchTest, RecursiveProgrammingOfSeedB) {
+  const Problem problem = SeedB(SearchMode::kRecursiveProgramming);
+  ASSERT_OK_AND_ASSIGN(const SearchResult result, Search(problem));
+  EXPECT_EQ(LayoutsOf(result.ranked[0].strategy, "matmul"), "{- | -}{- | -}");
+  EXPECT_THAT(result.guarantee, HasSubstr("matmul ---"));
+  ExpectValid(problem, result);
+  Problem sharded = problem;
+  sharded.parallel_optimizer = true;
+  sharded.shards["matmul2"] = Shard({{2, 4}, {4, 1}});
+  ASSERT_OK_AND_ASSIGN(const SearchResult mixed, Search(sharded));
+  EXPECT_EQ(LayoutsOf(mixed.ranked[0].strategy, "matmul2"), "{x4 | x2.x1}{x2.x1 | -}");
+  ExpectValid(sharded, mixed);
+}
+
+TEST(OperatorSearchTest, DynamicProgrammingOfSeedB) {
+  for (const PriceKind prices : {PriceKind::kBytes, PriceKind::kTime}) {
+    Problem problem = SeedB(SearchMode::kDynamicProgramming);
+    problem.search_prices = prices;
+    ASSERT_OK_AND_ASSIGN(const SearchResult result, Search(problem));
+    EXPECT_EQ(result.considered, 11 * 5 * 11 * 5);  // matmul, relu, matmul2, loss
+    EXPECT_EQ(result.simulated, 1);
+    EXPECT_THAT(result.guarantee, HasSubstr("the least of 3025 combinations of strategies"));
+    ExpectValid(problem, result);
+    problem.shards["matmul"] = Shard({{2, 4}, {4, 1}});
+    ASSERT_OK_AND_ASSIGN(const SearchResult given, Search(problem));
+    EXPECT_EQ(LayoutsOf(given.ranked[0].strategy, "matmul"), "{x4 | x2.x1}{x2.x1 | -}");
+    ExpectValid(problem, given);
+    problem.shards.clear();
+    problem.stages = 2;  // R25
+    EXPECT_THAT(Search(problem), StatusIs(absl::StatusCode::kFailedPrecondition, "plans one stage, found 2"));
+  }
+  Problem small = SeedB(SearchMode::kDynamicProgramming);
+  small.cost_model.device_memory_capacity = Bytes(100);
+  EXPECT_THAT(Search(small), StatusIs(absl::StatusCode::kResourceExhausted, "the smallest memory of any plan is"));
+}
+
 // Two stages of four ranks, cut behind relu.
 absl::StatusOr<Graph> TwoStages(int64_t rows) {
   MESHWRIGHT_ASSIGN_OR_RETURN(Graph graph, BuildSeedB(rows));

@@ -14,6 +14,7 @@
 
 #include "absl/status/statusor.h"
 #include "ir/cluster.h"
+#include "ir/cost_model_knobs.h"
 #include "ir/graph.h"
 #include "ir/sharding.h"
 #include "ir/strategy.h"
@@ -24,14 +25,19 @@ namespace meshwright {
 
 // Who decides how ops are split.
 enum class SearchMode : uint8_t {
-  kDecoder,              // every combination of degrees, by label rules; for models with repeated layers
-  kShardingPropagation,  // from the ops that the user configured (S15.5)
-  kExhaustive,           // every combination of op strategies; small operator graphs only
-  kDefaults,             // no search: what is not configured gets its default strategy (S5.14; semi_auto_parallel)
-  kDataParallel,         // dim 0 of every input over all ranks, parameters whole
-  kByHand,               // no search: the graph's author splits it; its label "rank" lies over all ranks
-  kStandAlone,           // one rank
+  kDecoder,               // every combination of degrees, by label rules; for models with repeated layers
+  kDynamicProgramming,    // the least sum of prices over all combinations of op strategies (S15.2)
+  kRecursiveProgramming,  // halves every product once a round (S15.9)
+  kShardingPropagation,   // from the ops that the user configured (S15.5)
+  kExhaustive,            // simulates every combination of op strategies; small operator graphs only
+  kDefaults,              // no search: what is not configured gets its default strategy (S5.14; semi_auto_parallel)
+  kDataParallel,          // dim 0 of every input over all ranks, parameters whole
+  kByHand,                // no search: the graph's author splits it; its label "rank" lies over all ranks
+  kStandAlone,            // one rank
 };
+
+// What dynamic programming adds up: bytes of the compatible cost model (S14), or times of the cluster at hand.
+enum class PriceKind : uint8_t { kBytes, kTime };
 
 // How a step's rows reach the ranks (S9).
 enum class Feeding : uint8_t { kDataParallel, kFullBatch, kTuples };
@@ -49,6 +55,11 @@ struct Problem {
   std::optional<Bytes> memory_limit;  // of one device; else what the device can use
 
   SearchMode mode = SearchMode::kDecoder;
+
+  // Of the searches over operators' strategies.
+  PriceKind search_prices = PriceKind::kBytes;
+  CostModelKnobs cost_model;
+  bool enable_alltoall = false;  // the compatible model redistributes by AlltoAll (S7.4)
 
   // What the user fixed; the rest is searched.
   std::optional<int64_t> tensor_parallel, data_parallel, expert_parallel, stages, microbatches;

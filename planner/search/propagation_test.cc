@@ -41,70 +41,36 @@ std::string PiecesOf(const OpStrategy& strategy) {
   return absl::StrCat("(", absl::StrJoin(tuples, ","), ")");
 }
 
-// S15.6, seed B: matmul's result is split in two by rows and replicated over four.
-TEST(EdgeCostTest, OnlySlicesAreWithoutCommunication) {
-  ASSERT_OK_AND_ASSIGN(const Graph graph, BuildSeedB(16));
-  const Op& relu = graph.op(graph.FindOp("relu"));
-  const Tensor& tensor = graph.tensor(relu.inputs[0]);
-  ASSERT_OK_AND_ASSIGN(const AxisList rows, Eight().Compose(2, 4));
-  const Layout from = {{rows, {}}, {}, Reduction::kSum};
-  std::map<std::string, bool> communicates;
-  ASSERT_OK_AND_ASSIGN(const std::vector<OpCandidate> candidates, CandidatesOf(relu, graph, Eight(), 8));
-  for (const OpCandidate& candidate : candidates) {
-    ASSERT_OK_AND_ASSIGN(const EdgeCost cost, EdgeCostOf(tensor, from, candidate.strategy.inputs[0], Eight()));
-    communicates[PiecesOf(candidate.strategy)] = cost.communication > 0;
-    // What stands on a rank before the slice: (8, 16) floats, as in the table.
-    if (PiecesOf(candidate.strategy) == "((2,4))") {
-      EXPECT_EQ(cost.computation, 512);
-    }
-  }
-  EXPECT_EQ(communicates,
-            (std::map<std::string, bool>{
-                {"((1,8))", true}, {"((2,4))", false}, {"((4,2))", false}, {"((8,1))", false}, {"((1,1))", true}}));
+absl::StatusOr<Propagated> PropagateOnEight(const Graph& graph, const std::map<std::string, OpStrategy>& configured,
+                                            const std::map<std::string, Layout>& inputs) {
+  const auto costs = CompatibleCosts::Make(graph, Eight(), 8, {}, false);
+  return Propagate(graph, Eight(), 8, *costs, configured, inputs);
 }
 
 // S15.6.
 TEST(PropagationTest, SeedB) {
   ASSERT_OK_AND_ASSIGN(const Graph graph, BuildSeedB(16));
   ASSERT_OK_AND_ASSIGN(const Propagated result,
-                       Propagate(graph, Eight(), 8, {{"matmul", Tuples(graph, "matmul", {{2, 4}, {4, 1}})}}, {}));
+                       PropagateOnEight(graph, {{"matmul", Tuples(graph, "matmul", {{2, 4}, {4, 1}})}}, {}));
   EXPECT_EQ(PiecesOf(result.ops.at("matmul")), "((2,4),(4,1))");
   EXPECT_EQ(PiecesOf(result.ops.at("relu")), "((2,4))");
   EXPECT_EQ(PiecesOf(result.ops.at("matmul2")), "((2,4),(4,1))");
   EXPECT_THAT(result.warnings, IsEmpty());
 }
 
-// S15.7: (256, 784) (784, 64) as ((2,1),(1,4)), bias, relu, (64, 10).
-absl::StatusOr<Graph> FeedForward() {
-  GraphBuilder b("ffn");
-  b.BeginSegment("model");
-  const DType f = DType::kFloat32;
-  const TensorId x = b.Input("x", f, {256, 784}, {});
-  const TensorId w = b.Parameter("w", f, {784, 64}, {});
-  const TensorId bias = b.Parameter("bias", f, {64}, {});
-  const TensorId w2 = b.Parameter("w2", f, {64, 10}, {});
-  MESHWRIGHT_ASSIGN_OR_RETURN(
-      TensorId y, b.AddOne({.name = "matmul", .kind = OpKind::kMatMul, .inputs = {x, w}, .rule = "m k, k n -> m n"}));
-  MESHWRIGHT_ASSIGN_OR_RETURN(y, b.AddOne({.name = "add", .kind = OpKind::kAdd, .inputs = {y, bias}}));
-  MESHWRIGHT_ASSIGN_OR_RETURN(y, b.AddOne({.name = "relu", .kind = OpKind::kRelu, .inputs = {y}}));
-  MESHWRIGHT_RETURN_IF_ERROR(
-      b.AddOne({.name = "matmul2", .kind = OpKind::kMatMul, .inputs = {y, w2}, .rule = "m k, k n -> m n"}).status());
-  return std::move(b).Build();
-}
-
 TEST(PropagationTest, FeedForwardTutorial) {
-  ASSERT_OK_AND_ASSIGN(const Graph graph, FeedForward());
+  ASSERT_OK_AND_ASSIGN(const Graph graph, BuildFeedForward());
   ASSERT_OK_AND_ASSIGN(const Propagated result,
-                       Propagate(graph, Eight(), 8, {{"matmul", Tuples(graph, "matmul", {{2, 1}, {1, 4}})}}, {}));
+                       PropagateOnEight(graph, {{"matmul", Tuples(graph, "matmul", {{2, 1}, {1, 4}})}}, {}));
   EXPECT_EQ(PiecesOf(result.ops.at("add")), "((2,4),(4))");
   EXPECT_EQ(PiecesOf(result.ops.at("relu")), "((2,4))");
   EXPECT_EQ(PiecesOf(result.ops.at("matmul2")), "((2,4),(4,1))");
 }
 
 TEST(PropagationTest, RunsBackToPredecessors) {
-  ASSERT_OK_AND_ASSIGN(const Graph graph, FeedForward());
+  ASSERT_OK_AND_ASSIGN(const Graph graph, BuildFeedForward());
   ASSERT_OK_AND_ASSIGN(const Propagated result,
-                       Propagate(graph, Eight(), 8, {{"relu", Tuples(graph, "relu", {{4, 2}})}}, {}));
+                       PropagateOnEight(graph, {{"relu", Tuples(graph, "relu", {{4, 2}})}}, {}));
   EXPECT_EQ(PiecesOf(result.ops.at("add")), "((4,2),(2))");
   EXPECT_EQ(PiecesOf(result.ops.at("matmul")), "((4,1),(1,2))");
   EXPECT_EQ(PiecesOf(result.ops.at("matmul2")), "((4,2),(2,1))");
@@ -112,17 +78,17 @@ TEST(PropagationTest, RunsBackToPredecessors) {
 
 // Inputs that arrive in a layout of the user's are a beginning too.
 TEST(PropagationTest, StartsFromInputs) {
-  ASSERT_OK_AND_ASSIGN(const Graph graph, FeedForward());
+  ASSERT_OK_AND_ASSIGN(const Graph graph, BuildFeedForward());
   ASSERT_OK_AND_ASSIGN(const AxisList all, Eight().Compose(8, 1));
   ASSERT_OK_AND_ASSIGN(const Propagated result,
-                       Propagate(graph, Eight(), 8, {}, {{"x", Layout{{all, {}}, {}, Reduction::kSum}}}));
+                       PropagateOnEight(graph, {}, {{"x", Layout{{all, {}}, {}, Reduction::kSum}}}));
   EXPECT_EQ(PiecesOf(result.ops.at("matmul")), "((8,1),(1,1))");
   EXPECT_EQ(PiecesOf(result.ops.at("matmul2")), "((8,1),(1,1))");
 }
 
 TEST(PropagationTest, NeedsABeginning) {
-  ASSERT_OK_AND_ASSIGN(const Graph graph, FeedForward());
-  EXPECT_THAT(Propagate(graph, Eight(), 8, {}, {}),
+  ASSERT_OK_AND_ASSIGN(const Graph graph, BuildFeedForward());
+  EXPECT_THAT(PropagateOnEight(graph, {}, {}),
               StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("give at least one a `shard:`")));
 }
 
@@ -138,7 +104,7 @@ TEST(PropagationTest, UsersOfAParameterAgree) {
       b.AddOne({.name = "second", .kind = OpKind::kMatMul, .inputs = {z, w}, .rule = "m k, k n -> m n"}).status());
   const Graph graph = std::move(b).Build();
   ASSERT_OK_AND_ASSIGN(const Propagated result,
-                       Propagate(graph, Eight(), 8, {{"first", Tuples(graph, "first", {{2, 1}, {1, 4}})}}, {}));
+                       PropagateOnEight(graph, {{"first", Tuples(graph, "first", {{2, 1}, {1, 4}})}}, {}));
   EXPECT_EQ(PiecesOf(result.ops.at("second")), "((2,1),(1,4))");
 }
 
@@ -151,7 +117,7 @@ TEST(PropagationTest, WarnsWhereCommunicationCannotBeAvoided) {
   ASSERT_OK(b.AddOne({.name = "softmax", .kind = OpKind::kSoftmax, .inputs = {y}}).status());
   const Graph graph = std::move(b).Build();
   ASSERT_OK_AND_ASSIGN(const Propagated result,
-                       Propagate(graph, Eight(), 8, {{"relu", Tuples(graph, "relu", {{4, 2}})}}, {}));
+                       PropagateOnEight(graph, {{"relu", Tuples(graph, "relu", {{4, 2}})}}, {}));
   EXPECT_EQ(PiecesOf(result.ops.at("softmax")), "((1,1))");
   EXPECT_THAT(result.warnings, ElementsAre(HasSubstr("operator \"softmax\": no strategy goes with that of \"relu\"")));
 }

@@ -9,6 +9,8 @@ absl::StatusOr<SearchResult> Search(const Problem& problem, const SearchOptions&
   switch (problem.mode) {
     case SearchMode::kDecoder:
       return SearchDecoder(problem, options);
+    case SearchMode::kDynamicProgramming:
+    case SearchMode::kRecursiveProgramming:
     case SearchMode::kShardingPropagation:
     case SearchMode::kExhaustive:
     case SearchMode::kDefaults:

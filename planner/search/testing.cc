@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "ir/status.h"
 
 namespace meshwright {
@@ -23,11 +24,17 @@ class Builder {
     const TensorId labels = b_.Input("labels", DType::kInt32, {rows_, c_.sequence}, ids);
     const TensorId embedding = Weight("embedding", {c_.vocab, c_.hidden});
     MESHWRIGHT_ASSIGN_OR_RETURN(TensorId x, Add("embed", OpKind::kGather, {embedding, tokens}, "v h, b s -> s b h"));
-    b_.BeginSegment("layers", c_.layers);
-    const TensorId in = b_.BeginCarry(x);
-    MESHWRIGHT_ASSIGN_OR_RETURN(x, Attention(in));
-    MESHWRIGHT_ASSIGN_OR_RETURN(x, c_.experts > 0 ? Experts(x) : Mlp(x));
-    MESHWRIGHT_ASSIGN_OR_RETURN(x, b_.EndCarry(x));
+    b_.BeginSegment("layers", c_.unrolled ? 1 : c_.layers);
+    if (!c_.unrolled) x = b_.BeginCarry(x);
+    for (int64_t layer = 0; layer < (c_.unrolled ? c_.layers : 1); ++layer) {
+      if (c_.unrolled) prefix_ = absl::StrCat("layer", layer, ".");
+      MESHWRIGHT_ASSIGN_OR_RETURN(x, Attention(x));
+      MESHWRIGHT_ASSIGN_OR_RETURN(x, c_.experts > 0 ? Experts(x) : Mlp(x));
+    }
+    prefix_.clear();
+    if (!c_.unrolled) {
+      MESHWRIGHT_ASSIGN_OR_RETURN(x, b_.EndCarry(x));
+    }
     b_.BeginSegment("head");
     MESHWRIGHT_ASSIGN_OR_RETURN(x, Normalize("norm", x));
     const TensorId head = c_.tied ? embedding : Weight("head", {c_.vocab, c_.hidden});
@@ -40,11 +47,11 @@ class Builder {
   using OpSpec = GraphBuilder::OpSpec;
 
   TensorId Weight(std::string name, Shape shape) {
-    return b_.Parameter(std::move(name), c_.dtype, std::move(shape), Normal(0.02));
+    return b_.Parameter(prefix_ + std::move(name), c_.dtype, std::move(shape), Normal(0.02));
   }
   absl::StatusOr<TensorId> Add(std::string name, OpKind kind, std::vector<TensorId> inputs, std::string rule,
                                std::string group = "") {
-    return b_.AddOne({.name = std::move(name),
+    return b_.AddOne({.name = prefix_ + std::move(name),
                       .kind = kind,
                       .inputs = std::move(inputs),
                       .rule = std::move(rule),
@@ -60,7 +67,7 @@ class Builder {
     MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId qkv,
                                 Add("qkv", OpKind::kMatMul, {x, Weight("qkv.weight", {c_.hidden, c_.heads, 3, size})},
                                     "s b h, h g r d -> s b g r d"));
-    OpSpec attention{.name = "attention", .kind = OpKind::kAttention, .inputs = {qkv}};
+    OpSpec attention{.name = prefix_ + "attention", .kind = OpKind::kAttention, .inputs = {qkv}};
     attention.rule = "s! b g r! d! -> s! b g q! d!, s! b g q!";
     attention.attrs.scale = 1 / std::sqrt(static_cast<double>(size));
     attention.output_shapes = {{c_.sequence, rows_, c_.heads, 1, size}, {c_.sequence, rows_, c_.heads, 1}};
@@ -90,7 +97,7 @@ class Builder {
     MESHWRIGHT_ASSIGN_OR_RETURN(
         const TensorId logits,
         Add("router", OpKind::kMatMul, {x, Weight("router.weight", {c_.hidden, c_.experts})}, "s b h, h e -> s b e"));
-    OpSpec dispatch{.name = "dispatch", .kind = OpKind::kDispatch, .inputs = {x, logits}};
+    OpSpec dispatch{.name = prefix_ + "dispatch", .kind = OpKind::kDispatch, .inputs = {x, logits}};
     dispatch.rule = "s! b h, s! b e! -> e! =b h";
     dispatch.attrs.top_k = c_.top_k;
     dispatch.output_shapes = {{c_.experts, c_.sequence * c_.top_k * 5 / 4 / c_.experts * rows_, c_.hidden}};
@@ -102,7 +109,7 @@ class Builder {
     MESHWRIGHT_ASSIGN_OR_RETURN(
         y, Add("mlp2", OpKind::kMatMul, {y, Weight("mlp2.weight", {c_.experts, c_.ffn, c_.hidden})},
                "e c f, e f h -> e c h"));
-    OpSpec combine{.name = "combine", .kind = OpKind::kCombine, .inputs = {y, logits}};
+    OpSpec combine{.name = prefix_ + "combine", .kind = OpKind::kCombine, .inputs = {y, logits}};
     combine.rule = "e! =b h, s! b e! -> s! b h";
     combine.attrs.top_k = c_.top_k;
     MESHWRIGHT_ASSIGN_OR_RETURN(y, b_.AddOne(std::move(combine)));
@@ -130,6 +137,7 @@ class Builder {
   const ToyDecoder& c_;
   const int64_t rows_;
   GraphBuilder b_;
+  std::string prefix_;  // of the layer
 };
 
 }  // namespace

@@ -16,6 +16,7 @@ struct ToyDecoder {
   bool tied = false;  // the head's weight is the embedding
   int64_t experts = 0, top_k = 2;
   DType dtype = DType::kBFloat16;
+  bool unrolled = false;  // every layer's operators stand in the graph, as "layer0.qkv" and so on
 };
 absl::StatusOr<Graph> BuildToyDecoder(const ToyDecoder& sizes, int64_t rows);
 
