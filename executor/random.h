@@ -42,6 +42,8 @@ class Draws {
     const double radius = std::sqrt(-2 * std::log(1 - Uniform(2 * element)));
     return radius * std::cos(2 * std::numbers::pi * Uniform(2 * element + 1));
   }
+  // What makes this stream: for who draws from it elsewhere, as Uniform does.
+  uint64_t key() const { return key_; }
 
  private:
   static constexpr uint64_t kStep = 0x9e3779b97f4a7c15u;  // 2^64 / golden ratio, odd

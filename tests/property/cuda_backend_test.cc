@@ -1,6 +1,7 @@
 // Random models under random strategies through the GPU back end, on stand-ins: the losses and parameters of the host's
 // back end, to the bit, since both reduce in the order of the group; and nothing touches memory that streams and events
 // do not keep apart.
+#include <cmath>
 #include <cstdlib>
 #include <string>
 
@@ -65,6 +66,23 @@ TEST(CudaBackendPropertyTest, RandomProgramsEqualTheHost) {
   EXPECT_GT(counts.communicators, 5 * static_cast<int64_t>(kNumPrograms));
   EXPECT_GT(counts.launches, 50 * static_cast<int64_t>(kNumPrograms));
   EXPECT_GT(counts.calls, counts.launches);
+}
+
+// With the kernels of devices: they sum in other orders, so to 1e-9 of the size.
+TEST(CudaBackendPropertyTest, TheDevicesKernelsGiveTheSameLosses) {
+  for (uint64_t seed = 1; seed <= kNumPrograms && !HasFailure(); ++seed) {
+    SCOPED_TRACE(absl::StrCat("seed ", seed));
+    ASSERT_OK_AND_ASSIGN(const Program program, RandomProgram(seed));
+    const RunOptions options = {.steps = 2, .trace = false};
+    ASSERT_OK_AND_ASSIGN(const RunResult host, RunOnThreads(program, options, SyntheticData(5)));
+    cuda::testing::StandInMachine machine(program.mesh.num_ranks(), seed);
+    const cuda::testing::StandInRun run = cuda::testing::RunOnStandIns(program, options, SyntheticData(5), {}, machine,
+                                                                       cuda::testing::StandInKernelKind::kEmulated);
+    ASSERT_THAT(run.statuses, Each(IsOk())) << ToText(program);
+    for (size_t i = 0; i < host.losses.size(); ++i) {
+      EXPECT_NEAR(run.result.losses[i], host.losses[i], 1e-9 * (1 + std::abs(host.losses[i])));
+    }
+  }
 }
 
 }  // namespace

@@ -4,12 +4,14 @@
 #include <thread>
 #include <utility>
 
+#include "executor/cuda/device_kernels.h"
+#include "executor/cuda/testing/emulated_launcher.h"
 #include "executor/host/thread_fabric.h"
 
 namespace meshwright::cuda::testing {
 
 StandInRun RunOnStandIns(const Program& program, const RunOptions& options, const DataSource& data,
-                         const CudaOptions& cuda, StandInMachine& machine) {
+                         const CudaOptions& cuda, StandInMachine& machine, StandInKernelKind kind) {
   const int64_t n = program.mesh.num_ranks();
   ThreadFabric fabric(n, {.deadline = options.deadline});
   StandInRun run;
@@ -18,7 +20,10 @@ StandInRun RunOnStandIns(const Program& program, const RunOptions& options, cons
   std::vector<std::thread> threads;
   for (int64_t rank = 0; rank < n; ++rank) {
     threads.emplace_back([&, rank] {
-      StandInKernels kernels(machine.driver(rank));
+      StandInKernels host_kernels(machine.driver(rank));
+      EmulatedLauncher launcher(machine.driver(rank));
+      DeviceKernels device_kernels(machine.driver(rank), launcher);
+      Kernels& kernels = kind == StandInKernelKind::kHost ? static_cast<Kernels&>(host_kernels) : device_kernels;
       auto backend = CudaBackend::Make(machine.driver(rank), kernels, fabric.endpoint(rank), program, cuda);
       if (!backend.ok()) {
         run.statuses[rank] = backend.status();

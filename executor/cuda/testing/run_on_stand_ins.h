@@ -2,8 +2,7 @@
 #ifndef MESHWRIGHT_EXECUTOR_CUDA_TESTING_RUN_ON_STAND_INS_H_
 #define MESHWRIGHT_EXECUTOR_CUDA_TESTING_RUN_ON_STAND_INS_H_
 
-#include <functional>
-#include <memory>
+#include <cstdint>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -21,9 +20,15 @@ struct StandInRun {
   RunResult result;                    // where all are OK
 };
 
+enum class StandInKernelKind : uint8_t {
+  kHost,      // the host's: their accesses are checked
+  kEmulated,  // those of devices, with their threads played on the host
+};
+
 // As RunOnThreads. `machine` has a device for each rank, and is asked for its faults by the caller.
 StandInRun RunOnStandIns(const Program& program, const RunOptions& options, const DataSource& data,
-                         const CudaOptions& cuda, StandInMachine& machine);
+                         const CudaOptions& cuda, StandInMachine& machine,
+                         StandInKernelKind kind = StandInKernelKind::kHost);
 
 }  // namespace meshwright::cuda::testing
 

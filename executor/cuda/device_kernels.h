@@ -1,0 +1,36 @@
+// The kernels of every operator on a device: turns a call into bodies (kernels/), their places and launch shapes, and
+// products into cuBLASLt's.
+//
+// Element types: float64, float32, float16, bfloat16 and int32, in any mixture; sums and functions are computed in
+// float32, or float64 where an operand is of it. Deterministic: no atomics, sums in a fixed order.
+//
+// Errors as RunHostKernel (executor/host/kernels.h), but what stands in device memory is not looked at.
+#ifndef MESHWRIGHT_EXECUTOR_CUDA_DEVICE_KERNELS_H_
+#define MESHWRIGHT_EXECUTOR_CUDA_DEVICE_KERNELS_H_
+
+#include "absl/status/status.h"
+#include "executor/cuda/driver.h"
+#include "executor/cuda/kernels.h"
+#include "executor/cuda/kernels/launcher.h"
+#include "executor/kernel_call.h"
+
+namespace meshwright::cuda {
+
+class DeviceKernels : public Kernels {
+ public:
+  // Both must outlive this. `tf32`: products of float32 may round their operands.
+  DeviceKernels(Driver& driver, KernelLauncher& launcher, bool tf32 = false)
+      : driver_(driver), launcher_(launcher), tf32_(tf32) {}
+
+  absl::Status Run(DeviceStream stream, const KernelCall& call, Scratch& scratch) override;
+  absl::Status Copy(DeviceStream stream, const StridedCopy& copy) override;
+
+ private:
+  Driver& driver_;
+  KernelLauncher& launcher_;
+  const bool tf32_;
+};
+
+}  // namespace meshwright::cuda
+
+#endif  // MESHWRIGHT_EXECUTOR_CUDA_DEVICE_KERNELS_H_

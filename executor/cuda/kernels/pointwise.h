@@ -1,0 +1,356 @@
+// Bodies that look at one element of each operand at a time, or move elements. See kernels/simt.h.
+#ifndef MESHWRIGHT_EXECUTOR_CUDA_KERNELS_POINTWISE_H_
+#define MESHWRIGHT_EXECUTOR_CUDA_KERNELS_POINTWISE_H_
+
+#include "executor/cuda/kernels/simt.h"
+
+namespace meshwright::cuda {
+
+enum class PointOp : uint8_t { kFill, kCopy, kAdd, kSub, kMul, kDiv, kEqual, kActivation, kActivationGrad, kMseGrad };
+enum class Activation : uint8_t { kRelu, kGelu, kTanh, kSigmoid, kSilu, kSqrt };
+
+template <class A>
+MESHWRIGHT_DEVICE A SigmoidOf(A x) {
+  using std::exp;
+  return A(1) / (A(1) + exp(-x));
+}
+
+// As executor/host/elementwise.cc has them.
+template <class A>
+MESHWRIGHT_DEVICE A Activate(Activation f, A x) {
+  using std::sqrt;
+  using std::tanh;
+  switch (f) {
+    case Activation::kRelu:
+      return x > A(0) ? x : A(0);
+    case Activation::kTanh:
+      return tanh(x);
+    case Activation::kSqrt:
+      return sqrt(x);
+    case Activation::kSigmoid:
+      return SigmoidOf(x);
+    case Activation::kSilu:
+      return x * SigmoidOf(x);
+    case Activation::kGelu:
+      return A(0.5) * x * (A(1) + tanh(A(0.79788456080286535588) * (x + A(0.044715) * x * x * x)));
+  }
+  return A(0);
+}
+template <class A>
+MESHWRIGHT_DEVICE A Derivative(Activation f, A x) {
+  using std::sqrt;
+  using std::tanh;
+  switch (f) {
+    case Activation::kRelu:
+      return x > A(0) ? A(1) : A(0);
+    case Activation::kSqrt:
+      return A(0.5) / sqrt(x);
+    case Activation::kTanh: {
+      const A t = tanh(x);
+      return A(1) - t * t;
+    }
+    case Activation::kSigmoid: {
+      const A s = SigmoidOf(x);
+      return s * (A(1) - s);
+    }
+    case Activation::kSilu: {
+      const A s = SigmoidOf(x);
+      return s * (A(1) + x * (A(1) - s));
+    }
+    case Activation::kGelu: {
+      const A scale = A(0.79788456080286535588), cubic = A(0.044715);
+      const A t = tanh(scale * (x + cubic * x * x * x));
+      return A(0.5) * (A(1) + t) + A(0.5) * x * (A(1) - t * t) * scale * (A(1) + A(3) * cubic * x * x);
+    }
+  }
+  return A(0);
+}
+
+// y (+)= f(x[0], x[1], x[2]); operand 0 of `places` is y.
+struct Pointwise {
+  PointOp op = PointOp::kCopy;
+  Activation activation = Activation::kRelu;
+  int32_t inputs = 1;
+  bool add = false;
+  double scale = 1;  // of copies, fills and kMseGrad
+  Ref y, x[3];
+  Ref factor;  // kMseGrad: a scalar
+  Places places;
+
+  template <class A, class Ctx>
+  MESHWRIGHT_DEVICE void Run(Ctx& ctx) const {
+    const A s = static_cast<A>(scale), factor_now = op == PointOp::kMseGrad ? A(2) * s * Load<A>(factor, 0) : A(0);
+    for (int64_t i = First(ctx); i < places.total; i += Step(ctx)) {
+      int64_t at[4];
+      places.At(i, at);
+      A v[3] = {A(0), A(0), A(0)};
+      for (int k = 0; k < 3; ++k) {
+        if (k < inputs) v[k] = Load<A>(x[k], at[k + 1]);
+      }
+      A value = A(0);
+      switch (op) {
+        case PointOp::kFill:
+          value = s;
+          break;
+        case PointOp::kCopy:
+          value = s * v[0];
+          break;
+        case PointOp::kAdd:
+          value = v[0] + v[1] + v[2];
+          break;
+        case PointOp::kSub:
+          value = v[0] - v[1];
+          break;
+        case PointOp::kMul:
+          value = v[0] * v[1];
+          break;
+        case PointOp::kDiv:
+          value = v[0] / v[1];
+          break;
+        case PointOp::kEqual:
+          value = v[0] == v[1] ? A(1) : A(0);
+          break;
+        case PointOp::kActivation:
+          value = Activate(activation, v[0] + v[1]);
+          break;
+        case PointOp::kActivationGrad:
+          value = v[0] * Derivative(activation, v[1] + v[2]);
+          break;
+        case PointOp::kMseGrad:
+          value = factor_now * (v[0] - v[1]);
+          break;
+      }
+      Put(y, at[0], value, add);
+    }
+  }
+};
+
+// to[...] = from[...], bytes as they are; operand 0 of `places` is `to`.
+struct RawCopy {
+  const void* from = nullptr;
+  void* to = nullptr;
+  int32_t element = 4;  // bytes: 1, 2, 4 or 8
+  Places places;
+
+  template <class T>
+  MESHWRIGHT_DEVICE void CopyOne(const int64_t (&at)[2]) const {
+    static_cast<T*>(to)[at[0]] = static_cast<const T*>(from)[at[1]];
+  }
+  template <class A, class Ctx>
+  MESHWRIGHT_DEVICE void Run(Ctx& ctx) const {
+    for (int64_t i = First(ctx); i < places.total; i += Step(ctx)) {
+      int64_t at[2];
+      places.At(i, at);
+      if (element == 1) CopyOne<uint8_t>(at);
+      if (element == 2) CopyOne<uint16_t>(at);
+      if (element == 4) CopyOne<uint32_t>(at);
+      if (element == 8) CopyOne<uint64_t>(at);
+    }
+  }
+};
+
+// y = silu(x[0]) * x[half], or its gradient; operands of `places`: y or dy, x, dx.
+struct Swiglu {
+  bool gradient = false, add = false;
+  Ref y, x, dx;
+  int64_t half = 0;
+  Places places;
+
+  template <class A, class Ctx>
+  MESHWRIGHT_DEVICE void Run(Ctx& ctx) const {
+    for (int64_t i = First(ctx); i < places.total; i += Step(ctx)) {
+      int64_t at[3];
+      places.At(i, at);
+      const A gate = Load<A>(x, at[1]), value = Load<A>(x, at[1] + half), s = SigmoidOf(gate);
+      if (!gradient) {
+        Put(y, at[0], gate * s * value, add);
+        continue;
+      }
+      const A g = Load<A>(y, at[0]);
+      Put(dx, at[2], g * value * s * (A(1) + gate * (A(1) - s)), add);
+      Put(dx, at[2] + half, g * gate * s, add);
+    }
+  }
+};
+
+// Rows of a table by id. Ids outside the rows here give 0, those of no table NaN. Operands of `places`: out, ids, row.
+struct GatherRows {
+  bool add = false;
+  Ref table, out;
+  const int32_t* ids = nullptr;
+  int64_t begin = 0, rows = 0, whole = 0, row_stride = 0;
+  Places places;
+
+  template <class A, class Ctx>
+  MESHWRIGHT_DEVICE void Run(Ctx& ctx) const {
+    for (int64_t i = First(ctx); i < places.total; i += Step(ctx)) {
+      int64_t at[3];
+      places.At(i, at);
+      const int64_t id = ids[at[1]], row = id - begin;
+      A value = id < 0 || id >= whole ? static_cast<A>(NAN) : A(0);
+      if (row >= 0 && row < rows) value = Load<A>(table, row * row_stride + at[2]);
+      Put(out, at[0], value, add);
+    }
+  }
+};
+
+// table[id] (+)= sum of dy over the points with that id, in their order: a block per row. Operands of `points`: ids,
+// dy; of `row`: table, dy.
+struct GatherRowsGrad {
+  bool add = false;
+  Ref dy, table;
+  const int32_t* ids = nullptr;
+  int64_t begin = 0, rows = 0, row_stride = 0;
+  Places points, row;
+
+  template <class A, class Ctx>
+  MESHWRIGHT_DEVICE void Run(Ctx& ctx) const {
+    int64_t* const hits = static_cast<int64_t*>(ctx.shared());  // one per thread: where dy has the row, or -1
+    for (int64_t r = ctx.block(); r < rows; r += ctx.blocks()) {
+      for (int64_t c = ctx.thread(); c < row.total && !add; c += ctx.threads()) {
+        int64_t at[2];
+        row.At(c, at);
+        Store(table, r * row_stride + at[0], A(0));
+      }
+      for (int64_t first = 0; first < points.total; first += ctx.threads()) {
+        int64_t at[2] = {0, 0};
+        const int64_t p = first + ctx.thread();
+        bool hit = false;
+        if (p < points.total) {
+          points.At(p, at);
+          hit = ids[at[0]] - begin == r;
+        }
+        if (ctx.Sum(hit ? A(1) : A(0)) == A(0)) continue;
+        hits[ctx.thread()] = hit ? at[1] : -1;
+        ctx.Sync();
+        for (int64_t c = ctx.thread(); c < row.total; c += ctx.threads()) {
+          int64_t in_row[2];
+          row.At(c, in_row);
+          A sum = Load<A>(table, r * row_stride + in_row[0]);
+          for (int t = 0; t < ctx.threads(); ++t) {
+            if (hits[t] >= 0) sum += Load<A>(dy, hits[t] + in_row[1]);
+          }
+          Store(table, r * row_stride + in_row[0], sum);
+        }
+        ctx.Sync();
+      }
+    }
+  }
+};
+
+// 1 at the place that an id names, else 0; NaN for ids of no class.
+struct OneHot {
+  bool add = false;
+  Ref y;
+  const int32_t* ids = nullptr;
+  int64_t count = 0, classes = 0, begin = 0, whole = 0;
+
+  template <class A, class Ctx>
+  MESHWRIGHT_DEVICE void Run(Ctx& ctx) const {
+    for (int64_t i = First(ctx); i < count * classes; i += Step(ctx)) {
+      const int64_t id = ids[i / classes];
+      A value = id - begin == i % classes ? A(1) : A(0);
+      if (id < 0 || id >= whole) value = static_cast<A>(NAN);
+      Put(y, i, value, add);
+    }
+  }
+};
+
+MESHWRIGHT_DEVICE uint64_t MixBits(uint64_t x) {  // Mix of executor/random.h
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+  return x ^ (x >> 31);
+}
+
+// x / (1 - rate), or 0 where the element's draw says so: Uniform of executor/random.h, of the stream `key`. The operand
+// of `places` is the element's number in the whole, less `base`.
+struct Dropout {
+  bool add = false;
+  double rate = 0;
+  uint64_t key = 0;
+  int64_t base = 0;
+  Ref x, y;
+  Places places;
+
+  template <class A, class Ctx>
+  MESHWRIGHT_DEVICE void Run(Ctx& ctx) const {
+    const A kept = static_cast<A>(1 / (1 - rate));
+    for (int64_t i = First(ctx); i < places.total; i += Step(ctx)) {
+      int64_t at[1];
+      places.At(i, at);
+      const uint64_t bits = MixBits(key + 0x9e3779b97f4a7c15u * (static_cast<uint64_t>(base + at[0]) + 1));
+      const double uniform = static_cast<double>(bits >> 11) * 0x1.0p-53;
+      Put(y, i, (uniform < rate ? A(0) : kept) * Load<A>(x, i), add);
+    }
+  }
+};
+
+// Rotates pairs (x[i], x[i + d/2]) of each head but the last of its group. x and y are (s, heads, d).
+struct Rotary {
+  bool add = false;
+  double direction = 1, theta = 10000;
+  Ref x, y;
+  int64_t steps = 0, heads = 0, group = 0, d = 0, begin = 0;
+
+  template <class A, class Ctx>
+  MESHWRIGHT_DEVICE void Run(Ctx& ctx) const {
+    using std::cos;
+    using std::pow;
+    using std::sin;
+    const int64_t half = d / 2, total = steps * heads * half;
+    for (int64_t i = First(ctx); i < total; i += Step(ctx)) {
+      const int64_t pair = i % half, head = i / half % heads, s = i / half / heads;
+      const int64_t at = (s * heads + head) * d + pair;
+      const A a = Load<A>(x, at), b = Load<A>(x, at + half);
+      A new_a = a, new_b = b;
+      if (head % group != group - 1) {
+        const double angle =
+            static_cast<double>(begin + s) * pow(theta, -2.0 * static_cast<double>(pair) / static_cast<double>(d));
+        const A c = static_cast<A>(cos(angle)), z = static_cast<A>(direction * sin(angle));
+        new_a = a * c - b * z;
+        new_b = b * c + a * z;
+      }
+      Put(y, at, new_a, add);
+      Put(y, at + half, new_b, add);
+    }
+  }
+};
+
+enum class UpdateKind : uint8_t { kSgd, kMomentum, kAdamW };
+
+// As executor/host/optimizers.cc; `copy` may be null.
+struct Update {
+  UpdateKind kind = UpdateKind::kSgd;
+  int64_t n = 0;
+  double rate = 0, beta1 = 0, beta2 = 0, decay = 0, epsilon = 0, correct_m = 1, correct_v = 1;
+  Ref w, g, m, v, to, new_m, new_v, copy;
+
+  template <class A, class Ctx>
+  MESHWRIGHT_DEVICE void Run(Ctx& ctx) const {
+    using std::sqrt;
+    const A lr = static_cast<A>(rate), b1 = static_cast<A>(beta1), b2 = static_cast<A>(beta2);
+    for (int64_t i = First(ctx); i < n; i += Step(ctx)) {
+      const A weight = Load<A>(w, i), gradient = Load<A>(g, i);
+      A value = weight - lr * gradient;
+      if (kind == UpdateKind::kMomentum) {
+        const A velocity = b1 * Load<A>(m, i) + gradient;
+        Store(new_m, i, velocity);
+        value = weight - lr * velocity;
+      } else if (kind == UpdateKind::kAdamW) {
+        const A mean = b1 * Load<A>(m, i) + (A(1) - b1) * gradient;
+        const A square = b2 * Load<A>(v, i) + (A(1) - b2) * gradient * gradient;
+        Store(new_m, i, mean);
+        Store(new_v, i, square);
+        const A towards =
+            mean * static_cast<A>(correct_m) / (sqrt(square * static_cast<A>(correct_v)) + static_cast<A>(epsilon));
+        value = weight - lr * (towards + static_cast<A>(decay) * weight);
+      }
+      Store(to, i, value);
+      if (copy.data != nullptr) Store(copy, i, value);
+    }
+  }
+};
+
+}  // namespace meshwright::cuda
+
+#endif  // MESHWRIGHT_EXECUTOR_CUDA_KERNELS_POINTWISE_H_

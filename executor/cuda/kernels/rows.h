@@ -1,0 +1,307 @@
+// Bodies that reduce: rows of the last dim (softmax, norms, losses), sums over labels, sums of everything. See
+// kernels/simt.h. A block takes a row; sums of everything are kept in double.
+#ifndef MESHWRIGHT_EXECUTOR_CUDA_KERNELS_ROWS_H_
+#define MESHWRIGHT_EXECUTOR_CUDA_KERNELS_ROWS_H_
+
+#include "executor/cuda/kernels/simt.h"
+
+namespace meshwright::cuda {
+
+enum class ReduceKind : uint8_t { kSum, kMax, kMin };
+
+// out (+)= scale * sum of x over `reduced`, for every point of `kept`. Operands of `kept`: out, x; of `reduced`: x. A
+// thread per point where neighbours of `kept` are neighbours of x, else a block per point. Or the largest or smallest,
+// with what is there where it adds.
+struct Reduce {
+  ReduceKind kind = ReduceKind::kSum;
+  bool add = false, by_thread = false;
+  double scale = 1;
+  Ref x, out;
+  Places kept, reduced;
+
+  template <class A, class Ctx>
+  MESHWRIGHT_DEVICE void Run(Ctx& ctx) const {
+    const int64_t first = by_thread ? First(ctx) : ctx.block(), step = by_thread ? Step(ctx) : ctx.blocks();
+    const A sign = kind == ReduceKind::kMin ? A(-1) : A(1);  // the smallest is the largest of the negatives
+    for (int64_t p = first; p < kept.total; p += step) {
+      int64_t at[2], in[1];
+      kept.At(p, at);
+      A result = kind == ReduceKind::kSum ? A(0) : static_cast<A>(-INFINITY);
+      for (int64_t i = by_thread ? 0 : ctx.thread(); i < reduced.total; i += by_thread ? 1 : ctx.threads()) {
+        reduced.At(i, in);
+        const A value = sign * Load<A>(x, at[1] + in[0]);
+        if (kind == ReduceKind::kSum) {
+          result += value;
+        } else {
+          result = value > result ? value : result;
+        }
+      }
+      if (!by_thread) result = kind == ReduceKind::kSum ? ctx.Sum(result) : ctx.Max(result);
+      if (!by_thread && ctx.thread() != 0) continue;
+      if (kind == ReduceKind::kSum) {
+        Put(out, at[0], static_cast<A>(scale) * result, add);
+      } else {
+        const A before = add ? sign * Load<A>(out, at[0]) : result;
+        Store(out, at[0], sign * (before > result ? before : result));
+      }
+    }
+  }
+};
+
+enum class RowKind : uint8_t {
+  kSoftmax,           // x -> y
+  kSoftmaxGrad,       // dy, y -> dx
+  kLogSoftmax,        // x -> y
+  kLogSoftmaxGrad,    // dy, y -> dx
+  kMax,               // logits -> top
+  kExpSumAndPick,     // logits, top, labels -> sum, pick
+  kPartialsGrad,      // logits, top, sum, labels -> dlogits, times factor
+  kCrossEntropy,      // logits, labels -> loss of the row
+  kCrossEntropyGrad,  // logits, labels -> dlogits, times factor
+};
+
+// Operands of `places`, one row a point: a, b, c, labels, out, out2, as far as the kind has them; a, and what has its
+// shape, are contiguous along the row.
+struct RowOp {
+  RowKind kind = RowKind::kSoftmax;
+  bool add = false, add2 = false;
+  int64_t width = 0, begin = 0, whole = 0;  // classes here, the number of the first, of all ranks
+  double scale = 1;
+  Ref a, b, c, factor, out, out2;
+  const int32_t* labels = nullptr;
+  Places places;
+
+  template <class A, class Ctx>
+  MESHWRIGHT_DEVICE void Run(Ctx& ctx) const {
+    for (int64_t p = ctx.block(); p < places.total; p += ctx.blocks()) {
+      int64_t at[6];
+      places.At(p, at);
+      Row<A>(ctx, at);
+    }
+  }
+
+ private:
+  template <class A, class Ctx>
+  MESHWRIGHT_DEVICE A Top(Ctx& ctx, int64_t row) const {
+    A top = static_cast<A>(-INFINITY);
+    for (int64_t i = ctx.thread(); i < width; i += ctx.threads()) {
+      const A value = Load<A>(a, row + i);
+      top = value > top || value != value ? value : top;
+    }
+    return ctx.Max(top);
+  }
+  template <class A, class Ctx>
+  MESHWRIGHT_DEVICE A ExpSum(Ctx& ctx, int64_t row, A top) const {
+    using std::exp;
+    A sum = A(0);
+    for (int64_t i = ctx.thread(); i < width; i += ctx.threads()) sum += exp(Load<A>(a, row + i) - top);
+    return ctx.Sum(sum);
+  }
+
+  template <class A, class Ctx>
+  MESHWRIGHT_DEVICE void Row(Ctx& ctx, const int64_t (&at)[6]) const {
+    using std::exp;
+    using std::log;
+    const bool has_label = labels != nullptr;
+    const int64_t id = has_label ? labels[at[3]] : 0, label = id - begin;
+    const A wrong = has_label && (id < 0 || id >= whole) ? static_cast<A>(NAN) : A(0);
+    const bool leads = ctx.thread() == 0;
+    switch (kind) {
+      case RowKind::kSoftmax: {
+        const A top = Top<A>(ctx, at[0]), sum = ExpSum(ctx, at[0], top);
+        for (int64_t i = ctx.thread(); i < width; i += ctx.threads()) {
+          Put(out, at[4] + i, exp(Load<A>(a, at[0] + i) - top) / sum, add);
+        }
+        break;
+      }
+      case RowKind::kSoftmaxGrad: {
+        A dot = A(0);
+        for (int64_t i = ctx.thread(); i < width; i += ctx.threads()) {
+          dot += Load<A>(a, at[0] + i) * Load<A>(b, at[1] + i);
+        }
+        dot = ctx.Sum(dot);
+        for (int64_t i = ctx.thread(); i < width; i += ctx.threads()) {
+          Put(out, at[4] + i, Load<A>(b, at[1] + i) * (Load<A>(a, at[0] + i) - dot), add);
+        }
+        break;
+      }
+      case RowKind::kLogSoftmax: {
+        const A top = Top<A>(ctx, at[0]), log_sum = top + log(ExpSum(ctx, at[0], top));
+        for (int64_t i = ctx.thread(); i < width; i += ctx.threads()) {
+          Put(out, at[4] + i, Load<A>(a, at[0] + i) - log_sum, add);
+        }
+        break;
+      }
+      case RowKind::kLogSoftmaxGrad: {
+        A sum = A(0);
+        for (int64_t i = ctx.thread(); i < width; i += ctx.threads()) sum += Load<A>(a, at[0] + i);
+        sum = ctx.Sum(sum);
+        for (int64_t i = ctx.thread(); i < width; i += ctx.threads()) {
+          Put(out, at[4] + i, Load<A>(a, at[0] + i) - exp(Load<A>(b, at[1] + i)) * sum, add);
+        }
+        break;
+      }
+      case RowKind::kMax: {
+        const A top = Top<A>(ctx, at[0]);
+        if (!leads) break;
+        const A before = add ? Load<A>(out, at[4]) : top;
+        Store(out, at[4], before > top ? before : top);
+        break;
+      }
+      case RowKind::kExpSumAndPick: {
+        const A sum = ExpSum(ctx, at[0], Load<A>(b, at[1]));
+        if (!leads) break;
+        Put(out, at[4], sum, add);
+        Put(out2, at[5], (label >= 0 && label < width ? Load<A>(a, at[0] + label) : A(0)) + wrong, add2);
+        break;
+      }
+      case RowKind::kPartialsGrad: {
+        const A f = static_cast<A>(scale) * Load<A>(factor, 0), top = Load<A>(b, at[1]);
+        const A share = f / Load<A>(c, at[2]);
+        for (int64_t i = ctx.thread(); i < width; i += ctx.threads()) {
+          Put(out, at[4] + i, share * exp(Load<A>(a, at[0] + i) - top) - (i == label ? f : A(0)) + wrong, add);
+        }
+        break;
+      }
+      case RowKind::kCrossEntropy: {
+        const A top = Top<A>(ctx, at[0]), sum = ExpSum(ctx, at[0], top);
+        if (!leads) break;
+        const A picked = wrong == A(0) ? Load<A>(a, at[0] + label) : wrong;
+        Store(out, at[4], top + log(sum) - picked);
+        break;
+      }
+      case RowKind::kCrossEntropyGrad: {
+        const A top = Top<A>(ctx, at[0]), log_sum = top + log(ExpSum(ctx, at[0], top));
+        const A f = static_cast<A>(scale) * Load<A>(factor, 0);
+        for (int64_t i = ctx.thread(); i < width; i += ctx.threads()) {
+          Put(out, at[4] + i, f * (exp(Load<A>(a, at[0] + i) - log_sum) - (i == label ? A(1) : A(0))) + wrong, add);
+        }
+        break;
+      }
+    }
+  }
+};
+
+// Mean and 1 / sqrt(variance + epsilon) of a row; without centring 0 and 1 / sqrt(mean square + epsilon).
+template <class A, class Ctx>
+MESHWRIGHT_DEVICE void NormStatistics(Ctx& ctx, const Ref& x, int64_t row, int64_t width, bool centred, double epsilon,
+                                      A& mean, A& inverse) {
+  using std::sqrt;
+  mean = A(0);
+  if (centred) {
+    A sum = A(0);
+    for (int64_t i = ctx.thread(); i < width; i += ctx.threads()) sum += Load<A>(x, row + i);
+    mean = ctx.Sum(sum) / static_cast<A>(width);
+  }
+  A squares = A(0);
+  for (int64_t i = ctx.thread(); i < width; i += ctx.threads()) {
+    const A from_mean = Load<A>(x, row + i) - mean;
+    squares += from_mean * from_mean;
+  }
+  inverse = A(1) / sqrt(ctx.Sum(squares) / static_cast<A>(width) + static_cast<A>(epsilon));
+}
+
+// y = (x - mean) * inverse * gamma + beta; or dx, from y = dy, with the statistics kept as pairs of doubles.
+struct Norm {
+  bool gradient = false, centred = true, add = false;
+  double epsilon = 1e-5;
+  int64_t rows = 0, width = 0;
+  Ref x, gamma, beta, y, dx;
+  double* statistics = nullptr;
+
+  template <class A, class Ctx>
+  MESHWRIGHT_DEVICE void Run(Ctx& ctx) const {
+    for (int64_t r = ctx.block(); r < rows; r += ctx.blocks()) {
+      const int64_t row = r * width;
+      A mean, inverse;
+      NormStatistics(ctx, x, row, width, centred, epsilon, mean, inverse);
+      if (!gradient) {
+        for (int64_t i = ctx.thread(); i < width; i += ctx.threads()) {
+          const A n = (Load<A>(x, row + i) - mean) * inverse;
+          Put(y, row + i, n * Load<A>(gamma, i) + (centred ? Load<A>(beta, i) : A(0)), add);
+        }
+        continue;
+      }
+      A sum_g = A(0), sum_gn = A(0);
+      for (int64_t i = ctx.thread(); i < width; i += ctx.threads()) {
+        const A n = (Load<A>(x, row + i) - mean) * inverse, g = Load<A>(y, row + i) * Load<A>(gamma, i);
+        sum_g += g;
+        sum_gn += g * n;
+      }
+      sum_g = ctx.Sum(sum_g);
+      const A mean_g = centred ? sum_g / static_cast<A>(width) : A(0);
+      const A mean_gn = ctx.Sum(sum_gn) / static_cast<A>(width);
+      for (int64_t i = ctx.thread(); i < width; i += ctx.threads()) {
+        const A n = (Load<A>(x, row + i) - mean) * inverse, g = Load<A>(y, row + i) * Load<A>(gamma, i);
+        Put(dx, row + i, inverse * (g - mean_g - n * mean_gn), add);
+      }
+      if (ctx.thread() == 0) {
+        statistics[2 * r] = static_cast<double>(mean);
+        statistics[2 * r + 1] = static_cast<double>(inverse);
+      }
+    }
+  }
+};
+
+// dgamma = sum over rows of dy * n, dbeta = sum over rows of dy: a thread per column.
+struct NormParameters {
+  bool centred = true, add_gamma = false, add_beta = false;
+  int64_t rows = 0, width = 0;
+  Ref dy, x, dgamma, dbeta;
+  const double* statistics = nullptr;
+
+  template <class A, class Ctx>
+  MESHWRIGHT_DEVICE void Run(Ctx& ctx) const {
+    for (int64_t i = First(ctx); i < width; i += Step(ctx)) {
+      A gamma_sum = A(0), beta_sum = A(0);
+      for (int64_t r = 0; r < rows; ++r) {
+        const A g = Load<A>(dy, r * width + i);
+        gamma_sum +=
+            g * (Load<A>(x, r * width + i) - static_cast<A>(statistics[2 * r])) * static_cast<A>(statistics[2 * r + 1]);
+        beta_sum += g;
+      }
+      Put(dgamma, i, gamma_sum, add_gamma);
+      if (centred) Put(dbeta, i, beta_sum, add_beta);
+    }
+  }
+};
+
+enum class SumKind : uint8_t { kValues, kSquaredErrors, kLogLoss };  // a; (a - b)^2; log(b) + a - c
+
+// One sum a block, in double, into `partial`; with one block, the sum of all into `out`.
+struct SumAll {
+  SumKind kind = SumKind::kValues;
+  bool add = false;
+  double scale = 1;
+  Ref a, b, c, out;
+  double* partial = nullptr;  // null: this is the last
+  Places places;              // operands: a, b, c
+
+  template <class A, class Ctx>
+  MESHWRIGHT_DEVICE void Run(Ctx& ctx) const {
+    using std::log;
+    double sum = 0;
+    for (int64_t i = First(ctx); i < places.total; i += Step(ctx)) {
+      int64_t at[3];
+      places.At(i, at);
+      const double value = Load<double>(a, at[0]);
+      if (kind == SumKind::kValues) sum += value;
+      if (kind == SumKind::kSquaredErrors) {
+        const double error = value - Load<double>(b, at[1]);
+        sum += error * error;
+      }
+      if (kind == SumKind::kLogLoss) sum += log(Load<double>(b, at[1])) + value - Load<double>(c, at[2]);
+    }
+    sum = ctx.Sum(sum);
+    if (ctx.thread() != 0) return;
+    if (partial != nullptr) {
+      partial[ctx.block()] = sum;
+    } else {
+      Put(out, 0, static_cast<A>(sum * scale), add);
+    }
+  }
+};
+
+}  // namespace meshwright::cuda
+
+#endif  // MESHWRIGHT_EXECUTOR_CUDA_KERNELS_ROWS_H_

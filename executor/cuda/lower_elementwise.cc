@@ -1,0 +1,237 @@
+// Operators that look at one element of each operand at a time, and updates of parameters.
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "executor/cuda/lowering.h"
+#include "executor/random.h"
+#include "ir/status.h"
+
+namespace meshwright::cuda {
+namespace {
+
+Activation ActivationOf(OpKind op) {
+  switch (op) {
+    case OpKind::kGelu:
+    case OpKind::kGeluGrad:
+      return Activation::kGelu;
+    case OpKind::kTanh:
+    case OpKind::kTanhGrad:
+      return Activation::kTanh;
+    case OpKind::kSigmoid:
+    case OpKind::kSigmoidGrad:
+      return Activation::kSigmoid;
+    case OpKind::kSilu:
+    case OpKind::kSiluGrad:
+      return Activation::kSilu;
+    case OpKind::kSqrt:
+    case OpKind::kSqrtGrad:
+      return Activation::kSqrt;
+    default:
+      return Activation::kRelu;
+  }
+}
+
+// y (+)= op of the inputs from `first` on, `count` of them.
+absl::Status Apply(const Lowering& l, PointOp op, size_t first, size_t count, bool add) {
+  Pointwise body;
+  body.op = op;
+  body.activation = ActivationOf(l.call.op);
+  body.inputs = static_cast<int32_t>(count);
+  body.add = add;
+  body.scale = l.call.attrs->scale;
+  body.y = RefOf(l.call.outputs[0]);
+  for (size_t i = 0; i < count; ++i) body.x[i] = RefOf(l.call.inputs[first + i]);
+  body.places = count == 1   ? OverOutput(l.call, {first})
+                : count == 2 ? OverOutput(l.call, {first, first + 1})
+                             : OverOutput(l.call, {first, first + 1, first + 2});
+  MESHWRIGHT_RETURN_IF_ERROR(CheckDims(body.places));
+  return l.LaunchPoints(body.places.total, body);
+}
+
+absl::Status Expect(const Lowering& l, size_t least, size_t most, size_t outputs) {
+  const size_t n = l.call.inputs.size();
+  if (n >= least && n <= most && l.call.outputs.size() == outputs) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("has ", n, " inputs and ", l.call.outputs.size(), " outputs, wants ",
+                                                 least, " to ", most, " and ", outputs));
+}
+
+// Any number of summands: three at a time.
+absl::Status LowerAdd(const Lowering& l) {
+  const size_t n = l.call.inputs.size();
+  for (size_t first = 0; first < n; first += 3) {
+    MESHWRIGHT_RETURN_IF_ERROR(
+        Apply(l, PointOp::kAdd, first, std::min<size_t>(3, n - first), first > 0 || l.call.Adds(0)));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status LowerFill(const Lowering& l) {
+  for (const TensorView& view : l.call.outputs) {
+    Pointwise body;
+    body.op = PointOp::kFill;
+    body.inputs = 0;
+    body.scale = l.call.attrs->scale;
+    body.y = RefOf(view);
+    AddDim(body.places, view.size(), {1});
+    MESHWRIGHT_RETURN_IF_ERROR(l.LaunchPoints(view.size(), body));
+  }
+  return absl::OkStatus();
+}
+
+// The dim of extent 2 (gate, value) is the one that the small operand lacks.
+absl::Status LowerSwiglu(const Lowering& l, bool gradient) {
+  const IndexRule& rule = *l.call.rule;
+  const TensorView &small = gradient ? l.call.inputs[0] : l.call.outputs[0],
+                   &wide = gradient ? l.call.inputs[1] : l.call.inputs[0];
+  const OperandRule &small_rule = gradient ? rule.inputs[0] : rule.outputs[0],
+                    &wide_rule = gradient ? rule.inputs[1] : rule.inputs[0];
+  Swiglu body;
+  body.gradient = gradient;
+  body.add = l.call.Adds(0);
+  body.y = RefOf(small);
+  body.x = RefOf(wide);
+  body.dx = RefOf(l.call.outputs[0]);
+  const ByLabel in_small = StridesByLabel(rule, small_rule, small.shape);
+  const Shape strides = Strides(wide.shape);
+  for (size_t d = 0; d < wide_rule.size(); ++d) {
+    const int8_t label = wide_rule[d].label;
+    const bool shared = std::any_of(small_rule.begin(), small_rule.end(),
+                                    [&](const DimRule& dim) { return label >= 0 && dim.label == label; });
+    if (shared) {
+      AddDim(body.places, wide.shape[d], {in_small[label], strides[d], strides[d]});
+    } else if (body.half == 0 && wide.shape[d] == 2) {
+      body.half = strides[d];
+    } else {
+      return absl::InvalidArgumentError("one dim of extent 2 (gate, value) must vanish");
+    }
+  }
+  if (body.half == 0) return absl::InvalidArgumentError("no dim of extent 2 (gate, value) vanishes");
+  MESHWRIGHT_RETURN_IF_ERROR(CheckDims(body.places));
+  return l.LaunchPoints(body.places.total, body);
+}
+
+absl::Status LowerMseGrad(const Lowering& l) {
+  Pointwise body;
+  body.op = PointOp::kMseGrad;
+  body.inputs = 2;
+  body.add = l.call.Adds(0);
+  body.scale = l.call.attrs->scale;
+  body.factor = RefOf(l.call.inputs[0]);
+  body.y = RefOf(l.call.outputs[0]);
+  body.x[0] = RefOf(l.call.inputs[1]);
+  body.x[1] = RefOf(l.call.inputs[2]);
+  body.places = OverOutput(l.call, {1, 2});
+  MESHWRIGHT_RETURN_IF_ERROR(CheckDims(body.places));
+  return l.LaunchPoints(body.places.total, body);
+}
+
+absl::Status LowerDropout(const Lowering& l) {
+  const TensorView &x = l.call.inputs[0], &y = l.call.outputs[0];
+  if (x.shape != y.shape) return absl::InvalidArgumentError("dims of input and output are in the same order");
+  Dropout body;
+  body.add = l.call.Adds(0);
+  body.rate = l.call.attrs->rate;
+  body.key = Draws(l.call.seed, "dropout", l.call.layer)
+                 .Sub(l.call.attrs->stream)
+                 .Sub(l.call.step)
+                 .Sub(l.call.microbatch)
+                 .key();
+  body.x = RefOf(x);
+  body.y = RefOf(y);
+  const Shape in_whole = Strides(x.global);
+  for (size_t d = 0; d < x.shape.size(); ++d) {
+    body.base += x.begin[d] * in_whole[d];
+    AddDim(body.places, x.shape[d], {in_whole[d]});
+  }
+  MESHWRIGHT_RETURN_IF_ERROR(CheckDims(body.places));
+  return l.LaunchPoints(body.places.total, body);
+}
+
+absl::Status LowerUpdate(const Lowering& l, UpdateKind kind, size_t states) {
+  const KernelCall& call = l.call;
+  const size_t with_copy = call.outputs.size() == states + 2 ? 1 : 0;
+  MESHWRIGHT_RETURN_IF_ERROR(Expect(l, states + 2, states + 2, states + 1 + with_copy));
+  for (const auto& views : {call.inputs, call.outputs}) {
+    for (const TensorView& view : views) {
+      if (view.shape != call.inputs[0].shape) return absl::InvalidArgumentError("operands differ in shape");
+    }
+  }
+  Update body;
+  body.kind = kind;
+  body.n = call.inputs[0].size();
+  body.rate = call.attrs->learning_rate;
+  body.beta1 = call.attrs->beta1;
+  body.beta2 = call.attrs->beta2;
+  body.decay = call.attrs->weight_decay;
+  body.epsilon = call.attrs->epsilon;
+  body.correct_m = 1 / (1 - std::pow(body.beta1, static_cast<double>(call.step)));
+  body.correct_v = 1 / (1 - std::pow(body.beta2, static_cast<double>(call.step)));
+  body.w = RefOf(call.inputs[0]);
+  body.g = RefOf(call.inputs[1]);
+  body.to = RefOf(call.outputs[0]);
+  if (states > 0) {
+    body.m = RefOf(call.inputs[2]);
+    body.new_m = RefOf(call.outputs[1]);
+  }
+  if (states > 1) {
+    body.v = RefOf(call.inputs[3]);
+    body.new_v = RefOf(call.outputs[2]);
+  }
+  if (with_copy != 0) body.copy = RefOf(call.outputs[states + 1]);
+  return l.LaunchPoints(body.n, body);
+}
+
+}  // namespace
+
+absl::Status LowerElementwise(const Lowering& l) {
+  const bool add = l.call.Adds(0);
+  switch (l.call.op) {
+    case OpKind::kAdd:
+      MESHWRIGHT_RETURN_IF_ERROR(Expect(l, 1, 64, 1));
+      return LowerAdd(l);
+    case OpKind::kSub:
+      return Apply(l, PointOp::kSub, 0, 2, add);
+    case OpKind::kMul:
+      return Apply(l, PointOp::kMul, 0, 2, add);
+    case OpKind::kDiv:
+      return Apply(l, PointOp::kDiv, 0, 2, add);
+    case OpKind::kEqual:
+      return Apply(l, PointOp::kEqual, 0, 2, add);
+    case OpKind::kRelu:
+    case OpKind::kGelu:
+    case OpKind::kTanh:
+    case OpKind::kSigmoid:
+    case OpKind::kSilu:
+    case OpKind::kSqrt:
+      MESHWRIGHT_RETURN_IF_ERROR(Expect(l, 1, 2, 1));
+      return Apply(l, PointOp::kActivation, 0, l.call.inputs.size(), add);
+    case OpKind::kReluGrad:
+    case OpKind::kGeluGrad:
+    case OpKind::kTanhGrad:
+    case OpKind::kSigmoidGrad:
+    case OpKind::kSiluGrad:
+    case OpKind::kSqrtGrad:
+      MESHWRIGHT_RETURN_IF_ERROR(Expect(l, 2, 3, 1));
+      return Apply(l, PointOp::kActivationGrad, 0, l.call.inputs.size(), add);
+    case OpKind::kSwiglu:
+      return LowerSwiglu(l, false);
+    case OpKind::kSwigluGrad:
+      return LowerSwiglu(l, true);
+    case OpKind::kMseLossGrad:
+      return LowerMseGrad(l);
+    case OpKind::kDropout:
+      return LowerDropout(l);
+    case OpKind::kFill:
+      return LowerFill(l);
+    case OpKind::kSgd:
+      return LowerUpdate(l, UpdateKind::kSgd, 0);
+    case OpKind::kMomentum:
+      return LowerUpdate(l, UpdateKind::kMomentum, 1);
+    case OpKind::kAdamW:
+      return LowerUpdate(l, UpdateKind::kAdamW, 2);
+    default:
+      return absl::UnimplementedError("there is no kernel for devices");
+  }
+}
+
+}  // namespace meshwright::cuda

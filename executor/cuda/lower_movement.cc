@@ -1,0 +1,328 @@
+// Operators that move elements, or reduce over labels.
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "executor/cuda/lowering.h"
+#include "ir/status.h"
+
+namespace meshwright::cuda {
+namespace {
+
+// y (+)= scale * x over the points of `places`, operands y and x.
+absl::Status CopyPlaces(const Lowering& l, Ref x, Ref y, double scale, bool add, const Places& places) {
+  MESHWRIGHT_RETURN_IF_ERROR(CheckDims(places));
+  Pointwise body;
+  body.op = PointOp::kCopy;
+  body.scale = scale;
+  body.add = add;
+  body.x[0] = x;
+  body.y = y;
+  body.places = places;
+  return l.LaunchPoints(places.total, body);
+}
+
+absl::Status Zero(const Lowering& l, const TensorView& view) {
+  Pointwise body;
+  body.op = PointOp::kFill;
+  body.inputs = 0;
+  body.scale = 0;
+  body.y = RefOf(view);
+  AddDim(body.places, view.size(), {1});
+  return l.LaunchPoints(view.size(), body);
+}
+
+Ref Offset(const TensorView& view, int64_t elements) {
+  return {view.data + elements * SizeOf(view.dtype).raw(), ElemOf(view.dtype)};
+}
+
+Places Flat(int64_t n) {
+  Places places;
+  AddDim(places, n, {1, 1});
+  return places;
+}
+
+absl::Status LowerReduce(const Lowering& l) {
+  const IndexRule& rule = *l.call.rule;
+  const TensorView &x = l.call.inputs[0], &y = l.call.outputs[0];
+  const ByLabel in_y = StridesByLabel(rule, rule.outputs[0], y.shape);
+  const Shape strides = Strides(x.shape);
+  Reduce body;
+  const Reduction reduction = InfoOf(l.call.op).reduction;
+  body.kind = reduction == Reduction::kMax   ? ReduceKind::kMax
+              : reduction == Reduction::kMin ? ReduceKind::kMin
+                                             : ReduceKind::kSum;
+  body.add = l.call.Adds(0);
+  body.scale = l.call.attrs->scale;
+  body.x = RefOf(x);
+  body.out = RefOf(y);
+  for (size_t d = 0; d < x.shape.size(); ++d) {
+    const int8_t label = rule.inputs[0][d].label;
+    const int64_t to = label < 0 ? 0 : in_y[label];
+    if (to != 0 || x.shape[d] == 1) {
+      AddDim(body.kept, x.shape[d], {to, strides[d]});
+      if (x.shape[d] > 1) body.by_thread = strides[d] == 1;
+    } else {
+      AddDim(body.reduced, x.shape[d], {strides[d]});
+    }
+  }
+  if (body.kept.total != y.size()) return absl::InvalidArgumentError("the output has dims that the input lacks");
+  MESHWRIGHT_RETURN_IF_ERROR(CheckDims(body.kept));
+  MESHWRIGHT_RETURN_IF_ERROR(CheckDims(body.reduced));
+  if (body.by_thread) return l.LaunchPoints(body.kept.total, body);
+  return l.LaunchRows(body.kept.total, body.reduced.total, body);
+}
+
+// What Gather and its gradient have in common: the points of ids, the dims of a row, the rows of the table here.
+struct TableRows {
+  Places points;  // ids, values
+  Places row;     // table, values
+  int64_t begin = 0, rows = 0, whole = -1, row_stride = 0;
+};
+absl::StatusOr<TableRows> RowsOf(const IndexRule& rule, const OperandRule& table_rule, const TensorView& table,
+                                 const OperandRule& ids_rule, const TensorView& ids, const OperandRule& values_rule,
+                                 const TensorView& values) {
+  if (ids.dtype != DType::kInt32) {
+    return absl::InvalidArgumentError(absl::StrCat("row numbers are ", NameOf(ids.dtype), ", wanted int32"));
+  }
+  const ByLabel in_values = StridesByLabel(rule, values_rule, values.shape);
+  const Shape table_strides = Strides(table.shape), ids_strides = Strides(ids.shape);
+  TableRows rows;
+  for (size_t d = 0; d < table_rule.size(); ++d) {
+    const int8_t label = table_rule[d].label;
+    const bool in_row = std::any_of(values_rule.begin(), values_rule.end(),
+                                    [&](const DimRule& dim) { return label >= 0 && dim.label == label; });
+    if (in_row) {
+      AddDim(rows.row, table.shape[d], {table_strides[d], in_values[label]});
+    } else if (rows.whole < 0) {
+      rows.whole = table.global[d];
+      rows.rows = table.shape[d];
+      rows.begin = table.begin[d];
+      rows.row_stride = table_strides[d];
+    } else {
+      return absl::InvalidArgumentError("the table has two dims that the rows lack");
+    }
+  }
+  for (size_t d = 0; d < ids_rule.size(); ++d) {
+    const int8_t label = ids_rule[d].label;
+    AddDim(rows.points, ids.shape[d], {ids_strides[d], label < 0 ? 0 : in_values[label]});
+  }
+  MESHWRIGHT_RETURN_IF_ERROR(CheckDims(rows.points));
+  MESHWRIGHT_RETURN_IF_ERROR(CheckDims(rows.row));
+  return rows;
+}
+
+absl::Status LowerGather(const Lowering& l) {
+  const IndexRule& rule = *l.call.rule;
+  const TensorView &table = l.call.inputs[0], &ids = l.call.inputs[1], &y = l.call.outputs[0];
+  MESHWRIGHT_ASSIGN_OR_RETURN(const TableRows rows,
+                              RowsOf(rule, rule.inputs[0], table, rule.inputs[1], ids, rule.outputs[0], y));
+  GatherRows body;
+  body.add = l.call.Adds(0);
+  body.table = RefOf(table);
+  body.out = RefOf(y);
+  body.ids = ids.as<int32_t>();
+  body.begin = rows.begin;
+  body.rows = rows.rows;
+  body.whole = rows.whole;
+  body.row_stride = rows.row_stride;
+  for (int32_t d = 0; d < rows.points.dims; ++d) {
+    AddDim(body.places, rows.points.extent[d], {rows.points.stride[d][1], rows.points.stride[d][0], 0});
+  }
+  for (int32_t d = 0; d < rows.row.dims; ++d) {
+    AddDim(body.places, rows.row.extent[d], {rows.row.stride[d][1], 0, rows.row.stride[d][0]});
+  }
+  MESHWRIGHT_RETURN_IF_ERROR(CheckDims(body.places));
+  return l.LaunchPoints(body.places.total, body);
+}
+
+absl::Status LowerGatherGrad(const Lowering& l) {
+  const IndexRule& rule = *l.call.rule;
+  const TensorView &dy = l.call.inputs[0], &ids = l.call.inputs[1], &table = l.call.outputs[0];
+  MESHWRIGHT_ASSIGN_OR_RETURN(const TableRows rows,
+                              RowsOf(rule, rule.outputs[0], table, rule.inputs[1], ids, rule.inputs[0], dy));
+  GatherRowsGrad body;
+  body.add = l.call.Adds(0);
+  body.dy = RefOf(dy);
+  body.table = RefOf(table);
+  body.ids = ids.as<int32_t>();
+  body.begin = rows.begin;
+  body.rows = rows.rows;
+  body.row_stride = rows.row_stride;
+  body.points = rows.points;
+  body.row = rows.row;
+  return l.LaunchRows(rows.rows, std::max(rows.row.total, rows.points.total), body, sizeof(int64_t));
+}
+
+// "s b h, p! h -> s b h": the table's rows from the piece's first position on.
+absl::Status LowerAddPositions(const Lowering& l, bool gradient) {
+  const TensorView &x = l.call.inputs[0], &table = gradient ? l.call.outputs[0] : l.call.inputs[1];
+  if (x.shape.size() != 3 || table.shape.size() != 2 || x.global[0] > table.shape[0]) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("positions ", ToText(table.shape), " for a sequence ", ToText(x.global)));
+  }
+  const int64_t steps = x.shape[0], rows = x.shape[1], width = x.shape[2];
+  if (gradient) {
+    if (!l.call.Adds(0)) MESHWRIGHT_RETURN_IF_ERROR(Zero(l, table));
+    Reduce body;
+    body.add = body.by_thread = true;
+    body.x = RefOf(x);
+    body.out = Offset(table, x.begin[0] * width);
+    AddDim(body.kept, steps, {width, rows * width});
+    AddDim(body.kept, width, {1, 1});
+    AddDim(body.reduced, rows, {width});
+    return l.LaunchPoints(body.kept.total, body);
+  }
+  Pointwise body;
+  body.op = PointOp::kAdd;
+  body.inputs = 2;
+  body.add = l.call.Adds(0);
+  body.y = RefOf(l.call.outputs[0]);
+  body.x[0] = RefOf(x);
+  body.x[1] = Offset(table, x.begin[0] * width);
+  AddDim(body.places, steps, {rows * width, rows * width, width});
+  AddDim(body.places, rows, {width, width, 0});
+  AddDim(body.places, width, {1, 1, 1});
+  return l.LaunchPoints(body.places.total, body);
+}
+
+absl::Status LowerRotary(const Lowering& l) {
+  const TensorView &x = l.call.inputs[0], &y = l.call.outputs[0];
+  if (x.shape.size() != 5 || x.shape[4] % 2 != 0 || y.shape != x.shape) {
+    return absl::InvalidArgumentError(absl::StrCat("wants (s, b, g, r, d) with even d, found ", ToText(x.shape)));
+  }
+  Rotary body;
+  body.add = l.call.Adds(0);
+  body.direction = l.call.op == OpKind::kRotaryGrad ? -1 : 1;
+  body.theta = l.call.attrs->theta;
+  body.x = RefOf(x);
+  body.y = RefOf(y);
+  body.steps = x.shape[0];
+  body.group = x.shape[3];
+  body.heads = x.shape[1] * x.shape[2] * x.shape[3];
+  body.d = x.shape[4];
+  body.begin = x.begin[0];
+  return l.LaunchPoints(x.size() / 2, body);
+}
+
+absl::Status LowerOneHot(const Lowering& l) {
+  const TensorView &ids = l.call.inputs[0], &y = l.call.outputs[0];
+  if (y.shape.size() != ids.shape.size() + 1 || ids.dtype != DType::kInt32) {
+    return absl::InvalidArgumentError("the classes are the last dim, ids are int32");
+  }
+  OneHot body;
+  body.add = l.call.Adds(0);
+  body.y = RefOf(y);
+  body.ids = ids.as<int32_t>();
+  body.count = ids.size();
+  body.classes = y.shape.back();
+  body.begin = y.begin.back();
+  body.whole = y.global.back();
+  return l.LaunchPoints(y.size(), body);
+}
+
+// Along the first dim whose label differs, the pieces stand behind each other.
+absl::Status LowerJoin(const Lowering& l) {
+  const bool split = l.call.op == OpKind::kSplit;
+  const TensorView& whole = split ? l.call.inputs[0] : l.call.outputs[0];
+  const OperandRule& operand = split ? l.call.rule->inputs[0] : l.call.rule->outputs[0];
+  const OperandRule& first = split ? l.call.rule->outputs[0] : l.call.rule->inputs[0];
+  size_t dim = 0;
+  while (dim < operand.size() && dim < first.size() && operand[dim].label == first[dim].label) ++dim;
+  if (dim == operand.size() || operand.size() != first.size()) {
+    return absl::InvalidArgumentError(absl::StrCat("no dim is joined in \"", ToText(*l.call.rule), "\""));
+  }
+  int64_t outer = 1, inner = 1, begin = 0;
+  for (size_t d = 0; d < dim; ++d) outer *= whole.shape[d];
+  for (size_t d = dim + 1; d < whole.shape.size(); ++d) inner *= whole.shape[d];
+  const int64_t row = whole.shape[dim] * inner;
+  const auto pieces = split ? l.call.outputs : l.call.inputs;
+  for (size_t k = 0; k < pieces.size(); ++k) {
+    const int64_t run = pieces[k].shape[dim] * inner;
+    if (begin + run > row) break;
+    const Ref in_whole = Offset(whole, begin), in_piece = RefOf(pieces[k]);
+    Places places;  // to, from
+    AddDim(places, outer, {split ? run : row, split ? row : run});
+    AddDim(places, run, {1, 1});
+    MESHWRIGHT_RETURN_IF_ERROR(
+        CopyPlaces(l, split ? in_whole : in_piece, split ? in_piece : in_whole, 1, l.call.Adds(split ? k : 0), places));
+    begin += run;
+  }
+  if (begin == row) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("the pieces do not make up dim ", dim, " of ", ToText(whole.shape)));
+}
+
+absl::Status LowerStridedSlice(const Lowering& l, bool gradient) {
+  const IndexRule& rule = *l.call.rule;
+  const TensorView& large = gradient ? l.call.outputs[0] : l.call.inputs[0];
+  const TensorView& small = gradient ? l.call.inputs[0] : l.call.outputs[0];
+  const OperandRule& large_rule = gradient ? rule.outputs[0] : rule.inputs[0];
+  const OperandRule& small_rule = gradient ? rule.inputs[0] : rule.outputs[0];
+  const Shape &begin = l.call.attrs->begin, &by = l.call.attrs->strides;
+  const Shape in_large = Strides(large.shape), in_small = Strides(small.shape);
+  Places places;  // to, from
+  int64_t start = 0;
+  for (size_t d = 0; d < large.shape.size(); ++d) {
+    const bool cut = large_rule[d].label != small_rule[d].label;
+    const int64_t first = cut && d < begin.size() ? begin[d] : 0, stride = cut && d < by.size() ? by[d] : 1;
+    if (first < 0 || stride < 1 || first + (small.shape[d] - 1) * stride >= large.shape[d]) {
+      return absl::InvalidArgumentError(absl::StrCat("from ", first, " by ", stride, ": there are no ", small.shape[d],
+                                                     " of ", large.shape[d], " elements of dim ", d));
+    }
+    start += first * in_large[d];
+    const int64_t step = stride * in_large[d];
+    AddDim(places, small.shape[d], {gradient ? step : in_small[d], gradient ? in_small[d] : step});
+  }
+  if (!gradient) return CopyPlaces(l, Offset(large, start), RefOf(small), 1, l.call.Adds(0), places);
+  if (!l.call.Adds(0)) MESHWRIGHT_RETURN_IF_ERROR(Zero(l, large));
+  return CopyPlaces(l, RefOf(small), Offset(large, start), 1, true, places);
+}
+
+}  // namespace
+
+absl::Status LowerMovement(const Lowering& l) {
+  const bool add = l.call.Adds(0);
+  const TensorView &x = l.call.inputs[0], &y = l.call.outputs[0];
+  switch (l.call.op) {
+    case OpKind::kCast:
+    case OpKind::kReshape:
+      if (x.size() != y.size()) {
+        return absl::InvalidArgumentError(absl::StrCat(ToText(x.shape), " cannot be seen as ", ToText(y.shape)));
+      }
+      if (x.data == y.data && x.dtype == y.dtype && !add) return absl::OkStatus();
+      return CopyPlaces(l, RefOf(x), RefOf(y), 1, add, Flat(y.size()));
+    case OpKind::kScale:
+    case OpKind::kBroadcast:
+    case OpKind::kTranspose: {
+      const double scale = l.call.op == OpKind::kTranspose ? 1 : l.call.attrs->scale;
+      return CopyPlaces(l, RefOf(x), RefOf(y), scale, add, OverOutput(l.call, {0}));
+    }
+    case OpKind::kReduceSum:
+    case OpKind::kReduceMax:
+    case OpKind::kReduceMin:
+      return LowerReduce(l);
+    case OpKind::kGather:
+      return LowerGather(l);
+    case OpKind::kGatherGrad:
+      return LowerGatherGrad(l);
+    case OpKind::kAddPositions:
+      return LowerAddPositions(l, false);
+    case OpKind::kAddPositionsGrad:
+      return LowerAddPositions(l, true);
+    case OpKind::kRotary:
+    case OpKind::kRotaryGrad:
+      return LowerRotary(l);
+    case OpKind::kOneHot:
+      return LowerOneHot(l);
+    case OpKind::kConcat:
+    case OpKind::kSplit:
+      return LowerJoin(l);
+    case OpKind::kStridedSlice:
+      return LowerStridedSlice(l, false);
+    case OpKind::kStridedSliceGrad:
+      return LowerStridedSlice(l, true);
+    default:
+      return absl::UnimplementedError("there is no kernel for devices");
+  }
+}
+
+}  // namespace meshwright::cuda

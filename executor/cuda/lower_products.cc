@@ -1,0 +1,212 @@
+// MatMul: any sum over products of two tensors that an index rule can say, by cuBLASLt. Labels fall into groups as in
+// executor/host/products.cc: batch (in a, b and c), m (in a and c), n (in b and c), k (in a and b), and those of one
+// operand only. What lies as a matrix is handed over where it lies, the rest is copied into scratch first.
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "executor/cuda/lowering.h"
+#include "ir/status.h"
+
+namespace meshwright::cuda {
+namespace {
+
+struct LabelDim {
+  int64_t extent, a, b, c;  // strides in elements, 0 where the operand lacks the label
+};
+using Group = std::vector<LabelDim>;
+
+struct Product {
+  Group batch, m, n, k;
+  Group a_only, b_only;  // summed while the operand is copied
+  Group c_only;          // the result is repeated over these
+};
+
+int64_t Extent(const Group& group) {
+  int64_t extent = 1;
+  for (const LabelDim& dim : group) extent *= dim.extent;
+  return extent;
+}
+
+absl::StatusOr<Product> Classify(const KernelCall& call) {
+  const IndexRule& rule = *call.rule;
+  const ByLabel a = StridesByLabel(rule, rule.inputs[0], call.inputs[0].shape);
+  const ByLabel b = StridesByLabel(rule, rule.inputs[1], call.inputs[1].shape);
+  const ByLabel c = StridesByLabel(rule, rule.outputs[0], call.outputs[0].shape);
+  std::vector<Shape> inputs, outputs;
+  for (const TensorView& view : call.inputs) inputs.push_back(view.shape);
+  for (const TensorView& view : call.outputs) outputs.push_back(view.shape);
+  MESHWRIGHT_ASSIGN_OR_RETURN(const Shape extents, LabelExtents(rule, inputs, outputs));
+  Product p;
+  for (size_t label = 0; label < rule.labels.size(); ++label) {
+    const LabelDim dim = {extents[label], a[label], b[label], c[label]};
+    const bool in_a = dim.a != 0, in_b = dim.b != 0, in_c = dim.c != 0;
+    if (dim.extent == 1 || (!in_a && !in_b && !in_c)) continue;
+    Group* const groups[2][2][2] = {{{nullptr, &p.c_only}, {&p.b_only, &p.n}}, {{&p.a_only, &p.m}, {&p.k, &p.batch}}};
+    groups[in_a][in_b][in_c]->push_back(dim);
+  }
+  const auto by = [](int64_t LabelDim::*stride) {
+    return [stride](const LabelDim& x, const LabelDim& y) { return x.*stride > y.*stride; };
+  };
+  for (Group* group : {&p.batch, &p.m, &p.n}) std::stable_sort(group->begin(), group->end(), by(&LabelDim::c));
+  std::stable_sort(p.k.begin(), p.k.end(), by(&LabelDim::a));
+  return p;
+}
+
+// The stride of the whole group in one operand, as if it were one dim; 0 when its labels do not lie beside each other.
+int64_t Merged(const Group& group, int64_t LabelDim::*stride) {
+  for (size_t i = 0; i + 1 < group.size(); ++i) {
+    if (group[i].*stride != group[i + 1].*stride * group[i + 1].extent) return 0;
+  }
+  return group.empty() ? 1 : group.back().*stride;
+}
+
+// Says in `matrix` how rows x columns of an operand lie, if they lie as a matrix, one batch entry a stride apart.
+bool AsMatrix(const Product& p, const Group& rows, const Group& columns, int64_t LabelDim::*stride, MatrixRef& matrix) {
+  const int64_t row = Merged(rows, stride), column = Merged(columns, stride), batch = Merged(p.batch, stride);
+  if (row == 0 || column == 0 || batch == 0) return false;
+  matrix.batch_stride = p.batch.empty() ? 0 : batch;
+  if (columns.empty() || column == 1) {
+    matrix.leading = rows.empty() ? Extent(columns) : row;
+    matrix.transposed = false;
+    return matrix.leading >= Extent(columns);
+  }
+  if (rows.empty() || row == 1) {
+    matrix.leading = column;
+    matrix.transposed = true;
+    return matrix.leading >= Extent(rows);
+  }
+  return false;
+}
+
+// Copies an operand to `to` in the order (batch, rows, columns), summing over `summed`.
+absl::Status Pack(const Lowering& l, const TensorView& from, const Product& p, const Group& rows, const Group& columns,
+                  const Group& summed, int64_t LabelDim::*stride, Ref to) {
+  Reduce body;
+  body.by_thread = true;
+  body.x = RefOf(from);
+  body.out = to;
+  int64_t packed = Extent(p.batch) * Extent(rows) * Extent(columns);
+  for (const Group* group : {&p.batch, &rows, &columns}) {
+    for (const LabelDim& dim : *group) AddDim(body.kept, dim.extent, {packed /= dim.extent, dim.*stride});
+  }
+  for (const LabelDim& dim : summed) AddDim(body.reduced, dim.extent, {dim.*stride});
+  MESHWRIGHT_RETURN_IF_ERROR(CheckDims(body.kept));
+  MESHWRIGHT_RETURN_IF_ERROR(CheckDims(body.reduced));
+  return l.LaunchPoints(body.kept.total, body);
+}
+
+// Writes a packed result to its places, repeated where the output has labels of its own.
+absl::Status Unpack(const Lowering& l, const Product& p, Ref from, bool add) {
+  Pointwise body;
+  body.op = PointOp::kCopy;
+  body.add = add;
+  body.x[0] = from;
+  body.y = RefOf(l.call.outputs[0]);
+  int64_t packed = Extent(p.batch) * Extent(p.m) * Extent(p.n);
+  for (const Group* group : {&p.batch, &p.m, &p.n}) {
+    for (const LabelDim& dim : *group) AddDim(body.places, dim.extent, {dim.c, packed /= dim.extent});
+  }
+  for (const LabelDim& dim : p.c_only) AddDim(body.places, dim.extent, {dim.c, 0});
+  MESHWRIGHT_RETURN_IF_ERROR(CheckDims(body.places));
+  return l.LaunchPoints(body.places.total, body);
+}
+
+absl::Status AddBias(const Lowering& l) {
+  Pointwise body;
+  body.op = PointOp::kCopy;
+  body.add = l.call.Adds(0);
+  body.x[0] = RefOf(l.call.inputs[2]);
+  body.y = RefOf(l.call.outputs[0]);
+  body.places = OverOutput(l.call, {2});
+  MESHWRIGHT_RETURN_IF_ERROR(CheckDims(body.places));
+  return l.LaunchPoints(body.places.total, body);
+}
+
+// What one operand of the library's product is: where it lies, or a packed copy in scratch.
+struct Side {
+  MatrixRef matrix;
+  bool packed = false;
+  int64_t at = 0;  // in scratch
+};
+
+}  // namespace
+
+// Packs, multiplies, unpacks; the library knows neither mixed operands nor more than one batch stride.
+absl::Status LowerProduct(const Lowering& l) {
+  const KernelCall& call = l.call;
+  if (call.inputs.size() < 2 || call.inputs.size() > 3 || call.outputs.size() != 1) {
+    return absl::InvalidArgumentError("has other than 2 or 3 inputs and 1 output");
+  }
+  MESHWRIGHT_ASSIGN_OR_RETURN(const Product p, Classify(call));
+  const int64_t m = Extent(p.m), n = Extent(p.n), k = Extent(p.k), batch = Extent(p.batch);
+  const TensorView &a_view = call.inputs[0], &b_view = call.inputs[1], &c_view = call.outputs[0];
+  // Operands of two types are multiplied in the wider one.
+  const bool same = a_view.dtype == b_view.dtype;
+  const DType common = same ? a_view.dtype : l.wide ? DType::kFloat64 : DType::kFloat32;
+  const int64_t element = SizeOf(common).raw();
+  int64_t scratch_bytes = 0;
+  const auto side = [&](const TensorView& view, const Group& rows, const Group& columns, bool must_pack,
+                        int64_t LabelDim::*stride, DType dtype) {
+    Side s;
+    s.matrix.dtype = dtype;
+    s.matrix.data = view.data;
+    s.packed = must_pack || !AsMatrix(p, rows, columns, stride, s.matrix);
+    if (s.packed) {
+      s.at = scratch_bytes;
+      scratch_bytes += (batch * Extent(rows) * Extent(columns) * SizeOf(dtype).raw() + 255) / 256 * 256;
+      s.matrix.leading = Extent(columns);
+      s.matrix.transposed = false;
+      s.matrix.batch_stride = Extent(rows) * Extent(columns);
+    }
+    return s;
+  };
+  Side a = side(a_view, p.m, p.k, !p.a_only.empty() || a_view.dtype != common, &LabelDim::a, common);
+  Side b = side(b_view, p.k, p.n, !p.b_only.empty() || b_view.dtype != common, &LabelDim::b, common);
+  // float64 products want float64 results; 16-bit operands may leave float32 ones.
+  const bool fits = c_view.dtype == common || (c_view.dtype == DType::kFloat32 && element == 2);
+  const DType result = fits ? c_view.dtype : common;
+  Side c = side(c_view, p.m, p.n, !p.c_only.empty() || !fits, &LabelDim::c, result);
+  std::byte* scratch = nullptr;
+  if (scratch_bytes > 0) {
+    MESHWRIGHT_ASSIGN_OR_RETURN(scratch, l.scratch.Get(l.stream, Bytes(scratch_bytes)));
+  }
+  for (Side* s : {&a, &b, &c}) {
+    if (s->packed) s->matrix.data = scratch + s->at;
+  }
+  if (a.packed) {
+    MESHWRIGHT_RETURN_IF_ERROR(Pack(l, a_view, p, p.m, p.k, p.a_only, &LabelDim::a, {a.matrix.data, ElemOf(common)}));
+  }
+  if (b.packed) {
+    MESHWRIGHT_RETURN_IF_ERROR(Pack(l, b_view, p, p.k, p.n, p.b_only, &LabelDim::b, {b.matrix.data, ElemOf(common)}));
+  }
+  bool add = call.Adds(0);
+  if (call.inputs.size() == 3) {
+    MESHWRIGHT_RETURN_IF_ERROR(AddBias(l));
+    add = true;
+  }
+  GemmCall gemm;
+  gemm.batch = batch;
+  gemm.k = k;
+  gemm.tf32 = l.tf32;
+  gemm.add = add && !c.packed;
+  gemm.c = c.matrix;
+  gemm.c.transposed = false;
+  if (c.matrix.transposed) {  // its transpose is the product of the transposes, in the other order
+    gemm.m = n;
+    gemm.n = m;
+    gemm.a = b.matrix;
+    gemm.b = a.matrix;
+    gemm.a.transposed = !b.matrix.transposed;
+    gemm.b.transposed = !a.matrix.transposed;
+  } else {
+    gemm.m = m;
+    gemm.n = n;
+    gemm.a = a.matrix;
+    gemm.b = b.matrix;
+  }
+  MESHWRIGHT_RETURN_IF_ERROR(l.driver.Gemm(l.stream, gemm));
+  return c.packed ? Unpack(l, p, {c.matrix.data, ElemOf(result)}, add) : absl::OkStatus();
+}
+
+}  // namespace meshwright::cuda

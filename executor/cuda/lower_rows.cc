@@ -1,0 +1,232 @@
+// Operators along the last dim: softmax, norms, losses.
+#include "absl/strings/str_cat.h"
+#include "executor/cuda/lowering.h"
+#include "ir/status.h"
+
+namespace meshwright::cuda {
+namespace {
+
+constexpr int64_t kSumBlocks = 256;  // of the first pass of a sum over everything
+
+// The points of the row dims of input `of`: one operand of `places` for each of `operands` (inputs first, then outputs;
+// -1: none), in the order of RowOp.
+absl::Status SetPlaces(const KernelCall& call, size_t of, std::initializer_list<int> operands, bool skip_last,
+                       Places& places) {
+  const IndexRule& rule = *call.rule;
+  ByLabel strides[Places::kMaxOperands];
+  size_t n = 0;
+  for (const int k : operands) {
+    const size_t inputs = rule.inputs.size(), index = static_cast<size_t>(k);
+    strides[n++] = k < 0 ? ByLabel(rule.labels.size(), 0)
+                   : index < inputs
+                       ? StridesByLabel(rule, rule.inputs[index], call.inputs[index].shape)
+                       : StridesByLabel(rule, rule.outputs[index - inputs], call.outputs[index - inputs].shape);
+  }
+  const OperandRule& dims = rule.inputs[of];
+  for (size_t d = 0; d + (skip_last ? 1 : 0) < dims.size(); ++d) {
+    const int8_t label = dims[d].label;
+    if (label < 0) continue;
+    const auto at = [&](size_t k) { return k < n ? strides[k][label] : 0; };
+    AddDim(places, call.inputs[of].shape[d], {at(0), at(1), at(2), at(3), at(4), at(5)});
+  }
+  return CheckDims(places);
+}
+
+// Class numbers of input `logits`, which labels name.
+absl::Status SetClasses(const KernelCall& call, size_t logits, RowOp& body) {
+  const TensorView& view = call.inputs[logits];
+  if (view.shape.empty()) return absl::InvalidArgumentError("logits need a class dim");
+  body.width = view.shape.back();
+  body.begin = view.begin.empty() ? 0 : view.begin.back();
+  body.whole = view.global.back();
+  return absl::OkStatus();
+}
+
+absl::Status SetLabels(const TensorView& labels, RowOp& body) {
+  if (labels.dtype != DType::kInt32) {
+    return absl::InvalidArgumentError(absl::StrCat("labels are ", NameOf(labels.dtype), ", wanted int32"));
+  }
+  body.labels = labels.as<int32_t>();
+  return absl::OkStatus();
+}
+
+// out (+)= scale * the sum over `places`: first sums of blocks, then the sum of those.
+absl::Status LowerSum(const Lowering& l, SumAll body, std::byte* scratch) {
+  MESHWRIGHT_RETURN_IF_ERROR(CheckDims(body.places));
+  const int64_t blocks = std::clamp<int64_t>((body.places.total + 255) / 256, 1, kSumBlocks);
+  SumAll last;
+  last.add = l.call.Adds(0);
+  last.scale = l.call.attrs->scale;
+  last.out = RefOf(l.call.outputs[0]);
+  last.a = {scratch, Elem::kFloat64};
+  AddDim(last.places, blocks, {1, 0, 0});
+  body.partial = reinterpret_cast<double*>(scratch);
+  MESHWRIGHT_RETURN_IF_ERROR(l.Launch({blocks, 256, 0}, body));
+  return l.Launch({1, 256, 0}, last);
+}
+
+absl::Status LowerMseLoss(const Lowering& l) {
+  SumAll body;
+  body.kind = SumKind::kSquaredErrors;
+  body.a = RefOf(l.call.inputs[0]);
+  body.b = RefOf(l.call.inputs[1]);
+  MESHWRIGHT_RETURN_IF_ERROR(SetPlaces(l.call, 0, {0, 1, -1}, false, body.places));
+  MESHWRIGHT_ASSIGN_OR_RETURN(std::byte* const scratch, l.scratch.Get(l.stream, Bytes(kSumBlocks * 8)));
+  return LowerSum(l, body, scratch);
+}
+
+absl::Status LowerLossFromPartials(const Lowering& l) {
+  SumAll body;
+  body.kind = SumKind::kLogLoss;
+  body.a = RefOf(l.call.inputs[0]);
+  body.b = RefOf(l.call.inputs[1]);
+  body.c = RefOf(l.call.inputs[2]);
+  MESHWRIGHT_RETURN_IF_ERROR(SetPlaces(l.call, 0, {0, 1, 2}, false, body.places));
+  MESHWRIGHT_ASSIGN_OR_RETURN(std::byte* const scratch, l.scratch.Get(l.stream, Bytes(kSumBlocks * 8)));
+  return LowerSum(l, body, scratch);
+}
+
+// The losses of the rows into scratch, then their sum.
+absl::Status LowerCrossEntropy(const Lowering& l) {
+  RowOp body;
+  body.kind = RowKind::kCrossEntropy;
+  body.a = RefOf(l.call.inputs[0]);
+  MESHWRIGHT_RETURN_IF_ERROR(SetClasses(l.call, 0, body));
+  MESHWRIGHT_RETURN_IF_ERROR(SetLabels(l.call.inputs[1], body));
+  const int64_t rows = l.call.inputs[0].size() / std::max<int64_t>(1, body.width);
+  MESHWRIGHT_ASSIGN_OR_RETURN(std::byte* const scratch, l.scratch.Get(l.stream, Bytes((kSumBlocks + rows) * 8)));
+  body.out = {scratch + kSumBlocks * 8, Elem::kFloat64};
+  // Of row p, in the order of the logits, the loss goes to place p.
+  Places places;
+  MESHWRIGHT_RETURN_IF_ERROR(SetPlaces(l.call, 0, {0, -1, -1, 1, -1, -1}, true, places));
+  int64_t next = 1;
+  for (int32_t d = places.dims; d-- > 0;) {
+    places.stride[d][4] = next;
+    next *= places.extent[d];
+  }
+  body.places = places;
+  MESHWRIGHT_RETURN_IF_ERROR(l.LaunchRows(rows, body.width, body));
+  SumAll sum;
+  sum.a = body.out;
+  AddDim(sum.places, rows, {1, 0, 0});
+  return LowerSum(l, sum, scratch);
+}
+
+absl::Status LowerRow(const Lowering& l, RowOp body, std::initializer_list<int> operands, size_t of = 0) {
+  body.add = l.call.Adds(0);
+  body.add2 = l.call.Adds(1);
+  body.scale = l.call.attrs->scale;
+  body.out = RefOf(l.call.outputs[0]);
+  if (l.call.outputs.size() > 1) body.out2 = RefOf(l.call.outputs[1]);
+  MESHWRIGHT_RETURN_IF_ERROR(SetClasses(l.call, of, body));
+  MESHWRIGHT_RETURN_IF_ERROR(SetPlaces(l.call, of, operands, true, body.places));
+  return l.LaunchRows(body.places.total, body.width, body);
+}
+
+absl::Status LowerNorm(const Lowering& l, bool centred) {
+  const TensorView& x = l.call.inputs[0];
+  Norm body;
+  body.centred = centred;
+  body.add = l.call.Adds(0);
+  body.epsilon = l.call.attrs->epsilon;
+  body.width = x.shape.back();
+  body.rows = x.size() / std::max<int64_t>(1, body.width);
+  body.x = RefOf(x);
+  body.gamma = RefOf(l.call.inputs[1]);
+  if (centred) body.beta = RefOf(l.call.inputs[2]);
+  body.y = RefOf(l.call.outputs[0]);
+  return l.LaunchRows(body.rows, body.width, body);
+}
+
+absl::Status LowerNormGrad(const Lowering& l, bool centred) {
+  const TensorView &dy = l.call.inputs[0], &x = l.call.inputs[1];
+  Norm body;
+  body.gradient = true;
+  body.centred = centred;
+  body.add = l.call.Adds(0);
+  body.epsilon = l.call.attrs->epsilon;
+  body.width = x.shape.back();
+  body.rows = x.size() / std::max<int64_t>(1, body.width);
+  body.y = RefOf(dy);
+  body.x = RefOf(x);
+  body.gamma = RefOf(l.call.inputs[2]);
+  body.dx = RefOf(l.call.outputs[0]);
+  MESHWRIGHT_ASSIGN_OR_RETURN(std::byte* const scratch, l.scratch.Get(l.stream, Bytes(body.rows * 16)));
+  body.statistics = reinterpret_cast<double*>(scratch);
+  NormParameters parameters;
+  parameters.centred = centred;
+  parameters.add_gamma = l.call.Adds(1);
+  parameters.add_beta = l.call.Adds(2);
+  parameters.rows = body.rows;
+  parameters.width = body.width;
+  parameters.dy = RefOf(dy);
+  parameters.x = RefOf(x);
+  parameters.dgamma = RefOf(l.call.outputs[1]);
+  if (centred) parameters.dbeta = RefOf(l.call.outputs[2]);
+  parameters.statistics = body.statistics;
+  MESHWRIGHT_RETURN_IF_ERROR(l.LaunchRows(body.rows, body.width, body));
+  return l.LaunchPoints(body.width, parameters);
+}
+
+}  // namespace
+
+// One case for each operator; RowOp's operands are a, b, c, labels, out, out2.
+absl::Status LowerRows(const Lowering& l) {
+  const auto in = [&](size_t i) { return RefOf(l.call.inputs[i]); };
+  RowOp body;
+  switch (l.call.op) {
+    case OpKind::kSoftmax:
+    case OpKind::kLogSoftmax:
+      body.kind = l.call.op == OpKind::kSoftmax ? RowKind::kSoftmax : RowKind::kLogSoftmax;
+      body.a = in(0);
+      return LowerRow(l, body, {0, -1, -1, -1, 1, -1});
+    case OpKind::kSoftmaxGrad:
+    case OpKind::kLogSoftmaxGrad:
+      body.kind = l.call.op == OpKind::kSoftmaxGrad ? RowKind::kSoftmaxGrad : RowKind::kLogSoftmaxGrad;
+      body.a = in(0);
+      body.b = in(1);
+      return LowerRow(l, body, {0, 1, -1, -1, 2, -1});
+    case OpKind::kRowMax:
+      body.kind = RowKind::kMax;
+      body.a = in(0);
+      return LowerRow(l, body, {0, -1, -1, -1, 1, -1});
+    case OpKind::kExpSumAndPick:
+      body.kind = RowKind::kExpSumAndPick;
+      body.a = in(0);
+      body.b = in(1);
+      MESHWRIGHT_RETURN_IF_ERROR(SetLabels(l.call.inputs[2], body));
+      return LowerRow(l, body, {0, 1, -1, 2, 3, 4});
+    case OpKind::kPartialsGrad:
+      body.kind = RowKind::kPartialsGrad;
+      body.factor = in(0);
+      body.a = in(1);
+      body.b = in(2);
+      body.c = in(3);
+      MESHWRIGHT_RETURN_IF_ERROR(SetLabels(l.call.inputs[4], body));
+      return LowerRow(l, body, {1, 2, 3, 4, 5, -1}, 1);
+    case OpKind::kCrossEntropyGrad:
+      body.kind = RowKind::kCrossEntropyGrad;
+      body.factor = in(0);
+      body.a = in(1);
+      MESHWRIGHT_RETURN_IF_ERROR(SetLabels(l.call.inputs[2], body));
+      return LowerRow(l, body, {1, -1, -1, 2, 3, -1}, 1);
+    case OpKind::kCrossEntropy:
+      return LowerCrossEntropy(l);
+    case OpKind::kMseLoss:
+      return LowerMseLoss(l);
+    case OpKind::kLossFromPartials:
+      return LowerLossFromPartials(l);
+    case OpKind::kLayerNorm:
+      return LowerNorm(l, true);
+    case OpKind::kRmsNorm:
+      return LowerNorm(l, false);
+    case OpKind::kLayerNormGrad:
+      return LowerNormGrad(l, true);
+    case OpKind::kRmsNormGrad:
+      return LowerNormGrad(l, false);
+    default:
+      return absl::UnimplementedError("there is no kernel for devices");
+  }
+}
+
+}  // namespace meshwright::cuda

@@ -1,0 +1,206 @@
+#include "executor/cuda/lowering.h"
+
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "executor/cuda/device_kernels.h"
+#include "ir/status.h"
+
+namespace meshwright::cuda {
+namespace {
+
+// More dims than a kernel takes; CheckDims says so.
+constexpr int32_t kTooMany = Places::kMaxDims + 1;
+
+absl::Status CheckOperands(const KernelCall& call) {
+  if (call.rule == nullptr || call.rule->inputs.size() != call.inputs.size() ||
+      call.rule->outputs.size() != call.outputs.size()) {
+    return absl::InvalidArgumentError(absl::StrCat("has ", call.inputs.size(), " inputs and ", call.outputs.size(),
+                                                   " outputs, its rule is \"",
+                                                   call.rule == nullptr ? "" : ToText(*call.rule), "\""));
+  }
+  std::vector<Shape> inputs, outputs;
+  for (const TensorView& view : call.inputs) inputs.push_back(view.shape);
+  for (const TensorView& view : call.outputs) outputs.push_back(view.shape);
+  return LabelExtents(*call.rule, inputs, outputs).status();
+}
+
+// Whether the call is computed in double; casts to and from int32 are, so that every int32 is exact.
+absl::StatusOr<bool> IsWide(const KernelCall& call) {
+  bool wide = false;
+  for (const auto& views : {call.inputs, call.outputs}) {
+    for (const TensorView& view : views) {
+      switch (view.dtype) {
+        case DType::kFloat64:
+          wide = true;
+          break;
+        case DType::kFloat32:
+        case DType::kTFloat32:
+        case DType::kFloat16:
+        case DType::kBFloat16:
+          break;
+        case DType::kInt32:
+          wide = wide || call.op == OpKind::kCast || call.op == OpKind::kReshape;
+          break;
+        case DType::kFloat8:
+        case DType::kInt64:
+        case DType::kBool:
+          return absl::UnimplementedError(absl::StrCat("there are no kernels for ", NameOf(view.dtype)));
+      }
+    }
+  }
+  return wide;
+}
+
+absl::Status Lower(const Lowering& l) {
+  switch (InfoOf(l.call.op).kernel) {
+    case KernelClass::kContraction:
+      return LowerProduct(l);
+    case KernelClass::kAttention:
+      return LowerAttention(l);
+    default:
+      break;
+  }
+  switch (l.call.op) {
+    case OpKind::kDispatch:
+    case OpKind::kDispatchGrad:
+    case OpKind::kCombine:
+    case OpKind::kCombineGrad:
+      return LowerExperts(l);
+    case OpKind::kSoftmax:
+    case OpKind::kSoftmaxGrad:
+    case OpKind::kLogSoftmax:
+    case OpKind::kLogSoftmaxGrad:
+    case OpKind::kLayerNorm:
+    case OpKind::kLayerNormGrad:
+    case OpKind::kRmsNorm:
+    case OpKind::kRmsNormGrad:
+    case OpKind::kMseLoss:
+    case OpKind::kCrossEntropy:
+    case OpKind::kCrossEntropyGrad:
+    case OpKind::kRowMax:
+    case OpKind::kExpSumAndPick:
+    case OpKind::kLossFromPartials:
+    case OpKind::kPartialsGrad:
+      return LowerRows(l);
+    case OpKind::kCast:
+    case OpKind::kReshape:
+    case OpKind::kScale:
+    case OpKind::kBroadcast:
+    case OpKind::kTranspose:
+    case OpKind::kReduceSum:
+    case OpKind::kReduceMax:
+    case OpKind::kReduceMin:
+    case OpKind::kGather:
+    case OpKind::kGatherGrad:
+    case OpKind::kAddPositions:
+    case OpKind::kAddPositionsGrad:
+    case OpKind::kRotary:
+    case OpKind::kRotaryGrad:
+    case OpKind::kOneHot:
+    case OpKind::kConcat:
+    case OpKind::kSplit:
+    case OpKind::kStridedSlice:
+    case OpKind::kStridedSliceGrad:
+      return LowerMovement(l);
+    default:  // what is left looks at one element at a time, or is told of there
+      return LowerElementwise(l);
+  }
+}
+
+}  // namespace
+
+Elem ElemOf(DType dtype) {
+  if (dtype == DType::kFloat64) return Elem::kFloat64;
+  if (dtype == DType::kFloat16) return Elem::kFloat16;
+  if (dtype == DType::kBFloat16) return Elem::kBFloat16;
+  if (dtype == DType::kInt32) return Elem::kInt32;
+  return Elem::kFloat32;
+}
+
+Shape Strides(const Shape& shape) {
+  Shape strides(shape.size(), 1);
+  for (size_t i = shape.size(); i-- > 1;) strides[i - 1] = strides[i] * shape[i];
+  return strides;
+}
+
+ByLabel StridesByLabel(const IndexRule& rule, const OperandRule& operand, const Shape& shape) {
+  ByLabel by_label(rule.labels.size(), 0);
+  const Shape strides = Strides(shape);
+  for (size_t i = 0; i < operand.size(); ++i) {
+    if (operand[i].label >= 0 && !operand[i].own_size) by_label[operand[i].label] += strides[i];
+  }
+  return by_label;
+}
+
+void AddDim(Places& places, int64_t extent, std::initializer_list<int64_t> strides) {
+  places.total *= extent;
+  if (extent == 1 || places.dims == kTooMany) return;
+  if (places.dims > 0) {
+    bool merges = true;
+    size_t k = 0;
+    for (const int64_t stride : strides) merges = merges && places.stride[places.dims - 1][k++] == stride * extent;
+    if (merges) {
+      places.extent[places.dims - 1] *= extent;
+      std::copy(strides.begin(), strides.end(), places.stride[places.dims - 1]);
+      return;
+    }
+  }
+  if (places.dims == Places::kMaxDims) {
+    places.dims = kTooMany;
+    return;
+  }
+  places.extent[places.dims] = extent;
+  std::copy(strides.begin(), strides.end(), places.stride[places.dims]);
+  ++places.dims;
+}
+
+absl::Status CheckDims(const Places& places) {
+  if (places.dims <= Places::kMaxDims) return absl::OkStatus();
+  return absl::UnimplementedError(absl::StrCat("more than ", Places::kMaxDims, " dims that cannot be seen as fewer"));
+}
+
+Places OverOutput(const KernelCall& call, std::initializer_list<size_t> inputs) {
+  const IndexRule& rule = *call.rule;
+  const Shape& shape = call.outputs[0].shape;
+  const Shape strides = Strides(shape);
+  ByLabel in[3];
+  size_t n = 0;
+  for (const size_t i : inputs) in[n++] = StridesByLabel(rule, rule.inputs[i], call.inputs[i].shape);
+  Places places;
+  for (size_t d = 0; d < shape.size(); ++d) {
+    const int8_t label = rule.outputs[0][d].label;
+    const auto of = [&](size_t k) { return k < n && label >= 0 ? in[k][label] : 0; };
+    AddDim(places, shape[d], {strides[d], of(0), of(1), of(2)});
+  }
+  return places;
+}
+
+absl::Status DeviceKernels::Run(DeviceStream stream, const KernelCall& call, Scratch& scratch) {
+  const auto run = [&]() -> absl::Status {
+    const bool flat = call.op == OpKind::kFill || call.op == OpKind::kSgd || call.op == OpKind::kMomentum ||
+                      call.op == OpKind::kAdamW;
+    if (!flat) MESHWRIGHT_RETURN_IF_ERROR(CheckOperands(call));
+    MESHWRIGHT_ASSIGN_OR_RETURN(const bool wide, IsWide(call));
+    return Lower({driver_, launcher_, scratch, stream, call, wide, tf32_});
+  };
+  const absl::Status status = run();
+  if (status.ok()) return status;
+  return absl::Status(status.code(), absl::StrCat(NameOf(call.op), ": ", status.message()));
+}
+
+absl::Status DeviceKernels::Copy(DeviceStream stream, const StridedCopy& copy) {
+  RawCopy body;
+  body.from = copy.from;
+  body.to = copy.to;
+  body.element = static_cast<int32_t>(copy.element);
+  for (size_t d = 0; d < copy.extents.size(); ++d) {
+    AddDim(body.places, copy.extents[d], {copy.to_strides[d], copy.from_strides[d]});
+  }
+  MESHWRIGHT_RETURN_IF_ERROR(CheckDims(body.places));
+  if (body.places.total == 0) return absl::OkStatus();
+  const int64_t blocks = std::min<int64_t>((body.places.total + 255) / 256, Lowering::kMostBlocks);
+  return launcher_.Launch(stream, {blocks, 256, 0}, false, body);
+}
+
+}  // namespace meshwright::cuda

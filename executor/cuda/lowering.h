@@ -1,0 +1,80 @@
+// From kernel calls to bodies and launch shapes: what the files of executor/cuda/lower_*.cc share.
+#ifndef MESHWRIGHT_EXECUTOR_CUDA_LOWERING_H_
+#define MESHWRIGHT_EXECUTOR_CUDA_LOWERING_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <initializer_list>
+
+#include "absl/container/inlined_vector.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "executor/cuda/driver.h"
+#include "executor/cuda/kernels.h"
+#include "executor/cuda/kernels/launcher.h"
+#include "executor/kernel_call.h"
+#include "ir/index_rule.h"
+
+namespace meshwright::cuda {
+
+// One call under way.
+struct Lowering {
+  Driver& driver;
+  KernelLauncher& launcher;
+  Scratch& scratch;
+  DeviceStream stream;
+  const KernelCall& call;
+  bool wide = false;  // computed in double
+  bool tf32 = false;
+
+  template <class Body>
+  absl::Status Launch(const LaunchShape& shape, const Body& body) const {
+    return launcher.Launch(stream, shape, wide, body);
+  }
+  // A thread for each of `points`, within reason.
+  template <class Body>
+  absl::Status LaunchPoints(int64_t points, const Body& body) const {
+    if (points == 0) return absl::OkStatus();
+    return Launch({std::min<int64_t>((points + 255) / 256, kMostBlocks), 256, 0}, body);
+  }
+  // A block for each of `rows`.
+  template <class Body>
+  absl::Status LaunchRows(int64_t rows, int64_t width, const Body& body, int64_t shared_per_thread = 0) const {
+    if (rows == 0) return absl::OkStatus();
+    const int32_t threads = width > 512 ? 256 : width > 64 ? 128 : 32;
+    return Launch({std::min(rows, kMostBlocks), threads, shared_per_thread * threads}, body);
+  }
+  static constexpr int64_t kMostBlocks = 65536;
+};
+
+Elem ElemOf(DType dtype);  // of the types that Check lets through
+inline Ref RefOf(const TensorView& view) { return {view.data, ElemOf(view.dtype)}; }
+
+Shape Strides(const Shape& shape);  // row-major
+
+// In elements, per label of a rule; 0 where an operand does not have it.
+using ByLabel = absl::InlinedVector<int64_t, 8>;
+ByLabel StridesByLabel(const IndexRule& rule, const OperandRule& operand, const Shape& shape);
+
+// Adds a dim inside the others; dims of extent 1 vanish, neighbours that are contiguous in every operand merge.
+void AddDim(Places& places, int64_t extent, std::initializer_list<int64_t> strides);
+absl::Status CheckDims(const Places& places);  // kUnimplemented when there are too many
+
+// Over the output's points: operand 0 is output 0, then the inputs in `inputs`.
+Places OverOutput(const KernelCall& call, std::initializer_list<size_t> inputs);
+
+// lower_elementwise.cc
+absl::Status LowerElementwise(const Lowering& l);
+// lower_movement.cc
+absl::Status LowerMovement(const Lowering& l);
+// lower_rows.cc
+absl::Status LowerRows(const Lowering& l);
+// lower_tiles.cc
+absl::Status LowerAttention(const Lowering& l);
+absl::Status LowerExperts(const Lowering& l);
+// lower_products.cc
+absl::Status LowerProduct(const Lowering& l);
+
+}  // namespace meshwright::cuda
+
+#endif  // MESHWRIGHT_EXECUTOR_CUDA_LOWERING_H_

@@ -1,0 +1,348 @@
+#include "executor/cuda/real_driver.h"
+
+#include <cuda_runtime.h>
+#include <nccl.h>
+
+#include <atomic>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "executor/cuda/real_products.h"
+#include "ir/status.h"
+
+namespace meshwright::cuda {
+namespace {
+
+absl::Status ToStatus(cudaError_t code, absl::string_view call) {
+  if (code == cudaSuccess) return absl::OkStatus();
+  const std::string text = absl::StrCat(call, ": ", cudaGetErrorName(code), ", ", cudaGetErrorString(code));
+  return code == cudaErrorMemoryAllocation ? absl::ResourceExhaustedError(text) : absl::InternalError(text);
+}
+
+CommError ErrorOf(ncclResult_t code) {
+  switch (code) {
+    case ncclSuccess:
+      return CommError::kNone;
+    case ncclUnhandledCudaError:
+      return CommError::kUnhandledCuda;
+    case ncclSystemError:
+      return CommError::kSystem;
+    case ncclInternalError:
+      return CommError::kInternal;
+    case ncclInvalidArgument:
+      return CommError::kInvalidArgument;
+    case ncclInvalidUsage:
+      return CommError::kInvalidUsage;
+    case ncclRemoteError:
+      return CommError::kRemote;
+    case ncclInProgress:
+      return CommError::kInProgress;
+    case ncclNumResults:
+      break;
+  }
+  return CommError::kInternal;
+}
+// With NCCL's own words, where it has some.
+absl::Status ToStatus(ncclResult_t code, absl::string_view call) {
+  const absl::Status status = ToStatus(ErrorOf(code), call);
+  if (status.ok()) return status;
+  const char* const more = ncclGetLastError(nullptr);
+  return absl::Status(status.code(),
+                      absl::StrCat(status.message(), more == nullptr ? "" : ": ", more == nullptr ? "" : more));
+}
+
+absl::StatusOr<ncclDataType_t> TypeOf(DType dtype) {
+  switch (dtype) {
+    case DType::kFloat64:
+      return ncclFloat64;
+    case DType::kFloat32:
+    case DType::kTFloat32:
+      return ncclFloat32;
+    case DType::kFloat16:
+      return ncclFloat16;
+    case DType::kBFloat16:
+      return ncclBfloat16;
+    case DType::kInt64:
+      return ncclInt64;
+    case DType::kInt32:
+      return ncclInt32;
+    case DType::kFloat8:
+    case DType::kBool:
+      return ncclUint8;  // moved, not reduced
+  }
+  return absl::InvalidArgumentError("not an element type");
+}
+ncclRedOp_t OpOf(Reduction reduction) {
+  switch (reduction) {
+    case Reduction::kSum:
+      return ncclSum;
+    case Reduction::kMax:
+      return ncclMax;
+    case Reduction::kMin:
+      return ncclMin;
+    case Reduction::kProd:
+      return ncclProd;
+  }
+  return ncclSum;
+}
+
+cudaStream_t Of(DeviceStream stream) { return static_cast<cudaStream_t>(stream.raw); }
+cudaEvent_t Of(DeviceEvent event) { return static_cast<cudaEvent_t>(event.raw); }
+// Communicators that do not block are written to where NCCL was told, some time after the call: a handle is that place.
+using Slot = std::atomic<ncclComm_t>;
+static_assert(sizeof(Slot) == sizeof(ncclComm_t));
+ncclComm_t Of(Communicator communicator) { return static_cast<Slot*>(communicator.raw)->load(); }
+
+class RealDriver : public Driver {
+ public:
+  RealDriver(int device, std::unique_ptr<Products> products) : device_(device), products_(std::move(products)) {}
+
+  absl::StatusOr<DeviceInfo> Info() override {
+    cudaDeviceProp properties;
+    MESHWRIGHT_RETURN_IF_ERROR(ToStatus(cudaGetDeviceProperties(&properties, device_), "cudaGetDeviceProperties"));
+    size_t free_bytes = 0, total = 0;
+    MESHWRIGHT_RETURN_IF_ERROR(ToStatus(cudaMemGetInfo(&free_bytes, &total), "cudaMemGetInfo"));
+    DeviceInfo info;
+    info.name = properties.name;
+    info.major = properties.major;
+    info.minor = properties.minor;
+    info.multiprocessors = properties.multiProcessorCount;
+    info.memory = Bytes(static_cast<int64_t>(total));
+    info.free_memory = Bytes(static_cast<int64_t>(free_bytes));
+    cudaDriverGetVersion(&info.driver_version);
+    cudaRuntimeGetVersion(&info.runtime_version);
+    ncclGetVersion(&info.nccl_version);
+    return info;
+  }
+  void Abandon() override {
+    abandoned_ = true;
+    products_->Abandon();
+  }
+
+  absl::StatusOr<std::byte*> Allocate(Bytes size) override {
+    void* data = nullptr;
+    const cudaError_t code = cudaMalloc(&data, static_cast<size_t>(size.raw()));
+    if (code == cudaErrorMemoryAllocation) {
+      cudaGetLastError();  // not one that lasts
+      size_t free_bytes = 0, total = 0;
+      cudaMemGetInfo(&free_bytes, &total);
+      return absl::ResourceExhaustedError(
+          absl::StrCat("cudaMalloc: ", size.raw(), " bytes wanted, ", free_bytes, " of ", total, " free"));
+    }
+    MESHWRIGHT_RETURN_IF_ERROR(ToStatus(code, "cudaMalloc"));
+    return static_cast<std::byte*>(data);
+  }
+  void Free(std::byte* device) override {
+    if (!abandoned_) cudaFree(device);
+  }
+  absl::StatusOr<std::byte*> AllocateHost(Bytes size) override {
+    void* data = nullptr;
+    MESHWRIGHT_RETURN_IF_ERROR(ToStatus(cudaMallocHost(&data, static_cast<size_t>(size.raw())), "cudaMallocHost"));
+    return static_cast<std::byte*>(data);
+  }
+  void FreeHost(std::byte* host) override {
+    if (!abandoned_) cudaFreeHost(host);
+  }
+  absl::Status Fill(DeviceStream stream, std::byte* device, uint8_t value, Bytes size) override {
+    return ToStatus(cudaMemsetAsync(device, value, static_cast<size_t>(size.raw()), Of(stream)), "cudaMemsetAsync");
+  }
+  absl::Status Copy(DeviceStream stream, CopyKind kind, const std::byte* from, std::byte* to, Bytes size) override {
+    const cudaMemcpyKind direction = kind == CopyKind::kToDevice ? cudaMemcpyHostToDevice
+                                     : kind == CopyKind::kToHost ? cudaMemcpyDeviceToHost
+                                                                 : cudaMemcpyDeviceToDevice;
+    return ToStatus(cudaMemcpyAsync(to, from, static_cast<size_t>(size.raw()), direction, Of(stream)),
+                    "cudaMemcpyAsync");
+  }
+
+  absl::StatusOr<DeviceStream> MakeStream() override {
+    cudaStream_t stream = nullptr;
+    MESHWRIGHT_RETURN_IF_ERROR(
+        ToStatus(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags"));
+    return DeviceStream{stream};
+  }
+  void Destroy(DeviceStream stream) override {
+    if (!abandoned_) cudaStreamDestroy(Of(stream));
+  }
+  absl::StatusOr<bool> IsIdle(DeviceStream stream) override {
+    const cudaError_t code = cudaStreamQuery(Of(stream));
+    if (code == cudaErrorNotReady) return false;
+    MESHWRIGHT_RETURN_IF_ERROR(ToStatus(code, "work on a stream"));
+    return true;
+  }
+
+  absl::StatusOr<DeviceEvent> MakeEvent(bool timed) override {
+    cudaEvent_t event = nullptr;
+    MESHWRIGHT_RETURN_IF_ERROR(
+        ToStatus(cudaEventCreateWithFlags(&event, timed ? cudaEventDefault : cudaEventDisableTiming),
+                 "cudaEventCreateWithFlags"));
+    return DeviceEvent{event};
+  }
+  void Destroy(DeviceEvent event) override {
+    if (!abandoned_) cudaEventDestroy(Of(event));
+  }
+  absl::Status Record(DeviceStream stream, DeviceEvent event) override {
+    return ToStatus(cudaEventRecord(Of(event), Of(stream)), "cudaEventRecord");
+  }
+  absl::Status Wait(DeviceStream stream, DeviceEvent event) override {
+    return ToStatus(cudaStreamWaitEvent(Of(stream), Of(event), 0), "cudaStreamWaitEvent");
+  }
+  absl::StatusOr<bool> HasHappened(DeviceEvent event) override {
+    const cudaError_t code = cudaEventQuery(Of(event));
+    if (code == cudaErrorNotReady) return false;
+    MESHWRIGHT_RETURN_IF_ERROR(ToStatus(code, "work before an event"));
+    return true;
+  }
+  absl::StatusOr<Nanos> Elapsed(DeviceEvent begin, DeviceEvent end) override {
+    float milliseconds = 0;
+    MESHWRIGHT_RETURN_IF_ERROR(
+        ToStatus(cudaEventElapsedTime(&milliseconds, Of(begin), Of(end)), "cudaEventElapsedTime"));
+    return Nanos(static_cast<int64_t>(static_cast<double>(milliseconds) * 1e6 + 0.5));
+  }
+
+  absl::Status BeginCapture(DeviceStream stream) override {
+    return ToStatus(cudaStreamBeginCapture(Of(stream), cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
+  }
+  absl::StatusOr<DeviceGraph> EndCapture(DeviceStream stream) override {
+    cudaGraph_t graph = nullptr;
+    MESHWRIGHT_RETURN_IF_ERROR(ToStatus(cudaStreamEndCapture(Of(stream), &graph), "cudaStreamEndCapture"));
+    cudaGraphExec_t ready = nullptr;
+    const cudaError_t code = cudaGraphInstantiate(&ready, graph, 0);
+    cudaGraphDestroy(graph);
+    MESHWRIGHT_RETURN_IF_ERROR(ToStatus(code, "cudaGraphInstantiate"));
+    return DeviceGraph{ready};
+  }
+  absl::Status Launch(DeviceGraph graph, DeviceStream stream) override {
+    return ToStatus(cudaGraphLaunch(static_cast<cudaGraphExec_t>(graph.raw), Of(stream)), "cudaGraphLaunch");
+  }
+  void Destroy(DeviceGraph graph) override {
+    if (!abandoned_) cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(graph.raw));
+  }
+
+  absl::Status Gemm(DeviceStream stream, const GemmCall& call) override { return products_->Run(Of(stream), call); }
+
+  absl::StatusOr<UniqueId> MakeUniqueId() override {
+    static_assert(sizeof(ncclUniqueId) == sizeof(UniqueId));
+    ncclUniqueId made;
+    MESHWRIGHT_RETURN_IF_ERROR(ToStatus(ncclGetUniqueId(&made), "ncclGetUniqueId"));
+    UniqueId id;
+    std::memcpy(id.data(), &made, sizeof(made));
+    return id;
+  }
+  absl::StatusOr<Communicator> InitRank(const UniqueId& id, int64_t size, int64_t rank) override {
+    ncclUniqueId made;
+    std::memcpy(&made, id.data(), sizeof(made));
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    Slot* const slot = NewSlot();
+    MESHWRIGHT_RETURN_IF_ERROR(
+        ToStatus(ncclCommInitRankConfig(reinterpret_cast<ncclComm_t*>(slot), static_cast<int>(size), made,
+                                        static_cast<int>(rank), &config),
+                 "ncclCommInitRankConfig"));
+    return Communicator{slot};
+  }
+  absl::StatusOr<Communicator> Split(Communicator parent, int64_t color, int64_t key) override {
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    Slot* const slot = NewSlot();
+    MESHWRIGHT_RETURN_IF_ERROR(
+        ToStatus(ncclCommSplit(Of(parent), color == kNoColor ? NCCL_SPLIT_NOCOLOR : static_cast<int>(color),
+                               static_cast<int>(key), reinterpret_cast<ncclComm_t*>(slot), &config),
+                 "ncclCommSplit"));
+    return color == kNoColor ? Communicator() : Communicator{slot};
+  }
+  CommError AsyncError(Communicator communicator) override {
+    if (Of(communicator) == nullptr) return CommError::kInProgress;
+    ncclResult_t state = ncclSuccess;
+    const ncclResult_t asked = ncclCommGetAsyncError(Of(communicator), &state);
+    return ErrorOf(asked != ncclSuccess ? asked : state);
+  }
+  void AbortCommunicator(Communicator communicator) override {
+    if (Of(communicator) != nullptr) ncclCommAbort(Of(communicator));
+  }
+  void Destroy(Communicator communicator) override {
+    if (abandoned_ || Of(communicator) == nullptr) return;
+    ncclCommFinalize(Of(communicator));
+    while (AsyncError(communicator) == CommError::kInProgress) {
+    }
+    ncclCommDestroy(Of(communicator));
+  }
+
+  absl::Status GroupStart() override { return ToStatus(ncclGroupStart(), "ncclGroupStart"); }
+  absl::Status GroupEnd() override { return ToStatus(ncclGroupEnd(), "ncclGroupEnd"); }
+  absl::Status AllReduce(const std::byte* from, std::byte* to, int64_t count, DType dtype, Reduction reduction,
+                         Communicator communicator, DeviceStream stream) override {
+    MESHWRIGHT_ASSIGN_OR_RETURN(const ncclDataType_t type, TypeOf(dtype));
+    return ToStatus(
+        ncclAllReduce(from, to, static_cast<size_t>(count), type, OpOf(reduction), Of(communicator), Of(stream)),
+        "ncclAllReduce");
+  }
+  absl::Status AllGather(const std::byte* from, std::byte* to, int64_t count, DType dtype, Communicator communicator,
+                         DeviceStream stream) override {
+    MESHWRIGHT_ASSIGN_OR_RETURN(const ncclDataType_t type, TypeOf(dtype));
+    return ToStatus(ncclAllGather(from, to, static_cast<size_t>(count), type, Of(communicator), Of(stream)),
+                    "ncclAllGather");
+  }
+  absl::Status ReduceScatter(const std::byte* from, std::byte* to, int64_t count, DType dtype, Reduction reduction,
+                             Communicator communicator, DeviceStream stream) override {
+    MESHWRIGHT_ASSIGN_OR_RETURN(const ncclDataType_t type, TypeOf(dtype));
+    return ToStatus(
+        ncclReduceScatter(from, to, static_cast<size_t>(count), type, OpOf(reduction), Of(communicator), Of(stream)),
+        "ncclReduceScatter");
+  }
+  absl::Status Broadcast(const std::byte* from, std::byte* to, int64_t count, DType dtype, int64_t root,
+                         Communicator communicator, DeviceStream stream) override {
+    MESHWRIGHT_ASSIGN_OR_RETURN(const ncclDataType_t type, TypeOf(dtype));
+    return ToStatus(
+        ncclBroadcast(from, to, static_cast<size_t>(count), type, static_cast<int>(root), Of(communicator), Of(stream)),
+        "ncclBroadcast");
+  }
+  absl::Status Send(const std::byte* from, int64_t count, DType dtype, int64_t peer, Communicator communicator,
+                    DeviceStream stream) override {
+    MESHWRIGHT_ASSIGN_OR_RETURN(const ncclDataType_t type, TypeOf(dtype));
+    return ToStatus(
+        ncclSend(from, static_cast<size_t>(count), type, static_cast<int>(peer), Of(communicator), Of(stream)),
+        "ncclSend");
+  }
+  absl::Status Receive(std::byte* to, int64_t count, DType dtype, int64_t peer, Communicator communicator,
+                       DeviceStream stream) override {
+    MESHWRIGHT_ASSIGN_OR_RETURN(const ncclDataType_t type, TypeOf(dtype));
+    return ToStatus(
+        ncclRecv(to, static_cast<size_t>(count), type, static_cast<int>(peer), Of(communicator), Of(stream)),
+        "ncclRecv");
+  }
+
+ private:
+  Slot* NewSlot() {
+    slots_.push_back(std::make_unique<Slot>(nullptr));
+    return slots_.back().get();
+  }
+
+  const int device_;
+  const std::unique_ptr<Products> products_;
+  std::vector<std::unique_ptr<Slot>> slots_;
+  bool abandoned_ = false;
+};
+
+}  // namespace
+
+absl::StatusOr<int64_t> CountDevices() {
+  int count = 0;
+  const cudaError_t code = cudaGetDeviceCount(&count);
+  // The runtime says "insufficient driver" where there is none at all.
+  if (code == cudaErrorNoDevice || code == cudaErrorInsufficientDriver) return 0;
+  if (code != cudaSuccess) return absl::FailedPreconditionError(ToStatus(code, "cudaGetDeviceCount").message());
+  return count;
+}
+
+absl::StatusOr<std::unique_ptr<Driver>> OpenDevice(int64_t device) {
+  MESHWRIGHT_RETURN_IF_ERROR(ToStatus(cudaSetDevice(static_cast<int>(device)), "cudaSetDevice"));
+  MESHWRIGHT_RETURN_IF_ERROR(ToStatus(cudaFree(nullptr), "the device's context"));
+  MESHWRIGHT_ASSIGN_OR_RETURN(std::unique_ptr<Products> products, Products::Make());
+  return std::unique_ptr<Driver>(new RealDriver(static_cast<int>(device), std::move(products)));
+}
+
+}  // namespace meshwright::cuda

@@ -1,0 +1,206 @@
+#include "executor/cuda/real_products.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "ir/status.h"
+
+namespace meshwright::cuda {
+namespace {
+
+constexpr size_t kWorkspace = size_t{32} << 20;  // what cuBLAS recommends on Hopper
+constexpr int kCandidates = 8;                   // algorithms that are tried
+constexpr int kTimedRuns = 3;
+
+absl::Status ToStatus(cublasStatus_t code, absl::string_view call) {
+  if (code == CUBLAS_STATUS_SUCCESS) return absl::OkStatus();
+  return absl::InternalError(absl::StrCat(call, ": ", "cublasStatus_t ", static_cast<int>(code)));
+}
+absl::Status ToStatus(cudaError_t code, absl::string_view call) {
+  if (code == cudaSuccess) return absl::OkStatus();
+  return absl::InternalError(absl::StrCat(call, ": ", cudaGetErrorString(code)));
+}
+
+cudaDataType_t TypeOf(DType dtype) {
+  if (dtype == DType::kFloat64) return CUDA_R_64F;
+  if (dtype == DType::kFloat16) return CUDA_R_16F;
+  if (dtype == DType::kBFloat16) return CUDA_R_16BF;
+  return CUDA_R_32F;
+}
+
+// The power of two up to 256 that divides an address: algorithms differ in what they want.
+int64_t AlignmentOf(const void* data) {
+  const uintptr_t address = reinterpret_cast<uintptr_t>(data);
+  return static_cast<int64_t>(std::min<uintptr_t>(256, address & (~address + 1)));
+}
+
+std::vector<int64_t> KeyOf(const GemmCall& call) {
+  std::vector<int64_t> key = {call.m, call.n, call.k, call.batch, call.add, call.tf32};
+  for (const MatrixRef* m : {&call.a, &call.b, &call.c}) {
+    key.insert(key.end(),
+               {static_cast<int64_t>(m->dtype), m->leading, m->transposed, m->batch_stride, AlignmentOf(m->data)});
+  }
+  return key;
+}
+
+}  // namespace
+
+// The library's matrices are by column: a row-major matrix is its transpose. So c^T = b^T a^T is asked for.
+struct Products::Plan {
+  cublasLtMatmulDesc_t operation = nullptr;
+  cublasLtMatrixLayout_t first = nullptr, second = nullptr, result = nullptr;
+  bool wide = false;
+  cublasLtMatmulAlgo_t algorithm = {};
+  bool chosen = false;
+  std::vector<cublasLtMatmulAlgo_t> candidates;
+  ~Plan() {
+    if (operation != nullptr) cublasLtMatmulDescDestroy(operation);
+    for (cublasLtMatrixLayout_t layout : {first, second, result}) {
+      if (layout != nullptr) cublasLtMatrixLayoutDestroy(layout);
+    }
+  }
+};
+
+absl::StatusOr<std::unique_ptr<Products>> Products::Make() {
+  std::unique_ptr<Products> products(new Products());
+  MESHWRIGHT_RETURN_IF_ERROR(ToStatus(cublasLtCreate(&products->handle_), "cublasLtCreate"));
+  return products;
+}
+
+Products::~Products() {
+  plans_.clear();
+  if (abandoned_) return;
+  for (const auto& [stream, workspace] : workspaces_) cudaFree(workspace);
+  if (handle_ != nullptr) cublasLtDestroy(handle_);
+}
+
+absl::StatusOr<void*> Products::WorkspaceOf(cudaStream_t stream) {
+  void*& workspace = workspaces_[stream];
+  if (workspace == nullptr) {
+    const cudaError_t error = cudaMalloc(&workspace, kWorkspace);
+    if (error == cudaErrorMemoryAllocation) return absl::ResourceExhaustedError("no memory for cuBLASLt's workspace");
+    MESHWRIGHT_RETURN_IF_ERROR(ToStatus(error, "cudaMalloc"));
+  }
+  return workspace;
+}
+
+absl::StatusOr<std::unique_ptr<Products::Plan>> Products::MakePlan(const GemmCall& call) {
+  auto plan = std::make_unique<Plan>();
+  plan->wide = call.c.dtype == DType::kFloat64;
+  const bool single = call.a.dtype == DType::kFloat32 && call.tf32;
+  const cublasComputeType_t compute = plan->wide ? CUBLAS_COMPUTE_64F
+                                      : single   ? CUBLAS_COMPUTE_32F_FAST_TF32
+                                                 : CUBLAS_COMPUTE_32F;
+  MESHWRIGHT_RETURN_IF_ERROR(
+      ToStatus(cublasLtMatmulDescCreate(&plan->operation, compute, plan->wide ? CUDA_R_64F : CUDA_R_32F),
+               "cublasLtMatmulDescCreate"));
+  // Row-major b (k x n) is by column b^T (n x k), which is what is wanted: not transposed there means not here.
+  const cublasOperation_t ops[2] = {call.b.transposed ? CUBLAS_OP_T : CUBLAS_OP_N,
+                                    call.a.transposed ? CUBLAS_OP_T : CUBLAS_OP_N};
+  MESHWRIGHT_RETURN_IF_ERROR(ToStatus(
+      cublasLtMatmulDescSetAttribute(plan->operation, CUBLASLT_MATMUL_DESC_TRANSA, &ops[0], sizeof(ops[0])), "TRANSA"));
+  MESHWRIGHT_RETURN_IF_ERROR(ToStatus(
+      cublasLtMatmulDescSetAttribute(plan->operation, CUBLASLT_MATMUL_DESC_TRANSB, &ops[1], sizeof(ops[1])), "TRANSB"));
+  const auto layout = [&](cublasLtMatrixLayout_t& made, const MatrixRef& m, int64_t rows, int64_t columns) {
+    if (m.transposed) std::swap(rows, columns);
+    MESHWRIGHT_RETURN_IF_ERROR(
+        ToStatus(cublasLtMatrixLayoutCreate(&made, TypeOf(m.dtype), static_cast<uint64_t>(columns),
+                                            static_cast<uint64_t>(rows), std::max(m.leading, columns)),
+                 "cublasLtMatrixLayoutCreate"));
+    if (call.batch == 1) return absl::OkStatus();
+    const int32_t count = static_cast<int32_t>(call.batch);
+    MESHWRIGHT_RETURN_IF_ERROR(ToStatus(
+        cublasLtMatrixLayoutSetAttribute(made, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof(count)), "BATCH"));
+    return ToStatus(cublasLtMatrixLayoutSetAttribute(made, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &m.batch_stride,
+                                                     sizeof(m.batch_stride)),
+                    "STRIDE");
+  };
+  MESHWRIGHT_RETURN_IF_ERROR(layout(plan->first, call.b, call.k, call.n));
+  MESHWRIGHT_RETURN_IF_ERROR(layout(plan->second, call.a, call.m, call.k));
+  MESHWRIGHT_RETURN_IF_ERROR(layout(plan->result, call.c, call.m, call.n));
+
+  cublasLtMatmulPreference_t preference = nullptr;
+  MESHWRIGHT_RETURN_IF_ERROR(ToStatus(cublasLtMatmulPreferenceCreate(&preference), "cublasLtMatmulPreferenceCreate"));
+  const auto set = [&](cublasLtMatmulPreferenceAttributes_t attribute, const auto& value) {
+    return cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof(value));
+  };
+  set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kWorkspace);
+  set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, static_cast<uint32_t>(AlignmentOf(call.b.data)));
+  set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, static_cast<uint32_t>(AlignmentOf(call.a.data)));
+  set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, static_cast<uint32_t>(AlignmentOf(call.c.data)));
+  set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, static_cast<uint32_t>(AlignmentOf(call.c.data)));
+  cublasLtMatmulHeuristicResult_t found[kCandidates];
+  int count = 0;
+  const cublasStatus_t status =
+      cublasLtMatmulAlgoGetHeuristic(handle_, plan->operation, plan->first, plan->second, plan->result, plan->result,
+                                     preference, kCandidates, found, &count);
+  cublasLtMatmulPreferenceDestroy(preference);
+  MESHWRIGHT_RETURN_IF_ERROR(ToStatus(status, "cublasLtMatmulAlgoGetHeuristic"));
+  if (count == 0) return absl::UnimplementedError("cuBLASLt offers no algorithm for this product");
+  for (int i = 0; i < count; ++i) plan->candidates.push_back(found[i].algo);
+  plan->algorithm = plan->candidates[0];
+  return plan;
+}
+
+absl::Status Products::Launch(cudaStream_t stream, const GemmCall& call, const Plan& plan,
+                              const cublasLtMatmulAlgo_t& algorithm) {
+  MESHWRIGHT_ASSIGN_OR_RETURN(void* const workspace, WorkspaceOf(stream));
+  const double one = 1, zero = 0;
+  const float one_f = 1, zero_f = 0;
+  const void* const alpha = plan.wide ? static_cast<const void*>(&one) : &one_f;
+  const void* const none = plan.wide ? static_cast<const void*>(&zero) : &zero_f;
+  return ToStatus(cublasLtMatmul(handle_, plan.operation, alpha, call.b.data, plan.first, call.a.data, plan.second,
+                                 call.add ? alpha : none, call.c.data, plan.result, call.c.data, plan.result,
+                                 &algorithm, workspace, kWorkspace, stream),
+                  "cublasLtMatmul");
+}
+
+// Times the candidates on the operands themselves: c must not be added to meanwhile, so such a call is timed as one
+// that overwrites a copy of c. While a stream is captured nothing is timed.
+absl::Status Products::Choose(cudaStream_t stream, const GemmCall& call, Plan& plan) {
+  cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+  MESHWRIGHT_RETURN_IF_ERROR(ToStatus(cudaStreamIsCapturing(stream, &capture), "cudaStreamIsCapturing"));
+  if (capture != cudaStreamCaptureStatusNone) return absl::OkStatus();
+  plan.chosen = true;
+  if (plan.candidates.size() < 2) return absl::OkStatus();
+  const int64_t last = (call.batch - 1) * call.c.batch_stride + (call.m - 1) * call.c.leading + call.n;
+  GemmCall trial = call;
+  if (call.add) {
+    const size_t bytes = static_cast<size_t>(last * SizeOf(call.c.dtype).raw());
+    if (cudaMalloc(reinterpret_cast<void**>(&trial.c.data), bytes) != cudaSuccess) return absl::OkStatus();
+  }
+  cudaEvent_t begin = nullptr, end = nullptr;
+  cudaEventCreate(&begin);
+  cudaEventCreate(&end);
+  float best = 0;
+  for (size_t i = 0; i < plan.candidates.size(); ++i) {
+    if (!Launch(stream, trial, plan, plan.candidates[i]).ok()) continue;
+    cudaEventRecord(begin, stream);
+    for (int run = 0; run < kTimedRuns; ++run) Launch(stream, trial, plan, plan.candidates[i]).IgnoreError();
+    cudaEventRecord(end, stream);
+    float milliseconds = 0;
+    if (cudaEventSynchronize(end) != cudaSuccess) break;
+    cudaEventElapsedTime(&milliseconds, begin, end);
+    if (best == 0 || milliseconds < best) {
+      best = milliseconds;
+      plan.algorithm = plan.candidates[i];
+    }
+  }
+  cudaEventDestroy(begin);
+  cudaEventDestroy(end);
+  if (call.add) cudaFree(trial.c.data);
+  return ToStatus(cudaGetLastError(), "timing a product");
+}
+
+absl::Status Products::Run(cudaStream_t stream, const GemmCall& call) {
+  if (call.m == 0 || call.n == 0 || call.batch == 0) return absl::OkStatus();
+  std::unique_ptr<Plan>& plan = plans_[KeyOf(call)];
+  if (plan == nullptr) {
+    MESHWRIGHT_ASSIGN_OR_RETURN(plan, MakePlan(call));
+  }
+  if (!plan->chosen) MESHWRIGHT_RETURN_IF_ERROR(Choose(stream, call, *plan));
+  return Launch(stream, call, *plan, plan->algorithm);
+}
+
+}  // namespace meshwright::cuda

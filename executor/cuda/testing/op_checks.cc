@@ -1,0 +1,248 @@
+#include "executor/cuda/testing/op_checks.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "executor/cuda/kernels/simt.h"
+#include "executor/host/kernels.h"
+#include "ir/program.h"
+#include "ir/status.h"
+
+namespace meshwright::cuda::testing {
+namespace {
+
+constexpr int64_t kGuard = 256;  // bytes behind an operand that nobody may write
+constexpr int kPolls = 100000000;
+
+// An element stored in `dtype`, and read back.
+double Rounded(DType dtype, double value) {
+  if (dtype == DType::kBFloat16) {
+    return FromBits(static_cast<uint32_t>(BFloat16Of(static_cast<float>(value))) << 16);
+  }
+  if (dtype == DType::kFloat16) return FromFloat16(Float16Of(static_cast<float>(value)));
+  if (dtype == DType::kFloat32) return static_cast<float>(value);
+  return value;
+}
+
+std::vector<std::byte> Encode(const OwnedTensor& tensor, DType dtype) {
+  const DType stored = tensor.dtype == DType::kInt32 ? DType::kInt32 : dtype;
+  const int64_t n = NumElements(tensor.shape);
+  std::vector<std::byte> bytes(static_cast<size_t>(n * SizeOf(stored).raw()));
+  for (int64_t i = 0; i < n; ++i) {
+    const double value = tensor.At(i);
+    const auto put = [&](auto element) { std::memcpy(&bytes[i * sizeof(element)], &element, sizeof(element)); };
+    if (stored == DType::kInt32) put(static_cast<int32_t>(value));
+    if (stored == DType::kFloat64) put(value);
+    if (stored == DType::kFloat32) put(static_cast<float>(value));
+    if (stored == DType::kFloat16) put(Float16Of(static_cast<float>(value)));
+    if (stored == DType::kBFloat16) put(BFloat16Of(static_cast<float>(value)));
+  }
+  return bytes;
+}
+
+double Decode(const std::vector<std::byte>& bytes, DType dtype, int64_t i) {
+  const auto get = [&](auto element) {
+    std::memcpy(&element, &bytes[i * sizeof(element)], sizeof(element));
+    return element;
+  };
+  if (dtype == DType::kFloat64) return get(double{});
+  if (dtype == DType::kFloat32) return get(float{});
+  if (dtype == DType::kFloat16) return FromFloat16(get(uint16_t{}));
+  return FromBits(static_cast<uint32_t>(get(uint16_t{})) << 16);
+}
+
+// Device memory for the time of a check.
+class OnDevice {
+ public:
+  explicit OnDevice(Driver& driver) : driver_(driver) {}
+  ~OnDevice() {
+    for (std::byte* data : allocations_) driver_.Free(data);
+    if (stream_) driver_.Destroy(stream_);
+  }
+  absl::StatusOr<DeviceStream> stream() {
+    if (!stream_) {
+      MESHWRIGHT_ASSIGN_OR_RETURN(stream_, driver_.MakeStream());
+    }
+    return stream_;
+  }
+  // Filled with 0xff, then `bytes` in front.
+  absl::StatusOr<std::byte*> Put(int64_t size, const std::vector<std::byte>& bytes) {
+    MESHWRIGHT_ASSIGN_OR_RETURN(std::byte* const data, driver_.Allocate(Bytes(size + kGuard)));
+    allocations_.push_back(data);
+    MESHWRIGHT_RETURN_IF_ERROR(driver_.Fill(stream_, data, 0xff, Bytes(size + kGuard)));
+    if (!bytes.empty()) {
+      MESHWRIGHT_RETURN_IF_ERROR(
+          driver_.Copy(stream_, CopyKind::kToDevice, bytes.data(), data, Bytes(static_cast<int64_t>(bytes.size()))));
+      MESHWRIGHT_RETURN_IF_ERROR(Finish());
+    }
+    return data;
+  }
+  absl::StatusOr<std::vector<std::byte>> Get(const std::byte* data, int64_t size) {
+    std::vector<std::byte> bytes(static_cast<size_t>(size + kGuard));
+    MESHWRIGHT_RETURN_IF_ERROR(
+        driver_.Copy(stream_, CopyKind::kToHost, data, bytes.data(), Bytes(static_cast<int64_t>(bytes.size()))));
+    MESHWRIGHT_RETURN_IF_ERROR(Finish());
+    for (size_t i = static_cast<size_t>(size); i < bytes.size(); ++i) {
+      if (bytes[i] != std::byte{0xff}) return absl::DataLossError("bytes behind an operand were written");
+    }
+    return bytes;
+  }
+  absl::Status Finish() {
+    for (int i = 0; i < kPolls; ++i) {
+      MESHWRIGHT_ASSIGN_OR_RETURN(const bool idle, driver_.IsIdle(stream_));
+      if (idle) return absl::OkStatus();
+    }
+    return absl::DeadlineExceededError("the device does not finish");
+  }
+
+ private:
+  Driver& driver_;
+  DeviceStream stream_;
+  std::vector<std::byte*> allocations_;
+};
+
+OpAttrs WithScale(double scale, bool fused = true) {
+  OpAttrs attrs;
+  attrs.scale = scale;
+  attrs.fused = fused;
+  return attrs;
+}
+
+// What has several blocks, tiles or passes; nothing for other operators.
+std::vector<OpExample> LargeExamples(OpKind op) {
+  const Shape qkv = {70, 2, 2, 4, 20}, y = {70, 2, 2, 2, 20}, rows = {70, 2, 2, 2}, scores = {70, 2, 2, 2, 70};
+  const std::string s = "s! b g q!", forward = "s! b g r! d! -> s! b g q! d!, ",
+                    backward = "s! b g q! d!, s! b g r! d!, s! b g q! d!, ";
+  switch (op) {
+    case OpKind::kMatMul:
+      return {{op, "m k, k n -> m n", {{130, 70}, {70, 50}}},
+              {op, "s b h, h g r d -> s b g r d", {{40, 3, 20}, {20, 2, 4, 6}}},
+              {op, "m j k, k n j -> m n", {{30, 7, 11}, {11, 20, 7}}}};
+    case OpKind::kAdd:
+      return {{op, "", {{30, 20, 50}, {20, 50}, {50}, {30, 20, 50}}}};
+    case OpKind::kSoftmax:
+    case OpKind::kLogSoftmax:
+      return {{op, "", {{50, 1000}}, {}, {}, -3, 3}};
+    case OpKind::kLayerNorm:
+      return {{op, "", {{50, 700}, {700}, {700}}}};
+    case OpKind::kLayerNormGrad:
+    case OpKind::kRmsNormGrad:
+      return {{op, "", {{50, 700}, {50, 700}, {700}}}};
+    case OpKind::kCrossEntropy:
+      return {{op, "", {{600, 90}, {600}}, WithScale(1.0 / 600), {0, 90}}};
+    case OpKind::kMseLoss:
+      return {{op, "", {{300, 200}, {300, 200}}, WithScale(1.0 / 60000)}};
+    case OpKind::kReduceSum:
+      return {{op, "s b h -> h", {{40, 30, 50}}}, {op, "s b h -> s", {{40, 30, 50}}}};
+    case OpKind::kGatherGrad:
+      return {{op, "s b h, b s -> v h", {{150, 2, 40}, {2, 150}}, {}, {0, 20}, -1, 1, {{20, 40}}}};
+    case OpKind::kAttention:
+      return {{op, forward + s, {qkv}, WithScale(0.3), {}, -2, 2, {y, rows}},
+              {op, forward + s + " t!", {qkv}, WithScale(0.3, false), {}, -2, 2, {y, scores}}};
+    case OpKind::kAttentionGrad:
+      return {{op, backward + s + " -> s! b g r! d!", {y, qkv, y, rows}, WithScale(0.3), {}, 0, 1},
+              {op, backward + s + " t! -> s! b g r! d!", {y, qkv, y, scores}, WithScale(0.3, false), {}, 0, 0.1}};
+    case OpKind::kDispatch:
+      return {{op, "", {{60, 4, 30}, {60, 4, 8}}, {}, {}, -1, 1, {{8, 40, 30}}}};
+    case OpKind::kCombine:
+      return {{op, "", {{8, 40, 30}, {60, 4, 8}}, {}, {}, -1, 1, {{60, 4, 30}}}};
+    case OpKind::kCombineGrad:
+      return {{op, "", {{60, 4, 30}, {8, 40, 30}, {60, 4, 8}}, {}, {}, -1, 1, {{8, 40, 30}, {60, 4, 8}}}};
+    case OpKind::kAdamW:
+      return {{op, "", {{300, 200}, {300, 200}, {300, 200}, {300, 200}}, {}, {}, 0, 1}};
+    default:
+      return {};
+  }
+}
+
+absl::Status Compare(const OpCase& c, const std::vector<std::vector<std::byte>>& found, const OpCheck& check) {
+  const double bound = BoundOf(check.dtype);
+  for (size_t o = 0; o < c.outputs.size(); ++o) {
+    for (int64_t i = 0; i < NumElements(c.outputs[o].shape); ++i) {
+      const double want = c.outputs[o].At(i), got = Decode(found[o], check.dtype, i);
+      if (std::abs(got - want) <= bound * (1 + std::abs(want))) continue;
+      return absl::DataLossError(absl::StrCat(c.text, " in ", NameOf(check.dtype), check.accumulate ? ", adding" : "",
+                                              ": output ", o, ", element ", i, " is ", got, ", the host has ", want));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckExample(Driver& driver, Kernels& kernels, const OpExample& example, const OpCheck& check) {
+  OpCase c = MakeCase(example, check.seed);
+  for (OwnedTensor& input : c.inputs) {
+    if (input.dtype == DType::kInt32) continue;
+    for (int64_t i = 0; i < NumElements(input.shape); ++i) input.Set(i, Rounded(check.dtype, input.At(i)));
+  }
+  OnDevice device(driver);
+  MESHWRIGHT_ASSIGN_OR_RETURN(const DeviceStream stream, device.stream());
+  std::vector<TensorView> host_in, host_out, in, out;
+  uint32_t accumulate = 0;
+  for (OwnedTensor& input : c.inputs) {
+    host_in.push_back(input.View());
+    TensorView view = host_in.back();
+    if (view.dtype != DType::kInt32) view.dtype = check.dtype;
+    MESHWRIGHT_ASSIGN_OR_RETURN(view.data, device.Put(view.bytes(), Encode(input, check.dtype)));
+    in.push_back(view);
+  }
+  for (size_t o = 0; o < c.outputs.size(); ++o) {
+    OwnedTensor& output = c.outputs[o];
+    if (check.accumulate) {
+      accumulate |= 1u << o;
+      for (int64_t i = 0; i < NumElements(output.shape); ++i) output.Set(i, Rounded(check.dtype, 0.25 * (i % 5)));
+    }
+    host_out.push_back(output.View());
+    TensorView view = host_out.back();
+    view.dtype = check.dtype;
+    MESHWRIGHT_ASSIGN_OR_RETURN(
+        view.data, device.Put(view.bytes(), check.accumulate ? Encode(output, check.dtype) : std::vector<std::byte>()));
+    out.push_back(view);
+  }
+  KernelCall call = {example.op, &c.example.attrs, &c.rule, accumulate, 3, host_in, host_out};
+  MESHWRIGHT_RETURN_IF_ERROR(RunHostKernel(call));
+  call.inputs = in;
+  call.outputs = out;
+  Scratch scratch(driver);
+  MESHWRIGHT_RETURN_IF_ERROR(kernels.Run(stream, call, scratch));
+  MESHWRIGHT_RETURN_IF_ERROR(device.Finish());
+  std::vector<std::vector<std::byte>> found;
+  for (const TensorView& view : out) {
+    absl::StatusOr<std::vector<std::byte>> bytes = device.Get(view.data, view.bytes());
+    if (!bytes.ok()) return absl::Status(bytes.status().code(), absl::StrCat(c.text, ": ", bytes.status().message()));
+    found.push_back(*std::move(bytes));
+  }
+  return Compare(c, found, check);
+}
+
+}  // namespace
+
+double BoundOf(DType dtype) {
+  // A few hundred roundings of sums of order 1: 2^-53, 2^-24; results are rounded once to 11 or 8 bits, and the values
+  // of order 10 that gradients sum up, too.
+  if (dtype == DType::kFloat64) return 1e-12;
+  if (dtype == DType::kFloat32) return 2e-5;
+  return dtype == DType::kFloat16 ? 0x1p-9 : 0x1p-6;
+}
+
+absl::Status CheckOp(Driver& driver, Kernels& kernels, OpKind op, const OpCheck& check) {
+  for (const OpExample& example : check.large ? LargeExamples(op) : ExamplesOf(op)) {
+    MESHWRIGHT_RETURN_IF_ERROR(CheckExample(driver, kernels, example, check));
+  }
+  return absl::OkStatus();
+}
+
+std::vector<OpKind> CheckedOps() {
+  std::vector<OpKind> ops;
+  for (const OpInfo& row : kOps) {
+    if (!ExamplesOf(row.kind).empty()) ops.push_back(row.kind);
+  }
+  return ops;
+}
+
+bool CanAccumulate(OpKind op) {
+  return op != OpKind::kAttention && op != OpKind::kSgd && op != OpKind::kMomentum && op != OpKind::kAdamW;
+}
+
+}  // namespace meshwright::cuda::testing
