@@ -40,6 +40,7 @@ void VisitFields(A& init, const Initializer&, Visit visit) {
   visit("modulus", init.modulus);
   visit("subtract", init.subtract);
   visit("divide", init.divide);
+  visit("by_rank", init.by_rank);
 }
 
 // In the order of Initializer::Kind.
