@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "executor/narrow_floats.h"
 #include "executor/random.h"
 #include "ir/status.h"
 
@@ -47,9 +48,13 @@ absl::Status FillFrom(const TensorView& piece, const F& value_of) {
     case DType::kInt32:
       ForEachElement(piece, [&](int64_t i, int64_t e) { piece.as<int32_t>()[i] = static_cast<int32_t>(value_of(e)); });
       return absl::OkStatus();
-    case DType::kTFloat32:
     case DType::kFloat16:
     case DType::kBFloat16:
+      ForEachElement(piece, [&](int64_t i, int64_t e) {
+        piece.as<uint16_t>()[i] = ToNarrow(piece.dtype, static_cast<float>(value_of(e)));
+      });
+      return absl::OkStatus();
+    case DType::kTFloat32:
     case DType::kFloat8:
     case DType::kInt64:
     case DType::kBool:
@@ -108,6 +113,16 @@ absl::Status FillInitial(const Initializer& init, uint64_t seed, absl::string_vi
   }
   if (init.kind == Initializer::Kind::kFormula && (init.modulus == 0 || init.divide == 0)) {
     return absl::InvalidArgumentError(absl::StrCat("the formula of \"", name, "\" divides by 0"));
+  }
+  if (init.by_rank && !piece.global.empty()) {
+    Initializer one = init;
+    one.by_rank = false;
+    TensorView copy = piece;
+    for (Shape* shape : {&copy.shape, &copy.global, &copy.begin}) shape->erase(shape->begin());
+    for (int64_t i = 0; i < piece.shape[0]; ++i, copy.data += copy.bytes()) {
+      MESHWRIGHT_RETURN_IF_ERROR(FillInitial(one, seed, name, layer, copy));
+    }
+    return absl::OkStatus();
   }
   const Draws draws(seed, name, layer);
   const int64_t rows = piece.global.empty() ? 1 : piece.global[0];

@@ -18,8 +18,8 @@
 
 namespace meshwright {
 
-// Writes the piece's values. kFormula counts dim 0 as i and the others together, row-major, as j. Pieces are float32,
-// float64 or int32. kFailedPrecondition for kData: such an input wants a data set.
+// Writes the piece's values. kFormula counts dim 0 as i and the others together, row-major, as j. Pieces are float16,
+// bfloat16, float32, float64 or int32. kFailedPrecondition for kData: such an input wants a data set.
 absl::Status FillInitial(const Initializer& init, uint64_t seed, absl::string_view name, int64_t layer,
                          const TensorView& piece);
 

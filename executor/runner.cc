@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "absl/strings/str_cat.h"
+#include "executor/narrow_floats.h"
 #include "executor/permute.h"
 #include "ir/status.h"
 
@@ -22,6 +23,7 @@ struct Overloaded : F... {
 double NumberAt(const TensorView& view, const std::byte* data, int64_t i) {
   if (view.dtype == DType::kFloat64) return reinterpret_cast<const double*>(data)[i];
   if (view.dtype == DType::kFloat32) return reinterpret_cast<const float*>(data)[i];
+  if (IsNarrow(view.dtype)) return FromNarrow(view.dtype, reinterpret_cast<const uint16_t*>(data)[i]);
   return reinterpret_cast<const int32_t*>(data)[i];
 }
 
@@ -52,6 +54,10 @@ class RankRunner {
     RankResult result;
     MESHWRIGHT_RETURN_IF_ERROR(Prepare());
     result.arena = class_.arena;
+    if (!class_.start.empty()) {
+      MESHWRIGHT_RETURN_IF_ERROR(backend_.Barrier());
+      MESHWRIGHT_RETURN_IF_ERROR(PlaySlots(class_.start, 0, nullptr));
+    }
     for (int64_t step = 0; step < options_.steps; ++step) {
       const bool trace = options_.trace && step + 1 == options_.steps;
       MESHWRIGHT_RETURN_IF_ERROR(PlayStep(step, trace ? &result.spans : nullptr));
@@ -74,16 +80,13 @@ class RankRunner {
     Shape shape, begin;
   };
 
+  // Which rank of its class this is.
+  int64_t Member() const { return rank_ - program_.RankOf(class_index_, 0); }
   const Block& block() const { return class_.blocks[slot_->block.index()]; }
   const Buffer& buffer(BufferId id) const { return class_.buffers[id.index()]; }
   Place place() const {
-    return {step_,
-            slot_ - class_.slots.data(),
-            block().name,
-            layer_,
-            slot_->microbatch,
-            instruction_,
-            TitleOf(block().instructions[instruction_])};
+    return {step_,        static_cast<int64_t>(slot_number_),         block().name, layer_, slot_->microbatch,
+            instruction_, TitleOf(block().instructions[instruction_])};
   }
 
   TensorView View(BufferId id, int64_t instance) const {
@@ -108,6 +111,7 @@ class RankRunner {
   absl::Status CheckBuffer(const Buffer& b) const;
   absl::Status InitialValues();
   absl::Status PlayStep(int64_t step, std::vector<Span>* spans);
+  absl::Status PlaySlots(const std::vector<Slot>& slots, int64_t step, std::vector<Span>* spans);
   absl::Status PlayInstruction(const Instruction& instruction, int64_t step);
   absl::Status ReadLoss(int64_t step, std::vector<double>& losses);
   absl::Status ReadParameters(std::vector<ParameterPiece>& parameters);
@@ -137,15 +141,17 @@ class RankRunner {
   // What is being issued.
   int64_t step_ = 0;
   const Slot* slot_ = nullptr;
+  size_t slot_number_ = 0;
   int64_t layer_ = 0;
   size_t instruction_ = 0;
 };
 
 absl::Status RankRunner::CheckBuffer(const Buffer& b) const {
   MESHWRIGHT_RETURN_IF_ERROR(CheckLayout(b.shape, b.layout, program_.mesh));
-  if (b.dtype != DType::kFloat32 && b.dtype != DType::kFloat64 && b.dtype != DType::kInt32) {
-    return absl::UnimplementedError(absl::StrCat("buffer \"", b.name, "\" is ", NameOf(b.dtype),
-                                                 "; programs are run in float32 or float64, with int32"));
+  if (b.dtype != DType::kFloat32 && b.dtype != DType::kFloat64 && b.dtype != DType::kInt32 && !IsNarrow(b.dtype)) {
+    return absl::UnimplementedError(
+        absl::StrCat("buffer \"", b.name, "\" is ", NameOf(b.dtype),
+                     "; programs are run in float16, bfloat16, float32 and float64, with int32"));
   }
   const Bytes end = b.offset + b.bytes * (b.layers * b.microbatches);
   if (LocalBytes(b, program_.mesh) > b.bytes || b.offset < Bytes(0) || end > class_.arena) {
@@ -178,6 +184,7 @@ absl::Status RankRunner::InitialValues() {
     const Buffer& b = class_.buffers[i];
     const bool parameter = b.role == BufferRole::kParameter || b.role == BufferRole::kMaster;
     if (!parameter && b.role != BufferRole::kOptimizerState) continue;
+    if (b.owner >= 0 && b.owner != Member()) continue;
     for (int64_t instance = 0; instance < b.layers * b.microbatches; ++instance) {
       TensorView view = View(BufferId(i), instance);
       std::byte* const place = view.data;
@@ -185,7 +192,8 @@ absl::Status RankRunner::InitialValues() {
       view.data = staging_.data();
       if (parameter) {
         const int64_t layer = b.first_layer + instance / b.microbatches;
-        MESHWRIGHT_RETURN_IF_ERROR(FillInitial(b.init, options_.seed, TensorName(b), layer, view));
+        const uint64_t seed = options_.seed + (options_.seed_per_rank ? static_cast<uint64_t>(rank_) : 0);
+        MESHWRIGHT_RETURN_IF_ERROR(FillInitial(b.init, seed, TensorName(b), layer, view));
       }
       MESHWRIGHT_RETURN_IF_ERROR(backend_.CopyIn(Stream::kCompute, staging_, place));
     }
@@ -193,12 +201,11 @@ absl::Status RankRunner::InitialValues() {
   return backend_.Synchronize();
 }
 
-absl::Status RankRunner::PlayStep(int64_t step, std::vector<Span>* spans) {
+absl::Status RankRunner::PlaySlots(const std::vector<Slot>& slots, int64_t step, std::vector<Span>* spans) {
   step_ = step;
-  MESHWRIGHT_RETURN_IF_ERROR(backend_.Barrier());
-  MESHWRIGHT_RETURN_IF_ERROR(backend_.StartClock());
-  for (const Slot& slot : class_.slots) {
+  for (const Slot& slot : slots) {
     slot_ = &slot;
+    slot_number_ = static_cast<size_t>(&slot - slots.data());
     for (int64_t i = 0; i < slot.count; ++i) {
       layer_ = slot.layer + i * slot.step;
       for (instruction_ = 0; instruction_ < block().instructions.size(); ++instruction_) {
@@ -211,7 +218,7 @@ absl::Status RankRunner::PlayStep(int64_t step, std::vector<Span>* spans) {
         MESHWRIGHT_RETURN_IF_ERROR(PlayInstruction(instruction, step));
         if (spans != nullptr) {
           MESHWRIGHT_RETURN_IF_ERROR(backend_.Mark(instruction.stream));
-          spans->push_back({rank_, static_cast<uint32_t>(&slot - class_.slots.data()), static_cast<int32_t>(layer_),
+          spans->push_back({rank_, static_cast<uint32_t>(slot_number_), static_cast<int32_t>(layer_),
                             static_cast<int32_t>(instruction_), instruction.stream, Nanos(0), Nanos(0)});
         }
         for (const EventRef& ref : instruction.records) {
@@ -221,7 +228,13 @@ absl::Status RankRunner::PlayStep(int64_t step, std::vector<Span>* spans) {
     }
   }
   slot_ = nullptr;
-  MESHWRIGHT_RETURN_IF_ERROR(backend_.Synchronize());
+  return backend_.Synchronize();
+}
+
+absl::Status RankRunner::PlayStep(int64_t step, std::vector<Span>* spans) {
+  MESHWRIGHT_RETURN_IF_ERROR(backend_.Barrier());
+  MESHWRIGHT_RETURN_IF_ERROR(backend_.StartClock());
+  MESHWRIGHT_RETURN_IF_ERROR(PlaySlots(class_.slots, step, spans));
   if (spans == nullptr) return absl::OkStatus();
   MESHWRIGHT_ASSIGN_OR_RETURN(const std::vector<Nanos> times, backend_.MarkTimes());
   for (size_t i = 0; i < spans->size(); ++i) {
@@ -246,6 +259,7 @@ absl::Status RankRunner::PlayInstruction(const Instruction& instruction, int64_t
 }
 
 absl::Status RankRunner::Play(const Instruction& instruction, const Compute& compute, int64_t step) {
+  if (const int64_t owner = OwnerOf(instruction, class_); owner >= 0 && owner != Member()) return absl::OkStatus();
   if (compute.op == OpKind::kFeed) return Feed(instruction, step);
   const std::vector<TensorView> reads = Views(instruction.reads), writes = Views(instruction.writes);
   KernelCall call = {compute.op, &compute.attrs, &compute.rule, 0, step + 1, reads, writes};
@@ -358,6 +372,7 @@ absl::Status RankRunner::ReadParameters(std::vector<ParameterPiece>& parameters)
   for (size_t i = 0; i < class_.buffers.size(); ++i) {
     const Buffer& b = class_.buffers[i];
     if (b.role != BufferRole::kParameter && b.role != BufferRole::kMaster) continue;
+    if (b.owner >= 0 && b.owner != Member()) continue;
     if (IsReceived(BufferId(i), class_)) continue;
     for (int64_t instance = 0; instance < b.layers; ++instance) {
       const TensorView view = View(BufferId(i), instance * b.microbatches);

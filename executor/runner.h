@@ -7,6 +7,9 @@
 // read before it is written shows. Buffers of one tensor are named alike up to an '@'. Micro-batch i gets rows
 // [i*B/M, (i+1)*B/M) of the step's batch, dim 0 of every input (S12.3).
 //
+// Slots of RankClass::start are played once, before the first step. Kernels that use a buffer with an owner are run by
+// that rank only.
+//
 // The loss of a step is the sum over instances of the class's last loss buffer that has no partial axes, divided by
 // the program's loss_divisor. Every rank of a class with such a buffer reports it (S12.5).
 //
@@ -37,7 +40,9 @@ namespace meshwright {
 
 struct RunOptions {
   int64_t steps = 1;
-  uint64_t seed = 1;                           // of initial parameters and random masks
+  uint64_t seed = 1;  // of initial parameters and random masks
+  // Rank r draws them from seed + r: they differ, as where every process draws its own (S8.10, S17.2).
+  bool seed_per_rank = false;
   bool trace = true;                           // measure every instruction of the last step
   bool keep_parameters = false;                // give the parameters back, gathered to whole tensors
   absl::Duration deadline = absl::Minutes(2);  // longest wait of one rank for another

@@ -162,6 +162,7 @@ absl::StatusOr<std::vector<TensorId>> GraphBuilder::Add(OpSpec spec) {
   op.forward = spec.forward;
   op.recompute = spec.recompute;
   op.recompute_group = std::move(spec.recompute_group);
+  op.own_batch = spec.own_batch;
   std::vector<TensorId> outputs = op.outputs;
   graph_.ops.push_back(std::move(op));
   return outputs;

@@ -42,7 +42,11 @@ struct Initializer {
   int64_t a = 0, b = 0, modulus = 1, subtract = 0;
   double divide = 1;
   int64_t copies = 1;  // where more: what dim 0 counts, all drawn alike, as if each were the whole
+  bool by_rank = false;  // dim 0 counts ranks that hold one value each; all start alike, unless their seeds differ
 };
+
+// Of a reduction: whether each rank reduces its own part of the batch (cross_batch, S5.13), and what it makes of it.
+enum class OwnBatch : uint8_t { kNo, kSum, kMean };
 
 enum class TensorKind : uint8_t { kInput, kParameter, kValue, kGradient, kLoss };
 
@@ -84,8 +88,9 @@ struct Op {
   OpAttrs attrs;
   Phase phase = Phase::kForward;
   SegmentId segment;
-  OpId forward;                 // backward ops: the op they belong to, whose label assignment they take over
-  bool recompute = false;       // backward ops: a second run of `forward`
+  OpId forward;            // backward ops: the op they belong to, whose label assignment they take over
+  bool recompute = false;  // backward ops: a second run of `forward`
+  OwnBatch own_batch = OwnBatch::kNo;
   std::string recompute_group;  // forward ops named here are run again under selective recompute
 };
 
@@ -152,6 +157,7 @@ class GraphBuilder {
     OpId forward = {};
     bool recompute = false;
     std::string recompute_group = {};
+    OwnBatch own_batch = OwnBatch::kNo;
     // Existing tensors to write (accumulators, or shapes already known) instead of new ones; empty: make new ones.
     std::vector<TensorId> outputs = {};
   };

@@ -212,6 +212,12 @@ static_assert(OpRowsAreInOrder(), "kOps needs one row per OpKind, in the enum's 
 
 constexpr const OpInfo& InfoOf(OpKind kind) { return kOps[static_cast<size_t>(kind)]; }
 constexpr absl::string_view NameOf(OpKind kind) { return InfoOf(kind).name; }
+// Whether sums of its outputs are outputs of the sums, so that partial sums may pass through.
+constexpr bool IsLinear(OpKind kind) {
+  return kind == OpKind::kAdd || kind == OpKind::kSub || kind == OpKind::kScale || kind == OpKind::kCast ||
+         kind == OpKind::kReduceSum || kind == OpKind::kBroadcast || kind == OpKind::kTranspose ||
+         kind == OpKind::kReshape;
+}
 constexpr bool IsOptimizer(OpKind kind) { return kind >= OpKind::kSgd && kind <= OpKind::kLamb; }
 constexpr std::optional<OpKind> OpKindFromName(absl::string_view name) {
   for (const OpInfo& row : kOps) {

@@ -23,6 +23,16 @@ absl::string_view NameOf(Stream stream) { return kStreamNames[static_cast<size_t
 absl::string_view NameOf(BufferRole role) { return kRoleNames[static_cast<size_t>(role)]; }
 absl::string_view NameOf(Purpose purpose) { return kPurposeNames[static_cast<size_t>(purpose)]; }
 
+int64_t OwnerOf(const Instruction& instruction, const RankClass& rank_class) {
+  for (const auto* operands : {&instruction.reads, &instruction.writes}) {
+    for (const Operand& operand : *operands) {
+      const int64_t owner = rank_class.buffers[operand.buffer.index()].owner;
+      if (owner >= 0) return owner;
+    }
+  }
+  return -1;
+}
+
 Bytes LocalBytes(const Buffer& buffer, const Mesh& mesh) {
   return SizeOf(buffer.dtype) * NumElements(LocalShape(buffer.shape, buffer.layout, mesh));
 }

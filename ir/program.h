@@ -81,6 +81,9 @@ struct Buffer {
   // In-place collective: this buffer (after) shares the memory of that one (before), which is not read again until it
   // is written anew. Same instances, not larger.
   BufferId alias;
+  // Where 0 or more: only the rank at this place of its class has it, and it alone runs the kernels that use it (the
+  // parallel optimizer of data parallelism, S11.1). Buffers of different owners may share memory.
+  int64_t owner = -1;
 };
 inline constexpr int64_t kAlignment = 256;  // bytes; what cudaMalloc guarantees and vector loads want
 
@@ -127,6 +130,7 @@ struct Collective {
   Reduction reduction = Reduction::kSum;
   AxisList axes;
   int32_t dim = 0, to_dim = 0;
+  int32_t root = 0;  // broadcast: the place in the group of the rank whose values all get
   Purpose purpose = Purpose::kActivation;
 };
 
@@ -177,7 +181,8 @@ struct RankClass {
   std::vector<Event> events;
   std::vector<Block> blocks;
   std::vector<Slot> slots;
-  Bytes arena;  // what one rank allocates; set by plan_memory
+  std::vector<Slot> start;  // played once, before the first step; no part of a step's time
+  Bytes arena;              // what one rank allocates; set by plan_memory
 };
 
 struct Program {
@@ -202,6 +207,9 @@ inline int64_t InstanceOf(const Event& event, int64_t layer, int64_t microbatch)
 inline Bytes OffsetOf(const Buffer& buffer, int64_t layer, int64_t microbatch) {
   return buffer.offset + buffer.bytes * InstanceOf(buffer, layer, microbatch);
 }
+
+// The owner of the buffers that it uses, or -1.
+int64_t OwnerOf(const Instruction& instruction, const RankClass& rank_class);
 
 // Bytes of one instance on one rank, before rounding.
 Bytes LocalBytes(const Buffer& buffer, const Mesh& mesh);

@@ -41,6 +41,7 @@ void VisitFields(A& init, const Initializer&, Visit visit) {
   visit("subtract", init.subtract);
   visit("divide", init.divide);
   visit("copies", init.copies);
+  visit("by_rank", init.by_rank);
 }
 
 // In the order of Initializer::Kind.

@@ -177,7 +177,8 @@ class Parser {
     if (line.Take("buffer")) return ReadBuffer(line);
     if (line.Take("event")) return ReadEvent(line);
     if (line.Take("block")) return ReadBlock(line);
-    if (line.Take("slot")) return ReadSlot(line);
+    if (line.Take("start")) return ReadSlot(line, Class().start);
+    if (line.Take("slot")) return ReadSlot(line, Class().slots);
     if (Class().blocks.empty()) return line.Error("class, buffer, event, block or slot");
     return ReadInstruction(line);
   }
@@ -260,6 +261,9 @@ class Parser {
       if (!alias.shift.empty()) return line.Error(alias.token, kWhat);
       MESHWRIGHT_ASSIGN_OR_RETURN(buffer.alias, buffers_.Find<BufferTag>(line, alias, kWhat));
     }
+    if (line.Take("owner")) {
+      MESHWRIGHT_ASSIGN_OR_RETURN(buffer.owner, line.Integer("the place of a rank"));
+    }
     if (line.Take("init")) {
       MESHWRIGHT_ASSIGN_OR_RETURN(const size_t kind, line.Choice(kInitNames, "how it starts"));
       buffer.init.kind = static_cast<Initializer::Kind>(kind);
@@ -290,7 +294,7 @@ class Parser {
     return absl::OkStatus();
   }
 
-  absl::Status ReadSlot(Line& line) {
+  absl::Status ReadSlot(Line& line, std::vector<Slot>& slots) {
     Slot slot;
     constexpr absl::string_view kWhat = "a block of this class";
     MESHWRIGHT_ASSIGN_OR_RETURN(const Reference block, ReadReference(line, kWhat));
@@ -313,7 +317,7 @@ class Parser {
         MESHWRIGHT_RETURN_IF_ERROR(line.Take("up") ? absl::OkStatus() : line.Error("up or down"));
       }
     }
-    Class().slots.push_back(slot);
+    slots.push_back(slot);
     return absl::OkStatus();
   }
 
@@ -405,6 +409,9 @@ class Parser {
     }
     if (line.Take("to")) {
       MESHWRIGHT_ASSIGN_OR_RETURN(collective.to_dim, line.Integer32("the number of a dim"));
+    }
+    if (line.Take("root")) {
+      MESHWRIGHT_ASSIGN_OR_RETURN(collective.root, line.Integer32("the place of a rank"));
     }
     MESHWRIGHT_ASSIGN_OR_RETURN(collective.purpose, ReadPurpose(line));
     instruction.work = std::move(collective);

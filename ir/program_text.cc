@@ -148,6 +148,7 @@ class InstructionWriter {
     const bool has_dim = moves || c.kind == CollectiveKind::kAllGather || c.kind == CollectiveKind::kReduceScatter;
     if (has_dim || c.dim != 0 || c.to_dim != 0) absl::StrAppend(&text, " dim ", c.dim);
     if (moves || c.to_dim != 0) absl::StrAppend(&text, " to ", c.to_dim);
+    if (c.root != 0) absl::StrAppend(&text, " root ", c.root);
     return absl::StrCat(text, " ", NameOf(c.purpose));
   }
   std::string WorkText(const Instruction& instruction, const Transfer& t) const {
@@ -192,6 +193,7 @@ std::string BufferText(const Buffer& buffer, size_t index, const References& buf
     const bool before = buffer.alias.index() < index;
     absl::StrAppend(&text, " alias ", before ? buffers.Text(buffer.alias) : absl::StrCat("%", buffer.alias.index()));
   }
+  if (buffer.owner >= 0) absl::StrAppend(&text, " owner ", buffer.owner);
   const std::string fields = FieldsText(buffer.init);
   if (buffer.init.kind != Initializer{}.kind || !fields.empty()) {
     absl::StrAppend(&text, " init ", kInitNames[static_cast<size_t>(buffer.init.kind)], fields);
@@ -200,8 +202,8 @@ std::string BufferText(const Buffer& buffer, size_t index, const References& buf
   return text;
 }
 
-std::string SlotText(const Slot& slot, const References& blocks) {
-  std::string text = absl::StrCat("slot ", blocks.Text(slot.block), " mb ", slot.microbatch, " layer ", slot.layer);
+std::string SlotText(absl::string_view word, const Slot& slot, const References& blocks) {
+  std::string text = absl::StrCat(word, " ", blocks.Text(slot.block), " mb ", slot.microbatch, " layer ", slot.layer);
   if (slot.count == 1 && slot.step == 1) return text;
   absl::StrAppend(&text, " x", slot.count);
   if (slot.step == 1) return text + " up";
@@ -231,7 +233,8 @@ void AppendClass(std::string& text, const RankClass& rank_class, size_t index, c
     }
   }
   const References blocks(rank_class.blocks);
-  for (const Slot& slot : rank_class.slots) absl::StrAppend(&text, "  ", SlotText(slot, blocks), "\n");
+  for (const Slot& slot : rank_class.start) absl::StrAppend(&text, "  ", SlotText("start", slot, blocks), "\n");
+  for (const Slot& slot : rank_class.slots) absl::StrAppend(&text, "  ", SlotText("slot", slot, blocks), "\n");
 }
 
 }  // namespace

@@ -22,8 +22,8 @@ static_assert(std::size(kScheduleNames) == static_cast<size_t>(Schedule::kOneFOn
 constexpr absl::string_view kRecomputeNames[] = {"none", "selective", "full", "layer"};
 static_assert(std::size(kRecomputeNames) == static_cast<size_t>(Recompute::kLayer) + 1, "a name per Recompute");
 
-constexpr absl::string_view kGroupNames[] = {"summands", "replicas"};
-static_assert(std::size(kGroupNames) == static_cast<size_t>(OptimizerGroup::kReplicas) + 1, "a name per group");
+constexpr absl::string_view kGroupNames[] = {"summands", "replicas", "owner"};
+static_assert(std::size(kGroupNames) == static_cast<size_t>(OptimizerGroup::kOwner) + 1, "a name per group");
 
 constexpr absl::string_view kKeys[] = {"mesh",
                                        "rules",
@@ -45,7 +45,10 @@ constexpr absl::string_view kKeys[] = {"mesh",
                                        "gather_bucket",
                                        "bucket_ends",
                                        "fusion_ids",
+                                       "own_parameters",
+                                       "parameter_broadcast",
                                        "gradients_mean",
+                                       "gradient_fp32_sync",
                                        "gradient_dtype",
                                        "loss_divisor",
                                        "gradient_scale"};
@@ -215,7 +218,13 @@ absl::Status ReadChoices(const NodeRef& in, Strategy& s) {
   MESHWRIGHT_ASSIGN_OR_RETURN(s.recompute, in["recompute"].AsEnumOr(usual.recompute, kRecomputeNames));
   MESHWRIGHT_RETURN_IF_ERROR(ReadOptimizer(in, s));
   MESHWRIGHT_RETURN_IF_ERROR(ReadFusion(in, s));
+  if (in["own_parameters"].present()) {
+    MESHWRIGHT_ASSIGN_OR_RETURN(const std::vector<std::string> own, in["own_parameters"].AsStrings());
+    s.own_parameters.insert(own.begin(), own.end());
+  }
+  MESHWRIGHT_ASSIGN_OR_RETURN(s.parameter_broadcast, in["parameter_broadcast"].AsBoolOr(usual.parameter_broadcast));
   MESHWRIGHT_ASSIGN_OR_RETURN(s.gradients_mean, in["gradients_mean"].AsBoolOr(usual.gradients_mean));
+  MESHWRIGHT_ASSIGN_OR_RETURN(s.gradient_fp32_sync, in["gradient_fp32_sync"].AsBoolOr(usual.gradient_fp32_sync));
   std::vector<absl::string_view> dtypes;
   for (const DTypeInfo& row : kDTypes) dtypes.push_back(row.name);
   MESHWRIGHT_ASSIGN_OR_RETURN(s.gradient_dtype, in["gradient_dtype"].AsEnumOr(usual.gradient_dtype, dtypes));
@@ -280,8 +289,11 @@ std::string ToText(const Strategy& s) {
   if (!s.bucket_ends.empty()) absl::StrAppend(&text, "bucket_ends: [", absl::StrJoin(s.bucket_ends, ", "), "]\n");
   if (!s.fusion_ids.empty()) text += "fusion_ids:\n";
   for (const auto& [name, id] : s.fusion_ids) absl::StrAppend(&text, "  ", QuoteYaml(name), ": ", id, "\n");
+  if (!s.own_parameters.empty()) absl::StrAppend(&text, "own_parameters: ", NamesText(s.own_parameters), "\n");
+  if (s.parameter_broadcast) text += "parameter_broadcast: true\n";
   absl::StrAppend(&text, "gradients_mean: ", s.gradients_mean ? "true" : "false",
                   "\ngradient_dtype: ", NameOf(s.gradient_dtype), "\nloss_divisor: ", DoubleText(s.loss_divisor), "\n");
+  if (!s.gradient_fp32_sync) text += "gradient_fp32_sync: false\n";
   if (s.gradient_scale != 1) absl::StrAppend(&text, "gradient_scale: ", DoubleText(s.gradient_scale), "\n");
   return text;
 }

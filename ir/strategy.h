@@ -37,6 +37,7 @@ std::optional<Recompute> RecomputeFromName(absl::string_view name);
 enum class OptimizerGroup : uint8_t {
   kSummands,  // those whose gradients of it are added up, as Megatron's distributed optimizer has it
   kReplicas,  // all that hold the same piece of it, also where they compute the same (S11.5)
+  kOwner,     // one: parameter i is updated by rank i mod N, which then sends it to the others (S11.1)
 };
 absl::string_view NameOf(OptimizerGroup group);
 
@@ -77,7 +78,10 @@ struct Strategy {
   std::optional<Bytes> scatter_bucket, gather_bucket;  // of reduce-scatters and all-gathers, where they differ
   std::vector<int64_t> bucket_ends;                    // S10.4, instead of a size: the last gradient of each all-reduce
   std::map<std::string, int64_t> fusion_ids;           // S10.7, by parameter: 0 alone, 1 as above, else with its like
+  std::set<std::string> own_parameters;                // S8.9: every rank has its own, which it trains alone
+  bool parameter_broadcast = false;                    // S8.10: rank 0's values replace the others' at the start
   bool gradients_mean = false;                         // S8.2: divide by the replica count
+  bool gradient_fp32_sync = true;                      // S8.6: casts of gradients come before their sum
   DType gradient_dtype = DType::kFloat32;              // accumulators and reduction
   double loss_divisor = 1;                             // reported loss = sum of the micro-batch losses / this
   double gradient_scale = 1;                           // of what is reported: S8.7's data_parallel has N

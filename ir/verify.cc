@@ -126,6 +126,11 @@ absl::Status VerifyBufferIndices(const Program& program, const RankClass& rank_c
     }
     MESHWRIGHT_RETURN_IF_ERROR(VerifyAxes(program, rank_class, buffer.layout.partial, name));
     MESHWRIGHT_RETURN_IF_ERROR(VerifyInstances(rank_class, name, buffer.layers, buffer.microbatches, instances));
+    if (buffer.owner < -1 || buffer.owner >= program.ranks_per_class()) {
+      return Broken(1, rank_class,
+                    absl::StrCat(name, " has the owner ", buffer.owner, ", wanted one of the class's ",
+                                 program.ranks_per_class(), " ranks"));
+    }
     BufferId at = buffer.alias;
     for (size_t steps = 0; at.valid(); ++steps) {
       if (!InRange(rank_class.buffers, at) || steps > rank_class.buffers.size()) {
@@ -271,6 +276,16 @@ absl::Status VerifyBuffer(const Program& program, const RankClass& rank_class, s
 }  // namespace
 
 absl::Status VerifyProgram(const Program& program) {
+  const auto starts = [](const RankClass& rank_class) { return !rank_class.start.empty(); };
+  if (std::any_of(program.classes.begin(), program.classes.end(), starts)) {
+    // The first step, with what comes before it.
+    Program first = program;
+    for (RankClass& rank_class : first.classes) {
+      rank_class.slots.insert(rank_class.slots.begin(), rank_class.start.begin(), rank_class.start.end());
+      rank_class.start.clear();
+    }
+    return VerifyProgram(first);
+  }
   MESHWRIGHT_RETURN_IF_ERROR(VerifyIndices(program));
   for (const RankClass& rank_class : program.classes) {
     for (size_t b = 0; b < rank_class.buffers.size(); ++b) {

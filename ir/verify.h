@@ -5,6 +5,7 @@
 // The rules, with the numbers that messages carry:
 //    1  Indices are in range: axes, buffers, events, blocks, micro-batches, layers (a layer shift never reaches below
 //       layer 0). Classes are the stages of the mesh's first axis, and no layout or collective uses that axis.
+//       A buffer's owner is a rank of the class; only kernels use such buffers, those of one owner at a time.
 //    2  A buffer's layout fits its shape. Once memory is planned (arena > 0) its instances are large enough, aligned,
 //       and inside the arena. An alias has the same instances as its target, is not larger, and lies at the same place.
 //    3  A Compute's operands agree with its index rule: their number and extents; labels marked whole are not split; a

@@ -200,7 +200,12 @@ class Player {
     std::vector<Interval> open;  // those that reach beyond the current begin
     for (const Interval& interval : intervals) {
       std::erase_if(open, [&](const Interval& other) { return other.end <= interval.begin; });
-      for (const Interval& other : open) pairs.push_back({other.instance, interval.instance});
+      for (const Interval& other : open) {
+        const int64_t owner = class_.buffers[BufferOf(interval.instance)].owner;
+        const int64_t others = class_.buffers[BufferOf(other.instance)].owner;
+        if (owner >= 0 && others >= 0 && owner != others) continue;  // no rank has both
+        pairs.push_back({other.instance, interval.instance});
+      }
       if (pairs.size() > kMaxPairs) return false;
       open.push_back(interval);
     }

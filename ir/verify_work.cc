@@ -61,12 +61,6 @@ AxisList Joined(AxisList a, const AxisList& b) {
   return a;
 }
 
-// Sums of these ops' outputs are outputs of the sums, so partial sums may pass through.
-bool IsLinear(OpKind op) {
-  return op == OpKind::kAdd || op == OpKind::kSub || op == OpKind::kScale || op == OpKind::kCast ||
-         op == OpKind::kReduceSum || op == OpKind::kBroadcast || op == OpKind::kTranspose || op == OpKind::kReshape;
-}
-
 // Checks one instruction of one class.
 class WorkChecker {
  public:
@@ -81,6 +75,7 @@ class WorkChecker {
         instruction_(block.instructions[index]) {}
 
   absl::Status Check() const {
+    MESHWRIGHT_RETURN_IF_ERROR(CheckOwner());
     return std::visit([&](const auto& work) { return Check(work); }, instruction_.work);
   }
 
@@ -90,6 +85,19 @@ class WorkChecker {
     return Broken(rule, program_, class_, block_, index_, absl::StrCat(parts...));
   }
   const Buffer& BufferOf(const Operand& operand) const { return class_.buffers[operand.buffer.index()]; }
+
+  absl::Status CheckOwner() const {
+    const int64_t owner = OwnerOf(instruction_, class_);
+    if (owner < 0) return absl::OkStatus();
+    if (!std::holds_alternative<Compute>(instruction_.work)) return Wrong(1, "uses a buffer that one rank owns");
+    for (const auto* operands : {&instruction_.reads, &instruction_.writes}) {
+      for (const Operand& operand : *operands) {
+        const int64_t other = BufferOf(operand).owner;
+        if (other >= 0 && other != owner) return Wrong(1, "uses buffers of the ranks ", owner, " and ", other);
+      }
+    }
+    return absl::OkStatus();
+  }
 
   absl::Status Check(const Compute& compute) const {
     const bool made_here = compute.op == OpKind::kFill || compute.op == OpKind::kFeed;
@@ -237,6 +245,9 @@ class WorkChecker {
       const Buffer &from = BufferOf(instruction_.reads[i]), &to = BufferOf(instruction_.writes[i]);
       if (from.dtype != BufferOf(instruction_.reads[0]).dtype) {
         return Wrong(5, "carries ", NameOf(BufferOf(instruction_.reads[0]).dtype), " and ", NameOf(from.dtype));
+      }
+      if (collective.root < 0 || collective.root >= mesh_.SizeOf(collective.axes)) {
+        return Wrong(5, "has the root ", collective.root, " of ", mesh_.SizeOf(collective.axes), " ranks");
       }
       Layout after = from.layout;
       const std::string problem = Apply(collective, after);

@@ -226,6 +226,8 @@ absl::Status Reduce(const UserOpCall& call, OpSpec& spec, bool mean) {
   }
   spec.rule = absl::StrCat(Labels("d", 0, shape.size()), "-> ", kept);
   spec.attrs.scale = mean ? 1 / count : 1;
+  MESHWRIGHT_ASSIGN_OR_RETURN(const bool own, call.where["cross_batch"].AsBoolOr(false));
+  if (own) spec.own_batch = mean ? OwnBatch::kMean : OwnBatch::kSum;
   return absl::OkStatus();
 }
 

@@ -8,6 +8,8 @@
 //     - {name: matmul2, op: MatMul,  inputs: [relu, w2]}
 //     - {name: loss,    op: MSELoss, inputs: [matmul2, label]}
 //
+// `cross_batch: true` on a ReduceSum or ReduceMean over the batch: each rank reduces its own rows (S5.13).
+//
 // Shapes are global, of a whole step. Dim 0 of every input is the batch: BuildOperators makes the graph of fewer rows.
 // Operators stand in execution order and name inputs, parameters or earlier operators; the parts of a Split named s are
 // s.0, s.1, ... The last one is the loss.

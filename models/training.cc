@@ -79,8 +79,9 @@ absl::StatusOr<DType> ReadDType(const NodeRef& in, DType fallback, bool floating
 absl::StatusOr<Training> ReadTraining(const NodeRef& in) {
   Training training;
   if (!in.present()) return training;
-  MESHWRIGHT_RETURN_IF_ERROR(in.CheckKeys({"batch", "sequence", "dtype", "gradient_dtype", "optimizer",
-                                           "loss_reduction", "attention", "loss", "data", "steps", "seed", "tokens"}));
+  MESHWRIGHT_RETURN_IF_ERROR(
+      in.CheckKeys({"batch", "sequence", "dtype", "gradient_dtype", "optimizer", "loss_reduction", "attention", "loss",
+                    "data", "steps", "seed", "seed_per_rank", "tokens"}));
   MESHWRIGHT_ASSIGN_OR_RETURN(training.batch, in["batch"].AsIntOr(0, 1, kMostRows));
   MESHWRIGHT_ASSIGN_OR_RETURN(training.sequence, in["sequence"].AsIntOr(0, 1, kLongestSequence));
   MESHWRIGHT_ASSIGN_OR_RETURN(training.dtype, ReadDType(in["dtype"], training.dtype, true));
@@ -99,6 +100,7 @@ absl::StatusOr<Training> ReadTraining(const NodeRef& in) {
   MESHWRIGHT_RETURN_IF_ERROR(ReadData(in["data"], training));
   MESHWRIGHT_ASSIGN_OR_RETURN(training.steps, in["steps"].AsIntOr(training.steps, 1));
   MESHWRIGHT_ASSIGN_OR_RETURN(training.seed, in["seed"].AsIntOr(training.seed, 0));
+  MESHWRIGHT_ASSIGN_OR_RETURN(training.seed_per_rank, in["seed_per_rank"].AsBoolOr(false));
   MESHWRIGHT_ASSIGN_OR_RETURN(training.tokens, in["tokens"].AsDoubleOr(0, 1));
   return training;
 }

@@ -12,6 +12,7 @@
 //     data: {mnist: {path: data/mnist}}   # or {synthetic: true}: made up where no folder is given
 //     steps: 20
 //     seed: 1
+//     seed_per_rank: true         # rank r draws its parameters from seed + r
 //     tokens: 300e9               # the whole run, for questions of time and cost
 //
 // Thread safety: plain values.
@@ -60,6 +61,7 @@ struct Training {
   std::string data_path;        // of the data set's folder; "" where the environment's DATA_PATH says
   int64_t steps = 10;
   int64_t seed = 1;
+  bool seed_per_rank = false;
   double tokens = 0;  // of the whole run; 0: not said
 };
 

@@ -9,9 +9,11 @@
 #include "planner/passes/overlap.h"
 #include "planner/passes/partition.h"
 #include "planner/passes/plan_memory.h"
+#include "planner/passes/separate_ranks.h"
 #include "planner/passes/shard_optimizer.h"
 #include "planner/passes/shard_parameters.h"
 #include "planner/passes/split_stages.h"
+#include "planner/passes/start_equal.h"
 #include "simulator/price.h"
 
 namespace meshwright {
@@ -57,6 +59,12 @@ constexpr ProgramPass kPasses[] = {
      [](Program program, const Context&) -> absl::StatusOr<Program> {
        return OverlapCommunication(std::move(program));
      }},
+    // After the passes that move collectives: these stay where they are.
+    {"start_equal",
+     [](Program program, const Context& c) -> absl::StatusOr<Program> {
+       if (!c.strategy.parameter_broadcast) return program;
+       return StartEqual(std::move(program));
+     }},
     // Last: offsets hold for the final order only.
     {"plan_memory",
      [](Program program, const Context&) -> absl::StatusOr<Program> { return PlanMemory(std::move(program)); }},
@@ -70,8 +78,9 @@ absl::StatusOr<Program> Lower(const Graph& forward, const Strategy& strategy, co
   options.recompute = strategy.recompute;
   options.gradient_dtype = strategy.gradient_dtype;
   options.loss_gradient = strategy.gradient_scale / strategy.loss_divisor;
-  MESHWRIGHT_ASSIGN_OR_RETURN(const Graph graph, Differentiate(forward, options));
-  MESHWRIGHT_ASSIGN_OR_RETURN(const ShardedGraph sharded, CompleteLayouts(graph, strategy));
+  MESHWRIGHT_ASSIGN_OR_RETURN(GraphAndStrategy separate, SeparateRanks(forward, strategy));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const Graph graph, Differentiate(std::move(separate.graph), options));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const ShardedGraph sharded, CompleteLayouts(graph, separate.strategy));
   MESHWRIGHT_ASSIGN_OR_RETURN(Program program, Partition(sharded, price));
   if (observe != nullptr) MESHWRIGHT_RETURN_IF_ERROR(observe("partition", program));
   const Context context{graph, strategy, optimizer};

@@ -116,6 +116,20 @@ class BlockReader {
   const std::vector<int32_t>& users_;
 };
 
+// The owner whose buffers take most, or -1: what the fullest rank of the class has.
+int64_t FullestOwner(const RankClass& rank_class) {
+  std::map<int64_t, Bytes> owned;
+  for (const Buffer& buffer : rank_class.buffers) {
+    if (buffer.owner < 0 || buffer.role == BufferRole::kTemporary) continue;
+    owned[buffer.owner] += buffer.bytes * (buffer.layers * buffer.microbatches);
+  }
+  int64_t fullest = -1;
+  for (const auto& [owner, bytes] : owned) {
+    if (fullest < 0 || bytes > owned[fullest]) fullest = owner;
+  }
+  return fullest;
+}
+
 struct Change {
   Nanos time;
   Bytes bytes;  // negative: given back
@@ -188,8 +202,9 @@ class LifeTracker {
 
 BytesByRole ReservedBytes(const RankClass& rank_class) {
   BytesByRole reserved = {};
+  const int64_t owner = FullestOwner(rank_class);
   for (const Buffer& buffer : rank_class.buffers) {
-    if (buffer.alias.valid()) continue;
+    if (buffer.alias.valid() || (buffer.owner >= 0 && buffer.owner != owner)) continue;
     reserved[static_cast<size_t>(buffer.role)] += buffer.bytes * (buffer.layers * buffer.microbatches);
   }
   return reserved;
@@ -217,8 +232,10 @@ MemoryUse MemoryOverTime(const Program& program, size_t class_index, const std::
 
   BytesByRole now = {};
   Bytes sum;
+  const int64_t owner = FullestOwner(rank_class);
   for (const Buffer& buffer : rank_class.buffers) {
     if (!LivesAllStep(buffer.role) || buffer.alias.valid()) continue;
+    if (buffer.owner >= 0 && buffer.owner != owner) continue;
     now[static_cast<size_t>(buffer.role)] += buffer.bytes * (buffer.layers * buffer.microbatches);
     sum += buffer.bytes * (buffer.layers * buffer.microbatches);
   }

@@ -102,8 +102,29 @@ class Pricer {
         }
         if (host_ != HostPace()) KeepPace(block, &instructions);
       }
+      KeepBusiestOwner(blocks);
     }
     return prices;
+  }
+
+  // Of kernels that single ranks run, those of the rank with the most work count; the others run beside it.
+  void KeepBusiestOwner(std::vector<std::vector<InstructionPrice>>& blocks) const {
+    std::map<int64_t, Nanos> work;  // in one run of each block
+    const auto for_each = [&](const auto& visit) {
+      for (size_t b = 0; b < blocks.size(); ++b) {
+        for (size_t i = 0; i < blocks[b].size(); ++i) {
+          const int64_t owner = OwnerOf(rank_class_->blocks[b].instructions[i], *rank_class_);
+          if (owner >= 0) visit(owner, blocks[b][i]);
+        }
+      }
+    };
+    for_each([&](int64_t owner, const InstructionPrice& price) { work[owner] += price.time; });
+    if (work.empty()) return;
+    const auto busiest =
+        std::max_element(work.begin(), work.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+    for_each([&](int64_t owner, InstructionPrice& price) {
+      if (owner != busiest->first) price.time = Nanos();
+    });
   }
 
   InstructionPrice operator()(const Compute& compute) const {

@@ -83,6 +83,9 @@ GroupShape ShapeOf(const Mesh& mesh, const AxisList& axes, int64_t first_rank, i
 // the outermost one (of those with a local size above 1) also pays for the copy that puts the pieces in order, since
 // ranks exchange contiguous memory. An instruction that the cluster cannot run (no network card) costs kForever.
 //
+// Of kernels on buffers that single ranks own, those of the busiest owner are priced, the others cost nothing: they run
+// on other ranks at that time.
+//
 // kInvalidArgument: the mesh has more ranks than the cluster has devices. kUnimplemented: a collective over stages.
 //
 // `host`: in a block whose instructions take the CPU longer to issue than the device to run, the kernels take longer,

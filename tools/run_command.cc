@@ -39,7 +39,7 @@ struct Job {
   DType dtype = DType::kFloat32;
 };
 
-// The host computes in float32 and float64.
+// The host stores float16 and bfloat16, but is no device on which a model in them is worth running.
 absl::Status CheckRuns(const Session& session) {
   const DType dtype = session.file->training.dtype;
   if (dtype == DType::kFloat32 || dtype == DType::kFloat64) return absl::OkStatus();
@@ -235,6 +235,7 @@ absl::Status RunTraining(const Flags& flags, const RankCarrier& carrier) {
   MESHWRIGHT_ASSIGN_OR_RETURN(options.steps, flags.IntOr("steps", training.steps, 1, int64_t{1} << 40));
   MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t seed, flags.IntOr("seed", training.seed, 0, int64_t{1} << 62));
   options.seed = static_cast<uint64_t>(seed);
+  options.seed_per_rank = training.seed_per_rank;
   options.trace = flags.Has("trace");
   MESHWRIGHT_ASSIGN_OR_RETURN(const TrainingData data, OpenTrainingData(training, options.seed, flags.Text("data")));
   if (carrier.speaks) {

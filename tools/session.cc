@@ -175,6 +175,11 @@ absl::Status SetOptimizer(const ModelFile& file, Problem& problem) {
   const OperatorModel* const model = std::get_if<OperatorModel>(&file.model);
   if (model == nullptr) return absl::OkStatus();
   int64_t trained = 0;
+  if (problem.mode == SearchMode::kDataParallel) {
+    for (const ParameterSpec& parameter : model->parameters) {
+      if (parameter.layerwise_parallel) problem.own_parameters.insert(parameter.name);
+    }
+  }
   for (const ParameterSpec& parameter : model->parameters) {
     trained += parameter.trainable ? 1 : 0;
     if (!parameter.parallel_optimizer) problem.optimizer_whole.insert(parameter.name);
@@ -207,6 +212,8 @@ absl::Status SetChoices(const ModelFile& file, const ModelChanges& changes, Prob
   // S8.7: in data_parallel each rank's loss is of its own rows: where it is their mean, the sum of gradients is that of
   // the mean over all rows times the ranks.
   problem.gradients_mean = parallel.gradients_mean;
+  problem.parameter_broadcast = parallel.parameter_broadcast;
+  problem.gradient_fp32_sync = parallel.gradient_fp32_sync || problem.mode == SearchMode::kDataParallel;
   if (problem.mode == SearchMode::kDataParallel && file.training.loss_reduction == LossReduction::kMean) {
     problem.gradient_scale = static_cast<double>(problem.cluster.num_devices());
   }

@@ -276,7 +276,7 @@ absl::Status Communication::Put(const Collective& c, int64_t n, DType dtype, con
     case CollectiveKind::kAllReduce:
       return driver_.AllReduce(from, to, count, dtype, c.reduction, communicator, stream);
     case CollectiveKind::kBroadcast:
-      return driver_.Broadcast(from, to, count, dtype, 0, communicator, stream);
+      return driver_.Broadcast(from, to, count, dtype, c.root, communicator, stream);
     case CollectiveKind::kAllGather:
       return driver_.AllGather(from, to, count, dtype, communicator, stream);
     case CollectiveKind::kReduceScatter:

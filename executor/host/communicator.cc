@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "executor/narrow_floats.h"
 #include "ir/status.h"
 
 namespace meshwright {
@@ -29,6 +30,19 @@ void Combine(Reduction reduction, int64_t n, const T* from, T* to) {
   }
 }
 
+// In float32, rounded after each summand, as links between ranks carry the narrow type.
+absl::Status CombineNarrow(DType dtype, Reduction reduction, int64_t n, const std::byte* from, std::byte* to) {
+  const auto* x = reinterpret_cast<const uint16_t*>(from);
+  auto* y = reinterpret_cast<uint16_t*>(to);
+  for (int64_t i = 0; i < n; ++i) {
+    const float one = FromNarrow(dtype, x[i]);
+    float sum = FromNarrow(dtype, y[i]);
+    Combine(reduction, 1, &one, &sum);
+    y[i] = ToNarrow(dtype, sum);
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Combine(DType dtype, Reduction reduction, int64_t n, const std::byte* from, std::byte* to) {
   const auto typed = [&](auto zero) {
     using T = decltype(zero);
@@ -37,10 +51,11 @@ absl::Status Combine(DType dtype, Reduction reduction, int64_t n, const std::byt
   };
   if (dtype == DType::kFloat32) return typed(float{});
   if (dtype == DType::kFloat64) return typed(double{});
+  if (IsNarrow(dtype)) return CombineNarrow(dtype, reduction, n, from, to);
   if (dtype == DType::kInt32) return typed(int32_t{});
   if (dtype == DType::kInt64) return typed(int64_t{});
   return absl::UnimplementedError(
-      absl::StrCat("the host reduces float32, float64, int32 and int64, not ", NameOf(dtype)));
+      absl::StrCat("the host reduces floating types of 16 bits or more, int32 and int64, not ", NameOf(dtype)));
 }
 
 // Elements [begin, end) of `count` that the member at `position` of `members` reduces.

@@ -6,6 +6,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "executor/host/kernel_functions.h"
+#include "executor/narrow_floats.h"
 #include "ir/status.h"
 
 namespace meshwright {
@@ -43,24 +44,60 @@ absl::Status CheckOperands(const KernelCall& call) {
   return CheckUnsplitDims(call.rule->outputs, outputs);
 }
 
-// The type of every floating operand.
+// The widest floating type of the operands, at least float32: what the kernel computes in.
 absl::StatusOr<DType> FloatingType(const KernelCall& call) {
-  DType found = DType::kInt32;
+  DType widest = DType::kFloat32;
   for (const auto& views : {call.inputs, call.outputs}) {
     for (const TensorView& view : views) {
-      if (view.dtype == DType::kInt32) continue;
-      if (view.dtype != DType::kFloat32 && view.dtype != DType::kFloat64) {
-        return absl::UnimplementedError(
-            absl::StrCat("the host stores float32, float64 and int32, an operand is ", NameOf(view.dtype)));
-      }
-      if (found != DType::kInt32 && found != view.dtype) {
-        return absl::InvalidArgumentError("operands are float32 and float64; a program has one floating type");
-      }
-      found = view.dtype;
+      if (view.dtype == DType::kFloat64) widest = DType::kFloat64;
+      if (view.dtype == DType::kInt32 || view.dtype == DType::kFloat32 || view.dtype == DType::kFloat64) continue;
+      if (IsNarrow(view.dtype)) continue;
+      return absl::UnimplementedError(absl::StrCat(
+          "the host stores float16, bfloat16, float32, float64 and int32, an operand is ", NameOf(view.dtype)));
     }
   }
-  return found;
+  return widest;
 }
+
+// Copies of operands of another floating type, in the one that the kernel computes in. Outputs are rounded to their own
+// type when the kernel is done.
+class Converted {
+ public:
+  explicit Converted(DType type) : type_(type) {}
+
+  TensorView Widen(const TensorView& view) {
+    if (view.dtype == type_ || view.dtype == DType::kInt32) return view;
+    std::vector<std::byte>& copy = copies_.emplace_back(view.size() * SizeOf(type_).raw());
+    TensorView wide = view;
+    wide.data = copy.data();
+    wide.dtype = type_;
+    for (int64_t i = 0; i < view.size(); ++i) Set(wide, i, Get(view, i));
+    return wide;
+  }
+  static void Narrow(const TensorView& wide, const TensorView& view) {
+    if (wide.data == view.data) return;
+    for (int64_t i = 0; i < view.size(); ++i) Set(view, i, Get(wide, i));
+  }
+
+ private:
+  static double Get(const TensorView& view, int64_t i) {
+    if (view.dtype == DType::kFloat64) return view.as<double>()[i];
+    if (view.dtype == DType::kFloat32) return view.as<float>()[i];
+    return FromNarrow(view.dtype, view.as<uint16_t>()[i]);
+  }
+  static void Set(const TensorView& view, int64_t i, double value) {
+    if (view.dtype == DType::kFloat64) {
+      view.as<double>()[i] = value;
+    } else if (view.dtype == DType::kFloat32) {
+      view.as<float>()[i] = static_cast<float>(value);
+    } else {
+      view.as<uint16_t>()[i] = ToNarrow(view.dtype, static_cast<float>(value));
+    }
+  }
+
+  const DType type_;
+  std::vector<std::vector<std::byte>> copies_;
+};
 
 // One switch over all operators, so that a new one does not compile without a kernel; long for that reason.
 template <class T>
@@ -193,7 +230,16 @@ absl::Status RunTyped(const KernelCall& call) {
 absl::Status Run(const KernelCall& call) {
   MESHWRIGHT_RETURN_IF_ERROR(CheckOperands(call));
   MESHWRIGHT_ASSIGN_OR_RETURN(const DType dtype, FloatingType(call));
-  return dtype == DType::kFloat64 ? RunTyped<double>(call) : RunTyped<float>(call);
+  Converted converted(dtype);
+  std::vector<TensorView> inputs, outputs;
+  for (const TensorView& view : call.inputs) inputs.push_back(converted.Widen(view));
+  for (const TensorView& view : call.outputs) outputs.push_back(converted.Widen(view));
+  KernelCall wide = call;
+  wide.inputs = inputs;
+  wide.outputs = outputs;
+  MESHWRIGHT_RETURN_IF_ERROR(dtype == DType::kFloat64 ? RunTyped<double>(wide) : RunTyped<float>(wide));
+  for (size_t i = 0; i < outputs.size(); ++i) Converted::Narrow(outputs[i], call.outputs[i]);
+  return absl::OkStatus();
 }
 
 }  // namespace

@@ -127,7 +127,8 @@ class Bucketer {
   }
 
   // Kind, purpose, type and group: what may share a call.
-  using Key = std::tuple<CollectiveKind, Purpose, Reduction, DType, std::vector<size_t>, int32_t, int64_t, int64_t>;
+  using Key =
+      std::tuple<CollectiveKind, Purpose, Reduction, DType, std::vector<size_t>, int32_t, int32_t, int64_t, int64_t>;
   Key KeyOf(const Instruction& instruction) const {
     const Collective& collective = *BucketedWork(instruction);
     std::vector<size_t> axes;
@@ -140,6 +141,7 @@ class Bucketer {
             c_.buffers[first.index()].dtype,
             axes,
             collective.dim,
+            collective.root,
             IdOf(instruction),
             segment == segment_of_.end() ? -1 : segment->second};
   }

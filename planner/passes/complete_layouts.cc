@@ -212,8 +212,20 @@ class Completion {
       for (size_t d = 0; d < layout.dims.size(); ++d) assignment[op.rule.outputs[0][d].label] = layout.dims[d];
     }
     MESHWRIGHT_RETURN_IF_ERROR(Check(id));
+    NotePassed(op, id);
     SetOutputs(id);
     return absl::OkStatus();
+  }
+
+  // A linear op that makes a parameter's gradient of a partial sum leaves it partial: it is added up once, with the
+  // other gradients. With gradient_fp32_sync that holds for a cast too: the sum is in the parameter's type (S8.6).
+  void NotePassed(const Op& op, OpId id) {
+    const Graph& graph = result_.graph;
+    if (!IsLinear(op.kind) || op.inputs.size() != 1 || op.outputs.size() != 1) return;
+    const Tensor &from = graph.tensor(op.inputs[0]), &to = graph.tensor(op.outputs[0]);
+    if (to.kind != TensorKind::kGradient || (!strategy_.gradient_fp32_sync && from.dtype != to.dtype)) return;
+    const Layout& layout = result_.natural[op.inputs[0].index()];
+    if (!layout.partial.empty() && layout.reduction == Reduction::kSum) result_.passed[id] = layout.partial;
   }
 
   // How an input arrives: as the strategy says, else as its first user wants it.

@@ -96,7 +96,7 @@ class Partitioner {
       const Op& op = graph_.ops[i];
       for (size_t k = 0; k < op.outputs.size(); ++k) {
         if (op.outputs[k] != gradient) continue;
-        const AxisList partial = OutputLayout(op.rule, sharded_.assignments[i], k, InfoOf(op.kind).reduction).partial;
+        const AxisList partial = LayoutOf(OpId(i), k).partial;
         if (first) {
           layout.partial = partial;
         } else {
@@ -108,6 +108,16 @@ class Partitioner {
       }
     }
     std::sort(layout.partial.begin(), layout.partial.end());
+    return layout;
+  }
+
+  // How the op leaves its output, with the partial sums that it passes on.
+  Layout LayoutOf(OpId id, size_t output) const {
+    const Op& op = graph_.op(id);
+    Layout layout = OutputLayout(op.rule, sharded_.assignments[id.index()], output, InfoOf(op.kind).reduction);
+    if (const auto passed = sharded_.passed.find(id); passed != sharded_.passed.end()) {
+      layout.partial.insert(layout.partial.end(), passed->second.begin(), passed->second.end());
+    }
     return layout;
   }
 
@@ -178,15 +188,17 @@ class Partitioner {
     instruction.origin = absl::StrCat(graph_.segment(op.segment).name, "/", op.name);
     Compute compute{.op = op.kind, .attrs = op.attrs, .rule = op.rule, .accumulate = false, .recompute = op.recompute};
     for (size_t i = 0; i < op.inputs.size(); ++i) {
-      MESHWRIGHT_ASSIGN_OR_RETURN(const Operand operand,
-                                  Read(op.inputs[i], InputLayout(op.rule, assignment, i), instruction.origin));
+      Layout wanted = InputLayout(op.rule, assignment, i);
+      if (const auto passed = sharded_.passed.find(id); passed != sharded_.passed.end())
+        wanted.partial = passed->second;
+      MESHWRIGHT_ASSIGN_OR_RETURN(const Operand operand, Read(op.inputs[i], wanted, instruction.origin));
       instruction.reads.push_back(operand);
     }
     std::vector<std::pair<TensorId, Version>> accumulate_later;
     for (size_t i = 0; i < op.outputs.size(); ++i) {
       const TensorId output = op.outputs[i];
       const Tensor& tensor = graph_.tensor(output);
-      const Layout layout = OutputLayout(op.rule, assignment, i, InfoOf(op.kind).reduction);
+      const Layout layout = LayoutOf(id, i);
       made_here_.insert(output);
       if (tensor.kind == TensorKind::kGradient || tensor.kind == TensorKind::kLoss) {
         const Version& accumulator = *natural_[output.index()];

@@ -24,10 +24,21 @@ class Planner {
     Bytes end;
     for (Buffer& buffer : c_.buffers) {
       buffer.bytes = Rounded(LocalBytes(buffer, mesh_));
-      if (buffer.role == BufferRole::kTemporary || buffer.alias.valid()) continue;
+      if (buffer.role == BufferRole::kTemporary || buffer.alias.valid() || buffer.owner >= 0) continue;
       buffer.offset = end;
       end += buffer.bytes * (buffer.layers * buffer.microbatches);
     }
+    // No rank has buffers of two owners.
+    std::map<int64_t, Bytes> owned;
+    Bytes most_owned;
+    for (Buffer& buffer : c_.buffers) {
+      if (buffer.role == BufferRole::kTemporary || buffer.owner < 0) continue;
+      Bytes& used = owned[buffer.owner];
+      buffer.offset = end + used;
+      used += buffer.bytes * (buffer.layers * buffer.microbatches);
+      most_owned = std::max(most_owned, used);
+    }
+    end += most_owned;
     Bytes most;
     for (const Block& block : c_.blocks) most = std::max(most, PlaceTemporaries(block, end));
     for (Buffer& buffer : c_.buffers) {

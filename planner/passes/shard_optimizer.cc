@@ -135,6 +135,7 @@ class Sharder {
       : c_(c), mesh_(mesh), ranks_per_stage_(ranks_per_stage), strategy_(strategy) {}
 
   void Run() {
+    if (strategy_.optimizer_group == OptimizerGroup::kOwner) return GiveAway();
     std::vector<Slot> gathers;
     for (size_t u = 0, n = c_.blocks.size(); u < n; ++u) {
       if (!absl::EndsWith(c_.blocks[u].name, " update")) continue;
@@ -168,6 +169,54 @@ class Sharder {
     return BufferId(c_.buffers.size() - 1);
   }
 
+  // S11.1.
+  void GiveAway() {
+    const absl::StatusOr<AxisList> all = mesh_.Compose(ranks_per_stage_, 1);
+    if (!all.ok() || ranks_per_stage_ == 1) return;
+    int64_t number = 0;
+    for (size_t u = 0, n = c_.blocks.size(); u < n; ++u) {
+      if (!absl::EndsWith(c_.blocks[u].name, " update")) continue;
+      update_ = BlockId(u);
+      std::map<int64_t, std::vector<Instruction>> broadcasts;  // by owner
+      for (BufferId gradient : Gradients()) {
+        const int64_t owner = number++ % ranks_per_stage_;
+        const std::string name = InstructionsOf(update_)[UpdateOf(gradient)].origin;
+        const Layout& layout = At(ParameterNamed(name)).layout;
+        if (absl::c_any_of(layout.dims, [](const AxisList& axes) { return !axes.empty(); })) continue;
+        for (const Instruction& instruction : InstructionsOf(update_)) {
+          if (instruction.origin != name) continue;
+          for (const auto* operands : {&instruction.reads, &instruction.writes}) {
+            for (const Operand& operand : *operands) {
+              Buffer& buffer = At(operand.buffer);
+              const bool shared = buffer.role == BufferRole::kParameter || buffer.role == BufferRole::kGradient;
+              if (!shared) buffer.owner = owner;
+            }
+          }
+        }
+        Instruction broadcast;
+        Collective collective;
+        collective.kind = CollectiveKind::kBroadcast;
+        collective.axes = *all;
+        collective.root = static_cast<int32_t>(owner);
+        collective.purpose = Purpose::kParameter;
+        broadcast.work = collective;
+        broadcast.reads = broadcast.writes = {{ParameterNamed(name), 0}};
+        broadcast.origin = name;
+        broadcasts[owner].push_back(std::move(broadcast));
+      }
+      for (auto& [owner, calls] : broadcasts) {
+        for (Instruction& call : calls) InstructionsOf(update_).push_back(std::move(call));
+      }
+    }
+  }
+
+  BufferId ParameterNamed(absl::string_view name) const {
+    for (size_t i = 0; i < c_.buffers.size(); ++i) {
+      if (c_.buffers[i].role == BufferRole::kParameter && c_.buffers[i].name == name) return BufferId(i);
+    }
+    return BufferId();
+  }
+
   // The gradients that the block's updates read.
   std::vector<BufferId> Gradients() {
     std::vector<BufferId> gradients;
@@ -191,10 +240,7 @@ class Sharder {
     AxisList summands;
     if (reduce.has_value()) summands = GradientReduce(InstructionsOf(reduce_)[*reduce])->axes;
     const std::string name = InstructionsOf(update_)[UpdateOf(gradient)].origin;
-    BufferId parameter;
-    for (size_t i = 0; i < c_.buffers.size(); ++i) {
-      if (c_.buffers[i].role == BufferRole::kParameter && c_.buffers[i].name == name) parameter = BufferId(i);
-    }
+    const BufferId parameter = ParameterNamed(name);
     if (!parameter.valid()) return;
     const Sharing sharing = SharingOf(At(parameter), summands, mesh_, ranks_per_stage_, strategy_);
     if (sharing.axes.empty()) return;
@@ -398,6 +444,7 @@ Program ShardOptimizer(Program program, const Strategy& strategy) {
 
 std::vector<std::string> WhyWhole(const Program& program, const Strategy& strategy) {
   std::vector<std::string> lines;
+  if (strategy.optimizer_group == OptimizerGroup::kOwner) return lines;
   for (const RankClass& c : program.classes) {
     std::map<std::string, AxisList> summands;  // by gradient
     for (const Buffer& buffer : c.buffers) {

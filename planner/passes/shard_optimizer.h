@@ -10,6 +10,9 @@
 // With Strategy::optimizer_shard_size k, k consecutive members share; what is left of the reduction is an all-reduce
 // over the members at the same position. Norms over a whole parameter (LAMB) are added up over its parts.
 //
+// With kOwner, parameter i (in the order of the updates; one that is split stays as it is) is updated by the rank i mod
+// N alone, which alone has its state; then the owners, in ascending order, broadcast what they have updated (S11.1).
+//
 // Values do not change. Must run before the buckets: it changes which collectives there are.
 #ifndef MESHWRIGHT_PLANNER_PASSES_SHARD_OPTIMIZER_H_
 #define MESHWRIGHT_PLANNER_PASSES_SHARD_OPTIMIZER_H_

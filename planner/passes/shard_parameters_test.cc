@@ -56,7 +56,7 @@ class all
 absl::StatusOr<Program> Sharded(const std::string& text) {
   MESHWRIGHT_ASSIGN_OR_RETURN(Program program, ParseProgram(text));
   MESHWRIGHT_RETURN_IF_ERROR(VerifyProgram(program));
-  program = ShardParameters(ShardOptimizer(std::move(program), Bytes()));
+  program = ShardParameters(ShardOptimizer(std::move(program), Strategy()));
   MESHWRIGHT_RETURN_IF_ERROR(VerifyProgram(program));
   return program;
 }

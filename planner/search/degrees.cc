@@ -49,6 +49,9 @@ void SetGivenChoices(const Problem& problem, Strategy& strategy) {
   strategy.bucket_ends = problem.bucket_ends;
   strategy.fusion_ids = problem.fusion_ids;
   strategy.gradients_mean = problem.gradients_mean;
+  strategy.gradient_fp32_sync = problem.gradient_fp32_sync;
+  strategy.own_parameters = problem.own_parameters;
+  strategy.parameter_broadcast = problem.parameter_broadcast;
   strategy.gradient_scale = problem.gradient_scale;
   strategy.gradient_dtype = problem.gradient_dtype;
   strategy.loss_divisor = problem.loss_is_sum ? 1 : static_cast<double>(strategy.microbatches);

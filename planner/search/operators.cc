@@ -91,7 +91,8 @@ class OperatorSearch {
                                                      base_.microbatches, " micro-batches"));
     }
     SetGivenChoices(problem_, base_);
-    base_.optimizer_group = OptimizerGroup::kReplicas;
+    const bool by_rank = problem_.mode == SearchMode::kDataParallel;
+    base_.optimizer_group = by_rank ? OptimizerGroup::kOwner : OptimizerGroup::kReplicas;
     MESHWRIGHT_ASSIGN_OR_RETURN(graph_, problem_.graph(problem_.batch / base_.microbatches));
     if (simple) return absl::OkStatus();
     MESHWRIGHT_ASSIGN_OR_RETURN(base_.inputs, FeedingLayouts(problem_, graph_, base_.mesh, ranks_));

@@ -71,10 +71,11 @@ struct Problem {
   std::map<std::string, int64_t> fusion_ids;
   Schedule schedule = Schedule::kOneFOneB;
   Bytes parallel_optimizer_threshold;
-  bool shard_parameters = false;  // with the parallel optimizer
+  bool shard_parameters = false;      // with the parallel optimizer
   int64_t optimizer_shard_size = -1;  // these two as in Strategy
   std::set<std::string> optimizer_whole;
-  bool gradients_mean = false;
+  std::set<std::string> own_parameters;  // these four as in Strategy
+  bool gradients_mean = false, gradient_fp32_sync = true, parameter_broadcast = false;
   double gradient_scale = 1;
   bool loss_is_sum = false;  // over micro-batches (S12.4), else their mean
 
