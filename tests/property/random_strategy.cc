@@ -420,11 +420,12 @@ RandomSplit RandomStrategy(uint64_t seed, const Graph& graph, int64_t stages, in
 UpdateRule RandomOptimizer(uint64_t seed) {
   Draw draw(seed);
   UpdateRule rule;
-  rule.kind = draw.Of(std::vector<OpKind>{OpKind::kSgd, OpKind::kMomentum, OpKind::kAdamW});
-  rule.attrs.learning_rate = rule.kind == OpKind::kAdamW ? 0.01 : 0.005;
+  rule.kind = draw.Of(std::vector<OpKind>{OpKind::kSgd, OpKind::kMomentum, OpKind::kAdamW, OpKind::kLamb});
+  const bool adam = rule.kind == OpKind::kAdamW || rule.kind == OpKind::kLamb;
+  rule.attrs.learning_rate = adam ? 0.01 : 0.005;
   rule.attrs.beta1 = 0.75;
   rule.attrs.beta2 = 0.875;
-  rule.attrs.weight_decay = rule.kind == OpKind::kAdamW ? 0.125 : 0;
+  rule.attrs.weight_decay = adam ? 0.125 : 0;
   return rule;
 }
 
