@@ -39,6 +39,19 @@ std::string Wrapped(const std::string& head, const std::vector<std::string>& par
   return absl::StrCat(text, line, "\n");
 }
 
+// A paragraph, indented by two.
+std::string WrappedWords(const std::string& words) {
+  std::string text, line = " ";
+  for (const absl::string_view word : absl::StrSplit(words, ' ')) {
+    if (line.size() + 1 + word.size() > kColumns) {
+      absl::StrAppend(&text, line, "\n");
+      line = " ";
+    }
+    absl::StrAppend(&line, " ", word);
+  }
+  return absl::StrCat(text, line, "\n");
+}
+
 std::string Bar(double share) {
   const double cells = std::clamp(share, 0.0, 1.0) * 24;
   return std::string(static_cast<size_t>(cells + 0.5), '#');
@@ -236,7 +249,7 @@ std::string ShowSearch(const SearchResult& result) {
   for (const auto& [reason, count] : result.pruned) {
     absl::StrAppend(&text, Cut(absl::StrFormat("  %10s pruned: %s", ShowCount(count), reason)));
   }
-  if (!result.guarantee.empty()) absl::StrAppend(&text, Wrapped("  ", absl::StrSplit(result.guarantee, ", ")));
+  if (!result.guarantee.empty()) absl::StrAppend(&text, WrappedWords(result.guarantee));
   return text;
 }
 

@@ -116,8 +116,8 @@ std::vector<Case> Cases() {
        {Map{{"pipeline_scheduler", "gpipe"}}, Map{{"pipeline_interleave", true}}},
        {{Map{{"scheduler", "gpipe"}}, "E-KEY"}, {Map{{"pipeline_scheduler", "zero"}}, "E-VALUE"}}},
       {"strategy_ckpt_save_file", "", {"./strategy.json"}, {{List{}, "E-TYPE"}}},
+      {"group_ckpt_save_file", "", {"./groups.pb"}, {{List{}, "E-TYPE"}}},
       {"strategy_ckpt_load_file", "", {"./"}, {{List{}, "E-TYPE"}}},
-      {"group_ckpt_save_file", "", {"./"}, {{List{}, "E-TYPE"}}},
       {"enable_alltoall", false, {true}, {no_bool}},
       {"grad_accumulation_step", 1, {4}, {{0, "E-VALUE"}, {1.0, "E-TYPE"}}},
       // R28 and the rest of S14.2.
@@ -139,7 +139,7 @@ std::vector<Case> Cases() {
       {"dp_algo_approxi_epsilon", 0.1, {1, 0.01}, {{0, "E-VALUE"}, {1.5, "E-VALUE"}, {"x", "E-TYPE"}}},
       {"dp_algo_single_loop", false, {true}, {no_bool}},
       {"rp_matmul_mem_coef", 0.25, {1}, not_above_zero},
-      {"search_prices", "bytes", {"time", "simulation"}, {{"euros", "E-VALUE"}, {1, "E-TYPE"}}},
+      {"search_prices", "bytes", {"time", "simulation"}, {{"guesses", "E-VALUE"}, {List{}, "E-TYPE"}}},
   };
 }
 
