@@ -193,9 +193,9 @@ TEST(CommunicatorTest, TypesThatTheHostDoesNotStoreAreRefused) {
   const auto statuses = OnRanks(2, {}, [](Endpoint& self) {
     const std::vector<int64_t> ranks = World(2);
     Numbers x(1), y(1);
-    return AllReduce(self, {ranks, self.rank()}, DType::kBFloat16, Reduction::kSum, 4, Raw(x), Raw(y));
+    return AllReduce(self, {ranks, self.rank()}, DType::kFloat8, Reduction::kSum, 4, Raw(x), Raw(y));
   });
-  EXPECT_THAT(statuses[0], StatusIs(absl::StatusCode::kUnimplemented, "bfloat16"));
+  EXPECT_THAT(statuses[0], StatusIs(absl::StatusCode::kUnimplemented, "float8"));
 }
 
 }  // namespace

@@ -403,7 +403,32 @@ TEST(OptimizersTest, AdamWCorrectsItsAveragesByTheStep) {
 
 // ---- what does not fit ---------------------------------------------------------------------------------------------
 
-TEST(KernelsTest, OperandsMustFitTheRuleAndBeOfOneType) {
+// You et al., arXiv:1904.00962, with beta1 1/2, beta2 3/4, epsilon 1 and decay 0.1, by hand.
+TEST(KernelsTest, Lamb) {
+  OpAttrs attrs;
+  attrs.learning_rate = 0.5;
+  attrs.beta1 = 0.5;
+  attrs.beta2 = 0.75;
+  attrs.epsilon = 1;
+  attrs.weight_decay = 0.1;
+  // m = -1, v = 1; corrected -2 and 4; the step is -2 / (2 + 1) + 0.1 * 3; sums of squares 9 and that of the step.
+  const double step = -2.0 / 3 + 0.3;
+  ASSERT_OK_AND_ASSIGN(const auto first,
+                       RunOp(OpKind::kLambStep, "n, n, n, n -> n, n, n, , ",
+                             {{{1}, {3}}, {{1}, {-2}}, {{1}, {0}}, {{1}, {0}}}, {{1}, {1}, {1}, {}, {}}, attrs, 1));
+  EXPECT_THAT(first, ElementsAre(Near({step}), Near({-1}), Near({1}), Near({9}), Near({step * step})));
+  // |w| = 5 and |step| = 2: 2.5 times the step times 0.5.
+  ASSERT_OK_AND_ASSIGN(
+      const auto second,
+      RunOp(OpKind::kLamb, "n, n, ,  -> n", {{{2}, {3, 4}}, {{2}, {2, 0}}, {{}, {25}}, {{}, {4}}}, {{2}}, attrs, 1));
+  EXPECT_THAT(second, ElementsAre(Near({0.5, 4})));
+  // Where a norm is 0 the quotient is 1.
+  ASSERT_OK_AND_ASSIGN(const auto zero, RunOp(OpKind::kLamb, "n, n, ,  -> n",
+                                              {{{1}, {0}}, {{1}, {2}}, {{}, {0}}, {{}, {4}}}, {{1}}, attrs, 1));
+  EXPECT_THAT(zero, ElementsAre(Near({-1})));
+}
+
+TEST(KernelsTest, OperandsMustFitTheRule) {
   EXPECT_THAT(RunOp(OpKind::kMatMul, "m k, k n -> m n", {{{1, 2}, {1, 2}}, {{3, 1}, {1, 2, 3}}}, {{1, 1}}),
               StatusIs(absl::StatusCode::kInvalidArgument, "MatMul: k is 2 in input 0 and 3 in input 1"));
   EXPECT_THAT(RunOp(OpKind::kReshape, "a! -> b!", {{{4}, {1, 2, 3, 4}}}, {{3}}),
@@ -414,15 +439,22 @@ TEST(KernelsTest, OperandsMustFitTheRuleAndBeOfOneType) {
               StatusIs(absl::StatusCode::kInvalidArgument, "SGD: an operand is (1), the parameter (2)"));
   EXPECT_THAT(RunOp(OpKind::kFeed, " -> n", {}, {{2}}),
               StatusIs(absl::StatusCode::kInvalidArgument, "the runner feeds"));
+}
 
-  OwnedTensor one = Make({{1}, {1}}), other(DType::kFloat32, {1}), half(DType::kFloat16, {1});
+// A kernel computes in the widest type of its operands, at least float32, and rounds what it stores.
+TEST(KernelsTest, NarrowTypesAreRoundedWhenTheyAreStored) {
+  OwnedTensor one = Make({{1}, {1 + 0x1p-11 + 0x1p-30}}), other(DType::kFloat32, {1}), half(DType::kFloat16, {1});
   const OpAttrs attrs;
   ASSERT_OK_AND_ASSIGN(const IndexRule rule, ParseRule("n -> n"));
   const std::vector<TensorView> in = {one.View()}, single = {other.View()}, small = {half.View()};
-  EXPECT_THAT(RunHostKernel({OpKind::kScale, &attrs, &rule, 0, 1, in, single}),
-              StatusIs(absl::StatusCode::kInvalidArgument, "float32 and float64"));
-  EXPECT_THAT(RunHostKernel({OpKind::kScale, &attrs, &rule, 0, 1, in, small}),
-              StatusIs(absl::StatusCode::kUnimplemented, "float16"));
+  ASSERT_OK(RunHostKernel({OpKind::kScale, &attrs, &rule, 0, 1, in, single}));
+  EXPECT_EQ(*other.View().as<float>(), 1 + 0x1p-11f);
+  ASSERT_OK(RunHostKernel({OpKind::kScale, &attrs, &rule, 0, 1, single, small}));
+  EXPECT_EQ(*half.View().as<uint16_t>(), 0x3c00);  // halfway from 1 to the next: the even one
+  OwnedTensor tiny(DType::kFloat8, {1});
+  const std::vector<TensorView> eight = {tiny.View()};
+  EXPECT_THAT(RunHostKernel({OpKind::kScale, &attrs, &rule, 0, 1, in, eight}),
+              StatusIs(absl::StatusCode::kUnimplemented, "float8"));
 }
 
 }  // namespace

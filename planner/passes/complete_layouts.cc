@@ -225,7 +225,11 @@ class Completion {
     const Tensor &from = graph.tensor(op.inputs[0]), &to = graph.tensor(op.outputs[0]);
     if (to.kind != TensorKind::kGradient || (!strategy_.gradient_fp32_sync && from.dtype != to.dtype)) return;
     const Layout& layout = result_.natural[op.inputs[0].index()];
-    if (!layout.partial.empty() && layout.reduction == Reduction::kSum) result_.passed[id] = layout.partial;
+    if (layout.partial.empty() || layout.reduction != Reduction::kSum) return;
+    Layout wanted = InputLayout(op.rule, result_.assignments[id.index()], 0);
+    wanted.partial = layout.partial;
+    // Summands are passed on where they lie; another layout takes the sum.
+    if (SamePlacement(from.shape, layout, wanted, result_.mesh)) result_.passed[id] = layout.partial;
   }
 
   // How an input arrives: as the strategy says, else as its first user wants it.

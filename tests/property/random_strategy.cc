@@ -53,6 +53,12 @@ class StrategyMaker {
     if (graph_.segments.size() == 1 && draw_.Chance(30)) strategy_.bucket_ends = {1, 2};
     if (strategy_.stages > 1 && draw_.Chance(50)) LayersPerStage();
     strategy_.gradient_dtype = DType::kFloat64;
+    if (strategy_.shard_parameters || !draw_.Chance(50)) return;
+    strategy_.optimizer_group = OptimizerGroup::kReplicas;
+    strategy_.optimizer_shard_size = draw_.Of(std::vector<int64_t>{-1, -1, 2, 3});
+    for (const Tensor& tensor : graph_.tensors) {
+      if (tensor.kind == TensorKind::kParameter && draw_.Chance(10)) strategy_.optimizer_whole.insert(tensor.name);
+    }
   }
 
   void NameChoices() {
@@ -421,11 +427,11 @@ UpdateRule RandomOptimizer(uint64_t seed) {
   Draw draw(seed);
   UpdateRule rule;
   rule.kind = draw.Of(std::vector<OpKind>{OpKind::kSgd, OpKind::kMomentum, OpKind::kAdamW, OpKind::kLamb});
-  const bool adam = rule.kind == OpKind::kAdamW || rule.kind == OpKind::kLamb;
-  rule.attrs.learning_rate = adam ? 0.01 : 0.005;
+  const bool adaptive = rule.kind == OpKind::kAdamW || rule.kind == OpKind::kLamb;
+  rule.attrs.learning_rate = adaptive ? 0.01 : 0.005;
   rule.attrs.beta1 = 0.75;
   rule.attrs.beta2 = 0.875;
-  rule.attrs.weight_decay = adam ? 0.125 : 0;
+  rule.attrs.weight_decay = adaptive ? 0.125 : 0;
   return rule;
 }
 
