@@ -106,7 +106,7 @@ struct Segment {
   int64_t repeat = 1;
   std::vector<Carry> carries;           // at most one today; only where repeat > 1 is possible
   std::vector<Carry> gradient_carries;  // the same in the backward phase: from the last layer to the first
-  int64_t stage = -1;                   // fixed by the user, or -1
+  int64_t stage = -1;                   // fixed by the user, or -1; with chunks the part (Strategy::chunks)
 };
 
 struct Graph {

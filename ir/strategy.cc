@@ -30,6 +30,7 @@ constexpr absl::string_view kKeys[] = {"mesh",
                                        "ops",
                                        "inputs",
                                        "stages",
+                                       "chunks",
                                        "layers_per_stage",
                                        "microbatches",
                                        "schedule",
@@ -206,11 +207,16 @@ absl::Status ReadChoices(const NodeRef& in, Strategy& s) {
     return in["stages"].Error(absl::StrCat(s.stages),
                               absl::StrCat("a divisor of the mesh's ", s.mesh.num_ranks(), " ranks"));
   }
+  MESHWRIGHT_ASSIGN_OR_RETURN(s.chunks, in["chunks"].AsIntOr(usual.chunks, 1));
+  if (s.chunks > 1 && s.stages == 1) {
+    return in["chunks"].Error(absl::StrCat(s.chunks), "1, since there is one stage");
+  }
   if (in["layers_per_stage"].present()) {
     MESHWRIGHT_ASSIGN_OR_RETURN(s.layers_per_stage, in["layers_per_stage"].AsInts(0));
-    if (static_cast<int64_t>(s.layers_per_stage.size()) != s.stages) {
-      return in["layers_per_stage"].Error(absl::StrCat(s.layers_per_stage.size(), " numbers"),
-                                          absl::StrCat("one for each of the ", s.stages, " stages"));
+    if (static_cast<int64_t>(s.layers_per_stage.size()) != s.stages * s.chunks) {
+      return in["layers_per_stage"].Error(
+          absl::StrCat(s.layers_per_stage.size(), " numbers"),
+          absl::StrCat("one for each of the ", s.stages, " stages", s.chunks == 1 ? "" : "' chunks"));
     }
   }
   MESHWRIGHT_ASSIGN_OR_RETURN(s.microbatches, in["microbatches"].AsIntOr(usual.microbatches, 1));
@@ -270,6 +276,7 @@ std::string ToText(const Strategy& s) {
     absl::StrAppend(&text, "  ", QuoteYaml(name), ": ", LayoutText(layout, s.mesh), "\n");
   }
   absl::StrAppend(&text, "stages: ", s.stages, "\n");
+  if (s.chunks > 1) absl::StrAppend(&text, "chunks: ", s.chunks, "\n");
   if (!s.layers_per_stage.empty()) {
     absl::StrAppend(&text, "layers_per_stage: [", absl::StrJoin(s.layers_per_stage, ", "), "]\n");
   }

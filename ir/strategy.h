@@ -62,7 +62,8 @@ struct Strategy {
   std::map<std::string, Layout> inputs;   // dataset strategy: how input tensors arrive; others as their user wants them
 
   int64_t stages = 1;
-  std::vector<int64_t> layers_per_stage;  // of the repeated segment; empty: as even as possible, the first get more
+  int64_t chunks = 1;                     // of a stage, S12.10: stage s has the parts s, stages + s, 2 stages + s, ...
+  std::vector<int64_t> layers_per_stage;  // of the repeated segment, by part; empty: even, the first get more
   int64_t microbatches = 1;               // per step
   Schedule schedule = Schedule::kOneFOneB;
   Recompute recompute = Recompute::kNone;
@@ -97,7 +98,8 @@ struct Strategy {
 //   inputs:
 //     x: "{x4.x2.x1 | -}"
 //   stages: 2
-//   layers_per_stage: [4, 4]
+//   chunks: 2                 # interleaved
+//   layers_per_stage: [2, 2, 2, 2]
 //   microbatches: 4
 //   schedule: 1f1b                      # gpipe
 //   recompute: selective                # none, full, layer

@@ -299,6 +299,7 @@ constexpr Knob kKnobs[] = {
     {"search_prices", T::kText, "bytes", kAutoOnly, kIgnored, Choice<&P::search_prices, kSearchPricesNames>},  // ours
     // Ours: what the planner would decide.
     {"pipeline_loss", T::kText, "sum", kAnyMode, kIgnored, Choice<&P::pipeline_loss, kPipelineLossNames>},
+    {"virtual_pipeline_stages", T::kInt, "None", kPlannedModes, kIgnored, Int<&P::virtual_pipeline_stages, 1, kMost>},
     {"micro_batches", T::kInt, "None", kAnyMode, kIgnored, Int<&P::micro_batches, 1, kMost>},
     {"micro_batch", T::kInt, "None", kAnyMode, kIgnored, Int<&P::micro_batch, 1, kMost>},
     {"tensor_parallel", T::kInt, "None", kAnyMode, kIgnored, Int<&P::tensor_parallel, 1, kMost>},

@@ -79,7 +79,15 @@ absl::Status ReadModel(const NodeRef& root, ModelFile& file) {
   Training& training = file.training;
   if (forms[0] == "operators") {
     MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t stages, root["parallel"]["pipeline_stages"].AsIntOr(1, 1));
-    MESHWRIGHT_ASSIGN_OR_RETURN(OperatorModel model, ReadOperators(root, training, stages));
+    // Of these the reader of the section says what is wrong.
+    Parallel knobs;
+    const NodeRef parallel = root["parallel"];
+    knobs.pipeline_interleave = parallel["pipeline_config"]["pipeline_interleave"].AsBoolOr(false).value_or(false);
+    if (const absl::StatusOr<int64_t> given = parallel["virtual_pipeline_stages"].AsInt(1, 1 << 20); given.ok()) {
+      knobs.virtual_pipeline_stages = *given;
+    }
+    const int64_t chunks = stages > 1 ? knobs.chunks() : 1;
+    MESHWRIGHT_ASSIGN_OR_RETURN(OperatorModel model, ReadOperators(root, training, stages, chunks));
     if (training.batch != 0 && training.batch != model.batch()) {
       return root["training"]["batch"].Error(absl::StrCat(training.batch),
                                              absl::StrCat(model.batch(), ", dim 0 of the inputs"), "remove it");

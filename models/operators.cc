@@ -222,8 +222,32 @@ absl::StatusOr<OperatorSpec> ReadOperator(const NodeRef& in, const NodeRef& layo
   return spec;
 }
 
+// Stages as written become parts: a lower one than before is of the next chunk (S12.10).
+absl::Status CountChunks(int64_t stages, int64_t chunks, OperatorModel& model) {
+  int64_t reached = 0;
+  absl::string_view before;
+  for (OperatorSpec& op : model.operators) {
+    if (op.pipeline_stage < 0) continue;
+    int64_t part = reached - reached % stages + op.pipeline_stage;
+    if (part < reached) part += stages;
+    if (part >= stages * chunks) {
+      return op.where.Error(absl::StrCat("\"", op.name, "\" of stage ", op.pipeline_stage, " after \"", before,
+                                         "\" of stage ", reached % stages, " in the last chunk"),
+                            absl::StrCat("stages that never decrease within each of the ", chunks, " chunks"));
+    }
+    op.pipeline_stage = reached = part;
+    before = op.name;
+  }
+  return absl::OkStatus();
+}
+
 // Operators without a stage take over that of what they read, else that of who reads them (S12.2).
-absl::Status AssignStages(const NodeRef& root, int64_t stages, OperatorModel& model) {
+absl::Status AssignStages(const NodeRef& root, int64_t stages, int64_t chunks, OperatorModel& model) {
+  if (chunks > 1) MESHWRIGHT_RETURN_IF_ERROR(CountChunks(stages, chunks, model));
+  const int64_t parts = stages * chunks;
+  const auto show = [&](int64_t part) {
+    return absl::StrCat("stage ", part % stages, chunks == 1 ? "" : absl::StrCat(", chunk ", part / stages));
+  };
   std::map<std::string, OperatorSpec*> made_by;
   bool any = false;
   for (OperatorSpec& op : model.operators) {
@@ -236,7 +260,7 @@ absl::Status AssignStages(const NodeRef& root, int64_t stages, OperatorModel& mo
     any = any || op.pipeline_stage >= 0;
     for (const std::string& output : op.outputs) made_by[output] = &op;
   }
-  if (!any && stages == 1) return absl::OkStatus();
+  if (!any && parts == 1) return absl::OkStatus();
   if (!any)
     return root["operators"].Error("no pipeline_stage",
                                    absl::StrCat("one on some operator of each of the ", stages, " stages"));
@@ -252,19 +276,20 @@ absl::Status AssignStages(const NodeRef& root, int64_t stages, OperatorModel& mo
     OperatorSpec& op = model.operators[i];
     if (op.pipeline_stage < 0) op.pipeline_stage = reached;
     if (op.pipeline_stage < reached) {
-      return op.where.Error(absl::StrCat("\"", op.name, "\" of stage ", op.pipeline_stage, " after \"",
-                                         model.operators[i - 1].name, "\" of stage ", reached),
+      return op.where.Error(absl::StrCat("\"", op.name, "\" of ", show(op.pipeline_stage), " after \"",
+                                         model.operators[i - 1].name, "\" of ", show(reached)),
                             "stages that never decrease");
     }
     if (op.pipeline_stage > (i == 0 ? 0 : reached + 1)) {
-      return op.where.Error(absl::StrCat("stage ", op.pipeline_stage),
-                            absl::StrCat("an operator of stage ", i == 0 ? 0 : reached + 1, " before it"));
+      return op.where.Error(show(op.pipeline_stage),
+                            absl::StrCat("an operator of ", show(i == 0 ? 0 : reached + 1), " before it"));
     }
     reached = op.pipeline_stage;
   }
-  if (reached != stages - 1) {
-    return root["operators"].Error(absl::StrCat("no operator of stage ", reached + 1),
-                                   absl::StrCat("operators in each of the ", stages, " stages"));
+  if (reached != parts - 1) {
+    return root["operators"].Error(absl::StrCat("no operator of ", show(reached + 1)),
+                                   absl::StrCat("operators in each of the ", stages, " stages",
+                                                chunks == 1 ? "" : absl::StrCat(" and ", chunks, " chunks")));
   }
   for (const OperatorSpec& op : model.operators) {
     if (op.pipeline_stage > 0) break;
@@ -274,7 +299,7 @@ absl::Status AssignStages(const NodeRef& root, int64_t stages, OperatorModel& mo
       }
     }
   }
-  if (stages == 1) return absl::OkStatus();
+  if (parts == 1) return absl::OkStatus();
   return root["operators"].Error("no parameter in stage 0", "at least one");
 }
 
@@ -360,7 +385,8 @@ std::vector<absl::string_view> UserOpNames() {
   return names;
 }
 
-absl::StatusOr<OperatorModel> ReadOperators(const NodeRef& root, const Training& training, int64_t stages) {
+absl::StatusOr<OperatorModel> ReadOperators(const NodeRef& root, const Training& training, int64_t stages,
+                                            int64_t chunks) {
   OperatorModel model;
   MESHWRIGHT_RETURN_IF_ERROR(ReadInputs(root, training, model));
   MESHWRIGHT_RETURN_IF_ERROR(ReadParameters(root, training, model));
@@ -378,7 +404,7 @@ absl::StatusOr<OperatorModel> ReadOperators(const NodeRef& root, const Training&
     model.operators.push_back(std::move(spec));
   }
   MESHWRIGHT_RETURN_IF_ERROR(CheckUsed(root, model, known));
-  MESHWRIGHT_RETURN_IF_ERROR(AssignStages(root, stages, model));
+  MESHWRIGHT_RETURN_IF_ERROR(AssignStages(root, stages, chunks, model));
   return model;
 }
 

@@ -59,8 +59,10 @@ struct OperatorSpec {
   std::vector<std::string> inputs = {};
   std::vector<std::string> outputs = {};  // its name; of a Split, one name for each part
   std::optional<OpSharding> shard = {};
-  int64_t pipeline_stage = -1;  // as written, or taken over from a neighbour; -1 where no operator has one
-  NodeRef where;                // for errors, and for what only this kind of operator has (transpose_b, axis, ...)
+  // As written, or taken over from a neighbour; -1 where no operator has one. With chunks it counts on (S12.10): chunk
+  // v of stage s is v * stages + s.
+  int64_t pipeline_stage = -1;
+  NodeRef where;  // for errors, and for what only this kind of operator has (transpose_b, axis, ...)
 };
 
 struct OperatorModel {
@@ -75,8 +77,10 @@ struct OperatorModel {
   int64_t batch() const { return inputs.empty() ? 0 : inputs.front().shape[0]; }
 };
 
-// Reads `inputs`, `parameters`, `operators` and `layouts` of the file at `root`. `stages` is parallel.pipeline_stages.
-absl::StatusOr<OperatorModel> ReadOperators(const NodeRef& root, const Training& training, int64_t stages);
+// Reads `inputs`, `parameters`, `operators` and `layouts` of the file at `root`. `stages` is parallel.pipeline_stages,
+// of `chunks` each: stages never decrease along the operators, or start anew with the next chunk.
+absl::StatusOr<OperatorModel> ReadOperators(const NodeRef& root, const Training& training, int64_t stages,
+                                            int64_t chunks = 1);
 
 // Of a program that is split by hand.
 struct ByHand {

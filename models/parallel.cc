@@ -52,6 +52,10 @@ absl::Status CheckTogether(const NodeRef& in, const Parallel& p, const Training&
     return in["enable_parallel_optimizer"].Locate(
         StateError("in data_parallel it works with the optimizers lamb and adamw only (Lamb, AdamWeightDecay)"));
   }
+  if (p.virtual_pipeline_stages.value_or(1) > 1 && !p.pipeline_interleave) {
+    return in["virtual_pipeline_stages"].Error(absl::StrCat(*p.virtual_pipeline_stages),
+                                               "1, since pipeline_config has no `pipeline_interleave: true`");
+  }
   if (p.pipeline_stages > 1) {
     const NodeRef at = in["pipeline_stages"];
     if (p.parallel_mode == ParallelMode::kAuto && p.search_mode == SearchKnob::kDynamicProgramming) {

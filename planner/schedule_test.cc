@@ -1,6 +1,8 @@
 #include "planner/schedule.h"
 
+#include <algorithm>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
@@ -8,10 +10,11 @@
 namespace meshwright {
 namespace {
 
-std::string Text(Schedule schedule, int64_t stage, int64_t stages, int64_t microbatches) {
+std::string Text(Schedule schedule, int64_t stage, int64_t stages, int64_t microbatches, int64_t chunks = 1) {
   std::string text;
-  for (const Pass& pass : PassesOf(schedule, stage, stages, microbatches)) {
+  for (const Pass& pass : PassesOf(schedule, stage, stages, microbatches, chunks)) {
     absl::StrAppend(&text, text.empty() ? "" : " ", pass.phase == Phase::kForward ? "F" : "B", pass.microbatch);
+    if (chunks > 1) absl::StrAppend(&text, ".", pass.chunk);
   }
   return text;
 }
@@ -34,6 +37,44 @@ TEST(ScheduleTest, ActivationsKeptAtPeak) {
   EXPECT_EQ(MaxInFlight(PassesOf(Schedule::kOneFOneB, 3, 4, 8)), 1);
   EXPECT_EQ(MaxInFlight(PassesOf(Schedule::kOneFOneB, 0, 4, 2)), 2);
   EXPECT_EQ(MaxInFlight(PassesOf(Schedule::kGpipe, 3, 4, 8)), 8);
+}
+
+// 2 (S-s-1) + (V-1) S + 1 forwards first: 5 and 3.
+TEST(ScheduleTest, InterleavedTakesGroupsOfMicroBatchesThroughTheChunks) {
+  EXPECT_EQ(Text(Schedule::kOneFOneB, 0, 2, 4, 2),
+            "F0.0 F1.0 F0.1 F1.1 F2.0 B0.1 F3.0 B1.1 F2.1 B0.0 F3.1 B1.0 B2.1 B3.1 B2.0 B3.0");
+  EXPECT_EQ(Text(Schedule::kOneFOneB, 1, 2, 4, 2),
+            "F0.0 F1.0 F0.1 B0.1 F1.1 B1.1 F2.0 B0.0 F3.0 B1.0 F2.1 B2.1 F3.1 B3.1 B2.0 B3.0");
+  EXPECT_EQ(Text(Schedule::kGpipe, 1, 2, 2, 2), "F0.0 F1.0 F0.1 F1.1 B0.1 B1.1 B0.0 B1.0");
+  // S does not divide M: the last group has what is left too; 2 (S-s-1) + (V-1) 3 + 1 = 4 forwards first.
+  EXPECT_EQ(Text(Schedule::kOneFOneB, 1, 2, 3, 2), "F0.0 F1.0 F2.0 F0.1 B0.1 F1.1 B1.1 F2.1 B2.1 B0.0 B1.0 B2.0");
+}
+
+// The time that the stages need with F = 1, B = 2 and transfers that take no time; 0 if they wait for each other.
+int64_t Play(Schedule schedule, int64_t stages, int64_t microbatches, int64_t chunks) {
+  int64_t time = 0;
+  for (const std::vector<int64_t>& ends : EndsOf(schedule, stages, microbatches, chunks)) {
+    time = std::max(time, ends.back());
+  }
+  return time;
+}
+
+// S12.10's idle share (S-1)/(M V + S-1) for every M >= S; for fewer nothing gets stuck.
+TEST(ScheduleTest, InterleavedIsAsFastAsPublished) {
+  for (int64_t stages = 2; stages <= 6; ++stages) {
+    for (int64_t chunks = 1; chunks <= 4; ++chunks) {
+      for (int64_t microbatches = 1; microbatches <= 20; ++microbatches) {
+        SCOPED_TRACE(absl::StrCat("S ", stages, ", V ", chunks, ", M ", microbatches));
+        const int64_t time = Play(Schedule::kOneFOneB, stages, microbatches, chunks);
+        if (microbatches >= stages) {
+          EXPECT_EQ(time, 3 * (microbatches * chunks + stages - 1));
+        } else {
+          EXPECT_GT(time, 0);
+        }
+        EXPECT_GT(Play(Schedule::kGpipe, stages, microbatches, chunks), 0);
+      }
+    }
+  }
 }
 
 }  // namespace

@@ -77,6 +77,7 @@ std::vector<std::string> Choices(const Strategy& strategy) {
   parts.push_back(
       absl::StrCat(ShowCount(strategy.microbatches), strategy.microbatches == 1 ? " micro-batch" : " micro-batches"));
   if (pipeline) parts.push_back(absl::StrCat("schedule ", NameOf(strategy.schedule)));
+  if (strategy.chunks > 1) parts.push_back(absl::StrCat(strategy.chunks, " chunks a stage"));
   parts.push_back(absl::StrCat("recompute ", NameOf(strategy.recompute)));
   parts.push_back(absl::StrCat(strategy.parallel_optimizer ? "" : "no ", "parallel optimizer"));
   parts.push_back(strategy.bucket.raw() == 0 ? "no fusion of gradients"
@@ -279,6 +280,7 @@ Json StrategyJson(const Candidate& candidate, const std::vector<OperatorRow>* op
   }
   out["microbatches"] = s.microbatches;
   out["schedule"] = std::string(NameOf(s.schedule));
+  out["chunks"] = s.chunks;
   out["recompute"] = std::string(NameOf(s.recompute));
   out["parallel_optimizer"] = s.parallel_optimizer;
   out["parallel_optimizer_threshold_bytes"] = s.parallel_optimizer_threshold.raw();

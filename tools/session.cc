@@ -31,10 +31,10 @@ constexpr absl::string_view kSchedules[] = {"gpipe", "1f1b"};               // i
 // --- the model file --------------------------------------------------------------------------------------------------
 
 // Operators of each stage follow each other; the first stages get one more.
-void AssignStages(OperatorModel& model, int64_t stages) {
+void AssignStages(OperatorModel& model, int64_t parts) {
   const auto count = static_cast<int64_t>(model.operators.size());
   for (int64_t i = 0; i < count; ++i) {
-    model.operators[static_cast<size_t>(i)].pipeline_stage = stages == 1 ? -1 : i * stages / count;
+    model.operators[static_cast<size_t>(i)].pipeline_stage = parts == 1 ? -1 : i * parts / count;
   }
 }
 
@@ -61,12 +61,15 @@ absl::Status ApplyChanges(const ModelChanges& changes, ModelFile& file) {
   }
   OperatorModel* const model = std::get_if<OperatorModel>(&file.model);
   if (changes.stages.has_value() && model != nullptr) {
-    if (*changes.stages > static_cast<int64_t>(model->operators.size())) {
+    const int64_t parts = *changes.stages == 1 ? 1 : *changes.stages * file.parallel.chunks();
+    if (parts > static_cast<int64_t>(model->operators.size())) {
       return Flags::Wrong("stages",
                           WrongInput(absl::StrCat(*changes.stages),
-                                     absl::StrCat("at most ", model->operators.size(), ", one per operator")));
+                                     absl::StrCat("at most ", model->operators.size() / file.parallel.chunks(),
+                                                  file.parallel.chunks() == 1 ? ", one per operator"
+                                                                              : ", an operator for each chunk")));
     }
-    AssignStages(*model, *changes.stages);
+    AssignStages(*model, parts);
     file.parallel.pipeline_stages = *changes.stages;
   }
   if (changes != ModelChanges()) {
@@ -353,6 +356,14 @@ absl::Status SetChoices(const Flags& flags, Problem& problem) {
   if (recompute.has_value()) problem.recompute = static_cast<Recompute>(*recompute);
   MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<size_t> schedule, flags.Choice("schedule", kSchedules));
   if (schedule.has_value()) problem.schedule = static_cast<Schedule>(*schedule);
+  MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<int64_t> chunks,
+                              flags.Int("virtual_pipeline_stages", 1, kMostDegree));
+  if (chunks.has_value() && *chunks != problem.chunks && problem.mode != SearchMode::kDecoder) {
+    return Flags::Wrong("virtual_pipeline_stages",
+                        WrongInput(absl::StrCat(*chunks), "a model of repeated layers",
+                                   "of a model of operators the file says so (virtual_pipeline_stages)"));
+  }
+  problem.chunks = chunks.value_or(problem.chunks);
   MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<size_t> loss, flags.Choice("pipeline_loss", kPipelineLossNames));
   if (loss.has_value()) problem.loss_is_sum = static_cast<PipelineLoss>(*loss) == PipelineLoss::kSum;
   return absl::OkStatus();
@@ -447,6 +458,7 @@ const std::vector<FlagSpec>& StrategyFlags() {
       {"parallel_optimizer_threshold", "SIZE", "smaller parameters stay whole, e.g. 64KiB"},
       {"bucket", "SIZE", "of fused gradients, e.g. 64MiB; 0B: none are fused"},
       {"schedule", "NAME", "gpipe, 1f1b"},
+      {"virtual_pipeline_stages", "N", "chunks of a stage's layers: an interleaved pipeline, of a decoder"},
       {"gradients_mean", "", "divide gradients by the number of replicas"},
       {"pipeline_loss", "WHAT", "sum, mean: of the micro-batch losses, as it is reported"},
   };

@@ -1,17 +1,19 @@
 // Splits the blocks into pipeline stages and micro-batches.
 //
 //   before   one class, blocks 2s and 2s+1 for segment s, no slots
-//   after    a class per stage, with the blocks and buffers it needs; slots in the schedule's order; sends and receives
+//   after    a class per stage, with the blocks and buffers it needs (those of single layers once for each of its
+//            chunks, planner/passes/pipeline_parts.h); slots in the schedule's order; sends and receives
 //            of what crosses stages, on streams of their own; at the end of the step one gradient reduction and one
 //            update per layer, and the report of the loss
 //
 // What the slots of a class are, in order:
 //   zero        every gradient accumulator and the loss
-//   per pass    [receive] blocks of the stage's segments [send]
+//   per pass    [receive] blocks of the chunk's segments [send]
 //   per layer   reduce, update
 //   report      the loss, whole
 //
-// Buffers that live from forward to backward get one instance per micro-batch in flight.
+// Buffers that live from forward to backward get one instance per micro-batch in flight in their chunk. Receives are
+// issued in the order in which the peer sends, ahead of the pass that reads them where that is another one.
 #ifndef MESHWRIGHT_PLANNER_PASSES_SPLIT_STAGES_H_
 #define MESHWRIGHT_PLANNER_PASSES_SPLIT_STAGES_H_
 
@@ -22,7 +24,7 @@
 
 namespace meshwright {
 
-// kInvalidArgument: more stages than layers; a segment that has no stage; stages that decrease along the graph.
+// kInvalidArgument: as PartsOf.
 absl::StatusOr<Program> SplitStages(Program program, const Graph& graph, const Strategy& strategy,
                                     const UpdateRule& optimizer);
 

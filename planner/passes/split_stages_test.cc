@@ -180,11 +180,11 @@ TEST(SplitStagesTest, TransfersOfTheCarriedValue) {
   EXPECT_EQ(Find(program.classes[1], "layers/stream").microbatches, 2);
 }
 
-// x w0 on stage 0, w1 on stage 1, w2 on stage 2; stage 2 also reads what stage 0 made.
-Graph Skip() {
+// x w0 in part 0, w1 in part 1, .. ; the last part also reads what part 0 made.
+Graph Skip(int64_t parts = 3) {
   GraphBuilder b("skip");
   std::vector<TensorId> values;
-  for (int64_t s = 0; s < 3; ++s) {
+  for (int64_t s = 0; s < parts; ++s) {
     b.BeginSegment(absl::StrCat("part", s));
     b.mutable_graph().segments.back().stage = s;
     if (s == 0) values.push_back(b.Input("x", kF, {4, 4}, {}));
@@ -194,7 +194,7 @@ Graph Skip() {
                                 .inputs = {values.back(), w},
                                 .rule = "m k, k n -> m n"}));
   }
-  const TensorId sum = *b.AddOne({.name = "sum", .kind = OpKind::kAdd, .inputs = {values[3], values[1]}});
+  const TensorId sum = *b.AddOne({.name = "sum", .kind = OpKind::kAdd, .inputs = {values.back(), values[1]}});
   b.SetLoss(*b.AddOne({.name = "loss", .kind = OpKind::kMseLoss, .inputs = {sum, values[0]}}));
   return std::move(b).Build();
 }
@@ -334,6 +334,78 @@ TEST(SplitStagesTest, Optimizers) {
   EXPECT_EQ(Find(program.classes[0], "w@master").dtype, kF);
   EXPECT_EQ(Find(program.classes[0], "w@v").dtype, kF);
   EXPECT_EQ(Find(program.classes[0], "w").dtype, DType::kBFloat16);
+}
+
+// S12.10: two chunks of one layer on each of two stages. Part 1 (stage 1) sends to part 2 (stage 0, chunk 1); so stage
+// 0 gets activations and gradients from stage 1, in the order in which that sends them, not in which it reads them.
+TEST(SplitStagesTest, Chunks) {
+  Strategy strategy = Pipeline(2, 4);
+  strategy.chunks = 2;
+  ASSERT_OK_AND_ASSIGN(const Program program, Split(TiedStack(4, 8), strategy));
+  const RankClass &first = program.classes[0], &last = program.classes[1];
+  EXPECT_EQ(Find(first, "u").first_layer, 0);
+  EXPECT_EQ(Find(first, "u@chunk1").first_layer, 2);
+  EXPECT_EQ(Find(last, "u@chunk1").first_layer, 3);
+  EXPECT_EQ(Find(first, "u@chunk1").layers, 1);
+  EXPECT_THAT(SlotLines(last), Contains("layers chunk 1 forward mb 3 layer 0"));
+  EXPECT_THAT(SlotLines(last), Contains("head forward mb 3 layer 1"));
+  EXPECT_THAT(Lines(program, 1, "send layers/stream 1->2"),
+              Contains(testing::HasSubstr("send to -1 activation reads layers/stream ")));
+  EXPECT_THAT(Lines(program, 0, "receive layers/stream 1->2"),
+              Contains(testing::HasSubstr("receive from +1 activation writes layers/stream@chunk1 ")));
+  const auto order = [](const RankClass& c, absl::string_view what) {
+    std::vector<std::string> lines;
+    for (const std::string& line : SlotLines(c)) {
+      if (!absl::StartsWith(line, what)) continue;
+      lines.push_back(line.substr(what.size(), line.find(" layer ") - what.size()));
+    }
+    return absl::StrJoin(lines, ",");
+  };
+  EXPECT_EQ(order(last, "send layers/"),
+            "stream 1->2 mb 0,stream 1->2 mb 1,gradient 3->2 mb 0,gradient 3->2 mb 1,stream 1->2 mb 2,gradient 1->0 mb "
+            "0,stream 1->2 mb 3,gradient 1->0 mb 1,gradient 3->2 mb 2,gradient 3->2 mb 3,gradient 1->0 mb 2,gradient "
+            "1->0 mb 3");
+  EXPECT_EQ(order(first, "receive layers/"), order(last, "send layers/"));
+  // Each chunk's gradients are reduced and updated on their own.
+  EXPECT_THAT(SlotLines(first), Contains("layers chunk 1 update mb 0 layer 0"));
+}
+
+// Part 0 sends to part 3 on the same stage as part 1: stage 1 takes it when it comes, before the next micro-batch of
+// part 1, and waits for it where part 3 begins.
+TEST(SplitStagesTest, ChunksThatAreSkipped) {
+  Strategy strategy = Pipeline(2, 4);
+  strategy.chunks = 2;
+  GraphBuilder b(Skip(4));
+  b.ContinueSegment(SegmentId(0));
+  const TensorId x = b.graph().FindTensor("x"), w0 = b.graph().FindTensor("w0");
+  ASSERT_OK_AND_ASSIGN(const TensorId z,
+                       b.AddOne({.name = "z", .kind = OpKind::kMatMul, .inputs = {x, w0}, .rule = "m k, k n -> m n"}));
+  for (Op& op : b.mutable_graph().ops) {
+    if (op.name == "sum") op.inputs[1] = z;
+  }
+  ASSERT_OK_AND_ASSIGN(const Program program, Split(std::move(b).Build(), strategy));
+  const RankClass& last = program.classes[1];
+  EXPECT_THAT(Lines(program, 1, "receive z 0->3"), ElementsAre(testing::HasSubstr("receive from -1 activation")));
+  EXPECT_THAT(Lines(program, 1, "arrival z 0->3"), ElementsAre(testing::HasSubstr("compute sync waits")));
+  const std::vector<std::string> slots = SlotLines(last);
+  const auto at = [&](const std::string& line) {
+    const auto found = std::find(slots.begin(), slots.end(), line);
+    EXPECT_NE(found, slots.end()) << line;
+    return found - slots.begin();
+  };
+  EXPECT_LT(at("receive z 0->3 mb 0 layer 0"), at("receive y0 0->1 mb 1 layer 0"));
+  EXPECT_LT(at("receive y0 0->1 mb 1 layer 0"), at("arrival z 0->3 mb 0 layer 0"));
+  EXPECT_LT(at("arrival z 0->3 mb 0 layer 0"), at("part3 forward mb 0 layer 0"));
+}
+
+TEST(SplitStagesErrorsTest, Chunks) {
+  Strategy strategy = Pipeline(2, 4);
+  strategy.chunks = 3;
+  EXPECT_THAT(Split(TiedStack(5, 8), strategy),
+              StatusIs(kInvalid, "segment \"layers\" has 5 layers for 2 stages of 3 chunks; every chunk needs one"));
+  strategy.mesh = Mesh::Factored(1, 1);
+  strategy.stages = 1;
+  EXPECT_THAT(Split(TiedStack(5, 8), strategy), StatusIs(kInvalid, "found 3 chunks on one pipeline stage"));
 }
 
 TEST(SplitStagesErrorsTest, LayersAndStages) {

@@ -169,16 +169,29 @@ int64_t Parts(const Probe::Shares& shares, const Combination& combination) {
 
 // How a combination's layers lie on its stages.
 struct Stages {
-  Stages(const Probe& probe, const Combination& combination) : count(combination.degrees.pipeline), probe(probe) {
+  Stages(const Probe& probe, const Combination& combination, int64_t chunks_of_a_pipeline)
+      : count(combination.degrees.pipeline), chunks(count > 1 ? chunks_of_a_pipeline : 1), probe(probe) {
     if (probe.layers < probe.segments.size()) repeat = probe.segments[probe.layers].repeat;
   }
-  int64_t Layers(int64_t stage) const { return repeat / count + (stage < repeat % count ? 1 : 0); }
+  int64_t Layers(int64_t stage, int64_t chunk) const {
+    const int64_t parts = count * chunks, part = chunk * count + stage;
+    return repeat / parts + (part < repeat % parts ? 1 : 0);
+  }
+  int64_t Layers(int64_t stage) const {
+    int64_t layers = 0;
+    for (int64_t chunk = 0; chunk < chunks; ++chunk) layers += Layers(stage, chunk);
+    return layers;
+  }
   // Whether a segment has a part on the stage; the repeated one has one on all.
   bool Has(size_t segment, int64_t stage) const {
     if (count == 1 || segment == probe.layers) return true;
     return segment < probe.layers ? stage == 0 : stage == count - 1;
   }
-  int64_t count, repeat = 1;
+  // The same of its first chunk.
+  bool FirstChunkHas(size_t segment, int64_t stage) const {
+    return Has(segment, stage) && (chunks == 1 || segment <= probe.layers);
+  }
+  int64_t count, chunks, repeat = 1;
   const Probe& probe;
 };
 
@@ -194,6 +207,7 @@ absl::StatusOr<LowerBounds> LowerBounds::Make(const Problem& problem, const Cost
   LowerBounds bounds;
   bounds.batch_ = problem.batch;
   bounds.schedule_ = problem.schedule;
+  bounds.chunks_ = problem.chunks;
   bounds.process_ = ProcessBytes(problem.cluster);
   std::vector<const Combination*> distinct;
   std::set<Key> seen;
@@ -214,33 +228,39 @@ absl::StatusOr<LowerBound> LowerBounds::Of(const Combination& combination) const
 
 Nanos LowerBounds::StepOf(const Probe& probe, const Combination& combination) const {
   const Degrees& d = combination.degrees;
-  const Stages stages(probe, combination);
+  const Stages stages(probe, combination, chunks_);
   const int64_t microbatches = batch_ / (d.data * d.microbatch);
   Nanos step, forward_before, backward_before;
   Nanos start = Nanos() - kForever, finish = Nanos() - kForever;  // the terms over i, less what runs to stage s
   for (int64_t s = 0; s < stages.count; ++s) {
     Nanos forward, backward, clear, update;
+    Nanos first_forward, first_backward;  // of the first chunk
     for (size_t k = 0; k < probe.segments.size(); ++k) {
       if (!stages.Has(k, s)) continue;
       const Probe::SegmentCost& cost = probe.segments[k];
       const int64_t layers = k == probe.layers ? stages.Layers(s) : 1;
       forward += cost.forward * layers;
       backward += cost.backward * layers;
+      if (stages.FirstChunkHas(k, s)) {
+        const int64_t first = k == probe.layers ? stages.Layers(s, 0) : 1;
+        first_forward += cost.forward * first;
+        first_backward += cost.backward * first;
+      }
       clear += cost.clear * layers;
       for (const auto& [shares, time] : cost.update) update += time * layers / Parts(shares, combination);
     }
     start = std::max(start, clear - forward_before);
     finish = std::max(finish, update - backward_before);
     step = std::max(step, start + forward_before + (forward + backward) * microbatches + finish + backward_before);
-    forward_before += forward;
-    backward_before += backward;
+    forward_before += first_forward;
+    backward_before += first_backward;
   }
   return step;
 }
 
 Bytes LowerBounds::PeakOf(const Probe& probe, const Combination& combination) const {
   const Degrees& d = combination.degrees;
-  const Stages stages(probe, combination);
+  const Stages stages(probe, combination, chunks_);
   const int64_t microbatches = batch_ / (d.data * d.microbatch);
   Bytes peak;
   for (int64_t s = 0; s < stages.count; ++s) {
@@ -253,12 +273,18 @@ Bytes LowerBounds::PeakOf(const Probe& probe, const Combination& combination) co
       here |= uint64_t{1} << k;
       inside = std::max({inside, probe.segments[k].forward_inside, probe.segments[k].backward_inside});
     }
-    const int64_t in_flight = MaxInFlight(PassesOf(schedule_, s, stages.count, microbatches));
+    const std::vector<Pass> passes = PassesOf(schedule_, s, stages.count, microbatches, stages.chunks);
     Bytes arena = inside;
     for (const Probe::BufferUse& use : probe.buffers) {
       if ((use.segments & here) == 0) continue;
-      Bytes bytes = use.bytes * (use.layered ? stages.Layers(s) + (use.border ? 1 : 0) : 1);
-      if (use.in_flight) bytes = bytes * in_flight;
+      int64_t instances = 0;
+      for (int64_t chunk = 0; chunk < stages.chunks; ++chunk) {
+        const int64_t layers = use.layered ? stages.Layers(s, chunk) + (use.border ? 1 : 0) : 1;
+        const int64_t held = layers * (use.in_flight ? MaxInFlight(passes, chunk) : 1);
+        // What is not of single layers belongs to one of the chunks.
+        instances = use.layered || chunk == 0 ? instances + held : std::min(instances, held);
+      }
+      Bytes bytes = use.bytes * instances;
       if (use.shares.has_value()) bytes = bytes / Parts(*use.shares, combination);
       arena += bytes;
     }

@@ -9,11 +9,11 @@
 //                         + M (F(s) + B(s))
 //                         + max over i <= s of B(s-1) + .. + B(i) + U(i)
 //
-// since a stage's compute stream works on one thing at a time, its first micro-batch passes the stages before it, and
-// the gradient of its last one does so on the way back. Gradient reduction, parameter gathering, transfers and
-// contention are left out. Memory: all buffers of the stage's layers for as many micro-batches as are in flight, the
-// widest point of any block, optimizer state split over its replicas, and the process's own; communicators are left
-// out.
+// since a stage's compute stream works on one thing at a time, its first micro-batch passes the stages before it (their
+// first chunks, where stages have several), and the gradient of its last one does so on the way back. Gradient
+// reduction, parameter gathering, transfers and contention are left out. Memory: all buffers of the stage's layers for
+// as many micro-batches as are in flight, the widest point of any block, optimizer state split over its replicas, and
+// the process's own; communicators are left out.
 //
 // Thread safety: const methods from many threads.
 #ifndef MESHWRIGHT_PLANNER_SEARCH_BOUNDS_H_
@@ -81,6 +81,7 @@ class LowerBounds {
 
   int64_t batch_ = 1;
   Schedule schedule_ = Schedule::kOneFOneB;
+  int64_t chunks_ = 1;
   Bytes process_;
   std::map<Key, absl::StatusOr<Probe>> probes_;
 };

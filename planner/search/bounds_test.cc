@@ -66,6 +66,7 @@ TEST(LowerBoundsTest, HoldForRandomModels) {
     Problem problem =
         ToyDecoderProblem(sizes, pick({8, 16, 24, 64}), random() % 2 == 0 ? A100Cluster(pick({1, 2})) : H100Cluster(2));
     if (random() % 3 == 0) problem.schedule = Schedule::kGpipe;
+    problem.chunks = pick({1, 1, 1, 2, 3});
     if (random() % 3 == 0) problem.update.kind = OpKind::kMomentum;
     problem.gradients_mean = random() % 4 == 0;
     evaluated += ExpectBounded(problem, random, 25);

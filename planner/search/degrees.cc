@@ -37,6 +37,7 @@ LabelSizes SplittableSizes(const Graph& graph) {
 
 void SetGivenChoices(const Problem& problem, Strategy& strategy) {
   strategy.schedule = problem.schedule;
+  strategy.chunks = strategy.stages > 1 ? problem.chunks : 1;
   strategy.recompute = problem.recompute.value_or(Recompute::kNone);
   strategy.parallel_optimizer = problem.parallel_optimizer.value_or(false);
   strategy.parallel_optimizer_threshold = problem.parallel_optimizer_threshold;

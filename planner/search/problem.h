@@ -70,6 +70,7 @@ struct Problem {
   std::vector<int64_t> bucket_ends;
   std::map<std::string, int64_t> fusion_ids;
   Schedule schedule = Schedule::kOneFOneB;
+  int64_t chunks = 1;  // of a stage, where there are several stages (Strategy::chunks)
   Bytes parallel_optimizer_threshold;
   bool shard_parameters = false;      // with the parallel optimizer
   int64_t optimizer_shard_size = -1;  // these two as in Strategy

@@ -70,7 +70,9 @@ class Enumeration {
     if (problem_.data_parallel.has_value() && degrees.data != *problem_.data_parallel) {
       return Prune("the degrees do not make up the devices", choices);
     }
-    if (degrees.pipeline > facts_.layers) return Prune("more stages than layers", choices);
+    if (degrees.pipeline > 1 && degrees.pipeline * problem_.chunks > facts_.layers) {
+      return Prune(problem_.chunks == 1 ? "more stages than layers" : "more chunks than layers", choices);
+    }
     if (!Divides("g", degrees.tensor) && !problem_.tensor_parallel.has_value()) {
       return Prune("the tensor degree does not divide the KV heads", choices);
     }

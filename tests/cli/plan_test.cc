@@ -66,13 +66,12 @@ TEST(PlanTest, JsonHoldsEveryField) {
   const Json report = Json::parse(result.out);
   EXPECT_EQ(report.at("schema"), "meshwright/plan_report/1");
   ExpectPrediction(report.at("predicted"));
-  const std::vector<std::string> choices = {"data_parallel",     "tensor_parallel",
-                                            "pipeline_stages",   "expert_parallel",
-                                            "sequence_parallel", "microbatch",
-                                            "microbatches",      "schedule",
-                                            "recompute",         "parallel_optimizer",
-                                            "bucket_bytes",      "gradients_mean",
-                                            "gradient_dtype",    "parallel_optimizer_threshold_bytes"};
+  const std::vector<std::string> choices = {
+      "data_parallel",   "tensor_parallel",    "pipeline_stages",
+      "expert_parallel", "sequence_parallel",  "microbatch",
+      "microbatches",    "schedule",           "chunks",
+      "recompute",       "parallel_optimizer", "bucket_bytes",
+      "gradients_mean",  "gradient_dtype",     "parallel_optimizer_threshold_bytes"};
   for (const std::string& choice : choices) EXPECT_TRUE(report.at("strategy").contains(choice)) << choice;
   EXPECT_GT(report.at("search").at("considered").get<int64_t>(), 5);
   EXPECT_GE(report.at("search").at("seconds").get<double>(), 0);

@@ -83,6 +83,7 @@ Sample RandomSample(uint32_t seed) {
   sample.type = below(2) == 0 ? DType::kFloat32 : DType::kBFloat16;
   const OpKind optimizers[] = {OpKind::kSgd, OpKind::kMomentum, OpKind::kAdamW};
   sample.optimizer = optimizers[below(3)];
+  if (s.stages > 1) s.chunks = 1 + below(std::min<int64_t>(3, sample.layers / s.stages));
   return sample;
 }
 

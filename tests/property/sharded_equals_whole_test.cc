@@ -10,6 +10,7 @@
 #include <variant>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "executor/host/run_on_threads.h"
 #include "gtest/gtest.h"
@@ -109,7 +110,7 @@ void ExpectEqual(const RunResult& sharded, const RunResult& whole) {
 
 struct Case {
   ModelOptions model;
-  int64_t stages = 1, ranks_per_stage = 1, microbatches = 1;
+  int64_t stages = 1, chunks = 1, ranks_per_stage = 1, microbatches = 1;
 };
 
 Case RandomCase(uint64_t seed) {
@@ -129,11 +130,25 @@ Case RandomCase(uint64_t seed) {
     }
     c.stages = draw.Of(stages);
   }
-  c.model.num_stages = c.stages;
+  // An interleaved pipeline: segments are parts, stacks have layers for two chunks of two stages, or not.
+  if (c.model.form != ModelForm::kFlat && c.stages > 1) c.chunks = 1 + draw.Below(2);
+  c.model.num_stages = c.stages * c.chunks;
   c.ranks_per_stage = ranks / c.stages;
   c.microbatches = draw.Of(std::vector<int64_t>{1, 1, 2, 4});
   c.model.rows = kRows / c.microbatches;
   return c;
+}
+
+RandomSplit SplitOf(uint64_t seed, const Graph& graph, const Case& c) {
+  RandomSplit split = RandomStrategy(seed, graph, c.stages, c.ranks_per_stage, c.microbatches);
+  const bool enough = absl::c_all_of(graph.segments, [&](const Segment& segment) {
+    return segment.repeat == 1 || segment.repeat >= c.stages * c.chunks;
+  });
+  if (c.chunks == 1 || !enough) return split;
+  split.strategy.chunks = c.chunks;
+  split.strategy.layers_per_stage.clear();
+  split.forms.insert("chunks");
+  return split;
 }
 
 // One rank, all plain.
@@ -158,7 +173,7 @@ void Check(uint64_t seed, Coverage& coverage) {
   SCOPED_TRACE(absl::StrCat("seed ", seed, ": ", c.stages, " stages of ", c.ranks_per_stage, " ranks, ", c.microbatches,
                             " micro-batches"));
   ASSERT_OK_AND_ASSIGN(const Graph graph, RandomModel(seed, c.model));
-  const RandomSplit split = RandomStrategy(seed, graph, c.stages, c.ranks_per_stage, c.microbatches);
+  const RandomSplit split = SplitOf(seed, graph, c);
   const Strategy& strategy = split.strategy;
   for (const std::string& form : split.forms) ++coverage[absl::StrCat("strategy: ", form)];
   ++coverage[absl::StrCat("ranks ", c.stages * c.ranks_per_stage)];
@@ -187,6 +202,7 @@ void ExpectEverythingOccurred(Coverage& coverage) {
     wanted.push_back(absl::StrCat(row.name, reads ? " split" : ""));
   }
   for (const absl::string_view form : kStrategyForms) wanted.push_back(absl::StrCat("strategy: ", form));
+  wanted.push_back("strategy: chunks");
   for (const int64_t ranks : {2, 4, 6, 8}) wanted.push_back(absl::StrCat("ranks ", ranks));
   for (const CollectiveInfo& row : kCollectives) {
     // Programs that are planned have no broadcast: parameters start equal, since each rank draws its slice of one
@@ -223,7 +239,7 @@ TEST(GradientsMeanTest, EveryParameterMovesByItsOwnShare) {
     const Case c = RandomCase(seed);
     SCOPED_TRACE(absl::StrCat("seed ", seed));
     ASSERT_OK_AND_ASSIGN(const Graph graph, RandomModel(seed, c.model));
-    Strategy strategy = RandomStrategy(seed, graph, c.stages, c.ranks_per_stage, c.microbatches).strategy;
+    Strategy strategy = SplitOf(seed, graph, c).strategy;
     strategy.gradients_mean = true;
     std::map<std::string, int64_t> replicas;
     RunOptions options;
