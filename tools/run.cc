@@ -9,6 +9,7 @@
 #include <string>
 
 #include "executor/host/run_on_threads.h"
+#include "tools/command.h"
 #include "tools/exit_code.h"
 #include "tools/run_command.h"
 
@@ -32,6 +33,10 @@ int main(int argc, char** argv) {
   if (std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr) return BecomeRunMpi(argv);
   meshwright::RankCarrier threads;
   threads.run = meshwright::RunOnThreads;
+  threads.print = [](const std::string& line) {
+    meshwright::Print(line);
+    std::fflush(stdout);
+  };
   return meshwright::RunCommand(
       meshwright::RunCommandLine(),
       [&](const meshwright::Flags& flags) { return meshwright::RunTraining(flags, threads); }, argc, argv);
