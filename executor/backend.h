@@ -84,6 +84,8 @@ class Backend {
   virtual absl::Status Synchronize() = 0;
   // Returns when all ranks have called: the start of a step.
   virtual absl::Status Barrier() = 0;
+  // What every rank gave, in order of rank; all ranks call together. For host memory, outside of a step.
+  virtual absl::StatusOr<std::vector<std::string>> GatherAll(absl::string_view own) = 0;
 
   // The clock of one step: notes the time at which the stream gets here. MarkTimes, after Synchronize, gives the times
   // since StartClock in the order of the calls.

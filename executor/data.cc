@@ -4,6 +4,7 @@
 #include <cmath>
 #include <fstream>
 #include <iterator>
+#include <random>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -139,6 +140,34 @@ absl::Status SyntheticData::Fill(absl::string_view name, const Initializer& init
   return FillInitial(init, seed_, name, 0, piece);
 }
 
+NumpyUniformData::NumpyUniformData(uint32_t seed, int64_t rows, const std::vector<Input>& inputs)
+    : others_(seed), rows_(rows) {
+  // numpy's RandomState: MT19937, seeded as its authors' init_genrand does, and their genrand_res53.
+  std::mt19937 twister(seed);
+  for (const Input& input : inputs) {
+    std::vector<double>& values = values_[input.name];
+    for (int64_t i = 0; i < rows * input.width; ++i) {
+      const uint64_t high = twister() >> 5, low = twister() >> 6;
+      values.push_back(static_cast<double>((high << 26) + low) * 0x1.0p-53);
+    }
+  }
+}
+
+absl::Status NumpyUniformData::Fill(absl::string_view name, const Initializer& init, int64_t step,
+                                    const TensorView& piece) const {
+  if (init.kind != Initializer::Kind::kData) return others_.Fill(name, init, step, piece);
+  const auto found = values_.find(name);
+  const int64_t rows = piece.global.empty() ? 1 : piece.global[0];
+  const int64_t width = rows == 0 ? 0 : NumElements(piece.global) / rows;
+  if (found == values_.end() || static_cast<int64_t>(found->second.size()) != rows_ * width) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("input \"", name, "\" has ", width, " elements a row, which is not what was drawn for it"));
+  }
+  return FillFrom(piece, [&](int64_t element) {
+    return found->second[static_cast<size_t>(element / width % rows_ * width + element % width)];
+  });
+}
+
 absl::StatusOr<MnistData> MnistData::Load(const std::string& images_path, const std::string& labels_path,
                                           uint64_t seed) {
   MESHWRIGHT_ASSIGN_OR_RETURN(IdxFile images, ReadIdx(images_path, 3));
@@ -155,17 +184,18 @@ absl::StatusOr<MnistData> MnistData::Load(const std::string& images_path, const 
 }
 
 MnistData MnistData::Synthetic(int64_t count, uint64_t seed) {
+  constexpr int64_t kPixels = 28 * 28, kDigits = 10;
   MnistData data(seed);
-  data.pixels_ = 28 * 28;
-  const Draws patterns(seed, "digits/patterns", 0), noise(seed, "digits/noise", 0), labels(seed, "digits/labels", 0);
+  data.pixels_ = kPixels;
+  const Draws picture(seed, "picture", 0), noise(seed, "noise", 0), label(seed, "label", 0);
   for (int64_t i = 0; i < count; ++i) {
-    const auto label = static_cast<uint8_t>(10 * labels.Uniform(static_cast<uint64_t>(i)));
-    data.labels_.push_back(label);
-    for (int64_t pixel = 0; pixel < data.pixels_; ++pixel) {
-      const double ink = patterns.Uniform(static_cast<uint64_t>(label * data.pixels_ + pixel));
-      const double random = noise.Uniform(static_cast<uint64_t>(i * data.pixels_ + pixel));
-      const bool on = random < 0.1 ? random < 0.05 : ink < 0.2;  // a fifth of an image is ink, as in MNIST
-      data.images_.push_back(on ? 255 : 0);
+    const auto digit = static_cast<int64_t>(kDigits * label.Uniform(static_cast<uint64_t>(i)));
+    data.labels_.push_back(static_cast<uint8_t>(digit));
+    for (int64_t p = 0; p < kPixels; ++p) {
+      // A fifth of the pixels are ink, as in handwriting; of these a fifth is lost.
+      const bool ink = picture.Uniform(static_cast<uint64_t>(digit * kPixels + p)) < 0.2;
+      const bool seen = noise.Uniform(static_cast<uint64_t>(i * kPixels + p)) < 0.8;
+      data.images_.push_back(ink && seen ? 255 : 0);
     }
   }
   return data;
@@ -174,12 +204,13 @@ MnistData MnistData::Synthetic(int64_t count, uint64_t seed) {
 absl::Status MnistData::Fill(absl::string_view name, const Initializer& init, int64_t step,
                              const TensorView& piece) const {
   if (init.kind != Initializer::Kind::kData) return others_.Fill(name, init, step, piece);
-  const int64_t rows = piece.global.empty() ? 0 : piece.global[0];
-  if (rows == 0 || rows > size()) {
+  const int64_t all = piece.global.empty() ? 0 : piece.global[0];
+  const int64_t rows = rows_per_step_ == 0 ? all : rows_per_step_;
+  if (all == 0 || rows > size()) {
     return absl::InvalidArgumentError(
         absl::StrCat("input \"", name, "\" wants ", rows, " rows a step, the data set has ", size()));
   }
-  const int64_t width = NumElements(piece.global) / rows;
+  const int64_t width = NumElements(piece.global) / all;
   const bool labels = piece.dtype == DType::kInt32;
   if (width != (labels ? 1 : pixels_)) {
     return absl::InvalidArgumentError(absl::StrCat("input \"", name, "\" has ", width, " elements a row, ",
@@ -187,6 +218,7 @@ absl::Status MnistData::Fill(absl::string_view name, const Initializer& init, in
   }
   const int64_t first = step % (size() / rows) * rows * width;
   return FillFrom(piece, [&](int64_t element) {
+    element %= rows * width;
     if (labels) return static_cast<double>(labels_[first + element]);
     return (images_[first + element] / 255.0 - kMnistMean) / kMnistDeviation;
   });

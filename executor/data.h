@@ -7,6 +7,8 @@
 #define MESHWRIGHT_EXECUTOR_DATA_H_
 
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -45,8 +47,29 @@ class SyntheticData : public DataSource {
   uint64_t seed_;
 };
 
+// Numbers between 0 and 1 as a numpy program draws them: np.random.seed(seed), then for each input in order
+// np.random.rand(rows, width), the same at every step. A batch is copies of these rows, row i that of i modulo their
+// number: what ranks get that all read the same data (S9.6). The inputs are those initialised with kData, in float32 or
+// float64; others are synthetic.
+class NumpyUniformData : public DataSource {
+ public:
+  struct Input {
+    std::string name;
+    int64_t width = 1;  // elements of a row
+  };
+  NumpyUniformData(uint32_t seed, int64_t rows, const std::vector<Input>& inputs);
+  absl::Status Fill(absl::string_view name, const Initializer& init, int64_t step,
+                    const TensorView& piece) const override;
+
+ private:
+  SyntheticData others_;
+  int64_t rows_;
+  std::map<std::string, std::vector<double>, std::less<>> values_;
+};
+
 // Handwritten digits in the idx format of MNIST (images: magic 0x00000803, labels: 0x00000801). Step t reads the t-th
-// batch of the file, in order, and starts over after the last whole batch.
+// batch of the file, in order, and starts over after the last whole batch. With `rows_per_step` a batch reads so many
+// rows and is copies of them, row i that of i modulo their number: what ranks get that all read the same file (S9.6).
 //
 // Inputs initialised with kData: those of floating type get pixels, (p / 255 - 0.1307) / 0.3081, in rows of rows x
 // columns; int32 ones get labels. Other inputs are synthetic.
@@ -54,6 +77,10 @@ class MnistData : public DataSource {
  public:
   // Reads both files (not compressed). kNotFound; kInvalidArgument where they are no idx files or differ in length.
   static absl::StatusOr<MnistData> Load(const std::string& images_path, const std::string& labels_path, uint64_t seed);
+  // `count` images of 28 x 28 that stand for digits: a picture of its own for each of the ten, and noise on it.
+  static MnistData Synthetic(int64_t count, uint64_t seed);
+
+  void set_rows_per_step(int64_t rows) { rows_per_step_ = rows; }
 
   // `count` images of 28 x 28 that are made up: each class has a pattern, each image a tenth of its pixels at random.
   static MnistData Synthetic(int64_t count, uint64_t seed);
@@ -66,7 +93,8 @@ class MnistData : public DataSource {
  private:
   explicit MnistData(uint64_t seed) : others_(seed) {}
   SyntheticData others_;
-  int64_t pixels_ = 0;  // of one image
+  int64_t pixels_ = 0;         // of one image
+  int64_t rows_per_step_ = 0;  // 0: as many as the input has
   std::vector<uint8_t> images_, labels_;
 };
 

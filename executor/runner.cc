@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "executor/narrow_floats.h"
 #include "executor/permute.h"
+#include "ir/error_kind.h"
 #include "ir/status.h"
 
 namespace meshwright {
@@ -58,10 +59,12 @@ class RankRunner {
       MESHWRIGHT_RETURN_IF_ERROR(backend_.Barrier());
       MESHWRIGHT_RETURN_IF_ERROR(PlaySlots(class_.start, 0, nullptr));
     }
-    for (int64_t step = 0; step < options_.steps; ++step) {
-      const bool trace = options_.trace && step + 1 == options_.steps;
+    const int64_t end = options_.first_step + options_.steps;
+    for (int64_t step = options_.first_step; step < end; ++step) {
+      const bool trace = options_.trace && step + 1 == end;
       MESHWRIGHT_RETURN_IF_ERROR(PlayStep(step, trace ? &result.spans : nullptr));
       MESHWRIGHT_RETURN_IF_ERROR(ReadLoss(step, result.losses));
+      MESHWRIGHT_RETURN_IF_ERROR(Save(step + 1));
     }
     if (options_.keep_parameters) MESHWRIGHT_RETURN_IF_ERROR(ReadParameters(result.parameters));
     return result;
@@ -115,6 +118,9 @@ class RankRunner {
   absl::Status PlayInstruction(const Instruction& instruction, int64_t step);
   absl::Status ReadLoss(int64_t step, std::vector<double>& losses);
   absl::Status ReadParameters(std::vector<ParameterPiece>& parameters);
+  absl::Status Save(int64_t steps_done);
+  absl::Status ReadState(Checkpoint& checkpoint);
+  bool IsFirstHolder(const Buffer& b) const;
 
   absl::Status Play(const Instruction& instruction, const Compute& compute, int64_t step);
   absl::Status Play(const Instruction& instruction, const Collective& collective);
@@ -137,6 +143,7 @@ class RankRunner {
   std::map<const Instruction*, std::vector<int64_t>> sources_;  // of permutations
   int64_t first_layer_ = 0;                                     // of the repeated layers, the first of this class
   std::vector<std::byte> staging_;
+  std::optional<CheckpointWriter> writer_;
 
   // What is being issued.
   int64_t step_ = 0;
@@ -176,6 +183,9 @@ absl::Status RankRunner::Prepare() {
   }
   MESHWRIGHT_RETURN_IF_ERROR(backend_.PrepareEvents(num_events));
   MESHWRIGHT_ASSIGN_OR_RETURN(arena_, backend_.AllocateArena(class_.arena));
+  if (options_.checkpoint.has_value()) {
+    MESHWRIGHT_ASSIGN_OR_RETURN(writer_, CheckpointWriter::Open(*options_.checkpoint, program_, rank_));
+  }
   return InitialValues();
 }
 
@@ -190,7 +200,16 @@ absl::Status RankRunner::InitialValues() {
       std::byte* const place = view.data;
       staging_.assign(view.bytes(), std::byte{0});
       view.data = staging_.data();
-      if (parameter) {
+      const StoredTensor* saved = nullptr;
+      std::string name;
+      if (options_.initial != nullptr) {
+        name = SourceName(program_, b, instance);
+        const auto found = options_.initial->tensors.find(name);
+        if (found != options_.initial->tensors.end()) saved = &found->second;
+      }
+      if (saved != nullptr) {
+        MESHWRIGHT_RETURN_IF_ERROR(CopyPiece(name, *saved, view));
+      } else if (parameter) {
         const int64_t layer = b.first_layer + instance / b.microbatches;
         const uint64_t seed = options_.seed + (options_.seed_per_rank ? static_cast<uint64_t>(rank_) : 0);
         MESHWRIGHT_RETURN_IF_ERROR(FillInitial(b.init, seed, TensorName(b), layer, view));
@@ -348,24 +367,10 @@ absl::Status RankRunner::ReadLoss(int64_t step, std::vector<double>& losses) {
     for (int64_t i = 0; i < view.size(); ++i) loss += NumberAt(view, staging_.data(), i);
   }
   loss /= program_.loss_divisor;
-  if (!std::isfinite(loss)) return absl::InvalidArgumentError(absl::StrCat("step ", step + 1, ": the loss is ", loss));
+  if (!std::isfinite(loss)) return ValueError("step ", step + 1, ": the loss is ", loss);
   losses.push_back(loss);
-  // Losses live on the last classes only; their first rank is the one that tells.
-  if (options_.on_loss && rank_ == program_.RankOf(class_index_, 0)) options_.on_loss(step, loss);
+  if (options_.on_loss) options_.on_loss(step, loss, rank_ == program_.RankOf(class_index_, 0));
   return absl::OkStatus();
-}
-
-// Whether the buffer's values come from another stage: a shared parameter, one update behind its owner's.
-bool IsReceived(BufferId id, const RankClass& rank_class) {
-  for (const Block& block : rank_class.blocks) {
-    for (const Instruction& instruction : block.instructions) {
-      if (!std::holds_alternative<Transfer>(instruction.work)) continue;
-      for (const Operand& operand : instruction.writes) {
-        if (operand.buffer == id) return true;
-      }
-    }
-  }
-  return false;
 }
 
 absl::Status RankRunner::ReadParameters(std::vector<ParameterPiece>& parameters) {
@@ -374,6 +379,7 @@ absl::Status RankRunner::ReadParameters(std::vector<ParameterPiece>& parameters)
     if (b.role != BufferRole::kParameter && b.role != BufferRole::kMaster) continue;
     if (b.owner >= 0 && b.owner != Member()) continue;
     if (IsReceived(BufferId(i), class_)) continue;
+    if (StateName(program_, class_index_, BufferId(i), 0).empty()) continue;
     for (int64_t instance = 0; instance < b.layers; ++instance) {
       const TensorView view = View(BufferId(i), instance * b.microbatches);
       staging_.resize(view.bytes());
@@ -381,7 +387,6 @@ absl::Status RankRunner::ReadParameters(std::vector<ParameterPiece>& parameters)
       MESHWRIGHT_RETURN_IF_ERROR(backend_.Synchronize());
       ParameterPiece piece;
       piece.key = {TensorName(b), b.first_layer + instance};
-      piece.master = b.role == BufferRole::kMaster;
       piece.global = view.global;
       piece.shape = view.shape;
       piece.begin = view.begin;
@@ -390,6 +395,73 @@ absl::Status RankRunner::ReadParameters(std::vector<ParameterPiece>& parameters)
     }
   }
   return absl::OkStatus();
+}
+
+// The rank's own pieces of everything that is saved.
+absl::Status RankRunner::ReadState(Checkpoint& checkpoint) {
+  for (size_t i = 0; i < class_.buffers.size(); ++i) {
+    const Buffer& b = class_.buffers[i];
+    if (StateName(program_, class_index_, BufferId(i), 0).empty()) continue;
+    if (options_.checkpoint->integrated && !IsFirstHolder(b)) continue;
+    for (int64_t instance = 0; instance < b.layers; ++instance) {
+      const TensorView view = View(BufferId(i), instance * b.microbatches);
+      StatePiece& piece = checkpoint.pieces.emplace_back();
+      piece.name = StateName(program_, class_index_, BufferId(i), instance * b.microbatches);
+      piece.global = view.global;
+      piece.begin = view.begin;
+      piece.layout = ToText(b.layout, program_.mesh);
+      piece.tensor.dtype = view.dtype;
+      piece.tensor.shape = view.shape;
+      piece.tensor.bytes.resize(static_cast<size_t>(view.bytes()));
+      MESHWRIGHT_RETURN_IF_ERROR(
+          backend_.CopyOut(Stream::kCompute, view.data,
+                           absl::MakeSpan(reinterpret_cast<std::byte*>(piece.tensor.bytes.data()), view.bytes())));
+    }
+  }
+  return backend_.Synchronize();
+}
+
+// Of the ranks that hold the same piece.
+bool RankRunner::IsFirstHolder(const Buffer& b) const {
+  for (int64_t other = program_.RankOf(class_index_, 0); other < rank_; ++other) {
+    const bool same = std::all_of(b.layout.dims.begin(), b.layout.dims.end(), [&](const AxisList& axes) {
+      return program_.mesh.PositionOf(other, axes) == program_.mesh.PositionOf(rank_, axes);
+    });
+    if (same) return false;
+  }
+  return true;
+}
+
+absl::Status RankRunner::Save(int64_t steps_done) {
+  if (!writer_.has_value() || steps_done % options_.checkpoint->every != 0) return absl::OkStatus();
+  // A loss that stops the run stops it here, before anything is written.
+  MESHWRIGHT_RETURN_IF_ERROR(backend_.Barrier());
+  const int64_t per_epoch = options_.checkpoint->steps_per_epoch;
+  const int64_t epoch = per_epoch == 0 ? 0 : (steps_done - 1) / per_epoch;
+  Checkpoint checkpoint;
+  checkpoint.rank = rank_;
+  checkpoint.ranks = program_.mesh.num_ranks();
+  checkpoint.epoch = epoch + 1;
+  checkpoint.step = steps_done - epoch * per_epoch;
+  checkpoint.steps_done = steps_done;
+  checkpoint.mesh = ToText(program_.mesh);
+  MESHWRIGHT_RETURN_IF_ERROR(ReadState(checkpoint));
+  if (!options_.checkpoint->integrated || checkpoint.ranks == 1) return writer_->Write(checkpoint);
+  const std::string own = ToBytes(checkpoint);
+  MESHWRIGHT_ASSIGN_OR_RETURN(const std::vector<std::string> all, backend_.GatherAll(own));
+  std::vector<Checkpoint> parts;
+  std::vector<std::string> where;
+  for (size_t rank = 0; rank < all.size(); ++rank) {
+    where.push_back(absl::StrCat("rank ", rank));
+    MESHWRIGHT_ASSIGN_OR_RETURN(Checkpoint part, ParseCheckpoint(all[rank], where.back()));
+    parts.push_back(std::move(part));
+  }
+  MESHWRIGHT_ASSIGN_OR_RETURN(SavedState state, Merge(parts, where));
+  checkpoint.pieces.clear();
+  for (auto& [name, tensor] : state.tensors) {
+    checkpoint.pieces.push_back({name, tensor.shape, Shape(tensor.shape.size(), 0), "", std::move(tensor)});
+  }
+  return writer_->Write(checkpoint);
 }
 
 // Writes a piece into its place in the whole.
@@ -421,10 +493,6 @@ absl::StatusOr<RankResult> RunRank(const Program& program, const RunOptions& opt
 RunResult JoinResults(std::vector<RankResult> ranks) {
   RunResult result;
   result.trace.source = "measured";
-  std::map<ParameterKey, bool> from_master;
-  for (const RankResult& rank : ranks) {
-    for (const ParameterPiece& piece : rank.parameters) from_master[piece.key] |= piece.master;
-  }
   for (RankResult& rank : ranks) {
     if (!rank.losses.empty()) result.losses = rank.losses;
     result.rank_losses.push_back(std::move(rank.losses));
@@ -434,7 +502,6 @@ RunResult JoinResults(std::vector<RankResult> ranks) {
       result.trace.spans.push_back(span);
     }
     for (const ParameterPiece& piece : rank.parameters) {
-      if (from_master[piece.key] && !piece.master) continue;
       WholeTensor& whole = result.parameters[piece.key];
       if (whole.values.empty()) {
         whole.shape = piece.global;

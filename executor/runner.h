@@ -3,9 +3,10 @@
 //   host    executor/host/run_on_threads.h (ranks are threads), executor/host/run_on_endpoint.h (ranks are processes)
 //
 // Numbers. The arena is exactly the class's: what was planned is what is allocated. Parameters start from their
-// initializers, masters equal to their parameters, optimizer states as zero, everything else as NaN, so that a buffer
-// read before it is written shows. Buffers of one tensor are named alike up to an '@'. Micro-batch i gets rows
-// [i*B/M, (i+1)*B/M) of the step's batch, dim 0 of every input (S12.3).
+// initializers, masters equal to their parameters, optimizer states as zero, or all of them from a checkpoint
+// (executor/checkpoint.h); everything else as NaN, so that a buffer read before it is written shows. Buffers of one
+// tensor are named alike up to an '@'. Micro-batch i gets rows [i*B/M, (i+1)*B/M) of the step's batch, dim 0 of every
+// input (S12.3).
 //
 // Slots of RankClass::start are played once, before the first step. Kernels that use a buffer with an owner are run by
 // that rank only.
@@ -24,6 +25,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -32,6 +34,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "executor/backend.h"
+#include "executor/checkpoint.h"
 #include "executor/data.h"
 #include "ir/program.h"
 #include "ir/trace.h"
@@ -40,14 +43,18 @@ namespace meshwright {
 
 struct RunOptions {
   int64_t steps = 1;
-  uint64_t seed = 1;  // of initial parameters and random masks
+  int64_t first_step = 0;               // steps done before: data and step counts go on from there
+  uint64_t seed = 1;                    // of initial parameters and random masks
   // Rank r draws them from seed + r: they differ, as where every process draws its own (S8.10, S17.2).
   bool seed_per_rank = false;
+  const SavedState* initial = nullptr;  // instead of initial values; CheckFits the program; must outlive the run
+  std::optional<CheckpointOptions> checkpoint = std::nullopt;
   bool trace = true;                           // measure every instruction of the last step
   bool keep_parameters = false;                // give the parameters back, gathered to whole tensors
   absl::Duration deadline = absl::Minutes(2);  // longest wait of one rank for another
-  // Called after each step with its number, from 0, and its loss, by the first rank that has one.
-  std::function<void(int64_t step, double loss)> on_loss = nullptr;
+  // Called after each step with its number, from 0 for the first of the training, and its loss, by every rank that has
+  // one; `first`: the first of them. All calls of one step come before those of the next.
+  std::function<void(int64_t step, double loss, bool first)> on_loss = nullptr;
 };
 
 // A tensor by name (without '@...') and layer of the whole model.
@@ -71,7 +78,6 @@ struct RunResult {
 // What one rank brings home.
 struct ParameterPiece {
   ParameterKey key;
-  bool master = false;
   Shape global, shape, begin;
   std::vector<double> values;
 };

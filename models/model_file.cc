@@ -1,5 +1,6 @@
 #include "models/model_file.h"
 
+#include <limits>
 #include <utility>
 #include <vector>
 
@@ -122,6 +123,20 @@ void WarnOfShards(const OperatorModel& model, Parallel& parallel) {
   }
 }
 
+// false, true or a number from 0 to 3.
+absl::StatusOr<int64_t> ReadSaveGraphs(const NodeRef& in) {
+  constexpr int64_t kTrue = 2, kMost = 3;
+  if (!in.present()) return int64_t{0};
+  if (const absl::StatusOr<bool> wanted = in.AsBool(); wanted.ok()) return *wanted ? kTrue : 0;
+  if (const absl::StatusOr<int64_t> any = in.AsInt(std::numeric_limits<int64_t>::min()); !any.ok()) {
+    return WithKind("E-TYPE", in.Error(in.is_scalar() ? QuoteForMessage(in.text()) : "a list or map",
+                                       "false, true or a number from 0 to 3"));
+  }
+  const absl::StatusOr<int64_t> level = in.AsInt(0, kMost);
+  if (!level.ok()) return WithKind("E-VALUE", level.status());
+  return level;
+}
+
 }  // namespace
 
 absl::StatusOr<Context> ReadContext(const NodeRef& in) {
@@ -145,26 +160,30 @@ absl::StatusOr<Context> ReadContext(const NodeRef& in) {
     return absl::OkStatus();
   };
   MESHWRIGHT_RETURN_IF_ERROR(WithKind("E-VALUE", read()));
-  const absl::StatusOr<bool> save_graphs = in["save_graphs"].AsBoolOr(false);
-  if (!save_graphs.ok()) return WithKind("E-TYPE", save_graphs.status());
-  context.save_graphs = *save_graphs;
+  MESHWRIGHT_ASSIGN_OR_RETURN(context.save_graphs, ReadSaveGraphs(in["save_graphs"]));
   MESHWRIGHT_ASSIGN_OR_RETURN(context.save_graphs_path, in["save_graphs_path"].AsStringOr("."));
   return context;
 }
 
 absl::StatusOr<ModelFile> ParseModelFile(absl::string_view text, absl::string_view file_name) {
   MESHWRIGHT_ASSIGN_OR_RETURN(Document document, ParseDocument(text, file_name));
-  ModelFile file{
-      .name = {}, .model = {}, .training = {}, .parallel = {}, .context = {}, .document = std::move(document)};
+  ModelFile file{.name = {},
+                 .model = {},
+                 .training = {},
+                 .parallel = {},
+                 .context = {},
+                 .callbacks = {},
+                 .document = std::move(document)};
   const NodeRef root = file.document.root();
   MESHWRIGHT_RETURN_IF_ERROR(root.CheckKeys({"name", "inputs", "parameters", "operators", "layouts", "architecture",
-                                             "huggingface", "training", "parallel", "cluster", "context", "cells"}));
+                                             "huggingface", "training", "parallel", "cluster", "context", "cells", "callbacks"}));
   MESHWRIGHT_ASSIGN_OR_RETURN(file.name, root["name"].AsName());
   MESHWRIGHT_ASSIGN_OR_RETURN(file.training, ReadTraining(root["training"]));
   MESHWRIGHT_ASSIGN_OR_RETURN(file.context, ReadContext(root["context"]));
   if (!file.context.graph_mode) {
     return root["context"]["mode"].Locate(StateError("planning needs the whole graph; write GRAPH_MODE"));
   }
+  MESHWRIGHT_ASSIGN_OR_RETURN(file.callbacks, ReadCallbacks(root["callbacks"]));
   MESHWRIGHT_RETURN_IF_ERROR(ReadModel(root, file));
   const ParallelMode mode = file.is_decoder() ? ParallelMode::kAuto : ParallelMode::kStandAlone;
   MESHWRIGHT_ASSIGN_OR_RETURN(file.parallel, ReadParallel(root["parallel"], file.training, mode));

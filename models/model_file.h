@@ -5,7 +5,8 @@
 //   training: {batch: 512, sequence: 1024, ...}                                        # models/training.h
 //   parallel: {pipeline_stages: 2, ...}                                                # models/parallel.h
 //   cluster: h100x8                                                                    # costmodel/library.h reads it
-//   context: {device_target: GPU, max_device_memory: 28GB, save_graphs: true, save_graphs_path: graphs}
+//   context: {device_target: GPU, max_device_memory: 28GB, save_graphs: 2, save_graphs_path: graphs}
+//   callbacks: {model_checkpoint: {directory: "device/{rank_id}"}}                      # models/callbacks.h
 //
 // `cells: {head: {comm_fusion: 2}, "": {comm_fusion: 3}}` says something of all parameters below a cell: those named
 // head, head.* and head/*; all of the model's for "". Of several cells the last one in the file holds.
@@ -32,6 +33,7 @@
 #include "ir/document.h"
 #include "ir/graph.h"
 #include "ir/quantities.h"
+#include "models/callbacks.h"
 #include "models/decoder.h"
 #include "models/operators.h"
 #include "models/parallel.h"
@@ -47,7 +49,9 @@ struct Context {
   bool graph_mode = true;                     // PYNATIVE_MODE: no whole graph, so no planning
   std::optional<DeviceTarget> device_target;  // not set: a GPU where there is one
   std::optional<Bytes> max_device_memory;     // planner and executor stay below it
-  bool save_graphs = false;
+  // S16.9. 0: none; 1: what the planner was given and what each rank runs; 2: the same, and both in our own notation;
+  // 3: drawings too.
+  int64_t save_graphs = 0;
   std::string save_graphs_path = ".";
 };
 
@@ -68,6 +72,7 @@ struct ModelFile {
   Training training;
   Parallel parallel;
   Context context;
+  Callbacks callbacks;
   Document document;  // the file itself
 
   // The `cluster:` section, which is not read here; missing where the file has none.

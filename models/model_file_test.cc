@@ -128,7 +128,7 @@ TEST(ModelFileTest, WantsExactlyOneModel) {
 TEST(ModelFileTest, ErrorsNameThePlace) {
   EXPECT_EQ(ErrorOf(With(kMatMulRelu, "training:", "trainig:")),
             "m.yaml:9:1: trainig: found an unknown key, wanted one of name, inputs, parameters, operators, layouts, "
-            "architecture, huggingface, training, parallel, cluster, context, cells; did you mean \"training\"?");
+            "architecture, huggingface, training, parallel, cluster, context, cells, callbacks; did you mean \"training\"?");
   EXPECT_EQ(ErrorOf(With(kMatMulRelu, "[relu, w2]", "[relu, w3]")),
             "m.yaml:7:49: operators[2].inputs[1]: found \"w3\", wanted an input, a parameter or an earlier operator");
   EXPECT_EQ(
@@ -154,7 +154,7 @@ TEST(ModelFileTest, ReadsTheContext) {
                                       "m.yaml"));
   EXPECT_EQ(file.context.device_target, DeviceTarget::kGpu);
   EXPECT_EQ(file.context.max_device_memory, Bytes(28'000'000'000));
-  EXPECT_TRUE(file.context.save_graphs);
+  EXPECT_EQ(file.context.save_graphs, 2);  // S16.9: True is 2
   EXPECT_THAT(ErrorOf(absl::StrCat(kMatMulRelu, "context: {device_target: Ascend}\n")),
               HasSubstr("context.device_target: found \"Ascend\", wanted one of CPU, GPU"));
   EXPECT_THAT(ErrorOf(absl::StrCat(kMatMulRelu, "context: {mode: PYNATIVE_MODE}\n")), HasSubstr("GRAPH_MODE"));

@@ -41,13 +41,20 @@ absl::StatusOr<Optimizer> ReadOptimizer(const NodeRef& in) {
 
 absl::Status ReadData(const NodeRef& in, Training& training) {
   if (!in.present()) return absl::OkStatus();
-  constexpr absl::string_view kNames[] = {"none", "mnist"};  // as in DataSet
+  constexpr absl::string_view kNames[] = {"none", "mnist", "numpy_uniform"};  // as in DataSet
   MESHWRIGHT_ASSIGN_OR_RETURN(const NodeRef::Variant variant, in.AsVariant(kNames));
   training.data = static_cast<DataSet>(variant.index);
   if (!variant.options.present()) return absl::OkStatus();
-  MESHWRIGHT_RETURN_IF_ERROR(variant.options.CheckKeys({"path", "synthetic"}));
-  MESHWRIGHT_ASSIGN_OR_RETURN(training.synthetic_data, variant.options["synthetic"].AsBoolOr(false));
-  MESHWRIGHT_ASSIGN_OR_RETURN(training.data_path, variant.options["path"].AsStringOr(""));
+  const NodeRef& options = variant.options;
+  if (training.data == DataSet::kNumpyUniform) {
+    MESHWRIGHT_RETURN_IF_ERROR(options.CheckKeys({"seed", "rows"}));
+    MESHWRIGHT_ASSIGN_OR_RETURN(training.data_seed, options["seed"].AsIntOr(1, 0, (int64_t{1} << 32) - 1));
+  } else {
+    MESHWRIGHT_RETURN_IF_ERROR(options.CheckKeys({"path", "rows", "synthetic"}));
+    MESHWRIGHT_ASSIGN_OR_RETURN(training.data_path, options["path"].AsStringOr(""));
+    MESHWRIGHT_ASSIGN_OR_RETURN(training.synthetic_data, options["synthetic"].AsBoolOr(false));
+  }
+  MESHWRIGHT_ASSIGN_OR_RETURN(training.data_rows, options["rows"].AsIntOr(0, 1, kMostRows));
   return absl::OkStatus();
 }
 
@@ -81,7 +88,7 @@ absl::StatusOr<Training> ReadTraining(const NodeRef& in) {
   if (!in.present()) return training;
   MESHWRIGHT_RETURN_IF_ERROR(
       in.CheckKeys({"batch", "sequence", "dtype", "gradient_dtype", "optimizer", "loss_reduction", "attention", "loss",
-                    "data", "steps", "seed", "seed_per_rank", "tokens"}));
+                    "data", "steps", "epochs", "steps_per_epoch", "seed", "seed_per_rank", "tokens"}));
   MESHWRIGHT_ASSIGN_OR_RETURN(training.batch, in["batch"].AsIntOr(0, 1, kMostRows));
   MESHWRIGHT_ASSIGN_OR_RETURN(training.sequence, in["sequence"].AsIntOr(0, 1, kLongestSequence));
   MESHWRIGHT_ASSIGN_OR_RETURN(training.dtype, ReadDType(in["dtype"], training.dtype, true));
@@ -99,6 +106,15 @@ absl::StatusOr<Training> ReadTraining(const NodeRef& in) {
   training.fused_loss = loss == Fusion::kFused;
   MESHWRIGHT_RETURN_IF_ERROR(ReadData(in["data"], training));
   MESHWRIGHT_ASSIGN_OR_RETURN(training.steps, in["steps"].AsIntOr(training.steps, 1));
+  MESHWRIGHT_ASSIGN_OR_RETURN(training.epochs, in["epochs"].AsIntOr(0, 1, kMostRows));
+  MESHWRIGHT_ASSIGN_OR_RETURN(training.steps_per_epoch, in["steps_per_epoch"].AsIntOr(0, 1, kMostRows));
+  if (training.epochs > 0) {
+    if (in["steps"].present()) return in["epochs"].Error("it beside steps", "one of them");
+    if (training.steps_per_epoch == 0 && training.data != DataSet::kMnist) {
+      return in["epochs"].Error("epochs without a length", "steps_per_epoch beside it");
+    }
+    if (training.steps_per_epoch > 0) training.steps = training.epochs * training.steps_per_epoch;
+  }
   MESHWRIGHT_ASSIGN_OR_RETURN(training.seed, in["seed"].AsIntOr(training.seed, 0));
   MESHWRIGHT_ASSIGN_OR_RETURN(training.seed_per_rank, in["seed_per_rank"].AsBoolOr(false));
   MESHWRIGHT_ASSIGN_OR_RETURN(training.tokens, in["tokens"].AsDoubleOr(0, 1));

@@ -9,8 +9,8 @@
 //     loss_reduction: mean        # or sum: over the rows of a micro-batch
 //     attention: fused            # or unfused: the score matrix is in memory
 //     loss: fused                 # or unfused: float32 logits, a kernel for each step of the cross entropy; decoders
-//     data: {mnist: {path: data/mnist}}   # or {synthetic: true}: made up where no folder is given
-//     steps: 20
+//     data: {mnist: {path: data/mnist, rows: 32}}   # every rank reads the same 32 rows of a step (S9.6); or synthetic
+//     steps: 20                   # or epochs, of steps_per_epoch steps unless the data set says how many it has
 //     seed: 1
 //     seed_per_rank: true         # rank r draws its parameters from seed + r
 //     tokens: 300e9               # the whole run, for questions of time and cost
@@ -45,7 +45,11 @@ enum class LossReduction : uint8_t { kMean, kSum };
 inline constexpr absl::string_view kLossReductionNames[] = {"mean", "sum"};
 
 // Where inputs with `init: data` come from.
-enum class DataSet : uint8_t { kNone, kMnist };
+enum class DataSet : uint8_t {
+  kNone,
+  kMnist,
+  kNumpyUniform,  // what numpy draws: np.random.seed(data_seed), then rand(rows, width) of each such input, in order
+};
 
 struct Training {
   int64_t batch = 0;     // rows of one step over all ranks; ParseModelFile sets it in every case
@@ -57,9 +61,13 @@ struct Training {
   bool fused_attention = true;
   bool fused_loss = true;
   DataSet data = DataSet::kNone;
-  bool synthetic_data = false;  // where nothing says in which folder it lies: made up, of the same form
   std::string data_path;        // of the data set's folder; "" where the environment's DATA_PATH says
+  int64_t data_rows = 0;        // of the data set in a step; the batch is copies of them (S9.6). 0: as many as it has
+  bool synthetic_data = false;  // where nothing says where the data set lies: digits that are made up
+  int64_t data_seed = 1;
   int64_t steps = 10;
+  int64_t epochs = 0;           // 0: `steps` says how long
+  int64_t steps_per_epoch = 0;  // 0: as the data set says; without one, all steps are one epoch
   int64_t seed = 1;
   bool seed_per_rank = false;
   double tokens = 0;  // of the whole run; 0: not said

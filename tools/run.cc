@@ -15,6 +15,7 @@
 #include "executor/host/run_on_threads.h"
 #include "executor/manual/launch.h"
 #include "ir/status.h"
+#include "tools/command.h"
 #include "tools/exit_code.h"
 #include "tools/run_command.h"
 
@@ -34,6 +35,11 @@ int BecomeRunMpi(char** argv) {
 
 using meshwright::Endpoint;
 
+void PrintNow(const std::string& line) {
+  meshwright::Print(line);
+  std::fflush(stdout);
+}
+
 // Joins the job that the environment describes. The scheduler's process runs no training code.
 absl::Status RunAsProcess(const meshwright::Flags& flags) {
   namespace manual = meshwright::manual;
@@ -48,7 +54,9 @@ absl::Status RunAsProcess(const meshwright::Flags& flags) {
   processes.ranks = (*world)->num_ranks();
   const char* const here = environment("LOCAL_WORLD_SIZE");  // torchrun's: how many of them share this machine
   processes.here = here == nullptr ? 0 : std::max(1, std::atoi(here));
+  processes.rank = (*world)->rank();
   processes.speaks = (*world)->rank() == 0;
+  processes.print = PrintNow;
   processes.run = [&](const meshwright::Program& program, const meshwright::RunOptions& options,
                       const meshwright::DataSource& data) { return RunOnEndpoint(program, options, data, **world); };
   const absl::Status status = RunTraining(flags, processes);
@@ -64,6 +72,7 @@ int main(int argc, char** argv) {
   if (launcher == Launcher::kMpirun) return BecomeRunMpi(argv);
   meshwright::RankCarrier threads;
   threads.run = meshwright::RunOnThreads;
+  threads.print = PrintNow;
   return meshwright::RunCommand(
       meshwright::RunCommandLine(),
       [&](const meshwright::Flags& flags) {

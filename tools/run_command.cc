@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -20,9 +22,11 @@
 #include "planner/search/search.h"
 #include "tools/exit_code.h"
 #include "tools/files.h"
+#include "tools/graph_files.h"
 #include "tools/json_text.h"
 #include "tools/numbers.h"
 #include "tools/plan_file.h"
+#include "tools/run_callbacks.h"
 #include "tools/session.h"
 #include "tools/strategy_files.h"
 #include "tools/training_data.h"
@@ -66,6 +70,18 @@ absl::StatusOr<Plan> PlanFrom(const std::string& path, const Flags& flags, const
   return plan;
 }
 
+// S1.8: the executor stays below max_device_memory.
+absl::Status CheckMemoryLimit(const Program& program, const Session& session) {
+  const std::optional<Bytes> limit = session.problem.memory_limit;
+  for (const RankClass& rank_class : program.classes) {
+    if (!limit.has_value() || rank_class.arena <= *limit) continue;
+    return absl::ResourceExhaustedError(absl::StrCat("a rank of ", rank_class.name, " wants ",
+                                                     ShowBytes(rank_class.arena), ", max_device_memory is ",
+                                                     ShowBytes(*limit)));
+  }
+  return absl::OkStatus();
+}
+
 // The arenas of the ranks on this machine must fit in its memory: a system that has none left stops somebody.
 absl::Status CheckMemory(const Program& program, const RankCarrier& carrier) {
   Bytes most;
@@ -86,6 +102,7 @@ absl::StatusOr<Job> JobFrom(const Flags& flags, const RankCarrier& carrier) {
   MESHWRIGHT_RETURN_IF_ERROR(CheckRuns(job.plan.session));
   job.dtype = job.plan.session.file->training.dtype;
   MESHWRIGHT_ASSIGN_OR_RETURN(job.program, ProgramOf(job.plan));
+  MESHWRIGHT_RETURN_IF_ERROR(CheckMemoryLimit(job.program, job.plan.session));
   MESHWRIGHT_RETURN_IF_ERROR(CheckMemory(job.program, carrier));
   const int64_t ranks = job.program.mesh.num_ranks();
   MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t wanted, flags.IntOr("ranks", ranks, 1, kMostThreads));
@@ -100,41 +117,13 @@ absl::StatusOr<Job> JobFrom(const Flags& flags, const RankCarrier& carrier) {
   return job;
 }
 
-// A loss as its type holds it: in the fewest digits that read back the same.
-std::string ShowLoss(double loss, DType dtype) {
-  const bool narrow = dtype == DType::kFloat32 && static_cast<double>(static_cast<float>(loss)) == loss;
-  return narrow ? ShortestNumber(static_cast<float>(loss)) : ShortestNumber(loss);
-}
-
-// "epoch: 1 step: 3, loss is 0.29" (S16.8).
-class LossLines {
- public:
-  LossLines(const Job& job, int64_t steps_per_epoch)
-      : dtype_(job.dtype),
-        steps_per_epoch_(steps_per_epoch),
-        summed_(job.plan.session.problem.loss_is_sum ? job.program.num_microbatches : 1) {}
-
-  std::string Line(int64_t step, double loss) const {
-    const int64_t epoch = steps_per_epoch_ == 0 ? 0 : step / steps_per_epoch_;
-    std::string line = absl::StrCat("epoch: ", epoch + 1, " step: ", step - epoch * steps_per_epoch_ + 1, ", loss is ",
-                                    ShowLoss(loss, dtype_));
-    if (summed_ > 1) {
-      absl::StrAppend(&line, ", the sum of ", summed_, " micro-batches with mean ",
-                      ShowLoss(loss / static_cast<double>(summed_), dtype_));
-    }
-    return line + "\n";
-  }
-
- private:
-  const DType dtype_;
-  const int64_t steps_per_epoch_, summed_;
-};
-
-void PrintAllRanks(const RunResult& result, const LossLines& lines) {
+void PrintAllRanks(const RunResult& result, const LossLines& lines, int64_t first_step) {
   for (size_t step = 0; step < result.losses.size(); ++step) {
     for (size_t rank = 0; rank < result.rank_losses.size(); ++rank) {
       if (step >= result.rank_losses[rank].size()) continue;
-      Print(absl::StrCat("rank ", rank, " ", lines.Line(static_cast<int64_t>(step), result.rank_losses[rank][step])));
+      const int64_t number = first_step + static_cast<int64_t>(step);
+      if (!lines.Wanted(number)) continue;
+      Print(absl::StrCat("rank ", rank, " ", lines.Line(number, result.rank_losses[rank][step])));
     }
   }
 }
@@ -212,7 +201,7 @@ Command RunCommandLine() {
       .summary = "Trains on this machine: plays the program of a plan, or of a model planned on the spot.",
       .arguments = "PLAN.yaml|MODEL.yaml",
       .example = {"run models/configs/oracle_b.yaml --steps=6 --ranks=8"},
-      .flags = {{"steps", "N", "how many; the file's unless given"},
+      .flags = {{"steps", "N", "how many; the file's unless given, of these what a loaded checkpoint lacks"},
                 {"ranks", "N", "threads, for a model file; 1 unless given (under mpirun: its processes)"},
                 {"seed", "N", "of initial values; the file's unless given"},
                 {"data", "FOLDER", "where the data set lies; the file's, or DATA_PATH, unless given"},
@@ -220,39 +209,78 @@ Command RunCommandLine() {
                 {"all_ranks", "", "losses of every rank that has one, after the run"},
                 {"format", "FORM", "text or json"}},
   };
-  for (const auto* more : {&StrategyFileFlags(), &StrategyFlags()}) {
+  for (const auto* more : {&CallbackFlags(), &StrategyFileFlags(), &StrategyFlags()}) {
     command.flags.insert(command.flags.end(), more->begin(), more->end());
   }
   return command;
 }
 
+namespace {
+
+// How many steps, from where.
+absl::Status SetSteps(const Flags& flags, const Training& training, const TrainingData& data, RunOptions& options) {
+  int64_t all = training.steps;
+  if (training.epochs > 0 && data.steps_per_epoch > 0) all = training.epochs * data.steps_per_epoch;
+  if (!flags.Has("steps") && all <= options.first_step) {
+    return Flags::Wrong("load", WrongInput(absl::StrCat("a checkpoint after ", options.first_step, " steps"),
+                                           absl::StrCat("one before the end of the ", all, " that the file asks for"),
+                                           "give --steps for more"));
+  }
+  MESHWRIGHT_ASSIGN_OR_RETURN(options.steps, flags.IntOr("steps", all - options.first_step, 1, int64_t{1} << 40));
+  return absl::OkStatus();
+}
+
+}  // namespace
+
 absl::Status RunTraining(const Flags& flags, const RankCarrier& carrier) {
   constexpr absl::string_view kFormats[] = {"text", "json"};
   MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<size_t> format, flags.Choice("format", kFormats));
-  MESHWRIGHT_ASSIGN_OR_RETURN(const Job job, JobFrom(flags, carrier));
-  const Training& training = job.plan.session.file->training;
+  MESHWRIGHT_ASSIGN_OR_RETURN(Job job, JobFrom(flags, carrier));
+  const ModelFile& file = *job.plan.session.file;
   RunOptions options;
-  MESHWRIGHT_ASSIGN_OR_RETURN(options.steps, flags.IntOr("steps", training.steps, 1, int64_t{1} << 40));
-  MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t seed, flags.IntOr("seed", training.seed, 0, int64_t{1} << 62));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t seed, flags.IntOr("seed", file.training.seed, 0, int64_t{1} << 62));
   options.seed = static_cast<uint64_t>(seed);
-  options.seed_per_rank = training.seed_per_rank;
+  options.seed_per_rank = file.training.seed_per_rank;
   options.trace = flags.Has("trace");
-  MESHWRIGHT_ASSIGN_OR_RETURN(const TrainingData data, OpenTrainingData(training, options.seed, flags.Text("data")));
+  std::vector<InputSpec> inputs;
+  if (const auto* model = std::get_if<OperatorModel>(&file.model)) inputs = model->inputs;
+  MESHWRIGHT_ASSIGN_OR_RETURN(const TrainingData data,
+                              OpenTrainingData(file.training, inputs, options.seed, flags.Text("data")));
+  MESHWRIGHT_ASSIGN_OR_RETURN(options.checkpoint,
+                              CheckpointsOf(flags, file.callbacks, data.steps_per_epoch, job.program.mesh.num_ranks()));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<SavedState> state, LoadedState(flags));
+  if (state.has_value()) {
+    MESHWRIGHT_ASSIGN_OR_RETURN(const std::vector<std::string> notices, CheckFits(job.program, *state));
+    job.plan.session.notices.insert(job.plan.session.notices.end(), notices.begin(), notices.end());
+    options.initial = &*state;
+    options.first_step = state->steps_done;
+  }
+  MESHWRIGHT_RETURN_IF_ERROR(SetSteps(flags, file.training, data, options));
+  if (file.context.save_graphs > 0) {
+    const Problem& problem = job.plan.session.problem;
+    MESHWRIGHT_ASSIGN_OR_RETURN(const Graph graph, problem.graph(problem.batch / job.plan.strategy.microbatches));
+    MESHWRIGHT_RETURN_IF_ERROR(
+        WriteGraphs(file.context.save_graphs, file.context.save_graphs_path, graph, job.program, carrier.rank));
+  }
   if (carrier.speaks) {
     MESHWRIGHT_RETURN_IF_ERROR(SaveStrategies(flags, job.plan.session, job.plan.strategy, job.program));
     PrintNotices(job.plan.session.notices);
+    PrintNotices(data.notices);
     std::fprintf(stderr, "%s\n", Describe(job).c_str());
   }
 
-  const LossLines lines(job, data.steps_per_epoch);
-  const bool text_wanted = format != size_t{1}, text = text_wanted && carrier.speaks;
-  const bool all_ranks = flags.True("all_ranks");
-  int64_t printed = 0;
-  if (text && !all_ranks) {
-    options.on_loss = [&](int64_t step, double loss) {
-      Print(lines.Line(step, loss));
-      std::fflush(stdout);
-      ++printed;
+  const LossMonitor& monitor = file.callbacks.loss_monitor;
+  const LossLines lines(monitor, job.dtype, data.steps_per_epoch,
+                        job.plan.session.problem.loss_is_sum ? job.program.num_microbatches : 1);
+  const bool text = format != size_t{1}, after = flags.True("all_ranks");
+  int64_t told = options.first_step;  // steps that have been printed, or need not be
+  std::mutex mutex;
+  if (text && !after) {
+    options.on_loss = [&](int64_t step, double loss, bool first) {
+      const std::lock_guard<std::mutex> lock(mutex);
+      if (first) told = step + 1;
+      if (!lines.Wanted(step) || !(monitor.all_ranks || (first && carrier.speaks))) return;
+      carrier.print(lines.Line(step, loss));
     };
   }
   options.keep_parameters = HasCopies(job.program);
@@ -263,8 +291,9 @@ absl::Status RunTraining(const Flags& flags, const RankCarrier& carrier) {
   }
   if (!carrier.speaks) {
     // A process with an output of its own.
-    for (size_t step = 0; text_wanted && all_ranks && step < result->losses.size(); ++step) {
-      Print(lines.Line(static_cast<int64_t>(step), result->losses[step]));
+    for (size_t step = 0; text && after && step < result->losses.size(); ++step) {
+      const int64_t number = options.first_step + static_cast<int64_t>(step);
+      if (lines.Wanted(number)) Print(lines.Line(number, result->losses[step]));
     }
     return absl::OkStatus();
   }
@@ -277,10 +306,11 @@ absl::Status RunTraining(const Flags& flags, const RankCarrier& carrier) {
     return absl::OkStatus();
   }
   // Of a pipeline under MPI the losses are known to another process while it runs.
-  for (; !all_ranks && printed < static_cast<int64_t>(result->losses.size()); ++printed) {
-    Print(lines.Line(printed, result->losses[static_cast<size_t>(printed)]));
+  const int64_t end = options.first_step + static_cast<int64_t>(result->losses.size());
+  for (; !after && !monitor.all_ranks && told < end; ++told) {
+    if (lines.Wanted(told)) Print(lines.Line(told, result->losses[static_cast<size_t>(told - options.first_step)]));
   }
-  if (all_ranks) PrintAllRanks(*result, lines);
+  if (after) PrintAllRanks(*result, lines, options.first_step);
   return PrintArenas(job.program, *result);
 }
 

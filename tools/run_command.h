@@ -7,6 +7,8 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
+#include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -19,9 +21,11 @@ namespace meshwright {
 
 // What carries the ranks.
 struct RankCarrier {
-  int64_t ranks = 0;   // that there are; 0: as many as are asked for
-  int64_t here = 0;    // of them, on this machine; 0: all
-  bool speaks = true;  // this process prints; the others of a job only work
+  int64_t ranks = 0;            // that there are; 0: as many as are asked for
+  int64_t here = 0;             // of them, on this machine; 0: all
+  std::optional<int64_t> rank;  // of this process; none where it has all of them
+  bool speaks = true;           // this process prints; the others of a job only work, but each prints its own losses
+  std::function<void(const std::string&)> print;  // a loss, to this process's output
   std::function<absl::StatusOr<RunResult>(const Program&, const RunOptions&, const DataSource&)> run;
 };
 

@@ -13,23 +13,50 @@ namespace meshwright {
 namespace {
 
 constexpr char kImages[] = "train-images-idx3-ubyte";
-constexpr int64_t kSyntheticDigits = 6400;
 constexpr char kLabels[] = "train-labels-idx1-ubyte";
+
+// One epoch of MNIST's own size would be slow to draw, and no sample runs longer.
+constexpr int64_t kSyntheticImages = 10000;
+
+TrainingData NumpyData(const Training& training, absl::Span<const InputSpec> inputs) {
+  const int64_t rows = training.data_rows > 0 ? training.data_rows : training.batch;
+  std::vector<NumpyUniformData::Input> drawn;
+  for (const InputSpec& input : inputs) {
+    if (input.init.kind != Initializer::Kind::kData) continue;
+    drawn.push_back({input.name, NumElements(input.shape) / input.shape[0]});
+  }
+  TrainingData data;
+  data.source = std::make_unique<NumpyUniformData>(static_cast<uint32_t>(training.data_seed), rows, drawn);
+  data.steps_per_epoch = training.steps_per_epoch;
+  return data;
+}
+
+TrainingData MnistDataOf(MnistData mnist, const Training& training) {
+  TrainingData data;
+  mnist.set_rows_per_step(training.data_rows);
+  data.steps_per_epoch = mnist.size() / (training.data_rows > 0 ? training.data_rows : training.batch);
+  if (training.steps_per_epoch > 0) data.steps_per_epoch = training.steps_per_epoch;
+  data.source = std::make_unique<MnistData>(std::move(mnist));
+  return data;
+}
 
 }  // namespace
 
-absl::StatusOr<TrainingData> OpenTrainingData(const Training& training, uint64_t seed, std::string folder) {
+absl::StatusOr<TrainingData> OpenTrainingData(const Training& training, absl::Span<const InputSpec> inputs,
+                                              uint64_t seed, std::string folder) {
   TrainingData data;
+  if (training.data == DataSet::kNumpyUniform) return NumpyData(training, inputs);
   if (training.data == DataSet::kNone) {
     data.source = std::make_unique<SyntheticData>(seed);
+    data.steps_per_epoch = training.steps_per_epoch;
     return data;
   }
   if (folder.empty()) folder = training.data_path;
   if (const char* const path = std::getenv("DATA_PATH"); folder.empty() && path != nullptr) folder = path;
   if (folder.empty() && training.synthetic_data) {
-    MnistData digits = MnistData::Synthetic(kSyntheticDigits, seed);
-    data.steps_per_epoch = digits.size() / training.batch;
-    data.source = std::make_unique<MnistData>(std::move(digits));
+    data = MnistDataOf(MnistData::Synthetic(kSyntheticImages, seed), training);
+    data.notices.push_back(
+        "nothing says where MNIST lies (--data=FOLDER, DATA_PATH): trained on digits that are made up");
     return data;
   }
   if (folder.empty()) {
@@ -44,9 +71,7 @@ absl::StatusOr<TrainingData> OpenTrainingData(const Training& training, uint64_t
   if (!mnist.ok()) {
     return absl::IsNotFound(mnist.status()) ? WithExit(ExitCode::kIo, mnist.status()) : mnist.status();
   }
-  data.steps_per_epoch = mnist->size() / training.batch;
-  data.source = std::make_unique<MnistData>(*std::move(mnist));
-  return data;
+  return MnistDataOf(*std::move(mnist), training);
 }
 
 }  // namespace meshwright

@@ -5,9 +5,12 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "executor/data.h"
+#include "models/operators.h"
 #include "models/training.h"
 
 namespace meshwright {
@@ -15,11 +18,14 @@ namespace meshwright {
 struct TrainingData {
   std::unique_ptr<const DataSource> source;
   int64_t steps_per_epoch = 0;  // 0: data without an end, all of it one epoch
+  std::vector<std::string> notices;
 };
 
-// `folder` is where the data set lies; "" takes training.data_path, else the environment's DATA_PATH. MNIST's files are
-// looked for there and in `train`, with their usual names. Errors: ExitCode::kIo where files cannot be read.
-absl::StatusOr<TrainingData> OpenTrainingData(const Training& training, uint64_t seed, std::string folder);
+// What the training section asks for, for the inputs of a model of operators. `folder` is where the data set lies; ""
+// takes training.data_path, else the environment's DATA_PATH. MNIST's files are looked for there and in `train`, with
+// their usual names. Errors: ExitCode::kIo where files cannot be read.
+absl::StatusOr<TrainingData> OpenTrainingData(const Training& training, absl::Span<const InputSpec> inputs,
+                                              uint64_t seed, std::string folder);
 
 }  // namespace meshwright
 

@@ -46,7 +46,7 @@ class TrainingDataTest : public testing::Test {
 };
 
 TEST_F(TrainingDataTest, SyntheticDataHasNoEnd) {
-  ASSERT_OK_AND_ASSIGN(const TrainingData data, OpenTrainingData(Training(), 1, ""));
+  ASSERT_OK_AND_ASSIGN(const TrainingData data, OpenTrainingData(Training(), {}, 1, ""));
   EXPECT_EQ(data.steps_per_epoch, 0);
 }
 
@@ -54,25 +54,25 @@ TEST_F(TrainingDataTest, SyntheticDataHasNoEnd) {
 TEST_F(TrainingDataTest, MnistIsFoundInThreeWays) {
   WriteMnist(folder_, 20);
   Training training = Mnist();
-  ASSERT_OK_AND_ASSIGN(const TrainingData by_flag, OpenTrainingData(training, 1, folder_));
+  ASSERT_OK_AND_ASSIGN(const TrainingData by_flag, OpenTrainingData(training, {}, 1, folder_));
   EXPECT_EQ(by_flag.steps_per_epoch, 2);
   training.data_path = folder_;
-  EXPECT_OK(OpenTrainingData(training, 1, "").status());
+  EXPECT_OK(OpenTrainingData(training, {}, 1, "").status());
   ::setenv("DATA_PATH", folder_.c_str(), 1);
-  EXPECT_OK(OpenTrainingData(Mnist(), 1, "").status());
+  EXPECT_OK(OpenTrainingData(Mnist(), {}, 1, "").status());
 }
 
 TEST_F(TrainingDataTest, TheFilesMayLieInTrain) {
   WriteMnist(folder_ + "/train", 20);
-  ASSERT_OK_AND_ASSIGN(const TrainingData data, OpenTrainingData(Mnist(), 1, folder_));
+  ASSERT_OK_AND_ASSIGN(const TrainingData data, OpenTrainingData(Mnist(), {}, 1, folder_));
   EXPECT_EQ(data.steps_per_epoch, 2);
 }
 
 TEST_F(TrainingDataTest, WhatIsNotThereIsAnIoError) {
-  const absl::Status nowhere = OpenTrainingData(Mnist(), 1, "").status();
+  const absl::Status nowhere = OpenTrainingData(Mnist(), {}, 1, "").status();
   EXPECT_EQ(ExitCodeOf(nowhere), ExitCode::kIo);
   EXPECT_THAT(std::string(nowhere.message()), testing::HasSubstr("give --data=FOLDER or set DATA_PATH"));
-  EXPECT_EQ(ExitCodeOf(OpenTrainingData(Mnist(), 1, folder_).status()), ExitCode::kIo);
+  EXPECT_EQ(ExitCodeOf(OpenTrainingData(Mnist(), {}, 1, folder_).status()), ExitCode::kIo);
 }
 
 }  // namespace

@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "absl/time/time.h"
@@ -59,6 +60,9 @@ class CudaBackend : public Backend {
   absl::Status Wait(Stream stream, int64_t event) override;
   absl::Status Synchronize() override;
   absl::Status Barrier() override;
+  absl::StatusOr<std::vector<std::string>> GatherAll(absl::string_view own) override {
+    return meshwright::GatherAll(endpoint_, own);
+  }
   absl::Status StartClock() override;
   absl::Status Mark(Stream stream) override;
   absl::StatusOr<std::vector<Nanos>> MarkTimes() override;

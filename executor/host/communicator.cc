@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -168,6 +169,34 @@ absl::Status Barrier(Endpoint& self, const GroupView& group) {
     MESHWRIGHT_RETURN_IF_ERROR(self.Receive(group.ranks[p], Channel::kCollective, {}));
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<std::string>> GatherAll(Endpoint& self, absl::string_view own) {
+  const int64_t n = self.num_ranks();
+  std::vector<int64_t> ranks(static_cast<size_t>(n));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  std::vector<uint64_t> sizes(ranks.size());
+  const uint64_t own_size = own.size();
+  MESHWRIGHT_RETURN_IF_ERROR(AllGather(self, {ranks, self.rank()}, sizeof(own_size),
+                                       reinterpret_cast<const std::byte*>(&own_size),
+                                       reinterpret_cast<std::byte*>(sizes.data())));
+  for (int64_t to = 0; to < n; ++to) {
+    if (to == self.rank()) continue;
+    MESHWRIGHT_RETURN_IF_ERROR(self.Send(
+        to, Channel::kReport, absl::MakeConstSpan(reinterpret_cast<const std::byte*>(own.data()), own.size())));
+  }
+  std::vector<std::string> all(ranks.size());
+  for (int64_t from = 0; from < n; ++from) {
+    std::string& text = all[static_cast<size_t>(from)];
+    if (from == self.rank()) {
+      text = std::string(own);
+      continue;
+    }
+    text.resize(sizes[static_cast<size_t>(from)]);
+    MESHWRIGHT_RETURN_IF_ERROR(
+        self.Receive(from, Channel::kReport, absl::MakeSpan(reinterpret_cast<std::byte*>(text.data()), text.size())));
+  }
+  return all;
 }
 
 }  // namespace meshwright

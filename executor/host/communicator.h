@@ -14,9 +14,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "ir/dtype.h"
@@ -81,6 +84,9 @@ absl::Status Broadcast(Endpoint& self, const GroupView& group, int64_t root, abs
 
 // Piece p of `from` goes to member p; piece p of `to` came from member p. Pieces of `piece` bytes.
 absl::Status AllToAll(Endpoint& self, const GroupView& group, int64_t piece, const std::byte* from, std::byte* to);
+
+// What every rank gave, in order of rank, of any size; all ranks call.
+absl::StatusOr<std::vector<std::string>> GatherAll(Endpoint& self, absl::string_view own);
 
 // Returns when all members have called.
 absl::Status Barrier(Endpoint& self, const GroupView& group);

@@ -182,6 +182,10 @@ absl::Status HostBackend::Barrier() {
   return meshwright::Barrier(endpoint_, {all, endpoint_.rank()});
 }
 
+absl::StatusOr<std::vector<std::string>> HostBackend::GatherAll(absl::string_view own) {
+  return meshwright::GatherAll(endpoint_, own);
+}
+
 absl::Status HostBackend::StartClock() {
   marks_.clear();
   start_ = std::chrono::steady_clock::now();

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "executor/backend.h"
@@ -31,6 +32,7 @@ class HostBackend : public Backend {
   absl::Status Wait(Stream, int64_t) override { return absl::OkStatus(); }
   absl::Status Synchronize() override { return absl::OkStatus(); }
   absl::Status Barrier() override;
+  absl::StatusOr<std::vector<std::string>> GatherAll(absl::string_view own) override;
   absl::Status StartClock() override;
   absl::Status Mark(Stream stream) override;
   absl::StatusOr<std::vector<Nanos>> MarkTimes() override { return marks_; }

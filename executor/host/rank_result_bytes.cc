@@ -53,7 +53,6 @@ void Fields(Stream& stream, Result& result) {
   stream.Elements(result.parameters, [&](auto& piece) {
     stream.Elements(piece.key.first, number);
     stream.Number(piece.key.second);
-    stream.Number(piece.master);
     stream.Elements(piece.global, number);
     stream.Elements(piece.shape, number);
     stream.Elements(piece.begin, number);
