@@ -39,6 +39,7 @@ constexpr absl::string_view kKeys[] = {"mesh",
                                        "gather_bucket",
                                        "bucket_ends",
                                        "fusion_ids",
+                                       "all_to_all",
                                        "gradients_mean",
                                        "gradient_dtype",
                                        "loss_divisor",
@@ -187,6 +188,7 @@ absl::Status ReadChoices(const NodeRef& in, Strategy& s) {
     return in["shard_parameters"].Error("true", "it with parallel_optimizer: true, whose rows it gathers");
   }
   MESHWRIGHT_RETURN_IF_ERROR(ReadFusion(in, s));
+  MESHWRIGHT_ASSIGN_OR_RETURN(s.all_to_all, in["all_to_all"].AsBoolOr(usual.all_to_all));
   MESHWRIGHT_ASSIGN_OR_RETURN(s.gradients_mean, in["gradients_mean"].AsBoolOr(usual.gradients_mean));
   std::vector<absl::string_view> dtypes;
   for (const DTypeInfo& row : kDTypes) dtypes.push_back(row.name);
@@ -245,6 +247,7 @@ std::string ToText(const Strategy& s) {
   if (!s.bucket_ends.empty()) absl::StrAppend(&text, "bucket_ends: [", absl::StrJoin(s.bucket_ends, ", "), "]\n");
   if (!s.fusion_ids.empty()) text += "fusion_ids:\n";
   for (const auto& [name, id] : s.fusion_ids) absl::StrAppend(&text, "  ", QuoteYaml(name), ": ", id, "\n");
+  if (!s.all_to_all) text += "all_to_all: false\n";
   absl::StrAppend(&text, "gradients_mean: ", s.gradients_mean ? "true" : "false",
                   "\ngradient_dtype: ", NameOf(s.gradient_dtype), "\nloss_divisor: ", DoubleText(s.loss_divisor), "\n");
   if (s.gradient_scale != 1) absl::StrAppend(&text, "gradient_scale: ", DoubleText(s.gradient_scale), "\n");

@@ -64,6 +64,7 @@ struct Strategy {
   std::optional<Bytes> scatter_bucket, gather_bucket;  // of reduce-scatters and all-gathers, where they differ
   std::vector<int64_t> bucket_ends;                    // S10.4, instead of a size: the last gradient of each all-reduce
   std::map<std::string, int64_t> fusion_ids;           // S10.7, by parameter: 0 alone, 1 as above, else with its like
+  bool all_to_all = true;                              // S7.4: may redistributions use all-to-alls?
   bool gradients_mean = false;                         // S8.2: divide by the replica count
   DType gradient_dtype = DType::kFloat32;              // accumulators and reduction
   double loss_divisor = 1;                             // reported loss = sum of the micro-batch losses / this
@@ -88,6 +89,7 @@ struct Strategy {
 //   parallel_optimizer_threshold: 64 KiB
 //   shard_parameters: false
 //   bucket: 64 MiB            # and scatter_bucket, gather_bucket, bucket_ends: [20, 35], fusion_ids: {w: 2}
+//   all_to_all: true
 //   gradients_mean: false
 //   gradient_dtype: float32
 //   loss_divisor: 4

@@ -72,7 +72,13 @@ absl::StatusOr<Program> Lower(const Graph& forward, const Strategy& strategy, co
   options.loss_gradient = strategy.gradient_scale / strategy.loss_divisor;
   MESHWRIGHT_ASSIGN_OR_RETURN(const Graph graph, Differentiate(forward, options));
   MESHWRIGHT_ASSIGN_OR_RETURN(const ShardedGraph sharded, CompleteLayouts(graph, strategy));
-  MESHWRIGHT_ASSIGN_OR_RETURN(Program program, Partition(sharded, price));
+  const StepPrice without_all_to_all = [&price](const Shape& global, DType dtype, const Work& work,
+                                                const Layout& before, const Layout& after) {
+    const auto* const collective = std::get_if<Collective>(&work);
+    const bool all_to_all = collective != nullptr && collective->kind == CollectiveKind::kAllToAll;
+    return all_to_all ? kNever : price(global, dtype, work, before, after);
+  };
+  MESHWRIGHT_ASSIGN_OR_RETURN(Program program, Partition(sharded, strategy.all_to_all ? price : without_all_to_all));
   if (observe != nullptr) MESHWRIGHT_RETURN_IF_ERROR(observe("partition", program));
   const Context context{graph, strategy, optimizer};
   for (const ProgramPass& pass : kPasses) {

@@ -161,6 +161,8 @@ void SetChoices(const ModelFile& file, const ModelChanges& changes, Problem& pro
   if (by_rank && !parallel.gradients_mean) {
     problem.gradient_scale = static_cast<double>(problem.cluster.num_devices());
   }
+  // S7.5: where nobody says anything the cheapest sequence is taken, whatever its operators.
+  problem.all_to_all = parallel.enable_alltoall || !IsGiven(file, "enable_alltoall");
   problem.parallel_optimizer_threshold = parallel.parallel_optimizer_threshold;
 
   SetFusion(file, problem);

@@ -46,6 +46,7 @@ void SetGivenChoices(const Problem& problem, Strategy& strategy) {
   strategy.gather_bucket = problem.gather_bucket;
   strategy.bucket_ends = problem.bucket_ends;
   strategy.fusion_ids = problem.fusion_ids;
+  strategy.all_to_all = problem.all_to_all;
   strategy.gradients_mean = problem.gradients_mean;
   strategy.gradient_scale = problem.gradient_scale;
   strategy.gradient_dtype = problem.gradient_dtype;

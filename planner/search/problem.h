@@ -59,6 +59,7 @@ struct Problem {
   Schedule schedule = Schedule::kOneFOneB;
   Bytes parallel_optimizer_threshold;
   bool shard_parameters = false;  // with the parallel optimizer
+  bool all_to_all = true;
   bool gradients_mean = false;
   double gradient_scale = 1;
   bool loss_is_sum = false;  // over micro-batches (S12.4), else their mean
