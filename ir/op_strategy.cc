@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "ir/error_kind.h"
 #include "ir/status.h"
 #include "ir/strategy.h"
 
@@ -12,7 +13,7 @@ namespace meshwright {
 namespace {
 
 absl::Status OpError(const Op& op, absl::string_view what) {
-  return absl::InvalidArgumentError(absl::StrCat("operator \"", op.name, "\" (", NameOf(op.kind), "): ", what));
+  return LayoutError("operator \"", op.name, "\" (", NameOf(op.kind), "): ", what);
 }
 
 std::string TupleText(const std::vector<int64_t>& tuple) { return absl::StrCat("(", absl::StrJoin(tuple, ", "), ")"); }

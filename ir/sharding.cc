@@ -5,13 +5,14 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "ir/error_kind.h"
 #include "ir/status.h"
 
 namespace meshwright {
 namespace {
 
 absl::Status OpError(const Op& op, absl::string_view what) {
-  return absl::InvalidArgumentError(absl::StrCat("operator \"", op.name, "\" (", NameOf(op.kind), "): ", what));
+  return LayoutError("operator \"", op.name, "\" (", NameOf(op.kind), "): ", what);
 }
 
 // A user's device matrix over the mesh: each named axis as the mesh axes that make it up.
@@ -60,7 +61,6 @@ absl::Status CheckOutput(const Op& op, const Graph& graph, const OpStrategy& str
   const AxisList contracted = inferred.partial;
   inferred.partial.clear();
   const Shape& shape = graph.tensor(op.outputs[0]).shape;
-  if (op.kind != OpKind::kMatMul) return OpError(op, "only MatMul takes an out_strategy");
   Layout scattered = inferred;
   if (!scattered.dims.empty()) scattered.dims[0].insert(scattered.dims[0].end(), contracted.begin(), contracted.end());
   if (wanted.dims.size() == shape.size() && (wanted == inferred || wanted == scattered)) return absl::OkStatus();
@@ -73,6 +73,10 @@ absl::Status CheckOutput(const Op& op, const Graph& graph, const OpStrategy& str
 absl::StatusOr<OpStrategy> Resolve(const OpSharding& sharding, const Op& op, const Graph& graph, const Mesh& mesh,
                                    int64_t ranks_per_stage) {
   OpStrategy strategy;
+  const bool matrix_product = op.kind == OpKind::kMatMul && graph.tensor(op.outputs[0]).shape.size() == 2;
+  if (sharding.output.has_value() && !matrix_product) {
+    return OpError(op, "only a MatMul of two matrices takes an out_strategy");
+  }
   if (!sharding.is_layout()) {
     std::vector<std::vector<int64_t>> tuples;
     for (const TensorSharding& tensor : sharding.inputs) tuples.push_back(tensor.pieces);
@@ -86,7 +90,7 @@ absl::StatusOr<OpStrategy> Resolve(const OpSharding& sharding, const Op& op, con
     if (!layout.dims.empty())
       rows = {mesh.SizeOf(layout.dims[0]), mesh.SizeOf(layout.dims[0]) * mesh.SizeOf(contracted)};
     const std::vector<int64_t>& asked = sharding.output->pieces;
-    bool known = op.kind == OpKind::kMatMul && asked.size() == layout.dims.size();
+    bool known = asked.size() == layout.dims.size();
     for (size_t d = 1; known && d < asked.size(); ++d) known = asked[d] == mesh.SizeOf(layout.dims[d]);
     if (!known || (asked[0] != rows[0] && asked[0] != rows[1])) {
       return OpError(op, absl::StrCat("out_strategy (", absl::StrJoin(asked, ", "), "): rows must be ",
@@ -113,14 +117,13 @@ absl::StatusOr<OpStrategy> Resolve(const OpSharding& sharding, const Op& op, con
 absl::StatusOr<Layout> LayoutFromTuple(const std::vector<int64_t>& pieces, const Shape& shape, const Mesh& mesh,
                                        int64_t ranks_per_stage, bool repeat_first) {
   if (pieces.size() != shape.size()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("(", absl::StrJoin(pieces, ", "), ") does not fit a tensor ", ToText(shape)));
+    return LayoutError("(", absl::StrJoin(pieces, ", "), ") does not fit a tensor ", ToText(shape));
   }
   int64_t product = 1;
   for (int64_t p : pieces) product *= p;
   if (product < 1 || ranks_per_stage % product != 0) {
-    return absl::InvalidArgumentError(absl::StrCat("(", absl::StrJoin(pieces, ", "), ") needs ", product, " of ",
-                                                   ranks_per_stage, " devices; the product must divide them"));
+    return LayoutError("(", absl::StrJoin(pieces, ", "), ") needs ", product, " of ", ranks_per_stage,
+                       " devices; the product must divide them");
   }
   Layout layout;
   int64_t stride = repeat_first ? product : ranks_per_stage;
@@ -129,7 +132,7 @@ absl::StatusOr<Layout> LayoutFromTuple(const std::vector<int64_t>& pieces, const
     MESHWRIGHT_ASSIGN_OR_RETURN(AxisList axes, mesh.Compose(pieces[d], stride));
     layout.dims.push_back(std::move(axes));
   }
-  MESHWRIGHT_RETURN_IF_ERROR(CheckLayout(shape, layout, mesh));
+  MESHWRIGHT_RETURN_IF_ERROR(WithKind("E-LAYOUT", CheckLayout(shape, layout, mesh)));
   return layout;
 }
 

@@ -48,6 +48,7 @@ constexpr absl::string_view kKeys[] = {"mesh",
                                        "fusion_ids",
                                        "own_parameters",
                                        "parameter_broadcast",
+                                       "all_to_all",
                                        "gradients_mean",
                                        "gradient_fp32_sync",
                                        "gradient_dtype",
@@ -229,6 +230,7 @@ absl::Status ReadChoices(const NodeRef& in, Strategy& s) {
     s.own_parameters.insert(own.begin(), own.end());
   }
   MESHWRIGHT_ASSIGN_OR_RETURN(s.parameter_broadcast, in["parameter_broadcast"].AsBoolOr(usual.parameter_broadcast));
+  MESHWRIGHT_ASSIGN_OR_RETURN(s.all_to_all, in["all_to_all"].AsBoolOr(usual.all_to_all));
   MESHWRIGHT_ASSIGN_OR_RETURN(s.gradients_mean, in["gradients_mean"].AsBoolOr(usual.gradients_mean));
   MESHWRIGHT_ASSIGN_OR_RETURN(s.gradient_fp32_sync, in["gradient_fp32_sync"].AsBoolOr(usual.gradient_fp32_sync));
   std::vector<absl::string_view> dtypes;
@@ -298,6 +300,7 @@ std::string ToText(const Strategy& s) {
   for (const auto& [name, id] : s.fusion_ids) absl::StrAppend(&text, "  ", QuoteYaml(name), ": ", id, "\n");
   if (!s.own_parameters.empty()) absl::StrAppend(&text, "own_parameters: ", NamesText(s.own_parameters), "\n");
   if (s.parameter_broadcast) text += "parameter_broadcast: true\n";
+  if (!s.all_to_all) text += "all_to_all: false\n";
   absl::StrAppend(&text, "gradients_mean: ", s.gradients_mean ? "true" : "false",
                   "\ngradient_dtype: ", NameOf(s.gradient_dtype), "\nloss_divisor: ", DoubleText(s.loss_divisor), "\n");
   if (!s.gradient_fp32_sync) text += "gradient_fp32_sync: false\n";

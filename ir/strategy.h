@@ -81,6 +81,7 @@ struct Strategy {
   std::map<std::string, int64_t> fusion_ids;           // S10.7, by parameter: 0 alone, 1 as above, else with its like
   std::set<std::string> own_parameters;                // S8.9: every rank has its own, which it trains alone
   bool parameter_broadcast = false;                    // S8.10: rank 0's values replace the others' at the start
+  bool all_to_all = true;                              // S7.4: may redistributions use all-to-alls?
   bool gradients_mean = false;                         // S8.2: divide by the replica count
   bool gradient_fp32_sync = true;                      // S8.6: casts of gradients come before their sum
   DType gradient_dtype = DType::kFloat32;              // accumulators and reduction
@@ -108,6 +109,7 @@ struct Strategy {
 //   optimizer_whole: [w]
 //   shard_parameters: false
 //   bucket: 64 MiB            # and scatter_bucket, gather_bucket, bucket_ends: [20, 35], fusion_ids: {w: 2}
+//   all_to_all: true
 //   gradients_mean: false
 //   gradient_dtype: float32
 //   loss_divisor: 4

@@ -25,8 +25,8 @@ absl::Status CheckDatasetTuples(const NodeRef& in, const Parallel& parallel, con
   if (parallel.dataset_strategy != DatasetStrategy::kTuples) return absl::OkStatus();
   const auto& tuples = parallel.dataset_tuples;
   if (tuples.size() != inputs.size()) {
-    return in.Error(absl::StrCat(tuples.size(), " lists"),
-                    absl::StrCat("one for each of the ", inputs.size(), " inputs"));
+    return WithKind("E-VALUE", in.Error(absl::StrCat(tuples.size(), " lists"),
+                                        absl::StrCat("one for each of the ", inputs.size(), " inputs")));
   }
   int64_t pieces = 1;
   size_t most_dims = 0;
@@ -194,7 +194,8 @@ absl::StatusOr<ModelFile> ParseModelFile(absl::string_view text, absl::string_vi
     inputs.clear();
     for (const InputSpec& input : model->inputs) inputs.push_back({input.name, input.shape.size()});
   }
-  MESHWRIGHT_RETURN_IF_ERROR(CheckDatasetTuples(root["parallel"]["dataset_strategy"], file.parallel, inputs));
+  MESHWRIGHT_RETURN_IF_ERROR(
+      WithKind("E-LAYOUT", CheckDatasetTuples(root["parallel"]["dataset_strategy"], file.parallel, inputs)));
   MESHWRIGHT_RETURN_IF_ERROR(BuildGraph(file, file.training.batch).status());
   MESHWRIGHT_RETURN_IF_ERROR(FusionIds(file).status());
   return file;

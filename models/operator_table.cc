@@ -265,6 +265,9 @@ void SetReshapeRule(const Shape& from, const Shape& to, size_t same_front, size_
 absl::Status Reshape(const UserOpCall& call, OpSpec& spec) {
   const Shape& from = call.shapes[0];
   const NodeRef in = call.where["shape"];
+  if (const NodeRef shard = call.where["shard"]; shard.present()) {
+    return WithKind("E-LAYOUT", shard.Error("it on a Reshape", "none: a Reshape takes over how its input lies"));
+  }
   MESHWRIGHT_ASSIGN_OR_RETURN(const std::vector<int64_t> sizes, in.AsInts(-1, int64_t{1} << 40));
   Shape to(sizes.begin(), sizes.end());
   // The file says the size for the whole batch; this graph may have fewer rows.

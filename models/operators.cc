@@ -214,7 +214,7 @@ absl::StatusOr<OperatorSpec> ReadOperator(const NodeRef& in, const NodeRef& layo
   if (in["shard"].present()) {
     MESHWRIGHT_ASSIGN_OR_RETURN(spec.shard, ReadSharding(in, layouts, spec.inputs.size()));
   } else if (in["out_strategy"].present()) {
-    return in["out_strategy"].Error("it alone", "`shard` beside it");
+    return WithKind("E-VALUE", in["out_strategy"].Error("it alone", "`shard` beside it"));
   }
   if (in["pipeline_stage"].present()) {
     MESHWRIGHT_ASSIGN_OR_RETURN(spec.pipeline_stage, in["pipeline_stage"].AsInt(0, stages - 1));

@@ -95,27 +95,45 @@ absl::StatusOr<std::vector<std::string>> ReadAxesOfDim(const NodeRef& in, const 
   return axes;
 }
 
+// Whether an entry of `shard` is a list of integers.
+bool HoldsInts(const NodeRef& in) {
+  const std::vector<NodeRef> entries = in.children();
+  return in.is_list() && std::all_of(entries.begin(), entries.end(), [](const NodeRef& entry) {
+           constexpr int64_t kAny = std::numeric_limits<int64_t>::min();
+           return entry.AsInt(kAny).ok();
+         });
+}
+
 absl::StatusOr<TensorSharding> ReadTensorSharding(const NodeRef& in, const OpSharding& sharding) {
   TensorSharding tensor;
   if (!sharding.is_layout()) {
-    MESHWRIGHT_ASSIGN_OR_RETURN(tensor.pieces, in.AsInts(1, kMost));
+    const absl::StatusOr<std::vector<int64_t>> pieces = in.AsInts(1, kMost);
+    if (!pieces.ok()) return WithKind(HoldsInts(in) ? "E-LAYOUT" : "E-TYPE", pieces.status());
+    tensor.pieces = *pieces;
     return tensor;
   }
-  MESHWRIGHT_ASSIGN_OR_RETURN(const std::vector<NodeRef> dims, in.AsList());
-  if (dims.empty()) return in.Error("an empty list", "None, an axis or a list of axes for each dim");
+  const absl::StatusOr<std::vector<NodeRef>> dims = in.AsList();
+  if (!dims.ok()) return WithKind("E-TYPE", dims.status());
+  if (dims->empty())
+    return WithKind("E-VALUE", in.Error("an empty list", "None, an axis or a list of axes for each dim"));
   std::vector<std::string> used;
-  for (const NodeRef& dim : dims) {
-    MESHWRIGHT_ASSIGN_OR_RETURN(std::vector<std::string> axes, ReadAxesOfDim(dim, sharding, used));
-    tensor.dims.push_back(std::move(axes));
+  for (const NodeRef& dim : *dims) {
+    absl::StatusOr<std::vector<std::string>> axes = ReadAxesOfDim(dim, sharding, used);
+    if (!axes.ok()) return WithKind("E-VALUE", axes.status());
+    tensor.dims.push_back(*std::move(axes));
   }
   return tensor;
 }
 
 absl::Status ReadDeviceMatrix(const NodeRef& in, OpSharding& sharding) {
-  MESHWRIGHT_RETURN_IF_ERROR(in.CheckKeys({"device_matrix", "alias_name", "name"}));
-  MESHWRIGHT_ASSIGN_OR_RETURN(sharding.device_matrix, in["device_matrix"].AsInts(1, kMost));
+  MESHWRIGHT_RETURN_IF_ERROR(WithKind("E-KEY", in.CheckKeys({"device_matrix", "alias_name", "name"})));
+  const absl::StatusOr<std::vector<int64_t>> sizes = in["device_matrix"].AsInts(1, kMost);
+  if (!sizes.ok()) return WithKind(HoldsInts(in["device_matrix"]) ? "E-VALUE" : "E-TYPE", sizes.status());
+  sharding.device_matrix = *sizes;
   const NodeRef names = in[in["name"].present() ? "name" : "alias_name"];
-  MESHWRIGHT_ASSIGN_OR_RETURN(sharding.axes, names.AsStrings());
+  const absl::StatusOr<std::vector<std::string>> axes = names.AsStrings();
+  if (!axes.ok()) return WithKind("E-TYPE", axes.status());
+  sharding.axes = *axes;
   if (sharding.axes.size() != sharding.device_matrix.size() || sharding.axes.empty()) {
     return names.Error(absl::StrCat(sharding.axes.size(), " names"),
                        absl::StrCat("one for each of the ", sharding.device_matrix.size(), " sizes in device_matrix"));
@@ -150,29 +168,40 @@ absl::StatusOr<OpSharding> ReadSharding(const NodeRef& op, const NodeRef& layout
   OpSharding sharding;
   NodeRef inputs = op["shard"];
   if (inputs.is_map()) {
-    MESHWRIGHT_RETURN_IF_ERROR(inputs.CheckKeys({"layout", "in_strategy"}));
-    MESHWRIGHT_RETURN_IF_ERROR(layouts.AsMapIfPresent().status());
+    MESHWRIGHT_RETURN_IF_ERROR(WithKind("E-KEY", inputs.CheckKeys({"layout", "in_strategy"})));
+    MESHWRIGHT_RETURN_IF_ERROR(WithKind("E-TYPE", layouts.AsMapIfPresent().status()));
     std::vector<absl::string_view> names;
     const std::vector<NodeRef> known = layouts.children();
     for (const NodeRef& layout : known) names.push_back(layout.key());
-    MESHWRIGHT_ASSIGN_OR_RETURN(const size_t index, inputs["layout"].AsChoice(names));
-    MESHWRIGHT_RETURN_IF_ERROR(ReadDeviceMatrix(known[index], sharding));
+    const absl::StatusOr<size_t> index = inputs["layout"].AsChoice(names);
+    if (!index.ok()) return WithKind("E-VALUE", index.status());
+    MESHWRIGHT_RETURN_IF_ERROR(WithKind("E-VALUE", ReadDeviceMatrix(known[*index], sharding)));
     inputs = inputs["in_strategy"];
   }
-  MESHWRIGHT_ASSIGN_OR_RETURN(const std::vector<NodeRef> tensors, inputs.AsList());
-  if (tensors.size() != num_inputs) {
-    return inputs.Error(absl::StrCat("a list of ", tensors.size()),
-                        absl::StrCat("one entry for each of the ", num_inputs, " inputs"));
+  const absl::StatusOr<std::vector<NodeRef>> tensors = inputs.AsList();
+  if (!tensors.ok()) return WithKind("E-TYPE", tensors.status());
+  if (tensors->size() != num_inputs) {
+    return WithKind("E-LAYOUT", inputs.Error(absl::StrCat("a list of ", tensors->size()),
+                                             absl::StrCat("one entry for each of the ", num_inputs, " inputs")));
   }
-  for (const NodeRef& tensor : tensors) {
+  const auto lists_of_ints = std::count_if(tensors->begin(), tensors->end(), HoldsInts);
+  const auto lists = std::count_if(tensors->begin(), tensors->end(), [](const NodeRef& in) { return in.is_list(); });
+  if (!sharding.is_layout() && lists_of_ints > 0 && lists_of_ints < lists) {
+    return WithKind("E-VALUE", inputs.Error("integers for some inputs, names for others",
+                                            "integers for all, or axes of one layout for all"));
+  }
+  for (const NodeRef& tensor : *tensors) {
     MESHWRIGHT_ASSIGN_OR_RETURN(TensorSharding read, ReadTensorSharding(tensor, sharding));
     sharding.inputs.push_back(std::move(read));
   }
   const NodeRef output = op["out_strategy"];
   if (!output.present()) return sharding;
-  MESHWRIGHT_ASSIGN_OR_RETURN(const std::vector<NodeRef> outputs, output.AsList());
-  if (outputs.size() != 1) return output.Error(absl::StrCat("a list of ", outputs.size()), "one entry, for the output");
-  MESHWRIGHT_ASSIGN_OR_RETURN(sharding.output, ReadTensorSharding(outputs[0], sharding));
+  const absl::StatusOr<std::vector<NodeRef>> outputs = output.AsList();
+  if (!outputs.ok()) return WithKind("E-TYPE", outputs.status());
+  if (outputs->size() != 1) {
+    return WithKind("E-LAYOUT", output.Error(absl::StrCat("a list of ", outputs->size()), "one entry, for the output"));
+  }
+  MESHWRIGHT_ASSIGN_OR_RETURN(sharding.output, ReadTensorSharding(outputs->front(), sharding));
   return sharding;
 }
 

@@ -81,7 +81,13 @@ absl::StatusOr<Program> Lower(const Graph& forward, const Strategy& strategy, co
   MESHWRIGHT_ASSIGN_OR_RETURN(GraphAndStrategy separate, SeparateRanks(forward, strategy));
   MESHWRIGHT_ASSIGN_OR_RETURN(const Graph graph, Differentiate(std::move(separate.graph), options));
   MESHWRIGHT_ASSIGN_OR_RETURN(const ShardedGraph sharded, CompleteLayouts(graph, separate.strategy));
-  MESHWRIGHT_ASSIGN_OR_RETURN(Program program, Partition(sharded, price));
+  const StepPrice without_all_to_all = [&price](const Shape& global, DType dtype, const Work& work,
+                                                const Layout& before, const Layout& after) {
+    const auto* const collective = std::get_if<Collective>(&work);
+    const bool all_to_all = collective != nullptr && collective->kind == CollectiveKind::kAllToAll;
+    return all_to_all ? kNever : price(global, dtype, work, before, after);
+  };
+  MESHWRIGHT_ASSIGN_OR_RETURN(Program program, Partition(sharded, strategy.all_to_all ? price : without_all_to_all));
   if (observe != nullptr) MESHWRIGHT_RETURN_IF_ERROR(observe("partition", program));
   const Context context{graph, strategy, optimizer};
   for (const ProgramPass& pass : kPasses) {

@@ -8,9 +8,14 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
+#include "ir/error_kind.h"
 
 namespace meshwright {
 namespace {
+
+// Beyond these the search takes only the steps that are likely to help: the number of layouts grows too fast.
+constexpr int64_t kSmallMesh = 16;  // ranks
+constexpr size_t kFewAxes = 4;
 
 // A layout as a key: equal keys, equal layouts.
 std::vector<int32_t> KeyOf(const Layout& layout) {
@@ -30,6 +35,7 @@ class Search {
   Search(const Shape& global, DType dtype, const Layout& to, const Mesh& mesh, const StepPrice& price)
       : global_(global), dtype_(dtype), to_(to), mesh_(mesh), price_(price) {
     for (const AxisList& axes : to.dims) wanted_.insert(wanted_.end(), axes.begin(), axes.end());
+    stages_ = mesh.Find("pp");
   }
 
   absl::StatusOr<Redistribution> Run(const Layout& from) {
@@ -42,6 +48,10 @@ class Search {
       node.done = true;
       if (SamePlacement(global_, node.layout, to_, mesh_)) return Unwind(key, cost);
       Expand(key, node.layout, cost);
+    }
+    if (dtype_ == DType::kBool) {
+      return LayoutError("a tensor of bool ", ToText(global_), " lies as ", ToText(from, mesh_), " and is wanted as ",
+                         ToText(to_, mesh_), "; booleans are not communicated, split it alike or cast it");
     }
     return absl::InternalError(absl::StrCat("no redistribution of ", ToText(global_), " from ", ToText(from, mesh_),
                                             " to ", ToText(to_, mesh_)));
@@ -70,8 +80,11 @@ class Search {
   void Try(const Key& key, const Layout& before, Nanos cost, const Work& work, Layout after) {
     if (after.partial.empty()) after.reduction = Reduction::kSum;
     if (!CheckLayout(global_, after, mesh_).ok()) return;
+    if (dtype_ == DType::kBool && !std::holds_alternative<Slice>(work)) return;
+    const Nanos step = price_(global_, dtype_, work, before, after);
+    if (step == kNever) return;
     // One nanosecond a step, so that of sequences that cost nothing the shortest wins.
-    Visit(after, cost + price_(global_, dtype_, work, before, after) + Nanos(1), work, &key);
+    Visit(after, cost + step + Nanos(1), work, &key);
   }
 
   bool Uses(const Layout& layout, AxisId id) const {
@@ -93,50 +106,64 @@ class Search {
     }
   }
 
-  // All-reduce over what the target does not keep partial; reduce-scatter of adjacent axes onto the end of a dim.
+  // All-reduces over what the target does not keep partial; reduce-scatters of such axes onto the end of a dim.
   void Reduce(const Key& key, const Layout& layout, Nanos cost) {
     AxisList open;
     for (AxisId id : layout.partial) {
       if (!absl::c_linear_search(to_.partial, id)) open.push_back(id);
     }
-    if (open.empty()) return;
-    Collective reduce;
-    reduce.reduction = layout.reduction;
-    reduce.axes = open;
-    Layout after = layout;
-    after.partial = to_.partial;
-    Try(key, layout, cost, reduce, after);
-    if (layout.reduction != Reduction::kSum) return;
-    for (size_t d = 0; d < layout.dims.size(); ++d) {
-      // The target's own order of axes on this dim, else each axis by itself.
-      std::vector<AxisList> runs;
-      const AxisList& have = layout.dims[d];
-      const AxisList& want = to_.dims[d];
-      if (have.size() < want.size() && std::equal(have.begin(), have.end(), want.begin())) {
-        AxisList run;
-        for (size_t i = have.size(); i < want.size() && absl::c_linear_search(open, want[i]); ++i)
-          run.push_back(want[i]);
-        if (!run.empty()) runs.push_back(run);
-      }
-      for (AxisId id : open) {
-        if (runs.empty() || runs[0].size() != 1 || runs[0][0] != id) runs.push_back({id});
-      }
-      for (const AxisList& run : runs) {
-        Collective scatter;
-        scatter.kind = CollectiveKind::kReduceScatter;
-        scatter.axes = run;
-        scatter.dim = static_cast<int32_t>(d);
-        Layout scattered = layout;
+    for (const AxisList& run : RunsOf(open, layout)) {
+      Collective reduce;
+      reduce.reduction = layout.reduction;
+      reduce.axes = run;
+      Layout after = layout;
+      after.partial.erase(std::remove_if(after.partial.begin(), after.partial.end(),
+                                         [&](AxisId id) { return absl::c_linear_search(run, id); }),
+                          after.partial.end());
+      Try(key, layout, cost, reduce, after);
+      if (layout.reduction != Reduction::kSum) continue;
+      reduce.kind = CollectiveKind::kReduceScatter;
+      for (size_t d = 0; d < layout.dims.size(); ++d) {
+        reduce.dim = static_cast<int32_t>(d);
+        Layout scattered = after;
         scattered.dims[d].insert(scattered.dims[d].end(), run.begin(), run.end());
-        scattered.partial.erase(std::remove_if(scattered.partial.begin(), scattered.partial.end(),
-                                               [&](AxisId id) { return absl::c_linear_search(run, id); }),
-                                scattered.partial.end());
-        Try(key, layout, cost, scatter, scattered);
+        Try(key, layout, cost, reduce, scattered);
       }
     }
   }
 
-  // Appends free axes that the target wants somewhere: the whole run that it wants here, or one.
+  // The axes of `open` that may be reduced in one call, in order: of a few every list; of many all, each by itself, and
+  // what the target wants on a dim.
+  std::vector<AxisList> RunsOf(const AxisList& open, const Layout& layout) const {
+    std::vector<AxisList> runs;
+    if (open.empty()) return runs;
+    if (open.size() <= kFewAxes) {
+      runs.push_back({});
+      for (size_t i = 0; i < runs.size(); ++i) {
+        for (AxisId id : open) {
+          if (absl::c_linear_search(runs[i], id)) continue;
+          AxisList longer = runs[i];
+          longer.push_back(id);
+          runs.push_back(std::move(longer));
+        }
+      }
+      runs.erase(runs.begin());
+      return runs;
+    }
+    runs.push_back(open);
+    for (AxisId id : open) runs.push_back({id});
+    for (size_t d = 0; d < layout.dims.size(); ++d) {
+      const AxisList &have = layout.dims[d], &want = to_.dims[d];
+      if (have.size() >= want.size() || !std::equal(have.begin(), have.end(), want.begin())) continue;
+      AxisList run;
+      for (size_t i = have.size(); i < want.size() && absl::c_linear_search(open, want[i]); ++i) run.push_back(want[i]);
+      if (run.size() > 1) runs.push_back(run);
+    }
+    return runs;
+  }
+
+  // Appends free axes: the whole run that the target wants here, or any one. Also one that the target does not use:
+  // what is held several times may be cut first and gathered last.
   void Slices(const Key& key, const Layout& layout, Nanos cost, size_t d) {
     const AxisList& have = layout.dims[d];
     const AxisList& want = to_.dims[d];
@@ -147,8 +174,10 @@ class Search {
         Try(key, layout, cost, Slice{}, after);
       }
     }
-    for (AxisId id : wanted_) {
-      if (Uses(layout, id)) continue;
+    for (size_t a = 0; a < mesh_.axes().size(); ++a) {
+      const AxisId id(a);
+      if (id == stages_ || Uses(layout, id)) continue;
+      if (mesh_.num_ranks() > kSmallMesh && !absl::c_linear_search(wanted_, id)) continue;
       Layout after = layout;
       after.dims[d].push_back(id);
       Try(key, layout, cost, Slice{}, after);
@@ -201,6 +230,7 @@ class Search {
   const Mesh& mesh_;
   const StepPrice& price_;
   AxisList wanted_;
+  AxisId stages_;  // no tensor is split over the stages
   std::map<Key, Node> nodes_;
   std::set<std::tuple<Nanos, int64_t, Key>> queue_;
   int64_t order_ = 0;

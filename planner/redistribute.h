@@ -9,7 +9,9 @@
 #ifndef MESHWRIGHT_PLANNER_REDISTRIBUTE_H_
 #define MESHWRIGHT_PLANNER_REDISTRIBUTE_H_
 
+#include <cstdint>
 #include <functional>
+#include <limits>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -22,6 +24,9 @@ struct RedistributionStep {
   Layout after;  // what the ranks hold then
 };
 
+// What a StepPrice gives for a step that may not be taken.
+inline constexpr Nanos kNever(std::numeric_limits<int64_t>::max());
+
 // The price of one step on a tensor of this global shape, on every rank.
 using StepPrice =
     std::function<Nanos(const Shape& global, DType dtype, const Work& work, const Layout& before, const Layout& after)>;
@@ -31,7 +36,8 @@ struct Redistribution {
   Nanos cost;
 };
 
-// REQUIRES: both layouts pass CheckLayout; every partial axis of `to` is partial in `from`.
+// REQUIRES: both layouts pass CheckLayout; every partial axis of `to` is partial in `from`. kInvalidArgument (E-LAYOUT)
+// for booleans that would have to be communicated (S7.11).
 absl::StatusOr<Redistribution> Redistribute(const Shape& global, DType dtype, const Layout& from, const Layout& to,
                                             const Mesh& mesh, const StepPrice& price);
 

@@ -225,9 +225,11 @@ absl::Status SetChoices(const ModelFile& file, const ModelChanges& changes, Prob
   if (problem.mode == SearchMode::kDataParallel && file.training.loss_reduction == LossReduction::kMean) {
     problem.gradient_scale = static_cast<double>(problem.cluster.num_devices());
   }
+  // S7.5: where nobody says anything the cheapest sequence is taken, whatever its operators.
+  problem.all_to_all = parallel.enable_alltoall || !IsGiven(file, "enable_alltoall");
   MESHWRIGHT_RETURN_IF_ERROR(SetOptimizer(file, problem));
   MESHWRIGHT_RETURN_IF_ERROR(SetFusion(file, problem, notices));
-  if (parallel.pipeline_interleave) notices.push_back("pipeline_interleave is not used yet");
+  problem.chunks = parallel.chunks();
 
   const bool accumulates = parallel.grad_accumulation_step > 1;
   if (accumulates && !problem.microbatches.has_value() && !decoder) {

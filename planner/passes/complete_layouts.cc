@@ -7,13 +7,14 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
+#include "ir/error_kind.h"
 #include "ir/status.h"
 
 namespace meshwright {
 namespace {
 
 absl::Status OpError(const Op& op, absl::string_view what) {
-  return absl::InvalidArgumentError(absl::StrCat("operator \"", op.name, "\" (", NameOf(op.kind), "): ", what));
+  return LayoutError("operator \"", op.name, "\" (", NameOf(op.kind), "): ", what);
 }
 
 // The smallest size of any dim that the label splits: own-size dims must divide too.
@@ -102,8 +103,7 @@ class Completion {
  private:
   absl::Status CheckNames() const {
     const auto unknown = [](absl::string_view what, absl::string_view name) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("the strategy names an ", what, " \"", name, "\" that the model does not have"));
+      return ValueError("the strategy names an ", what, " \"", name, "\" that the model does not have");
     };
     for (const auto& [name, unused] : strategy_.ops) {
       if (!result_.graph.FindOp(name).valid()) return unknown("operator", name);
@@ -128,7 +128,7 @@ class Completion {
       found |= absl::c_any_of(op.inputs, uses) || (op.output.has_value() && uses(*op.output));
     }
     if (!found || !pp.valid()) return absl::OkStatus();
-    return absl::InvalidArgumentError("\"pp\" is the axis of the pipeline stages; it splits no tensor");
+    return LayoutError("\"pp\" is the axis of the pipeline stages; it splits no tensor");
   }
 
   void SetNatural(TensorId id, Layout layout) {
@@ -170,12 +170,31 @@ class Completion {
       if (!assignment.ok()) return assignment.status();
       result_.assignments[id.index()] = *std::move(assignment);
       MESHWRIGHT_RETURN_IF_ERROR(SetWantedOutput(op, id, own->second));
+    } else if (InfoOf(op.kind).kernel == KernelClass::kNone && strategy_.rules.empty()) {
+      result_.assignments[id.index()] = FromProducer(op);
     } else {
       MESHWRIGHT_ASSIGN_OR_RETURN(result_.assignments[id.index()], FromRules(op, graph, strategy_));
     }
     MESHWRIGHT_RETURN_IF_ERROR(Check(id));
     SetOutputs(id);
     return absl::OkStatus();
+  }
+
+  // An op that only looks at its input in another way takes over how that lies, for the dims that stay (S5.10).
+  Assignment FromProducer(const Op& op) const {
+    const TensorId input = op.inputs[0];
+    Layout layout = Layout::Replicated(result_.graph.tensor(input).shape.size());
+    if (known_[input.index()]) layout = result_.natural[input.index()];
+    if (const auto wanted = result_.outputs.find(input); wanted != result_.outputs.end()) layout = wanted->second;
+    if (const auto fed = strategy_.inputs.find(result_.graph.tensor(input).name); fed != strategy_.inputs.end()) {
+      if (result_.graph.tensor(input).kind == TensorKind::kInput) layout = fed->second;
+    }
+    Assignment assignment(op.rule.labels.size());
+    for (size_t d = 0; d < layout.dims.size() && d < op.rule.inputs[0].size(); ++d) {
+      const int label = op.rule.inputs[0][d].label;
+      if (label >= 0 && !op.rule.labels[label].whole) assignment[label] = layout.dims[d];
+    }
+    return assignment;
   }
 
   // An op's own strategy says what its output becomes at once: what it asks for, or the whole value (S5.5, S5.7). Label
@@ -237,10 +256,9 @@ class Completion {
     const Tensor& tensor = result_.graph.tensor(id);
     if (const auto given = strategy_.inputs.find(tensor.name); given != strategy_.inputs.end()) {
       const absl::Status fits = CheckLayout(tensor.shape, given->second, result_.mesh);
-      if (!fits.ok()) return absl::InvalidArgumentError(absl::StrCat("input \"", tensor.name, "\": ", fits.message()));
+      if (!fits.ok()) return LayoutError("input \"", tensor.name, "\": ", fits.message());
       if (!given->second.partial.empty()) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("input \"", tensor.name, "\": data cannot arrive as partial sums"));
+        return LayoutError("input \"", tensor.name, "\": data cannot arrive as partial sums");
       }
       wanted = given->second;
     }
@@ -269,10 +287,9 @@ class Completion {
           SetNatural(id, layout);
           first_user[id.index()] = OpId(i);
         } else if (!SamePlacement(tensor.shape, layout, result_.natural[id.index()], result_.mesh)) {
-          return absl::InvalidArgumentError(
-              absl::StrCat("parameter \"", tensor.name, "\" is used by \"", graph.op(first_user[id.index()]).name,
-                           "\" as ", ToText(result_.natural[id.index()], result_.mesh), " and by \"", op.name, "\" as ",
-                           ToText(layout, result_.mesh), "; all its users must split it the same way"));
+          return LayoutError("parameter \"", tensor.name, "\" is used by \"", graph.op(first_user[id.index()]).name,
+                             "\" as ", ToText(result_.natural[id.index()], result_.mesh), " and by \"", op.name,
+                             "\" as ", ToText(layout, result_.mesh), "; all its users must split it the same way");
         }
       }
     }

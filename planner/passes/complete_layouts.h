@@ -1,6 +1,7 @@
 // Gives every op of a differentiated graph its label assignment: which mesh axes split which of its index labels.
 //
-//   forward ops   from their own strategy, else from the label rules, else nothing is split
+//   forward ops   from their own strategy, else from the label rules, else nothing is split; where there are no rules,
+//                 an op that computes nothing (a reshape) takes over how its input lies
 //   backward ops  from their forward op, by label name (design decision 2)
 //   sums of gradients   as the value whose gradient they are
 //

@@ -230,6 +230,9 @@ class Partitioner {
       const auto wanted = sharded_.outputs.find(output);
       if (wanted == sharded_.outputs.end()) continue;
       const Version made = *natural_[output.index()];
+      if (std::optional<Redistribution> way = OneCollective(made.layout, wanted->second); way.has_value()) {
+        ways_[KeyOf(graph_.tensor(output), made.layout, wanted->second)] = *std::move(way);
+      }
       MESHWRIGHT_ASSIGN_OR_RETURN(const Operand operand,
                                   Redistributed(graph_.tensor(output), graph_.tensor(output).name, made, wanted->second,
                                                 std::nullopt, origin, output));
@@ -343,9 +346,33 @@ class Partitioner {
     return rule;
   }
 
+  // What an operator's strategy asks of its output is one collective over all that is partial, whatever else might cost
+  // less: an all-reduce (S5.5), or a reduce-scatter that appends the axes to a dim (S5.7, S6.7).
+  static std::optional<Redistribution> OneCollective(const Layout& from, const Layout& to) {
+    if (from.partial.empty() || !to.partial.empty() || from.dims.size() != to.dims.size()) return std::nullopt;
+    Collective collective;
+    collective.reduction = from.reduction;
+    collective.axes = from.partial;
+    for (size_t d = 0; d < from.dims.size(); ++d) {
+      if (from.dims[d] == to.dims[d]) continue;
+      AxisList scattered = from.dims[d];
+      scattered.insert(scattered.end(), from.partial.begin(), from.partial.end());
+      const bool first = collective.kind == CollectiveKind::kAllReduce;
+      if (!first || scattered != to.dims[d] || from.reduction != Reduction::kSum) return std::nullopt;
+      collective.kind = CollectiveKind::kReduceScatter;
+      collective.dim = static_cast<int32_t>(d);
+    }
+    return Redistribution{{{collective, to}}, Nanos()};
+  }
+
+  using WayKey = std::tuple<std::vector<int64_t>, DType, std::string, std::string>;
+  WayKey KeyOf(const Tensor& tensor, const Layout& from, const Layout& to) const {
+    return {std::vector<int64_t>(tensor.shape.begin(), tensor.shape.end()), tensor.dtype, ToText(from, mesh_),
+            ToText(to, mesh_)};
+  }
+
   absl::StatusOr<Redistribution> FindWay(const Tensor& tensor, const Layout& from, const Layout& to) {
-    auto key = std::make_tuple(std::vector<int64_t>(tensor.shape.begin(), tensor.shape.end()), tensor.dtype,
-                               ToText(from, mesh_), ToText(to, mesh_));
+    WayKey key = KeyOf(tensor, from, to);
     const auto found = ways_.find(key);
     if (found != ways_.end()) return found->second;
     MESHWRIGHT_ASSIGN_OR_RETURN(Redistribution way, Redistribute(tensor.shape, tensor.dtype, from, to, mesh_, price_));

@@ -4,15 +4,14 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "ir/error_kind.h"
 #include "ir/sharding.h"
 #include "ir/status.h"
 
 namespace meshwright {
 namespace {
 
-absl::Status Wrong(absl::string_view what) {
-  return absl::InvalidArgumentError(absl::StrCat("dataset_strategy: ", what));
-}
+absl::Status Wrong(absl::string_view what) { return LayoutError("dataset_strategy: ", what); }
 
 std::vector<const Tensor*> InputsOf(const Graph& graph) {
   std::vector<const Tensor*> inputs;
@@ -25,8 +24,8 @@ std::vector<const Tensor*> InputsOf(const Graph& graph) {
 // S9.3.
 absl::Status CheckTuples(const std::vector<const Tensor*>& inputs, const std::vector<std::vector<int64_t>>& tuples) {
   if (tuples.size() != inputs.size()) {
-    return Wrong(
-        absl::StrCat("found ", tuples.size(), " tuples, wanted one for each of the ", inputs.size(), " inputs"));
+    return ValueError("dataset_strategy: found ", tuples.size(), " tuples, wanted one for each of the ", inputs.size(),
+                      " inputs");
   }
   int64_t pieces = 1;
   size_t highest = 0;
@@ -76,8 +75,9 @@ absl::StatusOr<std::map<std::string, Layout>> FeedingLayouts(const Problem& prob
     }
     const absl::StatusOr<Layout> layout = LayoutFromTuple(pieces, inputs[i]->shape, mesh, ranks_per_stage, true);
     if (!layout.ok()) {
-      return Wrong(absl::StrCat("input \"", inputs[i]->name, "\" of ", ToText(inputs[i]->shape),
-                                " in a micro-batch: ", layout.status().message()));
+      return WithKind("E-LAYOUT", absl::InvalidArgumentError(absl::StrCat(
+                                      "dataset_strategy: input \"", inputs[i]->name, "\" of ", ToText(inputs[i]->shape),
+                                      " in a micro-batch: ", layout.status().message())));
     }
     layouts[inputs[i]->name] = *layout;
   }

@@ -60,6 +60,14 @@ bool IsAligned(const Op& op, const Graph& graph, const Pieces& pieces, int64_t a
   return true;
 }
 
+// Whether the input's dims are the last ones of a larger input: it is broadcast along the batch.
+bool IsTailOfAnother(const Op& op, size_t input) {
+  const OperandRule& tail = op.rule.inputs[input];
+  return std::any_of(op.rule.inputs.begin(), op.rule.inputs.end(), [&](const OperandRule& other) {
+    return other.size() > tail.size() && std::equal(tail.rbegin(), tail.rend(), other.rbegin());
+  });
+}
+
 }  // namespace
 
 std::vector<std::vector<int64_t>> TuplesOf(const Op& op, const Pieces& pieces) {
@@ -131,6 +139,7 @@ Pieces DefaultPieces(const Op& op, const Graph& graph, int64_t ranks_per_stage) 
   for (size_t i = 0; i < op.inputs.size(); ++i) {
     const OperandRule& operand = op.rule.inputs[i];
     if (graph.tensor(op.inputs[i]).kind == TensorKind::kParameter) continue;
+    if (IsTailOfAnother(op, i)) continue;
     if (operand.empty()) return pieces;
     int label = operand[0].label;
     if (op.kind == OpKind::kMatMul) {

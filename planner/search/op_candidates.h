@@ -51,7 +51,8 @@ absl::StatusOr<std::vector<OpCandidate>> CandidatesOf(const Op& op, const Graph&
                                                       int64_t ranks_per_stage, const CandidateOptions& options = {});
 
 // Dim 0 of the first input that is no parameter (of a product: its rows) in gcd(extent, ranks_per_stage) pieces, the
-// rest is repeated calculation. An op of parameters only is not split.
+// rest is repeated calculation. An input that is only broadcast along the batch does not count. An op of parameters
+// only is not split.
 Pieces DefaultPieces(const Op& op, const Graph& graph, int64_t ranks_per_stage);
 
 }  // namespace meshwright

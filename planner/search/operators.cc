@@ -141,6 +141,8 @@ class OperatorSearch {
   absl::Status Defaults() {
     for (const Op& op : graph_.ops) {
       if (base_.ops.count(op.name) > 0) continue;
+      // What computes nothing takes over how its input lies (S5.10): CompleteLayouts sees to it.
+      if (InfoOf(op.kind).kernel == KernelClass::kNone) continue;
       MESHWRIGHT_ASSIGN_OR_RETURN(
           base_.ops[op.name],
           FromTuples(op, graph_, TuplesOf(op, DefaultPieces(op, graph_, ranks_)), base_.mesh, ranks_));

@@ -204,7 +204,10 @@ class StrategyMaker {
     const Shape& shape = graph_.tensor(op.outputs[0]).shape;
     return !shape.empty() && shape[0] % (pieces * more) == 0;
   }
-  bool AsksForOutput(const Op& op) { return op.kind == OpKind::kMatMul && draw_.Chance(60); }
+  // Only products of two matrices may (S5.7).
+  bool AsksForOutput(const Op& op) {
+    return op.kind == OpKind::kMatMul && op.rule.outputs[0].size() == 2 && draw_.Chance(60);
+  }
 
   Said AsTuples(const Op& op) {
     std::vector<int64_t> pieces(op.rule.labels.size(), 1);
