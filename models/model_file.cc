@@ -137,6 +137,15 @@ absl::StatusOr<int64_t> ReadSaveGraphs(const NodeRef& in) {
   return level;
 }
 
+// S1.5.
+absl::Status CheckModeByHand(const ModelFile& file) {
+  const ParallelMode mode = file.parallel.parallel_mode;
+  if (mode != ParallelMode::kSemiAuto && mode != ParallelMode::kAuto) return absl::OkStatus();
+  return std::get<OperatorModel>(file.model)
+      .CheckNotByHand(
+          absl::StrCat("the planner splits the model in the mode ", kParallelModeNames[static_cast<size_t>(mode)]));
+}
+
 }  // namespace
 
 absl::StatusOr<Context> ReadContext(const NodeRef& in) {
@@ -196,7 +205,8 @@ absl::StatusOr<ModelFile> ParseModelFile(absl::string_view text, absl::string_vi
   }
   MESHWRIGHT_RETURN_IF_ERROR(
       WithKind("E-LAYOUT", CheckDatasetTuples(root["parallel"]["dataset_strategy"], file.parallel, inputs)));
-  MESHWRIGHT_RETURN_IF_ERROR(BuildGraph(file, file.training.batch).status());
+  // The shapes of a program that is split by hand depend on how many ranks there are.
+  MESHWRIGHT_RETURN_IF_ERROR(file.by_hand() ? CheckModeByHand(file) : BuildGraph(file, file.training.batch).status());
   MESHWRIGHT_RETURN_IF_ERROR(FusionIds(file).status());
   return file;
 }
@@ -255,16 +265,13 @@ absl::StatusOr<Graph> BuildGraph(const ModelFile& file, int64_t rows, int64_t ra
   }
   const OperatorModel& model = std::get<OperatorModel>(file.model);
   if (!model.by_hand()) return BuildOperators(model, file.training, file.name, rows);
-  const ParallelMode mode = file.parallel.parallel_mode;
-  if (mode == ParallelMode::kSemiAuto || mode == ParallelMode::kAuto) {
-    return model.CheckNotByHand(
-        absl::StrCat("the planner splits the model in the mode ", kParallelModeNames[static_cast<size_t>(mode)]));
-  }
+  MESHWRIGHT_RETURN_IF_ERROR(CheckModeByHand(file));
   if (rows != file.training.batch) {
     return file.document.root()["parallel"].Locate(
         StateError("a program that is split by hand has no micro-batches; its author splits the batch"));
   }
-  return BuildOperators(model, file.training, file.name, rows, {ranks, mode == ParallelMode::kStandAlone, warnings});
+  return BuildOperators(model, file.training, file.name, rows,
+                        {ranks, file.parallel.parallel_mode == ParallelMode::kStandAlone, warnings});
 }
 
 }  // namespace meshwright

@@ -85,7 +85,8 @@ struct ModelFile {
   bool is_decoder() const { return std::holds_alternative<DecoderConfig>(model); }
 };
 
-// Checks the whole file, and that the graph of a whole step can be built.
+// Checks the whole file, and that the graph of a whole step can be built (but for one that is split by hand, whose
+// shapes depend on the ranks).
 absl::StatusOr<ModelFile> ParseModelFile(absl::string_view text, absl::string_view file_name);
 absl::StatusOr<ModelFile> ReadModelFile(const std::string& path);
 

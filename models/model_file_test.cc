@@ -138,7 +138,7 @@ TEST(ModelFileTest, ErrorsNameThePlace) {
   EXPECT_EQ(
       ErrorOf(With(kMatMulRelu, "[32, 16]", "[30, 16]")),
       "m.yaml:5:42: operators[0].inputs: found x (16, 32) and w (30, 16), wanted shapes that go together; operator "
-      "\"matmul\" (MatMul): k is 32 in input 0 and 30 in input 1");
+      "\"matmul\" (MatMul): k is 32 in input 0 and 30 in input 1 [E-LAYOUT]");
   EXPECT_EQ(ErrorOf(With(kMatMulRelu, "steps: 20", "batch: 8")),
             "m.yaml:9:79: training.batch: found 8, wanted 16, dim 0 of the inputs; remove it");
   EXPECT_EQ(ErrorOf(With(kTinyDecoder, "batch: 4, ", "")),

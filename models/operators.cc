@@ -367,8 +367,8 @@ absl::StatusOr<std::vector<TensorId>> AddOperator(const OperatorSpec& spec, cons
     for (size_t i = 0; i < spec.inputs.size(); ++i) {
       found.push_back(absl::StrCat(spec.inputs[i], " ", ToText(call.shapes[i])));
     }
-    return spec.where["inputs"].Error(absl::StrJoin(found, " and "), "shapes that go together",
-                                      result.status().message());
+    return WithKind("E-LAYOUT", spec.where["inputs"].Error(absl::StrJoin(found, " and "), "shapes that go together",
+                                                           result.status().message()));
   }
   const Shape& shape = builder.graph().tensor(result->front()).shape;
   if (shape.size() > kMostDims || IsTooLarge(shape)) {
@@ -404,7 +404,7 @@ absl::StatusOr<OperatorModel> ReadOperators(const NodeRef& root, const Training&
     model.operators.push_back(std::move(spec));
   }
   MESHWRIGHT_RETURN_IF_ERROR(CheckUsed(root, model, known));
-  MESHWRIGHT_RETURN_IF_ERROR(AssignStages(root, stages, chunks, model));
+  MESHWRIGHT_RETURN_IF_ERROR(WithKind("E-LAYOUT", AssignStages(root, stages, chunks, model)));
   return model;
 }
 

@@ -49,7 +49,7 @@ TEST(OperatorsTest, Products) {
   EXPECT_EQ(
       RuleAndShape("op: MatMul, inputs: [x, w]", "[5, 8]"),
       "m.yaml:5:35: operators[1].inputs: found x (4, 6) and w (5, 8), wanted shapes that go together; operator \"y\" "
-      "(MatMul): k is 6 in input 0 and 5 in input 1");
+      "(MatMul): k is 6 in input 0 and 5 in input 1 [E-LAYOUT]");
   EXPECT_EQ(RuleAndShape("op: MatMul, inputs: [x, w]", "[2, 6, 8]"),
             "m.yaml:5:39: operators[1].inputs[1]: found a tensor of shape (2, 6, 8), wanted 2 dims");
 }

@@ -72,7 +72,7 @@ absl::Status ApplyChanges(const ModelChanges& changes, ModelFile& file) {
     AssignStages(*model, parts);
     file.parallel.pipeline_stages = *changes.stages;
   }
-  if (changes != ModelChanges()) {
+  if (changes != ModelChanges() && !file.by_hand()) {
     MESHWRIGHT_RETURN_IF_ERROR(BuildGraph(file, file.training.batch).status());
   }
   return absl::OkStatus();
