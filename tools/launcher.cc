@@ -110,7 +110,8 @@ class Job {
   using Variables = std::vector<std::pair<std::string, std::string>>;
 
   bool HasScheduler() const {
-    return job_.node == 0 || (job_.node < 0 && Scheduler::Listen({.scheduler = {job_.address, 0}}).ok());  // an address of this machine
+    return job_.node == 0 ||
+           (job_.node < 0 && Scheduler::Listen({.scheduler = {job_.address, 0}}).ok());  // an address of this machine
   }
 
   absl::Status Start(const std::string& name, Variables variables) {
@@ -154,7 +155,11 @@ class Job {
   const Process* Look() {
     for (Process& process : processes_) {
       if (process.ended) continue;
-      process.ended = ::waitpid(process.pid, &process.status, WNOHANG) == process.pid;
+      siginfo_t ended = {};
+      ::waitid(P_PID, static_cast<id_t>(process.pid), &ended, WEXITED | WNOHANG | WNOWAIT);
+      if (ended.si_pid != process.pid) continue;
+      ::kill(-process.pid, SIGKILL);  // what it left behind; its number is not another's until it has been waited for
+      process.ended = ::waitpid(process.pid, &process.status, 0) == process.pid;
       if (process.ended_badly() && first_bad_ == nullptr) first_bad_ = &process;
     }
     return first_bad_;

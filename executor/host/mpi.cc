@@ -55,8 +55,9 @@ absl::StatusOr<std::unique_ptr<MpiWorld>> MpiWorld::Join() {
 }
 
 MpiWorld::~MpiWorld() {
-  // A message that nobody will receive (after an error) must not keep the process.
-  const absl::Time deadline = absl::Now() + absl::Seconds(1);
+  // A message that nobody will receive (after an error) must not keep the process; what rank 0 is still to get, as it
+  // would wait for it itself.
+  const absl::Time deadline = absl::Now() + (abort_reason_.ok() ? deadline_ : absl::Seconds(1));
   while (!pending_->sends.empty() && absl::Now() < deadline) {
     DropFinishedSends();
     sched_yield();

@@ -97,7 +97,8 @@ TEST_F(MpiTest, OneRankStopsAllAndEveryRankSaysWhy) {
 
 TEST_F(MpiTest, AJobOfAnotherSizeIsRefused) {
   EXPECT_THAT(UnderMpirun(2, kOraclePipeline, 1).output,
-              HasSubstr("FAILED_PRECONDITION: the program has 4 ranks, the job has 2; start it with mpirun -np 4"));
+              HasSubstr("FAILED_PRECONDITION: the program has 4 ranks, the job has 2; start it with as many processes, "
+                        "e.g. mpirun -np 4"));
 }
 
 }  // namespace
