@@ -118,7 +118,6 @@ std::vector<Case> Cases() {
       {"strategy_ckpt_save_file", "", {"./strategy.json"}, {{List{}, "E-TYPE"}}},
       {"group_ckpt_save_file", "", {"./groups.pb"}, {{List{}, "E-TYPE"}}},
       {"strategy_ckpt_load_file", "", {"./"}, {{List{}, "E-TYPE"}}},
-      {"group_ckpt_save_file", "", {"./"}, {{List{}, "E-TYPE"}}},
       {"enable_alltoall", false, {true}, {no_bool}},
       {"grad_accumulation_step", 1, {4}, {{0, "E-VALUE"}, {1.0, "E-TYPE"}}},
       // R28 and the rest of S14.2.

@@ -1,0 +1,201 @@
+// F03: the same program with and without mpirun (S2.6, S2.7, S2.9), and the launcher command (S2.8). What may go wrong
+// while a job forms or runs, and R7, is in executor/manual/launch_test.cc too: too few workers, a surplus one, two with
+// one id, a worker that dies or is silent, MS_ROLE beside mpirun's variables.
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
+#include "executor/manual/launch.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "ir/error_kind.h"
+#include "ir/testing.h"
+#include "tests/semantics/job.h"
+#include "tools/launcher.h"
+
+namespace meshwright {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+
+constexpr char kModel[] = "models/configs/oracle_b.yaml";
+
+std::string LossLines(const std::string& text) {
+  std::string lines;
+  for (const absl::string_view line : absl::StrSplit(text, '\n')) {
+    if (line.find(", loss is ") != absl::string_view::npos) absl::StrAppend(&lines, line, "\n");
+  }
+  return lines;
+}
+
+// Runs a line of the shell; its output and exit status.
+struct Shell {
+  explicit Shell(const std::string& line) {
+    const std::string folder = NewFolder();
+    const absl::Time begin = absl::Now();
+    const int ended = std::system(absl::StrCat("(", line, ") > ", folder, "/out 2>&1").c_str());
+    took = absl::Now() - begin;
+    status = WIFEXITED(ended) ? WEXITSTATUS(ended) : -1;
+    output = ReadAll(folder + "/out");
+    std::system(absl::StrCat("rm -r ", folder).c_str());
+  }
+  std::string output;
+  int status = -1;
+  absl::Duration took;
+};
+
+TEST(LaunchTest, OneProgramThreeWays) {
+  const Shell threads(absl::StrCat("tools/run ", kModel, " --ranks=8"));
+  ASSERT_EQ(threads.status, 0) << threads.output;
+  const std::string wanted = LossLines(threads.output);
+  EXPECT_THAT(wanted, HasSubstr("step: 1, loss is 0.29478240883880"));
+  const JobOutput sockets = RunOverSockets(8, {"tools/run", kModel});
+  ASSERT_OK(sockets.status) << sockets.ranks[0];
+  EXPECT_EQ(LossLines(sockets.ranks[0]), wanted);
+  EXPECT_THAT(sockets.scheduler, IsEmpty()) << "the scheduler runs no training code";
+  if (!HasMpirun()) GTEST_SKIP() << "needs mpirun, which is not installed";
+  const JobOutput mpi = RunUnderMpirun(8, {"tools/run", kModel});
+  ASSERT_OK(mpi.status);
+  EXPECT_EQ(LossLines(mpi.ranks[0]), wanted);
+}
+
+// What torchrun sets for each process, and what srun does beside a master's address.
+TEST(LaunchTest, ByTheVariablesOfOtherLaunchers) {
+  const int64_t port = FreePort();
+  const std::string master = absl::StrCat("MASTER_ADDR=127.0.0.1 MASTER_PORT=", port);
+  const std::string run = absl::StrCat("tools/run ", kModel, " --steps=2 --ignore_shards");
+  const Shell torchrun(
+      absl::StrCat("RANK=1 WORLD_SIZE=2 ", master, " ", run, " & RANK=0 WORLD_SIZE=2 ", master, " ", run, "; wait"));
+  EXPECT_EQ(torchrun.status, 0) << torchrun.output;
+  EXPECT_THAT(torchrun.output, HasSubstr("step: 2, loss is 0.2927389"));
+  const Shell srun(absl::StrCat("SLURM_PROCID=1 SLURM_NTASKS=2 ", master, " ", run, " & SLURM_PROCID=0 SLURM_NTASKS=2 ",
+                                master, " ", run, "; wait"));
+  EXPECT_EQ(srun.status, 0) << srun.output;
+  EXPECT_THAT(srun.output, HasSubstr("step: 2, loss is 0.2927389"));
+}
+
+// R7, S2.7: every variable that is missing is named, within 5 seconds.
+TEST(LaunchTest, MissingVariablesAreNamed) {
+  const Shell some(absl::StrCat("MS_ROLE=MS_WORKER MS_WORKER_NUM=2 tools/run ", kModel));
+  EXPECT_EQ(some.status, 5);
+  EXPECT_THAT(some.output,
+              AllOf(HasSubstr("MS_SCHED_HOST, MS_SCHED_PORT are not set. Start the program with mpirun -np N"),
+                    HasSubstr("[E-LAUNCH]")));
+  EXPECT_LT(some.took, absl::Seconds(5));
+  const Shell torchrun(absl::StrCat("RANK=0 MASTER_ADDR=127.0.0.1 tools/run ", kModel));
+  EXPECT_EQ(torchrun.status, 5);
+  EXPECT_THAT(torchrun.output, HasSubstr("WORLD_SIZE, MASTER_PORT are not set"));
+  const absl::Status init = manual::Launch({.environment = [](const char*) -> const char* { return nullptr; }},
+                                           [](manual::Context& context) { return context.Init(); });
+  EXPECT_EQ(KindOf(init), "E-LAUNCH");
+  EXPECT_THAT(std::string(init.message()),
+              HasSubstr("MS_ROLE, MS_SCHED_HOST, MS_SCHED_PORT, MS_WORKER_NUM are not set"));
+}
+
+TEST(LaunchTest, WrongValuesAreRefused) {
+  const std::string good = "MS_SCHED_HOST=127.0.0.1 MS_SCHED_PORT=8118 MS_WORKER_NUM=2 MS_ROLE=MS_WORKER ";
+  for (const char* wrong : {"MS_ROLE=MS_BOSS", "MS_SCHED_PORT=80", "MS_SCHED_PORT=65536", "MS_WORKER_NUM=0"}) {
+    const Shell run(absl::StrCat(good, wrong, " tools/run ", kModel));
+    EXPECT_EQ(run.status, 5) << wrong;
+    EXPECT_THAT(run.output, HasSubstr("[E-LAUNCH]")) << wrong;
+    EXPECT_LT(run.took, absl::Seconds(5));
+  }
+}
+
+// S2.7: how many arrived, on every process that did.
+TEST(LaunchTest, TooFewWorkers) {
+  const std::string job =
+      absl::StrCat("MS_SCHED_HOST=127.0.0.1 MS_WORKER_NUM=3 MS_TOPO_TIMEOUT=1 MS_SCHED_PORT=", FreePort(), " ");
+  const std::string run = absl::StrCat(" tools/run ", kModel);
+  const Shell both(absl::StrCat("export ", job, "; MS_ROLE=MS_SCHED", run, " & MS_ROLE=MS_WORKER", run, "; wait"));
+  EXPECT_THAT(both.output, HasSubstr("1 of 3 workers arrived at the scheduler within 1s [E-LAUNCH]"));
+  EXPECT_LT(both.took, absl::Seconds(10));
+}
+
+// S2.9: nothing launched it and nothing asks for ranks: one.
+TEST(LaunchTest, WithoutALauncherThereIsOneRank) {
+  const Shell alone(absl::StrCat("tools/run ", kModel, " --steps=1"));
+  EXPECT_EQ(alone.status, 0) << alone.output;
+  EXPECT_THAT(alone.output, HasSubstr("oracle_b on 1 rank,"));
+}
+
+// --- the launcher command (S2.8) -------------------------------------------------------------------------------------
+
+TEST(LauncherTest, WritesALogForEachProcess) {
+  const std::string folder = NewFolder();
+  const Shell launch(absl::StrCat("tools/launch --worker_num=2 --join --master_port=", FreePort(),
+                                  " --log_dir=", folder, "/logs -- run ", kModel, " --steps=2 --ignore_shards"));
+  EXPECT_EQ(launch.status, 0) << launch.output;
+  EXPECT_THAT(ReadAll(folder + "/logs/worker_0.log"), HasSubstr("step: 2, loss is 0.2927389"));
+  EXPECT_THAT(ReadAll(folder + "/logs/worker_1.log"), Not(HasSubstr("error")));
+  EXPECT_EQ(std::system(absl::StrCat("test -f ", folder, "/logs/scheduler.log && rm -r ", folder).c_str()), 0);
+}
+
+TEST(LauncherTest, WithoutJoinTheJobRunsOn) {
+  const std::string folder = NewFolder();
+  const Shell launch(absl::StrCat("tools/launch --worker_num=2 --master_port=", FreePort(), " --log_dir=", folder,
+                                  " -- run ", kModel, " --steps=2 --ignore_shards"));
+  EXPECT_EQ(launch.status, 0) << launch.output;
+  EXPECT_THAT(launch.output, HasSubstr("started 2 workers; their output is in "));
+  std::string log;
+  for (int i = 0; i < 200 && log.find("memory of") == std::string::npos; ++i) {
+    absl::SleepFor(absl::Milliseconds(50));
+    log = ReadAll(folder + "/worker_0.log");
+  }
+  EXPECT_THAT(log, HasSubstr("step: 2, loss is 0.2927389"));
+  std::system(absl::StrCat("rm -r ", folder).c_str());
+}
+
+// Worker 2 dies: the others, and what they started, are stopped; the exit status is not zero.
+TEST(LauncherTest, WhenOneDiesNobodyIsLeftBehind) {
+  const std::string mark = absl::StrCat("3", getpid(), ".25");  // of this test's own sleepers
+  const std::string worker =
+      absl::StrCat("if [ \"$MS_NODE_ID\" = 2 ]; then sleep 1; exit 3; fi; sleep ", mark, " & wait");
+  LaunchedJob job;
+  job.command = {"sh", "-c", worker};
+  job.workers = job.local_workers = 4;
+  job.log_dir = NewFolder();
+  const absl::Time begin = absl::Now();
+  EXPECT_THAT(RunJob(job), StatusIs(absl::StatusCode::kAborted, "worker_2 ended with 3, see "));
+  EXPECT_LT(absl::Now() - begin, absl::Seconds(15));
+  const Shell left(absl::StrCat("ps ax -o args= | grep '^sleep ", mark, "'"));
+  EXPECT_EQ(left.output, "") << "left behind";
+  std::system(absl::StrCat("rm -r ", job.log_dir).c_str());
+}
+
+TEST(LauncherTest, TheExitStatusSaysThatAWorkerFailed) {
+  const std::string folder = NewFolder();
+  const Shell launch(absl::StrCat("tools/launch --worker_num=2 --join --master_port=", FreePort(),
+                                  " --log_dir=", folder, " -- run no_such_model.yaml"));
+  EXPECT_EQ(launch.status, 5);
+  EXPECT_THAT(launch.output, HasSubstr(" ended with "));
+  EXPECT_LT(launch.took, absl::Seconds(10));
+  for (int rank = 0; rank < 2; ++rank) {
+    EXPECT_THAT(ReadAll(absl::StrCat(folder, "/worker_", rank, ".log")), HasSubstr("no_such_model.yaml"));
+  }
+  std::system(absl::StrCat("rm -r ", folder).c_str());
+}
+
+TEST(LauncherTest, NumbersMustFitTogether) {
+  LaunchedJob job;
+  job.command = {"true"};
+  EXPECT_OK(CheckJob(job));
+  job.local_workers = 9;
+  EXPECT_EQ(KindOf(CheckJob(job)), "E-VALUE");
+  job.local_workers = 4;
+  job.node = 1;
+  EXPECT_OK(CheckJob(job));  // ranks 4 to 7
+  job.node = 2;
+  EXPECT_EQ(KindOf(CheckJob(job)), "E-VALUE");
+  job.command.clear();
+  EXPECT_EQ(KindOf(CheckJob(job)), "E-VALUE");
+}
+
+}  // namespace
+}  // namespace meshwright

@@ -1,0 +1,571 @@
+// F37: the error catalogue, R1 to R32: one line a trigger, with the kind of the error and words that its message must
+// have. Each goes in where a user would meet it: a model file, the knobs of a C++ program, a function that ranks call.
+// Then: the same message on all ranks, no hang, out within 5 seconds; as threads, over sockets and under mpirun.
+#include <functional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "executor/manual/collectives.h"
+#include "executor/manual/context.h"
+#include "executor/manual/launch.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "ir/error_kind.h"
+#include "ir/testing.h"
+#include "models/knob_context.h"
+#include "tests/semantics/job.h"
+#include "tests/semantics/model_run.h"
+
+namespace meshwright {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::SizeIs;
+using Map = KnobValue::Map;
+using List = KnobValue::List;
+
+// --- where errors come from ------------------------------------------------------------------------------------------
+
+// Seed B's network on 8 devices. `matmul` is what its first product says of itself, `parallel` the section.
+std::string SeedB(absl::string_view matmul, absl::string_view parallel) {
+  return absl::StrCat(R"(
+name: seed_b
+inputs: {x: {shape: [16, 32], init: {uniform: [0, 1]}}, label: {shape: [16, 16], init: {uniform: [0, 1]}}}
+parameters: {w: {shape: [32, 16]}, w2: {shape: [16, 16]}}
+operators:
+  - {name: matmul, op: MatMul, inputs: [x, w])",
+                      matmul, R"(}
+  - {name: relu, op: ReLU, inputs: [matmul]}
+  - {name: matmul2, op: MatMul, inputs: [relu, w2]}
+  - {name: loss, op: MSELoss, inputs: [matmul2, label]}
+training: {optimizer: {momentum: {learning_rate: 0.4, momentum: 0.1}}}
+parallel: {)",
+                      parallel, "}\n");
+}
+
+absl::Status Plan8(const std::string& text) { return PlanModel(text, 8).status(); }
+absl::Status Semi(absl::string_view matmul) { return Plan8(SeedB(matmul, "parallel_mode: semi_auto_parallel")); }
+absl::Status With(absl::string_view parallel) { return Plan8(SeedB("", parallel)); }
+absl::Status Auto(absl::string_view knobs) { return With(absl::StrCat("parallel_mode: auto_parallel, ", knobs)); }
+absl::Status SemiWith(absl::string_view knobs) {
+  return With(absl::StrCat("parallel_mode: semi_auto_parallel, ", knobs));
+}
+absl::Status Set(const Map& knobs) { return KnobContext().Set(knobs); }
+
+// A product whose layouts lie on a device matrix.
+absl::Status Layouts(absl::string_view matrix, absl::string_view in_strategy) {
+  const std::string text =
+      SeedB(absl::StrCat(", shard: {layout: l, in_strategy: ", in_strategy, "}"), "parallel_mode: semi_auto_parallel");
+  return Plan8(absl::StrCat(text, "layouts: {l: ", matrix, "}\n"));
+}
+
+// Seed E's Mul and Mul, which share weight1.
+std::string SharedWeight() {
+  return R"(
+name: seed_e
+inputs: {x: {shape: [8, 8], init: {uniform: [0, 1]}}, label: {shape: [8, 8], init: zeros}}
+parameters: {weight1: {shape: [8, 8]}}
+operators:
+  - {name: mul1, op: Mul, inputs: [x, weight1], shard: [[1, 8], [1, 8]]}
+  - {name: mul2, op: Mul, inputs: [mul1, weight1], shard: [[8, 1], [8, 1]]}
+  - {name: loss, op: MSELoss, inputs: [mul2, label]}
+parallel: {parallel_mode: semi_auto_parallel}
+)";
+}
+
+std::string SoftmaxNet() {
+  return R"(
+name: softmax
+inputs: {x: {shape: [16, 32], init: {uniform: [0, 1]}}, label: {shape: [16, 16], init: zeros}}
+parameters: {w: {shape: [32, 16]}}
+operators:
+  - {name: matmul, op: MatMul, inputs: [x, w]}
+  - {name: softmax, op: Softmax, inputs: [matmul], shard: [[1, 8]]}
+  - {name: loss, op: MSELoss, inputs: [softmax, label]}
+parallel: {parallel_mode: semi_auto_parallel}
+)";
+}
+
+std::string ByHand(absl::string_view op, absl::string_view parallel = "") {
+  return absl::StrCat(R"(
+name: by_hand
+inputs: {x: {shape: [24, 4], init: {uniform: [0, 1]}}}
+parameters: {w: {shape: [6, 4]}}
+operators:
+  - {name: own, op: RankSlice, inputs: [x]}
+  - {name: z, op: Mul, inputs: [own, w]}
+  - {name: y, )",
+                      op, R"(, inputs: [z]}
+  - {name: loss, op: ReduceMean, inputs: [y]}
+parallel: {)",
+                      parallel, "}\n");
+}
+absl::Status OnFour(const std::string& text) { return PlanModel(text, 4).status(); }
+
+// Four operators in two stages; `first` and `second` are those of matmul and matmul2.
+std::string Stages(absl::string_view first, absl::string_view second, absl::string_view more = "") {
+  return absl::StrReplaceAll(SeedB(absl::StrCat(", pipeline_stage: ", first),
+                                   absl::StrCat("parallel_mode: semi_auto_parallel, pipeline_stages: 2", more)),
+                             {{"inputs: [relu, w2]", absl::StrCat("inputs: [relu, w2], pipeline_stage: ", second)}});
+}
+
+// What a function that ranks call says; the first rank's error.
+absl::Status OnThreads(int64_t ranks, const manual::Body& body) {
+  return manual::LaunchOnThreads(ranks, {}, [&](manual::Context& context) -> absl::Status {
+    if (const absl::Status init = context.Init(); !init.ok()) return init;
+    return body(context);
+  });
+}
+absl::Status Group(absl::Span<const int64_t> ranks, bool again = false) {
+  return OnThreads(8, [&](manual::Context& context) {
+    if (again) {
+      if (const absl::Status first = context.CreateGroup("g", {0, 1}); !first.ok()) return first;
+    }
+    return context.CreateGroup("g", ranks);
+  });
+}
+
+// --- the catalogue ---------------------------------------------------------------------------------------------------
+
+struct Row {
+  int number;
+  const char* trigger;
+  std::function<absl::Status()> meet;
+  absl::string_view kind;
+  std::vector<std::string> words;
+};
+
+std::vector<Row> KnobRows() {
+  return {
+      {1,
+       "device_num 0",
+       [] {
+         return Set({{"device_num", 0}});
+       },
+       "E-VALUE",
+       {"device_num", "\"0\""}},
+      {1,
+       "device_num -1",
+       [] {
+         return Set({{"device_num", -1}});
+       },
+       "E-VALUE",
+       {"device_num", "\"-1\""}},
+      {1,
+       "device_num 4097",
+       [] {
+         return Set({{"device_num", 4097}});
+       },
+       "E-VALUE",
+       {"device_num", "4097"}},
+      {1,
+       "device_num \"8\"",
+       [] {
+         return Set({{"device_num", "8"}});
+       },
+       "E-TYPE",
+       {"device_num"}},
+      {1, "device_num \"8\" in a file", [] { return Auto("device_num: \"8\""); }, "E-TYPE", {"parallel.device_num"}},
+      {2,
+       "global_rank -1",
+       [] {
+         return Set({{"global_rank", -1}});
+       },
+       "E-VALUE",
+       {"global_rank", "-1"}},
+      {2,
+       "global_rank 4096",
+       [] {
+         return Set({{"global_rank", 4096}});
+       },
+       "E-VALUE",
+       {"global_rank", "4096"}},
+      {2,
+       "global_rank 8 of 8",
+       [] {
+         return Set({{"global_rank", 8}, {"device_num", 8}});
+       },
+       "E-VALUE",
+       {"global_rank", "below device_num = 8"}},
+      {3,
+       "parallel_mode auto",
+       [] {
+         return Set({{"parallel_mode", "auto"}});
+       },
+       "E-VALUE",
+       {"parallel_mode", "auto"}},
+      {3, "parallel_mode auto in a file", [] { return With("parallel_mode: auto"); }, "E-VALUE", {"parallel_mode"}},
+      {3,
+       "an unknown key",
+       [] {
+         return Set({{"gradient_mean", true}});
+       },
+       "E-VALUE",
+       {"gradient_mean"}},
+      {3, "an unknown key in a file", [] { return With("gradient_mean: true"); }, "E-VALUE", {"gradient_mean"}},
+      {4,
+       "gradients_mean 1",
+       [] {
+         return Set({{"gradients_mean", 1}});
+       },
+       "E-TYPE",
+       {"gradients_mean", "1"}},
+      {18,
+       "full_batch in data_parallel",
+       [] { return With("parallel_mode: data_parallel, full_batch: true"); },
+       "E-STATE",
+       {"full_batch", "data_parallel"}},
+      {19,
+       "fusion list [35, 20]",
+       [] {
+         return Set({{"all_reduce_fusion_config", List{35, 20}}});
+       },
+       "E-VALUE",
+       {"all_reduce_fusion_config", "20 after 35"}},
+      {19,
+       "fusion list [-1]",
+       [] {
+         return Set({{"all_reduce_fusion_config", List{-1}}});
+       },
+       "E-VALUE",
+       {"-1"}},
+      {19,
+       "fusion list [\"a\"]",
+       [] {
+         return Set({{"all_reduce_fusion_config", List{"a"}}});
+       },
+       "E-TYPE",
+       {"\"a\""}},
+      {20,
+       "allgather by index",
+       [] { return Auto("comm_fusion: {allgather: {mode: index, config: [1]}}"); },
+       "E-KEY",
+       {"allgather", "index"}},
+      {20, "no mode", [] { return Auto("comm_fusion: {allreduce: {config: 1}}"); }, "E-KEY", {"allreduce", "mode"}},
+      {20,
+       "an unknown operator",
+       [] { return Auto("comm_fusion: {alltoall: {mode: auto, config: None}}"); },
+       "E-KEY",
+       {"alltoall"}},
+      {28,
+       "gamma 1.1",
+       [] {
+         return Set({{"costmodel_gamma", 1.1}});
+       },
+       "E-VALUE",
+       {"costmodel_gamma", "1.1"}},
+      {28,
+       "beta 0",
+       [] {
+         return Set({{"costmodel_beta", 0}});
+       },
+       "E-VALUE",
+       {"costmodel_beta", "0"}},
+      {28, "memory 0", [] { return Auto("device_memory_capacity: 0"); }, "E-VALUE", {"device_memory_capacity", "0"}},
+  };
+}
+
+std::vector<Row> RankRows() {
+  using manual::Context;
+  const auto refused = [](const char* target, const char* backend) {
+    return [=] { return Context({.device_target = target}).Init(backend); };
+  };
+  return {
+      {5, "get_rank before init", [] { return Context({}).GetRank().status(); }, "E-STATE", {"get_rank before init"}},
+      {6, "init(\"mpi\")", refused("CPU", "mpi"), "E-STATE", {"\"mpi\""}},
+      {6, "init(\"hccl\") on GPU", refused("GPU", "hccl"), "E-STATE", {"\"hccl\"", "GPU"}},
+      {7,
+       "init without launcher",
+       [] {
+         return manual::Launch({.environment = [](const char*) -> const char* { return nullptr; }},
+                               [](Context& context) { return context.Init(); });
+       },
+       "E-LAUNCH",
+       {"MS_ROLE, MS_SCHED_HOST, MS_SCHED_PORT, MS_WORKER_NUM", "mpirun"}},
+      {8,
+       "create_group [0, 0]",
+       [] {
+         return Group({0, 0});
+       },
+       "E-VALUE",
+       {"[0, 0]", "twice"}},
+      {8, "create_group []", [] { return Group({}); }, "E-VALUE", {"\"g\""}},
+      {8, "create_group [9] of 8", [] { return Group({9}); }, "E-VALUE", {"no rank 9 in a job of 8"}},
+      {8,
+       "another list for an old name",
+       [] {
+         return Group({0, 2}, true);
+       },
+       "E-VALUE",
+       {"stands for the ranks [0, 1]"}},
+      {9,
+       "ReduceScatter of 6 rows on 4",
+       [] {
+         return OnThreads(4, [](Context& context) {
+           return ReduceScatter(context, manual::Tensor::Zeros({6, 2}, DType::kFloat32)).status();
+         });
+       },
+       "E-VALUE",
+       {"ReduceScatter", "6", "4 ranks"}},
+      {9,
+       "AlltoAll split_count 3 on 4",
+       [] {
+         return OnThreads(4, [](Context& context) {
+           return AlltoAll(context, manual::Tensor::Zeros({12}, DType::kFloat32), {3, 0, 0}).status();
+         });
+       },
+       "E-VALUE",
+       {"split_count is 3", "4 ranks"}},
+      {9,
+       "ReduceScatter of 6 rows on 4, in a file",
+       [] { return OnFour(ByHand("op: ReduceScatter")); },
+       "E-VALUE",
+       {"operators[2]", "ReduceScatter", "6", "4 ranks"}},
+      {30,
+       "AllReduce inside a semi_auto model",
+       [] { return OnFour(ByHand("op: AllReduce", "parallel_mode: semi_auto_parallel")); },
+       "E-STATE",
+       {"operators[0].op", "semi_auto_parallel"}},
+  };
+}
+
+std::vector<Row> StrategyRows() {
+  const auto semi = [](const char* matmul) { return [=] { return Semi(matmul); }; };
+  const auto layouts = [](const char* matrix, const char* in) { return [=] { return Layouts(matrix, in); }; };
+  const char* const two = "{device_matrix: [2, 2], alias_name: [a, b]}";
+  const char* const cube = "{device_matrix: [2, 2, 2], alias_name: [dp, sp, mp]}";
+  return {
+      {10, "((2,4),(2,1))", semi(", shard: [[2, 4], [2, 1]]"), "E-LAYOUT", {"operators[0].shard"}},
+      {10, "((2,4),(4,2)) on 8", semi(", shard: [[2, 4], [4, 2]]"), "E-LAYOUT", {"operators[0].shard", "8 devices"}},
+      {10, "((3,1),(1,1)) of 16 rows", semi(", shard: [[3, 1], [1, 1]]"), "E-LAYOUT", {"operators[0].shard"}},
+      {10, "one tuple only", semi(", shard: [[2, 4]]"), "E-LAYOUT", {"operators[0].shard"}},
+      {10, "((2,4,1),(4,1))", semi(", shard: [[2, 4, 1], [4, 1]]"), "E-LAYOUT", {"operators[0].shard"}},
+      {10, "((0,1),(1,1))", semi(", shard: [[0, 1], [1, 1]]"), "E-LAYOUT", {"operators[0].shard[0][0]"}},
+      {11,
+       "out_strategy ((4,1),) for ((2,4),(4,1))",
+       semi(", shard: [[2, 4], [4, 1]], out_strategy: [[4, 1]]"),
+       "E-LAYOUT",
+       {"operators[0]"}},
+      {11,
+       "out_strategy on ReLU",
+       [] {
+         return Plan8(
+             absl::StrReplaceAll(SeedB("", "parallel_mode: semi_auto_parallel"),
+                                 {{"inputs: [matmul]", "inputs: [matmul], shard: [[8, 1]], out_strategy: [[8, 1]]"}}));
+       },
+       "E-LAYOUT",
+       {"operators[1]"}},
+      {12, "out_strategy alone", semi(", out_strategy: [[8, 1]]"), "E-VALUE", {"out_strategy"}},
+      {13,
+       "Layout((2,2),(\"a\",))",
+       layouts("{device_matrix: [2, 2], alias_name: [a]}", "[[a, None], [None, None]]"),
+       "E-VALUE",
+       {"alias_name", "1 names"}},
+      {13,
+       "Layout((2,2),(\"a\",\"a\"))",
+       layouts("{device_matrix: [2, 2], alias_name: [a, a]}", "[[a, None], [None, None]]"),
+       "E-VALUE",
+       {"\"a\" twice"}},
+      {13,
+       "Layout((2,2),(\"None\",\"b\"))",
+       layouts("{device_matrix: [2, 2], alias_name: [None, b]}", "[[b, None], [None, None]]"),
+       "E-VALUE",
+       {"\"None\""}},
+      {13, "layout(\"x\")", layouts(two, "[[x, None], [None, None]]"), "E-VALUE", {"\"x\""}},
+      {13, "layout(\"a\",\"a\")", layouts(two, "[[a, a], [a, None]]"), "E-VALUE", {"\"a\""}},
+      {14, "a Layout of 4 on 8 devices", layouts(two, "[[a, b], [b, None]]"), "E-LAYOUT", {"operators[0].shard"}},
+      {14,
+       "contracting axes in another order",
+       layouts(cube, "[[mp, [sp, dp]], [[dp, sp], None]]"),
+       "E-LAYOUT",
+       {"operators[0].shard"}},
+      {15, "seed E's shared weight", [] { return Plan8(SharedWeight()); }, "E-LAYOUT", {"weight1", "mul1", "mul2"}},
+      {16, "Softmax split on its axis", [] { return Plan8(SoftmaxNet()); }, "E-LAYOUT", {"operators[1].shard"}},
+      {17, "dataset_strategy \"x\"", [] { return SemiWith("dataset_strategy: x"); }, "E-VALUE", {"dataset_strategy"}},
+      {17,
+       "an input split in two dims",
+       [] { return SemiWith("dataset_strategy: [[2, 4], [8, 1]]"); },
+       "E-LAYOUT",
+       {"dataset_strategy[0]"}},
+      {17,
+       "inputs in different counts",
+       [] { return SemiWith("dataset_strategy: [[2, 1], [4, 1]]"); },
+       "E-LAYOUT",
+       {"dataset_strategy[1]"}},
+      {21,
+       "fusion -1",
+       [] {
+         return Plan8(absl::StrReplaceAll(SeedB("", "parallel_mode: semi_auto_parallel"),
+                                          {{"w: {shape: [32, 16]}", "w: {shape: [32, 16], comm_fusion: -1}"}}));
+       },
+       "E-VALUE",
+       {"parameters.w.comm_fusion", "-1"}},
+      {32,
+       "seed B's dataset read by position",
+       [] {
+         return Plan8(
+             absl::StrReplaceAll(SeedB("", "parallel_mode: auto_parallel"), {{"shape: [16, 32]", "shape: [16, 4]"}}));
+       },
+       "E-LAYOUT",
+       {"operators[0].inputs", "(16, 4)", "(32, 16)", "4", "32"}},
+  };
+}
+
+std::vector<Row> PlanRows() {
+  const std::pair<std::string, KnobValue> semi = {"parallel_mode", "semi_auto_parallel"};
+  return {
+      {22,
+       "parallel optimizer with SGD in data_parallel",
+       [] { return With("parallel_mode: data_parallel, enable_parallel_optimizer: true"); },
+       "E-STATE",
+       {"enable_parallel_optimizer"}},
+      {22,
+       "parallel optimizer in stand_alone",
+       [] { return With("enable_parallel_optimizer: true"); },
+       "E-STATE",
+       {"enable_parallel_optimizer", "stand_alone"}},
+      {23,
+       "pipeline_stages 3 of 8",
+       [semi] {
+         return Set({semi, {"device_num", 8}, {"pipeline_stages", 3}});
+       },
+       "E-VALUE",
+       {"pipeline_stages", "3"}},
+      {23,
+       "pipeline_stages 0",
+       [] {
+         return Set({{"pipeline_stages", 0}});
+       },
+       "E-VALUE",
+       {"pipeline_stages", "0"}},
+      {23,
+       "M 2 < S 4",
+       [semi] {
+         return Set({semi, {"pipeline_stages", 4}, {"micro_batches", 2}});
+       },
+       "E-VALUE",
+       {"micro_batches", "2", "pipeline_stages = 4"}},
+      {23, "batch 16, M 5", [] { return SemiWith("micro_batches: 5"); }, "E-VALUE", {"micro_batches", "5"}},
+      {24, "stage order 1, 0", [] { return Plan8(Stages("1", "0")); }, "E-LAYOUT", {"stage"}},
+      {24, "an unused stage", [] { return Plan8(Stages("0", "0")); }, "E-LAYOUT", {"stage"}},
+      {25,
+       "pipeline with dynamic_programming",
+       [] {
+         return Set(
+             {{"parallel_mode", "auto_parallel"}, {"pipeline_stages", 2}, {"search_mode", "dynamic_programming"}});
+       },
+       "E-STATE",
+       {"pipeline"}},
+      {26,
+       "sharding_propagation with nothing configured",
+       [] { return Auto("search_mode: sharding_propagation"); },
+       "E-STATE",
+       {"sharding_propagation"}},
+      {29,
+       "a strategy file that is missing",
+       [] { return SemiWith("strategy_ckpt_load_file: no_such_file.json"); },
+       "E-VALUE",
+       {"no_such_file.json"}},
+      {31,
+       "a loss that is NaN",
+       [] {
+         return RunModel(absl::StrReplaceAll(
+                             SeedB("", ""), {{"w: {shape: [32, 16]}", "w: {shape: [32, 16], init: {constant: 1e30}}"}}),
+                         1, 3)
+             .status();
+       },
+       "E-VALUE",
+       {"the loss is", "step 1"}},
+  };
+}
+
+std::vector<Row> Catalogue() {
+  std::vector<Row> rows;
+  for (auto* part : {KnobRows, RankRows, StrategyRows, PlanRows}) {
+    for (Row& row : part()) rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+absl::StatusCode CodeOf(absl::string_view kind) {
+  if (kind == "E-STATE") return absl::StatusCode::kFailedPrecondition;
+  if (kind == "E-LAUNCH") return absl::StatusCode::kUnavailable;
+  return absl::StatusCode::kInvalidArgument;
+}
+
+TEST(ErrorsTest, TheCatalogue) {
+  for (const Row& row : Catalogue()) {
+    SCOPED_TRACE(absl::StrCat("R", row.number, ": ", row.trigger));
+    const absl::Status status = row.meet();
+    EXPECT_FALSE(status.ok());
+    // A message may leave its kind to its code.
+    EXPECT_EQ(KindOf(status).empty() ? row.kind : KindOf(status), row.kind) << status;
+    EXPECT_EQ(status.code(), CodeOf(row.kind)) << status;
+    for (const std::string& word : row.words) EXPECT_THAT(std::string(status.message()), HasSubstr(word));
+  }
+}
+
+TEST(ErrorsTest, EveryRowOfTheCatalogueHasALine) {
+  std::set<int> numbers;
+  for (const Row& row : Catalogue()) numbers.insert(row.number);
+  numbers.insert(27);  // the search's, which F28 has: tests/semantics/f28_dynamic_programming_test.cc
+  EXPECT_THAT(numbers, SizeIs(32));
+}
+
+// --- on all ranks alike ----------------------------------------------------------------------------------------------
+
+// What each rank of a job of four says of a model file: all the same, within 5 seconds.
+void ExpectOneMessage(const JobOutput& job, const std::string& words) {
+  EXPECT_FALSE(job.status.ok());
+  EXPECT_LT(job.took, absl::Seconds(5));
+  for (const std::string& rank : job.ranks) {
+    EXPECT_THAT(rank, HasSubstr(words));
+    EXPECT_EQ(rank, job.ranks[1]);
+  }
+}
+
+TEST(ErrorsTest, AllRanksSayTheSameAndNobodyHangs) {
+  const std::string folder = NewFolder();
+  const struct {
+    const char* name;
+    std::string text;
+    const char* words;
+  } rows[] = {
+      {"R4", SeedB("", "parallel_mode: data_parallel, gradients_mean: 1"), "[E-TYPE]"},
+      {"R10", SeedB(", shard: [[2, 4], [2, 1]]", "parallel_mode: semi_auto_parallel"), "operators[0].shard"},
+      {"R18", SeedB("", "parallel_mode: data_parallel, full_batch: true"), "[E-STATE]"},
+      {"R30", ByHand("op: AllReduce", "parallel_mode: semi_auto_parallel"), "[E-STATE]"},
+      {"R31",
+       absl::StrReplaceAll(SeedB("", "parallel_mode: data_parallel"),
+                           {{"w: {shape: [32, 16]}", "w: {shape: [32, 16], init: {constant: 1e30}}"}}),
+       "step 1: the loss is inf"},
+  };
+  for (const auto& row : rows) {
+    SCOPED_TRACE(row.name);
+    const std::string path = absl::StrCat(folder, "/", row.name, ".yaml");
+    WriteAll(path, row.text);
+    JobOutput sockets = RunOverSockets(4, {"tools/run", path});
+    for (std::string& rank : sockets.ranks) rank = ErrorLine(rank);
+    ExpectOneMessage(sockets, row.words);
+    if (!HasMpirun()) continue;
+    // mpirun stops a job at the first rank that fails: those that had the time said the same.
+    const JobOutput mpi = RunUnderMpirun(4, {"tools/run", path});
+    EXPECT_FALSE(mpi.status.ok());
+    EXPECT_LT(mpi.took, absl::Seconds(5));
+    int said = 0;
+    for (const std::string& rank : mpi.ranks) {
+      const std::string line = ErrorLine(rank);
+      if (line.empty()) continue;
+      ++said;
+      EXPECT_EQ(line, sockets.ranks[0]);
+    }
+    EXPECT_GE(said, 1);
+  }
+}
+
+}  // namespace
+}  // namespace meshwright
