@@ -8,6 +8,8 @@
 //     optimizer: {adamw: {learning_rate: 6e-4, beta1: 0.9, beta2: 0.95, weight_decay: 0.1}}
 //     loss_reduction: mean        # or sum: over the rows of a micro-batch
 //     attention: fused            # or unfused: the score matrix is in memory
+//     norms: fused                # or unfused: a kernel for each step of RMS norms, rotary positions and gates, as in
+//                                 # eager PyTorch; decoders
 //     loss: fused                 # or unfused: float32 logits, a kernel for each step of the cross entropy; decoders
 //     data: {mnist: {path: data/mnist}}
 //     steps: 20
@@ -55,6 +57,7 @@ struct Training {
   LossReduction loss_reduction = LossReduction::kMean;
   bool fused_attention = true;
   bool fused_loss = true;
+  bool fused_norms = true;
   DataSet data = DataSet::kNone;
   std::string data_path;  // of the data set's folder; "" where the environment's DATA_PATH says
   int64_t steps = 10;
