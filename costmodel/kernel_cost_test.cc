@@ -146,6 +146,24 @@ TEST(KernelCostTest, BackwardNormsReachLessBandwidth) {
   EXPECT_NEAR(ToSeconds(PriceKernel(work, A100())) / forward, 2, 0.02);  // shares 0.8 and 0.4
 }
 
+// Four kernels' start-up and 4096^2 x 7 bytes streamed.
+TEST(KernelCostTest, QuantisingTheLeftOperandIsAPassOfItsOwn) {
+  const KernelWork product = Product(4096, 4096, 4096);
+  Device device = A100();
+  const Nanos plain = PriceKernel(product, device);
+  device.kernels.quantize_bytes = Bytes(7);
+  KernelWork pass = Stream(Bytes(7 * 4096 * 4096), Bytes());
+  const Nanos expected = plain + PriceKernel(pass, device) + device.kernels.startup * 3;
+  EXPECT_NEAR(ToSeconds(PriceKernel(product, device)), ToSeconds(expected), 1e-8);
+}
+
+// Rows of 108 elements of 2 bytes do not begin at multiples of 16 bytes, those of 112 do.
+TEST(KernelCostTest, MisalignedProductsAreSlow) {
+  EXPECT_GT(PriceKernel(Product(4096, 4096, 4100), A100()), PriceKernel(Product(4096, 4096, 4104), A100()) * 4);
+  EXPECT_GT(PriceKernel(Product(4096, 4100, 4096), A100()), PriceKernel(Product(4096, 4104, 4096), A100()) * 4);
+  EXPECT_LT(PriceKernel(Product(4100, 4096, 4096), A100()), PriceKernel(Product(4104, 4096, 4096), A100()) * 2);
+}
+
 TEST(KernelCostTest, TypeWithoutPeakIsPricedAsTheNextAndMarked) {
   const KernelEstimate fp8 = EstimateKernel(Product(4096, 4096, 4096, DType::kFloat8), A100());
   EXPECT_TRUE(fp8.estimated);

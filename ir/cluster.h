@@ -59,6 +59,8 @@ struct KernelConstants {
   Nanos matmul_per_wave;        // prologue and epilogue of one wave of tiles
   Nanos split_k;                // the second pass that adds up a split inner dimension
   BytesPerSecond l2_bandwidth;  // from L2 cache to all multiprocessors together
+  // Moved for each element of a product's left operand that is quantised before it; 0: operands are used as they are.
+  Bytes quantize_bytes;
   // Kernels that stream memory.
   double memory_share = 0;              // of memory bandwidth, when very much is streamed
   Bytes memory_ramp;                    // bytes after which half of that share is reached

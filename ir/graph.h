@@ -68,12 +68,13 @@ struct OpAttrs {
   double scale = 1;       // Scale, reductions, losses (1 / count), attention (1 / sqrt(head size))
   double epsilon = 1e-5;  // norms; AdamW
   bool causal = true;     // Attention
-  bool fused = true;      // Attention: no score matrix in memory; ExpSumAndPick: the logits are read once
-  int64_t top_k = 2;      // Dispatch, Combine: experts per token
-  double theta = 10000;   // Rotary
-  double rate = 0.5;      // Dropout: the share of elements that become 0
-  int64_t stream = 0;     // Dropout: which of the model's random masks
-  Shape begin, strides;   // StridedSlice, one per dim of its input; empty: from 0, every element
+  // Attention: no score matrix in memory; ExpSumAndPick: the logits are read once; RMSNorm, Rotary, SwiGLU: one kernel
+  bool fused = true;
+  int64_t top_k = 2;     // Dispatch, Combine: experts per token
+  double theta = 10000;  // Rotary
+  double rate = 0.5;     // Dropout: the share of elements that become 0
+  int64_t stream = 0;    // Dropout: which of the model's random masks
+  Shape begin, strides;  // StridedSlice, one per dim of its input; empty: from 0, every element
   double learning_rate = 0, beta1 = 0, beta2 = 0, weight_decay = 0;  // optimizers; Momentum uses beta1
   friend bool operator==(const OpAttrs&, const OpAttrs&) = default;
 };

@@ -54,6 +54,38 @@ void CountRows(OpKind kind, absl::Span<const Shape> inputs, absl::Span<const DTy
   }
 }
 
+// What eager PyTorch moves for an op that it has no kernel for: each step of the formula reads and writes its operands,
+// in float32 where the formula says so. Elements of 2 bytes for each element of the op's input `operand`.
+struct Steps {
+  OpKind kind;
+  size_t operand;
+  int64_t read, written;
+};
+constexpr Steps kEagerSteps[] = {
+    // float(x) (1, 2), squared (2, 2), mean (2), x times the root's inverse (2, 2), cast (2, 1), times gamma (1, 1)
+    {OpKind::kRmsNorm, 0, 10, 8},
+    // dy gamma (1, 1), dy y (2, 1) and its sum (1), cast (1, 2), by the product rule (2, 2), (4, 2), sum (2), 2 x (2,
+    // 2),
+    // times the gradient of the mean (2, 2), the sum of both (4, 2), cast (2, 1)
+    {OpKind::kRmsNormGrad, 1, 23, 15},
+    // float(x) (1, 2), times the angles (2, 2), cast (2, 1); backward the same
+    {OpKind::kRotary, 0, 5, 5},
+    {OpKind::kRotaryGrad, 0, 5, 5},
+    // silu (1, 1), product (2, 1), of half of the elements each; backward two products (2, 1) and silu (2, 1)
+    {OpKind::kSwiglu, 0, 2, 1},
+    {OpKind::kSwigluGrad, 1, 3, 2},
+};
+
+void CountEagerSteps(OpKind kind, absl::Span<const Shape> inputs, KernelWork& work) {
+  for (const Steps& steps : kEagerSteps) {
+    if (steps.kind != kind) continue;
+    const Bytes elements(2 * NumElements(inputs[steps.operand]));
+    work.kernel = KernelClass::kMemory;
+    work.read = elements * steps.read;
+    work.written = elements * steps.written;
+  }
+}
+
 }  // namespace
 
 KernelWork WorkOf(OpKind kind, const OpAttrs& attrs, const IndexRule& rule, absl::Span<const Shape> inputs,
@@ -108,6 +140,7 @@ KernelWork WorkOf(OpKind kind, const OpAttrs& attrs, const IndexRule& rule, absl
     work.written += logits * 3;
   }
   if (kind == OpKind::kStridedSlice) work.read = work.written;
+  if (!attrs.fused) CountEagerSteps(kind, inputs, work);
   work.backward = kind >= OpKind::kReluGrad && kind <= OpKind::kCombineGrad;
   // As a double: a Fill of many tensors spans a space larger than any integer.
   double points = 1;

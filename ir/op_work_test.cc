@@ -147,6 +147,20 @@ TEST(WorkOfTest, Dispatch) {
   EXPECT_EQ(work.written, Bytes(2 * 240));
 }
 
+// 48 elements of 2 bytes: an eager RMS norm reads 10 and writes 8 of them for each, where a kernel of its own reads and
+// writes each once (and gamma).
+TEST(WorkOfTest, AnEagerNormStreamsEachStep) {
+  Sizes sizes = {{{4, 2, 6}, {6}}, {{4, 2, 6}}};
+  const KernelWork fused = Work(OpKind::kRmsNorm, "s b h!, h! -> s b h!", sizes);
+  EXPECT_EQ(fused.kernel, KernelClass::kNormalize);
+  EXPECT_EQ(fused.read + fused.written, Bytes(96 + 12 + 96));
+  sizes.attrs.fused = false;
+  const KernelWork steps = Work(OpKind::kRmsNorm, "s b h!, h! -> s b h!", sizes);
+  EXPECT_EQ(steps.kernel, KernelClass::kMemory);
+  EXPECT_EQ(steps.read, Bytes(96 * 10));
+  EXPECT_EQ(steps.written, Bytes(96 * 8));
+}
+
 // The work of a rank is that of its own pieces: of a product in n pieces, whatever label is split, the n-th part.
 TEST(WorkOfTest, PiecesAddUp) {
   const double whole = Work(OpKind::kMatMul, "m k, k n -> m n", {{{16, 32}, {32, 8}}, {{16, 8}}}).flops.raw();

@@ -124,6 +124,7 @@ class DecoderBuilder {
   absl::StatusOr<TensorId> Normalize(const std::string& name, TensorId x) {
     OpSpec spec{.name = name, .kind = OpKind::kRmsNorm, .inputs = {x}, .rule = "s b h!, h! -> s b h!"};
     spec.attrs.epsilon = c_.norm_epsilon;
+    spec.attrs.fused = t_.fused_norms || c_.norm == Norm::kLayerNorm;
     spec.recompute_group = "activation";
     spec.inputs.push_back(b_.Parameter(absl::StrCat(name, ".gamma"), t_.dtype, {c_.hidden}, Constant(1)));
     if (c_.norm == Norm::kLayerNorm) {
@@ -161,6 +162,7 @@ class DecoderBuilder {
     if (c_.positions == Positions::kRotary) {
       OpSpec rotary{.name = "rotary", .kind = OpKind::kRotary, .inputs = {qkv}, .rule = "s b g r! d! -> s b g r! d!"};
       rotary.attrs.theta = c_.rope_theta;
+      rotary.attrs.fused = t_.fused_norms;
       MESHWRIGHT_ASSIGN_OR_RETURN(qkv, b_.AddOne(std::move(rotary)));
     }
     MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId context, Attend(qkv, queries));
@@ -210,6 +212,7 @@ class DecoderBuilder {
     product.rule = absl::StrCat(x, " h, ", e, "h ", columns, " -> ", x, " ", columns);
     OpSpec activation{.name = "activation", .kind = OpKind::kGelu, .inputs = {}};
     activation.recompute_group = "activation";
+    activation.attrs.fused = t_.fused_norms || !gated;
     TensorId bias_id;
     if (bias) bias_id = Bias("mlp1.bias", bias_shape);
     if (gated) {

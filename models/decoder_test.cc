@@ -148,6 +148,20 @@ TEST(DecoderTest, UnfusedAttentionKeepsTheProbabilities) {
   EXPECT_FALSE(graph.op(graph.FindOp("attention")).attrs.fused);
 }
 
+TEST(DecoderTest, UnfusedNorms) {
+  Training training = TrainingOf(4, 16);
+  training.fused_norms = false;
+  constexpr char kLlama[] =
+      "{hidden: 8, layers: 1, heads: 2, vocab: 32, norm: rms_norm, positions: rotary, activation: swiglu}";
+  ASSERT_OK_AND_ASSIGN(const Graph llama, Build(kLlama, training));
+  for (const char* op : {"norm1", "norm2", "norm", "rotary", "activation"}) {
+    EXPECT_FALSE(llama.op(llama.FindOp(op)).attrs.fused) << op;
+  }
+  // Layer norms and GeLU are kernels of PyTorch.
+  ASSERT_OK_AND_ASSIGN(const Graph gpt, Build("{hidden: 8, layers: 1, heads: 2, vocab: 32}", training));
+  for (const char* op : {"norm1", "activation"}) EXPECT_TRUE(gpt.op(gpt.FindOp(op)).attrs.fused) << op;
+}
+
 TEST(DecoderTest, AnUnfusedLossHasFloat32Logits) {
   Training training = TrainingOf(4, 16);
   training.fused_loss = false;

@@ -88,7 +88,7 @@ absl::StatusOr<Training> ReadTraining(const NodeRef& in) {
   if (!in.present()) return training;
   MESHWRIGHT_RETURN_IF_ERROR(
       in.CheckKeys({"batch", "sequence", "dtype", "gradient_dtype", "optimizer", "loss_reduction", "attention", "loss",
-                    "data", "steps", "epochs", "steps_per_epoch", "seed", "seed_per_rank", "tokens"}));
+                    "norms", "data", "steps", "epochs", "steps_per_epoch", "seed", "seed_per_rank", "tokens"}));
   MESHWRIGHT_ASSIGN_OR_RETURN(training.batch, in["batch"].AsIntOr(0, 1, kMostRows));
   MESHWRIGHT_ASSIGN_OR_RETURN(training.sequence, in["sequence"].AsIntOr(0, 1, kLongestSequence));
   MESHWRIGHT_ASSIGN_OR_RETURN(training.dtype, ReadDType(in["dtype"], training.dtype, true));
@@ -104,6 +104,8 @@ absl::StatusOr<Training> ReadTraining(const NodeRef& in) {
   training.fused_attention = attention == Fusion::kFused;
   MESHWRIGHT_ASSIGN_OR_RETURN(const Fusion loss, in["loss"].AsEnumOr(Fusion::kFused, kFusionNames));
   training.fused_loss = loss == Fusion::kFused;
+  MESHWRIGHT_ASSIGN_OR_RETURN(const Fusion norms, in["norms"].AsEnumOr(Fusion::kFused, kFusionNames));
+  training.fused_norms = norms == Fusion::kFused;
   MESHWRIGHT_RETURN_IF_ERROR(ReadData(in["data"], training));
   MESHWRIGHT_ASSIGN_OR_RETURN(training.steps, in["steps"].AsIntOr(training.steps, 1));
   MESHWRIGHT_ASSIGN_OR_RETURN(training.epochs, in["epochs"].AsIntOr(0, 1, kMostRows));

@@ -8,6 +8,8 @@
 //     optimizer: {adamw: {learning_rate: 6e-4, beta1: 0.9, beta2: 0.95, weight_decay: 0.1}}   # sgd, momentum, lamb
 //     loss_reduction: mean        # or sum: over the rows of a micro-batch
 //     attention: fused            # or unfused: the score matrix is in memory
+//     norms: fused                # or unfused: a kernel for each step of RMS norms, rotary positions and gates, as in
+//                                 # eager PyTorch; decoders
 //     loss: fused                 # or unfused: float32 logits, a kernel for each step of the cross entropy; decoders
 //     data: {mnist: {path: data/mnist, rows: 32}}   # every rank reads the same 32 rows of a step (S9.6); or synthetic
 //     steps: 20                   # or epochs, of steps_per_epoch steps unless the data set says how many it has
@@ -60,6 +62,7 @@ struct Training {
   LossReduction loss_reduction = LossReduction::kMean;
   bool fused_attention = true;
   bool fused_loss = true;
+  bool fused_norms = true;
   DataSet data = DataSet::kNone;
   std::string data_path;        // of the data set's folder; "" where the environment's DATA_PATH says
   int64_t data_rows = 0;        // of the data set in a step; the batch is copies of them (S9.6). 0: as many as it has

@@ -26,12 +26,12 @@ TEST(TrainingTest, AMissingSectionHasTheDefaults) {
 }
 
 TEST(TrainingTest, ReadsEveryKey) {
-  ASSERT_OK_AND_ASSIGN(
-      const Training training,
-      Read("{batch: 8, sequence: 128, dtype: bfloat16, gradient_dtype: bfloat16, optimizer: {adamw: "
-           "{learning_rate: 6e-4, beta1: 0.8, beta2: 0.95, epsilon: 1e-6, weight_decay: 0.1}}, "
-           "loss_reduction: sum, attention: unfused, loss: unfused, data: {mnist: {path: data/mnist}}, steps: 7, "
-           "seed: 3, tokens: 300e9}"));
+  ASSERT_OK_AND_ASSIGN(const Training training,
+                       Read("{batch: 8, sequence: 128, dtype: bfloat16, gradient_dtype: bfloat16, optimizer: {adamw: "
+                            "{learning_rate: 6e-4, beta1: 0.8, beta2: 0.95, epsilon: 1e-6, weight_decay: 0.1}}, "
+                            "loss_reduction: sum, attention: unfused, loss: unfused, norms: unfused, data: {mnist: "
+                            "{path: data/mnist}}, steps: 7, "
+                            "seed: 3, tokens: 300e9}"));
   EXPECT_EQ(training.batch, 8);
   EXPECT_EQ(training.sequence, 128);
   EXPECT_EQ(training.dtype, DType::kBFloat16);
@@ -41,6 +41,7 @@ TEST(TrainingTest, ReadsEveryKey) {
   EXPECT_EQ(training.loss_reduction, LossReduction::kSum);
   EXPECT_FALSE(training.fused_attention);
   EXPECT_FALSE(training.fused_loss);
+  EXPECT_FALSE(training.fused_norms);
   EXPECT_EQ(training.data, DataSet::kMnist);
   EXPECT_EQ(training.data_path, "data/mnist");
   EXPECT_EQ(training.steps, 7);

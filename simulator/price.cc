@@ -131,6 +131,7 @@ class Pricer {
     const KernelEstimate estimate = costs_.Estimate(WorkOf(*instruction_, compute, *rank_class_, program_.mesh));
     InstructionPrice price;
     price.time = estimate.time;
+    if (host_.adds_gradients && compute.accumulate && program_.num_microbatches > 1) price.time += AddTime(compute);
     price.estimated = estimate.estimated;
     switch (estimate.bound) {
       case Bound::kCompute:
@@ -205,6 +206,22 @@ class Pricer {
   }
 
  private:
+  // To add what a product made in its own type to the gradient.
+  Nanos AddTime(const Compute& compute) const {
+    if (InfoOf(compute.op).kernel != KernelClass::kContraction) return Nanos();
+    KernelWork add;
+    add.kernel = KernelClass::kMemory;
+    const Buffer& made = rank_class_->buffers[instruction_->reads[0].buffer.index()];
+    for (const Operand& operand : instruction_->writes) {
+      const Buffer& gradient = rank_class_->buffers[operand.buffer.index()];
+      if (gradient.role != BufferRole::kGradient) continue;
+      const int64_t elements = NumElements(LocalShape(gradient.shape, gradient.layout, program_.mesh));
+      add.read += (SizeOf(made.dtype) + SizeOf(gradient.dtype)) * elements;
+      add.written += SizeOf(gradient.dtype) * elements;
+    }
+    return add.written == Bytes() ? Nanos() : costs_.Kernel(add);
+  }
+
   // The score matrix between two products takes a softmax, a dropout and a copy of the result; backward, twice the
   // products. A gradient is accumulated by a kernel of its own.
   static constexpr int64_t kUnfusedForwardKernels = 5, kUnfusedBackwardKernels = 7;

@@ -60,6 +60,9 @@ struct InstructionPrice {
 struct HostPace {
   Nanos kernel;      // to issue one kernel; unfused attention and accumulation issue several
   Nanos collective;  // to issue a collective or a transfer
+  // A kernel of its own adds a product's gradient to those of the micro-batches before, as PyTorch's autograd does;
+  // else the product adds it.
+  bool adds_gradients = false;
   friend bool operator==(const HostPace&, const HostPace&) = default;
 };
 
@@ -67,7 +70,7 @@ struct HostPace {
 // of theirs: besides the launch (5 us) there are the way through Python, autograd and the dispatcher, and views and
 // checks that issue no kernel. Fitted on one half of the single-node runs that vTrain published, docs/accuracy.md has
 // the error on the other; collectives as CostModel::kCollectiveHostLaunch.
-inline constexpr HostPace kEagerFramework = {Micros(55), CostModel::kCollectiveHostLaunch};
+inline constexpr HostPace kEagerFramework = {Micros(55), CostModel::kCollectiveHostLaunch, true};
 
 // classes[c][b][i] is the price of Program::classes[c].blocks[b].instructions[i].
 struct Prices {

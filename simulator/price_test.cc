@@ -297,6 +297,32 @@ TEST(PriceProgramTest, AccumulatingReadsWhatIsThere) {
   EXPECT_NEAR(time_of(" accumulate") - time_of(""), 67108864 / (2.039e12 * 0.8), 1e-8);
 }
 
+// A product's 4096 x 4096 gradient in bfloat16 is added to a float32 one by a kernel that reads 6 bytes and writes 4 of
+// each element; the product itself adds it where the framework can, and with one micro-batch there is nothing to add
+// to.
+TEST(HostPaceTest, AutogradAddsGradientsByAKernelOfItsOwn) {
+  const auto time_of = [](int microbatches, bool adds_gradients) {
+    const absl::StatusOr<Program> program = ParseProgram(
+        absl::StrCat("program p mesh tp=1 microbatches ", microbatches,
+                     "\nclass \"stage 0\"\n"
+                     "  buffer x bfloat16 (1024, 4096) {- | -} activation\n"
+                     "  buffer g float32 (4096, 4096) {- | -} gradient\n"
+                     "  block b backward\n    compute MatMul \"s m, s n -> m n\" accumulate reads x x writes g\n"
+                     "  slot b mb 0 layer 0\n"));
+    EXPECT_OK(program);
+    const absl::StatusOr<Prices> prices =
+        PriceProgram(*program, CostModel(A100Cluster(1)), {Nanos(), Nanos(), adds_gradients});
+    EXPECT_OK(prices);
+    return ToSeconds(prices->classes[0][0][0].time);
+  };
+  KernelWork add;
+  add.kernel = KernelClass::kMemory;
+  add.read = Bytes(6 * 4096 * 4096);
+  add.written = Bytes(4 * 4096 * 4096);
+  EXPECT_NEAR(time_of(2, true) - time_of(2, false), ToSeconds(CostModel(A100Cluster(1)).Kernel(add)), 1e-8);
+  EXPECT_EQ(time_of(1, true), time_of(1, false));
+}
+
 TEST(UnitPricesTest, AreOneMillisecondAndASyncNothing) {
   ASSERT_OK_AND_ASSIGN(const Program program, ParseProgram(kCollectives));
   const Prices prices = UnitPrices(program);

@@ -139,6 +139,7 @@ std::vector<Case> Cases() {
       {"dp_algo_approxi_epsilon", 0.1, {1, 0.01}, {{0, "E-VALUE"}, {1.5, "E-VALUE"}, {"x", "E-TYPE"}}},
       {"dp_algo_single_loop", false, {true}, {no_bool}},
       {"rp_matmul_mem_coef", 0.25, {1}, not_above_zero},
+      {"virtual_pipeline_stages", 1, {2}, {{0, "E-VALUE"}, {1.5, "E-TYPE"}}},
       {"search_prices", "bytes", {"time", "simulation"}, {{"guesses", "E-VALUE"}, {List{}, "E-TYPE"}}},
   };
 }

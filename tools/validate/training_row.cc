@@ -27,6 +27,9 @@ bool HasAny(absl::string_view text, absl::Span<const absl::string_view> words) {
 
 // --- the defaults of empty cells -----------------------------------------------------------------------------------
 
+// Transformer Engine quantises the inputs and the gradients of a linear layer once, with their transposes: it reads 2
+// bytes and writes 2 of 1 for each element, for the left operands of two of its three products.
+constexpr Bytes kTransformerEngineBytes = Bytes(3);
 constexpr Bytes kEverything = GiB(1 << 20);
 constexpr int64_t kDefaultVocab = 51200;  // GPT-2's, padded as Megatron does
 constexpr int64_t kDefaultHeadDim = 128;  // where no number of heads is given
@@ -231,11 +234,12 @@ class RunReader {
     if (peak.raw() <= 0 || before.raw() <= 0) return CannotExpress("no float8 on the device", device->name);
     device->peak[static_cast<size_t>(DType::kBFloat16)] = peak;
     device->kernels.matmul_share = device->kernels.matmul_share_fp8;
+    device->kernels.quantize_bytes = kTransformerEngineBytes;
     for (AttentionConstants& attention : device->attention) {
       attention.forward_share *= before.raw() / peak.raw();
       attention.backward_share *= before.raw() / peak.raw();
     }
-    run_.approximations.push_back("float8 products on bf16 tensors, casts not priced");
+    run_.approximations.push_back("float8 products on bf16 tensors");
     return absl::OkStatus();
   }
 
@@ -246,6 +250,10 @@ class RunReader {
     run_.training.fused_attention = !unfused;
     // Frameworks that issue kernel by kernel have a kernel for each step of the loss, too.
     run_.training.fused_loss = run_.host == HostPace();
+    // Transformer Engine has a kernel for a norm, for rotary positions and for a gate; PyTorch's eager mode has none.
+    run_.training.fused_norms = run_.host == HostPace() || HasAny(text, {"te/", "transformer engine"});
+    // The same layers add gradients inside of the product.
+    if (run_.training.fused_norms) run_.host.adds_gradients = false;
     if (text.empty()) run_.defaults.push_back("attention fused");
     if (unfused) return;
     // A device without the named kernel keeps the one it has.
@@ -328,6 +336,8 @@ class RunReader {
 
   void ReadSharding() {
     const std::string sequence = Lower("seq_parallel");
+    // Came to Megatron-LM with the choice of sequence parallelism (3.0): products that add to the gradient themselves.
+    if (!sequence.empty()) run_.host.adds_gradients = false;
     Degrees& degrees = run_.degrees;
     if (sequence.empty()) {
       // Usual where attention is fused, unknown before.
@@ -448,8 +458,8 @@ Problem ProblemOf(const TrainingRun& run) {
   problem.recompute = run.recompute;
   problem.parallel_optimizer = run.parallel_optimizer;
   problem.shard_parameters = run.shard_parameters;
-  // Frameworks from before fused attention reduce all gradients at once, after the last micro-batch; where parameters are
-  // split, a call moves a layer.
+  // Frameworks from before fused attention reduce all gradients at once, after the last micro-batch; where parameters
+  // are split, a call moves a layer.
   if (!run.training.fused_attention || run.shard_parameters) problem.bucket = kEverything;
   problem.graph = [model = run.model, training = run.training](int64_t rows) {
     return BuildDecoder(model, training, "row", rows);

@@ -160,10 +160,10 @@ TEST(TrainingRunTest, WhatIsOnlyNearIsNamed) {
 }
 
 TEST(TrainingRunTest, FrameworksAreEagerUnlessTheRowSaysOtherwise) {
-  ASSERT_OK_AND_ASSIGN(TrainingRun run, RunOf({}));
+  ASSERT_OK_AND_ASSIGN(TrainingRun run, RunOf({{"seq_parallel", ""}}));
   EXPECT_EQ(run.host, kEagerFramework);
   EXPECT_FALSE(run.training.fused_loss);
-  ASSERT_OK_AND_ASSIGN(run, RunOf({{"compile", "no"}}));
+  ASSERT_OK_AND_ASSIGN(run, RunOf({{"seq_parallel", ""}, {"compile", "no"}}));
   EXPECT_EQ(run.host, kEagerFramework);
   for (const auto& [column, text] : Cells{{"compile", "torch.compile"},
                                           {"other_opts", "CUDA graphs"},
@@ -184,6 +184,22 @@ TEST(TrainingRunTest, AttentionKernels) {
   EXPECT_EQ(kernel("flash v1"), "flash1");
   EXPECT_EQ(kernel("flash (FA via MPT attn_impl)"), "flash1");
   EXPECT_EQ(kernel("TE/cuDNN flash"), "flash2");  // no newer one on A100
+}
+
+// Eager PyTorch has no kernel for RMS norms and adds gradients by a kernel of its own; Transformer Engine does not need
+// either, nor does a Megatron that knows sequence parallelism add gradients apart.
+TEST(TrainingRunTest, WhatEagerFrameworksRunApart) {
+  ASSERT_OK_AND_ASSIGN(TrainingRun run, RunOf({{"attention", "flash"}, {"seq_parallel", ""}}));
+  EXPECT_FALSE(run.training.fused_norms);
+  EXPECT_TRUE(run.host.adds_gradients);
+  ASSERT_OK_AND_ASSIGN(run, RunOf({{"attention", "TE/cuDNN flash"}, {"seq_parallel", ""}}));
+  EXPECT_TRUE(run.training.fused_norms);
+  EXPECT_FALSE(run.host.adds_gradients);
+  ASSERT_OK_AND_ASSIGN(run, RunOf({{"attention", "unfused"}, {"seq_parallel", "no"}}));
+  EXPECT_FALSE(run.host.adds_gradients);
+  ASSERT_OK_AND_ASSIGN(run, RunOf({{"compile", "torch.compile"}}));
+  EXPECT_TRUE(run.training.fused_norms);
+  EXPECT_FALSE(run.host.adds_gradients);
 }
 
 TEST(TrainingRunTest, CheckpointsOfFsdpStopEarly) {
