@@ -43,8 +43,8 @@ namespace meshwright {
 
 struct RunOptions {
   int64_t steps = 1;
-  int64_t first_step = 0;               // steps done before: data and step counts go on from there
-  uint64_t seed = 1;                    // of initial parameters and random masks
+  int64_t first_step = 0;  // steps done before: data and step counts go on from there
+  uint64_t seed = 1;       // of initial parameters and random masks
   // Rank r draws them from seed + r: they differ, as where every process draws its own (S8.10, S17.2).
   bool seed_per_rank = false;
   const SavedState* initial = nullptr;  // instead of initial values; CheckFits the program; must outlive the run

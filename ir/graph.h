@@ -41,7 +41,7 @@ struct Initializer {
   double value = 0, low = 0, high = 1;
   int64_t a = 0, b = 0, modulus = 1, subtract = 0;
   double divide = 1;
-  int64_t copies = 1;  // where more: what dim 0 counts, all drawn alike, as if each were the whole
+  int64_t copies = 1;    // where more: what dim 0 counts, all drawn alike, as if each were the whole
   bool by_rank = false;  // dim 0 counts ranks that hold one value each; all start alike, unless their seeds differ
 };
 

@@ -184,8 +184,9 @@ absl::StatusOr<ModelFile> ParseModelFile(absl::string_view text, absl::string_vi
                  .callbacks = {},
                  .document = std::move(document)};
   const NodeRef root = file.document.root();
-  MESHWRIGHT_RETURN_IF_ERROR(root.CheckKeys({"name", "inputs", "parameters", "operators", "layouts", "architecture",
-                                             "huggingface", "training", "parallel", "cluster", "context", "cells", "callbacks"}));
+  MESHWRIGHT_RETURN_IF_ERROR(
+      root.CheckKeys({"name", "inputs", "parameters", "operators", "layouts", "architecture", "huggingface", "training",
+                      "parallel", "cluster", "context", "cells", "callbacks"}));
   MESHWRIGHT_ASSIGN_OR_RETURN(file.name, root["name"].AsName());
   MESHWRIGHT_ASSIGN_OR_RETURN(file.training, ReadTraining(root["training"]));
   MESHWRIGHT_ASSIGN_OR_RETURN(file.context, ReadContext(root["context"]));

@@ -72,7 +72,7 @@ struct Problem {
   Schedule schedule = Schedule::kOneFOneB;
   int64_t chunks = 1;  // of a stage, where there are several stages (Strategy::chunks)
   Bytes parallel_optimizer_threshold;
-  bool shard_parameters = false;      // with the parallel optimizer
+  bool shard_parameters = false;  // with the parallel optimizer
   bool all_to_all = true;
   int64_t optimizer_shard_size = -1;  // these two as in Strategy
   std::set<std::string> optimizer_whole;
