@@ -82,9 +82,6 @@ class MnistData : public DataSource {
 
   void set_rows_per_step(int64_t rows) { rows_per_step_ = rows; }
 
-  // `count` images of 28 x 28 that are made up: each class has a pattern, each image a tenth of its pixels at random.
-  static MnistData Synthetic(int64_t count, uint64_t seed);
-
   int64_t size() const { return static_cast<int64_t>(labels_.size()); }
   int64_t pixels() const { return pixels_; }
   absl::Status Fill(absl::string_view name, const Initializer& init, int64_t step,

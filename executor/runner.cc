@@ -378,7 +378,6 @@ absl::Status RankRunner::ReadParameters(std::vector<ParameterPiece>& parameters)
     const Buffer& b = class_.buffers[i];
     if (b.role != BufferRole::kParameter && b.role != BufferRole::kMaster) continue;
     if (b.owner >= 0 && b.owner != Member()) continue;
-    if (IsReceived(BufferId(i), class_)) continue;
     if (StateName(program_, class_index_, BufferId(i), 0).empty()) continue;
     for (int64_t instance = 0; instance < b.layers; ++instance) {
       const TensorView view = View(BufferId(i), instance * b.microbatches);

@@ -35,11 +35,13 @@ absl::StatusOr<ModelRun> RunModel(const std::string& text, int64_t ranks, int64_
   run.notices = plan.session.notices;
   MESHWRIGHT_ASSIGN_OR_RETURN(run.program, ProgramOf(plan));
   const Training& training = plan.session.file->training;
+  std::vector<InputSpec> inputs;
+  if (const auto* model = std::get_if<OperatorModel>(&plan.session.file->model)) inputs = model->inputs;
   RunOptions options;
   options.steps = steps;
   options.seed = static_cast<uint64_t>(training.seed);
   options.keep_parameters = true;
-  MESHWRIGHT_ASSIGN_OR_RETURN(const TrainingData data, OpenTrainingData(training, options.seed, ""));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const TrainingData data, OpenTrainingData(training, inputs, options.seed, ""));
   MESHWRIGHT_ASSIGN_OR_RETURN(run.result, RunOnThreads(run.program, options, *data.source));
   return run;
 }
