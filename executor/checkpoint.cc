@@ -209,6 +209,13 @@ absl::Status ConvertTo(absl::string_view name, const StoredTensor& whole, const 
 // "w@m" is "w" and "@m".
 absl::string_view BaseOf(absl::string_view name) { return name.substr(0, name.find('@')); }
 
+// What follows the base; which chunk of a stage a buffer is in (an interleaved pipeline's "w@chunk1@m") is left out.
+absl::string_view EndingOf(absl::string_view name) {
+  absl::string_view ending = name.substr(BaseOf(name).size());
+  if (absl::ConsumePrefix(&ending, "@chunk")) ending.remove_prefix(std::min(ending.find('@'), ending.size()));
+  return ending;
+}
+
 bool IsState(const Buffer& buffer) { return buffer.role == BufferRole::kOptimizerState; }
 
 // Whether the buffer's values come from another stage: a shared parameter, one update behind its owner's.
@@ -343,7 +350,7 @@ absl::Status CopyPiece(absl::string_view name, const StoredTensor& whole, const 
 std::string StateName(const Program& program, size_t rank_class, BufferId id, int64_t instance) {
   const RankClass& c = program.classes[rank_class];
   const Buffer& buffer = c.buffers[id.index()];
-  const absl::string_view base = BaseOf(buffer.name), ending = absl::string_view(buffer.name).substr(base.size());
+  const absl::string_view base = BaseOf(buffer.name), ending = EndingOf(buffer.name);
   switch (buffer.role) {
     case BufferRole::kOptimizerState:
       return NameIn(program, buffer, ending, instance);
@@ -368,8 +375,7 @@ std::string StateName(const Program& program, size_t rank_class, BufferId id, in
 }
 
 std::string SourceName(const Program& program, const Buffer& buffer, int64_t instance) {
-  const absl::string_view base = BaseOf(buffer.name);
-  const absl::string_view ending = IsState(buffer) ? absl::string_view(buffer.name).substr(base.size()) : "";
+  const absl::string_view ending = IsState(buffer) ? EndingOf(buffer.name) : "";
   return NameIn(program, buffer, ending, instance);
 }
 

@@ -339,8 +339,8 @@ TEST(FailureTest, ProgramsThatBreakARuleAreNotRun) {
 }
 
 TEST(FailureTest, TypesThatTheHostDoesNotStoreAreRefused) {
-  EXPECT_THAT(RunSteps(ProgramFromText(kOracleOneRank, DType::kBFloat16), 1),
-              StatusIs(absl::StatusCode::kUnimplemented, "buffer \"x\" is bfloat16"));
+  EXPECT_THAT(RunSteps(ProgramFromText(kOracleOneRank, DType::kFloat8), 1),
+              StatusIs(absl::StatusCode::kUnimplemented, "buffer \"x\" is float8"));
 }
 
 }  // namespace

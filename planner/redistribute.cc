@@ -120,7 +120,8 @@ class Search {
       after.partial.erase(std::remove_if(after.partial.begin(), after.partial.end(),
                                          [&](AxisId id) { return absl::c_linear_search(run, id); }),
                           after.partial.end());
-      Try(key, layout, cost, reduce, after);
+      // What is to be summed whole is summed in one call.
+      if (run == open) Try(key, layout, cost, reduce, after);
       if (layout.reduction != Reduction::kSum) continue;
       reduce.kind = CollectiveKind::kReduceScatter;
       for (size_t d = 0; d < layout.dims.size(); ++d) {

@@ -166,7 +166,7 @@ absl::Status SetFusion(const ModelFile& file, Problem& problem, std::vector<std:
   if (fusion.reducescatter.has_value()) problem.scatter_bucket = fusion.reducescatter->size;
   if (fusion.allgather.has_value()) problem.gather_bucket = fusion.allgather->size;
   MESHWRIGHT_ASSIGN_OR_RETURN(problem.fusion_ids, FusionIds(file));
-  if (file.is_decoder()) return absl::OkStatus();
+  if (file.is_decoder() || file.by_hand()) return absl::OkStatus();
   MESHWRIGHT_ASSIGN_OR_RETURN(const std::vector<std::string> several, ReadInSeveralTypes(file));
   for (const std::string& name : several) {
     problem.fusion_ids[name] = 0;

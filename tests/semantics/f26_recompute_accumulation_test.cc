@@ -73,7 +73,9 @@ TEST(F26, TheOutputOfACellIsKept) {
       EXPECT_TRUE(std::holds_alternative<Sync>(block.instructions.back().work));
       received = slot.microbatch;
     }
-    if (block.name == "layers backward") EXPECT_EQ(received, slot.microbatch);
+    if (block.name == "layers backward") {
+      EXPECT_EQ(received, slot.microbatch);
+    }
   }
 }
 
