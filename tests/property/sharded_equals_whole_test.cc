@@ -23,7 +23,7 @@
 namespace meshwright {
 namespace {
 
-constexpr int kNumGraphs = 300;
+constexpr int kNumGraphs = 500;
 constexpr int64_t kSteps = 3;
 constexpr int64_t kRows = 48;  // of a step
 constexpr double kBound = 1e-9;

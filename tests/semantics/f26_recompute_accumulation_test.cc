@@ -30,12 +30,12 @@ TEST(F26, RecomputeKeepsLossesBitForBitAndLowersThePeak) {
   for (const int64_t stages : {1, 2}) {
     ASSERT_OK_AND_ASSIGN(const Graph graph, Stack(4, 64));
     ASSERT_OK_AND_ASSIGN(const Program plain, LowerVerified(graph, With(Recompute::kNone, stages)));
-    ASSERT_OK_AND_ASSIGN(const RunResult expected, RunSteps(plain, 3));
+    ASSERT_OK_AND_ASSIGN(const RunResult expected, RunSteps(plain, 2));
     ASSERT_OK_AND_ASSIGN(const SimulationResult plain_time, Simulate(plain, UnitPrices(plain)));
     for (const Recompute recompute : {Recompute::kSelective, Recompute::kFull, Recompute::kLayer}) {
       SCOPED_TRACE(absl::StrCat(stages, " stages, ", NameOf(recompute)));
       ASSERT_OK_AND_ASSIGN(const Program program, LowerVerified(graph, With(recompute, stages)));
-      ASSERT_OK_AND_ASSIGN(const RunResult found, RunSteps(program, 3));
+      ASSERT_OK_AND_ASSIGN(const RunResult found, RunSteps(program, 2));
       EXPECT_EQ(found.losses, expected.losses);
       for (const auto& [key, tensor] : expected.parameters) {
         EXPECT_EQ(found.parameters.at(key).values, tensor.values) << key.first << ", layer " << key.second;
