@@ -50,19 +50,24 @@ absl::Status SetLabels(const TensorView& labels, RowOp& body) {
   return absl::OkStatus();
 }
 
-// out (+)= scale * the sum over `places`: first sums of blocks, then the sum of those.
-absl::Status LowerSum(const Lowering& l, SumAll body, std::byte* scratch) {
+// What `last` says = scale * the sum over `places`: first sums of blocks, then the sum of those.
+absl::Status LowerSum(const Lowering& l, SumAll body, SumAll last, std::byte* scratch) {
   MESHWRIGHT_RETURN_IF_ERROR(CheckDims(body.places));
   const int64_t blocks = std::clamp<int64_t>((body.places.total + 255) / 256, 1, kSumBlocks);
-  SumAll last;
-  last.add = l.call.Adds(0);
-  last.scale = l.call.attrs->scale;
-  last.out = RefOf(l.call.outputs[0]);
   last.a = {scratch, Elem::kFloat64};
   AddDim(last.places, blocks, {1, 0, 0});
   body.partial = reinterpret_cast<double*>(scratch);
   MESHWRIGHT_RETURN_IF_ERROR(l.Launch({blocks, 256, 0}, body));
   return l.Launch({1, 256, 0}, last);
+}
+
+// The sum is the operator's result.
+absl::Status LowerSum(const Lowering& l, const SumAll& body, std::byte* scratch) {
+  SumAll last;
+  last.add = l.call.Adds(0);
+  last.scale = l.call.attrs->scale;
+  last.out = RefOf(l.call.outputs[0]);
+  return LowerSum(l, body, last, scratch);
 }
 
 absl::Status LowerMseLoss(const Lowering& l) {
@@ -171,6 +176,16 @@ absl::Status LowerNormGrad(const Lowering& l, bool centred) {
 }  // namespace
 
 // One case for each operator; RowOp's operands are a, b, c, labels, out, out2.
+absl::Status LowerSumOfSquares(const Lowering& l, const TensorView& of, const TensorView& out) {
+  SumAll body, last;
+  body.kind = SumKind::kSquares;
+  body.a = RefOf(of);
+  AddDim(body.places, of.size(), {1, 0, 0});
+  last.out = RefOf(out);
+  MESHWRIGHT_ASSIGN_OR_RETURN(std::byte* const scratch, l.scratch.Get(l.stream, Bytes(kSumBlocks * 8)));
+  return LowerSum(l, body, last, scratch);
+}
+
 absl::Status LowerRows(const Lowering& l) {
   const auto in = [&](size_t i) { return RefOf(l.call.inputs[i]); };
   RowOp body;

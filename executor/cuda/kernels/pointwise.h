@@ -316,9 +316,10 @@ struct Rotary {
   }
 };
 
-enum class UpdateKind : uint8_t { kSgd, kMomentum, kAdamW };
+enum class UpdateKind : uint8_t { kSgd, kMomentum, kAdamW, kLambStep, kLamb };
 
-// As executor/host/optimizers.cc; `copy` may be null.
+// As executor/host/optimizers.cc; `copy` may be null. LAMB has two: the step, which goes to `to`, and what takes it,
+// with the sums of squares of weights and step in `m` and `v`.
 struct Update {
   UpdateKind kind = UpdateKind::kSgd;
   int64_t n = 0;
@@ -328,7 +329,12 @@ struct Update {
   template <class A, class Ctx>
   MESHWRIGHT_DEVICE void Run(Ctx& ctx) const {
     using std::sqrt;
-    const A lr = static_cast<A>(rate), b1 = static_cast<A>(beta1), b2 = static_cast<A>(beta2);
+    A lr = static_cast<A>(rate);
+    const A b1 = static_cast<A>(beta1), b2 = static_cast<A>(beta2);
+    if (kind == UpdateKind::kLamb) {
+      const A weights = sqrt(Load<A>(m, 0)), steps = sqrt(Load<A>(v, 0));
+      if (weights > A(0) && steps > A(0)) lr = lr * (weights / steps);
+    }
     for (int64_t i = First(ctx); i < n; i += Step(ctx)) {
       const A weight = Load<A>(w, i), gradient = Load<A>(g, i);
       A value = weight - lr * gradient;
@@ -336,14 +342,15 @@ struct Update {
         const A velocity = b1 * Load<A>(m, i) + gradient;
         Store(new_m, i, velocity);
         value = weight - lr * velocity;
-      } else if (kind == UpdateKind::kAdamW) {
+      } else if (kind == UpdateKind::kAdamW || kind == UpdateKind::kLambStep) {
         const A mean = b1 * Load<A>(m, i) + (A(1) - b1) * gradient;
         const A square = b2 * Load<A>(v, i) + (A(1) - b2) * gradient * gradient;
         Store(new_m, i, mean);
         Store(new_v, i, square);
         const A towards =
             mean * static_cast<A>(correct_m) / (sqrt(square * static_cast<A>(correct_v)) + static_cast<A>(epsilon));
-        value = weight - lr * (towards + static_cast<A>(decay) * weight);
+        const A step = towards + static_cast<A>(decay) * weight;
+        value = kind == UpdateKind::kAdamW ? weight - lr * step : step;
       }
       Store(to, i, value);
       if (copy.data != nullptr) Store(copy, i, value);

@@ -266,7 +266,7 @@ struct NormParameters {
   }
 };
 
-enum class SumKind : uint8_t { kValues, kSquaredErrors, kLogLoss };  // a; (a - b)^2; log(b) + a - c
+enum class SumKind : uint8_t { kValues, kSquares, kSquaredErrors, kLogLoss };  // a; a^2; (a - b)^2; log(b) + a - c
 
 // One sum a block, in double, into `partial`; with one block, the sum of all into `out`.
 struct SumAll {
@@ -286,6 +286,7 @@ struct SumAll {
       places.At(i, at);
       const double value = Load<double>(a, at[0]);
       if (kind == SumKind::kValues) sum += value;
+      if (kind == SumKind::kSquares) sum += value * value;
       if (kind == SumKind::kSquaredErrors) {
         const double error = value - Load<double>(b, at[1]);
         sum += error * error;
