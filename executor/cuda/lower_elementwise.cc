@@ -147,14 +147,14 @@ absl::Status LowerDropout(const Lowering& l) {
   return l.LaunchPoints(body.places.total, body);
 }
 
-absl::Status CheckAlike(absl::Span<const TensorView> views, const Shape& shape) {
+absl::Status CheckShapes(absl::Span<const TensorView> views, const Shape& shape) {
   for (const TensorView& view : views) {
     if (view.shape != shape) return absl::InvalidArgumentError("operands differ in shape");
   }
   return absl::OkStatus();
 }
 
-Update UpdateOf(const KernelCall& call, UpdateKind kind) {
+Update UpdateOf(const KernelCall& call, UpdateKind kind, size_t states) {
   Update body;
   body.kind = kind;
   body.n = call.inputs[0].size();
@@ -168,16 +168,6 @@ Update UpdateOf(const KernelCall& call, UpdateKind kind) {
   body.w = RefOf(call.inputs[0]);
   body.g = RefOf(call.inputs[1]);
   body.to = RefOf(call.outputs[0]);
-  return body;
-}
-
-absl::Status LowerUpdate(const Lowering& l, UpdateKind kind, size_t states) {
-  const KernelCall& call = l.call;
-  const size_t with_copy = call.outputs.size() == states + 2 ? 1 : 0;
-  MESHWRIGHT_RETURN_IF_ERROR(Expect(l, states + 2, states + 2, states + 1 + with_copy));
-  MESHWRIGHT_RETURN_IF_ERROR(CheckAlike(call.inputs, call.inputs[0].shape));
-  MESHWRIGHT_RETURN_IF_ERROR(CheckAlike(call.outputs, call.inputs[0].shape));
-  Update body = UpdateOf(call, kind);
   if (states > 0) {
     body.m = RefOf(call.inputs[2]);
     body.new_m = RefOf(call.outputs[1]);
@@ -186,34 +176,42 @@ absl::Status LowerUpdate(const Lowering& l, UpdateKind kind, size_t states) {
     body.v = RefOf(call.inputs[3]);
     body.new_v = RefOf(call.outputs[2]);
   }
-  if (with_copy != 0) body.copy = RefOf(call.outputs[states + 1]);
+  if (call.outputs.size() == states + 2) body.copy = RefOf(call.outputs[states + 1]);
+  return body;
+}
+
+absl::Status LowerUpdate(const Lowering& l, UpdateKind kind, size_t states) {
+  const KernelCall& call = l.call;
+  const size_t with_copy = call.outputs.size() == states + 2 ? 1 : 0;
+  MESHWRIGHT_RETURN_IF_ERROR(Expect(l, states + 2, states + 2, states + 1 + with_copy));
+  MESHWRIGHT_RETURN_IF_ERROR(CheckShapes(call.inputs, call.inputs[0].shape));
+  MESHWRIGHT_RETURN_IF_ERROR(CheckShapes(call.outputs, call.inputs[0].shape));
+  const Update body = UpdateOf(call, kind, states);
   return l.LaunchPoints(body.n, body);
 }
 
+// The parameter's sum comes first: the step may be written over the parameter.
 absl::Status LowerLambStep(const Lowering& l) {
   const KernelCall& call = l.call;
   MESHWRIGHT_RETURN_IF_ERROR(Expect(l, 4, 4, 5));
-  MESHWRIGHT_RETURN_IF_ERROR(CheckAlike(call.inputs, call.inputs[0].shape));
-  MESHWRIGHT_RETURN_IF_ERROR(CheckAlike(call.outputs.first(3), call.inputs[0].shape));
-  Update body = UpdateOf(call, UpdateKind::kLambStep);
-  body.m = RefOf(call.inputs[2]);
-  body.v = RefOf(call.inputs[3]);
-  body.new_m = RefOf(call.outputs[1]);
-  body.new_v = RefOf(call.outputs[2]);
-  MESHWRIGHT_RETURN_IF_ERROR(l.LaunchPoints(body.n, body));
+  MESHWRIGHT_RETURN_IF_ERROR(CheckShapes(call.inputs, call.inputs[0].shape));
+  MESHWRIGHT_RETURN_IF_ERROR(CheckShapes(call.outputs.first(3), call.inputs[0].shape));
+  MESHWRIGHT_RETURN_IF_ERROR(CheckShapes(call.outputs.subspan(3), {}));
+  const Update body = UpdateOf(call, UpdateKind::kLambStep, 2);
   MESHWRIGHT_RETURN_IF_ERROR(LowerSumOfSquares(l, call.inputs[0], call.outputs[3]));
+  MESHWRIGHT_RETURN_IF_ERROR(l.LaunchPoints(body.n, body));
   return LowerSumOfSquares(l, call.outputs[0], call.outputs[4]);
 }
 
 absl::Status LowerLamb(const Lowering& l) {
   const KernelCall& call = l.call;
   MESHWRIGHT_RETURN_IF_ERROR(Expect(l, 4, 4, call.outputs.size() == 2 ? 2 : 1));
-  MESHWRIGHT_RETURN_IF_ERROR(CheckAlike(call.inputs.first(2), call.inputs[0].shape));
-  MESHWRIGHT_RETURN_IF_ERROR(CheckAlike(call.outputs, call.inputs[0].shape));
-  Update body = UpdateOf(call, UpdateKind::kLamb);
-  body.m = RefOf(call.inputs[2]);
-  body.v = RefOf(call.inputs[3]);
-  if (call.outputs.size() == 2) body.copy = RefOf(call.outputs[1]);
+  MESHWRIGHT_RETURN_IF_ERROR(CheckShapes(call.inputs.first(2), call.inputs[0].shape));
+  MESHWRIGHT_RETURN_IF_ERROR(CheckShapes(call.inputs.subspan(2), {}));
+  MESHWRIGHT_RETURN_IF_ERROR(CheckShapes(call.outputs, call.inputs[0].shape));
+  Update body = UpdateOf(call, UpdateKind::kLamb, 0);
+  body.weights = RefOf(call.inputs[2]);
+  body.steps = RefOf(call.inputs[3]);
   return l.LaunchPoints(body.n, body);
 }
 

@@ -50,10 +50,23 @@ absl::Status SetLabels(const TensorView& labels, RowOp& body) {
   return absl::OkStatus();
 }
 
-// What `last` says = scale * the sum over `places`: first sums of blocks, then the sum of those.
-absl::Status LowerSum(const Lowering& l, SumAll body, SumAll last, std::byte* scratch) {
+// Output 0 (+)= the call's scale * a sum.
+SumAll ToOutput(const KernelCall& call) {
+  SumAll body;
+  body.add = call.Adds(0);
+  body.scale = call.attrs->scale;
+  body.out = RefOf(call.outputs[0]);
+  return body;
+}
+
+// out (+)= scale * the sum over `places`: first sums of blocks, then the sum of those.
+absl::Status LowerSum(const Lowering& l, SumAll body, std::byte* scratch) {
   MESHWRIGHT_RETURN_IF_ERROR(CheckDims(body.places));
   const int64_t blocks = std::clamp<int64_t>((body.places.total + 255) / 256, 1, kSumBlocks);
+  SumAll last;
+  last.add = body.add;
+  last.scale = body.scale;
+  last.out = body.out;
   last.a = {scratch, Elem::kFloat64};
   AddDim(last.places, blocks, {1, 0, 0});
   body.partial = reinterpret_cast<double*>(scratch);
@@ -61,17 +74,8 @@ absl::Status LowerSum(const Lowering& l, SumAll body, SumAll last, std::byte* sc
   return l.Launch({1, 256, 0}, last);
 }
 
-// The sum is the operator's result.
-absl::Status LowerSum(const Lowering& l, const SumAll& body, std::byte* scratch) {
-  SumAll last;
-  last.add = l.call.Adds(0);
-  last.scale = l.call.attrs->scale;
-  last.out = RefOf(l.call.outputs[0]);
-  return LowerSum(l, body, last, scratch);
-}
-
 absl::Status LowerMseLoss(const Lowering& l) {
-  SumAll body;
+  SumAll body = ToOutput(l.call);
   body.kind = SumKind::kSquaredErrors;
   body.a = RefOf(l.call.inputs[0]);
   body.b = RefOf(l.call.inputs[1]);
@@ -81,7 +85,7 @@ absl::Status LowerMseLoss(const Lowering& l) {
 }
 
 absl::Status LowerLossFromPartials(const Lowering& l) {
-  SumAll body;
+  SumAll body = ToOutput(l.call);
   body.kind = SumKind::kLogLoss;
   body.a = RefOf(l.call.inputs[0]);
   body.b = RefOf(l.call.inputs[1]);
@@ -111,7 +115,7 @@ absl::Status LowerCrossEntropy(const Lowering& l) {
   }
   body.places = places;
   MESHWRIGHT_RETURN_IF_ERROR(l.LaunchRows(rows, body.width, body));
-  SumAll sum;
+  SumAll sum = ToOutput(l.call);
   sum.a = body.out;
   AddDim(sum.places, rows, {1, 0, 0});
   return LowerSum(l, sum, scratch);
@@ -175,17 +179,17 @@ absl::Status LowerNormGrad(const Lowering& l, bool centred) {
 
 }  // namespace
 
-// One case for each operator; RowOp's operands are a, b, c, labels, out, out2.
-absl::Status LowerSumOfSquares(const Lowering& l, const TensorView& of, const TensorView& out) {
-  SumAll body, last;
+absl::Status LowerSumOfSquares(const Lowering& l, const TensorView& x, const TensorView& out) {
+  SumAll body;
   body.kind = SumKind::kSquares;
-  body.a = RefOf(of);
-  AddDim(body.places, of.size(), {1, 0, 0});
-  last.out = RefOf(out);
+  body.a = RefOf(x);
+  body.out = RefOf(out);
+  AddDim(body.places, x.size(), {1, 0, 0});
   MESHWRIGHT_ASSIGN_OR_RETURN(std::byte* const scratch, l.scratch.Get(l.stream, Bytes(kSumBlocks * 8)));
-  return LowerSum(l, body, last, scratch);
+  return LowerSum(l, body, scratch);
 }
 
+// One case for each operator; RowOp's operands are a, b, c, labels, out, out2.
 absl::Status LowerRows(const Lowering& l) {
   const auto in = [&](size_t i) { return RefOf(l.call.inputs[i]); };
   RowOp body;

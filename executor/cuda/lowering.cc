@@ -178,8 +178,7 @@ Places OverOutput(const KernelCall& call, std::initializer_list<size_t> inputs) 
 
 absl::Status DeviceKernels::Run(DeviceStream stream, const KernelCall& call, Scratch& scratch) {
   const auto run = [&]() -> absl::Status {
-    const bool flat = call.op == OpKind::kFill || call.op == OpKind::kSgd || call.op == OpKind::kMomentum ||
-                      call.op == OpKind::kAdamW || call.op == OpKind::kLambStep || call.op == OpKind::kLamb;
+    const bool flat = call.op == OpKind::kFill || IsOptimizer(call.op);
     if (!flat) MESHWRIGHT_RETURN_IF_ERROR(CheckOperands(call));
     MESHWRIGHT_ASSIGN_OR_RETURN(const bool wide, IsWide(call));
     return Lower({driver_, launcher_, scratch, stream, call, wide, tf32_});

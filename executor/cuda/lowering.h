@@ -69,8 +69,8 @@ absl::Status LowerElementwise(const Lowering& l);
 absl::Status LowerMovement(const Lowering& l);
 // lower_rows.cc
 absl::Status LowerRows(const Lowering& l);
-// The one element of `out` = the sum of the squares of `of`, whose elements are contiguous.
-absl::Status LowerSumOfSquares(const Lowering& l, const TensorView& of, const TensorView& out);
+// out = the sum of the squares of x; out has one element.
+absl::Status LowerSumOfSquares(const Lowering& l, const TensorView& x, const TensorView& out);
 // lower_tiles.cc
 absl::Status LowerAttention(const Lowering& l);
 absl::Status LowerExperts(const Lowering& l);

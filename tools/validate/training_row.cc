@@ -130,10 +130,7 @@ class RunReader {
     if (run_.degrees.data * model != gpus_) {
       return CannotExpress("dp x tp x pp is not gpus", absl::StrCat(run_.degrees.data * model, " and ", gpus_));
     }
-    if (interleaved > 1) {
-      run_.approximations.push_back("interleaved schedule as 1f1b");
-      run_.memory_comparable = false;
-    }
+    run_.chunks = interleaved;
     return absl::OkStatus();
   }
 
@@ -454,6 +451,7 @@ Problem ProblemOf(const TrainingRun& run) {
   problem.update = {run.training.optimizer.kind, run.training.optimizer.Attrs()};
   problem.gradient_dtype = run.gradient_dtype;
   problem.cluster = run.cluster;
+  problem.chunks = run.chunks;
   problem.host = run.host;
   problem.recompute = run.recompute;
   problem.parallel_optimizer = run.parallel_optimizer;

@@ -40,6 +40,7 @@ struct TrainingRun {
   Training training;  // with the batch of one step
   Cluster cluster;
   Degrees degrees;
+  int64_t chunks = 1;            // of a stage: interleaved schedule
   bool microbatch_given = true;  // else the fastest that fits
   Recompute recompute = Recompute::kNone;
   bool parallel_optimizer = false, shard_parameters = false;

@@ -318,22 +318,22 @@ struct Rotary {
 
 enum class UpdateKind : uint8_t { kSgd, kMomentum, kAdamW, kLambStep, kLamb };
 
-// As executor/host/optimizers.cc; `copy` may be null. LAMB has two: the step, which goes to `to`, and what takes it,
-// with the sums of squares of weights and step in `m` and `v`.
+// As executor/host/optimizers.cc, but for the sums of kLambStep; `copy` may be null.
 struct Update {
   UpdateKind kind = UpdateKind::kSgd;
   int64_t n = 0;
   double rate = 0, beta1 = 0, beta2 = 0, decay = 0, epsilon = 0, correct_m = 1, correct_v = 1;
   Ref w, g, m, v, to, new_m, new_v, copy;
+  Ref weights, steps;  // kLamb: the sums of squares, scalars
 
   template <class A, class Ctx>
   MESHWRIGHT_DEVICE void Run(Ctx& ctx) const {
     using std::sqrt;
-    A lr = static_cast<A>(rate);
     const A b1 = static_cast<A>(beta1), b2 = static_cast<A>(beta2);
+    A lr = static_cast<A>(rate);
     if (kind == UpdateKind::kLamb) {
-      const A weights = sqrt(Load<A>(m, 0)), steps = sqrt(Load<A>(v, 0));
-      if (weights > A(0) && steps > A(0)) lr = lr * (weights / steps);
+      const A weight_norm = sqrt(Load<A>(weights, 0)), step_norm = sqrt(Load<A>(steps, 0));
+      if (weight_norm > A(0) && step_norm > A(0)) lr *= weight_norm / step_norm;
     }
     for (int64_t i = First(ctx); i < n; i += Step(ctx)) {
       const A weight = Load<A>(w, i), gradient = Load<A>(g, i);

@@ -110,6 +110,12 @@ OpAttrs WithScale(double scale, bool fused = true) {
   return attrs;
 }
 
+OpAttrs WithRate(double rate) {
+  OpAttrs attrs;
+  attrs.learning_rate = rate;
+  return attrs;
+}
+
 // What has several blocks, tiles or passes; nothing for other operators.
 std::vector<OpExample> LargeExamples(OpKind op) {
   const Shape qkv = {70, 2, 2, 4, 20}, y = {70, 2, 2, 2, 20}, rows = {70, 2, 2, 2}, scores = {70, 2, 2, 2, 70};
@@ -151,7 +157,11 @@ std::vector<OpExample> LargeExamples(OpKind op) {
     case OpKind::kCombineGrad:
       return {{op, "", {{60, 4, 30}, {8, 40, 30}, {60, 4, 8}}, {}, {}, -1, 1, {{8, 40, 30}, {60, 4, 8}}}};
     case OpKind::kAdamW:
+    case OpKind::kLambStep:
       return {{op, "", {{300, 200}, {300, 200}, {300, 200}, {300, 200}}, {}, {}, 0, 1}};
+    case OpKind::kLamb:  // and norms of 0, whose quotient is 1
+      return {{op, "", {{300, 200}, {300, 200}, {}, {}}, WithRate(0.25), {}, 0.5, 1},
+              {op, "", {{3}, {3}, {}, {}}, WithRate(0.25), {}, 0, 0}};
     default:
       return {};
   }
@@ -241,8 +251,6 @@ std::vector<OpKind> CheckedOps() {
   return ops;
 }
 
-bool CanAccumulate(OpKind op) {
-  return op != OpKind::kAttention && op != OpKind::kSgd && op != OpKind::kMomentum && op != OpKind::kAdamW;
-}
+bool CanAccumulate(OpKind op) { return op != OpKind::kAttention && !IsOptimizer(op); }
 
 }  // namespace meshwright::cuda::testing
