@@ -11,8 +11,8 @@
 //
 // 1f1b runs 2 (S-s-1) + (V-1) S + 1 forwards first, as Megatron-LM does. Where S does not divide M, the last group has
 // the M % S that are left too, and V-1 times the largest group counts above; Megatron-LM refuses most such M. With
-// transfers that take no time (S-1) / (M V + S-1) of a step is idle if M >= S. With M < S there is one group, and more
-// idle time.
+// transfers that take no time (S-1) / (M V + S-1) of a step is idle if S divides M, and seldom more if not and M > S.
+// With M < S there is one group, and more idle time.
 //
 // A schedule is a row: a name and a function. Thread safety: pure functions.
 #ifndef MESHWRIGHT_PLANNER_SCHEDULE_H_

@@ -373,8 +373,8 @@ class RunReader {
 
 }  // namespace
 
-// What a message takes more over AWS's EFA than over InfiniBand, first generation (4 cards of 100 Gb/s) and later: from
-// every second row of the all_reduces of two p4de and two p5 nodes (awsome-distributed-training).
+// What a message takes more over AWS's EFA than over InfiniBand, first generation (4 cards of 100 Gb/s) and later: set
+// on the all_reduces of two p4de and two p5 nodes (awsome-distributed-training), which therefore are no test of it.
 constexpr Nanos kFirstEfaLatency = Micros(60), kEfaLatency = Micros(22);
 constexpr int64_t kFirstEfaCards = 4;
 
