@@ -117,7 +117,7 @@ cluster: {device: host, nodes: 1, devices_per_node: 2}
 
 // R21, and cells that are not there.
 TEST(F21ParameterFusion, Errors) {
-  const auto kind = [](const std::string& model) { return KindOf(PlanModel(model).status()); };
+  const auto kind = [](const std::string& model) { return std::string(KindOf(PlanModel(model).status())); };
   EXPECT_EQ(kind(Net({", comm_fusion: -1", "", ""})), "E-VALUE");
   EXPECT_EQ(kind(Net({"", "", ""}, "cells: {net: {comm_fusion: -1}}\n")), "E-VALUE");
   EXPECT_EQ(kind(Net({"", "", ""}, "cells: {body: {comm_fusion: 2}}\n")), "E-VALUE");

@@ -130,7 +130,7 @@ cluster: {device: host, nodes: 1, devices_per_node: 1}
 
 // R22.
 TEST(F22Owners, Errors) {
-  const auto kind = [](const std::string& model) { return KindOf(PlanModel(model).status()); };
+  const auto kind = [](const std::string& model) { return std::string(KindOf(PlanModel(model).status())); };
   EXPECT_EQ(kind(SixParameters(4, "sgd: {learning_rate: 0.1}", kOwners)), "E-STATE");
   EXPECT_EQ(kind(SixParameters(4, "momentum: {learning_rate: 0.1}", kOwners)), "E-STATE");
   EXPECT_EQ(kind(SixParameters(8, kAdam, kOwners)), "E-STATE");

@@ -237,7 +237,7 @@ TEST(F23ParallelOptimizer, StateTakesItsShare) {
 // S11.9, R22's last case, and values out of range.
 TEST(F23ParallelOptimizer, Errors) {
   const auto kind = [](const std::string& parallel) {
-    return KindOf(PlanModel(Product(784, 512, "[[8, 1], [1, 1]]", parallel)).status());
+    return std::string(KindOf(PlanModel(Product(784, 512, "[[8, 1], [1, 1]]", parallel)).status()));
   };
   EXPECT_EQ(kind(Knobs("threshold: 3")), "E-VALUE");
   EXPECT_EQ(kind(Knobs("parallel_optimizer_threshold: -1")), "E-VALUE");
