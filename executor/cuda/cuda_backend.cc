@@ -72,7 +72,7 @@ CudaBackend::CudaBackend(Driver& driver, Kernels& kernels, Endpoint& endpoint, C
       scratch_(driver),
       progress_(driver),
       communication_(driver, kernels, scratch_, endpoint, std::move(plan), [this] { return Look(); }),
-      watchdog_(driver, DeadlineOf(options)),
+      watchdog_(driver),
       next_look_(absl::Now()),
       heard_(endpoint.num_ranks()),
       heard_from_(endpoint.num_ranks()) {}
@@ -95,7 +95,7 @@ absl::Status CudaBackend::Start(const Program& program) {
     MESHWRIGHT_ASSIGN_OR_RETURN(stream, driver_.MakeStream());
   }
   MESHWRIGHT_ASSIGN_OR_RETURN(clock_, driver_.MakeEvent(true));
-  watchdog_.Begin();
+  watchdog_.Begin(deadline());
   MESHWRIGHT_RETURN_IF_ERROR(communication_.Connect(
       device(Stream::kCompute), [&](int64_t index, Communicator made) { watchdog_.Watch(index, made); }));
   MESHWRIGHT_RETURN_IF_ERROR(SizeScratch(program));
@@ -250,7 +250,7 @@ absl::Status CudaBackend::Wait(Stream stream, int64_t event) {
 }
 
 absl::Status CudaBackend::AwaitIdle() {
-  watchdog_.Begin();
+  watchdog_.Begin(deadline());
   Patience patience;
   for (const DeviceStream stream : streams_) {
     while (true) {
@@ -269,14 +269,14 @@ absl::Status CudaBackend::Synchronize() {
   progress_.Clear();
   scratch_.Release();
   for (Chunk& chunk : staging_) chunk.used = 0;
-  in_step_ = false;
+  if (std::exchange(in_step_, false)) ++steps_done_;
   return absl::OkStatus();
 }
 
 absl::Status CudaBackend::Barrier() {
   const int64_t n = endpoint_.num_ranks(), rank = endpoint_.rank();
   at_barrier_ = true;
-  watchdog_.Begin();
+  watchdog_.Begin(setup_deadline());
   for (int64_t r = 0; r < n; ++r) {
     if (r != rank) MESHWRIGHT_RETURN_IF_ERROR(endpoint_.Send(r, Channel::kCollective, {}));
   }
@@ -361,7 +361,7 @@ absl::Status CudaBackend::Stalled() {
 absl::Status CudaBackend::StartClock() {
   in_step_ = true;
   num_marks_ = 0;
-  watchdog_.Begin();
+  watchdog_.Begin(deadline());
   return driver_.Record(device(Stream::kCompute), clock_);
 }
 

@@ -13,6 +13,7 @@
 #ifndef MESHWRIGHT_EXECUTOR_CUDA_CUDA_BACKEND_H_
 #define MESHWRIGHT_EXECUTOR_CUDA_CUDA_BACKEND_H_
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <memory>
@@ -36,9 +37,12 @@ struct CudaOptions {
   absl::Duration predicted_step;                      // zero where nobody predicted it
   double deadline_factor = 10;                        // of the predicted step: the longest wait
   absl::Duration deadline_floor = absl::Seconds(10);  // but at least this
-  absl::Duration report_time = absl::Seconds(2);      // in which the others say where they are, after a wait too long
+  // While communicators are made, in the first step (kernels are loaded, products tried out) and between steps
+  // (another rank may be writing a checkpoint); at least the step's.
+  absl::Duration setup_deadline = absl::Minutes(5);
+  absl::Duration report_time = absl::Seconds(2);  // in which the others say where they are, after a wait too long
 };
-absl::Duration DeadlineOf(const CudaOptions& options);
+absl::Duration DeadlineOf(const CudaOptions& options);  // of a step but the first
 
 class CudaBackend : public Backend {
  public:
@@ -77,6 +81,8 @@ class CudaBackend : public Backend {
   absl::Status SizeScratch(const Program& program);
   DeviceStream device(Stream stream) const { return streams_[static_cast<size_t>(stream)]; }
 
+  absl::Duration setup_deadline() const { return std::max(options_.setup_deadline, DeadlineOf(options_)); }
+  absl::Duration deadline() const { return steps_done_ == 0 ? setup_deadline() : DeadlineOf(options_); }
   // Whether to go on waiting.
   absl::Status Look();
   absl::Status Stalled();
@@ -107,6 +113,7 @@ class CudaBackend : public Backend {
   };
   std::vector<Chunk> staging_;
 
+  int64_t steps_done_ = 0;
   bool in_step_ = false;
   bool at_barrier_ = false;
   bool aborted_ = false;

@@ -34,7 +34,7 @@ constexpr absl::Duration kReportTime = absl::Milliseconds(300);
 
 CudaOptions Quick() {
   CudaOptions options;
-  options.deadline_floor = kDeadline;
+  options.deadline_floor = options.setup_deadline = kDeadline;
   options.report_time = kReportTime;
   return options;
 }
@@ -149,13 +149,13 @@ struct Outcome {
   absl::Duration took;
   std::vector<absl::Status> statuses;
 };
-Outcome RunWith(const InjectedFault& fault, const Program& program) {
+Outcome RunWith(const InjectedFault& fault, const Program& program, const CudaOptions& cuda = Quick()) {
   StandInMachine machine(program.mesh.num_ranks(), static_cast<uint64_t>(fault.at + 1));
   machine.Inject(fault);
   RunOptions options = {.steps = 4, .trace = false};
   options.deadline = absl::Seconds(20);
   const absl::Time start = absl::Now();
-  StandInRun run = RunOnStandIns(program, options, SyntheticData(1), Quick(), machine);
+  StandInRun run = RunOnStandIns(program, options, SyntheticData(1), cuda, machine);
   return {absl::Now() - start, std::move(run.statuses)};
 }
 
@@ -246,6 +246,19 @@ TEST(CudaFailureTest, AHostThatDoesNotReturnIsNamed) {
   const Outcome outcome = RunWith(fault, ProgramFromText(absl::Substitute(kOracleDataParallel, 1)));
   ExpectAllEnd(outcome);
   EXPECT_THAT(FirstError(outcome.statuses), StatusIs(absl::StatusCode::kDeadlineExceeded, "rank 2 does not answer"));
+}
+
+// 17 kernels a step: number 5 is of the first, number 20 of the second.
+TEST(CudaFailureTest, OnlyTheFirstStepMayTakeLong) {
+  const Program program = ProgramFromText(absl::Substitute(kOracleDataParallel, 1));
+  CudaOptions cuda = Quick();
+  cuda.setup_deadline = absl::Seconds(20);
+  InjectedFault fault = {FaultKind::kHostHangs, 2, 5};
+  fault.delay = kDeadline * 3;
+  EXPECT_THAT(RunWith(fault, program, cuda).statuses, Each(IsOk()));
+  EXPECT_THAT(FirstError(RunWith(fault, program).statuses), StatusIs(absl::StatusCode::kDeadlineExceeded));
+  fault.at = 20;
+  EXPECT_THAT(FirstError(RunWith(fault, program, cuda).statuses), StatusIs(absl::StatusCode::kDeadlineExceeded));
 }
 
 TEST(CudaFailureTest, ADeviceThatFailsEndsTheRun) {

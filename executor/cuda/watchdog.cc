@@ -1,6 +1,5 @@
 #include "executor/cuda/watchdog.h"
 
-#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -9,13 +8,12 @@
 namespace meshwright::cuda {
 namespace {
 
-constexpr absl::Duration kLongestNap = absl::Milliseconds(100);
+constexpr absl::Duration kNap = absl::Milliseconds(10);
 constexpr double kGrace = 0.5;  // of the deadline, for the rank's thread to act on its end
 
 }  // namespace
 
-Watchdog::Watchdog(Driver& driver, absl::Duration deadline)
-    : driver_(driver), deadline_(deadline), thread_([this] { Run(); }) {}
+Watchdog::Watchdog(Driver& driver) : driver_(driver), thread_([this] { Run(); }) {}
 
 void Watchdog::Stop() {
   if (!thread_.joinable()) return;
@@ -32,14 +30,25 @@ void Watchdog::Watch(int64_t index, Communicator communicator) {
   communicators_.emplace_back(index, communicator);
 }
 
-void Watchdog::Begin() {
+void Watchdog::Begin(absl::Duration deadline) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (!begun_.has_value()) begun_ = absl::Now();
+  if (begun_.has_value()) return;
+  begun_ = absl::Now();
+  deadline_ = deadline;
 }
 
 void Watchdog::End() {
   const std::lock_guard<std::mutex> lock(mutex_);
   begun_.reset();
+}
+
+absl::Duration Watchdog::deadline() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return deadline_;
+}
+
+bool Watchdog::TakesLongerLocked(double deadlines) const {
+  return begun_.has_value() && absl::Now() - *begun_ > deadline_ * deadlines;
 }
 
 std::optional<Watchdog::Failure> Watchdog::failure() {
@@ -65,7 +74,7 @@ void Watchdog::LookLocked() {
 
 bool Watchdog::expired() {
   const std::lock_guard<std::mutex> lock(mutex_);
-  expired_ = expired_ || (begun_.has_value() && absl::Now() - *begun_ > deadline_);
+  expired_ = expired_ || TakesLongerLocked(1);
   return expired_;
 }
 
@@ -81,12 +90,12 @@ void Watchdog::AbortLocked() {
 }
 
 void Watchdog::Run() {
-  const auto nap = absl::ToChronoNanoseconds(std::min(deadline_ / 20, kLongestNap));
+  const auto nap = absl::ToChronoNanoseconds(kNap);
   std::unique_lock<std::mutex> lock(mutex_);
   while (!stopping_) {
     LookLocked();
-    if (begun_.has_value() && absl::Now() - *begun_ > deadline_) expired_ = true;
-    if (begun_.has_value() && absl::Now() - *begun_ > deadline_ * (1 + kGrace)) AbortLocked();
+    if (TakesLongerLocked(1)) expired_ = true;
+    if (TakesLongerLocked(1 + kGrace)) AbortLocked();
     changed_.wait_for(lock, nap, [&] { return stopping_; });
   }
 }

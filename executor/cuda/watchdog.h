@@ -26,16 +26,17 @@ class Watchdog {
     CommError error = CommError::kNone;
   };
 
-  Watchdog(Driver& driver, absl::Duration deadline);
+  explicit Watchdog(Driver& driver);
   ~Watchdog() { Stop(); }
   void Stop();  // ends the thread, and no communicator
 
   void Watch(int64_t index, Communicator communicator);
-  // A wait begins, or ends. A wait that began counts from its first Begin.
-  void Begin();
+  // A wait begins that may take so long, or ends. One that has begun goes on: its deadline counts from its own Begin.
+  void Begin(absl::Duration deadline);
   void End();
 
-  absl::Duration deadline() const { return deadline_; }
+  // Of the latest wait.
+  absl::Duration deadline();
   // What has been noted; what can be seen now.
   std::optional<Failure> failure();
   std::optional<Failure> LookNow();
@@ -45,14 +46,15 @@ class Watchdog {
 
  private:
   void Run();
+  bool TakesLongerLocked(double deadlines) const;
   void LookLocked();
   void AbortLocked();
 
   Driver& driver_;
-  const absl::Duration deadline_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<std::pair<int64_t, Communicator>> communicators_;
+  absl::Duration deadline_;
   std::optional<absl::Time> begun_;
   std::optional<Failure> failure_;
   bool expired_ = false, aborted_ = false, stopping_ = false;
