@@ -52,6 +52,8 @@ struct RunOptions {
   bool trace = true;                           // measure every instruction of the last step
   bool keep_parameters = false;                // give the parameters back, gathered to whole tensors
   absl::Duration deadline = absl::Minutes(2);  // longest wait of one rank for another
+  // Zero where nobody predicted it. A device is given up after many of them.
+  absl::Duration predicted_step = absl::ZeroDuration();
   // Called after each step with its number, from 0 for the first of the training, and its loss, by every rank that has
   // one; `first`: the first of them. All calls of one step come before those of the next.
   std::function<void(int64_t step, double loss, bool first)> on_loss = nullptr;

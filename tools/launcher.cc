@@ -98,7 +98,9 @@ class Job {
     processes_.reserve(static_cast<size_t>(job_.local_workers) + 1);  // first_bad_ points at one
     for (int64_t i = 0; i < job_.local_workers; ++i) {
       const int64_t rank = std::max<int64_t>(0, job_.node) * job_.local_workers + i;
-      Variables variables = {{"MS_ROLE", "MS_WORKER"}};
+      Variables variables = {{"MS_ROLE", "MS_WORKER"},
+                             {"LOCAL_RANK", absl::StrCat(i)},
+                             {"LOCAL_WORLD_SIZE", absl::StrCat(job_.local_workers)}};
       if (job_.node >= 0 || job_.local_workers == job_.workers)
         variables.emplace_back("MS_NODE_ID", absl::StrCat(rank));
       MESHWRIGHT_RETURN_IF_ERROR(Start(absl::StrCat("worker_", rank), variables));

@@ -44,11 +44,15 @@ struct Job {
 };
 
 // The host stores float16 and bfloat16, but is no device on which a model in them is worth running.
-absl::Status CheckRuns(const Session& session) {
+absl::Status CheckRuns(const Session& session, const RankCarrier& carrier) {
   const DType dtype = session.file->training.dtype;
   if (dtype == DType::kFloat32 || dtype == DType::kFloat64) return absl::OkStatus();
-  return Flags::Wrong("precision", WrongInput(absl::StrCat("a model in ", NameOf(dtype)), "float32 or float64",
-                                              "give --precision=float32"));
+  const bool host = carrier.device == "host";
+  if (!host && (dtype == DType::kBFloat16 || dtype == DType::kFloat16)) return absl::OkStatus();
+  return Flags::Wrong("precision", WrongInput(absl::StrCat("a model in ", NameOf(dtype)),
+                                              host ? "float32 or float64" : "bfloat16, float16, float32 or float64",
+                                              host ? "give --precision=float32, or --device=gpu where there are some"
+                                                   : "give --precision=bfloat16"));
 }
 
 absl::StatusOr<Plan> PlanFrom(const std::string& path, const Flags& flags, const RankCarrier& carrier) {
@@ -57,9 +61,9 @@ absl::StatusOr<Plan> PlanFrom(const std::string& path, const Flags& flags, const
   if (IsPlan(source.text)) return ParsePlan(source, flags);
   const int64_t wanted = ranks.value_or(std::max<int64_t>(1, carrier.ranks));
   Plan plan;
-  MESHWRIGHT_ASSIGN_OR_RETURN(Cluster host, MakeClusterOfDevices("host", wanted));
-  MESHWRIGHT_ASSIGN_OR_RETURN(plan.session, OpenModel(source, flags, std::move(host)));
-  MESHWRIGHT_RETURN_IF_ERROR(CheckRuns(plan.session));
+  MESHWRIGHT_ASSIGN_OR_RETURN(Cluster cluster, MakeClusterOfDevices(carrier.device, wanted));
+  MESHWRIGHT_ASSIGN_OR_RETURN(plan.session, OpenModel(source, flags, std::move(cluster)));
+  MESHWRIGHT_RETURN_IF_ERROR(CheckRuns(plan.session, carrier));
   MESHWRIGHT_RETURN_IF_ERROR(LoadStrategies(flags, plan.session));
   SearchOptions options;
   options.keep = 1;
@@ -82,10 +86,17 @@ absl::Status CheckMemoryLimit(const Program& program, const Session& session) {
   return absl::OkStatus();
 }
 
-// The arenas of the ranks on this machine must fit in its memory: a system that has none left stops somebody.
+// The arenas of the ranks on this machine must fit in its memory: a system that has none left stops somebody. A
+// device's must fit in the device's.
 absl::Status CheckMemory(const Program& program, const RankCarrier& carrier) {
   Bytes most;
   for (const RankClass& rank_class : program.classes) most = std::max(most, rank_class.arena);
+  if (carrier.memory > Bytes(0)) {
+    if (most <= carrier.memory) return absl::OkStatus();
+    return absl::ResourceExhaustedError(absl::StrCat("the program wants ", ShowBytes(most), " on each device, one has ",
+                                                     ShowBytes(carrier.memory),
+                                                     "; use more devices, a smaller batch or recompute"));
+  }
   const int64_t ranks = carrier.here > 0 ? carrier.here : program.mesh.num_ranks();
   const double wanted = static_cast<double>(most.raw()) * static_cast<double>(ranks);
   const double have = static_cast<double>(::sysconf(_SC_PHYS_PAGES)) * static_cast<double>(::sysconf(_SC_PAGESIZE));
@@ -99,7 +110,7 @@ absl::StatusOr<Job> JobFrom(const Flags& flags, const RankCarrier& carrier) {
   const std::string& path = flags.arguments()[0];
   Job job;
   MESHWRIGHT_ASSIGN_OR_RETURN(job.plan, PlanFrom(path, flags, carrier));
-  MESHWRIGHT_RETURN_IF_ERROR(CheckRuns(job.plan.session));
+  MESHWRIGHT_RETURN_IF_ERROR(CheckRuns(job.plan.session, carrier));
   job.dtype = job.plan.session.file->training.dtype;
   MESHWRIGHT_ASSIGN_OR_RETURN(job.program, ProgramOf(job.plan));
   MESHWRIGHT_RETURN_IF_ERROR(CheckMemoryLimit(job.program, job.plan.session));
@@ -203,6 +214,7 @@ Command RunCommandLine() {
       .example = {"run models/configs/oracle_b.yaml --steps=6 --ranks=8"},
       .flags = {{"steps", "N", "how many; the file's unless given, of these what a loaded checkpoint lacks"},
                 {"ranks", "N", "threads, for a model file; 1 unless given (under mpirun: its processes)"},
+                {"device", "KIND", "host or gpu, one for each rank; host unless given"},
                 {"seed", "N", "of initial values; the file's unless given"},
                 {"data", "FOLDER", "where the data set lies; the file's, or DATA_PATH, unless given"},
                 {"trace", "FILE", "writes a timeline of the last step for https://ui.perfetto.dev"},
@@ -233,7 +245,8 @@ absl::Status SetSteps(const Flags& flags, const Training& training, const Traini
 }  // namespace
 
 absl::Status RunTraining(const Flags& flags, const RankCarrier& carrier) {
-  constexpr absl::string_view kFormats[] = {"text", "json"};
+  constexpr absl::string_view kFormats[] = {"text", "json"}, kDevices[] = {"host", "gpu"};
+  MESHWRIGHT_RETURN_IF_ERROR(flags.Choice("device", kDevices).status());
   MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<size_t> format, flags.Choice("format", kFormats));
   MESHWRIGHT_ASSIGN_OR_RETURN(Job job, JobFrom(flags, carrier));
   const ModelFile& file = *job.plan.session.file;
@@ -242,6 +255,7 @@ absl::Status RunTraining(const Flags& flags, const RankCarrier& carrier) {
   options.seed = static_cast<uint64_t>(seed);
   options.seed_per_rank = file.training.seed_per_rank;
   options.trace = flags.Has("trace");
+  options.predicted_step = absl::Nanoseconds(job.plan.promise.step.raw());
   std::vector<InputSpec> inputs;
   if (const auto* model = std::get_if<OperatorModel>(&file.model)) inputs = model->inputs;
   MESHWRIGHT_ASSIGN_OR_RETURN(const TrainingData data,

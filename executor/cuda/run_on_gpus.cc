@@ -24,7 +24,9 @@ absl::StatusOr<RankResult> RunRankOnGpu(const Program& program, const RunOptions
   MESHWRIGHT_ASSIGN_OR_RETURN(const std::unique_ptr<Driver> driver, OpenDevice(device));
   const std::unique_ptr<KernelLauncher> launcher = MakeDeviceLauncher();
   DeviceKernels kernels(*driver, *launcher);
-  MESHWRIGHT_ASSIGN_OR_RETURN(const auto backend, CudaBackend::Make(*driver, kernels, endpoint, program, cuda));
+  CudaOptions with = cuda;
+  if (with.predicted_step == absl::ZeroDuration()) with.predicted_step = options.predicted_step;
+  MESHWRIGHT_ASSIGN_OR_RETURN(const auto backend, CudaBackend::Make(*driver, kernels, endpoint, program, with));
   return RunRank(program, options, data, endpoint.rank(), *backend);
 }
 

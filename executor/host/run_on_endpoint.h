@@ -1,4 +1,4 @@
-// Runs this process's rank of a program in a job whose processes talk through an Endpoint: under mpirun
+// Runs this process's rank of a program on the host, in a job whose processes talk through an Endpoint: under mpirun
 // (executor/host/mpi.h), or over sockets (executor/host/socket_fabric.h). Results are bit for bit those of a run on
 // threads.
 #ifndef MESHWRIGHT_EXECUTOR_HOST_RUN_ON_ENDPOINT_H_
@@ -12,8 +12,7 @@
 
 namespace meshwright {
 
-// The program must have as many ranks as the job. Rank 0 gets the whole result, the others their own part of it. Errors
-// as in executor/runner.h, the same on every rank; kFailedPrecondition where the numbers of ranks differ.
+// Results and errors as RunInJob has them (executor/host/run_in_job.h).
 absl::StatusOr<RunResult> RunOnEndpoint(const Program& program, const RunOptions& options, const DataSource& data,
                                         Endpoint& self);
 
