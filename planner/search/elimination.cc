@@ -18,8 +18,10 @@ namespace {
 
 constexpr double kInfinite = std::numeric_limits<double>::infinity();
 constexpr int kDescentSweeps = 100;
-constexpr int kPriceSteps = 40;      // halvings of the price of memory, which begins
-constexpr double kMostPrice = 1e30;  // below this
+constexpr int kMostPrices = 100;                   // of memory; each step finds a new plan, so few are needed
+constexpr size_t kShortLists[] = {2, 8, 32, 128};  // costs
+constexpr size_t kMostSums = 1 << 24;              // of costs in lists: about a second
+constexpr double kRounding = 1e-9;                 // of sums: what is closer than this is taken for equal
 
 struct Counts {
   int64_t operators = 0, edges = 0, merges = 0, contracts = 0, triangles = 0, stars = 0, joins = 0;
@@ -40,17 +42,20 @@ std::string ToText(const Counts& counts) {
   return text.empty() ? "single operators" : text;
 }
 
-// One run of eliminations over one kind of lists.
+// One run of eliminations over one kind of lists. The order depends on the graph alone, so that all runs over one graph
+// number their tables alike.
 class Run {
  public:
   enum class End : uint8_t { kDone, kTableTooLarge, kListsTooLarge };
 
-  Run(const ChoiceGraph& graph, const ListRule& rule) : graph_(graph), rule_(rule) {
+  // `record`: Bounds() will be asked for.
+  Run(const ChoiceGraph& graph, const ListRule& rule, bool record = false)
+      : graph_(graph), rule_(rule), record_(record) {
     tables_at_.resize(graph.nodes.size());
     for (size_t v = 0; v < graph.nodes.size(); ++v) Put(UnaryTable(graph, v));
     for (const ChoiceGraph::Edge& edge : graph.edges) {
       const auto parallel = PairTable(edge.from, edge.to);
-      Put(EdgeTable(graph, edge));
+      Put(EdgeTable(edge));
       if (parallel != kNone) {
         ++counts_.edges;
         Combine(parallel, tables_.size() - 1);
@@ -76,7 +81,8 @@ class Run {
     std::vector<ListEntry> sums = {ListEntry{}};
     std::vector<std::vector<int32_t>> decisions = {{}};
     double least = 0, most = 0;
-    for (const Table& part : parts_) {
+    for (const size_t p : parts_) {
+      const Table& part = tables_[p];
       least += part.least_memory;
       most += part.most_memory;
       std::vector<ListEntry> next;
@@ -106,17 +112,61 @@ class Run {
     result.cost = best->cost;
     result.choices.resize(graph_.nodes.size());
     for (const int32_t decision : decisions[at]) arena_.Unroll(decision, result.choices);
-    result.how = ToText(counts_);
+    result.how = how();
     return result;
   }
+  std::string how() const { return ToText(counts_); }
 
   bool cut_lists() const { return rule_.cut; }
 
+  // After Go() of single costs is done. A plan is worth it that weighs no more than `limit`, as PlanBounds has it.
+  PlanBounds Bounds(double limit) const {
+    PlanBounds bounds;
+    bounds.price = rule_.memory_price;
+    bounds.limit = limit;
+    bounds.within = within_;
+    for (const std::vector<double>& values : within_) bounds.outside.emplace_back(values.size(), kInfinite);
+    for (const size_t part : parts_) {
+      double& outside = bounds.outside[part][0] = 0;
+      for (const size_t other : parts_) outside += other == part ? 0 : within_[other][0];
+    }
+    for (size_t i = steps_.size(); i-- > 0;) {
+      const Step& step = steps_[i];
+      if (step.node != kNone) {
+        AddOutside(graph_, step.node, step.inputs, step.output, nodes_of_, bounds);
+        continue;
+      }
+      const size_t a = step.inputs[0], b = step.inputs[1];
+      for (size_t cell = 0; cell < within_[a].size(); ++cell) {
+        bounds.outside[a][cell] = within_[b][cell] + bounds.outside[step.output][cell];
+        bounds.outside[b][cell] = within_[a][cell] + bounds.outside[step.output][cell];
+      }
+    }
+    return bounds;
+  }
+
  private:
+  // A table made of others: by eliminating a node, or as the sum of two (kNone).
+  struct Step {
+    size_t node = 0;
+    std::vector<size_t> inputs;
+    size_t output = 0;
+  };
+
   static constexpr size_t kNone = std::numeric_limits<size_t>::max();
 
   void Put(Table table) {
+    Prune(rule_, tables_.size(), table);
     for (const size_t v : table.nodes) tables_at_[v].insert(tables_.size());
+    if (record_) {
+      std::vector<double>& within = within_.emplace_back(table.begin.size() - 1, kInfinite);
+      for (size_t cell = 0; cell < within.size(); ++cell) {
+        if (table.begin[cell] < table.begin[cell + 1]) {
+          within[cell] = rule_.Weight(table.entries[table.begin[cell]].cost);
+        }
+      }
+      nodes_of_.push_back(table.nodes);
+    }
     tables_.push_back(std::move(table));
   }
   void Drop(size_t table) {
@@ -130,9 +180,10 @@ class Run {
   }
   // Both tables have the same nodes.
   void Combine(size_t a, size_t b) {
-    Table sum = Sum(tables_[a], tables_[b], rule_, arena_);
+    Table sum = Sum(tables_[a], tables_[b], tables_.size(), rule_, arena_);
     Drop(a);
     Drop(b);
+    if (record_) steps_.push_back({kNone, {a, b}, tables_.size()});
     Put(std::move(sum));
   }
 
@@ -203,15 +254,17 @@ class Run {
   bool Remove(size_t v) {
     std::vector<const Table*> of_node;
     for (const size_t t : tables_at_[v]) of_node.push_back(&tables_[t]);
-    std::optional<Table> result = EliminateNode(graph_, v, of_node, rule_, arena_);
+    std::optional<Table> result = EliminateNode(graph_, v, of_node, tables_.size(), rule_, arena_);
     if (!result.has_value()) return false;
     const std::set<size_t> old = tables_at_[v];
+    if (record_) steps_.push_back({v, {old.begin(), old.end()}, tables_.size()});
     for (const size_t t : old) {
       Drop(t);
       tables_[t] = Table();
     }
     if (result->nodes.empty()) {
-      parts_.push_back(*std::move(result));
+      parts_.push_back(tables_.size());
+      Put(*std::move(result));
       return true;
     }
     const size_t parallel = result->nodes.size() == 2 ? PairTable(result->nodes[0], result->nodes[1]) : kNone;
@@ -235,10 +288,14 @@ class Run {
   const ChoiceGraph& graph_;
   mutable ListRule rule_;
   mutable DecisionArena arena_;
-  std::vector<Table> tables_;
+  std::vector<Table> tables_;                // by number; empty once used
   std::vector<std::set<size_t>> tables_at_;  // by node
-  std::vector<Table> parts_;                 // over no node
+  std::vector<size_t> parts_;                // tables over no node
   Counts counts_;
+  bool record_ = false;
+  std::vector<Step> steps_;
+  std::vector<std::vector<double>> within_;    // by table and combination
+  std::vector<std::vector<size_t>> nodes_of_;  // by table
 };
 
 // Total cost of a full choice.
@@ -305,36 +362,19 @@ class Solver {
   Solver(const ChoiceGraph& graph, const EliminationOptions& options) : graph_(graph), options_(options) {}
 
   absl::StatusOr<Elimination> Solve() {
-    MESHWRIGHT_ASSIGN_OR_RETURN(Elimination free, LeastFor(0));
+    MESHWRIGHT_ASSIGN_OR_RETURN(const Elimination free, LeastFor(0));
     if (free.cost.memory <= options_.capacity) return free;
     // Memory binds.
-    if (!free.exact) return WithPrice(free, nullptr);
     MESHWRIGHT_ASSIGN_OR_RETURN(const Elimination smallest, LeastFor(kInfinite));
     if (smallest.cost.memory > options_.capacity) return TooLittle(smallest.cost.memory);
-    ListRule lists = Rule(ListRule::Kind::kLists);
-    lists.capacity = options_.capacity;
-    lists.simplify = options_.simplify;
-    lists.costs_per_list = options_.costs_per_list;
-    std::string unsimplified;
-    while (true) {
-      Run run(graph_, lists);
-      const Run::End end = run.Go();
-      if (end == Run::End::kDone) {
-        std::optional<Elimination> best = run.Best();
-        if (!best.has_value()) return absl::InternalError("lists lost every plan that fits");
-        best->exact = !run.cut_lists();
-        absl::StrAppend(&best->how, unsimplified, "; memory binds");
-        if (run.cut_lists()) {
-          absl::StrAppend(&best->how, ", lists are cut to ", options_.costs_per_list,
-                          " costs (dp_algo_enable_approxi), so others may be better");
-        }
-        return Finish(*std::move(best));
-      }
-      if (lists.simplify) break;
-      lists.simplify = true;
-      unsimplified = "; costmodel_simplify_cal false would make lists too long, so it was not followed";
+    MESHWRIGHT_ASSIGN_OR_RETURN(const Priced priced, Price(free, smallest));
+    if (!free.exact) {
+      Elimination best = priced.best;
+      best.exact = false;
+      best.how = absl::StrCat(free.how, "; memory binds, a price on it was raised until the plan fits");
+      return best;
     }
-    return WithPrice(free, &smallest);
+    return ByLists(priced);
   }
 
  private:
@@ -376,38 +416,89 @@ class Solver {
     return Finish(std::move(result));
   }
 
-  // `smallest` is null where the least memory is not known.
-  absl::StatusOr<Elimination> WithPrice(const Elimination& free, const Elimination* smallest) const {
-    MESHWRIGHT_ASSIGN_OR_RETURN(Elimination best, LeastFor(kInfinite));
-    if (best.cost.memory > options_.capacity) return TooLittle(best.cost.memory);
-    double bound = free.weighted;  // no plan that fits is below
-    const auto fits = [&](double price) -> absl::StatusOr<bool> {
-      MESHWRIGHT_ASSIGN_OR_RETURN(const Elimination at, LeastFor(price));
-      bound = std::max(bound, at.weighted + price * (at.cost.memory - options_.capacity));
-      if (at.cost.memory > options_.capacity) return false;
-      if (at.weighted < best.weighted) best = at;
-      return true;
+  // What prices on memory find: the price at which the bound is highest, and the best plan on the way that fits.
+  struct Priced {
+    Elimination best;
+    double price = 0;  // of one byte
+    double bound = 0;  // no plan that fits weighs less, if the plans found are the least
+  };
+  // `over` does not fit, `under` does. At the price at which both weigh the same, either one of them is the least, and
+  // that price is the best; or a plan is found that takes the place of one.
+  absl::StatusOr<Priced> Price(Elimination over, Elimination under) const {
+    Priced priced = {under, 0, over.weighted};
+    for (int step = 0; step < kMostPrices; ++step) {
+      const double price = (under.weighted - over.weighted) / (over.cost.memory - under.cost.memory);
+      if (price <= 0) break;
+      MESHWRIGHT_ASSIGN_OR_RETURN(Elimination at, LeastFor(price));
+      const double known = over.weighted + price * over.cost.memory, found = at.weighted + price * at.cost.memory;
+      if (const double bound = found - price * options_.capacity; bound >= priced.bound) {
+        priced.bound = bound;
+        priced.price = price;
+      }
+      const bool fits = at.cost.memory <= options_.capacity;
+      if (fits && at.weighted < priced.best.weighted) priced.best = at;
+      if (found >= known - kRounding * known) break;
+      (fits ? under : over) = std::move(at);
+    }
+    return priced;
+  }
+
+  // The least of all that fit, by lists of costs that leave out what cannot be below the best plan known.
+  absl::StatusOr<Elimination> ByLists(const Priced& priced) const {
+    ListRule single = Rule(ListRule::Kind::kBest);
+    single.memory_price = priced.price;
+    Run relaxed(graph_, single, true);
+    if (relaxed.Go() != Run::End::kDone) return absl::InternalError("a run that was done before is not done again");
+    const auto limit = [&](double weighted) {
+      const double with_memory = weighted + priced.price * options_.capacity;
+      return with_memory + kRounding * std::abs(with_memory);
     };
-    double low = 0, high = 1;
-    while (high < kMostPrice) {
-      MESHWRIGHT_ASSIGN_OR_RETURN(const bool enough, fits(high));
-      if (enough) break;
-      low = high;
-      high *= 16;
+    PlanBounds bounds = relaxed.Bounds(limit(priced.best.weighted));
+    ListRule lists = Rule(ListRule::Kind::kLists);
+    lists.capacity = options_.capacity;
+    lists.bounds = &bounds;
+    lists.most_sums = kMostSums;
+    // Short lists find better plans, which make the bounds tighter and so longer lists affordable.
+    Elimination known = priced.best;
+    for (const size_t costs : kShortLists) {
+      lists.costs_per_list = costs;
+      Run run(graph_, lists);
+      if (run.Go() != Run::End::kDone) break;
+      const std::optional<Elimination> found = run.Best();
+      if (!found.has_value()) continue;
+      if (Elimination better = Finish(*found); better.weighted < known.weighted) known = std::move(better);
+      bounds.limit = limit(known.weighted);
     }
-    for (int step = 0; step < kPriceSteps; ++step) {
-      const double price = (low + high) / 2;
-      MESHWRIGHT_ASSIGN_OR_RETURN(const bool enough, fits(price));
-      (enough ? high : low) = price;
+    lists.simplify = options_.simplify;
+    lists.costs_per_list = options_.costs_per_list;
+    std::string unsimplified;
+    while (true) {
+      Run run(graph_, lists);
+      if (run.Go() == Run::End::kDone) {
+        std::optional<Elimination> best = run.Best();
+        if (!best.has_value() && !run.cut_lists()) return absl::InternalError("lists lost every plan that fits");
+        Elimination result = best.has_value() ? Finish(*std::move(best)) : known;
+        const std::string how = absl::StrCat(run.how(), unsimplified, "; memory binds");
+        if (known.weighted < result.weighted) result = known;
+        result.exact = !run.cut_lists();
+        result.how = how;
+        if (run.cut_lists()) {
+          absl::StrAppend(&result.how, ", lists are cut to ", options_.costs_per_list,
+                          " costs (dp_algo_enable_approxi), so others may be better");
+        }
+        return result;
+      }
+      if (lists.simplify) break;
+      lists.simplify = true;
+      unsimplified = "; costmodel_simplify_cal false would make lists too long, so it was not followed";
     }
-    best.exact = false;
-    best.how = smallest == nullptr
-                   ? absl::StrCat(free.how, "; memory binds, a price on it was raised until the plan fits")
-                   : absl::StrFormat(
-                         "not proven to be the least: lists of costs and memory would exceed %d costs, so a "
-                         "price on memory was raised until the plan fits; at most %.3g %% above the least",
-                         options_.most_costs, (best.weighted / bound - 1) * 100);
-    return best;
+    known.exact = false;
+    known.how = absl::StrFormat(
+        "not proven to be the least: memory binds, and lists of costs and memory become too long; at most %.3g %% "
+        "above "
+        "the least",
+        (known.weighted / priced.bound - 1) * 100);
+    return known;
   }
 
   absl::Status TooLittle(double smallest) const {

@@ -14,11 +14,14 @@
 //
 // Tables hold lists of costs. With memory to spare one cost is enough, the least weighted one. Otherwise a list keeps
 // what no other cost of it beats in both the weighted sum and memory; of memory it only matters what can still decide
-// whether the whole fits. Both lose nothing. Where a table or its lists would exceed `most_costs`, the result says so
+// whether the whole fits. Prices on memory are tried first: they give a plan that fits, and for each combination of
+// choices a bound of what the whole weighs with it, so that lists leave out what cannot be better than that plan
+// (branch and bound on the Lagrangian relaxation: Handler and Zang, A Dual Algorithm for the Constrained Shortest Path
+// Problem, 1980). All of it loses nothing. Where a table or its lists would exceed `most_costs`, the result says so
 // and by what it was found instead:
 //
 //   tables   descent: each node in turn takes what is best for its neighbours' choices, until nothing changes
-//   lists    a price on memory, raised until the whole fits; the result says how far from the least it may be
+//   lists    the plan of the best price on memory; the result says how far from the least it may be
 //
 // Deterministic: of equal sums the choice that comes first. Thread safety: pure function.
 #ifndef MESHWRIGHT_PLANNER_SEARCH_ELIMINATION_H_

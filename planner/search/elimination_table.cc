@@ -22,10 +22,9 @@ void SetMemory(const std::vector<Cost>& costs, Table& table) {
 }
 
 // One list per cost, empty for what is not allowed.
-Table Make(std::vector<size_t> nodes, std::vector<size_t> sizes, const std::vector<Cost>& costs) {
+Table Make(std::vector<size_t> nodes, const std::vector<Cost>& costs) {
   Table table;
   table.nodes = std::move(nodes);
-  table.sizes = std::move(sizes);
   table.begin.push_back(0);
   for (const Cost& cost : costs) {
     if (IsAllowed(cost)) table.entries.push_back({cost, -1});
@@ -54,8 +53,12 @@ class Joined {
     list.clear();
     sources.clear();
   }
-  void Add(const std::vector<Range>& ranges, size_t choice) {
+  // Of the sums those that are worth it in that combination of the table.
+  void Add(const std::vector<Range>& ranges, size_t choice, ListRule& rule, size_t table, size_t combination) {
     rests_on_.clear();
+    rule_ = &rule;
+    table_ = table;
+    combination_ = combination;
     Visit(ranges, 0, ListEntry{}, choice);
   }
 
@@ -102,6 +105,8 @@ class Joined {
  private:
   void Visit(const std::vector<Range>& ranges, size_t at, const ListEntry& sum, size_t choice) {
     if (at == ranges.size()) {
+      ++rule_->sums;
+      if (!rule_->IsWorth(sum.cost, table_, combination_)) return;
       list.push_back(sum);
       list.back().decision = static_cast<int32_t>(sources.size());
       sources.push_back({choice, rests_on_});
@@ -115,19 +120,57 @@ class Joined {
   }
 
   std::vector<int32_t> rests_on_;
+  ListRule* rule_ = nullptr;
+  size_t table_ = 0, combination_ = 0;
 };
 
 // How far the offset into one table moves with one step of each of `nodes`.
-std::vector<size_t> StridesOver(const Table& table, const std::vector<size_t>& nodes) {
+std::vector<size_t> StridesOver(const ChoiceGraph& graph, const std::vector<size_t>& table,
+                                const std::vector<size_t>& nodes) {
   std::vector<size_t> strides(nodes.size(), 0);
   size_t stride = 1;
-  for (size_t i = table.nodes.size(); i-- > 0;) {
-    const auto found = std::find(nodes.begin(), nodes.end(), table.nodes[i]);
+  for (size_t i = table.size(); i-- > 0;) {
+    const auto found = std::find(nodes.begin(), nodes.end(), table[i]);
     if (found != nodes.end()) strides[static_cast<size_t>(found - nodes.begin())] = stride;
-    stride *= table.sizes[i];
+    stride *= graph.nodes[table[i]].size();
   }
   return strides;
 }
+
+// Goes through the combinations of some nodes' choices, the last node fastest, and knows where each lies in tables over
+// other nodes.
+class Walk {
+ public:
+  Walk(const ChoiceGraph& graph, const std::vector<size_t>& nodes,
+       const std::vector<const std::vector<size_t>*>& tables)
+      : place_(nodes.size(), 0) {
+    for (const size_t v : nodes) sizes_.push_back(graph.nodes[v].size());
+    for (const std::vector<size_t>* table : tables) strides_.push_back(StridesOver(graph, *table, nodes));
+    at.resize(tables.size(), 0);
+  }
+  size_t combinations() const {
+    size_t product = 1;
+    for (const size_t size : sizes_) product *= size;
+    return product;
+  }
+  void Next() {
+    for (size_t i = place_.size(); i-- > 0;) {
+      const bool carries = ++place_[i] == sizes_[i];
+      for (size_t t = 0; t < at.size(); ++t) {
+        at[t] += strides_[t][i];
+        if (carries) at[t] -= strides_[t][i] * sizes_[i];
+      }
+      if (!carries) break;
+      place_[i] = 0;
+    }
+  }
+
+  std::vector<size_t> at;  // by table, with choice 0 of what is not walked
+
+ private:
+  std::vector<size_t> sizes_, place_;
+  std::vector<std::vector<size_t>> strides_;
+};
 
 }  // namespace
 
@@ -190,26 +233,49 @@ void ListRule::Keep(double least, double most, std::vector<ListEntry>& list) {
   }
   list.resize(kept);
   if (kept <= costs_per_list) return;
-  // The least weight, the least memory, and some between.
+  Cut(list);
+}
+
+// The list is sorted, by rising weight and falling memory. What is kept is the least memory and the least weight in
+// each of as many equal parts of the memory as there is room for.
+void ListRule::Cut(std::vector<ListEntry>& list) {
   cut = true;
-  for (size_t i = 0; i < costs_per_list; ++i) {
-    list[i] = costs_per_list == 1 ? list[kept - 1] : list[i * (kept - 1) / (costs_per_list - 1)];
+  const ListEntry smallest = list.back();
+  const double most = list.front().cost.memory, range = most - smallest.cost.memory;
+  const size_t parts = costs_per_list - 1;
+  size_t kept = 0, next_part = 0;
+  for (size_t i = 0; i + 1 < list.size() && kept < parts; ++i) {
+    const double share = range > 0 ? (most - list[i].cost.memory) / range : 0;
+    const size_t part = std::min(static_cast<size_t>(share * static_cast<double>(parts)), parts - 1);
+    if (part < next_part) continue;
+    next_part = part + 1;
+    list[kept++] = list[i];
   }
-  list.resize(costs_per_list);
+  list.resize(kept);
+  list.push_back(smallest);
 }
 
-Table UnaryTable(const ChoiceGraph& graph, size_t node) {
-  return Make({node}, {graph.nodes[node].size()}, graph.nodes[node]);
+Table UnaryTable(const ChoiceGraph& graph, size_t node) { return Make({node}, graph.nodes[node]); }
+
+Table EdgeTable(const ChoiceGraph::Edge& edge) { return Make({edge.from, edge.to}, edge.costs); }
+
+void Prune(const ListRule& rule, size_t number, Table& table) {
+  if (rule.bounds == nullptr) return;
+  uint32_t kept = 0, begin = 0;
+  for (size_t cell = 0; cell + 1 < table.begin.size(); ++cell) {
+    const uint32_t end = table.begin[cell + 1];
+    for (uint32_t i = begin; i < end; ++i) {
+      if (rule.IsWorth(table.entries[i].cost, number, cell)) table.entries[kept++] = table.entries[i];
+    }
+    table.begin[cell + 1] = kept;
+    begin = end;
+  }
+  table.entries.resize(kept);
 }
 
-Table EdgeTable(const ChoiceGraph& graph, const ChoiceGraph::Edge& edge) {
-  return Make({edge.from, edge.to}, {graph.nodes[edge.from].size(), graph.nodes[edge.to].size()}, edge.costs);
-}
-
-Table Sum(const Table& a, const Table& b, ListRule& rule, DecisionArena& arena) {
+Table Sum(const Table& a, const Table& b, size_t number, ListRule& rule, DecisionArena& arena) {
   Table sum;
   sum.nodes = a.nodes;
-  sum.sizes = a.sizes;
   sum.least_memory = a.least_memory + b.least_memory;
   sum.most_memory = a.most_memory + b.most_memory;
   sum.begin.push_back(0);
@@ -218,7 +284,7 @@ Table Sum(const Table& a, const Table& b, ListRule& rule, DecisionArena& arena) 
     joined.Clear();
     joined.Add({{a.entries.data() + a.begin[cell], a.entries.data() + a.begin[cell + 1]},
                 {b.entries.data() + b.begin[cell], b.entries.data() + b.begin[cell + 1]}},
-               0);
+               0, rule, number, cell);
     rule.Keep(sum.least_memory, sum.most_memory, joined.list);
     for (ListEntry& entry : joined.list) {
       const std::vector<int32_t>& rests_on = joined.sources[static_cast<size_t>(entry.decision)].rests_on;
@@ -235,43 +301,39 @@ Table Sum(const Table& a, const Table& b, ListRule& rule, DecisionArena& arena) 
 }
 
 std::optional<Table> EliminateNode(const ChoiceGraph& graph, size_t node, const std::vector<const Table*>& tables,
-                                   ListRule& rule, DecisionArena& arena) {
+                                   size_t number, ListRule& rule, DecisionArena& arena) {
   Table result;
   std::set<size_t> others;
+  std::vector<const std::vector<size_t>*> nodes;
+  std::vector<size_t> own;
   for (const Table* table : tables) {
     others.insert(table->nodes.begin(), table->nodes.end());
+    nodes.push_back(&table->nodes);
+    own.push_back(StridesOver(graph, table->nodes, {node})[0]);
     result.least_memory += table->least_memory;
     result.most_memory += table->most_memory;
   }
   others.erase(node);
   result.nodes.assign(others.begin(), others.end());
-  size_t cells = 1;
-  for (const size_t v : result.nodes) {
-    result.sizes.push_back(graph.nodes[v].size());
-    cells *= result.sizes.back();
-  }
-  std::vector<std::vector<size_t>> strides;
-  std::vector<size_t> own, at(tables.size(), 0), place(result.nodes.size(), 0);
-  for (const Table* table : tables) {
-    strides.push_back(StridesOver(*table, result.nodes));
-    own.push_back(StridesOver(*table, {node})[0]);
-  }
+  Walk walk(graph, result.nodes, nodes);
+  const size_t cells = walk.combinations();
   result.begin.reserve(cells + 1);
   result.begin.push_back(0);
   Joined joined;
   std::vector<Range> ranges(tables.size());
-  for (size_t cell = 0; cell < cells; ++cell) {
+  for (size_t cell = 0; cell < cells; ++cell, walk.Next()) {
     joined.Clear();
+    const bool lists = rule.kind == ListRule::Kind::kLists && rule.IsWorth(number, cell);
     if (rule.kind == ListRule::Kind::kBest) {
-      joined.AddBest(tables, at, own, graph.nodes[node].size(), rule);
+      joined.AddBest(tables, walk.at, own, graph.nodes[node].size(), rule);
     }
-    for (size_t choice = 0; rule.kind == ListRule::Kind::kLists && choice < graph.nodes[node].size(); ++choice) {
+    for (size_t choice = 0; lists && choice < graph.nodes[node].size(); ++choice) {
       for (size_t t = 0; t < tables.size(); ++t) {
         const Table& table = *tables[t];
-        const size_t offset = at[t] + choice * own[t];
+        const size_t offset = walk.at[t] + choice * own[t];
         ranges[t] = {table.entries.data() + table.begin[offset], table.entries.data() + table.begin[offset + 1]};
       }
-      joined.Add(ranges, choice);
+      joined.Add(ranges, choice, rule, number, cell);
       if (result.entries.size() + joined.list.size() > 4 * rule.most_costs) return std::nullopt;
     }
     rule.Keep(result.least_memory, result.most_memory, joined.list);
@@ -280,20 +342,36 @@ std::optional<Table> EliminateNode(const ChoiceGraph& graph, size_t node, const 
       entry.decision = arena.Add(node, source.choice, source.rests_on.data(), source.rests_on.size());
       result.entries.push_back(entry);
     }
-    if (result.entries.size() > rule.most_costs) return std::nullopt;
+    if (result.entries.size() > rule.most_costs || rule.sums > rule.most_sums) return std::nullopt;
     result.begin.push_back(static_cast<uint32_t>(result.entries.size()));
-    // The next combination, the last node fastest.
-    for (size_t i = place.size(); i-- > 0;) {
-      const bool carries = ++place[i] == result.sizes[i];
-      for (size_t t = 0; t < tables.size(); ++t) {
-        at[t] += strides[t][i];
-        if (carries) at[t] -= strides[t][i] * result.sizes[i];
-      }
-      if (!carries) break;
-      place[i] = 0;
-    }
   }
   return result;
+}
+
+void AddOutside(const ChoiceGraph& graph, size_t node, const std::vector<size_t>& inputs, size_t output,
+                const std::vector<std::vector<size_t>>& nodes, PlanBounds& bounds) {
+  std::vector<const std::vector<size_t>*> of_inputs;
+  std::vector<size_t> own;
+  for (const size_t t : inputs) {
+    of_inputs.push_back(&nodes[t]);
+    own.push_back(StridesOver(graph, nodes[t], {node})[0]);
+  }
+  Walk walk(graph, nodes[output], of_inputs);
+  const size_t cells = walk.combinations();
+  for (size_t cell = 0; cell < cells; ++cell, walk.Next()) {
+    const double outside = bounds.outside[output][cell];
+    if (outside == kInfinite) continue;
+    for (size_t choice = 0; choice < graph.nodes[node].size(); ++choice) {
+      for (size_t t = 0; t < inputs.size(); ++t) {
+        double rest = outside;
+        for (size_t u = 0; u < inputs.size(); ++u) {
+          if (u != t) rest += bounds.within[inputs[u]][walk.at[u] + choice * own[u]];
+        }
+        double& least = bounds.outside[inputs[t]][walk.at[t] + choice * own[t]];
+        least = std::min(least, rest);
+      }
+    }
+  }
 }
 
 }  // namespace meshwright

@@ -81,15 +81,14 @@ BENCHMARK(BM_DynamicProgramming)
     ->Unit(benchmark::kMillisecond)
     ->Complexity();
 
-// With nine tenths of the memory that the best plan would take.
-void BM_DynamicProgrammingMemoryBinds(benchmark::State& state) { Run(state, {}, 0.9); }
+// With that many hundredths of the memory that the best plan would take.
+void BM_DynamicProgrammingMemoryBinds(benchmark::State& state) {
+  Run(state, {}, static_cast<double>(state.range(1)) / 100);
+}
 BENCHMARK(BM_DynamicProgrammingMemoryBinds)
-    ->ArgName("operators")
-    ->Arg(12)
-    ->Arg(50)
-    ->Arg(200)
-    ->Unit(benchmark::kMillisecond)
-    ->Iterations(1);
+    ->ArgNames({"operators", "memory"})
+    ->ArgsProduct({{50, 100, 200, 400}, {90, 50}})
+    ->Unit(benchmark::kMillisecond);
 
 void BM_RecursiveProgramming(benchmark::State& state) {
   const Graph graph = Blocks(state.range(0));
