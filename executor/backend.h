@@ -80,6 +80,14 @@ class Backend {
   virtual absl::Status Record(Stream stream, int64_t event) = 0;
   virtual absl::Status Wait(Stream stream, int64_t event) = 0;
 
+  // Around the instructions of a step, after StartClock. Steps differ in their number and in what they are fed only, so
+  // a back end may record one and do it again: it then asks for the copies of Feed instructions alone, in their order.
+  // Marks are wanted where `marked`; such a step is never asked for feeds alone.
+  enum class Wanted : uint8_t { kAll, kFeeds };
+  virtual absl::StatusOr<Wanted> BeginStep(int64_t /*step*/, bool /*marked*/) { return Wanted::kAll; }
+  // False: nothing has been done, and everything must be issued again, without another BeginStep.
+  virtual absl::StatusOr<bool> EndStep() { return true; }
+
   // Returns when all streams are idle.
   virtual absl::Status Synchronize() = 0;
   // Returns when all ranks have called: the start of a step.

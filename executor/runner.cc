@@ -40,6 +40,11 @@ absl::string_view TitleOf(const Instruction& instruction) {
                     instruction.work);
 }
 
+bool IsFeed(const Instruction& instruction) {
+  const auto* compute = std::get_if<Compute>(&instruction.work);
+  return compute != nullptr && compute->op == OpKind::kFeed;
+}
+
 class RankRunner {
  public:
   RankRunner(const Program& program, const RunOptions& options, const DataSource& data, int64_t rank, Backend& backend)
@@ -57,7 +62,8 @@ class RankRunner {
     result.arena = class_.arena;
     if (!class_.start.empty()) {
       MESHWRIGHT_RETURN_IF_ERROR(backend_.Barrier());
-      MESHWRIGHT_RETURN_IF_ERROR(PlaySlots(class_.start, 0, nullptr));
+      MESHWRIGHT_RETURN_IF_ERROR(Issue(class_.start, 0, nullptr));
+      MESHWRIGHT_RETURN_IF_ERROR(backend_.Synchronize());
     }
     const int64_t end = options_.first_step + options_.steps;
     for (int64_t step = options_.first_step; step < end; ++step) {
@@ -114,7 +120,9 @@ class RankRunner {
   absl::Status CheckBuffer(const Buffer& b) const;
   absl::Status InitialValues();
   absl::Status PlayStep(int64_t step, std::vector<Span>* spans);
-  absl::Status PlaySlots(const std::vector<Slot>& slots, int64_t step, std::vector<Span>* spans);
+  absl::Status Issue(const std::vector<Slot>& slots, int64_t step, std::vector<Span>* spans);
+  absl::Status IssueInstruction(const Instruction& instruction, int64_t step, std::vector<Span>* spans);
+  absl::Status IssueFeeds(const std::vector<Slot>& slots, int64_t step);
   absl::Status PlayInstruction(const Instruction& instruction, int64_t step);
   absl::Status ReadLoss(int64_t step, std::vector<double>& losses);
   absl::Status ReadParameters(std::vector<ParameterPiece>& parameters);
@@ -220,7 +228,7 @@ absl::Status RankRunner::InitialValues() {
   return backend_.Synchronize();
 }
 
-absl::Status RankRunner::PlaySlots(const std::vector<Slot>& slots, int64_t step, std::vector<Span>* spans) {
+absl::Status RankRunner::Issue(const std::vector<Slot>& slots, int64_t step, std::vector<Span>* spans) {
   step_ = step;
   for (const Slot& slot : slots) {
     slot_ = &slot;
@@ -228,32 +236,64 @@ absl::Status RankRunner::PlaySlots(const std::vector<Slot>& slots, int64_t step,
     for (int64_t i = 0; i < slot.count; ++i) {
       layer_ = slot.layer + i * slot.step;
       for (instruction_ = 0; instruction_ < block().instructions.size(); ++instruction_) {
-        const Instruction& instruction = block().instructions[instruction_];
-        backend_.At(place());
-        for (const EventRef& ref : instruction.waits) {
-          MESHWRIGHT_RETURN_IF_ERROR(backend_.Wait(instruction.stream, EventIndex(ref)));
-        }
-        if (spans != nullptr) MESHWRIGHT_RETURN_IF_ERROR(backend_.Mark(instruction.stream));
-        MESHWRIGHT_RETURN_IF_ERROR(PlayInstruction(instruction, step));
-        if (spans != nullptr) {
-          MESHWRIGHT_RETURN_IF_ERROR(backend_.Mark(instruction.stream));
-          spans->push_back({rank_, static_cast<uint32_t>(slot_number_), static_cast<int32_t>(layer_),
-                            static_cast<int32_t>(instruction_), instruction.stream, Nanos(0), Nanos(0)});
-        }
-        for (const EventRef& ref : instruction.records) {
-          MESHWRIGHT_RETURN_IF_ERROR(backend_.Record(instruction.stream, EventIndex(ref)));
-        }
+        MESHWRIGHT_RETURN_IF_ERROR(IssueInstruction(block().instructions[instruction_], step, spans));
       }
     }
   }
   slot_ = nullptr;
-  return backend_.Synchronize();
+  return absl::OkStatus();
+}
+
+absl::Status RankRunner::IssueInstruction(const Instruction& instruction, int64_t step, std::vector<Span>* spans) {
+  backend_.At(place());
+  for (const EventRef& ref : instruction.waits) {
+    MESHWRIGHT_RETURN_IF_ERROR(backend_.Wait(instruction.stream, EventIndex(ref)));
+  }
+  if (spans != nullptr) MESHWRIGHT_RETURN_IF_ERROR(backend_.Mark(instruction.stream));
+  MESHWRIGHT_RETURN_IF_ERROR(PlayInstruction(instruction, step));
+  if (spans != nullptr) {
+    MESHWRIGHT_RETURN_IF_ERROR(backend_.Mark(instruction.stream));
+    spans->push_back({rank_, static_cast<uint32_t>(slot_number_), static_cast<int32_t>(layer_),
+                      static_cast<int32_t>(instruction_), instruction.stream, Nanos(0), Nanos(0)});
+  }
+  for (const EventRef& ref : instruction.records) {
+    MESHWRIGHT_RETURN_IF_ERROR(backend_.Record(instruction.stream, EventIndex(ref)));
+  }
+  return absl::OkStatus();
+}
+
+// Feeds stand in few blocks, and the step waits for this: the others are passed over.
+absl::Status RankRunner::IssueFeeds(const std::vector<Slot>& slots, int64_t step) {
+  step_ = step;
+  for (const Slot& slot : slots) {
+    slot_ = &slot;
+    slot_number_ = static_cast<size_t>(&slot - slots.data());
+    const std::vector<Instruction>& instructions = block().instructions;
+    if (std::none_of(instructions.begin(), instructions.end(), IsFeed)) continue;
+    for (int64_t i = 0; i < slot.count; ++i) {
+      layer_ = slot.layer + i * slot.step;
+      for (instruction_ = 0; instruction_ < instructions.size(); ++instruction_) {
+        const Instruction& instruction = instructions[instruction_];
+        if (IsFeed(instruction)) MESHWRIGHT_RETURN_IF_ERROR(PlayInstruction(instruction, step));
+      }
+    }
+  }
+  slot_ = nullptr;
+  return absl::OkStatus();
 }
 
 absl::Status RankRunner::PlayStep(int64_t step, std::vector<Span>* spans) {
   MESHWRIGHT_RETURN_IF_ERROR(backend_.Barrier());
   MESHWRIGHT_RETURN_IF_ERROR(backend_.StartClock());
-  MESHWRIGHT_RETURN_IF_ERROR(PlaySlots(class_.slots, step, spans));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const Backend::Wanted wanted, backend_.BeginStep(step, spans != nullptr));
+  MESHWRIGHT_RETURN_IF_ERROR(wanted == Backend::Wanted::kAll ? Issue(class_.slots, step, spans)
+                                                             : IssueFeeds(class_.slots, step));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const bool done, backend_.EndStep());
+  if (!done) {
+    if (spans != nullptr) spans->clear();
+    MESHWRIGHT_RETURN_IF_ERROR(Issue(class_.slots, step, spans));
+  }
+  MESHWRIGHT_RETURN_IF_ERROR(backend_.Synchronize());
   if (spans == nullptr) return absl::OkStatus();
   MESHWRIGHT_ASSIGN_OR_RETURN(const std::vector<Nanos> times, backend_.MarkTimes());
   for (size_t i = 0; i < spans->size(); ++i) {

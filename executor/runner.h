@@ -54,6 +54,7 @@ struct RunOptions {
   absl::Duration deadline = absl::Minutes(2);  // longest wait of one rank for another
   // Zero where nobody predicted it. A device is given up after many of them.
   absl::Duration predicted_step = absl::ZeroDuration();
+  bool graphs = true;  // a device that can record a step, and launch it whole from then on, does
   // Called after each step with its number, from 0 for the first of the training, and its loss, by every rank that has
   // one; `first`: the first of them. All calls of one step come before those of the next.
   std::function<void(int64_t step, double loss, bool first)> on_loss = nullptr;

@@ -1,5 +1,8 @@
 #include "tools/gpu_player.h"
 
+#include <cstdio>
+#include <string>
+
 #include "costmodel/library.h"
 #include "executor/cuda/run_on_gpus.h"
 #include "executor/host/run_in_job.h"
@@ -15,19 +18,22 @@ absl::StatusOr<RankPlayer> OpenGpus() {
   if (!devices.ok()) return WithExit(ExitCode::kNothingFits, devices.status());
   if (*devices == 0) return NoGpu("CUDA finds none");
   MESHWRIGHT_ASSIGN_OR_RETURN(const cuda::DeviceInfo info, cuda::DescribeDevice(0));
+  cuda::CudaOptions with;
+  with.notice = [](const std::string& notice) { std::fprintf(stderr, "note: %s\n", notice.c_str()); };
   RankPlayer player;
   const absl::StatusOr<Device> known = FindDevice(info.name);
   player.device = known.ok() ? known->name : info.name;  // the planner says so where it has to know
   player.memory = info.memory;
-  player.threads = [](const Program& program, const RunOptions& options, const DataSource& data) {
-    return cuda::RunOnGpus(program, options, data);
+  player.threads = [with](const Program& program, const RunOptions& options, const DataSource& data) {
+    return cuda::RunOnGpus(program, options, data, with);
   };
-  player.process = [devices = *devices](const Program& program, const RunOptions& options, const DataSource& data,
-                                        Endpoint& self) -> absl::StatusOr<RunResult> {
+  player.process = [with, devices = *devices](const Program& program, const RunOptions& options, const DataSource& data,
+                                              Endpoint& self) -> absl::StatusOr<RunResult> {
     MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t device,
                                 LocalDevice(manual::OwnEnvironment(), self.rank(), self.num_ranks(), devices));
-    return RunInJob(program, options, self,
-                    [&](Endpoint& endpoint) { return cuda::RunRankOnGpu(program, options, data, endpoint, device); });
+    return RunInJob(program, options, self, [&](Endpoint& endpoint) {
+      return cuda::RunRankOnGpu(program, options, data, endpoint, device, with);
+    });
   };
   return player;
 }

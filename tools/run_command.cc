@@ -215,6 +215,7 @@ Command RunCommandLine() {
       .flags = {{"steps", "N", "how many; the file's unless given, of these what a loaded checkpoint lacks"},
                 {"ranks", "N", "threads, for a model file; 1 unless given (under mpirun: its processes)"},
                 {"device", "KIND", "host or gpu, one for each rank; host unless given"},
+                {"graphs", "", "on GPUs, later steps are launched as one CUDA graph; true unless given"},
                 {"seed", "N", "of initial values; the file's unless given"},
                 {"data", "FOLDER", "where the data set lies; the file's, or DATA_PATH, unless given"},
                 {"trace", "FILE", "writes a timeline of the last step for https://ui.perfetto.dev"},
@@ -255,6 +256,7 @@ absl::Status RunTraining(const Flags& flags, const RankCarrier& carrier) {
   options.seed = static_cast<uint64_t>(seed);
   options.seed_per_rank = file.training.seed_per_rank;
   options.trace = flags.Has("trace");
+  options.graphs = flags.Bool("graphs").value_or(true);
   options.predicted_step = absl::Nanoseconds(job.plan.promise.step.raw());
   std::vector<InputSpec> inputs;
   if (const auto* model = std::get_if<OperatorModel>(&file.model)) inputs = model->inputs;

@@ -125,6 +125,20 @@ void Communication::Forget() {
   world_ = {};
 }
 
+void Communication::Idle() {
+  for (Made& made : made_) made.last = {};
+}
+
+std::vector<int64_t> Communication::launches() const {
+  std::vector<int64_t> launches;
+  for (const Made& made : made_) launches.push_back(made.launches);
+  return launches;
+}
+
+void Communication::set_launches(absl::Span<const int64_t> launches) {
+  for (size_t i = 0; i < made_.size(); ++i) made_[i].launches = launches[i];
+}
+
 // An error of the communicator is the watchdog's to see: it knows whom to blame.
 absl::Status Communication::Ready(Communicator communicator) {
   while (driver_.AsyncError(communicator) != CommError::kNone) {

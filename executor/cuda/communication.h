@@ -16,6 +16,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "executor/backend.h"
 #include "executor/cuda/communicator_plan.h"
 #include "executor/cuda/driver.h"
@@ -58,6 +59,13 @@ class Communication {
   absl::Status Run(DeviceStream stream, const ExchangeCall& call, const LaunchId& id);
 
   const CommunicatorPlan& plan() const { return plan_; }
+
+  // All streams are idle: what comes need not wait for what was.
+  void Idle();
+  // How many launches of this rank each communicator of the plan has had. A step that is recorded and launched again
+  // has more than Run knows of.
+  std::vector<int64_t> launches() const;
+  void set_launches(absl::Span<const int64_t> launches);
 
  private:
   absl::StatusOr<LaunchId> NextOf(CommUse use, Stream stream, absl::Span<const int64_t> ranks);

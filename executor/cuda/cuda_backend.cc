@@ -72,6 +72,7 @@ CudaBackend::CudaBackend(Driver& driver, Kernels& kernels, Endpoint& endpoint, C
       scratch_(driver),
       progress_(driver),
       communication_(driver, kernels, scratch_, endpoint, std::move(plan), [this] { return Look(); }),
+      recorder_(driver, progress_, communication_),
       watchdog_(driver),
       next_look_(absl::Now()),
       heard_(endpoint.num_ranks()),
@@ -79,6 +80,7 @@ CudaBackend::CudaBackend(Driver& driver, Kernels& kernels, Endpoint& endpoint, C
 
 CudaBackend::~CudaBackend() {
   watchdog_.Stop();
+  recorder_.DropGraph();  // before the communicators that it uses
   communication_.Close();
   for (const DeviceEvent event : events_) driver_.Destroy(event);
   for (const DeviceEvent event : marks_) driver_.Destroy(event);
@@ -99,6 +101,8 @@ absl::Status CudaBackend::Start(const Program& program) {
   MESHWRIGHT_RETURN_IF_ERROR(communication_.Connect(
       device(Stream::kCompute), [&](int64_t index, Communicator made) { watchdog_.Watch(index, made); }));
   MESHWRIGHT_RETURN_IF_ERROR(SizeScratch(program));
+  may_record_ = options_.graphs;
+  if (may_record_) MESHWRIGHT_RETURN_IF_ERROR(recorder_.Prepare(streams_));
   return AwaitIdle();
 }
 
@@ -154,6 +158,15 @@ absl::StatusOr<std::byte*> CudaBackend::Staging(int64_t bytes) {
   return data;
 }
 
+template <class Work>
+absl::Status CudaBackend::Queue(Stream stream, const LaunchId& id, const Work& work) {
+  if (recorder_.dropped()) return absl::OkStatus();
+  absl::Status status = progress_.Begin(stream, device(stream), id);
+  if (status.ok()) status = work();
+  if (status.ok()) status = progress_.End(stream, device(stream));
+  return recorder_.recording() && !ended_ ? recorder_.Note(status) : status;
+}
+
 absl::Status CudaBackend::CopyIn(Stream stream, absl::Span<const std::byte> from, std::byte* to) {
   // Between steps nothing else is under way: a large parameter goes in pieces, each through the same staging.
   const size_t piece = in_step_ ? std::max<size_t>(from.size(), 1) : static_cast<size_t>(kChunk);
@@ -162,14 +175,20 @@ absl::Status CudaBackend::CopyIn(Stream stream, absl::Span<const std::byte> from
     const bool full =
         !in_step_ && !staging_.empty() && staging_[0].size - staging_[0].used < static_cast<int64_t>(part.size());
     if (full) MESHWRIGHT_RETURN_IF_ERROR(Synchronize());
-    MESHWRIGHT_ASSIGN_OR_RETURN(std::byte* const place, Staging(static_cast<int64_t>(part.size())));
-    std::memcpy(place, part.data(), part.size());
-    MESHWRIGHT_RETURN_IF_ERROR(progress_.Begin(stream, device(stream), {}));
-    MESHWRIGHT_RETURN_IF_ERROR(
-        driver_.Copy(device(stream), CopyKind::kToDevice, place, to + at, Bytes(static_cast<int64_t>(part.size()))));
-    MESHWRIGHT_RETURN_IF_ERROR(progress_.End(stream, device(stream)));
+    MESHWRIGHT_RETURN_IF_ERROR(QueueCopyIn(stream, part, to + at));
   }
   return absl::OkStatus();
+}
+
+absl::Status CudaBackend::QueueCopyIn(Stream stream, absl::Span<const std::byte> part, std::byte* to) {
+  if (recorder_.dropped()) return absl::OkStatus();
+  MESHWRIGHT_ASSIGN_OR_RETURN(std::byte* const place, Staging(static_cast<int64_t>(part.size())));
+  std::memcpy(place, part.data(), part.size());
+  if (mode_ == Mode::kLaunch) return recorder_.CheckFeed(place, part.size());
+  if (recorder_.recording()) recorder_.Fed(place, part.size());
+  return Queue(stream, {}, [&] {
+    return driver_.Copy(device(stream), CopyKind::kToDevice, place, to, Bytes(static_cast<int64_t>(part.size())));
+  });
 }
 
 absl::Status CudaBackend::CopyOut(Stream stream, const std::byte* from, absl::Span<std::byte> to) {
@@ -180,9 +199,7 @@ absl::Status CudaBackend::CopyOut(Stream stream, const std::byte* from, absl::Sp
 }
 
 absl::Status CudaBackend::RunKernel(Stream stream, const KernelCall& call) {
-  MESHWRIGHT_RETURN_IF_ERROR(progress_.Begin(stream, device(stream), {}));
-  MESHWRIGHT_RETURN_IF_ERROR(kernels_.Run(device(stream), call, scratch_));
-  return progress_.End(stream, device(stream));
+  return Queue(stream, {}, [&] { return kernels_.Run(device(stream), call, scratch_, recorder_.values()); });
 }
 
 absl::Status CudaBackend::RunSlice(Stream stream, const TensorView& from, const TensorView& to) {
@@ -209,27 +226,22 @@ absl::Status CudaBackend::RunSlice(Stream stream, const TensorView& from, const 
   }
   copy.from = from.data + offset * copy.element;
   copy.to = to.data;
-  MESHWRIGHT_RETURN_IF_ERROR(progress_.Begin(stream, device(stream), {}));
-  MESHWRIGHT_RETURN_IF_ERROR(kernels_.Copy(device(stream), copy));
-  return progress_.End(stream, device(stream));
+  return Queue(stream, {}, [&] { return kernels_.Copy(device(stream), copy); });
 }
 
 absl::Status CudaBackend::RunCollective(Stream stream, const CollectiveCall& call) {
   MESHWRIGHT_ASSIGN_OR_RETURN(const LaunchId id, communication_.Next(stream, call));
-  MESHWRIGHT_RETURN_IF_ERROR(progress_.Begin(stream, device(stream), id));
-  const absl::Status status = communication_.Run(device(stream), call, id);
-  if (!status.ok()) {
+  return Queue(stream, id, [&] {
+    const absl::Status status = communication_.Run(device(stream), call, id);
+    if (status.ok()) return status;
     return absl::Status(status.code(), absl::StrCat(NameOf(call.collective->kind), " over ranks ",
                                                     absl::StrJoin(call.group, "-"), ": ", status.message()));
-  }
-  return progress_.End(stream, device(stream));
+  });
 }
 
 absl::Status CudaBackend::RunExchange(Stream stream, const ExchangeCall& call) {
   MESHWRIGHT_ASSIGN_OR_RETURN(const LaunchId id, communication_.Next(stream, call));
-  MESHWRIGHT_RETURN_IF_ERROR(progress_.Begin(stream, device(stream), id));
-  MESHWRIGHT_RETURN_IF_ERROR(communication_.Run(device(stream), call, id));
-  return progress_.End(stream, device(stream));
+  return Queue(stream, id, [&] { return communication_.Run(device(stream), call, id); });
 }
 
 absl::Status CudaBackend::PrepareEvents(int64_t num_events) {
@@ -241,12 +253,62 @@ absl::Status CudaBackend::PrepareEvents(int64_t num_events) {
 }
 
 absl::Status CudaBackend::Record(Stream stream, int64_t event) {
-  return driver_.Record(device(stream), events_[static_cast<size_t>(event)]);
+  if (recorder_.dropped()) return absl::OkStatus();
+  const absl::Status status = driver_.Record(device(stream), events_[static_cast<size_t>(event)]);
+  if (!recorder_.recording()) return status;
+  recorder_.Recorded(event);
+  return recorder_.Note(status);
 }
 
 absl::Status CudaBackend::Wait(Stream stream, int64_t event) {
+  const bool recording = recorder_.recording();
+  // What an earlier step recorded is done: the streams were idle when this one began.
+  if (recorder_.dropped() || (recording && !recorder_.WasRecorded(event))) return absl::OkStatus();
   progress_.Waits(stream);
-  return driver_.Wait(device(stream), events_[static_cast<size_t>(event)]);
+  const absl::Status status = driver_.Wait(device(stream), events_[static_cast<size_t>(event)]);
+  return recording ? recorder_.Note(status) : status;
+}
+
+absl::StatusOr<Backend::Wanted> CudaBackend::BeginStep(int64_t step, bool marked) {
+  step_ = step;
+  mode_ = Mode::kIssue;
+  if (!may_record_ || steps_done_ == 0) return Wanted::kAll;
+  if (!marked && recorder_.has_graph()) {
+    mode_ = Mode::kLaunch;
+    return Wanted::kFeeds;
+  }
+  if (const absl::Status begun = recorder_.Begin(); !begun.ok()) {
+    IssueFromNowOn(begun);
+    return Wanted::kAll;
+  }
+  mode_ = marked ? Mode::kRecordOnce : Mode::kRecord;
+  return Wanted::kAll;
+}
+
+absl::StatusOr<bool> CudaBackend::EndStep() {
+  if (mode_ == Mode::kIssue) return true;
+  if (mode_ == Mode::kLaunch) {
+    MESHWRIGHT_RETURN_IF_ERROR(recorder_.Launch(step_, clock_, true));
+    return true;
+  }
+  const absl::Status recorded = recorder_.End();
+  if (recorded.ok()) {
+    scratch_.Keep();
+    MESHWRIGHT_RETURN_IF_ERROR(recorder_.Launch(step_, clock_, false));
+    return true;
+  }
+  mode_ = Mode::kIssue;
+  num_marks_ = 0;
+  for (Chunk& chunk : staging_) chunk.used = 0;
+  IssueFromNowOn(recorded);
+  return false;
+}
+
+void CudaBackend::IssueFromNowOn(const absl::Status& why) {
+  may_record_ = false;
+  if (options_.notice == nullptr) return;
+  options_.notice(absl::StrCat("rank ", endpoint_.rank(),
+                               " issues its steps call by call, as one could not be recorded: ", why.message()));
 }
 
 absl::Status CudaBackend::AwaitIdle() {
@@ -268,6 +330,9 @@ absl::Status CudaBackend::Synchronize() {
   MESHWRIGHT_RETURN_IF_ERROR(AwaitIdle());
   progress_.Clear();
   scratch_.Release();
+  communication_.Idle();
+  if (mode_ == Mode::kRecordOnce) recorder_.DropGraph();  // its marks are of this step
+  mode_ = Mode::kIssue;
   for (Chunk& chunk : staging_) chunk.used = 0;
   if (std::exchange(in_step_, false)) ++steps_done_;
   return absl::OkStatus();
@@ -305,6 +370,12 @@ absl::Status CudaBackend::OwnFailure(const Watchdog::Failure& failure) {
 }
 
 absl::Status CudaBackend::Look() {
+  absl::Status status = LookAround();
+  ended_ = ended_ || !status.ok();
+  return status;
+}
+
+absl::Status CudaBackend::LookAround() {
   // Of another rank's failure, as this one was told: who it was, all of them find out together.
   if (const auto failure = watchdog_.failure()) {
     return failure->error == CommError::kRemote ? Stalled() : OwnFailure(*failure);
@@ -362,15 +433,17 @@ absl::Status CudaBackend::StartClock() {
   in_step_ = true;
   num_marks_ = 0;
   watchdog_.Begin(deadline());
-  return driver_.Record(device(Stream::kCompute), clock_);
+  return driver_.RecordTime(device(Stream::kCompute), clock_);
 }
 
 absl::Status CudaBackend::Mark(Stream stream) {
+  if (recorder_.dropped()) return absl::OkStatus();
   if (num_marks_ == marks_.size()) {
     MESHWRIGHT_ASSIGN_OR_RETURN(const DeviceEvent event, driver_.MakeEvent(true));
     marks_.push_back(event);
   }
-  return driver_.Record(device(stream), marks_[num_marks_++]);
+  const absl::Status status = driver_.RecordTime(device(stream), marks_[num_marks_++]);
+  return recorder_.recording() ? recorder_.Note(status) : status;
 }
 
 absl::StatusOr<std::vector<Nanos>> CudaBackend::MarkTimes() {

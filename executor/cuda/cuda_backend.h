@@ -16,6 +16,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -27,6 +28,7 @@
 #include "executor/cuda/driver.h"
 #include "executor/cuda/kernels.h"
 #include "executor/cuda/progress.h"
+#include "executor/cuda/step_recorder.h"
 #include "executor/cuda/watchdog.h"
 #include "executor/host/communicator.h"
 #include "ir/program.h"
@@ -41,6 +43,8 @@ struct CudaOptions {
   // (another rank may be writing a checkpoint); at least the step's.
   absl::Duration setup_deadline = absl::Minutes(5);
   absl::Duration report_time = absl::Seconds(2);  // in which the others say where they are, after a wait too long
+  bool graphs = true;  // steps are recorded and launched as a whole (step_recorder.h), else issued call by call
+  std::function<void(const std::string&)> notice;  // told why steps are not recorded, where they should be; may be null
 };
 absl::Duration DeadlineOf(const CudaOptions& options);  // of a step but the first
 
@@ -62,6 +66,8 @@ class CudaBackend : public Backend {
   absl::Status PrepareEvents(int64_t num_events) override;
   absl::Status Record(Stream stream, int64_t event) override;
   absl::Status Wait(Stream stream, int64_t event) override;
+  absl::StatusOr<Wanted> BeginStep(int64_t step, bool marked) override;
+  absl::StatusOr<bool> EndStep() override;
   absl::Status Synchronize() override;
   absl::Status Barrier() override;
   absl::StatusOr<std::vector<std::string>> GatherAll(absl::string_view own) override {
@@ -83,8 +89,15 @@ class CudaBackend : public Backend {
 
   absl::Duration setup_deadline() const { return std::max(options_.setup_deadline, DeadlineOf(options_)); }
   absl::Duration deadline() const { return steps_done_ == 0 ? setup_deadline() : DeadlineOf(options_); }
+  // Issues `work`, or records it; whatever becomes of a recording, OK.
+  template <class Work>
+  absl::Status Queue(Stream stream, const LaunchId& id, const Work& work);
+  void IssueFromNowOn(const absl::Status& why);
+  absl::Status QueueCopyIn(Stream stream, absl::Span<const std::byte> part, std::byte* to);
+
   // Whether to go on waiting.
   absl::Status Look();
+  absl::Status LookAround();
   absl::Status Stalled();
   absl::Status OwnFailure(const Watchdog::Failure& failure);
   absl::Status AwaitIdle();
@@ -97,6 +110,7 @@ class CudaBackend : public Backend {
   Scratch scratch_;
   Progress progress_;
   Communication communication_;
+  StepRecorder recorder_;
   Watchdog watchdog_;
 
   std::array<DeviceStream, kNumStreams> streams_ = {};
@@ -113,10 +127,15 @@ class CudaBackend : public Backend {
   };
   std::vector<Chunk> staging_;
 
+  enum class Mode : uint8_t { kIssue, kRecord, kRecordOnce, kLaunch };
+  Mode mode_ = Mode::kIssue;
+  bool may_record_ = true;
+  int64_t step_ = 0;
   int64_t steps_done_ = 0;
   bool in_step_ = false;
   bool at_barrier_ = false;
   bool aborted_ = false;
+  bool ended_ = false;  // a look has found that the run is over
   absl::Time next_look_;
   std::vector<bool> heard_;  // [rank]: its report came before ours was asked for
   std::vector<StallReport> heard_from_;

@@ -3,6 +3,7 @@
 #include "executor/cuda/cuda_backend.h"
 
 #include <algorithm>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -36,23 +37,31 @@ CudaOptions Quick() {
   CudaOptions options;
   options.deadline_floor = options.setup_deadline = kDeadline;
   options.report_time = kReportTime;
+  options.graphs = false;
   return options;
 }
 
 void ExpectAsOnHost(const Program& program, uint64_t seed, bool trace = false) {
-  RunOptions options = {.steps = 3, .trace = trace, .keep_parameters = true};
+  RunOptions options = {.steps = 5, .trace = trace, .keep_parameters = true};
   ASSERT_OK_AND_ASSIGN(const RunResult host, RunOnThreads(program, options, SyntheticData(5)));
-  StandInMachine machine(program.mesh.num_ranks(), seed);
-  const StandInRun run = RunOnStandIns(program, options, SyntheticData(5), {}, machine);
-  ASSERT_THAT(run.statuses, Each(IsOk()));
-  EXPECT_THAT(machine.faults(), IsEmpty());
-  EXPECT_EQ(run.result.losses, host.losses);  // reductions in the order of the group: the same bits
-  ASSERT_EQ(run.result.parameters.size(), host.parameters.size());
-  for (const auto& [key, tensor] : host.parameters) {
-    EXPECT_EQ(run.result.parameters.at(key).values, tensor.values) << key.first;
+  for (const bool graphs : {false, true}) {
+    SCOPED_TRACE(absl::StrCat("graphs ", graphs));
+    CudaOptions cuda;
+    cuda.graphs = graphs;
+    StandInMachine machine(program.mesh.num_ranks(), seed);
+    const StandInRun run = RunOnStandIns(program, options, SyntheticData(5), cuda, machine);
+    ASSERT_THAT(run.statuses, Each(IsOk()));
+    EXPECT_THAT(machine.faults(), IsEmpty());
+    EXPECT_EQ(run.result.losses, host.losses);  // reductions in the order of the group: the same bits
+    ASSERT_EQ(run.result.parameters.size(), host.parameters.size());
+    for (const auto& [key, tensor] : host.parameters) {
+      EXPECT_EQ(run.result.parameters.at(key).values, tensor.values) << key.first;
+    }
+    EXPECT_EQ(run.result.arenas, host.arenas);
+    EXPECT_EQ(run.result.trace.spans.size(), host.trace.spans.size());
+    // The first step is issued, the others are launched.
+    EXPECT_EQ(machine.counts().graphs, graphs ? (options.steps - 1) * program.mesh.num_ranks() : 0);
   }
-  EXPECT_EQ(run.result.arenas, host.arenas);
-  EXPECT_EQ(run.result.trace.spans.size(), host.trace.spans.size());
 }
 
 // ---- the same numbers ----------------------------------------------------------------------------------------------
@@ -276,6 +285,106 @@ TEST(CudaFailureTest, ErrorsBeforeTheFirstStepEndTheRunToo) {
     ExpectAllEnd(outcome);
     EXPECT_THAT(std::string(FirstError(outcome.statuses).message()), HasSubstr("before the first step"));
   }
+}
+
+// ---- steps as graphs -----------------------------------------------------------------------------------------------
+
+CudaOptions QuickGraphs() {
+  CudaOptions options = Quick();
+  options.graphs = true;
+  return options;
+}
+
+// What a program of each kind needs at most is there after the first step, which is the one before the recording.
+TEST(CudaGraphTest, NothingIsAllocatedAfterTheFirstStep) {
+  for (const char* const text : {kOracleTensorParallel, kOraclePipeline}) {
+    const Program program = ProgramFromText(text);
+    int64_t allocations[2];
+    for (const int64_t steps : {1, 6}) {
+      StandInMachine machine(4);
+      ASSERT_THAT(RunOnStandIns(program, {.steps = steps}, SyntheticData(1), QuickGraphs(), machine).statuses,
+                  Each(IsOk()));
+      allocations[steps == 1 ? 0 : 1] = machine.counts().allocations;
+    }
+    EXPECT_EQ(allocations[0], allocations[1]);
+  }
+}
+
+// A step that is launched again runs its kernels, copies and messages without being asked for one by one.
+TEST(CudaGraphTest, OneRecordingIsLaunchedForAllSteps) {
+  const Program program = ProgramFromText(absl::Substitute(kOracleDataParallel, 1));
+  StandInMachine machine(8);
+  const StandInRun run =
+      RunOnStandIns(program, {.steps = 20, .trace = false}, SyntheticData(1), QuickGraphs(), machine);
+  ASSERT_THAT(run.statuses, Each(IsOk()));
+  EXPECT_EQ(machine.counts().captures, 8);
+  EXPECT_EQ(machine.counts().graphs, 8 * 19);
+  EXPECT_EQ(machine.counts().kernels, 8 * 17 * 2);  // of the first step and of the recording
+}
+
+// The last step is traced, and recorded for itself, with its marks.
+TEST(CudaGraphTest, ATracedStepIsRecordedForItself) {
+  const Program program = ProgramFromText(kOraclePipeline);
+  StandInMachine machine(4);
+  const StandInRun run = RunOnStandIns(program, {.steps = 4}, SyntheticData(1), QuickGraphs(), machine);
+  ASSERT_THAT(run.statuses, Each(IsOk()));
+  EXPECT_EQ(machine.counts().captures, 4 * 2);
+  EXPECT_EQ(machine.counts().graphs, 4 * 3);
+  ASSERT_THAT(run.result.trace.spans, Not(IsEmpty()));
+  for (const Span& span : run.result.trace.spans) EXPECT_LE(span.begin, span.end);
+}
+
+// 17 kernels a step: number 20 is in the recording of the second, which is given up; the step is issued, and so are
+// all that follow. The ranks need not agree.
+TEST(CudaGraphTest, ARecordingThatFailsIsIssued) {
+  const Program program = ProgramFromText(absl::Substitute(kOracleDataParallel, 1));
+  const RunOptions options = {.steps = 5, .trace = false};
+  ASSERT_OK_AND_ASSIGN(const RunResult host, RunOnThreads(program, options, SyntheticData(1)));
+  StandInMachine machine(8);
+  machine.Inject({FaultKind::kCaptureFails, 3, 20});
+  CudaOptions cuda = QuickGraphs();
+  std::mutex mutex;
+  std::vector<std::string> notices;
+  cuda.notice = [&](const std::string& notice) {
+    const std::lock_guard<std::mutex> lock(mutex);
+    notices.push_back(notice);
+  };
+  const StandInRun run = RunOnStandIns(program, options, SyntheticData(1), cuda, machine);
+  ASSERT_THAT(run.statuses, Each(IsOk()));
+  EXPECT_THAT(machine.faults(), IsEmpty());
+  EXPECT_EQ(run.result.losses, host.losses);
+  EXPECT_EQ(machine.counts().graphs, 7 * 4);
+  EXPECT_THAT(notices, ElementsAre("rank 3 issues its steps call by call, as one could not be recorded: a kernel that "
+                                   "cannot be captured"));
+}
+
+// Kernel 17 + 5 is the ReLU of the step that is recorded: it hangs when that is launched, and stands behind the product
+// in its block.
+TEST(CudaGraphTest, AKernelThatHangsInALaunchIsNamedByItsBlock) {
+  const Outcome outcome = RunWith({FaultKind::kKernelHangs, 3, 17 + 5},
+                                  ProgramFromText(absl::Substitute(kOracleDataParallel, 1)), QuickGraphs());
+  ExpectAllEnd(outcome);
+  EXPECT_THAT(FirstError(outcome.statuses), StatusIs(absl::StatusCode::kDeadlineExceeded,
+                                                     "rank 3 does not finish step 2, slot 1 (forward, layer 0, "
+                                                     "micro-batch 0), instruction 0 ("));
+  EXPECT_THAT(FirstError(outcome.statuses), StatusIs(absl::StatusCode::kDeadlineExceeded, "or one behind it"));
+}
+
+TEST(CudaGraphTest, ErrorsOfCommunicatorsInALaunchNameTheRank) {
+  for (const int64_t device : {0, 5}) {
+    const Outcome outcome = RunWith({FaultKind::kAsyncError, device, 4, CommError::kSystem},
+                                    ProgramFromText(absl::Substitute(kOracleDataParallel, 1)), QuickGraphs());
+    ExpectAllEnd(outcome);
+    EXPECT_THAT(outcome.statuses[device],
+                StatusIs(absl::StatusCode::kInternal, absl::StrCat("rank ", device, " failed in step 2")));
+  }
+}
+
+TEST(CudaGraphTest, AMessageThatHangsInALaunchNamesTheCollective) {
+  const Outcome outcome = RunWith({FaultKind::kMessageHangs, 2, 4},
+                                  ProgramFromText(absl::Substitute(kOracleDataParallel, 1)), QuickGraphs());
+  ExpectAllEnd(outcome);
+  EXPECT_THAT(FirstError(outcome.statuses), StatusIs(absl::StatusCode::kDeadlineExceeded, "all_reduce"));
 }
 
 // k x predicted step, at least the floor.

@@ -22,7 +22,7 @@ class DeviceKernels : public Kernels {
   DeviceKernels(Driver& driver, KernelLauncher& launcher, bool tf32 = false)
       : driver_(driver), launcher_(launcher), tf32_(tf32) {}
 
-  absl::Status Run(DeviceStream stream, const KernelCall& call, Scratch& scratch) override;
+  absl::Status Run(DeviceStream stream, const KernelCall& call, Scratch& scratch, StepValues* values) override;
   absl::Status Copy(DeviceStream stream, const StridedCopy& copy) override;
 
  private:

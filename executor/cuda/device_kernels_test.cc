@@ -74,7 +74,7 @@ TEST(DeviceKernelsErrorTest, WhatItCannotDoIsSaid) {
   ASSERT_OK_AND_ASSIGN(const DeviceStream stream, machine.driver(0).MakeStream());
   KernelCall feed;
   feed.op = OpKind::kFeed;
-  EXPECT_THAT(kernels.Run(stream, feed, scratch), StatusIs(absl::StatusCode::kInvalidArgument, "Feed: "));
+  EXPECT_THAT(kernels.Run(stream, feed, scratch, nullptr), StatusIs(absl::StatusCode::kInvalidArgument, "Feed: "));
 }
 
 }  // namespace

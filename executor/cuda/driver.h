@@ -111,13 +111,17 @@ class Driver {
   virtual absl::StatusOr<DeviceEvent> MakeEvent(bool timed) = 0;
   virtual void Destroy(DeviceEvent event) = 0;
   virtual absl::Status Record(DeviceStream stream, DeviceEvent event) = 0;
+  // The same for a timed event; while the stream is captured, it becomes part of the graph, and each launch records.
+  virtual absl::Status RecordTime(DeviceStream stream, DeviceEvent event) = 0;
   virtual absl::Status Wait(DeviceStream stream, DeviceEvent event) = 0;
   virtual absl::StatusOr<bool> HasHappened(DeviceEvent event) = 0;
   // Between two timed events that have happened.
   virtual absl::StatusOr<Nanos> Elapsed(DeviceEvent begin, DeviceEvent end) = 0;
 
   // From Begin to End, work of the stream, and of streams that wait for its events, is not done but kept. All of them
-  // must be joined to the stream again before the end.
+  // must be joined to the stream again before the end. Until then this thread allocates and frees nothing, asks nothing
+  // about streams and events, and no stream waits for an event from before. End must follow even where a call between
+  // has failed: it fails then too, and the streams are as before.
   virtual absl::Status BeginCapture(DeviceStream stream) = 0;
   virtual absl::StatusOr<DeviceGraph> EndCapture(DeviceStream stream) = 0;
   virtual absl::Status Launch(DeviceGraph graph, DeviceStream stream) = 0;

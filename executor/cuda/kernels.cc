@@ -12,6 +12,7 @@ constexpr Bytes kLeast = MiB(1);
 }  // namespace
 
 Scratch::~Scratch() {
+  keep_ = false;
   Release();
   for (const auto& [stream, block] : blocks_) driver_.Free(block.data);
 }
@@ -30,6 +31,7 @@ absl::StatusOr<std::byte*> Scratch::Get(DeviceStream stream, Bytes size) {
 }
 
 void Scratch::Release() {
+  if (keep_) return;
   for (std::byte* data : outgrown_) driver_.Free(data);
   outgrown_.clear();
 }

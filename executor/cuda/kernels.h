@@ -15,6 +15,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "executor/cuda/driver.h"
+#include "executor/cuda/step_values.h"
 #include "executor/kernel_call.h"
 
 namespace meshwright::cuda {
@@ -38,8 +39,9 @@ class Scratch {
 
   // At least `size` bytes, aligned; what is there is undefined.
   absl::StatusOr<std::byte*> Get(DeviceStream stream, Bytes size);
-  // No work is under way: blocks that were outgrown can go.
+  // No work is under way: blocks that were outgrown can go. After Keep none goes: recorded work uses them.
   void Release();
+  void Keep() { keep_ = true; }
   Bytes held() const { return held_; }
 
  private:
@@ -50,13 +52,16 @@ class Scratch {
   Driver& driver_;
   std::map<DeviceStream, Block> blocks_;
   std::vector<std::byte*> outgrown_;
+  bool keep_ = false;
   Bytes held_;
 };
 
 class Kernels {
  public:
   virtual ~Kernels() = default;
-  virtual absl::Status Run(DeviceStream stream, const KernelCall& call, Scratch& scratch) = 0;
+  // With `values` the work is recorded, to be done in other steps than `call.step` too: what depends on the step is
+  // read from there.
+  virtual absl::Status Run(DeviceStream stream, const KernelCall& call, Scratch& scratch, StepValues* values) = 0;
   virtual absl::Status Copy(DeviceStream stream, const StridedCopy& copy) = 0;
 };
 

@@ -1,7 +1,10 @@
 // Operators that look at one element of each operand at a time, and updates of parameters.
 #include <cmath>
+#include <cstring>
+#include <string>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "executor/cuda/lowering.h"
 #include "executor/random.h"
 #include "ir/status.h"
@@ -131,11 +134,15 @@ absl::Status LowerDropout(const Lowering& l) {
   Dropout body;
   body.add = l.call.Adds(0);
   body.rate = l.call.attrs->rate;
-  body.key = Draws(l.call.seed, "dropout", l.call.layer)
-                 .Sub(l.call.attrs->stream)
-                 .Sub(l.call.step)
-                 .Sub(l.call.microbatch)
-                 .key();
+  const auto key = [draws = Draws(l.call.seed, "dropout", l.call.layer).Sub(l.call.attrs->stream),
+                    microbatch = l.call.microbatch](int64_t step) { return draws.Sub(step).Sub(microbatch).key(); };
+  if (l.values == nullptr) {
+    body.key = key(l.call.step);
+  } else {
+    const std::string name = absl::StrCat("dropout ", l.call.attrs->stream, " ", l.call.layer, " ", l.call.microbatch);
+    MESHWRIGHT_ASSIGN_OR_RETURN(const std::byte* const at, l.values->Get(name, key));
+    body.key_at = reinterpret_cast<const uint64_t*>(at);
+  }
   body.x = RefOf(x);
   body.y = RefOf(y);
   const Shape in_whole = Strides(x.global);
@@ -154,7 +161,22 @@ absl::Status CheckShapes(absl::Span<const TensorView> views, const Shape& shape)
   return absl::OkStatus();
 }
 
-Update UpdateOf(const KernelCall& call, UpdateKind kind, size_t states) {
+double CorrectionOf(double beta, int64_t step) { return 1 / (1 - std::pow(beta, static_cast<double>(step))); }
+
+absl::StatusOr<const double*> CorrectionAt(StepValues& values, double beta) {
+  const auto bits = [beta](int64_t step) {
+    const double correction = CorrectionOf(beta, step);
+    uint64_t bits;
+    std::memcpy(&bits, &correction, sizeof(bits));
+    return bits;
+  };
+  MESHWRIGHT_ASSIGN_OR_RETURN(const std::byte* const at,
+                              values.Get(absl::StrFormat("correction of %.17g", beta), bits));
+  return reinterpret_cast<const double*>(at);
+}
+
+absl::StatusOr<Update> UpdateOf(const Lowering& l, UpdateKind kind, size_t states) {
+  const KernelCall& call = l.call;
   Update body;
   body.kind = kind;
   body.n = call.inputs[0].size();
@@ -163,8 +185,13 @@ Update UpdateOf(const KernelCall& call, UpdateKind kind, size_t states) {
   body.beta2 = call.attrs->beta2;
   body.decay = call.attrs->weight_decay;
   body.epsilon = call.attrs->epsilon;
-  body.correct_m = 1 / (1 - std::pow(body.beta1, static_cast<double>(call.step)));
-  body.correct_v = 1 / (1 - std::pow(body.beta2, static_cast<double>(call.step)));
+  if (l.values == nullptr) {
+    body.correct_m = CorrectionOf(body.beta1, call.step);
+    body.correct_v = CorrectionOf(body.beta2, call.step);
+  } else if (kind == UpdateKind::kAdamW || kind == UpdateKind::kLambStep) {
+    MESHWRIGHT_ASSIGN_OR_RETURN(body.correct_m_at, CorrectionAt(*l.values, body.beta1));
+    MESHWRIGHT_ASSIGN_OR_RETURN(body.correct_v_at, CorrectionAt(*l.values, body.beta2));
+  }
   body.w = RefOf(call.inputs[0]);
   body.g = RefOf(call.inputs[1]);
   body.to = RefOf(call.outputs[0]);
@@ -186,7 +213,7 @@ absl::Status LowerUpdate(const Lowering& l, UpdateKind kind, size_t states) {
   MESHWRIGHT_RETURN_IF_ERROR(Expect(l, states + 2, states + 2, states + 1 + with_copy));
   MESHWRIGHT_RETURN_IF_ERROR(CheckShapes(call.inputs, call.inputs[0].shape));
   MESHWRIGHT_RETURN_IF_ERROR(CheckShapes(call.outputs, call.inputs[0].shape));
-  const Update body = UpdateOf(call, kind, states);
+  MESHWRIGHT_ASSIGN_OR_RETURN(const Update body, UpdateOf(l, kind, states));
   return l.LaunchPoints(body.n, body);
 }
 
@@ -197,7 +224,7 @@ absl::Status LowerLambStep(const Lowering& l) {
   MESHWRIGHT_RETURN_IF_ERROR(CheckShapes(call.inputs, call.inputs[0].shape));
   MESHWRIGHT_RETURN_IF_ERROR(CheckShapes(call.outputs.first(3), call.inputs[0].shape));
   MESHWRIGHT_RETURN_IF_ERROR(CheckShapes(call.outputs.subspan(3), {}));
-  const Update body = UpdateOf(call, UpdateKind::kLambStep, 2);
+  MESHWRIGHT_ASSIGN_OR_RETURN(const Update body, UpdateOf(l, UpdateKind::kLambStep, 2));
   MESHWRIGHT_RETURN_IF_ERROR(LowerSumOfSquares(l, call.inputs[0], call.outputs[3]));
   MESHWRIGHT_RETURN_IF_ERROR(l.LaunchPoints(body.n, body));
   return LowerSumOfSquares(l, call.outputs[0], call.outputs[4]);
@@ -209,7 +236,7 @@ absl::Status LowerLamb(const Lowering& l) {
   MESHWRIGHT_RETURN_IF_ERROR(CheckShapes(call.inputs.first(2), call.inputs[0].shape));
   MESHWRIGHT_RETURN_IF_ERROR(CheckShapes(call.inputs.subspan(2), {}));
   MESHWRIGHT_RETURN_IF_ERROR(CheckShapes(call.outputs, call.inputs[0].shape));
-  Update body = UpdateOf(call, UpdateKind::kLamb, 0);
+  MESHWRIGHT_ASSIGN_OR_RETURN(Update body, UpdateOf(l, UpdateKind::kLamb, 0));
   body.weights = RefOf(call.inputs[2]);
   body.steps = RefOf(call.inputs[3]);
   return l.LaunchPoints(body.n, body);

@@ -176,12 +176,12 @@ Places OverOutput(const KernelCall& call, std::initializer_list<size_t> inputs) 
   return places;
 }
 
-absl::Status DeviceKernels::Run(DeviceStream stream, const KernelCall& call, Scratch& scratch) {
+absl::Status DeviceKernels::Run(DeviceStream stream, const KernelCall& call, Scratch& scratch, StepValues* values) {
   const auto run = [&]() -> absl::Status {
     const bool flat = call.op == OpKind::kFill || IsOptimizer(call.op);
     if (!flat) MESHWRIGHT_RETURN_IF_ERROR(CheckOperands(call));
     MESHWRIGHT_ASSIGN_OR_RETURN(const bool wide, IsWide(call));
-    return Lower({driver_, launcher_, scratch, stream, call, wide, tf32_});
+    return Lower({driver_, launcher_, scratch, stream, call, wide, tf32_, values});
   };
   const absl::Status status = run();
   if (status.ok()) return status;

@@ -26,6 +26,7 @@ struct Lowering {
   const KernelCall& call;
   bool wide = false;  // computed in double
   bool tf32 = false;
+  StepValues* values = nullptr;  // as Kernels::Run has them
 
   template <class Body>
   absl::Status Launch(const LaunchShape& shape, const Body& body) const {

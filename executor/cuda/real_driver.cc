@@ -187,6 +187,12 @@ class RealDriver : public Driver {
   absl::Status Record(DeviceStream stream, DeviceEvent event) override {
     return ToStatus(cudaEventRecord(Of(event), Of(stream)), "cudaEventRecord");
   }
+  absl::Status RecordTime(DeviceStream stream, DeviceEvent event) override {
+    cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+    MESHWRIGHT_RETURN_IF_ERROR(ToStatus(cudaStreamIsCapturing(Of(stream), &capture), "cudaStreamIsCapturing"));
+    const unsigned flags = capture == cudaStreamCaptureStatusNone ? cudaEventRecordDefault : cudaEventRecordExternal;
+    return ToStatus(cudaEventRecordWithFlags(Of(event), Of(stream), flags), "cudaEventRecordWithFlags");
+  }
   absl::Status Wait(DeviceStream stream, DeviceEvent event) override {
     return ToStatus(cudaStreamWaitEvent(Of(stream), Of(event), 0), "cudaStreamWaitEvent");
   }
@@ -208,12 +214,13 @@ class RealDriver : public Driver {
   }
   absl::StatusOr<DeviceGraph> EndCapture(DeviceStream stream) override {
     cudaGraph_t graph = nullptr;
-    MESHWRIGHT_RETURN_IF_ERROR(ToStatus(cudaStreamEndCapture(Of(stream), &graph), "cudaStreamEndCapture"));
+    absl::Status status = ToStatus(cudaStreamEndCapture(Of(stream), &graph), "cudaStreamEndCapture");
     cudaGraphExec_t ready = nullptr;
-    const cudaError_t code = cudaGraphInstantiate(&ready, graph, 0);
-    cudaGraphDestroy(graph);
-    MESHWRIGHT_RETURN_IF_ERROR(ToStatus(code, "cudaGraphInstantiate"));
-    return DeviceGraph{ready};
+    if (status.ok()) status = ToStatus(cudaGraphInstantiate(&ready, graph, 0), "cudaGraphInstantiate");
+    if (graph != nullptr) cudaGraphDestroy(graph);
+    if (status.ok()) return DeviceGraph{ready};
+    cudaGetLastError();  // not one that lasts
+    return status;
   }
   absl::Status Launch(DeviceGraph graph, DeviceStream stream) override {
     return ToStatus(cudaGraphLaunch(static_cast<cudaGraphExec_t>(graph.raw), Of(stream)), "cudaGraphLaunch");

@@ -26,6 +26,7 @@ absl::StatusOr<RankResult> RunRankOnGpu(const Program& program, const RunOptions
   DeviceKernels kernels(*driver, *launcher);
   CudaOptions with = cuda;
   if (with.predicted_step == absl::ZeroDuration()) with.predicted_step = options.predicted_step;
+  with.graphs = with.graphs && options.graphs;
   MESHWRIGHT_ASSIGN_OR_RETURN(const auto backend, CudaBackend::Make(*driver, kernels, endpoint, program, with));
   return RunRank(program, options, data, endpoint.rank(), *backend);
 }

@@ -1,6 +1,6 @@
 // `run --device=gpu` as a user sees it where there is no GPU: what it says, and, on stand-ins, what it prints.
 #include <cstdlib>
-#include <filesystem>
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -21,6 +21,16 @@ constexpr char kOracleB[] = "models/configs/oracle_b.yaml";
 constexpr char kStandIn[] = "../tests/cli/run_stand_in";
 
 std::string TempPath(const std::string& name) { return absl::StrCat(std::string(testing::TempDir()), "/", name); }
+
+std::vector<double> LossesOf(const std::string& out) {
+  std::vector<double> losses;
+  for (const absl::string_view part : absl::StrSplit(out, '\n')) {
+    const std::string line(part);
+    const size_t at = line.find("loss is ");
+    if (at != std::string::npos) losses.push_back(std::strtod(line.c_str() + at + 8, nullptr));
+  }
+  return losses;
+}
 
 bool HasDriver() { return std::system("ldconfig -p 2>/dev/null | grep -q libcuda.so.1") == 0; }
 
@@ -55,6 +65,39 @@ TEST(GpuRunTest, TheSameLinesAsOnTheHost) {
     ASSERT_EQ(gpu.exit_code, 0) << gpu.err;
     EXPECT_EQ(gpu.out, host.out);
   }
+}
+
+// What differs between steps: the optimizer's corrections and the masks. Launched as a graph, issued call by call, and
+// with the devices' own kernels, which sum in other orders.
+TEST(GpuRunTest, StepsThatDifferInNumberAreLaunchedAgain) {
+  const std::string file = TempPath("masks.yaml");
+  std::ofstream(file) << R"(name: masks
+inputs:
+  x: {shape: [16, 32], dtype: float64, init: {uniform: [0, 1]}}
+  label: {shape: [16, 16], dtype: float64, init: {uniform: [0, 1]}}
+parameters:
+  w: {shape: [32, 16], dtype: float64, init: {normal: 0.1}}
+  w2: {shape: [16, 16], dtype: float64, init: {normal: 0.1}}
+operators:
+  - {name: matmul,  op: MatMul,  inputs: [x, w]}
+  - {name: drop,    op: Dropout, inputs: [matmul], rate: 0.4}
+  - {name: matmul2, op: MatMul,  inputs: [drop, w2]}
+  - {name: loss,    op: MSELoss, inputs: [matmul2, label]}
+training: {dtype: float64, optimizer: {adamw: {learning_rate: 0.05, weight_decay: 0.1}}, steps: 6, seed: 1}
+)";
+  const std::vector<std::string> args = {file, "--ranks=2", "--mode=data_parallel"};
+  const ToolResult host = RunTool("run", args);
+  ASSERT_EQ(host.exit_code, 0) << host.err;
+  const std::vector<double> expected = LossesOf(host.out);
+  ASSERT_EQ(expected.size(), 6u);
+  EXPECT_EQ(RunTool(kStandIn, args).out, host.out);
+  std::vector<std::string> issued = args;
+  issued.push_back("--nographs");
+  EXPECT_EQ(RunTool(kStandIn, issued).out, host.out);
+  const std::vector<double> losses =
+      LossesOf(RunTool(kStandIn, args, {.variables = {{"MESHWRIGHT_EMULATED", "1"}}}).out);
+  ASSERT_EQ(losses.size(), 6u);
+  for (size_t i = 0; i < losses.size(); ++i) EXPECT_NEAR(losses[i], expected[i], 1e-12);
 }
 
 TEST(GpuRunTest, ATimelineOfEveryInstruction) {

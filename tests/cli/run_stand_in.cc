@@ -13,8 +13,10 @@ namespace {
 absl::StatusOr<RunResult> RunOnThem(const Program& program, const RunOptions& options, const DataSource& data) {
   using cuda::testing::StandInKernelKind;
   cuda::testing::StandInMachine machine(program.mesh.num_ranks());
+  cuda::CudaOptions with;
+  with.graphs = options.graphs;
   const bool emulated = std::getenv("MESHWRIGHT_EMULATED") != nullptr;
-  cuda::testing::StandInRun run = RunOnStandIns(program, options, data, {}, machine,
+  cuda::testing::StandInRun run = RunOnStandIns(program, options, data, with, machine,
                                                 emulated ? StandInKernelKind::kEmulated : StandInKernelKind::kHost);
   if (!machine.faults().empty()) return absl::InternalError(absl::StrJoin(machine.faults(), "\n"));
   const absl::Status failed = FirstError(run.statuses);

@@ -40,7 +40,7 @@ absl::StatusOr<Program> RandomProgram(uint64_t seed) {
 void Check(uint64_t seed, cuda::testing::StandInCounts& counts) {
   SCOPED_TRACE(absl::StrCat("MESHWRIGHT_SEED=", seed));
   ASSERT_OK_AND_ASSIGN(const Program program, RandomProgram(seed));
-  const RunOptions options = {.steps = 2, .trace = false, .keep_parameters = true};
+  const RunOptions options = {.steps = 4, .trace = false, .keep_parameters = true};  // two are launched again
   ASSERT_OK_AND_ASSIGN(const RunResult host, RunOnThreads(program, options, SyntheticData(5)));
   cuda::testing::StandInMachine machine(program.mesh.num_ranks(), seed);
   const cuda::testing::StandInRun run = cuda::testing::RunOnStandIns(program, options, SyntheticData(5), {}, machine);
@@ -73,7 +73,7 @@ TEST(CudaBackendPropertyTest, TheDevicesKernelsGiveTheSameLosses) {
   for (uint64_t seed = 1; seed <= kNumPrograms && !HasFailure(); ++seed) {
     SCOPED_TRACE(absl::StrCat("seed ", seed));
     ASSERT_OK_AND_ASSIGN(const Program program, RandomProgram(seed));
-    const RunOptions options = {.steps = 2, .trace = false};
+    const RunOptions options = {.steps = 4, .trace = false};
     ASSERT_OK_AND_ASSIGN(const RunResult host, RunOnThreads(program, options, SyntheticData(5)));
     cuda::testing::StandInMachine machine(program.mesh.num_ranks(), seed);
     const cuda::testing::StandInRun run = cuda::testing::RunOnStandIns(program, options, SyntheticData(5), {}, machine,

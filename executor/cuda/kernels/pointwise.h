@@ -268,6 +268,7 @@ struct Dropout {
   bool add = false;
   double rate = 0;
   uint64_t key = 0;
+  const uint64_t* key_at = nullptr;  // where there is one, it counts
   int64_t base = 0;
   Ref x, y;
   Places places;
@@ -275,10 +276,11 @@ struct Dropout {
   template <class A, class Ctx>
   MESHWRIGHT_DEVICE void Run(Ctx& ctx) const {
     const A kept = static_cast<A>(1 / (1 - rate));
+    const uint64_t stream = key_at != nullptr ? *key_at : key;
     for (int64_t i = First(ctx); i < places.total; i += Step(ctx)) {
       int64_t at[1];
       places.At(i, at);
-      const uint64_t bits = MixBits(key + 0x9e3779b97f4a7c15u * (static_cast<uint64_t>(base + at[0]) + 1));
+      const uint64_t bits = MixBits(stream + 0x9e3779b97f4a7c15u * (static_cast<uint64_t>(base + at[0]) + 1));
       const double uniform = static_cast<double>(bits >> 11) * 0x1.0p-53;
       Put(y, i, (uniform < rate ? A(0) : kept) * Load<A>(x, i), add);
     }
@@ -324,12 +326,15 @@ struct Update {
   int64_t n = 0;
   double rate = 0, beta1 = 0, beta2 = 0, decay = 0, epsilon = 0, correct_m = 1, correct_v = 1;
   Ref w, g, m, v, to, new_m, new_v, copy;
-  Ref weights, steps;  // kLamb: the sums of squares, scalars
+  Ref weights, steps;                                             // kLamb: the sums of squares, scalars
+  const double *correct_m_at = nullptr, *correct_v_at = nullptr;  // where there are some, they count
 
   template <class A, class Ctx>
   MESHWRIGHT_DEVICE void Run(Ctx& ctx) const {
     using std::sqrt;
     const A b1 = static_cast<A>(beta1), b2 = static_cast<A>(beta2);
+    const A fix_m = static_cast<A>(correct_m_at != nullptr ? *correct_m_at : correct_m);
+    const A fix_v = static_cast<A>(correct_v_at != nullptr ? *correct_v_at : correct_v);
     A lr = static_cast<A>(rate);
     if (kind == UpdateKind::kLamb) {
       const A weight_norm = sqrt(Load<A>(weights, 0)), step_norm = sqrt(Load<A>(steps, 0));
@@ -347,8 +352,7 @@ struct Update {
         const A square = b2 * Load<A>(v, i) + (A(1) - b2) * gradient * gradient;
         Store(new_m, i, mean);
         Store(new_v, i, square);
-        const A towards =
-            mean * static_cast<A>(correct_m) / (sqrt(square * static_cast<A>(correct_v)) + static_cast<A>(epsilon));
+        const A towards = mean * fix_m / (sqrt(square * fix_v) + static_cast<A>(epsilon));
         const A step = towards + static_cast<A>(decay) * weight;
         value = kind == UpdateKind::kAdamW ? weight - lr * step : step;
       }

@@ -215,7 +215,7 @@ absl::Status CheckExample(Driver& driver, Kernels& kernels, const OpExample& exa
   call.inputs = in;
   call.outputs = out;
   Scratch scratch(driver);
-  MESHWRIGHT_RETURN_IF_ERROR(kernels.Run(stream, call, scratch));
+  MESHWRIGHT_RETURN_IF_ERROR(kernels.Run(stream, call, scratch, nullptr));
   MESHWRIGHT_RETURN_IF_ERROR(device.Finish());
   std::vector<std::vector<std::byte>> found;
   for (const TensorView& view : out) {

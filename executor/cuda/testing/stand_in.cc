@@ -81,6 +81,8 @@ class StandInMachine::State::Device : public StandInDriver {
 
   absl::StatusOr<std::byte*> Allocate(Bytes size) override {
     const std::lock_guard<std::mutex> lock(machine_.mutex);
+    MESHWRIGHT_RETURN_IF_ERROR(NotWhileCapturing("memory is allocated"));
+    ++machine_.counts.allocations;
     if (used_ + size > memory_) {
       return absl::ResourceExhaustedError(
           absl::StrCat("out of memory: ", size.raw(), " bytes wanted, ", (memory_ - used_).raw(), " free"));
@@ -95,6 +97,7 @@ class StandInMachine::State::Device : public StandInDriver {
   }
   void Free(std::byte* device) override {
     const std::lock_guard<std::mutex> lock(machine_.mutex);
+    NotWhileCapturing("memory is freed").IgnoreError();
     const auto found = allocations_.find(device);
     if (found == allocations_.end()) return machine_.Fault("memory is freed that was not allocated");
     used_ -= Bytes(found->second.size);
@@ -103,6 +106,8 @@ class StandInMachine::State::Device : public StandInDriver {
   }
   absl::StatusOr<std::byte*> AllocateHost(Bytes size) override {
     const std::lock_guard<std::mutex> lock(machine_.mutex);
+    MESHWRIGHT_RETURN_IF_ERROR(NotWhileCapturing("memory is allocated"));
+    ++machine_.counts.allocations;
     std::byte* const data = static_cast<std::byte*>(std::malloc(static_cast<size_t>(std::max<int64_t>(size.raw(), 1))));
     host_.insert(data);
     return data;
@@ -120,8 +125,7 @@ class StandInMachine::State::Device : public StandInDriver {
     std::vector<Access> accesses;
     if (kind != CopyKind::kToDevice) accesses.push_back({from, size.raw(), false});
     if (kind != CopyKind::kToHost) accesses.push_back({to, size.raw(), true});
-    return Copied(stream, "copy", std::move(accesses),
-                  [=] { std::memmove(to, from, static_cast<size_t>(size.raw())); });
+    return Copied(stream, "copy", std::move(accesses), [=] { CopyBytes(from, to, size.raw()); });
   }
 
   absl::StatusOr<DeviceStream> MakeStream() override {
@@ -134,6 +138,7 @@ class StandInMachine::State::Device : public StandInDriver {
   void Destroy(DeviceStream) override {}
   absl::StatusOr<bool> IsIdle(DeviceStream stream) override {
     const std::lock_guard<std::mutex> lock(machine_.mutex);
+    MESHWRIGHT_RETURN_IF_ERROR(NotWhileCapturing("a stream is asked whether it is idle"));
     machine_.Pump();
     MESHWRIGHT_RETURN_IF_ERROR(failed_);
     StreamState& s = *Of(stream);
@@ -154,6 +159,7 @@ class StandInMachine::State::Device : public StandInDriver {
     task.event = Of(event);
     return Queue(stream, std::move(task));
   }
+  absl::Status RecordTime(DeviceStream stream, DeviceEvent event) override { return Record(stream, event); }
   absl::Status Wait(DeviceStream stream, DeviceEvent event) override {
     Task task;
     task.kind = Task::Kind::kWait;
@@ -162,6 +168,7 @@ class StandInMachine::State::Device : public StandInDriver {
   }
   absl::StatusOr<bool> HasHappened(DeviceEvent event) override {
     const std::lock_guard<std::mutex> lock(machine_.mutex);
+    MESHWRIGHT_RETURN_IF_ERROR(NotWhileCapturing("an event is asked whether it has happened"));
     machine_.Pump();
     MESHWRIGHT_RETURN_IF_ERROR(failed_);
     const Event& e = *Of(event);
@@ -179,6 +186,8 @@ class StandInMachine::State::Device : public StandInDriver {
   absl::Status BeginCapture(DeviceStream stream) override {
     const std::lock_guard<std::mutex> lock(machine_.mutex);
     if (capture_ != nullptr) return absl::InternalError("a capture within a capture");
+    ++machine_.counts.captures;
+    capture_failed_ = absl::OkStatus();
     graphs_.push_back(std::make_unique<Graph>());
     capture_ = graphs_.back().get();
     capture_->streams.insert(Of(stream));
@@ -188,6 +197,7 @@ class StandInMachine::State::Device : public StandInDriver {
     const std::lock_guard<std::mutex> lock(machine_.mutex);
     if (capture_ == nullptr) return absl::InternalError("the end of no capture");
     Graph* const graph = std::exchange(capture_, nullptr);
+    MESHWRIGHT_RETURN_IF_ERROR(capture_failed_);
     for (const StreamState* s : graph->streams) {
       if (Of(stream)->clock.time[s->id] < s->clock.time[s->id]) {
         machine_.Fault(absl::StrCat("device ", index_, ": stream ", s->id, " is left behind by a capture"));
@@ -320,6 +330,13 @@ class StandInMachine::State::Device : public StandInDriver {
     const std::lock_guard<std::mutex> lock(machine_.mutex);
     return QueueLocked(*Of(stream), std::move(task));
   }
+  // CUDA refuses such a call, and the capture is lost.
+  absl::Status NotWhileCapturing(absl::string_view what) {
+    if (capture_ == nullptr) return absl::OkStatus();
+    machine_.Fault(absl::StrCat("device ", index_, ": ", what, " during a capture"));
+    capture_failed_ = absl::InternalError("operation not permitted when stream is capturing");
+    return capture_failed_;
+  }
   absl::Status QueueLocked(StreamState& stream, Task task);
   void Issue(StreamState& stream, Task task);
   void Check(StreamState& stream, const Task& task);
@@ -338,6 +355,7 @@ class StandInMachine::State::Device : public StandInDriver {
   std::vector<std::unique_ptr<Event>> events_;
   std::vector<std::unique_ptr<Graph>> graphs_;
   Graph* capture_ = nullptr;
+  absl::Status capture_failed_;
   VectorClock host_clock_;  // what the host has seen done
   absl::Status failed_;
   int64_t kernels_ = 0, launches_ = 0;
@@ -353,11 +371,12 @@ absl::Status StandInMachine::State::Device::QueueLocked(StreamState& stream, Tas
     return absl::OkStatus();
   }
   // Streams join a capture by waiting for an event of it.
-  if (task.kind == Task::Kind::kWait && !capture_->streams.contains(&stream)) {
+  if (task.kind == Task::Kind::kWait) {
     const bool captured = std::any_of(capture_->tasks.begin(), capture_->tasks.end(), [&](const auto& t) {
       return t.second.kind == Task::Kind::kRecord && t.second.event == task.event;
     });
-    if (captured) capture_->streams.insert(&stream);
+    if (!captured) MESHWRIGHT_RETURN_IF_ERROR(NotWhileCapturing("a stream waits for an event from before"));
+    capture_->streams.insert(&stream);
   }
   if (!capture_->streams.contains(&stream)) return absl::InternalError("work on a stream that is not captured");
   ++stream.clock.time[stream.id];
@@ -394,20 +413,9 @@ void StandInMachine::State::Device::Issue(StreamState& stream, Task task) {
 
 void StandInMachine::State::Device::Check(StreamState& stream, const Task& task) {
   for (const Access& access : task.accesses) {
-    if (access.bytes == 0) continue;
-    auto found = allocations_.upper_bound(const_cast<std::byte*>(access.data));
-    const bool none = found == allocations_.begin();
-    if (!none) --found;
-    const int64_t begin = none ? -1 : access.data - found->second.data;
-    if (none || begin + access.bytes > found->second.size) {
-      machine_.Fault(absl::StrCat("device ", index_, ", ", task.name, ": memory that is not allocated"));
-      continue;
-    }
-    const std::string wrong = found->second.shadow.Access(begin, begin + access.bytes, access.write, stream.id,
-                                                          stream.clock.time[stream.id], stream.clock);
-    if (!wrong.empty()) {
-      machine_.Fault(absl::StrCat("device ", index_, ", ", task.name, " on stream ", stream.id, ": ", wrong));
-    }
+    const std::string wrong = Enter(access, stream.id, stream.clock, allocations_);
+    if (wrong.empty()) continue;
+    machine_.Fault(absl::StrCat("device ", index_, ", ", task.name, " on stream ", stream.id, ": ", wrong));
   }
 }
 
@@ -422,8 +430,14 @@ absl::Status StandInMachine::State::Device::RunKernel(DeviceStream stream, std::
     const std::lock_guard<std::mutex> lock(machine_.mutex);
     ++machine_.counts.kernels;
     number = kernels_++;
-    fault =
-        machine_.Injected({FaultKind::kKernelHangs, FaultKind::kKernelFails, FaultKind::kHostHangs}, index_, number);
+    fault = machine_.Injected(
+        {FaultKind::kKernelHangs, FaultKind::kKernelFails, FaultKind::kHostHangs, FaultKind::kCaptureFails}, index_,
+        number);
+    if (fault.has_value() && fault->kind == FaultKind::kCaptureFails) {
+      if (capture_ == nullptr) return absl::InternalError("the stand-in was to fail a capture, and there is none");
+      capture_failed_ = absl::InternalError("a kernel that cannot be captured");
+      return capture_failed_;
+    }
   }
   task.name = absl::StrCat("kernel ", number);
   if (fault.has_value()) {

@@ -9,7 +9,9 @@
 //
 // What is checked, and collected in `faults()`: accesses to device memory that no stream or event orders, reads of what
 // nobody wrote, copies that reach outside an allocation, members of a communicator that call different things, memory
-// shared between what a call reads and writes where NCCL forbids it, streams that a capture leaves behind.
+// shared between what a call reads and writes where NCCL forbids it, streams that a capture leaves behind, and calls
+// that CUDA forbids while a stream is captured (allocating, asking how far the device is, waiting for what was recorded
+// outside).
 //
 // Faults can be put in: a kernel or a message that never ends, errors of each kind, a host thread that does not return.
 //
@@ -38,6 +40,7 @@ enum class FaultKind : uint8_t {
   kAsyncError,    // the same, and the communicator says `error`; other members of it are told kRemote
   kCallFails,     // the call that launches it returns `error`
   kHostHangs,     // the call that launches the n-th kernel takes `delay`
+  kCaptureFails,  // the n-th kernel fails if its stream is being captured, and the capture with it
 };
 struct InjectedFault {
   FaultKind kind = FaultKind::kKernelHangs;
@@ -49,7 +52,8 @@ struct InjectedFault {
 
 // How much of what was asked of all devices together.
 struct StandInCounts {
-  int64_t kernels = 0, copies = 0, launches = 0, calls = 0, graphs = 0, communicators = 0;
+  int64_t kernels = 0, copies = 0, launches = 0, calls = 0, captures = 0, graphs = 0, communicators = 0;
+  int64_t allocations = 0;  // of device and host memory
 };
 
 // A range of device memory that work reads or writes.
@@ -87,7 +91,7 @@ class StandInMachine {
 class StandInKernels : public Kernels {
  public:
   explicit StandInKernels(StandInDriver& driver);
-  absl::Status Run(DeviceStream stream, const KernelCall& call, Scratch& scratch) override;
+  absl::Status Run(DeviceStream stream, const KernelCall& call, Scratch& scratch, StepValues* values) override;
   absl::Status Copy(DeviceStream stream, const StridedCopy& copy) override;
 
  private:

@@ -3,6 +3,7 @@
 
 #include "executor/cuda/testing/stand_in.h"
 #include "executor/host/kernels.h"
+#include "ir/status.h"
 
 namespace meshwright::cuda::testing {
 namespace {
@@ -39,16 +40,24 @@ void CopyStrided(const StridedCopy& copy, size_t dim, int64_t from, int64_t to) 
 
 StandInKernels::StandInKernels(StandInDriver& driver) : driver_(driver) {}
 
-absl::Status StandInKernels::Run(DeviceStream stream, const KernelCall& call, Scratch&) {
+absl::Status StandInKernels::Run(DeviceStream stream, const KernelCall& call, Scratch&, StepValues* values) {
   const auto owned = std::make_shared<OwnedCall>(call);
   std::vector<Access> accesses;
+  const std::byte* step = nullptr;
+  if (values != nullptr) {
+    MESHWRIGHT_ASSIGN_OR_RETURN(step, values->Get("step", [](int64_t step) { return static_cast<uint64_t>(step); }));
+    accesses.push_back({step, sizeof(uint64_t), false});
+  }
   for (const TensorView& view : owned->inputs) accesses.push_back({view.data, view.bytes(), false});
   for (size_t i = 0; i < owned->outputs.size(); ++i) {
     const TensorView& view = owned->outputs[i];
     if (call.Adds(i)) accesses.push_back({view.data, view.bytes(), false});
     accesses.push_back({view.data, view.bytes(), true});
   }
-  return driver_.RunKernel(stream, std::move(accesses), [owned] { return RunHostKernel(owned->call); });
+  return driver_.RunKernel(stream, std::move(accesses), [owned, step] {
+    if (step != nullptr) std::memcpy(&owned->call.step, step, sizeof(owned->call.step));
+    return RunHostKernel(owned->call);
+  });
 }
 
 // Rows are told one by one, so that two copies into one tensor do not seem to touch the same bytes.

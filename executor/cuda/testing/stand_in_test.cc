@@ -128,6 +128,20 @@ TEST_F(OneDevice, AStreamThatACaptureLeavesBehind) {
   EXPECT_THAT(machine_.faults(), ElementsAre(HasSubstr("stream 1 is left behind")));
 }
 
+TEST_F(OneDevice, WhatCudaForbidsDuringACapture) {
+  ASSERT_OK(driver_.Record(first_, event_));
+  ASSERT_OK(driver_.BeginCapture(first_));
+  EXPECT_FALSE(driver_.Allocate(Bytes(8)).ok());
+  EXPECT_FALSE(driver_.IsIdle(first_).ok());
+  EXPECT_FALSE(driver_.HasHappened(event_).ok());
+  EXPECT_FALSE(driver_.Wait(first_, event_).ok());
+  EXPECT_FALSE(driver_.EndCapture(first_).ok());
+  EXPECT_THAT(machine_.faults(),
+              ElementsAre(HasSubstr("memory is allocated during a capture"), HasSubstr("whether it is idle"),
+                          HasSubstr("whether it has happened"), HasSubstr("waits for an event from before")));
+  Finish();  // the stream is as before
+}
+
 // Two devices with a communicator of both.
 class TwoDevices : public ::testing::Test {
  protected:

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -61,6 +62,13 @@ struct Allocation {
   int64_t size;
   Shadow shadow;
 };
+
+// Notes an access by the work of `stream` that is its clock's latest. What is wrong with it, or "".
+std::string Enter(const Access& access, size_t stream, const VectorClock& clock,
+                  std::map<std::byte*, Allocation>& allocations);
+
+// A single byte may be looked at by the host meanwhile.
+void CopyBytes(const std::byte* from, std::byte* to, int64_t size);
 
 struct HostGemm {
   std::vector<Access> accesses;
