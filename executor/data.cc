@@ -115,24 +115,23 @@ absl::Status FillInitial(const Initializer& init, uint64_t seed, absl::string_vi
   if (init.kind == Initializer::Kind::kFormula && (init.modulus == 0 || init.divide == 0)) {
     return absl::InvalidArgumentError(absl::StrCat("the formula of \"", name, "\" divides by 0"));
   }
-  if (init.by_rank && !piece.global.empty()) {
+  if (init.by_rank > 0 && init.by_rank <= static_cast<int64_t>(piece.global.size())) {
     Initializer one = init;
-    one.by_rank = false;
+    one.by_rank = 0;
     TensorView copy = piece;
-    for (Shape* shape : {&copy.shape, &copy.global, &copy.begin}) shape->erase(shape->begin());
-    for (int64_t i = 0; i < piece.shape[0]; ++i, copy.data += copy.bytes()) {
+    for (Shape* shape : {&copy.shape, &copy.global, &copy.begin}) {
+      shape->erase(shape->begin(), shape->begin() + init.by_rank);
+    }
+    const int64_t ranks = NumElements(Shape(piece.shape.begin(), piece.shape.begin() + init.by_rank));
+    for (int64_t i = 0; i < ranks; ++i, copy.data += copy.bytes()) {
       MESHWRIGHT_RETURN_IF_ERROR(FillInitial(one, seed, name, layer, copy));
     }
     return absl::OkStatus();
   }
   const Draws draws(seed, name, layer);
   const int64_t rows = piece.global.empty() ? 1 : piece.global[0];
-  int64_t columns = rows == 0 ? 1 : NumElements(piece.global) / rows, one = std::max<int64_t>(1, rows * columns);
-  if (init.copies > 1) {  // elements and rows of one copy
-    one = columns;
-    columns = piece.global.size() < 2 || piece.global[1] == 0 ? 1 : one / piece.global[1];
-  }
-  return FillFrom(piece, [&](int64_t element) { return ValueOf(init, draws, element % one, columns); });
+  const int64_t columns = rows == 0 ? 1 : NumElements(piece.global) / rows;
+  return FillFrom(piece, [&](int64_t element) { return ValueOf(init, draws, element, columns); });
 }
 
 absl::Status SyntheticData::Fill(absl::string_view name, const Initializer& init, int64_t,

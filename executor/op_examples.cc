@@ -236,6 +236,7 @@ std::vector<OpExample> ExamplesOf(OpKind op) {
     case OpKind::kLamb:
       return {{op, "", {table, table, none, none}, Training(0.25), {}, 0.5, 1}};
     case OpKind::kFill:
+    case OpKind::kExchange:
     case OpKind::kFeed:
     case OpKind::kNumOps:
       return {};

@@ -25,7 +25,7 @@ struct OpExample {
   std::vector<Shape> outputs = {};  // where the rule leaves them open
 };
 
-// Empty for Feed, which is no kernel, and Fill, which has no rule.
+// Empty for Feed and Exchange, which are no kernels, and Fill, which has no rule.
 std::vector<OpExample> ExamplesOf(OpKind op);
 
 // A whole tensor of doubles or integers that owns its elements.

@@ -63,4 +63,15 @@ absl::StatusOr<std::vector<int64_t>> PermuteSources(const Program& program, size
   return sources;
 }
 
+std::vector<int64_t> NamedSources(const Program& program, size_t rank_class, const Permute& permute) {
+  const Mesh& mesh = program.mesh;
+  const int64_t first = program.RankOf(rank_class, 0);
+  std::vector<int64_t> sources;
+  for (int64_t r = 0; r < program.ranks_per_class(); ++r) {
+    const int32_t source = permute.sources[static_cast<size_t>(mesh.PositionOf(first + r, permute.axes))];
+    sources.push_back(source < 0 ? -1 : mesh.Group(first + r, permute.axes)[static_cast<size_t>(source)] - first);
+  }
+  return sources;
+}
+
 }  // namespace meshwright

@@ -18,6 +18,9 @@ namespace meshwright {
 absl::StatusOr<std::vector<int64_t>> PermuteSources(const Program& program, size_t rank_class, const Buffer& from,
                                                     const Buffer& to);
 
+// The same for a Permute that names its sources; -1 for a rank that gets zeros.
+std::vector<int64_t> NamedSources(const Program& program, size_t rank_class, const Permute& permute);
+
 }  // namespace meshwright
 
 #endif  // MESHWRIGHT_EXECUTOR_PERMUTE_H_

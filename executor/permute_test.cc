@@ -39,5 +39,13 @@ TEST(PermuteSourcesTest, APieceThatNobodyHoldsIsAnError) {
               StatusIs(absl::StatusCode::kInvalidArgument, "no rank holds the piece"));
 }
 
+// Along x1 only: the pairs {0,1} and {2,3}; the second of each gets the first's piece, the first gets zeros.
+TEST(PermuteSourcesTest, NamedSourcesAreWithinTheGroup) {
+  const Program program = ProgramFromText("program p mesh x2=2 x1=2\nclass all\n");
+  EXPECT_THAT(NamedSources(program, 0, {{program.mesh.Find("x1")}, {-1, 0}}), ElementsAre(-1, 0, -1, 2));
+  EXPECT_THAT(NamedSources(program, 0, {{program.mesh.Find("x2"), program.mesh.Find("x1")}, {3, 2, 1, 0}}),
+              ElementsAre(3, 2, 1, 0));
+}
+
 }  // namespace
 }  // namespace meshwright

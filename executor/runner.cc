@@ -358,10 +358,12 @@ absl::Status RankRunner::Play(const Instruction& instruction, const Collective& 
                                 {&collective, group, program_.mesh.PositionOf(rank_, collective.axes), reads, writes});
 }
 
-absl::Status RankRunner::Play(const Instruction& instruction, const Permute&) {
+absl::Status RankRunner::Play(const Instruction& instruction, const Permute& permute) {
   std::vector<int64_t>& sources = sources_[&instruction];
   const Operand &from = instruction.reads[0], &to = instruction.writes[0];
-  if (sources.empty()) {
+  if (sources.empty() && !permute.sources.empty()) {
+    sources = NamedSources(program_, class_index_, permute);
+  } else if (sources.empty()) {
     MESHWRIGHT_ASSIGN_OR_RETURN(sources,
                                 PermuteSources(program_, class_index_, buffer(from.buffer), buffer(to.buffer)));
   }
@@ -371,7 +373,16 @@ absl::Status RankRunner::Play(const Instruction& instruction, const Permute&) {
   for (size_t r = 0; r < sources.size(); ++r) {
     if (sources[r] == own) call.sends.push_back({program_.RankOf(class_index_, static_cast<int64_t>(r)), View(from)});
   }
-  call.receives.push_back({program_.RankOf(class_index_, sources[own]), View(to)});
+  if (sources[own] >= 0) {
+    call.receives.push_back({program_.RankOf(class_index_, sources[own]), View(to)});
+  } else {
+    OpAttrs zeros;
+    zeros.scale = 0;
+    const IndexRule none;
+    const std::vector<TensorView> writes = Views(instruction.writes);
+    MESHWRIGHT_RETURN_IF_ERROR(
+        backend_.RunKernel(instruction.stream, {OpKind::kFill, &zeros, &none, 0, 1, {}, writes}));
+  }
   return backend_.RunExchange(instruction.stream, call);
 }
 

@@ -1,10 +1,12 @@
 #include "ir/gradients.h"
 
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "ir/exchange.h"
 #include "ir/status.h"
 
 namespace meshwright {
@@ -26,6 +28,7 @@ class Gradients {
     std::vector<TensorId> of;  // the tensors whose gradients the outputs are
     double scale = 1;
     OpId forward = {};  // default: the op itself
+    Shape sources = {};
   };
 
   const Tensor& tensor(TensorId id) const { return c_.builder.graph().tensor(id); }
@@ -50,6 +53,7 @@ class Gradients {
     spec.rule = std::move(emit.rule);
     spec.attrs = op_.attrs;
     spec.attrs.scale = emit.scale;
+    spec.attrs.sources = emit.sources;
     spec.phase = Phase::kBackward;
     spec.forward = emit.forward.valid() ? emit.forward : c_.op;
     for (TensorId id : emit.of) {
@@ -104,6 +108,7 @@ class Gradients {
   absl::Status Experts();
   absl::Status Extremum();
   absl::Status Pieces();
+  absl::Status Exchanged();
   absl::Status Movement();
 
   const GradientContext& c_;
@@ -246,6 +251,38 @@ absl::Status Gradients::Pieces() {
   return Add({OpKind::kConcat, gradients, absl::StrCat(absl::StrJoin(operands, ", "), " -> ", In(0)), op_.inputs});
 }
 
+// What a rank sent comes back from who got it. Of a broadcast: the sum of all, at the root.
+absl::Status Gradients::Exchanged() {
+  const Shape& sources = op_.attrs.sources;
+  const std::string back = absl::StrCat(Out(), " -> ", In(0));
+  const Shape shape = tensor(op_.inputs[0]).shape;
+  if (const std::optional<ExchangedBroadcast> cast = BroadcastOf(sources, shape); cast.has_value()) {
+    OperandRule others = op_.rule.inputs[0];
+    others.erase(others.begin() + cast->begin, others.begin() + cast->end);
+    MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId sum,
+                                Elementwise(OpKind::kReduceSum, {dy_}, absl::StrCat(Out(), " -> ", Text(others))));
+    GraphBuilder::OpSpec spec{.name = absl::StrCat(op_.name, "/grad"), .kind = OpKind::kBroadcast, .inputs = {sum}};
+    spec.rule = absl::StrCat(Text(others), " -> ", Out());
+    spec.output_shapes = {shape};
+    spec.phase = Phase::kBackward;
+    spec.forward = c_.op;
+    MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId everywhere, c_.builder.AddOne(std::move(spec)));
+    Shape at_root = sources;
+    for (size_t p = 0; p < at_root.size(); ++p) at_root[p] = sources[p] == static_cast<int64_t>(p) ? sources[p] : -1;
+    return Add({OpKind::kExchange, {everywhere}, back, {op_.inputs[0]}, 1, {}, at_root});
+  }
+  Shape returned(sources.size(), -1);
+  for (size_t p = 0; p < sources.size(); ++p) {
+    if (sources[p] < 0) continue;
+    if (returned[sources[p]] >= 0) {
+      return absl::UnimplementedError(
+          absl::StrCat("operator \"", op_.name, "\": rank ", sources[p], " sends to several ranks, but not to all"));
+    }
+    returned[sources[p]] = static_cast<int64_t>(p);
+  }
+  return Add({OpKind::kExchange, {dy_}, back, {op_.inputs[0]}, 1, {}, returned});
+}
+
 // Ops whose gradient needs no value of the forward pass, or only their own input or output.
 absl::Status Gradients::Movement() {
   const std::string back = absl::StrCat(Out(), " -> ", In(0));
@@ -333,6 +370,8 @@ absl::Status Gradients::Run() {
     case OpKind::kConcat:
     case OpKind::kSplit:
       return Pieces();
+    case OpKind::kExchange:
+      return Exchanged();
     case OpKind::kLayerNorm:
       return Norm(OpKind::kLayerNormGrad);
     case OpKind::kRmsNorm:

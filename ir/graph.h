@@ -41,8 +41,7 @@ struct Initializer {
   double value = 0, low = 0, high = 1;
   int64_t a = 0, b = 0, modulus = 1, subtract = 0;
   double divide = 1;
-  int64_t copies = 1;    // where more: what dim 0 counts, all drawn alike, as if each were the whole
-  bool by_rank = false;  // dim 0 counts ranks that hold one value each; all start alike, unless their seeds differ
+  int64_t by_rank = 0;  // how many of the first dims count ranks that hold a value of their own each; all drawn alike
 };
 
 // Of a reduction: whether each rank reduces its own part of the batch (cross_batch, S5.13), and what it makes of it.
@@ -75,6 +74,7 @@ struct OpAttrs {
   double rate = 0.5;     // Dropout: the share of elements that become 0
   int64_t stream = 0;    // Dropout: which of the model's random masks
   Shape begin, strides;  // StridedSlice, one per dim of its input; empty: from 0, every element
+  Shape sources;         // Exchange: by rank, whose value it gets, or -1 for zeros
   double learning_rate = 0, beta1 = 0, beta2 = 0, weight_decay = 0;  // optimizers; Momentum uses beta1
   friend bool operator==(const OpAttrs&, const OpAttrs&) = default;
 };

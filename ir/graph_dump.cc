@@ -204,9 +204,19 @@ class Execution {
     if (collective.kind == CollectiveKind::kAllToAll) absl::StrAppend(&node.attrs, ", to_dim: ", collective.to_dim);
   }
 
-  void Describe(const Instruction&, const Permute&, size_t number, DumpNode& node) {
-    node.op = "Permute";
-    node.instance = absl::StrCat("redistribution_op_", number, "Permute");
+  void Describe(const Instruction&, const Permute& permute, size_t number, DumpNode& node) {
+    node.op = permute.sources.empty() ? "Permute" : "NeighborExchange";
+    node.instance = absl::StrCat(permute.sources.empty() ? "redistribution_op_" : "forward_op_", number, node.op);
+    if (permute.sources.empty()) return;
+    const int64_t place = program_.mesh.PositionOf(rank_, permute.axes);
+    const std::vector<int64_t> group = program_.mesh.Group(rank_, permute.axes);
+    std::vector<int64_t> to, from;
+    for (size_t p = 0; p < permute.sources.size(); ++p) {
+      if (permute.sources[p] == place) to.push_back(group[p]);
+    }
+    if (permute.sources[place] >= 0) from.push_back(group[permute.sources[place]]);
+    node.attrs = absl::StrCat("send_rank_ids: (", absl::StrJoin(to, ", "), "), recv_rank_ids: (",
+                              absl::StrJoin(from, ", "), ")");
   }
 
   void Describe(const Instruction&, const Transfer& transfer, size_t number, DumpNode& node) {

@@ -55,6 +55,7 @@ enum class OpKind : uint8_t {
   kConcat,
   kSplit,
   kStridedSlice,
+  kExchange,
   kMseLoss,
   kCrossEntropy,
   kRowMax,
@@ -152,6 +153,9 @@ inline constexpr OpInfo kOps[] = {
     {OpKind::kSplit, "Split", "", KernelClass::kMemory, 0, Reduction::kSum, true, true},
     // Of dims whose labels differ, "b x! -> b y!", the elements begin, begin + stride, ... of attrs; others whole.
     {OpKind::kStridedSlice, "StridedSlice", "", KernelClass::kMemory, 0, Reduction::kSum, true, true},
+    // The first dims count ranks: each rank's value becomes that of the rank named in attrs. No kernel: a Permute, or a
+    // broadcast where all get the same one.
+    {OpKind::kExchange, "Exchange", "", KernelClass::kNone, 0, Reduction::kSum, true, false},
     // Losses: scalar, summed and multiplied by scale (1 / number of global rows or elements).
     {OpKind::kMseLoss, "MSELoss", "..., ... -> ", KernelClass::kMemory, 3, Reduction::kSum, true, false},
     {OpKind::kCrossEntropy, "CrossEntropy", "... v!, ... -> ", KernelClass::kNormalize, 5, Reduction::kSum, true, false},

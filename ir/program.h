@@ -136,7 +136,12 @@ struct Collective {
 
 // Moves the pieces of reads[0] to where writes[0]'s layout wants them; same local size, no reduction. Each rank gets
 // its new piece from the lowest rank (of those that agree with it on all unused axes, if possible) that holds it.
-struct Permute {};
+// With `sources` both have one layout, and among the ranks that differ on `axes`, in that order, the one at place p
+// gets the piece of the one at place sources[p], or zeros where that is -1.
+struct Permute {
+  AxisList axes;
+  std::vector<int32_t> sources;
+};
 
 // One half of a transfer to or from the rank `stage_offset` stages away; all operands together. Sends read, receives
 // write.

@@ -112,8 +112,13 @@ class Dump {
     AppendShapes(instruction);
   }
 
-  void Append(const Instruction& instruction, const Permute&) {
+  void Append(const Instruction& instruction, const Permute& permute) {
     text_ += "Permute";
+    if (!permute.sources.empty()) {
+      const int32_t source = permute.sources[program_.mesh.PositionOf(rank_, permute.axes)];
+      const std::vector<int64_t> group = program_.mesh.Group(rank_, permute.axes);
+      absl::StrAppend(&text_, " from ", source < 0 ? "nobody" : absl::StrCat("rank ", group[source]));
+    }
     AppendShapes(instruction);
   }
 

@@ -25,6 +25,7 @@ void VisitFields(A& attrs, const OpAttrs&, Visit visit) {
   visit("stream", attrs.stream);
   visit("begin", attrs.begin);
   visit("strides", attrs.strides);
+  visit("sources", attrs.sources);
   visit("learning_rate", attrs.learning_rate);
   visit("beta1", attrs.beta1);
   visit("beta2", attrs.beta2);
@@ -40,7 +41,6 @@ void VisitFields(A& init, const Initializer&, Visit visit) {
   visit("modulus", init.modulus);
   visit("subtract", init.subtract);
   visit("divide", init.divide);
-  visit("copies", init.copies);
   visit("by_rank", init.by_rank);
 }
 

@@ -355,8 +355,7 @@ class Parser {
       return absl::OkStatus();
     }
     if (line.Take("permute")) {
-      instruction.work = Permute{};
-      return absl::OkStatus();
+      return ReadPermute(line, instruction);
     }
     if (line.Take("sync")) {
       instruction.work = Sync{};
@@ -376,6 +375,21 @@ class Parser {
     return line.Error("an op, a collective, slice, permute, sync, send or receive");
   }
 
+  absl::Status ReadPermute(Line& line, Instruction& instruction) {
+    Permute permute;
+    if (line.IsMark("(")) {
+      MESHWRIGHT_ASSIGN_OR_RETURN(permute.axes, ReadAxes(line));
+      MESHWRIGHT_RETURN_IF_ERROR(line.Expect("from"));
+      const int64_t ranks = program_.mesh.SizeOf(permute.axes);
+      for (int64_t place = 0; place < ranks; ++place) {
+        MESHWRIGHT_ASSIGN_OR_RETURN(const int32_t source, line.Integer32("the place of a rank, or -1"));
+        permute.sources.push_back(source);
+      }
+    }
+    instruction.work = std::move(permute);
+    return absl::OkStatus();
+  }
+
   absl::Status ReadTransfer(Line& line, bool send, Instruction& instruction) {
     Transfer transfer;
     transfer.send = send;
@@ -391,6 +405,17 @@ class Parser {
     return static_cast<Purpose>(purpose);
   }
 
+  absl::StatusOr<AxisList> ReadAxes(Line& line) {
+    AxisList axes;
+    MESHWRIGHT_RETURN_IF_ERROR(line.ExpectMark("("));
+    while (!line.TakeMark(")")) {
+      if (!axes.empty()) MESHWRIGHT_RETURN_IF_ERROR(line.ExpectMark(","));
+      MESHWRIGHT_ASSIGN_OR_RETURN(const AxisId axis, ReadAxis(line));
+      axes.push_back(axis);
+    }
+    return axes;
+  }
+
   absl::Status ReadCollective(Line& line, CollectiveKind kind, Instruction& instruction) {
     Collective collective;
     collective.kind = kind;
@@ -398,12 +423,7 @@ class Parser {
       MESHWRIGHT_ASSIGN_OR_RETURN(const size_t reduction, line.Choice(NamesUpTo(Reduction::kProd), "a reduction"));
       collective.reduction = static_cast<Reduction>(reduction);
     }
-    MESHWRIGHT_RETURN_IF_ERROR(line.ExpectMark("("));
-    while (!line.TakeMark(")")) {
-      if (!collective.axes.empty()) MESHWRIGHT_RETURN_IF_ERROR(line.ExpectMark(","));
-      MESHWRIGHT_ASSIGN_OR_RETURN(const AxisId axis, ReadAxis(line));
-      collective.axes.push_back(axis);
-    }
+    MESHWRIGHT_ASSIGN_OR_RETURN(collective.axes, ReadAxes(line));
     if (line.Take("dim")) {
       MESHWRIGHT_ASSIGN_OR_RETURN(collective.dim, line.Integer32("the number of a dim"));
     }

@@ -134,8 +134,10 @@ class InstructionWriter {
   std::string WorkText(const Instruction& instruction, const Slice&) const {
     return absl::StrCat(NameOf(instruction.stream), " slice");
   }
-  std::string WorkText(const Instruction& instruction, const Permute&) const {
-    return absl::StrCat(NameOf(instruction.stream), " permute");
+  std::string WorkText(const Instruction& instruction, const Permute& permute) const {
+    const std::string text = absl::StrCat(NameOf(instruction.stream), " permute");
+    if (permute.sources.empty()) return text;
+    return absl::StrCat(text, " ", AxesText(permute.axes, mesh_), " from ", absl::StrJoin(permute.sources, " "));
   }
   std::string WorkText(const Instruction& instruction, const Sync&) const {
     return absl::StrCat(NameOf(instruction.stream), " sync");

@@ -30,6 +30,7 @@
 //
 //   OP ["RULE"] [accumulate] [recompute] [KEY=X ...]          the rule: by default that of the op's row for these reads
 //   slice | permute | sync
+//   permute (AXIS, ...) from N ...                            for each rank on these axes the one it gets from, or -1
 //   all_reduce | reduce_scatter   sum|max|min|prod (AXIS, ...) [dim N] PURPOSE
 //   all_gather | broadcast        (AXIS, ...) [dim N] PURPOSE
 //   all_to_all                    (AXIS, ...) dim N to N PURPOSE

@@ -40,6 +40,7 @@ class "stage 0" arena 4096
     comm sync waits ready records "layers done"
     send to +1 activation reads y@1
     comm send to +1 gradient reads y@1
+    comm permute (x2, x1) from 1 2 3 -1 reads y@1 writes y@2
   block "layers backward" backward
     receive from -1 activation writes y@1
     compute receive from -1 report writes y@1

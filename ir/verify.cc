@@ -160,10 +160,13 @@ absl::Status VerifyOperandIndices(const Program& program, const RankClass& rank_
       if (!InRange(rank_class.events, ref.event)) return broken("there is no such event");
     }
   }
-  if (const auto* collective = std::get_if<Collective>(&instruction.work)) {
+  const auto* collective = std::get_if<Collective>(&instruction.work);
+  const auto* permute = std::get_if<Permute>(&instruction.work);
+  if (collective != nullptr || permute != nullptr) {
     const std::string where = absl::StrCat("block ", block.name, ", instruction ", i, " (",
                                            ToText(instruction, rank_class, program.mesh), ")");
-    MESHWRIGHT_RETURN_IF_ERROR(VerifyAxes(program, rank_class, collective->axes, where));
+    MESHWRIGHT_RETURN_IF_ERROR(
+        VerifyAxes(program, rank_class, collective != nullptr ? collective->axes : permute->axes, where));
   }
   return absl::OkStatus();
 }

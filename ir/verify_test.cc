@@ -327,6 +327,16 @@ TEST(VerifyTest, Rule6LocalMoves) {
       Changed("compute slice reads y@1 writes y@2", "compute permute reads y@1 writes y@2"),
       "rule 6: class s0, block f, instruction 3 (compute permute reads y@1 writes y@2 waits reduced): cannot make "
       "pieces of (8, 8) of (8, 16)");
+  const auto exchange = [&](const std::string& sources) {
+    return Changed("compute slice reads y@1 writes y@2",
+                   "compute permute (b) from " + sources + " reads y@1 writes y@1");
+  };
+  EXPECT_EQ(exchange("1 2"),
+            "rule 6: class s0, block f, instruction 3 (compute permute (b) from 1 2 reads y@1 writes y@1 waits "
+            "reduced): wants 2 sources from -1 to 1");
+  EXPECT_EQ(Changed("compute slice reads y@1 writes y@2", "compute permute (b) from 1 -1 reads y@1 writes y@2"),
+            "rule 6: class s0, block f, instruction 3 (compute permute (b) from 1 -1 reads y@1 writes y@2 waits "
+            "reduced): cannot make {a | b} of {a | -}");
   EXPECT_EQ(Changed("comm sync waits summed", "comm sync reads w waits summed"),
             "rule 6: class s0, block u, instruction 2 (comm sync reads w waits summed): has operands");
 }

@@ -4,6 +4,7 @@
 #include <variant>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -318,9 +319,19 @@ class WorkChecker {
     return absl::OkStatus();
   }
 
-  absl::Status Check(const Permute&) const {
+  absl::Status Check(const Permute& permute) const {
     MESHWRIGHT_RETURN_IF_ERROR(CheckOnePair());
     const Buffer &from = BufferOf(instruction_.reads[0]), &to = BufferOf(instruction_.writes[0]);
+    if (!permute.sources.empty()) {
+      const auto ranks = static_cast<int32_t>(mesh_.SizeOf(permute.axes));
+      const auto wrong = [&](int32_t source) { return source < -1 || source >= ranks; };
+      if (static_cast<int32_t>(permute.sources.size()) != ranks || absl::c_any_of(permute.sources, wrong)) {
+        return Wrong(6, "wants ", ranks, " sources from -1 to ", ranks - 1);
+      }
+      if (!(from.layout == to.layout)) {
+        return Wrong(6, "cannot make ", ToText(to.layout, mesh_), " of ", ToText(from.layout, mesh_));
+      }
+    }
     const Shape before = LocalShape(from.shape, from.layout, mesh_), after = LocalShape(to.shape, to.layout, mesh_);
     if (before != after) return Wrong(6, "cannot make pieces of ", ToText(after), " of ", ToText(before));
     return absl::OkStatus();

@@ -97,7 +97,7 @@ absl::Status ReadModel(const NodeRef& root, ModelFile& file) {
     file.model = std::move(model);
     return absl::OkStatus();
   }
-  for (const absl::string_view section : {"inputs", "parameters", "layouts"}) {
+  for (const absl::string_view section : {"inputs", "parameters", "layouts", "groups"}) {
     if (root[section].present()) return root[section].Error("it", "it with `operators` only");
   }
   for (const absl::string_view field : {"batch", "sequence"}) {
@@ -185,8 +185,8 @@ absl::StatusOr<ModelFile> ParseModelFile(absl::string_view text, absl::string_vi
                  .document = std::move(document)};
   const NodeRef root = file.document.root();
   MESHWRIGHT_RETURN_IF_ERROR(
-      root.CheckKeys({"name", "inputs", "parameters", "operators", "layouts", "architecture", "huggingface", "training",
-                      "parallel", "cluster", "context", "cells", "callbacks"}));
+      root.CheckKeys({"name", "inputs", "parameters", "operators", "groups", "layouts", "architecture", "huggingface",
+                      "training", "parallel", "cluster", "context", "cells", "callbacks"}));
   MESHWRIGHT_ASSIGN_OR_RETURN(file.name, root["name"].AsName());
   MESHWRIGHT_ASSIGN_OR_RETURN(file.training, ReadTraining(root["training"]));
   MESHWRIGHT_ASSIGN_OR_RETURN(file.context, ReadContext(root["context"]));
@@ -267,10 +267,6 @@ absl::StatusOr<Graph> BuildGraph(const ModelFile& file, int64_t rows, int64_t ra
   const OperatorModel& model = std::get<OperatorModel>(file.model);
   if (!model.by_hand()) return BuildOperators(model, file.training, file.name, rows);
   MESHWRIGHT_RETURN_IF_ERROR(CheckModeByHand(file));
-  if (rows != file.training.batch) {
-    return file.document.root()["parallel"].Locate(
-        StateError("a program that is split by hand has no micro-batches; its author splits the batch"));
-  }
   return BuildOperators(model, file.training, file.name, rows,
                         {ranks, file.parallel.parallel_mode == ParallelMode::kStandAlone, warnings});
 }

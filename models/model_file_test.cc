@@ -128,7 +128,7 @@ TEST(ModelFileTest, WantsExactlyOneModel) {
 TEST(ModelFileTest, ErrorsNameThePlace) {
   EXPECT_EQ(
       ErrorOf(With(kMatMulRelu, "training:", "trainig:")),
-      "m.yaml:9:1: trainig: found an unknown key, wanted one of name, inputs, parameters, operators, layouts, "
+      "m.yaml:9:1: trainig: found an unknown key, wanted one of name, inputs, parameters, operators, groups, layouts, "
       "architecture, huggingface, training, parallel, cluster, context, cells, callbacks; did you mean \"training\"?");
   EXPECT_EQ(ErrorOf(With(kMatMulRelu, "[relu, w2]", "[relu, w3]")),
             "m.yaml:7:49: operators[2].inputs[1]: found \"w3\", wanted an input, a parameter or an earlier operator");

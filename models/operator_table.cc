@@ -328,58 +328,67 @@ absl::Status CrossEntropy(const UserOpCall& call, OpSpec& spec) {
 
 // --- of a program that is split by hand ------------------------------------------------------------------------------
 
-// prod has no operator in a Graph; it is for programs in C++ (executor/manual).
-absl::StatusOr<OpKind> ReductionOf(const UserOpCall& call) {
-  constexpr absl::string_view kReductions[] = {"sum", "max", "min", "prod"};
-  constexpr OpKind kKinds[] = {OpKind::kReduceSum, OpKind::kReduceMax, OpKind::kReduceMin};
+absl::StatusOr<Reduction> ReductionOf(const UserOpCall& call) {
+  constexpr absl::string_view kNames[] = {"sum", "max", "min", "prod"};  // in the order of Reduction
   const NodeRef reduction = call.where["reduction"];
-  if (!reduction.present()) return OpKind::kReduceSum;
-  const absl::StatusOr<size_t> index = reduction.AsChoice(kReductions);
+  if (!reduction.present()) return Reduction::kSum;
+  const absl::StatusOr<size_t> index = reduction.AsChoice(kNames);
   if (!index.ok()) return WithKind("E-VALUE", index.status());
-  if (*index < std::size(kKinds)) return kKinds[*index];
-  return reduction.Locate(absl::UnimplementedError("prod is for programs in C++ (executor/manual)"));
+  return static_cast<Reduction>(*index);
 }
 
 absl::StatusOr<TensorId> AllReduce(const UserOpCall& call, RankGraph& graph, const std::string& name, TensorId x) {
-  MESHWRIGHT_ASSIGN_OR_RETURN(const OpKind reduction, ReductionOf(call));
-  return graph.AllReduce(name, x, reduction);
+  MESHWRIGHT_ASSIGN_OR_RETURN(const Reduction reduction, ReductionOf(call));
+  return graph.AllReduce(name, x, reduction, call.group);
 }
-absl::StatusOr<TensorId> AllGather(const UserOpCall&, RankGraph& graph, const std::string& name, TensorId x) {
-  return graph.AllGather(name, x);
+absl::StatusOr<TensorId> AllGather(const UserOpCall& call, RankGraph& graph, const std::string& name, TensorId x) {
+  return graph.AllGather(name, x, call.group);
 }
-absl::StatusOr<TensorId> ReduceScatter(const UserOpCall&, RankGraph& graph, const std::string& name, TensorId x) {
-  return graph.ReduceScatter(name, x);
+absl::StatusOr<TensorId> ReduceScatter(const UserOpCall& call, RankGraph& graph, const std::string& name, TensorId x) {
+  MESHWRIGHT_ASSIGN_OR_RETURN(const Reduction reduction, ReductionOf(call));
+  if (reduction != Reduction::kSum) {  // S3.8
+    return call.where["reduction"].Locate(StateError("a ReduceScatter of ", NameOf(reduction), " has no derivative; ",
+                                                     "write sum, or an AllReduce and a RankSlice"));
+  }
+  return graph.ReduceScatter(name, x, call.group);
 }
 absl::StatusOr<TensorId> Broadcast(const UserOpCall& call, RankGraph& graph, const std::string& name, TensorId x) {
   MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t root, call.where["root"].AsInt(0));
-  return graph.Broadcast(name, x, root);
+  return graph.Broadcast(name, x, root, call.group);
 }
 absl::StatusOr<TensorId> AlltoAll(const UserOpCall& call, RankGraph& graph, const std::string& name, TensorId x) {
   const NodeRef& where = call.where;
-  const int64_t last = static_cast<int64_t>(call.shapes[0].size()) - 1;
-  MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t count, where["split_count"].AsIntOr(graph.ranks(), 1));
-  if (count != graph.ranks()) {
-    return ValueError("AlltoAll: split_count is ", count, ", the group has ", graph.ranks(),
-                      " ranks; they must be equal");
+  const int64_t last = static_cast<int64_t>(call.shapes[0].size()) - 1, ranks = graph.SizeOf(call.group);
+  MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t count, where["split_count"].AsIntOr(ranks, 1));
+  if (count != ranks) {
+    return ValueError("AlltoAll: split_count is ", count, ", the group has ", ranks, " ranks; they must be equal");
   }
   MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t split, where["split_dim"].AsInt(0, last));
   MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t concat, where["concat_dim"].AsInt(0, last));
-  return graph.AlltoAll(name, x, static_cast<size_t>(split), static_cast<size_t>(concat));
+  return graph.AlltoAll(name, x, static_cast<size_t>(split), static_cast<size_t>(concat), call.group);
 }
-absl::StatusOr<TensorId> RankSlice(const UserOpCall&, RankGraph& graph, const std::string& name, TensorId x) {
-  return graph.RankSlice(name, x);
+absl::StatusOr<TensorId> NeighborExchange(const UserOpCall& call, RankGraph& graph, const std::string& name,
+                                          TensorId x) {
+  MESHWRIGHT_ASSIGN_OR_RETURN(const std::vector<int64_t> send_ranks,
+                              call.where["send_ranks"].AsInts(-1, int64_t{1} << 20));
+  return graph.NeighborExchange(name, x, send_ranks, call.group);
+}
+absl::StatusOr<TensorId> RankSlice(const UserOpCall& call, RankGraph& graph, const std::string& name, TensorId x) {
+  return graph.RankSlice(name, x, call.group);
 }
 
-absl::StatusOr<TensorId> DivByGroupSize(const UserOpCall&, RankGraph& graph, const std::string& name, TensorId x) {
+absl::StatusOr<TensorId> DivByGroupSize(const UserOpCall& call, RankGraph& graph, const std::string& name, TensorId x) {
   GraphBuilder::OpSpec spec{.name = name, .kind = OpKind::kScale, .inputs = {x}};
-  spec.attrs.scale = 1.0 / static_cast<double>(graph.ranks());
+  spec.attrs.scale = 1.0 / static_cast<double>(graph.SizeOf(call.group));
   MESHWRIGHT_ASSIGN_OR_RETURN(const std::vector<TensorId> outputs, graph.Add(std::move(spec)));
   return outputs[0];
 }
 
-constexpr absl::string_view kReductionKeys[] = {"reduction"};
-constexpr absl::string_view kRootKeys[] = {"root"};
-constexpr absl::string_view kAlltoAllKeys[] = {"split_count", "split_dim", "concat_dim"};
+constexpr absl::string_view kGroupKeys[] = {"group"};
+constexpr absl::string_view kReductionKeys[] = {"group", "reduction"};
+constexpr absl::string_view kRootKeys[] = {"group", "root"};
+constexpr absl::string_view kAlltoAllKeys[] = {"group", "split_count", "split_dim", "concat_dim"};
+constexpr absl::string_view kNeighborKeys[] = {"group", "send_ranks"};
 constexpr absl::string_view kTransposeKeys[] = {"transpose_a", "transpose_b"};
 constexpr absl::string_view kReduceKeys[] = {"axis", "keep_dims"};
 constexpr absl::string_view kAxisKeys[] = {"axis"};
@@ -434,14 +443,15 @@ constexpr UserOp kUserOps[] = {
     {"Concat", OpKind::kConcat, kSeveral, -1, false, kAxisKeys, Concat},
     {"Split", OpKind::kSplit, 1, -1, false, kSplitKeys, Split},  // outputs NAME.0, NAME.1, ...
     {"StridedSlice", OpKind::kStridedSlice, 1, -1, false, kSliceKeys, StridedSlice},
-    // Of all ranks, in a program that is split by hand.
+    // Of all ranks or those of a group, in a program that is split by hand.
     {"AllReduce", OpKind::kReduceSum, 1, -1, false, kReductionKeys, nullptr, AllReduce},
-    {"AllGather", OpKind::kReshape, 1, -1, false, {}, nullptr, AllGather},
-    {"ReduceScatter", OpKind::kReshape, 1, -1, false, {}, nullptr, ReduceScatter},
-    {"Broadcast", OpKind::kGather, 1, -1, false, kRootKeys, nullptr, Broadcast},
+    {"AllGather", OpKind::kReshape, 1, -1, false, kGroupKeys, nullptr, AllGather},
+    {"ReduceScatter", OpKind::kReshape, 1, -1, false, kReductionKeys, nullptr, ReduceScatter},
+    {"Broadcast", OpKind::kExchange, 1, -1, false, kRootKeys, nullptr, Broadcast},
     {"AlltoAll", OpKind::kTranspose, 1, -1, false, kAlltoAllKeys, nullptr, AlltoAll},
-    {"RankSlice", OpKind::kGather, 1, kAnyType, false, {}, nullptr, RankSlice},
-    {"DivByGroupSize", OpKind::kScale, 1, -1, false, {}, nullptr, DivByGroupSize},
+    {"NeighborExchange", OpKind::kExchange, 1, -1, false, kNeighborKeys, nullptr, NeighborExchange},
+    {"RankSlice", OpKind::kGather, 1, kAnyType, false, kGroupKeys, nullptr, RankSlice},
+    {"DivByGroupSize", OpKind::kScale, 1, -1, false, kGroupKeys, nullptr, DivByGroupSize},
     // Losses.
     {"MSELoss", OpKind::kMseLoss, 2, -1, true, {}, MseLoss},
     {"CrossEntropyLoss", OpKind::kCrossEntropy, 2, 1, true, {}, CrossEntropy},

@@ -27,6 +27,7 @@ struct UserOpCall {
   int64_t rows = 0;   // in the graph that is being built
   LossReduction loss_reduction = LossReduction::kMean;
   DType dtype = DType::kFloat32;  // in which the model computes
+  RankGraph::Group group = {};    // of ranks, where they talk with each other
 };
 
 // How many inputs an operator of any number of them takes at least.

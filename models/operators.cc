@@ -152,6 +152,23 @@ absl::Status ReadParameters(const NodeRef& root, const Training& training, Opera
   return absl::OkStatus();
 }
 
+absl::Status ReadGroups(const NodeRef& in, OperatorModel& model) {
+  constexpr int64_t kMostRank = int64_t{1} << 20;
+  MESHWRIGHT_ASSIGN_OR_RETURN(const std::vector<NodeRef> groups, in.AsMapIfPresent());
+  for (const NodeRef& group : groups) {
+    GroupSpec spec{group.key(), {}, group};
+    MESHWRIGHT_ASSIGN_OR_RETURN(const std::vector<NodeRef> lists, group.AsList());
+    if (lists.empty()) return WithKind("E-VALUE", group.Error("an empty list", "lists of ranks"));
+    for (const NodeRef& list : lists) {
+      const absl::StatusOr<std::vector<int64_t>> ranks = list.AsInts(0, kMostRank);
+      if (!ranks.ok()) return WithKind("E-VALUE", ranks.status());
+      spec.ranks.push_back(*ranks);
+    }
+    model.groups.push_back(std::move(spec));
+  }
+  return absl::OkStatus();
+}
+
 // Names that operators may use so far: what each is, and whether some operator has used it.
 struct Known {
   std::map<std::string, bool> used;
@@ -220,6 +237,15 @@ absl::StatusOr<OperatorSpec> ReadOperator(const NodeRef& in, const NodeRef& layo
     MESHWRIGHT_ASSIGN_OR_RETURN(spec.pipeline_stage, in["pipeline_stage"].AsInt(0, stages - 1));
   }
   return spec;
+}
+
+absl::StatusOr<int64_t> FindGroup(const NodeRef& in, const OperatorModel& model) {
+  if (!in.present()) return int64_t{-1};
+  std::vector<absl::string_view> names;
+  for (const GroupSpec& group : model.groups) names.push_back(group.name);
+  const absl::StatusOr<size_t> index = in.AsChoice(names);
+  if (!index.ok()) return WithKind("E-VALUE", index.status());
+  return static_cast<int64_t>(*index);
 }
 
 // Stages as written become parts: a lower one than before is of the next chunk (S12.10).
@@ -328,10 +354,12 @@ absl::Status CheckUsed(const NodeRef& root, const OperatorModel& model, const Kn
 absl::StatusOr<std::vector<TensorId>> AddOperator(const OperatorSpec& spec, const OperatorModel& model,
                                                   const Training& training, int64_t rows,
                                                   const std::map<std::string, TensorId>& tensors,
-                                                  const GraphBuilder& builder, RankGraph& graph) {
+                                                  const GraphBuilder& builder, RankGraph::Group group,
+                                                  RankGraph& graph) {
   const UserOp& op = UserOps()[spec.op];
   UserOpCall call{.where = spec.where, .batch = model.batch(), .rows = rows, .loss_reduction = training.loss_reduction};
   call.dtype = training.dtype;
+  call.group = group;
   GraphBuilder::OpSpec out{.name = spec.name, .kind = op.kind, .inputs = {}};
   DType floating = DType::kFloat32;
   bool any_floating = false;
@@ -388,6 +416,7 @@ std::vector<absl::string_view> UserOpNames() {
 absl::StatusOr<OperatorModel> ReadOperators(const NodeRef& root, const Training& training, int64_t stages,
                                             int64_t chunks) {
   OperatorModel model;
+  MESHWRIGHT_RETURN_IF_ERROR(ReadGroups(root["groups"], model));
   MESHWRIGHT_RETURN_IF_ERROR(ReadInputs(root, training, model));
   MESHWRIGHT_RETURN_IF_ERROR(ReadParameters(root, training, model));
   Known known;
@@ -401,6 +430,7 @@ absl::StatusOr<OperatorModel> ReadOperators(const NodeRef& root, const Training&
   for (const NodeRef& in : operators) known.operators.push_back(in["name"].text());
   for (const NodeRef& in : operators) {
     MESHWRIGHT_ASSIGN_OR_RETURN(OperatorSpec spec, ReadOperator(in, root["layouts"], stages, known));
+    MESHWRIGHT_ASSIGN_OR_RETURN(spec.group, FindGroup(in["group"], model));
     model.operators.push_back(std::move(spec));
   }
   MESHWRIGHT_RETURN_IF_ERROR(CheckUsed(root, model, known));
@@ -426,7 +456,15 @@ absl::Status OperatorModel::CheckNotByHand(absl::string_view why) const {
 absl::StatusOr<Graph> BuildOperators(const OperatorModel& model, const Training& training, const std::string& name,
                                      int64_t rows, const ByHand& by_hand) {
   GraphBuilder builder(name);
-  RankGraph graph(builder, by_hand.ranks);
+  std::vector<GroupAxis> groups;
+  for (const GroupSpec& group : model.groups) {
+    const absl::StatusOr<GroupAxis> axis = GroupAxisOf(group.ranks, by_hand.ranks);
+    if (!axis.ok()) return group.where.Locate(axis.status());
+    groups.push_back(*axis);
+  }
+  const absl::StatusOr<Shape> rank_dims = RankDimsFor(groups, by_hand.ranks);
+  if (!rank_dims.ok()) return model.groups[0].where.Locate(rank_dims.status());
+  RankGraph graph(builder, *rank_dims);
   std::map<std::string, TensorId> tensors;
   for (const InputSpec& input : model.inputs) {
     Shape shape = input.shape;
@@ -454,7 +492,8 @@ absl::StatusOr<Graph> BuildOperators(const OperatorModel& model, const Training&
   for (const OperatorSpec& op : model.operators) {
     builder.ContinueSegment(segments[op.pipeline_stage]);
     MESHWRIGHT_ASSIGN_OR_RETURN(const std::vector<TensorId> outputs,
-                                AddOperator(op, model, training, rows, tensors, builder, graph));
+                                AddOperator(op, model, training, rows, tensors, builder,
+                                            op.group < 0 ? graph.World() : graph.GroupOf(groups[op.group]), graph));
     for (size_t i = 0; i < outputs.size(); ++i) tensors[op.outputs[i]] = outputs[i];
   }
   TensorId loss = tensors[model.operators.back().name];

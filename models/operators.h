@@ -14,6 +14,11 @@
 // Operators stand in execution order and name inputs, parameters or earlier operators; the parts of a Split named s are
 // s.0, s.1, ... The last one is the loss.
 //
+// Ranks of a program that is split by hand (models/by_hand.h) may talk within groups, which together hold every rank
+// once; an operator names one by `group: pairs`, else it is about all ranks:
+//
+//   groups: {pairs: [[0, 1], [2, 3]]}
+//
 // kUserOps in operators.cc is the one table of operators a user may write; docs list it from UserOpNames().
 //
 // Thread safety: plain values.
@@ -62,10 +67,18 @@ struct OperatorSpec {
   // As written, or taken over from a neighbour; -1 where no operator has one. With chunks it counts on (S12.10): chunk
   // v of stage s is v * stages + s.
   int64_t pipeline_stage = -1;
-  NodeRef where;  // for errors, and for what only this kind of operator has (transpose_b, axis, ...)
+  int64_t group = -1;  // of OperatorModel::groups, or all ranks
+  NodeRef where;       // for errors, and for what only this kind of operator has (transpose_b, axis, ...)
+};
+
+struct GroupSpec {
+  std::string name = {};
+  std::vector<std::vector<int64_t>> ranks;
+  NodeRef where;
 };
 
 struct OperatorModel {
+  std::vector<GroupSpec> groups;
   std::vector<InputSpec> inputs;
   std::vector<ParameterSpec> parameters;
   std::vector<OperatorSpec> operators;
@@ -77,8 +90,9 @@ struct OperatorModel {
   int64_t batch() const { return inputs.empty() ? 0 : inputs.front().shape[0]; }
 };
 
-// Reads `inputs`, `parameters`, `operators` and `layouts` of the file at `root`. `stages` is parallel.pipeline_stages,
-// of `chunks` each: stages never decrease along the operators, or start anew with the next chunk.
+// Reads `inputs`, `parameters`, `operators`, `groups` and `layouts` of the file at `root`. `stages` is
+// parallel.pipeline_stages, of `chunks` each: stages never decrease along the operators, or start anew with the next
+// chunk.
 absl::StatusOr<OperatorModel> ReadOperators(const NodeRef& root, const Training& training, int64_t stages,
                                             int64_t chunks = 1);
 

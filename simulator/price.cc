@@ -169,7 +169,8 @@ class Pricer {
   }
 
   // Each rank sends its piece to one other and gets one: a transfer over whatever its axes span.
-  InstructionPrice operator()(const Permute&) {
+  InstructionPrice operator()(const Permute& permute) {
+    if (!permute.sources.empty()) return PriceOfExchange(permute);
     const Layout& from = rank_class_->buffers[instruction_->reads[0].buffer.index()].layout;
     const Layout& to = rank_class_->buffers[instruction_->writes[0].buffer.index()].layout;
     std::set<AxisId> moved;
@@ -206,6 +207,32 @@ class Pricer {
   }
 
  private:
+  // The slowest message: over the network where one leaves its node, shared by those that leave by the same card. Ranks
+  // that keep their own value, or get none, only write it.
+  InstructionPrice PriceOfExchange(const Permute& permute) {
+    const Mesh& mesh = program_.mesh;
+    const Cluster& cluster = costs_.cluster();
+    const Bytes bytes = SumOf(instruction_->writes, *rank_class_, mesh);
+    const int64_t cards = std::max<int64_t>(1, cluster.nics_per_node);
+    std::map<int64_t, int64_t> leaving;  // by card of the cluster
+    int64_t most = 0;
+    bool moves = false;
+    for (int64_t r = 0; r < program_.ranks_per_class(); ++r) {
+      const int64_t rank = program_.RankOf(class_index_, r);
+      const int32_t place = permute.sources[static_cast<size_t>(mesh.PositionOf(rank, permute.axes))];
+      if (place < 0) continue;
+      const int64_t source = mesh.Group(rank, permute.axes)[static_cast<size_t>(place)];
+      moves = moves || source != rank;
+      if (cluster.NodeOf(source) == cluster.NodeOf(rank)) continue;
+      most = std::max(most, ++leaving[source * cards / cluster.devices_per_node]);
+    }
+    if (moves) return Communication(costs_.SendRecv(bytes, most > 0, std::max<int64_t>(1, most)));
+    InstructionPrice price;
+    price.slowed_by = SlowedBy::kMemory;
+    price.time = CopyTime(bytes);
+    return price;
+  }
+
   // To add what a product made in its own type to the gradient.
   Nanos AddTime(const Compute& compute) const {
     if (InfoOf(compute.op).kernel != KernelClass::kContraction) return Nanos();

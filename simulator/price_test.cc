@@ -223,6 +223,31 @@ class "stage 0"
             costs.SendRecv(KiB(128), true, 2).time);
 }
 
+// Two nodes of eight, four network cards each: the message is 128 KiB.
+TEST(PriceProgramTest, AnExchangeCostsItsSlowestMessage) {
+  Cluster cluster = H100Cluster(2);
+  cluster.nics_per_node = 4;
+  const CostModel costs(cluster);
+  const auto price = [&](const std::string& sources) {
+    return PriceOf(
+               "program exchange mesh x=16\nclass \"stage 0\"\n"
+               "  buffer a float32 (1024, 512) {x | -} activation\n"
+               "  buffer b float32 (1024, 512) {x | -} activation\n"
+               "  block b forward\n    compute permute (x) from " +
+                   sources + " reads a writes b\n",
+               costs, 0)
+        .time;
+  };
+  // A ring: rank 7 sends to 8 and 15 to 0, each alone on its card.
+  EXPECT_EQ(price("15 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14"), costs.SendRecv(KiB(128), true, 1).time);
+  // Everybody's partner is in the other node: two ranks a card.
+  EXPECT_EQ(price("8 9 10 11 12 13 14 15 0 1 2 3 4 5 6 7"), costs.SendRecv(KiB(128), true, 2).time);
+  // Inside the nodes, and nothing for ranks 1 and 9.
+  EXPECT_EQ(price("1 -1 3 2 5 4 7 6 9 -1 11 10 13 12 15 14"), costs.SendRecv(KiB(128), false, 1).time);
+  // Nobody sends: a copy, faster than any message.
+  EXPECT_LT(price("0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 -1"), costs.SendRecv(KiB(128), false, 1).time);
+}
+
 TEST(PriceProgramTest, WithoutNetworkCardsATransferBetweenNodesTakesForEver) {
   Cluster cluster = H100Cluster(2);
   cluster.nics_per_node = 0;

@@ -15,7 +15,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "costmodel/library.h"
-#include "executor/copies.h"
+#include "executor/spread.h"
 #include "ir/status.h"
 #include "ir/text.h"
 #include "ir/trace.h"
@@ -142,7 +142,7 @@ void PrintAllRanks(const RunResult& result, const LossLines& lines, int64_t firs
 // S17.2: what a program that is split by hand does not keep equal drifts apart.
 void WarnOfSpread(const Program& program, const RunResult& result, int64_t steps) {
   std::string drifted;
-  for (const Spread& spread : SpreadOfCopies(program, result)) {
+  for (const Spread& spread : SpreadByRank(program, result)) {
     if (spread.spread == 0) continue;
     absl::StrAppend(&drifted, drifted.empty() ? "" : ", ", spread.parameter, " by up to ",
                     absl::StrFormat("%.3g", spread.spread));
@@ -299,7 +299,9 @@ absl::Status RunTraining(const Flags& flags, const RankCarrier& carrier) {
       carrier.print(lines.Line(step, loss));
     };
   }
-  options.keep_parameters = HasCopies(job.program);
+  // What layerwise_parallel asks for in the other modes needs no warning.
+  const bool may_drift = file.by_hand() && file.parallel.parallel_mode == ParallelMode::kStandAlone;
+  options.keep_parameters = may_drift && HasSpread(job.program);
   absl::StatusOr<RunResult> result = carrier.run(job.program, options, *data.source);
   if (!result.ok()) {
     const bool bug = absl::IsInternal(result.status());
@@ -313,7 +315,7 @@ absl::Status RunTraining(const Flags& flags, const RankCarrier& carrier) {
     }
     return absl::OkStatus();
   }
-  WarnOfSpread(job.program, *result, options.steps);
+  if (may_drift) WarnOfSpread(job.program, *result, options.steps);
   if (flags.Has("trace")) {
     MESHWRIGHT_RETURN_IF_ERROR(WriteFile(flags.Text("trace"), ToChromeJson(result->trace, job.program)));
   }

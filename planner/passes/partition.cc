@@ -11,6 +11,7 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
+#include "ir/exchange.h"
 #include "ir/status.h"
 
 namespace meshwright {
@@ -223,7 +224,11 @@ class Partitioner {
       made_in_[output] = {segment_, phase_};
       instruction.writes.push_back(natural_[output.index()]->operand);
     }
-    instruction.work = std::move(compute);
+    if (op.kind == OpKind::kExchange) {
+      MESHWRIGHT_ASSIGN_OR_RETURN(instruction.work, ExchangeOf(op, assignment));
+    } else {
+      instruction.work = std::move(compute);
+    }
     const std::string origin = instruction.origin;
     block_->instructions.push_back(std::move(instruction));
     for (TensorId output : op.outputs) {
@@ -241,6 +246,32 @@ class Partitioner {
     for (auto& [gradient, summand] : accumulate_later)
       MESHWRIGHT_RETURN_IF_ERROR(Accumulate(gradient, summand, origin));
     return absl::OkStatus();
+  }
+
+  // The one op that is no kernel: its ranks' values change places.
+  absl::StatusOr<Work> ExchangeOf(const Op& op, const Assignment& assignment) const {
+    const Shape &sources = op.attrs.sources, &shape = graph_.tensor(op.inputs[0]).shape;
+    const auto axes_of = [&](size_t begin, size_t end) {
+      AxisList axes;
+      for (size_t d = begin; d < end; ++d) {
+        const int8_t label = op.rule.inputs[0][d].label;
+        if (label >= 0) axes.insert(axes.end(), assignment[label].begin(), assignment[label].end());
+      }
+      return axes;
+    };
+    const AxisList all = axes_of(0, RankDims(sources, shape));
+    if (mesh_.SizeOf(all) != static_cast<int64_t>(sources.size())) {
+      return absl::UnimplementedError(absl::StrCat("operator \"", op.name, "\" exchanges values of ", sources.size(),
+                                                   " ranks, which lie on ", mesh_.SizeOf(all)));
+    }
+    if (const std::optional<ExchangedBroadcast> cast = BroadcastOf(sources, shape); cast.has_value()) {
+      Collective collective;
+      collective.kind = CollectiveKind::kBroadcast;
+      collective.axes = axes_of(cast->begin, cast->end);
+      collective.root = static_cast<int32_t>(cast->root);
+      return Work(std::move(collective));
+    }
+    return Work(Permute{all, std::vector<int32_t>(sources.begin(), sources.end())});
   }
 
   // A contribution that lies differently than its accumulator: redistribute it, then add it.

@@ -73,7 +73,7 @@ class Separator {
         return absl::UnimplementedError(
             absl::StrCat("parameter \"", tensor.name, "\" of a repeated layer cannot be every rank's own"));
       }
-      tensor.init.by_rank = true;
+      tensor.init.by_rank = 1;
       Separate(TensorId(i));
     }
     return absl::OkStatus();

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -44,11 +45,9 @@ class OperatorSearch {
       case SearchMode::kDataParallel:
         MESHWRIGHT_RETURN_IF_ERROR(SplitBatch());
         return One(base_);
-      case SearchMode::kByHand: {
-        MESHWRIGHT_ASSIGN_OR_RETURN(const AxisList ranks, base_.mesh.Compose(ranks_, 1));
-        base_.rules.push_back({"rank", ranks});
+      case SearchMode::kByHand:
+        MESHWRIGHT_RETURN_IF_ERROR(SplitRanks());
         return One(base_);
-      }
       case SearchMode::kDefaults:
         MESHWRIGHT_RETURN_IF_ERROR(Defaults());
         return One(base_);
@@ -68,6 +67,30 @@ class OperatorSearch {
   }
 
  private:
+  // Lays the dims that count ranks over them: "rank", or "rank0", "rank1", ..., the last one contiguous.
+  absl::Status SplitRanks() {
+    std::map<std::string, int64_t> extents;
+    for (const Op& op : graph_.ops) {
+      for (size_t i = 0; i < op.inputs.size(); ++i) {
+        for (size_t d = 0; d < op.rule.inputs[i].size(); ++d) {
+          const DimRule& dim = op.rule.inputs[i][d];
+          if (dim.label < 0 || dim.own_size || op.rule.labels[dim.label].whole) continue;
+          const std::string& name = op.rule.labels[dim.label].name;
+          if (absl::StartsWith(name, "rank")) extents[name] = graph_.tensor(op.inputs[i]).shape[d];
+        }
+      }
+    }
+    if (extents.size() <= 1) extents = {{"rank", ranks_}};
+    int64_t stride = 1;
+    for (size_t k = extents.size(); k-- > 0;) {
+      const std::string name = extents.size() == 1 ? "rank" : absl::StrCat("rank", k);
+      MESHWRIGHT_ASSIGN_OR_RETURN(const AxisList axes, base_.mesh.Compose(extents[name], stride));
+      base_.rules.push_back({name, axes});
+      stride *= extents[name];
+    }
+    return absl::OkStatus();
+  }
+
   // The graph, and all of the strategy but how operators are split.
   absl::Status MakeBase() {
     const bool alone = problem_.mode == SearchMode::kStandAlone;

@@ -32,7 +32,7 @@ enum class SearchMode : uint8_t {
   kExhaustive,            // simulates every combination of op strategies; small operator graphs only
   kDefaults,              // no search: what is not configured gets its default strategy (S5.14; semi_auto_parallel)
   kDataParallel,          // dim 0 of every input over all ranks, parameters whole
-  kByHand,                // no search: the graph's author splits it; its label "rank" lies over all ranks
+  kByHand,                // no search: the graph's author splits it; its labels "rank" lie over all ranks
   kStandAlone,            // one rank
 };
 

@@ -168,7 +168,8 @@ void Check(const OpExample& example, int64_t& compared) {
 
 TEST(GradientsTest, EveryDifferentiableOperator) {
   for (const OpInfo& row : kOps) {
-    if (!row.differentiable) continue;
+    // An Exchange is of programs that are split by hand: tests/semantics F34 compares its gradient.
+    if (!row.differentiable || row.kind == OpKind::kExchange) continue;
     const std::vector<OpExample> examples = ExamplesOf(row.kind);
     EXPECT_FALSE(examples.empty()) << row.name << " has no example";
     int64_t compared = 0;

@@ -196,7 +196,8 @@ void Check(uint64_t seed, Coverage& coverage) {
 void ExpectEverythingOccurred(Coverage& coverage) {
   std::vector<std::string> wanted;
   for (const OpInfo& row : kOps) {
-    if (row.kind == OpKind::kNumOps) continue;
+    // Exchanges are of programs that are split by hand (tests/semantics F34).
+    if (row.kind == OpKind::kNumOps || row.kind == OpKind::kExchange) continue;
     // What reads nothing has no operand that could be split.
     const bool reads = row.kind != OpKind::kFill && row.kind != OpKind::kFeed;
     wanted.push_back(absl::StrCat(row.name, reads ? " split" : ""));

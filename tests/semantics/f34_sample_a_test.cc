@@ -1,16 +1,20 @@
 // F34: programs whose author splits them (S17.1 to S17.3): sample A as written and corrected, the toy table of S17.2,
 // the manual row of S18.1, and each collective of a model file against executor/manual, forward and backward.
+#include <algorithm>
 #include <cmath>
 #include <string>
+#include <utility>
+#include <variant>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
-#include "executor/copies.h"
 #include "executor/manual/collectives.h"
 #include "executor/manual/gradients.h"
 #include "executor/manual/launch.h"
+#include "executor/spread.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "ir/error_kind.h"
@@ -120,7 +124,7 @@ TEST(SampleATest, TheManualRowOfTheOracle) {
     ASSERT_EQ(losses.size(), want.size());
     for (size_t step = 0; step < want.size(); ++step) EXPECT_NEAR(losses[step], want[step], 1e-9);
   }
-  const std::vector<Spread> spreads = SpreadOfCopies(run.program, run.result);
+  const std::vector<Spread> spreads = SpreadByRank(run.program, run.result);
   ASSERT_EQ(spreads.size(), 2u);
   EXPECT_EQ(spreads[1].parameter, "w2");
   EXPECT_NEAR(spreads[1].spread, 0.0731, 5e-5);
@@ -132,7 +136,7 @@ TEST(SampleATest, WithMeanGradientsTheOracleIsThatOfOneDevice) {
                        RunModel(OracleB("parallel_mode: hybrid_parallel, gradients_mean: true"), 8, 6));
   const std::vector<double> want = {0.294782409, 0.292738942, 0.290354212, 0.287596576, 0.284185660, 0.279603848};
   for (size_t step = 0; step < want.size(); ++step) EXPECT_NEAR(run.result.losses[step], want[step], 1e-9);
-  EXPECT_THAT(SpreadOfCopies(run.program, run.result), IsEmpty());
+  EXPECT_THAT(SpreadByRank(run.program, run.result), IsEmpty());
 }
 
 // The spine: the collectives are instructions of the Program, one AllReduce of the loss and one back (S3.8), over all.
@@ -184,11 +188,15 @@ TEST(SampleATest, RanksTakeTheirRows) {
 
 // --- each collective of a model file against executor/manual ---------------------------------------------------------
 
+constexpr char kGroups[] = "groups: {pairs: [[0, 1], [2, 3]], columns: [[0, 2], [1, 3]]}";
+
 // y = op(w x) with x = this rank's rows and the loss mean(y^2), 4 ranks with their own w; one step of SGD with rate 1.
 // x on rank r is (4, 4) with element (i, j) = ((7 (4 r + i) + 3 j) mod 11) / 11.
 std::string OneCollective(const std::string& op) {
   return absl::StrCat(R"(
 name: collective
+)",
+                      kGroups, R"(
 inputs: {x: {shape: [16, 4], init: {formula: {a: 7, b: 3, mod: 11, sub: 0, div: 11}}}}
 parameters: {w: {shape: [4, 4], init: {formula: {a: 2, b: 3, mod: 5, sub: 2, div: 5}}}}
 operators:
@@ -207,11 +215,34 @@ struct Expected {
   std::vector<double> w;
 };
 
+// One operator of a model file and what it is in functions: of a group of `ranks`, root and sends by place in it.
+struct Together {
+  const char *name, *file;
+  std::vector<int64_t> send_ranks = {};
+};
+
+// The partners in the job of the rank at place `own` of `ranks`.
+manual::NeighborExchangeSpec Neighbors(const std::vector<int64_t>& ranks, size_t own,
+                                       const std::vector<int64_t>& send_ranks) {
+  manual::NeighborExchangeSpec spec;
+  spec.recv_type = DType::kFloat64;
+  if (send_ranks[own] >= 0) spec.send_ranks = {ranks[static_cast<size_t>(send_ranks[own])]};
+  for (size_t p = 0; p < send_ranks.size(); ++p) {
+    if (send_ranks[p] == static_cast<int64_t>(own)) spec.recv_ranks = {ranks[p]};
+  }
+  spec.send_shapes.assign(spec.send_ranks.size(), {4, 4});
+  spec.recv_shapes.assign(spec.recv_ranks.size(), {4, 4});
+  return spec;
+}
+
 // The same with the functions of executor/manual.
-absl::StatusOr<Expected> ByFunctions(manual::Context& context, const std::string& op) {
+absl::StatusOr<Expected> ByFunctions(manual::Context& context, const Together& c, const std::vector<int64_t>& ranks) {
   using namespace manual;  // its names only
   MESHWRIGHT_RETURN_IF_ERROR(context.Init());
   MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t rank, context.GetRank());
+  const std::string group = absl::StrCat("group of ", ranks[0]), op = c.name;
+  MESHWRIGHT_RETURN_IF_ERROR(context.CreateGroup(group, ranks));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t place, context.GetRank(group));
   std::vector<double> x(16), w(16), z(16);
   for (int64_t i = 0; i < 4; ++i) {
     for (int64_t j = 0; j < 4; ++j) {
@@ -221,62 +252,161 @@ absl::StatusOr<Expected> ByFunctions(manual::Context& context, const std::string
     }
   }
   const manual::Tensor in = manual::Tensor::Of<double>({4, 4}, z);
-  const AlltoAllSpec spec{4, 1, 0};
-  absl::StatusOr<manual::Tensor> y = op == "AllReduce"       ? AllReduce(context, in)
-                                     : op == "AllGather"     ? AllGather(context, in)
-                                     : op == "ReduceScatter" ? ReduceScatter(context, in)
-                                     : op == "AlltoAll"      ? AlltoAll(context, in, spec)
-                                                             : absl::StatusOr<manual::Tensor>(in);
-  if (op == "Broadcast") {
-    MESHWRIGHT_ASSIGN_OR_RETURN(const std::vector<manual::Tensor> ys, Broadcast(context, {in}, 2));
-    y = ys[0];
-  }
-  MESHWRIGHT_RETURN_IF_ERROR(y.status());
-  manual::Tensor dy = *y;
+  const AlltoAllSpec spec{static_cast<int64_t>(ranks.size()), 1, 0};
+  const int64_t root = ranks.back();
+  manual::Tensor y = in;
+  const NeighborExchangeSpec neighbors =
+      c.send_ranks.empty() ? NeighborExchangeSpec() : Neighbors(ranks, static_cast<size_t>(place), c.send_ranks);
+  const auto one = [](absl::StatusOr<std::vector<manual::Tensor>> ys) -> absl::StatusOr<manual::Tensor> {
+    if (!ys.ok()) return ys.status();
+    return ys->empty() ? manual::Tensor::Zeros({4, 4}, DType::kFloat64) : (*ys)[0];  // who gets nothing has zeros
+  };
+  const auto given = [](bool any, const manual::Tensor& tensor) {
+    return any ? std::vector<manual::Tensor>{tensor} : std::vector<manual::Tensor>();
+  };
+  const bool sends = !neighbors.send_ranks.empty(), receives = !neighbors.recv_ranks.empty();
+  const auto forward = [&]() -> absl::StatusOr<manual::Tensor> {
+    if (op == "AllGather") return AllGather(context, in, group);
+    if (op == "ReduceScatter") return ReduceScatter(context, in, "sum", group);
+    if (op == "AlltoAll") return AlltoAll(context, in, spec, group);
+    if (op == "Broadcast") return one(Broadcast(context, {in}, root, group));
+    if (op == "NeighborExchange") return one(NeighborExchange(context, given(sends, in), neighbors, group));
+    return AllReduce(context, in, op, group);
+  };
+  MESHWRIGHT_ASSIGN_OR_RETURN(y, forward());
+  manual::Tensor dy = y;
   const double n = static_cast<double>(dy.As<double>().size());
   double loss = 0;
   for (double& value : dy.As<double>()) {
     loss += value * value / n;
     value *= 2 / n;
   }
-  absl::StatusOr<manual::Tensor> dz = op == "AllReduce"       ? AllReduceGrad(context, in, *y, dy)
-                                      : op == "AllGather"     ? AllGatherGrad(context, dy)
-                                      : op == "ReduceScatter" ? ReduceScatterGrad(context, dy)
-                                      : op == "AlltoAll"      ? AlltoAllGrad(context, dy, spec)
-                                                              : absl::StatusOr<manual::Tensor>(dy);
-  if (op == "Broadcast") {
-    MESHWRIGHT_ASSIGN_OR_RETURN(const std::vector<manual::Tensor> dzs, BroadcastGrad(context, {dy}, 2));
-    dz = dzs[0];
-  }
-  MESHWRIGHT_RETURN_IF_ERROR(dz.status());
-  for (size_t e = 0; e < 16; ++e) w[e] -= dz->As<double>()[e] * x[e];
+  const auto backward = [&]() -> absl::StatusOr<manual::Tensor> {
+    if (op == "AllGather") return AllGatherGrad(context, dy, group);
+    if (op == "ReduceScatter") return ReduceScatterGrad(context, dy, "sum", group);
+    if (op == "AlltoAll") return AlltoAllGrad(context, dy, spec, group);
+    if (op == "Broadcast") return one(BroadcastGrad(context, {dy}, root, group));
+    if (op == "NeighborExchange") return one(NeighborExchangeGrad(context, given(receives, dy), neighbors, group));
+    return AllReduceGrad(context, in, y, dy, op, group);
+  };
+  MESHWRIGHT_ASSIGN_OR_RETURN(const manual::Tensor dz, backward());
+  for (size_t e = 0; e < 16; ++e) w[e] -= dz.As<double>()[e] * x[e];
   return Expected{loss, w};
 }
 
+// Of 4 ranks: all of them, pairs beside each other, and pairs across.
 TEST(SampleATest, CollectivesOfAModelFileAreThoseOfTheFunctions) {
-  const struct {
-    const char *name, *op;
-  } cases[] = {{"AllReduce", "op: AllReduce, reduction: sum"},
-               {"AllGather", "op: AllGather"},
-               {"ReduceScatter", "op: ReduceScatter"},
-               {"AlltoAll", "op: AlltoAll, split_count: 4, split_dim: 1, concat_dim: 0"},
-               {"Broadcast", "op: Broadcast, root: 2"}};
-  for (const auto& c : cases) {
-    SCOPED_TRACE(c.name);
-    ASSERT_OK_AND_ASSIGN(const ModelRun run, RunModel(OneCollective(c.op), 4, 1));
-    std::vector<Expected> expected(4);
-    ASSERT_OK(manual::LaunchOnThreads(4, {}, [&](manual::Context& context) -> absl::Status {
-      MESHWRIGHT_ASSIGN_OR_RETURN(Expected own, ByFunctions(context, c.name));
-      expected[context.GetRank().value()] = std::move(own);
-      return absl::OkStatus();
-    }));
-    const std::vector<double> w = ValuesOf(run, "w");
-    ASSERT_EQ(w.size(), 64u);
-    for (size_t rank = 0; rank < 4; ++rank) {
-      EXPECT_NEAR(run.result.rank_losses[rank][0], expected[rank].loss, 1e-12);
-      for (size_t e = 0; e < 16; ++e) EXPECT_NEAR(w[16 * rank + e], expected[rank].w[e], 1e-12) << rank << " " << e;
+  const std::vector<std::pair<std::string, std::vector<std::vector<int64_t>>>> groupings = {
+      {"", {{0, 1, 2, 3}}}, {"pairs", {{0, 1}, {2, 3}}}, {"columns", {{0, 2}, {1, 3}}}};
+  for (const auto& [grouping, groups] : groupings) {
+    const size_t size = groups[0].size();
+    const std::string count = absl::StrCat("op: AlltoAll, split_dim: 1, concat_dim: 0, split_count: ", size);
+    const std::string root = absl::StrCat("op: Broadcast, root: ", size - 1);
+    const bool all = size == 4;
+    const Together cases[] = {
+        {"sum", "op: AllReduce, reduction: sum"},
+        {"max", "op: AllReduce, reduction: max"},
+        {"min", "op: AllReduce, reduction: min"},
+        {"AllGather", "op: AllGather"},
+        {"ReduceScatter", "op: ReduceScatter"},
+        {"AlltoAll", count.c_str()},
+        {"Broadcast", root.c_str()},
+        {"NeighborExchange",
+         all ? "op: NeighborExchange, send_ranks: [1, 2, 3, 0]" : "op: NeighborExchange, send_ranks: [1, 0]",
+         all ? std::vector<int64_t>{1, 2, 3, 0} : std::vector<int64_t>{1, 0}},
+        {"NeighborExchange",
+         all ? "op: NeighborExchange, send_ranks: [1, 2, 3, -1]" : "op: NeighborExchange, send_ranks: [-1, 0]",
+         all ? std::vector<int64_t>{1, 2, 3, -1} : std::vector<int64_t>{-1, 0}},
+    };
+    for (const Together& c : cases) {
+      SCOPED_TRACE(absl::StrCat(c.file, " in ", grouping));
+      const std::string file = grouping.empty() ? std::string(c.file) : absl::StrCat(c.file, ", group: ", grouping);
+      ASSERT_OK_AND_ASSIGN(const ModelRun run, RunModel(OneCollective(file), 4, 1));
+      std::vector<Expected> expected(4);
+      ASSERT_OK(manual::LaunchOnThreads(4, {}, [&](manual::Context& context) -> absl::Status {
+        MESHWRIGHT_RETURN_IF_ERROR(context.Init());
+        const int64_t rank = context.GetRank().value();
+        for (const std::vector<int64_t>& group : groups) {
+          if (std::find(group.begin(), group.end(), rank) == group.end()) continue;
+          MESHWRIGHT_ASSIGN_OR_RETURN(expected[rank], ByFunctions(context, c, group));
+        }
+        return absl::OkStatus();
+      }));
+      const std::vector<double> w = ValuesOf(run, "w");
+      ASSERT_EQ(w.size(), 64u);
+      for (size_t rank = 0; rank < 4; ++rank) {
+        EXPECT_NEAR(run.result.rank_losses[rank][0], expected[rank].loss, 1e-12);
+        for (size_t e = 0; e < 16; ++e) EXPECT_NEAR(w[16 * rank + e], expected[rank].w[e], 1e-12) << rank << " " << e;
+      }
     }
   }
+}
+
+// w (1) on 4 ranks whose rows are 1, 2, 3, 4: y = prod(x w) = 24, loss y^2 = 576. d y^2 / d z_r on each of four ranks
+// is 2 y . y / z_r, and the sum over the ranks' losses is four times that: dw_r = 4 . 2 . 24 . 24 / x_r . x_r = 4608.
+// Where rank 2's row is 0, y = 0 and so are all derivatives, its own 2 y . (1 . 2 . 4) too; y / x would be 0 / 0.
+TEST(SampleATest, AProductHasADerivativeAtZeroToo) {
+  const auto model = [](const std::string& formula) {
+    return absl::StrCat(R"(
+name: product
+inputs: {x: {shape: [4, 1], init: {formula: )",
+                        formula, R"(}}}
+parameters: {w: {shape: [1, 1], init: ones}}
+operators:
+  - {name: own, op: RankSlice, inputs: [x]}
+  - {name: z, op: Mul, inputs: [own, w]}
+  - {name: y, op: AllReduce, reduction: prod, inputs: [z]}
+  - {name: squares, op: Mul, inputs: [y, y]}
+  - {name: loss, op: ReduceSum, inputs: [squares]}
+training: {dtype: float64, optimizer: {sgd: {learning_rate: 0.001}}}
+)");
+  };
+  ASSERT_OK_AND_ASSIGN(const ModelRun run, RunModel(model("{a: 1, mod: 100, sub: -1}"), 4, 1));
+  for (const double w : ValuesOf(run, "w")) EXPECT_NEAR(w, 1 - 4.608, 1e-12);
+  for (const std::vector<double>& losses : run.result.rank_losses) EXPECT_NEAR(losses[0], 576, 1e-9);
+  ASSERT_OK_AND_ASSIGN(const ModelRun zero, RunModel(model("{a: 1, mod: 100, sub: 2}"), 4, 1));  // -2, -1, 0, 1
+  for (const double w : ValuesOf(zero, "w")) EXPECT_EQ(w, 1);
+}
+
+// A Broadcast is one in the program, and priced as one; neighbours exchange by one message each.
+TEST(SampleATest, BroadcastsAndExchangesAreInstructions) {
+  const auto kinds = [](const std::string& op) -> std::vector<std::string> {
+    absl::StatusOr<Plan> plan = PlanModel(OneCollective(op), 4);
+    EXPECT_OK(plan);
+    if (!plan.ok()) return {};
+    const absl::StatusOr<Program> program = ProgramOf(*plan);
+    EXPECT_OK(program);
+    std::vector<std::string> found;
+    for (const Instruction& instruction : program->classes[0].blocks[0].instructions) {
+      if (const auto* collective = std::get_if<Collective>(&instruction.work)) {
+        found.push_back(absl::StrCat(NameOf(collective->kind), " of ", program->mesh.SizeOf(collective->axes), " root ",
+                                     collective->root));
+      }
+      if (const auto* permute = std::get_if<Permute>(&instruction.work)) {
+        found.push_back(absl::StrCat("permute ", absl::StrJoin(permute->sources, " ")));
+      }
+    }
+    return found;
+  };
+  EXPECT_THAT(kinds("op: Broadcast, root: 2"), ElementsAre("broadcast of 4 root 2"));
+  EXPECT_THAT(kinds("op: Broadcast, root: 1, group: columns"), ElementsAre("broadcast of 2 root 1"));
+  EXPECT_THAT(kinds("op: NeighborExchange, send_ranks: [1, 2, 3, 0]"), ElementsAre("permute 3 0 1 2"));
+  EXPECT_THAT(kinds("op: NeighborExchange, send_ranks: [1, -1], group: columns"), ElementsAre("permute -1 -1 0 1"));
+  EXPECT_THAT(kinds("op: AllReduce, group: pairs"), ElementsAre("all_reduce of 2 root 0"));
+  EXPECT_THAT(kinds("op: ReduceScatter, group: columns"), ElementsAre("reduce_scatter of 2 root 0"));
+  EXPECT_THAT(kinds("op: AllGather, group: columns"), ElementsAre("all_gather of 2 root 0"));
+  EXPECT_THAT(kinds("op: AlltoAll, split_dim: 1, concat_dim: 0, group: pairs"), ElementsAre("all_to_all of 2 root 0"));
+}
+
+// S12.4 for these programs too: losses and gradients of micro-batches add up. Each has 4 rows, one for each of 4 ranks.
+TEST(SampleATest, MicroBatchesAddUp) {
+  const auto with = [](absl::string_view parallel) { return OracleB(parallel); };
+  ASSERT_OK_AND_ASSIGN(
+      const ModelRun run,
+      RunModel(with("parallel_mode: hybrid_parallel, gradients_mean: true, grad_accumulation_step: 4"), 4, 3));
+  // The pipeline row of S18.1, M = 4: as mean losses, whose gradients are those of the sum.
+  const double sums[] = {0.294782409, 0.286509286, 0.270991507};
+  for (size_t step = 0; step < 3; ++step) EXPECT_NEAR(run.result.losses[step], 4 * sums[step], 4e-9);
 }
 
 // R9, R30 and their like, at plan time, with the operator's place.
@@ -287,7 +417,9 @@ TEST(SampleATest, MistakesAreSaidWhenThePlanIsMade) {
   EXPECT_EQ(kind(OneCollective("op: AlltoAll, split_count: 3, split_dim: 1, concat_dim: 0"), 4), "E-VALUE");
   EXPECT_EQ(kind(OneCollective("op: Broadcast, root: 4"), 4), "E-VALUE");
   EXPECT_EQ(
-      kind(absl::StrReplaceAll(OneCollective("op: ReduceScatter"), {{"[16, 4]", "[18, 4]"}, {"[4, 4]", "[6, 4]"}}), 3),
+      kind(absl::StrReplaceAll(OneCollective("op: ReduceScatter"),
+                               {{"[16, 4]", "[18, 4]"}, {"[4, 4]", "[6, 4]"}, {kGroups, ""}}),
+           3),
       "");
   EXPECT_EQ(
       kind(absl::StrReplaceAll(OneCollective("op: ReduceScatter"), {{"[16, 4]", "[24, 4]"}, {"[4, 4]", "[6, 4]"}}), 4),
@@ -295,8 +427,22 @@ TEST(SampleATest, MistakesAreSaidWhenThePlanIsMade) {
   for (const char* mode : {"semi_auto_parallel", "auto_parallel"}) {
     EXPECT_EQ(kind(OracleB(absl::StrCat("parallel_mode: ", mode)), 8), "E-STATE");
   }
-  EXPECT_THAT(PlanModel(OneCollective("op: AllReduce, reduction: prod"), 4),
-              StatusIs(absl::StatusCode::kUnimplemented, "prod is for programs in C++"));
+  EXPECT_EQ(kind(OneCollective("op: AllReduce, reduction: mean"), 4), "E-VALUE");
+  EXPECT_EQ(kind(OneCollective("op: ReduceScatter, reduction: max"), 4), "E-STATE");  // S3.8
+  EXPECT_EQ(kind(OneCollective("op: AllReduce, group: rows"), 4), "E-VALUE");
+  EXPECT_EQ(kind(OneCollective("op: NeighborExchange, send_ranks: [1, 2, 3]"), 4), "E-VALUE");
+  EXPECT_EQ(kind(OneCollective("op: NeighborExchange, send_ranks: [1, 2, 3, 4]"), 4), "E-VALUE");
+  EXPECT_EQ(kind(OneCollective("op: NeighborExchange, send_ranks: [1, 1, 3, 0]"), 4), "E-LAYOUT");
+  // Groups of 4 ranks in a job of 8; and R8's for groups of a file.
+  EXPECT_THAT(PlanModel(OneCollective("op: AllReduce, group: pairs"), 8),
+              StatusIs(absl::StatusCode::kInvalidArgument, "groups.pairs: rank 4 of 8 is in no group"));
+  const auto groups = [&](const std::string& lists) {
+    return kind(absl::StrReplaceAll(OneCollective("op: AllReduce, group: pairs"), {{"[[0, 1], [2, 3]]", lists}}), 4);
+  };
+  for (const char* lists : {"[[0, 0], [2, 3]]", "[[], [2, 3]]", "[[0, 1], [2, 9]]", "[[0, 1, 2], [3]]", "[]",
+                            "[[0, 3], [1, 2]]", "[[1, 0], [2, 3]]"}) {
+    EXPECT_EQ(groups(lists), "E-VALUE") << lists;
+  }
 }
 
 // --- the sample itself, as a user runs it ----------------------------------------------------------------------------
@@ -333,7 +479,7 @@ TEST(SampleATest, TheCorrectedSampleIsOneDevice) {
   for (size_t step = 0; step < 10; ++step) {
     EXPECT_NEAR(eight.result.losses[step], one.result.losses[step], 1e-5 * one.result.losses[step]);  // S0.4, fp32
   }
-  EXPECT_FALSE(HasCopies(eight.program));
+  EXPECT_FALSE(HasSpread(eight.program));
 }
 
 }  // namespace
