@@ -41,6 +41,25 @@ inline constexpr Bytes kBlasWorkspaceBytes = Bytes(8519680);
 // The host back end: stacks and library buffers of one thread. A guess.
 inline constexpr Bytes kHostBytes = MiB(16);
 
+// What a framework holds of each parameter besides the weights, gradients and optimizer state that a program has: bytes
+// an element, of all parameters of the rank and of those whose optimizer state it owns.
+struct FrameworkCopies {
+  double whole = 0, owned = 0;
+};
+
+// Mixed precision in fp16: the optimizer reads gradients in float32 (Megatron-LM's documentation counts 20 bytes a
+// parameter where weights, gradients and state are 16; DeepSpeed's estimate is 4 + 16/d).
+inline constexpr double kFloat32GradientCopy = 4;
+// DeepSpeed's ZeRO first flattens the gradients of a rank's part in their own type (zero/stage_1_and_2.py, step()).
+inline constexpr double kFlatGradientCopy = 2;
+// PyTorch's autograd makes a gradient in the type of the weight, also where a framework adds it up in float32
+// elsewhere; DistributedDataParallel keeps all of them in its buckets.
+inline constexpr double kBucketGradientCopy = 2;
+
+// A caching allocator reserves more than its tensors take, and tools outside of the process see what is reserved.
+// Megatron-LM's own estimate (theoretical_memory_usage.py) adds this share.
+inline constexpr double kAllocatorSlack = 0.05;
+
 // A group of ranks that communicate, as far as memory is concerned.
 struct CommunicatorUse {
   int64_t ranks = 1;

@@ -132,6 +132,7 @@ class Pricer {
     InstructionPrice price;
     price.time = estimate.time;
     if (host_.adds_gradients && compute.accumulate && program_.num_microbatches > 1) price.time += AddTime(compute);
+    if (host_.optimizer_bytes > 0 && IsOptimizer(compute.op)) price.time += PassesTime();
     price.estimated = estimate.estimated;
     switch (estimate.bound) {
       case Bound::kCompute:
@@ -231,6 +232,16 @@ class Pricer {
     price.slowed_by = SlowedBy::kMemory;
     price.time = CopyTime(bytes);
     return price;
+  }
+
+  // Over the gradient of an update, which comes second.
+  Nanos PassesTime() const {
+    const Buffer& gradient = rank_class_->buffers[instruction_->reads[1].buffer.index()];
+    const int64_t elements = NumElements(LocalShape(gradient.shape, gradient.layout, program_.mesh));
+    KernelWork passes;
+    passes.kernel = KernelClass::kMemory;
+    passes.read = Bytes(std::llround(static_cast<double>(elements) * host_.optimizer_bytes));
+    return costs_.Kernel(passes);
   }
 
   // To add what a product made in its own type to the gradient.

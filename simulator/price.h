@@ -63,6 +63,8 @@ struct HostPace {
   // A kernel of its own adds a product's gradient to those of the micro-batches before, as PyTorch's autograd does;
   // else the product adds it.
   bool adds_gradients = false;
+  // What passes over all gradients before the update move besides it, bytes for each element that is updated.
+  double optimizer_bytes = 0;
   friend bool operator==(const HostPace&, const HostPace&) = default;
 };
 
@@ -71,6 +73,12 @@ struct HostPace {
 // checks that issue no kernel. Fitted on one half of the single-node runs that vTrain published, docs/accuracy.md has
 // the error on the other; collectives as CostModel::kCollectiveHostLaunch.
 inline constexpr HostPace kEagerFramework = {Micros(55), CostModel::kCollectiveHostLaunch, true};
+
+// Passes over float32 gradients that frameworks make besides the update (Megatron-LM's mixed precision optimizer): the
+// norm reads them, clipping reads and writes them.
+inline constexpr double kClippingBytes = 4 + 8;
+// In fp16, they are copied to float32 before, and divided by the scale of the loss and checked in one pass.
+inline constexpr double kUnscalingBytes = 6 + 8;
 
 // classes[c][b][i] is the price of Program::classes[c].blocks[b].instructions[i].
 struct Prices {
