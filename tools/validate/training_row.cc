@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <regex>
 #include <utility>
 
@@ -11,15 +12,15 @@
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "costmodel/library.h"
+#include "costmodel/variability.h"
+#include "ir/graph.h"
 #include "ir/status.h"
 #include "ir/text.h"
+#include "tools/validate/flops_rate.h"
+#include "tools/validate/row_model.h"
 
 namespace meshwright {
 namespace {
-
-absl::Status CannotExpress(absl::string_view reason, absl::string_view detail) {
-  return absl::UnimplementedError(absl::StrCat(reason, ": ", detail));
-}
 
 bool HasAny(absl::string_view text, absl::Span<const absl::string_view> words) {
   return std::any_of(words.begin(), words.end(), [&](absl::string_view word) { return absl::StrContains(text, word); });
@@ -31,41 +32,9 @@ bool HasAny(absl::string_view text, absl::Span<const absl::string_view> words) {
 // bytes and writes 2 of 1 for each element, for the left operands of two of its three products.
 constexpr Bytes kTransformerEngineBytes = Bytes(3);
 constexpr Bytes kEverything = GiB(1 << 20);
-constexpr int64_t kDefaultVocab = 51200;  // GPT-2's, padded as Megatron does
-constexpr int64_t kDefaultHeadDim = 128;  // where no number of heads is given
-constexpr int64_t kDefaultExpertsPerToken = 2;
 constexpr int64_t kDefaultDevicesPerNode = 8;
-
-// Model families by a word of the name; the first that matches. Others: by their number of parameters, if given.
-struct Family {
-  absl::string_view word;
-  Activation activation;
-  Norm norm;
-  Positions positions;
-  bool tied, bias;
-};
-constexpr Family kFamilies[] = {
-    {"mpt", Activation::kGelu, Norm::kLayerNorm, Positions::kNone, true, false},
-    {"bloom", Activation::kGelu, Norm::kLayerNorm, Positions::kNone, true, true},
-    {"opt", Activation::kRelu, Norm::kLayerNorm, Positions::kLearned, true, true},
-    {"nemotron", Activation::kRelu, Norm::kLayerNorm, Positions::kRotary, false, false},
-    {"falcon", Activation::kGelu, Norm::kLayerNorm, Positions::kRotary, true, false},
-    {"gpt-neox", Activation::kGelu, Norm::kLayerNorm, Positions::kRotary, false, true},
-    {"gpt", Activation::kGelu, Norm::kLayerNorm, Positions::kLearned, true, true},
-    {"bert", Activation::kGelu, Norm::kLayerNorm, Positions::kLearned, true, true},
-};
-constexpr Family kClassic = {"", Activation::kGelu, Norm::kLayerNorm, Positions::kLearned, true, true};
-constexpr Family kModern = {"", Activation::kSwiglu, Norm::kRmsNorm, Positions::kRotary, false, false};
-constexpr absl::string_view kModernWords[] = {"llama", "mistral", "mixtral", "qwen",  "internlm",
-                                              "yi-",   "grok",    "glm",     "gemma", "deepseek"};
-
-// Parameters in units of hidden^2 and the like; the tables round them, so a few per cent do not matter.
-double NumParameters(const DecoderConfig& c, bool gated) {
-  const double h = static_cast<double>(c.hidden), d = static_cast<double>(c.head_dim);
-  const double attention = h * d * static_cast<double>(2 * c.heads + 2 * c.kv_heads);
-  const double mlp = (gated ? 3 : 2) * h * static_cast<double>(c.ffn);
-  return static_cast<double>(c.layers) * (attention + mlp) + h * static_cast<double>(c.vocab);
-}
+constexpr int64_t kLeastVocabPerPadding = 32;
+constexpr double kMostDevices = 1 << 20;  // beyond it, a cell is damaged
 
 class RunReader {
  public:
@@ -73,10 +42,17 @@ class RunReader {
 
   absl::StatusOr<TrainingRun> Read() {
     const std::string options = Lower("other_opts");
-    if (HasAny(options, {"lora", "peft"})) return CannotExpress("frozen weights", cells_.Text("other_opts"));
+    MESHWRIGHT_ASSIGN_OR_RETURN(run_.training.sequence, Size("seq_len", DefaultSequence(cells_.Text("model"))));
+    MESHWRIGHT_ASSIGN_OR_RETURN(run_.model, ReadRowModel(cells_, run_.training.sequence, &run_.defaults));
+    run_.training.optimizer.kind = OpKind::kAdamW;
     MESHWRIGHT_RETURN_IF_ERROR(ReadDegrees());
     MESHWRIGHT_RETURN_IF_ERROR(ReadCluster());
     MESHWRIGHT_RETURN_IF_ERROR(ReadBatch());
+    if (HasAny(options, {"lora", "peft"})) {
+      run_.frozen = true;
+      run_.approximations.push_back("frozen weights: norms train in place of adapters");
+      run_.memory_comparable = false;
+    }
     MESHWRIGHT_RETURN_IF_ERROR(ReadPrecision());
     const std::string compile = Lower("compile");
     const bool eager = compile.empty() || HasAny(compile, {"no", "eager"});
@@ -85,9 +61,10 @@ class RunReader {
                       HasAny(absl::StrCat(Lower("attention"), Lower("recompute")), {"llm.c"});
     if (eager && !bare) run_.host = overrides_.eager;
     ReadAttention();
-    MESHWRIGHT_RETURN_IF_ERROR(ReadModel());
     MESHWRIGHT_RETURN_IF_ERROR(ReadRecompute());
     ReadSharding();
+    MESHWRIGHT_RETURN_IF_ERROR(SplitContext());
+    run_.cluster.device.kernels.sustained_clock *= SlowestClock(run_.cluster.num_devices());
     for (const auto& [key, value] : overrides_.cluster_keys) {
       MESHWRIGHT_RETURN_IF_ERROR(SetClusterKey(key, value, &run_.cluster));
     }
@@ -113,24 +90,35 @@ class RunReader {
     return *value;
   }
 
+  // Where the source does not say how it split the model, the table takes the fastest way that fits.
   absl::Status ReadDegrees() {
-    for (absl::string_view column : {"tp", "pp"}) {
-      if (cells_.Text(column).empty()) return CannotExpress("layout not given", column);
-    }
-    MESHWRIGHT_ASSIGN_OR_RETURN(run_.degrees.tensor, Needed("tp"));
-    MESHWRIGHT_ASSIGN_OR_RETURN(run_.degrees.pipeline, Needed("pp"));
-    MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t context, Size("cp", 1, false));
-    MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t interleaved, Size("vpp", 1, run_.degrees.pipeline > 1));
-    MESHWRIGHT_ASSIGN_OR_RETURN(run_.degrees.expert, Size("ep", 1, false));
-    if (context > 1) return CannotExpress("context parallelism", cells_.Text("cp"));
-    const int64_t model = run_.degrees.tensor * run_.degrees.pipeline;
+    Degrees& degrees = run_.degrees;
+    run_.tensor_given = !cells_.Text("tp").empty();
+    run_.pipeline_given = !cells_.Text("pp").empty();
+    MESHWRIGHT_ASSIGN_OR_RETURN(degrees.tensor, Size("tp", 1, false));
+    MESHWRIGHT_ASSIGN_OR_RETURN(degrees.pipeline, Size("pp", 1, false));
+    MESHWRIGHT_ASSIGN_OR_RETURN(context_, Size("cp", 1, false));
+    MESHWRIGHT_ASSIGN_OR_RETURN(run_.chunks, Size("vpp", 1, degrees.pipeline > 1));
+    MESHWRIGHT_ASSIGN_OR_RETURN(degrees.expert, Size("ep", 1, false));
     MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<int64_t> data, cells_.Int("dp", 1));
-    MESHWRIGHT_ASSIGN_OR_RETURN(gpus_, data.has_value() ? Size("gpus", *data * model) : Needed("gpus"));
-    run_.degrees.data = data.value_or(std::max<int64_t>(1, gpus_ / model));
-    if (run_.degrees.data * model != gpus_) {
-      return CannotExpress("dp x tp x pp is not gpus", absl::StrCat(run_.degrees.data * model, " and ", gpus_));
+    const double product = static_cast<double>(degrees.tensor) * static_cast<double>(degrees.pipeline) *
+                           static_cast<double>(context_) * static_cast<double>(data.value_or(1));
+    if (product > kMostDevices) return CannotExpress("more devices than there are", absl::StrCat(product));
+    const int64_t model = degrees.tensor * degrees.pipeline * context_;
+    const bool layout_given = run_.tensor_given && run_.pipeline_given;
+    if (!layout_given && cells_.Text("gpus").empty()) return CannotExpress("layout not given", "tp, pp and gpus");
+    MESHWRIGHT_ASSIGN_OR_RETURN(gpus_, Size("gpus", data.value_or(1) * model));
+    if (static_cast<double>(gpus_) > kMostDevices)
+      return CannotExpress("more devices than there are", absl::StrCat(gpus_));
+    degrees.data = data.has_value() && layout_given ? *data : std::max<int64_t>(1, gpus_ / model);
+    if (degrees.data * model != gpus_) {
+      return CannotExpress("dp x tp x pp is not gpus", absl::StrCat(degrees.data * model, " and ", gpus_));
     }
-    run_.chunks = interleaved;
+    // Experts are usually spread over as many ranks as they divide by.
+    if (run_.model.experts > 1 && cells_.Text("ep").empty()) {
+      degrees.expert = std::gcd(run_.model.experts, degrees.data);
+      run_.defaults.push_back(absl::StrCat("ep ", degrees.expert));
+    }
     return absl::OkStatus();
   }
 
@@ -146,7 +134,10 @@ class RunReader {
     if (!FindDevice(name).ok()) return CannotExpress("unknown device", name);
     MESHWRIGHT_ASSIGN_OR_RETURN(int64_t per_node, Size("gpus_per_node", kDefaultDevicesPerNode, gpus_ > 1));
     per_node = std::min(per_node, gpus_);
-    if (gpus_ % per_node != 0) return CannotExpress("nodes that are not full", absl::StrCat(gpus_, " devices"));
+    if (gpus_ % per_node != 0) {
+      while (gpus_ % per_node != 0) --per_node;
+      run_.approximations.push_back(absl::StrCat("nodes of ", per_node, " devices, so that all are full"));
+    }
     MESHWRIGHT_ASSIGN_OR_RETURN(run_.cluster, MakeCluster(name, gpus_ / per_node, per_node));
     Bytes& capacity = run_.cluster.device.memory;
     if (memory.has_value() && std::abs(*memory * 0.99 * 1073741824 / static_cast<double>(capacity.raw()) - 1) > 0.1) {
@@ -170,7 +161,6 @@ class RunReader {
   }
 
   absl::Status ReadBatch() {
-    MESHWRIGHT_ASSIGN_OR_RETURN(run_.training.sequence, Needed("seq_len"));
     MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<int64_t> batch, cells_.Int("global_batch_seqs", 1));
     MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<int64_t> micro, cells_.Int("micro_batch_seqs", 1));
     MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<int64_t> passes, cells_.Int("grad_accum", 1));
@@ -181,7 +171,10 @@ class RunReader {
       run_.training.batch = *micro * data * passes.value_or(1);
       run_.defaults.push_back(absl::StrCat("global_batch_seqs ", run_.training.batch));
     } else {
-      return CannotExpress("not given", "global_batch_seqs");
+      // A multiple of what any split of these devices takes at once.
+      const int64_t rows = DefaultTokens(NumParameters(run_.model)) / run_.training.sequence;
+      run_.training.batch = std::max<int64_t>(1, (rows + data / 2) / data) * data;
+      run_.defaults.push_back(absl::StrCat("global_batch_seqs ", run_.training.batch));
     }
     if (micro.has_value()) {
       run_.degrees.microbatch = *micro;
@@ -190,7 +183,8 @@ class RunReader {
     } else {
       run_.microbatch_given = false;
     }
-    if (run_.training.batch % (data * run_.degrees.microbatch) != 0) {
+    const bool layout_given = run_.tensor_given && run_.pipeline_given;
+    if (layout_given && run_.training.batch % (data * run_.degrees.microbatch) != 0) {
       return CannotExpress("the batch does not divide",
                            absl::StrCat(run_.training.batch, " over ", data, " x ", run_.degrees.microbatch));
     }
@@ -260,92 +254,88 @@ class RunReader {
     if (HasAny(text, {"flash v1", "flash1", "flashattention-1", "mpt attn_impl"})) use("flash1");
   }
 
-  const Family& FamilyOf(absl::string_view name, std::optional<double> billions) {
-    if (HasAny(name, kModernWords)) return kModern;
-    for (const Family& family : kFamilies) {
-      if (absl::StrContains(name, family.word)) return family;
-    }
-    const DecoderConfig& c = run_.model;
-    bool gated = c.ffn != 4 * c.hidden;
-    if (billions.has_value()) {
-      const double with = std::abs(NumParameters(c, true) - *billions * 1e9);
-      gated = with < std::abs(NumParameters(c, false) - *billions * 1e9);
-    }
-    run_.defaults.push_back(gated ? "a family like Llama" : "a family like GPT");
-    return gated ? kModern : kClassic;
-  }
-
-  absl::Status ReadModel() {
-    DecoderConfig& c = run_.model;
-    const std::string name = Lower("model");
-    MESHWRIGHT_ASSIGN_OR_RETURN(c.hidden, Needed("hidden"));
-    MESHWRIGHT_ASSIGN_OR_RETURN(c.layers, Needed("layers"));
-    int64_t heads = std::max<int64_t>(1, c.hidden / kDefaultHeadDim);
-    while (c.hidden % heads != 0) --heads;
-    MESHWRIGHT_ASSIGN_OR_RETURN(c.heads, Size("heads", heads));
-    MESHWRIGHT_ASSIGN_OR_RETURN(c.kv_heads, Size("kv_heads", c.heads, false));
-    MESHWRIGHT_ASSIGN_OR_RETURN(c.head_dim, Size("head_dim", std::max<int64_t>(1, c.hidden / c.heads), false));
-    MESHWRIGHT_ASSIGN_OR_RETURN(c.ffn, Size("ffn", 4 * c.hidden));
-    MESHWRIGHT_ASSIGN_OR_RETURN(c.vocab, Size("vocab", kDefaultVocab));
-    c.vocab_multiple = DefaultVocabMultiple(c.vocab);
-    MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<double> billions, cells_.Number("params_b"));
-    const Family& family = FamilyOf(name, billions);
-    c.activation = family.activation;
-    c.norm = family.norm;
-    c.positions = family.positions;
-    if (c.positions == Positions::kRotary && c.head_dim % 2 != 0) c.positions = Positions::kNone;
-    c.tied_embeddings = family.tied;
-    c.bias = c.qkv_bias = family.bias;
-    c.max_positions = run_.training.sequence;
-    // "8x7B" is eight experts.
-    std::smatch match;
-    static const std::regex* const kExperts = new std::regex(R"((\d+)\s*x\s*\d+(\.\d+)?\s*b)");
-    if (std::regex_search(name, match, *kExperts)) {
-      c.experts = std::stoll(match[1].str().substr(0, 6));
-      c.experts_per_token = std::min(kDefaultExpertsPerToken, c.experts);
-      c.capacity_factor = 1;
-      run_.defaults.push_back(absl::StrCat("experts ", c.experts, ", ", c.experts_per_token, " a token"));
-    } else if (HasAny(name, {"moe", "-a3b", "-a22b", "deepseek", "maverick", "scout"})) {
-      return CannotExpress("experts not given", cells_.Text("model"));
-    }
-    run_.training.optimizer.kind = OpKind::kAdamW;
-    return absl::OkStatus();
-  }
-
   absl::Status ReadRecompute() {
     const std::string text = Lower("recompute");
+    // Checkpoints of Megatron and DeepSpeed run the layer again. Those of PyTorch that FSDP goes with (not reentrant,
+    // since 2.1) stop when backward has what it reads.
+    const Recompute layer = absl::StrContains(Lower("zero_fsdp"), "fsdp") ? Recompute::kFull : Recompute::kLayer;
     if (text.empty()) {
       run_.defaults.push_back("recompute none");
-    } else if (HasAny(text, {"every", "selective layer", "uniform", "block", "layers"})) {
-      return CannotExpress("recompute of some layers", text);
-    } else if (absl::StartsWith(text, "none") || absl::StartsWith(text, "no")) {
-    } else if (absl::StartsWith(text, "full") || text == "yes") {
-      // Checkpoints of Megatron and DeepSpeed run the layer again. Those of PyTorch that FSDP goes with (not reentrant,
-      // since 2.1) stop when backward has what it reads.
-      run_.recompute = absl::StrContains(Lower("zero_fsdp"), "fsdp") ? Recompute::kFull : Recompute::kLayer;
+    } else if (absl::StartsWith(text, "no") || text == "false") {
+    } else if (absl::StartsWith(text, "full") || HasAny(text, {"uniform"}) || text == "yes" || text == "true") {
+      run_.recompute = layer;
+    } else if (HasAny(text, {"every", "selective layer", "block", "layers"}) && !HasAny(text, {"mlp"})) {
+      run_.recompute = layer;
+      run_.recompute_share = ShareOfLayers(text);
+      run_.approximations.push_back("recompute of some layers: the mean of all and none, weighted");
     } else if (HasAny(text, {"selective"})) {
       run_.recompute = Recompute::kSelective;
     } else {
-      return CannotExpress("unknown recompute", text);
+      run_.approximations.push_back(absl::StrCat("recompute \"", text, "\" as none"));
+      run_.memory_comparable = false;
     }
     return absl::OkStatus();
+  }
+
+  // "every 2nd layer": a half. "12 layers": of all. Where no number is given, every second, torchtitan's default.
+  double ShareOfLayers(const std::string& text) const {
+    std::smatch match;
+    static const std::regex* const kEvery = new std::regex(R"(every\s*(\d{1,6}))");
+    static const std::regex* const kLayers = new std::regex(R"((\d{1,6})\s*layers)");
+    if (std::regex_search(text, match, *kEvery)) return 1 / std::max(1.0, std::stod(match[1].str()));
+    if (std::regex_search(text, match, *kLayers)) {
+      return std::min(1.0, std::stod(match[1].str()) / static_cast<double>(run_.model.layers));
+    }
+    return 0.5;
+  }
+
+  // Context parallelism as rows that are as many times shorter and more: parameters, gradients and everything but
+  // attention cost the same. Attention of a piece meets the keys of the whole row: as many times longer. The exchange
+  // of keys and values is taken to be hidden behind it.
+  absl::Status SplitContext() {
+    if (context_ == 1) return absl::OkStatus();
+    if (!run_.training.fused_attention) return CannotExpress("context parallelism without fused attention", "cp");
+    if (run_.training.sequence % context_ != 0) {
+      return CannotExpress("the sequence does not divide",
+                           absl::StrCat(run_.training.sequence, " over ", context_, " pieces"));
+    }
+    run_.training.sequence /= context_;
+    run_.training.batch *= context_;
+    run_.degrees.data *= context_;
+    for (AttentionConstants& attention : run_.cluster.device.attention) {
+      attention.forward_share /= static_cast<double>(context_);
+      attention.backward_share /= static_cast<double>(context_);
+    }
+    run_.approximations.push_back("context parallelism as shorter rows with the attention of the whole row");
+    return absl::OkStatus();
+  }
+
+  void SetCopies(const std::string& zero) {
+    if (run_.frozen || HasAny(zero, {"zero-3", "fsdp", "full_shard"})) return;
+    if (run_.training.dtype == DType::kFloat16) {
+      run_.copies.owned = kFloat32GradientCopy + (HasAny(zero, {"zero-"}) ? kFlatGradientCopy : 0);
+    } else if (run_.host.adds_gradients && run_.gradient_dtype == DType::kFloat32) {
+      run_.copies.whole = kBucketGradientCopy;
+    }
   }
 
   void ReadSharding() {
     const std::string sequence = Lower("seq_parallel");
     // Came to Megatron-LM with the choice of sequence parallelism (3.0): products that add to the gradient themselves.
     if (!sequence.empty()) run_.host.adds_gradients = false;
+    // Where the cell is empty: usual where attention is fused, unknown before.
+    run_.sequence_parallel = sequence.empty() ? run_.training.fused_attention : HasAny(sequence, {"yes", "true", "1"});
     Degrees& degrees = run_.degrees;
-    if (sequence.empty()) {
-      // Usual where attention is fused, unknown before.
-      degrees.sequence_parallel = degrees.tensor > 1 && run_.training.fused_attention;
-      if (degrees.tensor > 1) {
-        run_.defaults.push_back(absl::StrCat("seq_parallel ", degrees.sequence_parallel ? "yes" : "no"));
-      }
-    } else {
-      degrees.sequence_parallel = degrees.tensor > 1 && HasAny(sequence, {"yes", "true", "1"});
+    degrees.sequence_parallel = degrees.tensor > 1 && run_.sequence_parallel;
+    if (sequence.empty() && degrees.tensor > 1) {
+      run_.defaults.push_back(absl::StrCat("seq_parallel ", degrees.sequence_parallel ? "yes" : "no"));
     }
     const std::string zero = Lower("zero_fsdp");
+    run_.balanced_stages = HasAny(absl::StrCat(Lower("model"), Lower("other_opts")), {"nanotron"});
+    SetCopies(zero);
+    if (run_.host != HostPace()) {
+      run_.host.optimizer_bytes = kClippingBytes + (run_.training.dtype == DType::kFloat16 ? kUnscalingBytes : 0);
+    }
     if (degrees.data == 1) return;
     if (zero.empty()) {
       run_.parallel_optimizer = true;
@@ -369,6 +359,7 @@ class RunReader {
   const RowOverrides& overrides_;
   TrainingRun run_;
   int64_t gpus_ = 1;
+  int64_t context_ = 1;  // context parallelism
 };
 
 }  // namespace
@@ -403,7 +394,7 @@ absl::StatusOr<TrainingRun> ReadTrainingRun(const CsvCells& cells, const RowOver
   return RunReader(cells, overrides).Read();
 }
 
-absl::StatusOr<TrainingMeasurement> ReadTrainingMeasurement(const CsvCells& cells) {
+absl::StatusOr<TrainingMeasurement> ReadTrainingMeasurement(const CsvCells& cells, const TrainingRun& run) {
   TrainingMeasurement measured;
   const std::string status = cells.Text("status");
   measured.out_of_memory = status == "oom";
@@ -426,23 +417,40 @@ absl::StatusOr<TrainingMeasurement> ReadTrainingMeasurement(const CsvCells& cell
     measured.from = column;
     return measured;
   }
-  MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<double> batch, cells.Number("global_batch_seqs"));
-  MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<double> sequence, cells.Number("seq_len"));
-  MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<double> gpus, cells.Number("gpus"));
+  const double tokens = static_cast<double>(run.training.batch) * static_cast<double>(run.training.sequence);
+  const double devices = static_cast<double>(run.cluster.num_devices());
   for (const char* column : {"tokens_per_s_total", "tokens_per_s_per_gpu"}) {
-    MESHWRIGHT_ASSIGN_OR_RETURN(std::optional<double> rate, cells.Number(column));
-    if (!rate.has_value() || *rate <= 0 || !batch.has_value() || !sequence.has_value()) continue;
-    if (absl::EndsWith(column, "per_gpu")) {
-      if (!gpus.has_value()) continue;
-      *rate *= *gpus;
-    }
-    measured.step_seconds = *batch * *sequence / *rate;
+    MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<double> rate, cells.Number(column));
+    if (!rate.has_value() || *rate <= 0) continue;
+    measured.step_seconds = tokens / (absl::EndsWith(column, "per_gpu") ? *rate * devices : *rate);
     measured.from = column;
     return measured;
   }
+  MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<double> teraflops, cells.Number("tflops_per_gpu"));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<double> sequence, cells.Number("seq_len"));
+  const std::optional<double> flops = FlopsOfStep(
+      cells.Text("flops_def"), run.model, sequence.value_or(static_cast<double>(run.training.sequence)), tokens);
+  if (teraflops.has_value() && *teraflops > 0 && flops.has_value()) {
+    measured.step_seconds = *flops / (*teraflops * 1e12 * devices);
+    measured.from = "tflops_per_gpu, as flops_def counts them";
+    return measured;
+  }
   if (measured.peak.has_value()) return measured;
-  return CannotExpress("no time or rate", "step_time_s, step_time_derived_s and tokens_per_s are empty");
+  return CannotExpress("no time or rate",
+                       "step_time_s, step_time_derived_s and tokens_per_s are empty, tflops_per_gpu or flops_def too");
 }
+
+namespace {
+
+// Only the scales of each layer's first norm train: adapters are as small, and gradients reach them through the same
+// products.
+void FreezeWeights(Graph* graph) {
+  for (Tensor& tensor : graph->tensors) {
+    if (tensor.kind == TensorKind::kParameter) tensor.trainable = tensor.name == "norm1.gamma";
+  }
+}
+
+}  // namespace
 
 Problem ProblemOf(const TrainingRun& run) {
   Problem problem;
@@ -459,10 +467,51 @@ Problem ProblemOf(const TrainingRun& run) {
   // Frameworks from before fused attention reduce all gradients at once, after the last micro-batch; where parameters
   // are split, a call moves a layer.
   if (!run.training.fused_attention || run.shard_parameters) problem.bucket = kEverything;
-  problem.graph = [model = run.model, training = run.training](int64_t rows) {
-    return BuildDecoder(model, training, "row", rows);
+  // Frameworks pad flat buffers; ours splits rows, so the vocabulary gets some more where that is little.
+  DecoderConfig model = run.model;
+  const int64_t padded = std::lcm(model.vocab_multiple, run.degrees.tensor * run.degrees.data);
+  if (run.parallel_optimizer && padded <= model.vocab / kLeastVocabPerPadding) model.vocab_multiple = padded;
+  problem.graph = [model, training = run.training, frozen = run.frozen](int64_t rows) -> absl::StatusOr<Graph> {
+    MESHWRIGHT_ASSIGN_OR_RETURN(Graph graph, BuildDecoder(model, training, "row", rows));
+    if (frozen) FreezeWeights(&graph);
+    return graph;
   };
   return problem;
+}
+
+std::vector<int64_t> LayersPerStage(const TrainingRun& run) {
+  const int64_t stages = run.degrees.pipeline;
+  if (!run.balanced_stages || stages == 1 || run.chunks > 1) return {};
+  const double head = static_cast<double>(run.model.vocab) * static_cast<double>(run.model.hidden);
+  const double layers = static_cast<double>(run.model.layers);
+  const double layer = (NumParameters(run.model) - head * (run.model.tied_embeddings ? 1 : 2)) / layers;
+  std::vector<int64_t> counts(static_cast<size_t>(stages), 0);
+  size_t stage = 0;
+  for (int64_t i = 1; i <= run.model.layers; ++i) {
+    ++counts[stage];
+    const double share = (layers * layer + head) * static_cast<double>(stage + 1) / static_cast<double>(stages);
+    if (static_cast<double>(i) * layer > share && stage + 1 < counts.size()) ++stage;
+  }
+  if (std::count(counts.begin(), counts.end(), 0) > 0) return {};
+  return counts;
+}
+
+TrainingRun WithDividingDegree(const TrainingRun& run) {
+  const int64_t data = run.degrees.data, hidden = run.model.hidden;
+  if (!run.parallel_optimizer || run.degrees.expert > 1 || hidden % data == 0) return run;
+  int64_t nearest = 1;
+  const auto distance = [&](int64_t degree) {
+    return std::abs(std::log(static_cast<double>(degree) / static_cast<double>(data)));
+  };
+  for (int64_t degree = 1; degree <= std::min(hidden, 2 * data); ++degree) {
+    if (hidden % degree == 0 && distance(degree) < distance(nearest)) nearest = degree;
+  }
+  TrainingRun near = run;
+  near.degrees.data = nearest;
+  near.training.batch = run.training.batch / data * nearest;
+  const int64_t per_node = run.cluster.devices_per_node;
+  near.cluster.nodes = (run.cluster.num_devices() / data * nearest + per_node - 1) / per_node;
+  return near;
 }
 
 std::string GroupKey(const CsvCells& cells) {

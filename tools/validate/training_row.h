@@ -16,6 +16,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "costmodel/memory_overheads.h"
 #include "ir/cluster.h"
 #include "ir/quantities.h"
 #include "models/decoder.h"
@@ -40,9 +41,14 @@ struct TrainingRun {
   Training training;  // with the batch of one step
   Cluster cluster;
   Degrees degrees;
-  int64_t chunks = 1;            // of a stage: interleaved schedule
-  bool microbatch_given = true;  // else the fastest that fits
+  int64_t chunks = 1;                                                        // of a stage: interleaved schedule
+  bool tensor_given = true, pipeline_given = true, microbatch_given = true;  // else the fastest that fits
   Recompute recompute = Recompute::kNone;
+  bool sequence_parallel = false;  // where tensor parallelism is used: what degrees say once tp is chosen
+  double recompute_share = 1;      // of the layers that are recomputed
+  bool balanced_stages = false;    // layers are dealt out by cost, the head's included, as nanotron does
+  FrameworkCopies copies;
+  bool frozen = false;  // weights, as with adapters
   bool parallel_optimizer = false, shard_parameters = false;
   DType gradient_dtype = DType::kFloat32;
   HostPace host;  // eager unless the row says that the step is compiled or captured
@@ -63,11 +69,21 @@ struct TrainingMeasurement {
 // kInvalidArgument: a damaged cell, with file and line. kUnimplemented, "reason: detail": what cannot be expressed.
 absl::StatusOr<TrainingRun> ReadTrainingRun(const CsvCells& cells, const RowOverrides& overrides);
 
-// kUnimplemented, "reason: detail": nothing in the row can be compared with a prediction.
-absl::StatusOr<TrainingMeasurement> ReadTrainingMeasurement(const CsvCells& cells);
+// `run`: what the row says, for rates. kUnimplemented, "reason: detail": nothing in the row can be compared with a
+// prediction.
+absl::StatusOr<TrainingMeasurement> ReadTrainingMeasurement(const CsvCells& cells, const TrainingRun& run);
 
 // The problem and graph of a run, for planner/search/evaluate.h.
 Problem ProblemOf(const TrainingRun& run);
+
+// Layers of each stage where they are dealt out by cost: a stage takes layers until the cost up to there is above its
+// share of the whole (nanotron, build_model). Empty: evenly.
+std::vector<int64_t> LayersPerStage(const TrainingRun& run);
+
+// The same run with a data parallel degree that divides the parameters' rows, where `run`'s does not: frameworks pad a
+// flat buffer, ours would leave parameters whole. Batch and nodes are scaled, so that a rank has as many rows; the
+// nearest degree in ratio.
+TrainingRun WithDividingDegree(const TrainingRun& run);
 
 // Equal for rows that differ in layout only.
 std::string GroupKey(const CsvCells& cells);

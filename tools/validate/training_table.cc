@@ -1,12 +1,16 @@
 #include "tools/validate/training_table.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "costmodel/cost_model.h"
+#include "costmodel/memory_overheads.h"
+#include "ir/dtype.h"
+#include "ir/program.h"
 #include "ir/status.h"
 #include "nlohmann/json.hpp"
 #include "planner/search/degrees.h"
@@ -16,36 +20,115 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-absl::StatusOr<Prediction> Predict(const TrainingRun& run) {
-  const Problem problem = ProblemOf(run);
-  MESHWRIGHT_ASSIGN_OR_RETURN(const Strategy strategy, FromDegrees(problem, run.degrees));
-  MESHWRIGHT_ASSIGN_OR_RETURN(Evaluation evaluation, Evaluate(problem, strategy));
-  return std::move(evaluation.prediction);
+constexpr double kAdamStateBytes = 8;  // two moments in float32
+
+// Of the fullest stage: elements are counted from what the program plans for gradients and optimizer state.
+Bytes CopiesOf(const TrainingRun& run, const Prediction& prediction) {
+  const auto elements = [&](BufferRole role, double bytes) {
+    return static_cast<double>(prediction.memory[static_cast<size_t>(role)].raw()) / bytes;
+  };
+  const double whole =
+      elements(BufferRole::kGradient, static_cast<double>(SizeOf(run.gradient_dtype).raw())) * run.copies.whole;
+  const double owned = elements(BufferRole::kOptimizerState, kAdamStateBytes) * run.copies.owned;
+  return Bytes(std::llround(whole + owned));
 }
 
-// Where the source does not say how many rows a micro-batch has, it took the fastest that fits: so do we, of powers of
-// two.
+absl::StatusOr<Prediction> PredictOne(const TrainingRun& given) {
+  const TrainingRun run = WithDividingDegree(given);
+  const Problem problem = ProblemOf(run);
+  MESHWRIGHT_ASSIGN_OR_RETURN(Strategy strategy, FromDegrees(problem, run.degrees));
+  strategy.layers_per_stage = LayersPerStage(run);
+  MESHWRIGHT_ASSIGN_OR_RETURN(Evaluation evaluation, Evaluate(problem, strategy));
+  Prediction& prediction = evaluation.prediction;
+  const Bytes copies = CopiesOf(run, prediction);
+  prediction.arena += copies;
+  prediction.peak += copies;
+  return std::move(prediction);
+}
+
+template <class Quantity>
+Quantity Between(Quantity none, Quantity all, double share) {
+  return Quantity(std::llround(static_cast<double>(none.raw()) * (1 - share) + static_cast<double>(all.raw()) * share));
+}
+
+// Time and memory are linear in the number of layers that are recomputed.
+absl::StatusOr<Prediction> Predict(const TrainingRun& run) {
+  MESHWRIGHT_ASSIGN_OR_RETURN(Prediction all, PredictOne(run));
+  if (run.recompute_share >= 1) return all;
+  TrainingRun without = run;
+  without.recompute = Recompute::kNone;
+  MESHWRIGHT_ASSIGN_OR_RETURN(const Prediction none, PredictOne(without));
+  all.step = Between(none.step, all.step, run.recompute_share);
+  all.peak = Between(none.peak, all.peak, run.recompute_share);
+  all.arena = Between(none.arena, all.arena, run.recompute_share);
+  for (size_t i = 0; i < kNumTimeUses; ++i) {
+    const TimeUse use = static_cast<TimeUse>(i);
+    all.time[use] = Between(none.time[use], all.time[use], run.recompute_share);
+  }
+  return all;
+}
+
+// What the source leaves open it chose well: the fastest that fits, and so do we. Rows of a micro-batch and tensor
+// parallelism are powers of two, the latter inside a node; stages are a power of two that divides the layers.
 constexpr int64_t kMostRowsTried = 16;
+constexpr int64_t kMostStagesTried = 64;
+
+std::vector<Degrees> LayoutsOf(const TrainingRun& run) {
+  const auto powers = [](bool given, int64_t only, int64_t most) {
+    std::vector<int64_t> values;
+    for (int64_t n = 1; n <= most && !given; n *= 2) values.push_back(n);
+    if (given) values.push_back(only);
+    return values;
+  };
+  const int64_t devices = run.cluster.num_devices();
+  std::vector<Degrees> layouts;
+  for (const int64_t tensor : powers(run.tensor_given, run.degrees.tensor, run.cluster.devices_per_node)) {
+    for (const int64_t pipeline : powers(run.pipeline_given, run.degrees.pipeline, kMostStagesTried)) {
+      if (devices % (tensor * pipeline) != 0) continue;
+      if (!run.pipeline_given && run.model.layers % pipeline != 0) continue;
+      if (!run.tensor_given && run.model.heads % tensor != 0) continue;
+      for (const int64_t rows : powers(run.microbatch_given, run.degrees.microbatch, kMostRowsTried)) {
+        Degrees degrees = run.degrees;
+        degrees.tensor = tensor;
+        degrees.pipeline = pipeline;
+        degrees.data = devices / (tensor * pipeline);
+        degrees.microbatch = rows;
+        degrees.sequence_parallel = tensor > 1 && run.sequence_parallel;
+        if (run.training.batch % (degrees.data * rows) == 0 && degrees.data % degrees.expert == 0) {
+          layouts.push_back(degrees);
+        }
+      }
+    }
+  }
+  return layouts;
+}
 
 absl::StatusOr<Prediction> PredictFastest(TrainingRun* run) {
-  if (run->microbatch_given) return Predict(*run);
-  absl::StatusOr<Prediction> best = absl::UnimplementedError("no micro-batch divides the batch");
-  int64_t chosen = 1;
-  for (int64_t rows = 1; rows <= kMostRowsTried; rows *= 2) {
-    if (run->training.batch % (rows * run->degrees.data) != 0) break;
-    run->degrees.microbatch = rows;
+  const bool layout_given = run->tensor_given && run->pipeline_given;
+  if (layout_given && run->microbatch_given) return Predict(*run);
+  absl::StatusOr<Prediction> best = absl::UnimplementedError("no layout divides the batch and the layers");
+  Degrees chosen = run->degrees;
+  for (const Degrees& degrees : LayoutsOf(*run)) {
+    run->degrees = degrees;
     absl::StatusOr<Prediction> next = Predict(*run);
     if (!next.ok()) {
       if (!best.ok()) best = next.status();
       continue;
     }
-    const bool better = !best.ok() || (next->fits() && (!best->fits() || next->step < best->step));
+    // Of what does not fit, the smallest.
+    const bool better = !best.ok() || (next->fits() ? !best->fits() || next->step < best->step
+                                                    : !best->fits() && next->peak < best->peak);
     if (!better) continue;
     best = std::move(next);
-    chosen = rows;
+    chosen = degrees;
   }
-  run->degrees.microbatch = chosen;
-  run->defaults.push_back(absl::StrCat("micro_batch_seqs ", chosen, " (the fastest that fits)"));
+  run->degrees = chosen;
+  const auto say = [run](bool given, absl::string_view column, int64_t value) {
+    if (!given) run->defaults.push_back(absl::StrCat(column, " ", value, " (the fastest that fits)"));
+  };
+  say(run->tensor_given, "tp", chosen.tensor);
+  say(run->pipeline_given, "pp", chosen.pipeline);
+  say(run->microbatch_given, "micro_batch_seqs", chosen.microbatch);
   return best;
 }
 
@@ -124,6 +207,11 @@ Json RowJson(const TrainingRowResult& row) {
 
 }  // namespace
 
+Bytes TrainingRowResult::PredictedPeak() const {
+  if (!measured.whole_process) return prediction.arena;
+  return prediction.peak + Bytes(std::llround(static_cast<double>(prediction.arena.raw()) * kAllocatorSlack));
+}
+
 absl::StatusOr<TrainingTableResult> PredictTrainingTable(const CsvTable& table, const RowOverrides& overrides) {
   TrainingTableResult result;
   result.file = table.file;
@@ -136,8 +224,8 @@ absl::StatusOr<TrainingTableResult> PredictTrainingTable(const CsvTable& table, 
       out.label = LabelOf(cells, out.microbatch);
       out.skipped = std::string(status.message());
     };
-    absl::StatusOr<TrainingMeasurement> measured = ReadTrainingMeasurement(cells);
     absl::StatusOr<TrainingRun> run = ReadTrainingRun(cells, overrides);
+    absl::StatusOr<TrainingMeasurement> measured = ReadTrainingMeasurement(cells, run.ok() ? *run : TrainingRun());
     for (const absl::Status& status : {measured.status(), run.status()}) {
       if (!status.ok() && status.code() != absl::StatusCode::kUnimplemented) return status;
     }

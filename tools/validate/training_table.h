@@ -32,7 +32,7 @@ struct TrainingRowResult {
   bool scored() const { return skipped.empty() && measured.step_seconds.has_value(); }
   Pair Steps() const { return {ToSeconds(prediction.step), measured.step_seconds.value_or(0)}; }
   // What the prediction has for the counter that the source read.
-  Bytes PredictedPeak() const { return measured.whole_process ? prediction.peak : prediction.arena; }
+  Bytes PredictedPeak() const;
 };
 
 struct TrainingTableResult {

@@ -1,5 +1,6 @@
 #include "tools/validate/training_table.h"
 
+#include <algorithm>
 #include <string>
 
 #include "gtest/gtest.h"
@@ -20,23 +21,56 @@ TEST(TrainingTableTest, EveryRowIsPredictedOrSaysWhyNot) {
       const CsvTable table,
       ParseCsv(std::string(kHeader) + "GPT,2,256,4,1024,1024,128,8,1,A100,2,2,1,1,1,none,flash,none,0.01,ok,x\n"
                                       "GPT,2,256,4,1024,1024,128,8,1,A100,2,1,1,2,1,none,flash,none,0.02,ok,x\n"
-                                      "GPT,2,256,4,1024,1024,128,8,1,A100,2,1,1,1,2,none,flash,none,0.02,ok,x\n"
+                                      "GPT,2,256,4,1024,1024,128,8,1,abacus,2,1,1,2,1,none,flash,none,0.02,ok,x\n"
                                       "GPT,2,256,4,1024,1024,128,8,,A100,2,1,2,1,1,none,flash,none,,oom,x\n",
                "t.csv"));
   ASSERT_OK_AND_ASSIGN(const TrainingTableResult result, PredictTrainingTable(table, {}));
   const TrainingTableSummary summary = Summarise(result);
   EXPECT_EQ(summary.rows, 4u);
   EXPECT_EQ(summary.predicted, 3u);
-  EXPECT_EQ(summary.skipped.at("context parallelism"), 1u);
+  EXPECT_EQ(summary.skipped.at("unknown device"), 1u);
   EXPECT_EQ(summary.time.count, 2u);
   EXPECT_EQ(summary.ranks.groups, 1u);
   EXPECT_EQ(summary.oom_rows, 1u);
   EXPECT_EQ(summary.oom_right, 0u);  // so small a model fits
   EXPECT_EQ(summary.fitting_right, 2u);
   EXPECT_GT(result.rows[0].prediction.step, Nanos());
-  EXPECT_THAT(ToText(result, true), HasSubstr("line 4: GPT, 2 x A100, tp1 pp1 dp1, micro-batch 1 of 8: skipped"));
+  EXPECT_THAT(ToText(result, true), HasSubstr("line 4: GPT, 2 x abacus, tp1 pp1 dp2, micro-batch 1 of 8: skipped"));
   EXPECT_THAT(ToText(result, true), HasSubstr("(the fastest that fits)"));
   EXPECT_THAT(ToJson({result}, true), HasSubstr("\"predicted\": 3"));
+}
+
+TEST(TrainingTableTest, WhatIsLeftOpenIsTheFastestThatFits) {
+  ASSERT_OK_AND_ASSIGN(
+      const CsvTable table,
+      ParseCsv(std::string(kHeader) + "GPT,2,256,4,1024,1024,128,8,1,A100,2,,,,1,none,flash,none,0.01,ok,x\n"
+                                      "GPT,2,256,4,1024,1024,128,8,1,A100,2,2,1,1,1,none,flash,none,0.01,ok,x\n"
+                                      "GPT,2,256,4,1024,1024,128,8,1,A100,2,1,2,1,1,none,flash,none,0.01,ok,x\n"
+                                      "GPT,2,256,4,1024,1024,128,8,1,A100,2,1,1,2,1,none,flash,none,0.01,ok,x\n",
+               "t.csv"));
+  ASSERT_OK_AND_ASSIGN(const TrainingTableResult result, PredictTrainingTable(table, {}));
+  Nanos fastest = result.rows[1].prediction.step;
+  for (size_t i = 2; i < 4; ++i) fastest = std::min(fastest, result.rows[i].prediction.step);
+  EXPECT_EQ(result.rows[0].prediction.step, fastest);
+  EXPECT_THAT(ToText(result, true), HasSubstr("tp 1 (the fastest that fits)"));
+}
+
+// A half of the layers recomputed: half way between none and all, in time and in memory.
+TEST(TrainingTableTest, RecomputeOfSomeLayersLiesBetween) {
+  ASSERT_OK_AND_ASSIGN(
+      const CsvTable table,
+      ParseCsv(std::string(kHeader) +
+                   "GPT,4,256,4,1024,1024,128,8,8,A100,1,1,1,1,1,none,flash,none,0.01,ok,x\n"
+                   "GPT,4,256,4,1024,1024,128,8,8,A100,1,1,1,1,1,every 2nd layer,flash,none,0.01,ok,x\n"
+                   "GPT,4,256,4,1024,1024,128,8,8,A100,1,1,1,1,1,full,flash,none,0.01,ok,x\n",
+               "t.csv"));
+  ASSERT_OK_AND_ASSIGN(const TrainingTableResult result, PredictTrainingTable(table, {}));
+  const auto step = [&](size_t row) { return result.rows[row].prediction.step.raw(); };
+  const auto arena = [&](size_t row) { return result.rows[row].prediction.arena.raw(); };
+  EXPECT_LT(step(0), step(2));
+  EXPECT_NEAR(step(1), (step(0) + step(2)) / 2.0, 1);
+  EXPECT_GT(arena(0), arena(2));
+  EXPECT_NEAR(arena(1), (arena(0) + arena(2)) / 2.0, 1);
 }
 
 TEST(TrainingTableTest, ErrorsAreOfPredictedAgainstMeasured) {

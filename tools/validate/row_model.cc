@@ -1,0 +1,227 @@
+#include "tools/validate/row_model.h"
+
+#include <algorithm>
+#include <cmath>
+#include <regex>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "ir/status.h"
+
+namespace meshwright {
+namespace {
+
+constexpr int64_t kDefaultVocab = 51200;  // GPT-2's, padded as Megatron does
+constexpr int64_t kDefaultHeadDim = 128;  // where no number of heads is given
+constexpr int64_t kMostHeads = 1024;
+constexpr int64_t kDefaultExpertsPerToken = 2;
+
+// Model families by a word of the name; the first that matches. Others: by their number of parameters, if given.
+struct Family {
+  absl::string_view word;
+  Activation activation;
+  Norm norm;
+  Positions positions;
+  bool tied, bias;
+};
+constexpr Family kFamilies[] = {
+    {"mpt", Activation::kGelu, Norm::kLayerNorm, Positions::kNone, true, false},
+    {"bloom", Activation::kGelu, Norm::kLayerNorm, Positions::kNone, true, true},
+    {"opt", Activation::kRelu, Norm::kLayerNorm, Positions::kLearned, true, true},
+    {"nemotron", Activation::kRelu, Norm::kLayerNorm, Positions::kRotary, false, false},
+    {"falcon", Activation::kGelu, Norm::kLayerNorm, Positions::kRotary, true, false},
+    {"gpt-neox", Activation::kGelu, Norm::kLayerNorm, Positions::kRotary, false, true},
+    {"gpt", Activation::kGelu, Norm::kLayerNorm, Positions::kLearned, true, true},
+    {"bert", Activation::kGelu, Norm::kLayerNorm, Positions::kLearned, true, true},
+};
+constexpr Family kClassic = {"", Activation::kGelu, Norm::kLayerNorm, Positions::kLearned, true, true};
+constexpr Family kModern = {"", Activation::kSwiglu, Norm::kRmsNorm, Positions::kRotary, false, false};
+constexpr absl::string_view kModernWords[] = {"llama", "mistral", "mixtral", "qwen",  "internlm",
+                                              "yi-",   "grok",    "glm",     "gemma", "deepseek"};
+
+// Widths by number of parameters: GPT-3 (Brown et al. 2020, table 2.1) up to 13 billion and at 175, Megatron-LM
+// (Narayanan et al. 2021, table 1) between and above.
+struct Width {
+  double billions;
+  int64_t hidden;
+};
+constexpr Width kWidths[] = {{0.125, 768}, {0.35, 1024}, {0.76, 1536}, {1.3, 2048},  {2.7, 2560},
+                             {6.7, 4096},  {13, 5120},   {18.4, 6144}, {39.1, 8192}, {76, 10240},
+                             {175, 12288}, {310, 16384}, {530, 20480}, {1008, 25600}};
+
+// Tokens of a step by number of parameters (Brown et al. 2020, table 2.1).
+struct StepTokens {
+  double billions;
+  int64_t tokens;
+};
+constexpr StepTokens kStepTokens[] = {{1.0, 1 << 19}, {5.0, 1 << 20}, {100.0, 1 << 21}, {1e30, 1 << 22}};
+
+double LayerParameters(const DecoderConfig& c, bool gated) {
+  const double h = static_cast<double>(c.hidden), d = static_cast<double>(c.head_dim);
+  const double attention = h * d * static_cast<double>(2 * c.heads + 2 * c.kv_heads);
+  return attention + (gated ? 3 : 2) * h * static_cast<double>(c.ffn);
+}
+
+double NumParameters(const DecoderConfig& c, bool gated) {
+  const double embeddings = (c.tied_embeddings ? 1 : 2) * static_cast<double>(c.hidden) * static_cast<double>(c.vocab);
+  return static_cast<double>(c.layers * std::max<int64_t>(1, c.experts)) * LayerParameters(c, gated) + embeddings;
+}
+
+class ModelReader {
+ public:
+  ModelReader(const CsvCells& cells, int64_t sequence, std::vector<std::string>* defaults)
+      : cells_(cells), sequence_(sequence), defaults_(*defaults), name_(absl::AsciiStrToLower(cells.Text("model"))) {}
+
+  absl::StatusOr<DecoderConfig> Read() {
+    MESHWRIGHT_ASSIGN_OR_RETURN(billions_, cells_.Number("params_b"));
+    MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<int64_t> tensor, cells_.Int("tp", 1));
+    tensor_ = tensor.value_or(1);
+    MESHWRIGHT_RETURN_IF_ERROR(ReadSizes());
+    const Family& family = FamilyOf();
+    c_.activation = family.activation;
+    c_.norm = family.norm;
+    c_.positions = family.positions;
+    if (c_.positions == Positions::kRotary && c_.head_dim % 2 != 0) c_.positions = Positions::kNone;
+    c_.tied_embeddings = family.tied;
+    c_.bias = c_.qkv_bias = family.bias;
+    c_.max_positions = sequence_;
+    MESHWRIGHT_RETURN_IF_ERROR(ReadExperts());
+    return std::move(c_);
+  }
+
+ private:
+  absl::StatusOr<int64_t> Size(absl::string_view column, int64_t fallback, bool say = true) {
+    MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<int64_t> value, cells_.Int(column, 1));
+    if (value.has_value()) return *value;
+    if (say) defaults_.push_back(absl::StrCat(column, " ", fallback));
+    return fallback;
+  }
+
+  // "GPT3-175B", "BERT 110m".
+  std::optional<double> BillionsInName() const {
+    std::smatch match;
+    static const std::regex* const kSize = new std::regex(R"((^|[^0-9a-z.])(\d{1,6}(\.\d{1,6})?)\s?([bm])\b)");
+    double value = 0;
+    if (!std::regex_search(name_, match, *kSize) || !absl::SimpleAtod(match[2].str(), &value)) return std::nullopt;
+    return match[4].str() == "b" ? value : value / 1000;
+  }
+
+  // The number of heads that divides the hidden size and splits over `tensor` ranks, whose width is nearest to the
+  // usual.
+  int64_t DefaultHeads() const {
+    const double usual = absl::StrContains(name_, "bert") ? kDefaultHeadDim / 2.0 : kDefaultHeadDim;
+    int64_t best = 1;
+    double nearest = 1e30;
+    for (int64_t heads = 1; heads <= std::min(c_.hidden, kMostHeads); ++heads) {
+      if (c_.hidden % heads != 0 || (heads % tensor_ != 0 && c_.hidden % tensor_ == 0)) continue;
+      const double distance = std::abs(std::log(static_cast<double>(c_.hidden / heads) / usual));
+      if (distance >= nearest) continue;
+      nearest = distance;
+      best = heads;
+    }
+    return best;
+  }
+
+  absl::Status ReadSizes() {
+    for (const absl::string_view column : {"hidden", "layers"}) {
+      if (!cells_.Text(column).empty()) continue;
+      if (!billions_.has_value()) billions_ = BillionsInName();
+      if (!billions_.has_value() || *billions_ <= 0) return CannotExpress("not given", column);
+    }
+    int64_t hidden = 0;
+    double nearest = 1e30;
+    for (const Width& width : kWidths) {
+      const double distance = std::abs(std::log(billions_.value_or(1) / width.billions));
+      if (distance >= nearest) continue;
+      nearest = distance;
+      hidden = width.hidden;
+    }
+    MESHWRIGHT_ASSIGN_OR_RETURN(c_.hidden, Size("hidden", hidden));
+    MESHWRIGHT_ASSIGN_OR_RETURN(c_.vocab, Size("vocab", kDefaultVocab));
+    MESHWRIGHT_ASSIGN_OR_RETURN(c_.heads, Size("heads", DefaultHeads()));
+    MESHWRIGHT_ASSIGN_OR_RETURN(c_.kv_heads, Size("kv_heads", c_.heads, false));
+    MESHWRIGHT_ASSIGN_OR_RETURN(c_.head_dim, Size("head_dim", std::max<int64_t>(1, c_.hidden / c_.heads), false));
+    MESHWRIGHT_ASSIGN_OR_RETURN(c_.ffn, Size("ffn", 4 * c_.hidden));
+    const double embedding = static_cast<double>(c_.hidden) * static_cast<double>(c_.vocab);
+    const double layers = (billions_.value_or(0) * 1e9 - embedding) / LayerParameters(c_, false);
+    MESHWRIGHT_ASSIGN_OR_RETURN(c_.layers,
+                                Size("layers", static_cast<int64_t>(std::lround(std::clamp(layers, 1.0, 1e4)))));
+    c_.vocab_multiple = DefaultVocabMultiple(c_.vocab);
+    return absl::OkStatus();
+  }
+
+  const Family& FamilyOf() {
+    for (const absl::string_view word : kModernWords) {
+      if (absl::StrContains(name_, word)) return kModern;
+    }
+    for (const Family& family : kFamilies) {
+      if (absl::StrContains(name_, family.word)) return family;
+    }
+    bool gated = c_.ffn != 4 * c_.hidden;
+    if (billions_.has_value()) {
+      // Counted with one embedding, as the tables round: the difference of a matrix in each layer is what tells.
+      DecoderConfig one = c_;
+      one.tied_embeddings = true;
+      const double with = std::abs(NumParameters(one, true) - *billions_ * 1e9);
+      gated = with < std::abs(NumParameters(one, false) - *billions_ * 1e9);
+    }
+    defaults_.push_back(gated ? "a family like Llama" : "a family like GPT");
+    return gated ? kModern : kClassic;
+  }
+
+  // "8x7B" is eight experts.
+  absl::Status ReadExperts() {
+    std::smatch match;
+    static const std::regex* const kExperts = new std::regex(R"((\d{1,6})\s*x\s*\d{1,6}(\.\d{1,6})?\s*b)");
+    if (std::regex_search(name_, match, *kExperts)) {
+      c_.experts = std::max<int64_t>(1, std::stoll(match[1].str()));
+      c_.experts_per_token = std::min(kDefaultExpertsPerToken, c_.experts);
+      c_.capacity_factor = 1;
+      defaults_.push_back(absl::StrCat("experts ", c_.experts, ", ", c_.experts_per_token, " a token"));
+      return absl::OkStatus();
+    }
+    for (const absl::string_view word : {"moe", "-a3b", "-a22b", "deepseek", "maverick", "scout"}) {
+      if (absl::StrContains(name_, word)) return CannotExpress("experts not given", cells_.Text("model"));
+    }
+    return absl::OkStatus();
+  }
+
+  const CsvCells& cells_;
+  const int64_t sequence_;
+  int64_t tensor_ = 1;  // tensor parallelism
+  std::vector<std::string>& defaults_;
+  const std::string name_;
+  std::optional<double> billions_;
+  DecoderConfig c_;
+};
+
+}  // namespace
+
+absl::Status CannotExpress(absl::string_view reason, absl::string_view detail) {
+  return absl::UnimplementedError(absl::StrCat(reason, ": ", detail));
+}
+
+int64_t DefaultSequence(absl::string_view model_name) {
+  return absl::StrContains(absl::AsciiStrToLower(model_name), "bert") ? 512 : 2048;
+}
+
+int64_t DefaultTokens(double parameters) {
+  for (const StepTokens& row : kStepTokens) {
+    if (parameters <= row.billions * 1e9) return row.tokens;
+  }
+  return 1 << 22;
+}
+
+double NumParameters(const DecoderConfig& config) {
+  return NumParameters(config, config.activation == Activation::kSwiglu);
+}
+
+absl::StatusOr<DecoderConfig> ReadRowModel(const CsvCells& cells, int64_t sequence,
+                                           std::vector<std::string>* defaults) {
+  return ModelReader(cells, sequence, defaults).Read();
+}
+
+}  // namespace meshwright

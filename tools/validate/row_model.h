@@ -1,0 +1,41 @@
+// The model of a row: the sizes that the cells give, and for those that are empty what its name and its number of
+// parameters tell.
+//
+// Thread safety: pure functions.
+#ifndef MESHWRIGHT_TOOLS_VALIDATE_ROW_MODEL_H_
+#define MESHWRIGHT_TOOLS_VALIDATE_ROW_MODEL_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "models/decoder.h"
+#include "tools/validate/csv.h"
+
+namespace meshwright {
+
+// kUnimplemented, "reason: detail": what the tool cannot express. The part before the colon is what it is counted
+// under.
+absl::Status CannotExpress(absl::string_view reason, absl::string_view detail);
+
+// Tokens of a row where the cell is empty.
+int64_t DefaultSequence(absl::string_view model_name);
+
+// Tokens of a step where no cell says the batch: GPT-3's for a model of this many parameters.
+int64_t DefaultTokens(double parameters);
+
+// Parameters of the matrices, in the whole model.
+double NumParameters(const DecoderConfig& config);
+
+// `sequence`: tokens of a row. `defaults` gets a line for each cell that was empty.
+//
+// kUnimplemented: no size and nothing to guess it from. kInvalidArgument: a damaged cell.
+absl::StatusOr<DecoderConfig> ReadRowModel(const CsvCells& cells, int64_t sequence, std::vector<std::string>* defaults);
+
+}  // namespace meshwright
+
+#endif  // MESHWRIGHT_TOOLS_VALIDATE_ROW_MODEL_H_

@@ -1,0 +1,69 @@
+#include "tools/validate/row_model.h"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+#include "ir/status.h"
+#include "ir/testing.h"
+
+namespace meshwright {
+namespace {
+
+using ::testing::ElementsAre;
+
+absl::StatusOr<DecoderConfig> ModelOf(const std::string& text, std::vector<std::string>* defaults) {
+  MESHWRIGHT_ASSIGN_OR_RETURN(const CsvTable table, ParseCsv(text, "t.csv"));
+  return ReadRowModel(CsvCells(table, table.rows[0]), 1024, defaults);
+}
+
+// "4b": between 2.7 and 6.7, nearer to 2.7 in ratio: hidden 2560. A layer has 12 h^2 = 78.6 M, the embedding 131 M:
+// (4000 - 131) / 78.6 = 49.2 layers.
+TEST(RowModelTest, SizesFromTheNumberInTheName) {
+  std::vector<std::string> defaults;
+  ASSERT_OK_AND_ASSIGN(const DecoderConfig model, ModelOf("model\nBERT 4b\n", &defaults));
+  EXPECT_EQ(model.hidden, 2560);
+  EXPECT_EQ(model.layers, 49);
+  EXPECT_EQ(model.heads, 40);
+  EXPECT_THAT(defaults, ElementsAre("hidden 2560", "vocab 51200", "heads 40", "ffn 10240", "layers 49"));
+  // 12 x 49 x 2560^2 and 2560 x 51200.
+  EXPECT_EQ(NumParameters(model), 12.0 * 49 * 2560 * 2560 + 2560.0 * 51200);
+}
+
+// 14400 / 128 is no integer; of the divisors that 8 ranks split, 120 heads of 120 are nearest to 128.
+TEST(RowModelTest, HeadsDivideAndSplit) {
+  std::vector<std::string> defaults;
+  ASSERT_OK_AND_ASSIGN(const DecoderConfig model, ModelOf("model,hidden,layers,tp\nGPT,14400,2,8\n", &defaults));
+  EXPECT_EQ(model.heads, 120);
+}
+
+TEST(RowModelTest, NothingToGuessFrom) {
+  std::vector<std::string> defaults;
+  EXPECT_EQ(std::string(ModelOf("model\nnobody\n", &defaults).status().message()), "not given: hidden");
+  EXPECT_EQ(std::string(ModelOf("model,hidden\nnobody,64\n", &defaults).status().message()), "not given: layers");
+  EXPECT_EQ(std::string(ModelOf("model,hidden,layers\nA-MoE,64,2\n", &defaults).status().message()),
+            "experts not given: A-MoE");
+}
+
+TEST(RowModelTest, OddNamesAreNoNumbers) {
+  for (const std::string name :
+       {"99999999999999999999999999b", "0b", "b", "x99999999999999999x1b", "1.2.3b", "\xff 1b"}) {
+    std::vector<std::string> defaults;
+    const auto model = ModelOf(absl::StrCat("model\n", name, "\n"), &defaults);
+    if (model.ok()) {
+      EXPECT_GT(model->layers, 0) << name;
+    }
+  }
+}
+
+TEST(RowModelTest, TokensOfAStepGrowWithTheModel) {
+  EXPECT_EQ(DefaultTokens(125e6), 1 << 19);
+  EXPECT_EQ(DefaultTokens(2.7e9), 1 << 20);
+  EXPECT_EQ(DefaultTokens(175e9), 1 << 22);
+  EXPECT_EQ(DefaultSequence("BERT 110m"), 512);
+}
+
+}  // namespace
+}  // namespace meshwright
