@@ -35,9 +35,11 @@ constexpr absl::string_view kKeys[] = {"mesh",
                                        "microbatches",
                                        "schedule",
                                        "recompute",
+                                       "recompute_ops",
                                        "parallel_optimizer",
                                        "parallel_optimizer_threshold",
                                        "shard_parameters",
+                                       "gradient_accumulation_shard",
                                        "optimizer_group",
                                        "optimizer_shard_size",
                                        "optimizer_whole",
@@ -181,6 +183,13 @@ absl::Status ReadFusion(const NodeRef& in, Strategy& s) {
   return absl::OkStatus();
 }
 
+absl::Status ReadNames(const NodeRef& in, std::set<std::string>& names) {
+  if (!in.present()) return absl::OkStatus();
+  MESHWRIGHT_ASSIGN_OR_RETURN(const std::vector<std::string> read, in.AsStrings());
+  names.insert(read.begin(), read.end());
+  return absl::OkStatus();
+}
+
 // How the parallel optimizer shares out its work.
 absl::Status ReadOptimizer(const NodeRef& in, Strategy& s) {
   const Strategy usual;
@@ -191,13 +200,15 @@ absl::Status ReadOptimizer(const NodeRef& in, Strategy& s) {
   if (s.shard_parameters && !s.parallel_optimizer) {
     return in["shard_parameters"].Error("true", "it with parallel_optimizer: true, whose rows it gathers");
   }
+  MESHWRIGHT_ASSIGN_OR_RETURN(s.gradient_accumulation_shard,
+                              in["gradient_accumulation_shard"].AsBoolOr(usual.gradient_accumulation_shard));
+  if (s.gradient_accumulation_shard && !s.parallel_optimizer) {
+    return in["gradient_accumulation_shard"].Error("true", "it with parallel_optimizer: true, whose rows it adds up");
+  }
   MESHWRIGHT_ASSIGN_OR_RETURN(s.optimizer_group, in["optimizer_group"].AsEnumOr(usual.optimizer_group, kGroupNames));
   MESHWRIGHT_ASSIGN_OR_RETURN(s.optimizer_shard_size,
                               in["optimizer_shard_size"].AsIntOr(usual.optimizer_shard_size, -1));
-  if (!in["optimizer_whole"].present()) return absl::OkStatus();
-  MESHWRIGHT_ASSIGN_OR_RETURN(const std::vector<std::string> whole, in["optimizer_whole"].AsStrings());
-  s.optimizer_whole.insert(whole.begin(), whole.end());
-  return absl::OkStatus();
+  return ReadNames(in["optimizer_whole"], s.optimizer_whole);
 }
 
 // Everything else, but for the mesh.
@@ -223,12 +234,10 @@ absl::Status ReadChoices(const NodeRef& in, Strategy& s) {
   MESHWRIGHT_ASSIGN_OR_RETURN(s.microbatches, in["microbatches"].AsIntOr(usual.microbatches, 1));
   MESHWRIGHT_ASSIGN_OR_RETURN(s.schedule, in["schedule"].AsEnumOr(usual.schedule, kScheduleNames));
   MESHWRIGHT_ASSIGN_OR_RETURN(s.recompute, in["recompute"].AsEnumOr(usual.recompute, kRecomputeNames));
+  MESHWRIGHT_RETURN_IF_ERROR(ReadNames(in["recompute_ops"], s.recompute_ops));
   MESHWRIGHT_RETURN_IF_ERROR(ReadOptimizer(in, s));
   MESHWRIGHT_RETURN_IF_ERROR(ReadFusion(in, s));
-  if (in["own_parameters"].present()) {
-    MESHWRIGHT_ASSIGN_OR_RETURN(const std::vector<std::string> own, in["own_parameters"].AsStrings());
-    s.own_parameters.insert(own.begin(), own.end());
-  }
+  MESHWRIGHT_RETURN_IF_ERROR(ReadNames(in["own_parameters"], s.own_parameters));
   MESHWRIGHT_ASSIGN_OR_RETURN(s.parameter_broadcast, in["parameter_broadcast"].AsBoolOr(usual.parameter_broadcast));
   MESHWRIGHT_ASSIGN_OR_RETURN(s.all_to_all, in["all_to_all"].AsBoolOr(usual.all_to_all));
   MESHWRIGHT_ASSIGN_OR_RETURN(s.gradients_mean, in["gradients_mean"].AsBoolOr(usual.gradients_mean));
@@ -284,9 +293,11 @@ std::string ToText(const Strategy& s) {
   }
   absl::StrAppend(&text, "microbatches: ", s.microbatches, "\nschedule: ", NameOf(s.schedule),
                   "\nrecompute: ", NameOf(s.recompute), "\n");
+  if (!s.recompute_ops.empty()) absl::StrAppend(&text, "recompute_ops: ", NamesText(s.recompute_ops), "\n");
   absl::StrAppend(&text, "parallel_optimizer: ", s.parallel_optimizer ? "true" : "false",
                   "\nparallel_optimizer_threshold: ", BytesText(s.parallel_optimizer_threshold),
                   s.shard_parameters ? "\nshard_parameters: true\n" : "\n");
+  if (s.gradient_accumulation_shard) text += "gradient_accumulation_shard: true\n";
   if (s.optimizer_group != OptimizerGroup::kSummands) {
     absl::StrAppend(&text, "optimizer_group: ", NameOf(s.optimizer_group), "\n");
   }

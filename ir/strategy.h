@@ -67,6 +67,7 @@ struct Strategy {
   int64_t microbatches = 1;               // per step
   Schedule schedule = Schedule::kOneFOneB;
   Recompute recompute = Recompute::kNone;
+  std::set<std::string> recompute_ops;  // S13.1: by name, these are run again whatever `recompute` says
 
   bool parallel_optimizer = false;  // split optimizer state (and master parameters) over replicas
   OptimizerGroup optimizer_group = OptimizerGroup::kSummands;
@@ -74,6 +75,9 @@ struct Strategy {
   int64_t optimizer_shard_size = -1;      // S11.8: into how many parts at most; -1: as many as there are replicas
   std::set<std::string> optimizer_whole;  // parameters that stay whole (S11.4)
   bool shard_parameters = false;          // split parameters and gradients, too; takes parallel_optimizer
+  // S11.10: gradients are scattered after every micro-batch and accumulated as rows, not whole and scattered once a
+  // step. Takes parallel_optimizer, and several micro-batches.
+  bool gradient_accumulation_shard = false;
   // Fusion (S10): gradients are reduced, parameters gathered, in calls of several tensors.
   Bytes bucket = MiB(64);                              // largest call; 0: one by one; kOneBucket: all together
   std::optional<Bytes> scatter_bucket, gather_bucket;  // of reduce-scatters and all-gathers, where they differ
@@ -104,10 +108,11 @@ struct Strategy {
 //   microbatches: 4
 //   schedule: 1f1b                      # gpipe
 //   recompute: selective                # none, full, layer
+//   recompute_ops: [relu]
 //   parallel_optimizer: true
 //   parallel_optimizer_threshold: 64 KiB   # and optimizer_group: replicas, optimizer_shard_size: 4
 //   optimizer_whole: [w]
-//   shard_parameters: false
+//   shard_parameters: false              # and gradient_accumulation_shard: true
 //   bucket: 64 MiB            # and scatter_bucket, gather_bucket, bucket_ends: [20, 35], fusion_ids: {w: 2}
 //   all_to_all: true
 //   gradients_mean: false

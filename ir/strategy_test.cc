@@ -1,5 +1,6 @@
 #include "ir/strategy.h"
 
+#include <set>
 #include <string>
 #include <utility>
 
@@ -26,8 +27,10 @@ layers_per_stage: [5, 3]
 microbatches: 8
 schedule: gpipe
 recompute: selective
+recompute_ops: [gelu, relu]
 parallel_optimizer: true
 parallel_optimizer_threshold: 64 KiB
+gradient_accumulation_shard: true
 bucket: 1025 B
 scatter_bucket: 2 MiB
 gather_bucket: 0 B
@@ -59,7 +62,9 @@ TEST(StrategyTest, EveryFieldRoundTrips) {
   EXPECT_EQ(s.microbatches, 8);
   EXPECT_EQ(s.schedule, Schedule::kGpipe);
   EXPECT_EQ(s.recompute, Recompute::kSelective);
+  EXPECT_EQ(s.recompute_ops, (std::set<std::string>{"gelu", "relu"}));
   EXPECT_TRUE(s.parallel_optimizer);
+  EXPECT_TRUE(s.gradient_accumulation_shard);
   EXPECT_EQ(s.parallel_optimizer_threshold, KiB(64));
   EXPECT_EQ(s.bucket, Bytes(1025));
   EXPECT_EQ(s.scatter_bucket, MiB(2));
@@ -123,10 +128,13 @@ TEST(StrategyTest, ErrorsSayWhereAndWhat) {
       {"schedule: gpipe", {"schedule: 1f1b2", "s.yaml:13:11: schedule: found \"1f1b2\", wanted one of gpipe, 1f1b"}},
       {"recompute: selective",
        {"recompute: some", "s.yaml:14:12: recompute: found \"some\", wanted one of none, selective"}},
-      {"bucket: 1025 B", {"bucket: 1025", "s.yaml:17:9: bucket: found"}},
+      {"parallel_optimizer: true\n",
+       {"parallel_optimizer: false\n",
+        "s.yaml:18:30: gradient_accumulation_shard: found true, wanted it with parallel_optimizer: true"}},
+      {"bucket: 1025 B", {"bucket: 1025", "s.yaml:19:9: bucket: found"}},
       {"dtype: bfloat16",
-       {"dtype: int32", "s.yaml:24:17: gradient_dtype: found int32, wanted a floating type, as float32"}},
-      {"divisor: 0.1", {"divisor: 0", "s.yaml:25:15: loss_divisor: found 0, wanted a number above 0"}},
+       {"dtype: int32", "s.yaml:26:17: gradient_dtype: found int32, wanted a floating type, as float32"}},
+      {"divisor: 0.1", {"divisor: 0", "s.yaml:27:15: loss_divisor: found 0, wanted a number above 0"}},
   };
   for (const auto& [from, change] : cases) {
     SCOPED_TRACE(change.first);

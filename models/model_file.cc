@@ -1,9 +1,11 @@
 #include "models/model_file.h"
 
+#include <algorithm>
 #include <limits>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "ir/error_kind.h"
@@ -146,6 +148,28 @@ absl::Status CheckModeByHand(const ModelFile& file) {
           absl::StrCat("the planner splits the model in the mode ", kParallelModeNames[static_cast<size_t>(mode)]));
 }
 
+bool IsBelow(absl::string_view name, absl::string_view cell) {
+  const absl::string_view rest = absl::StripPrefix(name, cell);
+  return cell.empty() || (rest.size() < name.size() && (rest.empty() || rest[0] == '.' || rest[0] == '/'));
+}
+
+// The ops below a cell, but for those with a value that is read outside.
+std::set<std::string> InsideOf(absl::string_view cell, const Graph& graph, bool& found) {
+  std::set<std::string> inside;
+  std::set<TensorId> leaving = {graph.loss};
+  for (const Op& op : graph.ops) {
+    if (!IsBelow(op.name, cell)) leaving.insert(op.inputs.begin(), op.inputs.end());
+  }
+  for (const Op& op : graph.ops) {
+    if (!IsBelow(op.name, cell)) continue;
+    found = true;
+    const bool leaves =
+        std::any_of(op.outputs.begin(), op.outputs.end(), [&](TensorId id) { return leaving.count(id) > 0; });
+    if (!leaves) inside.insert(op.name);
+  }
+  return inside;
+}
+
 }  // namespace
 
 absl::StatusOr<Context> ReadContext(const NodeRef& in) {
@@ -207,9 +231,45 @@ absl::StatusOr<ModelFile> ParseModelFile(absl::string_view text, absl::string_vi
   MESHWRIGHT_RETURN_IF_ERROR(
       WithKind("E-LAYOUT", CheckDatasetTuples(root["parallel"]["dataset_strategy"], file.parallel, inputs)));
   // The shapes of a program that is split by hand depend on how many ranks there are.
-  MESHWRIGHT_RETURN_IF_ERROR(file.by_hand() ? CheckModeByHand(file) : BuildGraph(file, file.training.batch).status());
+  if (file.by_hand()) {
+    MESHWRIGHT_RETURN_IF_ERROR(CheckModeByHand(file));
+  } else {
+    MESHWRIGHT_ASSIGN_OR_RETURN(const Graph graph, BuildGraph(file, file.training.batch));
+    MESHWRIGHT_RETURN_IF_ERROR(RecomputedOps(file, graph).status());
+  }
   MESHWRIGHT_RETURN_IF_ERROR(FusionIds(file).status());
   return file;
+}
+
+absl::StatusOr<std::set<std::string>> RecomputedOps(const ModelFile& file, const Graph& graph) {
+  std::set<std::string> ops;
+  for (const NodeRef& cell : file.document.root()["cells"].children()) {
+    if (!cell["recompute"].present()) continue;
+    const absl::StatusOr<bool> recompute = cell["recompute"].AsBool();
+    if (!recompute.ok()) return WithKind("E-TYPE", recompute.status());
+    if (file.is_decoder()) {
+      return cell["recompute"].Locate(
+          StateError("cells of a decoder are not recomputed one by one; write parallel.recompute: selective or full"));
+    }
+    bool found = false;
+    const std::set<std::string> inside = InsideOf(cell.key(), graph, found);
+    if (!found) {
+      return WithKind("E-VALUE", cell.Error(QuoteForMessage(cell.key()), "the beginning of an operator's name"));
+    }
+    if (*recompute) ops.insert(inside.begin(), inside.end());
+    if (!*recompute) std::erase_if(ops, [&](const std::string& name) { return IsBelow(name, cell.key()); });
+  }
+  const OperatorModel* const model = std::get_if<OperatorModel>(&file.model);
+  if (model == nullptr) return ops;
+  for (const OperatorSpec& spec : model->operators) {
+    if (!spec.recompute.has_value()) continue;
+    for (const Op& op : graph.ops) {  // one in the file may be several in the graph: AllReduce
+      if (op.name != spec.name && !absl::StartsWith(op.name, absl::StrCat(spec.name, "/"))) continue;
+      ops.erase(op.name);
+      if (*spec.recompute) ops.insert(op.name);
+    }
+  }
+  return ops;
 }
 
 absl::StatusOr<std::map<std::string, int64_t>> FusionIds(const ModelFile& file) {
@@ -226,14 +286,13 @@ absl::StatusOr<std::map<std::string, int64_t>> FusionIds(const ModelFile& file) 
     }
   }
   for (const NodeRef& cell : in_order) {
-    MESHWRIGHT_RETURN_IF_ERROR(WithKind("E-KEY", cell.CheckKeys({"comm_fusion"})));
+    MESHWRIGHT_RETURN_IF_ERROR(WithKind("E-KEY", cell.CheckKeys({"comm_fusion", "recompute"})));
+    if (cell["recompute"].present() && !cell["comm_fusion"].present()) continue;
     const absl::StatusOr<int64_t> fusion = cell["comm_fusion"].AsInt(0, kMostFusionId);
     if (!fusion.ok()) return WithKind("E-VALUE", fusion.status());
     bool found = false;
     for (auto& [name, id] : ids) {
-      const absl::string_view rest = absl::StripPrefix(name, cell.key());
-      const bool below = rest.size() < name.size() && (rest.empty() || rest[0] == '.' || rest[0] == '/');
-      if (!cell.key().empty() && !below) continue;
+      if (!IsBelow(name, cell.key())) continue;
       id = *fusion;
       found = true;
     }

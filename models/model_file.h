@@ -10,6 +10,7 @@
 //
 // `cells: {head: {comm_fusion: 2}, "": {comm_fusion: 3}}` says something of all parameters below a cell: those named
 // head, head.* and head/*; all of the model's for "". Of several cells the last one in the file holds.
+// `cells: {block1: {recompute: true}}` says something of all operators below, named likewise (S13.2).
 //
 // Instead of `architecture`: `inputs`, `parameters` and `operators` (models/operators.h), or `huggingface: config.json`
 // (models/hugging_face.h), a path within the folder of the model file.
@@ -24,6 +25,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <variant>
 #include <vector>
@@ -93,6 +95,11 @@ absl::StatusOr<ModelFile> ReadModelFile(const std::string& path);
 // Per parameter, its fusion id where that is not 1 (S10.7): comm_fusion of the parameter, then of the cells in order.
 // kInvalidArgument, at the line: a cell that has no parameter.
 absl::StatusOr<std::map<std::string, int64_t>> FusionIds(const ModelFile& file);
+
+// The operators that backward computes again, by their names in the file's graph (S13.1, S13.2): of cells in order,
+// those below but for the ones whose values leave the cell; what an operator says itself holds. `graph` is the file's.
+// kInvalidArgument, at the line: a cell that has no operator. E-STATE: cells of a decoder.
+absl::StatusOr<std::set<std::string>> RecomputedOps(const ModelFile& file, const Graph& graph);
 
 // The forward graph of one micro-batch of `rows` rows, with its loss: the reduction of training.loss_reduction over
 // these rows. kInvalidArgument unless 1 <= rows <= training.batch. A program that its author splits by hand is that of

@@ -188,13 +188,16 @@ absl::StatusOr<OperatorSpec> ReadOperator(const NodeRef& in, const NodeRef& layo
   MESHWRIGHT_ASSIGN_OR_RETURN(spec.name, in["name"].AsName());
   MESHWRIGHT_ASSIGN_OR_RETURN(spec.op, in["op"].AsChoice(UserOpNames()));
   const UserOp& op = UserOps()[spec.op];
-  std::vector<absl::string_view> keys = {"name",           "op",         "inputs", "shard", "out_strategy",
-                                         "pipeline_stage", "cross_batch"};
+  std::vector<absl::string_view> keys = {"name",           "op",          "inputs",   "shard", "out_strategy",
+                                         "pipeline_stage", "cross_batch", "recompute"};
   keys.insert(keys.end(), op.keys.begin(), op.keys.end());
   MESHWRIGHT_RETURN_IF_ERROR(in.CheckKeys(keys));
   // S5.13: on other operators than reductions it has no effect.
   const absl::StatusOr<bool> cross_batch = in["cross_batch"].AsBoolOr(false);
   if (!cross_batch.ok()) return WithKind("E-TYPE", cross_batch.status());
+  const absl::StatusOr<bool> recompute = in["recompute"].AsBoolOr(false);
+  if (!recompute.ok()) return WithKind("E-TYPE", recompute.status());
+  if (in["recompute"].present()) spec.recompute = *recompute;
   MESHWRIGHT_ASSIGN_OR_RETURN(spec.inputs, in["inputs"].AsStrings());
   const bool several = op.inputs == kSeveral;
   if (several ? spec.inputs.size() < 2 || spec.inputs.size() > kMostInputs : spec.inputs.size() != op.inputs) {

@@ -9,6 +9,7 @@
 //     - {name: loss,    op: MSELoss, inputs: [matmul2, label]}
 //
 // `cross_batch: true` on a ReduceSum or ReduceMean over the batch: each rank reduces its own rows (S5.13).
+// `recompute: true` on any: its output is not kept, backward computes it again (S13.1).
 //
 // Shapes are global, of a whole step. Dim 0 of every input is the batch: BuildOperators makes the graph of fewer rows.
 // Operators stand in execution order and name inputs, parameters or earlier operators; the parts of a Split named s are
@@ -64,6 +65,7 @@ struct OperatorSpec {
   std::vector<std::string> inputs = {};
   std::vector<std::string> outputs = {};  // its name; of a Split, one name for each part
   std::optional<OpSharding> shard = {};
+  std::optional<bool> recompute = {};  // S13.1; what cells say counts where it says nothing
   // As written, or taken over from a neighbour; -1 where no operator has one. With chunks it counts on (S12.10): chunk
   // v of stage s is v * stages + s.
   int64_t pipeline_stage = -1;

@@ -47,8 +47,9 @@ constexpr ProgramPass kPasses[] = {
     // Between the two: it splits what the parallel optimizer has split once more, and makes the calls of a layer.
     {"shard_parameters",
      [](Program program, const Context& c) -> absl::StatusOr<Program> {
-       if (!c.strategy.parallel_optimizer || !c.strategy.shard_parameters) return program;
-       return ShardParameters(std::move(program));
+       if (!c.strategy.parallel_optimizer) return program;
+       if (c.strategy.shard_parameters) return ShardParameters(std::move(program));
+       return c.strategy.gradient_accumulation_shard ? ShardGradients(std::move(program)) : program;
      }},
     // Before overlap, which fixes the order of the calls.
     {"bucket_gradients",
@@ -76,6 +77,7 @@ absl::StatusOr<Program> Lower(const Graph& forward, const Strategy& strategy, co
                               const StepPrice& price, const PassObserver& observe) {
   DifferentiateOptions options;
   options.recompute = strategy.recompute;
+  options.recompute_ops = strategy.recompute_ops;
   options.gradient_dtype = strategy.gradient_dtype;
   options.loss_gradient = strategy.gradient_scale / strategy.loss_divisor;
   MESHWRIGHT_ASSIGN_OR_RETURN(GraphAndStrategy separate, SeparateRanks(forward, strategy));

@@ -79,7 +79,11 @@ std::vector<std::string> Choices(const Strategy& strategy) {
   if (pipeline) parts.push_back(absl::StrCat("schedule ", NameOf(strategy.schedule)));
   if (strategy.chunks > 1) parts.push_back(absl::StrCat(strategy.chunks, " chunks a stage"));
   parts.push_back(absl::StrCat("recompute ", NameOf(strategy.recompute)));
-  parts.push_back(absl::StrCat(strategy.parallel_optimizer ? "" : "no ", "parallel optimizer"));
+  if (const size_t again = strategy.recompute_ops.size(); again > 0) {
+    parts.push_back(absl::StrCat(again, again == 1 ? " operator" : " operators", " run again in backward"));
+  }
+  parts.push_back(absl::StrCat(strategy.parallel_optimizer ? "" : "no ", "parallel optimizer",
+                               strategy.gradient_accumulation_shard ? ", gradients accumulated as rows" : ""));
   parts.push_back(strategy.bucket.raw() == 0 ? "no fusion of gradients"
                                              : absl::StrCat("buckets of ", ShowBytes(strategy.bucket)));
   parts.push_back(absl::StrCat("gradients in ", NameOf(strategy.gradient_dtype)));
@@ -282,7 +286,9 @@ Json StrategyJson(const Candidate& candidate, const std::vector<OperatorRow>* op
   out["schedule"] = std::string(NameOf(s.schedule));
   out["chunks"] = s.chunks;
   out["recompute"] = std::string(NameOf(s.recompute));
+  out["recompute_ops"] = s.recompute_ops;
   out["parallel_optimizer"] = s.parallel_optimizer;
+  out["gradient_accumulation_shard"] = s.gradient_accumulation_shard;
   out["parallel_optimizer_threshold_bytes"] = s.parallel_optimizer_threshold.raw();
   out["bucket_bytes"] = s.bucket.raw();
   out["gradients_mean"] = s.gradients_mean;

@@ -180,6 +180,10 @@ absl::Status SetOptimizer(const ModelFile& file, Problem& problem) {
   const Parallel& parallel = file.parallel;
   problem.parallel_optimizer_threshold = parallel.parallel_optimizer_threshold;
   problem.optimizer_shard_size = parallel.optimizer_weight_shard_size;
+  // X18: on where users of operators say nothing; decoders accumulate whole gradients then, as Megatron does.
+  const NodeRef config = file.document.root()["parallel"]["parallel_optimizer_config"];
+  problem.gradient_accumulation_shard =
+      parallel.gradient_accumulation_shard && (!file.is_decoder() || config["gradient_accumulation_shard"].present());
   const OperatorModel* const model = std::get_if<OperatorModel>(&file.model);
   if (model == nullptr) return absl::OkStatus();
   int64_t trained = 0;
@@ -290,9 +294,10 @@ absl::StatusOr<Session> MakeSession(const SourceFile& source, ModelFile file, co
   session.file = std::make_shared<const ModelFile>(std::move(file));
   const int64_t ranks = problem.cluster.num_devices();
   problem.graph = [file = session.file, ranks](int64_t rows) { return BuildGraph(*file, rows, ranks); };
+  std::vector<std::string> warnings;
+  MESHWRIGHT_ASSIGN_OR_RETURN(const Graph graph, BuildGraph(*session.file, problem.batch, ranks, &warnings));
+  MESHWRIGHT_ASSIGN_OR_RETURN(problem.recompute_ops, RecomputedOps(*session.file, graph));
   if (problem.mode == SearchMode::kByHand) {
-    std::vector<std::string> warnings;
-    MESHWRIGHT_RETURN_IF_ERROR(BuildGraph(*session.file, problem.batch, ranks, &warnings).status());
     session.notices.insert(session.notices.end(), warnings.begin(), warnings.end());
   }
   return session;

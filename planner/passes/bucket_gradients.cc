@@ -72,7 +72,7 @@ class Bucketer {
     const Buffer& buffer = c_.buffers[instruction.reads[0].buffer.index()];
     absl::string_view name = buffer.name;
     name = name.substr(0, name.find('@'));
-    if (buffer.role == BufferRole::kGradient) name.remove_prefix(1);
+    if (BucketedWork(instruction)->purpose == Purpose::kGradient) name.remove_prefix(1);
     const auto found = strategy_.fusion_ids.find(std::string(name));
     return found == strategy_.fusion_ids.end() ? 1 : found->second;
   }

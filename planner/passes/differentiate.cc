@@ -183,6 +183,7 @@ class Differentiator {
   }
 
   bool IsKept(const Op& producer) const {
+    if (options_.recompute_ops.count(producer.name) > 0) return false;
     switch (options_.recompute) {
       case Recompute::kNone:
         return true;

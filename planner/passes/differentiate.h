@@ -10,6 +10,9 @@
 #ifndef MESHWRIGHT_PLANNER_PASSES_DIFFERENTIATE_H_
 #define MESHWRIGHT_PLANNER_PASSES_DIFFERENTIATE_H_
 
+#include <set>
+#include <string>
+
 #include "absl/status/statusor.h"
 #include "ir/graph.h"
 #include "ir/strategy.h"
@@ -18,7 +21,8 @@ namespace meshwright {
 
 struct DifferentiateOptions {
   Recompute recompute = Recompute::kNone;
-  double loss_gradient = 1;  // what the loss's gradient starts as (1 / micro-batches for a mean over them)
+  std::set<std::string> recompute_ops;  // forward ops that are run again besides, by name
+  double loss_gradient = 1;             // what the loss's gradient starts as (1 / micro-batches for a mean over them)
   DType gradient_dtype = DType::kFloat32;  // of the accumulators
 };
 

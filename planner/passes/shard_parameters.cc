@@ -11,6 +11,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "planner/passes/scatter_in_backward.h"
 
 namespace meshwright {
 namespace {
@@ -35,7 +36,9 @@ struct Segment {
 
 class Sharder {
  public:
-  Sharder(RankClass& c, int64_t microbatches) : c_(c), microbatches_(microbatches) {}
+  // Without `parameters`: gradients only, of segments that have more layers than are whole at one time.
+  Sharder(RankClass& c, int64_t microbatches, bool parameters)
+      : c_(c), microbatches_(microbatches), parameters_(parameters) {}
 
   void Run() {
     for (size_t b = 0; b < c_.blocks.size(); ++b) {
@@ -107,7 +110,8 @@ class Sharder {
       member.gradient = reduce->reads[0].buffer;
       member.rows = reduce->writes[0].buffer;
       member.reduce = static_cast<size_t>(reduce - reduces.begin());
-      if (!OnlyIn(member.parameter, {segment.gather, segment.forward, segment.backward})) continue;
+      if (!parameters_ && At(member.gradient).layers <= kWholeLayers) continue;
+      if (parameters_ && !OnlyIn(member.parameter, {segment.gather, segment.forward, segment.backward})) continue;
       if (!OnlyIn(member.gradient, {segment.zero, segment.reduce, segment.backward})) continue;
       segment.members.push_back(member);
     }
@@ -156,18 +160,20 @@ class Sharder {
       reduced.insert(member.reduce);
       gather.push_back(At(segment.gather).instructions[member.gather]);
       reduce.push_back(At(segment.reduce).instructions[member.reduce]);
-      for (const BufferId id : {member.parameter, member.gradient}) {
-        At(id).layers = std::min(At(id).layers, kWholeLayers);
-      }
+      At(member.gradient).layers = std::min(At(member.gradient).layers, kWholeLayers);
+      if (parameters_) At(member.parameter).layers = std::min(At(member.parameter).layers, kWholeLayers);
       if (microbatches_ > 1) add.push_back(Add(member, &reduce.back()));
     }
     Overwrite(segment, gradients);
     Clear(segment, gradients);
-    Remove(segment.gather, gathered);
-    Remove(segment.reduce, reduced);
     const std::string name(absl::StripSuffix(At(segment.gather).name, " gather"));
-    rest_.insert({segment.gather, segment.reduce});
-    segment.gather = NewBlock(absl::StrCat(name, " gather one"), Phase::kForward, std::move(gather));
+    if (parameters_) {
+      Remove(segment.gather, gathered);
+      rest_.insert(segment.gather);
+      segment.gather = NewBlock(absl::StrCat(name, " gather one"), Phase::kForward, std::move(gather));
+    }
+    Remove(segment.reduce, reduced);
+    rest_.insert(segment.reduce);
     segment.reduce = NewBlock(absl::StrCat(name, " scatter"), Phase::kBackward, std::move(reduce));
     if (!add.empty()) segment.add = NewBlock(absl::StrCat(name, " add"), Phase::kBackward, std::move(add));
   }
@@ -285,7 +291,7 @@ class Sharder {
         if (rest_.count(slot.block) == 0 || !At(slot.block).instructions.empty()) slots.push_back(slot);
         continue;
       }
-      const bool reads = ReadsParameters(*segment, slot.block);
+      const bool reads = parameters_ && ReadsParameters(*segment, slot.block);
       for (int64_t k = 0; k < slot.count; ++k) {
         Slot one = slot;
         one.layer = slot.layer + k * slot.step;
@@ -351,6 +357,7 @@ class Sharder {
 
   RankClass& c_;
   const int64_t microbatches_;
+  const bool parameters_;
   std::vector<Segment> segments_;
   std::set<BlockId> rest_;   // blocks that lost instructions: without any left, their slots go
   std::set<BufferId> rows_;  // gradients that sums are added to
@@ -359,7 +366,16 @@ class Sharder {
 }  // namespace
 
 Program ShardParameters(Program program) {
-  for (RankClass& c : program.classes) Sharder(c, program.num_microbatches).Run();
+  for (RankClass& c : program.classes) Sharder(c, program.num_microbatches, true).Run();
+  return program;
+}
+
+Program ShardGradients(Program program) {
+  if (program.num_microbatches == 1) return program;
+  for (RankClass& c : program.classes) {
+    Sharder(c, program.num_microbatches, false).Run();
+    ScatterInBackward(c);
+  }
   return program;
 }
 

@@ -11,6 +11,10 @@
 //
 // Gathered parameters and whole gradients have memory for two layers, which the layers use in turn. A parameter takes
 // part where shard_optimizer split its update and only one segment's passes use it; others stay as that pass left them.
+//
+// ShardGradients leaves parameters whole and does R and A alone (S11.10, ZeRO-2). Where there are no more layers than
+// are whole at one time, as in networks of operators, it scatters within the backward pass: scatter_in_backward.h.
+//
 // Values do not change. Runs after shard_optimizer and before bucket_gradients, which fuses the calls of a layer.
 #ifndef MESHWRIGHT_PLANNER_PASSES_SHARD_PARAMETERS_H_
 #define MESHWRIGHT_PLANNER_PASSES_SHARD_PARAMETERS_H_
@@ -20,6 +24,9 @@
 namespace meshwright {
 
 Program ShardParameters(Program program);
+
+// With one micro-batch there is nothing to accumulate, and nothing changes.
+Program ShardGradients(Program program);
 
 }  // namespace meshwright
 

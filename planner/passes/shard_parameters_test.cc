@@ -99,6 +99,33 @@ TEST(ShardParametersTest, GathersOneLayerAheadAndScattersEachMicrobatch) {
                           "compute Fill \" -> d0\" accumulate scale=2 writes dp @second"));
 }
 
+// S11.10: the same for gradients alone; parameters are gathered once, before their first use.
+TEST(ShardGradientsTest, ScattersEachMicrobatchAndKeepsParametersWhole) {
+  ASSERT_OK_AND_ASSIGN(Program program, ParseProgram(kThreeLayers));
+  program = ShardGradients(ShardOptimizer(std::move(program), Strategy()));
+  ASSERT_OK(VerifyProgram(program));
+  EXPECT_THAT(SlotLines(program.classes[0]),
+              ElementsAre("layers gather mb 0 layer 0", "layers gather mb 0 layer 1", "layers gather mb 0 layer 2",
+                          "layers zero mb 0 layer 0 x3 up",                               //
+                          "layers forward mb 0 layer 0", "layers forward mb 0 layer 1",   //
+                          "layers forward mb 0 layer 2",                                  //
+                          "layers backward mb 0 layer 2", "layers scatter mb 0 layer 2",  //
+                          "layers backward mb 0 layer 1", "layers add mb 0 layer 2",      //
+                          "layers scatter mb 0 layer 1",                                  //
+                          "layers backward mb 0 layer 0", "layers add mb 0 layer 1",      //
+                          "layers scatter mb 0 layer 0",                                  //
+                          "layers forward mb 1 layer 0", "layers add mb 0 layer 0",       //
+                          "layers forward mb 1 layer 1", "layers forward mb 1 layer 2",   //
+                          "layers backward mb 1 layer 2", "layers scatter mb 1 layer 2",  //
+                          "layers backward mb 1 layer 1", "layers add mb 1 layer 2",      //
+                          "layers scatter mb 1 layer 1",                                  //
+                          "layers backward mb 1 layer 0", "layers add mb 1 layer 1",      //
+                          "layers scatter mb 1 layer 0", "layers add mb 1 layer 0",       //
+                          "layers update mb 0 layer 0 x3 up"));
+  for (const char* name : {"p", "p@master", "dp@whole", "p@m"}) EXPECT_EQ(Find(program, name)->layers, 3) << name;
+  for (const char* name : {"dp", "dp@whole@piece"}) EXPECT_EQ(Find(program, name)->layers, 2) << name;
+}
+
 // 16 elements of 4 bytes, halved by two ranks: rows of parameter, gradient and momentum for three layers, whole
 // parameters, whole gradients and pieces for two: 3 (32 + 32 + 32) + 2 (64 + 64 + 32), each rounded up to 256 bytes.
 TEST(ShardParametersTest, OnlyTwoLayersAreWhole) {

@@ -17,11 +17,24 @@
 namespace meshwright {
 namespace {
 
+// Whether gradients may be rows, and be overwritten instead of added to.
+bool ScattersGradients(const Problem& problem) {
+  return problem.shard_parameters || problem.gradient_accumulation_shard;
+}
+
+void OverwriteGradients(Program& program) {
+  for (Block& block : program.classes[0].blocks) {
+    for (Instruction& instruction : block.instructions) {
+      if (auto* compute = std::get_if<Compute>(&instruction.work)) compute->accumulate = false;
+    }
+  }
+}
+
 // Reads a probe off the program of one micro-batch on one stage.
 class ProbeReader {
  public:
-  ProbeReader(const Graph& graph, const Program& program, const Prices& prices)
-      : graph_(graph), program_(program), c_(program.classes[0]), prices_(prices.classes[0]) {}
+  ProbeReader(const Problem& problem, const Graph& graph, const Program& program, const Prices& prices)
+      : problem_(problem), graph_(graph), program_(program), c_(program.classes[0]), prices_(prices.classes[0]) {}
 
   Probe Read() {
     probe_.layers = graph_.segments.size();
@@ -80,7 +93,7 @@ class ProbeReader {
     } else if (backward) {
       cost.backward = time;
       cost.backward_inside = MostAlive(block);
-    } else if (absl::EndsWith(block.name, " zero")) {
+    } else if (absl::EndsWith(block.name, " zero") && !ScattersGradients(problem_)) {
       cost.clear = time;
     }
   }
@@ -119,6 +132,8 @@ class ProbeReader {
   void ReadBuffer(size_t i) {
     const Buffer& buffer = c_.buffers[i];
     if (buffer.role == BufferRole::kTemporary || buffer.alias.valid() || uses_[i].segments == 0) return;
+    if (buffer.role == BufferRole::kGradient && ScattersGradients(problem_)) return;
+    if (buffer.role == BufferRole::kParameter && problem_.shard_parameters) return;
     Probe::BufferUse& use = probe_.buffers.emplace_back();
     use.segments = uses_[i].segments;
     use.bytes = buffer.bytes;
@@ -135,6 +150,7 @@ class ProbeReader {
     }
   }
 
+  const Problem& problem_;
   const Graph& graph_;
   const Program& program_;
   const RankClass& c_;
@@ -155,10 +171,11 @@ absl::StatusOr<Probe> MakeProbe(const Problem& problem, const CostModel& costs, 
   MESHWRIGHT_ASSIGN_OR_RETURN(const Strategy strategy, StrategyOf(one, alone, facts.sizes));
   MESHWRIGHT_ASSIGN_OR_RETURN(const Graph graph, problem.graph(one.batch));
   if (graph.segments.size() > 64) return absl::UnimplementedError("a model of more than 64 segments");
-  MESHWRIGHT_ASSIGN_OR_RETURN(const Program program,
+  MESHWRIGHT_ASSIGN_OR_RETURN(Program program,
                               Lower(graph, strategy, problem.update, PriceSteps(costs, strategy.mesh)));
+  if (ScattersGradients(problem)) OverwriteGradients(program);
   MESHWRIGHT_ASSIGN_OR_RETURN(const Prices prices, PriceProgram(program, costs));
-  return ProbeReader(graph, program, prices).Read();
+  return ProbeReader(problem, graph, program, prices).Read();
 }
 
 // Into how many parts the optimizer's work and state on a parameter are split (S11.4).

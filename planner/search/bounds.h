@@ -13,7 +13,8 @@
 // first chunks, where stages have several), and the gradient of its last one does so on the way back. Gradient
 // reduction, parameter gathering, transfers and contention are left out. Memory: all buffers of the stage's layers for
 // as many micro-batches as are in flight, the widest point of any block, optimizer state split over its replicas, and
-// the process's own; communicators are left out.
+// the process's own; communicators are left out. Where gradients may be kept as rows, Z and whole gradients are left
+// out (and whole parameters, where these may be rows too), and no gradient is read to be added to.
 //
 // Thread safety: const methods from many threads.
 #ifndef MESHWRIGHT_PLANNER_SEARCH_BOUNDS_H_

@@ -28,8 +28,12 @@ struct Degrees {
 using LabelSizes = std::map<std::string, int64_t>;
 LabelSizes SplittableSizes(const Graph& graph);
 
+// Whether updates are split, and with them parameters and gradients where the problem says so.
+// REQUIRES: strategy.microbatches and strategy.optimizer_group are set.
+void SetParallelOptimizer(const Problem& problem, bool parallel_optimizer, Strategy& strategy);
+
 // Everything of a strategy that the problem fixes for all candidates, or leaves to Strategy's defaults: schedule,
-// recompute, optimizer, fusion, gradients and the loss. REQUIRES: strategy.microbatches is set.
+// recompute, optimizer, fusion, gradients and the loss. REQUIRES: as above.
 void SetGivenChoices(const Problem& problem, Strategy& strategy);
 
 // Batch "b" over dp and ep, experts "e" over ep and their slots "c" over dp, heads "g", ffn "f" and vocabulary "v" over

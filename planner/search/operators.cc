@@ -113,9 +113,9 @@ class OperatorSearch {
       return absl::InvalidArgumentError(absl::StrCat("a batch of ", problem_.batch, " rows does not divide into ",
                                                      base_.microbatches, " micro-batches"));
     }
-    SetGivenChoices(problem_, base_);
     const bool by_rank = problem_.mode == SearchMode::kDataParallel;
     base_.optimizer_group = by_rank ? OptimizerGroup::kOwner : OptimizerGroup::kReplicas;
+    SetGivenChoices(problem_, base_);
     MESHWRIGHT_ASSIGN_OR_RETURN(graph_, problem_.graph(problem_.batch / base_.microbatches));
     if (simple) return absl::OkStatus();
     MESHWRIGHT_ASSIGN_OR_RETURN(base_.inputs, FeedingLayouts(problem_, graph_, base_.mesh, ranks_));

@@ -66,13 +66,15 @@ struct Problem {
   std::optional<int64_t> microbatch;  // rows of one micro-batch on one data-parallel rank
   std::optional<bool> sequence_parallel, parallel_optimizer;
   std::optional<Recompute> recompute;
+  std::set<std::string> recompute_ops;
   std::optional<Bytes> bucket, scatter_bucket, gather_bucket;  // these and the next two as in Strategy
   std::vector<int64_t> bucket_ends;
   std::map<std::string, int64_t> fusion_ids;
   Schedule schedule = Schedule::kOneFOneB;
   int64_t chunks = 1;  // of a stage, where there are several stages (Strategy::chunks)
   Bytes parallel_optimizer_threshold;
-  bool shard_parameters = false;  // with the parallel optimizer
+  bool shard_parameters = false;             // with the parallel optimizer
+  bool gradient_accumulation_shard = false;  // the same, and several micro-batches
   bool all_to_all = true;
   int64_t optimizer_shard_size = -1;  // these two as in Strategy
   std::set<std::string> optimizer_whole;

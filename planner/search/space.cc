@@ -185,8 +185,7 @@ Space DecoderSpace(const Problem& problem, const DecoderFacts& facts, const Spac
 absl::StatusOr<Strategy> StrategyOf(const Problem& problem, const Combination& combination, const LabelSizes& sizes) {
   MESHWRIGHT_ASSIGN_OR_RETURN(Strategy strategy, FromDegrees(problem, combination.degrees, sizes));
   strategy.recompute = combination.recompute;
-  strategy.parallel_optimizer = combination.parallel_optimizer;
-  strategy.shard_parameters = problem.shard_parameters && combination.parallel_optimizer;
+  SetParallelOptimizer(problem, combination.parallel_optimizer, strategy);
   strategy.bucket = combination.bucket;
   return strategy;
 }

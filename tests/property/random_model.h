@@ -73,7 +73,7 @@ inline constexpr absl::string_view kStrategyForms[] = {
     "microbatches 2", "microbatches 4", "schedule gpipe", "schedule 1f1b", "recompute none", "recompute selective",
     "recompute full", "recompute layer", "parallel optimizer", "parallel optimizer with a threshold", "one by one",
     "buckets", "one bucket", "scatter_bucket", "gather_bucket", "bucket_ends", "fusion id 0", "fusion id 1",
-    "fusion id 2", "fusion id 3"};
+    "fusion id 2", "fusion id 3", "gradients as rows", "single operators again"};
 
 struct RandomSplit {
   Strategy strategy;

@@ -19,7 +19,7 @@ namespace {
 class StrategyMaker {
  public:
   StrategyMaker(uint64_t seed, const Graph& graph, int64_t stages, int64_t ranks_per_stage)
-      : draw_(seed), graph_(graph), ranks_per_stage_(ranks_per_stage) {
+      : draw_(seed), draw_again_(~seed), graph_(graph), ranks_per_stage_(ranks_per_stage) {
     strategy_.stages = stages;
     strategy_.mesh = Mesh::Factored(stages, ranks_per_stage);
     for (size_t i = stages > 1 ? 1 : 0; i < strategy_.mesh.axes().size(); ++i) axes_.push_back(AxisId(i));
@@ -53,6 +53,10 @@ class StrategyMaker {
     if (graph_.segments.size() == 1 && draw_.Chance(30)) strategy_.bucket_ends = {1, 2};
     if (strategy_.stages > 1 && draw_.Chance(50)) LayersPerStage();
     strategy_.gradient_dtype = DType::kFloat64;
+    strategy_.gradient_accumulation_shard = strategy_.parallel_optimizer && draw_again_.Chance(50);
+    for (const Op& op : graph_.ops) {
+      if (draw_again_.Chance(10)) strategy_.recompute_ops.insert(op.name);
+    }
     if (strategy_.shard_parameters || !draw_.Chance(50)) return;
     strategy_.optimizer_group = OptimizerGroup::kReplicas;
     strategy_.optimizer_shard_size = draw_.Of(std::vector<int64_t>{-1, -1, 2, 3});
@@ -74,6 +78,8 @@ class StrategyMaker {
     name(true, absl::StrCat("recompute ", NameOf(s.recompute)));
     name(s.parallel_optimizer, "parallel optimizer");
     name(s.shard_parameters, "split parameters");
+    name(s.gradient_accumulation_shard && !s.shard_parameters && s.microbatches > 1, "gradients as rows");
+    name(!s.recompute_ops.empty(), "single operators again");
     name(s.parallel_optimizer && s.parallel_optimizer_threshold > Bytes(0), "parallel optimizer with a threshold");
     name(s.bucket == Bytes(0), "one by one");
     name(s.bucket > Bytes(0) && s.bucket < MiB(1), "buckets");
@@ -409,6 +415,7 @@ class StrategyMaker {
   }
 
   Draw draw_;
+  Draw draw_again_;  // choices that came later, so that cases keep their seeds
   const Graph& graph_;
   const int64_t ranks_per_stage_;
   Strategy strategy_;

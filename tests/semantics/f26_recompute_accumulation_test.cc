@@ -1,10 +1,12 @@
 // F26: recompute (S13.1, S13.2) and gradient accumulation (S13.4).
+#include <set>
 #include <string>
 #include <variant>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "ir/testing.h"
@@ -13,6 +15,10 @@
 
 namespace meshwright {
 namespace {
+
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 Strategy With(Recompute recompute, int64_t stages = 1) {
   Strategy strategy;
@@ -100,6 +106,107 @@ parallel: {pipeline_stages: 2, micro_batches: 4, data_parallel: 1, tensor_parall
   }
 }
 
+// Two blocks of two products with a ReLU between them; the keys of `parallel:`, of the second block's ReLU, and of
+// `cells:`.
+std::string TwoBlocks(absl::string_view parallel, absl::string_view relu, absl::string_view cells, int64_t devices) {
+  return absl::StrCat(R"(name: blocks
+inputs:
+  x: {shape: [64, 8], init: {formula: {a: 7, b: 3, mod: 11, sub: 5, div: 11}}}
+  label: {shape: [64, 8], init: {formula: {a: 5, b: 2, mod: 13, sub: 0, div: 13}}}
+parameters:
+  u1: {shape: [8, 256], init: {normal: 0.3}}
+  v1: {shape: [256, 8], init: {normal: 0.3}}
+  u2: {shape: [8, 256], init: {normal: 0.3}}
+  v2: {shape: [256, 8], init: {normal: 0.3}}
+operators:
+  - {name: block1.up, op: MatMul, inputs: [x, u1]}
+  - {name: block1.relu, op: ReLU, inputs: [block1.up]}
+  - {name: block1.down, op: MatMul, inputs: [block1.relu, v1]}
+  - {name: block2.up, op: MatMul, inputs: [block1.down, u2]}
+  - {name: block2.relu, op: ReLU, inputs: [block2.up])",
+                      relu, R"(}
+  - {name: block2.down, op: MatMul, inputs: [block2.relu, v2]}
+  - {name: loss, op: MSELoss, inputs: [block2.down, label]}
+training: {dtype: float64, optimizer: {momentum: {learning_rate: 0.1, momentum: 0.5}}}
+parallel: {parallel_mode: semi_auto_parallel)",
+                      parallel, "}\n", cells, "\ncluster: {device: host, nodes: 1, devices_per_node: ", devices, "}\n");
+}
+
+// The operators that a program runs a second time.
+std::set<std::string> RunAgain(const Program& program) {
+  std::set<std::string> again;
+  for (const Block& block : program.classes[0].blocks) {
+    for (const Instruction& instruction : block.instructions) {
+      const auto* compute = std::get_if<Compute>(&instruction.work);
+      if (compute != nullptr && compute->recompute) again.insert(instruction.origin);
+    }
+  }
+  return again;
+}
+
+// S13.1, S13.2: what the file says of operators and cells. A block keeps its input then, which the block before made,
+// and not the 32 x 256 numbers between its products: of two blocks one at a time is there. What leaves a cell is kept.
+TEST(F26, SingleOperatorsAndCells) {
+  ASSERT_OK_AND_ASSIGN(const PlannedRun plain, PlanModel(TwoBlocks("", "", "", 2)));
+  EXPECT_THAT(RunAgain(plain.program), IsEmpty());
+  ASSERT_OK_AND_ASSIGN(const RunResult expected, RunSteps(plain.program, 3));
+  struct Row {
+    const char* relu;
+    const char* cells;
+    std::set<std::string> again;
+    bool lower;
+  };
+  const std::string b1 = "model/block1.", b2 = "model/block2.";
+  const Row rows[] = {
+      // Instead of the ReLU's output the product's is kept: as much.
+      {", recompute: true", "", {b2 + "relu"}, false},
+      {"", "cells: {block2: {recompute: true}}", {b2 + "up", b2 + "relu"}, false},
+      {"",
+       "cells: {block1: {recompute: true}, block2: {recompute: true}}",
+       {b1 + "up", b1 + "relu", b2 + "up", b2 + "relu"},
+       true},
+      // An operator's own word counts, and so does the later cell.
+      {", recompute: false",
+       "cells: {block1: {recompute: true}, block2: {recompute: true}}",
+       {b1 + "up", b1 + "relu", b2 + "up"},
+       false},
+      {"",
+       "cells: {\"\": {recompute: true}, block2: {recompute: false}}",
+       {b1 + "up", b1 + "relu", b1 + "down"},
+       false},
+  };
+  for (const Row& row : rows) {
+    SCOPED_TRACE(absl::StrCat(row.relu, " ", row.cells));
+    ASSERT_OK_AND_ASSIGN(const PlannedRun planned, PlanModel(TwoBlocks("", row.relu, row.cells, 2)));
+    EXPECT_EQ(RunAgain(planned.program), row.again);
+    ASSERT_OK_AND_ASSIGN(const RunResult found, RunSteps(planned.program, 3));
+    EXPECT_EQ(found.losses, expected.losses);
+    for (const auto& [key, tensor] : expected.parameters) {
+      EXPECT_EQ(found.parameters.at(key).values, tensor.values) << key.first;
+    }
+    EXPECT_LE(found.arenas[0], expected.arenas[0]);
+    if (row.lower) {
+      EXPECT_LT(found.arenas[0], expected.arenas[0]);
+    }
+    EXPECT_GT(planned.prediction.step, plain.prediction.step);
+  }
+}
+
+TEST(F26, ErrorsOfRecompute) {
+  const auto error = [](absl::string_view relu, absl::string_view cells) {
+    return std::string(PlanModel(TwoBlocks("", relu, cells, 2)).status().message());
+  };
+  EXPECT_THAT(error(", recompute: 1", ""), HasSubstr("operators[4].recompute: found \"1\", wanted true or false"));
+  EXPECT_THAT(error(", recompute: 1", ""), EndsWith("[E-TYPE]"));
+  EXPECT_THAT(error("", "cells: {block3: {recompute: true}}"),
+              HasSubstr("cells.block3: found \"block3\", wanted the beginning of an operator's name"));
+  EXPECT_THAT(error("", "cells: {block1: {recompute: 1}}"), EndsWith("[E-TYPE]"));
+  EXPECT_THAT(PlanModel("name: tiny\narchitecture: {decoder: {layers: 2, hidden: 16, heads: 2, vocab: 128, ffn: 64}}\n"
+                        "training: {batch: 8, sequence: 16}\ncells: {mlp1: {recompute: true}}\n"
+                        "cluster: {device: host, nodes: 1, devices_per_node: 2}\n"),
+              StatusIs(absl::StatusCode::kFailedPrecondition, "parallel.recompute"));
+}
+
 int GradientCalls(const Program& program, CollectiveKind kind) {
   int calls = 0;
   for (const Slot& slot : program.classes[0].slots) {
@@ -126,7 +233,7 @@ TEST(F26, AccumulationEqualsThePipelinesSum) {
   for (const Row& row : {Row{1, "", ""}, Row{4, "", "shard: [[4, 1], [1, 1]]"}, Row{8, "", "shard: [[2, 4], [4, 1]]"},
                          Row{4,
                              ", enable_parallel_optimizer: true, parallel_optimizer_config: "
-                             "{parallel_optimizer_threshold: 0}",
+                             "{parallel_optimizer_threshold: 0, gradient_accumulation_shard: false}",
                              "shard: [[4, 1], [1, 1]]"}}) {
     SCOPED_TRACE(absl::StrCat(row.devices, " devices", row.parallel));
     ASSERT_OK_AND_ASSIGN(
@@ -147,6 +254,95 @@ TEST(F26, AccumulationEqualsThePipelinesSum) {
                   GradientCalls(planned.program, CollectiveKind::kReduceScatter),
               row.devices == 8 ? 2 : 1);  // w and w2 have the same replicas, or different ones
   }
+}
+
+Bytes BytesOfGradients(const Program& program) {
+  Bytes bytes;
+  for (const Buffer& buffer : program.classes[0].buffers) {
+    if (buffer.role == BufferRole::kGradient && !buffer.alias.valid()) bytes += buffer.bytes * buffer.layers;
+  }
+  return bytes;
+}
+
+// S11.10: with `gradient_accumulation_shard` each of the 4 micro-batches scatters its gradients, in one call, and the
+// rank's rows are what is accumulated; without it whole gradients are, and rows of their sum. Parameters have
+// 4 x 2048 elements of 8 bytes, and 4 replicas.
+TEST(F26, GradientsAccumulatedAsRows) {
+  for (const char* pipeline : {"grad_accumulation_step: 4", "pipeline_stages: 2, micro_batches: 4"}) {
+    SCOPED_TRACE(pipeline);
+    const bool stages = absl::StartsWith(pipeline, "pipeline");
+    const auto plan = [&](absl::string_view config) {
+      std::string yaml =
+          TwoBlocks(absl::StrCat(", dataset_strategy: full_batch, ", pipeline, config), "", "", stages ? 8 : 4);
+      if (stages) {
+        yaml = absl::StrReplaceAll(yaml, {{"block1.up, op: MatMul", "block1.up, op: MatMul, pipeline_stage: 0"},
+                                          {"block2.up, op: MatMul", "block2.up, op: MatMul, pipeline_stage: 1"}});
+      }
+      return PlanModel(yaml);
+    };
+    const auto with = [&](absl::string_view shard) {
+      return plan(
+          absl::StrCat(", enable_parallel_optimizer: true, parallel_optimizer_config: "
+                       "{parallel_optimizer_threshold: 0",
+                       shard, "}"));
+    };
+    ASSERT_OK_AND_ASSIGN(const PlannedRun plain, plan(""));
+    ASSERT_OK_AND_ASSIGN(const PlannedRun whole, with(", gradient_accumulation_shard: false"));
+    ASSERT_OK_AND_ASSIGN(const PlannedRun usual, with(""));  // X18
+    ASSERT_OK_AND_ASSIGN(const PlannedRun rows, with(", gradient_accumulation_shard: true"));
+    EXPECT_FALSE(whole.strategy.gradient_accumulation_shard);
+    EXPECT_EQ(ToText(usual.strategy), ToText(rows.strategy));
+    EXPECT_TRUE(rows.strategy.gradient_accumulation_shard);
+
+    EXPECT_EQ(GradientCalls(whole.program, CollectiveKind::kReduceScatter), 1);
+    EXPECT_EQ(GradientCalls(rows.program, CollectiveKind::kReduceScatter), 4);
+    const Bytes gradients = KiB(stages ? 32 : 64);
+    EXPECT_EQ(BytesOfGradients(whole.program), gradients + gradients / 4);
+    EXPECT_EQ(BytesOfGradients(rows.program), gradients / 4);
+    EXPECT_GT(rows.prediction.step, whole.prediction.step);
+
+    ASSERT_OK_AND_ASSIGN(const RunResult expected, RunSteps(plain.program, 3));
+    for (const PlannedRun* planned : {&whole, &rows}) {
+      ASSERT_OK_AND_ASSIGN(const RunResult found, RunSteps(planned->program, 3));
+      for (size_t i = 0; i < 3; ++i) EXPECT_NEAR(found.losses[i], expected.losses[i], 1e-12 * expected.losses[i]);
+      for (const auto& [key, tensor] : expected.parameters) {
+        for (size_t i = 0; i < tensor.values.size(); ++i) {
+          ASSERT_NEAR(found.parameters.at(key).values[i], tensor.values[i], 1e-12) << key.first;
+        }
+      }
+    }
+    for (size_t c = 0; c < rows.program.classes.size(); ++c) {
+      EXPECT_LT(rows.program.classes[c].arena, whole.program.classes[c].arena);
+    }
+  }
+}
+
+// Of a decoder's four layers two are whole at one time.
+TEST(F26, GradientsOfADecoderAsRows) {
+  const auto decoder = [](absl::string_view shard) {
+    return PlanModel(absl::StrCat(R"(name: tiny
+architecture:
+  decoder: {layers: 4, hidden: 16, heads: 2, vocab: 128, ffn: 64, positions: learned, tied_embeddings: true}
+training: {batch: 16, sequence: 16, dtype: float64, optimizer: {adamw: {learning_rate: 0.01}}}
+parallel: {micro_batches: 4, data_parallel: 2, tensor_parallel: 1, pipeline_stages: 1, recompute: none,
+           enable_parallel_optimizer: true, parallel_optimizer_config: {parallel_optimizer_threshold: 0)",
+                                  shard, "}}\ncluster: {device: host, nodes: 1, devices_per_node: 2}\n"));
+  };
+  ASSERT_OK_AND_ASSIGN(const PlannedRun usual, decoder(""));
+  EXPECT_FALSE(usual.strategy.gradient_accumulation_shard);
+  ASSERT_OK_AND_ASSIGN(const PlannedRun rows, decoder(", gradient_accumulation_shard: true"));
+  EXPECT_TRUE(rows.strategy.gradient_accumulation_shard);
+  for (const Buffer& buffer : rows.program.classes[0].buffers) {
+    if (buffer.name == "dmlp1.weight") {
+      EXPECT_EQ(buffer.layers, 2);
+    } else if (buffer.name == "dmlp1.weight@whole") {
+      EXPECT_EQ(buffer.layers, 4);
+    }
+  }
+  EXPECT_LT(rows.program.classes[0].arena, usual.program.classes[0].arena);
+  ASSERT_OK_AND_ASSIGN(const RunResult expected, RunSteps(usual.program, 3));
+  ASSERT_OK_AND_ASSIGN(const RunResult found, RunSteps(rows.program, 3));
+  for (size_t i = 0; i < 3; ++i) EXPECT_NEAR(found.losses[i], expected.losses[i], 1e-12 * expected.losses[i]);
 }
 
 }  // namespace

@@ -1,0 +1,217 @@
+#include "planner/passes/scatter_in_backward.h"
+
+#include <algorithm>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "absl/algorithm/container.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+
+namespace meshwright {
+namespace {
+
+// "d0 d1, d0 d1 -> d0 d1": elementwise, for `inputs` tensors of `rank` dims.
+Compute Adding(OpKind op, size_t rank, size_t inputs, bool accumulate) {
+  Compute compute;
+  compute.op = op;
+  compute.accumulate = accumulate;
+  IndexRule& rule = compute.rule;
+  OperandRule operand;
+  for (size_t d = 0; d < rank; ++d) {
+    operand.push_back({static_cast<int8_t>(d), false});
+    rule.labels.push_back({absl::StrCat("d", d), false});
+  }
+  rule.inputs.assign(inputs, operand);
+  rule.outputs = {operand};
+  return compute;
+}
+
+// What leads from a whole gradient to the rank's rows.
+struct Way {
+  BlockId block;
+  size_t first = 0, count = 0;  // instructions of it
+};
+
+class Mover {
+ public:
+  explicit Mover(RankClass& c) : c_(c) {}
+
+  void Run() {
+    for (size_t b = 0, n = c_.blocks.size(); b < n; ++b) {
+      if (!absl::EndsWith(c_.blocks[b].name, " backward")) continue;
+      const std::string name(absl::StripSuffix(c_.blocks[b].name, " backward"));
+      backward_ = BlockId(b);
+      zero_ = Find(absl::StrCat(name, " zero"));
+      reduce_ = Find(absl::StrCat(name, " reduce"));
+      update_ = Find(absl::StrCat(name, " update"));
+      if (!zero_.valid() || !update_.valid()) continue;
+      for (const BufferId gradient : GradientsHere()) Move(gradient);
+    }
+    std::erase_if(c_.slots, [&](const Slot& slot) {
+      return emptied_.count(slot.block) > 0 && At(slot.block).instructions.empty();
+    });
+  }
+
+ private:
+  Block& At(BlockId id) { return c_.blocks[id.index()]; }
+  Buffer& At(BufferId id) { return c_.buffers[id.index()]; }
+  BlockId Find(absl::string_view name) const {
+    for (size_t i = 0; i < c_.blocks.size(); ++i) {
+      if (c_.blocks[i].name == name) return BlockId(i);
+    }
+    return BlockId();
+  }
+  BufferId NewBuffer(Buffer buffer) {
+    c_.buffers.push_back(std::move(buffer));
+    return BufferId(c_.buffers.size() - 1);
+  }
+  static void MakeTemporary(Buffer& buffer) {
+    buffer.role = BufferRole::kTemporary;
+    buffer.layers = 1;
+    buffer.first_layer = 0;
+  }
+  static bool Writes(const Instruction& instruction, BufferId id) {
+    return absl::c_any_of(instruction.writes, [&](const Operand& operand) { return operand.buffer == id; });
+  }
+  static bool Uses(const Instruction& instruction, BufferId id) {
+    return Writes(instruction, id) ||
+           absl::c_any_of(instruction.reads, [&](const Operand& operand) { return operand.buffer == id; });
+  }
+
+  // The gradients that the backward block adds to, in the order in which they are complete.
+  std::vector<BufferId> GradientsHere() {
+    std::vector<BufferId> gradients;
+    for (const Instruction& instruction : At(backward_).instructions) {
+      for (const Operand& operand : instruction.writes) {
+        const Buffer& buffer = At(operand.buffer);
+        if (buffer.role != BufferRole::kGradient || operand.layer_shift != 0) continue;
+        std::erase(gradients, operand.buffer);
+        gradients.push_back(operand.buffer);
+      }
+    }
+    return gradients;
+  }
+
+  // Whether no other block than those of the segment touches it.
+  bool IsOfSegment(BufferId gradient) const {
+    for (size_t b = 0; b < c_.blocks.size(); ++b) {
+      const BlockId id(b);
+      if (id == backward_ || id == zero_ || id == reduce_ || id == update_) continue;
+      for (const Instruction& instruction : c_.blocks[b].instructions) {
+        if (Uses(instruction, gradient)) return false;
+      }
+    }
+    return true;
+  }
+
+  // The reduce-scatters and slices that follow each other from the gradient on. Nothing where something else reads it.
+  std::optional<Way> WayFrom(BufferId gradient) {
+    std::optional<Way> way;
+    for (const BlockId block : {reduce_, update_}) {
+      if (!block.valid()) continue;
+      const std::vector<Instruction>& instructions = At(block).instructions;
+      for (size_t i = 0; i < instructions.size(); ++i) {
+        if (!Uses(instructions[i], gradient)) continue;
+        if (way.has_value() || !Cuts(instructions[i])) return std::nullopt;
+        way = Way{block, i, 1};
+        while (i + 1 < instructions.size() && Cuts(instructions[i + 1]) &&
+               instructions[i + 1].reads[0].buffer == instructions[i].writes[0].buffer) {
+          ++i;
+          ++way->count;
+        }
+      }
+    }
+    return way;
+  }
+  static bool Cuts(const Instruction& instruction) {
+    if (std::holds_alternative<Slice>(instruction.work)) return true;
+    const auto* collective = std::get_if<Collective>(&instruction.work);
+    return collective != nullptr && collective->kind == CollectiveKind::kReduceScatter;
+  }
+
+  void Move(BufferId gradient) {
+    if (!IsOfSegment(gradient)) return;
+    const std::optional<Way> way = WayFrom(gradient);
+    if (!way.has_value()) return;
+    std::vector<Instruction>& from = At(way->block).instructions;
+    const auto first = from.begin() + static_cast<int64_t>(way->first);
+    std::vector<Instruction> chain(first, first + static_cast<int64_t>(way->count));
+    from.erase(first, first + static_cast<int64_t>(way->count));
+    emptied_.insert(way->block);
+    for (size_t i = 0; i + 1 < chain.size(); ++i) MakeTemporary(At(chain[i].writes[0].buffer));
+
+    const BufferId rows = chain.back().writes[0].buffer;
+    Buffer piece = At(rows);
+    MakeTemporary(piece);
+    absl::StrAppend(&piece.name, "@piece");
+    const BufferId piece_id = NewBuffer(std::move(piece));
+    chain.back().writes[0].buffer = piece_id;
+    Instruction add;
+    add.work = Adding(OpKind::kReduceSum, At(rows).shape.size(), 1, true);
+    add.reads = {{piece_id, 0}};
+    add.writes = {{rows, 0}};
+    add.origin = At(gradient).name;
+    chain.push_back(std::move(add));
+
+    ClearInstead(gradient, rows);
+    Contribute(gradient);
+    std::vector<Instruction>& block = At(backward_).instructions;
+    block.insert(block.end(), chain.begin(), chain.end());
+  }
+
+  // What is cleared at the start of the step.
+  void ClearInstead(BufferId gradient, BufferId rows) {
+    for (Instruction& fill : At(zero_).instructions) {
+      for (Operand& operand : fill.writes) {
+        if (operand.buffer == gradient) operand.buffer = rows;
+      }
+    }
+  }
+
+  // Makes the gradient a temporary: the first contribution is its value, others are added to that.
+  void Contribute(BufferId gradient) {
+    MakeTemporary(At(gradient));
+    std::vector<Instruction> out;
+    bool started = false;
+    for (Instruction& instruction : At(backward_).instructions) {
+      std::vector<Instruction> additions;
+      for (Operand& operand : instruction.writes) {
+        if (operand.buffer != gradient) continue;
+        if (!std::exchange(started, true)) continue;
+        operand.buffer = NewBuffer(At(gradient));
+        absl::StrAppend(&At(operand.buffer).name, "@more");
+        Instruction add;
+        add.work = Adding(OpKind::kAdd, At(gradient).shape.size(), 2, false);
+        add.reads = {{gradient, 0}, operand};
+        add.writes = {{gradient, 0}};
+        add.origin = instruction.origin;
+        additions.push_back(std::move(add));
+      }
+      if (auto* compute = std::get_if<Compute>(&instruction.work); compute != nullptr && compute->accumulate) {
+        compute->accumulate = absl::c_any_of(instruction.writes, [&](const Operand& operand) {
+          const BufferRole role = At(operand.buffer).role;
+          return role == BufferRole::kGradient || role == BufferRole::kLoss;
+        });
+      }
+      out.push_back(std::move(instruction));
+      out.insert(out.end(), additions.begin(), additions.end());
+    }
+    At(backward_).instructions = std::move(out);
+  }
+
+  RankClass& c_;
+  BlockId backward_, zero_, reduce_, update_;  // of the segment at hand
+  std::set<BlockId> emptied_;                  // blocks that lost instructions: without any left, their slots go
+};
+
+}  // namespace
+
+void ScatterInBackward(RankClass& c) { Mover(c).Run(); }
+
+}  // namespace meshwright
