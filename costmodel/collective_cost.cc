@@ -31,8 +31,9 @@ constexpr double kAllToAllNicShare = 0.74;
 constexpr double kPairNicShare = 0.97;
 constexpr double kNetStepMicros = 14;
 constexpr double kPostMicros = 1;
-// The host back end: threads that meet at a barrier. Estimated.
-constexpr double kHostLatency = 5;
+// The host back end, whose ranks are threads or processes: until another has seen what one says, in seconds. What it
+// takes to hand over work, as a CPU hands a kernel to its device.
+double HostLatency(const Cluster& cluster) { return ToSeconds(cluster.device.kernels.host_launch); }
 
 constexpr int64_t kBytesPerBlock = 16 << 10;  // NCCL gives a channel at least 16 KiB
 
@@ -115,7 +116,7 @@ CollectiveCost OnHost(CollectiveKind kind, Bytes size, const GroupShape& group, 
   // Every rank writes and reads its share through the memory that all ranks of the node share.
   const double traffic = 2.0 * static_cast<double>(cost.intra_bytes.raw()) * static_cast<double>(group.ranks_per_node);
   const double levels = std::ceil(std::log2(static_cast<double>(group.ranks)));
-  double seconds = kHostLatency * 1e-6 * levels + traffic / cluster.device.memory_bandwidth.raw();
+  double seconds = HostLatency(cluster) * levels + traffic / cluster.intra_bandwidth.raw();
   if (group.nodes > 1) seconds += cluster.nic_latency.raw() * 1e-9 + Seconds(cost.nic_bytes, NicRate(group, cluster));
   cost.time = FromSeconds(seconds);
   cost.estimated = true;
@@ -222,7 +223,7 @@ CollectiveCost PriceSendRecv(Bytes size, bool crosses_node, const Cluster& clust
   cost.intra_bytes = size;
   if (cluster.device.generation == Generation::kHost) {
     cost.algorithm = Algorithm::kHostMemory;
-    cost.time = FromSeconds(kHostLatency * 1e-6 + Seconds(size * 2, cluster.device.memory_bandwidth));
+    cost.time = FromSeconds(HostLatency(cluster) + Seconds(size * 2, cluster.intra_bandwidth));
     cost.estimated = true;
     return cost;
   }

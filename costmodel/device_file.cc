@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "ir/dtype.h"
 #include "ir/quantities.h"
@@ -133,12 +134,47 @@ constexpr ShareKey kShareKeys[] = {
     {"sustained_clock", &KernelConstants::sustained_clock, false},
 };
 
+// Constants of the attention that runs.
+struct AttentionKey {
+  absl::string_view name;
+  double AttentionConstants::*field;
+  double least, most;
+};
+constexpr AttentionKey kAttentionKeys[] = {
+    {"attention_forward_share", &AttentionConstants::forward_share, 0.001, kMaxShare},
+    {"attention_backward_share", &AttentionConstants::backward_share, 0.001, kMaxShare},
+    {"attention_softmax_width", &AttentionConstants::softmax_width, 0, 1e4},
+    {"attention_setup_keys", &AttentionConstants::setup_keys, 0, 1e5},
+};
+constexpr absl::string_view kPeakPrefix = "peak_";
+
+// What a measured machine says beyond the constants of its kind.
+absl::Status ReadMeasuredRates(const NodeRef& in, Device* device) {
+  for (const DTypeInfo& row : kDTypes) {
+    const NodeRef value = in[absl::StrCat(kPeakPrefix, row.name)];
+    if (!value.present()) continue;
+    MESHWRIGHT_ASSIGN_OR_RETURN(device->peak[static_cast<size_t>(row.dtype)], value.AsFlopsPerSecond());
+  }
+  for (const AttentionKey& key : kAttentionKeys) {
+    if (!in[key.name].present() || device->attention.empty()) continue;
+    MESHWRIGHT_ASSIGN_OR_RETURN(device->attention[0].*key.field, in[key.name].AsDouble(key.least, key.most));
+    device->attention[0].estimated = device->kernels_estimated;
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status ReadKernels(const NodeRef& in, bool all_required, Device* device) {
   std::vector<absl::string_view> keys = {"source", "estimated", "l2_bandwidth", "memory_ramp"};
   for (const NanosKey& key : kNanosKeys) keys.push_back(key.name);
   for (const ShareKey& key : kShareKeys) keys.push_back(key.name);
+  std::vector<std::string> peaks;
+  for (const DTypeInfo& row : kDTypes) peaks.push_back(absl::StrCat(kPeakPrefix, row.name));
+  if (!all_required) {
+    keys.insert(keys.end(), peaks.begin(), peaks.end());
+    for (const AttentionKey& key : kAttentionKeys) keys.push_back(key.name);
+  }
   MESHWRIGHT_RETURN_IF_ERROR(in.CheckKeys(keys));
   MESHWRIGHT_ASSIGN_OR_RETURN(Provenance provenance, ReadProvenance(in, "kernels"));
   device->kernels_estimated = provenance.estimated;
@@ -158,7 +194,7 @@ absl::Status ReadKernels(const NodeRef& in, bool all_required, Device* device) {
   if (all_required || in["memory_ramp"].present()) {
     MESHWRIGHT_ASSIGN_OR_RETURN(constants.memory_ramp, in["memory_ramp"].AsBytes());
   }
-  return absl::OkStatus();
+  return all_required ? absl::OkStatus() : ReadMeasuredRates(in, device);
 }
 
 absl::StatusOr<Cluster> ReadDeviceFile(const NodeRef& in) {

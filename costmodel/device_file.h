@@ -19,7 +19,8 @@ namespace meshwright {
 absl::StatusOr<Cluster> ReadDeviceFile(const NodeRef& in);
 
 // Reads the section `kernels` into `device`. Keys that are missing keep their value, so a device that has constants can
-// be given measured ones. With `all_required`, a missing one is an error.
+// be given measured ones. With `all_required`, a missing one is an error; without it, `peak_TYPE` and
+// `attention_CONSTANT`, of the attention that runs, may stand there too.
 absl::Status ReadKernels(const NodeRef& in, bool all_required, Device* device);
 
 }  // namespace meshwright

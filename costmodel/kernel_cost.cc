@@ -198,6 +198,18 @@ KernelEstimate Attention(const KernelWork& work, const Device& device) {
   return estimate;
 }
 
+// The host's plain loops do about one operation a cycle, and functions such as exp and tanh keep them from their
+// operands' pace. Devices have operations to spare. Operators whose rule has labels that their output lacks (rows of a
+// table) count points that no loop visits: more than kMostPerByte tells them.
+constexpr double kMostPerByte = 2;
+
+double LoopSeconds(const KernelWork& work, const Device& device) {
+  if (device.generation != Generation::kHost || device.boost_mhz <= 0) return 0;
+  const double bytes = static_cast<double>((work.read + work.written).raw());
+  if (work.kernel == KernelClass::kGather || work.flops.raw() > kMostPerByte * bytes) return 0;
+  return work.flops.raw() / (device.boost_mhz * 1e6 * device.kernels.sustained_clock * std::max(1, device.sms));
+}
+
 // Kernels that stream their operands once. Backward norms read and write rows in two directions and reach less.
 KernelEstimate Streaming(const KernelWork& work, const Device& device) {
   const KernelConstants& constants = device.kernels;
@@ -205,10 +217,11 @@ KernelEstimate Streaming(const KernelWork& work, const Device& device) {
   if (work.kernel == KernelClass::kNormalize && work.backward) {
     memory *= constants.memory_share / constants.normalize_backward_share;
   }
+  const double loops = LoopSeconds(work, device), best = std::max(memory, loops);
   const double startup = ToSeconds(constants.startup);
   KernelEstimate estimate;
-  estimate.time = FromSeconds(memory + startup);
-  estimate.bound = startup > memory ? Bound::kLaunch : Bound::kMemory;
+  estimate.time = FromSeconds(best + startup);
+  estimate.bound = startup > best ? Bound::kLaunch : loops > memory ? Bound::kCompute : Bound::kMemory;
   estimate.estimated = device.kernels_estimated;
   return estimate;
 }

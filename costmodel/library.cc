@@ -271,7 +271,7 @@ absl::Status SetClusterKey(absl::string_view key, absl::string_view text, Cluste
 
 absl::StatusOr<Cluster> ReadCluster(const NodeRef& in) {
   if (in.is_scalar()) return FindMachineAt(in);
-  std::vector<absl::string_view> names = {"device", "nodes", "devices_per_node", "devices", "kernels"};
+  std::vector<absl::string_view> names = {"device", "nodes", "devices_per_node", "devices", "kernels", "measured"};
   for (const ClusterKey& row : ClusterKeys()) names.push_back(row.name);
   MESHWRIGHT_RETURN_IF_ERROR(in.CheckKeys(names));
   MESHWRIGHT_ASSIGN_OR_RETURN(Cluster cluster, FindMachineAt(in["device"]));

@@ -9,7 +9,8 @@
 //   cluster: {device: a100-80gb, nodes: 2, nics_per_node: 4, inter_bandwidth: 100 Gb/s, price_per_device_hour: 2 USD/h}
 //
 // Flags of the tools use the same keys (ClusterKeys). In a file, `kernels:` may hold the constants that were measured
-// on the machine, with the names of data/*.yaml.
+// on the machine, with the names of data/*.yaml, besides `peak_TYPE` and `attention_CONSTANT` (device_file.h); and
+// `measured:` says when, where and how, which nothing reads. tools:measure writes both.
 //
 // Errors: kNotFound for a device that is not known, with the names there are; kInvalidArgument for everything else,
 // with file, line and column where a file is read.

@@ -75,6 +75,22 @@ std::string YamlBytes(Bytes bytes) { return absl::StrCat(bytes.raw(), " B"); }
 std::string YamlRate(BytesPerSecond rate) { return absl::StrCat(ShortestNumber(rate.raw()), " B/s"); }
 std::string YamlNanos(Nanos time) { return absl::StrCat(time.raw(), " ns"); }
 
+// What differs from the same kernel of the library.
+void AddAttention(const AttentionConstants& own, const absl::StatusOr<Device>& usual,
+                  std::vector<std::string>& fields) {
+  if (!usual.ok()) return;
+  for (const AttentionConstants& base : usual->attention) {
+    if (base.kernel != own.kernel) continue;
+    const auto add = [&](absl::string_view name, double value, double of_base) {
+      if (value != of_base) fields.push_back(absl::StrCat("attention_", name, ": ", ShortestNumber(value)));
+    };
+    add("forward_share", own.forward_share, base.forward_share);
+    add("backward_share", own.backward_share, base.backward_share);
+    add("softmax_width", own.softmax_width, base.softmax_width);
+    add("setup_keys", own.setup_keys, base.setup_keys);
+  }
+}
+
 std::string KernelsToYaml(const Device& device) {
   const KernelConstants& k = device.kernels;
   std::string source = "unknown";
@@ -97,6 +113,13 @@ std::string KernelsToYaml(const Device& device) {
   if (k.matmul_share_fp8 != 0) {
     fields.push_back(absl::StrCat("matmul_share_fp8: ", ShortestNumber(k.matmul_share_fp8)));
   }
+  const absl::StatusOr<Device> usual = FindDevice(device.name);
+  for (const DTypeInfo& row : kDTypes) {
+    const FlopsPerSecond peak = device.Peak(row.dtype);
+    if (!usual.ok() || peak == usual->Peak(row.dtype)) continue;
+    fields.push_back(absl::StrCat("peak_", row.name, ": ", ShortestNumber(peak.raw()), " FLOP/s"));
+  }
+  if (!device.attention.empty()) AddAttention(device.attention[0], usual, fields);
   return absl::StrCat("{", absl::StrJoin(fields, ", "), "}");
 }
 

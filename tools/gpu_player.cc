@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "costmodel/library.h"
 #include "executor/cuda/run_on_gpus.h"
 #include "executor/host/run_in_job.h"
@@ -12,6 +13,14 @@
 #include "tools/local_device.h"
 
 namespace meshwright {
+namespace {
+
+// 13000 is 13.0, 12040 is 12.4.
+std::string CudaVersion(int number) { return absl::StrCat(number / 1000, ".", number % 1000 / 10); }
+// 22809 is 2.28.9.
+std::string NcclVersion(int number) { return absl::StrCat(number / 10000, ".", number / 100 % 100, ".", number % 100); }
+
+}  // namespace
 
 absl::StatusOr<RankPlayer> OpenGpus() {
   const absl::StatusOr<int64_t> devices = cuda::CountDevices();
@@ -24,6 +33,9 @@ absl::StatusOr<RankPlayer> OpenGpus() {
   const absl::StatusOr<Device> known = FindDevice(info.name);
   player.device = known.ok() ? known->name : info.name;  // the planner says so where it has to know
   player.memory = info.memory;
+  player.devices = *devices;
+  player.description = absl::StrCat(info.name, ", driver for CUDA ", CudaVersion(info.driver_version), ", CUDA ",
+                                    CudaVersion(info.runtime_version), ", NCCL ", NcclVersion(info.nccl_version));
   player.threads = [with](const Program& program, const RunOptions& options, const DataSource& data) {
     return cuda::RunOnGpus(program, options, data, with);
   };

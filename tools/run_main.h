@@ -5,6 +5,7 @@
 #ifndef MESHWRIGHT_TOOLS_RUN_MAIN_H_
 #define MESHWRIGHT_TOOLS_RUN_MAIN_H_
 
+#include <cstdint>
 #include <functional>
 #include <string>
 
@@ -21,6 +22,8 @@ namespace meshwright {
 struct RankPlayer {
   std::string device = "host";  // of the library (costmodel/library.h): what a model file is planned for
   Bytes memory;                 // of one device; zero: ranks share this machine's
+  int64_t devices = 0;          // that there are; 0: as many ranks as are asked for
+  std::string description;      // of the device and what drives it: "NVIDIA H200, driver 13.0, CUDA 13.0, NCCL 2.28.9"
   // All ranks, as threads; and this process's rank of a job.
   std::function<absl::StatusOr<RunResult>(const Program&, const RunOptions&, const DataSource&)> threads;
   std::function<absl::StatusOr<RunResult>(const Program&, const RunOptions&, const DataSource&, Endpoint&)> process;

@@ -1,0 +1,50 @@
+#!/usr/bin/env bash
+#
+# Makes a folder that runs on a machine with an NVIDIA GPU and without Bazel:
+#
+#   tools/bazel run //tools:bundle -- --out=DIR
+#   DIR/gpu_check                    # there: tests, calibration, comparisons, a benchmark; one report
+#
+# The folder has to stay below 40 MiB. CUDA's runtime and everything else are linked in; cuBLASLt and NCCL are looked for
+# on the other machine (gpu_check says where).
+set -euo pipefail
+
+most_bytes=$((40 << 20))
+out=""
+for argument in "$@"; do
+  case "${argument}" in
+    --out=*) out="${argument#--out=}" ;;
+    *) echo "bundle: found \"${argument}\", wanted --out=DIR" >&2; exit 2 ;;
+  esac
+done
+if [[ -z "${out}" ]]; then
+  echo "bundle: found nothing, wanted --out=DIR, a folder to make" >&2
+  exit 2
+fi
+[[ "${out}" == /* ]] || out="${BUILD_WORKING_DIRECTORY:-${PWD}}/${out}"
+
+# The sources' own folder, with what was built: where Bazel runs this, or beside this script's runfiles.
+if [[ ! -e tools/run_gpu ]]; then
+  cd "${BASH_SOURCE[0]}.runfiles/meshwright"
+fi
+
+rm -rf "${out}/bin" "${out}/models"
+mkdir -p "${out}/bin" "${out}/models"
+for program in tools/run_gpu tools/measure/measure_gpu tools/plan tools/simulate tools/compare; do
+  strip -s -o "${out}/bin/${program##*/}" "${program}"
+done
+# The tests hold the host's kernels and their BLAS, to compare with: large, and rarely run.
+strip -s -o "${out}/bin/gpu_tests" tests/gpu/gpu_tests
+gzip -9 -f "${out}/bin/gpu_tests"
+cp -f models/configs/gpt2_*.yaml "${out}/models/"
+cp -f tools/bundle/gpt2_torch.py "${out}/"
+cp -f tools/bundle/gpu_check.sh "${out}/gpu_check"
+chmod -R u+w "${out}"
+chmod +x "${out}/gpu_check"
+
+bytes="$(du -sb "${out}" | cut -f 1)"
+if (( bytes > most_bytes )); then
+  echo "bundle: ${out} has ${bytes} bytes, wanted at most ${most_bytes}" >&2
+  exit 4
+fi
+echo "${out}: ${bytes} bytes"

@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+#
+# The bundle is made, is small enough, and says plainly that there is no GPU where there is none.
+set -uo pipefail
+
+fail() { echo "FAILED: $*" >&2; exit 1; }
+
+out="${TEST_TMPDIR}/bundle"
+tools/bundle/bundle 2>/dev/null
+[[ $? == 2 ]] || fail "without --out the code is 2"
+tools/bundle/bundle --out="${out}" || fail "the bundle is not made"
+for file in gpu_check gpt2_torch.py bin/run_gpu bin/measure_gpu bin/plan bin/simulate bin/compare bin/gpu_tests.gz \
+  models/gpt2_124m.yaml models/gpt2_350m.yaml models/gpt2_1_5b.yaml; do
+  [[ -f "${out}/${file}" ]] || fail "${file} is missing"
+done
+(( $(du -sb "${out}" | cut -f 1) <= 40 << 20 )) || fail "larger than 40 MiB"
+bash -n "${out}/gpu_check" || fail "gpu_check is no script"
+[[ "$("${out}/gpu_check" --list | head -n 1)" == tests ]] || fail "--list"
+"${out}/gpu_check" --nonsense 2>/dev/null
+[[ $? == 2 ]] || fail "a wrong flag is 2"
+
+# What needs no GPU runs from there.
+"${out}/bin/plan" "${out}/models/gpt2_124m.yaml" --device=h200 --devices=1 --batch=8 --out="${TEST_TMPDIR}/plan.yaml" \
+  >/dev/null || fail "plan does not run"
+
+if ldconfig -p | grep -q 'libcuda\.so\.1'; then
+  echo "this machine has an NVIDIA driver: what is said without one is not tested"
+  exit 0
+fi
+said="$("${out}/gpu_check" 2>&1)"
+code=$?
+[[ ${code} == 4 ]] || fail "without a GPU the code is ${code}"
+[[ "${said}" == "gpu_check: no GPU: this machine has no NVIDIA driver (libcuda.so.1); nothing was run" ]] || fail "${said}"

@@ -1,0 +1,140 @@
+#!/usr/bin/env bash
+#
+# Everything that a GPU is needed for, in one go and under eight minutes:
+#
+#   gpu_check [--out=DIR]            # the report and what it was made from; gpu_report beside this script unless given
+#   gpu_check --list                 # what would be run
+#
+# 1 the tests of tests/gpu; 2 measure, which writes a cluster file of this machine; 3 for each model: plan on that file,
+# simulate, run, compare; 4 the same models in PyTorch, where there is one.
+#
+# Exit codes: 0 all ran and the tests passed; 1 something failed, the report says what; 2 usage; 4 there is no GPU; 6 a
+# library is missing.
+set -uo pipefail
+
+here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
+out="${here}/gpu_report"
+seconds_left=470
+# NAME:BATCH, the batch in one micro-batch.
+runs=(gpt2_124m:8 gpt2_124m:32 gpt2_350m:16 gpt2_1_5b:4)
+steps=12
+
+for argument in "$@"; do
+  case "${argument}" in
+    --out=*) out="${argument#--out=}" ;;
+    --list) printf 'tests\nmeasure\n'; printf 'train %s\n' "${runs[@]}"; exit 0 ;;
+    *) echo "gpu_check: found \"${argument}\", wanted --out=DIR or --list" >&2; exit 2 ;;
+  esac
+done
+
+# ---- what this machine has -------------------------------------------------------------------------------------------
+
+if ! ldconfig -p 2>/dev/null | grep -q 'libcuda\.so\.1' &&
+  ! ls /usr/lib/x86_64-linux-gnu/libcuda.so.1 /usr/lib64/libcuda.so.1 /usr/lib/wsl/lib/libcuda.so.1 \
+    /usr/local/nvidia/lib64/libcuda.so.1 >/dev/null 2>&1; then
+  echo "gpu_check: no GPU: this machine has no NVIDIA driver (libcuda.so.1); nothing was run" >&2
+  exit 4
+fi
+
+# cuBLASLt and NCCL: on the loader's path, in a CUDA toolkit, or with a Python that has PyTorch.
+find_library() {
+  local name="$1" folder
+  ldconfig -p 2>/dev/null | grep -q "${name}" && return 0
+  for folder in ${LD_LIBRARY_PATH//:/ } "${CUDA_HOME:-/usr/local/cuda}"/lib64 /usr/local/cuda*/lib64 /usr/local/nvidia/lib64 \
+    /usr/lib/x86_64-linux-gnu; do
+    [[ -e "${folder}/${name}" ]] && LD_LIBRARY_PATH="${folder}:${LD_LIBRARY_PATH:-}" && return 0
+  done
+  folder="$(python3 -c "
+import glob, sys
+for base in sys.path:
+    for found in glob.glob(base + '/nvidia/*/lib/${name}') + glob.glob(base + '/nvidia/*/*/lib/${name}'):
+        print(found.rsplit('/', 1)[0]); raise SystemExit" 2>/dev/null)"
+  [[ -n "${folder}" ]] && LD_LIBRARY_PATH="${folder}:${LD_LIBRARY_PATH:-}" && return 0
+  return 1
+}
+missing=()
+while read -r name; do
+  find_library "${name}" || missing+=("${name}")
+done < <(ldd "${here}/bin/run_gpu" | sed -n 's/^[[:space:]]*\(lib\(cublasLt\|nccl\)\.so[^ ]*\).*/\1/p')
+export LD_LIBRARY_PATH="${LD_LIBRARY_PATH:-}"
+if (( ${#missing[@]} > 0 )); then
+  echo "gpu_check: ${missing[*]} not found; install CUDA's libraries and NCCL, or name their folder in LD_LIBRARY_PATH" >&2
+  exit 6
+fi
+
+work="$(mktemp -d)"
+trap 'rm -rf "${work}"' EXIT
+mkdir -p "${out}"
+report="${out}/report.md"
+failed=0
+began="${SECONDS}"
+
+# say TEXT: to the report and to the screen.
+say() { printf '%s\n' "$*" | tee -a "${report}"; }
+# step LIMIT NAME COMMAND...: runs it into NAME.log; what it took, and its last lines where it failed.
+step() {
+  local limit="$1" name="$2" start="${SECONDS}" left status
+  shift 2
+  left=$((seconds_left - (SECONDS - began)))
+  if (( left < 10 )); then
+    say "- ${name}: not run, the time is up"
+    failed=1
+    return 1
+  fi
+  (( limit < left )) || limit="${left}"
+  timeout "${limit}" "$@" >"${out}/${name}.log" 2>&1
+  status=$?
+  if (( status == 0 )); then
+    say "- ${name}: $((SECONDS - start)) s"
+    return 0
+  fi
+  failed=1
+  say "- ${name}: FAILED with ${status} after $((SECONDS - start)) s"
+  tail -n 5 "${out}/${name}.log" | sed 's/^/      /' | tee -a "${report}"
+  return 1
+}
+
+: >"${report}"
+say "# GPU check, $(date -u '+%Y-%m-%d %H:%M') UTC"
+say ""
+nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.max.sm --format=csv,noheader 2>/dev/null |
+  sed 's/^/- GPU: /' | tee -a "${report}"
+say ""
+
+say "## Tests"
+say ""
+gzip -dc "${here}/bin/gpu_tests.gz" >"${work}/gpu_tests" && chmod +x "${work}/gpu_tests"
+step 150 tests "${work}/gpu_tests" --gtest_brief=1
+grep -aE '^\[  (PASSED|SKIPPED|FAILED) +\]|^\[  FAILED' "${out}/tests.log" | head -n 40 | sed 's/^/      /' | tee -a "${report}"
+say ""
+
+say "## Calibration"
+say ""
+cluster=()
+if step 120 measure "${here}/bin/measure_gpu" --device=gpu --out="${out}/machine.yaml"; then
+  sed 's/^/      /' "${out}/measure.log" | tee -a "${report}"
+  cluster=(--cluster="${out}/machine.yaml")
+fi
+say ""
+
+say "## Training, predicted and measured"
+say ""
+for run in "${runs[@]}"; do
+  model="${run%%:*}" batch="${run##*:}" name="${run/:/_batch}"
+  plan="${work}/${name}.yaml"
+  step 20 "${name}.plan" "${here}/bin/plan" "${here}/models/${model}.yaml" "${cluster[@]}" --devices=1 --batch="${batch}" \
+    --out="${plan}" || continue
+  step 20 "${name}.simulate" "${here}/bin/simulate" "${plan}" --trace="${work}/sim.json"
+  step 90 "${name}.run" "${here}/bin/run_gpu" "${plan}" --steps="${steps}" --trace="${work}/run.json" || continue
+  grep -a '^step ' "${out}/${name}.run.log" | sed 's/^/      measured: /' | tee -a "${report}"
+  grep -a '^step ' "${out}/${name}.plan.log" | sed 's/^/      predicted: /' | tee -a "${report}"
+  step 20 "${name}.compare" "${here}/bin/compare" "${work}/sim.json" "${work}/run.json" &&
+    sed 's/^/      /' "${out}/${name}.compare.log" | tee -a "${report}"
+  if python3 -c 'import torch; assert torch.cuda.is_available()' 2>/dev/null; then
+    step 60 "${name}.torch" python3 "${here}/gpt2_torch.py" "${model}" "${batch}" &&
+      sed 's/^/      /' "${out}/${name}.torch.log" | tee -a "${report}"
+  fi
+done
+say ""
+say "$((SECONDS - began)) s in all; $( (( failed )) && echo 'something failed' || echo 'everything ran')"
+exit "${failed}"

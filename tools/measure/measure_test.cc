@@ -1,0 +1,177 @@
+// Everything that measure does, on the host: its programs, its fit, its files.
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "costmodel/library.h"
+#include "executor/host/run_on_threads.h"
+#include "gtest/gtest.h"
+#include "ir/document.h"
+#include "ir/testing.h"
+#include "ir/verify.h"
+#include "tools/measure/experiments.h"
+#include "tools/measure/fit.h"
+#include "tools/measure/nccl_log.h"
+#include "tools/measure/report.h"
+
+namespace meshwright {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(ExperimentsTest, EveryProgramPassesTheVerifier) {
+  for (const MeasurePlan& plan : {HostPlan(), GpuPlan()}) {
+    ASSERT_OK_AND_ASSIGN(std::vector<Experiment> all, KernelExperiments(plan));
+    for (const int64_t ranks : {2, 8}) {
+      ASSERT_OK_AND_ASSIGN(const std::vector<Experiment> more, CollectiveExperiments(plan, ranks));
+      all.insert(all.end(), more.begin(), more.end());
+    }
+    for (const Experiment& experiment : all) EXPECT_OK(VerifyProgram(experiment.program)) << experiment.name;
+  }
+}
+
+TEST(ExperimentsTest, EveryKindRunsOnTheHost) {
+  const MeasurePlan plan = QuickPlan(HostPlan());
+  ASSERT_OK_AND_ASSIGN(std::vector<Experiment> all, KernelExperiments(plan));
+  ASSERT_OK_AND_ASSIGN(const std::vector<Experiment> more, CollectiveExperiments(plan, 2));
+  all.insert(all.end(), more.begin(), more.end());
+  std::vector<bool> seen(std::size(kSampleKindNames));
+  for (const Experiment& experiment : all) {
+    ASSERT_OK_AND_ASSIGN(const Sample sample, Measure(experiment, RunOnThreads));
+    EXPECT_GT(sample.time, Nanos(0)) << sample.name;
+    EXPECT_GE(sample.runs, 4) << sample.name;  // five, without the first
+    seen[static_cast<size_t>(sample.kind)] = true;
+  }
+  for (size_t kind = 0; kind < seen.size(); ++kind) EXPECT_TRUE(seen[kind]) << kSampleKindNames[kind];
+}
+
+// Samples that a machine with known constants would give: the fit finds those constants again. The grids have 40 steps:
+// of a share from 0.05 to 1 one is 7.8 %, of a bandwidth over four decades 26 %.
+TEST(FitTest, FindsTheConstantsOfAMachine) {
+  ASSERT_OK_AND_ASSIGN(Cluster machine, MakeClusterOfDevices("host", 2));
+  machine.device.kernels.startup = Nanos(400);
+  machine.device.kernels.memory_share = 0.5;
+  machine.device.kernels.memory_ramp = Bytes(9000);
+  machine.device.kernels.matmul_share = 0.6;
+  machine.device.attention[0].forward_share = 0.11;
+  machine.device.attention[0].backward_share = 0.03;
+  machine.device.kernels.normalize_backward_share = 0.2;
+  machine.device.kernels.sustained_clock = 0.4;
+  machine.device.kernels.host_launch = Micros(20);
+  machine.intra_bandwidth = GBps(3);
+  ASSERT_OK_AND_ASSIGN(std::vector<Experiment> all, KernelExperiments(HostPlan()));
+  ASSERT_OK_AND_ASSIGN(const std::vector<Experiment> more, CollectiveExperiments(HostPlan(), 2));
+  all.insert(all.end(), more.begin(), more.end());
+  std::vector<Sample> samples;
+  for (const Experiment& experiment : all) {
+    Sample sample;
+    sample.kind = experiment.kind;
+    sample.dtype = experiment.dtype;
+    sample.collective = experiment.collective;
+    sample.size = experiment.size;
+    sample.ranks = experiment.program.mesh.num_ranks();
+    const RankClass& ranks = experiment.program.classes[0];
+    const Instruction& instruction = ranks.blocks[0].instructions[experiment.measured];
+    if (const auto* compute = std::get_if<Compute>(&instruction.work)) {
+      sample.work = WorkOf(instruction, *compute, ranks, experiment.program.mesh);
+    }
+    sample.time = sample.kind == SampleKind::kLaunch ? machine.device.kernels.startup : PriceOf(sample, machine);
+    samples.push_back(sample);
+  }
+  ASSERT_OK_AND_ASSIGN(const Cluster guess, MakeClusterOfDevices("host", 2));
+  const Fit fit = FitConstants(samples, Nanos(700), guess);
+  const Device& found = fit.cluster.device;
+  EXPECT_EQ(found.kernels.startup, Nanos(400));
+  EXPECT_NEAR(std::log(ToSeconds(found.kernels.host_launch) / 20e-6), 0, 0.2);
+  EXPECT_NEAR(found.kernels.sustained_clock, 0.4, 0.03);
+  EXPECT_NEAR(std::log(fit.cluster.intra_bandwidth.raw() / 3e9), 0, 0.15);
+  // Of shares that multiply a rate only the product counts.
+  EXPECT_NEAR(std::log(found.memory_bandwidth.raw() * found.kernels.memory_share / (8e9 * 0.5)), 0, 0.06);
+  EXPECT_NEAR(std::log(found.Peak(DType::kFloat32).raw() * found.kernels.matmul_share * found.kernels.sustained_clock /
+                       (40e9 * 0.6 * 0.4)),
+              0, 0.06);
+  for (const FitError& error : fit.after) EXPECT_LT(error.mean, 0.12) << NameOf(error.kind);
+  ASSERT_EQ(fit.before.size(), fit.after.size());
+  EXPECT_GT(fit.before[1].mean, fit.after[1].mean);
+}
+
+TEST(ReportTest, TheClusterFileReadsBack) {
+  ASSERT_OK_AND_ASSIGN(Cluster machine, MakeClusterOfDevices("host", 2));
+  Fit fit;
+  fit.cluster = machine;
+  fit.cluster.device.kernels_estimated = false;
+  fit.cluster.device.kernels.matmul_share = 0.43;
+  fit.cluster.device.peak[static_cast<size_t>(DType::kFloat32)] = FlopsPerSecond(77e9);
+  fit.cluster.device.attention[0].forward_share = 0.09;
+  fit.cluster.intra_bandwidth = GBps(2.5);
+  fit.after = {{SampleKind::kProduct, 4, 0.02, 0.01, 0.05}};
+  const std::string text = ToClusterFile(fit, {}, {"2026-11-22", "one core, of a kind", "measure --out=x.yaml"});
+  ASSERT_OK_AND_ASSIGN(const Document document, ParseDocument(text, "x.yaml"));
+  ASSERT_OK_AND_ASSIGN(const Cluster read, ReadCluster(document.root()));
+  EXPECT_EQ(read.device.kernels, fit.cluster.device.kernels);
+  EXPECT_EQ(read.device.peak, fit.cluster.device.peak);
+  EXPECT_EQ(read.device.attention[0].forward_share, 0.09);
+  EXPECT_EQ(read.intra_bandwidth, GBps(2.5));
+  EXPECT_FALSE(read.device.kernels_estimated);
+  EXPECT_THAT(read.device.provenance.back().source, HasSubstr("measure, 2026-11-22, one core"));
+}
+
+constexpr char kLog[] =
+    R"(# nThread 1 nGpus 4 minBytes 8 maxBytes 1048576 step: 4(factor) warmup iters: 5 iters: 20 agg iters: 1
+# Using devices
+#  Rank  0 Group  0 Pid  41 on   somewhere device  0 [0000:01:00] NVIDIA H100 80GB HBM3
+#  Rank  1 Group  0 Pid  41 on   somewhere device  1 [0000:02:00] NVIDIA H100 80GB HBM3
+somewhere:41:41 NCCL INFO something
+#                                                              out-of-place                       in-place
+#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong
+#        (B)    (elements)                               (us)  (GB/s)  (GB/s)            (us)  (GB/s)  (GB/s)
+        8192          2048     float     sum      -1    14.20    0.58    0.58      0    13.90    0.59    0.59      0
+     1048576        262144     float     sum      -1    31.50   33.29   33.29    N/A    31.20   33.61   33.61    N/A
+# Out of bounds values : 0 OK
+)";
+
+TEST(NcclLogTest, ReadsWhatNcclTestsPrint) {
+  ASSERT_OK_AND_ASSIGN(const NcclLog log, ParseNcclLog(kLog, "x.log"));
+  EXPECT_EQ(log.ranks, 2);
+  EXPECT_FALSE(log.collective.has_value());
+  ASSERT_EQ(log.rows.size(), 2u);
+  EXPECT_EQ(log.rows[0].size, Bytes(8192));
+  EXPECT_EQ(log.rows[1].time, Nanos(31500));
+}
+
+TEST(NcclLogTest, SaysWhereALogIsWrong) {
+  EXPECT_THAT(ParseNcclLog("# nothing\n", "x.log"), StatusIs(absl::StatusCode::kInvalidArgument, "x.log:1:1"));
+  EXPECT_THAT(ParseNcclLog("#\n 8 2 float sum\n", "x.log"),
+              StatusIs(absl::StatusCode::kInvalidArgument, "x.log:2:1: found 4 columns, wanted 13"));
+  EXPECT_THAT(ParseNcclLog("8 2 float sum -1 fast 1 1 0 1 1 1 0\n", "x.log"),
+              StatusIs(absl::StatusCode::kInvalidArgument, "\"fast\" as time"));
+}
+
+// 1 MiB in 100 us is 10.49 GB/s; over 4 ranks an all-reduce's bus carries 6/4 of it.
+TEST(NcclLogTest, WhatItWritesItReads) {
+  Sample sample;
+  sample.kind = SampleKind::kCollective;
+  sample.size = MiB(1);
+  sample.ranks = 4;
+  sample.time = Micros(100);
+  const std::string text = ToNcclLog(CollectiveKind::kAllReduce, 4, {sample}, "a device");
+  EXPECT_THAT(text, HasSubstr("100.00   10.49   15.73"));
+  ASSERT_OK_AND_ASSIGN(const NcclLog log, ParseNcclLog(text, "x.log"));
+  EXPECT_EQ(log.collective, CollectiveKind::kAllReduce);
+  EXPECT_EQ(log.ranks, 4);
+  ASSERT_EQ(log.rows.size(), 1u);
+  EXPECT_EQ(log.rows[0].time, Micros(100));
+}
+
+TEST(ReportTest, ALogBesideThePrediction) {
+  ASSERT_OK_AND_ASSIGN(const Cluster cluster, MakeCluster("h100-sxm", 1));
+  ASSERT_OK_AND_ASSIGN(const NcclLog log, ParseNcclLog(kLog, "x.log"));
+  const std::string text = CompareLog(log, CollectiveKind::kAllReduce, 2, cluster);
+  EXPECT_THAT(text, HasSubstr("all_reduce over 2 ranks on 1 node"));
+  EXPECT_THAT(text, HasSubstr("1048576"));
+}
+
+}  // namespace
+}  // namespace meshwright

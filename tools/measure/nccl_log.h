@@ -1,0 +1,47 @@
+// Logs of nccl-tests: read, and written in the same form, so that one can be laid beside the other.
+//
+//   # Collective test starting: all_reduce_perf
+//   #  Rank  0 Group  0 Pid 1 on here device  0 [0x00] NVIDIA H200
+//   #       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw
+//   #wrong
+//        1048576        262144     float     sum      -1    25.31   41.43   72.50      0    25.20   41.61   72.82 0
+//
+// size in bytes as PriceCollective counts it, time in microseconds, bandwidths in GB/s (10^9). The four columns behind
+// the times are out of place, then the same in place. `#wrong` may be N/A.
+//
+// Errors: kInvalidArgument with the line. Thread safety: pure functions.
+#ifndef MESHWRIGHT_TOOLS_MEASURE_NCCL_LOG_H_
+#define MESHWRIGHT_TOOLS_MEASURE_NCCL_LOG_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "ir/collective.h"
+#include "ir/quantities.h"
+#include "tools/measure/experiments.h"
+
+namespace meshwright {
+
+struct NcclLog {
+  std::optional<CollectiveKind> collective;  // where the log names it
+  int64_t ranks = 0;                         // that it lists; 0: none
+  struct Row {
+    Bytes size;
+    Nanos time;  // out of place
+  };
+  std::vector<Row> rows;
+};
+
+absl::StatusOr<NcclLog> ParseNcclLog(absl::string_view text, const std::string& path);
+
+// The samples of one collective over one group. Our collectives are out of place; both halves say so.
+std::string ToNcclLog(CollectiveKind kind, int64_t ranks, absl::Span<const Sample> samples, const std::string& device);
+
+}  // namespace meshwright
+
+#endif  // MESHWRIGHT_TOOLS_MEASURE_NCCL_LOG_H_
