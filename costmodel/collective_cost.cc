@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "costmodel/data_sheet.h"
 #include "costmodel/nccl_correction.h"
 #include "costmodel/nccl_tuner.h"
 
@@ -60,13 +61,15 @@ double Pipelined(double latency_us, double transfer_us, double hump) {
 }
 
 // Time in us to send `bytes` to `peers` ranks of the node, and to move what the rank keeps.
-double PairsInNode(double bytes, double peers, double kept, double share, const Cluster& cluster) {
+double PairsInNode(double bytes, double peers, double kept, double share, const Cluster& cluster,
+                   double latency_scale = 1) {
   const PairConstants& c = PairsOf(cluster);
   if (cluster.intra_kind == LinkKind::kPcie) share = std::min(share, kPcieShare);
   const double link = share * cluster.intra_bandwidth.raw();
   if (link <= 0) return kNeverMicros;
   const double transfer = 1e6 * (bytes / link + c.touches * kept / cluster.device.memory_bandwidth.raw());
-  const double latency = bytes <= kLargestLlMessage * peers ? c.ll_us + c.ll_per_peer_us * peers : c.simple_us;
+  const double latency =
+      latency_scale * (bytes <= kLargestLlMessage * peers ? c.ll_us + c.ll_per_peer_us * peers : c.simple_us);
   return Pipelined(latency, transfer, c.hump);
 }
 
@@ -84,7 +87,7 @@ BytesPerSecond NicRate(const GroupShape& group, const Cluster& cluster) {
   return cluster.nic_bandwidth * per_rank / static_cast<double>(std::max<int64_t>(1, group.nic_sharing));
 }
 
-CollectiveCost AllToAll(Bytes size, const GroupShape& group, const Cluster& cluster) {
+CollectiveCost AllToAll(Bytes size, const GroupShape& group, const Cluster& cluster, double latency_scale) {
   const double n = static_cast<double>(group.ranks);
   const double near = static_cast<double>(group.ranks_per_node - 1);
   const double far = n - static_cast<double>(group.ranks_per_node);
@@ -96,7 +99,7 @@ CollectiveCost AllToAll(Bytes size, const GroupShape& group, const Cluster& clus
   double us = 0;
   if (near > 0) {
     us = PairsInNode(static_cast<double>(cost.intra_bytes.raw()), near, static_cast<double>(size.raw()) / n,
-                     PairsOf(cluster).share, cluster);
+                     PairsOf(cluster).share, cluster, latency_scale);
   }
   if (far > 0) {
     const BytesPerSecond rate = NicRate(group, cluster) * (kAllToAllNicShare / cluster.oversubscription);
@@ -171,7 +174,11 @@ GroupShape ShapeOfGroup(absl::Span<const int64_t> ranks, const Cluster& cluster)
   return shape;
 }
 
-CollectiveCost PriceCollective(CollectiveKind kind, Bytes size, const GroupShape& group, const Cluster& cluster) {
+namespace {
+
+// `constants`: the cluster, with the generation whose constants are taken; its latencies count `latency_scale` times.
+CollectiveCost Price(CollectiveKind kind, Bytes size, const GroupShape& group, const Cluster& cluster,
+                     const Cluster& constants, double latency_scale) {
   CollectiveCost cost;
   if (group.ranks <= 1 || size.raw() <= 0) return cost;
   if (group.nodes > 1 && cluster.nics_per_node == 0) {
@@ -179,7 +186,7 @@ CollectiveCost PriceCollective(CollectiveKind kind, Bytes size, const GroupShape
     return cost;
   }
   if (cluster.device.generation == Generation::kHost) return OnHost(kind, size, group, cluster);
-  if (kind == CollectiveKind::kAllToAll) return AllToAll(size, group, cluster);
+  if (kind == CollectiveKind::kAllToAll) return AllToAll(size, group, constants, latency_scale);
 
   const NcclChoice choice = ChooseAsNccl(kind, size, group, cluster);
   if (choice.candidate.algorithm == Algorithm::kNone) {
@@ -190,7 +197,7 @@ CollectiveCost PriceCollective(CollectiveKind kind, Bytes size, const GroupShape
   cost.protocol = choice.candidate.protocol;
   cost.channels = Blocks(choice.candidate.blocks, size);
   CountBytes(kind, size, group, &cost);
-  double us = CorrectedMicros(choice, size, group, cluster);
+  double us = CorrectedMicros(choice, size, group, constants, latency_scale);
   // Groups that share the network cards wait for each other's bytes.
   if (group.nodes > 1 && group.nic_sharing > 1) {
     us += 1e6 * Seconds(cost.nic_bytes * (group.nic_sharing - 1),
@@ -199,6 +206,36 @@ CollectiveCost PriceCollective(CollectiveKind kind, Bytes size, const GroupShape
   cost.time = FromMicros(us);
   cost.estimated = cluster.links_estimated || !CorrectionIsMeasured(group, cluster);
   return cost;
+}
+
+}  // namespace
+
+CollectiveCost PriceCollective(CollectiveKind kind, Bytes size, const GroupShape& group, const Cluster& cluster) {
+  return Price(kind, size, group, cluster, cluster, 1);
+}
+
+CollectiveCost PriceCollectiveFittedOn(const Device& fitted, CollectiveKind kind, Bytes size, const GroupShape& group,
+                                       const Cluster& cluster) {
+  Cluster constants = cluster;
+  constants.device.generation = fitted.generation;
+  const bool own = fitted.generation == cluster.device.generation;
+  const double clock = own || cluster.device.boost_mhz <= 0 ? 1 : fitted.boost_mhz / cluster.device.boost_mhz;
+  CollectiveCost cost = Price(kind, size, group, cluster, constants, clock);
+  cost.estimated |= !own;
+  return cost;
+}
+
+Device FromDataSheet(const Device& device, const Device& fitted) {
+  Device priced = device;
+  priced.kernels = fitted.kernels;
+  priced.kernels.sustained_clock = device.kernels.sustained_clock;
+  priced.kernels.matmul_share_fp8 = fitted.kernels.matmul_share;
+  const double fitted_peak = fitted.Peak(DType::kFloat16).raw();
+  if (fitted_peak > 0) {
+    priced.kernels.l2_bandwidth = fitted.kernels.l2_bandwidth * (device.Peak(DType::kFloat16).raw() / fitted_peak);
+  }
+  priced.kernels_estimated = true;
+  return priced;
 }
 
 CollectiveCost PriceSendRecv(Bytes size, bool crosses_node, const Cluster& cluster, int64_t nic_sharing) {

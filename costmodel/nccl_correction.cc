@@ -62,7 +62,8 @@ Shape ShapeOf(const NcclCandidate& candidate, const Row& row) {
 
 }  // namespace
 
-double CorrectedMicros(const NcclChoice& choice, Bytes size, const GroupShape& group, const Cluster& cluster) {
+double CorrectedMicros(const NcclChoice& choice, Bytes size, const GroupShape& group, const Cluster& cluster,
+                       double latency_scale) {
   const Row& row = RowOf(cluster.device.generation, group);
   const NcclCandidate& candidate = choice.candidate;
   const double bytes = static_cast<double>(size.raw());
@@ -71,13 +72,13 @@ double CorrectedMicros(const NcclChoice& choice, Bytes size, const GroupShape& g
   if (candidate.protocol == Protocol::kLl) {
     const double base = BaseOfLl(candidate.algorithm);
     const double growth = row.ll_growth_us * std::min(1.0, bytes / (kLlGrowthBytesPerRank * ranks));
-    return base * row.ll_base + (latency - base) * row.ll_step + growth + transfer;
+    return latency_scale * (base * row.ll_base + (latency - base) * row.ll_step + growth) + transfer;
   }
   const bool in_switch = candidate.algorithm == Algorithm::kNvls || candidate.algorithm == Algorithm::kNvlsTree;
   const Shape shape = ShapeOf(candidate, row);
   double moving = transfer / (in_switch ? row.nvls_speed : row.speed);
   if (!in_switch) moving += row.touches * bytes / ranks / cluster.device.memory_bandwidth.raw() * 1e6;
-  const double waiting = shape.scale * latency;
+  const double waiting = latency_scale * shape.scale * latency;
   return waiting + moving + shape.hump * std::sqrt(waiting * moving);
 }
 

@@ -24,8 +24,9 @@
 
 namespace meshwright {
 
-// Time in us of the collective that NCCL chose, alone on its links.
-double CorrectedMicros(const NcclChoice& choice, Bytes size, const GroupShape& group, const Cluster& cluster);
+// Time in us of the collective that NCCL chose, alone on its links. `latency_scale`: of everything that is waiting.
+double CorrectedMicros(const NcclChoice& choice, Bytes size, const GroupShape& group, const Cluster& cluster,
+                       double latency_scale = 1);
 
 // Whether the constants were fitted on measurements of this kind of machine.
 bool CorrectionIsMeasured(const GroupShape& group, const Cluster& cluster);

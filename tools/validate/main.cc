@@ -27,6 +27,7 @@ constexpr char kUsage[] =
     "  --rows       one line for each row, with the defaults that it took\n"
     "  --device     in place of the column gpu_type\n"
     "  --internode  in place of the column interconnect: cards x rate, or the rate of a node\n"
+    "  --constants_of  kernels, collectives: a device whose fitted constants take the place of the row's own\n"
     "  --host_kernel, --host_collective  time that an eager framework's CPU needs to issue one, e.g. 20 us\n"
     "and for every row, as in a cluster file:\n";
 
@@ -50,6 +51,8 @@ absl::Status SetFlag(const std::string& name, const std::string& value, Options*
     options->json = value == "json";
   } else if (name == "device" && !value.empty()) {
     options->overrides.device = value;
+  } else if (name == "constants_of" && FindDevice(value).ok()) {
+    options->overrides.constants_of = value;
   } else if (name == "internode" && !value.empty()) {
     options->overrides.internode = value;
   } else if (name == "host_kernel") {

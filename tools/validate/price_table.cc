@@ -11,19 +11,17 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "costmodel/collective_cost.h"
+#include "costmodel/data_sheet.h"
 #include "costmodel/kernel_cost.h"
 #include "costmodel/library.h"
 #include "ir/status.h"
 #include "nlohmann/json.hpp"
+#include "tools/validate/row_model.h"
 
 namespace meshwright {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-absl::Status CannotExpress(absl::string_view reason, absl::string_view detail) {
-  return absl::UnimplementedError(absl::StrCat(reason, ": ", detail));
-}
 
 std::string Lower(const CsvCells& cells, absl::string_view column) { return absl::AsciiStrToLower(cells.Text(column)); }
 
@@ -43,6 +41,10 @@ absl::StatusOr<Cluster> ClusterOf(const CsvCells& cells, const RowOverrides& ove
   const std::string name = overrides.device.empty() ? cells.Text("gpu_type") : overrides.device;
   absl::StatusOr<Cluster> cluster = MakeCluster(name, nodes, per_node);
   if (!cluster.ok()) return CannotExpress("unknown device", name);
+  if (!overrides.constants_of.empty()) {
+    MESHWRIGHT_ASSIGN_OR_RETURN(const Device fitted, FindDevice(overrides.constants_of));
+    cluster->device = FromDataSheet(cluster->device, fitted);
+  }
   return cluster;
 }
 
@@ -216,7 +218,11 @@ absl::Status PriceCollectiveRow(const CsvCells& cells, const RowOverrides& overr
   MESHWRIGHT_RETURN_IF_ERROR(Override(overrides, &cluster));
   if (shape.ranks_per_node > cluster.devices_per_node) cluster.devices_per_node = shape.ranks_per_node;
   out->seconds.measured = *time * 1e-6;
-  out->seconds.predicted = ToSeconds(PriceCollective(kind, Bytes(size), shape, cluster).time);
+  Device fitted = cluster.device;
+  if (!overrides.constants_of.empty()) {
+    MESHWRIGHT_ASSIGN_OR_RETURN(fitted, FindDevice(overrides.constants_of));
+  }
+  out->seconds.predicted = ToSeconds(PriceCollectiveFittedOn(fitted, kind, Bytes(size), shape, cluster).time);
   out->group = absl::StrCat(cluster.device.name, ", ", NameOf(kind), ", ", shape.nodes, " x ", shape.ranks_per_node);
   out->label = absl::StrCat(out->group, ", ", size, " bytes");
   return absl::OkStatus();
@@ -233,8 +239,7 @@ absl::StatusOr<PriceTableResult> PriceTable(const CsvTable& table, const RowOver
     out.line = row.line;
     const absl::Status status = price(CsvCells(table, row), overrides, &out);
     if (status.ok()) continue;
-    if (status.code() != absl::StatusCode::kUnimplemented) return status;
-    out.skipped = std::string(status.message());
+    out.skipped = WhySkipped(status);
   }
   return result;
 }
@@ -320,7 +325,7 @@ std::string ToJson(const std::vector<PriceTableResult>& tables, bool rows) {
     }
     out.push_back(std::move(json));
   }
-  return out.dump(2) + "\n";
+  return out.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";  // cells may be any bytes
 }
 
 }  // namespace meshwright

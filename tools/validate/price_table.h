@@ -34,7 +34,7 @@ struct PriceTableResult {
   std::vector<PriceRowResult> rows;
 };
 
-// A damaged cell is an error; what cannot be expressed is a row that says so.
+// A damaged cell and what cannot be expressed is a row that says so.
 absl::StatusOr<PriceTableResult> PriceKernelTable(const CsvTable& table, const RowOverrides& overrides);
 absl::StatusOr<PriceTableResult> PriceCollectiveTable(const CsvTable& table, const RowOverrides& overrides);
 

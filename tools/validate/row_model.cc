@@ -204,6 +204,11 @@ absl::Status CannotExpress(absl::string_view reason, absl::string_view detail) {
   return absl::UnimplementedError(absl::StrCat(reason, ": ", detail));
 }
 
+std::string WhySkipped(const absl::Status& status) {
+  const bool reason = status.code() == absl::StatusCode::kUnimplemented;
+  return absl::StrCat(reason ? "" : "damaged cell: ", status.message());
+}
+
 int64_t DefaultSequence(absl::string_view model_name) {
   return absl::StrContains(absl::AsciiStrToLower(model_name), "bert") ? 512 : 2048;
 }

@@ -22,6 +22,9 @@ namespace meshwright {
 // under.
 absl::Status CannotExpress(absl::string_view reason, absl::string_view detail);
 
+// What a row that is not predicted says: the reason above, or "damaged cell: file:line: ..." of another error.
+std::string WhySkipped(const absl::Status& status);
+
 // Tokens of a row where the cell is empty.
 int64_t DefaultSequence(absl::string_view model_name);
 

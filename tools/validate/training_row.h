@@ -32,6 +32,7 @@ namespace meshwright {
 struct RowOverrides {
   std::string device;                               // "" : the column gpu_type
   std::string internode;                            // "": the column interconnect; "8x200Gb/s" or "800Gb/s" of a node
+  std::string constants_of;                         // of kernels and collectives: another device's; "": its own
   HostPace eager = kEagerFramework;                 // of a framework that issues kernels one by one
   std::map<std::string, std::string> cluster_keys;  // costmodel/library.h
 };

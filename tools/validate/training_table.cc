@@ -9,11 +9,13 @@
 #include "absl/strings/str_join.h"
 #include "costmodel/cost_model.h"
 #include "costmodel/memory_overheads.h"
+#include "costmodel/variability.h"
 #include "ir/dtype.h"
 #include "ir/program.h"
 #include "ir/status.h"
 #include "nlohmann/json.hpp"
 #include "planner/search/degrees.h"
+#include "tools/validate/row_model.h"
 
 namespace meshwright {
 namespace {
@@ -33,12 +35,15 @@ Bytes CopiesOf(const TrainingRun& run, const Prediction& prediction) {
   return Bytes(std::llround(whole + owned));
 }
 
-absl::StatusOr<Prediction> PredictOne(const TrainingRun& given) {
+// kWhatFits: a step of 0 where it does not.
+absl::StatusOr<Prediction> PredictOne(const TrainingRun& given, Simulated simulated) {
   const TrainingRun run = WithDividingDegree(given);
   const Problem problem = ProblemOf(run);
   MESHWRIGHT_ASSIGN_OR_RETURN(Strategy strategy, FromDegrees(problem, run.degrees));
   strategy.layers_per_stage = LayersPerStage(run);
-  MESHWRIGHT_ASSIGN_OR_RETURN(Evaluation evaluation, Evaluate(problem, strategy));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const Graph graph, problem.graph(problem.batch / strategy.microbatches));
+  MESHWRIGHT_ASSIGN_OR_RETURN(Evaluation evaluation,
+                              EvaluateGraph(problem, graph, CostModel(problem.cluster), strategy, simulated));
   Prediction& prediction = evaluation.prediction;
   const Bytes copies = CopiesOf(run, prediction);
   prediction.arena += copies;
@@ -52,12 +57,12 @@ Quantity Between(Quantity none, Quantity all, double share) {
 }
 
 // Time and memory are linear in the number of layers that are recomputed.
-absl::StatusOr<Prediction> Predict(const TrainingRun& run) {
-  MESHWRIGHT_ASSIGN_OR_RETURN(Prediction all, PredictOne(run));
+absl::StatusOr<Prediction> Predict(const TrainingRun& run, Simulated simulated = Simulated::kAll) {
+  MESHWRIGHT_ASSIGN_OR_RETURN(Prediction all, PredictOne(run, simulated));
   if (run.recompute_share >= 1) return all;
   TrainingRun without = run;
   without.recompute = Recompute::kNone;
-  MESHWRIGHT_ASSIGN_OR_RETURN(const Prediction none, PredictOne(without));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const Prediction none, PredictOne(without, simulated));
   all.step = Between(none.step, all.step, run.recompute_share);
   all.peak = Between(none.peak, all.peak, run.recompute_share);
   all.arena = Between(none.arena, all.arena, run.recompute_share);
@@ -110,7 +115,7 @@ absl::StatusOr<Prediction> PredictFastest(TrainingRun* run) {
   Degrees chosen = run->degrees;
   for (const Degrees& degrees : LayoutsOf(*run)) {
     run->degrees = degrees;
-    absl::StatusOr<Prediction> next = Predict(*run);
+    absl::StatusOr<Prediction> next = Predict(*run, Simulated::kWhatFits);
     if (!next.ok()) {
       if (!best.ok()) best = next.status();
       continue;
@@ -123,6 +128,7 @@ absl::StatusOr<Prediction> PredictFastest(TrainingRun* run) {
     chosen = degrees;
   }
   run->degrees = chosen;
+  if (best.ok() && best->step == Nanos()) best = Predict(*run);
   const auto say = [run](bool given, absl::string_view column, int64_t value) {
     if (!given) run->defaults.push_back(absl::StrCat(column, " ", value, " (the fastest that fits)"));
   };
@@ -154,7 +160,8 @@ std::string Counted(const std::map<std::string, size_t>& counts) {
 std::string RowText(const TrainingRowResult& row) {
   std::string text = absl::StrCat("  line ", row.line, ": ", row.label, ": ");
   if (!row.skipped.empty()) return absl::StrCat(text, "skipped, ", row.skipped, "\n");
-  absl::StrAppendFormat(&text, "predicted %.4g s", ToSeconds(row.prediction.step));
+  const auto [low, high] = row.Interval();
+  absl::StrAppendFormat(&text, "predicted %.4g s (%.4g to %.4g)", ToSeconds(row.prediction.step), low, high);
   if (row.measured.step_seconds.has_value()) {
     absl::StrAppendFormat(&text, ", measured %.4g s, %s", *row.measured.step_seconds, Signed(row.Steps().Error()));
   }
@@ -185,6 +192,7 @@ Json RowJson(const TrainingRowResult& row) {
     return json;
   }
   json["predicted_s"] = ToSeconds(row.prediction.step);
+  json["interval_s"] = {row.Interval().first, row.Interval().second};
   if (row.measured.step_seconds.has_value()) {
     json["measured_s"] = *row.measured.step_seconds;
     json["measured_from"] = row.measured.from;
@@ -207,6 +215,11 @@ Json RowJson(const TrainingRowResult& row) {
 
 }  // namespace
 
+std::pair<double, double> TrainingRowResult::Interval() const {
+  const double step = ToSeconds(prediction.step);
+  return {step / (1 + kDeviceRange), step * (1 + kDeviceRange)};
+}
+
 Bytes TrainingRowResult::PredictedPeak() const {
   if (!measured.whole_process) return prediction.arena;
   return prediction.peak + Bytes(std::llround(static_cast<double>(prediction.arena.raw()) * kAllocatorSlack));
@@ -222,13 +235,11 @@ absl::StatusOr<TrainingTableResult> PredictTrainingTable(const CsvTable& table, 
     out.group = GroupKey(cells);
     const auto skip = [&](const absl::Status& status) {
       out.label = LabelOf(cells, out.microbatch);
-      out.skipped = std::string(status.message());
+      out.skipped = WhySkipped(status);
     };
     absl::StatusOr<TrainingRun> run = ReadTrainingRun(cells, overrides);
-    absl::StatusOr<TrainingMeasurement> measured = ReadTrainingMeasurement(cells, run.ok() ? *run : TrainingRun());
-    for (const absl::Status& status : {measured.status(), run.status()}) {
-      if (!status.ok() && status.code() != absl::StatusCode::kUnimplemented) return status;
-    }
+    const absl::StatusOr<TrainingMeasurement> measured =
+        ReadTrainingMeasurement(cells, run.ok() ? *run : TrainingRun());
     if (!measured.ok() || !run.ok()) {
       skip(measured.ok() ? run.status() : measured.status());
       continue;
@@ -264,6 +275,8 @@ TrainingTableSummary Summarise(const TrainingTableResult& table) {
     for (const std::string& what : row.defaults) ++summary.defaults[what];
     if (row.scored()) {
       times.push_back(row.Steps());
+      const auto [low, high] = row.Interval();
+      if (low <= *row.measured.step_seconds && *row.measured.step_seconds <= high) ++summary.inside;
       groups[row.group].push_back(row.Steps());
     }
     if (!row.memory_comparable) continue;
@@ -303,6 +316,10 @@ std::string ToText(const TrainingTableResult& table, bool rows) {
                     Percent(e.p90), ", worst ", Signed(e.worst), ", bias ", Signed(e.bias), "\n");
   };
   errors("  step time  ", s.time);
+  if (s.time.count > 0) {
+    absl::StrAppendFormat(&text, "  interval   +-%.0f %%, measured inside: %d of %d\n", 100 * kDeviceRange, s.inside,
+                          s.time.count);
+  }
   if (s.ranks.groups > 0) {
     absl::StrAppend(&text, "  layouts    ", s.ranks.groups, " groups of ", s.ranks.alternatives, " rows");
     if (s.ranks.correlated > 0) {
@@ -328,6 +345,7 @@ std::string ToJson(const std::vector<TrainingTableResult>& tables, bool rows) {
     json["approximations"] = s.approximations;
     json["defaults"] = s.defaults;
     json["step_time"] = ErrorsJson(s.time);
+    json["measured_inside_interval"] = s.inside;
     json["layouts"] = {{"groups", s.ranks.groups},           {"rows", s.ranks.alternatives},
                        {"correlated", s.ranks.correlated},   {"spearman", s.ranks.mean_spearman},
                        {"mean_regret", s.ranks.mean_regret}, {"worst_regret", s.ranks.worst_regret}};
@@ -342,7 +360,7 @@ std::string ToJson(const std::vector<TrainingTableResult>& tables, bool rows) {
     }
     out.push_back(std::move(json));
   }
-  return out.dump(2) + "\n";
+  return out.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";  // cells may be any bytes
 }
 
 }  // namespace meshwright

@@ -8,6 +8,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -31,6 +32,8 @@ struct TrainingRowResult {
 
   bool scored() const { return skipped.empty() && measured.step_seconds.has_value(); }
   Pair Steps() const { return {ToSeconds(prediction.step), measured.step_seconds.value_or(0)}; }
+  // Seconds between which clusters of equal devices differ (kDeviceRange); the model's own error is beside that.
+  std::pair<double, double> Interval() const;
   // What the prediction has for the counter that the source read.
   Bytes PredictedPeak() const;
 };
@@ -40,7 +43,7 @@ struct TrainingTableResult {
   std::vector<TrainingRowResult> rows;
 };
 
-// A damaged cell is an error; what cannot be expressed is a row that says so.
+// A damaged cell and what cannot be expressed is a row that says so.
 absl::StatusOr<TrainingTableResult> PredictTrainingTable(const CsvTable& table, const RowOverrides& overrides);
 
 struct TrainingTableSummary {
@@ -49,6 +52,7 @@ struct TrainingTableSummary {
   std::map<std::string, size_t> approximations;  // rows that have it
   std::map<std::string, size_t> defaults;
   ErrorSummary time;
+  size_t inside = 0;  // of these, measured inside of the prediction's interval
   RankSummary ranks;
   ErrorSummary memory;                         // rows with a peak that can be compared
   size_t oom_rows = 0, oom_right = 0;          // rows that ran out of memory; of these, predicted not to fit

@@ -1,8 +1,16 @@
 #include "tools/validate/training_table.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <iterator>
+#include <random>
 #include <string>
+#include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 #include "gtest/gtest.h"
 #include "ir/testing.h"
 
@@ -71,6 +79,73 @@ TEST(TrainingTableTest, RecomputeOfSomeLayersLiesBetween) {
   EXPECT_NEAR(step(1), (step(0) + step(2)) / 2.0, 1);
   EXPECT_GT(arena(0), arena(2));
   EXPECT_NEAR(arena(1), (arena(0) + arena(2)) / 2.0, 1);
+}
+
+// Whatever stands in the cells, every row is predicted or says why not.
+TEST(TrainingTableTest, OddCellsCostNoOtherRow) {
+  constexpr absl::string_view kOdd[] = {"",
+                                        "0",
+                                        "-1",
+                                        "1e18",
+                                        "1e300",
+                                        "nan",
+                                        "inf",
+                                        "H900",
+                                        "4.5",
+                                        "7",
+                                        "128",
+                                        "\"1,024\"",
+                                        "\"a \"\"q\"\"\"",
+                                        "full",
+                                        "every 0th layer",
+                                        "99999999 layers",
+                                        "fp8",
+                                        "GPT 9999b",
+                                        "Mixtral 99999x7B",
+                                        "\xff\xfe",
+                                        " 8 "};
+  const absl::string_view kRow = "GPT,2,256,4,1024,1024,128,8,1,A100,2,2,1,1,1,none,flash,none,0.01,ok,x";
+  for (uint32_t seed = 0; seed < 150; ++seed) {
+    SCOPED_TRACE(absl::StrCat("seed ", seed));
+    std::minstd_rand random(seed + 1);
+    std::vector<std::string> cells = absl::StrSplit(kRow, ',');
+    for (int changes = 0; changes < 3; ++changes) {
+      cells[random() % cells.size()] = std::string(kOdd[random() % std::size(kOdd)]);
+    }
+    const std::string end = seed % 2 == 0 ? "\n" : "\r\n";
+    ASSERT_OK_AND_ASSIGN(
+        const CsvTable table,
+        ParseCsv(absl::StrCat("\xEF\xBB\xBF", kHeader, absl::StrJoin(cells, ","), end, kRow, end), "t.csv"));
+    ASSERT_OK_AND_ASSIGN(const TrainingTableResult result, PredictTrainingTable(table, {}));
+    ASSERT_EQ(result.rows.size(), 2u);
+    EXPECT_TRUE(!result.rows[0].skipped.empty() || result.rows[0].prediction.step > Nanos());
+    EXPECT_TRUE(result.rows[1].skipped.empty()) << result.rows[1].skipped;
+    EXPECT_THAT(ToText(result, true), HasSubstr("line 3: GPT"));
+    EXPECT_THAT(ToJson({result}, true), HasSubstr("interval_s"));
+  }
+}
+
+TEST(TrainingTableTest, ADamagedCellIsNamed) {
+  ASSERT_OK_AND_ASSIGN(
+      const CsvTable table,
+      ParseCsv(std::string(kHeader) + "GPT,two,256,4,1024,1024,128,8,1,A100,2,2,1,1,1,none,flash,none,0.01,ok,x\n",
+               "t.csv"));
+  ASSERT_OK_AND_ASSIGN(const TrainingTableResult result, PredictTrainingTable(table, {}));
+  EXPECT_EQ(result.rows[0].skipped, "damaged cell: t.csv:2: layers: found \"two\", wanted a number");
+  EXPECT_EQ(Summarise(result).skipped.at("damaged cell"), 1u);
+}
+
+// 1.5 s: a cluster of equal devices may take 1.39 to 1.62 s; 1.6 s is inside, 2 s is not.
+TEST(TrainingTableTest, AnIntervalOfWhatClustersDifferBy) {
+  TrainingTableResult result;
+  for (const double measured : {1.6, 2.0}) {
+    TrainingRowResult& row = result.rows.emplace_back();
+    row.prediction.step = FromSeconds(1.5);
+    row.measured.step_seconds = measured;
+  }
+  EXPECT_NEAR(result.rows[0].Interval().first, 1.389, 0.001);
+  EXPECT_NEAR(result.rows[0].Interval().second, 1.62, 0.001);
+  EXPECT_EQ(Summarise(result).inside, 1u);
 }
 
 TEST(TrainingTableTest, ErrorsAreOfPredictedAgainstMeasured) {

@@ -1,0 +1,27 @@
+// A device priced from its data sheet, with constants that were fitted on another one: what a device costs before
+// anybody has measured it, and how far off that is for one that was measured.
+//
+// Thread safety: pure functions.
+#ifndef MESHWRIGHT_COSTMODEL_DATA_SHEET_H_
+#define MESHWRIGHT_COSTMODEL_DATA_SHEET_H_
+
+#include "costmodel/collective_cost.h"
+#include "ir/cluster.h"
+#include "ir/collective.h"
+#include "ir/quantities.h"
+
+namespace meshwright {
+
+// `device` with the kernel constants of `fitted`. Shares of peak and of memory bandwidth and times stay as they are;
+// the bandwidth of the L2 cache is in proportion to multiprocessors x clock; float8 products reach the share of 16-bit
+// ones. The clock under load and attention stay the device's own.
+Device FromDataSheet(const Device& device, const Device& fitted);
+
+// PriceCollective, with NCCL's choice as for `cluster` and the corrections that were fitted on the generation of
+// `fitted`; latencies shrink as the clock grows.
+CollectiveCost PriceCollectiveFittedOn(const Device& fitted, CollectiveKind kind, Bytes size, const GroupShape& group,
+                                       const Cluster& cluster);
+
+}  // namespace meshwright
+
+#endif  // MESHWRIGHT_COSTMODEL_DATA_SHEET_H_
