@@ -223,4 +223,38 @@ absl::Status MnistData::Fill(absl::string_view name, const Initializer& init, in
   });
 }
 
+absl::StatusOr<TextData> TextData::Load(const std::string& path, int64_t sequence, uint64_t seed) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file.good()) return absl::NotFoundError(absl::StrCat(path, " cannot be read"));
+  TextData data(seed);
+  data.bytes_.assign(std::istreambuf_iterator<char>(file), {});
+  if (data.size() <= sequence) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, " has ", data.size(), " bytes, wanted more than ", sequence, ", the sequence"));
+  }
+  return data;
+}
+
+absl::Status TextData::Fill(absl::string_view name, const Initializer& init, int64_t step,
+                            const TensorView& piece) const {
+  const bool labels = name == "labels";
+  if ((!labels && name != "tokens") || piece.dtype != DType::kInt32 || piece.shape.size() != 2) {
+    return others_.Fill(name, init, step, piece);
+  }
+  const int64_t sequence = piece.global[1], starts = size() - sequence;
+  if (starts <= 0)
+    return absl::InvalidArgumentError(absl::StrCat("a text of ", size(), " bytes has no row of ", sequence));
+  if (init.high < 256) return absl::InvalidArgumentError(absl::StrCat("bytes as words of a vocabulary of ", init.high));
+  const Draws draws = Draws(seed_, "text", 0).Sub(step);
+  int32_t* const out = piece.as<int32_t>();
+  for (int64_t r = 0; r < piece.shape[0]; ++r) {
+    const double drawn = draws.Uniform(static_cast<uint64_t>(piece.begin[0] + r));
+    const auto start = static_cast<int64_t>(drawn * static_cast<double>(starts)) + (labels ? 1 : 0) + piece.begin[1];
+    for (int64_t i = 0; i < piece.shape[1]; ++i) {
+      out[r * piece.shape[1] + i] = static_cast<unsigned char>(bytes_[static_cast<size_t>(start + i)]);
+    }
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace meshwright

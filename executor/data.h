@@ -95,6 +95,24 @@ class MnistData : public DataSource {
   std::vector<uint8_t> images_, labels_;
 };
 
+// The bytes of a text, for decoders of 256 or more words: "tokens" are bytes, "labels" the byte behind each. A row of a
+// step begins at a place that is drawn. Other inputs are synthetic.
+class TextData : public DataSource {
+ public:
+  // kNotFound; kInvalidArgument where the file has no more than `sequence` bytes.
+  static absl::StatusOr<TextData> Load(const std::string& path, int64_t sequence, uint64_t seed);
+
+  int64_t size() const { return static_cast<int64_t>(bytes_.size()); }
+  absl::Status Fill(absl::string_view name, const Initializer& init, int64_t step,
+                    const TensorView& piece) const override;
+
+ private:
+  explicit TextData(uint64_t seed) : seed_(seed), others_(seed) {}
+  uint64_t seed_;
+  SyntheticData others_;
+  std::string bytes_;
+};
+
 }  // namespace meshwright
 
 #endif  // MESHWRIGHT_EXECUTOR_DATA_H_

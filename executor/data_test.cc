@@ -181,5 +181,35 @@ TEST(MnistTest, FilesThatAreNoIdxFilesAreRefused) {
               StatusIs(absl::StatusCode::kInvalidArgument, "has 5 images"));
 }
 
+TEST(TextDataTest, LabelsAreTheBytesBehindTheTokens) {
+  const std::string path = absl::StrCat(std::string(testing::TempDir()), "/text");
+  std::string text;
+  for (int i = 0; i < 200; ++i) text.push_back(static_cast<char>('A' + i % 50));
+  std::ofstream(path) << text;
+  ASSERT_OK_AND_ASSIGN(const TextData data, TextData::Load(path, 16, 1));
+  EXPECT_EQ(data.size(), 200);
+  const Initializer ids{.kind = Initializer::Kind::kTokens, .high = 256};
+  std::vector<int32_t> tokens(4 * 16), labels(4 * 16), other(4 * 16), half(2 * 16);
+  const auto view = [](std::vector<int32_t>& to, int64_t rows, int64_t begin) {
+    return TensorView{reinterpret_cast<std::byte*>(to.data()), DType::kInt32, {rows, 16}, {4, 16}, {begin, 0}};
+  };
+  ASSERT_OK(data.Fill("tokens", ids, 3, view(tokens, 4, 0)));
+  ASSERT_OK(data.Fill("labels", ids, 3, view(labels, 4, 0)));
+  ASSERT_OK(data.Fill("tokens", ids, 4, view(other, 4, 0)));
+  ASSERT_OK(data.Fill("tokens", ids, 3, view(half, 2, 2)));
+  // In this text each byte follows from the one before it.
+  for (size_t i = 0; i < tokens.size(); ++i) EXPECT_EQ(labels[i], 'A' + (tokens[i] - 'A' + 1) % 50);
+  EXPECT_NE(tokens, other);
+  EXPECT_EQ(half, std::vector<int32_t>(tokens.begin() + 32, tokens.end()));  // a slice is what the whole has there
+}
+
+TEST(TextDataTest, ATextThatIsTooShort) {
+  const std::string path = absl::StrCat(std::string(testing::TempDir()), "/short");
+  std::ofstream(path) << "four";
+  EXPECT_THAT(TextData::Load(path, 4, 1),
+              StatusIs(absl::StatusCode::kInvalidArgument, "has 4 bytes, wanted more than 4"));
+  EXPECT_THAT(TextData::Load(path + ".no", 4, 1), StatusIs(absl::StatusCode::kNotFound, "cannot be read"));
+}
+
 }  // namespace
 }  // namespace meshwright

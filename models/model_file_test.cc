@@ -225,8 +225,9 @@ TEST_P(ConfigTest, HasThePublishedNumberOfParameters) {
 INSTANTIATE_TEST_SUITE_P(Zoo, ConfigTest,
                          testing::Values(Counted{"gpt2_124m", 124'439'808}, Counted{"gpt2_350m", 354'823'168},
                                          Counted{"gpt2_1_5b", 1'557'611'200}, Counted{"gpt2_tiny", 118'528},
-                                         Counted{"gpt3_175b", 174'604'259'328}, Counted{"llama3_8b", 8'030'261'248},
-                                         Counted{"llama3_70b", 70'553'706'496}, Counted{"llama3_405b", 405'853'388'800},
+                                         Counted{"gpt_bytes", 120'576}, Counted{"gpt3_175b", 174'604'259'328},
+                                         Counted{"llama3_8b", 8'030'261'248}, Counted{"llama3_70b", 70'553'706'496},
+                                         Counted{"llama3_405b", 405'853'388'800},
                                          Counted{"mixtral_8x7b", 46'702'792'704}, Counted{"matmul_relu", 768},
                                          // 784 x 512 + 512 x 512 + 512 x 10, and 512 + 512 + 10 biases
                                          Counted{"mnist_mlp_manual", 669'706}, Counted{"mnist_mlp_layout", 668'672},

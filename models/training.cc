@@ -41,7 +41,7 @@ absl::StatusOr<Optimizer> ReadOptimizer(const NodeRef& in) {
 
 absl::Status ReadData(const NodeRef& in, Training& training) {
   if (!in.present()) return absl::OkStatus();
-  constexpr absl::string_view kNames[] = {"none", "mnist", "numpy_uniform"};  // as in DataSet
+  constexpr absl::string_view kNames[] = {"none", "mnist", "numpy_uniform", "text"};  // as in DataSet
   MESHWRIGHT_ASSIGN_OR_RETURN(const NodeRef::Variant variant, in.AsVariant(kNames));
   training.data = static_cast<DataSet>(variant.index);
   if (!variant.options.present()) return absl::OkStatus();
@@ -49,6 +49,10 @@ absl::Status ReadData(const NodeRef& in, Training& training) {
   if (training.data == DataSet::kNumpyUniform) {
     MESHWRIGHT_RETURN_IF_ERROR(options.CheckKeys({"seed", "rows"}));
     MESHWRIGHT_ASSIGN_OR_RETURN(training.data_seed, options["seed"].AsIntOr(1, 0, (int64_t{1} << 32) - 1));
+  } else if (training.data == DataSet::kText) {
+    MESHWRIGHT_RETURN_IF_ERROR(options.CheckKeys({"path"}));
+    MESHWRIGHT_ASSIGN_OR_RETURN(training.data_path, options["path"].AsString());
+    return absl::OkStatus();
   } else {
     MESHWRIGHT_RETURN_IF_ERROR(options.CheckKeys({"path", "rows", "synthetic"}));
     MESHWRIGHT_ASSIGN_OR_RETURN(training.data_path, options["path"].AsStringOr(""));

@@ -12,6 +12,7 @@
 //                                 # eager PyTorch; decoders
 //     loss: fused                 # or unfused: float32 logits, a kernel for each step of the cross entropy; decoders
 //     data: {mnist: {path: data/mnist, rows: 32}}   # every rank reads the same 32 rows of a step (S9.6); or synthetic
+//                                 # or {text: {path: FILE}}: its bytes, for decoders of 256 words or more
 //     steps: 20                   # or epochs, of steps_per_epoch steps unless the data set says how many it has
 //     seed: 1
 //     seed_per_rank: true         # rank r draws its parameters from seed + r
@@ -51,6 +52,7 @@ enum class DataSet : uint8_t {
   kNone,
   kMnist,
   kNumpyUniform,  // what numpy draws: np.random.seed(data_seed), then rand(rows, width) of each such input, in order
+  kText,          // the bytes of a file, as a decoder's tokens
 };
 
 struct Training {

@@ -258,6 +258,27 @@ std::string SaySpeed(double seconds, const Problem& problem) {
                       problem.tokens_per_row > 1 ? " tokens/s" : " rows/s");
 }
 
+absl::StatusOr<RunOptions> OptionsOf(const Flags& flags, const Job& job) {
+  const Training& training = job.plan.session.file->training;
+  RunOptions options;
+  MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t seed, flags.IntOr("seed", training.seed, 0, int64_t{1} << 62));
+  options.seed = static_cast<uint64_t>(seed);
+  options.seed_per_rank = training.seed_per_rank;
+  options.trace = flags.Has("trace");
+  options.graphs = flags.Bool("graphs").value_or(true);
+  options.predicted_step = absl::Nanoseconds(job.plan.promise.step.raw());
+  return options;
+}
+
+// Where the model file asks for it.
+absl::Status DumpGraphs(const Job& job, const RankCarrier& carrier) {
+  const auto& context = job.plan.session.file->context;
+  if (context.save_graphs <= 0) return absl::OkStatus();
+  const Problem& problem = job.plan.session.problem;
+  MESHWRIGHT_ASSIGN_OR_RETURN(const Graph graph, problem.graph(problem.batch / job.plan.strategy.microbatches));
+  return WriteGraphs(context.save_graphs, context.save_graphs_path, graph, job.program, carrier.rank);
+}
+
 // How many steps, from where.
 absl::Status SetSteps(const Flags& flags, const Training& training, const TrainingData& data, RunOptions& options) {
   int64_t all = training.steps;
@@ -279,13 +300,7 @@ absl::Status RunTraining(const Flags& flags, const RankCarrier& carrier) {
   MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<size_t> format, flags.Choice("format", kFormats));
   MESHWRIGHT_ASSIGN_OR_RETURN(Job job, JobFrom(flags, carrier));
   const ModelFile& file = *job.plan.session.file;
-  RunOptions options;
-  MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t seed, flags.IntOr("seed", file.training.seed, 0, int64_t{1} << 62));
-  options.seed = static_cast<uint64_t>(seed);
-  options.seed_per_rank = file.training.seed_per_rank;
-  options.trace = flags.Has("trace");
-  options.graphs = flags.Bool("graphs").value_or(true);
-  options.predicted_step = absl::Nanoseconds(job.plan.promise.step.raw());
+  MESHWRIGHT_ASSIGN_OR_RETURN(RunOptions options, OptionsOf(flags, job));
   std::vector<InputSpec> inputs;
   if (const auto* model = std::get_if<OperatorModel>(&file.model)) inputs = model->inputs;
   MESHWRIGHT_ASSIGN_OR_RETURN(const TrainingData data,
@@ -300,12 +315,7 @@ absl::Status RunTraining(const Flags& flags, const RankCarrier& carrier) {
     options.first_step = state->steps_done;
   }
   MESHWRIGHT_RETURN_IF_ERROR(SetSteps(flags, file.training, data, options));
-  if (file.context.save_graphs > 0) {
-    const Problem& problem = job.plan.session.problem;
-    MESHWRIGHT_ASSIGN_OR_RETURN(const Graph graph, problem.graph(problem.batch / job.plan.strategy.microbatches));
-    MESHWRIGHT_RETURN_IF_ERROR(
-        WriteGraphs(file.context.save_graphs, file.context.save_graphs_path, graph, job.program, carrier.rank));
-  }
+  MESHWRIGHT_RETURN_IF_ERROR(DumpGraphs(job, carrier));
   if (carrier.speaks) {
     MESHWRIGHT_RETURN_IF_ERROR(SaveStrategies(flags, job.plan.session, job.plan.strategy, job.program));
     PrintNotices(job.plan.session.notices);

@@ -40,12 +40,27 @@ TrainingData MnistDataOf(MnistData mnist, const Training& training) {
   return data;
 }
 
+absl::StatusOr<TrainingData> OpenText(const Training& training, const std::string& path, uint64_t seed) {
+  if (path.empty()) {
+    return WithExit(ExitCode::kIo, absl::FailedPreconditionError("training.data is text, and nothing says which; give "
+                                                                 "its path, or --data=FILE"));
+  }
+  absl::StatusOr<TextData> text = TextData::Load(path, training.sequence, seed);
+  if (absl::IsNotFound(text.status())) return WithExit(ExitCode::kIo, text.status());
+  MESHWRIGHT_RETURN_IF_ERROR(text.status());
+  TrainingData data;
+  data.steps_per_epoch = training.steps_per_epoch;
+  data.source = std::make_unique<TextData>(*std::move(text));
+  return data;
+}
+
 }  // namespace
 
 absl::StatusOr<TrainingData> OpenTrainingData(const Training& training, absl::Span<const InputSpec> inputs,
                                               uint64_t seed, std::string folder) {
   TrainingData data;
   if (training.data == DataSet::kNumpyUniform) return NumpyData(training, inputs);
+  if (training.data == DataSet::kText) return OpenText(training, folder.empty() ? training.data_path : folder, seed);
   if (training.data == DataSet::kNone) {
     data.source = std::make_unique<SyntheticData>(seed);
     data.steps_per_epoch = training.steps_per_epoch;
