@@ -17,8 +17,8 @@ namespace meshwright {
 namespace {
 
 // In the order of the enums.
-constexpr absl::string_view kScheduleNames[] = {"gpipe", "1f1b"};
-static_assert(std::size(kScheduleNames) == static_cast<size_t>(Schedule::kOneFOneB) + 1, "a name per Schedule");
+constexpr absl::string_view kScheduleNames[] = {"gpipe", "1f1b", "zero_bubble_h1", "zero_bubble_v"};
+static_assert(std::size(kScheduleNames) == static_cast<size_t>(Schedule::kZeroBubbleV) + 1, "a name per Schedule");
 constexpr absl::string_view kRecomputeNames[] = {"none", "selective", "full", "layer"};
 static_assert(std::size(kRecomputeNames) == static_cast<size_t>(Recompute::kLayer) + 1, "a name per Recompute");
 
@@ -233,6 +233,10 @@ absl::Status ReadChoices(const NodeRef& in, Strategy& s) {
   }
   MESHWRIGHT_ASSIGN_OR_RETURN(s.microbatches, in["microbatches"].AsIntOr(usual.microbatches, 1));
   MESHWRIGHT_ASSIGN_OR_RETURN(s.schedule, in["schedule"].AsEnumOr(usual.schedule, kScheduleNames));
+  const std::optional<int64_t> chunks = ChunksOf(s.schedule);
+  if (chunks.has_value() && s.stages > 1 && s.chunks != *chunks) {
+    return in["chunks"].Error(absl::StrCat(s.chunks), absl::StrCat(*chunks, " with ", NameOf(s.schedule)));
+  }
   MESHWRIGHT_ASSIGN_OR_RETURN(s.recompute, in["recompute"].AsEnumOr(usual.recompute, kRecomputeNames));
   MESHWRIGHT_RETURN_IF_ERROR(ReadNames(in["recompute_ops"], s.recompute_ops));
   MESHWRIGHT_RETURN_IF_ERROR(ReadOptimizer(in, s));
@@ -266,6 +270,11 @@ std::optional<Enum> FromName(absl::string_view name, const absl::string_view (&n
 
 }  // namespace
 
+std::optional<int64_t> ChunksOf(Schedule schedule) {
+  if (schedule == Schedule::kZeroBubbleV) return 2;
+  if (schedule == Schedule::kZeroBubbleH1) return 1;
+  return std::nullopt;
+}
 absl::string_view NameOf(Schedule schedule) { return kScheduleNames[static_cast<size_t>(schedule)]; }
 absl::string_view NameOf(OptimizerGroup group) { return kGroupNames[static_cast<size_t>(group)]; }
 absl::string_view NameOf(Recompute recompute) { return kRecomputeNames[static_cast<size_t>(recompute)]; }

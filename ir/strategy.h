@@ -23,12 +23,15 @@ namespace meshwright {
 
 class NodeRef;  // ir/document.h
 
-enum class Schedule : uint8_t { kGpipe, kOneFOneB };
+// zero_bubble_h1 and zero_bubble_v compute the gradients of parameters apart from those of activations (Qi et al., Zero
+// Bubble Pipeline Parallelism, 2023); zero_bubble_v lays two chunks on every stage, forth and back.
+enum class Schedule : uint8_t { kGpipe, kOneFOneB, kZeroBubbleH1, kZeroBubbleV };
 // What backward computes a second time instead of keeping it: nothing; norms, activations and the core of attention
 // (Op::recompute_group); everything that it reads of a repeated layer; or the layer's whole forward pass, as the
 // checkpoints of training frameworks do, including what no gradient reads.
 enum class Recompute : uint8_t { kNone, kSelective, kFull, kLayer };
 absl::string_view NameOf(Schedule schedule);
+std::optional<int64_t> ChunksOf(Schedule schedule);  // that each stage has; nullopt: any number
 absl::string_view NameOf(Recompute recompute);
 std::optional<Schedule> ScheduleFromName(absl::string_view name);
 std::optional<Recompute> RecomputeFromName(absl::string_view name);

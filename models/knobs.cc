@@ -203,11 +203,14 @@ absl::Status ReadParallelOptimizerConfig(const NodeRef& in, Parallel& p) {
 // S12.9.
 absl::Status ReadPipelineConfig(const NodeRef& in, Parallel& p) {
   MESHWRIGHT_RETURN_IF_ERROR(WithKind("E-KEY", in.CheckKeys({"pipeline_scheduler", "pipeline_interleave"})));
-  constexpr absl::string_view kSchedules[] = {"gpipe", "1f1b"};  // as in Schedule
+  constexpr absl::string_view kSchedules[] = {"gpipe", "1f1b", "zero_bubble_h1", "zero_bubble_v"};  // as in Schedule
   MESHWRIGHT_ASSIGN_OR_RETURN(p.schedule, in["pipeline_scheduler"].AsEnumOr(p.schedule, kSchedules));
   const absl::StatusOr<bool> interleave = in["pipeline_interleave"].AsBoolOr(false);
   if (!interleave.ok()) return WithKind("E-TYPE", interleave.status());
   p.pipeline_interleave = *interleave;
+  if (p.pipeline_interleave && ChunksOf(p.schedule).has_value()) {
+    return in["pipeline_interleave"].Error("true", absl::StrCat("false with ", NameOf(p.schedule)));
+  }
   return absl::OkStatus();
 }
 

@@ -85,7 +85,10 @@ absl::Status ReadModel(const NodeRef& root, ModelFile& file) {
     // Of these the reader of the section says what is wrong.
     Parallel knobs;
     const NodeRef parallel = root["parallel"];
-    knobs.pipeline_interleave = parallel["pipeline_config"]["pipeline_interleave"].AsBoolOr(false).value_or(false);
+    const NodeRef pipeline = parallel["pipeline_config"];
+    knobs.pipeline_interleave = pipeline["pipeline_interleave"].AsBoolOr(false).value_or(false);
+    const std::string schedule = pipeline["pipeline_scheduler"].AsStringOr("").value_or("");
+    knobs.schedule = ScheduleFromName(schedule).value_or(knobs.schedule);
     if (const absl::StatusOr<int64_t> given = parallel["virtual_pipeline_stages"].AsInt(1, 1 << 20); given.ok()) {
       knobs.virtual_pipeline_stages = *given;
     }

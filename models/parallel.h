@@ -104,7 +104,9 @@ struct Parallel {
   Schedule schedule = Schedule::kOneFOneB;  // pipeline_config.pipeline_scheduler
   bool pipeline_interleave = false;
   std::optional<int64_t> virtual_pipeline_stages;  // with the above: chunks of a stage, 2 unless given
-  int64_t chunks() const { return pipeline_interleave ? virtual_pipeline_stages.value_or(2) : 1; }
+  int64_t chunks() const {
+    return ChunksOf(schedule).value_or(pipeline_interleave ? virtual_pipeline_stages.value_or(2) : 1);
+  }
   PipelineLoss pipeline_loss = PipelineLoss::kSum;
 
   std::optional<int64_t> micro_batches;  // per step

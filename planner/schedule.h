@@ -14,6 +14,17 @@
 // transfers that take no time (S-1) / (M V + S-1) of a step is idle if S divides M, and seldom more if not and M > S.
 // With M < S there is one group, and more idle time.
 //
+// The zero-bubble schedules (Qi et al., Zero Bubble Pipeline Parallelism, 2023, sections 2 and 3; Pipeline Parallelism
+// with Controllable Memory, 2024, for V) split a backward pass: B makes the gradients of activations, which the stage
+// before waits for, W those of parameters, which nobody waits for and which therefore fill what would be idle:
+//
+//   zero_bubble_h1   as 1f1b; W is put off by s micro-batches on stage s. (S-1)(F + B - W) of a step is idle, 1f1b's
+//                    (S-1)(F + B + W); no stage has more than S micro-batches in flight, as 1f1b's first.
+//   zero_bubble_v    two chunks a stage, part p on stage min(p, 2S-1-p): forth and back, so that the first stage has
+//                    the loss too. Each stage runs what can run, W last, and no more than 2S forwards (of half a
+//                    stage) ahead of their W. With F = B = W no more is idle than filling the pipeline takes, (S-1) F,
+//                    if M >= 2S, and little more otherwise.
+//
 // A schedule is a row: a name and a function. Thread safety: pure functions.
 #ifndef MESHWRIGHT_PLANNER_SCHEDULE_H_
 #define MESHWRIGHT_PLANNER_SCHEDULE_H_
@@ -26,22 +37,43 @@
 
 namespace meshwright {
 
+enum class PassKind : uint8_t {
+  kForward,
+  kBackward,  // all of it, or without the gradients of parameters where the schedule splits it
+  kWeights,   // the gradients of parameters
+};
 struct Pass {
-  Phase phase = Phase::kForward;
+  PassKind kind = PassKind::kForward;
   int64_t microbatch = 0;
   int64_t chunk = 0;  // of the stage
   friend bool operator==(const Pass&, const Pass&) = default;
 };
+inline Phase PhaseOf(PassKind kind) { return kind == PassKind::kForward ? Phase::kForward : Phase::kBackward; }
 
-// REQUIRES: 0 <= stage < stages, microbatches >= 1, chunks >= 1.
-std::vector<Pass> PassesOf(Schedule schedule, int64_t stage, int64_t stages, int64_t microbatches, int64_t chunks = 1);
+// Whether gradients of parameters have passes of their own.
+bool SplitsBackward(Schedule schedule);
 
-// When each pass of each stage ends, if a forward pass takes 1, a backward pass 2 and a transfer nothing: an order of
-// all passes that every stage's agrees with. Empty if stages wait for each other.
-std::vector<std::vector<int64_t>> EndsOf(Schedule schedule, int64_t stages, int64_t microbatches, int64_t chunks);
+// Part p of the pipeline is chunk p / S of its stage; `stage` has part PartAt(..., chunk).
+int64_t StageOfPart(Schedule schedule, int64_t part, int64_t stages);
+int64_t PartAt(Schedule schedule, int64_t stage, int64_t chunk, int64_t stages);
 
+// REQUIRES: 0 <= stage < stages; microbatches, chunks >= 1; two chunks for zero_bubble_v, one for zero_bubble_h1.
+std::vector<Pass> PassesOfStage(Schedule schedule, int64_t stage, int64_t stages, int64_t microbatches,
+                                int64_t chunks = 1);
+// By stage: for zero_bubble_v faster than one after the other.
+std::vector<std::vector<Pass>> PassesOf(Schedule schedule, int64_t stages, int64_t microbatches, int64_t chunks = 1);
+
+// When each pass ends, if F, B and W take 1 each, a whole backward pass 2 and a transfer nothing: an order of all
+// passes that every stage's agrees with. Empty if stages wait for each other. `passes`: those of PassesOf.
+std::vector<std::vector<int64_t>> EndsOf(Schedule schedule, const std::vector<std::vector<Pass>>& passes);
+
+// Of how many micro-batches the pass of kind `from` has been run and not yet that of kind `to`, at most; both of this
+// chunk, or the latter of `to_chunk`.
+int64_t MaxBetween(const std::vector<Pass>& passes, PassKind from, PassKind to, int64_t chunk, int64_t to_chunk);
 // How many micro-batches have run forward and not yet backward through this chunk, at most.
-int64_t MaxInFlight(const std::vector<Pass>& passes, int64_t chunk = 0);
+inline int64_t MaxInFlight(const std::vector<Pass>& passes, int64_t chunk = 0) {
+  return MaxBetween(passes, PassKind::kForward, PassKind::kBackward, chunk, chunk);
+}
 
 }  // namespace meshwright
 

@@ -26,7 +26,8 @@ namespace {
 constexpr int64_t kMostDegree = int64_t{1} << 32;
 constexpr absl::string_view kPrecisions[] = {"float32", "float64", "bfloat16", "float16"};
 constexpr absl::string_view kRecomputes[] = {"none", "selective", "full"};  // in the order of Recompute
-constexpr absl::string_view kSchedules[] = {"gpipe", "1f1b"};               // in the order of Schedule
+constexpr absl::string_view kSchedules[] = {"gpipe", "1f1b", "zero_bubble_h1",
+                                            "zero_bubble_v"};  // in the order of Schedule
 
 // --- the model file --------------------------------------------------------------------------------------------------
 
@@ -371,6 +372,13 @@ absl::Status SetChoices(const Flags& flags, Problem& problem) {
                                    "of a model of operators the file says so (virtual_pipeline_stages)"));
   }
   problem.chunks = chunks.value_or(problem.chunks);
+  if (const std::optional<int64_t> fixed = ChunksOf(problem.schedule); fixed.has_value()) {
+    if (chunks.value_or(*fixed) != *fixed) {
+      return Flags::Wrong("virtual_pipeline_stages", WrongInput(absl::StrCat(*chunks), absl::StrCat(*fixed),
+                                                                absl::StrCat("with ", NameOf(problem.schedule))));
+    }
+    problem.chunks = *fixed;
+  }
   MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<size_t> loss, flags.Choice("pipeline_loss", kPipelineLossNames));
   if (loss.has_value()) problem.loss_is_sum = static_cast<PipelineLoss>(*loss) == PipelineLoss::kSum;
   return absl::OkStatus();

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "planner/schedule.h"
 
 namespace meshwright {
 namespace {
@@ -14,7 +15,8 @@ std::string Describe(const Strategy& strategy) {
 }
 std::string Describe(int64_t part, const Strategy& strategy) {
   if (strategy.chunks == 1) return absl::StrCat("stage ", part);
-  return absl::StrCat("stage ", part % strategy.stages, ", chunk ", part / strategy.stages);
+  return absl::StrCat("stage ", StageOfPart(strategy.schedule, part, strategy.stages), ", chunk ",
+                      part / strategy.stages);
 }
 
 }  // namespace

@@ -1,10 +1,12 @@
 #include "planner/passes/split_stages.h"
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <map>
 #include <set>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -12,7 +14,9 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "ir/status.h"
+#include "planner/passes/arrivals.h"
 #include "planner/passes/pipeline_parts.h"
+#include "planner/passes/split_backward.h"
 #include "planner/passes/step_end.h"
 #include "planner/schedule.h"
 
@@ -23,20 +27,28 @@ namespace {
 struct Crossing {
   BufferId buffer;  // of the program before
   int64_t from = 0, to = 0;
-  Phase phase = Phase::kForward;
+  PassKind kind = PassKind::kForward;    // of the pass that makes it
   int64_t from_layer = 0, to_layer = 0;  // local layer at which it leaves and arrives
-  int64_t last = 0;                      // the last part of the receiving stage that reads it in this phase
+  int64_t last = 0;                      // the last part of the receiving stage that reads it in such a pass
 };
+
+constexpr size_t kKinds = 3;  // of passes
+constexpr absl::string_view kKindNames[kKinds] = {" forward", " backward", " weights"};
 
 class Splitter {
  public:
   Splitter(Program program, const Graph& graph, const Strategy& strategy, const UpdateRule& optimizer)
-      : before_(std::move(program)), graph_(graph), strategy_(strategy), optimizer_(optimizer) {}
+      : before_(std::move(program)), graph_(graph), strategy_(strategy), optimizer_(optimizer) {
+    // A single stage waits for nobody.
+    if (strategy.stages > 1) schedule_ = strategy.schedule;
+  }
 
   absl::StatusOr<Program> Run() {
     MESHWRIGHT_ASSIGN_OR_RETURN(parts_, PartsOf(graph_, strategy_));
-    pass_ends_ = EndsOf(strategy_.schedule, strategy_.stages, strategy_.microbatches, strategy_.chunks);
+    passes_ = PassesOf(schedule_, strategy_.stages, strategy_.microbatches, strategy_.chunks);
+    pass_ends_ = EndsOf(schedule_, passes_);
     if (pass_ends_.empty()) return absl::InternalError("the stages of the schedule wait for each other");
+    MakeBlocks();
     FindUses();
     FindCrossings();
     Program after;
@@ -53,25 +65,35 @@ class Splitter {
 
  private:
   RankClass& all() { return before_.classes[0]; }
-  const Block& BlockOf(size_t segment, Phase phase) {
-    return all().blocks[2 * segment + (phase == Phase::kForward ? 0 : 1)];
-  }
-  // Part p of the pipeline is chunk p / S of stage p % S.
-  int64_t StageOf(int64_t part) const { return part % strategy_.stages; }
+  int64_t StageOf(int64_t part) const { return StageOfPart(schedule_, part, strategy_.stages); }
   int64_t ChunkOf(int64_t part) const { return part / strategy_.stages; }
-  int64_t PartOf(int64_t stage, int64_t chunk) const { return chunk * strategy_.stages + stage; }
+  int64_t PartOf(int64_t stage, int64_t chunk) const { return PartAt(schedule_, stage, chunk, strategy_.stages); }
   int64_t num_parts() const { return static_cast<int64_t>(parts_.size()); }
-  std::vector<Pass> Passes(int64_t stage) const {
-    return PassesOf(strategy_.schedule, stage, strategy_.stages, strategy_.microbatches, strategy_.chunks);
+
+  // The blocks of a segment, one for each kind of pass.
+  static size_t SegmentOf(size_t block) { return block / kKinds; }
+  static PassKind KindOf(size_t block) { return static_cast<PassKind>(block % kKinds); }
+  static bool IsForward(size_t block) { return KindOf(block) == PassKind::kForward; }
+  static bool IsWeights(size_t block) { return KindOf(block) == PassKind::kWeights; }
+  void MakeBlocks() {
+    for (size_t s = 0; s < graph_.segments.size(); ++s) {
+      SplitBlock backward = {all().blocks[2 * s + 1], {}};
+      if (SplitsBackward(schedule_)) backward = SplitBackward(backward.backward, all().buffers);
+      blocks_.push_back(all().blocks[2 * s]);
+      blocks_.push_back(std::move(backward.backward));
+      blocks_.push_back(std::move(backward.weights));
+    }
   }
+  // Of the pass after which a micro-batch is done with.
+  PassKind LastKind() const { return SplitsBackward(schedule_) ? PassKind::kWeights : PassKind::kBackward; }
 
   struct Uses {
     std::set<size_t> readers, writers;  // blocks
   };
   void FindUses() {
     uses_.resize(all().buffers.size());
-    for (size_t k = 0; k < all().blocks.size(); ++k) {
-      for (const Instruction& instruction : all().blocks[k].instructions) {
+    for (size_t k = 0; k < blocks_.size(); ++k) {
+      for (const Instruction& instruction : blocks_[k].instructions) {
         for (const Operand& operand : instruction.reads) uses_[operand.buffer.index()].readers.insert(k);
         for (const Operand& operand : instruction.writes) uses_[operand.buffer.index()].writers.insert(k);
       }
@@ -111,29 +133,29 @@ class Splitter {
       const Uses& uses = uses_[i];
       if (buffer.role == BufferRole::kParameter) NoteShared(BufferId(i));
       if (buffer.role != BufferRole::kActivation || uses.writers.empty()) continue;
-      const Phase phase = *uses.writers.begin() % 2 == 0 ? Phase::kForward : Phase::kBackward;
+      const PassKind kind = IsForward(*uses.writers.begin()) ? PassKind::kForward : PassKind::kBackward;
       if (IsStream(BufferId(i))) {
         const bool forward = absl::EndsWith(buffer.name, "/stream");
         for (int64_t part = 0; part + 1 < num_parts(); ++part) {
           const int64_t layers = LayersOn(part);
           if (layers == 0 || LayersOn(part + 1) == 0) continue;
           if (forward) {
-            crossings_.push_back({BufferId(i), part, part + 1, Phase::kForward, layers, 0, part + 1});
+            crossings_.push_back({BufferId(i), part, part + 1, PassKind::kForward, layers, 0, part + 1});
           } else {
-            crossings_.push_back({BufferId(i), part + 1, part, Phase::kBackward, 0, layers, part});
+            crossings_.push_back({BufferId(i), part + 1, part, PassKind::kBackward, 0, layers, part});
           }
         }
         continue;
       }
-      const size_t made_in = *uses.writers.begin() / 2;
+      const size_t made_in = SegmentOf(*uses.writers.begin());
       const int64_t from = parts_of_[made_in][0];
       // By stage, in the order in which the parts run.
       std::map<int64_t, std::vector<int64_t>> readers;
       for (int64_t part : PartsThatRead(uses, made_in)) readers[StageOf(part)].push_back(part);
       for (auto& [stage, parts] : readers) {
         if (stage == StageOf(from)) continue;
-        if (phase == Phase::kBackward) std::reverse(parts.begin(), parts.end());
-        crossings_.push_back({BufferId(i), from, parts.front(), phase, 0, 0, parts.back()});
+        if (kind == PassKind::kBackward) std::reverse(parts.begin(), parts.end());
+        crossings_.push_back({BufferId(i), from, parts.front(), kind, 0, 0, parts.back()});
       }
     }
   }
@@ -141,7 +163,8 @@ class Splitter {
   std::set<int64_t> PartsThatRead(const Uses& uses, size_t made_in) const {
     std::set<int64_t> parts;
     for (size_t reader : uses.readers) {
-      if (reader / 2 != made_in) parts.insert(parts_of_[reader / 2].begin(), parts_of_[reader / 2].end());
+      const std::vector<int64_t>& of_reader = parts_of_[SegmentOf(reader)];
+      if (SegmentOf(reader) != made_in) parts.insert(of_reader.begin(), of_reader.end());
     }
     return parts;
   }
@@ -149,7 +172,7 @@ class Splitter {
   std::set<int64_t> StagesOf(const std::set<size_t>& blocks) const {
     std::set<int64_t> stages;
     for (size_t block : blocks) {
-      for (int64_t part : parts_of_[block / 2]) stages.insert(StageOf(part));
+      for (int64_t part : parts_of_[SegmentOf(block)]) stages.insert(StageOf(part));
     }
     return stages;
   }
@@ -182,24 +205,22 @@ class Splitter {
     RankClass c;
     c.name = absl::StrCat("stage ", stage);
     c.stage = stage;
-    const std::vector<Pass> passes = Passes(stage);
-    PlanArrivals(stage, passes);
-    in_flight_.clear();
+    const std::vector<Pass>& passes = passes_[stage];
+    arrivals_ = PlanArrivals(stage, passes_, pass_ends_, RoutesTo(stage));
     here_.clear();
     for (int64_t chunk = 0; chunk < strategy_.chunks; ++chunk) {
-      in_flight_.push_back(MaxInFlight(passes, chunk));
-      for (const Piece& piece : parts_[PartOf(stage, chunk)]) here_.push_back({piece, chunk, BlockId(), BlockId()});
+      for (const Piece& piece : parts_[PartOf(stage, chunk)]) here_.push_back({piece, chunk, {}});
     }
     renamed_.clear();
-    for (const Phase phase : {Phase::kForward, Phase::kBackward}) {
+    for (size_t kind = 0; kind <= static_cast<size_t>(LastKind()); ++kind) {
       for (Here& here : here_) {
-        Block block = BlockOf(here.piece.segment, phase);
-        block.name = absl::StrCat(NameOf(here), phase == Phase::kForward ? " forward" : " backward");
+        Block block = blocks_[kKinds * here.piece.segment + kind];
+        block.name = absl::StrCat(NameOf(here), kKindNames[kind]);
         for (Instruction& instruction : block.instructions) {
           for (Operand& operand : instruction.reads) operand.buffer = BufferIn(c, stage, here.chunk, operand.buffer);
           for (Operand& operand : instruction.writes) operand.buffer = BufferIn(c, stage, here.chunk, operand.buffer);
         }
-        (phase == Phase::kForward ? here.forward : here.backward) = BlockId(c.blocks.size());
+        here.blocks[kind] = BlockId(c.blocks.size());
         c.blocks.push_back(std::move(block));
       }
     }
@@ -207,9 +228,9 @@ class Splitter {
     MESHWRIGHT_ASSIGN_OR_RETURN(const StepEnd step_end,
                                 StepEnd::Make(c, before_.mesh, optimizer_, strategy_, Segments(), shared_));
     step_end.AppendStart(c);
-    std::vector<int64_t> backwards_left(strategy_.chunks, strategy_.microbatches);
+    std::vector<int64_t> left(strategy_.chunks, strategy_.microbatches);
     for (size_t i = 0; i < passes.size(); ++i) {
-      const bool last = passes[i].phase == Phase::kBackward && --backwards_left[passes[i].chunk] == 0;
+      const bool last = passes[i].kind == LastKind() && --left[passes[i].chunk] == 0;
       AppendPass(c, i, passes[i], last ? &step_end : nullptr);
     }
     step_end.AppendEnd(c);
@@ -220,7 +241,7 @@ class Splitter {
   struct Here {
     Piece piece;
     int64_t chunk = 0;
-    BlockId forward, backward;
+    std::array<BlockId, kKinds> blocks;  // by kind of pass
   };
   std::string NameOf(const Here& here) const {
     const std::string& segment = graph_.segments[here.piece.segment].name;
@@ -231,7 +252,8 @@ class Splitter {
   std::vector<StepEnd::SegmentLayers> Segments() const {
     std::vector<StepEnd::SegmentLayers> segments;
     for (const Here& here : here_) {
-      segments.push_back({NameOf(here), graph_.segments[here.piece.segment].repeat > 1 ? here.piece.count : 1});
+      const int64_t layers = graph_.segments[here.piece.segment].repeat > 1 ? here.piece.count : 1;
+      segments.push_back({NameOf(here), layers, {here.blocks.begin() + 1, here.blocks.end()}});
     }
     return segments;
   }
@@ -251,9 +273,9 @@ class Splitter {
     if (found != renamed_.end()) return found->second;
     const int64_t part = PartOf(stage, chunk);
     const Uses& uses = uses_[old.index()];
-    const auto backward = [](size_t block) { return block % 2 == 1; };
-    const bool read_backward = absl::c_any_of(uses.readers, backward);
-    const bool touched_forward = !absl::c_all_of(uses.readers, backward) || !absl::c_all_of(uses.writers, backward);
+    const bool read_backward = !absl::c_all_of(uses.readers, IsForward);
+    const bool touched_forward = TouchedForward(old);
+    const bool split = ReadByWeights(old) && !absl::c_all_of(uses.writers, IsWeights);
     const bool crosses = Crosses(old);
     int64_t least = 1;
     if (IsStream(old)) {
@@ -262,21 +284,29 @@ class Splitter {
       // with what is still being sent from the other.
       int64_t copies = 2;
       while (copies < layers && LayersOn(part) % copies == 0) ++copies;
-      b.layers = touched_forward && read_backward ? layers : std::min(layers, copies);
-      b.microbatches = touched_forward ? in_flight_[chunk] : 1;
+      const bool kept = (touched_forward && read_backward) || split;
+      b.layers = kept ? layers : std::min(layers, copies);
+      b.microbatches = Held(stage, chunk, old);
       if (strategy_.stages > 1) least = 2;
+      // Values go both ways, and one that finds no free copy holds up those behind it.
+      if (schedule_ == Schedule::kZeroBubbleV) least = b.microbatches + 1;
     } else {
       if (const Piece* piece = b.layers > 1 ? PieceWith(part, b.layers) : nullptr; piece != nullptr) {
         b.layers = piece->count;
         b.first_layer = piece->first;
       }
+      if (b.role == BufferRole::kTemporary && split) {
+        b.role = BufferRole::kActivation;
+        b.layers = LayersOf(part, SegmentOf(*uses.writers.begin()));
+      }
       const bool kept = b.role == BufferRole::kActivation || b.role == BufferRole::kInput;
       const bool by_chunks = NumChunks(stage, old) > 1;
-      if (kept && (by_chunks || (touched_forward && (read_backward || crosses)))) b.microbatches = in_flight_[chunk];
+      const bool waits = split || (touched_forward && (read_backward || crosses));
+      if (kept && (by_chunks || waits)) b.microbatches = Held(stage, chunk, old);
       if (kept && crosses) least = 2;
     }
-    const auto waiting = waiting_.find({chunk, old});
-    if (waiting != waiting_.end()) least = std::max(least, waiting->second);
+    const auto waiting = arrivals_.waiting.find({chunk, old});
+    if (waiting != arrivals_.waiting.end()) least = std::max(least, waiting->second);
     b.microbatches = std::max(b.microbatches, std::min(least, strategy_.microbatches));
     if (chunk > 0 && IsOfChunk(old)) absl::StrAppend(&b.name, "@chunk", chunk);
     c.buffers.push_back(std::move(b));
@@ -284,6 +314,37 @@ class Splitter {
     renamed_[{chunk, old}] = id;
     return id;
   }
+  bool TouchedForward(BufferId id) const {
+    return absl::c_any_of(uses_[id.index()].readers, IsForward) || absl::c_any_of(uses_[id.index()].writers, IsForward);
+  }
+  bool ReadByWeights(BufferId id) const { return absl::c_any_of(uses_[id.index()].readers, IsWeights); }
+  int64_t LayersOf(int64_t part, size_t segment) const {
+    for (const Piece& piece : parts_[part]) {
+      if (piece.segment == segment) return piece.count;
+    }
+    return 1;
+  }
+  // Of how many micro-batches the values are needed at once: from the pass that makes them or gets them from the other
+  // chunk of the stage, to the last that reads them.
+  int64_t Held(int64_t stage, int64_t chunk, BufferId id) const {
+    const PassKind first = TouchedForward(id) ? PassKind::kForward : PassKind::kBackward;
+    const PassKind last = ReadByWeights(id) ? PassKind::kWeights : PassKind::kBackward;
+    int64_t most = 1;
+    const std::set<int64_t> chunks = IsOfChunk(id) ? std::set<int64_t>{chunk} : ChunksWith(stage, id);
+    for (const int64_t from : chunks) {
+      for (const int64_t to : chunks) {
+        if (first == last && from == to) continue;
+        most = std::max(most, MaxBetween(passes_[stage], first, last, from, to));
+      }
+    }
+    for (const Crossing& crossing : crossings_) {
+      if (crossing.buffer != id || !IsTurn(crossing) || crossing.to != PartOf(stage, chunk)) continue;
+      most = std::max(most, MaxBetween(passes_[stage], first, last, ChunkOf(crossing.from), chunk));
+    }
+    return most;
+  }
+  // From one chunk of a stage to the next: copied instead of sent.
+  bool IsTurn(const Crossing& crossing) const { return StageOf(crossing.from) == StageOf(crossing.to); }
   bool Crosses(BufferId id) const {
     return absl::c_any_of(crossings_, [&](const Crossing& crossing) { return crossing.buffer == id; });
   }
@@ -292,7 +353,7 @@ class Splitter {
     std::set<int64_t> chunks;
     for (const auto* blocks : {&uses_[id.index()].readers, &uses_[id.index()].writers}) {
       for (size_t block : *blocks) {
-        for (int64_t part : parts_of_[block / 2]) {
+        for (int64_t part : parts_of_[SegmentOf(block)]) {
           if (StageOf(part) == stage) chunks.insert(ChunkOf(part));
         }
       }
@@ -301,11 +362,11 @@ class Splitter {
   }
   size_t NumChunks(int64_t stage, BufferId id) const { return ChunksWith(stage, id).size(); }
   // The chunk whose copy of the buffer is meant in a block of `chunk`.
-  int64_t HomeChunk(int64_t stage, int64_t chunk, BufferId id) {
+  int64_t HomeChunk(int64_t stage, int64_t chunk, BufferId id) const {
     return IsOfChunk(id) ? chunk : *ChunksWith(stage, id).begin();
   }
-  bool IsOfChunk(BufferId id) {
-    const Buffer& buffer = all().buffers[id.index()];
+  bool IsOfChunk(BufferId id) const {
+    const Buffer& buffer = before_.classes[0].buffers[id.index()];
     return buffer.layers > 1 || buffer.role == BufferRole::kTemporary;
   }
 
@@ -314,87 +375,41 @@ class Splitter {
   struct TransferSlots {
     std::vector<Slot> before, after;  // of one pass, at micro-batch 0
   };
-  TransferSlots& SlotsOf(int64_t chunk, Phase phase) { return transfer_slots_[{chunk, phase}]; }
+  TransferSlots& SlotsOf(int64_t chunk, PassKind kind) { return transfer_slots_[{chunk, kind}]; }
 
-  // A receive: its crossing and micro-batch, and when the pass that makes it ends, in some order of all passes.
-  struct Sent {
-    size_t crossing = 0;
-    int64_t microbatch = 0;
-    int64_t time = 0;
-  };
-
-  static bool Runs(const Pass& pass, Phase phase, int64_t chunk) { return pass.phase == phase && pass.chunk == chunk; }
-
-  // Before which pass each receive is issued, and how many micro-batches wait at once for that reason. It is the pass
-  // that reads it, or one before that, as chunks read in another order than they are sent to, and a send that nobody
-  // has come to receive holds up those behind it:
-  //   - what a peer sends is received in the peer's order;
-  //   - what skips parts is received before all that is sent later.
-  void PlanArrivals(int64_t stage, const std::vector<Pass>& passes) {
-    const std::vector<Sent> sent = SentTo(stage);
-    std::vector<bool> issued(sent.size(), false);
-    arrivals_.assign(passes.size(), {});
-    early_.clear();
-    waiting_.clear();
-    std::map<std::pair<int64_t, BufferId>, int64_t> now;  // by chunk and buffer: received and not released
-    for (size_t i = 0; i < passes.size(); ++i) {
-      const auto reads = [&](const Sent& one) {
-        const Crossing& crossing = crossings_[one.crossing];
-        return one.microbatch == passes[i].microbatch && Runs(passes[i], crossing.phase, ChunkOf(crossing.to));
-      };
-      std::set<int64_t> peers;  // that send something behind or at n to this pass
-      bool any = false;
-      for (size_t n = sent.size(); n-- > 0;) {
-        const Crossing& crossing = crossings_[sent[n].crossing];
-        if (issued[n]) continue;
-        if (reads(sent[n])) {
-          peers.insert(StageOf(crossing.from));
-          any = true;
-        }
-        const bool skips = strategy_.chunks > 1 && std::abs(crossing.from - crossing.to) > 1;
-        issued[n] = peers.count(StageOf(crossing.from)) > 0 || (any && skips);
-        if (!issued[n]) continue;
-        arrivals_[i].push_back(sent[n]);
-        if (!reads(sent[n])) early_.insert(sent[n].crossing);
-        int64_t& waiting = waiting_[HomeOf(crossing)];
-        waiting = std::max(waiting, ++now[HomeOf(crossing)]);
+  // Of all crossings, as far as `stage` is concerned.
+  std::vector<Route> RoutesTo(int64_t stage) const {
+    std::vector<Route> routes;
+    for (const Crossing& crossing : crossings_) {
+      Route& route = routes.emplace_back();
+      route.to = StageOf(crossing.to);
+      if (IsTurn(crossing) || route.to != stage) {
+        route.to = -1;
+        continue;
       }
-      std::reverse(arrivals_[i].begin(), arrivals_[i].end());
-      for (const Crossing& crossing : crossings_) {
-        const auto [phase, chunk] = ReleasedAfter(crossing);
-        if (StageOf(crossing.to) == stage && Runs(passes[i], phase, chunk)) --now[HomeOf(crossing)];
-      }
+      route.from = StageOf(crossing.from);
+      route.from_chunk = ChunkOf(crossing.from);
+      route.to_chunk = ChunkOf(crossing.to);
+      route.kind = crossing.kind;
+      route.skips = strategy_.chunks > 1 && std::abs(crossing.from - crossing.to) > 1;
+      std::tie(route.last_kind, route.last_chunk) = ReleasedAfter(crossing);
+      route.home = HomeOf(crossing);
     }
+    return routes;
   }
 
-  // What the stage receives, in the order in which it is sent.
-  std::vector<Sent> SentTo(int64_t stage) const {
-    std::vector<Sent> sent;
-    for (int64_t sender = 0; sender < strategy_.stages; ++sender) {
-      const std::vector<Pass> passes = Passes(sender);
-      for (size_t i = 0; i < passes.size(); ++i) {
-        for (size_t k = 0; k < crossings_.size(); ++k) {
-          const Crossing& crossing = crossings_[k];
-          if (StageOf(crossing.from) != sender || StageOf(crossing.to) != stage) continue;
-          if (!Runs(passes[i], crossing.phase, ChunkOf(crossing.from))) continue;
-          sent.push_back({k, passes[i].microbatch, pass_ends_[sender][i]});
-        }
-      }
-    }
-    absl::c_stable_sort(sent, [](const Sent& a, const Sent& b) { return a.time < b.time; });
-    return sent;
-  }
-
-  std::pair<int64_t, BufferId> HomeOf(const Crossing& arrives) {
+  std::pair<int64_t, BufferId> HomeOf(const Crossing& arrives) const {
     return {HomeChunk(StageOf(arrives.to), ChunkOf(arrives.to), arrives.buffer), arrives.buffer};
   }
 
-  // The pass of the receiving stage that reads it last: the backward pass, of what backward reads.
-  std::pair<Phase, int64_t> ReleasedAfter(const Crossing& crossing) const {
-    const bool kept =
-        absl::c_any_of(uses_[crossing.buffer.index()].readers, [](size_t block) { return block % 2 == 1; });
-    if (crossing.phase == Phase::kForward && kept) return {Phase::kBackward, ChunkOf(crossing.to)};
-    return {crossing.phase, ChunkOf(crossing.last)};
+  // The pass of the receiving stage that reads it last: of what backward reads too, the backward pass, and of what the
+  // gradients of parameters need, theirs.
+  std::pair<PassKind, int64_t> ReleasedAfter(const Crossing& crossing) const {
+    const bool forward = crossing.kind == PassKind::kForward;
+    const bool kept = !absl::c_all_of(uses_[crossing.buffer.index()].readers, IsForward);
+    const int64_t chunk = ChunkOf(forward && kept ? crossing.to : crossing.last);
+    if (ReadByWeights(crossing.buffer)) return {PassKind::kWeights, chunk};
+    return {kept ? PassKind::kBackward : PassKind::kForward, chunk};
   }
 
   EventId NewEvent(RankClass& c, std::string name, int64_t microbatches) {
@@ -422,14 +437,30 @@ class Splitter {
       const Crossing& crossing = crossings_[k];
       const std::string what =
           absl::StrCat(all().buffers[crossing.buffer.index()].name, " ", crossing.from, "->", crossing.to);
+      if (IsTurn(crossing)) {
+        if (StageOf(crossing.to) == stage) AddTurn(c, crossing, what);
+        continue;
+      }
       if (StageOf(crossing.from) == stage) AddSend(c, crossing, what);
       if (StageOf(crossing.to) == stage) AddReceive(c, k, what);
     }
   }
   int32_t Offset(int64_t from, int64_t to) const { return static_cast<int32_t>(StageOf(to) - StageOf(from)); }
 
+  void AddTurn(RankClass& c, const Crossing& crossing, const std::string& what) {
+    const int64_t stage = StageOf(crossing.from);
+    Instruction copy;
+    copy.work = Slice{};
+    copy.reads = {{BufferIn(c, stage, ChunkOf(crossing.from), crossing.buffer), 0}};
+    copy.writes = {{BufferIn(c, stage, ChunkOf(crossing.to), crossing.buffer),
+                    static_cast<int32_t>(crossing.to_layer - crossing.from_layer)}};
+    copy.origin = what;
+    const BlockId block = NewBlock(c, absl::StrCat("turn ", what), PhaseOf(crossing.kind), {std::move(copy)});
+    SlotsOf(ChunkOf(crossing.from), crossing.kind).after.push_back({block, 0, crossing.from_layer, 1, 1});
+  }
+
   void AddSend(RankClass& c, const Crossing& crossing, const std::string& what) {
-    TransferSlots& slots = SlotsOf(ChunkOf(crossing.from), crossing.phase);
+    TransferSlots& slots = SlotsOf(ChunkOf(crossing.from), crossing.kind);
     const BufferId buffer = BufferIn(c, StageOf(crossing.from), ChunkOf(crossing.from), crossing.buffer);
     const int64_t copies = c.buffers[buffer.index()].microbatches;
     const EventId ready = NewEvent(c, absl::StrCat("ready ", what), copies);
@@ -442,10 +473,11 @@ class Splitter {
     send.records = {{sent, 0}};
     send.origin = what;
     // What the pass overwrites must have left.
-    const BlockId guard = NewBlock(c, absl::StrCat("await sent ", what), crossing.phase, {MakeSync({sent}, {}, what)});
+    const BlockId guard =
+        NewBlock(c, absl::StrCat("await sent ", what), PhaseOf(crossing.kind), {MakeSync({sent}, {}, what)});
     slots.before.push_back({guard, 0, crossing.from_layer, 1, 1});
-    const BlockId block =
-        NewBlock(c, absl::StrCat("send ", what), crossing.phase, {MakeSync({}, {ready}, what), std::move(send)});
+    const BlockId block = NewBlock(c, absl::StrCat("send ", what), PhaseOf(crossing.kind),
+                                   {MakeSync({}, {ready}, what), std::move(send)});
     slots.after.push_back({block, 0, crossing.from_layer, 1, 1});
   }
 
@@ -465,16 +497,16 @@ class Splitter {
     std::vector<Instruction> here = {std::move(receive)};
     Instruction await = MakeSync({arrived}, {}, what);
     // Where some are issued early, the reader waits at its own place.
-    if (early_.count(k) == 0) here.push_back(std::move(await));
-    receives_[k] = {NewBlock(c, absl::StrCat("receive ", what), crossing.phase, std::move(here)), 0, crossing.to_layer,
-                    1, 1};
-    if (early_.count(k) > 0) {
-      const BlockId arrival = NewBlock(c, absl::StrCat("arrival ", what), crossing.phase, {std::move(await)});
-      SlotsOf(ChunkOf(crossing.to), crossing.phase).before.push_back({arrival, 0, crossing.to_layer, 1, 1});
+    if (arrivals_.early.count(k) == 0) here.push_back(std::move(await));
+    receives_[k] = {NewBlock(c, absl::StrCat("receive ", what), PhaseOf(crossing.kind), std::move(here)), 0,
+                    crossing.to_layer, 1, 1};
+    if (arrivals_.early.count(k) > 0) {
+      const BlockId arrival = NewBlock(c, absl::StrCat("arrival ", what), PhaseOf(crossing.kind), {std::move(await)});
+      SlotsOf(ChunkOf(crossing.to), crossing.kind).before.push_back({arrival, 0, crossing.to_layer, 1, 1});
     }
-    const BlockId release = NewBlock(c, absl::StrCat("release ", what), crossing.phase, {MakeSync({}, {free}, what)});
-    const auto [phase, chunk] = ReleasedAfter(crossing);
-    SlotsOf(chunk, phase).after.push_back({release, 0, crossing.to_layer, 1, 1});
+    const auto [kind, chunk] = ReleasedAfter(crossing);
+    const BlockId release = NewBlock(c, absl::StrCat("release ", what), PhaseOf(kind), {MakeSync({}, {free}, what)});
+    SlotsOf(chunk, kind).after.push_back({release, 0, crossing.to_layer, 1, 1});
   }
 
   // --- slots -------------------------------------------------------------------------------------------------------
@@ -484,18 +516,17 @@ class Splitter {
     c.slots.push_back(slot);
   }
 
-  // With `step_end`, the pass is the chunk's last backward pass: each layer's gradients are reduced once they are
-  // complete.
+  // With `step_end`, the pass is the chunk's last: each layer's gradients are reduced once they are complete.
   void AppendPass(RankClass& c, size_t index, const Pass& pass, const StepEnd* step_end) {
-    const bool forward = pass.phase == Phase::kForward;
-    const TransferSlots& transfers = SlotsOf(pass.chunk, pass.phase);
-    for (const Sent& arrival : arrivals_[index]) Append(c, receives_[arrival.crossing], arrival.microbatch);
+    const bool forward = pass.kind == PassKind::kForward;
+    const TransferSlots& transfers = SlotsOf(pass.chunk, pass.kind);
+    for (const Arrivals::Receive& one : arrivals_.before[index]) Append(c, receives_[one.route], one.microbatch);
     for (const Slot& slot : transfers.before) Append(c, slot, pass.microbatch);
     for (size_t k = 0; k < here_.size(); ++k) {
       const size_t i = forward ? k : here_.size() - 1 - k;
       const Here& here = here_[i];
       if (here.chunk != pass.chunk) continue;
-      const BlockId block = forward ? here.forward : here.backward;
+      const BlockId block = here.blocks[static_cast<size_t>(pass.kind)];
       const int64_t count = here.piece.count;
       if (!IsStack(here.piece)) {
         // Around the layers: what stands before them sees layer 0 of the stream, what stands after them its end.
@@ -503,25 +534,30 @@ class Splitter {
         for (size_t j = 0; j < i; ++j) {
           if (here_[j].chunk == here.chunk && IsCarried(here_[j].piece)) base = here_[j].piece.count;
         }
-        c.slots.push_back({block, pass.microbatch, base, 1, 1});
+        if (!IsEmpty(c, block)) c.slots.push_back({block, pass.microbatch, base, 1, 1});
         if (step_end != nullptr) step_end->AppendReduce(c, i, 0);
       } else if (step_end == nullptr) {
+        if (IsEmpty(c, block)) continue;
         c.slots.push_back({block, pass.microbatch, forward ? 0 : count - 1, count, forward ? 1 : -1});
       } else {
         for (int64_t layer = count - 1; layer >= 0; --layer) {
-          c.slots.push_back({block, pass.microbatch, layer, 1, -1});
+          if (!IsEmpty(c, block)) c.slots.push_back({block, pass.microbatch, layer, 1, -1});
           step_end->AppendReduce(c, i, layer);
         }
       }
     }
     for (const Slot& slot : transfers.after) Append(c, slot, pass.microbatch);
   }
+  static bool IsEmpty(const RankClass& c, BlockId block) { return c.blocks[block.index()].instructions.empty(); }
   bool IsCarried(const Piece& piece) const { return !graph_.segments[piece.segment].carries.empty(); }
 
   Program before_;
   const Graph& graph_;
   const Strategy& strategy_;
   const UpdateRule& optimizer_;
+  Schedule schedule_ = Schedule::kOneFOneB;
+  std::vector<std::vector<Pass>> passes_;       // by stage
+  std::vector<Block> blocks_;                   // by segment and kind of pass
   std::vector<Part> parts_;                     // of the pipeline, in order
   std::vector<std::vector<int64_t>> parts_of_;  // by segment
   std::vector<Uses> uses_;                      // by buffer
@@ -529,14 +565,11 @@ class Splitter {
   SharedParameters shared_;
   std::vector<std::vector<int64_t>> pass_ends_;  // by stage and pass
   // Of the class under construction.
-  std::vector<Here> here_;                                             // by chunk, in the order of the forward pass
-  std::vector<int64_t> in_flight_;                                     // by chunk
-  std::map<std::pair<int64_t, BufferId>, BufferId> renamed_;           // by chunk and the buffer before
-  std::map<std::pair<int64_t, Phase>, TransferSlots> transfer_slots_;  // by chunk
-  std::vector<std::vector<Sent>> arrivals_;                            // by pass: receives issued before it
-  std::vector<Slot> receives_;                                         // by crossing, at micro-batch 0
-  std::set<size_t> early_;                                             // crossings of which some are issued early
-  std::map<std::pair<int64_t, BufferId>, int64_t> waiting_;            // by chunk and buffer: received at once, at most
+  std::vector<Here> here_;                                                // by chunk, in the order of the forward pass
+  std::map<std::pair<int64_t, BufferId>, BufferId> renamed_;              // by chunk and the buffer before
+  std::map<std::pair<int64_t, PassKind>, TransferSlots> transfer_slots_;  // by chunk
+  Arrivals arrivals_;                                                     // routes are crossings
+  std::vector<Slot> receives_;                                            // by crossing, at micro-batch 0
 };
 
 }  // namespace

@@ -61,14 +61,12 @@ class Maker {
     return sync;
   }
 
-  // The gradients whose last contribution is made by the backward block of segment i (of n), in parameter order.
-  std::vector<BufferId> GradientsOf(size_t i, size_t n) const {
+  // The gradients whose last contribution is made in the backward pass of segment i, in parameter order.
+  std::vector<BufferId> GradientsOf(size_t i, const std::vector<StepEnd::SegmentLayers>& segments) const {
     std::map<BufferId, size_t> last;
-    for (size_t k = n; k < 2 * n; ++k) {
-      for (const Instruction& instruction : c_.blocks[k].instructions) {
-        for (const Operand& operand : instruction.writes) {
-          if (c_.buffers[operand.buffer.index()].role == BufferRole::kGradient) last.try_emplace(operand.buffer, k - n);
-        }
+    for (size_t k = 0; k < segments.size(); ++k) {
+      for (const BlockId block : segments[k].backward) {
+        if (block.valid()) NoteGradients(block, k, last);
       }
     }
     std::map<BufferId, BufferId> in_parameter_order;
@@ -79,6 +77,15 @@ class Maker {
     std::vector<BufferId> gradients;
     for (const auto& [parameter, gradient] : in_parameter_order) gradients.push_back(gradient);
     return gradients;
+  }
+
+  // Notes k as the segment of the block's gradients that have none yet.
+  void NoteGradients(BlockId block, size_t k, std::map<BufferId, size_t>& segment) const {
+    for (const Instruction& instruction : c_.blocks[block.index()].instructions) {
+      for (const Operand& operand : instruction.writes) {
+        if (c_.buffers[operand.buffer.index()].role == BufferRole::kGradient) segment.try_emplace(operand.buffer, k);
+      }
+    }
   }
 
   Instruction MakeZero(const std::vector<BufferId>& buffers, const std::string& origin) const {
@@ -351,7 +358,7 @@ absl::StatusOr<StepEnd> StepEnd::Make(RankClass& c, const Mesh& mesh, const Upda
   for (size_t i = 0; i < segments.size(); ++i) {
     Blocks blocks;
     blocks.layers = segments[i].layers;
-    const std::vector<BufferId> gradients = make.GradientsOf(i, segments.size());
+    const std::vector<BufferId> gradients = make.GradientsOf(i, segments);
     std::vector<Instruction> zero, reduce, update;
     if (!gradients.empty()) zero.push_back(make.MakeZero(gradients, absl::StrCat(segments[i].name, "/zero")));
     for (BufferId gradient : gradients) {

@@ -36,11 +36,11 @@ class StepEnd {
  public:
   struct SegmentLayers {
     std::string name;
-    int64_t layers = 1;  // runs of its blocks in one pass
+    int64_t layers = 1;             // runs of its blocks in one pass
+    std::vector<BlockId> backward;  // its blocks that make gradients
   };
 
-  // Adds the blocks to the class, whose first 2 x segments blocks are the forward and then the backward blocks of
-  // `segments`.
+  // Adds the blocks to the class.
   static absl::StatusOr<StepEnd> Make(RankClass& c, const Mesh& mesh, const UpdateRule& optimizer,
                                       const Strategy& strategy, const std::vector<SegmentLayers>& segments,
                                       const SharedParameters& shared);

@@ -186,12 +186,15 @@ int64_t Parts(const Probe::Shares& shares, const Combination& combination) {
 
 // How a combination's layers lie on its stages.
 struct Stages {
-  Stages(const Probe& probe, const Combination& combination, int64_t chunks_of_a_pipeline)
-      : count(combination.degrees.pipeline), chunks(count > 1 ? chunks_of_a_pipeline : 1), probe(probe) {
+  Stages(const Probe& probe, const Combination& combination, Schedule of_a_pipeline, int64_t chunks_of_a_pipeline)
+      : count(combination.degrees.pipeline),
+        schedule(count > 1 ? of_a_pipeline : Schedule::kOneFOneB),
+        chunks(count > 1 ? chunks_of_a_pipeline : 1),
+        probe(probe) {
     if (probe.layers < probe.segments.size()) repeat = probe.segments[probe.layers].repeat;
   }
   int64_t Layers(int64_t stage, int64_t chunk) const {
-    const int64_t parts = count * chunks, part = chunk * count + stage;
+    const int64_t parts = count * chunks, part = PartAt(schedule, stage, chunk, count);
     return repeat / parts + (part < repeat % parts ? 1 : 0);
   }
   int64_t Layers(int64_t stage) const {
@@ -202,13 +205,15 @@ struct Stages {
   // Whether a segment has a part on the stage; the repeated one has one on all.
   bool Has(size_t segment, int64_t stage) const {
     if (count == 1 || segment == probe.layers) return true;
-    return segment < probe.layers ? stage == 0 : stage == count - 1;
+    return stage == (segment < probe.layers ? 0 : StageOfPart(schedule, count * chunks - 1, count));
   }
   // The same of its first chunk.
   bool FirstChunkHas(size_t segment, int64_t stage) const {
     return Has(segment, stage) && (chunks == 1 || segment <= probe.layers);
   }
-  int64_t count, chunks, repeat = 1;
+  int64_t count;
+  Schedule schedule;
+  int64_t chunks, repeat = 1;
   const Probe& probe;
 };
 
@@ -245,7 +250,7 @@ absl::StatusOr<LowerBound> LowerBounds::Of(const Combination& combination) const
 
 Nanos LowerBounds::StepOf(const Probe& probe, const Combination& combination) const {
   const Degrees& d = combination.degrees;
-  const Stages stages(probe, combination, chunks_);
+  const Stages stages(probe, combination, schedule_, chunks_);
   const int64_t microbatches = batch_ / (d.data * d.microbatch);
   Nanos step, forward_before, backward_before;
   Nanos start = Nanos() - kForever, finish = Nanos() - kForever;  // the terms over i, less what runs to stage s
@@ -270,14 +275,15 @@ Nanos LowerBounds::StepOf(const Probe& probe, const Combination& combination) co
     finish = std::max(finish, update - backward_before);
     step = std::max(step, start + forward_before + (forward + backward) * microbatches + finish + backward_before);
     forward_before += first_forward;
-    backward_before += first_backward;
+    // Where gradients of parameters have passes of their own, nobody waits for a stage's last pass.
+    if (!SplitsBackward(stages.schedule)) backward_before += first_backward;
   }
   return step;
 }
 
 Bytes LowerBounds::PeakOf(const Probe& probe, const Combination& combination) const {
   const Degrees& d = combination.degrees;
-  const Stages stages(probe, combination, chunks_);
+  const Stages stages(probe, combination, schedule_, chunks_);
   const int64_t microbatches = batch_ / (d.data * d.microbatch);
   Bytes peak;
   for (int64_t s = 0; s < stages.count; ++s) {
@@ -290,7 +296,7 @@ Bytes LowerBounds::PeakOf(const Probe& probe, const Combination& combination) co
       here |= uint64_t{1} << k;
       inside = std::max({inside, probe.segments[k].forward_inside, probe.segments[k].backward_inside});
     }
-    const std::vector<Pass> passes = PassesOf(schedule_, s, stages.count, microbatches, stages.chunks);
+    const std::vector<Pass> passes = PassesOfStage(stages.schedule, s, stages.count, microbatches, stages.chunks);
     Bytes arena = inside;
     for (const Probe::BufferUse& use : probe.buffers) {
       if ((use.segments & here) == 0) continue;

@@ -74,7 +74,7 @@ Sample RandomSample(uint32_t seed) {
     const int64_t label = below(5);
     if (label < 4) s.rules[label].axes.push_back(AxisId(axis));
   }
-  s.schedule = below(2) == 0 ? Schedule::kGpipe : Schedule::kOneFOneB;
+  s.schedule = static_cast<Schedule>(below(4));
   s.recompute = static_cast<Recompute>(below(3));
   s.parallel_optimizer = below(2) == 0;
   const Bytes buckets[] = {Bytes(0), KiB(16), MiB(64)};
@@ -84,6 +84,9 @@ Sample RandomSample(uint32_t seed) {
   const OpKind optimizers[] = {OpKind::kSgd, OpKind::kMomentum, OpKind::kAdamW};
   sample.optimizer = optimizers[below(3)];
   if (s.stages > 1) s.chunks = 1 + below(std::min<int64_t>(3, sample.layers / s.stages));
+  s.chunks = ChunksOf(s.schedule).value_or(s.chunks);
+  if (s.stages == 1) s.chunks = 1;
+  sample.layers = std::max(sample.layers, s.stages * s.chunks);
   return sample;
 }
 

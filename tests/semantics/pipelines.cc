@@ -133,7 +133,7 @@ absl::StatusOr<Program> LowerVerified(const Graph& graph, const Strategy& strate
   return Lower(graph, strategy, update, CountBytes, VerifiedAfter);
 }
 
-Prices PricesOfPasses(const Program& program, Nanos forward, Nanos backward) {
+Prices PricesOfPasses(const Program& program, Nanos forward, Nanos backward, Nanos weights) {
   Prices prices = UnitPrices(program, Nanos(0));
   for (size_t c = 0; c < program.classes.size(); ++c) {
     for (size_t b = 0; b < program.classes[c].blocks.size(); ++b) {
@@ -141,6 +141,7 @@ Prices PricesOfPasses(const Program& program, Nanos forward, Nanos backward) {
       if (!absl::StartsWith(block.name, "layers")) continue;
       if (absl::EndsWith(block.name, " forward")) prices.classes[c][b][0].time = forward;
       if (absl::EndsWith(block.name, " backward")) prices.classes[c][b][0].time = backward;
+      if (absl::EndsWith(block.name, " weights")) prices.classes[c][b][0].time = weights;
     }
   }
   return prices;
@@ -151,10 +152,13 @@ std::string PassesOf(const RankClass& rank_class) {
   for (const Slot& slot : rank_class.slots) {
     const std::string& name = rank_class.blocks[slot.block.index()].name;
     if (!absl::StartsWith(name, "layers")) continue;
-    const bool forward = absl::EndsWith(name, " forward");
-    if (!forward && !absl::EndsWith(name, " backward")) continue;
+    const char* const kind = absl::EndsWith(name, " forward")    ? "F"
+                             : absl::EndsWith(name, " backward") ? "B"
+                             : absl::EndsWith(name, " weights")  ? "W"
+                                                                 : nullptr;
+    if (kind == nullptr) continue;
     const size_t chunk = name.find("chunk ");
-    std::string pass = absl::StrCat(forward ? "F" : "B", slot.microbatch,
+    std::string pass = absl::StrCat(kind, slot.microbatch,
                                     chunk == std::string::npos ? "" : absl::StrCat(".", name.substr(chunk + 6, 1)));
     if (passes.empty() || passes.back() != pass) passes.push_back(std::move(pass));
   }

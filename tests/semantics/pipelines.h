@@ -46,8 +46,9 @@ absl::StatusOr<Graph> Stack(int64_t layers, int64_t rows);
 // Lowers it with a price for each redistribution that counts bytes, and verifies it after every pass.
 absl::StatusOr<Program> LowerVerified(const Graph& graph, const Strategy& strategy, OpKind optimizer = OpKind::kSgd);
 
-// A layer's forward pass takes `forward`, its backward pass `backward`, all else nothing (S12.8).
-Prices PricesOfPasses(const Program& program, Nanos forward, Nanos backward);
+// A layer's forward pass takes `forward`, its backward pass `backward` and that of its parameters' gradients, where
+// they have one, `weights`; all else nothing (S12.8).
+Prices PricesOfPasses(const Program& program, Nanos forward, Nanos backward, Nanos weights = Nanos(0));
 
 // "F0 F1 B0 ...": the passes of a class, by the slots of the stack's layers. Passes over chunk v > 0 are "F0.v".
 std::string PassesOf(const RankClass& rank_class);
