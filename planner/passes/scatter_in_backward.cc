@@ -46,7 +46,8 @@ class Mover {
     for (size_t b = 0, n = c_.blocks.size(); b < n; ++b) {
       if (!absl::EndsWith(c_.blocks[b].name, " backward")) continue;
       const std::string name(absl::StripSuffix(c_.blocks[b].name, " backward"));
-      backward_ = BlockId(b);
+      const BlockId weights = Find(absl::StrCat(name, " weights"));
+      backward_ = weights.valid() ? weights : BlockId(b);
       zero_ = Find(absl::StrCat(name, " zero"));
       reduce_ = Find(absl::StrCat(name, " reduce"));
       update_ = Find(absl::StrCat(name, " update"));

@@ -30,6 +30,7 @@ struct Member {
 // A segment of the graph: its blocks, by name.
 struct Segment {
   BlockId forward, backward, zero, reduce, gather;
+  BlockId makes;  // the gradients: `backward`, or the block of those of parameters
   std::vector<Member> members;
   BlockId add;  // A; without one there is one micro-batch
 };
@@ -68,6 +69,8 @@ class Sharder {
     segment.gather = gather;
     segment.forward = Find(absl::StrCat(name, " forward"));
     segment.backward = Find(absl::StrCat(name, " backward"));
+    const BlockId weights = Find(absl::StrCat(name, " weights"));
+    segment.makes = weights.valid() ? weights : segment.backward;
     segment.zero = Find(absl::StrCat(name, " zero"));
     segment.reduce = Find(absl::StrCat(name, " reduce"));
     for (const BlockId id : {segment.forward, segment.backward, segment.zero, segment.reduce}) {
@@ -111,8 +114,9 @@ class Sharder {
       member.rows = reduce->writes[0].buffer;
       member.reduce = static_cast<size_t>(reduce - reduces.begin());
       if (!parameters_ && At(member.gradient).layers <= kWholeLayers) continue;
-      if (parameters_ && !OnlyIn(member.parameter, {segment.gather, segment.forward, segment.backward})) continue;
-      if (!OnlyIn(member.gradient, {segment.zero, segment.reduce, segment.backward})) continue;
+      const std::set<BlockId> passes = {segment.gather, segment.forward, segment.backward, segment.makes};
+      if (parameters_ && !OnlyIn(member.parameter, passes)) continue;
+      if (!OnlyIn(member.gradient, {segment.zero, segment.reduce, segment.makes})) continue;
       segment.members.push_back(member);
     }
     while (DropWhatCannotStart(segment)) {
@@ -126,7 +130,7 @@ class Sharder {
     for (size_t m = 0; m < segment.members.size(); ++m) member_of[segment.members[m].gradient] = m;
     std::set<BufferId> seen;
     std::set<size_t> dropped;
-    for (const Instruction& instruction : At(segment.backward).instructions) {
+    for (const Instruction& instruction : At(segment.makes).instructions) {
       size_t first = 0, others = 0;
       std::vector<size_t> members;
       for (const Operand& operand : instruction.writes) {
@@ -221,7 +225,7 @@ class Sharder {
   // The first contribution to each gradient overwrites what the layer before left there.
   void Overwrite(const Segment& segment, const std::set<BufferId>& gradients) {
     std::set<BufferId> seen;
-    for (Instruction& instruction : At(segment.backward).instructions) {
+    for (Instruction& instruction : At(segment.makes).instructions) {
       for (const Operand& operand : instruction.writes) {
         if (gradients.count(operand.buffer) == 0 || !seen.insert(operand.buffer).second) continue;
         if (auto* compute = std::get_if<Compute>(&instruction.work)) compute->accumulate = false;
@@ -259,7 +263,7 @@ class Sharder {
 
   const Segment* SegmentOf(BlockId pass) const {
     for (const Segment& segment : segments_) {
-      if (segment.forward == pass || segment.backward == pass) return &segment;
+      if (segment.forward == pass || segment.backward == pass || segment.makes == pass) return &segment;
     }
     return nullptr;
   }
@@ -338,7 +342,7 @@ class Sharder {
       out.push_back(slots[s]);
       if (segment == nullptr) continue;
       add();
-      if (segment->backward != slots[s].block) continue;
+      if (segment->makes != slots[s].block) continue;
       out.push_back({segment->reduce, slots[s].microbatch, slots[s].layer, 1, 1});
       if (segment->add.valid()) sums.push_back({segment->add, slots[s].microbatch, slots[s].layer, 1, 1});
     }

@@ -70,10 +70,11 @@ inline constexpr absl::string_view kStrategyForms[] = {
     "layouts, out_strategy reduce_scatter", "axes", "axes, out_strategy", "label rule", "no strategy",
     // How the step runs.
     "input layout", "stages 1", "stages 2", "stages 3", "stages 4", "layers_per_stage", "microbatches 1",
-    "microbatches 2", "microbatches 4", "schedule gpipe", "schedule 1f1b", "recompute none", "recompute selective",
-    "recompute full", "recompute layer", "parallel optimizer", "parallel optimizer with a threshold", "one by one",
-    "buckets", "one bucket", "scatter_bucket", "gather_bucket", "bucket_ends", "fusion id 0", "fusion id 1",
-    "fusion id 2", "fusion id 3", "gradients as rows", "single operators again"};
+    "microbatches 2", "microbatches 4", "schedule gpipe", "schedule 1f1b", "schedule zero_bubble_h1",
+    "schedule zero_bubble_v", "recompute none", "recompute selective", "recompute full", "recompute layer",
+    "parallel optimizer", "parallel optimizer with a threshold", "one by one", "buckets", "one bucket",
+    "scatter_bucket", "gather_bucket", "bucket_ends", "fusion id 0", "fusion id 1", "fusion id 2", "fusion id 3",
+    "gradients as rows", "single operators again"};
 
 struct RandomSplit {
   Strategy strategy;

@@ -166,15 +166,14 @@ RandomSplit SplitOf(uint64_t seed, const Graph& graph, const Case& c) {
     return segment.repeat == 1 || segment.repeat >= c.stages * c.chunks;
   });
   const bool zero_bubble = c.stages > 1 && seed % 3 == 0;
-  if (zero_bubble && c.chunks == 1) {
-    split.strategy.schedule = Schedule::kZeroBubbleH1;
-    split.forms.insert("zero_bubble_h1");
-  }
+  const auto use = [&](Schedule schedule) {
+    split.forms.erase(absl::StrCat("schedule ", NameOf(split.strategy.schedule)));
+    split.strategy.schedule = schedule;
+    split.forms.insert(absl::StrCat("schedule ", NameOf(schedule)));
+  };
+  if (zero_bubble && c.chunks == 1) use(Schedule::kZeroBubbleH1);
   if (c.chunks == 1 || !enough) return split;
-  if (zero_bubble && c.chunks == 2) {
-    split.strategy.schedule = Schedule::kZeroBubbleV;
-    split.forms.insert("zero_bubble_v");
-  }
+  if (zero_bubble && c.chunks == 2) use(Schedule::kZeroBubbleV);
   split.strategy.chunks = c.chunks;
   split.strategy.layers_per_stage.clear();
   split.forms.insert("chunks");
