@@ -11,12 +11,10 @@
 #include "absl/strings/string_view.h"
 #include "ir/group_name.h"
 #include "ir/program_fields.h"
+#include "ir/rank_view.h"
 
 namespace meshwright {
 namespace {
-
-// A longer list of ranks is cut.
-constexpr size_t kMaxRanksShown = 64;
 
 std::string TypeName(DType dtype) {
   std::string name(NameOf(dtype));
@@ -82,22 +80,6 @@ DumpNode LoadNode(absl::string_view name, DType dtype, const Shape& shape, absl:
   return node;
 }
 
-absl::string_view DumpName(CollectiveKind kind) {
-  switch (kind) {
-    case CollectiveKind::kAllReduce:
-      return "AllReduce";
-    case CollectiveKind::kAllGather:
-      return "AllGather";
-    case CollectiveKind::kReduceScatter:
-      return "ReduceScatter";
-    case CollectiveKind::kBroadcast:
-      return "Broadcast";
-    case CollectiveKind::kAllToAll:
-      return "AlltoAll";
-  }
-  return "";
-}
-
 absl::string_view PrefixOf(const Collective& collective, Phase phase) {
   switch (collective.purpose) {
     case Purpose::kGradient:
@@ -115,10 +97,7 @@ absl::string_view PrefixOf(const Collective& collective, Phase phase) {
 
 class Execution {
  public:
-  Execution(const Program& program, int64_t rank)
-      : program_(program),
-        rank_(rank),
-        class_(program.classes[static_cast<size_t>(rank / program.ranks_per_class())]) {}
+  Execution(const Program& program, int64_t rank) : view_(program, rank), class_(view_.rank_class()) {}
 
   Dump Run() {
     std::vector<bool> shown(class_.blocks.size(), false);
@@ -132,10 +111,8 @@ class Execution {
   }
 
  private:
-  const Buffer& BufferOf(const Operand& operand) const { return class_.buffers[operand.buffer.index()]; }
   std::string TypeOf(const Operand& operand) const {
-    const Buffer& buffer = BufferOf(operand);
-    return TypeText(buffer.dtype, LocalShape(buffer.shape, buffer.layout, program_.mesh));
+    return TypeText(view_.BufferOf(operand).dtype, view_.LocalShapeOf(operand));
   }
   std::string Scope() const { return absl::StrCat("Default/", block_->name); }
 
@@ -158,10 +135,9 @@ class Execution {
   std::string Source(const Operand& read) {
     const auto found = source_.find(read.buffer);
     if (found != source_.end()) return found->second;
-    const Buffer& buffer = BufferOf(read);
+    const Buffer& buffer = view_.BufferOf(read);
     if (buffer.role != BufferRole::kParameter) return Param(buffer.name);
-    dump_.push_back(
-        LoadNode(buffer.name, buffer.dtype, LocalShape(buffer.shape, buffer.layout, program_.mesh), Scope()));
+    dump_.push_back(LoadNode(buffer.name, buffer.dtype, view_.LocalShapeOf(read), Scope()));
     return source_[read.buffer] = NumberOf(dump_.size());
   }
 
@@ -170,29 +146,22 @@ class Execution {
     node.instance = node.name;
     node.attrs = AttrsText(compute.attrs, compute.rule);
     std::vector<const Layout*> layouts;
-    for (const Operand& read : instruction.reads) layouts.push_back(&BufferOf(read).layout);
-    if (!layouts.empty()) node.in_strategy = StrategyText(layouts, program_.mesh);
+    for (const Operand& read : instruction.reads) layouts.push_back(&view_.BufferOf(read).layout);
+    if (!layouts.empty()) node.in_strategy = StrategyText(layouts, view_.mesh());
   }
 
   void Describe(const Instruction& instruction, const Slice&, size_t number, DumpNode& node) {
-    const Buffer& from = BufferOf(instruction.reads[0]);
-    const Buffer& to = BufferOf(instruction.writes[0]);
-    const Shape base = SliceBegin(from.shape, from.layout, program_.mesh, rank_);
-    Shape begin = SliceBegin(to.shape, to.layout, program_.mesh, rank_);
-    Shape end = LocalShape(to.shape, to.layout, program_.mesh);
-    for (size_t d = 0; d < begin.size(); ++d) {
-      begin[d] -= base[d];
-      end[d] += begin[d];
-    }
+    const RankView::Bounds bounds = view_.BoundsOf(instruction);
     node.op = "StridedSlice";
-    node.args.insert(node.args.end(), {ToText(begin), ToText(end), ToText(Shape(begin.size(), 1))});
+    node.args.insert(node.args.end(),
+                     {ToText(bounds.begin), ToText(bounds.end), ToText(Shape(bounds.begin.size(), 1))});
     node.instance = absl::StrCat("redistribution_op_", number, "StridedSlice");
   }
 
   void Describe(const Instruction& instruction, const Collective& collective, size_t number, DumpNode& node) {
     node.op = std::string(DumpName(collective.kind));
     node.instance = absl::StrCat(PrefixOf(collective, block_->phase), number);
-    std::vector<int64_t> ranks = program_.mesh.Group(rank_, collective.axes);
+    std::vector<int64_t> ranks = view_.GroupOf(collective.axes);
     node.attrs = absl::StrCat("group: ", GroupName(ranks), ", fusion: ", instruction.reads.size() > 1 ? ++fusions_ : 0);
     if (InfoOf(collective.kind).reduces) absl::StrAppend(&node.attrs, ", op: ", NameOf(collective.reduction));
     const bool cut = ranks.size() > kMaxRanksShown;
@@ -208,28 +177,20 @@ class Execution {
     node.op = permute.sources.empty() ? "Permute" : "NeighborExchange";
     node.instance = absl::StrCat(permute.sources.empty() ? "redistribution_op_" : "forward_op_", number, node.op);
     if (permute.sources.empty()) return;
-    const int64_t place = program_.mesh.PositionOf(rank_, permute.axes);
-    const std::vector<int64_t> group = program_.mesh.Group(rank_, permute.axes);
-    std::vector<int64_t> to, from;
-    for (size_t p = 0; p < permute.sources.size(); ++p) {
-      if (permute.sources[p] == place) to.push_back(group[p]);
-    }
-    if (permute.sources[place] >= 0) from.push_back(group[permute.sources[place]]);
-    node.attrs = absl::StrCat("send_rank_ids: (", absl::StrJoin(to, ", "), "), recv_rank_ids: (",
-                              absl::StrJoin(from, ", "), ")");
+    const RankView::Partners partners = view_.PartnersOf(permute);
+    node.attrs = absl::StrCat("send_rank_ids: (", absl::StrJoin(partners.to, ", "), "), recv_rank_ids: (",
+                              absl::StrJoin(partners.from, ", "), ")");
   }
 
   void Describe(const Instruction&, const Transfer& transfer, size_t number, DumpNode& node) {
     node.op = transfer.send ? "Send" : "Receive";
     node.instance = absl::StrCat("pipeline_op_", number);
-    node.attrs = absl::StrCat(transfer.send ? "dest_rank: " : "src_rank: ",
-                              rank_ + transfer.stage_offset * program_.ranks_per_class());
+    node.attrs = absl::StrCat(transfer.send ? "dest_rank: " : "src_rank: ", view_.PeerOf(transfer));
   }
 
   void Describe(const Instruction&, const Sync&, size_t, DumpNode& node) { node.op = "Sync"; }
 
-  const Program& program_;
-  const int64_t rank_;
+  const RankView view_;
   const RankClass& class_;
   const Block* block_ = nullptr;
   std::map<BufferId, std::string> source_;

@@ -8,12 +8,10 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "ir/program_text.h"
+#include "ir/rank_view.h"
 
 namespace meshwright {
 namespace {
-
-// A longer list of ranks is cut.
-constexpr size_t kMaxRanksShown = 64;
 
 // "0-1-2-3", as group_ranks is written in the dumps that our users know.
 std::string RanksText(const std::vector<int64_t>& ranks) {
@@ -22,28 +20,11 @@ std::string RanksText(const std::vector<int64_t>& ranks) {
                       " ranks)");
 }
 
-absl::string_view DumpName(CollectiveKind kind) {
-  switch (kind) {
-    case CollectiveKind::kAllReduce:
-      return "AllReduce";
-    case CollectiveKind::kAllGather:
-      return "AllGather";
-    case CollectiveKind::kReduceScatter:
-      return "ReduceScatter";
-    case CollectiveKind::kBroadcast:
-      return "Broadcast";
-    case CollectiveKind::kAllToAll:
-      return "AlltoAll";
-  }
-  return "";
-}
-
 class Dump {
  public:
   Dump(const Program& program, int64_t rank)
-      : program_(program),
-        rank_(rank),
-        class_(program.classes[static_cast<size_t>(rank / program.ranks_per_class())]),
+      : view_(program, rank),
+        class_(view_.rank_class()),
         shown_(class_.blocks.size(), false),
         loaded_(class_.buffers.size(), false) {}
 
@@ -71,7 +52,7 @@ class Dump {
 
   void AppendLoads(const Instruction& instruction) {
     for (const Operand& read : instruction.reads) {
-      const Buffer& buffer = BufferOf(read);
+      const Buffer& buffer = view_.BufferOf(read);
       if (buffer.role != BufferRole::kParameter || loaded_[read.buffer.index()]) continue;
       loaded_[read.buffer.index()] = true;
       absl::StrAppend(&text_, "- Load ", buffer.name, " ", LocalText(read), "\n");
@@ -84,24 +65,16 @@ class Dump {
   }
 
   void Append(const Instruction& instruction, const Slice&) {
-    const Buffer& from = BufferOf(instruction.reads[0]);
-    const Buffer& to = BufferOf(instruction.writes[0]);
-    const Shape base = SliceBegin(from.shape, from.layout, program_.mesh, rank_);
-    Shape begin = SliceBegin(to.shape, to.layout, program_.mesh, rank_);
-    Shape end = LocalShape(to.shape, to.layout, program_.mesh);
-    for (size_t d = 0; d < begin.size(); ++d) {
-      begin[d] -= base[d];
-      end[d] += begin[d];
-    }
-    absl::StrAppend(&text_, "StridedSlice begin ", ToText(begin), " end ", ToText(end), " strides ",
-                    ToText(Shape(begin.size(), 1)));
+    const RankView::Bounds bounds = view_.BoundsOf(instruction);
+    absl::StrAppend(&text_, "StridedSlice begin ", ToText(bounds.begin), " end ", ToText(bounds.end), " strides ",
+                    ToText(Shape(bounds.begin.size(), 1)));
     AppendShapes(instruction);
   }
 
   void Append(const Instruction& instruction, const Collective& collective) {
     absl::StrAppend(&text_, DumpName(collective.kind));
     if (InfoOf(collective.kind).reduces) absl::StrAppend(&text_, " ", NameOf(collective.reduction));
-    absl::StrAppend(&text_, " ranks ", RanksText(program_.mesh.Group(rank_, collective.axes)), " fusion ",
+    absl::StrAppend(&text_, " ranks ", RanksText(view_.GroupOf(collective.axes)), " fusion ",
                     instruction.reads.size() > 1 ? ++fusions_ : 0);
     if (collective.kind == CollectiveKind::kAllReduce || collective.kind == CollectiveKind::kBroadcast) {
       for (const Operand& read : instruction.reads) absl::StrAppend(&text_, " ", LocalText(read));
@@ -115,9 +88,8 @@ class Dump {
   void Append(const Instruction& instruction, const Permute& permute) {
     text_ += "Permute";
     if (!permute.sources.empty()) {
-      const int32_t source = permute.sources[program_.mesh.PositionOf(rank_, permute.axes)];
-      const std::vector<int64_t> group = program_.mesh.Group(rank_, permute.axes);
-      absl::StrAppend(&text_, " from ", source < 0 ? "nobody" : absl::StrCat("rank ", group[source]));
+      const std::vector<int64_t> from = view_.PartnersOf(permute).from;
+      absl::StrAppend(&text_, " from ", from.empty() ? "nobody" : absl::StrCat("rank ", from[0]));
     }
     AppendShapes(instruction);
   }
@@ -125,8 +97,7 @@ class Dump {
   void Append(const Instruction&, const Sync&) { text_ += "Sync"; }
 
   void Append(const Instruction& instruction, const Transfer& transfer) {
-    const int64_t peer = rank_ + transfer.stage_offset * program_.ranks_per_class();
-    absl::StrAppend(&text_, transfer.send ? "Send to rank " : "Receive from rank ", peer);
+    absl::StrAppend(&text_, transfer.send ? "Send to rank " : "Receive from rank ", view_.PeerOf(transfer));
     for (const Operand& operand : transfer.send ? instruction.reads : instruction.writes) {
       absl::StrAppend(&text_, " ", LocalText(operand));
     }
@@ -139,14 +110,9 @@ class Dump {
     for (const Operand& write : instruction.writes) absl::StrAppend(&text_, " ", LocalText(write));
   }
 
-  const Buffer& BufferOf(const Operand& operand) const { return class_.buffers[operand.buffer.index()]; }
-  std::string LocalText(const Operand& operand) const {
-    const Buffer& buffer = BufferOf(operand);
-    return ToText(LocalShape(buffer.shape, buffer.layout, program_.mesh));
-  }
+  std::string LocalText(const Operand& operand) const { return ToText(view_.LocalShapeOf(operand)); }
 
-  const Program& program_;
-  const int64_t rank_;
+  const RankView view_;
   const RankClass& class_;
   std::vector<bool> shown_;   // by block
   std::vector<bool> loaded_;  // by buffer
