@@ -196,32 +196,35 @@ absl::StatusOr<StrategyFile> StrategyFileOf(const Graph& graph, const Strategy& 
   return file;
 }
 
-absl::StatusOr<std::vector<std::string>> UseStrategyFile(const StrategyFile& file, absl::string_view path,
-                                                         const Graph& graph, int64_t stages, int64_t ranks_per_stage,
-                                                         std::map<std::string, OpSharding>& shards) {
+absl::StatusOr<UsedStrategies> UseStrategyFile(const StrategyFile& file, absl::string_view path, const Graph& graph,
+                                               int64_t stages, int64_t ranks_per_stage,
+                                               std::map<std::string, OpSharding>& shards) {
   const Mesh mesh = Mesh::Factored(stages, ranks_per_stage);
-  std::vector<std::string> notices;
+  UsedStrategies used;
   std::set<std::string> known;
   for (const auto& [key, id] : KeysOf(graph, file.current_stage)) {
     known.insert(key);
     const auto item = file.operators.find(key);
     if (item == file.operators.end()) continue;
     const Op& op = graph.op(id);
+    const std::string place = absl::StrCat(item->second.where, ": \"", key, "\"");
     const absl::StatusOr<OpStrategy> meant = Resolve(item->second.sharding, op, graph, mesh, ranks_per_stage);
-    const auto own = shards.find(op.name);
-    if (own != shards.end()) {
-      const absl::StatusOr<OpStrategy> kept = Resolve(own->second, op, graph, mesh, ranks_per_stage);
-      if (kept.ok() && (!meant.ok() || !Same(*meant, *kept))) {
-        notices.push_back(
-            absl::StrCat(path, ": \"", key, "\" differs from the model's `shard` of \"", op.name, "\", which holds"));
-      }
+    if (!meant.ok() && shards.count(op.name) == 0) {
+      return WithKind("E-LAYOUT", absl::InvalidArgumentError(absl::StrCat(place, ": ", meant.status().message())));
+    }
+    const auto [own, added] = shards.emplace(op.name, item->second.sharding);
+    if (added) {
+      used.places[op.name] = place;
       continue;
     }
-    if (!meant.ok()) {
-      return WithKind("E-LAYOUT",
-                      absl::InvalidArgumentError(absl::StrCat(path, ": \"", key, "\": ", meant.status().message())));
+    const absl::StatusOr<OpStrategy> kept = Resolve(own->second, op, graph, mesh, ranks_per_stage);
+    if (!kept.ok() || (meant.ok() && Same(*meant, *kept))) continue;
+    if (stages > 1 && graph.segment(op.segment).stage < 0) {
+      return LayoutError(place,
+                         ": found another strategy than in the file of an earlier stage, wanted one for all "
+                         "stages that have some of these layers");
     }
-    shards[op.name] = item->second.sharding;
+    used.notices.push_back(absl::StrCat(place, " differs from the model's `shard` of \"", op.name, "\", which holds"));
   }
   std::vector<std::string> unknown;
   for (const auto& [key, op] : file.operators) {
@@ -229,9 +232,9 @@ absl::StatusOr<std::vector<std::string>> UseStrategyFile(const StrategyFile& fil
   }
   if (!unknown.empty()) {
     const std::vector<absl::string_view> names(unknown.begin(), unknown.end());
-    notices.push_back(absl::StrCat(path, ": not in the model, and left out: ", ListNames(names)));
+    used.notices.push_back(absl::StrCat(path, ": not in the model, and left out: ", ListNames(names)));
   }
-  return notices;
+  return used;
 }
 
 }  // namespace meshwright

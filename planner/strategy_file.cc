@@ -58,7 +58,8 @@ std::vector<int64_t> PiecesOf(const TensorSharding& tensor, const OpSharding& sh
     int64_t& product = pieces.emplace_back(1);
     for (const std::string& name : dim) {
       for (size_t i = 0; i < sharding.axes.size(); ++i) {
-        if (sharding.axes[i] == name) product *= sharding.device_matrix[i];
+        // Far above what a file may say, it need not grow on.
+        if (sharding.axes[i] == name && product <= kMostPieces) product *= sharding.device_matrix[i];
       }
     }
   }
@@ -209,6 +210,7 @@ absl::StatusOr<StrategyFile> ReadJson(absl::string_view text, absl::string_view 
   MESHWRIGHT_ASSIGN_OR_RETURN(const std::vector<NodeRef> operators, in["parallel_strategy_item"].AsMap());
   for (const NodeRef& op : operators) {
     MESHWRIGHT_ASSIGN_OR_RETURN(file.operators[op.key()], ReadOperator(op));
+    file.operators[op.key()].where = absl::StrCat(path, ":", op.line(), ":", op.column());
   }
   MESHWRIGHT_ASSIGN_OR_RETURN(const std::vector<NodeRef> parameters, in["parallel_layout_item"].AsMapIfPresent());
   for (const NodeRef& parameter : parameters) {
@@ -234,6 +236,43 @@ absl::Status CheckText(absl::string_view path, absl::string_view name) {
   return absl::OkStatus();
 }
 
+// One with all its tensors' dims beside pieces of the same dims: what the text form would refuse, too.
+absl::Status ReadLayouts(absl::string_view path, absl::string_view name, const strategy_map::Strategies& said,
+                         OpSharding& sharding) {
+  if (said.in_layout().empty() && !said.has_out_layout()) return absl::OkStatus();
+  const auto read = [&](const strategy_map::Layout& layout) -> absl::StatusOr<TensorSharding> {
+    std::vector<int64_t> matrix(layout.device_matrix().begin(), layout.device_matrix().end());
+    if (!sharding.is_layout()) SetMatrix(matrix, sharding);
+    if (matrix.empty() || matrix != sharding.device_matrix) {
+      return BinaryError(path, absl::StrCat("another device matrix in ", QuoteForMessage(name)),
+                         "that of the operator's first input");
+    }
+    TensorSharding tensor;
+    for (const auto& axes : layout.tensor_map()) {
+      std::vector<std::string>& names = tensor.dims.emplace_back();
+      for (const int32_t axis : axes.dim()) names.push_back(absl::StrCat(axis));
+    }
+    return tensor;
+  };
+  if (static_cast<size_t>(said.in_layout_size()) != sharding.inputs.size() || said.has_out_strategy()) {
+    return BinaryError(path, absl::StrCat("other layouts than strategies in ", QuoteForMessage(name)),
+                       "one layout for each input");
+  }
+  std::vector<std::vector<int64_t>> pieces;
+  for (int i = 0; i < said.in_layout_size(); ++i) {
+    TensorSharding& input = sharding.inputs[static_cast<size_t>(i)];
+    const std::vector<int64_t> wanted = input.pieces;
+    MESHWRIGHT_ASSIGN_OR_RETURN(input, read(said.in_layout(i)));
+    if (PiecesOf(input, sharding) != wanted) {
+      return BinaryError(path, absl::StrCat("other pieces in ", QuoteForMessage(name)), "those that in_layout means");
+    }
+  }
+  if (said.has_out_layout()) {
+    MESHWRIGHT_ASSIGN_OR_RETURN(sharding.output, read(said.out_layout()));
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<StrategyFile> ReadBinary(absl::string_view bytes, absl::string_view path) {
   strategy_map::Map map;
   if (bytes.size() > kMaxDocumentBytes || !map.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
@@ -246,10 +285,16 @@ absl::StatusOr<StrategyFile> ReadBinary(absl::string_view bytes, absl::string_vi
     StrategyFile::Operator& op = file.operators[item.node_name()];
     op.stage = item.parallel_strategys().stage();
     op.sharding = {};
-    for (const auto& pieces : item.parallel_strategys().parallel_strategy()) {
+    const auto& said = item.parallel_strategys();
+    for (const auto& pieces : said.parallel_strategy()) {
       TensorSharding& tensor = op.sharding.inputs.emplace_back();
       tensor.pieces.assign(pieces.dim().begin(), pieces.dim().end());
     }
+    if (said.has_out_strategy()) {
+      op.sharding.output.emplace();
+      op.sharding.output->pieces.assign(said.out_strategy().dim().begin(), said.out_strategy().dim().end());
+    }
+    MESHWRIGHT_RETURN_IF_ERROR(ReadLayouts(path, item.node_name(), said, op.sharding));
   }
   for (const auto& item : map.parallel_layout_item()) {
     MESHWRIGHT_RETURN_IF_ERROR(CheckText(path, item.param_name()));
@@ -276,7 +321,17 @@ absl::StatusOr<StrategyFile> ReadBinary(absl::string_view bytes, absl::string_vi
     parameter.opt_weight_shard_size = layouts.opt_weight_shard_size();
   }
   // The checks are those of the text form.
-  return ReadJson(ToJson(file), absl::StrCat(path, " as JSON"));
+  MESHWRIGHT_ASSIGN_OR_RETURN(file, ReadJson(ToJson(file), absl::StrCat(path, " as JSON")));
+  for (auto& [key, op] : file.operators) op.where = std::string(path);
+  return file;
+}
+
+void WriteLayout(const TensorSharding& tensor, const OpSharding& sharding, strategy_map::Layout& out) {
+  for (const int64_t size : sharding.device_matrix) out.add_device_matrix(static_cast<uint32_t>(size));
+  for (const std::vector<int64_t>& axes : MapOf(tensor)) {
+    auto& dim = *out.add_tensor_map();
+    for (const int64_t axis : axes) dim.add_dim(static_cast<int32_t>(axis));
+  }
 }
 
 void WriteMap(const TensorMap& map, strategy_map::Layouts& out) {
@@ -302,21 +357,27 @@ std::string ToJson(const StrategyFile& file) {
                       Section("parallel_layout_item", file.parameters), "\n}\n");
 }
 
-absl::StatusOr<std::string> ToBinary(const StrategyFile& file) {
+std::string ToBinary(const StrategyFile& file) {
   strategy_map::Map map;
   map.set_current_stage(static_cast<uint32_t>(file.current_stage));
   for (const auto& [key, op] : file.operators) {
-    if (op.sharding.is_layout() || op.sharding.output.has_value()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(QuoteForMessage(key), ": found ", op.sharding.is_layout() ? "layouts" : "an output strategy",
-                       ", wanted plain tuples, which are all that the binary form holds; save as .json"));
-    }
+    const OpSharding& sharding = op.sharding;
     auto& item = *map.add_parallel_strategy_item();
     item.set_node_name(key);
-    item.mutable_parallel_strategys()->set_stage(static_cast<uint32_t>(op.stage));
-    for (const TensorSharding& input : op.sharding.inputs) {
-      auto& pieces = *item.mutable_parallel_strategys()->add_parallel_strategy();
-      for (const int64_t count : input.pieces) pieces.add_dim(static_cast<uint32_t>(count));
+    auto& out = *item.mutable_parallel_strategys();
+    out.set_stage(static_cast<uint32_t>(op.stage));
+    for (const TensorSharding& input : sharding.inputs) {
+      auto& pieces = *out.add_parallel_strategy();
+      for (const int64_t count : PiecesOf(input, sharding)) pieces.add_dim(static_cast<uint32_t>(count));
+      if (sharding.is_layout()) WriteLayout(input, sharding, *out.add_in_layout());
+    }
+    if (!sharding.output.has_value()) continue;
+    if (sharding.is_layout()) {
+      WriteLayout(*sharding.output, sharding, *out.mutable_out_layout());
+    } else {
+      for (const int64_t count : sharding.output->pieces) {
+        out.mutable_out_strategy()->add_dim(static_cast<uint32_t>(count));
+      }
     }
   }
   for (const auto& [name, parameter] : file.parameters) {

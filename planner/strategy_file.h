@@ -16,8 +16,8 @@
 // in the serial form of S6.13: "in_layout", one {device_matrix, tensor_map, interleaved_parallel} per input, and
 // "out_layout"; an output strategy of tuples is "out_strategy". A tensor map counts axes from the right, -1 is whole.
 //
-// The binary form is MindSpore's protobuf message (strategy_map.proto). It has no place for in_layout, out_layout,
-// out_strategy and tensor_shape.
+// The binary form is MindSpore's protobuf message (strategy_map.proto), which has no tensor_shape; in_layout,
+// out_layout and out_strategy are fields of ours in it, which its readers pass over.
 //
 // Errors: E-VALUE, as `path:line:column: found X, wanted Y` (the binary form has no lines).
 // Thread safety: pure functions.
@@ -41,7 +41,8 @@ namespace meshwright {
 struct StrategyFile {
   struct Operator {
     int64_t stage = 0;
-    OpSharding sharding;  // the axes of a layout are named by their number in the tensor map
+    OpSharding sharding;     // the axes of a layout are named by their number in the tensor map
+    std::string where = {};  // "path:line:column" of a file that was read, its path alone in the binary form
   };
   struct Parameter {
     std::vector<int64_t> dev_matrix;
@@ -59,8 +60,7 @@ struct StrategyFile {
 // Deterministic. ParseStrategyFile gives the same back.
 std::string ToJson(const StrategyFile& file);
 
-// kInvalidArgument, naming the operator, where the binary form cannot hold the file.
-absl::StatusOr<std::string> ToBinary(const StrategyFile& file);
+std::string ToBinary(const StrategyFile& file);
 
 // Either form. `path` is for messages.
 absl::StatusOr<StrategyFile> ParseStrategyFile(absl::string_view text, absl::string_view path);
@@ -70,12 +70,17 @@ absl::StatusOr<StrategyFile> ParseStrategyFile(absl::string_view text, absl::str
 absl::StatusOr<StrategyFile> StrategyFileOf(const Graph& graph, const Strategy& strategy, const Program& program,
                                             int64_t stage);
 
-// Gives the operators of `file.current_stage` that have no strategy in `shards` (by op name) that of the file. Returns
-// notices: where the program says something else, and which keys the graph does not have. E-LAYOUT, naming path and
-// operator, for a strategy that does not fit the operator or the ranks of a stage.
-absl::StatusOr<std::vector<std::string>> UseStrategyFile(const StrategyFile& file, absl::string_view path,
-                                                         const Graph& graph, int64_t stages, int64_t ranks_per_stage,
-                                                         std::map<std::string, OpSharding>& shards);
+struct UsedStrategies {
+  std::vector<std::string> notices;           // where the program says something else; keys that the graph lacks
+  std::map<std::string, std::string> places;  // by op: `path:line:column: "key"`, for later errors
+};
+
+// Gives the operators of `file.current_stage` that have no strategy in `shards` (by op name) that of the file; `path`
+// is for messages. E-LAYOUT, at the place of the item: a strategy that does not fit the operator or the ranks of a
+// stage, or that is another one than an earlier stage has for the same repeated layer.
+absl::StatusOr<UsedStrategies> UseStrategyFile(const StrategyFile& file, absl::string_view path, const Graph& graph,
+                                               int64_t stages, int64_t ranks_per_stage,
+                                               std::map<std::string, OpSharding>& shards);
 
 }  // namespace meshwright
 

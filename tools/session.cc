@@ -274,6 +274,26 @@ void SetOperatorChoices(const ModelFile& file, Problem& problem, std::vector<std
   }
 }
 
+// Errors of the search begin with what they are about.
+absl::Status LocateInModel(const ModelFile& file, const absl::Status& status) {
+  const OperatorModel* const model = std::get_if<OperatorModel>(&file.model);
+  if (model == nullptr) return status;
+  const auto name_after = [&](absl::string_view what) {
+    absl::string_view rest = status.message();
+    return absl::ConsumePrefix(&rest, absl::StrCat(what, " \"")) ? rest.substr(0, rest.find('"')) : absl::string_view();
+  };
+  const NodeRef root = file.document.root();
+  for (const OperatorSpec& op : model->operators) {
+    if (op.name != name_after("operator")) continue;
+    return (op.where["shard"].present() ? op.where["shard"] : op.where).Locate(status);
+  }
+  for (const absl::string_view section : {"parameters", "inputs"}) {
+    const absl::string_view name = name_after(section.substr(0, section.size() - 1));
+    if (!name.empty() && root[section][name].present()) return root[section][name].Locate(status);
+  }
+  return status;
+}
+
 absl::StatusOr<Session> MakeSession(const SourceFile& source, ModelFile file, const ModelChanges& changes,
                                     Cluster cluster) {
   MESHWRIGHT_RETURN_IF_ERROR(ApplyChanges(changes, file));
@@ -295,6 +315,7 @@ absl::StatusOr<Session> MakeSession(const SourceFile& source, ModelFile file, co
   session.file = std::make_shared<const ModelFile>(std::move(file));
   const int64_t ranks = problem.cluster.num_devices();
   problem.graph = [file = session.file, ranks](int64_t rows) { return BuildGraph(*file, rows, ranks); };
+  problem.locate = [file = session.file](const absl::Status& status) { return LocateInModel(*file, status); };
   std::vector<std::string> warnings;
   MESHWRIGHT_ASSIGN_OR_RETURN(const Graph graph, BuildGraph(*session.file, problem.batch, ranks, &warnings));
   MESHWRIGHT_ASSIGN_OR_RETURN(problem.recompute_ops, RecomputedOps(*session.file, graph));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -13,6 +14,7 @@
 #include "ir/error_kind.h"
 #include "ir/status.h"
 #include "planner/group_file.h"
+#include "planner/search/fixed_strategies.h"
 #include "planner/strategy_file.h"
 #include "tools/files.h"
 
@@ -38,6 +40,16 @@ std::string OfStage(const std::string& path, int64_t stage, int64_t stages) {
   const std::filesystem::path whole(path);
   return (whole.parent_path() / absl::StrCat(whole.stem().string(), "_stage", stage, whole.extension().string()))
       .string();
+}
+
+// How many stages the files at `path` are of: those that lie there, counted from 0; one where there are none.
+int64_t StagesOf(const std::string& path) {
+  std::error_code error;
+  if (std::filesystem::exists(path, error)) return 1;
+  constexpr int64_t kSeveral = 2;  // any number above 1: files of stages have names of their own
+  int64_t stages = 0;
+  while (std::filesystem::exists(OfStage(path, stages, kSeveral), error)) ++stages;
+  return std::max<int64_t>(1, stages);
 }
 
 // S1.2: both knobs work where strategies do.
@@ -71,23 +83,29 @@ absl::Status LoadStrategies(const Flags& flags, Session& session) {
     return absl::OkStatus();
   }
   Problem& problem = session.problem;
-  if (session.file->is_decoder()) {
-    return absl::UnimplementedError(absl::StrCat(kLoad, ": found a decoder, wanted a model of operators"));
-  }
+  const bool decoder = session.file->is_decoder();
+  if (decoder && !problem.stages.has_value()) problem.stages = StagesOf(path);
   const int64_t stages = problem.stages.value_or(1), devices = problem.cluster.num_devices();
-  const int64_t microbatches = problem.microbatches.value_or(stages);
+  const int64_t microbatches = decoder ? 1 : problem.microbatches.value_or(stages);
   MESHWRIGHT_ASSIGN_OR_RETURN(const Graph graph, problem.graph(std::max<int64_t>(1, problem.batch / microbatches)));
+  std::map<std::string, std::string> places;
   for (int64_t stage = 0; stage < stages; ++stage) {
     const std::string own = OfStage(path, stage, stages);
     MESHWRIGHT_ASSIGN_OR_RETURN(const StrategyFile file, Read(own));
     if (file.current_stage != stage) {
       return ValueError(own, ": current_stage: found ", file.current_stage, ", wanted ", stage);
     }
-    MESHWRIGHT_ASSIGN_OR_RETURN(const std::vector<std::string> notices,
+    MESHWRIGHT_ASSIGN_OR_RETURN(UsedStrategies used,
                                 UseStrategyFile(file, own, graph, stages, devices / stages, problem.shards));
-    session.notices.insert(session.notices.end(), notices.begin(), notices.end());
+    session.notices.insert(session.notices.end(), used.notices.begin(), used.notices.end());
+    places.merge(used.places);
   }
-  return absl::OkStatus();
+  if (!decoder) return absl::OkStatus();
+  MESHWRIGHT_ASSIGN_OR_RETURN(const std::string impossible, FirstThatNoPlanHas(problem));
+  if (impossible.empty()) return absl::OkStatus();
+  return LayoutError(places[impossible], ": found a strategy that no plan of \"", problem.name, "\" on ", devices,
+                     " devices has together with those before it, wanted one whose pieces are degrees of parallelism; "
+                     "plan without the file, and save anew");
 }
 
 bool SavesStrategies(const Flags& flags, const Session& session) {
@@ -107,10 +125,7 @@ absl::Status SaveStrategies(const Flags& flags, const Session& session, const St
     MESHWRIGHT_ASSIGN_OR_RETURN(const Graph graph, problem.graph(problem.batch / strategy.microbatches));
     for (int64_t stage = 0; stage < strategy.stages; ++stage) {
       MESHWRIGHT_ASSIGN_OR_RETURN(const StrategyFile file, StrategyFileOf(graph, strategy, program, stage));
-      std::string text = ToJson(file);
-      if (absl::EndsWith(path, ".pb")) {
-        MESHWRIGHT_ASSIGN_OR_RETURN(text, ToBinary(file));
-      }
+      const std::string text = absl::EndsWith(path, ".pb") ? ToBinary(file) : ToJson(file);
       MESHWRIGHT_RETURN_IF_ERROR(WriteFileInNewFolder(OfStage(path, stage, strategy.stages), text));
     }
   }

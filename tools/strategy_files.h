@@ -21,8 +21,9 @@ namespace meshwright {
 
 const std::vector<FlagSpec>& StrategyFileFlags();
 
-// To be called before the search: operators without a strategy of their own take that of the file. E-VALUE where
-// the file is missing or malformed, E-LAYOUT where it does not fit.
+// To be called before the search: operators without a strategy of their own take that of the file. A decoder's files
+// say how many stages it has and which degrees of parallelism; the rest is searched as before. E-VALUE where a file is
+// missing or malformed, E-LAYOUT, at the place of the operator, where it does not fit.
 absl::Status LoadStrategies(const Flags& flags, Session& session);
 
 // To be called when a strategy is chosen; `program` is what it becomes.

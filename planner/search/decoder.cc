@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "ir/status.h"
 #include "planner/search/bounds.h"
+#include "planner/search/fixed_strategies.h"
 #include "planner/search/nothing_fits.h"
 #include "planner/search/parallel_for.h"
 #include "planner/search/space.h"
@@ -32,6 +33,15 @@ class DecoderSearch {
         facts_(facts),
         costs_(problem.cluster),
         space_(DecoderSpace(problem, facts, of)) {}
+
+  // Only what has the strategies that a file gave.
+  void Keep(FixedStrategies& fixed) {
+    std::vector<Combination>& all = space_.combinations;
+    const auto kept = std::remove_if(
+        all.begin(), all.end(), [&](const Combination& combination) { return !fixed.AllKept(combination.degrees); });
+    if (kept != all.end()) space_.pruned["other strategies than those of the strategy file"] += all.end() - kept;
+    all.erase(kept, all.end());
+  }
 
   // With an empty ranking where nothing fits.
   absl::StatusOr<SearchResult> Run() {
@@ -133,15 +143,15 @@ class DecoderSearch {
       places_.erase(same);
     }
     places_.emplace(order, Place{group, std::move(candidate)});
-    if (places_.size() > Keep()) places_.erase(std::prev(places_.end()));
+    if (places_.size() > MostPlaces()) places_.erase(std::prev(places_.end()));
   }
   // Whether the choice that they differ in changes nothing, as the parallel optimizer where no parameter divides.
   static bool SamePrediction(const Candidate& a, const Candidate& b) {
     return a.degrees == b.degrees && a.strategy.recompute == b.strategy.recompute &&
            a.prediction.step == b.prediction.step && a.prediction.peak == b.prediction.peak;
   }
-  size_t Keep() const { return static_cast<size_t>(std::max<int64_t>(1, options_.keep)); }
-  bool Full() const { return places_.size() == Keep(); }
+  size_t MostPlaces() const { return static_cast<size_t>(std::max<int64_t>(1, options_.keep)); }
+  bool Full() const { return places_.size() == MostPlaces(); }
   Nanos LastPlace() const { return std::prev(places_.end())->first.first; }
 
   const Problem& problem_;
@@ -169,10 +179,13 @@ absl::StatusOr<SearchResult> SearchDecoder(const Problem& problem, const SearchO
   const auto begin = std::chrono::steady_clock::now();
   MESHWRIGHT_ASSIGN_OR_RETURN(const Graph graph, problem.graph(1));
   const DecoderFacts facts = FactsOf(graph);
+  MESHWRIGHT_ASSIGN_OR_RETURN(FixedStrategies fixed, FixedStrategies::Make(problem, facts.sizes));
   SearchResult result;
   // What is left out at first is looked at where nothing else fits.
   for (const SpaceOptions& of : kWidening) {
-    MESHWRIGHT_ASSIGN_OR_RETURN(result, DecoderSearch(problem, options, facts, of).Run());
+    DecoderSearch search(problem, options, facts, of);
+    search.Keep(fixed);
+    MESHWRIGHT_ASSIGN_OR_RETURN(result, search.Run());
     if (!result.ranked.empty()) break;
   }
   if (result.ranked.empty()) {

@@ -159,7 +159,10 @@ void SetMemory(const Program& program, const Problem& problem, Prediction* predi
 
 }  // namespace
 
-Bytes CapacityOf(const Problem& problem) { return problem.memory_limit.value_or(problem.cluster.device.memory); }
+Bytes CapacityOf(const Problem& problem) {
+  const Bytes device = problem.cluster.device.memory;
+  return std::min(device, problem.memory_limit.value_or(device));
+}
 
 double ModelFlops(const Graph& microbatch, int64_t microbatches) {
   return 3 * ForwardWork(microbatch).forward * static_cast<double>(microbatches);

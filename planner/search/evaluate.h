@@ -53,7 +53,7 @@ enum class Simulated : uint8_t { kAll, kWhatFits };
 absl::StatusOr<Evaluation> EvaluateGraph(const Problem& problem, const Graph& graph, const CostModel& costs,
                                          const Strategy& strategy, Simulated simulated = Simulated::kAll);
 
-// What one device can use.
+// What one device can use: its memory, or max_device_memory where that is less (S1.8).
 Bytes CapacityOf(const Problem& problem);
 
 // Model FLOPs of one step, as defined above.

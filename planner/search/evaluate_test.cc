@@ -155,8 +155,11 @@ TEST(EvaluateTest, MemoryOutsideTheArenaCountsEachGroupOnce) {
   EXPECT_EQ(evaluation.prediction.outside, expected);
 }
 
-TEST(EvaluateTest, AMemoryLimitReplacesTheDevices) {
+// S1.8: of the device's memory and max_device_memory the lower.
+TEST(EvaluateTest, AMemoryLimitLowersTheDevices) {
   Problem problem = ToyDecoderProblem({}, 16, A100Cluster(1));
+  problem.memory_limit = GiB(81);
+  EXPECT_EQ(CapacityOf(problem), GiB(80));
   problem.memory_limit = GiB(1);
   ASSERT_OK_AND_ASSIGN(const Strategy strategy, FromDegrees(problem, {.data = 8}));
   ASSERT_OK_AND_ASSIGN(const Evaluation evaluation, Evaluate(problem, strategy));

@@ -222,8 +222,7 @@ class OperatorSearch {
     operators.prices = &times;
     operators.inputs = base_.inputs;
     operators.knobs.alpha = operators.knobs.beta = 1;
-    operators.memory_capacity =
-        static_cast<double>(problem_.memory_limit.value_or(problem_.cluster.device.memory).raw());
+    operators.memory_capacity = static_cast<double>(CapacityOf(problem_).raw());
     MESHWRIGHT_ASSIGN_OR_RETURN(OperatorPlan plan, PlanByDynamicProgramming(operators));
     return Take(std::move(plan), operators);
   }

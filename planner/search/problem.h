@@ -46,13 +46,16 @@ struct Problem {
   std::string name;
   // The forward graph of one micro-batch of `rows` rows, dim 0 of every input (decoders: sequences).
   std::function<absl::StatusOr<Graph>(int64_t rows)> graph;
+  // Puts the place in the model file in front of an error about one of its operators, parameters or inputs; may be
+  // empty. The search knows no places.
+  std::function<absl::Status(const absl::Status&)> locate;
   int64_t batch = 1;           // rows of one step
   int64_t tokens_per_row = 1;  // 1 where rows are samples
   UpdateRule update;
   DType gradient_dtype = DType::kFloat32;
   Cluster cluster;
   HostPace host;                      // of the program that runs the plan
-  std::optional<Bytes> memory_limit;  // of one device; else what the device can use
+  std::optional<Bytes> memory_limit;  // of one device, where it is less than what the device has
 
   SearchMode mode = SearchMode::kDecoder;
 
@@ -83,8 +86,9 @@ struct Problem {
   double gradient_scale = 1;
   bool loss_is_sum = false;  // over micro-batches (S12.4), else their mean
 
+  // By op name. Of a decoder they rule out the degrees under which an op lies otherwise (fixed_strategies.h).
+  std::map<std::string, OpSharding> shards;
   // Operator graphs.
-  std::map<std::string, OpSharding> shards;  // by op name
   Feeding feeding = Feeding::kDataParallel;
   std::vector<std::vector<int64_t>> feeding_tuples;  // kTuples: one per input, in the graph's order
 };

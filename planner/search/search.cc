@@ -4,8 +4,9 @@
 #include "planner/search/operators.h"
 
 namespace meshwright {
+namespace {
 
-absl::StatusOr<SearchResult> Search(const Problem& problem, const SearchOptions& options) {
+absl::StatusOr<SearchResult> SearchAsAsked(const Problem& problem, const SearchOptions& options) {
   switch (problem.mode) {
     case SearchMode::kDecoder:
       return SearchDecoder(problem, options);
@@ -20,6 +21,14 @@ absl::StatusOr<SearchResult> Search(const Problem& problem, const SearchOptions&
       return SearchOperators(problem, options);
   }
   return absl::InternalError("an unknown search mode");
+}
+
+}  // namespace
+
+absl::StatusOr<SearchResult> Search(const Problem& problem, const SearchOptions& options) {
+  absl::StatusOr<SearchResult> result = SearchAsAsked(problem, options);
+  if (!result.ok() && problem.locate != nullptr) return problem.locate(result.status());
+  return result;
 }
 
 }  // namespace meshwright

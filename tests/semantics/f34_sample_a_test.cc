@@ -416,11 +416,10 @@ TEST(SampleATest, MistakesAreSaidWhenThePlanIsMade) {
   };
   EXPECT_EQ(kind(OneCollective("op: AlltoAll, split_count: 3, split_dim: 1, concat_dim: 0"), 4), "E-VALUE");
   EXPECT_EQ(kind(OneCollective("op: Broadcast, root: 4"), 4), "E-VALUE");
-  EXPECT_EQ(
-      kind(absl::StrReplaceAll(OneCollective("op: ReduceScatter"),
-                               {{"[16, 4]", "[18, 4]"}, {"[4, 4]", "[6, 4]"}, {kGroups, ""}}),
-           3),
-      "");
+  EXPECT_EQ(kind(absl::StrReplaceAll(OneCollective("op: ReduceScatter"),
+                                     {{"[16, 4]", "[18, 4]"}, {"[4, 4]", "[6, 4]"}, {kGroups, ""}}),
+                 3),
+            "");
   EXPECT_EQ(
       kind(absl::StrReplaceAll(OneCollective("op: ReduceScatter"), {{"[16, 4]", "[24, 4]"}, {"[4, 4]", "[6, 4]"}}), 4),
       "E-VALUE");
