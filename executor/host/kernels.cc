@@ -220,8 +220,9 @@ absl::Status RunTyped(const KernelCall& call) {
     case OpKind::kFill:
       return Fill<T>(call);
     case OpKind::kFeed:
+      return absl::InvalidArgumentError("the runner feeds inputs; it is no kernel");
     case OpKind::kExchange:
-      return absl::InvalidArgumentError("the runner does it; it is no kernel");
+      return absl::InvalidArgumentError("it moves values between ranks; it is no kernel");
     case OpKind::kNumOps:
       break;
   }

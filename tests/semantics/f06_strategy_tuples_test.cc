@@ -314,12 +314,12 @@ TEST(F06Test, EveryOperatorSplitsAsItsRuleSays) {
 // Operators of S5.10 that rows above do not hold because they have several outputs, are losses, or take no strategy
 // (those of programs that are split by hand, too).
 TEST(F06Test, TheTableOfOperatorsIsCovered) {
-  std::vector<std::string> known = {"MatMul",        "BatchMatMul",      "SwiGLU",
-                                    "Split",         "Reshape",          "Embedding",
-                                    "MSELoss",       "CrossEntropyLoss", "SoftmaxCrossEntropyWithLogits",
-                                    "AllReduce",     "AllGather",        "ReduceScatter",
-                                    "Broadcast",     "AlltoAll",         "RankSlice",
-                                    "DivByGroupSize"};
+  std::vector<std::string> known = {"MatMul",         "BatchMatMul",      "SwiGLU",
+                                    "Split",          "Reshape",          "Embedding",
+                                    "MSELoss",        "CrossEntropyLoss", "SoftmaxCrossEntropyWithLogits",
+                                    "AllReduce",      "AllGather",        "ReduceScatter",
+                                    "Broadcast",      "AlltoAll",         "RankSlice",
+                                    "DivByGroupSize", "NeighborExchange"};
   for (const OperatorRow& row : OperatorRows()) known.push_back(row.name);
   for (const absl::string_view name : UserOpNames()) {
     EXPECT_NE(std::find(known.begin(), known.end(), name), known.end()) << name << " has no row here";

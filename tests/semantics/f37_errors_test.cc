@@ -4,6 +4,7 @@
 #include <functional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -58,6 +59,9 @@ absl::Status SemiWith(absl::string_view knobs) {
   return With(absl::StrCat("parallel_mode: semi_auto_parallel, ", knobs));
 }
 absl::Status Set(const Map& knobs) { return KnobContext().Set(knobs); }
+std::function<absl::Status()> Sets(Map knobs) {
+  return [knobs = std::move(knobs)] { return Set(knobs); };
+}
 
 // A product whose layouts lie on a device matrix.
 absl::Status Layouts(absl::string_view matrix, absl::string_view in_strategy) {
@@ -181,79 +185,23 @@ struct Row {
 
 std::vector<Row> KnobRows() {
   return {
-      {1,
-       "device_num 0",
-       [] {
-         return Set({{"device_num", 0}});
-       },
-       "E-VALUE",
-       {"device_num", "\"0\""}},
-      {1,
-       "device_num -1",
-       [] {
-         return Set({{"device_num", -1}});
-       },
-       "E-VALUE",
-       {"device_num", "\"-1\""}},
-      {1,
-       "device_num 4097",
-       [] {
-         return Set({{"device_num", 4097}});
-       },
-       "E-VALUE",
-       {"device_num", "4097"}},
-      {1,
-       "device_num \"8\"",
-       [] {
-         return Set({{"device_num", "8"}});
-       },
-       "E-TYPE",
-       {"device_num"}},
+      {1, "device_num 0", Sets({{"device_num", 0}}), "E-VALUE", {"device_num", "\"0\""}},
+      {1, "device_num -1", Sets({{"device_num", -1}}), "E-VALUE", {"device_num", "\"-1\""}},
+      {1, "device_num 4097", Sets({{"device_num", 4097}}), "E-VALUE", {"device_num", "4097"}},
+      {1, "device_num \"8\"", Sets({{"device_num", "8"}}), "E-TYPE", {"device_num"}},
       {1, "device_num \"8\" in a file", [] { return Auto("device_num: \"8\""); }, "E-TYPE", {"parallel.device_num"}},
-      {2,
-       "global_rank -1",
-       [] {
-         return Set({{"global_rank", -1}});
-       },
-       "E-VALUE",
-       {"global_rank", "-1"}},
-      {2,
-       "global_rank 4096",
-       [] {
-         return Set({{"global_rank", 4096}});
-       },
-       "E-VALUE",
-       {"global_rank", "4096"}},
+      {2, "global_rank -1", Sets({{"global_rank", -1}}), "E-VALUE", {"global_rank", "-1"}},
+      {2, "global_rank 4096", Sets({{"global_rank", 4096}}), "E-VALUE", {"global_rank", "4096"}},
       {2,
        "global_rank 8 of 8",
-       [] {
-         return Set({{"global_rank", 8}, {"device_num", 8}});
-       },
+       Sets({{"global_rank", 8}, {"device_num", 8}}),
        "E-VALUE",
        {"global_rank", "below device_num = 8"}},
-      {3,
-       "parallel_mode auto",
-       [] {
-         return Set({{"parallel_mode", "auto"}});
-       },
-       "E-VALUE",
-       {"parallel_mode", "auto"}},
+      {3, "parallel_mode auto", Sets({{"parallel_mode", "auto"}}), "E-VALUE", {"parallel_mode", "auto"}},
       {3, "parallel_mode auto in a file", [] { return With("parallel_mode: auto"); }, "E-VALUE", {"parallel_mode"}},
-      {3,
-       "an unknown key",
-       [] {
-         return Set({{"gradient_mean", true}});
-       },
-       "E-VALUE",
-       {"gradient_mean"}},
+      {3, "an unknown key", Sets({{"gradient_mean", true}}), "E-VALUE", {"gradient_mean"}},
       {3, "an unknown key in a file", [] { return With("gradient_mean: true"); }, "E-VALUE", {"gradient_mean"}},
-      {4,
-       "gradients_mean 1",
-       [] {
-         return Set({{"gradients_mean", 1}});
-       },
-       "E-TYPE",
-       {"gradients_mean", "1"}},
+      {4, "gradients_mean 1", Sets({{"gradients_mean", 1}}), "E-TYPE", {"gradients_mean", "1"}},
       {18,
        "full_batch in data_parallel",
        [] { return With("parallel_mode: data_parallel, full_batch: true"); },
@@ -261,25 +209,11 @@ std::vector<Row> KnobRows() {
        {"full_batch", "data_parallel"}},
       {19,
        "fusion list [35, 20]",
-       [] {
-         return Set({{"all_reduce_fusion_config", List{35, 20}}});
-       },
+       Sets({{"all_reduce_fusion_config", List{35, 20}}}),
        "E-VALUE",
        {"all_reduce_fusion_config", "20 after 35"}},
-      {19,
-       "fusion list [-1]",
-       [] {
-         return Set({{"all_reduce_fusion_config", List{-1}}});
-       },
-       "E-VALUE",
-       {"-1"}},
-      {19,
-       "fusion list [\"a\"]",
-       [] {
-         return Set({{"all_reduce_fusion_config", List{"a"}}});
-       },
-       "E-TYPE",
-       {"\"a\""}},
+      {19, "fusion list [-1]", Sets({{"all_reduce_fusion_config", List{-1}}}), "E-VALUE", {"-1"}},
+      {19, "fusion list [\"a\"]", Sets({{"all_reduce_fusion_config", List{"a"}}}), "E-TYPE", {"\"a\""}},
       {20,
        "allgather by index",
        [] { return Auto("comm_fusion: {allgather: {mode: index, config: [1]}}"); },
@@ -291,20 +225,8 @@ std::vector<Row> KnobRows() {
        [] { return Auto("comm_fusion: {alltoall: {mode: auto, config: None}}"); },
        "E-KEY",
        {"alltoall"}},
-      {28,
-       "gamma 1.1",
-       [] {
-         return Set({{"costmodel_gamma", 1.1}});
-       },
-       "E-VALUE",
-       {"costmodel_gamma", "1.1"}},
-      {28,
-       "beta 0",
-       [] {
-         return Set({{"costmodel_beta", 0}});
-       },
-       "E-VALUE",
-       {"costmodel_beta", "0"}},
+      {28, "gamma 1.1", Sets({{"costmodel_gamma", 1.1}}), "E-VALUE", {"costmodel_gamma", "1.1"}},
+      {28, "beta 0", Sets({{"costmodel_beta", 0}}), "E-VALUE", {"costmodel_beta", "0"}},
       {28, "memory 0", [] { return Auto("device_memory_capacity: 0"); }, "E-VALUE", {"device_memory_capacity", "0"}},
   };
 }
@@ -495,13 +417,7 @@ std::vector<Row> PlanRows() {
        },
        "E-VALUE",
        {"pipeline_stages", "3"}},
-      {23,
-       "pipeline_stages 0",
-       [] {
-         return Set({{"pipeline_stages", 0}});
-       },
-       "E-VALUE",
-       {"pipeline_stages", "0"}},
+      {23, "pipeline_stages 0", Sets({{"pipeline_stages", 0}}), "E-VALUE", {"pipeline_stages", "0"}},
       {23,
        "M 2 < S 4",
        [semi] {
