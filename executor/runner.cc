@@ -135,6 +135,7 @@ class RankRunner {
   absl::Status Play(const Instruction& instruction, const Permute& permute);
   absl::Status Play(const Instruction& instruction, const Transfer& transfer);
   absl::Status Feed(const Instruction& instruction, int64_t step);
+  absl::Status FillRows(const Buffer& b, int64_t step, TensorView view);
 
   const Program& program_;
   const RunOptions& options_;
@@ -338,14 +339,29 @@ absl::Status RankRunner::Feed(const Instruction& instruction, int64_t step) {
     const Buffer& b = buffer(operand.buffer);
     TensorView view = View(operand);
     std::byte* const place = view.data;
-    if (!view.global.empty()) {
-      view.begin[0] += slot_->microbatch * view.global[0];
-      view.global[0] *= program_.num_microbatches;
-    }
     staging_.resize(view.bytes());
     view.data = staging_.data();
-    MESHWRIGHT_RETURN_IF_ERROR(data_.Fill(TensorName(b), b.init, step, view));
+    MESHWRIGHT_RETURN_IF_ERROR(view.global.empty() ? data_.Fill(TensorName(b), b.init, step, view)
+                                                   : FillRows(b, step, view));
     MESHWRIGHT_RETURN_IF_ERROR(backend_.CopyIn(instruction.stream, staging_, place));
+  }
+  return absl::OkStatus();
+}
+
+// Of each of the batches that a step has, the micro-batch's part: `view` is in rows of the micro-batch.
+absl::Status RankRunner::FillRows(const Buffer& b, int64_t step, TensorView view) {
+  const int64_t all = view.global[0], rows = all / options_.batches, end = view.begin[0] + view.shape[0];
+  if (all % options_.batches != 0) {
+    return absl::InvalidArgumentError(absl::StrCat("input \"", b.name, "\": ", all,
+                                                   " rows of a micro-batch are not of ", options_.batches, " batches"));
+  }
+  view.global[0] *= program_.num_microbatches;
+  for (int64_t row = view.begin[0]; row < end; row += view.shape[0]) {
+    const int64_t batch = row / rows;
+    view.shape[0] = std::min(end, (batch + 1) * rows) - row;
+    view.begin[0] = (batch * program_.num_microbatches + slot_->microbatch) * rows + row % rows;
+    MESHWRIGHT_RETURN_IF_ERROR(data_.Fill(TensorName(b), b.init, step, view));
+    view.data += view.bytes();
   }
   return absl::OkStatus();
 }

@@ -6,7 +6,7 @@
 // initializers, masters equal to their parameters, optimizer states as zero, or all of them from a checkpoint
 // (executor/checkpoint.h); everything else as NaN, so that a buffer read before it is written shows. Buffers of one
 // tensor are named alike up to an '@'. Micro-batch i gets rows [i*B/M, (i+1)*B/M) of the step's batch, dim 0 of every
-// input (S12.3).
+// input, or the i-th part of each of the batches that it is made of (RunOptions::batches, S12.3).
 //
 // Slots of RankClass::start are played once, before the first step. Kernels that use a buffer with an owner are run by
 // that rank only.
@@ -44,7 +44,9 @@ namespace meshwright {
 struct RunOptions {
   int64_t steps = 1;
   int64_t first_step = 0;  // steps done before: data and step counts go on from there
-  uint64_t seed = 1;       // of initial parameters and random masks
+  // A step's batch is so many one behind the other, as where each rank feeds its own; divides a micro-batch's rows.
+  int64_t batches = 1;
+  uint64_t seed = 1;  // of initial parameters and random masks
   // Rank r draws them from seed + r: they differ, as where every process draws its own (S8.10, S17.2).
   bool seed_per_rank = false;
   const SavedState* initial = nullptr;  // instead of initial values; CheckFits the program; must outlive the run

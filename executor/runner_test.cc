@@ -247,6 +247,33 @@ class all
   EXPECT_THAT(result.parameters.at({"y", 2}).values, ElementsAre(4, 5));
 }
 
+// The same six rows as two batches of three, in which micro-batch i has row i of each: read by ranks that hold a row of
+// it, and by one that holds both.
+TEST(SlotTest, MicroBatchesArePartsOfEachBatch) {
+  for (const char* layout : {"{x1 | -}", "{- | -}"}) {
+    RunOptions options;
+    options.trace = false;
+    options.keep_parameters = true;
+    options.batches = 2;
+    const Program program = ProgramFromText(absl::StrReplaceAll(R"(program rows mesh x1=2 microbatches 3
+class all
+  buffer x float64 (2, 1) LAYOUT input init formula a=1 b=0 modulus=100
+  buffer y float64 (2, 1) LAYOUT parameter layers 3
+  block b forward
+    compute Feed "-> i j" writes x
+    compute Scale scale=1 reads x writes y
+  slot b mb 0 layer 0
+  slot b mb 1 layer 1
+  slot b mb 2 layer 2
+)",
+                                                                {{"LAYOUT", layout}}));
+    ASSERT_OK_AND_ASSIGN(const RunResult result, RunOnThreads(program, options, SyntheticData(1)));
+    EXPECT_THAT(result.parameters.at({"y", 0}).values, ElementsAre(0, 3));
+    EXPECT_THAT(result.parameters.at({"y", 1}).values, ElementsAre(1, 4));
+    EXPECT_THAT(result.parameters.at({"y", 2}).values, ElementsAre(2, 5));
+  }
+}
+
 // The same parameter whole, split, as a master, and as layers 2 and 3 of the model on another stage.
 TEST(SlotTest, ParametersStartAlikeHoweverTheyLie) {
   constexpr char kText[] = R"(program start mesh pp=2 x1=4

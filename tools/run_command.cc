@@ -21,6 +21,7 @@
 #include "ir/status.h"
 #include "ir/text.h"
 #include "ir/trace.h"
+#include "planner/search/feeding.h"
 #include "planner/search/search.h"
 #include "tools/exit_code.h"
 #include "tools/files.h"
@@ -264,6 +265,7 @@ absl::StatusOr<RunOptions> OptionsOf(const Flags& flags, const Job& job) {
   MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t seed, flags.IntOr("seed", training.seed, 0, int64_t{1} << 62));
   options.seed = static_cast<uint64_t>(seed);
   options.seed_per_rank = training.seed_per_rank;
+  options.batches = NumBatches(job.plan.session.problem, job.program.ranks_per_class());
   options.trace = flags.Has("trace");
   options.graphs = flags.Bool("graphs").value_or(true);
   options.predicted_step = absl::Nanoseconds(job.plan.promise.step.raw());

@@ -84,4 +84,28 @@ absl::StatusOr<std::map<std::string, Layout>> FeedingLayouts(const Problem& prob
   return layouts;
 }
 
+int64_t NumBatches(const Problem& problem, int64_t ranks_per_stage) {
+  switch (problem.mode) {
+    case SearchMode::kDecoder:
+    case SearchMode::kByHand:
+    case SearchMode::kStandAlone:
+      return 1;
+    case SearchMode::kDataParallel:
+      return ranks_per_stage;
+    case SearchMode::kDynamicProgramming:
+    case SearchMode::kRecursiveProgramming:
+    case SearchMode::kShardingPropagation:
+    case SearchMode::kExhaustive:
+    case SearchMode::kDefaults:
+      break;
+  }
+  int64_t batches = problem.feeding == Feeding::kDataParallel ? ranks_per_stage : 1;
+  if (problem.feeding == Feeding::kTuples) {
+    for (const std::vector<int64_t>& tuple : problem.feeding_tuples) {
+      if (!tuple.empty()) batches = std::max(batches, tuple[0]);
+    }
+  }
+  return batches;
+}
+
 }  // namespace meshwright

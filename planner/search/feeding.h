@@ -20,6 +20,11 @@ namespace meshwright {
 absl::StatusOr<std::map<std::string, Layout>> FeedingLayouts(const Problem& problem, const Graph& graph,
                                                              const Mesh& mesh, int64_t ranks_per_stage);
 
+// Of how many batches, one behind the other, a step's batch is made: one for each rank of a stage that feeds its own
+// (S9.1), or for each piece of dim 0 (S9.3). Micro-batch i has the i-th part of each (S12.3). 1: the whole is cut, as
+// where all ranks feed the same, and for decoders.
+int64_t NumBatches(const Problem& problem, int64_t ranks_per_stage);
+
 }  // namespace meshwright
 
 #endif  // MESHWRIGHT_PLANNER_SEARCH_FEEDING_H_

@@ -1,11 +1,16 @@
 // F24: pipeline stages under GPipe and 1F1B (S12, R23, R24).
 #include <cmath>
+#include <map>
+#include <mutex>
 #include <set>
 #include <string>
+#include <thread>
 #include <variant>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "executor/data.h"
+#include "executor/host/run_on_threads.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "ir/testing.h"
@@ -18,6 +23,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::UnorderedElementsAre;
 constexpr absl::StatusCode kValue = absl::StatusCode::kInvalidArgument, kState = absl::StatusCode::kFailedPrecondition;
 
 Strategy Pipeline(int64_t stages, int64_t ranks, int64_t microbatches, Schedule schedule = Schedule::kOneFOneB) {
@@ -295,6 +301,53 @@ TEST(F24, StagesInOrderAndAllUsed) {
               StatusIs(kValue, HasSubstr("no operator of stage 1")));
   EXPECT_THAT(PlanModel(ThreeStages("pipeline_stages: 3", 3, "022")),
               StatusIs(kValue, AllOf(HasSubstr("stage 2"), HasSubstr("an operator of stage 1 before it"))));
+}
+
+// Synthetic data that notes which rows of x each rank (a thread) reads, one after the other.
+class NotingData : public DataSource {
+ public:
+  absl::Status Fill(absl::string_view name, const Initializer& init, int64_t step,
+                    const TensorView& piece) const override {
+    if (name == "x") {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      absl::StrAppend(&read_[std::this_thread::get_id()], " ", piece.begin[0], ":", piece.begin[0] + piece.shape[0]);
+    }
+    return data_.Fill(name, init, step, piece);
+  }
+  std::vector<std::string> read() const {
+    std::vector<std::string> by_rank;
+    for (const auto& [thread, rows] : read_) by_rank.push_back(rows);
+    return by_rank;
+  }
+
+ private:
+  SyntheticData data_{1};
+  mutable std::mutex mutex_;
+  mutable std::map<std::thread::id, std::string> read_;
+};
+
+// S12.3: four micro-batches of 16 rows. Where the two ranks of stage 0 feed the whole batch, micro-batch i is its rows
+// 4i:4i+4. Where rank p feeds rows 8p:8p+8, it is the union of their i-th two. Losses add up alike.
+TEST(F24, MicrobatchesOfRanksThatFeedTheirOwnRows) {
+  const auto run = [](absl::string_view dataset_strategy, std::vector<std::string>& read) {
+    ASSERT_OK_AND_ASSIGN(const PlannedRun planned,
+                         PlanModel(TwoStages(absl::StrCat("micro_batches: 4, dataset_strategy: ", dataset_strategy), 4,
+                                             "shard: [[2, 1], [1, 1]], pipeline_stage: 0")));
+    RunOptions options;
+    options.trace = false;
+    options.batches = planned.batches;
+    const NotingData data;
+    ASSERT_OK_AND_ASSIGN(const RunResult result, RunOnThreads(planned.program, options, data));
+    EXPECT_NEAR(result.losses[0], 1.179129635, 1e-9);
+    read = data.read();
+  };
+  std::vector<std::string> read;
+  run("full_batch", read);
+  EXPECT_THAT(read, UnorderedElementsAre(" 0:4 4:8 8:12 12:16", " 0:4 4:8 8:12 12:16"));
+  for (const char* own : {"data_parallel", "[[2, 1], [2, 1]]"}) {
+    run(own, read);
+    EXPECT_THAT(read, UnorderedElementsAre(" 0:2 2:4 4:6 6:8", " 8:10 10:12 12:14 14:16")) << own;
+  }
 }
 
 // S12.9 and S12.11.

@@ -11,6 +11,7 @@
 #include "ir/status.h"
 #include "ir/verify.h"
 #include "planner/lower.h"
+#include "planner/search/feeding.h"
 #include "planner/search/search.h"
 #include "tools/flags.h"
 #include "tools/plan_file.h"
@@ -47,6 +48,7 @@ absl::StatusOr<PlannedRun> PlanModel(const std::string& yaml) {
   MESHWRIGHT_ASSIGN_OR_RETURN(planned.program, ProgramOf(plan));
   MESHWRIGHT_RETURN_IF_ERROR(VerifyProgram(planned.program));
   planned.strategy = std::move(plan.strategy);
+  planned.batches = NumBatches(plan.session.problem, planned.program.ranks_per_class());
   return planned;
 }
 

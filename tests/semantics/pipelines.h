@@ -24,6 +24,7 @@ struct PlannedRun {
   Program program;  // verified
   std::vector<std::string> notices;
   Prediction prediction;
+  int64_t batches = 1;  // RunOptions::batches
 };
 
 // What `plan` and `run` make of a model file: the fastest strategy that the file allows, and its program.
