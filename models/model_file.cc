@@ -309,6 +309,11 @@ absl::StatusOr<std::map<std::string, int64_t>> FusionIds(const ModelFile& file) 
   for (const auto& [name, id] : ids) {
     if (id != 1) other[name] = id;
   }
+  if (const OperatorModel* model = std::get_if<OperatorModel>(&file.model)) {
+    for (const OperatorSpec& op : model->operators) {
+      if (op.fusion > 0) other[op.name] = op.fusion;
+    }
+  }
   return other;
 }
 

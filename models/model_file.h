@@ -93,7 +93,8 @@ absl::StatusOr<ModelFile> ParseModelFile(absl::string_view text, absl::string_vi
 absl::StatusOr<ModelFile> ReadModelFile(const std::string& path);
 
 // Per parameter, its fusion id where that is not 1 (S10.7): comm_fusion of the parameter, then of the cells in order.
-// kInvalidArgument, at the line: a cell that has no parameter.
+// And that of each collective that the author wrote and gave one (S10.8). kInvalidArgument, at the line: a cell that
+// has no parameter.
 absl::StatusOr<std::map<std::string, int64_t>> FusionIds(const ModelFile& file);
 
 // The operators that backward computes again, by their names in the file's graph (S13.1, S13.2): of cells in order,

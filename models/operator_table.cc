@@ -386,6 +386,8 @@ absl::StatusOr<TensorId> DivByGroupSize(const UserOpCall& call, RankGraph& graph
 
 constexpr absl::string_view kGroupKeys[] = {"group"};
 constexpr absl::string_view kReductionKeys[] = {"group", "reduction"};
+constexpr absl::string_view kAllReduceKeys[] = {"group", "reduction", "fusion"};
+constexpr absl::string_view kAllGatherKeys[] = {"group", "fusion"};
 constexpr absl::string_view kRootKeys[] = {"group", "root"};
 constexpr absl::string_view kAlltoAllKeys[] = {"group", "split_count", "split_dim", "concat_dim"};
 constexpr absl::string_view kNeighborKeys[] = {"group", "send_ranks"};
@@ -444,8 +446,8 @@ constexpr UserOp kUserOps[] = {
     {"Split", OpKind::kSplit, 1, -1, false, kSplitKeys, Split},  // outputs NAME.0, NAME.1, ...
     {"StridedSlice", OpKind::kStridedSlice, 1, -1, false, kSliceKeys, StridedSlice},
     // Of all ranks or those of a group, in a program that is split by hand.
-    {"AllReduce", OpKind::kReduceSum, 1, -1, false, kReductionKeys, nullptr, AllReduce},
-    {"AllGather", OpKind::kReshape, 1, -1, false, kGroupKeys, nullptr, AllGather},
+    {"AllReduce", OpKind::kReduceSum, 1, -1, false, kAllReduceKeys, nullptr, AllReduce},
+    {"AllGather", OpKind::kReshape, 1, -1, false, kAllGatherKeys, nullptr, AllGather},
     {"ReduceScatter", OpKind::kReshape, 1, -1, false, kReductionKeys, nullptr, ReduceScatter},
     {"Broadcast", OpKind::kExchange, 1, -1, false, kRootKeys, nullptr, Broadcast},
     {"AlltoAll", OpKind::kTranspose, 1, -1, false, kAlltoAllKeys, nullptr, AlltoAll},

@@ -1,6 +1,7 @@
 #include "models/operators.h"
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <utility>
 
@@ -126,6 +127,15 @@ absl::Status ReadInputs(const NodeRef& root, const Training& training, OperatorM
   return absl::OkStatus();
 }
 
+// S10.1.
+absl::StatusOr<int64_t> ReadFusionId(const NodeRef& in, int64_t usual) {
+  if (!in.present()) return usual;
+  const absl::StatusOr<int64_t> any = in.AsInt(std::numeric_limits<int64_t>::min());
+  if (!any.ok()) return WithKind("E-TYPE", any.status());
+  const absl::StatusOr<int64_t> id = in.AsInt(0, 1 << 20);
+  return id.ok() ? id : WithKind("E-VALUE", id.status());
+}
+
 absl::Status ReadParameters(const NodeRef& root, const Training& training, OperatorModel& model) {
   MESHWRIGHT_ASSIGN_OR_RETURN(const std::vector<NodeRef> parameters, root["parameters"].AsMap());
   for (const NodeRef& in : parameters) {
@@ -144,9 +154,7 @@ absl::Status ReadParameters(const NodeRef& root, const Training& training, Opera
     MESHWRIGHT_ASSIGN_OR_RETURN(spec.trainable, in["trainable"].AsBoolOr(true));
     MESHWRIGHT_ASSIGN_OR_RETURN(spec.layerwise_parallel, in["layerwise_parallel"].AsBoolOr(false));
     MESHWRIGHT_ASSIGN_OR_RETURN(spec.parallel_optimizer, in["parallel_optimizer"].AsBoolOr(true));
-    const absl::StatusOr<int64_t> fusion = in["comm_fusion"].AsIntOr(1, 0, 1 << 20);
-    if (!fusion.ok()) return WithKind("E-VALUE", fusion.status());
-    spec.comm_fusion = *fusion;
+    MESHWRIGHT_ASSIGN_OR_RETURN(spec.comm_fusion, ReadFusionId(in["comm_fusion"], 1));
     model.parameters.push_back(std::move(spec));
   }
   return absl::OkStatus();
@@ -198,6 +206,7 @@ absl::StatusOr<OperatorSpec> ReadOperator(const NodeRef& in, const NodeRef& layo
   const absl::StatusOr<bool> recompute = in["recompute"].AsBoolOr(false);
   if (!recompute.ok()) return WithKind("E-TYPE", recompute.status());
   if (in["recompute"].present()) spec.recompute = *recompute;
+  MESHWRIGHT_ASSIGN_OR_RETURN(spec.fusion, ReadFusionId(in["fusion"], 0));
   MESHWRIGHT_ASSIGN_OR_RETURN(spec.inputs, in["inputs"].AsStrings());
   const bool several = op.inputs == kSeveral;
   if (several ? spec.inputs.size() < 2 || spec.inputs.size() > kMostInputs : spec.inputs.size() != op.inputs) {

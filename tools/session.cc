@@ -159,11 +159,6 @@ absl::Status SetFusion(const ModelFile& file, Problem& problem, std::vector<std:
       problem.bucket = fusion.allreduce->size;
     }
   }
-  if (!problem.bucket_ends.empty() && file.is_decoder()) {
-    const NodeRef in = file.document.root()["parallel"];
-    return in[in["comm_fusion"].present() ? "comm_fusion" : "all_reduce_fusion_config"].Locate(
-        absl::UnimplementedError("fusion by index is not there for models with repeated layers; fuse by size"));
-  }
   if (fusion.reducescatter.has_value()) problem.scatter_bucket = fusion.reducescatter->size;
   if (fusion.allgather.has_value()) problem.gather_bucket = fusion.allgather->size;
   MESHWRIGHT_ASSIGN_OR_RETURN(problem.fusion_ids, FusionIds(file));

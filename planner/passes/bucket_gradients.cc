@@ -8,25 +8,19 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "ir/status.h"
+#include "absl/strings/strip.h"
 
 namespace meshwright {
 namespace {
-
-const Collective* BucketedWork(const Instruction& instruction) {
-  const auto* collective = std::get_if<Collective>(&instruction.work);
-  const bool ours = collective != nullptr &&
-                    (collective->purpose == Purpose::kGradient || collective->purpose == Purpose::kParameter);
-  return ours ? collective : nullptr;
-}
 
 class Bucketer {
  public:
   Bucketer(RankClass& c, const Mesh& mesh, const Strategy& strategy) : c_(c), mesh_(mesh), strategy_(strategy) {}
 
-  absl::Status Run() {
-    if (!strategy_.bucket_ends.empty()) MESHWRIGHT_RETURN_IF_ERROR(NumberGradients());
-    for (size_t b = 0, n = c_.blocks.size(); b < n; ++b) {
+  void Run() {
+    const size_t n = c_.blocks.size();
+    if (!strategy_.bucket_ends.empty()) FuseByIndex();
+    for (size_t b = 0; b < n; ++b) {
       const Bytes layer = BytesOf(c_.blocks[b]);
       if (layer == Bytes()) continue;
       const bool merges = OnlyCollectives(c_.blocks[b]) && RunsOncePerLayer(BlockId(b));
@@ -35,10 +29,17 @@ class Bucketer {
       c_.blocks[b].instructions = Fused(c_.blocks[b].instructions);
     }
     MergeSlots();
-    return absl::OkStatus();
   }
 
  private:
+  // The collective, if it is one that may share a call.
+  const Collective* BucketedWork(const Instruction& instruction) const {
+    const auto* collective = std::get_if<Collective>(&instruction.work);
+    if (collective == nullptr || collective->purpose == Purpose::kReport) return nullptr;
+    const bool ours = collective->purpose != Purpose::kActivation || IdOf(instruction, *collective) != 0;
+    return ours ? collective : nullptr;
+  }
+
   Bytes LimitOf(CollectiveKind kind) const {
     if (kind == CollectiveKind::kReduceScatter) return strategy_.scatter_bucket.value_or(strategy_.bucket);
     if (kind == CollectiveKind::kAllGather) return strategy_.gather_bucket.value_or(strategy_.bucket);
@@ -67,42 +68,132 @@ class Bucketer {
     return std::max<int64_t>(1, limit.raw() / layer.raw());
   }
 
-  // The fusion id of the parameter whose gradient or rows the call moves.
-  int64_t IdOf(const Instruction& instruction) const {
-    const Buffer& buffer = c_.buffers[instruction.reads[0].buffer.index()];
-    absl::string_view name = buffer.name;
-    name = name.substr(0, name.find('@'));
-    if (BucketedWork(instruction)->purpose == Purpose::kGradient) name.remove_prefix(1);
+  // The fusion id of the parameter whose gradient or rows the call moves: 1 unless given. Of an activation that of the
+  // collective that the author wrote, which is the op NAME or its result's way to all ranks, NAME/own: 0 unless given.
+  int64_t IdOf(const Instruction& instruction, const Collective& collective) const {
+    const bool activation = collective.purpose == Purpose::kActivation;
+    absl::string_view name;
+    if (activation) {
+      name = instruction.origin;
+      name = absl::StripSuffix(name.substr(name.find('/') + 1), "/own");  // behind the segment
+    } else {
+      name = c_.buffers[instruction.reads[0].buffer.index()].name;
+      name = name.substr(0, name.find('@'));
+      if (collective.purpose == Purpose::kGradient) name.remove_prefix(1);
+    }
     const auto found = strategy_.fusion_ids.find(std::string(name));
-    return found == strategy_.fusion_ids.end() ? 1 : found->second;
+    return found != strategy_.fusion_ids.end() ? found->second : activation ? 0 : 1;
   }
 
-  // S10.4: the number of each gradient's all-reduce in parameter order, and the segment in which it falls.
-  absl::Status NumberGradients() {
-    std::map<BufferId, BufferId> gradients;  // by parameter
-    for (const Block& block : c_.blocks) {
-      for (const Instruction& instruction : block.instructions) {
-        const Collective* collective = BucketedWork(instruction);
-        if (collective == nullptr || collective->kind != CollectiveKind::kAllReduce || IdOf(instruction) != 1) continue;
-        const BufferId gradient = instruction.reads[0].buffer;
-        if (c_.buffers[gradient.index()].layers > 1) {
-          return absl::UnimplementedError("fusion by index is not there for models with repeated layers; fuse by size");
+  // --- the index rule ----------------------------------------------------------------------------------------------
+
+  // One gradient of one layer, whose all-reduce the index rule counts.
+  struct Numbered {
+    std::tuple<BufferId, int64_t, BufferId> order;  // of parameters: the layers of a block beside each other
+    size_t slot = 0;                                // where it is ready
+    Instruction call;                               // as if issued at layer 0
+  };
+
+  BufferId ParameterOf(const Instruction& instruction) const {
+    const std::string& gradient = c_.buffers[instruction.reads[0].buffer.index()].name;
+    for (size_t i = 0; i < c_.buffers.size(); ++i) {
+      const Buffer& buffer = c_.buffers[i];
+      if (buffer.role == BufferRole::kParameter && gradient == absl::StrCat("d", buffer.name)) return BufferId(i);
+    }
+    return BufferId();
+  }
+  // The all-reduces of a block that the index rule counts. What the block goes on with (a slice of it, for the parallel
+  // optimizer) stays there.
+  std::vector<bool> FindNumbered(const Block& block) const {
+    std::set<BufferId> used;
+    for (const Instruction& instruction : block.instructions) {
+      for (const Operand& operand : instruction.reads) used.insert(operand.buffer);
+    }
+    std::vector<bool> numbered;
+    for (const Instruction& instruction : block.instructions) {
+      const Collective* collective = BucketedWork(instruction);
+      numbered.push_back(collective != nullptr && collective->kind == CollectiveKind::kAllReduce &&
+                         collective->purpose == Purpose::kGradient && IdOf(instruction, *collective) == 1 &&
+                         ParameterOf(instruction).valid() && used.count(instruction.writes[0].buffer) == 0);
+    }
+    return numbered;
+  }
+  bool IsLayered(const Instruction& instruction) const {
+    return c_.buffers[instruction.reads[0].buffer.index()].layers > 1;
+  }
+
+  // What the slot reduces, layer by layer. A block's layered parameters stand where the first of them does.
+  void AddNumbered(size_t s, std::vector<Numbered>& all) const {
+    const Slot& slot = c_.slots[s];
+    std::vector<Instruction> calls;
+    BufferId first;
+    const Block& block = c_.blocks[slot.block.index()];
+    const std::vector<bool> numbered = FindNumbered(block);
+    for (size_t i = 0; i < numbered.size(); ++i) {
+      if (!numbered[i]) continue;
+      const Instruction& instruction = block.instructions[i];
+      calls.push_back(instruction);
+      const BufferId parameter = ParameterOf(instruction);
+      if (IsLayered(instruction) && (!first.valid() || parameter < first)) first = parameter;
+    }
+    for (int64_t k = 0; k < slot.count; ++k) {
+      for (Instruction call : calls) {
+        const int64_t layer = IsLayered(call) ? slot.layer + k * slot.step : 0;
+        const BufferId parameter = ParameterOf(call);
+        const BufferId place = IsLayered(call) ? first : parameter;
+        for (auto* operands : {&call.reads, &call.writes}) {
+          for (Operand& operand : *operands) operand.layer_shift += static_cast<int32_t>(layer);
         }
-        for (size_t i = 0; i < c_.buffers.size(); ++i) {
-          const Buffer& parameter = c_.buffers[i];
-          if (parameter.role != BufferRole::kParameter) continue;
-          if (c_.buffers[gradient.index()].name == absl::StrCat("d", parameter.name)) gradients[BufferId(i)] = gradient;
-        }
+        all.push_back({{place, layer, parameter}, s, std::move(call)});
       }
     }
-    int64_t number = 0, segment = 0;
-    for (const auto& [parameter, gradient] : gradients) {
-      const auto& ends = strategy_.bucket_ends;
-      segment_of_[gradient] = segment;
-      if (segment < static_cast<int64_t>(ends.size()) && ends[segment] == number) ++segment;
-      ++number;
+  }
+
+  // S10.4: entries of the list are the last gradients of segments. What is alike in one becomes one call, behind the
+  // slot where its last gradient is ready.
+  void FuseByIndex() {
+    std::vector<Numbered> gradients;
+    for (size_t s = 0; s < c_.slots.size(); ++s) AddNumbered(s, gradients);
+    std::stable_sort(gradients.begin(), gradients.end(),
+                     [](const Numbered& a, const Numbered& b) { return a.order < b.order; });
+    const auto& ends = strategy_.bucket_ends;
+    std::map<std::pair<size_t, Key>, Numbered> calls;  // by segment
+    size_t segment = 0;
+    for (size_t number = 0; number < gradients.size(); ++number) {
+      const Numbered& one = gradients[number];
+      const auto [call, is_new] = calls.try_emplace({segment, KeyOf(one.call)}, one);
+      if (!is_new) Join(one.call, call->second.call);
+      call->second.slot = std::max(call->second.slot, one.slot);
+      if (segment < ends.size() && ends[segment] == static_cast<int64_t>(number)) ++segment;
     }
-    return absl::OkStatus();
+    std::map<size_t, std::vector<Instruction>> behind;  // by slot
+    for (auto& [key, call] : calls) behind[call.slot].push_back(std::move(call.call));
+    MoveBehind(std::move(behind));
+  }
+
+  // Replaces the numbered calls of all blocks by these.
+  void MoveBehind(std::map<size_t, std::vector<Instruction>> calls) {
+    std::set<BlockId> emptied;
+    for (size_t b = 0; b < c_.blocks.size(); ++b) {
+      const std::vector<bool> numbered = FindNumbered(c_.blocks[b]);
+      std::vector<Instruction> kept;
+      for (size_t i = 0; i < numbered.size(); ++i) {
+        if (!numbered[i]) kept.push_back(std::move(c_.blocks[b].instructions[i]));
+      }
+      if (kept.empty() && !numbered.empty()) emptied.insert(BlockId(b));
+      c_.blocks[b].instructions = std::move(kept);
+    }
+    std::vector<Slot> slots;
+    for (size_t s = 0; s < c_.slots.size(); ++s) {
+      const BlockId block = c_.slots[s].block;
+      if (emptied.count(block) == 0) slots.push_back(c_.slots[s]);
+      const auto here = calls.find(s);
+      if (here == calls.end()) continue;
+      const std::string name = absl::StrCat(c_.blocks[block.index()].name, " by index");
+      c_.blocks.push_back({name, Phase::kBackward, std::move(here->second)});
+      slots.push_back({BlockId(c_.blocks.size() - 1), 0, 0, 1, 1});
+    }
+    c_.slots = std::move(slots);
   }
 
   // The larger side of the call on one rank: what is reduced or gathered.
@@ -121,37 +212,34 @@ class Bucketer {
     }
     return size;
   }
-  static bool OnlyCollectives(const Block& block) {
+  bool OnlyCollectives(const Block& block) const {
     return std::all_of(block.instructions.begin(), block.instructions.end(),
-                       [](const Instruction& instruction) { return BucketedWork(instruction) != nullptr; });
+                       [this](const Instruction& instruction) { return BucketedWork(instruction) != nullptr; });
   }
 
   // Kind, purpose, type and group: what may share a call.
-  using Key =
-      std::tuple<CollectiveKind, Purpose, Reduction, DType, std::vector<size_t>, int32_t, int32_t, int64_t, int64_t>;
+  using Key = std::tuple<CollectiveKind, Purpose, Reduction, DType, std::vector<size_t>, int32_t, int32_t, int64_t>;
   Key KeyOf(const Instruction& instruction) const {
     const Collective& collective = *BucketedWork(instruction);
     std::vector<size_t> axes;
     for (AxisId id : collective.axes) axes.push_back(id.index());
     const BufferId first = instruction.reads[0].buffer;
-    const auto segment = segment_of_.find(first);
-    return {collective.kind,
-            collective.purpose,
-            collective.reduction,
-            c_.buffers[first.index()].dtype,
-            axes,
-            collective.dim,
-            collective.root,
-            IdOf(instruction),
-            segment == segment_of_.end() ? -1 : segment->second};
+    return {collective.kind, collective.purpose, collective.reduction,         c_.buffers[first.index()].dtype, axes,
+            collective.dim,  collective.root,    IdOf(instruction, collective)};
   }
 
   // Whether a call takes one more, which makes it `together` large. Calls of one key only meet here.
   bool Takes(const Instruction& more, Bytes together) const {
-    const int64_t id = IdOf(more);
+    const Collective& collective = *BucketedWork(more);
+    const int64_t id = IdOf(more, collective);
     if (id != 1) return id != 0;
-    if (segment_of_.count(more.reads[0].buffer) > 0) return true;
-    return together <= LimitOf(BucketedWork(more)->kind);
+    return collective.purpose == Purpose::kActivation || together <= LimitOf(collective.kind);
+  }
+
+  static void Join(const Instruction& instruction, Instruction& call) {
+    call.reads.insert(call.reads.end(), instruction.reads.begin(), instruction.reads.end());
+    call.writes.insert(call.writes.end(), instruction.writes.begin(), instruction.writes.end());
+    call.origin = absl::StrCat(call.origin.substr(0, call.origin.find(" +")), " +", call.reads.size() - 1);
   }
 
   // Other instructions come before the calls, unless they use what a call makes.
@@ -174,10 +262,7 @@ class Bucketer {
       const auto found = open.find(key);
       if (found != open.end() && Takes(instruction, sizes[found->second] + size)) {
         sizes[found->second] += size;
-        Instruction& call = calls[found->second];
-        call.reads.insert(call.reads.end(), instruction.reads.begin(), instruction.reads.end());
-        call.writes.insert(call.writes.end(), instruction.writes.begin(), instruction.writes.end());
-        call.origin = absl::StrCat(call.origin.substr(0, call.origin.find(" +")), " +", call.reads.size() - 1);
+        Join(instruction, calls[found->second]);
         continue;
       }
       open[key] = calls.size();
@@ -257,13 +342,12 @@ class Bucketer {
   const Mesh& mesh_;
   const Strategy& strategy_;
   std::map<std::pair<BlockId, int64_t>, BlockId> wide_;
-  std::map<BufferId, int64_t> segment_of_;  // by gradient: under the index rule, its bucket
 };
 
 }  // namespace
 
-absl::StatusOr<Program> BucketGradients(Program program, const Strategy& strategy) {
-  for (RankClass& c : program.classes) MESHWRIGHT_RETURN_IF_ERROR(Bucketer(c, program.mesh, strategy).Run());
+Program BucketGradients(Program program, const Strategy& strategy) {
+  for (RankClass& c : program.classes) Bucketer(c, program.mesh, strategy).Run();
   return program;
 }
 

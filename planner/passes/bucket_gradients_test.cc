@@ -1,10 +1,13 @@
 #include "planner/passes/bucket_gradients.h"
 
+#include <map>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
-#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "gmock/gmock.h"
@@ -37,17 +40,17 @@ std::string Reduction(const std::vector<int64_t>& sizes) {
 absl::StatusOr<Program> Bucketed(const std::string& text, const Strategy& strategy) {
   MESHWRIGHT_ASSIGN_OR_RETURN(Program program, ParseProgram(text));
   MESHWRIGHT_RETURN_IF_ERROR(VerifyProgram(program));
-  MESHWRIGHT_ASSIGN_OR_RETURN(program, BucketGradients(std::move(program), strategy));
+  program = BucketGradients(std::move(program), strategy);
   MESHWRIGHT_RETURN_IF_ERROR(VerifyProgram(program));
   return program;
 }
 
-// "{0,1} {2}": which gradients each call of the block reduces.
+// "{0,1} {2}": which gradients each call of the block reduces, and of those made of it.
 std::string Buckets(const Program& program, const std::string& block) {
   std::vector<std::string> calls;
   const RankClass& c = program.classes[0];
   for (const Block& candidate : c.blocks) {
-    if (candidate.name != block) continue;
+    if (!absl::StartsWith(candidate.name, block)) continue;
     for (const Instruction& instruction : candidate.instructions) {
       if (!std::holds_alternative<Collective>(instruction.work)) continue;
       calls.push_back(absl::StrCat("{",
@@ -121,7 +124,7 @@ TEST(BucketGradientsTest, FusionIds) {
   strategy.fusion_ids = {{"p0", 2}, {"p2", 0}, {"p3", 2}, {"p4", 1}};
   EXPECT_EQ(Buckets({64, 64, 64, 1 << 20, 64, 64}, strategy), "{0,3} {1,4} {2} {5}");
   strategy.bucket_ends = {0};
-  EXPECT_EQ(Buckets({64, 64, 64, 64, 64, 64}, strategy), "{0,3} {1} {2} {4,5}");
+  EXPECT_EQ(Buckets({64, 64, 64, 64, 64, 64}, strategy), "{0,3} {2} {1} {4,5}");
 }
 
 // S10.1: only what has one kind, group, type and reduction.
@@ -222,11 +225,75 @@ TEST(BucketGradientsTest, LayersThatFillABucket) {
   EXPECT_EQ(Buckets(program, "layers reduce"), "{0} {1}");
 }
 
-TEST(BucketGradientsTest, TheIndexRuleHasNoLayers) {
+// Eight gradients in parameter order: p0 and p1 of layer 0, of layer 1, ... Those from 3 on, of layers 1 to 3, are
+// ready behind layer 1; the others, behind layer 0, are in two calls.
+TEST(BucketGradientsTest, TheIndexRuleCountsLayerByLayer) {
   Strategy strategy;
-  strategy.bucket_ends = {0};
-  EXPECT_THAT(Bucketed(kLayers, strategy), StatusIs(absl::StatusCode::kUnimplemented,
-                                                    "fusion by index is not there for models with repeated layers"));
+  strategy.bucket_ends = {0, 2};
+  std::string text = kLayers;
+  text.insert(text.find("  buffer dp0 "),
+              "  buffer p0 float32 (16) {-} parameter layers 4\n"
+              "  buffer p1 float32 (16) {-} parameter layers 4\n");
+  ASSERT_OK_AND_ASSIGN(const Program program, Bucketed(text, strategy));
+  const RankClass& c = program.classes[0];
+  EXPECT_THAT(SlotLines(c), ElementsAre("layers backward mb 0 layer 3", "layers backward mb 0 layer 2",
+                                        "layers backward mb 0 layer 1", "layers reduce by index mb 0 layer 0",
+                                        "layers backward mb 0 layer 0", "layers reduce by index mb 0 layer 0"));
+  const auto lines = [&](size_t slot) {
+    std::vector<std::string> lines;
+    for (const Instruction& instruction : c.blocks[c.slots[slot].block.index()].instructions) {
+      lines.push_back(ToText(instruction, c, program.mesh));
+    }
+    return lines;
+  };
+  EXPECT_THAT(lines(3), ElementsAre("compute all_reduce sum (dp) gradient reads dp1+1 dp0+2 dp1+2 dp0+3 dp1+3 writes "
+                                    "dp1@whole+1 dp0@whole+2 dp1@whole+2 dp0@whole+3 dp1@whole+3 @\"dp1 +4\""));
+  EXPECT_THAT(lines(5), ElementsAre("compute all_reduce sum (dp) gradient reads dp0 writes dp0@whole @dp0",
+                                    "compute all_reduce sum (dp) gradient reads dp1 dp0+1 writes dp1@whole dp0@whole+1 "
+                                    "@\"dp1 +1\""));
+}
+
+// S10.8: all-reduces of activations whose ops have one id, and do not depend on each other.
+TEST(BucketGradientsTest, ActivationsWithAnId) {
+  constexpr char kText[] = R"(program activations mesh a=2
+class all
+  buffer x float32 (8) {-} partial sum a temporary
+  buffer y float32 (8) {-} partial sum a temporary
+  buffer z float32 () {} partial sum a temporary
+  buffer x@1 float32 (8) {-} temporary
+  buffer y@1 float32 (8) {-} temporary
+  buffer z@1 float32 () {} temporary
+  buffer half float32 (8) {a} temporary
+  buffer u float32 (8) {-} temporary
+  block "model forward" forward
+    compute Fill " -> d0" writes x
+    compute all_reduce sum (a) activation reads x writes x@1 @model/x/own
+    compute ReLU reads x@1 writes u @u
+    compute Fill " -> d0" writes y @y
+    compute all_reduce sum (a) activation reads y writes y@1 @model/y
+    compute slice reads u writes half @z
+    compute ReduceSum "d0 -> " reads half writes z @z
+    compute all_reduce sum (a) activation reads z writes z@1 @model/z
+  slot "model forward" mb 0 layer 0
+)";
+  const auto calls = [&](std::map<std::string, int64_t> ids) {
+    Strategy strategy = UpTo(Bytes(0));
+    strategy.fusion_ids = std::move(ids);
+    const absl::StatusOr<Program> program = Bucketed(kText, strategy);
+    if (!program.ok()) return program.status().ToString();
+    std::vector<std::string> origins;
+    for (const Instruction& instruction : program->classes[0].blocks[0].instructions) {
+      if (std::holds_alternative<Collective>(instruction.work))
+        origins.push_back(instruction.origin.substr(6));  // behind "model/"
+    }
+    return absl::StrJoin(origins, ", ");
+  };
+  EXPECT_EQ(calls({}), "x/own, y, z");
+  EXPECT_EQ(calls({{"x", 1}, {"y", 1}}), "x/own +1, z");
+  EXPECT_EQ(calls({{"x", 1}, {"y", 2}}), "x/own, y, z");
+  // What does not use the result of a call with an id stands before it; z does.
+  EXPECT_EQ(calls({{"x", 1}, {"y", 0}}), "y, x/own, z");
+  EXPECT_EQ(calls({{"x", 1}, {"z", 1}}), "y, x/own, z");
 }
 
 // What uses the result of a call stays behind it, what does not comes before; a call on a result is no part of a bucket

@@ -74,7 +74,7 @@ inline constexpr absl::string_view kStrategyForms[] = {
     "schedule zero_bubble_v", "recompute none", "recompute selective", "recompute full", "recompute layer",
     "parallel optimizer", "parallel optimizer with a threshold", "one by one", "buckets", "one bucket",
     "scatter_bucket", "gather_bucket", "bucket_ends", "fusion id 0", "fusion id 1", "fusion id 2", "fusion id 3",
-    "gradients as rows", "single operators again"};
+    "gradients as rows", "single operators again", "bucket_ends of layers"};
 
 struct RandomSplit {
   Strategy strategy;

@@ -50,7 +50,11 @@ class StrategyMaker {
     for (const Tensor& tensor : graph_.tensors) {
       if (tensor.kind == TensorKind::kParameter && draw_.Chance(20)) strategy_.fusion_ids[tensor.name] = draw_.Below(4);
     }
-    if (graph_.segments.size() == 1 && draw_.Chance(30)) strategy_.bucket_ends = {1, 2};
+    if (graph_.segments.size() == 1) {
+      if (draw_.Chance(30)) strategy_.bucket_ends = {1, 2};
+    } else if (draw_again_.Chance(30)) {
+      strategy_.bucket_ends = {1, 4};
+    }
     if (strategy_.stages > 1 && draw_.Chance(50)) LayersPerStage();
     strategy_.gradient_dtype = DType::kFloat64;
     strategy_.gradient_accumulation_shard = strategy_.parallel_optimizer && draw_again_.Chance(50);
@@ -86,7 +90,8 @@ class StrategyMaker {
     name(s.bucket >= MiB(1), "one bucket");
     name(s.scatter_bucket.has_value(), "scatter_bucket");
     name(s.gather_bucket.has_value(), "gather_bucket");
-    name(!s.bucket_ends.empty(), "bucket_ends");
+    name(!s.bucket_ends.empty() && graph_.segments.size() == 1, "bucket_ends");
+    name(!s.bucket_ends.empty() && graph_.segments.size() > 1, "bucket_ends of layers");
     for (const auto& [parameter, id] : s.fusion_ids) name(true, absl::StrCat("fusion id ", id));
   }
 

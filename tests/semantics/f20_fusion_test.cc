@@ -14,6 +14,7 @@ namespace meshwright {
 namespace {
 
 using ::testing::Contains;
+using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -73,6 +74,31 @@ TEST(F20Fusion, IndexLists) {
   ASSERT_OK_AND_ASSIGN(const PlannedRun planned,
                        PlanModel(Parameters(std::vector<int64_t>(30, 4), "all_reduce_fusion_config: [20, 35]")));
   EXPECT_THAT(planned.notices, Contains(HasSubstr("35 ignored, there are 30 gradients")));
+}
+
+// Of a decoder the list counts through the layers, whose parameters are stored once. The embedding, number 0, is
+// reduced last; the other two segments end in layer 0, so both are ready there.
+TEST(F20Fusion, IndexListsOfLayers) {
+  const auto decoder = [](absl::string_view fusion) {
+    return PlanModel(absl::StrCat(R"(name: tiny
+architecture: {decoder: {layers: 3, hidden: 16, heads: 2, vocab: 128, ffn: 64, positions: rotary}}
+training: {batch: 8, sequence: 16, dtype: float64, optimizer: {adamw: {learning_rate: 0.01}}}
+parallel: {data_parallel: 2, tensor_parallel: 1, pipeline_stages: 1, micro_batches: 2, recompute: none,
+           enable_parallel_optimizer: false, )",
+                                  fusion, "}\ncluster: {device: host, nodes: 1, devices_per_node: 2}\n"));
+  };
+  ASSERT_OK_AND_ASSIGN(const PlannedRun alone, decoder("comm_fusion: {openstate: false}"));
+  const std::vector<int64_t> sizes = SizesOfCalls(alone.program, Purpose::kGradient);
+  EXPECT_THAT(sizes, Each(1));
+  const auto all = static_cast<int64_t>(sizes.size());
+  ASSERT_OK_AND_ASSIGN(const RunResult expected, RunSteps(alone.program, 2));
+  for (const char* list :
+       {"all_reduce_fusion_config: [0, 5]", "comm_fusion: {allreduce: {mode: index, config: [0, 5]}}"}) {
+    ASSERT_OK_AND_ASSIGN(const PlannedRun by_index, decoder(list));
+    EXPECT_THAT(SizesOfCalls(by_index.program, Purpose::kGradient), ElementsAre(5, all - 6, 1)) << list;
+    ASSERT_OK_AND_ASSIGN(const RunResult found, RunSteps(by_index.program, 2));
+    EXPECT_EQ(found.losses, expected.losses);
+  }
 }
 
 // S10.6, MB = 2^20 bytes = 262,144 float32 elements.

@@ -1,4 +1,4 @@
-// F21: fusion by parameter (S10.7, S10.9, S10.10).
+// F21: fusion by parameter and operator (S10.7 to S10.10).
 #include <string>
 #include <vector>
 
@@ -16,6 +16,7 @@ namespace {
 using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsSupersetOf;
 
 // The network of S17.11, with one more product: weights (48, 64), (64, 16), (16, 16); `more` per parameter.
 std::string Net(const std::vector<std::string>& more, const std::string& rest = "",
@@ -67,7 +68,7 @@ TEST(F21ParameterFusion, CellsInOrder) {
 TEST(F21ParameterFusion, IdsWinOverListsAndSizes) {
   const std::string data = "parallel_mode: data_parallel, ";
   EXPECT_THAT(Calls(Net({"", ", comm_fusion: 0", ""}, "", data + "all_reduce_fusion_config: [0]")),
-              ElementsAre("all_reduce {0,1}: dnet.p1", "all_reduce {0,1}: dnet.p2", "all_reduce {0,1}: dhead.p3"));
+              ElementsAre("all_reduce {0,1}: dnet.p2", "all_reduce {0,1}: dnet.p1", "all_reduce {0,1}: dhead.p3"));
   // 48 x 64 float64 are over 1 MB only together with nothing: ids hold whatever the size.
   EXPECT_THAT(Calls(Net({", comm_fusion: 5", ", comm_fusion: 5", ""}, "",
                         data + "comm_fusion: {allreduce: {mode: size, config: 1}}")),
@@ -113,6 +114,50 @@ cluster: {device: host, nodes: 1, devices_per_node: 2}
   EXPECT_THAT(planned.notices, Contains(HasSubstr("\"p1\" is read in several types; its gradient is reduced alone")));
   EXPECT_THAT(CallsOf(planned.program, Purpose::kGradient),
               ElementsAre("all_reduce {0,1}: dp1", "all_reduce {0,1}: dp2 dp3"));
+}
+
+// S10.8: collectives that the author wrote. `u` waits for `s`, so they are two calls whatever their ids.
+TEST(F21ParameterFusion, OperatorsOfTheAuthor) {
+  const auto model = [](absl::string_view op, absl::string_view s, absl::string_view t, absl::string_view u) {
+    return absl::StrCat(R"(name: by_hand
+inputs: {x: {shape: [4, 4], init: {uniform: [0, 1]}}, y: {shape: [4, 4], init: {uniform: [0, 1]}}}
+parameters: {w: {shape: [4, 4]}}
+operators:
+  - {name: own_x, op: RankSlice, inputs: [x]}
+  - {name: own_y, op: RankSlice, inputs: [y]}
+  - {name: a, op: MatMul, inputs: [own_x, w]}
+  - {name: s, op: )",
+                        op, ", inputs: [a]", s, "}\n  - {name: t, op: ", op, ", inputs: [own_y]", t,
+                        "}\n  - {name: both, op: Add, inputs: [s, t]}\n  - {name: u, op: ", op, ", inputs: [both]", u,
+                        R"(}
+  - {name: squares, op: Mul, inputs: [u, u]}
+  - {name: rows, op: ReduceSum, inputs: [squares], axis: 1}
+  - {name: loss, op: ReduceSum, inputs: [rows], axis: 0}
+training: {dtype: float64}
+parallel: {parallel_mode: stand_alone}
+cluster: {device: host, nodes: 1, devices_per_node: 2}
+)");
+  };
+  const std::string one = ", fusion: 1", two = ", fusion: 2";
+  // An AllReduce's sum is read, and what an AllGather takes.
+  const std::string of_s = "all_reduce {0,1}: s", of_t = "all_reduce {0,1}: t", of_u = "all_reduce {0,1}: u";
+  const std::string of_a = "all_gather {0,1}: a", of_y = "all_gather {0,1}: own_y", of_both = "all_gather {0,1}: both";
+  const auto calls = [&](absl::string_view op, absl::string_view s, absl::string_view t, absl::string_view u) {
+    return Calls(model(op, s, t, u), Purpose::kActivation);
+  };
+  EXPECT_THAT(calls("AllReduce", "", "", ""), IsSupersetOf({of_s, of_t, of_u}));
+  EXPECT_THAT(calls("AllReduce", one, one, one), IsSupersetOf({of_s + " t", of_u}));
+  EXPECT_THAT(calls("AllReduce", one, two, ""), IsSupersetOf({of_s, of_t, of_u}));
+  EXPECT_THAT(calls("AllGather", "", "", ""), IsSupersetOf({of_a, of_y, of_both}));
+  EXPECT_THAT(calls("AllGather", one, one, one), IsSupersetOf({of_a + " own_y", of_both}));
+  EXPECT_THAT(calls("AllGather", one, two, ""), IsSupersetOf({of_a, of_y, of_both}));
+  for (const char* op : {"AllReduce", "AllGather"}) {
+    ASSERT_OK_AND_ASSIGN(const RunResult alone, RunModel(model(op, "", "", ""), 3));
+    ASSERT_OK_AND_ASSIGN(const RunResult fused, RunModel(model(op, one, one, one), 3));
+    EXPECT_EQ(alone.losses, fused.losses);
+  }
+  EXPECT_EQ(KindOf(PlanModel(model("AllReduce", ", fusion: -1", "", "")).status()), "E-VALUE");
+  EXPECT_EQ(KindOf(PlanModel(model("AllGather", ", fusion: 1.5", "", "")).status()), "E-TYPE");
 }
 
 // R21, and cells that are not there.
