@@ -314,7 +314,7 @@ class RunReader {
     if (run_.frozen || HasAny(zero, {"zero-3", "fsdp", "full_shard"})) return;
     if (run_.training.dtype == DType::kFloat16) {
       run_.copies.owned = kFloat32GradientCopy + (HasAny(zero, {"zero-"}) ? kFlatGradientCopy : 0);
-    } else if (run_.host.adds_gradients && run_.gradient_dtype == DType::kFloat32) {
+    } else if (run_.balanced_stages) {  // nanotron, which accumulates in float32 what autograd makes
       run_.copies.whole = kBucketGradientCopy;
     }
   }
@@ -498,13 +498,15 @@ std::vector<int64_t> LayersPerStage(const TrainingRun& run) {
 
 TrainingRun WithDividingDegree(const TrainingRun& run) {
   const int64_t data = run.degrees.data, hidden = run.model.hidden;
-  if (!run.parallel_optimizer || run.degrees.expert > 1 || hidden % data == 0) return run;
+  const int64_t ffn = std::max<int64_t>(1, run.model.ffn / run.degrees.tensor);
+  const auto divides = [&](int64_t degree) { return hidden % degree == 0 && ffn % degree == 0; };
+  if (!run.parallel_optimizer || run.degrees.expert > 1 || divides(data)) return run;
   int64_t nearest = 1;
   const auto distance = [&](int64_t degree) {
     return std::abs(std::log(static_cast<double>(degree) / static_cast<double>(data)));
   };
   for (int64_t degree = 1; degree <= std::min(hidden, 2 * data); ++degree) {
-    if (hidden % degree == 0 && distance(degree) < distance(nearest)) nearest = degree;
+    if (divides(degree) && distance(degree) < distance(nearest)) nearest = degree;
   }
   TrainingRun near = run;
   near.degrees.data = nearest;

@@ -214,6 +214,12 @@ TEST(TrainingRunTest, ADegreeThatDividesStandsInForOneThatDoesNot) {
   EXPECT_EQ(near.degrees.data, 8);
   EXPECT_EQ(near.training.batch, 128);
   EXPECT_EQ(near.cluster.nodes, 4);
+  // Rows of the second product over 2 ranks, 11008 / 2 = 2^7 x 43: 128 is the most that divides them.
+  ASSERT_OK_AND_ASSIGN(
+      const TrainingRun many,
+      RunOf(
+          {{"dp", "256"}, {"gpus", "1024"}, {"global_batch_seqs", "512"}, {"ffn", "11008"}, {"zero_fsdp", "ZeRO-1"}}));
+  EXPECT_EQ(WithDividingDegree(many).degrees.data, 128);
   ASSERT_OK_AND_ASSIGN(const TrainingRun whole, RunOf({{"dp", "6"}, {"gpus", "24"}, {"global_batch_seqs", "96"}}));
   EXPECT_EQ(WithDividingDegree(whole).degrees.data, 6);
 }
@@ -226,6 +232,8 @@ TEST(TrainingRunTest, CopiesThatFrameworksHold) {
   ASSERT_OK_AND_ASSIGN(run, RunOf({{"zero_fsdp", "ZeRO-1"}}));
   EXPECT_EQ(run.copies.owned, 6);  // and flat ones before
   ASSERT_OK_AND_ASSIGN(run, RunOf({{"dtype", "bf16"}, {"seq_parallel", ""}}));
+  EXPECT_EQ(run.copies.whole, 0);
+  ASSERT_OK_AND_ASSIGN(run, RunOf({{"model", "GPT (nanotron)"}, {"dtype", "bf16"}, {"seq_parallel", ""}}));
   EXPECT_EQ(run.copies.whole, 2);  // what autograd makes
   EXPECT_EQ(run.host.optimizer_bytes, 12);
 }
