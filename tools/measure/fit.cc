@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <map>
+#include <string>
 
 #include "costmodel/collective_cost.h"
 #include "costmodel/kernel_cost.h"
@@ -11,6 +13,7 @@ namespace meshwright {
 namespace {
 
 constexpr int kGrid = 41;  // values of a constant that are tried, evenly in their logarithm
+constexpr int kGrids = 2;
 
 constexpr Bytes kSmallMessage = Bytes(16 << 10);
 
@@ -23,10 +26,13 @@ Group OfKind(absl::Span<const Sample> samples, SampleKind kind) {
   }
   return group;
 }
-// Every other one, from the first or the second.
+// Every other one of each kernel or collective, from its first or its second.
 Group Half(const Group& group, size_t first) {
   Group half;
-  for (size_t i = first; i < group.size(); i += 2) half.push_back(group[i]);
+  std::map<std::string, size_t> seen;  // by the first word of the name
+  for (const Sample* sample : group) {
+    if (seen[sample->name.substr(0, sample->name.find(' '))]++ % 2 == first) half.push_back(sample);
+  }
   return half;
 }
 
@@ -40,21 +46,26 @@ double Badness(const Group& group, const Cluster& cluster) {
   return group.empty() ? 0 : sum / static_cast<double>(group.size());
 }
 
-// Sets a constant to the best of a grid from `low` to `high`.
+// Sets a constant to the best of a grid from `low` to `high`, and of a finer one about that.
 void Tune(const Group& group, double low, double high, const std::function<void(Cluster&, double)>& set,
           Cluster& cluster) {
   if (group.empty()) return;
-  double best = -1;
-  Cluster chosen = cluster;
-  for (int i = 0; i < kGrid; ++i) {
-    Cluster trial = cluster;
-    set(trial, low * std::pow(high / low, static_cast<double>(i) / (kGrid - 1)));
-    const double badness = Badness(group, trial);
-    if (best >= 0 && badness >= best) continue;
-    best = badness;
-    chosen = trial;
+  for (int grid = 0; grid < kGrids; ++grid) {
+    const double step = std::pow(high / low, 1.0 / (kGrid - 1));
+    double best = -1, chosen = low;
+    for (int i = 0; i < kGrid; ++i) {
+      const double value = low * std::pow(step, i);
+      Cluster trial = cluster;
+      set(trial, value);
+      const double badness = Badness(group, trial);
+      if (best >= 0 && badness >= best) continue;
+      best = badness;
+      chosen = value;
+    }
+    set(cluster, chosen);
+    low = std::max(low, chosen / step);
+    high = std::min(high, chosen * step);
   }
-  cluster = chosen;
 }
 
 FitError ErrorOf(SampleKind kind, const Group& group, const Cluster& cluster) {
@@ -152,19 +163,21 @@ void FitAttention(absl::Span<const Sample> samples, Cluster& cluster) {
       [](Cluster& c, double v) { c.device.attention[0].backward_share = v; }, cluster);
 }
 
-// The small ones are all waiting, so the wait comes first.
+// The small ones are all waiting and the large ones all moving, and each say what it takes.
 void FitLinks(absl::Span<const Sample> samples, Cluster& cluster) {
   const Group collectives = Half(OfKind(samples, SampleKind::kCollective), 0);
-  Group small;
+  Group small, large;
+  Bytes largest;
+  for (const Sample* sample : collectives) largest = std::max(largest, sample->size);
   for (const Sample* sample : collectives) {
     if (sample->size <= kSmallMessage) small.push_back(sample);
+    if (sample->size * 8 >= largest) large.push_back(sample);
   }
   const auto set_latency = [](Cluster& c, double v) { c.device.kernels.host_launch = Nanos(static_cast<int64_t>(v)); };
-  Tune(small, 100, 1e6, set_latency, cluster);
   for (int round = 0; round < 2; ++round) {
     Tune(
-        collectives, 1e7, 1e12, [](Cluster& c, double v) { c.intra_bandwidth = BytesPerSecond(v); }, cluster);
-    Tune(collectives, 100, 1e6, set_latency, cluster);
+        large, 1e7, 1e12, [](Cluster& c, double v) { c.intra_bandwidth = BytesPerSecond(v); }, cluster);
+    Tune(small, 100, 1e6, set_latency, cluster);
   }
 }
 
@@ -192,6 +205,15 @@ Fit FitConstants(absl::Span<const Sample> samples, Nanos issued, const Cluster& 
   cluster.device.kernels_estimated = false;
   if (!cluster.device.attention.empty()) cluster.device.attention[0].estimated = false;
   fit.after = Errors(samples, cluster);
+  return fit;
+}
+
+Fit FitCollectives(absl::Span<const Sample> samples, const Cluster& from) {
+  Fit fit;
+  fit.cluster = from;
+  fit.before = Errors(samples, from);
+  FitLinks(samples, fit.cluster);
+  fit.after = Errors(samples, fit.cluster);
   return fit;
 }
 

@@ -33,6 +33,10 @@ struct Fit {
 // by one.
 Fit FitConstants(absl::Span<const Sample> samples, Nanos issued, const Cluster& from);
 
+// The host's bandwidth and latency between ranks alone; `from` has the rest, and as many devices a node as there are
+// ranks: between processes on several machines these stand for the network, of which all ranks have an equal part.
+Fit FitCollectives(absl::Span<const Sample> samples, const Cluster& from);
+
 // The price of a sample.
 Nanos PriceOf(const Sample& sample, const Cluster& cluster);
 

@@ -126,6 +126,21 @@ absl::Status MeasureHere(const Flags& flags, const OpenPlayer& open) {
   return absl::OkStatus();
 }
 
+// The cluster of a job's hosts: kernels as `--cluster` has them, or guesses; what is between ranks as it was measured.
+absl::Status WriteFitOfJob(const Flags& flags, absl::Span<const Sample> samples, int64_t ranks, const MeasuredOn& on) {
+  absl::StatusOr<Cluster> from =
+      flags.Has("cluster") ? ReadClusterFile(flags.Text("cluster")) : MakeClusterOfDevices("host", ranks);
+  if (!from.ok()) return from.status();
+  from->nodes = 1;
+  from->devices_per_node = ranks;
+  const Fit fit = FitCollectives(samples, *from);
+  const std::string base = BaseOf(flags.Text("out"));
+  MESHWRIGHT_RETURN_IF_ERROR(WriteFile(flags.Text("out"), ToClusterFile(fit, samples, on)));
+  MESHWRIGHT_RETURN_IF_ERROR(WriteFile(base + ".csv", ToCsv(fit, samples)));
+  Print(ToText(fit));
+  return absl::OkStatus();
+}
+
 absl::Status MeasureInJob(const Flags& flags, const OpenPlayer& open) {
   const absl::StatusOr<std::shared_ptr<Endpoint>> world =
       manual::JoinByVariables(manual::OwnEnvironment(), absl::Minutes(2));
@@ -143,6 +158,9 @@ absl::Status MeasureInJob(const Flags& flags, const OpenPlayer& open) {
     if (!speaks) return absl::OkStatus();
     const MeasuredOn on = Describe(player, flags);
     Print(absl::StrCat(on.machine, ", ", on.date, ", ", samples.size(), " samples of collectives\n"));
+    if (player.device == "host") {
+      MESHWRIGHT_RETURN_IF_ERROR(WriteFitOfJob(flags, samples, (*world)->num_ranks(), on));
+    }
     return WriteLogs(BaseOf(flags.Text("out")), samples, on.machine);
   };
   const absl::Status status = measure();
@@ -204,7 +222,7 @@ Command MeasureCommandLine() {
                 {"ranks", "N", "the most ranks of a collective; the cores, or the GPUs, unless given"},
                 {"quick", "", "a few small shapes, to see that it works"},
                 {"nccl_log", "FILE", "instead: a log of nccl-tests beside what the model predicts"},
-                {"cluster", "FILE", "the cluster of that log"},
+                {"cluster", "FILE", "the cluster of that log; in a job, where the kernels' constants come from"},
                 {"collective", "NAME", "of that log, where it does not say"}},
   };
   return command;
