@@ -16,8 +16,8 @@
 //    5  A Collective's layouts before and after differ as its kind, axes and dims say (ir/program.h); operands come in
 //       pairs of one shape and type, and all are of one type.
 //    6  A Slice's piece lies inside the one it is taken from; a Permute's has the same size; both read one buffer and
-//       write one of the same shape and type. A Permute with sources keeps the layout, and has a source, one of its ranks
-//       or -1, for each. A Sync has no operands.
+//       write one of the same shape and type. A Permute with sources keeps the layout, and has a source, one of its
+//       ranks or -1, for each. A Sync has no operands.
 //    7  A Transfer's partner exists; a send only reads, a receive only writes.
 //    8  An event that is waited for is recorded by some instruction that is issued.
 //    9  Nothing is read that was not written in this step, other than parameters, masters and optimizer state. Adding

@@ -70,8 +70,8 @@ class RingCase {
       hosts_.push_back(zone->create_host(absl::StrCat("ring", n, "-", rank), 1e9));
     for (int32_t rank = 0; rank < n; ++rank) {
       sg::Link* link = zone->create_link(absl::StrCat("link", n, "-", rank), kBandwidth)->set_latency(kLatency)->seal();
-      zone->add_route(hosts_[rank]->get_netpoint(), hosts_[(rank + 1) % n]->get_netpoint(), nullptr, nullptr, {link},
-                      false);
+      zone->add_route(hosts_[rank]->get_netpoint(), hosts_[(rank + 1) % n]->get_netpoint(), nullptr, nullptr,
+                      {sg::LinkInRoute(link)}, false);
     }
   }
   void Run(sg::Engine& engine) const {
@@ -117,7 +117,7 @@ class PairsCase {
       sg::Host* const from = zone->create_host(absl::StrCat("from", pair), 1e9);
       sg::Host* const to = zone->create_host(absl::StrCat("to", pair), 1e9);
       sg::Link* const link = zone->create_link(absl::StrCat("pair", pair), kBandwidth)->set_latency(0)->seal();
-      zone->add_route(from->get_netpoint(), to->get_netpoint(), nullptr, nullptr, {link}, false);
+      zone->add_route(from->get_netpoint(), to->get_netpoint(), nullptr, nullptr, {sg::LinkInRoute(link)}, false);
       for (int i = 0; i < 2; ++i) {
         senders_.push_back({from, to, pair, 100'000 + static_cast<int64_t>(random() % 100'000)});
       }
