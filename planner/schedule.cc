@@ -1,8 +1,6 @@
 #include "planner/schedule.h"
 
 #include <algorithm>
-#include <map>
-#include <tuple>
 #include <utility>
 
 namespace meshwright {
@@ -160,11 +158,17 @@ std::vector<std::vector<Pass>> PassesOf(Schedule schedule, int64_t stages, int64
 }
 
 std::vector<std::vector<int64_t>> EndsOf(Schedule schedule, const std::vector<std::vector<Pass>>& passes) {
-  std::map<std::tuple<PassKind, int64_t, int64_t>, int64_t> end;  // by kind, part and micro-batch
   const int64_t stages = static_cast<int64_t>(passes.size());
   std::vector<std::vector<int64_t>> ends(stages);
-  int64_t last = 0;
-  for (const Pass& pass : passes[0]) last = std::max(last, (pass.chunk + 1) * stages - 1);
+  int64_t last = 0, microbatches = 0;
+  for (const Pass& pass : passes[0]) {
+    last = std::max(last, (pass.chunk + 1) * stages - 1);
+    microbatches = std::max(microbatches, pass.microbatch + 1);
+  }
+  std::vector<int64_t> known(3 * (last + 1) * microbatches, 0);  // by kind, part and micro-batch; 0: not yet
+  const auto end = [&](PassKind kind, int64_t part, int64_t microbatch) -> int64_t& {
+    return known[(static_cast<int64_t>(kind) * (last + 1) + part) * microbatches + microbatch];
+  };
   for (bool moved = true; moved;) {
     moved = false;
     for (int64_t s = 0; s < stages; ++s) {
@@ -174,13 +178,13 @@ std::vector<std::vector<int64_t>> EndsOf(Schedule schedule, const std::vector<st
         const int64_t part = PartAt(schedule, s, pass.chunk, stages);
         int64_t time = ends[s].empty() ? 0 : ends[s].back();
         if (pass.kind != PassKind::kWeights && part != (forward ? 0 : last)) {  // what the neighbour sends
-          const auto before = end.find({pass.kind, forward ? part - 1 : part + 1, pass.microbatch});
-          if (before == end.end()) break;
-          time = std::max(time, before->second);
+          const int64_t before = end(pass.kind, forward ? part - 1 : part + 1, pass.microbatch);
+          if (before == 0) break;
+          time = std::max(time, before);
         }
-        if (!forward && end.count({PassKind::kForward, part, pass.microbatch}) == 0) break;
+        if (!forward && end(PassKind::kForward, part, pass.microbatch) == 0) break;
         time += pass.kind == PassKind::kBackward && !SplitsBackward(schedule) ? 2 : 1;
-        end[{pass.kind, part, pass.microbatch}] = time;
+        end(pass.kind, part, pass.microbatch) = time;
         ends[s].push_back(time);
       }
     }

@@ -217,6 +217,9 @@ struct Stages {
   const Probe& probe;
 };
 
+// Stages in the middle have fewer micro-batches in flight the later they are, and no more layers.
+bool IsLookedAt(int64_t stage, int64_t stages) { return stage <= 1 || stage + 1 == stages; }
+
 }  // namespace
 
 LowerBounds::Key LowerBounds::KeyOf(const Combination& combination) {
@@ -236,10 +239,32 @@ absl::StatusOr<LowerBounds> LowerBounds::Make(const Problem& problem, const Cost
   for (const Combination& combination : combinations) {
     if (seen.insert(KeyOf(combination)).second) distinct.push_back(&combination);
   }
+  for (const Combination& combination : combinations) {
+    bounds.CountInFlight(combination.degrees.pipeline, bounds.MicrobatchesOf(combination));
+  }
   std::vector<absl::StatusOr<Probe>> probes(distinct.size(), absl::UnknownError("not probed"));
   ParallelFor(distinct.size(), threads, [&](size_t i) { probes[i] = MakeProbe(problem, costs, facts, *distinct[i]); });
   for (size_t i = 0; i < distinct.size(); ++i) bounds.probes_.emplace(KeyOf(*distinct[i]), std::move(probes[i]));
   return bounds;
+}
+
+int64_t LowerBounds::MicrobatchesOf(const Combination& combination) const {
+  return batch_ / (combination.degrees.data * combination.degrees.microbatch);
+}
+
+void LowerBounds::CountInFlight(int64_t stages, int64_t microbatches) {
+  const auto [found, is_new] = in_flight_.try_emplace({stages, microbatches});
+  if (!is_new) return;
+  const Schedule schedule = stages > 1 ? schedule_ : Schedule::kOneFOneB;
+  const int64_t chunks = stages > 1 ? chunks_ : 1;
+  const std::vector<std::vector<Pass>> all =
+      SplitsBackward(schedule) ? PassesOf(schedule, stages, microbatches, chunks) : std::vector<std::vector<Pass>>();
+  for (int64_t s = 0; s < stages; ++s) {
+    if (!IsLookedAt(s, stages)) continue;
+    const std::vector<Pass> passes =
+        all.empty() ? PassesOfStage(schedule, s, stages, microbatches, chunks) : all[static_cast<size_t>(s)];
+    for (int64_t chunk = 0; chunk < chunks; ++chunk) found->second[s].push_back(MaxInFlight(passes, chunk));
+  }
 }
 
 absl::StatusOr<LowerBound> LowerBounds::Of(const Combination& combination) const {
@@ -249,9 +274,8 @@ absl::StatusOr<LowerBound> LowerBounds::Of(const Combination& combination) const
 }
 
 Nanos LowerBounds::StepOf(const Probe& probe, const Combination& combination) const {
-  const Degrees& d = combination.degrees;
   const Stages stages(probe, combination, schedule_, chunks_);
-  const int64_t microbatches = batch_ / (d.data * d.microbatch);
+  const int64_t microbatches = MicrobatchesOf(combination);
   Nanos step, forward_before, backward_before;
   Nanos start = Nanos() - kForever, finish = Nanos() - kForever;  // the terms over i, less what runs to stage s
   for (int64_t s = 0; s < stages.count; ++s) {
@@ -282,13 +306,11 @@ Nanos LowerBounds::StepOf(const Probe& probe, const Combination& combination) co
 }
 
 Bytes LowerBounds::PeakOf(const Probe& probe, const Combination& combination) const {
-  const Degrees& d = combination.degrees;
   const Stages stages(probe, combination, schedule_, chunks_);
-  const int64_t microbatches = batch_ / (d.data * d.microbatch);
+  const int64_t microbatches = MicrobatchesOf(combination);
   Bytes peak;
   for (int64_t s = 0; s < stages.count; ++s) {
-    // Stages in the middle have fewer micro-batches in flight the later they are, and no more layers.
-    if (s > 1 && s + 1 < stages.count) continue;
+    if (!IsLookedAt(s, stages.count)) continue;
     uint64_t here = 0;
     Bytes inside;
     for (size_t k = 0; k < probe.segments.size(); ++k) {
@@ -296,14 +318,14 @@ Bytes LowerBounds::PeakOf(const Probe& probe, const Combination& combination) co
       here |= uint64_t{1} << k;
       inside = std::max({inside, probe.segments[k].forward_inside, probe.segments[k].backward_inside});
     }
-    const std::vector<Pass> passes = PassesOfStage(stages.schedule, s, stages.count, microbatches, stages.chunks);
+    const std::vector<int64_t>& in_flight = in_flight_.at({stages.count, microbatches}).at(s);
     Bytes arena = inside;
     for (const Probe::BufferUse& use : probe.buffers) {
       if ((use.segments & here) == 0) continue;
       int64_t instances = 0;
       for (int64_t chunk = 0; chunk < stages.chunks; ++chunk) {
         const int64_t layers = use.layered ? stages.Layers(s, chunk) + (use.border ? 1 : 0) : 1;
-        const int64_t held = layers * (use.in_flight ? MaxInFlight(passes, chunk) : 1);
+        const int64_t held = layers * (use.in_flight ? in_flight[static_cast<size_t>(chunk)] : 1);
         // What is not of single layers belongs to one of the chunks.
         instances = use.layered || chunk == 0 ? instances + held : std::min(instances, held);
       }
