@@ -95,6 +95,13 @@ TEST(FitTest, FindsTheConstantsOfAMachine) {
   for (const FitError& error : fit.after) EXPECT_LT(error.mean, 0.12) << NameOf(error.kind);
   ASSERT_EQ(fit.before.size(), fit.after.size());
   EXPECT_GT(fit.before[1].mean, fit.after[1].mean);
+
+  // In a job: what is between ranks alone.
+  const Fit links = FitCollectives(samples, guess);
+  EXPECT_NEAR(std::log(links.cluster.intra_bandwidth.raw() / 3e9), 0, 0.15);
+  EXPECT_NEAR(std::log(ToSeconds(links.cluster.device.kernels.host_launch) / 20e-6), 0, 0.2);
+  EXPECT_EQ(links.cluster.device.kernels.startup, guess.device.kernels.startup);
+  EXPECT_EQ(links.cluster.device.kernels.memory_share, guess.device.kernels.memory_share);
 }
 
 TEST(ReportTest, TheClusterFileReadsBack) {
