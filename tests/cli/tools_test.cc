@@ -107,6 +107,20 @@ TEST(SimulateTest, JsonStagesAddUpToTheStep) {
   }
 }
 
+TEST(ExportTest, APlanBecomesATrainersConfiguration) {
+  const std::string plan = TempPath("exported.yaml"), script = TempPath("train.sh");
+  ASSERT_EQ(RunTool("plan", {kTiny, "--stages=2", "--out=" + plan}).exit_code, 0);
+  const ToolResult megatron = RunTool("export/export", {plan, "--to=megatron", "--out=" + script});
+  ASSERT_EQ(megatron.exit_code, 0) << megatron.err;
+  EXPECT_EQ(megatron.out, absl::StrCat("wrote ", script, "\n"));
+  EXPECT_THAT(ReadText(script), HasSubstr("  --pipeline-model-parallel-size 2 \\\n"));
+  const ToolResult deepspeed = RunTool("export/export", {plan, "--to=deepspeed"});
+  EXPECT_EQ(deepspeed.exit_code, 4);
+  EXPECT_THAT(deepspeed.err, HasSubstr("plan with --stages=1"));
+  EXPECT_EQ(RunTool("export/export", {plan, "--to=megtron"}).exit_code, 2);
+  EXPECT_EQ(RunTool("export/export", {plan}).exit_code, 2);
+}
+
 TEST(SimulateTest, PerfettosOwnFormatIsSmallerThanJson) {
   const std::string plan = TempPath("tiny_traced.yaml"), json = TempPath("t.json"), own = TempPath("t.pftrace");
   ASSERT_EQ(RunTool("plan", {kTiny, "--stages=2", "--out=" + plan}).exit_code, 0);

@@ -1,0 +1,64 @@
+// DeepSpeed: ds_config.json. JSON has no comments, so differences are told on standard error alone.
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "ir/status.h"
+#include "tools/export/writers.h"
+#include "tools/json_text.h"
+
+namespace meshwright {
+
+absl::StatusOr<Exported> ToDeepSpeed(const Plan& plan) {
+  MESHWRIGHT_ASSIGN_OR_RETURN(const Recipe recipe, RecipeOf(plan));
+  Exported out;
+  MESHWRIGHT_RETURN_IF_ERROR(CheckCommon("DeepSpeed", recipe, out.differences));
+  if (recipe.pipeline > 1) {
+    return HasNo("DeepSpeed's configuration", "pipeline, which its users build in code", "--stages=1");
+  }
+  if (recipe.expert > 1) {
+    return HasNo("DeepSpeed's configuration", "expert parallelism, which its users build in code",
+                 "--expert_parallel=1");
+  }
+  const Training& t = recipe.training;
+  if (t.dtype == DType::kFloat64) return HasNo("DeepSpeed", "float64", "--precision=bfloat16");
+  if (recipe.sequence_parallel) {
+    out.differences.push_back("DeepSpeed's tensor parallelism has no sequence parallelism: it needs more memory");
+  }
+  if (recipe.recompute != Recompute::kNone) {
+    out.differences.push_back(absl::StrCat("recompute ", NameOf(recipe.recompute),
+                                           " is switched on in the model's code (gradient checkpointing)"));
+  }
+  Json json;
+  json["train_batch_size"] = recipe.batch;
+  json["train_micro_batch_size_per_gpu"] = recipe.microbatch;
+  json["gradient_accumulation_steps"] = recipe.microbatches;
+  if (t.dtype == DType::kBFloat16) json["bf16"]["enabled"] = true;
+  if (t.dtype == DType::kFloat16) json["fp16"]["enabled"] = true;
+  json["data_types"]["grad_accum_dtype"] = t.gradient_dtype == DType::kFloat32    ? "fp32"
+                                           : t.gradient_dtype == DType::kBFloat16 ? "bf16"
+                                                                                  : "fp16";
+  Json& zero = json["zero_optimization"];
+  zero["stage"] = recipe.zero_stage();
+  zero["overlap_comm"] = true;
+  zero["contiguous_gradients"] = true;
+  if (recipe.bucket_elements > 0) {
+    zero["reduce_bucket_size"] = recipe.bucket_elements;
+    if (recipe.zero_stage() == 1) zero["allgather_bucket_size"] = recipe.bucket_elements;
+  }
+  if (recipe.tensor > 1) json["tensor_parallel"]["autotp_size"] = recipe.tensor;
+  const Optimizer& o = t.optimizer;
+  if (o.kind == OpKind::kAdamW) {
+    json["optimizer"] = {{"type", "AdamW"},
+                         {"params",
+                          {{"lr", o.learning_rate},
+                           {"betas", {o.beta1, o.beta2}},
+                           {"eps", o.epsilon},
+                           {"weight_decay", o.weight_decay}}}};
+  } else {
+    out.differences.push_back("the optimizer is left to the training code");
+  }
+  out.text = ToText(json);
+  return out;
+}
+
+}  // namespace meshwright

@@ -1,0 +1,182 @@
+// Megatron-LM: pretrain_gpt.py under torchrun, as a script. Ranks lie as ours do: tensor parallelism fastest, then
+// experts, data, pipeline.
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "ir/status.h"
+#include "tools/export/writers.h"
+#include "tools/numbers.h"
+
+namespace meshwright {
+namespace {
+
+// "Et*2|t*3|t*3|t*2L": parts of the pipeline, with the embedding and the loss.
+std::string LayoutOf(const Recipe& recipe) {
+  std::vector<std::string> parts;
+  for (size_t i = 0; i < recipe.layers.size(); ++i) {
+    parts.push_back(absl::StrCat(i == 0 ? "E" : "", "t*", recipe.layers[i], i + 1 == recipe.layers.size() ? "L" : ""));
+  }
+  return absl::StrJoin(parts, "|");
+}
+
+class Options {
+ public:
+  void Add(absl::string_view name) { lines_.push_back(std::string(name)); }
+  template <typename T>
+  void Add(absl::string_view name, const T& value) {
+    lines_.push_back(absl::StrCat(name, " ", value));
+  }
+  void Add(absl::string_view name, double value) { Add(name, ShortestNumber(value)); }
+  std::string Text() const { return absl::StrJoin(lines_, " \\\n  "); }
+
+ private:
+  std::vector<std::string> lines_;
+};
+
+void AddModel(const Recipe& recipe, Options& out) {
+  const DecoderConfig& m = recipe.model;
+  out.Add("--use-mcore-models");
+  out.Add("--num-layers", m.layers);
+  out.Add("--hidden-size", m.hidden);
+  out.Add("--ffn-hidden-size", m.ffn);
+  out.Add("--num-attention-heads", m.heads);
+  if (m.kv_heads != m.heads) {
+    out.Add("--group-query-attention");
+    out.Add("--num-query-groups", m.kv_heads);
+  }
+  if (m.head_dim * m.heads != m.hidden) out.Add("--kv-channels", m.head_dim);
+  out.Add("--seq-length", recipe.training.sequence);
+  out.Add("--max-position-embeddings", std::max(m.max_positions, recipe.training.sequence));
+  constexpr absl::string_view kPositions[] = {"learned_absolute", "rope", "none"};
+  out.Add("--position-embedding-type", kPositions[static_cast<size_t>(m.positions)]);
+  if (m.positions == Positions::kRotary) out.Add("--rotary-base", static_cast<int64_t>(m.rope_theta));
+  if (m.activation == Activation::kSwiglu) out.Add("--swiglu");
+  out.Add("--normalization", m.norm == Norm::kRmsNorm ? "RMSNorm" : "LayerNorm");
+  out.Add("--norm-epsilon", m.norm_epsilon);
+  if (!m.bias) out.Add("--disable-bias-linear");
+  if (m.qkv_bias && !m.bias) out.Add("--add-qkv-bias");
+  if (!m.tied_embeddings) out.Add("--untie-embeddings-and-output-weights");
+  out.Add("--make-vocab-size-divisible-by", m.vocab_multiple);
+  out.Add("--attention-dropout", 0);
+  out.Add("--hidden-dropout", 0);
+  out.Add("--init-method-std", 0.02);
+  if (m.experts == 0) return;
+  out.Add("--num-experts", m.experts);
+  out.Add("--moe-router-topk", m.experts_per_token);
+  out.Add("--moe-expert-capacity-factor", m.capacity_factor);
+  out.Add("--moe-pad-expert-input-to-capacity");
+  out.Add("--moe-token-dispatcher-type", "alltoall");
+}
+
+void AddParallelism(const Recipe& recipe, Options& out) {
+  out.Add("--tensor-model-parallel-size", recipe.tensor);
+  out.Add("--pipeline-model-parallel-size", recipe.pipeline);
+  out.Add("--context-parallel-size", 1);
+  if (recipe.model.experts > 0) {
+    out.Add("--expert-model-parallel-size", recipe.expert);
+    out.Add("--expert-tensor-parallel-size", recipe.tensor);
+  }
+  if (recipe.sequence_parallel) out.Add("--sequence-parallel");
+  if (!recipe.even_layers()) {
+    out.Add("--pipeline-model-parallel-layout", absl::StrCat("'", LayoutOf(recipe), "'"));
+  } else if (recipe.chunks > 1) {
+    out.Add("--num-virtual-stages-per-pipeline-rank", recipe.chunks);
+  }
+  out.Add("--micro-batch-size", recipe.microbatch);
+  out.Add("--global-batch-size", recipe.batch);
+  if (recipe.shard_parameters) {
+    out.Add("--use-megatron-fsdp");
+    out.Add("--data-parallel-sharding-strategy", "optim_grads_params");
+  }
+  if (recipe.shard_optimizer) out.Add("--use-distributed-optimizer");
+  if (recipe.data > 1) {
+    out.Add("--overlap-grad-reduce");
+    if (recipe.shard_optimizer) out.Add("--overlap-param-gather");
+    if (recipe.bucket_elements > 0) out.Add("--ddp-bucket-size", recipe.bucket_elements);
+  }
+  switch (recipe.recompute) {
+    case Recompute::kNone:
+      break;
+    case Recompute::kSelective:
+      out.Add("--recompute-granularity", "selective");
+      out.Add("--recompute-modules", "core_attn layernorm");
+      break;
+    case Recompute::kFull:
+    case Recompute::kLayer:
+      out.Add("--recompute-granularity", "full");
+      out.Add("--recompute-method", "uniform");
+      out.Add("--recompute-num-layers", 1);
+  }
+}
+
+absl::Status AddTraining(const Recipe& recipe, Options& out) {
+  const Training& t = recipe.training;
+  if (t.dtype == DType::kBFloat16) out.Add("--bf16");
+  if (t.dtype == DType::kFloat16) out.Add("--fp16");
+  if (t.dtype != DType::kFloat32) {
+    out.Add(t.gradient_dtype == DType::kFloat32 ? "--accumulate-allreduce-grads-in-fp32" : "--grad-reduce-in-bf16");
+  }
+  const Optimizer& o = t.optimizer;
+  out.Add("--lr", o.learning_rate);
+  out.Add("--weight-decay", o.weight_decay);
+  if (o.kind == OpKind::kAdamW) {
+    out.Add("--optimizer", "adam");
+    out.Add("--adam-beta1", o.beta1);
+    out.Add("--adam-beta2", o.beta2);
+    out.Add("--adam-eps", o.epsilon);
+  } else if (o.kind == OpKind::kSgd || o.kind == OpKind::kMomentum) {
+    out.Add("--optimizer", "sgd");
+    out.Add("--sgd-momentum", o.momentum);
+  } else {
+    return absl::UnimplementedError("Megatron has adam and sgd; change training.optimizer of the model");
+  }
+  out.Add("--train-iters", t.steps);
+  out.Add("--seed", t.seed);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<Exported> ToMegatron(const Plan& plan) {
+  MESHWRIGHT_ASSIGN_OR_RETURN(const Recipe recipe, RecipeOf(plan));
+  Exported out;
+  MESHWRIGHT_RETURN_IF_ERROR(CheckCommon("Megatron", recipe, out.differences));
+  if (recipe.pipeline > 1 && recipe.schedule != Schedule::kOneFOneB) {
+    return HasNo("Megatron", absl::StrCat("schedule ", NameOf(recipe.schedule)), "--schedule=1f1b");
+  }
+  if (recipe.chunks > 1 && recipe.microbatches % recipe.pipeline != 0) {
+    return HasNo("Megatron",
+                 absl::StrCat("interleaved pipeline of ", recipe.pipeline, " stages with ", recipe.microbatches,
+                              " micro-batches, which must be a multiple"),
+                 "another --microbatches");
+  }
+  if (recipe.model.activation == Activation::kRelu) return HasNo("Megatron", "option for ReLU", "another activation");
+  if (recipe.training.dtype == DType::kFloat64) return HasNo("Megatron", "float64", "--precision=bfloat16");
+  if (recipe.recompute == Recompute::kSelective) {
+    out.differences.push_back(
+        "the plan runs activation functions again, too, which Megatron keeps: it needs more memory than predicted");
+  }
+  if (recipe.recompute == Recompute::kFull) {
+    out.differences.push_back("Megatron runs all of a layer again, the plan only what backward reads of it");
+  }
+  Options options;
+  AddModel(recipe, options);
+  AddParallelism(recipe, options);
+  MESHWRIGHT_RETURN_IF_ERROR(AddTraining(recipe, options));
+  out.text = absl::StrCat(
+      "#!/usr/bin/env bash\n", Heading(plan, out.differences),
+      "#\n# On every node, with MASTER_ADDR (of the first) and MEGATRON (the folder of Megatron-LM) set; flags for "
+      "data and\n"
+      "# the tokenizer go behind it. To try it: --mock-data --tokenizer-type NullTokenizer --vocab-size ",
+      recipe.model.vocab - 1, "\nset -euo pipefail\nexport CUDA_DEVICE_MAX_CONNECTIONS=1\n", "torchrun --nnodes ",
+      recipe.cluster.nodes, " --nproc-per-node ", recipe.cluster.devices_per_node,
+      " --rdzv-backend c10d \\\n  --rdzv-endpoint \"${MASTER_ADDR:?the first node}:${MASTER_PORT:-29400}\" \\\n"
+      "  \"${MEGATRON:?the folder of Megatron-LM}/pretrain_gpt.py\" \\\n  ",
+      options.Text(), " \\\n  \"$@\"\n");
+  return out;
+}
+
+}  // namespace meshwright

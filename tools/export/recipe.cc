@@ -1,0 +1,97 @@
+#include "tools/export/recipe.h"
+
+#include <algorithm>
+#include <variant>
+
+#include "absl/status/status.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "ir/dtype.h"
+#include "ir/status.h"
+#include "planner/search/degrees.h"
+
+namespace meshwright {
+namespace {
+
+int64_t DegreeOf(const Mesh& mesh, const std::string& axis) {
+  const AxisId id = mesh.Find(axis);
+  return id.valid() ? mesh.axis(id).size : 1;
+}
+
+bool SameRules(const Strategy& a, const Strategy& b) {
+  const auto same = [](const LabelRule& x, const LabelRule& y) { return x.label == y.label && x.axes == y.axes; };
+  return a.mesh == b.mesh && std::equal(a.rules.begin(), a.rules.end(), b.rules.begin(), b.rules.end(), same);
+}
+
+// The layers of each part as the strategy deals them: as it says, or evenly, the first parts one more.
+std::vector<int64_t> LayersOf(const Strategy& strategy, int64_t layers) {
+  if (!strategy.layers_per_stage.empty()) return strategy.layers_per_stage;
+  const int64_t parts = strategy.stages * strategy.chunks;
+  std::vector<int64_t> dealt;
+  for (int64_t i = 0; i < parts; ++i) dealt.push_back(layers / parts + (i < layers % parts ? 1 : 0));
+  return dealt;
+}
+
+}  // namespace
+
+bool Recipe::even_layers() const {
+  return std::all_of(layers.begin(), layers.end(), [&](int64_t n) { return n == layers.front(); });
+}
+
+std::string PlainName(absl::string_view name) {
+  std::string plain;
+  for (const char c : name) {
+    plain.push_back(absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '.' || c == '_' || c == '-' ? c : '_');
+  }
+  return plain.empty() ? "plan" : plain;
+}
+
+absl::StatusOr<Recipe> RecipeOf(const Plan& plan) {
+  const ModelFile& file = *plan.session.file;
+  const Problem& problem = plan.session.problem;
+  const Strategy& strategy = plan.strategy;
+  if (!file.is_decoder()) {
+    return absl::UnimplementedError(absl::StrCat(
+        "found a model of operators, wanted a decoder: trainers of decoders know no strategies of single operators; "
+        "--to=mindspore writes those"));
+  }
+  Recipe recipe;
+  recipe.name = PlainName(file.name);
+  recipe.model = std::get<DecoderConfig>(file.model);
+  recipe.training = file.training;
+  recipe.cluster = problem.cluster;
+  recipe.promise = plan.promise;
+  recipe.pipeline = DegreeOf(strategy.mesh, "pp");
+  recipe.expert = DegreeOf(strategy.mesh, "ep");
+  recipe.data = DegreeOf(strategy.mesh, "dp") * recipe.expert;
+  recipe.tensor = DegreeOf(strategy.mesh, "tp") * DegreeOf(strategy.mesh, "again");
+  recipe.chunks = strategy.chunks;
+  recipe.sequence_parallel = std::any_of(strategy.rules.begin(), strategy.rules.end(),
+                                         [](const LabelRule& rule) { return rule.label == "s"; });
+  recipe.batch = problem.batch;
+  recipe.microbatches = strategy.microbatches;
+  recipe.microbatch = problem.batch / strategy.microbatches / recipe.data;
+  recipe.schedule = strategy.schedule;
+  recipe.recompute = strategy.recompute;
+  recipe.layers = LayersOf(strategy, recipe.model.layers);
+  recipe.shard_optimizer = strategy.parallel_optimizer;
+  recipe.shard_parameters = strategy.shard_parameters;
+  recipe.bucket_elements = strategy.bucket.raw() / SizeOf(strategy.gradient_dtype).raw();
+
+  const Degrees degrees = {.data = recipe.data,
+                           .tensor = recipe.tensor,
+                           .pipeline = recipe.pipeline,
+                           .expert = recipe.expert,
+                           .sequence_parallel = recipe.sequence_parallel,
+                           .microbatch = std::max<int64_t>(recipe.microbatch, 1)};
+  const absl::StatusOr<Strategy> meant = FromDegrees(problem, degrees);
+  if (!meant.ok() || !SameRules(*meant, strategy) || meant->microbatches != strategy.microbatches ||
+      !strategy.ops.empty() || !strategy.recompute_ops.empty()) {
+    return absl::UnimplementedError(
+        "the plan's strategy is not one of data, tensor, pipeline and expert parallelism alone, which is all that "
+        "trainers of decoders take; plan the model without `ops` of its own");
+  }
+  return recipe;
+}
+
+}  // namespace meshwright

@@ -1,0 +1,100 @@
+// torchtitan: a function that changes a Trainer.Config of the user's registry.
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+#include "ir/status.h"
+#include "tools/export/writers.h"
+
+namespace meshwright {
+namespace {
+
+// torch.distributed.pipelining's names.
+absl::StatusOr<std::string> ScheduleOf(const Recipe& recipe) {
+  if (recipe.schedule == Schedule::kZeroBubbleV) return std::string("ZBVZeroBubble");
+  if (recipe.schedule == Schedule::kOneFOneB) return std::string(recipe.chunks > 1 ? "Interleaved1F1B" : "1F1B");
+  if (recipe.schedule == Schedule::kGpipe && recipe.chunks == 1) return std::string("GPipe");
+  return HasNo("torchtitan", absl::StrCat("schedule ", NameOf(recipe.schedule)), "--schedule=1f1b");
+}
+
+// Parts of the pipeline by the names of modules, the embedding in front and the head behind.
+constexpr absl::string_view kParts = R"(
+def parts_of(layers):
+    parts, first = [], 0
+    for count in layers:
+        parts.append([f"layers.{i}" for i in range(first, first + count)])
+        first += count
+    parts[0].insert(0, "tok_embeddings")
+    parts[-1] += ["norm", "output"]  # as the model calls them: newer ones have "lm_head"
+    return parts
+
+)";
+
+std::string PipelineLines(const Recipe& recipe, const std::string& schedule) {
+  if (recipe.pipeline == 1) return "    p.pipeline_parallel_degree = 1\n";
+  return absl::StrCat("    p.pipeline_parallel_degree = ", recipe.pipeline, "\n    p.pipeline_parallel_schedule = \"",
+                      schedule, "\"\n    p.num_pp_microbatches = ", recipe.microbatches,
+                      "\n    p.pipeline_parallel_module_fqns_per_model_part = parts_of([",
+                      absl::StrJoin(recipe.layers, ", "), "])\n");
+}
+
+}  // namespace
+
+absl::StatusOr<Exported> ToTorchtitan(const Plan& plan) {
+  MESHWRIGHT_ASSIGN_OR_RETURN(const Recipe recipe, RecipeOf(plan));
+  Exported out;
+  MESHWRIGHT_RETURN_IF_ERROR(CheckCommon("torchtitan", recipe, out.differences));
+  if (recipe.model.kv_heads % recipe.tensor != 0) {
+    return HasNo("torchtitan", "tensor parallelism above the heads of keys and values",
+                 absl::StrCat("--tensor_parallel=", recipe.model.kv_heads));
+  }
+  if (recipe.training.dtype != DType::kBFloat16 && recipe.training.dtype != DType::kFloat32) {
+    return HasNo("torchtitan", absl::StrCat("training in ", NameOf(recipe.training.dtype)), "--precision=bfloat16");
+  }
+  std::string schedule;
+  if (recipe.pipeline > 1) {
+    MESHWRIGHT_ASSIGN_OR_RETURN(schedule, ScheduleOf(recipe));
+  }
+  const bool shard = recipe.shard_optimizer && recipe.data > 1;
+  if (shard && !recipe.shard_parameters) {
+    out.differences.push_back(
+        "the plan splits the optimizer alone; torchtitan splits gradients, too (fully_shard that keeps parameters)");
+  }
+  if (recipe.recompute == Recompute::kSelective) {
+    out.differences.push_back(
+        "torchtitan's selective checkpointing keeps products and runs all else again, the plan norms, activations and "
+        "the core of attention");
+  }
+  if (recipe.expert > 1 && recipe.tensor > 1) {
+    out.differences.push_back(
+        "expert parallelism takes ranks of data and tensor parallelism there, of data alone here");
+  }
+  constexpr absl::string_view kCheckpoint[] = {"none", "selective", "full", "full"};
+  const int64_t sequences = recipe.microbatch;
+  const std::string function = absl::StrCat("plan_", absl::StrReplaceAll(recipe.name, {{".", "_"}, {"-", "_"}}));
+  out.text = absl::StrCat(
+      Heading(plan, out.differences), "#\n# Give it the configuration of your registry: `cfg = ", function,
+      "(llama3_8b())`. Start ", recipe.devices(), " processes:\n#   torchrun --nnodes ", recipe.cluster.nodes,
+      " --nproc-per-node ", recipe.cluster.devices_per_node,
+      " --rdzv-backend c10d --rdzv-endpoint $MASTER_ADDR:29400 -m torchtitan.train ...\n",
+      recipe.pipeline > 1 ? absl::string_view("\n") : absl::string_view(),
+      recipe.pipeline > 1 ? kParts : absl::string_view("\n\n"), "\ndef ", function, "(cfg):\n    p = cfg.parallelism\n",
+      "    p.data_parallel_replicate_degree = ", shard ? 1 : recipe.data,
+      "\n    p.data_parallel_shard_degree = ", shard ? recipe.data : 1, "\n    p.fsdp_reshard_after_forward = \"",
+      recipe.shard_parameters ? "always" : "never", "\"\n    p.tensor_parallel_degree = ", recipe.tensor,
+      "\n    p.enable_sequence_parallel = ", recipe.sequence_parallel ? "True" : "False",
+      "\n    p.context_parallel_degree = 1\n    p.expert_parallel_degree = ", recipe.expert, "\n",
+      PipelineLines(recipe, schedule),
+      "    cfg.training.num_tokens_per_microbatch_per_dp_rank = ", sequences * recipe.training.sequence, "  # ",
+      sequences, " x ", recipe.training.sequence,
+      "\n    cfg.training.num_tokens_per_train_step = ", recipe.batch * recipe.training.sequence, "  # ", recipe.batch,
+      " x ", recipe.training.sequence, "\n    cfg.training.max_context_length = ", recipe.training.sequence,
+      "\n    cfg.training.mixed_precision_param = \"", NameOf(recipe.training.dtype),
+      "\"\n    cfg.training.mixed_precision_reduce = \"", NameOf(recipe.training.gradient_dtype),
+      "\"\n    cfg.activation_checkpoint.mode = \"", kCheckpoint[static_cast<size_t>(recipe.recompute)],
+      "\"\n    return cfg\n");
+  return out;
+}
+
+}  // namespace meshwright

@@ -1,0 +1,59 @@
+#include "tools/export/writers.h"
+
+#include <numeric>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "tools/numbers.h"
+
+namespace meshwright {
+
+std::string Heading(const Plan& plan, const std::vector<std::string>& differences) {
+  const Cluster& cluster = plan.session.problem.cluster;
+  std::string text = absl::StrCat(
+      "# ", PlainName(plan.session.file->name), " on ", cluster.nodes, cluster.nodes == 1 ? " node x " : " nodes x ",
+      cluster.devices_per_node, " ", cluster.device.name, ", from a plan of meshwright.\n# Predicted: step ",
+      ShowTime(plan.promise.step), ", ", ShowLarge(plan.promise.tokens_per_second),
+      plan.session.file->is_decoder() ? " tokens/s, MFU " : " rows/s, MFU ", ShowPercent(plan.promise.mfu),
+      ", peak memory ", ShowBytes(plan.promise.peak), " a device.\n");
+  for (const std::string& difference : differences) absl::StrAppend(&text, "# Differs: ", difference, ".\n");
+  return text;
+}
+
+absl::Status HasNo(absl::string_view trainer, absl::string_view what, absl::string_view flag) {
+  return absl::UnimplementedError(absl::StrCat(trainer, " has no ", what, "; plan with ", flag));
+}
+
+absl::Status CheckCommon(absl::string_view trainer, const Recipe& recipe, std::vector<std::string>& differences) {
+  if (recipe.model.heads % recipe.tensor != 0) {
+    return absl::UnimplementedError(absl::StrFormat(
+        "%s splits heads over all tensor-parallel ranks: found %d heads over %d, wanted a divisor; plan with "
+        "--tensor_parallel=%d",
+        trainer, recipe.model.heads, recipe.tensor, std::gcd(recipe.model.heads, recipe.tensor)));
+  }
+  if (recipe.model.kv_heads % recipe.tensor != 0) {
+    differences.push_back(absl::StrFormat(
+        "%d heads of keys and values over %d ranks: %s splits the queries and repeats keys and values, the plan "
+        "repeats both",
+        recipe.model.kv_heads, recipe.tensor, trainer));
+  }
+  if (recipe.sequence_parallel && recipe.training.sequence % recipe.tensor != 0) {
+    return HasNo(trainer, absl::StrCat("sequence of ", recipe.training.sequence, " tokens over ", recipe.tensor),
+                 "--nosequence_parallel");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckLlama(absl::string_view trainer, const Recipe& recipe) {
+  const DecoderConfig& m = recipe.model;
+  if (m.activation == Activation::kSwiglu && m.norm == Norm::kRmsNorm && m.positions == Positions::kRotary && !m.bias &&
+      !m.qkv_bias) {
+    return absl::OkStatus();
+  }
+  return absl::UnimplementedError(
+      absl::StrCat(trainer, " is written for models built as Llama is (swiglu, rms_norm, rotary, no bias), which \"",
+                   recipe.name, "\" is not; --to=megatron writes it"));
+}
+
+}  // namespace meshwright

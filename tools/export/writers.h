@@ -1,0 +1,58 @@
+// A plan in the configuration of a trainer that people use.
+//
+// What the trainer cannot do is an error that says which flag of `plan` avoids it; what it does otherwise than the plan
+// is a difference, which stands in the file and is told on standard error. Option names are those of Megatron-LM's and
+// nanotron's argument lists, torchtitan's config/ and DeepSpeed's JSON documentation, as of November 2026.
+//
+// Errors: kUnimplemented, ending the command as one that asks for what cannot be had. Thread safety: pure functions.
+#ifndef MESHWRIGHT_TOOLS_EXPORT_WRITERS_H_
+#define MESHWRIGHT_TOOLS_EXPORT_WRITERS_H_
+
+#include <array>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "tools/export/recipe.h"
+#include "tools/plan_file.h"
+
+namespace meshwright {
+
+struct Exported {
+  std::string text;
+  std::vector<std::string> differences;  // a sentence each
+};
+
+absl::StatusOr<Exported> ToMegatron(const Plan& plan);    // a bash script around torchrun and pretrain_gpt.py
+absl::StatusOr<Exported> ToTorchtitan(const Plan& plan);  // a Python function that changes a Trainer.Config
+absl::StatusOr<Exported> ToNanotron(const Plan& plan);    // sections of its YAML file
+absl::StatusOr<Exported> ToDeepSpeed(const Plan& plan);   // ds_config.json
+absl::StatusOr<Exported> ToMindSpore(const Plan& plan);   // Python: the context, and a strategy for each operator
+
+struct Trainer {
+  absl::string_view name;  // of --to
+  absl::StatusOr<Exported> (*write)(const Plan& plan);
+};
+inline constexpr std::array kTrainers = {
+    Trainer{"megatron", ToMegatron},   Trainer{"torchtitan", ToTorchtitan}, Trainer{"nanotron", ToNanotron},
+    Trainer{"deepspeed", ToDeepSpeed}, Trainer{"mindspore", ToMindSpore},
+};
+
+// --- for the writers -------------------------------------------------------------------------------------------------
+
+// Lines of a comment, each behind "# ": which plan this is, what is predicted, what differs.
+std::string Heading(const Plan& plan, const std::vector<std::string>& differences);
+
+// kUnimplemented: "nanotron has no <what>; plan with <flag>".
+absl::Status HasNo(absl::string_view trainer, absl::string_view what, absl::string_view flag);
+
+// What all of them ask: heads and sequences that divide. Differences are added.
+absl::Status CheckCommon(absl::string_view trainer, const Recipe& recipe, std::vector<std::string>& differences);
+
+// kUnimplemented unless the decoder is built as Llama is: gates, RMS norms, rotary positions, no biases.
+absl::Status CheckLlama(absl::string_view trainer, const Recipe& recipe);
+
+}  // namespace meshwright
+
+#endif  // MESHWRIGHT_TOOLS_EXPORT_WRITERS_H_

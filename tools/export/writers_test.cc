@@ -1,0 +1,291 @@
+#include "tools/export/writers.h"
+
+#include <cstdlib>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "ir/document.h"
+#include "ir/files.h"
+#include "ir/status.h"
+#include "ir/testing.h"
+#include "nlohmann/json.hpp"
+#include "planner/search/degrees.h"
+#include "tools/session.h"
+
+namespace meshwright {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+
+constexpr char kGpt[] = R"(
+name: gpt/small
+architecture: {decoder: {hidden: 64, layers: 6, heads: 8, vocab: 1024, bias: true}}
+training:
+  batch: 48
+  sequence: 32
+  dtype: bfloat16
+  optimizer: {adamw: {learning_rate: 6e-4, beta1: 0.9, beta2: 0.95, weight_decay: 0.1}}
+cluster: {device: h100-sxm, nodes: 2, devices_per_node: 8}
+)";
+
+std::string Llama(absl::string_view more = "") {
+  return absl::StrCat(
+      "name: llama\narchitecture: {decoder: {hidden: 64, layers: 6, heads: 8, kv_heads: 4, ffn: 192, vocab: 1024, "
+      "activation: swiglu, norm: rms_norm, positions: rotary, rope_theta: 500000, bias: false",
+      more, "}}\n",
+      "training: {batch: 48, sequence: 32, dtype: bfloat16, optimizer: {adamw: {learning_rate: 6e-4}}}\n"
+      "cluster: {device: h100-sxm, nodes: 2, devices_per_node: 8}\n");
+}
+
+// A plan of the decoder with these degrees.
+absl::StatusOr<Plan> PlanOf(const std::string& text, const Degrees& degrees,
+                            const std::vector<std::string>& flags_text = {}) {
+  MESHWRIGHT_ASSIGN_OR_RETURN(const Flags flags, Flags::Parse(StrategyFlags(), flags_text));
+  Plan plan;
+  MESHWRIGHT_ASSIGN_OR_RETURN(plan.session, OpenModel({"m.yaml", text}, flags));
+  MESHWRIGHT_ASSIGN_OR_RETURN(plan.strategy, FromDegrees(plan.session.problem, degrees));
+  plan.promise = {Millis(12), 0.4, 1000, MiB(100)};
+  return plan;
+}
+
+constexpr Degrees kMixed = {.data = 4, .tensor = 2, .pipeline = 2, .sequence_parallel = true, .microbatch = 2};
+
+// Options of the script by name, the value behind them or "".
+std::map<std::string, std::string> OptionsOf(absl::string_view script) {
+  std::map<std::string, std::string> options;
+  for (absl::string_view line : absl::StrSplit(script, '\n')) {
+    if (!absl::StartsWith(line, "  --")) continue;
+    line.remove_prefix(2);
+    if (absl::EndsWith(line, " \\")) line.remove_suffix(2);
+    const std::pair<std::string, std::string> option = absl::StrSplit(line, absl::MaxSplits(' ', 1));
+    options.insert(option);
+  }
+  return options;
+}
+int64_t NumberOf(const std::map<std::string, std::string>& options, const std::string& name) {
+  int64_t value = -1;
+  const auto found = options.find(name);
+  EXPECT_TRUE(found != options.end() && absl::SimpleAtoi(found->second, &value)) << name;
+  return value;
+}
+
+TEST(MegatronTest, ThePlanComesOutOfItsOptions) {
+  for (const Degrees& degrees :
+       {Degrees{.data = 16, .microbatch = 3}, kMixed, Degrees{.data = 2, .tensor = 4, .pipeline = 2, .microbatch = 1},
+        Degrees{.data = 8, .pipeline = 2, .microbatch = 1}}) {
+    ASSERT_OK_AND_ASSIGN(const Plan plan, PlanOf(kGpt, degrees, {"--parallel_optimizer"}));
+    ASSERT_OK_AND_ASSIGN(const Exported exported, ToMegatron(plan));
+    EXPECT_THAT(exported.differences, IsEmpty());
+    const std::map<std::string, std::string> o = OptionsOf(exported.text);
+    Degrees read;
+    read.tensor = NumberOf(o, "--tensor-model-parallel-size");
+    read.pipeline = NumberOf(o, "--pipeline-model-parallel-size");
+    read.data = 16 / read.tensor / read.pipeline;
+    read.microbatch = NumberOf(o, "--micro-batch-size");
+    read.sequence_parallel = o.count("--sequence-parallel") > 0;
+    EXPECT_EQ(read, degrees);
+    EXPECT_EQ(NumberOf(o, "--global-batch-size"), 48);
+    // What Megatron makes of it: micro-batches a step.
+    EXPECT_EQ(48 / (read.microbatch * read.data), plan.strategy.microbatches);
+    EXPECT_EQ(o.count("--use-distributed-optimizer"), 1u);
+    EXPECT_EQ(NumberOf(o, "--ddp-bucket-size"), 64 * 1024 * 1024 / 4);  // 64 MiB of float32
+    EXPECT_EQ(NumberOf(o, "--num-layers"), 6);
+    EXPECT_EQ(NumberOf(o, "--ffn-hidden-size"), 256);
+    EXPECT_EQ(o.count("--bf16"), 1u);
+    EXPECT_EQ(o.count("--disable-bias-linear"), 0u);
+    EXPECT_EQ(o.at("--lr"), "6e-04");
+  }
+}
+
+TEST(MegatronTest, TheScriptIsOneForTheShell) {
+  ASSERT_OK_AND_ASSIGN(const Plan plan, PlanOf(kGpt, kMixed));
+  ASSERT_OK_AND_ASSIGN(const Exported exported, ToMegatron(plan));
+  EXPECT_THAT(exported.text, HasSubstr("# gpt_small on 2 nodes x 8 h100-sxm"));
+  EXPECT_EQ(PlainName("a; rm -rf $HOME"), "a__rm_-rf__HOME");
+  const std::string path = absl::StrCat(testing::TempDir(), "/train.sh");
+  ASSERT_OK(WriteWholeFile(path, exported.text));
+  EXPECT_EQ(std::system(absl::StrCat("bash -n ", path).c_str()), 0);
+}
+
+TEST(MegatronTest, UnevenStagesAreALayout) {
+  // 6 layers on 4 stages: 2, 2, 1, 1.
+  ASSERT_OK_AND_ASSIGN(const Plan plan, PlanOf(kGpt, {.data = 4, .pipeline = 4, .microbatch = 1}));
+  ASSERT_OK_AND_ASSIGN(const Exported exported, ToMegatron(plan));
+  EXPECT_EQ(OptionsOf(exported.text).at("--pipeline-model-parallel-layout"), "'Et*2|t*2|t*1|t*1L'");
+}
+
+TEST(MegatronTest, ChunksAreVirtualStages) {
+  ASSERT_OK_AND_ASSIGN(const Plan plan, PlanOf(kGpt, kMixed, {"--virtual_pipeline_stages=3"}));
+  ASSERT_OK_AND_ASSIGN(const Exported exported, ToMegatron(plan));
+  EXPECT_EQ(NumberOf(OptionsOf(exported.text), "--num-virtual-stages-per-pipeline-rank"), 3);
+}
+
+TEST(MegatronTest, SaysWhatItDoesOtherwise) {
+  ASSERT_OK_AND_ASSIGN(const Plan plan,
+                       PlanOf(Llama(), {.data = 2, .tensor = 8, .microbatch = 1}, {"--recompute=selective"}));
+  ASSERT_OK_AND_ASSIGN(const Exported exported, ToMegatron(plan));
+  EXPECT_THAT(exported.differences, ElementsAre(HasSubstr("4 heads of keys and values over 8 ranks"),
+                                                HasSubstr("more memory than predicted")));
+  EXPECT_THAT(exported.text, HasSubstr("# Differs: 4 heads of keys and values over 8 ranks"));
+}
+
+TEST(MegatronTest, RefusesASchedule) {
+  ASSERT_OK_AND_ASSIGN(const Plan plan, PlanOf(kGpt, kMixed, {"--schedule=zero_bubble_h1"}));
+  EXPECT_THAT(ToMegatron(plan).status(),
+              StatusIs(absl::StatusCode::kUnimplemented,
+                       HasSubstr("has no schedule zero_bubble_h1; plan with --schedule=1f1b")));
+}
+
+TEST(MegatronTest, ExpertsAreSplitAsPlanned) {
+  const std::string moe = Llama(", experts: 4, experts_per_token: 2");
+  ASSERT_OK_AND_ASSIGN(const Plan plan, PlanOf(moe, {.data = 8, .tensor = 2, .expert = 4, .microbatch = 1}));
+  ASSERT_OK_AND_ASSIGN(const Exported exported, ToMegatron(plan));
+  const std::map<std::string, std::string> o = OptionsOf(exported.text);
+  EXPECT_EQ(NumberOf(o, "--expert-model-parallel-size"), 4);
+  EXPECT_EQ(NumberOf(o, "--num-experts"), 4);
+  EXPECT_EQ(o.at("--moe-expert-capacity-factor"), "1.25");
+}
+
+TEST(TorchtitanTest, ThePlanComesOutOfItsFunction) {
+  ASSERT_OK_AND_ASSIGN(const Plan plan, PlanOf(Llama(), {.data = 4, .tensor = 2, .pipeline = 2, .microbatch = 2},
+                                               {"--shard_parameters"}));
+  ASSERT_OK_AND_ASSIGN(const Exported exported, ToTorchtitan(plan));
+  EXPECT_THAT(exported.differences, IsEmpty());
+  for (const char* line :
+       {"\ndef plan_llama(cfg):\n", "    p.data_parallel_replicate_degree = 1\n",
+        "    p.data_parallel_shard_degree = 4\n", "    p.fsdp_reshard_after_forward = \"always\"\n",
+        "    p.tensor_parallel_degree = 2\n", "    p.enable_sequence_parallel = False\n",
+        "    p.pipeline_parallel_degree = 2\n", "    p.pipeline_parallel_schedule = \"1F1B\"\n",
+        // 48 sequences, 2 x 4 a micro-batch.
+        "    p.num_pp_microbatches = 6\n", "= parts_of([3, 3])\n",
+        "num_tokens_per_microbatch_per_dp_rank = 64  # 2 x 32\n", "num_tokens_per_train_step = 1536  # 48 x 32\n",
+        "mixed_precision_reduce = \"float32\"\n", "activation_checkpoint.mode = \"none\"\n"}) {
+    EXPECT_THAT(exported.text, HasSubstr(line));
+  }
+}
+
+TEST(TorchtitanTest, RefusesMoreRanksThanHeadsOfKeys) {
+  ASSERT_OK_AND_ASSIGN(const Plan plan, PlanOf(Llama(), {.data = 2, .tensor = 8, .microbatch = 1}));
+  EXPECT_THAT(ToTorchtitan(plan).status(),
+              StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("--tensor_parallel=4")));
+}
+
+TEST(NanotronTest, ThePlanComesOutOfItsSections) {
+  ASSERT_OK_AND_ASSIGN(const Plan plan, PlanOf(Llama(), kMixed, {"--parallel_optimizer", "--recompute=full"}));
+  ASSERT_OK_AND_ASSIGN(const Exported exported, ToNanotron(plan));
+  ASSERT_OK_AND_ASSIGN(const Document document, ParseDocument(exported.text, "nanotron.yaml"));
+  const NodeRef parallelism = document.root()["parallelism"], tokens = document.root()["tokens"];
+  const auto number = [](const NodeRef& in) { return in.AsInt(0).value_or(-1); };
+  EXPECT_EQ(number(parallelism["dp"]), 4);
+  EXPECT_EQ(number(parallelism["tp"]), 2);
+  EXPECT_EQ(number(parallelism["pp"]), 2);
+  EXPECT_EQ(number(tokens["micro_batch_size"]), 2);
+  EXPECT_EQ(number(tokens["batch_accumulation_per_replica"]), 6);
+  EXPECT_EQ(number(document.root()["optimizer"]["zero_stage"]), 1);
+  EXPECT_EQ(number(document.root()["model"]["model_config"]["num_key_value_heads"]), 4);
+  EXPECT_THAT(exported.text, HasSubstr("tp_mode: REDUCE_SCATTER"));
+  EXPECT_THAT(exported.text, HasSubstr("recompute_layer: true"));
+}
+
+TEST(NanotronTest, RefusesWhatIsNoLlama) {
+  ASSERT_OK_AND_ASSIGN(const Plan plan, PlanOf(kGpt, kMixed));
+  EXPECT_THAT(ToNanotron(plan).status(), StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("built as Llama is")));
+}
+
+TEST(DeepSpeedTest, ThePlanComesOutOfItsJson) {
+  ASSERT_OK_AND_ASSIGN(const Plan plan,
+                       PlanOf(Llama(), {.data = 8, .tensor = 2, .microbatch = 3}, {"--shard_parameters"}));
+  ASSERT_OK_AND_ASSIGN(const Exported exported, ToDeepSpeed(plan));
+  const auto json = nlohmann::json::parse(exported.text);
+  EXPECT_EQ(json["train_batch_size"], 48);
+  EXPECT_EQ(json["train_micro_batch_size_per_gpu"], 3);
+  EXPECT_EQ(json["gradient_accumulation_steps"], 2);
+  EXPECT_EQ(json["zero_optimization"]["stage"], 3);
+  EXPECT_EQ(json["tensor_parallel"]["autotp_size"], 2);
+  EXPECT_EQ(json["bf16"]["enabled"], true);
+}
+
+TEST(DeepSpeedTest, RefusesAPipeline) {
+  ASSERT_OK_AND_ASSIGN(const Plan plan, PlanOf(kGpt, kMixed));
+  EXPECT_THAT(ToDeepSpeed(plan).status(), StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("--stages=1")));
+}
+
+constexpr char kMatMul[] = R"(
+name: o
+inputs: {x: {shape: [16, 32]}, y: {shape: [16, 8]}}
+parameters: {w: {shape: [32, 8]}}
+operators:
+  - {name: matmul, op: MatMul, inputs: [x, w], shard: SHARD}
+  - {name: loss, op: MSELoss, inputs: [matmul, y]}
+cluster: h100-sxm
+parallel: {parallel_mode: semi_auto_parallel, enable_parallel_optimizer: true}
+)";
+
+// A plan that says the matmul's strategy on a mesh of 8.
+absl::StatusOr<Plan> OperatorPlan(const OpStrategy& strategy, const Mesh& mesh) {
+  MESHWRIGHT_ASSIGN_OR_RETURN(const Flags flags, Flags::Parse(StrategyFlags(), {}));
+  std::string text = kMatMul;
+  text.replace(text.find("SHARD"), 5, "[[2, 4], [4, 1]]");
+  Plan plan;
+  MESHWRIGHT_ASSIGN_OR_RETURN(plan.session, OpenModel({"m.yaml", text}, flags));
+  plan.strategy.mesh = mesh;
+  plan.strategy.ops["matmul"] = strategy;
+  plan.strategy.parallel_optimizer = true;
+  return plan;
+}
+
+TEST(MindSporeTest, OperatorsHaveTuplesWhereTheseMeanTheSame) {
+  const Mesh mesh = Mesh::Factored(1, 8);
+  const AxisId x4 = mesh.Find("x4"), x2 = mesh.Find("x2"), x1 = mesh.Find("x1");
+  OpStrategy strategy;
+  strategy.inputs.resize(2);
+  strategy.inputs[0].dims = {{x4}, {x2, x1}};
+  strategy.inputs[1].dims = {{x2, x1}, {}};
+  ASSERT_OK_AND_ASSIGN(const Plan plan, OperatorPlan(strategy, mesh));
+  ASSERT_OK_AND_ASSIGN(const Exported exported, ToMindSpore(plan));
+  EXPECT_THAT(exported.text, HasSubstr("    \"matmul\": (((2, 4), (4, 1)),),\n"));
+  EXPECT_THAT(exported.text, HasSubstr("parallel_mode=\"semi_auto_parallel\",\n    device_num=8,"));
+  EXPECT_THAT(exported.text, HasSubstr("enable_parallel_optimizer=True"));
+  EXPECT_THAT(exported.text, Not(HasSubstr("Layout")));
+}
+
+TEST(MindSporeTest, AndLayoutsElse) {
+  // The contracted dim on the slower axis: no tuple says that.
+  const Mesh mesh = Mesh::Factored(1, 8);
+  const AxisId x4 = mesh.Find("x4"), x2 = mesh.Find("x2"), x1 = mesh.Find("x1");
+  OpStrategy strategy;
+  strategy.inputs.resize(2);
+  strategy.inputs[0].dims = {{x1}, {x4, x2}};
+  strategy.inputs[1].dims = {{x4, x2}, {}};
+  ASSERT_OK_AND_ASSIGN(const Plan plan, OperatorPlan(strategy, mesh));
+  ASSERT_OK_AND_ASSIGN(const Exported exported, ToMindSpore(plan));
+  EXPECT_THAT(exported.text, HasSubstr("layout = Layout((2, 2, 2), (\"x4\", \"x2\", \"x1\"))\n"));
+  EXPECT_THAT(exported.text,
+              HasSubstr("\"matmul\": ((layout(\"x1\", (\"x4\", \"x2\")), layout((\"x4\", \"x2\"), \"None\")),),\n"));
+}
+
+TEST(RecipeTest, OperatorsAreForMindSpore) {
+  ASSERT_OK_AND_ASSIGN(const Plan plan, OperatorPlan({}, Mesh::Factored(1, 8)));
+  EXPECT_THAT(ToMegatron(plan).status(), StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("--to=mindspore")));
+  ASSERT_OK_AND_ASSIGN(const Plan decoder, PlanOf(kGpt, kMixed));
+  EXPECT_THAT(ToMindSpore(decoder).status(), StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("--to=megatron")));
+}
+
+TEST(RecipeTest, AStrategyThatDegreesDoNotSayIsRefused) {
+  ASSERT_OK_AND_ASSIGN(Plan plan, PlanOf(kGpt, kMixed));
+  plan.strategy.rules.erase(plan.strategy.rules.begin());  // the batch, over data-parallel ranks
+  EXPECT_THAT(RecipeOf(plan).status(), StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("data, tensor, pipeline")));
+}
+
+}  // namespace
+}  // namespace meshwright
