@@ -309,6 +309,7 @@ constexpr Knob kKnobs[] = {
     {"data_parallel", T::kInt, "None", kAnyMode, kIgnored, Int<&P::data_parallel, 1, kMost>},
     {"expert_parallel", T::kInt, "None", kAnyMode, kIgnored, Int<&P::expert_parallel, 1, kMost>},
     {"sequence_parallel", T::kBool, "None", kAnyMode, kIgnored, Bool<&P::sequence_parallel>},
+    {"shard_parameters", T::kBool, "None", kAnyMode, kIgnored, Bool<&P::shard_parameters>},
     {"recompute", T::kText, "auto", kAnyMode, kIgnored, Choice<&P::recompute, kRecomputeChoiceNames>},
 };
 // clang-format on

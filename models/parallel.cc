@@ -52,6 +52,11 @@ absl::Status CheckTogether(const NodeRef& in, const Parallel& p, const Training&
     return in["enable_parallel_optimizer"].Locate(
         StateError("in data_parallel it works with the optimizers lamb and adamw only (Lamb, AdamWeightDecay)"));
   }
+  if (p.shard_parameters.value_or(false) && !p.enable_parallel_optimizer && in["enable_parallel_optimizer"].present()) {
+    return in["shard_parameters"].Error("true",
+                                        "false, since enable_parallel_optimizer is false: parameters are split "
+                                        "with their optimizer state");
+  }
   if (p.virtual_pipeline_stages.value_or(1) > 1 && !p.pipeline_interleave) {
     return in["virtual_pipeline_stages"].Error(absl::StrCat(*p.virtual_pipeline_stages),
                                                "1, since pipeline_config has no `pipeline_interleave: true`");

@@ -113,6 +113,7 @@ struct Parallel {
   std::optional<int64_t> micro_batch;    // rows of one micro-batch on one data-parallel rank
   std::optional<int64_t> tensor_parallel, data_parallel, expert_parallel;  // degrees
   std::optional<bool> sequence_parallel;
+  std::optional<bool> shard_parameters;  // over the replicas, with their optimizer state (ZeRO-3, FSDP); decoders
   RecomputeChoice recompute = RecomputeChoice::kAuto;
 
   // "": off

@@ -56,7 +56,7 @@ TEST(ParallelTest, EveryKnobIsReadBackAsItWasSet) {
                "parallel_optimizer_threshold: 0, optimizer_weight_shard_size: 2}, pipeline_stages: 2, pipeline_config: "
                "{pipeline_scheduler: gpipe, pipeline_interleave: true}, pipeline_loss: mean, micro_batches: 4, "
                "micro_batch: 2, tensor_parallel: 2, data_parallel: 2, expert_parallel: 1, sequence_parallel: true, "
-               "recompute: selective, strategy_ckpt_load_file: a, strategy_ckpt_save_file: b"));
+               "shard_parameters: true, recompute: selective, strategy_ckpt_load_file: a, strategy_ckpt_save_file: b"));
   EXPECT_EQ(p.parallel_mode, ParallelMode::kAuto);
   EXPECT_EQ(p.search_mode, SearchKnob::kRecursiveProgramming);
   EXPECT_EQ(p.device_num, 8);
@@ -79,6 +79,7 @@ TEST(ParallelTest, EveryKnobIsReadBackAsItWasSet) {
   EXPECT_EQ(p.data_parallel, 2);
   EXPECT_EQ(p.expert_parallel, 1);
   EXPECT_EQ(p.sequence_parallel, true);
+  EXPECT_EQ(p.shard_parameters, true);
   EXPECT_EQ(p.recompute, RecomputeChoice::kSelective);
   EXPECT_EQ(p.strategy_ckpt_load_file, "a");
   EXPECT_EQ(p.strategy_ckpt_save_file, "b");

@@ -83,6 +83,7 @@ std::vector<std::string> Choices(const Strategy& strategy) {
     parts.push_back(absl::StrCat(again, again == 1 ? " operator" : " operators", " run again in backward"));
   }
   parts.push_back(absl::StrCat(strategy.parallel_optimizer ? "" : "no ", "parallel optimizer",
+                               strategy.shard_parameters ? ", parameters split" : "",
                                strategy.gradient_accumulation_shard ? ", gradients accumulated as rows" : ""));
   parts.push_back(strategy.bucket.raw() == 0 ? "no fusion of gradients"
                                              : absl::StrCat("buckets of ", ShowBytes(strategy.bucket)));
@@ -232,7 +233,10 @@ std::string ShowRanking(const PlanReport& report) {
       const Strategy& s = c.strategy;
       absl::StrAppend(&text, absl::StrFormat(" %5d %4d %4d %3d %-9s %-3s %-3s %s", d.data, d.tensor, d.pipeline,
                                              d.microbatch, NameOf(s.recompute), d.sequence_parallel ? "yes" : "no",
-                                             s.parallel_optimizer ? "yes" : "no", ShowBytes(s.bucket)));
+                                             s.shard_parameters     ? "all"
+                                             : s.parallel_optimizer ? "yes"
+                                                                    : "no",
+                                             ShowBytes(s.bucket)));
     }
     text += "\n";
     if (i == 0) continue;
@@ -288,6 +292,7 @@ Json StrategyJson(const Candidate& candidate, const std::vector<OperatorRow>* op
   out["recompute"] = std::string(NameOf(s.recompute));
   out["recompute_ops"] = s.recompute_ops;
   out["parallel_optimizer"] = s.parallel_optimizer;
+  out["shard_parameters"] = s.shard_parameters;
   out["gradient_accumulation_shard"] = s.gradient_accumulation_shard;
   out["parallel_optimizer_threshold_bytes"] = s.parallel_optimizer_threshold.raw();
   out["bucket_bytes"] = s.bucket.raw();

@@ -204,7 +204,8 @@ std::string Describe(const Job& job) {
   return absl::StrCat(job.program.name, " on ", s.mesh.num_ranks(), s.mesh.num_ranks() == 1 ? " rank" : " ranks",
                       s.mesh.num_ranks() == 1 ? "" : absl::StrCat(" (", ToText(s.mesh), ")"), ", ", s.microbatches,
                       s.microbatches == 1 ? " micro-batch" : " micro-batches", ", recompute ", NameOf(s.recompute),
-                      s.parallel_optimizer ? ", parallel optimizer" : "", ", ", NameOf(job.dtype));
+                      s.parallel_optimizer ? ", parallel optimizer" : "",
+                      s.shard_parameters ? ", parameters split" : "", ", ", NameOf(job.dtype));
 }
 
 }  // namespace

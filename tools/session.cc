@@ -215,6 +215,10 @@ absl::Status SetChoices(const ModelFile& file, const ModelChanges& changes, Prob
   if (!decoder || IsGiven(file, "enable_parallel_optimizer")) {
     problem.parallel_optimizer = parallel.enable_parallel_optimizer;
   }
+  problem.shard_parameters = parallel.shard_parameters;
+  if (parallel.shard_parameters.value_or(false) && !decoder) {
+    notices.push_back("shard_parameters is for decoders; a network of operators keeps its parameters");
+  }
   if (parallel.recompute != RecomputeChoice::kAuto) problem.recompute = static_cast<Recompute>(parallel.recompute);
   problem.schedule = parallel.schedule;
   // S8.7: in data_parallel each rank's loss is of its own rows: where it is their mean, the sum of gradients is that of
@@ -370,6 +374,12 @@ absl::Status SetChoices(const Flags& flags, Problem& problem) {
   }
   if (flags.Has("sequence_parallel")) problem.sequence_parallel = flags.Bool("sequence_parallel");
   if (flags.Has("parallel_optimizer")) problem.parallel_optimizer = flags.Bool("parallel_optimizer");
+  if (flags.Has("shard_parameters")) problem.shard_parameters = flags.Bool("shard_parameters");
+  if (problem.shard_parameters.value_or(false) && !problem.parallel_optimizer.value_or(true)) {
+    return Flags::Wrong("shard_parameters",
+                        absl::InvalidArgumentError("parameters are split with their optimizer state, "
+                                                   "wanted the parallel optimizer with it"));
+  }
   MESHWRIGHT_RETURN_IF_ERROR(SetBytes(flags, "parallel_optimizer_threshold", problem.parallel_optimizer_threshold));
   if (flags.Has("bucket")) {
     Bytes bucket;
@@ -486,9 +496,10 @@ const std::vector<FlagSpec>& StrategyFlags() {
       {"sequence_parallel", "", "split norms and residuals over tensor-parallel ranks, or --nosequence_parallel"},
       {"recompute", "WHAT", "none, selective, full"},
       {"parallel_optimizer", "", "split optimizer state over replicas, or --noparallel_optimizer"},
+      {"shard_parameters", "", "split parameters and gradients, too (ZeRO-3, FSDP), or --noshard_parameters; decoders"},
       {"parallel_optimizer_threshold", "SIZE", "smaller parameters stay whole, e.g. 64KiB"},
       {"bucket", "SIZE", "of fused gradients, e.g. 64MiB; 0B: none are fused"},
-      {"schedule", "NAME", "gpipe, 1f1b"},
+      {"schedule", "NAME", "gpipe, 1f1b, zero_bubble_h1, zero_bubble_v"},
       {"virtual_pipeline_stages", "N", "chunks of a stage's layers: an interleaved pipeline, of a decoder"},
       {"gradients_mean", "", "divide gradients by the number of replicas"},
       {"pipeline_loss", "WHAT", "sum, mean: of the micro-batch losses, as it is reported"},

@@ -18,8 +18,8 @@ namespace meshwright {
 namespace {
 
 // Whether gradients may be rows, and be overwritten instead of added to.
-bool ScattersGradients(const Problem& problem) {
-  return problem.shard_parameters || problem.gradient_accumulation_shard;
+bool ScattersGradients(const Problem& problem, const Combination& combination) {
+  return combination.shard_parameters || problem.gradient_accumulation_shard;
 }
 
 void OverwriteGradients(Program& program) {
@@ -33,8 +33,14 @@ void OverwriteGradients(Program& program) {
 // Reads a probe off the program of one micro-batch on one stage.
 class ProbeReader {
  public:
-  ProbeReader(const Problem& problem, const Graph& graph, const Program& program, const Prices& prices)
-      : problem_(problem), graph_(graph), program_(program), c_(program.classes[0]), prices_(prices.classes[0]) {}
+  ProbeReader(bool scatters_gradients, bool shard_parameters, const Graph& graph, const Program& program,
+              const Prices& prices)
+      : scatters_gradients_(scatters_gradients),
+        shard_parameters_(shard_parameters),
+        graph_(graph),
+        program_(program),
+        c_(program.classes[0]),
+        prices_(prices.classes[0]) {}
 
   Probe Read() {
     probe_.layers = graph_.segments.size();
@@ -93,7 +99,7 @@ class ProbeReader {
     } else if (backward) {
       cost.backward = time;
       cost.backward_inside = MostAlive(block);
-    } else if (absl::EndsWith(block.name, " zero") && !ScattersGradients(problem_)) {
+    } else if (absl::EndsWith(block.name, " zero") && !scatters_gradients_) {
       cost.clear = time;
     }
   }
@@ -132,8 +138,8 @@ class ProbeReader {
   void ReadBuffer(size_t i) {
     const Buffer& buffer = c_.buffers[i];
     if (buffer.role == BufferRole::kTemporary || buffer.alias.valid() || uses_[i].segments == 0) return;
-    if (buffer.role == BufferRole::kGradient && ScattersGradients(problem_)) return;
-    if (buffer.role == BufferRole::kParameter && problem_.shard_parameters) return;
+    if (buffer.role == BufferRole::kGradient && scatters_gradients_) return;
+    if (buffer.role == BufferRole::kParameter && shard_parameters_) return;
     Probe::BufferUse& use = probe_.buffers.emplace_back();
     use.segments = uses_[i].segments;
     use.bytes = buffer.bytes;
@@ -150,7 +156,7 @@ class ProbeReader {
     }
   }
 
-  const Problem& problem_;
+  const bool scatters_gradients_, shard_parameters_;
   const Graph& graph_;
   const Program& program_;
   const RankClass& c_;
@@ -164,7 +170,7 @@ absl::StatusOr<Probe> MakeProbe(const Problem& problem, const CostModel& costs, 
   Combination alone = combination;
   alone.degrees.pipeline = 1;
   alone.degrees.data = alone.degrees.expert;
-  alone.parallel_optimizer = false;
+  alone.parallel_optimizer = alone.shard_parameters = false;
   alone.bucket = Bytes();  // gradients' calls are not looked at
   Problem one = problem;
   one.batch = alone.degrees.data * alone.degrees.microbatch;
@@ -173,9 +179,10 @@ absl::StatusOr<Probe> MakeProbe(const Problem& problem, const CostModel& costs, 
   if (graph.segments.size() > 64) return absl::UnimplementedError("a model of more than 64 segments");
   MESHWRIGHT_ASSIGN_OR_RETURN(Program program,
                               Lower(graph, strategy, problem.update, PriceSteps(costs, strategy.mesh)));
-  if (ScattersGradients(problem)) OverwriteGradients(program);
+  const bool scatters_gradients = ScattersGradients(problem, combination);
+  if (scatters_gradients) OverwriteGradients(program);
   MESHWRIGHT_ASSIGN_OR_RETURN(const Prices prices, PriceProgram(program, costs));
-  return ProbeReader(problem, graph, program, prices).Read();
+  return ProbeReader(scatters_gradients, combination.shard_parameters, graph, program, prices).Read();
 }
 
 // Into how many parts the optimizer's work and state on a parameter are split (S11.4).
@@ -224,7 +231,7 @@ bool IsLookedAt(int64_t stage, int64_t stages) { return stage <= 1 || stage + 1 
 
 LowerBounds::Key LowerBounds::KeyOf(const Combination& combination) {
   const Degrees& d = combination.degrees;
-  return {d.tensor, d.sequence_parallel, d.expert, d.microbatch, combination.recompute};
+  return {d.tensor, d.sequence_parallel, d.expert, d.microbatch, combination.recompute, combination.shard_parameters};
 }
 
 absl::StatusOr<LowerBounds> LowerBounds::Make(const Problem& problem, const CostModel& costs, const DecoderFacts& facts,

@@ -1,7 +1,8 @@
 // Lower bounds of a decoder's step time and memory: they only prune (design decision 7).
 //
 // One layer, and what stands around the layers, is lowered and priced once for each way of splitting it (a probe:
-// tensor and expert degree, sequence parallelism, rows of a micro-batch, recompute), alone on its ranks. From these
+// tensor and expert degree, sequence parallelism, rows of a micro-batch, recompute, whether parameters are split over
+// replicas), alone on its ranks. From these
 // prices, with F(s) and B(s) those of a stage's pass over one micro-batch, Z(s) and U(s) those of clearing gradients
 // and of the update, M micro-batches:
 //
@@ -76,7 +77,7 @@ class LowerBounds {
   absl::StatusOr<LowerBound> Of(const Combination& combination) const;
 
  private:
-  using Key = std::tuple<int64_t, bool, int64_t, int64_t, Recompute>;
+  using Key = std::tuple<int64_t, bool, int64_t, int64_t, Recompute, bool>;
   static Key KeyOf(const Combination& combination);
   Nanos StepOf(const Probe& probe, const Combination& combination) const;
   Bytes PeakOf(const Probe& probe, const Combination& combination) const;

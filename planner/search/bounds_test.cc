@@ -18,7 +18,8 @@ std::string ToText(const Combination& c) {
   const Degrees& d = c.degrees;
   return absl::StrCat("data ", d.data, " tensor ", d.tensor, " pipeline ", d.pipeline, " expert ", d.expert,
                       " sequence ", d.sequence_parallel, " micro-batch ", d.microbatch, " recompute ",
-                      NameOf(c.recompute), " parallel optimizer ", c.parallel_optimizer, " bucket ", c.bucket.raw());
+                      NameOf(c.recompute), " parallel optimizer ", c.parallel_optimizer, " parameters split ",
+                      c.shard_parameters, " bucket ", c.bucket.raw());
 }
 
 // Evaluates some of the problem's combinations and expects their bounds below; returns how many.
@@ -27,7 +28,7 @@ int ExpectBounded(const Problem& problem, std::mt19937& random, size_t most) {
   EXPECT_OK(graph);
   const DecoderFacts facts = FactsOf(*graph);
   const CostModel costs(problem.cluster);
-  std::vector<Combination> combinations = DecoderSpace(problem, facts, {true, true}).combinations;
+  std::vector<Combination> combinations = DecoderSpace(problem, facts, {true, true, true}).combinations;
   std::shuffle(combinations.begin(), combinations.end(), random);
   combinations.resize(std::min(combinations.size(), most));
   const auto bounds = LowerBounds::Make(problem, costs, facts, combinations, 1);
@@ -69,6 +70,7 @@ TEST(LowerBoundsTest, HoldForRandomModels) {
     problem.chunks = pick({1, 1, 1, 2, 3});
     if (random() % 3 == 0) problem.update.kind = OpKind::kMomentum;
     problem.gradients_mean = random() % 4 == 0;
+    if (random() % 4 == 0) problem.shard_parameters = true;  // with several stages, too
     evaluated += ExpectBounded(problem, random, 25);
   }
   EXPECT_GT(evaluated, 800);
@@ -87,7 +89,7 @@ TEST(LowerBoundsTest, AreTight) {
   const DecoderFacts facts = FactsOf(graph);
   const CostModel costs(problem.cluster);
   const Combination combination = {
-      {.data = 32, .tensor = 4, .pipeline = 8, .sequence_parallel = true}, Recompute::kNone, true, MiB(512)};
+      {.data = 32, .tensor = 4, .pipeline = 8, .sequence_parallel = true}, Recompute::kNone, true, false, MiB(512)};
   ASSERT_OK_AND_ASSIGN(const LowerBounds bounds, LowerBounds::Make(problem, costs, facts, {combination}, 1));
   ASSERT_OK_AND_ASSIGN(const LowerBound bound, bounds.Of(combination));
   ASSERT_OK_AND_ASSIGN(const Strategy strategy, StrategyOf(problem, combination, facts.sizes));

@@ -125,8 +125,8 @@ class DecoderSearch {
 
   // --- the ranking -------------------------------------------------------------------------------------------------
 
-  using Group = std::tuple<Degrees, Recompute, bool>;  // all choices but the bucket
-  using Order = std::pair<Nanos, size_t>;              // ties: first in the space
+  using Group = std::tuple<Degrees, Recompute, bool, bool>;  // all choices but the bucket
+  using Order = std::pair<Nanos, size_t>;                    // ties: first in the space
   struct Place {
     Group group;
     Candidate candidate;
@@ -134,7 +134,8 @@ class DecoderSearch {
 
   void Rank(size_t index, Candidate candidate) {
     const Combination& combination = space_.combinations[index];
-    const Group group = {combination.degrees, combination.recompute, combination.parallel_optimizer};
+    const Group group = {combination.degrees, combination.recompute, combination.parallel_optimizer,
+                         combination.shard_parameters};
     const Order order = {candidate.prediction.step, index};
     const auto same =
         std::find_if(places_.begin(), places_.end(), [&](const auto& place) { return place.second.group == group; });

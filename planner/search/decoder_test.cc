@@ -45,7 +45,7 @@ TEST(DecoderSearchTest, FindsWhatSimulatingEverythingFinds) {
   int too_large = 0;
   Degrees last;
   Recompute last_recompute = Recompute::kNone;
-  bool last_optimizer = false;
+  bool last_optimizer = false, last_parameters = false;
   for (const Combination& c : DecoderSpace(problem, facts, {}).combinations) {
     ASSERT_OK_AND_ASSIGN(const Strategy strategy, StrategyOf(problem, c, facts.sizes));
     ASSERT_OK_AND_ASSIGN(const Evaluation evaluation, Evaluate(problem, strategy));
@@ -55,7 +55,7 @@ TEST(DecoderSearchTest, FindsWhatSimulatingEverythingFinds) {
     }
     const Nanos step = evaluation.prediction.step;
     if (!steps.empty() && last == c.degrees && last_recompute == c.recompute &&
-        last_optimizer == c.parallel_optimizer) {
+        last_optimizer == c.parallel_optimizer && last_parameters == c.shard_parameters) {
       steps.back() = std::min(steps.back(), step);
       continue;
     }
@@ -63,6 +63,7 @@ TEST(DecoderSearchTest, FindsWhatSimulatingEverythingFinds) {
     last = c.degrees;
     last_recompute = c.recompute;
     last_optimizer = c.parallel_optimizer;
+    last_parameters = c.shard_parameters;
   }
   EXPECT_GT(too_large, 0);
   std::sort(steps.begin(), steps.end());
@@ -94,7 +95,8 @@ TEST(DecoderSearchTest, RanksDistinctChoicesThatFit) {
       const Candidate& before = result.ranked[j];
       EXPECT_LE(before.prediction.step, c.prediction.step);
       EXPECT_FALSE(before.degrees == c.degrees && before.strategy.recompute == c.strategy.recompute &&
-                   before.strategy.parallel_optimizer == c.strategy.parallel_optimizer);
+                   before.strategy.parallel_optimizer == c.strategy.parallel_optimizer &&
+                   before.strategy.shard_parameters == c.strategy.shard_parameters);
     }
   }
   // Model FLOPs utilisation of published runs of this model on this machine: 40 % to 60 %; the toy has no biases.
@@ -123,6 +125,7 @@ TEST(DecoderSearchTest, KeepsToWhatTheUserFixed) {
   problem.recompute = Recompute::kFull;
   problem.sequence_parallel = false;
   problem.parallel_optimizer = true;
+  problem.shard_parameters = false;
   problem.bucket = MiB(7);
   ASSERT_OK_AND_ASSIGN(const SearchResult result, SearchDecoder(problem, {}));
   ASSERT_EQ(result.ranked.size(), 1);
@@ -132,6 +135,21 @@ TEST(DecoderSearchTest, KeepsToWhatTheUserFixed) {
   EXPECT_EQ(c.strategy.recompute, Recompute::kFull);
   EXPECT_TRUE(c.strategy.parallel_optimizer);
   EXPECT_EQ(c.strategy.bucket, MiB(7));
+}
+
+// 24 x 113 M + 98 M = 2.8 B parameters on 8 devices of 18 GiB. Whole parameters and gradients take 2 + 4 bytes each,
+// and optimizer state 12 / 8: 19.7 GiB before any activation. Split, all of it is 18 / 8 bytes each: 5.9 GiB.
+TEST(DecoderSearchTest, SplitsParametersWhereTheyDoNotFitWhole) {
+  Problem problem = ToyDecoderProblem(
+      {.layers = 24, .hidden = 3072, .heads = 24, .ffn = 12288, .vocab = 32000, .sequence = 1024}, 64, A100Cluster(1));
+  problem.memory_limit = GiB(18);
+  problem.tensor_parallel = 1;
+  problem.stages = 1;
+  ASSERT_OK_AND_ASSIGN(const SearchResult result, SearchDecoder(problem, {}));
+  EXPECT_TRUE(result.ranked[0].strategy.shard_parameters);
+  problem.shard_parameters = false;
+  EXPECT_THAT(SearchDecoder(problem, {}),
+              StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("leave shard_parameters to the search")));
 }
 
 TEST(DecoderSearchTest, SaysWhyNothingIsValid) {

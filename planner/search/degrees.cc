@@ -35,9 +35,9 @@ LabelSizes SplittableSizes(const Graph& graph) {
   return sizes;
 }
 
-void SetParallelOptimizer(const Problem& problem, bool parallel_optimizer, Strategy& strategy) {
+void SetParallelOptimizer(const Problem& problem, bool parallel_optimizer, bool shard_parameters, Strategy& strategy) {
   strategy.parallel_optimizer = parallel_optimizer;
-  strategy.shard_parameters = problem.shard_parameters && parallel_optimizer;
+  strategy.shard_parameters = shard_parameters && parallel_optimizer;
   // S11.10: where nothing is accumulated it means nothing, and so where an update is one rank's.
   strategy.gradient_accumulation_shard = problem.gradient_accumulation_shard && parallel_optimizer &&
                                          strategy.microbatches > 1 &&
@@ -50,7 +50,8 @@ void SetGivenChoices(const Problem& problem, Strategy& strategy) {
   strategy.recompute = problem.recompute.value_or(Recompute::kNone);
   strategy.parallel_optimizer_threshold = problem.parallel_optimizer_threshold;
   strategy.recompute_ops = problem.recompute_ops;
-  SetParallelOptimizer(problem, problem.parallel_optimizer.value_or(false), strategy);
+  const bool shard_parameters = problem.shard_parameters.value_or(false);
+  SetParallelOptimizer(problem, problem.parallel_optimizer.value_or(shard_parameters), shard_parameters, strategy);
   strategy.optimizer_shard_size = problem.optimizer_shard_size;
   strategy.optimizer_whole = problem.optimizer_whole;
   if (problem.bucket.has_value()) strategy.bucket = *problem.bucket;

@@ -28,9 +28,9 @@ struct Degrees {
 using LabelSizes = std::map<std::string, int64_t>;
 LabelSizes SplittableSizes(const Graph& graph);
 
-// Whether updates are split, and with them parameters and gradients where the problem says so.
-// REQUIRES: strategy.microbatches and strategy.optimizer_group are set.
-void SetParallelOptimizer(const Problem& problem, bool parallel_optimizer, Strategy& strategy);
+// Whether updates are split, and with them parameters, and gradients where the problem says so.
+// REQUIRES: strategy.microbatches and strategy.optimizer_group are set; shard_parameters takes parallel_optimizer.
+void SetParallelOptimizer(const Problem& problem, bool parallel_optimizer, bool shard_parameters, Strategy& strategy);
 
 // Everything of a strategy that the problem fixes for all candidates, or leaves to Strategy's defaults: schedule,
 // recompute, optimizer, fusion, gradients and the loss. REQUIRES: as above.

@@ -82,6 +82,8 @@ constexpr Decision kDecisions[] = {
     {"recompute", [](const Problem& p) { return p.recompute.has_value(); }, [](Problem& p) { p.recompute.reset(); }},
     {"the parallel optimizer", [](const Problem& p) { return p.parallel_optimizer.has_value(); },
      [](Problem& p) { p.parallel_optimizer.reset(); }},
+    {"shard_parameters", [](const Problem& p) { return p.shard_parameters.has_value() && !*p.shard_parameters; },
+     [](Problem& p) { p.shard_parameters.reset(); }},
     {"sequence parallelism", [](const Problem& p) { return p.sequence_parallel.has_value(); },
      [](Problem& p) { p.sequence_parallel.reset(); }},
     {"the micro-batches", [](const Problem& p) { return p.microbatch.has_value() || p.microbatches.has_value(); },

@@ -68,6 +68,8 @@ struct Problem {
   std::optional<int64_t> tensor_parallel, data_parallel, expert_parallel, stages, microbatches;
   std::optional<int64_t> microbatch;  // rows of one micro-batch on one data-parallel rank
   std::optional<bool> sequence_parallel, parallel_optimizer;
+  std::optional<bool>
+      shard_parameters;  // with the parallel optimizer; where not fixed, decoders are searched with both
   std::optional<Recompute> recompute;
   std::set<std::string> recompute_ops;
   std::optional<Bytes> bucket, scatter_bucket, gather_bucket;  // these and the next two as in Strategy
@@ -76,8 +78,7 @@ struct Problem {
   Schedule schedule = Schedule::kOneFOneB;
   int64_t chunks = 1;  // of a stage, where there are several stages (Strategy::chunks)
   Bytes parallel_optimizer_threshold;
-  bool shard_parameters = false;             // with the parallel optimizer
-  bool gradient_accumulation_shard = false;  // the same, and several micro-batches
+  bool gradient_accumulation_shard = false;  // with the parallel optimizer and several micro-batches
   bool all_to_all = true;
   int64_t optimizer_shard_size = -1;  // these two as in Strategy
   std::set<std::string> optimizer_whole;

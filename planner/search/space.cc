@@ -118,9 +118,9 @@ class Enumeration {
       }
       degrees.microbatch = microbatch;
       for (const Recompute recompute : Recomputes()) {
-        for (const bool parallel_optimizer : ParallelOptimizer(degrees)) {
+        for (const auto& [parallel_optimizer, shard_parameters] : Sharding(degrees)) {
           for (const Bytes bucket : Buckets(degrees)) {
-            space_.combinations.push_back({degrees, recompute, parallel_optimizer, bucket});
+            space_.combinations.push_back({degrees, recompute, parallel_optimizer, shard_parameters, bucket});
           }
         }
       }
@@ -143,9 +143,24 @@ class Enumeration {
     if (problem_.recompute.has_value()) return {*problem_.recompute};
     return {Recompute::kNone, Recompute::kSelective, Recompute::kFull};
   }
-  std::vector<bool> ParallelOptimizer(const Degrees& degrees) const {
-    if (problem_.parallel_optimizer.has_value()) return {*problem_.parallel_optimizer};
-    return degrees.data > 1 ? std::vector<bool>{true, false} : std::vector<bool>{false};
+  // Is the optimizer split over the replicas, and are parameters, too?
+  std::vector<std::pair<bool, bool>> Sharding(const Degrees& degrees) const {
+    std::vector<std::pair<bool, bool>> choices;
+    for (const auto& [optimizer, parameters] : {std::pair(true, false), {true, true}, {false, false}}) {
+      if (problem_.shard_parameters.has_value()) {
+        if (parameters != *problem_.shard_parameters) continue;
+      } else if (parameters && (degrees.data == 1 || degrees.pipeline > 1 || !MaySplitParameters())) {
+        continue;
+      }
+      if (problem_.parallel_optimizer.has_value() && optimizer != *problem_.parallel_optimizer) continue;
+      if (!problem_.parallel_optimizer.has_value() && optimizer && !parameters && degrees.data == 1) continue;
+      choices.push_back({optimizer, parameters});
+    }
+    return choices;
+  }
+  bool MaySplitParameters() const {
+    return options_.parameters_split_over_more_devices ||
+           problem_.cluster.num_devices() <= kMostDevicesOfSplitParameters;
   }
   std::vector<Bytes> Buckets(const Degrees& degrees) const {
     if (problem_.bucket.has_value()) return {*problem_.bucket};
@@ -153,7 +168,7 @@ class Enumeration {
     return {std::begin(kBuckets), std::end(kBuckets)};
   }
   int64_t NumChoices(const Degrees& degrees) const {
-    return static_cast<int64_t>(Sequence(degrees).size() * Recomputes().size() * ParallelOptimizer(degrees).size() *
+    return static_cast<int64_t>(Sequence(degrees).size() * Recomputes().size() * Sharding(degrees).size() *
                                 Buckets(degrees).size());
   }
 
@@ -185,7 +200,7 @@ Space DecoderSpace(const Problem& problem, const DecoderFacts& facts, const Spac
 absl::StatusOr<Strategy> StrategyOf(const Problem& problem, const Combination& combination, const LabelSizes& sizes) {
   MESHWRIGHT_ASSIGN_OR_RETURN(Strategy strategy, FromDegrees(problem, combination.degrees, sizes));
   strategy.recompute = combination.recompute;
-  SetParallelOptimizer(problem, combination.parallel_optimizer, strategy);
+  SetParallelOptimizer(problem, combination.parallel_optimizer, combination.shard_parameters, strategy);
   strategy.bucket = combination.bucket;
   return strategy;
 }

@@ -71,7 +71,8 @@ TEST(PlanTest, JsonHoldsEveryField) {
       "expert_parallel", "sequence_parallel",  "microbatch",
       "microbatches",    "schedule",           "chunks",
       "recompute",       "parallel_optimizer", "bucket_bytes",
-      "gradients_mean",  "gradient_dtype",     "parallel_optimizer_threshold_bytes"};
+      "gradients_mean",  "gradient_dtype",     "parallel_optimizer_threshold_bytes",
+      "shard_parameters"};
   for (const std::string& choice : choices) EXPECT_TRUE(report.at("strategy").contains(choice)) << choice;
   EXPECT_GT(report.at("search").at("considered").get<int64_t>(), 5);
   EXPECT_GE(report.at("search").at("seconds").get<double>(), 0);

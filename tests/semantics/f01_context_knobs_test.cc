@@ -192,7 +192,7 @@ TEST(KnobsTest, EveryRowIsCovered) {
   }
   EXPECT_THAT(others,
               ElementsAre("pipeline_loss", "virtual_pipeline_stages", "micro_batches", "micro_batch", "tensor_parallel",
-                          "data_parallel", "expert_parallel", "sequence_parallel", "recompute"));
+                          "data_parallel", "expert_parallel", "sequence_parallel", "shard_parameters", "recompute"));
 }
 
 // R3.
