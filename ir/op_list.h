@@ -220,7 +220,12 @@ constexpr absl::string_view NameOf(OpKind kind) { return InfoOf(kind).name; }
 constexpr bool IsLinear(OpKind kind) {
   return kind == OpKind::kAdd || kind == OpKind::kSub || kind == OpKind::kScale || kind == OpKind::kCast ||
          kind == OpKind::kReduceSum || kind == OpKind::kBroadcast || kind == OpKind::kTranspose ||
-         kind == OpKind::kReshape;
+         kind == OpKind::kReshape || kind == OpKind::kConcat || kind == OpKind::kSplit;
+}
+// Whether its kernel looks at where its elements lie in the whole along the labels that its output keeps, so that it
+// makes something else of a part that is a tensor of its own.
+constexpr bool UsesPlace(OpKind kind) {
+  return kind == OpKind::kDropout || kind == OpKind::kAddPositions || kind == OpKind::kRotary;
 }
 constexpr bool IsOptimizer(OpKind kind) { return kind >= OpKind::kSgd && kind <= OpKind::kLamb; }
 constexpr std::optional<OpKind> OpKindFromName(absl::string_view name) {

@@ -140,6 +140,9 @@ class Completion {
     const Op& op = result_.graph.op(id);
     for (size_t i = 0; i < op.outputs.size(); ++i) {
       Layout layout = OutputLayout(op.rule, result_.assignments[id.index()], i, InfoOf(op.kind).reduction);
+      if (const auto passed = result_.passed.find(id); passed != result_.passed.end()) {
+        layout.partial.insert(layout.partial.end(), passed->second.begin(), passed->second.end());
+      }
       if (result_.graph.tensor(op.outputs[i]).kind != TensorKind::kGradient)
         SetNatural(op.outputs[i], std::move(layout));
     }
@@ -236,19 +239,41 @@ class Completion {
     return absl::OkStatus();
   }
 
-  // A linear op that makes a parameter's gradient of a partial sum leaves it partial: it is added up once, with the
-  // other gradients. With gradient_fp32_sync that holds for a cast too: the sum is in the parameter's type (S8.6).
+  // A linear op on the way to a parameter's gradient leaves a partial sum partial: it is added up once, with the other
+  // gradients. With gradient_fp32_sync that holds for a cast too: the sum is in the parameter's type (S8.6).
   void NotePassed(const Op& op, OpId id) {
     const Graph& graph = result_.graph;
-    if (!IsLinear(op.kind) || op.inputs.size() != 1 || op.outputs.size() != 1) return;
-    const Tensor &from = graph.tensor(op.inputs[0]), &to = graph.tensor(op.outputs[0]);
-    if (to.kind != TensorKind::kGradient || (!strategy_.gradient_fp32_sync && from.dtype != to.dtype)) return;
-    const Layout& layout = result_.natural[op.inputs[0].index()];
-    if (layout.partial.empty() || layout.reduction != Reduction::kSum) return;
-    Layout wanted = InputLayout(op.rule, result_.assignments[id.index()], 0);
-    wanted.partial = layout.partial;
-    // Summands are passed on where they lie; another layout takes the sum.
-    if (SamePlacement(from.shape, layout, wanted, result_.mesh)) result_.passed[id] = layout.partial;
+    if (!PassesSums(op) || !EndsInGradient(op.outputs[0])) return;
+    const AxisList partial = result_.natural[op.inputs[0].index()].partial;
+    if (partial.empty()) return;
+    for (size_t i = 0; i < op.inputs.size(); ++i) {
+      const Layout& layout = result_.natural[op.inputs[i].index()];
+      if (layout.partial != partial || layout.reduction != Reduction::kSum) return;
+      Layout wanted = InputLayout(op.rule, result_.assignments[id.index()], i);
+      wanted.partial = partial;
+      // Summands are passed on where they lie; another layout takes the sum.
+      if (!SamePlacement(graph.tensor(op.inputs[i]).shape, layout, wanted, result_.mesh)) return;
+    }
+    result_.passed[id] = partial;
+  }
+  bool PassesSums(const Op& op) const {
+    if (!IsLinear(op.kind) || op.inputs.empty() || op.outputs.size() != 1) return false;
+    const DType from = result_.graph.tensor(op.inputs[0]).dtype, to = result_.graph.tensor(op.outputs[0]).dtype;
+    return strategy_.gradient_fp32_sync || from == to;
+  }
+  // Whether it is a parameter's gradient, or nothing but such ops lie between it and one.
+  bool EndsInGradient(TensorId id) {
+    if (result_.graph.tensor(id).kind == TensorKind::kGradient) return true;
+    if (readers_.empty()) {
+      readers_.resize(result_.graph.tensors.size());
+      for (const Op& op : result_.graph.ops) {
+        for (TensorId input : op.inputs) readers_[input.index()].push_back(&op);
+      }
+    }
+    const std::vector<const Op*>& readers = readers_[id.index()];
+    return !readers.empty() && absl::c_all_of(readers, [this](const Op* reader) {
+      return PassesSums(*reader) && EndsInGradient(reader->outputs[0]);
+    });
   }
 
   // How an input arrives: as the strategy says, else as its first user wants it.
@@ -299,6 +324,7 @@ class Completion {
   const Strategy& strategy_;
   ShardedGraph result_;
   std::vector<bool> known_;
+  std::vector<std::vector<const Op*>> readers_;  // by tensor; made where it is needed
 };
 
 }  // namespace

@@ -23,7 +23,7 @@ struct ShardedGraph {
   Mesh mesh;
   std::vector<Assignment> assignments;  // one per op of the graph
   std::vector<Layout> natural;      // one per tensor: how its producer leaves it; parameters: as their users read them
-  std::map<OpId, AxisList> passed;  // partial axes of its input that a backward op leaves to the sum of gradients
+  std::map<OpId, AxisList> passed;  // partial axes of its inputs that a backward op leaves to the sum of gradients
   std::map<TensorId, Layout> outputs;  // what an op's strategy asks its output to become at once (S5.7)
 };
 
