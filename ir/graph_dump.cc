@@ -1,8 +1,11 @@
 #include "ir/graph_dump.h"
 
+#include <algorithm>
 #include <map>
+#include <string>
 #include <type_traits>
 #include <variant>
+#include <vector>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
@@ -27,15 +30,29 @@ std::string TypeText(DType dtype, const Shape& shape) {
 std::string Param(absl::string_view name) { return absl::StrCat("%para_", name); }
 std::string NumberOf(size_t number) { return absl::StrCat("%", number); }
 
-// "((2, 4), (4, 1))"
-std::string StrategyText(const std::vector<const Layout*>& inputs, const Mesh& mesh) {
+// "((2, 4), (4, 1))". With `wholes`, of which each input is a piece, the pieces count too (S6.14).
+std::string StrategyText(const std::vector<const Buffer*>& inputs, const Mesh& mesh,
+                         const std::vector<const Tensor*>& wholes = {}) {
   std::vector<std::string> tuples;
-  for (const Layout* layout : inputs) {
+  for (size_t i = 0; i < inputs.size(); ++i) {
     std::vector<int64_t> pieces;
-    for (const AxisList& axes : layout->dims) pieces.push_back(mesh.SizeOf(axes));
+    for (size_t d = 0; d < inputs[i]->shape.size(); ++d) {
+      const bool known = i < wholes.size() && wholes[i]->shape.size() == inputs[i]->shape.size();
+      const int64_t cut = known ? wholes[i]->shape[d] / inputs[i]->shape[d] : 1;
+      pieces.push_back(mesh.SizeOf(inputs[i]->layout.dims[d]) * cut);
+    }
     tuples.push_back(absl::StrCat("(", absl::StrJoin(pieces, ", "), ")"));
   }
   return absl::StrCat("(", absl::StrJoin(tuples, ", "), ")");
+}
+
+// Into how many pieces an operator is interleaved, from one of them.
+int64_t PiecesOf(const std::vector<const Tensor*>& wholes, const std::vector<const Buffer*>& inputs) {
+  int64_t pieces = 1;
+  for (size_t i = 0; i < inputs.size() && i < wholes.size(); ++i) {
+    pieces = std::max(pieces, NumElements(wholes[i]->shape) / NumElements(inputs[i]->shape));
+  }
+  return pieces;
 }
 
 // An instruction's origin is its segment and its operator: "model/matmul". Scopes name the segment.
@@ -145,9 +162,9 @@ class Execution {
     node.op = std::string(NameOf(compute.op));
     node.instance = node.name;
     node.attrs = AttrsText(compute.attrs, compute.rule);
-    std::vector<const Layout*> layouts;
-    for (const Operand& read : instruction.reads) layouts.push_back(&view_.BufferOf(read).layout);
-    if (!layouts.empty()) node.in_strategy = StrategyText(layouts, view_.mesh());
+    std::vector<const Buffer*> buffers;
+    for (const Operand& read : instruction.reads) buffers.push_back(&view_.BufferOf(read));
+    if (!buffers.empty()) node.in_strategy = StrategyText(buffers, view_.mesh());
   }
 
   void Describe(const Instruction& instruction, const Slice&, size_t number, DumpNode& node) {
@@ -198,18 +215,18 @@ class Execution {
   int64_t fusions_ = 0;
 };
 
-// The layouts in which the program's forward ops read, by name.
-std::map<absl::string_view, std::vector<const Layout*>> StrategiesOf(const Program& program) {
-  std::map<absl::string_view, std::vector<const Layout*>> strategies;
+// What the program's forward ops read, by name.
+std::map<std::string, std::vector<const Buffer*>> StrategiesOf(const Program& program) {
+  std::map<std::string, std::vector<const Buffer*>> strategies;
   for (const RankClass& c : program.classes) {
     for (const Block& block : c.blocks) {
       if (block.phase != Phase::kForward) continue;
       for (const Instruction& instruction : block.instructions) {
         const auto* compute = std::get_if<Compute>(&instruction.work);
-        const absl::string_view name = OperatorOf(instruction.origin);
+        const std::string name(OperatorOf(instruction.origin));
         if (compute == nullptr || compute->recompute || strategies.count(name) > 0) continue;
-        std::vector<const Layout*>& layouts = strategies[name];
-        for (const Operand& read : instruction.reads) layouts.push_back(&c.buffers[read.buffer.index()].layout);
+        std::vector<const Buffer*>& buffers = strategies[name];
+        for (const Operand& read : instruction.reads) buffers.push_back(&c.buffers[read.buffer.index()]);
       }
     }
   }
@@ -246,9 +263,14 @@ Dump DumpGraph(const Graph& graph, const Program& program) {
       node.outputs.push_back(TypeText(graph.tensor(id).dtype, graph.tensor(id).shape));
       source[id.index()] = NumberOf(dump.size() + 1);
     }
-    const auto strategy = strategies.find(op.name);
-    if (strategy != strategies.end() && !strategy->second.empty()) {
-      node.in_strategy = StrategyText(strategy->second, program.mesh);
+    if (const auto own = strategies.find(op.name); own != strategies.end() && !own->second.empty()) {
+      node.in_strategy = StrategyText(own->second, program.mesh);
+    } else if (const auto first = strategies.find(absl::StrCat(op.name, "/0")); first != strategies.end()) {
+      std::vector<const Tensor*> tensors;
+      for (const TensorId id : op.inputs) tensors.push_back(&graph.tensor(id));
+      const int64_t pieces = PiecesOf(tensors, first->second);
+      node.in_strategy = StrategyText(first->second, program.mesh, tensors);
+      absl::StrAppend(&node.attrs, node.attrs.empty() ? "" : ", ", "interleaved_parallel: ", pieces);
     }
     dump.push_back(std::move(node));
   }

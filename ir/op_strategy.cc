@@ -164,4 +164,80 @@ absl::StatusOr<Assignment> AssignmentOf(const Op& op, const Graph& graph, const 
   return assignment;
 }
 
+namespace {
+
+bool HasLabel(const OperandRule& operand, int label) {
+  return std::any_of(operand.begin(), operand.end(), [label](const DimRule& dim) { return dim.label == label; });
+}
+
+// Each dim of the label is as many equal pieces on every rank, in order.
+absl::Status CheckPieces(const Op& op, const Graph& graph, int label, const AxisList& axes, const Interleaving& pieces,
+                         const Mesh& mesh) {
+  const int64_t all = mesh.SizeOf(axes) * pieces.pieces;
+  for (size_t i = 0; i < op.inputs.size(); ++i) {
+    const Tensor& tensor = graph.tensor(op.inputs[i]);
+    for (size_t d = 0; d < tensor.shape.size(); ++d) {
+      const DimRule& dim = op.rule.inputs[i][d];
+      if (dim.label != label) continue;
+      if (dim.own_size) return OpError(op, absl::StrCat("dim ", d, " of input ", i, " has a size of its own"));
+      if (tensor.shape[d] % all != 0) {
+        return OpError(op, absl::StrCat("interleaved_parallel: dim ", d, " of input ", i, " is ", tensor.shape[d],
+                                        ", which ", all, " pieces do not divide"));
+      }
+      const bool last = mesh.SizeOf(AxisList(axes.begin() + pieces.axes_before, axes.end())) == 1;
+      if (tensor.kind == TensorKind::kParameter && !last) {
+        return OpError(op,
+                       absl::StrCat("interleaved_parallel stands before other axes in dim ", d, " of the parameter \"",
+                                    tensor.name, "\", so that a rank would hold no block of it; put it last"));
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status CheckInterleaving(const Op& op, const Graph& graph, const OpStrategy& strategy, const Mesh& mesh) {
+  if (!strategy.interleaved.has_value()) return absl::OkStatus();
+  const Interleaving& pieces = *strategy.interleaved;
+  const int label = op.rule.FindLabel(pieces.label);
+  if (label < 0 || !op.rule.InInputs(label)) {
+    return OpError(op, absl::StrCat("interleaved: no input has the label \"", pieces.label, "\""));
+  }
+  MESHWRIGHT_ASSIGN_OR_RETURN(const Assignment assignment, AssignmentOf(op, graph, strategy, mesh));
+  const AxisList& axes = assignment[static_cast<size_t>(label)];
+  if (pieces.pieces < 1 || pieces.axes_before < 0 || pieces.axes_before > static_cast<int64_t>(axes.size())) {
+    return OpError(op, absl::StrCat("interleaved: found ", pieces.pieces, " pieces behind ", pieces.axes_before,
+                                    " axes, wanted at least 1, behind at most the ", axes.size(), " of the label"));
+  }
+  if (op.rule.labels[static_cast<size_t>(label)].whole) {
+    return OpError(op, absl::StrCat("interleaved_parallel splits \"", pieces.label, "\", which must stay whole"));
+  }
+  for (const OperandRule& output : op.rule.outputs) {
+    if (HasLabel(output, label)) continue;
+    return OpError(op, absl::StrCat("interleaved_parallel splits \"", pieces.label,
+                                    "\", which is reduced: the pieces' results would be summands, not parts"));
+  }
+  const bool reads_values = std::any_of(op.inputs.begin(), op.inputs.end(),
+                                        [&](TensorId id) { return InfoOf(graph.tensor(id).dtype).floating; });
+  if (!InfoOf(op.kind).differentiable && reads_values) {
+    return OpError(op, "interleaved_parallel: it is a step of a larger operator, which alone has a gradient");
+  }
+  if (UsesPlace(op.kind)) {
+    return OpError(op, "interleaved_parallel: its kernel looks at places in the whole, which a piece does not know");
+  }
+  if (op.own_batch != OwnBatch::kNo) return OpError(op, "interleaved_parallel does not go with cross_batch");
+  MESHWRIGHT_RETURN_IF_ERROR(CheckPieces(op, graph, label, axes, pieces, mesh));
+  if (!strategy.output.has_value()) return absl::OkStatus();
+  // Of a piece of the output a rank may have less than of one of the inputs.
+  const Shape& shape = graph.tensor(op.outputs[0]).shape;
+  for (size_t d = 0; d < shape.size() && d < strategy.output->dims.size(); ++d) {
+    const int64_t all = mesh.SizeOf(strategy.output->dims[d]) * pieces.pieces;
+    if (op.rule.outputs[0][d].label != label || shape[d] % all == 0) continue;
+    return OpError(op, absl::StrCat("interleaved_parallel: dim ", d, " of the output is ", shape[d], ", which ", all,
+                                    " pieces do not divide"));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace meshwright

@@ -15,30 +15,44 @@ absl::Status OpError(const Op& op, absl::string_view what) {
   return LayoutError("operator \"", op.name, "\" (", NameOf(op.kind), "): ", what);
 }
 
-// A user's device matrix over the mesh: each named axis as the mesh axes that make it up.
+// A user's device matrix over the mesh: each named axis as the mesh axes that make it up. The axis of
+// interleaved_parallel counts no devices.
 class Matrix {
  public:
   static absl::StatusOr<Matrix> Make(const OpSharding& sharding, const Mesh& mesh, int64_t ranks) {
     Matrix matrix;
+    const bool interleaved = !sharding.axes.empty() && sharding.axes.back() == kInterleavedAxis;
+    const size_t num_axes = sharding.axes.size() - (interleaved ? 1 : 0);
     int64_t product = 1;
-    for (int64_t size : sharding.device_matrix) product *= size;
+    for (size_t i = 0; i < num_axes && i < sharding.device_matrix.size(); ++i) product *= sharding.device_matrix[i];
     if (product != ranks || sharding.device_matrix.size() != sharding.axes.size()) {
-      return absl::InvalidArgumentError(absl::StrCat("the device matrix (", absl::StrJoin(sharding.device_matrix, ", "),
-                                                     ") has ", product, " devices, a stage has ", ranks));
+      return absl::InvalidArgumentError(
+          absl::StrCat("the device matrix (", absl::StrJoin(sharding.device_matrix, ", "), ") has ", product,
+                       " devices", interleaved ? " but for interleaved_parallel" : "", ", a stage has ", ranks));
     }
+    if (interleaved) matrix.pieces_ = sharding.device_matrix.back();
     int64_t stride = ranks;
-    for (size_t i = 0; i < sharding.axes.size(); ++i) {
+    for (size_t i = 0; i < num_axes; ++i) {
       stride /= sharding.device_matrix[i];
       MESHWRIGHT_ASSIGN_OR_RETURN(matrix.axes_[sharding.axes[i]], mesh.Compose(sharding.device_matrix[i], stride));
     }
     return matrix;
   }
 
-  absl::StatusOr<Layout> LayoutOf(const TensorSharding& tensor) const {
+  int64_t pieces() const { return pieces_; }
+
+  // Which dim of a tensor is interleaved, and how many mesh axes of it are more significant.
+  using Place = std::optional<std::pair<size_t, size_t>>;
+
+  absl::StatusOr<Layout> LayoutOf(const TensorSharding& tensor, Place& place) const {
     Layout layout;
     for (const std::vector<std::string>& names : tensor.dims) {
       AxisList axes;
       for (const std::string& name : names) {
+        if (name == kInterleavedAxis && pieces_ > 0) {
+          place = {layout.dims.size(), axes.size()};
+          continue;
+        }
         const auto found = axes_.find(name);
         if (found == axes_.end())
           return absl::InvalidArgumentError(absl::StrCat("no axis \"", name, "\" in the layout"));
@@ -51,7 +65,53 @@ class Matrix {
 
  private:
   std::map<std::string, AxisList> axes_;
+  int64_t pieces_ = 0;  // of interleaved_parallel; 0: there is no such axis
 };
+
+// S6.14: the label that the interleaved dims of the inputs have. All its dims must be interleaved, at the same place.
+absl::StatusOr<std::optional<Interleaving>> InterleavingOf(const Op& op, const std::vector<Matrix::Place>& inputs,
+                                                           int64_t pieces) {
+  int label = DimRule::kUnsplit;
+  size_t before = 0;
+  for (size_t i = 0; i < inputs.size() && i < op.rule.inputs.size(); ++i) {
+    if (!inputs[i].has_value() || inputs[i]->first >= op.rule.inputs[i].size()) continue;
+    const int own = op.rule.inputs[i][inputs[i]->first].label;
+    if (own == DimRule::kUnsplit) {
+      return OpError(op, absl::StrCat("input ", i, " has size 1 in dim ", inputs[i]->first,
+                                      " and cannot be split by interleaved_parallel"));
+    }
+    if (label != DimRule::kUnsplit && own != label) {
+      return OpError(op, absl::StrCat("interleaved_parallel splits both \"", op.rule.labels[label].name, "\" and \"",
+                                      op.rule.labels[own].name, "\""));
+    }
+    label = own;
+    before = inputs[i]->second;
+  }
+  if (label == DimRule::kUnsplit || pieces == 1) return std::nullopt;
+  for (size_t i = 0; i < inputs.size() && i < op.rule.inputs.size(); ++i) {
+    for (size_t d = 0; d < op.rule.inputs[i].size(); ++d) {
+      if (op.rule.inputs[i][d].label != label || inputs[i] == Matrix::Place({d, before})) continue;
+      return OpError(op, absl::StrCat("\"", op.rule.labels[label].name,
+                                      "\" must be split by interleaved_parallel at the same place in every input, in "
+                                      "input ",
+                                      i, " it is not"));
+    }
+  }
+  return Interleaving{op.rule.labels[label].name, pieces, static_cast<int64_t>(before)};
+}
+
+// The out layout names the pieces where the output has them, and nowhere else.
+absl::Status CheckOutputPlace(const Op& op, const std::optional<Interleaving>& pieces, const Matrix::Place& found) {
+  const int label = pieces.has_value() ? op.rule.FindLabel(pieces->label) : DimRule::kUnsplit;
+  Matrix::Place wanted;
+  for (size_t d = 0; pieces.has_value() && d < op.rule.outputs[0].size(); ++d) {
+    if (op.rule.outputs[0][d].label == label) wanted = {d, static_cast<size_t>(pieces->axes_before)};
+  }
+  if (found == wanted) return absl::OkStatus();
+  return OpError(op, wanted.has_value() ? absl::StrCat("out_strategy must name interleaved_parallel in dim ",
+                                                       wanted->first, ", behind the same axes as the inputs do")
+                                        : "out_strategy names interleaved_parallel, which splits no input");
+}
 
 // S5.7 and S6.7: the output as inferred (all-reduce), or with the contracted axes appended to dim 0 (reduce-scatter).
 absl::Status CheckOutput(const Op& op, const Graph& graph, const OpStrategy& strategy, const Layout& wanted,
@@ -102,14 +162,20 @@ absl::StatusOr<OpStrategy> Resolve(const OpSharding& sharding, const Op& op, con
   }
   const absl::StatusOr<Matrix> matrix = Matrix::Make(sharding, mesh, ranks_per_stage);
   if (!matrix.ok()) return OpError(op, matrix.status().message());
+  std::vector<Matrix::Place> places;
   for (const TensorSharding& tensor : sharding.inputs) {
-    absl::StatusOr<Layout> layout = matrix->LayoutOf(tensor);
+    absl::StatusOr<Layout> layout = matrix->LayoutOf(tensor, places.emplace_back());
     if (!layout.ok()) return OpError(op, layout.status().message());
     strategy.inputs.push_back(*std::move(layout));
   }
+  MESHWRIGHT_ASSIGN_OR_RETURN(strategy.interleaved, InterleavingOf(op, places, matrix->pieces()));
+  MESHWRIGHT_RETURN_IF_ERROR(CheckInterleaving(op, graph, strategy, mesh));
   if (!sharding.output.has_value()) return strategy;
-  MESHWRIGHT_ASSIGN_OR_RETURN(Layout output, matrix->LayoutOf(*sharding.output));
+  Matrix::Place place;
+  MESHWRIGHT_ASSIGN_OR_RETURN(Layout output, matrix->LayoutOf(*sharding.output, place));
   MESHWRIGHT_RETURN_IF_ERROR(CheckOutput(op, graph, strategy, output, mesh));
+  // One piece is none, and may be named or not.
+  if (matrix->pieces() > 1) MESHWRIGHT_RETURN_IF_ERROR(CheckOutputPlace(op, strategy.interleaved, place));
   strategy.output = std::move(output);
   return strategy;
 }

@@ -10,9 +10,13 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "ir/strategy.h"
 
 namespace meshwright {
+
+// S6.14: the reserved name of an axis that splits on each rank instead of over ranks; the last one of its layout.
+inline constexpr absl::string_view kInterleavedAxis = "interleaved_parallel";
 
 // How one tensor of an operator is split, in one of two ways.
 struct TensorSharding {
@@ -32,7 +36,7 @@ struct OpSharding {
 };
 
 // The layouts that it means on `mesh`, whose stages have `ranks_per_stage` ranks each. kInvalidArgument, naming the op,
-// as S5.2, S6.2, S6.6 and S6.7 say.
+// as S5.2, S6.2, S6.6, S6.7 and S6.14 say.
 absl::StatusOr<OpStrategy> Resolve(const OpSharding& sharding, const Op& op, const Graph& graph, const Mesh& mesh,
                                    int64_t ranks_per_stage);
 

@@ -101,6 +101,10 @@ std::string OpText(const OpStrategy& op, const Mesh& mesh) {
                                  [&](std::string* out, const Layout& l) { absl::StrAppend(out, LayoutText(l, mesh)); }),
                    "]");
   if (op.output.has_value()) absl::StrAppend(&text, ", output: ", LayoutText(*op.output, mesh));
+  if (op.interleaved.has_value()) {
+    absl::StrAppend(&text, ", interleaved: {label: ", QuoteYaml(op.interleaved->label),
+                    ", pieces: ", op.interleaved->pieces, ", axes_before: ", op.interleaved->axes_before, "}");
+  }
   return text + "}";
 }
 
@@ -126,7 +130,7 @@ absl::StatusOr<Layout> ReadLayout(const NodeRef& in, const Mesh& mesh) {
 }
 
 absl::StatusOr<OpStrategy> ReadOp(const NodeRef& in, const Mesh& mesh) {
-  MESHWRIGHT_RETURN_IF_ERROR(in.CheckKeys({"inputs", "output"}));
+  MESHWRIGHT_RETURN_IF_ERROR(in.CheckKeys({"inputs", "output", "interleaved"}));
   OpStrategy op;
   MESHWRIGHT_ASSIGN_OR_RETURN(const std::vector<NodeRef> inputs, in["inputs"].AsList());
   for (const NodeRef& input : inputs) {
@@ -136,6 +140,13 @@ absl::StatusOr<OpStrategy> ReadOp(const NodeRef& in, const Mesh& mesh) {
   if (in["output"].present()) {
     MESHWRIGHT_ASSIGN_OR_RETURN(op.output, ReadLayout(in["output"], mesh));
   }
+  const NodeRef interleaved = in["interleaved"];
+  if (!interleaved.present()) return op;
+  MESHWRIGHT_RETURN_IF_ERROR(interleaved.CheckKeys({"label", "pieces", "axes_before"}));
+  Interleaving& pieces = op.interleaved.emplace();
+  MESHWRIGHT_ASSIGN_OR_RETURN(pieces.label, interleaved["label"].AsString());
+  MESHWRIGHT_ASSIGN_OR_RETURN(pieces.pieces, interleaved["pieces"].AsInt(1, int64_t{1} << 32));
+  MESHWRIGHT_ASSIGN_OR_RETURN(pieces.axes_before, interleaved["axes_before"].AsIntOr(0, 0));
   return op;
 }
 

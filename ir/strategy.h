@@ -52,10 +52,22 @@ struct LabelRule {
 
 inline constexpr Bytes kOneBucket = Bytes(int64_t{1} << 52);
 
+// S6.14: one label of an op is split on each rank, too, and the op runs once for each of the `pieces`. Of the label's
+// axes the first `axes_before` are more significant than the pieces, the others less: with m over dp, 2 pieces and mp,
+// in this order, the rank (dp, mp) holds of piece k the rows at place (dp, k, mp) of as many.
+struct Interleaving {
+  std::string label;
+  int64_t pieces = 1;
+  int64_t axes_before = 0;
+  friend bool operator==(const Interleaving&, const Interleaving&) = default;
+};
+
 // One op's own strategy: the layouts of its inputs, and of its output where it asks for a ReduceScatter (S5.7, S6.7).
+// With interleaving these are the layouts of each piece.
 struct OpStrategy {
   std::vector<Layout> inputs;
   std::optional<Layout> output;
+  std::optional<Interleaving> interleaved;
 };
 
 struct Strategy {
@@ -103,6 +115,7 @@ struct Strategy {
 //     - {label: batch, axes: [x4, x2]}
 //   ops:
 //     matmul: {inputs: ["{x4 | x2.x1}", "{x2.x1 | -}"], output: "{x4.x2.x1 | -}"}
+//     relu: {inputs: ["{x4 | -}"], interleaved: {label: d0, pieces: 2, axes_before: 1}}
 //   inputs:
 //     x: "{x4.x2.x1 | -}"
 //   stages: 2
@@ -143,6 +156,12 @@ absl::StatusOr<OpStrategy> FromTuples(const Op& op, const Graph& graph, const st
 // The label assignment that layouts of an op's inputs mean; kInvalidArgument when two inputs disagree about a label
 // ("contracting dimension must be split equally") or split what must stay whole.
 absl::StatusOr<Assignment> AssignmentOf(const Op& op, const Graph& graph, const OpStrategy& strategy, const Mesh& mesh);
+
+// Whether the op may run piece by piece (S6.14): the label is one that its inputs have, every output keeps and nothing
+// needs whole; its dims divide; its kernel does not look at places; parameters have the pieces last in their dim, so
+// that what a rank holds of one is a block. E-LAYOUT names the op and says which of these is not so. OK without
+// interleaving.
+absl::Status CheckInterleaving(const Op& op, const Graph& graph, const OpStrategy& strategy, const Mesh& mesh);
 
 }  // namespace meshwright
 

@@ -19,7 +19,7 @@ rules:
   - {label: "true", axes: []}
 ops:
   layers/matmul: {inputs: ["{x4 | x2.x1}", "{x2.x1 | -}"], output: "{x4.x2.x1 | -}"}
-  loss: {inputs: ["{- | -}"]}
+  loss: {inputs: ["{- | -}"], interleaved: {label: d0, pieces: 2, axes_before: 0}}
 inputs:
   x: "{x4.x2.x1 | -}"
 stages: 2
@@ -53,6 +53,8 @@ TEST(StrategyTest, EveryFieldRoundTrips) {
   EXPECT_EQ(s.rules[0].axes, (AxisList{x4, x2}));
   EXPECT_EQ(s.rules[1].label, "true");
   ASSERT_EQ(s.ops.size(), 2u);
+  EXPECT_EQ(s.ops.at("loss").interleaved, (Interleaving{"d0", 2, 0}));
+  EXPECT_FALSE(s.ops.at("layers/matmul").interleaved.has_value());
   EXPECT_EQ(s.ops.at("layers/matmul").inputs[1].dims[0], (AxisList{x2, x1}));
   EXPECT_TRUE(s.ops.at("layers/matmul").output.has_value());
   EXPECT_FALSE(s.ops.at("loss").output.has_value());

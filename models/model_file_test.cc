@@ -231,7 +231,8 @@ INSTANTIATE_TEST_SUITE_P(Zoo, ConfigTest,
                                          Counted{"mixtral_8x7b", 46'702'792'704}, Counted{"matmul_relu", 768},
                                          // 784 x 512 + 512 x 512 + 512 x 10, and 512 + 512 + 10 biases
                                          Counted{"mnist_mlp_manual", 669'706}, Counted{"mnist_mlp_layout", 668'672},
-                                         Counted{"oracle_b", 768}, Counted{"oracle_d", 12 * 8 + 8 * 8 + 8 * 4}),
+                                         Counted{"mlp_interleaved", 3 * 4096 * 4096}, Counted{"oracle_b", 768},
+                                         Counted{"oracle_d", 12 * 8 + 8 * 8 + 8 * 4}),
                          [](const auto& info) { return std::string(info.param.config); });
 
 TEST(ConfigTest, TheLayoutExampleIsAsInItsDocument) {

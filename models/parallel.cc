@@ -147,8 +147,9 @@ absl::Status ReadDeviceMatrix(const NodeRef& in, OpSharding& sharding) {
     const std::string& axis = sharding.axes[i];
     const NodeRef at = names.children()[i];
     if (axis.empty() || axis == "None") return at.Error(QuoteForMessage(axis), "a name for an axis");
-    if (axis == "interleaved_parallel")
-      return at.Locate(absl::UnimplementedError("interleaved_parallel is not supported"));
+    if (axis == kInterleavedAxis && i + 1 < sharding.axes.size()) {
+      return at.Error(QuoteForMessage(axis), "it as the last axis: it splits on each device, not over devices");
+    }
     for (size_t j = 0; j < i; ++j) {
       if (sharding.axes[j] == axis) return at.Error(absl::StrCat(QuoteForMessage(axis), " twice"), "different names");
     }

@@ -130,7 +130,8 @@ struct Parallel {
 absl::StatusOr<Parallel> ReadParallel(const NodeRef& in, const Training& training, ParallelMode default_mode);
 
 // Reads `shard` (and `out_strategy`) of the operator at `op`, whose `shard` is present. `layouts` is the file's section
-// of named device matrices: `layouts: {cube: {device_matrix: [2, 2, 2], alias_name: [dp, sp, mp]}}`.
+// of named device matrices: `layouts: {cube: {device_matrix: [2, 2, 2], alias_name: [dp, sp, mp]}}`. A last axis of the
+// name interleaved_parallel is no part of the matrix (S6.14).
 //   shard: [[2, 4], [4, 1]]
 //   shard: {layout: cube, in_strategy: [[mp, [sp, dp]], [[sp, dp], None]]}
 absl::StatusOr<OpSharding> ReadSharding(const NodeRef& op, const NodeRef& layouts, size_t num_inputs);

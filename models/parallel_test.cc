@@ -238,8 +238,9 @@ TEST(ShardingTest, DeviceMatrices) {
   EXPECT_THAT(matrix("{device_matrix: [2, 2], alias_name: [None, b]}"), StatusIs(kInvalid, "found \"None\""));
   EXPECT_THAT(matrix("{device_matrix: [2, 0], alias_name: [a, b]}"), StatusIs(kInvalid, "device_matrix[1]"));
   EXPECT_THAT(matrix("{device_matrix: [], alias_name: []}"), StatusIs(kInvalid, "found 0 names"));
-  EXPECT_THAT(matrix("{device_matrix: [2, 2], alias_name: [a, interleaved_parallel]}"),
-              StatusIs(absl::StatusCode::kUnimplemented, "not supported"));
+  EXPECT_THAT(matrix("{device_matrix: [2, 2], alias_name: [a, interleaved_parallel]}"), IsOk());
+  EXPECT_THAT(matrix("{device_matrix: [2, 2], alias_name: [interleaved_parallel, a]}"),
+              StatusIs(kInvalid, "wanted it as the last axis"));
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include "planner/passes/bucket_gradients.h"
 #include "planner/passes/complete_layouts.h"
 #include "planner/passes/differentiate.h"
+#include "planner/passes/interleave.h"
 #include "planner/passes/overlap.h"
 #include "planner/passes/partition.h"
 #include "planner/passes/plan_memory.h"
@@ -77,10 +78,12 @@ absl::StatusOr<Program> Lower(const Graph& forward, const Strategy& strategy, co
                               const StepPrice& price, const PassObserver& observe) {
   DifferentiateOptions options;
   options.recompute = strategy.recompute;
-  options.recompute_ops = strategy.recompute_ops;
   options.gradient_dtype = strategy.gradient_dtype;
   options.loss_gradient = strategy.gradient_scale / strategy.loss_divisor;
-  MESHWRIGHT_ASSIGN_OR_RETURN(GraphAndStrategy separate, SeparateRanks(forward, strategy));
+  MESHWRIGHT_ASSIGN_OR_RETURN(InterleavedGraph interleaved, Interleave(forward, strategy));
+  options.recompute_ops = interleaved.strategy.recompute_ops;
+  MESHWRIGHT_ASSIGN_OR_RETURN(GraphAndStrategy separate,
+                              SeparateRanks(std::move(interleaved.graph), std::move(interleaved.strategy)));
   MESHWRIGHT_ASSIGN_OR_RETURN(const Graph graph, Differentiate(std::move(separate.graph), options));
   MESHWRIGHT_ASSIGN_OR_RETURN(const ShardedGraph sharded, CompleteLayouts(graph, separate.strategy));
   const StepPrice without_all_to_all = [&price](const Shape& global, DType dtype, const Work& work,
@@ -89,7 +92,8 @@ absl::StatusOr<Program> Lower(const Graph& forward, const Strategy& strategy, co
     const bool all_to_all = collective != nullptr && collective->kind == CollectiveKind::kAllToAll;
     return all_to_all ? kNever : price(global, dtype, work, before, after);
   };
-  MESHWRIGHT_ASSIGN_OR_RETURN(Program program, Partition(sharded, strategy.all_to_all ? price : without_all_to_all));
+  MESHWRIGHT_ASSIGN_OR_RETURN(Program program,
+                              Partition(sharded, strategy.all_to_all ? price : without_all_to_all, interleaved.pieces));
   if (observe != nullptr) MESHWRIGHT_RETURN_IF_ERROR(observe("partition", program));
   const Context context{graph, strategy, optimizer};
   for (const ProgramPass& pass : kPasses) {

@@ -70,11 +70,16 @@ class UsedAxes {
     }
     return map;
   }
-  TensorSharding ShardingOf(const Layout& layout) const {
+  // The axes named by their numbers; with interleaving those of its own matrix, in which the pieces are the last axis.
+  TensorSharding ShardingOf(const Layout& layout, const OperandRule& operand, int label,
+                            const std::optional<Interleaving>& pieces) const {
     TensorSharding tensor;
     for (const std::vector<int64_t>& axes : MapOf(layout)) {
+      const size_t d = tensor.dims.size();
       std::vector<std::string>& names = tensor.dims.emplace_back();
-      for (const int64_t axis : axes) names.push_back(absl::StrCat(axis));
+      for (const int64_t axis : axes) names.push_back(absl::StrCat(axis + (pieces.has_value() ? 1 : 0)));
+      if (!pieces.has_value() || operand[d].label != label) continue;
+      names.insert(names.begin() + pieces->axes_before, std::string(kInterleavedAxis));
     }
     return tensor;
   }
@@ -90,7 +95,9 @@ TensorSharding TupleOf(const Layout& layout, const Mesh& mesh) {
   return tensor;
 }
 
-bool Same(const OpStrategy& a, const OpStrategy& b) { return a.inputs == b.inputs && a.output == b.output; }
+bool Same(const OpStrategy& a, const OpStrategy& b) {
+  return a.inputs == b.inputs && a.output == b.output && a.interleaved == b.interleaved;
+}
 
 // One weighted operator as a strategy file says it.
 struct Described {
@@ -130,13 +137,21 @@ Described Describe(const Op& op, const Graph& graph, const OpStrategy& strategy,
   const UsedAxes used(layouts, mesh, ranks);
   out.dev_matrix = used.matrix();
   for (const Layout& input : strategy.inputs) out.tensor_maps.push_back(used.MapOf(input));
+  const std::optional<Interleaving>& pieces = strategy.interleaved;
+  const int label = pieces.has_value() ? op.rule.FindLabel(pieces->label) : DimRule::kUnsplit;
   OpSharding sharding;
   sharding.device_matrix = used.matrix();
+  if (pieces.has_value()) sharding.device_matrix.push_back(pieces->pieces);
   for (size_t i = 0; i < sharding.device_matrix.size(); ++i) {
     sharding.axes.push_back(absl::StrCat(sharding.device_matrix.size() - 1 - i));
   }
-  for (const Layout& input : strategy.inputs) sharding.inputs.push_back(used.ShardingOf(input));
-  if (strategy.output.has_value()) sharding.output = used.ShardingOf(*strategy.output);
+  if (pieces.has_value()) sharding.axes.back() = std::string(kInterleavedAxis);
+  for (size_t i = 0; i < strategy.inputs.size(); ++i) {
+    sharding.inputs.push_back(used.ShardingOf(strategy.inputs[i], op.rule.inputs[i], label, pieces));
+  }
+  if (strategy.output.has_value()) {
+    sharding.output = used.ShardingOf(*strategy.output, op.rule.outputs[0], label, pieces);
+  }
   out.sharding = std::move(sharding);
   return out;
 }
@@ -180,7 +195,10 @@ absl::StatusOr<StrategyFile> StrategyFileOf(const Graph& graph, const Strategy& 
     OpStrategy own;
     for (size_t i = 0; i < op.inputs.size(); ++i) own.inputs.push_back(InputLayout(op.rule, assignment, i));
     const auto given = strategy.ops.find(op.name);
-    if (given != strategy.ops.end()) own.output = given->second.output;
+    if (given != strategy.ops.end()) {
+      own.output = given->second.output;
+      own.interleaved = given->second.interleaved;
+    }
     Described described = Describe(op, graph, own, assignment, strategy.mesh, ranks);
     for (size_t i = 0; i < op.inputs.size(); ++i) {
       const Tensor& tensor = graph.tensor(op.inputs[i]);

@@ -39,13 +39,17 @@ Json ToJson(const TensorMap& map) {
   return out;
 }
 
-// The numbers of the axes that split each dim.
+bool IsInterleaved(const OpSharding& sharding) {
+  return sharding.is_layout() && sharding.axes.back() == kInterleavedAxis;
+}
+
+// The numbers of the axes that split each dim. That of interleaved_parallel is the last one of its matrix.
 TensorMap MapOf(const TensorSharding& tensor) {
   TensorMap map;
   for (const std::vector<std::string>& dim : tensor.dims) {
     std::vector<int64_t>& axes = map.emplace_back();
     for (const std::string& name : dim) {
-      if (!absl::SimpleAtoi(name, &axes.emplace_back())) axes.back() = -1;
+      if (!absl::SimpleAtoi(name, &axes.emplace_back())) axes.back() = name == kInterleavedAxis ? 0 : -1;
     }
   }
   return map;
@@ -69,7 +73,7 @@ std::vector<int64_t> PiecesOf(const TensorSharding& tensor, const OpSharding& sh
 Json LayoutJson(const TensorSharding& tensor, const OpSharding& sharding) {
   return Json{{"device_matrix", sharding.device_matrix},
               {"tensor_map", ToJson(MapOf(tensor))},
-              {"interleaved_parallel", false}};
+              {"interleaved_parallel", IsInterleaved(sharding)}};
 }
 
 Json ToJson(const StrategyFile::Operator& op) {
@@ -130,26 +134,34 @@ absl::StatusOr<TensorMap> ReadMap(const NodeRef& in, size_t num_axes) {
 }
 
 // Names the axes of the device matrix by their numbers, from the right.
-void SetMatrix(std::vector<int64_t> matrix, OpSharding& sharding) {
+void SetMatrix(std::vector<int64_t> matrix, bool interleaved, OpSharding& sharding) {
   sharding.axes.clear();
   for (size_t i = 0; i < matrix.size(); ++i) sharding.axes.push_back(absl::StrCat(matrix.size() - 1 - i));
+  if (interleaved && !matrix.empty()) sharding.axes.back() = std::string(kInterleavedAxis);
   sharding.device_matrix = std::move(matrix);
+}
+
+// The name of the axis of that number.
+std::string AxisName(int64_t number, const OpSharding& sharding) {
+  return number == 0 && IsInterleaved(sharding) ? std::string(kInterleavedAxis) : absl::StrCat(number);
 }
 
 absl::StatusOr<TensorSharding> ReadLayout(const NodeRef& in, OpSharding& sharding) {
   MESHWRIGHT_RETURN_IF_ERROR(in.CheckKeys({"device_matrix", "tensor_map", "interleaved_parallel"}));
   MESHWRIGHT_ASSIGN_OR_RETURN(std::vector<int64_t> matrix, in["device_matrix"].AsInts(1, kMostPieces));
-  if (!sharding.is_layout()) SetMatrix(matrix, sharding);
+  MESHWRIGHT_ASSIGN_OR_RETURN(const bool interleaved, in["interleaved_parallel"].AsBoolOr(false));
+  if (!sharding.is_layout()) SetMatrix(matrix, interleaved, sharding);
   if (matrix != sharding.device_matrix || matrix.empty()) {
     return in["device_matrix"].Error("another device matrix", "that of the operator's first input");
   }
-  MESHWRIGHT_ASSIGN_OR_RETURN(const bool interleaved, in["interleaved_parallel"].AsBoolOr(false));
-  if (interleaved) return in["interleaved_parallel"].Error("true", "false");
+  if (interleaved != IsInterleaved(sharding)) {
+    return in["interleaved_parallel"].Error(interleaved ? "true" : "false", "what the operator's first input says");
+  }
   MESHWRIGHT_ASSIGN_OR_RETURN(const TensorMap map, ReadMap(in["tensor_map"], matrix.size()));
   TensorSharding tensor;
   for (const std::vector<int64_t>& axes : map) {
     std::vector<std::string>& names = tensor.dims.emplace_back();
-    for (const int64_t axis : axes) names.push_back(absl::StrCat(axis));
+    for (const int64_t axis : axes) names.push_back(AxisName(axis, sharding));
   }
   return tensor;
 }
@@ -242,15 +254,16 @@ absl::Status ReadLayouts(absl::string_view path, absl::string_view name, const s
   if (said.in_layout().empty() && !said.has_out_layout()) return absl::OkStatus();
   const auto read = [&](const strategy_map::Layout& layout) -> absl::StatusOr<TensorSharding> {
     std::vector<int64_t> matrix(layout.device_matrix().begin(), layout.device_matrix().end());
-    if (!sharding.is_layout()) SetMatrix(matrix, sharding);
-    if (matrix.empty() || matrix != sharding.device_matrix) {
+    const bool interleaved = layout.interleaved_parallel();
+    if (!sharding.is_layout()) SetMatrix(matrix, interleaved, sharding);
+    if (matrix.empty() || matrix != sharding.device_matrix || interleaved != IsInterleaved(sharding)) {
       return BinaryError(path, absl::StrCat("another device matrix in ", QuoteForMessage(name)),
                          "that of the operator's first input");
     }
     TensorSharding tensor;
     for (const auto& axes : layout.tensor_map()) {
       std::vector<std::string>& names = tensor.dims.emplace_back();
-      for (const int32_t axis : axes.dim()) names.push_back(absl::StrCat(axis));
+      for (const int32_t axis : axes.dim()) names.push_back(AxisName(axis, sharding));
     }
     return tensor;
   };
@@ -332,6 +345,7 @@ void WriteLayout(const TensorSharding& tensor, const OpSharding& sharding, strat
     auto& dim = *out.add_tensor_map();
     for (const int64_t axis : axes) dim.add_dim(static_cast<int32_t>(axis));
   }
+  if (IsInterleaved(sharding)) out.set_interleaved_parallel(true);
 }
 
 void WriteMap(const TensorMap& map, strategy_map::Layouts& out) {

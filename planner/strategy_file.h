@@ -15,6 +15,7 @@
 // it. What integer tuples cannot say (layouts with axes in another order than the device matrix, S6) stands beside them
 // in the serial form of S6.13: "in_layout", one {device_matrix, tensor_map, interleaved_parallel} per input, and
 // "out_layout"; an output strategy of tuples is "out_strategy". A tensor map counts axes from the right, -1 is whole.
+// Where interleaved_parallel is true the last axis of the matrix, number 0, splits on each device (S6.14).
 //
 // The binary form is MindSpore's protobuf message (strategy_map.proto), which has no tensor_shape; in_layout,
 // out_layout and out_strategy are fields of ours in it, which its readers pass over.

@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "ir/exchange.h"
 #include "ir/status.h"
+#include "planner/passes/beside_kernels.h"
 
 namespace meshwright {
 namespace {
@@ -25,8 +26,8 @@ Layout Whole(Layout layout) {
 
 class Partitioner {
  public:
-  Partitioner(const ShardedGraph& sharded, const StepPrice& price)
-      : sharded_(sharded), graph_(sharded.graph), mesh_(sharded.mesh), price_(price) {
+  Partitioner(const ShardedGraph& sharded, const StepPrice& price, const std::set<std::string>& pieces)
+      : sharded_(sharded), graph_(sharded.graph), mesh_(sharded.mesh), price_(price), pieces_(pieces) {
     natural_.resize(graph_.tensors.size());
   }
 
@@ -165,6 +166,7 @@ class Partitioner {
       if (natural_[id.index()].has_value() && made_here_.count(id) > 0) MESHWRIGHT_RETURN_IF_ERROR(EnsureCarried(id));
     }
     made_here_.clear();
+    RunBesideKernels(std::exchange(beside_, {}), *block_, all().events);
     if (phase == Phase::kForward) forward_versions_[s] = here_;
     return absl::OkStatus();
   }
@@ -417,6 +419,13 @@ class Partitioner {
     return Redistributed(tensor, tensor.name, from, to, into, origin, id).status();
   }
 
+  // Whether an op of one piece of an interleaved operator makes it, or the backward op of such an op.
+  bool IsOfPiece(TensorId id) const {
+    if (pieces_.empty() || !id.valid() || !graph_.tensor(id).producer.valid()) return false;
+    const Op& producer = graph_.op(graph_.tensor(id).producer);
+    return pieces_.count(producer.forward.valid() ? graph_.op(producer.forward).name : producer.name) > 0;
+  }
+
   // Emits the steps; the last one writes `into` where given. Versions made on the way are remembered for this block.
   absl::StatusOr<Operand> Redistributed(const Tensor& tensor, const std::string& name, const Version& from,
                                         const Layout& to, std::optional<Operand> into, const std::string& origin,
@@ -437,6 +446,9 @@ class Partitioner {
       instruction.reads = {at.operand};
       instruction.writes = {next.operand};
       instruction.origin = origin;
+      if (IsOfPiece(id) && std::holds_alternative<Collective>(instruction.work)) {
+        beside_.insert(block_->instructions.size());
+      }
       block_->instructions.push_back(std::move(instruction));
       at = next;
       if (id.valid()) here_[id].push_back(at);
@@ -484,6 +496,7 @@ class Partitioner {
   const Graph& graph_;
   const Mesh& mesh_;
   const StepPrice& price_;
+  const std::set<std::string>& pieces_;
   Program program_;
   Block* block_ = nullptr;
   Phase phase_ = Phase::kForward;
@@ -498,13 +511,15 @@ class Partitioner {
   std::map<std::pair<SegmentId, TensorId>, Version> fed_;
   std::map<std::pair<SegmentId, TensorId>, Version> kept_;
   std::map<std::string, int> versions_;
+  std::set<size_t> beside_;  // instructions of the current block that run beside its kernels
   Ways ways_;
 };
 
 }  // namespace
 
-absl::StatusOr<Program> Partition(const ShardedGraph& sharded, const StepPrice& price) {
-  return Partitioner(sharded, price).Run();
+absl::StatusOr<Program> Partition(const ShardedGraph& sharded, const StepPrice& price,
+                                  const std::set<std::string>& pieces) {
+  return Partitioner(sharded, price, pieces).Run();
 }
 
 }  // namespace meshwright

@@ -2,8 +2,8 @@
 //
 //   before   ops on global tensors, each with its label assignment
 //   after    a Program of one class with buffers and, for segment s, the blocks 2s (forward) and 2s+1 (backward); no
-//            slots yet. Everything on the compute stream, in order. Gradients and the loss are left partial, in
-//            accumulators.
+//            slots yet. Everything on the compute stream, in order, but for the collectives of `pieces`, below.
+//            Gradients and the loss are left partial, in accumulators.
 //
 // A redistribution stands just before the op that needs it, found by search (planner/redistribute.h) from what the
 // block already holds. What backward reads of the forward pass is the smallest whole version of it that the forward
@@ -12,6 +12,9 @@
 #ifndef MESHWRIGHT_PLANNER_PASSES_PARTITION_H_
 #define MESHWRIGHT_PLANNER_PASSES_PARTITION_H_
 
+#include <set>
+#include <string>
+
 #include "absl/status/statusor.h"
 #include "ir/program.h"
 #include "planner/passes/complete_layouts.h"
@@ -19,7 +22,10 @@
 
 namespace meshwright {
 
-absl::StatusOr<Program> Partition(const ShardedGraph& sharded, const StepPrice& price);
+// Collectives on what the ops named in `pieces` and their backward ops make (planner/passes/interleave.h) run beside
+// the kernels, on the communication stream: after what they read is made, and before it or what they write is used.
+absl::StatusOr<Program> Partition(const ShardedGraph& sharded, const StepPrice& price,
+                                  const std::set<std::string>& pieces = {});
 
 }  // namespace meshwright
 

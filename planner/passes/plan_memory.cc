@@ -56,15 +56,39 @@ class Planner {
     return Bytes(units * kAlignment);
   }
 
+  // From which instruction to which what instruction `i` uses is used: beside the kernels it may start as soon as what
+  // it waits for is recorded, and go on until somebody waits for what it records.
+  static std::pair<size_t, size_t> SpanOf(const Block& block, size_t i) {
+    const Instruction& instruction = block.instructions[i];
+    if (instruction.stream == Stream::kCompute) return {i, i};
+    const auto shares = [](const auto& a, const auto& b) {
+      return std::any_of(a.begin(), a.end(), [&](const EventRef& ref) {
+        return std::any_of(b.begin(), b.end(), [&](const EventRef& other) { return other.event == ref.event; });
+      });
+    };
+    size_t first = i, last = i;
+    if (!instruction.waits.empty()) {
+      while (first > 0 && !shares(instruction.waits, block.instructions[first].records)) --first;
+    }
+    if (!instruction.records.empty()) {
+      while (last + 1 < block.instructions.size() && !shares(instruction.records, block.instructions[last].waits)) {
+        ++last;
+      }
+    }
+    return {first, last};
+  }
+
   // Returns how much the block needs beyond `base`.
   Bytes PlaceTemporaries(const Block& block, Bytes base) {
     std::map<BufferId, Life> lives;
     for (size_t i = 0; i < block.instructions.size(); ++i) {
+      const auto [first, last] = SpanOf(block, i);
       for (const auto* operands : {&block.instructions[i].reads, &block.instructions[i].writes}) {
         for (const Operand& operand : *operands) {
           if (c_.buffers[operand.buffer.index()].role != BufferRole::kTemporary) continue;
-          Life& life = lives.try_emplace(operand.buffer, Life{operand.buffer, i, i, Bytes()}).first->second;
-          life.last = i;
+          Life& life = lives.try_emplace(operand.buffer, Life{operand.buffer, first, last, Bytes()}).first->second;
+          life.first = std::min(life.first, first);
+          life.last = std::max(life.last, last);
         }
       }
     }

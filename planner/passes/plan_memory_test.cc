@@ -58,6 +58,33 @@ class all
   EXPECT_EQ(program.classes[0].arena, Bytes(2560));
 }
 
+// The all-reduce of a may start when a is made, and is waited for when b is read: what is made and read meanwhile, c
+// and d, shares memory with neither.
+TEST(PlanMemoryTest, WhatRunsBesideTheKernelsKeepsItsOperands) {
+  ASSERT_OK_AND_ASSIGN(const Program program, Planned(R"(program beside mesh dp=2
+class all
+  buffer a float32 (64) {-} partial sum dp temporary
+  buffer b float32 (64) {-} temporary
+  buffer c float32 (64) {-} temporary
+  buffer d float32 (64) {-} temporary
+  buffer e float32 (64) {-} temporary
+  event ready
+  event done
+  block f forward
+    compute Fill "-> n" writes a records ready
+    compute Fill "-> n" writes c
+    comm all_reduce sum (dp) activation reads a writes b waits ready records done
+    compute ReLU reads c writes d
+    compute sync waits done
+    compute Add reads b d writes e
+  slot f mb 0 layer 0
+)"));
+  for (const char* const other : {"c", "d"}) {
+    EXPECT_NE(At(program, "a"), At(program, other)) << other;
+    EXPECT_NE(At(program, "b"), At(program, other)) << other;
+  }
+}
+
 // In a chain only neighbours live at the same time: a and c share, b and d.
 TEST(PlanMemoryTest, TemporariesShareTheirRegion) {
   ASSERT_OK_AND_ASSIGN(const Program program, Planned(R"(program chain mesh dp=1

@@ -3,8 +3,34 @@
 #include <algorithm>
 #include <set>
 #include <utility>
+#include <variant>
+#include <vector>
 
 namespace meshwright {
+
+namespace {
+
+// A Sync goes where the instruction goes that its event comes from or is for.
+void KeepSyncs(const Block& block, std::vector<bool>& stays) {
+  std::set<EventId> stay;
+  const auto events_of = [](const Instruction& instruction) {
+    std::vector<EventId> events;
+    for (const auto* refs : {&instruction.waits, &instruction.records}) {
+      for (const EventRef& ref : *refs) events.push_back(ref.event);
+    }
+    return events;
+  };
+  for (size_t i = 0; i < block.instructions.size(); ++i) {
+    if (!stays[i]) continue;
+    for (const EventId event : events_of(block.instructions[i])) stay.insert(event);
+  }
+  for (size_t i = 0; i < block.instructions.size(); ++i) {
+    if (!std::holds_alternative<Sync>(block.instructions[i].work)) continue;
+    for (const EventId event : events_of(block.instructions[i])) stays[i] = stays[i] || stay.count(event) > 0;
+  }
+}
+
+}  // namespace
 
 SplitBlock SplitBackward(const Block& block, absl::Span<const Buffer> buffers) {
   std::set<BufferId> awaited;  // temporaries that instructions which stay read
@@ -21,6 +47,7 @@ SplitBlock SplitBackward(const Block& block, absl::Span<const Buffer> buffers) {
       if (buffers[operand.buffer.index()].role == BufferRole::kTemporary) awaited.insert(operand.buffer);
     }
   }
+  KeepSyncs(block, stays);
   SplitBlock split = {{block.name, block.phase, {}}, {block.name, block.phase, {}}};
   for (size_t i = 0; i < block.instructions.size(); ++i) {
     (stays[i] ? split.backward : split.weights).instructions.push_back(block.instructions[i]);

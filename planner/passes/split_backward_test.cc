@@ -64,5 +64,34 @@ TEST_F(SplitBackwardTest, WhatMakesBothStays) {
   EXPECT_THAT(split.weights.instructions, IsEmpty());
 }
 
+// A collective beside the kernels takes its events along, whichever way it goes.
+TEST_F(SplitBackwardTest, SyncsGoWithTheirCollective) {
+  const BufferId dy = Add("dy", BufferRole::kActivation), dx = Add("dx", BufferRole::kActivation);
+  const BufferId part = Add("part", BufferRole::kTemporary), sum = Add("sum", BufferRole::kTemporary);
+  const BufferId own = Add("own", BufferRole::kTemporary), all = Add("all", BufferRole::kTemporary);
+  const BufferId dw = Add("dw", BufferRole::kGradient);
+  const auto beside = [](Instruction instruction, size_t first) {
+    instruction.waits = {{EventId(first), 0}};
+    instruction.records = {{EventId(first + 1), 0}};
+    return instruction;
+  };
+  const auto sync = [](std::string origin, size_t event, bool wait) {
+    Instruction instruction;
+    instruction.work = Sync{};
+    instruction.origin = std::move(origin);
+    (wait ? instruction.waits : instruction.records) = {{EventId(event), 0}};
+    return instruction;
+  };
+  const Block block = {
+      "layers backward",
+      Phase::kBackward,
+      {Make("part", {dy}, {part}), sync("stays ready", 0, false), beside(Make("stays", {part}, {sum}), 0),
+       Make("own", {dy}, {own}), sync("goes ready", 2, false), beside(Make("goes", {own}, {all}), 2),
+       sync("goes done", 3, true), Make("dw", {all}, {dw}), sync("stays done", 1, true), Make("dx", {sum}, {dx})}};
+  const SplitBlock split = SplitBackward(block, buffers_);
+  EXPECT_THAT(Origins(split.backward), ElementsAre("part", "stays ready", "stays", "stays done", "dx"));
+  EXPECT_THAT(Origins(split.weights), ElementsAre("own", "goes ready", "goes", "goes done", "dw"));
+}
+
 }  // namespace
 }  // namespace meshwright

@@ -205,6 +205,7 @@ class Splitter {
     RankClass c;
     c.name = absl::StrCat("stage ", stage);
     c.stage = stage;
+    c.events = all().events;
     const std::vector<Pass>& passes = passes_[stage];
     arrivals_ = PlanArrivals(stage, passes_, pass_ends_, RoutesTo(stage));
     here_.clear();

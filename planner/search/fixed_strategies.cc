@@ -31,7 +31,7 @@ size_t FixedStrategies::NumKept(const Degrees& degrees) {
     if (!id.valid()) return kept;
     const Op& op = graph_.op(id);
     const absl::StatusOr<OpStrategy> wanted = Resolve(sharding, op, graph_, mesh, mesh.num_ranks() / strategy->stages);
-    if (!wanted.ok() || wanted->output.has_value()) return kept;
+    if (!wanted.ok() || wanted->output.has_value() || wanted->interleaved.has_value()) return kept;
     for (size_t i = 0; i < op.inputs.size(); ++i) {
       const Layout layout = InputLayout(op.rule, sharded->assignments[id.index()], i);
       if (!SamePlacement(graph_.tensor(op.inputs[i]).shape, layout, wanted->inputs[i], mesh)) return kept;

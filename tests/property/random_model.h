@@ -67,7 +67,8 @@ inline constexpr absl::string_view kStrategyForms[] = {
     // How an operator is split. "axes": layouts over any axes of the mesh, which neither of the user's forms can say.
     "tuples", "tuples with repeats", "tuples, out_strategy all_reduce", "tuples, out_strategy reduce_scatter",
     "layouts", "layouts, several axes on a dim", "layouts, out_strategy all_reduce",
-    "layouts, out_strategy reduce_scatter", "axes", "axes, out_strategy", "label rule", "no strategy",
+    "layouts, out_strategy reduce_scatter", "axes", "axes, out_strategy", "label rule", "no strategy", "interleaved",
+    "interleaved behind axes", "interleaved before axes",
     // How the step runs.
     "input layout", "stages 1", "stages 2", "stages 3", "stages 4", "layers_per_stage", "microbatches 1",
     "microbatches 2", "microbatches 4", "schedule gpipe", "schedule 1f1b", "schedule zero_bubble_h1",

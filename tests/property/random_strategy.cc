@@ -19,7 +19,11 @@ namespace {
 class StrategyMaker {
  public:
   StrategyMaker(uint64_t seed, const Graph& graph, int64_t stages, int64_t ranks_per_stage)
-      : draw_(seed), draw_again_(~seed), graph_(graph), ranks_per_stage_(ranks_per_stage) {
+      : draw_(seed),
+        draw_again_(~seed),
+        draw_pieces_(seed + (uint64_t{1} << 32)),
+        graph_(graph),
+        ranks_per_stage_(ranks_per_stage) {
     strategy_.stages = stages;
     strategy_.mesh = Mesh::Factored(stages, ranks_per_stage);
     for (size_t i = stages > 1 ? 1 : 0; i < strategy_.mesh.axes().size(); ++i) axes_.push_back(AxisId(i));
@@ -35,6 +39,7 @@ class StrategyMaker {
   void Choices(int64_t microbatches) {
     Rules();
     Assignments();
+    Interleave();
     Inputs();
     strategy_.microbatches = microbatches;
     strategy_.loss_divisor = static_cast<double>(microbatches);
@@ -390,6 +395,27 @@ class StrategyMaker {
     return false;
   }
 
+  // Some of the operators with strategies of their own run piece by piece (S6.14); often neighbours alike.
+  void Interleave() {
+    const int share = draw_pieces_.Of(std::vector<int>{0, 10, 40, 80});
+    for (const Op& op : graph_.ops) {
+      const auto own = strategy_.ops.find(op.name);
+      if (own == strategy_.ops.end() || op.rule.labels.empty() || !draw_pieces_.Chance(share)) continue;
+      const absl::StatusOr<Assignment> assignment = AssignmentOf(op, graph_, own->second, strategy_.mesh);
+      if (!assignment.ok()) Fail(assignment.status());
+      const auto label = static_cast<size_t>(draw_pieces_.Below(static_cast<int64_t>(op.rule.labels.size())));
+      const auto num_axes = static_cast<int64_t>((*assignment)[label].size());
+      OpStrategy in_pieces = own->second;
+      in_pieces.interleaved = {op.rule.labels[label].name, draw_pieces_.Of(std::vector<int64_t>{2, 2, 2, 3}),
+                               draw_pieces_.Chance(60) ? num_axes : draw_pieces_.Below(num_axes + 1)};
+      if (!CheckInterleaving(op, graph_, in_pieces, strategy_.mesh).ok()) continue;
+      own->second = std::move(in_pieces);
+      forms_.insert("interleaved");
+      if (own->second.interleaved->axes_before > 0) forms_.insert("interleaved behind axes");
+      if (own->second.interleaved->axes_before < num_axes) forms_.insert("interleaved before axes");
+    }
+  }
+
   // The two legal outputs (S5.7).
   std::optional<Layout> OutputOf(const Op& op, const Assignment& assignment) {
     Layout layout = OutputLayout(op.rule, assignment, 0, Reduction::kSum);
@@ -420,7 +446,7 @@ class StrategyMaker {
   }
 
   Draw draw_;
-  Draw draw_again_;  // choices that came later, so that cases keep their seeds
+  Draw draw_again_, draw_pieces_;  // choices that came later, so that cases keep their seeds
   const Graph& graph_;
   const int64_t ranks_per_stage_;
   Strategy strategy_;

@@ -29,6 +29,7 @@ using ::testing::IsEmpty;
 
 constexpr char kSeedB[] = "models/configs/matmul_relu.yaml";
 constexpr char kSeedD[] = "models/configs/mnist_mlp_layout.yaml";
+constexpr char kInterleaved[] = "models/configs/mlp_interleaved.yaml";
 constexpr char kDecoder[] = "models/configs/gpt2_tiny.yaml";
 
 std::string Temporary(absl::string_view name) { return absl::StrCat(testing::TempDir(), "/", name); }
@@ -139,6 +140,32 @@ TEST(F31, LayoutsSurvive) {
       const Planned binary,
       Plan(kSeedD, {"--ignore_shards", absl::StrCat("--strategy_ckpt_load_file=", Temporary("d.pb"))}));
   EXPECT_EQ(ToText(binary.program), ToText(loaded.program));
+}
+
+// S6.13, S6.14: a layout that is interleaved is written as such, and read back. Of the parameter a device holds a
+// block.
+TEST(F31, InterleavedLayoutsSurvive) {
+  const std::string path = Temporary("interleaved.json");
+  ASSERT_OK_AND_ASSIGN(const Planned saved, Plan(kInterleaved, {absl::StrCat("--strategy_ckpt_save_file=", path)}));
+  EXPECT_THAT(Text(path), HasSubstr(R"("MatMul_w1": {"stage":0,"parallel_strategy":[[2,4],[4,1]],"in_layout":[)"
+                                    R"({"device_matrix":[2,2,2],"tensor_map":[0,[2,1]],)"
+                                    R"("interleaved_parallel":true},)"
+                                    R"({"device_matrix":[2,2,2],"tensor_map":[[2,1],-1],)"
+                                    R"("interleaved_parallel":true}]})"));
+  EXPECT_THAT(Text(path), HasSubstr(R"("w1": {"dev_matrix":[2,2],"tensor_map":[[1,0],-1],)"));
+  ASSERT_OK_AND_ASSIGN(const Planned loaded,
+                       Plan(kInterleaved, {"--ignore_shards", absl::StrCat("--strategy_ckpt_load_file=", path)}));
+  EXPECT_OK(Plan(kInterleaved, {absl::StrCat("--strategy_ckpt_save_file=", Temporary("interleaved.pb"))}));
+  ASSERT_OK_AND_ASSIGN(
+      const Planned binary,
+      Plan(kInterleaved, {"--ignore_shards", absl::StrCat("--strategy_ckpt_load_file=", Temporary("interleaved.pb"))}));
+  for (const char* const op : {"first", "second", "third"}) {
+    for (const Planned* const planned : {&loaded, &binary}) {
+      EXPECT_EQ(planned->strategy.ops.at(op).inputs, saved.strategy.ops.at(op).inputs) << op;
+      EXPECT_EQ(planned->strategy.ops.at(op).interleaved, saved.strategy.ops.at(op).interleaved) << op;
+    }
+  }
+  EXPECT_TRUE(saved.strategy.ops.at("first").interleaved.has_value());
 }
 
 // A decoder's file says its degrees of parallelism; what it does not say is found again. Of a plan over data and tensor

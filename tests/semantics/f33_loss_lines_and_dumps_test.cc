@@ -158,6 +158,19 @@ TEST(F33, BeginShowsGlobalShapesAndStrategies) {
                                 "MSELoss: (16, 16) (16, 16) -> () ((8, 1), (8, 1))"));
 }
 
+// S6.14: an operator that runs piece by piece is one operator of the graph; its pieces count among those of its
+// strategy.
+TEST(F33, BeginShowsInterleavedOperatorsOnce) {
+  ASSERT_OK_AND_ASSIGN(const Planned planned, Plan(Text("models/configs/mlp_interleaved.yaml"), 4));
+  std::vector<std::string> rows;
+  for (const DumpNode& node : DumpGraph(planned.graph, planned.program)) {
+    if (!absl::StrContains(node.attrs, "interleaved_parallel: 2")) continue;
+    rows.push_back(absl::StrCat(node.name, " ", node.in_strategy));
+  }
+  EXPECT_THAT(rows, ElementsAre("first ((2, 4), (4, 1))", "relu ((2, 1))", "second ((2, 1), (1, 4))",
+                                "third ((2, 4), (4, 1))"));
+}
+
 // S16.9.
 TEST(F33, LevelsOfSaveGraphs) {
   ASSERT_OK_AND_ASSIGN(const Planned b, Plan(Text(kSeedB), 8));
