@@ -27,6 +27,14 @@ OpAttrs Training(double rate) {
   return attrs;
 }
 
+OpAttrs Scaling(int64_t interval) {
+  OpAttrs attrs;
+  attrs.growth = 2;
+  attrs.backoff = 0.5;
+  attrs.interval = interval;
+  return attrs;
+}
+
 OpAttrs Masked(double rate) {
   OpAttrs attrs;
   attrs.rate = rate;
@@ -227,14 +235,37 @@ std::vector<OpExample> ExamplesOf(OpKind op) {
     case OpKind::kCombineGrad:
       return {{op, "", {tokens, experts, logits}, {}, {}, -1, 1, {experts, logits}}};
     case OpKind::kSgd:
-      return {{op, "", {table, table}, Training(0.25)}};
+      return {{op, "", {table, table}, Training(0.25)},
+              {op, "i j, i j, , -> i j", {table, table, none, none}, Training(0.25)}};
     case OpKind::kMomentum:
-      return {{op, "", {table, table, table}, Training(0.25)}};
+      return {{op, "", {table, table, table}, Training(0.25)},
+              {op, "i j, i j, i j, , -> i j, i j", {table, table, table, none, none}, Training(0.25)}};
     case OpKind::kAdamW:
+      return {{op, "", {table, table, table, table}, Training(0.25), {}, 0, 1},
+              {op,
+               "i j, i j, i j, i j, , -> i j, i j, i j",
+               {table, table, table, table, none, none},
+               Training(0.25),
+               {},
+               0.25,
+               1}};
     case OpKind::kLambStep:
-      return {{op, "", {table, table, table, table}, Training(0.25), {}, 0, 1}};
+      return {{op, "", {table, table, table, table}, Training(0.25), {}, 0, 1},
+              {op,
+               "i j, i j, i j, i j, , -> i j, i j, i j, , ",
+               {table, table, table, table, none, none},
+               Training(0.25),
+               {},
+               0.25,
+               1}};
     case OpKind::kLamb:
-      return {{op, "", {table, table, none, none}, Training(0.25), {}, 0.5, 1}};
+      return {{op, "", {table, table, none, none}, Training(0.25), {}, 0.5, 1},
+              {op, "i j, i j, , , , -> i j", {table, table, none, none, none, none}, Training(0.25), {}, 0.5, 1}};
+    case OpKind::kNotFinite:
+      return {{op, "i j -> ", {table}}, {op, "i j, k i, -> ", {table, {6, 8}, none}}};
+    case OpKind::kAdjustScale:
+      return {{op, "", {none, none, none, none}, Scaling(1), {}, 0.5, 1},
+              {op, "", {none, none, none, none}, Scaling(3), {}, 0.5, 1}};
     case OpKind::kFill:
     case OpKind::kExchange:
     case OpKind::kFeed:

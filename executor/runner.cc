@@ -69,6 +69,7 @@ class RankRunner {
     for (int64_t step = options_.first_step; step < end; ++step) {
       const bool trace = options_.trace && step + 1 == end;
       MESHWRIGHT_RETURN_IF_ERROR(PlayStep(step, trace ? &result.spans : nullptr));
+      MESHWRIGHT_RETURN_IF_ERROR(ReadLossScale(result.loss_scales));
       MESHWRIGHT_RETURN_IF_ERROR(ReadLoss(step, result.losses));
       MESHWRIGHT_RETURN_IF_ERROR(Save(step + 1));
     }
@@ -125,6 +126,8 @@ class RankRunner {
   absl::Status IssueFeeds(const std::vector<Slot>& slots, int64_t step);
   absl::Status PlayInstruction(const Instruction& instruction, int64_t step);
   absl::Status ReadLoss(int64_t step, std::vector<double>& losses);
+  absl::StatusOr<double> ReadScalar(const TensorView& view);
+  absl::Status ReadLossScale(std::vector<LossScale>& scales);
   absl::Status ReadParameters(std::vector<ParameterPiece>& parameters);
   absl::Status Save(int64_t steps_done);
   absl::Status ReadState(Checkpoint& checkpoint);
@@ -218,7 +221,7 @@ absl::Status RankRunner::InitialValues() {
       }
       if (saved != nullptr) {
         MESHWRIGHT_RETURN_IF_ERROR(CopyPiece(name, *saved, view));
-      } else if (parameter) {
+      } else {
         const int64_t layer = b.first_layer + instance / b.microbatches;
         const uint64_t seed = options_.seed + (options_.seed_per_rank ? static_cast<uint64_t>(rank_) : 0);
         MESHWRIGHT_RETURN_IF_ERROR(FillInitial(b.init, seed, TensorName(b), layer, view));
@@ -440,6 +443,28 @@ absl::Status RankRunner::ReadLoss(int64_t step, std::vector<double>& losses) {
   return absl::OkStatus();
 }
 
+absl::StatusOr<double> RankRunner::ReadScalar(const TensorView& view) {
+  staging_.resize(view.bytes());
+  MESHWRIGHT_RETURN_IF_ERROR(backend_.CopyOut(Stream::kCompute, view.data, absl::MakeSpan(staging_)));
+  MESHWRIGHT_RETURN_IF_ERROR(backend_.Synchronize());
+  return NumberAt(view, staging_.data(), 0);
+}
+
+absl::Status RankRunner::ReadLossScale(std::vector<LossScale>& scales) {
+  std::optional<BufferId> scale, skipped;
+  for (size_t i = 0; i < class_.buffers.size(); ++i) {
+    if (class_.buffers[i].role != BufferRole::kOptimizerState || !class_.buffers[i].shape.empty()) continue;
+    if (class_.buffers[i].name == kLossScale) scale = BufferId(i);
+    if (class_.buffers[i].name == kSkippedSteps) skipped = BufferId(i);
+  }
+  if (!scale.has_value() || !skipped.has_value()) return absl::OkStatus();
+  LossScale& now = scales.emplace_back();
+  MESHWRIGHT_ASSIGN_OR_RETURN(now.scale, ReadScalar(View(*scale, 0)));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const double steps, ReadScalar(View(*skipped, 0)));
+  now.skipped = static_cast<int64_t>(steps);
+  return absl::OkStatus();
+}
+
 absl::Status RankRunner::ReadParameters(std::vector<ParameterPiece>& parameters) {
   for (size_t i = 0; i < class_.buffers.size(); ++i) {
     const Buffer& b = class_.buffers[i];
@@ -530,20 +555,6 @@ absl::Status RankRunner::Save(int64_t steps_done) {
   return writer_->Write(checkpoint);
 }
 
-// Writes a piece into its place in the whole.
-void PutInPlace(const ParameterPiece& piece, WholeTensor& whole) {
-  Shape at(piece.shape.size(), 0);
-  for (const double value : piece.values) {
-    int64_t element = 0;
-    for (size_t d = 0; d < at.size(); ++d) element = element * piece.global[d] + piece.begin[d] + at[d];
-    whole.values[element] = value;
-    for (size_t d = at.size(); d-- > 0;) {
-      if (++at[d] < piece.shape[d]) break;
-      at[d] = 0;
-    }
-  }
-}
-
 }  // namespace
 
 absl::StatusOr<RankResult> RunRank(const Program& program, const RunOptions& options, const DataSource& data,
@@ -554,39 +565,6 @@ absl::StatusOr<RankResult> RunRank(const Program& program, const RunOptions& opt
   const absl::Status named(result.status().code(), absl::StrCat(runner.Where(), result.status().message()));
   backend.Abort(named);
   return named;
-}
-
-RunResult JoinResults(std::vector<RankResult> ranks) {
-  RunResult result;
-  result.trace.source = "measured";
-  for (RankResult& rank : ranks) {
-    if (!rank.losses.empty()) result.losses = rank.losses;
-    result.rank_losses.push_back(std::move(rank.losses));
-    result.arenas.push_back(rank.arena);
-    for (const Span& span : rank.spans) {
-      result.trace.makespan = std::max(result.trace.makespan, span.end);
-      result.trace.spans.push_back(span);
-    }
-    for (const ParameterPiece& piece : rank.parameters) {
-      WholeTensor& whole = result.parameters[piece.key];
-      if (whole.values.empty()) {
-        whole.shape = piece.global;
-        whole.values.resize(NumElements(piece.global));
-      }
-      PutInPlace(piece, whole);
-    }
-  }
-  return result;
-}
-
-absl::Status FirstError(absl::Span<const absl::Status> ranks) {
-  absl::Status first;
-  for (const absl::Status& status : ranks) {
-    if (status.ok()) continue;
-    if (!absl::IsCancelled(status)) return status;
-    if (first.ok()) first = status;
-  }
-  return first;
 }
 
 }  // namespace meshwright

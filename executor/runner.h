@@ -3,10 +3,11 @@
 //   host    executor/host/run_on_threads.h (ranks are threads), executor/host/run_on_endpoint.h (ranks are processes)
 //
 // Numbers. The arena is exactly the class's: what was planned is what is allocated. Parameters start from their
-// initializers, masters equal to their parameters, optimizer states as zero, or all of them from a checkpoint
-// (executor/checkpoint.h); everything else as NaN, so that a buffer read before it is written shows. Buffers of one
-// tensor are named alike up to an '@'. Micro-batch i gets rows [i*B/M, (i+1)*B/M) of the step's batch, dim 0 of every
-// input, or the i-th part of each of the batches that it is made of (RunOptions::batches, S12.3).
+// initializers, masters equal to their parameters, optimizer state as zero (the scale of the loss from its
+// initializer), or all of them from a checkpoint (executor/checkpoint.h); everything else as NaN, so that a buffer read
+// before it is written shows. Buffers of one tensor are named alike up to an '@'. Micro-batch i gets rows [i*B/M,
+// (i+1)*B/M) of the step's batch, dim 0 of every input, or the i-th part of each of the batches that it is made of
+// (RunOptions::batches, S12.3).
 //
 // Slots of RankClass::start are played once, before the first step. Kernels that use a buffer with an owner are run by
 // that rank only.
@@ -71,13 +72,20 @@ struct WholeTensor {
   std::vector<double> values;
 };
 
+// Of a program that scales its loss, after a step.
+struct LossScale {
+  double scale = 1;
+  int64_t skipped = 0;  // steps, since the beginning of training
+};
+
 struct RunResult {
-  std::vector<double> losses;                      // per step
-  std::vector<std::vector<double>> rank_losses;    // [rank][step]; empty for ranks that have none
-  std::vector<Bytes> arenas;                       // [rank]: bytes allocated
-  Trace trace;                                     // of the last step; source "measured"
-  std::map<ParameterKey, WholeTensor> parameters;  // after the last step: of masters where there are some, and of
-                                                   // a parameter that several stages use its owner's
+  std::vector<double> losses;                       // per step
+  std::vector<std::vector<double>> rank_losses;     // [rank][step]; empty for ranks that have none
+  std::vector<std::vector<LossScale>> loss_scales;  // [rank][step]; empty where the loss is not scaled
+  std::vector<Bytes> arenas;                        // [rank]: bytes allocated
+  Trace trace;                                      // of the last step; source "measured"
+  std::map<ParameterKey, WholeTensor> parameters;   // after the last step: of masters where there are some, and of
+                                                    // a parameter that several stages use its owner's
 };
 
 // What one rank brings home.
@@ -88,6 +96,7 @@ struct ParameterPiece {
 };
 struct RankResult {
   std::vector<double> losses;
+  std::vector<LossScale> loss_scales;
   Bytes arena;
   std::vector<Span> spans;
   std::vector<ParameterPiece> parameters;

@@ -76,6 +76,9 @@ struct OpAttrs {
   Shape begin, strides;  // StridedSlice, one per dim of its input; empty: from 0, every element
   Shape sources;         // Exchange: by rank, whose value it gets, or -1 for zeros
   double learning_rate = 0, beta1 = 0, beta2 = 0, weight_decay = 0;  // optimizers; Momentum uses beta1
+  // AdjustScale: the scale times `growth` after `interval` good steps in a row, times `backoff` after a bad one.
+  double growth = 1, backoff = 1;
+  int64_t interval = 1;
   friend bool operator==(const OpAttrs&, const OpAttrs&) = default;
 };
 

@@ -89,6 +89,8 @@ enum class OpKind : uint8_t {
   kAdamW,
   kLambStep,
   kLamb,
+  kNotFinite,
+  kAdjustScale,
   kFill,
   kFeed,
   kNumOps
@@ -193,6 +195,7 @@ inline constexpr OpInfo kOps[] = {
     {OpKind::kCombineGrad, "CombineGrad", "s! b h!, e! =b h!, s! b e! -> e! =b h!, s! b e!", KernelClass::kGather, 4, Reduction::kSum, false, false},
 
     // Optimizers: parameter, gradient, state... in place; an optional last output is the parameter in the compute type.
+    // Under loss scaling two scalars follow the inputs: AdjustScale's factor and count of skipped steps.
     {OpKind::kSgd, "SGD", "..., ... -> ...", KernelClass::kMemory, 2, Reduction::kSum, false, false},
     {OpKind::kMomentum, "Momentum", "..., ..., ... -> ..., ...", KernelClass::kMemory, 4, Reduction::kSum, false, false},
     {OpKind::kAdamW, "AdamW", "..., ..., ..., ... -> ..., ..., ...", KernelClass::kMemory, 14, Reduction::kSum, false, false},
@@ -200,6 +203,12 @@ inline constexpr OpInfo kOps[] = {
     // |step|^2, and parameter, step and the two norms -> parameter.
     {OpKind::kLambStep, "LAMBStep", "..., ..., ..., ... -> ..., ..., ..., , ", KernelClass::kMemory, 19, Reduction::kSum, false, false},
     {OpKind::kLamb, "LAMB", "..., ..., , -> ...", KernelClass::kMemory, 2, Reduction::kSum, false, false},
+
+    // Loss scaling. 0 where every element of every input is finite, else infinity; any number of inputs, one scalar output.
+    {OpKind::kNotFinite, "NotFinite", "", KernelClass::kMemory, 0, Reduction::kMax, false, false},
+    // Scale, good steps in a row, steps skipped, what NotFinite found -> the first three after this step, and the factor
+    // of its gradients: 1 / scale, or 0 where the step is skipped. By attrs growth, backoff, interval.
+    {OpKind::kAdjustScale, "AdjustScale", ", , , -> , , , ", KernelClass::kMemory, 8, Reduction::kSum, false, false},
 
     {OpKind::kFill, "Fill", "", KernelClass::kMemory, 0, Reduction::kSum, false, false},  // every element = scale
     {OpKind::kFeed, "Feed", "", KernelClass::kNone, 0, Reduction::kSum, false, false},    // this micro-batch's slice of an input

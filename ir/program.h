@@ -85,6 +85,9 @@ struct Buffer {
   // parallel optimizer of data parallelism, S11.1). Buffers of different owners may share memory.
   int64_t owner = -1;
 };
+// The scale of the loss, and how many steps were skipped for it, where there are such: scalars of every class
+// (planner/passes/scale_loss.h makes them).
+inline constexpr absl::string_view kLossScale = "loss_scale", kSkippedSteps = "loss_scale@skipped";
 inline constexpr int64_t kAlignment = 256;  // bytes; what cudaMalloc guarantees and vector loads want
 
 // A buffer, at the slot's layer plus `layer_shift`.

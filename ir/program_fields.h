@@ -30,6 +30,9 @@ void VisitFields(A& attrs, const OpAttrs&, Visit visit) {
   visit("beta1", attrs.beta1);
   visit("beta2", attrs.beta2);
   visit("weight_decay", attrs.weight_decay);
+  visit("growth", attrs.growth);
+  visit("backoff", attrs.backoff);
+  visit("interval", attrs.interval);
 }
 template <class A, class Visit>
 void VisitFields(A& init, const Initializer&, Visit visit) {

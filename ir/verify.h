@@ -12,7 +12,9 @@
 //       label is split by the same axes in every operand; no axis splits two labels. An output may be an input only if
 //       the op is elementwise in it.
 //    4  A Compute's inputs hold no partial values, and each output is partial over just the axes of the labels that it
-//       lacks. But linear ops pass on partial sums that all their inputs share, and Fill writes any layout.
+//       lacks. But linear ops pass on partial sums that all their inputs share, and Fill writes any layout. A maximum
+//       or minimum may be partial over all ranks of the class, whatever its labels say, since equal values do not
+//       change it.
 //    5  A Collective's layouts before and after differ as its kind, axes and dims say (ir/program.h); operands come in
 //       pairs of one shape and type, and all are of one type.
 //    6  A Slice's piece lies inside the one it is taken from; a Permute's has the same size; both read one buffer and

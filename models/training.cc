@@ -39,6 +39,38 @@ absl::StatusOr<Optimizer> ReadOptimizer(const NodeRef& in) {
   return optimizer;
 }
 
+// none, dynamic, a number, or the numbers of a dynamic one.
+absl::Status ReadLossScale(const NodeRef& in, Training& training) {
+  if (!in.present()) return absl::OkStatus();
+  using Scales = Training::Scales;
+  LossScaling& scaling = training.loss_scaling;
+  training.scales_loss = Scales::kYes;
+  constexpr double kMost = 0x1p126;  // a float32 whose double is one, too
+  if (in.is_map()) {
+    MESHWRIGHT_RETURN_IF_ERROR(in.CheckKeys({"initial", "growth_factor", "backoff_factor", "growth_interval"}));
+    MESHWRIGHT_ASSIGN_OR_RETURN(scaling.initial, in["initial"].AsDoubleOr(scaling.initial, 0x1p-24, kMost));
+    MESHWRIGHT_ASSIGN_OR_RETURN(scaling.growth_factor, in["growth_factor"].AsDoubleOr(scaling.growth_factor, 1, 1e6));
+    MESHWRIGHT_ASSIGN_OR_RETURN(scaling.backoff_factor,
+                                in["backoff_factor"].AsDoubleOr(scaling.backoff_factor, 1e-6, 1));
+    MESHWRIGHT_ASSIGN_OR_RETURN(scaling.growth_interval,
+                                in["growth_interval"].AsIntOr(scaling.growth_interval, 1, int64_t{1} << 24));
+    return absl::OkStatus();
+  }
+  MESHWRIGHT_ASSIGN_OR_RETURN(const std::string text, in.AsString());
+  if (text == "dynamic") return absl::OkStatus();
+  if (text == "none") {
+    training.scales_loss = Scales::kNo;
+    return absl::OkStatus();
+  }
+  const absl::StatusOr<double> number = in.AsDouble(0x1p-24, kMost);
+  if (!number.ok()) {
+    return in.Error(absl::StrCat("\"", text, "\""),
+                    "dynamic, none, a number of at least 2^-24, or {initial: 65536, ..}");
+  }
+  scaling = {*number, 1, 1, 1};
+  return absl::OkStatus();
+}
+
 absl::Status ReadData(const NodeRef& in, Training& training) {
   if (!in.present()) return absl::OkStatus();
   constexpr absl::string_view kNames[] = {"none", "mnist", "numpy_uniform", "text"};  // as in DataSet
@@ -63,6 +95,20 @@ absl::Status ReadData(const NodeRef& in, Training& training) {
 }
 
 }  // namespace
+
+OpAttrs LossScaling::Attrs() const {
+  OpAttrs attrs;
+  attrs.scale = initial;
+  attrs.growth = growth_factor;
+  attrs.backoff = backoff_factor;
+  attrs.interval = growth_interval;
+  return attrs;
+}
+
+std::optional<LossScaling> Training::LossScale() const {
+  const bool scales = scales_loss == Scales::kYes || (scales_loss == Scales::kByType && dtype == DType::kFloat16);
+  return scales ? std::optional(loss_scaling) : std::nullopt;
+}
 
 OpAttrs Optimizer::Attrs() const {
   OpAttrs attrs;
@@ -90,9 +136,9 @@ absl::StatusOr<DType> ReadDType(const NodeRef& in, DType fallback, bool floating
 absl::StatusOr<Training> ReadTraining(const NodeRef& in) {
   Training training;
   if (!in.present()) return training;
-  MESHWRIGHT_RETURN_IF_ERROR(
-      in.CheckKeys({"batch", "sequence", "dtype", "gradient_dtype", "optimizer", "loss_reduction", "attention", "loss",
-                    "norms", "data", "steps", "epochs", "steps_per_epoch", "seed", "seed_per_rank", "tokens"}));
+  MESHWRIGHT_RETURN_IF_ERROR(in.CheckKeys({"batch", "sequence", "dtype", "gradient_dtype", "optimizer", "loss_scale",
+                                           "loss_reduction", "attention", "loss", "norms", "data", "steps", "epochs",
+                                           "steps_per_epoch", "seed", "seed_per_rank", "tokens"}));
   MESHWRIGHT_ASSIGN_OR_RETURN(training.batch, in["batch"].AsIntOr(0, 1, kMostRows));
   MESHWRIGHT_ASSIGN_OR_RETURN(training.sequence, in["sequence"].AsIntOr(0, 1, kLongestSequence));
   MESHWRIGHT_ASSIGN_OR_RETURN(training.dtype, ReadDType(in["dtype"], training.dtype, true));
@@ -100,6 +146,7 @@ absl::StatusOr<Training> ReadTraining(const NodeRef& in) {
   const DType sums = training.dtype == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
   MESHWRIGHT_ASSIGN_OR_RETURN(training.gradient_dtype, ReadDType(in["gradient_dtype"], sums, true));
   MESHWRIGHT_ASSIGN_OR_RETURN(training.optimizer, ReadOptimizer(in["optimizer"]));
+  MESHWRIGHT_RETURN_IF_ERROR(ReadLossScale(in["loss_scale"], training));
   MESHWRIGHT_ASSIGN_OR_RETURN(training.loss_reduction,
                               in["loss_reduction"].AsEnumOr(training.loss_reduction, kLossReductionNames));
   enum class Fusion { kFused, kUnfused };

@@ -5,6 +5,8 @@
 //     sequence: 1024              # tokens a row; decoders only
 //     dtype: bfloat16             # of computing and of parameters, where a tensor does not say its own
 //     gradient_dtype: float32     # of accumulation and reduction
+//     loss_scale: {initial: 65536, growth_factor: 2, backoff_factor: 0.5, growth_interval: 2000}   # dynamic: as here;
+//                                 # or a number, which stays; or none. float16: dynamic unless said, others: none
 //     optimizer: {adamw: {learning_rate: 6e-4, beta1: 0.9, beta2: 0.95, weight_decay: 0.1}}   # sgd, momentum, lamb
 //     loss_reduction: mean        # or sum: over the rows of a micro-batch
 //     attention: fused            # or unfused: the score matrix is in memory
@@ -23,6 +25,7 @@
 #define MESHWRIGHT_MODELS_TRAINING_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -44,6 +47,18 @@ struct Optimizer {
   OpAttrs Attrs() const;
 };
 
+// The loss is multiplied by the scale before the backward pass, gradients are divided by it before the update. A step
+// in which a gradient is not finite is skipped. PyTorch's GradScaler has these names and numbers.
+struct LossScaling {
+  double initial = 65536;
+  double growth_factor = 2;        // after `growth_interval` good steps in a row
+  double backoff_factor = 0.5;     // after a step that was skipped; down to 1 at most
+  int64_t growth_interval = 2000;  // steps
+
+  // As AdjustScale reads them (ir/graph.h); its initial value is in `scale`.
+  OpAttrs Attrs() const;
+};
+
 enum class LossReduction : uint8_t { kMean, kSum };
 inline constexpr absl::string_view kLossReductionNames[] = {"mean", "sum"};
 
@@ -61,6 +76,8 @@ struct Training {
   DType dtype = DType::kFloat32;
   DType gradient_dtype = DType::kFloat32;
   Optimizer optimizer;
+  enum class Scales : uint8_t { kByType, kYes, kNo } scales_loss = Scales::kByType;  // by type: where dtype is float16
+  LossScaling loss_scaling;
   LossReduction loss_reduction = LossReduction::kMean;
   bool fused_attention = true;
   bool fused_loss = true;
@@ -76,6 +93,9 @@ struct Training {
   int64_t seed = 1;
   bool seed_per_rank = false;
   double tokens = 0;  // of the whole run; 0: not said
+
+  // Where the loss is scaled.
+  std::optional<LossScaling> LossScale() const;
 };
 
 // Reads the section; a missing one has the defaults above.

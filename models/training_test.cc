@@ -59,6 +59,30 @@ TEST(TrainingTest, GradientsAreSummedInFloat32OrBetter) {
   EXPECT_EQ(Read("{dtype: float64}")->gradient_dtype, DType::kFloat64);
 }
 
+TEST(TrainingTest, Float16ScalesTheLossUnlessToldOtherwise) {
+  EXPECT_FALSE(Read("{dtype: bfloat16}")->LossScale().has_value());
+  EXPECT_FALSE(Read("{dtype: float16, loss_scale: none}")->LossScale().has_value());
+  const OpAttrs usual = Read("{dtype: float16}")->LossScale().value().Attrs();
+  EXPECT_EQ(usual.scale, 65536);
+  EXPECT_EQ(usual.growth, 2);
+  EXPECT_EQ(usual.backoff, 0.5);
+  EXPECT_EQ(usual.interval, 2000);
+  EXPECT_EQ(Read("{loss_scale: dynamic}")->LossScale().value().Attrs(), usual);
+  const OpAttrs fixed = Read("{loss_scale: 1024}")->LossScale().value().Attrs();
+  EXPECT_EQ(fixed.scale, 1024);
+  EXPECT_EQ(fixed.growth, 1);
+  EXPECT_EQ(fixed.backoff, 1);
+  const OpAttrs own =
+      Read("{loss_scale: {initial: 4096, growth_factor: 4, backoff_factor: 0.25, growth_interval: 100}}")
+          ->LossScale()
+          .value()
+          .Attrs();
+  EXPECT_EQ(own.scale, 4096);
+  EXPECT_EQ(own.growth, 4);
+  EXPECT_EQ(own.backoff, 0.25);
+  EXPECT_EQ(own.interval, 100);
+}
+
 TEST(TrainingTest, MomentumIsWhatTheOperatorReadsAsBeta1) {
   ASSERT_OK_AND_ASSIGN(const Training training, Read("{optimizer: {momentum: {learning_rate: 0.2, momentum: 0.1}}}"));
   EXPECT_EQ(training.optimizer.Attrs().beta1, 0.1);
@@ -69,6 +93,16 @@ TEST(TrainingTest, MomentumIsWhatTheOperatorReadsAsBeta1) {
 
 TEST(TrainingTest, ErrorsNameTheField) {
   const auto error = [](absl::string_view section) { return std::string(Read(section).status().message()); };
+  EXPECT_EQ(
+      error("{loss_scale: dynamical}"),
+      "m.yaml:1:24: training.loss_scale: found \"dynamical\", wanted dynamic, none, a number of at least 2^-24, or "
+      "{initial: 65536, ..}");
+  EXPECT_EQ(
+      error("{loss_scale: {scale_window: 1000}}"),
+      "m.yaml:1:25: training.loss_scale.scale_window: found an unknown key, wanted one of initial, growth_factor, "
+      "backoff_factor, growth_interval; remove it");
+  EXPECT_EQ(error("{loss_scale: {growth_factor: 0.5}}"),
+            "m.yaml:1:40: training.loss_scale.growth_factor: found \"0.5\", wanted a number from 1 to 1e+06");
   EXPECT_EQ(error("{optimizer: {adam: {}}}"),
             "m.yaml:1:24: training.optimizer.adam: found an unknown key, wanted one of "
             "sgd, momentum, adamw, lamb; did you mean \"adamw\"?");

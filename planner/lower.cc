@@ -10,6 +10,7 @@
 #include "planner/passes/overlap.h"
 #include "planner/passes/partition.h"
 #include "planner/passes/plan_memory.h"
+#include "planner/passes/scale_loss.h"
 #include "planner/passes/separate_ranks.h"
 #include "planner/passes/shard_optimizer.h"
 #include "planner/passes/shard_parameters.h"
@@ -52,6 +53,13 @@ constexpr ProgramPass kPasses[] = {
        if (c.strategy.shard_parameters) return ShardParameters(std::move(program));
        return c.strategy.gradient_accumulation_shard ? ShardGradients(std::move(program)) : program;
      }},
+    // Behind those that split updates: a rank checks what it updates. Before buckets and overlap: the check is the
+    // gradients' first reader.
+    {"scale_loss",
+     [](Program program, const Context& c) -> absl::StatusOr<Program> {
+       if (!c.optimizer.loss_scale.has_value()) return program;
+       return ScaleLoss(std::move(program), *c.optimizer.loss_scale);
+     }},
     // Before overlap, which fixes the order of the calls.
     {"bucket_gradients",
      [](Program program, const Context& c) -> absl::StatusOr<Program> {
@@ -79,6 +87,7 @@ absl::StatusOr<Program> Lower(const Graph& forward, const Strategy& strategy, co
   DifferentiateOptions options;
   options.recompute = strategy.recompute;
   options.gradient_dtype = strategy.gradient_dtype;
+  if (optimizer.loss_scale.has_value()) options.loss_scale = optimizer.loss_scale->scale;
   options.loss_gradient = strategy.gradient_scale / strategy.loss_divisor;
   MESHWRIGHT_ASSIGN_OR_RETURN(InterleavedGraph interleaved, Interleave(forward, strategy));
   options.recompute_ops = interleaved.strategy.recompute_ops;

@@ -36,7 +36,8 @@ struct UseOfWork {
 
 bool RunsOptimizer(const Instruction& instruction) {
   const auto* compute = std::get_if<Compute>(&instruction.work);
-  return compute != nullptr && IsOptimizer(compute->op);
+  if (compute == nullptr) return false;
+  return IsOptimizer(compute->op) || compute->op == OpKind::kNotFinite || compute->op == OpKind::kAdjustScale;
 }
 
 }  // namespace

@@ -179,6 +179,19 @@ absl::Status PrintArenas(const Program& program, const RunResult& result) {
   return absl::OkStatus();
 }
 
+// What became of the scale of the loss, where there is one.
+std::optional<LossScale> LastScale(const RunResult& result) {
+  if (result.loss_scales.empty() || result.loss_scales[0].empty()) return std::nullopt;
+  return result.loss_scales[0].back();
+}
+
+void PrintLossScale(const RunResult& result) {
+  const std::optional<LossScale> scale = LastScale(result);
+  if (!scale.has_value()) return;
+  Print(absl::StrCat("loss scale ", ShortestNumber(scale->scale), ", ", scale->skipped,
+                     scale->skipped == 1 ? " step" : " steps", " skipped since the beginning of training\n"));
+}
+
 Json ResultJson(const Job& job, const RunResult& result) {
   Json out;
   out["schema"] = "meshwright/run/1";
@@ -186,6 +199,10 @@ Json ResultJson(const Job& job, const RunResult& result) {
   out["ranks"] = job.program.mesh.num_ranks();
   out["precision"] = std::string(NameOf(job.dtype));
   out["losses"] = result.losses;
+  if (const std::optional<LossScale> scale = LastScale(result); scale.has_value()) {
+    out["loss_scale"] = scale->scale;
+    out["skipped_steps"] = scale->skipped;
+  }
   out["loss_is_sum_of_microbatches"] = job.plan.session.problem.loss_is_sum;
   out["microbatches"] = job.program.num_microbatches;
   Json stages = Json::array();
@@ -373,6 +390,7 @@ absl::Status RunTraining(const Flags& flags, const RankCarrier& carrier) {
     if (lines.Wanted(told)) Print(lines.Line(told, result->losses[static_cast<size_t>(told - options.first_step)]));
   }
   if (after) PrintAllRanks(*result, lines, options.first_step);
+  PrintLossScale(*result);
   return PrintArenas(job.program, *result);
 }
 

@@ -306,6 +306,9 @@ absl::StatusOr<Session> MakeSession(const SourceFile& source, ModelFile file, co
   problem.batch = file.training.batch;
   problem.tokens_per_row = std::max<int64_t>(1, file.training.sequence);
   problem.update = UpdateRule{file.training.optimizer.kind, file.training.optimizer.Attrs()};
+  if (const std::optional<LossScaling> scaling = file.training.LossScale(); scaling.has_value()) {
+    problem.update.loss_scale = scaling->Attrs();
+  }
   problem.gradient_dtype = file.training.gradient_dtype;
   problem.cluster = std::move(cluster);
   problem.memory_limit = file.context.max_device_memory;

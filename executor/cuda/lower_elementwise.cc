@@ -161,6 +161,13 @@ absl::Status CheckShapes(absl::Span<const TensorView> views, const Shape& shape)
   return absl::OkStatus();
 }
 
+// As Expect, with nothing or the two scalars of loss scaling behind `inputs`.
+absl::Status ExpectUpdate(const Lowering& l, size_t inputs, size_t outputs) {
+  const bool scaled = l.call.inputs.size() == inputs + 2;
+  MESHWRIGHT_RETURN_IF_ERROR(Expect(l, scaled ? inputs + 2 : inputs, scaled ? inputs + 2 : inputs, outputs));
+  return CheckShapes(l.call.inputs.subspan(inputs), {});
+}
+
 double CorrectionOf(double beta, int64_t step) { return 1 / (1 - std::pow(beta, static_cast<double>(step))); }
 
 absl::StatusOr<const double*> CorrectionAt(StepValues& values, double beta) {
@@ -175,7 +182,30 @@ absl::StatusOr<const double*> CorrectionAt(StepValues& values, double beta) {
   return reinterpret_cast<const double*>(at);
 }
 
-absl::StatusOr<Update> UpdateOf(const Lowering& l, UpdateKind kind, size_t states) {
+absl::StatusOr<const double*> StepAt(StepValues& values) {
+  const auto bits = [](int64_t step) {
+    const double number = static_cast<double>(step);
+    uint64_t bits;
+    std::memcpy(&bits, &number, sizeof(bits));
+    return bits;
+  };
+  MESHWRIGHT_ASSIGN_OR_RETURN(const std::byte* const at, values.Get("step", bits));
+  return reinterpret_cast<const double*>(at);
+}
+
+// Where loss scaling's scalars are inputs `all` and `all` + 1, the device decides: by them, and the number of the step.
+absl::Status SetScaling(const Lowering& l, size_t all, Update& body) {
+  if (l.call.inputs.size() == all) return absl::OkStatus();
+  body.factor = RefOf(l.call.inputs[all]);
+  body.skipped = RefOf(l.call.inputs[all + 1]);
+  body.step = static_cast<double>(l.call.step);
+  if (l.values == nullptr) return absl::OkStatus();
+  MESHWRIGHT_ASSIGN_OR_RETURN(body.step_at, StepAt(*l.values));
+  return absl::OkStatus();
+}
+
+// `all`: inputs without the scalars of loss scaling.
+absl::StatusOr<Update> UpdateOf(const Lowering& l, UpdateKind kind, size_t states, size_t all) {
   const KernelCall& call = l.call;
   Update body;
   body.kind = kind;
@@ -204,27 +234,28 @@ absl::StatusOr<Update> UpdateOf(const Lowering& l, UpdateKind kind, size_t state
     body.new_v = RefOf(call.outputs[2]);
   }
   if (call.outputs.size() == states + 2) body.copy = RefOf(call.outputs[states + 1]);
+  MESHWRIGHT_RETURN_IF_ERROR(SetScaling(l, all, body));
   return body;
 }
 
 absl::Status LowerUpdate(const Lowering& l, UpdateKind kind, size_t states) {
   const KernelCall& call = l.call;
   const size_t with_copy = call.outputs.size() == states + 2 ? 1 : 0;
-  MESHWRIGHT_RETURN_IF_ERROR(Expect(l, states + 2, states + 2, states + 1 + with_copy));
-  MESHWRIGHT_RETURN_IF_ERROR(CheckShapes(call.inputs, call.inputs[0].shape));
+  MESHWRIGHT_RETURN_IF_ERROR(ExpectUpdate(l, states + 2, states + 1 + with_copy));
+  MESHWRIGHT_RETURN_IF_ERROR(CheckShapes(call.inputs.first(states + 2), call.inputs[0].shape));
   MESHWRIGHT_RETURN_IF_ERROR(CheckShapes(call.outputs, call.inputs[0].shape));
-  MESHWRIGHT_ASSIGN_OR_RETURN(const Update body, UpdateOf(l, kind, states));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const Update body, UpdateOf(l, kind, states, states + 2));
   return l.LaunchPoints(body.n, body);
 }
 
 // The parameter's sum comes first: the step may be written over the parameter.
 absl::Status LowerLambStep(const Lowering& l) {
   const KernelCall& call = l.call;
-  MESHWRIGHT_RETURN_IF_ERROR(Expect(l, 4, 4, 5));
-  MESHWRIGHT_RETURN_IF_ERROR(CheckShapes(call.inputs, call.inputs[0].shape));
+  MESHWRIGHT_RETURN_IF_ERROR(ExpectUpdate(l, 4, 5));
+  MESHWRIGHT_RETURN_IF_ERROR(CheckShapes(call.inputs.first(4), call.inputs[0].shape));
   MESHWRIGHT_RETURN_IF_ERROR(CheckShapes(call.outputs.first(3), call.inputs[0].shape));
   MESHWRIGHT_RETURN_IF_ERROR(CheckShapes(call.outputs.subspan(3), {}));
-  MESHWRIGHT_ASSIGN_OR_RETURN(const Update body, UpdateOf(l, UpdateKind::kLambStep, 2));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const Update body, UpdateOf(l, UpdateKind::kLambStep, 2, 4));
   MESHWRIGHT_RETURN_IF_ERROR(LowerSumOfSquares(l, call.inputs[0], call.outputs[3]));
   MESHWRIGHT_RETURN_IF_ERROR(l.LaunchPoints(body.n, body));
   return LowerSumOfSquares(l, call.outputs[0], call.outputs[4]);
@@ -232,14 +263,53 @@ absl::Status LowerLambStep(const Lowering& l) {
 
 absl::Status LowerLamb(const Lowering& l) {
   const KernelCall& call = l.call;
-  MESHWRIGHT_RETURN_IF_ERROR(Expect(l, 4, 4, call.outputs.size() == 2 ? 2 : 1));
+  MESHWRIGHT_RETURN_IF_ERROR(ExpectUpdate(l, 4, call.outputs.size() == 2 ? 2 : 1));
   MESHWRIGHT_RETURN_IF_ERROR(CheckShapes(call.inputs.first(2), call.inputs[0].shape));
   MESHWRIGHT_RETURN_IF_ERROR(CheckShapes(call.inputs.subspan(2), {}));
   MESHWRIGHT_RETURN_IF_ERROR(CheckShapes(call.outputs, call.inputs[0].shape));
-  MESHWRIGHT_ASSIGN_OR_RETURN(Update body, UpdateOf(l, UpdateKind::kLamb, 0));
+  MESHWRIGHT_ASSIGN_OR_RETURN(Update body, UpdateOf(l, UpdateKind::kLamb, 0, 4));
   body.weights = RefOf(call.inputs[2]);
   body.steps = RefOf(call.inputs[3]);
   return l.LaunchPoints(body.n, body);
+}
+
+// One input after the other; any of them may find something.
+absl::Status LowerNotFinite(const Lowering& l) {
+  const TensorView& y = l.call.outputs[0];
+  if (!l.call.Adds(0)) {
+    Pointwise zero;
+    zero.op = PointOp::kFill;
+    zero.inputs = 0;
+    zero.scale = 0;
+    zero.y = RefOf(y);
+    AddDim(zero.places, 1, {1});
+    MESHWRIGHT_RETURN_IF_ERROR(l.LaunchPoints(1, zero));
+  }
+  for (const TensorView& x : l.call.inputs) {
+    NotFinite body;
+    body.n = x.size();
+    body.x = RefOf(x);
+    body.y = RefOf(y);
+    MESHWRIGHT_RETURN_IF_ERROR(l.LaunchPoints(body.n, body));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status LowerAdjustScale(const Lowering& l) {
+  MESHWRIGHT_RETURN_IF_ERROR(Expect(l, 4, 4, 4));
+  AdjustScale body;
+  body.growth = l.call.attrs->growth;
+  body.backoff = l.call.attrs->backoff;
+  body.interval = static_cast<double>(l.call.attrs->interval);
+  body.scale = RefOf(l.call.inputs[0]);
+  body.good = RefOf(l.call.inputs[1]);
+  body.skipped = RefOf(l.call.inputs[2]);
+  body.found = RefOf(l.call.inputs[3]);
+  body.new_scale = RefOf(l.call.outputs[0]);
+  body.new_good = RefOf(l.call.outputs[1]);
+  body.new_skipped = RefOf(l.call.outputs[2]);
+  body.factor = RefOf(l.call.outputs[3]);
+  return l.Launch({1, 32, 0}, body);
 }
 
 }  // namespace
@@ -294,6 +364,10 @@ absl::Status LowerElementwise(const Lowering& l) {
       return LowerLambStep(l);
     case OpKind::kLamb:
       return LowerLamb(l);
+    case OpKind::kNotFinite:
+      return LowerNotFinite(l);
+    case OpKind::kAdjustScale:
+      return LowerAdjustScale(l);
     default:
       return absl::UnimplementedError("there is no kernel for devices");
   }

@@ -132,6 +132,10 @@ template <class T>
 absl::Status LambStep(const KernelCall& call);
 template <class T>
 absl::Status Lamb(const KernelCall& call);
+template <class T>
+absl::Status NotFinite(const KernelCall& call);
+template <class T>
+absl::Status AdjustScale(const KernelCall& call);
 
 }  // namespace meshwright::host
 

@@ -217,6 +217,10 @@ absl::Status RunTyped(const KernelCall& call) {
       return LambStep<T>(call);
     case OpKind::kLamb:
       return Lamb<T>(call);
+    case OpKind::kNotFinite:
+      return NotFinite<T>(call);
+    case OpKind::kAdjustScale:
+      return AdjustScale<T>(call);
     case OpKind::kFill:
       return Fill<T>(call);
     case OpKind::kFeed:

@@ -1,6 +1,9 @@
 // Updates of parameters. Inputs: parameter, gradient, state...; outputs: parameter, state..., and optionally a copy of
-// the parameter. Inputs and outputs may be the same memory.
+// the parameter. Inputs and outputs may be the same memory. Under loss scaling two scalars follow the inputs: the
+// factor of the gradient, 0 where the step is skipped, and how many steps were skipped before.
+#include <algorithm>
 #include <cmath>
+#include <limits>
 #include <vector>
 
 #include "executor/host/kernel_functions.h"
@@ -19,11 +22,23 @@ absl::Status CheckShapes(const KernelCall& call, absl::Span<const TensorView> vi
   return absl::OkStatus();
 }
 
+// Checks that `inputs` of one shape stand first, and nothing or the two scalars of loss scaling behind `all`.
+absl::Status CheckInputs(const KernelCall& call, size_t inputs, size_t all, size_t outputs) {
+  const bool scaled = call.inputs.size() == all + 2;
+  MESHWRIGHT_RETURN_IF_ERROR(CheckCounts(call, scaled ? all + 2 : all, scaled ? all + 2 : all, outputs));
+  MESHWRIGHT_RETURN_IF_ERROR(CheckShapes(call, call.inputs.first(inputs)));
+  for (size_t i = all; i < call.inputs.size(); ++i) {
+    if (call.inputs[i].shape.empty()) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("input ", i, " is ", ToText(call.inputs[i].shape), ", not a scalar"));
+  }
+  return absl::OkStatus();
+}
+
 // Checks the operands of an optimizer that keeps `states` tensors, all of one shape.
 absl::Status CheckOptimizer(const KernelCall& call, size_t states) {
   const size_t with_copy = call.outputs.size() == states + 2 ? 1 : 0;
-  MESHWRIGHT_RETURN_IF_ERROR(CheckCounts(call, states + 2, states + 2, states + 1 + with_copy));
-  MESHWRIGHT_RETURN_IF_ERROR(CheckShapes(call, call.inputs));
+  MESHWRIGHT_RETURN_IF_ERROR(CheckInputs(call, states + 2, states + 2, states + 1 + with_copy));
   return CheckShapes(call, call.outputs);
 }
 
@@ -34,14 +49,38 @@ struct Pointers {
   const T* g;
   T* to;
   T* copy = nullptr;  // the optional last output
+  double step;        // from 1; steps that were skipped do not count
+  T factor = 1;       // of the gradient
+  bool skip = false;
 
-  Pointers(const KernelCall& call, size_t states)
-      : n(call.inputs[0].size()), w(call.inputs[0].as<T>()), g(call.inputs[1].as<T>()), to(call.outputs[0].as<T>()) {
+  // `all`: inputs without the scalars of loss scaling.
+  Pointers(const KernelCall& call, size_t states, size_t all)
+      : n(call.inputs[0].size()),
+        w(call.inputs[0].as<T>()),
+        g(call.inputs[1].as<T>()),
+        to(call.outputs[0].as<T>()),
+        step(static_cast<double>(call.step)) {
     if (call.outputs.size() > states + 1) copy = call.outputs[states + 1].as<T>();
+    if (call.inputs.size() == all) return;
+    factor = *call.inputs[all].as<T>();
+    step -= *call.inputs[all + 1].as<T>();
+    skip = factor == 0;
   }
+  Pointers(const KernelCall& call, size_t states) : Pointers(call, states, states + 2) {}
+
+  T Gradient(int64_t i) const { return factor * g[i]; }
   void Set(int64_t i, T value) const {
     to[i] = value;
     if (copy != nullptr) copy[i] = value;
+  }
+  // The step is skipped: everything stays as it is.
+  absl::Status Keep(const KernelCall& call, size_t states) const {
+    for (int64_t i = 0; i < n; ++i) Set(i, w[i]);
+    for (size_t s = 0; s < states; ++s) {
+      const T* const from = call.inputs[s + 2].as<T>();
+      std::copy(from, from + n, call.outputs[s + 1].as<T>());
+    }
+    return absl::OkStatus();
   }
 };
 
@@ -51,8 +90,9 @@ template <class T>
 absl::Status Sgd(const KernelCall& call) {
   MESHWRIGHT_RETURN_IF_ERROR(CheckOptimizer(call, 0));
   const Pointers<T> p(call, 0);
+  if (p.skip) return p.Keep(call, 0);
   const T rate = static_cast<T>(call.attrs->learning_rate);
-  for (int64_t i = 0; i < p.n; ++i) p.Set(i, p.w[i] - rate * p.g[i]);
+  for (int64_t i = 0; i < p.n; ++i) p.Set(i, p.w[i] - rate * p.Gradient(i));
   return absl::OkStatus();
 }
 
@@ -60,11 +100,12 @@ template <class T>
 absl::Status Momentum(const KernelCall& call) {
   MESHWRIGHT_RETURN_IF_ERROR(CheckOptimizer(call, 1));
   const Pointers<T> p(call, 1);
+  if (p.skip) return p.Keep(call, 1);
   const T* u = call.inputs[2].as<T>();
   T* new_u = call.outputs[1].as<T>();
   const T rate = static_cast<T>(call.attrs->learning_rate), beta = static_cast<T>(call.attrs->beta1);
   for (int64_t i = 0; i < p.n; ++i) {
-    const T velocity = beta * u[i] + p.g[i];
+    const T velocity = beta * u[i] + p.Gradient(i);
     new_u[i] = velocity;
     p.Set(i, p.w[i] - rate * velocity);
   }
@@ -76,20 +117,21 @@ template <class T>
 absl::Status AdamW(const KernelCall& call) {
   MESHWRIGHT_RETURN_IF_ERROR(CheckOptimizer(call, 2));
   const Pointers<T> p(call, 2);
+  if (p.skip) return p.Keep(call, 2);
   const T* m = call.inputs[2].as<T>();
   const T* v = call.inputs[3].as<T>();
   T* new_m = call.outputs[1].as<T>();
   T* new_v = call.outputs[2].as<T>();
   const OpAttrs& attrs = *call.attrs;
-  const double step = static_cast<double>(call.step);
-  const T correct_m = static_cast<T>(1 / (1 - std::pow(attrs.beta1, step)));
-  const T correct_v = static_cast<T>(1 / (1 - std::pow(attrs.beta2, step)));
+  const T correct_m = static_cast<T>(1 / (1 - std::pow(attrs.beta1, p.step)));
+  const T correct_v = static_cast<T>(1 / (1 - std::pow(attrs.beta2, p.step)));
   const T rate = static_cast<T>(attrs.learning_rate), epsilon = static_cast<T>(attrs.epsilon);
   const T beta1 = static_cast<T>(attrs.beta1), beta2 = static_cast<T>(attrs.beta2);
   const T decay = static_cast<T>(attrs.weight_decay);
   for (int64_t i = 0; i < p.n; ++i) {
-    const T mean = beta1 * m[i] + (1 - beta1) * p.g[i];
-    const T square = beta2 * v[i] + (1 - beta2) * p.g[i] * p.g[i];
+    const T gradient = p.Gradient(i);
+    const T mean = beta1 * m[i] + (1 - beta1) * gradient;
+    const T square = beta2 * v[i] + (1 - beta2) * gradient * gradient;
     new_m[i] = mean;
     new_v[i] = square;
     const T direction = mean * correct_m / (std::sqrt(square * correct_v) + epsilon);
@@ -105,25 +147,29 @@ absl::Status AdamW(const KernelCall& call) {
 // the sums of squares that the norms are the roots of.
 template <class T>
 absl::Status LambStep(const KernelCall& call) {
-  MESHWRIGHT_RETURN_IF_ERROR(CheckCounts(call, 4, 4, 5));
-  MESHWRIGHT_RETURN_IF_ERROR(CheckShapes(call, call.inputs));
+  MESHWRIGHT_RETURN_IF_ERROR(CheckInputs(call, 4, 4, 5));
   MESHWRIGHT_RETURN_IF_ERROR(CheckShapes(call, call.outputs.first(3)));
-  const Pointers<T> p(call, 2);
+  Pointers<T> p(call, 2);
+  p.copy = nullptr;  // what follows the states is a norm
   const T* m = call.inputs[2].as<T>();
   const T* v = call.inputs[3].as<T>();
   T* new_m = call.outputs[1].as<T>();
   T* new_v = call.outputs[2].as<T>();
   const OpAttrs& attrs = *call.attrs;
-  const double step = static_cast<double>(call.step);
-  const T correct_m = static_cast<T>(1 / (1 - std::pow(attrs.beta1, step)));
-  const T correct_v = static_cast<T>(1 / (1 - std::pow(attrs.beta2, step)));
+  const T correct_m = static_cast<T>(1 / (1 - std::pow(attrs.beta1, p.step)));
+  const T correct_v = static_cast<T>(1 / (1 - std::pow(attrs.beta2, p.step)));
   const T epsilon = static_cast<T>(attrs.epsilon), decay = static_cast<T>(attrs.weight_decay);
   const T beta1 = static_cast<T>(attrs.beta1), beta2 = static_cast<T>(attrs.beta2);
   double weights = 0, steps = 0;
-  for (int64_t i = 0; i < p.n; ++i) {
+  if (p.skip) {
+    MESHWRIGHT_RETURN_IF_ERROR(p.Keep(call, 2));
+    std::fill(p.to, p.to + p.n, T(0));
+  }
+  for (int64_t i = 0; i < p.n && !p.skip; ++i) {
     const T weight = p.w[i];
-    const T mean = beta1 * m[i] + (1 - beta1) * p.g[i];
-    const T square = beta2 * v[i] + (1 - beta2) * p.g[i] * p.g[i];
+    const T gradient = p.Gradient(i);
+    const T mean = beta1 * m[i] + (1 - beta1) * gradient;
+    const T square = beta2 * v[i] + (1 - beta2) * gradient * gradient;
     new_m[i] = mean;
     new_v[i] = square;
     p.to[i] = mean * correct_m / (std::sqrt(square * correct_v) + epsilon) + decay * weight;
@@ -138,10 +184,10 @@ absl::Status LambStep(const KernelCall& call) {
 // The second line.
 template <class T>
 absl::Status Lamb(const KernelCall& call) {
-  MESHWRIGHT_RETURN_IF_ERROR(CheckCounts(call, 4, 4, call.outputs.size() == 2 ? 2 : 1));
-  MESHWRIGHT_RETURN_IF_ERROR(CheckShapes(call, call.inputs.first(2)));
+  MESHWRIGHT_RETURN_IF_ERROR(CheckInputs(call, 2, 4, call.outputs.size() == 2 ? 2 : 1));
   MESHWRIGHT_RETURN_IF_ERROR(CheckShapes(call, call.outputs));
-  const Pointers<T> p(call, 0);
+  const Pointers<T> p(call, 0, 4);
+  if (p.skip) return p.Keep(call, 0);
   const T weights = std::sqrt(*call.inputs[2].as<T>()), steps = std::sqrt(*call.inputs[3].as<T>());
   const T trust = weights > 0 && steps > 0 ? weights / steps : 1;
   const T rate = static_cast<T>(call.attrs->learning_rate) * trust;
@@ -149,12 +195,48 @@ absl::Status Lamb(const KernelCall& call) {
   return absl::OkStatus();
 }
 
-#define MESHWRIGHT_INSTANTIATE(T)                       \
-  template absl::Status Sgd<T>(const KernelCall&);      \
-  template absl::Status Momentum<T>(const KernelCall&); \
-  template absl::Status AdamW<T>(const KernelCall&);    \
-  template absl::Status LambStep<T>(const KernelCall&); \
-  template absl::Status Lamb<T>(const KernelCall&);
+// Accumulating, it joins what is there: by maximum, as its row says.
+template <class T>
+absl::Status NotFinite(const KernelCall& call) {
+  MESHWRIGHT_RETURN_IF_ERROR(CheckCounts(call, 1, call.inputs.size(), 1));
+  T found = 0;
+  for (const TensorView& view : call.inputs) {
+    const T* const x = view.as<T>();
+    if (!std::all_of(x, x + view.size(), [](T value) { return std::isfinite(value); })) {
+      found = std::numeric_limits<T>::infinity();
+    }
+  }
+  T& y = *call.outputs[0].as<T>();
+  y = call.Adds(0) ? std::max(y, found) : found;
+  return absl::OkStatus();
+}
+
+// As PyTorch's GradScaler; the scale never falls below 1 by backing off, as in Megatron-LM and MindSpore.
+template <class T>
+absl::Status AdjustScale(const KernelCall& call) {
+  MESHWRIGHT_RETURN_IF_ERROR(CheckCounts(call, 4, 4, 4));
+  const T scale = *call.inputs[0].as<T>(), good = *call.inputs[1].as<T>(), skipped = *call.inputs[2].as<T>();
+  const bool skip = !std::isfinite(*call.inputs[3].as<T>());
+  const bool grows = !skip && good + 1 >= static_cast<T>(call.attrs->interval);
+  const T grown = scale * static_cast<T>(call.attrs->growth), less = scale * static_cast<T>(call.attrs->backoff);
+  T next = scale;
+  if (skip) next = std::max(less, std::min(scale, T(1)));
+  if (grows && std::isfinite(grown)) next = grown;
+  *call.outputs[0].as<T>() = next;
+  *call.outputs[1].as<T>() = skip || grows ? 0 : good + 1;
+  *call.outputs[2].as<T>() = skip ? skipped + 1 : skipped;
+  *call.outputs[3].as<T>() = skip ? 0 : 1 / scale;
+  return absl::OkStatus();
+}
+
+#define MESHWRIGHT_INSTANTIATE(T)                        \
+  template absl::Status Sgd<T>(const KernelCall&);       \
+  template absl::Status Momentum<T>(const KernelCall&);  \
+  template absl::Status AdamW<T>(const KernelCall&);     \
+  template absl::Status LambStep<T>(const KernelCall&);  \
+  template absl::Status Lamb<T>(const KernelCall&);      \
+  template absl::Status NotFinite<T>(const KernelCall&); \
+  template absl::Status AdjustScale<T>(const KernelCall&);
 MESHWRIGHT_INSTANTIATE(float)
 MESHWRIGHT_INSTANTIATE(double)
 #undef MESHWRIGHT_INSTANTIATE

@@ -48,6 +48,7 @@ template <class Stream, class Result>
 void Fields(Stream& stream, Result& result) {
   const auto number = [&](auto& value) { stream.Number(value); };
   stream.Elements(result.losses, number);
+  stream.Elements(result.loss_scales, number);
   stream.Number(result.arena);
   stream.Elements(result.spans, number);
   stream.Elements(result.parameters, [&](auto& piece) {

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "ir/gradients.h"
+#include "ir/program.h"
 #include "ir/status.h"
 
 namespace meshwright {
@@ -62,6 +63,15 @@ class Differentiator {
     builder_.ContinueSegment(graph().op(loss.producer).segment);
     GraphBuilder::OpSpec fill{.name = "dloss", .kind = OpKind::kFill, .inputs = {}, .rule = " ->"};
     for (size_t d = 0; d < loss.shape.size(); ++d) absl::StrAppend(&fill.rule, " d", d);  // each rank's own loss
+    if (options_.loss_scale.has_value()) {
+      if (graph().FindTensor(kLossScale).valid()) {
+        return absl::InvalidArgumentError(absl::StrCat("found a tensor \"", kLossScale,
+                                                       "\", wanted another name: it is that of the scale of the loss"));
+      }
+      const Initializer init{.value = *options_.loss_scale};
+      fill.kind = OpKind::kBroadcast;
+      fill.inputs = {builder_.Parameter(std::string(kLossScale), DType::kFloat32, {}, init, /*trainable=*/false)};
+    }
     fill.attrs.scale = options_.loss_gradient;
     fill.output_shapes = {loss.shape};
     fill.output_dtypes = {loss.dtype};

@@ -10,6 +10,7 @@
 #ifndef MESHWRIGHT_PLANNER_PASSES_DIFFERENTIATE_H_
 #define MESHWRIGHT_PLANNER_PASSES_DIFFERENTIATE_H_
 
+#include <optional>
 #include <set>
 #include <string>
 
@@ -24,10 +25,14 @@ struct DifferentiateOptions {
   std::set<std::string> recompute_ops;  // forward ops that are run again besides, by name
   double loss_gradient = 1;             // what the loss's gradient starts as (1 / micro-batches for a mean over them)
   DType gradient_dtype = DType::kFloat32;  // of the accumulators
+  // What a parameter "loss_scale" starts as that the loss's gradient is a multiple of (scale_loss.h); without it, there
+  // is none.
+  std::optional<double> loss_scale;
 };
 
-// kInvalidArgument: no loss. kUnimplemented, naming the op: an op on the way from a parameter to the loss has no
-// gradient, or an op of a stack of layers reads a value from outside that needs one.
+// kInvalidArgument: no loss, or a parameter that has the loss scale's name. kUnimplemented, naming the op: an op on the
+// way from a parameter to the loss has no gradient, or an op of a stack of layers reads a value from outside that needs
+// one.
 absl::StatusOr<Graph> Differentiate(Graph forward, const DifferentiateOptions& options);
 
 }  // namespace meshwright

@@ -7,6 +7,7 @@
 #define MESHWRIGHT_PLANNER_PASSES_STEP_END_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,7 @@ namespace meshwright {
 struct UpdateRule {
   OpKind kind = OpKind::kSgd;  // kSgd, kMomentum, kAdamW, kLamb
   OpAttrs attrs;
+  std::optional<OpAttrs> loss_scale = std::nullopt;  // scale_loss.h's; nullopt: the loss is not scaled
 };
 
 // A parameter that several stages use (a tied embedding, S12.7). Its owner, the lowest stage whose backward pass has a

@@ -106,6 +106,7 @@ TEST(LoweredProgramsTest, EveryPassVerifiesAndTextsRoundTrip) {
       return status;
     };
     UpdateRule optimizer{sample.optimizer, {}};
+    if (seed % 3 == 0) optimizer.loss_scale.emplace();
     ASSERT_OK_AND_ASSIGN(const Program program, Lower(graph, sample.strategy, optimizer, CountBytes, verify));
     const std::string text = ToText(program);
     ASSERT_OK_AND_ASSIGN(const Program read, ParseProgram(text));

@@ -473,6 +473,13 @@ UpdateRule RandomOptimizer(uint64_t seed) {
   rule.attrs.beta1 = 0.75;
   rule.attrs.beta2 = 0.875;
   rule.attrs.weight_decay = adaptive ? 0.125 : 0;
+  if (draw.Below(3) == 0) {
+    OpAttrs& scaling = rule.loss_scale.emplace();
+    scaling.scale = 1024;
+    scaling.growth = 2;
+    scaling.backoff = 0.5;
+    scaling.interval = 1 + draw.Below(3);
+  }
   return rule;
 }
 

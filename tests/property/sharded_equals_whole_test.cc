@@ -237,9 +237,9 @@ void ExpectEverythingOccurred(Coverage& coverage) {
   for (const OpInfo& row : kOps) {
     // Exchanges are of programs that are split by hand (tests/semantics F34).
     if (row.kind == OpKind::kNumOps || row.kind == OpKind::kExchange) continue;
-    // What reads nothing has no operand that could be split.
-    const bool reads = row.kind != OpKind::kFill && row.kind != OpKind::kFeed;
-    wanted.push_back(absl::StrCat(row.name, reads ? " split" : ""));
+    // What reads nothing, or scalars alone, has no operand that could be split.
+    const bool has_dims = row.kind != OpKind::kFill && row.kind != OpKind::kFeed && row.kind != OpKind::kAdjustScale;
+    wanted.push_back(absl::StrCat(row.name, has_dims ? " split" : ""));
   }
   for (const absl::string_view form : kStrategyForms) wanted.push_back(absl::StrCat("strategy: ", form));
   wanted.push_back("strategy: chunks");
@@ -250,9 +250,9 @@ void ExpectEverythingOccurred(Coverage& coverage) {
     if (row.kind != CollectiveKind::kBroadcast) wanted.push_back(absl::StrCat(row.name, " sum activation"));
   }
   for (const char* name :
-       {"all_reduce max activation", "all_reduce sum gradient", "all_reduce sum report", "reduce_scatter sum gradient",
-        "all_gather sum parameter", "slice", "permute", "transfer activation", "transfer parameter",
-        "transfer gradient", "sync", "MatMul split again"}) {
+       {"all_reduce max activation", "all_reduce sum gradient", "all_reduce sum report", "all_reduce max report",
+        "reduce_scatter sum gradient", "all_gather sum parameter", "slice", "permute", "transfer activation",
+        "transfer parameter", "transfer gradient", "transfer report", "sync", "MatMul split again"}) {
     wanted.push_back(name);
   }
   for (const std::string& name : wanted) {

@@ -328,20 +328,35 @@ struct Update {
   Ref w, g, m, v, to, new_m, new_v, copy;
   Ref weights, steps;                                             // kLamb: the sums of squares, scalars
   const double *correct_m_at = nullptr, *correct_v_at = nullptr;  // where there are some, they count
+  // Loss scaling: scalars, null without it. The corrections are then of the steps that were not skipped.
+  Ref factor, skipped;
+  double step = 1;
+  const double* step_at = nullptr;  // where there is one, it counts
 
   template <class A, class Ctx>
   MESHWRIGHT_DEVICE void Run(Ctx& ctx) const {
+    using std::pow;
     using std::sqrt;
     const A b1 = static_cast<A>(beta1), b2 = static_cast<A>(beta2);
-    const A fix_m = static_cast<A>(correct_m_at != nullptr ? *correct_m_at : correct_m);
-    const A fix_v = static_cast<A>(correct_v_at != nullptr ? *correct_v_at : correct_v);
-    A lr = static_cast<A>(rate);
+    A fix_m = static_cast<A>(correct_m_at != nullptr ? *correct_m_at : correct_m);
+    A fix_v = static_cast<A>(correct_v_at != nullptr ? *correct_v_at : correct_v);
+    A lr = static_cast<A>(rate), unscale = A(1);
+    if (factor.data != nullptr) {
+      unscale = Load<A>(factor, 0);
+      if (unscale == A(0)) return Keep<A>(ctx);
+      if (kind == UpdateKind::kLamb) unscale = A(1);  // the step that it takes is of the gradient unscaled
+      const double done = (step_at != nullptr ? *step_at : step) - Load<double>(skipped, 0);
+      if (kind == UpdateKind::kAdamW || kind == UpdateKind::kLambStep) {
+        fix_m = static_cast<A>(1 / (1 - pow(beta1, done)));
+        fix_v = static_cast<A>(1 / (1 - pow(beta2, done)));
+      }
+    }
     if (kind == UpdateKind::kLamb) {
       const A weight_norm = sqrt(Load<A>(weights, 0)), step_norm = sqrt(Load<A>(steps, 0));
       if (weight_norm > A(0) && step_norm > A(0)) lr *= weight_norm / step_norm;
     }
     for (int64_t i = First(ctx); i < n; i += Step(ctx)) {
-      const A weight = Load<A>(w, i), gradient = Load<A>(g, i);
+      const A weight = Load<A>(w, i), gradient = unscale * Load<A>(g, i);
       A value = weight - lr * gradient;
       if (kind == UpdateKind::kMomentum) {
         const A velocity = b1 * Load<A>(m, i) + gradient;
@@ -359,6 +374,55 @@ struct Update {
       Store(to, i, value);
       if (copy.data != nullptr) Store(copy, i, value);
     }
+  }
+
+  // The step is skipped: everything stays as it is.
+  template <class A, class Ctx>
+  MESHWRIGHT_DEVICE void Keep(Ctx& ctx) const {
+    for (int64_t i = First(ctx); i < n; i += Step(ctx)) {
+      const A value = kind == UpdateKind::kLambStep ? A(0) : Load<A>(w, i);
+      Store(to, i, value);
+      if (copy.data != nullptr) Store(copy, i, value);
+      if (new_m.data != nullptr) Store(new_m, i, Load<A>(m, i));
+      if (new_v.data != nullptr) Store(new_v, i, Load<A>(v, i));
+    }
+  }
+};
+
+// y = infinity if an element of x is not finite. Many threads may write it; they write the same.
+struct NotFinite {
+  int64_t n = 0;
+  Ref x, y;
+
+  template <class A, class Ctx>
+  MESHWRIGHT_DEVICE void Run(Ctx& ctx) const {
+    bool found = false;
+    for (int64_t i = First(ctx); i < n; i += Step(ctx)) {
+      const A value = Load<A>(x, i);
+      found = found || value - value != A(0);
+    }
+    if (found) Store(y, 0, static_cast<A>(INFINITY));
+  }
+};
+
+// As executor/host/optimizers.cc, by one thread.
+struct AdjustScale {
+  double growth = 1, backoff = 1, interval = 1;
+  Ref scale, good, skipped, found, new_scale, new_good, new_skipped, factor;
+
+  template <class A, class Ctx>
+  MESHWRIGHT_DEVICE void Run(Ctx& ctx) const {
+    if (First(ctx) != 0) return;
+    const A now = Load<A>(scale, 0), steps = Load<A>(good, 0), bad = Load<A>(found, 0), before = Load<A>(skipped, 0);
+    const bool skip = bad - bad != A(0), grows = !skip && steps + A(1) >= static_cast<A>(interval);
+    const A grown = now * static_cast<A>(growth), less = now * static_cast<A>(backoff), least = now < A(1) ? now : A(1);
+    A next = now;
+    if (skip) next = less > least ? less : least;
+    if (grows && grown - grown == A(0)) next = grown;
+    Store(new_scale, 0, next);
+    Store(new_good, 0, skip || grows ? A(0) : steps + A(1));
+    Store(new_skipped, 0, skip ? before + A(1) : before);
+    Store(factor, 0, skip ? A(0) : A(1) / now);
   }
 };
 

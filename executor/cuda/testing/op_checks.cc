@@ -251,6 +251,6 @@ std::vector<OpKind> CheckedOps() {
   return ops;
 }
 
-bool CanAccumulate(OpKind op) { return op != OpKind::kAttention && !IsOptimizer(op); }
+bool CanAccumulate(OpKind op) { return op != OpKind::kAttention && op != OpKind::kAdjustScale && !IsOptimizer(op); }
 
 }  // namespace meshwright::cuda::testing

@@ -1,0 +1,228 @@
+#include "planner/passes/scale_loss.h"
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "ir/status.h"
+
+namespace meshwright {
+namespace {
+
+class Scaler {
+ public:
+  Scaler(RankClass& c, int64_t stages, AxisList all, const OpAttrs& attrs)
+      : c_(c), stages_(stages), all_(std::move(all)), attrs_(attrs) {}
+
+  void Run() {
+    AddState();
+    std::map<BlockId, BlockId> checks;  // by the block of updates
+    for (size_t b = 0, n = c_.blocks.size(); b < n; ++b) {
+      if (absl::EndsWith(c_.blocks[b].name, " update")) checks[BlockId(b)] = Split(BlockId(b));
+    }
+    std::vector<Slot> slots;
+    slots.push_back({AddBlock("clear not_finite", {Zero()}), 0, 0, 1, 1});
+    auto first = c_.slots.end();
+    for (auto slot = c_.slots.begin(); slot != c_.slots.end(); ++slot) {
+      const auto check = checks.find(slot->block);
+      if (check == checks.end()) continue;
+      first = std::min(first, slot);
+      slots.push_back(*slot);
+      slots.back().block = check->second;
+    }
+    slots.push_back({AddBlock("loss scale", Decide()), 0, 0, 1, 1});
+    c_.slots.insert(first, slots.begin(), slots.end());
+  }
+
+ private:
+  BufferId Add(std::string name, BufferRole role, Layout layout = {}, double value = 0) {
+    Buffer buffer;
+    buffer.name = std::move(name);
+    buffer.role = role;
+    buffer.layout = std::move(layout);
+    buffer.init.value = value;
+    c_.buffers.push_back(std::move(buffer));
+    return BufferId(c_.buffers.size() - 1);
+  }
+  BlockId AddBlock(std::string name, std::vector<Instruction> instructions) {
+    c_.blocks.push_back({std::move(name), Phase::kBackward, std::move(instructions)});
+    return BlockId(c_.blocks.size() - 1);
+  }
+  EventId AddEvent(std::string name) {
+    c_.events.push_back({std::move(name), 1, 1});
+    return EventId(c_.events.size() - 1);
+  }
+
+  // The stage that scales the loss has the scale already.
+  void AddState() {
+    for (size_t i = 0; i < c_.buffers.size(); ++i) {
+      if (c_.buffers[i].role == BufferRole::kParameter && c_.buffers[i].name == kLossScale) scale_ = BufferId(i);
+    }
+    const auto state = BufferRole::kOptimizerState;
+    if (!scale_.valid()) scale_ = Add(std::string(kLossScale), state, {}, attrs_.scale);
+    c_.buffers[scale_.index()].role = state;
+    good_ = Add(absl::StrCat(kLossScale, "@good"), state);
+    skipped_ = Add(std::string(kSkippedSteps), state);
+    factor_ = Add("gradient_factor", BufferRole::kGradient);
+    Layout partial;
+    partial.partial = all_;
+    if (!all_.empty()) partial.reduction = Reduction::kMax;
+    found_ = Add("not_finite", BufferRole::kGradient, std::move(partial));
+  }
+
+  Instruction Zero() const {
+    Instruction zero;
+    Compute compute;
+    compute.attrs.scale = 0;
+    compute.rule.outputs.resize(1);
+    zero.work = std::move(compute);
+    zero.writes = {{found_, 0}};
+    zero.origin = "not_finite/zero";
+    return zero;
+  }
+
+  bool WritesGradients(const Instruction& instruction) const {
+    return std::all_of(instruction.writes.begin(), instruction.writes.end(), [this](const Operand& operand) {
+      return c_.buffers[operand.buffer.index()].role == BufferRole::kGradient;
+    });
+  }
+
+  // Moves what prepares gradients out of a block of updates, to stand before the check of what its updates read.
+  BlockId Split(BlockId update) {
+    std::vector<Instruction> before, after;
+    std::vector<Operand> gradients;
+    for (Instruction& instruction : c_.blocks[update.index()].instructions) {
+      if (WritesGradients(instruction)) {
+        before.push_back(std::move(instruction));
+        continue;
+      }
+      auto* const compute = std::get_if<Compute>(&instruction.work);
+      if (compute != nullptr && IsOptimizer(compute->op)) {
+        const Operand gradient = instruction.reads[1];
+        if (c_.buffers[gradient.buffer.index()].role == BufferRole::kGradient) gradients.push_back(gradient);
+        instruction.reads.push_back({factor_, 0});
+        instruction.reads.push_back({skipped_, 0});
+        compute->rule.inputs.resize(compute->rule.inputs.size() + 2);
+      }
+      after.push_back(std::move(instruction));
+    }
+    const std::string name(absl::StripSuffix(c_.blocks[update.index()].name, " update"));
+    for (const Operand& gradient : gradients) before.push_back(Check(gradient, name));
+    c_.blocks[update.index()].instructions = std::move(after);
+    return AddBlock(absl::StrCat(name, " check"), std::move(before));
+  }
+
+  Instruction Check(const Operand& gradient, const std::string& name) const {
+    Instruction check;
+    Compute compute;
+    compute.op = OpKind::kNotFinite;
+    compute.accumulate = true;
+    OperandRule operand;
+    for (size_t d = 0; d < c_.buffers[gradient.buffer.index()].shape.size(); ++d) {
+      operand.push_back({static_cast<int8_t>(d), false});
+      compute.rule.labels.push_back({absl::StrCat("d", d), false});
+    }
+    compute.rule.inputs = {std::move(operand)};
+    compute.rule.outputs.resize(1);
+    check.work = std::move(compute);
+    check.reads = {gradient};
+    check.writes = {{found_, 0}};
+    check.origin = absl::StrCat(name, "/not_finite");
+    return check;
+  }
+
+  // All ranks agree, then all do the same.
+  std::vector<Instruction> Decide() {
+    std::vector<Instruction> out;
+    BufferId found = found_;
+    if (!all_.empty()) {
+      found = Add("not_finite@all", BufferRole::kGradient);
+      c_.buffers[found.index()].alias = found_;
+      Instruction join;
+      Collective collective;
+      collective.reduction = Reduction::kMax;
+      collective.axes = all_;
+      collective.purpose = Purpose::kReport;
+      join.work = collective;
+      join.reads = {{found_, 0}};
+      join.writes = {{found, 0}};
+      join.origin = "not_finite";
+      out.push_back(std::move(join));
+    }
+    for (int64_t distance = 1; distance < stages_; distance *= 2) found = AskStage(distance, found, out);
+    Instruction adjust;
+    Compute compute;
+    compute.op = OpKind::kAdjustScale;
+    compute.attrs = attrs_;
+    compute.rule.inputs.resize(4);
+    compute.rule.outputs.resize(4);
+    adjust.work = std::move(compute);
+    adjust.reads = {{scale_, 0}, {good_, 0}, {skipped_, 0}, {found, 0}};
+    adjust.writes = {{scale_, 0}, {good_, 0}, {skipped_, 0}, {factor_, 0}};
+    adjust.origin = std::string(kLossScale);
+    out.push_back(std::move(adjust));
+    return out;
+  }
+
+  // Tells the stage `distance` further on (behind the last comes the first), hears from the one as far before this one,
+  // and returns what both know. After 1, 2, 4, .. each stage knows of all.
+  BufferId AskStage(int64_t distance, BufferId known, std::vector<Instruction>& out) {
+    const std::string what = absl::StrCat("not_finite by ", distance);
+    const int64_t to = (c_.stage + distance) % stages_, from = (c_.stage - distance + stages_) % stages_;
+    const BufferId heard = Add(absl::StrCat("not_finite@from", from), BufferRole::kGradient);
+    const BufferId both = Add(absl::StrCat("not_finite@", distance), BufferRole::kGradient);
+    const EventId ready = AddEvent(absl::StrCat("ready ", what)), arrived = AddEvent(absl::StrCat("arrived ", what));
+    const auto transfer = [&](bool send, int64_t peer) {
+      Instruction instruction;
+      instruction.work = Transfer{send, static_cast<int32_t>(peer - c_.stage), Purpose::kReport};
+      instruction.stream = send ? Stream::kSend : Stream::kReceive;
+      instruction.origin = what;
+      (send ? instruction.reads : instruction.writes) = {{send ? known : heard, 0}};
+      (send ? instruction.waits : instruction.records) = {{send ? ready : arrived, 0}};
+      return instruction;
+    };
+    const auto sync = [&](EventId event, bool wait) {
+      Instruction instruction;
+      instruction.work = Sync{};
+      (wait ? instruction.waits : instruction.records) = {{event, 0}};
+      instruction.origin = what;
+      return instruction;
+    };
+    out.push_back(sync(ready, false));
+    out.push_back(transfer(true, to));
+    out.push_back(transfer(false, from));
+    out.push_back(sync(arrived, true));
+    Instruction join;
+    Compute compute;
+    compute.op = OpKind::kNotFinite;
+    compute.rule.inputs.resize(2);
+    compute.rule.outputs.resize(1);
+    join.work = std::move(compute);
+    join.reads = {{known, 0}, {heard, 0}};
+    join.writes = {{both, 0}};
+    join.origin = what;
+    out.push_back(std::move(join));
+    return both;
+  }
+
+  RankClass& c_;
+  const int64_t stages_;
+  const AxisList all_;  // of the class: its ranks
+  const OpAttrs& attrs_;
+  BufferId scale_, good_, skipped_, factor_, found_;
+};
+
+}  // namespace
+
+absl::StatusOr<Program> ScaleLoss(Program program, const OpAttrs& attrs) {
+  MESHWRIGHT_ASSIGN_OR_RETURN(const AxisList all, program.mesh.Compose(program.ranks_per_class(), 1));
+  for (RankClass& c : program.classes) Scaler(c, static_cast<int64_t>(program.classes.size()), all, attrs).Run();
+  return program;
+}
+
+}  // namespace meshwright
