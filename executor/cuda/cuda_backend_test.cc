@@ -152,6 +152,32 @@ class all
                  1);
 }
 
+// Values that change places as the program says: round a ring, within groups and zeros left behind, one rank heard by
+// several and by itself; on two streams, and what was read is overwritten behind it.
+TEST(CudaBackendTest, ExchangesWithSources) {
+  const Program program = ProgramFromText(R"(program exchanges mesh x2=2 x1=2
+class all
+  buffer x float64 (4, 8) {x2.x1 | -} input init formula a=8 b=1 modulus=1000
+  buffer ring float64 (4, 8) {x2.x1 | -} activation
+  buffer shifted float64 (4, 8) {x2.x1 | -} activation
+  buffer heard float64 (4, 8) {x2.x1 | -} activation
+  buffer kept float64 (4, 8) {x2.x1 | -} activation
+  buffer w float64 (4, 8) {x2.x1 | -} parameter init formula a=3 b=1 modulus=7
+  event made
+  event came
+  block b forward
+    compute Feed "-> i j" writes x
+    compute Add "i j, i j -> i j" reads x w writes kept records made
+    compute permute (x2, x1) from 3 0 1 2 reads kept writes ring
+    compute permute (x1) from -1 0 reads ring writes shifted
+    comm permute (x2, x1) from 2 2 2 -1 reads kept writes heard waits made records came
+    compute permute (x2, x1) from 0 3 2 1 reads shifted writes ring
+    compute Add "i j, i j, i j -> i j" reads ring shifted heard writes w waits came
+  slot b mb 0 layer 0
+)");
+  for (uint64_t seed = 1; seed <= 3; ++seed) ExpectAsOnHost(program, seed, true);
+}
+
 // ---- failures ------------------------------------------------------------------------------------------------------
 
 struct Outcome {

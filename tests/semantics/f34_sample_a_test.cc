@@ -11,6 +11,8 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "executor/cuda/testing/run_on_stand_ins.h"
+#include "executor/host/run_on_threads.h"
 #include "executor/manual/collectives.h"
 #include "executor/manual/gradients.h"
 #include "executor/manual/launch.h"
@@ -25,6 +27,7 @@
 namespace meshwright {
 namespace {
 
+using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -341,6 +344,31 @@ TEST(SampleATest, CollectivesOfAModelFileAreThoseOfTheFunctions) {
         for (size_t e = 0; e < 16; ++e) EXPECT_NEAR(w[16 * rank + e], expected[rank].w[e], 1e-12) << rank << " " << e;
       }
     }
+  }
+}
+
+// The same programs on devices that stand-ins play, forward and backward, steps launched as graphs: neighbours too,
+// whose values come from the ranks that the program names.
+TEST(SampleATest, TheSameOnDevices) {
+  for (const char* const op :
+       {"op: NeighborExchange, send_ranks: [1, 2, 3, 0]", "op: NeighborExchange, send_ranks: [2, 0, -1, 1]",
+        "op: NeighborExchange, send_ranks: [1, -1], group: columns", "op: Broadcast, root: 2",
+        "op: Broadcast, root: 1, group: columns", "op: AllReduce, reduction: prod",
+        "op: AlltoAll, split_dim: 1, concat_dim: 0, group: pairs"}) {
+    SCOPED_TRACE(op);
+    ASSERT_OK_AND_ASSIGN(const Plan plan, PlanModel(OneCollective(op), 4));
+    ASSERT_OK_AND_ASSIGN(const Program program, ProgramOf(plan));
+    const RunOptions options = {.steps = 3, .keep_parameters = true};
+    ASSERT_OK_AND_ASSIGN(const RunResult host, RunOnThreads(program, options, SyntheticData(1)));
+    cuda::testing::StandInMachine machine(4);
+    const cuda::testing::StandInRun run = cuda::testing::RunOnStandIns(program, options, SyntheticData(1), {}, machine,
+                                                                       cuda::testing::StandInKernelKind::kEmulated);
+    ASSERT_THAT(run.statuses, Each(IsOk()));
+    EXPECT_THAT(machine.faults(), IsEmpty());
+    const std::vector<double>& wanted = host.parameters.at({"w", 0}).values;
+    const std::vector<double>& found = run.result.parameters.at({"w", 0}).values;
+    ASSERT_EQ(found.size(), wanted.size());
+    for (size_t e = 0; e < wanted.size(); ++e) EXPECT_NEAR(found[e], wanted[e], 1e-9) << e;
   }
 }
 
