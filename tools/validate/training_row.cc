@@ -319,6 +319,15 @@ class RunReader {
     }
   }
 
+  // nanotron gathers and scatters a list of tensors, which becomes a call of each (`all_gather_coalesced`); InternEvo's
+  // ZeRO gives whole tensors to ranks, which reduce to and broadcast from them; DeepSpeed's first ZeRO-3, from before
+  // fused attention, gathered each tensor where a layer needed it.
+  bool CallsEachTensor(const std::string& zero) const {
+    if (HasAny(zero, {"zero-3"})) return !run_.training.fused_attention;
+    if (!HasAny(zero, {"zero-1"}) || HasAny(zero, {"groups", "hybrid"})) return false;
+    return HasAny(Lower("model"), {"nanotron", "internlm"});
+  }
+
   void ReadSharding() {
     const std::string sequence = Lower("seq_parallel");
     // Came to Megatron-LM with the choice of sequence parallelism (3.0): products that add to the gradient themselves.
@@ -337,6 +346,7 @@ class RunReader {
       run_.host.optimizer_bytes = kClippingBytes + (run_.training.dtype == DType::kFloat16 ? kUnscalingBytes : 0);
     }
     if (degrees.data == 1) return;
+    run_.call_each_tensor = CallsEachTensor(zero);
     if (zero.empty()) {
       run_.parallel_optimizer = true;
       run_.defaults.push_back("zero_fsdp ZeRO-1");
@@ -467,6 +477,7 @@ Problem ProblemOf(const TrainingRun& run) {
   // Frameworks from before fused attention reduce all gradients at once, after the last micro-batch; where parameters
   // are split, a call moves a layer.
   if (!run.training.fused_attention || run.shard_parameters) problem.bucket = kEverything;
+  if (run.call_each_tensor) problem.bucket = Bytes();
   // Frameworks pad flat buffers; ours splits rows, so the vocabulary gets some more where that is little.
   DecoderConfig model = run.model;
   const int64_t padded = std::lcm(model.vocab_multiple, run.degrees.tensor * run.degrees.data);

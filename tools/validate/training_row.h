@@ -51,6 +51,7 @@ struct TrainingRun {
   FrameworkCopies copies;
   bool frozen = false;  // weights, as with adapters
   bool parallel_optimizer = false, shard_parameters = false;
+  bool call_each_tensor = false;  // of gradients and parameters, where replicas own parts of them
   DType gradient_dtype = DType::kFloat32;
   HostPace host;  // eager unless the row says that the step is compiled or captured
 
