@@ -100,6 +100,7 @@ class Pricer {
           }
           instructions.push_back(std::visit(*this, instruction.work));
         }
+        if (host_.overlaps_products) OverlapProducts(block, &instructions);
         if (host_ != HostPace()) KeepPace(block, &instructions);
       }
       KeepBusiestOwner(blocks);
@@ -128,9 +129,10 @@ class Pricer {
   }
 
   InstructionPrice operator()(const Compute& compute) const {
-    const KernelEstimate estimate = costs_.Estimate(WorkOf(*instruction_, compute, *rank_class_, program_.mesh));
+    const KernelWork work = WorkOf(*instruction_, compute, *rank_class_, program_.mesh);
+    const KernelEstimate estimate = costs_.Estimate(work);
     InstructionPrice price;
-    price.time = estimate.time;
+    price.time = estimate.time + StepsTime(compute, work);
     if (host_.adds_gradients && compute.accumulate && program_.num_microbatches > 1) price.time += AddTime(compute);
     if (host_.optimizer_bytes > 0 && IsOptimizer(compute.op)) price.time += PassesTime();
     price.estimated = estimate.estimated;
@@ -244,6 +246,31 @@ class Pricer {
     return costs_.Kernel(passes);
   }
 
+  // Of the kernels that stand for steps of an operator of ours.
+  Nanos StepsTime(const Compute& compute, const KernelWork& work) const {
+    const EagerBytes* bytes = nullptr;
+    double elements = 0;
+    if (InfoOf(compute.op).kernel == KernelClass::kAttention && !work.fused) {
+      bytes = &host_.scores;
+      elements = static_cast<double>(work.batch) * static_cast<double>(work.m) * static_cast<double>(work.n);
+    } else if (compute.op == OpKind::kGelu || compute.op == OpKind::kGeluGrad) {
+      bytes = &host_.activations;
+      const Buffer& made = rank_class_->buffers[instruction_->writes[0].buffer.index()];
+      elements = static_cast<double>(NumElements(LocalShape(made.shape, made.layout, program_.mesh)));
+    }
+    if (compute.op == OpKind::kExpSumAndPick) {
+      bytes = &host_.logits;
+      const Buffer& logits = rank_class_->buffers[instruction_->reads[0].buffer.index()];
+      elements = static_cast<double>(NumElements(LocalShape(logits.shape, logits.layout, program_.mesh)));
+    }
+    if (bytes == nullptr || *bytes == EagerBytes()) return Nanos();
+    const bool backward = work.backward || compute.op == OpKind::kGeluGrad;
+    KernelWork steps;
+    steps.kernel = KernelClass::kMemory;
+    steps.read = Bytes(std::llround(elements * (backward ? bytes->backward : bytes->forward)));
+    return costs_.Kernel(steps);
+  }
+
   // To add what a product made in its own type to the gradient.
   Nanos AddTime(const Compute& compute) const {
     if (InfoOf(compute.op).kernel != KernelClass::kContraction) return Nanos();
@@ -302,6 +329,48 @@ class Pricer {
       const Instruction& instruction = block.instructions[i];
       if (!std::holds_alternative<Compute>(instruction.work)) continue;
       (*prices)[i].time += Nanos(std::llround(waiting * static_cast<double>(IssueTime(instruction).raw())));
+    }
+  }
+
+  static bool IsProduct(const Instruction& instruction) {
+    const auto* compute = std::get_if<Compute>(&instruction.work);
+    return compute != nullptr && InfoOf(compute->op).kernel == KernelClass::kContraction;
+  }
+  static bool Shares(const absl::InlinedVector<Operand, 4>& some, const absl::InlinedVector<Operand, 4>& others) {
+    return std::any_of(some.begin(), some.end(), [&](const Operand& operand) {
+      return std::find(others.begin(), others.end(), operand) != others.end();
+    });
+  }
+
+  // The product that covers the collective `c`, which has covered nothing yet: that reads what was gathered, or makes
+  // what is scattered. The block's size where there is none.
+  size_t CoveringProduct(const Block& block, size_t c, bool gathers, const std::vector<bool>& covers) const {
+    const Instruction& collective = block.instructions[c];
+    for (size_t i = 0; i < block.instructions.size(); ++i) {
+      const Instruction& product = block.instructions[i];
+      if (covers[i] || !IsProduct(product) || (i > c) != gathers) continue;
+      if (gathers ? Shares(product.reads, collective.writes) : Shares(product.writes, collective.reads)) return i;
+    }
+    return block.instructions.size();
+  }
+
+  // Leaves of activations' collectives inside a node what their products do not cover.
+  void OverlapProducts(const Block& block, std::vector<InstructionPrice>* prices) {
+    std::vector<bool> covers(block.instructions.size());
+    for (size_t i = 0; i < block.instructions.size(); ++i) {
+      const auto* collective = std::get_if<Collective>(&block.instructions[i].work);
+      if (collective == nullptr || collective->purpose != Purpose::kActivation) continue;
+      const bool gathers = collective->kind == CollectiveKind::kAllGather;
+      if (!gathers && collective->kind != CollectiveKind::kReduceScatter) continue;
+      const GroupShape shape = Shape(collective->axes);
+      if (shape.nodes > 1 || shape.ranks <= 1) continue;
+      const size_t product = CoveringProduct(block, i, gathers, covers);
+      if (product == block.instructions.size()) continue;
+      covers[product] = true;
+      Nanos& time = (*prices)[i].time;
+      const Nanos piece(time.raw() / shape.ranks);
+      const Nanos covered((*prices)[product].time.raw() / shape.ranks * (shape.ranks - 1));
+      time = std::max(piece, time - covered);
     }
   }
 

@@ -55,6 +55,12 @@ struct InstructionPrice {
   friend bool operator==(const InstructionPrice&, const InstructionPrice&) = default;
 };
 
+// Bytes of kernels that ours do not have, of a forward and of a backward pass.
+struct EagerBytes {
+  double forward = 0, backward = 0;
+  friend bool operator==(const EagerBytes&, const EagerBytes&) = default;
+};
+
 // The CPU of a rank that issues its instructions one by one while the device runs them: where it takes longer for a
 // block than the device does, it sets the pace. 0 where issuing costs nothing that is seen, as in a captured graph.
 struct HostPace {
@@ -65,6 +71,13 @@ struct HostPace {
   bool adds_gradients = false;
   // What passes over all gradients before the update move besides it, bytes for each element that is updated.
   double optimizer_bytes = 0;
+  // What frameworks with a kernel for each step move besides our kernels: attention that is not fused besides the passes
+  // of a fused softmax, bytes a score; an activation function besides reading and writing once, bytes an element; what
+  // is made of the logits besides the loss, bytes a logit.
+  EagerBytes scores = {}, activations = {}, logits = {};
+  // All-gathers and reduce-scatters of activations inside a node run in pieces beside the product that reads or makes
+  // them, one piece a rank; what the product does not cover is seen, and at least one piece of it.
+  bool overlaps_products = false;
   friend bool operator==(const HostPace&, const HostPace&) = default;
 };
 

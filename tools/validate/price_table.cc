@@ -16,6 +16,7 @@
 #include "costmodel/library.h"
 #include "ir/status.h"
 #include "nlohmann/json.hpp"
+#include "tools/validate/gpu_type.h"
 #include "tools/validate/row_model.h"
 
 namespace meshwright {
@@ -38,7 +39,8 @@ absl::Status CheckStatus(const CsvCells& cells) {
 
 absl::StatusOr<Cluster> ClusterOf(const CsvCells& cells, const RowOverrides& overrides, int64_t nodes,
                                   int64_t per_node) {
-  const std::string name = overrides.device.empty() ? cells.Text("gpu_type") : overrides.device;
+  const std::string text = overrides.device.empty() ? cells.Text("gpu_type") : overrides.device;
+  MESHWRIGHT_ASSIGN_OR_RETURN(const std::string name, DeviceNamed(text));
   absl::StatusOr<Cluster> cluster = MakeCluster(name, nodes, per_node);
   if (!cluster.ok()) return CannotExpress("unknown device", name);
   if (!overrides.constants_of.empty()) {

@@ -17,14 +17,12 @@
 #include "ir/status.h"
 #include "ir/text.h"
 #include "tools/validate/flops_rate.h"
+#include "tools/validate/framework.h"
+#include "tools/validate/gpu_type.h"
 #include "tools/validate/row_model.h"
 
 namespace meshwright {
 namespace {
-
-bool HasAny(absl::string_view text, absl::Span<const absl::string_view> words) {
-  return std::any_of(words.begin(), words.end(), [&](absl::string_view word) { return absl::StrContains(text, word); });
-}
 
 // --- the defaults of empty cells -----------------------------------------------------------------------------------
 
@@ -33,6 +31,7 @@ bool HasAny(absl::string_view text, absl::Span<const absl::string_view> words) {
 constexpr Bytes kTransformerEngineBytes = Bytes(3);
 constexpr Bytes kEverything = GiB(1 << 20);
 constexpr int64_t kDefaultDevicesPerNode = 8;
+constexpr double kBytesPerParameter = 20;  // Megatron-LM's documentation, mixed precision in fp16
 constexpr int64_t kLeastVocabPerPadding = 32;
 constexpr double kMostDevices = 1 << 20;  // beyond it, a cell is damaged
 
@@ -43,6 +42,7 @@ class RunReader {
   absl::StatusOr<TrainingRun> Read() {
     const std::string options = Lower("other_opts");
     MESHWRIGHT_ASSIGN_OR_RETURN(run_.training.sequence, Size("seq_len", DefaultSequence(cells_.Text("model"))));
+    framework_ = FrameworkOf(cells_, run_.training.sequence);
     MESHWRIGHT_ASSIGN_OR_RETURN(run_.model, ReadRowModel(cells_, run_.training.sequence, &run_.defaults));
     run_.training.optimizer.kind = OpKind::kAdamW;
     MESHWRIGHT_RETURN_IF_ERROR(ReadDegrees());
@@ -54,12 +54,7 @@ class RunReader {
       run_.memory_comparable = false;
     }
     MESHWRIGHT_RETURN_IF_ERROR(ReadPrecision());
-    const std::string compile = Lower("compile");
-    const bool eager = compile.empty() || HasAny(compile, {"no", "eager"});
-    // llm.c is a C program: nothing stands between it and the launches.
-    const bool bare = HasAny(options, {"cuda graph", "cudagraph", "llm.c"}) ||
-                      HasAny(absl::StrCat(Lower("attention"), Lower("recompute")), {"llm.c"});
-    if (eager && !bare) run_.host = overrides_.eager;
+    if (framework_.eager) run_.host = overrides_.eager;
     ReadAttention();
     MESHWRIGHT_RETURN_IF_ERROR(ReadRecompute());
     ReadSharding();
@@ -106,8 +101,11 @@ class RunReader {
     if (product > kMostDevices) return CannotExpress("more devices than there are", absl::StrCat(product));
     const int64_t model = degrees.tensor * degrees.pipeline * context_;
     const bool layout_given = run_.tensor_given && run_.pipeline_given;
-    if (!layout_given && cells_.Text("gpus").empty()) return CannotExpress("layout not given", "tp, pp and gpus");
-    MESHWRIGHT_ASSIGN_OR_RETURN(gpus_, Size("gpus", data.value_or(1) * model));
+    int64_t least = data.value_or(1) * model;
+    if (!layout_given && cells_.Text("gpus").empty()) {
+      MESHWRIGHT_ASSIGN_OR_RETURN(least, DefaultDevices());
+    }
+    MESHWRIGHT_ASSIGN_OR_RETURN(gpus_, Size("gpus", least));
     if (static_cast<double>(gpus_) > kMostDevices)
       return CannotExpress("more devices than there are", absl::StrCat(gpus_));
     degrees.data = data.has_value() && layout_given ? *data : std::max<int64_t>(1, gpus_ / model);
@@ -122,17 +120,35 @@ class RunReader {
     return absl::OkStatus();
   }
 
+  // Where a source names neither devices nor layout: the fewest on which the model trains, tensor parallelism over a
+  // node and as many stages as divide the layers, with half of the memory for parameters and their optimizer.
+  absl::StatusOr<int64_t> DefaultDevices() const {
+    const std::string text = overrides_.device.empty() ? cells_.Text("gpu_type") : overrides_.device;
+    if (text.empty()) return CannotExpress("not given", "gpus, tp, pp and gpu_type");
+    MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<double> memory, MemoryOf());
+    MESHWRIGHT_ASSIGN_OR_RETURN(const std::string name, DeviceNamed(text, memory.value_or(0)));
+    MESHWRIGHT_ASSIGN_OR_RETURN(const Device device, FindDevice(name));
+    const double needed =
+        kBytesPerParameter * NumParameters(run_.model) / (static_cast<double>(device.memory.raw()) / 2);
+    if (needed <= 1) return 1;
+    int64_t stages = 1;
+    while (stages < run_.model.layers && (run_.model.layers % stages != 0 ||
+                                          static_cast<double>(stages * kDefaultDevicesPerNode) < needed)) {
+      ++stages;
+    }
+    return stages * kDefaultDevicesPerNode;
+  }
+
   absl::Status ReadCluster() {
     const std::string device = overrides_.device.empty() ? cells_.Text("gpu_type") : overrides_.device;
     if (device.empty()) return CannotExpress("not given", "gpu_type");
     MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<double> memory, MemoryOf());
-    std::string name = device;
-    if (memory.has_value() && overrides_.device.empty()) {
-      const std::string exact = absl::StrCat(device, " ", *memory, "GB");
-      if (FindDevice(exact).ok()) name = exact;
-    }
-    if (!FindDevice(name).ok()) return CannotExpress("unknown device", name);
+    MESHWRIGHT_ASSIGN_OR_RETURN(const std::string name,
+                                DeviceNamed(device, overrides_.device.empty() ? memory.value_or(0) : 0));
     MESHWRIGHT_ASSIGN_OR_RETURN(int64_t per_node, Size("gpus_per_node", kDefaultDevicesPerNode, gpus_ > 1));
+    // Where more devices share a switch than a machine holds, the switch is what counts.
+    MESHWRIGHT_ASSIGN_OR_RETURN(const Cluster usual, MakeCluster(name, 1, 0));
+    if (usual.devices_per_node > kDefaultDevicesPerNode) per_node = usual.devices_per_node;
     per_node = std::min(per_node, gpus_);
     if (gpus_ % per_node != 0) {
       while (gpus_ % per_node != 0) --per_node;
@@ -211,10 +227,13 @@ class RunReader {
       return CannotExpress("unknown dtype", text);
     }
     if (dtype == DType::kBFloat16 && device.Peak(dtype).raw() <= 0) dtype = DType::kFloat16;
+    run_.narrow = narrow;
     if (narrow) MESHWRIGHT_RETURN_IF_ERROR(UseFloat8Products(&device));
     run_.training.dtype = dtype;
     // Megatron and DeepSpeed reduce fp16 gradients as they are, FSDP's PURE too; bf16 is accumulated in float32.
-    const bool own = dtype == DType::kFloat16 || absl::StrContains(Lower("other_opts"), "pure");
+    // NeMo's recipes hold and reduce them in bf16 (`grad_sync_dtype`).
+    const bool own = dtype == DType::kFloat16 || framework_.transformer_engine ||
+                     absl::StrContains(Lower("other_opts"), "pure");
     run_.training.gradient_dtype = run_.gradient_dtype = own ? dtype : DType::kFloat32;
     return absl::OkStatus();
   }
@@ -235,27 +254,27 @@ class RunReader {
   }
 
   void ReadAttention() {
-    const std::string text = Lower("attention");
-    const bool unfused =
-        HasAny(text, {"unfused", "pre-flash", "no flash", "without flash", "no cudnn", "standard", "eager", "naive"});
-    run_.training.fused_attention = !unfused;
-    // Frameworks that issue kernel by kernel have a kernel for each step of the loss, too.
-    run_.training.fused_loss = run_.host == HostPace();
-    // Transformer Engine has a kernel for a norm, for rotary positions and for a gate; PyTorch's eager mode has none.
-    run_.training.fused_norms = run_.host == HostPace() || HasAny(text, {"te/", "transformer engine"});
-    // The same layers add gradients inside of the product.
-    if (run_.training.fused_norms) run_.host.adds_gradients = false;
-    if (text.empty()) run_.defaults.push_back("attention fused");
-    if (unfused) return;
+    run_.training.fused_attention = framework_.fused_attention;
+    run_.training.fused_loss = framework_.fused_loss;
+    run_.training.fused_norms = framework_.fused_norms;
+    if (framework_.eager) {
+      run_.host.adds_gradients = framework_.adds_gradients;
+      run_.host.scores = framework_.scores;
+      run_.host.activations = framework_.activations;
+      run_.host.logits = framework_.logits;
+    }
+    run_.host.overlaps_products = framework_.overlaps_products;
+    if (cells_.Text("attention").empty()) run_.defaults.push_back("attention fused");
     // A device without the named kernel keeps the one it has.
-    const auto use = [&](absl::string_view kernel) { SetClusterKey("attention", kernel, &run_.cluster).IgnoreError(); };
-    if (HasAny(text, {"cudnn", "flash3", "flash-3", "flashattention-3", "fa3"})) use("flash3");
-    // llm-foundry's own layers pinned flash-attn 1.0.9 (its setup.py, extra "gpu").
-    if (HasAny(text, {"flash v1", "flash1", "flashattention-1", "mpt attn_impl"})) use("flash1");
+    if (!framework_.attention.empty()) {
+      SetClusterKey("attention", framework_.attention, &run_.cluster).IgnoreError();
+    }
   }
 
   absl::Status ReadRecompute() {
     const std::string text = Lower("recompute");
+    // torchtitan's "selective op" keeps attention's output and that of every other product: of a gated layer those of
+    // queries, values, the first half of the wide product and the last one (torchtitan, apply_ac).
     // Checkpoints of Megatron and DeepSpeed run the layer again. Those of PyTorch that FSDP goes with (not reentrant,
     // since 2.1) stop when backward has what it reads.
     const Recompute layer = absl::StrContains(Lower("zero_fsdp"), "fsdp") ? Recompute::kFull : Recompute::kLayer;
@@ -268,6 +287,14 @@ class RunReader {
       run_.recompute = layer;
       run_.recompute_share = ShareOfLayers(text);
       run_.approximations.push_back("recompute of some layers: the mean of all and none, weighted");
+    } else if (HasAny(text, {"recompute gelu", "checkpoint_lvl=1"})) {
+      run_.recompute_ops = {"activation"};
+    } else if (HasAny(text, {"checkpoint_lvl=2"})) {
+      run_.recompute_ops = {"mlp1", "activation"};
+    } else if (HasAny(text, {"selective op"})) {
+      run_.recompute_ops = {"norm1", "rotary", "proj", "add1", "norm2", "activation"};
+      run_.recompute_more = {"mlp1"};
+      run_.recompute_share = 0.5;
     } else if (HasAny(text, {"selective"})) {
       run_.recompute = Recompute::kSelective;
     } else {
@@ -312,26 +339,18 @@ class RunReader {
 
   void SetCopies(const std::string& zero) {
     if (run_.frozen || HasAny(zero, {"zero-3", "fsdp", "full_shard"})) return;
-    if (run_.training.dtype == DType::kFloat16) {
+    if (framework_.transformer_engine) {
+      run_.copies.owned = kParameterRemainders;
+      if (run_.narrow) run_.copies.activations = kFloat8Activations;
+    } else if (run_.training.dtype == DType::kFloat16) {
       run_.copies.owned = kFloat32GradientCopy + (HasAny(zero, {"zero-"}) ? kFlatGradientCopy : 0);
     } else if (run_.balanced_stages) {  // nanotron, which accumulates in float32 what autograd makes
       run_.copies.whole = kBucketGradientCopy;
     }
   }
 
-  // nanotron gathers and scatters a list of tensors, which becomes a call of each (`all_gather_coalesced`); InternEvo's
-  // ZeRO gives whole tensors to ranks, which reduce to and broadcast from them; DeepSpeed's first ZeRO-3, from before
-  // fused attention, gathered each tensor where a layer needed it.
-  bool CallsEachTensor(const std::string& zero) const {
-    if (HasAny(zero, {"zero-3"})) return !run_.training.fused_attention;
-    if (!HasAny(zero, {"zero-1"}) || HasAny(zero, {"groups", "hybrid"})) return false;
-    return HasAny(Lower("model"), {"nanotron", "internlm"});
-  }
-
   void ReadSharding() {
     const std::string sequence = Lower("seq_parallel");
-    // Came to Megatron-LM with the choice of sequence parallelism (3.0): products that add to the gradient themselves.
-    if (!sequence.empty()) run_.host.adds_gradients = false;
     // Where the cell is empty: usual where attention is fused, unknown before.
     run_.sequence_parallel = sequence.empty() ? run_.training.fused_attention : HasAny(sequence, {"yes", "true", "1"});
     Degrees& degrees = run_.degrees;
@@ -340,13 +359,13 @@ class RunReader {
       run_.defaults.push_back(absl::StrCat("seq_parallel ", degrees.sequence_parallel ? "yes" : "no"));
     }
     const std::string zero = Lower("zero_fsdp");
-    run_.balanced_stages = HasAny(absl::StrCat(Lower("model"), Lower("other_opts")), {"nanotron"});
+    run_.balanced_stages = framework_.nanotron;
     SetCopies(zero);
-    if (run_.host != HostPace()) {
+    if (framework_.eager) {
       run_.host.optimizer_bytes = kClippingBytes + (run_.training.dtype == DType::kFloat16 ? kUnscalingBytes : 0);
     }
     if (degrees.data == 1) return;
-    run_.call_each_tensor = CallsEachTensor(zero);
+    run_.call_each_tensor = CallsEachTensor(cells_, framework_);
     if (zero.empty()) {
       run_.parallel_optimizer = true;
       run_.defaults.push_back("zero_fsdp ZeRO-1");
@@ -367,6 +386,7 @@ class RunReader {
 
   const CsvCells& cells_;
   const RowOverrides& overrides_;
+  Framework framework_;
   TrainingRun run_;
   int64_t gpus_ = 1;
   int64_t context_ = 1;  // context parallelism
@@ -383,21 +403,37 @@ bool SetInternode(absl::string_view text, Cluster* cluster) {
   const std::string in(text);
   if (absl::StrContains(absl::AsciiStrToLower(text), "efa")) cluster->nic_latency = kEfaLatency;
   std::smatch match;
-  static const std::regex* const kCards = new std::regex(R"((\d{1,4})\s*x\s*(\d{1,6}(\.\d+)?)\s*G(b|bit|bps))");
-  static const std::regex* const kNode = new std::regex(R"((\d{1,6}(\.\d+)?)\s*G(b|bit|bps)\b)");
+  static const std::regex* const kCards =
+      new std::regex(R"((\d{1,4})\s*[x*]\s*(\d{1,6}(\.\d+)?)\s*(G|T)(b|bit|bps|\b))", std::regex::icase);
+  static const std::regex* const kNode =
+      new std::regex(R"((\d{1,6}(\.\d+)?)\s*(G|T)(b|bit|bps)(\b|/s|ps))", std::regex::icase);
+  const auto rate = [](const std::string& number, const std::string& unit) {
+    return std::stod(number) * (absl::EqualsIgnoreCase(unit, "T") ? 1e12 : 1e9) / 8;
+  };
   if (std::regex_search(in, match, *kCards)) {
     cluster->nics_per_node = std::max<int64_t>(1, std::stoll(match[1].str()));
-    cluster->nic_bandwidth = BytesPerSecond(std::stod(match[2].str()) * 1e9 / 8);
+    cluster->nic_bandwidth = BytesPerSecond(rate(match[2].str(), match[4].str()));
     if (cluster->nic_latency == kEfaLatency && cluster->nics_per_node <= kFirstEfaCards) {
       cluster->nic_latency = kFirstEfaLatency;
     }
     return true;
   }
-  if (!std::regex_search(in, match, *kNode)) return false;
   cluster->nics_per_node = std::max<int64_t>(1, cluster->nics_per_node);
-  cluster->nic_bandwidth =
-      BytesPerSecond(std::stod(match[1].str()) * 1e9 / 8 / static_cast<double>(cluster->nics_per_node));
-  return true;
+  if (std::regex_search(in, match, *kNode)) {
+    // One card's rate where the text says so, or where no node has so little.
+    const double bytes = rate(match[1].str(), match[3].str());
+    const bool card = HasAny(absl::AsciiStrToLower(in), {"per gpu", "per card", "per nic", "ndr", "hdr", "edr", "xdr"});
+    cluster->nic_bandwidth = BytesPerSecond(card ? bytes : bytes / static_cast<double>(cluster->nics_per_node));
+    return true;
+  }
+  // InfiniBand by its generation alone: a port of each card.
+  constexpr std::pair<absl::string_view, double> kPorts[] = {{"EDR", 100}, {"HDR", 200}, {"NDR", 400}, {"XDR", 800}};
+  for (const auto& [name, gigabits] : kPorts) {
+    if (!absl::StrContains(in, name)) continue;
+    cluster->nic_bandwidth = BytesPerSecond(gigabits * 1e9 / 8);
+    return true;
+  }
+  return false;
 }
 
 absl::StatusOr<TrainingRun> ReadTrainingRun(const CsvCells& cells, const RowOverrides& overrides) {
@@ -472,6 +508,7 @@ Problem ProblemOf(const TrainingRun& run) {
   problem.chunks = run.chunks;
   problem.host = run.host;
   problem.recompute = run.recompute;
+  problem.recompute_ops = run.recompute_ops;
   problem.parallel_optimizer = run.parallel_optimizer;
   problem.shard_parameters = run.shard_parameters;
   // Frameworks from before fused attention reduce all gradients at once, after the last micro-batch; where parameters

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -47,8 +48,10 @@ struct TrainingRun {
   Recompute recompute = Recompute::kNone;
   bool sequence_parallel = false;  // where tensor parallelism is used: what degrees say once tp is chosen
   double recompute_share = 1;      // of the layers that are recomputed
+  std::set<std::string> recompute_ops, recompute_more;  // in all of the layers; in that share of them
   bool balanced_stages = false;    // layers are dealt out by cost, the head's included, as nanotron does
   FrameworkCopies copies;
+  bool narrow = false;  // products in float8
   bool frozen = false;  // weights, as with adapters
   bool parallel_optimizer = false, shard_parameters = false;
   bool call_each_tensor = false;  // of gradients and parameters, where replicas own parts of them

@@ -32,7 +32,8 @@ Bytes CopiesOf(const TrainingRun& run, const Prediction& prediction) {
   const double whole =
       elements(BufferRole::kGradient, static_cast<double>(SizeOf(run.gradient_dtype).raw())) * run.copies.whole;
   const double owned = elements(BufferRole::kOptimizerState, kAdamStateBytes) * run.copies.owned;
-  return Bytes(std::llround(whole + owned));
+  const double saved = elements(BufferRole::kActivation, 1) * run.copies.activations;
+  return Bytes(std::llround(whole + owned + saved));
 }
 
 // kWhatFits: a step of 0 where it does not.
@@ -48,6 +49,8 @@ absl::StatusOr<Prediction> PredictOne(const TrainingRun& given, Simulated simula
   const Bytes copies = CopiesOf(run, prediction);
   prediction.arena += copies;
   prediction.peak += copies;
+  // What did not fit without a framework's savings does with them.
+  if (prediction.step == Nanos() && prediction.fits()) return PredictOne(given, Simulated::kAll);
   return std::move(prediction);
 }
 
@@ -58,7 +61,9 @@ Quantity Between(Quantity none, Quantity all, double share) {
 
 // Time and memory are linear in the number of layers that are recomputed.
 absl::StatusOr<Prediction> Predict(const TrainingRun& run, Simulated simulated = Simulated::kAll) {
-  MESHWRIGHT_ASSIGN_OR_RETURN(Prediction all, PredictOne(run, simulated));
+  TrainingRun with = run;
+  with.recompute_ops.insert(run.recompute_more.begin(), run.recompute_more.end());
+  MESHWRIGHT_ASSIGN_OR_RETURN(Prediction all, PredictOne(with, simulated));
   if (run.recompute_share >= 1) return all;
   TrainingRun without = run;
   without.recompute = Recompute::kNone;
@@ -74,11 +79,19 @@ absl::StatusOr<Prediction> Predict(const TrainingRun& run, Simulated simulated =
 }
 
 // What the source leaves open it chose well: the fastest that fits, and so do we. Rows of a micro-batch and tensor
-// parallelism are powers of two, the latter inside a node; stages are a power of two that divides the layers.
+// parallelism are powers of two, the latter inside a node; stages divide the layers.
 constexpr int64_t kMostRowsTried = 16;
 constexpr int64_t kMostStagesTried = 64;
 
 std::vector<Degrees> LayoutsOf(const TrainingRun& run) {
+  const auto divisors = [&run] {
+    std::vector<int64_t> values;
+    for (int64_t n = 1; n <= kMostStagesTried; ++n) {
+      if (run.model.layers % n == 0) values.push_back(n);
+    }
+    if (run.pipeline_given) values.assign(1, run.degrees.pipeline);
+    return values;
+  };
   const auto powers = [](bool given, int64_t only, int64_t most) {
     std::vector<int64_t> values;
     for (int64_t n = 1; n <= most && !given; n *= 2) values.push_back(n);
@@ -88,9 +101,8 @@ std::vector<Degrees> LayoutsOf(const TrainingRun& run) {
   const int64_t devices = run.cluster.num_devices();
   std::vector<Degrees> layouts;
   for (const int64_t tensor : powers(run.tensor_given, run.degrees.tensor, run.cluster.devices_per_node)) {
-    for (const int64_t pipeline : powers(run.pipeline_given, run.degrees.pipeline, kMostStagesTried)) {
+    for (const int64_t pipeline : divisors()) {
       if (devices % (tensor * pipeline) != 0) continue;
-      if (!run.pipeline_given && run.model.layers % pipeline != 0) continue;
       if (!run.tensor_given && run.model.heads % tensor != 0) continue;
       for (const int64_t rows : powers(run.microbatch_given, run.degrees.microbatch, kMostRowsTried)) {
         Degrees degrees = run.degrees;

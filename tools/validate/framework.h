@@ -1,0 +1,39 @@
+// What the framework behind a row is known to do, by words of the row: which of its kernels are fused, which attention it
+// calls, how it talks. Sources stand beside each habit in framework.cc: a framework's documentation, code or recipes.
+//
+// Thread safety: plain values, pure functions.
+#ifndef MESHWRIGHT_TOOLS_VALIDATE_FRAMEWORK_H_
+#define MESHWRIGHT_TOOLS_VALIDATE_FRAMEWORK_H_
+
+#include <cstdint>
+
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "simulator/price.h"
+#include "tools/validate/csv.h"
+
+namespace meshwright {
+
+struct Framework {
+  bool eager = true;  // issues kernels one by one, from Python
+  bool fused_attention = true, fused_loss = false, fused_norms = false;
+  absl::string_view attention;  // kernel, where the row or the framework names one: costmodel/library.h
+  bool transformer_engine = false;
+  bool nanotron = false;
+  bool adds_gradients = true;      // by a kernel of its own: HostPace
+  bool overlaps_products = false;  // tensor parallelism's collectives: HostPace
+  EagerBytes scores = {}, activations = {}, logits = {};
+};
+
+// `sequence`: of the row, where it has none the default.
+Framework FrameworkOf(const CsvCells& cells, int64_t sequence);
+
+// Whether ZeRO, of the kind that the column zero_fsdp names, moves each tensor by a call of its own.
+bool CallsEachTensor(const CsvCells& cells, const Framework& framework);
+
+// Whether the lower-case `text` holds one of `words`.
+bool HasAny(absl::string_view text, absl::Span<const absl::string_view> words);
+
+}  // namespace meshwright
+
+#endif  // MESHWRIGHT_TOOLS_VALIDATE_FRAMEWORK_H_

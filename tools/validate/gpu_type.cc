@@ -1,0 +1,59 @@
+#include "tools/validate/gpu_type.h"
+
+#include <regex>
+#include <vector>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
+#include "costmodel/library.h"
+#include "tools/validate/row_model.h"
+
+namespace meshwright {
+namespace {
+
+// Longer names first: "gh200" holds "h200".
+constexpr absl::string_view kChips[] = {"gb200", "gh200", "b300", "b200", "h200", "h100",
+                                        "h800",  "a100",  "a800", "v100", "l40s"};
+
+// What tells devices of one chip apart, most telling first.
+std::vector<std::string> NamesOf(const std::string& lower, absl::string_view chip, double memory_gb) {
+  std::string memory;
+  std::smatch match;
+  static const std::regex* const kMemory = new std::regex(R"((\d{2,3})\s*gi?b)");
+  if (memory_gb > 0) {
+    memory = absl::StrCat(" ", memory_gb, "gb");
+  } else if (std::regex_search(lower, match, *kMemory)) {
+    memory = absl::StrCat(" ", match[1].str(), "gb");
+  }
+  std::vector<std::string> names;
+  for (const absl::string_view form : {"pcie", "sxm"}) {
+    if (!absl::StrContains(lower, form)) continue;
+    if (!memory.empty()) names.push_back(absl::StrCat(chip, " ", form, memory));
+    names.push_back(absl::StrCat(chip, " ", form));
+  }
+  if (!memory.empty()) names.insert(names.begin() + (names.empty() ? 0 : 1), absl::StrCat(chip, memory));
+  names.emplace_back(chip);
+  return names;
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> DeviceNamed(absl::string_view text, double memory_gb) {
+  if (memory_gb > 0) {
+    const std::string exact = absl::StrCat(text, " ", memory_gb, "GB");
+    if (FindDevice(exact).ok()) return exact;
+  }
+  if (FindDevice(text).ok()) return std::string(text);
+  const std::string lower = absl::AsciiStrToLower(text);
+  for (const absl::string_view chip : kChips) {
+    if (!absl::StrContains(lower, chip)) continue;
+    for (const std::string& name : NamesOf(lower, chip, memory_gb)) {
+      if (FindDevice(name).ok()) return name;
+    }
+  }
+  return CannotExpress("unknown device", text);
+}
+
+}  // namespace meshwright

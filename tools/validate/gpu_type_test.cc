@@ -1,0 +1,45 @@
+#include "tools/validate/gpu_type.h"
+
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "costmodel/library.h"
+#include "gtest/gtest.h"
+#include "ir/testing.h"
+
+namespace meshwright {
+namespace {
+
+TEST(GpuTypeTest, FreeTextLeadsToADevice) {
+  struct Case {
+    absl::string_view text;
+    double memory_gb;
+    absl::string_view device;
+  };
+  for (const Case& c : std::vector<Case>{{"H100", 0, "h100-sxm"},
+                                         {"H100", 80, "h100-sxm"},
+                                         {"H100", 96, "h100-sxm-96gb"},
+                                         {"A100", 40, "a100-sxm-40gb"},
+                                         {"H100 SXM (80GB HBM3)", 0, "h100-sxm"},
+                                         {"8x NVIDIA A100-SXM4-40GB", 0, "a100-sxm-40gb"},
+                                         {"H100 (96GB HBM2e, 2.4 TB/s, 500W)", 0, "h100-sxm-96gb"},
+                                         {"A100 80GB PCIe, dual socket", 0, "a100-pcie-80gb"},
+                                         {"NVIDIA GB200 NVL72 (186 GB)", 0, "gb200"},
+                                         {"DGX-H200", 141, "h200"},
+                                         {"GH200 480GB, air cooled", 0, "gh200"},
+                                         {"H800 SXM5", 80, "h800-sxm"},
+                                         {"B300 SXM", 0, "b300"}}) {
+    ASSERT_OK_AND_ASSIGN(const std::string name, DeviceNamed(c.text, c.memory_gb));
+    ASSERT_OK_AND_ASSIGN(const Device device, FindDevice(name));
+    EXPECT_EQ(device.name, c.device) << c.text;
+  }
+}
+
+TEST(GpuTypeTest, OtherMakersAreRefused) {
+  for (const absl::string_view text : {"MI300X", "TPU v5p", "", "not stated"}) {
+    EXPECT_EQ(DeviceNamed(text).status().code(), absl::StatusCode::kUnimplemented) << text;
+  }
+}
+
+}  // namespace
+}  // namespace meshwright
