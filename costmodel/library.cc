@@ -165,6 +165,10 @@ absl::Status SetNicLatency(absl::string_view text, Cluster* cluster) {
   MESHWRIGHT_ASSIGN_OR_RETURN(cluster->nic_latency, ParseNanos(text));
   return absl::OkStatus();
 }
+absl::Status SetNicInOrder(absl::string_view text, Cluster* cluster) {
+  constexpr absl::string_view kAnswers[] = {"no", "yes"};
+  return SetEnum(text, kAnswers, &cluster->nic_in_order);
+}
 absl::Status SetOversubscription(absl::string_view text, Cluster* cluster) {
   MESHWRIGHT_ASSIGN_OR_RETURN(cluster->oversubscription, ParseDouble(text, 1, 1000));
   return absl::OkStatus();
@@ -255,6 +259,8 @@ const std::vector<ClusterKey>& ClusterKeys() {
       {"nics_per_node", "network cards of a node, e.g. 8", SetNics},
       {"inter_bandwidth", "of one network card, e.g. 400 Gb/s", SetInterBandwidth},
       {"nic_latency", "that network card and fabric add to a message, e.g. 15 us", SetNicLatency},
+      {"nic_in_order", "whether a message's bytes arrive in order, which NCCL's fast protocols need: yes, no",
+       SetNicInOrder},
       {"oversubscription", "of the fabric above the leaf switches, e.g. 2 for 2:1", SetOversubscription},
       {"cpu", "maker of the nodes' CPUs: intel, amd, arm", SetCpu},
       {"price_per_device_hour", "e.g. 2.5 USD/h", SetPrice},

@@ -56,9 +56,9 @@ inline constexpr double kFlatGradientCopy = 2;
 // Apex's distributed Adam, which NeMo uses, holds of each parameter in float32 only the 16 bits that bf16 lacks
 // (`store_param_remainders`).
 inline constexpr double kParameterRemainders = -2;
-// Transformer Engine keeps the inputs of products as float8, and attention's output besides. Of the 34 bytes a token and
-// hidden element of a GPT layer (Korthikanti et al. 2022) the inputs are 2 + 2 + 8, which become 1 + 1 + 4, and 1 is
-// added; of the 37 of a gated layer with ffn 3.5 h, 2 + 2 + 7 become half, and 1 is added. The smaller of the two.
+// Transformer Engine keeps the inputs of products as float8, and attention's output besides. Of the 34 bytes a token
+// and hidden element of a GPT layer (Korthikanti et al. 2022) the inputs are 2 + 2 + 8, which become 1 + 1 + 4, and 1
+// is added; of the 37 of a gated layer with ffn 3.5 h, 2 + 2 + 7 become half, and 1 is added. The smaller of the two.
 inline constexpr double kFloat8Activations = -0.12;
 // PyTorch's autograd makes a gradient in the type of the weight, also where a framework adds it up in float32
 // elsewhere; DistributedDataParallel keeps all of them in its buckets.

@@ -282,6 +282,7 @@ NcclCandidates CandidatesOf(CollectiveKind kind, const GroupShape& group, const 
                                            Latency(algorithm, kind, p, group, cluster), bandwidth, blocks};
   };
   for (size_t p = 0; p < kProtocols; ++p) {
+    if (p < 2 && group.nodes > 1 && !cluster.nic_in_order) continue;  // flags would arrive before their data
     if (p == 1 && !IsNvlink(cluster.intra_kind) && group.ranks_per_node > 1) continue;  // LL128 needs NVLink's ordering
     if (all_reduce) add(Algorithm::kTree, p, TreeBus(p, graph, tree_speed, ll_max, row, column) * 0.5, graph.blocks);
     add(Algorithm::kRing, p, RingBus(p, graph, ll_max, row, column) * ring_ratio, graph.blocks);

@@ -129,7 +129,8 @@ struct Cluster {
   int64_t nics_per_node = 0;       // 0: nothing leaves the node
   BytesPerSecond nic_bandwidth;    // of one network card
   Nanos nic_latency;               // that the card and the fabric add to one message
-  double oversubscription = 1;     // k: what leaves a leaf switch has 1/k of the bandwidth of what enters it
+  bool nic_in_order = true;     // bytes of a message arrive in order: NCCL's protocols with flags in the data need it
+  double oversubscription = 1;  // k: what leaves a leaf switch has 1/k of the bandwidth of what enters it
   CpuVendor cpu = CpuVendor::kIntel;
   std::optional<DevicePrice> price;
   bool links_estimated = false;  // some link number above is a guess

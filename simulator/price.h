@@ -71,9 +71,9 @@ struct HostPace {
   bool adds_gradients = false;
   // What passes over all gradients before the update move besides it, bytes for each element that is updated.
   double optimizer_bytes = 0;
-  // What frameworks with a kernel for each step move besides our kernels: attention that is not fused besides the passes
-  // of a fused softmax, bytes a score; an activation function besides reading and writing once, bytes an element; what
-  // is made of the logits besides the loss, bytes a logit.
+  // What frameworks with a kernel for each step move besides our kernels: attention that is not fused besides the
+  // passes of a fused softmax, bytes a score; an activation function besides reading and writing once, bytes an
+  // element; what is made of the logits besides the loss, bytes a logit.
   EagerBytes scores = {}, activations = {}, logits = {};
   // All-gathers and reduce-scatters of activations inside a node run in pieces beside the product that reads or makes
   // them, one piece a rank; what the product does not cover is seen, and at least one piece of it.

@@ -369,6 +369,58 @@ TEST(HostPaceTest, OptimizersPassOverGradients) {
   EXPECT_NEAR(time_of(26) - time_of(0), ToSeconds(CostModel(A100Cluster(1)).Kernel(passes)), 1e-8);
 }
 
+// A gathered activation of 64 MiB goes into a product that takes longer: one piece of eight is seen. A product of eight
+// rows covers next to nothing, and what no product reads stays as it is.
+TEST(HostPaceTest, ProductsCoverTheCollectivesBesideThem) {
+  const auto prices_of = [](int columns, bool overlaps) {
+    const absl::StatusOr<Program> program = ParseProgram(
+        absl::StrCat("program p mesh tp=8\nclass \"stage 0\"\n"
+                     "  buffer x bfloat16 (8192, 4096) {tp | -} activation\n"
+                     "  buffer y bfloat16 (8192, 4096) {- | -} activation\n"
+                     "  buffer w bfloat16 (4096, ",
+                     columns,
+                     ") {- | -} parameter\n"
+                     "  buffer z bfloat16 (8192, ",
+                     columns,
+                     ") {- | -} activation\n"
+                     "  block b forward\n"
+                     "    compute all_gather (tp) dim 0 activation reads x writes y\n"
+                     "    compute MatMul \"s h, h f -> s f\" reads y w writes z\n  slot b mb 0 layer 0\n"));
+    EXPECT_OK(program);
+    HostPace host;
+    host.overlaps_products = overlaps;
+    const absl::StatusOr<Prices> prices = PriceProgram(*program, CostModel(A100Cluster(1)), host);
+    EXPECT_OK(prices);
+    return std::make_pair(prices->classes[0][0][0].time, prices->classes[0][0][1].time);
+  };
+  const auto [alone, product] = prices_of(16384, false);
+  EXPECT_EQ(prices_of(16384, true), std::make_pair(Nanos(alone.raw() / 8), product));
+  const auto [same, little] = prices_of(64, false);
+  EXPECT_EQ(same, alone);
+  EXPECT_EQ(prices_of(64, true).first, alone - Nanos(little.raw() / 8 * 7));
+}
+
+// 2^24 elements, 3 bytes of each besides, by a kernel of its own.
+TEST(HostPaceTest, ActivationsStepByStep) {
+  const auto time_of = [](EagerBytes bytes) {
+    const absl::StatusOr<Program> program = ParseProgram(
+        "program p mesh tp=1\nclass \"stage 0\"\n"
+        "  buffer x bfloat16 (16777216) {-} activation\n"
+        "  buffer y bfloat16 (16777216) {-} activation\n"
+        "  block b forward\n    compute GeLU reads x writes y\n  slot b mb 0 layer 0\n");
+    EXPECT_OK(program);
+    HostPace host;
+    host.activations = bytes;
+    const absl::StatusOr<Prices> prices = PriceProgram(*program, CostModel(A100Cluster(1)), host);
+    EXPECT_OK(prices);
+    return ToSeconds(prices->classes[0][0][0].time);
+  };
+  KernelWork steps;
+  steps.kernel = KernelClass::kMemory;
+  steps.read = Bytes(3 << 24);
+  EXPECT_NEAR(time_of({3, 9}) - time_of({}), ToSeconds(CostModel(A100Cluster(1)).Kernel(steps)), 1e-8);
+}
+
 TEST(UnitPricesTest, AreOneMillisecondAndASyncNothing) {
   ASSERT_OK_AND_ASSIGN(const Program program, ParseProgram(kCollectives));
   const Prices prices = UnitPrices(program);

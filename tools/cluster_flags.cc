@@ -205,6 +205,7 @@ std::string ToYaml(const Cluster& cluster) {
   add(cluster.nics_per_node != base.nics_per_node, "nics_per_node", absl::StrCat(cluster.nics_per_node));
   add(cluster.nic_bandwidth != base.nic_bandwidth, "inter_bandwidth", YamlRate(cluster.nic_bandwidth));
   add(cluster.nic_latency != base.nic_latency, "nic_latency", YamlNanos(cluster.nic_latency));
+  add(cluster.nic_in_order != base.nic_in_order, "nic_in_order", cluster.nic_in_order ? "yes" : "no");
   add(cluster.oversubscription != base.oversubscription, "oversubscription", ShortestNumber(cluster.oversubscription));
   add(cluster.cpu != base.cpu, "cpu", std::string(NameOf(cluster.cpu)));
   add(cluster.price != base.price && cluster.price.has_value(), "price_per_device_hour",

@@ -12,8 +12,8 @@ namespace {
 
 std::string Lower(const CsvCells& cells, absl::string_view column) { return absl::AsciiStrToLower(cells.Text(column)); }
 
-// Hugging Face's GPT-2 in eager mode under autocast (modeling_gpt2.py and PyTorch's list of operators that autocast runs
-// in float32): what its attention moves besides the passes of a fused softmax with dropout, bytes a score.
+// Hugging Face's GPT-2 in eager mode under autocast (modeling_gpt2.py and PyTorch's list of operators that autocast
+// runs in float32): what its attention moves besides the passes of a fused softmax with dropout, bytes a score.
 //   forward   divide 2+2, mask 2+2, cast to float32 2+4, softmax 4+4 instead of 2+2, cast back 4+2
 //   backward  cast 2+4, softmax 4+4+4 instead of 2+2+2, cast 4+2, mask 2+2, divide 2+2
 // Its gelu_new is eight operators; ours reads and writes once, backward reads twice and writes once. The power runs in
@@ -21,7 +21,8 @@ std::string Lower(const CsvCells& cells, absl::string_view column) { return absl
 constexpr EagerBytes kEagerScores = {24, 26};
 constexpr EagerBytes kHuggingFaceActivations = {7 * 6, 2 * 8 * 6};
 
-// A bias that is added by a kernel of its own before the activation (Narayanan et al. 2021, section 4.2): read and write.
+// A bias that is added by a kernel of its own before the activation (Narayanan et al. 2021, section 4.2): read and
+// write.
 constexpr EagerBytes kUnfusedBias = {4, 0};
 
 // Megatron-LM's fused softmax takes rows up to here (fused_softmax.py); longer ones go through the same steps.
@@ -63,14 +64,15 @@ Framework FrameworkOf(const CsvCells& cells, int64_t sequence) {
   f.fused_loss = !f.eager || foundry || flash_code;
   if (foundry) f.logits = kTrainMetrics;
   // Transformer Engine has a kernel for a norm, for rotary positions and for a gate; PyTorch's eager mode has none.
-  f.fused_norms = !f.eager || f.transformer_engine || flash_code;
-  // The same layers add gradients inside of the product. So does Megatron-LM since it has the choice of sequence
-  // parallelism (3.0).
-  f.adds_gradients = !f.fused_norms && cells.Text("seq_parallel").empty();
+  // nanotron takes flash-attn's for the first two (nanotron/models/llama.py).
+  f.fused_norms = !f.eager || f.transformer_engine || flash_code || f.nanotron;
+  // Transformer Engine's products add to the gradient themselves. So does Megatron-LM since it has the choice of
+  // sequence parallelism (3.0).
+  f.adds_gradients = f.eager && !f.transformer_engine && cells.Text("seq_parallel").empty();
   // NeMo's recipes for tensor parallelism switch it on (`tp_comm_overlap`; NeMo-Framework-Launcher, conf/training);
   // PyTorch calls it asynchronous tensor parallelism.
-  f.overlaps_products = f.transformer_engine ||
-                        HasAny(options, {"async tp", "async_tp", "asynctp", "tp_comm_overlap", "userbuffers"});
+  f.overlaps_products =
+      f.transformer_engine || HasAny(options, {"async tp", "async_tp", "asynctp", "tp_comm_overlap", "userbuffers"});
   if (!f.fused_attention) {
     if (HasAny(options, {"without operator fusion", "no operator fusion"})) {
       f.scores = kEagerScores;
@@ -92,8 +94,8 @@ Framework FrameworkOf(const CsvCells& cells, int64_t sequence) {
 }
 
 // nanotron gathers and scatters a list of tensors, which becomes a call of each (`all_gather_coalesced`); InternEvo's
-// ZeRO gives whole tensors to ranks, which reduce to and broadcast from them; DeepSpeed's first ZeRO-3, from before fused
-// attention, gathered each tensor where a layer needed it.
+// ZeRO gives whole tensors to ranks, which reduce to and broadcast from them; DeepSpeed's first ZeRO-3, from before
+// fused attention, gathered each tensor where a layer needed it.
 bool CallsEachTensor(const CsvCells& cells, const Framework& framework) {
   const std::string zero = Lower(cells, "zero_fsdp");
   if (HasAny(zero, {"zero-3"})) return !framework.fused_attention;

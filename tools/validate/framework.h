@@ -1,5 +1,6 @@
-// What the framework behind a row is known to do, by words of the row: which of its kernels are fused, which attention it
-// calls, how it talks. Sources stand beside each habit in framework.cc: a framework's documentation, code or recipes.
+// What the framework behind a row is known to do, by words of the row: which of its kernels are fused, which attention
+// it calls, how it talks. Sources stand beside each habit in framework.cc: a framework's documentation, code or
+// recipes.
 //
 // Thread safety: plain values, pure functions.
 #ifndef MESHWRIGHT_TOOLS_VALIDATE_FRAMEWORK_H_

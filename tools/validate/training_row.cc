@@ -93,7 +93,9 @@ class RunReader {
     MESHWRIGHT_ASSIGN_OR_RETURN(degrees.tensor, Size("tp", 1, false));
     MESHWRIGHT_ASSIGN_OR_RETURN(degrees.pipeline, Size("pp", 1, false));
     MESHWRIGHT_ASSIGN_OR_RETURN(context_, Size("cp", 1, false));
-    MESHWRIGHT_ASSIGN_OR_RETURN(run_.chunks, Size("vpp", 1, degrees.pipeline > 1));
+    run_.most_chunks = cells_.Text("vpp").empty() && framework_.transformer_engine;
+    MESHWRIGHT_ASSIGN_OR_RETURN(run_.chunks, Size("vpp", 1, degrees.pipeline > 1 && !run_.most_chunks));
+    if (run_.most_chunks && degrees.pipeline > 1) run_.defaults.push_back("vpp: a layer a chunk, where that divides");
     MESHWRIGHT_ASSIGN_OR_RETURN(degrees.expert, Size("ep", 1, false));
     MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<int64_t> data, cells_.Int("dp", 1));
     const double product = static_cast<double>(degrees.tensor) * static_cast<double>(degrees.pipeline) *
@@ -103,7 +105,8 @@ class RunReader {
     const bool layout_given = run_.tensor_given && run_.pipeline_given;
     int64_t least = data.value_or(1) * model;
     if (!layout_given && cells_.Text("gpus").empty()) {
-      MESHWRIGHT_ASSIGN_OR_RETURN(least, DefaultDevices());
+      MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t devices, DefaultDevices());
+      least *= std::max<int64_t>(1, (devices + least - 1) / least);
     }
     MESHWRIGHT_ASSIGN_OR_RETURN(gpus_, Size("gpus", least));
     if (static_cast<double>(gpus_) > kMostDevices)
@@ -132,8 +135,8 @@ class RunReader {
         kBytesPerParameter * NumParameters(run_.model) / (static_cast<double>(device.memory.raw()) / 2);
     if (needed <= 1) return 1;
     int64_t stages = 1;
-    while (stages < run_.model.layers && (run_.model.layers % stages != 0 ||
-                                          static_cast<double>(stages * kDefaultDevicesPerNode) < needed)) {
+    while (stages < run_.model.layers &&
+           (run_.model.layers % stages != 0 || static_cast<double>(stages * kDefaultDevicesPerNode) < needed)) {
       ++stages;
     }
     return stages * kDefaultDevicesPerNode;
@@ -212,8 +215,10 @@ class RunReader {
     Device& device = run_.cluster.device;
     DType dtype = DType::kBFloat16;
     bool narrow = false;
+    const std::string all = absl::StrCat(text, " ", Lower("other_opts"), " ", Lower("compile"));
+    narrow = HasAny(all, {"fp8", "float8", "mxfp"}) &&
+             !HasAny(all, {"no fp8", "no float8", "without fp8", "without float8", "w/o fp8", "w/o float8"});
     if (HasAny(text, {"fp8", "float8", "mxfp"})) {
-      narrow = true;
     } else if (HasAny(text, {"bf16", "bfloat16"})) {
     } else if (HasAny(text, {"fp16", "float16", "half"})) {
       dtype = DType::kFloat16;
@@ -232,8 +237,8 @@ class RunReader {
     run_.training.dtype = dtype;
     // Megatron and DeepSpeed reduce fp16 gradients as they are, FSDP's PURE too; bf16 is accumulated in float32.
     // NeMo's recipes hold and reduce them in bf16 (`grad_sync_dtype`).
-    const bool own = dtype == DType::kFloat16 || framework_.transformer_engine ||
-                     absl::StrContains(Lower("other_opts"), "pure");
+    const bool own =
+        dtype == DType::kFloat16 || framework_.transformer_engine || absl::StrContains(Lower("other_opts"), "pure");
     run_.training.gradient_dtype = run_.gradient_dtype = own ? dtype : DType::kFloat32;
     return absl::OkStatus();
   }
@@ -395,8 +400,9 @@ class RunReader {
 }  // namespace
 
 // What a message takes more over AWS's EFA than over InfiniBand, first generation (4 cards of 100 Gb/s) and later: set
-// on the all_reduces of two p4de and two p5 nodes (awsome-distributed-training), which therefore are no test of it.
-constexpr Nanos kFirstEfaLatency = Micros(60), kEfaLatency = Micros(22);
+// on the smallest all_reduces of two p4de and two p5 nodes (awsome-distributed-training), which therefore are no test
+// of it. The first generation delivers out of order, so that its plugin lets NCCL use Simple alone (aws-ofi-nccl).
+constexpr Nanos kFirstEfaLatency = Micros(17), kEfaLatency = Micros(22);
 constexpr int64_t kFirstEfaCards = 4;
 
 bool SetInternode(absl::string_view text, Cluster* cluster) {
@@ -415,6 +421,7 @@ bool SetInternode(absl::string_view text, Cluster* cluster) {
     cluster->nic_bandwidth = BytesPerSecond(rate(match[2].str(), match[4].str()));
     if (cluster->nic_latency == kEfaLatency && cluster->nics_per_node <= kFirstEfaCards) {
       cluster->nic_latency = kFirstEfaLatency;
+      cluster->nic_in_order = false;
     }
     return true;
   }
@@ -498,6 +505,15 @@ void FreezeWeights(Graph* graph) {
 
 }  // namespace
 
+// NeMo's recipes interleave as much as there are layers (NeMo-Framework-Launcher, conf/training: "set to maximum"),
+// which takes whole rounds of micro-batches.
+int64_t ChunksOf(const TrainingRun& run) {
+  const int64_t stages = run.degrees.pipeline, layers = run.model.layers;
+  const int64_t microbatches = run.training.batch / std::max<int64_t>(1, run.degrees.data * run.degrees.microbatch);
+  const bool divides = layers % stages == 0 && microbatches % stages == 0;
+  return run.most_chunks && stages > 1 && divides ? layers / stages : run.chunks;
+}
+
 Problem ProblemOf(const TrainingRun& run) {
   Problem problem;
   problem.batch = run.training.batch;
@@ -505,7 +521,7 @@ Problem ProblemOf(const TrainingRun& run) {
   problem.update = {run.training.optimizer.kind, run.training.optimizer.Attrs()};
   problem.gradient_dtype = run.gradient_dtype;
   problem.cluster = run.cluster;
-  problem.chunks = run.chunks;
+  problem.chunks = ChunksOf(run);
   problem.host = run.host;
   problem.recompute = run.recompute;
   problem.recompute_ops = run.recompute_ops;

@@ -44,12 +44,13 @@ struct TrainingRun {
   Cluster cluster;
   Degrees degrees;
   int64_t chunks = 1;                                                        // of a stage: interleaved schedule
+  bool most_chunks = false;                                                  // as many as there are layers, instead
   bool tensor_given = true, pipeline_given = true, microbatch_given = true;  // else the fastest that fits
   Recompute recompute = Recompute::kNone;
   bool sequence_parallel = false;  // where tensor parallelism is used: what degrees say once tp is chosen
   double recompute_share = 1;      // of the layers that are recomputed
   std::set<std::string> recompute_ops, recompute_more;  // in all of the layers; in that share of them
-  bool balanced_stages = false;    // layers are dealt out by cost, the head's included, as nanotron does
+  bool balanced_stages = false;  // layers are dealt out by cost, the head's included, as nanotron does
   FrameworkCopies copies;
   bool narrow = false;  // products in float8
   bool frozen = false;  // weights, as with adapters

@@ -138,7 +138,7 @@ TEST(TrainingRunTest, WhatCannotBeExpressedSaysWhy) {
     return absl::StrCat(status.code() == absl::StatusCode::kUnimplemented ? "" : "wrong code ", status.message());
   };
   EXPECT_EQ(reason({{"cp", "2"}, {"dp", "2"}}), "context parallelism without fused attention: cp");
-  EXPECT_EQ(reason({{"tp", ""}, {"gpus", ""}}), "layout not given: tp, pp and gpus");
+  EXPECT_EQ(reason({{"tp", ""}, {"gpus", ""}, {"gpu_type", ""}}), "not given: gpus, tp, pp and gpu_type");
   EXPECT_EQ(reason({{"dp", "1000000"}, {"gpus", ""}}), "more devices than there are: 4e+06");
   EXPECT_EQ(reason({{"dp", "8"}}), "dp x tp x pp is not gpus: 32 and 16");
   EXPECT_EQ(reason({{"gpu_type", "abacus"}}), "unknown device: abacus");
@@ -290,6 +290,43 @@ TEST(TrainingRunTest, WhatEagerFrameworksRunApart) {
   EXPECT_FALSE(run.host.adds_gradients);
 }
 
+// NeMo's recipes: gradients in bf16, masters as remainders, as many chunks as layers.
+TEST(TrainingRunTest, RecipesOfTransformerEngine) {
+  const Cells recipe = {{"attention", "TE/cuDNN flash"}, {"dtype", "bf16"}, {"vpp", ""}, {"layers", "8"}};
+  ASSERT_OK_AND_ASSIGN(TrainingRun run, RunOf(recipe));
+  EXPECT_TRUE(run.host.overlaps_products);
+  EXPECT_EQ(run.gradient_dtype, DType::kBFloat16);
+  EXPECT_EQ(run.copies.owned, -2);
+  EXPECT_EQ(run.copies.activations, 0);
+  EXPECT_EQ(ProblemOf(run).chunks, 4);  // 8 layers on 2 stages
+  run.degrees.microbatch = 16;          // a single micro-batch fills no round
+  EXPECT_EQ(ProblemOf(run).chunks, 1);
+}
+
+// torchtitan keeps every other product's output: half of the first wide product is run again.
+TEST(TrainingRunTest, SelectiveOp) {
+  ASSERT_OK_AND_ASSIGN(const TrainingRun run, RunOf({{"recompute", "selective op"}, {"attention", "SDPA"}}));
+  EXPECT_EQ(run.recompute, Recompute::kNone);
+  EXPECT_EQ(run.recompute_ops.count("proj"), 1u);
+  EXPECT_EQ(run.recompute_ops.count("attention"), 0u);
+  EXPECT_THAT(run.recompute_more, ElementsAre("mlp1"));
+  EXPECT_EQ(run.recompute_share, 0.5);
+}
+
+// 20 bytes for each of 175 billion parameters in half of 79.2 GiB: 84 devices at least; 12 stages divide 96 layers.
+TEST(TrainingRunTest, TheFewestDevicesWhereNoneAreNamed) {
+  ASSERT_OK_AND_ASSIGN(const TrainingRun run, RunOf({{"gpus", ""},
+                                                     {"tp", ""},
+                                                     {"pp", ""},
+                                                     {"dp", ""},
+                                                     {"layers", "96"},
+                                                     {"hidden", "12288"},
+                                                     {"ffn", "49152"},
+                                                     {"heads", "96"},
+                                                     {"kv_heads", "96"}}));
+  EXPECT_EQ(run.cluster.num_devices(), 96);
+}
+
 TEST(TrainingRunTest, CheckpointsOfFsdpStopEarly) {
   ASSERT_OK_AND_ASSIGN(TrainingRun run, RunOf({{"recompute", "full"}}));
   EXPECT_EQ(run.recompute, Recompute::kLayer);
@@ -356,7 +393,14 @@ TEST(SetInternodeTest, Forms) {
   EXPECT_TRUE(SetInternode("2x p5.48xlarge, EFA 32x100Gb per node", &cluster));
   EXPECT_EQ(cluster.nic_latency, Micros(22));
   EXPECT_TRUE(SetInternode("2x p4de.24xlarge, EFA 4x100Gb per node", &cluster));
-  EXPECT_EQ(cluster.nic_latency, Micros(60));
+  EXPECT_EQ(cluster.nic_latency, Micros(17));
+  EXPECT_FALSE(cluster.nic_in_order);
+  EXPECT_TRUE(SetInternode("3.2 Tb/s per node", &cluster));
+  EXPECT_EQ(cluster.nic_bandwidth, GBps(100));  // over the four cards of the line before
+  EXPECT_TRUE(SetInternode("NDR InfiniBand", &cluster));
+  EXPECT_EQ(cluster.nic_bandwidth, GBps(50));
+  EXPECT_TRUE(SetInternode("400 Gb/s per GPU", &cluster));
+  EXPECT_EQ(cluster.nic_bandwidth, GBps(50));
 }
 
 }  // namespace
