@@ -34,6 +34,8 @@ struct Place {
 };
 // "slot 5 (layers forward, layer 2, micro-batch 1), instruction 7 (matmul)"
 std::string ToText(const Place& place);
+// What a message calls an instruction: where it comes from, or what it does.
+absl::string_view TitleOf(const Instruction& instruction);
 
 // One call for all pairs (reads[i], writes[i]); see Collective in ir/program.h. reads[i] and writes[i] may share
 // memory.
@@ -100,6 +102,11 @@ class Backend {
   virtual absl::Status StartClock() = 0;
   virtual absl::Status Mark(Stream stream) = 0;
   virtual absl::StatusOr<std::vector<Nanos>> MarkTimes() = 0;
+
+  // Between steps, by all ranks: whether the library that carries collectives says what it expects of them. If so,
+  // Estimate gives it for a call, which is not run; zero where it says nothing.
+  virtual absl::StatusOr<bool> BeginEstimates() { return false; }
+  virtual absl::StatusOr<Nanos> Estimate(Stream, const CollectiveCall&) { return Nanos(0); }
 
   // Tells the other ranks that this one stops.
   virtual void Abort(const absl::Status& reason) = 0;

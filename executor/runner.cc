@@ -28,18 +28,6 @@ double NumberAt(const TensorView& view, const std::byte* data, int64_t i) {
   return reinterpret_cast<const int32_t*>(data)[i];
 }
 
-// What a message calls an instruction: where it comes from, or what it does.
-absl::string_view TitleOf(const Instruction& instruction) {
-  if (!instruction.origin.empty()) return instruction.origin;
-  return std::visit(Overloaded{[](const Compute& work) { return NameOf(work.op); },
-                               [](const Collective& work) { return NameOf(work.kind); },
-                               [](const Slice&) { return absl::string_view("slice"); },
-                               [](const Permute&) { return absl::string_view("permute"); },
-                               [](const Transfer& work) { return absl::string_view(work.send ? "send" : "receive"); },
-                               [](const Sync&) { return absl::string_view("sync"); }},
-                    instruction.work);
-}
-
 bool IsFeed(const Instruction& instruction) {
   const auto* compute = std::get_if<Compute>(&instruction.work);
   return compute != nullptr && compute->op == OpKind::kFeed;
@@ -73,6 +61,7 @@ class RankRunner {
       MESHWRIGHT_RETURN_IF_ERROR(ReadLoss(step, result.losses));
       MESHWRIGHT_RETURN_IF_ERROR(Save(step + 1));
     }
+    if (options_.library_estimates) MESHWRIGHT_RETURN_IF_ERROR(AskLibrary(result.spans));
     if (options_.keep_parameters) MESHWRIGHT_RETURN_IF_ERROR(ReadParameters(result.parameters));
     return result;
   }
@@ -125,6 +114,9 @@ class RankRunner {
   absl::Status IssueInstruction(const Instruction& instruction, int64_t step, std::vector<Span>* spans);
   absl::Status IssueFeeds(const std::vector<Slot>& slots, int64_t step);
   absl::Status PlayInstruction(const Instruction& instruction, int64_t step);
+  template <class F>
+  auto WithCall(const Instruction& instruction, const Collective& collective, const F& use);
+  absl::Status AskLibrary(std::vector<Span>& spans);
   absl::Status ReadLoss(int64_t step, std::vector<double>& losses);
   absl::StatusOr<double> ReadScalar(const TensorView& view);
   absl::Status ReadLossScale(std::vector<LossScale>& scales);
@@ -369,12 +361,42 @@ absl::Status RankRunner::FillRows(const Buffer& b, int64_t step, TensorView view
   return absl::OkStatus();
 }
 
-absl::Status RankRunner::Play(const Instruction& instruction, const Collective& collective) {
+template <class F>
+auto RankRunner::WithCall(const Instruction& instruction, const Collective& collective, const F& use) {
   std::vector<int64_t>& group = groups_[&instruction];
   if (group.empty()) group = program_.mesh.Group(rank_, collective.axes);
   const std::vector<TensorView> reads = Views(instruction.reads), writes = Views(instruction.writes);
-  return backend_.RunCollective(instruction.stream,
-                                {&collective, group, program_.mesh.PositionOf(rank_, collective.axes), reads, writes});
+  return use(CollectiveCall{&collective, group, program_.mesh.PositionOf(rank_, collective.axes), reads, writes});
+}
+
+absl::Status RankRunner::Play(const Instruction& instruction, const Collective& collective) {
+  return WithCall(instruction, collective,
+                  [&](const CollectiveCall& call) { return backend_.RunCollective(instruction.stream, call); });
+}
+
+// Of each collective of a block once: layers and micro-batches differ in nothing that counts.
+absl::Status RankRunner::AskLibrary(std::vector<Span>& spans) {
+  MESHWRIGHT_ASSIGN_OR_RETURN(const bool answers, backend_.BeginEstimates());
+  if (!answers) return absl::OkStatus();
+  std::map<std::pair<size_t, size_t>, Nanos> expected;  // by block and instruction
+  for (const Slot& slot : class_.slots) {
+    slot_ = &slot;
+    layer_ = slot.layer;
+    for (instruction_ = 0; instruction_ < block().instructions.size(); ++instruction_) {
+      const Instruction& instruction = block().instructions[instruction_];
+      const auto* collective = std::get_if<Collective>(&instruction.work);
+      const auto [place, added] = expected.try_emplace({slot.block.index(), instruction_});
+      if (!added || collective == nullptr) continue;
+      MESHWRIGHT_ASSIGN_OR_RETURN(place->second, WithCall(instruction, *collective, [&](const CollectiveCall& call) {
+                                    return backend_.Estimate(instruction.stream, call);
+                                  }));
+    }
+  }
+  slot_ = nullptr;
+  for (Span& span : spans) {
+    span.estimate = expected[{class_.slots[span.slot].block.index(), static_cast<size_t>(span.instruction)}];
+  }
+  return absl::OkStatus();
 }
 
 absl::Status RankRunner::Play(const Instruction& instruction, const Permute& permute) {

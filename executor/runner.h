@@ -57,7 +57,10 @@ struct RunOptions {
   absl::Duration deadline = absl::Minutes(2);  // longest wait of one rank for another
   // Zero where nobody predicted it. A device is given up after many of them.
   absl::Duration predicted_step = absl::ZeroDuration();
-  bool graphs = true;  // a device that can record a step, and launch it whole from then on, does
+  bool library_estimates =
+      false;                    // after a traced step: what the collectives' library expects of each (Span::estimate)
+  bool register_arena = false;  // devices: NCCL is told of the arena, and moves what it can without copies
+  bool graphs = true;           // a device that can record a step, and launch it whole from then on, does
   // Called after each step with its number, from 0 for the first of the training, and its loss, by every rank that has
   // one; `first`: the first of them. All calls of one step come before those of the next.
   std::function<void(int64_t step, double loss, bool first)> on_loss = nullptr;

@@ -96,6 +96,7 @@ class Writer {
     if (slice.microbatch >= 0) absl::StrAppend(&json_, ",\"microbatch\":", slice.microbatch);
     absl::StrAppend(&json_, ",\"instruction\":", span.instruction);
     if (!slice.origin.empty()) absl::StrAppend(&json_, ",\"origin\":", Quoted(slice.origin));
+    if (span.estimate > Nanos(0)) absl::StrAppend(&json_, ",\"library_us\":", Micros(span.estimate));
     json_ += "}}";
   }
 
@@ -156,6 +157,9 @@ absl::StatusOr<Span> ParseSpan(const Json& event) {
   MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t instruction, Integer(*args, "instruction", -1, kMostInt32));
   MESHWRIGHT_ASSIGN_OR_RETURN(span.begin, Time(event, "ts"));
   MESHWRIGHT_ASSIGN_OR_RETURN(const Nanos duration, Time(event, "dur"));
+  if (args->contains("library_us")) {
+    MESHWRIGHT_ASSIGN_OR_RETURN(span.estimate, Time(*args, "library_us"));
+  }
   span.stream = static_cast<Stream>(thread % kStreams);
   span.slot = static_cast<uint32_t>(slot);
   span.layer = static_cast<int32_t>(layer);

@@ -21,7 +21,8 @@ struct Span {
   int32_t layer = 0;
   int32_t instruction = -1;  // in the slot's block; -1: the whole slot on this stream
   Stream stream = Stream::kCompute;
-  Nanos begin, end;  // from the start of the step
+  Nanos begin, end;           // from the start of the step
+  Nanos estimate = Nanos(0);  // what the communication library itself expects of it; 0: it says nothing
   friend bool operator==(const Span&, const Span&) = default;
 };
 

@@ -239,6 +239,8 @@ Command RunCommandLine() {
                 {"graphs", "", "on GPUs, later steps are launched as one CUDA graph; true unless given"},
                 {"seed", "N", "of initial values; the file's unless given"},
                 {"data", "FOLDER", "where the data set lies; the file's, or DATA_PATH, unless given"},
+                {"nccl_estimates", "", "on GPUs, with --trace: NCCL's own estimate of each collective, for compare"},
+                {"register_arena", "", "on GPUs: NCCL reads and writes the arena in place, where it can"},
                 {"trace", "FILE", "writes a timeline of the last step for https://ui.perfetto.dev"},
                 {"all_ranks", "", "losses of every rank that has one, after the run"},
                 {"format", "FORM", "text or json"}},
@@ -285,6 +287,8 @@ absl::StatusOr<RunOptions> OptionsOf(const Flags& flags, const Job& job) {
   options.seed_per_rank = training.seed_per_rank;
   options.batches = NumBatches(job.plan.session.problem, job.program.ranks_per_class());
   options.trace = flags.Has("trace");
+  options.library_estimates = options.trace && flags.True("nccl_estimates");
+  options.register_arena = flags.True("register_arena");
   options.graphs = flags.Bool("graphs").value_or(true);
   options.predicted_step = absl::Nanoseconds(job.plan.promise.step.raw());
   return options;

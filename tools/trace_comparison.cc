@@ -21,6 +21,7 @@ struct Sample {
   std::vector<Nanos> times;  // one per rank
   const NamedTrace::Name* name = nullptr;
   Stream stream = Stream::kCompute;
+  Nanos library;
 };
 
 std::string Text(const Json& object, const char* key) {
@@ -49,6 +50,7 @@ std::map<Key, Sample> SamplesOf(const NamedTrace& trace, const std::vector<int64
     Sample& sample = samples[{StageOf(span.rank, first_ranks), span.slot, span.layer, span.instruction}];
     sample.times.push_back(span.end - span.begin);
     sample.stream = span.stream;
+    sample.library = std::max(sample.library, span.estimate);
     const auto name = trace.names.find({span.rank, span.slot, span.layer, span.instruction});
     if (name != trace.names.end()) sample.name = &name->second;
   }
@@ -155,6 +157,7 @@ absl::StatusOr<Comparison> Compare(const NamedTrace& simulated, const NamedTrace
     ++row.instructions;
     row.simulated += TimeOf(sample, false);
     row.measured += TimeOf(other->second, Communicates(name.name));
+    row.library += other->second.library;
   }
   for (const auto& [key, sample] : seen) comparison.only_measured += predicted.count(key) == 0 ? 1 : 0;
   for (auto& [key, row] : rows) comparison.rows.push_back(std::move(row));
@@ -176,25 +179,33 @@ std::string ToText(const Comparison& c, size_t worst) {
     sum.instructions += row.instructions;
     sum.simulated += row.simulated;
     sum.measured += row.measured;
+    sum.library += row.library;
   }
-  absl::StrAppend(
-      &text, absl::StrFormat("  %-30s %6s %10s %10s %10s\n", "all stages", "number", "predicted", "measured", "of it"));
+  // A column of its own where the library was asked.
+  const bool asked =
+      std::any_of(c.rows.begin(), c.rows.end(), [](const ComparedRow& row) { return row.library > Nanos(0); });
+  const auto library = [asked](const ComparedRow& row) {
+    return !asked ? "" : absl::StrFormat(" %10s", row.library > Nanos(0) ? ShowTime(row.library) : "");
+  };
+  const std::string title = asked ? absl::StrFormat(" %10s", "NCCL's own") : "";
+  absl::StrAppend(&text, absl::StrFormat("  %-30s %6s %10s %10s %10s%s\n", "all stages", "number", "predicted",
+                                         "measured", "of it", title));
   for (const auto& [name, sum] : sums) {
     absl::StrAppend(&text,
-                    absl::StrFormat("  %-30s %6d %10s %10s %10s\n", name, sum.instructions, ShowTime(sum.simulated),
-                                    ShowTime(sum.measured), Percent(sum.simulated, sum.measured)));
+                    absl::StrFormat("  %-30s %6d %10s %10s %10s%s\n", name, sum.instructions, ShowTime(sum.simulated),
+                                    ShowTime(sum.measured), Percent(sum.simulated, sum.measured), library(sum)));
   }
   const size_t shown = std::min(worst, c.rows.size());
   absl::StrAppend(&text, "\nthe ", shown, " that differ most, of ", c.rows.size(), "\n",
-                  absl::StrFormat("  %-2s %-32s %5s %10s %10s %11s\n", "st", "instruction", "times", "predicted",
-                                  "measured", "difference"));
+                  absl::StrFormat("  %-2s %-32s %5s %10s %10s %11s%s\n", "st", "instruction", "times", "predicted",
+                                  "measured", "difference", title));
   for (size_t i = 0; i < shown; ++i) {
     const ComparedRow& row = c.rows[i];
     const std::string name =
         absl::StrCat(row.name, row.origin.empty() ? "" : " ", row.origin, row.category == "recompute" ? ", again" : "");
-    absl::StrAppend(&text,
-                    absl::StrFormat("  %-2d %-32s %5d %10s %10s %11s\n", row.stage, Short(name, 32), row.instructions,
-                                    ShowTime(row.simulated), ShowTime(row.measured), Signed(row.difference())));
+    absl::StrAppend(&text, absl::StrFormat("  %-2d %-32s %5d %10s %10s %11s%s\n", row.stage, Short(name, 32),
+                                           row.instructions, ShowTime(row.simulated), ShowTime(row.measured),
+                                           Signed(row.difference()), library(row)));
   }
   return text;
 }
@@ -210,13 +221,14 @@ Json ToJson(const Comparison& c) {
   out["only_measured"] = c.only_measured;
   Json rows = Json::array();
   for (const ComparedRow& row : c.rows) {
-    rows.push_back(Json{{"stage", row.stage},
-                        {"name", row.name},
-                        {"category", row.category},
-                        {"origin", row.origin},
-                        {"instructions", row.instructions},
-                        {"simulated_s", JsonSeconds(row.simulated)},
-                        {"measured_s", JsonSeconds(row.measured)}});
+    Json& json = rows.emplace_back(Json{{"stage", row.stage},
+                                        {"name", row.name},
+                                        {"category", row.category},
+                                        {"origin", row.origin},
+                                        {"instructions", row.instructions},
+                                        {"simulated_s", JsonSeconds(row.simulated)},
+                                        {"measured_s", JsonSeconds(row.measured)}});
+    if (row.library > Nanos(0)) json["library_s"] = JsonSeconds(row.library);
   }
   out["rows"] = std::move(rows);
   return out;

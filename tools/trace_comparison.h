@@ -44,6 +44,7 @@ struct ComparedRow {
   std::string name, category, origin;
   int64_t instructions = 0;   // of one rank, that were joined
   Nanos simulated, measured;  // their sums
+  Nanos library;              // what the collectives' library expected of them (run --nccl_estimates); 0: nothing
   Nanos difference() const { return measured - simulated; }
 };
 

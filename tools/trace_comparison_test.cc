@@ -57,6 +57,21 @@ absl::StatusOr<NamedTrace> Named(const Trace& trace) {
   return ParseNamedTrace(ToChromeJson(trace, TwoRanks()), "t.json");
 }
 
+// Only where the library was asked there is a column for it; the ranks' answers are alike.
+TEST(TraceComparisonTest, ShowsWhatTheLibraryExpected) {
+  ASSERT_OK_AND_ASSIGN(const NamedTrace simulated, Named(Simulated()));
+  ASSERT_OK_AND_ASSIGN(const NamedTrace plain, Named(Measured()));
+  EXPECT_THAT(ToText(*Compare(simulated, plain), 10), testing::Not(testing::HasSubstr("NCCL")));
+  Trace trace = Measured();
+  trace.spans[2].estimate = trace.spans[5].estimate = Nanos(640);
+  ASSERT_OK_AND_ASSIGN(const NamedTrace asked, Named(trace));
+  ASSERT_OK_AND_ASSIGN(const Comparison comparison, Compare(simulated, asked));
+  EXPECT_EQ(comparison.rows[0].library, Nanos(0));
+  EXPECT_EQ(comparison.rows[1].library, Nanos(640));
+  EXPECT_THAT(ToText(comparison, 10), testing::HasSubstr("NCCL's own"));
+  EXPECT_EQ(ToJson(comparison)["rows"][1]["library_s"].get<double>(), 640e-9);
+}
+
 TEST(TraceComparisonTest, JoinsByPlaceAndSumsWhatDoesTheSame) {
   ASSERT_OK_AND_ASSIGN(const NamedTrace simulated, Named(Simulated()));
   ASSERT_OK_AND_ASSIGN(const NamedTrace measured, Named(Measured()));

@@ -99,6 +99,15 @@ void AddStretch(std::vector<Stretch>& stretches, const std::byte* from, std::byt
   stretches.push_back({from, to, count});
 }
 
+// Of gathers, scatters and exchanges each tensor has pieces of its own.
+void AddPair(const Collective& c, const TensorView& from, const TensorView& to, std::vector<Stretch>& stretches) {
+  if (c.kind == CollectiveKind::kAllReduce || c.kind == CollectiveKind::kBroadcast) {
+    AddStretch(stretches, from.data, to.data, from.size(), SizeOf(from.dtype).raw());
+  } else {
+    stretches.push_back({from.data, to.data, std::min(from.size(), to.size())});
+  }
+}
+
 }  // namespace
 
 Communication::Communication(Driver& driver, Kernels& kernels, Scratch& scratch, Endpoint& endpoint,
@@ -114,6 +123,7 @@ Communication::Communication(Driver& driver, Kernels& kernels, Scratch& scratch,
 void Communication::Close() {
   for (const Made& made : made_) {
     if (made.communicator) driver_.Destroy(made.communicator);
+    if (made.estimates) driver_.Destroy(made.estimates);
   }
   if (world_) driver_.Destroy(world_);
   if (order_) driver_.Destroy(order_);
@@ -121,7 +131,7 @@ void Communication::Close() {
 }
 
 void Communication::Forget() {
-  for (Made& made : made_) made.communicator = {};
+  for (Made& made : made_) made.communicator = made.estimates = {};
   world_ = {};
 }
 
@@ -211,6 +221,49 @@ absl::Status Communication::FirstMessages(DeviceStream stream) {
     MESHWRIGHT_RETURN_IF_ERROR(EndGroup(communicator));
   }
   return absl::OkStatus();
+}
+
+absl::Status Communication::Register(std::byte* arena, Bytes size) {
+  for (size_t i = 0; i < made_.size(); ++i) {
+    if (!made_[i].communicator || plan_.communicators[i].use != CommUse::kCollective) continue;
+    MESHWRIGHT_RETURN_IF_ERROR(driver_.Register(made_[i].communicator, arena, size));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<bool> Communication::ConnectEstimates() {
+  MESHWRIGHT_ASSIGN_OR_RETURN(const std::vector<std::string> able,
+                              GatherAll(endpoint_, driver_.GivesEstimates() ? "1" : "0"));
+  if (std::count(able.begin(), able.end(), "1") != endpoint_.num_ranks()) return false;
+  for (size_t i = 0; i < made_.size(); ++i) {
+    const PlannedCommunicator& planned = plan_.communicators[i];
+    const int64_t position = planned.PositionOf(endpoint_.rank());
+    if (planned.use != CommUse::kCollective || position < 0 || made_[i].estimates) continue;
+    UniqueId id = {};
+    if (position == 0) {
+      MESHWRIGHT_ASSIGN_OR_RETURN(id, driver_.MakeUniqueId());
+    }
+    MESHWRIGHT_RETURN_IF_ERROR(Broadcast(endpoint_, {planned.ranks, position}, 0, absl::MakeSpan(id)));
+    MESHWRIGHT_ASSIGN_OR_RETURN(made_[i].estimates,
+                                driver_.InitForEstimates(id, static_cast<int64_t>(planned.ranks.size()), position));
+  }
+  return true;
+}
+
+absl::StatusOr<Nanos> Communication::Estimate(Stream program_stream, DeviceStream stream, const CollectiveCall& call) {
+  const Collective& c = *call.collective;
+  const int64_t n = static_cast<int64_t>(call.group.size());
+  if (n < 2 || c.kind == CollectiveKind::kAllToAll) return Nanos(0);
+  std::vector<Stretch> stretches;
+  for (size_t i = 0; i < call.reads.size(); ++i) AddPair(c, call.reads[i], call.writes[i], stretches);
+  const int64_t index = plan_.Find(CommUse::kCollective, program_stream, call.group);
+  if (stretches.size() != 1 || index < 0) return Nanos(0);
+  const Communicator communicator = made_[static_cast<size_t>(index)].estimates;
+  if (!communicator) return absl::InternalError("an estimate without its communicator");
+  MESHWRIGHT_RETURN_IF_ERROR(driver_.GroupStart());
+  const Stretch& s = stretches[0];
+  MESHWRIGHT_RETURN_IF_ERROR(Put(c, n, call.reads[0].dtype, s.from, s.to, s.count, communicator, stream));
+  return driver_.GroupEstimate();
 }
 
 Bytes Communication::ScratchFor(const CollectiveCall& call) {
@@ -331,15 +384,12 @@ absl::Status Communication::Run(DeviceStream stream, const CollectiveCall& call,
       std::byte* const to = scratch + pairs[i].pack_at + p * read.bytes() / n;
       MESHWRIGHT_RETURN_IF_ERROR(kernels_.Copy(stream, PieceCopy(read, pairs[i].cut_dim, p, n, to, true)));
     }
-    const std::byte* const from = pairs[i].pack ? scratch + pairs[i].pack_at : read.data;
+    std::byte* const from = pairs[i].pack ? scratch + pairs[i].pack_at : read.data;
     std::byte* const to = pairs[i].unpack ? scratch + pairs[i].unpack_at : write.data;
-    // Of gathers, scatters and exchanges each tensor has pieces of its own.
-    const bool whole = c.kind == CollectiveKind::kAllReduce || c.kind == CollectiveKind::kBroadcast;
-    if (whole) {
-      AddStretch(stretches, from, to, read.size(), SizeOf(dtype).raw());
-    } else {
-      stretches.push_back({from, to, std::min(read.size(), write.size())});
-    }
+    TensorView moved_from = read, moved_to = write;
+    moved_from.data = from;
+    moved_to.data = to;
+    AddPair(c, moved_from, moved_to, stretches);
   }
   const Communicator communicator = made_[static_cast<size_t>(id.communicator)].communicator;
   MESHWRIGHT_RETURN_IF_ERROR(OrderAfterLastUse(id.communicator, stream));

@@ -49,6 +49,15 @@ class Communication {
   // They were aborted, by whoever watches them.
   void Forget();
 
+  // Tells the communicators of collectives of the arena, from where and to where they then move what they can.
+  absl::Status Register(std::byte* arena, Bytes size);
+
+  // Communicators for estimates, beside the others; all ranks call. False: the library gives none, on some rank.
+  absl::StatusOr<bool> ConnectEstimates();
+  // What the library expects the call to take, which is not run; zero where it does not say: exchanges, groups of one,
+  // and what is more than one of its calls.
+  absl::StatusOr<Nanos> Estimate(Stream program_stream, DeviceStream stream, const CollectiveCall& call);
+
   // Device memory that the call needs on its stream.
   static Bytes ScratchFor(const CollectiveCall& call);
 
@@ -82,6 +91,7 @@ class Communication {
 
   struct Made {
     Communicator communicator;
+    Communicator estimates;
     int64_t launches = 0;
     DeviceStream last;  // the stream of its last launch
   };

@@ -139,8 +139,23 @@ absl::Status CudaBackend::SizeScratch(const Program& program) {
   return absl::OkStatus();
 }
 
+// Ranks need not agree: NCCL asks, call by call, whether all of a group can.
+absl::StatusOr<std::byte*> CudaBackend::MemoryForArena(Bytes size) {
+  if (!options_.register_arena) return driver_.Allocate(size);
+  absl::StatusOr<std::byte*> shared = driver_.AllocateShared(size);
+  absl::Status status = shared.status();
+  if (status.ok()) status = communication_.Register(*shared, size);
+  if (status.ok()) return shared;
+  if (!shared.ok() && !absl::IsUnimplemented(status)) return status;
+  if (options_.notice != nullptr) {
+    options_.notice(
+        absl::StrCat("rank ", endpoint_.rank(), ": NCCL copies, as it was not told of the arena: ", status.message()));
+  }
+  return shared.ok() ? shared : driver_.Allocate(size);
+}
+
 absl::StatusOr<std::byte*> CudaBackend::AllocateArena(Bytes size) {
-  MESHWRIGHT_ASSIGN_OR_RETURN(arena_, driver_.Allocate(std::max(size, Bytes(kAlignment))));
+  MESHWRIGHT_ASSIGN_OR_RETURN(arena_, MemoryForArena(std::max(size, Bytes(kAlignment))));
   MESHWRIGHT_RETURN_IF_ERROR(driver_.Fill(device(Stream::kCompute), arena_, 0xff, size));
   return arena_;
 }

@@ -44,6 +44,8 @@ struct CudaOptions {
   absl::Duration setup_deadline = absl::Minutes(5);
   absl::Duration report_time = absl::Seconds(2);  // in which the others say where they are, after a wait too long
   bool graphs = true;  // steps are recorded and launched as a whole (step_recorder.h), else issued call by call
+  // The arena lies in memory that NCCL reads and writes in place (user-buffer registration), where it can.
+  bool register_arena = false;
   std::function<void(const std::string&)> notice;  // told why steps are not recorded, where they should be; may be null
 };
 absl::Duration DeadlineOf(const CudaOptions& options);  // of a step but the first
@@ -76,6 +78,10 @@ class CudaBackend : public Backend {
   absl::Status StartClock() override;
   absl::Status Mark(Stream stream) override;
   absl::StatusOr<std::vector<Nanos>> MarkTimes() override;
+  absl::StatusOr<bool> BeginEstimates() override { return communication_.ConnectEstimates(); }
+  absl::StatusOr<Nanos> Estimate(Stream stream, const CollectiveCall& call) override {
+    return communication_.Estimate(stream, device(stream), call);
+  }
   void Abort(const absl::Status& reason) override;
 
   // Device memory beside the arena.
@@ -102,6 +108,7 @@ class CudaBackend : public Backend {
   absl::Status OwnFailure(const Watchdog::Failure& failure);
   absl::Status AwaitIdle();
   absl::StatusOr<std::byte*> Staging(int64_t bytes);
+  absl::StatusOr<std::byte*> MemoryForArena(Bytes size);
 
   Driver& driver_;
   Kernels& kernels_;

@@ -41,6 +41,12 @@ CudaOptions Quick() {
   return options;
 }
 
+CudaOptions QuickGraphs() {
+  CudaOptions options = Quick();
+  options.graphs = true;
+  return options;
+}
+
 void ExpectAsOnHost(const Program& program, uint64_t seed, bool trace = false) {
   RunOptions options = {.steps = 5, .trace = trace, .keep_parameters = true};
   ASSERT_OK_AND_ASSIGN(const RunResult host, RunOnThreads(program, options, SyntheticData(5)));
@@ -176,6 +182,61 @@ class all
   slot b mb 0 layer 0
 )");
   for (uint64_t seed = 1; seed <= 3; ++seed) ExpectAsOnHost(program, seed, true);
+}
+
+// ---- what NCCL is asked and told -----------------------------------------------------------------------------------
+
+// The stand-in expects 10 us and 1 ns a byte. Nothing is run for it: the losses and faults are as ever.
+TEST(CudaBackendTest, TheLibrarysOwnEstimatesAreInTheTrace) {
+  const Program program = ProgramFromText(absl::Substitute(kOracleDataParallel, 1));
+  RunOptions options = {.steps = 4};
+  ASSERT_OK_AND_ASSIGN(const RunResult host, RunOnThreads(program, options, SyntheticData(1)));
+  for (const Span& span : host.trace.spans) EXPECT_EQ(span.estimate, Nanos(0));
+  options.library_estimates = true;
+  StandInMachine machine(8);
+  const StandInRun run = RunOnStandIns(program, options, SyntheticData(1), QuickGraphs(), machine);
+  ASSERT_THAT(run.statuses, Each(IsOk()));
+  EXPECT_THAT(machine.faults(), IsEmpty());
+  EXPECT_EQ(run.result.losses, host.losses);
+  int64_t told = 0;
+  const RankClass& all = program.classes[0];
+  for (const Span& span : run.result.trace.spans) {
+    const Instruction& instruction = all.blocks[all.slots[span.slot].block.index()].instructions[span.instruction];
+    Nanos wanted;
+    if (std::holds_alternative<Collective>(instruction.work) && instruction.reads.size() == 1) {
+      wanted = testing::kStandInLatency +
+               Nanos(LocalBytes(all.buffers[instruction.reads[0].buffer.index()], program.mesh).raw());
+      ++told;
+    }
+    EXPECT_EQ(span.estimate, wanted) << span.slot << " " << span.instruction;
+  }
+  EXPECT_GE(told, 8);
+}
+
+// In collectives' communicators alone, and forgotten before the memory is freed; where NCCL is too old, a notice.
+TEST(CudaBackendTest, NcclIsToldOfTheArena) {
+  const Program program = ProgramFromText(kOraclePipeline);
+  const RunOptions options = {.steps = 3, .trace = false};
+  ASSERT_OK_AND_ASSIGN(const RunResult host, RunOnThreads(program, options, SyntheticData(1)));
+  CudaOptions cuda = QuickGraphs();
+  cuda.register_arena = true;
+  std::mutex mutex;
+  std::vector<std::string> notices;
+  cuda.notice = [&](const std::string& notice) {
+    const std::lock_guard<std::mutex> lock(mutex);
+    notices.push_back(notice);
+  };
+  for (const bool old : {false, true}) {
+    StandInMachine machine(4);
+    if (old) machine.Inject({FaultKind::kNoSharing, 2, 0});
+    const StandInRun run = RunOnStandIns(program, options, SyntheticData(1), cuda, machine);
+    ASSERT_THAT(run.statuses, Each(IsOk()));
+    EXPECT_THAT(machine.faults(), IsEmpty());
+    EXPECT_EQ(run.result.losses, host.losses);
+    EXPECT_GE(machine.counts().registered, old ? 3 : 4);
+    EXPECT_EQ(notices.size(), old ? 1u : 0u);
+  }
+  EXPECT_THAT(notices, ElementsAre("rank 2: NCCL copies, as it was not told of the arena: NCCL is older than 2.19"));
 }
 
 // ---- failures ------------------------------------------------------------------------------------------------------
@@ -314,12 +375,6 @@ TEST(CudaFailureTest, ErrorsBeforeTheFirstStepEndTheRunToo) {
 }
 
 // ---- steps as graphs -----------------------------------------------------------------------------------------------
-
-CudaOptions QuickGraphs() {
-  CudaOptions options = Quick();
-  options.graphs = true;
-  return options;
-}
 
 // What a program of each kind needs at most is there after the first step, which is the one before the recording.
 TEST(CudaGraphTest, NothingIsAllocatedAfterTheFirstStep) {

@@ -62,7 +62,9 @@ struct MatrixRef {
 struct GemmCall {
   int64_t m = 0, n = 0, k = 0, batch = 1;
   MatrixRef a, b, c;
-  bool add = false;   // beta is 1, else 0 and c is not read
+  bool add = false;  // beta is 1, else 0 and c is not read
+  // Where there is one: n elements of c's type that are added to every row. Of one pair, and never in float64.
+  const std::byte* bias = nullptr;
   bool tf32 = false;  // float32 operands may be rounded to TF32
 };
 
@@ -97,6 +99,8 @@ class Driver {
   // memory that copies read and write without a detour.
   virtual absl::StatusOr<std::byte*> Allocate(Bytes size) = 0;
   virtual void Free(std::byte* device) = 0;
+  // The same, of memory that communicators can be told of (Register); kUnimplemented where there is no such memory.
+  virtual absl::StatusOr<std::byte*> AllocateShared(Bytes size) = 0;
   virtual absl::StatusOr<std::byte*> AllocateHost(Bytes size) = 0;
   virtual void FreeHost(std::byte* host) = 0;
   virtual absl::Status Fill(DeviceStream stream, std::byte* device, uint8_t value, Bytes size) = 0;
@@ -127,6 +131,7 @@ class Driver {
   virtual absl::Status Launch(DeviceGraph graph, DeviceStream stream) = 0;
   virtual void Destroy(DeviceGraph graph) = 0;
 
+  // kUnimplemented: the library cannot do this one, and nothing has been queued.
   virtual absl::Status Gemm(DeviceStream stream, const GemmCall& call) = 0;
 
   // Communicators. InitRank and Split are called by all members, and may return before they are done: AsyncError then
@@ -138,6 +143,17 @@ class Driver {
   // Ends its work at once, done or not, and destroys it; Destroy is for one that is idle.
   virtual void AbortCommunicator(Communicator communicator) = 0;
   virtual void Destroy(Communicator communicator) = 0;
+
+  // From here on what lies in `device` (of AllocateShared) may be read and written by the others of the communicator
+  // where it lies, without copies through buffers of its own. Destroyed before the memory is freed.
+  virtual absl::Status Register(Communicator communicator, std::byte* device, Bytes size) = 0;
+
+  // What the library itself expects of collectives: on communicators of their own, whose calls are never launched.
+  // InitForEstimates waits until all members have called; GroupEstimate stands for GroupEnd, and gives the time of a
+  // group of one collective, zero where the library says nothing.
+  virtual bool GivesEstimates() = 0;
+  virtual absl::StatusOr<Communicator> InitForEstimates(const UniqueId& id, int64_t size, int64_t rank) = 0;
+  virtual absl::StatusOr<Nanos> GroupEstimate() = 0;
 
   // Calls between GroupStart and GroupEnd are one launch: none waits for another. Counts are in elements; those of
   // AllGather and ReduceScatter are of one rank's piece. `from` and `to` may be the same for AllReduce and Broadcast;

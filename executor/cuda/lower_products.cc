@@ -1,6 +1,7 @@
 // MatMul: any sum over products of two tensors that an index rule can say, by cuBLASLt. Labels fall into groups as in
 // executor/host/products.cc: batch (in a, b and c), m (in a and c), n (in b and c), k (in a and b), and those of one
 // operand only. What lies as a matrix is handed over where it lies, the rest is copied into scratch first.
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -13,6 +14,7 @@ namespace {
 
 struct LabelDim {
   int64_t extent, a, b, c;  // strides in elements, 0 where the operand lacks the label
+  size_t label;
 };
 using Group = std::vector<LabelDim>;
 
@@ -39,7 +41,7 @@ absl::StatusOr<Product> Classify(const KernelCall& call) {
   MESHWRIGHT_ASSIGN_OR_RETURN(const Shape extents, LabelExtents(rule, inputs, outputs));
   Product p;
   for (size_t label = 0; label < rule.labels.size(); ++label) {
-    const LabelDim dim = {extents[label], a[label], b[label], c[label]};
+    const LabelDim dim = {extents[label], a[label], b[label], c[label], label};
     const bool in_a = dim.a != 0, in_b = dim.b != 0, in_c = dim.c != 0;
     if (dim.extent == 1 || (!in_a && !in_b && !in_c)) continue;
     Group* const groups[2][2][2] = {{{nullptr, &p.c_only}, {&p.b_only, &p.n}}, {{&p.a_only, &p.m}, {&p.k, &p.batch}}};
@@ -123,6 +125,15 @@ absl::Status AddBias(const Lowering& l) {
   return l.LaunchPoints(body.places.total, body);
 }
 
+// Whether the third input is one element for each column of c, in their order, so that the library can add it.
+bool IsBiasOfColumns(const Lowering& l, const Product& p) {
+  const TensorView &bias = l.call.inputs[2], &c = l.call.outputs[0];
+  if (bias.dtype != c.dtype || bias.dtype == DType::kFloat64 || bias.size() != Extent(p.n)) return false;
+  const ByLabel in_bias = StridesByLabel(*l.call.rule, l.call.rule->inputs[2], bias.shape);
+  // Each label lies in the bias as in c, where the columns have the innermost places.
+  return std::all_of(p.n.begin(), p.n.end(), [&](const LabelDim& dim) { return in_bias[dim.label] == dim.c; });
+}
+
 // What one operand of the library's product is: where it lies, or a packed copy in scratch.
 struct Side {
   MatrixRef matrix;
@@ -181,11 +192,15 @@ absl::Status LowerProduct(const Lowering& l) {
     MESHWRIGHT_RETURN_IF_ERROR(Pack(l, b_view, p, p.k, p.n, p.b_only, &LabelDim::b, {b.matrix.data, ElemOf(common)}));
   }
   bool add = call.Adds(0);
-  if (call.inputs.size() == 3) {
+  GemmCall gemm;
+  const bool has_bias = call.inputs.size() == 3;
+  // cuBLASLt adds a bias to what it writes as it goes; what it cannot is written first, and the product added to it.
+  if (has_bias && !add && batch == 1 && !c.packed && !c.matrix.transposed && IsBiasOfColumns(l, p)) {
+    gemm.bias = call.inputs[2].data;
+  } else if (has_bias) {
     MESHWRIGHT_RETURN_IF_ERROR(AddBias(l));
     add = true;
   }
-  GemmCall gemm;
   gemm.batch = batch;
   gemm.k = k;
   gemm.tf32 = l.tf32;
@@ -205,7 +220,14 @@ absl::Status LowerProduct(const Lowering& l) {
     gemm.a = a.matrix;
     gemm.b = b.matrix;
   }
-  MESHWRIGHT_RETURN_IF_ERROR(l.driver.Gemm(l.stream, gemm));
+  absl::Status status = l.driver.Gemm(l.stream, gemm);
+  if (gemm.bias != nullptr && absl::IsUnimplemented(status)) {
+    MESHWRIGHT_RETURN_IF_ERROR(AddBias(l));
+    gemm.bias = nullptr;
+    gemm.add = true;
+    status = l.driver.Gemm(l.stream, gemm);
+  }
+  MESHWRIGHT_RETURN_IF_ERROR(status);
   return c.packed ? Unpack(l, p, {c.matrix.data, ElemOf(result)}, add) : absl::OkStatus();
 }
 

@@ -1,11 +1,14 @@
 #include "executor/cuda/real_driver.h"
 
 #include <cuda_runtime.h>
+#include <dlfcn.h>
 #include <nccl.h>
 
 #include <atomic>
 #include <cstring>
+#include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -97,6 +100,24 @@ using Slot = std::atomic<ncclComm_t>;
 static_assert(sizeof(Slot) == sizeof(ncclComm_t));
 ncclComm_t Of(Communicator communicator) { return static_cast<Slot*>(communicator.raw)->load(); }
 
+// What older NCCLs lack, by name; null where the one that is loaded does.
+template <class F>
+F* FindFunction(const char* name) {
+  return reinterpret_cast<F*>(dlsym(RTLD_DEFAULT, name));
+}
+using MemAlloc = ncclResult_t(void**, size_t);                               // 2.19
+using MemFree = ncclResult_t(void*);                                         // 2.19
+using CommRegister = ncclResult_t(const ncclComm_t, void*, size_t, void**);  // 2.19
+using CommDeregister = ncclResult_t(const ncclComm_t, void*);                // 2.19
+// ncclSimInfo_t, as NCCL 2.22 has it and later ones still do.
+struct SimInfo {
+  size_t size = sizeof(SimInfo);
+  unsigned magic = 0x74685283;
+  unsigned version = 0;
+  float microseconds = -1;
+};
+using GroupSimulateEnd = ncclResult_t(SimInfo*);  // 2.22
+
 class RealDriver : public Driver {
  public:
   RealDriver(int device, std::unique_ptr<Products> products) : device_(device), products_(std::move(products)) {}
@@ -137,7 +158,24 @@ class RealDriver : public Driver {
     return static_cast<std::byte*>(data);
   }
   void Free(std::byte* device) override {
-    if (!abandoned_) cudaFree(device);
+    if (abandoned_) return;
+    if (shared_.erase(device) == 0) {
+      cudaFree(device);
+    } else {
+      FindFunction<MemFree>("ncclMemFree")(device);
+    }
+  }
+  absl::StatusOr<std::byte*> AllocateShared(Bytes size) override {
+    MemAlloc* const allocate = FindFunction<MemAlloc>("ncclMemAlloc");
+    if (allocate == nullptr || FindFunction<MemFree>("ncclMemFree") == nullptr ||
+        FindFunction<CommRegister>("ncclCommRegister") == nullptr ||
+        FindFunction<CommDeregister>("ncclCommDeregister") == nullptr) {
+      return absl::UnimplementedError("NCCL is older than 2.19");
+    }
+    void* data = nullptr;
+    MESHWRIGHT_RETURN_IF_ERROR(ToStatus(allocate(&data, static_cast<size_t>(size.raw())), "ncclMemAlloc"));
+    shared_.insert(static_cast<std::byte*>(data));
+    return static_cast<std::byte*>(data);
   }
   absl::StatusOr<std::byte*> AllocateHost(Bytes size) override {
     void* data = nullptr;
@@ -272,10 +310,46 @@ class RealDriver : public Driver {
   }
   void Destroy(Communicator communicator) override {
     if (abandoned_ || Of(communicator) == nullptr) return;
+    for (void* const handle : registered_[communicator]) {
+      FindFunction<CommDeregister>("ncclCommDeregister")(Of(communicator), handle);
+    }
+    registered_.erase(communicator);
     ncclCommFinalize(Of(communicator));
     while (AsyncError(communicator) == CommError::kInProgress) {
     }
     ncclCommDestroy(Of(communicator));
+  }
+
+  absl::Status Register(Communicator communicator, std::byte* device, Bytes size) override {
+    if (shared_.count(device) == 0) return absl::InvalidArgumentError("memory that is not of AllocateShared");
+    void* handle = nullptr;
+    MESHWRIGHT_RETURN_IF_ERROR(ToStatus(FindFunction<CommRegister>("ncclCommRegister")(
+                                            Of(communicator), device, static_cast<size_t>(size.raw()), &handle),
+                                        "ncclCommRegister"));
+    if (handle != nullptr) registered_[communicator].push_back(handle);
+    return absl::OkStatus();
+  }
+
+  bool GivesEstimates() override { return FindFunction<GroupSimulateEnd>("ncclGroupSimulateEnd") != nullptr; }
+  // One that blocks: on others NCCL's groupLaunchNonBlocking forgets the estimate and launches (src/group.cc, 2.22 to
+  // 2.29).
+  absl::StatusOr<Communicator> InitForEstimates(const UniqueId& id, int64_t size, int64_t rank) override {
+    ncclUniqueId made;
+    std::memcpy(&made, id.data(), sizeof(made));
+    Slot* const slot = NewSlot();
+    MESHWRIGHT_RETURN_IF_ERROR(ToStatus(
+        ncclCommInitRank(reinterpret_cast<ncclComm_t*>(slot), static_cast<int>(size), made, static_cast<int>(rank)),
+        "ncclCommInitRank"));
+    return Communicator{slot};
+  }
+  absl::StatusOr<Nanos> GroupEstimate() override {
+    SimInfo info;
+    int version = 0;
+    MESHWRIGHT_RETURN_IF_ERROR(ToStatus(ncclGetVersion(&version), "ncclGetVersion"));
+    info.version = static_cast<unsigned>(version);
+    MESHWRIGHT_RETURN_IF_ERROR(
+        ToStatus(FindFunction<GroupSimulateEnd>("ncclGroupSimulateEnd")(&info), "ncclGroupSimulateEnd"));
+    return Nanos(info.microseconds > 0 ? static_cast<int64_t>(static_cast<double>(info.microseconds) * 1e3 + 0.5) : 0);
   }
 
   absl::Status GroupStart() override { return ToStatus(ncclGroupStart(), "ncclGroupStart"); }
@@ -331,6 +405,8 @@ class RealDriver : public Driver {
   const int device_;
   const std::unique_ptr<Products> products_;
   std::vector<std::unique_ptr<Slot>> slots_;
+  std::set<std::byte*> shared_;  // of AllocateShared
+  std::map<Communicator, std::vector<void*>> registered_;
   bool abandoned_ = false;
 };
 

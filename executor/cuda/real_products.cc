@@ -36,7 +36,7 @@ int64_t AlignmentOf(const void* data) {
 }
 
 std::vector<int64_t> KeyOf(const GemmCall& call) {
-  std::vector<int64_t> key = {call.m, call.n, call.k, call.batch, call.add, call.tf32};
+  std::vector<int64_t> key = {call.m, call.n, call.k, call.batch, call.add, call.tf32, call.bias != nullptr};
   for (const MatrixRef* m : {&call.a, &call.b, &call.c}) {
     key.insert(key.end(),
                {static_cast<int64_t>(m->dtype), m->leading, m->transposed, m->batch_stride, AlignmentOf(m->data)});
@@ -85,6 +85,13 @@ absl::StatusOr<void*> Products::WorkspaceOf(cudaStream_t stream) {
   return workspace;
 }
 
+absl::Status Products::SetBias(const GemmCall& call, const Plan& plan) {
+  if (call.bias == nullptr) return absl::OkStatus();
+  return ToStatus(
+      cublasLtMatmulDescSetAttribute(plan.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &call.bias, sizeof(call.bias)),
+      "BIAS_POINTER");
+}
+
 absl::StatusOr<std::unique_ptr<Products::Plan>> Products::MakePlan(const GemmCall& call) {
   auto plan = std::make_unique<Plan>();
   plan->wide = call.c.dtype == DType::kFloat64;
@@ -102,6 +109,18 @@ absl::StatusOr<std::unique_ptr<Products::Plan>> Products::MakePlan(const GemmCal
       cublasLtMatmulDescSetAttribute(plan->operation, CUBLASLT_MATMUL_DESC_TRANSA, &ops[0], sizeof(ops[0])), "TRANSA"));
   MESHWRIGHT_RETURN_IF_ERROR(ToStatus(
       cublasLtMatmulDescSetAttribute(plan->operation, CUBLASLT_MATMUL_DESC_TRANSB, &ops[1], sizeof(ops[1])), "TRANSB"));
+  if (call.bias != nullptr) {
+    // Along the rows of c^T, which are c's columns.
+    const cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
+    const cudaDataType_t type = TypeOf(call.c.dtype);
+    MESHWRIGHT_RETURN_IF_ERROR(ToStatus(
+        cublasLtMatmulDescSetAttribute(plan->operation, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof(epilogue)),
+        "EPILOGUE"));
+    MESHWRIGHT_RETURN_IF_ERROR(ToStatus(
+        cublasLtMatmulDescSetAttribute(plan->operation, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &type, sizeof(type)),
+        "BIAS_DATA_TYPE"));
+    MESHWRIGHT_RETURN_IF_ERROR(SetBias(call, *plan));
+  }
   const auto layout = [&](cublasLtMatrixLayout_t& made, const MatrixRef& m, int64_t rows, int64_t columns) {
     if (m.transposed) std::swap(rows, columns);
     MESHWRIGHT_RETURN_IF_ERROR(
@@ -136,7 +155,10 @@ absl::StatusOr<std::unique_ptr<Products::Plan>> Products::MakePlan(const GemmCal
       cublasLtMatmulAlgoGetHeuristic(handle_, plan->operation, plan->first, plan->second, plan->result, plan->result,
                                      preference, kCandidates, found, &count);
   cublasLtMatmulPreferenceDestroy(preference);
-  MESHWRIGHT_RETURN_IF_ERROR(ToStatus(status, "cublasLtMatmulAlgoGetHeuristic"));
+  if (status == CUBLAS_STATUS_NOT_SUPPORTED) count = 0;
+  if (status != CUBLAS_STATUS_NOT_SUPPORTED) {
+    MESHWRIGHT_RETURN_IF_ERROR(ToStatus(status, "cublasLtMatmulAlgoGetHeuristic"));
+  }
   if (count == 0) return absl::UnimplementedError("cuBLASLt offers no algorithm for this product");
   for (int i = 0; i < count; ++i) plan->candidates.push_back(found[i].algo);
   plan->algorithm = plan->candidates[0];
@@ -146,6 +168,7 @@ absl::StatusOr<std::unique_ptr<Products::Plan>> Products::MakePlan(const GemmCal
 absl::Status Products::Launch(cudaStream_t stream, const GemmCall& call, const Plan& plan,
                               const cublasLtMatmulAlgo_t& algorithm) {
   MESHWRIGHT_ASSIGN_OR_RETURN(void* const workspace, WorkspaceOf(stream));
+  MESHWRIGHT_RETURN_IF_ERROR(SetBias(call, plan));
   const double one = 1, zero = 0;
   const float one_f = 1, zero_f = 0;
   const void* const alpha = plan.wide ? static_cast<const void*>(&one) : &one_f;

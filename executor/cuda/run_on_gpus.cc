@@ -27,6 +27,7 @@ absl::StatusOr<RankResult> RunRankOnGpu(const Program& program, const RunOptions
   CudaOptions with = cuda;
   if (with.predicted_step == absl::ZeroDuration()) with.predicted_step = options.predicted_step;
   with.graphs = with.graphs && options.graphs;
+  with.register_arena = with.register_arena || options.register_arena;
   MESHWRIGHT_ASSIGN_OR_RETURN(const auto backend, CudaBackend::Make(*driver, kernels, endpoint, program, with));
   return RunRank(program, options, data, endpoint.rank(), *backend);
 }

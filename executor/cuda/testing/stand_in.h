@@ -9,9 +9,10 @@
 //
 // What is checked, and collected in `faults()`: accesses to device memory that no stream or event orders, reads of what
 // nobody wrote, copies that reach outside an allocation, members of a communicator that call different things, memory
-// shared between what a call reads and writes where NCCL forbids it, streams that a capture leaves behind, and calls
-// that CUDA forbids while a stream is captured (allocating, asking how far the device is, waiting for what was recorded
-// outside).
+// shared between what a call reads and writes where NCCL forbids it, launches on communicators for estimates and
+// estimates on others (which NCCL would launch), memory that is freed while a communicator knows of it, streams that a
+// capture leaves behind, and calls that CUDA forbids while a stream is captured (allocating, asking how far the device
+// is, waiting for what was recorded outside).
 //
 // Faults can be put in: a kernel or a message that never ends, errors of each kind, a host thread that does not return.
 //
@@ -40,6 +41,7 @@ enum class FaultKind : uint8_t {
   kAsyncError,    // the same, and the communicator says `error`; other members of it are told kRemote
   kCallFails,     // the call that launches it returns `error`
   kHostHangs,     // the call that launches the n-th kernel takes `delay`
+  kNoSharing,     // AllocateShared is not implemented; `at` does not count
   kCaptureFails,  // the n-th kernel fails if its stream is being captured, and the capture with it
 };
 struct InjectedFault {
@@ -54,6 +56,7 @@ struct InjectedFault {
 struct StandInCounts {
   int64_t kernels = 0, copies = 0, launches = 0, calls = 0, captures = 0, graphs = 0, communicators = 0;
   int64_t allocations = 0;  // of device and host memory
+  int64_t registered = 0, estimates = 0;
 };
 
 // A range of device memory that work reads or writes.
@@ -62,6 +65,9 @@ struct Access {
   int64_t bytes = 0;
   bool write = false;
 };
+
+// What a stand-in says when it is asked for an estimate: 10 us, and 1 ns a byte that a rank gives.
+inline constexpr Nanos kStandInLatency = Micros(10);
 
 class StandInDriver : public Driver {
  public:

@@ -26,6 +26,7 @@ struct CommMember {
   std::shared_ptr<CommGroup> group;  // null until all members are there
   int64_t device = 0, position = 0;
   bool aborted = false;
+  bool for_estimates = false;  // what is called on it is never launched
   CommError error = CommError::kNone;
   int64_t splits = 0, collectives = 0;  // called so far
 };
