@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <fstream>
 #include <iterator>
 #include <random>
@@ -11,6 +12,7 @@
 #include "absl/strings/str_format.h"
 #include "executor/narrow_floats.h"
 #include "executor/random.h"
+#include "ir/context_order.h"
 #include "ir/status.h"
 
 namespace meshwright {
@@ -132,6 +134,25 @@ absl::Status FillInitial(const Initializer& init, uint64_t seed, absl::string_vi
   const int64_t rows = piece.global.empty() ? 1 : piece.global[0];
   const int64_t columns = rows == 0 ? 1 : NumElements(piece.global) / rows;
   return FillFrom(piece, [&](int64_t element) { return ValueOf(init, draws, element, columns); });
+}
+
+absl::Status FillInOrder(const DataSource& data, absl::string_view name, const Initializer& init, int64_t step,
+                         const TensorView& piece) {
+  if (init.context <= 1 || piece.global.empty()) return data.Fill(name, init, step, piece);
+  // Whole rows, of which the piece's places are picked.
+  TensorView rows = piece;
+  const int64_t sequence = rows.global.back(), width = piece.shape.back(), first = piece.begin.back();
+  rows.shape.back() = sequence;
+  rows.begin.back() = 0;
+  std::vector<std::byte> whole(static_cast<size_t>(rows.bytes()));
+  rows.data = whole.data();
+  MESHWRIGHT_RETURN_IF_ERROR(data.Fill(name, init, step, rows));
+  const int64_t size = SizeOf(piece.dtype).raw();
+  for (int64_t i = 0; i < piece.size(); ++i) {
+    const int64_t position = PositionOf(first + i % width, sequence, init.context);
+    std::memcpy(piece.data + i * size, rows.data + (i / width * sequence + position) * size, static_cast<size_t>(size));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status SyntheticData::Fill(absl::string_view name, const Initializer& init, int64_t,

@@ -36,6 +36,11 @@ class DataSource {
                             const TensorView& piece) const = 0;
 };
 
+// The same where `init` names an order for ranks that share a sequence: the piece's last dim is then a part of that
+// order, while `data` knows positions only.
+absl::Status FillInOrder(const DataSource& data, absl::string_view name, const Initializer& init, int64_t step,
+                         const TensorView& piece);
+
 // What the inputs' initializers say; the same at every step.
 class SyntheticData : public DataSource {
  public:

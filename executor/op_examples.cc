@@ -98,6 +98,23 @@ std::vector<OpExample> AttentionCases(bool gradient) {
       }
     }
   }
+  // Keys apart from the queries: all of them, in the order for three ranks, or the block of a ring of two.
+  const std::string q = "s b g q! d!", rows_of = "s b g q!", all = "t! b g w! d!", block = "s b g w! d!";
+  for (const bool ring : {false, true}) {
+    const int64_t s = ring ? 8 : 6;
+    const Shape queries = {s, 2, 2, 2, 4}, keys = {s, 2, 2, 2, 4}, sums = {s, 2, 2, 2};
+    OpAttrs attrs = AttentionAttrs(!ring, true);
+    attrs.context = ring ? 2 : 3;
+    attrs.shift = ring ? 1 : -1;
+    const std::string& kv = ring ? block : all;
+    if (gradient) {
+      const std::string rule = absl::StrCat(q, ", ", q, ", ", kv, ", ", q, ", ", rows_of, " -> ", q, ", ", kv);
+      examples.push_back({OpKind::kAttentionGrad, rule, {queries, queries, keys, queries, sums}, attrs});
+    } else {
+      const std::string rule = absl::StrCat(q, ", ", kv, " -> ", q, ", ", rows_of);
+      examples.push_back({OpKind::kAttention, rule, {queries, keys}, attrs, {}, -2, 2});
+    }
+  }
   return examples;
 }
 
@@ -186,6 +203,8 @@ std::vector<OpExample> ExamplesOf(OpKind op) {
       return AttentionCases(false);
     case OpKind::kAttentionGrad:
       return AttentionCases(true);
+    case OpKind::kMergeAttention:
+      return {{op, "s b h!, s b, s b h!, s b -> s b h!, s b", {sbh, sb, sbh, sb}}};
     case OpKind::kReduceSum:
       return {{op, "s b h -> h", {sbh}, half}, {op, "s b h -> b 1 h", {sbh}}};
     case OpKind::kReduceMax:

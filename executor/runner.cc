@@ -336,7 +336,7 @@ absl::Status RankRunner::Feed(const Instruction& instruction, int64_t step) {
     std::byte* const place = view.data;
     staging_.resize(view.bytes());
     view.data = staging_.data();
-    MESHWRIGHT_RETURN_IF_ERROR(view.global.empty() ? data_.Fill(TensorName(b), b.init, step, view)
+    MESHWRIGHT_RETURN_IF_ERROR(view.global.empty() ? FillInOrder(data_, TensorName(b), b.init, step, view)
                                                    : FillRows(b, step, view));
     MESHWRIGHT_RETURN_IF_ERROR(backend_.CopyIn(instruction.stream, staging_, place));
   }
@@ -355,7 +355,7 @@ absl::Status RankRunner::FillRows(const Buffer& b, int64_t step, TensorView view
     const int64_t batch = row / rows;
     view.shape[0] = std::min(end, (batch + 1) * rows) - row;
     view.begin[0] = (batch * program_.num_microbatches + slot_->microbatch) * rows + row % rows;
-    MESHWRIGHT_RETURN_IF_ERROR(data_.Fill(TensorName(b), b.init, step, view));
+    MESHWRIGHT_RETURN_IF_ERROR(FillInOrder(data_, TensorName(b), b.init, step, view));
     view.data += view.bytes();
   }
   return absl::OkStatus();

@@ -35,12 +35,13 @@ class Gradients {
   // An operand's part of the forward rule as text: In(0) is "m k" for "m k, k n -> m n".
   std::string In(size_t i) const { return Text(op_.rule.inputs[i]); }
   std::string Out(size_t i = 0) const { return Text(op_.rule.outputs[i]); }
-  std::string Text(const OperandRule& operand) const {
-    return absl::StrJoin(operand, " ", [this](std::string* out, const DimRule& dim) {
+  std::string Text(const OperandRule& operand) const { return Text(op_.rule, operand); }
+  static std::string Text(const IndexRule& rule, const OperandRule& operand) {
+    return absl::StrJoin(operand, " ", [&rule](std::string* out, const DimRule& dim) {
       if (dim.label == DimRule::kUnsplit) {
         absl::StrAppend(out, "1");
       } else {
-        const Label& label = op_.rule.labels[dim.label];
+        const Label& label = rule.labels[dim.label];
         absl::StrAppend(out, dim.own_size ? "=" : "", label.name, label.whole ? "!" : "");
       }
     });
@@ -109,6 +110,9 @@ class Gradients {
   absl::Status Extremum();
   absl::Status Pieces();
   absl::Status Exchanged();
+  absl::Status Attention();
+  absl::Status MergedAttention();
+  absl::StatusOr<TensorId> HandOn(TensorId keys, const Op& exchange);
   absl::Status Movement();
 
   const GradientContext& c_;
@@ -283,6 +287,88 @@ absl::Status Gradients::Exchanged() {
   return Add({OpKind::kExchange, {dy_}, back, {op_.inputs[0]}, 1, {}, returned});
 }
 
+absl::Status Gradients::Attention() {
+  if (op_.attrs.shift >= 0) {
+    return absl::UnimplementedError(absl::StrCat("operator \"", op_.name, "\" is one block of an attention in blocks; ",
+                                                 "MergeAttention has the gradient of all of them"));
+  }
+  std::vector<TensorId> inputs = {dy_}, read = op_.inputs;
+  std::vector<std::string> operands;
+  for (size_t i = 0; i < op_.inputs.size(); ++i) operands.push_back(In(i));
+  const std::string of = absl::StrJoin(operands, ", ");
+  read.insert(read.end(), op_.outputs.begin(), op_.outputs.end());
+  for (TensorId id : read) {
+    MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId saved, c_.saved(id));
+    inputs.push_back(saved);
+  }
+  return Add({OpKind::kAttentionGrad, inputs, absl::StrCat(Out(), ", ", of, ", ", Out(), ", ", Out(1), " -> ", of),
+              op_.inputs, op_.attrs.scale});
+}
+
+// To the rank that has the block next, as `exchange` does.
+absl::StatusOr<TensorId> Gradients::HandOn(TensorId keys, const Op& exchange) {
+  GraphBuilder::OpSpec spec{.name = absl::StrCat(op_.name, "/grad"), .kind = OpKind::kExchange, .inputs = {keys}};
+  spec.rule = ToText(exchange.rule);
+  spec.attrs = exchange.attrs;
+  spec.phase = Phase::kBackward;
+  spec.forward = c_.op;
+  return c_.builder.AddOne(std::move(spec));
+}
+
+// Keys and values go round the ring once more, and their gradients with them, from rank to rank: block by block the
+// gradient is that of attention whose result and row sums are those of the whole. After the last block one more step
+// brings the gradients home.
+absl::Status Gradients::MergedAttention() {
+  std::vector<Op> blocks;
+  for (size_t i = 0; i < op_.inputs.size(); i += 2) {
+    blocks.push_back(c_.builder.graph().op(tensor(op_.inputs[i]).producer));
+    if (blocks.back().kind != OpKind::kAttention || blocks.back().inputs.size() != 2) {
+      return absl::InternalError("MergeAttention of something else than attention over given keys");
+    }
+  }
+  if (blocks.size() < 2) return absl::InternalError("MergeAttention of one block");
+  const Op exchange = c_.builder.graph().op(tensor(blocks[1].inputs[1]).producer);
+  const std::string y = Out(), rows = Out(1), q = In(0), kv = Text(blocks[0].rule, blocks[0].rule.inputs[1]);
+  MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId queries, c_.saved(blocks[0].inputs[0]));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId result, c_.saved(op_.outputs[0]));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId sums, c_.saved(op_.outputs[1]));
+  MESHWRIGHT_ASSIGN_OR_RETURN(TensorId next, c_.saved(blocks[0].inputs[1]));
+  TensorId dq, dkv;
+  for (size_t k = 0; k < blocks.size(); ++k) {
+    const TensorId here = next;
+    TensorId moved;
+    // What is on its way while this block is worked on stands before it.
+    if (k + 1 < blocks.size()) {
+      MESHWRIGHT_ASSIGN_OR_RETURN(next, c_.saved(blocks[k + 1].inputs[1]));
+    }
+    if (k > 0) {
+      MESHWRIGHT_ASSIGN_OR_RETURN(moved, HandOn(dkv, exchange));
+    }
+    GraphBuilder::OpSpec grad{.name = absl::StrCat(blocks[k].name, "/grad"),
+                              .kind = OpKind::kAttentionGrad,
+                              .inputs = {dy_, queries, here, result, sums}};
+    grad.rule = absl::StrCat(y, ", ", q, ", ", kv, ", ", y, ", ", rows, " -> ", q, ", ", kv);
+    grad.attrs = blocks[k].attrs;
+    grad.phase = Phase::kBackward;
+    grad.forward = c_.op;
+    MESHWRIGHT_ASSIGN_OR_RETURN(const std::vector<TensorId> gradients, c_.builder.Add(std::move(grad)));
+    if (k == 0) {
+      dq = gradients[0];
+      dkv = gradients[1];
+      continue;
+    }
+    MESHWRIGHT_ASSIGN_OR_RETURN(dq, Elementwise(OpKind::kAdd, {dq, gradients[0]}, absl::StrCat(q, ", ", q, " -> ", q)));
+    MESHWRIGHT_ASSIGN_OR_RETURN(
+        dkv, Elementwise(OpKind::kAdd, {moved, gradients[1]}, absl::StrCat(kv, ", ", kv, " -> ", kv)));
+    if (k + 1 == blocks.size()) {
+      MESHWRIGHT_ASSIGN_OR_RETURN(dkv, HandOn(dkv, exchange));
+    }
+  }
+  c_.contribute(blocks[0].inputs[0], dq);
+  c_.contribute(blocks[0].inputs[1], dkv);
+  return absl::OkStatus();
+}
+
 // Ops whose gradient needs no value of the forward pass, or only their own input or output.
 absl::Status Gradients::Movement() {
   const std::string back = absl::StrCat(Out(), " -> ", In(0));
@@ -321,18 +407,6 @@ absl::Status Gradients::Movement() {
       MESHWRIGHT_RETURN_IF_ERROR(Reduce(dy_, 0));
       if (!Wanted(1)) return absl::OkStatus();
       return Add({OpKind::kAddPositionsGrad, {dy_}, absl::StrCat(Out(), " -> ", In(1)), {op_.inputs[1]}});
-    case OpKind::kAttention: {
-      std::vector<TensorId> inputs = {dy_};
-      for (TensorId id : {op_.inputs[0], op_.outputs[0], op_.outputs[1]}) {
-        MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId read, c_.saved(id));
-        inputs.push_back(read);
-      }
-      return Add({OpKind::kAttentionGrad,
-                  inputs,
-                  absl::StrCat(Out(), ", ", In(0), ", ", Out(), ", ", Out(1), " -> ", In(0)),
-                  {op_.inputs[0]},
-                  op_.attrs.scale});
-    }
     default:
       return absl::UnimplementedError(
           absl::StrCat("operator \"", op_.name, "\": ", NameOf(op_.kind), " has no gradient"));
@@ -370,6 +444,10 @@ absl::Status Gradients::Run() {
     case OpKind::kConcat:
     case OpKind::kSplit:
       return Pieces();
+    case OpKind::kAttention:
+      return Attention();
+    case OpKind::kMergeAttention:
+      return MergedAttention();
     case OpKind::kExchange:
       return Exchanged();
     case OpKind::kLayerNorm:

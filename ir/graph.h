@@ -42,6 +42,7 @@ struct Initializer {
   int64_t a = 0, b = 0, modulus = 1, subtract = 0;
   double divide = 1;
   int64_t by_rank = 0;  // how many of the first dims count ranks that hold a value of their own each; all drawn alike
+  int64_t context = 1;  // inputs: the last dim is a sequence in the order for so many ranks (ir/context_order.h)
 };
 
 // Of a reduction: whether each rank reduces its own part of the batch (cross_batch, S5.13), and what it makes of it.
@@ -75,6 +76,9 @@ struct OpAttrs {
   int64_t stream = 0;    // Dropout: which of the model's random masks
   Shape begin, strides;  // StridedSlice, one per dim of its input; empty: from 0, every element
   Shape sources;         // Exchange: by rank, whose value it gets, or -1 for zeros
+  int64_t context = 1;   // AddPositions, Rotary, Attention: the sequence's order is that for so many ranks
+                         // (ir/context_order.h)
+  int64_t shift = -1;    // Attention: -1, or with `context` blocks of queries, block i has the keys of block i - shift
   double learning_rate = 0, beta1 = 0, beta2 = 0, weight_decay = 0;  // optimizers; Momentum uses beta1
   // AdjustScale: the scale times `growth` after `interval` good steps in a row, times `backoff` after a bad one.
   double growth = 1, backoff = 1;

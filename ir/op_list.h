@@ -45,6 +45,7 @@ enum class OpKind : uint8_t {
   kAddPositions,
   kRotary,
   kAttention,
+  kMergeAttention,
   kReduceSum,
   kReduceMax,
   kReduceMin,
@@ -141,8 +142,11 @@ inline constexpr OpInfo kOps[] = {
     {OpKind::kAddPositions, "AddPositions", "s b h, p! h -> s b h", KernelClass::kMemory, 1, Reduction::kSum, true, true},
     // Attention works on q, k and v in one tensor: for each KV group g, r = q + 2 heads: its queries, then key, value.
     {OpKind::kRotary, "Rotary", "s b g r! d! -> s b g r! d!", KernelClass::kMemory, 3, Reduction::kSum, true, true},
-    // Second output: per row the log of the sum of exponentials (fused), or the probabilities (not fused).
+    // Second output: per row the log of the sum of exponentials (fused), or the probabilities (not fused). With a second
+    // input, (t, b, g, 2, d), that holds the keys and values, the first is the queries alone; then always fused.
     {OpKind::kAttention, "Attention", "", KernelClass::kAttention, 0, Reduction::kSum, true, false},
+    // Results and row sums of the same queries over different keys, in turn: the attention over all of them.
+    {OpKind::kMergeAttention, "MergeAttention", "", KernelClass::kMemory, 4, Reduction::kSum, true, false},
     {OpKind::kReduceSum, "ReduceSum", "", KernelClass::kMemory, 1, Reduction::kSum, true, false},  // times scale
     {OpKind::kReduceMax, "ReduceMax", "", KernelClass::kMemory, 1, Reduction::kMax, true, false},
     {OpKind::kReduceMin, "ReduceMin", "", KernelClass::kMemory, 1, Reduction::kMin, true, false},
@@ -184,7 +188,7 @@ inline constexpr OpInfo kOps[] = {
     {OpKind::kGatherGrad, "GatherGrad", "", KernelClass::kGather, 1, Reduction::kSum, false, false},  // dy, ids -> dtable
     {OpKind::kAddPositionsGrad, "AddPositionsGrad", "s b h -> p! h", KernelClass::kMemory, 1, Reduction::kSum, false, false},
     {OpKind::kRotaryGrad, "RotaryGrad", "s b g r! d! -> s b g r! d!", KernelClass::kMemory, 3, Reduction::kSum, false, false},
-    {OpKind::kAttentionGrad, "AttentionGrad", "", KernelClass::kAttention, 0, Reduction::kSum, false, false},  // dy, qkv, y, saved -> dqkv
+    {OpKind::kAttentionGrad, "AttentionGrad", "", KernelClass::kAttention, 0, Reduction::kSum, false, false},  // dy, qkv or q and kv, y, saved -> theirs
     {OpKind::kStridedSliceGrad, "StridedSliceGrad", "", KernelClass::kMemory, 0, Reduction::kSum, false, false},  // dy -> dx
     {OpKind::kMseLossGrad, "MSELossGrad", ", ..., ... -> ...", KernelClass::kMemory, 2, Reduction::kSum, false, false},  // dloss, x, target
     {OpKind::kCrossEntropyGrad, "CrossEntropyGrad", ", ... v!, ... -> ... v!", KernelClass::kNormalize, 4, Reduction::kSum, false, false},

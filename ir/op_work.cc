@@ -29,17 +29,29 @@ void SetProductExtents(const IndexRule& rule, const Shape& extents, KernelWork& 
   work.flops = Flops(2.0 * static_cast<double>(work.batch) * work.m * work.n * work.k);
 }
 
-// Fused q, k, v: (s, b, g, r, d) with r = queries + 2. Useful operations: two products forward, five backward.
-void SetAttentionExtents(const OpAttrs& attrs, bool backward, const Shape& qkv, KernelWork& work) {
-  const int64_t queries = qkv[3] - 2;
+// Queries, keys and values in one, (s, b, g, r, d) with r = queries + 2, or queries (s, b, g, q, d) and keys with
+// values (t, b, g, 2, d). Useful operations: two products forward, five backward.
+//
+// Of queries that are a part of the sequence in balanced order (ir/context_order.h) half of the scores are kept as
+// well. Of a block of them beside another rank's block of keys too, but as a rectangle: all queries see the front half
+// of the keys, or the back half of the queries sees all keys.
+void SetAttentionExtents(const OpAttrs& attrs, bool backward, absl::Span<const Shape> inputs, KernelWork& work) {
+  const size_t first = backward ? 1 : 0;
+  const bool apart = inputs.size() == (backward ? 5 : 2);
+  const Shape& queries = inputs[first];
   work.backward = backward;
   work.causal = attrs.causal;
   work.fused = attrs.fused;
-  work.batch = qkv[1] * qkv[2] * queries;
-  work.m = work.n = qkv[0];
-  work.k = qkv[4];
+  work.batch = queries[1] * queries[2] * (apart ? queries[3] : queries[3] - 2);
+  work.m = queries[0];
+  work.n = apart ? inputs[first + 1][0] : work.m;
+  work.k = queries[4];
+  if (attrs.causal && attrs.shift > 0) {
+    work.causal = false;
+    work.n = std::max<int64_t>(1, work.n / 2);
+  }
   const double products = backward ? 5 : 2;
-  const double kept = attrs.causal ? 0.5 : 1.0;
+  const double kept = work.causal ? 0.5 : 1.0;
   work.flops = Flops(products * 2 * kept * static_cast<double>(work.batch) * work.m * work.n * work.k);
 }
 
@@ -123,7 +135,7 @@ KernelWork WorkOf(OpKind kind, const OpAttrs& attrs, const IndexRule& rule, absl
       SetProductExtents(rule, extents, work);
       return work;
     case KernelClass::kAttention:
-      SetAttentionExtents(attrs, kind == OpKind::kAttentionGrad, inputs[kind == OpKind::kAttentionGrad ? 1 : 0], work);
+      SetAttentionExtents(attrs, kind == OpKind::kAttentionGrad, inputs, work);
       return work;
     case KernelClass::kGather:
       CountRows(kind, inputs, input_dtypes, outputs, output_dtypes, work);

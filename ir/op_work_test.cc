@@ -82,6 +82,36 @@ TEST(WorkOfTest, Attention) {
   EXPECT_EQ(work.flops.raw(), whole / 2 * 2.5);
 }
 
+// A quarter of the queries over all keys is a quarter of the work, in the balanced order; so is the sum over four
+// blocks of keys, each with half of its scores: the own block under the mask, the others as rectangles over half of the
+// keys.
+TEST(WorkOfTest, AttentionOfAPartOfTheSequence) {
+  const Shape queries = {16, 2, 4, 4, 16}, keys = {64, 2, 4, 2, 16}, block = {16, 2, 4, 2, 16}, rows = {16, 2, 4, 4};
+  const double quarter = 2.0 * 2 * (2 * 4 * 4) * 64 * 64 * 16 / 2 / 4;
+  const std::string q = "s b g q! d!", rule = " -> s b g q! d!, s b g q!";
+  OpAttrs attrs;
+  attrs.context = 4;
+  KernelWork work = Work(OpKind::kAttention, q + ", t! b g w! d!" + rule,
+                         {{queries, keys}, {queries, rows}, DType::kBFloat16, attrs});
+  EXPECT_EQ(work.batch, 2 * 4 * 4);
+  EXPECT_EQ(work.m, 16);
+  EXPECT_EQ(work.n, 64);
+  EXPECT_TRUE(work.causal);
+  EXPECT_EQ(work.flops.raw(), quarter);
+  for (attrs.shift = 0; attrs.shift < 4; ++attrs.shift) {
+    work = Work(OpKind::kAttention, q + ", s b g w! d!" + rule,
+                {{queries, block}, {queries, rows}, DType::kBFloat16, attrs});
+    EXPECT_EQ(work.causal, attrs.shift == 0);
+    EXPECT_EQ(work.n, attrs.shift == 0 ? 16 : 8);
+    EXPECT_EQ(work.flops.raw(), quarter / 4);
+  }
+  work = Work(OpKind::kAttentionGrad, q + ", " + q + ", s b g w! d!, " + q + ", s b g q! -> " + q + ", s b g w! d!",
+              {{queries, queries, block, queries, rows}, {queries, block}, DType::kBFloat16, attrs});
+  EXPECT_TRUE(work.backward);
+  EXPECT_EQ(work.n, 8);
+  EXPECT_EQ(work.flops.raw(), quarter / 4 * 2.5);
+}
+
 // 10 operations per element of GeLU, 8 of a norm; every operand is streamed once.
 TEST(WorkOfTest, Elementwise) {
   KernelWork work = Work(OpKind::kGelu, "", {{{4, 8}, {8}}, {{4, 8}}});

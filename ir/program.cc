@@ -7,7 +7,7 @@ namespace meshwright {
 namespace {
 
 // In the order of the enums.
-constexpr absl::string_view kStreamNames[] = {"compute", "comm", "send", "receive"};
+constexpr absl::string_view kStreamNames[] = {"compute", "comm", "send", "receive", "context"};
 static_assert(std::size(kStreamNames) == static_cast<size_t>(Stream::kNumStreams), "a name per Stream");
 
 constexpr absl::string_view kRoleNames[] = {"parameter", "master",     "gradient",  "optimizer_state",

@@ -45,6 +45,7 @@ enum class Stream : uint8_t {
   kComm,     // gradient reduction and parameter gathering, beside the kernels
   kSend,     // pipeline transfers
   kReceive,
+  kContext,  // keys and values on their way round, beside the attention over those at hand
   kNumStreams
 };
 absl::string_view NameOf(Stream stream);

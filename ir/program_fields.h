@@ -26,6 +26,8 @@ void VisitFields(A& attrs, const OpAttrs&, Visit visit) {
   visit("begin", attrs.begin);
   visit("strides", attrs.strides);
   visit("sources", attrs.sources);
+  visit("context", attrs.context);
+  visit("shift", attrs.shift);
   visit("learning_rate", attrs.learning_rate);
   visit("beta1", attrs.beta1);
   visit("beta2", attrs.beta2);
@@ -45,6 +47,7 @@ void VisitFields(A& init, const Initializer&, Visit visit) {
   visit("subtract", init.subtract);
   visit("divide", init.divide);
   visit("by_rank", init.by_rank);
+  visit("context", init.context);
 }
 
 // In the order of Initializer::Kind.

@@ -17,8 +17,6 @@ namespace meshwright {
 namespace {
 
 // In the order of the enums.
-constexpr absl::string_view kScheduleNames[] = {"gpipe", "1f1b", "zero_bubble_h1", "zero_bubble_v"};
-static_assert(std::size(kScheduleNames) == static_cast<size_t>(Schedule::kZeroBubbleV) + 1, "a name per Schedule");
 constexpr absl::string_view kRecomputeNames[] = {"none", "selective", "full", "layer"};
 static_assert(std::size(kRecomputeNames) == static_cast<size_t>(Recompute::kLayer) + 1, "a name per Recompute");
 
@@ -35,6 +33,7 @@ constexpr absl::string_view kKeys[] = {"mesh",
                                        "microbatches",
                                        "schedule",
                                        "recompute",
+                                       "context",
                                        "recompute_ops",
                                        "parallel_optimizer",
                                        "parallel_optimizer_threshold",
@@ -249,6 +248,13 @@ absl::Status ReadChoices(const NodeRef& in, Strategy& s) {
     return in["chunks"].Error(absl::StrCat(s.chunks), absl::StrCat(*chunks, " with ", NameOf(s.schedule)));
   }
   MESHWRIGHT_ASSIGN_OR_RETURN(s.recompute, in["recompute"].AsEnumOr(usual.recompute, kRecomputeNames));
+  MESHWRIGHT_ASSIGN_OR_RETURN(s.context, in["context"].AsEnumOr(usual.context, kContextExchangeNames));
+  if ((s.context == ContextExchange::kNone) != !s.mesh.Find("cp").valid()) {
+    return in["context"].Error(
+        NameOf(s.context),
+        absl::StrCat("all_gather or ring where the mesh has an axis \"cp\", none elsewhere; the mesh is ",
+                     ToText(s.mesh)));
+  }
   MESHWRIGHT_RETURN_IF_ERROR(ReadNames(in["recompute_ops"], s.recompute_ops));
   MESHWRIGHT_RETURN_IF_ERROR(ReadOptimizer(in, s));
   MESHWRIGHT_RETURN_IF_ERROR(ReadFusion(in, s));
@@ -287,6 +293,7 @@ std::optional<int64_t> ChunksOf(Schedule schedule) {
   return std::nullopt;
 }
 absl::string_view NameOf(Schedule schedule) { return kScheduleNames[static_cast<size_t>(schedule)]; }
+absl::string_view NameOf(ContextExchange exchange) { return kContextExchangeNames[static_cast<size_t>(exchange)]; }
 absl::string_view NameOf(OptimizerGroup group) { return kGroupNames[static_cast<size_t>(group)]; }
 absl::string_view NameOf(Recompute recompute) { return kRecomputeNames[static_cast<size_t>(recompute)]; }
 std::optional<Schedule> ScheduleFromName(absl::string_view name) { return FromName<Schedule>(name, kScheduleNames); }
@@ -313,6 +320,7 @@ std::string ToText(const Strategy& s) {
   }
   absl::StrAppend(&text, "microbatches: ", s.microbatches, "\nschedule: ", NameOf(s.schedule),
                   "\nrecompute: ", NameOf(s.recompute), "\n");
+  if (s.context != ContextExchange::kNone) absl::StrAppend(&text, "context: ", NameOf(s.context), "\n");
   if (!s.recompute_ops.empty()) absl::StrAppend(&text, "recompute_ops: ", NamesText(s.recompute_ops), "\n");
   absl::StrAppend(&text, "parallel_optimizer: ", s.parallel_optimizer ? "true" : "false",
                   "\nparallel_optimizer_threshold: ", BytesText(s.parallel_optimizer_threshold),

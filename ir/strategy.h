@@ -8,7 +8,9 @@
 #ifndef MESHWRIGHT_IR_STRATEGY_H_
 #define MESHWRIGHT_IR_STRATEGY_H_
 
+#include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <set>
@@ -30,11 +32,22 @@ enum class Schedule : uint8_t { kGpipe, kOneFOneB, kZeroBubbleH1, kZeroBubbleV }
 // (Op::recompute_group); everything that it reads of a repeated layer; or the layer's whole forward pass, as the
 // checkpoints of training frameworks do, including what no gradient reads.
 enum class Recompute : uint8_t { kNone, kSelective, kFull, kLayer };
+inline constexpr absl::string_view kScheduleNames[] = {"gpipe", "1f1b", "zero_bubble_h1", "zero_bubble_v"};
+static_assert(std::size(kScheduleNames) == static_cast<size_t>(Schedule::kZeroBubbleV) + 1, "a name per Schedule");
 absl::string_view NameOf(Schedule schedule);
 std::optional<int64_t> ChunksOf(Schedule schedule);  // that each stage has; nullopt: any number
 absl::string_view NameOf(Recompute recompute);
 std::optional<Schedule> ScheduleFromName(absl::string_view name);
 std::optional<Recompute> RecomputeFromName(absl::string_view name);
+
+// How ranks that share a sequence, those along the mesh axis "cp", come by the keys and values of all of it: there is
+// no such axis; gathered before attention (Grattafiori et al., The Llama 3 Herd of Models, 2024, section 3.3.2); or
+// handed round a ring, a block at a time, beside the attention over the block at hand (Liu et al., Ring Attention with
+// Blockwise Transformers, 2023).
+enum class ContextExchange : uint8_t { kNone, kAllGather, kRing };
+inline constexpr absl::string_view kContextExchangeNames[] = {"none", "all_gather", "ring"};
+static_assert(std::size(kContextExchangeNames) == static_cast<size_t>(ContextExchange::kRing) + 1);
+absl::string_view NameOf(ContextExchange exchange);
 
 // Which ranks share the update of one parameter, under the parallel optimizer.
 enum class OptimizerGroup : uint8_t {
@@ -82,7 +95,8 @@ struct Strategy {
   int64_t microbatches = 1;               // per step
   Schedule schedule = Schedule::kOneFOneB;
   Recompute recompute = Recompute::kNone;
-  std::set<std::string> recompute_ops;  // S13.1: by name, these are run again whatever `recompute` says
+  ContextExchange context = ContextExchange::kNone;  // where the mesh has an axis "cp", which splits label "s"
+  std::set<std::string> recompute_ops;               // S13.1: by name, these are run again whatever `recompute` says
 
   bool parallel_optimizer = false;  // split optimizer state (and master parameters) over replicas
   OptimizerGroup optimizer_group = OptimizerGroup::kSummands;
@@ -124,6 +138,7 @@ struct Strategy {
 //   microbatches: 4
 //   schedule: 1f1b                      # gpipe
 //   recompute: selective                # none, full, layer
+//   context: ring                       # all_gather
 //   recompute_ops: [relu]
 //   parallel_optimizer: true
 //   parallel_optimizer_threshold: 64 KiB   # and optimizer_group: replicas, optimizer_shard_size: 4

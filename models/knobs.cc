@@ -200,11 +200,17 @@ absl::Status ReadParallelOptimizerConfig(const NodeRef& in, Parallel& p) {
   return size.present() ? ReadShardSize(size, p) : absl::OkStatus();
 }
 
+absl::Status ReadContextExchange(const NodeRef& in, Parallel& p) {
+  constexpr absl::string_view kWays[] = {"all_gather", "ring"};
+  MESHWRIGHT_ASSIGN_OR_RETURN(const size_t way, in.AsChoice(kWays));
+  p.context_exchange = way == 0 ? ContextExchange::kAllGather : ContextExchange::kRing;
+  return absl::OkStatus();
+}
+
 // S12.9.
 absl::Status ReadPipelineConfig(const NodeRef& in, Parallel& p) {
   MESHWRIGHT_RETURN_IF_ERROR(WithKind("E-KEY", in.CheckKeys({"pipeline_scheduler", "pipeline_interleave"})));
-  constexpr absl::string_view kSchedules[] = {"gpipe", "1f1b", "zero_bubble_h1", "zero_bubble_v"};  // as in Schedule
-  MESHWRIGHT_ASSIGN_OR_RETURN(p.schedule, in["pipeline_scheduler"].AsEnumOr(p.schedule, kSchedules));
+  MESHWRIGHT_ASSIGN_OR_RETURN(p.schedule, in["pipeline_scheduler"].AsEnumOr(p.schedule, kScheduleNames));
   const absl::StatusOr<bool> interleave = in["pipeline_interleave"].AsBoolOr(false);
   if (!interleave.ok()) return WithKind("E-TYPE", interleave.status());
   p.pipeline_interleave = *interleave;
@@ -308,6 +314,8 @@ constexpr Knob kKnobs[] = {
     {"tensor_parallel", T::kInt, "None", kAnyMode, kIgnored, Int<&P::tensor_parallel, 1, kMost>},
     {"data_parallel", T::kInt, "None", kAnyMode, kIgnored, Int<&P::data_parallel, 1, kMost>},
     {"expert_parallel", T::kInt, "None", kAnyMode, kIgnored, Int<&P::expert_parallel, 1, kMost>},
+    {"context_parallel", T::kInt, "None", kAnyMode, kIgnored, Int<&P::context_parallel, 1, kMost>},
+    {"context_exchange", T::kText, "None", kAnyMode, kIgnored, ReadContextExchange},
     {"sequence_parallel", T::kBool, "None", kAnyMode, kIgnored, Bool<&P::sequence_parallel>},
     {"shard_parameters", T::kBool, "None", kAnyMode, kIgnored, Bool<&P::shard_parameters>},
     {"recompute", T::kText, "auto", kAnyMode, kIgnored, Choice<&P::recompute, kRecomputeChoiceNames>},

@@ -8,12 +8,14 @@
 #include "planner/passes/differentiate.h"
 #include "planner/passes/interleave.h"
 #include "planner/passes/overlap.h"
+#include "planner/passes/overlap_context.h"
 #include "planner/passes/partition.h"
 #include "planner/passes/plan_memory.h"
 #include "planner/passes/scale_loss.h"
 #include "planner/passes/separate_ranks.h"
 #include "planner/passes/shard_optimizer.h"
 #include "planner/passes/shard_parameters.h"
+#include "planner/passes/split_context.h"
 #include "planner/passes/split_stages.h"
 #include "planner/passes/start_equal.h"
 #include "simulator/price.h"
@@ -69,6 +71,8 @@ constexpr ProgramPass kPasses[] = {
      [](Program program, const Context&) -> absl::StatusOr<Program> {
        return OverlapCommunication(std::move(program));
      }},
+    {"overlap_context",
+     [](Program program, const Context&) -> absl::StatusOr<Program> { return OverlapContext(std::move(program)); }},
     // After the passes that move collectives: these stay where they are.
     {"start_equal",
      [](Program program, const Context& c) -> absl::StatusOr<Program> {
@@ -91,8 +95,10 @@ absl::StatusOr<Program> Lower(const Graph& forward, const Strategy& strategy, co
   options.loss_gradient = strategy.gradient_scale / strategy.loss_divisor;
   MESHWRIGHT_ASSIGN_OR_RETURN(InterleavedGraph interleaved, Interleave(forward, strategy));
   options.recompute_ops = interleaved.strategy.recompute_ops;
+  MESHWRIGHT_ASSIGN_OR_RETURN(Graph shared, SplitContext(std::move(interleaved.graph), interleaved.strategy));
+  for (std::string& name : BroughtKeys(shared)) options.recompute_ops.insert(std::move(name));
   MESHWRIGHT_ASSIGN_OR_RETURN(GraphAndStrategy separate,
-                              SeparateRanks(std::move(interleaved.graph), std::move(interleaved.strategy)));
+                              SeparateRanks(std::move(shared), std::move(interleaved.strategy)));
   MESHWRIGHT_ASSIGN_OR_RETURN(const Graph graph, Differentiate(std::move(separate.graph), options));
   MESHWRIGHT_ASSIGN_OR_RETURN(const ShardedGraph sharded, CompleteLayouts(graph, separate.strategy));
   const StepPrice without_all_to_all = [&price](const Shape& global, DType dtype, const Work& work,

@@ -94,6 +94,10 @@ std::vector<std::string> Choices(const Strategy& strategy) {
 std::vector<std::string> DegreeParts(const Candidate& candidate) {
   const Degrees& d = candidate.degrees;
   std::vector<std::string> parts = {absl::StrCat("data ", d.data, " x tensor ", d.tensor, " x pipeline ", d.pipeline)};
+  if (d.context > 1) {
+    absl::StrAppend(&parts[0], " x context ", d.context, " (",
+                    d.exchange == ContextExchange::kRing ? "ring" : "keys gathered", ")");
+  }
   if (d.expert > 1) parts.push_back(absl::StrCat("experts over ", d.expert, " of data"));
   if (d.sequence_parallel) parts.push_back("sequence parallel");
   parts.push_back(absl::StrCat("micro-batch ", d.microbatch));
@@ -221,7 +225,9 @@ std::string ShowRanking(const PlanReport& report) {
   const bool decoder = report.operators.empty();
   std::string text = absl::StrCat("the best ", ranked.size(), " of ", ShowCount(report.result.considered), "\n");
   absl::StrAppend(&text, absl::StrFormat("  %10s %8s %10s", "step", "MFU", "memory"));
-  if (decoder) absl::StrAppend(&text, "    dp   tp   pp  mb recompute sp  opt  bucket");
+  const bool shared =
+      std::any_of(ranked.begin(), ranked.end(), [](const Candidate& c) { return c.degrees.context > 1; });
+  if (decoder) absl::StrAppend(&text, "    dp   tp   pp", shared ? "   cp" : "", "  mb recompute sp  opt  bucket");
   text += "\n";
   for (size_t i = 0; i < ranked.size(); ++i) {
     const Candidate& c = ranked[i];
@@ -231,12 +237,16 @@ std::string ShowRanking(const PlanReport& report) {
     if (decoder) {
       const Degrees& d = c.degrees;
       const Strategy& s = c.strategy;
-      absl::StrAppend(&text, absl::StrFormat(" %5d %4d %4d %3d %-9s %-3s %-3s %s", d.data, d.tensor, d.pipeline,
-                                             d.microbatch, NameOf(s.recompute), d.sequence_parallel ? "yes" : "no",
-                                             s.shard_parameters     ? "all"
-                                             : s.parallel_optimizer ? "yes"
-                                                                    : "no",
-                                             ShowBytes(s.bucket)));
+      // Of context parallelism, how the ranks come by the keys: gathered, or handed round.
+      const char* const way = d.context == 1 ? " " : d.exchange == ContextExchange::kRing ? "r" : "g";
+      const std::string context = shared ? absl::StrFormat(" %3d%s", d.context, way) : "";
+      absl::StrAppend(&text,
+                      absl::StrFormat(" %5d %4d %4d%s %3d %-9s %-3s %-3s %s", d.data, d.tensor, d.pipeline, context,
+                                      d.microbatch, NameOf(s.recompute), d.sequence_parallel ? "yes" : "no",
+                                      s.shard_parameters     ? "all"
+                                      : s.parallel_optimizer ? "yes"
+                                                             : "no",
+                                      ShowBytes(s.bucket)));
     }
     text += "\n";
     if (i == 0) continue;
@@ -249,6 +259,7 @@ std::string ShowRanking(const PlanReport& report) {
     }
     text += Cut(std::move(why));
   }
+  if (shared) text += "cp: ranks that share a sequence; keys and values gathered (g) or handed round (r)\n";
   return text;
 }
 
@@ -281,6 +292,8 @@ Json StrategyJson(const Candidate& candidate, const std::vector<OperatorRow>* op
     out["tensor_parallel"] = d.tensor;
     out["pipeline_stages"] = d.pipeline;
     out["expert_parallel"] = d.expert;
+    out["context_parallel"] = d.context;
+    if (d.context > 1) out["context_exchange"] = std::string(NameOf(d.exchange));
     out["sequence_parallel"] = d.sequence_parallel;
     out["microbatch"] = d.microbatch;
   } else {

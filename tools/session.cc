@@ -26,8 +26,6 @@ namespace {
 constexpr int64_t kMostDegree = int64_t{1} << 32;
 constexpr absl::string_view kPrecisions[] = {"float32", "float64", "bfloat16", "float16"};
 constexpr absl::string_view kRecomputes[] = {"none", "selective", "full"};  // in the order of Recompute
-constexpr absl::string_view kSchedules[] = {"gpipe", "1f1b", "zero_bubble_h1",
-                                            "zero_bubble_v"};  // in the order of Schedule
 
 // --- the model file --------------------------------------------------------------------------------------------------
 
@@ -207,6 +205,8 @@ absl::Status SetChoices(const ModelFile& file, const ModelChanges& changes, Prob
   problem.tensor_parallel = parallel.tensor_parallel;
   problem.data_parallel = parallel.data_parallel;
   problem.expert_parallel = parallel.expert_parallel;
+  problem.context_parallel = parallel.context_parallel;
+  problem.context_exchange = parallel.context_exchange;
   problem.sequence_parallel = parallel.sequence_parallel;
   problem.microbatch = parallel.micro_batch;
   problem.microbatches = parallel.micro_batches;
@@ -368,8 +368,8 @@ absl::Status SetChoices(const Flags& flags, Problem& problem) {
   };
   constexpr Degree kDegrees[] = {
       {"data_parallel", &Problem::data_parallel},     {"tensor_parallel", &Problem::tensor_parallel},
-      {"expert_parallel", &Problem::expert_parallel}, {"microbatches", &Problem::microbatches},
-      {"microbatch", &Problem::microbatch},
+      {"expert_parallel", &Problem::expert_parallel}, {"context_parallel", &Problem::context_parallel},
+      {"microbatches", &Problem::microbatches},       {"microbatch", &Problem::microbatch},
   };
   for (const Degree& degree : kDegrees) {
     MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<int64_t> value, flags.Int(degree.name, 1, kMostDegree));
@@ -391,7 +391,7 @@ absl::Status SetChoices(const Flags& flags, Problem& problem) {
   }
   MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<size_t> recompute, flags.Choice("recompute", kRecomputes));
   if (recompute.has_value()) problem.recompute = static_cast<Recompute>(*recompute);
-  MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<size_t> schedule, flags.Choice("schedule", kSchedules));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<size_t> schedule, flags.Choice("schedule", kScheduleNames));
   if (schedule.has_value()) problem.schedule = static_cast<Schedule>(*schedule);
   MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<int64_t> chunks,
                               flags.Int("virtual_pipeline_stages", 1, kMostDegree));
@@ -433,6 +433,7 @@ absl::Status CheckDegrees(const Session& session, const Flags& flags) {
   };
   const Degree degrees[] = {{"stages", "pipeline_stages", problem.stages},
                             {"tensor_parallel", "tensor_parallel", problem.tensor_parallel},
+                            {"context_parallel", "context_parallel", problem.context_parallel},
                             {"data_parallel", "data_parallel", problem.data_parallel}};
   const int64_t devices = problem.cluster.num_devices();
   int64_t rest = devices;
@@ -493,6 +494,8 @@ const std::vector<FlagSpec>& StrategyFlags() {
       {"data_parallel", "N", "fixes that degree; so do the next ones"},
       {"tensor_parallel", "N", ""},
       {"expert_parallel", "N", ""},
+      {"context_parallel", "N", "ranks that share every sequence, through attention too"},
+      {"context_exchange", "WAY", "how they come by all keys and values: all_gather or ring; default: the faster"},
       {"stages", "N", "of the pipeline"},
       {"microbatches", "N", "of a step"},
       {"microbatch", "N", "rows of one micro-batch on one data-parallel rank"},

@@ -3,6 +3,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "executor/cuda/lowering.h"
+#include "ir/context_order.h"
 #include "ir/status.h"
 
 namespace meshwright::cuda {
@@ -153,20 +154,16 @@ absl::Status LowerGatherGrad(const Lowering& l) {
   return l.LaunchRows(rows.rows, std::max(rows.row.total, rows.points.total), body, sizeof(int64_t));
 }
 
-// "s b h, p! h -> s b h": the table's rows from the piece's first position on.
-absl::Status LowerAddPositions(const Lowering& l, bool gradient) {
+// "s b h, p! h -> s b h": of x the places [first, first + steps), which stand for adjacent positions from `position`
+// on.
+absl::Status LaunchAddPositions(const Lowering& l, bool gradient, int64_t first, int64_t steps, int64_t position) {
   const TensorView &x = l.call.inputs[0], &table = gradient ? l.call.outputs[0] : l.call.inputs[1];
-  if (x.shape.size() != 3 || table.shape.size() != 2 || x.global[0] > table.shape[0]) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("positions ", ToText(table.shape), " for a sequence ", ToText(x.global)));
-  }
-  const int64_t steps = x.shape[0], rows = x.shape[1], width = x.shape[2];
+  const int64_t rows = x.shape[1], width = x.shape[2], from = first * rows * width;
   if (gradient) {
-    if (!l.call.Adds(0)) MESHWRIGHT_RETURN_IF_ERROR(Zero(l, table));
     Reduce body;
     body.add = body.by_thread = true;
-    body.x = RefOf(x);
-    body.out = Offset(table, x.begin[0] * width);
+    body.x = Offset(x, from);
+    body.out = Offset(table, position * width);
     AddDim(body.kept, steps, {width, rows * width});
     AddDim(body.kept, width, {1, 1});
     AddDim(body.reduced, rows, {width});
@@ -176,13 +173,28 @@ absl::Status LowerAddPositions(const Lowering& l, bool gradient) {
   body.op = PointOp::kAdd;
   body.inputs = 2;
   body.add = l.call.Adds(0);
-  body.y = RefOf(l.call.outputs[0]);
-  body.x[0] = RefOf(x);
-  body.x[1] = Offset(table, x.begin[0] * width);
+  body.y = Offset(l.call.outputs[0], from);
+  body.x[0] = Offset(x, from);
+  body.x[1] = Offset(table, position * width);
   AddDim(body.places, steps, {rows * width, rows * width, width});
   AddDim(body.places, rows, {width, width, 0});
   AddDim(body.places, width, {1, 1, 1});
   return l.LaunchPoints(body.places.total, body);
+}
+
+absl::Status LowerAddPositions(const Lowering& l, bool gradient) {
+  const TensorView &x = l.call.inputs[0], &table = gradient ? l.call.outputs[0] : l.call.inputs[1];
+  if (x.shape.size() != 3 || table.shape.size() != 2 || x.global[0] > table.shape[0]) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("positions ", ToText(table.shape), " for a sequence ", ToText(x.global)));
+  }
+  if (gradient && !l.call.Adds(0)) MESHWRIGHT_RETURN_IF_ERROR(Zero(l, table));
+  const auto position = [&](int64_t i) { return PositionOf(x.begin[0] + i, x.global[0], l.call.attrs->context); };
+  for (int64_t first = 0, end = 0; first < x.shape[0]; first = end) {
+    for (end = first + 1; end < x.shape[0] && position(end) == position(end - 1) + 1;) ++end;
+    MESHWRIGHT_RETURN_IF_ERROR(LaunchAddPositions(l, gradient, first, end - first, position(first)));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status LowerRotary(const Lowering& l) {
@@ -200,7 +212,7 @@ absl::Status LowerRotary(const Lowering& l) {
   body.group = x.shape[3];
   body.heads = x.shape[1] * x.shape[2] * x.shape[3];
   body.d = x.shape[4];
-  body.begin = x.begin[0];
+  body.order = {x.begin[0], x.global[0], l.call.attrs->context};
   return l.LaunchPoints(x.size() / 2, body);
 }
 

@@ -18,27 +18,43 @@ absl::StatusOr<int32_t> TileFor(const Lowering& l, int64_t d, int64_t& shared) {
   return absl::UnimplementedError(absl::StrCat("heads of ", d, " elements"));
 }
 
-absl::StatusOr<AttentionShape> ShapeOf(const Lowering& l, const TensorView& qkv, const TensorView& y,
+SequenceOrder OrderOf(const TensorView& view, const OpAttrs& attrs, int64_t shift) {
+  const int64_t ranks = std::max<int64_t>(1, attrs.context), block = view.global[0] / ranks;
+  return {view.begin[0] - std::max<int64_t>(0, shift) * block, view.global[0], ranks};
+}
+
+// `operands`: qkv, or queries and keys.
+absl::StatusOr<AttentionShape> ShapeOf(const Lowering& l, absl::Span<const TensorView> operands, const TensorView& y,
                                        const TensorView& saved) {
   const OpAttrs& attrs = *l.call.attrs;
-  const Shape& x = qkv.shape;
-  if (x.size() != 5 || x[3] < 3) {
+  const Shape &x = operands.front().shape, &keys = operands.back().shape;
+  const bool apart = operands.size() == 2, ring = attrs.shift >= 0;
+  if (x.size() != 5 || keys.size() != 5 || x[3] < (apart ? 1 : 3)) {
     return absl::InvalidArgumentError(absl::StrCat("qkv is ", ToText(x), ", wanted (s, b, g, r, d) with r >= 3"));
   }
   AttentionShape a;
   a.s = x[0];
+  a.keys = keys[0];
   a.b = x[1];
   a.g = x[2];
-  a.r = x[3];
+  a.q = apart ? x[3] : x[3] - 2;
   a.d = x[4];
+  a.in_queries = x[3];
+  a.in_keys = keys[3];
   a.causal = attrs.causal;
   a.fused = attrs.fused;
   a.scale = attrs.scale;
-  Shape want = {a.s, a.b, a.g, a.r - 2};
-  if (!attrs.fused) want.push_back(a.s);
-  if (y.shape != Shape{a.s, a.b, a.g, a.r - 2, a.d} || saved.shape != want) {
-    return absl::InvalidArgumentError(absl::StrCat("qkv is ", ToText(x), ", the result ", ToText(y.shape),
-                                                   " and what it saves ", ToText(saved.shape)));
+  a.row_order = OrderOf(operands.front(), attrs, 0);
+  a.key_order = OrderOf(operands.back(), attrs, attrs.shift);
+  if (ring) a.blocks = std::max<int64_t>(1, a.s * attrs.context / operands.front().global[0]);
+  Shape want = {a.s, a.b, a.g, a.q};
+  if (!attrs.fused) want.push_back(a.keys);
+  const bool keys_fit = !apart || (attrs.fused && keys == Shape{a.keys, a.b, a.g, 2, a.d});
+  const bool ring_fits = !ring || (apart && a.keys == a.s && a.s % a.blocks == 0);
+  if (y.shape != Shape{a.s, a.b, a.g, a.q, a.d} || saved.shape != want || !keys_fit || !ring_fits) {
+    return absl::InvalidArgumentError(absl::StrCat("queries are in ", ToText(x), ", keys in ", ToText(keys),
+                                                   ", the result ", ToText(y.shape), " and what it saves ",
+                                                   ToText(saved.shape)));
   }
   return a;
 }
@@ -68,35 +84,72 @@ absl::Status Zero(const Lowering& l, const TensorView& view) {
 
 absl::Status LowerAttention(const Lowering& l) {
   int64_t shared = 0;
-  if (l.call.op == OpKind::kAttention) {
-    if (l.call.accumulate != 0) return absl::InvalidArgumentError("cannot add to its outputs");
+  const KernelCall& call = l.call;
+  if (call.op == OpKind::kAttention) {
+    if (call.accumulate != 0) return absl::InvalidArgumentError("cannot add to its outputs");
     AttentionForward body;
-    MESHWRIGHT_ASSIGN_OR_RETURN(body.a, ShapeOf(l, l.call.inputs[0], l.call.outputs[0], l.call.outputs[1]));
+    MESHWRIGHT_ASSIGN_OR_RETURN(body.a, ShapeOf(l, call.inputs, call.outputs[0], call.outputs[1]));
     MESHWRIGHT_ASSIGN_OR_RETURN(body.a.tile, TileFor<AttentionForward>(l, body.a.d, shared));
-    body.qkv = RefOf(l.call.inputs[0]);
-    body.y = RefOf(l.call.outputs[0]);
-    body.saved = RefOf(l.call.outputs[1]);
-    const int64_t tiles = (body.a.s + body.a.tile - 1) / body.a.tile;
-    const int64_t blocks = tiles * body.a.b * body.a.g * (body.a.r - 2);
+    body.queries = RefOf(call.inputs.front());
+    body.keys = RefOf(call.inputs.back());
+    body.y = RefOf(call.outputs[0]);
+    body.saved = RefOf(call.outputs[1]);
+    const int64_t blocks = body.a.row_tiles() * body.a.b * body.a.g * body.a.q;
     return l.Launch({std::min(blocks, Lowering::kMostBlocks), 128, shared}, body);
   }
-  AttentionBackward body;
-  MESHWRIGHT_ASSIGN_OR_RETURN(body.a, ShapeOf(l, l.call.inputs[1], l.call.inputs[2], l.call.inputs[3]));
-  if (l.call.inputs[0].shape != l.call.inputs[2].shape || l.call.outputs[0].shape != l.call.inputs[1].shape) {
-    return absl::InvalidArgumentError("gradients differ in shape from what they are gradients of");
+  const size_t operands = call.outputs.size();
+  if (operands < 1 || operands > 2 || call.inputs.size() != operands + 3) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("has ", call.inputs.size(), " inputs and ", operands, " outputs, wants 4 and 1, or 5 and 2"));
   }
+  const TensorView &dy = call.inputs[0], &y = call.inputs[operands + 1], &saved = call.inputs[operands + 2];
+  AttentionBackward body;
+  MESHWRIGHT_ASSIGN_OR_RETURN(body.a, ShapeOf(l, call.inputs.subspan(1, operands), y, saved));
+  bool alike = dy.shape == y.shape;
+  for (size_t i = 0; i < operands; ++i) alike = alike && call.outputs[i].shape == call.inputs[1 + i].shape;
+  if (!alike) return absl::InvalidArgumentError("gradients differ in shape from what they are gradients of");
   MESHWRIGHT_ASSIGN_OR_RETURN(body.a.tile, TileFor<AttentionBackward>(l, body.a.d, shared));
-  body.add = l.call.Adds(0);
-  body.dy = RefOf(l.call.inputs[0]);
-  body.qkv = RefOf(l.call.inputs[1]);
-  body.y = RefOf(l.call.inputs[2]);
-  body.saved = RefOf(l.call.inputs[3]);
-  body.dqkv = RefOf(l.call.outputs[0]);
-  const int64_t tiles = (body.a.s + body.a.tile - 1) / body.a.tile, groups = tiles * body.a.b * body.a.g;
-  body.keys = true;
-  MESHWRIGHT_RETURN_IF_ERROR(l.Launch({std::min(groups, Lowering::kMostBlocks), 128, shared}, body));
-  body.keys = false;
-  return l.Launch({std::min(groups * (body.a.r - 2), Lowering::kMostBlocks), 128, shared}, body);
+  body.dy = RefOf(dy);
+  body.queries = RefOf(call.inputs[1]);
+  body.keys = RefOf(call.inputs[operands]);
+  body.y = RefOf(y);
+  body.saved = RefOf(saved);
+  const int64_t groups = body.a.b * body.a.g;
+  body.of_keys = true;
+  body.gradient = RefOf(call.outputs.back());
+  body.add = call.Adds(operands - 1);
+  MESHWRIGHT_RETURN_IF_ERROR(
+      l.Launch({std::min(body.a.key_tiles() * groups, Lowering::kMostBlocks), 128, shared}, body));
+  body.of_keys = false;
+  body.gradient = RefOf(call.outputs.front());
+  body.add = call.Adds(0);
+  return l.Launch({std::min(body.a.row_tiles() * groups * body.a.q, Lowering::kMostBlocks), 128, shared}, body);
+}
+
+absl::Status LowerMergeAttention(const Lowering& l) {
+  const KernelCall& call = l.call;
+  const TensorView &y = call.outputs[0], &saved = call.outputs[1];
+  AttentionMerge body;
+  bool fits = call.inputs.size() % 2 == 0 && !y.shape.empty() && y.size() == saved.size() * y.shape.back();
+  for (size_t i = 0; i < call.inputs.size(); ++i) {
+    fits = fits && call.inputs[i].shape == (i % 2 == 0 ? y.shape : saved.shape);
+  }
+  if (!fits || call.accumulate != 0) {
+    return absl::InvalidArgumentError(absl::StrCat("results and sums do not fit ", ToText(y.shape)));
+  }
+  if (call.inputs.size() > 2 * AttentionMerge::kMost) {
+    return absl::UnimplementedError(absl::StrCat("more than ", AttentionMerge::kMost, " blocks of keys"));
+  }
+  body.parts = static_cast<int32_t>(call.inputs.size() / 2);
+  body.rows = saved.size();
+  body.d = y.shape.back();
+  for (int32_t k = 0; k < body.parts; ++k) {
+    body.results[k] = RefOf(call.inputs[2 * k]);
+    body.sums[k] = RefOf(call.inputs[2 * k + 1]);
+  }
+  body.y = RefOf(y);
+  body.saved = RefOf(saved);
+  return l.LaunchRows(body.rows, body.d, body);
 }
 
 absl::Status LowerExperts(const Lowering& l) {

@@ -62,6 +62,8 @@ absl::Status Lower(const Lowering& l) {
       break;
   }
   switch (l.call.op) {
+    case OpKind::kMergeAttention:
+      return LowerMergeAttention(l);
     case OpKind::kDispatch:
     case OpKind::kDispatchGrad:
     case OpKind::kCombine:

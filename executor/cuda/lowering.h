@@ -74,6 +74,7 @@ absl::Status LowerRows(const Lowering& l);
 absl::Status LowerSumOfSquares(const Lowering& l, const TensorView& x, const TensorView& out);
 // lower_tiles.cc
 absl::Status LowerAttention(const Lowering& l);
+absl::Status LowerMergeAttention(const Lowering& l);
 absl::Status LowerExperts(const Lowering& l);
 // lower_products.cc
 absl::Status LowerProduct(const Lowering& l);

@@ -1,13 +1,16 @@
 // Attention on q, k and v in one tensor (s, b, g, r, d): for each KV group its r - 2 query heads, then key, then value.
+// Or on queries (s, b, g, q, d) and keys with values (t, b, g, 2, d), which context parallelism keeps apart.
 //
 // Rows are handled in blocks, so that the scores in memory are a block of rows wide, whether the program keeps
 // probabilities (not fused) or only the log of each row's sum of exponentials (fused).
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <vector>
 
 #include "executor/host/blas.h"
 #include "executor/host/kernel_functions.h"
+#include "ir/context_order.h"
 #include "ir/status.h"
 
 namespace meshwright::host {
@@ -15,99 +18,189 @@ namespace {
 
 constexpr int64_t kRowBlock = 64;  // rows of scores at a time
 
-struct Heads {
-  int64_t s, b, g, r, d;
-  int64_t q() const { return r - 2; }
-  int64_t qkv_row() const { return b * g * r * d; }  // from one position to the next
-  int64_t y_row() const { return b * g * q() * d; }
-  int64_t qkv(int64_t batch, int64_t group, int64_t head) const { return ((batch * g + group) * r + head) * d; }
-  int64_t y(int64_t batch, int64_t group, int64_t head) const { return ((batch * g + group) * q() + head) * d; }
+// Some of a tensor's heads: `per_group` stand in it for each group, the first of ours is `first`.
+struct HeadRange {
+  int64_t per_group = 0, first = 0;
 };
 
-absl::StatusOr<Heads> HeadsOf(const TensorView& qkv, const TensorView& y, const TensorView& saved, bool fused) {
-  const Shape& x = qkv.shape;
-  if (x.size() != 5 || x[3] < 3) {
-    return absl::InvalidArgumentError(absl::StrCat("qkv is ", ToText(x), ", wanted (s, b, g, r, d) with r >= 3"));
+struct Heads {
+  int64_t rows, keys, b, g, q, d;       // queries and keys, batch, groups, query heads of a group, width
+  HeadRange in_queries, in_keys;        // in the tensors that hold them; key, then value
+  std::vector<int64_t> row_at, key_at;  // positions in the sequence
+  bool causal, fused;
+  // Of a ring's block each part of the queries has keys of its own: the tensors hold so many blocks.
+  int64_t blocks = 1;
+
+  int64_t q_row() const { return b * g * in_queries.per_group * d; }  // from one position to the next
+  int64_t k_row() const { return b * g * in_keys.per_group * d; }
+  int64_t y_row() const { return b * g * q * d; }
+  int64_t Query(int64_t batch, int64_t group, int64_t head) const {
+    return ((batch * g + group) * in_queries.per_group + in_queries.first + head) * d;
   }
-  const Heads heads = {x[0], x[1], x[2], x[3], x[4]};
-  Shape want_saved = {heads.s, heads.b, heads.g, heads.q()};
-  if (!fused) want_saved.push_back(heads.s);
-  if (y.shape != Shape{heads.s, heads.b, heads.g, heads.q(), heads.d} || saved.shape != want_saved) {
-    return absl::InvalidArgumentError(absl::StrCat("qkv is ", ToText(x), ", the result ", ToText(y.shape),
-                                                   " and what it saves ", ToText(saved.shape)));
+  int64_t Key(int64_t batch, int64_t group) const {
+    return ((batch * g + group) * in_keys.per_group + in_keys.first) * d;
   }
+  int64_t Value(int64_t batch, int64_t group) const { return Key(batch, group) + d; }
+  int64_t y(int64_t batch, int64_t group, int64_t head) const { return ((batch * g + group) * q + head) * d; }
+
+  bool Sees(int64_t row, int64_t key) const { return !causal || key_at[key] <= row_at[row]; }
+  // How many keys, from key `first` on, reach to the last one before `last` that a row of [begin, end) sees.
+  int64_t Columns(int64_t begin, int64_t end, int64_t first, int64_t last) const {
+    if (!causal) return last - first;
+    const int64_t latest = *std::max_element(row_at.begin() + begin, row_at.begin() + end);
+    while (last > first && key_at[last - 1] > latest) --last;
+    return last - first;
+  }
+};
+
+// The positions of what is stored in dim 0; of a ring's keys, those of the block that has arrived.
+std::vector<int64_t> PositionsOf(const TensorView& view, const OpAttrs& attrs, int64_t shift) {
+  const int64_t sequence = view.global[0], block = sequence / std::max<int64_t>(1, attrs.context);
+  std::vector<int64_t> positions(view.shape[0]);
+  for (int64_t i = 0; i < view.shape[0]; ++i) {
+    const int64_t place = view.begin[0] + i - std::max<int64_t>(0, shift) * block;
+    positions[i] = PositionOf(place < 0 ? place + sequence : place, sequence, attrs.context);
+  }
+  return positions;
+}
+
+// `operands`: qkv, or q and kv.
+absl::StatusOr<Heads> HeadsOf(absl::Span<const TensorView> operands, const OpAttrs& attrs, const TensorView& y,
+                              const TensorView& saved) {
+  const TensorView &first = operands.front(), &last = operands.back();
+  const bool apart = operands.size() == 2;
+  const auto wrong = [&] {
+    return absl::InvalidArgumentError(absl::StrCat(apart ? "queries are " : "qkv is ", ToText(first.shape),
+                                                   apart ? absl::StrCat(", keys ", ToText(last.shape)) : "",
+                                                   ", the result ", ToText(y.shape), " and what it saves ",
+                                                   ToText(saved.shape)));
+  };
+  if (first.shape.size() != 5 || last.shape.size() != 5 || first.shape[3] < (apart ? 1 : 3)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("qkv is ", ToText(first.shape), ", wanted (s, b, g, r, d) with r >= 3"));
+  }
+  const Shape& x = first.shape;
+  Heads heads{.rows = x[0],
+              .keys = last.shape[0],
+              .b = x[1],
+              .g = x[2],
+              .q = apart ? x[3] : x[3] - 2,
+              .d = x[4],
+              .in_queries = {x[3], 0},
+              .in_keys = {last.shape[3], last.shape[3] - 2},
+              .row_at = PositionsOf(first, attrs, 0),
+              .key_at = PositionsOf(last, attrs, attrs.shift),
+              .causal = attrs.causal,
+              .fused = attrs.fused};
+  if (attrs.shift >= 0) heads.blocks = heads.rows * attrs.context / first.global[0];
+  Shape want_saved = {heads.rows, heads.b, heads.g, heads.q};
+  if (!attrs.fused) want_saved.push_back(heads.keys);
+  if (y.shape != Shape{heads.rows, heads.b, heads.g, heads.q, heads.d} || saved.shape != want_saved) return wrong();
+  if (apart && (!attrs.fused || last.shape != Shape{heads.keys, heads.b, heads.g, 2, heads.d})) return wrong();
+  const bool ring = attrs.shift >= 0;
+  if (ring && (!apart || heads.keys != heads.rows || heads.blocks < 1 || heads.rows % heads.blocks != 0))
+    return wrong();
   return heads;
 }
 
 // Where row i of head (b, g, h) has its saved value, or its saved row of probabilities.
 template <class T>
-T* SavedRow(const TensorView& saved, const Heads& heads, bool fused, int64_t i, int64_t b, int64_t g, int64_t h) {
-  const int64_t row = ((i * heads.b + b) * heads.g + g) * heads.q() + h;
-  return saved.as<T>() + row * (fused ? 1 : heads.s);
+T* SavedRow(const TensorView& saved, const Heads& heads, int64_t i, int64_t b, int64_t g, int64_t h) {
+  const int64_t row = ((i * heads.b + b) * heads.g + g) * heads.q + h;
+  return saved.as<T>() + row * (heads.fused ? 1 : heads.keys);
 }
 
-// Columns that rows [.., end) see.
-int64_t ColumnsFor(const Heads& heads, bool causal, int64_t end) { return causal ? end : heads.s; }
+// Rows and keys that have to do with each other: all, or a block of each.
+struct Part {
+  int64_t row, end, key, last;
+};
+Part PartOf(const Heads& heads, int64_t block) {
+  const int64_t rows = heads.rows / heads.blocks, keys = heads.keys / heads.blocks;
+  return {block * rows, (block + 1) * rows, block * keys, (block + 1) * keys};
+}
 
-// scores (rows x s) of rows [begin, end) of one head: scale * q k^T.
+// Scores of the rows [begin, end) over `columns` keys from `first` on, scale * q k^T; what a row does not see is
+// minus infinity.
 template <class T>
-void Scores(const Heads& heads, const OpAttrs& attrs, const T* q, const T* k, int64_t begin, int64_t end, T* scores) {
-  Gemm<T>(end - begin, ColumnsFor(heads, attrs.causal, end), heads.d, static_cast<T>(attrs.scale),
-          {q + begin * heads.qkv_row(), heads.qkv_row()}, {k, heads.qkv_row(), true}, T(0), {scores, heads.s});
+void Scores(const Heads& heads, const OpAttrs& attrs, const T* q, const T* k, int64_t begin, int64_t end, int64_t first,
+            int64_t columns, T* scores) {
+  Gemm<T>(end - begin, columns, heads.d, static_cast<T>(attrs.scale), {q + begin * heads.q_row(), heads.q_row()},
+          {k + first * heads.k_row(), heads.k_row(), true}, T(0), {scores, heads.keys});
+  if (!heads.causal) return;
+  for (int64_t i = begin; i < end; ++i) {
+    T* row = scores + (i - begin) * heads.keys;
+    for (int64_t j = 0; j < columns; ++j) {
+      if (!heads.Sees(i, first + j)) row[j] = -std::numeric_limits<T>::infinity();
+    }
+  }
 }
 
-// dy, qkv, y, saved -> dqkv for one query head; dqkv is added to.
+// The gradients of one query head, which are added to.
 template <class T>
 struct HeadGrad {
   const Heads& heads;
-  const KernelCall& call;
-  std::vector<T> probabilities = std::vector<T>(kRowBlock * heads.s), d_scores = probabilities;
+  const OpAttrs& attrs;
+  const TensorView& saved_view;
+  const T *q_all, *kv_all, *dy_all, *y_all;
+  T *dq_all, *dkv_all;
+  std::vector<T> probabilities = std::vector<T>(kRowBlock * heads.keys), d_scores = probabilities;
 
   void Run(int64_t b, int64_t g, int64_t h) {
-    const OpAttrs& attrs = *call.attrs;
-    const T* qkv = call.inputs[1].as<T>();
-    const T *q = qkv + heads.qkv(b, g, h), *k = qkv + heads.qkv(b, g, heads.r - 2),
-            *v = qkv + heads.qkv(b, g, heads.r - 1);
-    T* d_qkv = call.outputs[0].as<T>();
-    T *dq = d_qkv + heads.qkv(b, g, h), *dk = d_qkv + heads.qkv(b, g, heads.r - 2),
-      *dv = d_qkv + heads.qkv(b, g, heads.r - 1);
-    const T* dy = call.inputs[0].as<T>() + heads.y(b, g, h);
-    const T* y = call.inputs[2].as<T>() + heads.y(b, g, h);
-    const int64_t row = heads.qkv_row(), y_row = heads.y_row(), d = heads.d;
-    for (int64_t begin = 0; begin < heads.s; begin += kRowBlock) {
-      const int64_t end = std::min(heads.s, begin + kRowBlock), n = end - begin;
-      const int64_t columns = ColumnsFor(heads, attrs.causal, end);
-      T *p = probabilities.data(), *ds = d_scores.data();
-      Probabilities(b, g, h, begin, end, q, k);
-      // dv += p^T dy; ds = p * (dy v^T - sum(dy * y)) * scale; dq += ds k; dk += ds^T q
-      Gemm<T>(columns, d, n, T(1), {p, heads.s, true}, {dy + begin * y_row, y_row}, T(1), {dv, row});
-      Gemm<T>(n, columns, d, T(1), {dy + begin * y_row, y_row}, {v, row, true}, T(0), {ds, heads.s});
-      for (int64_t i = 0; i < n; ++i) {
-        T dot = 0;
-        for (int64_t c = 0; c < d; ++c) dot += dy[(begin + i) * y_row + c] * y[(begin + i) * y_row + c];
-        for (int64_t j = 0; j < columns; ++j) {
-          T& value = ds[i * heads.s + j];
-          value = p[i * heads.s + j] * (value - dot) * static_cast<T>(attrs.scale);
+    const T *q = q_all + heads.Query(b, g, h), *k = kv_all + heads.Key(b, g), *v = kv_all + heads.Value(b, g);
+    T *dq = dq_all + heads.Query(b, g, h), *dk = dkv_all + heads.Key(b, g), *dv = dkv_all + heads.Value(b, g);
+    const T *dy = dy_all + heads.y(b, g, h), *y = y_all + heads.y(b, g, h);
+    const int64_t q_row = heads.q_row(), k_row = heads.k_row(), y_row = heads.y_row(), d = heads.d, all = heads.keys;
+    for (int64_t block = 0; block < heads.blocks; ++block) {
+      const Part part = PartOf(heads, block);
+      for (int64_t begin = part.row; begin < part.end; begin += kRowBlock) {
+        const int64_t end = std::min(part.end, begin + kRowBlock), n = end - begin, at = part.key;
+        const int64_t columns = heads.Columns(begin, end, part.key, part.last);
+        T *p = probabilities.data(), *ds = d_scores.data();
+        Probabilities(b, g, h, begin, end, at, columns, q, k);
+        // dv += p^T dy; ds = p * (dy v^T - sum(dy * y)) * scale; dq += ds k; dk += ds^T q
+        Gemm<T>(columns, d, n, T(1), {p, all, true}, {dy + begin * y_row, y_row}, T(1), {dv + at * k_row, k_row});
+        Gemm<T>(n, columns, d, T(1), {dy + begin * y_row, y_row}, {v + at * k_row, k_row, true}, T(0), {ds, all});
+        for (int64_t i = 0; i < n; ++i) {
+          T dot = 0;
+          for (int64_t c = 0; c < d; ++c) dot += dy[(begin + i) * y_row + c] * y[(begin + i) * y_row + c];
+          for (int64_t j = 0; j < columns; ++j) {
+            T& value = ds[i * all + j];
+            value = p[i * all + j] * (value - dot) * static_cast<T>(attrs.scale);
+          }
         }
+        Gemm<T>(n, d, columns, T(1), {ds, all}, {k + at * k_row, k_row}, T(1), {dq + begin * q_row, q_row});
+        Gemm<T>(columns, d, n, T(1), {ds, all, true}, {q + begin * q_row, q_row}, T(1), {dk + at * k_row, k_row});
       }
-      Gemm<T>(n, d, columns, T(1), {ds, heads.s}, {k, row}, T(1), {dq + begin * row, row});
-      Gemm<T>(columns, d, n, T(1), {ds, heads.s, true}, {q + begin * row, row}, T(1), {dk, row});
     }
   }
 
-  void Probabilities(int64_t b, int64_t g, int64_t h, int64_t begin, int64_t end, const T* q, const T* k) {
-    const OpAttrs& attrs = *call.attrs;
-    const int64_t columns = ColumnsFor(heads, attrs.causal, end);
-    if (attrs.fused) Scores(heads, attrs, q, k, begin, end, probabilities.data());
+  void Probabilities(int64_t b, int64_t g, int64_t h, int64_t begin, int64_t end, int64_t first, int64_t columns,
+                     const T* q, const T* k) {
+    if (attrs.fused) Scores(heads, attrs, q, k, begin, end, first, columns, probabilities.data());
     for (int64_t i = begin; i < end; ++i) {
-      T* p = probabilities.data() + (i - begin) * heads.s;
-      const T* saved = SavedRow<T>(call.inputs[3], heads, attrs.fused, i, b, g, h);
-      const int64_t seen = ColumnsFor(heads, attrs.causal, i + 1);
-      for (int64_t j = 0; j < seen; ++j) p[j] = attrs.fused ? std::exp(p[j] - *saved) : saved[j];
-      std::fill(p + seen, p + columns, T(0));
+      T* p = probabilities.data() + (i - begin) * heads.keys;
+      const T* saved = SavedRow<T>(saved_view, heads, i, b, g, h);
+      for (int64_t j = 0; j < columns; ++j) {
+        p[j] = attrs.fused ? std::exp(p[j] - *saved) : heads.Sees(i, first + j) ? saved[j] : T(0);
+      }
     }
   }
 };
+
+// One row of scores becomes probabilities; returns the log of the sum of their exponentials.
+template <class T>
+T Normalize(T* row, int64_t columns) {
+  const T nothing = -std::numeric_limits<T>::infinity();
+  const T top = columns == 0 ? nothing : *std::max_element(row, row + columns);
+  if (top == nothing) {  // a row that sees no key of a ring's block
+    std::fill_n(row, columns, T(0));
+    return nothing;
+  }
+  T sum = 0;
+  for (int64_t j = 0; j < columns; ++j) sum += row[j] = std::exp(row[j] - top);
+  for (int64_t j = 0; j < columns; ++j) row[j] /= sum;
+  return top + std::log(sum);
+}
 
 }  // namespace
 
@@ -124,7 +217,7 @@ absl::Status Rotary(const KernelCall& call) {
   const double direction = call.op == OpKind::kRotaryGrad ? -1 : 1;
   std::vector<T> cosine(half), sine(half);
   for (int64_t s = 0; s < x.shape[0]; ++s) {
-    const double position = static_cast<double>(x.begin[0] + s);
+    const double position = static_cast<double>(PositionOf(x.begin[0] + s, x.global[0], call.attrs->context));
     for (int64_t i = 0; i < half; ++i) {
       const double angle =
           position * std::pow(call.attrs->theta, -2.0 * static_cast<double>(i) / static_cast<double>(d));
@@ -149,69 +242,112 @@ absl::Status Rotary(const KernelCall& call) {
 
 template <class T>
 absl::Status Attention(const KernelCall& call) {
-  MESHWRIGHT_RETURN_IF_ERROR(CheckCounts(call, 1, 1, 2));
+  MESHWRIGHT_RETURN_IF_ERROR(CheckCounts(call, 1, 2, 2));
   if (call.accumulate != 0) return absl::InvalidArgumentError("cannot add to its outputs");
   const OpAttrs& attrs = *call.attrs;
   const TensorView &y = call.outputs[0], &saved = call.outputs[1];
-  MESHWRIGHT_ASSIGN_OR_RETURN(const Heads heads, HeadsOf(call.inputs[0], y, saved, attrs.fused));
-  const T* qkv = call.inputs[0].as<T>();
-  std::vector<T> scores(kRowBlock * heads.s);
+  MESHWRIGHT_ASSIGN_OR_RETURN(const Heads heads, HeadsOf(call.inputs, attrs, y, saved));
+  const T *queries = call.inputs.front().as<T>(), *keys = call.inputs.back().as<T>();
+  std::vector<T> scores(kRowBlock * heads.keys);
+  const auto one_head = [&](int64_t b, int64_t g, int64_t h, const Part& part) {
+    const T *k = keys + heads.Key(b, g), *v = keys + heads.Value(b, g);
+    for (int64_t begin = part.row; begin < part.end; begin += kRowBlock) {
+      const int64_t end = std::min(part.end, begin + kRowBlock);
+      const int64_t columns = heads.Columns(begin, end, part.key, part.last);
+      Scores(heads, attrs, queries + heads.Query(b, g, h), k, begin, end, part.key, columns, scores.data());
+      for (int64_t i = begin; i < end; ++i) {
+        T* row = scores.data() + (i - begin) * heads.keys;
+        const T sum = Normalize(row, columns);
+        T* keep = SavedRow<T>(saved, heads, i, b, g, h);
+        if (attrs.fused) {
+          *keep = sum;
+        } else {
+          std::copy(row, row + columns, keep);
+          std::fill(keep + columns, keep + heads.keys, T(0));
+        }
+      }
+      Gemm<T>(end - begin, heads.d, columns, T(1), {scores.data(), heads.keys},
+              {v + part.key * heads.k_row(), heads.k_row()}, T(0),
+              {y.as<T>() + begin * heads.y_row() + heads.y(b, g, h), heads.y_row()});
+    }
+  };
   for (int64_t b = 0; b < heads.b; ++b) {
     for (int64_t g = 0; g < heads.g; ++g) {
-      const T* k = qkv + heads.qkv(b, g, heads.r - 2);
-      const T* v = qkv + heads.qkv(b, g, heads.r - 1);
-      for (int64_t h = 0; h < heads.q(); ++h) {
-        for (int64_t begin = 0; begin < heads.s; begin += kRowBlock) {
-          const int64_t end = std::min(heads.s, begin + kRowBlock), columns = ColumnsFor(heads, attrs.causal, end);
-          Scores(heads, attrs, qkv + heads.qkv(b, g, h), k, begin, end, scores.data());
-          for (int64_t i = begin; i < end; ++i) {
-            T* row = scores.data() + (i - begin) * heads.s;
-            const int64_t seen = ColumnsFor(heads, attrs.causal, i + 1);
-            const T top = *std::max_element(row, row + seen);
-            T sum = 0;
-            for (int64_t j = 0; j < seen; ++j) sum += row[j] = std::exp(row[j] - top);
-            for (int64_t j = 0; j < seen; ++j) row[j] /= sum;
-            std::fill(row + seen, row + columns, T(0));
-            T* keep = SavedRow<T>(saved, heads, attrs.fused, i, b, g, h);
-            if (attrs.fused) {
-              *keep = top + std::log(sum);
-            } else {
-              std::copy(row, row + columns, keep);
-              std::fill(keep + columns, keep + heads.s, T(0));
-            }
-          }
-          Gemm<T>(end - begin, heads.d, columns, T(1), {scores.data(), heads.s}, {v, heads.qkv_row()}, T(0),
-                  {y.as<T>() + begin * heads.y_row() + heads.y(b, g, h), heads.y_row()});
-        }
+      for (int64_t h = 0; h < heads.q; ++h) {
+        for (int64_t block = 0; block < heads.blocks; ++block) one_head(b, g, h, PartOf(heads, block));
       }
     }
   }
   return absl::OkStatus();
 }
 
+// dy, qkv or q and kv, y, saved -> dqkv or dq and dkv
 template <class T>
 absl::Status AttentionGrad(const KernelCall& call) {
-  MESHWRIGHT_RETURN_IF_ERROR(CheckCounts(call, 4, 4, 1));
-  MESHWRIGHT_ASSIGN_OR_RETURN(const Heads heads,
-                              HeadsOf(call.inputs[1], call.inputs[2], call.inputs[3], call.attrs->fused));
-  const TensorView& d_qkv = call.outputs[0];
-  if (d_qkv.shape != call.inputs[1].shape || call.inputs[0].shape != call.inputs[2].shape) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("dy is ", ToText(call.inputs[0].shape), " and dqkv ", ToText(d_qkv.shape)));
+  const size_t operands = call.outputs.size() == 2 ? 2 : 1;
+  MESHWRIGHT_RETURN_IF_ERROR(CheckCounts(call, operands + 3, operands + 3, operands));
+  const TensorView &dy = call.inputs[0], &y = call.inputs[operands + 1], &saved = call.inputs[operands + 2];
+  MESHWRIGHT_ASSIGN_OR_RETURN(const Heads heads, HeadsOf(call.inputs.subspan(1, operands), *call.attrs, y, saved));
+  for (size_t i = 0; i < operands; ++i) {
+    const TensorView& gradient = call.outputs[i];
+    if (gradient.shape != call.inputs[1 + i].shape || dy.shape != y.shape) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("dy is ", ToText(dy.shape), " and a gradient ", ToText(gradient.shape)));
+    }
+    if (!call.Adds(i)) std::fill_n(gradient.as<T>(), gradient.size(), T(0));
   }
-  if (!call.Adds(0)) std::fill_n(d_qkv.as<T>(), d_qkv.size(), T(0));
-  HeadGrad<T> head = {heads, call};
+  HeadGrad<T> head = {heads,
+                      *call.attrs,
+                      saved,
+                      call.inputs[1].as<T>(),
+                      call.inputs[operands].as<T>(),
+                      dy.as<T>(),
+                      y.as<T>(),
+                      call.outputs.front().as<T>(),
+                      call.outputs.back().as<T>()};
   for (int64_t b = 0; b < heads.b; ++b) {
     for (int64_t g = 0; g < heads.g; ++g) {
-      for (int64_t h = 0; h < heads.q(); ++h) head.Run(b, g, h);
+      for (int64_t h = 0; h < heads.q; ++h) head.Run(b, g, h);
     }
   }
   return absl::OkStatus();
 }
 
-#define MESHWRIGHT_INSTANTIATE(T)                        \
-  template absl::Status Rotary<T>(const KernelCall&);    \
-  template absl::Status Attention<T>(const KernelCall&); \
+// Results y_k of attention over different keys with the logs of their sums l_k: l = log(sum(exp(l_k))),
+// y = sum(exp(l_k - l) y_k).
+template <class T>
+absl::Status MergeAttention(const KernelCall& call) {
+  MESHWRIGHT_RETURN_IF_ERROR(CheckCounts(call, 2, call.inputs.size() + 1, 2));
+  const TensorView &y = call.outputs[0], &saved = call.outputs[1];
+  const size_t parts = call.inputs.size() / 2;
+  const int64_t d = y.shape.empty() ? 0 : y.shape.back();
+  bool fits = call.inputs.size() % 2 == 0 && call.accumulate == 0 && y.size() == saved.size() * d;
+  for (size_t i = 0; i < call.inputs.size(); ++i) {
+    fits = fits && call.inputs[i].shape == (i % 2 == 0 ? y.shape : saved.shape);
+  }
+  if (!fits) return absl::InvalidArgumentError(absl::StrCat("results and sums do not fit ", ToText(y.shape)));
+  for (int64_t row = 0; row < saved.size(); ++row) {
+    const auto sum_of = [&](size_t k) { return call.inputs[2 * k + 1].as<T>()[row]; };
+    T top = sum_of(0), sum = 0;
+    for (size_t k = 1; k < parts; ++k) top = std::max(top, sum_of(k));
+    for (size_t k = 0; k < parts; ++k) sum += std::exp(sum_of(k) - top);
+    const T all = top + std::log(sum);
+    saved.as<T>()[row] = all;
+    T* to = y.as<T>() + row * d;
+    std::fill_n(to, d, T(0));
+    for (size_t k = 0; k < parts; ++k) {
+      const T share = std::exp(sum_of(k) - all);
+      const T* from = call.inputs[2 * k].as<T>() + row * d;
+      for (int64_t c = 0; c < d; ++c) to[c] += share * from[c];
+    }
+  }
+  return absl::OkStatus();
+}
+
+#define MESHWRIGHT_INSTANTIATE(T)                             \
+  template absl::Status Rotary<T>(const KernelCall&);         \
+  template absl::Status Attention<T>(const KernelCall&);      \
+  template absl::Status MergeAttention<T>(const KernelCall&); \
   template absl::Status AttentionGrad<T>(const KernelCall&);
 MESHWRIGHT_INSTANTIATE(float)
 MESHWRIGHT_INSTANTIATE(double)

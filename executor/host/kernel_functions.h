@@ -91,6 +91,8 @@ absl::Status Rotary(const KernelCall& call);  // and RotaryGrad
 template <class T>
 absl::Status Attention(const KernelCall& call);
 template <class T>
+absl::Status MergeAttention(const KernelCall& call);
+template <class T>
 absl::Status AttentionGrad(const KernelCall& call);
 
 // losses.cc

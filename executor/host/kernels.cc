@@ -165,6 +165,8 @@ absl::Status RunTyped(const KernelCall& call) {
       return Attention<T>(call);
     case OpKind::kAttentionGrad:
       return AttentionGrad<T>(call);
+    case OpKind::kMergeAttention:
+      return MergeAttention<T>(call);
     case OpKind::kReduceSum:
     case OpKind::kReduceMax:
     case OpKind::kReduceMin:

@@ -5,6 +5,7 @@
 
 #include "executor/host/kernel_functions.h"
 #include "executor/host/loop.h"
+#include "ir/context_order.h"
 #include "ir/status.h"
 
 namespace meshwright::host {
@@ -312,7 +313,7 @@ absl::Status AddPositions(const KernelCall& call) {
   }
   const int64_t steps = x.shape[0], rows = x.shape[1], width = x.shape[2];
   for (int64_t s = 0; s < steps; ++s) {
-    const T* position = table.as<T>() + (x.begin[0] + s) * width;
+    const T* position = table.as<T>() + PositionOf(x.begin[0] + s, x.global[0], call.attrs->context) * width;
     for (int64_t b = 0; b < rows; ++b) {
       const T* from = x.as<T>() + (s * rows + b) * width;
       T* to = y.as<T>() + (s * rows + b) * width;
@@ -334,7 +335,7 @@ absl::Status AddPositionsGrad(const KernelCall& call) {
   if (!call.Adds(0)) Zero<T>(table);
   const int64_t steps = dy.shape[0], rows = dy.shape[1], width = dy.shape[2];
   for (int64_t s = 0; s < steps; ++s) {
-    T* to = table.as<T>() + (dy.begin[0] + s) * width;
+    T* to = table.as<T>() + PositionOf(dy.begin[0] + s, dy.global[0], call.attrs->context) * width;
     for (int64_t b = 0; b < rows; ++b) {
       const T* from = dy.as<T>() + (s * rows + b) * width;
       for (int64_t h = 0; h < width; ++h) to[h] += from[h];

@@ -131,7 +131,9 @@ TEST_P(OpTableTest, OutputsAreWrittenWhole) {
 }
 
 // Only outputs in gradient and loss buffers are ever added to; those of updates and attention never are.
-bool NeverAdds(OpKind op) { return IsOptimizer(op) || op == OpKind::kAttention || op == OpKind::kAdjustScale; }
+bool NeverAdds(OpKind op) {
+  return IsOptimizer(op) || op == OpKind::kAttention || op == OpKind::kMergeAttention || op == OpKind::kAdjustScale;
+}
 
 TEST_P(OpTableTest, AccumulateAddsToEachOutputOnItsOwn) {
   if (NeverAdds(GetParam())) return;

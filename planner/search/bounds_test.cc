@@ -17,9 +17,9 @@ namespace {
 std::string ToText(const Combination& c) {
   const Degrees& d = c.degrees;
   return absl::StrCat("data ", d.data, " tensor ", d.tensor, " pipeline ", d.pipeline, " expert ", d.expert,
-                      " sequence ", d.sequence_parallel, " micro-batch ", d.microbatch, " recompute ",
-                      NameOf(c.recompute), " parallel optimizer ", c.parallel_optimizer, " parameters split ",
-                      c.shard_parameters, " bucket ", c.bucket.raw());
+                      " context ", d.context, " ", NameOf(d.exchange), " sequence ", d.sequence_parallel,
+                      " micro-batch ", d.microbatch, " recompute ", NameOf(c.recompute), " parallel optimizer ",
+                      c.parallel_optimizer, " parameters split ", c.shard_parameters, " bucket ", c.bucket.raw());
 }
 
 // Evaluates some of the problem's combinations and expects their bounds below; returns how many.
@@ -74,6 +74,14 @@ TEST(LowerBoundsTest, HoldForRandomModels) {
     evaluated += ExpectBounded(problem, random, 25);
   }
   EXPECT_GT(evaluated, 800);
+}
+
+TEST(LowerBoundsTest, HoldForLongSequences) {
+  std::mt19937 random(1);
+  Problem problem =
+      ToyDecoderProblem({.layers = 4, .hidden = 1024, .heads = 8, .ffn = 4096, .sequence = 65536}, 8, H100Cluster(2));
+  problem.stages = 2;
+  EXPECT_EQ(ExpectBounded(problem, random, 40), 40);
 }
 
 TEST(LowerBoundsTest, HoldForALargeModel) {

@@ -152,6 +152,30 @@ TEST(DecoderSearchTest, SplitsParametersWhereTheyDoNotFitWhole) {
               StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("leave shard_parameters to the search")));
 }
 
+// 131,072 tokens in one row: without context parallelism the eight devices of a node have nothing to share but heads
+// and layers. Short sequences are not cut unless the user says so.
+TEST(DecoderSearchTest, SharesLongSequences) {
+  const ToyDecoder sizes{.layers = 2, .hidden = 1024, .heads = 2, .ffn = 4096, .vocab = 1000, .sequence = 131072};
+  Problem problem = ToyDecoderProblem(sizes, 1, H100Cluster(1));
+  ASSERT_OK_AND_ASSIGN(const SearchResult result, SearchDecoder(problem, {}));
+  const Candidate& best = result.ranked[0];
+  EXPECT_GE(best.degrees.context, 4);
+  EXPECT_NE(best.strategy.context, ContextExchange::kNone);
+  for (const Candidate& candidate : result.ranked) {
+    ASSERT_OK_AND_ASSIGN(const Evaluation evaluation, Evaluate(problem, candidate.strategy));
+    EXPECT_OK(VerifyProgram(evaluation.program));
+  }
+  problem.context_parallel = 2;
+  problem.context_exchange = ContextExchange::kRing;
+  problem.stages = 2;
+  ASSERT_OK_AND_ASSIGN(const SearchResult fixed, SearchDecoder(problem, {}));
+  EXPECT_EQ(fixed.ranked[0].degrees.context, 2);
+  EXPECT_EQ(fixed.ranked[0].strategy.context, ContextExchange::kRing);
+  ASSERT_OK_AND_ASSIGN(const SearchResult is_short,
+                       SearchDecoder(ToyDecoderProblem({.layers = 4}, 32, A100Cluster(1)), {}));
+  EXPECT_EQ(is_short.ranked[0].degrees.context, 1);
+}
+
 TEST(DecoderSearchTest, SaysWhyNothingIsValid) {
   Problem problem = ToyDecoderProblem({}, 32, A100Cluster(1));
   problem.tensor_parallel = 3;

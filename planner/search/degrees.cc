@@ -70,13 +70,17 @@ void SetGivenChoices(const Problem& problem, Strategy& strategy) {
 }
 
 absl::StatusOr<Strategy> FromDegrees(const Problem& problem, const Degrees& degrees, const LabelSizes& sizes) {
-  for (const int64_t degree :
-       {degrees.data, degrees.tensor, degrees.pipeline, degrees.expert, degrees.microbatch, problem.batch}) {
+  for (const int64_t degree : {degrees.data, degrees.tensor, degrees.pipeline, degrees.expert, degrees.context,
+                               degrees.microbatch, problem.batch}) {
     if (degree < 1) return Wrong(absl::StrCat("found a degree of ", degree, ", wanted at least 1"));
   }
   if (degrees.data % degrees.expert != 0) {
     return Wrong(absl::StrCat("expert parallelism ", degrees.expert, " does not divide data parallelism ", degrees.data,
                               "; experts are split over data-parallel ranks"));
+  }
+  if ((degrees.context > 1) != (degrees.exchange != ContextExchange::kNone)) {
+    return Wrong(
+        absl::StrCat("context parallelism ", degrees.context, " with keys exchanged by ", NameOf(degrees.exchange)));
   }
   const int64_t rows = degrees.data * degrees.microbatch;
   if (problem.batch % rows != 0) {
@@ -90,6 +94,7 @@ absl::StatusOr<Strategy> FromDegrees(const Problem& problem, const Degrees& degr
   for (const auto& [name, size] : {std::pair<std::string, int64_t>{"pp", degrees.pipeline},
                                    {"dp", degrees.data / degrees.expert},
                                    {"ep", degrees.expert},
+                                   {"cp", degrees.context},
                                    {"tp", head_pieces},
                                    {"again", degrees.tensor / head_pieces}}) {
     if (size > 1) axes.push_back({name, size});
@@ -110,8 +115,10 @@ absl::StatusOr<Strategy> FromDegrees(const Problem& problem, const Degrees& degr
   split("f", {"tp", "again"});
   const auto vocabulary = sizes.find("v");
   if (vocabulary == sizes.end() || vocabulary->second % degrees.tensor == 0) split("v", {"tp", "again"});
-  if (degrees.sequence_parallel) split("s", {"tp", "again"});
+  if (degrees.sequence_parallel) split("s", {"cp", "tp", "again"});
+  if (degrees.context > 1) split("s", {"cp"});
 
+  strategy.context = degrees.exchange;
   strategy.stages = degrees.pipeline;
   strategy.microbatches = problem.batch / rows;
   SetGivenChoices(problem, strategy);

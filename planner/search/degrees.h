@@ -17,9 +17,10 @@
 namespace meshwright {
 
 struct Degrees {
-  int64_t data = 1, tensor = 1, pipeline = 1, expert = 1;
+  int64_t data = 1, tensor = 1, pipeline = 1, expert = 1, context = 1;
   bool sequence_parallel = false;
-  int64_t microbatch = 1;  // rows of one micro-batch on one data-parallel rank
+  ContextExchange exchange = ContextExchange::kNone;  // where context > 1
+  int64_t microbatch = 1;                             // rows of one micro-batch on one data-parallel rank
   friend auto operator<=>(const Degrees&, const Degrees&) = default;
 };
 
@@ -37,13 +38,14 @@ void SetParallelOptimizer(const Problem& problem, bool parallel_optimizer, bool 
 void SetGivenChoices(const Problem& problem, Strategy& strategy);
 
 // Batch "b" over dp and ep, experts "e" over ep and their slots "c" over dp, heads "g", ffn "f" and vocabulary "v" over
-// tp, sequence "s" over tp between the split products. A vocabulary that does not divide stays whole; heads
-// that do not divide are split over the largest part of tp that divides them, and repeated over the rest (axis
-// "again"). Mesh: pp, dp, ep, tp, again (those above 1) with tp fastest, so that tensor parallelism stays inside a
+// tp, sequence "s" over cp, and between the split products over tp, too. A vocabulary that does not divide stays whole;
+// heads that do not divide are split over the largest part of tp that divides them, and repeated over the rest (axis
+// "again"). Mesh: pp, dp, ep, cp, tp, again (those above 1) with tp fastest, so that tensor parallelism stays inside a
 // node; dp x ep = degrees.data, tp x again = degrees.tensor. What the problem leaves open besides the degrees gets the
 // defaults of Strategy.
 //
-// kInvalidArgument: a degree below 1; the batch does not divide. Whether other labels divide is seen when it is
+// kInvalidArgument: a degree below 1; the batch does not divide; context parallelism without a way of exchange, or with
+// experts. Whether other labels divide is seen when it is
 // lowered.
 absl::StatusOr<Strategy> FromDegrees(const Problem& problem, const Degrees& degrees, const LabelSizes& sizes);
 // Builds the graph to learn the sizes.

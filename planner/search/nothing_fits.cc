@@ -94,13 +94,14 @@ constexpr Decision kDecisions[] = {
     {"the parallel degrees",
      [](const Problem& p) {
        return p.tensor_parallel.has_value() || p.data_parallel.has_value() || p.stages.has_value() ||
-              p.expert_parallel.has_value();
+              p.expert_parallel.has_value() || p.context_parallel.has_value();
      },
      [](Problem& p) {
        p.tensor_parallel.reset();
        p.data_parallel.reset();
        p.stages.reset();
        p.expert_parallel.reset();
+       p.context_parallel.reset();
      }},
 };
 
@@ -127,6 +128,7 @@ absl::StatusOr<std::vector<std::string>> WaysOut(const Problem& problem, const D
 std::string DegreesText(const Combination& combination) {
   const Degrees& d = combination.degrees;
   std::string text = absl::StrCat("data ", d.data, " x tensor ", d.tensor, " x pipeline ", d.pipeline);
+  if (d.context > 1) absl::StrAppend(&text, " x context ", d.context);
   if (d.expert > 1) absl::StrAppend(&text, ", experts over ", d.expert);
   absl::StrAppend(&text, ", micro-batches of ", d.microbatch, ", recompute ", NameOf(combination.recompute));
   return text;

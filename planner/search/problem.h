@@ -65,12 +65,13 @@ struct Problem {
   bool enable_alltoall = false;  // the compatible model redistributes by AlltoAll (S7.4)
 
   // What the user fixed; the rest is searched.
-  std::optional<int64_t> tensor_parallel, data_parallel, expert_parallel, stages, microbatches;
+  std::optional<int64_t> tensor_parallel, data_parallel, expert_parallel, context_parallel, stages, microbatches;
   std::optional<int64_t> microbatch;  // rows of one micro-batch on one data-parallel rank
   std::optional<bool> sequence_parallel, parallel_optimizer;
   std::optional<bool>
       shard_parameters;  // with the parallel optimizer; where not fixed, decoders are searched with both
   std::optional<Recompute> recompute;
+  std::optional<ContextExchange> context_exchange;  // where there is context parallelism
   std::set<std::string> recompute_ops;
   std::optional<Bytes> bucket, scatter_bucket, gather_bucket;  // these and the next two as in Strategy
   std::vector<int64_t> bucket_ends;

@@ -5,12 +5,18 @@
 #include <utility>
 
 #include "ir/status.h"
+#include "planner/passes/split_context.h"
 
 namespace meshwright {
 namespace {
 
 // Gradient buckets: what frameworks use by default, and some times more for large models on many nodes.
 constexpr Bytes kBuckets[] = {MiB(32), MiB(128), MiB(512)};
+
+// Of a sequence each rank has at least so many, where the context degree is left to the search: shorter ones hardly
+// ever gain by it. Llama 3 was trained with 16 ranks on 131,072 tokens, and with none on 8,192 (Grattafiori et al.,
+// 2024, table 4).
+constexpr int64_t kLeastContextTokens = 8192;
 
 std::vector<int64_t> DivisorsOf(int64_t n) {
   std::vector<int64_t> low, high;
@@ -47,8 +53,7 @@ class Enumeration {
         Degrees degrees;
         degrees.pipeline = stages;
         degrees.tensor = tensor;
-        degrees.data = devices / stages / tensor;
-        Tensor(degrees);
+        Contexts(degrees, devices / stages / tensor);
       }
     }
     for (const auto& [reason, count] : space_.pruned) space_.considered += count;
@@ -64,7 +69,28 @@ class Enumeration {
     return found == facts_.sizes.end() || found->second % pieces == 0;
   }
 
-  // Stages, tensor and data degree are set.
+  // Stages and tensor degree are set; each of them has `replicas` parts of the devices.
+  void Contexts(Degrees degrees, int64_t replicas) {
+    const std::vector<int64_t> free = FreeContexts(replicas);
+    for (const int64_t context : OrFixed(problem_.context_parallel, free)) {
+      degrees.context = context;
+      degrees.data = replicas / context;
+      if (replicas % context != 0) {
+        Prune("the context degree does not divide the devices", 1);
+      } else if (context > 1 && !facts_.context.ok()) {
+        Prune(std::string(facts_.context.message()), 1);
+      } else if (context > 1 && !Divides(std::string(kSequenceLabel), 2 * context)) {
+        Prune("twice the context degree does not divide the sequence", 1);
+      } else {
+        for (const ContextExchange exchange : Exchanges(context)) {
+          degrees.exchange = exchange;
+          Tensor(degrees);
+        }
+      }
+    }
+  }
+
+  // Stages, tensor, context and data degree are set.
   void Tensor(Degrees degrees) {
     const int64_t choices = NumChoices(degrees);
     if (problem_.data_parallel.has_value() && degrees.data != *problem_.data_parallel) {
@@ -84,7 +110,7 @@ class Enumeration {
     if (problem_.batch % degrees.data != 0) return Prune("the data degree does not divide the batch", choices);
     for (const bool sequence : Sequence(degrees)) {
       degrees.sequence_parallel = sequence;
-      if (sequence && !Divides("s", degrees.tensor)) {
+      if (sequence && !Divides("s", degrees.tensor * degrees.context)) {
         Prune("the tensor degree does not divide the sequence", NumChoices(degrees) / NumSequence(degrees));
         continue;
       }
@@ -129,6 +155,21 @@ class Enumeration {
 
   // --- the lists of choices ----------------------------------------------------------------------------------------
 
+  std::vector<int64_t> FreeContexts(int64_t replicas) const {
+    if (!facts_.context.ok()) return {1};
+    std::vector<int64_t> contexts;
+    for (const int64_t context : DivisorsOf(replicas)) {
+      const bool long_enough = problem_.tokens_per_row / context >= kLeastContextTokens || !problem_.shards.empty();
+      if (context == 1 || (long_enough && Divides(std::string(kSequenceLabel), 2 * context)))
+        contexts.push_back(context);
+    }
+    return contexts;
+  }
+  std::vector<ContextExchange> Exchanges(int64_t context) const {
+    if (context == 1) return {ContextExchange::kNone};
+    if (problem_.context_exchange.has_value()) return {*problem_.context_exchange};
+    return {ContextExchange::kAllGather, ContextExchange::kRing};
+  }
   std::vector<bool> Sequence(const Degrees& degrees) const {
     if (problem_.sequence_parallel.has_value()) return {*problem_.sequence_parallel && degrees.tensor > 1};
     return degrees.tensor > 1 ? std::vector<bool>{true, false} : std::vector<bool>{false};
@@ -149,11 +190,12 @@ class Enumeration {
     for (const auto& [optimizer, parameters] : {std::pair(true, false), {true, true}, {false, false}}) {
       if (problem_.shard_parameters.has_value()) {
         if (parameters != *problem_.shard_parameters) continue;
-      } else if (parameters && (degrees.data == 1 || degrees.pipeline > 1 || !MaySplitParameters())) {
+      } else if (parameters && (degrees.data * degrees.context == 1 || degrees.pipeline > 1 || !MaySplitParameters())) {
         continue;
       }
       if (problem_.parallel_optimizer.has_value() && optimizer != *problem_.parallel_optimizer) continue;
-      if (!problem_.parallel_optimizer.has_value() && optimizer && !parameters && degrees.data == 1) continue;
+      if (!problem_.parallel_optimizer.has_value() && optimizer && !parameters && degrees.data * degrees.context == 1)
+        continue;
       choices.push_back({optimizer, parameters});
     }
     return choices;
@@ -164,7 +206,7 @@ class Enumeration {
   }
   std::vector<Bytes> Buckets(const Degrees& degrees) const {
     if (problem_.bucket.has_value()) return {*problem_.bucket};
-    if (degrees.data == 1) return {Strategy().bucket};
+    if (degrees.data * degrees.context == 1) return {Strategy().bucket};
     return {std::begin(kBuckets), std::end(kBuckets)};
   }
   int64_t NumChoices(const Degrees& degrees) const {
@@ -190,6 +232,10 @@ DecoderFacts FactsOf(const Graph& graph) {
     facts.layers = segment.repeat;
   }
   if (repeated != 1) facts.layers = 1;
+  Strategy shared;
+  shared.mesh = Mesh::RowMajor({{"cp", 1}});
+  shared.context = ContextExchange::kAllGather;
+  facts.context = SplitContext(graph, shared).status();
   return facts;
 }
 

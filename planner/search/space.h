@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "ir/strategy.h"
 #include "planner/search/degrees.h"
@@ -49,14 +50,15 @@ struct Space {
 // Facts about the model that decide which degrees divide.
 struct DecoderFacts {
   LabelSizes sizes;
-  int64_t layers = 1;  // of the repeated segment; 1 where the model cannot be cut into stages
+  int64_t layers = 1;    // of the repeated segment; 1 where the model cannot be cut into stages
+  absl::Status context;  // why the sequence cannot be shared through attention (planner/passes/split_context.h)
 };
 DecoderFacts FactsOf(const Graph& graph);
 
 // Uses all devices of the cluster. Rules: stages <= layers; the tensor degree divides KV heads "g", "f", and with
-// sequence parallelism "s"; the expert degree divides "e" and the data degree; the batch divides. Where the user
-// does not say, parameters are split over replicas on one stage only: with several they would be gathered anew for each
-// micro-batch.
+// sequence parallelism "s"; twice the context degree divides "s"; the expert degree divides "e" and the data degree;
+// the batch divides. Where the user does not say, parameters are split over replicas on one stage only: with several
+// they would be gathered anew for each micro-batch.
 Space DecoderSpace(const Problem& problem, const DecoderFacts& facts, const SpaceOptions& options);
 
 absl::StatusOr<Strategy> StrategyOf(const Problem& problem, const Combination& combination, const LabelSizes& sizes);

@@ -12,6 +12,7 @@
 #include "gtest/gtest.h"
 #include "ir/program_text.h"
 #include "ir/testing.h"
+#include "models/model_file.h"
 #include "planner/lower.h"
 #include "tests/property/random_model.h"
 
@@ -81,6 +82,46 @@ TEST(CudaBackendPropertyTest, TheDevicesKernelsGiveTheSameLosses) {
     ASSERT_THAT(run.statuses, Each(IsOk())) << ToText(program);
     for (size_t i = 0; i < host.losses.size(); ++i) {
       EXPECT_NEAR(run.result.losses[i], host.losses[i], 1e-9 * (1 + std::abs(host.losses[i])));
+    }
+  }
+}
+
+// A decoder whose ranks share sequences: blocks of keys travel on a stream of their own.
+absl::StatusOr<Program> SharedSequences(ContextExchange exchange) {
+  MESHWRIGHT_ASSIGN_OR_RETURN(const ModelFile model, ParseModelFile(R"(name: tiny
+architecture:
+  decoder: {layers: 2, hidden: 16, heads: 4, kv_heads: 2, vocab: 32, ffn: 32, activation: swiglu, positions: rotary}
+training: {batch: 4, sequence: 16, dtype: float64, gradient_dtype: float64, optimizer: {adamw: {learning_rate: 0.01}}}
+)",
+                                                                    "tiny.yaml"));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const Graph graph, BuildGraph(model, 2));
+  Strategy strategy;
+  strategy.mesh = Mesh::RowMajor({{"pp", 2}, {"cp", 4}, {"tp", 2}});
+  strategy.rules = {{"g", {AxisId(2)}}, {"f", {AxisId(2)}}, {"s", {AxisId(1), AxisId(2)}}, {"s", {AxisId(1)}}};
+  strategy.context = exchange;
+  strategy.stages = strategy.microbatches = 2;
+  strategy.loss_divisor = 2;
+  strategy.gradient_dtype = DType::kFloat64;
+  const UpdateRule update{model.training.optimizer.kind, model.training.optimizer.Attrs()};
+  return Lower(graph, strategy, update, RandomPrice(1));
+}
+
+TEST(CudaBackendPropertyTest, SharedSequencesEqualTheHost) {
+  for (const ContextExchange exchange : {ContextExchange::kAllGather, ContextExchange::kRing}) {
+    SCOPED_TRACE(NameOf(exchange));
+    ASSERT_OK_AND_ASSIGN(const Program program, SharedSequences(exchange));
+    const RunOptions options = {.steps = 3, .trace = false, .keep_parameters = true};
+    ASSERT_OK_AND_ASSIGN(const RunResult host, RunOnThreads(program, options, SyntheticData(5)));
+    for (const bool emulated : {false, true}) {
+      cuda::testing::StandInMachine machine(program.mesh.num_ranks(), 1);
+      const cuda::testing::StandInRun run = cuda::testing::RunOnStandIns(
+          program, options, SyntheticData(5), {}, machine,
+          emulated ? cuda::testing::StandInKernelKind::kEmulated : cuda::testing::StandInKernelKind::kHost);
+      ASSERT_THAT(run.statuses, Each(IsOk()));
+      ASSERT_THAT(machine.faults(), IsEmpty());
+      for (size_t i = 0; i < host.losses.size(); ++i) {
+        EXPECT_NEAR(run.result.losses[i], host.losses[i], emulated ? 1e-9 : 0);
+      }
     }
   }
 }

@@ -169,13 +169,14 @@ TEST(F31, InterleavedLayoutsSurvive) {
 }
 
 // A decoder's file says its degrees of parallelism; what it does not say is found again. Of a plan over data and tensor
-// ranks, with and without sequence parallelism (layouts that no tuple has), and over stages, which have files of their
-// own.
+// ranks, with and without sequence parallelism (layouts that no tuple has), over stages, which have files of their own,
+// and over ranks that share sequences.
 TEST(F31, ADecodersRoundTripGivesTheIdenticalProgram) {
   const std::vector<std::string> plans[] = {{"--tensor_parallel=2", "--stages=1"},
                                             {"--tensor_parallel=2", "--stages=1", "--nosequence_parallel"},
                                             {"--tensor_parallel=1", "--stages=1"},
-                                            {"--tensor_parallel=2", "--stages=2", "--sequence_parallel"}};
+                                            {"--tensor_parallel=2", "--stages=2", "--sequence_parallel"},
+                                            {"--tensor_parallel=2", "--stages=1", "--context_parallel=2"}};
   const std::string device = "--device=h100-sxm", devices = "--devices=8";
   for (size_t i = 0; i < std::size(plans); ++i) {
     for (const char* const ending : {"json", "pb"}) {

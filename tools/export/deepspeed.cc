@@ -19,6 +19,7 @@ absl::StatusOr<Exported> ToDeepSpeed(const Plan& plan) {
     return HasNo("DeepSpeed's configuration", "expert parallelism, which its users build in code",
                  "--expert_parallel=1");
   }
+  if (recipe.context > 1) return HasNo("DeepSpeed's configuration", "context parallelism", "--context_parallel=1");
   const Training& t = recipe.training;
   if (t.dtype == DType::kFloat64) return HasNo("DeepSpeed", "float64", "--precision=bfloat16");
   if (recipe.sequence_parallel) {

@@ -1,5 +1,5 @@
 // Megatron-LM: pretrain_gpt.py under torchrun, as a script. Ranks lie as ours do: tensor parallelism fastest, then
-// experts, data, pipeline.
+// context, experts, data, pipeline.
 #include <algorithm>
 #include <string>
 #include <vector>
@@ -74,7 +74,8 @@ void AddModel(const Recipe& recipe, Options& out) {
 void AddParallelism(const Recipe& recipe, Options& out) {
   out.Add("--tensor-model-parallel-size", recipe.tensor);
   out.Add("--pipeline-model-parallel-size", recipe.pipeline);
-  out.Add("--context-parallel-size", 1);
+  out.Add("--context-parallel-size", recipe.context);
+  if (recipe.context > 1) out.Add("--cp-comm-type", recipe.exchange == ContextExchange::kRing ? "p2p" : "all_gather");
   if (recipe.model.experts > 0) {
     out.Add("--expert-model-parallel-size", recipe.expert);
     out.Add("--expert-tensor-parallel-size", recipe.tensor);
@@ -92,7 +93,7 @@ void AddParallelism(const Recipe& recipe, Options& out) {
     out.Add("--data-parallel-sharding-strategy", "optim_grads_params");
   }
   if (recipe.shard_optimizer) out.Add("--use-distributed-optimizer");
-  if (recipe.data > 1) {
+  if (recipe.data * recipe.context > 1) {
     out.Add("--overlap-grad-reduce");
     if (recipe.shard_optimizer) out.Add("--overlap-param-gather");
     if (recipe.bucket_elements > 0) out.Add("--ddp-bucket-size", recipe.bucket_elements);

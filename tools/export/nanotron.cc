@@ -79,9 +79,10 @@ absl::StatusOr<Exported> ToNanotron(const Plan& plan) {
       "\n    adam_beta2: ", ShortestNumber(t.optimizer.beta2), "\n    adam_eps: ", ShortestNumber(t.optimizer.epsilon),
       "\n    name: adamW\n    torch_adam_is_fused: true\n  weight_decay: ", ShortestNumber(t.optimizer.weight_decay),
       "\n  zero_stage: ", recipe.zero_stage(), "\nparallelism:\n  dp: ", recipe.data,
-      "\n  expert_parallel_size: ", recipe.expert, "\n  pp: ", recipe.pipeline,
-      "\n  pp_engine: ", recipe.schedule == Schedule::kGpipe ? "afab" : "1f1b", "\n  recompute_layer: ", True(again),
-      "\n  tp: ", recipe.tensor, "\n  tp_linear_async_communication: ", True(recipe.sequence_parallel),
+      "\n  context_parallel_size: ", recipe.context, "\n  expert_parallel_size: ", recipe.expert,
+      "\n  pp: ", recipe.pipeline, "\n  pp_engine: ", recipe.schedule == Schedule::kGpipe ? "afab" : "1f1b",
+      "\n  recompute_layer: ", True(again), "\n  tp: ", recipe.tensor,
+      "\n  tp_linear_async_communication: ", True(recipe.sequence_parallel),
       "\n  tp_mode: ", recipe.sequence_parallel ? "REDUCE_SCATTER" : "ALL_REDUCE",
       "\ntokens:\n  batch_accumulation_per_replica: ", recipe.microbatches, "\n  micro_batch_size: ", recipe.microbatch,
       "\n  sequence_length: ", t.sequence, "\n  train_steps: ", t.steps, "\n");

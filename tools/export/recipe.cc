@@ -65,9 +65,14 @@ absl::StatusOr<Recipe> RecipeOf(const Plan& plan) {
   recipe.expert = DegreeOf(strategy.mesh, "ep");
   recipe.data = DegreeOf(strategy.mesh, "dp") * recipe.expert;
   recipe.tensor = DegreeOf(strategy.mesh, "tp") * DegreeOf(strategy.mesh, "again");
+  recipe.context = DegreeOf(strategy.mesh, "cp");
+  recipe.exchange = strategy.context;
   recipe.chunks = strategy.chunks;
-  recipe.sequence_parallel = std::any_of(strategy.rules.begin(), strategy.rules.end(),
-                                         [](const LabelRule& rule) { return rule.label == "s"; });
+  const AxisId tp = strategy.mesh.Find("tp"), again = strategy.mesh.Find("again");
+  recipe.sequence_parallel = std::any_of(strategy.rules.begin(), strategy.rules.end(), [&](const LabelRule& rule) {
+    return rule.label == "s" &&
+           std::any_of(rule.axes.begin(), rule.axes.end(), [&](AxisId axis) { return axis == tp || axis == again; });
+  });
   recipe.batch = problem.batch;
   recipe.microbatches = strategy.microbatches;
   recipe.microbatch = problem.batch / strategy.microbatches / recipe.data;
@@ -82,13 +87,16 @@ absl::StatusOr<Recipe> RecipeOf(const Plan& plan) {
                            .tensor = recipe.tensor,
                            .pipeline = recipe.pipeline,
                            .expert = recipe.expert,
+                           .context = recipe.context,
                            .sequence_parallel = recipe.sequence_parallel,
+                           .exchange = recipe.exchange,
                            .microbatch = std::max<int64_t>(recipe.microbatch, 1)};
   const absl::StatusOr<Strategy> meant = FromDegrees(problem, degrees);
   if (!meant.ok() || !SameRules(*meant, strategy) || meant->microbatches != strategy.microbatches ||
       !strategy.ops.empty() || !strategy.recompute_ops.empty()) {
     return absl::UnimplementedError(
-        "the plan's strategy is not one of data, tensor, pipeline and expert parallelism alone, which is all that "
+        "the plan's strategy is not one of data, tensor, pipeline, context and expert parallelism alone, which is all "
+        "that "
         "trainers of decoders take; plan the model without `ops` of its own");
   }
   return recipe;

@@ -25,8 +25,9 @@ struct Recipe {
   Cluster cluster;
   PlanPromise promise;
 
-  int64_t data = 1, tensor = 1, pipeline = 1, expert = 1;  // expert divides data
-  int64_t chunks = 1;                                      // of a stage
+  int64_t data = 1, tensor = 1, pipeline = 1, context = 1, expert = 1;  // expert divides data
+  ContextExchange exchange = ContextExchange::kNone;                    // where context > 1
+  int64_t chunks = 1;                                                   // of a stage
   bool sequence_parallel = false;
   int64_t batch = 1;         // sequences of a step
   int64_t microbatch = 1;    // sequences of one micro-batch on one data-parallel rank
@@ -37,7 +38,7 @@ struct Recipe {
   bool shard_optimizer = false, shard_parameters = false;
   int64_t bucket_elements = 0;  // of a gradient bucket; 0: no fusion
 
-  int64_t devices() const { return data * tensor * pipeline; }
+  int64_t devices() const { return data * tensor * pipeline * context; }
   bool even_layers() const;
   // 0: nothing is split over the data-parallel ranks; 1: the optimizer; 3: parameters and gradients, too.
   int zero_stage() const { return shard_parameters ? 3 : shard_optimizer ? 1 : 0; }

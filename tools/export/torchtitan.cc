@@ -66,6 +66,9 @@ absl::StatusOr<Exported> ToTorchtitan(const Plan& plan) {
         "torchtitan's selective checkpointing keeps products and runs all else again, the plan norms, activations and "
         "the core of attention");
   }
+  if (recipe.exchange == ContextExchange::kRing) {
+    out.differences.push_back("torchtitan gathers keys and values, the plan hands them round a ring");
+  }
   if (recipe.expert > 1 && recipe.tensor > 1) {
     out.differences.push_back(
         "expert parallelism takes ranks of data and tensor parallelism there, of data alone here");
@@ -84,7 +87,7 @@ absl::StatusOr<Exported> ToTorchtitan(const Plan& plan) {
       "\n    p.data_parallel_shard_degree = ", shard ? recipe.data : 1, "\n    p.fsdp_reshard_after_forward = \"",
       recipe.shard_parameters ? "always" : "never", "\"\n    p.tensor_parallel_degree = ", recipe.tensor,
       "\n    p.enable_sequence_parallel = ", recipe.sequence_parallel ? "True" : "False",
-      "\n    p.context_parallel_degree = 1\n    p.expert_parallel_degree = ", recipe.expert, "\n",
+      "\n    p.context_parallel_degree = ", recipe.context, "\n    p.expert_parallel_degree = ", recipe.expert, "\n",
       PipelineLines(recipe, schedule),
       "    cfg.training.num_tokens_per_microbatch_per_dp_rank = ", sequences * recipe.training.sequence, "  # ",
       sequences, " x ", recipe.training.sequence,

@@ -146,6 +146,23 @@ TEST(MegatronTest, RefusesASchedule) {
                        HasSubstr("has no schedule zero_bubble_h1; plan with --schedule=1f1b")));
 }
 
+TEST(MegatronTest, SequencesAreSharedAsPlanned) {
+  const Degrees degrees = {.data = 2,
+                           .tensor = 2,
+                           .context = 4,
+                           .sequence_parallel = true,
+                           .exchange = ContextExchange::kRing,
+                           .microbatch = 1};
+  ASSERT_OK_AND_ASSIGN(const Plan plan, PlanOf(Llama(), degrees));
+  ASSERT_OK_AND_ASSIGN(const Exported exported, ToMegatron(plan));
+  const std::map<std::string, std::string> o = OptionsOf(exported.text);
+  EXPECT_EQ(NumberOf(o, "--context-parallel-size"), 4);
+  EXPECT_EQ(o.at("--cp-comm-type"), "p2p");
+  EXPECT_EQ(o.count("--sequence-parallel"), 1u);
+  EXPECT_THAT(ToDeepSpeed(plan).status(),
+              StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("--context_parallel=1")));
+}
+
 TEST(MegatronTest, ExpertsAreSplitAsPlanned) {
   const std::string moe = Llama(", experts: 4, experts_per_token: 2");
   ASSERT_OK_AND_ASSIGN(const Plan plan, PlanOf(moe, {.data = 8, .tensor = 2, .expert = 4, .microbatch = 1}));

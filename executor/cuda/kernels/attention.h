@@ -8,35 +8,63 @@
 
 namespace meshwright::cuda {
 
-// qkv is (s, b, g, r, d): r - 2 queries, key, value of each group; y is (s, b, g, r - 2, d).
+// Queries (s, b, g, q, d) and keys with values, (keys, b, g, 2, d), or both in one, (s, b, g, q + 2, d); y is
+// (s, b, g, q, d). In the tensors that hold them a group has `in_queries` and `in_keys` heads, of the latter the last
+// two are key and value.
 struct AttentionShape {
-  int64_t s = 0, b = 0, g = 0, r = 0, d = 0;
+  int64_t s = 0, keys = 0, b = 0, g = 0, q = 0, d = 0, in_queries = 0, in_keys = 0;
   bool causal = true, fused = true;
   double scale = 1;
   int32_t tile = 16;  // rows of queries, and of keys
+  SequenceOrder row_order, key_order;
+  int64_t blocks = 1;  // of a ring: each part of the queries has keys of its own
 
-  MESHWRIGHT_DEVICE int64_t q() const { return r - 2; }
-  MESHWRIGHT_DEVICE int64_t tiles() const { return (s + tile - 1) / tile; }
-  MESHWRIGHT_DEVICE int64_t Qkv(int64_t i, int64_t batch, int64_t group, int64_t head) const {
-    return (((i * b + batch) * g + group) * r + head) * d;
+  MESHWRIGHT_DEVICE int64_t row_tiles() const { return (s + tile - 1) / tile; }
+  MESHWRIGHT_DEVICE int64_t key_tiles() const { return (keys + tile - 1) / tile; }
+  MESHWRIGHT_DEVICE int64_t Query(int64_t i, int64_t batch, int64_t group, int64_t head) const {
+    return (((i * b + batch) * g + group) * in_queries + head) * d;
+  }
+  // `which`: 0 the key, 1 the value
+  MESHWRIGHT_DEVICE int64_t Key(int64_t i, int64_t batch, int64_t group, int64_t which) const {
+    return (((i * b + batch) * g + group) * in_keys + in_keys - 2 + which) * d;
   }
   MESHWRIGHT_DEVICE int64_t Y(int64_t i, int64_t batch, int64_t group, int64_t head) const {
-    return (((i * b + batch) * g + group) * q() + head) * d;
+    return (((i * b + batch) * g + group) * q + head) * d;
   }
   MESHWRIGHT_DEVICE int64_t Saved(int64_t i, int64_t batch, int64_t group, int64_t head) const {
-    return (((i * b + batch) * g + group) * q() + head) * (fused ? 1 : s);
+    return (((i * b + batch) * g + group) * q + head) * (fused ? 1 : keys);
   }
-  MESHWRIGHT_DEVICE bool Sees(int64_t i, int64_t j) const { return i < s && j < s && (!causal || j <= i); }
+  MESHWRIGHT_DEVICE bool Sees(int64_t i, int64_t j) const {
+    if (i >= s || j >= keys) return false;
+    if (blocks > 1 && i / (s / blocks) != j / (keys / blocks)) return false;
+    return !causal || key_order.PositionOf(j) <= row_order.PositionOf(i);
+  }
+  // Whether keys behind a row, and rows before a key, need not be looked at.
+  MESHWRIGHT_DEVICE bool in_order() const { return causal && row_order.ranks <= 1; }
+  // Where the keys end that rows before `row` may see, and where the rows begin that may see keys from `key` on.
+  MESHWRIGHT_DEVICE int64_t KeysUntil(int64_t row) const {
+    const int64_t end = in_order() ? row_order.begin - key_order.begin + row : keys;
+    return end < keys ? end : keys;
+  }
+  MESHWRIGHT_DEVICE int64_t RowsFrom(int64_t key) const {
+    const int64_t first = in_order() ? key_order.begin - row_order.begin + key : 0;
+    return first > 0 ? first / tile * tile : 0;
+  }
 };
+
+enum class Part : uint8_t { kQueries, kResult, kKeys, kValues };
 
 // Copies a tile of rows of one head into shared memory; rows beyond the sequence are 0.
 template <class A, class Ctx>
-MESHWRIGHT_DEVICE void LoadTile(Ctx& ctx, const AttentionShape& a, const Ref& from, bool of_y, int64_t first,
+MESHWRIGHT_DEVICE void LoadTile(Ctx& ctx, const AttentionShape& a, const Ref& from, Part part, int64_t first,
                                 int64_t batch, int64_t group, int64_t head, A* to) {
+  const bool of_keys = part == Part::kKeys || part == Part::kValues;
   for (int64_t e = ctx.thread(); e < a.tile * a.d; e += ctx.threads()) {
     const int64_t i = first + e / a.d, c = e % a.d;
-    const int64_t at = of_y ? a.Y(i, batch, group, head) : a.Qkv(i, batch, group, head);
-    to[e] = i < a.s ? Load<A>(from, at + c) : A(0);
+    const int64_t at = part == Part::kResult ? a.Y(i, batch, group, head)
+                       : of_keys             ? a.Key(i, batch, group, part == Part::kValues ? 1 : 0)
+                                             : a.Query(i, batch, group, head);
+    to[e] = i < (of_keys ? a.keys : a.s) ? Load<A>(from, at + c) : A(0);
   }
 }
 
@@ -50,7 +78,7 @@ MESHWRIGHT_DEVICE A Dot(const A* x, const A* y, int64_t n) {
 // A block per (tile of queries, head).
 struct AttentionForward {
   AttentionShape a;
-  Ref qkv, y, saved;
+  Ref queries, keys, y, saved;
 
   static int64_t SharedElements(int64_t tile, int64_t d) { return 4 * tile * d + tile * tile + 3 * tile; }
 
@@ -58,24 +86,24 @@ struct AttentionForward {
   MESHWRIGHT_DEVICE void Run(Ctx& ctx) const {
     using std::exp;
     using std::log;
-    const int64_t t = a.tile, heads = a.b * a.g * a.q();
+    const int64_t t = a.tile, heads = a.b * a.g * a.q;
     A *const q = static_cast<A*>(ctx.shared()), *const k = q + t * a.d, *const v = k + t * a.d, *const o = v + t * a.d;
     A *const s = o + t * a.d, *const top = s + t * t, *const sum = top + t, *const shrink = sum + t;
-    for (int64_t block = ctx.block(); block < a.tiles() * heads; block += ctx.blocks()) {
-      const int64_t first = block / heads * t, head = block % a.q(), group = block / a.q() % a.g,
-                    batch = block / a.q() / a.g % a.b;
+    for (int64_t block = ctx.block(); block < a.row_tiles() * heads; block += ctx.blocks()) {
+      const int64_t first = block / heads * t, head = block % a.q, group = block / a.q % a.g,
+                    batch = block / a.q / a.g % a.b;
       ctx.Sync();
-      LoadTile(ctx, a, qkv, false, first, batch, group, head, q);
+      LoadTile(ctx, a, queries, Part::kQueries, first, batch, group, head, q);
       for (int64_t e = ctx.thread(); e < t * a.d; e += ctx.threads()) o[e] = A(0);
       for (int64_t i = ctx.thread(); i < t; i += ctx.threads()) {
         top[i] = static_cast<A>(-INFINITY);
         sum[i] = A(0);
       }
-      const int64_t end = a.causal ? (first + t < a.s ? first + t : a.s) : a.s;
+      const int64_t end = a.KeysUntil(first + t);
       for (int64_t column = 0; column < end; column += t) {
         ctx.Sync();
-        LoadTile(ctx, a, qkv, false, column, batch, group, a.r - 2, k);
-        LoadTile(ctx, a, qkv, false, column, batch, group, a.r - 1, v);
+        LoadTile(ctx, a, keys, Part::kKeys, column, batch, group, head, k);
+        LoadTile(ctx, a, keys, Part::kValues, column, batch, group, head, v);
         ctx.Sync();
         Scores(ctx, first, column, q, k, s);
         ctx.Sync();
@@ -104,7 +132,8 @@ struct AttentionForward {
       ctx.Sync();
       for (int64_t e = ctx.thread(); e < t * a.d; e += ctx.threads()) {
         const int64_t i = e / a.d, c = e % a.d;
-        if (first + i < a.s) Store(y, a.Y(first + i, batch, group, head) + c, o[e] / sum[i]);
+        // A row that sees no key of a ring's block: nothing, and the log of nothing is kept.
+        if (first + i < a.s) Store(y, a.Y(first + i, batch, group, head) + c, sum[i] > A(0) ? o[e] / sum[i] : A(0));
       }
       Keep(ctx, first, batch, group, head, q, k, s, top, sum);
     }
@@ -134,15 +163,15 @@ struct AttentionForward {
       }
       return;
     }
-    for (int64_t column = 0; column < a.s; column += t) {
+    for (int64_t column = 0; column < a.keys; column += t) {
       ctx.Sync();
-      LoadTile(ctx, a, qkv, false, column, batch, group, a.r - 2, k);
+      LoadTile(ctx, a, keys, Part::kKeys, column, batch, group, head, k);
       ctx.Sync();
       Scores(ctx, first, column, q, k, s);
       ctx.Sync();
       for (int64_t e = ctx.thread(); e < t * t; e += ctx.threads()) {
         const int64_t i = e / t, j = e % t;
-        if (first + i >= a.s || column + j >= a.s) continue;
+        if (first + i >= a.s || column + j >= a.keys) continue;
         const A p = a.Sees(first + i, column + j) ? exp(s[e] - top[i]) / sum[i] : A(0);
         Store(saved, a.Saved(first + i, batch, group, head) + column + j, p);
       }
@@ -150,31 +179,32 @@ struct AttentionForward {
   }
 };
 
-// dy, qkv, y, saved -> dqkv. With `keys` a block takes a tile of keys and values of one group and sums over its heads
-// and all queries, else a tile of queries of one head.
+// dy, queries and keys, y, saved -> gradients of queries and keys. With `of_keys` a block takes a tile of keys and
+// values of one group and sums over its heads and all queries, else a tile of queries of one head.
 struct AttentionBackward {
   AttentionShape a;
-  bool keys = false, add = false;
-  Ref dy, qkv, y, saved, dqkv;
+  bool of_keys = false, add = false;
+  Ref dy, queries, keys, y, saved, gradient;
 
   static int64_t SharedElements(int64_t tile, int64_t d) { return 6 * tile * d + 2 * tile * tile + tile; }
 
   template <class A, class Ctx>
   MESHWRIGHT_DEVICE void Run(Ctx& ctx) const {
-    const int64_t t = a.tile, per_tile = a.b * a.g * (keys ? 1 : a.q());
+    const int64_t t = a.tile, per_tile = a.b * a.g * (of_keys ? 1 : a.q);
     A *const q = static_cast<A*>(ctx.shared()), *const dout = q + t * a.d, *const k = dout + t * a.d;
     A *const v = k + t * a.d, *const first_sum = v + t * a.d, *const second_sum = first_sum + t * a.d;
     A *const p = second_sum + t * a.d, *const ds = p + t * t, *const dot = ds + t * t;
-    for (int64_t block = ctx.block(); block < a.tiles() * per_tile; block += ctx.blocks()) {
+    const int64_t tiles = of_keys ? a.key_tiles() : a.row_tiles();
+    for (int64_t block = ctx.block(); block < tiles * per_tile; block += ctx.blocks()) {
       const int64_t own = block / per_tile * t, rest = block % per_tile;
-      const int64_t group = keys ? rest % a.g : rest / a.q() % a.g, batch = keys ? rest / a.g : rest / a.q() / a.g;
+      const int64_t group = of_keys ? rest % a.g : rest / a.q % a.g, batch = of_keys ? rest / a.g : rest / a.q / a.g;
       ctx.Sync();
       for (int64_t e = ctx.thread(); e < t * a.d; e += ctx.threads()) first_sum[e] = second_sum[e] = A(0);
-      if (keys) {
-        LoadTile(ctx, a, qkv, false, own, batch, group, a.r - 2, k);
-        LoadTile(ctx, a, qkv, false, own, batch, group, a.r - 1, v);
-        for (int64_t head = 0; head < a.q(); ++head) {
-          for (int64_t row = a.causal ? own : 0; row < a.s; row += t) {
+      if (of_keys) {
+        LoadTile(ctx, a, keys, Part::kKeys, own, batch, group, 0, k);
+        LoadTile(ctx, a, keys, Part::kValues, own, batch, group, 0, v);
+        for (int64_t head = 0; head < a.q; ++head) {
+          for (int64_t row = a.RowsFrom(own); row < a.s; row += t) {
             LoadQueries(ctx, row, batch, group, head, q, dout, dot);
             Gradients(ctx, row, own, batch, group, head, q, k, v, dout, dot, p, ds);
             // dk += ds^T q, dv += p^T dy
@@ -188,15 +218,15 @@ struct AttentionBackward {
           }
         }
         ctx.Sync();
-        Write(ctx, own, batch, group, a.r - 2, first_sum);
-        Write(ctx, own, batch, group, a.r - 1, second_sum);
+        Write(ctx, own, batch, group, 0, first_sum);
+        Write(ctx, own, batch, group, 1, second_sum);
       } else {
-        const int64_t head = rest % a.q(), end = a.causal ? (own + t < a.s ? own + t : a.s) : a.s;
+        const int64_t head = rest % a.q, end = a.KeysUntil(own + t);
         LoadQueries(ctx, own, batch, group, head, q, dout, dot);
         for (int64_t column = 0; column < end; column += t) {
           ctx.Sync();
-          LoadTile(ctx, a, qkv, false, column, batch, group, a.r - 2, k);
-          LoadTile(ctx, a, qkv, false, column, batch, group, a.r - 1, v);
+          LoadTile(ctx, a, keys, Part::kKeys, column, batch, group, head, k);
+          LoadTile(ctx, a, keys, Part::kValues, column, batch, group, head, v);
           Gradients(ctx, own, column, batch, group, head, q, k, v, dout, dot, p, ds);
           for (int64_t e = ctx.thread(); e < t * a.d; e += ctx.threads()) {  // dq += ds k
             const int64_t i = e / a.d, c = e % a.d;
@@ -215,8 +245,8 @@ struct AttentionBackward {
   MESHWRIGHT_DEVICE void LoadQueries(Ctx& ctx, int64_t row, int64_t batch, int64_t group, int64_t head, A* q, A* dout,
                                      A* dot) const {
     ctx.Sync();
-    LoadTile(ctx, a, qkv, false, row, batch, group, head, q);
-    LoadTile(ctx, a, dy, true, row, batch, group, head, dout);
+    LoadTile(ctx, a, queries, Part::kQueries, row, batch, group, head, q);
+    LoadTile(ctx, a, dy, Part::kResult, row, batch, group, head, dout);
     for (int64_t i = ctx.thread(); i < a.tile; i += ctx.threads()) {
       A sum = A(0);
       if (row + i < a.s) {
@@ -248,12 +278,44 @@ struct AttentionBackward {
     ctx.Sync();
   }
 
+  // `head` counts queries, or key and value.
   template <class A, class Ctx>
   MESHWRIGHT_DEVICE void Write(Ctx& ctx, int64_t first, int64_t batch, int64_t group, int64_t head,
                                const A* sum) const {
     for (int64_t e = ctx.thread(); e < a.tile * a.d; e += ctx.threads()) {
       const int64_t i = first + e / a.d;
-      if (i < a.s) Put(dqkv, a.Qkv(i, batch, group, head) + e % a.d, sum[e], add);
+      if (i >= (of_keys ? a.keys : a.s)) continue;
+      const int64_t at = of_keys ? a.Key(i, batch, group, head) : a.Query(i, batch, group, head);
+      Put(gradient, at + e % a.d, sum[e], add);
+    }
+  }
+};
+
+// Results and logs of sums of the same queries over different keys, in turn, to those over all keys: a row a block.
+struct AttentionMerge {
+  static constexpr int kMost = 64;
+  int32_t parts = 0;
+  int64_t rows = 0, d = 0;
+  Ref results[kMost], sums[kMost], y, saved;
+
+  template <class A, class Ctx>
+  MESHWRIGHT_DEVICE void Run(Ctx& ctx) const {
+    using std::exp;
+    using std::log;
+    for (int64_t row = ctx.block(); row < rows; row += ctx.blocks()) {
+      A top = Load<A>(sums[0], row), sum = A(0);
+      for (int k = 1; k < parts; ++k) {
+        const A other = Load<A>(sums[k], row);
+        top = other > top ? other : top;
+      }
+      for (int k = 0; k < parts; ++k) sum += exp(Load<A>(sums[k], row) - top);
+      const A all = top + log(sum);
+      for (int64_t c = ctx.thread(); c < d; c += ctx.threads()) {
+        A value = A(0);
+        for (int k = 0; k < parts; ++k) value += exp(Load<A>(sums[k], row) - all) * Load<A>(results[k], row * d + c);
+        Store(y, row * d + c, value);
+      }
+      if (ctx.thread() == 0) Store(saved, row, all);
     }
   }
 };

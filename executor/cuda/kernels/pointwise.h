@@ -292,7 +292,8 @@ struct Rotary {
   bool add = false;
   double direction = 1, theta = 10000;
   Ref x, y;
-  int64_t steps = 0, heads = 0, group = 0, d = 0, begin = 0;
+  int64_t steps = 0, heads = 0, group = 0, d = 0;
+  SequenceOrder order;
 
   template <class A, class Ctx>
   MESHWRIGHT_DEVICE void Run(Ctx& ctx) const {
@@ -306,8 +307,8 @@ struct Rotary {
       const A a = Load<A>(x, at), b = Load<A>(x, at + half);
       A new_a = a, new_b = b;
       if (head % group != group - 1) {
-        const double angle =
-            static_cast<double>(begin + s) * pow(theta, -2.0 * static_cast<double>(pair) / static_cast<double>(d));
+        const double angle = static_cast<double>(order.PositionOf(s)) *
+                             pow(theta, -2.0 * static_cast<double>(pair) / static_cast<double>(d));
         const A c = static_cast<A>(cos(angle)), z = static_cast<A>(direction * sin(angle));
         new_a = a * c - b * z;
         new_b = b * c + a * z;

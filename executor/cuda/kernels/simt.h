@@ -139,6 +139,20 @@ struct Places {
   }
 };
 
+// How a piece of a sequence is stored: its first place, and the order for so many ranks (ir/context_order.h, which is
+// host code).
+struct SequenceOrder {
+  int64_t begin = 0, sequence = 1, ranks = 1;
+
+  MESHWRIGHT_DEVICE int64_t PositionOf(int64_t i) const {
+    int64_t place = begin + i;
+    if (ranks <= 1) return place;
+    if (place < 0) place += sequence;
+    const int64_t length = sequence / (2 * ranks), stored = place / length;
+    return (stored % 2 == 0 ? stored / 2 : 2 * ranks - 1 - stored / 2) * length + place % length;
+  }
+};
+
 struct LaunchShape {
   int64_t blocks = 1;
   int32_t threads = 256;

@@ -251,6 +251,8 @@ std::vector<OpKind> CheckedOps() {
   return ops;
 }
 
-bool CanAccumulate(OpKind op) { return op != OpKind::kAttention && op != OpKind::kAdjustScale && !IsOptimizer(op); }
+bool CanAccumulate(OpKind op) {
+  return op != OpKind::kAttention && op != OpKind::kMergeAttention && op != OpKind::kAdjustScale && !IsOptimizer(op);
+}
 
 }  // namespace meshwright::cuda::testing

@@ -1,0 +1,181 @@
+#include "planner/passes/split_context.h"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "ir/error_kind.h"
+#include "ir/status.h"
+
+namespace meshwright {
+namespace {
+
+class Splitter {
+ public:
+  Splitter(Graph graph, const Strategy& strategy)
+      : graph_(std::move(graph)), ranks_(strategy.mesh.axis(strategy.mesh.Find("cp")).size), how_(strategy.context) {}
+
+  absl::StatusOr<Graph> Run() {
+    std::vector<Op> ops = std::move(graph_.ops);
+    graph_.ops.clear();
+    for (Op& op : ops) {
+      MESHWRIGHT_RETURN_IF_ERROR(Order(op));
+      if (op.kind == OpKind::kAttention) {
+        MESHWRIGHT_RETURN_IF_ERROR(Attend(std::move(op)));
+      } else {
+        Put(std::move(op));
+      }
+    }
+    MESHWRIGHT_RETURN_IF_ERROR(VerifyGraph(graph_));
+    return std::move(graph_);
+  }
+
+ private:
+  static absl::Status Cannot(const Op& op, absl::string_view what) {
+    return absl::UnimplementedError(
+        absl::StrCat("operator \"", op.name, "\" (", NameOf(op.kind), ") with context parallelism: ", what));
+  }
+
+  // Tells the op, and the inputs that it reads, how the sequence is stored.
+  absl::Status Order(Op& op) {
+    const int label = op.rule.FindLabel(kSequenceLabel);
+    if (label < 0) return absl::OkStatus();
+    for (size_t i = 0; i < op.inputs.size(); ++i) {
+      Tensor& input = graph_.tensors[op.inputs[i].index()];
+      for (size_t d = 0; d < op.rule.inputs[i].size(); ++d) {
+        if (op.rule.inputs[i][d].label != label) continue;
+        if (input.shape[d] % (2 * ranks_) != 0) {
+          return LayoutError("operator \"", op.name, "\": a sequence of ", input.shape[d], " for ", ranks_,
+                             " ranks of context parallelism; wanted a multiple of ", 2 * ranks_);
+        }
+        if (input.kind != TensorKind::kInput) continue;
+        if (d + 1 != input.shape.size()) return Cannot(op, "its input has other dims behind the sequence");
+        input.init.context = ranks_;
+      }
+    }
+    switch (op.kind) {
+      case OpKind::kAttention:
+      case OpKind::kRotary:
+      case OpKind::kAddPositions:
+        op.attrs.context = ranks_;
+        return absl::OkStatus();
+      case OpKind::kDropout:
+        return Cannot(op, "which elements it drops depends on their place");
+      default:
+        return op.rule.labels[static_cast<size_t>(label)].whole ? Cannot(op, "it wants the sequence whole")
+                                                                : absl::OkStatus();
+    }
+  }
+
+  TensorId NewTensor(const TensorId like, std::string name, Shape shape) {
+    Tensor tensor = graph_.tensor(like);
+    tensor.name = std::move(name);
+    tensor.shape = std::move(shape);
+    graph_.tensors.push_back(std::move(tensor));
+    return TensorId(graph_.tensors.size() - 1);
+  }
+
+  void Put(Op op) {
+    for (TensorId id : op.outputs) graph_.tensors[id.index()].producer = OpId(graph_.ops.size());
+    graph_.ops.push_back(std::move(op));
+  }
+
+  absl::Status Put(const Op& like, OpKind kind, std::string name, std::vector<TensorId> inputs,
+                   std::vector<TensorId> outputs, const std::string& rule, OpAttrs attrs = {}) {
+    Op op;
+    op.name = std::move(name);
+    op.kind = kind;
+    op.inputs = std::move(inputs);
+    op.outputs = std::move(outputs);
+    op.attrs = std::move(attrs);
+    op.segment = like.segment;
+    if (InfoOf(kind).kernel == KernelClass::kAttention || kind == OpKind::kMergeAttention) {
+      op.recompute_group = like.recompute_group;
+    }
+    MESHWRIGHT_ASSIGN_OR_RETURN(op.rule, ParseRule(rule));
+    Put(std::move(op));
+    return absl::OkStatus();
+  }
+
+  // The rules' operands, in the op's own labels: what splits them splits the parts.
+  struct Operands {
+    std::string qkv, queries, keys, all_keys, result;
+  };
+  static Operands OperandsOf(const IndexRule& rule) {
+    const auto name = [&](size_t d) { return rule.labels[static_cast<size_t>(rule.inputs[0][d].label)].name; };
+    const std::string rows = absl::StrCat(" ", name(1), " ", name(2), " "), width = absl::StrCat("! ", name(4), "!");
+    const std::string queries = absl::StrCat(name(0), rows, "q", width);
+    return {absl::StrCat(name(0), rows, name(3), width), queries, absl::StrCat(name(0), rows, "w", width),
+            absl::StrCat("t!", rows, "w", width), absl::StrCat(queries, ", ", name(0), rows, "q!")};
+  }
+
+  absl::Status Attend(Op op) {
+    const TensorId qkv = op.inputs[0];
+    const Shape shape = graph_.tensor(qkv).shape;
+    if (op.inputs.size() != 1 || shape.size() != 5 || op.rule.inputs[0][0].label != op.rule.FindLabel(kSequenceLabel)) {
+      return Cannot(op, "only attention of queries, keys and values in one");
+    }
+    if (!op.attrs.fused) return Cannot(op, "it keeps its probabilities; use fused attention");
+    const Operands operands = OperandsOf(op.rule);
+    const TensorId queries = NewTensor(qkv, absl::StrCat(op.name, "/queries"), graph_.tensor(op.outputs[0]).shape);
+    const TensorId keys = NewTensor(qkv, absl::StrCat(op.name, "/keys"), {shape[0], shape[1], shape[2], 2, shape[4]});
+    MESHWRIGHT_RETURN_IF_ERROR(Put(op, OpKind::kSplit, absl::StrCat(op.name, "/split"), {qkv}, {queries, keys},
+                                   absl::StrCat(operands.qkv, " -> ", operands.queries, ", ", operands.keys)));
+    if (how_ == ContextExchange::kRing) return GoRound(op, queries, keys, operands);
+    return Put(op, OpKind::kAttention, op.name, {queries, keys}, op.outputs,
+               absl::StrCat(operands.queries, ", ", operands.all_keys, " -> ", operands.result), op.attrs);
+  }
+
+  absl::Status GoRound(const Op& op, TensorId queries, TensorId keys, const Operands& operands) {
+    OpAttrs round;
+    round.context = ranks_;
+    for (int64_t rank = 0; rank < ranks_; ++rank) round.sources.push_back((rank + ranks_ - 1) % ranks_);
+    std::vector<TensorId> parts;
+    std::string merge;
+    for (int64_t shift = 0; shift < ranks_; ++shift) {
+      const TensorId here = keys;
+      // What is on its way during a block stands before it.
+      if (shift + 1 < ranks_) {
+        keys = NewTensor(here, absl::StrCat(op.name, "/keys", shift + 1), graph_.tensor(here).shape);
+        MESHWRIGHT_RETURN_IF_ERROR(Put(op, OpKind::kExchange, graph_.tensors[keys.index()].name, {here}, {keys},
+                                       absl::StrCat(operands.keys, " -> ", operands.keys), round));
+      }
+      OpAttrs attrs = op.attrs;
+      attrs.shift = shift;
+      std::vector<TensorId> outputs;
+      for (size_t i = 0; i < op.outputs.size(); ++i) {
+        const Shape shape = graph_.tensor(op.outputs[i]).shape;
+        outputs.push_back(NewTensor(op.outputs[i], absl::StrCat(op.name, "/", shift, ":", i), shape));
+      }
+      MESHWRIGHT_RETURN_IF_ERROR(
+          Put(op, OpKind::kAttention, absl::StrCat(op.name, "/", shift), {queries, here}, outputs,
+              absl::StrCat(operands.queries, ", ", operands.keys, " -> ", operands.result), attrs));
+      parts.insert(parts.end(), outputs.begin(), outputs.end());
+      absl::StrAppend(&merge, shift == 0 ? "" : ", ", operands.result);
+    }
+    return Put(op, OpKind::kMergeAttention, op.name, parts, op.outputs, absl::StrCat(merge, " -> ", operands.result));
+  }
+
+  Graph graph_;
+  const int64_t ranks_;
+  const ContextExchange how_;
+};
+
+}  // namespace
+
+absl::StatusOr<Graph> SplitContext(Graph graph, const Strategy& strategy) {
+  if (strategy.context == ContextExchange::kNone) return graph;
+  if (!strategy.mesh.Find("cp").valid()) return LayoutError("context parallelism over a mesh without an axis \"cp\"");
+  return Splitter(std::move(graph), strategy).Run();
+}
+
+std::vector<std::string> BroughtKeys(const Graph& graph) {
+  std::vector<std::string> names;
+  for (const Op& op : graph.ops) {
+    if (op.kind == OpKind::kExchange && op.attrs.context > 1) names.push_back(op.name);
+  }
+  return names;
+}
+
+}  // namespace meshwright
