@@ -47,12 +47,12 @@ class CostModel {
   static constexpr Nanos kCollectiveHostLaunch = Micros(20);
 
   // By how much a kernel that is bound by its multiprocessors slows down while communication holds `comm_channels` of
-  // them: SMs / (SMs - channels). 1 without communication.
+  // them: SMs / (SMs - channels x KernelConstants::overlap_blocks). 1 without communication.
   double ComputeSlowdown(int comm_channels) const;
 
   // By how much a kernel that is bound by memory slows down while a collective moves `bus_rate` over the device's
-  // links: each byte on the link is read and written about three times (from the buffers of the collective and the
-  // channel).
+  // links: each byte on the link is read and written KernelConstants::overlap_touches times (from the buffers of the
+  // collective and the channel: about three).
   double MemorySlowdown(BytesPerSecond bus_rate) const;
 
  private:

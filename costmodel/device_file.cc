@@ -134,6 +134,17 @@ constexpr ShareKey kShareKeys[] = {
     {"sustained_clock", &KernelConstants::sustained_clock, false},
 };
 
+// Of kernels beside communication; 0: it does not slow them down.
+struct OverlapKey {
+  absl::string_view name;
+  double KernelConstants::*field;
+};
+constexpr OverlapKey kOverlapKeys[] = {
+    {"overlap_blocks", &KernelConstants::overlap_blocks},
+    {"overlap_touches", &KernelConstants::overlap_touches},
+};
+constexpr double kMostOverlap = 100;
+
 // Constants of the attention that runs.
 struct AttentionKey {
   absl::string_view name;
@@ -169,6 +180,7 @@ absl::Status ReadKernels(const NodeRef& in, bool all_required, Device* device) {
   std::vector<absl::string_view> keys = {"source", "estimated", "l2_bandwidth", "memory_ramp"};
   for (const NanosKey& key : kNanosKeys) keys.push_back(key.name);
   for (const ShareKey& key : kShareKeys) keys.push_back(key.name);
+  for (const OverlapKey& key : kOverlapKeys) keys.push_back(key.name);
   std::vector<std::string> peaks;
   for (const DTypeInfo& row : kDTypes) peaks.push_back(absl::StrCat(kPeakPrefix, row.name));
   if (!all_required) {
@@ -187,6 +199,9 @@ absl::Status ReadKernels(const NodeRef& in, bool all_required, Device* device) {
   for (const ShareKey& key : kShareKeys) {
     if (!in[key.name].present() && (key.optional || !all_required)) continue;
     MESHWRIGHT_ASSIGN_OR_RETURN(constants.*key.field, in[key.name].AsDouble(0.001, kMaxShare));
+  }
+  for (const OverlapKey& key : kOverlapKeys) {
+    MESHWRIGHT_ASSIGN_OR_RETURN(constants.*key.field, in[key.name].AsDoubleOr(constants.*key.field, 0, kMostOverlap));
   }
   if (all_required || in["l2_bandwidth"].present()) {
     MESHWRIGHT_ASSIGN_OR_RETURN(constants.l2_bandwidth, in["l2_bandwidth"].AsBytesPerSecond());

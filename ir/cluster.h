@@ -65,6 +65,11 @@ struct KernelConstants {
   double memory_share = 0;              // of memory bandwidth, when very much is streamed
   Bytes memory_ramp;                    // bytes after which half of that share is reached
   double normalize_backward_share = 0;  // of memory bandwidth, norm kernels running backward
+  // Kernels beside communication: multiprocessors that one of its thread blocks takes from them, and bytes of memory
+  // that it reads and writes for each byte on a link: of a ring, the user's buffer read, the channel's written, and
+  // once more on the way through (arithmetic from NCCL's ring; not measured unless a cluster file says otherwise).
+  double overlap_blocks = 1;
+  double overlap_touches = 3;
   // Clock under the power of a training step / the clock that the constants above hold for. Slows what computes.
   double sustained_clock = 1;
 

@@ -110,6 +110,12 @@ std::string KernelsToYaml(const Device& device) {
       absl::StrCat("memory_ramp: ", YamlBytes(k.memory_ramp)),
       absl::StrCat("normalize_backward_share: ", ShortestNumber(k.normalize_backward_share)),
       absl::StrCat("sustained_clock: ", ShortestNumber(k.sustained_clock))};
+  const KernelConstants unmeasured;
+  const auto add_if_measured = [&](absl::string_view name, double value, double usual) {
+    if (value != usual) fields.push_back(absl::StrCat(name, ": ", ShortestNumber(value)));
+  };
+  add_if_measured("overlap_blocks", k.overlap_blocks, unmeasured.overlap_blocks);
+  add_if_measured("overlap_touches", k.overlap_touches, unmeasured.overlap_touches);
   if (k.matmul_share_fp8 != 0) {
     fields.push_back(absl::StrCat("matmul_share_fp8: ", ShortestNumber(k.matmul_share_fp8)));
   }

@@ -24,6 +24,7 @@
 #include "tools/measure/experiments.h"
 #include "tools/measure/fit.h"
 #include "tools/measure/nccl_log.h"
+#include "tools/measure/overlap.h"
 #include "tools/measure/report.h"
 
 namespace meshwright {
@@ -91,6 +92,22 @@ absl::Status WriteLogs(const std::string& base, absl::Span<const Sample> samples
   return absl::OkStatus();
 }
 
+// Over all devices, on GPUs: the host does one thing at a time.
+absl::StatusOr<std::vector<OverlapSample>> MeasureOverlaps(const MeasurePlan& plan, int64_t ranks,
+                                                           const RankPlayer& player) {
+  std::vector<OverlapSample> samples;
+  if (player.device == "host") return samples;
+  MESHWRIGHT_ASSIGN_OR_RETURN(const std::vector<OverlapExperiment> experiments, OverlapExperiments(plan, ranks));
+  for (const OverlapExperiment& experiment : experiments) {
+    absl::StatusOr<OverlapSample> sample = MeasureOverlap(experiment, player.threads);
+    if (!sample.ok()) {
+      return absl::Status(sample.status().code(), absl::StrCat(experiment.name, ": ", sample.status().message()));
+    }
+    samples.push_back(*std::move(sample));
+  }
+  return samples;
+}
+
 // Groups of 2, 4, ... up to `most`.
 absl::Status MeasureCollectives(const MeasurePlan& plan, int64_t most, const PlayProgram& play,
                                 std::vector<Sample>& samples) {
@@ -116,13 +133,17 @@ absl::Status MeasureHere(const Flags& flags, const OpenPlayer& open) {
   MESHWRIGHT_ASSIGN_OR_RETURN(const Sample issued, Measure(kernels[0], player.threads, /*graphs=*/false));
   MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t most, flags.IntOr("ranks", there, 1, kMostRanks));
   MESHWRIGHT_RETURN_IF_ERROR(MeasureCollectives(plan, most, player.threads, samples));
-  const Fit fit = FitConstants(samples, issued.time, *from);
+  MESHWRIGHT_ASSIGN_OR_RETURN(const std::vector<OverlapSample> overlaps,
+                              MeasureOverlaps(plan, std::min(most, there), player));
+  Fit fit = FitConstants(samples, issued.time, *from);
+  FitOverlap(overlaps, fit.cluster);
   const MeasuredOn on = Describe(player, flags);
   const std::string base = BaseOf(flags.Text("out"));
   MESHWRIGHT_RETURN_IF_ERROR(WriteFile(flags.Text("out"), ToClusterFile(fit, samples, on)));
   MESHWRIGHT_RETURN_IF_ERROR(WriteFile(base + ".csv", ToCsv(fit, samples)));
   MESHWRIGHT_RETURN_IF_ERROR(WriteLogs(base, samples, on.machine));
-  Print(absl::StrCat(on.machine, ", ", on.date, ", ", samples.size(), " samples\n", ToText(fit)));
+  Print(absl::StrCat(on.machine, ", ", on.date, ", ", samples.size(), " samples\n", ToText(fit),
+                     ToText(overlaps, fit.cluster)));
   return absl::OkStatus();
 }
 
