@@ -39,8 +39,9 @@ gzip -9 -f "${out}/bin/gpu_tests"
 cp -f models/configs/gpt2_*.yaml "${out}/models/"
 cp -f tools/bundle/gpt2_torch.py "${out}/"
 cp -f tools/bundle/gpu_check.sh "${out}/gpu_check"
+cp -f tools/bundle/shared_gpu.sh "${out}/shared_gpu"
 chmod -R u+w "${out}"
-chmod +x "${out}/gpu_check"
+chmod +x "${out}/gpu_check" "${out}/shared_gpu"
 
 bytes="$(du -sb "${out}" | cut -f 1)"
 if (( bytes > most_bytes )); then

@@ -9,12 +9,13 @@ out="${TEST_TMPDIR}/bundle"
 tools/bundle/bundle 2>/dev/null
 [[ $? == 2 ]] || fail "without --out the code is 2"
 tools/bundle/bundle --out="${out}" || fail "the bundle is not made"
-for file in gpu_check gpt2_torch.py bin/run_gpu bin/measure_gpu bin/plan bin/simulate bin/compare bin/gpu_tests.gz \
+for file in gpu_check shared_gpu gpt2_torch.py bin/run_gpu bin/measure_gpu bin/plan bin/simulate bin/compare bin/gpu_tests.gz \
   models/gpt2_124m.yaml models/gpt2_350m.yaml models/gpt2_1_5b.yaml; do
   [[ -f "${out}/${file}" ]] || fail "${file} is missing"
 done
 (( $(du -sb "${out}" | cut -f 1) <= 40 << 20 )) || fail "larger than 40 MiB"
 bash -n "${out}/gpu_check" || fail "gpu_check is no script"
+"${out}/shared_gpu" --list >/dev/null || fail "shared_gpu --list"
 [[ "$("${out}/gpu_check" --list | head -n 1)" == tests ]] || fail "--list"
 "${out}/gpu_check" --nonsense 2>/dev/null
 [[ $? == 2 ]] || fail "a wrong flag is 2"

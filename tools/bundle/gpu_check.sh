@@ -5,8 +5,8 @@
 #   gpu_check [--out=DIR]            # the report and what it was made from; gpu_report beside this script unless given
 #   gpu_check --list                 # what would be run
 #
-# 1 the tests of tests/gpu; 2 measure, which writes a cluster file of this machine; 3 for each model: plan on that file,
-# simulate, run, compare; 4 the same models in PyTorch, where there is one.
+# 1 the tests of tests/gpu; 2 shared_gpu: 2, 4 and 8 ranks on one GPU; 3 measure, which writes a cluster file of this
+# machine; 4 for each model: plan on that file, simulate, run, compare; 5 the same models in PyTorch, where there is one.
 #
 # Exit codes: 0 all ran and the tests passed; 1 something failed, the report says what; 2 usage; 4 there is no GPU; 6 a
 # library is missing.
@@ -22,7 +22,7 @@ steps=12
 for argument in "$@"; do
   case "${argument}" in
     --out=*) out="${argument#--out=}" ;;
-    --list) printf 'tests\nmeasure\n'; printf 'train %s\n' "${runs[@]}"; exit 0 ;;
+    --list) printf 'tests\nshared_gpu\nmeasure\n'; printf 'train %s\n' "${runs[@]}"; exit 0 ;;
     *) echo "gpu_check: found \"${argument}\", wanted --out=DIR or --list" >&2; exit 2 ;;
   esac
 done
@@ -106,6 +106,12 @@ say ""
 gzip -dc "${here}/bin/gpu_tests.gz" >"${work}/gpu_tests" && chmod +x "${work}/gpu_tests"
 step 150 tests "${work}/gpu_tests" --gtest_brief=1
 grep -aE '^\[  (PASSED|SKIPPED|FAILED) +\]|^\[  FAILED' "${out}/tests.log" | head -n 40 | sed 's/^/      /' | tee -a "${report}"
+say ""
+
+say "## Several ranks on one GPU"
+say ""
+step 80 shared_gpu "${here}/shared_gpu" "${here}/bin/run_gpu" &&
+  sed 's/^/      /' "${out}/shared_gpu.log" | tee -a "${report}"
 say ""
 
 say "## Calibration"

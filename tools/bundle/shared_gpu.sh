@@ -1,0 +1,107 @@
+#!/usr/bin/env bash
+#
+# Several ranks on one GPU, a process each: the losses of one rank under every way to split the network of oracle B. For
+# correctness only: the processes take turns on the device, so no time means anything.
+#
+#   shared_gpu RUN              # RUN: the command that trains a model file, such as bin/run_gpu; on the host, run
+#   shared_gpu --list           # RANKS:WAY of what would be run
+#
+# NCCL takes two ranks on one GPU for a mistake, unless their hosts differ: so each process says that it is a host of its
+# own (NCCL_HOSTID), and they talk over sockets.
+#
+# Exit codes: 0 all losses are those of one rank; 1 some are not, or a run failed; 2 usage.
+set -uo pipefail
+
+runs=(2:data 2:columns 2:contraction 2:optimizer 2:pipeline 4:mixed 4:pipeline 8:mixed 8:optimizer)
+seconds=40 # for one of them
+
+if (( $# != 1 )); then
+  echo "shared_gpu: found $# arguments, wanted one: the command that trains a model file, or --list" >&2
+  exit 2
+fi
+if [[ "$1" == --list ]]; then
+  printf '%s\n' "${runs[@]}"
+  exit 0
+fi
+run="$1"
+work="$(mktemp -d)"
+trap 'rm -rf "${work}"' EXIT
+
+# model RANKS WAY: the model file.
+model() {
+  local ranks="$1" way="$2" first="" stage0="" stage1="" more=""
+  case "${way}" in
+    one) ;;
+    data) ;;
+    columns) first=", shard: [[1, 1], [1, ${ranks}]]" ;;
+    contraction) first=", shard: [[1, ${ranks}], [${ranks}, 1]]" ;;
+    mixed) first=", shard: [[2, $((ranks / 2))], [$((ranks / 2)), 1]]" ;;
+    optimizer) more=", enable_parallel_optimizer: true, parallel_optimizer_config: {parallel_optimizer_threshold: 0}" ;;
+    pipeline)
+      stage0=", pipeline_stage: 0" stage1=", pipeline_stage: 1"
+      more=", pipeline_stages: 2, micro_batches: 2, pipeline_loss: mean"
+      ;;
+  esac
+  cat <<YAML
+name: oracle_b
+inputs:
+  x: {shape: [16, 32], init: {formula: {a: 7, b: 3, mod: 11, sub: 0, div: 11}}}
+  label: {shape: [16, 16], init: {formula: {a: 5, b: 2, mod: 13, sub: 0, div: 13}}}
+parameters:
+  w: {shape: [32, 16], init: {formula: {a: 3, b: 5, mod: 7, sub: 3, div: 20}}}
+  w2: {shape: [16, 16], init: {formula: {a: 2, b: 3, mod: 5, sub: 2, div: 20}}}
+operators:
+  - {name: matmul,  op: MatMul,  inputs: [x, w]${first}${stage0}}
+  - {name: relu,    op: ReLU,    inputs: [matmul]${stage0}}
+  - {name: matmul2, op: MatMul,  inputs: [relu, w2]${stage1}}
+  - {name: loss,    op: MSELoss, inputs: [matmul2, label]${stage1}}
+training: {dtype: float64, optimizer: {momentum: {learning_rate: 0.4, momentum: 0.1}}, steps: 6}
+parallel: {parallel_mode: $([[ "${way}" == one ]] && echo stand_alone || echo semi_auto_parallel)${more}}
+YAML
+}
+
+# train RANKS WAY: prints the six losses, in one line.
+train() {
+  local ranks="$1" way="$2" folder="${work}/$1.$2" port rank failed=0
+  mkdir -p "${folder}"
+  model "${ranks}" "${way}" >"${folder}/model.yaml"
+  port=$((20000 + RANDOM % 30000))
+  local pids=()
+  for (( rank = 0; rank < ranks; ++rank )); do
+    env RANK="${rank}" WORLD_SIZE="${ranks}" LOCAL_RANK="${rank}" MASTER_ADDR=127.0.0.1 MASTER_PORT="${port}" \
+      CUDA_VISIBLE_DEVICES=0 NCCL_HOSTID="rank${rank}" NCCL_SOCKET_IFNAME=lo NCCL_NET=Socket NCCL_IB_DISABLE=1 \
+      NCCL_MAX_CTAS=2 NCCL_BUFFSIZE=1048576 NCCL_NVLS_ENABLE=0 NCCL_MNNVL_ENABLE=0 NCCL_RAS_ENABLE=0 \
+      NCCL_NET_GDR_LEVEL=LOC timeout "${seconds}" "${run}" "${folder}/model.yaml" --format=json \
+      >"${folder}/${rank}.out" 2>"${folder}/${rank}.err" &
+    pids+=($!)
+  done
+  for rank in "${!pids[@]}"; do
+    wait "${pids[rank]}" && continue
+    failed=1
+    sed "s/^/  rank ${rank}: /" "${folder}/${rank}.err" | tail -n 3 >&2
+  done
+  (( failed )) && return 1
+  cat "${folder}"/*.out | tr -d ' \n' | sed -n 's/.*"losses":\[\([^]]*\)\].*/\1/p' | tr ',' ' '
+}
+
+wanted="$(train 1 one)"
+if (( $(wc -w <<<"${wanted}") != 6 )); then
+  echo "shared_gpu: one rank: found the losses \"${wanted}\", wanted six" >&2
+  exit 1
+fi
+status=0
+for entry in "${runs[@]}"; do
+  ranks="${entry%%:*}" way="${entry##*:}" start="${SECONDS}"
+  found="$(train "${ranks}" "${way}")"
+  # Sums of float64 in another order: 1e-9 of the loss.
+  if awk -v a="${wanted}" -v b="${found}" 'BEGIN {
+        n = split(a, x, " "); if (split(b, y, " ") != n) exit 1
+        for (i = 1; i <= n; ++i) { d = x[i] - y[i]; if (d < 0) d = -d; if (!(d <= 1e-9 * x[i])) exit 1 }
+      }'; then
+    echo "${ranks} ranks, ${way}: the losses of one rank ($((SECONDS - start)) s)"
+  else
+    echo "${ranks} ranks, ${way}: FAILED: found ${found:-nothing}, wanted ${wanted}"
+    status=1
+  fi
+done
+exit "${status}"
