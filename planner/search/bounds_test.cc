@@ -71,6 +71,7 @@ TEST(LowerBoundsTest, HoldForRandomModels) {
     if (random() % 3 == 0) problem.update.kind = OpKind::kMomentum;
     problem.gradients_mean = random() % 4 == 0;
     if (random() % 4 == 0) problem.shard_parameters = true;  // with several stages, too
+    if (seed % 3 == 0) problem.update.loss_scale.emplace();
     evaluated += ExpectBounded(problem, random, 25);
   }
   EXPECT_GT(evaluated, 800);

@@ -5,6 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/substitute.h"
+#include "costmodel/cost_model.h"
+#include "costmodel/library.h"
 #include "executor/cuda/testing/run_on_stand_ins.h"
 #include "executor/data.h"
 #include "executor/host/run_on_threads.h"
@@ -13,6 +15,8 @@
 #include "ir/status.h"
 #include "ir/testing.h"
 #include "ir/verify.h"
+#include "simulator/price.h"
+#include "simulator/simulate.h"
 #include "tests/semantics/model_run.h"
 
 namespace meshwright {
@@ -187,6 +191,24 @@ INSTANTIATE_TEST_SUITE_P(
                           .loss = ", pipeline_stage: 2"}),
     [](const auto& info) { return info.param.name; });
 
+// What it costs: three scalars of state, one of what was found and one factor, each in a place of 256 bytes; and time,
+// of passes over the gradients and of ranks that agree.
+TEST(LossScaleCostTest, IsPlannedAndPriced) {
+  const Split one{.name = "one", .parallel = "parallel_mode: stand_alone"};
+  ASSERT_OK_AND_ASSIGN(const Program plain, ProgramFor(one, ", loss_scale: none", kAdamW));
+  ASSERT_OK_AND_ASSIGN(const Program scaled, ProgramFor(one, ", loss_scale: dynamic", kAdamW));
+  EXPECT_EQ(scaled.classes[0].arena - plain.classes[0].arena, Bytes(5 * 256));
+  ASSERT_OK_AND_ASSIGN(Cluster cluster, MakeClusterOfDevices("h100-sxm", 1));
+  const CostModel costs(cluster);
+  const auto step = [&](const Program& program) {
+    const absl::StatusOr<Prices> prices = PriceProgram(program, costs);
+    const absl::StatusOr<SimulationResult> result = Simulate(program, *prices);
+    return result->makespan;
+  };
+  // A check for each of three gradients, the fill and the decision: five kernels more, none of them free.
+  EXPECT_GE(step(scaled), step(plain) + cluster.device.kernels.startup * 5);
+}
+
 // A number stays; steps are skipped all the same.
 TEST(StaticLossScaleTest, StaysAndSkips) {
   const Split one{.name = "one", .parallel = "parallel_mode: stand_alone"};
@@ -213,6 +235,29 @@ training: {batch: 8, sequence: 16, optimizer: {adamw: {learning_rate: 0.003}}, )
   ASSERT_EQ(half.result.loss_scales[1].size(), 12u);
   EXPECT_EQ(half.result.loss_scales[1].back().scale, 65536);
   EXPECT_TRUE(single.result.loss_scales[0].empty());
+}
+
+// The same with the kernels of devices, played by stand-ins: float16 in memory, float32 in arithmetic, as on the host.
+TEST(Float16Test, DevicesDoAsTheHost) {
+  for (const char* const split : {"--tensor_parallel=1", "--tensor_parallel=2"}) {
+    SCOPED_TRACE(split);
+    ASSERT_OK_AND_ASSIGN(const Plan plan, PlanModel(R"(
+name: tiny
+architecture: {decoder: {hidden: 32, layers: 1, heads: 2, vocab: 64, bias: true}}
+training: {batch: 4, sequence: 8, dtype: float16, optimizer: {adamw: {learning_rate: 0.003}}}
+)",
+                                                    2, {split}));
+    ASSERT_OK_AND_ASSIGN(const Program program, ProgramOf(plan));
+    const RunOptions options = {.steps = 4, .trace = false};
+    ASSERT_OK_AND_ASSIGN(const RunResult host, RunOnThreads(program, options, SyntheticData(1)));
+    cuda::testing::StandInMachine machine(2);
+    const cuda::testing::StandInRun run = cuda::testing::RunOnStandIns(program, options, SyntheticData(1), {}, machine,
+                                                                       cuda::testing::StandInKernelKind::kEmulated);
+    ASSERT_THAT(run.statuses, Each(IsOk()));
+    EXPECT_THAT(machine.faults(), IsEmpty());
+    for (size_t i = 0; i < 4; ++i) EXPECT_NEAR(run.result.losses[i], host.losses[i], 0.01) << "step " << i + 1;
+    EXPECT_EQ(run.result.loss_scales[0].back().scale, 65536);
+  }
 }
 
 TEST(Float16Test, ParametersHaveFloat32Masters) {

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
+#include "executor/narrow_floats.h"
 
 namespace meshwright::cuda::testing {
 namespace {
@@ -30,6 +31,17 @@ void Combine(Reduction reduction, int64_t n, const std::byte* from, std::byte* t
   }
 }
 
+void CombineNarrow(Reduction reduction, DType dtype, int64_t n, const std::byte* from, std::byte* to) {
+  const uint16_t* x = reinterpret_cast<const uint16_t*>(from);
+  uint16_t* y = reinterpret_cast<uint16_t*>(to);
+  for (int64_t i = 0; i < n; ++i) {
+    const float a = FromNarrow(dtype, x[i]);
+    float b = FromNarrow(dtype, y[i]);
+    Combine<float>(reduction, 1, reinterpret_cast<const std::byte*>(&a), reinterpret_cast<std::byte*>(&b));
+    y[i] = ToNarrow(dtype, b);
+  }
+}
+
 // The members' pieces [at, at + count) reduced in their order.
 std::vector<std::byte> Reduce(const std::vector<std::pair<CommMember*, CommCall*>>& calls, int64_t at, int64_t count) {
   const CommCall& first = *calls[0].second;
@@ -37,6 +49,7 @@ std::vector<std::byte> Reduce(const std::vector<std::pair<CommMember*, CommCall*
   std::vector<std::byte> sum(first.from + at * element, first.from + (at + count) * element);
   for (size_t m = 1; m < calls.size(); ++m) {
     const std::byte* const from = calls[m].second->from + at * element;
+    if (IsNarrow(first.dtype)) CombineNarrow(first.reduction, first.dtype, count, from, sum.data());
     if (first.dtype == DType::kFloat64) Combine<double>(first.reduction, count, from, sum.data());
     if (first.dtype == DType::kFloat32) Combine<float>(first.reduction, count, from, sum.data());
     if (first.dtype == DType::kInt32) Combine<int32_t>(first.reduction, count, from, sum.data());
