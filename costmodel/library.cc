@@ -173,6 +173,10 @@ absl::Status SetOversubscription(absl::string_view text, Cluster* cluster) {
   MESHWRIGHT_ASSIGN_OR_RETURN(cluster->oversubscription, ParseDouble(text, 1, 1000));
   return absl::OkStatus();
 }
+absl::Status SetNodesPerLeaf(absl::string_view text, Cluster* cluster) {
+  MESHWRIGHT_ASSIGN_OR_RETURN(cluster->nodes_per_leaf, ParseInt(text, 1, int64_t{1} << 32));
+  return absl::OkStatus();
+}
 absl::Status SetCpu(absl::string_view text, Cluster* cluster) { return SetEnum(text, kCpuVendorNames, &cluster->cpu); }
 absl::Status SetPrice(absl::string_view text, Cluster* cluster) {
   DevicePrice price;
@@ -262,6 +266,7 @@ const std::vector<ClusterKey>& ClusterKeys() {
       {"nic_in_order", "whether a message's bytes arrive in order, which NCCL's fast protocols need: yes, no",
        SetNicInOrder},
       {"oversubscription", "of the fabric above the leaf switches, e.g. 2 for 2:1", SetOversubscription},
+      {"nodes_per_leaf", "nodes on one leaf switch, e.g. 32", SetNodesPerLeaf},
       {"cpu", "maker of the nodes' CPUs: intel, amd, arm", SetCpu},
       {"price_per_device_hour", "e.g. 2.5 USD/h", SetPrice},
   };

@@ -22,6 +22,7 @@ std::string ToText(const Cluster& cluster) {
                     Gigabytes(cluster.nic_bandwidth));
     if (cluster.oversubscription != 1) {
       absl::StrAppend(&text, ", oversubscribed ", cluster.oversubscription, ":1");
+      if (cluster.nodes_per_leaf > 0) absl::StrAppend(&text, " above leaves of ", cluster.nodes_per_leaf, " nodes");
     }
   }
   return text;

@@ -136,6 +136,7 @@ struct Cluster {
   Nanos nic_latency;               // that the card and the fabric add to one message
   bool nic_in_order = true;     // bytes of a message arrive in order: NCCL's protocols with flags in the data need it
   double oversubscription = 1;  // k: what leaves a leaf switch has 1/k of the bandwidth of what enters it
+  int64_t nodes_per_leaf = 0;   // on one leaf switch, in the order of their numbers; 0: nobody knows
   CpuVendor cpu = CpuVendor::kIntel;
   std::optional<DevicePrice> price;
   bool links_estimated = false;  // some link number above is a guess

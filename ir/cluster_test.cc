@@ -29,6 +29,9 @@ TEST(ClusterTest, TextNamesDevicesAndLinks) {
   EXPECT_EQ(ToText(cluster), "2 nodes x 8 h100-sxm, nvswitch 450 GB/s, 8 NICs x 50 GB/s");
   cluster.oversubscription = 2;
   EXPECT_EQ(ToText(cluster), "2 nodes x 8 h100-sxm, nvswitch 450 GB/s, 8 NICs x 50 GB/s, oversubscribed 2:1");
+  cluster.nodes_per_leaf = 16;
+  EXPECT_EQ(ToText(cluster),
+            "2 nodes x 8 h100-sxm, nvswitch 450 GB/s, 8 NICs x 50 GB/s, oversubscribed 2:1 above leaves of 16 nodes");
 }
 
 TEST(ClusterTest, TextLeavesOutLinksThatNothingCrosses) {

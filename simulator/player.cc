@@ -5,9 +5,11 @@
 #include <bit>
 #include <limits>
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "simulator/fair_shares.h"
 
 namespace meshwright {
 namespace {
@@ -24,7 +26,8 @@ struct Running {
   int64_t remaining = 0;      // of the piece, in nanoseconds x kWhole; not kept up while folded
   Nanos updated;              // when `remaining` held; the beginning of the folded stretch
   int32_t own_rate = kWhole;  // what this rank would allow, in kWhole-ths
-  int32_t rate = kWhole;      // transfers: the lower one of both ranks
+  int32_t shared = kWhole;    // what the links that it shares with other classes allow
+  int32_t rate = kWhole;      // the lower one; of transfers, of both ranks
   Nanos end = kNever;  // of the piece or the folded stretch; the receiving half of a transfer never ends by itself
 };
 
@@ -65,6 +68,11 @@ class Player {
         may_start_(lists.size(), true),
         rates_stale_(lists.size(), false) {
     result_.times.resize(lists.size());
+    for (const TaskList& list : lists) {
+      for (const UnrolledBlock& block : list.blocks) {
+        for (const Run& run : block.runs) num_shared_links_ = std::max(num_shared_links_, run.shared);
+      }
+    }
     for (size_t c = 0; c < lists.size(); ++c) result_.times[c].assign(lists[c].tasks.size(), {kNotYet, kNotYet});
   }
 
@@ -72,6 +80,7 @@ class Player {
     while (true) {
       StartWhatCan();
       for (size_t c = rates_stale_.From(0); c < classes_.size(); c = rates_stale_.From(c + 1)) UpdateRates(c);
+      if (num_shared_links_ > 0) ShareLinks();
       Nanos next = kNever;
       for (const Nanos of_class : next_) next = std::min(next, of_class);
       if (next == kNever) break;
@@ -241,17 +250,61 @@ class Player {
     return std::max(rate, kLeastRate);
   }
 
+  // Of what runs on a stream; of a transfer both halves, kept by the sending one.
+  Claim ClaimOf(size_t c, size_t stream) const {
+    const Running& running = classes_[c].running[stream];
+    const Task& task = TaskOf(c, running.task);
+    Claim claim{PieceOf(c, stream)->price->shared, {}, running.own_rate};
+    if (!task.run->is_transfer) return claim;
+    const size_t peer = static_cast<size_t>(task.run->peer);
+    const Task& partner = TaskOf(peer, task.partner);
+    claim.more_uses = partner.piece(0).price->shared;
+    claim.most = std::min(claim.most, classes_[peer].running[static_cast<size_t>(partner.run->stream)].own_rate);
+    return claim;
+  }
+
+  // All communication of all classes that crosses a link which is not one device's own.
+  void ShareLinks() {
+    claims_.clear();
+    claimants_.clear();
+    for (size_t c = 0; c < classes_.size(); ++c) {
+      for (size_t s = 0; s < kNumStreams; ++s) {
+        const Running& running = classes_[c].running[s];
+        if (running.task < 0 || running.folded) continue;
+        const Run& run = *TaskOf(c, running.task).run;
+        if (run.is_transfer && !run.send) continue;
+        const Claim claim = ClaimOf(c, s);
+        if (claim.uses.empty() && claim.more_uses.empty()) {
+          SetShared(c, s, kWhole);
+          continue;
+        }
+        claims_.push_back(claim);
+        claimants_.push_back({c, s});
+      }
+    }
+    ShareFairly(num_shared_links_, absl::MakeSpan(claims_));
+    for (size_t i = 0; i < claims_.size(); ++i) SetShared(claimants_[i].first, claimants_[i].second, claims_[i].rate);
+  }
+
+  void SetShared(size_t c, size_t stream, int32_t rate) {
+    Running& running = classes_[c].running[stream];
+    if (running.shared == rate) return;
+    running.shared = rate;
+    SetRate(c, stream, running.own_rate);
+    UpdateNext(c);
+  }
+
   // A transfer's clock is kept by its sending half.
   void SetRate(size_t c, size_t stream, int32_t own_rate) {
     Running* running = &classes_[c].running[stream];
     running->own_rate = own_rate;
-    int32_t rate = own_rate;
+    int32_t rate = std::min(own_rate, running->shared);
     const Task& task = TaskOf(c, running->task);
     if (task.run->is_transfer) {
       ClassState& peer = classes_[static_cast<size_t>(task.run->peer)];
       const Task& partner = TaskOf(static_cast<size_t>(task.run->peer), task.partner);
       Running* other = &peer.running[static_cast<size_t>(partner.run->stream)];
-      rate = std::min(rate, other->own_rate);
+      rate = std::min({rate, other->own_rate, other->shared});
       if (!task.run->send) running = other;
     }
     if (running->rate == rate) return;
@@ -277,7 +330,7 @@ class Player {
       if (running.task < 0) continue;
       const Task& task = TaskOf(c, running.task);
       if (task.run->num_pieces * task.count == 1) continue;
-      const bool alone = Alone(c, s, *task.run);
+      const bool alone = task.run->shared == 0 && Alone(c, s, *task.run);
       if (alone && !running.folded) Fold(task, &running);
       if (!alone && running.folded) Unfold(task, &running);
     }
@@ -370,6 +423,9 @@ class Player {
   ClassSet rates_stale_;
   PlayedTimes result_;
   Nanos now_;
+  int32_t num_shared_links_ = 0;
+  std::vector<Claim> claims_;                         // of ShareLinks
+  std::vector<std::pair<size_t, size_t>> claimants_;  // their classes and streams
 };
 
 }  // namespace

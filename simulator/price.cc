@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "ir/status.h"
+#include "simulator/network_links.h"
 #include "simulator/time_use.h"
 
 namespace meshwright {
@@ -75,7 +76,7 @@ int64_t CrossingPerCard(int64_t first, int64_t count, int64_t distance, const Cl
 class Pricer {
  public:
   Pricer(const Program& program, const CostModel& costs, const HostPace& host)
-      : program_(program), costs_(costs), host_(host) {}
+      : program_(program), costs_(costs), host_(host), network_(program, costs.cluster()) {}
 
   absl::StatusOr<Prices> Run() {
     const Cluster& cluster = costs_.cluster();
@@ -98,13 +99,18 @@ class Pricer {
           if (const auto* collective = std::get_if<Collective>(&instruction.work)) {
             MESHWRIGHT_RETURN_IF_ERROR(CheckAxes(*collective));
           }
+          nic_share_ = 0;
           instructions.push_back(std::visit(*this, instruction.work));
+          if (network_.any() && nic_share_ > 0) {
+            instructions.back().shared = network_.UsesOf(c, instruction.work, nic_share_);
+          }
         }
         if (host_.overlaps_products) OverlapProducts(block, &instructions);
         if (host_ != HostPace()) KeepPace(block, &instructions);
       }
       KeepBusiestOwner(blocks);
     }
+    if (network_.any()) NetworkLinks::KeepWhatCanBeShort(program_, prices);
     return prices;
   }
 
@@ -193,7 +199,7 @@ class Pricer {
 
   InstructionPrice operator()(const Sync&) const { return InstructionPrice(); }
 
-  InstructionPrice operator()(const Transfer& transfer) const {
+  InstructionPrice operator()(const Transfer& transfer) {
     const Mesh& mesh = program_.mesh;
     const Cluster& cluster = costs_.cluster();
     const int64_t ranks = program_.ranks_per_class();
@@ -213,9 +219,27 @@ class Pricer {
   // The slowest message: over the network where one leaves its node, shared by those that leave by the same card. Ranks
   // that keep their own value, or get none, only write it.
   InstructionPrice PriceOfExchange(const Permute& permute) {
+    const Bytes bytes = SumOf(instruction_->writes, *rank_class_, program_.mesh);
+    auto known = exchanges_.find({class_index_, permute.sources});
+    if (known == exchanges_.end() || known->second.axes != permute.axes) {
+      known = exchanges_.insert_or_assign({class_index_, permute.sources}, Exchanged(permute)).first;
+    }
+    const auto& [axes, most, moves] = known->second;
+    if (moves) return Communication(costs_.SendRecv(bytes, most > 0, std::max<int64_t>(1, most)));
+    InstructionPrice price;
+    price.slowed_by = SlowedBy::kMemory;
+    price.time = CopyTime(bytes);
+    return price;
+  }
+
+  struct Crossing {
+    AxisList axes;
+    int64_t most = 0;    // messages that leave a node by one card
+    bool moves = false;  // whether anybody gets another rank's value
+  };
+  Crossing Exchanged(const Permute& permute) const {
     const Mesh& mesh = program_.mesh;
     const Cluster& cluster = costs_.cluster();
-    const Bytes bytes = SumOf(instruction_->writes, *rank_class_, mesh);
     const int64_t cards = std::max<int64_t>(1, cluster.nics_per_node);
     std::map<int64_t, int64_t> leaving;  // by card of the cluster
     int64_t most = 0;
@@ -229,11 +253,7 @@ class Pricer {
       if (cluster.NodeOf(source) == cluster.NodeOf(rank)) continue;
       most = std::max(most, ++leaving[source * cards / cluster.devices_per_node]);
     }
-    if (moves) return Communication(costs_.SendRecv(bytes, most > 0, std::max<int64_t>(1, most)));
-    InstructionPrice price;
-    price.slowed_by = SlowedBy::kMemory;
-    price.time = CopyTime(bytes);
-    return price;
+    return {permute.axes, most, moves};
   }
 
   // Over the gradient of an update, which comes second.
@@ -318,8 +338,9 @@ class Pricer {
       issued += issue;
       if (std::holds_alternative<Compute>(instruction.work)) kernels_issued += issue;
       const auto* collective = std::get_if<Collective>(&instruction.work);
-      // Gradients and parameters travel beside the kernels.
-      const bool beside = (collective != nullptr && collective->purpose != Purpose::kActivation) ||
+      // Gradients and parameters travel beside the kernels, and so do keys that go round.
+      const bool beside = instruction.stream == Stream::kContext ||
+                          (collective != nullptr && collective->purpose != Purpose::kActivation) ||
                           std::holds_alternative<Transfer>(instruction.work);
       if (!beside && (*prices)[i].time < kForever) busy += (*prices)[i].time;
     }
@@ -421,7 +442,7 @@ class Pricer {
     return Nanos();
   }
 
-  InstructionPrice Communication(const CollectiveCost& cost) const {
+  InstructionPrice Communication(const CollectiveCost& cost) {
     const Cluster& cluster = costs_.cluster();
     InstructionPrice price;
     price.time = cost.time;
@@ -436,20 +457,24 @@ class Pricer {
       price.links[static_cast<size_t>(out)] = price.links[static_cast<size_t>(in)] = share;
     };
     set(Link::kIntraOut, Link::kIntraIn, intra, cluster.intra_bandwidth.raw());
-    set(Link::kNicOut, Link::kNicIn, nic,
-        cluster.nic_bandwidth.raw() * static_cast<double>(cluster.nics_per_node) /
-            static_cast<double>(cluster.devices_per_node));
+    const double part_of_cards = cluster.nic_bandwidth.raw() * static_cast<double>(cluster.nics_per_node) /
+                                 static_cast<double>(cluster.devices_per_node);
+    set(Link::kNicOut, Link::kNicIn, nic, part_of_cards);
+    nic_share_ = part_of_cards > 0 ? nic.raw() / (part_of_cards * kFillableShare) : 0;
     return price;
   }
 
   const Program& program_;
   const CostModel& costs_;
   const HostPace host_;
+  NetworkLinks network_;
+  double nic_share_ = 0;  // of the communication that was priced last: of its part of the node's cards, each rank's
   AxisId stage_axis_;
   size_t class_index_ = 0;
   const RankClass* rank_class_ = nullptr;
   const Instruction* instruction_ = nullptr;
   std::map<std::pair<int64_t, std::vector<AxisId>>, GroupShape> shapes_;
+  std::map<std::pair<size_t, std::vector<int32_t>>, Crossing> exchanges_;  // by class and sources
 };
 
 }  // namespace

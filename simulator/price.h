@@ -10,6 +10,8 @@
 //     all communication beside the kernel. Neither ever falls below kLeastRate.
 //   - Communication beside communication: where the shares of a link add up to more than the whole, all that use the
 //     link get it in proportion to what they ask for.
+//   - Links that are not a device's own (InstructionPrice::shared) are shared by all communication that crosses
+//     them, of whatever class, max-min fair (simulator/fair_shares.h).
 //   - Kernels do not slow communication down, nor kernels of another stream.
 //
 // Thread safety: plain values and pure functions.
@@ -21,6 +23,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/status/statusor.h"
 #include "costmodel/cost_model.h"
 #include "ir/cluster.h"
@@ -42,12 +45,22 @@ inline constexpr size_t kNumLinks = 4;
 // Which of its needs slows a kernel down when communication runs beside it.
 enum class SlowedBy : uint8_t { kNothing, kMultiprocessors, kMemory };
 
+// A share of a link that ranks have together: the cards of a node, what connects a leaf switch to the others. In
+// kWhole-ths, of all ranks of the class; above kWhole where one communication alone is held up there. Links are
+// numbered without gaps (simulator/network_links.h).
+struct SharedUse {
+  int32_t link = 0;
+  int32_t share = 0;
+  friend bool operator==(const SharedUse&, const SharedUse&) = default;
+};
+
 struct InstructionPrice {
   Nanos time;                               // when it runs alone
   SlowedBy slowed_by = SlowedBy::kNothing;  // kernels
   int32_t multiprocessors = 0;              // communication: the shares of the device that it takes from kernels
   int32_t memory = 0;
   std::array<int32_t, kNumLinks> links = {};  // communication: its shares of the device's links
+  absl::InlinedVector<SharedUse, 1> shared;   // communication: of links that are not the device's own
   bool estimated = false;                     // rests on constants that nobody measured for this machine
 
   // Whether it takes something that another instruction could want.

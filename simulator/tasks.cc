@@ -139,6 +139,7 @@ class BlockCutter {
       entry->second += price.time;
     }
     run.takes |= communicates && price.Takes();
+    for (const SharedUse& use : price.shared) run.shared = std::max(run.shared, use.link + 1);
   }
 
   void Record(const Instruction& instruction) {

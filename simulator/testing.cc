@@ -7,6 +7,7 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
+#include "simulator/fair_shares.h"
 
 namespace meshwright {
 namespace {
@@ -251,6 +252,8 @@ struct Issued {
   bool begun = false, done = false;
 };
 
+constexpr int32_t kMostShared = 3;  // links that random prices share between classes
+
 class PlainPlayer {
  public:
   PlainPlayer(const Program& program, const Prices& prices) : program_(program), prices_(prices) {}
@@ -370,6 +373,26 @@ class PlainPlayer {
   }
 
   int64_t RateOf(size_t i) const {
+    const int64_t rate = RateOnDevices(i);
+    if (issued_[i].price->shared.empty() &&
+        (issued_[i].partner == SIZE_MAX || issued_[issued_[i].partner].price->shared.empty())) {
+      return rate;
+    }
+    std::vector<Claim> claims;
+    size_t own = 0;
+    for (size_t j = 0; j < issued_.size(); ++j) {
+      // Both halves of a transfer are one claim, here at the first of them.
+      const size_t partner = issued_[j].partner;
+      if (!Runs(j) || (partner != SIZE_MAX && partner < j)) continue;
+      if (j == i || partner == i) own = claims.size();
+      Claim claim{issued_[j].price->shared, {}, static_cast<int32_t>(RateOnDevices(j))};
+      if (partner != SIZE_MAX) claim.more_uses = issued_[partner].price->shared;
+      claims.push_back(claim);
+    }
+    ShareFairly(kMostShared, absl::MakeSpan(claims));
+    return claims[own].rate;
+  }
+  int64_t RateOnDevices(size_t i) const {
     const int64_t rate = OwnRateOf(i);
     return issued_[i].partner == SIZE_MAX ? rate : std::min(rate, OwnRateOf(issued_[i].partner));
   }
@@ -451,7 +474,7 @@ Program RandomProgram(uint32_t seed) { return RandomProgramMaker(seed).Build(); 
 Prices RandomPrices(const Program& program, uint32_t seed) {
   std::mt19937 random(seed);
   const auto up = [&](int low, int high) { return std::uniform_int_distribution<int>(low, high)(random); };
-  const bool contention = up(0, 3) > 0;
+  const bool contention = up(0, 3) > 0, shared = up(0, 2) == 0;
   Prices prices = UnitPrices(program, Nanos());
   for (size_t c = 0; c < program.classes.size(); ++c) {
     for (size_t b = 0; b < program.classes[c].blocks.size(); ++b) {
@@ -467,6 +490,9 @@ Prices RandomPrices(const Program& program, uint32_t seed) {
         price.multiprocessors = up(0, 5000);
         price.memory = up(0, 5000);
         for (int32_t& link : price.links) link = up(0, 2) == 0 ? 0 : up(1, kWhole);
+        for (int32_t link = 0; shared && link < kMostShared; ++link) {
+          if (up(0, 1) == 0) price.shared.push_back({link, up(1, 2 * kWhole)});
+        }
       }
     }
   }

@@ -213,6 +213,7 @@ std::string ToYaml(const Cluster& cluster) {
   add(cluster.nic_latency != base.nic_latency, "nic_latency", YamlNanos(cluster.nic_latency));
   add(cluster.nic_in_order != base.nic_in_order, "nic_in_order", cluster.nic_in_order ? "yes" : "no");
   add(cluster.oversubscription != base.oversubscription, "oversubscription", ShortestNumber(cluster.oversubscription));
+  add(cluster.nodes_per_leaf != base.nodes_per_leaf, "nodes_per_leaf", absl::StrCat(cluster.nodes_per_leaf));
   add(cluster.cpu != base.cpu, "cpu", std::string(NameOf(cluster.cpu)));
   add(cluster.price != base.price && cluster.price.has_value(), "price_per_device_hour",
       absl::StrCat(ShortestNumber(cluster.price.value_or(DevicePrice()).dollars_per_hour), " USD/h"));
