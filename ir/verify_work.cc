@@ -57,6 +57,20 @@ bool Remove(const AxisList& removed, AxisList& axes) {
   return true;
 }
 
+bool IsExtremum(OpKind op) {
+  return InfoOf(op).reduction == Reduction::kMax || InfoOf(op).reduction == Reduction::kMin;
+}
+
+bool InOneOperand(const IndexRule& rule, size_t a, size_t b) {
+  const auto has_both = [&](const OperandRule& operand) {
+    const auto has = [&](size_t label) {
+      return absl::c_any_of(operand, [&](const DimRule& dim) { return dim.label == static_cast<int>(label); });
+    };
+    return has(a) && has(b);
+  };
+  return absl::c_any_of(rule.inputs, has_both) || absl::c_any_of(rule.outputs, has_both);
+}
+
 AxisList Joined(AxisList a, const AxisList& b) {
   a.insert(a.end(), b.begin(), b.end());
   return a;
@@ -112,7 +126,7 @@ class WorkChecker {
     }
     const absl::StatusOr<Shape> extents = LabelExtents(compute.rule, inputs, outputs);
     if (!extents.ok()) return Wrong(3, extents.status().message());
-    MESHWRIGHT_ASSIGN_OR_RETURN(const Assignment assignment, AssignmentFound(compute.rule));
+    MESHWRIGHT_ASSIGN_OR_RETURN(const Assignment assignment, AssignmentFound(compute));
     MESHWRIGHT_RETURN_IF_ERROR(CheckInPlace(compute));
     if (compute.op == OpKind::kMatMul && inputs.size() > 1 &&
         BufferOf(instruction_.reads[0]).dtype != BufferOf(instruction_.reads[1]).dtype) {
@@ -123,7 +137,8 @@ class WorkChecker {
   }
 
   // The axes of each label, from the operands' layouts.
-  absl::StatusOr<Assignment> AssignmentFound(const IndexRule& rule) const {
+  absl::StatusOr<Assignment> AssignmentFound(const Compute& compute) const {
+    const IndexRule& rule = compute.rule;
     Assignment assignment(rule.labels.size());
     std::vector<std::string> seen(rule.labels.size());
     for (const bool output : {false, true}) {
@@ -140,6 +155,8 @@ class WorkChecker {
       for (size_t b = 0; b < a; ++b) {
         // Labels of outputs alone have nothing to do with each other (Fill of several buffers).
         const bool meet = rule.InInputs(static_cast<int>(a)) || rule.InInputs(static_cast<int>(b));
+        // Nor have those of two operands that an extremum is taken of: the ranks' own are joined, whatever they are of.
+        if (IsExtremum(compute.op) && !InOneOperand(rule, a, b)) continue;
         if (meet) MESHWRIGHT_RETURN_IF_ERROR(CheckOrthogonal(rule, assignment, a, b));
       }
     }
@@ -211,10 +228,13 @@ class WorkChecker {
     for (size_t o = 0; o < instruction_.writes.size(); ++o) {
       const Buffer& buffer = BufferOf(instruction_.writes[o]);
       const Layout wanted = OutputLayout(compute.rule, assignment, o, InfoOf(compute.op).reduction);
-      const AxisList axes = Joined(passed, wanted.partial);
-      const bool extremum = own == Reduction::kMax || own == Reduction::kMin;
+      AxisList axes = Joined(passed, wanted.partial);
+      if (IsExtremum(compute.op)) {  // an axis may split several operands
+        absl::c_sort(axes);
+        axes.erase(std::unique(axes.begin(), axes.end()), axes.end());
+      }
       const bool over_all = mesh_.SizeOf(buffer.layout.partial) == program_.ranks_per_class();
-      if (extremum && over_all && buffer.layout.reduction == own) continue;
+      if (IsExtremum(compute.op) && over_all && buffer.layout.reduction == own) continue;
       if (!mesh_.SameGroups(axes, buffer.layout.partial)) {
         return Wrong(4, "output ", o, " (", buffer.name, ") is partial over ", AxesText(buffer.layout.partial, mesh_),
                      ", wanted ", AxesText(axes, mesh_));

@@ -1,4 +1,5 @@
 // Operators that look at one element of each operand at a time, and updates of parameters.
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <string>
@@ -273,7 +274,7 @@ absl::Status LowerLamb(const Lowering& l) {
   return l.LaunchPoints(body.n, body);
 }
 
-// One input after the other; any of them may find something.
+// Any of the inputs may find something.
 absl::Status LowerNotFinite(const Lowering& l) {
   const TensorView& y = l.call.outputs[0];
   if (!l.call.Adds(0)) {
@@ -285,12 +286,16 @@ absl::Status LowerNotFinite(const Lowering& l) {
     AddDim(zero.places, 1, {1});
     MESHWRIGHT_RETURN_IF_ERROR(l.LaunchPoints(1, zero));
   }
-  for (const TensorView& x : l.call.inputs) {
+  for (size_t first = 0; first < l.call.inputs.size(); first += NotFinite::kMost) {
     NotFinite body;
-    body.n = x.size();
-    body.x = RefOf(x);
     body.y = RefOf(y);
-    MESHWRIGHT_RETURN_IF_ERROR(l.LaunchPoints(body.n, body));
+    int64_t largest = 0;
+    for (const TensorView& x : l.call.inputs.subspan(first, NotFinite::kMost)) {
+      body.n[body.count] = x.size();
+      body.x[body.count++] = RefOf(x);
+      largest = std::max(largest, x.size());
+    }
+    MESHWRIGHT_RETURN_IF_ERROR(l.LaunchPoints(largest, body));
   }
   return absl::OkStatus();
 }

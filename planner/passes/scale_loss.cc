@@ -14,6 +14,8 @@
 namespace meshwright {
 namespace {
 
+constexpr size_t kMostLabels = 120;  // of one check: labels are numbered by int8_t
+
 class Scaler {
  public:
   Scaler(RankClass& c, int64_t stages, AxisList all, const OpAttrs& attrs)
@@ -112,25 +114,31 @@ class Scaler {
       after.push_back(std::move(instruction));
     }
     const std::string name(absl::StripSuffix(c_.blocks[update.index()].name, " update"));
-    for (const Operand& gradient : gradients) before.push_back(Check(gradient, name));
+    for (size_t at = 0; at < gradients.size();) before.push_back(Check(gradients, at, name));
     c_.blocks[update.index()].instructions = std::move(after);
     return AddBlock(absl::StrCat(name, " check"), std::move(before));
   }
 
-  Instruction Check(const Operand& gradient, const std::string& name) const {
+  // Of as many of the gradients from `at` on as have room in one instruction.
+  Instruction Check(const std::vector<Operand>& gradients, size_t& at, const std::string& name) const {
     Instruction check;
     Compute compute;
     compute.op = OpKind::kNotFinite;
     compute.accumulate = true;
-    OperandRule operand;
-    for (size_t d = 0; d < c_.buffers[gradient.buffer.index()].shape.size(); ++d) {
-      operand.push_back({static_cast<int8_t>(d), false});
-      compute.rule.labels.push_back({absl::StrCat("d", d), false});
+    for (; at < gradients.size(); ++at) {
+      const Shape& shape = c_.buffers[gradients[at].buffer.index()].shape;
+      std::vector<Label>& labels = compute.rule.labels;
+      if (!check.reads.empty() && labels.size() + shape.size() > kMostLabels) break;
+      OperandRule operand;
+      for (size_t d = 0; d < shape.size(); ++d) {
+        operand.push_back({static_cast<int8_t>(labels.size()), false});
+        labels.push_back({absl::StrCat("d", labels.size()), false});
+      }
+      compute.rule.inputs.push_back(std::move(operand));
+      check.reads.push_back(gradients[at]);
     }
-    compute.rule.inputs = {std::move(operand)};
     compute.rule.outputs.resize(1);
     check.work = std::move(compute);
-    check.reads = {gradient};
     check.writes = {{found_, 0}};
     check.origin = absl::StrCat(name, "/not_finite");
     return check;

@@ -75,6 +75,28 @@ TEST(ScaleLossTest, ChecksWhatIsUpdatedThenAgreesThenUpdates) {
                           "loss scale mb 0 layer 0", "model update mb 0 layer 0"));
 }
 
+// Equal values do not change a maximum: what is found may be said to be partial over all ranks, or over just those that
+// split the tensors; and two tensors may be split by one axis in one check.
+TEST(ScaleLossTest, TheVerifierKnowsMaxima) {
+  const auto verify = [](const std::string& partial) {
+    absl::StatusOr<Program> program = ParseProgram(absl::Substitute(R"(program maxima mesh x2=2 x1=2
+class all
+  buffer g float32 (4, 4) {x1 | -} gradient
+  buffer h float32 (4, 4) {- | x1} gradient
+  buffer f float32 () {} partial max $0 gradient
+  block b backward
+    compute Fill " -> d0 d1, d2 d3" scale=1 writes g h
+    compute NotFinite "d0 d1, d2 d3 -> " reads g h writes f
+  slot b mb 0 layer 0
+)",
+                                                                    partial));
+    return program.ok() ? VerifyProgram(*program) : program.status();
+  };
+  EXPECT_OK(verify("x2.x1"));
+  EXPECT_OK(verify("x1"));
+  EXPECT_THAT(verify("x2"), StatusIs(absl::StatusCode::kInvalidArgument, "rule 4"));
+}
+
 // Three stages: each tells the next one, then the one after it; all know of all, and each has its own scale.
 TEST(ScaleLossTest, StagesTellEachOther) {
   std::string text = "program step mesh pp=3 dp=2";

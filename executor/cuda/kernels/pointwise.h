@@ -390,19 +390,23 @@ struct Update {
   }
 };
 
-// y = infinity if an element of x is not finite. Many threads may write it; they write the same.
+// y = infinity if an element of an x is not finite. Many blocks may write it; they write the same.
 struct NotFinite {
-  int64_t n = 0;
-  Ref x, y;
+  static constexpr int kMost = 64;  // tensors in one launch
+  int32_t count = 0;
+  int64_t n[kMost] = {};
+  Ref x[kMost], y;
 
   template <class A, class Ctx>
   MESHWRIGHT_DEVICE void Run(Ctx& ctx) const {
     bool found = false;
-    for (int64_t i = First(ctx); i < n; i += Step(ctx)) {
-      const A value = Load<A>(x, i);
-      found = found || value - value != A(0);
+    for (int t = 0; t < count; ++t) {
+      for (int64_t i = First(ctx); i < n[t]; i += Step(ctx)) {
+        const A value = Load<A>(x[t], i);
+        found = found || value - value != A(0);
+      }
     }
-    if (found) Store(y, 0, static_cast<A>(INFINITY));
+    if (ctx.Max(found ? A(1) : A(0)) > A(0) && ctx.thread() == 0) Store(y, 0, static_cast<A>(INFINITY));
   }
 };
 
