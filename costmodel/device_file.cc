@@ -77,7 +77,7 @@ absl::Status ReadAttention(const NodeRef& in, Device* device) {
     device->provenance.push_back(std::move(provenance));
     MESHWRIGHT_ASSIGN_OR_RETURN(constants.forward_share, row["forward_share"].AsDouble(0.001, kMaxShare));
     MESHWRIGHT_ASSIGN_OR_RETURN(constants.backward_share, row["backward_share"].AsDouble(0.001, kMaxShare));
-    MESHWRIGHT_ASSIGN_OR_RETURN(constants.softmax_width, row["softmax_width"].AsDouble(0, 1e4));
+    MESHWRIGHT_ASSIGN_OR_RETURN(constants.softmax_width, row["softmax_width"].AsDouble(-32, 1e4));
     MESHWRIGHT_ASSIGN_OR_RETURN(constants.setup_keys, row["setup_keys"].AsDouble(0, 1e5));
     device->attention.push_back(std::move(constants));
   }

@@ -157,6 +157,8 @@ constexpr double kQueryBlock = 128;
 // block. Fitted on the small batches of ai-dynamo/aiconfigurator's context attention, A100.
 constexpr double kCausalTail = 0.75;
 constexpr double kLongestCausalBlock = 1.6;
+// Kernels that lose with the head's width have a negative softmax_width; narrow heads do not gain without end.
+constexpr double kLeastWidth = 0.5;
 
 struct AttentionShares {
   double share, softmax_width, setup_keys;
@@ -186,8 +188,8 @@ KernelEstimate Attention(const KernelWork& work, const Device& device) {
                        : work.causal ? std::max(kLongestCausalBlock, even + kCausalTail)
                                      : std::ceil(even);
   const double compute = work.flops.raw() / (attention.share * peak.per_second * constants.sustained_clock) *
-                         (1 + attention.softmax_width / width) * ((keys + wasted + attention.setup_keys) / keys) *
-                         waves / even;
+                         std::max(kLeastWidth, 1 + attention.softmax_width / width) *
+                         ((keys + wasted + attention.setup_keys) / keys) * waves / even;
   const double memory = StreamSeconds(static_cast<double>((work.read + work.written).raw()), device);
   const double startup = ToSeconds(constants.startup);
   const double best = std::max(compute, memory);

@@ -64,6 +64,11 @@ inline constexpr double kFloat8Activations = -0.12;
 // elsewhere; DistributedDataParallel keeps all of them in its buckets.
 inline constexpr double kBucketGradientCopy = 2;
 
+// PyTorch's autocast: weights in float32 where ours are 16 bits wide and their cast copies (4 + 2 for 2), gradients in
+// float32 again in DistributedDataParallel's buckets (4); the weights are the optimizer's masters.
+inline constexpr double kAutocastCopies = 4 + 4;
+inline constexpr double kAutocastMasters = -4;
+
 // A caching allocator reserves more than its tensors take, and tools outside of the process see what is reserved.
 // Megatron-LM's own estimate (theoretical_memory_usage.py) adds this share.
 inline constexpr double kAllocatorSlack = 0.05;

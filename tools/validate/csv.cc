@@ -1,7 +1,9 @@
 #include "tools/validate/csv.h"
 
+#include <algorithm>
 #include <cmath>
 #include <fstream>
+#include <regex>
 #include <set>
 #include <sstream>
 #include <utility>
@@ -82,6 +84,8 @@ class Reader {
 
 }  // namespace
 
+constexpr size_t kLongestNumber = 64;  // with commas between thousands
+
 std::optional<size_t> CsvTable::Find(absl::string_view column) const {
   for (size_t i = 0; i < columns.size(); ++i) {
     if (columns[i] == column) return i;
@@ -99,7 +103,7 @@ absl::StatusOr<CsvTable> ParseCsv(absl::string_view text, absl::string_view file
     if (table.columns.empty()) {
       std::set<std::string> names;
       for (const std::string& cell : row.cells) {
-        table.columns.push_back(std::string(absl::StripAsciiWhitespace(cell)));
+        table.columns.push_back(absl::AsciiStrToLower(absl::StripAsciiWhitespace(cell)));
         if (!names.insert(table.columns.back()).second) {
           return absl::InvalidArgumentError(absl::StrCat(file, ":", row.line, ": found the column ",
                                                          QuoteForMessage(cell), " twice, wanted each once"));
@@ -107,7 +111,9 @@ absl::StatusOr<CsvTable> ParseCsv(absl::string_view text, absl::string_view file
       }
       continue;
     }
-    if (row.cells.size() != table.columns.size()) {
+    // Spreadsheets drop empty cells at the end of a line.
+    if (row.cells.size() < table.columns.size()) row.cells.resize(table.columns.size());
+    if (row.cells.size() > table.columns.size()) {
       return absl::InvalidArgumentError(absl::StrCat(file, ":", row.line, ": found ", row.cells.size(),
                                                      " cells, wanted ", table.columns.size(), " as in the header"));
     }
@@ -130,8 +136,12 @@ std::string CsvCells::Text(absl::string_view column) const {
 }
 
 absl::StatusOr<std::optional<double>> CsvCells::Number(absl::string_view column) const {
-  const std::string text = Text(column);
+  std::string text = Text(column);
   if (text.empty()) return std::optional<double>();
+  static const std::regex* const kThousands = new std::regex(R"(\d{1,3}(,\d{3})+(\.\d+)?)");
+  if (text.size() < kLongestNumber && std::regex_match(text, *kThousands)) {
+    text.erase(std::remove(text.begin(), text.end(), ','), text.end());
+  }
   double value = 0;
   if (!absl::SimpleAtod(text, &value) || !std::isfinite(value)) return Wrong(column, "a number");
   return std::optional<double>(value);

@@ -26,7 +26,7 @@ struct CsvRow {
 
 struct CsvTable {
   std::string file;
-  std::vector<std::string> columns;
+  std::vector<std::string> columns;  // in lower case
   std::vector<CsvRow> rows;
 
   std::optional<size_t> Find(absl::string_view column) const;
@@ -42,7 +42,7 @@ class CsvCells {
 
   // The cell without spaces around it; "" where it is empty or the table has no such column.
   std::string Text(absl::string_view column) const;
-  // Nothing for an empty cell. "4.0" is an integer.
+  // Nothing for an empty cell. "4.0" and "1,024" are integers.
   absl::StatusOr<std::optional<int64_t>> Int(absl::string_view column, int64_t min) const;
   absl::StatusOr<std::optional<double>> Number(absl::string_view column) const;
   // An error about this cell: `file:line: column: found X, wanted Y`.

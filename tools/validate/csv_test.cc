@@ -38,9 +38,20 @@ TEST(CsvTest, ALastLineNeedsNoEndAndMayEndWithAnEmptyCell) {
 
 std::string ErrorOf(const std::string& text) { return std::string(ParseCsv(text, "t.csv").status().message()); }
 
+// As spreadsheets write: other cases, thousands, empty cells dropped at the end.
+TEST(CsvTest, TablesMadeByHand) {
+  const auto table = ParseCsv("GPUs,Step_Time_s,notes\n\"1,024\",\"12,345.5\"\n\"1,02\",1,x\n", "t.csv");
+  ASSERT_OK(table);
+  const CsvCells cells(*table, table->rows[0]);
+  EXPECT_EQ(cells.Int("gpus", 1).value(), 1024);
+  EXPECT_EQ(cells.Number("step_time_s").value(), 12345.5);
+  EXPECT_EQ(cells.Text("notes"), "");
+  EXPECT_FALSE(CsvCells(*table, table->rows[1]).Number("gpus").ok());
+}
+
 TEST(CsvTest, ErrorsNameTheLine) {
   EXPECT_THAT(ErrorOf(""), HasSubstr("t.csv:1: found no header"));
-  EXPECT_THAT(ErrorOf("a,b\n1,2\n3\n"), HasSubstr("t.csv:3: found 1 cells, wanted 2"));
+  EXPECT_THAT(ErrorOf("a,b\n1,2\n3,4,5\n"), HasSubstr("t.csv:3: found 3 cells, wanted 2"));
   EXPECT_THAT(ErrorOf("a,b\n1,\"2\n"), HasSubstr("t.csv:2: found an opening quote"));
   EXPECT_THAT(ErrorOf("a,b\n1,\"2\"x\n"), HasSubstr("t.csv:2: found text behind a closing quote"));
   EXPECT_THAT(ErrorOf("a,b\n1,2\"\n"), HasSubstr("t.csv:2: found a quote inside a cell"));

@@ -45,7 +45,7 @@ Framework FrameworkOf(const CsvCells& cells, int64_t sequence) {
   Framework f;
   f.fused_attention = !HasAny(
       attention, {"unfused", "pre-flash", "no flash", "without flash", "no cudnn", "standard", "eager", "naive"});
-  const bool compiled = !compile.empty() && !HasAny(compile, {"no", "eager"});
+  const bool compiled = !compile.empty() && !absl::StartsWith(compile, "no") && !HasAny(compile, {"eager", "without"});
   // llm.c is a C program: nothing stands between it and the launches.
   const bool bare = HasAny(options, {"cuda graph", "cudagraph", "llm.c"}) ||
                     HasAny(absl::StrCat(attention, Lower(cells, "recompute")), {"llm.c"});
@@ -53,12 +53,13 @@ Framework FrameworkOf(const CsvCells& cells, int64_t sequence) {
   f.transformer_engine = HasAny(attention, {"te/", "transformer engine", "transformerengine"}) ||
                          HasAny(Lower(cells, "dtype"), {"transformer engine", "transformerengine"});
   f.nanotron = HasAny(absl::StrCat(model, options), {"nanotron"});
-  // llm-foundry's own layers pinned flash-attn 1.0.9 (its setup.py, extra "gpu").
+  // llm-foundry's own layers; its benchmarks ran FlashAttention in Triton (submit_benchmarks.py, --attn_impl).
   const bool foundry = HasAny(attention, {"mpt attn_impl"});
   // FlashAttention's training code brings fused kernels for all of a layer and for the loss (its training/README.md).
   const bool flash_code = HasAny(options, {"flashattention (this repo)"}) ||
                           (f.fused_attention && HasAny(Lower(cells, "source_ref"),
                                                        {"flash-attention training/configs", "flashattention-2 paper"}));
+  f.autocast = flash_code || HasAny(options, {"huggingface", "hugging face"});
   // Frameworks that issue kernel by kernel have a kernel for each step of the loss, too, but for these: MPT's default
   // loss is flash-attn's (modeling_mpt.py).
   f.fused_loss = !f.eager || foundry || flash_code;
@@ -88,7 +89,8 @@ Framework FrameworkOf(const CsvCells& cells, int64_t sequence) {
   if (HasAny(attention, {"cudnn", "flash3", "flash-3", "flashattention-3", "fa3"})) f.attention = "flash3";
   // Before July 2023 there was no other; FlashAttention-2's paper calls it by the bare name beside its own.
   const bool first = flash_code || (attention == "flashattention" && HasAny(Lower(cells, "source_ref"), {"-2 paper"}));
-  if (foundry || HasAny(attention, {"flash v1", "flash1", "flashattention-1"})) f.attention = "flash1";
+  if (foundry) f.attention = "triton";
+  if (HasAny(attention, {"flash v1", "flash1", "flashattention-1"})) f.attention = "flash1";
   if (first && !HasAny(attention, {"2", "3"})) f.attention = "flash1";
   return f;
 }

@@ -21,6 +21,7 @@ struct Framework {
   absl::string_view attention;  // kernel, where the row or the framework names one: costmodel/library.h
   bool transformer_engine = false;
   bool nanotron = false;
+  bool autocast = false;           // weights and gradients in float32, cast where an operator takes 16 bits
   bool adds_gradients = true;      // by a kernel of its own: HostPace
   bool overlaps_products = false;  // tensor parallelism's collectives: HostPace
   EagerBytes scores = {}, activations = {}, logits = {};

@@ -19,6 +19,7 @@
 #include "nlohmann/json.hpp"
 #include "tools/validate/gpu_type.h"
 #include "tools/validate/row_model.h"
+#include "tools/validate/training_table.h"
 
 namespace meshwright {
 namespace {
@@ -113,8 +114,13 @@ struct Implementation {
   absl::string_view word, kernel;
 };
 constexpr Implementation kImplementations[] = {
-    {"flashattention-1", "flash1"}, {"flashattention-2", "flash2"}, {"flashattention-3", "flash3"},
-    {"trt-llm", "trtllm"},          {"trtllm", "trtllm"},
+    {"flashattention triton", "triton"},
+    {"xformers", "xformers"},
+    {"flashattention-1", "flash1"},
+    {"flashattention-2", "flash2"},
+    {"flashattention-3", "flash3"},
+    {"trt-llm", "trtllm"},
+    {"trtllm", "trtllm"},
 };
 
 // Whether the attention is fused, and by which kernel.
@@ -198,8 +204,40 @@ absl::Status PriceAttention(const CsvCells& cells, Device device, PriceRowResult
   return absl::OkStatus();
 }
 
+// A layer's forward and backward pass: what a model of three layers takes beyond one of two, without the
+// optimizer and the reduction of gradients.
+absl::Status PriceLayer(const CsvCells& cells, const RowOverrides& overrides, PriceRowResult* out) {
+  MESHWRIGHT_ASSIGN_OR_RETURN(TrainingRun run, ReadTrainingRun(cells, overrides));
+  run.tensor_given = run.pipeline_given = run.microbatch_given = true;
+  const auto seconds = [&run](int64_t layers) -> absl::StatusOr<double> {
+    run.model.layers = layers;
+    MESHWRIGHT_ASSIGN_OR_RETURN(const Prediction prediction, PredictRun(run));
+    Nanos time;
+    for (const TimeUse use :
+         {TimeUse::kForward, TimeUse::kBackward, TimeUse::kRecompute, TimeUse::kActivationCollective}) {
+      time += prediction.time[use];
+    }
+    return ToSeconds(time);
+  };
+  MESHWRIGHT_ASSIGN_OR_RETURN(const double three, seconds(3));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const double two, seconds(2));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<double> forward, cells.Number("fwd_ms"));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<double> backward, cells.Number("bwd_ms"));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<double> both, cells.Number("combined_ms"));
+  const double measured = both.value_or(forward.value_or(0) + backward.value_or(0));
+  if (measured <= 0 || (!both.has_value() && (!forward.has_value() || !backward.has_value()))) {
+    return CannotExpress("no time or rate", "combined_ms is empty, fwd_ms or bwd_ms too");
+  }
+  out->seconds = {three - two, measured * 1e-3};
+  out->group = absl::StrCat(run.cluster.device.name, ", layers");
+  out->label = absl::StrCat(out->group, ", ", cells.Text("model"), ", tp", run.degrees.tensor, ", sequence parallel ",
+                            cells.Text("seq_parallel"), ", recompute ", cells.Text("recompute"));
+  return absl::OkStatus();
+}
+
 absl::Status PriceKernelRow(const CsvCells& cells, const RowOverrides& overrides, PriceRowResult* out) {
   MESHWRIGHT_RETURN_IF_ERROR(CheckStatus(cells));
+  if (!cells.Text("fwd_ms").empty() || !cells.Text("combined_ms").empty()) return PriceLayer(cells, overrides, out);
   MESHWRIGHT_ASSIGN_OR_RETURN(Cluster cluster, ClusterOf(cells, overrides, 1, 1));
   cluster.device.kernels.sustained_clock = 1;
   MESHWRIGHT_RETURN_IF_ERROR(Override(overrides, &cluster));

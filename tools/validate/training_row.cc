@@ -282,7 +282,7 @@ class RunReader {
     // queries, values, the first half of the wide product and the last one (torchtitan, apply_ac).
     // Checkpoints of Megatron and DeepSpeed run the layer again. Those of PyTorch that FSDP goes with (not reentrant,
     // since 2.1) stop when backward has what it reads.
-    const Recompute layer = absl::StrContains(Lower("zero_fsdp"), "fsdp") ? Recompute::kFull : Recompute::kLayer;
+    const Recompute layer = HasAny(Lower("zero_fsdp"), {"fsdp", "hsdp"}) ? Recompute::kFull : Recompute::kLayer;
     if (text.empty()) {
       run_.defaults.push_back("recompute none");
     } else if (absl::StartsWith(text, "no") || text == "false") {
@@ -343,8 +343,11 @@ class RunReader {
   }
 
   void SetCopies(const std::string& zero) {
-    if (run_.frozen || HasAny(zero, {"zero-3", "fsdp", "full_shard"})) return;
-    if (framework_.transformer_engine) {
+    if (run_.frozen || HasAny(zero, {"zero-3", "zero3", "fsdp", "hsdp", "full_shard"})) return;
+    if (framework_.autocast) {
+      run_.copies.whole = kAutocastCopies;
+      run_.copies.owned = kAutocastMasters;
+    } else if (framework_.transformer_engine) {
       run_.copies.owned = kParameterRemainders;
       if (run_.narrow) run_.copies.activations = kFloat8Activations;
     } else if (run_.training.dtype == DType::kFloat16) {
@@ -374,13 +377,13 @@ class RunReader {
     if (zero.empty()) {
       run_.parallel_optimizer = true;
       run_.defaults.push_back("zero_fsdp ZeRO-1");
-    } else if (HasAny(zero, {"none", "zero-0", "no"})) {
+    } else if (HasAny(zero, {"none", "zero-0", "zero0"}) || zero == "no" || zero == "ddp") {
     } else {
       run_.parallel_optimizer = true;
-      if (HasAny(zero, {"zero-2", "shard_grad"})) {
+      if (HasAny(zero, {"zero-2", "zero2", "shard_grad"})) {
         run_.approximations.push_back("ZeRO-2 as ZeRO-1");
         run_.memory_comparable = false;
-      } else if (HasAny(zero, {"zero-3", "fsdp", "full_shard"})) {
+      } else if (HasAny(zero, {"zero-3", "zero3", "fsdp", "hsdp", "full_shard"})) {
         run_.shard_parameters = true;
       } else if (HasAny(zero, {"groups", "hybrid"})) {
         run_.approximations.push_back("optimizer split over all replicas");

@@ -237,6 +237,8 @@ Bytes TrainingRowResult::PredictedPeak() const {
   return prediction.peak + Bytes(std::llround(static_cast<double>(prediction.arena.raw()) * kAllocatorSlack));
 }
 
+absl::StatusOr<Prediction> PredictRun(const TrainingRun& run) { return Predict(run); }
+
 absl::StatusOr<TrainingTableResult> PredictTrainingTable(const CsvTable& table, const RowOverrides& overrides) {
   TrainingTableResult result;
   result.file = table.file;

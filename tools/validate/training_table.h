@@ -46,6 +46,9 @@ struct TrainingTableResult {
 // A damaged cell and what cannot be expressed is a row that says so.
 absl::StatusOr<TrainingTableResult> PredictTrainingTable(const CsvTable& table, const RowOverrides& overrides);
 
+// One run whose layout and micro-batch are given.
+absl::StatusOr<Prediction> PredictRun(const TrainingRun& run);
+
 struct TrainingTableSummary {
   size_t rows = 0, predicted = 0;
   std::map<std::string, size_t> skipped;         // by reason
