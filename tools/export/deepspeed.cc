@@ -1,4 +1,6 @@
 // DeepSpeed: ds_config.json. JSON has no comments, so differences are told on standard error alone.
+#include <cmath>
+#include <optional>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -35,6 +37,11 @@ absl::StatusOr<Exported> ToDeepSpeed(const Plan& plan) {
   json["gradient_accumulation_steps"] = recipe.microbatches;
   if (t.dtype == DType::kBFloat16) json["bf16"]["enabled"] = true;
   if (t.dtype == DType::kFloat16) json["fp16"]["enabled"] = true;
+  if (const std::optional<LossScaling> scaling = t.LossScale(); scaling.has_value()) {
+    json["fp16"]["initial_scale_power"] = static_cast<int64_t>(std::lround(std::log2(scaling->initial)));
+    json["fp16"]["loss_scale_window"] = scaling->growth_interval;
+    json["fp16"]["hysteresis"] = 1;  // the plan lowers the scale at the first step that is skipped
+  }
   json["data_types"]["grad_accum_dtype"] = t.gradient_dtype == DType::kFloat32    ? "fp32"
                                            : t.gradient_dtype == DType::kBFloat16 ? "bf16"
                                                                                   : "fp16";

@@ -1,6 +1,7 @@
 // Megatron-LM: pretrain_gpt.py under torchrun, as a script. Ranks lie as ours do: tensor parallelism fastest, then
 // context, experts, data, pipeline.
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -117,6 +118,11 @@ absl::Status AddTraining(const Recipe& recipe, Options& out) {
   const Training& t = recipe.training;
   if (t.dtype == DType::kBFloat16) out.Add("--bf16");
   if (t.dtype == DType::kFloat16) out.Add("--fp16");
+  if (const std::optional<LossScaling> scaling = t.LossScale(); scaling.has_value()) {
+    out.Add("--initial-loss-scale", scaling->initial);
+    out.Add("--loss-scale-window", scaling->growth_interval);
+    out.Add("--hysteresis", 1);  // the plan lowers the scale at the first step that is skipped
+  }
   if (t.dtype != DType::kFloat32) {
     out.Add(t.gradient_dtype == DType::kFloat32 ? "--accumulate-allreduce-grads-in-fp32" : "--grad-reduce-in-bf16");
   }

@@ -232,6 +232,18 @@ TEST(DeepSpeedTest, ThePlanComesOutOfItsJson) {
   EXPECT_EQ(json["bf16"]["enabled"], true);
 }
 
+TEST(DeepSpeedTest, ScalesTheLossAsPlanned) {
+  std::string text = Llama();
+  text.replace(text.find("bfloat16"), 8, "float16, loss_scale: {initial: 1024, growth_interval: 100}");
+  ASSERT_OK_AND_ASSIGN(const Plan plan, PlanOf(text, {.data = 16, .microbatch = 1}));
+  ASSERT_OK_AND_ASSIGN(const Exported exported, ToDeepSpeed(plan));
+  const auto fp16 = nlohmann::json::parse(exported.text)["fp16"];
+  EXPECT_EQ(fp16["initial_scale_power"], 10);  // 2^10
+  EXPECT_EQ(fp16["loss_scale_window"], 100);
+  ASSERT_OK_AND_ASSIGN(const Exported megatron, ToMegatron(plan));
+  EXPECT_THAT(megatron.text, HasSubstr("  --initial-loss-scale 1024 "));
+}
+
 TEST(DeepSpeedTest, RefusesAPipeline) {
   ASSERT_OK_AND_ASSIGN(const Plan plan, PlanOf(kGpt, kMixed));
   EXPECT_THAT(ToDeepSpeed(plan).status(), StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("--stages=1")));
