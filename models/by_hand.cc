@@ -169,6 +169,11 @@ absl::StatusOr<std::vector<TensorId>> RankGraph::Add(OpSpec spec) {
   }
   for (OperandRule& output : rule.outputs) output.insert(output.begin(), ranks.begin(), ranks.end());
   for (Shape& shape : spec.output_shapes) shape = InFront(shape);
+  // Numbers for each dim, of a StridedSlice: ranks are taken whole.
+  const auto front = static_cast<std::ptrdiff_t>(rank_dims_.size());
+  for (auto [numbers, whole] : {std::pair(&spec.attrs.begin, 0), std::pair(&spec.attrs.strides, 1)}) {
+    if (!numbers->empty()) numbers->insert(numbers->begin(), static_cast<size_t>(front), whole);
+  }
   spec.rule = ToText(rule);
   MESHWRIGHT_ASSIGN_OR_RETURN(const std::vector<TensorId> outputs, builder_.Add(std::move(spec)));
   own_.insert(outputs.begin(), outputs.end());
@@ -347,6 +352,87 @@ absl::StatusOr<TensorId> RankGraph::NeighborExchange(const std::string& name, Te
     source = static_cast<int64_t>(p);
   }
   return Exchange(name, x, sources, group);
+}
+
+// Elements [begin, begin + length) of one dim.
+absl::StatusOr<TensorId> RankGraph::Border(const std::string& name, TensorId x, size_t dim, int64_t begin,
+                                           int64_t length) {
+  Shape shape = ShapeOf(x);
+  OpSpec cut{.name = name, .kind = OpKind::kStridedSlice, .inputs = {x}};
+  cut.rule = absl::StrCat(Dims(0, dim), "all! ", Dims(dim + 1, shape.size()), "-> ", Dims(0, dim), "border! ",
+                          Dims(dim + 1, shape.size()));
+  cut.attrs.begin = Shape(shape.size(), 0);
+  cut.attrs.strides = Shape(shape.size(), 1);
+  cut.attrs.begin[dim] = begin;
+  shape[dim] = length;
+  cut.output_shapes = {shape};
+  MESHWRIGHT_ASSIGN_OR_RETURN(const std::vector<TensorId> border, Add(std::move(cut)));
+  return border[0];
+}
+
+// What the neighbours before and after along one dim of the grid have next to the tile, on both sides of it.
+absl::StatusOr<TensorId> RankGraph::Halo(const std::string& name, TensorId x, size_t dim, const Grid& grid,
+                                         int64_t before, int64_t after, const Group& group) {
+  const bool down = dim == 2;
+  const int64_t extent = down ? grid.rows : grid.columns, step = down ? grid.columns : 1;
+  Shape shape = ShapeOf(x);
+  const int64_t size = shape[dim];
+  OpSpec join{.name = name, .kind = OpKind::kConcat};
+  // Of the rank before this one its last elements, of the one after it its first.
+  const auto side = [&](absl::string_view which, int64_t length, int64_t begin, int64_t distance) -> absl::Status {
+    if (length == 0) return absl::OkStatus();
+    const std::string own = absl::StrCat(name, "/", which);
+    MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId border, Border(absl::StrCat(own, "/border"), x, dim, begin, length));
+    if (extent == 1) {  // around a grid of one rank it is its own neighbour
+      join.inputs.push_back(border);
+      return absl::OkStatus();
+    }
+    std::vector<int64_t> sources;
+    for (int64_t p = 0; p < grid.rows * grid.columns; ++p) {
+      const int64_t at = p / step % extent, from = at + distance;
+      const int64_t wrapped = (from + extent) % extent;
+      sources.push_back(from == wrapped || grid.periodic ? p + (wrapped - at) * step : -1);
+    }
+    MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId got, Exchange(own, border, sources, group));
+    join.inputs.push_back(got);
+    return absl::OkStatus();
+  };
+  MESHWRIGHT_RETURN_IF_ERROR(side("before", before, size - before, -1));
+  join.inputs.push_back(x);
+  MESHWRIGHT_RETURN_IF_ERROR(side("after", after, 0, 1));
+  for (size_t i = 0; i < join.inputs.size(); ++i) {
+    absl::StrAppend(&join.rule, i == 0 ? "" : ", ", Dims(0, dim), "part", i, "! ", Dims(dim + 1, shape.size()));
+  }
+  absl::StrAppend(&join.rule, "-> ", Dims(0, dim), "all! ", Dims(dim + 1, shape.size()));
+  shape[dim] += before + after;
+  join.output_shapes = {shape};
+  MESHWRIGHT_ASSIGN_OR_RETURN(const std::vector<TensorId> joined, Add(std::move(join)));
+  return joined[0];
+}
+
+absl::StatusOr<TensorId> RankGraph::NeighborExchangeV2(const std::string& name, TensorId x, const Grid& grid,
+                                                       const std::array<int64_t, 4>& lens, const Group& group) {
+  MESHWRIGHT_ASSIGN_OR_RETURN(x, Own(x));
+  const Shape shape = ShapeOf(x);
+  if (shape.size() != 4) return ValueError("NeighborExchangeV2 of a tensor ", ToText(shape), "; wants (N, C, H, W)");
+  if (grid.rows * grid.columns != SizeOf(group)) {
+    return ValueError("NeighborExchangeV2: a grid of ", grid.rows, " x ", grid.columns, " on ", SizeOf(group),
+                      " ranks");
+  }
+  constexpr absl::string_view kSides[] = {"top", "bottom", "left", "right"};
+  for (size_t s = 0; s < lens.size(); ++s) {
+    const int64_t ranks = s < 2 ? grid.rows : grid.columns, most = ranks == 1 && !grid.periodic ? 0 : shape[2 + s / 2];
+    if (lens[s] >= 0 && lens[s] <= most) continue;
+    return ValueError("NeighborExchangeV2: ", lens[s], " at the ", kSides[s], " of a tile ", ToText(shape), ", with ",
+                      ranks, ranks == 1 ? " rank" : " ranks", " in that direction; wants 0 to ", most);
+  }
+  // First rows, then columns of the higher tile: so the corners come from the ranks across.
+  const bool columns = lens[2] + lens[3] > 0;
+  if (lens[0] + lens[1] > 0 || !columns) {
+    const std::string rows = columns ? absl::StrCat(name, "/rows") : name;
+    MESHWRIGHT_ASSIGN_OR_RETURN(x, Halo(rows, x, 2, grid, lens[0], lens[1], group));
+  }
+  return columns ? Halo(name, x, 3, grid, lens[2], lens[3], group) : absl::StatusOr<TensorId>(x);
 }
 
 absl::StatusOr<TensorId> RankGraph::AlltoAll(const std::string& name, TensorId x, size_t split_dim, size_t concat_dim,

@@ -20,6 +20,7 @@
 #ifndef MESHWRIGHT_MODELS_BY_HAND_H_
 #define MESHWRIGHT_MODELS_BY_HAND_H_
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <set>
@@ -74,7 +75,7 @@ class RankGraph {
   // Adds an op, written as one rank sees it. Its outputs are the ranks' own if an input is.
   absl::StatusOr<std::vector<TensorId>> Add(GraphBuilder::OpSpec spec);
 
-  // What the ranks of each group do with each other, S3.1 to S3.6. Outputs are their own.
+  // What the ranks of each group do with each other, S3.1 to S3.7. Outputs are their own.
   absl::StatusOr<TensorId> AllReduce(const std::string& name, TensorId x, Reduction reduction, const Group& group);
   absl::StatusOr<TensorId> AllGather(const std::string& name, TensorId x, const Group& group);
   absl::StatusOr<TensorId> ReduceScatter(const std::string& name, TensorId x, const Group& group);
@@ -86,6 +87,16 @@ class RankGraph {
   // has zeros.
   absl::StatusOr<TensorId> NeighborExchange(const std::string& name, TensorId x, const std::vector<int64_t>& send_ranks,
                                             const Group& group);
+  // The halo of a tile x (N, C, H, W), S3.7: the group is a grid of ranks, row by row. Rows and columns of the
+  // neighbours are put around the tile, corners included: lens = {top, bottom, left, right}. Beyond the border of the
+  // grid there are zeros, since all ranks run one text and their values have one shape; where it is periodic, the other
+  // side's.
+  struct Grid {
+    int64_t rows = 1, columns = 1;
+    bool periodic = false;
+  };
+  absl::StatusOr<TensorId> NeighborExchangeV2(const std::string& name, TensorId x, const Grid& grid,
+                                              const std::array<int64_t, 4>& lens, const Group& group);
   // Rows [p q, p q + q) of x on the rank at place p, q = rows / ranks of the group (S17.1). Rows that are left over
   // nobody gets.
   absl::StatusOr<TensorId> RankSlice(const std::string& name, TensorId x, const Group& group);
@@ -105,6 +116,9 @@ class RankGraph {
   absl::StatusOr<TensorId> Product(const std::string& name, TensorId x, const Group& group);
   absl::StatusOr<TensorId> Exchange(const std::string& name, TensorId x, const std::vector<int64_t>& places,
                                     const Group& group);
+  absl::StatusOr<TensorId> Border(const std::string& name, TensorId x, size_t dim, int64_t begin, int64_t length);
+  absl::StatusOr<TensorId> Halo(const std::string& name, TensorId x, size_t dim, const Grid& grid, int64_t before,
+                                int64_t after, const Group& group);
 
   GraphBuilder& builder_;
   const Shape rank_dims_;

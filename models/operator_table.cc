@@ -1,7 +1,10 @@
 #include "models/operator_table.h"
 
 #include <algorithm>
+#include <array>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -373,6 +376,34 @@ absl::StatusOr<TensorId> NeighborExchange(const UserOpCall& call, RankGraph& gra
                               call.where["send_ranks"].AsInts(-1, int64_t{1} << 20));
   return graph.NeighborExchange(name, x, send_ranks, call.group);
 }
+absl::StatusOr<TensorId> NeighborExchangeV2(const UserOpCall& call, RankGraph& graph, const std::string& name,
+                                            TensorId x) {
+  const NodeRef& where = call.where;
+  RankGraph::Grid grid;
+  MESHWRIGHT_ASSIGN_OR_RETURN(const std::vector<int64_t> sizes, where["grid"].AsInts(1, int64_t{1} << 20));
+  if (sizes.size() != 2) return where["grid"].Error(absl::StrCat("a list of ", sizes.size()), "[rows, columns]");
+  grid.rows = sizes[0];
+  grid.columns = sizes[1];
+  MESHWRIGHT_ASSIGN_OR_RETURN(grid.periodic, where["periodic"].AsBoolOr(false));
+  std::array<int64_t, 4> received = {}, sent = {};
+  for (auto [key, lens] : {std::pair("recv_lens", &received), std::pair("send_lens", &sent)}) {
+    if (key == absl::string_view("send_lens") && !where[key].present()) continue;
+    MESHWRIGHT_ASSIGN_OR_RETURN(const std::vector<int64_t> list, where[key].AsInts(0, int64_t{1} << 40));
+    if (list.size() != 4) {
+      return where[key].Error(absl::StrCat("a list of ", list.size()), "[top, bottom, left, right]");
+    }
+    std::copy(list.begin(), list.end(), lens->begin());
+  }
+  const std::array<int64_t, 4> meets = {received[1], received[0], received[3], received[2]};
+  if (where["send_lens"].present() && sent != meets) {
+    return where["send_lens"].Error(
+        absl::StrCat("[", absl::StrJoin(sent, ", "), "]"),
+        absl::StrCat("what the neighbours receive there, [", absl::StrJoin(meets, ", "), "]"));
+  }
+  const NodeRef format = where["data_format"];
+  if (format.present() && format.text() != "NCHW") return format.Error(QuoteForMessage(format.text()), "NCHW");
+  return graph.NeighborExchangeV2(name, x, grid, received, call.group);
+}
 absl::StatusOr<TensorId> RankSlice(const UserOpCall& call, RankGraph& graph, const std::string& name, TensorId x) {
   return graph.RankSlice(name, x, call.group);
 }
@@ -391,6 +422,7 @@ constexpr absl::string_view kAllGatherKeys[] = {"group", "fusion"};
 constexpr absl::string_view kRootKeys[] = {"group", "root"};
 constexpr absl::string_view kAlltoAllKeys[] = {"group", "split_count", "split_dim", "concat_dim"};
 constexpr absl::string_view kNeighborKeys[] = {"group", "send_ranks"};
+constexpr absl::string_view kHaloKeys[] = {"group", "grid", "periodic", "recv_lens", "send_lens", "data_format"};
 constexpr absl::string_view kTransposeKeys[] = {"transpose_a", "transpose_b"};
 constexpr absl::string_view kReduceKeys[] = {"axis", "keep_dims"};
 constexpr absl::string_view kAxisKeys[] = {"axis"};
@@ -452,6 +484,7 @@ constexpr UserOp kUserOps[] = {
     {"Broadcast", OpKind::kExchange, 1, -1, false, kRootKeys, nullptr, Broadcast},
     {"AlltoAll", OpKind::kTranspose, 1, -1, false, kAlltoAllKeys, nullptr, AlltoAll},
     {"NeighborExchange", OpKind::kExchange, 1, -1, false, kNeighborKeys, nullptr, NeighborExchange},
+    {"NeighborExchangeV2", OpKind::kExchange, 1, -1, false, kHaloKeys, nullptr, NeighborExchangeV2},
     {"RankSlice", OpKind::kGather, 1, kAnyType, false, kGroupKeys, nullptr, RankSlice},
     {"DivByGroupSize", OpKind::kScale, 1, -1, false, kGroupKeys, nullptr, DivByGroupSize},
     // Losses.

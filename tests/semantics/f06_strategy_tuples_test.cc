@@ -319,7 +319,7 @@ TEST(F06Test, TheTableOfOperatorsIsCovered) {
                                     "MSELoss",        "CrossEntropyLoss", "SoftmaxCrossEntropyWithLogits",
                                     "AllReduce",      "AllGather",        "ReduceScatter",
                                     "Broadcast",      "AlltoAll",         "RankSlice",
-                                    "DivByGroupSize", "NeighborExchange"};
+                                    "DivByGroupSize", "NeighborExchange", "NeighborExchangeV2"};
   for (const OperatorRow& row : OperatorRows()) known.push_back(row.name);
   for (const absl::string_view name : UserOpNames()) {
     EXPECT_NE(std::find(known.begin(), known.end(), name), known.end()) << name << " has no row here";

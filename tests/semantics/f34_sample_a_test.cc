@@ -1,6 +1,7 @@
 // F34: programs whose author splits them (S17.1 to S17.3): sample A as written and corrected, the toy table of S17.2,
 // the manual row of S18.1, and each collective of a model file against executor/manual, forward and backward.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <string>
 #include <utility>
@@ -372,6 +373,103 @@ TEST(SampleATest, TheSameOnDevices) {
   }
 }
 
+// S3.7. y = the tile w x and its halo, the loss the sum of y^2: what a model file has beyond the border, zeros, counts
+// for nothing, so it is that of the functions, whose tiles end there.
+absl::StatusOr<Expected> HaloByFunctions(manual::Context& context, int64_t rows, int64_t columns,
+                                         const std::array<int64_t, 4>& lens) {
+  MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t rank, context.GetRank());
+  std::vector<double> x(16), w(16), z(16);
+  for (int64_t e = 0; e < 16; ++e) {
+    // A formula's i is dim 0, its j what lies behind.
+    x[e] = static_cast<double>((7 * rank + 3 * e) % 11) / 11;
+    w[e] = static_cast<double>(3 * e % 5 - 2) / 5;
+    z[e] = x[e] * w[e];
+  }
+  manual::NeighborExchangeV2Spec spec;
+  spec.send_ranks = spec.recv_ranks = manual::GridNeighbors(rows, columns, rank);
+  constexpr size_t kSides[] = {0, 4, 6, 2}, kOpposite[] = {1, 0, 3, 2};  // top, bottom, left, right
+  for (size_t s = 0; s < 4; ++s) {
+    if (spec.recv_ranks[kSides[s]] < 0) continue;
+    spec.recv_lens[s] = lens[s];
+    spec.send_lens[s] = lens[kOpposite[s]];
+  }
+  const manual::Tensor tile = manual::Tensor::Of<double>({1, 1, 4, 4}, z);
+  MESHWRIGHT_ASSIGN_OR_RETURN(manual::Tensor dy, manual::NeighborExchangeV2(context, tile, spec));
+  double loss = 0;
+  for (double& value : dy.As<double>()) {
+    loss += value * value;
+    value *= 2;
+  }
+  MESHWRIGHT_ASSIGN_OR_RETURN(const manual::Tensor dz, manual::NeighborExchangeV2Grad(context, dy, spec));
+  for (size_t e = 0; e < 16; ++e) w[e] -= dz.As<double>()[e] * x[e];
+  return Expected{loss, w};
+}
+
+std::string HaloOf(const std::string& keys) {
+  return absl::StrReplaceAll(OneCollective(absl::StrCat("op: NeighborExchangeV2, ", keys)),
+                             {{"[16, 4]", "[4, 1, 4, 4]"}, {"[4, 4]", "[1, 1, 4, 4]"}, {"ReduceMean", "ReduceSum"}});
+}
+
+TEST(SampleATest, HalosOfAModelFileAreThoseOfTheFunctions) {
+  const struct {
+    int64_t rows, columns;
+    std::array<int64_t, 4> lens;
+  } cases[] = {{2, 2, {1, 1, 1, 1}}, {2, 2, {2, 1, 0, 3}}, {4, 1, {1, 2, 0, 0}}, {1, 4, {0, 0, 1, 0}}};
+  for (const auto& c : cases) {
+    const std::string keys =
+        absl::StrCat("grid: [", c.rows, ", ", c.columns, "], recv_lens: [", absl::StrJoin(c.lens, ", "), "]");
+    SCOPED_TRACE(keys);
+    for (const std::string& text : {HaloOf(keys), absl::StrReplaceAll(HaloOf(keys), {{kGroups, ""}})}) {
+      ASSERT_OK_AND_ASSIGN(const ModelRun run, RunModel(text, 4, 1));
+      std::vector<Expected> expected(4);
+      ASSERT_OK(manual::LaunchOnThreads(4, {}, [&](manual::Context& context) -> absl::Status {
+        MESHWRIGHT_RETURN_IF_ERROR(context.Init());
+        MESHWRIGHT_ASSIGN_OR_RETURN(expected[context.GetRank().value()],
+                                    HaloByFunctions(context, c.rows, c.columns, c.lens));
+        return absl::OkStatus();
+      }));
+      const std::vector<double> w = ValuesOf(run, "w");
+      ASSERT_EQ(w.size(), 64u);
+      for (size_t rank = 0; rank < 4; ++rank) {
+        EXPECT_NEAR(run.result.rank_losses[rank][0], expected[rank].loss, 1e-12);
+        for (size_t e = 0; e < 16; ++e) EXPECT_NEAR(w[16 * rank + e], expected[rank].w[e], 1e-12) << rank << " " << e;
+      }
+    }
+  }
+}
+
+// Around the grid every rank has all its neighbours, and the sum over the ranks is that of the tiles as often as each
+// element is seen: with a halo of 1 on every side of 4 x 4 tiles, 36 elements where there are 16.
+TEST(SampleATest, APeriodicHaloSeesEveryElementAsOftenAsAnother) {
+  // Tiles of ones: (4 + 2) x (4 + 2) of them on each rank, in a row of 4, in a column, and in a square.
+  for (const char* const grid : {"[2, 2]", "[1, 4]", "[4, 1]"}) {
+    const std::string text =
+        absl::StrReplaceAll(HaloOf(absl::StrCat("grid: ", grid, ", periodic: true, recv_lens: [1, 1, 1, 1]")),
+                            {{"{a: 7, b: 3, mod: 11, sub: 0, div: 11}", "{a: 0, b: 0, mod: 2, sub: -1, div: 1}"},
+                             {"{a: 2, b: 3, mod: 5, sub: 2, div: 5}", "{a: 0, b: 0, mod: 2, sub: -1, div: 1}"}});
+    ASSERT_OK_AND_ASSIGN(const ModelRun run, RunModel(text, 4, 1));
+    for (size_t rank = 0; rank < 4; ++rank) EXPECT_EQ(run.result.rank_losses[rank][0], 36) << grid << " " << rank;
+  }
+}
+
+// A StridedSlice of what ranks have each for themselves counts from the user's first dim.
+TEST(SampleATest, ASliceOfOwnValues) {
+  const std::string text =
+      absl::StrReplaceAll(OneCollective("op: StridedSlice, begin: [1, 2], end: [3, 4]"), {{"ReduceMean", "ReduceSum"}});
+  ASSERT_OK_AND_ASSIGN(const ModelRun run, RunModel(text, 4, 1));
+  for (int64_t rank = 0; rank < 4; ++rank) {
+    double loss = 0;
+    for (int64_t i = 1; i < 3; ++i) {
+      for (int64_t j = 2; j < 4; ++j) {
+        const double x = static_cast<double>((7 * (4 * rank + i) + 3 * j) % 11) / 11;
+        const double w = static_cast<double>((2 * i + 3 * j) % 5 - 2) / 5;
+        loss += x * w * x * w;
+      }
+    }
+    EXPECT_NEAR(run.result.rank_losses[static_cast<size_t>(rank)][0], loss, 1e-12) << rank;
+  }
+}
+
 // w (1) on 4 ranks whose rows are 1, 2, 3, 4: y = prod(x w) = 24, loss y^2 = 576. d y^2 / d z_r on each of four ranks
 // is 2 y . y / z_r, and the sum over the ranks' losses is four times that: dw_r = 4 . 2 . 24 . 24 / x_r . x_r = 4608.
 // Where rank 2's row is 0, y = 0 and so are all derivatives, its own 2 y . (1 . 2 . 4) too; y / x would be 0 / 0.
@@ -462,6 +560,14 @@ TEST(SampleATest, MistakesAreSaidWhenThePlanIsMade) {
   EXPECT_EQ(kind(OneCollective("op: NeighborExchange, send_ranks: [1, 2, 3]"), 4), "E-VALUE");
   EXPECT_EQ(kind(OneCollective("op: NeighborExchange, send_ranks: [1, 2, 3, 4]"), 4), "E-VALUE");
   EXPECT_EQ(kind(OneCollective("op: NeighborExchange, send_ranks: [1, 1, 3, 0]"), 4), "E-LAYOUT");
+  EXPECT_EQ(kind(HaloOf("grid: [2, 3], recv_lens: [1, 1, 1, 1]"), 4), "E-VALUE");
+  EXPECT_EQ(kind(HaloOf("grid: [4, 1], recv_lens: [1, 1, 1, 0]"), 4), "E-VALUE");  // nobody is to the left
+  EXPECT_EQ(kind(HaloOf("grid: [2, 2], recv_lens: [5, 0, 0, 0]"), 4), "E-VALUE");  // tiles have 4 rows
+  EXPECT_THAT(PlanModel(HaloOf("grid: [2, 2], recv_lens: [1, 2, 0, 0], send_lens: [1, 2, 0, 0]"), 4),
+              StatusIs(absl::StatusCode::kInvalidArgument, "wanted what the neighbours receive there, [2, 1, 0, 0]"));
+  EXPECT_THAT(PlanModel(HaloOf("grid: [2, 2], recv_lens: [1, 2, 0, 0], data_format: NHWC"), 4),
+              StatusIs(absl::StatusCode::kInvalidArgument, "found \"NHWC\", wanted NCHW"));
+  EXPECT_EQ(kind(OneCollective("op: NeighborExchangeV2, grid: [2, 2], recv_lens: [1, 1, 1, 1]"), 4), "E-VALUE");
   // Groups of 4 ranks in a job of 8; and R8's for groups of a file.
   EXPECT_THAT(PlanModel(OneCollective("op: AllReduce, group: pairs"), 8),
               StatusIs(absl::StatusCode::kInvalidArgument, "groups.pairs: rank 4 of 8 is in no group"));
