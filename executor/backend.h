@@ -64,7 +64,8 @@ class Backend {
   // kResourceExhausted when there is not that much.
   virtual absl::StatusOr<std::byte*> AllocateArena(Bytes size) = 0;
 
-  // Between host memory, which may be reused when the call returns, and the arena.
+  // Between host memory, which may be reused when the call returns, and the arena. CopyOut waits for what was issued on
+  // the stream before; within a step for that alone, since other streams may wait for ranks that wait for this one.
   virtual absl::Status CopyIn(Stream stream, absl::Span<const std::byte> from, std::byte* to) = 0;
   virtual absl::Status CopyOut(Stream stream, const std::byte* from, absl::Span<std::byte> to) = 0;
 

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "absl/strings/str_cat.h"
+#include "executor/host_op.h"
 #include "executor/narrow_floats.h"
 #include "executor/permute.h"
 #include "ir/error_kind.h"
@@ -326,7 +327,7 @@ absl::Status RankRunner::Play(const Instruction& instruction, const Compute& com
     const bool accumulator = role == BufferRole::kGradient || role == BufferRole::kLoss;
     if (compute.accumulate && accumulator) call.accumulate |= 1u << i;
   }
-  return backend_.RunKernel(instruction.stream, call);
+  return compute.on_host ? RunOnHost(backend_, instruction.stream, call) : backend_.RunKernel(instruction.stream, call);
 }
 
 absl::Status RankRunner::Feed(const Instruction& instruction, int64_t step) {

@@ -163,6 +163,7 @@ absl::StatusOr<std::vector<TensorId>> GraphBuilder::Add(OpSpec spec) {
   op.recompute = spec.recompute;
   op.recompute_group = std::move(spec.recompute_group);
   op.own_batch = spec.own_batch;
+  op.on_host = spec.on_host || (spec.forward.valid() && graph_.op(spec.forward).on_host);
   std::vector<TensorId> outputs = op.outputs;
   graph_.ops.push_back(std::move(op));
   return outputs;
@@ -296,7 +297,8 @@ std::string ToText(const Graph& graph) {
                         : op.recompute           ? "    again    "
                                                  : "    backward ",
                         op.name, ": ", NameOf(op.kind), "(", absl::StrJoin(op.inputs, ", ", name), ") -> ",
-                        absl::StrJoin(op.outputs, ", ", name), "  [", ToText(op.rule), "]\n");
+                        absl::StrJoin(op.outputs, ", ", name), "  [", ToText(op.rule),
+                        op.on_host ? "] on host\n" : "]\n");
       }
     }
   }

@@ -100,6 +100,7 @@ struct Op {
   bool recompute = false;  // backward ops: a second run of `forward`
   OwnBatch own_batch = OwnBatch::kNo;
   std::string recompute_group;  // forward ops named here are run again under selective recompute
+  bool on_host = false;         // Compute::on_host
 };
 
 // One value that flows through the layers of a repeated segment.
@@ -166,6 +167,7 @@ class GraphBuilder {
     bool recompute = false;
     std::string recompute_group = {};
     OwnBatch own_batch = OwnBatch::kNo;
+    bool on_host = false;  // backward ops run where their forward op does
     // Existing tensors to write (accumulators, or shapes already known) instead of new ones; empty: make new ones.
     std::vector<TensorId> outputs = {};
   };

@@ -71,7 +71,7 @@ std::string FieldText(const T& value) {
 }
 
 // What differs from the defaults, behind the rule.
-std::string AttrsText(const OpAttrs& attrs, const IndexRule& rule) {
+std::string AttrsText(const OpAttrs& attrs, const IndexRule& rule, bool on_host) {
   std::vector<std::string> parts;
   if (!rule.labels.empty()) parts.push_back(absl::StrCat("rule: ", ToText(rule)));
   const OpAttrs usual;
@@ -83,6 +83,7 @@ std::string AttrsText(const OpAttrs& attrs, const IndexRule& rule) {
     const std::string text = FieldText(value);
     if (text != defaults[field++]) parts.push_back(absl::StrCat(name, ": ", text));
   });
+  if (on_host) parts.emplace_back("device_target: CPU");
   return absl::StrJoin(parts, ", ");
 }
 
@@ -161,7 +162,7 @@ class Execution {
   void Describe(const Instruction& instruction, const Compute& compute, size_t, DumpNode& node) {
     node.op = std::string(NameOf(compute.op));
     node.instance = node.name;
-    node.attrs = AttrsText(compute.attrs, compute.rule);
+    node.attrs = AttrsText(compute.attrs, compute.rule, compute.on_host);
     std::vector<const Buffer*> buffers;
     for (const Operand& read : instruction.reads) buffers.push_back(&view_.BufferOf(read));
     if (!buffers.empty()) node.in_strategy = StrategyText(buffers, view_.mesh());
@@ -246,7 +247,7 @@ Dump DumpGraph(const Graph& graph, const Program& program) {
     DumpNode node;
     node.name = node.instance = op.name;
     node.op = std::string(NameOf(op.kind));
-    node.attrs = AttrsText(op.attrs, op.rule);
+    node.attrs = AttrsText(op.attrs, op.rule, op.on_host);
     node.scope = absl::StrCat("Default/", graph.segment(op.segment).name);
     for (const TensorId id : op.inputs) {
       const Tensor& tensor = graph.tensor(id);

@@ -118,6 +118,8 @@ struct Compute {
   IndexRule rule;
   bool accumulate = false;  // outputs in gradient and loss buffers are added to what these hold; others overwrite
   bool recompute = false;   // a second run of a forward op, for reports
+  // S13.5: the host of the rank's device runs it: what it reads is copied down, what it writes is copied up.
+  bool on_host = false;
 };
 
 // Keeps the piece of a replicated dim that the write buffer's layout names. Local.

@@ -458,6 +458,7 @@ class Parser {
     if (rule_token.kind == Token::Kind::kString) rule = line.Next().text;
     compute.accumulate = line.Take("accumulate");
     compute.recompute = line.Take("recompute");
+    compute.on_host = line.Take("on_host");
     MESHWRIGHT_RETURN_IF_ERROR(ReadFields(line, compute.attrs));
     instruction.work = std::move(compute);
     return absl::OkStatus();

@@ -129,6 +129,7 @@ class InstructionWriter {
     }
     if (compute.accumulate) text += " accumulate";
     if (compute.recompute) text += " recompute";
+    if (compute.on_host) text += " on_host";
     return text + FieldsText(compute.attrs);
   }
   std::string WorkText(const Instruction& instruction, const Slice&) const {

@@ -28,7 +28,7 @@ class "stage 0" arena 4096
   block "layers forward" forward
     compute Feed writes x
     compute MatMul "m k, k n -> m n" reads x w writes "reads" records ready "layers done" @matmul
-    compute MatMul "m k, k n -> m n" accumulate recompute scale=0.5 causal=false top_k=3 reads x w+1 writes "reads"
+    compute MatMul "m k, k n -> m n" accumulate recompute on_host scale=0.5 causal=false top_k=3 reads x w+1 writes "reads"
     compute ReLU reads y@1 writes y@1 @"layers/relu forward"
     comm all_reduce sum (x1) gradient reads "reads" "w\"1"-1 writes y@1 "w\"1" waits ready+1 "layers done"
     compute all_gather (x2, x1) dim 1 parameter reads y@1 writes y@2
@@ -83,6 +83,7 @@ TEST(ProgramTextTest, ReadsWhatItSays) {
   const auto& product = std::get<Compute>(forward[2].work);
   EXPECT_TRUE(product.accumulate);
   EXPECT_TRUE(product.recompute);
+  EXPECT_TRUE(product.on_host);
   EXPECT_EQ(product.attrs.scale, 0.5);
   EXPECT_FALSE(product.attrs.causal);
   EXPECT_EQ(product.attrs.top_k, 3);

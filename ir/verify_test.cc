@@ -164,6 +164,8 @@ class c arena 2048
 }
 
 TEST(VerifyTest, Rule3OperandsAgreeWithTheRule) {
+  EXPECT_THAT(Changed("compute Feed writes x", "compute Feed on_host writes x"),
+              testing::HasSubstr("is fed by the host as it is"));
   const std::string product = R"(rule 3: class s0, block f, instruction 1 (compute MatMul "m k, k n -> m n" reads x w )"
                               R"(writes y waits reduced records made): )";
   EXPECT_EQ(Changed("buffer w float32 (32, 16)", "buffer w float32 (48, 16)"),

@@ -115,6 +115,7 @@ class WorkChecker {
   }
 
   absl::Status Check(const Compute& compute) const {
+    if (compute.on_host && compute.op == OpKind::kFeed) return Wrong(3, "is fed by the host as it is, found on_host");
     const bool made_here = compute.op == OpKind::kFill || compute.op == OpKind::kFeed;
     if (made_here && compute.rule == IndexRule{} && instruction_.reads.empty()) return absl::OkStatus();
     std::vector<Shape> inputs, outputs;

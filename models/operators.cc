@@ -190,14 +190,26 @@ struct Known {
   }
 };
 
+// S13.5: an operator may be pinned to the host. GPU is where operators are anyway.
+absl::StatusOr<bool> ReadOnHost(const NodeRef& in, const UserOp& op) {
+  constexpr absl::string_view kTargets[] = {"CPU", "GPU"};
+  if (!in.present()) return false;
+  const absl::StatusOr<size_t> target = in.AsChoice(kTargets);
+  if (!target.ok()) return WithKind("E-VALUE", target.status());
+  if (*target == 0 && op.together != nullptr) {
+    return WithKind("E-VALUE", in.Error("CPU", absl::StrCat("no ", op.name, ", by which devices talk")));
+  }
+  return *target == 0;
+}
+
 absl::StatusOr<OperatorSpec> ReadOperator(const NodeRef& in, const NodeRef& layouts, int64_t stages, Known& known) {
   OperatorSpec spec{.where = in};
   MESHWRIGHT_RETURN_IF_ERROR(in.AsMap().status());
   MESHWRIGHT_ASSIGN_OR_RETURN(spec.name, in["name"].AsName());
   MESHWRIGHT_ASSIGN_OR_RETURN(spec.op, in["op"].AsChoice(UserOpNames()));
   const UserOp& op = UserOps()[spec.op];
-  std::vector<absl::string_view> keys = {"name",           "op",          "inputs",   "shard", "out_strategy",
-                                         "pipeline_stage", "cross_batch", "recompute"};
+  std::vector<absl::string_view> keys = {"name",           "op",          "inputs",    "shard",        "out_strategy",
+                                         "pipeline_stage", "cross_batch", "recompute", "device_target"};
   keys.insert(keys.end(), op.keys.begin(), op.keys.end());
   MESHWRIGHT_RETURN_IF_ERROR(in.CheckKeys(keys));
   // S5.13: on other operators than reductions it has no effect.
@@ -206,6 +218,7 @@ absl::StatusOr<OperatorSpec> ReadOperator(const NodeRef& in, const NodeRef& layo
   const absl::StatusOr<bool> recompute = in["recompute"].AsBoolOr(false);
   if (!recompute.ok()) return WithKind("E-TYPE", recompute.status());
   if (in["recompute"].present()) spec.recompute = *recompute;
+  MESHWRIGHT_ASSIGN_OR_RETURN(spec.on_host, ReadOnHost(in["device_target"], op));
   MESHWRIGHT_ASSIGN_OR_RETURN(spec.fusion, ReadFusionId(in["fusion"], 0));
   MESHWRIGHT_ASSIGN_OR_RETURN(spec.inputs, in["inputs"].AsStrings());
   const bool several = op.inputs == kSeveral;
@@ -400,6 +413,7 @@ absl::StatusOr<std::vector<TensorId>> AddOperator(const OperatorSpec& spec, cons
     if (result.ok()) return std::vector<TensorId>{*result};
     return KindOf(result.status()).empty() ? result.status() : spec.where.Locate(result.status());
   }
+  out.on_host = spec.on_host;
   MESHWRIGHT_RETURN_IF_ERROR(op.prepare(call, out));
   const absl::StatusOr<std::vector<TensorId>> result = graph.Add(std::move(out));
   if (!result.ok()) {

@@ -66,6 +66,7 @@ struct OperatorSpec {
   std::vector<std::string> outputs = {};  // its name; of a Split, one name for each part
   std::optional<OpSharding> shard = {};
   std::optional<bool> recompute = {};  // S13.1; what cells say counts where it says nothing
+  bool on_host = false;                // S13.5: device_target is CPU
   int64_t fusion = 0;                  // S10.8: of an AllReduce or AllGather; equal ids are one call, 0: alone
   // As written, or taken over from a neighbour; -1 where no operator has one. With chunks it counts on (S12.10): chunk
   // v of stage s is v * stages + s.

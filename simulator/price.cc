@@ -3,12 +3,16 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <optional>
 #include <set>
 #include <utility>
 #include <variant>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "costmodel/host_op.h"
+#include "costmodel/library.h"
 #include "ir/status.h"
 #include "simulator/network_links.h"
 #include "simulator/time_use.h"
@@ -100,6 +104,10 @@ class Pricer {
             MESHWRIGHT_RETURN_IF_ERROR(CheckAxes(*collective));
           }
           nic_share_ = 0;
+          const auto* compute = std::get_if<Compute>(&instruction.work);
+          if (compute != nullptr && compute->on_host && !host_device_.has_value()) {
+            MESHWRIGHT_ASSIGN_OR_RETURN(host_device_, FindDevice("host"));
+          }
           instructions.push_back(std::visit(*this, instruction.work));
           if (network_.any() && nic_share_ > 0) {
             instructions.back().shared = network_.UsesOf(c, instruction.work, nic_share_);
@@ -134,7 +142,27 @@ class Pricer {
     });
   }
 
+  // S13.5. Of a result that is added to what is there, that is copied down first.
+  InstructionPrice PriceOfHostKernel(const Compute& compute) const {
+    std::vector<Bytes> copies;
+    const auto add = [&](const Operand& operand) {
+      copies.push_back(LocalBytes(rank_class_->buffers[operand.buffer.index()], program_.mesh));
+    };
+    for (const Operand& read : instruction_->reads) add(read);
+    for (const Operand& write : instruction_->writes) {
+      const BufferRole role = rank_class_->buffers[write.buffer.index()].role;
+      if (compute.accumulate && (role == BufferRole::kGradient || role == BufferRole::kLoss)) add(write);
+      add(write);
+    }
+    InstructionPrice price;
+    const KernelWork work = WorkOf(*instruction_, compute, *rank_class_, program_.mesh);
+    price.time = PriceOnHost(work, copies, costs_.cluster(), *host_device_);
+    price.estimated = true;
+    return price;
+  }
+
   InstructionPrice operator()(const Compute& compute) const {
+    if (compute.on_host) return PriceOfHostKernel(compute);
     const KernelWork work = WorkOf(*instruction_, compute, *rank_class_, program_.mesh);
     const KernelEstimate estimate = costs_.Estimate(work);
     InstructionPrice price;
@@ -469,6 +497,7 @@ class Pricer {
   const HostPace host_;
   NetworkLinks network_;
   double nic_share_ = 0;  // of the communication that was priced last: of its part of the node's cards, each rank's
+  std::optional<Device> host_device_;  // where some kernel runs on it
   AxisId stage_axis_;
   size_t class_index_ = 0;
   const RankClass* rank_class_ = nullptr;

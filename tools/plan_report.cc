@@ -335,7 +335,7 @@ Json StrategyJson(const Candidate& candidate, const std::vector<OperatorRow>* op
 
 }  // namespace
 
-std::vector<OperatorRow> OperatorRows(const Graph& graph, const Program& program) {
+std::vector<OperatorRow> OperatorRows(const Graph& graph, const Strategy& strategy, const Program& program) {
   std::vector<OperatorRow> rows;
   for (const RankClass& rank_class : program.classes) {
     for (const Block& block : rank_class.blocks) {
@@ -343,16 +343,23 @@ std::vector<OperatorRow> OperatorRows(const Graph& graph, const Program& program
       for (const Instruction& instruction : block.instructions) {
         const auto* compute = std::get_if<Compute>(&instruction.work);
         // "segment/op".
-        const std::string name = instruction.origin.substr(instruction.origin.find('/') + 1);
+        std::string name = instruction.origin.substr(instruction.origin.find('/') + 1);
+        // The first piece of an interleaved operator stands for it (S6.14).
+        const auto own = strategy.ops.find(std::string(absl::StripSuffix(name, "/0")));
+        const bool interleaved = own != strategy.ops.end() && own->second.interleaved.has_value();
+        if (interleaved) name = own->first;
         const OpId op = graph.FindOp(name);
         if (compute == nullptr || !op.valid() || compute->op != graph.op(op).kind) continue;
         OperatorRow row{name, std::string(NameOf(compute->op)), {}};
-        for (const Operand& operand : instruction.reads) {
-          std::vector<int64_t> pieces;
-          for (const AxisList& axes : rank_class.buffers[operand.buffer.index()].layout.dims) {
-            pieces.push_back(program.mesh.SizeOf(axes));
+        for (size_t i = 0; i < instruction.reads.size(); ++i) {
+          const Layout& layout = rank_class.buffers[instruction.reads[i].buffer.index()].layout;
+          std::vector<int64_t>& pieces = row.in_strategy.emplace_back();
+          for (size_t d = 0; d < layout.dims.size(); ++d) {
+            const int label = compute->rule.inputs[i][d].label;
+            const bool cut = interleaved && label >= 0 &&
+                             compute->rule.labels[static_cast<size_t>(label)].name == own->second.interleaved->label;
+            pieces.push_back(program.mesh.SizeOf(layout.dims[d]) * (cut ? own->second.interleaved->pieces : 1));
           }
-          row.in_strategy.push_back(std::move(pieces));
         }
         rows.push_back(std::move(row));
       }
@@ -369,7 +376,7 @@ absl::StatusOr<PlanReport> MakeReport(const Session& session, SearchResult resul
   if (!session.file->is_decoder()) {
     for (const Candidate& candidate : result.ranked) {
       MESHWRIGHT_ASSIGN_OR_RETURN(const Evaluation evaluation, Evaluate(session.problem, candidate.strategy));
-      report.operators.push_back(OperatorRows(graph, evaluation.program));
+      report.operators.push_back(OperatorRows(graph, candidate.strategy, evaluation.program));
     }
   }
   report.result = std::move(result);

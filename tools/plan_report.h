@@ -17,14 +17,14 @@
 
 namespace meshwright {
 
-// How one operator is split: into how many pieces each dim of each input is cut.
+// How one operator is split: into how many pieces each dim of each input is cut, those on each device included (S6.14).
 struct OperatorRow {
   std::string name;
   std::string kind;  // "MatMul"
   std::vector<std::vector<int64_t>> in_strategy;
   friend bool operator==(const OperatorRow&, const OperatorRow&) = default;
 };
-std::vector<OperatorRow> OperatorRows(const Graph& graph, const Program& program);
+std::vector<OperatorRow> OperatorRows(const Graph& graph, const Strategy& strategy, const Program& program);
 
 struct PlanReport {
   const Session* session = nullptr;  // not null; must outlive the report

@@ -24,6 +24,17 @@ absl::Span<std::byte> BytesOf(StallReport& report) {
   return absl::MakeSpan(reinterpret_cast<std::byte*>(&report), sizeof(report));
 }
 
+// A step with kernels that the host runs cannot be recorded: the host would not run them again.
+bool RunsOnHost(const RankClass& rank_class) {
+  for (const Block& block : rank_class.blocks) {
+    for (const Instruction& instruction : block.instructions) {
+      const auto* const compute = std::get_if<Compute>(&instruction.work);
+      if (compute != nullptr && compute->on_host) return true;
+    }
+  }
+  return false;
+}
+
 // Polls quickly at first, then leaves the processor to others.
 class Patience {
  public:
@@ -101,15 +112,15 @@ absl::Status CudaBackend::Start(const Program& program) {
   MESHWRIGHT_RETURN_IF_ERROR(communication_.Connect(
       device(Stream::kCompute), [&](int64_t index, Communicator made) { watchdog_.Watch(index, made); }));
   MESHWRIGHT_RETURN_IF_ERROR(SizeScratch(program));
-  may_record_ = options_.graphs;
+  may_record_ = options_.graphs && !RunsOnHost(program.classes[ClassOf(program)]);
   if (may_record_) MESHWRIGHT_RETURN_IF_ERROR(recorder_.Prepare(streams_));
-  return AwaitIdle();
+  return AwaitIdle(streams_);
 }
 
 // Scratch that grows in the middle of a step would allocate while other ranks wait for this one.
 absl::Status CudaBackend::SizeScratch(const Program& program) {
   const int64_t rank = endpoint_.rank();
-  const RankClass& own = program.classes[static_cast<size_t>(rank / program.ranks_per_class())];
+  const RankClass& own = program.classes[ClassOf(program)];
   const auto view = [&](const Operand& operand) {
     const Buffer& b = own.buffers[operand.buffer.index()];
     TensorView view;
@@ -207,10 +218,12 @@ absl::Status CudaBackend::QueueCopyIn(Stream stream, absl::Span<const std::byte>
 }
 
 absl::Status CudaBackend::CopyOut(Stream stream, const std::byte* from, absl::Span<std::byte> to) {
-  MESHWRIGHT_RETURN_IF_ERROR(AwaitIdle());
+  const DeviceStream own = device(stream);
+  const absl::Span<const DeviceStream> all = in_step_ ? absl::MakeConstSpan(&own, 1) : absl::MakeConstSpan(streams_);
+  MESHWRIGHT_RETURN_IF_ERROR(AwaitIdle(all));
   MESHWRIGHT_RETURN_IF_ERROR(
-      driver_.Copy(device(stream), CopyKind::kToHost, from, to.data(), Bytes(static_cast<int64_t>(to.size()))));
-  return AwaitIdle();
+      driver_.Copy(own, CopyKind::kToHost, from, to.data(), Bytes(static_cast<int64_t>(to.size()))));
+  return AwaitIdle(all);
 }
 
 absl::Status CudaBackend::RunKernel(Stream stream, const KernelCall& call) {
@@ -326,10 +339,10 @@ void CudaBackend::IssueFromNowOn(const absl::Status& why) {
                                " issues its steps call by call, as one could not be recorded: ", why.message()));
 }
 
-absl::Status CudaBackend::AwaitIdle() {
+absl::Status CudaBackend::AwaitIdle(absl::Span<const DeviceStream> streams) {
   watchdog_.Begin(deadline());
   Patience patience;
-  for (const DeviceStream stream : streams_) {
+  for (const DeviceStream stream : streams) {
     while (true) {
       MESHWRIGHT_ASSIGN_OR_RETURN(const bool idle, driver_.IsIdle(stream));
       MESHWRIGHT_RETURN_IF_ERROR(Look());
@@ -342,7 +355,7 @@ absl::Status CudaBackend::AwaitIdle() {
 }
 
 absl::Status CudaBackend::Synchronize() {
-  MESHWRIGHT_RETURN_IF_ERROR(AwaitIdle());
+  MESHWRIGHT_RETURN_IF_ERROR(AwaitIdle(streams_));
   progress_.Clear();
   scratch_.Release();
   communication_.Idle();

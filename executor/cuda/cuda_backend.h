@@ -91,6 +91,9 @@ class CudaBackend : public Backend {
   CudaBackend(Driver& driver, Kernels& kernels, Endpoint& endpoint, CommunicatorPlan plan, const CudaOptions& options);
   absl::Status Start(const Program& program);
   absl::Status SizeScratch(const Program& program);
+  size_t ClassOf(const Program& program) const {
+    return static_cast<size_t>(endpoint_.rank() / program.ranks_per_class());
+  }
   DeviceStream device(Stream stream) const { return streams_[static_cast<size_t>(stream)]; }
 
   absl::Duration setup_deadline() const { return std::max(options_.setup_deadline, DeadlineOf(options_)); }
@@ -106,7 +109,7 @@ class CudaBackend : public Backend {
   absl::Status LookAround();
   absl::Status Stalled();
   absl::Status OwnFailure(const Watchdog::Failure& failure);
-  absl::Status AwaitIdle();
+  absl::Status AwaitIdle(absl::Span<const DeviceStream> streams);
   absl::StatusOr<std::byte*> Staging(int64_t bytes);
   absl::StatusOr<std::byte*> MemoryForArena(Bytes size);
 

@@ -4,7 +4,7 @@
 // both lie in host memory that the graph copies from.
 //
 // A step is not recorded, and all are issued call by call,
-//   where CudaOptions::graphs is false;
+//   where CudaOptions::graphs is false, or the program has kernels that the host runs (Compute::on_host);
 //   when a call fails while it is captured, or the capture fails (a kernel or an NCCL that cannot be captured);
 //   when it has more than kMostCalls calls (a graph takes about a kilobyte for each), or more than StepValues::kMost
 //   values.

@@ -189,7 +189,12 @@ class Partitioner {
     const Assignment& assignment = sharded_.assignments[id.index()];
     Instruction instruction;
     instruction.origin = absl::StrCat(graph_.segment(op.segment).name, "/", op.name);
-    Compute compute{.op = op.kind, .attrs = op.attrs, .rule = op.rule, .accumulate = false, .recompute = op.recompute};
+    Compute compute{.op = op.kind,
+                    .attrs = op.attrs,
+                    .rule = op.rule,
+                    .accumulate = false,
+                    .recompute = op.recompute,
+                    .on_host = op.on_host};
     for (size_t i = 0; i < op.inputs.size(); ++i) {
       Layout wanted = InputLayout(op.rule, assignment, i);
       if (const auto passed = sharded_.passed.find(id); passed != sharded_.passed.end())

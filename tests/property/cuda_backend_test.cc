@@ -33,7 +33,11 @@ absl::StatusOr<Program> RandomProgram(uint64_t seed) {
   const int64_t ranks = stages * (draw.Chance(50) ? 2 : 4), microbatches = draw.Chance(50) ? 1 : 2;
   model.num_stages = stages;
   model.rows = 48 / microbatches;
-  MESHWRIGHT_ASSIGN_OR_RETURN(const Graph graph, RandomModel(seed, model));
+  MESHWRIGHT_ASSIGN_OR_RETURN(Graph graph, RandomModel(seed, model));
+  // Of a quarter of the programs some operators run on the host (S13.5); these are issued call by call.
+  if (Draw host(~seed); host.Chance(25)) {
+    for (Op& op : graph.ops) op.on_host = op.kind != OpKind::kExchange && host.Chance(40);
+  }
   const Strategy strategy = RandomStrategy(seed, graph, stages, ranks / stages, microbatches).strategy;
   return Lower(graph, strategy, RandomOptimizer(seed), RandomPrice(seed));
 }

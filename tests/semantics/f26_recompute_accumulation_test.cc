@@ -1,4 +1,4 @@
-// F26: recompute (S13.1, S13.2) and gradient accumulation (S13.4).
+// F26: recompute (S13.1, S13.2), gradient accumulation (S13.4) and operators on the host (S13.5).
 #include <set>
 #include <string>
 #include <variant>
@@ -9,6 +9,7 @@
 #include "absl/strings/str_replace.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "ir/error_kind.h"
 #include "ir/testing.h"
 #include "simulator/simulate.h"
 #include "tests/semantics/pipelines.h"
@@ -343,6 +344,83 @@ parallel: {micro_batches: 4, data_parallel: 2, tensor_parallel: 1, pipeline_stag
   ASSERT_OK_AND_ASSIGN(const RunResult expected, RunSteps(usual.program, 3));
   ASSERT_OK_AND_ASSIGN(const RunResult found, RunSteps(rows.program, 3));
   for (size_t i = 0; i < 3; ++i) EXPECT_NEAR(found.losses[i], expected.losses[i], 1e-12 * expected.losses[i]);
+}
+
+// --- S13.5
+
+constexpr OperatorKeys kReluOnHost = {.matmul = "shard: [[2, 1], [1, 2]]", .relu = "device_target: CPU"};
+
+int64_t KernelsOnHost(const Program& program, absl::string_view op) {
+  int64_t kernels = 0;
+  for (const Block& block : program.classes[0].blocks) {
+    for (const Instruction& instruction : block.instructions) {
+      const auto* const compute = std::get_if<Compute>(&instruction.work);
+      if (compute == nullptr || !compute->on_host) continue;
+      EXPECT_THAT(instruction.origin, HasSubstr(std::string(op)));
+      ++kernels;
+    }
+  }
+  return kernels;
+}
+
+// The operator and its gradient run on the host, nothing else does; values and the device's memory stay as they are.
+TEST(F26, AnOperatorOnTheHost) {
+  for (const char* const parallel :
+       {"dataset_strategy: full_batch", "dataset_strategy: full_batch, micro_batches: 4"}) {
+    const std::string pinned = OracleB(parallel, 4, kReluOnHost);
+    const std::string plain = absl::StrReplaceAll(pinned, {{", device_target: CPU", ""}});
+    ASSERT_NE(pinned, plain);
+    ASSERT_OK_AND_ASSIGN(const PlannedRun on_host, PlanModel(pinned));
+    ASSERT_OK_AND_ASSIGN(const PlannedRun on_device, PlanModel(plain));
+    EXPECT_EQ(KernelsOnHost(on_host.program, "relu"), 2);
+    EXPECT_EQ(KernelsOnHost(on_device.program, ""), 0);
+    EXPECT_EQ(on_host.program.classes[0].arena, on_device.program.classes[0].arena);
+    ASSERT_OK_AND_ASSIGN(const RunResult found, RunSteps(on_host.program, 4));
+    ASSERT_OK_AND_ASSIGN(const RunResult expected, RunSteps(on_device.program, 4));
+    EXPECT_EQ(found.losses, expected.losses);
+    for (const auto& [key, tensor] : expected.parameters) {
+      EXPECT_EQ(found.parameters.at(key).values, tensor.values) << key.first;
+    }
+  }
+}
+
+// With a GPU the step is longer by the copies and the host's kernels; on the host there is nothing to copy.
+TEST(F26, TheHostsKernelsHaveTheirPrice) {
+  const auto step = [](absl::string_view device, absl::string_view keys) {
+    const std::string yaml =
+        absl::StrReplaceAll(OracleB("dataset_strategy: full_batch", 4, {.relu = keys}), {{"device: host", device}});
+    const absl::StatusOr<PlannedRun> planned = PlanModel(yaml);
+    EXPECT_OK(planned);
+    return planned.ok() ? planned->prediction.step : Nanos();
+  };
+  EXPECT_EQ(step("device: host", "device_target: CPU"), step("device: host", ""));
+  // Forward one copy down and one up, backward two down and one up, 5 us of issuing each, on one stream.
+  EXPECT_GE(step("device: h100-sxm", "device_target: CPU"), step("device: h100-sxm", "") + Micros(5 * 5));
+  EXPECT_EQ(step("device: h100-sxm", "device_target: GPU"), step("device: h100-sxm", ""));
+}
+
+// An accumulator is copied down before it is added to: the loss and a bias on the host.
+TEST(F26, AccumulatorsOnTheHost) {
+  const std::string pinned = OracleB("dataset_strategy: full_batch, micro_batches: 2", 2,
+                                     {.matmul2 = "device_target: CPU", .loss = "device_target: CPU"});
+  ASSERT_OK_AND_ASSIGN(const RunResult found, RunModel(pinned, 3));
+  ASSERT_OK_AND_ASSIGN(const RunResult expected,
+                       RunModel(absl::StrReplaceAll(pinned, {{", device_target: CPU", ""}}), 3));
+  EXPECT_EQ(found.losses, expected.losses);
+}
+
+TEST(F26, ErrorsOfTheHost) {
+  const auto expect = [](const std::string& yaml, const std::string& what) {
+    const absl::Status status = PlanModel(yaml).status();
+    EXPECT_THAT(status, StatusIs(absl::StatusCode::kInvalidArgument, what));
+    EXPECT_EQ(KindOf(status), "E-VALUE") << status;
+  };
+  expect(OracleB("dataset_strategy: full_batch", 2, {.relu = "device_target: TPU"}),
+         "operators[1].device_target: found \"TPU\", wanted one of CPU, GPU");
+  const std::string by_hand = absl::StrReplaceAll(
+      OracleB("parallel_mode: hybrid_parallel", 2, {}),
+      {{"name: relu, op: ReLU, inputs: [matmul]", "name: relu, op: AllReduce, inputs: [matmul], device_target: CPU"}});
+  expect(by_hand, "device_target: found CPU, wanted no AllReduce, by which devices talk");
 }
 
 }  // namespace
