@@ -104,6 +104,56 @@ class Lists {
   std::vector<int32_t> begin_, values_;
 };
 
+// Messages that meet on one link and nowhere else, all at one rate: only the first end among them is looked at. Instead
+// of what is left of each, the bytes are kept that every message on the link has been served since a common beginning.
+class Hub {
+ public:
+  // `most`: what a message reaches on its other links, in bytes per nanosecond.
+  Hub(double capacity, double most) : capacity_(capacity), most_(most) {}
+
+  void Enter(int32_t train, double bytes, Nanos now) {
+    Serve(now);
+    ends_.push({served_ + bytes, train});
+  }
+  // The messages that have left by now, one at a time; `due` has, whatever its last byte's rounding says. -1: no more.
+  int32_t Leave(Nanos now, int32_t due) {
+    Serve(now);
+    if (ends_.empty()) return -1;
+    const auto [end, train] = ends_.top();
+    if (train != due && end - served_ > kSlack * rate_) return -1;
+    ends_.pop();
+    return train;
+  }
+  // After all have come and gone: who leaves next, and when. -1: nobody is there.
+  std::pair<int32_t, Nanos> Next(Nanos now) {
+    if (ends_.empty()) {
+      served_ = 0;
+      return {-1, now};
+    }
+    rate_ = std::min(most_, capacity_ / static_cast<double>(ends_.size()));
+    const auto [end, train] = ends_.top();
+    return {train, now + Nanos(static_cast<int64_t>(std::max(0.0, std::ceil((end - served_) / rate_ - kSlack))))};
+  }
+
+  bool touched = false;    // something has changed at this moment
+  int32_t announced = -1;  // whose end is in the calendar
+
+ private:
+  // Of a nanosecond: sums of doubles in another order.
+  static constexpr double kSlack = 1e-6;
+
+  void Serve(Nanos now) {
+    served_ += static_cast<double>((now - updated_).raw()) * rate_;
+    updated_ = now;
+  }
+
+  using End = std::pair<double, int32_t>;
+  std::priority_queue<End, std::vector<End>, std::greater<>> ends_;
+  const double capacity_, most_;
+  double rate_ = 0, served_ = 0;
+  Nanos updated_;
+};
+
 double BytesPerNano(BytesPerSecond rate) { return rate.raw() * 1e-9; }
 
 // Max-min fair rates by progressive filling. `links[i]` has `capacity` left for `users` messages without a rate yet;
@@ -158,6 +208,7 @@ class TrainPlayer {
       states_[i].own_rate = slowest;
       states_[i].own_time = TimeFor(static_cast<double>(trains[i].size.raw()), slowest);
     }
+    FindHubs();
   }
 
   absl::StatusOr<std::vector<TrainTimes>> PlayAll() {
@@ -173,10 +224,11 @@ class TrainPlayer {
         if (happening.arrival) {
           Arrive(happening.train);
         } else if (State(happening.train).version == happening.version) {
-          End(happening.train);
+          EndAll(happening.train);
         }
       }
       StartAll();
+      AnnounceEnds();
       if (!dirty_.empty()) ShareLinks();
     }
     for (size_t i = 0; i < trains_.size(); ++i) {
@@ -203,6 +255,7 @@ class TrainPlayer {
     double fair_rate = 0;  // found by ShareLinks
     bool active = false;
     bool candidate = false;  // in starts_
+    int32_t hub = -1;        // in hubs_
   };
   struct LinkState {
     std::vector<int32_t> active;
@@ -215,6 +268,75 @@ class TrainPlayer {
   const FlowRoute& RouteOf(size_t train) const { return network_.routes[static_cast<size_t>(trains_[train].route)]; }
 
   static Nanos TimeFor(double bytes, double rate) { return Nanos(static_cast<int64_t>(std::ceil(bytes / rate))); }
+
+  // A link is a hub where all trains over it share no other link, and are as fast as each other on those.
+  void FindHubs() {
+    std::vector<int32_t> users(network_.links.size(), 0);
+    for (size_t i = 0; i < trains_.size(); ++i) {
+      for (const int32_t link : RouteOf(i).links) ++users[static_cast<size_t>(link)];
+    }
+    struct Facts {
+      bool is_hub = true;
+      double most = 0;  // 0: no train seen yet
+      int32_t hub = -1;
+    };
+    std::vector<Facts> facts(network_.links.size());
+    const auto for_each_shared = [&](size_t train, const auto& visit) {
+      for (const int32_t link : RouteOf(train).links) {
+        if (users[static_cast<size_t>(link)] > 1) visit(facts[static_cast<size_t>(link)]);
+      }
+    };
+    for (size_t i = 0; i < trains_.size(); ++i) {
+      int shared = 0;
+      for_each_shared(i, [&](const Facts&) { ++shared; });
+      for_each_shared(i, [&](Facts& link) {
+        const double most = states_[i].own_rate;
+        link.is_hub = link.is_hub && shared == 1 && (link.most == 0 || link.most == most);
+        link.most = most;
+      });
+    }
+    for (size_t i = 0; i < trains_.size(); ++i) {
+      for (const int32_t link : RouteOf(i).links) {
+        Facts& of = facts[static_cast<size_t>(link)];
+        if (users[static_cast<size_t>(link)] < 2 || !of.is_hub || trains_[i].size == Bytes()) continue;
+        if (of.hub < 0) {
+          of.hub = static_cast<int32_t>(hubs_.size());
+          hubs_.emplace_back(BytesPerNano(network_.links[static_cast<size_t>(link)]), of.most);
+        }
+        states_[i].hub = of.hub;
+      }
+    }
+  }
+
+  void Touch(int32_t hub) {
+    if (std::exchange(hubs_[static_cast<size_t>(hub)].touched, true)) return;
+    touched_.push_back(hub);
+  }
+
+  // The message that the calendar names, and those that leave its hub with it.
+  void EndAll(int32_t due) {
+    const int32_t hub = State(due).hub;
+    if (hub < 0) return End(due);
+    Hub& of = hubs_[static_cast<size_t>(hub)];
+    for (int32_t train = of.Leave(now_, due); train >= 0; train = of.Leave(now_, -1)) {
+      ++State(train).version;
+      End(train);
+    }
+    of.announced = -1;
+    Touch(hub);
+  }
+
+  void AnnounceEnds() {
+    for (const int32_t hub : touched_) {
+      Hub& of = hubs_[static_cast<size_t>(hub)];
+      of.touched = false;
+      if (of.announced >= 0) ++State(of.announced).version;
+      const auto [train, time] = of.Next(now_);
+      of.announced = train;
+      if (train >= 0) calendar_.Add(time, {train, ++State(train).version, false});
+    }
+    touched_.clear();
+  }
 
   // The beginning, or one message, of a train has arrived.
   void Arrive(int32_t train) {
@@ -278,6 +400,11 @@ class TrainPlayer {
       return;
     }
     state.active = true;
+    if (state.hub >= 0) {
+      state.rate = state.own_rate;  // its hub knows better
+      hubs_[static_cast<size_t>(state.hub)].Enter(train, static_cast<double>(TrainOf(train).size.raw()), now_);
+      return Touch(state.hub);
+    }
     state.rate = 0;
     state.remaining = static_cast<double>(TrainOf(train).size.raw());
     state.updated = now_;
@@ -292,7 +419,7 @@ class TrainPlayer {
     state.rate = 0;
     ++state.sent;
     const FlowRoute& route = RouteOf(static_cast<size_t>(train));
-    if (TrainOf(train).size != Bytes()) {
+    if (TrainOf(train).size != Bytes() && state.hub < 0) {
       for (const int32_t link : route.links) {
         std::vector<int32_t>& active = links_[static_cast<size_t>(link)].active;
         *std::find(active.begin(), active.end(), train) = active.back();
@@ -302,6 +429,8 @@ class TrainPlayer {
     }
     if (route.latency == Nanos()) {
       Arrive(train);
+    } else if (state.sent < TrainOf(train).count && fed_[train].empty()) {
+      ++state.arrived;  // nobody waits for this one
     } else {
       calendar_.Add(now_ + route.latency, {train, 0, true});
     }
@@ -371,8 +500,10 @@ class TrainPlayer {
   Calendar calendar_;
   std::vector<TrainTimes> times_;
   Nanos now_;
-  std::vector<int32_t> starts_;  // may have become able to send
-  std::vector<int32_t> dirty_;   // links on which somebody has begun or ended beside others
+  std::vector<Hub> hubs_;
+  std::vector<int32_t> touched_;  // hubs
+  std::vector<int32_t> starts_;   // may have become able to send
+  std::vector<int32_t> dirty_;    // links on which somebody has begun or ended beside others
   std::vector<int32_t> reached_links_, reached_trains_;
   uint32_t visit_ = 0;
 };

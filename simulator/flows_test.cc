@@ -171,6 +171,59 @@ std::vector<TrainTimes> PlayPlainly(const FlowNetwork& network, const std::vecto
   return times;
 }
 
+// 1, 2, 3 and 4 KB at 1 GB/s: each gets a quarter until the first has left after 4 us, then a third of it for 3 us, and
+// so on.
+TEST(PlayTrainsTest, SendersThatMeetOnOneLink) {
+  FlowNetwork network;
+  network.links.push_back(kGigabyte);
+  std::vector<Train> trains;
+  for (int32_t i = 0; i < 4; ++i) {
+    network.links.push_back(kGigabyte);
+    network.routes.push_back({{0, i + 1}, Nanos(100)});
+    trains.push_back({.route = i, .size = Bytes(1000 * (i + 1))});
+  }
+  ASSERT_OK_AND_ASSIGN(const auto times, PlayTrains(network, trains));
+  const int64_t ends[] = {4000, 7000, 9000, 10000};
+  for (size_t i = 0; i < 4; ++i) EXPECT_EQ(times[i].end, Nanos(ends[i] + 100)) << i;
+}
+
+// The same traffic where a second link, which is wide enough for all, has them meet twice: it is then filled up link by
+// link. Each end is rounded up from other sums: a nanosecond at each of the messages before it, of one's own or others.
+TEST(PlayTrainsTest, OneLinkOrTwoIsAllTheSame) {
+  for (uint32_t seed = 0; seed < 200; ++seed) {
+    SCOPED_TRACE(absl::StrCat("seed ", seed));
+    std::mt19937 random(seed);
+    FlowNetwork once, twice;
+    once.links = {kGigabyte, GBps(1000)};
+    std::vector<Train> trains;
+    int64_t messages = 0;
+    const BytesPerSecond own = kGigabyte * (random() % 2 == 0 ? 1 : 0.25);
+    for (int32_t i = 0, n = 2 + static_cast<int32_t>(random() % 10); i < n; ++i) {
+      once.links.push_back(own);
+      once.routes.push_back({{0, i + 2}, Nanos(static_cast<int64_t>(random() % 3) * 500)});
+      twice.routes.push_back({{0, 1, i + 2}, once.routes.back().latency});
+      Train train = {.route = i,
+                     .size = Bytes(static_cast<int64_t>(random() % 5000)),
+                     .count = 1 + static_cast<int64_t>(random() % 5)};
+      train.begin = Nanos(static_cast<int64_t>(random() % 4) * 1000);
+      if (i > 0 && random() % 4 == 0) train.after = static_cast<int32_t>(random() % static_cast<uint32_t>(i));
+      if (i > 0 && random() % 4 == 0) {
+        train.feeder = static_cast<int32_t>(random() % static_cast<uint32_t>(i));
+        train.count = std::min(train.count, trains[static_cast<size_t>(train.feeder)].count + 1);
+      }
+      messages += train.count;
+      trains.push_back(train);
+    }
+    twice.links = once.links;
+    ASSERT_OK_AND_ASSIGN(const auto times, PlayTrains(once, trains));
+    ASSERT_OK_AND_ASSIGN(const auto other, PlayTrains(twice, trains));
+    for (size_t t = 0; t < trains.size(); ++t) {
+      EXPECT_NEAR(static_cast<double>(times[t].begin.raw()), static_cast<double>(other[t].begin.raw()), messages) << t;
+      EXPECT_NEAR(static_cast<double>(times[t].end.raw()), static_cast<double>(other[t].end.raw()), messages) << t;
+    }
+  }
+}
+
 TEST(PlayTrainsTest, AgreesWithThePlainWayOnRandomTraffic) {
   for (uint32_t seed = 0; seed < 1000; ++seed) {
     SCOPED_TRACE(absl::StrCat("seed ", seed));
