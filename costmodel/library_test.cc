@@ -179,7 +179,8 @@ TEST(ReadClusterTest, AttentionKernelCanBeChosen) {
   ASSERT_OK_AND_ASSIGN(const Cluster cluster, Read("cluster: {device: h100-sxm, attention: flash3}\n"));
   EXPECT_EQ(cluster.device.attention.front().kernel, "flash3");
   EXPECT_EQ(ErrorOf("cluster: {device: h100-sxm, attention: flash4}\n"),
-            "c.yaml:1:40: cluster.attention: found \"flash4\", wanted one of flash2, flash3, flash1, trtllm; did you "
+            "c.yaml:1:40: cluster.attention: found \"flash4\", wanted one of flash2, flash3, flash1, triton, "
+            "xformers, trtllm; did you "
             "mean \"flash2\"?");
 }
 

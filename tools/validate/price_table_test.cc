@@ -20,6 +20,7 @@ TEST(PriceTableTest, AttentionByImplementation) {
                                 "A100,bf16,,FlashAttention-2,4,16,128,4096,yes,1\n"
                                 "A100,bf16,,FlashAttention-1,4,16,128,4096,yes,1\n"
                                 "A100,bf16,context attention (TRT-LLM),,4,16,128,4096,yes,1\n"
+                                "A100,bf16,,a new one,4,16,128,4096,yes,1\n"
                                 "A100,bf16,,xformers,4,16,128,4096,yes,1\n",
                                 "t.csv"));
   ASSERT_OK_AND_ASSIGN(const PriceTableResult result, PriceKernelTable(table, {}));
@@ -34,6 +35,37 @@ TEST(PriceTableTest, AttentionByImplementation) {
     }
   }
   EXPECT_EQ(Summarise(result).skipped.at("another implementation"), 1u);
+  EXPECT_EQ(Summarise(result).predicted, 4u);
+}
+
+// PyTorch's attention adds the mask by a kernel: 8 bytes for each of 64 x 4096^2 scores, 8.6 GB at 1.71 TB/s, 5 ms;
+// what is masked is computed all the same.
+TEST(PriceTableTest, AMaskIsAKernelOfItsOwn) {
+  ASSERT_OK_AND_ASSIGN(const CsvTable table,
+                       ParseCsv("gpu_type,dtype,pass,impl,batch,heads,head_dim,seq_len,causal,time_ms\n"
+                                "A100,bf16,fwd,PyTorch,4,16,128,4096,yes,1\n"
+                                "A100,bf16,fwd,PyTorch,4,16,128,4096,no,1\n",
+                                "t.csv"));
+  ASSERT_OK_AND_ASSIGN(const PriceTableResult result, PriceKernelTable(table, {}));
+  EXPECT_NEAR(result.rows[0].seconds.predicted - result.rows[1].seconds.predicted, 5.0e-3, 0.1e-3);
+}
+
+// Three layers cost more than two; a layer that runs its forward pass again costs about a third more.
+TEST(PriceTableTest, Layers) {
+  ASSERT_OK_AND_ASSIGN(
+      const CsvTable table,
+      ParseCsv(
+          "model,layers,hidden,heads,seq_len,micro_batch_seqs,tp,gpu_type,dtype,seq_parallel,recompute,combined_ms\n"
+          "GPT,1,6144,64,2048,4,8,A100,fp16,no,none,19.6\n"
+          "GPT,1,6144,64,2048,4,8,A100,fp16,no,full,27.2\n"
+          "GPT,1,6144,64,2048,4,8,A100,fp16,no,none,\n",
+          "t.csv"));
+  ASSERT_OK_AND_ASSIGN(const PriceTableResult result, PriceKernelTable(table, {}));
+  const double none = result.rows[0].seconds.predicted, full = result.rows[1].seconds.predicted;
+  EXPECT_NEAR(none, 19.6e-3, 3e-3);
+  EXPECT_GT(full, 1.25 * none);
+  EXPECT_LT(full, 1.5 * none);
+  EXPECT_THAT(result.rows[2].skipped, HasSubstr("neither a product nor attention"));
 }
 
 // 2 x 4096^3 operations at 200 TFLOP/s are 687 us.
@@ -69,7 +101,7 @@ TEST(PriceTableTest, AttentionForwardAndBackward) {
   ASSERT_OK_AND_ASSIGN(const CsvTable table,
                        ParseCsv("gpu_type,pass,dtype,causal,head_dim,heads,seq_len,batch,impl,tflops\n"
                                 "A100,fwd+bwd,fp16/bf16,no,128,16,4096,4,FlashAttention-2,196\n"
-                                "A100,fwd+bwd,fp16/bf16,no,128,16,4096,4,xformers,150\n",
+                                "A100,fwd+bwd,fp16/bf16,no,128,16,4096,4,a new one,150\n",
                                 "t.csv"));
   ASSERT_OK_AND_ASSIGN(const PriceTableResult result, PriceKernelTable(table, {}));
   // 3.5 x 4 x 4 x 16 x 4096^2 x 128 operations.
