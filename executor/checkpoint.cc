@@ -15,6 +15,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "executor/narrow_floats.h"
 #include "ir/document.h"
 #include "ir/error_kind.h"
 #include "ir/files.h"
@@ -171,6 +172,20 @@ absl::Status Add(const StatePiece& piece, size_t number, absl::Span<const std::s
                     });
 }
 
+// An element of a 16-bit floating type.
+template <DType kType>
+class Narrow {
+ public:
+  Narrow() = default;
+  explicit Narrow(float value) : bits_(ToNarrow(kType, value)) {}
+  operator float() const { return FromNarrow(kType, bits_); }
+
+ private:
+  uint16_t bits_ = 0;
+};
+using Float16 = Narrow<DType::kFloat16>;
+using BFloat16 = Narrow<DType::kBFloat16>;
+
 template <class To, class From>
 void Convert(const StoredTensor& whole, const TensorView& to, int64_t from, int64_t place, int64_t length) {
   for (int64_t i = 0; i < length; ++i) {
@@ -195,14 +210,18 @@ absl::Status ConvertTo(absl::string_view name, const StoredTensor& whole, const 
         Convert<To, int32_t>(whole, to, from, place, length);
         return absl::OkStatus();
       case DType::kFloat16:
+        Convert<To, Float16>(whole, to, from, place, length);
+        return absl::OkStatus();
       case DType::kBFloat16:
+        Convert<To, BFloat16>(whole, to, from, place, length);
+        return absl::OkStatus();
       case DType::kFloat8:
       case DType::kInt64:
       case DType::kBool:
         break;
     }
     return absl::UnimplementedError(absl::StrCat(QuoteForMessage(name), " is stored as ", NameOf(whole.dtype),
-                                                 "; float64, float32, int32 are read"));
+                                                 "; float64, float32, float16, bfloat16, int32 are read"));
   });
 }
 
@@ -343,6 +362,8 @@ absl::Status CopyPiece(absl::string_view name, const StoredTensor& whole, const 
   }
   if (to.dtype == DType::kFloat64) return ConvertTo<double>(name, whole, to);
   if (to.dtype == DType::kFloat32) return ConvertTo<float>(name, whole, to);
+  if (to.dtype == DType::kFloat16) return ConvertTo<Float16>(name, whole, to);
+  if (to.dtype == DType::kBFloat16) return ConvertTo<BFloat16>(name, whole, to);
   if (to.dtype == DType::kInt32) return ConvertTo<int32_t>(name, whole, to);
   return absl::UnimplementedError(absl::StrCat("no checkpoint is read into ", NameOf(to.dtype)));
 }
@@ -409,7 +430,7 @@ absl::StatusOr<std::vector<std::string>> CheckFits(const Program& program, const
     return ListNames(std::vector<absl::string_view>(names.begin(), names.end()));
   };
   if (!missing_state.empty()) {
-    notices.push_back(absl::StrCat("the checkpoint has no optimizer state ", list(missing_state), "; it starts at 0"));
+    notices.push_back(absl::StrCat("the checkpoint has no optimizer state ", list(missing_state), "; it starts anew"));
   }
   std::set<std::string> unread;
   for (const auto& [name, tensor] : state.tensors) {

@@ -76,7 +76,7 @@ std::string StateName(const Program& program, size_t rank_class, BufferId buffer
 std::string SourceName(const Program& program, const Buffer& buffer, int64_t instance);
 
 // Whether a run of the program can start from `state`: kNotFound for a parameter that is missing, E-VALUE for another
-// shape. Returns notices: optimizer state that is missing and starts at zero, tensors that nothing reads.
+// shape. Returns notices: optimizer state that is missing and starts anew, tensors that nothing reads.
 absl::StatusOr<std::vector<std::string>> CheckFits(const Program& program, const SavedState& state);
 
 // The ranks' directories are different ones, links and ".." resolved. E-STATE.

@@ -323,7 +323,7 @@ TEST(F32, WhatDoesNotFitIsNamed) {
               StatusIs(absl::StatusCode::kInvalidArgument, "\"w2\" as (16, 8), the program as (16, 16)"));
   state.tensors["w2"] = {DType::kFloat64, {16, 16}, std::string(16 * 16 * 8, '\0')};
   state.tensors["head"] = state.tensors["w2"];
-  EXPECT_THAT(Notices(program, state), ElementsAre(HasSubstr("no optimizer state w2@m, w@m; it starts at 0"),
+  EXPECT_THAT(Notices(program, state), ElementsAre(HasSubstr("no optimizer state w2@m, w@m; it starts anew"),
                                                    HasSubstr("what nothing reads: head")));
 }
 

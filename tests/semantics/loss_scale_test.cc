@@ -7,6 +7,7 @@
 #include "absl/strings/substitute.h"
 #include "costmodel/cost_model.h"
 #include "costmodel/library.h"
+#include "executor/checkpoint.h"
 #include "executor/cuda/testing/run_on_stand_ins.h"
 #include "executor/data.h"
 #include "executor/host/run_on_threads.h"
@@ -257,6 +258,33 @@ training: {batch: 4, sequence: 8, dtype: float16, optimizer: {adamw: {learning_r
     EXPECT_THAT(machine.faults(), IsEmpty());
     for (size_t i = 0; i < 4; ++i) EXPECT_NEAR(run.result.losses[i], host.losses[i], 0.01) << "step " << i + 1;
     EXPECT_EQ(run.result.loss_scales[0].back().scale, 65536);
+  }
+}
+
+// A scale that is too large at first: the steps that were skipped, the masters and the scale are in the checkpoint.
+TEST(Float16Test, GoesOnFromACheckpointToTheBit) {
+  ASSERT_OK_AND_ASSIGN(const Plan plan, PlanModel(R"(
+name: tiny
+architecture: {decoder: {hidden: 32, layers: 1, heads: 2, vocab: 64}}
+training: {batch: 4, sequence: 8, dtype: float16, loss_scale: {initial: 4.0e+7, growth_interval: 3}, optimizer: adamw}
+)",
+                                                  2));
+  ASSERT_OK_AND_ASSIGN(const Program program, ProgramOf(plan));
+  const std::string folder = testing::TempDir() + "/half";
+  RunOptions options = {.steps = 16, .trace = false};
+  options.checkpoint = {.directory = folder + "/{rank_id}", .every = 8, .integrated = false};
+  ASSERT_OK_AND_ASSIGN(const RunResult whole, RunOnThreads(program, options, SyntheticData(1)));
+  EXPECT_GT(whole.loss_scales[0][7].skipped, 0);
+  EXPECT_LT(whole.loss_scales[0][7].skipped, 8);
+  ASSERT_OK_AND_ASSIGN(const SavedState state, LoadState(folder + "/{rank_id}/CKP-1_8.ckpt"));
+  options.checkpoint.reset();
+  options.steps = options.first_step = 8;
+  options.initial = &state;
+  ASSERT_OK_AND_ASSIGN(const RunResult rest, RunOnThreads(program, options, SyntheticData(1)));
+  for (size_t i = 0; i < 8; ++i) {
+    EXPECT_EQ(rest.losses[i], whole.losses[8 + i]) << i;
+    EXPECT_EQ(rest.loss_scales[1][i].scale, whole.loss_scales[1][8 + i].scale) << i;
+    EXPECT_EQ(rest.loss_scales[1][i].skipped, whole.loss_scales[1][8 + i].skipped) << i;
   }
 }
 
