@@ -110,7 +110,7 @@ say ""
 
 say "## Several ranks on one GPU"
 say ""
-step 80 shared_gpu "${here}/shared_gpu" "${here}/bin/run_gpu" &&
+step 100 shared_gpu "${here}/shared_gpu" "${here}/bin/run_gpu" 55 &&
   sed 's/^/      /' "${out}/shared_gpu.log" | tee -a "${report}"
 say ""
 

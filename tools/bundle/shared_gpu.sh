@@ -3,7 +3,8 @@
 # Several ranks on one GPU, a process each: the losses of one rank under every way to split the network of oracle B. For
 # correctness only: the processes take turns on the device, so no time means anything.
 #
-#   shared_gpu RUN              # RUN: the command that trains a model file, such as bin/run_gpu; on the host, run
+#   shared_gpu RUN [SECONDS]    # RUN: the command that trains a model file, such as bin/run_gpu; on the host, run.
+#                               # After so many seconds nothing more is begun, and what is left out is said
 #   shared_gpu --list           # RANKS:WAY of what would be run
 #
 # NCCL takes two ranks on one GPU for a mistake, unless their hosts differ: so each process says that it is a host of its
@@ -12,18 +13,18 @@
 # Exit codes: 0 all losses are those of one rank; 1 some are not, or a run failed; 2 usage.
 set -uo pipefail
 
-runs=(2:data 2:columns 2:contraction 2:optimizer 2:pipeline 4:mixed 4:pipeline 8:mixed 8:optimizer)
+runs=(2:data 4:mixed 2:pipeline 8:optimizer 2:columns 2:contraction 2:optimizer 4:pipeline 8:mixed)
 seconds=40 # for one of them
 
-if (( $# != 1 )); then
-  echo "shared_gpu: found $# arguments, wanted one: the command that trains a model file, or --list" >&2
+if (( $# < 1 || $# > 2 )); then
+  echo "shared_gpu: found $# arguments, wanted the command that trains a model file, and perhaps seconds; or --list" >&2
   exit 2
 fi
 if [[ "$1" == --list ]]; then
   printf '%s\n' "${runs[@]}"
   exit 0
 fi
-run="$1"
+run="$1" most="${2:-100000}"
 work="$(mktemp -d)"
 trap 'rm -rf "${work}"' EXIT
 
@@ -92,6 +93,10 @@ fi
 status=0
 for entry in "${runs[@]}"; do
   ranks="${entry%%:*}" way="${entry##*:}" start="${SECONDS}"
+  if (( SECONDS >= most )); then
+    echo "${ranks} ranks, ${way}: not run, the time is up"
+    continue
+  fi
   found="$(train "${ranks}" "${way}")"
   # Sums of float64 in another order: 1e-9 of the loss.
   if awk -v a="${wanted}" -v b="${found}" 'BEGIN {

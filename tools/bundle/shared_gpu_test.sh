@@ -14,6 +14,7 @@ script=tools/bundle/shared_gpu.sh
 said="$("${script}" tools/run)" || fail "${said}"
 (( $(grep -c 'the losses of one rank' <<<"${said}") == $("${script}" --list | wc -l) )) || fail "${said}"
 
+[[ "$("${script}" tools/run 0 | sort -u)" != *"the losses of"* ]] || fail "runs after its time"
 # A trainer that gives other losses on two ranks, and one that fails.
 cat >"${TEST_TMPDIR}/wrong" <<'SH'
 #!/usr/bin/env bash
