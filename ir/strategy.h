@@ -173,9 +173,9 @@ absl::StatusOr<OpStrategy> FromTuples(const Op& op, const Graph& graph, const st
 absl::StatusOr<Assignment> AssignmentOf(const Op& op, const Graph& graph, const OpStrategy& strategy, const Mesh& mesh);
 
 // Whether the op may run piece by piece (S6.14): the label is one that its inputs have, every output keeps and nothing
-// needs whole; its dims divide; its kernel does not look at places; parameters have the pieces last in their dim, so
-// that what a rank holds of one is a block. E-LAYOUT names the op and says which of these is not so. OK without
-// interleaving.
+// needs whole; its dims divide; its kernel does not look at places and is no step of a larger operator; parameters have
+// the pieces last in their dim, so that what a rank holds of one is a block. E-LAYOUT names the op and says which of
+// these is not so. OK without interleaving.
 absl::Status CheckInterleaving(const Op& op, const Graph& graph, const OpStrategy& strategy, const Mesh& mesh);
 
 }  // namespace meshwright
