@@ -69,6 +69,9 @@ class Player {
         rates_stale_(lists.size(), false) {
     result_.times.resize(lists.size());
     for (const TaskList& list : lists) {
+      for (size_t s = num_streams_; s < kNumStreams; ++s) {
+        if (!list.streams[s].empty()) num_streams_ = s + 1;
+      }
       for (const UnrolledBlock& block : list.blocks) {
         for (const Run& run : block.runs) num_shared_links_ = std::max(num_shared_links_, run.shared);
       }
@@ -90,7 +93,7 @@ class Player {
       }
     }
     for (size_t c = 0; c < classes_.size(); ++c) {
-      for (size_t s = 0; s < kNumStreams; ++s) {
+      for (size_t s = 0; s < num_streams_; ++s) {
         if (const int32_t task = Head(c, s); task >= 0) return Stuck({c, task});
       }
     }
@@ -120,7 +123,7 @@ class Player {
     while (may_start_.From(0) < classes_.size()) {
       for (size_t c = may_start_.From(0); c < classes_.size(); c = may_start_.From(c)) {
         may_start_.Erase(c);
-        for (size_t s = 0; s < kNumStreams; ++s) StartHead(c, s);
+        for (size_t s = 0; s < num_streams_; ++s) StartHead(c, s);
       }
     }
   }
@@ -183,7 +186,7 @@ class Player {
   }
 
   void EndWhatEnds(size_t c) {
-    for (size_t s = 0; s < kNumStreams; ++s) {
+    for (size_t s = 0; s < num_streams_; ++s) {
       Running& running = classes_[c].running[s];
       if (running.task < 0 || running.end != now_) continue;
       const Task& task = TaskOf(c, running.task);
@@ -218,13 +221,13 @@ class Player {
     rates_stale_.Erase(c);
     FoldOrUnfold(c);
     std::array<int32_t, kNumLinks> links = {};
-    for (size_t s = 0; s < kNumStreams; ++s) {
+    for (size_t s = 0; s < num_streams_; ++s) {
       const Piece* piece = PieceOf(c, s);
       if (piece == nullptr || !piece->communicates) continue;
       for (size_t l = 0; l < kNumLinks; ++l) links[l] += piece->price->links[l];
     }
     next_[c] = kNever;
-    for (size_t s = 0; s < kNumStreams; ++s) {
+    for (size_t s = 0; s < num_streams_; ++s) {
       Running& running = state.running[s];
       if (running.task < 0) continue;
       if (!running.folded) SetRate(c, s, RateOf(c, s, links));
@@ -242,7 +245,7 @@ class Player {
       return rate;
     }
     if (piece.price->slowed_by == SlowedBy::kNothing) return rate;
-    for (size_t s = 0; s < kNumStreams; ++s) {
+    for (size_t s = 0; s < num_streams_; ++s) {
       const Piece* other = s == stream ? nullptr : PieceOf(c, s);
       if (other == nullptr || !other->communicates) continue;
       rate -= piece.price->slowed_by == SlowedBy::kMemory ? other->price->memory : other->price->multiprocessors;
@@ -268,7 +271,7 @@ class Player {
     claims_.clear();
     claimants_.clear();
     for (size_t c = 0; c < classes_.size(); ++c) {
-      for (size_t s = 0; s < kNumStreams; ++s) {
+      for (size_t s = 0; s < num_streams_; ++s) {
         const Running& running = classes_[c].running[s];
         if (running.task < 0 || running.folded) continue;
         const Run& run = *TaskOf(c, running.task).run;
@@ -325,7 +328,7 @@ class Player {
   // Runs of kernels are stepped through only while their pieces' lengths depend on others, or others' on them.
   void FoldOrUnfold(size_t c) {
     ClassState& state = classes_[c];
-    for (size_t s = 0; s < kNumStreams; ++s) {
+    for (size_t s = 0; s < num_streams_; ++s) {
       Running& running = state.running[s];
       if (running.task < 0) continue;
       const Task& task = TaskOf(c, running.task);
@@ -337,7 +340,7 @@ class Player {
   }
 
   bool Alone(size_t c, size_t stream, const Run& run) const {
-    for (size_t s = 0; s < kNumStreams; ++s) {
+    for (size_t s = 0; s < num_streams_; ++s) {
       const Running& other = classes_[c].running[s];
       if (s == stream || other.task < 0) continue;
       const Run& other_run = *TaskOf(c, other.task).run;
@@ -423,6 +426,7 @@ class Player {
   ClassSet rates_stale_;
   PlayedTimes result_;
   Nanos now_;
+  size_t num_streams_ = 0;  // up to the last one that anybody uses
   int32_t num_shared_links_ = 0;
   std::vector<Claim> claims_;                         // of ShareLinks
   std::vector<std::pair<size_t, size_t>> claimants_;  // their classes and streams
