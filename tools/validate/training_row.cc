@@ -461,6 +461,7 @@ absl::StatusOr<TrainingMeasurement> ReadTrainingMeasurement(const CsvCells& cell
   if (peak.has_value() && *peak > 0) {
     const std::string definition = cells.Text("mem_def");
     // nvidia-smi's figures are MiB; who calls them GB has divided by 1024.
+    measured.reserved = HasAny(definition, {"reserved"});
     measured.whole_process = HasAny(definition, {"nvidia-smi", "device memory"});
     const bool binary = measured.whole_process || absl::StrContains(definition, "GiB");
     measured.peak = Bytes(static_cast<int64_t>(*peak * (binary ? 1073741824.0 : 1e9)));

@@ -68,6 +68,7 @@ struct TrainingMeasurement {
   std::optional<double> step_seconds;
   std::string from;            // the column
   std::optional<Bytes> peak;   // most memory used on a device
+  bool reserved = false;       // `peak` is what a caching allocator took
   bool whole_process = false;  // `peak` counts context and communication buffers too
   bool out_of_memory = false;  // status oom: there is no time
 };

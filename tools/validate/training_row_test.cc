@@ -376,6 +376,9 @@ TEST(TrainingMeasurementTest, MemoryAsTheCounterMeansIt) {
   ASSERT_OK_AND_ASSIGN(measured, MeasuredOf({{"peak_mem_gb", "2"}, {"mem_def", "GB from nvidia-smi"}}));
   EXPECT_EQ(measured.peak, GiB(2));
   EXPECT_TRUE(measured.whole_process);
+  ASSERT_OK_AND_ASSIGN(measured, MeasuredOf({{"peak_mem_gb", "2"}, {"mem_def", "GiB, max reserved"}}));
+  EXPECT_EQ(measured.peak, GiB(2));
+  EXPECT_TRUE(measured.reserved);
   ASSERT_OK_AND_ASSIGN(measured, MeasuredOf({{"status", "oom"}}));
   EXPECT_TRUE(measured.out_of_memory);
   EXPECT_FALSE(measured.step_seconds.has_value());

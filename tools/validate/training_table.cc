@@ -233,8 +233,9 @@ std::pair<double, double> TrainingRowResult::Interval() const {
 }
 
 Bytes TrainingRowResult::PredictedPeak() const {
-  if (!measured.whole_process) return prediction.arena;
-  return prediction.peak + Bytes(std::llround(static_cast<double>(prediction.arena.raw()) * kAllocatorSlack));
+  const Bytes taken = measured.whole_process ? prediction.peak : prediction.arena;
+  if (!measured.whole_process && !measured.reserved) return taken;
+  return taken + Bytes(std::llround(static_cast<double>(prediction.arena.raw()) * kAllocatorSlack));
 }
 
 absl::StatusOr<Prediction> PredictRun(const TrainingRun& run) { return Predict(run); }
