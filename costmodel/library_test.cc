@@ -140,6 +140,7 @@ TEST(ReadClusterTest, KeysOverrideTheUsualMachine) {
   nics_per_node: 4
   inter_bandwidth: 100 Gb/s
   nic_latency: 15 us
+  nic_in_order: no
   intra_bandwidth: 200 GB/s
   oversubscription: 2
   memory: 40 GB
@@ -149,6 +150,7 @@ TEST(ReadClusterTest, KeysOverrideTheUsualMachine) {
   EXPECT_EQ(ToText(cluster), "2 nodes x 8 a100-sxm-80gb, nvswitch 200 GB/s, 4 NICs x 12.5 GB/s, oversubscribed 2:1");
   EXPECT_EQ(cluster.device.memory, Bytes(40000000000));
   EXPECT_EQ(cluster.nic_latency, Micros(15));
+  EXPECT_FALSE(cluster.nic_in_order);
   EXPECT_EQ(cluster.cpu, CpuVendor::kIntel);
   ASSERT_TRUE(cluster.price.has_value());
   EXPECT_DOUBLE_EQ(cluster.price->dollars_per_hour, 2.5);

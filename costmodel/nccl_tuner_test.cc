@@ -150,5 +150,19 @@ TEST(NcclTunerTest, SwitchReductionsWinFromSixDevices) {
   EXPECT_EQ(algorithm(8), Algorithm::kNvls);
 }
 
+// Flags in the data tell nothing where bytes may overtake each other: between nodes Simple alone is left, inside of one
+// nothing changes.
+TEST(NcclTunerTest, OutOfOrderNetworksTakeSimpleAlone) {
+  Cluster cluster = H100Cluster(2);
+  cluster.nic_in_order = false;
+  for (const int64_t bytes : {kKi, 64 * kKi, kMi}) {
+    for (const CollectiveKind kind : {CollectiveKind::kAllReduce, CollectiveKind::kAllGather}) {
+      EXPECT_EQ(ChooseAsNccl(kind, Bytes(bytes), Evenly(16, 2), cluster).candidate.protocol, Protocol::kSimple);
+      EXPECT_EQ(ChooseAsNccl(kind, Bytes(bytes), Evenly(8, 1), cluster).candidate.protocol,
+                ChooseAsNccl(kind, Bytes(bytes), Evenly(8, 1), H100Cluster(2)).candidate.protocol);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace meshwright
