@@ -201,9 +201,8 @@ absl::Status ReadParallelOptimizerConfig(const NodeRef& in, Parallel& p) {
 }
 
 absl::Status ReadContextExchange(const NodeRef& in, Parallel& p) {
-  constexpr absl::string_view kWays[] = {"all_gather", "ring"};
-  MESHWRIGHT_ASSIGN_OR_RETURN(const size_t way, in.AsChoice(kWays));
-  p.context_exchange = way == 0 ? ContextExchange::kAllGather : ContextExchange::kRing;
+  MESHWRIGHT_ASSIGN_OR_RETURN(const size_t way, in.AsChoice(absl::MakeConstSpan(kContextExchangeNames).subspan(1)));
+  p.context_exchange = static_cast<ContextExchange>(way + 1);
   return absl::OkStatus();
 }
 

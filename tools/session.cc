@@ -375,6 +375,10 @@ absl::Status SetChoices(const Flags& flags, Problem& problem) {
     MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<int64_t> value, flags.Int(degree.name, 1, kMostDegree));
     if (value.has_value()) problem.*degree.field = value;
   }
+  MESHWRIGHT_ASSIGN_OR_RETURN(
+      const std::optional<size_t> way,
+      flags.Choice("context_exchange", absl::MakeConstSpan(kContextExchangeNames).subspan(1)));  // without "none"
+  if (way.has_value()) problem.context_exchange = static_cast<ContextExchange>(*way + 1);
   if (flags.Has("sequence_parallel")) problem.sequence_parallel = flags.Bool("sequence_parallel");
   if (flags.Has("parallel_optimizer")) problem.parallel_optimizer = flags.Bool("parallel_optimizer");
   if (flags.Has("shard_parameters")) problem.shard_parameters = flags.Bool("shard_parameters");

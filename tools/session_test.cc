@@ -74,7 +74,8 @@ TEST(SessionTest, FlagsWinOverTheFile) {
       const Session session,
       Open(Decoder("tensor_parallel: 2, recompute: full"),
            {"--tensor_parallel=4", "--recompute=none", "--stages=2", "--batch=32", "--precision=float64",
-            "--noparallel_optimizer", "--bucket=1MiB", "--schedule=gpipe", "--pipeline_loss=sum", "--microbatch=2"}));
+            "--noparallel_optimizer", "--bucket=1MiB", "--schedule=gpipe", "--pipeline_loss=sum", "--microbatch=2",
+            "--context_parallel=1", "--context_exchange=ring"}));
   const Problem& problem = session.problem;
   EXPECT_EQ(problem.tensor_parallel, 4);
   EXPECT_EQ(problem.recompute, Recompute::kNone);
@@ -86,6 +87,8 @@ TEST(SessionTest, FlagsWinOverTheFile) {
   EXPECT_EQ(problem.schedule, Schedule::kGpipe);
   EXPECT_TRUE(problem.loss_is_sum);
   EXPECT_EQ(problem.microbatch, 2);
+  EXPECT_EQ(problem.context_parallel, 1);
+  EXPECT_EQ(problem.context_exchange, ContextExchange::kRing);
   EXPECT_EQ(session.changes.precision, DType::kFloat64);
   ASSERT_OK_AND_ASSIGN(const Graph graph, problem.graph(2));
   EXPECT_EQ(graph.tensor(graph.FindTensor("embedding")).dtype, DType::kFloat64);
