@@ -321,15 +321,21 @@ class RunReader {
     return 0.5;
   }
 
-  // Context parallelism as rows that are as many times shorter and more: parameters, gradients and everything but
-  // attention cost the same. Attention of a piece meets the keys of the whole row: as many times longer. The exchange
-  // of keys and values is taken to be hidden behind it.
+  // As Megatron-LM and NeMo do it unless told otherwise: keys and values go round (cp_comm_type: p2p). Of a model with
+  // experts as rows that are as many times shorter and more: parameters, gradients and everything but attention cost
+  // the same. Attention of a piece meets the keys of the whole row: as many times longer. The exchange of keys and
+  // values is taken to be hidden behind it.
   absl::Status SplitContext() {
     if (context_ == 1) return absl::OkStatus();
     if (!run_.training.fused_attention) return CannotExpress("context parallelism without fused attention", "cp");
-    if (run_.training.sequence % context_ != 0) {
+    if (run_.training.sequence % (2 * context_) != 0) {
       return CannotExpress("the sequence does not divide",
-                           absl::StrCat(run_.training.sequence, " over ", context_, " pieces"));
+                           absl::StrCat(run_.training.sequence, " over ", 2 * context_, " pieces"));
+    }
+    if (run_.model.experts <= 1) {
+      run_.degrees.context = context_;
+      run_.degrees.exchange = ContextExchange::kRing;
+      return absl::OkStatus();
     }
     run_.training.sequence /= context_;
     run_.training.batch *= context_;
@@ -537,7 +543,7 @@ Problem ProblemOf(const TrainingRun& run) {
   if (run.call_each_tensor) problem.bucket = Bytes();
   // Frameworks pad flat buffers; ours splits rows, so the vocabulary gets some more where that is little.
   DecoderConfig model = run.model;
-  const int64_t padded = std::lcm(model.vocab_multiple, run.degrees.tensor * run.degrees.data);
+  const int64_t padded = std::lcm(model.vocab_multiple, run.degrees.tensor * run.degrees.data * run.degrees.context);
   if (run.parallel_optimizer && padded <= model.vocab / kLeastVocabPerPadding) model.vocab_multiple = padded;
   problem.graph = [model, training = run.training, frozen = run.frozen](int64_t rows) -> absl::StatusOr<Graph> {
     MESHWRIGHT_ASSIGN_OR_RETURN(Graph graph, BuildDecoder(model, training, "row", rows));
@@ -565,9 +571,11 @@ std::vector<int64_t> LayersPerStage(const TrainingRun& run) {
 }
 
 TrainingRun WithDividingDegree(const TrainingRun& run) {
-  const int64_t data = run.degrees.data, hidden = run.model.hidden;
+  const int64_t data = run.degrees.data, context = run.degrees.context, hidden = run.model.hidden;
   const int64_t ffn = std::max<int64_t>(1, run.model.ffn / run.degrees.tensor);
-  const auto divides = [&](int64_t degree) { return hidden % degree == 0 && ffn % degree == 0; };
+  const auto divides = [&](int64_t degree) {
+    return hidden % (degree * context) == 0 && ffn % (degree * context) == 0;
+  };
   if (!run.parallel_optimizer || run.degrees.expert > 1 || divides(data)) return run;
   int64_t nearest = 1;
   const auto distance = [&](int64_t degree) {

@@ -173,15 +173,22 @@ TEST(TrainingRunTest, WhatIsLeftOpenIsToBeChosen) {
   EXPECT_THAT(run.approximations, ElementsAre("nodes of 6 devices, so that all are full"));
 }
 
-// Two ranks share a row of 1024 tokens: twice as many rows of half the length, and attention at half the rate.
-TEST(TrainingRunTest, ContextParallelismIsShorterRows) {
-  ASSERT_OK_AND_ASSIGN(const TrainingRun whole, RunOf({{"attention", "flash"}}));
-  ASSERT_OK_AND_ASSIGN(const TrainingRun run, RunOf({{"cp", "2"}, {"dp", "2"}, {"attention", "flash"}}));
+// Of 16 devices, tp 2 x pp 2 x cp 2 x dp 2.
+TEST(TrainingRunTest, ContextParallelism) {
+  ASSERT_OK_AND_ASSIGN(TrainingRun run, RunOf({{"cp", "2"}, {"dp", "2"}, {"attention", "flash"}}));
+  EXPECT_EQ(run.training.sequence, 1024);
+  EXPECT_EQ(run.training.batch, 64);
+  EXPECT_EQ(run.degrees.data, 2);
+  EXPECT_EQ(run.degrees.context, 2);
+  EXPECT_EQ(run.degrees.exchange, ContextExchange::kRing);
+  EXPECT_EQ(run.approximations.size(), 0);
+  // With experts, two ranks that share a row of 1024 tokens are twice as many rows of half the length, with attention
+  // at half the rate.
+  ASSERT_OK_AND_ASSIGN(const TrainingRun whole, RunOf({{"model", "GPT 8x1B"}, {"attention", "flash"}}));
+  ASSERT_OK_AND_ASSIGN(run, RunOf({{"model", "GPT 8x1B"}, {"cp", "2"}, {"dp", "2"}, {"attention", "flash"}}));
   EXPECT_EQ(run.training.sequence, 512);
-  EXPECT_EQ(run.training.batch, 128);
   EXPECT_EQ(run.degrees.data, 4);
   EXPECT_EQ(run.cluster.device.attention[0].forward_share, whole.cluster.device.attention[0].forward_share / 2);
-  EXPECT_EQ(run.approximations.size(), 1);
 }
 
 TEST(TrainingRunTest, RecomputeOfSomeLayers) {

@@ -108,9 +108,10 @@ std::vector<Degrees> LayoutsOf(const TrainingRun& run) {
         Degrees degrees = run.degrees;
         degrees.tensor = tensor;
         degrees.pipeline = pipeline;
-        degrees.data = devices / (tensor * pipeline);
+        degrees.data = devices / (tensor * pipeline * degrees.context);
         degrees.microbatch = rows;
         degrees.sequence_parallel = tensor > 1 && run.sequence_parallel;
+        if (degrees.data * tensor * pipeline * degrees.context != devices) continue;
         if (run.training.batch % (degrees.data * rows) == 0 && degrees.data % degrees.expert == 0) {
           layouts.push_back(degrees);
         }
