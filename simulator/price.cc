@@ -109,7 +109,8 @@ class Pricer {
             MESHWRIGHT_ASSIGN_OR_RETURN(host_device_, FindDevice("host"));
           }
           instructions.push_back(std::visit(*this, instruction.work));
-          if (network_.any() && nic_share_ > 0) {
+          // What is never played, as the single steps that redistributions are compared by, shares nothing.
+          if (network_.any() && nic_share_ > 0 && !rank_class_->slots.empty()) {
             instructions.back().shared = network_.UsesOf(c, instruction.work, nic_share_);
           }
         }
