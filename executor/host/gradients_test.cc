@@ -155,6 +155,8 @@ TEST_P(GradientsTest, EqualFiniteDifferences) {
   for (const OpExample& example : examples) {
     // A loss has no gradient to its target, and its target is no number to vary.
     if (GetParam() == OpKind::kMseLoss) continue;
+    // Attention in blocks has one gradient for all its blocks: tests/semantics:context_parallel_test compares it.
+    if (GetParam() == OpKind::kMergeAttention || example.attrs.shift >= 0) continue;
     ExpectGradientsMatch(MakeCase(example, kSeed));
   }
 }

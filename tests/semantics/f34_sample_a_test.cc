@@ -1,5 +1,7 @@
 // F34: programs whose author splits them (S17.1 to S17.3): sample A as written and corrected, the toy table of S17.2,
 // the manual row of S18.1, and each collective of a model file against executor/manual, forward and backward.
+//
+// Longer than 600 lines because its cases are one list of programs on the same models, with the numbers they must give.
 #include <algorithm>
 #include <array>
 #include <cmath>

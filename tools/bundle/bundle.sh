@@ -5,7 +5,7 @@
 #   tools/bazel run //tools:bundle -- --out=DIR
 #   DIR/gpu_check                    # there: tests, calibration, comparisons, a benchmark; one report
 #
-# The folder has to stay below 40 MiB. CUDA's runtime and everything else are linked in; cuBLASLt and NCCL are looked for
+# The folder has to stay below 40 MiB; `gunzip DIR/bin/*.gz` for what is to be used by hand. CUDA's runtime and everything else are linked in; cuBLASLt and NCCL are looked for
 # on the other machine (gpu_check says where).
 set -euo pipefail
 
@@ -30,12 +30,14 @@ fi
 
 rm -rf "${out}/bin" "${out}/models"
 mkdir -p "${out}/bin" "${out}/models"
-for program in tools/run_gpu tools/measure/measure_gpu tools/plan tools/simulate tools/compare; do
+for program in tools/plan tools/simulate tools/compare; do
   strip -s -o "${out}/bin/${program##*/}" "${program}"
 done
-# The tests hold the host's kernels and their BLAS, to compare with: large, and rarely run.
-strip -s -o "${out}/bin/gpu_tests" tests/gpu/gpu_tests
-gzip -9 -f "${out}/bin/gpu_tests"
+# These hold the host's kernels and their BLAS, for operators on the host and to compare with: large.
+for program in tools/run_gpu tools/measure/measure_gpu tests/gpu/gpu_tests; do
+  strip -s -o "${out}/bin/${program##*/}" "${program}"
+  gzip -9 -f "${out}/bin/${program##*/}"
+done
 cp -f models/configs/gpt2_*.yaml "${out}/models/"
 cp -f tools/bundle/gpt2_torch.py "${out}/"
 cp -f tools/bundle/gpu_check.sh "${out}/gpu_check"

@@ -9,7 +9,7 @@ out="${TEST_TMPDIR}/bundle"
 tools/bundle/bundle 2>/dev/null
 [[ $? == 2 ]] || fail "without --out the code is 2"
 tools/bundle/bundle --out="${out}" || fail "the bundle is not made"
-for file in gpu_check shared_gpu gpt2_torch.py bin/run_gpu bin/measure_gpu bin/plan bin/simulate bin/compare bin/gpu_tests.gz \
+for file in gpu_check shared_gpu gpt2_torch.py bin/run_gpu.gz bin/measure_gpu.gz bin/gpu_tests.gz bin/plan bin/simulate bin/compare \
   models/gpt2_124m.yaml models/gpt2_350m.yaml models/gpt2_1_5b.yaml; do
   [[ -f "${out}/${file}" ]] || fail "${file} is missing"
 done

@@ -52,18 +52,26 @@ for base in sys.path:
   [[ -n "${folder}" ]] && LD_LIBRARY_PATH="${folder}:${LD_LIBRARY_PATH:-}" && return 0
   return 1
 }
+work="$(mktemp -d)"
+trap 'rm -rf "${work}"' EXIT
+for program in run_gpu measure_gpu gpu_tests; do
+  if [[ -e "${here}/bin/${program}.gz" ]]; then
+    gzip -dc "${here}/bin/${program}.gz" >"${work}/${program}"
+  else
+    cp "${here}/bin/${program}" "${work}/${program}"
+  fi
+  chmod +x "${work}/${program}"
+done
 missing=()
 while read -r name; do
   find_library "${name}" || missing+=("${name}")
-done < <(ldd "${here}/bin/run_gpu" | sed -n 's/^[[:space:]]*\(lib\(cublasLt\|nccl\)\.so[^ ]*\).*/\1/p')
+done < <(ldd "${work}/run_gpu" | sed -n 's/^[[:space:]]*\(lib\(cublasLt\|nccl\)\.so[^ ]*\).*/\1/p')
 export LD_LIBRARY_PATH="${LD_LIBRARY_PATH:-}"
 if (( ${#missing[@]} > 0 )); then
   echo "gpu_check: ${missing[*]} not found; install CUDA's libraries and NCCL, or name their folder in LD_LIBRARY_PATH" >&2
   exit 6
 fi
 
-work="$(mktemp -d)"
-trap 'rm -rf "${work}"' EXIT
 mkdir -p "${out}"
 report="${out}/report.md"
 failed=0
@@ -103,21 +111,20 @@ say ""
 
 say "## Tests"
 say ""
-gzip -dc "${here}/bin/gpu_tests.gz" >"${work}/gpu_tests" && chmod +x "${work}/gpu_tests"
 step 150 tests "${work}/gpu_tests" --gtest_brief=1
 grep -aE '^\[  (PASSED|SKIPPED|FAILED) +\]|^\[  FAILED' "${out}/tests.log" | head -n 40 | sed 's/^/      /' | tee -a "${report}"
 say ""
 
 say "## Several ranks on one GPU"
 say ""
-step 100 shared_gpu "${here}/shared_gpu" "${here}/bin/run_gpu" 55 &&
+step 100 shared_gpu "${here}/shared_gpu" "${work}/run_gpu" 55 &&
   sed 's/^/      /' "${out}/shared_gpu.log" | tee -a "${report}"
 say ""
 
 say "## Calibration"
 say ""
 cluster=()
-if step 120 measure "${here}/bin/measure_gpu" --device=gpu --out="${out}/machine.yaml"; then
+if step 120 measure "${work}/measure_gpu" --device=gpu --out="${out}/machine.yaml"; then
   sed 's/^/      /' "${out}/measure.log" | tee -a "${report}"
   cluster=(--cluster="${out}/machine.yaml")
 fi
@@ -131,7 +138,7 @@ for run in "${runs[@]}"; do
   step 20 "${name}.plan" "${here}/bin/plan" "${here}/models/${model}.yaml" "${cluster[@]}" --devices=1 --batch="${batch}" \
     --out="${plan}" || continue
   step 20 "${name}.simulate" "${here}/bin/simulate" "${plan}" --trace="${work}/sim.json"
-  step 90 "${name}.run" "${here}/bin/run_gpu" "${plan}" --steps="${steps}" --trace="${work}/run.json" || continue
+  step 90 "${name}.run" "${work}/run_gpu" "${plan}" --steps="${steps}" --trace="${work}/run.json" || continue
   grep -a '^step ' "${out}/${name}.run.log" | sed 's/^/      measured: /' | tee -a "${report}"
   grep -a '^step ' "${out}/${name}.plan.log" | sed 's/^/      predicted: /' | tee -a "${report}"
   step 20 "${name}.compare" "${here}/bin/compare" "${work}/sim.json" "${work}/run.json" &&

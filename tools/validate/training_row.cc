@@ -10,7 +10,6 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/types/span.h"
 #include "costmodel/library.h"
 #include "costmodel/variability.h"
 #include "ir/graph.h"
@@ -590,16 +589,6 @@ TrainingRun WithDividingDegree(const TrainingRun& run) {
   const int64_t per_node = run.cluster.devices_per_node;
   near.cluster.nodes = (run.cluster.num_devices() / data * nearest + per_node - 1) / per_node;
   return near;
-}
-
-std::string GroupKey(const CsvCells& cells) {
-  std::string key;
-  for (const char* column :
-       {"model", "layers", "hidden", "ffn", "heads", "kv_heads", "vocab", "seq_len", "global_batch_seqs", "dtype",
-        "gpu_type", "gpu_mem_gb", "gpus", "interconnect", "recompute", "attention", "compile", "other_opts"}) {
-    absl::StrAppend(&key, cells.Text(column), "\x1f");
-  }
-  return key;
 }
 
 }  // namespace meshwright

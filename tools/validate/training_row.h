@@ -92,9 +92,6 @@ std::vector<int64_t> LayersPerStage(const TrainingRun& run);
 // nearest degree in ratio.
 TrainingRun WithDividingDegree(const TrainingRun& run);
 
-// Equal for rows that differ in layout only.
-std::string GroupKey(const CsvCells& cells);
-
 // "8x200Gb/s HDR InfiniBand per node", "4 x 100Gb RoCE", "800 Gb/s per node": sets network cards and their bandwidth.
 // False where the text says neither.
 bool SetInternode(absl::string_view text, Cluster* cluster);

@@ -20,6 +20,17 @@
 namespace meshwright {
 namespace {
 
+// Equal for rows that differ in layout only.
+std::string GroupKey(const CsvCells& cells) {
+  std::string key;
+  for (const char* column :
+       {"model", "layers", "hidden", "ffn", "heads", "kv_heads", "vocab", "seq_len", "global_batch_seqs", "dtype",
+        "gpu_type", "gpu_mem_gb", "gpus", "interconnect", "recompute", "attention", "compile", "other_opts"}) {
+    absl::StrAppend(&key, cells.Text(column), "\x1f");
+  }
+  return key;
+}
+
 using Json = nlohmann::ordered_json;
 
 constexpr double kAdamStateBytes = 8;  // two moments in float32
