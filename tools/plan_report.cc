@@ -85,8 +85,9 @@ std::vector<std::string> Choices(const Strategy& strategy) {
   parts.push_back(absl::StrCat(strategy.parallel_optimizer ? "" : "no ", "parallel optimizer",
                                strategy.shard_parameters ? ", parameters split" : "",
                                strategy.gradient_accumulation_shard ? ", gradients accumulated as rows" : ""));
-  parts.push_back(strategy.bucket.raw() == 0 ? "no fusion of gradients"
-                                             : absl::StrCat("buckets of ", ShowBytes(strategy.bucket)));
+  parts.push_back(strategy.bucket.raw() == 0      ? "no fusion of gradients"
+                  : strategy.bucket >= kOneBucket ? "all gradients in one call"
+                                                  : absl::StrCat("buckets of ", ShowBytes(strategy.bucket)));
   parts.push_back(absl::StrCat("gradients in ", NameOf(strategy.gradient_dtype)));
   return parts;
 }
