@@ -2,12 +2,10 @@
 //
 //   before   attention of qkv, the sequence whole
 //   after    qkv cut into queries and keys with values, and attention of the rank's own queries over
-//     all_gather   the keys and values of the whole sequence, which CompleteLayouts and Partition then gather, and
-//     whose
-//                  gradients they scatter
-//     ring         its own, then those of the rank before it, and so on, each an op of its own; what comes out is
-//     merged
-//                  by the sums of exponentials (Milakov, Gimelshein, arXiv:1805.02867)
+//     all_gather   the keys and values of the whole sequence, which CompleteLayouts and Partition then
+//                  gather, and whose gradients they scatter
+//     ring         its own, then those of the rank before it, and so on, each an op of its own; what
+//                  comes out is merged by the sums of exponentials (Milakov, Gimelshein, arXiv:1805.02867)
 //
 // The sequence is stored in the order of ir/context_order.h: inputs, and the ops that ask for positions, are told so.
 // Blocks of keys that have arrived are not kept for the backward pass; they come round again.

@@ -45,8 +45,7 @@ void SetGivenChoices(const Problem& problem, Strategy& strategy);
 // defaults of Strategy.
 //
 // kInvalidArgument: a degree below 1; the batch does not divide; context parallelism without a way of exchange, or with
-// experts. Whether other labels divide is seen when it is
-// lowered.
+// experts. Whether other labels divide is seen when it is lowered.
 absl::StatusOr<Strategy> FromDegrees(const Problem& problem, const Degrees& degrees, const LabelSizes& sizes);
 // Builds the graph to learn the sizes.
 absl::StatusOr<Strategy> FromDegrees(const Problem& problem, const Degrees& degrees);

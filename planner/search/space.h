@@ -32,8 +32,8 @@ struct SpaceOptions {
   bool parameters_split_over_more_devices = false;  // than kMostDevicesOfSplitParameters
 };
 
-// Steps with split parameters (ZeRO-3) were held to measurements on up to so many devices, where they were 7 % too fast
-// (llm-foundry, FSDP on 8 to 128 A100). On 384 to 2,240 they were 34 to 79 % too fast (Narayanan et al. 2021, table 2):
+// Steps with split parameters (ZeRO-3) were held to measurements on up to so many devices, mostly within 10 %
+// (llm-foundry, FSDP on 8 to 128 A100). On 384 to 2,240 they were 32 to 75 % too fast (Narayanan et al. 2021, table 2):
 // a search that believed that would choose them.
 inline constexpr int64_t kMostDevicesOfSplitParameters = 128;
 
