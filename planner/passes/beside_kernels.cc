@@ -6,6 +6,7 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
+#include "planner/passes/make_sync.h"
 
 namespace meshwright {
 namespace {
@@ -20,14 +21,6 @@ bool Share(const Operands& a, const Operands& b) {
 // Whether one of the two writes what the other uses.
 bool Conflict(const Instruction& a, const Instruction& b) {
   return Share(a.writes, b.writes) || Share(a.writes, b.reads) || Share(a.reads, b.writes);
-}
-
-Instruction MakeSync(EventId event, bool wait, const std::string& origin) {
-  Instruction sync;
-  sync.work = Sync{};
-  (wait ? sync.waits : sync.records).push_back({event, 0});
-  sync.origin = origin;
-  return sync;
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "planner/passes/make_sync.h"
 
 namespace meshwright {
 namespace {
@@ -15,14 +16,6 @@ bool Moves(const Instruction& instruction) {
   const auto* collective = std::get_if<Collective>(&instruction.work);
   return collective != nullptr &&
          (collective->purpose == Purpose::kGradient || collective->purpose == Purpose::kParameter);
-}
-
-Instruction MakeSync(EventId event, bool wait, const std::string& origin) {
-  Instruction sync;
-  sync.work = Sync{};
-  (wait ? sync.waits : sync.records).push_back({event, 0});
-  sync.origin = origin;
-  return sync;
 }
 
 class Overlapper {

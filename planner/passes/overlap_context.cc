@@ -6,17 +6,10 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "planner/passes/make_sync.h"
 
 namespace meshwright {
 namespace {
-
-Instruction MakeSync(EventId event, bool wait, const std::string& origin) {
-  Instruction sync;
-  sync.work = Sync{};
-  (wait ? sync.waits : sync.records).push_back({event, 0});
-  sync.origin = origin;
-  return sync;
-}
 
 class Overlapper {
  public:

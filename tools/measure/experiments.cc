@@ -18,18 +18,6 @@ constexpr char kInput[] = "parameter init formula a=7 b=3 modulus=11 subtract=5 
 constexpr char kOutput[] = "parameter";
 constexpr int64_t kLaunches = 64;
 
-// One buffer behind the other: nothing of an experiment shares memory.
-Program Placed(Program program) {
-  RankClass& all = program.classes[0];
-  for (Buffer& buffer : all.buffers) {
-    const int64_t local = LocalBytes(buffer, program.mesh).raw();
-    buffer.bytes = Bytes((local + kAlignment - 1) / kAlignment * kAlignment);
-    buffer.offset = all.arena;
-    all.arena += buffer.bytes;
-  }
-  return program;
-}
-
 struct Operand {
   std::string name;
   Shape shape;
@@ -188,6 +176,17 @@ std::vector<Nanos> Durations(const Experiment& experiment, const Trace& trace) {
 }
 
 }  // namespace
+
+Program Placed(Program program) {
+  RankClass& all = program.classes[0];
+  for (Buffer& buffer : all.buffers) {
+    const int64_t local = LocalBytes(buffer, program.mesh).raw();
+    buffer.bytes = Bytes((local + kAlignment - 1) / kAlignment * kAlignment);
+    buffer.offset = all.arena;
+    all.arena += buffer.bytes;
+  }
+  return program;
+}
 
 MeasurePlan HostPlan() { return {}; }
 

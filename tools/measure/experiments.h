@@ -78,6 +78,9 @@ MeasurePlan QuickPlan(MeasurePlan plan);
 absl::StatusOr<std::vector<Experiment>> KernelExperiments(const MeasurePlan& plan);
 absl::StatusOr<std::vector<Experiment>> CollectiveExperiments(const MeasurePlan& plan, int64_t ranks);
 
+// The program of one class with a place for each buffer, one behind the other: nothing of an experiment shares memory.
+Program Placed(Program program);
+
 using PlayProgram = std::function<absl::StatusOr<RunResult>(const Program&, const RunOptions&, const DataSource&)>;
 // Plays it twice and measures the second time. A collective's time is from the arrival of the last rank to its end on
 // the last rank; a launch's is the distance between the ends of neighbours.

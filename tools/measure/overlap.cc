@@ -20,18 +20,6 @@ constexpr int64_t kKernels = 16;  // in a row
 // Blocks of an experiment's program.
 constexpr uint32_t kKernelBlock = 1, kCollectiveBlock = 2;
 
-// One buffer behind the other.
-Program Placed(Program program) {
-  RankClass& all = program.classes[0];
-  for (Buffer& buffer : all.buffers) {
-    const int64_t local = LocalBytes(buffer, program.mesh).raw();
-    buffer.bytes = Bytes((local + kAlignment - 1) / kAlignment * kAlignment);
-    buffer.offset = all.arena;
-    all.arena += buffer.bytes;
-  }
-  return program;
-}
-
 // `buffers` and `kernel` in the text form of programs.
 absl::StatusOr<OverlapExperiment> Make(OverlapBound bound, const std::string& name, const std::string& buffers,
                                        const std::string& kernel, Bytes size, int64_t ranks, int64_t rounds) {
