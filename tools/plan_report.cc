@@ -228,7 +228,12 @@ std::string ShowRanking(const PlanReport& report) {
   absl::StrAppend(&text, absl::StrFormat("  %10s %8s %10s", "step", "MFU", "memory"));
   const bool shared =
       std::any_of(ranked.begin(), ranked.end(), [](const Candidate& c) { return c.degrees.context > 1; });
-  if (decoder) absl::StrAppend(&text, "    dp   tp   pp", shared ? "   cp" : "", "  mb recompute sp  opt  bucket");
+  const bool interleaved =
+      std::any_of(ranked.begin(), ranked.end(), [](const Candidate& c) { return c.strategy.chunks > 1; });
+  if (decoder) {
+    absl::StrAppend(&text, "    dp   tp   pp", interleaved ? " vpp" : "", shared ? "   cp" : "",
+                    "  mb recompute sp  opt  bucket");
+  }
   text += "\n";
   for (size_t i = 0; i < ranked.size(); ++i) {
     const Candidate& c = ranked[i];
@@ -241,9 +246,10 @@ std::string ShowRanking(const PlanReport& report) {
       // Of context parallelism, how the ranks come by the keys: gathered, or handed round.
       const char* const way = d.context == 1 ? " " : d.exchange == ContextExchange::kRing ? "r" : "g";
       const std::string context = shared ? absl::StrFormat(" %3d%s", d.context, way) : "";
+      const std::string chunks = interleaved ? absl::StrFormat(" %3d", s.chunks) : "";
       absl::StrAppend(&text,
-                      absl::StrFormat(" %5d %4d %4d%s %3d %-9s %-3s %-3s %s", d.data, d.tensor, d.pipeline, context,
-                                      d.microbatch, NameOf(s.recompute), d.sequence_parallel ? "yes" : "no",
+                      absl::StrFormat(" %5d %4d %4d%s%s %3d %-9s %-3s %-3s %s", d.data, d.tensor, d.pipeline, chunks,
+                                      context, d.microbatch, NameOf(s.recompute), d.sequence_parallel ? "yes" : "no",
                                       s.shard_parameters     ? "all"
                                       : s.parallel_optimizer ? "yes"
                                                              : "no",
@@ -260,6 +266,7 @@ std::string ShowRanking(const PlanReport& report) {
     }
     text += Cut(std::move(why));
   }
+  if (interleaved) text += "vpp: chunks of a stage's layers (interleaved pipeline)\n";
   if (shared) text += "cp: ranks that share a sequence; keys and values gathered (g) or handed round (r)\n";
   return text;
 }

@@ -233,7 +233,9 @@ absl::Status SetChoices(const ModelFile& file, const ModelChanges& changes, Prob
   problem.all_to_all = parallel.enable_alltoall || !IsGiven(file, "enable_alltoall");
   MESHWRIGHT_RETURN_IF_ERROR(SetOptimizer(file, problem));
   MESHWRIGHT_RETURN_IF_ERROR(SetFusion(file, problem, notices));
-  problem.chunks = parallel.chunks();
+  if (!decoder || IsGiven(file, "pipeline_config") || IsGiven(file, "virtual_pipeline_stages")) {
+    problem.chunks = parallel.chunks();
+  }
 
   const bool accumulates = parallel.grad_accumulation_step > 1;
   if (accumulates && !problem.microbatches.has_value() && !decoder) {
@@ -404,7 +406,7 @@ absl::Status SetChoices(const Flags& flags, Problem& problem) {
                         WrongInput(absl::StrCat(*chunks), "a model of repeated layers",
                                    "of a model of operators the file says so (virtual_pipeline_stages)"));
   }
-  problem.chunks = chunks.value_or(problem.chunks);
+  if (chunks.has_value()) problem.chunks = chunks;
   if (const std::optional<int64_t> fixed = ChunksOf(problem.schedule); fixed.has_value()) {
     if (chunks.value_or(*fixed) != *fixed) {
       return Flags::Wrong("virtual_pipeline_stages", WrongInput(absl::StrCat(*chunks), absl::StrCat(*fixed),

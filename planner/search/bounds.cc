@@ -168,7 +168,7 @@ class ProbeReader {
 absl::StatusOr<Probe> MakeProbe(const Problem& problem, const CostModel& costs, const DecoderFacts& facts,
                                 const Combination& combination) {
   Combination alone = combination;
-  alone.degrees.pipeline = 1;
+  alone.degrees.pipeline = alone.chunks = 1;
   alone.degrees.data = alone.degrees.expert;
   alone.parallel_optimizer = alone.shard_parameters = false;
   alone.bucket = Bytes();  // gradients' calls are not looked at
@@ -193,10 +193,10 @@ int64_t Parts(const Probe::Shares& shares, const Combination& combination) {
 
 // How a combination's layers lie on its stages.
 struct Stages {
-  Stages(const Probe& probe, const Combination& combination, Schedule of_a_pipeline, int64_t chunks_of_a_pipeline)
+  Stages(const Probe& probe, const Combination& combination, Schedule of_a_pipeline)
       : count(combination.degrees.pipeline),
         schedule(count > 1 ? of_a_pipeline : Schedule::kOneFOneB),
-        chunks(count > 1 ? chunks_of_a_pipeline : 1),
+        chunks(combination.chunks),
         probe(probe) {
     if (probe.layers < probe.segments.size()) repeat = probe.segments[probe.layers].repeat;
   }
@@ -246,7 +246,6 @@ absl::StatusOr<LowerBounds> LowerBounds::Make(const Problem& problem, const Cost
   LowerBounds bounds;
   bounds.batch_ = problem.batch;
   bounds.schedule_ = problem.schedule;
-  bounds.chunks_ = problem.chunks;
   bounds.process_ = ProcessBytes(problem.cluster);
   std::vector<const Combination*> distinct;
   std::set<Key> seen;
@@ -254,7 +253,7 @@ absl::StatusOr<LowerBounds> LowerBounds::Make(const Problem& problem, const Cost
     if (seen.insert(KeyOf(combination)).second) distinct.push_back(&combination);
   }
   for (const Combination& combination : combinations) {
-    bounds.CountInFlight(combination.degrees.pipeline, bounds.MicrobatchesOf(combination));
+    bounds.CountInFlight(combination.degrees.pipeline, bounds.MicrobatchesOf(combination), combination.chunks);
   }
   std::vector<absl::StatusOr<Probe>> probes(distinct.size(), absl::UnknownError("not probed"));
   ParallelFor(distinct.size(), threads, [&](size_t i) { probes[i] = MakeProbe(problem, costs, facts, *distinct[i]); });
@@ -266,11 +265,10 @@ int64_t LowerBounds::MicrobatchesOf(const Combination& combination) const {
   return batch_ / (combination.degrees.data * combination.degrees.microbatch);
 }
 
-void LowerBounds::CountInFlight(int64_t stages, int64_t microbatches) {
-  const auto [found, is_new] = in_flight_.try_emplace({stages, microbatches});
+void LowerBounds::CountInFlight(int64_t stages, int64_t microbatches, int64_t chunks) {
+  const auto [found, is_new] = in_flight_.try_emplace({stages, microbatches, chunks});
   if (!is_new) return;
   const Schedule schedule = stages > 1 ? schedule_ : Schedule::kOneFOneB;
-  const int64_t chunks = stages > 1 ? chunks_ : 1;
   const std::vector<std::vector<Pass>> all =
       SplitsBackward(schedule) ? PassesOf(schedule, stages, microbatches, chunks) : std::vector<std::vector<Pass>>();
   for (int64_t s = 0; s < stages; ++s) {
@@ -288,7 +286,7 @@ absl::StatusOr<LowerBound> LowerBounds::Of(const Combination& combination) const
 }
 
 Nanos LowerBounds::StepOf(const Probe& probe, const Combination& combination) const {
-  const Stages stages(probe, combination, schedule_, chunks_);
+  const Stages stages(probe, combination, schedule_);
   const int64_t microbatches = MicrobatchesOf(combination);
   Nanos step, forward_before, backward_before;
   Nanos start = Nanos() - kForever, finish = Nanos() - kForever;  // the terms over i, less what runs to stage s
@@ -320,7 +318,7 @@ Nanos LowerBounds::StepOf(const Probe& probe, const Combination& combination) co
 }
 
 Bytes LowerBounds::PeakOf(const Probe& probe, const Combination& combination) const {
-  const Stages stages(probe, combination, schedule_, chunks_);
+  const Stages stages(probe, combination, schedule_);
   const int64_t microbatches = MicrobatchesOf(combination);
   Bytes peak;
   for (int64_t s = 0; s < stages.count; ++s) {
@@ -332,7 +330,7 @@ Bytes LowerBounds::PeakOf(const Probe& probe, const Combination& combination) co
       here |= uint64_t{1} << k;
       inside = std::max({inside, probe.segments[k].forward_inside, probe.segments[k].backward_inside});
     }
-    const std::vector<int64_t>& in_flight = in_flight_.at({stages.count, microbatches}).at(s);
+    const std::vector<int64_t>& in_flight = in_flight_.at({stages.count, microbatches, stages.chunks}).at(s);
     Bytes arena = inside;
     for (const Probe::BufferUse& use : probe.buffers) {
       if ((use.segments & here) == 0) continue;

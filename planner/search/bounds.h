@@ -82,14 +82,13 @@ class LowerBounds {
   Nanos StepOf(const Probe& probe, const Combination& combination) const;
   Bytes PeakOf(const Probe& probe, const Combination& combination) const;
   int64_t MicrobatchesOf(const Combination& combination) const;
-  void CountInFlight(int64_t stages, int64_t microbatches);
+  void CountInFlight(int64_t stages, int64_t microbatches, int64_t chunks);
 
   int64_t batch_ = 1;
   Schedule schedule_ = Schedule::kOneFOneB;
-  int64_t chunks_ = 1;
   Bytes process_;
-  // By stages and micro-batches: of the stages that PeakOf looks at, micro-batches in flight by chunk.
-  std::map<std::pair<int64_t, int64_t>, std::map<int64_t, std::vector<int64_t>>> in_flight_;
+  // By stages, micro-batches and chunks: of the stages that PeakOf looks at, micro-batches in flight by chunk.
+  std::map<std::tuple<int64_t, int64_t, int64_t>, std::map<int64_t, std::vector<int64_t>>> in_flight_;
   std::map<Key, absl::StatusOr<Probe>> probes_;
 };
 

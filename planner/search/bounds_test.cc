@@ -67,7 +67,7 @@ TEST(LowerBoundsTest, HoldForRandomModels) {
     Problem problem =
         ToyDecoderProblem(sizes, pick({8, 16, 24, 64}), random() % 2 == 0 ? A100Cluster(pick({1, 2})) : H100Cluster(2));
     if (random() % 3 == 0) problem.schedule = Schedule::kGpipe;
-    problem.chunks = pick({1, 1, 1, 2, 3});
+    if (const int64_t chunks = pick({0, 1, 1, 2, 3}); chunks > 0) problem.chunks = chunks;
     if (random() % 3 == 0) problem.update.kind = OpKind::kMomentum;
     problem.gradients_mean = random() % 4 == 0;
     if (random() % 4 == 0) problem.shard_parameters = true;  // with several stages, too
@@ -98,7 +98,7 @@ TEST(LowerBoundsTest, AreTight) {
   const DecoderFacts facts = FactsOf(graph);
   const CostModel costs(problem.cluster);
   const Combination combination = {
-      {.data = 32, .tensor = 4, .pipeline = 8, .sequence_parallel = true}, Recompute::kNone, true, false, MiB(512)};
+      {.data = 32, .tensor = 4, .pipeline = 8, .sequence_parallel = true}, 1, Recompute::kNone, true, false, MiB(512)};
   ASSERT_OK_AND_ASSIGN(const LowerBounds bounds, LowerBounds::Make(problem, costs, facts, {combination}, 1));
   ASSERT_OK_AND_ASSIGN(const LowerBound bound, bounds.Of(combination));
   ASSERT_OK_AND_ASSIGN(const Strategy strategy, StrategyOf(problem, combination, facts.sizes));

@@ -49,17 +49,22 @@ class DecoderSearch {
     result_.pruned = space_.pruned;
     MESHWRIGHT_ASSIGN_OR_RETURN(const std::vector<Bounded> order, InOrder());
     size_t done = 0;
+    int64_t slower = 0;
     while (done < order.size() && !(Full() && order[done].bound.step > LastPlace())) {
-      const size_t n = std::min(kBatch, order.size() - done);
-      MESHWRIGHT_RETURN_IF_ERROR(SimulateBatch(order, done, n));
-      done += n;
+      std::vector<size_t> batch;
+      for (; done < order.size() && batch.size() < kBatch; ++done) {
+        if (HasFasterTwin(order[done])) {
+          ++slower;
+        } else {
+          batch.push_back(order[done].index);
+        }
+      }
+      MESHWRIGHT_RETURN_IF_ERROR(SimulateBatch(batch));
       if (options_.progress != nullptr)
         options_.progress(static_cast<int64_t>(done), static_cast<int64_t>(order.size()));
     }
-    if (done < order.size()) {
-      result_.pruned["slower than the best by the lower bound of its time"] +=
-          static_cast<int64_t>(order.size() - done);
-    }
+    slower += static_cast<int64_t>(order.size() - done);
+    if (slower > 0) result_.pruned["slower than the best by the lower bound of its time"] += slower;
     for (auto& [unused, place] : places_) result_.ranked.push_back(std::move(place.candidate));
     return std::move(result_);
   }
@@ -88,16 +93,16 @@ class DecoderSearch {
     return order;
   }
 
-  absl::Status SimulateBatch(const std::vector<Bounded>& order, size_t first, size_t n) {
+  absl::Status SimulateBatch(const std::vector<size_t>& batch) {
     struct Simulated {
       absl::Status status;
       Candidate candidate;
     };
-    std::vector<Simulated> results(n);
-    ParallelFor(n, options_.threads, [&](size_t i) {
-      results[i].status = EvaluateOne(space_.combinations[order[first + i].index], &results[i].candidate);
+    std::vector<Simulated> results(batch.size());
+    ParallelFor(batch.size(), options_.threads, [&](size_t i) {
+      results[i].status = EvaluateOne(space_.combinations[batch[i]], &results[i].candidate);
     });
-    for (size_t i = 0; i < n; ++i) {
+    for (size_t i = 0; i < batch.size(); ++i) {
       if (absl::IsInvalidArgument(results[i].status)) {
         ++result_.pruned["an operator does not divide"];
         continue;
@@ -108,7 +113,7 @@ class DecoderSearch {
         continue;
       }
       ++result_.simulated;
-      Rank(order[first + i].index, std::move(results[i].candidate));
+      Rank(batch[i], std::move(results[i].candidate));
     }
     return absl::OkStatus();
   }
@@ -125,17 +130,27 @@ class DecoderSearch {
 
   // --- the ranking -------------------------------------------------------------------------------------------------
 
-  using Group = std::tuple<Degrees, Recompute, bool, bool>;  // all choices but the bucket
+  using Group = std::tuple<Degrees, Recompute, bool, bool>;  // all choices but chunks and bucket
   using Order = std::pair<Nanos, size_t>;                    // ties: first in the space
   struct Place {
     Group group;
     Candidate candidate;
   };
 
-  void Rank(size_t index, Candidate candidate) {
+  Group GroupOf(size_t index) const {
     const Combination& combination = space_.combinations[index];
-    const Group group = {combination.degrees, combination.recompute, combination.parallel_optimizer,
-                         combination.shard_parameters};
+    return {combination.degrees, combination.recompute, combination.parallel_optimizer, combination.shard_parameters};
+  }
+  // Whether one of the same group is known to be faster, so that this one could not have its place.
+  bool HasFasterTwin(const Bounded& bounded) const {
+    const auto found = fastest_.find(GroupOf(bounded.index));
+    return found != fastest_.end() && found->second < bounded.bound.step;
+  }
+
+  void Rank(size_t index, Candidate candidate) {
+    const Group group = GroupOf(index);
+    Nanos& fastest = fastest_.try_emplace(group, candidate.prediction.step).first->second;
+    fastest = std::min(fastest, candidate.prediction.step);
     const Order order = {candidate.prediction.step, index};
     const auto same =
         std::find_if(places_.begin(), places_.end(), [&](const auto& place) { return place.second.group == group; });
@@ -145,11 +160,6 @@ class DecoderSearch {
     }
     places_.emplace(order, Place{group, std::move(candidate)});
     if (places_.size() > MostPlaces()) places_.erase(std::prev(places_.end()));
-  }
-  // Whether the choice that they differ in changes nothing, as the parallel optimizer where no parameter divides.
-  static bool SamePrediction(const Candidate& a, const Candidate& b) {
-    return a.degrees == b.degrees && a.strategy.recompute == b.strategy.recompute &&
-           a.prediction.step == b.prediction.step && a.prediction.peak == b.prediction.peak;
   }
   size_t MostPlaces() const { return static_cast<size_t>(std::max<int64_t>(1, options_.keep)); }
   bool Full() const { return places_.size() == MostPlaces(); }
@@ -162,6 +172,7 @@ class DecoderSearch {
   Space space_;
   SearchResult result_;
   std::map<Order, Place> places_;
+  std::map<Group, Nanos> fastest_;  // of what was simulated
 };
 
 absl::Status NothingValid(const Problem& problem, const SearchResult& result) {

@@ -3,7 +3,7 @@
 //
 // Combinations are simulated in the order of their lower bound of the step time, until no bound is below the last
 // place of the ranking: what was not simulated could not have had a place. So the ranking is that of simulating all.
-// Of combinations that differ in bucket size only, the fastest has a place.
+// Of combinations that differ in bucket size or chunks of a stage only, the fastest has a place.
 //
 // Guarantees: exact within the space. Cost: one lowering per way of splitting a layer, one evaluation (milliseconds)
 // per combination that gets that far. Thread safety: pure function; runs on several threads itself.

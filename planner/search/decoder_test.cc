@@ -1,7 +1,9 @@
 #include "planner/search/decoder.h"
 
 #include <algorithm>
+#include <map>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -37,15 +39,12 @@ int64_t NumPruned(const SearchResult& result) {
 TEST(DecoderSearchTest, FindsWhatSimulatingEverythingFinds) {
   Problem problem =
       ToyDecoderProblem({.layers = 4, .hidden = 1024, .heads = 8, .ffn = 4096, .vocab = 1000}, 16, A100Cluster(1));
-  problem.memory_limit = MiB(1600);  // so that some do not fit
+  problem.memory_limit = MiB(1800);  // so that some do not fit
   ASSERT_OK_AND_ASSIGN(const SearchResult result, SearchDecoder(problem, {.keep = 4}));
   ASSERT_OK_AND_ASSIGN(const Graph graph, problem.graph(1));
   const DecoderFacts facts = FactsOf(graph);
-  std::vector<Nanos> steps;  // of the best bucket of each
-  int too_large = 0;
-  Degrees last;
-  Recompute last_recompute = Recompute::kNone;
-  bool last_optimizer = false, last_parameters = false;
+  std::map<std::tuple<Degrees, Recompute, bool, bool>, Nanos> best;  // of the buckets and chunks of each
+  int too_large = 0, interleaved = 0;
   for (const Combination& c : DecoderSpace(problem, facts, {}).combinations) {
     ASSERT_OK_AND_ASSIGN(const Strategy strategy, StrategyOf(problem, c, facts.sizes));
     ASSERT_OK_AND_ASSIGN(const Evaluation evaluation, Evaluate(problem, strategy));
@@ -53,19 +52,16 @@ TEST(DecoderSearchTest, FindsWhatSimulatingEverythingFinds) {
       ++too_large;
       continue;
     }
+    if (c.chunks > 1) ++interleaved;
     const Nanos step = evaluation.prediction.step;
-    if (!steps.empty() && last == c.degrees && last_recompute == c.recompute &&
-        last_optimizer == c.parallel_optimizer && last_parameters == c.shard_parameters) {
-      steps.back() = std::min(steps.back(), step);
-      continue;
-    }
-    steps.push_back(step);
-    last = c.degrees;
-    last_recompute = c.recompute;
-    last_optimizer = c.parallel_optimizer;
-    last_parameters = c.shard_parameters;
+    Nanos& kept =
+        best.try_emplace({c.degrees, c.recompute, c.parallel_optimizer, c.shard_parameters}, step).first->second;
+    kept = std::min(kept, step);
   }
   EXPECT_GT(too_large, 0);
+  EXPECT_GT(interleaved, 0);
+  std::vector<Nanos> steps;
+  for (const auto& [unused, step] : best) steps.push_back(step);
   std::sort(steps.begin(), steps.end());
   ASSERT_EQ(result.ranked.size(), 4);
   for (size_t i = 0; i < 4; ++i) EXPECT_EQ(result.ranked[i].prediction.step, steps[i]) << i;
@@ -84,7 +80,8 @@ TEST(DecoderSearchTest, DoesNotDependOnThreads) {
 }
 
 TEST(DecoderSearchTest, RanksDistinctChoicesThatFit) {
-  const Problem problem = ToyDecoderProblem(Gpt3(), 1536, A100Cluster(128));
+  Problem problem = ToyDecoderProblem(Gpt3(), 1536, A100Cluster(128));
+  problem.chunks = 1;
   ASSERT_OK_AND_ASSIGN(const SearchResult result, SearchDecoder(problem, {}));
   ASSERT_EQ(result.ranked.size(), 5);
   for (size_t i = 0; i < 5; ++i) {
@@ -174,6 +171,38 @@ TEST(DecoderSearchTest, SharesLongSequences) {
   ASSERT_OK_AND_ASSIGN(const SearchResult is_short,
                        SearchDecoder(ToyDecoderProblem({.layers = 4}, 32, A100Cluster(1)), {}));
   EXPECT_EQ(is_short.ranked[0].degrees.context, 1);
+}
+
+// 2 stages of 4 layers and 4 micro-batches: 1 / (4 V + 1) of a step is idle with V chunks, a fifth, a ninth or a
+// seventeenth, and transfers inside a node take next to nothing.
+TEST(DecoderSearchTest, InterleavesWhereThatIsFaster) {
+  Problem problem = ToyDecoderProblem({.layers = 8, .hidden = 2048, .heads = 16, .ffn = 8192}, 4, A100Cluster(1));
+  problem.cluster.devices_per_node = 2;
+  problem.stages = 2;
+  problem.microbatches = 4;
+  problem.recompute = Recompute::kNone;
+  ASSERT_OK_AND_ASSIGN(const SearchResult free, SearchDecoder(problem, {}));
+  ASSERT_EQ(free.ranked.size(), 1);
+  EXPECT_GT(free.ranked[0].strategy.chunks, 1);
+  std::vector<Nanos> fixed;
+  for (const int64_t chunks : {1, 2, 4}) {
+    problem.chunks = chunks;
+    ASSERT_OK_AND_ASSIGN(const SearchResult result, SearchDecoder(problem, {}));
+    EXPECT_EQ(result.ranked[0].strategy.chunks, chunks);
+    fixed.push_back(result.ranked[0].prediction.step);
+  }
+  EXPECT_EQ(free.ranked[0].prediction.step, *std::min_element(fixed.begin(), fixed.end()));
+  EXPECT_LT(ToSeconds(fixed[1]), 0.95 * ToSeconds(fixed[0]));
+}
+
+// 3 micro-batches are no whole groups of 2 stages.
+TEST(DecoderSearchTest, InterleavesWholeGroupsOnly) {
+  Problem problem = ToyDecoderProblem({.layers = 8}, 3, A100Cluster(1));
+  problem.cluster.devices_per_node = 2;
+  problem.stages = 2;
+  problem.microbatches = 3;
+  ASSERT_OK_AND_ASSIGN(const SearchResult result, SearchDecoder(problem, {}));
+  for (const Candidate& candidate : result.ranked) EXPECT_EQ(candidate.strategy.chunks, 1);
 }
 
 TEST(DecoderSearchTest, SaysWhyNothingIsValid) {

@@ -77,7 +77,9 @@ struct Problem {
   std::vector<int64_t> bucket_ends;
   std::map<std::string, int64_t> fusion_ids;
   Schedule schedule = Schedule::kOneFOneB;
-  int64_t chunks = 1;  // of a stage, where there are several stages (Strategy::chunks)
+  // Of a stage, where there are several stages (Strategy::chunks). Where not fixed, decoders in 1f1b are searched with
+  // several numbers; everything else has one, or what its schedule wants.
+  std::optional<int64_t> chunks;
   Bytes parallel_optimizer_threshold;
   bool gradient_accumulation_shard = false;  // with the parallel optimizer and several micro-batches
   bool all_to_all = true;

@@ -96,8 +96,9 @@ class Enumeration {
     if (problem_.data_parallel.has_value() && degrees.data != *problem_.data_parallel) {
       return Prune("the degrees do not make up the devices", choices);
     }
-    if (degrees.pipeline > 1 && degrees.pipeline * problem_.chunks > facts_.layers) {
-      return Prune(problem_.chunks == 1 ? "more stages than layers" : "more chunks than layers", choices);
+    if (const int64_t parts = degrees.pipeline * FixedChunks().value_or(1);
+        degrees.pipeline > 1 && parts > facts_.layers) {
+      return Prune(parts == degrees.pipeline ? "more stages than layers" : "more chunks than layers", choices);
     }
     if (!Divides("g", degrees.tensor) && !problem_.tensor_parallel.has_value()) {
       return Prune("the tensor degree does not divide the KV heads", choices);
@@ -143,11 +144,15 @@ class Enumeration {
         continue;
       }
       degrees.microbatch = microbatch;
-      for (const Recompute recompute : Recomputes()) {
-        for (const auto& [parallel_optimizer, shard_parameters] : Sharding(degrees)) {
-          for (const Bytes bucket : Buckets(degrees)) {
-            space_.combinations.push_back({degrees, recompute, parallel_optimizer, shard_parameters, bucket});
-          }
+      for (const int64_t chunks : Chunks(degrees.pipeline, rows / microbatch)) Choices(degrees, chunks);
+    }
+  }
+
+  void Choices(const Degrees& degrees, int64_t chunks) {
+    for (const Recompute recompute : Recomputes()) {
+      for (const auto& [parallel_optimizer, shard_parameters] : Sharding(degrees)) {
+        for (const Bytes bucket : Buckets(degrees)) {
+          space_.combinations.push_back({degrees, chunks, recompute, parallel_optimizer, shard_parameters, bucket});
         }
       }
     }
@@ -179,6 +184,17 @@ class Enumeration {
     const auto experts = facts_.sizes.find("e");
     if (experts == facts_.sizes.end()) return {1};
     return OrFixed(problem_.expert_parallel, DivisorsOf(std::gcd(experts->second, degrees.data)));
+  }
+  std::optional<int64_t> FixedChunks() const {
+    return problem_.chunks.has_value() ? problem_.chunks : ChunksOf(problem_.schedule);
+  }
+  std::vector<int64_t> Chunks(int64_t stages, int64_t microbatches) const {
+    if (stages == 1) return {1};
+    if (FixedChunks().has_value()) return {*FixedChunks()};
+    if (microbatches % stages != 0 || problem_.schedule != Schedule::kOneFOneB) return {1};
+    std::vector<int64_t> chunks = DivisorsOf((facts_.layers + stages - 1) / stages);
+    while (chunks.back() * stages > facts_.layers) chunks.pop_back();
+    return chunks;
   }
   std::vector<Recompute> Recomputes() const {
     if (problem_.recompute.has_value()) return {*problem_.recompute};
@@ -245,6 +261,7 @@ Space DecoderSpace(const Problem& problem, const DecoderFacts& facts, const Spac
 
 absl::StatusOr<Strategy> StrategyOf(const Problem& problem, const Combination& combination, const LabelSizes& sizes) {
   MESHWRIGHT_ASSIGN_OR_RETURN(Strategy strategy, FromDegrees(problem, combination.degrees, sizes));
+  strategy.chunks = combination.chunks;
   strategy.recompute = combination.recompute;
   SetParallelOptimizer(problem, combination.parallel_optimizer, combination.shard_parameters, strategy);
   strategy.bucket = combination.bucket;
