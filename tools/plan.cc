@@ -8,12 +8,14 @@
 #include "absl/strings/str_cat.h"
 #include "ir/status.h"
 #include "planner/search/search.h"
+#include "tools/chart.h"
 #include "tools/cluster_flags.h"
 #include "tools/command.h"
 #include "tools/dump.h"
 #include "tools/files.h"
 #include "tools/plan_file.h"
 #include "tools/plan_report.h"
+#include "tools/report_charts.h"
 #include "tools/session.h"
 #include "tools/strategy_files.h"
 
@@ -28,6 +30,7 @@ Command PlanCommand() {
       .example = {"plan models/configs/gpt2_1_5b.yaml --devices=16 --device=h100-sxm"},
       .flags = {{"out", "FILE", "where the plan goes; plan.yaml unless given, nowhere for --out="},
                 {"format", "FORM", "text or json"},
+                {"chart", "FILE", "writes a page with charts of the best strategies, for a browser: plan.html"},
                 {"dump", "WHAT", "instead of the report: graph, strategy, program, or rank0, rank1, ..."},
                 {"keep", "N", "how many strategies to show; 5 unless given"},
                 {"threads", "N", "of the search; as many as cores unless given"}},
@@ -75,6 +78,11 @@ absl::Status RunPlan(const Flags& flags) {
     MESHWRIGHT_ASSIGN_OR_RETURN(const std::string text, dump.Show(session.problem, best.strategy));
     Print(text);
     return absl::OkStatus();
+  }
+  if (flags.Has("chart")) {
+    MESHWRIGHT_RETURN_IF_ERROR(WriteFile(flags.Text("chart"), ToHtml(absl::StrCat("Plan of ", session.problem.name),
+                                                                     ChartsOf(report.result), ToText(report))));
+    if (flags.Text("chart") == "-") return absl::OkStatus();
   }
   Print(format == 1 ? ToText(ToJson(report)) : ToText(report));
   if (!out.empty() && format != 1) Print(absl::StrCat("\nwrote ", out, "\n"));

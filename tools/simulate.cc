@@ -17,9 +17,11 @@
 #include "ir/trace.h"
 #include "simulator/price.h"
 #include "simulator/variation.h"
+#include "tools/chart.h"
 #include "tools/command.h"
 #include "tools/files.h"
 #include "tools/plan_file.h"
+#include "tools/report_charts.h"
 #include "tools/session.h"
 #include "tools/simulation_report.h"
 
@@ -34,6 +36,7 @@ Command SimulateCommand() {
       .example = {"plan models/configs/gpt2_1_5b.yaml", "simulate plan.yaml --trace=sim.json"},
       .flags = {{"trace", "FILE",
                  "writes a timeline for https://ui.perfetto.dev: Chrome JSON, or Perfetto's own if .pftrace"},
+                {"chart", "FILE", "writes a page with charts of the stages, for a browser: simulation.html"},
                 {"detail", "WHAT", "of the timeline: slots, instructions; instructions unless there are very many"},
                 {"jitter", "X", "devices vary from step to step by this share of their time, e.g. 0.03"},
                 {"slow", "RANK:X,...", "ranks whose kernels take X times as long"},
@@ -103,6 +106,12 @@ absl::Status RunSimulate(const Flags& flags) {
   std::optional<StepTimes> varied;
   if (variation.has_value()) {
     MESHWRIGHT_ASSIGN_OR_RETURN(varied, SimulateVaried(program, prices, *variation));
+  }
+  if (flags.Has("chart")) {
+    const std::string text = ToText(program, result, varied);
+    MESHWRIGHT_RETURN_IF_ERROR(WriteFile(
+        flags.Text("chart"), ToHtml(absl::StrCat("A step of ", program.name), ChartsOf(program, result), text)));
+    if (flags.Text("chart") == "-") return absl::OkStatus();
   }
   Print(format == 1 ? ToText(ToJson(program, result, varied)) : ToText(program, result, varied));
   return absl::OkStatus();

@@ -10,9 +10,12 @@
 #include "ir/status.h"
 #include "ir/text.h"
 #include "planner/search/search.h"
+#include "tools/chart.h"
 #include "tools/cluster_flags.h"
 #include "tools/command.h"
 #include "tools/exit_code.h"
+#include "tools/files.h"
+#include "tools/report_charts.h"
 #include "tools/session.h"
 #include "tools/sweep.h"
 
@@ -31,6 +34,7 @@ Command WhatifCommand() {
                 {"failures", "X", "in a million device-hours that stop the run; 20 unless given"},
                 {"checkpoint", "TIME", "that steps stop for a checkpoint; 60 s unless given"},
                 {"restart", "TIME", "from a failure to the next step; 600 s unless given"},
+                {"chart", "FILE", "writes a page with charts over the devices, for a browser: whatif.html"},
                 {"format", "FORM", "text, json or csv"}},
   };
   command.flags.insert(command.flags.end(), StrategyFlags().begin(), StrategyFlags().end());
@@ -144,6 +148,11 @@ absl::Status RunWhatif(const Flags& flags) {
     }
   }
   MarkPoints(report.points);
+  if (flags.Has("chart")) {
+    MESHWRIGHT_RETURN_IF_ERROR(WriteFile(
+        flags.Text("chart"), ToHtml(absl::StrCat("Clusters for ", report.name), ChartsOf(report), ToText(report))));
+    if (flags.Text("chart") == "-") return absl::OkStatus();
+  }
   Print(format == 2 ? ToCsv(report) : format == 1 ? ToText(ToJson(report)) : ToText(report));
   return absl::OkStatus();
 }

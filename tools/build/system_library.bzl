@@ -109,6 +109,24 @@ cc_library(
         ))
     ctx.file("BUILD.bazel", "".join(build))
 
+def _system_file_impl(ctx):
+    if not ctx.path(ctx.attr.path).exists:
+        fail_missing(ctx.attr.path, ctx.attr.package)
+    name = ctx.path(ctx.attr.path).basename
+    ctx.symlink(ctx.attr.path, name)
+    ctx.file("BUILD.bazel", 'exports_files(["{}"], visibility = ["//visibility:public"])\n'.format(name))
+
+# One installed file, under its own name.
+system_file = repository_rule(
+    implementation = _system_file_impl,
+    attrs = {
+        "package": attr.string(mandatory = True, doc = "The Debian packages to install."),
+        "path": attr.string(mandatory = True),
+    },
+    configure = True,
+    local = True,
+)
+
 system_library = repository_rule(
     implementation = _system_library_impl,
     attrs = {
