@@ -13,9 +13,10 @@
 namespace meshwright {
 namespace {
 
-// Longer names first: "gh200" holds "h200".
-constexpr absl::string_view kChips[] = {"gb200", "gh200", "b300", "b200", "h200", "h100",
-                                        "h800",  "a100",  "a800", "v100", "l40s"};
+// Longer names first: "gh200" holds "h200", and "a100" "a10".
+constexpr absl::string_view kChips[] = {"gb200",    "gh200", "b300", "b200", "h200", "h100", "h800",
+                                        "a100",     "a800",  "v100", "l40s", "3090", "4090", "a6000",
+                                        "6000 ada", "a10g",  "h20",  "l40",  "a40",  "a10",  "l4"};
 
 // What tells devices of one chip apart, most telling first.
 std::vector<std::string> NamesOf(const std::string& lower, absl::string_view chip, double memory_gb) {

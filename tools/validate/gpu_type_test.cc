@@ -28,7 +28,17 @@ TEST(GpuTypeTest, FreeTextLeadsToADevice) {
                                          {"DGX-H200", 141, "h200"},
                                          {"GH200 480GB, air cooled", 0, "gh200"},
                                          {"H800 SXM5", 80, "h800-sxm"},
-                                         {"B300 SXM", 0, "b300"}}) {
+                                         {"B300 SXM", 0, "b300"},
+                                         {"NVIDIA GeForce RTX 4090", 24, "rtx-4090"},
+                                         {"4x RTX 3090 (24GB)", 0, "rtx-3090"},
+                                         {"NVIDIA RTX A6000", 48, "rtx-a6000"},
+                                         {"RTX 6000 Ada", 0, "rtx-6000-ada"},
+                                         {"A10G", 24, "a10g"},
+                                         {"NVIDIA A10", 0, "a10"},
+                                         {"NVIDIA L4", 0, "l4"},
+                                         {"NVIDIA L40 48GB", 0, "l40"},
+                                         {"NVIDIA L40S", 48, "l40s"},
+                                         {"H20 SXM 96GB", 0, "h20"}}) {
     ASSERT_OK_AND_ASSIGN(const std::string name, DeviceNamed(c.text, c.memory_gb));
     ASSERT_OK_AND_ASSIGN(const Device device, FindDevice(name));
     EXPECT_EQ(device.name, c.device) << c.text;
