@@ -12,8 +12,9 @@ namespace {
 
 // GPT-3 175B on 1,024 A100: lowered, priced and simulated.
 void BM_Evaluate(benchmark::State& state) {
-  const Problem problem = ToyDecoderProblem(Gpt3(), 1536, A100Cluster(128));
+  Problem problem = ToyDecoderProblem(Gpt3(), 1536, A100Cluster(128));
   const int64_t stages = state.range(0);
+  problem.chunks = state.range(1);
   const auto strategy = FromDegrees(problem, {.data = 128 / stages, .tensor = 8, .pipeline = stages});
   for (auto _ : state) {
     const auto evaluation = Evaluate(problem, *strategy);
@@ -21,7 +22,13 @@ void BM_Evaluate(benchmark::State& state) {
     benchmark::DoNotOptimize(evaluation);
   }
 }
-BENCHMARK(BM_Evaluate)->ArgName("stages")->Arg(1)->Arg(8)->Arg(32)->Unit(benchmark::kMillisecond);
+BENCHMARK(BM_Evaluate)
+    ->ArgNames({"stages", "chunks"})
+    ->Args({1, 1})
+    ->Args({8, 1})
+    ->Args({32, 1})
+    ->Args({8, 12})
+    ->Unit(benchmark::kMillisecond);
 
 void SearchOn(benchmark::State& state, const Problem& problem) {
   SearchResult last;
