@@ -214,13 +214,26 @@ CollectiveCost PriceCollective(CollectiveKind kind, Bytes size, const GroupShape
   return Price(kind, size, group, cluster, cluster, 1);
 }
 
+namespace {
+
+// The clock in MHz at which a device runs code without matrix products, as collectives are: that of its float32 peak,
+// an addition and a multiplication a cycle and lane. Boost clocks are those of the matrix units, which on Hopper are
+// lower (H100: 1830 and 1980 MHz, NVIDIA's H100 whitepaper).
+double VectorClock(const Device& device) {
+  const double lanes = device.generation >= Generation::kAda ? 128 : 64;
+  return device.Peak(DType::kFloat32).raw() / (2 * lanes * std::max(1, device.sms)) / 1e6;
+}
+
+}  // namespace
+
 CollectiveCost PriceCollectiveFittedOn(const Device& fitted, CollectiveKind kind, Bytes size, const GroupShape& group,
                                        const Cluster& cluster) {
   Cluster constants = cluster;
   constants.device.generation = fitted.generation;
   const bool own = fitted.generation == cluster.device.generation;
-  const double clock = own || cluster.device.boost_mhz <= 0 ? 1 : fitted.boost_mhz / cluster.device.boost_mhz;
-  CollectiveCost cost = Price(kind, size, group, cluster, constants, clock);
+  const double clock = VectorClock(cluster.device);
+  const double slower = own || clock <= 0 ? 1 : VectorClock(fitted) / clock;
+  CollectiveCost cost = Price(kind, size, group, cluster, constants, slower);
   cost.estimated |= !own;
   return cost;
 }

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "costmodel/nccl_tuner.h"
 #include "costmodel/testing.h"
 #include "gtest/gtest.h"
 #include "ir/collective.h"
@@ -127,6 +128,23 @@ TEST(CollectiveCostTest, RingAcrossNodesLoadsLinksAndCards) {
 TEST(CollectiveCostTest, SmallCallsTakeFewBlocks) {
   EXPECT_EQ(PriceCollective(CollectiveKind::kAllGather, KiB(1), Evenly(8, 1), H100Cluster(1)).channels, 1);
   EXPECT_EQ(PriceCollective(CollectiveKind::kAllGather, MiB(64), Evenly(8, 1), H100Cluster(1)).channels, 24);
+}
+
+// Two nodes of 8 H100, tree with LL: 6.8 + 14 x 0.6 us inside the nodes, 2 x 5 between them, which take 0.6 more once
+// each of the 16 blocks has 4 KiB. What NCCL takes for the transfer is left out.
+TEST(CollectiveCostTest, StepsBetweenNodesTakeLongerAsBlocksAreAdded) {
+  const GroupShape group = Evenly(16, 2);
+  const auto waiting = [&group](Bytes size) {
+    const NcclChoice choice = ChooseAsNccl(CollectiveKind::kAllReduce, size, group, H100Cluster(2));
+    EXPECT_EQ(choice.candidate.algorithm, Algorithm::kTree);
+    EXPECT_EQ(choice.candidate.protocol, Protocol::kLl);
+    return Micros(PriceCollective(CollectiveKind::kAllReduce, size, group, H100Cluster(2))) -
+           (choice.predicted_us - choice.latency_us);
+  };
+  EXPECT_NEAR(waiting(Bytes(8)), 25.2, 0.01);
+  EXPECT_NEAR(waiting(KiB(32)), 25.2 + 3, 0.01);
+  EXPECT_NEAR(waiting(KiB(64)), 25.2 + 6, 0.01);
+  EXPECT_NEAR(waiting(KiB(128)), 25.2 + 6, 0.01);
 }
 
 // Eight groups of one rank per node on machines with one network card take turns.

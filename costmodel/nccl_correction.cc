@@ -19,19 +19,23 @@ struct Row {
   double speed;       // of rings and trees, over what NCCL counts
   double nvls_speed;  // of the switch
   double touches;     // times that a rank's own part goes through memory
+  double net_growth;  // of the steps through the network, as a share, once every block has its bytes
 };
 
-// Ampere, Hopper: the fit. Volta: Ampere's, speed from the plateau of vTrain's all_reduce, 22.4 GB/s per ring that NCCL
-// counts as 20. Blackwell: Hopper's, speeds from 680 (ring) and 840 GB/s (switch) measured where NCCL counts 720
-// (ml-engineering).
-constexpr Row kVolta = {1.205, 1.640, 2.69, {0.69, 0.85}, {2.228, 0.136}, {1, 0}, {1, 0}, 1.12, 1, 0};
-constexpr Row kAmpere = {1.205, 1.640, 2.69, {0.69, 0.85}, {2.228, 0.136}, {1, 0}, {1, 0}, 1.017, 1, 4.82};
-constexpr Row kHopper = {0.725, 1.367, 0.59, {0.73, 0.16}, {1.293, 0.075}, {0.83, 0.79}, {1, 0}, 1.06, 1, 4.82};
-constexpr Row kBlackwell = {0.725, 1.367, 0.59, {0.73, 0.16}, {1.293, 0.075}, {0.83, 0.79}, {1, 0}, 0.95, 1.17, 4.82};
+// Ampere, Hopper: the fit. NVLS of generations whose switch cannot reduce is for those whose switch can, priced from
+// their constants (data_sheet.h): as other calls of the same protocol, Simple. Volta: Ampere's, speed from the plateau
+// of vTrain's all_reduce, 22.4 GB/s per ring that NCCL counts as 20. Blackwell: Hopper's, speeds from 680 (ring) and
+// 840 GB/s (switch) measured where NCCL counts 720 (ml-engineering).
+constexpr Row kVolta = {1.205, 1.640, 2.69, {0.69, 0.85}, {2.228, 0.136}, {2.228, 0.136}, {1, 0}, 1.12, 1, 0, 0};
+constexpr Row kAmpere = {1.205, 1.640, 2.69, {0.69, 0.85}, {2.228, 0.136}, {2.228, 0.136}, {1, 0}, 1.017, 1, 4.82, 0};
+constexpr Row kHopper = {0.725, 1.367, 0.59, {0.73, 0.16}, {1.293, 0.075}, {0.83, 0.79}, {1, 0}, 1.06, 1, 4.82, 0};
+constexpr Row kBlackwell = {0.725, 1.367, 0.59, {0.73, 0.16}, {1.293, 0.075}, {0.83, 0.79}, {1, 0}, 0.95,
+                            1.17,  4.82,  0};
 
-// Between nodes nobody has published enough to fit: NCCL's own latencies and speeds, and the hump of H100 over 4 nodes,
-// bus bandwidths of 126 GB/s at 16 MiB to 378 at 16 GiB (NVIDIA, GTC 2025).
-constexpr Row kBetweenNodes = {1, 1, 0, {1, 0.3}, {1, 0.3}, {1, 0}, {1, 0.45}, 1, 1, 4.82};
+// Between nodes: NCCL's own latencies, and the hump of H100 over 4 nodes, bus bandwidths of 126 GB/s at 16 MiB to 378
+// at 16 GiB (NVIDIA, GTC 2025). Growth and the switch's speed: every other size of the logs of 2 nodes of A100 and H100
+// and of 8 nodes of H100, and of that chart.
+constexpr Row kBetweenNodes = {1, 1, 0, {1, 0.3}, {1, 0.3}, {1, 0}, {1, 0.45}, 1, 1.09, 4.82, 0.6};
 
 const Row& RowOf(Generation generation, const GroupShape& group) {
   if (group.nodes > 1) return kBetweenNodes;
@@ -53,6 +57,8 @@ const Row& RowOf(Generation generation, const GroupShape& group) {
 // NCCL's base latency of LL, the part that does not grow with the steps (nccl_tuner.cc).
 double BaseOfLl(Algorithm algorithm) { return algorithm == Algorithm::kTree ? 6.8 : 6.6; }
 constexpr double kLlGrowthBytesPerRank = 16 << 10;
+// What NCCL waits for before it adds another block to a call with LL: 512 threads of 8 bytes (src/enqueue.cc).
+constexpr double kGrowthBytesPerBlock = 4 << 10;
 
 Shape ShapeOf(const NcclCandidate& candidate, const Row& row) {
   if (candidate.algorithm == Algorithm::kNvls) return row.nvls;
@@ -65,10 +71,13 @@ Shape ShapeOf(const NcclCandidate& candidate, const Row& row) {
 double CorrectedMicros(const NcclChoice& choice, Bytes size, const GroupShape& group, const Cluster& cluster,
                        double latency_scale) {
   const Row& row = RowOf(cluster.device.generation, group);
+  if (group.nodes > 1) latency_scale = 1;  // one row for all generations
   const NcclCandidate& candidate = choice.candidate;
   const double bytes = static_cast<double>(size.raw());
   const double ranks = static_cast<double>(group.ranks);
-  const double latency = choice.latency_us, transfer = choice.predicted_us - latency;
+  const double grown = std::min(1.0, bytes / (kGrowthBytesPerBlock * std::max(1, candidate.blocks)));
+  const double latency = choice.latency_us * (1 + row.net_growth * candidate.network_share * grown);
+  const double transfer = choice.predicted_us - choice.latency_us;
   if (candidate.protocol == Protocol::kLl) {
     const double base = BaseOfLl(candidate.algorithm);
     const double growth = row.ll_growth_us * std::min(1.0, bytes / (kLlGrowthBytesPerRank * ranks));

@@ -4,6 +4,8 @@
 // the tables say, and a call of a few MiB, whose pipeline is neither empty nor full, takes longer than latency plus
 // transfer. With L the predicted latency and X the predicted transfer time of the candidate that NCCL chooses:
 //
+//   between nodes    of L, the steps through the network take net_growth x min(1, S / (4 KiB blocks)) longer: the more
+//                    blocks a call has, the more messages wait for the network's thread at the same time
 //   LL               base x ll_base + (L - base) x ll_step + ll_growth x min(1, S / (16 KiB ranks)) + X
 //   others           l + x + hump sqrt(l x),  l = scale L,  x = X / speed + copy
 //   copy             the rank's own part of S, moved inside its memory: touches S / ranks / memory bandwidth
@@ -24,7 +26,8 @@
 
 namespace meshwright {
 
-// Time in us of the collective that NCCL chose, alone on its links. `latency_scale`: of everything that is waiting.
+// Time in us of the collective that NCCL chose, alone on its links. `latency_scale`: of everything that waits
+// inside a node; between nodes the constants are those of all generations.
 double CorrectedMicros(const NcclChoice& choice, Bytes size, const GroupShape& group, const Cluster& cluster,
                        double latency_scale = 1);
 

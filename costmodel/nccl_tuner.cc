@@ -117,7 +117,12 @@ double LargestAtMost(const SpeedList& speeds, double limit) {
   return 0;
 }
 
-double Latency(Algorithm algorithm, CollectiveKind kind, size_t p, const GroupShape& group, const Cluster& cluster) {
+// In us: inside nodes, with what every call waits for, and between them.
+struct Waits {
+  double inside = 0, network = 0;
+};
+
+Waits WaitsOf(Algorithm algorithm, CollectiveKind kind, size_t p, const GroupShape& group, const Cluster& cluster) {
   const bool nvlink = IsNvlink(cluster.intra_kind);
   const double nodes = static_cast<double>(group.nodes);
   const double levels = std::floor(std::log2(nodes));
@@ -135,29 +140,30 @@ double Latency(Algorithm algorithm, CollectiveKind kind, size_t p, const GroupSh
       if (kind == CollectiveKind::kBroadcast) {
         const double step = group.nodes > 1 ? ring_net : ring_step;
         const double tree_step = group.nodes > 1 ? tree_net : nvlink ? kTreeNvlink[p] : kTreePci[p];
-        return simple ? kBaseRing[p] + static_cast<double>(group.ranks) * tree_step : kBaseRing[p] + step;
+        const double steps = simple ? static_cast<double>(group.ranks) * tree_step : step;
+        return group.nodes > 1 ? Waits{kBaseRing[p], steps} : Waits{kBaseRing[p] + steps};
       }
       const double rounds = InfoOf(kind).bus_rounds;
       const double steps = rounds * static_cast<double>(group.ranks - 1);
       const double net_steps = rounds * (nodes - 1);
-      return kBaseRing[p] + (steps - net_steps) * std::max(ring_step, post) + net_steps * ring_net;
+      return {kBaseRing[p] + (steps - net_steps) * std::max(ring_step, post), net_steps * ring_net};
     }
     case Algorithm::kTree: {
       const double step = nvlink ? kTreeNvlink[p] : kTreePci[p];
-      return kBaseTree[p] + 2 * (static_cast<double>(group.ranks_per_node - 1) * step + levels * tree_net);
+      return {kBaseTree[p] + 2 * static_cast<double>(group.ranks_per_node - 1) * step, 2 * levels * tree_net};
     }
     case Algorithm::kNvls:
-      return kNvlsStep;
+      return {kNvlsStep};
     case Algorithm::kNvlsTree:
-      return kNvlsStep + 2 * levels * (kNvlsTreeNet + card);
+      return {kNvlsStep, 2 * levels * (kNvlsTreeNet + card)};
     case Algorithm::kPat:
-      return kBasePat + levels * tree_net / 3.5 + 2.8 * static_cast<double>(group.ranks);
+      return {kBasePat + 2.8 * static_cast<double>(group.ranks), levels * tree_net / 3.5};
     case Algorithm::kNone:
     case Algorithm::kPairs:
     case Algorithm::kHostMemory:
-      return 0;
+      return {};
   }
-  return 0;
+  return {};
 }
 
 double LlMax(const GroupShape& group, const Cluster& cluster, Row row) {
@@ -278,8 +284,10 @@ NcclCandidates CandidatesOf(CollectiveKind kind, const GroupShape& group, const 
   NcclCandidates candidates;
   auto add = [&](Algorithm algorithm, size_t p, double bandwidth, int blocks) {
     if (bandwidth <= 0) return;
-    candidates.rows[candidates.count++] = {algorithm, static_cast<Protocol>(p + 1),
-                                           Latency(algorithm, kind, p, group, cluster), bandwidth, blocks};
+    const Waits waits = WaitsOf(algorithm, kind, p, group, cluster);
+    const double latency = waits.inside + waits.network;
+    candidates.rows[candidates.count++] = {algorithm, static_cast<Protocol>(p + 1), latency, bandwidth,
+                                           blocks,    waits.network / latency};
   };
   for (size_t p = 0; p < kProtocols; ++p) {
     if (p < 2 && group.nodes > 1 && !cluster.nic_in_order) continue;  // flags would arrive before their data

@@ -42,6 +42,7 @@ struct NcclCandidate {
   double latency_us = 0;
   double bandwidth = 0;  // algorithm bandwidth, GB/s
   int blocks = 0;
+  double network_share = 0;  // of latency_us, spent in steps between nodes
 };
 
 // All pairs that are enabled for the collective, in the order of enumeration.
