@@ -16,7 +16,8 @@ namespace {
 // All-to-all and transfers are grouped sends and receives, outside NCCL's model. For a rank that sends `bytes` to
 // others of its node and keeps S / ranks:
 //   x = bytes / (share x link) + touches S / ranks / memory bandwidth
-//   time = l + x + hump sqrt(l x),  l = ll + ll_per_peer (ranks - 1) while a message is at most 4 KiB, else `simple`
+//   time = l + x + hump sqrt(l x),  l = ll + ll_per_peer (ranks - 1) while a message is at most 4 KiB, else `simple`,
+//                                   but never less than with LL: many peers take their time with either
 // Fitted on half of the sizes of ai-dynamo/aiconfigurator's all-to-all loops (2, 4 and 8 GPUs of one node).
 struct PairConstants {
   double share, touches, ll_us, ll_per_peer_us, simple_us, hump;
@@ -68,8 +69,8 @@ double PairsInNode(double bytes, double peers, double kept, double share, const 
   const double link = share * cluster.intra_bandwidth.raw();
   if (link <= 0) return kNeverMicros;
   const double transfer = 1e6 * (bytes / link + c.touches * kept / cluster.device.memory_bandwidth.raw());
-  const double latency =
-      latency_scale * (bytes <= kLargestLlMessage * peers ? c.ll_us + c.ll_per_peer_us * peers : c.simple_us);
+  const double ll = c.ll_us + c.ll_per_peer_us * peers;
+  const double latency = latency_scale * (bytes <= kLargestLlMessage * peers ? ll : std::max(ll, c.simple_us));
   return Pipelined(latency, transfer, c.hump);
 }
 

@@ -182,11 +182,14 @@ KernelEstimate Attention(const KernelWork& work, const Device& device) {
   // The host's loops have no blocks of queries: nothing is wasted on the diagonal and no block is the last.
   const bool blocked = device.generation != Generation::kHost;
   const double wasted = work.causal && blocked ? kQueryBlock / 2 : 0;
-  const double blocks = static_cast<double>(work.batch) * CeilDiv(static_cast<double>(work.m), kQueryBlock);
-  const double even = std::max(blocks, 1.0) / sms;  // blocks on each multiprocessor, if they could be spread evenly
+  const double batch = static_cast<double>(work.batch), queries = static_cast<double>(work.m);
+  // Blocks on each multiprocessor, if they could be spread evenly: as many as the queries fill, and as there are, the
+  // last of a row as long as the others.
+  const double even = std::max(batch * queries, 1.0) / kQueryBlock / sms;
+  const double blocks = std::max(batch * CeilDiv(queries, kQueryBlock), 1.0) / sms;
   const double waves = !blocked      ? even
-                       : work.causal ? std::max(kLongestCausalBlock, even + kCausalTail)
-                                     : std::ceil(even);
+                       : work.causal ? std::max(kLongestCausalBlock, blocks + kCausalTail)
+                                     : std::ceil(blocks);
   const double compute = work.flops.raw() / (attention.share * peak.per_second * constants.sustained_clock) *
                          std::max(kLeastWidth, 1 + attention.softmax_width / width) *
                          ((keys + wasted + attention.setup_keys) / keys) * waves / even;

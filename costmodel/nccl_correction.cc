@@ -77,7 +77,7 @@ double CorrectedMicros(const NcclChoice& choice, Bytes size, const GroupShape& g
   const double ranks = static_cast<double>(group.ranks);
   const double grown = std::min(1.0, bytes / (kGrowthBytesPerBlock * std::max(1, candidate.blocks)));
   const double latency = choice.latency_us * (1 + row.net_growth * candidate.network_share * grown);
-  const double transfer = choice.predicted_us - choice.latency_us;
+  const double transfer = choice.smooth_transfer_us;
   if (candidate.protocol == Protocol::kLl) {
     const double base = BaseOfLl(candidate.algorithm);
     const double growth = row.ll_growth_us * std::min(1.0, bytes / (kLlGrowthBytesPerRank * ranks));

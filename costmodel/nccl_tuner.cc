@@ -62,7 +62,8 @@ constexpr BandwidthTable kNvlsTreeChannel = {{26.5, 18.5, 10}, {24, 23.6, 17.8},
 constexpr double kNvlsEfficiency[kNumRows] = {0, 0, 0.85, 0.74};
 
 // tuning.cc, treeCorrectionFactor: by log2(S / 64).
-constexpr double kTreeCorrection[kProtocols][23] = {
+constexpr int kTreeColumns = 23;
+constexpr double kTreeCorrection[kProtocols][kTreeColumns] = {
     {1, 1, 1, 1, .9, .8, .7, .7, .7, .7, .6, .5, .4, .4, .5, .6, .7, .8, .9, 1, 1, 1, 1},
     {1, 1, 1, 1, 1, .9, .8, .8, .8, .7, .6, .6, .6, .6, .6, .6, .8, .9, .9, .9, .9, 1, 1},
     {.9, .9, .9, .9, .9, .9, .9, .8, .7, .6, .6, .5, .5, .5, .5, .6, .7, .8, .7, .7, .8, .9, .9},
@@ -308,16 +309,34 @@ NcclCandidates CandidatesOf(CollectiveKind kind, const GroupShape& group, const 
   return candidates;
 }
 
+namespace {
+
+// NCCL's share for trees: one for all sizes of a doubling.
+double TreeCorrection(size_t p, int64_t bytes) {
+  if (bytes < 64) return 1;
+  const int log = std::bit_width(static_cast<uint64_t>(bytes / 64)) - 1;
+  return log < kTreeColumns ? kTreeCorrection[p][log] : 1;
+}
+
+// The same without steps, since nothing that is measured has any: between one doubling and the next.
+double SmoothTreeCorrection(size_t p, int64_t bytes) {
+  if (bytes < 64) return 1;
+  const double log = std::log2(static_cast<double>(bytes) / 64), below = std::floor(log);
+  const int column = static_cast<int>(below);
+  const double low = column < kTreeColumns ? kTreeCorrection[p][column] : 1;
+  const double high = column + 1 < kTreeColumns ? kTreeCorrection[p][column + 1] : 1;
+  return low + (log - below) * (high - low);
+}
+
+}  // namespace
+
 NcclPrediction PredictionOf(const NcclCandidate& candidate, CollectiveKind kind, Bytes size, const GroupShape& group,
                             const Cluster& cluster) {
   const int64_t bytes = size.raw();
   const size_t p = static_cast<size_t>(candidate.protocol) - 1;
   double latency = candidate.latency_us;
   double bandwidth = candidate.bandwidth;
-  if (candidate.algorithm == Algorithm::kTree && bytes >= 64) {
-    const int log = std::bit_width(static_cast<uint64_t>(bytes / 64)) - 1;
-    if (log < 23) bandwidth *= kTreeCorrection[p][log];
-  }
+  if (candidate.algorithm == Algorithm::kTree) bandwidth *= TreeCorrection(p, bytes);
   if (candidate.algorithm == Algorithm::kRing && p == 2 && kind == CollectiveKind::kAllReduce && group.nodes > 1 &&
       bytes / (candidate.blocks / 2 * group.ranks) >= 64) {
     latency *= cluster.device.generation < Generation::kAmpere ? 1.9 : 1.4;
@@ -331,8 +350,12 @@ NcclChoice ChooseAsNccl(CollectiveKind kind, Bytes size, const GroupShape& group
     const NcclPrediction time = PredictionOf(candidate, kind, size, group, cluster);
     const double total = time.latency_us + time.transfer_us;
     if (best.candidate.algorithm == Algorithm::kNone || total < best.predicted_us) {
-      best = {candidate, total, time.latency_us};
+      best = {candidate, total, time.latency_us, time.transfer_us};
     }
+  }
+  if (best.candidate.algorithm == Algorithm::kTree) {
+    const size_t p = static_cast<size_t>(best.candidate.protocol) - 1;
+    best.smooth_transfer_us *= TreeCorrection(p, size.raw()) / SmoothTreeCorrection(p, size.raw());
   }
   return best;
 }
