@@ -17,6 +17,13 @@ namespace {
 constexpr char kInput[] = "parameter init formula a=7 b=3 modulus=11 subtract=5 divide=8";
 constexpr char kOutput[] = "parameter";
 constexpr int64_t kLaunches = 64;
+// On the host larger collectives are run a few times: seconds each, over a network.
+constexpr int64_t kOftenBytes = 8 << 20, kFewRepeats = 3;
+// A reduction of one number, that all ranks end together.
+constexpr char kMeeting[] =
+    "  buffer s float32 (1) {-} partial sum x1 activation\n  buffer t float32 (1) {-} activation\n";
+constexpr char kMeet[] =
+    "    compute Fill \"-> i\" scale=1 writes s\n    compute all_reduce sum (x1) activation reads s writes t\n";
 
 struct Operand {
   std::string name;
@@ -199,6 +206,14 @@ MeasurePlan GpuPlan() {
   plan.sequences = {512, 1024, 2048, 4096, 8192};
   plan.collectives = {1 << 10, 1 << 14, 1 << 17, 1 << 20, 1 << 23, 1 << 26, 1 << 28};
   plan.repeats = 21;
+  plan.together = false;  // NCCL's ranks wait for each other
+  return plan;
+}
+
+MeasurePlan LargerPlan(MeasurePlan plan, Bytes bytes) {
+  const int64_t most = plan.collectives.empty() ? 0 : plan.collectives.back();
+  for (int64_t size = bytes.raw(); size > most; size /= 4) plan.collectives.push_back(size);
+  std::sort(plan.collectives.begin(), plan.collectives.end());
   return plan;
 }
 
@@ -243,12 +258,14 @@ absl::StatusOr<std::vector<Experiment>> CollectiveExperiments(const MeasurePlan&
       const std::string shape = absl::StrCat("(", ranks, ", ", ranks * elements, ")");
       std::string text = absl::StrCat("program measure mesh x1=", ranks, "\nclass all\n  buffer x float32 ", shape, " ",
                                       row.reads, " activation\n  buffer y float32 ", shape, " ", row.writes,
-                                      " activation\n  block b forward\n    compute Fill \"-> i j\" scale=1 writes x\n",
+                                      " activation\n", plan.together ? kMeeting : "", "  block b forward\n",
+                                      "    compute Fill \"-> i j\" scale=1 writes x\n", plan.together ? kMeet : "",
                                       "    compute ", row.text, " activation reads x writes y\n");
-      for (int64_t i = 0; i < plan.repeats; ++i) absl::StrAppend(&text, "  slot b mb 0 layer 0\n");
+      const int64_t repeats = plan.together && bytes > kOftenBytes ? std::min(plan.repeats, kFewRepeats) : plan.repeats;
+      for (int64_t i = 0; i < repeats; ++i) absl::StrAppend(&text, "  slot b mb 0 layer 0\n");
       Experiment experiment;
       experiment.kind = SampleKind::kCollective;
-      experiment.measured = 1;
+      experiment.measured = plan.together ? 3 : 1;
       MESHWRIGHT_ASSIGN_OR_RETURN(Program program, ParseProgram(text));
       experiment.program = Placed(std::move(program));
       experiment.collective = row.kind;

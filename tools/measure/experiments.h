@@ -68,11 +68,18 @@ struct MeasurePlan {
   std::vector<int64_t> sequences = {64, 128, 256, 512};
   std::vector<int64_t> collectives = {1 << 10, 1 << 14, 1 << 17, 1 << 20, 1 << 23};  // bytes
   int64_t repeats = 9;
+  // Ranks of the host begin a collective together. Else one that is early has sent its part before the last arrives,
+  // and what is measured from there on is too short by it.
+  bool together = true;
 };
 MeasurePlan HostPlan();
 MeasurePlan GpuPlan();
 // A few small shapes: to see that all of it works.
 MeasurePlan QuickPlan(MeasurePlan plan);
+
+// With collectives of `bytes`, of a quarter of that, and so on down to what the plan has. On the host those beyond 8 MiB
+// are run three times each.
+MeasurePlan LargerPlan(MeasurePlan plan, Bytes bytes);
 
 // Of one rank, and of groups of `ranks` ranks.
 absl::StatusOr<std::vector<Experiment>> KernelExperiments(const MeasurePlan& plan);

@@ -19,6 +19,7 @@
 #include "costmodel/library.h"
 #include "executor/manual/launch.h"
 #include "ir/status.h"
+#include "ir/text.h"
 #include "tools/exit_code.h"
 #include "tools/files.h"
 #include "tools/measure/experiments.h"
@@ -31,6 +32,7 @@ namespace meshwright {
 namespace {
 
 constexpr int64_t kMostRanks = 1024;
+constexpr double kLargestCollective = 16.0 * (1 << 30);
 constexpr size_t kMostLogBytes = size_t{64} << 20;
 
 // "Intel(R) Xeon(R) ..., 2 cores".
@@ -54,9 +56,16 @@ MeasuredOn Describe(const RankPlayer& player, const Flags& flags) {
   return on;
 }
 
-MeasurePlan PlanOf(const RankPlayer& player, const Flags& flags) {
+absl::StatusOr<MeasurePlan> PlanOf(const RankPlayer& player, const Flags& flags) {
   MeasurePlan plan = player.device == "host" ? HostPlan() : GpuPlan();
-  return flags.True("quick") ? QuickPlan(std::move(plan)) : plan;
+  if (flags.True("quick")) plan = QuickPlan(std::move(plan));
+  if (!flags.Has("largest")) return plan;
+  const absl::StatusOr<double> largest = ParseQuantity(flags.Text("largest"), UnitKind::kBytes);
+  if (!largest.ok()) return Flags::Wrong("largest", largest.status());
+  if (*largest < 1 || *largest > kLargestCollective) {
+    return Flags::Wrong("largest", WrongInput(flags.Text("largest"), "1 B to 16 GiB"));
+  }
+  return LargerPlan(std::move(plan), Bytes(static_cast<int64_t>(*largest)));
 }
 
 absl::StatusOr<std::vector<Sample>> RunAll(const std::vector<Experiment>& experiments, const PlayProgram& play,
@@ -127,7 +136,7 @@ absl::Status MeasureHere(const Flags& flags, const OpenPlayer& open) {
     return absl::FailedPreconditionError(
         absl::StrCat("a device that the library does not have: ", from.status().message()));
   }
-  const MeasurePlan plan = PlanOf(player, flags);
+  MESHWRIGHT_ASSIGN_OR_RETURN(const MeasurePlan plan, PlanOf(player, flags));
   MESHWRIGHT_ASSIGN_OR_RETURN(const std::vector<Experiment> kernels, KernelExperiments(plan));
   MESHWRIGHT_ASSIGN_OR_RETURN(std::vector<Sample> samples, RunAll(kernels, player.threads, true));
   MESHWRIGHT_ASSIGN_OR_RETURN(const Sample issued, Measure(kernels[0], player.threads, /*graphs=*/false));
@@ -169,8 +178,9 @@ absl::Status MeasureInJob(const Flags& flags, const OpenPlayer& open) {
   if (*world == nullptr) return absl::OkStatus();
   const auto measure = [&]() -> absl::Status {
     MESHWRIGHT_ASSIGN_OR_RETURN(const RankPlayer player, open());
+    MESHWRIGHT_ASSIGN_OR_RETURN(const MeasurePlan plan, PlanOf(player, flags));
     MESHWRIGHT_ASSIGN_OR_RETURN(const std::vector<Experiment> experiments,
-                                CollectiveExperiments(PlanOf(player, flags), (*world)->num_ranks()));
+                                CollectiveExperiments(plan, (*world)->num_ranks()));
     const bool speaks = (*world)->rank() == 0;
     const PlayProgram play = [&](const Program& program, const RunOptions& options, const DataSource& data) {
       return player.process(program, options, data, **world);
@@ -242,6 +252,7 @@ Command MeasureCommandLine() {
                 {"device", "KIND", "host or gpu; host unless given"},
                 {"ranks", "N", "the most ranks of a collective; the cores, or the GPUs, unless given"},
                 {"quick", "", "a few small shapes, to see that it works"},
+                {"largest", "BYTES", "of a collective, e.g. 64 MiB; 8 MiB on the host unless given, 256 MiB on GPUs"},
                 {"nccl_log", "FILE", "instead: a log of nccl-tests beside what the model predicts"},
                 {"cluster", "FILE", "the cluster of that log; in a job, where the kernels' constants come from"},
                 {"collective", "NAME", "of that log, where it does not say"}},

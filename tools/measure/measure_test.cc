@@ -19,6 +19,7 @@
 namespace meshwright {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 TEST(ExperimentsTest, EveryProgramPassesTheVerifier) {
@@ -45,6 +46,24 @@ TEST(ExperimentsTest, EveryKindRunsOnTheHost) {
     seen[static_cast<size_t>(sample.kind)] = true;
   }
   for (size_t kind = 0; kind < seen.size(); ++kind) EXPECT_TRUE(seen[kind]) << kSampleKindNames[kind];
+}
+
+TEST(ExperimentsTest, LargerPlansGoDownInQuarters) {
+  const MeasurePlan plan = LargerPlan(HostPlan(), MiB(64));
+  EXPECT_THAT(plan.collectives, ElementsAre(1 << 10, 1 << 14, 1 << 17, 1 << 20, 8 << 20, 16 << 20, 64 << 20));
+  EXPECT_EQ(LargerPlan(HostPlan(), MiB(4)).collectives, HostPlan().collectives);
+}
+
+// On the host a reduction of one number is before each collective, so that the ranks begin it together.
+TEST(ExperimentsTest, RanksOfTheHostMeet) {
+  for (const MeasurePlan& plan : {HostPlan(), GpuPlan()}) {
+    ASSERT_OK_AND_ASSIGN(const std::vector<Experiment> all, CollectiveExperiments(plan, 4));
+    for (const Experiment& experiment : all) {
+      const std::vector<Instruction>& block = experiment.program.classes[0].blocks[0].instructions;
+      ASSERT_EQ(block.size(), plan.together ? 4u : 2u);
+      EXPECT_EQ(experiment.measured, block.size() - 1);
+    }
+  }
 }
 
 // Samples that a machine with known constants would give: the fit finds those constants again. The grids have 40 steps:
