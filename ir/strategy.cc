@@ -288,8 +288,17 @@ std::optional<Enum> FromName(absl::string_view name, const absl::string_view (&n
 }  // namespace
 
 std::optional<int64_t> ChunksOf(Schedule schedule) {
-  if (schedule == Schedule::kZeroBubbleV) return 2;
-  if (schedule == Schedule::kZeroBubbleH1) return 1;
+  switch (schedule) {
+    case Schedule::kGpipe:
+    case Schedule::kOneFOneB:
+      return std::nullopt;
+    case Schedule::kZeroBubbleH1:
+      return 1;
+    case Schedule::kZeroBubbleV:
+    case Schedule::kDualPipeV:
+    case Schedule::kDualPipe:
+      return 2;
+  }
   return std::nullopt;
 }
 absl::string_view NameOf(Schedule schedule) { return kScheduleNames[static_cast<size_t>(schedule)]; }

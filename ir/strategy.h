@@ -25,15 +25,18 @@ namespace meshwright {
 
 class NodeRef;  // ir/document.h
 
-// zero_bubble_h1 and zero_bubble_v compute the gradients of parameters apart from those of activations (Qi et al., Zero
-// Bubble Pipeline Parallelism, 2023); zero_bubble_v lays two chunks on every stage, forth and back.
-enum class Schedule : uint8_t { kGpipe, kOneFOneB, kZeroBubbleH1, kZeroBubbleV };
+// All but the first two compute the gradients of parameters apart from those of activations (Qi et al., Zero Bubble
+// Pipeline Parallelism, 2023). zero_bubble_v and dualpipe_v lay two chunks on every stage, forth and back; dualpipe_v
+// and dualpipe (DeepSeek-V3 technical report, 2024, section 3.2.1) run forward and backward passes of different
+// micro-batches in turns; dualpipe has every part of the model on two stages and feeds both ends.
+enum class Schedule : uint8_t { kGpipe, kOneFOneB, kZeroBubbleH1, kZeroBubbleV, kDualPipeV, kDualPipe };
 // What backward computes a second time instead of keeping it: nothing; norms, activations and the core of attention
 // (Op::recompute_group); everything that it reads of a repeated layer; or the layer's whole forward pass, as the
 // checkpoints of training frameworks do, including what no gradient reads.
 enum class Recompute : uint8_t { kNone, kSelective, kFull, kLayer };
-inline constexpr absl::string_view kScheduleNames[] = {"gpipe", "1f1b", "zero_bubble_h1", "zero_bubble_v"};
-static_assert(std::size(kScheduleNames) == static_cast<size_t>(Schedule::kZeroBubbleV) + 1, "a name per Schedule");
+inline constexpr absl::string_view kScheduleNames[] = {"gpipe",         "1f1b",       "zero_bubble_h1",
+                                                       "zero_bubble_v", "dualpipe_v", "dualpipe"};
+static_assert(std::size(kScheduleNames) == static_cast<size_t>(Schedule::kDualPipe) + 1, "a name per Schedule");
 absl::string_view NameOf(Schedule schedule);
 std::optional<int64_t> ChunksOf(Schedule schedule);  // that each stage has; nullopt: any number
 absl::string_view NameOf(Recompute recompute);

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+
 namespace meshwright {
 namespace {
 
@@ -123,24 +125,100 @@ class ZeroBubbleV {
   std::vector<std::vector<int64_t>> forward_ends_, backward_ends_;  // by part and micro-batch
 };
 
+// DualPipeV's steps 1 to 8, as dualpipev.py of github.com/deepseek-ai/DualPipe numbers them.
+std::vector<Pass> DualPipeV(int64_t stage, int64_t stages, int64_t microbatches) {
+  std::vector<Pass> passes, put_off;
+  int64_t forwards[2] = {}, backwards[2] = {};
+  size_t weights = 0;  // of those put off
+  const auto forward = [&](int64_t chunk, bool in_turns = false) {
+    passes.push_back({PassKind::kForward, forwards[chunk]++, chunk, in_turns});
+  };
+  const auto backward = [&](int64_t chunk, bool puts_off = false) {
+    const int64_t microbatch = backwards[chunk]++;
+    passes.push_back({PassKind::kBackward, microbatch, chunk, !puts_off});
+    (puts_off ? put_off : passes).push_back({PassKind::kWeights, microbatch, chunk});
+  };
+  const int64_t after = stages - 1 - stage;  // stages
+  for (int64_t i = 0; i < 2 * after; ++i) forward(0);
+  for (int64_t i = 0; i <= stage; ++i) {
+    forward(0);
+    forward(1);
+  }
+  for (int64_t i = 0; i < after; ++i) {
+    backward(1, true);
+    passes.push_back(put_off[weights++]);
+    forward(1);
+  }
+  for (int64_t i = 0; i < microbatches - 2 * stages + stage + 1; ++i) {
+    forward(0, i > 0 || after > 0);  // the last stage's first pair apart: less is idle
+    backward(1);
+    forward(1, true);
+    backward(0);
+  }
+  for (int64_t i = 0; i < after; ++i) {
+    backward(1);
+    forward(1, true);
+    backward(0);
+  }
+  for (int64_t i = 0; i < 2 * (stage + 1); ++i) backward(1 - i % 2, i > stage);
+  for (int64_t i = 0; i < after; ++i) {
+    passes.push_back(put_off[weights++]);
+    backward(0, true);
+  }
+  while (weights < put_off.size()) passes.push_back(put_off[weights++]);
+  return passes;
+}
+
+// The stages of the second half have the directions the other way round.
+std::vector<Pass> DualPipe(int64_t stage, int64_t stages, int64_t microbatches) {
+  const bool second_half = stage >= stages / 2;
+  std::vector<Pass> passes = DualPipeV(second_half ? stages - 1 - stage : stage, stages / 2, microbatches / 2);
+  for (Pass& pass : passes) {
+    if (second_half) pass.chunk = 1 - pass.chunk;
+    pass.microbatch += pass.chunk * (microbatches / 2);
+  }
+  return passes;
+}
+
 }  // namespace
 
-bool SplitsBackward(Schedule schedule) {
-  return schedule == Schedule::kZeroBubbleH1 || schedule == Schedule::kZeroBubbleV;
+bool SplitsBackward(Schedule schedule) { return schedule != Schedule::kGpipe && schedule != Schedule::kOneFOneB; }
+
+bool TakesTurns(Schedule schedule) { return schedule == Schedule::kDualPipeV || schedule == Schedule::kDualPipe; }
+
+bool IsV(Schedule schedule) { return schedule == Schedule::kZeroBubbleV || TakesTurns(schedule); }
+
+int64_t DirectionsOf(Schedule schedule) { return schedule == Schedule::kDualPipe ? 2 : 1; }
+
+absl::Status CheckSchedule(Schedule schedule, int64_t stages, int64_t microbatches) {
+  if (stages == 1 || !TakesTurns(schedule)) return absl::OkStatus();
+  const bool both_ways = DirectionsOf(schedule) == 2;
+  if (both_ways && stages % 2 != 0) {
+    return absl::InvalidArgumentError(absl::StrCat("found ", stages, " pipeline stages, wanted an even number with ",
+                                                   NameOf(schedule), "; or take dualpipe_v"));
+  }
+  if (microbatches < 2 * stages || (both_ways && microbatches % 2 != 0)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "found ", microbatches, " micro-batches, wanted ", both_ways ? "an even number of at least " : "at least ",
+        2 * stages, ", twice the stages, with ", NameOf(schedule), "; take more and smaller ones, or zero_bubble_v"));
+  }
+  return absl::OkStatus();
 }
 
 int64_t StageOfPart(Schedule schedule, int64_t part, int64_t stages) {
-  return schedule == Schedule::kZeroBubbleV && part >= stages ? 2 * stages - 1 - part : part % stages;
+  return IsV(schedule) && part >= stages ? 2 * stages - 1 - part : part % stages;
 }
 
 int64_t PartAt(Schedule schedule, int64_t stage, int64_t chunk, int64_t stages) {
-  return schedule == Schedule::kZeroBubbleV && chunk == 1 ? 2 * stages - 1 - stage : chunk * stages + stage;
+  return IsV(schedule) && chunk == 1 ? 2 * stages - 1 - stage : chunk * stages + stage;
 }
 
 std::vector<Pass> PassesOfStage(Schedule schedule, int64_t stage, int64_t stages, int64_t microbatches,
                                 int64_t chunks) {
   if (schedule == Schedule::kZeroBubbleV) return ZeroBubbleV(stages, microbatches).Run()[stage];
   if (schedule == Schedule::kZeroBubbleH1) return ZeroBubbleH1(stage, stages, microbatches);
+  if (schedule == Schedule::kDualPipeV) return DualPipeV(stage, stages, microbatches);
+  if (schedule == Schedule::kDualPipe) return DualPipe(stage, stages, microbatches);
   const std::vector<Pass> forwards = InGroups(PassKind::kForward, stages, microbatches, chunks);
   const std::vector<Pass> backwards = InGroups(PassKind::kBackward, stages, microbatches, chunks);
   const bool gpipe = schedule == Schedule::kGpipe;
@@ -157,42 +235,102 @@ std::vector<std::vector<Pass>> PassesOf(Schedule schedule, int64_t stages, int64
   return passes;
 }
 
-std::vector<std::vector<int64_t>> EndsOf(Schedule schedule, const std::vector<std::vector<Pass>>& passes) {
-  const int64_t stages = static_cast<int64_t>(passes.size());
-  std::vector<std::vector<int64_t>> ends(stages);
-  int64_t last = 0, microbatches = 0;
-  for (const Pass& pass : passes[0]) {
-    last = std::max(last, (pass.chunk + 1) * stages - 1);
-    microbatches = std::max(microbatches, pass.microbatch + 1);
+size_t EndOfLinked(const std::vector<Pass>& passes, size_t first) {
+  while (passes[first].with_next) ++first;
+  return first + 1;
+}
+
+namespace {
+
+// Plays the passes of all stages against each other.
+class EndFinder {
+ public:
+  EndFinder(Schedule schedule, const std::vector<std::vector<Pass>>& passes, const PassTimes& times)
+      : schedule_(schedule), passes_(passes), times_(times), ends_(passes.size()) {
+    for (const Pass& pass : passes[0]) {
+      last_ = std::max(last_, (pass.chunk + 1) * stages() - 1);
+      microbatches_ = std::max(microbatches_, pass.microbatch + 1);
+    }
+    known_.assign(static_cast<size_t>(3 * (last_ + 1) * microbatches_), 0);
   }
-  std::vector<int64_t> known(3 * (last + 1) * microbatches, 0);  // by kind, part and micro-batch; 0: not yet
-  const auto end = [&](PassKind kind, int64_t part, int64_t microbatch) -> int64_t& {
-    return known[(static_cast<int64_t>(kind) * (last + 1) + part) * microbatches + microbatch];
-  };
-  for (bool moved = true; moved;) {
-    moved = false;
-    for (int64_t s = 0; s < stages; ++s) {
-      for (; ends[s].size() < passes[s].size(); moved = true) {
-        const Pass& pass = passes[s][ends[s].size()];
-        const bool forward = pass.kind == PassKind::kForward;
-        const int64_t part = PartAt(schedule, s, pass.chunk, stages);
-        int64_t time = ends[s].empty() ? 0 : ends[s].back();
-        if (pass.kind != PassKind::kWeights && part != (forward ? 0 : last)) {  // what the neighbour sends
-          const int64_t before = end(pass.kind, forward ? part - 1 : part + 1, pass.microbatch);
-          if (before == 0) break;
-          time = std::max(time, before);
-        }
-        if (!forward && end(PassKind::kForward, part, pass.microbatch) == 0) break;
-        time += pass.kind == PassKind::kBackward && !SplitsBackward(schedule) ? 2 : 1;
-        end(pass.kind, part, pass.microbatch) = time;
-        ends[s].push_back(time);
+
+  std::vector<std::vector<int64_t>> Run() {
+    for (bool moved = true; moved;) {
+      moved = false;
+      for (int64_t s = 0; s < stages(); ++s) {
+        while (Play(s)) moved = true;
       }
     }
+    for (int64_t s = 0; s < stages(); ++s) {
+      if (ends_[s].size() < passes_[s].size()) return {};
+    }
+    return std::move(ends_);
   }
-  for (int64_t s = 0; s < stages; ++s) {
-    if (ends[s].size() < passes[s].size()) return {};
+
+ private:
+  int64_t stages() const { return static_cast<int64_t>(passes_.size()); }
+  int64_t& End(PassKind kind, int64_t part, int64_t microbatch) {  // 0: not yet
+    return known_[static_cast<size_t>((static_cast<int64_t>(kind) * (last_ + 1) + part) * microbatches_ + microbatch)];
   }
-  return ends;
+
+  // Whether no other pass makes what a pass of this part reads.
+  bool IsAtEnd(int64_t part, bool forward) const {
+    const int64_t length = (last_ + 1) / DirectionsOf(schedule_);
+    return part % length == (forward ? 0 : length - 1);
+  }
+
+  // The next passes of a stage that are linked, if what they read is there.
+  bool Play(int64_t s) {
+    const size_t first = ends_[s].size();
+    if (first == passes_[s].size()) return false;
+    const size_t end = EndOfLinked(passes_[s], first);
+    int64_t time = first == 0 ? 0 : ends_[s].back();
+    for (size_t i = first; i < end; ++i) {
+      const Pass& pass = passes_[s][i];
+      if (i > first && pass.kind == PassKind::kWeights) continue;  // of the backward pass before it
+      const bool forward = pass.kind == PassKind::kForward;
+      const int64_t part = PartAt(schedule_, s, pass.chunk, stages());
+      if (pass.kind != PassKind::kWeights && !IsAtEnd(part, forward)) {  // what the neighbour sends
+        const int64_t before = End(pass.kind, forward ? part - 1 : part + 1, pass.microbatch);
+        if (before == 0) return false;
+        time = std::max(time, before);
+      }
+      if (!forward && End(PassKind::kForward, part, pass.microbatch) == 0) return false;
+    }
+    for (size_t i = first; i < end; ++i) time += TimeOf(passes_[s][i]);
+    for (size_t i = first; i < end; ++i) {
+      const Pass& pass = passes_[s][i];
+      End(pass.kind, PartAt(schedule_, s, pass.chunk, stages()), pass.microbatch) = time;
+      ends_[s].push_back(time);
+    }
+    return true;
+  }
+
+  int64_t TimeOf(const Pass& pass) const {
+    switch (pass.kind) {
+      case PassKind::kForward:
+        return times_.forward - (pass.with_next ? times_.saved : 0);
+      case PassKind::kBackward:
+        return times_.backward + (SplitsBackward(schedule_) ? 0 : times_.weights);
+      case PassKind::kWeights:
+        return times_.weights;
+    }
+    return 0;
+  }
+
+  const Schedule schedule_;
+  const std::vector<std::vector<Pass>>& passes_;
+  const PassTimes times_;
+  std::vector<std::vector<int64_t>> ends_;
+  int64_t last_ = 0, microbatches_ = 0;
+  std::vector<int64_t> known_;  // by kind, part and micro-batch
+};
+
+}  // namespace
+
+std::vector<std::vector<int64_t>> EndsOf(Schedule schedule, const std::vector<std::vector<Pass>>& passes,
+                                         const PassTimes& times) {
+  return EndFinder(schedule, passes, times).Run();
 }
 
 int64_t MaxBetween(const std::vector<Pass>& passes, PassKind from, PassKind to, int64_t chunk, int64_t to_chunk) {

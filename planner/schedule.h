@@ -25,13 +25,25 @@
 //                    stage) ahead of their W. With F = B = W no more is idle than filling the pipeline takes, (S-1) F,
 //                    if M >= 2S, and little more otherwise.
 //
+// DualPipeV and DualPipe (DeepSeek-V3 technical report, 2024, section 3.2.1; orders: github.com/deepseek-ai/DualPipe)
+// run a forward pass of one micro-batch and a backward pass of another in turns, so that the collectives of each run
+// beside the kernels of the other:
+//
+//   dualpipe_v       two chunks a stage as zero_bubble_v, M >= 2S. With FB the time of such a pair, of a chunk, and B
+//                    without W, (S-1)(FB + B - 2W) of a step is idle. At most 2S+1 forwards of a chunk in flight.
+//   dualpipe         S even; every part of the model is on two stages, p and S-1-p. Half of the micro-batches go from
+//                    stage 0 to S-1, the others the other way. Each stage does what dualpipe_v's stage min(s, S-1-s) of
+//                    S/2 does with M/2 micro-batches: M even, M >= 2S. At most S+1 in flight.
+//
 // A schedule is a row: a name and a function. Thread safety: pure functions.
 #ifndef MESHWRIGHT_PLANNER_SCHEDULE_H_
 #define MESHWRIGHT_PLANNER_SCHEDULE_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "ir/graph.h"
 #include "ir/strategy.h"
 
@@ -42,10 +54,14 @@ enum class PassKind : uint8_t {
   kBackward,  // all of it, or without the gradients of parameters where the schedule splits it
   kWeights,   // the gradients of parameters
 };
+inline constexpr size_t kNumPassKinds = 3;
 struct Pass {
   PassKind kind = PassKind::kForward;
   int64_t microbatch = 0;
   int64_t chunk = 0;  // of the stage
+  // In turns with the next of the list: a forward with a backward pass of another micro-batch, a backward pass with the
+  // W of the same one, layer by layer. Passes that are linked like this start and end together.
+  bool with_next = false;
   friend bool operator==(const Pass&, const Pass&) = default;
 };
 inline Phase PhaseOf(PassKind kind) { return kind == PassKind::kForward ? Phase::kForward : Phase::kBackward; }
@@ -53,19 +69,41 @@ inline Phase PhaseOf(PassKind kind) { return kind == PassKind::kForward ? Phase:
 // Whether gradients of parameters have passes of their own.
 bool SplitsBackward(Schedule schedule);
 
+// Whether passes run in turns, with their collectives beside the kernels.
+bool TakesTurns(Schedule schedule);
+
+// Whether two chunks lie on each stage forth and back: dualpipe's second chunks are those of the other direction, whose
+// first part is S, on the last stage.
+bool IsV(Schedule schedule);
+
+// In how many directions micro-batches go: the parts [0, S) are the model, and so are [S, 2S) where it is 2.
+int64_t DirectionsOf(Schedule schedule);
+
+// kInvalidArgument: what the schedule cannot do, and what to do about it. OK where there is one stage.
+absl::Status CheckSchedule(Schedule schedule, int64_t stages, int64_t microbatches);
+
 // Part p of the pipeline is chunk p / S of its stage; `stage` has part PartAt(..., chunk).
 int64_t StageOfPart(Schedule schedule, int64_t part, int64_t stages);
 int64_t PartAt(Schedule schedule, int64_t stage, int64_t chunk, int64_t stages);
 
-// REQUIRES: 0 <= stage < stages; microbatches, chunks >= 1; two chunks for zero_bubble_v, one for zero_bubble_h1.
+// REQUIRES: 0 <= stage < stages; microbatches >= 1; chunks as ChunksOf says, or >= 1; CheckSchedule is OK.
 std::vector<Pass> PassesOfStage(Schedule schedule, int64_t stage, int64_t stages, int64_t microbatches,
                                 int64_t chunks = 1);
 // By stage: for zero_bubble_v faster than one after the other.
 std::vector<std::vector<Pass>> PassesOf(Schedule schedule, int64_t stages, int64_t microbatches, int64_t chunks = 1);
 
-// When each pass ends, if F, B and W take 1 each, a whole backward pass 2 and a transfer nothing: an order of all
-// passes that every stage's agrees with. Empty if stages wait for each other. `passes`: those of PassesOf.
-std::vector<std::vector<int64_t>> EndsOf(Schedule schedule, const std::vector<std::vector<Pass>>& passes);
+// How long a pass takes; a backward pass takes backward + weights where the schedule does not split it. A forward pass
+// and the backward pass that it takes turns with take `saved` less than one after the other.
+struct PassTimes {
+  int64_t forward = 1, backward = 1, weights = 1, saved = 0;
+};
+
+// When each pass ends, if transfers take nothing: an order of all passes that every stage's agrees with. Empty if
+// stages wait for each other. `passes`: those of PassesOf.
+std::vector<std::vector<int64_t>> EndsOf(Schedule schedule, const std::vector<std::vector<Pass>>& passes,
+                                         const PassTimes& times = {});
+// One past the last of the passes that are linked with this one.
+size_t EndOfLinked(const std::vector<Pass>& passes, size_t first);
 
 // Of how many micro-batches the pass of kind `from` has been run and not yet that of kind `to`, at most; both of this
 // chunk, or the latter of `to_chunk`.

@@ -49,7 +49,8 @@ Arrivals PlanArrivals(int64_t stage, const std::vector<std::vector<Pass>>& passe
     end_of[{route.kind, route.to_chunk, sent[n].microbatch}] = n + 1;
   }
   std::vector<bool> issued(sent.size(), false);
-  size_t first = 0;  // that is not issued
+  size_t first = 0;     // that is not issued
+  size_t released = 0;  // passes
   Arrivals arrivals;
   arrivals.before.resize(passes[stage].size());
   std::map<std::pair<int64_t, BufferId>, int64_t> now;  // by home: received and not yet done with
@@ -75,8 +76,13 @@ Arrivals PlanArrivals(int64_t stage, const std::vector<std::vector<Pass>>& passe
     }
     while (first < sent.size() && issued[first]) ++first;
     std::reverse(arrivals.before[i].begin(), arrivals.before[i].end());
-    for (const Route& route : routes) {
-      if (route.to == stage && Runs(pass, route.last_kind, route.last_chunk)) --now[route.home];
+    if (pass.with_next) continue;
+    // Linked passes end together.
+    for (; released <= i; ++released) {
+      const Pass& ended = passes[stage][released];
+      for (const Route& route : routes) {
+        if (route.to == stage && Runs(ended, route.last_kind, route.last_chunk)) --now[route.home];
+      }
     }
   }
   return arrivals;

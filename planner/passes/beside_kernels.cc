@@ -25,7 +25,7 @@ bool Conflict(const Instruction& a, const Instruction& b) {
 
 }  // namespace
 
-void RunBesideKernels(const std::set<size_t>& which, Block& block, std::vector<Event>& events) {
+void RunBesideKernels(const std::set<size_t>& which, Stream stream, Block& block, std::vector<Event>& events) {
   if (which.empty()) return;
   std::vector<Instruction>& before = block.instructions;
   std::map<size_t, std::vector<Instruction>> syncs;  // what to put before each of them
@@ -37,7 +37,7 @@ void RunBesideKernels(const std::set<size_t>& which, Block& block, std::vector<E
     const EventId begin(events.size()), end(events.size() + 1);
     events.push_back({absl::StrCat(name, " ready"), 1, 1});
     events.push_back({absl::StrCat(name, " done"), 1, 1});
-    before[i].stream = Stream::kComm;
+    before[i].stream = stream;
     before[i].waits.push_back({begin, 0});
     before[i].records.push_back({end, 0});
     syncs[ready].push_back(MakeSync(begin, false, before[i].origin));

@@ -1,7 +1,6 @@
 #include "planner/passes/split_stages.h"
 
 #include <algorithm>
-#include <array>
 #include <cstdlib>
 #include <map>
 #include <set>
@@ -15,9 +14,11 @@
 #include "absl/strings/str_cat.h"
 #include "ir/status.h"
 #include "planner/passes/arrivals.h"
+#include "planner/passes/pass_slots.h"
 #include "planner/passes/pipeline_parts.h"
 #include "planner/passes/split_backward.h"
 #include "planner/passes/step_end.h"
+#include "planner/passes/take_turns.h"
 #include "planner/schedule.h"
 
 namespace meshwright {
@@ -32,7 +33,7 @@ struct Crossing {
   int64_t last = 0;                      // the last part of the receiving stage that reads it in such a pass
 };
 
-constexpr size_t kKinds = 3;  // of passes
+constexpr size_t kKinds = kNumPassKinds;
 constexpr absl::string_view kKindNames[kKinds] = {" forward", " backward", " weights"};
 
 class Splitter {
@@ -44,6 +45,8 @@ class Splitter {
   }
 
   absl::StatusOr<Program> Run() {
+    MESHWRIGHT_RETURN_IF_ERROR(CheckSchedule(schedule_, strategy_.stages, strategy_.microbatches));
+    if (DirectionsOf(schedule_) > 1) return absl::UnimplementedError("dualpipe; take dualpipe_v");
     MESHWRIGHT_ASSIGN_OR_RETURN(parts_, PartsOf(graph_, strategy_));
     passes_ = PassesOf(schedule_, strategy_.stages, strategy_.microbatches, strategy_.chunks);
     pass_ends_ = EndsOf(schedule_, passes_);
@@ -79,10 +82,16 @@ class Splitter {
     for (size_t s = 0; s < graph_.segments.size(); ++s) {
       SplitBlock backward = {all().blocks[2 * s + 1], {}};
       if (SplitsBackward(schedule_)) backward = SplitBackward(backward.backward, all().buffers);
-      blocks_.push_back(all().blocks[2 * s]);
-      blocks_.push_back(std::move(backward.backward));
-      blocks_.push_back(std::move(backward.weights));
+      AddBlock(all().blocks[2 * s]);
+      AddBlock(std::move(backward.backward));
+      AddBlock(std::move(backward.weights));
     }
+  }
+  void AddBlock(Block block) {
+    blocks_.push_back(block);
+    cuts_.push_back(TakesTurns(schedule_) ? CutAtCollectives(std::move(block), all().events)
+                                          : std::vector<Block>{std::move(block)});
+    for (const BufferId id : UsedAcross(cuts_.back())) across_cuts_.insert(id);
   }
   // Of the pass after which a micro-batch is done with.
   PassKind LastKind() const { return SplitsBackward(schedule_) ? PassKind::kWeights : PassKind::kBackward; }
@@ -207,44 +216,47 @@ class Splitter {
     c.stage = stage;
     c.events = all().events;
     const std::vector<Pass>& passes = passes_[stage];
-    arrivals_ = PlanArrivals(stage, passes_, pass_ends_, RoutesTo(stage));
-    here_.clear();
+    slots_ = PassSlots();
+    slots_.arrivals = PlanArrivals(stage, passes_, pass_ends_, RoutesTo(stage));
     for (int64_t chunk = 0; chunk < strategy_.chunks; ++chunk) {
-      for (const Piece& piece : parts_[PartOf(stage, chunk)]) here_.push_back({piece, chunk, {}});
+      for (const Piece& piece : parts_[PartOf(stage, chunk)]) {
+        const bool carried = !graph_.segments[piece.segment].carries.empty();
+        slots_.here.push_back({piece, chunk, IsStack(piece), carried, {}});
+      }
     }
     renamed_.clear();
     for (size_t kind = 0; kind <= static_cast<size_t>(LastKind()); ++kind) {
-      for (Here& here : here_) {
-        Block block = blocks_[kKinds * here.piece.segment + kind];
-        block.name = absl::StrCat(NameOf(here), kKindNames[kind]);
-        for (Instruction& instruction : block.instructions) {
-          for (Operand& operand : instruction.reads) operand.buffer = BufferIn(c, stage, here.chunk, operand.buffer);
-          for (Operand& operand : instruction.writes) operand.buffer = BufferIn(c, stage, here.chunk, operand.buffer);
-        }
-        here.blocks[kind] = BlockId(c.blocks.size());
-        c.blocks.push_back(std::move(block));
-      }
+      for (PassSlots::Here& here : slots_.here) AddBlocks(c, stage, kind, here);
     }
     AddTransfers(c, stage);
     MESHWRIGHT_ASSIGN_OR_RETURN(const StepEnd step_end,
                                 StepEnd::Make(c, before_.mesh, optimizer_, strategy_, Segments(), shared_));
     step_end.AppendStart(c);
     std::vector<int64_t> left(strategy_.chunks, strategy_.microbatches);
-    for (size_t i = 0; i < passes.size(); ++i) {
-      const bool last = passes[i].kind == LastKind() && --left[passes[i].chunk] == 0;
-      AppendPass(c, i, passes[i], last ? &step_end : nullptr);
+    for (size_t first = 0, end = 0; first < passes.size(); first = end) {
+      end = EndOfLinked(passes, first);
+      const Pass& pass = passes[end - 1];
+      const bool last = pass.kind == LastKind() && --left[pass.chunk] == 0;
+      slots_.Append(passes, first, end, last ? &step_end : nullptr, c);
     }
     step_end.AppendEnd(c);
     return c;
   }
 
-  // A piece on the stage under construction.
-  struct Here {
-    Piece piece;
-    int64_t chunk = 0;
-    std::array<BlockId, kKinds> blocks;  // by kind of pass
-  };
-  std::string NameOf(const Here& here) const {
+  void AddBlocks(RankClass& c, int64_t stage, size_t kind, PassSlots::Here& here) {
+    for (Block block : cuts_[kKinds * here.piece.segment + kind]) {
+      block.name = absl::StrCat(NameOf(here), kKindNames[kind]);
+      if (const size_t k = here.blocks[kind].size(); k > 0) absl::StrAppend(&block.name, " ", k);
+      for (Instruction& instruction : block.instructions) {
+        for (Operand& operand : instruction.reads) operand.buffer = BufferIn(c, stage, here.chunk, operand.buffer);
+        for (Operand& operand : instruction.writes) operand.buffer = BufferIn(c, stage, here.chunk, operand.buffer);
+      }
+      here.blocks[kind].push_back(BlockId(c.blocks.size()));
+      c.blocks.push_back(std::move(block));
+    }
+  }
+
+  std::string NameOf(const PassSlots::Here& here) const {
     const std::string& segment = graph_.segments[here.piece.segment].name;
     return here.chunk == 0 || !IsStack(here.piece) ? segment : absl::StrCat(segment, " chunk ", here.chunk);
   }
@@ -252,9 +264,10 @@ class Splitter {
   // Pieces of the class in order, with the range of local layers that their gradients have.
   std::vector<StepEnd::SegmentLayers> Segments() const {
     std::vector<StepEnd::SegmentLayers> segments;
-    for (const Here& here : here_) {
+    for (const PassSlots::Here& here : slots_.here) {
       const int64_t layers = graph_.segments[here.piece.segment].repeat > 1 ? here.piece.count : 1;
-      segments.push_back({NameOf(here), layers, {here.blocks.begin() + 1, here.blocks.end()}});
+      segments.push_back({NameOf(here), layers, here.blocks[1]});
+      segments.back().backward.insert(segments.back().backward.end(), here.blocks[2].begin(), here.blocks[2].end());
     }
     return segments;
   }
@@ -290,12 +303,13 @@ class Splitter {
       b.microbatches = Held(stage, chunk, old);
       if (strategy_.stages > 1) least = 2;
       // Values go both ways, and one that finds no free copy holds up those behind it.
-      if (schedule_ == Schedule::kZeroBubbleV) least = b.microbatches + 1;
+      if (IsV(schedule_)) least = b.microbatches + 1;
     } else {
       if (const Piece* piece = b.layers > 1 ? PieceWith(part, b.layers) : nullptr; piece != nullptr) {
         b.layers = piece->count;
         b.first_layer = piece->first;
       }
+      const bool across_cuts = b.role == BufferRole::kTemporary && across_cuts_.count(old) > 0;
       if (b.role == BufferRole::kTemporary && split) {
         b.role = BufferRole::kActivation;
         b.layers = LayersOf(part, SegmentOf(*uses.writers.begin()));
@@ -305,9 +319,10 @@ class Splitter {
       const bool waits = split || (touched_forward && (read_backward || crosses));
       if (kept && (by_chunks || waits)) b.microbatches = Held(stage, chunk, old);
       if (kept && crosses) least = 2;
+      if (across_cuts) b.role = BufferRole::kActivation;
     }
-    const auto waiting = arrivals_.waiting.find({chunk, old});
-    if (waiting != arrivals_.waiting.end()) least = std::max(least, waiting->second);
+    const auto waiting = slots_.arrivals.waiting.find({chunk, old});
+    if (waiting != slots_.arrivals.waiting.end()) least = std::max(least, waiting->second);
     b.microbatches = std::max(b.microbatches, std::min(least, strategy_.microbatches));
     if (chunk > 0 && IsOfChunk(old)) absl::StrAppend(&b.name, "@chunk", chunk);
     c.buffers.push_back(std::move(b));
@@ -373,10 +388,7 @@ class Splitter {
 
   // --- transfers ---------------------------------------------------------------------------------------------------
 
-  struct TransferSlots {
-    std::vector<Slot> before, after;  // of one pass, at micro-batch 0
-  };
-  TransferSlots& SlotsOf(int64_t chunk, PassKind kind) { return transfer_slots_[{chunk, kind}]; }
+  PassSlots::Transfers& SlotsOf(int64_t chunk, PassKind kind) { return slots_.transfers[{chunk, kind}]; }
 
   // Of all crossings, as far as `stage` is concerned.
   std::vector<Route> RoutesTo(int64_t stage) const {
@@ -432,8 +444,7 @@ class Splitter {
 
   // One block per crossing and side; see rules 3 and 4 of ir/program.h for why each event is there.
   void AddTransfers(RankClass& c, int64_t stage) {
-    transfer_slots_.clear();
-    receives_.assign(crossings_.size(), Slot());
+    slots_.receives.assign(crossings_.size(), Slot());
     for (size_t k = 0; k < crossings_.size(); ++k) {
       const Crossing& crossing = crossings_[k];
       const std::string what =
@@ -461,7 +472,7 @@ class Splitter {
   }
 
   void AddSend(RankClass& c, const Crossing& crossing, const std::string& what) {
-    TransferSlots& slots = SlotsOf(ChunkOf(crossing.from), crossing.kind);
+    PassSlots::Transfers& slots = SlotsOf(ChunkOf(crossing.from), crossing.kind);
     const BufferId buffer = BufferIn(c, StageOf(crossing.from), ChunkOf(crossing.from), crossing.buffer);
     const int64_t copies = c.buffers[buffer.index()].microbatches;
     const EventId ready = NewEvent(c, absl::StrCat("ready ", what), copies);
@@ -498,10 +509,10 @@ class Splitter {
     std::vector<Instruction> here = {std::move(receive)};
     Instruction await = MakeSync({arrived}, {}, what);
     // Where some are issued early, the reader waits at its own place.
-    if (arrivals_.early.count(k) == 0) here.push_back(std::move(await));
-    receives_[k] = {NewBlock(c, absl::StrCat("receive ", what), PhaseOf(crossing.kind), std::move(here)), 0,
-                    crossing.to_layer, 1, 1};
-    if (arrivals_.early.count(k) > 0) {
+    if (slots_.arrivals.early.count(k) == 0) here.push_back(std::move(await));
+    slots_.receives[k] = {NewBlock(c, absl::StrCat("receive ", what), PhaseOf(crossing.kind), std::move(here)), 0,
+                          crossing.to_layer, 1, 1};
+    if (slots_.arrivals.early.count(k) > 0) {
       const BlockId arrival = NewBlock(c, absl::StrCat("arrival ", what), PhaseOf(crossing.kind), {std::move(await)});
       SlotsOf(ChunkOf(crossing.to), crossing.kind).before.push_back({arrival, 0, crossing.to_layer, 1, 1});
     }
@@ -510,48 +521,6 @@ class Splitter {
     SlotsOf(chunk, kind).after.push_back({release, 0, crossing.to_layer, 1, 1});
   }
 
-  // --- slots -------------------------------------------------------------------------------------------------------
-
-  static void Append(RankClass& c, Slot slot, int64_t microbatch) {
-    slot.microbatch = microbatch;
-    c.slots.push_back(slot);
-  }
-
-  // With `step_end`, the pass is the chunk's last: each layer's gradients are reduced once they are complete.
-  void AppendPass(RankClass& c, size_t index, const Pass& pass, const StepEnd* step_end) {
-    const bool forward = pass.kind == PassKind::kForward;
-    const TransferSlots& transfers = SlotsOf(pass.chunk, pass.kind);
-    for (const Arrivals::Receive& one : arrivals_.before[index]) Append(c, receives_[one.route], one.microbatch);
-    for (const Slot& slot : transfers.before) Append(c, slot, pass.microbatch);
-    for (size_t k = 0; k < here_.size(); ++k) {
-      const size_t i = forward ? k : here_.size() - 1 - k;
-      const Here& here = here_[i];
-      if (here.chunk != pass.chunk) continue;
-      const BlockId block = here.blocks[static_cast<size_t>(pass.kind)];
-      const int64_t count = here.piece.count;
-      if (!IsStack(here.piece)) {
-        // Around the layers: what stands before them sees layer 0 of the stream, what stands after them its end.
-        int64_t base = 0;
-        for (size_t j = 0; j < i; ++j) {
-          if (here_[j].chunk == here.chunk && IsCarried(here_[j].piece)) base = here_[j].piece.count;
-        }
-        if (!IsEmpty(c, block)) c.slots.push_back({block, pass.microbatch, base, 1, 1});
-        if (step_end != nullptr) step_end->AppendReduce(c, i, 0);
-      } else if (step_end == nullptr) {
-        if (IsEmpty(c, block)) continue;
-        c.slots.push_back({block, pass.microbatch, forward ? 0 : count - 1, count, forward ? 1 : -1});
-      } else {
-        for (int64_t layer = count - 1; layer >= 0; --layer) {
-          if (!IsEmpty(c, block)) c.slots.push_back({block, pass.microbatch, layer, 1, -1});
-          step_end->AppendReduce(c, i, layer);
-        }
-      }
-    }
-    for (const Slot& slot : transfers.after) Append(c, slot, pass.microbatch);
-  }
-  static bool IsEmpty(const RankClass& c, BlockId block) { return c.blocks[block.index()].instructions.empty(); }
-  bool IsCarried(const Piece& piece) const { return !graph_.segments[piece.segment].carries.empty(); }
-
   Program before_;
   const Graph& graph_;
   const Strategy& strategy_;
@@ -559,6 +528,8 @@ class Splitter {
   Schedule schedule_ = Schedule::kOneFOneB;
   std::vector<std::vector<Pass>> passes_;       // by stage
   std::vector<Block> blocks_;                   // by segment and kind of pass
+  std::vector<std::vector<Block>> cuts_;        // the same, each as one or several
+  std::set<BufferId> across_cuts_;              // that several of these use
   std::vector<Part> parts_;                     // of the pipeline, in order
   std::vector<std::vector<int64_t>> parts_of_;  // by segment
   std::vector<Uses> uses_;                      // by buffer
@@ -566,11 +537,8 @@ class Splitter {
   SharedParameters shared_;
   std::vector<std::vector<int64_t>> pass_ends_;  // by stage and pass
   // Of the class under construction.
-  std::vector<Here> here_;                                                // by chunk, in the order of the forward pass
-  std::map<std::pair<int64_t, BufferId>, BufferId> renamed_;              // by chunk and the buffer before
-  std::map<std::pair<int64_t, PassKind>, TransferSlots> transfer_slots_;  // by chunk
-  Arrivals arrivals_;                                                     // routes are crossings
-  std::vector<Slot> receives_;                                            // by crossing, at micro-batch 0
+  PassSlots slots_;                                           // routes of its arrivals are crossings
+  std::map<std::pair<int64_t, BufferId>, BufferId> renamed_;  // by chunk and the buffer before
 };
 
 }  // namespace

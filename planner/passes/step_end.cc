@@ -407,9 +407,9 @@ void StepEnd::AppendStart(RankClass& c) const {
   if (share_.valid()) c.slots.push_back({share_, 0, 0, 1, 1});
 }
 
-void StepEnd::AppendReduce(RankClass& c, size_t segment, int64_t layer) const {
+void StepEnd::AppendReduce(size_t segment, int64_t layer, std::vector<Slot>& slots) const {
   const BlockId block = segments_[segment].reduce;
-  if (block.valid()) c.slots.push_back({block, 0, layer, 1, 1});
+  if (block.valid()) slots.push_back({block, 0, layer, 1, 1});
 }
 
 void StepEnd::AppendEnd(RankClass& c) const {

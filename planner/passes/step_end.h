@@ -47,9 +47,10 @@ class StepEnd {
                                       const Strategy& strategy, const std::vector<SegmentLayers>& segments,
                                       const SharedParameters& shared);
 
-  void AppendStart(RankClass& c) const;                                  // clear, exchange shared parameters
-  void AppendReduce(RankClass& c, size_t segment, int64_t layer) const;  // its gradients are complete
-  void AppendEnd(RankClass& c) const;                                    // after the last pass: update, then the loss
+  void AppendStart(RankClass& c) const;  // clear, exchange shared parameters
+  // To what the last pass issues: the gradients of this layer are complete.
+  void AppendReduce(size_t segment, int64_t layer, std::vector<Slot>& slots) const;
+  void AppendEnd(RankClass& c) const;  // after the last pass: update, then the loss
 
  private:
   struct Blocks {

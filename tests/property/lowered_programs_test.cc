@@ -12,6 +12,7 @@
 #include "ir/testing.h"
 #include "ir/verify.h"
 #include "planner/lower.h"
+#include "planner/schedule.h"
 
 namespace meshwright {
 namespace {
@@ -74,7 +75,8 @@ Sample RandomSample(uint32_t seed) {
     const int64_t label = below(5);
     if (label < 4) s.rules[label].axes.push_back(AxisId(axis));
   }
-  s.schedule = static_cast<Schedule>(below(4));
+  s.schedule = static_cast<Schedule>(below(5));
+  if (!CheckSchedule(s.schedule, s.stages, s.microbatches).ok()) s.microbatches += s.stages;
   s.recompute = static_cast<Recompute>(below(3));
   s.parallel_optimizer = below(2) == 0;
   const Bytes buckets[] = {Bytes(0), KiB(16), MiB(64)};

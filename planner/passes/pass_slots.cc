@@ -1,0 +1,129 @@
+#include "planner/passes/pass_slots.h"
+
+#include "absl/types/span.h"
+
+namespace meshwright {
+namespace {
+
+// What one side of those that take turns issues: a forward pass, or a backward pass with its W.
+struct Side {
+  std::vector<Slot> before, after;
+  std::vector<std::vector<Slot>> turns;  // each but the first begins with a wait
+};
+
+bool IsEmpty(const RankClass& c, BlockId block) { return c.blocks[block.index()].instructions.empty(); }
+
+void AppendAt(int64_t microbatch, const std::vector<Slot>& from, std::vector<Slot>& to) {
+  for (Slot slot : from) {
+    slot.microbatch = microbatch;
+    to.push_back(slot);
+  }
+}
+
+void AppendTo(std::vector<Slot>& slots, const std::vector<Slot>& more) {
+  slots.insert(slots.end(), more.begin(), more.end());
+}
+
+class SideMaker {
+ public:
+  // Of the stage's passes [first, end).
+  SideMaker(const PassSlots& slots, const std::vector<Pass>& passes, size_t first, size_t end, const StepEnd* step_end,
+            const RankClass& c)
+      : slots_(slots),
+        passes_(absl::MakeConstSpan(passes).subspan(first, end - first)),
+        first_(first),
+        step_end_(step_end),
+        c_(c) {}
+
+  Side Make() {
+    side_.turns.emplace_back();
+    for (size_t i = 0; i < passes_.size(); ++i) {
+      const Pass& pass = passes_[i];
+      for (const Arrivals::Receive& one : slots_.arrivals.before[first_ + i]) {
+        AppendAt(one.microbatch, {slots_.receives[one.route]}, side_.before);
+      }
+      const auto transfers = slots_.transfers.find({pass.chunk, pass.kind});
+      if (transfers == slots_.transfers.end()) continue;
+      AppendAt(pass.microbatch, transfers->second.before, side_.before);
+      AppendAt(pass.microbatch, transfers->second.after, side_.after);
+    }
+    const size_t count = slots_.here.size();
+    for (size_t k = 0; k < count; ++k) AddSegment(forward() ? k : count - 1 - k);
+    return std::move(side_);
+  }
+
+ private:
+  bool forward() const { return passes_[0].kind == PassKind::kForward; }
+
+  void AddSegment(size_t i) {
+    const PassSlots::Here& here = slots_.here[i];
+    if (here.chunk != passes_[0].chunk) return;
+    const int64_t count = here.is_stack ? here.piece.count : 1;
+    const std::vector<BlockId>& blocks = here.blocks[static_cast<size_t>(passes_[0].kind)];
+    if (here.is_stack && passes_.size() == 1 && blocks.size() == 1 && step_end_ == nullptr) {
+      Add(blocks[0], passes_[0], forward() ? 0 : count - 1, count, forward() ? 1 : -1, false);
+      return;
+    }
+    for (int64_t k = 0; k < count; ++k) {
+      const int64_t layer = forward() ? k : count - 1 - k;
+      for (const Pass& pass : passes_) {
+        bool waits = false;
+        for (const BlockId block : here.blocks[static_cast<size_t>(pass.kind)]) {
+          Add(block, pass, here.is_stack ? layer : Base(i), 1, here.is_stack && !forward() ? -1 : 1, waits);
+          waits = true;
+        }
+      }
+      if (step_end_ != nullptr) step_end_->AppendReduce(i, here.is_stack ? layer : 0, side_.turns.back());
+    }
+  }
+
+  // Around the layers: what stands before them sees layer 0 of the stream, what stands after them its end.
+  int64_t Base(size_t i) const {
+    int64_t base = 0;
+    for (size_t j = 0; j < i; ++j) {
+      const PassSlots::Here& before = slots_.here[j];
+      if (before.chunk == slots_.here[i].chunk && before.is_carried) base = before.piece.count;
+    }
+    return base;
+  }
+
+  void Add(BlockId block, const Pass& pass, int64_t layer, int64_t count, int64_t step, bool waits) {
+    if (IsEmpty(c_, block)) return;
+    if (waits) side_.turns.emplace_back();
+    side_.turns.back().push_back({block, pass.microbatch, layer, count, step});
+  }
+
+  const PassSlots& slots_;
+  const absl::Span<const Pass> passes_;
+  const size_t first_;
+  const StepEnd* const step_end_;
+  const RankClass& c_;
+  Side side_;
+};
+
+}  // namespace
+
+void PassSlots::Append(const std::vector<Pass>& passes, size_t first, size_t end, const StepEnd* step_end,
+                       RankClass& c) const {
+  const bool in_turns = end - first > 1 && passes[first].kind == PassKind::kForward;
+  const Side theirs = SideMaker(*this, passes, in_turns ? first + 1 : first, end, step_end, c).Make();
+  size_t next = 0;  // of their turns
+  if (in_turns) {
+    const Side ours = SideMaker(*this, passes, first, first + 1, nullptr, c).Make();
+    AppendTo(c.slots, ours.before);
+    const size_t n = ours.turns.size(), m = theirs.turns.size();
+    for (size_t k = 0; k < n; ++k) {
+      AppendTo(c.slots, ours.turns[k]);
+      if (k == 0) AppendTo(c.slots, theirs.before);
+      if (k + 1 == n) AppendTo(c.slots, ours.after);
+      // As many in proportion, rounded up.
+      for (; next < ((k + 1) * m + n - 1) / n; ++next) AppendTo(c.slots, theirs.turns[next]);
+    }
+  } else {
+    AppendTo(c.slots, theirs.before);
+    for (const std::vector<Slot>& turn : theirs.turns) AppendTo(c.slots, turn);
+  }
+  AppendTo(c.slots, theirs.after);
+}
+
+}  // namespace meshwright

@@ -1,0 +1,150 @@
+// Pipelines whose forward and backward passes take turns (planner/schedule.h): orders, idle time, what is hidden,
+// values.
+#include <algorithm>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "ir/testing.h"
+#include "planner/schedule.h"
+#include "simulator/simulate.h"
+#include "tests/semantics/pipelines.h"
+
+namespace meshwright {
+namespace {
+
+using ::testing::HasSubstr;
+
+// On `ranks` ranks a stage, which split the rows ("m"), or the middle of each layer ("f": all-reduces in both passes).
+Strategy Pipeline(Schedule schedule, int64_t stages, int64_t microbatches, int64_t ranks = 1, const char* split = "m") {
+  Strategy strategy;
+  strategy.mesh = Mesh::Factored(stages, ranks);
+  strategy.stages = stages;
+  strategy.chunks = ChunksOf(schedule).value_or(1);
+  strategy.microbatches = microbatches;
+  strategy.schedule = schedule;
+  strategy.gradient_dtype = DType::kFloat64;
+  if (ranks > 1) strategy.rules = {{split, {AxisId(1)}}};
+  return strategy;
+}
+
+// One layer a chunk. Passes that take turns stand as their layers do: F, B, W.
+TEST(DualPipeTest, SlotsFollowTheSchedule) {
+  ASSERT_OK_AND_ASSIGN(const Graph graph, Stack(4, 4));
+  ASSERT_OK_AND_ASSIGN(const Program v, LowerVerified(graph, Pipeline(Schedule::kDualPipeV, 2, 4)));
+  EXPECT_EQ(PassesOf(v.classes[0]),
+            "F0 F1 F2 F0.1 B0.1 W0.1 F1.1 F3 B1.1 W1.1 F2.1 B0 W0 B2.1 W2.1 F3.1 B1 W1 B3.1 W3.1 B2 W2 B3 W3");
+  EXPECT_EQ(PassesOf(v.classes[1]),
+            "F0 F0.1 F1 F1.1 F2 B0.1 W0.1 F2.1 B0 W0 F3 B1.1 W1.1 F3.1 B1 W1 B2.1 W2.1 B2 W2 B3.1 B3 W3.1 W3");
+}
+
+// Forward, backward and weights of a layer take 1 ms each, transfers and all else nothing, so that a pair of passes has
+// nothing to hide and runs as F, B, W. The published bubble, (S-1)(F&B + B - 2 W) or 2 (S-1) ms here, counts what F
+// sends as sent when its pair ends; it goes when F ends, which leaves S-1 ms idle, the filling of the pipeline.
+TEST(DualPipeTest, IdleTime) {
+  for (const int64_t stages : {2, 4, 8}) {
+    for (const int64_t microbatches : {2 * stages, 3 * stages + 1}) {
+      SCOPED_TRACE(absl::StrCat("S ", stages, ", M ", microbatches));
+      ASSERT_OK_AND_ASSIGN(const Graph graph, Stack(2 * stages, 4));
+      ASSERT_OK_AND_ASSIGN(const Program program,
+                           LowerVerified(graph, Pipeline(Schedule::kDualPipeV, stages, microbatches)));
+      ASSERT_OK_AND_ASSIGN(const SimulationResult result,
+                           Simulate(program, PricesOfPasses(program, Millis(1), Millis(1), Millis(1))));
+      EXPECT_EQ(result.makespan, Millis(6 * microbatches + stages - 1));
+    }
+  }
+}
+
+// The same with an all-reduce of 1 ms at the end of each layer's F and of its B, and L layers a chunk. A pass alone
+// waits for each of them: F and B take 2 L ms, W takes L. A pair takes
+//
+//   compute   F B F W B .. F W B     W      3 L ms and 1 ms, in which the last all-reduce of B has nothing beside it,
+//   context     R R'R   R'   R   R'         so 2 L - 1 ms less than one after the other
+//
+// The order of passes then takes no longer than with these times and what is sent at the end of a pair (EndsOf).
+TEST(DualPipeTest, CollectivesAreHiddenBehindTheOtherPass) {
+  const int64_t layers = 2;
+  for (const int64_t stages : {2, 4}) {
+    const int64_t microbatches = 4 * stages;
+    ASSERT_OK_AND_ASSIGN(const Graph graph, Stack(2 * stages * layers, 4));
+    const auto makespan = [&](Schedule schedule) {
+      const absl::StatusOr<Program> program = LowerVerified(graph, Pipeline(schedule, stages, microbatches, 2, "f"));
+      EXPECT_OK(program);
+      Prices prices = PricesOfPasses(*program, Millis(1), Millis(1), Millis(1));
+      for (size_t c = 0; c < program->classes.size(); ++c) {
+        for (size_t b = 0; b < program->classes[c].blocks.size(); ++b) {
+          const Block& block = program->classes[c].blocks[b];
+          for (size_t i = 0; i < block.instructions.size(); ++i) {
+            const auto* collective = std::get_if<Collective>(&block.instructions[i].work);
+            const bool counts = collective != nullptr && collective->purpose == Purpose::kActivation;
+            if (counts && block.name.substr(0, 6) == "layers") prices.classes[c][b][i].time = Millis(1);
+          }
+        }
+      }
+      const absl::StatusOr<SimulationResult> result = Simulate(*program, prices);
+      EXPECT_OK(result);
+      return result->makespan;
+    };
+    const PassTimes times = {2 * layers, 2 * layers, layers, 2 * layers - 1};
+    const std::vector<std::vector<Pass>> passes = PassesOf(Schedule::kDualPipeV, stages, microbatches, 2);
+    int64_t time = 0;
+    for (const auto& ends : EndsOf(Schedule::kDualPipeV, passes, times)) time = std::max(time, ends.back());
+    int64_t pairs = 0;  // of the last stage
+    for (const Pass& pass : passes.back()) pairs += pass.kind == PassKind::kForward && pass.with_next ? 1 : 0;
+    const int64_t in_turn = 2 * microbatches * 5 * layers;  // of all passes of a stage, one after the other
+    EXPECT_LE(makespan(Schedule::kDualPipeV), Millis(time));
+    EXPECT_GE(makespan(Schedule::kDualPipeV), Millis(in_turn - pairs * times.saved));
+    EXPECT_GE(makespan(Schedule::kZeroBubbleV), Millis(in_turn));
+    EXPECT_LT(time, in_turn);
+  }
+}
+
+// The same losses and parameters as 1F1B, bit for bit: gradients are summed in the same order. And what was planned is
+// allocated.
+TEST(DualPipeTest, SameValuesAsOneForwardOneBackward) {
+  struct Row {
+    Schedule schedule;
+    int64_t stages, microbatches, ranks;
+    const char* split;
+  };
+  for (const Row& row : {Row{Schedule::kDualPipeV, 2, 4, 1, "m"}, Row{Schedule::kDualPipeV, 2, 5, 2, "f"},
+                         Row{Schedule::kDualPipeV, 4, 8, 2, "m"}, Row{Schedule::kDualPipeV, 3, 7, 2, "f"}}) {
+    for (const Recompute recompute : {Recompute::kNone, Recompute::kSelective, Recompute::kFull}) {
+      for (const bool parallel_optimizer : {false, true}) {
+        SCOPED_TRACE(absl::StrCat("S ", row.stages, ", M ", row.microbatches, ", ", NameOf(row.schedule),
+                                  ", recompute ", NameOf(recompute), ", split ", row.split,
+                                  parallel_optimizer ? ", parallel optimizer" : ""));
+        ASSERT_OK_AND_ASSIGN(const Graph graph, Stack(8, 4));
+        Strategy strategy = Pipeline(row.schedule, row.stages, row.microbatches, row.ranks, row.split);
+        strategy.recompute = recompute;
+        strategy.parallel_optimizer = parallel_optimizer;
+        ASSERT_OK_AND_ASSIGN(const Program turns, LowerVerified(graph, strategy, OpKind::kAdamW));
+        strategy.schedule = Schedule::kOneFOneB;
+        strategy.chunks = 1;
+        ASSERT_OK_AND_ASSIGN(const Program plain, LowerVerified(graph, strategy, OpKind::kAdamW));
+        ASSERT_OK_AND_ASSIGN(const RunResult expected, RunSteps(plain, 3));
+        ASSERT_OK_AND_ASSIGN(const RunResult found, RunSteps(turns, 3));
+        EXPECT_EQ(found.losses, expected.losses);
+        ASSERT_EQ(found.parameters.size(), expected.parameters.size());
+        for (const auto& [key, tensor] : expected.parameters) {
+          EXPECT_EQ(found.parameters.at(key).values, tensor.values) << key.first << ", layer " << key.second;
+        }
+        for (size_t rank = 0; rank < found.arenas.size(); ++rank) {
+          EXPECT_EQ(found.arenas[rank], turns.classes[rank / static_cast<size_t>(turns.ranks_per_class())].arena);
+        }
+      }
+    }
+  }
+}
+
+TEST(DualPipeTest, SaysWhatItNeeds) {
+  ASSERT_OK_AND_ASSIGN(const Graph graph, Stack(8, 4));
+  EXPECT_THAT(LowerVerified(graph, Pipeline(Schedule::kDualPipeV, 4, 7)),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("found 7 micro-batches, wanted at least 8")));
+}
+
+}  // namespace
+}  // namespace meshwright
