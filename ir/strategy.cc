@@ -293,10 +293,10 @@ std::optional<int64_t> ChunksOf(Schedule schedule) {
     case Schedule::kOneFOneB:
       return std::nullopt;
     case Schedule::kZeroBubbleH1:
+    case Schedule::kDualPipe:  // and another of the other direction
       return 1;
     case Schedule::kZeroBubbleV:
     case Schedule::kDualPipeV:
-    case Schedule::kDualPipe:
       return 2;
   }
   return std::nullopt;

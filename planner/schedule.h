@@ -76,7 +76,8 @@ bool TakesTurns(Schedule schedule);
 // first part is S, on the last stage.
 bool IsV(Schedule schedule);
 
-// In how many directions micro-batches go: the parts [0, S) are the model, and so are [S, 2S) where it is 2.
+// In how many directions micro-batches go. Where it is 2, the parts [0, S) are the model, for the first half of the
+// micro-batches, and so are [S, 2S), for the second.
 int64_t DirectionsOf(Schedule schedule);
 
 // kInvalidArgument: what the schedule cannot do, and what to do about it. OK where there is one stage.
@@ -86,7 +87,8 @@ absl::Status CheckSchedule(Schedule schedule, int64_t stages, int64_t microbatch
 int64_t StageOfPart(Schedule schedule, int64_t part, int64_t stages);
 int64_t PartAt(Schedule schedule, int64_t stage, int64_t chunk, int64_t stages);
 
-// REQUIRES: 0 <= stage < stages; microbatches >= 1; chunks as ChunksOf says, or >= 1; CheckSchedule is OK.
+// REQUIRES: 0 <= stage < stages; microbatches >= 1; chunks as ChunksOf says, or >= 1; CheckSchedule is OK. dualpipe's
+// second chunk is that of the other direction.
 std::vector<Pass> PassesOfStage(Schedule schedule, int64_t stage, int64_t stages, int64_t microbatches,
                                 int64_t chunks = 1);
 // By stage: for zero_bubble_v faster than one after the other.

@@ -46,8 +46,9 @@ class Splitter {
 
   absl::StatusOr<Program> Run() {
     MESHWRIGHT_RETURN_IF_ERROR(CheckSchedule(schedule_, strategy_.stages, strategy_.microbatches));
-    if (DirectionsOf(schedule_) > 1) return absl::UnimplementedError("dualpipe; take dualpipe_v");
     MESHWRIGHT_ASSIGN_OR_RETURN(parts_, PartsOf(graph_, strategy_));
+    const std::vector<Part> model = parts_;
+    for (int64_t k = 1; k < directions(); ++k) parts_.insert(parts_.end(), model.begin(), model.end());
     passes_ = PassesOf(schedule_, strategy_.stages, strategy_.microbatches, strategy_.chunks);
     pass_ends_ = EndsOf(schedule_, passes_);
     if (pass_ends_.empty()) return absl::InternalError("the stages of the schedule wait for each other");
@@ -72,6 +73,9 @@ class Splitter {
   int64_t ChunkOf(int64_t part) const { return part / strategy_.stages; }
   int64_t PartOf(int64_t stage, int64_t chunk) const { return PartAt(schedule_, stage, chunk, strategy_.stages); }
   int64_t num_parts() const { return static_cast<int64_t>(parts_.size()); }
+  int64_t directions() const { return DirectionsOf(schedule_); }
+  int64_t chunks() const { return strategy_.chunks * directions(); }  // of a stage
+  int64_t DirectionOf(int64_t part) const { return part * directions() / num_parts(); }
 
   // The blocks of a segment, one for each kind of pass.
   static size_t SegmentOf(size_t block) { return block / kKinds; }
@@ -147,7 +151,7 @@ class Splitter {
         const bool forward = absl::EndsWith(buffer.name, "/stream");
         for (int64_t part = 0; part + 1 < num_parts(); ++part) {
           const int64_t layers = LayersOn(part);
-          if (layers == 0 || LayersOn(part + 1) == 0) continue;
+          if (layers == 0 || LayersOn(part + 1) == 0 || DirectionOf(part) != DirectionOf(part + 1)) continue;
           if (forward) {
             crossings_.push_back({BufferId(i), part, part + 1, PassKind::kForward, layers, 0, part + 1});
           } else {
@@ -157,14 +161,19 @@ class Splitter {
         continue;
       }
       const size_t made_in = SegmentOf(*uses.writers.begin());
-      const int64_t from = parts_of_[made_in][0];
-      // By stage, in the order in which the parts run.
-      std::map<int64_t, std::vector<int64_t>> readers;
-      for (int64_t part : PartsThatRead(uses, made_in)) readers[StageOf(part)].push_back(part);
-      for (auto& [stage, parts] : readers) {
-        if (stage == StageOf(from)) continue;
-        if (kind == PassKind::kBackward) std::reverse(parts.begin(), parts.end());
-        crossings_.push_back({BufferId(i), from, parts.front(), kind, 0, 0, parts.back()});
+      for (size_t first = 0; first < parts_of_[made_in].size(); ++first) {
+        const int64_t from = parts_of_[made_in][first];
+        if (first > 0 && DirectionOf(from) == DirectionOf(parts_of_[made_in][first - 1])) continue;
+        // By stage, in the order in which the parts run.
+        std::map<int64_t, std::vector<int64_t>> readers;
+        for (int64_t part : PartsThatRead(uses, made_in)) {
+          if (DirectionOf(part) == DirectionOf(from)) readers[StageOf(part)].push_back(part);
+        }
+        for (auto& [stage, parts] : readers) {
+          if (stage == StageOf(from)) continue;
+          if (kind == PassKind::kBackward) std::reverse(parts.begin(), parts.end());
+          crossings_.push_back({BufferId(i), from, parts.front(), kind, 0, 0, parts.back()});
+        }
       }
     }
   }
@@ -185,6 +194,14 @@ class Splitter {
     }
     return stages;
   }
+  // Of what is on several stages for both directions, that of the first one's first part: so each of the two stages
+  // that have a part twice owns one.
+  int64_t OwnerOf(const std::set<size_t>& blocks) const {
+    if (directions() == 1) return *StagesOf(blocks).begin();
+    int64_t part = num_parts();
+    for (size_t block : blocks) part = std::min(part, parts_of_[SegmentOf(block)][0]);
+    return StageOf(part);
+  }
 
   // Notes a parameter that several stages use, and where its gradient is made. Each layer has its own parameters; one
   // that nobody has a gradient of never changes.
@@ -192,15 +209,15 @@ class Splitter {
     const Buffer& parameter = all().buffers[id.index()];
     if (parameter.layers > 1) return;
     std::set<int64_t> readers = StagesOf(uses_[id.index()].readers), contributors;
+    SharedParameter shared;
     for (size_t i = 0; i < all().buffers.size(); ++i) {
       const Buffer& gradient = all().buffers[i];
       if (gradient.role != BufferRole::kGradient || gradient.name != absl::StrCat("d", parameter.name)) continue;
       contributors = StagesOf(uses_[i].writers);
+      if (!contributors.empty()) shared.owner = OwnerOf(uses_[i].writers);
     }
     if (contributors.empty() || readers.size() < 2) return;
-    SharedParameter shared;
     shared.name = parameter.name;
-    shared.owner = *contributors.begin();
     readers.erase(shared.owner);
     contributors.erase(shared.owner);
     shared.users.assign(readers.begin(), readers.end());
@@ -218,7 +235,7 @@ class Splitter {
     const std::vector<Pass>& passes = passes_[stage];
     slots_ = PassSlots();
     slots_.arrivals = PlanArrivals(stage, passes_, pass_ends_, RoutesTo(stage));
-    for (int64_t chunk = 0; chunk < strategy_.chunks; ++chunk) {
+    for (int64_t chunk = 0; chunk < chunks(); ++chunk) {
       for (const Piece& piece : parts_[PartOf(stage, chunk)]) {
         const bool carried = !graph_.segments[piece.segment].carries.empty();
         slots_.here.push_back({piece, chunk, IsStack(piece), carried, {}});
@@ -230,9 +247,9 @@ class Splitter {
     }
     AddTransfers(c, stage);
     MESHWRIGHT_ASSIGN_OR_RETURN(const StepEnd step_end,
-                                StepEnd::Make(c, before_.mesh, optimizer_, strategy_, Segments(), shared_));
+                                StepEnd::Make(c, before_.mesh, optimizer_, strategy_, Segments(stage), shared_));
     step_end.AppendStart(c);
-    std::vector<int64_t> left(strategy_.chunks, strategy_.microbatches);
+    std::vector<int64_t> left(chunks(), strategy_.microbatches / directions());
     for (size_t first = 0, end = 0; first < passes.size(); first = end) {
       end = EndOfLinked(passes, first);
       const Pass& pass = passes[end - 1];
@@ -262,11 +279,15 @@ class Splitter {
   }
 
   // Pieces of the class in order, with the range of local layers that their gradients have.
-  std::vector<StepEnd::SegmentLayers> Segments() const {
+  std::vector<StepEnd::SegmentLayers> Segments(int64_t stage) const {
     std::vector<StepEnd::SegmentLayers> segments;
     for (const PassSlots::Here& here : slots_.here) {
       const int64_t layers = graph_.segments[here.piece.segment].repeat > 1 ? here.piece.count : 1;
       segments.push_back({NameOf(here), layers, here.blocks[1]});
+      if (directions() > 1 && graph_.segments[here.piece.segment].repeat > 1) {
+        segments.back().twin = strategy_.stages - 1 - stage;
+        segments.back().owned = here.chunk == 0;
+      }
       segments.back().backward.insert(segments.back().backward.end(), here.blocks[2].begin(), here.blocks[2].end());
     }
     return segments;
@@ -383,7 +404,10 @@ class Splitter {
   }
   bool IsOfChunk(BufferId id) const {
     const Buffer& buffer = before_.classes[0].buffers[id.index()];
-    return buffer.layers > 1 || buffer.role == BufferRole::kTemporary;
+    // Micro-batches of two directions are no neighbours.
+    const bool of_direction =
+        directions() > 1 && (buffer.role == BufferRole::kActivation || buffer.role == BufferRole::kInput);
+    return buffer.layers > 1 || buffer.role == BufferRole::kTemporary || of_direction;
   }
 
   // --- transfers ---------------------------------------------------------------------------------------------------
@@ -404,7 +428,7 @@ class Splitter {
       route.from_chunk = ChunkOf(crossing.from);
       route.to_chunk = ChunkOf(crossing.to);
       route.kind = crossing.kind;
-      route.skips = strategy_.chunks > 1 && std::abs(crossing.from - crossing.to) > 1;
+      route.skips = chunks() > 1 && std::abs(crossing.from - crossing.to) > 1;
       std::tie(route.last_kind, route.last_chunk) = ReleasedAfter(crossing);
       route.home = HomeOf(crossing);
     }

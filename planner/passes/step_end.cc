@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "ir/status.h"
+#include "planner/schedule.h"
 
 namespace meshwright {
 namespace {
@@ -48,8 +49,8 @@ class Maker {
     c_.blocks.push_back({std::move(name), Phase::kBackward, std::move(instructions)});
     return BlockId(c_.blocks.size() - 1);
   }
-  EventId AddEvent(std::string name) {
-    c_.events.push_back({std::move(name), 1, 1});
+  EventId AddEvent(std::string name, int64_t layers = 1) {
+    c_.events.push_back({std::move(name), layers, 1});
     return EventId(c_.events.size() - 1);
   }
   static Instruction MakeSync(std::vector<EventId> waits, std::vector<EventId> records, std::string origin) {
@@ -254,21 +255,29 @@ class Sharing {
     return absl::c_any_of(shared_, [&](const SharedParameter& shared) { return shared.name == parameter; });
   }
 
-  void Send(BufferId buffer, int64_t to, Purpose purpose, std::vector<Instruction>& out) {
+  // Returns what is recorded when it has left.
+  EventId Send(BufferId buffer, int64_t to, Purpose purpose, std::vector<Instruction>& out) {
     const std::string what = Name(buffer, make_.c_.stage, to);
     const EventId ready = make_.AddEvent(absl::StrCat("ready ", what));
     out.push_back(Maker::MakeSync({}, {ready}, what));
     out.push_back(MakeTransfer(true, to, purpose, what));
     out.back().reads = {{buffer, 0}};
     out.back().waits = {{ready, 0}};
-    const EventId sent = make_.AddEvent(absl::StrCat("sent ", what));
+    const EventId sent = make_.AddEvent(absl::StrCat("sent ", what), make_.c_.buffers[buffer.index()].layers);
     out.back().records = {{sent, 0}};
     if (purpose == Purpose::kParameter) sent_[buffer].push_back(sent);
+    return sent;
   }
   void Receive(BufferId buffer, int64_t from, Purpose purpose, std::vector<Instruction>& out) {
     const std::string what = Name(buffer, from, make_.c_.stage);
     const EventId arrived = make_.AddEvent(absl::StrCat("arrived ", what));
+    EventId free;  // what the blocks of several layers receive in turn
+    if (make_.c_.buffers[buffer.index()].role == BufferRole::kTemporary) {
+      free = make_.AddEvent(absl::StrCat("free ", what));
+      out.push_back(Maker::MakeSync({}, {free}, what));
+    }
     out.push_back(MakeTransfer(false, from, purpose, what));
+    if (free.valid()) out.back().waits = {{free, 0}};
     out.back().writes = {{buffer, 0}};
     out.back().records = {{arrived, 0}};
     out.push_back(Maker::MakeSync({arrived}, {}, what));
@@ -295,28 +304,63 @@ class Sharing {
 
   // The owner's part: adds the others' gradients to its own.
   absl::Status Collect(const SharedParameter& shared, BufferId gradient, std::vector<Instruction>& out) {
-    const BufferId parameter = make_.Find(shared.name, BufferRole::kParameter);
-    if (!sent_[parameter].empty()) out.push_back(Maker::MakeSync(sent_[parameter], {}, shared.name));
+    AwaitSent(make_.Find(shared.name, BufferRole::kParameter), out);
     for (int64_t user : shared.contributors) {
       Buffer copy = make_.c_.buffers[gradient.index()];
       copy.name = absl::StrCat(copy.name, "@of stage ", user);
       const BufferId theirs = make_.Add(copy);
       Receive(theirs, user, Purpose::kGradient, out);
-      Instruction add;
-      Compute compute;
-      compute.op = OpKind::kReduceSum;
-      compute.accumulate = true;
-      MESHWRIGHT_ASSIGN_OR_RETURN(compute.rule, Elementwise(copy.shape.size(), 1, 1));
-      add.work = std::move(compute);
-      add.reads = {{theirs, 0}};
-      add.writes = {{gradient, 0}};
-      add.origin = copy.name;
-      out.push_back(std::move(add));
+      MESHWRIGHT_RETURN_IF_ERROR(AddUp(theirs, gradient, out));
     }
     return absl::OkStatus();
   }
 
+  // Gradients of the owner's twin, layer by layer.
+  absl::Status CollectFromTwin(int64_t twin, BufferId parameter, BufferId gradient, std::vector<Instruction>& out) {
+    AwaitSent(parameter, out);
+    const BufferId theirs = AddTheirs(gradient, twin);
+    Receive(theirs, twin, Purpose::kGradient, out);
+    return AddUp(theirs, gradient, out);
+  }
+
+  // The losses of both directions: each of the two stages that have one tells the other.
+  absl::Status ExchangeLoss(int64_t twin, BufferId loss, std::vector<Instruction>& out) {
+    const EventId sent = Send(loss, twin, Purpose::kReport, out);
+    const BufferId theirs = AddTheirs(loss, twin);
+    Receive(theirs, twin, Purpose::kReport, out);
+    out.push_back(Maker::MakeSync({sent}, {}, make_.c_.buffers[loss.index()].name));
+    return AddUp(theirs, loss, out);
+  }
+
  private:
+  // Before what has been sent is overwritten.
+  void AwaitSent(BufferId parameter, std::vector<Instruction>& out) {
+    const std::vector<EventId>& sent = sent_[parameter];
+    if (!sent.empty()) out.push_back(Maker::MakeSync(sent, {}, make_.c_.buffers[parameter.index()].name));
+  }
+  BufferId AddTheirs(BufferId ours, int64_t stage) {
+    Buffer theirs = make_.c_.buffers[ours.index()];
+    theirs.name = absl::StrCat(theirs.name, "@of stage ", stage);
+    theirs.role = BufferRole::kTemporary;
+    theirs.layers = 1;
+    return make_.Add(std::move(theirs));
+  }
+  absl::Status AddUp(BufferId theirs, BufferId sum, std::vector<Instruction>& out) {
+    const Buffer& copy = make_.c_.buffers[theirs.index()];
+    Instruction add;
+    Compute compute;
+    compute.op = OpKind::kReduceSum;
+    compute.accumulate = true;
+    MESHWRIGHT_ASSIGN_OR_RETURN(compute.rule, Elementwise(copy.shape.size(), 1, 1));
+    compute.rule.inputs.resize(1);  // a scalar's has no text
+    compute.rule.outputs.resize(1);
+    add.work = std::move(compute);
+    add.reads = {{theirs, 0}};
+    add.writes = {{sum, 0}};
+    add.origin = copy.name;
+    out.push_back(std::move(add));
+    return absl::OkStatus();
+  }
   std::string Name(BufferId buffer, int64_t from, int64_t to) const {
     return absl::StrCat(make_.c_.buffers[buffer.index()].name, " ", from, "->", to);
   }
@@ -359,13 +403,23 @@ absl::StatusOr<StepEnd> StepEnd::Make(RankClass& c, const Mesh& mesh, const Upda
     Blocks blocks;
     blocks.layers = segments[i].layers;
     const std::vector<BufferId> gradients = make.GradientsOf(i, segments);
-    std::vector<Instruction> zero, reduce, update;
+    std::vector<Instruction> zero, reduce, update, values, of_twin;
+    const int64_t twin = segments[i].twin;
     if (!gradients.empty()) zero.push_back(make.MakeZero(gradients, absl::StrCat(segments[i].name, "/zero")));
     for (BufferId gradient : gradients) {
       const std::string name(ParameterOf(c.buffers[gradient.index()].name));
       const BufferId parameter = make.Find(name, BufferRole::kParameter);
       if (!parameter.valid()) return absl::InternalError(absl::StrCat("no parameter \"", name, "\""));
       if (sharing.IsShared(name)) continue;
+      if (twin >= 0 && !segments[i].owned) {
+        sharing.Receive(parameter, twin, Purpose::kParameter, values);
+        sharing.Send(gradient, twin, Purpose::kGradient, of_twin);
+        continue;
+      }
+      if (twin >= 0) {
+        sharing.Send(parameter, twin, Purpose::kParameter, values);
+        MESHWRIGHT_RETURN_IF_ERROR(sharing.CollectFromTwin(twin, parameter, gradient, of_twin));
+      }
       if (c.buffers[gradient.index()].layers < segments[i].layers) {
         late.push_back({gradient, parameter});
       } else {
@@ -375,6 +429,10 @@ absl::StatusOr<StepEnd> StepEnd::Make(RankClass& c, const Mesh& mesh, const Upda
     blocks.zero = make.AddBlock(absl::StrCat(segments[i].name, " zero"), std::move(zero));
     blocks.reduce = make.AddBlock(absl::StrCat(segments[i].name, " reduce"), std::move(reduce));
     blocks.update = make.AddBlock(absl::StrCat(segments[i].name, " update"), std::move(update));
+    (segments[i].owned ? blocks.send_values : blocks.receive_values) =
+        make.AddBlock(absl::StrCat(segments[i].name, " values"), std::move(values));
+    (segments[i].owned ? blocks.receive_gradients : blocks.send_gradients) =
+        make.AddBlock(absl::StrCat(segments[i].name, " of twin"), std::move(of_twin));
     end.segments_.push_back(blocks);
   }
   for (const SharedParameter& one : shared) {
@@ -393,7 +451,10 @@ absl::StatusOr<StepEnd> StepEnd::Make(RankClass& c, const Mesh& mesh, const Upda
   for (size_t i = 0, n = c.buffers.size(); i < n; ++i) {
     if (c.buffers[i].role != BufferRole::kLoss) continue;
     const BlockId zero = make.AddBlock("loss zero", {make.MakeZero({BufferId(i)}, "loss/zero")});
-    end.segments_.push_back({zero, BlockId(), BlockId(), 1});
+    end.segments_.emplace_back().zero = zero;
+    if (strategy.stages > 1 && DirectionsOf(strategy.schedule) > 1) {
+      MESHWRIGHT_RETURN_IF_ERROR(sharing.ExchangeLoss(strategy.stages - 1 - c.stage, BufferId(i), report));
+    }
     make.Reduce(BufferId(i), Purpose::kReport, report);
   }
   end.report_ = make.AddBlock("report", std::move(report));
@@ -401,25 +462,37 @@ absl::StatusOr<StepEnd> StepEnd::Make(RankClass& c, const Mesh& mesh, const Upda
 }
 
 void StepEnd::AppendStart(RankClass& c) const {
-  for (const Blocks& blocks : segments_) {
-    if (blocks.zero.valid()) c.slots.push_back({blocks.zero, 0, 0, blocks.layers, 1});
-  }
+  AppendForEach({&Blocks::zero}, c);
   if (share_.valid()) c.slots.push_back({share_, 0, 0, 1, 1});
+  AppendForEach({&Blocks::send_values, &Blocks::receive_values}, c);
 }
 
 void StepEnd::AppendReduce(size_t segment, int64_t layer, std::vector<Slot>& slots) const {
-  const BlockId block = segments_[segment].reduce;
-  if (block.valid()) slots.push_back({block, 0, layer, 1, 1});
+  const Blocks& blocks = segments_[segment];
+  if (blocks.reduce.valid() && !blocks.receive_gradients.valid()) slots.push_back({blocks.reduce, 0, layer, 1, 1});
 }
 
+// What is sent goes first, or two stages would wait for each other.
 void StepEnd::AppendEnd(RankClass& c) const {
-  for (BlockId block : {give_back_, late_.reduce, late_.update}) {
-    if (block.valid()) c.slots.push_back({block, 0, 0, 1, 1});
-  }
+  if (give_back_.valid()) c.slots.push_back({give_back_, 0, 0, 1, 1});
+  AppendForEach({&Blocks::send_gradients}, c);
+  if (late_.reduce.valid()) c.slots.push_back({late_.reduce, 0, 0, 1, 1});
+  AppendForEach({&Blocks::receive_gradients}, c);
   for (const Blocks& blocks : segments_) {
-    if (blocks.update.valid()) c.slots.push_back({blocks.update, 0, 0, blocks.layers, 1});
+    if (!blocks.reduce.valid() || !blocks.receive_gradients.valid()) continue;
+    for (int64_t layer = 0; layer < blocks.layers; ++layer) c.slots.push_back({blocks.reduce, 0, layer, 1, 1});
   }
+  if (late_.update.valid()) c.slots.push_back({late_.update, 0, 0, 1, 1});
+  AppendForEach({&Blocks::update}, c);
   if (report_.valid()) c.slots.push_back({report_, 0, 0, 1, 1});
+}
+
+void StepEnd::AppendForEach(std::initializer_list<BlockId Blocks::*> which, RankClass& c) const {
+  for (BlockId Blocks::*const block : which) {
+    for (const Blocks& blocks : segments_) {
+      if ((blocks.*block).valid()) c.slots.push_back({blocks.*block, 0, 0, blocks.layers, 1});
+    }
+  }
 }
 
 }  // namespace meshwright

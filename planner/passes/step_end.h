@@ -6,7 +6,9 @@
 #ifndef MESHWRIGHT_PLANNER_PASSES_STEP_END_H_
 #define MESHWRIGHT_PLANNER_PASSES_STEP_END_H_
 
+#include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <optional>
 #include <string>
 #include <vector>
@@ -40,6 +42,10 @@ class StepEnd {
     std::string name;
     int64_t layers = 1;             // runs of its blocks in one pass
     std::vector<BlockId> backward;  // its blocks that make gradients
+    // The stage that has the same layers for the other direction (dualpipe), or -1. One of the two owns them: it gets
+    // the other's gradients at the end of a step, updates, and sends its values at the start of the next.
+    int64_t twin = -1;
+    bool owned = true;
   };
 
   // Adds the blocks to the class.
@@ -54,9 +60,14 @@ class StepEnd {
 
  private:
   struct Blocks {
-    BlockId zero, reduce, update;  // invalid: nothing to do
+    BlockId zero, reduce, update;               // invalid: nothing to do
+    BlockId send_values, receive_values;        // to and from the twin
+    BlockId send_gradients, receive_gradients;  // with these, gradients are complete at the end of the step
     int64_t layers = 1;
   };
+  // For each segment those of its blocks that there are, over all layers; one kind after the other.
+  void AppendForEach(std::initializer_list<BlockId Blocks::*> which, RankClass& c) const;
+
   std::vector<Blocks> segments_;
   Blocks late_;  // of gradients that are complete after the last pass only: shared between stages or between layers
   BlockId share_, give_back_, report_;

@@ -79,10 +79,11 @@ class ProbeReader {
     const Block& block = c_.blocks[b];
     const bool forward = b < graph_.segments.size();
     const bool backward = !forward && b < 2 * graph_.segments.size();
-    Nanos time;
+    Nanos time, kernels;
     for (size_t i = 0; i < block.instructions.size(); ++i) {
       const Instruction& instruction = block.instructions[i];
       if (instruction.stream == Stream::kCompute) time += prices_[b][i].time;
+      if (std::holds_alternative<Compute>(instruction.work)) kernels += prices_[b][i].time;
       for (const auto* operands : {&instruction.reads, &instruction.writes}) {
         for (const Operand& operand : *operands) {
           Uses& uses = uses_[operand.buffer.index()];
@@ -95,9 +96,11 @@ class ProbeReader {
     }
     if (forward) {
       cost.forward = time;
+      cost.forward_kernels = kernels;
       cost.forward_inside = MostAlive(block);
     } else if (backward) {
       cost.backward = time;
+      cost.backward_kernels = kernels;
       cost.backward_inside = MostAlive(block);
     } else if (absl::EndsWith(block.name, " zero") && !scatters_gradients_) {
       cost.clear = time;
@@ -196,12 +199,13 @@ struct Stages {
   Stages(const Probe& probe, const Combination& combination, Schedule of_a_pipeline)
       : count(combination.degrees.pipeline),
         schedule(count > 1 ? of_a_pipeline : Schedule::kOneFOneB),
-        chunks(combination.chunks),
+        chunks(combination.chunks * DirectionsOf(schedule)),
         probe(probe) {
     if (probe.layers < probe.segments.size()) repeat = probe.segments[probe.layers].repeat;
   }
   int64_t Layers(int64_t stage, int64_t chunk) const {
-    const int64_t parts = count * chunks, part = PartAt(schedule, stage, chunk, count);
+    const int64_t parts = count * chunks / DirectionsOf(schedule);
+    const int64_t part = PartAt(schedule, stage, chunk, count) % parts;
     return repeat / parts + (part < repeat % parts ? 1 : 0);
   }
   int64_t Layers(int64_t stage) const {
@@ -211,9 +215,17 @@ struct Stages {
   }
   // Whether a segment has a part on the stage; the repeated one has one on all.
   bool Has(size_t segment, int64_t stage) const {
+    if (BothWays() && stage == 0) return true;
+    return Owns(segment, stage) || (BothWays() && stage + 1 == count);
+  }
+  // Whether the stage updates what it has of the segment, of the repeated one some.
+  bool Owns(size_t segment, int64_t stage) const {
     if (count == 1 || segment == probe.layers) return true;
+    if (BothWays()) return stage == (segment < probe.layers ? 0 : count - 1);
     return stage == (segment < probe.layers ? 0 : StageOfPart(schedule, count * chunks - 1, count));
   }
+  int64_t OwnLayers(int64_t stage) const { return BothWays() ? Layers(stage, 0) : Layers(stage); }
+  bool BothWays() const { return DirectionsOf(schedule) > 1; }
   // The same of its first chunk.
   bool FirstChunkHas(size_t segment, int64_t stage) const {
     return Has(segment, stage) && (chunks == 1 || segment <= probe.layers);
@@ -266,9 +278,10 @@ int64_t LowerBounds::MicrobatchesOf(const Combination& combination) const {
 }
 
 void LowerBounds::CountInFlight(int64_t stages, int64_t microbatches, int64_t chunks) {
+  const Schedule schedule = stages > 1 ? schedule_ : Schedule::kOneFOneB;
+  chunks *= DirectionsOf(schedule);
   const auto [found, is_new] = in_flight_.try_emplace({stages, microbatches, chunks});
   if (!is_new) return;
-  const Schedule schedule = stages > 1 ? schedule_ : Schedule::kOneFOneB;
   const std::vector<std::vector<Pass>> all =
       SplitsBackward(schedule) ? PassesOf(schedule, stages, microbatches, chunks) : std::vector<std::vector<Pass>>();
   for (int64_t s = 0; s < stages; ++s) {
@@ -287,7 +300,8 @@ absl::StatusOr<LowerBound> LowerBounds::Of(const Combination& combination) const
 
 Nanos LowerBounds::StepOf(const Probe& probe, const Combination& combination) const {
   const Stages stages(probe, combination, schedule_);
-  const int64_t microbatches = MicrobatchesOf(combination);
+  const int64_t microbatches = MicrobatchesOf(combination) / DirectionsOf(stages.schedule);  // of a chunk
+  const bool in_turns = TakesTurns(stages.schedule);
   Nanos step, forward_before, backward_before;
   Nanos start = Nanos() - kForever, finish = Nanos() - kForever;  // the terms over i, less what runs to stage s
   for (int64_t s = 0; s < stages.count; ++s) {
@@ -297,20 +311,24 @@ Nanos LowerBounds::StepOf(const Probe& probe, const Combination& combination) co
       if (!stages.Has(k, s)) continue;
       const Probe::SegmentCost& cost = probe.segments[k];
       const int64_t layers = k == probe.layers ? stages.Layers(s) : 1;
-      forward += cost.forward * layers;
-      backward += cost.backward * layers;
+      const Nanos forward_time = in_turns ? cost.forward_kernels : cost.forward;
+      const Nanos backward_time = in_turns ? cost.backward_kernels : cost.backward;
+      forward += forward_time * layers;
+      backward += backward_time * layers;
       if (stages.FirstChunkHas(k, s)) {
         const int64_t first = k == probe.layers ? stages.Layers(s, 0) : 1;
-        first_forward += cost.forward * first;
-        first_backward += cost.backward * first;
+        first_forward += forward_time * first;
+        first_backward += backward_time * first;
       }
       clear += cost.clear * layers;
-      for (const auto& [shares, time] : cost.update) update += time * layers / Parts(shares, combination);
+      if (!stages.Owns(k, s)) continue;
+      const int64_t own_layers = k == probe.layers ? stages.OwnLayers(s) : 1;
+      for (const auto& [shares, time] : cost.update) update += time * own_layers / Parts(shares, combination);
     }
     start = std::max(start, clear - forward_before);
     finish = std::max(finish, update - backward_before);
     step = std::max(step, start + forward_before + (forward + backward) * microbatches + finish + backward_before);
-    forward_before += first_forward;
+    if (!stages.BothWays()) forward_before += first_forward;
     // Where gradients of parameters have passes of their own, nobody waits for a stage's last pass.
     if (!SplitsBackward(stages.schedule)) backward_before += first_backward;
   }
@@ -323,19 +341,21 @@ Bytes LowerBounds::PeakOf(const Probe& probe, const Combination& combination) co
   Bytes peak;
   for (int64_t s = 0; s < stages.count; ++s) {
     if (!IsLookedAt(s, stages.count)) continue;
-    uint64_t here = 0;
+    uint64_t here = 0, owned = 0;
     Bytes inside;
     for (size_t k = 0; k < probe.segments.size(); ++k) {
       if (!stages.Has(k, s)) continue;
       here |= uint64_t{1} << k;
+      if (stages.Owns(k, s)) owned |= uint64_t{1} << k;
       inside = std::max({inside, probe.segments[k].forward_inside, probe.segments[k].backward_inside});
     }
     const std::vector<int64_t>& in_flight = in_flight_.at({stages.count, microbatches, stages.chunks}).at(s);
     Bytes arena = inside;
     for (const Probe::BufferUse& use : probe.buffers) {
-      if ((use.segments & here) == 0) continue;
+      const bool state = use.shares.has_value();
+      if ((use.segments & (state ? owned : here)) == 0) continue;
       int64_t instances = 0;
-      for (int64_t chunk = 0; chunk < stages.chunks; ++chunk) {
+      for (int64_t chunk = 0; chunk < (state && stages.BothWays() ? 1 : stages.chunks); ++chunk) {
         const int64_t layers = use.layered ? stages.Layers(s, chunk) + (use.border ? 1 : 0) : 1;
         const int64_t held = layers * (use.in_flight ? in_flight[static_cast<size_t>(chunk)] : 1);
         // What is not of single layers belongs to one of the chunks.

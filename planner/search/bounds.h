@@ -11,11 +11,13 @@
 //                         + max over i <= s of B(s-1) + .. + B(i) + U(i)
 //
 // since a stage's compute stream works on one thing at a time, its first micro-batch passes the stages before it (their
-// first chunks, where stages have several), and the gradient of its last one does so on the way back. Gradient
-// reduction, parameter gathering, transfers and contention are left out. Memory: all buffers of the stage's layers for
-// as many micro-batches as are in flight, the widest point of any block, optimizer state split over its replicas, and
-// the process's own; communicators are left out. Where gradients may be kept as rows, Z and whole gradients are left
-// out (and whole parameters, where these may be rows too), and no gradient is read to be added to.
+// first chunks, where stages have several), and the gradient of its last one does so on the way back. Where passes take
+// turns, F and B are the kernels' share, as the collectives run beside them, and where they go both ways, each of a
+// stage's chunks runs M/2 times and the way to the first pass is left out. Gradient reduction, parameter gathering,
+// transfers and contention are left out. Memory: all buffers of the stage's layers for as many micro-batches as are in
+// flight, the widest point of any block, optimizer state split over its replicas, and the process's own; communicators
+// are left out. Where gradients may be kept as rows, Z and whole gradients are left out (and whole parameters, where
+// these may be rows too), and no gradient is read to be added to.
 //
 // Thread safety: const methods from many threads.
 #ifndef MESHWRIGHT_PLANNER_SEARCH_BOUNDS_H_
@@ -51,9 +53,10 @@ struct Probe {
   };
   struct SegmentCost {
     int64_t repeat = 1;
-    Nanos forward, backward, clear;         // of one layer, on the compute stream
-    std::map<Shares, Nanos> update;         // by how its parameters can be split
-    Bytes forward_inside, backward_inside;  // most that is alive of the blocks' own buffers
+    Nanos forward, backward, clear;           // of one layer, on the compute stream
+    Nanos forward_kernels, backward_kernels;  // of these, without collectives
+    std::map<Shares, Nanos> update;           // by how its parameters can be split
+    Bytes forward_inside, backward_inside;    // most that is alive of the blocks' own buffers
   };
   struct BufferUse {
     uint64_t segments = 0;                 // bit set

@@ -4,8 +4,10 @@
 #include <numeric>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "ir/status.h"
 #include "planner/passes/split_context.h"
+#include "planner/schedule.h"
 
 namespace meshwright {
 namespace {
@@ -141,6 +143,12 @@ class Enumeration {
       }
       if (rows / microbatch < degrees.pipeline && !options_.fewer_microbatches_than_stages) {
         Prune("fewer micro-batches than stages", choices);
+        continue;
+      }
+      if (!CheckSchedule(problem_.schedule, degrees.pipeline, rows / microbatch).ok()) {
+        Prune(absl::StrCat("fewer micro-batches than ", NameOf(problem_.schedule), " takes, twice the stages",
+                           DirectionsOf(problem_.schedule) > 1 ? ", or an odd number of these" : ""),
+              choices);
         continue;
       }
       degrees.microbatch = microbatch;

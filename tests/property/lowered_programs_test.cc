@@ -75,8 +75,9 @@ Sample RandomSample(uint32_t seed) {
     const int64_t label = below(5);
     if (label < 4) s.rules[label].axes.push_back(AxisId(axis));
   }
-  s.schedule = static_cast<Schedule>(below(5));
-  if (!CheckSchedule(s.schedule, s.stages, s.microbatches).ok()) s.microbatches += s.stages;
+  s.schedule = static_cast<Schedule>(below(6));
+  if (s.schedule == Schedule::kDualPipe && s.stages % 2 != 0) s.schedule = Schedule::kDualPipeV;
+  if (!CheckSchedule(s.schedule, s.stages, s.microbatches).ok()) s.microbatches += s.stages + s.microbatches % 2;
   s.recompute = static_cast<Recompute>(below(3));
   s.parallel_optimizer = below(2) == 0;
   const Bytes buckets[] = {Bytes(0), KiB(16), MiB(64)};

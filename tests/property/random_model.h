@@ -72,10 +72,10 @@ inline constexpr absl::string_view kStrategyForms[] = {
     // How the step runs.
     "input layout", "stages 1", "stages 2", "stages 3", "stages 4", "layers_per_stage", "microbatches 1",
     "microbatches 2", "microbatches 4", "schedule gpipe", "schedule 1f1b", "schedule zero_bubble_h1",
-    "schedule zero_bubble_v", "recompute none", "recompute selective", "recompute full", "recompute layer",
-    "parallel optimizer", "parallel optimizer with a threshold", "one by one", "buckets", "one bucket",
-    "scatter_bucket", "gather_bucket", "bucket_ends", "fusion id 0", "fusion id 1", "fusion id 2", "fusion id 3",
-    "gradients as rows", "single operators again", "bucket_ends of layers"};
+    "schedule zero_bubble_v", "schedule dualpipe_v", "schedule dualpipe", "recompute none", "recompute selective",
+    "recompute full", "recompute layer", "parallel optimizer", "parallel optimizer with a threshold", "one by one",
+    "buckets", "one bucket", "scatter_bucket", "gather_bucket", "bucket_ends", "fusion id 0", "fusion id 1",
+    "fusion id 2", "fusion id 3", "gradients as rows", "single operators again", "bucket_ends of layers"};
 
 struct RandomSplit {
   Strategy strategy;

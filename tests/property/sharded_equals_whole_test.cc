@@ -20,6 +20,7 @@
 #include "ir/testing.h"
 #include "ir/verify.h"
 #include "planner/lower.h"
+#include "planner/schedule.h"
 #include "tests/property/random_model.h"
 
 namespace meshwright {
@@ -171,9 +172,15 @@ RandomSplit SplitOf(uint64_t seed, const Graph& graph, const Case& c) {
     split.strategy.schedule = schedule;
     split.forms.insert(absl::StrCat("schedule ", NameOf(schedule)));
   };
-  if (zero_bubble && c.chunks == 1) use(Schedule::kZeroBubbleH1);
+  const bool turns = seed % 2 == 0;
+  const auto fits = [&](Schedule schedule) { return CheckSchedule(schedule, c.stages, c.microbatches).ok(); };
+  if (zero_bubble && c.chunks == 1) {
+    use(turns && fits(Schedule::kDualPipe) ? Schedule::kDualPipe : Schedule::kZeroBubbleH1);
+  }
   if (c.chunks == 1 || !enough) return split;
-  if (zero_bubble && c.chunks == 2) use(Schedule::kZeroBubbleV);
+  if (zero_bubble && c.chunks == 2) {
+    use(turns && fits(Schedule::kDualPipeV) ? Schedule::kDualPipeV : Schedule::kZeroBubbleV);
+  }
   split.strategy.chunks = c.chunks;
   split.strategy.layers_per_stage.clear();
   split.forms.insert("chunks");
