@@ -77,6 +77,35 @@ TEST(LowerBoundsTest, HoldForRandomModels) {
   EXPECT_GT(evaluated, 800);
 }
 
+TEST(LowerBoundsTest, HoldForSplitBackwardPasses) {
+  int evaluated = 0;
+  for (const Schedule schedule :
+       {Schedule::kZeroBubbleH1, Schedule::kZeroBubbleV, Schedule::kDualPipeV, Schedule::kDualPipe}) {
+    for (const bool tied : {true, false}) {
+      for (const int64_t experts : {0, 4}) {
+        SCOPED_TRACE(absl::StrCat(NameOf(schedule), tied ? ", tied" : "", ", experts ", experts));
+        std::mt19937 random(static_cast<uint32_t>(experts + (tied ? 1 : 0)));
+        Problem problem = ToyDecoderProblem({.layers = 8,
+                                             .hidden = 1024,
+                                             .heads = 8,
+                                             .ffn = 4096,
+                                             .vocab = 4096,
+                                             .sequence = 256,
+                                             .tied = tied,
+                                             .experts = experts},
+                                            64, H100Cluster(2));
+        problem.schedule = schedule;
+        problem.chunks = ChunksOf(schedule).value_or(1);
+        for (const int64_t stages : {2, 4}) {
+          problem.stages = stages;
+          evaluated += ExpectBounded(problem, random, 15);
+        }
+      }
+    }
+  }
+  EXPECT_EQ(evaluated, 4 * 2 * 2 * 2 * 15);
+}
+
 TEST(LowerBoundsTest, HoldForLongSequences) {
   std::mt19937 random(1);
   Problem problem =

@@ -123,14 +123,16 @@ TEST(DualPipeTest, SameValuesAsOneForwardOneBackward) {
                          Row{Schedule::kDualPipe, 4, 8, 2, "m"}, Row{Schedule::kDualPipe, 4, 10, 2, "f"}}) {
     const bool exact = row.schedule == Schedule::kDualPipeV;
     for (const Recompute recompute : {Recompute::kNone, Recompute::kSelective, Recompute::kFull}) {
-      for (const bool parallel_optimizer : {false, true}) {
+      // Nothing, the optimizer, gradients too, parameters too.
+      for (int sharded = 0; sharded < (row.ranks > 1 ? 4 : 2); ++sharded) {
         SCOPED_TRACE(absl::StrCat("S ", row.stages, ", M ", row.microbatches, ", ", NameOf(row.schedule),
-                                  ", recompute ", NameOf(recompute), ", split ", row.split,
-                                  parallel_optimizer ? ", parallel optimizer" : ""));
+                                  ", recompute ", NameOf(recompute), ", split ", row.split, ", sharded ", sharded));
         ASSERT_OK_AND_ASSIGN(const Graph graph, Stack(8, 4));
         Strategy strategy = Pipeline(row.schedule, row.stages, row.microbatches, row.ranks, row.split);
         strategy.recompute = recompute;
-        strategy.parallel_optimizer = parallel_optimizer;
+        strategy.parallel_optimizer = sharded > 0;
+        strategy.gradient_accumulation_shard = sharded == 2;
+        strategy.shard_parameters = sharded == 3;
         ASSERT_OK_AND_ASSIGN(const Program turns, LowerVerified(graph, strategy, OpKind::kAdamW));
         strategy.schedule = Schedule::kOneFOneB;
         strategy.chunks = 1;
