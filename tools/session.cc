@@ -511,7 +511,7 @@ const std::vector<FlagSpec>& StrategyFlags() {
       {"shard_parameters", "", "split parameters and gradients, too (ZeRO-3, FSDP), or --noshard_parameters; decoders"},
       {"parallel_optimizer_threshold", "SIZE", "smaller parameters stay whole, e.g. 64KiB"},
       {"bucket", "SIZE", "of fused gradients, e.g. 64MiB; 0B: none are fused"},
-      {"schedule", "NAME", "gpipe, 1f1b, zero_bubble_h1, zero_bubble_v"},
+      {"schedule", "NAME", "gpipe, 1f1b, zero_bubble_h1, zero_bubble_v, dualpipe_v, dualpipe"},
       {"virtual_pipeline_stages", "N", "chunks of a stage's layers: an interleaved pipeline, of a decoder"},
       {"gradients_mean", "", "divide gradients by the number of replicas"},
       {"pipeline_loss", "WHAT", "sum, mean: of the micro-batch losses, as it is reported"},

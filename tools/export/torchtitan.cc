@@ -13,6 +13,7 @@ namespace {
 // torch.distributed.pipelining's names.
 absl::StatusOr<std::string> ScheduleOf(const Recipe& recipe) {
   if (recipe.schedule == Schedule::kZeroBubbleV) return std::string("ZBVZeroBubble");
+  if (recipe.schedule == Schedule::kDualPipeV) return std::string("DualPipeV");
   if (recipe.schedule == Schedule::kOneFOneB) return std::string(recipe.chunks > 1 ? "Interleaved1F1B" : "1F1B");
   if (recipe.schedule == Schedule::kGpipe && recipe.chunks == 1) return std::string("GPipe");
   return HasNo("torchtitan", absl::StrCat("schedule ", NameOf(recipe.schedule)), "--schedule=1f1b");

@@ -191,6 +191,20 @@ TEST(TorchtitanTest, ThePlanComesOutOfItsFunction) {
   }
 }
 
+// Six layers on two stages, forth and back.
+TEST(TorchtitanTest, SchedulesHaveItsNames) {
+  const Degrees degrees = {.data = 4, .pipeline = 2, .microbatch = 2};
+  for (const auto& [schedule, name] : {std::pair("zero_bubble_v", "ZBVZeroBubble"), {"dualpipe_v", "DualPipeV"}}) {
+    ASSERT_OK_AND_ASSIGN(const Plan plan, PlanOf(Llama(), degrees, {absl::StrCat("--schedule=", schedule)}));
+    ASSERT_OK_AND_ASSIGN(const Exported exported, ToTorchtitan(plan));
+    EXPECT_THAT(exported.text, HasSubstr(absl::StrCat("p.pipeline_parallel_schedule = \"", name, "\"\n")));
+    EXPECT_THAT(exported.text, HasSubstr("= parts_of([2, 2, 1, 1])\n"));
+  }
+  ASSERT_OK_AND_ASSIGN(const Plan both_ways, PlanOf(Llama(), degrees, {"--schedule=dualpipe"}));
+  EXPECT_THAT(ToTorchtitan(both_ways).status(),
+              StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("has no schedule dualpipe")));
+}
+
 TEST(TorchtitanTest, RefusesMoreRanksThanHeadsOfKeys) {
   ASSERT_OK_AND_ASSIGN(const Plan plan, PlanOf(Llama(), {.data = 2, .tensor = 8, .microbatch = 1}));
   EXPECT_THAT(ToTorchtitan(plan).status(),
