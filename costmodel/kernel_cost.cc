@@ -56,6 +56,7 @@ double CeilDiv(double a, double b) { return std::ceil(a / b); }
 //   compute = waves (2 Tm Tn (k/s) / (share x peak / SMs) + per_wave)
 //   L2      = tiles (Tm + Tn) (k/s) x bytes / l2_bandwidth
 //   memory  = StreamSeconds(operands)
+//   compute += epilogue, where there is one
 //   time    = max(compute, L2, memory) + (s > 1: split_k + the partial sums, written and read as float32)
 //
 // for the best tile (Tm, Tn) and split s of the inner dimension. The libraries choose about that well.
@@ -101,6 +102,20 @@ bool IsMisaligned(const KernelWork& work, const Device& device) {
   return work.n * element % kAlignedBytes != 0 || work.k * element % kAlignedBytes != 0;
 }
 
+// What a product does to its result before it is written: it keeps the general cores busy while the matrix units have
+// nothing to do. A GELU, 10 operations of the op table, is two special functions (exponential, reciprocal) at an eighth
+// of the rate and some eight instructions: 24 instead of 10 instructions, where the peak counts two operations each.
+// That is 96 us for 8192 x 16384 results at an H100's full clock (67 TFLOP/s). The one published pair of times (XLA's
+// change 7751: 1.28 ms with a kernel of its own, which moves 3 bytes an element in some 130 us, 1.25 ms in the epilogue)
+// leaves 100 us for it.
+constexpr double kPeakPerEpilogueOperation = 2 * 24 / 10.0;
+
+double EpilogueSeconds(const KernelWork& work, const Device& device) {
+  if (work.epilogue.raw() == 0) return 0;
+  const double rate = PeakOf(DType::kFloat32, device).per_second * device.kernels.sustained_clock;
+  return kPeakPerEpilogueOperation * work.epilogue.raw() / rate;
+}
+
 KernelEstimate Contraction(const KernelWork& work, const Device& device) {
   const KernelConstants& constants = device.kernels;
   const Peak peak = PeakOf(work.dtype, device);
@@ -116,6 +131,7 @@ KernelEstimate Contraction(const KernelWork& work, const Device& device) {
   const double n = static_cast<double>(work.n), k = static_cast<double>(work.k);
   const double memory = StreamSeconds(static_cast<double>((work.read + work.written).raw()), device);
   const double per_byte = 1 / (device.memory_bandwidth.raw() * constants.memory_share);
+  const double epilogue = EpilogueSeconds(work, device);
 
   double best = 1e30, best_compute = 0;
   for (const Tile& tile : TilesOf(device.generation)) {
@@ -126,7 +142,7 @@ KernelEstimate Contraction(const KernelWork& work, const Device& device) {
       const double inner = CeilDiv(k, split);
       if (split > 1 && (tiles * split > kMostSplitWaves * sms || inner < kSmallestSplit)) break;
       const double waves = CeilDiv(tiles * split, sms);
-      const double compute = waves * (2 * tile.m * tile.n * inner / sm_rate + per_wave);
+      const double compute = waves * (2 * tile.m * tile.n * inner / sm_rate + per_wave) + epilogue;
       const double l2 = tiles * split * (tile.m + tile.n) * inner * element / l2_rate;
       double extra = 0;
       if (split > 1) {

@@ -253,6 +253,15 @@ std::vector<OpExample> ExamplesOf(OpKind op) {
       return {{op, "", {experts, logits}, {}, {}, -1, 1, {tokens}}};
     case OpKind::kCombineGrad:
       return {{op, "", {tokens, experts, logits}, {}, {}, -1, 1, {experts, logits}}};
+    case OpKind::kMatMulGelu:
+      return {{op, "m k!, k! n -> m n, m n", {{4, 6}, {6, 8}}, {}, {}, -2, 2},
+              {op, "m k!, k! n -> m n", {{4, 6}, {6, 8}}, {}, {}, -2, 2},
+              {op, "s b h!, h! f, f -> s b f, s b f", {sbh, {6, 8}, {8}}, {}, {}, -2, 2},
+              {op, "s b h!, h! f -> s f b", {sbh, {6, 8}}},
+              {op, "e c h!, e h! f -> e c f, e c f", {{2, 4, 6}, {2, 6, 8}}}};
+    case OpKind::kMatMulGeluGrad:
+      return {{op, "s b h!, f h!, s b f -> s b f", {sbh, {8, 6}, sbv}, {}, {}, -2, 2},
+              {op, "e c h!, e f h!, e c f -> e c f", {{2, 4, 6}, {2, 8, 6}, {2, 4, 8}}}};
     case OpKind::kSgd:
       return {{op, "", {table, table}, Training(0.25)},
               {op, "i j, i j, , -> i j", {table, table, none, none}, Training(0.25)}};

@@ -29,6 +29,7 @@ struct KernelWork {
   bool fused = true;                       // attention: no score matrix in memory
   int64_t batch = 1, m = 1, n = 1, k = 1;  // contraction and attention only; see KernelClass
   Flops flops;                             // useful operations (causal attention: only the kept half)
+  Flops epilogue;                          // contraction: elementwise, of its result, outside of the tensor cores
   Bytes read, written;                     // each operand once
 };
 

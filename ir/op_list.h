@@ -85,6 +85,8 @@ enum class OpKind : uint8_t {
   kPartialsGrad,
   kDispatchGrad,
   kCombineGrad,
+  kMatMulGelu,
+  kMatMulGeluGrad,
   kSgd,
   kMomentum,
   kAdamW,
@@ -106,6 +108,8 @@ struct OpInfo {
   Reduction reduction;     // how values combine over reduced labels
   bool differentiable;     // has an entry in ir/gradients.cc
   bool cheap;              // memory-bound, its output is worth recomputing (selective recompute)
+  // Of a product with an epilogue: the elementwise op that is applied to its result before that is written.
+  OpKind epilogue = OpKind::kNumOps;
 };
 
 // clang-format off
@@ -197,6 +201,12 @@ inline constexpr OpInfo kOps[] = {
     {OpKind::kDispatchGrad, "DispatchGrad", "e! =b h, s! b e! -> s! b h", KernelClass::kGather, 1, Reduction::kSum, false, false},
     // dy, expert outputs, logits -> d expert outputs, d logits
     {OpKind::kCombineGrad, "CombineGrad", "s! b h!, e! =b h!, s! b e! -> e! =b h!, s! b e!", KernelClass::kGather, 4, Reduction::kSum, false, false},
+
+    // What programs alone have (planner/passes/fuse_epilogues.h): a product, contracted labels whole, and the op behind it.
+    // a, b and perhaps a bias -> GeLU of the product, and perhaps the product
+    {OpKind::kMatMulGelu, "MatMulGeLU", "", KernelClass::kContraction, 2, Reduction::kSum, false, false, OpKind::kGelu},
+    // a, b, x -> GeLUGrad(a b, x)
+    {OpKind::kMatMulGeluGrad, "MatMulGeLUGrad", "", KernelClass::kContraction, 2, Reduction::kSum, false, false, OpKind::kGeluGrad},
 
     // Optimizers: parameter, gradient, state... in place; an optional last output is the parameter in the compute type.
     // Under loss scaling two scalars follow the inputs: AdjustScale's factor and count of skipped steps.

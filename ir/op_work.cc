@@ -8,7 +8,7 @@ namespace {
 
 // Where a label stands decides its part in a product: both inputs and output: batch; first and output: m; second and
 // output: n; inputs only: k.
-void SetProductExtents(const IndexRule& rule, const Shape& extents, KernelWork& work) {
+void SetProductExtents(const IndexRule& rule, const Shape& extents, OpKind epilogue, KernelWork& work) {
   const auto in = [&](const OperandRule& operand, size_t label) {
     return std::any_of(operand.begin(), operand.end(),
                        [&](const DimRule& dim) { return dim.label == static_cast<int>(label); });
@@ -26,7 +26,9 @@ void SetProductExtents(const IndexRule& rule, const Shape& extents, KernelWork& 
       work.n *= extent;
     }
   }
-  work.flops = Flops(2.0 * static_cast<double>(work.batch) * work.m * work.n * work.k);
+  const double made = static_cast<double>(work.batch) * work.m * work.n;
+  work.flops = Flops(2.0 * made * work.k);
+  if (epilogue != OpKind::kNumOps) work.epilogue = Flops(InfoOf(epilogue).flops_per_point * made);
 }
 
 // Queries, keys and values in one, (s, b, g, r, d) with r = queries + 2, or queries (s, b, g, q, d) and keys with
@@ -132,7 +134,7 @@ KernelWork WorkOf(OpKind kind, const OpAttrs& attrs, const IndexRule& rule, absl
   collect(rule.inputs, inputs);
   switch (work.kernel) {
     case KernelClass::kContraction:
-      SetProductExtents(rule, extents, work);
+      SetProductExtents(rule, extents, info.epilogue, work);
       return work;
     case KernelClass::kAttention:
       SetAttentionExtents(attrs, kind == OpKind::kAttentionGrad, inputs, work);

@@ -129,7 +129,7 @@ class WorkChecker {
     if (!extents.ok()) return Wrong(3, extents.status().message());
     MESHWRIGHT_ASSIGN_OR_RETURN(const Assignment assignment, AssignmentFound(compute));
     MESHWRIGHT_RETURN_IF_ERROR(CheckInPlace(compute));
-    if (compute.op == OpKind::kMatMul && inputs.size() > 1 &&
+    if (InfoOf(compute.op).kernel == KernelClass::kContraction && inputs.size() > 1 &&
         BufferOf(instruction_.reads[0]).dtype != BufferOf(instruction_.reads[1]).dtype) {
       return Wrong(3, "multiplies ", NameOf(BufferOf(instruction_.reads[0]).dtype), " by ",
                    NameOf(BufferOf(instruction_.reads[1]).dtype));

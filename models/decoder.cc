@@ -213,22 +213,15 @@ class DecoderBuilder {
     OpSpec activation{.name = "activation", .kind = OpKind::kGelu, .inputs = {}};
     activation.recompute_group = "activation";
     activation.attrs.fused = t_.fused_norms || !gated;
-    TensorId bias_id;
-    if (bias) bias_id = Bias("mlp1.bias", bias_shape);
-    if (gated) {
-      activation.kind = OpKind::kSwiglu;
-      activation.rule = absl::StrCat(x, " t! f -> ", x, " f");
-      if (bias) {
-        product.inputs.push_back(bias_id);
-        product.rule = absl::StrCat(x, " h!, ", e, "h! t f, t f -> ", x, " t f");
-      }
-    } else {
-      if (c_.activation == Activation::kRelu) activation.kind = OpKind::kRelu;
-      activation.rule = absl::StrCat(x, bias ? " f, f -> " : " f -> ", x, " f");
+    if (bias) {
+      product.inputs.push_back(Bias("mlp1.bias", bias_shape));
+      product.rule = absl::StrCat(x, " h!, ", e, "h! ", columns, ", ", columns, " -> ", x, " ", columns);
     }
+    if (gated) activation.kind = OpKind::kSwiglu;
+    if (c_.activation == Activation::kRelu) activation.kind = OpKind::kRelu;
+    activation.rule = absl::StrCat(x, gated ? " t! f -> " : " f -> ", x, " f");
     MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId wide, b_.AddOne(std::move(product)));
     activation.inputs.push_back(wide);
-    if (bias && !gated) activation.inputs.push_back(bias_id);
     return b_.AddOne(std::move(activation));
   }
 

@@ -68,8 +68,8 @@ TEST(DecoderTest, GptStyle) {
     forward  proj: MatMul(attention:0, proj.weight) -> proj  [s b g q d, h g q d -> s b h]
     forward  add1: Add(proj, add1.bias, layers/in) -> add1  [s b h, h, s b h -> s b h]
     forward  norm2: LayerNorm(add1, norm2.gamma, norm2.beta) -> norm2  [s b h!, h!, h! -> s b h!]
-    forward  mlp1: MatMul(norm2, mlp1.weight) -> mlp1  [s b h, h f -> s b f]
-    forward  activation: GeLU(mlp1, mlp1.bias) -> activation  [s b f, f -> s b f]
+    forward  mlp1: MatMul(norm2, mlp1.weight, mlp1.bias) -> mlp1  [s b h!, h! f, f -> s b f]
+    forward  activation: GeLU(mlp1) -> activation  [s b f -> s b f]
     forward  mlp2: MatMul(activation, mlp2.weight) -> mlp2  [s b f, f h -> s b h]
     forward  add2: Add(mlp2, add2.bias, add1) -> add2  [s b h, h, s b h -> s b h]
   segment head x1

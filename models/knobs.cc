@@ -317,6 +317,7 @@ constexpr Knob kKnobs[] = {
     {"context_exchange", T::kText, "None", kAnyMode, kIgnored, ReadContextExchange},
     {"sequence_parallel", T::kBool, "None", kAnyMode, kIgnored, Bool<&P::sequence_parallel>},
     {"shard_parameters", T::kBool, "None", kAnyMode, kIgnored, Bool<&P::shard_parameters>},
+    {"fuse_epilogues", T::kBool, "true", kAnyMode, kIgnored, Bool<&P::fuse_epilogues>},
     {"recompute", T::kText, "auto", kAnyMode, kIgnored, Choice<&P::recompute, kRecomputeChoiceNames>},
 };
 // clang-format on

@@ -6,6 +6,7 @@
 #include "planner/passes/bucket_gradients.h"
 #include "planner/passes/complete_layouts.h"
 #include "planner/passes/differentiate.h"
+#include "planner/passes/fuse_epilogues.h"
 #include "planner/passes/interleave.h"
 #include "planner/passes/overlap.h"
 #include "planner/passes/overlap_context.h"
@@ -61,6 +62,12 @@ constexpr ProgramPass kPasses[] = {
      [](Program program, const Context& c) -> absl::StatusOr<Program> {
        if (!c.optimizer.loss_scale.has_value()) return program;
        return ScaleLoss(std::move(program), *c.optimizer.loss_scale);
+     }},
+    // Before overlap: what waits on the compute stream would stand between a product and its activation.
+    {"fuse_epilogues",
+     [](Program program, const Context& c) -> absl::StatusOr<Program> {
+       if (!c.strategy.fuse_epilogues) return program;
+       return FuseEpilogues(std::move(program));
      }},
     // Before overlap, which fixes the order of the calls.
     {"bucket_gradients",

@@ -350,15 +350,18 @@ std::vector<OperatorRow> OperatorRows(const Graph& graph, const Strategy& strate
       if (block.phase != Phase::kForward) continue;
       for (const Instruction& instruction : block.instructions) {
         const auto* compute = std::get_if<Compute>(&instruction.work);
-        // "segment/op".
+        // "segment/op", or "segment/product + activation": the product has the row, its activation is laid out as it.
         std::string name = instruction.origin.substr(instruction.origin.find('/') + 1);
+        const bool epilogue = compute != nullptr && InfoOf(compute->op).epilogue != OpKind::kNumOps;
+        if (epilogue) name = name.substr(0, name.find(" + "));
         // The first piece of an interleaved operator stands for it (S6.14).
         const auto own = strategy.ops.find(std::string(absl::StripSuffix(name, "/0")));
         const bool interleaved = own != strategy.ops.end() && own->second.interleaved.has_value();
         if (interleaved) name = own->first;
         const OpId op = graph.FindOp(name);
-        if (compute == nullptr || !op.valid() || compute->op != graph.op(op).kind) continue;
-        OperatorRow row{name, std::string(NameOf(compute->op)), {}};
+        const OpKind kind = epilogue ? OpKind::kMatMul : compute != nullptr ? compute->op : OpKind::kNumOps;
+        if (!op.valid() || kind != graph.op(op).kind) continue;
+        OperatorRow row{name, std::string(NameOf(kind)), {}};
         for (size_t i = 0; i < instruction.reads.size(); ++i) {
           const Layout& layout = rank_class.buffers[instruction.reads[i].buffer.index()].layout;
           std::vector<int64_t>& pieces = row.in_strategy.emplace_back();

@@ -59,12 +59,20 @@ struct MatrixRef {
   bool transposed = false;   // stored as its transpose
   int64_t batch_stride = 0;  // elements
 };
+// What is done to a product before it is written. GELU's tanh form, of what stands in `aux`:
+//   kGelu      aux = a b + bias, where there is an aux; c = gelu(a b + bias)
+//   kGeluGrad  c = a b gelu'(aux)
+// aux lies as c, with rows of a multiple of 8 elements. Of 16-bit results that are not added to anything; kUnimplemented
+// where the library has none for the operands.
+enum class GemmEpilogue : uint8_t { kNone, kGelu, kGeluGrad };
 struct GemmCall {
   int64_t m = 0, n = 0, k = 0, batch = 1;
   MatrixRef a, b, c;
   bool add = false;  // beta is 1, else 0 and c is not read
   // Where there is one: n elements of c's type that are added to every row. Of one pair, and never in float64.
   const std::byte* bias = nullptr;
+  GemmEpilogue epilogue = GemmEpilogue::kNone;
+  std::byte* aux = nullptr;
   bool tf32 = false;  // float32 operands may be rounded to TF32
 };
 

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "executor/cuda/lowering.h"
+#include "executor/epilogue.h"
 #include "ir/status.h"
 
 namespace meshwright::cuda {
@@ -134,6 +135,27 @@ bool IsBiasOfColumns(const Lowering& l, const Product& p) {
   return std::all_of(p.n.begin(), p.n.end(), [&](const LabelDim& dim) { return in_bias[dim.label] == dim.c; });
 }
 
+// The product, and the kernel that its epilogue stands for behind it.
+absl::Status LowerInParts(const Lowering& l) {
+  return RunInParts(l.call, [&l](const KernelCall& call) {
+    const Lowering part = {l.driver, l.launcher, l.scratch, l.stream, call, l.wide, l.tf32, l.values};
+    return call.op == OpKind::kMatMul ? LowerProduct(part) : LowerElementwise(part);
+  });
+}
+
+// Asks for the call's epilogue, with c as it will be handed over: of 16-bit results with rows of a multiple of 8
+// elements. False where the library has none for that.
+bool SetEpilogue(const Lowering& l, const MatrixRef& c, GemmCall& gemm) {
+  const KernelCall& call = l.call;
+  if (SizeOf(c.dtype).raw() != 2 || c.leading % 8 != 0 || c.batch_stride % 8 != 0) return false;
+  const bool gradient = call.op == OpKind::kMatMulGeluGrad;
+  const TensorView* const aux = gradient ? &call.inputs[2] : call.outputs.size() == 2 ? &call.outputs[1] : nullptr;
+  if (aux != nullptr && aux->dtype != c.dtype) return false;
+  gemm.epilogue = gradient ? GemmEpilogue::kGeluGrad : GemmEpilogue::kGelu;
+  gemm.aux = aux != nullptr ? aux->data : nullptr;
+  return true;
+}
+
 // What one operand of the library's product is: where it lies, or a packed copy in scratch.
 struct Side {
   MatrixRef matrix;
@@ -141,16 +163,34 @@ struct Side {
   int64_t at = 0;  // in scratch
 };
 
+void SetOperands(const Product& p, const MatrixRef& a, const MatrixRef& b, const MatrixRef& c, GemmCall& gemm) {
+  gemm.batch = Extent(p.batch);
+  gemm.m = Extent(p.m);
+  gemm.n = Extent(p.n);
+  gemm.k = Extent(p.k);
+  gemm.a = a;
+  gemm.b = b;
+  gemm.c = c;
+  if (!c.transposed) return;
+  // Its transpose is the product of the transposes, in the other order.
+  std::swap(gemm.m, gemm.n);
+  std::swap(gemm.a, gemm.b);
+  gemm.a.transposed = !gemm.a.transposed;
+  gemm.b.transposed = !gemm.b.transposed;
+  gemm.c.transposed = false;
+}
+
 }  // namespace
 
 // Packs, multiplies, unpacks; the library knows neither mixed operands nor more than one batch stride.
 absl::Status LowerProduct(const Lowering& l) {
   const KernelCall& call = l.call;
-  if (call.inputs.size() < 2 || call.inputs.size() > 3 || call.outputs.size() != 1) {
+  const bool epilogue = HasEpilogue(call);
+  if (!epilogue && (call.inputs.size() < 2 || call.inputs.size() > 3 || call.outputs.size() != 1)) {
     return absl::InvalidArgumentError("has other than 2 or 3 inputs and 1 output");
   }
   MESHWRIGHT_ASSIGN_OR_RETURN(const Product p, Classify(call));
-  const int64_t m = Extent(p.m), n = Extent(p.n), k = Extent(p.k), batch = Extent(p.batch);
+  const int64_t batch = Extent(p.batch);
   const TensorView &a_view = call.inputs[0], &b_view = call.inputs[1], &c_view = call.outputs[0];
   // Operands of two types are multiplied in the wider one.
   const bool same = a_view.dtype == b_view.dtype;
@@ -178,6 +218,13 @@ absl::Status LowerProduct(const Lowering& l) {
   const bool fits = c_view.dtype == common || (c_view.dtype == DType::kFloat32 && element == 2);
   const DType result = fits ? c_view.dtype : common;
   Side c = side(c_view, p.m, p.n, !p.c_only.empty() || !fits, &LabelDim::c, result);
+  bool add = call.Adds(0);
+  GemmCall gemm;
+  const bool has_bias = call.inputs.size() == 3 && call.op != OpKind::kMatMulGeluGrad;
+  // cuBLASLt adds a bias to what it writes as it goes; what it cannot is written first, and the product added to it.
+  const bool overwrites = !add && !c.packed && !c.matrix.transposed;
+  const bool fused_bias = has_bias && overwrites && batch == 1 && IsBiasOfColumns(l, p);
+  if (epilogue && (!overwrites || has_bias != fused_bias || !SetEpilogue(l, c.matrix, gemm))) return LowerInParts(l);
   std::byte* scratch = nullptr;
   if (scratch_bytes > 0) {
     MESHWRIGHT_ASSIGN_OR_RETURN(scratch, l.scratch.Get(l.stream, Bytes(scratch_bytes)));
@@ -191,36 +238,17 @@ absl::Status LowerProduct(const Lowering& l) {
   if (b.packed) {
     MESHWRIGHT_RETURN_IF_ERROR(Pack(l, b_view, p, p.k, p.n, p.b_only, &LabelDim::b, {b.matrix.data, ElemOf(common)}));
   }
-  bool add = call.Adds(0);
-  GemmCall gemm;
-  const bool has_bias = call.inputs.size() == 3;
-  // cuBLASLt adds a bias to what it writes as it goes; what it cannot is written first, and the product added to it.
-  if (has_bias && !add && batch == 1 && !c.packed && !c.matrix.transposed && IsBiasOfColumns(l, p)) {
+  if (fused_bias) {
     gemm.bias = call.inputs[2].data;
   } else if (has_bias) {
     MESHWRIGHT_RETURN_IF_ERROR(AddBias(l));
     add = true;
   }
-  gemm.batch = batch;
-  gemm.k = k;
+  SetOperands(p, a.matrix, b.matrix, c.matrix, gemm);
   gemm.tf32 = l.tf32;
   gemm.add = add && !c.packed;
-  gemm.c = c.matrix;
-  gemm.c.transposed = false;
-  if (c.matrix.transposed) {  // its transpose is the product of the transposes, in the other order
-    gemm.m = n;
-    gemm.n = m;
-    gemm.a = b.matrix;
-    gemm.b = a.matrix;
-    gemm.a.transposed = !b.matrix.transposed;
-    gemm.b.transposed = !a.matrix.transposed;
-  } else {
-    gemm.m = m;
-    gemm.n = n;
-    gemm.a = a.matrix;
-    gemm.b = b.matrix;
-  }
   absl::Status status = l.driver.Gemm(l.stream, gemm);
+  if (epilogue && absl::IsUnimplemented(status)) return LowerInParts(l);
   if (gemm.bias != nullptr && absl::IsUnimplemented(status)) {
     MESHWRIGHT_RETURN_IF_ERROR(AddBias(l));
     gemm.bias = nullptr;

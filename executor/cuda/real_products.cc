@@ -36,7 +36,15 @@ int64_t AlignmentOf(const void* data) {
 }
 
 std::vector<int64_t> KeyOf(const GemmCall& call) {
-  std::vector<int64_t> key = {call.m, call.n, call.k, call.batch, call.add, call.tf32, call.bias != nullptr};
+  std::vector<int64_t> key = {call.m,
+                              call.n,
+                              call.k,
+                              call.batch,
+                              call.add,
+                              call.tf32,
+                              call.bias != nullptr,
+                              static_cast<int64_t>(call.epilogue),
+                              call.aux != nullptr ? AlignmentOf(call.aux) : 0};
   for (const MatrixRef* m : {&call.a, &call.b, &call.c}) {
     key.insert(key.end(),
                {static_cast<int64_t>(m->dtype), m->leading, m->transposed, m->batch_stride, AlignmentOf(m->data)});
@@ -85,11 +93,41 @@ absl::StatusOr<void*> Products::WorkspaceOf(cudaStream_t stream) {
   return workspace;
 }
 
-absl::Status Products::SetBias(const GemmCall& call, const Plan& plan) {
-  if (call.bias == nullptr) return absl::OkStatus();
-  return ToStatus(
-      cublasLtMatmulDescSetAttribute(plan.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &call.bias, sizeof(call.bias)),
-      "BIAS_POINTER");
+absl::Status Products::SetPointers(const GemmCall& call, const Plan& plan) {
+  const auto set = [&](cublasLtMatmulDescAttributes_t attribute, const auto& pointer, absl::string_view name) {
+    if (pointer == nullptr) return absl::OkStatus();
+    return ToStatus(cublasLtMatmulDescSetAttribute(plan.operation, attribute, &pointer, sizeof(pointer)), name);
+  };
+  MESHWRIGHT_RETURN_IF_ERROR(set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, call.bias, "BIAS_POINTER"));
+  return set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, call.aux, "EPILOGUE_AUX_POINTER");
+}
+
+// Bias and aux along the rows of c^T, which are c's columns.
+absl::Status Products::SetEpilogue(const GemmCall& call, const Plan& plan) {
+  const auto set = [&](cublasLtMatmulDescAttributes_t attribute, const auto& value, absl::string_view name) {
+    return ToStatus(cublasLtMatmulDescSetAttribute(plan.operation, attribute, &value, sizeof(value)), name);
+  };
+  if (call.bias == nullptr && call.epilogue == GemmEpilogue::kNone) return absl::OkStatus();
+  const bool bias = call.bias != nullptr, aux = call.aux != nullptr;
+  cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
+  if (call.epilogue == GemmEpilogue::kGeluGrad) {
+    epilogue = CUBLASLT_EPILOGUE_DGELU;
+  } else if (call.epilogue == GemmEpilogue::kGelu) {
+    const cublasLtEpilogue_t ways[2][2] = {{CUBLASLT_EPILOGUE_GELU, CUBLASLT_EPILOGUE_GELU_AUX},
+                                           {CUBLASLT_EPILOGUE_GELU_BIAS, CUBLASLT_EPILOGUE_GELU_AUX_BIAS}};
+    epilogue = ways[bias][aux];
+  }
+  MESHWRIGHT_RETURN_IF_ERROR(set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue, "EPILOGUE"));
+  if (bias) {
+    const cudaDataType_t type = TypeOf(call.c.dtype);
+    MESHWRIGHT_RETURN_IF_ERROR(set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type, "BIAS_DATA_TYPE"));
+  }
+  if (aux) {  // its type is that of c unless something else is said
+    MESHWRIGHT_RETURN_IF_ERROR(set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, call.c.leading, "EPILOGUE_AUX_LD"));
+    MESHWRIGHT_RETURN_IF_ERROR(
+        set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_BATCH_STRIDE, call.c.batch_stride, "EPILOGUE_AUX_BATCH_STRIDE"));
+  }
+  return SetPointers(call, plan);
 }
 
 absl::StatusOr<std::unique_ptr<Products::Plan>> Products::MakePlan(const GemmCall& call) {
@@ -109,18 +147,7 @@ absl::StatusOr<std::unique_ptr<Products::Plan>> Products::MakePlan(const GemmCal
       cublasLtMatmulDescSetAttribute(plan->operation, CUBLASLT_MATMUL_DESC_TRANSA, &ops[0], sizeof(ops[0])), "TRANSA"));
   MESHWRIGHT_RETURN_IF_ERROR(ToStatus(
       cublasLtMatmulDescSetAttribute(plan->operation, CUBLASLT_MATMUL_DESC_TRANSB, &ops[1], sizeof(ops[1])), "TRANSB"));
-  if (call.bias != nullptr) {
-    // Along the rows of c^T, which are c's columns.
-    const cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
-    const cudaDataType_t type = TypeOf(call.c.dtype);
-    MESHWRIGHT_RETURN_IF_ERROR(ToStatus(
-        cublasLtMatmulDescSetAttribute(plan->operation, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof(epilogue)),
-        "EPILOGUE"));
-    MESHWRIGHT_RETURN_IF_ERROR(ToStatus(
-        cublasLtMatmulDescSetAttribute(plan->operation, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &type, sizeof(type)),
-        "BIAS_DATA_TYPE"));
-    MESHWRIGHT_RETURN_IF_ERROR(SetBias(call, *plan));
-  }
+  MESHWRIGHT_RETURN_IF_ERROR(SetEpilogue(call, *plan));
   const auto layout = [&](cublasLtMatrixLayout_t& made, const MatrixRef& m, int64_t rows, int64_t columns) {
     if (m.transposed) std::swap(rows, columns);
     MESHWRIGHT_RETURN_IF_ERROR(
@@ -159,7 +186,7 @@ absl::StatusOr<std::unique_ptr<Products::Plan>> Products::MakePlan(const GemmCal
   if (status != CUBLAS_STATUS_NOT_SUPPORTED) {
     MESHWRIGHT_RETURN_IF_ERROR(ToStatus(status, "cublasLtMatmulAlgoGetHeuristic"));
   }
-  if (count == 0) return absl::UnimplementedError("cuBLASLt offers no algorithm for this product");
+  if (count == 0) return plan;
   for (int i = 0; i < count; ++i) plan->candidates.push_back(found[i].algo);
   plan->algorithm = plan->candidates[0];
   return plan;
@@ -168,7 +195,7 @@ absl::StatusOr<std::unique_ptr<Products::Plan>> Products::MakePlan(const GemmCal
 absl::Status Products::Launch(cudaStream_t stream, const GemmCall& call, const Plan& plan,
                               const cublasLtMatmulAlgo_t& algorithm) {
   MESHWRIGHT_ASSIGN_OR_RETURN(void* const workspace, WorkspaceOf(stream));
-  MESHWRIGHT_RETURN_IF_ERROR(SetBias(call, plan));
+  MESHWRIGHT_RETURN_IF_ERROR(SetPointers(call, plan));
   const double one = 1, zero = 0;
   const float one_f = 1, zero_f = 0;
   const void* const alpha = plan.wide ? static_cast<const void*>(&one) : &one_f;
@@ -222,6 +249,8 @@ absl::Status Products::Run(cudaStream_t stream, const GemmCall& call) {
   if (plan == nullptr) {
     MESHWRIGHT_ASSIGN_OR_RETURN(plan, MakePlan(call));
   }
+  // Kept, so that the library is asked once.
+  if (plan->candidates.empty()) return absl::UnimplementedError("cuBLASLt offers no algorithm for this product");
   if (!plan->chosen) MESHWRIGHT_RETURN_IF_ERROR(Choose(stream, call, *plan));
   return Launch(stream, call, *plan, plan->algorithm);
 }

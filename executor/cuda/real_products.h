@@ -30,7 +30,8 @@ class Products {
   struct Plan;
   Products() = default;
   absl::StatusOr<std::unique_ptr<Plan>> MakePlan(const GemmCall& call);
-  static absl::Status SetBias(const GemmCall& call, const Plan& plan);
+  static absl::Status SetEpilogue(const GemmCall& call, const Plan& plan);
+  static absl::Status SetPointers(const GemmCall& call, const Plan& plan);
   absl::Status Launch(cudaStream_t stream, const GemmCall& call, const Plan& plan,
                       const cublasLtMatmulAlgo_t& algorithm);
   absl::Status Choose(cudaStream_t stream, const GemmCall& call, Plan& plan);

@@ -5,6 +5,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "executor/epilogue.h"
 #include "executor/host/kernel_functions.h"
 #include "executor/narrow_floats.h"
 #include "ir/status.h"
@@ -225,6 +226,9 @@ absl::Status RunTyped(const KernelCall& call) {
       return AdjustScale<T>(call);
     case OpKind::kFill:
       return Fill<T>(call);
+    case OpKind::kMatMulGelu:
+    case OpKind::kMatMulGeluGrad:
+      return absl::InvalidArgumentError("it is run as its two kernels");
     case OpKind::kFeed:
       return absl::InvalidArgumentError("the runner feeds inputs; it is no kernel");
     case OpKind::kExchange:
@@ -250,10 +254,15 @@ absl::Status Run(const KernelCall& call) {
   return absl::OkStatus();
 }
 
+absl::Status RunWithEpilogue(const KernelCall& call) {
+  MESHWRIGHT_RETURN_IF_ERROR(CheckOperands(call));
+  return RunInParts(call, Run);
+}
+
 }  // namespace
 
 absl::Status RunHostKernel(const KernelCall& call) {
-  const absl::Status status = Run(call);
+  const absl::Status status = HasEpilogue(call) ? RunWithEpilogue(call) : Run(call);
   if (status.ok()) return status;
   return absl::Status(status.code(), absl::StrCat(NameOf(call.op), ": ", status.message()));
 }

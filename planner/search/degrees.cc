@@ -60,6 +60,7 @@ void SetGivenChoices(const Problem& problem, Strategy& strategy) {
   strategy.bucket_ends = problem.bucket_ends;
   strategy.fusion_ids = problem.fusion_ids;
   strategy.all_to_all = problem.all_to_all;
+  strategy.fuse_epilogues = problem.fuse_epilogues;
   strategy.gradients_mean = problem.gradients_mean;
   strategy.gradient_fp32_sync = problem.gradient_fp32_sync;
   strategy.own_parameters = problem.own_parameters;

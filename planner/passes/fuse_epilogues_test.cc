@@ -1,0 +1,118 @@
+#include "planner/passes/fuse_epilogues.h"
+
+#include <string>
+
+#include "absl/strings/str_replace.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "ir/program_text.h"
+#include "ir/testing.h"
+#include "ir/verify.h"
+#include "planner/passes/plan_memory.h"
+#include "planner/passes/testing.h"
+
+namespace meshwright {
+namespace {
+
+using ::testing::ElementsAre;
+
+// A feed-forward block of 8 tokens, h 16, f 32 split over tp = 2: rows of 16 elements on each rank.
+constexpr char kBlock[] = R"(program mlp mesh tp=2
+class all
+  buffer h bfloat16 (8, 16) {- | -} temporary
+  buffer w bfloat16 (16, 32) {- | tp} parameter
+  buffer b bfloat16 (32) {tp} parameter
+  buffer v bfloat16 (32, 16) {tp | -} parameter
+  buffer x bfloat16 (8, 32) {- | tp} activation
+  buffer y bfloat16 (8, 32) {- | tp} activation
+  buffer z bfloat16 (8, 16) {- | -} temporary
+  buffer dy bfloat16 (8, 32) {- | tp} temporary
+  buffer dx bfloat16 (8, 32) {- | tp} temporary
+  buffer dv float32 (32, 16) {tp | -} gradient
+  event e
+  block "forward" forward
+    compute Fill "-> m n" writes h
+    compute MatMul "m k!, k! n, n -> m n" reads h w b writes x @layers/mlp1
+    compute GeLU "m n -> m n" reads x writes y @layers/activation
+  block "backward" backward
+    compute Fill "-> m n" writes z
+    compute Fill "-> m n" writes dv
+    compute MatMul "m k, n k -> m n" reads z v writes dy @layers/mlp2/grad
+    compute MatMul "m n, m k -> n k" accumulate reads y z writes dv @layers/mlp2/grad
+    compute GeLUGrad "m n, m n -> m n" reads dy x writes dx @layers/activation/grad
+  slot "forward" mb 0 layer 0
+  slot "backward" mb 0 layer 0
+)";
+
+Program Fused(const std::string& text) {
+  const absl::StatusOr<Program> before = ParseProgram(text);
+  EXPECT_OK(before);
+  if (!before.ok()) return {};
+  EXPECT_OK(VerifyProgram(*before));
+  Program program = FuseEpilogues(*before);
+  EXPECT_OK(VerifyProgram(program));
+  EXPECT_EQ(ToText(FuseEpilogues(program)), ToText(program));
+  EXPECT_OK(VerifyProgram(PlanMemory(program)));
+  return program;
+}
+Program Changed(const std::string& from, const std::string& to) {
+  const std::string text = absl::StrReplaceAll(kBlock, {{from, to}});
+  EXPECT_NE(text, kBlock) << from;
+  return Fused(text);
+}
+bool HasFused(const Program& program, const std::string& op) {
+  return ToText(program).find(op + " ") != std::string::npos;
+}
+
+TEST(FuseEpiloguesTest, ProductsTakeTheGeluBehindThem) {
+  const Program program = Fused(kBlock);
+  EXPECT_THAT(Lines(program, 0, "forward"),
+              ElementsAre("compute Fill \" -> m n\" writes h",
+                          "compute MatMulGeLU \"m k!, k! n, n -> m n, m n\" reads h w b writes y x "
+                          "@\"layers/mlp1 + activation\""));
+  EXPECT_THAT(Lines(program, 0, "backward"),
+              ElementsAre("compute Fill \" -> m n\" writes z", "compute Fill \" -> m n\" writes dv",
+                          "compute MatMulGeLUGrad \"m k!, n k!, m n -> m n\" reads z v x writes dx "
+                          "@\"layers/mlp2/grad + activation/grad\"",
+                          "compute MatMul \"m n, m k -> n k\" accumulate reads y z writes dv @layers/mlp2/grad"));
+  // dy is gone: 8 x 16 elements of 2 bytes, one unit of alignment.
+  const std::string text = ToText(program);
+  EXPECT_EQ(text.find("buffer dy"), std::string::npos) << text;
+}
+
+// Without a backward pass that reads it, the product is not written.
+TEST(FuseEpiloguesTest, AProductThatNobodyElseReadsIsNotKept) {
+  const Program program =
+      Changed("compute GeLUGrad \"m n, m n -> m n\" reads dy x writes dx @layers/activation/grad", "compute sync");
+  EXPECT_EQ(Lines(program, 0, "forward")[1],
+            "compute MatMulGeLU \"m k!, k! n, n -> m n\" reads h w b writes y @\"layers/mlp1 + activation\"");
+  EXPECT_EQ(ToText(program).find("buffer x"), std::string::npos);
+}
+
+// float32 keeps its kernels, and so do rows of 4 elements, what waits, and what another reads in between.
+TEST(FuseEpiloguesTest, WhatDoesNotFitStays) {
+  EXPECT_FALSE(HasFused(Changed("bfloat16", "float32"), "MatMulGeLU"));
+  EXPECT_TRUE(HasFused(Changed("bfloat16", "float16"), "MatMulGeLU"));
+  EXPECT_FALSE(HasFused(Fused(absl::StrReplaceAll(kBlock, {{", 32)", ", 8)"}, {"(32", "(8"}})), "MatMulGeLU"));
+  // The gradient of the product is read by somebody else, too.
+  const Program twice = Changed("compute GeLUGrad \"m n, m n -> m n\" reads dy x writes dx",
+                                "compute GeLUGrad \"m n, m n -> m n\" reads dy x writes dx\n"
+                                "    compute ReLU \"m n -> m n\" reads dy writes y");
+  EXPECT_TRUE(HasFused(twice, "MatMulGeLU"));
+  EXPECT_FALSE(HasFused(twice, "MatMulGeLUGrad"));
+  // x is overwritten between the product and the gradient.
+  const Program between = Changed("    compute GeLUGrad", "    compute Fill \"-> m n\" writes x\n    compute GeLUGrad");
+  EXPECT_FALSE(HasFused(between, "MatMulGeLUGrad"));
+  // Another activation has no such epilogue.
+  EXPECT_FALSE(HasFused(Changed("compute GeLU \"", "compute SiLU \""), "MatMulGeLU"));
+}
+
+TEST(FuseEpiloguesTest, NothingMovesOverAWait) {
+  const Program program =
+      Changed("    compute GeLU \"", "    compute sync records e\n    compute sync waits e\n    compute GeLU \"");
+  EXPECT_FALSE(HasFused(program, "MatMulGeLU"));
+  EXPECT_TRUE(HasFused(program, "MatMulGeLUGrad"));
+}
+
+}  // namespace
+}  // namespace meshwright
