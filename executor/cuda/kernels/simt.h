@@ -19,8 +19,10 @@
 #ifdef __CUDACC__
 #include <cuda_fp16.h>
 #define MESHWRIGHT_DEVICE __device__ __forceinline__
+#define MESHWRIGHT_UNROLL _Pragma("unroll")
 #else
 #define MESHWRIGHT_DEVICE inline
+#define MESHWRIGHT_UNROLL
 #endif
 
 namespace meshwright::cuda {
@@ -144,12 +146,15 @@ struct Places {
 struct SequenceOrder {
   int64_t begin = 0, sequence = 1, ranks = 1;
 
-  MESHWRIGHT_DEVICE int64_t PositionOf(int64_t i) const {
-    int64_t place = begin + i;
+  // In int32_t where the sequence fits: its divisions are fast.
+  template <class I>
+  MESHWRIGHT_DEVICE I PositionOf(I i) const {
+    I place = static_cast<I>(begin) + i;
     if (ranks <= 1) return place;
-    if (place < 0) place += sequence;
-    const int64_t length = sequence / (2 * ranks), stored = place / length;
-    return (stored % 2 == 0 ? stored / 2 : 2 * ranks - 1 - stored / 2) * length + place % length;
+    const I all = static_cast<I>(sequence), n = static_cast<I>(ranks);
+    if (place < 0) place += all;
+    const I length = all / (2 * n), stored = place / length;
+    return (stored % 2 == 0 ? stored / 2 : 2 * n - 1 - stored / 2) * length + place % length;
   }
 };
 
