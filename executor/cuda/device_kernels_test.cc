@@ -6,15 +6,20 @@
 #include "executor/cuda/testing/emulated_launcher.h"
 #include "executor/cuda/testing/op_checks.h"
 #include "executor/cuda/testing/stand_in.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "ir/status.h"
 #include "ir/testing.h"
 
 namespace meshwright::cuda {
 namespace {
 
+using testing::AttentionCheck;
 using testing::CanAccumulate;
+using testing::CheckAttention;
 using testing::CheckedOps;
 using testing::CheckOp;
+using ::testing::ElementsAre;
 using testing::EmulatedLauncher;
 using testing::OpCheck;
 using testing::StandInMachine;
@@ -45,6 +50,59 @@ TEST_P(DeviceKernelsTest, AddsToWhatIsThere) {
 TEST_P(DeviceKernelsTest, ManyThreadsInABlock) {
   EXPECT_OK(Check({DType::kFloat64, 5}, 4));
   EXPECT_OK(Check({DType::kFloat64, 6, false, true}, 3));
+}
+
+class FlashAttentionTest : public ::testing::Test {
+ protected:
+  // Which bodies were launched, if all is as the host has it.
+  absl::StatusOr<std::vector<std::string>> Check(const AttentionCheck& attention, const OpCheck& check) {
+    StandInMachine machine(1);
+    EmulatedLauncher launcher(machine.driver(0));
+    DeviceKernels kernels(machine.driver(0), launcher);
+    MESHWRIGHT_RETURN_IF_ERROR(CheckAttention(machine.driver(0), kernels, attention, check));
+    return launcher.launched();
+  }
+  void CheckOnTensorCores(const AttentionCheck& attention) {
+    for (const DType dtype : {DType::kFloat16, DType::kBFloat16}) {
+      ASSERT_OK_AND_ASSIGN(const auto launched, Check(attention, {dtype, 7}));
+      EXPECT_THAT(launched, ElementsAre("FlashForward", "FlashQueryGradient", "FlashKeyGradient"));
+    }
+  }
+};
+
+// Two tiles of queries, of which the second is not full, three of keys, and two heads for each of two groups.
+TEST_F(FlashAttentionTest, CausalHeadsOf64) { CheckOnTensorCores({.s = 150, .g = 2, .q = 2, .d = 64}); }
+TEST_F(FlashAttentionTest, CausalHeadsOf128) { CheckOnTensorCores({.s = 150, .b = 2, .g = 1, .q = 2, .d = 128}); }
+TEST_F(FlashAttentionTest, NotCausal) {
+  CheckOnTensorCores({.s = 150, .q = 2, .d = 64, .causal = false});
+  CheckOnTensorCores({.s = 70, .d = 128, .causal = false});
+}
+// Rows of a tile that are not full.
+TEST_F(FlashAttentionTest, OtherWidths) {
+  CheckOnTensorCores({.s = 80, .d = 16});
+  CheckOnTensorCores({.s = 80, .d = 40, .causal = false});
+  CheckOnTensorCores({.s = 80, .d = 96});
+}
+// Keys of another length than queries; the order for two ranks, whose pieces are 128 rows; a ring of two blocks.
+TEST_F(FlashAttentionTest, KeysApart) {
+  CheckOnTensorCores({.s = 100, .d = 64, .causal = false, .apart = true, .keys = 170});
+  CheckOnTensorCores({.s = 512, .d = 32, .apart = true, .keys = 512, .context = 2});
+  CheckOnTensorCores({.s = 256, .d = 64, .causal = false, .apart = true, .keys = 256, .context = 2, .shift = 1});
+}
+TEST_F(FlashAttentionTest, AddsGradientsToWhatIsThere) {
+  ASSERT_OK_AND_ASSIGN(const auto launched, Check({.s = 70, .q = 2, .d = 64}, {DType::kFloat16, 9, true}));
+  EXPECT_THAT(launched, ElementsAre("FlashQueryGradient", "FlashKeyGradient"));
+}
+TEST_F(FlashAttentionTest, TilesForWhatDoesNotFit) {
+  const auto tiles = ElementsAre("AttentionForward", "AttentionBackward", "AttentionBackward");
+  ASSERT_OK_AND_ASSIGN(auto launched, Check({.s = 40, .d = 64}, {DType::kFloat32, 1}));
+  EXPECT_THAT(launched, tiles);
+  ASSERT_OK_AND_ASSIGN(launched, Check({.s = 40, .d = 20}, {DType::kBFloat16, 1}));
+  EXPECT_THAT(launched, tiles);
+  // Two ranks' pieces of 20 rows: positions jump within a tile.
+  ASSERT_OK_AND_ASSIGN(launched,
+                       Check({.s = 80, .d = 32, .apart = true, .keys = 80, .context = 2}, {DType::kBFloat16, 1}));
+  EXPECT_THAT(launched, tiles);
 }
 
 INSTANTIATE_TEST_SUITE_P(OpTable, DeviceKernelsTest, ::testing::ValuesIn(CheckedOps()),

@@ -10,9 +10,7 @@ namespace meshwright::cuda {
 // In kernels/*.cu; the result is a cudaError_t.
 #define MESHWRIGHT_DECLARE(Body) \
   int LaunchOnDevice(const Body& body, const LaunchShape& shape, bool wide, void* stream);
-MESHWRIGHT_POINTWISE_BODIES(MESHWRIGHT_DECLARE)
-MESHWRIGHT_ROW_BODIES(MESHWRIGHT_DECLARE)
-MESHWRIGHT_TILE_BODIES(MESHWRIGHT_DECLARE)
+MESHWRIGHT_BODIES(MESHWRIGHT_DECLARE)
 #undef MESHWRIGHT_DECLARE
 
 namespace {
@@ -23,9 +21,7 @@ class DeviceLauncher : public KernelLauncher {
   absl::Status Launch(DeviceStream stream, const LaunchShape& shape, bool wide, const Body& body) override { \
     return ToStatus(LaunchOnDevice(body, shape, wide, stream.raw), #Body);                                   \
   }
-  MESHWRIGHT_POINTWISE_BODIES(MESHWRIGHT_LAUNCH)
-  MESHWRIGHT_ROW_BODIES(MESHWRIGHT_LAUNCH)
-  MESHWRIGHT_TILE_BODIES(MESHWRIGHT_LAUNCH)
+  MESHWRIGHT_BODIES(MESHWRIGHT_LAUNCH)
 #undef MESHWRIGHT_LAUNCH
 
  private:

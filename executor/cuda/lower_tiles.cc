@@ -1,4 +1,6 @@
 // Attention and mixture of experts.
+#include <optional>
+
 #include "absl/strings/str_cat.h"
 #include "executor/cuda/lowering.h"
 #include "ir/status.h"
@@ -59,6 +61,92 @@ absl::StatusOr<AttentionShape> ShapeOf(const Lowering& l, absl::Span<const Tenso
   return a;
 }
 
+// What a section of heads reads over and over: it should stay in the L2 cache (40 MB on A100, 50 MB on H100: their data
+// sheets) beside what passes through.
+constexpr int64_t kSectionBytes = 16 << 20;
+
+// Positions follow each other within every tile that begins at a multiple of kFlashTile.
+bool InOrderWithinTiles(const SequenceOrder& order) {
+  if (order.ranks <= 1) return true;
+  return order.begin % kFlashTile == 0 && order.sequence % (2 * order.ranks * kFlashTile) == 0;
+}
+
+// The one place that chooses between tensor cores (flash_attention.h) and tiles (attention.h). On tensor cores:
+// elements of 16 bits, of one type in all operands but `saved`, in heads that are whole pieces of 16 bytes and fit into
+// registers; a scale above 0, by which the largest score stays the largest; only the log of each row's sum saved; and
+// an order that does not break within tiles. All that is trained is such; tiles are for float32, float64 and small
+// tests.
+std::optional<FlashShape> OnTensorCores(const AttentionShape& a, std::initializer_list<const TensorView*> operands) {
+  bool fits = a.fused && a.d % 8 == 0 && a.d <= 128 && a.scale > 0;
+  const DType dtype = (*operands.begin())->dtype;
+  fits = fits && (dtype == DType::kBFloat16 || dtype == DType::kFloat16);
+  for (const TensorView* view : operands) {
+    fits = fits && view->dtype == dtype && reinterpret_cast<uintptr_t>(view->data) % sizeof(Piece) == 0;
+  }
+  fits = fits && (!a.causal || (InOrderWithinTiles(a.row_order) && InOrderWithinTiles(a.key_order)));
+  if (a.blocks > 1) fits = fits && a.s / a.blocks % kFlashTile == 0 && a.keys / a.blocks % kFlashTile == 0;
+  constexpr int64_t kMost = 1 << 30;  // numbers of positions and blocks are int32
+  fits = fits && std::max(a.row_order.sequence, a.key_order.sequence) < kMost &&
+         (std::max(a.s, a.keys) / 32 + 1) * a.b * a.g * a.q < kMost;
+  if (!fits) return std::nullopt;
+  FlashShape flash;
+  static_cast<AttentionShape&>(flash) = a;
+  flash.type = ElemOf(dtype);
+  flash.score_scale = static_cast<float>(a.scale) * kLog2E;
+  flash.query_stride = a.b * a.g * a.in_queries * a.d;
+  flash.key_stride = a.b * a.g * a.in_keys * a.d;
+  flash.y_stride = a.b * a.g * a.q * a.d;
+  if (a.blocks > 1) {
+    flash.part_rows = static_cast<int32_t>(a.s / a.blocks);
+    flash.part_keys = static_cast<int32_t>(a.keys / a.blocks);
+  }
+  return flash;
+}
+
+// So many heads in a section that two tensors of `rows` rows each, for each of them, are kSectionBytes.
+int64_t SectionOf(const FlashShape& a, int64_t rows, int64_t heads) {
+  return std::clamp<int64_t>(kSectionBytes / std::max<int64_t>(1, rows * 2 * a.d * 2), 1, std::max<int64_t>(1, heads));
+}
+
+template <class Body>
+absl::Status LaunchFlash(const Lowering& l, const Body& body) {
+  const LaunchShape shape = body.Visit([](const auto& variant) {
+    return LaunchShape{variant.Blocks(), variant.kThreads, variant.kShared};
+  });
+  return shape.blocks == 0 ? absl::OkStatus() : l.Launch(shape, body);
+}
+
+// The gradient of queries goes first: it leaves the sums that that of keys and values reads.
+absl::Status LaunchFlashGradients(const Lowering& l, const FlashShape& a, const AttentionBackward& operands,
+                                  const TensorView& d_queries, bool add_queries) {
+  FlashQueryGradient of_queries;
+  of_queries.a = a;
+  of_queries.a.section = SectionOf(a, a.keys, a.b * a.g) * a.q;  // whose heads share their keys
+  of_queries.add = add_queries;
+  of_queries.dy = operands.dy;
+  of_queries.queries = operands.queries;
+  of_queries.keys = operands.keys;
+  of_queries.y = operands.y;
+  of_queries.saved = operands.saved;
+  of_queries.gradient = RefOf(d_queries);
+  of_queries.sums.rows = (a.s + kFlashTile - 1) / kFlashTile * kFlashTile;
+  of_queries.sums.heads = a.b * a.g * a.q;
+  const Bytes bytes(RowSums::Bytes(of_queries.sums.rows, of_queries.sums.heads));
+  MESHWRIGHT_ASSIGN_OR_RETURN(std::byte* const scratch, l.scratch.Get(l.stream, bytes));
+  of_queries.sums.data = reinterpret_cast<float*>(scratch);
+  FlashKeyGradient of_keys;
+  of_keys.a = a;
+  of_keys.a.section = SectionOf(a, a.s * a.q, a.b * a.g);
+  of_keys.add = operands.add;
+  of_keys.dy = operands.dy;
+  of_keys.queries = operands.queries;
+  of_keys.keys = operands.keys;
+  of_keys.gradient = operands.gradient;
+  of_keys.sums = of_queries.sums;
+  MESHWRIGHT_RETURN_IF_ERROR(LaunchFlash(l, of_queries));
+  return LaunchFlash(l, of_keys);
+}
+
 absl::StatusOr<RoutingShape> RoutingOf(const TensorView& logits, const TensorView& tokens, const TensorView& experts,
                                        int64_t top_k) {
   const Shape &l = logits.shape, &t = tokens.shape, &x = experts.shape;
@@ -89,11 +177,15 @@ absl::Status LowerAttention(const Lowering& l) {
     if (call.accumulate != 0) return absl::InvalidArgumentError("cannot add to its outputs");
     AttentionForward body;
     MESHWRIGHT_ASSIGN_OR_RETURN(body.a, ShapeOf(l, call.inputs, call.outputs[0], call.outputs[1]));
-    MESHWRIGHT_ASSIGN_OR_RETURN(body.a.tile, TileFor<AttentionForward>(l, body.a.d, shared));
     body.queries = RefOf(call.inputs.front());
     body.keys = RefOf(call.inputs.back());
     body.y = RefOf(call.outputs[0]);
     body.saved = RefOf(call.outputs[1]);
+    if (auto flash = OnTensorCores(body.a, {&call.inputs.front(), &call.inputs.back(), &call.outputs[0]})) {
+      flash->section = SectionOf(*flash, flash->keys, flash->b * flash->g) * flash->q;  // whose heads share their keys
+      return LaunchFlash(l, FlashForward{*flash, body.queries, body.keys, body.y, body.saved});
+    }
+    MESHWRIGHT_ASSIGN_OR_RETURN(body.a.tile, TileFor<AttentionForward>(l, body.a.d, shared));
     const int64_t blocks = body.a.row_tiles() * body.a.b * body.a.g * body.a.q;
     return l.Launch({std::min(blocks, Lowering::kMostBlocks), 128, shared}, body);
   }
@@ -108,16 +200,20 @@ absl::Status LowerAttention(const Lowering& l) {
   bool alike = dy.shape == y.shape;
   for (size_t i = 0; i < operands; ++i) alike = alike && call.outputs[i].shape == call.inputs[1 + i].shape;
   if (!alike) return absl::InvalidArgumentError("gradients differ in shape from what they are gradients of");
-  MESHWRIGHT_ASSIGN_OR_RETURN(body.a.tile, TileFor<AttentionBackward>(l, body.a.d, shared));
   body.dy = RefOf(dy);
   body.queries = RefOf(call.inputs[1]);
   body.keys = RefOf(call.inputs[operands]);
   body.y = RefOf(y);
   body.saved = RefOf(saved);
-  const int64_t groups = body.a.b * body.a.g;
   body.of_keys = true;
   body.gradient = RefOf(call.outputs.back());
   body.add = call.Adds(operands - 1);
+  if (const auto flash = OnTensorCores(
+          body.a, {&call.inputs[1], &call.inputs[operands], &dy, &y, &call.outputs.front(), &call.outputs.back()})) {
+    return LaunchFlashGradients(l, *flash, body, call.outputs.front(), call.Adds(0));
+  }
+  MESHWRIGHT_ASSIGN_OR_RETURN(body.a.tile, TileFor<AttentionBackward>(l, body.a.d, shared));
+  const int64_t groups = body.a.b * body.a.g;
   MESHWRIGHT_RETURN_IF_ERROR(
       l.Launch({std::min(body.a.key_tiles() * groups, Lowering::kMostBlocks), 128, shared}, body));
   body.of_keys = false;

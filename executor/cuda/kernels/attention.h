@@ -41,14 +41,15 @@ struct AttentionShape {
   }
   // Whether keys behind a row, and rows before a key, need not be looked at.
   MESHWRIGHT_DEVICE bool in_order() const { return causal && row_order.ranks <= 1; }
-  // Where the keys end that rows before `row` may see, and where the rows begin that may see keys from `key` on.
+  // Where the keys end that rows before `row` may see, and where, at a multiple of `rows`, the rows begin that may see
+  // keys from `key` on.
   MESHWRIGHT_DEVICE int64_t KeysUntil(int64_t row) const {
     const int64_t end = in_order() ? row_order.begin - key_order.begin + row : keys;
     return end < keys ? end : keys;
   }
-  MESHWRIGHT_DEVICE int64_t RowsFrom(int64_t key) const {
+  MESHWRIGHT_DEVICE int64_t RowsFrom(int64_t key, int64_t rows) const {
     const int64_t first = in_order() ? key_order.begin - row_order.begin + key : 0;
-    return first > 0 ? first / tile * tile : 0;
+    return first > 0 ? first / rows * rows : 0;
   }
 };
 
@@ -204,7 +205,7 @@ struct AttentionBackward {
         LoadTile(ctx, a, keys, Part::kKeys, own, batch, group, 0, k);
         LoadTile(ctx, a, keys, Part::kValues, own, batch, group, 0, v);
         for (int64_t head = 0; head < a.q; ++head) {
-          for (int64_t row = a.RowsFrom(own); row < a.s; row += t) {
+          for (int64_t row = a.RowsFrom(own, t); row < a.s; row += t) {
             LoadQueries(ctx, row, batch, group, head, q, dout, dot);
             Gradients(ctx, row, own, batch, group, head, q, k, v, dout, dot, p, ds);
             // dk += ds^T q, dv += p^T dy

@@ -8,5 +8,14 @@
   X(Swiglu) X(GatherRows) X(GatherRowsGrad) X(OneHot) X(Dropout) X(Rotary) X(Update) X(NotFinite) X(AdjustScale)
 #define MESHWRIGHT_ROW_BODIES(X) X(Reduce) X(RowOp) X(Norm) X(NormParameters) X(SumAll)
 #define MESHWRIGHT_TILE_BODIES(X) X(AttentionForward) X(AttentionBackward) X(AttentionMerge) X(Route) X(Tokens)
+// On tensor cores: a variant per type and width of heads.
+#define MESHWRIGHT_WARP_BODIES(X) X(FlashForward) X(FlashQueryGradient) X(FlashKeyGradient)
+
+// All of them.
+#define MESHWRIGHT_BODIES(X)     \
+  MESHWRIGHT_POINTWISE_BODIES(X) \
+  MESHWRIGHT_ROW_BODIES(X)       \
+  MESHWRIGHT_TILE_BODIES(X)      \
+  MESHWRIGHT_WARP_BODIES(X)
 
 #endif  // MESHWRIGHT_EXECUTOR_CUDA_KERNELS_BODIES_H_

@@ -8,6 +8,8 @@
 #include "executor/cuda/kernels/attention.h"
 #include "executor/cuda/kernels/bodies.h"
 #include "executor/cuda/kernels/experts.h"
+#include "executor/cuda/kernels/flash_attention.h"
+#include "executor/cuda/kernels/flash_gradients.h"
 #include "executor/cuda/kernels/pointwise.h"
 #include "executor/cuda/kernels/rows.h"
 #include "executor/cuda/kernels/simt.h"
@@ -20,9 +22,7 @@ class KernelLauncher {
   // `wide`: computed in double.
 #define MESHWRIGHT_LAUNCH(Body) \
   virtual absl::Status Launch(DeviceStream stream, const LaunchShape& shape, bool wide, const Body& body) = 0;
-  MESHWRIGHT_POINTWISE_BODIES(MESHWRIGHT_LAUNCH)
-  MESHWRIGHT_ROW_BODIES(MESHWRIGHT_LAUNCH)
-  MESHWRIGHT_TILE_BODIES(MESHWRIGHT_LAUNCH)
+  MESHWRIGHT_BODIES(MESHWRIGHT_LAUNCH)
 #undef MESHWRIGHT_LAUNCH
 };
 

@@ -5,6 +5,9 @@
 #include <thread>
 #include <vector>
 
+#include "executor/cuda/testing/warp_player.h"
+#include "ir/status.h"
+
 namespace meshwright::cuda::testing {
 namespace {
 
@@ -75,13 +78,36 @@ void Play(const Body& body, const LaunchShape& shape, int threads) {
   for (std::thread& other : others) other.join();
 }
 
+template <class Body>
+constexpr bool kOnTensorCores = requires(const Body& body) {
+  body.Visit([](const auto&) {});
+};
+
+// A body for tensor cores has all its threads, as it must.
+template <class Body>
+absl::Status PlayWarps(const Body& body, const LaunchShape& shape) {
+  return body.Visit([&](const auto& variant) -> absl::Status {
+    if (shape.threads != variant.kThreads || shape.shared != variant.kShared) {
+      return absl::InternalError("the launch shape is not that of the body");
+    }
+    WarpPlayer player(shape.threads, shape.shared);
+    for (int64_t block = 0; block < shape.blocks; ++block) {
+      MESHWRIGHT_RETURN_IF_ERROR(
+          player.Play(block, shape.blocks, [&](PlayedContext& context) { variant.Run(context); }));
+    }
+    return absl::OkStatus();
+  });
+}
+
 }  // namespace
 
 template <class Body>
 absl::Status EmulatedLauncher::Queue(DeviceStream stream, const LaunchShape& shape, bool wide, const Body& body) {
   const int threads = std::min(threads_, static_cast<int>(shape.threads));
-  return driver_.RunKernel(stream, {}, [=] {
-    if (wide) {
+  return driver_.RunKernel(stream, {}, [=]() -> absl::Status {
+    if constexpr (kOnTensorCores<Body>) {
+      return PlayWarps(body, shape);
+    } else if (wide) {
       Play<double>(body, shape, threads);
     } else {
       Play<float>(body, shape, threads);
@@ -92,11 +118,10 @@ absl::Status EmulatedLauncher::Queue(DeviceStream stream, const LaunchShape& sha
 
 #define MESHWRIGHT_LAUNCH(Body)                                                                                       \
   absl::Status EmulatedLauncher::Launch(DeviceStream stream, const LaunchShape& shape, bool wide, const Body& body) { \
+    launched_.push_back(#Body);                                                                                       \
     return Queue(stream, shape, wide, body);                                                                          \
   }
-MESHWRIGHT_POINTWISE_BODIES(MESHWRIGHT_LAUNCH)
-MESHWRIGHT_ROW_BODIES(MESHWRIGHT_LAUNCH)
-MESHWRIGHT_TILE_BODIES(MESHWRIGHT_LAUNCH)
+MESHWRIGHT_BODIES(MESHWRIGHT_LAUNCH)
 #undef MESHWRIGHT_LAUNCH
 
 }  // namespace meshwright::cuda::testing

@@ -1,7 +1,10 @@
-// Plays the threads of kernels on the host: the very text that nvcc compiles for devices, on a stand-in's streams. For
-// tests only.
+// Plays the threads of kernels on the host: the very text that nvcc compiles for devices, on a stand-in's streams;
+// those for tensor cores by warp_player.h. For tests only.
 #ifndef MESHWRIGHT_EXECUTOR_CUDA_TESTING_EMULATED_LAUNCHER_H_
 #define MESHWRIGHT_EXECUTOR_CUDA_TESTING_EMULATED_LAUNCHER_H_
+
+#include <string>
+#include <vector>
 
 #include "executor/cuda/kernels/launcher.h"
 #include "executor/cuda/testing/stand_in.h"
@@ -15,10 +18,11 @@ class EmulatedLauncher : public KernelLauncher {
 
 #define MESHWRIGHT_LAUNCH(Body) \
   absl::Status Launch(DeviceStream stream, const LaunchShape& shape, bool wide, const Body& body) override;
-  MESHWRIGHT_POINTWISE_BODIES(MESHWRIGHT_LAUNCH)
-  MESHWRIGHT_ROW_BODIES(MESHWRIGHT_LAUNCH)
-  MESHWRIGHT_TILE_BODIES(MESHWRIGHT_LAUNCH)
+  MESHWRIGHT_BODIES(MESHWRIGHT_LAUNCH)
 #undef MESHWRIGHT_LAUNCH
+
+  // The names of the bodies, in the order in which they were launched.
+  const std::vector<std::string>& launched() const { return launched_; }
 
  private:
   template <class Body>
@@ -26,6 +30,7 @@ class EmulatedLauncher : public KernelLauncher {
 
   StandInDriver& driver_;
   const int threads_;
+  std::vector<std::string> launched_;
 };
 
 }  // namespace meshwright::cuda::testing

@@ -167,12 +167,23 @@ std::vector<OpExample> LargeExamples(OpKind op) {
   }
 }
 
+// What an operand is stored in. What attention saves of a row is float32 beside narrow results, as in models.
+DType StoredIn(const OpCase& c, bool output, size_t i, DType dtype) {
+  const OwnedTensor& tensor = output ? c.outputs[i] : c.inputs[i];
+  if (tensor.dtype == DType::kInt32) return DType::kInt32;
+  const bool saved =
+      c.example.attrs.fused && (output ? c.example.op == OpKind::kAttention && i == 1
+                                       : c.example.op == OpKind::kAttentionGrad && i + 1 == c.inputs.size());
+  return saved && SizeOf(dtype).raw() == 2 ? DType::kFloat32 : dtype;
+}
+
 absl::Status Compare(const OpCase& c, const std::vector<std::vector<std::byte>>& found, const OpCheck& check) {
-  const double bound = BoundOf(check.dtype);
   for (size_t o = 0; o < c.outputs.size(); ++o) {
+    const DType stored = StoredIn(c, true, o, check.dtype);
+    const double bound = BoundOf(stored);
     for (int64_t i = 0; i < NumElements(c.outputs[o].shape); ++i) {
-      const double want = c.outputs[o].At(i), got = Decode(found[o], check.dtype, i);
-      if (std::abs(got - want) <= bound * (1 + std::abs(want))) continue;
+      const double want = c.outputs[o].At(i), got = Decode(found[o], stored, i);
+      if (got == want || std::abs(got - want) <= bound * (1 + std::abs(want))) continue;
       return absl::DataLossError(absl::StrCat(c.text, " in ", NameOf(check.dtype), check.accumulate ? ", adding" : "",
                                               ": output ", o, ", element ", i, " is ", got, ", the host has ", want));
     }
@@ -180,40 +191,48 @@ absl::Status Compare(const OpCase& c, const std::vector<std::vector<std::byte>>&
   return absl::OkStatus();
 }
 
-absl::Status CheckExample(Driver& driver, Kernels& kernels, const OpExample& example, const OpCheck& check) {
-  OpCase c = MakeCase(example, check.seed);
-  for (OwnedTensor& input : c.inputs) {
-    if (input.dtype == DType::kInt32) continue;
-    for (int64_t i = 0; i < NumElements(input.shape); ++i) input.Set(i, Rounded(check.dtype, input.At(i)));
+void RoundInputs(OpCase& c, DType dtype) {
+  for (size_t i = 0; i < c.inputs.size(); ++i) {
+    if (c.inputs[i].dtype == DType::kInt32) continue;
+    for (int64_t e = 0; e < NumElements(c.inputs[i].shape); ++e) {
+      c.inputs[i].Set(e, Rounded(StoredIn(c, false, i, dtype), c.inputs[i].At(e)));
+    }
   }
+}
+
+absl::Status RunOnHost(OpCase& c, uint32_t accumulate) {
+  std::vector<TensorView> in, out;
+  for (OwnedTensor& input : c.inputs) in.push_back(input.View());
+  for (OwnedTensor& output : c.outputs) out.push_back(output.View());
+  return RunHostKernel({c.example.op, &c.example.attrs, &c.rule, accumulate, 3, in, out});
+}
+
+absl::Status CheckCase(Driver& driver, Kernels& kernels, OpCase c, const OpCheck& check) {
+  RoundInputs(c, check.dtype);
   OnDevice device(driver);
   MESHWRIGHT_ASSIGN_OR_RETURN(const DeviceStream stream, device.stream());
-  std::vector<TensorView> host_in, host_out, in, out;
+  std::vector<TensorView> in, out;
   uint32_t accumulate = 0;
-  for (OwnedTensor& input : c.inputs) {
-    host_in.push_back(input.View());
-    TensorView view = host_in.back();
-    if (view.dtype != DType::kInt32) view.dtype = check.dtype;
-    MESHWRIGHT_ASSIGN_OR_RETURN(view.data, device.Put(view.bytes(), Encode(input, check.dtype)));
+  for (size_t i = 0; i < c.inputs.size(); ++i) {
+    TensorView view = c.inputs[i].View();
+    view.dtype = StoredIn(c, false, i, check.dtype);
+    MESHWRIGHT_ASSIGN_OR_RETURN(view.data, device.Put(view.bytes(), Encode(c.inputs[i], view.dtype)));
     in.push_back(view);
   }
   for (size_t o = 0; o < c.outputs.size(); ++o) {
     OwnedTensor& output = c.outputs[o];
+    TensorView view = output.View();
+    view.dtype = StoredIn(c, true, o, check.dtype);
     if (check.accumulate) {
       accumulate |= 1u << o;
-      for (int64_t i = 0; i < NumElements(output.shape); ++i) output.Set(i, Rounded(check.dtype, 0.25 * (i % 5)));
+      for (int64_t i = 0; i < NumElements(output.shape); ++i) output.Set(i, Rounded(view.dtype, 0.25 * (i % 5)));
     }
-    host_out.push_back(output.View());
-    TensorView view = host_out.back();
-    view.dtype = check.dtype;
     MESHWRIGHT_ASSIGN_OR_RETURN(
-        view.data, device.Put(view.bytes(), check.accumulate ? Encode(output, check.dtype) : std::vector<std::byte>()));
+        view.data, device.Put(view.bytes(), check.accumulate ? Encode(output, view.dtype) : std::vector<std::byte>()));
     out.push_back(view);
   }
-  KernelCall call = {example.op, &c.example.attrs, &c.rule, accumulate, 3, host_in, host_out};
-  MESHWRIGHT_RETURN_IF_ERROR(RunHostKernel(call));
-  call.inputs = in;
-  call.outputs = out;
+  MESHWRIGHT_RETURN_IF_ERROR(RunOnHost(c, accumulate));
+  const KernelCall call = {c.example.op, &c.example.attrs, &c.rule, accumulate, 3, in, out};
   Scratch scratch(driver);
   MESHWRIGHT_RETURN_IF_ERROR(kernels.Run(stream, call, scratch, nullptr));
   MESHWRIGHT_RETURN_IF_ERROR(device.Finish());
@@ -238,9 +257,36 @@ double BoundOf(DType dtype) {
 
 absl::Status CheckOp(Driver& driver, Kernels& kernels, OpKind op, const OpCheck& check) {
   for (const OpExample& example : check.large ? LargeExamples(op) : ExamplesOf(op)) {
-    MESHWRIGHT_RETURN_IF_ERROR(CheckExample(driver, kernels, example, check));
+    MESHWRIGHT_RETURN_IF_ERROR(CheckCase(driver, kernels, MakeCase(example, check.seed), check));
   }
   return absl::OkStatus();
+}
+
+absl::Status CheckAttention(Driver& driver, Kernels& kernels, const AttentionCheck& a, const OpCheck& check) {
+  const std::string q = a.apart ? "s b g q! d!" : "s! b g q! d!", saved = a.apart ? "s b g q!" : "s! b g q!";
+  const std::string kv = a.shift >= 0 ? "s b g w! d!" : "t! b g w! d!", from = a.apart ? q + ", " + kv : "s! b g r! d!";
+  const Shape y = {a.s, a.b, a.g, a.q, a.d}, keys = {a.apart ? a.keys : a.s, a.b, a.g, 2, a.d},
+              qkv = {a.s, a.b, a.g, a.q + 2, a.d};
+  OpAttrs attrs = WithScale(0.5);
+  attrs.causal = a.causal;
+  attrs.context = a.context;
+  attrs.shift = a.shift;
+  const std::vector<Shape> operands = a.apart ? std::vector<Shape>{y, keys} : std::vector<Shape>{qkv};
+  const Shape rows = {a.s, a.b, a.g, a.q};
+  OpCase forward = MakeCase(
+      {OpKind::kAttention, from + " -> " + q + ", " + saved, operands, attrs, {}, -1, 1, {y, rows}}, check.seed);
+  if (!check.accumulate) MESHWRIGHT_RETURN_IF_ERROR(CheckCase(driver, kernels, forward, check));
+  RoundInputs(forward, check.dtype);
+  MESHWRIGHT_RETURN_IF_ERROR(RunOnHost(forward, 0));
+  std::vector<Shape> inputs = {y};
+  inputs.insert(inputs.end(), operands.begin(), operands.end());
+  inputs.insert(inputs.end(), {y, rows});
+  OpCase backward =
+      MakeCase({OpKind::kAttentionGrad, q + ", " + from + ", " + q + ", " + saved + " -> " + from, inputs, attrs},
+               check.seed + 1);
+  for (size_t i = 0; i < operands.size(); ++i) backward.inputs[1 + i] = forward.inputs[i];
+  for (size_t i = 0; i < 2; ++i) backward.inputs[1 + operands.size() + i] = forward.outputs[i];
+  return CheckCase(driver, kernels, std::move(backward), check);
 }
 
 std::vector<OpKind> CheckedOps() {
