@@ -78,6 +78,7 @@ class WarpContext : public DeviceContext {
     }
   }
   __device__ __forceinline__ float ShuffleXor(float x, int mask) { return __shfl_xor_sync(0xffffffffu, x, mask); }
+  __device__ __forceinline__ bool Any(bool x) { return __any_sync(0xffffffffu, x) != 0; }
   __device__ __forceinline__ void SyncWarp() { __syncwarp(); }
   template <class T>
   __device__ __forceinline__ T Get(uint32_t at) {

@@ -136,7 +136,8 @@ struct FlashForward {
 template <Elem kElem, int kWidth>
 struct FlashForwardOf : FlashForward {
   static constexpr int kThreads = 128, kBlocksPerSm = 2;
-  static constexpr int kM = 2, kWarpRows = kM * 16, kRows = 4 * kWarpRows, kKeys = 64, kN = kKeys / 8;
+  static constexpr int kM = 2, kWarpRows = kM * 16, kRows = 4 * kWarpRows, kKeys = kWidth == 64 ? 64 : 32,
+                       kN = kKeys / 8;
   static constexpr int64_t kShared = (kRows + 4 * kKeys) * kRowBytes<kWidth>;
   int64_t Blocks() const { return (a.s + kRows - 1) / kRows * a.b * a.g * a.q; }
 
@@ -146,10 +147,8 @@ struct FlashForwardOf : FlashForward {
     const FlashShape::Place place = a.PlaceOf(ctx.block(), tiles, a.b * a.g * a.q);
     const auto first = static_cast<int32_t>((tiles - 1 - place.tile) * kRows);
     const FlashShape::Head head = a.HeadOf(place.head);
-    const int32_t rows_begin = Opaque(static_cast<uint32_t>(first)), the_head = Opaque(place.head);
-    const int lane = ctx.thread() % 32, warp_row = ctx.thread() / 32 * kWarpRows;
+    const int32_t first_later = Opaque(first), head_later = Opaque(place.head);
     constexpr uint32_t kKeyTile = kKeys * kRowBytes<kWidth>, kKeysAt = kRows * kRowBytes<kWidth>;
-    const uint32_t own_rows = warp_row * kRowBytes<kWidth>;
     const uint16_t* const k = At(keys, a.Key(0, head.batch, head.group, 0));
     const auto load = [&](int32_t key, uint32_t stage) {
       const uint32_t to = kKeysAt + stage * 2 * kKeyTile;
@@ -170,28 +169,29 @@ struct FlashForwardOf : FlashForward {
         ctx, 0, static_cast<int32_t>(a.KeysUntil(first + kRows)), kKeys, kRows,
         [&](int32_t key) { return a.Offset(first, key); }, load,
         [&](int32_t key, int offset, uint32_t stage) {
+          const int warp_row = WarpOf(ctx) * kWarpRows;
           if (offset + warp_row <= -kWarpRows) return;
-          const uint32_t at = kKeysAt + stage * 2 * kKeyTile;
+          const uint32_t own_rows = warp_row * kRowBytes<kWidth>, at = kKeysAt + stage * 2 * kKeyTile;
           float s[kM][kN][4];
           Clear(s);
           MultiplyByRows<kElem, kWidth>(ctx, own_rows, at, s);
-          Hide(lane, offset + warp_row, a.keys - key, s);
-          Normalize(ctx, s, o, top, sum);
+          Hide(LaneOf(ctx), offset + warp_row, a.keys - key, s);
           uint32_t p[kM][kN / 2][4];
-          PackAll<kElem>(s, p);
+          Normalize(ctx, s, o, top, sum, p);
           MultiplyByColumns<kElem, kWidth>(ctx, p, at + kKeyTile, o);
         });
-    Finish(ctx, o, top, sum, rows_begin + warp_row, a.HeadOf(the_head), own_rows);
+    Finish(ctx, o, top, sum, first_later, a.HeadOf(head_later));
   }
 
  private:
-  // Scores become exponentials relative to the row's largest so far; what was summed before shrinks with it.
+  // Scores s become exponentials p relative to the row's largest so far; what was summed before shrinks with it.
   template <class Ctx>
-  MESHWRIGHT_DEVICE void Normalize(Ctx& ctx, float (&s)[kM][kN][4], float (&o)[kM][kWidth / 8][4], float (&top)[kM][2],
-                                   float (&sum)[kM][2]) const {
+  MESHWRIGHT_DEVICE void Normalize(Ctx& ctx, const float (&s)[kM][kN][4], float (&o)[kM][kWidth / 8][4],
+                                   float (&top)[kM][2], float (&sum)[kM][2], uint32_t (&p)[kM][kN / 2][4]) const {
     const float scale = a.score_scale;
     MESHWRIGHT_UNROLL
     for (int m = 0; m < kM; ++m) {
+      float shrink[2];
       MESHWRIGHT_UNROLL
       for (int half = 0; half < 2; ++half) {
         float now = top[m][half];
@@ -200,33 +200,33 @@ struct FlashForwardOf : FlashForward {
         now = fmaxf(now, ctx.ShuffleXor(now, 1));
         now = fmaxf(now, ctx.ShuffleXor(now, 2));
         const float base = now == -INFINITY ? 0.0f : now * scale;  // a row that has seen nothing yet
-        const float shrink = Exp2(top[m][half] * scale - base);
+        shrink[half] = Exp2(top[m][half] * scale - base);
         float added = 0.0f;
         MESHWRIGHT_UNROLL
         for (int n = 0; n < kN; ++n) {
-          MESHWRIGHT_UNROLL
-          for (int c = 0; c < 2; ++c) {
-            float& e = s[m][n][2 * half + c];
-            e = Exp2(e * scale - base);
-            added += e;
-          }
+          const float x = Exp2(s[m][n][2 * half] * scale - base), y = Exp2(s[m][n][2 * half + 1] * scale - base);
+          added += x + y;
+          p[m][n / 2][n % 2 * 2 + half] = Pack<kElem>(x, y);
         }
-        MESHWRIGHT_UNROLL
-        for (int n = 0; n < kWidth / 8; ++n) {
-          o[m][n][2 * half] *= shrink;
-          o[m][n][2 * half + 1] *= shrink;
-        }
-        sum[m][half] = sum[m][half] * shrink + added;
+        sum[m][half] = sum[m][half] * shrink[half] + added;
         top[m][half] = now;
+      }
+      // Mostly no row of the warp has a new largest score.
+      if (!ctx.Any(shrink[0] != 1.0f || shrink[1] != 1.0f)) continue;
+      MESHWRIGHT_UNROLL
+      for (int n = 0; n < kWidth / 8; ++n) {
+        MESHWRIGHT_UNROLL
+        for (int e = 0; e < 4; ++e) o[m][n][e] *= shrink[e / 2];
       }
     }
   }
 
   template <class Ctx>
   MESHWRIGHT_DEVICE void Finish(Ctx& ctx, const float (&o)[kM][kWidth / 8][4], const float (&top)[kM][2],
-                                float (&sum)[kM][2], int32_t row, FlashShape::Head head, uint32_t own_rows) const {
+                                float (&sum)[kM][2], int32_t first, FlashShape::Head head) const {
     using std::log;
-    const int lane = ctx.thread() % 32;
+    const int lane = LaneOf(ctx), warp_row = WarpOf(ctx) * kWarpRows;
+    const int32_t row = first + warp_row;
     float factor[kM][2];
     MESHWRIGHT_UNROLL
     for (int m = 0; m < kM; ++m) {
@@ -243,8 +243,9 @@ struct FlashForwardOf : FlashForward {
         }
       }
     }
-    WriteRows<kElem, kWidth>(ctx, own_rows, o, factor, AtMutable(y, a.Y(row, head.batch, head.group, head.head)),
-                             a.y_stride, a.s - row, a.d, false);
+    WriteRows<kElem, kWidth>(ctx, warp_row * kRowBytes<kWidth>, o, factor,
+                             AtMutable(y, a.Y(row, head.batch, head.group, head.head)), a.y_stride, a.s - row, a.d,
+                             false);
   }
 };
 

@@ -47,16 +47,15 @@ struct FlashQueryGradientOf : FlashQueryGradient {
     const FlashShape::Place place = a.PlaceOf(ctx.block(), tiles, a.b * a.g * a.q);
     const auto first = static_cast<int32_t>((tiles - 1 - place.tile) * kRows);
     const FlashShape::Head head = a.HeadOf(place.head);
-    const int lane = ctx.thread() % 32, warp_row = ctx.thread() / 32 * kWarpRows;
+    const int32_t first_later = Opaque(first), head_later = Opaque(place.head);
     constexpr uint32_t kKeyTile = kKeys * kRowBytes<kWidth>, kDyAt = kRows * kRowBytes<kWidth>, kKeysAt = 2 * kDyAt;
-    const uint32_t own_rows = warp_row * kRowBytes<kWidth>;
     const uint16_t* const k = At(keys, a.Key(0, head.batch, head.group, 0));
     CopyRows<kRows, kWidth, kThreads>(ctx, 0, At(queries, a.Query(first, head.batch, head.group, head.head)),
                                       a.query_stride, a.s - first, a.d);
     CopyRows<kRows, kWidth, kThreads>(ctx, kDyAt, At(dy, a.Y(first, head.batch, head.group, head.head)), a.y_stride,
                                       a.s - first, a.d);
     float log[kM][2], dot[kM][2], dq[kM][kWidth / 8][4];
-    Sums(ctx, first + warp_row, place.head, log, dot);
+    Sums(ctx, first + WarpOf(ctx) * kWarpRows, place.head, log, dot);
     Clear(dq);
     OverTiles(
         ctx, 0, static_cast<int32_t>(a.KeysUntil(first + kRows)), kKeys, kRows,
@@ -68,12 +67,13 @@ struct FlashQueryGradientOf : FlashQueryGradient {
           CopyRows<kKeys, kWidth, kThreads>(ctx, to + kKeyTile, from + a.d, a.key_stride, a.keys - key, a.d);
         },
         [&](int32_t key, int offset, uint32_t stage) {
+          const int warp_row = WarpOf(ctx) * kWarpRows;
           if (offset + warp_row <= -kWarpRows) return;
-          const uint32_t at = kKeysAt + stage * 2 * kKeyTile;
+          const uint32_t own_rows = warp_row * kRowBytes<kWidth>, at = kKeysAt + stage * 2 * kKeyTile;
           float s[kM][kN][4], ds[kM][kN][4];
           Clear(s);
           MultiplyByRows<kElem, kWidth>(ctx, own_rows, at, s);
-          Hide(lane, offset + warp_row, a.keys - key, s);
+          Hide(LaneOf(ctx), offset + warp_row, a.keys - key, s);
           Clear(ds);
           MultiplyByRows<kElem, kWidth>(ctx, kDyAt + own_rows, at + kKeyTile, ds);
           MESHWRIGHT_UNROLL
@@ -93,10 +93,11 @@ struct FlashQueryGradientOf : FlashQueryGradient {
     float factor[kM][2];
     MESHWRIGHT_UNROLL
     for (int m = 0; m < kM; ++m) factor[m][0] = factor[m][1] = static_cast<float>(a.scale);
-    const int32_t row = first + warp_row;
-    WriteRows<kElem, kWidth>(ctx, own_rows, dq, factor,
-                             AtMutable(gradient, a.Query(row, head.batch, head.group, head.head)), a.query_stride,
-                             a.s - row, a.d, add);
+    const int32_t warp_row = WarpOf(ctx) * kWarpRows, row = first_later + warp_row;
+    const FlashShape::Head to = a.HeadOf(head_later);
+    WriteRows<kElem, kWidth>(ctx, warp_row * kRowBytes<kWidth>, dq, factor,
+                             AtMutable(gradient, a.Query(row, to.batch, to.group, to.head)), a.query_stride, a.s - row,
+                             a.d, add);
   }
 
  private:
@@ -105,7 +106,7 @@ struct FlashQueryGradientOf : FlashQueryGradient {
   MESHWRIGHT_DEVICE void Sums(Ctx& ctx, int32_t row, int32_t number, float (&log)[kM][2], float (&dot)[kM][2]) const {
     constexpr int kPieces = kWidth / 8, kStep = 32 / kPieces;
     const FlashShape::Head head = a.HeadOf(number);
-    const int lane = ctx.thread() % 32, piece = lane % kPieces;
+    const int lane = LaneOf(ctx), piece = lane % kPieces;
     float *const logs = sums.Log(number) + row, *const dots = sums.Dot(number) + row;
     MESHWRIGHT_UNROLL
     for (int i = 0; i < kWarpRows / kStep; ++i) {
@@ -161,11 +162,10 @@ struct FlashKeyGradientOf : FlashKeyGradient {
   MESHWRIGHT_DEVICE void Run(Ctx& ctx) const {
     const FlashShape::Place place = a.PlaceOf(ctx.block(), (a.keys + kKeys - 1) / kKeys, a.b * a.g);
     const int32_t first = place.tile * kKeys, end = static_cast<int32_t>(a.s);
-    const auto group = static_cast<int32_t>(place.head % a.g), batch = static_cast<int32_t>(place.head / a.g);
-    const int lane = ctx.thread() % 32, warp_key = ctx.thread() / 32 * kWarpKeys;
+    const int32_t groups = static_cast<int32_t>(a.g), group = place.head % groups, batch = place.head / groups;
+    const int32_t first_later = Opaque(first), place_later = Opaque(place.head);
     constexpr uint32_t kTile = kRows * kRowBytes<kWidth>, kValuesAt = kKeys * kRowBytes<kWidth>;
     constexpr uint32_t kRowsAt = 2 * kValuesAt, kSumsAt = kRowsAt + 4 * kTile, kSums = kRows * 4;
-    const uint32_t own_keys = warp_key * kRowBytes<kWidth>;
     const uint16_t* const k = At(keys, a.Key(first, batch, group, 0));
     CopyRows<kKeys, kWidth, kThreads>(ctx, 0, k, a.key_stride, a.keys - first, a.d);
     CopyRows<kKeys, kWidth, kThreads>(ctx, kValuesAt, k + a.d, a.key_stride, a.keys - first, a.d);
@@ -182,14 +182,16 @@ struct FlashKeyGradientOf : FlashKeyGradient {
                                               a.s - row, a.d);
             CopyRows<kRows, kWidth, kThreads>(ctx, to + kTile, At(dy, a.Y(row, batch, group, head)), a.y_stride,
                                               a.s - row, a.d);
-            const int piece = ctx.thread() % (kRows / 4), which = ctx.thread() / (kRows / 4);
+            const int thread = Opaque(ctx.thread()), piece = thread % (kRows / 4), which = thread / (kRows / 4);
             const int64_t number = place.head * a.q + head;
             const float* const from = (which == 0 ? sums.Log(number) : sums.Dot(number)) + row + piece * 4;
-            if (which < 2) ctx.CopyAsync(kSumsAt + stage * 2 * kSums + ctx.thread() * 16, from, true);
+            if (which < 2) ctx.CopyAsync(kSumsAt + stage * 2 * kSums + thread * 16, from, true);
           },
           [&](int32_t, int offset, uint32_t stage) {
+            const int warp_key = WarpOf(ctx) * kWarpKeys, lane = LaneOf(ctx);
             if (kRows - 1 + offset < warp_key) return;  // the last row does not see the warp's first key
-            const uint32_t at = kRowsAt + stage * 2 * kTile, sums_at = kSumsAt + stage * 2 * kSums + lane % 4 * 8;
+            const uint32_t own_keys = warp_key * kRowBytes<kWidth>, at = kRowsAt + stage * 2 * kTile;
+            const uint32_t sums_at = kSumsAt + stage * 2 * kSums + lane % 4 * 8;
             float p[kM][kN][4], ds[kM][kN][4];
             uint32_t packed[kM][kN / 2][4];
             Clear(p);
@@ -221,9 +223,11 @@ struct FlashKeyGradientOf : FlashKeyGradient {
             MultiplyByColumns<kElem, kWidth>(ctx, packed, at, dk);
           });
     }
-    const int32_t key = first + warp_key;
-    Write(ctx, own_keys, dk, static_cast<float>(a.scale), key, a.Key(key, batch, group, 0));
-    Write(ctx, kValuesAt + own_keys, dv, 1.0f, key, a.Key(key, batch, group, 1));
+    const int32_t warp_key = WarpOf(ctx) * kWarpKeys, key = first_later + warp_key;
+    const uint32_t own_keys = warp_key * kRowBytes<kWidth>;
+    const int64_t to = a.Key(key, place_later / groups, place_later % groups, 0);
+    Write(ctx, own_keys, dk, static_cast<float>(a.scale), key, to);
+    Write(ctx, kValuesAt + own_keys, dv, 1.0f, key, to + a.d);
   }
 
  private:

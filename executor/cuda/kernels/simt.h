@@ -20,9 +20,12 @@
 #include <cuda_fp16.h>
 #define MESHWRIGHT_DEVICE __device__ __forceinline__
 #define MESHWRIGHT_UNROLL _Pragma("unroll")
+#define MESHWRIGHT_PRAGMA(text) _Pragma(#text)
+#define MESHWRIGHT_UNROLL_BY(n) MESHWRIGHT_PRAGMA(unroll n)
 #else
 #define MESHWRIGHT_DEVICE inline
 #define MESHWRIGHT_UNROLL
+#define MESHWRIGHT_UNROLL_BY(n)
 #endif
 
 namespace meshwright::cuda {

@@ -6,7 +6,7 @@
 //   WaitCopies()                   this thread's copies have arrived; with Sync behind it, those of all threads have
 //   LoadMatrices(r, at)            ldmatrix.x4, and LoadMatricesTransposed: ldmatrix.x4.trans
 //   Mma<kElem>(acc, a, b0, b1)     mma.sync.m16n8k16, 16-bit elements, accumulated in float32
-//   ShuffleXor(x, mask), SyncWarp()
+//   ShuffleXor(x, mask), Any(x), SyncWarp()
 //   Get<T>(at), Put(at, x)         an element of shared memory
 // Places in shared memory are in bytes from its beginning. All lanes of a warp call these alike, but for CopyAsync, Get
 // and Put.
@@ -75,13 +75,21 @@ MESHWRIGHT_DEVICE float Inverse(float x) {
 #endif
 }
 
-// The compiler does not see what is in x. Else it computes all places of a tile before the loop over tiles, and has no
-// registers left for them.
-MESHWRIGHT_DEVICE uint32_t Opaque(uint32_t x) {
+// x, of which the compiler knows nothing: what is made of it is made again where it is needed. Else all places of a
+// tile are computed before the loop over tiles, and there are no registers left for them.
+MESHWRIGHT_DEVICE int32_t Opaque(int32_t x) {
 #ifdef __CUDACC__
   asm volatile("" : "+r"(x));
 #endif
   return x;
+}
+template <class Ctx>
+MESHWRIGHT_DEVICE int LaneOf(const Ctx& ctx) {
+  return Opaque(ctx.thread()) % 32;
+}
+template <class Ctx>
+MESHWRIGHT_DEVICE int WarpOf(const Ctx& ctx) {
+  return Opaque(ctx.thread()) / 32;
 }
 
 // A tile has rows of kWidth elements, 64 or 128, and lies at a multiple of their size. The pieces of each row are
@@ -115,10 +123,10 @@ MESHWRIGHT_DEVICE void CopyRows(Ctx& ctx, uint32_t tile, const uint16_t* from, i
 template <Elem kElem, int kWidth, int kM, int kN, class Ctx>
 MESHWRIGHT_DEVICE void MultiplyByRows(Ctx& ctx, uint32_t x, uint32_t y, float (&acc)[kM][kN][4]) {
   static_assert(kN % 2 == 0);
-  const int lane = ctx.thread() % 32;
-  const uint32_t x_at = Opaque(PieceAt<kWidth>(x, lane % 16, lane / 16));
-  const uint32_t y_at = Opaque(PieceAt<kWidth>(y, lane % 8 + lane / 16 * 8, lane / 8 % 2));
-  MESHWRIGHT_UNROLL
+  const int lane = LaneOf(ctx);
+  const uint32_t x_at = PieceAt<kWidth>(x, lane % 16, lane / 16);
+  const uint32_t y_at = PieceAt<kWidth>(y, lane % 8 + lane / 16 * 8, lane / 8 % 2);
+  MESHWRIGHT_UNROLL_BY(4)
   for (int k = 0; k < kWidth / 16; ++k) {
     uint32_t a[kM][4];
     MESHWRIGHT_UNROLL
@@ -140,8 +148,8 @@ MESHWRIGHT_DEVICE void MultiplyByRows(Ctx& ctx, uint32_t x, uint32_t y, float (&
 template <Elem kElem, int kWidth, int kM, int kK, class Ctx>
 MESHWRIGHT_DEVICE void MultiplyByColumns(Ctx& ctx, const uint32_t (&a)[kM][kK][4], uint32_t y,
                                          float (&acc)[kM][kWidth / 8][4]) {
-  const int lane = ctx.thread() % 32;
-  const uint32_t y_at = Opaque(PieceAt<kWidth>(y, lane % 16, lane / 16));
+  const int lane = LaneOf(ctx);
+  const uint32_t y_at = PieceAt<kWidth>(y, lane % 16, lane / 16);
   MESHWRIGHT_UNROLL
   for (int k = 0; k < kK; ++k) {
     MESHWRIGHT_UNROLL
@@ -185,7 +193,7 @@ template <Elem kElem, int kWidth, int kM, class Ctx>
 MESHWRIGHT_DEVICE void WriteRows(Ctx& ctx, uint32_t tile, const float (&acc)[kM][kWidth / 8][4],
                                  const float (&factor)[kM][2], uint16_t* to, int64_t stride, int64_t rows,
                                  int64_t width, bool add) {
-  const int lane = ctx.thread() % 32;
+  const int lane = LaneOf(ctx);
   ctx.SyncWarp();  // who reads the tile is done
   MESHWRIGHT_UNROLL
   for (int m = 0; m < kM; ++m) {

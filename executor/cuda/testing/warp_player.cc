@@ -12,7 +12,7 @@ namespace {
 constexpr int kWarp = 32;
 constexpr size_t kStack = 256 * 1024;  // bytes
 
-enum class Call : uint8_t { kNone, kSync, kSyncWarp, kLoad, kLoadTransposed, kMma, kShuffle, kDone };
+enum class Call : uint8_t { kNone, kSync, kSyncWarp, kLoad, kLoadTransposed, kMma, kShuffle, kVote, kDone };
 
 // The player whose coroutine is about to start, of this host thread.
 thread_local WarpPlayer* entering = nullptr;
@@ -145,6 +145,7 @@ bool WarpPlayer::Meet(int warp) {
   if (call == Call::kLoad || call == Call::kLoadTransposed) Load(warp, call == Call::kLoadTransposed);
   if (call == Call::kMma) Multiply(warp);
   if (call == Call::kShuffle) Shuffle(warp);
+  if (call == Call::kVote) Vote(warp);
   return fault_.ok();
 }
 
@@ -203,6 +204,12 @@ void WarpPlayer::Shuffle(int warp) {
   }
 }
 
+void WarpPlayer::Vote(int warp) {
+  const auto first = lanes_.begin() + warp * kWarp;
+  const bool any = std::any_of(first, first + kWarp, [](const auto& lane) { return lane->x != 0; });
+  std::for_each(first, first + kWarp, [&](const auto& lane) { lane->x = any ? 1 : 0; });
+}
+
 int64_t PlayedContext::block() const { return player_.block_; }
 int64_t PlayedContext::blocks() const { return player_.blocks_; }
 int PlayedContext::threads() const { return player_.threads_; }
@@ -256,6 +263,13 @@ float PlayedContext::ShuffleXor(float x, int mask) {
   lane.mask = mask;
   lane.Yield(player_, Call::kShuffle);
   return lane.x;
+}
+
+bool PlayedContext::Any(bool x) {
+  auto& lane = *player_.running_;
+  lane.x = x ? 1 : 0;
+  lane.Yield(player_, Call::kVote);
+  return lane.x != 0;
 }
 
 std::byte* PlayedContext::Shared(uint32_t at, size_t size) {

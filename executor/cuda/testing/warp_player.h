@@ -46,6 +46,7 @@ class PlayedContext {
     Multiply(kElem, c, a, b0, b1);
   }
   float ShuffleXor(float x, int mask);
+  bool Any(bool x);
   template <class T>
   T Get(uint32_t at) {
     T value;
@@ -86,6 +87,7 @@ class WarpPlayer {
   void Load(int warp, bool transposed);
   void Multiply(int warp);
   void Shuffle(int warp);
+  void Vote(int warp);
   void Fail(int thread, const std::string& what);
 
   const int threads_;

@@ -71,6 +71,8 @@ TEST(WarpPlayerTest, MatricesComeInRowsOrColumns) {
       EXPECT_EQ(columns[m], (64 * m + 8 * j + i) | (64 * m + 8 * (j + 1) + i) << 16) << "lane " << lane;
     }
     EXPECT_EQ(ctx.ShuffleXor(static_cast<float>(lane), 2), static_cast<float>(lane ^ 2));
+    EXPECT_TRUE(ctx.Any(lane == 9));
+    EXPECT_FALSE(ctx.Any(false));
   }));
 }
 
