@@ -77,8 +77,8 @@ MeasurePlan GpuPlan();
 // A few small shapes: to see that all of it works.
 MeasurePlan QuickPlan(MeasurePlan plan);
 
-// With collectives of `bytes`, of a quarter of that, and so on down to what the plan has. On the host those beyond 8 MiB
-// are run three times each.
+// With collectives of `bytes`, of a quarter of that, and so on down to what the plan has. On the host those beyond 8
+// MiB are run three times each.
 MeasurePlan LargerPlan(MeasurePlan plan, Bytes bytes);
 
 // Of one rank, and of groups of `ranks` ranks.
