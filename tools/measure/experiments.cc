@@ -17,7 +17,7 @@ namespace {
 constexpr char kInput[] = "parameter init formula a=7 b=3 modulus=11 subtract=5 divide=8";
 constexpr char kOutput[] = "parameter";
 constexpr int64_t kLaunches = 64;
-// On the host larger collectives are run a few times: seconds each, over a network.
+// On the host larger collectives are run a few times, in one step: seconds each, over a network.
 constexpr int64_t kOftenBytes = 8 << 20, kFewRepeats = 3;
 // A reduction of one number, that all ranks end together.
 constexpr char kMeeting[] =
@@ -261,11 +261,13 @@ absl::StatusOr<std::vector<Experiment>> CollectiveExperiments(const MeasurePlan&
                                       " activation\n", plan.together ? kMeeting : "", "  block b forward\n",
                                       "    compute Fill \"-> i j\" scale=1 writes x\n", plan.together ? kMeet : "",
                                       "    compute ", row.text, " activation reads x writes y\n");
-      const int64_t repeats = plan.together && bytes > kOftenBytes ? std::min(plan.repeats, kFewRepeats) : plan.repeats;
+      const bool few = plan.together && bytes > kOftenBytes;
+      const int64_t repeats = few ? std::min(plan.repeats, kFewRepeats) : plan.repeats;
       for (int64_t i = 0; i < repeats; ++i) absl::StrAppend(&text, "  slot b mb 0 layer 0\n");
       Experiment experiment;
       experiment.kind = SampleKind::kCollective;
       experiment.measured = plan.together ? 3 : 1;
+      if (few) experiment.steps = 1;
       MESHWRIGHT_ASSIGN_OR_RETURN(Program program, ParseProgram(text));
       experiment.program = Placed(std::move(program));
       experiment.collective = row.kind;
@@ -281,7 +283,7 @@ absl::StatusOr<std::vector<Experiment>> CollectiveExperiments(const MeasurePlan&
 
 absl::StatusOr<Sample> Measure(const Experiment& experiment, const PlayProgram& play, bool graphs) {
   RunOptions options;
-  options.steps = 2;
+  options.steps = experiment.steps;
   options.graphs = graphs;
   MESHWRIGHT_ASSIGN_OR_RETURN(const RunResult result, play(experiment.program, options, SyntheticData(1)));
   std::vector<Nanos> times = Durations(experiment, result.trace);

@@ -42,6 +42,7 @@ struct Experiment {
   DType dtype = DType::kFloat32;
   Program program;  // block 0 is repeated; `measured` is the instruction of it that counts
   size_t measured = 0;
+  int64_t steps = 2;                                       // the last one's times count, but for the first repetition
   CollectiveKind collective = CollectiveKind::kAllReduce;  // kCollective
   Bytes size;                                              // as PriceCollective counts it
 };
@@ -89,7 +90,7 @@ absl::StatusOr<std::vector<Experiment>> CollectiveExperiments(const MeasurePlan&
 Program Placed(Program program);
 
 using PlayProgram = std::function<absl::StatusOr<RunResult>(const Program&, const RunOptions&, const DataSource&)>;
-// Plays it twice and measures the second time. A collective's time is from the arrival of the last rank to its end on
+// Plays its steps and measures the last. A collective's time is from the arrival of the last rank to its end on
 // the last rank; a launch's is the distance between the ends of neighbours.
 // With `graphs` a device records the step, else it is issued kernel by kernel.
 absl::StatusOr<Sample> Measure(const Experiment& experiment, const PlayProgram& play, bool graphs = true);
