@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <utility>
 #include <variant>
 
@@ -236,6 +237,7 @@ absl::StatusOr<std::vector<Experiment>> KernelExperiments(const MeasurePlan& pla
   MESHWRIGHT_RETURN_IF_ERROR(AddProducts(plan, all));
   MESHWRIGHT_RETURN_IF_ERROR(AddStreams(plan, all));
   MESHWRIGHT_RETURN_IF_ERROR(AddAttention(plan, all));
+  for (Experiment& experiment : all) experiment.mean = plan.mean;
   return all;
 }
 
@@ -297,7 +299,9 @@ absl::StatusOr<Sample> Measure(const Experiment& experiment, const PlayProgram& 
   sample.collective = experiment.collective;
   sample.size = experiment.size;
   sample.ranks = experiment.program.mesh.num_ranks();
-  sample.time = times[last / 4];
+  sample.time = experiment.mean
+                    ? std::accumulate(times.begin(), times.end(), Nanos(0)) / static_cast<int64_t>(times.size())
+                    : times[last / 4];
   sample.runs = static_cast<int64_t>(times.size());
   sample.spread = sample.time.raw() == 0 ? 0
                                          : static_cast<double>((times[last * 9 / 10] - times[last / 10]).raw()) /

@@ -42,6 +42,7 @@ struct Experiment {
   DType dtype = DType::kFloat32;
   Program program;  // block 0 is repeated; `measured` is the instruction of it that counts
   size_t measured = 0;
+  bool mean = false;                                       // of the runs, not their lower quartile
   int64_t steps = 2;                                       // the last one's times count, but for the first repetition
   CollectiveKind collective = CollectiveKind::kAllReduce;  // kCollective
   Bytes size;                                              // as PriceCollective counts it
@@ -55,7 +56,7 @@ struct Sample {
   CollectiveKind collective = CollectiveKind::kAllReduce;
   Bytes size;
   int64_t ranks = 1;
-  Nanos time;         // the lower quartile of the runs: what else a machine does only adds to them
+  Nanos time;         // the lower quartile of the runs: what else a machine does only adds to them; or their mean
   double spread = 0;  // (90th - 10th percentile) / time
   int64_t runs = 0;
 };
@@ -69,6 +70,8 @@ struct MeasurePlan {
   std::vector<int64_t> sequences = {64, 128, 256, 512};
   std::vector<int64_t> collectives = {1 << 10, 1 << 14, 1 << 17, 1 << 20, 1 << 23};  // bytes
   int64_t repeats = 9;
+  // Kernels take the mean of their runs: where what disturbs them is the job's, as ranks that share cores.
+  bool mean = false;
   // Ranks of the host begin a collective together. Else one that is early has sent its part before the last arrives,
   // and what is measured from there on is too short by it.
   bool together = true;

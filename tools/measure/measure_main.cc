@@ -59,6 +59,7 @@ MeasuredOn Describe(const RankPlayer& player, const Flags& flags) {
 absl::StatusOr<MeasurePlan> PlanOf(const RankPlayer& player, const Flags& flags) {
   MeasurePlan plan = player.device == "host" ? HostPlan() : GpuPlan();
   if (flags.True("quick")) plan = QuickPlan(std::move(plan));
+  plan.mean = flags.True("mean");
   if (!flags.Has("largest")) return plan;
   const absl::StatusOr<double> largest = ParseQuantity(flags.Text("largest"), UnitKind::kBytes);
   if (!largest.ok()) return Flags::Wrong("largest", largest.status());
@@ -252,6 +253,7 @@ Command MeasureCommandLine() {
                 {"device", "KIND", "host or gpu; host unless given"},
                 {"ranks", "N", "the most ranks of a collective; the cores, or the GPUs, unless given"},
                 {"quick", "", "a few small shapes, to see that it works"},
+                {"mean", "", "of kernels, not the lower quartile: measured on all ranks that share the cores at once"},
                 {"largest", "BYTES", "of a collective, e.g. 64 MiB; 8 MiB on the host unless given, 256 MiB on GPUs"},
                 {"nccl_log", "FILE", "instead: a log of nccl-tests beside what the model predicts"},
                 {"cluster", "FILE", "the cluster of that log; in a job, where the kernels' constants come from"},
