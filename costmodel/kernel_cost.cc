@@ -106,8 +106,8 @@ bool IsMisaligned(const KernelWork& work, const Device& device) {
 // nothing to do. A GELU, 10 operations of the op table, is two special functions (exponential, reciprocal) at an eighth
 // of the rate and some eight instructions: 24 instead of 10 instructions, where the peak counts two operations each.
 // That is 96 us for 8192 x 16384 results at an H100's full clock (67 TFLOP/s). The one published pair of times (XLA's
-// change 7751: 1.28 ms with a kernel of its own, which moves 3 bytes an element in some 130 us, 1.25 ms in the epilogue)
-// leaves 100 us for it.
+// change 7751: 1.28 ms with a kernel of its own, which moves 3 bytes an element in some 130 us, 1.25 ms in the
+// epilogue) leaves 100 us for it.
 constexpr double kPeakPerEpilogueOperation = 2 * 24 / 10.0;
 
 double EpilogueSeconds(const KernelWork& work, const Device& device) {

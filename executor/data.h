@@ -45,6 +45,7 @@ absl::Status FillInOrder(const DataSource& data, absl::string_view name, const I
 class SyntheticData : public DataSource {
  public:
   explicit SyntheticData(uint64_t seed) : seed_(seed) {}
+  uint64_t seed() const { return seed_; }
   absl::Status Fill(absl::string_view name, const Initializer& init, int64_t step,
                     const TensorView& piece) const override;
 

@@ -119,7 +119,13 @@ absl::Status ReadFields(Line& line, Attrs& attrs) {
   while (line.IsField()) {
     const Token& token = line.Next();
     const size_t equals = token.text.find('=');
-    const std::string key = token.text.substr(0, equals), value = token.text.substr(equals + 1);
+    const std::string key = token.text.substr(0, equals);
+    std::string value = token.text.substr(equals + 1);
+    // A list, 0,1: words and commas with nothing between them.
+    while (line.IsMark(",") && line.Peek().glued) {
+      value += line.Next().text;
+      if (line.Peek().glued && line.Peek().kind == Token::Kind::kWord) value += line.Next().text;
+    }
     bool known = false, good = false;
     std::vector<absl::string_view> keys;
     VisitFields(attrs, attrs, [&](absl::string_view name, auto& field) {

@@ -3,6 +3,9 @@
 // tests/gpu.
 #include "executor/cuda/device_kernels.h"
 
+#include <string>
+#include <vector>
+
 #include "executor/cuda/testing/emulated_launcher.h"
 #include "executor/cuda/testing/op_checks.h"
 #include "executor/cuda/testing/stand_in.h"
@@ -121,6 +124,54 @@ TEST(ElementTest, RoundsToNearestEven) {
   for (int bits = 0; bits < 0x7c00; ++bits) {
     EXPECT_EQ(Float16Of(FromFloat16(static_cast<uint16_t>(bits))), bits);
   }
+}
+
+// How many kernels a product of 16 x `inner` by `inner` x `width` elements of bfloat16 takes with its epilogue.
+int64_t KernelsFor(OpKind op, const std::string& text, int64_t width) {
+  StandInMachine machine(1);
+  auto& driver = machine.driver(0);
+  EmulatedLauncher launcher(driver);
+  DeviceKernels kernels(driver, launcher);
+  Scratch scratch(driver);
+  const IndexRule rule = *ParseRule(text);
+  const OpAttrs attrs;
+  std::vector<TensorView> inputs, outputs;
+  const auto add = [&](const OperandRule& operand, std::vector<TensorView>& views) {
+    TensorView view;
+    for (const DimRule& dim : operand) {
+      const std::string& name = rule.labels[dim.label].name;
+      view.shape.push_back(name == "n" ? width : 16);
+    }
+    view.dtype = DType::kBFloat16;
+    view.data = *driver.Allocate(Bytes(view.bytes()));
+    views.push_back(view);
+  };
+  for (const OperandRule& operand : rule.inputs) add(operand, inputs);
+  for (const OperandRule& operand : rule.outputs) add(operand, outputs);
+  KernelCall call;
+  call.op = op;
+  call.attrs = &attrs;
+  call.rule = &rule;
+  call.inputs = inputs;
+  call.outputs = outputs;
+  const absl::StatusOr<DeviceStream> stream = driver.MakeStream();
+  const int64_t before = machine.counts().kernels;
+  EXPECT_OK(kernels.Run(*stream, call, scratch, nullptr));
+  return machine.counts().kernels - before;
+}
+
+TEST(DeviceProductsTest, EpiloguesAreTheLibrarysWhereItHasThem) {
+  const OpKind gelu = OpKind::kMatMulGelu, gradient = OpKind::kMatMulGeluGrad;
+  EXPECT_EQ(KernelsFor(gelu, "m k!, k! n -> m n", 24), 1);
+  EXPECT_EQ(KernelsFor(gelu, "m k!, k! n, n -> m n, m n", 24), 1);
+  EXPECT_EQ(KernelsFor(gelu, "e m k!, e k! n -> e m n, e m n", 24), 1);
+  EXPECT_EQ(KernelsFor(gradient, "m k!, n k!, m n -> m n", 24), 1);
+  // Rows of 12 elements, a result that lies the other way, and one bias for all of a batch: product and GELU, and
+  // before them a kernel for the bias.
+  EXPECT_EQ(KernelsFor(gelu, "m k!, k! n -> m n", 12), 2);
+  EXPECT_EQ(KernelsFor(gelu, "m k!, k! n -> n m", 24), 2);
+  EXPECT_EQ(KernelsFor(gradient, "m k!, n k!, m n -> m n", 12), 2);
+  EXPECT_EQ(KernelsFor(gelu, "e m k!, e k! n, n -> e m n", 24), 3);
 }
 
 TEST(DeviceKernelsErrorTest, WhatItCannotDoIsSaid) {

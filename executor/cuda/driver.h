@@ -62,8 +62,8 @@ struct MatrixRef {
 // What is done to a product before it is written. GELU's tanh form, of what stands in `aux`:
 //   kGelu      aux = a b + bias, where there is an aux; c = gelu(a b + bias)
 //   kGeluGrad  c = a b gelu'(aux)
-// aux lies as c, with rows of a multiple of 8 elements. Of 16-bit results that are not added to anything; kUnimplemented
-// where the library has none for the operands.
+// aux lies as c, with rows of a multiple of 8 elements. Of 16-bit results that are not added to anything;
+// kUnimplemented where the library has none for the operands.
 enum class GemmEpilogue : uint8_t { kNone, kGelu, kGeluGrad };
 struct GemmCall {
   int64_t m = 0, n = 0, k = 0, batch = 1;

@@ -14,11 +14,15 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "executor/cuda/real_products.h"
 #include "ir/status.h"
 
 namespace meshwright::cuda {
 namespace {
+
+constexpr absl::Duration kFinalizeTime = absl::Seconds(10), kNap = absl::Microseconds(50);
 
 absl::Status ToStatus(cudaError_t code, absl::string_view call) {
   if (code == cudaSuccess) return absl::OkStatus();
@@ -315,9 +319,14 @@ class RealDriver : public Driver {
     }
     registered_.erase(communicator);
     ncclCommFinalize(Of(communicator));
-    while (AsyncError(communicator) == CommError::kInProgress) {
+    // The others finalize theirs, too; one that has died never does.
+    const absl::Time until = absl::Now() + kFinalizeTime;
+    while (AsyncError(communicator) == CommError::kInProgress && absl::Now() < until) absl::SleepFor(kNap);
+    if (AsyncError(communicator) == CommError::kNone) {
+      ncclCommDestroy(Of(communicator));
+    } else {
+      ncclCommAbort(Of(communicator));
     }
-    ncclCommDestroy(Of(communicator));
   }
 
   absl::Status Register(Communicator communicator, std::byte* device, Bytes size) override {

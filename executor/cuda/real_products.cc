@@ -218,7 +218,12 @@ absl::Status Products::Choose(cudaStream_t stream, const GemmCall& call, Plan& p
   GemmCall trial = call;
   if (call.add) {
     const size_t bytes = static_cast<size_t>(last * SizeOf(call.c.dtype).raw());
-    if (cudaMalloc(reinterpret_cast<void**>(&trial.c.data), bytes) != cudaSuccess) return absl::OkStatus();
+    // In the order of the stream: a plain free would wait for the whole device, where communication may wait for
+    // another rank.
+    if (cudaMallocAsync(reinterpret_cast<void**>(&trial.c.data), bytes, stream) != cudaSuccess) {
+      cudaGetLastError();  // not one that lasts
+      return absl::OkStatus();
+    }
   }
   cudaEvent_t begin = nullptr, end = nullptr;
   cudaEventCreate(&begin);
@@ -239,7 +244,7 @@ absl::Status Products::Choose(cudaStream_t stream, const GemmCall& call, Plan& p
   }
   cudaEventDestroy(begin);
   cudaEventDestroy(end);
-  if (call.add) cudaFree(trial.c.data);
+  if (call.add) cudaFreeAsync(trial.c.data, stream);
   return ToStatus(cudaGetLastError(), "timing a product");
 }
 

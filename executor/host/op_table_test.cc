@@ -132,7 +132,8 @@ TEST_P(OpTableTest, OutputsAreWrittenWhole) {
 
 // Only outputs in gradient and loss buffers are ever added to; those of updates, attention and epilogues never are.
 bool NeverAdds(OpKind op) {
-  return IsOptimizer(op) || InfoOf(op).epilogue != OpKind::kNumOps || op == OpKind::kAttention || op == OpKind::kMergeAttention || op == OpKind::kAdjustScale;
+  return IsOptimizer(op) || InfoOf(op).epilogue != OpKind::kNumOps || op == OpKind::kAttention ||
+         op == OpKind::kMergeAttention || op == OpKind::kAdjustScale;
 }
 
 TEST_P(OpTableTest, AccumulateAddsToEachOutputOnItsOwn) {

@@ -9,6 +9,7 @@
 #include "ir/testing.h"
 #include "tests/semantics/calls.h"
 #include "tests/semantics/pipelines.h"
+#include "tests/semantics/play.h"
 
 namespace meshwright {
 namespace {
@@ -102,7 +103,7 @@ absl::StatusOr<RunResult> RunDrawn(const std::string& parallel, uint64_t seed, b
   options.keep_parameters = true;
   options.seed = seed;
   options.seed_per_rank = per_rank;
-  return RunOnThreads(planned.program, options, SyntheticData(1));
+  return Play(planned.program, options, SyntheticData(1));
 }
 
 // What all ranks hold at the end is read from the last of them: rank 3's own w, or rank 0's.

@@ -10,12 +10,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "executor/data.h"
-#include "executor/host/run_on_threads.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "ir/testing.h"
 #include "simulator/simulate.h"
 #include "tests/semantics/pipelines.h"
+#include "tests/semantics/play.h"
 
 namespace meshwright {
 namespace {
@@ -185,7 +185,7 @@ TEST(F24, LossesOfTheMicroBatches) {
   }
   RunOptions options;
   options.steps = 4;
-  ASSERT_OK_AND_ASSIGN(const RunResult run, RunOnThreads(planned.program, options, OneMicroBatch()));
+  ASSERT_OK_AND_ASSIGN(const RunResult run, Play(planned.program, options, OneMicroBatch()));
   const std::vector<double> micro = {0.284012330, 0.307680827, 0.281805433, 0.305631045};
   double sum = 0;
   for (size_t i = 0; i < 4; ++i) {
@@ -337,7 +337,7 @@ TEST(F24, MicrobatchesOfRanksThatFeedTheirOwnRows) {
     options.trace = false;
     options.batches = planned.batches;
     const NotingData data;
-    ASSERT_OK_AND_ASSIGN(const RunResult result, RunOnThreads(planned.program, options, data));
+    ASSERT_OK_AND_ASSIGN(const RunResult result, Play(planned.program, options, data));
     EXPECT_NEAR(result.losses[0], 1.179129635, 1e-9);
     read = data.read();
   };

@@ -9,13 +9,13 @@
 #include "absl/strings/str_replace.h"
 #include "costmodel/library.h"
 #include "executor/checkpoint.h"
-#include "executor/host/run_on_threads.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "ir/files.h"
 #include "ir/program_text.h"
 #include "ir/testing.h"
 #include "planner/search/search.h"
+#include "tests/semantics/play.h"
 #include "tools/run_callbacks.h"
 #include "tools/session.h"
 
@@ -63,7 +63,7 @@ absl::StatusOr<RunResult> Train(const Program& program, int64_t steps, const Sta
     options.checkpoint = CheckpointOptions{
         .directory = start.directory, .integrated = start.integrated, .steps_per_epoch = start.steps_per_epoch};
   }
-  return RunOnThreads(program, options, SyntheticData(1));
+  return Play(program, options, SyntheticData(1));
 }
 
 std::vector<std::string> Notices(const Program& program, const SavedState& state) {

@@ -8,7 +8,6 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "costmodel/library.h"
-#include "executor/host/run_on_threads.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "ir/error_kind.h"
@@ -16,6 +15,7 @@
 #include "ir/graph_dump.h"
 #include "ir/testing.h"
 #include "planner/search/search.h"
+#include "tests/semantics/play.h"
 #include "tools/graph_files.h"
 #include "tools/run_callbacks.h"
 #include "tools/session.h"
@@ -262,7 +262,7 @@ TEST(F33, ALossThatIsNotFiniteStopsTheRun) {
   RunOptions options;
   options.steps = 6;
   options.checkpoint = CheckpointOptions{.directory = folder + "/{rank_id}"};
-  const absl::Status status = RunOnThreads(b.program, options, SyntheticData(1)).status();
+  const absl::Status status = Play(b.program, options, SyntheticData(1)).status();
   EXPECT_THAT(status, StatusIs(absl::StatusCode::kInvalidArgument,
                                AllOf(HasSubstr("step 2: the loss is"), HasSubstr("[E-VALUE]"))));
   for (const char* const rank : {"/0/", "/7/"}) {

@@ -15,7 +15,6 @@
 #include "absl/strings/str_split.h"
 #include "costmodel/library.h"
 #include "executor/data.h"
-#include "executor/host/run_on_threads.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "ir/files.h"
@@ -23,6 +22,7 @@
 #include "ir/testing.h"
 #include "planner/search/search.h"
 #include "tests/cli/run_tool.h"
+#include "tests/semantics/play.h"
 #include "tools/cluster_flags.h"
 #include "tools/session.h"
 
@@ -221,7 +221,7 @@ TEST(F36, OracleLossesOnOneAndEightRanks) {
     ASSERT_OK_AND_ASSIGN(const Planned d, Plan(kOracleD, ranks));
     RunOptions options;
     options.steps = 6;
-    ASSERT_OK_AND_ASSIGN(const RunResult run, RunOnThreads(d.program, options, SyntheticData(1)));
+    ASSERT_OK_AND_ASSIGN(const RunResult run, Play(d.program, options, SyntheticData(1)));
     // The table has nine decimals.
     EXPECT_THAT(run.losses, ElementsAre(DoubleNear(1.379620138, 6e-10), DoubleNear(1.363466394, 6e-10),
                                         DoubleNear(1.354297826, 6e-10), DoubleNear(1.344983313, 6e-10),
@@ -270,9 +270,9 @@ TEST(F36, OracleGradients) {
     RunOptions options;
     options.keep_parameters = true;
     options.steps = 0;
-    ASSERT_OK_AND_ASSIGN(const RunResult before, RunOnThreads(d.program, options, SyntheticData(1)));
+    ASSERT_OK_AND_ASSIGN(const RunResult before, Play(d.program, options, SyntheticData(1)));
     options.steps = 1;
-    ASSERT_OK_AND_ASSIGN(const RunResult after, RunOnThreads(d.program, options, SyntheticData(1)));
+    ASSERT_OK_AND_ASSIGN(const RunResult after, Play(d.program, options, SyntheticData(1)));
     const std::pair<const char*, double> wanted[] = {{"w1", 1.4161884408}, {"w2", 0.3912230629}, {"w3", 0.1617362261}};
     for (const auto& [name, sum] : wanted) {
       const std::vector<double>&old = before.parameters.at({name, 0}).values,
@@ -318,7 +318,7 @@ absl::StatusOr<double> LossOfRow(int64_t row, std::vector<double> label, bool sq
   const std::string path = absl::StrCat(testing::TempDir(), "/row.yaml");
   MESHWRIGHT_RETURN_IF_ERROR(WriteWholeFile(path, text));
   MESHWRIGHT_ASSIGN_OR_RETURN(const Planned planned, Plan(path, 1));
-  MESHWRIGHT_ASSIGN_OR_RETURN(const RunResult run, RunOnThreads(planned.program, {}, OneRow(row, std::move(label))));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const RunResult run, Play(planned.program, {}, OneRow(row, std::move(label))));
   return run.losses[0];
 }
 

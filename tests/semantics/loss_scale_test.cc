@@ -19,6 +19,7 @@
 #include "simulator/price.h"
 #include "simulator/simulate.h"
 #include "tests/semantics/model_run.h"
+#include "tests/semantics/play.h"
 
 namespace meshwright {
 namespace {
@@ -89,7 +90,7 @@ absl::StatusOr<Program> ProgramFor(const Split& split, const std::string& scale,
 absl::StatusOr<RunResult> Train(const Split& split, const std::string& scale, int64_t steps, const DataSource& data,
                                 const std::string& optimizer = kAdamW) {
   MESHWRIGHT_ASSIGN_OR_RETURN(const Program program, ProgramFor(split, scale, optimizer));
-  return RunOnThreads(program, {.steps = steps, .keep_parameters = true}, data);
+  return Play(program, {.steps = steps, .keep_parameters = true}, data);
 }
 
 const std::string kScaled = ", loss_scale: {initial: 1.2676506002282294e30, growth_interval: 3}";  // 2^100
@@ -273,14 +274,14 @@ training: {batch: 4, sequence: 8, dtype: float16, loss_scale: {initial: 4.0e+7, 
   const std::string folder = testing::TempDir() + "/half";
   RunOptions options = {.steps = 16, .trace = false};
   options.checkpoint = {.directory = folder + "/{rank_id}", .every = 8, .integrated = false};
-  ASSERT_OK_AND_ASSIGN(const RunResult whole, RunOnThreads(program, options, SyntheticData(1)));
+  ASSERT_OK_AND_ASSIGN(const RunResult whole, Play(program, options, SyntheticData(1)));
   EXPECT_GT(whole.loss_scales[0][7].skipped, 0);
   EXPECT_LT(whole.loss_scales[0][7].skipped, 8);
   ASSERT_OK_AND_ASSIGN(const SavedState state, LoadState(folder + "/{rank_id}/CKP-1_8.ckpt"));
   options.checkpoint.reset();
   options.steps = options.first_step = 8;
   options.initial = &state;
-  ASSERT_OK_AND_ASSIGN(const RunResult rest, RunOnThreads(program, options, SyntheticData(1)));
+  ASSERT_OK_AND_ASSIGN(const RunResult rest, Play(program, options, SyntheticData(1)));
   for (size_t i = 0; i < 8; ++i) {
     EXPECT_EQ(rest.losses[i], whole.losses[8 + i]) << i;
     EXPECT_EQ(rest.loss_scales[1][i].scale, whole.loss_scales[1][8 + i].scale) << i;

@@ -3,9 +3,9 @@
 #include <utility>
 
 #include "costmodel/library.h"
-#include "executor/host/run_on_threads.h"
 #include "ir/status.h"
 #include "planner/search/search.h"
+#include "tests/semantics/play.h"
 #include "tools/flags.h"
 #include "tools/session.h"
 #include "tools/strategy_files.h"
@@ -42,7 +42,7 @@ absl::StatusOr<ModelRun> RunModel(const std::string& text, int64_t ranks, int64_
   options.seed = static_cast<uint64_t>(training.seed);
   options.keep_parameters = true;
   MESHWRIGHT_ASSIGN_OR_RETURN(const TrainingData data, OpenTrainingData(training, inputs, options.seed, ""));
-  MESHWRIGHT_ASSIGN_OR_RETURN(run.result, RunOnThreads(run.program, options, *data.source));
+  MESHWRIGHT_ASSIGN_OR_RETURN(run.result, Play(run.program, options, *data.source));
   return run;
 }
 

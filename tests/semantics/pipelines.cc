@@ -13,6 +13,7 @@
 #include "planner/lower.h"
 #include "planner/search/feeding.h"
 #include "planner/search/search.h"
+#include "tests/semantics/play.h"
 #include "tools/flags.h"
 #include "tools/plan_file.h"
 #include "tools/session.h"
@@ -62,7 +63,7 @@ absl::StatusOr<RunResult> RunSteps(const Program& program, int64_t steps) {
   options.steps = steps;
   options.trace = false;
   options.keep_parameters = true;
-  return RunOnThreads(program, options, SyntheticData(1));
+  return Play(program, options, SyntheticData(1));
 }
 
 std::string OracleB(absl::string_view parallel, int64_t devices, const OperatorKeys& keys) {

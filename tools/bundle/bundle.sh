@@ -5,8 +5,8 @@
 #   tools/bazel run //tools:bundle -- --out=DIR
 #   DIR/gpu_check                    # there: tests, calibration, comparisons, a benchmark; one report
 #
-# The folder has to stay below 40 MiB; `gunzip DIR/bin/*.gz` for what is to be used by hand. CUDA's runtime and everything else are linked in; cuBLASLt and NCCL are looked for
-# on the other machine (gpu_check says where).
+# The folder has to stay below 40 MiB; `gunzip DIR/bin/*.gz` for what is to be used by hand. CUDA's runtime and
+# everything else are linked in; cuBLASLt and NCCL are looked for on the other machine (gpu_check says where).
 set -euo pipefail
 
 most_bytes=$((40 << 20))
@@ -42,6 +42,7 @@ cp -f models/configs/gpt2_*.yaml "${out}/models/"
 cp -f tools/bundle/gpt2_torch.py "${out}/"
 cp -f tools/bundle/gpu_check.sh "${out}/gpu_check"
 cp -f tools/bundle/shared_gpu.sh "${out}/shared_gpu"
+cp -f tests/semantics/suite_cases.tar.gz "${out}/cases.tar.gz"
 chmod -R u+w "${out}"
 chmod +x "${out}/gpu_check" "${out}/shared_gpu"
 

@@ -9,14 +9,20 @@ out="${TEST_TMPDIR}/bundle"
 tools/bundle/bundle 2>/dev/null
 [[ $? == 2 ]] || fail "without --out the code is 2"
 tools/bundle/bundle --out="${out}" || fail "the bundle is not made"
-for file in gpu_check shared_gpu gpt2_torch.py bin/run_gpu.gz bin/measure_gpu.gz bin/gpu_tests.gz bin/plan bin/simulate bin/compare \
+for file in gpu_check shared_gpu cases.tar.gz gpt2_torch.py bin/run_gpu.gz bin/measure_gpu.gz bin/gpu_tests.gz bin/plan bin/simulate bin/compare \
   models/gpt2_124m.yaml models/gpt2_350m.yaml models/gpt2_1_5b.yaml; do
   [[ -f "${out}/${file}" ]] || fail "${file} is missing"
 done
 (( $(du -sb "${out}" | cut -f 1) <= 40 << 20 )) || fail "larger than 40 MiB"
 bash -n "${out}/gpu_check" || fail "gpu_check is no script"
 "${out}/shared_gpu" --list >/dev/null || fail "shared_gpu --list"
-[[ "$("${out}/gpu_check" --list | head -n 1)" == tests ]] || fail "--list"
+"${out}/gpu_check" --list | head -n 1 | grep -q '^part tests ' || fail "--list"
+seconds="$("${out}/gpu_check" --list | awk '$1 == "part" { sum += $3 } END { print sum }')"
+(( seconds > 300 && seconds <= 470 )) || fail "the parts take ${seconds} s, wanted eight minutes with what is around them"
+if ! python3 -c 'import torch' 2>/dev/null; then
+  said="$(python3 "${out}/gpt2_torch.py" gpt2_124m 8 eager)" || fail "gpt2_torch.py without PyTorch"
+  [[ "${said}" == "no PyTorch here: "* ]] || fail "gpt2_torch.py without PyTorch says ${said}"
+fi
 "${out}/gpu_check" --nonsense 2>/dev/null
 [[ $? == 2 ]] || fail "a wrong flag is 2"
 

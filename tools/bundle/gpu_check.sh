@@ -5,24 +5,33 @@
 #   gpu_check [--out=DIR]            # the report and what it was made from; gpu_report beside this script unless given
 #   gpu_check --list                 # what would be run
 #
-# 1 the tests of tests/gpu; 2 shared_gpu: 2, 4 and 8 ranks on one GPU; 3 measure, which writes a cluster file of this
-# machine; 4 for each model: plan on that file, simulate, run, compare; 5 the same models in PyTorch, where there is one.
+# In the order of what is learnt, each part with the seconds it has (what one leaves, the next ones have):
 #
-# Exit codes: 0 all ran and the tests passed; 1 something failed, the report says what; 2 usage; 4 there is no GPU; 6 a
-# library is missing.
+#   tests       the tests of tests/gpu
+#   measure     writes a cluster file of this machine
+#   train       for each model, micro-batch and recompute of the table below: plan on that file, simulate, run, compare
+#   torch       the first of these in PyTorch, where there is one: eager, and compiled
+#   shared_gpu  2, 4 and 8 ranks on one GPU: the oracle by the command line, then the programs of the semantics suite
+#
+# A part that fails, or runs out of time, leaves the others and the report as they are.
+#
+# Exit codes: 0 what ran did not fail; 1 something failed, the report says what; 2 usage; 4 there is no GPU; 6 a library
+# is missing.
 set -uo pipefail
 
 here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
 out="${here}/gpu_report"
-seconds_left=470
-# NAME:BATCH, the batch in one micro-batch.
-runs=(gpt2_124m:8 gpt2_124m:32 gpt2_350m:16 gpt2_1_5b:4)
+parts=(tests:100 measure:80 train:150 torch:70 shared_gpu:70)
+# MODEL:BATCH:RECOMPUTE, the batch in one micro-batch; the most telling first.
+runs=(gpt2_124m:8:none gpt2_350m:8:none gpt2_1_5b:4:none gpt2_1_5b:16:full gpt2_124m:1:none gpt2_124m:16:none
+  gpt2_350m:16:full gpt2_124m:16:full gpt2_350m:1:none gpt2_1_5b:1:none gpt2_124m:2:none gpt2_350m:4:none)
+peers=(gpt2_124m:8:none gpt2_350m:8:none gpt2_1_5b:4:none gpt2_1_5b:16:full)
 steps=12
 
 for argument in "$@"; do
   case "${argument}" in
     --out=*) out="${argument#--out=}" ;;
-    --list) printf 'tests\nshared_gpu\nmeasure\n'; printf 'train %s\n' "${runs[@]}"; exit 0 ;;
+    --list) printf 'part %s s\n' "${parts[@]/:/ }"; printf 'train %s\n' "${runs[@]}"; printf 'torch %s\n' "${peers[@]}"; exit 0 ;;
     *) echo "gpu_check: found \"${argument}\", wanted --out=DIR or --list" >&2; exit 2 ;;
   esac
 done
@@ -79,18 +88,31 @@ began="${SECONDS}"
 
 # say TEXT: to the report and to the screen.
 say() { printf '%s\n' "$*" | tee -a "${report}"; }
-# step LIMIT NAME COMMAND...: runs it into NAME.log; what it took, and its last lines where it failed.
+# show FILE: the same, of a file, set off.
+show() { sed 's/^/      /' "$1" | tee -a "${report}"; }
+# part NAME TITLE: from here on, until what is allotted to all parts so far is used up.
+part_end=0
+part() {
+  local entry
+  for entry in "${parts[@]}"; do
+    [[ "${entry%%:*}" == "$1" ]] && part_end=$((part_end + ${entry##*:}))
+  done
+  say ""
+  say "## $2"
+  say ""
+}
+# step LIMIT NAME COMMAND...: runs it into NAME.log, if the part has time; what it took, and its last lines where it
+# failed.
 step() {
   local limit="$1" name="$2" start="${SECONDS}" left status
   shift 2
-  left=$((seconds_left - (SECONDS - began)))
-  if (( left < 10 )); then
+  left=$((part_end - (SECONDS - began)))
+  if (( left < 5 )); then
     say "- ${name}: not run, the time is up"
-    failed=1
     return 1
   fi
   (( limit < left )) || limit="${left}"
-  timeout "${limit}" "$@" >"${out}/${name}.log" 2>&1
+  timeout -k 5 "${limit}" "$@" >"${out}/${name}.log" 2>&1
   status=$?
   if (( status == 0 )); then
     say "- ${name}: $((SECONDS - start)) s"
@@ -107,47 +129,51 @@ say "# GPU check, $(date -u '+%Y-%m-%d %H:%M') UTC"
 say ""
 nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.max.sm --format=csv,noheader 2>/dev/null |
   sed 's/^/- GPU: /' | tee -a "${report}"
-say ""
 
-say "## Tests"
-say ""
-step 150 tests "${work}/gpu_tests" --gtest_brief=1
+part tests "Tests"
+step 100 tests "${work}/gpu_tests" --gtest_brief=1
 grep -aE '^\[  (PASSED|SKIPPED|FAILED) +\]|^\[  FAILED' "${out}/tests.log" | head -n 40 | sed 's/^/      /' | tee -a "${report}"
-say ""
 
-say "## Several ranks on one GPU"
-say ""
-step 100 shared_gpu "${here}/shared_gpu" "${work}/run_gpu" 55 &&
-  sed 's/^/      /' "${out}/shared_gpu.log" | tee -a "${report}"
-say ""
-
-say "## Calibration"
-say ""
+part measure "Calibration"
 cluster=()
-if step 120 measure "${work}/measure_gpu" --device=gpu --out="${out}/machine.yaml"; then
-  sed 's/^/      /' "${out}/measure.log" | tee -a "${report}"
+if step 100 measure "${work}/measure_gpu" --device=gpu --out="${out}/machine.yaml"; then
+  show "${out}/measure.log"
   cluster=(--cluster="${out}/machine.yaml")
 fi
-say ""
 
-say "## Training, predicted and measured"
-say ""
+part train "Training, predicted and measured"
 for run in "${runs[@]}"; do
-  model="${run%%:*}" batch="${run##*:}" name="${run/:/_batch}"
-  plan="${work}/${name}.yaml"
-  step 20 "${name}.plan" "${here}/bin/plan" "${here}/models/${model}.yaml" "${cluster[@]}" --devices=1 --batch="${batch}" \
-    --out="${plan}" || continue
+  IFS=: read -r model batch recompute <<<"${run}"
+  name="${model}_batch${batch}_${recompute}" plan="${work}/plan.yaml"
+  step 20 "${name}.plan" "${here}/bin/plan" "${here}/models/${model}.yaml" "${cluster[@]}" --devices=1 \
+    --batch="${batch}" --microbatches=1 --recompute="${recompute}" --out="${plan}" || continue
   step 20 "${name}.simulate" "${here}/bin/simulate" "${plan}" --trace="${work}/sim.json"
-  step 90 "${name}.run" "${work}/run_gpu" "${plan}" --steps="${steps}" --trace="${work}/run.json" || continue
+  step 60 "${name}.run" "${work}/run_gpu" "${plan}" --steps="${steps}" --trace="${work}/run.json" || continue
   grep -a '^step ' "${out}/${name}.run.log" | sed 's/^/      measured: /' | tee -a "${report}"
   grep -a '^step ' "${out}/${name}.plan.log" | sed 's/^/      predicted: /' | tee -a "${report}"
-  step 20 "${name}.compare" "${here}/bin/compare" "${work}/sim.json" "${work}/run.json" &&
-    sed 's/^/      /' "${out}/${name}.compare.log" | tee -a "${report}"
-  if python3 -c 'import torch; assert torch.cuda.is_available()' 2>/dev/null; then
-    step 60 "${name}.torch" python3 "${here}/gpt2_torch.py" "${model}" "${batch}" &&
-      sed 's/^/      /' "${out}/${name}.torch.log" | tee -a "${report}"
-  fi
+  step 20 "${name}.compare" "${here}/bin/compare" "${work}/sim.json" "${work}/run.json" && show "${out}/${name}.compare.log"
 done
+
+part torch "The same in PyTorch"
+if python3 -c 'import torch; assert torch.cuda.is_available()' >/dev/null 2>&1; then
+  for way in eager compiled; do
+    for run in "${peers[@]}"; do
+      IFS=: read -r model batch recompute <<<"${run}"
+      name="${model}_batch${batch}_${recompute}.torch_${way}"
+      step 45 "${name}" python3 "${here}/gpt2_torch.py" "${model}" "${batch}" "${way}" ${recompute/none/} &&
+        show "${out}/${name}.log"
+    done
+  done
+else
+  say "- no PyTorch that sees a GPU"
+fi
+
+part shared_gpu "Several ranks on one GPU"
+step 40 shared_gpu "${here}/shared_gpu" "${work}/run_gpu" 25 && show "${out}/shared_gpu.log"
+left=$((part_end - (SECONDS - began) - 8))
+step 400 suite "${here}/shared_gpu" --suite "${work}/gpu_tests" "${here}/cases.tar.gz" "$((left > 0 ? left : 0))" &&
+  show "${out}/suite.log"
+
 say ""
-say "$((SECONDS - began)) s in all; $( (( failed )) && echo 'something failed' || echo 'everything ran')"
+say "$((SECONDS - began)) s in all; $( (( failed )) && echo 'something failed' || echo 'nothing failed')"
 exit "${failed}"

@@ -1,11 +1,16 @@
 #!/usr/bin/env bash
 #
-# Several ranks on one GPU, a process each: the losses of one rank under every way to split the network of oracle B. For
-# correctness only: the processes take turns on the device, so no time means anything.
+# Several ranks on one GPU, a process each. For correctness only: the processes take turns on the device, so no time
+# means anything.
 #
-#   shared_gpu RUN [SECONDS]    # RUN: the command that trains a model file, such as bin/run_gpu; on the host, run.
-#                               # After so many seconds nothing more is begun, and what is left out is said
-#   shared_gpu --list           # RANKS:WAY of what would be run
+#   shared_gpu RUN [SECONDS]    # the losses of one rank under every way to split the network of oracle B, by the command
+#                               # that trains a model file (bin/run_gpu; on the host, run)
+#   shared_gpu --suite PLAYER CASES.tar.gz [SECONDS]
+#                               # the programs of the semantics suite: the losses that the host found for them. PLAYER:
+#                               # gpu_tests, or a script that adds --host to it
+#   shared_gpu --list           # RANKS:WAY of what the first would run
+#
+# After so many seconds nothing more is begun, and what is left out is said.
 #
 # NCCL takes two ranks on one GPU for a mistake, unless their hosts differ: so each process says that it is a host of its
 # own (NCCL_HOSTID), and they talk over sockets.
@@ -16,17 +21,60 @@ set -uo pipefail
 runs=(2:data 4:mixed 2:pipeline 8:optimizer 2:columns 2:contraction 2:optimizer 4:pipeline 8:mixed)
 seconds=40 # for one of them
 
-if (( $# < 1 || $# > 2 )); then
-  echo "shared_gpu: found $# arguments, wanted the command that trains a model file, and perhaps seconds; or --list" >&2
+wanted_arguments=1
+[[ "${1:-}" == --suite ]] && wanted_arguments=3
+if (( $# < wanted_arguments || $# > wanted_arguments + 1 )); then
+  echo "shared_gpu: found $# arguments, wanted the command that trains a model file, or --suite PLAYER CASES.tar.gz, and" \
+    "perhaps seconds; or --list" >&2
   exit 2
 fi
 if [[ "$1" == --list ]]; then
   printf '%s\n' "${runs[@]}"
   exit 0
 fi
-run="$1" most="${2:-100000}"
 work="$(mktemp -d)"
 trap 'rm -rf "${work}"' EXIT
+
+# job RANKS FOLDER SECONDS COMMAND...: as many processes, in this one's group so that who stops it stops them, RANK.out and RANK.err of each in the folder; the last words of
+# those that fail.
+job() {
+  local ranks="$1" folder="$2" limit="$3" port rank failed=0
+  shift 3
+  mkdir -p "${folder}"
+  port=$((20000 + RANDOM % 30000))
+  local pids=()
+  for (( rank = 0; rank < ranks; ++rank )); do
+    env RANK="${rank}" WORLD_SIZE="${ranks}" LOCAL_RANK="${rank}" MASTER_ADDR=127.0.0.1 MASTER_PORT="${port}" \
+      CUDA_VISIBLE_DEVICES=0 NCCL_HOSTID="rank${rank}" NCCL_SOCKET_IFNAME=lo NCCL_NET=Socket NCCL_IB_DISABLE=1 \
+      NCCL_MAX_CTAS=2 NCCL_BUFFSIZE=1048576 NCCL_NVLS_ENABLE=0 NCCL_MNNVL_ENABLE=0 NCCL_RAS_ENABLE=0 \
+      NCCL_NET_GDR_LEVEL=LOC timeout --foreground -k 5 "${limit}" "$@" >"${folder}/${rank}.out" 2>"${folder}/${rank}.err" &
+    pids+=($!)
+  done
+  for rank in "${!pids[@]}"; do
+    wait "${pids[rank]}" && continue
+    failed=1
+    sed "s/^/  rank ${rank}: /" "${folder}/${rank}.err" | tail -n 3 >&2
+  done
+  return "${failed}"
+}
+
+# As many seconds for each number of ranks as it has programs, of all that up to 8 ranks have.
+if [[ "$1" == --suite ]]; then
+  player="$2" most="${4:-100000}" status=0
+  mkdir "${work}/cases"
+  tar -xzf "$3" -C "${work}/cases" || exit 1
+  mapfile -t counts < <(ls "${work}/cases" | sed -n 's/^\([2-8]\)_ranks_.*/\1/p' | sort | uniq -c | sort -rn)
+  total=0
+  for count in "${counts[@]}"; do total=$((total + ${count% *})); done
+  for count in "${counts[@]}"; do
+    read -r programs ranks <<<"${count}"
+    share=$(((most * programs + total - 1) / total))
+    job "${ranks}" "${work}/${ranks}" "$((share + 60))" "${player}" --cases="${work}/cases" --seconds="${share}" || status=1
+    cat "${work}/${ranks}/0.out"
+  done
+  exit "${status}"
+fi
+run="$1" most="${2:-100000}"
 
 # model RANKS WAY: the model file.
 model() {
@@ -63,25 +111,10 @@ YAML
 
 # train RANKS WAY: prints the six losses, in one line.
 train() {
-  local ranks="$1" way="$2" folder="${work}/$1.$2" port rank failed=0
+  local ranks="$1" way="$2" folder="${work}/$1.$2"
   mkdir -p "${folder}"
   model "${ranks}" "${way}" >"${folder}/model.yaml"
-  port=$((20000 + RANDOM % 30000))
-  local pids=()
-  for (( rank = 0; rank < ranks; ++rank )); do
-    env RANK="${rank}" WORLD_SIZE="${ranks}" LOCAL_RANK="${rank}" MASTER_ADDR=127.0.0.1 MASTER_PORT="${port}" \
-      CUDA_VISIBLE_DEVICES=0 NCCL_HOSTID="rank${rank}" NCCL_SOCKET_IFNAME=lo NCCL_NET=Socket NCCL_IB_DISABLE=1 \
-      NCCL_MAX_CTAS=2 NCCL_BUFFSIZE=1048576 NCCL_NVLS_ENABLE=0 NCCL_MNNVL_ENABLE=0 NCCL_RAS_ENABLE=0 \
-      NCCL_NET_GDR_LEVEL=LOC timeout "${seconds}" "${run}" "${folder}/model.yaml" --format=json \
-      >"${folder}/${rank}.out" 2>"${folder}/${rank}.err" &
-    pids+=($!)
-  done
-  for rank in "${!pids[@]}"; do
-    wait "${pids[rank]}" && continue
-    failed=1
-    sed "s/^/  rank ${rank}: /" "${folder}/${rank}.err" | tail -n 3 >&2
-  done
-  (( failed )) && return 1
+  job "${ranks}" "${folder}" "${seconds}" "${run}" "${folder}/model.yaml" --format=json || return 1
   cat "${folder}"/*.out | tr -d ' \n' | sed -n 's/.*"losses":\[\([^]]*\)\].*/\1/p' | tr ',' ' '
 }
 

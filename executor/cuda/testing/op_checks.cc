@@ -298,7 +298,8 @@ std::vector<OpKind> CheckedOps() {
 }
 
 bool CanAccumulate(OpKind op) {
-  return InfoOf(op).epilogue == OpKind::kNumOps && op != OpKind::kAttention && op != OpKind::kMergeAttention && op != OpKind::kAdjustScale && !IsOptimizer(op);
+  return InfoOf(op).epilogue == OpKind::kNumOps && op != OpKind::kAttention && op != OpKind::kMergeAttention &&
+         op != OpKind::kAdjustScale && !IsOptimizer(op);
 }
 
 }  // namespace meshwright::cuda::testing
