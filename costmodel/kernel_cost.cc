@@ -103,17 +103,22 @@ bool IsMisaligned(const KernelWork& work, const Device& device) {
 }
 
 // What a product does to its result before it is written: it keeps the general cores busy while the matrix units have
-// nothing to do. A GELU, 10 operations of the op table, is two special functions (exponential, reciprocal) at an eighth
-// of the rate and some eight instructions: 24 instead of 10 instructions, where the peak counts two operations each.
-// That is 96 us for 8192 x 16384 results at an H100's full clock (67 TFLOP/s). The one published pair of times (XLA's
-// change 7751: 1.28 ms with a kernel of its own, which moves 3 bytes an element in some 130 us, 1.25 ms in the
-// epilogue) leaves 100 us for it.
-constexpr double kPeakPerEpilogueOperation = 2 * 24 / 10.0;
+// nothing to do. Of the ten operations of a GELU in the op table two are special functions (exponential, reciprocal),
+// of which a multiprocessor begins 16 in a clock (CUDA programming guide, throughput of native instructions), and the
+// others instructions of which the float32 peak counts two operations each. That is 101 us for 8192 x 16384 results at
+// an H100's full clock. The one published pair of times (XLA's change 7751: 1.28 ms with a kernel of its own, which
+// moves 3 bytes an element in some 130 us, 1.25 ms in the epilogue) leaves 100 us for it.
+constexpr double kSpecialShare = 0.2, kSpecialPerClock = 16;
 
 double EpilogueSeconds(const KernelWork& work, const Device& device) {
   if (work.epilogue.raw() == 0) return 0;
-  const double rate = PeakOf(DType::kFloat32, device).per_second * device.kernels.sustained_clock;
-  return kPeakPerEpilogueOperation * work.epilogue.raw() / rate;
+  const double clock = device.kernels.sustained_clock;
+  const double sm_clocks = std::max(1, device.sms) * device.boost_mhz * 1e6 * clock;  // a second
+  if (device.generation == Generation::kHost) return sm_clocks > 0 ? work.epilogue.raw() / sm_clocks : 0;
+  const double plain =
+      (1 - kSpecialShare) * work.epilogue.raw() / (PeakOf(DType::kFloat32, device).per_second * clock / 2);
+  const double special = sm_clocks > 0 ? kSpecialShare * work.epilogue.raw() / (kSpecialPerClock * sm_clocks) : 0;
+  return plain + special;
 }
 
 KernelEstimate Contraction(const KernelWork& work, const Device& device) {

@@ -87,11 +87,15 @@ void Check(uint64_t seed, Totals& totals) {
   for (const Bytes& arena : with.result.arenas) totals.with += arena;
   for (const Bytes& arena : without.result.arenas) totals.without += arena;
 
-  cuda::testing::StandInMachine machine(drawn.ranks, seed);
-  const cuda::testing::StandInRun run = RunOnStandIns(with.program, {.steps = kSteps, .trace = false}, SyntheticData(1),
-                                                      {}, machine, cuda::testing::StandInKernelKind::kEmulated);
+  const RunOptions options = {.steps = kSteps, .trace = false};
+  cuda::testing::StandInMachine checked(drawn.ranks, seed), emulated(drawn.ranks, seed);
+  cuda::testing::StandInRun run = RunOnStandIns(with.program, options, SyntheticData(1), {}, checked);
   ASSERT_THAT(run.statuses, Each(IsOk()));
-  ASSERT_THAT(machine.faults(), IsEmpty());
+  ASSERT_THAT(checked.faults(), IsEmpty());
+  EXPECT_EQ(run.result.losses, with.result.losses);
+  run =
+      RunOnStandIns(with.program, options, SyntheticData(1), {}, emulated, cuda::testing::StandInKernelKind::kEmulated);
+  ASSERT_THAT(run.statuses, Each(IsOk()));
   // A few roundings to 8 bits of bfloat16, 2^-8 each, in values that the loss is a mean over.
   for (size_t i = 0; i < with.result.losses.size(); ++i) {
     EXPECT_NEAR(run.result.losses[i], with.result.losses[i], 0.01 * with.result.losses[i]);

@@ -28,7 +28,9 @@ absl::StatusOr<RunResult> PlayOnStandIns(const Program& program, const RunOption
   cuda::testing::StandInMachine machine(program.mesh.num_ranks());
   cuda::testing::StandInRun run = RunOnStandIns(program, options, data, {}, machine, kernels);
   MESHWRIGHT_RETURN_IF_ERROR(FirstError(run.statuses));
-  if (!machine.faults().empty()) return absl::InternalError(absl::StrJoin(machine.faults(), "\n"));
+  // What the devices' kernels read and write is not told to the stand-ins.
+  const bool checked = kernels == cuda::testing::StandInKernelKind::kHost;
+  if (checked && !machine.faults().empty()) return absl::InternalError(absl::StrJoin(machine.faults(), "\n"));
   return std::move(run.result);
 }
 

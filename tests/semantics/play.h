@@ -3,7 +3,9 @@
 //   MESHWRIGHT_BACKEND=host        ranks are threads (the default)
 //   MESHWRIGHT_BACKEND=stand_ins   the back end for GPUs, on stand-ins in host memory that check every access, with the
 //                                  host's kernels: the same numbers to the bit
-//   MESHWRIGHT_BACKEND=emulated    the same, with the devices' kernels played on the host
+//   MESHWRIGHT_BACKEND=emulated    the same, with the devices' kernels played on the host: accesses are not checked,
+//   and
+//                                  sums have another order, so a test that wants the same bits of two programs may fail
 //
 //   tools/bazel test --test_env=MESHWRIGHT_BACKEND=stand_ins //tests/semantics/...
 //
