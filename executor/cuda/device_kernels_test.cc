@@ -55,6 +55,17 @@ TEST_P(DeviceKernelsTest, ManyThreadsInABlock) {
   EXPECT_OK(Check({DType::kFloat64, 6, false, true}, 3));
 }
 
+// Eight elements at a time, and what is left of them.
+TEST_P(DeviceKernelsTest, VectorsEqualTheHost) {
+  // The stand-in multiplies float32 and float64. The other two have no vectors, and examples whose sums want float64.
+  const OpKind op = GetParam();
+  if (op == OpKind::kMatMul || op == OpKind::kGatherGrad || op == OpKind::kAttentionGrad) return;
+  for (const DType dtype : {DType::kFloat32, DType::kFloat16, DType::kBFloat16}) {
+    EXPECT_OK(Check({dtype, 8, false, true}, 1));
+  }
+  EXPECT_OK(Check({DType::kFloat32, 9, false, true}, 3));
+}
+
 class FlashAttentionTest : public ::testing::Test {
  protected:
   // Which bodies were launched, if all is as the host has it.

@@ -49,7 +49,8 @@ absl::Status Apply(const Lowering& l, PointOp op, size_t first, size_t count, bo
                 : count == 2 ? OverOutput(l.call, {first, first + 1})
                              : OverOutput(l.call, {first, first + 1, first + 2});
   MESHWRIGHT_RETURN_IF_ERROR(CheckDims(body.places));
-  return l.LaunchPoints(body.places.total, body);
+  body.vectors = TakesVectors(body.places, {body.y, body.x[0], body.x[1], body.x[2]});
+  return l.LaunchVectors(body.places.total, body);
 }
 
 absl::Status Expect(const Lowering& l, size_t least, size_t most, size_t outputs) {
@@ -77,7 +78,8 @@ absl::Status LowerFill(const Lowering& l) {
     body.scale = l.call.attrs->scale;
     body.y = RefOf(view);
     AddDim(body.places, view.size(), {1});
-    MESHWRIGHT_RETURN_IF_ERROR(l.LaunchPoints(view.size(), body));
+    body.vectors = TakesVectors(body.places, {body.y});
+    MESHWRIGHT_RETURN_IF_ERROR(l.LaunchVectors(view.size(), body));
   }
   return absl::OkStatus();
 }
@@ -111,7 +113,8 @@ absl::Status LowerSwiglu(const Lowering& l, bool gradient) {
   }
   if (body.half == 0) return absl::InvalidArgumentError("no dim of extent 2 (gate, value) vanishes");
   MESHWRIGHT_RETURN_IF_ERROR(CheckDims(body.places));
-  return l.LaunchPoints(body.places.total, body);
+  body.vectors = body.half % kVector == 0 && TakesVectors(body.places, {body.y, body.x, body.dx}, 3);
+  return l.LaunchVectors(body.places.total, body);
 }
 
 absl::Status LowerMseGrad(const Lowering& l) {
@@ -126,7 +129,8 @@ absl::Status LowerMseGrad(const Lowering& l) {
   body.x[1] = RefOf(l.call.inputs[2]);
   body.places = OverOutput(l.call, {1, 2});
   MESHWRIGHT_RETURN_IF_ERROR(CheckDims(body.places));
-  return l.LaunchPoints(body.places.total, body);
+  body.vectors = TakesVectors(body.places, {body.y, body.x[0], body.x[1]});
+  return l.LaunchVectors(body.places.total, body);
 }
 
 absl::Status LowerDropout(const Lowering& l) {
@@ -152,7 +156,10 @@ absl::Status LowerDropout(const Lowering& l) {
     AddDim(body.places, x.shape[d], {in_whole[d]});
   }
   MESHWRIGHT_RETURN_IF_ERROR(CheckDims(body.places));
-  return l.LaunchPoints(body.places.total, body);
+  const int32_t last = body.places.dims - 1;  // its places are of the whole; x and y are contiguous
+  body.vectors = TakesVectors({body.x, body.y}) && last >= 0 && body.places.stride[last][0] == 1 &&
+                 (last == 0 || body.places.extent[last] % kVector == 0);
+  return l.LaunchVectors(body.places.total, body);
 }
 
 absl::Status CheckShapes(absl::Span<const TensorView> views, const Shape& shape) {
@@ -235,6 +242,7 @@ absl::StatusOr<Update> UpdateOf(const Lowering& l, UpdateKind kind, size_t state
     body.new_v = RefOf(call.outputs[2]);
   }
   if (call.outputs.size() == states + 2) body.copy = RefOf(call.outputs[states + 1]);
+  body.vectors = TakesVectors({body.w, body.g, body.m, body.v, body.to, body.new_m, body.new_v, body.copy});
   MESHWRIGHT_RETURN_IF_ERROR(SetScaling(l, all, body));
   return body;
 }
@@ -246,7 +254,7 @@ absl::Status LowerUpdate(const Lowering& l, UpdateKind kind, size_t states) {
   MESHWRIGHT_RETURN_IF_ERROR(CheckShapes(call.inputs.first(states + 2), call.inputs[0].shape));
   MESHWRIGHT_RETURN_IF_ERROR(CheckShapes(call.outputs, call.inputs[0].shape));
   MESHWRIGHT_ASSIGN_OR_RETURN(const Update body, UpdateOf(l, kind, states, states + 2));
-  return l.LaunchPoints(body.n, body);
+  return l.LaunchVectors(body.n, body);
 }
 
 // The parameter's sum comes first: the step may be written over the parameter.
@@ -258,7 +266,7 @@ absl::Status LowerLambStep(const Lowering& l) {
   MESHWRIGHT_RETURN_IF_ERROR(CheckShapes(call.outputs.subspan(3), {}));
   MESHWRIGHT_ASSIGN_OR_RETURN(const Update body, UpdateOf(l, UpdateKind::kLambStep, 2, 4));
   MESHWRIGHT_RETURN_IF_ERROR(LowerSumOfSquares(l, call.inputs[0], call.outputs[3]));
-  MESHWRIGHT_RETURN_IF_ERROR(l.LaunchPoints(body.n, body));
+  MESHWRIGHT_RETURN_IF_ERROR(l.LaunchVectors(body.n, body));
   return LowerSumOfSquares(l, call.outputs[0], call.outputs[4]);
 }
 
@@ -271,7 +279,7 @@ absl::Status LowerLamb(const Lowering& l) {
   MESHWRIGHT_ASSIGN_OR_RETURN(Update body, UpdateOf(l, UpdateKind::kLamb, 0, 4));
   body.weights = RefOf(call.inputs[2]);
   body.steps = RefOf(call.inputs[3]);
-  return l.LaunchPoints(body.n, body);
+  return l.LaunchVectors(body.n, body);
 }
 
 // Any of the inputs may find something.
@@ -290,12 +298,14 @@ absl::Status LowerNotFinite(const Lowering& l) {
     NotFinite body;
     body.y = RefOf(y);
     int64_t largest = 0;
+    body.vectors = true;
     for (const TensorView& x : l.call.inputs.subspan(first, NotFinite::kMost)) {
       body.n[body.count] = x.size();
       body.x[body.count++] = RefOf(x);
+      body.vectors = body.vectors && TakesVectors({RefOf(x)});
       largest = std::max(largest, x.size());
     }
-    MESHWRIGHT_RETURN_IF_ERROR(l.LaunchPoints(largest, body));
+    MESHWRIGHT_RETURN_IF_ERROR(l.LaunchVectors(largest, body));
   }
   return absl::OkStatus();
 }

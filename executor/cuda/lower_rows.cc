@@ -95,6 +95,12 @@ absl::Status LowerLossFromPartials(const Lowering& l) {
   return LowerSum(l, body, scratch);
 }
 
+// Whether the rows of a, and of b where it has their shape, can be taken eight elements at a time. Rows are whole and
+// contiguous, so that all begin at multiples of their width.
+bool RowsInVectors(const RowOp& body, bool two) {
+  return body.width % kVector == 0 && TakesVectors({body.a, two ? body.b : Ref()});
+}
+
 // The losses of the rows into scratch, then their sum.
 absl::Status LowerCrossEntropy(const Lowering& l) {
   RowOp body;
@@ -114,7 +120,8 @@ absl::Status LowerCrossEntropy(const Lowering& l) {
     next *= places.extent[d];
   }
   body.places = places;
-  MESHWRIGHT_RETURN_IF_ERROR(l.LaunchRows(rows, body.width, body));
+  body.vectors = RowsInVectors(body, false);
+  MESHWRIGHT_RETURN_IF_ERROR(l.LaunchRows(rows, body.vectors ? body.width / 4 : body.width, body));
   SumAll sum = ToOutput(l.call);
   sum.a = body.out;
   AddDim(sum.places, rows, {1, 0, 0});
@@ -129,7 +136,10 @@ absl::Status LowerRow(const Lowering& l, RowOp body, std::initializer_list<int> 
   if (l.call.outputs.size() > 1) body.out2 = RefOf(l.call.outputs[1]);
   MESHWRIGHT_RETURN_IF_ERROR(SetClasses(l.call, of, body));
   MESHWRIGHT_RETURN_IF_ERROR(SetPlaces(l.call, of, operands, true, body.places));
-  return l.LaunchRows(body.places.total, body.width, body);
+  const bool two = body.kind == RowKind::kSoftmaxGrad || body.kind == RowKind::kLogSoftmaxGrad;
+  const bool sums = body.kind == RowKind::kMax || body.kind == RowKind::kExpSumAndPick;
+  body.vectors = RowsInVectors(body, two) && (sums || TakesVectors({body.out}));
+  return l.LaunchRows(body.places.total, body.vectors ? body.width / 4 : body.width, body);
 }
 
 absl::Status LowerNorm(const Lowering& l, bool centred) {
@@ -144,7 +154,8 @@ absl::Status LowerNorm(const Lowering& l, bool centred) {
   body.gamma = RefOf(l.call.inputs[1]);
   if (centred) body.beta = RefOf(l.call.inputs[2]);
   body.y = RefOf(l.call.outputs[0]);
-  return l.LaunchRows(body.rows, body.width, body);
+  body.vectors = body.width % kVector == 0 && TakesVectors({body.x, body.gamma, body.beta, body.y});
+  return l.LaunchRows(body.rows, body.vectors ? body.width / 4 : body.width, body);
 }
 
 absl::Status LowerNormGrad(const Lowering& l, bool centred) {
@@ -160,6 +171,7 @@ absl::Status LowerNormGrad(const Lowering& l, bool centred) {
   body.x = RefOf(x);
   body.gamma = RefOf(l.call.inputs[2]);
   body.dx = RefOf(l.call.outputs[0]);
+  body.vectors = body.width % kVector == 0 && TakesVectors({body.x, body.gamma, body.y, body.dx});
   MESHWRIGHT_ASSIGN_OR_RETURN(std::byte* const scratch, l.scratch.Get(l.stream, Bytes(body.rows * 16)));
   body.statistics = reinterpret_cast<double*>(scratch);
   NormParameters parameters;
@@ -173,7 +185,7 @@ absl::Status LowerNormGrad(const Lowering& l, bool centred) {
   parameters.dgamma = RefOf(l.call.outputs[1]);
   if (centred) parameters.dbeta = RefOf(l.call.outputs[2]);
   parameters.statistics = body.statistics;
-  MESHWRIGHT_RETURN_IF_ERROR(l.LaunchRows(body.rows, body.width, body));
+  MESHWRIGHT_RETURN_IF_ERROR(l.LaunchRows(body.rows, body.vectors ? body.width / 4 : body.width, body));
   return l.LaunchPoints(body.width, parameters);
 }
 

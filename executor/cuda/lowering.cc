@@ -12,6 +12,26 @@ namespace {
 // More dims than a kernel takes; CheckDims says so.
 constexpr int32_t kTooMany = Places::kMaxDims + 1;
 
+// Copies whole pieces of 16 bytes where both sides have them.
+void TakePieces(RawCopy& body) {
+  Places& places = body.places;
+  constexpr int64_t kPiece = sizeof(Piece);
+  const int32_t last = places.dims - 1;
+  const int64_t each = kPiece / body.element;
+  bool fits = last >= 0 && places.extent[last] % each == 0 && reinterpret_cast<uintptr_t>(body.from) % kPiece == 0 &&
+              reinterpret_cast<uintptr_t>(body.to) % kPiece == 0;
+  for (int32_t d = 0; fits && d <= last; ++d) {
+    for (int k = 0; k < 2; ++k) fits = fits && (d == last ? places.stride[d][k] == 1 : places.stride[d][k] % each == 0);
+  }
+  if (!fits || each == 1) return;
+  places.total /= each;
+  places.extent[last] /= each;
+  for (int32_t d = 0; d < last; ++d) {
+    for (int k = 0; k < 2; ++k) places.stride[d][k] /= each;
+  }
+  body.element = static_cast<int32_t>(kPiece);
+}
+
 absl::Status CheckOperands(const KernelCall& call) {
   if (call.rule == nullptr || call.rule->inputs.size() != call.inputs.size() ||
       call.rule->outputs.size() != call.outputs.size()) {
@@ -162,6 +182,28 @@ absl::Status CheckDims(const Places& places) {
   return absl::UnimplementedError(absl::StrCat("more than ", Places::kMaxDims, " dims that cannot be seen as fewer"));
 }
 
+bool TakesVectors(std::initializer_list<Ref> operands) {
+  return std::all_of(operands.begin(), operands.end(), [](const Ref& ref) {
+    if (ref.data == nullptr) return true;
+    return ref.type != Elem::kFloat64 && reinterpret_cast<uintptr_t>(ref.data) % sizeof(Piece) == 0;
+  });
+}
+
+bool TakesVectors(const Places& places, std::initializer_list<Ref> operands, size_t written) {
+  const int32_t last = places.dims - 1;
+  if (last < 0 || !TakesVectors(operands)) return false;
+  if (last > 0 && places.extent[last] % kVector != 0) return false;  // of one dim, what is left goes one by one
+  for (size_t k = 0; k < operands.size(); ++k) {
+    if (operands.begin()[k].data == nullptr) continue;
+    const bool same = k >= written && places.stride[last][k] == 0;
+    if (!same && places.stride[last][k] != 1) return false;
+    for (int32_t d = 0; d < last; ++d) {
+      if (!same && places.stride[d][k] % kVector != 0) return false;
+    }
+  }
+  return true;
+}
+
 Places OverOutput(const KernelCall& call, std::initializer_list<size_t> inputs) {
   const IndexRule& rule = *call.rule;
   const Shape& shape = call.outputs[0].shape;
@@ -200,6 +242,7 @@ absl::Status DeviceKernels::Copy(DeviceStream stream, const StridedCopy& copy) {
   }
   MESHWRIGHT_RETURN_IF_ERROR(CheckDims(body.places));
   if (body.places.total == 0) return absl::OkStatus();
+  TakePieces(body);
   const int64_t blocks = std::min<int64_t>((body.places.total + 255) / 256, Lowering::kMostBlocks);
   return launcher_.Launch(stream, {blocks, 256, 0}, false, body);
 }

@@ -12,6 +12,7 @@
 #include "executor/cuda/driver.h"
 #include "executor/cuda/kernels.h"
 #include "executor/cuda/kernels/launcher.h"
+#include "executor/cuda/kernels/vectors.h"
 #include "executor/kernel_call.h"
 #include "ir/index_rule.h"
 
@@ -38,6 +39,11 @@ struct Lowering {
     if (points == 0) return absl::OkStatus();
     return Launch({std::min<int64_t>((points + 255) / 256, kMostBlocks), 256, 0}, body);
   }
+  // The same, eight points a thread where `body.vectors` says so.
+  template <class Body>
+  absl::Status LaunchVectors(int64_t points, const Body& body) const {
+    return LaunchPoints(body.vectors ? (points + kVector - 1) / kVector : points, body);
+  }
   // A block for each of `rows`.
   template <class Body>
   absl::Status LaunchRows(int64_t rows, int64_t width, const Body& body, int64_t shared_per_thread = 0) const {
@@ -60,6 +66,13 @@ ByLabel StridesByLabel(const IndexRule& rule, const OperandRule& operand, const 
 // Adds a dim inside the others; dims of extent 1 vanish, neighbours that are contiguous in every operand merge.
 void AddDim(Places& places, int64_t extent, std::initializer_list<int64_t> strides);
 absl::Status CheckDims(const Places& places);  // kUnimplemented when there are too many
+
+// Whether a body can take eight neighbours of such operands at a time (kernels/vectors.h): they are of 16 or 32 bits
+// and begin at multiples of 16 bytes. Operands that are not there do not count.
+bool TakesVectors(std::initializer_list<Ref> operands);
+// And whether those of `places` have neighbours side by side; after the first `written` also one element for all of
+// them.
+bool TakesVectors(const Places& places, std::initializer_list<Ref> operands, size_t written = 1);
 
 // Over the output's points: operand 0 is output 0, then the inputs in `inputs`.
 Places OverOutput(const KernelCall& call, std::initializer_list<size_t> inputs);

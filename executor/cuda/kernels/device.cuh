@@ -95,8 +95,15 @@ class WarpContext : public DeviceContext {
   }
 };
 
+// Of at most 256 threads; bodies that wait for memory name the blocks that an SM should hold to have enough on its way.
 template <class Body, class A>
-__global__ void RunBody(const __grid_constant__ Body body) {
+constexpr int BlocksPerSm() {
+  if constexpr (std::is_same_v<A, float> && requires { Body::kBlocksPerSm; }) return Body::kBlocksPerSm;
+  return 1;
+}
+
+template <class Body, class A>
+__global__ void __launch_bounds__(256, BlocksPerSm<Body, A>()) RunBody(const __grid_constant__ Body body) {
   DeviceContext context;
   body.template Run<A>(context);
 }

@@ -3,6 +3,7 @@
 #define MESHWRIGHT_EXECUTOR_CUDA_KERNELS_POINTWISE_H_
 
 #include "executor/cuda/kernels/simt.h"
+#include "executor/cuda/kernels/vectors.h"
 
 namespace meshwright::cuda {
 
@@ -66,12 +67,32 @@ MESHWRIGHT_DEVICE A Derivative(Activation f, A x) {
   return A(0);
 }
 
+// Calls `use` with the function as a constant.
+template <class F>
+MESHWRIGHT_DEVICE void WithConstant(Activation f, const F& use) {
+  switch (f) {
+    case Activation::kRelu:
+      return use(std::integral_constant<Activation, Activation::kRelu>());
+    case Activation::kGelu:
+      return use(std::integral_constant<Activation, Activation::kGelu>());
+    case Activation::kTanh:
+      return use(std::integral_constant<Activation, Activation::kTanh>());
+    case Activation::kSigmoid:
+      return use(std::integral_constant<Activation, Activation::kSigmoid>());
+    case Activation::kSilu:
+      return use(std::integral_constant<Activation, Activation::kSilu>());
+    case Activation::kSqrt:
+      return use(std::integral_constant<Activation, Activation::kSqrt>());
+  }
+}
+
 // y (+)= f(x[0], x[1], x[2]); operand 0 of `places` is y.
 struct Pointwise {
+  static constexpr int kBlocksPerSm = 3;
   PointOp op = PointOp::kCopy;
   Activation activation = Activation::kRelu;
   int32_t inputs = 1;
-  bool add = false;
+  bool add = false, vectors = false;
   double scale = 1;  // of copies, fills and kMseGrad
   Ref y, x[3];
   Ref factor;  // kMseGrad: a scalar
@@ -79,49 +100,65 @@ struct Pointwise {
 
   template <class A, class Ctx>
   MESHWRIGHT_DEVICE void Run(Ctx& ctx) const {
-    const A s = static_cast<A>(scale), factor_now = op == PointOp::kMseGrad ? A(2) * s * Load<A>(factor, 0) : A(0);
-    for (int64_t i = First(ctx); i < places.total; i += Step(ctx)) {
-      int64_t at[4];
-      places.At(i, at);
-      A v[3] = {A(0), A(0), A(0)};
-      for (int k = 0; k < 3; ++k) {
-        if (k < inputs) v[k] = Load<A>(x[k], at[k + 1]);
-      }
-      A value = A(0);
-      switch (op) {
-        case PointOp::kFill:
-          value = s;
-          break;
-        case PointOp::kCopy:
-          value = s * v[0];
-          break;
-        case PointOp::kAdd:
-          value = v[0] + v[1] + v[2];
-          break;
-        case PointOp::kSub:
-          value = v[0] - v[1];
-          break;
-        case PointOp::kMul:
-          value = v[0] * v[1];
-          break;
-        case PointOp::kDiv:
-          value = v[0] / v[1];
-          break;
-        case PointOp::kEqual:
-          value = v[0] == v[1] ? A(1) : A(0);
-          break;
-        case PointOp::kActivation:
-          value = Activate(activation, v[0] + v[1]);
-          break;
-        case PointOp::kActivationGrad:
-          value = v[0] * Derivative(activation, v[1] + v[2]);
-          break;
-        case PointOp::kMseGrad:
-          value = factor_now * (v[0] - v[1]);
-          break;
-      }
-      Put(y, at[0], value, add);
+    const A s = static_cast<A>(op == PointOp::kMseGrad ? 2 * scale : scale);
+    const A by = op == PointOp::kMseGrad ? s * Load<A>(factor, 0) : s;
+    OverRange<A>(First(ctx), Step(ctx), places.total, vectors,
+                 [&](auto some, int64_t i) { Points<A, some.value>(i, by); });
+  }
+
+ private:
+  template <class A, int N>
+  MESHWRIGHT_DEVICE void Points(int64_t i, A by) const {
+    int64_t at[4];
+    places.At(i, at);
+    Some<A, N> got[3];
+    A v[3][N] = {}, value[N];
+    MESHWRIGHT_UNROLL
+    for (int k = 0; k < 3; ++k) {
+      if (k < inputs) got[k] = Fetch<A, N>(x[k], at[k + 1], places.Spreads(k + 1));
     }
+    MESHWRIGHT_UNROLL
+    for (int k = 0; k < 3; ++k) {
+      if (k < inputs) Unpack(x[k].type, got[k], v[k]);
+    }
+    const auto each = [&](const auto& f) {
+      MESHWRIGHT_UNROLL
+      for (int j = 0; j < N; ++j) value[j] = f(v[0][j], v[1][j], v[2][j]);
+    };
+    switch (op) {
+      case PointOp::kFill:
+        each([&](A, A, A) { return by; });
+        break;
+      case PointOp::kCopy:
+        each([&](A a, A, A) { return by * a; });
+        break;
+      case PointOp::kAdd:
+        each([](A a, A b, A c) { return a + b + c; });
+        break;
+      case PointOp::kSub:
+        each([](A a, A b, A) { return a - b; });
+        break;
+      case PointOp::kMul:
+        each([](A a, A b, A) { return a * b; });
+        break;
+      case PointOp::kDiv:
+        each([](A a, A b, A) { return a / b; });
+        break;
+      case PointOp::kEqual:
+        each([](A a, A b, A) { return a == b ? A(1) : A(0); });
+        break;
+      case PointOp::kActivation:
+        WithConstant(activation, [&](auto f) { each([&](A a, A b, A) { return Activate<A>(f.value, a + b); }); });
+        break;
+      case PointOp::kActivationGrad:
+        WithConstant(activation,
+                     [&](auto f) { each([&](A a, A b, A c) { return a * Derivative<A>(f.value, b + c); }); });
+        break;
+      case PointOp::kMseGrad:
+        each([&](A a, A b, A) { return by * (a - b); });
+        break;
+    }
+    PutSome(y, at[0], value, add);
   }
 };
 
@@ -129,7 +166,7 @@ struct Pointwise {
 struct RawCopy {
   const void* from = nullptr;
   void* to = nullptr;
-  int32_t element = 4;  // bytes: 1, 2, 4 or 8
+  int32_t element = 4;  // bytes: 1, 2, 4, 8 or 16
   Places places;
 
   template <class T>
@@ -145,31 +182,40 @@ struct RawCopy {
       if (element == 2) CopyOne<uint16_t>(at);
       if (element == 4) CopyOne<uint32_t>(at);
       if (element == 8) CopyOne<uint64_t>(at);
+      if (element == 16) CopyOne<Piece>(at);
     }
   }
 };
 
 // y = silu(x[0]) * x[half], or its gradient; operands of `places`: y or dy, x, dx.
 struct Swiglu {
-  bool gradient = false, add = false;
+  static constexpr int kBlocksPerSm = 4;
+  bool gradient = false, add = false, vectors = false;
   Ref y, x, dx;
   int64_t half = 0;
   Places places;
 
   template <class A, class Ctx>
   MESHWRIGHT_DEVICE void Run(Ctx& ctx) const {
-    for (int64_t i = First(ctx); i < places.total; i += Step(ctx)) {
+    OverRange<A>(First(ctx), Step(ctx), places.total, vectors, [&](auto some, int64_t i) {
+      constexpr int N = some.value;
       int64_t at[3];
       places.At(i, at);
-      const A gate = Load<A>(x, at[1]), value = Load<A>(x, at[1] + half), s = SigmoidOf(gate);
-      if (!gradient) {
-        Put(y, at[0], gate * s * value, add);
-        continue;
+      const auto got_gate = Fetch<A, N>(x, at[1]), got_value = Fetch<A, N>(x, at[1] + half);
+      A gate[N], value[N], g[N], of_gate[N], of_value[N];
+      if (gradient) LoadSome(y, at[0], g);
+      Unpack(x.type, got_gate, gate);
+      Unpack(x.type, got_value, value);
+      MESHWRIGHT_UNROLL
+      for (int j = 0; j < N; ++j) {
+        const A s = SigmoidOf(gate[j]);
+        of_value[j] = gradient ? g[j] * gate[j] * s : gate[j] * s * value[j];
+        if (gradient) of_gate[j] = g[j] * value[j] * s * (A(1) + gate[j] * (A(1) - s));
       }
-      const A g = Load<A>(y, at[0]);
-      Put(dx, at[2], g * value * s * (A(1) + gate * (A(1) - s)), add);
-      Put(dx, at[2] + half, g * gate * s, add);
-    }
+      if (!gradient) return PutSome(y, at[0], of_value, add);
+      PutSome(dx, at[2], of_gate, add);
+      PutSome(dx, at[2] + half, of_value, add);
+    });
   }
 };
 
@@ -265,7 +311,8 @@ MESHWRIGHT_DEVICE uint64_t MixBits(uint64_t x) {  // Mix of executor/random.h
 // x / (1 - rate), or 0 where the element's draw says so: Uniform of executor/random.h, of the stream `key`. The operand
 // of `places` is the element's number in the whole, less `base`.
 struct Dropout {
-  bool add = false;
+  static constexpr int kBlocksPerSm = 4;
+  bool add = false, vectors = false;
   double rate = 0;
   uint64_t key = 0;
   const uint64_t* key_at = nullptr;  // where there is one, it counts
@@ -277,13 +324,19 @@ struct Dropout {
   MESHWRIGHT_DEVICE void Run(Ctx& ctx) const {
     const A kept = static_cast<A>(1 / (1 - rate));
     const uint64_t stream = key_at != nullptr ? *key_at : key;
-    for (int64_t i = First(ctx); i < places.total; i += Step(ctx)) {
+    OverRange<A>(First(ctx), Step(ctx), places.total, vectors, [&](auto some, int64_t i) {
       int64_t at[1];
       places.At(i, at);
-      const uint64_t bits = MixBits(stream + 0x9e3779b97f4a7c15u * (static_cast<uint64_t>(base + at[0]) + 1));
-      const double uniform = static_cast<double>(bits >> 11) * 0x1.0p-53;
-      Put(y, i, (uniform < rate ? A(0) : kept) * Load<A>(x, i), add);
-    }
+      A value[some.value];
+      LoadSome(x, i, value);
+      MESHWRIGHT_UNROLL
+      for (int j = 0; j < some.value; ++j) {
+        const uint64_t bits = MixBits(stream + 0x9e3779b97f4a7c15u * (static_cast<uint64_t>(base + at[0] + j) + 1));
+        const double uniform = static_cast<double>(bits >> 11) * 0x1.0p-53;
+        value[j] *= uniform < rate ? A(0) : kept;
+      }
+      PutSome(y, i, value, add);
+    });
   }
 };
 
@@ -323,7 +376,9 @@ enum class UpdateKind : uint8_t { kSgd, kMomentum, kAdamW, kLambStep, kLamb };
 
 // As executor/host/optimizers.cc, but for the sums of kLambStep; `copy` may be null.
 struct Update {
+  static constexpr int kBlocksPerSm = 3;
   UpdateKind kind = UpdateKind::kSgd;
+  bool vectors = false;
   int64_t n = 0;
   double rate = 0, beta1 = 0, beta2 = 0, decay = 0, epsilon = 0, correct_m = 1, correct_v = 1;
   Ref w, g, m, v, to, new_m, new_v, copy;
@@ -356,25 +411,37 @@ struct Update {
       const A weight_norm = sqrt(Load<A>(weights, 0)), step_norm = sqrt(Load<A>(steps, 0));
       if (weight_norm > A(0) && step_norm > A(0)) lr *= weight_norm / step_norm;
     }
-    for (int64_t i = First(ctx); i < n; i += Step(ctx)) {
-      const A weight = Load<A>(w, i), gradient = unscale * Load<A>(g, i);
-      A value = weight - lr * gradient;
-      if (kind == UpdateKind::kMomentum) {
-        const A velocity = b1 * Load<A>(m, i) + gradient;
-        Store(new_m, i, velocity);
-        value = weight - lr * velocity;
-      } else if (kind == UpdateKind::kAdamW || kind == UpdateKind::kLambStep) {
-        const A mean = b1 * Load<A>(m, i) + (A(1) - b1) * gradient;
-        const A square = b2 * Load<A>(v, i) + (A(1) - b2) * gradient * gradient;
-        Store(new_m, i, mean);
-        Store(new_v, i, square);
-        const A towards = mean * fix_m / (sqrt(square * fix_v) + static_cast<A>(epsilon));
-        const A step = towards + static_cast<A>(decay) * weight;
-        value = kind == UpdateKind::kAdamW ? weight - lr * step : step;
+    const bool moments = kind == UpdateKind::kAdamW || kind == UpdateKind::kLambStep;
+    OverRange<A>(First(ctx), Step(ctx), n, vectors, [&](auto some, int64_t i) {
+      constexpr int N = some.value;
+      const auto got_w = Fetch<A, N>(w, i), got_g = Fetch<A, N>(g, i);
+      Some<A, N> got_m, got_v;
+      if (m.data != nullptr) got_m = Fetch<A, N>(m, i);
+      if (v.data != nullptr) got_v = Fetch<A, N>(v, i);
+      A weight[N], gradient[N], first[N] = {}, second[N] = {};
+      Unpack(w.type, got_w, weight);
+      Unpack(g.type, got_g, gradient);
+      if (m.data != nullptr) Unpack(m.type, got_m, first);
+      if (v.data != nullptr) Unpack(v.type, got_v, second);
+      MESHWRIGHT_UNROLL
+      for (int j = 0; j < N; ++j) {
+        const A d = unscale * gradient[j];
+        if (moments) {
+          first[j] = b1 * first[j] + (A(1) - b1) * d;
+          second[j] = b2 * second[j] + (A(1) - b2) * d * d;
+          const A towards = first[j] * fix_m / (sqrt(second[j] * fix_v) + static_cast<A>(epsilon));
+          const A step = towards + static_cast<A>(decay) * weight[j];
+          weight[j] = kind == UpdateKind::kAdamW ? weight[j] - lr * step : step;
+        } else {
+          first[j] = b1 * first[j] + d;
+          weight[j] -= lr * (kind == UpdateKind::kMomentum ? first[j] : d);
+        }
       }
-      Store(to, i, value);
-      if (copy.data != nullptr) Store(copy, i, value);
-    }
+      if (new_m.data != nullptr) PutSome(new_m, i, first);
+      if (new_v.data != nullptr) PutSome(new_v, i, second);
+      PutSome(to, i, weight);
+      if (copy.data != nullptr) PutSome(copy, i, weight);
+    });
   }
 
   // The step is skipped: everything stays as it is.
@@ -394,6 +461,7 @@ struct Update {
 struct NotFinite {
   static constexpr int kMost = 64;  // tensors in one launch
   int32_t count = 0;
+  bool vectors = false;
   int64_t n[kMost] = {};
   Ref x[kMost], y;
 
@@ -401,10 +469,11 @@ struct NotFinite {
   MESHWRIGHT_DEVICE void Run(Ctx& ctx) const {
     bool found = false;
     for (int t = 0; t < count; ++t) {
-      for (int64_t i = First(ctx); i < n[t]; i += Step(ctx)) {
-        const A value = Load<A>(x[t], i);
-        found = found || value - value != A(0);
-      }
+      OverRange<A>(First(ctx), Step(ctx), n[t], vectors, [&](auto some, int64_t i) {
+        A value[some.value];
+        LoadSome(x[t], i, value);
+        for (const A v : value) found = found || v - v != A(0);
+      });
     }
     if (ctx.Max(found ? A(1) : A(0)) > A(0) && ctx.thread() == 0) Store(y, 0, static_cast<A>(INFINITY));
   }

@@ -4,6 +4,7 @@
 #define MESHWRIGHT_EXECUTOR_CUDA_KERNELS_ROWS_H_
 
 #include "executor/cuda/kernels/simt.h"
+#include "executor/cuda/kernels/vectors.h"
 
 namespace meshwright::cuda {
 
@@ -48,6 +49,12 @@ struct Reduce {
   }
 };
 
+// Calls f(N, i) for the elements of a row that this thread of its block takes.
+template <class A, class Ctx, class F>
+MESHWRIGHT_DEVICE void OverRow(Ctx& ctx, int64_t width, bool vectors, const F& f) {
+  OverRange<A>(ctx.thread(), ctx.threads(), width, vectors, f);
+}
+
 enum class RowKind : uint8_t {
   kSoftmax,           // x -> y
   kSoftmaxGrad,       // dy, y -> dx
@@ -63,8 +70,9 @@ enum class RowKind : uint8_t {
 // Operands of `places`, one row a point: a, b, c, labels, out, out2, as far as the kind has them; a, and what has its
 // shape, are contiguous along the row.
 struct RowOp {
+  static constexpr int kBlocksPerSm = 2;
   RowKind kind = RowKind::kSoftmax;
-  bool add = false, add2 = false;
+  bool add = false, add2 = false, vectors = false;
   int64_t width = 0, begin = 0, whole = 0;  // classes here, the number of the first, of all ranks
   double scale = 1;
   Ref a, b, c, factor, out, out2;
@@ -84,18 +92,47 @@ struct RowOp {
   template <class A, class Ctx>
   MESHWRIGHT_DEVICE A Top(Ctx& ctx, int64_t row) const {
     A top = static_cast<A>(-INFINITY);
-    for (int64_t i = ctx.thread(); i < width; i += ctx.threads()) {
-      const A value = Load<A>(a, row + i);
-      top = value > top || value != value ? value : top;
-    }
+    OverRow<A>(ctx, width, vectors, [&](auto some, int64_t i) {
+      A x[some.value];
+      LoadSome(a, row + i, x);
+      for (const A value : x) top = value > top || value != value ? value : top;
+    });
     return ctx.Max(top);
   }
   template <class A, class Ctx>
   MESHWRIGHT_DEVICE A ExpSum(Ctx& ctx, int64_t row, A top) const {
     using std::exp;
     A sum = A(0);
-    for (int64_t i = ctx.thread(); i < width; i += ctx.threads()) sum += exp(Load<A>(a, row + i) - top);
+    OverRow<A>(ctx, width, vectors, [&](auto some, int64_t i) {
+      A x[some.value];
+      LoadSome(a, row + i, x);
+      for (const A value : x) sum += exp(value - top);
+    });
     return ctx.Sum(sum);
+  }
+  // out (+)= f(element of a, its number) along the row; or of a and b.
+  template <class A, class Ctx, class F>
+  MESHWRIGHT_DEVICE void Each(Ctx& ctx, const int64_t (&at)[6], const F& f) const {
+    OverRow<A>(ctx, width, vectors, [&](auto some, int64_t i) {
+      A x[some.value];
+      LoadSome(a, at[0] + i, x);
+      MESHWRIGHT_UNROLL
+      for (int j = 0; j < some.value; ++j) x[j] = f(x[j], i + j);
+      PutSome(out, at[4] + i, x, add);
+    });
+  }
+  template <class A, class Ctx, class F>
+  MESHWRIGHT_DEVICE void EachOfTwo(Ctx& ctx, const int64_t (&at)[6], const F& f) const {
+    OverRow<A>(ctx, width, vectors, [&](auto some, int64_t i) {
+      constexpr int N = some.value;
+      const auto got_a = Fetch<A, N>(a, at[0] + i), got_b = Fetch<A, N>(b, at[1] + i);
+      A x[N], y[N];
+      Unpack(a.type, got_a, x);
+      Unpack(b.type, got_b, y);
+      MESHWRIGHT_UNROLL
+      for (int j = 0; j < N; ++j) x[j] = f(x[j], y[j]);
+      PutSome(out, at[4] + i, x, add);
+    });
   }
 
   template <class A, class Ctx>
@@ -109,36 +146,35 @@ struct RowOp {
     switch (kind) {
       case RowKind::kSoftmax: {
         const A top = Top<A>(ctx, at[0]), sum = ExpSum(ctx, at[0], top);
-        for (int64_t i = ctx.thread(); i < width; i += ctx.threads()) {
-          Put(out, at[4] + i, exp(Load<A>(a, at[0] + i) - top) / sum, add);
-        }
+        Each<A>(ctx, at, [&](A x, int64_t) { return exp(x - top) / sum; });
         break;
       }
       case RowKind::kSoftmaxGrad: {
         A dot = A(0);
-        for (int64_t i = ctx.thread(); i < width; i += ctx.threads()) {
-          dot += Load<A>(a, at[0] + i) * Load<A>(b, at[1] + i);
-        }
+        OverRow<A>(ctx, width, vectors, [&](auto some, int64_t i) {
+          A x[some.value], y[some.value];
+          LoadSome(a, at[0] + i, x);
+          LoadSome(b, at[1] + i, y);
+          for (int j = 0; j < some.value; ++j) dot += x[j] * y[j];
+        });
         dot = ctx.Sum(dot);
-        for (int64_t i = ctx.thread(); i < width; i += ctx.threads()) {
-          Put(out, at[4] + i, Load<A>(b, at[1] + i) * (Load<A>(a, at[0] + i) - dot), add);
-        }
+        EachOfTwo<A>(ctx, at, [&](A dy, A y) { return y * (dy - dot); });
         break;
       }
       case RowKind::kLogSoftmax: {
         const A top = Top<A>(ctx, at[0]), log_sum = top + log(ExpSum(ctx, at[0], top));
-        for (int64_t i = ctx.thread(); i < width; i += ctx.threads()) {
-          Put(out, at[4] + i, Load<A>(a, at[0] + i) - log_sum, add);
-        }
+        Each<A>(ctx, at, [&](A x, int64_t) { return x - log_sum; });
         break;
       }
       case RowKind::kLogSoftmaxGrad: {
         A sum = A(0);
-        for (int64_t i = ctx.thread(); i < width; i += ctx.threads()) sum += Load<A>(a, at[0] + i);
+        OverRow<A>(ctx, width, vectors, [&](auto some, int64_t i) {
+          A x[some.value];
+          LoadSome(a, at[0] + i, x);
+          for (const A value : x) sum += value;
+        });
         sum = ctx.Sum(sum);
-        for (int64_t i = ctx.thread(); i < width; i += ctx.threads()) {
-          Put(out, at[4] + i, Load<A>(a, at[0] + i) - exp(Load<A>(b, at[1] + i)) * sum, add);
-        }
+        EachOfTwo<A>(ctx, at, [&](A dy, A y) { return dy - exp(y) * sum; });
         break;
       }
       case RowKind::kMax: {
@@ -158,9 +194,7 @@ struct RowOp {
       case RowKind::kPartialsGrad: {
         const A f = static_cast<A>(scale) * Load<A>(factor, 0), top = Load<A>(b, at[1]);
         const A share = f / Load<A>(c, at[2]);
-        for (int64_t i = ctx.thread(); i < width; i += ctx.threads()) {
-          Put(out, at[4] + i, share * exp(Load<A>(a, at[0] + i) - top) - (i == label ? f : A(0)) + wrong, add);
-        }
+        Each<A>(ctx, at, [&](A x, int64_t i) { return share * exp(x - top) - (i == label ? f : A(0)) + wrong; });
         break;
       }
       case RowKind::kCrossEntropy: {
@@ -173,37 +207,19 @@ struct RowOp {
       case RowKind::kCrossEntropyGrad: {
         const A top = Top<A>(ctx, at[0]), log_sum = top + log(ExpSum(ctx, at[0], top));
         const A f = static_cast<A>(scale) * Load<A>(factor, 0);
-        for (int64_t i = ctx.thread(); i < width; i += ctx.threads()) {
-          Put(out, at[4] + i, f * (exp(Load<A>(a, at[0] + i) - log_sum) - (i == label ? A(1) : A(0))) + wrong, add);
-        }
+        Each<A>(ctx, at, [&](A x, int64_t i) { return f * (exp(x - log_sum) - (i == label ? A(1) : A(0))) + wrong; });
         break;
       }
     }
   }
 };
 
-// Mean and 1 / sqrt(variance + epsilon) of a row; without centring 0 and 1 / sqrt(mean square + epsilon).
-template <class A, class Ctx>
-MESHWRIGHT_DEVICE void NormStatistics(Ctx& ctx, const Ref& x, int64_t row, int64_t width, bool centred, double epsilon,
-                                      A& mean, A& inverse) {
-  using std::sqrt;
-  mean = A(0);
-  if (centred) {
-    A sum = A(0);
-    for (int64_t i = ctx.thread(); i < width; i += ctx.threads()) sum += Load<A>(x, row + i);
-    mean = ctx.Sum(sum) / static_cast<A>(width);
-  }
-  A squares = A(0);
-  for (int64_t i = ctx.thread(); i < width; i += ctx.threads()) {
-    const A from_mean = Load<A>(x, row + i) - mean;
-    squares += from_mean * from_mean;
-  }
-  inverse = A(1) / sqrt(ctx.Sum(squares) / static_cast<A>(width) + static_cast<A>(epsilon));
-}
-
-// y = (x - mean) * inverse * gamma + beta; or dx, from y = dy, with the statistics kept as pairs of doubles.
+// y = (x - mean) * inverse * gamma + beta, with `inverse` 1 / sqrt(variance + epsilon), or without centring mean 0 and
+// 1 / sqrt(mean square + epsilon); or dx, from y = dy, with the statistics kept as pairs of doubles. What is read more
+// than once of a row comes from the L1 cache.
 struct Norm {
-  bool gradient = false, centred = true, add = false;
+  static constexpr int kBlocksPerSm = 3;
+  bool gradient = false, centred = true, add = false, vectors = false;
   double epsilon = 1e-5;
   int64_t rows = 0, width = 0;
   Ref x, gamma, beta, y, dx;
@@ -214,32 +230,85 @@ struct Norm {
     for (int64_t r = ctx.block(); r < rows; r += ctx.blocks()) {
       const int64_t row = r * width;
       A mean, inverse;
-      NormStatistics(ctx, x, row, width, centred, epsilon, mean, inverse);
-      if (!gradient) {
-        for (int64_t i = ctx.thread(); i < width; i += ctx.threads()) {
-          const A n = (Load<A>(x, row + i) - mean) * inverse;
-          Put(y, row + i, n * Load<A>(gamma, i) + (centred ? Load<A>(beta, i) : A(0)), add);
-        }
-        continue;
-      }
-      A sum_g = A(0), sum_gn = A(0);
-      for (int64_t i = ctx.thread(); i < width; i += ctx.threads()) {
-        const A n = (Load<A>(x, row + i) - mean) * inverse, g = Load<A>(y, row + i) * Load<A>(gamma, i);
-        sum_g += g;
-        sum_gn += g * n;
-      }
-      sum_g = ctx.Sum(sum_g);
-      const A mean_g = centred ? sum_g / static_cast<A>(width) : A(0);
-      const A mean_gn = ctx.Sum(sum_gn) / static_cast<A>(width);
-      for (int64_t i = ctx.thread(); i < width; i += ctx.threads()) {
-        const A n = (Load<A>(x, row + i) - mean) * inverse, g = Load<A>(y, row + i) * Load<A>(gamma, i);
-        Put(dx, row + i, inverse * (g - mean_g - n * mean_gn), add);
-      }
-      if (ctx.thread() == 0) {
+      Statistics(ctx, row, mean, inverse);
+      if (gradient) {
+        Gradient(ctx, row, mean, inverse);
+        if (ctx.thread() != 0) continue;
         statistics[2 * r] = static_cast<double>(mean);
         statistics[2 * r + 1] = static_cast<double>(inverse);
+        continue;
       }
+      OverRow<A>(ctx, width, vectors, [&](auto some, int64_t i) {
+        constexpr int N = some.value;
+        A value[N], by[N], plus[N] = {};
+        LoadSome(x, row + i, value);
+        LoadSome(gamma, i, by);
+        if (centred) LoadSome(beta, i, plus);
+        MESHWRIGHT_UNROLL
+        for (int j = 0; j < N; ++j) value[j] = (value[j] - mean) * inverse * by[j] + plus[j];
+        PutSome(y, row + i, value, add);
+      });
     }
+  }
+
+ private:
+  template <class A, class Ctx>
+  MESHWRIGHT_DEVICE void Statistics(Ctx& ctx, int64_t row, A& mean, A& inverse) const {
+    using std::sqrt;
+    mean = A(0);
+    if (centred) {
+      A sum = A(0);
+      OverRow<A>(ctx, width, vectors, [&](auto some, int64_t i) {
+        A value[some.value];
+        LoadSome(x, row + i, value);
+        for (const A v : value) sum += v;
+      });
+      mean = ctx.Sum(sum) / static_cast<A>(width);
+    }
+    A squares = A(0);
+    OverRow<A>(ctx, width, vectors, [&](auto some, int64_t i) {
+      A value[some.value];
+      LoadSome(x, row + i, value);
+      for (const A v : value) squares += (v - mean) * (v - mean);
+    });
+    inverse = A(1) / sqrt(ctx.Sum(squares) / static_cast<A>(width) + static_cast<A>(epsilon));
+  }
+
+  // Of the elements from i on: x normalized, and dy * gamma.
+  template <class A, int N>
+  MESHWRIGHT_DEVICE void Both(int64_t row, int64_t i, A mean, A inverse, A (&n)[N], A (&g)[N]) const {
+    const auto got_x = Fetch<A, N>(x, row + i), got_y = Fetch<A, N>(y, row + i), got_gamma = Fetch<A, N>(gamma, i);
+    A by[N];
+    Unpack(x.type, got_x, n);
+    Unpack(y.type, got_y, g);
+    Unpack(gamma.type, got_gamma, by);
+    MESHWRIGHT_UNROLL
+    for (int j = 0; j < N; ++j) {
+      n[j] = (n[j] - mean) * inverse;
+      g[j] *= by[j];
+    }
+  }
+  template <class A, class Ctx>
+  MESHWRIGHT_DEVICE void Gradient(Ctx& ctx, int64_t row, A mean, A inverse) const {
+    A sum_g = A(0), sum_gn = A(0);
+    OverRow<A>(ctx, width, vectors, [&](auto some, int64_t i) {
+      A n[some.value], g[some.value];
+      Both(row, i, mean, inverse, n, g);
+      for (int j = 0; j < some.value; ++j) {
+        sum_g += g[j];
+        sum_gn += g[j] * n[j];
+      }
+    });
+    if (centred) sum_g = ctx.Sum(sum_g);
+    const A mean_g = centred ? sum_g / static_cast<A>(width) : A(0);
+    const A mean_gn = ctx.Sum(sum_gn) / static_cast<A>(width);
+    OverRow<A>(ctx, width, vectors, [&](auto some, int64_t i) {
+      A n[some.value], g[some.value];
+      Both(row, i, mean, inverse, n, g);
+      MESHWRIGHT_UNROLL
+      for (int j = 0; j < some.value; ++j) n[j] = inverse * (g[j] - mean_g - n[j] * mean_gn);
+      PutSome(dx, row + i, n, add);
+    });
   }
 };
 

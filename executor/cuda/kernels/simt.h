@@ -38,6 +38,10 @@ struct Ref {
   Elem type = Elem::kFloat32;
 };
 
+struct alignas(16) Piece {  // what one instruction moves
+  uint32_t words[4];
+};
+
 MESHWRIGHT_DEVICE float FromBits(uint32_t bits) {
   float value;
   memcpy(&value, &bits, sizeof(value));
@@ -79,6 +83,33 @@ MESHWRIGHT_DEVICE uint16_t Float16Of(float value) {
   const uint32_t rounded = ToBits(magnitude) + 0xfffu + (ToBits(magnitude) >> 13 & 1u);
   return static_cast<uint16_t>(sign | ((rounded >> 13) - (112u << 10)));
 #endif
+}
+
+// Two elements in a word; the first is the lower half.
+template <Elem kElem>
+MESHWRIGHT_DEVICE uint32_t Pack(float low, float high) {
+#ifdef __CUDACC__
+  uint32_t word;
+  if constexpr (kElem == Elem::kBFloat16) {
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
+  } else {
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
+  }
+  return word;
+#else
+  if constexpr (kElem == Elem::kBFloat16) return BFloat16Of(low) | static_cast<uint32_t>(BFloat16Of(high)) << 16;
+  return Float16Of(low) | static_cast<uint32_t>(Float16Of(high)) << 16;
+#endif
+}
+template <Elem kElem>
+MESHWRIGHT_DEVICE float Low(uint32_t word) {
+  if constexpr (kElem == Elem::kBFloat16) return FromBits(word << 16);
+  return FromFloat16(static_cast<uint16_t>(word & 0xffffu));
+}
+template <Elem kElem>
+MESHWRIGHT_DEVICE float High(uint32_t word) {
+  if constexpr (kElem == Elem::kBFloat16) return FromBits(word & 0xffff0000u);
+  return FromFloat16(static_cast<uint16_t>(word >> 16));
 }
 
 template <class A>
@@ -125,7 +156,8 @@ MESHWRIGHT_DEVICE void Put(const Ref& ref, int64_t i, A value, bool add) {
   Store(ref, i, add ? Load<A>(ref, i) + value : value);
 }
 
-// The points that some labels span, and where each operand has its element of a point. Outermost dim first.
+// The points that some labels span, and where each operand has its element of a point, points being below `total`.
+// Outermost dim first.
 struct Places {
   static constexpr int kMaxDims = 8, kMaxOperands = 6;
   int32_t dims = 0;
@@ -135,12 +167,26 @@ struct Places {
 
   template <int N>
   MESHWRIGHT_DEVICE void At(int64_t point, int64_t (&at)[N]) const {
+    if (total <= UINT32_MAX) {  // whose divisions take a third of the time
+      Find(static_cast<uint32_t>(point), at);
+    } else {
+      Find(static_cast<uint64_t>(point), at);
+    }
+  }
+  // Whether an operand has one element for all neighbours.
+  MESHWRIGHT_DEVICE bool Spreads(int operand) const { return dims > 0 && stride[dims - 1][operand] == 0; }
+
+ private:
+  template <class I, int N>
+  MESHWRIGHT_DEVICE void Find(I point, int64_t (&at)[N]) const {
     for (int k = 0; k < N; ++k) at[k] = 0;
-    for (int d = dims - 1; d >= 0; --d) {
-      const int64_t next = point / extent[d], i = point - next * extent[d];
+    for (int d = dims - 1; d > 0; --d) {
+      const I size = static_cast<I>(extent[d]), next = point / size;
+      const auto i = static_cast<int64_t>(point - next * size);
       for (int k = 0; k < N; ++k) at[k] += i * stride[d][k];
       point = next;
     }
+    for (int k = 0; k < N && dims > 0; ++k) at[k] += static_cast<int64_t>(point) * stride[0][k];
   }
 };
 

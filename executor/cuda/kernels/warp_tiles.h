@@ -22,37 +22,6 @@
 
 namespace meshwright::cuda {
 
-struct alignas(16) Piece {  // what one instruction moves
-  uint32_t words[4];
-};
-
-// Two elements in a word; the first is the lower half.
-template <Elem kElem>
-MESHWRIGHT_DEVICE uint32_t Pack(float low, float high) {
-#ifdef __CUDACC__
-  uint32_t word;
-  if constexpr (kElem == Elem::kBFloat16) {
-    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
-  } else {
-    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
-  }
-  return word;
-#else
-  if constexpr (kElem == Elem::kBFloat16) return BFloat16Of(low) | static_cast<uint32_t>(BFloat16Of(high)) << 16;
-  return Float16Of(low) | static_cast<uint32_t>(Float16Of(high)) << 16;
-#endif
-}
-template <Elem kElem>
-MESHWRIGHT_DEVICE float Low(uint32_t word) {
-  if constexpr (kElem == Elem::kBFloat16) return FromBits(word << 16);
-  return FromFloat16(static_cast<uint16_t>(word & 0xffffu));
-}
-template <Elem kElem>
-MESHWRIGHT_DEVICE float High(uint32_t word) {
-  if constexpr (kElem == Elem::kBFloat16) return FromBits(word & 0xffff0000u);
-  return FromFloat16(static_cast<uint16_t>(word >> 16));
-}
-
 // 2^x, to 2 units in the last place; 0 of minus infinity.
 MESHWRIGHT_DEVICE float Exp2(float x) {
 #ifdef __CUDACC__

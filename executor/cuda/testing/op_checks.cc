@@ -127,17 +127,33 @@ std::vector<OpExample> LargeExamples(OpKind op) {
               {op, "s b h, h g r d -> s b g r d", {{40, 3, 20}, {20, 2, 4, 6}}},
               {op, "m j k, k n j -> m n", {{30, 7, 11}, {11, 20, 7}}}};
     case OpKind::kAdd:
-      return {{op, "", {{30, 20, 50}, {20, 50}, {50}, {30, 20, 50}}}};
+      return {{op, "", {{30, 20, 50}, {20, 50}, {50}, {30, 20, 50}}}, {op, "", {{30, 20, 48}, {20, 48}, {48}}}};
+    case OpKind::kGelu:
+    case OpKind::kSilu:
+      return {{op, "", {{90, 104}, {104}}}, {op, "", {{37, 53}}}};  // a bias in vectors; what is left of the last one
+    case OpKind::kGeluGrad:
+    case OpKind::kSiluGrad:
+      return {{op, "", {{90, 104}, {90, 104}}}, {op, "", {{37, 53}, {37, 53}}}};
+    case OpKind::kDropout:
+      return {{op, "", {{90, 104}}, WithRate(0)}};
     case OpKind::kSoftmax:
     case OpKind::kLogSoftmax:
       return {{op, "", {{50, 1000}}, {}, {}, -3, 3}};
     case OpKind::kLayerNorm:
-      return {{op, "", {{50, 700}, {700}, {700}}}};
+      return {{op, "", {{50, 700}, {700}, {700}}}, {op, "", {{50, 704}, {704}, {704}}}};
+    case OpKind::kRmsNorm:
+      return {{op, "", {{50, 704}, {704}}}};
     case OpKind::kLayerNormGrad:
     case OpKind::kRmsNormGrad:
-      return {{op, "", {{50, 700}, {50, 700}, {700}}}};
+      return {{op, "", {{50, 700}, {50, 700}, {700}}}, {op, "", {{50, 704}, {50, 704}, {704}}}};
     case OpKind::kCrossEntropy:
-      return {{op, "", {{600, 90}, {600}}, WithScale(1.0 / 600), {0, 90}}};
+      return {{op, "", {{600, 90}, {600}}, WithScale(1.0 / 600), {0, 90}},
+              {op, "", {{300, 160}, {300}}, WithScale(1.0 / 300), {0, 160}}};
+    case OpKind::kCrossEntropyGrad:
+      return {{op, "", {{}, {300, 160}, {300}}, WithScale(1.0 / 300), {0, 0, 160}}};
+    case OpKind::kSoftmaxGrad:
+    case OpKind::kLogSoftmaxGrad:
+      return {{op, "", {{50, 200}, {50, 200}}}};
     case OpKind::kMseLoss:
       return {{op, "", {{300, 200}, {300, 200}}, WithScale(1.0 / 60000)}};
     case OpKind::kReduceSum:
