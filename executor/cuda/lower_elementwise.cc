@@ -48,9 +48,7 @@ absl::Status Apply(const Lowering& l, PointOp op, size_t first, size_t count, bo
   body.places = count == 1   ? OverOutput(l.call, {first})
                 : count == 2 ? OverOutput(l.call, {first, first + 1})
                              : OverOutput(l.call, {first, first + 1, first + 2});
-  MESHWRIGHT_RETURN_IF_ERROR(CheckDims(body.places));
-  body.vectors = TakesVectors(body.places, {body.y, body.x[0], body.x[1], body.x[2]});
-  return l.LaunchVectors(body.places.total, body);
+  return LaunchPointwise(l, body);
 }
 
 absl::Status Expect(const Lowering& l, size_t least, size_t most, size_t outputs) {
@@ -78,8 +76,7 @@ absl::Status LowerFill(const Lowering& l) {
     body.scale = l.call.attrs->scale;
     body.y = RefOf(view);
     AddDim(body.places, view.size(), {1});
-    body.vectors = TakesVectors(body.places, {body.y});
-    MESHWRIGHT_RETURN_IF_ERROR(l.LaunchVectors(view.size(), body));
+    MESHWRIGHT_RETURN_IF_ERROR(LaunchPointwise(l, body));
   }
   return absl::OkStatus();
 }
@@ -128,9 +125,7 @@ absl::Status LowerMseGrad(const Lowering& l) {
   body.x[0] = RefOf(l.call.inputs[1]);
   body.x[1] = RefOf(l.call.inputs[2]);
   body.places = OverOutput(l.call, {1, 2});
-  MESHWRIGHT_RETURN_IF_ERROR(CheckDims(body.places));
-  body.vectors = TakesVectors(body.places, {body.y, body.x[0], body.x[1]});
-  return l.LaunchVectors(body.places.total, body);
+  return LaunchPointwise(l, body);
 }
 
 absl::Status LowerDropout(const Lowering& l) {
@@ -292,7 +287,7 @@ absl::Status LowerNotFinite(const Lowering& l) {
     zero.scale = 0;
     zero.y = RefOf(y);
     AddDim(zero.places, 1, {1});
-    MESHWRIGHT_RETURN_IF_ERROR(l.LaunchPoints(1, zero));
+    MESHWRIGHT_RETURN_IF_ERROR(LaunchPointwise(l, zero));
   }
   for (size_t first = 0; first < l.call.inputs.size(); first += NotFinite::kMost) {
     NotFinite body;

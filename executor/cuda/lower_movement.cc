@@ -11,7 +11,6 @@ namespace {
 
 // y (+)= scale * x over the points of `places`, operands y and x.
 absl::Status CopyPlaces(const Lowering& l, Ref x, Ref y, double scale, bool add, const Places& places) {
-  MESHWRIGHT_RETURN_IF_ERROR(CheckDims(places));
   Pointwise body;
   body.op = PointOp::kCopy;
   body.scale = scale;
@@ -19,7 +18,7 @@ absl::Status CopyPlaces(const Lowering& l, Ref x, Ref y, double scale, bool add,
   body.x[0] = x;
   body.y = y;
   body.places = places;
-  return l.LaunchPoints(places.total, body);
+  return LaunchPointwise(l, body);
 }
 
 absl::Status Zero(const Lowering& l, const TensorView& view) {
@@ -29,7 +28,7 @@ absl::Status Zero(const Lowering& l, const TensorView& view) {
   body.scale = 0;
   body.y = RefOf(view);
   AddDim(body.places, view.size(), {1});
-  return l.LaunchPoints(view.size(), body);
+  return LaunchPointwise(l, body);
 }
 
 Ref Offset(const TensorView& view, int64_t elements) {
@@ -40,6 +39,42 @@ Places Flat(int64_t n) {
   Places places;
   AddDim(places, n, {1, 1});
   return places;
+}
+
+bool ReducesVectors(const Reduce& body) {
+  bool aligned = TakesVectors(body.kept, {body.out, body.x}, 2);
+  for (int32_t d = 0; d < body.reduced.dims; ++d) aligned = aligned && body.reduced.stride[d][0] % kVector == 0;
+  return aligned;
+}
+
+// A thread for one or eight points: in parts of what is reduced where there are too few points for a device, each of
+// which leaves its results in scratch memory, and then over the parts.
+absl::Status LaunchByThread(const Lowering& l, Reduce body) {
+  body.vectors = ReducesVectors(body);
+  const int64_t points = body.kept.total, parts = body.reduced.dims == 0 ? 1 : PartsOf(body.reduced.extent[0], points);
+  if (parts == 1) return l.LaunchVectors(points, body);
+  MESHWRIGHT_ASSIGN_OR_RETURN(std::byte* const scratch, l.scratch.Get(l.stream, Bytes(parts * points * 8)));
+  Reduce first = body, last = body;
+  first.add = false;
+  first.scale = 1;
+  first.out = last.x = {scratch, l.wide ? Elem::kFloat64 : Elem::kFloat32};
+  first.reduced.total /= parts;
+  first.reduced.extent[0] /= parts;
+  first.kept = Places();
+  AddDim(first.kept, parts, {points, body.reduced.stride[0][0] * first.reduced.extent[0]});
+  int64_t in_part = points;
+  for (int32_t d = 0; d < body.kept.dims; ++d) {
+    in_part /= body.kept.extent[d];
+    AddDim(first.kept, body.kept.extent[d], {in_part, body.kept.stride[d][1]});
+    last.kept.stride[d][1] = in_part;
+  }
+  MESHWRIGHT_RETURN_IF_ERROR(CheckDims(first.kept));
+  last.reduced = Places();
+  AddDim(last.reduced, parts, {points});
+  first.vectors = ReducesVectors(first);
+  last.vectors = ReducesVectors(last);
+  MESHWRIGHT_RETURN_IF_ERROR(l.LaunchVectors(first.kept.total, first));
+  return l.LaunchVectors(points, last);
 }
 
 absl::Status LowerReduce(const Lowering& l) {
@@ -69,7 +104,7 @@ absl::Status LowerReduce(const Lowering& l) {
   if (body.kept.total != y.size()) return absl::InvalidArgumentError("the output has dims that the input lacks");
   MESHWRIGHT_RETURN_IF_ERROR(CheckDims(body.kept));
   MESHWRIGHT_RETURN_IF_ERROR(CheckDims(body.reduced));
-  if (body.by_thread) return l.LaunchPoints(body.kept.total, body);
+  if (body.by_thread) return LaunchByThread(l, body);
   return l.LaunchRows(body.kept.total, body.reduced.total, body);
 }
 
@@ -167,7 +202,7 @@ absl::Status LaunchAddPositions(const Lowering& l, bool gradient, int64_t first,
     AddDim(body.kept, steps, {width, rows * width});
     AddDim(body.kept, width, {1, 1});
     AddDim(body.reduced, rows, {width});
-    return l.LaunchPoints(body.kept.total, body);
+    return LaunchByThread(l, body);
   }
   Pointwise body;
   body.op = PointOp::kAdd;
@@ -179,7 +214,7 @@ absl::Status LaunchAddPositions(const Lowering& l, bool gradient, int64_t first,
   AddDim(body.places, steps, {rows * width, rows * width, width});
   AddDim(body.places, rows, {width, width, 0});
   AddDim(body.places, width, {1, 1, 1});
-  return l.LaunchPoints(body.places.total, body);
+  return LaunchPointwise(l, body);
 }
 
 absl::Status LowerAddPositions(const Lowering& l, bool gradient) {
@@ -213,7 +248,10 @@ absl::Status LowerRotary(const Lowering& l) {
   body.heads = x.shape[1] * x.shape[2] * x.shape[3];
   body.d = x.shape[4];
   body.order = {x.begin[0], x.global[0], l.call.attrs->context};
-  return l.LaunchPoints(x.size() / 2, body);
+  const int64_t half = body.d / 2;
+  body.vectors = half % kVector == 0 && TakesVectors({body.x, body.y});
+  body.parts = PartsOf(body.heads, body.steps * half);
+  return l.LaunchVectors(body.steps * half * body.parts, body);
 }
 
 absl::Status LowerOneHot(const Lowering& l) {

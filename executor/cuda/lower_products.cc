@@ -111,8 +111,7 @@ absl::Status Unpack(const Lowering& l, const Product& p, Ref from, bool add) {
     for (const LabelDim& dim : *group) AddDim(body.places, dim.extent, {dim.c, packed /= dim.extent});
   }
   for (const LabelDim& dim : p.c_only) AddDim(body.places, dim.extent, {dim.c, 0});
-  MESHWRIGHT_RETURN_IF_ERROR(CheckDims(body.places));
-  return l.LaunchPoints(body.places.total, body);
+  return LaunchPointwise(l, body);
 }
 
 absl::Status AddBias(const Lowering& l) {
@@ -122,8 +121,7 @@ absl::Status AddBias(const Lowering& l) {
   body.x[0] = RefOf(l.call.inputs[2]);
   body.y = RefOf(l.call.outputs[0]);
   body.places = OverOutput(l.call, {2});
-  MESHWRIGHT_RETURN_IF_ERROR(CheckDims(body.places));
-  return l.LaunchPoints(body.places.total, body);
+  return LaunchPointwise(l, body);
 }
 
 // Whether the third input is one element for each column of c, in their order, so that the library can add it.

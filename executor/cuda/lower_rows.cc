@@ -172,21 +172,37 @@ absl::Status LowerNormGrad(const Lowering& l, bool centred) {
   body.gamma = RefOf(l.call.inputs[2]);
   body.dx = RefOf(l.call.outputs[0]);
   body.vectors = body.width % kVector == 0 && TakesVectors({body.x, body.gamma, body.y, body.dx});
-  MESHWRIGHT_ASSIGN_OR_RETURN(std::byte* const scratch, l.scratch.Get(l.stream, Bytes(body.rows * 16)));
+  const int64_t parts = PartsOf(body.rows, body.width), partials = parts * body.width;
+  // Two doubles a row, and sums of each part of the rows, which are at most of double.
+  MESHWRIGHT_ASSIGN_OR_RETURN(std::byte* const scratch,
+                              l.scratch.Get(l.stream, Bytes(body.rows * 16 + 2 * partials * 8)));
   body.statistics = reinterpret_cast<double*>(scratch);
   NormParameters parameters;
   parameters.centred = centred;
-  parameters.add_gamma = l.call.Adds(1);
-  parameters.add_beta = l.call.Adds(2);
   parameters.rows = body.rows;
   parameters.width = body.width;
+  parameters.parts = parts;
   parameters.dy = RefOf(dy);
   parameters.x = RefOf(x);
-  parameters.dgamma = RefOf(l.call.outputs[1]);
-  if (centred) parameters.dbeta = RefOf(l.call.outputs[2]);
+  const Elem type = l.wide ? Elem::kFloat64 : Elem::kFloat32;
+  parameters.dgamma = {scratch + body.rows * 16, type};
+  parameters.dbeta = {scratch + body.rows * 16 + partials * 8, type};
   parameters.statistics = body.statistics;
+  parameters.vectors = body.vectors && TakesVectors({parameters.dgamma, parameters.dbeta});
   MESHWRIGHT_RETURN_IF_ERROR(l.LaunchRows(body.rows, body.vectors ? body.width / 4 : body.width, body));
-  return l.LaunchPoints(body.width, parameters);
+  MESHWRIGHT_RETURN_IF_ERROR(l.LaunchVectors(partials, parameters));
+  for (size_t output = 1; output < (centred ? 3 : 2); ++output) {
+    Reduce sum;
+    sum.by_thread = true;
+    sum.add = l.call.Adds(output);
+    sum.x = output == 1 ? parameters.dgamma : parameters.dbeta;
+    sum.out = RefOf(l.call.outputs[output]);
+    AddDim(sum.kept, body.width, {1, 1});
+    AddDim(sum.reduced, parts, {body.width});
+    sum.vectors = parameters.vectors && TakesVectors({sum.out});
+    MESHWRIGHT_RETURN_IF_ERROR(l.LaunchVectors(body.width, sum));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace

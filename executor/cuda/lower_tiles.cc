@@ -165,7 +165,7 @@ absl::Status Zero(const Lowering& l, const TensorView& view) {
   body.scale = 0;
   body.y = RefOf(view);
   AddDim(body.places, view.size(), {1});
-  return l.LaunchPoints(view.size(), body);
+  return LaunchPointwise(l, body);
 }
 
 }  // namespace

@@ -204,6 +204,20 @@ bool TakesVectors(const Places& places, std::initializer_list<Ref> operands, siz
   return true;
 }
 
+int64_t PartsOf(int64_t extent, int64_t points) {
+  constexpr int64_t kThreads = 1 << 16,
+                    kLeast = 4;  // some 500 threads for each SM of an H100, with 16 bytes on their way
+  int64_t parts = std::min(extent / kLeast, kThreads / std::max<int64_t>(1, points / kVector));
+  while (parts > 1 && extent % parts != 0) --parts;
+  return std::max<int64_t>(1, parts);
+}
+
+absl::Status LaunchPointwise(const Lowering& l, Pointwise body) {
+  MESHWRIGHT_RETURN_IF_ERROR(CheckDims(body.places));
+  body.vectors = TakesVectors(body.places, {body.y, body.x[0], body.x[1], body.x[2]});
+  return l.LaunchVectors(body.places.total, body);
+}
+
 Places OverOutput(const KernelCall& call, std::initializer_list<size_t> inputs) {
   const IndexRule& rule = *call.rule;
   const Shape& shape = call.outputs[0].shape;

@@ -74,6 +74,13 @@ bool TakesVectors(std::initializer_list<Ref> operands);
 // them.
 bool TakesVectors(const Places& places, std::initializer_list<Ref> operands, size_t written = 1);
 
+// In how many parts work of `extent` steps for each of `points`, which threads take by eights, keeps a device busy:
+// divides `extent`, and leaves each part a few steps.
+int64_t PartsOf(int64_t extent, int64_t points);
+
+// Launches a body whose operands are set: with vectors where they let it.
+absl::Status LaunchPointwise(const Lowering& l, Pointwise body);
+
 // Over the output's points: operand 0 is output 0, then the inputs in `inputs`.
 Places OverOutput(const KernelCall& call, std::initializer_list<size_t> inputs);
 

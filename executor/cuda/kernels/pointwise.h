@@ -340,12 +340,13 @@ struct Dropout {
   }
 };
 
-// Rotates pairs (x[i], x[i + d/2]) of each head but the last of its group. x and y are (s, heads, d).
+// Rotates pairs (x[i], x[i + d/2]) of each head but the last of its group. x and y are (s, heads, d). A thread has one
+// or eight pairs of a position, whose angles it computes once, and goes over one of `parts` parts of the heads.
 struct Rotary {
-  bool add = false;
+  bool add = false, vectors = false;
   double direction = 1, theta = 10000;
   Ref x, y;
-  int64_t steps = 0, heads = 0, group = 0, d = 0;
+  int64_t steps = 0, heads = 0, group = 0, d = 0, parts = 1;
   SequenceOrder order;
 
   template <class A, class Ctx>
@@ -353,22 +354,35 @@ struct Rotary {
     using std::cos;
     using std::pow;
     using std::sin;
-    const int64_t half = d / 2, total = steps * heads * half;
-    for (int64_t i = First(ctx); i < total; i += Step(ctx)) {
-      const int64_t pair = i % half, head = i / half % heads, s = i / half / heads;
-      const int64_t at = (s * heads + head) * d + pair;
-      const A a = Load<A>(x, at), b = Load<A>(x, at + half);
-      A new_a = a, new_b = b;
-      if (head % group != group - 1) {
-        const double angle = static_cast<double>(order.PositionOf(s)) *
-                             pow(theta, -2.0 * static_cast<double>(pair) / static_cast<double>(d));
-        const A c = static_cast<A>(cos(angle)), z = static_cast<A>(direction * sin(angle));
-        new_a = a * c - b * z;
-        new_b = b * c + a * z;
+    const int64_t half = d / 2, each = heads / parts;
+    OverRange<A>(First(ctx), Step(ctx), steps * parts * half, vectors, [&](auto some, int64_t i) {
+      constexpr int N = some.value;
+      const int64_t pair = i % half, part = i / half % parts, s = i / half / parts;
+      A c[N], z[N];
+      const double step = -2.0 / static_cast<double>(d), next = N == 1 ? 1 : pow(theta, step);
+      double angle = static_cast<double>(order.PositionOf(s)) * pow(theta, step * static_cast<double>(pair));
+      MESHWRIGHT_UNROLL
+      for (int j = 0; j < N; ++j) {
+        c[j] = static_cast<A>(cos(angle));
+        z[j] = static_cast<A>(direction * sin(angle));
+        angle *= next;
       }
-      Put(y, at, new_a, add);
-      Put(y, at + half, new_b, add);
-    }
+      for (int64_t head = part * each; head < (part + 1) * each; ++head) {
+        const int64_t at = (s * heads + head) * d + pair;
+        const auto got_a = Fetch<A, N>(x, at), got_b = Fetch<A, N>(x, at + half);
+        A a[N], b[N];
+        Unpack(x.type, got_a, a);
+        Unpack(x.type, got_b, b);
+        MESHWRIGHT_UNROLL
+        for (int j = 0; j < N && head % group != group - 1; ++j) {
+          const A before = a[j];
+          a[j] = before * c[j] - b[j] * z[j];
+          b[j] = b[j] * c[j] + before * z[j];
+        }
+        PutSome(y, at, a, add);
+        PutSome(y, at + half, b, add);
+      }
+    });
   }
 };
 

@@ -15,37 +15,65 @@ enum class ReduceKind : uint8_t { kSum, kMax, kMin };
 // with what is there where it adds.
 struct Reduce {
   ReduceKind kind = ReduceKind::kSum;
-  bool add = false, by_thread = false;
+  bool add = false, by_thread = false, vectors = false;  // vectors: with by_thread
   double scale = 1;
   Ref x, out;
   Places kept, reduced;
 
   template <class A, class Ctx>
   MESHWRIGHT_DEVICE void Run(Ctx& ctx) const {
-    const int64_t first = by_thread ? First(ctx) : ctx.block(), step = by_thread ? Step(ctx) : ctx.blocks();
-    const A sign = kind == ReduceKind::kMin ? A(-1) : A(1);  // the smallest is the largest of the negatives
-    for (int64_t p = first; p < kept.total; p += step) {
-      int64_t at[2], in[1];
+    if (by_thread) {
+      return OverRange<A>(First(ctx), Step(ctx), kept.total, vectors, [&](auto some, int64_t p) {
+        int64_t at[2];
+        kept.At(p, at);
+        A result[some.value];
+        Combine(at[1], 0, 1, result);
+        Finish(at[0], result);
+      });
+    }
+    for (int64_t p = ctx.block(); p < kept.total; p += ctx.blocks()) {
+      int64_t at[2];
       kept.At(p, at);
-      A result = kind == ReduceKind::kSum ? A(0) : static_cast<A>(-INFINITY);
-      for (int64_t i = by_thread ? 0 : ctx.thread(); i < reduced.total; i += by_thread ? 1 : ctx.threads()) {
-        reduced.At(i, in);
-        const A value = sign * Load<A>(x, at[1] + in[0]);
-        if (kind == ReduceKind::kSum) {
-          result += value;
-        } else {
-          result = value > result ? value : result;
-        }
-      }
-      if (!by_thread) result = kind == ReduceKind::kSum ? ctx.Sum(result) : ctx.Max(result);
-      if (!by_thread && ctx.thread() != 0) continue;
-      if (kind == ReduceKind::kSum) {
-        Put(out, at[0], static_cast<A>(scale) * result, add);
-      } else {
-        const A before = add ? sign * Load<A>(out, at[0]) : result;
-        Store(out, at[0], sign * (before > result ? before : result));
+      A result[1];
+      Combine(at[1], ctx.thread(), ctx.threads(), result);
+      result[0] = kind == ReduceKind::kSum ? ctx.Sum(result[0]) : ctx.Max(result[0]);
+      if (ctx.thread() == 0) Finish(at[0], result);
+    }
+  }
+
+ private:
+  template <class A>
+  MESHWRIGHT_DEVICE A Sign() const {
+    return kind == ReduceKind::kMin ? A(-1) : A(1);  // the smallest is the largest of the negatives
+  }
+  template <class A, int N>
+  MESHWRIGHT_DEVICE void Combine(int64_t from, int64_t first, int64_t step, A (&result)[N]) const {
+    const A sign = Sign<A>();
+    for (A& r : result) r = kind == ReduceKind::kSum ? A(0) : static_cast<A>(-INFINITY);
+    for (int64_t i = first; i < reduced.total; i += step) {
+      int64_t in[1];
+      reduced.At(i, in);
+      A value[N];
+      LoadSome(x, from + in[0], value);
+      MESHWRIGHT_UNROLL
+      for (int j = 0; j < N; ++j) {
+        const A v = sign * value[j];
+        result[j] = kind == ReduceKind::kSum ? result[j] + v : v > result[j] ? v : result[j];
       }
     }
+  }
+  template <class A, int N>
+  MESHWRIGHT_DEVICE void Finish(int64_t to, A (&result)[N]) const {
+    const A sign = Sign<A>();
+    if (kind == ReduceKind::kSum) {
+      for (A& r : result) r *= static_cast<A>(scale);
+      return PutSome(out, to, result, add);
+    }
+    A before[N];
+    if (add) LoadSome(out, to, before);
+    MESHWRIGHT_UNROLL
+    for (int j = 0; j < N; ++j) result[j] = sign * (add && sign * before[j] > result[j] ? sign * before[j] : result[j]);
+    PutSome(out, to, result);
   }
 };
 
@@ -312,26 +340,36 @@ struct Norm {
   }
 };
 
-// dgamma = sum over rows of dy * n, dbeta = sum over rows of dy: a thread per column.
+// dgamma = sum over rows of dy * n, dbeta = sum over rows of dy, of `parts` parts of the rows each: a thread for one or
+// eight columns of a part. Results are (parts, width), to be reduced.
 struct NormParameters {
-  bool centred = true, add_gamma = false, add_beta = false;
-  int64_t rows = 0, width = 0;
+  bool centred = true, vectors = false;
+  int64_t rows = 0, width = 0, parts = 1;
   Ref dy, x, dgamma, dbeta;
   const double* statistics = nullptr;
 
   template <class A, class Ctx>
   MESHWRIGHT_DEVICE void Run(Ctx& ctx) const {
-    for (int64_t i = First(ctx); i < width; i += Step(ctx)) {
-      A gamma_sum = A(0), beta_sum = A(0);
-      for (int64_t r = 0; r < rows; ++r) {
-        const A g = Load<A>(dy, r * width + i);
-        gamma_sum +=
-            g * (Load<A>(x, r * width + i) - static_cast<A>(statistics[2 * r])) * static_cast<A>(statistics[2 * r + 1]);
-        beta_sum += g;
+    const int64_t each = rows / parts;
+    OverRange<A>(First(ctx), Step(ctx), width * parts, vectors, [&](auto some, int64_t i) {
+      constexpr int N = some.value;
+      const int64_t first = i / width * each, column = i % width;
+      A gamma_sum[N] = {}, beta_sum[N] = {};
+      for (int64_t r = first; r < first + each; ++r) {
+        const auto got_dy = Fetch<A, N>(dy, r * width + column), got_x = Fetch<A, N>(x, r * width + column);
+        const A mean = static_cast<A>(statistics[2 * r]), inverse = static_cast<A>(statistics[2 * r + 1]);
+        A g[N], value[N];
+        Unpack(dy.type, got_dy, g);
+        Unpack(x.type, got_x, value);
+        MESHWRIGHT_UNROLL
+        for (int j = 0; j < N; ++j) {
+          gamma_sum[j] += g[j] * (value[j] - mean) * inverse;
+          beta_sum[j] += g[j];
+        }
       }
-      Put(dgamma, i, gamma_sum, add_gamma);
-      if (centred) Put(dbeta, i, beta_sum, add_beta);
-    }
+      PutSome(dgamma, i, gamma_sum);
+      if (centred) PutSome(dbeta, i, beta_sum);
+    });
   }
 };
 

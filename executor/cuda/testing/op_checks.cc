@@ -157,7 +157,15 @@ std::vector<OpExample> LargeExamples(OpKind op) {
     case OpKind::kMseLoss:
       return {{op, "", {{300, 200}, {300, 200}}, WithScale(1.0 / 60000)}};
     case OpKind::kReduceSum:
-      return {{op, "s b h -> h", {{40, 30, 50}}}, {op, "s b h -> s", {{40, 30, 50}}}};
+      return {{op, "s b h -> h", {{40, 30, 50}}},
+              {op, "s b h -> s", {{40, 30, 50}}},
+              {op, "s b h -> h", {{48, 5, 16}}},
+              {op, "s b h -> b h", {{48, 5, 16}}}};
+    case OpKind::kReduceMin:
+      return {{op, "s b h -> h", {{48, 5, 16}}}};
+    case OpKind::kRotary:
+    case OpKind::kRotaryGrad:
+      return {{op, "", {{33, 2, 2, 5, 32}}}};
     case OpKind::kGatherGrad:
       return {{op, "s b h, b s -> v h", {{150, 2, 40}, {2, 150}}, {}, {0, 20}, -1, 1, {{20, 40}}}};
     case OpKind::kAttention:
