@@ -70,6 +70,7 @@ absl::Status LowerSum(const Lowering& l, SumAll body, std::byte* scratch) {
   last.a = {scratch, Elem::kFloat64};
   AddDim(last.places, blocks, {1, 0, 0});
   body.partial = reinterpret_cast<double*>(scratch);
+  body.vectors = TakesVectors(body.places, {body.a, body.b, body.c}, 3);
   MESHWRIGHT_RETURN_IF_ERROR(l.Launch({blocks, 256, 0}, body));
   return l.Launch({1, 256, 0}, last);
 }

@@ -378,7 +378,7 @@ enum class SumKind : uint8_t { kValues, kSquares, kSquaredErrors, kLogLoss };  /
 // One sum a block, in double, into `partial`; with one block, the sum of all into `out`.
 struct SumAll {
   SumKind kind = SumKind::kValues;
-  bool add = false;
+  bool add = false, vectors = false;
   double scale = 1;
   Ref a, b, c, out;
   double* partial = nullptr;  // null: this is the last
@@ -388,18 +388,24 @@ struct SumAll {
   MESHWRIGHT_DEVICE void Run(Ctx& ctx) const {
     using std::log;
     double sum = 0;
-    for (int64_t i = First(ctx); i < places.total; i += Step(ctx)) {
+    OverRange<A>(First(ctx), Step(ctx), places.total, vectors, [&](auto some, int64_t i) {
+      constexpr int N = some.value;
+      using V = std::conditional_t<N == 1, double, float>;  // one by one also what is of double in a call that is not
       int64_t at[3];
       places.At(i, at);
-      const double value = Load<double>(a, at[0]);
-      if (kind == SumKind::kValues) sum += value;
-      if (kind == SumKind::kSquares) sum += value * value;
-      if (kind == SumKind::kSquaredErrors) {
-        const double error = value - Load<double>(b, at[1]);
-        sum += error * error;
+      V of_a[N], of_b[N] = {}, of_c[N] = {};
+      LoadSome(a, at[0], of_a);
+      if (kind == SumKind::kSquaredErrors || kind == SumKind::kLogLoss) LoadSome(b, at[1], of_b);
+      if (kind == SumKind::kLogLoss) LoadSome(c, at[2], of_c);
+      MESHWRIGHT_UNROLL
+      for (int j = 0; j < N; ++j) {
+        const double value = of_a[j], second = of_b[j];
+        if (kind == SumKind::kValues) sum += value;
+        if (kind == SumKind::kSquares) sum += value * value;
+        if (kind == SumKind::kSquaredErrors) sum += (value - second) * (value - second);
+        if (kind == SumKind::kLogLoss) sum += log(second) + value - static_cast<double>(of_c[j]);
       }
-      if (kind == SumKind::kLogLoss) sum += log(Load<double>(b, at[1])) + value - Load<double>(c, at[2]);
-    }
+    });
     sum = ctx.Sum(sum);
     if (ctx.thread() != 0) return;
     if (partial != nullptr) {
