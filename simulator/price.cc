@@ -97,6 +97,7 @@ class Pricer {
       auto& blocks = prices.classes.emplace_back();
       for (const Block& block : rank_class_->blocks) {
         auto& instructions = blocks.emplace_back();
+        forward_ = block.phase == Phase::kForward;
         instructions.reserve(block.instructions.size());
         for (const Instruction& instruction : block.instructions) {
           instruction_ = &instruction;
@@ -198,10 +199,16 @@ class Pricer {
     // S of ir/collective.h: whichever side holds all of it.
     const Bytes size =
         SumOf(info.before == Holding::kWhole ? instruction_->reads : instruction_->writes, *rank_class_, mesh);
-    InstructionPrice price = Communication(costs_.Collective(collective.kind, size, Shape(collective.axes)));
+    const bool whole = host_.reduces_whole && collective.purpose == Purpose::kGradient &&
+                       collective.kind == CollectiveKind::kReduceScatter;
+    InstructionPrice price = Communication(
+        costs_.Collective(whole ? CollectiveKind::kAllReduce : collective.kind, size, Shape(collective.axes)));
     for (size_t i = 0; i < instruction_->writes.size() && mesh.SizeOf(collective.axes) > 1; ++i) {
       price.time += ReorderTime(collective, rank_class_->buffers[instruction_->reads[i].buffer.index()],
                                 rank_class_->buffers[instruction_->writes[i].buffer.index()]);
+    }
+    if (host_.copies_pieces && !whole && collective.purpose != Purpose::kActivation) {
+      price.time += PiecesTime(collective, size);
     }
     return price;
   }
@@ -285,39 +292,62 @@ class Pricer {
     return {permute.axes, most, moves};
   }
 
+  // Of the kernels between a list of pieces and a flat buffer: one a rank for the call, and one a rank for each tensor
+  // where there are several of what was gathered.
+  Nanos PiecesTime(const Collective& collective, Bytes size) const {
+    const bool gathers = collective.kind == CollectiveKind::kAllGather;
+    const int64_t ranks = program_.mesh.SizeOf(collective.axes);
+    if (ranks <= 1 || (!gathers && collective.kind != CollectiveKind::kReduceScatter)) return Nanos();
+    const int64_t tensors = gathers ? static_cast<int64_t>(instruction_->writes.size()) : 1;
+    const auto copies = [&](int64_t kernels) {
+      return std::max(costs_.HostLaunch(), CopyTime(Bytes(size.raw() / kernels))) * kernels;
+    };
+    return copies(ranks) + (tensors > 1 ? copies(ranks * tensors) : Nanos());
+  }
+
   // Over the gradient of an update, which comes second.
   Nanos PassesTime() const {
     const Buffer& gradient = rank_class_->buffers[instruction_->reads[1].buffer.index()];
     const int64_t elements = NumElements(LocalShape(gradient.shape, gradient.layout, program_.mesh));
-    KernelWork passes;
-    passes.kernel = KernelClass::kMemory;
-    passes.read = Bytes(std::llround(static_cast<double>(elements) * host_.optimizer_bytes));
-    return costs_.Kernel(passes);
+    return MoveTime(static_cast<double>(elements) * host_.optimizer_bytes);
   }
 
   // Of the kernels that stand for steps of an operator of ours.
   Nanos StepsTime(const Compute& compute, const KernelWork& work) const {
-    const EagerBytes* bytes = nullptr;
-    double elements = 0;
+    double moved = 0;
+    const auto add = [&moved](const EagerBytes& bytes, double elements, bool backward) {
+      moved += elements * (backward ? bytes.backward : bytes.forward);
+    };
+    const auto elements_of = [this](const Operand& operand) {
+      const Buffer& buffer = rank_class_->buffers[operand.buffer.index()];
+      return static_cast<double>(NumElements(LocalShape(buffer.shape, buffer.layout, program_.mesh)));
+    };
     if (InfoOf(compute.op).kernel == KernelClass::kAttention && !work.fused) {
-      bytes = &host_.scores;
-      elements = static_cast<double>(work.batch) * static_cast<double>(work.m) * static_cast<double>(work.n);
+      const double rows = static_cast<double>(work.batch) * static_cast<double>(work.m);
+      add(host_.scores, rows * static_cast<double>(work.n), work.backward);
+      add(host_.queries, rows * static_cast<double>(work.k), work.backward);
     } else if (compute.op == OpKind::kGelu || compute.op == OpKind::kGeluGrad) {
-      bytes = &host_.activations;
-      const Buffer& made = rank_class_->buffers[instruction_->writes[0].buffer.index()];
-      elements = static_cast<double>(NumElements(LocalShape(made.shape, made.layout, program_.mesh)));
+      add(host_.activations, elements_of(instruction_->writes[0]), compute.op == OpKind::kGeluGrad);
+    } else if (compute.op == OpKind::kSwiglu || compute.op == OpKind::kSwigluGrad) {
+      const bool backward = compute.op == OpKind::kSwigluGrad;
+      add(host_.gates, elements_of(instruction_->writes[0]) / (backward ? 2 : 1), backward);
+    } else if (compute.op == OpKind::kLayerNorm || compute.op == OpKind::kLayerNormGrad) {
+      add(host_.norms, elements_of(instruction_->reads[0]), compute.op == OpKind::kLayerNormGrad);
+    } else if (compute.op == OpKind::kExpSumAndPick) {
+      add(host_.logits, elements_of(instruction_->reads[0]), false);
     }
-    if (compute.op == OpKind::kExpSumAndPick) {
-      bytes = &host_.logits;
-      const Buffer& logits = rank_class_->buffers[instruction_->reads[0].buffer.index()];
-      elements = static_cast<double>(NumElements(LocalShape(logits.shape, logits.layout, program_.mesh)));
+    if (InfoOf(compute.op).kernel == KernelClass::kContraction) {
+      // Forward where the parameter is read, backward where its gradient is made: once in each.
+      for (const Operand& read : instruction_->reads) {
+        const bool parameter = rank_class_->buffers[read.buffer.index()].role == BufferRole::kParameter;
+        if (parameter && forward_) add(host_.parameters, elements_of(read), false);
+      }
+      for (const Operand& write : instruction_->writes) {
+        const bool gradient = rank_class_->buffers[write.buffer.index()].role == BufferRole::kGradient;
+        if (gradient) add(host_.parameters, elements_of(write), true);
+      }
     }
-    if (bytes == nullptr || *bytes == EagerBytes()) return Nanos();
-    const bool backward = work.backward || compute.op == OpKind::kGeluGrad;
-    KernelWork steps;
-    steps.kernel = KernelClass::kMemory;
-    steps.read = Bytes(std::llround(elements * (backward ? bytes->backward : bytes->forward)));
-    return costs_.Kernel(steps);
+    return moved > 0 ? MoveTime(moved) : Nanos();
   }
 
   // To add what a product made in its own type to the gradient.
@@ -373,6 +403,7 @@ class Pricer {
                           std::holds_alternative<Transfer>(instruction.work);
       if (!beside && (*prices)[i].time < kForever) busy += (*prices)[i].time;
     }
+    if (host_.launch_blocking) busy = Nanos();
     if (issued <= busy || kernels_issued <= Nanos()) return;
     const double waiting = static_cast<double>((issued - busy).raw()) / static_cast<double>(kernels_issued.raw());
     for (size_t i = 0; i < prices->size(); ++i) {
@@ -441,9 +472,22 @@ class Pricer {
         std::make_pair(first % costs_.cluster().devices_per_node, std::vector<AxisId>(axes.begin(), axes.end()));
     const auto found = shapes_.find(key);
     if (found != shapes_.end()) return found->second;
-    return shapes_[key] = ShapeOf(program_.mesh, axes, first, program_.ranks_per_class(), costs_.cluster());
+    GroupShape shape = ShapeOf(program_.mesh, axes, first, program_.ranks_per_class(), costs_.cluster());
+    const AxisId data = program_.mesh.Find("dp");
+    if (host_.replicas > 0 && data.valid() && std::find(axes.begin(), axes.end(), data) != axes.end()) {
+      const int64_t before = program_.mesh.axis(data).size;
+      shape.ranks = shape.ranks / before * host_.replicas;
+      if (shape.nodes > 1) shape.nodes = (shape.ranks + shape.ranks_per_node - 1) / shape.ranks_per_node;
+    }
+    return shapes_[key] = shape;
   }
 
+  Nanos MoveTime(double bytes) const {
+    KernelWork work;
+    work.kernel = KernelClass::kMemory;
+    work.read = Bytes(std::llround(bytes));
+    return costs_.Kernel(work);
+  }
   Nanos CopyTime(Bytes bytes) const {
     KernelWork work;
     work.kernel = KernelClass::kMemory;
@@ -503,6 +547,7 @@ class Pricer {
   size_t class_index_ = 0;
   const RankClass* rank_class_ = nullptr;
   const Instruction* instruction_ = nullptr;
+  bool forward_ = false;  // of the block of `instruction_`
   std::map<std::pair<int64_t, std::vector<AxisId>>, GroupShape> shapes_;
   std::map<std::pair<size_t, std::vector<int32_t>>, Crossing> exchanges_;  // by class and sources
 };
@@ -525,6 +570,17 @@ GroupShape ShapeOf(const Mesh& mesh, const AxisList& axes, int64_t first_rank, i
 
 absl::StatusOr<Prices> PriceProgram(const Program& program, const CostModel& costs, const HostPace& host) {
   return Pricer(program, costs, host).Run();
+}
+
+Program Serial(Program program) {
+  for (RankClass& rank_class : program.classes) {
+    for (Block& block : rank_class.blocks) {
+      for (Instruction& instruction : block.instructions) {
+        if (instruction.stream == Stream::kComm) instruction.stream = Stream::kCompute;
+      }
+    }
+  }
+  return program;
 }
 
 Prices UnitPrices(const Program& program, Nanos time) {

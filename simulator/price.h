@@ -85,12 +85,30 @@ struct HostPace {
   // What passes over all gradients before the update move besides it, bytes for each element that is updated.
   double optimizer_bytes = 0;
   // What frameworks with a kernel for each step move besides our kernels: attention that is not fused besides the
-  // passes of a fused softmax, bytes a score; an activation function besides reading and writing once, bytes an
-  // element; what is made of the logits besides the loss, bytes a logit.
-  EagerBytes scores = {}, activations = {}, logits = {};
+  // passes of a fused softmax, bytes a score, and between the products and it, bytes an element of the queries; an
+  // activation function besides reading and writing once, bytes an element, and a gate, bytes an element of its result;
+  // around a norm, bytes an element of what it
+  // norms; what is made of the logits besides the loss, bytes a logit; copies of what was gathered of parameters and is
+  // scattered of gradients, bytes an element of a product's parameter.
+  EagerBytes scores = {}, queries = {}, activations = {}, gates = {}, norms = {}, logits = {}, parameters = {};
   // All-gathers and reduce-scatters of activations inside a node run in pieces beside the product that reads or makes
   // them, one piece a rank; what the product does not cover is seen, and at least one piece of it.
   bool overlaps_products = false;
+  // All-gathers and reduce-scatters of parameters and gradients take a list with a tensor for each rank, as PyTorch's
+  // `all_gather` and `reduce_scatter` do: they run on a flat buffer, between which and the list a kernel a rank copies
+  // (ProcessGroupNCCL.cpp), and what was gathered is copied once more, tensor by tensor. `all_gather_into_tensor`,
+  // since PyTorch 1.13, does not.
+  bool copies_pieces = false;
+  // Gradients are summed on all ranks, also where each needs its rows alone.
+  bool reduces_whole = false;
+  // Collectives of parameters and gradients run beside nothing: the CPU waits for the device before each of them.
+  bool serial = false;
+  // A kernel is issued when the one before it has ended (CUDA_LAUNCH_BLOCKING=1), so that issuing adds to a block's
+  // time.
+  bool launch_blocking = false;
+  // Ranks of the axis "dp" that its collectives are priced for, where a program stands for one with more or fewer
+  // (frameworks pad what replicas do not divide); 0: those of the mesh.
+  int64_t replicas = 0;
   friend bool operator==(const HostPace&, const HostPace&) = default;
 };
 
@@ -128,8 +146,12 @@ GroupShape ShapeOf(const Mesh& mesh, const AxisList& axes, int64_t first_rank, i
 // `host`: in a block whose instructions take the CPU longer to issue than the device to run, the kernels take longer,
 // in proportion to what it takes to issue them, so that the block lasts as long as it is issued. That holds where short
 // and long kernels alternate within a block, since the CPU runs ahead while the device is busy; blocks of the optimizer
-// are left alone, where frameworks issue few kernels for many parameters.
+// are left alone, where frameworks issue few kernels for many parameters. `serial` is not the prices' business:
+// Serial().
 absl::StatusOr<Prices> PriceProgram(const Program& program, const CostModel& costs, const HostPace& host = {});
+
+// The program with the collectives of the stream kComm on the compute stream, at the places where they are issued.
+Program Serial(Program program);
 
 // Every instruction costs `time` (a Sync nothing) and takes nothing of the device. For tests and for counting.
 Prices UnitPrices(const Program& program, Nanos time = Millis(1));

@@ -446,6 +446,120 @@ TEST(HostPaceTest, ActivationsStepByStep) {
   EXPECT_NEAR(time_of({3, 9}) - time_of({}), ToSeconds(CostModel(A100Cluster(1)).Kernel(steps)), 1e-8);
 }
 
+constexpr char kOverReplicas[] = R"(program replicas mesh dp=8
+class "stage 0"
+  buffer p bfloat16 (1024, 512) {- | -} parameter
+  buffer q bfloat16 (1024, 512) {- | -} parameter
+  buffer rows bfloat16 (1024, 512) {dp | -} parameter
+  buffer sum bfloat16 (1024, 512) {- | -} partial sum dp gradient
+  buffer mine bfloat16 (1024, 512) {dp | -} gradient
+  block b forward
+    comm all_gather (dp) dim 0 parameter reads rows writes p
+    comm all_gather (dp) dim 0 parameter reads rows rows writes p q
+    comm reduce_scatter sum (dp) dim 0 gradient reads sum writes mine
+  slot b mb 0 layer 0
+)";
+
+std::vector<Nanos> TimesOf(const std::string& text, const CostModel& costs, const HostPace& host) {
+  std::vector<Nanos> times;
+  const absl::StatusOr<Program> program = ParseProgram(text);
+  EXPECT_OK(program);
+  const absl::StatusOr<Prices> prices = PriceProgram(*program, costs, host);
+  EXPECT_OK(prices);
+  for (const InstructionPrice& price : prices->classes[0][0]) times.push_back(price.time);
+  return times;
+}
+
+// A tensor is 1024 x 512 x 2 bytes = 1 MiB, a rank's piece 128 KiB. One tensor: 8 kernels; two in a call: 8 for the
+// call, of 256 KiB, and 16 for the tensors; a scatter: 8. None is faster than its launch.
+TEST(HostPaceTest, ListsOfPiecesAreCopiedByAKernelEach) {
+  const CostModel costs(A100Cluster(1));
+  const auto copies = [&](int64_t kernels, Bytes bytes) {
+    KernelWork work;
+    work.kernel = KernelClass::kMemory;
+    work.read = work.written = bytes;
+    return std::max(Micros(5), costs.Kernel(work)) * kernels;
+  };
+  HostPace host;
+  host.copies_pieces = true;
+  const std::vector<Nanos> before = TimesOf(kOverReplicas, costs, {}), after = TimesOf(kOverReplicas, costs, host);
+  EXPECT_EQ(after[0] - before[0], copies(8, KiB(128)));
+  EXPECT_EQ(after[1] - before[1], copies(8, KiB(256)) + copies(16, KiB(128)));
+  EXPECT_EQ(after[2] - before[2], copies(8, KiB(128)));
+}
+
+TEST(HostPaceTest, WholeGradientsAreReduced) {
+  const CostModel costs(A100Cluster(1));
+  HostPace host;
+  host.reduces_whole = true;
+  const std::vector<Nanos> times = TimesOf(kOverReplicas, costs, host);
+  EXPECT_EQ(times[0], costs.Collective(CollectiveKind::kAllGather, MiB(1), Evenly(8, 1)).time);
+  EXPECT_EQ(times[2], costs.Collective(CollectiveKind::kAllReduce, MiB(1), Evenly(8, 1)).time);
+}
+
+// 8 ranks on 2 nodes stand for 64: 4 on each of 16 nodes.
+TEST(HostPaceTest, ReplicasOfTheProgramStandForMore) {
+  Cluster cluster = A100Cluster(2);
+  cluster.devices_per_node = 4;
+  const CostModel costs(cluster);
+  HostPace host;
+  host.replicas = 64;
+  GroupShape shape = Evenly(8, 2);
+  shape.ranks = 64;
+  shape.nodes = 16;
+  EXPECT_EQ(TimesOf(kOverReplicas, costs, host)[0], costs.Collective(CollectiveKind::kAllGather, MiB(1), shape).time);
+}
+
+// The kernels of 1 and 2 ms to issue, the collective of 2 ms: 5 ms besides what the device takes.
+TEST(HostPaceTest, WhereLaunchesBlockIssuingAddsToTheTime) {
+  const CostModel costs(A100Cluster(1));
+  HostPace host = {Millis(1), Millis(2)};
+  host.launch_blocking = true;
+  Nanos before, after;
+  for (const Nanos time : TimesOf(kHostBound, costs, {})) before += time;
+  for (const Nanos time : TimesOf(kHostBound, costs, host)) after += time;
+  EXPECT_NEAR(static_cast<double>((after - before).raw()), 5e6, 2);
+}
+
+TEST(SerialTest, CollectivesRunWhereTheyAreIssued) {
+  ASSERT_OK_AND_ASSIGN(Program program, ParseProgram(kOverReplicas));
+  ASSERT_EQ(program.classes[0].blocks[0].instructions[0].stream, Stream::kComm);
+  program = Serial(std::move(program));
+  for (const Instruction& instruction : program.classes[0].blocks[0].instructions) {
+    EXPECT_EQ(instruction.stream, Stream::kCompute);
+  }
+}
+
+// A norm and a gate of 4096 x 4096 elements, and a product with a parameter as large: each moves its bytes once more.
+TEST(HostPaceTest, BytesOfStepsAroundNormsGatesAndParameters) {
+  const CostModel costs(A100Cluster(1));
+  const std::string text = R"(program steps mesh tp=1
+class "stage 0"
+  buffer x bfloat16 (4096, 4096) {- | -} activation
+  buffer y bfloat16 (4096, 4096) {- | -} activation
+  buffer wide bfloat16 (4096, 2, 4096) {- | - | -} activation
+  buffer w bfloat16 (4096, 4096) {- | -} parameter
+  buffer gamma bfloat16 (4096) {-} parameter
+  block b forward
+    compute LayerNorm "r h!, h!, h! -> r h!" reads x gamma gamma writes y
+    compute SwiGLU "r t! f -> r f" reads wide writes y
+    compute MatMul "r h, h f -> r f" reads x w writes y
+  slot b mb 0 layer 0
+)";
+  const std::vector<Nanos> before = TimesOf(text, costs, {});
+  HostPace host;
+  host.norms = {10, 0};
+  host.gates = {20, 0};
+  host.parameters = {30, 0};
+  const std::vector<Nanos> after = TimesOf(text, costs, host);
+  for (size_t i = 0; i < 3; ++i) {
+    KernelWork work;
+    work.kernel = KernelClass::kMemory;
+    work.read = Bytes(int64_t{10} * static_cast<int64_t>(i + 1) * 4096 * 4096);
+    EXPECT_EQ(after[i] - before[i], costs.Kernel(work)) << i;
+  }
+}
+
 TEST(UnitPricesTest, AreOneMillisecondAndASyncNothing) {
   ASSERT_OK_AND_ASSIGN(const Program program, ParseProgram(kCollectives));
   const Prices prices = UnitPrices(program);

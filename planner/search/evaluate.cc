@@ -173,6 +173,7 @@ absl::StatusOr<Evaluation> EvaluateGraph(const Problem& problem, const Graph& gr
   Evaluation evaluation;
   MESHWRIGHT_ASSIGN_OR_RETURN(evaluation.program,
                               Lower(graph, strategy, problem.update, PriceSteps(costs, strategy.mesh)));
+  if (problem.host.serial) evaluation.program = Serial(std::move(evaluation.program));
   const Program& program = evaluation.program;
   Prediction& prediction = evaluation.prediction;
   SetMemory(program, problem, &prediction);
