@@ -3,9 +3,13 @@
 #include <algorithm>
 #include <string>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "costmodel/library.h"
+#include "ir/cluster.h"
+#include "tools/validate/gpu_type.h"
 
 namespace meshwright {
 namespace {
@@ -21,9 +25,35 @@ std::string Lower(const CsvCells& cells, absl::string_view column) { return absl
 constexpr EagerBytes kEagerScores = {24, 26};
 constexpr EagerBytes kHuggingFaceActivations = {7 * 6, 2 * 8 * 6};
 
+// Its residual stream is float32, since norms give float32 and nothing narrows the sums: around a norm, forward, the
+// norm reads and writes 4 + 4 instead of 2 + 2, a cast for the product 4 + 2, a dropout 2 + 2 and its mask 1, and the
+// sum 4 + 2 + 4 instead of 2 + 2 + 2. Backward the norm moves 12 instead of 6, a cast 2 + 4, the dropout 5, the cast of
+// the branch's gradient 4 + 2, the sum of the two gradients 4 + 4 + 4 instead of 6. Queries, keys and values are copied
+// for batched products, 4 each, and the heads joined, 4; backward the same, and the three gradients joined, 12.
+constexpr EagerBytes kHuggingFaceNorms = {4 + 6 + 5 + 4, 6 + 6 + 5 + 6 + 6};
+constexpr EagerBytes kHuggingFaceQueries = {16, 28};
+
+// Megatron-LM's layers (megatron/model/transformer.py of 2021). PyTorch before 1.12 adds the bias of a linear layer
+// with three dims by a kernel of its own (pytorch issue 39661, pull request 72728): 2 + 2 of queries, keys and values
+// each; the context is copied, 4; backward the three gradients are joined, 12, and the context's copied, 4. Hidden
+// dropout, one for each norm, is fused with the sum: forward it writes a mask, 1, backward it is a kernel, 2 + 1 + 2.
+constexpr EagerBytes kMegatronQueries = {12 + 4, 12 + 4};
+constexpr EagerBytes kMegatronNorms = {1, 5};
+// Without its fusion: a bias, 2 + 2, and a dropout, 2 + 2 and its mask, before the sum.
+constexpr EagerBytes kUnfusedNorms = {4 + 5, 5};
+
 // A bias that is added by a kernel of its own before the activation (Narayanan et al. 2021, section 4.2): read and
 // write.
 constexpr EagerBytes kUnfusedBias = {4, 0};
+
+// A gate in steps: forward silu 2 + 2 and a product 4 + 2 instead of 4 + 2; backward two products 4 + 2, silu 4 + 2 and
+// the gradients of both halves joined, 4 + 4, instead of 6 + 4.
+constexpr EagerBytes kSplitGates = {4, 16};
+
+// FSDP2 copies what it gathered into the parameters, 2 + 2, and gradients into what it scatters in float32, 2 + 4, on
+// the stream of the kernels (torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py; pytorch issue 157027
+// measures 1.4 % of a step).
+constexpr EagerBytes kFsdp2Parameters = {4, 4 + 6};
 
 // Megatron-LM's fused softmax takes rows up to here (fused_softmax.py); longer ones go through the same steps.
 constexpr int64_t kLongestFusedSoftmax = 4096;
@@ -33,6 +63,61 @@ constexpr int64_t kLongestFusedSoftmax = 4096;
 // unread.
 constexpr EagerBytes kTrainMetrics = {2 * (6 + 8), 0};
 
+// Whether the device came before attention was fused everywhere: FlashAttention is of May 2022, Megatron-LM, NeMo and
+// PyTorch have it since 2023 (PyTorch with its compiler), H100 was sold from October 2022.
+bool OlderThanHopper(const CsvCells& cells) {
+  const absl::StatusOr<std::string> name = DeviceNamed(cells.Text("gpu_type"));
+  if (!name.ok()) return false;
+  const absl::StatusOr<Device> device = FindDevice(*name);
+  return device.ok() && device->generation < Generation::kHopper;
+}
+
+// How it talks, and what it copies for that.
+void SetCollectives(const CsvCells& cells, Framework* f) {
+  const std::string options = Lower(cells, "other_opts"), zero = Lower(cells, "zero_fsdp");
+  HostPace& host = f->host;
+  // NeMo's recipes for tensor parallelism switch it on (`tp_comm_overlap`; NeMo-Framework-Launcher, conf/training);
+  // PyTorch calls it asynchronous tensor parallelism.
+  host.overlaps_products =
+      f->transformer_engine || HasAny(options, {"async tp", "async_tp", "asynctp", "tp_comm_overlap", "userbuffers"});
+  // BigScience's runs of BLOOM on Jean Zay hung without it (train/tr11-176B-ml/chronicles-prequel.md and its .slurm).
+  const bool bloom = HasAny(Lower(cells, "model"), {"bloom"}) && HasAny(Lower(cells, "interconnect"), {"jean zay"});
+  host.launch_blocking = f->eager && (bloom || HasAny(options, {"cuda_launch_blocking"}));
+  // DeepSpeed of 2021 waited for the device before each call of ZeRO-3 and gathered into a list
+  // (partition_parameters.py, `_allgather_param`).
+  host.serial = host.launch_blocking || f->early_zero3;
+  // nanotron's ZeRO-1 gathers all parameters into a list, too (distributed.py, all_gather_coalesced), and its gradients
+  // are reduced whole (optim/gradient_accumulator.py).
+  host.copies_pieces = f->early_zero3 || (f->nanotron && HasAny(zero, {"zero-1"}));
+  host.reduces_whole = f->nanotron;
+  if (HasAny(zero, {"fsdp2"})) host.parameters = kFsdp2Parameters;
+}
+
+// What kernels move that ours do not have, where they are issued one by one.
+void SetSteps(const CsvCells& cells, int64_t sequence, Framework* f) {
+  const std::string attention = Lower(cells, "attention"), options = Lower(cells, "other_opts");
+  HostPace& host = f->host;
+  // Transformer Engine's products add to the gradient themselves. So does Megatron-LM since it has the choice of
+  // sequence parallelism (3.0).
+  host.adds_gradients = !f->transformer_engine && cells.Text("seq_parallel").empty();
+  if (f->nanotron) host.gates = kSplitGates;
+  if (f->fused_attention) return;
+  host.queries = kMegatronQueries;
+  host.norms = kMegatronNorms;
+  if (HasAny(options, {"without operator fusion", "no operator fusion"})) {
+    host.scores = kEagerScores;
+    host.activations = kUnfusedBias;
+    host.norms = kUnfusedNorms;
+  } else if (HasAny(options, {"huggingface", "hugging face"}) || HasAny(attention, {"huggingface", "hugging face"})) {
+    host.scores = kEagerScores;
+    host.queries = kHuggingFaceQueries;
+    host.activations = kHuggingFaceActivations;
+    host.norms = kHuggingFaceNorms;
+  } else if (sequence > kLongestFusedSoftmax) {
+    host.scores = kEagerScores;
+  }
+}
+
 }  // namespace
 
 bool HasAny(absl::string_view text, absl::Span<const absl::string_view> words) {
@@ -41,15 +126,18 @@ bool HasAny(absl::string_view text, absl::Span<const absl::string_view> words) {
 
 Framework FrameworkOf(const CsvCells& cells, int64_t sequence) {
   const std::string attention = Lower(cells, "attention"), options = Lower(cells, "other_opts");
-  const std::string model = Lower(cells, "model"), compile = Lower(cells, "compile");
+  const std::string model = Lower(cells, "model"), compile = Lower(cells, "compile"), zero = Lower(cells, "zero_fsdp");
   Framework f;
-  f.fused_attention = !HasAny(
-      attention, {"unfused", "pre-flash", "no flash", "without flash", "no cudnn", "standard", "eager", "naive"});
   const bool compiled = !compile.empty() && !absl::StartsWith(compile, "no") && !HasAny(compile, {"eager", "without"});
   // llm.c is a C program: nothing stands between it and the launches.
   const bool bare = HasAny(options, {"cuda graph", "cudagraph", "llm.c"}) ||
                     HasAny(absl::StrCat(attention, Lower(cells, "recompute")), {"llm.c"});
   f.eager = !compiled && !bare;
+  const bool unfused = HasAny(
+      attention, {"unfused", "pre-flash", "no flash", "without flash", "no cudnn", "standard", "eager", "naive"});
+  f.fused_attention = !unfused && !(attention.empty() && f.eager && OlderThanHopper(cells));
+  // ZeRO-3 of 2021 is told by attention that is not fused.
+  f.early_zero3 = unfused && HasAny(zero, {"zero-3"}) && !HasAny(zero, {"fsdp", "hsdp"});
   f.transformer_engine = HasAny(attention, {"te/", "transformer engine", "transformerengine"}) ||
                          HasAny(Lower(cells, "dtype"), {"transformer engine", "transformerengine"});
   f.nanotron = HasAny(absl::StrCat(model, options), {"nanotron"});
@@ -60,32 +148,19 @@ Framework FrameworkOf(const CsvCells& cells, int64_t sequence) {
                           (f.fused_attention && HasAny(Lower(cells, "source_ref"),
                                                        {"flash-attention training/configs", "flashattention-2 paper"}));
   f.autocast = flash_code || HasAny(options, {"huggingface", "hugging face"});
+  // llm-foundry's tables of A100 are from when it asked for PyTorch 1.13.1 (setup.py at the tables' first commit);
+  // checkpoints stop early since 2.1 (pytorch pull request 96866).
+  f.checkpoints_stop = !foundry || !OlderThanHopper(cells);
   // Frameworks that issue kernel by kernel have a kernel for each step of the loss, too, but for these: MPT's default
   // loss is flash-attn's (modeling_mpt.py).
   f.fused_loss = !f.eager || foundry || flash_code;
-  if (foundry) f.logits = kTrainMetrics;
   // Transformer Engine has a kernel for a norm, for rotary positions and for a gate; PyTorch's eager mode has none.
   // nanotron takes flash-attn's for the first two (nanotron/models/llama.py).
   f.fused_norms = !f.eager || f.transformer_engine || flash_code || f.nanotron;
-  // Transformer Engine's products add to the gradient themselves. So does Megatron-LM since it has the choice of
-  // sequence parallelism (3.0).
-  f.adds_gradients = f.eager && !f.transformer_engine && cells.Text("seq_parallel").empty();
-  // NeMo's recipes for tensor parallelism switch it on (`tp_comm_overlap`; NeMo-Framework-Launcher, conf/training);
-  // PyTorch calls it asynchronous tensor parallelism.
-  f.overlaps_products =
-      f.transformer_engine || HasAny(options, {"async tp", "async_tp", "asynctp", "tp_comm_overlap", "userbuffers"});
-  if (!f.fused_attention) {
-    if (HasAny(options, {"without operator fusion", "no operator fusion"})) {
-      f.scores = kEagerScores;
-      f.activations = kUnfusedBias;
-    } else if (HasAny(options, {"huggingface", "hugging face"}) || HasAny(attention, {"huggingface", "hugging face"})) {
-      f.scores = kEagerScores;
-      f.activations = kHuggingFaceActivations;
-    } else if (sequence > kLongestFusedSoftmax) {
-      f.scores = kEagerScores;
-    }
-    return f;
-  }
+  SetCollectives(cells, &f);
+  if (f.eager) SetSteps(cells, sequence, &f);
+  if (foundry && f.eager) f.host.logits = kTrainMetrics;
+  if (!f.fused_attention) return f;
   if (HasAny(attention, {"cudnn", "flash3", "flash-3", "flashattention-3", "fa3"})) f.attention = "flash3";
   // Before July 2023 there was no other; FlashAttention-2's paper calls it by the bare name beside its own.
   const bool first = flash_code || (attention == "flashattention" && HasAny(Lower(cells, "source_ref"), {"-2 paper"}));
@@ -95,14 +170,13 @@ Framework FrameworkOf(const CsvCells& cells, int64_t sequence) {
   return f;
 }
 
-// nanotron gathers and scatters a list of tensors, which becomes a call of each (`all_gather_coalesced`); InternEvo's
-// ZeRO gives whole tensors to ranks, which reduce to and broadcast from them; DeepSpeed's first ZeRO-3, from before
-// fused attention, gathered each tensor where a layer needed it.
+// InternEvo's ZeRO gives whole tensors to ranks, which reduce to and broadcast from them; DeepSpeed's first ZeRO-3
+// gathered each tensor where a layer needed it.
 bool CallsEachTensor(const CsvCells& cells, const Framework& framework) {
+  if (framework.early_zero3) return true;
   const std::string zero = Lower(cells, "zero_fsdp");
-  if (HasAny(zero, {"zero-3"})) return !framework.fused_attention;
   if (!HasAny(zero, {"zero-1"}) || HasAny(zero, {"groups", "hybrid"})) return false;
-  return framework.nanotron || HasAny(Lower(cells, "model"), {"internlm"});
+  return HasAny(Lower(cells, "model"), {"internlm"});
 }
 
 }  // namespace meshwright

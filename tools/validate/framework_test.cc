@@ -37,22 +37,22 @@ TEST(FrameworkTest, FusedLosses) {
   EXPECT_TRUE(Of({{"compile", "torch.compile"}}).fused_loss);
   const Framework foundry = Of({{"attention", "flash (FA via MPT attn_impl)"}});
   EXPECT_TRUE(foundry.fused_loss);
-  EXPECT_EQ(foundry.logits, (EagerBytes{28, 0}));  // its two metrics
+  EXPECT_EQ(foundry.host.logits, (EagerBytes{28, 0}));  // its two metrics
   EXPECT_TRUE(Of({{"attention", "flash v1"}, {"other_opts", "FlashAttention (this repo)"}}).fused_loss);
 }
 
 TEST(FrameworkTest, AttentionStepByStep) {
-  EXPECT_EQ(Of({{"attention", "standard"}, {"other_opts", "Megatron-LM"}}).scores, EagerBytes());
-  EXPECT_EQ(Of({{"attention", "standard"}, {"other_opts", "HuggingFace"}}).scores, (EagerBytes{24, 26}));
-  EXPECT_GT(Of({{"attention", "standard"}, {"other_opts", "HuggingFace"}}).activations.backward, 0);
-  EXPECT_EQ(Of({{"attention", "standard"}, {"other_opts", "Megatron-LM"}}, 8192).scores, (EagerBytes{24, 26}));
-  EXPECT_EQ(Of({{"attention", "flash"}, {"other_opts", "HuggingFace"}}).scores, EagerBytes());
+  EXPECT_EQ(Of({{"attention", "standard"}, {"other_opts", "Megatron-LM"}}).host.scores, EagerBytes());
+  EXPECT_EQ(Of({{"attention", "standard"}, {"other_opts", "HuggingFace"}}).host.scores, (EagerBytes{24, 26}));
+  EXPECT_GT(Of({{"attention", "standard"}, {"other_opts", "HuggingFace"}}).host.activations.backward, 0);
+  EXPECT_EQ(Of({{"attention", "standard"}, {"other_opts", "Megatron-LM"}}, 8192).host.scores, (EagerBytes{24, 26}));
+  EXPECT_EQ(Of({{"attention", "flash"}, {"other_opts", "HuggingFace"}}).host.scores, EagerBytes());
 }
 
 TEST(FrameworkTest, WhoOverlapsProducts) {
-  EXPECT_TRUE(Of({{"attention", "TE/cuDNN flash"}}).overlaps_products);
-  EXPECT_TRUE(Of({{"other_opts", "2D + async TP"}}).overlaps_products);
-  EXPECT_FALSE(Of({{"attention", "flash"}}).overlaps_products);
+  EXPECT_TRUE(Of({{"attention", "TE/cuDNN flash"}}).host.overlaps_products);
+  EXPECT_TRUE(Of({{"other_opts", "2D + async TP"}}).host.overlaps_products);
+  EXPECT_FALSE(Of({{"attention", "flash"}}).host.overlaps_products);
 }
 
 TEST(FrameworkTest, TheFirstFlashAttention) {
@@ -70,12 +70,45 @@ TEST(FrameworkTest, CallsForEachTensor) {
     const CsvCells cells(*table, table->rows[0]);
     return CallsEachTensor(cells, FrameworkOf(cells, 2048));
   };
-  EXPECT_TRUE(calls("Llama (nanotron)", "ZeRO-1", "flash"));
-  EXPECT_FALSE(calls("Llama (nanotron)", "ZeRO-0", "flash"));
+  EXPECT_FALSE(calls("Llama (nanotron)", "ZeRO-1", "flash"));
   EXPECT_TRUE(calls("InternLM-7B", "ZeRO-1 over all DP ranks", "flash"));
   EXPECT_FALSE(calls("InternLM-7B", "ZeRO-1 within groups of 8 GPUs", "flash"));
   EXPECT_TRUE(calls("GPT", "ZeRO-3", "unfused"));
   EXPECT_FALSE(calls("GPT", "FSDP2 (ZeRO-3)", "SDPA"));
+  EXPECT_FALSE(calls("GPT", "ZeRO-3", ""));  // not said to be that old
+}
+
+// Attention that nobody names is fused where the device is of its time, or the framework has a compiler.
+TEST(FrameworkTest, UnnamedAttentionByTheAgeOfTheDevice) {
+  EXPECT_FALSE(Of({{"gpu_type", "A100"}}).fused_attention);
+  EXPECT_FALSE(Of({{"gpu_type", "V100"}}).fused_attention);
+  EXPECT_TRUE(Of({{"gpu_type", "H100"}}).fused_attention);
+  EXPECT_TRUE(Of({{"gpu_type", "A100"}, {"attention", "flash"}}).fused_attention);
+  EXPECT_TRUE(Of({{"gpu_type", "A100"}, {"compile", "torch.compile"}}).fused_attention);
+  EXPECT_TRUE(Of({{"gpu_type", "a device that nobody knows"}}).fused_attention);
+}
+
+TEST(FrameworkTest, WhatCollectivesWaitForAndCopy) {
+  const HostPace zero3 = Of({{"zero_fsdp", "ZeRO-3"}, {"attention", "unfused"}}).host;
+  EXPECT_TRUE(zero3.serial && zero3.copies_pieces);
+  EXPECT_FALSE(zero3.launch_blocking);
+  const HostPace fsdp = Of({{"zero_fsdp", "FSDP2 (ZeRO-3)"}, {"attention", "unfused"}}).host;
+  EXPECT_FALSE(fsdp.serial || fsdp.copies_pieces);
+  EXPECT_EQ(fsdp.parameters, (EagerBytes{4, 10}));
+  const HostPace bloom = Of({{"model", "BLOOM-candidate"}, {"interconnect", "Jean Zay: 4 x 100Gb Omni-Path"}}).host;
+  EXPECT_TRUE(bloom.launch_blocking && bloom.serial);
+  EXPECT_FALSE(Of({{"model", "BLOOM"}, {"interconnect", "8x200Gb"}}).host.launch_blocking);
+  EXPECT_TRUE(Of({{"other_opts", "CUDA_LAUNCH_BLOCKING=1"}}).host.launch_blocking);
+  const HostPace nanotron = Of({{"model", "Llama (nanotron)"}, {"zero_fsdp", "ZeRO-1"}}).host;
+  EXPECT_TRUE(nanotron.reduces_whole && nanotron.copies_pieces);
+  EXPECT_EQ(nanotron.gates, (EagerBytes{4, 16}));
+}
+
+TEST(FrameworkTest, CheckpointsStopEarlySinceTheReleaseThatMadeThem) {
+  const std::string foundry = "flash (FA via MPT attn_impl)";
+  EXPECT_FALSE(Of({{"attention", foundry}, {"gpu_type", "A100"}}).checkpoints_stop);
+  EXPECT_TRUE(Of({{"attention", foundry}, {"gpu_type", "H100"}}).checkpoints_stop);
+  EXPECT_TRUE(Of({{"attention", "SDPA"}, {"gpu_type", "A100"}}).checkpoints_stop);
 }
 
 }  // namespace

@@ -18,6 +18,7 @@
 #include "ir/status.h"
 #include "nlohmann/json.hpp"
 #include "tools/validate/gpu_type.h"
+#include "tools/validate/interconnect.h"
 #include "tools/validate/row_model.h"
 #include "tools/validate/training_table.h"
 

@@ -179,7 +179,6 @@ class ModelReader {
     if (std::regex_search(name_, match, *kExperts)) {
       c_.experts = std::max<int64_t>(1, std::stoll(match[1].str()));
       c_.experts_per_token = std::min(kDefaultExpertsPerToken, c_.experts);
-      c_.capacity_factor = 1;
       defaults_.push_back(absl::StrCat("experts ", c_.experts, ", ", c_.experts_per_token, " a token"));
       return absl::OkStatus();
     }

@@ -55,6 +55,7 @@ struct TrainingRun {
   bool narrow = false;  // products in float8
   bool frozen = false;  // weights, as with adapters
   bool parallel_optimizer = false, shard_parameters = false;
+  bool groups = false;            // of replicas, each of which owns all of the optimizer's state
   bool call_each_tensor = false;  // of gradients and parameters, where replicas own parts of them
   DType gradient_dtype = DType::kFloat32;
   HostPace host;  // eager unless the row says that the step is compiled or captured
@@ -91,10 +92,6 @@ std::vector<int64_t> LayersPerStage(const TrainingRun& run);
 // flat buffer, ours would leave parameters whole. Batch and nodes are scaled, so that a rank has as many rows; the
 // nearest degree in ratio.
 TrainingRun WithDividingDegree(const TrainingRun& run);
-
-// "8x200Gb/s HDR InfiniBand per node", "4 x 100Gb RoCE", "800 Gb/s per node": sets network cards and their bandwidth.
-// False where the text says neither.
-bool SetInternode(absl::string_view text, Cluster* cluster);
 
 }  // namespace meshwright
 

@@ -110,7 +110,7 @@ TEST(TrainingRunTest, EmptyCellsTakeDefaultsAndSaySo) {
                                                      {"vpp", ""}}));
   EXPECT_THAT(run.defaults,
               ElementsAre("vocab 51200", "heads 8", "vpp 1", "interconnect of the usual a100-sxm-80gb machine",
-                          "dtype bf16", "attention fused", "recompute none", "seq_parallel yes", "zero_fsdp ZeRO-1"));
+                          "dtype bf16", "attention unfused", "recompute none", "seq_parallel no", "zero_fsdp ZeRO-1"));
   EXPECT_FALSE(run.microbatch_given);
   EXPECT_EQ(run.model.head_dim, 128);
   EXPECT_TRUE(run.parallel_optimizer);
@@ -243,6 +243,16 @@ TEST(TrainingRunTest, CopiesThatFrameworksHold) {
   ASSERT_OK_AND_ASSIGN(run, RunOf({{"model", "GPT (nanotron)"}, {"dtype", "bf16"}, {"seq_parallel", ""}}));
   EXPECT_EQ(run.copies.whole, 2);  // what autograd makes
   EXPECT_EQ(run.host.optimizer_bytes, 12);
+}
+
+TEST(TrainingRunTest, ExpertsInBf16UnlessTheRowSaysOtherwise) {
+  const Cells cells = {{"model", "Mixtral-8x7B"}, {"dtype", "fp8"}, {"gpu_type", "H100"}, {"seq_parallel", ""}};
+  ASSERT_OK_AND_ASSIGN(TrainingRun run, RunOf(cells));
+  EXPECT_FALSE(run.narrow);
+  Cells grouped = cells;
+  grouped.push_back({"other_opts", "fp8 grouped products"});
+  ASSERT_OK_AND_ASSIGN(run, RunOf(grouped));
+  EXPECT_TRUE(run.narrow);
 }
 
 TEST(TrainingRunTest, FrozenWeightsHaveNoGradients) {
@@ -389,28 +399,6 @@ TEST(TrainingMeasurementTest, MemoryAsTheCounterMeansIt) {
   ASSERT_OK_AND_ASSIGN(measured, MeasuredOf({{"status", "oom"}}));
   EXPECT_TRUE(measured.out_of_memory);
   EXPECT_FALSE(measured.step_seconds.has_value());
-}
-
-TEST(SetInternodeTest, Forms) {
-  Cluster cluster;
-  cluster.nics_per_node = 8;
-  EXPECT_TRUE(SetInternode("8x200Gb/s HDR InfiniBand per node", &cluster));
-  EXPECT_EQ(cluster.nic_bandwidth, GBps(25));
-  EXPECT_TRUE(SetInternode("1600 Gbps RoCE per node", &cluster));
-  EXPECT_EQ(cluster.nic_bandwidth, GBps(25));
-  EXPECT_FALSE(SetInternode("InfiniBand", &cluster));
-  EXPECT_EQ(cluster.nic_latency, Nanos());
-  EXPECT_TRUE(SetInternode("2x p5.48xlarge, EFA 32x100Gb per node", &cluster));
-  EXPECT_EQ(cluster.nic_latency, Micros(22));
-  EXPECT_TRUE(SetInternode("2x p4de.24xlarge, EFA 4x100Gb per node", &cluster));
-  EXPECT_EQ(cluster.nic_latency, Micros(17));
-  EXPECT_FALSE(cluster.nic_in_order);
-  EXPECT_TRUE(SetInternode("3.2 Tb/s per node", &cluster));
-  EXPECT_EQ(cluster.nic_bandwidth, GBps(100));  // over the four cards of the line before
-  EXPECT_TRUE(SetInternode("NDR InfiniBand", &cluster));
-  EXPECT_EQ(cluster.nic_bandwidth, GBps(50));
-  EXPECT_TRUE(SetInternode("400 Gb/s per GPU", &cluster));
-  EXPECT_EQ(cluster.nic_bandwidth, GBps(50));
 }
 
 }  // namespace

@@ -50,7 +50,8 @@ Bytes CopiesOf(const TrainingRun& run, const Prediction& prediction) {
 // kWhatFits: a step of 0 where it does not.
 absl::StatusOr<Prediction> PredictOne(const TrainingRun& given, Simulated simulated) {
   const TrainingRun run = WithDividingDegree(given);
-  const Problem problem = ProblemOf(run);
+  Problem problem = ProblemOf(run);
+  if (!run.groups) problem.host.replicas = given.degrees.data;
   MESHWRIGHT_ASSIGN_OR_RETURN(Strategy strategy, FromDegrees(problem, run.degrees));
   strategy.layers_per_stage = LayersPerStage(run);
   MESHWRIGHT_ASSIGN_OR_RETURN(const Graph graph, problem.graph(problem.batch / strategy.microbatches));

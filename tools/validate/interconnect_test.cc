@@ -1,0 +1,33 @@
+#include "tools/validate/interconnect.h"
+
+#include "gtest/gtest.h"
+#include "ir/cluster.h"
+#include "ir/quantities.h"
+
+namespace meshwright {
+namespace {
+
+TEST(SetInternodeTest, Forms) {
+  Cluster cluster;
+  cluster.nics_per_node = 8;
+  EXPECT_TRUE(SetInternode("8x200Gb/s HDR InfiniBand per node", &cluster));
+  EXPECT_EQ(cluster.nic_bandwidth, GBps(25));
+  EXPECT_TRUE(SetInternode("1600 Gbps RoCE per node", &cluster));
+  EXPECT_EQ(cluster.nic_bandwidth, GBps(25));
+  EXPECT_FALSE(SetInternode("InfiniBand", &cluster));
+  EXPECT_EQ(cluster.nic_latency, Nanos());
+  EXPECT_TRUE(SetInternode("2x p5.48xlarge, EFA 32x100Gb per node", &cluster));
+  EXPECT_EQ(cluster.nic_latency, Micros(22));
+  EXPECT_TRUE(SetInternode("2x p4de.24xlarge, EFA 4x100Gb per node", &cluster));
+  EXPECT_EQ(cluster.nic_latency, Micros(17));
+  EXPECT_FALSE(cluster.nic_in_order);
+  EXPECT_TRUE(SetInternode("3.2 Tb/s per node", &cluster));
+  EXPECT_EQ(cluster.nic_bandwidth, GBps(100));  // over the four cards of the line before
+  EXPECT_TRUE(SetInternode("NDR InfiniBand", &cluster));
+  EXPECT_EQ(cluster.nic_bandwidth, GBps(50));
+  EXPECT_TRUE(SetInternode("400 Gb/s per GPU", &cluster));
+  EXPECT_EQ(cluster.nic_bandwidth, GBps(50));
+}
+
+}  // namespace
+}  // namespace meshwright
