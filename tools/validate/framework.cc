@@ -55,6 +55,10 @@ constexpr EagerBytes kSplitGates = {4, 16};
 // measures 1.4 % of a step).
 constexpr EagerBytes kFsdp2Parameters = {4, 4 + 6};
 
+// PyTorch's autocast casts weights from float32 once in each forward pass, 4 + 2, and their gradients back, 2 + 4,
+// which are then added to float32 ones, 4 instead of 2 (its documentation, `cache_enabled`).
+constexpr EagerBytes kAutocastParameters = {6, 6 + 2};
+
 // Megatron-LM's fused softmax takes rows up to here (fused_softmax.py); longer ones go through the same steps.
 constexpr int64_t kLongestFusedSoftmax = 4096;
 
@@ -90,7 +94,11 @@ void SetCollectives(const CsvCells& cells, Framework* f) {
   // are reduced whole (optim/gradient_accumulator.py).
   host.copies_pieces = f->early_zero3 || (f->nanotron && HasAny(zero, {"zero-1"}));
   host.reduces_whole = f->nanotron;
-  if (HasAny(zero, {"fsdp2"})) host.parameters = kFsdp2Parameters;
+  if (HasAny(zero, {"fsdp2"})) {
+    host.parameters = kFsdp2Parameters;
+  } else if (f->autocast) {
+    host.parameters = kAutocastParameters;
+  }
 }
 
 // What kernels move that ours do not have, where they are issued one by one.
