@@ -103,7 +103,7 @@ void SetCollectives(const CsvCells& cells, Framework* f) {
 
 // What kernels move that ours do not have, where they are issued one by one.
 void SetSteps(const CsvCells& cells, int64_t sequence, Framework* f) {
-  const std::string attention = Lower(cells, "attention"), options = Lower(cells, "other_opts");
+  const std::string options = Lower(cells, "other_opts");
   HostPace& host = f->host;
   // Transformer Engine's products add to the gradient themselves. So does Megatron-LM since it has the choice of
   // sequence parallelism (3.0).
@@ -116,7 +116,7 @@ void SetSteps(const CsvCells& cells, int64_t sequence, Framework* f) {
     host.scores = kEagerScores;
     host.activations = kUnfusedBias;
     host.norms = kUnfusedNorms;
-  } else if (HasAny(options, {"huggingface", "hugging face"}) || HasAny(attention, {"huggingface", "hugging face"})) {
+  } else if (f->huggingface) {
     host.scores = kEagerScores;
     host.queries = kHuggingFaceQueries;
     host.activations = kHuggingFaceActivations;
@@ -155,7 +155,8 @@ Framework FrameworkOf(const CsvCells& cells, int64_t sequence) {
   const bool flash_code = HasAny(options, {"flashattention (this repo)"}) ||
                           (f.fused_attention && HasAny(Lower(cells, "source_ref"),
                                                        {"flash-attention training/configs", "flashattention-2 paper"}));
-  f.autocast = flash_code || HasAny(options, {"huggingface", "hugging face"});
+  f.huggingface = HasAny(absl::StrCat(options, " ", attention), {"huggingface", "hugging face"});
+  f.autocast = flash_code || f.huggingface;
   // llm-foundry's tables of A100 are from when it asked for PyTorch 1.13.1 (setup.py at the tables' first commit);
   // checkpoints stop early since 2.1 (pytorch pull request 96866).
   f.checkpoints_stop = !foundry || !OlderThanHopper(cells);

@@ -21,7 +21,8 @@ struct Framework {
   absl::string_view attention;  // kernel, where the row or the framework names one: costmodel/library.h
   bool transformer_engine = false;
   bool nanotron = false;
-  bool early_zero3 = false;      // DeepSpeed's of 2021
+  bool early_zero3 = false;  // DeepSpeed's of 2021
+  bool huggingface = false;
   bool autocast = false;         // weights and gradients in float32, cast where an operator takes 16 bits
   bool checkpoints_stop = true;  // PyTorch's, where they are not reentrant: when backward has what it reads
   HostPace host;                 // but for the time to issue, and what depends on the type of the numbers

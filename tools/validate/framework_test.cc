@@ -49,6 +49,13 @@ TEST(FrameworkTest, AttentionStepByStep) {
   EXPECT_EQ(Of({{"attention", "flash"}, {"other_opts", "HuggingFace"}}).host.scores, EagerBytes());
 }
 
+TEST(FrameworkTest, AutocastCastsParametersAndGradients) {
+  const Framework hugging_face = Of({{"attention", "standard"}, {"other_opts", "HuggingFace"}});
+  EXPECT_TRUE(hugging_face.huggingface && hugging_face.autocast);
+  EXPECT_EQ(hugging_face.host.parameters, (EagerBytes{6, 8}));
+  EXPECT_EQ(Of({{"attention", "standard"}, {"other_opts", "Megatron-LM"}}).host.parameters, EagerBytes());
+}
+
 TEST(FrameworkTest, WhoOverlapsProducts) {
   EXPECT_TRUE(Of({{"attention", "TE/cuDNN flash"}}).host.overlaps_products);
   EXPECT_TRUE(Of({{"other_opts", "2D + async TP"}}).host.overlaps_products);

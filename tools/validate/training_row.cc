@@ -356,6 +356,7 @@ class RunReader {
 
   void SetCopies(const std::string& zero) {
     if (run_.frozen || HasAny(zero, {"zero-3", "zero3", "fsdp", "hsdp", "full_shard"})) return;
+    if (framework_.huggingface && !framework_.fused_attention) run_.copies.activations = kHuggingFaceActivations;
     if (framework_.autocast) {
       run_.copies.whole = kAutocastCopies;
       run_.copies.owned = kAutocastMasters;
