@@ -3,13 +3,13 @@
 #include <utility>
 
 #include "ir/status.h"
+#include "planner/passes/beside_kernels.h"
 #include "planner/passes/bucket_gradients.h"
 #include "planner/passes/complete_layouts.h"
 #include "planner/passes/differentiate.h"
 #include "planner/passes/fuse_epilogues.h"
 #include "planner/passes/interleave.h"
 #include "planner/passes/overlap.h"
-#include "planner/passes/overlap_context.h"
 #include "planner/passes/partition.h"
 #include "planner/passes/plan_memory.h"
 #include "planner/passes/scale_loss.h"
@@ -78,8 +78,10 @@ constexpr ProgramPass kPasses[] = {
      [](Program program, const Context&) -> absl::StatusOr<Program> {
        return OverlapCommunication(std::move(program));
      }},
-    {"overlap_context",
-     [](Program program, const Context&) -> absl::StatusOr<Program> { return OverlapContext(std::move(program)); }},
+    {"ring_beside_kernels",
+     [](Program program, const Context&) -> absl::StatusOr<Program> {
+       return RunRingBesideKernels(std::move(program));
+     }},
     // After the passes that move collectives: these stay where they are.
     {"start_equal",
      [](Program program, const Context& c) -> absl::StatusOr<Program> {

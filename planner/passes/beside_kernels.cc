@@ -3,6 +3,7 @@
 #include <map>
 #include <string>
 #include <utility>
+#include <variant>
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
@@ -18,20 +19,23 @@ bool Share(const Operands& a, const Operands& b) {
   });
 }
 
-// Whether one of the two writes what the other uses.
+// Whether the two must stay in order: one of them writes what the other uses, or orders others.
 bool Conflict(const Instruction& a, const Instruction& b) {
+  if (std::holds_alternative<Sync>(a.work) || std::holds_alternative<Sync>(b.work)) return true;
   return Share(a.writes, b.writes) || Share(a.writes, b.reads) || Share(a.reads, b.writes);
 }
 
 }  // namespace
 
-void RunBesideKernels(const std::set<size_t>& which, Stream stream, Block& block, std::vector<Event>& events) {
+void RunBesideKernels(const std::set<size_t>& which, Stream stream, TravelStart start, Block& block,
+                      std::vector<Event>& events) {
   if (which.empty()) return;
   std::vector<Instruction>& before = block.instructions;
   std::map<size_t, std::vector<Instruction>> syncs;  // what to put before each of them
   for (const size_t i : which) {
     size_t ready = i, done = i + 1;
-    while (ready > 0 && (which.count(ready - 1) > 0 || !Conflict(before[ready - 1], before[i]))) --ready;
+    const bool early = start == TravelStart::kWhenReady;
+    while (early && ready > 0 && (which.count(ready - 1) > 0 || !Conflict(before[ready - 1], before[i]))) --ready;
     while (done < before.size() && (which.count(done) > 0 || !Conflict(before[done], before[i]))) ++done;
     const std::string name = absl::StrCat(block.name, " ", i);
     const EventId begin(events.size()), end(events.size() + 1);
@@ -49,6 +53,23 @@ void RunBesideKernels(const std::set<size_t>& which, Stream stream, Block& block
     if (i < before.size()) after.push_back(std::move(before[i]));
   }
   before = std::move(after);
+}
+
+Program RunRingBesideKernels(Program program) {
+  const AxisId ring = program.mesh.Find("cp");
+  if (!ring.valid()) return program;
+  const AxisList axes = {ring};
+  for (RankClass& c : program.classes) {
+    for (Block& block : c.blocks) {
+      std::set<size_t> travels;
+      for (size_t i = 0; i < block.instructions.size(); ++i) {
+        const auto* permute = std::get_if<Permute>(&block.instructions[i].work);
+        if (permute != nullptr && !permute->sources.empty() && permute->axes == axes) travels.insert(i);
+      }
+      RunBesideKernels(travels, Stream::kContext, TravelStart::kWhereItStands, block, c.events);
+    }
+  }
+  return program;
 }
 
 }  // namespace meshwright

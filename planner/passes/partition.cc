@@ -166,7 +166,7 @@ class Partitioner {
       if (natural_[id.index()].has_value() && made_here_.count(id) > 0) MESHWRIGHT_RETURN_IF_ERROR(EnsureCarried(id));
     }
     made_here_.clear();
-    RunBesideKernels(std::exchange(beside_, {}), Stream::kComm, *block_, all().events);
+    RunBesideKernels(std::exchange(beside_, {}), Stream::kComm, TravelStart::kWhenReady, *block_, all().events);
     if (phase == Phase::kForward) forward_versions_[s] = here_;
     return absl::OkStatus();
   }

@@ -16,7 +16,7 @@ std::vector<Block> CutAtCollectives(Block block, std::vector<Event>& events) {
     if (instruction.stream != Stream::kCompute) return {std::move(block)};
     if (std::holds_alternative<Collective>(instruction.work)) collectives.insert(i);
   }
-  RunBesideKernels(collectives, Stream::kContext, block, events);
+  RunBesideKernels(collectives, Stream::kContext, TravelStart::kWhenReady, block, events);
   std::vector<Block> blocks = {{block.name, block.phase, {}}};
   bool on_its_way = false;  // a collective that was issued since the last cut
   for (Instruction& instruction : block.instructions) {

@@ -1,4 +1,4 @@
-#include "planner/passes/overlap_context.h"
+#include "planner/passes/beside_kernels.h"
 
 #include <string>
 #include <utility>
@@ -44,20 +44,20 @@ class all
   slot "layer" mb 0 layer 0
 )";
 
-TEST(OverlapContextTest, KeysTravelBesideTheAttention) {
+TEST(RingBesideKernelsTest, KeysTravelBesideTheAttention) {
   ASSERT_OK_AND_ASSIGN(const Program before, ParseProgram(kRing));
   ASSERT_OK(VerifyProgram(before));
-  Program program = PlanMemory(OverlapContext(before));
+  Program program = PlanMemory(RunRingBesideKernels(before));
   ASSERT_OK(VerifyProgram(program));
   EXPECT_THAT(Lines(program, 0, "layer"),
-              ElementsAre("compute Fill \" -> s\" writes k @K", "compute sync records \"layer keys ready\" @layer",
-                          "context permute (cp) from 2 0 1 reads k writes k1 waits \"layer keys ready\" "
-                          "records \"layer keys 1\" @ring",
-                          "compute ReLU reads k writes y @A0", "compute sync records \"layer keys ready\" @layer",
-                          "context permute (cp) from 2 0 1 reads k1 writes k2 waits \"layer keys ready\" "
-                          "records \"layer keys 2\" @ring",
-                          "compute sync waits \"layer keys 1\" @layer", "compute ReLU reads k1 writes y1 @A1",
-                          "compute sync waits \"layer keys 2\" @layer", "compute ReLU reads k2 writes y2 @A2"));
+              ElementsAre("compute Fill \" -> s\" writes k @K", "compute sync records \"layer 1 ready\" @ring",
+                          "context permute (cp) from 2 0 1 reads k writes k1 waits \"layer 1 ready\" "
+                          "records \"layer 1 done\" @ring",
+                          "compute ReLU reads k writes y @A0", "compute sync records \"layer 3 ready\" @ring",
+                          "context permute (cp) from 2 0 1 reads k1 writes k2 waits \"layer 3 ready\" "
+                          "records \"layer 3 done\" @ring",
+                          "compute sync waits \"layer 1 done\" @ring", "compute ReLU reads k1 writes y1 @A1",
+                          "compute sync waits \"layer 3 done\" @ring", "compute ReLU reads k2 writes y2 @A2"));
   // With 1 ms each:   compute  K P1 A0 P2 A1 A2     6 ms
   //           after   compute  K A0 A1 A2           4 ms
   //                   context    P1 P2
@@ -65,16 +65,16 @@ TEST(OverlapContextTest, KeysTravelBesideTheAttention) {
   EXPECT_EQ(StepTime(program), Millis(4));
 }
 
-TEST(OverlapContextTest, WithoutContextParallelismNothingMoves) {
+TEST(RingBesideKernelsTest, WithoutContextParallelismNothingMoves) {
   std::string text = kRing;
   for (size_t at; (at = text.find("cp")) != std::string::npos;) text.replace(at, 2, "dp");
   ASSERT_OK_AND_ASSIGN(const Program before, ParseProgram(text));
-  EXPECT_EQ(ToText(OverlapContext(before)), ToText(before));
+  EXPECT_EQ(ToText(RunRingBesideKernels(before)), ToText(before));
 }
 
 // What travels keeps its place until it has arrived: k, which A0 reads last, does not share memory with what A1 writes
 // where k1 is still under way.
-TEST(OverlapContextTest, WhatTravelsKeepsItsPlace) {
+TEST(RingBesideKernelsTest, WhatTravelsKeepsItsPlace) {
   ASSERT_OK_AND_ASSIGN(Program program, ParseProgram(R"(program ring mesh cp=2
 class all
   buffer k float32 (128) {cp} temporary
@@ -89,7 +89,7 @@ class all
     compute ReLU reads k1 writes y @C
   slot "layer" mb 0 layer 0
 )"));
-  program = PlanMemory(OverlapContext(std::move(program)));
+  program = PlanMemory(RunRingBesideKernels(std::move(program)));
   ASSERT_OK(VerifyProgram(program));
   // k, k1, y and z all live while the keys travel: 256 bytes each.
   EXPECT_EQ(program.classes[0].arena, Bytes(4 * 256));
