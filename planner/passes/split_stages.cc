@@ -404,10 +404,11 @@ class Splitter {
   }
   bool IsOfChunk(BufferId id) const {
     const Buffer& buffer = before_.classes[0].buffers[id.index()];
+    if (buffer.layers > 1) return true;
+    // One pass of a kind runs at a time, so what only lives inside of one does for all chunks.
+    if (buffer.role == BufferRole::kTemporary) return across_cuts_.count(id) == 0 || ReadByWeights(id);
     // Micro-batches of two directions are no neighbours.
-    const bool of_direction =
-        directions() > 1 && (buffer.role == BufferRole::kActivation || buffer.role == BufferRole::kInput);
-    return buffer.layers > 1 || buffer.role == BufferRole::kTemporary || of_direction;
+    return directions() > 1 && (buffer.role == BufferRole::kActivation || buffer.role == BufferRole::kInput);
   }
 
   // --- transfers ---------------------------------------------------------------------------------------------------
