@@ -9,6 +9,7 @@ namespace {
 struct Side {
   std::vector<Slot> before, after;
   std::vector<std::vector<Slot>> turns;  // each but the first begins with a wait
+  std::vector<Slot> tail;                // behind what is sent
 };
 
 bool IsEmpty(const RankClass& c, BlockId block) { return c.blocks[block.index()].instructions.empty(); }
@@ -37,6 +38,7 @@ class SideMaker {
 
   Side Make() {
     side_.turns.emplace_back();
+    std::vector<Slot> released;  // behind W
     for (size_t i = 0; i < passes_.size(); ++i) {
       const Pass& pass = passes_[i];
       for (const Arrivals::Receive& one : slots_.arrivals.before[first_ + i]) {
@@ -45,14 +47,21 @@ class SideMaker {
       const auto transfers = slots_.transfers.find({pass.chunk, pass.kind});
       if (transfers == slots_.transfers.end()) continue;
       AppendAt(pass.microbatch, transfers->second.before, side_.before);
-      AppendAt(pass.microbatch, transfers->second.after, side_.after);
+      AppendAt(pass.microbatch, transfers->second.after, i == 0 ? side_.after : released);
     }
     const size_t count = slots_.here.size();
     for (size_t k = 0; k < count; ++k) AddSegment(forward() ? k : count - 1 - k);
+    for (const Late& late : late_) side_.tail.push_back(late.slot);
+    AppendTo(side_.tail, released);
     return std::move(side_);
   }
 
  private:
+  struct Late {
+    Slot slot;
+    bool waits = false;
+  };
+
   bool forward() const { return passes_[0].kind == PassKind::kForward; }
 
   void AddSegment(size_t i) {
@@ -66,13 +75,18 @@ class SideMaker {
     }
     for (int64_t k = 0; k < count; ++k) {
       const int64_t layer = forward() ? k : count - 1 - k;
-      for (const Pass& pass : passes_) {
+      if (blocks.size() == 1) AddLate();
+      for (size_t p = 0; p < passes_.size(); ++p) {
         bool waits = false;
-        for (const BlockId block : here.blocks[static_cast<size_t>(pass.kind)]) {
-          Add(block, pass, here.is_stack ? layer : Base(i), 1, here.is_stack && !forward() ? -1 : 1, waits);
+        // The gradients of parameters stand behind the next layer's first block, beside the collective that it ends in.
+        late_pass_ = p > 0 && step_end_ == nullptr;
+        if (late_pass_) AddLate();
+        for (const BlockId block : here.blocks[static_cast<size_t>(passes_[p].kind)]) {
+          Add(block, passes_[p], here.is_stack ? layer : Base(i), 1, here.is_stack && !forward() ? -1 : 1, waits);
           waits = true;
         }
       }
+      late_pass_ = false;
       if (step_end_ != nullptr) step_end_->AppendReduce(i, here.is_stack ? layer : 0, side_.turns.back());
     }
   }
@@ -89,8 +103,23 @@ class SideMaker {
 
   void Add(BlockId block, const Pass& pass, int64_t layer, int64_t count, int64_t step, bool waits) {
     if (IsEmpty(c_, block)) return;
-    if (waits) side_.turns.emplace_back();
-    side_.turns.back().push_back({block, pass.microbatch, layer, count, step});
+    const Slot slot = {block, pass.microbatch, layer, count, step};
+    if (late_pass_) {
+      late_.push_back({slot, waits});
+      return;
+    }
+    if (waits) {
+      AddLate();
+      side_.turns.emplace_back();
+    }
+    side_.turns.back().push_back(slot);
+  }
+  void AddLate() {
+    for (const Late& late : late_) {
+      if (late.waits) side_.turns.emplace_back();
+      side_.turns.back().push_back(late.slot);
+    }
+    late_.clear();
   }
 
   const PassSlots& slots_;
@@ -99,6 +128,8 @@ class SideMaker {
   const StepEnd* const step_end_;
   const RankClass& c_;
   Side side_;
+  bool late_pass_ = false;
+  std::vector<Late> late_;  // slots that stand behind the next block
 };
 
 }  // namespace
@@ -124,6 +155,7 @@ void PassSlots::Append(const std::vector<Pass>& passes, size_t first, size_t end
     for (const std::vector<Slot>& turn : theirs.turns) AppendTo(c.slots, turn);
   }
   AppendTo(c.slots, theirs.after);
+  AppendTo(c.slots, theirs.tail);
 }
 
 }  // namespace meshwright
