@@ -216,6 +216,22 @@ parallel: {pipeline_stages: 2, micro_batches: 8, data_parallel: 2, tensor_parall
   }
 }
 
+// From a model file of operators: the second direction needs no word in it.
+TEST(DualPipeTest, OperatorNetworks) {
+  const auto losses = [](absl::string_view schedule) {
+    const absl::StatusOr<RunResult> result = RunModel(
+        OracleB(
+            absl::StrCat("pipeline_stages: 2, micro_batches: 4, pipeline_config: {pipeline_scheduler: ", schedule, "}"),
+            4, {.matmul = "pipeline_stage: 0", .matmul2 = "pipeline_stage: 1"}),
+        5);
+    EXPECT_OK(result);
+    return result.ok() ? result->losses : std::vector<double>();
+  };
+  const std::vector<double> expected = losses("1f1b");
+  ASSERT_EQ(expected.size(), 5u);
+  EXPECT_THAT(losses("dualpipe"), Pointwise(DoubleNear(1e-12), expected));
+}
+
 TEST(DualPipeTest, SaysWhatItNeeds) {
   ASSERT_OK_AND_ASSIGN(const Graph graph, Stack(8, 4));
   EXPECT_THAT(LowerVerified(graph, Pipeline(Schedule::kDualPipeV, 4, 7)),
