@@ -230,9 +230,12 @@ std::string ShowRanking(const PlanReport& report) {
       std::any_of(ranked.begin(), ranked.end(), [](const Candidate& c) { return c.degrees.context > 1; });
   const bool interleaved =
       std::any_of(ranked.begin(), ranked.end(), [](const Candidate& c) { return c.strategy.chunks > 1; });
+  const bool schedules = std::any_of(ranked.begin(), ranked.end(), [&](const Candidate& c) {
+    return c.strategy.stages > 1 && c.strategy.schedule != ranked[0].strategy.schedule;
+  });
   if (decoder) {
     absl::StrAppend(&text, "    dp   tp   pp", interleaved ? " vpp" : "", shared ? "   cp" : "",
-                    "  mb recompute sp  opt  bucket");
+                    "  mb recompute sp  opt  bucket", schedules ? "  schedule" : "");
   }
   text += "\n";
   for (size_t i = 0; i < ranked.size(); ++i) {
@@ -247,13 +250,15 @@ std::string ShowRanking(const PlanReport& report) {
       const char* const way = d.context == 1 ? " " : d.exchange == ContextExchange::kRing ? "r" : "g";
       const std::string context = shared ? absl::StrFormat(" %3d%s", d.context, way) : "";
       const std::string chunks = interleaved ? absl::StrFormat(" %3d", s.chunks) : "";
+      const std::string schedule = schedules && s.stages > 1 ? absl::StrCat(" ", NameOf(s.schedule)) : "";
       absl::StrAppend(&text,
                       absl::StrFormat(" %5d %4d %4d%s%s %3d %-9s %-3s %-3s %s", d.data, d.tensor, d.pipeline, chunks,
                                       context, d.microbatch, NameOf(s.recompute), d.sequence_parallel ? "yes" : "no",
                                       s.shard_parameters     ? "all"
                                       : s.parallel_optimizer ? "yes"
                                                              : "no",
-                                      ShowBytes(s.bucket)));
+                                      ShowBytes(s.bucket)),
+                      schedule);
     }
     text += "\n";
     if (i == 0) continue;

@@ -364,6 +364,36 @@ absl::Status SetBytes(const Flags& flags, absl::string_view name, Bytes& bytes) 
   return absl::OkStatus();
 }
 
+absl::Status SetPipelining(const Flags& flags, Problem& problem) {
+  constexpr absl::string_view kAny = "any";
+  const bool decoder = problem.mode == SearchMode::kDecoder;
+  if (flags.Text("schedule") == kAny) {
+    if (!decoder) {
+      return Flags::Wrong("schedule", WrongInput(kAny, "a model of repeated layers", "others have the one they name"));
+    }
+    problem.schedule.reset();
+  } else {
+    MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<size_t> schedule, flags.Choice("schedule", kScheduleNames));
+    if (schedule.has_value()) problem.schedule = static_cast<Schedule>(*schedule);
+  }
+  MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<int64_t> chunks,
+                              flags.Int("virtual_pipeline_stages", 1, kMostDegree));
+  if (chunks.has_value() && *chunks != problem.chunks && !decoder) {
+    return Flags::Wrong("virtual_pipeline_stages",
+                        WrongInput(absl::StrCat(*chunks), "a model of repeated layers",
+                                   "of a model of operators the file says so (virtual_pipeline_stages)"));
+  }
+  if (chunks.has_value()) problem.chunks = chunks;
+  const std::optional<int64_t> fixed = problem.schedule.has_value() ? ChunksOf(*problem.schedule) : std::nullopt;
+  if (!fixed.has_value()) return absl::OkStatus();
+  if (chunks.value_or(*fixed) != *fixed) {
+    return Flags::Wrong("virtual_pipeline_stages", WrongInput(absl::StrCat(*chunks), absl::StrCat(*fixed),
+                                                              absl::StrCat("with ", NameOf(*problem.schedule))));
+  }
+  problem.chunks = *fixed;
+  return absl::OkStatus();
+}
+
 absl::Status SetChoices(const Flags& flags, Problem& problem) {
   struct Degree {
     absl::string_view name;
@@ -398,23 +428,7 @@ absl::Status SetChoices(const Flags& flags, Problem& problem) {
   }
   MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<size_t> recompute, flags.Choice("recompute", kRecomputes));
   if (recompute.has_value()) problem.recompute = static_cast<Recompute>(*recompute);
-  MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<size_t> schedule, flags.Choice("schedule", kScheduleNames));
-  if (schedule.has_value()) problem.schedule = static_cast<Schedule>(*schedule);
-  MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<int64_t> chunks,
-                              flags.Int("virtual_pipeline_stages", 1, kMostDegree));
-  if (chunks.has_value() && *chunks != problem.chunks && problem.mode != SearchMode::kDecoder) {
-    return Flags::Wrong("virtual_pipeline_stages",
-                        WrongInput(absl::StrCat(*chunks), "a model of repeated layers",
-                                   "of a model of operators the file says so (virtual_pipeline_stages)"));
-  }
-  if (chunks.has_value()) problem.chunks = chunks;
-  if (const std::optional<int64_t> fixed = ChunksOf(problem.schedule); fixed.has_value()) {
-    if (chunks.value_or(*fixed) != *fixed) {
-      return Flags::Wrong("virtual_pipeline_stages", WrongInput(absl::StrCat(*chunks), absl::StrCat(*fixed),
-                                                                absl::StrCat("with ", NameOf(problem.schedule))));
-    }
-    problem.chunks = *fixed;
-  }
+  MESHWRIGHT_RETURN_IF_ERROR(SetPipelining(flags, problem));
   MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<size_t> loss, flags.Choice("pipeline_loss", kPipelineLossNames));
   if (loss.has_value()) problem.loss_is_sum = static_cast<PipelineLoss>(*loss) == PipelineLoss::kSum;
   return absl::OkStatus();
@@ -512,7 +526,7 @@ const std::vector<FlagSpec>& StrategyFlags() {
       {"shard_parameters", "", "split parameters and gradients, too (ZeRO-3, FSDP), or --noshard_parameters; decoders"},
       {"parallel_optimizer_threshold", "SIZE", "smaller parameters stay whole, e.g. 64KiB"},
       {"bucket", "SIZE", "of fused gradients, e.g. 64MiB; 0B: none are fused"},
-      {"schedule", "NAME", "gpipe, 1f1b, zero_bubble_h1, zero_bubble_v, dualpipe_v, dualpipe"},
+      {"schedule", "NAME", "gpipe, 1f1b, zero_bubble_h1, zero_bubble_v, dualpipe_v, dualpipe; any: the fastest"},
       {"virtual_pipeline_stages", "N", "chunks of a stage's layers: an interleaved pipeline, of a decoder"},
       {"gradients_mean", "", "divide gradients by the number of replicas"},
       {"pipeline_loss", "WHAT", "sum, mean: of the micro-batch losses, as it is reported"},

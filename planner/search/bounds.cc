@@ -171,7 +171,8 @@ class ProbeReader {
 absl::StatusOr<Probe> MakeProbe(const Problem& problem, const CostModel& costs, const DecoderFacts& facts,
                                 const Combination& combination) {
   Combination alone = combination;
-  alone.degrees.pipeline = alone.chunks = 1;
+  alone.degrees.pipeline = 1;
+  alone.pipelining = {};
   alone.degrees.data = alone.degrees.expert;
   alone.parallel_optimizer = alone.shard_parameters = false;
   alone.bucket = Bytes();  // gradients' calls are not looked at
@@ -194,12 +195,17 @@ int64_t Parts(const Probe::Shares& shares, const Combination& combination) {
   return combination.parallel_optimizer && shares.rows % replicas == 0 ? replicas : 1;
 }
 
+// One stage runs each micro-batch forward and backward at once, whatever the schedule.
+Schedule ScheduleOf(const Combination& combination) {
+  return combination.degrees.pipeline > 1 ? combination.pipelining.schedule : Schedule::kOneFOneB;
+}
+
 // How a combination's layers lie on its stages.
 struct Stages {
-  Stages(const Probe& probe, const Combination& combination, Schedule of_a_pipeline)
+  Stages(const Probe& probe, const Combination& combination)
       : count(combination.degrees.pipeline),
-        schedule(count > 1 ? of_a_pipeline : Schedule::kOneFOneB),
-        chunks(combination.chunks * DirectionsOf(schedule)),
+        schedule(ScheduleOf(combination)),
+        chunks(combination.pipelining.chunks * DirectionsOf(schedule)),
         probe(probe) {
     if (probe.layers < probe.segments.size()) repeat = probe.segments[probe.layers].repeat;
   }
@@ -257,7 +263,6 @@ absl::StatusOr<LowerBounds> LowerBounds::Make(const Problem& problem, const Cost
                                               const std::vector<Combination>& combinations, int threads) {
   LowerBounds bounds;
   bounds.batch_ = problem.batch;
-  bounds.schedule_ = problem.schedule;
   bounds.process_ = ProcessBytes(problem.cluster);
   std::vector<const Combination*> distinct;
   std::set<Key> seen;
@@ -265,7 +270,7 @@ absl::StatusOr<LowerBounds> LowerBounds::Make(const Problem& problem, const Cost
     if (seen.insert(KeyOf(combination)).second) distinct.push_back(&combination);
   }
   for (const Combination& combination : combinations) {
-    bounds.CountInFlight(combination.degrees.pipeline, bounds.MicrobatchesOf(combination), combination.chunks);
+    bounds.CountInFlight(combination);
   }
   std::vector<absl::StatusOr<Probe>> probes(distinct.size(), absl::UnknownError("not probed"));
   ParallelFor(distinct.size(), threads, [&](size_t i) { probes[i] = MakeProbe(problem, costs, facts, *distinct[i]); });
@@ -277,11 +282,19 @@ int64_t LowerBounds::MicrobatchesOf(const Combination& combination) const {
   return batch_ / (combination.degrees.data * combination.degrees.microbatch);
 }
 
-void LowerBounds::CountInFlight(int64_t stages, int64_t microbatches, int64_t chunks) {
-  const Schedule schedule = stages > 1 ? schedule_ : Schedule::kOneFOneB;
-  chunks *= DirectionsOf(schedule);
-  const auto [found, is_new] = in_flight_.try_emplace({stages, microbatches, chunks});
+LowerBounds::FlightKey LowerBounds::FlightKeyOf(const Combination& combination) const {
+  return {combination.degrees.pipeline,
+          MicrobatchesOf(combination),
+          {ScheduleOf(combination), combination.pipelining.chunks}};
+}
+
+void LowerBounds::CountInFlight(const Combination& combination) {
+  const FlightKey key = FlightKeyOf(combination);
+  const auto [found, is_new] = in_flight_.try_emplace(key);
   if (!is_new) return;
+  const auto [stages, microbatches, pipelining] = key;
+  const Schedule schedule = pipelining.schedule;
+  const int64_t chunks = pipelining.chunks * DirectionsOf(schedule);
   const std::vector<std::vector<Pass>> all =
       SplitsBackward(schedule) ? PassesOf(schedule, stages, microbatches, chunks) : std::vector<std::vector<Pass>>();
   for (int64_t s = 0; s < stages; ++s) {
@@ -299,7 +312,7 @@ absl::StatusOr<LowerBound> LowerBounds::Of(const Combination& combination) const
 }
 
 Nanos LowerBounds::StepOf(const Probe& probe, const Combination& combination) const {
-  const Stages stages(probe, combination, schedule_);
+  const Stages stages(probe, combination);
   const int64_t microbatches = MicrobatchesOf(combination) / DirectionsOf(stages.schedule);  // of a chunk
   const bool in_turns = TakesTurns(stages.schedule);
   Nanos step, forward_before, backward_before;
@@ -336,7 +349,7 @@ Nanos LowerBounds::StepOf(const Probe& probe, const Combination& combination) co
 }
 
 Bytes LowerBounds::PeakOf(const Probe& probe, const Combination& combination) const {
-  const Stages stages(probe, combination, schedule_);
+  const Stages stages(probe, combination);
   const int64_t microbatches = MicrobatchesOf(combination);
   Bytes peak;
   for (int64_t s = 0; s < stages.count; ++s) {
@@ -349,7 +362,7 @@ Bytes LowerBounds::PeakOf(const Probe& probe, const Combination& combination) co
       if (stages.Owns(k, s)) owned |= uint64_t{1} << k;
       inside = std::max({inside, probe.segments[k].forward_inside, probe.segments[k].backward_inside});
     }
-    const std::vector<int64_t>& in_flight = in_flight_.at({stages.count, microbatches, stages.chunks}).at(s);
+    const std::vector<int64_t>& in_flight = in_flight_.at(FlightKeyOf(combination)).at(s);
     Bytes arena = inside;
     for (const Probe::BufferUse& use : probe.buffers) {
       const bool state = use.shares.has_value();

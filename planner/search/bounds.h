@@ -85,13 +85,15 @@ class LowerBounds {
   Nanos StepOf(const Probe& probe, const Combination& combination) const;
   Bytes PeakOf(const Probe& probe, const Combination& combination) const;
   int64_t MicrobatchesOf(const Combination& combination) const;
-  void CountInFlight(int64_t stages, int64_t microbatches, int64_t chunks);
+  // By stages, micro-batches, and how these are run.
+  using FlightKey = std::tuple<int64_t, int64_t, Pipelining>;
+  FlightKey FlightKeyOf(const Combination& combination) const;
+  void CountInFlight(const Combination& combination);
 
   int64_t batch_ = 1;
-  Schedule schedule_ = Schedule::kOneFOneB;
   Bytes process_;
-  // By stages, micro-batches and chunks: of the stages that PeakOf looks at, micro-batches in flight by chunk.
-  std::map<std::tuple<int64_t, int64_t, int64_t>, std::map<int64_t, std::vector<int64_t>>> in_flight_;
+  // Of the stages that PeakOf looks at, micro-batches in flight by chunk.
+  std::map<FlightKey, std::map<int64_t, std::vector<int64_t>>> in_flight_;
   std::map<Key, absl::StatusOr<Probe>> probes_;
 };
 

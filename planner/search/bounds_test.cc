@@ -127,7 +127,7 @@ TEST(LowerBoundsTest, AreTight) {
   const DecoderFacts facts = FactsOf(graph);
   const CostModel costs(problem.cluster);
   const Combination combination = {
-      {.data = 32, .tensor = 4, .pipeline = 8, .sequence_parallel = true}, 1, Recompute::kNone, true, false, MiB(512)};
+      {.data = 32, .tensor = 4, .pipeline = 8, .sequence_parallel = true}, {}, Recompute::kNone, true, false, MiB(512)};
   ASSERT_OK_AND_ASSIGN(const LowerBounds bounds, LowerBounds::Make(problem, costs, facts, {combination}, 1));
   ASSERT_OK_AND_ASSIGN(const LowerBound bound, bounds.Of(combination));
   ASSERT_OK_AND_ASSIGN(const Strategy strategy, StrategyOf(problem, combination, facts.sizes));

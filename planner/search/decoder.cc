@@ -130,7 +130,7 @@ class DecoderSearch {
 
   // --- the ranking -------------------------------------------------------------------------------------------------
 
-  using Group = std::tuple<Degrees, Recompute, bool, bool>;  // all choices but chunks and bucket
+  using Group = std::tuple<Degrees, Schedule, Recompute, bool, bool>;  // all choices but chunks and bucket
   using Order = std::pair<Nanos, size_t>;                    // ties: first in the space
   struct Place {
     Group group;
@@ -139,7 +139,8 @@ class DecoderSearch {
 
   Group GroupOf(size_t index) const {
     const Combination& combination = space_.combinations[index];
-    return {combination.degrees, combination.recompute, combination.parallel_optimizer, combination.shard_parameters};
+    return {combination.degrees, combination.pipelining.schedule, combination.recompute, combination.parallel_optimizer,
+            combination.shard_parameters};
   }
   // Whether one of the same group is known to be faster, so that this one could not have its place.
   bool HasFasterTwin(const Bounded& bounded) const {

@@ -1,6 +1,7 @@
 #include "planner/search/decoder.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <string>
 #include <tuple>
@@ -52,7 +53,7 @@ TEST(DecoderSearchTest, FindsWhatSimulatingEverythingFinds) {
       ++too_large;
       continue;
     }
-    if (c.chunks > 1) ++interleaved;
+    if (c.pipelining.chunks > 1) ++interleaved;
     const Nanos step = evaluation.prediction.step;
     Nanos& kept =
         best.try_emplace({c.degrees, c.recompute, c.parallel_optimizer, c.shard_parameters}, step).first->second;
@@ -193,6 +194,27 @@ TEST(DecoderSearchTest, InterleavesWhereThatIsFaster) {
   }
   EXPECT_EQ(free.ranked[0].prediction.step, *std::min_element(fixed.begin(), fixed.end()));
   EXPECT_LT(ToSeconds(fixed[1]), 0.95 * ToSeconds(fixed[0]));
+}
+
+// Without a schedule that the user fixed all are tried: what is found is the fastest of what each finds alone.
+TEST(DecoderSearchTest, TriesEverySchedule) {
+  Problem problem = ToyDecoderProblem({.layers = 8, .hidden = 2048, .heads = 16, .ffn = 8192}, 8, A100Cluster(1));
+  problem.cluster.devices_per_node = 4;
+  problem.stages = 4;
+  problem.microbatches = 8;
+  problem.recompute = Recompute::kNone;
+  std::map<Nanos, Schedule> fixed;
+  for (size_t i = 0; i < std::size(kScheduleNames); ++i) {
+    problem.schedule = static_cast<Schedule>(i);
+    ASSERT_OK_AND_ASSIGN(const SearchResult result, SearchDecoder(problem, {}));
+    EXPECT_EQ(result.ranked[0].strategy.schedule, problem.schedule);
+    fixed.emplace(result.ranked[0].prediction.step, *problem.schedule);
+  }
+  problem.schedule.reset();
+  ASSERT_OK_AND_ASSIGN(const SearchResult free, SearchDecoder(problem, {}));
+  EXPECT_EQ(free.ranked[0].prediction.step, fixed.begin()->first);
+  EXPECT_EQ(free.ranked[0].strategy.schedule, fixed.begin()->second);
+  EXPECT_NE(free.ranked[0].strategy.schedule, free.ranked[1].strategy.schedule);
 }
 
 // 3 micro-batches are no whole groups of 2 stages.

@@ -45,8 +45,8 @@ void SetParallelOptimizer(const Problem& problem, bool parallel_optimizer, bool 
 }
 
 void SetGivenChoices(const Problem& problem, Strategy& strategy) {
-  strategy.schedule = problem.schedule;
-  strategy.chunks = strategy.stages > 1 ? problem.chunks.value_or(ChunksOf(problem.schedule).value_or(1)) : 1;
+  strategy.schedule = problem.schedule.value_or(Schedule::kOneFOneB);
+  strategy.chunks = strategy.stages > 1 ? problem.chunks.value_or(ChunksOf(strategy.schedule).value_or(1)) : 1;
   strategy.recompute = problem.recompute.value_or(Recompute::kNone);
   strategy.parallel_optimizer_threshold = problem.parallel_optimizer_threshold;
   strategy.recompute_ops = problem.recompute_ops;

@@ -76,7 +76,7 @@ struct Problem {
   std::optional<Bytes> bucket, scatter_bucket, gather_bucket;  // these and the next two as in Strategy
   std::vector<int64_t> bucket_ends;
   std::map<std::string, int64_t> fusion_ids;
-  Schedule schedule = Schedule::kOneFOneB;
+  std::optional<Schedule> schedule = Schedule::kOneFOneB;  // where not fixed, decoders are searched with all but gpipe
   // Of a stage, where there are several stages (Strategy::chunks). Where not fixed, decoders in 1f1b are searched with
   // several numbers; everything else has one, or what its schedule wants.
   std::optional<int64_t> chunks;

@@ -145,22 +145,23 @@ class Enumeration {
         Prune("fewer micro-batches than stages", choices);
         continue;
       }
-      if (!CheckSchedule(problem_.schedule, degrees.pipeline, rows / microbatch).ok()) {
-        Prune(absl::StrCat("fewer micro-batches than ", NameOf(problem_.schedule), " takes, twice the stages",
-                           DirectionsOf(problem_.schedule) > 1 ? ", or an odd number of these" : ""),
+      const std::vector<Pipelining> ways = Pipelinings(degrees.pipeline, rows / microbatch);
+      if (ways.empty()) {
+        Prune(absl::StrCat("fewer micro-batches than ", NameOf(*problem_.schedule), " takes, twice the stages",
+                           DirectionsOf(*problem_.schedule) > 1 ? ", or an odd number of these" : ""),
               choices);
         continue;
       }
       degrees.microbatch = microbatch;
-      for (const int64_t chunks : Chunks(degrees.pipeline, rows / microbatch)) Choices(degrees, chunks);
+      for (const Pipelining& way : ways) Choices(degrees, way);
     }
   }
 
-  void Choices(const Degrees& degrees, int64_t chunks) {
+  void Choices(const Degrees& degrees, const Pipelining& pipelining) {
     for (const Recompute recompute : Recomputes()) {
       for (const auto& [parallel_optimizer, shard_parameters] : Sharding(degrees)) {
         for (const Bytes bucket : Buckets(degrees)) {
-          space_.combinations.push_back({degrees, chunks, recompute, parallel_optimizer, shard_parameters, bucket});
+          space_.combinations.push_back({degrees, pipelining, recompute, parallel_optimizer, shard_parameters, bucket});
         }
       }
     }
@@ -194,15 +195,31 @@ class Enumeration {
     return OrFixed(problem_.expert_parallel, DivisorsOf(std::gcd(experts->second, degrees.data)));
   }
   std::optional<int64_t> FixedChunks() const {
-    return problem_.chunks.has_value() ? problem_.chunks : ChunksOf(problem_.schedule);
+    if (problem_.chunks.has_value() || !problem_.schedule.has_value()) return problem_.chunks;
+    return ChunksOf(*problem_.schedule);
   }
-  std::vector<int64_t> Chunks(int64_t stages, int64_t microbatches) const {
-    if (stages == 1) return {1};
-    if (FixedChunks().has_value()) return {*FixedChunks()};
-    if (microbatches % stages != 0 || problem_.schedule != Schedule::kOneFOneB) return {1};
-    std::vector<int64_t> chunks = DivisorsOf((facts_.layers + stages - 1) / stages);
-    while (chunks.back() * stages > facts_.layers) chunks.pop_back();
-    return chunks;
+  std::vector<int64_t> Chunks(Schedule schedule, int64_t stages, int64_t microbatches) const {
+    const std::optional<int64_t> fixed = ChunksOf(schedule);
+    if (fixed.has_value() && problem_.chunks.value_or(*fixed) != *fixed) return {};
+    if (fixed.has_value() || problem_.chunks.has_value()) return {problem_.chunks.value_or(*fixed)};
+    if (microbatches % stages != 0 || schedule != Schedule::kOneFOneB) return {1};
+    return DivisorsOf((facts_.layers + stages - 1) / stages);
+  }
+  // Empty only where the user's own schedule takes more micro-batches.
+  std::vector<Pipelining> Pipelinings(int64_t stages, int64_t microbatches) const {
+    const Schedule first = problem_.schedule.value_or(Schedule::kOneFOneB);
+    if (stages == 1) return {{first, 1}};
+    // Without one that is fixed, all but gpipe: 1f1b takes as long and holds less.
+    const size_t end = problem_.schedule.has_value() ? static_cast<size_t>(first) + 1 : std::size(kScheduleNames);
+    std::vector<Pipelining> ways;
+    for (size_t i = static_cast<size_t>(first); i < end; ++i) {
+      const auto schedule = static_cast<Schedule>(i);
+      if (!CheckSchedule(schedule, stages, microbatches).ok()) continue;
+      for (const int64_t chunks : Chunks(schedule, stages, microbatches)) {
+        if (chunks * stages <= facts_.layers) ways.push_back({schedule, chunks});
+      }
+    }
+    return ways;
   }
   std::vector<Recompute> Recomputes() const {
     if (problem_.recompute.has_value()) return {*problem_.recompute};
@@ -269,7 +286,8 @@ Space DecoderSpace(const Problem& problem, const DecoderFacts& facts, const Spac
 
 absl::StatusOr<Strategy> StrategyOf(const Problem& problem, const Combination& combination, const LabelSizes& sizes) {
   MESHWRIGHT_ASSIGN_OR_RETURN(Strategy strategy, FromDegrees(problem, combination.degrees, sizes));
-  strategy.chunks = combination.chunks;
+  strategy.schedule = combination.pipelining.schedule;
+  strategy.chunks = combination.pipelining.chunks;
   strategy.recompute = combination.recompute;
   SetParallelOptimizer(problem, combination.parallel_optimizer, combination.shard_parameters, strategy);
   strategy.bucket = combination.bucket;

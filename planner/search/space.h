@@ -17,9 +17,16 @@
 
 namespace meshwright {
 
+// How several stages work; of one stage it means nothing.
+struct Pipelining {
+  Schedule schedule = Schedule::kOneFOneB;
+  int64_t chunks = 1;  // of a stage
+  friend auto operator<=>(const Pipelining&, const Pipelining&) = default;
+};
+
 struct Combination {
   Degrees degrees;
-  int64_t chunks = 1;  // of a stage
+  Pipelining pipelining;
   Recompute recompute = Recompute::kNone;
   bool parallel_optimizer = false;
   bool shard_parameters = false;  // with the parallel optimizer
