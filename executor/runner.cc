@@ -462,7 +462,10 @@ absl::Status RankRunner::ReadLoss(int64_t step, std::vector<double>& losses) {
   loss /= program_.loss_divisor;
   if (!std::isfinite(loss)) return ValueError("step ", step + 1, ": the loss is ", loss);
   losses.push_back(loss);
-  if (options_.on_loss) options_.on_loss(step, loss, rank_ == program_.RankOf(class_index_, 0));
+  const auto is_loss = [](const Buffer& other) { return other.role == BufferRole::kLoss; };
+  size_t first = 0;  // of the classes that have a loss
+  while (std::none_of(program_.classes[first].buffers.begin(), program_.classes[first].buffers.end(), is_loss)) ++first;
+  if (options_.on_loss) options_.on_loss(step, loss, rank_ == program_.RankOf(first, 0));
   return absl::OkStatus();
 }
 

@@ -1,11 +1,14 @@
 // Pipelines whose forward and backward passes take turns (planner/schedule.h): orders, idle time, what is hidden,
 // values.
 #include <algorithm>
+#include <mutex>
 #include <string>
 #include <variant>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "executor/data.h"
+#include "executor/host/run_on_threads.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "ir/testing.h"
@@ -214,6 +217,25 @@ parallel: {pipeline_stages: 2, micro_batches: 8, data_parallel: 2, tensor_parall
       }
     }
   }
+}
+
+// The stages at both ends report the loss of both directions; one of all ranks is the first.
+TEST(DualPipeTest, OneRankSpeaksForAll) {
+  ASSERT_OK_AND_ASSIGN(const Graph graph, Stack(4, 4));
+  ASSERT_OK_AND_ASSIGN(const Program program,
+                       LowerVerified(graph, Pipeline(Schedule::kDualPipe, 2, 4, 2), OpKind::kAdamW));
+  std::mutex mutex;
+  int calls = 0, firsts = 0;
+  RunOptions options;
+  options.steps = 3;
+  options.on_loss = [&](int64_t, double, bool first) {
+    const std::lock_guard<std::mutex> lock(mutex);
+    ++calls;
+    firsts += first ? 1 : 0;
+  };
+  ASSERT_OK(RunOnThreads(program, options, SyntheticData(1)).status());
+  EXPECT_EQ(calls, 4 * 3);
+  EXPECT_EQ(firsts, 3);
 }
 
 // From a model file of operators: the second direction needs no word in it.
