@@ -350,7 +350,6 @@ Nanos LowerBounds::StepOf(const Probe& probe, const Combination& combination) co
 
 Bytes LowerBounds::PeakOf(const Probe& probe, const Combination& combination) const {
   const Stages stages(probe, combination);
-  const int64_t microbatches = MicrobatchesOf(combination);
   Bytes peak;
   for (int64_t s = 0; s < stages.count; ++s) {
     if (!IsLookedAt(s, stages.count)) continue;
