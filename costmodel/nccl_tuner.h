@@ -67,7 +67,7 @@ NcclPrediction PredictionOf(const NcclCandidate& candidate, CollectiveKind kind,
 struct NcclChoice {
   NcclCandidate candidate;
   double predicted_us = 0;
-  double latency_us = 0;  // the part of predicted_us that does not grow with the size
+  double latency_us = 0;          // the part of predicted_us that does not grow with the size
   double smooth_transfer_us = 0;  // the rest, without the steps that NCCL's shares of trees make at powers of two
 };
 NcclChoice ChooseAsNccl(CollectiveKind kind, Bytes size, const GroupShape& group, const Cluster& cluster);

@@ -131,7 +131,7 @@ class DecoderSearch {
   // --- the ranking -------------------------------------------------------------------------------------------------
 
   using Group = std::tuple<Degrees, Schedule, Recompute, bool, bool>;  // all choices but chunks and bucket
-  using Order = std::pair<Nanos, size_t>;                    // ties: first in the space
+  using Order = std::pair<Nanos, size_t>;                              // ties: first in the space
   struct Place {
     Group group;
     Candidate candidate;
