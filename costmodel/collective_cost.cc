@@ -218,11 +218,12 @@ CollectiveCost PriceCollective(CollectiveKind kind, Bytes size, const GroupShape
 namespace {
 
 // The clock in MHz at which a device runs code without matrix products, as collectives are: that of its float32 peak,
-// an addition and a multiplication a cycle and lane. Boost clocks are those of the matrix units, which on Hopper are
-// lower (H100: 1830 and 1980 MHz, NVIDIA's H100 whitepaper).
+// an addition and a multiplication a cycle and lane, with 64 or 128 lanes a multiprocessor (chips of one generation
+// differ), whichever is nearer to the boost clock. That is the matrix units', on Hopper a lower one (H100: 1830 and
+// 1980 MHz, NVIDIA's H100 whitepaper).
 double VectorClock(const Device& device) {
-  const double lanes = device.generation >= Generation::kAda ? 128 : 64;
-  return device.Peak(DType::kFloat32).raw() / (2 * lanes * std::max(1, device.sms)) / 1e6;
+  const double wide = device.Peak(DType::kFloat32).raw() / (2 * 128.0 * std::max(1, device.sms)) / 1e6;
+  return std::abs(2 * wide - device.boost_mhz) < std::abs(wide - device.boost_mhz) ? 2 * wide : wide;
 }
 
 }  // namespace

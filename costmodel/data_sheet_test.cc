@@ -45,5 +45,17 @@ TEST(PriceCollectiveFittedOnTest, LatenciesShrinkAsTheVectorClockGrows) {
   EXPECT_NEAR(other / own, 0.7114, 1e-3);
 }
 
+// Chips of one generation have 64 lanes a multiprocessor or 128, as A100 and A10: twice the peak at the same clock.
+TEST(PriceCollectiveFittedOnTest, LanesAreNoClock) {
+  ASSERT_OK_AND_ASSIGN(const Cluster h100, MakeCluster("h100", 1, 8));
+  ASSERT_OK_AND_ASSIGN(const Cluster narrow, MakeCluster("a100", 1, 8));
+  Cluster wide = narrow;
+  FlopsPerSecond& peak = wide.device.peak[static_cast<size_t>(DType::kFloat32)];
+  peak = FlopsPerSecond(2 * peak.raw());
+  const GroupShape group = {8, 1, 8, 1};
+  EXPECT_EQ(PriceCollectiveFittedOn(h100.device, CollectiveKind::kAllGather, Bytes(8), group, wide).time,
+            PriceCollectiveFittedOn(h100.device, CollectiveKind::kAllGather, Bytes(8), group, narrow).time);
+}
+
 }  // namespace
 }  // namespace meshwright

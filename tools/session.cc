@@ -1,6 +1,7 @@
 #include "tools/session.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <set>
 #include <utility>
@@ -365,16 +366,17 @@ absl::Status SetBytes(const Flags& flags, absl::string_view name, Bytes& bytes) 
 }
 
 absl::Status SetPipelining(const Flags& flags, Problem& problem) {
-  constexpr absl::string_view kAny = "any";
   const bool decoder = problem.mode == SearchMode::kDecoder;
-  if (flags.Text("schedule") == kAny) {
+  std::vector<absl::string_view> names(std::begin(kScheduleNames), std::end(kScheduleNames));
+  names.push_back("any");
+  MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<size_t> schedule, flags.Choice("schedule", names));
+  if (schedule.has_value() && names[*schedule] == "any") {
     if (!decoder) {
-      return Flags::Wrong("schedule", WrongInput(kAny, "a model of repeated layers", "others have the one they name"));
+      return Flags::Wrong("schedule", WrongInput("any", "a model of repeated layers", "others have the one they name"));
     }
     problem.schedule.reset();
-  } else {
-    MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<size_t> schedule, flags.Choice("schedule", kScheduleNames));
-    if (schedule.has_value()) problem.schedule = static_cast<Schedule>(*schedule);
+  } else if (schedule.has_value()) {
+    problem.schedule = static_cast<Schedule>(*schedule);
   }
   MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<int64_t> chunks,
                               flags.Int("virtual_pipeline_stages", 1, kMostDegree));

@@ -94,6 +94,22 @@ TEST(SessionTest, FlagsWinOverTheFile) {
   EXPECT_EQ(graph.tensor(graph.FindTensor("embedding")).dtype, DType::kFloat64);
 }
 
+// 1f1b unless somebody says otherwise, chunks searched; a file that speaks of its pipeline has said so of both.
+TEST(SessionTest, SchedulesAndChunks) {
+  ASSERT_OK_AND_ASSIGN(const Session free, Open(Decoder("")));
+  EXPECT_EQ(free.problem.schedule, Schedule::kOneFOneB);
+  EXPECT_FALSE(free.problem.chunks.has_value());
+  ASSERT_OK_AND_ASSIGN(const Session file, Open(Decoder("pipeline_config: {pipeline_scheduler: 1f1b}")));
+  EXPECT_EQ(file.problem.chunks, 1);
+  ASSERT_OK_AND_ASSIGN(const Session any, Open(Decoder(""), {"--schedule=any"}));
+  EXPECT_FALSE(any.problem.schedule.has_value());
+  ASSERT_OK_AND_ASSIGN(const Session v, Open(Decoder(""), {"--schedule=dualpipe_v"}));
+  EXPECT_EQ(v.problem.chunks, 2);
+  EXPECT_THAT(Open(Decoder(""), {"--schedule=auto"}), StatusIs(absl::StatusCode::kInvalidArgument, "dualpipe, any"));
+  EXPECT_THAT(Open(Operators(""), {"--schedule=any"}),
+              StatusIs(absl::StatusCode::kInvalidArgument, "wanted a model of repeated layers"));
+}
+
 TEST(SessionTest, ModesOfOperatorModels) {
   const std::vector<std::pair<std::string, SearchMode>> modes = {
       {"parallel_mode: stand_alone", SearchMode::kStandAlone},

@@ -4,8 +4,7 @@
 //
 // Passes that are linked (planner/schedule.h) run in turns:
 //   B with W     layer by layer: W of a layer behind the next layer's B up to its first collective, which so has W
-//   beside
-//                it; the last layer's behind what B sends
+//                beside it; the last layer's behind what B sends
 //   F with B W   F0 B0 F1 B1 ..: block by block, as take_turns.h has cut them; the rest of the longer one last
 // What F sends goes before what B sends.
 #ifndef MESHWRIGHT_PLANNER_PASSES_PASS_SLOTS_H_
