@@ -41,8 +41,9 @@ struct SpaceOptions {
 };
 
 // Steps with split parameters (ZeRO-3) were held to measurements on up to so many devices, mostly within 10 %
-// (llm-foundry, FSDP on 8 to 128 A100). On 384 to 2,240 they were 32 to 75 % too fast (Narayanan et al. 2021, table 2):
-// a search that believed that would choose them.
+// (llm-foundry, FSDP on 8 to 128 A100). On 384 to 2,240 (Narayanan et al. 2021, table 2) plans are 32 to 75 % too fast,
+// and 13 to 38 % with the waits and copies of that time's framework (docs/accuracy.md): a search that believed that
+// would choose them.
 inline constexpr int64_t kMostDevicesOfSplitParameters = 128;
 
 // From what is usual to everything.
