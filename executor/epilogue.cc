@@ -6,45 +6,69 @@
 #include "ir/status.h"
 
 namespace meshwright {
+namespace {
+
+// What an epilogue takes besides the result of the op in front.
+size_t InputsOf(OpKind epilogue) {
+  switch (epilogue) {
+    case OpKind::kGeluGrad:
+    case OpKind::kAdd:
+    case OpKind::kRmsNorm:
+      return 1;
+    case OpKind::kLayerNorm:
+      return 2;
+    default:
+      return 0;
+  }
+}
+
+// What an op in front makes besides its result.
+size_t OtherOutputsOf(OpKind front) {
+  return front == OpKind::kLayerNormGrad ? 2 : front == OpKind::kRmsNormGrad ? 1 : 0;
+}
+
+}  // namespace
 
 absl::Status RunInParts(const KernelCall& call, absl::FunctionRef<absl::Status(const KernelCall&)> run) {
-  // A gradient's last input is the epilogue's: what the op that it is the gradient of was applied to.
-  const bool gradient = call.op == OpKind::kMatMulGeluGrad;
-  const bool fits = gradient ? call.inputs.size() == 3 && call.outputs.size() == 1
-                             : (call.inputs.size() == 2 || call.inputs.size() == 3) &&
-                                   (call.outputs.size() == 1 || call.outputs.size() == 2);
-  if (!fits) {
-    return absl::InvalidArgumentError(absl::StrCat("has ", call.inputs.size(), " inputs and ", call.outputs.size(),
-                                                   " outputs, wanted ", gradient ? "3 and 1" : "2 or 3 and 1 or 2"));
+  const OpInfo& info = InfoOf(call.op);
+  const size_t others = OtherOutputsOf(info.front), behind = InputsOf(info.epilogue);
+  const size_t inputs = call.inputs.size(), outputs = call.outputs.size();
+  if (inputs < 2 + behind || outputs < 1 + others || outputs > 2 + others) {
+    return absl::InvalidArgumentError(absl::StrCat("has ", inputs, " inputs and ", outputs,
+                                                   " outputs, wanted at least ", 2 + behind, " and ", 1 + others,
+                                                   " or ", 2 + others));
   }
-  if (call.accumulate != 0) return absl::InvalidArgumentError("what has an epilogue is not added to");
-  const size_t inputs = gradient ? 2 : call.inputs.size();
+  if (call.Adds(0) || call.accumulate >> (1 + others) != 0) {
+    return absl::InvalidArgumentError("nothing is added to what an epilogue writes");
+  }
+  const size_t taken = inputs - behind;
+  const auto rules = call.rule->inputs.begin() + static_cast<int64_t>(taken);
   const OperandRule& made_rule = call.rule->outputs[0];
-  const TensorView& made = call.outputs.back();  // the product where it is an output, else where the result will be
-  OpAttrs none;
+  // The result where it is an output, else where the epilogue's will be.
+  const TensorView& made = call.outputs[outputs == 2 + others ? 1 + others : 0];
 
   IndexRule rule;
   rule.labels = call.rule->labels;
-  rule.inputs.assign(call.rule->inputs.begin(), call.rule->inputs.begin() + static_cast<int64_t>(inputs));
-  rule.outputs = {made_rule};
-  KernelCall product = call;
-  product.op = OpKind::kMatMul;
-  product.attrs = &none;
-  product.rule = &rule;
-  product.inputs = call.inputs.subspan(0, inputs);
-  product.outputs = absl::MakeConstSpan(&made, 1);
-  MESHWRIGHT_RETURN_IF_ERROR(run(product));
+  rule.inputs.assign(call.rule->inputs.begin(), rules);
+  rule.outputs.assign(call.rule->outputs.begin(), call.rule->outputs.begin() + static_cast<int64_t>(1 + others));
+  std::vector<TensorView> written = {made};
+  written.insert(written.end(), call.outputs.begin() + 1, call.outputs.begin() + static_cast<int64_t>(1 + others));
+  KernelCall front = call;
+  front.op = info.front;
+  front.rule = &rule;
+  front.inputs = call.inputs.subspan(0, taken);
+  front.outputs = written;
+  MESHWRIGHT_RETURN_IF_ERROR(run(front));
 
   std::vector<TensorView> read = {made};
-  if (gradient) read.push_back(call.inputs[2]);
-  IndexRule elementwise;
-  elementwise.labels = call.rule->labels;
-  elementwise.inputs.assign(read.size(), made_rule);
-  elementwise.outputs = {made_rule};
+  read.insert(read.end(), call.inputs.begin() + static_cast<int64_t>(taken), call.inputs.end());
+  rule.inputs = {made_rule};
+  rule.inputs.insert(rule.inputs.end(), rules, call.rule->inputs.end());
+  rule.outputs = {made_rule};
   KernelCall epilogue = call;
-  epilogue.op = InfoOf(call.op).epilogue;
-  epilogue.attrs = &none;
-  epilogue.rule = &elementwise;
+  epilogue.op = info.epilogue;
+  epilogue.accumulate = 0;
+  epilogue.rule = &rule;
   epilogue.inputs = read;
   epilogue.outputs = call.outputs.subspan(0, 1);
   return run(epilogue);

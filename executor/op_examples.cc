@@ -262,6 +262,19 @@ std::vector<OpExample> ExamplesOf(OpKind op) {
     case OpKind::kMatMulGeluGrad:
       return {{op, "s b h!, f h!, s b f -> s b f", {sbh, {8, 6}, sbv}, {}, {}, -2, 2},
               {op, "e c h!, e f h!, e c f -> e c f", {{2, 4, 6}, {2, 8, 6}, {2, 4, 8}}}};
+    case OpKind::kAddLayerNorm:
+      return {{op, "s b h!, h!, s b h!, h!, h! -> s b h!, s b h!", {sbh, {6}, sbh, {6}, {6}}},
+              {op, "s b h!, s b h!, h!, h! -> s b h!, s b h!", {{2, 4, 16}, {2, 4, 16}, {16}, {16}}}};
+    case OpKind::kAddRmsNorm:
+      return {{op, "s b h!, s b h!, h! -> s b h!, s b h!", {sbh, sbh, {6}}},
+              {op, "s b h!, b s h!, h! -> s b h!, s b h!", {sbh, {2, 4, 6}, {6}}},
+              {op, "s h!, h!, s h!, s h!, h! -> s h!, s h!", {{4, 16}, {16}, {4, 16}, {4, 16}, {16}}}};
+    case OpKind::kLayerNormGradAdd:
+      return {{op, "s b h!, s b h!, h!, s b h! -> s b h!, h!, h!", {sbh, sbh, {6}, sbh}},
+              {op, "s h!, s h!, h!, s h! -> s h!, h!, h!", {{4, 16}, {4, 16}, {16}, {4, 16}}}};
+    case OpKind::kRmsNormGradAdd:
+      return {{op, "s b h!, s b h!, h!, s b h! -> s b h!, h!", {sbh, sbh, {6}, sbh}},
+              {op, "s h!, s h!, h!, s h! -> s h!, h!", {{4, 16}, {4, 16}, {16}, {4, 16}}}};
     case OpKind::kSgd:
       return {{op, "", {table, table}, Training(0.25)},
               {op, "i j, i j, , -> i j", {table, table, none, none}, Training(0.25)}};

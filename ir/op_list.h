@@ -87,6 +87,10 @@ enum class OpKind : uint8_t {
   kCombineGrad,
   kMatMulGelu,
   kMatMulGeluGrad,
+  kAddLayerNorm,
+  kAddRmsNorm,
+  kLayerNormGradAdd,
+  kRmsNormGradAdd,
   kSgd,
   kMomentum,
   kAdamW,
@@ -108,8 +112,8 @@ struct OpInfo {
   Reduction reduction;     // how values combine over reduced labels
   bool differentiable;     // has an entry in ir/gradients.cc
   bool cheap;              // memory-bound, its output is worth recomputing (selective recompute)
-  // Of a product with an epilogue: the elementwise op that is applied to its result before that is written.
-  OpKind epilogue = OpKind::kNumOps;
+  // Of two ops in one kernel: the one in front, and the one that is applied to its first result before that is written.
+  OpKind front = OpKind::kNumOps, epilogue = OpKind::kNumOps;
 };
 
 // clang-format off
@@ -202,11 +206,18 @@ inline constexpr OpInfo kOps[] = {
     // dy, expert outputs, logits -> d expert outputs, d logits
     {OpKind::kCombineGrad, "CombineGrad", "s! b h!, e! =b h!, s! b e! -> e! =b h!, s! b e!", KernelClass::kGather, 4, Reduction::kSum, false, false},
 
-    // What programs alone have (planner/passes/fuse_epilogues.h): a product, contracted labels whole, and the op behind it.
+    // What programs alone have (planner/passes/fuse_epilogues.h): an op and the op behind it in one kernel. They take the
+    // inputs of the first, then what the other takes besides. Contracted labels of products are whole.
     // a, b and perhaps a bias -> GeLU of the product, and perhaps the product
-    {OpKind::kMatMulGelu, "MatMulGeLU", "", KernelClass::kContraction, 2, Reduction::kSum, false, false, OpKind::kGelu},
+    {OpKind::kMatMulGelu, "MatMulGeLU", "", KernelClass::kContraction, 2, Reduction::kSum, false, false, OpKind::kMatMul, OpKind::kGelu},
     // a, b, x -> GeLUGrad(a b, x)
-    {OpKind::kMatMulGeluGrad, "MatMulGeLUGrad", "", KernelClass::kContraction, 2, Reduction::kSum, false, false, OpKind::kGeluGrad},
+    {OpKind::kMatMulGeluGrad, "MatMulGeLUGrad", "", KernelClass::kContraction, 2, Reduction::kSum, false, false, OpKind::kMatMul, OpKind::kGeluGrad},
+    // summands, gamma, and of LayerNorm beta -> the norm of their sum, the sum
+    {OpKind::kAddLayerNorm, "AddLayerNorm", "", KernelClass::kNormalize, 9, Reduction::kSum, false, false, OpKind::kAdd, OpKind::kLayerNorm},
+    {OpKind::kAddRmsNorm, "AddRMSNorm", "", KernelClass::kNormalize, 7, Reduction::kSum, false, false, OpKind::kAdd, OpKind::kRmsNorm},
+    // dy, x, gamma, summand -> dx + summand, dgamma, and of LayerNorm dbeta
+    {OpKind::kLayerNormGradAdd, "LayerNormGradAdd", "", KernelClass::kNormalize, 15, Reduction::kSum, false, false, OpKind::kLayerNormGrad, OpKind::kAdd},
+    {OpKind::kRmsNormGradAdd, "RMSNormGradAdd", "", KernelClass::kNormalize, 12, Reduction::kSum, false, false, OpKind::kRmsNormGrad, OpKind::kAdd},
 
     // Optimizers: parameter, gradient, state... in place; an optional last output is the parameter in the compute type.
     // Under loss scaling two scalars follow the inputs: AdjustScale's factor and count of skipped steps.

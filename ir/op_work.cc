@@ -155,7 +155,8 @@ KernelWork WorkOf(OpKind kind, const OpAttrs& attrs, const IndexRule& rule, absl
   }
   if (kind == OpKind::kStridedSlice) work.read = work.written;
   if (!attrs.fused) CountEagerSteps(kind, inputs, work);
-  work.backward = kind >= OpKind::kReluGrad && kind <= OpKind::kCombineGrad;
+  const OpKind first = info.front != OpKind::kNumOps ? info.front : kind;
+  work.backward = first >= OpKind::kReluGrad && first <= OpKind::kCombineGrad;
   // As a double: a Fill of many tensors spans a space larger than any integer.
   double points = 1;
   for (int64_t extent : extents) points *= static_cast<double>(extent);

@@ -118,7 +118,7 @@ struct Strategy {
   std::set<std::string> own_parameters;                // S8.9: every rank has its own, which it trains alone
   bool parameter_broadcast = false;                    // S8.10: rank 0's values replace the others' at the start
   bool all_to_all = true;                              // S7.4: may redistributions use all-to-alls?
-  bool fuse_epilogues = true;                          // products with the GELU behind them (fuse_epilogues.h)
+  bool fuse_epilogues = true;                          // an op and the one behind it (fuse_epilogues.h)
   bool gradients_mean = false;                         // S8.2: divide by the replica count
   bool gradient_fp32_sync = true;                      // S8.6: casts of gradients come before their sum
   DType gradient_dtype = DType::kFloat32;              // accumulators and reduction

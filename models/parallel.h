@@ -89,7 +89,7 @@ struct Parallel {
   bool gradient_fp32_sync = true;
   bool parameter_broadcast = false;
   bool enable_alltoall = false;
-  bool fuse_epilogues = true;  // products with the GELU behind them, of 16-bit types
+  bool fuse_epilogues = true;  // products and GELUs, sums and norms, of 16-bit types
   int64_t grad_accumulation_step = 1;
 
   std::vector<int64_t>

@@ -185,6 +185,17 @@ TEST(DeviceProductsTest, EpiloguesAreTheLibrarysWhereItHasThem) {
   EXPECT_EQ(KernelsFor(gelu, "e m k!, e k! n, n -> e m n", 24), 3);
 }
 
+TEST(DeviceNormsTest, SumsAroundThemTakeNoKernelOfTheirOwn) {
+  EXPECT_EQ(KernelsFor(OpKind::kAddLayerNorm, "m n!, n!, m n!, n!, n! -> m n!, m n!", 24), 1);
+  EXPECT_EQ(KernelsFor(OpKind::kAddRmsNorm, "m n!, m n!, n! -> m n!, m n!", 24), 1);
+  // The row's gradient, sums over parts of the rows, and the sum of these.
+  EXPECT_EQ(KernelsFor(OpKind::kRmsNormGrad, "m n!, m n!, n! -> m n!, n!", 24), 3);
+  EXPECT_EQ(KernelsFor(OpKind::kRmsNormGradAdd, "m n!, m n!, n!, m n! -> m n!, n!", 24), 3);
+  // A summand that lies the other way, or is one too many: the sum, and the norm.
+  EXPECT_EQ(KernelsFor(OpKind::kAddRmsNorm, "m k n!, k m n!, n! -> m k n!, m k n!", 24), 2);
+  EXPECT_EQ(KernelsFor(OpKind::kAddRmsNorm, "m n!, m n!, m n!, m n!, n! -> m n!, m n!", 24), 3);
+}
+
 TEST(DeviceKernelsErrorTest, WhatItCannotDoIsSaid) {
   StandInMachine machine(1);
   EmulatedLauncher launcher(machine.driver(0));

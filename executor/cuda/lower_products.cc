@@ -133,14 +133,6 @@ bool IsBiasOfColumns(const Lowering& l, const Product& p) {
   return std::all_of(p.n.begin(), p.n.end(), [&](const LabelDim& dim) { return in_bias[dim.label] == dim.c; });
 }
 
-// The product, and the kernel that its epilogue stands for behind it.
-absl::Status LowerInParts(const Lowering& l) {
-  return RunInParts(l.call, [&l](const KernelCall& call) {
-    const Lowering part = {l.driver, l.launcher, l.scratch, l.stream, call, l.wide, l.tf32, l.values};
-    return call.op == OpKind::kMatMul ? LowerProduct(part) : LowerElementwise(part);
-  });
-}
-
 // Asks for the call's epilogue, with c as it will be handed over: of 16-bit results with rows of a multiple of 8
 // elements. False where the library has none for that.
 bool SetEpilogue(const Lowering& l, const MatrixRef& c, GemmCall& gemm) {

@@ -1,6 +1,7 @@
 // Operators along the last dim: softmax, norms, losses.
 #include "absl/strings/str_cat.h"
 #include "executor/cuda/lowering.h"
+#include "executor/epilogue.h"
 #include "ir/status.h"
 
 namespace meshwright::cuda {
@@ -143,19 +144,42 @@ absl::Status LowerRow(const Lowering& l, RowOp body, std::initializer_list<int> 
   return l.LaunchRows(body.places.total, body.vectors ? body.width / 4 : body.width, body);
 }
 
+// Sets input `i` as a term beside `like`; false where it is neither laid out so nor one row of it.
+bool SetTerm(const Lowering& l, size_t i, const TensorView& like, const OperandRule& rule, Norm& body) {
+  const TensorView& view = l.call.inputs[i];
+  const OperandRule& has = l.call.rule->inputs[i];
+  const bool row = has.size() == 1 && has[0] == rule.back() && view.size() == body.width;
+  if (body.terms == Norm::kMostTerms || (!row && (has != rule || view.shape != like.shape))) return false;
+  body.one_row[body.terms] = row;
+  body.term[body.terms++] = RefOf(view);
+  return true;
+}
+
+bool NormInVectors(const Norm& body) {
+  return body.width % kVector == 0 &&
+         TakesVectors({body.x, body.gamma, body.beta, body.y, body.dx, body.term[0], body.term[1], body.term[2]});
+}
+
+// Of one tensor, or of the sum of several, which is then the second output.
 absl::Status LowerNorm(const Lowering& l, bool centred) {
-  const TensorView& x = l.call.inputs[0];
+  const bool sums = HasEpilogue(l.call);
+  if (sums && l.call.outputs.size() != 2) return LowerInParts(l);
+  const TensorView& x = sums ? l.call.outputs[1] : l.call.inputs[0];
+  const size_t gamma = sums ? l.call.inputs.size() - (centred ? 2 : 1) : 1;
   Norm body;
   body.centred = centred;
   body.add = l.call.Adds(0);
   body.epsilon = l.call.attrs->epsilon;
   body.width = x.shape.back();
   body.rows = x.size() / std::max<int64_t>(1, body.width);
+  for (size_t i = 0; sums && i < gamma; ++i) {
+    if (!SetTerm(l, i, x, l.call.rule->outputs[1], body)) return LowerInParts(l);
+  }
   body.x = RefOf(x);
-  body.gamma = RefOf(l.call.inputs[1]);
-  if (centred) body.beta = RefOf(l.call.inputs[2]);
+  body.gamma = RefOf(l.call.inputs[gamma]);
+  if (centred) body.beta = RefOf(l.call.inputs[gamma + 1]);
   body.y = RefOf(l.call.outputs[0]);
-  body.vectors = body.width % kVector == 0 && TakesVectors({body.x, body.gamma, body.beta, body.y});
+  body.vectors = NormInVectors(body);
   return l.LaunchRows(body.rows, body.vectors ? body.width / 4 : body.width, body);
 }
 
@@ -172,7 +196,9 @@ absl::Status LowerNormGrad(const Lowering& l, bool centred) {
   body.x = RefOf(x);
   body.gamma = RefOf(l.call.inputs[2]);
   body.dx = RefOf(l.call.outputs[0]);
-  body.vectors = body.width % kVector == 0 && TakesVectors({body.x, body.gamma, body.y, body.dx});
+  const bool sums = HasEpilogue(l.call);
+  if (sums && (l.call.inputs.size() != 4 || !SetTerm(l, 3, x, l.call.rule->outputs[0], body))) return LowerInParts(l);
+  body.vectors = NormInVectors(body);
   const int64_t parts = PartsOf(body.rows, body.width), partials = parts * body.width;
   // Two doubles a row, and sums of each part of the rows, which are at most of double.
   MESHWRIGHT_ASSIGN_OR_RETURN(std::byte* const scratch,
@@ -265,12 +291,16 @@ absl::Status LowerRows(const Lowering& l) {
     case OpKind::kLossFromPartials:
       return LowerLossFromPartials(l);
     case OpKind::kLayerNorm:
+    case OpKind::kAddLayerNorm:
       return LowerNorm(l, true);
     case OpKind::kRmsNorm:
+    case OpKind::kAddRmsNorm:
       return LowerNorm(l, false);
     case OpKind::kLayerNormGrad:
+    case OpKind::kLayerNormGradAdd:
       return LowerNormGrad(l, true);
     case OpKind::kRmsNormGrad:
+    case OpKind::kRmsNormGradAdd:
       return LowerNormGrad(l, false);
     default:
       return absl::UnimplementedError("there is no kernel for devices");

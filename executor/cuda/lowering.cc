@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "executor/cuda/device_kernels.h"
+#include "executor/epilogue.h"
 #include "ir/status.h"
 
 namespace meshwright::cuda {
@@ -70,64 +71,6 @@ absl::StatusOr<bool> IsWide(const KernelCall& call) {
     }
   }
   return wide;
-}
-
-absl::Status Lower(const Lowering& l) {
-  switch (InfoOf(l.call.op).kernel) {
-    case KernelClass::kContraction:
-      return LowerProduct(l);
-    case KernelClass::kAttention:
-      return LowerAttention(l);
-    default:
-      break;
-  }
-  switch (l.call.op) {
-    case OpKind::kMergeAttention:
-      return LowerMergeAttention(l);
-    case OpKind::kDispatch:
-    case OpKind::kDispatchGrad:
-    case OpKind::kCombine:
-    case OpKind::kCombineGrad:
-      return LowerExperts(l);
-    case OpKind::kSoftmax:
-    case OpKind::kSoftmaxGrad:
-    case OpKind::kLogSoftmax:
-    case OpKind::kLogSoftmaxGrad:
-    case OpKind::kLayerNorm:
-    case OpKind::kLayerNormGrad:
-    case OpKind::kRmsNorm:
-    case OpKind::kRmsNormGrad:
-    case OpKind::kMseLoss:
-    case OpKind::kCrossEntropy:
-    case OpKind::kCrossEntropyGrad:
-    case OpKind::kRowMax:
-    case OpKind::kExpSumAndPick:
-    case OpKind::kLossFromPartials:
-    case OpKind::kPartialsGrad:
-      return LowerRows(l);
-    case OpKind::kCast:
-    case OpKind::kReshape:
-    case OpKind::kScale:
-    case OpKind::kBroadcast:
-    case OpKind::kTranspose:
-    case OpKind::kReduceSum:
-    case OpKind::kReduceMax:
-    case OpKind::kReduceMin:
-    case OpKind::kGather:
-    case OpKind::kGatherGrad:
-    case OpKind::kAddPositions:
-    case OpKind::kAddPositionsGrad:
-    case OpKind::kRotary:
-    case OpKind::kRotaryGrad:
-    case OpKind::kOneHot:
-    case OpKind::kConcat:
-    case OpKind::kSplit:
-    case OpKind::kStridedSlice:
-    case OpKind::kStridedSliceGrad:
-      return LowerMovement(l);
-    default:  // what is left looks at one element at a time, or is told of there
-      return LowerElementwise(l);
-  }
 }
 
 }  // namespace
@@ -232,6 +175,74 @@ Places OverOutput(const KernelCall& call, std::initializer_list<size_t> inputs) 
     AddDim(places, shape[d], {strides[d], of(0), of(1), of(2)});
   }
   return places;
+}
+
+absl::Status Lower(const Lowering& l) {
+  switch (InfoOf(l.call.op).kernel) {
+    case KernelClass::kContraction:
+      return LowerProduct(l);
+    case KernelClass::kAttention:
+      return LowerAttention(l);
+    default:
+      break;
+  }
+  switch (l.call.op) {
+    case OpKind::kMergeAttention:
+      return LowerMergeAttention(l);
+    case OpKind::kDispatch:
+    case OpKind::kDispatchGrad:
+    case OpKind::kCombine:
+    case OpKind::kCombineGrad:
+      return LowerExperts(l);
+    case OpKind::kSoftmax:
+    case OpKind::kSoftmaxGrad:
+    case OpKind::kLogSoftmax:
+    case OpKind::kLogSoftmaxGrad:
+    case OpKind::kLayerNorm:
+    case OpKind::kLayerNormGrad:
+    case OpKind::kRmsNorm:
+    case OpKind::kRmsNormGrad:
+    case OpKind::kAddLayerNorm:
+    case OpKind::kAddRmsNorm:
+    case OpKind::kLayerNormGradAdd:
+    case OpKind::kRmsNormGradAdd:
+    case OpKind::kMseLoss:
+    case OpKind::kCrossEntropy:
+    case OpKind::kCrossEntropyGrad:
+    case OpKind::kRowMax:
+    case OpKind::kExpSumAndPick:
+    case OpKind::kLossFromPartials:
+    case OpKind::kPartialsGrad:
+      return LowerRows(l);
+    case OpKind::kCast:
+    case OpKind::kReshape:
+    case OpKind::kScale:
+    case OpKind::kBroadcast:
+    case OpKind::kTranspose:
+    case OpKind::kReduceSum:
+    case OpKind::kReduceMax:
+    case OpKind::kReduceMin:
+    case OpKind::kGather:
+    case OpKind::kGatherGrad:
+    case OpKind::kAddPositions:
+    case OpKind::kAddPositionsGrad:
+    case OpKind::kRotary:
+    case OpKind::kRotaryGrad:
+    case OpKind::kOneHot:
+    case OpKind::kConcat:
+    case OpKind::kSplit:
+    case OpKind::kStridedSlice:
+    case OpKind::kStridedSliceGrad:
+      return LowerMovement(l);
+    default:  // what is left looks at one element at a time, or is told of there
+      return LowerElementwise(l);
+  }
+}
+
+absl::Status LowerInParts(const Lowering& l) {
+  return RunInParts(l.call, [&l](const KernelCall& call) {
+    return Lower({l.driver, l.launcher, l.scratch, l.stream, call, l.wide, l.tf32, l.values});
+  });
 }
 
 absl::Status DeviceKernels::Run(DeviceStream stream, const KernelCall& call, Scratch& scratch, StepValues* values) {

@@ -84,6 +84,10 @@ absl::Status LaunchPointwise(const Lowering& l, Pointwise body);
 // Over the output's points: operand 0 is output 0, then the inputs in `inputs`.
 Places OverOutput(const KernelCall& call, std::initializer_list<size_t> inputs);
 
+// lowering.cc
+absl::Status Lower(const Lowering& l);
+// An op and its epilogue as two kernels, where no kernel does both.
+absl::Status LowerInParts(const Lowering& l);
 // lower_elementwise.cc
 absl::Status LowerElementwise(const Lowering& l);
 // lower_movement.cc

@@ -228,6 +228,10 @@ absl::Status RunTyped(const KernelCall& call) {
       return Fill<T>(call);
     case OpKind::kMatMulGelu:
     case OpKind::kMatMulGeluGrad:
+    case OpKind::kAddLayerNorm:
+    case OpKind::kAddRmsNorm:
+    case OpKind::kLayerNormGradAdd:
+    case OpKind::kRmsNormGradAdd:
       return absl::InvalidArgumentError("it is run as its two kernels");
     case OpKind::kFeed:
       return absl::InvalidArgumentError("the runner feeds inputs; it is no kernel");

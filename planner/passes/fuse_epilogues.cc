@@ -12,6 +12,7 @@ namespace meshwright {
 namespace {
 
 constexpr int64_t kRowMultiple = 8;  // elements, of a matrix beside an epilogue
+constexpr size_t kMostSummands = 3;  // of a sum with a norm behind it
 
 using Operands = absl::InlinedVector<Operand, 4>;
 
@@ -22,12 +23,21 @@ bool Uses(const Instruction& instruction, BufferId buffer) {
   return Has(instruction.reads, buffer) || Has(instruction.writes, buffer);
 }
 
-// The row of the op table that is a product with `activation` as its epilogue; kNumOps where there is none.
-OpKind ProductWith(OpKind activation) {
+// The row of the op table that is `front` with `epilogue` behind it; kNumOps where there is none.
+OpKind Both(OpKind front, OpKind epilogue) {
   for (const OpInfo& row : kOps) {
-    if (row.epilogue == activation && activation != OpKind::kNumOps) return row.kind;
+    if (row.epilogue != OpKind::kNumOps && row.front == front && row.epilogue == epilogue) return row.kind;
   }
   return OpKind::kNumOps;
+}
+
+bool IsNorm(OpKind op) { return op == OpKind::kLayerNorm || op == OpKind::kRmsNorm; }
+// Whether the op's result is not kept beside the epilogue's: gradients.
+bool DropsResult(OpKind epilogue) { return epilogue == OpKind::kGeluGrad || epilogue == OpKind::kAdd; }
+
+// Whether an operand is one row, that of the innermost dim of `of`.
+bool IsRow(const OperandRule& operand, const OperandRule& of) {
+  return operand.size() == 1 && !of.empty() && of.back().label != DimRule::kUnsplit && operand[0] == of.back();
 }
 
 const Compute* KernelOf(const Instruction& instruction) {
@@ -43,10 +53,10 @@ class Fuser {
   void Run() {
     bool any = false;
     for (Block& block : c_.blocks) {
-      for (size_t product = 0; product < block.instructions.size(); ++product) {
-        const size_t activation = ActivationOf(block, product);
-        if (activation == block.instructions.size()) continue;
-        Fuse(block, product, activation);
+      for (size_t front = 0; front < block.instructions.size(); ++front) {
+        const size_t behind = EpilogueOf(block, front);
+        if (behind == block.instructions.size()) continue;
+        Fuse(block, front, behind);
         any = true;
       }
     }
@@ -56,22 +66,36 @@ class Fuser {
  private:
   const Buffer& BufferOf(const Operand& operand) const { return c_.buffers[operand.buffer.index()]; }
 
-  // Whether libraries may have an epilogue for it: see the header.
+  // Whether the op may have an epilogue: see the header. Its result is of 16 bits and overwrites.
   bool TakesEpilogue(const Instruction& instruction, const Compute& compute) const {
-    if (compute.op != OpKind::kMatMul || instruction.writes.size() != 1) return false;
-    const DType dtype = BufferOf(instruction.writes[0]).dtype;
-    if (dtype != DType::kFloat16 && dtype != DType::kBFloat16) return false;
-    for (const Operand& operand : instruction.reads) {
-      if (BufferOf(operand).dtype != dtype) return false;
+    if (instruction.writes.empty() || !compute.attrs.fused) return false;
+    const Buffer& made = BufferOf(instruction.writes[0]);
+    if (made.dtype != DType::kFloat16 && made.dtype != DType::kBFloat16) return false;
+    if (made.role == BufferRole::kGradient || made.role == BufferRole::kLoss) return false;
+    const bool alike = std::all_of(instruction.reads.begin(), instruction.reads.end(),
+                                   [&](const Operand& operand) { return BufferOf(operand).dtype == made.dtype; });
+    switch (compute.op) {
+      case OpKind::kMatMul:
+        return alike && HasRowsOfEight(instruction, compute.rule);
+      case OpKind::kAdd:
+        return alike && instruction.reads.size() <= kMostSummands &&
+               std::all_of(compute.rule.inputs.begin(), compute.rule.inputs.end(), [&](const OperandRule& summand) {
+                 return summand == compute.rule.outputs[0] || IsRow(summand, compute.rule.outputs[0]);
+               });
+      case OpKind::kLayerNormGrad:
+      case OpKind::kRmsNormGrad:
+        return true;
+      default:
+        return false;
     }
-    const BufferRole role = BufferOf(instruction.writes[0]).role;
-    if (role == BufferRole::kGradient || role == BufferRole::kLoss) return false;
-    const IndexRule& rule = compute.rule;
+  }
+
+  // The result's dims: of both operands, then of the first, then of the second, which make a row.
+  bool HasRowsOfEight(const Instruction& instruction, const IndexRule& rule) const {
     const auto in = [&](size_t input, int8_t label) {
       const OperandRule& dims = rule.inputs[input];
       return std::any_of(dims.begin(), dims.end(), [&](const DimRule& dim) { return dim.label == label; });
     };
-    // The result's dims: of both operands, then of the first, then of the second, which make a row.
     const Buffer& made = BufferOf(instruction.writes[0]);
     const Shape local = LocalShape(made.shape, made.layout, mesh_);
     int64_t row = 1;
@@ -88,95 +112,111 @@ class Fuser {
     return row % kRowMultiple == 0;
   }
 
-  // The activation of what `product` makes, which may move up to it; the block's size where there is none.
-  size_t ActivationOf(const Block& block, size_t product) const {
+  // What may move up to the op at `front` as its epilogue; the block's size where there is nothing.
+  size_t EpilogueOf(const Block& block, size_t front) const {
     const std::vector<Instruction>& all = block.instructions;
-    const Compute* const made = KernelOf(all[product]);
-    if (made == nullptr || !TakesEpilogue(all[product], *made)) return all.size();
-    const Operand x = all[product].writes[0];
-    for (size_t i = product + 1; i < all.size(); ++i) {
+    const Compute* const made = KernelOf(all[front]);
+    if (made == nullptr || !TakesEpilogue(all[front], *made)) return all.size();
+    const Operand x = all[front].writes[0];
+    for (size_t i = front + 1; i < all.size(); ++i) {
       const Instruction& next = all[i];
       if (!Uses(next, x.buffer)) {
         if (next.stream == Stream::kCompute && !next.waits.empty()) break;
         continue;
       }
       const Compute* const compute = KernelOf(next);
-      const bool fits = compute != nullptr && ProductWith(compute->op) != OpKind::kNumOps && next.reads[0] == x &&
-                        next.waits.empty() && compute->recompute == made->recompute &&
-                        OnlyElementwise(next, *compute) && MayMoveUp(all, product, i);
-      const bool gradient = fits && next.reads.size() == 2;
-      // Of the gradient only what comes out is kept, and a product with a bias has no such epilogue.
-      return fits && !(gradient && (NeededBeyond(block, product, i) || all[product].reads.size() > 2)) ? i : all.size();
+      const bool fits = compute != nullptr && Both(made->op, compute->op) != OpKind::kNumOps && next.waits.empty() &&
+                        compute->recompute == made->recompute && IsEpilogue(next, *compute, x) &&
+                        MayMoveUp(all, front, i);
+      if (!fits) return all.size();
+      // A product with a bias has no GELU's gradient as its epilogue. A norm is there for what reads the sum as well.
+      const bool needed = NeededBeyond(block, front, i);
+      if (DropsResult(compute->op) && (needed || (made->op == OpKind::kMatMul && all[front].reads.size() > 2))) break;
+      return IsNorm(compute->op) && !needed ? all.size() : i;
     }
     return all.size();
   }
 
-  // One input, or two of which the other is what the activation was of, all laid out and typed as the result.
-  bool OnlyElementwise(const Instruction& instruction, const Compute& compute) const {
-    const size_t inputs = compute.op == OpKind::kGeluGrad ? 2 : 1;
-    if (instruction.reads.size() != inputs || instruction.writes.size() != 1) return false;
+  // Whether it makes of x, and perhaps of others that are laid out and typed alike, something that is alike: the
+  // activation or its gradient, the sum of two, or the norm of rows.
+  bool IsEpilogue(const Instruction& instruction, const Compute& compute, const Operand& x) const {
+    const bool norm = IsNorm(compute.op);
+    const size_t inputs = norm ? instruction.reads.size() : DropsResult(compute.op) ? 2 : 1;
+    if (instruction.reads.size() != inputs || instruction.writes.size() != 1 || !compute.attrs.fused) return false;
     const Buffer& y = BufferOf(instruction.writes[0]);
+    if (y.role == BufferRole::kGradient || y.role == BufferRole::kLoss || instruction.writes[0] == x) return false;
+    const OperandRule& made = compute.rule.outputs[0];
+    int of_x = 0;
     for (size_t i = 0; i < inputs; ++i) {
-      const Buffer& x = BufferOf(instruction.reads[i]);
-      const bool alike = compute.rule.inputs[i] == compute.rule.outputs[0] && x.dtype == y.dtype && x.shape == y.shape;
-      if (!alike) return false;
+      const Buffer& read = BufferOf(instruction.reads[i]);
+      of_x += instruction.reads[i] == x ? 1 : 0;
+      if (norm && i > 0) {
+        if (!IsRow(compute.rule.inputs[i], made)) return false;
+      } else if (compute.rule.inputs[i] != made || read.dtype != y.dtype || read.shape != y.shape) {
+        return false;
+      }
     }
-    return y.role != BufferRole::kGradient && y.role != BufferRole::kLoss &&
-           instruction.writes[0] != instruction.reads[0];
+    return of_x == 1 && (compute.op == OpKind::kAdd || instruction.reads[0] == x);
   }
 
-  static bool MayMoveUp(const std::vector<Instruction>& all, size_t product, size_t activation) {
-    const Instruction& moves = all[activation];
-    if (!moves.records.empty() && activation != product + 1) return false;
-    for (size_t i = product; i < activation; ++i) {
+  static bool MayMoveUp(const std::vector<Instruction>& all, size_t front, size_t behind) {
+    const Instruction& moves = all[behind];
+    if (!moves.records.empty() && behind != front + 1) return false;
+    for (size_t i = front; i < behind; ++i) {
       for (const Operand& write : moves.writes) {
         if (Uses(all[i], write.buffer)) return false;
       }
       for (const Operand& read : moves.reads) {
-        if (i > product && Has(all[i].writes, read.buffer)) return false;
+        if (i > front && Has(all[i].writes, read.buffer)) return false;
       }
     }
     return true;
   }
 
-  // Whether anybody but its activation reads what the product makes.
-  bool NeededBeyond(const Block& block, size_t product, size_t activation) const {
-    const BufferId x = block.instructions[product].writes[0].buffer;
-    const bool here_only = BufferOf(block.instructions[product].writes[0]).role == BufferRole::kTemporary;
+  // Whether anybody but its epilogue reads what the op makes.
+  bool NeededBeyond(const Block& block, size_t front, size_t behind) const {
+    const BufferId x = block.instructions[front].writes[0].buffer;
+    const bool here_only = BufferOf(block.instructions[front].writes[0]).role == BufferRole::kTemporary;
     for (const Block& other : c_.blocks) {
       if (here_only && &other != &block) continue;
       for (size_t i = 0; i < other.instructions.size(); ++i) {
-        if (&other == &block && (i == product || i == activation)) continue;
+        if (&other == &block && (i == front || i == behind)) continue;
         if (Has(other.instructions[i].reads, x)) return true;
       }
     }
     return false;
   }
 
-  void Fuse(Block& block, size_t product, size_t activation) {
-    const bool needed = NeededBeyond(block, product, activation);
-    Instruction& one = block.instructions[product];
-    Instruction& other = block.instructions[activation];
+  void Fuse(Block& block, size_t front, size_t behind) {
+    Instruction& one = block.instructions[front];
+    Instruction& other = block.instructions[behind];
     Compute& compute = std::get<Compute>(one.work);
+    const Compute& epilogue = std::get<Compute>(other.work);
+    const bool keeps = !DropsResult(epilogue.op) && NeededBeyond(block, front, behind);
     const Operand x = one.writes[0];
     const OperandRule made = compute.rule.outputs[0];
-    compute.op = ProductWith(std::get<Compute>(other.work).op);
-    // Sums must be whole before the activation: nobody may split what is contracted.
+    const bool norm = IsNorm(epilogue.op);
+    compute.op = Both(compute.op, epilogue.op);
+    if (norm) compute.attrs = epilogue.attrs;
+    // Sums over labels must be whole before the epilogue, and so must rows: nobody may split what is contracted, nor
+    // the row that a norm is over.
     for (size_t label = 0; label < compute.rule.labels.size(); ++label) {
-      if (!compute.rule.InOutput(static_cast<int>(label), 0)) compute.rule.labels[label].whole = true;
+      const bool row = norm && made.back().label == static_cast<int>(label);
+      if (row || !compute.rule.InOutput(static_cast<int>(label), 0)) compute.rule.labels[label].whole = true;
     }
-    for (size_t i = 1; i < other.reads.size(); ++i) {
-      one.reads.push_back(other.reads[i]);
-      compute.rule.inputs.push_back(made);
+    for (const Operand& read : other.reads) {
+      if (read == x) continue;
+      one.reads.push_back(read);
+      compute.rule.inputs.push_back(norm ? OperandRule{made.back()} : made);
     }
-    one.writes = other.writes;
-    if (needed) {
+    one.writes[0] = other.writes[0];
+    if (keeps) {
       one.writes.push_back(x);
       compute.rule.outputs.push_back(made);
     }
     one.records.insert(one.records.end(), other.records.begin(), other.records.end());
     absl::StrAppend(&one.origin, " + ", other.origin.substr(other.origin.find('/') + 1));
-    block.instructions.erase(block.instructions.begin() + static_cast<int64_t>(activation));
+    block.instructions.erase(block.instructions.begin() + static_cast<int64_t>(behind));
   }
 
   // Buffers that nothing uses any more go away, so that nobody reserves or reports them.

@@ -114,5 +114,77 @@ TEST(FuseEpiloguesTest, NothingMovesOverAWait) {
   EXPECT_TRUE(HasFused(program, "MatMulGeLUGrad"));
 }
 
+// Between two blocks of a transformer: 8 tokens, h 16; a bias and the residual r are added to p, and the sum is normed.
+constexpr char kNorms[] = R"(program norms mesh tp=2
+class all
+  buffer p bfloat16 (8, 16) {- | -} temporary
+  buffer r bfloat16 (8, 16) {- | -} activation
+  buffer b bfloat16 (16) {-} parameter
+  buffer g bfloat16 (16) {-} parameter
+  buffer c bfloat16 (16) {-} parameter
+  buffer x bfloat16 (8, 16) {- | -} activation
+  buffer n bfloat16 (8, 16) {- | -} activation
+  buffer dn bfloat16 (8, 16) {- | -} temporary
+  buffer dz bfloat16 (8, 16) {- | -} temporary
+  buffer dx bfloat16 (8, 16) {- | -} temporary
+  buffer dr bfloat16 (8, 16) {- | -} activation
+  buffer dg float32 (16) {-} gradient
+  buffer dc float32 (16) {-} gradient
+  event e
+  block "forward" forward
+    compute Fill "-> m h, m h" writes p r
+    compute Add "m h, h, m h -> m h" reads p b r writes x @layers/add1
+    compute LayerNorm "m h!, h!, h! -> m h!" epsilon=1e-06 reads x g c writes n @layers/norm2
+    compute Scale "m h -> m h" reads x writes r
+  block "backward" backward
+    compute Fill "-> m h, m h" writes dn dz
+    compute Fill "-> h, h" writes dg dc
+    compute LayerNormGrad "m h!, m h!, h! -> m h!, h!, h!" accumulate epsilon=1e-06 reads dn x g writes dx dg dc @layers/norm2/grad
+    compute Add "m h, m h -> m h" reads dz dx writes dr @layers/dadd1
+  slot "forward" mb 0 layer 0
+  slot "backward" mb 0 layer 0
+)";
+
+Program FusedNorms(const std::string& from = "", const std::string& to = "") {
+  std::string text = kNorms;
+  if (!from.empty()) text = absl::StrReplaceAll(kNorms, {{from, to}});
+  EXPECT_EQ(text == kNorms, from.empty()) << from;
+  return Fused(text);
+}
+
+TEST(FuseEpiloguesTest, NormsTakeTheSumsAroundThem) {
+  const Program program = FusedNorms();
+  EXPECT_EQ(Lines(program, 0, "forward")[1],
+            "compute AddLayerNorm \"m h!, h!, m h!, h!, h! -> m h!, m h!\" epsilon=1e-06 reads p b r g c writes n x "
+            "@\"layers/add1 + norm2\"");
+  EXPECT_EQ(
+      Lines(program, 0, "backward")[2],
+      "compute LayerNormGradAdd \"m h!, m h!, h!, m h! -> m h!, h!, h!\" accumulate epsilon=1e-06 reads dn x g dz "
+      "writes dr dg dc @\"layers/norm2/grad + dadd1\"");
+  EXPECT_EQ(Lines(program, 0, "backward").size(), 3);
+  EXPECT_EQ(ToText(program).find("buffer dx"), std::string::npos);
+}
+
+TEST(FuseEpiloguesTest, NormsThatDoNotFitStay) {
+  EXPECT_FALSE(HasFused(FusedNorms("bfloat16", "float32"), "AddLayerNorm"));
+  // Nobody else reads the sum.
+  const Program alone = FusedNorms("compute Scale \"m h -> m h\" reads x writes r", "compute sync");
+  EXPECT_TRUE(HasFused(alone, "AddLayerNorm"));  // its gradient does
+  // The norm's gradient is read by somebody else, too.
+  const Program twice = FusedNorms("reads dz dx writes dr @layers/dadd1",
+                                   "reads dz dx writes dr\n    compute ReLU \"m h -> m h\" reads dx writes dn");
+  EXPECT_TRUE(HasFused(twice, "AddLayerNorm"));
+  EXPECT_FALSE(HasFused(twice, "LayerNormGradAdd"));
+  // Twice the gradient is not the sum with another.
+  EXPECT_FALSE(HasFused(FusedNorms("reads dz dx writes dr", "reads dx dx writes dr"), "LayerNormGradAdd"));
+  // Eager frameworks' norms are several kernels.
+  EXPECT_FALSE(HasFused(FusedNorms("epsilon=1e-06", "fused=false"), "AddLayerNorm"));
+  // The sum with dz waits.
+  const Program waits =
+      FusedNorms("    compute Add \"m h, m h -> m h\"",
+                 "    compute sync records e\n    compute sync waits e\n    compute Add \"m h, m h -> m h\"");
+  EXPECT_FALSE(HasFused(waits, "LayerNormGradAdd"));
+}
+
 }  // namespace
 }  // namespace meshwright

@@ -496,7 +496,7 @@ Problem ProblemOf(const TrainingRun& run) {
   problem.gradient_dtype = run.gradient_dtype;
   problem.cluster = run.cluster;
   problem.chunks = ChunksOf(run);
-  problem.fuse_epilogues = false;  // they run a kernel for the GELU
+  problem.fuse_epilogues = false;  // they run a kernel for each
   problem.host = run.host;
   problem.recompute = run.recompute;
   problem.recompute_ops = run.recompute_ops;

@@ -245,18 +245,25 @@ struct RowOp {
 // y = (x - mean) * inverse * gamma + beta, with `inverse` 1 / sqrt(variance + epsilon), or without centring mean 0 and
 // 1 / sqrt(mean square + epsilon); or dx, from y = dy, with the statistics kept as pairs of doubles. What is read more
 // than once of a row comes from the L1 cache.
+//
+// x may be made first, as the sum of `terms`, and dx may be added to one term. Terms are of x's shape, or one row.
 struct Norm {
   static constexpr int kBlocksPerSm = 3;
+  static constexpr int kMostTerms = 3;
   bool gradient = false, centred = true, add = false, vectors = false;
   double epsilon = 1e-5;
   int64_t rows = 0, width = 0;
   Ref x, gamma, beta, y, dx;
   double* statistics = nullptr;
+  int32_t terms = 0;
+  Ref term[kMostTerms];
+  bool one_row[kMostTerms] = {};
 
   template <class A, class Ctx>
   MESHWRIGHT_DEVICE void Run(Ctx& ctx) const {
     for (int64_t r = ctx.block(); r < rows; r += ctx.blocks()) {
       const int64_t row = r * width;
+      if (terms > 0 && !gradient) AddUp<A>(ctx, row);
       A mean, inverse;
       Statistics(ctx, row, mean, inverse);
       if (gradient) {
@@ -280,6 +287,28 @@ struct Norm {
   }
 
  private:
+  // Each thread makes the elements of the row that it reads afterwards.
+  template <class A, class Ctx>
+  MESHWRIGHT_DEVICE void AddUp(Ctx& ctx, int64_t row) const {
+    OverRow<A>(ctx, width, vectors, [&](auto some, int64_t i) {
+      constexpr int N = some.value;
+      Some<A, N> got[kMostTerms];
+      MESHWRIGHT_UNROLL
+      for (int t = 0; t < kMostTerms; ++t) {
+        if (t < terms) got[t] = Fetch<A, N>(term[t], (one_row[t] ? 0 : row) + i);
+      }
+      A sum[N] = {};
+      MESHWRIGHT_UNROLL
+      for (int t = 0; t < kMostTerms; ++t) {
+        if (t >= terms) continue;
+        A value[N];
+        Unpack(term[t].type, got[t], value);
+        MESHWRIGHT_UNROLL
+        for (int j = 0; j < N; ++j) sum[j] += value[j];
+      }
+      PutSome(x, row + i, sum);
+    });
+  }
   template <class A, class Ctx>
   MESHWRIGHT_DEVICE void Statistics(Ctx& ctx, int64_t row, A& mean, A& inverse) const {
     using std::sqrt;
@@ -335,6 +364,12 @@ struct Norm {
       Both(row, i, mean, inverse, n, g);
       MESHWRIGHT_UNROLL
       for (int j = 0; j < some.value; ++j) n[j] = inverse * (g[j] - mean_g - n[j] * mean_gn);
+      if (terms > 0) {
+        A value[some.value];
+        LoadSome(term[0], (one_row[0] ? 0 : row) + i, value);
+        MESHWRIGHT_UNROLL
+        for (int j = 0; j < some.value; ++j) n[j] += value[j];
+      }
       PutSome(dx, row + i, n, add);
     });
   }
