@@ -90,16 +90,23 @@ double QuantizeSeconds(const KernelWork& work, const Device& device) {
          StreamSeconds(elements * static_cast<double>(constants.quantize_bytes.raw()), device);
 }
 
-// Rows of 16-bit elements that do not begin at multiples of 16 bytes keep tensor cores from their fast loads: NVIDIA's
-// guide asks for multiples of 8. 273 against 398 TFLOP/s on H100, 4 products of 4096 x 4096 with an inner dimension of
-// 10922 and of 10944 (stas00/ml-engineering, swiglu-maf-bench): the one measurement that was found.
-constexpr double kMisalignedShare = 0.68;
-constexpr int64_t kAlignedBytes = 16;
+// Rows of 16-bit elements that do not begin at multiples of 16 bytes keep tensor cores from their fast loads (NVIDIA's
+// guide asks for multiples of 8 elements); those of an odd number of elements, from loading two at once. Of aligned
+// products, medians of EleutherAI/cookbook's sweeps (sizing/results, A100, PyTorch 1.13): 8192 x n x 14336 with n about
+// 51200, even 0.54 and odd 0.29; 8192 x 51200 x k with k about 14336, 0.68 and 0.28; batches of 2048 x 2048 over heads
+// of 64 to 256, 0.59 and 0.41; over 2048 keys, 0.62 and 0.39. On H100 0.68, even (273 against 398 TFLOP/s,
+// stas00/ml-engineering, swiglu-maf-bench). The mean of each.
+constexpr double kMisalignedShare = 0.62, kOddShare = 0.34;
+constexpr int64_t kAlignedBytes = 16, kLoadedBytes = 4;
 
-bool IsMisaligned(const KernelWork& work, const Device& device) {
+// Of what an aligned product reaches. `early`: of one that is not, KernelConstants::misaligned_attention.
+double AlignedShare(const KernelWork& work, const Device& device, double early) {
   const int64_t element = SizeOf(work.dtype).raw();
-  if (device.generation == Generation::kHost || element > 2) return false;
-  return work.n * element % kAlignedBytes != 0 || work.k * element % kAlignedBytes != 0;
+  if (device.generation == Generation::kHost || element > 2) return 1;
+  const auto divide = [&](int64_t bytes) { return work.n * element % bytes == 0 && work.k * element % bytes == 0; };
+  if (divide(kAlignedBytes)) return 1;
+  if (early > 0) return early;
+  return divide(kLoadedBytes) ? kMisalignedShare : kOddShare;
 }
 
 // What a product does to its result before it is written: it keeps the general cores busy while the matrix units have
@@ -121,13 +128,14 @@ double EpilogueSeconds(const KernelWork& work, const Device& device) {
   return plain + special;
 }
 
-KernelEstimate Contraction(const KernelWork& work, const Device& device) {
+// `early_misaligned`: as AlignedShare's.
+KernelEstimate Contraction(const KernelWork& work, const Device& device, double early_misaligned = 0) {
   const KernelConstants& constants = device.kernels;
   const Peak peak = PeakOf(work.dtype, device);
   const double share =
       work.dtype == DType::kFloat8 && !peak.replaced ? constants.matmul_share_fp8 : constants.matmul_share;
   const double sms = std::max(1, device.sms);
-  const double aligned = IsMisaligned(work, device) ? kMisalignedShare : 1;
+  const double aligned = AlignedShare(work, device, early_misaligned);
   const double sm_rate = aligned * share * peak.per_second * constants.sustained_clock / sms;
   const double l2_rate = constants.l2_bandwidth.raw() * constants.sustained_clock;  // the cache runs on the same clock
   const double per_wave = ToSeconds(constants.matmul_per_wave);
@@ -262,17 +270,18 @@ constexpr int64_t kForwardPasses = 4, kBackwardPasses = 5;
 
 KernelEstimate UnfusedAttention(const KernelWork& work, const Device& device) {
   const Bytes element = SizeOf(work.dtype);
+  const double early = device.kernels.misaligned_attention;
   const int64_t scores = work.batch * work.m * work.n;
   const int64_t queries = work.batch * work.m * work.k, keys = work.batch * work.n * work.k;
   KernelWork product = work;
   product.kernel = KernelClass::kContraction;
   product.read = element * (queries + keys);
   product.written = element * scores;
-  const KernelEstimate outer = Contraction(product, device);  // over the head's width: m x n
+  const KernelEstimate outer = Contraction(product, device, early);  // over the head's width: m x n
   std::swap(product.n, product.k);
   product.read = element * (scores + keys);
   product.written = element * queries;
-  const KernelEstimate inner = Contraction(product, device);  // over the keys: m x width
+  const KernelEstimate inner = Contraction(product, device, early);  // over the keys: m x width
   KernelWork pass;
   pass.kernel = KernelClass::kMemory;
   pass.read = element * (scores * (work.backward ? kBackwardPasses : kForwardPasses)) + Bytes(scores);

@@ -67,6 +67,12 @@ constexpr int64_t kLongestFusedSoftmax = 4096;
 // unread.
 constexpr EagerBytes kTrainMetrics = {2 * (6 + 8), 0};
 
+// cuBLAS before CUDA 11.7 (June 2022): batches of 1024 x 1024 x 140 in bfloat16 took 12.2 TFLOP/s with 11.6 where 11.7
+// takes 85.6, those of 1024 x 1024 x 128 take 132 with either (pytorch issue 83272); 0.62 is what such products reach
+// since (costmodel/kernel_cost.cc). In float16, 11.6 had gained (53.9); with 11.5, BLOOM's chronicles time both types
+// alike, 845 and 854 s with heads of 150.
+constexpr double kEarlyMisalignedAttention = 0.62 * 12.2 / 85.6;
+
 // Whether the device came before attention was fused everywhere: FlashAttention is of May 2022, Megatron-LM, NeMo and
 // PyTorch have it since 2023 (PyTorch with its compiler), H100 was sold from October 2022.
 bool OlderThanHopper(const CsvCells& cells) {
@@ -155,6 +161,10 @@ Framework FrameworkOf(const CsvCells& cells, int64_t sequence) {
   const bool flash_code = HasAny(options, {"flashattention (this repo)"}) ||
                           (f.fused_attention && HasAny(Lower(cells, "source_ref"),
                                                        {"flash-attention training/configs", "flashattention-2 paper"}));
+  // Megatron's own attention was there until FlashAttention.
+  if (f.eager && !f.fused_attention && HasAny(attention, {"megatron"})) {
+    f.misaligned_attention = kEarlyMisalignedAttention;
+  }
   f.huggingface = HasAny(absl::StrCat(options, " ", attention), {"huggingface", "hugging face"});
   f.autocast = flash_code || f.huggingface;
   // llm-foundry's tables of A100 are from when it asked for PyTorch 1.13.1 (setup.py at the tables' first commit);

@@ -23,9 +23,10 @@ struct Framework {
   bool nanotron = false;
   bool early_zero3 = false;  // DeepSpeed's of 2021
   bool huggingface = false;
-  bool autocast = false;         // weights and gradients in float32, cast where an operator takes 16 bits
-  bool checkpoints_stop = true;  // PyTorch's, where they are not reentrant: when backward has what it reads
-  HostPace host;                 // but for the time to issue, and what depends on the type of the numbers
+  double misaligned_attention = 0;  // KernelConstants'
+  bool autocast = false;            // weights and gradients in float32, cast where an operator takes 16 bits
+  bool checkpoints_stop = true;     // PyTorch's, where they are not reentrant: when backward has what it reads
+  HostPace host;                    // but for the time to issue, and what depends on the type of the numbers
 };
 
 // `sequence`: of the row, where it has none the default.

@@ -49,6 +49,12 @@ TEST(FrameworkTest, AttentionStepByStep) {
   EXPECT_EQ(Of({{"attention", "flash"}, {"other_opts", "HuggingFace"}}).host.scores, EagerBytes());
 }
 
+TEST(FrameworkTest, EarlyLibrariesAreToldByMegatronsOwnAttention) {
+  EXPECT_NEAR(Of({{"attention", "Megatron fused softmax (no flash)"}}).misaligned_attention, 0.088, 0.001);
+  EXPECT_EQ(Of({{"attention", "flash"}, {"other_opts", "Megatron-LM"}}).misaligned_attention, 0);
+  EXPECT_EQ(Of({{"attention", "standard"}, {"other_opts", "HuggingFace"}}).misaligned_attention, 0);
+}
+
 TEST(FrameworkTest, AutocastCastsParametersAndGradients) {
   const Framework hugging_face = Of({{"attention", "standard"}, {"other_opts", "HuggingFace"}});
   EXPECT_TRUE(hugging_face.huggingface && hugging_face.autocast);

@@ -275,6 +275,7 @@ class RunReader {
     if (cells_.Text("attention").empty()) {
       run_.defaults.push_back(framework_.fused_attention ? "attention fused" : "attention unfused");
     }
+    run_.cluster.device.kernels.misaligned_attention = framework_.misaligned_attention;
     // A device without the named kernel keeps the one it has.
     if (!framework_.attention.empty()) {
       SetClusterKey("attention", framework_.attention, &run_.cluster).IgnoreError();
