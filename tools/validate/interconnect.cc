@@ -1,6 +1,7 @@
 #include "tools/validate/interconnect.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <regex>
 #include <string>
@@ -20,6 +21,17 @@ namespace {
 // of it. The first generation delivers out of order, so that its plugin lets NCCL use Simple alone (aws-ofi-nccl).
 constexpr Nanos kFirstEfaLatency = Micros(17), kEfaLatency = Micros(22);
 constexpr int64_t kFirstEfaCards = 4;
+
+// A node's rate over its cards: those of the usual machine, and fewer of them where the node has a part of its rate;
+// else as many, of another rate.
+void ShareNode(double bytes, Cluster* cluster) {
+  const double cards = bytes / std::max(1.0, cluster->nic_bandwidth.raw());
+  if (cards >= 1 && cards <= static_cast<double>(cluster->nics_per_node) && cards == std::floor(cards)) {
+    cluster->nics_per_node = static_cast<int64_t>(cards);
+  } else {
+    cluster->nic_bandwidth = BytesPerSecond(bytes / static_cast<double>(cluster->nics_per_node));
+  }
+}
 
 }  // namespace
 
@@ -48,7 +60,11 @@ bool SetInternode(absl::string_view text, Cluster* cluster) {
     // One card's rate where the text says so, or where no node has so little.
     const double bytes = rate(match[1].str(), match[3].str());
     const bool card = HasAny(absl::AsciiStrToLower(in), {"per gpu", "per card", "per nic", "ndr", "hdr", "edr", "xdr"});
-    cluster->nic_bandwidth = BytesPerSecond(card ? bytes : bytes / static_cast<double>(cluster->nics_per_node));
+    if (card) {
+      cluster->nic_bandwidth = BytesPerSecond(bytes);
+    } else {
+      ShareNode(bytes, cluster);
+    }
     return true;
   }
   // InfiniBand by its generation alone: a port of each card.

@@ -14,6 +14,10 @@ TEST(SetInternodeTest, Forms) {
   EXPECT_EQ(cluster.nic_bandwidth, GBps(25));
   EXPECT_TRUE(SetInternode("1600 Gbps RoCE per node", &cluster));
   EXPECT_EQ(cluster.nic_bandwidth, GBps(25));
+  EXPECT_EQ(cluster.nics_per_node, 8);
+  EXPECT_TRUE(SetInternode("800 Gb/s per node", &cluster));  // half of the usual cards
+  EXPECT_EQ(cluster.nics_per_node, 4);
+  EXPECT_EQ(cluster.nic_bandwidth, GBps(25));
   EXPECT_FALSE(SetInternode("InfiniBand", &cluster));
   EXPECT_EQ(cluster.nic_latency, Nanos());
   EXPECT_TRUE(SetInternode("2x p5.48xlarge, EFA 32x100Gb per node", &cluster));

@@ -365,7 +365,7 @@ TEST(TrainingRunTest, FlagsOverride) {
   overrides.cluster_keys["sustained_clock"] = "0.5";
   ASSERT_OK_AND_ASSIGN(const TrainingRun run, RunOf({}, overrides));
   EXPECT_EQ(run.cluster.device.name, "h100-sxm");
-  EXPECT_EQ(run.cluster.nic_bandwidth, GBps(12.5));  // 100 GB/s over 8 cards
+  EXPECT_EQ(run.cluster.nics_per_node, 2);  // of 50 GB/s
   EXPECT_EQ(run.cluster.device.kernels.sustained_clock, 0.5);
 }
 
