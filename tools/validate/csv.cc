@@ -156,6 +156,14 @@ absl::StatusOr<std::optional<int64_t>> CsvCells::Int(absl::string_view column, i
   return std::optional<int64_t>(static_cast<int64_t>(*value));
 }
 
+std::vector<CsvCells> CsvCells::Others() const {
+  std::vector<CsvCells> others;
+  for (const CsvRow& row : table_.rows) {
+    if (row.line != row_.line) others.push_back(CsvCells(table_, row));
+  }
+  return others;
+}
+
 absl::Status CsvCells::Wrong(absl::string_view column, absl::string_view wanted) const {
   return absl::InvalidArgumentError(absl::StrCat(table_.file, ":", row_.line, ": ", column, ": found ",
                                                  QuoteForMessage(Text(column)), ", wanted ", wanted));

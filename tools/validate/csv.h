@@ -45,6 +45,8 @@ class CsvCells {
   // Nothing for an empty cell. "4.0" and "1,024" are integers.
   absl::StatusOr<std::optional<int64_t>> Int(absl::string_view column, int64_t min) const;
   absl::StatusOr<std::optional<double>> Number(absl::string_view column) const;
+  // The other rows of the table, in its order.
+  std::vector<CsvCells> Others() const;
   // An error about this cell: `file:line: column: found X, wanted Y`.
   absl::Status Wrong(absl::string_view column, absl::string_view wanted) const;
 

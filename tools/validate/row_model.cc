@@ -109,9 +109,21 @@ class ModelReader {
     return match[4].str() == "b" ? value : value / 1000;
   }
 
-  // The number of heads that divides the hidden size and splits over `tensor` ranks, whose width is nearest to the
-  // usual.
-  int64_t DefaultHeads() const {
+  // Those of the table's row of the same hidden size and nearest in layers, where one has some that split over `tensor`
+  // ranks. Else the number of heads that divides the hidden size and splits, whose width is nearest to the usual.
+  int64_t DefaultHeads(double layers) const {
+    int64_t nearby = 0;
+    double least = 1e30;
+    for (const CsvCells& row : cells_.Others()) {
+      const auto hidden = row.Int("hidden", 1), heads = row.Int("heads", 1), others = row.Int("layers", 1);
+      if (!hidden.ok() || !heads.ok() || !others.ok()) continue;  // a damaged cell costs its own row
+      if (!hidden->has_value() || **hidden != c_.hidden || !heads->has_value() || !others->has_value()) continue;
+      const double distance = std::abs(layers - static_cast<double>(**others));
+      if (**heads % tensor_ != 0 || distance >= least) continue;
+      nearby = **heads;
+      least = distance;
+    }
+    if (nearby > 0) return nearby;
     const double usual = absl::StrContains(name_, "bert") ? kDefaultHeadDim / 2.0 : kDefaultHeadDim;
     int64_t best = 1;
     double nearest = 1e30;
@@ -141,7 +153,8 @@ class ModelReader {
     }
     MESHWRIGHT_ASSIGN_OR_RETURN(c_.hidden, Size("hidden", hidden));
     MESHWRIGHT_ASSIGN_OR_RETURN(c_.vocab, Size("vocab", kDefaultVocab));
-    MESHWRIGHT_ASSIGN_OR_RETURN(c_.heads, Size("heads", DefaultHeads()));
+    MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<int64_t> given, cells_.Int("layers", 1));
+    MESHWRIGHT_ASSIGN_OR_RETURN(c_.heads, Size("heads", DefaultHeads(static_cast<double>(given.value_or(0)))));
     MESHWRIGHT_ASSIGN_OR_RETURN(c_.kv_heads, Size("kv_heads", c_.heads, false));
     MESHWRIGHT_ASSIGN_OR_RETURN(c_.head_dim, Size("head_dim", std::max<int64_t>(1, c_.hidden / c_.heads), false));
     MESHWRIGHT_ASSIGN_OR_RETURN(c_.ffn, Size("ffn", 4 * c_.hidden));

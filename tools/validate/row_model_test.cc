@@ -39,6 +39,15 @@ TEST(RowModelTest, HeadsDivideAndSplit) {
   EXPECT_EQ(model.heads, 120);
 }
 
+// Of the rows with this hidden size the one nearest in layers, if its heads split over 8 ranks.
+TEST(RowModelTest, HeadsOfTheTablesOtherRows) {
+  std::vector<std::string> defaults;
+  const std::string rows =
+      "GPT,14400,80,8,\nGPT,14400,8,8,32\nGPT,14400,78,8,96\nGPT,14400,80,2,90\nGPT,1024,80,8,16\n";
+  ASSERT_OK_AND_ASSIGN(const DecoderConfig model, ModelOf("model,hidden,layers,tp,heads\n" + rows, &defaults));
+  EXPECT_EQ(model.heads, 96);
+}
+
 TEST(RowModelTest, NothingToGuessFrom) {
   std::vector<std::string> defaults;
   EXPECT_EQ(std::string(ModelOf("model\nnobody\n", &defaults).status().message()), "not given: hidden");
