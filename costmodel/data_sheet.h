@@ -13,8 +13,8 @@
 namespace meshwright {
 
 // `device` with the kernel constants of `fitted`. Shares of peak and of memory bandwidth and times stay as they are;
-// the bandwidth of the L2 cache is in proportion to multiprocessors x clock; float8 products reach the share of 16-bit
-// ones. The clock under load and attention stay the device's own.
+// the rate of operands, `l2_bandwidth`, is in proportion to the peak; float8 products reach the share of 16-bit ones.
+// The clock under load and attention stay the device's own.
 Device FromDataSheet(const Device& device, const Device& fitted);
 
 // PriceCollective, with NCCL's choice as for `cluster` and the corrections that were fitted on the generation of

@@ -14,9 +14,9 @@ namespace meshwright {
 namespace {
 
 // Longer names first: "gh200" holds "h200", and "a100" "a10".
-constexpr absl::string_view kChips[] = {"gb200",    "gh200", "b300", "b200", "h200", "h100", "h800",
-                                        "a100",     "a800",  "v100", "l40s", "3090", "4090", "a6000",
-                                        "6000 ada", "a10g",  "h20",  "l40",  "a40",  "a10",  "l4"};
+constexpr absl::string_view kChips[] = {
+    "gb300", "gb200", "gh200", "b300", "b200", "h200", "h100", "h800",     "a100",     "a800", "v100", "l40s", "3090",
+    "4090",  "5090",  "a6000", "a30",  "a10g", "h20",  "a40",  "pro 6000", "6000 ada", "l40",  "a10",  "l4"};
 
 // What tells devices of one chip apart, most telling first.
 std::vector<std::string> NamesOf(const std::string& lower, absl::string_view chip, double memory_gb) {
@@ -29,7 +29,7 @@ std::vector<std::string> NamesOf(const std::string& lower, absl::string_view chi
     memory = absl::StrCat(" ", match[1].str(), "gb");
   }
   std::vector<std::string> names;
-  for (const absl::string_view form : {"pcie", "sxm"}) {
+  for (const absl::string_view form : {"pcie", "sxm", "nvl"}) {
     if (!absl::StrContains(lower, form)) continue;
     if (!memory.empty()) names.push_back(absl::StrCat(chip, " ", form, memory));
     names.push_back(absl::StrCat(chip, " ", form));
