@@ -10,6 +10,7 @@
 #include "costmodel/library.h"
 #include "ir/cluster.h"
 #include "tools/validate/gpu_type.h"
+#include "tools/validate/row_model.h"
 
 namespace meshwright {
 namespace {
@@ -149,7 +150,7 @@ Framework FrameworkOf(const CsvCells& cells, int64_t sequence) {
   f.eager = !compiled && !bare;
   const bool unfused = HasAny(
       attention, {"unfused", "pre-flash", "no flash", "without flash", "no cudnn", "standard", "eager", "naive"});
-  f.fused_attention = !unfused && !(attention.empty() && f.eager && OlderThanHopper(cells));
+  f.fused_attention = !unfused && !(attention.empty() && f.eager && OlderThanHopper(cells) && !IsModernFamily(model));
   // ZeRO-3 of 2021 is told by attention that is not fused.
   f.early_zero3 = unfused && HasAny(zero, {"zero-3"}) && !HasAny(zero, {"fsdp", "hsdp"});
   f.transformer_engine = HasAny(attention, {"te/", "transformer engine", "transformerengine"}) ||
@@ -166,7 +167,8 @@ Framework FrameworkOf(const CsvCells& cells, int64_t sequence) {
     f.misaligned_attention = kEarlyMisalignedAttention;
   }
   f.huggingface = HasAny(absl::StrCat(options, " ", attention), {"huggingface", "hugging face"});
-  f.autocast = flash_code || f.huggingface;
+  // DeepSpeed holds the weights in 16 bits itself (its documentation of `bf16` and `fp16`).
+  f.autocast = flash_code || (f.huggingface && !HasAny(absl::StrCat(zero, options), {"deepspeed"}));
   // llm-foundry's tables of A100 are from when it asked for PyTorch 1.13.1 (setup.py at the tables' first commit);
   // checkpoints stop early since 2.1 (pytorch pull request 96866).
   f.checkpoints_stop = !foundry || !OlderThanHopper(cells);

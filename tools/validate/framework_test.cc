@@ -32,6 +32,14 @@ TEST(FrameworkTest, EagerUnlessCompiledOrCaptured) {
   EXPECT_FALSE(Of({{"recompute", "llm.c -r 1"}}).eager);
 }
 
+// No Llama was trained before there was fused attention; a GPT on the same device may have been.
+TEST(FrameworkTest, AttentionThatNobodyNames) {
+  EXPECT_FALSE(Of({{"gpu_type", "A100"}, {"model", "GPT 7B"}}).fused_attention);
+  EXPECT_TRUE(Of({{"gpu_type", "A100"}, {"model", "LLaMA-7B"}}).fused_attention);
+  EXPECT_FALSE(Of({{"gpu_type", "A100"}, {"model", "LLaMA-7B"}, {"attention", "eager"}}).fused_attention);
+  EXPECT_TRUE(Of({{"gpu_type", "H100"}, {"model", "GPT 7B"}}).fused_attention);
+}
+
 TEST(FrameworkTest, FusedLosses) {
   EXPECT_FALSE(Of({{"attention", "flash"}}).fused_loss);
   EXPECT_TRUE(Of({{"compile", "torch.compile"}}).fused_loss);

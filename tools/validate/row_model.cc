@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <regex>
 #include <utility>
 
@@ -9,7 +10,9 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "ir/status.h"
+#include "tools/validate/known_models.h"
 
 namespace meshwright {
 namespace {
@@ -40,7 +43,8 @@ constexpr Family kFamilies[] = {
 constexpr Family kClassic = {"", Activation::kGelu, Norm::kLayerNorm, Positions::kLearned, true, true};
 constexpr Family kModern = {"", Activation::kSwiglu, Norm::kRmsNorm, Positions::kRotary, false, false};
 constexpr absl::string_view kModernWords[] = {"llama", "mistral", "mixtral", "qwen",  "internlm",
-                                              "yi-",   "grok",    "glm",     "gemma", "deepseek"};
+                                              "yi-",   "grok",    "glm",     "gemma", "deepseek",
+                                              "kimi",  "gpt-oss", "gpt oss", "dbrx",  "olmo"};
 
 // Widths by number of parameters: GPT-3 (Brown et al. 2020, table 2.1) up to 13 billion and at 175, Megatron-LM
 // (Narayanan et al. 2021, table 1) between and above.
@@ -73,10 +77,19 @@ double NumParameters(const DecoderConfig& c, bool gated) {
 class ModelReader {
  public:
   ModelReader(const CsvCells& cells, int64_t sequence, std::vector<std::string>* defaults)
-      : cells_(cells), sequence_(sequence), defaults_(*defaults), name_(absl::AsciiStrToLower(cells.Text("model"))) {}
+      : cells_(cells),
+        sequence_(sequence),
+        defaults_(*defaults),
+        name_(absl::StrReplaceAll(absl::AsciiStrToLower(cells.Text("model")), {{"_", "-"}})) {}
 
   absl::StatusOr<DecoderConfig> Read() {
     MESHWRIGHT_ASSIGN_OR_RETURN(billions_, cells_.Number("params_b"));
+    MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<int64_t> width, cells_.Int("hidden", 1));
+    MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<int64_t> experts, cells_.Int("experts", 1));
+    if (!experts.has_value()) {
+      known_ = FindKnownModel(name_, BillionsInName().value_or(billions_.value_or(0)), width.value_or(0));
+      if (known_ != nullptr && known_->experts == 0 && NamesExperts()) known_ = nullptr;
+    }
     MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<int64_t> tensor, cells_.Int("tp", 1));
     tensor_ = tensor.value_or(1);
     MESHWRIGHT_RETURN_IF_ERROR(ReadSizes());
@@ -85,7 +98,7 @@ class ModelReader {
     c_.norm = family.norm;
     c_.positions = family.positions;
     if (c_.positions == Positions::kRotary && c_.head_dim % 2 != 0) c_.positions = Positions::kNone;
-    c_.tied_embeddings = family.tied;
+    c_.tied_embeddings = known_ != nullptr ? known_->tied : family.tied;
     c_.bias = c_.qkv_bias = family.bias;
     c_.max_positions = sequence_;
     MESHWRIGHT_RETURN_IF_ERROR(ReadExperts());
@@ -137,7 +150,25 @@ class ModelReader {
     return best;
   }
 
+  // Sizes that the row leaves out, of a model that is known by its name.
+  absl::Status ReadKnownSizes() {
+    const KnownModel& known = *known_;
+    MESHWRIGHT_ASSIGN_OR_RETURN(c_.hidden, Size("hidden", known.hidden));
+    MESHWRIGHT_ASSIGN_OR_RETURN(c_.layers, Size("layers", known.layers));
+    MESHWRIGHT_ASSIGN_OR_RETURN(c_.vocab, Size("vocab", known.vocab));
+    MESHWRIGHT_ASSIGN_OR_RETURN(c_.heads, Size("heads", known.heads));
+    const bool latent = known.experts > 0 && known.kv_heads == 1;  // its table of sizes has no number that says this
+    MESHWRIGHT_ASSIGN_OR_RETURN(c_.kv_heads, Size("kv_heads", known.kv_heads, false));
+    if (latent) c_.kv_heads = 1;
+    MESHWRIGHT_ASSIGN_OR_RETURN(c_.head_dim, Size("head_dim", known.head_dim, false));
+    MESHWRIGHT_ASSIGN_OR_RETURN(c_.ffn, Size("ffn", known.ffn));
+    if (known.experts > 0) c_.ffn = known.ffn;  // tables have the dense layers' or one expert's
+    c_.vocab_multiple = DefaultVocabMultiple(c_.vocab);
+    return absl::OkStatus();
+  }
+
   absl::Status ReadSizes() {
+    if (known_ != nullptr) return ReadKnownSizes();
     for (const absl::string_view column : {"hidden", "layers"}) {
       if (!cells_.Text(column).empty()) continue;
       if (!billions_.has_value()) billions_ = BillionsInName();
@@ -167,9 +198,7 @@ class ModelReader {
   }
 
   const Family& FamilyOf() {
-    for (const absl::string_view word : kModernWords) {
-      if (absl::StrContains(name_, word)) return kModern;
-    }
+    if (IsModernFamily(name_)) return kModern;
     for (const Family& family : kFamilies) {
       if (absl::StrContains(name_, family.word)) return family;
     }
@@ -185,8 +214,31 @@ class ModelReader {
     return gated ? kModern : kClassic;
   }
 
-  // "8x7B" is eight experts.
+  bool NamesExperts() const {
+    constexpr absl::string_view kWords[] = {"moe", "-a3b", "-a22b", "deepseek", "maverick", "scout"};
+    return std::any_of(std::begin(kWords), std::end(kWords),
+                       [this](absl::string_view word) { return absl::StrContains(name_, word); });
+  }
+
+  // Columns of its own, a known name, or "8x7B", which is eight experts.
   absl::Status ReadExperts() {
+    MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<int64_t> experts, cells_.Int("experts", 1));
+    if (experts.has_value()) {
+      c_.experts = *experts > 1 ? *experts : 0;
+      MESHWRIGHT_ASSIGN_OR_RETURN(c_.experts_per_token,
+                                  Size("experts_per_token", std::min(kDefaultExpertsPerToken, *experts)));
+      MESHWRIGHT_ASSIGN_OR_RETURN(c_.ffn, Size("expert_ffn", c_.ffn, false));
+      return absl::OkStatus();
+    }
+    if (known_ != nullptr) {
+      c_.experts = known_->experts;
+      c_.experts_per_token = known_->experts_per_token;
+      if (c_.experts > 0) {
+        defaults_.push_back(absl::StrCat("experts ", c_.experts, " of ", c_.ffn, ", ", c_.experts_per_token, " a token",
+                                         known_->differs.empty() ? "" : "; ", known_->differs));
+      }
+      return absl::OkStatus();
+    }
     std::smatch match;
     static const std::regex* const kExperts = new std::regex(R"((\d{1,6})\s*x\s*\d{1,6}(\.\d{1,6})?\s*b)");
     if (std::regex_search(name_, match, *kExperts)) {
@@ -195,9 +247,7 @@ class ModelReader {
       defaults_.push_back(absl::StrCat("experts ", c_.experts, ", ", c_.experts_per_token, " a token"));
       return absl::OkStatus();
     }
-    for (const absl::string_view word : {"moe", "-a3b", "-a22b", "deepseek", "maverick", "scout"}) {
-      if (absl::StrContains(name_, word)) return CannotExpress("experts not given", cells_.Text("model"));
-    }
+    if (NamesExperts()) return CannotExpress("experts not given", cells_.Text("model"));
     return absl::OkStatus();
   }
 
@@ -207,6 +257,7 @@ class ModelReader {
   std::vector<std::string>& defaults_;
   const std::string name_;
   std::optional<double> billions_;
+  const KnownModel* known_ = nullptr;
   DecoderConfig c_;
 };
 
@@ -219,6 +270,12 @@ absl::Status CannotExpress(absl::string_view reason, absl::string_view detail) {
 std::string WhySkipped(const absl::Status& status) {
   const bool reason = status.code() == absl::StatusCode::kUnimplemented;
   return absl::StrCat(reason ? "" : "damaged cell: ", status.message());
+}
+
+bool IsModernFamily(absl::string_view model_name) {
+  const std::string name = absl::AsciiStrToLower(model_name);
+  return std::any_of(std::begin(kModernWords), std::end(kModernWords),
+                     [&](absl::string_view word) { return absl::StrContains(name, word); });
 }
 
 int64_t DefaultSequence(absl::string_view model_name) {

@@ -25,6 +25,10 @@ absl::Status CannotExpress(absl::string_view reason, absl::string_view detail);
 // What a row that is not predicted says: the reason above, or "damaged cell: file:line: ..." of another error.
 std::string WhySkipped(const absl::Status& status);
 
+// Of Llama and what came after it: gated, with rotary positions and RMS norms, and never trained without fused
+// attention (LLaMA's paper has xformers' of early 2023).
+bool IsModernFamily(absl::string_view model_name);
+
 // Tokens of a row where the cell is empty.
 int64_t DefaultSequence(absl::string_view model_name);
 

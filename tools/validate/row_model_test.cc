@@ -56,6 +56,33 @@ TEST(RowModelTest, NothingToGuessFrom) {
             "experts not given: A-MoE");
 }
 
+TEST(RowModelTest, KnownModelsFillWhatIsLeftOut) {
+  std::vector<std::string> defaults;
+  ASSERT_OK_AND_ASSIGN(const DecoderConfig llama, ModelOf("model,vocab\nLLAMA3-8B,128000\n", &defaults));
+  EXPECT_EQ(llama.ffn, 14336);
+  EXPECT_EQ(llama.kv_heads, 8);
+  EXPECT_EQ(llama.vocab, 128000);  // the row's own
+  // The row's ffn is that of no expert.
+  defaults.clear();
+  ASSERT_OK_AND_ASSIGN(const DecoderConfig qwen, ModelOf("model,hidden,layers,heads,kv_heads,ffn,vocab\n"
+                                                         "Qwen3_30B_a3B,2048,48,32,4,6144,151936\n",
+                                                         &defaults));
+  EXPECT_EQ(qwen.ffn, 768);
+  EXPECT_EQ(qwen.head_dim, 128);
+  EXPECT_EQ(qwen.experts, 128);
+  EXPECT_THAT(defaults, ElementsAre("experts 128 of 768, 8 a token"));
+}
+
+TEST(RowModelTest, ExpertsFromColumns) {
+  std::vector<std::string> defaults;
+  ASSERT_OK_AND_ASSIGN(
+      const DecoderConfig model,
+      ModelOf("model,hidden,layers,experts,experts_per_token,expert_ffn\nA-MoE,64,2,16,4,32\n", &defaults));
+  EXPECT_EQ(model.experts, 16);
+  EXPECT_EQ(model.experts_per_token, 4);
+  EXPECT_EQ(model.ffn, 32);
+}
+
 TEST(RowModelTest, OddNamesAreNoNumbers) {
   for (const std::string name :
        {"99999999999999999999999999b", "0b", "b", "x99999999999999999x1b", "1.2.3b", "\xff 1b"}) {

@@ -29,6 +29,9 @@ namespace {
 // Transformer Engine quantises the inputs and the gradients of a linear layer once, with their transposes: it reads 2
 // bytes and writes 2 of 1 for each element, for the left operands of two of its three products.
 constexpr Bytes kTransformerEngineBytes = Bytes(3);
+// Products in NVFP4 against those in MXFP8, quantised before: 1.90 over a layer's on B300 (Transformer Engine's
+// documentation, GEMM Profiling Tutorial).
+constexpr double kFloat4Rate = 1.9;
 constexpr Bytes kEverything = GiB(1 << 20);
 constexpr int64_t kDefaultDevicesPerNode = 8;
 constexpr double kBytesPerParameter = 20;  // Megatron-LM's documentation, mixed precision in fp16
@@ -100,6 +103,11 @@ class RunReader {
     run_.most_chunks = cells_.Text("vpp").empty() && framework_.transformer_engine;
     MESHWRIGHT_ASSIGN_OR_RETURN(run_.chunks, Size("vpp", 1, degrees.pipeline > 1 && !run_.most_chunks));
     if (run_.most_chunks && degrees.pipeline > 1) run_.defaults.push_back("vpp: a layer a chunk, where that divides");
+    if (degrees.pipeline * run_.chunks > run_.model.layers && degrees.pipeline > 1) {
+      // Megatron counts embedding and loss as layers where told so (`account_for_embedding_in_pipeline_split`).
+      run_.chunks = std::max<int64_t>(1, run_.model.layers / degrees.pipeline);
+      run_.approximations.push_back(absl::StrCat("vpp ", run_.chunks, ": there are no more layers"));
+    }
     MESHWRIGHT_ASSIGN_OR_RETURN(degrees.expert, Size("ep", 1, false));
     MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<int64_t> data, cells_.Int("dp", 1));
     const double product = static_cast<double>(degrees.tensor) * static_cast<double>(degrees.pipeline) *
@@ -118,6 +126,12 @@ class RunReader {
     degrees.data = data.has_value() && layout_given ? *data : std::max<int64_t>(1, gpus_ / model);
     if (degrees.data * model != gpus_) {
       return CannotExpress("dp x tp x pp is not gpus", absl::StrCat(degrees.data * model, " and ", gpus_));
+    }
+    // Megatron spreads experts over the ranks of tensor parallelism, too.
+    if (degrees.expert > 1 && degrees.data % degrees.expert != 0) {
+      degrees.expert = std::gcd(degrees.expert, degrees.data);
+      run_.approximations.push_back(
+          absl::StrCat("experts over the ", degrees.expert, " of those ranks that are replicas"));
     }
     // Experts are usually spread over as many ranks as they divide by.
     if (run_.model.experts > 1 && cells_.Text("ep").empty()) {
@@ -220,9 +234,10 @@ class RunReader {
     DType dtype = DType::kBFloat16;
     bool narrow = false;
     const std::string all = absl::StrCat(text, " ", Lower("other_opts"), " ", Lower("compile"));
-    narrow = HasAny(all, {"fp8", "float8", "mxfp"}) &&
+    four_ = HasAny(text, {"fp4", "float4"});
+    narrow = (four_ || HasAny(all, {"fp8", "float8", "mxfp"})) &&
              !HasAny(all, {"no fp8", "no float8", "without fp8", "without float8", "w/o fp8", "w/o float8"});
-    if (HasAny(text, {"fp8", "float8", "mxfp"})) {
+    if (four_ || HasAny(text, {"fp8", "float8", "mxfp"})) {
     } else if (HasAny(text, {"bf16", "bfloat16"})) {
     } else if (HasAny(text, {"fp16", "float16", "half"})) {
       dtype = DType::kFloat16;
@@ -237,8 +252,8 @@ class RunReader {
     }
     if (dtype == DType::kBFloat16 && device.Peak(dtype).raw() <= 0) dtype = DType::kFloat16;
     // Grouped products of experts in float8 came late: Transformer Engine 1.9 has them, Megatron-LM asked for bf16 in
-    // May 2025 still (its issue 1564).
-    if (narrow && run_.model.experts > 1 && !HasAny(all, {"grouped", "mxfp8"})) {
+    // May 2025 still (its issue 1564). Software for Blackwell is younger than the former.
+    if (narrow && run_.model.experts > 1 && device.generation < Generation::kBlackwell && !HasAny(all, {"grouped"})) {
       narrow = false;
       run_.approximations.push_back("products in bf16, as those of experts are");
     }
@@ -260,11 +275,15 @@ class RunReader {
     device->peak[static_cast<size_t>(DType::kBFloat16)] = peak;
     device->kernels.matmul_share = device->kernels.matmul_share_fp8;
     device->kernels.quantize_bytes = kTransformerEngineBytes;
+    if (four_) {
+      if (device->generation < Generation::kBlackwell) return CannotExpress("no float4 on the device", device->name);
+      device->peak[static_cast<size_t>(DType::kBFloat16)] = peak * kFloat4Rate;
+    }
     for (AttentionConstants& attention : device->attention) {
       attention.forward_share *= before.raw() / peak.raw();
       attention.backward_share *= before.raw() / peak.raw();
     }
-    run_.approximations.push_back("float8 products on bf16 tensors");
+    run_.approximations.push_back(four_ ? "float4 products on bf16 tensors" : "float8 products on bf16 tensors");
     return absl::OkStatus();
   }
 
@@ -413,6 +432,7 @@ class RunReader {
   TrainingRun run_;
   int64_t gpus_ = 1;
   int64_t context_ = 1;  // context parallelism
+  bool four_ = false;    // products in float4
 };
 
 }  // namespace

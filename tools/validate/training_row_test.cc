@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
+#include "ir/dtype.h"
 #include "ir/status.h"
 #include "ir/testing.h"
 
@@ -78,6 +79,41 @@ absl::StatusOr<TrainingMeasurement> MeasuredOf(const Cells& changes) {
   const CsvCells cells(table, table.rows[0]);
   MESHWRIGHT_ASSIGN_OR_RETURN(const TrainingRun run, ReadTrainingRun(cells, {}));
   return ReadTrainingMeasurement(cells, run);
+}
+
+// 4 layers over 2 stages are at most 2 chunks each; experts over 3 of 4 replicas would not come out even.
+TEST(TrainingRunTest, WhatMegatronDoesAndOursDoesNotIsComeNearTo) {
+  ASSERT_OK_AND_ASSIGN(const TrainingRun chunks, RunOf({{"vpp", "8"}}));
+  EXPECT_EQ(chunks.chunks, 2);
+  EXPECT_THAT(chunks.approximations, ElementsAre("vpp 2: there are no more layers"));
+  ASSERT_OK_AND_ASSIGN(const TrainingRun experts, RunOf({{"model", "GPT 8x1B"}, {"ep", "8"}}));
+  EXPECT_EQ(experts.degrees.expert, 4);
+  EXPECT_THAT(experts.approximations, ElementsAre("experts over the 4 of those ranks that are replicas"));
+}
+
+TEST(TrainingRunTest, Float4) {
+  const Cells row = {{"dtype", "NVFP4"}, {"attention", "TE/cuDNN flash"}};
+  EXPECT_THAT(std::string(RunOf(row).status().message()), HasSubstr("no float8 on the device"));
+  Cells blackwell = row;
+  blackwell.push_back({"gpu_type", "B200"});
+  ASSERT_OK_AND_ASSIGN(const TrainingRun four, RunOf(blackwell));
+  blackwell[0].second = "MXFP8";
+  ASSERT_OK_AND_ASSIGN(const TrainingRun eight, RunOf(blackwell));
+  EXPECT_NEAR(four.cluster.device.Peak(DType::kBFloat16).raw() / eight.cluster.device.Peak(DType::kBFloat16).raw(), 1.9,
+              1e-9);
+  blackwell[2].second = "H100";
+  blackwell[0].second = "fp4";
+  EXPECT_THAT(std::string(RunOf(blackwell).status().message()), HasSubstr("no float4 on the device"));
+}
+
+// Grouped products came to float8 before Blackwell came.
+TEST(TrainingRunTest, ExpertsInFloat8FromBlackwellOn) {
+  Cells row = {{"model", "Mixtral-8x1B"}, {"dtype", "fp8"}, {"attention", "TE/cuDNN flash"}, {"gpu_type", "H100"}};
+  ASSERT_OK_AND_ASSIGN(const TrainingRun hopper, RunOf(row));
+  EXPECT_FALSE(hopper.narrow);
+  row[3].second = "B200";
+  ASSERT_OK_AND_ASSIGN(const TrainingRun blackwell, RunOf(row));
+  EXPECT_TRUE(blackwell.narrow);
 }
 
 TEST(TrainingRunTest, ARowThatSaysEverythingTakesNoDefault) {

@@ -1,0 +1,30 @@
+// Published models by name: the sizes that a table leaves out because everybody knows them.
+//
+// Thread safety: pure functions.
+#ifndef MESHWRIGHT_TOOLS_VALIDATE_KNOWN_MODELS_H_
+#define MESHWRIGHT_TOOLS_VALIDATE_KNOWN_MODELS_H_
+
+#include <cstdint>
+
+#include "absl/strings/string_view.h"
+
+namespace meshwright {
+
+struct KnownModel {
+  absl::string_view family;  // in the name, without what stands between words: "qwen3"
+  double billions = 0;       // of parameters, all experts counted; 0: the family's name is enough
+  int64_t layers = 0, hidden = 0, ffn = 0, heads = 0, kv_heads = 0, head_dim = 0, vocab = 0;
+  bool tied = false;  // embeddings
+  // Of models with experts, whose `ffn` is one expert's. A shared expert, which takes every token, counts as one more a
+  // token; dense layers, where there are some, are as wide as the experts of a token together.
+  int64_t experts = 0, experts_per_token = 0;
+  // "" or what `validate` says of the row: how the model differs from what is priced.
+  absl::string_view differs;
+};
+
+// The model of this name with this hidden size; nullptr where there is none. `billions` and `hidden` 0: not said.
+const KnownModel* FindKnownModel(absl::string_view name, double billions, int64_t hidden);
+
+}  // namespace meshwright
+
+#endif  // MESHWRIGHT_TOOLS_VALIDATE_KNOWN_MODELS_H_
