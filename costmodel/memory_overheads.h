@@ -46,7 +46,16 @@ inline constexpr Bytes kHostBytes = MiB(16);
 struct FrameworkCopies {
   double whole = 0, owned = 0;
   double activations = 0;  // share of what is kept for the backward pass
+  // Of each token and layer, besides: bytes an element of the hidden size and of the gates' width.
+  double norms = 0, gates = 0;
 };
+
+// What autograd keeps of steps where ours has a kernel. RMS norms (Llama's, as published): the input cast to float32,
+// 4, and the result before the scale, 2, where ours reads the residual stream, 2: 4 more, two norms a layer. Such
+// models have three products for queries, keys and values, so that nothing holds queries and keys from before their
+// rotation, 2 each, as the one result of ours does for the values in it. Gates: the activated half, 2.
+inline constexpr double kSplitNorms = 2 * 4, kSplitQueries = -2;
+inline constexpr double kSplitGates = 2;
 
 // Mixed precision in fp16: the optimizer reads gradients in float32 (Megatron-LM's documentation counts 20 bytes a
 // parameter where weights, gradients and state are 16; DeepSpeed's estimate is 4 + 16/d).

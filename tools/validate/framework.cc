@@ -49,7 +49,7 @@ constexpr EagerBytes kUnfusedBias = {4, 0};
 
 // A gate in steps: forward silu 2 + 2 and a product 4 + 2 instead of 4 + 2; backward two products 4 + 2, silu 4 + 2 and
 // the gradients of both halves joined, 4 + 4, instead of 6 + 4.
-constexpr EagerBytes kSplitGates = {4, 16};
+constexpr EagerBytes kStepsOfGates = {4, 16};
 
 // FSDP2 copies what it gathered into the parameters, 2 + 2, and gradients into what it scatters in float32, 2 + 4, on
 // the stream of the kernels (torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py; pytorch issue 157027
@@ -115,7 +115,7 @@ void SetSteps(const CsvCells& cells, int64_t sequence, Framework* f) {
   // Transformer Engine's products add to the gradient themselves. So does Megatron-LM since it has the choice of
   // sequence parallelism (3.0).
   host.adds_gradients = !f->transformer_engine && cells.Text("seq_parallel").empty();
-  if (f->nanotron) host.gates = kSplitGates;
+  if (f->nanotron) host.gates = kStepsOfGates;
   if (f->fused_attention) return;
   host.queries = kMegatronQueries;
   host.norms = kMegatronNorms;
@@ -178,6 +178,7 @@ Framework FrameworkOf(const CsvCells& cells, int64_t sequence) {
   // Transformer Engine has a kernel for a norm, for rotary positions and for a gate; PyTorch's eager mode has none.
   // nanotron takes flash-attn's for the first two (nanotron/models/llama.py).
   f.fused_norms = !f.eager || f.transformer_engine || flash_code || f.nanotron;
+  f.split_gates = !f.fused_norms || f.nanotron;
   SetCollectives(cells, &f);
   if (f.eager) SetSteps(cells, sequence, &f);
   if (foundry && f.eager) f.host.logits = kTrainMetrics;

@@ -18,6 +18,7 @@ namespace meshwright {
 struct Framework {
   bool eager = true;  // issues kernels one by one, from Python
   bool fused_attention = true, fused_loss = false, fused_norms = false;
+  bool split_gates = false;     // a kernel for each step of a gate
   absl::string_view attention;  // kernel, where the row or the framework names one: costmodel/library.h
   bool transformer_engine = false;
   bool nanotron = false;

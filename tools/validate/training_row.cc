@@ -375,6 +375,13 @@ class RunReader {
   }
 
   void SetCopies(const std::string& zero) {
+    if (run_.model.norm == Norm::kRmsNorm && framework_.eager && !framework_.fused_norms) {
+      const double keys = static_cast<double>(run_.model.kv_heads) / static_cast<double>(run_.model.heads);
+      run_.copies.norms = kSplitNorms + kSplitQueries * (1 + keys);
+    }
+    if (run_.model.activation == Activation::kSwiglu && framework_.eager && framework_.split_gates) {
+      run_.copies.gates = kSplitGates;
+    }
     if (run_.frozen || HasAny(zero, {"zero-3", "zero3", "fsdp", "hsdp", "full_shard"})) return;
     if (framework_.huggingface && !framework_.fused_attention) run_.copies.activations = kHuggingFaceActivations;
     if (framework_.autocast) {

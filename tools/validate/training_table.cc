@@ -35,6 +35,27 @@ using Json = nlohmann::ordered_json;
 
 constexpr double kAdamStateBytes = 8;  // two moments in float32
 
+// What is kept of split norms and gates: of as many micro-batches as the first stage has under way. Where logits weigh
+// more than all but one of these, the last stage is the fullest, which has one.
+double SplitStepsOf(const TrainingRun& run) {
+  if (run.recompute == Recompute::kFull || run.recompute == Recompute::kLayer) return 0;
+  const Degrees& d = run.degrees;
+  const auto number = [](int64_t n) { return static_cast<double>(n); };
+  const double microbatches = number(run.training.batch) / number(d.data * d.microbatch);
+  const double tokens = number(d.microbatch * run.training.sequence) / number(d.context);
+  const double layers = number(run.model.layers) / number(d.pipeline), tensor = number(d.tensor);
+  const bool gates_again = run.recompute_ops.count("activation") > 0,
+             norms_again = run.recompute_ops.count("norm1") > 0;
+  const double layer =
+      (norms_again ? 0 : run.copies.norms) * number(run.model.hidden) / (d.sequence_parallel ? tensor : 1) +
+      (gates_again ? 0 : run.copies.gates) * number(run.model.ffn) / tensor;
+  double under_way = std::min(number(d.pipeline), microbatches);
+  constexpr double kLayerBytes = 37, kLogitBytes = 6;  // a token: of each hidden element, of each logit
+  const double others = (under_way - 1) * layers * kLayerBytes * number(run.model.hidden) / tensor;
+  if (kLogitBytes * number(run.model.vocab) / tensor > others) under_way = 1;
+  return under_way * layers * tokens * layer;
+}
+
 // Of the fullest stage: elements are counted from what the program plans for gradients and optimizer state.
 Bytes CopiesOf(const TrainingRun& run, const Prediction& prediction) {
   const auto elements = [&](BufferRole role, double bytes) {
@@ -44,7 +65,7 @@ Bytes CopiesOf(const TrainingRun& run, const Prediction& prediction) {
       elements(BufferRole::kGradient, static_cast<double>(SizeOf(run.gradient_dtype).raw())) * run.copies.whole;
   const double owned = elements(BufferRole::kOptimizerState, kAdamStateBytes) * run.copies.owned;
   const double saved = elements(BufferRole::kActivation, 1) * run.copies.activations;
-  return Bytes(std::llround(whole + owned + saved));
+  return Bytes(std::llround(whole + owned + saved + SplitStepsOf(run)));
 }
 
 // kWhatFits: a step of 0 where it does not.
