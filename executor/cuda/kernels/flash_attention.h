@@ -76,24 +76,28 @@ MESHWRIGHT_DEVICE uint16_t* AtMutable(const Ref& ref, int64_t element) {
   return static_cast<uint16_t*>(ref.data) + element;
 }
 
+// The first tile from `tile` on, in steps of `step`, of which `rows` of queries see something, and its Offset.
+template <class OffsetOf>
+MESHWRIGHT_DEVICE int32_t NextTile(int32_t tile, int32_t end, int step, int rows, const OffsetOf& offset_of,
+                                   int& offset) {
+  for (; tile < end; tile += step) {
+    offset = offset_of(tile);
+    if (offset > -rows) break;
+  }
+  return tile;
+}
+
 // Goes over tiles from `begin` to `end`: load(tile, stage) begins to copy one while work(tile, offset, stage) is done
 // on the one before, stage 0 or 1. Tiles of which nothing is seen, by their Offset and `rows` of queries, are left out.
 // What was copied before is there with the first tile, and all of it afterwards.
 template <class Ctx, class OffsetOf, class Load, class Work>
 MESHWRIGHT_DEVICE void OverTiles(Ctx& ctx, int32_t begin, int32_t end, int step, int rows, const OffsetOf& offset_of,
                                  const Load& load, const Work& work) {
-  const auto next = [&](int32_t tile, int& offset) {
-    for (; tile < end; tile += step) {
-      offset = offset_of(tile);
-      if (offset > -rows) break;
-    }
-    return tile;
-  };
   int offset = 0, next_offset = 0;
-  int32_t tile = next(begin, offset);
+  int32_t tile = NextTile(begin, end, step, rows, offset_of, offset);
   if (tile < end) load(tile, 0u);
   for (uint32_t stage = 0; tile < end; stage ^= 1) {
-    const int32_t then = next(tile + step, next_offset);
+    const int32_t then = NextTile(tile + step, end, step, rows, offset_of, next_offset);
     ctx.WaitCopies();
     ctx.Sync();  // it has arrived for all, and nobody reads the other stage any more
     if (then < end) load(then, stage ^ 1);
@@ -124,6 +128,43 @@ MESHWRIGHT_DEVICE void Hide(int lane, int offset, int64_t columns, float (&acc)[
   }
 }
 
+// Scores s of 16 rows become exponentials relative to each row's largest so far; what was summed before shrinks with
+// it.
+template <int kN, class Ctx>
+MESHWRIGHT_DEVICE void Exponentials(Ctx& ctx, float scale, float (&s)[kN][4], float (&top)[2], float (&sum)[2],
+                                    float (&shrink)[2]) {
+  MESHWRIGHT_UNROLL
+  for (int half = 0; half < 2; ++half) {
+    float now = top[half];
+    MESHWRIGHT_UNROLL
+    for (int n = 0; n < kN; ++n) now = fmaxf(now, fmaxf(s[n][2 * half], s[n][2 * half + 1]));
+    now = fmaxf(now, ctx.ShuffleXor(now, 1));
+    now = fmaxf(now, ctx.ShuffleXor(now, 2));
+    const float base = now == -INFINITY ? 0.0f : now * scale;  // a row that has seen nothing yet
+    shrink[half] = Exp2(top[half] * scale - base);
+    float added = 0.0f;
+    MESHWRIGHT_UNROLL
+    for (int n = 0; n < kN; ++n) {
+      float &x = s[n][2 * half], &y = s[n][2 * half + 1];
+      x = Exp2(x * scale - base);
+      y = Exp2(y * scale - base);
+      added += x + y;
+    }
+    sum[half] = sum[half] * shrink[half] + added;
+    top[half] = now;
+  }
+}
+
+template <int kN, class Ctx>
+MESHWRIGHT_DEVICE void Shrink(Ctx& ctx, const float (&shrink)[2], float (&o)[kN][4]) {
+  if (!ctx.Any(shrink[0] != 1.0f || shrink[1] != 1.0f)) return;  // mostly no row of the warp has a new largest score
+  MESHWRIGHT_UNROLL
+  for (int n = 0; n < kN; ++n) {
+    MESHWRIGHT_UNROLL
+    for (int e = 0; e < 4; ++e) o[n][e] *= shrink[e / 2];
+  }
+}
+
 // queries, keys -> y, saved: a block per (tile of queries, head).
 struct FlashForward {
   FlashShape a;
@@ -131,6 +172,33 @@ struct FlashForward {
 
   template <class F>
   auto Visit(const F& f) const;
+
+ protected:
+  // Writes what a warp has summed for its rows, from `row` on, by way of its own 16 * kM rows at `tile`.
+  template <Elem kElem, int kWidth, int kM, class Ctx>
+  MESHWRIGHT_DEVICE void Finish(Ctx& ctx, uint32_t tile, const float (&o)[kM][kWidth / 8][4], const float (&top)[kM][2],
+                                const float (&sum)[kM][2], int32_t row, FlashShape::Head head) const {
+    using std::log;
+    const int lane = LaneOf(ctx);
+    float factor[kM][2];
+    MESHWRIGHT_UNROLL
+    for (int m = 0; m < kM; ++m) {
+      MESHWRIGHT_UNROLL
+      for (int half = 0; half < 2; ++half) {
+        float all = sum[m][half];
+        all += ctx.ShuffleXor(all, 1);
+        all += ctx.ShuffleXor(all, 2);
+        // A row that sees no key of a ring's block: nothing, and the log of nothing is kept.
+        factor[m][half] = all > 0.0f ? Inverse(all) : 0.0f;
+        const int32_t i = row + m * 16 + half * 8 + lane / 4;
+        if (lane % 4 == 0 && i < a.s) {
+          Store(saved, a.Saved(i, head.batch, head.group, head.head), top[m][half] * a.score_scale * kLn2 + log(all));
+        }
+      }
+    }
+    WriteRows<kElem, kWidth>(ctx, tile, o, factor, AtMutable(y, a.Y(row, head.batch, head.group, head.head)),
+                             a.y_stride, a.s - row, a.d, false);
+  }
 };
 
 template <Elem kElem, int kWidth>
@@ -177,75 +245,17 @@ struct FlashForwardOf : FlashForward {
           MultiplyByRows<kElem, kWidth>(ctx, own_rows, at, s);
           Hide(LaneOf(ctx), offset + warp_row, a.keys - key, s);
           uint32_t p[kM][kN / 2][4];
-          Normalize(ctx, s, o, top, sum, p);
+          MESHWRIGHT_UNROLL
+          for (int m = 0; m < kM; ++m) {
+            float shrink[2];
+            Exponentials(ctx, a.score_scale, s[m], top[m], sum[m], shrink);
+            PackRows<kElem>(s[m], p[m]);
+            Shrink(ctx, shrink, o[m]);
+          }
           MultiplyByColumns<kElem, kWidth>(ctx, p, at + kKeyTile, o);
         });
-    Finish(ctx, o, top, sum, first_later, a.HeadOf(head_later));
-  }
-
- private:
-  // Scores s become exponentials p relative to the row's largest so far; what was summed before shrinks with it.
-  template <class Ctx>
-  MESHWRIGHT_DEVICE void Normalize(Ctx& ctx, const float (&s)[kM][kN][4], float (&o)[kM][kWidth / 8][4],
-                                   float (&top)[kM][2], float (&sum)[kM][2], uint32_t (&p)[kM][kN / 2][4]) const {
-    const float scale = a.score_scale;
-    MESHWRIGHT_UNROLL
-    for (int m = 0; m < kM; ++m) {
-      float shrink[2];
-      MESHWRIGHT_UNROLL
-      for (int half = 0; half < 2; ++half) {
-        float now = top[m][half];
-        MESHWRIGHT_UNROLL
-        for (int n = 0; n < kN; ++n) now = fmaxf(now, fmaxf(s[m][n][2 * half], s[m][n][2 * half + 1]));
-        now = fmaxf(now, ctx.ShuffleXor(now, 1));
-        now = fmaxf(now, ctx.ShuffleXor(now, 2));
-        const float base = now == -INFINITY ? 0.0f : now * scale;  // a row that has seen nothing yet
-        shrink[half] = Exp2(top[m][half] * scale - base);
-        float added = 0.0f;
-        MESHWRIGHT_UNROLL
-        for (int n = 0; n < kN; ++n) {
-          const float x = Exp2(s[m][n][2 * half] * scale - base), y = Exp2(s[m][n][2 * half + 1] * scale - base);
-          added += x + y;
-          p[m][n / 2][n % 2 * 2 + half] = Pack<kElem>(x, y);
-        }
-        sum[m][half] = sum[m][half] * shrink[half] + added;
-        top[m][half] = now;
-      }
-      // Mostly no row of the warp has a new largest score.
-      if (!ctx.Any(shrink[0] != 1.0f || shrink[1] != 1.0f)) continue;
-      MESHWRIGHT_UNROLL
-      for (int n = 0; n < kWidth / 8; ++n) {
-        MESHWRIGHT_UNROLL
-        for (int e = 0; e < 4; ++e) o[m][n][e] *= shrink[e / 2];
-      }
-    }
-  }
-
-  template <class Ctx>
-  MESHWRIGHT_DEVICE void Finish(Ctx& ctx, const float (&o)[kM][kWidth / 8][4], const float (&top)[kM][2],
-                                float (&sum)[kM][2], int32_t first, FlashShape::Head head) const {
-    using std::log;
-    const int lane = LaneOf(ctx), warp_row = WarpOf(ctx) * kWarpRows;
-    const int32_t row = first + warp_row;
-    float factor[kM][2];
-    MESHWRIGHT_UNROLL
-    for (int m = 0; m < kM; ++m) {
-      MESHWRIGHT_UNROLL
-      for (int half = 0; half < 2; ++half) {
-        float all = sum[m][half];
-        all += ctx.ShuffleXor(all, 1);
-        all += ctx.ShuffleXor(all, 2);
-        // A row that sees no key of a ring's block: nothing, and the log of nothing is kept.
-        factor[m][half] = all > 0.0f ? Inverse(all) : 0.0f;
-        const int32_t i = row + m * 16 + half * 8 + lane / 4;
-        if (lane % 4 == 0 && i < a.s) {
-          Store(saved, a.Saved(i, head.batch, head.group, head.head), top[m][half] * a.score_scale * kLn2 + log(all));
-        }
-      }
-    }
-    WriteRows<kElem, kWidth>(ctx, warp_row * kRowBytes<kWidth>, o, factor,
-                             AtMutable(y, a.Y(row, head.batch, head.group, head.head)), a.y_stride, a.s - row, a.d,
-                             false);
+    const int warp_row = WarpOf(ctx) * kWarpRows;
+    Finish<kElem, kWidth>(ctx, warp_row * kRowBytes<kWidth>, o, top, sum, first_later + warp_row, a.HeadOf(head_later));
   }
 };
 

@@ -135,16 +135,18 @@ MESHWRIGHT_DEVICE void MultiplyByColumns(Ctx& ctx, const uint32_t (&a)[kM][kK][4
 }
 
 // Accumulators as left operands of the next product.
+template <Elem kElem, int kN>
+MESHWRIGHT_DEVICE void PackRows(const float (&acc)[kN][4], uint32_t (&a)[kN / 2][4]) {
+  MESHWRIGHT_UNROLL
+  for (int n = 0; n < kN; ++n) {
+    a[n / 2][n % 2 * 2] = Pack<kElem>(acc[n][0], acc[n][1]);
+    a[n / 2][n % 2 * 2 + 1] = Pack<kElem>(acc[n][2], acc[n][3]);
+  }
+}
 template <Elem kElem, int kM, int kN>
 MESHWRIGHT_DEVICE void PackAll(const float (&acc)[kM][kN][4], uint32_t (&a)[kM][kN / 2][4]) {
   MESHWRIGHT_UNROLL
-  for (int m = 0; m < kM; ++m) {
-    MESHWRIGHT_UNROLL
-    for (int n = 0; n < kN; ++n) {
-      a[m][n / 2][n % 2 * 2] = Pack<kElem>(acc[m][n][0], acc[m][n][1]);
-      a[m][n / 2][n % 2 * 2 + 1] = Pack<kElem>(acc[m][n][2], acc[m][n][3]);
-    }
-  }
+  for (int m = 0; m < kM; ++m) PackRows<kElem>(acc[m], a[m]);
 }
 
 template <int kM, int kN>
