@@ -12,7 +12,22 @@ namespace {
 constexpr int kWarp = 32;
 constexpr size_t kStack = 256 * 1024;  // bytes
 
-enum class Call : uint8_t { kNone, kSync, kSyncWarp, kLoad, kLoadTransposed, kMma, kShuffle, kVote, kDone };
+enum class Call : uint8_t {
+  kNone,
+  kSync,
+  kArrive,
+  kSyncWarp,
+  kLoad,
+  kLoadTransposed,
+  kMma,
+  kShuffle,
+  kVote,
+  kBeginProducts,
+  kProduct,
+  kCommitProducts,
+  kWaitProducts,
+  kDone
+};
 
 // The player whose coroutine is about to start, of this host thread.
 thread_local WarpPlayer* entering = nullptr;
@@ -51,14 +66,17 @@ struct WarpPlayer::Lane {
   uint32_t at = 0, b[2] = {}, *words = nullptr;
   const uint32_t* a = nullptr;
   float *c = nullptr, x = 0;
-  int mask = 0;
+  int mask = 0, barrier = 0, threads = 0;
   Elem type = Elem::kBFloat16;
+  Product product;
   // Under way: where to, and the bytes.
   struct Copy {
     uint32_t to;
     const std::byte* from;  // null: zeros
+    int64_t group;
   };
   std::vector<Copy> copies;
+  int64_t groups = 0;  // of copies
 
   void Yield(WarpPlayer& player, Call what) {
     call = what;
@@ -81,6 +99,10 @@ void WarpPlayer::Fail(int thread, const std::string& what) {
   if (fault_.ok()) fault_ = absl::InternalError(absl::StrCat("block ", block_, ", thread ", thread, ": ", what));
 }
 
+void WarpPlayer::Check(int thread, const std::string& wrong) {
+  if (!wrong.empty()) Fail(thread, wrong);
+}
+
 void WarpPlayer::Enter() {
   WarpPlayer& player = *entering;
   Lane& lane = *player.running_;
@@ -98,19 +120,33 @@ absl::Status WarpPlayer::Play(int64_t block, int64_t blocks, const std::function
     lane->started = false;
     lane->call = Call::kNone;
     lane->copies.clear();
+    lane->groups = 0;
   }
+  products_ = std::make_unique<WarpgroupProducts>(threads_, shared_, shared_bytes_);
+  std::fill(std::begin(barriers_), std::end(barriers_), Barrier());
   const int warps = threads_ / kWarp;
+  ready_.assign(static_cast<size_t>(warps), true);
+  const auto is_done = [](const auto& lane) { return lane->call == Call::kDone; };
   for (bool backwards = false; fault_.ok(); backwards = !backwards) {
-    for (int w = 0; w < warps; ++w) {
-      if (!RunWarp(backwards ? warps - 1 - w : w)) return fault_;
+    bool moved = false;
+    for (int i = 0; i < warps; ++i) {
+      const int warp = backwards ? warps - 1 - i : i;
+      if (!ready_[static_cast<size_t>(warp)]) continue;
+      moved = true;
+      if (!RunWarp(warp)) return fault_;
     }
-    const Call call = lanes_[0]->call;
-    for (const auto& lane : lanes_) {
-      if (lane->call != call) Fail(lane->thread, "is not at the barrier at which others are");
-      if (call == Call::kDone && !lane->copies.empty()) Fail(lane->thread, "ends with copies under way");
-    }
-    if (call == Call::kDone) break;
-    for (const auto& lane : lanes_) lane->call = Call::kNone;
+    if (moved) continue;
+    const auto waiting = std::find_if_not(lanes_.begin(), lanes_.end(), is_done);
+    if (waiting == lanes_.end()) break;
+    Fail((*waiting)->thread, "is not at the barrier at which others are, or they do not come to its");
+  }
+  for (const auto& lane : lanes_) {
+    if (!lane->copies.empty()) Fail(lane->thread, "ends with copies under way");
+    Check(lane->thread, products_->End(lane->thread));
+  }
+  for (size_t b = 0; b < kBarriers; ++b) {
+    if (barriers_[b].arrived > 0)
+      Fail(0, absl::StrCat("barrier ", b, " is left with ", barriers_[b].arrived, " threads"));
   }
   return fault_;
 }
@@ -134,18 +170,65 @@ bool WarpPlayer::RunWarp(int warp) {
   return fault_.ok();
 }
 
-// Does what the lanes of a warp have come to; false at a barrier of the block.
+// Does what the lanes of a warp have come to; false where the warp waits for others, or lets them run.
 bool WarpPlayer::Meet(int warp) {
   const auto first = lanes_.begin() + warp * kWarp;
   const Call call = (*first)->call;
   for (auto lane = first; lane != first + kWarp; ++lane) {
     if ((*lane)->call != call) Fail((*lane)->thread, "is not at the instruction at which its warp is");
   }
-  if (!fault_.ok() || call == Call::kSync || call == Call::kDone) return false;
+  if (!fault_.ok()) return false;
+  if (call == Call::kDone || call == Call::kSync) ready_[static_cast<size_t>(warp)] = false;
+  if (call == Call::kDone) return false;
+  if (call == Call::kSync || call == Call::kArrive) Arrive(warp);
+  if (call == Call::kProduct) return StartProduct(warp);
   if (call == Call::kLoad || call == Call::kLoadTransposed) Load(warp, call == Call::kLoadTransposed);
   if (call == Call::kMma) Multiply(warp);
   if (call == Call::kShuffle) Shuffle(warp);
   if (call == Call::kVote) Vote(warp);
+  return fault_.ok() && call != Call::kSync;
+}
+
+// A warp comes to a barrier; those that wait there go on when all that it is for have come.
+void WarpPlayer::Arrive(int warp) {
+  const auto first = lanes_.begin() + warp * kWarp;
+  const int number = (*first)->barrier, threads = (*first)->threads;
+  for (auto lane = first; lane != first + kWarp; ++lane) {
+    if ((*lane)->barrier != number || (*lane)->threads != threads)
+      Fail((*lane)->thread, "differs from its warp in what barrier it is at");
+  }
+  if (number < 0 || number >= static_cast<int>(kBarriers))
+    return Fail((*first)->thread, absl::StrCat("is at barrier ", number));
+  Barrier& barrier = barriers_[number];
+  if (barrier.arrived > 0 && barrier.threads != threads) {
+    return Fail((*first)->thread,
+                absl::StrCat("wants ", threads, " threads at barrier ", number, ", others ", barrier.threads));
+  }
+  barrier.threads = threads;
+  barrier.arrived += kWarp;
+  if (barrier.arrived > threads) return Fail((*first)->thread, absl::StrCat("is one too many at barrier ", number));
+  if (barrier.arrived < threads) return;
+  barrier.arrived = 0;
+  for (size_t w = 0; w < ready_.size(); ++w) {
+    const Lane& lane = *lanes_[w * kWarp];
+    if (lane.call == Call::kSync && lane.barrier == number) ready_[w] = true;
+  }
+}
+
+// A product begins when the last warp of the warpgroup comes to it.
+bool WarpPlayer::StartProduct(int warp) {
+  constexpr int kWarps = WarpgroupProducts::kThreads / kWarp;
+  const int first = warp / kWarps * kWarps;
+  std::vector<Product> products;
+  for (int w = first; w < first + kWarps; ++w) {
+    ready_[static_cast<size_t>(warp)] = false;
+    if (static_cast<size_t>(w) >= ready_.size() || ready_[static_cast<size_t>(w)] ||
+        lanes_[static_cast<size_t>(w * kWarp)]->call != Call::kProduct)
+      return false;
+    for (int l = 0; l < kWarp; ++l) products.push_back(lanes_[static_cast<size_t>(w * kWarp + l)]->product);
+  }
+  Check(first * kWarp, products_->Start(first * kWarp, products));
+  for (int w = first; w < first + kWarps; ++w) ready_[static_cast<size_t>(w)] = true;
   return fault_.ok();
 }
 
@@ -213,7 +296,16 @@ void WarpPlayer::Vote(int warp) {
 int64_t PlayedContext::block() const { return player_.block_; }
 int64_t PlayedContext::blocks() const { return player_.blocks_; }
 int PlayedContext::threads() const { return player_.threads_; }
-void PlayedContext::Sync() { player_.running_->Yield(player_, Call::kSync); }
+void PlayedContext::Arrive(int barrier, int threads) {
+  player_.running_->barrier = barrier;
+  player_.running_->threads = threads;
+  player_.running_->Yield(player_, Call::kArrive);
+}
+void PlayedContext::Sync(int barrier, int threads) {
+  player_.running_->barrier = barrier;
+  player_.running_->threads = threads;
+  player_.running_->Yield(player_, Call::kSync);
+}
 void PlayedContext::SyncWarp() { player_.running_->Yield(player_, Call::kSyncWarp); }
 
 void PlayedContext::CopyAsync(uint32_t to, const void* from, bool there) {
@@ -222,18 +314,47 @@ void PlayedContext::CopyAsync(uint32_t to, const void* from, bool there) {
     return;
   }
   std::memset(Shared(to, 16), 0xff, 16);
-  player_.running_->copies.push_back({to, there ? static_cast<const std::byte*>(from) : nullptr});
+  auto& lane = *player_.running_;
+  lane.copies.push_back({to, there ? static_cast<const std::byte*>(from) : nullptr, lane.groups});
 }
 
-void PlayedContext::WaitCopies() {
-  for (const auto& copy : player_.running_->copies) {
+void PlayedContext::CommitCopies() { ++player_.running_->groups; }
+
+void PlayedContext::WaitCopiesBut(int64_t pending) {
+  auto& lane = *player_.running_;
+  const int64_t done = pending < 0 ? lane.groups + 1 : lane.groups - pending;
+  std::erase_if(lane.copies, [&](const auto& copy) {
+    if (copy.group >= done) return false;
     if (copy.from == nullptr) {
       std::memset(Shared(copy.to, 16), 0, 16);
     } else {
       std::memcpy(Shared(copy.to, 16), copy.from, 16);
     }
-  }
-  player_.running_->copies.clear();
+    Wrote(copy.to, 16);
+    return true;
+  });
+}
+
+void PlayedContext::FenceCopies() { player_.products_->FenceWrites(thread_); }
+void PlayedContext::Wrote(uint32_t at, size_t size) {
+  if (player_.fault_.ok()) player_.products_->Wrote(thread_, at, size);
+}
+
+void PlayedContext::Begin(const std::vector<Registers>& left) {
+  player_.products_->Begin(thread_, left);
+  player_.running_->Yield(player_, Call::kBeginProducts);
+}
+void PlayedContext::Start(const Product& product) {
+  player_.running_->product = product;
+  player_.running_->Yield(player_, Call::kProduct);
+}
+void PlayedContext::CommitProducts() {
+  player_.products_->Commit(thread_);
+  player_.running_->Yield(player_, Call::kCommitProducts);
+}
+void PlayedContext::Wait(int64_t pending, const std::vector<Registers>& named) {
+  player_.Check(thread_, player_.products_->Wait(thread_, pending, named));
+  player_.running_->Yield(player_, Call::kWaitProducts);
 }
 
 void PlayedContext::LoadMatrices(uint32_t (&r)[4], uint32_t at) {

@@ -143,6 +143,54 @@ TEST(WarpPlayerTest, CopiesArriveWhenWaitedFor) {
   }));
 }
 
+// Two warps hand numbers to two others, one at a time, through one place.
+TEST(WarpPlayerTest, NamedBarriers) {
+  WarpPlayer player(128, 16);
+  constexpr int kFull = 1, kEmpty = 2, kMany = 5;
+  ASSERT_OK(player.Play(0, 1, [&](PlayedContext& ctx) {
+    for (int i = 0; i < kMany; ++i) {
+      if (ctx.thread() < 64) {
+        if (i > 0) ctx.Sync(kEmpty, 128);
+        if (ctx.thread() == 0) ctx.Put<int32_t>(0, i);
+        ctx.Arrive(kFull, 128);
+      } else {
+        ctx.Sync(kFull, 128);
+        EXPECT_EQ(ctx.Get<int32_t>(0), i);
+        if (i + 1 < kMany) ctx.Arrive(kEmpty, 128);
+      }
+    }
+  }));
+  const auto play = [](const std::function<void(PlayedContext&)>& body) { return WarpPlayer(64, 64).Play(0, 1, body); };
+  const auto internal = absl::StatusCode::kInternal;
+  EXPECT_THAT(play([](PlayedContext& ctx) { ctx.Arrive(3, 96); }), StatusIs(internal, "barrier 3 is left with 64"));
+  EXPECT_THAT(play([](PlayedContext& ctx) { ctx.Sync(3, ctx.thread() < 32 ? 64 : 96); }),
+              StatusIs(internal, "wants 96 threads at barrier 3, others 64"));
+  EXPECT_THAT(play([](PlayedContext& ctx) { ctx.Sync(16, 64); }), StatusIs(internal, "is at barrier 16"));
+  EXPECT_THAT(play([](PlayedContext& ctx) { ctx.Sync(ctx.thread(), 64); }),
+              StatusIs(internal, "differs from its warp"));
+}
+
+// Groups of copies arrive in order; what is not in a group yet waits.
+TEST(WarpPlayerTest, CopiesArriveByGroups) {
+  alignas(16) const uint32_t from[4] = {1, 2, 3, 4};
+  WarpPlayer player(32, 48);
+  ASSERT_OK(player.Play(0, 1, [&](PlayedContext& ctx) {
+    if (ctx.thread() != 0) return;
+    for (uint32_t i = 0; i < 3; ++i) {
+      ctx.CopyAsync(i * 16, from, true);
+      if (i < 2) ctx.CommitCopies();
+    }
+    ctx.WaitCopies<1>();
+    EXPECT_EQ(ctx.Get<uint32_t>(0), 1u);
+    EXPECT_EQ(ctx.Get<uint32_t>(16), 0xffffffffu);
+    ctx.WaitCopies<0>();
+    EXPECT_EQ(ctx.Get<uint32_t>(16), 1u);
+    EXPECT_EQ(ctx.Get<uint32_t>(32), 0xffffffffu);
+    ctx.WaitCopies();
+    EXPECT_EQ(ctx.Get<uint32_t>(32), 1u);
+  }));
+}
+
 TEST(WarpPlayerTest, FindsFaults) {
   const auto play = [](const std::function<void(PlayedContext&)>& body) { return WarpPlayer(64, 64).Play(0, 1, body); };
   const auto internal = absl::StatusCode::kInternal;
