@@ -16,11 +16,16 @@
 
 namespace meshwright::cuda {
 
+// Whether a device has the products of warpgroups for which kernels/hopper.cu is compiled: Hopper alone, whose
+// instructions later generations have not kept.
+inline bool HasWgmma(const DeviceInfo& info) { return info.major == 9 && info.minor == 0; }
+
 class DeviceKernels : public Kernels {
  public:
-  // Both must outlive this. `tf32`: products of float32 may round their operands.
-  DeviceKernels(Driver& driver, KernelLauncher& launcher, bool tf32 = false)
-      : driver_(driver), launcher_(launcher), tf32_(tf32) {}
+  // Both must outlive this. `tf32`: products of float32 may round their operands. `wgmma`: kernels that need HasWgmma
+  // may be launched.
+  DeviceKernels(Driver& driver, KernelLauncher& launcher, bool tf32 = false, bool wgmma = false)
+      : driver_(driver), launcher_(launcher), tf32_(tf32), wgmma_(wgmma) {}
 
   absl::Status Run(DeviceStream stream, const KernelCall& call, Scratch& scratch, StepValues* values) override;
   absl::Status Copy(DeviceStream stream, const StridedCopy& copy) override;
@@ -28,7 +33,7 @@ class DeviceKernels : public Kernels {
  private:
   Driver& driver_;
   KernelLauncher& launcher_;
-  const bool tf32_;
+  const bool tf32_, wgmma_;
 };
 
 }  // namespace meshwright::cuda

@@ -69,17 +69,23 @@ TEST_P(DeviceKernelsTest, VectorsEqualTheHost) {
 class FlashAttentionTest : public ::testing::Test {
  protected:
   // Which bodies were launched, if all is as the host has it.
-  absl::StatusOr<std::vector<std::string>> Check(const AttentionCheck& attention, const OpCheck& check) {
+  absl::StatusOr<std::vector<std::string>> Check(const AttentionCheck& attention, const OpCheck& check,
+                                                 bool wgmma = false) {
     StandInMachine machine(1);
     EmulatedLauncher launcher(machine.driver(0));
-    DeviceKernels kernels(machine.driver(0), launcher);
+    DeviceKernels kernels(machine.driver(0), launcher, /*tf32=*/false, wgmma);
     MESHWRIGHT_RETURN_IF_ERROR(CheckAttention(machine.driver(0), kernels, attention, check));
     return launcher.launched();
   }
-  void CheckOnTensorCores(const AttentionCheck& attention) {
+  void CheckOnTensorCores(AttentionCheck attention) {
     for (const DType dtype : {DType::kFloat16, DType::kBFloat16}) {
       ASSERT_OK_AND_ASSIGN(const auto launched, Check(attention, {dtype, 7}));
       EXPECT_THAT(launched, ElementsAre("FlashForward", "FlashQueryGradient", "FlashKeyGradient"));
+    }
+    attention.gradients = false;  // they are the same on Hopper
+    for (const DType dtype : {DType::kFloat16, DType::kBFloat16}) {
+      ASSERT_OK_AND_ASSIGN(const auto launched, Check(attention, {dtype, 7}, /*wgmma=*/true));
+      EXPECT_THAT(launched, ElementsAre("HopperForward"));
     }
   }
 };
@@ -102,6 +108,15 @@ TEST_F(FlashAttentionTest, KeysApart) {
   CheckOnTensorCores({.s = 100, .d = 64, .causal = false, .apart = true, .keys = 170});
   CheckOnTensorCores({.s = 512, .d = 32, .apart = true, .keys = 512, .context = 2});
   CheckOnTensorCores({.s = 256, .d = 64, .causal = false, .apart = true, .keys = 256, .context = 2, .shift = 1});
+}
+// On Hopper a tile of keys goes where one before it was; a section of heads that share them; the last tile not full.
+TEST_F(FlashAttentionTest, ManyTilesOnHopper) {
+  for (const bool causal : {true, false}) {
+    EXPECT_OK(Check({.s = 420, .q = 2, .d = 128, .causal = causal, .gradients = false}, {DType::kBFloat16, 3},
+                    /*wgmma=*/true));
+    EXPECT_OK(
+        Check({.s = 400, .b = 2, .d = 64, .causal = causal, .gradients = false}, {DType::kFloat16, 4}, /*wgmma=*/true));
+  }
 }
 TEST_F(FlashAttentionTest, AddsGradientsToWhatIsThere) {
   ASSERT_OK_AND_ASSIGN(const auto launched, Check({.s = 70, .q = 2, .d = 64}, {DType::kFloat16, 9, true}));

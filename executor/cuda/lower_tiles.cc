@@ -71,11 +71,11 @@ bool InOrderWithinTiles(const SequenceOrder& order) {
   return order.begin % kFlashTile == 0 && order.sequence % (2 * order.ranks * kFlashTile) == 0;
 }
 
-// The one place that chooses between tensor cores (flash_attention.h) and tiles (attention.h). On tensor cores:
-// elements of 16 bits, of one type in all operands but `saved`, in heads that are whole pieces of 16 bytes and fit into
-// registers; a scale above 0, by which the largest score stays the largest; only the log of each row's sum saved; and
-// an order that does not break within tiles. All that is trained is such; tiles are for float32, float64 and small
-// tests.
+// The one place that chooses between tensor cores (flash_attention.h, or flash_hopper.h where there is wgmma) and tiles
+// (attention.h). On tensor cores: elements of 16 bits, of one type in all operands but `saved`, in heads that are whole
+// pieces of 16 bytes and fit into registers; a scale above 0, by which the largest score stays the largest; only the
+// log of each row's sum saved; and an order that does not break within tiles. All that is trained is such; tiles are
+// for float32, float64 and small tests.
 std::optional<FlashShape> OnTensorCores(const AttentionShape& a, std::initializer_list<const TensorView*> operands) {
   bool fits = a.fused && a.d % 8 == 0 && a.d <= 128 && a.scale > 0;
   const DType dtype = (*operands.begin())->dtype;
@@ -183,7 +183,8 @@ absl::Status LowerAttention(const Lowering& l) {
     body.saved = RefOf(call.outputs[1]);
     if (auto flash = OnTensorCores(body.a, {&call.inputs.front(), &call.inputs.back(), &call.outputs[0]})) {
       flash->section = SectionOf(*flash, flash->keys, flash->b * flash->g) * flash->q;  // whose heads share their keys
-      return LaunchFlash(l, FlashForward{*flash, body.queries, body.keys, body.y, body.saved});
+      const FlashForward forward = {*flash, body.queries, body.keys, body.y, body.saved};
+      return l.wgmma ? LaunchFlash(l, HopperForward{forward}) : LaunchFlash(l, forward);
     }
     MESHWRIGHT_ASSIGN_OR_RETURN(body.a.tile, TileFor<AttentionForward>(l, body.a.d, shared));
     const int64_t blocks = body.a.row_tiles() * body.a.b * body.a.g * body.a.q;

@@ -241,7 +241,7 @@ absl::Status Lower(const Lowering& l) {
 
 absl::Status LowerInParts(const Lowering& l) {
   return RunInParts(l.call, [&l](const KernelCall& call) {
-    return Lower({l.driver, l.launcher, l.scratch, l.stream, call, l.wide, l.tf32, l.values});
+    return Lower({l.driver, l.launcher, l.scratch, l.stream, call, l.wide, l.tf32, l.values, l.wgmma});
   });
 }
 
@@ -250,7 +250,7 @@ absl::Status DeviceKernels::Run(DeviceStream stream, const KernelCall& call, Scr
     const bool flat = call.op == OpKind::kFill || IsOptimizer(call.op);
     if (!flat) MESHWRIGHT_RETURN_IF_ERROR(CheckOperands(call));
     MESHWRIGHT_ASSIGN_OR_RETURN(const bool wide, IsWide(call));
-    return Lower({driver_, launcher_, scratch, stream, call, wide, tf32_, values});
+    return Lower({driver_, launcher_, scratch, stream, call, wide, tf32_, values, wgmma_});
   };
   const absl::Status status = run();
   if (status.ok()) return status;

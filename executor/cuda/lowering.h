@@ -28,6 +28,7 @@ struct Lowering {
   bool wide = false;  // computed in double
   bool tf32 = false;
   StepValues* values = nullptr;  // as Kernels::Run has them
+  bool wgmma = false;            // kernels of Hopper's own may be launched
 
   template <class Body>
   absl::Status Launch(const LaunchShape& shape, const Body& body) const {

@@ -1,5 +1,6 @@
 #include "executor/cuda/run_on_gpus.h"
 
+#include <cstdlib>
 #include <memory>
 #include <thread>
 #include <utility>
@@ -23,7 +24,9 @@ absl::StatusOr<RankResult> RunRankOnGpu(const Program& program, const RunOptions
                                         Endpoint& endpoint, int64_t device, const CudaOptions& cuda) {
   MESHWRIGHT_ASSIGN_OR_RETURN(const std::unique_ptr<Driver> driver, OpenDevice(device));
   const std::unique_ptr<KernelLauncher> launcher = MakeDeviceLauncher();
-  DeviceKernels kernels(*driver, *launcher);
+  MESHWRIGHT_ASSIGN_OR_RETURN(const DeviceInfo info, driver->Info());
+  const bool wgmma = HasWgmma(info) && std::getenv("MESHWRIGHT_NO_WGMMA") == nullptr;
+  DeviceKernels kernels(*driver, *launcher, /*tf32=*/false, wgmma);
   CudaOptions with = cuda;
   if (with.predicted_step == absl::ZeroDuration()) with.predicted_step = options.predicted_step;
   with.graphs = with.graphs && options.graphs;

@@ -10,12 +10,15 @@
 #define MESHWRIGHT_TILE_BODIES(X) X(AttentionForward) X(AttentionBackward) X(AttentionMerge) X(Route) X(Tokens)
 // On tensor cores: a variant per type and width of heads.
 #define MESHWRIGHT_WARP_BODIES(X) X(FlashForward) X(FlashQueryGradient) X(FlashKeyGradient)
+// On Hopper's tensor cores, likewise.
+#define MESHWRIGHT_WARPGROUP_BODIES(X) X(HopperForward)
 
 // All of them.
 #define MESHWRIGHT_BODIES(X)     \
   MESHWRIGHT_POINTWISE_BODIES(X) \
   MESHWRIGHT_ROW_BODIES(X)       \
   MESHWRIGHT_TILE_BODIES(X)      \
-  MESHWRIGHT_WARP_BODIES(X)
+  MESHWRIGHT_WARP_BODIES(X)      \
+  MESHWRIGHT_WARPGROUP_BODIES(X)
 
 #endif  // MESHWRIGHT_EXECUTOR_CUDA_KERNELS_BODIES_H_

@@ -10,7 +10,7 @@
 
 namespace meshwright::cuda {
 
-extern __shared__ __align__(16) unsigned char dynamic_shared[];
+extern __shared__ __align__(1024) unsigned char dynamic_shared[];
 
 class DeviceContext {
  public:
@@ -89,7 +89,7 @@ class WarpContext : public DeviceContext {
     *reinterpret_cast<T*>(dynamic_shared + at) = value;
   }
 
- private:
+ protected:
   static __device__ __forceinline__ uint32_t base() {
     return static_cast<uint32_t>(__cvta_generic_to_shared(dynamic_shared));
   }
