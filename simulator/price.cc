@@ -210,6 +210,9 @@ class Pricer {
     if (host_.copies_pieces && !whole && collective.purpose != Purpose::kActivation) {
       price.time += PiecesTime(collective, size);
     }
+    if (collective.purpose == Purpose::kParameter) {
+      price.time += Nanos(std::llround(static_cast<double>(price.time.raw()) * host_.gathers_again / 2));
+    }
     return price;
   }
 
@@ -488,12 +491,7 @@ class Pricer {
     work.read = Bytes(std::llround(bytes));
     return costs_.Kernel(work);
   }
-  Nanos CopyTime(Bytes bytes) const {
-    KernelWork work;
-    work.kernel = KernelClass::kMemory;
-    work.read = work.written = bytes;
-    return costs_.Kernel(work);
-  }
+  Nanos CopyTime(Bytes bytes) const { return MoveTime(2 * static_cast<double>(bytes.raw())); }
 
   Nanos ReorderTime(const Collective& collective, const Buffer& read, const Buffer& write) const {
     const Mesh& mesh = program_.mesh;

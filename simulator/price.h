@@ -101,6 +101,9 @@ struct HostPace {
   bool copies_pieces = false;
   // Gradients are summed on all ranks, also where each needs its rows alone.
   bool reduces_whole = false;
+  // Of parameters that replicas split, the share that is gathered three times, for a layer that is run again, too: our
+  // programs gather for the forward and for the backward pass, and each gather takes half of the third.
+  double gathers_again = 0;
   // Collectives of parameters and gradients run beside nothing: the CPU waits for the device before each of them.
   bool serial = false;
   // A kernel is issued when the one before it has ended (CUDA_LAUNCH_BLOCKING=1), so that issuing adds to a block's

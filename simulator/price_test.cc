@@ -497,6 +497,15 @@ TEST(HostPaceTest, WholeGradientsAreReduced) {
   EXPECT_EQ(times[2], costs.Collective(CollectiveKind::kAllReduce, MiB(1), Evenly(8, 1)).time);
 }
 
+TEST(HostPaceTest, WhatIsRunAgainIsGatheredAgain) {
+  const CostModel costs(A100Cluster(1));
+  HostPace host;
+  host.gathers_again = 0.5;
+  const std::vector<Nanos> before = TimesOf(kOverReplicas, costs, {}), after = TimesOf(kOverReplicas, costs, host);
+  EXPECT_NEAR(ToSeconds(after[0]), 1.25 * ToSeconds(before[0]), 2e-9);
+  EXPECT_EQ(after[2], before[2]);
+}
+
 // 8 ranks on 2 nodes stand for 64: 4 on each of 16 nodes.
 TEST(HostPaceTest, ReplicasOfTheProgramStandForMore) {
   Cluster cluster = A100Cluster(2);

@@ -13,6 +13,7 @@
 #include "absl/strings/str_replace.h"
 #include "ir/status.h"
 #include "tools/validate/known_models.h"
+#include "tools/validate/siblings.h"
 
 namespace meshwright {
 namespace {
@@ -122,21 +123,10 @@ class ModelReader {
     return match[4].str() == "b" ? value : value / 1000;
   }
 
-  // Those of the table's row of the same hidden size and nearest in layers, where one has some that split over `tensor`
-  // ranks. Else the number of heads that divides the hidden size and splits, whose width is nearest to the usual.
+  // Those of the table's row of the same hidden size and nearest in layers. Else the number of heads that divides the
+  // hidden size and splits over `tensor` ranks, whose width is nearest to the usual.
   int64_t DefaultHeads(double layers) const {
-    int64_t nearby = 0;
-    double least = 1e30;
-    for (const CsvCells& row : cells_.Others()) {
-      const auto hidden = row.Int("hidden", 1), heads = row.Int("heads", 1), others = row.Int("layers", 1);
-      if (!hidden.ok() || !heads.ok() || !others.ok()) continue;  // a damaged cell costs its own row
-      if (!hidden->has_value() || **hidden != c_.hidden || !heads->has_value() || !others->has_value()) continue;
-      const double distance = std::abs(layers - static_cast<double>(**others));
-      if (**heads % tensor_ != 0 || distance >= least) continue;
-      nearby = **heads;
-      least = distance;
-    }
-    if (nearby > 0) return nearby;
+    if (const int64_t heads = HeadsOfSibling(cells_, c_.hidden, layers, tensor_); heads > 0) return heads;
     const double usual = absl::StrContains(name_, "bert") ? kDefaultHeadDim / 2.0 : kDefaultHeadDim;
     int64_t best = 1;
     double nearest = 1e30;

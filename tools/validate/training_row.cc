@@ -20,6 +20,7 @@
 #include "tools/validate/gpu_type.h"
 #include "tools/validate/interconnect.h"
 #include "tools/validate/row_model.h"
+#include "tools/validate/siblings.h"
 
 namespace meshwright {
 namespace {
@@ -40,7 +41,10 @@ constexpr double kMostDevices = 1 << 20;  // beyond it, a cell is damaged
 
 class RunReader {
  public:
-  RunReader(const CsvCells& cells, const RowOverrides& overrides) : cells_(cells), overrides_(overrides) {}
+  RunReader(const CsvCells& cells, const RowOverrides& overrides)
+      : cells_(cells), overrides_(overrides), sibling_(SiblingWithLayout(cells)) {
+    if (sibling_.has_value()) run_.defaults.push_back("layout of another row of this model and these devices");
+  }
 
   absl::StatusOr<TrainingRun> Read() {
     const std::string options = Lower("other_opts");
@@ -64,6 +68,7 @@ class RunReader {
     }
     ReadAttention();
     MESHWRIGHT_RETURN_IF_ERROR(ReadRecompute());
+    if (framework_.early_zero3 && run_.recompute == Recompute::kLayer) run_.host.gathers_again = GathersAgain();
     ReadSharding();
     MESHWRIGHT_RETURN_IF_ERROR(SplitContext());
     run_.cluster.device.kernels.sustained_clock *= SlowestClock(run_.cluster.num_devices());
@@ -79,9 +84,13 @@ class RunReader {
  private:
   std::string Lower(absl::string_view column) const { return absl::AsciiStrToLower(cells_.Text(column)); }
 
+  // Where a column of the layout is read.
+  const CsvCells& LayoutCells() const { return sibling_.has_value() ? *sibling_ : cells_; }
+
   // An integer from 1, or what to take for an empty cell.
   absl::StatusOr<int64_t> Size(absl::string_view column, int64_t fallback, bool say = true) {
-    MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<int64_t> value, cells_.Int(column, 1));
+    const CsvCells& cells = IsLayoutColumn(column) ? LayoutCells() : cells_;
+    MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<int64_t> value, cells.Int(column, 1));
     if (value.has_value()) return *value;
     if (say) run_.defaults.push_back(absl::StrCat(column, " ", fallback));
     return fallback;
@@ -95,12 +104,12 @@ class RunReader {
   // Where the source does not say how it split the model, the table takes the fastest way that fits.
   absl::Status ReadDegrees() {
     Degrees& degrees = run_.degrees;
-    run_.tensor_given = !cells_.Text("tp").empty();
-    run_.pipeline_given = !cells_.Text("pp").empty();
+    run_.tensor_given = !LayoutCells().Text("tp").empty();
+    run_.pipeline_given = !LayoutCells().Text("pp").empty();
     MESHWRIGHT_ASSIGN_OR_RETURN(degrees.tensor, Size("tp", 1, false));
     MESHWRIGHT_ASSIGN_OR_RETURN(degrees.pipeline, Size("pp", 1, false));
     MESHWRIGHT_ASSIGN_OR_RETURN(context_, Size("cp", 1, false));
-    run_.most_chunks = cells_.Text("vpp").empty() && framework_.transformer_engine;
+    run_.most_chunks = LayoutCells().Text("vpp").empty() && framework_.transformer_engine;
     MESHWRIGHT_ASSIGN_OR_RETURN(run_.chunks, Size("vpp", 1, degrees.pipeline > 1 && !run_.most_chunks));
     if (run_.most_chunks && degrees.pipeline > 1) run_.defaults.push_back("vpp: a layer a chunk, where that divides");
     if (degrees.pipeline * run_.chunks > run_.model.layers && degrees.pipeline > 1) {
@@ -109,7 +118,7 @@ class RunReader {
       run_.approximations.push_back(absl::StrCat("vpp ", run_.chunks, ": there are no more layers"));
     }
     MESHWRIGHT_ASSIGN_OR_RETURN(degrees.expert, Size("ep", 1, false));
-    MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<int64_t> data, cells_.Int("dp", 1));
+    MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<int64_t> data, LayoutCells().Int("dp", 1));
     const double product = static_cast<double>(degrees.tensor) * static_cast<double>(degrees.pipeline) *
                            static_cast<double>(context_) * static_cast<double>(data.value_or(1));
     if (product > kMostDevices) return CannotExpress("more devices than there are", absl::StrCat(product));
@@ -176,6 +185,11 @@ class RunReader {
       run_.approximations.push_back(absl::StrCat("nodes of ", per_node, " devices, so that all are full"));
     }
     MESHWRIGHT_ASSIGN_OR_RETURN(run_.cluster, MakeCluster(name, gpus_ / per_node, per_node));
+    // NVIDIA's DGX-2 and HGX-2: V100 behind switches, where other machines have a mesh.
+    const std::string machine = absl::StrCat(Lower("source_ref"), " ", Lower("gpu_type"), " ", Lower("interconnect"));
+    if (run_.cluster.intra_kind == LinkKind::kNvLinkMesh && HasAny(machine, {"dgx-2", "hgx-2", "dgx2"})) {
+      run_.cluster.intra_kind = LinkKind::kNvSwitch;
+    }
     Bytes& capacity = run_.cluster.device.memory;
     if (memory.has_value() && std::abs(*memory * 0.99 * 1073741824 / static_cast<double>(capacity.raw()) - 1) > 0.1) {
       capacity = Bytes(static_cast<int64_t>(*memory * 0.99 * 1073741824));
@@ -199,7 +213,7 @@ class RunReader {
 
   absl::Status ReadBatch() {
     MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<int64_t> batch, cells_.Int("global_batch_seqs", 1));
-    MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<int64_t> micro, cells_.Int("micro_batch_seqs", 1));
+    MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<int64_t> micro, LayoutCells().Int("micro_batch_seqs", 1));
     MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<int64_t> passes, cells_.Int("grad_accum", 1));
     const int64_t data = run_.degrees.data;
     if (batch.has_value()) {
@@ -335,6 +349,22 @@ class RunReader {
     return absl::OkStatus();
   }
 
+  // DeepSpeed's first ZeRO-3 lets go of parameters after each module, in the pass that runs a layer again, too, but for
+  // those it needs once more within `stage3_max_reuse_distance` parameters (stage3.py, `_keep_for_later`;
+  // ZeRO-Infinity, section 4.2). Between a product's second forward and its backward pass lie those after it in the
+  // layer, twice.
+  double GathersAgain() const {
+    constexpr double kReuseDistance = 1e9;
+    const double h = static_cast<double>(run_.model.hidden), f = static_cast<double>(run_.model.ffn);
+    double after = 0, again = 0, all = 0;
+    for (const double product : {f * h, f * h, h * h, 3 * h * h}) {  // from the last one
+      if (2 * after > kReuseDistance) again += product;
+      after += product;
+      all += product;
+    }
+    return again / all;
+  }
+
   // "every 2nd layer": a half. "12 layers": of all. Where no number is given, every second, torchtitan's default.
   double ShareOfLayers(const std::string& text) const {
     std::smatch match;
@@ -435,6 +465,7 @@ class RunReader {
 
   const CsvCells& cells_;
   const RowOverrides& overrides_;
+  const std::optional<CsvCells> sibling_;  // whose layout it takes
   Framework framework_;
   TrainingRun run_;
   int64_t gpus_ = 1;

@@ -411,6 +411,34 @@ TEST(TrainingRunTest, OldFrameworksReduceGradientsAtOnce) {
   EXPECT_FALSE(ProblemOf(run).bucket.has_value());
 }
 
+// Of a layer of 12 h^2 parameters all but the last product's 4 h^2 are gathered again where 8 h^2 are more than 1e9.
+TEST(TrainingRunTest, FirstZero3GathersAgain) {
+  const std::vector<std::pair<std::string, std::string>> cells = {{"zero_fsdp", "ZeRO-3"},
+                                                                  {"attention", "unfused"},
+                                                                  {"recompute", "full"},
+                                                                  {"dp", "8"},
+                                                                  {"gpus", "8"},
+                                                                  {"tp", "1"},
+                                                                  {"pp", "1"},
+                                                                  {"heads", "96"},
+                                                                  {"hidden", "12288"},
+                                                                  {"ffn", "49152"}};
+  ASSERT_OK_AND_ASSIGN(TrainingRun run, RunOf(cells));
+  EXPECT_NEAR(run.host.gathers_again, 8.0 / 12, 1e-9);
+  std::vector<std::pair<std::string, std::string>> small = cells;
+  small[8].second = "1536";
+  small[9].second = "6144";
+  ASSERT_OK_AND_ASSIGN(run, RunOf(small));
+  EXPECT_EQ(run.host.gathers_again, 0);
+}
+
+TEST(TrainingRunTest, Dgx2HasSwitches) {
+  ASSERT_OK_AND_ASSIGN(TrainingRun run, RunOf({{"gpu_type", "V100"}}));
+  EXPECT_EQ(run.cluster.intra_kind, LinkKind::kNvLinkMesh);
+  ASSERT_OK_AND_ASSIGN(run, RunOf({{"gpu_type", "V100"}, {"interconnect", "DGX-2"}}));
+  EXPECT_EQ(run.cluster.intra_kind, LinkKind::kNvSwitch);
+}
+
 TEST(TrainingRunTest, FlagsOverride) {
   RowOverrides overrides;
   overrides.device = "h100";
