@@ -1,14 +1,20 @@
 // Every kernel on a GPU against the host's in float64: fresh random inputs (MESHWRIGHT_SEED repeats a run), outputs
-// that start as NaN, and guards behind them.
+// that start as NaN, and guards behind them. And how fast attention is.
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
 #include <cstdlib>
 #include <memory>
 #include <random>
 #include <string>
+#include <vector>
 
 #include "executor/cuda/device_kernels.h"
 #include "executor/cuda/real_driver.h"
 #include "executor/cuda/testing/op_checks.h"
 #include "gtest/gtest.h"
+#include "ir/index_rule.h"
+#include "ir/status.h"
 #include "ir/testing.h"
 
 namespace meshwright::cuda {
@@ -70,17 +76,93 @@ TEST(GpuAttentionTest, EqualsTheHost) {
   if (devices == 0) GTEST_SKIP() << "needs 1 GPU, found 0";
   ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Driver> driver, OpenDevice(0));
   const std::unique_ptr<KernelLauncher> launcher = MakeDeviceLauncher();
-  DeviceKernels kernels(*driver, *launcher);
-  SCOPED_TRACE("MESHWRIGHT_SEED=" + std::to_string(Seed()));
-  for (const DType dtype : {DType::kFloat16, DType::kBFloat16}) {
-    for (const int64_t d : {64, 128, 80}) {
-      for (const bool causal : {true, false}) {
-        EXPECT_OK(CheckAttention(*driver, kernels, {.s = 1100, .b = 2, .g = 2, .q = 3, .d = d, .causal = causal},
-                                 {dtype, Seed()}));
+  ASSERT_OK_AND_ASSIGN(const DeviceInfo info, driver->Info());
+  for (const bool wgmma : {false, true}) {
+    if (wgmma && !HasWgmma(info)) break;
+    DeviceKernels kernels(*driver, *launcher, /*tf32=*/false, wgmma);
+    SCOPED_TRACE("MESHWRIGHT_SEED=" + std::to_string(Seed()) + (wgmma ? ", wgmma" : ", mma.sync"));
+    for (const DType dtype : {DType::kFloat16, DType::kBFloat16}) {
+      for (const int64_t d : {64, 128, 80}) {
+        for (const bool causal : {true, false}) {
+          EXPECT_OK(CheckAttention(*driver, kernels, {.s = 1100, .b = 2, .g = 2, .q = 3, .d = d, .causal = causal},
+                                   {dtype, Seed()}));
+        }
       }
+      EXPECT_OK(CheckAttention(*driver, kernels, {.s = 1024, .d = 64, .apart = true, .keys = 1024, .context = 4},
+                               {dtype, Seed()}));
     }
-    EXPECT_OK(CheckAttention(*driver, kernels, {.s = 1024, .d = 64, .apart = true, .keys = 1024, .context = 4},
-                             {dtype, Seed()}));
+  }
+}
+
+// Milliseconds of a causal attention of bfloat16: the median of several, of operands that are random in each 4 MiB.
+constexpr int64_t kLength = 8192, kHeads = 16;
+absl::StatusOr<double> TimeOfAttention(Driver& driver, Kernels& kernels, int64_t d) {
+  constexpr int kWarmUp = 3, kTimes = 11;
+  constexpr int64_t kPart = 4 << 20;
+  std::vector<uint16_t> random(kPart / 2);
+  std::mt19937_64 generator(Seed());
+  std::normal_distribution<float> normal;
+  for (uint16_t& x : random) x = BFloat16Of(normal(generator));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const IndexRule rule, ParseRule("s! b g r! d! -> s! b g q! d!, s! b g q!"));
+  OpAttrs attrs;
+  attrs.scale = 1 / std::sqrt(static_cast<double>(d));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const DeviceStream stream, driver.MakeStream());
+  TensorView views[3];
+  const Shape shapes[3] = {{kLength, 1, kHeads, 3, d}, {kLength, 1, kHeads, 1, d}, {kLength, 1, kHeads, 1}};
+  for (int i = 0; i < 3; ++i) {
+    views[i].shape = views[i].global = shapes[i];
+    views[i].begin = Shape(shapes[i].size(), 0);
+    views[i].dtype = i < 2 ? DType::kBFloat16 : DType::kFloat32;
+    MESHWRIGHT_ASSIGN_OR_RETURN(views[i].data, driver.Allocate(Bytes(views[i].bytes())));
+  }
+  for (int64_t at = 0; at < views[0].bytes(); at += kPart) {
+    MESHWRIGHT_RETURN_IF_ERROR(driver.Copy(stream, CopyKind::kToDevice, reinterpret_cast<std::byte*>(random.data()),
+                                           views[0].data + at, Bytes(std::min(kPart, views[0].bytes() - at))));
+  }
+  Scratch scratch(driver);
+  const KernelCall call = {OpKind::kAttention, &attrs, &rule, 0, 1, {&views[0], 1}, {&views[1], 2}};
+  std::vector<DeviceEvent> events(kTimes + 1);
+  for (DeviceEvent& event : events) {
+    MESHWRIGHT_ASSIGN_OR_RETURN(event, driver.MakeEvent(/*timed=*/true));
+  }
+  for (int i = -kWarmUp; i < kTimes; ++i) {
+    if (i >= 0) MESHWRIGHT_RETURN_IF_ERROR(driver.RecordTime(stream, events[static_cast<size_t>(i)]));
+    MESHWRIGHT_RETURN_IF_ERROR(kernels.Run(stream, call, scratch, nullptr));
+  }
+  MESHWRIGHT_RETURN_IF_ERROR(driver.RecordTime(stream, events.back()));
+  for (bool idle = false; !idle;) {
+    MESHWRIGHT_ASSIGN_OR_RETURN(idle, driver.IsIdle(stream));
+  }
+  std::vector<double> times;
+  for (int i = 0; i < kTimes; ++i) {
+    const auto at = static_cast<size_t>(i);
+    MESHWRIGHT_ASSIGN_OR_RETURN(const Nanos time, driver.Elapsed(events[at], events[at + 1]));
+    times.push_back(static_cast<double>(time.raw()) / 1e6);
+  }
+  for (const DeviceEvent event : events) driver.Destroy(event);
+  for (const TensorView& view : views) driver.Free(view.data);
+  driver.Destroy(stream);
+  std::nth_element(times.begin(), times.begin() + kTimes / 2, times.end());
+  return times[kTimes / 2];
+}
+
+// Printed, for gpu_check to show beside PyTorch's (tools/bundle/gpt2_torch.py has the same sizes).
+TEST(GpuAttentionTest, Speed) {
+  ASSERT_OK_AND_ASSIGN(const int64_t devices, CountDevices());
+  if (devices == 0) GTEST_SKIP() << "needs 1 GPU, found 0";
+  ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Driver> driver, OpenDevice(0));
+  const std::unique_ptr<KernelLauncher> launcher = MakeDeviceLauncher();
+  ASSERT_OK_AND_ASSIGN(const DeviceInfo info, driver->Info());
+  for (const int64_t d : {64, 128}) {
+    for (const bool wgmma : {false, true}) {
+      if (wgmma && !HasWgmma(info)) break;
+      DeviceKernels kernels(*driver, *launcher, /*tf32=*/false, wgmma);
+      ASSERT_OK_AND_ASSIGN(const double ms, TimeOfAttention(*driver, kernels, d));
+      const auto flops = static_cast<double>(2 * kLength * kLength * kHeads * d);  // of what a causal mask leaves
+      std::printf("attention forward, %d x %d heads of %d, causal, bfloat16: %s %.3f ms, %.0f TFLOP/s\n",
+                  static_cast<int>(kLength), static_cast<int>(kHeads), static_cast<int>(d),
+                  wgmma ? "wgmma" : "mma.sync", ms, flops / ms / 1e9);
+    }
   }
 }
 

@@ -1,6 +1,7 @@
 """A training step of GPT-2 in PyTorch, as the peer of ours: bf16, fused attention, fused AdamW.
 
   python3 gpt2_torch.py gpt2_124m 8 eager|compiled [full]   # tokens a second, median of the steps after the warm-up
+  python3 gpt2_torch.py attention                           # fused attention alone, by each of PyTorch's ways
 
 With `full` every block is computed again in the backward pass. Where there is no PyTorch, or none that sees a GPU, it
 says so and ends with 0.
@@ -78,11 +79,44 @@ def measure(shape, batch, compiled, recompute):
     return f"{median * 1e3:.2f} ms, {batch * SEQUENCE / median:,.0f} tokens/s, spread {spread:.1%}"
 
 
+def measure_attention():
+    """As GpuAttentionTest.Speed in tests/gpu/kernels_test.cc: causal, bfloat16, the median of several."""
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    length, heads, warm_up, times = 8192, 16, 3, 11
+    for d in (64, 128):
+        q, k, v = (torch.randn(1, heads, length, d, device="cuda", dtype=torch.bfloat16) for _ in range(3))
+        for name in ("FLASH_ATTENTION", "CUDNN_ATTENTION"):
+            if not hasattr(SDPBackend, name):
+                continue
+            try:
+                with sdpa_kernel(getattr(SDPBackend, name)):
+                    events = [torch.cuda.Event(enable_timing=True) for _ in range(times + 1)]
+                    for i in range(-warm_up, times):
+                        if i >= 0:
+                            events[i].record()
+                        functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+                    events[times].record()
+                    torch.cuda.synchronize()
+            except RuntimeError as error:
+                print(f"heads of {d}, {name}: {error}".splitlines()[0])
+                continue
+            ms = statistics.median(a.elapsed_time(b) for a, b in zip(events, events[1:]))
+            print(f"attention forward, {length} x {heads} heads of {d}, causal, bfloat16: {name} {ms:.3f} ms, "
+                  f"{2 * length * length * heads * d / ms / 1e9:.0f} TFLOP/s")
+
+
 def main():
     words = sys.argv[1:]
+    if words == ["attention"]:
+        if torch.cuda.is_available():
+            measure_attention()
+        else:
+            print(f"PyTorch {torch.__version__} sees no GPU")
+        return
     recompute = words[3:] == ["full"]
     if len(words) != 3 + recompute or words[0] not in SHAPES or words[2] not in ("eager", "compiled"):
-        sys.exit(f"usage: gpt2_torch.py {'|'.join(SHAPES)} BATCH eager|compiled [full]")
+        sys.exit(f"usage: gpt2_torch.py {'|'.join(SHAPES)} BATCH eager|compiled [full], or attention")
     if not torch.cuda.is_available():
         print(f"PyTorch {torch.__version__} sees no GPU")
         return

@@ -132,6 +132,7 @@ nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.max.sm --format=c
 
 part tests "Tests"
 step 100 tests "${work}/gpu_tests" --gtest_brief=1
+grep -a '^attention ' "${out}/tests.log" | sed 's/^/- /' | tee -a "${report}"
 grep -aE '^\[  (PASSED|SKIPPED|FAILED) +\]|^\[  FAILED' "${out}/tests.log" | head -n 40 | sed 's/^/      /' | tee -a "${report}"
 
 part measure "Calibration"
@@ -156,6 +157,7 @@ done
 
 part torch "The same in PyTorch"
 if python3 -c 'import torch; assert torch.cuda.is_available()' >/dev/null 2>&1; then
+  step 20 attention.torch python3 "${here}/gpt2_torch.py" attention && show "${out}/attention.torch.log"
   for way in eager compiled; do
     for run in "${peers[@]}"; do
       IFS=: read -r model batch recompute <<<"${run}"
