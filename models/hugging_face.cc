@@ -24,6 +24,8 @@ constexpr Family kFamilies[] = {
     {"mixtral", false, false, true}, {"qwen2", false, true, false},
 };
 
+constexpr absl::string_view kDropouts[] = {"attention_dropout", "attn_pdrop", "embd_pdrop", "resid_pdrop"};
+
 absl::Status NotModelled(const NodeRef& at, absl::string_view what) {
   return at.Locate(absl::UnimplementedError(absl::StrCat(what, " is not modelled")));
 }
@@ -34,6 +36,11 @@ bool Given(const NodeRef& in) { return in.present() && !in.is_null(); }
 absl::StatusOr<int64_t> IntOr(const NodeRef& in, int64_t fallback) {
   if (!Given(in)) return fallback;
   return in.AsInt(1, kMost);
+}
+
+absl::StatusOr<double> DoubleOr(const NodeRef& in, double fallback, double min, double max) {
+  if (!Given(in)) return fallback;
+  return in.AsDouble(min, max);
 }
 
 absl::Status CheckActivation(const NodeRef& in, absl::string_view fallback, absl::Span<const absl::string_view> known) {
@@ -120,7 +127,8 @@ absl::StatusOr<DecoderConfig> ReadLlamaKind(const NodeRef& in, const Training& t
 
 }  // namespace
 
-absl::StatusOr<DecoderConfig> ReadHuggingFace(const NodeRef& in, const Training& training) {
+absl::StatusOr<DecoderConfig> ReadHuggingFace(const NodeRef& in, const Training& training,
+                                              std::vector<std::string>& notices) {
   MESHWRIGHT_ASSIGN_OR_RETURN(const std::string model_type, in["model_type"].AsString());
   const Family* family = nullptr;
   std::vector<absl::string_view> names;
@@ -130,7 +138,8 @@ absl::StatusOr<DecoderConfig> ReadHuggingFace(const NodeRef& in, const Training&
   }
   if (family == nullptr) {
     return in["model_type"].Locate(absl::UnimplementedError(
-        absl::StrCat("found ", QuoteForMessage(model_type), ", wanted one of ", ListNames(names))));
+        absl::StrCat("found ", QuoteForMessage(model_type), ", wanted one of ", ListNames(names),
+                     "; a decoder of another name but the same layers is written as `architecture: {decoder: ..}`")));
   }
   MESHWRIGHT_ASSIGN_OR_RETURN(DecoderConfig c,
                               model_type == "gpt2" ? ReadGpt2(in, training) : ReadLlamaKind(in, training, *family));
@@ -142,6 +151,11 @@ absl::StatusOr<DecoderConfig> ReadHuggingFace(const NodeRef& in, const Training&
   c.qkv_bias = family->qkv_bias || c.bias;
   MESHWRIGHT_ASSIGN_OR_RETURN(c.tied_embeddings, in["tie_word_embeddings"].AsBoolOr(family->tied_by_default));
   MESHWRIGHT_RETURN_IF_ERROR(in.Locate(CheckDecoder(c, training)));
+  for (const absl::string_view key : kDropouts) {
+    MESHWRIGHT_ASSIGN_OR_RETURN(const double share, DoubleOr(in[key], 0, 0, 1));
+    if (share > 0)
+      notices.push_back(absl::StrCat(key, " of ", in[key].text(), " is left out: decoders have no dropout"));
+  }
   return c;
 }
 

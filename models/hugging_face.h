@@ -8,6 +8,9 @@
 #ifndef MESHWRIGHT_MODELS_HUGGING_FACE_H_
 #define MESHWRIGHT_MODELS_HUGGING_FACE_H_
 
+#include <string>
+#include <vector>
+
 #include "absl/status/statusor.h"
 #include "ir/document.h"
 #include "models/decoder.h"
@@ -16,7 +19,9 @@
 namespace meshwright {
 
 // `in` is the root of a parsed config.json. Errors are at its keys.
-absl::StatusOr<DecoderConfig> ReadHuggingFace(const NodeRef& in, const Training& training);
+// Notices tell of what the model has and a plan leaves out: dropout.
+absl::StatusOr<DecoderConfig> ReadHuggingFace(const NodeRef& in, const Training& training,
+                                              std::vector<std::string>& notices);
 
 }  // namespace meshwright
 

@@ -9,7 +9,9 @@
 namespace meshwright {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 Training TrainingOf(int64_t sequence) {
   Training training;
@@ -18,10 +20,12 @@ Training TrainingOf(int64_t sequence) {
   return training;
 }
 
-absl::StatusOr<DecoderConfig> Read(absl::string_view json, int64_t sequence = 64) {
+absl::StatusOr<DecoderConfig> Read(absl::string_view json, int64_t sequence = 64,
+                                   std::vector<std::string>* notices = nullptr) {
   const absl::StatusOr<Document> document = ParseDocument(json, "config.json");
   if (!document.ok()) return document.status();
-  return ReadHuggingFace(document->root(), TrainingOf(sequence));
+  std::vector<std::string> unread;
+  return ReadHuggingFace(document->root(), TrainingOf(sequence), notices == nullptr ? unread : *notices);
 }
 
 int64_t CountOf(const absl::StatusOr<DecoderConfig>& config) {
@@ -82,6 +86,15 @@ TEST(HuggingFaceTest, WhatWeDoNotModelIsRefused) {
   EXPECT_THAT(Read(absl::StrReplaceAll(
                   kLlama, {{"\"rope_scaling\"", "\"layer_types\": [\"sliding_attention\"], \"rope_scaling\""}})),
               unimplemented("layer_types[0]: \"sliding_attention\" is not modelled"));
+}
+
+TEST(HuggingFaceTest, DropoutIsLeftOutAndTold) {
+  std::vector<std::string> notices;
+  EXPECT_THAT(Read(kGpt2, 64, &notices), IsOk());
+  EXPECT_THAT(notices, ElementsAre("resid_pdrop of 0.1 is left out: decoders have no dropout"));
+  notices.clear();
+  EXPECT_THAT(Read(kLlama, 64, &notices), IsOk());
+  EXPECT_THAT(notices, IsEmpty());
 }
 
 TEST(HuggingFaceTest, AWindowMattersOnlyIfItIsShorterThanTheSequence) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -58,14 +59,20 @@ absl::Status CheckDatasetTuples(const NodeRef& in, const Parallel& parallel, con
   return absl::OkStatus();
 }
 
-absl::StatusOr<DecoderConfig> ReadHuggingFaceFile(const NodeRef& in, const Training& training,
-                                                  absl::string_view file_name) {
+// Sets the model, and `config` where the text is not there yet.
+absl::Status ReadHuggingFaceFile(const NodeRef& in, ModelFile& file) {
   MESHWRIGHT_ASSIGN_OR_RETURN(const std::string name, in.AsName());
-  const size_t slash = file_name.rfind('/');
-  const std::string folder(slash == absl::string_view::npos ? "" : file_name.substr(0, slash + 1));
-  const absl::StatusOr<Document> config = ReadDocument(absl::StrCat(folder, name));
+  const absl::string_view beside = file.document.file_name();
+  const std::string path = absl::StrCat(beside.substr(0, beside.rfind('/') + 1), name);
+  if (file.config.empty()) {
+    absl::StatusOr<std::string> text = ReadTextFile(path);
+    if (!text.ok()) return in.Locate(text.status());
+    file.config = *std::move(text);
+  }
+  const absl::StatusOr<Document> config = ParseDocument(file.config, path);
   if (!config.ok()) return in.Locate(config.status());
-  return ReadHuggingFace(config->root(), training);
+  MESHWRIGHT_ASSIGN_OR_RETURN(file.model, ReadHuggingFace(config->root(), file.training, file.notices));
+  return absl::OkStatus();
 }
 
 // The parts of a file that depend on the form of its model. Sets `model`, and training.batch for the operator form.
@@ -108,11 +115,12 @@ absl::Status ReadModel(const NodeRef& root, ModelFile& file) {
   for (const absl::string_view field : {"batch", "sequence"}) {
     MESHWRIGHT_RETURN_IF_ERROR(root["training"][field].AsInt(1).status());
   }
-  if (forms[0] == "huggingface") {
-    MESHWRIGHT_ASSIGN_OR_RETURN(file.model,
-                                ReadHuggingFaceFile(root["huggingface"], training, file.document.file_name()));
-    return absl::OkStatus();
+  if (!root["training"]["optimizer"].present()) {
+    file.notices.push_back(
+        "training.optimizer is not given, so it is sgd, which keeps no state; adamw keeps 8 bytes a "
+        "parameter");
   }
+  if (forms[0] == "huggingface") return ReadHuggingFaceFile(root["huggingface"], file);
   MESHWRIGHT_RETURN_IF_ERROR(root["architecture"].CheckKeys({"decoder"}));
   MESHWRIGHT_ASSIGN_OR_RETURN(file.model, ReadDecoder(root["architecture"]["decoder"], training));
   return absl::OkStatus();
@@ -201,7 +209,8 @@ absl::StatusOr<Context> ReadContext(const NodeRef& in) {
   return context;
 }
 
-absl::StatusOr<ModelFile> ParseModelFile(absl::string_view text, absl::string_view file_name) {
+absl::StatusOr<ModelFile> ParseModelFile(absl::string_view text, absl::string_view file_name,
+                                         absl::string_view config) {
   MESHWRIGHT_ASSIGN_OR_RETURN(Document document, ParseDocument(text, file_name));
   ModelFile file{.name = {},
                  .model = {},
@@ -209,8 +218,16 @@ absl::StatusOr<ModelFile> ParseModelFile(absl::string_view text, absl::string_vi
                  .parallel = {},
                  .context = {},
                  .callbacks = {},
+                 .config = std::string(config),
+                 .notices = {},
                  .document = std::move(document)};
   const NodeRef root = file.document.root();
+  if (root["model_type"].present() && !root["name"].present()) {
+    return root["model_type"].Error(
+        "the config.json of a Hugging Face model", "a model file, which names it",
+        absl::StrCat("write `name: ..`, `huggingface: ", file_name.substr(file_name.rfind('/') + 1),
+                     "` and `training: {batch: .., sequence: ..}` into one beside it"));
+  }
   MESHWRIGHT_RETURN_IF_ERROR(
       root.CheckKeys({"name", "inputs", "parameters", "operators", "groups", "layouts", "architecture", "huggingface",
                       "training", "parallel", "cluster", "context", "cells", "callbacks"}));

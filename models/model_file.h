@@ -75,7 +75,9 @@ struct ModelFile {
   Parallel parallel;
   Context context;
   Callbacks callbacks;
-  Document document;  // the file itself
+  std::string config;                // the text of the file that `huggingface:` names
+  std::vector<std::string> notices;  // what was read, but not as its author may think
+  Document document;                 // the file itself
 
   // The `cluster:` section, which is not read here; missing where the file has none.
   NodeRef cluster() const { return document.root()["cluster"]; }
@@ -88,8 +90,10 @@ struct ModelFile {
 };
 
 // Checks the whole file, and that the graph of a whole step can be built (but for one that is split by hand, whose
-// shapes depend on the ranks).
-absl::StatusOr<ModelFile> ParseModelFile(absl::string_view text, absl::string_view file_name);
+// shapes depend on the ranks). A `config` that is not empty is what the file of `huggingface:` holds, which then is not
+// read.
+absl::StatusOr<ModelFile> ParseModelFile(absl::string_view text, absl::string_view file_name,
+                                         absl::string_view config = {});
 absl::StatusOr<ModelFile> ReadModelFile(const std::string& path);
 
 // Per parameter, its fusion id where that is not 1 (S10.7): comm_fusion of the parameter, then of the cells in order.

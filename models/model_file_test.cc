@@ -198,6 +198,14 @@ TEST(ModelFileTest, AHuggingFaceConfigLiesBesideTheModelFile) {
   EXPECT_EQ(std::get<DecoderConfig>(file.model).ffn, 16);
   EXPECT_THAT(ParseModelFile(With(text, "tiny_config", "no_such"), absl::StrCat(folder, "/m.yaml")),
               StatusIs(absl::StatusCode::kNotFound, "m.yaml:2:14: huggingface: "));
+  EXPECT_THAT(file.notices, ElementsAre(HasSubstr("training.optimizer is not given, so it is sgd")));
+  // The text in place of the file, as a plan has it.
+  ASSERT_OK_AND_ASSIGN(const ModelFile elsewhere, ParseModelFile(text, "/nowhere/m.yaml", file.config));
+  EXPECT_EQ(std::get<DecoderConfig>(elsewhere.model).ffn, 16);
+  EXPECT_THAT(ParseModelFile(file.config, "a/config.json"),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       "config.json:1:16: model_type: found the config.json of a Hugging Face model, wanted a model "
+                       "file, which names it; write `name: ..`, `huggingface: config.json` and"));
   EXPECT_THAT(ErrorOf(With(text, "tiny_config.json", "../../etc/passwd")), HasSubstr("wanted a name of letters"));
   EXPECT_THAT(ErrorOf(With(text, "tiny_config.json", "/etc/passwd")), HasSubstr("wanted a name of letters"));
 }
@@ -215,6 +223,7 @@ TEST_P(ConfigTest, HasThePublishedNumberOfParameters) {
   EXPECT_EQ(graph.NumParameters(), GetParam().parameters);
   EXPECT_TRUE(file.cluster().present());
   EXPECT_THAT(file.parallel.warnings, IsEmpty());
+  EXPECT_THAT(file.notices, IsEmpty());
 }
 
 // Of the decoders, with h hidden, v vocabulary, p positions, L layers, f ffn, k KV heads x head size:

@@ -32,8 +32,8 @@ std::string Indented(absl::string_view text) {
   return out;
 }
 
-// `text` as a YAML block that is the last value of its file and reads back byte for byte.
-std::string LastBlock(absl::string_view text) {
+// `text` as a YAML block that reads back byte for byte.
+std::string BlockText(absl::string_view text) {
   return absl::StrCat(absl::EndsWith(text, "\n") ? "|2+\n" : "|2-\n", Indented(text));
 }
 
@@ -88,19 +88,24 @@ std::string ToYaml(const Plan& plan) {
   absl::StrAppend(&text, "cluster: ", ToYaml(session.problem.cluster), "\n");
   if (session.changes != ModelChanges()) absl::StrAppend(&text, "changes: ", ToYaml(session.changes), "\n");
   absl::StrAppend(&text, "strategy:\n", Indented(ToText(plan.strategy)));
-  absl::StrAppend(&text, "model_file: ", QuoteYaml(session.source.path), "\nmodel: ", LastBlock(session.source.text));
+  if (!session.source.config.empty()) absl::StrAppend(&text, "config: ", BlockText(session.source.config));
+  absl::StrAppend(&text, "model_file: ", QuoteYaml(session.source.path), "\nmodel: ", BlockText(session.source.text));
   return text;
 }
 
 absl::StatusOr<Plan> ParsePlan(const SourceFile& source, const ModelChanges& changes) {
+  if (!IsPlan(source.text)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(source.path, ":1:1: schema: found nothing, wanted a plan; plan writes one from a model file"));
+  }
   MESHWRIGHT_ASSIGN_OR_RETURN(const Document document, ParseDocument(source.text, source.path));
   const NodeRef in = document.root();
   MESHWRIGHT_ASSIGN_OR_RETURN(const std::string schema, in["schema"].AsString());
   if (schema != kSchema) {
     return in["schema"].Error(QuoteForMessage(schema), kSchema, "plan again with this version of Meshwright");
   }
-  MESHWRIGHT_RETURN_IF_ERROR(
-      in.CheckKeys({"schema", "tool", "name", "predicted", "cluster", "changes", "strategy", "model_file", "model"}));
+  MESHWRIGHT_RETURN_IF_ERROR(in.CheckKeys(
+      {"schema", "tool", "name", "predicted", "cluster", "changes", "strategy", "config", "model_file", "model"}));
   Plan plan;
   MESHWRIGHT_ASSIGN_OR_RETURN(plan.promise, ReadPromise(in["predicted"]));
   MESHWRIGHT_ASSIGN_OR_RETURN(Cluster cluster, ReadCluster(in["cluster"]));
@@ -118,6 +123,7 @@ absl::StatusOr<Plan> ParsePlan(const SourceFile& source, const ModelChanges& cha
   SourceFile model;
   MESHWRIGHT_ASSIGN_OR_RETURN(model.text, in["model"].AsString());
   MESHWRIGHT_ASSIGN_OR_RETURN(model.path, in["model_file"].AsString());
+  MESHWRIGHT_ASSIGN_OR_RETURN(model.config, in["config"].AsStringOr(""));
   absl::StatusOr<Session> session = ReopenModel(model, all, std::move(cluster));
   if (!session.ok()) {
     return absl::Status(session.status().code(), absl::StrCat(source.path, ":", in["model"].line(),
@@ -132,10 +138,6 @@ absl::StatusOr<Plan> ParsePlan(const SourceFile& source, const Flags& flags) {
   MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<size_t> precision, flags.Choice("precision", kPrecisions));
   ModelChanges changes;
   if (precision.has_value()) changes.precision = DTypeFromName(kPrecisions[*precision]);
-  if (!IsPlan(source.text)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(source.path, ":1:1: schema: found nothing, wanted a plan; plan writes one from a model file"));
-  }
   return ParsePlan(source, changes);
 }
 

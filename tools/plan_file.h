@@ -10,12 +10,12 @@
 //   strategy:                                                              # ir/strategy.h
 //     mesh: "pp=16 dp=8 tp=8"
 //     ...
+//   config: |2+                                                            # the text of `huggingface:`, if it has that
+//     ...
 //   model_file: models/configs/gpt3_175b.yaml
 //   model: |2+
 //     name: gpt3_175b
 //     ...
-//
-// A model that names further files (`huggingface: config.json`) needs them beside `model_file` still.
 //
 // Errors: as ir/document.h says them. Thread safety: pure functions but for reading files.
 #ifndef MESHWRIGHT_TOOLS_PLAN_FILE_H_

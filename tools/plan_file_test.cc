@@ -1,5 +1,6 @@
 #include "tools/plan_file.h"
 
+#include <cstdio>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,7 @@
 #include "planner/search/search.h"
 #include "tools/cluster_flags.h"
 #include "tools/exit_code.h"
+#include "tools/files.h"
 
 namespace meshwright {
 namespace {
@@ -75,6 +77,26 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"DataParallel", "oracle_b", {"--mode=data_parallel", "--parallel_optimizer"}},
                     Case{"Propagation", "matmul_relu"}),
     [](const auto& info) { return info.param.name; });
+
+// A plan is carried to machines that have neither the model file nor what lies beside it.
+TEST(PlanFile, HoldsTheHuggingFaceConfig) {
+  const std::string folder = absl::StrCat(testing::TempDir(), "/hf"), config = folder + "/config.json";
+  ASSERT_OK(WriteFileInNewFolder(config,
+                                 "{\n  \"model_type\": \"llama\",\n\n  \"hidden_size\": 8, "
+                                 "\"num_hidden_layers\": 2, \"num_attention_heads\": 2,\n"
+                                 "  \"intermediate_size\": 16, \"vocab_size\": 32}"));
+  const SourceFile source = {folder + "/m.yaml",
+                             "name: hf\nhuggingface: config.json\ntraining: {batch: 2, sequence: 4}"};
+  ASSERT_OK_AND_ASSIGN(const Plan plan, Make(source, {"--device=host", "--devices=1"}));
+  const std::string text = ToYaml(plan);
+  ASSERT_EQ(std::remove(config.c_str()), 0);
+  ASSERT_OK_AND_ASSIGN(const Plan again, ParsePlan(SourceFile{"plan.yaml", text}));
+  EXPECT_EQ(again.session.source.config, plan.session.source.config);
+  EXPECT_EQ(ToYaml(again), text);
+  ASSERT_OK_AND_ASSIGN(const Program before, ProgramOf(plan));
+  ASSERT_OK_AND_ASSIGN(const Program after, ProgramOf(again));
+  EXPECT_EQ(ToText(after), ToText(before));
+}
 
 constexpr char kModel[] =
     "name: m\n"

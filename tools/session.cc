@@ -301,9 +301,10 @@ absl::StatusOr<Session> MakeSession(const SourceFile& source, ModelFile file, co
                                     Cluster cluster) {
   MESHWRIGHT_RETURN_IF_ERROR(ApplyChanges(changes, file));
   Session session;
-  session.source = source;
+  session.source = {source.path, source.text, file.config};
   session.changes = changes;
-  session.notices = file.parallel.warnings;
+  session.notices = file.notices;
+  session.notices.insert(session.notices.end(), file.parallel.warnings.begin(), file.parallel.warnings.end());
   Problem& problem = session.problem;
   MESHWRIGHT_ASSIGN_OR_RETURN(problem.mode, ModeOf(file, cluster.num_devices()));
   problem.name = file.name;
@@ -553,7 +554,7 @@ absl::StatusOr<Session> OpenModel(const SourceFile& source, const Flags& flags, 
     return absl::InvalidArgumentError(
         absl::StrCat(source.path, ":1:1: schema: found a plan, wanted a model file; simulate and run take plans"));
   }
-  MESHWRIGHT_ASSIGN_OR_RETURN(ModelFile file, ParseModelFile(source.text, source.path));
+  MESHWRIGHT_ASSIGN_OR_RETURN(ModelFile file, ParseModelFile(source.text, source.path, source.config));
   MESHWRIGHT_ASSIGN_OR_RETURN(const ModelChanges changes, ChangesFrom(flags));
   MESHWRIGHT_RETURN_IF_ERROR(SetModes(flags, file));
   if (!cluster.has_value()) {
@@ -568,7 +569,7 @@ absl::StatusOr<Session> OpenModel(const SourceFile& source, const Flags& flags, 
 }
 
 absl::StatusOr<Session> ReopenModel(const SourceFile& source, const ModelChanges& changes, Cluster cluster) {
-  MESHWRIGHT_ASSIGN_OR_RETURN(ModelFile file, ParseModelFile(source.text, source.path));
+  MESHWRIGHT_ASSIGN_OR_RETURN(ModelFile file, ParseModelFile(source.text, source.path, source.config));
   return MakeSession(source, std::move(file), changes, std::move(cluster));
 }
 

@@ -30,9 +30,10 @@ struct ModelChanges {
   friend bool operator==(const ModelChanges&, const ModelChanges&) = default;
 };
 
-// A file that was read: its path, for messages and for what lies beside it, and its text.
+// A file that was read: its path, for messages and for what lies beside it, and its text. Of a model file that names a
+// Hugging Face config.json, the text of that, too.
 struct SourceFile {
-  std::string path, text;
+  std::string path, text, config = {};
 };
 // "-" is the standard input.
 absl::StatusOr<SourceFile> ReadSource(const std::string& path);

@@ -14,6 +14,7 @@ namespace meshwright {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 constexpr absl::StatusCode kInvalid = absl::StatusCode::kInvalidArgument;
@@ -50,7 +51,7 @@ TEST(SessionTest, ADecoderLeavesItsChoicesOpen) {
   EXPECT_FALSE(problem.parallel_optimizer.has_value());
   EXPECT_FALSE(problem.recompute.has_value());
   EXPECT_FALSE(problem.loss_is_sum);
-  EXPECT_THAT(session.notices, IsEmpty());
+  EXPECT_THAT(session.notices, ElementsAre(HasSubstr("optimizer is not given, so it is sgd")));
 }
 
 TEST(SessionTest, WhatTheFileSaysIsFixed) {
