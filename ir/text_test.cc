@@ -60,6 +60,7 @@ TEST(ParseQuantityTest, KnowsPowersOfTenAndOfTwoBytesAndBits) {
   EXPECT_EQ(*ParseBytes("0 B"), Bytes(0));
   EXPECT_EQ(*ParseQuantity("450 GB/s", UnitKind::kBytesPerSecond), 450e9);
   EXPECT_EQ(*ParseQuantity("400 Gb/s", UnitKind::kBytesPerSecond), 50e9);  // 8 bits to the byte
+  EXPECT_EQ(*ParseQuantity("400Gbps", UnitKind::kBytesPerSecond), 50e9);
   EXPECT_EQ(*ParseQuantity("312 TFLOP/s", UnitKind::kFlopsPerSecond), 312e12);
   EXPECT_EQ(*ParseQuantity("2 h", UnitKind::kTime), 7200);
   EXPECT_EQ(*ParseQuantity("2.5 USD/h", UnitKind::kPrice), 2.5);
