@@ -72,6 +72,10 @@ bool SplitsBackward(Schedule schedule);
 // Whether passes run in turns, with their collectives beside the kernels.
 bool TakesTurns(Schedule schedule);
 
+// Forward passes of a stage: micro-batches times chunks. A program lists them all, so that more of them would take
+// gigabytes; steps that anybody runs have a few thousand.
+inline constexpr int64_t kMostPasses = int64_t{1} << 16;
+
 // Whether two chunks lie on each stage forth and back: dualpipe's second chunks are those of the other direction, whose
 // first part is S, on the last stage.
 bool IsV(Schedule schedule);

@@ -76,6 +76,26 @@ class Overlapper {
   struct Pending {
     BlockId block;
     int64_t layer;
+    friend auto operator<=>(const Pending&, const Pending&) = default;
+  };
+  // What communication that nobody has waited for writes, or reads.
+  struct Open {
+    std::map<Instance, Pending> by;  // the latest of each
+    std::map<Pending, std::vector<Instance>> of;
+
+    void Note(const Instance& instance, const Pending& pending) {
+      by[instance] = pending;
+      of[pending].push_back(instance);
+    }
+    void Close(const Pending& pending) {
+      const auto done = of.find(pending);
+      if (done == of.end()) return;
+      for (const Instance& instance : done->second) {
+        const auto found = by.find(instance);
+        if (found != by.end() && found->second == pending) by.erase(found);
+      }
+      of.erase(done);
+    }
   };
 
   int64_t LayerInstance(const Operand& operand, int64_t layer) const {
@@ -86,18 +106,18 @@ class Overlapper {
   // while communication reads it.
   std::vector<Pending> Needs(BlockId block, int64_t layer) const {
     std::vector<Pending> needs;
-    if (pending_.empty()) return needs;
-    const auto look = [&](const std::map<Instance, Pending>& pending, const auto& operands) {
+    if (writes_.by.empty()) return needs;
+    const auto look = [&](const Open& open, const auto& operands) {
       for (const Operand& operand : operands) {
-        const auto found = pending.find({operand.buffer, LayerInstance(operand, layer)});
-        if (found != pending.end()) needs.push_back(found->second);
+        const auto found = open.by.find({operand.buffer, LayerInstance(operand, layer)});
+        if (found != open.by.end()) needs.push_back(found->second);
       }
     };
     for (const Instruction& instruction : c_.blocks[block.index()].instructions) {
       if (instruction.stream == Stream::kComm) continue;
-      look(pending_, instruction.reads);
-      look(pending_, instruction.writes);
-      look(pending_reads_, instruction.writes);
+      look(writes_, instruction.reads);
+      look(writes_, instruction.writes);
+      look(reads_, instruction.writes);
     }
     return needs;
   }
@@ -111,17 +131,12 @@ class Overlapper {
       it->second = BlockId(c_.blocks.size() - 1);
     }
     slots.push_back({it->second, 0, pending.layer, 1, 1});
-    const Pending done = pending;  // which may lie in the maps
-    for (auto* open : {&pending_, &pending_reads_}) {
-      for (auto p = open->begin(); p != open->end();) {
-        const bool same = p->second.block == done.block && p->second.layer == done.layer;
-        p = same ? open->erase(p) : std::next(p);
-      }
-    }
+    writes_.Close(pending);
+    reads_.Close(pending);
   }
 
   void Append(const Slot& slot, std::vector<Slot>& slots) {
-    if (pending_.empty()) {
+    if (writes_.by.empty()) {
       slots.push_back(slot);
       NotePending(slot);
       return;
@@ -147,19 +162,19 @@ class Overlapper {
     if (!done_[slot.block.index()].valid()) return;
     for (const Instruction& instruction : c_.blocks[slot.block.index()].instructions) {
       if (!Moves(instruction)) continue;
+      const Pending pending = {slot.block, slot.layer};
       for (const Operand& operand : instruction.writes) {
-        pending_[{operand.buffer, LayerInstance(operand, slot.layer)}] = {slot.block, slot.layer};
+        writes_.Note({operand.buffer, LayerInstance(operand, slot.layer)}, pending);
       }
       for (const Operand& operand : instruction.reads) {
-        pending_reads_[{operand.buffer, LayerInstance(operand, slot.layer)}] = {slot.block, slot.layer};
+        reads_.Note({operand.buffer, LayerInstance(operand, slot.layer)}, pending);
       }
     }
   }
 
   RankClass& c_;
-  std::vector<EventId> done_;                  // by block: recorded when its collectives are through
-  std::map<Instance, Pending> pending_;        // written by communication that nobody has waited for
-  std::map<Instance, Pending> pending_reads_;  // read by it
+  std::vector<EventId> done_;  // by block: recorded when its collectives are through
+  Open writes_, reads_;
   std::map<BlockId, BlockId> await_;
 };
 

@@ -46,6 +46,12 @@ class Splitter {
 
   absl::StatusOr<Program> Run() {
     MESHWRIGHT_RETURN_IF_ERROR(CheckSchedule(schedule_, strategy_.stages, strategy_.microbatches));
+    if (strategy_.microbatches > kMostPasses / strategy_.chunks) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "found ", strategy_.microbatches, " micro-batches", strategy_.chunks > 1 ? " through each of " : "",
+          strategy_.chunks > 1 ? absl::StrCat(strategy_.chunks, " chunks") : "", ", wanted at most ", kMostPasses,
+          " passes of a stage; take fewer and larger ones"));
+    }
     MESHWRIGHT_ASSIGN_OR_RETURN(parts_, PartsOf(graph_, strategy_));
     const std::vector<Part> model = parts_;
     for (int64_t k = 1; k < directions(); ++k) parts_.insert(parts_.end(), model.begin(), model.end());

@@ -17,6 +17,7 @@
 #include "planner/passes/differentiate.h"
 #include "planner/passes/partition.h"
 #include "planner/passes/testing.h"
+#include "planner/schedule.h"
 
 namespace meshwright {
 namespace {
@@ -406,6 +407,12 @@ TEST(SplitStagesErrorsTest, Chunks) {
   strategy.mesh = Mesh::Factored(1, 1);
   strategy.stages = 1;
   EXPECT_THAT(Split(TiedStack(5, 8), strategy), StatusIs(kInvalid, "found 3 chunks on one pipeline stage"));
+  // Slots for all of them would take gigabytes.
+  EXPECT_THAT(Split(TiedStack(4, 8), Pipeline(1, kMostPasses + 1)),
+              StatusIs(kInvalid, "found 65537 micro-batches, wanted at most 65536 passes of a stage"));
+  Strategy chunks = Pipeline(2, kMostPasses);
+  chunks.chunks = 2;
+  EXPECT_THAT(Split(TiedStack(4, 8), chunks), StatusIs(kInvalid, "found 65536 micro-batches through each of 2 chunks"));
 }
 
 TEST(SplitStagesErrorsTest, LayersAndStages) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <map>
+#include <mutex>
 #include <tuple>
 #include <utility>
 
@@ -59,9 +60,7 @@ class DecoderSearch {
           batch.push_back(order[done].index);
         }
       }
-      MESHWRIGHT_RETURN_IF_ERROR(SimulateBatch(batch));
-      if (options_.progress != nullptr)
-        options_.progress(static_cast<int64_t>(done), static_cast<int64_t>(order.size()));
+      MESHWRIGHT_RETURN_IF_ERROR(SimulateBatch(batch, done - batch.size(), order.size()));
     }
     slower += static_cast<int64_t>(order.size() - done);
     if (slower > 0) result_.pruned["slower than the best by the lower bound of its time"] += slower;
@@ -93,14 +92,19 @@ class DecoderSearch {
     return order;
   }
 
-  absl::Status SimulateBatch(const std::vector<size_t>& batch) {
+  // `done` of the `all` came before.
+  absl::Status SimulateBatch(const std::vector<size_t>& batch, size_t done, size_t all) {
     struct Simulated {
       absl::Status status;
       Candidate candidate;
     };
     std::vector<Simulated> results(batch.size());
+    std::mutex progress;
     ParallelFor(batch.size(), options_.threads, [&](size_t i) {
       results[i].status = EvaluateOne(space_.combinations[batch[i]], &results[i].candidate);
+      if (options_.progress == nullptr) return;
+      const std::lock_guard<std::mutex> lock(progress);
+      options_.progress(static_cast<int64_t>(++done), static_cast<int64_t>(all));
     });
     for (size_t i = 0; i < batch.size(); ++i) {
       if (absl::IsInvalidArgument(results[i].status)) {

@@ -12,6 +12,7 @@
 #include "gtest/gtest.h"
 #include "ir/testing.h"
 #include "ir/verify.h"
+#include "planner/schedule.h"
 #include "planner/search/space.h"
 #include "planner/search/testing.h"
 
@@ -77,6 +78,19 @@ TEST(DecoderSearchTest, DoesNotDependOnThreads) {
   for (const int threads : {2, 5, 0}) {
     ASSERT_OK_AND_ASSIGN(const SearchResult several, SearchDecoder(problem, {.threads = threads}));
     EXPECT_EQ(ToText(several), ToText(one)) << threads;
+  }
+}
+
+// 2^30 rows, whose programs of one row a micro-batch would fill the memory.
+TEST(DecoderSearchTest, ABatchOfMoreMicroBatchesThanAProgramHolds) {
+  const Problem problem = ToyDecoderProblem({.layers = 4}, int64_t{1} << 30, A100Cluster(1));
+  ASSERT_OK_AND_ASSIGN(const Graph graph, problem.graph(1));
+  const Space space = DecoderSpace(problem, FactsOf(graph), {});
+  EXPECT_GT(space.pruned.at("more than 65536 passes of a stage"), 0);
+  EXPECT_FALSE(space.combinations.empty());
+  for (const Combination& c : space.combinations) {
+    const int64_t microbatches = problem.batch / c.degrees.data / c.degrees.microbatch;
+    EXPECT_LE(microbatches * c.pipelining.chunks, kMostPasses);
   }
 }
 

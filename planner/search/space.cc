@@ -145,6 +145,10 @@ class Enumeration {
         Prune("fewer micro-batches than stages", choices);
         continue;
       }
+      if (rows / microbatch > kMostPasses / FixedChunks().value_or(1)) {
+        Prune(absl::StrCat("more than ", kMostPasses, " passes of a stage"), choices);
+        continue;
+      }
       const std::vector<Pipelining> ways = Pipelinings(degrees.pipeline, rows / microbatch);
       if (ways.empty()) {
         Prune(absl::StrCat("fewer micro-batches than ", NameOf(*problem_.schedule), " takes, twice the stages",
@@ -216,7 +220,8 @@ class Enumeration {
       const auto schedule = static_cast<Schedule>(i);
       if (!CheckSchedule(schedule, stages, microbatches).ok()) continue;
       for (const int64_t chunks : Chunks(schedule, stages, microbatches)) {
-        if (chunks * stages <= facts_.layers) ways.push_back({schedule, chunks});
+        if (chunks * stages <= facts_.layers && chunks <= kMostPasses / microbatches)
+          ways.push_back({schedule, chunks});
       }
     }
     return ways;

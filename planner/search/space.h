@@ -66,9 +66,10 @@ DecoderFacts FactsOf(const Graph& graph);
 
 // Uses all devices of the cluster. Rules: stages <= layers; the tensor degree divides KV heads "g", "f", and with
 // sequence parallelism "s"; twice the context degree divides "s"; the expert degree divides "e" and the data degree;
-// the batch divides. Chunks that the user leaves open divide the layers of the largest stage, and
-// with several of them the stages divide the micro-batches, as Megatron-LM wants it. Where the user does not say,
-// parameters are split over replicas on one stage only: with several they would be gathered anew for each micro-batch.
+// the batch divides; micro-batches times chunks are no more than kMostPasses. Chunks that the user leaves open divide
+// the layers of the largest stage, and with several of them the stages divide the micro-batches, as Megatron-LM wants
+// it. Where the user does not say, parameters are split over replicas on one stage only: with several they would be
+// gathered anew for each micro-batch.
 Space DecoderSpace(const Problem& problem, const DecoderFacts& facts, const SpaceOptions& options);
 
 absl::StatusOr<Strategy> StrategyOf(const Problem& problem, const Combination& combination, const LabelSizes& sizes);
