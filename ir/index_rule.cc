@@ -32,7 +32,9 @@ absl::Status AddOperand(absl::string_view text, IndexRule& rule, std::vector<Ope
     int label = rule.FindLabel(word);
     if (label < 0) {
       label = static_cast<int>(rule.labels.size());
-      if (label > 100) return absl::InvalidArgumentError("a rule has at most 100 labels");
+      if (rule.labels.size() == IndexRule::kMostLabels) {
+        return absl::InvalidArgumentError(absl::StrCat("a rule has at most ", IndexRule::kMostLabels, " labels"));
+      }
       rule.labels.push_back({std::string(word), false});
     }
     rule.labels[label].whole |= whole;

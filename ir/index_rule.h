@@ -16,6 +16,7 @@
 #ifndef MESHWRIGHT_IR_INDEX_RULE_H_
 #define MESHWRIGHT_IR_INDEX_RULE_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -44,6 +45,8 @@ struct Label {
 };
 
 struct IndexRule {
+  static constexpr size_t kMostLabels = 100;  // that text can be read with
+
   std::vector<Label> labels;  // in order of first appearance
   std::vector<OperandRule> inputs, outputs;
 

@@ -14,8 +14,6 @@
 namespace meshwright {
 namespace {
 
-constexpr size_t kMostLabels = 120;  // of one check: labels are numbered by int8_t
-
 class Scaler {
  public:
   Scaler(RankClass& c, int64_t stages, AxisList all, const OpAttrs& attrs)
@@ -128,7 +126,7 @@ class Scaler {
     for (; at < gradients.size(); ++at) {
       const Shape& shape = c_.buffers[gradients[at].buffer.index()].shape;
       std::vector<Label>& labels = compute.rule.labels;
-      if (!check.reads.empty() && labels.size() + shape.size() > kMostLabels) break;
+      if (!check.reads.empty() && labels.size() + shape.size() > IndexRule::kMostLabels) break;
       OperandRule operand;
       for (size_t d = 0; d < shape.size(); ++d) {
         operand.push_back({static_cast<int8_t>(labels.size()), false});

@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/substitute.h"
 #include "gmock/gmock.h"
@@ -95,6 +96,36 @@ class all
   EXPECT_OK(verify("x2.x1"));
   EXPECT_OK(verify("x1"));
   EXPECT_THAT(verify("x2"), StatusIs(absl::StatusCode::kInvalidArgument, "rule 4"));
+}
+
+// A segment of any number of parameters: their gradients are cleared and checked, by as many checks as it takes.
+TEST(ScaleLossTest, ManyParametersInOneSegment) {
+  GraphBuilder b("many");
+  b.BeginSegment("model");
+  const DType f = DType::kFloat32;
+  const TensorId y = b.Input("y", f, {4, 4}, {});
+  TensorId x = b.Input("x", f, {4, 4}, {});
+  for (int i = 0; i < 140; ++i) {
+    const TensorId w = b.Parameter(absl::StrCat("w", i), f, {4, 4}, {});
+    ASSERT_OK_AND_ASSIGN(
+        x,
+        b.AddOne({.name = absl::StrCat("m", i), .kind = OpKind::kMatMul, .inputs = {x, w}, .rule = "m k, k n -> m n"}));
+  }
+  ASSERT_OK_AND_ASSIGN(const TensorId loss, b.AddOne({.name = "loss", .kind = OpKind::kMseLoss, .inputs = {x, y}}));
+  b.SetLoss(loss);
+  Strategy strategy;
+  strategy.mesh = *ParseMesh("dp=2");
+  UpdateRule adamw{OpKind::kAdamW, {}};
+  adamw.loss_scale = Dynamic();
+  ASSERT_OK_AND_ASSIGN(const Program program, Lower(std::move(b).Build(), strategy, adamw, PriceByBytes));
+  EXPECT_OK(VerifyProgram(program));
+  ASSERT_OK_AND_ASSIGN(const Program read, ParseProgram(ToText(program)));
+  EXPECT_EQ(ToText(read), ToText(program));
+  EXPECT_EQ(Lines(program, 0, "model zero").size(), 1u);
+  int64_t checks = 0;
+  for (const std::string& line : Lines(program, 0, "model check"))
+    checks += absl::StartsWith(line, "compute NotFinite");
+  EXPECT_EQ(checks, 3);  // of 140 gradients with two labels each, 100 labels in each
 }
 
 // Three stages: each tells the next one, then the one after it; all know of all, and each has its own scale.

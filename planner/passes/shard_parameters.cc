@@ -239,20 +239,15 @@ class Sharder {
     for (const Member& member : segment.members) rows[member.gradient] = member.rows;
     std::vector<Instruction> kept;
     for (Instruction& fill : At(segment.zero).instructions) {
-      auto* compute = std::get_if<Compute>(&fill.work);
       Instruction out = fill;
       out.writes.clear();
-      std::vector<OperandRule> outputs;
-      for (size_t i = 0; i < fill.writes.size(); ++i) {
-        Operand operand = fill.writes[i];
+      for (Operand operand : fill.writes) {
         const bool member = gradients.count(operand.buffer) > 0;
         if (member && microbatches_ == 1) continue;
         if (member) operand.buffer = rows[operand.buffer];
         out.writes.push_back(operand);
-        if (compute != nullptr) outputs.push_back(compute->rule.outputs[i]);
       }
       if (out.writes.empty()) continue;
-      if (compute != nullptr) std::get<Compute>(out.work).rule.outputs = std::move(outputs);
       kept.push_back(std::move(out));
     }
     At(segment.zero).instructions = std::move(kept);

@@ -89,20 +89,13 @@ class Maker {
     }
   }
 
-  Instruction MakeZero(const std::vector<BufferId>& buffers, const std::string& origin) const {
+  // Without a rule: any number of buffers, of any shapes.
+  static Instruction MakeZero(const std::vector<BufferId>& buffers, const std::string& origin) {
     Instruction fill;
     Compute compute;
     compute.op = OpKind::kFill;
     compute.attrs.scale = 0;
-    for (BufferId id : buffers) {
-      OperandRule operand;
-      for (size_t d = 0; d < c_.buffers[id.index()].shape.size(); ++d) {
-        operand.push_back({static_cast<int8_t>(compute.rule.labels.size()), false});
-        compute.rule.labels.push_back({absl::StrCat("d", compute.rule.labels.size()), false});
-      }
-      compute.rule.outputs.push_back(std::move(operand));
-      fill.writes.push_back({id, 0});
-    }
+    for (BufferId id : buffers) fill.writes.push_back({id, 0});
     fill.work = std::move(compute);
     fill.origin = origin;
     return fill;
