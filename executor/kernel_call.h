@@ -39,14 +39,14 @@ struct KernelCall {
   OpKind op = OpKind::kFill;
   const OpAttrs* attrs = nullptr;
   const IndexRule* rule = nullptr;
-  uint32_t accumulate = 0;  // bit i: add to output i instead of overwriting it
+  uint32_t accumulate = 0;  // bit i: add to output i instead of overwriting it; those from 32 on are overwritten
   int64_t step = 1;         // training step, from 1: AdamW corrects its averages by it
   absl::Span<const TensorView> inputs, outputs;
   // What random operators draw from, besides `step` and their own stream.
   uint64_t seed = 0;
   int64_t microbatch = 0, layer = 0;  // of the step, and of the whole model
 
-  bool Adds(size_t output) const { return (accumulate >> output & 1) != 0; }
+  bool Adds(size_t output) const { return output < 32 && (accumulate >> output & 1) != 0; }
 };
 
 }  // namespace meshwright

@@ -13,6 +13,7 @@
 #define MESHWRIGHT_IR_GRAPH_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -80,6 +81,7 @@ struct OpAttrs {
                          // (ir/context_order.h)
   int64_t shift = -1;    // Attention: -1, or with `context` blocks of queries, block i has the keys of block i - shift
   double learning_rate = 0, beta1 = 0, beta2 = 0, weight_decay = 0;  // optimizers; Momentum uses beta1
+  int64_t tensors = 1;  // optimizers: how many parameters are updated, see UpdateOperands
   // AdjustScale: the scale times `growth` after `interval` good steps in a row, times `backoff` after a bad one.
   double growth = 1, backoff = 1;
   int64_t interval = 1;
@@ -195,6 +197,15 @@ absl::Status VerifyGraph(const Graph& graph);
 
 // One line per segment, tensor and op.
 std::string ToText(const Graph& graph);
+
+// The operands of an update of attrs.tensors parameters, one parameter after the other: it, its gradient and its state
+// come in, it, its state and perhaps a copy go out. The scalars of loss scaling are the last inputs, for all of them.
+struct UpdateOperands {
+  size_t inputs = 2, outputs = 1;  // of each parameter
+  bool scaled = false;
+};
+// Nothing where so many operands are not of such an update, or the op is none.
+std::optional<UpdateOperands> UpdateOperandsOf(OpKind kind, const OpAttrs& attrs, size_t inputs, size_t outputs);
 
 // What one rank does for an op with these operand shapes (local, or global for the whole).
 KernelWork WorkOf(OpKind kind, const OpAttrs& attrs, const IndexRule& rule, absl::Span<const Shape> inputs,

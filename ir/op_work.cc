@@ -1,5 +1,6 @@
 // Operation and byte counts of an operator, from its rule and the shapes of its operands.
 #include <algorithm>
+#include <optional>
 
 #include "ir/graph.h"
 
@@ -100,7 +101,31 @@ void CountEagerSteps(OpKind kind, absl::Span<const Shape> inputs, KernelWork& wo
   }
 }
 
+// Points of all parameters of an update.
+double UpdatePoints(const UpdateOperands& operands, int64_t tensors, absl::Span<const Shape> inputs) {
+  double points = 0;
+  for (int64_t t = 0; t < tensors; ++t) {
+    points += static_cast<double>(NumElements(inputs[static_cast<size_t>(t) * operands.inputs]));
+  }
+  return points;
+}
+
 }  // namespace
+
+std::optional<UpdateOperands> UpdateOperandsOf(OpKind kind, const OpAttrs& attrs, size_t inputs, size_t outputs) {
+  if (!UpdatesMany(kind) || attrs.tensors < 1 || static_cast<size_t>(attrs.tensors) > inputs) return std::nullopt;
+  const auto tensors = static_cast<size_t>(attrs.tensors);
+  UpdateOperands operands;
+  operands.inputs = NumStates(kind) + 2;
+  operands.outputs = outputs / tensors;
+  operands.scaled = inputs == tensors * operands.inputs + 2;
+  const bool copied = operands.outputs == NumStates(kind) + 2;
+  if (inputs != tensors * operands.inputs + (operands.scaled ? 2 : 0) || outputs != tensors * operands.outputs ||
+      (!copied && operands.outputs != NumStates(kind) + 1)) {
+    return std::nullopt;
+  }
+  return operands;
+}
 
 KernelWork WorkOf(OpKind kind, const OpAttrs& attrs, const IndexRule& rule, absl::Span<const Shape> inputs,
                   absl::Span<const DType> input_dtypes, absl::Span<const Shape> outputs,
@@ -160,6 +185,10 @@ KernelWork WorkOf(OpKind kind, const OpAttrs& attrs, const IndexRule& rule, absl
   // As a double: a Fill of many tensors spans a space larger than any integer.
   double points = 1;
   for (int64_t extent : extents) points *= static_cast<double>(extent);
+  if (attrs.tensors > 1) {
+    const std::optional<UpdateOperands> update = UpdateOperandsOf(kind, attrs, inputs.size(), outputs.size());
+    points = update.has_value() ? UpdatePoints(*update, attrs.tensors, inputs) : 0;
+  }
   work.flops = Flops(info.flops_per_point == 0 ? 0 : info.flops_per_point * points);
   return work;
 }

@@ -1,5 +1,6 @@
 // Operation and byte counts of operators: what prices are made of.
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -125,6 +126,42 @@ TEST(WorkOfTest, Elementwise) {
   EXPECT_FALSE(work.backward);
   EXPECT_TRUE(Work(OpKind::kGeluGrad, "", {{{4, 8}, {4, 8}}, {{4, 8}}}).backward);
   EXPECT_FALSE(Work(OpKind::kAdamW, "", {{{4}, {4}, {4}, {4}}, {{4}, {4}, {4}}}).backward);
+}
+
+// 14 operations for each element of either parameter; everything is read and written once.
+TEST(WorkOfTest, SeveralUpdatesInOne) {
+  OpAttrs attrs;
+  attrs.tensors = 2;
+  const std::vector<Shape> inputs = {{4, 8}, {4, 8}, {4, 8}, {4, 8}, {5}, {5}, {5}, {5}};
+  const std::vector<Shape> outputs = {{4, 8}, {4, 8}, {4, 8}, {5}, {5}, {5}};
+  const KernelWork work = WorkOf(OpKind::kAdamW, attrs, {}, inputs, std::vector<DType>(inputs.size(), DType::kFloat32),
+                                 outputs, std::vector<DType>(outputs.size(), DType::kFloat32));
+  EXPECT_EQ(work.flops.raw(), 14.0 * (32 + 5));
+  EXPECT_EQ(work.read, Bytes(4 * 4 * (32 + 5)));
+  EXPECT_EQ(work.written, Bytes(3 * 4 * (32 + 5)));
+}
+
+TEST(UpdateOperandsTest, AreCountedByParameter) {
+  OpAttrs attrs;
+  attrs.tensors = 3;
+  const auto copied = UpdateOperandsOf(OpKind::kMomentum, attrs, 9 + 2, 9);
+  ASSERT_TRUE(copied.has_value());
+  EXPECT_EQ(copied->inputs, 3u);
+  EXPECT_EQ(copied->outputs, 3u);
+  EXPECT_TRUE(copied->scaled);
+  EXPECT_FALSE(UpdateOperandsOf(OpKind::kMomentum, attrs, 9, 6)->scaled);
+  for (const auto& [inputs, outputs] : {std::pair<size_t, size_t>(9, 3), {9, 7}, {10, 6}, {8, 6}, {9, 12}}) {
+    EXPECT_FALSE(UpdateOperandsOf(OpKind::kMomentum, attrs, inputs, outputs).has_value());
+  }
+  attrs.tensors = 2;  // of SGD: two parameters, or one with a copy under loss scaling
+  EXPECT_FALSE(UpdateOperandsOf(OpKind::kSgd, attrs, 4, 2)->scaled);
+  attrs.tensors = 1;
+  EXPECT_TRUE(UpdateOperandsOf(OpKind::kSgd, attrs, 4, 2)->scaled);
+  EXPECT_FALSE(UpdateOperandsOf(OpKind::kLambStep, attrs, 4, 5).has_value());
+  for (const int64_t tensors : {int64_t{0}, int64_t{-1}, int64_t{1} << 62}) {
+    attrs.tensors = tensors;
+    EXPECT_FALSE(UpdateOperandsOf(OpKind::kSgd, attrs, 2, 1).has_value());
+  }
 }
 
 // A view costs nothing; a scalar gradient does not say in which type a loss is computed.

@@ -32,6 +32,7 @@ void VisitFields(A& attrs, const OpAttrs&, Visit visit) {
   visit("beta1", attrs.beta1);
   visit("beta2", attrs.beta2);
   visit("weight_decay", attrs.weight_decay);
+  visit("tensors", attrs.tensors);
   visit("growth", attrs.growth);
   visit("backoff", attrs.backoff);
   visit("interval", attrs.interval);

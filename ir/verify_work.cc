@@ -1,6 +1,8 @@
 // Rules 3 to 7: what one instruction says, against its operands' buffers.
 #include <algorithm>
+#include <optional>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -81,13 +83,7 @@ class WorkChecker {
  public:
   WorkChecker(const Program& program, const RankClass& rank_class, const Block& block, size_t index,
               int64_t class_index)
-      : program_(program),
-        mesh_(program.mesh),
-        class_(rank_class),
-        block_(block),
-        index_(index),
-        class_index_(class_index),
-        instruction_(block.instructions[index]) {}
+      : WorkChecker(program, rank_class, block, index, class_index, block.instructions[index]) {}
 
   absl::Status Check() const {
     MESHWRIGHT_RETURN_IF_ERROR(CheckOwner());
@@ -100,6 +96,17 @@ class WorkChecker {
     return Broken(rule, program_, class_, block_, index_, absl::StrCat(parts...));
   }
   const Buffer& BufferOf(const Operand& operand) const { return class_.buffers[operand.buffer.index()]; }
+
+  // `instruction` is a part of that at `index`.
+  WorkChecker(const Program& program, const RankClass& rank_class, const Block& block, size_t index,
+              int64_t class_index, const Instruction& instruction)
+      : program_(program),
+        mesh_(program.mesh),
+        class_(rank_class),
+        block_(block),
+        index_(index),
+        class_index_(class_index),
+        instruction_(instruction) {}
 
   absl::Status CheckOwner() const {
     const int64_t owner = OwnerOf(instruction_, class_);
@@ -116,6 +123,7 @@ class WorkChecker {
 
   absl::Status Check(const Compute& compute) const {
     if (compute.on_host && compute.op == OpKind::kFeed) return Wrong(3, "is fed by the host as it is, found on_host");
+    if (compute.attrs.tensors != 1) return CheckUpdates(compute);
     const bool made_here = compute.op == OpKind::kFill || compute.op == OpKind::kFeed;
     if (made_here && compute.rule == IndexRule{} && instruction_.reads.empty()) return absl::OkStatus();
     std::vector<Shape> inputs, outputs;
@@ -135,6 +143,46 @@ class WorkChecker {
                    NameOf(BufferOf(instruction_.reads[1]).dtype));
     }
     return CheckPartial(compute, assignment);
+  }
+
+  // Several updates in one: each as if it were alone.
+  absl::Status CheckUpdates(const Compute& compute) const {
+    const Operands &reads = instruction_.reads, &writes = instruction_.writes;
+    const std::optional<UpdateOperands> operands =
+        UpdateOperandsOf(compute.op, compute.attrs, reads.size(), writes.size());
+    if (!operands.has_value()) {
+      return Wrong(3, "is no ", NameOf(compute.op), " of ", compute.attrs.tensors, " tensors, found ", reads.size(),
+                   " inputs and ", writes.size(), " outputs");
+    }
+    if (compute.rule != IndexRule{}) return Wrong(3, "has a rule, and is of ", compute.attrs.tensors, " tensors");
+    for (int64_t t = 0; t < compute.attrs.tensors; ++t) {
+      const auto take = [t](const Operands& all, size_t each) {
+        const auto first = all.begin() + t * static_cast<int64_t>(each);
+        return Operands(first, first + static_cast<int64_t>(each));
+      };
+      Instruction update;
+      update.reads = take(reads, operands->inputs);
+      update.writes = take(writes, operands->outputs);
+      Compute alone;
+      alone.op = compute.op;
+      OperandRule operand;
+      const size_t dims = BufferOf(update.reads[0]).shape.size();
+      if (dims > IndexRule::kMostLabels) return Wrong(3, "updates a parameter of ", dims, " dims");
+      for (size_t d = 0; d < dims; ++d) {
+        operand.push_back({static_cast<int8_t>(d), false});
+        alone.rule.labels.push_back({absl::StrCat("d", d), false});
+      }
+      alone.rule.inputs.assign(operands->inputs, operand);
+      alone.rule.outputs.assign(operands->outputs, operand);
+      if (operands->scaled) {
+        update.reads.insert(update.reads.end(), reads.end() - 2, reads.end());
+        alone.rule.inputs.resize(operands->inputs + 2);
+      }
+      update.work = std::move(alone);
+      MESHWRIGHT_RETURN_IF_ERROR(
+          WorkChecker(program_, class_, block_, index_, class_index_, update).Check(std::get<Compute>(update.work)));
+    }
+    return absl::OkStatus();
   }
 
   // The axes of each label, from the operands' layouts.

@@ -8,6 +8,7 @@
 #include "planner/passes/complete_layouts.h"
 #include "planner/passes/differentiate.h"
 #include "planner/passes/fuse_epilogues.h"
+#include "planner/passes/fuse_updates.h"
 #include "planner/passes/interleave.h"
 #include "planner/passes/overlap.h"
 #include "planner/passes/partition.h"
@@ -68,6 +69,12 @@ constexpr ProgramPass kPasses[] = {
      [](Program program, const Context& c) -> absl::StatusOr<Program> {
        if (!c.strategy.fuse_epilogues) return program;
        return FuseEpilogues(std::move(program));
+     }},
+    // Behind those that split updates or add operands to them, and before overlap for the same reason.
+    {"fuse_updates",
+     [](Program program, const Context& c) -> absl::StatusOr<Program> {
+       if (!c.strategy.fuse_updates) return program;
+       return FuseUpdates(std::move(program));
      }},
     // Before overlap, which fixes the order of the calls.
     {"bucket_gradients",

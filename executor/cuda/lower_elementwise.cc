@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <optional>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -207,12 +208,11 @@ absl::Status SetScaling(const Lowering& l, size_t all, Update& body) {
   return absl::OkStatus();
 }
 
-// `all`: inputs without the scalars of loss scaling.
-absl::StatusOr<Update> UpdateOf(const Lowering& l, UpdateKind kind, size_t states, size_t all) {
+// Without parameters. `all`: inputs without the scalars of loss scaling.
+absl::StatusOr<Update> UpdateOf(const Lowering& l, UpdateKind kind, size_t all) {
   const KernelCall& call = l.call;
   Update body;
   body.kind = kind;
-  body.n = call.inputs[0].size();
   body.rate = call.attrs->learning_rate;
   body.beta1 = call.attrs->beta1;
   body.beta2 = call.attrs->beta2;
@@ -225,31 +225,62 @@ absl::StatusOr<Update> UpdateOf(const Lowering& l, UpdateKind kind, size_t state
     MESHWRIGHT_ASSIGN_OR_RETURN(body.correct_m_at, CorrectionAt(*l.values, body.beta1));
     MESHWRIGHT_ASSIGN_OR_RETURN(body.correct_v_at, CorrectionAt(*l.values, body.beta2));
   }
-  body.w = RefOf(call.inputs[0]);
-  body.g = RefOf(call.inputs[1]);
-  body.to = RefOf(call.outputs[0]);
-  if (states > 0) {
-    body.m = RefOf(call.inputs[2]);
-    body.new_m = RefOf(call.outputs[1]);
-  }
-  if (states > 1) {
-    body.v = RefOf(call.inputs[3]);
-    body.new_v = RefOf(call.outputs[2]);
-  }
-  if (call.outputs.size() == states + 2) body.copy = RefOf(call.outputs[states + 1]);
-  body.vectors = TakesVectors({body.w, body.g, body.m, body.v, body.to, body.new_m, body.new_v, body.copy});
   MESHWRIGHT_RETURN_IF_ERROR(SetScaling(l, all, body));
   return body;
 }
 
-absl::Status LowerUpdate(const Lowering& l, UpdateKind kind, size_t states) {
+using Views = absl::Span<const TensorView>;
+
+// Adds a parameter with `states` tensors beside it, unless there is no room, or its types are others than those so far.
+bool AddTensor(Views inputs, Views outputs, size_t states, Update& body) {
+  const Ref none;
+  const Ref w = RefOf(inputs[0]), g = RefOf(inputs[1]), to = RefOf(outputs[0]);
+  const Ref m = states > 0 ? RefOf(inputs[2]) : none, new_m = states > 0 ? RefOf(outputs[1]) : none;
+  const Ref v = states > 1 ? RefOf(inputs[3]) : none, new_v = states > 1 ? RefOf(outputs[2]) : none;
+  const Ref copy = outputs.size() == states + 2 ? RefOf(outputs[states + 1]) : none;
+  const Update::Types types = {w.type, g.type, m.type, v.type, to.type, new_m.type, new_v.type, copy.type};
+  const int64_t before = body.count == 0 ? 0 : body.ends[body.count - 1], n = inputs[0].size();
+  if (body.count == 0) {
+    body.types = types;
+    body.vectors = true;
+  }
+  if (body.count == Update::kMost || body.types != types) return false;
+  body.vectors = body.vectors && TakesVectors({w, g, m, v, to, new_m, new_v, copy});
+  body.tensors[body.count] = {w.data, g.data, m.data, v.data, to.data, new_m.data, new_v.data, copy.data, n};
+  body.ends[body.count++] = static_cast<int32_t>(before + Update::ChunksOf(n));
+  return true;
+}
+
+absl::Status LaunchUpdate(const Lowering& l, const Update& body) {
+  const int64_t chunks = body.ends[body.count - 1];
+  if (chunks == 0) return absl::OkStatus();
+  return l.Launch({chunks, 256, 0}, body);
+}
+
+// One launch for as many parameters as it takes.
+absl::Status LowerUpdate(const Lowering& l, UpdateKind kind) {
   const KernelCall& call = l.call;
-  const size_t with_copy = call.outputs.size() == states + 2 ? 1 : 0;
-  MESHWRIGHT_RETURN_IF_ERROR(ExpectUpdate(l, states + 2, states + 1 + with_copy));
-  MESHWRIGHT_RETURN_IF_ERROR(CheckShapes(call.inputs.first(states + 2), call.inputs[0].shape));
-  MESHWRIGHT_RETURN_IF_ERROR(CheckShapes(call.outputs, call.inputs[0].shape));
-  MESHWRIGHT_ASSIGN_OR_RETURN(const Update body, UpdateOf(l, kind, states, states + 2));
-  return l.LaunchVectors(body.n, body);
+  const std::optional<UpdateOperands> operands =
+      UpdateOperandsOf(call.op, *call.attrs, call.inputs.size(), call.outputs.size());
+  if (!operands.has_value()) {
+    return absl::InvalidArgumentError(absl::StrCat("has ", call.inputs.size(), " inputs and ", call.outputs.size(),
+                                                   " outputs, which are not of ", call.attrs->tensors, " parameters"));
+  }
+  const auto tensors = static_cast<size_t>(call.attrs->tensors), all = tensors * operands->inputs;
+  MESHWRIGHT_RETURN_IF_ERROR(CheckShapes(call.inputs.subspan(all), {}));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const Update none, UpdateOf(l, kind, all));
+  Update body = none;
+  for (size_t t = 0; t < tensors; ++t) {
+    const Views inputs = call.inputs.subspan(t * operands->inputs, operands->inputs);
+    const Views outputs = call.outputs.subspan(t * operands->outputs, operands->outputs);
+    MESHWRIGHT_RETURN_IF_ERROR(CheckShapes(inputs, inputs[0].shape));
+    MESHWRIGHT_RETURN_IF_ERROR(CheckShapes(outputs, inputs[0].shape));
+    if (AddTensor(inputs, outputs, NumStates(call.op), body)) continue;
+    MESHWRIGHT_RETURN_IF_ERROR(LaunchUpdate(l, body));
+    body = none;
+    AddTensor(inputs, outputs, NumStates(call.op), body);
+  }
+  return LaunchUpdate(l, body);
 }
 
 // The parameter's sum comes first: the step may be written over the parameter.
@@ -259,9 +290,10 @@ absl::Status LowerLambStep(const Lowering& l) {
   MESHWRIGHT_RETURN_IF_ERROR(CheckShapes(call.inputs.first(4), call.inputs[0].shape));
   MESHWRIGHT_RETURN_IF_ERROR(CheckShapes(call.outputs.first(3), call.inputs[0].shape));
   MESHWRIGHT_RETURN_IF_ERROR(CheckShapes(call.outputs.subspan(3), {}));
-  MESHWRIGHT_ASSIGN_OR_RETURN(const Update body, UpdateOf(l, UpdateKind::kLambStep, 2, 4));
+  MESHWRIGHT_ASSIGN_OR_RETURN(Update body, UpdateOf(l, UpdateKind::kLambStep, 4));
+  AddTensor(call.inputs, call.outputs.first(3), 2, body);
   MESHWRIGHT_RETURN_IF_ERROR(LowerSumOfSquares(l, call.inputs[0], call.outputs[3]));
-  MESHWRIGHT_RETURN_IF_ERROR(l.LaunchVectors(body.n, body));
+  MESHWRIGHT_RETURN_IF_ERROR(LaunchUpdate(l, body));
   return LowerSumOfSquares(l, call.outputs[0], call.outputs[4]);
 }
 
@@ -271,10 +303,11 @@ absl::Status LowerLamb(const Lowering& l) {
   MESHWRIGHT_RETURN_IF_ERROR(CheckShapes(call.inputs.first(2), call.inputs[0].shape));
   MESHWRIGHT_RETURN_IF_ERROR(CheckShapes(call.inputs.subspan(2), {}));
   MESHWRIGHT_RETURN_IF_ERROR(CheckShapes(call.outputs, call.inputs[0].shape));
-  MESHWRIGHT_ASSIGN_OR_RETURN(Update body, UpdateOf(l, UpdateKind::kLamb, 0, 4));
+  MESHWRIGHT_ASSIGN_OR_RETURN(Update body, UpdateOf(l, UpdateKind::kLamb, 4));
   body.weights = RefOf(call.inputs[2]);
   body.steps = RefOf(call.inputs[3]);
-  return l.LaunchVectors(body.n, body);
+  AddTensor(call.inputs, call.outputs, 0, body);
+  return LaunchUpdate(l, body);
 }
 
 // Any of the inputs may find something.
@@ -365,11 +398,11 @@ absl::Status LowerElementwise(const Lowering& l) {
     case OpKind::kFill:
       return LowerFill(l);
     case OpKind::kSgd:
-      return LowerUpdate(l, UpdateKind::kSgd, 0);
+      return LowerUpdate(l, UpdateKind::kSgd);
     case OpKind::kMomentum:
-      return LowerUpdate(l, UpdateKind::kMomentum, 1);
+      return LowerUpdate(l, UpdateKind::kMomentum);
     case OpKind::kAdamW:
-      return LowerUpdate(l, UpdateKind::kAdamW, 2);
+      return LowerUpdate(l, UpdateKind::kAdamW);
     case OpKind::kLambStep:
       return LowerLambStep(l);
     case OpKind::kLamb:

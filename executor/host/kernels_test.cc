@@ -401,6 +401,37 @@ TEST(OptimizersTest, AdamWCorrectsItsAveragesByTheStep) {
   EXPECT_THAT(second, ElementsAre(Near({0.5}), Near({-1.5}), Near({1.75})));
 }
 
+// In one call as one after the other, also where the step is skipped; a copy of each beside it.
+TEST(OptimizersTest, SeveralParametersInOneCall) {
+  for (const double factor : {0.5, 0.0}) {
+    OpAttrs attrs = Rate(0.25);
+    attrs.beta1 = 0.5;
+    const In scale = {{}, {factor}}, skipped = {{}, {1}};
+    const std::vector<In> first = {{{2}, {3, 5}}, {{2}, {2, 4}}, {{2}, {4, 6}}};
+    const std::vector<In> second = {{{1}, {7}}, {{1}, {-2}}, {{1}, {1}}};
+    std::vector<Numbers> expected;
+    for (const std::vector<In>& one : {first, second}) {
+      std::vector<In> inputs = one;
+      inputs.insert(inputs.end(), {scale, skipped});
+      ASSERT_OK_AND_ASSIGN(const auto values,
+                           RunOp(OpKind::kMomentum, " -> ", inputs, std::vector<Shape>(3, one[0].shape), attrs, 3));
+      expected.insert(expected.end(), values.begin(), values.end());
+    }
+    EXPECT_EQ(expected[0], factor == 0 ? Numbers({3, 5}) : Numbers({3 - 0.25 * 3, 5 - 0.25 * 5}));
+    attrs.tensors = 2;
+    std::vector<In> both = first;
+    both.insert(both.end(), second.begin(), second.end());
+    both.insert(both.end(), {scale, skipped});
+    ASSERT_OK_AND_ASSIGN(const auto values,
+                         RunOp(OpKind::kMomentum, " -> ", both, {{2}, {2}, {2}, {1}, {1}, {1}}, attrs, 3));
+    EXPECT_EQ(values, expected);
+    both.pop_back();
+    EXPECT_THAT(RunOp(OpKind::kMomentum, " -> ", both, {{2}, {2}, {2}, {1}, {1}, {1}}, attrs, 3),
+                StatusIs(absl::StatusCode::kInvalidArgument,
+                         "Momentum: has 7 inputs and 6 outputs, which are not of 2 parameters"));
+  }
+}
+
 // ---- what does not fit ---------------------------------------------------------------------------------------------
 
 // You et al., arXiv:1904.00962, with beta1 1/2, beta2 3/4, epsilon 1 and decay 0.1, by hand.

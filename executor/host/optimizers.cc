@@ -1,9 +1,11 @@
 // Updates of parameters. Inputs: parameter, gradient, state...; outputs: parameter, state..., and optionally a copy of
 // the parameter. Inputs and outputs may be the same memory. Under loss scaling two scalars follow the inputs: the
-// factor of the gradient, 0 where the step is skipped, and how many steps were skipped before.
+// factor of the gradient, 0 where the step is skipped, and how many steps were skipped before. Several parameters may
+// be updated in one call (UpdateOperands of ir/graph.h): the same as one after the other.
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <vector>
 
 #include "executor/host/kernel_functions.h"
@@ -40,6 +42,28 @@ absl::Status CheckOptimizer(const KernelCall& call, size_t states) {
   const size_t with_copy = call.outputs.size() == states + 2 ? 1 : 0;
   MESHWRIGHT_RETURN_IF_ERROR(CheckInputs(call, states + 2, states + 2, states + 1 + with_copy));
   return CheckShapes(call, call.outputs);
+}
+
+// The update of each of the call's parameters, one after the other.
+absl::Status ForEach(const KernelCall& call, absl::Status (*update)(const KernelCall& call)) {
+  if (call.attrs->tensors == 1) return update(call);
+  const std::optional<UpdateOperands> operands =
+      UpdateOperandsOf(call.op, *call.attrs, call.inputs.size(), call.outputs.size());
+  if (!operands.has_value()) {
+    return absl::InvalidArgumentError(absl::StrCat("has ", call.inputs.size(), " inputs and ", call.outputs.size(),
+                                                   " outputs, which are not of ", call.attrs->tensors, " parameters"));
+  }
+  for (size_t t = 0; t < static_cast<size_t>(call.attrs->tensors); ++t) {
+    const auto of_all = call.inputs.last(operands->scaled ? 2 : 0);
+    const auto own = call.inputs.subspan(t * operands->inputs, operands->inputs);
+    std::vector<TensorView> inputs(own.begin(), own.end());
+    inputs.insert(inputs.end(), of_all.begin(), of_all.end());
+    KernelCall one = call;
+    one.inputs = inputs;
+    one.outputs = call.outputs.subspan(t * operands->outputs, operands->outputs);
+    MESHWRIGHT_RETURN_IF_ERROR(update(one));
+  }
+  return absl::OkStatus();
 }
 
 template <class T>
@@ -84,10 +108,8 @@ struct Pointers {
   }
 };
 
-}  // namespace
-
 template <class T>
-absl::Status Sgd(const KernelCall& call) {
+absl::Status OneSgd(const KernelCall& call) {
   MESHWRIGHT_RETURN_IF_ERROR(CheckOptimizer(call, 0));
   const Pointers<T> p(call, 0);
   if (p.skip) return p.Keep(call, 0);
@@ -97,7 +119,7 @@ absl::Status Sgd(const KernelCall& call) {
 }
 
 template <class T>
-absl::Status Momentum(const KernelCall& call) {
+absl::Status OneMomentum(const KernelCall& call) {
   MESHWRIGHT_RETURN_IF_ERROR(CheckOptimizer(call, 1));
   const Pointers<T> p(call, 1);
   if (p.skip) return p.Keep(call, 1);
@@ -114,7 +136,7 @@ absl::Status Momentum(const KernelCall& call) {
 
 // Loshchilov and Hutter, arXiv:1711.05101, algorithm 2 with a schedule multiplier of 1 and the decay times the rate.
 template <class T>
-absl::Status AdamW(const KernelCall& call) {
+absl::Status OneAdamW(const KernelCall& call) {
   MESHWRIGHT_RETURN_IF_ERROR(CheckOptimizer(call, 2));
   const Pointers<T> p(call, 2);
   if (p.skip) return p.Keep(call, 2);
@@ -138,6 +160,21 @@ absl::Status AdamW(const KernelCall& call) {
     p.Set(i, p.w[i] - rate * (direction + decay * p.w[i]));
   }
   return absl::OkStatus();
+}
+
+}  // namespace
+
+template <class T>
+absl::Status Sgd(const KernelCall& call) {
+  return ForEach(call, OneSgd<T>);
+}
+template <class T>
+absl::Status Momentum(const KernelCall& call) {
+  return ForEach(call, OneMomentum<T>);
+}
+template <class T>
+absl::Status AdamW(const KernelCall& call) {
+  return ForEach(call, OneAdamW<T>);
 }
 
 // You et al., arXiv:1904.00962, algorithm 2 with the decay inside the step: with m and v as in AdamW,

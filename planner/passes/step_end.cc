@@ -22,10 +22,6 @@ absl::StatusOr<IndexRule> Elementwise(size_t rank, size_t inputs, size_t outputs
                                 absl::StrJoin(std::vector<std::string>(outputs, operand), ", ")));
 }
 
-int NumStates(OpKind optimizer) {
-  const bool two = optimizer == OpKind::kAdamW || optimizer == OpKind::kLamb;
-  return two ? 2 : optimizer == OpKind::kMomentum ? 1 : 0;
-}
 constexpr absl::string_view kStateNames[] = {"@m", "@v"};
 
 absl::string_view ParameterOf(absl::string_view gradient) { return gradient.substr(1); }
@@ -162,8 +158,7 @@ class Maker {
     Instruction update;
     update.reads = {{master, 0}, {gradient, 0}};
     update.writes = {{master, 0}};
-    const int states = NumStates(optimizer_.kind);
-    for (int i = 0; i < states; ++i) {
+    for (size_t i = 0; i < NumStates(optimizer_.kind); ++i) {
       state.role = BufferRole::kOptimizerState;
       state.name = absl::StrCat(param.name, kStateNames[i]);
       state.init = Initializer();

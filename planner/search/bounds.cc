@@ -1,6 +1,7 @@
 #include "planner/search/bounds.h"
 
 #include <algorithm>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -107,18 +108,34 @@ class ProbeReader {
     }
   }
 
-  // reads: parameter or master, gradient, states.
+  // reads: parameter or master, gradient, states; of several parameters one after the other. Each has its part of the
+  // time by its elements: a kernel of fewer takes no less for each of them.
   void ReadUpdate(const Instruction& instruction, Nanos time, Probe::SegmentCost& cost) {
-    if (instruction.reads.size() < 2) return;
-    const Buffer* gradient = &c_.buffers[instruction.reads[1].buffer.index()];
-    while (gradient->alias.valid()) gradient = &c_.buffers[gradient->alias.index()];
-    Probe::Shares shares;
-    shares.replicas = program_.mesh.SizeOf(gradient->layout.partial);
-    if (const Shape local = LocalShape(gradient->shape, gradient->layout, program_.mesh); !local.empty()) {
-      shares.rows = local[0];
+    const auto* compute = std::get_if<Compute>(&instruction.work);
+    const size_t reads = instruction.reads.size();
+    if (compute == nullptr || reads < 2) return;
+    const std::optional<UpdateOperands> operands =
+        UpdateOperandsOf(compute->op, compute->attrs, reads, instruction.writes.size());
+    const size_t each = operands.has_value() ? operands->inputs : reads;
+    const size_t tensors = operands.has_value() ? static_cast<size_t>(compute->attrs.tensors) : 1;
+    const auto elements_of = [&](size_t t) {
+      const Buffer& buffer = c_.buffers[instruction.reads[t * each].buffer.index()];
+      return static_cast<double>(NumElements(LocalShape(buffer.shape, buffer.layout, program_.mesh)));
+    };
+    double elements = 0;
+    for (size_t t = 0; t < tensors; ++t) elements += elements_of(t);
+    for (size_t t = 0; t < tensors; ++t) {
+      const Buffer* gradient = &c_.buffers[instruction.reads[t * each + 1].buffer.index()];
+      while (gradient->alias.valid()) gradient = &c_.buffers[gradient->alias.index()];
+      Probe::Shares shares;
+      shares.replicas = program_.mesh.SizeOf(gradient->layout.partial);
+      if (const Shape local = LocalShape(gradient->shape, gradient->layout, program_.mesh); !local.empty()) {
+        shares.rows = local[0];
+      }
+      const double part = tensors == 1 ? 1 : elements_of(t) / elements;
+      cost.update[shares] += Nanos(static_cast<int64_t>(static_cast<double>(time.raw()) * part));
+      for (size_t i = 0; i < each; ++i) uses_[instruction.reads[t * each + i].buffer.index()].shares = shares;
     }
-    cost.update[shares] += time;
-    for (const Operand& operand : instruction.reads) uses_[operand.buffer.index()].shares = shares;
   }
 
   Bytes MostAlive(const Block& block) const {

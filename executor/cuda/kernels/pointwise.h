@@ -388,32 +388,48 @@ struct Rotary {
 
 enum class UpdateKind : uint8_t { kSgd, kMomentum, kAdamW, kLambStep, kLamb };
 
-// As executor/host/optimizers.cc, but for the sums of kLambStep; `copy` may be null.
+// As executor/host/optimizers.cc, but for the sums of kLambStep: up to kMost parameters, a block for each chunk of
+// their elements. What an optimizer does not have is null; `copy` may be.
 struct Update {
   static constexpr int kBlocksPerSm = 3;
+  static constexpr int kMost = 48;
+  static constexpr int64_t kChunk = 256 * kVector;  // of one parameter: a vector for each thread
+  struct Tensor {
+    void *w, *g, *m, *v, *to, *new_m, *new_v, *copy;
+    int64_t n;
+  };
+  struct Types {  // of all parameters
+    Elem w, g, m, v, to, new_m, new_v, copy;
+    friend bool operator==(const Types&, const Types&) = default;
+  };
   UpdateKind kind = UpdateKind::kSgd;
   bool vectors = false;
-  int64_t n = 0;
+  Types types = {};
+  int32_t count = 0;
   double rate = 0, beta1 = 0, beta2 = 0, decay = 0, epsilon = 0, correct_m = 1, correct_v = 1;
-  Ref w, g, m, v, to, new_m, new_v, copy;
-  Ref weights, steps;                                             // kLamb: the sums of squares, scalars
   const double *correct_m_at = nullptr, *correct_v_at = nullptr;  // where there are some, they count
+  Ref weights, steps;                                             // kLamb: the sums of squares, scalars
   // Loss scaling: scalars, null without it. The corrections are then of the steps that were not skipped.
   Ref factor, skipped;
   double step = 1;
   const double* step_at = nullptr;  // where there is one, it counts
+  Tensor tensors[kMost] = {};
+  int32_t ends[kMost] = {};  // chunks of the tensors up to this one
+
+  // Chunks of `points` elements.
+  static constexpr int64_t ChunksOf(int64_t points) { return (points + kChunk - 1) / kChunk; }
 
   template <class A, class Ctx>
   MESHWRIGHT_DEVICE void Run(Ctx& ctx) const {
     using std::pow;
     using std::sqrt;
-    const A b1 = static_cast<A>(beta1), b2 = static_cast<A>(beta2);
     A fix_m = static_cast<A>(correct_m_at != nullptr ? *correct_m_at : correct_m);
     A fix_v = static_cast<A>(correct_v_at != nullptr ? *correct_v_at : correct_v);
     A lr = static_cast<A>(rate), unscale = A(1);
+    bool keep = false;
     if (factor.data != nullptr) {
       unscale = Load<A>(factor, 0);
-      if (unscale == A(0)) return Keep<A>(ctx);
+      keep = unscale == A(0);
       if (kind == UpdateKind::kLamb) unscale = A(1);  // the step that it takes is of the gradient unscaled
       const double done = (step_at != nullptr ? *step_at : step) - Load<double>(skipped, 0);
       if (kind == UpdateKind::kAdamW || kind == UpdateKind::kLambStep) {
@@ -425,18 +441,37 @@ struct Update {
       const A weight_norm = sqrt(Load<A>(weights, 0)), step_norm = sqrt(Load<A>(steps, 0));
       if (weight_norm > A(0) && step_norm > A(0)) lr *= weight_norm / step_norm;
     }
+    const int64_t chunk = ctx.block();
+    int32_t t = 0;
+    while (chunk >= ends[t]) ++t;
+    const int64_t begin = (chunk - (t == 0 ? 0 : ends[t - 1])) * kChunk, left = tensors[t].n - begin;
+    const int64_t size = left < kChunk ? left : kChunk;
+    if (keep) {
+      Keep<A>(ctx, tensors[t], begin, size);
+    } else {
+      Step<A>(ctx, tensors[t], begin, size, unscale, lr, fix_m, fix_v);
+    }
+  }
+
+  template <class A, class Ctx>
+  MESHWRIGHT_DEVICE void Step(Ctx& ctx, const Tensor& p, int64_t begin, int64_t size, A unscale, A lr, A fix_m,
+                              A fix_v) const {
+    using std::sqrt;
+    const A b1 = static_cast<A>(beta1), b2 = static_cast<A>(beta2);
+    const Ref w = {p.w, types.w}, g = {p.g, types.g}, m = {p.m, types.m}, v = {p.v, types.v};
     const bool moments = kind == UpdateKind::kAdamW || kind == UpdateKind::kLambStep;
-    OverRange<A>(First(ctx), Step(ctx), n, vectors, [&](auto some, int64_t i) {
+    OverRange<A>(ctx.thread(), ctx.threads(), size, vectors, [&](auto some, int64_t at) {
       constexpr int N = some.value;
+      const int64_t i = begin + at;
       const auto got_w = Fetch<A, N>(w, i), got_g = Fetch<A, N>(g, i);
       Some<A, N> got_m, got_v;
-      if (m.data != nullptr) got_m = Fetch<A, N>(m, i);
-      if (v.data != nullptr) got_v = Fetch<A, N>(v, i);
+      if (p.m != nullptr) got_m = Fetch<A, N>(m, i);
+      if (p.v != nullptr) got_v = Fetch<A, N>(v, i);
       A weight[N], gradient[N], first[N] = {}, second[N] = {};
       Unpack(w.type, got_w, weight);
       Unpack(g.type, got_g, gradient);
-      if (m.data != nullptr) Unpack(m.type, got_m, first);
-      if (v.data != nullptr) Unpack(v.type, got_v, second);
+      if (p.m != nullptr) Unpack(m.type, got_m, first);
+      if (p.v != nullptr) Unpack(v.type, got_v, second);
       MESHWRIGHT_UNROLL
       for (int j = 0; j < N; ++j) {
         const A d = unscale * gradient[j];
@@ -451,25 +486,26 @@ struct Update {
           weight[j] -= lr * (kind == UpdateKind::kMomentum ? first[j] : d);
         }
       }
-      if (new_m.data != nullptr) PutSome(new_m, i, first);
-      if (new_v.data != nullptr) PutSome(new_v, i, second);
-      PutSome(to, i, weight);
-      if (copy.data != nullptr) PutSome(copy, i, weight);
+      if (p.new_m != nullptr) PutSome(Ref{p.new_m, types.new_m}, i, first);
+      if (p.new_v != nullptr) PutSome(Ref{p.new_v, types.new_v}, i, second);
+      PutSome(Ref{p.to, types.to}, i, weight);
+      if (p.copy != nullptr) PutSome(Ref{p.copy, types.copy}, i, weight);
     });
   }
 
   // The step is skipped: everything stays as it is.
   template <class A, class Ctx>
-  MESHWRIGHT_DEVICE void Keep(Ctx& ctx) const {
-    for (int64_t i = First(ctx); i < n; i += Step(ctx)) {
-      const A value = kind == UpdateKind::kLambStep ? A(0) : Load<A>(w, i);
-      Store(to, i, value);
-      if (copy.data != nullptr) Store(copy, i, value);
-      if (new_m.data != nullptr) Store(new_m, i, Load<A>(m, i));
-      if (new_v.data != nullptr) Store(new_v, i, Load<A>(v, i));
+  MESHWRIGHT_DEVICE void Keep(Ctx& ctx, const Tensor& p, int64_t begin, int64_t size) const {
+    for (int64_t i = begin + ctx.thread(); i < begin + size; i += ctx.threads()) {
+      const A value = kind == UpdateKind::kLambStep ? A(0) : Load<A>({p.w, types.w}, i);
+      Store({p.to, types.to}, i, value);
+      if (p.copy != nullptr) Store({p.copy, types.copy}, i, value);
+      if (p.new_m != nullptr) Store({p.new_m, types.new_m}, i, Load<A>({p.m, types.m}, i));
+      if (p.new_v != nullptr) Store({p.new_v, types.new_v}, i, Load<A>({p.v, types.v}, i));
     }
   }
 };
+static_assert(sizeof(Update) <= 4096, "what CUDA takes as a kernel's parameters everywhere");
 
 // y = infinity if an element of an x is not finite. Many blocks may write it; they write the same.
 struct NotFinite {

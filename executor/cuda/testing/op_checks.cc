@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
+#include "executor/cuda/kernels/pointwise.h"
 #include "executor/cuda/kernels/simt.h"
 #include "executor/host/kernels.h"
 #include "ir/program.h"
@@ -116,6 +117,26 @@ OpAttrs WithRate(double rate) {
   return attrs;
 }
 
+// Updates of parameters of these shapes in one call; and with copies, under loss scaling.
+std::vector<OpExample> Updates(OpKind op, const std::vector<Shape>& parameters) {
+  std::vector<OpExample> examples;
+  for (const bool scaled : {false, true}) {
+    OpExample example = {op, " -> ", {}};
+    example.attrs = WithRate(0.25);
+    example.attrs.beta1 = 0.75;
+    example.attrs.beta2 = 0.875;
+    example.attrs.tensors = static_cast<int64_t>(parameters.size());
+    example.low = 0.25;
+    for (const Shape& shape : parameters) {
+      example.inputs.insert(example.inputs.end(), NumStates(op) + 2, shape);
+      example.outputs.insert(example.outputs.end(), NumStates(op) + (scaled ? 2 : 1), shape);
+    }
+    if (scaled) example.inputs.insert(example.inputs.end(), 2, Shape());
+    examples.push_back(std::move(example));
+  }
+  return examples;
+}
+
 // What has several blocks, tiles or passes; nothing for other operators.
 std::vector<OpExample> LargeExamples(OpKind op) {
   const Shape qkv = {70, 2, 2, 4, 20}, y = {70, 2, 2, 2, 20}, rows = {70, 2, 2, 2}, scores = {70, 2, 2, 2, 70};
@@ -180,9 +201,17 @@ std::vector<OpExample> LargeExamples(OpKind op) {
       return {{op, "", {{8, 40, 30}, {60, 4, 8}}, {}, {}, -1, 1, {{60, 4, 30}}}};
     case OpKind::kCombineGrad:
       return {{op, "", {{60, 4, 30}, {8, 40, 30}, {60, 4, 8}}, {}, {}, -1, 1, {{8, 40, 30}, {60, 4, 8}}}};
-    case OpKind::kAdamW:
     case OpKind::kLambStep:
       return {{op, "", {{300, 200}, {300, 200}, {300, 200}, {300, 200}}, {}, {}, 0, 1}};
+    case OpKind::kSgd:
+    case OpKind::kMomentum:
+      return Updates(op, {{50, 100}, {8}, {3}, {2048}});
+    case OpKind::kAdamW: {  // chunks that are full and not; more than one launch takes
+      std::vector<OpExample> examples = Updates(op, {{300, 200}, {8}, {2049}, {4096}});
+      const std::vector<OpExample> many = Updates(op, std::vector<Shape>(Update::kMost + 5, {7, 3}));
+      examples.insert(examples.end(), many.begin(), many.end());
+      return examples;
+    }
     case OpKind::kLamb:  // and norms of 0, whose quotient is 1
       return {{op, "", {{300, 200}, {300, 200}, {}, {}}, WithRate(0.25), {}, 0.5, 1},
               {op, "", {{3}, {3}, {}, {}}, WithRate(0.25), {}, 0, 0}};
