@@ -28,6 +28,8 @@ using ::testing::HasSubstr;
 using testing::InjectedFault;
 using ::testing::IsEmpty;
 using ::testing::Not;
+using testing::StandInCounts;
+using testing::StandInKernelKind;
 using testing::StandInMachine;
 using testing::StandInRun;
 
@@ -410,18 +412,37 @@ TEST(CudaFailureTest, ErrorsBeforeTheFirstStepEndTheRunToo) {
 
 // ---- steps as graphs -----------------------------------------------------------------------------------------------
 
-// What a program of each kind needs at most is there after the first step, which is the one before the recording.
-TEST(CudaGraphTest, NothingIsAllocatedAfterTheFirstStep) {
+// What a program of each kind needs at most is there after the first step, which is the one before the recording. It is
+// what was planned, an arena for each rank, and besides: scratch, whose least block the communicators are tried with;
+// and where steps are recorded, the values that change from step to step, and the byte that marks how far a step is.
+// (On a device cuBLASLt has its workspace, too.)
+TEST(CudaGraphTest, WhatIsAllocatedIsWhatWasPlanned) {
   for (const char* const text : {kOracleTensorParallel, kOraclePipeline}) {
     const Program program = ProgramFromText(text);
-    int64_t allocations[2];
-    for (const int64_t steps : {1, 6}) {
-      StandInMachine machine(4);
-      ASSERT_THAT(RunOnStandIns(program, {.steps = steps}, SyntheticData(1), PatientGraphs(), machine).statuses,
-                  Each(IsOk()));
-      allocations[steps == 1 ? 0 : 1] = machine.counts().allocations;
+    for (const bool emulated : {false, true}) {
+      for (const bool graphs : {false, true}) {
+        StandInCounts counts[2];
+        for (const int64_t steps : {1, 6}) {
+          StandInMachine machine(4);
+          CudaOptions options = PatientGraphs();
+          options.graphs = graphs;
+          const StandInRun run = RunOnStandIns(program, {.steps = steps}, SyntheticData(1), options, machine,
+                                               emulated ? StandInKernelKind::kEmulated : StandInKernelKind::kHost);
+          ASSERT_THAT(run.statuses, Each(IsOk()));
+          counts[steps == 1 ? 0 : 1] = machine.counts();
+          const Bytes recorded(graphs ? StepValues::kMost * static_cast<int64_t>(sizeof(uint64_t)) + 1 : 0);
+          Bytes planned;
+          for (int64_t rank = 0; rank < 4; ++rank) {
+            const auto stage = static_cast<size_t>(rank / program.ranks_per_class());
+            planned += program.classes[stage].arena + recorded + run.scratch[static_cast<size_t>(rank)];
+          }
+          EXPECT_EQ(machine.counts().most_allocated.raw(), planned.raw());
+          EXPECT_EQ(run.scratch, std::vector<Bytes>(4, MiB(1)));
+        }
+        EXPECT_EQ(counts[0].allocations, counts[1].allocations);
+        EXPECT_EQ(counts[0].most_allocated, counts[1].most_allocated);
+      }
     }
-    EXPECT_EQ(allocations[0], allocations[1]);
   }
 }
 

@@ -16,6 +16,7 @@ StandInRun RunOnStandIns(const Program& program, const RunOptions& options, cons
   ThreadFabric fabric(n, {.deadline = options.deadline});
   StandInRun run;
   run.statuses.resize(n);
+  run.scratch.resize(n);
   std::vector<RankResult> results(n);
   std::vector<std::thread> threads;
   for (int64_t rank = 0; rank < n; ++rank) {
@@ -31,6 +32,7 @@ StandInRun RunOnStandIns(const Program& program, const RunOptions& options, cons
       }
       absl::StatusOr<RankResult> result = RunRank(program, options, data, rank, **backend);
       run.statuses[rank] = result.status();
+      run.scratch[rank] = (*backend)->scratch();
       if (result.ok()) results[rank] = *std::move(result);
     });
   }

@@ -18,6 +18,7 @@ namespace meshwright::cuda::testing {
 struct StandInRun {
   std::vector<absl::Status> statuses;  // of the ranks
   RunResult result;                    // where all are OK
+  std::vector<Bytes> scratch;          // of the ranks, at the end
 };
 
 enum class StandInKernelKind : uint8_t {

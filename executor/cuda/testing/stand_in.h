@@ -56,6 +56,7 @@ struct InjectedFault {
 struct StandInCounts {
   int64_t kernels = 0, copies = 0, launches = 0, calls = 0, captures = 0, graphs = 0, communicators = 0;
   int64_t allocations = 0;  // of device and host memory
+  Bytes most_allocated;     // of device memory at a time, by all devices
   int64_t registered = 0, estimates = 0;
 };
 

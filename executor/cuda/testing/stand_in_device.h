@@ -33,6 +33,7 @@ struct StandInMachine::State {
   std::vector<InjectedFault> injected;
   std::vector<std::string> faults;
   StandInCounts counts;
+  Bytes allocated;  // device memory
   std::map<UniqueId, std::vector<CommMember*>> joining;
   std::vector<std::unique_ptr<CommMember>> members;
   int64_t unique_ids = 0;
@@ -87,6 +88,8 @@ class StandInMachine::State::Device : public StandInDriver {
           absl::StrCat("out of memory: ", size.raw(), " bytes wanted, ", (memory_ - used_).raw(), " free"));
     }
     used_ += size;
+    machine_.allocated += size;
+    machine_.counts.most_allocated = std::max(machine_.counts.most_allocated, machine_.allocated);
     const size_t bytes = (static_cast<size_t>(size.raw()) + kAlignment - 1) / kAlignment * kAlignment;
     std::byte* const data =
         static_cast<std::byte*>(std::aligned_alloc(kAlignment, std::max<size_t>(bytes, kAlignment)));
@@ -101,6 +104,7 @@ class StandInMachine::State::Device : public StandInDriver {
     if (found == allocations_.end()) return machine_.Fault("memory is freed that was not allocated");
     if (registered_.count(device) > 0) machine_.Fault("memory is freed that a communicator knows of");
     used_ -= Bytes(found->second.size);
+    machine_.allocated -= Bytes(found->second.size);
     freed_.push_back(device);  // work that is queued still may touch it, and would be told of
     allocations_.erase(found);
   }
