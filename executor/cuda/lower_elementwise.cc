@@ -69,19 +69,6 @@ absl::Status LowerAdd(const Lowering& l) {
   return absl::OkStatus();
 }
 
-absl::Status LowerFill(const Lowering& l) {
-  for (const TensorView& view : l.call.outputs) {
-    Pointwise body;
-    body.op = PointOp::kFill;
-    body.inputs = 0;
-    body.scale = l.call.attrs->scale;
-    body.y = RefOf(view);
-    AddDim(body.places, view.size(), {1});
-    MESHWRIGHT_RETURN_IF_ERROR(LaunchPointwise(l, body));
-  }
-  return absl::OkStatus();
-}
-
 // The dim of extent 2 (gate, value) is the one that the small operand lacks.
 absl::Status LowerSwiglu(const Lowering& l, bool gradient) {
   const IndexRule& rule = *l.call.rule;
@@ -314,13 +301,7 @@ absl::Status LowerLamb(const Lowering& l) {
 absl::Status LowerNotFinite(const Lowering& l) {
   const TensorView& y = l.call.outputs[0];
   if (!l.call.Adds(0)) {
-    Pointwise zero;
-    zero.op = PointOp::kFill;
-    zero.inputs = 0;
-    zero.scale = 0;
-    zero.y = RefOf(y);
-    AddDim(zero.places, 1, {1});
-    MESHWRIGHT_RETURN_IF_ERROR(LaunchPointwise(l, zero));
+    MESHWRIGHT_RETURN_IF_ERROR(LaunchFill(l, {y}, 0));
   }
   for (size_t first = 0; first < l.call.inputs.size(); first += NotFinite::kMost) {
     NotFinite body;
@@ -356,6 +337,24 @@ absl::Status LowerAdjustScale(const Lowering& l) {
 }
 
 }  // namespace
+
+absl::Status LaunchFill(const Lowering& l, absl::Span<const TensorView> views, double value) {
+  for (size_t first = 0; first < views.size(); first += Fill::kMost) {
+    Fill body;
+    body.value = value;
+    body.vectors = true;
+    int64_t chunks = 0;
+    for (const TensorView& view : views.subspan(first, Fill::kMost)) {
+      chunks += (view.size() + Fill::kChunk - 1) / Fill::kChunk;
+      body.vectors = body.vectors && TakesVectors({RefOf(view)});
+      body.n[body.count] = view.size();
+      body.ends[body.count] = static_cast<int32_t>(chunks);
+      body.y[body.count++] = RefOf(view);
+    }
+    if (chunks > 0) MESHWRIGHT_RETURN_IF_ERROR(l.Launch({chunks, 256, 0}, body));
+  }
+  return absl::OkStatus();
+}
 
 absl::Status LowerElementwise(const Lowering& l) {
   const bool add = l.call.Adds(0);
@@ -396,7 +395,7 @@ absl::Status LowerElementwise(const Lowering& l) {
     case OpKind::kDropout:
       return LowerDropout(l);
     case OpKind::kFill:
-      return LowerFill(l);
+      return LaunchFill(l, l.call.outputs, l.call.attrs->scale);
     case OpKind::kSgd:
       return LowerUpdate(l, UpdateKind::kSgd);
     case OpKind::kMomentum:

@@ -21,16 +21,6 @@ absl::Status CopyPlaces(const Lowering& l, Ref x, Ref y, double scale, bool add,
   return LaunchPointwise(l, body);
 }
 
-absl::Status Zero(const Lowering& l, const TensorView& view) {
-  Pointwise body;
-  body.op = PointOp::kFill;
-  body.inputs = 0;
-  body.scale = 0;
-  body.y = RefOf(view);
-  AddDim(body.places, view.size(), {1});
-  return LaunchPointwise(l, body);
-}
-
 Ref Offset(const TensorView& view, int64_t elements) {
   return {view.data + elements * SizeOf(view.dtype).raw(), ElemOf(view.dtype)};
 }
@@ -223,7 +213,7 @@ absl::Status LowerAddPositions(const Lowering& l, bool gradient) {
     return absl::InvalidArgumentError(
         absl::StrCat("positions ", ToText(table.shape), " for a sequence ", ToText(x.global)));
   }
-  if (gradient && !l.call.Adds(0)) MESHWRIGHT_RETURN_IF_ERROR(Zero(l, table));
+  if (gradient && !l.call.Adds(0)) MESHWRIGHT_RETURN_IF_ERROR(LaunchFill(l, {table}, 0));
   const auto position = [&](int64_t i) { return PositionOf(x.begin[0] + i, x.global[0], l.call.attrs->context); };
   for (int64_t first = 0, end = 0; first < x.shape[0]; first = end) {
     for (end = first + 1; end < x.shape[0] && position(end) == position(end - 1) + 1;) ++end;
@@ -323,7 +313,7 @@ absl::Status LowerStridedSlice(const Lowering& l, bool gradient) {
     AddDim(places, small.shape[d], {gradient ? step : in_small[d], gradient ? in_small[d] : step});
   }
   if (!gradient) return CopyPlaces(l, Offset(large, start), RefOf(small), 1, l.call.Adds(0), places);
-  if (!l.call.Adds(0)) MESHWRIGHT_RETURN_IF_ERROR(Zero(l, large));
+  if (!l.call.Adds(0)) MESHWRIGHT_RETURN_IF_ERROR(LaunchFill(l, {large}, 0));
   return CopyPlaces(l, RefOf(small), Offset(large, start), 1, true, places);
 }
 

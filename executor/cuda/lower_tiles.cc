@@ -158,16 +158,6 @@ absl::StatusOr<RoutingShape> RoutingOf(const TensorView& logits, const TensorVie
   return RoutingShape{l[0], l[1], l[2], x[1], x[2], top_k};
 }
 
-absl::Status Zero(const Lowering& l, const TensorView& view) {
-  Pointwise body;
-  body.op = PointOp::kFill;
-  body.inputs = 0;
-  body.scale = 0;
-  body.y = RefOf(view);
-  AddDim(body.places, view.size(), {1});
-  return LaunchPointwise(l, body);
-}
-
 }  // namespace
 
 absl::Status LowerAttention(const Lowering& l) {
@@ -273,7 +263,7 @@ absl::Status LowerExperts(const Lowering& l) {
   switch (call.op) {
     case OpKind::kDispatch:
       body.kind = TokenKind::kDispatch;
-      if (!call.Adds(0)) MESHWRIGHT_RETURN_IF_ERROR(Zero(l, experts));
+      if (!call.Adds(0)) MESHWRIGHT_RETURN_IF_ERROR(LaunchFill(l, {experts}, 0));
       break;
     case OpKind::kDispatchGrad:
       body.kind = TokenKind::kDispatchGrad;
@@ -289,7 +279,7 @@ absl::Status LowerExperts(const Lowering& l) {
       body.d_slots = RefOf(call.outputs[0]);
       body.d_logits = RefOf(call.outputs[1]);
       for (size_t i = 0; i < 2; ++i) {
-        if (!call.Adds(i)) MESHWRIGHT_RETURN_IF_ERROR(Zero(l, call.outputs[i]));
+        if (!call.Adds(i)) MESHWRIGHT_RETURN_IF_ERROR(LaunchFill(l, {call.outputs[i]}, 0));
       }
   }
   MESHWRIGHT_RETURN_IF_ERROR(l.LaunchRows(body.r.b, std::max(body.r.s, body.r.e), route));

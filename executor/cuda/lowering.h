@@ -82,6 +82,9 @@ int64_t PartsOf(int64_t extent, int64_t points);
 // Launches a body whose operands are set: with vectors where they let it.
 absl::Status LaunchPointwise(const Lowering& l, Pointwise body);
 
+// All elements of the views = value.
+absl::Status LaunchFill(const Lowering& l, absl::Span<const TensorView> views, double value);
+
 // Over the output's points: operand 0 is output 0, then the inputs in `inputs`.
 Places OverOutput(const KernelCall& call, std::initializer_list<size_t> inputs);
 

@@ -7,7 +7,7 @@
 
 namespace meshwright::cuda {
 
-enum class PointOp : uint8_t { kFill, kCopy, kAdd, kSub, kMul, kDiv, kEqual, kActivation, kActivationGrad, kMseGrad };
+enum class PointOp : uint8_t { kCopy, kAdd, kSub, kMul, kDiv, kEqual, kActivation, kActivationGrad, kMseGrad };
 enum class Activation : uint8_t { kRelu, kGelu, kTanh, kSigmoid, kSilu, kSqrt };
 
 template <class A>
@@ -126,9 +126,6 @@ struct Pointwise {
       for (int j = 0; j < N; ++j) value[j] = f(v[0][j], v[1][j], v[2][j]);
     };
     switch (op) {
-      case PointOp::kFill:
-        each([&](A, A, A) { return by; });
-        break;
       case PointOp::kCopy:
         each([&](A a, A, A) { return by * a; });
         break;
@@ -386,6 +383,41 @@ struct Rotary {
   }
 };
 
+// Which of several tensors the chunk is of, ends[t] being the chunks of the tensors up to t; `chunk` becomes its own.
+MESHWRIGHT_DEVICE int32_t TensorOf(const int32_t* ends, int64_t& chunk) {
+  int32_t t = 0;
+  while (chunk >= ends[t]) ++t;
+  if (t > 0) chunk -= ends[t - 1];
+  return t;
+}
+
+// Every element of up to kMost tensors = value: a block for each chunk.
+struct Fill {
+  static constexpr int kBlocksPerSm = 4;
+  static constexpr int kMost = 128;
+  static constexpr int64_t kChunk = 4 * 256 * kVector;
+  bool vectors = false;
+  int32_t count = 0;
+  double value = 0;
+  Ref y[kMost];
+  int64_t n[kMost] = {};
+  int32_t ends[kMost] = {};
+
+  template <class A, class Ctx>
+  MESHWRIGHT_DEVICE void Run(Ctx& ctx) const {
+    int64_t chunk = ctx.block();
+    const int32_t t = TensorOf(ends, chunk);
+    const int64_t begin = chunk * kChunk, left = n[t] - begin, size = left < kChunk ? left : kChunk;
+    OverRange<A>(ctx.thread(), ctx.threads(), size, vectors, [&](auto some, int64_t i) {
+      A values[some.value];
+      MESHWRIGHT_UNROLL
+      for (int j = 0; j < some.value; ++j) values[j] = static_cast<A>(value);
+      PutSome(y[t], begin + i, values);
+    });
+  }
+};
+static_assert(sizeof(Fill) <= 4096, "what CUDA takes as a kernel's parameters everywhere");
+
 enum class UpdateKind : uint8_t { kSgd, kMomentum, kAdamW, kLambStep, kLamb };
 
 // As executor/host/optimizers.cc, but for the sums of kLambStep: up to kMost parameters, a block for each chunk of
@@ -441,11 +473,9 @@ struct Update {
       const A weight_norm = sqrt(Load<A>(weights, 0)), step_norm = sqrt(Load<A>(steps, 0));
       if (weight_norm > A(0) && step_norm > A(0)) lr *= weight_norm / step_norm;
     }
-    const int64_t chunk = ctx.block();
-    int32_t t = 0;
-    while (chunk >= ends[t]) ++t;
-    const int64_t begin = (chunk - (t == 0 ? 0 : ends[t - 1])) * kChunk, left = tensors[t].n - begin;
-    const int64_t size = left < kChunk ? left : kChunk;
+    int64_t chunk = ctx.block();
+    const int32_t t = TensorOf(ends, chunk);
+    const int64_t begin = chunk * kChunk, left = tensors[t].n - begin, size = left < kChunk ? left : kChunk;
     if (keep) {
       Keep<A>(ctx, tensors[t], begin, size);
     } else {

@@ -184,6 +184,11 @@ std::vector<OpExample> LargeExamples(OpKind op) {
               {op, "s b h -> b h", {{48, 5, 16}}}};
     case OpKind::kReduceMin:
       return {{op, "s b h -> h", {{48, 5, 16}}}};
+    case OpKind::kFill: {  // several chunks, what is left of one, and more tensors than one launch takes
+      std::vector<Shape> outputs(Fill::kMost + 3, {7});
+      outputs.insert(outputs.end(), {{2 * Fill::kChunk + 5}, {}});
+      return {{op, " -> ", {}, WithScale(-2.5), {}, -1, 1, outputs}};
+    }
     case OpKind::kRotary:
     case OpKind::kRotaryGrad:
       return {{op, "", {{33, 2, 2, 5, 32}}}};
@@ -346,7 +351,7 @@ absl::Status CheckAttention(Driver& driver, Kernels& kernels, const AttentionChe
 std::vector<OpKind> CheckedOps() {
   std::vector<OpKind> ops;
   for (const OpInfo& row : kOps) {
-    if (!ExamplesOf(row.kind).empty()) ops.push_back(row.kind);
+    if (!ExamplesOf(row.kind).empty() || row.kind == OpKind::kFill) ops.push_back(row.kind);
   }
   return ops;
 }
