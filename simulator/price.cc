@@ -170,7 +170,7 @@ class Pricer {
     InstructionPrice price;
     price.time = estimate.time + StepsTime(compute, work);
     if (host_.adds_gradients && compute.accumulate && program_.num_microbatches > 1) price.time += AddTime(compute);
-    if (host_.optimizer_bytes > 0 && IsOptimizer(compute.op)) price.time += PassesTime(compute);
+    if (host_.optimizer_bytes > 0 && IsOptimizer(compute.op)) price.time += PassesTime(compute, work);
     price.estimated = estimate.estimated;
     switch (estimate.bound) {
       case Bound::kCompute:
@@ -308,17 +308,9 @@ class Pricer {
     return copies(ranks) + (tensors > 1 ? copies(ranks * tensors) : Nanos());
   }
 
-  // Over the gradients of an update: of each parameter what comes second.
-  Nanos PassesTime(const Compute& compute) const {
-    const std::optional<UpdateOperands> operands =
-        UpdateOperandsOf(compute.op, compute.attrs, instruction_->reads.size(), instruction_->writes.size());
-    int64_t elements = 0;
-    for (int64_t t = 0; t < (operands.has_value() ? compute.attrs.tensors : 1); ++t) {
-      const size_t first = operands.has_value() ? static_cast<size_t>(t) * operands->inputs : 0;
-      const Buffer& gradient = rank_class_->buffers[instruction_->reads[first + 1].buffer.index()];
-      elements += NumElements(LocalShape(gradient.shape, gradient.layout, program_.mesh));
-    }
-    return MoveTime(static_cast<double>(elements) * host_.optimizer_bytes);
+  // Over the gradients of an update: of an element for each of its points.
+  Nanos PassesTime(const Compute& compute, const KernelWork& work) const {
+    return MoveTime(work.flops.raw() / InfoOf(compute.op).flops_per_point * host_.optimizer_bytes);
   }
 
   // Of the kernels that stand for steps of an operator of ours.
