@@ -10,8 +10,11 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "costmodel/variability.h"
+#include "ir/cluster.h"
 #include "ir/op_list.h"
 #include "ir/status.h"
+#include "planner/search/evaluate.h"
 #include "tools/numbers.h"
 
 namespace meshwright {
@@ -140,6 +143,11 @@ std::string ShowSpeed(const PlanReport& report) {
   absl::StrAppend(&text,
                   "  model FLOPs: products and attention, forward and twice that backward;\n"
                   "  what is recomputed does not count\n");
+  if (report.at_slowest.has_value()) {
+    absl::StrAppend(&text, "  at the pace of the slowest of ", ShowCount(best.strategy.mesh.num_ranks()),
+                    " devices: ", ShowTime(report.at_slowest->step), ", MFU ", ShowPercent(report.at_slowest->mfu),
+                    "\n");
+  }
   const double tokens = report.session->file->training.tokens;
   if (tokens > 0 && p.tokens_per_second > 0) {
     const double run = tokens / p.tokens_per_second, hours = run / 3600 * ranks;
@@ -396,6 +404,14 @@ absl::StatusOr<PlanReport> MakeReport(const Session& session, SearchResult resul
     }
   }
   report.result = std::move(result);
+  const Strategy& best = Best(report).strategy;
+  if (const int64_t ranks = best.mesh.num_ranks();
+      ranks > 1 && session.problem.cluster.device.generation != Generation::kHost) {
+    Problem problem = session.problem;
+    problem.cluster.device.kernels.sustained_clock *= SlowestClock(ranks);
+    MESHWRIGHT_ASSIGN_OR_RETURN(const Evaluation evaluation, Evaluate(problem, best));
+    report.at_slowest = evaluation.prediction;
+  }
   return report;
 }
 
@@ -445,6 +461,7 @@ Json ToJson(const PlanReport& report) {
                         {"estimated", Estimates(problem.cluster)}};
   const auto operators = [&](size_t i) { return report.operators.empty() ? nullptr : &report.operators[i]; };
   out["predicted"] = ToJson(Best(report).prediction);
+  if (report.at_slowest.has_value()) out["at_slowest_device"] = ToJson(*report.at_slowest);
   out["strategy"] = StrategyJson(Best(report), operators(0));
   Json pruned = Json::object();
   for (const auto& [reason, count] : result.pruned) pruned[reason] = count;

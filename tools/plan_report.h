@@ -5,6 +5,7 @@
 #ifndef MESHWRIGHT_TOOLS_PLAN_REPORT_H_
 #define MESHWRIGHT_TOOLS_PLAN_REPORT_H_
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -32,6 +33,9 @@ struct PlanReport {
   int64_t num_parameters = 0;
   // Of the candidates, in their order; empty for decoders.
   std::vector<std::vector<OperatorRow>> operators;
+  // Of the best at the pace of the slowest of its devices (costmodel/variability.h), which the search leaves out: it
+  // slows all strategies down alike. Nothing for one device, or for the host.
+  std::optional<Prediction> at_slowest;
 };
 
 // Adds what the session's model knows about the result. REQUIRES: result.ranked is not empty.

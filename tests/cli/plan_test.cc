@@ -89,6 +89,19 @@ TEST(PlanTest, JsonHoldsEveryField) {
   }
 }
 
+// The slowest of 8 devices runs at 0.979 of the mean clock (costmodel/variability.h).
+TEST(PlanTest, SaysWhatTheSlowestDeviceCosts) {
+  const ToolResult result = RunTool("plan", {kTiny, "--device=a100", "--devices=8", "--out=", "--format=json"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const Json report = Json::parse(result.out);
+  const double mean = report.at("predicted").at("step_time_s"),
+               slowest = report.at("at_slowest_device").at("step_time_s");
+  EXPECT_GE(slowest, mean);
+  EXPECT_LT(slowest, mean / 0.979 * 1.001);
+  const ToolResult one = RunTool("plan", {kTiny, "--device=a100", "--devices=1", "--out=", "--format=json"});
+  EXPECT_FALSE(Json::parse(one.out).contains("at_slowest_device"));
+}
+
 TEST(PlanTest, TheSameCommandGivesTheSameBytes) {
   const std::string folder = NewFolder("same");
   std::string reports[2], plans[2];
