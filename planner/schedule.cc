@@ -343,4 +343,14 @@ int64_t MaxBetween(const std::vector<Pass>& passes, PassKind from, PassKind to, 
   return most;
 }
 
+int64_t MaxInFlightTogether(const std::vector<Pass>& passes) {
+  int64_t now = 0, most = 0;
+  for (const Pass& pass : passes) {
+    if (pass.kind == PassKind::kForward) ++now;
+    most = std::max(most, now);
+    if (pass.kind == PassKind::kBackward) --now;
+  }
+  return most;
+}
+
 }  // namespace meshwright

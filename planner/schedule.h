@@ -118,6 +118,8 @@ int64_t MaxBetween(const std::vector<Pass>& passes, PassKind from, PassKind to, 
 inline int64_t MaxInFlight(const std::vector<Pass>& passes, int64_t chunk = 0) {
   return MaxBetween(passes, PassKind::kForward, PassKind::kBackward, chunk, chunk);
 }
+// Of all chunks at once: no more than the sum of theirs, whose peaks are at different times.
+int64_t MaxInFlightTogether(const std::vector<Pass>& passes);
 
 }  // namespace meshwright
 

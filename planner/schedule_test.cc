@@ -47,6 +47,12 @@ TEST(ScheduleTest, ActivationsKeptAtPeak) {
   EXPECT_EQ(MaxInFlight(PassesOfStage(Schedule::kOneFOneB, 3, 4, 8)), 1);
   EXPECT_EQ(MaxInFlight(PassesOfStage(Schedule::kOneFOneB, 0, 4, 2)), 2);
   EXPECT_EQ(MaxInFlight(PassesOfStage(Schedule::kGpipe, 3, 4, 8)), 8);
+  // 2 * 7 + 4 * 8 + 1 passes of chunks first, and of each chunk as many as its groups of 8.
+  const std::vector<Pass> interleaved = PassesOfStage(Schedule::kOneFOneB, 0, 8, 64, 5);
+  EXPECT_EQ(MaxInFlightTogether(interleaved), 47);
+  int64_t sum = 0;
+  for (int64_t chunk = 0; chunk < 5; ++chunk) sum += MaxInFlight(interleaved, chunk);
+  EXPECT_EQ(sum, 16 + 16 + 15 + 8 + 8);
 }
 
 // 2 (S-s-1) + (V-1) S + 1 forwards first: 5 and 3.

@@ -13,7 +13,9 @@
 #include "ir/dtype.h"
 #include "ir/program.h"
 #include "ir/status.h"
+#include "ir/strategy.h"
 #include "nlohmann/json.hpp"
+#include "planner/schedule.h"
 #include "planner/search/degrees.h"
 #include "tools/validate/row_model.h"
 
@@ -56,15 +58,28 @@ double SplitStepsOf(const TrainingRun& run) {
   return under_way * layers * tokens * layer;
 }
 
+// A program has places for as many micro-batches of each chunk as are ever under way through it; a caching allocator's
+// blocks serve all chunks, whose peaks are at different times: what is under way at once, of the sum of those places.
+// The first stage's, which has the most.
+double ShareUnderWay(const Strategy& strategy) {
+  if (strategy.chunks == 1) return 1;
+  const std::vector<Pass> passes =
+      PassesOfStage(strategy.schedule, 0, strategy.stages, strategy.microbatches, strategy.chunks);
+  int64_t places = 0;
+  for (int64_t chunk = 0; chunk < strategy.chunks; ++chunk) places += MaxInFlight(passes, chunk);
+  return static_cast<double>(MaxInFlightTogether(passes)) / static_cast<double>(places);
+}
+
 // Of the fullest stage: elements are counted from what the program plans for gradients and optimizer state.
-Bytes CopiesOf(const TrainingRun& run, const Prediction& prediction) {
+Bytes CopiesOf(const TrainingRun& run, const Strategy& strategy, const Prediction& prediction) {
   const auto elements = [&](BufferRole role, double bytes) {
     return static_cast<double>(prediction.memory[static_cast<size_t>(role)].raw()) / bytes;
   };
   const double whole =
       elements(BufferRole::kGradient, static_cast<double>(SizeOf(run.gradient_dtype).raw())) * run.copies.whole;
   const double owned = elements(BufferRole::kOptimizerState, kAdamStateBytes) * run.copies.owned;
-  const double saved = elements(BufferRole::kActivation, 1) * run.copies.activations;
+  const double saved =
+      elements(BufferRole::kActivation, 1) * ((1 + run.copies.activations) * ShareUnderWay(strategy) - 1);
   return Bytes(std::llround(whole + owned + saved + SplitStepsOf(run)));
 }
 
@@ -79,7 +94,7 @@ absl::StatusOr<Prediction> PredictOne(const TrainingRun& given, Simulated simula
   MESHWRIGHT_ASSIGN_OR_RETURN(Evaluation evaluation,
                               EvaluateGraph(problem, graph, CostModel(problem.cluster), strategy, simulated));
   Prediction& prediction = evaluation.prediction;
-  const Bytes copies = CopiesOf(run, prediction);
+  const Bytes copies = CopiesOf(run, strategy, prediction);
   prediction.arena += copies;
   prediction.peak += copies;
   // What did not fit without a framework's savings does with them.
