@@ -31,7 +31,7 @@ namespace {
 // bytes and writes 2 of 1 for each element, for the left operands of two of its three products.
 constexpr Bytes kTransformerEngineBytes = Bytes(3);
 // Products in NVFP4 against those in MXFP8, quantised before: 1.90 over a layer's on B300 (Transformer Engine's
-// documentation, GEMM Profiling Tutorial).
+// documentation, GEMM Profiling Tutorial). Whole products, so that it is of the rate of their operands, too.
 constexpr double kFloat4Rate = 1.9;
 constexpr Bytes kEverything = GiB(1 << 20);
 constexpr int64_t kDefaultDevicesPerNode = 8;
@@ -292,6 +292,7 @@ class RunReader {
     if (four_) {
       if (device->generation < Generation::kBlackwell) return CannotExpress("no float4 on the device", device->name);
       device->peak[static_cast<size_t>(DType::kBFloat16)] = peak * kFloat4Rate;
+      device->kernels.l2_bandwidth = device->kernels.l2_bandwidth * kFloat4Rate;
     }
     for (AttentionConstants& attention : device->attention) {
       attention.forward_share *= before.raw() / peak.raw();

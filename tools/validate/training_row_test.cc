@@ -116,8 +116,9 @@ TEST(TrainingRunTest, Float4) {
   ASSERT_OK_AND_ASSIGN(const TrainingRun four, RunOf(blackwell));
   blackwell[0].second = "MXFP8";
   ASSERT_OK_AND_ASSIGN(const TrainingRun eight, RunOf(blackwell));
-  EXPECT_NEAR(four.cluster.device.Peak(DType::kBFloat16).raw() / eight.cluster.device.Peak(DType::kBFloat16).raw(), 1.9,
-              1e-9);
+  const Device &narrow = four.cluster.device, &wide = eight.cluster.device;
+  EXPECT_NEAR(narrow.Peak(DType::kBFloat16).raw() / wide.Peak(DType::kBFloat16).raw(), 1.9, 1e-9);
+  EXPECT_NEAR(narrow.kernels.l2_bandwidth.raw() / wide.kernels.l2_bandwidth.raw(), 1.9, 1e-9);
   blackwell[2].second = "H100";
   blackwell[0].second = "fp4";
   EXPECT_THAT(std::string(RunOf(blackwell).status().message()), HasSubstr("no float4 on the device"));
