@@ -3,6 +3,8 @@
 #include <ucontext.h>
 
 #include <algorithm>
+#include <numeric>
+#include <random>
 
 #include "absl/strings/str_cat.h"
 
@@ -127,10 +129,12 @@ absl::Status WarpPlayer::Play(int64_t block, int64_t blocks, const std::function
   const int warps = threads_ / kWarp;
   ready_.assign(static_cast<size_t>(warps), true);
   const auto is_done = [](const auto& lane) { return lane->call == Call::kDone; };
-  for (bool backwards = false; fault_.ok(); backwards = !backwards) {
+  std::vector<int> order(static_cast<size_t>(warps));
+  std::iota(order.begin(), order.end(), 0);
+  for (std::mt19937 random(static_cast<uint32_t>(block)); fault_.ok();
+       std::shuffle(order.begin(), order.end(), random)) {
     bool moved = false;
-    for (int i = 0; i < warps; ++i) {
-      const int warp = backwards ? warps - 1 - i : i;
+    for (const int warp : order) {
       if (!ready_[static_cast<size_t>(warp)]) continue;
       moved = true;
       if (!RunWarp(warp)) return fault_;
@@ -186,7 +190,8 @@ bool WarpPlayer::Meet(int warp) {
   if (call == Call::kMma) Multiply(warp);
   if (call == Call::kShuffle) Shuffle(warp);
   if (call == Call::kVote) Vote(warp);
-  return fault_.ok() && call != Call::kSync;
+  // Who has come to a barrier lets those run that waited for it: they may do what it should have waited for.
+  return fault_.ok() && call != Call::kSync && call != Call::kArrive;
 }
 
 // A warp comes to a barrier; those that wait there go on when all that it is for have come.

@@ -5,7 +5,7 @@
 // Instructions are as the PTX ISA describes them, with its layout of fragments. Shared memory is filled with 0xff at
 // the start of a block, as is what an asynchronous copy will write, which arrives only when its thread waits: so that a
 // missing wait, a barrier that is not there, or a buffer used too early ends in NaN. A warp runs as far as it can
-// before the next one does; who is first changes when all have run.
+// before the next one does, in an order that is drawn anew when all have run.
 //
 // Faults: lanes or threads that do not meet at the same call, barriers that some wait at and others do not come to,
 // places outside shared memory, places that are not aligned; those of products by warpgroups are in

@@ -85,7 +85,7 @@ class WarpgroupProducts {
   std::string Read(uint64_t descriptor, bool by_columns, int rows, Elem type, std::vector<float>& values,
                    Elements& read) const;
   static std::string CheckRegisters(const Thread& thread, const Product& product);
-  std::string CheckUntouched(const Flight& flight) const;
+  std::string CheckUntouched(int thread, const Flight& flight) const;
 
   const std::byte* const shared_;
   const int64_t shared_bytes_;
