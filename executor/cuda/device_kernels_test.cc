@@ -4,6 +4,7 @@
 #include "executor/cuda/device_kernels.h"
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "executor/cuda/testing/emulated_launcher.h"
@@ -77,15 +78,12 @@ class FlashAttentionTest : public ::testing::Test {
     MESHWRIGHT_RETURN_IF_ERROR(CheckAttention(machine.driver(0), kernels, attention, check));
     return launcher.launched();
   }
-  void CheckOnTensorCores(AttentionCheck attention) {
+  void CheckOnTensorCores(const AttentionCheck& attention) {
     for (const DType dtype : {DType::kFloat16, DType::kBFloat16}) {
-      ASSERT_OK_AND_ASSIGN(const auto launched, Check(attention, {dtype, 7}));
+      ASSERT_OK_AND_ASSIGN(auto launched, Check(attention, {dtype, 7}));
       EXPECT_THAT(launched, ElementsAre("FlashForward", "FlashQueryGradient", "FlashKeyGradient"));
-    }
-    attention.gradients = false;  // they are the same on Hopper
-    for (const DType dtype : {DType::kFloat16, DType::kBFloat16}) {
-      ASSERT_OK_AND_ASSIGN(const auto launched, Check(attention, {dtype, 7}, /*wgmma=*/true));
-      EXPECT_THAT(launched, ElementsAre("HopperForward"));
+      ASSERT_OK_AND_ASSIGN(launched, Check(attention, {dtype, 7}, /*wgmma=*/true));
+      EXPECT_THAT(launched, ElementsAre("HopperForward", "HopperQueryGradient", "HopperKeyGradient"));
     }
   }
 };
@@ -112,15 +110,16 @@ TEST_F(FlashAttentionTest, KeysApart) {
 // On Hopper a tile of keys goes where one before it was; a section of heads that share them; the last tile not full.
 TEST_F(FlashAttentionTest, ManyTilesOnHopper) {
   for (const bool causal : {true, false}) {
-    EXPECT_OK(Check({.s = 420, .q = 2, .d = 128, .causal = causal, .gradients = false}, {DType::kBFloat16, 3},
+    EXPECT_OK(Check({.s = 420, .q = 2, .d = 128, .causal = causal}, {DType::kBFloat16, 3},
                     /*wgmma=*/true));
-    EXPECT_OK(
-        Check({.s = 400, .b = 2, .d = 64, .causal = causal, .gradients = false}, {DType::kFloat16, 4}, /*wgmma=*/true));
+    EXPECT_OK(Check({.s = 400, .b = 2, .d = 64, .causal = causal}, {DType::kFloat16, 4}, /*wgmma=*/true));
   }
 }
 TEST_F(FlashAttentionTest, AddsGradientsToWhatIsThere) {
-  ASSERT_OK_AND_ASSIGN(const auto launched, Check({.s = 70, .q = 2, .d = 64}, {DType::kFloat16, 9, true}));
+  ASSERT_OK_AND_ASSIGN(auto launched, Check({.s = 70, .q = 2, .d = 64}, {DType::kFloat16, 9, true}));
   EXPECT_THAT(launched, ElementsAre("FlashQueryGradient", "FlashKeyGradient"));
+  ASSERT_OK_AND_ASSIGN(launched, Check({.s = 70, .q = 2, .d = 64}, {DType::kFloat16, 9, true}, /*wgmma=*/true));
+  EXPECT_THAT(launched, ElementsAre("HopperQueryGradient", "HopperKeyGradient"));
 }
 TEST_F(FlashAttentionTest, TilesForWhatDoesNotFit) {
   const auto tiles = ElementsAre("AttentionForward", "AttentionBackward", "AttentionBackward");
@@ -136,6 +135,16 @@ TEST_F(FlashAttentionTest, TilesForWhatDoesNotFit) {
 
 INSTANTIATE_TEST_SUITE_P(OpTable, DeviceKernelsTest, ::testing::ValuesIn(CheckedOps()),
                          [](const auto& info) { return std::string(NameOf(info.param)); });
+
+// Of Hopper's generation alone: Ampere and Ada have no wgmma, and Blackwell has another instruction.
+TEST(DeviceKernelsOptionsTest, OnlyHopperHasWgmma) {
+  for (const auto& [major, minor] : {std::pair{8, 0}, {8, 6}, {8, 9}, {9, 0}, {10, 0}, {10, 3}, {12, 0}}) {
+    DeviceInfo info;
+    info.major = major;
+    info.minor = minor;
+    EXPECT_EQ(HasWgmma(info), major == 9) << major << "." << minor;
+  }
+}
 
 // 1 + 2^-9 rounds to even in bfloat16, half's smallest number is 2^-24, and what is too large becomes infinite.
 TEST(ElementTest, RoundsToNearestEven) {

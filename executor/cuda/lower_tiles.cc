@@ -143,6 +143,10 @@ absl::Status LaunchFlashGradients(const Lowering& l, const FlashShape& a, const 
   of_keys.keys = operands.keys;
   of_keys.gradient = operands.gradient;
   of_keys.sums = of_queries.sums;
+  if (l.wgmma) {
+    MESHWRIGHT_RETURN_IF_ERROR(LaunchFlash(l, HopperQueryGradient{of_queries}));
+    return LaunchFlash(l, HopperKeyGradient{of_keys});
+  }
   MESHWRIGHT_RETURN_IF_ERROR(LaunchFlash(l, of_queries));
   return LaunchFlash(l, of_keys);
 }

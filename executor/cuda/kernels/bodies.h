@@ -11,7 +11,7 @@
 // On tensor cores: a variant per type and width of heads.
 #define MESHWRIGHT_WARP_BODIES(X) X(FlashForward) X(FlashQueryGradient) X(FlashKeyGradient)
 // On Hopper's tensor cores, likewise.
-#define MESHWRIGHT_WARPGROUP_BODIES(X) X(HopperForward)
+#define MESHWRIGHT_WARPGROUP_BODIES(X) X(HopperForward) X(HopperQueryGradient) X(HopperKeyGradient)
 
 // All of them.
 #define MESHWRIGHT_BODIES(X)     \

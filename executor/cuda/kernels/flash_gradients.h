@@ -31,6 +31,58 @@ struct FlashQueryGradient {
 
   template <class F>
   auto Visit(const F& f) const;
+
+ protected:
+  // Logs and dots of the warp's rows, to memory for all, and those of this lane's rows.
+  template <Elem kElem, int kWidth, int kM, class Ctx>
+  MESHWRIGHT_DEVICE void Sums(Ctx& ctx, int32_t row, int32_t number, float (&log)[kM][2], float (&dot)[kM][2]) const {
+    constexpr int kWarpRows = kM * 16, kPieces = kWidth / 8, kStep = 32 / kPieces;
+    const FlashShape::Head head = a.HeadOf(number);
+    const int lane = LaneOf(ctx), piece = lane % kPieces;
+    float *const logs = sums.Log(number) + row, *const dots = sums.Dot(number) + row;
+    MESHWRIGHT_UNROLL
+    for (int i = 0; i < kWarpRows / kStep; ++i) {
+      const int own = i * kStep + lane / kPieces;
+      float sum = 0.0f;
+      if (row + own < a.s && piece * 8 < a.d) {
+        const int64_t at = a.Y(row + own, head.batch, head.group, head.head) + piece * 8;
+        const Piece d = *reinterpret_cast<const Piece*>(At(dy, at)), r = *reinterpret_cast<const Piece*>(At(y, at));
+        MESHWRIGHT_UNROLL
+        for (int w = 0; w < 4; ++w) {
+          sum += Low<kElem>(d.words[w]) * Low<kElem>(r.words[w]) + High<kElem>(d.words[w]) * High<kElem>(r.words[w]);
+        }
+      }
+      MESHWRIGHT_UNROLL
+      for (int mask = kPieces / 2; mask > 0; mask /= 2) sum += ctx.ShuffleXor(sum, mask);
+      if (piece == 0) dots[own] = sum;
+    }
+    static_assert(kWarpRows <= 32, "a lane has a row");
+    float of_row = INFINITY;
+    if (lane < kWarpRows && row + lane < a.s)
+      of_row = Load<float>(saved, a.Saved(row + lane, head.batch, head.group, head.head)) * kLog2E;
+    if (lane < kWarpRows) logs[lane] = of_row == -INFINITY ? INFINITY : of_row;
+    ctx.SyncWarp();
+    MESHWRIGHT_UNROLL
+    for (int m = 0; m < kM; ++m) {
+      MESHWRIGHT_UNROLL
+      for (int half = 0; half < 2; ++half) {
+        log[m][half] = logs[m * 16 + half * 8 + lane / 4];
+        dot[m][half] = dots[m * 16 + half * 8 + lane / 4];
+      }
+    }
+  }
+
+  // Writes a warp's part of the gradient, from `row` on, by way of its own 16 * kM rows at `tile`.
+  template <Elem kElem, int kWidth, int kM, class Ctx>
+  MESHWRIGHT_DEVICE void Write(Ctx& ctx, uint32_t tile, const float (&dq)[kM][kWidth / 8][4], int32_t row,
+                               FlashShape::Head head) const {
+    float factor[kM][2];
+    MESHWRIGHT_UNROLL
+    for (int m = 0; m < kM; ++m) factor[m][0] = factor[m][1] = static_cast<float>(a.scale);
+    WriteRows<kElem, kWidth>(ctx, tile, dq, factor,
+                             AtMutable(gradient, a.Query(row, head.batch, head.group, head.head)), a.query_stride,
+                             a.s - row, a.d, add);
+  }
 };
 
 template <Elem kElem, int kWidth>
@@ -55,7 +107,7 @@ struct FlashQueryGradientOf : FlashQueryGradient {
     CopyRows<kRows, kWidth, kThreads>(ctx, kDyAt, At(dy, a.Y(first, head.batch, head.group, head.head)), a.y_stride,
                                       a.s - first, a.d);
     float log[kM][2], dot[kM][2], dq[kM][kWidth / 8][4];
-    Sums(ctx, first + WarpOf(ctx) * kWarpRows, place.head, log, dot);
+    Sums<kElem, kWidth>(ctx, first + WarpOf(ctx) * kWarpRows, place.head, log, dot);
     Clear(dq);
     OverTiles(
         ctx, 0, static_cast<int32_t>(a.KeysUntil(first + kRows)), kKeys, kRows,
@@ -90,52 +142,8 @@ struct FlashQueryGradientOf : FlashQueryGradient {
           PackAll<kElem>(ds, packed);
           MultiplyByColumns<kElem, kWidth>(ctx, packed, at, dq);
         });
-    float factor[kM][2];
-    MESHWRIGHT_UNROLL
-    for (int m = 0; m < kM; ++m) factor[m][0] = factor[m][1] = static_cast<float>(a.scale);
-    const int32_t warp_row = WarpOf(ctx) * kWarpRows, row = first_later + warp_row;
-    const FlashShape::Head to = a.HeadOf(head_later);
-    WriteRows<kElem, kWidth>(ctx, warp_row * kRowBytes<kWidth>, dq, factor,
-                             AtMutable(gradient, a.Query(row, to.batch, to.group, to.head)), a.query_stride, a.s - row,
-                             a.d, add);
-  }
-
- private:
-  // Logs and dots of the warp's rows, to memory for all, and those of this lane's rows.
-  template <class Ctx>
-  MESHWRIGHT_DEVICE void Sums(Ctx& ctx, int32_t row, int32_t number, float (&log)[kM][2], float (&dot)[kM][2]) const {
-    constexpr int kPieces = kWidth / 8, kStep = 32 / kPieces;
-    const FlashShape::Head head = a.HeadOf(number);
-    const int lane = LaneOf(ctx), piece = lane % kPieces;
-    float *const logs = sums.Log(number) + row, *const dots = sums.Dot(number) + row;
-    MESHWRIGHT_UNROLL
-    for (int i = 0; i < kWarpRows / kStep; ++i) {
-      const int own = i * kStep + lane / kPieces;
-      float sum = 0.0f;
-      if (row + own < a.s && piece * 8 < a.d) {
-        const int64_t at = a.Y(row + own, head.batch, head.group, head.head) + piece * 8;
-        const Piece d = *reinterpret_cast<const Piece*>(At(dy, at)), r = *reinterpret_cast<const Piece*>(At(y, at));
-        MESHWRIGHT_UNROLL
-        for (int w = 0; w < 4; ++w) {
-          sum += Low<kElem>(d.words[w]) * Low<kElem>(r.words[w]) + High<kElem>(d.words[w]) * High<kElem>(r.words[w]);
-        }
-      }
-      MESHWRIGHT_UNROLL
-      for (int mask = kPieces / 2; mask > 0; mask /= 2) sum += ctx.ShuffleXor(sum, mask);
-      if (piece == 0) dots[own] = sum;
-    }
-    float of_row = INFINITY;  // kWarpRows is the number of lanes
-    if (row + lane < a.s) of_row = Load<float>(saved, a.Saved(row + lane, head.batch, head.group, head.head)) * kLog2E;
-    logs[lane] = of_row == -INFINITY ? INFINITY : of_row;
-    ctx.SyncWarp();
-    MESHWRIGHT_UNROLL
-    for (int m = 0; m < kM; ++m) {
-      MESHWRIGHT_UNROLL
-      for (int half = 0; half < 2; ++half) {
-        log[m][half] = logs[m * 16 + half * 8 + lane / 4];
-        dot[m][half] = dots[m * 16 + half * 8 + lane / 4];
-      }
-    }
+    const int32_t warp_row = WarpOf(ctx) * kWarpRows;
+    Write<kElem, kWidth>(ctx, warp_row * kRowBytes<kWidth>, dq, first_later + warp_row, a.HeadOf(head_later));
   }
 };
 
@@ -148,6 +156,37 @@ struct FlashKeyGradient {
 
   template <class F>
   auto Visit(const F& f) const;
+
+ protected:
+  struct alignas(8) Pair {
+    float of[2];
+  };
+
+  // As Hide, but rows of `acc` are keys and its columns queries: key i is seen by query j if i <= j + offset.
+  template <int kM, int kN>
+  static MESHWRIGHT_DEVICE void HideRows(int lane, int offset, float (&acc)[kM][kN][4]) {
+    if (offset >= kM * 16 - 1) return;
+    MESHWRIGHT_UNROLL
+    for (int m = 0; m < kM; ++m) {
+      MESHWRIGHT_UNROLL
+      for (int n = 0; n < kN; ++n) {
+        MESHWRIGHT_UNROLL
+        for (int e = 0; e < 4; ++e) {
+          const int key = m * 16 + e / 2 * 8 + lane / 4, row = n * 8 + lane % 4 * 2 + e % 2;
+          if (key > row + offset) acc[m][n][e] = -INFINITY;
+        }
+      }
+    }
+  }
+
+  template <Elem kElem, int kWidth, int kM, class Ctx>
+  MESHWRIGHT_DEVICE void Write(Ctx& ctx, uint32_t tile, const float (&acc)[kM][kWidth / 8][4], float scale, int32_t key,
+                               int64_t at) const {
+    float factor[kM][2];
+    MESHWRIGHT_UNROLL
+    for (int m = 0; m < kM; ++m) factor[m][0] = factor[m][1] = scale;
+    WriteRows<kElem, kWidth>(ctx, tile, acc, factor, AtMutable(gradient, at), a.key_stride, a.keys - key, a.d, add);
+  }
 };
 
 template <Elem kElem, int kWidth>
@@ -226,38 +265,8 @@ struct FlashKeyGradientOf : FlashKeyGradient {
     const int32_t warp_key = WarpOf(ctx) * kWarpKeys, key = first_later + warp_key;
     const uint32_t own_keys = warp_key * kRowBytes<kWidth>;
     const int64_t to = a.Key(key, place_later / groups, place_later % groups, 0);
-    Write(ctx, own_keys, dk, static_cast<float>(a.scale), key, to);
-    Write(ctx, kValuesAt + own_keys, dv, 1.0f, key, to + a.d);
-  }
-
- private:
-  struct alignas(8) Pair {
-    float of[2];
-  };
-
-  // As Hide, but rows of `acc` are keys and its columns queries: key i is seen by query j if i <= j + offset.
-  static MESHWRIGHT_DEVICE void HideRows(int lane, int offset, float (&acc)[kM][kN][4]) {
-    if (offset >= kWarpKeys - 1) return;
-    MESHWRIGHT_UNROLL
-    for (int m = 0; m < kM; ++m) {
-      MESHWRIGHT_UNROLL
-      for (int n = 0; n < kN; ++n) {
-        MESHWRIGHT_UNROLL
-        for (int e = 0; e < 4; ++e) {
-          const int key = m * 16 + e / 2 * 8 + lane / 4, row = n * 8 + lane % 4 * 2 + e % 2;
-          if (key > row + offset) acc[m][n][e] = -INFINITY;
-        }
-      }
-    }
-  }
-
-  template <class Ctx>
-  MESHWRIGHT_DEVICE void Write(Ctx& ctx, uint32_t tile, const float (&acc)[kM][kWidth / 8][4], float scale, int32_t key,
-                               int64_t at) const {
-    float factor[kM][2];
-    MESHWRIGHT_UNROLL
-    for (int m = 0; m < kM; ++m) factor[m][0] = factor[m][1] = scale;
-    WriteRows<kElem, kWidth>(ctx, tile, acc, factor, AtMutable(gradient, at), a.key_stride, a.keys - key, a.d, add);
+    Write<kElem, kWidth>(ctx, own_keys, dk, static_cast<float>(a.scale), key, to);
+    Write<kElem, kWidth>(ctx, kValuesAt + own_keys, dv, 1.0f, key, to + a.d);
   }
 };
 

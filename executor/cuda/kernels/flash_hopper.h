@@ -20,13 +20,13 @@ struct HopperForward : FlashForward {
 
 template <Elem kElem, int kWidth>
 struct HopperForwardOf : HopperForward {
-  static constexpr int kGroups = 2, kComputing = kGroups * kWarpgroup, kThreads = kWarpgroup + kComputing;
-  static constexpr int kRows = kGroups * kGroupRows, kKeys = 128, kN = kKeys / 8, kStages = 2;
-  static constexpr int kCopyRegisters = 40, kRegisters = 232;
-  static_assert(kWarpgroup * kCopyRegisters + kComputing * kRegisters <= 65536, "more registers than an SM has");
+  static constexpr int kStages = 2;  // slots 0 and 1 are for keys, the others for values
+  using Slots = Handover<2, 2 * kStages>;
+  static constexpr int kThreads = Slots::kThreads, kGroups = Slots::kGroups;
+  static constexpr int kRows = kGroups * kGroupRows, kKeys = 128, kN = kKeys / 8;
   static constexpr uint32_t kQueryTile = kGroupRows * kRowBytes<kWidth>, kKeyTile = kKeys * kRowBytes<kWidth>;
   static constexpr uint32_t kSlotsAt = kGroups * kQueryTile;
-  static constexpr int64_t kShared = kSlotsAt + 2 * kStages * kKeyTile;
+  static constexpr int64_t kShared = kSlotsAt + Slots::kSlots * kKeyTile;
   int64_t Blocks() const { return (a.s + kRows - 1) / kRows * a.b * a.g * a.q; }
 
   template <class Ctx>
@@ -35,26 +35,18 @@ struct HopperForwardOf : HopperForward {
     const FlashShape::Place place = a.PlaceOf(ctx.block(), tiles, a.b * a.g * a.q);
     const auto first = static_cast<int32_t>((tiles - 1 - place.tile) * kRows);
     if (ctx.thread() < kWarpgroup) {
-      ctx.template KeepRegisters<kCopyRegisters>();
+      ctx.template KeepRegisters<Slots::kCopyRegisters>();
       CopyAll(ctx, first, a.HeadOf(place.head));
     } else {
-      ctx.template TakeRegisters<kRegisters>();
+      ctx.template TakeRegisters<Slots::kRegisters>();
       Compute(ctx, first, a.HeadOf(place.head));
     }
   }
 
  private:
   enum Which : int { kOfKeys, kOfValues };
-
-  // Of tile `number` of those that are seen. The barriers: a slot is full for a warpgroup, a slot is empty, it is a
-  // warpgroup's turn.
   static MESHWRIGHT_DEVICE int Slot(Which which, int number) { return which * kStages + number % kStages; }
   static MESHWRIGHT_DEVICE uint32_t SlotAt(int slot) { return kSlotsAt + static_cast<uint32_t>(slot) * kKeyTile; }
-  static constexpr int kSlots = 2 * kStages;
-  static MESHWRIGHT_DEVICE int Full(int slot, int group) { return 1 + group * kSlots + slot; }
-  static MESHWRIGHT_DEVICE int Empty(int slot) { return 1 + kGroups * kSlots + slot; }
-  static MESHWRIGHT_DEVICE int Turn(int group) { return 1 + (kGroups + 1) * kSlots + group; }
-  static_assert(1 + (kGroups + 1) * kSlots + kGroups <= 16, "more barriers than a block has");
 
   MESHWRIGHT_DEVICE int32_t Next(int32_t first, int32_t key, int& offset) const {
     const auto end = static_cast<int32_t>(a.KeysUntil(first + kRows));
@@ -67,22 +59,13 @@ struct HopperForwardOf : HopperForward {
   template <class Ctx>
   MESHWRIGHT_DEVICE void CopyAll(Ctx& ctx, int32_t first, FlashShape::Head head) const {
     const uint16_t* const k = At(keys, a.Key(0, head.batch, head.group, 0));
-    int under_way = -1, number = 0, offset = 0;
-    const auto arrived = [&] {
-      ctx.FenceCopies();
-      MESHWRIGHT_UNROLL
-      for (int group = 0; group < kGroups; ++group) ctx.Arrive(Full(under_way, group), 2 * kWarpgroup);
-    };
+    Slots slots;
+    int number = 0, offset = 0;
     const auto copy = [&](Which which, int tile, int32_t key) {
-      const int slot = Slot(which, tile);
-      if (tile >= kStages) ctx.Sync(Empty(slot), kThreads);
-      CopyTile<kKeys, kWidth>(ctx, SlotAt(slot), k + key * a.key_stride + which * a.d, a.key_stride, a.keys - key, a.d);
-      ctx.CommitCopies();
-      if (under_way >= 0) {
-        ctx.template WaitCopies<1>();
-        arrived();
-      }
-      under_way = slot;
+      slots.Fill(ctx, Slot(which, tile), tile >= kStages, [&] {
+        CopyTile<kKeys, kWidth>(ctx, SlotAt(Slot(which, tile)), k + key * a.key_stride + which * a.d, a.key_stride,
+                                a.keys - key, a.d);
+      });
     };
     int32_t key = Next(first, 0, offset);
     if (key < 0) return;
@@ -100,12 +83,9 @@ struct HopperForwardOf : HopperForward {
       copy(kOfValues, number, key);
       key = then;
     }
-    ctx.template WaitCopies<0>();
-    arrived();
-    // What is given back last is not used any more.
-    for (int tile = number > kStages ? number - kStages : 0; tile < number; ++tile) {
-      ctx.Sync(Empty(Slot(kOfKeys, tile)), kThreads);
-      ctx.Sync(Empty(Slot(kOfValues, tile)), kThreads);
+    slots.FillNoMore(ctx);
+    for (int slot = 0; slot < Slots::kSlots; ++slot) {
+      if (slot % kStages < number) ctx.Sync(Slots::Empty(slot), kThreads);
     }
   }
 
@@ -120,50 +100,51 @@ struct HopperForwardOf : HopperForward {
     int offset = 0, number = 0;
     int32_t key = Next(first, 0, offset);
     if (key >= 0) {
-      ctx.Sync(Full(Slot(kOfKeys, 0), group), 2 * kWarpgroup);
+      Slots::Await(ctx, Slot(kOfKeys, 0), group);
       ctx.BeginProducts(s[0]);
       StartByRows<kElem, kWidth, kKeys>(ctx, own, SlotAt(Slot(kOfKeys, 0)), s[0]);
       ctx.CommitProducts();
       ctx.template WaitProducts<0>(s[0]);
-      ctx.Arrive(Empty(Slot(kOfKeys, 0)), kThreads);
+      Slots::GiveBack(ctx, Slot(kOfKeys, 0));
       Hide(LaneOf(ctx), offset + warp_row, a.keys - key, s);
       Exponentials(ctx, a.score_scale, s[0], top[0], sum[0], shrink);
       PackRows<kElem>(s[0], p);
-      if (group == 1) ctx.Arrive(Turn(0), kComputing);
+      // They begin in turns: each barrier is passed by one, and come to by the other when it has begun.
+      if (group == 1) ctx.Arrive(Slots::Own(0), Slots::kComputing);
       key = Next(first, key + kKeys, offset);
       while (key >= 0) {
         const int now = Slot(kOfValues, number), next = Slot(kOfKeys, ++number);
-        ctx.Sync(Full(next, group), 2 * kWarpgroup);
-        ctx.Sync(Turn(group), kComputing);
+        Slots::Await(ctx, next, group);
+        ctx.Sync(Slots::Own(group), Slots::kComputing);
         ctx.BeginProducts(s[0], o[0], p);
         StartByRows<kElem, kWidth, kKeys>(ctx, own, SlotAt(next), s[0]);
         ctx.CommitProducts();
-        ctx.Sync(Full(now, group), 2 * kWarpgroup);
+        Slots::Await(ctx, now, group);
         StartByColumns<kElem, kWidth>(ctx, p, SlotAt(now), o[0]);
         ctx.CommitProducts();
-        ctx.Arrive(Turn(1 - group), kComputing);
+        ctx.Arrive(Slots::Own(1 - group), Slots::kComputing);
         ctx.template WaitProducts<1>(s[0]);
-        ctx.Arrive(Empty(next), kThreads);
+        Slots::GiveBack(ctx, next);
         Hide(LaneOf(ctx), offset + warp_row, a.keys - key, s);
         Exponentials(ctx, a.score_scale, s[0], top[0], sum[0], shrink);
         // Between the exponentials and the wait stands a branch: the assembler would move the wait before them.
         ctx.Settle(s[0]);
         key = Next(first, key + kKeys, offset);
         ctx.template WaitProducts<0>(o[0], p);
-        ctx.Arrive(Empty(now), kThreads);
+        Slots::GiveBack(ctx, now);
         Shrink(ctx, shrink, o[0]);
         PackRows<kElem>(s[0], p);
       }
       const int last = Slot(kOfValues, number);
-      ctx.Sync(Full(last, group), 2 * kWarpgroup);
+      Slots::Await(ctx, last, group);
       ctx.BeginProducts(o[0], p);
       StartByColumns<kElem, kWidth>(ctx, p, SlotAt(last), o[0]);
       ctx.CommitProducts();
       ctx.template WaitProducts<0>(o[0], p);
-      ctx.Arrive(Empty(last), kThreads);
-      if (group == 0) ctx.Sync(Turn(0), kComputing);  // the other's last
+      Slots::GiveBack(ctx, last);
+      if (group == 0) ctx.Sync(Slots::Own(0), Slots::kComputing);  // the other's last
     }
-    ctx.Sync(Turn(group), kWarpgroup);  // no warp of the group reads its queries any more
+    ctx.Sync(Slots::Own(group), kWarpgroup);  // no warp of the group reads its queries any more
     Finish<kElem, kWidth>(ctx, own + WarpOf(ctx) % 4 * 16 * kRowBytes<kWidth>, o, top, sum, first + warp_row, head);
   }
 };

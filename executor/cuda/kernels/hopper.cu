@@ -1,5 +1,6 @@
 #include "executor/cuda/kernels/bodies.h"
 #include "executor/cuda/kernels/flash_hopper.h"
+#include "executor/cuda/kernels/flash_hopper_gradients.h"
 #include "executor/cuda/kernels/warpgroups.cuh"
 
 namespace meshwright::cuda {

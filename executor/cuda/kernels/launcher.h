@@ -11,6 +11,7 @@
 #include "executor/cuda/kernels/flash_attention.h"
 #include "executor/cuda/kernels/flash_gradients.h"
 #include "executor/cuda/kernels/flash_hopper.h"
+#include "executor/cuda/kernels/flash_hopper_gradients.h"
 #include "executor/cuda/kernels/pointwise.h"
 #include "executor/cuda/kernels/rows.h"
 #include "executor/cuda/kernels/simt.h"

@@ -88,6 +88,14 @@ class WarpgroupContext : public WarpContext {
     }
   }
   template <Elem kElem>
+  __device__ __forceinline__ void Multiply(float (&d)[8][4], uint64_t a, uint64_t b, bool add) {
+    if constexpr (kElem == Elem::kBFloat16) {
+      MESHWRIGHT_WGMMA("m64n64k16", "bf16", MESHWRIGHT_TEXT_32, MESHWRIGHT_32(d), "%32", "%33", "%34");
+    } else {
+      MESHWRIGHT_WGMMA("m64n64k16", "f16", MESHWRIGHT_TEXT_32, MESHWRIGHT_32(d), "%32", "%33", "%34");
+    }
+  }
+  template <Elem kElem>
   __device__ __forceinline__ void MultiplyColumns(float (&d)[16][4], const uint32_t (&a)[4], uint64_t b) {
     if constexpr (kElem == Elem::kBFloat16) {
       MESHWRIGHT_WGMMA_COLUMNS("m64n128k16", "bf16", MESHWRIGHT_TEXT_64, MESHWRIGHT_64(d), "{%64, %65, %66, %67}",

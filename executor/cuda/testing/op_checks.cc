@@ -334,7 +334,6 @@ absl::Status CheckAttention(Driver& driver, Kernels& kernels, const AttentionChe
   OpCase forward = MakeCase(
       {OpKind::kAttention, from + " -> " + q + ", " + saved, operands, attrs, {}, -1, 1, {y, rows}}, check.seed);
   if (!check.accumulate) MESHWRIGHT_RETURN_IF_ERROR(CheckCase(driver, kernels, forward, check));
-  if (!a.gradients) return absl::OkStatus();
   RoundInputs(forward, check.dtype);
   MESHWRIGHT_RETURN_IF_ERROR(RunOnHost(forward, 0));
   std::vector<Shape> inputs = {y};

@@ -28,14 +28,13 @@ double BoundOf(DType dtype);
 // start as NaN, and what stands around them must stay.
 absl::Status CheckOp(Driver& driver, Kernels& kernels, OpKind op, const OpCheck& check);
 
-// Attention of random queries, keys and values, then its gradients where they are wanted, from the host's results; with
-// `accumulate` the latter alone. What is computed is as in KernelCall: (s, b, g, q + 2, d), or `apart` (s, b, g, q, d)
+// Attention of random queries, keys and values, then its gradients, from the host's results; with `accumulate` the
+// latter alone. What is computed is as in KernelCall: (s, b, g, q + 2, d), or `apart` (s, b, g, q, d)
 // and (keys, b, g, 2, d).
 struct AttentionCheck {
   int64_t s = 1, b = 1, g = 1, q = 1, d = 64;
   bool causal = true, apart = false;
   int64_t keys = 0, context = 1, shift = -1;
-  bool gradients = true;
 };
 absl::Status CheckAttention(Driver& driver, Kernels& kernels, const AttentionCheck& attention, const OpCheck& check);
 
