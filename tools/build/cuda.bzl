@@ -33,14 +33,35 @@ def if_cuda(yes, no = []):
         "//conditions:default": no,
     })
 
-# Machine code for Ampere and Hopper, and portable code (PTX) from which the driver makes any later one's.
 _NVCC_FLAGS = [
     "-std=c++20",
     "-O3",
-    "-gencode=arch=compute_80,code=[sm_80,compute_80]",
-    "-gencode=arch=compute_90a,code=sm_90a",
     "-Xcompiler=-fPIC,-Wall,-Wextra",
 ]
+_HOPPER = "-gencode=arch=compute_90a,code=sm_90a"
+
+# Machine code for Ampere and Hopper, and portable code (PTX) from which the driver makes any later one's.
+_ARCHITECTURES = ["-gencode=arch=compute_80,code=[sm_80,compute_80]", _HOPPER]
+
+def _compile(ctx, flags, inputs, output):
+    args = ctx.actions.args()
+    args.add_all(_NVCC_FLAGS + flags)
+    args.add("-I.")
+    args.add_all(inputs.defines, format_each = "-D%s")
+    args.add_all(inputs.includes, before_each = "-I")
+    args.add_all(inputs.quote_includes, before_each = "-I")
+    args.add_all(inputs.system_includes, before_each = "-isystem")
+    args.add("-o", output)
+    args.add_all(ctx.files.srcs)
+    ctx.actions.run(
+        executable = NVCC,
+        arguments = [args],
+        inputs = depset(ctx.files.srcs + ctx.files.hdrs, transitive = [inputs.headers]),
+        outputs = [output],
+        mnemonic = "CudaCompile",
+        progress_message = "Compiling CUDA of %s" % ctx.label,
+        use_default_shell_env = True,
+    )
 
 def _cuda_archive_impl(ctx):
     cc_toolchain = find_cpp_toolchain(ctx)
@@ -51,26 +72,7 @@ def _cuda_archive_impl(ctx):
     inputs = deps.compilation_context
 
     archive = ctx.actions.declare_file("lib{}.a".format(ctx.label.name))
-    args = ctx.actions.args()
-    args.add_all(_NVCC_FLAGS)
-    args.add_all(ctx.attr.copts)
-    args.add("-I.")
-    args.add_all(inputs.defines, format_each = "-D%s")
-    args.add_all(inputs.includes, before_each = "-I")
-    args.add_all(inputs.quote_includes, before_each = "-I")
-    args.add_all(inputs.system_includes, before_each = "-isystem")
-    args.add("--lib")
-    args.add("-o", archive)
-    args.add_all(ctx.files.srcs)
-    ctx.actions.run(
-        executable = NVCC,
-        arguments = [args],
-        inputs = depset(ctx.files.srcs + ctx.files.hdrs, transitive = [inputs.headers]),
-        outputs = [archive],
-        mnemonic = "CudaCompile",
-        progress_message = "Compiling CUDA of %s" % ctx.label,
-        use_default_shell_env = True,
-    )
+    _compile(ctx, _ARCHITECTURES + ctx.attr.copts + ["--lib"], inputs, archive)
 
     linked = cc_common.create_linker_input(
         owner = ctx.label,
@@ -108,6 +110,32 @@ _cuda_archive = rule(
 def cuda_library(name, srcs, hdrs = [], deps = [], **kwargs):
     """A static library of CUDA sources, to be used in the `deps` of any cc rule. Skipped where there is no CUDA."""
     _cuda_archive(
+        name = name,
+        srcs = srcs,
+        hdrs = hdrs,
+        target_compatible_with = CUDA_ONLY,
+        deps = deps + ["@local_cuda//:cudart"],
+        **kwargs
+    )
+
+def _cuda_machine_code_impl(ctx):
+    deps = cc_common.merge_cc_infos(cc_infos = [dep[CcInfo] for dep in ctx.attr.deps])
+    code = ctx.actions.declare_file(ctx.label.name + ".cubin")
+    _compile(ctx, [_HOPPER, "-cubin"], deps.compilation_context, code)
+    return [DefaultInfo(files = depset([code]), runfiles = ctx.runfiles([code]))]
+
+_cuda_machine_code = rule(
+    implementation = _cuda_machine_code_impl,
+    attrs = {
+        "deps": attr.label_list(providers = [CcInfo]),
+        "hdrs": attr.label_list(allow_files = [".h", ".cuh"]),
+        "srcs": attr.label_list(allow_files = [".cu"], mandatory = True),
+    },
+)
+
+def cuda_machine_code(name, srcs, hdrs = [], deps = [], **kwargs):
+    """NAME.cubin, the machine code for compute capability 9.0a of one CUDA source: for tests that look into it."""
+    _cuda_machine_code(
         name = name,
         srcs = srcs,
         hdrs = hdrs,
