@@ -233,40 +233,44 @@ std::string ShowRanking(const PlanReport& report) {
   const std::vector<Candidate>& ranked = report.result.ranked;
   const bool decoder = report.operators.empty();
   std::string text = absl::StrCat("the best ", ranked.size(), " of ", ShowCount(report.result.considered), "\n");
-  absl::StrAppend(&text, absl::StrFormat("  %10s %8s %10s", "step", "MFU", "memory"));
+  absl::StrAppend(&text, absl::StrFormat("  %9s %7s %9s", "step", "MFU", "memory"));
   const bool shared =
       std::any_of(ranked.begin(), ranked.end(), [](const Candidate& c) { return c.degrees.context > 1; });
+  const bool experts =
+      std::any_of(ranked.begin(), ranked.end(), [](const Candidate& c) { return c.degrees.expert > 1; });
   const bool interleaved =
       std::any_of(ranked.begin(), ranked.end(), [](const Candidate& c) { return c.strategy.chunks > 1; });
   const bool schedules = std::any_of(ranked.begin(), ranked.end(), [&](const Candidate& c) {
     return c.strategy.stages > 1 && c.strategy.schedule != ranked[0].strategy.schedule;
   });
   if (decoder) {
-    absl::StrAppend(&text, "    dp   tp   pp", interleaved ? " vpp" : "", shared ? "   cp" : "",
+    absl::StrAppend(&text, "   dp  tp  pp", interleaved ? " vpp" : "", shared ? "   cp" : "", experts ? "  ep" : "",
                     "  mb recompute sp  opt  bucket", schedules ? "  schedule" : "");
   }
   text += "\n";
   for (size_t i = 0; i < ranked.size(); ++i) {
     const Candidate& c = ranked[i];
     const Prediction& p = c.prediction;
-    absl::StrAppend(
-        &text, absl::StrFormat("%-2d%10s %8s %10s", i + 1, ShowTime(p.step), ShowPercent(p.mfu), ShowBytes(p.peak)));
+    absl::StrAppend(&text,
+                    absl::StrFormat("%-2d%9s %7s %9s", i + 1, ShowTime(p.step), ShowPercent(p.mfu), ShowBytes(p.peak)));
     if (decoder) {
       const Degrees& d = c.degrees;
       const Strategy& s = c.strategy;
       // Of context parallelism, how the ranks come by the keys: gathered, or handed round.
       const char* const way = d.context == 1 ? " " : d.exchange == ContextExchange::kRing ? "r" : "g";
       const std::string context = shared ? absl::StrFormat(" %3d%s", d.context, way) : "";
+      const std::string expert = experts ? absl::StrFormat(" %3d", d.expert) : "";
       const std::string chunks = interleaved ? absl::StrFormat(" %3d", s.chunks) : "";
       const std::string schedule = schedules && s.stages > 1 ? absl::StrCat(" ", NameOf(s.schedule)) : "";
-      absl::StrAppend(&text,
-                      absl::StrFormat(" %5d %4d %4d%s%s %3d %-9s %-3s %-3s %s", d.data, d.tensor, d.pipeline, chunks,
-                                      context, d.microbatch, NameOf(s.recompute), d.sequence_parallel ? "yes" : "no",
-                                      s.shard_parameters     ? "all"
-                                      : s.parallel_optimizer ? "yes"
-                                                             : "no",
-                                      ShowBytes(s.bucket)),
-                      schedule);
+      absl::StrAppend(
+          &text,
+          absl::StrFormat(" %4d %3d %3d%s%s%s %3d %-9s %-3s %-3s %s", d.data, d.tensor, d.pipeline, chunks, context,
+                          expert, d.microbatch, NameOf(s.recompute), d.sequence_parallel ? "yes" : "no",
+                          s.shard_parameters     ? "all"
+                          : s.parallel_optimizer ? "yes"
+                                                 : "no",
+                          ShowBytes(s.bucket)),
+          schedule);
     }
     text += "\n";
     if (i == 0) continue;
@@ -281,6 +285,7 @@ std::string ShowRanking(const PlanReport& report) {
   }
   if (interleaved) text += "vpp: chunks of a stage's layers (interleaved pipeline)\n";
   if (shared) text += "cp: ranks that share a sequence; keys and values gathered (g) or handed round (r)\n";
+  if (experts) text += "ep: ranks of a data-parallel group that share the experts\n";
   return text;
 }
 

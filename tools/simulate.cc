@@ -1,7 +1,9 @@
 // simulate: plays one step of a plan in simulated time.
 #include "simulator/simulate.h"
 
+#include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -48,9 +50,9 @@ Command SimulateCommand() {
 
 // What a timeline shows: all instructions where a viewer can hold them.
 absl::StatusOr<TraceDetail> DetailFor(const Flags& flags, const Program& program) {
-  if (!flags.Has("trace")) return TraceDetail::kNone;
   constexpr absl::string_view kNames[] = {"slots", "instructions"};
   MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<size_t> detail, flags.Choice("detail", kNames));
+  if (!flags.Has("trace")) return TraceDetail::kNone;
   constexpr int64_t kMostInstructions = 100'000;
   int64_t issued = 0;
   for (const RankClass& rank_class : program.classes) issued += NumIssued(rank_class);
@@ -60,6 +62,7 @@ absl::StatusOr<TraceDetail> DetailFor(const Flags& flags, const Program& program
 
 // What --jitter, --slow and --samples say; nothing if none is given.
 absl::StatusOr<std::optional<Variation>> VariationOf(const Flags& flags) {
+  MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<int64_t> samples, flags.Int("samples", 1, 100'000));
   if (!flags.Has("jitter") && !flags.Has("slow")) return std::nullopt;
   Variation variation;
   if (flags.Has("jitter")) {
@@ -67,9 +70,9 @@ absl::StatusOr<std::optional<Variation>> VariationOf(const Flags& flags) {
     if (!jitter.ok()) return Flags::Wrong("jitter", jitter.status());
     variation.jitter = *jitter;
   }
-  MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<int64_t> samples, flags.Int("samples", 1, 100'000));
   variation.samples = samples.value_or(variation.jitter > 0 ? variation.samples : 1);
   if (!flags.Has("slow")) return variation;
+  std::set<int64_t> ranks;
   for (const absl::string_view part : absl::StrSplit(flags.Text("slow"), ',')) {
     const std::vector<absl::string_view> pair = absl::StrSplit(part, ':');
     if (pair.size() != 2) {
@@ -79,6 +82,10 @@ absl::StatusOr<std::optional<Variation>> VariationOf(const Flags& flags) {
     if (!rank.ok()) return Flags::Wrong("slow", rank.status());
     const absl::StatusOr<double> slowdown = ParseDouble(pair[1], 1e-3, 1000);
     if (!slowdown.ok()) return Flags::Wrong("slow", slowdown.status());
+    if (!ranks.insert(*rank).second) {
+      return Flags::Wrong("slow",
+                          absl::InvalidArgumentError(absl::StrCat("found rank ", *rank, " twice, wanted it once")));
+    }
     variation.stragglers.push_back({*rank, *slowdown});
   }
   return variation;
@@ -87,6 +94,7 @@ absl::StatusOr<std::optional<Variation>> VariationOf(const Flags& flags) {
 absl::Status RunSimulate(const Flags& flags) {
   constexpr absl::string_view kFormats[] = {"text", "json"};
   MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<size_t> format, flags.Choice("format", kFormats));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<Variation> variation, VariationOf(flags));
   MESHWRIGHT_ASSIGN_OR_RETURN(const SourceFile source, ReadSource(flags.arguments()[0]));
   MESHWRIGHT_ASSIGN_OR_RETURN(const Plan plan, ParsePlan(source, flags));
   const Problem& problem = plan.session.problem;
@@ -102,7 +110,6 @@ absl::Status RunSimulate(const Flags& flags) {
         flags.Text("trace"), perfetto ? ToPerfetto(result.trace, program) : ToChromeJson(result.trace, program)));
     if (flags.Text("trace") == "-") return absl::OkStatus();
   }
-  MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<Variation> variation, VariationOf(flags));
   std::optional<StepTimes> varied;
   if (variation.has_value()) {
     MESHWRIGHT_ASSIGN_OR_RETURN(varied, SimulateVaried(program, prices, *variation));

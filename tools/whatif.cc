@@ -124,6 +124,11 @@ absl::Status RunWhatif(const Flags& flags) {
   }
   std::vector<std::string> devices = {any->device.name};
   if (flags.Has("device")) devices = absl::StrSplit(flags.Text("device"), ',');
+  for (std::string& name : devices) {
+    const absl::StatusOr<Device> device = FindDevice(name);
+    if (!device.ok()) return Flags::Wrong("device", device.status());
+    name = device->name;
+  }
   SweepReport report;
   report.name = session.problem.name;
   report.batch = ShowBatch(session.problem);
@@ -138,11 +143,9 @@ absl::Status RunWhatif(const Flags& flags) {
   const auto total = static_cast<int64_t>(devices.size() * counts.size());
   Progress progress("planning");
   for (const std::string& name : devices) {
-    const absl::StatusOr<Device> device = FindDevice(name);
-    if (!device.ok()) return Flags::Wrong("device", device.status());
     for (const int64_t count : counts) {
       progress.Update(static_cast<int64_t>(report.points.size()), total);
-      MESHWRIGHT_ASSIGN_OR_RETURN(SweepPoint point, PointFor(source, device->name, count, flags));
+      MESHWRIGHT_ASSIGN_OR_RETURN(SweepPoint point, PointFor(source, name, count, flags));
       point.goodput = Goodput(count, BestCheckpointInterval(count, report.reliability), report.reliability);
       report.points.push_back(std::move(point));
     }

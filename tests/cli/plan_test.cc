@@ -60,6 +60,15 @@ TEST(PlanTest, TextStaysInEightyColumnsAndSaysWhy) {
   EXPECT_EQ(result.err, "");
 }
 
+// Strategies that differ in how experts are split alone are told apart.
+TEST(PlanTest, ExpertsHaveAColumn) {
+  const ToolResult result = RunTool("plan", {"models/configs/mixtral_8x7b.yaml", "--devices=16", "--memory=141GB",
+                                             "--tensor_parallel=1", "--stages=4", "--batch=64", "--out="});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.out, AllOf(HasSubstr("  ep  mb recompute"), HasSubstr("ep: ranks of a data-parallel group that")));
+  for (const absl::string_view line : absl::StrSplit(result.out, '\n')) EXPECT_LE(line.size(), 80u) << line;
+}
+
 TEST(PlanTest, JsonHoldsEveryField) {
   const ToolResult result = RunTool("plan", {kTiny, "--out=", "--format=json"});
   ASSERT_EQ(result.exit_code, 0) << result.err;

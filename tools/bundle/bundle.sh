@@ -14,6 +14,7 @@ out=""
 for argument in "$@"; do
   case "${argument}" in
     --out=*) out="${argument#--out=}" ;;
+    --help | -h) sed -n '3,9s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
     *) echo "bundle: found \"${argument}\", wanted --out=DIR" >&2; exit 2 ;;
   esac
 done
