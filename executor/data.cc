@@ -91,14 +91,14 @@ absl::StatusOr<IdxFile> ReadIdx(const std::string& path, uint32_t dims) {
                                                       wanted, dims, gzip ? "; it is compressed, gunzip it" : ""));
   }
   IdxFile file;
-  int64_t size = 1;
+  double size = 1;  // three extents of 32 bits: more than an integer holds
   for (size_t d = 0; d < dims; ++d) {
     file.extents.push_back(BigEndian(bytes, 4 + 4 * d));
-    size *= file.extents.back();
+    size *= static_cast<double>(file.extents.back());
   }
-  if (static_cast<int64_t>(bytes.size() - header) != size) {
+  if (static_cast<double>(bytes.size() - header) != size) {
     return absl::InvalidArgumentError(
-        absl::StrCat(path, ": its header promises ", size, " bytes, it has ", bytes.size() - header));
+        absl::StrFormat("%s: its header promises %.0f bytes, it has %d", path, size, bytes.size() - header));
   }
   file.bytes.assign(bytes.begin() + static_cast<int64_t>(header), bytes.end());
   return file;

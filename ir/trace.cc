@@ -203,7 +203,10 @@ absl::StatusOr<Trace> ParseChromeJson(const std::string& json) {
   try {
     root = Json::parse(json);
   } catch (const Json::exception& error) {  // the library knows no other way to say where
-    return absl::InvalidArgumentError(absl::StrCat("not JSON: ", error.what()));
+    const std::string what = error.what();  // "[json.exception.parse_error.101] parse error at line 1, ..."
+    const size_t name = what.find("] ");
+    return absl::InvalidArgumentError(absl::StrCat("not JSON: ", what.substr(name == std::string::npos ? 0 : name + 2),
+                                                   "; wanted a timeline that --trace=FILE.json wrote"));
   }
   const auto events = root.is_object() ? root.find("traceEvents") : root.end();
   if (!root.is_object() || events == root.end() || !events->is_array()) {
