@@ -91,6 +91,12 @@ TEST(JudgeTest, ARankInAKernelIsToBlameNotThoseWhoWaitForIt) {
   EXPECT_EQ(verdict.text, "rank 3 does not finish step 1, instruction 0 (fill)");
 }
 
+// Between two instructions, as while the host prepares a step.
+TEST(JudgeTest, WhoWaitsForNobodyIsNamedByTheStep) {
+  const std::vector<std::optional<StallReport>> reports(8, StallReport());
+  EXPECT_EQ(Judge(PlanOfProgram(), reports).text, "rank 0, 1, 2, 3, 4, 5, 6, 7 is in step 1");
+}
+
 TEST(JudgeTest, SilenceWeighsMore) {
   std::vector<std::optional<StallReport>> reports(8, In("instruction 2 (all_reduce)", 0, 0, true));
   reports[1]->busy = true;

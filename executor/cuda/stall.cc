@@ -39,8 +39,14 @@ std::set<int64_t> WaitsFor(const CommunicatorPlan& plan, absl::Span<const std::o
   return others;
 }
 
+// "step 2, slot 1 (...), instruction 8 (...)"; only the step where a rank is at none of its instructions.
+std::string PlaceOf(const StallReport& report) {
+  const absl::string_view text = report.text;
+  return absl::StrCat("step ", report.step + 1, text.empty() ? "" : ", ", text);
+}
+
 std::string Describe(int64_t rank, const StallReport& report, absl::string_view what) {
-  return absl::StrCat("rank ", rank, " ", what, " step ", report.step + 1, ", ", report.text);
+  return absl::StrCat("rank ", rank, " ", what, " ", PlaceOf(report));
 }
 
 }  // namespace
@@ -78,10 +84,12 @@ Verdict Judge(const CommunicatorPlan& plan, absl::Span<const std::optional<Stall
     for (int64_t r = 0; r < n; ++r) {
       if (reports[r]->finished) continue;
       const std::set<int64_t> others = WaitsFor(plan, reports, r);
+      const bool waits = reports[r]->num_open > 0 || !others.empty();
       std::string line =
-          absl::StrCat("step ", reports[r]->step + 1, ", ", reports[r]->text,
-                       others.empty() ? ", which all its members have reached"
-                                      : absl::StrCat(", and waits for rank ", absl::StrJoin(others, ", ")),
+          absl::StrCat(PlaceOf(*reports[r]),
+                       !waits           ? ""
+                       : others.empty() ? ", which all its members have reached"
+                                        : absl::StrCat(", and waits for rank ", absl::StrJoin(others, ", ")),
                        reports[r]->remote ? "; it was told that another rank failed" : "");
       const auto same = std::find_if(waiting.begin(), waiting.end(), [&](const auto& w) { return w.first == line; });
       if (same != waiting.end()) {
