@@ -29,6 +29,15 @@ struct Running {
   int32_t shared = kWhole;    // what the links that it shares with other classes allow
   int32_t rate = kWhole;      // the lower one; of transfers, of both ranks
   Nanos end = kNever;  // of the piece or the folded stretch; the receiving half of a transfer never ends by itself
+
+  // The same at another moment, in the same task or one that is alike.
+  bool SameBut(const Running& other, int32_t tasks, Nanos time) const {
+    if (task < 0 || other.task < 0) return task == other.task;
+    return task + tasks == other.task && folded == other.folded && layer == other.layer && piece == other.piece &&
+           remaining == other.remaining && updated + time == other.updated && own_rate == other.own_rate &&
+           shared == other.shared && rate == other.rate &&
+           (end == kNever ? other.end == kNever : end + time == other.end);
+  }
 };
 
 struct ClassState {
@@ -60,9 +69,10 @@ class ClassSet {
 
 class Player {
  public:
-  Player(const Program& program, const std::vector<TaskList>& lists)
+  Player(const Program& program, const std::vector<TaskList>& lists, const Watched* watched)
       : program_(program),
         lists_(lists),
+        watched_(watched),
         classes_(lists.size()),
         next_(lists.size(), kNever),
         may_start_(lists.size(), true),
@@ -84,6 +94,7 @@ class Player {
       StartWhatCan();
       for (size_t c = rates_stale_.From(0); c < classes_.size(); c = rates_stale_.From(c + 1)) UpdateRates(c);
       if (num_shared_links_ > 0) ShareLinks();
+      if (watched_ != nullptr && !result_.recurrence.has_value()) Watch();
       Nanos next = kNever;
       for (const Nanos of_class : next_) next = std::min(next, of_class);
       if (next == kNever) break;
@@ -378,6 +389,54 @@ class Player {
     running->end = EndOf(*running);
   }
 
+  // --- repetition --------------------------------------------------------------------------------------------------
+
+  struct State {
+    Nanos time;
+    std::vector<ClassState> classes;
+  };
+
+  // Once a period of the first class: whether all was like this before.
+  void Watch() {
+    const Period& first = watched_->periods[0];
+    const auto& queue = lists_[0].streams[static_cast<size_t>(Stream::kCompute)];
+    const size_t head = classes_[0].head[static_cast<size_t>(Stream::kCompute)];
+    if (head == queue.size() || queue[head] < first.begin) return;
+    const int32_t period = (queue[head] - first.begin) / first.tasks;
+    if (period <= watched_period_) return;
+    watched_period_ = period;
+    states_.push_back({now_, classes_});
+    const int64_t most = std::min<int64_t>(watched_->turns, static_cast<int64_t>(states_.size()) - 1);
+    for (int64_t back = 1; back <= most; ++back) {
+      const State& before = states_[states_.size() - 1 - static_cast<size_t>(back)];
+      if (watched_->turns % back != 0 || !ComesBack(before, static_cast<int32_t>(back))) continue;
+      result_.recurrence = Recurrence{static_cast<int32_t>(back), now_ - before.time};
+      return;
+    }
+  }
+
+  bool ComesBack(const State& before, int32_t periods) const {
+    for (size_t c = 0; c < classes_.size(); ++c) {
+      const Period& period = watched_->periods[c];
+      for (size_t s = 0; s < num_streams_; ++s) {
+        const size_t head = before.classes[c].head[s];
+        const int32_t running = before.classes[c].running[s].task;
+        const size_t done = running < 0 ? head : head - 1;
+        if (static_cast<size_t>(period.long_ago[s]) > done) return false;
+        const auto& queue = lists_[c].streams[s];
+        if (head + static_cast<size_t>(period.on_stream[s] * periods) != classes_[c].head[s]) return false;
+        if (!before.classes[c].running[s].SameBut(classes_[c].running[s], period.tasks * periods, now_ - before.time)) {
+          return false;
+        }
+        if (period.on_stream[s] == 0) continue;
+        if (classes_[c].head[s] == queue.size()) return false;
+        const int32_t first = running < 0 ? queue[head] : running;
+        if (first < period.begin || queue[classes_[c].head[s]] >= period.end) return false;
+      }
+    }
+    return true;
+  }
+
   // The next task of a stream that never began.
   struct Waiting {
     size_t c = 0;
@@ -420,6 +479,9 @@ class Player {
 
   const Program& program_;
   const std::vector<TaskList>& lists_;
+  const Watched* const watched_;
+  std::vector<State> states_;  // one of each period
+  int32_t watched_period_ = -1;
   std::vector<ClassState> classes_;
   std::vector<Nanos> next_;  // by class: the first end
   ClassSet may_start_;       // something has happened that a class may have waited for
@@ -434,8 +496,8 @@ class Player {
 
 }  // namespace
 
-absl::StatusOr<PlayedTimes> Play(const Program& program, const std::vector<TaskList>& lists) {
-  return Player(program, lists).PlayAll();
+absl::StatusOr<PlayedTimes> Play(const Program& program, const std::vector<TaskList>& lists, const Watched* watched) {
+  return Player(program, lists, watched).PlayAll();
 }
 
 }  // namespace meshwright

@@ -13,11 +13,14 @@
 #ifndef MESHWRIGHT_SIMULATOR_PLAYER_H_
 #define MESHWRIGHT_SIMULATOR_PLAYER_H_
 
+#include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "ir/program.h"
 #include "ir/quantities.h"
+#include "simulator/repetition.h"
 #include "simulator/tasks.h"
 
 namespace meshwright {
@@ -30,11 +33,20 @@ struct TaskTimes {
 struct PlayedTimes {
   std::vector<std::vector<TaskTimes>> times;
   Nanos makespan;
+  std::optional<Recurrence> recurrence;  // the first that was seen, if asked for
 };
 
 // `program` is asked for names only. kFailedPrecondition when tasks wait for each other for ever: the message is
 // the circle, one line for each instruction in it and what it waits for.
-absl::StatusOr<PlayedTimes> Play(const Program& program, const std::vector<TaskList>& lists);
+//
+// With `watched`, those of the lists, `recurrence` says whether the state of play came back within the periods, one
+// that divides `turns`.
+struct Watched {
+  std::vector<Period> periods;  // by class
+  int64_t turns = 1;
+};
+absl::StatusOr<PlayedTimes> Play(const Program& program, const std::vector<TaskList>& lists,
+                                 const Watched* watched = nullptr);
 
 }  // namespace meshwright
 

@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "ir/status.h"
 #include "simulator/player.h"
+#include "simulator/repetition.h"
 #include "simulator/tasks.h"
 
 namespace meshwright {
@@ -85,6 +86,17 @@ absl::StatusOr<SimulationResult> Simulate(const Program& program, const Prices& 
     result.trace.memory.insert(result.trace.memory.end(), points.begin(), points.end());
   }
   return result;
+}
+
+absl::StatusOr<std::optional<Nanos>> SimulateLonger(const Program& program, const Prices& prices,
+                                                    const MorePeriods& periods) {
+  MESHWRIGHT_ASSIGN_OR_RETURN(const std::vector<TaskList> lists, Unroll(program, prices, /*fold=*/true));
+  std::optional<std::vector<Period>> found = FindPeriods(program, lists, periods.distance);
+  if (!found.has_value()) return std::nullopt;
+  const Watched watched = {*std::move(found), periods.more};
+  MESHWRIGHT_ASSIGN_OR_RETURN(const PlayedTimes played, Play(program, lists, &watched));
+  if (!played.recurrence.has_value()) return std::nullopt;
+  return played.makespan + played.recurrence->time * (periods.more / played.recurrence->periods);
 }
 
 std::string ToText(const SimulationResult& result, const Program& program) {

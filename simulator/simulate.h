@@ -20,6 +20,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -67,6 +68,15 @@ struct SimulationResult {
 // REQUIRES: ids in the program are in range (ir/verify.h).
 absl::StatusOr<SimulationResult> Simulate(const Program& program, const Prices& prices,
                                           const SimulateOptions& options = {});
+
+// How long the step of a program takes that runs `more` periods more in the middle (simulator/repetition.h), each
+// `distance` micro-batches after the one before; nothing where the state of play does not come back within this
+// program. Errors as above.
+struct MorePeriods {
+  int64_t distance = 1, more = 0;
+};
+absl::StatusOr<std::optional<Nanos>> SimulateLonger(const Program& program, const Prices& prices,
+                                                    const MorePeriods& periods);
 
 // "step 812.3 ms, stage 3 ends last: forward 31.0 %, backward 58.2 %, ...": one line for each use of the critical
 // class.

@@ -1,6 +1,7 @@
 #include "simulator/simulate.h"
 
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -429,6 +430,52 @@ class "stage 0"
 class "stage 1"
 )"));
   EXPECT_THAT(Simulate(program, UnitPrices(program)), StatusIs(absl::StatusCode::kUnimplemented, "loss"));
+}
+
+// --- more periods than a program has -------------------------------------------------------------------------------
+
+PipelineOptions ThreeStages(int64_t microbatches) {
+  return {.stages = 3, .microbatches = microbatches, .layers = 2, .instructions = 3, .optimizer = true};
+}
+Prices WithContention(const Program& program) {
+  return PricesByOrigin(program, {{"F", KernelPrice(Millis(1))},
+                                  {"B", KernelPrice(Millis(2))},
+                                  {"X", CommunicationPrice(Micros(500), 0, 0.5)},
+                                  {"R", CommunicationPrice(Micros(400), 0.2, 0.6)},
+                                  {"U", KernelPrice(Micros(100))}});
+}
+
+// A micro-batch goes forth and back while its stage runs two others, and that trip is what the first stage waits for:
+// so every third micro-batch finds the stages as they were.
+TEST(SimulateLongerTest, CountsPeriodsInsteadOfPlayingThem) {
+  const Program shorter = MakePipeline(ThreeStages(24));
+  for (const int64_t more : {3, 30, 3000}) {
+    const Program longer = MakePipeline(ThreeStages(24 + more));
+    ASSERT_OK_AND_ASSIGN(const SimulationResult played, Simulate(longer, WithContention(longer)));
+    ASSERT_OK_AND_ASSIGN(const std::optional<Nanos> counted,
+                         SimulateLonger(shorter, WithContention(shorter), {.distance = 1, .more = more}));
+    ASSERT_TRUE(counted.has_value());
+    EXPECT_EQ(*counted, played.makespan);
+  }
+}
+
+// Where the number of periods is none of a recurrence's.
+TEST(SimulateLongerTest, CountsWholeRecurrencesOnly) {
+  const Program program = MakePipeline(ThreeStages(24));
+  ASSERT_OK_AND_ASSIGN(const std::optional<Nanos> counted, SimulateLonger(program, WithContention(program), {1, 4}));
+  EXPECT_FALSE(counted.has_value());
+}
+
+// Four micro-batches on three stages fill and empty the pipeline; gpipe does nothing twice in turn.
+TEST(SimulateLongerTest, SaysSoWhereNothingRepeats) {
+  const Program filling = MakePipeline(ThreeStages(4));
+  ASSERT_OK_AND_ASSIGN(std::optional<Nanos> counted, SimulateLonger(filling, WithContention(filling), {1, 8}));
+  EXPECT_FALSE(counted.has_value());
+  PipelineOptions gpipe = ThreeStages(30);
+  gpipe.schedule = Schedule::kGpipe;
+  const Program program = MakePipeline(gpipe);
+  ASSERT_OK_AND_ASSIGN(counted, SimulateLonger(program, WithContention(program), {1, 8}));
+  EXPECT_FALSE(counted.has_value());
 }
 
 }  // namespace

@@ -1,0 +1,123 @@
+#include "simulator/repetition.h"
+
+#include <algorithm>
+#include <cstddef>
+
+namespace meshwright {
+namespace {
+
+int64_t MicrobatchOf(const RankClass& rank_class, const Task& task) {
+  return rank_class.slots[static_cast<size_t>(task.slot)].microbatch;
+}
+
+// A task between the first slot of a backward pass and the last one of a forward pass, where a class does both; -1 for
+// none. Of the first micro-batch some slots are no passes.
+int32_t Middle(const RankClass& rank_class, const TaskList& list) {
+  size_t first = rank_class.slots.size(), last = 0;
+  for (size_t s = 0; s < rank_class.slots.size(); ++s) {
+    const Slot& slot = rank_class.slots[s];
+    const Phase phase = rank_class.blocks[slot.block.index()].phase;
+    if (phase == Phase::kBackward && slot.microbatch > 0) first = std::min(first, s);
+    if (phase == Phase::kForward && slot.microbatch > 0) last = s;
+  }
+  if (first >= last) return -1;
+  const auto before = [](const Task& task, size_t slot) { return static_cast<size_t>(task.slot) < slot; };
+  const auto found = std::lower_bound(list.tasks.begin(), list.tasks.end(), (first + last) / 2, before);
+  return static_cast<int32_t>(found - list.tasks.begin());
+}
+
+// From a task to the next one that is the same but for its micro-batch; 0 for none.
+int32_t TasksOfPeriod(const RankClass& rank_class, const TaskList& list, size_t middle, int64_t distance) {
+  for (size_t next = middle + 1; next < list.tasks.size(); ++next) {
+    const Task& a = list.tasks[middle];
+    const Task& b = list.tasks[next];
+    if (a.run != b.run || a.layer != b.layer || a.count != b.count) continue;
+    if (MicrobatchOf(rank_class, a) + distance == MicrobatchOf(rank_class, b))
+      return static_cast<int32_t>(next - middle);
+  }
+  return 0;
+}
+
+class PeriodFinder {
+ public:
+  PeriodFinder(const Program& program, const std::vector<TaskList>& lists, int64_t distance)
+      : program_(program), lists_(lists), distance_(distance), periods_(lists.size()) {}
+
+  std::optional<std::vector<Period>> Find() {
+    for (size_t c = 0; c < lists_.size(); ++c) {
+      if (!FindLength(c)) return std::nullopt;
+    }
+    for (size_t c = 0; c < lists_.size(); ++c) {
+      Period& period = periods_[c];
+      const int32_t size = static_cast<int32_t>(lists_[c].tasks.size());
+      while (period.begin > 0 && Alike(c, period.begin - 1)) --period.begin;
+      while (period.end + period.tasks < size && Alike(c, period.end)) ++period.end;
+      period.end += period.tasks;
+      if (period.end - period.begin < 2 * period.tasks) return std::nullopt;
+    }
+    return std::move(periods_);
+  }
+
+ private:
+  bool FindLength(size_t c) {
+    const TaskList& list = lists_[c];
+    Period& period = periods_[c];
+    const int32_t middle = Middle(program_.classes[c], list);
+    if (middle < 0) return false;
+    period.begin = period.end = middle;
+    period.tasks = TasksOfPeriod(program_.classes[c], list, static_cast<size_t>(middle), distance_);
+    for (int32_t i = 0; i < period.tasks; ++i) ++period.on_stream[StreamOf(list, middle + i)];
+    return period.tasks > 0;
+  }
+
+  static size_t StreamOf(const TaskList& list, int32_t task) {
+    return static_cast<size_t>(list.tasks[static_cast<size_t>(task)].run->stream);
+  }
+
+  // Notes what the first waits for where it is long ago.
+  bool Alike(size_t c, int32_t first) {
+    const TaskList& list = lists_[c];
+    Period& period = periods_[c];
+    const Task& a = list.tasks[static_cast<size_t>(first)];
+    const Task& b = list.tasks[static_cast<size_t>(first + period.tasks)];
+    if (a.run != b.run || a.layer != b.layer || a.count != b.count || a.num_waits > b.num_waits) return false;
+    if (a.run->is_transfer && a.partner + periods_[static_cast<size_t>(a.run->peer)].tasks != b.partner) return false;
+    bool moves = a.num_waits == b.num_waits;
+    for (int32_t i = 0; moves && i < a.num_waits; ++i) moves = WaitOf(list, a, i) + period.tasks == WaitOf(list, b, i);
+    if (moves) return true;
+    for (int32_t i = 0; i < b.num_waits; ++i) {
+      const int32_t wait = WaitOf(list, b, i);
+      const size_t stream = StreamOf(list, wait);
+      const int32_t place = PlaceOnStream(list, wait);
+      if (i < a.num_waits) {
+        const int32_t before = WaitOf(list, a, i);
+        if (StreamOf(list, before) != stream) return false;
+        if (place > PlaceOnStream(list, before) + period.on_stream[stream]) return false;
+      }
+      period.long_ago[stream] = std::max(period.long_ago[stream], place + 1);
+    }
+    return true;
+  }
+
+  static int32_t WaitOf(const TaskList& list, const Task& task, int32_t i) {
+    return list.waits[static_cast<size_t>(task.first_wait + i)];
+  }
+  static int32_t PlaceOnStream(const TaskList& list, int32_t task) {
+    const std::vector<int32_t>& stream = list.streams[StreamOf(list, task)];
+    return static_cast<int32_t>(std::lower_bound(stream.begin(), stream.end(), task) - stream.begin());
+  }
+
+  const Program& program_;
+  const std::vector<TaskList>& lists_;
+  const int64_t distance_;
+  std::vector<Period> periods_;
+};
+
+}  // namespace
+
+std::optional<std::vector<Period>> FindPeriods(const Program& program, const std::vector<TaskList>& lists,
+                                               int64_t distance) {
+  return PeriodFinder(program, lists, distance).Find();
+}
+
+}  // namespace meshwright
