@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -10,6 +12,7 @@
 #include "costmodel/memory_overheads.h"
 #include "ir/status.h"
 #include "planner/lower.h"
+#include "planner/schedule.h"
 #include "simulator/price.h"
 
 namespace meshwright {
@@ -157,6 +160,63 @@ void SetMemory(const Program& program, const Problem& problem, Prediction* predi
   }
 }
 
+absl::StatusOr<Program> LowerFor(const Problem& problem, const Graph& graph, const CostModel& costs,
+                                 const Strategy& strategy) {
+  MESHWRIGHT_ASSIGN_OR_RETURN(Program program,
+                              Lower(graph, strategy, problem.update, PriceSteps(costs, strategy.mesh)));
+  if (problem.host.serial) program = Serial(std::move(program));
+  return program;
+}
+
+// --- steps of many micro-batches -----------------------------------------------------------------------------------
+
+// Another number of micro-batches for a strategy, with the same program but for periods in the middle.
+struct Shorter {
+  int64_t microbatches = 0;
+  MorePeriods periods;
+};
+
+// Some numbers to try, the lowest first; none where they would be most of the micro-batches.
+std::vector<Shorter> Shorten(const Strategy& strategy) {
+  const Schedule schedule = strategy.stages > 1 ? strategy.schedule : Schedule::kOneFOneB;
+  // Forward and backward passes do not alternate.
+  if (schedule == Schedule::kGpipe) return {};
+  const bool in_order = schedule == Schedule::kOneFOneB && strategy.chunks == 1;
+  const bool in_groups = schedule == Schedule::kOneFOneB && strategy.chunks > 1;  // of a micro-batch for each stage
+  const int64_t distance = in_groups ? strategy.stages : 1;
+  const int64_t period = distance * DirectionsOf(schedule);  // micro-batches
+  // With so many each stage has as many in flight as it ever has.
+  const int64_t fill = strategy.stages * (in_order ? 1 : 2);
+  std::vector<Shorter> shorter;
+  // With so many periods more for the stages to come to their pace and to show that they do. The state of play comes
+  // back after a few of them, or, where the way through all stages and back is the longest, after one for each stage.
+  const auto add = [&](int64_t settling, int64_t comes_back) {
+    const int64_t spare = strategy.microbatches - fill - settling * period;
+    const int64_t more = spare / (comes_back * period) * comes_back;
+    if (4 * more * period <= strategy.microbatches) return;
+    shorter.push_back({strategy.microbatches - more * period, {distance, more}});
+  };
+  if (in_groups) {
+    add(2, 1);
+    add(4, 1);
+  } else {
+    add(in_order ? 6 : 8, 4);
+    add(24, std::lcm(4, strategy.stages));
+  }
+  return shorter;
+}
+
+// Fills in what follows from the step's time.
+void SetSpeed(const Problem& problem, const Graph& graph, const Strategy& strategy, Prediction* prediction) {
+  const double seconds = ToSeconds(prediction->step);
+  if (seconds <= 0) return;
+  prediction->tokens_per_second = static_cast<double>(problem.batch * problem.tokens_per_row) / seconds;
+  const ModelWork model = ForwardWork(graph);
+  prediction->peak_flops = PeakOf(ComputeType(model), problem.cluster.device);
+  const double available = prediction->peak_flops.raw() * static_cast<double>(strategy.mesh.num_ranks()) * seconds;
+  if (available > 0) prediction->mfu = 3 * model.forward * static_cast<double>(strategy.microbatches) / available;
+}
+
 }  // namespace
 
 Bytes CapacityOf(const Problem& problem) {
@@ -171,9 +231,7 @@ double ModelFlops(const Graph& microbatch, int64_t microbatches) {
 absl::StatusOr<Evaluation> EvaluateGraph(const Problem& problem, const Graph& graph, const CostModel& costs,
                                          const Strategy& strategy, Simulated simulated) {
   Evaluation evaluation;
-  MESHWRIGHT_ASSIGN_OR_RETURN(evaluation.program,
-                              Lower(graph, strategy, problem.update, PriceSteps(costs, strategy.mesh)));
-  if (problem.host.serial) evaluation.program = Serial(std::move(evaluation.program));
+  MESHWRIGHT_ASSIGN_OR_RETURN(evaluation.program, LowerFor(problem, graph, costs, strategy));
   const Program& program = evaluation.program;
   Prediction& prediction = evaluation.prediction;
   SetMemory(program, problem, &prediction);
@@ -183,14 +241,29 @@ absl::StatusOr<Evaluation> EvaluateGraph(const Problem& problem, const Graph& gr
   prediction.step = result.makespan;
   prediction.critical_class = result.critical_class;
   prediction.time = result.classes[result.critical_class].time.exclusive;
-  const double seconds = ToSeconds(prediction.step);
-  if (seconds <= 0) return evaluation;
-  prediction.tokens_per_second = static_cast<double>(problem.batch * problem.tokens_per_row) / seconds;
-  const ModelWork model = ForwardWork(graph);
-  prediction.peak_flops = PeakOf(ComputeType(model), problem.cluster.device);
-  const double available = prediction.peak_flops.raw() * static_cast<double>(strategy.mesh.num_ranks()) * seconds;
-  if (available > 0) prediction.mfu = 3 * model.forward * static_cast<double>(strategy.microbatches) / available;
+  SetSpeed(problem, graph, strategy, &prediction);
   return evaluation;
+}
+
+absl::StatusOr<Prediction> PredictGraph(const Problem& problem, const Graph& graph, const CostModel& costs,
+                                        const Strategy& strategy, Simulated simulated) {
+  for (const Shorter& shorter : Shorten(strategy)) {
+    Strategy fewer = strategy;
+    fewer.microbatches = shorter.microbatches;
+    MESHWRIGHT_ASSIGN_OR_RETURN(const Program program, LowerFor(problem, graph, costs, fewer));
+    Prediction prediction;
+    SetMemory(program, problem, &prediction);
+    if (simulated == Simulated::kWhatFits && !prediction.fits()) return prediction;
+    MESHWRIGHT_ASSIGN_OR_RETURN(const Prices prices, PriceProgram(program, costs, problem.host));
+    const absl::StatusOr<std::optional<Nanos>> step = SimulateLonger(program, prices, shorter.periods);
+    if (!step.ok()) break;  // what is wrong is to be said of the step that was asked for
+    if (!step->has_value()) continue;
+    prediction.step = **step;
+    SetSpeed(problem, graph, strategy, &prediction);
+    return prediction;
+  }
+  MESHWRIGHT_ASSIGN_OR_RETURN(Evaluation evaluation, EvaluateGraph(problem, graph, costs, strategy, simulated));
+  return std::move(evaluation.prediction);
 }
 
 absl::StatusOr<Evaluation> Evaluate(const Problem& problem, const Strategy& strategy) {

@@ -53,6 +53,13 @@ enum class Simulated : uint8_t { kAll, kWhatFits };
 absl::StatusOr<Evaluation> EvaluateGraph(const Problem& problem, const Graph& graph, const CostModel& costs,
                                          const Strategy& strategy, Simulated simulated = Simulated::kAll);
 
+// EvaluateGraph's prediction to the nanosecond and the byte, as far as a ranking needs it. Where a step has many more
+// micro-batches than it takes until its stages do the same again and again, only so many are lowered and played, and
+// the rest is counted (simulator/repetition.h): `time` and `critical_class` stay unset. Where they never do, or the
+// step is short, this is EvaluateGraph.
+absl::StatusOr<Prediction> PredictGraph(const Problem& problem, const Graph& graph, const CostModel& costs,
+                                        const Strategy& strategy, Simulated simulated = Simulated::kAll);
+
 // What one device can use: its memory, or max_device_memory where that is less (S1.8).
 Bytes CapacityOf(const Problem& problem);
 

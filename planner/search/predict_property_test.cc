@@ -1,0 +1,119 @@
+// Steps of many micro-batches that are played in part against the same steps played from beginning to end: equal to the
+// nanosecond and the byte, over random models, strategies and clusters. The seed is printed with every failure.
+#include <cstdint>
+#include <cstdio>
+#include <map>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "costmodel/testing.h"
+#include "gtest/gtest.h"
+#include "ir/testing.h"
+#include "planner/search/evaluate.h"
+#include "planner/search/testing.h"
+
+namespace meshwright {
+namespace {
+
+constexpr uint32_t kSeeds = 400;
+
+class Random {
+ public:
+  explicit Random(uint32_t seed) : engine_(seed) {}
+  int64_t Of(const std::vector<int64_t>& values) { return values[engine_() % values.size()]; }
+  int64_t UpTo(int64_t last) { return static_cast<int64_t>(engine_() % static_cast<uint64_t>(last + 1)); }
+  bool Coin() { return engine_() % 2 == 0; }
+
+ private:
+  std::mt19937 engine_;
+};
+
+struct Case {
+  Problem problem;
+  Degrees degrees;
+};
+
+Case RandomCase(uint32_t seed) {
+  Random random(seed);
+  Case of;
+  Degrees& degrees = of.degrees;
+  degrees.pipeline = random.Of({1, 2, 2, 4, 4, 8});
+  degrees.tensor = random.Of({1, 2});
+  degrees.data = 16 / degrees.pipeline / degrees.tensor;
+  degrees.sequence_parallel = degrees.tensor > 1 && random.Coin();
+  degrees.microbatch = random.Of({1, 2});
+  ToyDecoder sizes;
+  sizes.layers = degrees.pipeline * random.Of({1, 2, 3, 4, 6}) + (degrees.pipeline > 1 ? random.Of({0, 0, 1, 3}) : 0);
+  sizes.hidden = random.Of({64, 512, 2048});
+  sizes.ffn = 4 * sizes.hidden;
+  sizes.sequence = random.Of({32, 1024});
+  sizes.vocab = random.Of({256, 32000});
+  sizes.tied = random.Coin();
+  if (random.UpTo(5) == 0) sizes.experts = 4;
+  if (sizes.experts > 0 && degrees.data % 2 == 0) degrees.expert = random.Of({1, 2});
+  const int64_t microbatches = degrees.pipeline * random.Of({2, 4, 7}) + 2 * random.UpTo(40);
+  const int64_t batch = microbatches * degrees.data * degrees.microbatch;
+  of.problem = ToyDecoderProblem(sizes, batch, random.Coin() ? A100Cluster(2) : H100Cluster(2));
+  Problem& problem = of.problem;
+  problem.schedule = random.Coin() ? Schedule::kOneFOneB : static_cast<Schedule>(random.UpTo(5));
+  if (problem.schedule == Schedule::kOneFOneB) problem.chunks = random.Of({1, 1, 2, 3});
+  problem.recompute = static_cast<Recompute>(random.UpTo(3));
+  problem.parallel_optimizer = random.Coin();
+  problem.shard_parameters = *problem.parallel_optimizer && random.UpTo(3) == 0;
+  problem.gradient_accumulation_shard = random.UpTo(3) == 0;
+  problem.bucket = random.Coin() ? MiB(1) : MiB(100);
+  problem.host.serial = random.UpTo(7) == 0;
+  return of;
+}
+
+std::string Describe(const Case& of, const Strategy& strategy) {
+  const Degrees& d = of.degrees;
+  return absl::StrCat("dp ", d.data, " tp ", d.tensor, " pp ", d.pipeline, " ep ", d.expert, " x ", d.microbatch, ", ",
+                      NameOf(strategy.schedule), " of ", strategy.chunks, " chunks, ", strategy.microbatches,
+                      " micro-batches");
+}
+
+TEST(PredictPropertyTest, AStepInPartIsTheWholeStep) {
+  std::map<std::string, int64_t> cases, in_part;
+  for (uint32_t seed = 0; seed < kSeeds; ++seed) {
+    const Case of = RandomCase(seed);
+    ASSERT_OK_AND_ASSIGN(const Strategy strategy, FromDegrees(of.problem, of.degrees));
+    SCOPED_TRACE(absl::StrCat("seed ", seed, ": ", Describe(of, strategy)));
+    ASSERT_OK_AND_ASSIGN(const Graph graph, of.problem.graph(of.problem.batch / strategy.microbatches));
+    const CostModel costs(of.problem.cluster);
+    const absl::StatusOr<Evaluation> whole = EvaluateGraph(of.problem, graph, costs, strategy);
+    const absl::StatusOr<Prediction> predicted = PredictGraph(of.problem, graph, costs, strategy);
+    ASSERT_EQ(predicted.status(), whole.status());
+    if (!whole.ok()) continue;
+    const Prediction& expected = whole->prediction;
+    ASSERT_EQ(predicted->step, expected.step);
+    EXPECT_EQ(predicted->peak, expected.peak);
+    EXPECT_EQ(predicted->fullest_class, expected.fullest_class);
+    EXPECT_EQ(predicted->arena, expected.arena);
+    EXPECT_EQ(predicted->memory, expected.memory);
+    EXPECT_EQ(predicted->outside, expected.outside);
+    EXPECT_EQ(predicted->mfu, expected.mfu);
+    EXPECT_EQ(predicted->tokens_per_second, expected.tokens_per_second);
+    const std::string kind = strategy.stages == 1  ? "one stage"
+                             : strategy.chunks > 1 ? absl::StrCat(NameOf(strategy.schedule), " in chunks")
+                                                   : std::string(NameOf(strategy.schedule));
+    ++cases[kind];
+    if (predicted->time.Total() != predicted->step) ++in_part[kind];
+  }
+  std::string counts;
+  for (const auto& [kind, count] : cases) absl::StrAppend(&counts, kind, ": ", in_part[kind], " of ", count, "\n");
+  RecordProperty("played_in_part", counts);
+  // The test is about something: steps of every kind that can are played in part.
+  for (const auto& [kind, count] : cases) {
+    if (kind == NameOf(Schedule::kGpipe)) continue;
+    EXPECT_GT(in_part[kind], 0) << kind << " of\n" << counts;
+  }
+  EXPECT_GT(in_part["1f1b"], cases["1f1b"] / 2) << counts;
+  EXPECT_GT(in_part["one stage"], cases["one stage"] / 2) << counts;
+  std::fputs(counts.c_str(), stderr);
+}
+
+}  // namespace
+}  // namespace meshwright
