@@ -1,6 +1,7 @@
 #include "planner/passes/arrivals.h"
 
 #include <algorithm>
+#include <array>
 #include <tuple>
 
 #include "absl/algorithm/container.h"
@@ -16,19 +17,37 @@ struct Sent {
   int64_t microbatch = 0;
 };
 
-bool Runs(const Pass& pass, PassKind kind, int64_t chunk) { return pass.kind == kind && pass.chunk == chunk; }
+// Routes by a pass: of a kind and a chunk.
+class RoutesByPass {
+ public:
+  void Add(PassKind kind, int64_t chunk, size_t route) {
+    if (static_cast<size_t>(chunk) >= routes_.size()) routes_.resize(static_cast<size_t>(chunk) + 1);
+    routes_[static_cast<size_t>(chunk)][static_cast<size_t>(kind)].push_back(route);
+  }
+  const std::vector<size_t>& Of(const Pass& pass) const {
+    static const std::vector<size_t>& none = *new std::vector<size_t>;
+    if (static_cast<size_t>(pass.chunk) >= routes_.size()) return none;
+    return routes_[static_cast<size_t>(pass.chunk)][static_cast<size_t>(pass.kind)];
+  }
+
+ private:
+  std::vector<std::array<std::vector<size_t>, kNumPassKinds>> routes_;  // by chunk
+};
 
 // What the stage receives, in the order in which it is sent.
 std::vector<Sent> SentTo(int64_t stage, const std::vector<std::vector<Pass>>& passes,
                          const std::vector<std::vector<int64_t>>& ends, const std::vector<Route>& routes) {
-  std::vector<Sent> sent;
+  std::map<int64_t, RoutesByPass> by_sender;
   for (size_t r = 0; r < routes.size(); ++r) {
-    const Route& route = routes[r];
-    if (route.to != stage) continue;
-    const std::vector<Pass>& of_sender = passes[static_cast<size_t>(route.from)];
+    if (routes[r].to == stage) by_sender[routes[r].from].Add(routes[r].kind, routes[r].from_chunk, r);
+  }
+  std::vector<Sent> sent;
+  for (const auto& [sender, of_pass] : by_sender) {
+    const std::vector<Pass>& of_sender = passes[static_cast<size_t>(sender)];
     for (size_t i = 0; i < of_sender.size(); ++i) {
-      if (!Runs(of_sender[i], route.kind, route.from_chunk)) continue;
-      sent.push_back({ends[static_cast<size_t>(route.from)][i], route.from, i, r, of_sender[i].microbatch});
+      for (const size_t route : of_pass.Of(of_sender[i])) {
+        sent.push_back({ends[static_cast<size_t>(sender)][i], sender, i, route, of_sender[i].microbatch});
+      }
     }
   }
   absl::c_sort(sent, [](const Sent& a, const Sent& b) {
@@ -48,6 +67,10 @@ Arrivals PlanArrivals(int64_t stage, const std::vector<std::vector<Pass>>& passe
     const Route& route = routes[sent[n].route];
     end_of[{route.kind, route.to_chunk, sent[n].microbatch}] = n + 1;
   }
+  RoutesByPass released_by;
+  for (size_t r = 0; r < routes.size(); ++r) {
+    if (routes[r].to == stage) released_by.Add(routes[r].last_kind, routes[r].last_chunk, r);
+  }
   std::vector<bool> issued(sent.size(), false);
   size_t first = 0;     // that is not issued
   size_t released = 0;  // passes
@@ -62,7 +85,8 @@ Arrivals PlanArrivals(int64_t stage, const std::vector<std::vector<Pass>>& passe
     for (size_t n = end == end_of.end() ? first : end->second; n-- > first;) {
       const Route& route = routes[sent[n].route];
       if (issued[n]) continue;
-      const bool reads = sent[n].microbatch == pass.microbatch && Runs(pass, route.kind, route.to_chunk);
+      const bool reads =
+          sent[n].microbatch == pass.microbatch && pass.kind == route.kind && pass.chunk == route.to_chunk;
       if (reads) {
         peers.insert(route.from);
         any = true;
@@ -79,10 +103,7 @@ Arrivals PlanArrivals(int64_t stage, const std::vector<std::vector<Pass>>& passe
     if (pass.with_next) continue;
     // Linked passes end together.
     for (; released <= i; ++released) {
-      const Pass& ended = passes[stage][released];
-      for (const Route& route : routes) {
-        if (route.to == stage && Runs(ended, route.last_kind, route.last_chunk)) --now[route.home];
-      }
+      for (const size_t route : released_by.Of(passes[stage][released])) --now[routes[route].home];
     }
   }
   return arrivals;

@@ -25,6 +25,7 @@ class Overlapper {
   void Run() {
     done_.resize(c_.blocks.size());
     for (size_t b = 0, n = c_.blocks.size(); b < n; ++b) MoveCollectives(BlockId(b));
+    NoteUses();
     std::vector<Slot> slots;
     for (const Slot& slot : c_.slots) Append(slot, slots);
     c_.slots = std::move(slots);
@@ -107,19 +108,44 @@ class Overlapper {
   std::vector<Pending> Needs(BlockId block, int64_t layer) const {
     std::vector<Pending> needs;
     if (writes_.by.empty()) return needs;
-    const auto look = [&](const Open& open, const auto& operands) {
-      for (const Operand& operand : operands) {
-        const auto found = open.by.find({operand.buffer, LayerInstance(operand, layer)});
-        if (found != open.by.end()) needs.push_back(found->second);
-      }
-    };
-    for (const Instruction& instruction : c_.blocks[block.index()].instructions) {
-      if (instruction.stream == Stream::kComm) continue;
-      look(writes_, instruction.reads);
-      look(writes_, instruction.writes);
-      look(reads_, instruction.writes);
+    if (block.index() >= uses_.size()) return needs;  // one that waits
+    for (const Use& use : uses_[block.index()]) {
+      const auto& open = use.overwrites ? reads_.by : writes_.by;
+      const auto found = open.find({use.operand.buffer, LayerInstance(use.operand, layer)});
+      if (found != open.end()) needs.push_back(found->second);
     }
     return needs;
+  }
+
+  struct Use {
+    Operand operand;
+    bool overwrites = false;  // what communication may be reading
+  };
+  // By block, of the buffers that are ever communicated beside the kernels.
+  void NoteUses() {
+    std::vector<bool> moved(c_.buffers.size(), false);
+    for (const Block& block : c_.blocks) {
+      for (const Instruction& instruction : block.instructions) {
+        if (!Moves(instruction)) continue;
+        for (const auto* operands : {&instruction.reads, &instruction.writes}) {
+          for (const Operand& operand : *operands) moved[operand.buffer.index()] = true;
+        }
+      }
+    }
+    for (const Block& block : c_.blocks) {
+      std::vector<Use>& uses = uses_.emplace_back();
+      const auto note = [&](const auto& operands, bool overwrites) {
+        for (const Operand& operand : operands) {
+          if (moved[operand.buffer.index()]) uses.push_back({operand, overwrites});
+        }
+      };
+      for (const Instruction& instruction : block.instructions) {
+        if (instruction.stream == Stream::kComm) continue;
+        note(instruction.reads, false);
+        note(instruction.writes, false);
+        note(instruction.writes, true);
+      }
+    }
   }
 
   void Await(const Pending& pending, std::vector<Slot>& slots) {
@@ -173,7 +199,8 @@ class Overlapper {
   }
 
   RankClass& c_;
-  std::vector<EventId> done_;  // by block: recorded when its collectives are through
+  std::vector<EventId> done_;           // by block: recorded when its collectives are through
+  std::vector<std::vector<Use>> uses_;  // by block
   Open writes_, reads_;
   std::map<BlockId, BlockId> await_;
 };

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <tuple>
@@ -234,6 +235,9 @@ class Splitter {
   // --- one class ---------------------------------------------------------------------------------------------------
 
   absl::StatusOr<RankClass> BuildClass(int64_t stage) {
+    renamed_.clear();
+    between_.clear();
+    chunks_with_.assign(all().buffers.size(), std::nullopt);
     RankClass c;
     c.name = absl::StrCat("stage ", stage);
     c.stage = stage;
@@ -247,7 +251,6 @@ class Splitter {
         slots_.here.push_back({piece, chunk, IsStack(piece), carried, {}});
       }
     }
-    renamed_.clear();
     for (size_t kind = 0; kind <= static_cast<size_t>(LastKind()); ++kind) {
       for (PassSlots::Here& here : slots_.here) AddBlocks(c, stage, kind, here);
     }
@@ -308,10 +311,10 @@ class Splitter {
 
   // Chunks share what is not of single layers: a parameter of several pieces, what one makes for another.
   BufferId BufferIn(RankClass& c, int64_t stage, int64_t chunk, BufferId old) {
-    Buffer b = all().buffers[old.index()];
     chunk = HomeChunk(stage, chunk, old);
     const auto found = renamed_.find({chunk, old});
     if (found != renamed_.end()) return found->second;
+    Buffer b = all().buffers[old.index()];
     const int64_t part = PartOf(stage, chunk);
     const Uses& uses = uses_[old.index()];
     const bool read_backward = !absl::c_all_of(uses.readers, IsForward);
@@ -373,18 +376,25 @@ class Splitter {
     const PassKind first = TouchedForward(id) ? PassKind::kForward : PassKind::kBackward;
     const PassKind last = ReadByWeights(id) ? PassKind::kWeights : PassKind::kBackward;
     int64_t most = 1;
-    const std::set<int64_t> chunks = IsOfChunk(id) ? std::set<int64_t>{chunk} : ChunksWith(stage, id);
+    const std::set<int64_t> one = {chunk};
+    const std::set<int64_t>& chunks = IsOfChunk(id) ? one : ChunksWith(stage, id);
     for (const int64_t from : chunks) {
       for (const int64_t to : chunks) {
         if (first == last && from == to) continue;
-        most = std::max(most, MaxBetween(passes_[stage], first, last, from, to));
+        most = std::max(most, Between(stage, first, last, from, to));
       }
     }
     for (const Crossing& crossing : crossings_) {
       if (crossing.buffer != id || !IsTurn(crossing) || crossing.to != PartOf(stage, chunk)) continue;
-      most = std::max(most, MaxBetween(passes_[stage], first, last, ChunkOf(crossing.from), chunk));
+      most = std::max(most, Between(stage, first, last, ChunkOf(crossing.from), chunk));
     }
     return most;
+  }
+  // MaxBetween, asked for many buffers.
+  int64_t Between(int64_t stage, PassKind first, PassKind last, int64_t from, int64_t to) const {
+    const auto [found, is_new] = between_.try_emplace({first, last, from, to});
+    if (is_new) found->second = MaxBetween(passes_[stage], first, last, from, to);
+    return found->second;
   }
   // From one chunk of a stage to the next: copied instead of sent.
   bool IsTurn(const Crossing& crossing) const { return StageOf(crossing.from) == StageOf(crossing.to); }
@@ -392,8 +402,10 @@ class Splitter {
     return absl::c_any_of(crossings_, [&](const Crossing& crossing) { return crossing.buffer == id; });
   }
   // The chunks of a stage that use a buffer.
-  std::set<int64_t> ChunksWith(int64_t stage, BufferId id) const {
-    std::set<int64_t> chunks;
+  const std::set<int64_t>& ChunksWith(int64_t stage, BufferId id) const {
+    std::optional<std::set<int64_t>>& known = chunks_with_[id.index()];
+    if (known.has_value()) return *known;
+    std::set<int64_t>& chunks = known.emplace();
     for (const auto* blocks : {&uses_[id.index()].readers, &uses_[id.index()].writers}) {
       for (size_t block : *blocks) {
         for (int64_t part : parts_of_[SegmentOf(block)]) {
@@ -570,6 +582,8 @@ class Splitter {
   // Of the class under construction.
   PassSlots slots_;                                           // routes of its arrivals are crossings
   std::map<std::pair<int64_t, BufferId>, BufferId> renamed_;  // by chunk and the buffer before
+  mutable std::map<std::tuple<PassKind, PassKind, int64_t, int64_t>, int64_t> between_;
+  mutable std::vector<std::optional<std::set<int64_t>>> chunks_with_;  // by buffer
 };
 
 }  // namespace
