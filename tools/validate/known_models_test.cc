@@ -24,7 +24,12 @@ TEST(KnownModelsTest, NamesAsTablesWriteThem) {
                                          {"Llama-3-8B", 8.03, 4096, 32, 0},
                                          {"LLaMA2-70B", 69, 0, 80, 0},
                                          {"llama-33b", 32.5, 0, 60, 0},
-                                         {"TinyLlama 1.1B", 1.1, 0, 22, 0}}) {
+                                         {"TinyLlama 1.1B", 1.1, 0, 22, 0},
+                                         {"GPT2-XL", 0, 0, 48, 0},
+                                         {"GPT-2 1.5B", 1.5, 1600, 48, 0},
+                                         {"InternLM2-7B", 7, 0, 32, 0},
+                                         {"GPT-NeoX 20B", 20, 0, 44, 0},
+                                         {"MT-NLG 530B", 530, 0, 105, 0}}) {
     const KnownModel* model = FindKnownModel(c.name, c.billions, c.hidden);
     ASSERT_NE(model, nullptr) << c.name;
     EXPECT_EQ(model->layers, c.layers) << c.name;

@@ -43,9 +43,9 @@ constexpr Family kFamilies[] = {
 };
 constexpr Family kClassic = {"", Activation::kGelu, Norm::kLayerNorm, Positions::kLearned, true, true};
 constexpr Family kModern = {"", Activation::kSwiglu, Norm::kRmsNorm, Positions::kRotary, false, false};
-constexpr absl::string_view kModernWords[] = {"llama", "mistral", "mixtral", "qwen",  "internlm",
-                                              "yi-",   "grok",    "glm",     "gemma", "deepseek",
-                                              "kimi",  "gpt-oss", "gpt oss", "dbrx",  "olmo"};
+constexpr absl::string_view kModernWords[] = {"llama", "mistral",  "mixtral",  "qwen",  "internlm", "yi-",     "grok",
+                                              "glm",   "gemma",    "deepseek", "kimi",  "gpt-oss",  "gpt oss", "dbrx",
+                                              "olmo",  "baichuan", "smollm",   "phi-3", "phi3",     "stablelm"};
 
 // Widths by number of parameters: GPT-3 (Brown et al. 2020, table 2.1) up to 13 billion and at 175, Megatron-LM
 // (Narayanan et al. 2021, table 1) between and above.
@@ -148,9 +148,11 @@ class ModelReader {
     MESHWRIGHT_ASSIGN_OR_RETURN(c_.vocab, Size("vocab", known.vocab));
     MESHWRIGHT_ASSIGN_OR_RETURN(c_.heads, Size("heads", known.heads));
     const bool latent = known.experts > 0 && known.kv_heads == 1;  // its table of sizes has no number that says this
-    MESHWRIGHT_ASSIGN_OR_RETURN(c_.kv_heads, Size("kv_heads", known.kv_heads, false));
+    // Other heads are another model of that width: BLOOM's search of a layout had 64 and 112.
+    const bool same = c_.heads == known.heads || c_.hidden % c_.heads != 0;
+    MESHWRIGHT_ASSIGN_OR_RETURN(c_.kv_heads, Size("kv_heads", same ? known.kv_heads : c_.heads, false));
     if (latent) c_.kv_heads = 1;
-    MESHWRIGHT_ASSIGN_OR_RETURN(c_.head_dim, Size("head_dim", known.head_dim, false));
+    MESHWRIGHT_ASSIGN_OR_RETURN(c_.head_dim, Size("head_dim", same ? known.head_dim : c_.hidden / c_.heads, false));
     MESHWRIGHT_ASSIGN_OR_RETURN(c_.ffn, Size("ffn", known.ffn));
     if (known.experts > 0) c_.ffn = known.ffn;  // tables have the dense layers' or one expert's
     c_.vocab_multiple = DefaultVocabMultiple(c_.vocab);

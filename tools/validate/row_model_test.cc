@@ -32,6 +32,17 @@ TEST(RowModelTest, SizesFromTheNumberInTheName) {
   EXPECT_EQ(NumParameters(model), 12.0 * 49 * 2560 * 2560 + 2560.0 * 51200);
 }
 
+// A known model's width with other heads is another model.
+TEST(RowModelTest, HeadsOfTheRowGoBeforeThoseOfTheKnownModel) {
+  std::vector<std::string> defaults;
+  ASSERT_OK_AND_ASSIGN(const DecoderConfig own, ModelOf("model\nLlama-3 8B\n", &defaults));
+  EXPECT_EQ(own.head_dim, 128);
+  EXPECT_EQ(own.kv_heads, 8);
+  ASSERT_OK_AND_ASSIGN(const DecoderConfig other, ModelOf("model,heads\nLlama-3 8B,16\n", &defaults));
+  EXPECT_EQ(other.head_dim, 256);
+  EXPECT_EQ(other.kv_heads, 16);
+}
+
 // 14400 / 128 is no integer; of the divisors that 8 ranks split, 120 heads of 120 are nearest to 128.
 TEST(RowModelTest, HeadsDivideAndSplit) {
   std::vector<std::string> defaults;
