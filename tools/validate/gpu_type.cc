@@ -18,6 +18,27 @@ constexpr absl::string_view kChips[] = {
     "gb300", "gb200", "gh200", "b300", "b200", "h200", "h100", "h800",     "a100",     "a800", "v100", "l40s", "3090",
     "4090",  "5090",  "a6000", "a30",  "a10g", "h20",  "a40",  "pro 6000", "6000 ada", "l40",  "a10",  "l4"};
 
+// Machines by name, as AWS and Google let them (their pages of instance types).
+struct Machine {
+  absl::string_view name, device;
+};
+constexpr Machine kMachines[] = {
+    {"p3.", "v100 16gb"},
+    {"p3dn.", "v100 32gb"},
+    {"p4d.", "a100 40gb"},
+    {"p4de.", "a100 80gb"},
+    {"p5.", "h100"},
+    {"p5e.", "h200"},
+    {"p5en.", "h200"},
+    {"g5.", "a10g"},
+    {"g6.", "l4"},
+    {"g6e.", "l40s"},
+    {"a3-ultra", "h200"},
+    {"a3-", "h100"},
+    {"a2-highgpu", "a100 40gb"},
+    {"a2-ultra", "a100 80gb"},
+};
+
 // What tells devices of one chip apart, most telling first.
 std::vector<std::string> NamesOf(const std::string& lower, absl::string_view chip, double memory_gb) {
   std::string memory;
@@ -53,6 +74,9 @@ absl::StatusOr<std::string> DeviceNamed(absl::string_view text, double memory_gb
     for (const std::string& name : NamesOf(lower, chip, memory_gb)) {
       if (FindDevice(name).ok()) return name;
     }
+  }
+  for (const Machine& machine : kMachines) {
+    if (absl::StartsWith(lower, machine.name) && FindDevice(machine.device).ok()) return std::string(machine.device);
   }
   return CannotExpress("unknown device", text);
 }

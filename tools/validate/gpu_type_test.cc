@@ -44,7 +44,14 @@ TEST(GpuTypeTest, FreeTextLeadsToADevice) {
                                          {"NVIDIA L4", 0, "l4"},
                                          {"NVIDIA L40 48GB", 0, "l40"},
                                          {"NVIDIA L40S", 48, "l40s"},
-                                         {"H20 SXM 96GB", 0, "h20"}}) {
+                                         {"H20 SXM 96GB", 0, "h20"},
+                                         {"p4d.24xlarge", 0, "a100-sxm-40gb"},
+                                         {"p4de.24xlarge", 0, "a100-sxm-80gb"},
+                                         {"p5.48xlarge", 0, "h100-sxm"},
+                                         {"p5en.48xlarge", 0, "h200"},
+                                         {"g6e.12xlarge", 0, "l40s"},
+                                         {"a3-ultragpu-8g", 0, "h200"},
+                                         {"a2-highgpu-8g", 0, "a100-sxm-40gb"}}) {
     ASSERT_OK_AND_ASSIGN(const std::string name, DeviceNamed(c.text, c.memory_gb));
     ASSERT_OK_AND_ASSIGN(const Device device, FindDevice(name));
     EXPECT_EQ(device.name, c.device) << c.text;
@@ -52,7 +59,7 @@ TEST(GpuTypeTest, FreeTextLeadsToADevice) {
 }
 
 TEST(GpuTypeTest, OtherMakersAreRefused) {
-  for (const absl::string_view text : {"MI300X", "TPU v5p", "", "not stated"}) {
+  for (const absl::string_view text : {"MI300X", "TPU v5p", "p6.48xlarge", "", "not stated"}) {
     EXPECT_EQ(DeviceNamed(text).status().code(), absl::StatusCode::kUnimplemented) << text;
   }
 }
