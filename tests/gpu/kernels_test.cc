@@ -94,9 +94,10 @@ TEST(GpuAttentionTest, EqualsTheHost) {
   }
 }
 
-// Milliseconds of a causal attention of bfloat16: the median of several, of operands that are random in each 4 MiB.
+// Milliseconds of a causal attention of bfloat16, or of its gradient: the median of several, of operands that are
+// random in each 4 MiB.
 constexpr int64_t kLength = 8192, kHeads = 16;
-absl::StatusOr<double> TimeOfAttention(Driver& driver, Kernels& kernels, int64_t d) {
+absl::StatusOr<double> TimeOfAttention(Driver& driver, Kernels& kernels, int64_t d, bool backward) {
   constexpr int kWarmUp = 3, kTimes = 11;
   constexpr int64_t kPart = 4 << 20;
   std::vector<uint16_t> random(kPart / 2);
@@ -104,30 +105,36 @@ absl::StatusOr<double> TimeOfAttention(Driver& driver, Kernels& kernels, int64_t
   std::normal_distribution<float> normal;
   for (uint16_t& x : random) x = BFloat16Of(normal(generator));
   MESHWRIGHT_ASSIGN_OR_RETURN(const IndexRule rule, ParseRule("s! b g r! d! -> s! b g q! d!, s! b g q!"));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const IndexRule back,
+                              ParseRule("s! b g q! d!, s! b g r! d!, s! b g q! d!, s! b g q! -> s! b g r! d!"));
   OpAttrs attrs;
   attrs.scale = 1 / std::sqrt(static_cast<double>(d));
   MESHWRIGHT_ASSIGN_OR_RETURN(const DeviceStream stream, driver.MakeStream());
-  TensorView views[3];
-  const Shape shapes[3] = {{kLength, 1, kHeads, 3, d}, {kLength, 1, kHeads, 1, d}, {kLength, 1, kHeads, 1}};
-  for (int i = 0; i < 3; ++i) {
+  // dy, qkv, y, what is saved, and the gradient of qkv.
+  TensorView views[5];
+  const Shape y = {kLength, 1, kHeads, 1, d}, qkv = {kLength, 1, kHeads, 3, d}, rows = {kLength, 1, kHeads, 1};
+  const Shape shapes[5] = {y, qkv, y, rows, qkv};
+  for (int i = 0; i < 5; ++i) {
     views[i].shape = views[i].global = shapes[i];
     views[i].begin = Shape(shapes[i].size(), 0);
-    views[i].dtype = i < 2 ? DType::kBFloat16 : DType::kFloat32;
+    views[i].dtype = i == 3 ? DType::kFloat32 : DType::kBFloat16;
     MESHWRIGHT_ASSIGN_OR_RETURN(views[i].data, driver.Allocate(Bytes(views[i].bytes())));
-  }
-  for (int64_t at = 0; at < views[0].bytes(); at += kPart) {
-    MESHWRIGHT_RETURN_IF_ERROR(driver.Copy(stream, CopyKind::kToDevice, reinterpret_cast<std::byte*>(random.data()),
-                                           views[0].data + at, Bytes(std::min(kPart, views[0].bytes() - at))));
+    for (int64_t at = 0; at < views[i].bytes() && i < 2; at += kPart) {
+      MESHWRIGHT_RETURN_IF_ERROR(driver.Copy(stream, CopyKind::kToDevice, reinterpret_cast<std::byte*>(random.data()),
+                                             views[i].data + at, Bytes(std::min(kPart, views[i].bytes() - at))));
+    }
   }
   Scratch scratch(driver);
-  const KernelCall call = {OpKind::kAttention, &attrs, &rule, 0, 1, {&views[0], 1}, {&views[1], 2}};
+  const KernelCall forward = {OpKind::kAttention, &attrs, &rule, 0, 1, {&views[1], 1}, {&views[2], 2}};
+  const KernelCall gradient = {OpKind::kAttentionGrad, &attrs, &back, 0, 1, {&views[0], 4}, {&views[4], 1}};
+  MESHWRIGHT_RETURN_IF_ERROR(kernels.Run(stream, forward, scratch, nullptr));
   std::vector<DeviceEvent> events(kTimes + 1);
   for (DeviceEvent& event : events) {
     MESHWRIGHT_ASSIGN_OR_RETURN(event, driver.MakeEvent(/*timed=*/true));
   }
   for (int i = -kWarmUp; i < kTimes; ++i) {
     if (i >= 0) MESHWRIGHT_RETURN_IF_ERROR(driver.RecordTime(stream, events[static_cast<size_t>(i)]));
-    MESHWRIGHT_RETURN_IF_ERROR(kernels.Run(stream, call, scratch, nullptr));
+    MESHWRIGHT_RETURN_IF_ERROR(kernels.Run(stream, backward ? gradient : forward, scratch, nullptr));
   }
   MESHWRIGHT_RETURN_IF_ERROR(driver.RecordTime(stream, events.back()));
   for (bool idle = false; !idle;) {
@@ -154,14 +161,17 @@ TEST(GpuAttentionTest, Speed) {
   const std::unique_ptr<KernelLauncher> launcher = MakeDeviceLauncher();
   ASSERT_OK_AND_ASSIGN(const DeviceInfo info, driver->Info());
   for (const int64_t d : {64, 128}) {
-    for (const bool wgmma : {false, true}) {
-      if (wgmma && !HasWgmma(info)) break;
-      DeviceKernels kernels(*driver, *launcher, /*tf32=*/false, wgmma);
-      ASSERT_OK_AND_ASSIGN(const double ms, TimeOfAttention(*driver, kernels, d));
-      const auto flops = static_cast<double>(2 * kLength * kLength * kHeads * d);  // of what a causal mask leaves
-      std::printf("attention forward, %d x %d heads of %d, causal, bfloat16: %s %.3f ms, %.0f TFLOP/s\n",
-                  static_cast<int>(kLength), static_cast<int>(kHeads), static_cast<int>(d),
-                  wgmma ? "wgmma" : "mma.sync", ms, flops / ms / 1e9);
+    for (const bool backward : {false, true}) {
+      for (const bool wgmma : {false, true}) {
+        if (wgmma && !HasWgmma(info)) break;
+        DeviceKernels kernels(*driver, *launcher, /*tf32=*/false, wgmma);
+        ASSERT_OK_AND_ASSIGN(const double ms, TimeOfAttention(*driver, kernels, d, backward));
+        // Of what a causal mask leaves: two products forward, and five backward, however many there are.
+        const auto flops = static_cast<double>(kLength * kLength * kHeads * d) * (backward ? 5 : 2);
+        std::printf("attention %s, %d x %d heads of %d, causal, bfloat16: %s %.3f ms, %.0f TFLOP/s\n",
+                    backward ? "backward" : "forward", static_cast<int>(kLength), static_cast<int>(kHeads),
+                    static_cast<int>(d), wgmma ? "wgmma" : "mma.sync", ms, flops / ms / 1e9);
+      }
     }
   }
 }

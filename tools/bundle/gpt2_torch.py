@@ -79,31 +79,44 @@ def measure(shape, batch, compiled, recompute):
     return f"{median * 1e3:.2f} ms, {batch * SEQUENCE / median:,.0f} tokens/s, spread {spread:.1%}"
 
 
+def median_time(run, warm_up=3, times=11):
+    """Milliseconds."""
+    events = [torch.cuda.Event(enable_timing=True) for _ in range(times + 1)]
+    for i in range(-warm_up, times):
+        if i >= 0:
+            events[i].record()
+        run()
+    events[times].record()
+    torch.cuda.synchronize()
+    return statistics.median(a.elapsed_time(b) for a, b in zip(events, events[1:]))
+
+
 def measure_attention():
     """As GpuAttentionTest.Speed in tests/gpu/kernels_test.cc: causal, bfloat16, the median of several."""
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
-    length, heads, warm_up, times = 8192, 16, 3, 11
+    length, heads = 8192, 16
     for d in (64, 128):
-        q, k, v = (torch.randn(1, heads, length, d, device="cuda", dtype=torch.bfloat16) for _ in range(3))
+        q, k, v, dy = (torch.randn(1, heads, length, d, device="cuda", dtype=torch.bfloat16) for _ in range(4))
+        for x in (q, k, v):
+            x.requires_grad_()
         for name in ("FLASH_ATTENTION", "CUDNN_ATTENTION"):
             if not hasattr(SDPBackend, name):
                 continue
             try:
                 with sdpa_kernel(getattr(SDPBackend, name)):
-                    events = [torch.cuda.Event(enable_timing=True) for _ in range(times + 1)]
-                    for i in range(-warm_up, times):
-                        if i >= 0:
-                            events[i].record()
-                        functional.scaled_dot_product_attention(q, k, v, is_causal=True)
-                    events[times].record()
-                    torch.cuda.synchronize()
+                    attend = lambda: functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+                    y = attend()
+                    times = {
+                        "forward": (median_time(attend), 2),
+                        "backward": (median_time(lambda: torch.autograd.grad(y, (q, k, v), dy, retain_graph=True)), 5),
+                    }
             except RuntimeError as error:
                 print(f"heads of {d}, {name}: {error}".splitlines()[0])
                 continue
-            ms = statistics.median(a.elapsed_time(b) for a, b in zip(events, events[1:]))
-            print(f"attention forward, {length} x {heads} heads of {d}, causal, bfloat16: {name} {ms:.3f} ms, "
-                  f"{2 * length * length * heads * d / ms / 1e9:.0f} TFLOP/s")
+            for way, (ms, products) in times.items():
+                print(f"attention {way}, {length} x {heads} heads of {d}, causal, bfloat16: {name} {ms:.3f} ms, "
+                      f"{products * length * length * heads * d / ms / 1e9:.0f} TFLOP/s")
 
 
 def main():
