@@ -15,10 +15,10 @@
 //   Settle(x...)                x is computed before what follows, beside products and not behind them
 // All warps of a warpgroup call the last six alike. Until it is waited for, nobody touches what a product uses.
 //
-// A tile is as the PTX ISA has it for 128-byte swizzling (9.7.15.5.1, "Shared memory matrix layout"): 64 elements of
+// A tile is as the PTX ISA has it for 128-byte swizzling (9.7.15.5.1.2, "Shared memory matrix layout"): 64 elements of
 // each row in 128 bytes, rows one below the other, and their pieces of 16 bytes exchanged by the row's number; what
 // rows have beyond 64 elements is a second such half behind the first. Accumulators and left operands in registers are,
-// for each warp with 16 of the 64 rows, as those of mma.m16n8k16 (9.7.15.5.2, "Register fragments").
+// for each warp with 16 of the 64 rows, as those of mma.m16n8k16 (9.7.15.5.1.1, "Register fragments").
 #ifndef MESHWRIGHT_EXECUTOR_CUDA_KERNELS_WARPGROUP_TILES_H_
 #define MESHWRIGHT_EXECUTOR_CUDA_KERNELS_WARPGROUP_TILES_H_
 
