@@ -53,7 +53,7 @@ class PeriodFinder {
       while (period.begin > 0 && Alike(c, period.begin - 1)) --period.begin;
       while (period.end + period.tasks < size && Alike(c, period.end)) ++period.end;
       period.end += period.tasks;
-      if (period.end - period.begin < 2 * period.tasks) return std::nullopt;
+      if (period.end - period.begin <= period.tasks) return std::nullopt;
     }
     return std::move(periods_);
   }

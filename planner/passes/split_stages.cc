@@ -235,7 +235,7 @@ class Splitter {
   // --- one class ---------------------------------------------------------------------------------------------------
 
   absl::StatusOr<RankClass> BuildClass(int64_t stage) {
-    renamed_.clear();
+    renamed_.assign(static_cast<size_t>(chunks()), std::vector<BufferId>(all().buffers.size()));
     between_.clear();
     chunks_with_.assign(all().buffers.size(), std::nullopt);
     RankClass c;
@@ -312,8 +312,8 @@ class Splitter {
   // Chunks share what is not of single layers: a parameter of several pieces, what one makes for another.
   BufferId BufferIn(RankClass& c, int64_t stage, int64_t chunk, BufferId old) {
     chunk = HomeChunk(stage, chunk, old);
-    const auto found = renamed_.find({chunk, old});
-    if (found != renamed_.end()) return found->second;
+    BufferId& renamed = renamed_[static_cast<size_t>(chunk)][old.index()];
+    if (renamed.valid()) return renamed;
     Buffer b = all().buffers[old.index()];
     const int64_t part = PartOf(stage, chunk);
     const Uses& uses = uses_[old.index()];
@@ -356,9 +356,8 @@ class Splitter {
     b.microbatches = std::max(b.microbatches, std::min(least, strategy_.microbatches));
     if (chunk > 0 && IsOfChunk(old)) absl::StrAppend(&b.name, "@chunk", chunk);
     c.buffers.push_back(std::move(b));
-    const BufferId id(c.buffers.size() - 1);
-    renamed_[{chunk, old}] = id;
-    return id;
+    renamed = BufferId(c.buffers.size() - 1);
+    return renamed;
   }
   bool TouchedForward(BufferId id) const {
     return absl::c_any_of(uses_[id.index()].readers, IsForward) || absl::c_any_of(uses_[id.index()].writers, IsForward);
@@ -580,8 +579,8 @@ class Splitter {
   SharedParameters shared_;
   std::vector<std::vector<int64_t>> pass_ends_;  // by stage and pass
   // Of the class under construction.
-  PassSlots slots_;                                           // routes of its arrivals are crossings
-  std::map<std::pair<int64_t, BufferId>, BufferId> renamed_;  // by chunk and the buffer before
+  PassSlots slots_;                             // routes of its arrivals are crossings
+  std::vector<std::vector<BufferId>> renamed_;  // by chunk and the buffer before; invalid: not yet
   mutable std::map<std::tuple<PassKind, PassKind, int64_t, int64_t>, int64_t> between_;
   mutable std::vector<std::optional<std::set<int64_t>>> chunks_with_;  // by buffer
 };

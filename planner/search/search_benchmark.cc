@@ -10,25 +10,45 @@
 namespace meshwright {
 namespace {
 
-// GPT-3 175B on 1,024 A100: lowered, priced and simulated.
-void BM_Evaluate(benchmark::State& state) {
-  Problem problem = ToyDecoderProblem(Gpt3(), 1536, A100Cluster(128));
-  const int64_t stages = state.range(0);
-  problem.chunks = state.range(1);
-  const auto strategy = FromDegrees(problem, {.data = 128 / stages, .tensor = 8, .pipeline = stages});
+// GPT-3 175B on 1,024 A100, time and memory. `of_target`: how many times the millisecond that one fresh evaluation
+// within a search may take.
+struct Gpt3On1024 {
+  Gpt3On1024(int64_t stages, int64_t chunks) : problem(ToyDecoderProblem(Gpt3(), 1536, A100Cluster(128))) {
+    problem.chunks = chunks;
+    strategy = *FromDegrees(problem, {.data = 128 / stages, .tensor = 8, .pipeline = stages});
+  }
+  Problem problem;
+  Strategy strategy;
+};
+
+template <typename Evaluated>
+void EvaluateEach(benchmark::State& state, const Evaluated& evaluate) {
+  const Gpt3On1024 of(state.range(0), state.range(1));
+  const CostModel costs(of.problem.cluster);
   for (auto _ : state) {
-    const auto evaluation = Evaluate(problem, *strategy);
-    if (!evaluation.ok()) state.SkipWithError(evaluation.status().ToString().c_str());
-    benchmark::DoNotOptimize(evaluation);
+    const auto graph = of.problem.graph(of.problem.batch / of.strategy.microbatches);
+    const auto result = evaluate(of.problem, *graph, costs, of.strategy);
+    if (!result.ok()) state.SkipWithError(result.status().ToString().c_str());
+    benchmark::DoNotOptimize(result);
   }
 }
-BENCHMARK(BM_Evaluate)
-    ->ArgNames({"stages", "chunks"})
-    ->Args({1, 1})
-    ->Args({8, 1})
-    ->Args({32, 1})
-    ->Args({8, 12})
-    ->Unit(benchmark::kMillisecond);
+
+void Shapes(benchmark::internal::Benchmark* benchmark) {
+  benchmark->ArgNames({"stages", "chunks"})->Args({1, 1})->Args({8, 1})->Args({32, 1})->Args({8, 12});
+  benchmark->Unit(benchmark::kMillisecond);
+}
+
+// Within a search: as few micro-batches as it takes.
+void BM_Predict(benchmark::State& state) {
+  EvaluateEach(state, [](const auto&... of) { return PredictGraph(of...); });
+}
+BENCHMARK(BM_Predict)->Apply(Shapes);
+
+// All of them, and where the time goes.
+void BM_Evaluate(benchmark::State& state) {
+  EvaluateEach(state, [](const auto&... of) { return EvaluateGraph(of...); });
+}
+BENCHMARK(BM_Evaluate)->Apply(Shapes);
 
 void SearchOn(benchmark::State& state, const Problem& problem) {
   SearchResult last;
