@@ -51,6 +51,7 @@ class Fuser {
   Fuser(RankClass& c, const Mesh& mesh) : c_(c), mesh_(mesh) {}
 
   void Run() {
+    NoteReaders();
     bool any = false;
     for (Block& block : c_.blocks) {
       for (size_t front = 0; front < block.instructions.size(); ++front) {
@@ -65,6 +66,19 @@ class Fuser {
 
  private:
   const Buffer& BufferOf(const Operand& operand) const { return c_.buffers[operand.buffer.index()]; }
+
+  // Fusing moves reads within a block only, so that no block is missing later.
+  void NoteReaders() {
+    readers_.resize(c_.buffers.size());
+    for (size_t b = 0; b < c_.blocks.size(); ++b) {
+      for (const Instruction& instruction : c_.blocks[b].instructions) {
+        for (const Operand& read : instruction.reads) {
+          std::vector<size_t>& blocks = readers_[read.buffer.index()];
+          if (blocks.empty() || blocks.back() != b) blocks.push_back(b);
+        }
+      }
+    }
+  }
 
   // Whether the op may have an epilogue: see the header. Its result is of 16 bits and overwrites.
   bool TakesEpilogue(const Instruction& instruction, const Compute& compute) const {
@@ -177,7 +191,8 @@ class Fuser {
   bool NeededBeyond(const Block& block, size_t front, size_t behind) const {
     const BufferId x = block.instructions[front].writes[0].buffer;
     const bool here_only = BufferOf(block.instructions[front].writes[0]).role == BufferRole::kTemporary;
-    for (const Block& other : c_.blocks) {
+    for (const size_t reader : readers_[x.index()]) {
+      const Block& other = c_.blocks[reader];
       if (here_only && &other != &block) continue;
       for (size_t i = 0; i < other.instructions.size(); ++i) {
         if (&other == &block && (i == front || i == behind)) continue;
@@ -254,6 +269,7 @@ class Fuser {
 
   RankClass& c_;
   const Mesh& mesh_;
+  std::vector<std::vector<size_t>> readers_;  // by buffer, the blocks that read it
 };
 
 }  // namespace
