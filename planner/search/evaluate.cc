@@ -190,18 +190,22 @@ std::vector<Shorter> Shorten(const Strategy& strategy) {
   std::vector<Shorter> shorter;
   // With so many periods more for the stages to come to their pace and to show that they do. The state of play comes
   // back after a few of them, or, where the way through all stages and back is the longest, after one for each stage.
-  const auto add = [&](int64_t settling, int64_t comes_back) {
+  // `worth`: of the micro-batches at most that share, as it is in vain where the stages find no pace.
+  const auto add = [&](int64_t settling, int64_t comes_back, double worth) {
     const int64_t spare = strategy.microbatches - fill - settling * period;
     const int64_t more = spare / (comes_back * period) * comes_back;
-    if (4 * more * period <= strategy.microbatches) return;
-    shorter.push_back({strategy.microbatches - more * period, {distance, more}});
+    const int64_t left = strategy.microbatches - more * period;
+    if (static_cast<double>(left) > worth * static_cast<double>(strategy.microbatches)) return;
+    shorter.push_back({left, {distance, more}});
   };
   if (in_groups) {
-    add(2, 1);
-    add(4, 1);
+    add(2, 1, 0.75);
+    add(4, 1, 0.5);
+  } else if (in_order) {
+    add(6, 4, 0.75);
+    add(24, std::lcm(4, strategy.stages), 0.5);
   } else {
-    add(in_order ? 6 : 8, 4);
-    add(24, std::lcm(4, strategy.stages));
+    add(8, 4, 1.0 / 3);  // stages are less tied to each other
   }
   return shorter;
 }
