@@ -64,13 +64,14 @@ class Fuser {
 
   bool AreAlike(const Instruction& a, const Instruction& b) const {
     const Compute &one = std::get<Compute>(a.work), &other = std::get<Compute>(b.work);
-    OpAttrs attrs = one.attrs;
-    attrs.tensors = other.attrs.tensors;
     const UpdateOperands first = *OperandsOf(a), second = *OperandsOf(b);
-    if (one.op != other.op || attrs != other.attrs || one.on_host != other.on_host || a.stream != b.stream ||
-        first.outputs != second.outputs || first.scaled != second.scaled || OwnerOf(a, c_) != OwnerOf(b, c_)) {
+    if (one.op != other.op || one.on_host != other.on_host || a.stream != b.stream || first.outputs != second.outputs ||
+        first.scaled != second.scaled || OwnerOf(a, c_) != OwnerOf(b, c_)) {
       return false;
     }
+    OpAttrs attrs = one.attrs;
+    attrs.tensors = other.attrs.tensors;
+    if (attrs != other.attrs) return false;
     const auto same_types = [&](const Operands& x, const Operands& y, size_t each) {
       return std::equal(x.begin(), x.begin() + static_cast<int64_t>(each), y.begin(),
                         [&](const Operand& p, const Operand& q) {
@@ -93,6 +94,7 @@ class Fuser {
 
   template <class Condition>
   void CloseIf(const Condition& condition) {
+    if (std::none_of(open_.begin(), open_.end(), condition)) return;
     std::vector<Instruction> open;
     for (Instruction& update : open_) (condition(update) ? done_ : open).push_back(std::move(update));
     open_ = std::move(open);
@@ -106,7 +108,14 @@ class Fuser {
 
 Program FuseUpdates(Program program) {
   for (RankClass& c : program.classes) {
-    for (Block& block : c.blocks) block.instructions = Fuser(c).Run(std::move(block.instructions));
+    for (Block& block : c.blocks) {
+      const auto updates =
+          std::count_if(block.instructions.begin(), block.instructions.end(), [](const Instruction& i) {
+            const auto* compute = std::get_if<Compute>(&i.work);
+            return compute != nullptr && UpdatesMany(compute->op);
+          });
+      if (updates > 1) block.instructions = Fuser(c).Run(std::move(block.instructions));
+    }
   }
   return program;
 }
