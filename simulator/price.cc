@@ -1,3 +1,4 @@
+// Longer than 600 lines because it is one visitor: each kind of instruction a few lines, all on the same state.
 #include "simulator/price.h"
 
 #include <algorithm>
@@ -246,8 +247,13 @@ class Pricer {
     const int64_t sharing = CrossingPerCard(first, ranks, transfer.stage_offset * ranks, cluster);
     const auto& operands = transfer.send ? instruction_->reads : instruction_->writes;
     const bool crosses = sharing > 0;
+    const Bytes bytes = SumOf(operands, *rank_class_, mesh);
+    const int64_t copies = host_.scatters_transfers ? CopiesOf(operands) : 1;
     InstructionPrice price =
-        Communication(costs_.SendRecv(SumOf(operands, *rank_class_, mesh), crosses, std::max<int64_t>(1, sharing)));
+        Communication(costs_.SendRecv(Bytes(bytes.raw() / copies), crosses, std::max<int64_t>(1, sharing)));
+    if (copies > 1 && !transfer.send) {
+      price.time += costs_.Collective(CollectiveKind::kAllGather, bytes, Shape({mesh.Find("tp")})).time;
+    }
     const Link idle[] = {transfer.send ? Link::kIntraIn : Link::kIntraOut,
                          transfer.send ? Link::kNicIn : Link::kNicOut};
     for (const Link link : idle) price.links[static_cast<size_t>(link)] = 0;
@@ -255,6 +261,19 @@ class Pricer {
   }
 
  private:
+  // Ranks of the axis "tp" that hold the same values of all operands; 1 where some are split.
+  int64_t CopiesOf(const absl::InlinedVector<Operand, 4>& operands) const {
+    const AxisId tensor = program_.mesh.Find("tp");
+    if (!tensor.valid()) return 1;
+    const bool split = std::any_of(operands.begin(), operands.end(), [&](const Operand& operand) {
+      const auto& dims = rank_class_->buffers[operand.buffer.index()].layout.dims;
+      return std::any_of(dims.begin(), dims.end(), [&](const AxisList& axes) {
+        return std::find(axes.begin(), axes.end(), tensor) != axes.end();
+      });
+    });
+    return split ? 1 : program_.mesh.axis(tensor).size;
+  }
+
   // The slowest message: over the network where one leaves its node, shared by those that leave by the same card. Ranks
   // that keep their own value, or get none, only write it.
   InstructionPrice PriceOfExchange(const Permute& permute) {
@@ -569,11 +588,10 @@ absl::StatusOr<Prices> PriceProgram(const Program& program, const CostModel& cos
 }
 
 Program Serial(Program program) {
-  for (RankClass& rank_class : program.classes) {
-    for (Block& block : rank_class.blocks) {
-      for (Instruction& instruction : block.instructions) {
-        if (instruction.stream == Stream::kComm) instruction.stream = Stream::kCompute;
-      }
+  if (program.classes.size() > 1) return program;
+  for (Block& block : program.classes[0].blocks) {
+    for (Instruction& instruction : block.instructions) {
+      if (instruction.stream == Stream::kComm) instruction.stream = Stream::kCompute;
     }
   }
   return program;

@@ -104,6 +104,9 @@ struct HostPace {
   // Of parameters that replicas split, the share that is gathered three times, for a layer that is run again, too: our
   // programs gather for the forward and for the backward pass, and each gather takes half of the third.
   double gathers_again = 0;
+  // Ranks that hold the same values send a part each to the next stage, whose ranks gather them: tensor parallelism
+  // where the sequence is whole.
+  bool scatters_transfers = false;
   // Collectives of parameters and gradients run beside nothing: the CPU waits for the device before each of them.
   bool serial = false;
   // A kernel is issued when the one before it has ended (CUDA_LAUNCH_BLOCKING=1), so that issuing adds to a block's
@@ -153,7 +156,10 @@ GroupShape ShapeOf(const Mesh& mesh, const AxisList& axes, int64_t first_rank, i
 // Serial().
 absl::StatusOr<Prices> PriceProgram(const Program& program, const CostModel& costs, const HostPace& host = {});
 
-// The program with the collectives of the stream kComm on the compute stream, at the places where they are issued.
+// The program with the collectives of the stream kComm on the compute stream, at the places where they are issued. One
+// with stages stays as it is: they reduce at the end of a step and gather before the next, after they have sent what
+// others wait for, while the compute stream would send behind them.
+// REQUIRES: there is a class.
 Program Serial(Program program);
 
 // Every instruction costs `time` (a Sync nothing) and takes nothing of the device. For tests and for counting.

@@ -1,3 +1,4 @@
+// Longer than 600 lines because its cases price the same few programs, written once.
 #include "simulator/price.h"
 
 #include <algorithm>
@@ -547,6 +548,34 @@ TEST(HostPaceTest, WhereLaunchesBlockIssuingAddsToTheTime) {
   for (const Nanos time : TimesOf(kHostBound, costs, {})) before += time;
   for (const Nanos time : TimesOf(kHostBound, costs, host)) after += time;
   EXPECT_NEAR(static_cast<double>((after - before).raw()), 5e6, 2);
+}
+
+// Eight ranks hold the same 2 MiB: each sends 256 KiB, and the next stage's gather them inside their node.
+TEST(HostPaceTest, RanksWithTheSameValuesSendAPartEach) {
+  const CostModel costs(H100Cluster(2));
+  HostPace host;
+  host.scatters_transfers = true;
+  ASSERT_OK_AND_ASSIGN(const Program program, ParseProgram(TransferOver("8")));
+  ASSERT_OK_AND_ASSIGN(const Prices prices, PriceProgram(program, costs, host));
+  const Nanos part = costs.SendRecv(KiB(256), true).time;
+  const Nanos gathered = costs.Collective(CollectiveKind::kAllGather, MiB(2), Evenly(8, 1)).time;
+  EXPECT_EQ(prices.classes[0][0][0].time, part);
+  EXPECT_EQ(prices.classes[1][0][0].time, part + gathered);
+  std::string split = TransferOver("8");
+  while (split.find("{- | -}") != std::string::npos) split.replace(split.find("{- | -}"), 7, "{tp | -}");
+  ASSERT_OK_AND_ASSIGN(const Program parts, ParseProgram(split));
+  ASSERT_OK_AND_ASSIGN(const Prices own, PriceProgram(parts, costs, host));
+  EXPECT_EQ(own.classes[1][0][0].time, part);
+}
+
+TEST(SerialTest, AProgramWithStagesStaysAsItIs) {
+  std::string text = kOverReplicas;
+  std::string next = text.substr(text.find("class"));
+  next.replace(next.find("stage 0"), 7, "stage 1");
+  text.replace(text.find("mesh dp=8"), 9, "mesh pp=2 dp=8");
+  ASSERT_OK_AND_ASSIGN(Program program, ParseProgram(text + next));
+  program = Serial(std::move(program));
+  EXPECT_EQ(program.classes[0].blocks[0].instructions[0].stream, Stream::kComm);
 }
 
 TEST(SerialTest, CollectivesRunWhereTheyAreIssued) {

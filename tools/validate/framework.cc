@@ -97,6 +97,10 @@ void SetCollectives(const CsvCells& cells, Framework* f) {
   // DeepSpeed of 2021 waited for the device before each call of ZeRO-3 and gathered into a list
   // (partition_parameters.py, `_allgather_param`).
   host.serial = host.launch_blocking || f->early_zero3;
+  // DeepSpeed's pipeline sends a part from each rank (pipe/engine.py, `is_pipe_partitioned`); so did Megatron-LM before
+  // it had sequence parallelism (Narayanan et al. 2021, section 4.1).
+  host.scatters_transfers = bloom || HasAny(options, {"deepspeed"}) ||
+                            (!f->fused_attention && HasAny(Lower(cells, "attention"), {"megatron"}));
   // nanotron's ZeRO-1 gathers all parameters into a list, too (distributed.py, all_gather_coalesced), and its gradients
   // are reduced whole (optim/gradient_accumulator.py).
   host.copies_pieces = f->early_zero3 || (f->nanotron && HasAny(zero, {"zero-1"}));

@@ -125,6 +125,12 @@ TEST(FrameworkTest, WhatCollectivesWaitForAndCopy) {
   EXPECT_EQ(nanotron.gates, (EagerBytes{4, 16}));
 }
 
+TEST(FrameworkTest, WhoSendsAPartFromEachRank) {
+  EXPECT_TRUE(Of({{"other_opts", "Megatron-DeepSpeed 1F1B"}}).host.scatters_transfers);
+  EXPECT_TRUE(Of({{"attention", "unfused (Megatron 2021)"}}).host.scatters_transfers);
+  EXPECT_FALSE(Of({{"attention", "flash2"}, {"other_opts", "Megatron-LM"}}).host.scatters_transfers);
+}
+
 TEST(FrameworkTest, CheckpointsStopEarlySinceTheReleaseThatMadeThem) {
   const std::string foundry = "flash (FA via MPT attn_impl)";
   EXPECT_FALSE(Of({{"attention", foundry}, {"gpu_type", "A100"}}).checkpoints_stop);

@@ -27,6 +27,8 @@ TEST(SetInternodeTest, Forms) {
   EXPECT_FALSE(cluster.nic_in_order);
   EXPECT_TRUE(SetInternode("3.2 Tb/s per node", &cluster));
   EXPECT_EQ(cluster.nic_bandwidth, GBps(100));  // over the four cards of the line before
+  EXPECT_TRUE(SetInternode("4 x 100Gb Omni-Path per node", &cluster));
+  EXPECT_NEAR(cluster.nic_bandwidth.raw(), 5.27e9, 1e7);
   EXPECT_TRUE(SetInternode("NDR InfiniBand", &cluster));
   EXPECT_EQ(cluster.nic_bandwidth, GBps(50));
   EXPECT_TRUE(SetInternode("400 Gb/s per GPU", &cluster));
