@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -131,6 +132,42 @@ TEST(ExportTest, APlanBecomesATrainersConfiguration) {
   EXPECT_THAT(deepspeed.err, HasSubstr("plan with --stages=1"));
   EXPECT_EQ(RunTool("export/export", {plan, "--to=megtron"}).exit_code, 2);
   EXPECT_EQ(RunTool("export/export", {plan}).exit_code, 2);
+}
+
+// The keys below `json`, but for those that are the program's own: uses of time, roles of memory, reasons, labels.
+void CollectKeys(const Json& json, std::set<std::string>& keys) {
+  static const std::set<std::string> kOwn = {"time_s", "busy_s", "memory_bytes", "peak_memory_bytes",
+                                             "pruned", "rules"};
+  for (const auto& [key, value] : json.items()) {
+    if (json.is_object()) keys.insert(key);
+    if (value.is_structured() && !(json.is_object() && kOwn.count(key) > 0)) CollectKeys(value, keys);
+  }
+}
+
+TEST(JsonTest, EveryFieldIsInItsDocument) {
+  const std::string plan = TempPath("json.yaml"), sim = TempPath("json_sim.json"), run = TempPath("json_run.json");
+  const std::vector<std::vector<std::string>> commands = {
+      {"plan", kTiny, "--stages=2", "--devices=2", "--out=" + plan},
+      {"plan", kOracleB, "--out="},
+      {"simulate", plan, "--jitter=0.02", "--trace=" + sim},
+      {"run", plan, "--precision=float32", "--steps=3", "--trace=" + run},
+      {"compare", sim, run},
+      {"whatif", kTiny, "--devices=1,2", "--device=h100", "--tokens=1e9"},
+  };
+  const std::string page = ReadText(DataPath("docs/json.md"));
+  std::set<std::string> keys = {"schema"};
+  for (const std::vector<std::string>& command : commands) {
+    std::vector<std::string> args(command.begin() + 1, command.end());
+    args.push_back("--format=json");
+    const ToolResult result = RunTool(command[0], args);
+    ASSERT_EQ(result.exit_code, 0) << command[0] << ": " << result.err;
+    const Json report = Json::parse(result.out);
+    EXPECT_THAT(page, HasSubstr(absl::StrCat("`", command[0], "`: ", report.at("schema").get<std::string>(), "\n")));
+    CollectKeys(report, keys);
+  }
+  keys.erase("schema");
+  EXPECT_GT(keys.size(), 60u);
+  for (const std::string& key : keys) EXPECT_THAT(page, HasSubstr(absl::StrCat("`", key, "`")));
 }
 
 TEST(ValidateTest, ReadsTablesWhereTheUserStands) {
