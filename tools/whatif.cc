@@ -147,6 +147,11 @@ absl::Status RunWhatif(const Flags& flags) {
       progress.Update(static_cast<int64_t>(report.points.size()), total);
       MESHWRIGHT_ASSIGN_OR_RETURN(SweepPoint point, PointFor(source, name, count, flags));
       point.goodput = Goodput(count, BestCheckpointInterval(count, report.reliability), report.reliability);
+      constexpr double kNever = 1e-6;  // of the run in steps that count: a day's work would take millennia
+      if (report.tokens > 0 && point.best.has_value() && point.goodput < kNever) {
+        point.best.reset();
+        point.problem = "the run never ends: it fails faster than it starts again";
+      }
       report.points.push_back(std::move(point));
     }
   }

@@ -22,6 +22,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using Json = nlohmann::json;
 
 constexpr char kGpt3[] = "models/configs/gpt3_175b.yaml";
@@ -420,6 +421,12 @@ TEST(WhatifTest, ASweepMarksTheSmallestAndTheKnee) {
   EXPECT_EQ(csv.substr(0, csv.find("\r\n")),
             "device,devices,fits,step_time_s,tokens_per_second,mfu,peak_memory_bytes,goodput,run_s,device_hours,"
             "cost_usd,smallest_that_fits,knee,problem");
+  const ToolResult failing =
+      RunTool("whatif", {kTiny, "--devices=1", "--device=h100", "--tokens=1e9", "--failures=1e12"});
+  EXPECT_THAT(failing.out, AllOf(HasSubstr("the run never ends"), Not(HasSubstr("inf"))));
+  const ToolResult unknown = RunTool("whatif", {args[0], "--devices=16", "--device=h100,foo"});
+  EXPECT_EQ(unknown.exit_code, 2);
+  EXPECT_THAT(unknown.err, Not(HasSubstr("planning")));
   const ToolResult wrong = RunTool("whatif", {args[0], "--devices=16..8"});
   EXPECT_EQ(wrong.exit_code, 2);
   EXPECT_THAT(wrong.err, HasSubstr("--devices: found \"8\", wanted an integer"));
