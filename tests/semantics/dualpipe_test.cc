@@ -15,6 +15,7 @@
 #include "planner/schedule.h"
 #include "simulator/simulate.h"
 #include "tests/semantics/pipelines.h"
+#include "tests/semantics/schedules.h"
 
 namespace meshwright {
 namespace {
@@ -22,19 +23,6 @@ namespace {
 using ::testing::DoubleNear;
 using ::testing::HasSubstr;
 using ::testing::Pointwise;
-
-// On `ranks` ranks a stage, which split the rows ("m"), or the middle of each layer ("f": all-reduces in both passes).
-Strategy Pipeline(Schedule schedule, int64_t stages, int64_t microbatches, int64_t ranks = 1, const char* split = "m") {
-  Strategy strategy;
-  strategy.mesh = Mesh::Factored(stages, ranks);
-  strategy.stages = stages;
-  strategy.chunks = ChunksOf(schedule).value_or(1);
-  strategy.microbatches = microbatches;
-  strategy.schedule = schedule;
-  strategy.gradient_dtype = DType::kFloat64;
-  if (ranks > 1) strategy.rules = {{split, {AxisId(1)}}};
-  return strategy;
-}
 
 // One layer a chunk. Passes that take turns stand as their layers do: F, B, W.
 TEST(DualPipeTest, SlotsFollowTheSchedule) {
@@ -144,27 +132,7 @@ TEST(DualPipeTest, SameValuesAsOneForwardOneBackward) {
         strategy.parallel_optimizer = sharded > 0;
         strategy.gradient_accumulation_shard = sharded == 2;
         strategy.shard_parameters = sharded == 3;
-        ASSERT_OK_AND_ASSIGN(const Program turns, LowerVerified(graph, strategy, OpKind::kAdamW));
-        strategy.schedule = Schedule::kOneFOneB;
-        strategy.chunks = 1;
-        ASSERT_OK_AND_ASSIGN(const Program plain, LowerVerified(graph, strategy, OpKind::kAdamW));
-        ASSERT_OK_AND_ASSIGN(const RunResult expected, RunSteps(plain, 3));
-        ASSERT_OK_AND_ASSIGN(const RunResult found, RunSteps(turns, 3));
-        ASSERT_EQ(found.losses.size(), expected.losses.size());
-        for (size_t i = 0; i < found.losses.size(); ++i) {
-          EXPECT_NEAR(found.losses[i], expected.losses[i], exact ? 0 : 1e-12 * expected.losses[i]);
-        }
-        for (const std::vector<double>& losses : found.rank_losses) {
-          EXPECT_TRUE(losses.empty() || losses == found.losses);
-        }
-        ASSERT_EQ(found.parameters.size(), expected.parameters.size());
-        for (const auto& [key, tensor] : expected.parameters) {
-          EXPECT_THAT(found.parameters.at(key).values, Pointwise(DoubleNear(exact ? 0 : 1e-9), tensor.values))
-              << key.first << ", layer " << key.second;
-        }
-        for (size_t rank = 0; rank < found.arenas.size(); ++rank) {
-          EXPECT_EQ(found.arenas[rank], turns.classes[rank / static_cast<size_t>(turns.ranks_per_class())].arena);
-        }
+        ExpectAsOneForwardOneBackward(graph, strategy, exact);
       }
     }
   }

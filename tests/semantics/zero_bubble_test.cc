@@ -8,23 +8,12 @@
 #include "ir/testing.h"
 #include "simulator/simulate.h"
 #include "tests/semantics/pipelines.h"
+#include "tests/semantics/schedules.h"
 
 namespace meshwright {
 namespace {
 
 using ::testing::HasSubstr;
-
-Strategy Pipeline(Schedule schedule, int64_t stages, int64_t microbatches, int64_t ranks = 1) {
-  Strategy strategy;
-  strategy.mesh = Mesh::Factored(stages, ranks);
-  strategy.stages = stages;
-  strategy.chunks = ChunksOf(schedule).value_or(1);
-  strategy.microbatches = microbatches;
-  strategy.schedule = schedule;
-  strategy.gradient_dtype = DType::kFloat64;
-  if (ranks > 1) strategy.rules = {{"m", {AxisId(1)}}};
-  return strategy;
-}
 
 TEST(ZeroBubbleTest, SlotsFollowTheSchedule) {
   ASSERT_OK_AND_ASSIGN(const Graph graph, Stack(4, 4));
@@ -79,20 +68,7 @@ TEST(ZeroBubbleTest, SameValuesAsOneForwardOneBackward) {
           Strategy strategy = Pipeline(schedule, row.stages, row.microbatches, row.ranks);
           strategy.recompute = recompute;
           strategy.parallel_optimizer = parallel_optimizer;
-          ASSERT_OK_AND_ASSIGN(const Program split, LowerVerified(graph, strategy, OpKind::kAdamW));
-          strategy.schedule = Schedule::kOneFOneB;
-          strategy.chunks = 1;
-          ASSERT_OK_AND_ASSIGN(const Program plain, LowerVerified(graph, strategy, OpKind::kAdamW));
-          ASSERT_OK_AND_ASSIGN(const RunResult expected, RunSteps(plain, 3));
-          ASSERT_OK_AND_ASSIGN(const RunResult found, RunSteps(split, 3));
-          EXPECT_EQ(found.losses, expected.losses);
-          ASSERT_EQ(found.parameters.size(), expected.parameters.size());
-          for (const auto& [key, tensor] : expected.parameters) {
-            EXPECT_EQ(found.parameters.at(key).values, tensor.values) << key.first << ", layer " << key.second;
-          }
-          for (size_t rank = 0; rank < found.arenas.size(); ++rank) {
-            EXPECT_EQ(found.arenas[rank], split.classes[rank / static_cast<size_t>(split.ranks_per_class())].arena);
-          }
+          ExpectAsOneForwardOneBackward(graph, strategy);
         }
       }
     }
