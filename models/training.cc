@@ -2,12 +2,14 @@
 
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "ir/status.h"
 
 namespace meshwright {
 namespace {
 
 constexpr int64_t kMostRows = int64_t{1} << 32;
+constexpr int64_t kMostSteps = int64_t{1} << 40;
 constexpr int64_t kLongestSequence = int64_t{1} << 24;
 
 absl::StatusOr<Optimizer> ReadOptimizer(const NodeRef& in) {
@@ -166,7 +168,13 @@ absl::StatusOr<Training> ReadTraining(const NodeRef& in) {
     if (training.steps_per_epoch == 0 && training.data != DataSet::kMnist) {
       return in["epochs"].Error("epochs without a length", "steps_per_epoch beside it");
     }
-    if (training.steps_per_epoch > 0) training.steps = training.epochs * training.steps_per_epoch;
+    if (training.steps_per_epoch > 0) {
+      if (training.epochs > kMostSteps / training.steps_per_epoch) {
+        return in["epochs"].Error(absl::StrCat(training.epochs, " epochs of ", training.steps_per_epoch, " steps"),
+                                  absl::StrCat("at most ", kMostSteps, " steps in all"));
+      }
+      training.steps = training.epochs * training.steps_per_epoch;
+    }
   }
   MESHWRIGHT_ASSIGN_OR_RETURN(training.seed, in["seed"].AsIntOr(training.seed, 0));
   MESHWRIGHT_ASSIGN_OR_RETURN(training.seed_per_rank, in["seed_per_rank"].AsBoolOr(false));

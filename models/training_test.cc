@@ -15,6 +15,15 @@ absl::StatusOr<Training> Read(absl::string_view section) {
   return ReadTraining(document->root()["training"]);
 }
 
+TEST(TrainingTest, EpochsAreStepsThatCanBeCounted) {
+  ASSERT_OK_AND_ASSIGN(const Training training, Read("{epochs: 3, steps_per_epoch: 100}"));
+  EXPECT_EQ(training.steps, 300);
+  // 2^64 steps, which 64 bits would make 0.
+  EXPECT_THAT(Read("{epochs: 4294967296, steps_per_epoch: 4294967296}"),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       "training.epochs: found 4294967296 epochs of 4294967296 steps, wanted at most 1099511627776"));
+}
+
 TEST(TrainingTest, AMissingSectionHasTheDefaults) {
   ASSERT_OK_AND_ASSIGN(const Document document, ParseDocument("a: 1\n", "m.yaml"));
   ASSERT_OK_AND_ASSIGN(const Training training, ReadTraining(document.root()["training"]));
