@@ -507,6 +507,22 @@ absl::Status CheckShards(const Session& session) {
   return absl::OkStatus();
 }
 
+// Flags that say something about another kind of model.
+void NoteIdleFlags(const Flags& flags, Session& session) {
+  const auto note = [&](absl::string_view flag, absl::string_view whose) {
+    if (flags.Has(flag)) session.notices.push_back(absl::StrCat("--", flag, " has no effect: it is for ", whose));
+  };
+  if (!session.file->is_decoder()) {
+    for (const char* const flag : {"data_parallel", "tensor_parallel", "expert_parallel", "context_parallel",
+                                   "context_exchange", "sequence_parallel", "microbatch"}) {
+      note(flag, "decoders");
+    }
+    return;
+  }
+  for (const char* const flag : {"search_mode", "ignore_shards"}) note(flag, "models of operators");
+  if (std::get<DecoderConfig>(session.file->model).experts == 0) note("expert_parallel", "decoders with experts");
+}
+
 }  // namespace
 
 const std::vector<FlagSpec>& StrategyFlags() {
@@ -566,6 +582,7 @@ absl::StatusOr<Session> OpenModel(const SourceFile& source, const Flags& flags, 
   MESHWRIGHT_RETURN_IF_ERROR(SetChoices(flags, session.problem));
   MESHWRIGHT_RETURN_IF_ERROR(CheckDegrees(session, flags));
   MESHWRIGHT_RETURN_IF_ERROR(CheckShards(session));
+  NoteIdleFlags(flags, session);
   return session;
 }
 

@@ -171,6 +171,16 @@ TEST(SessionTest, ShardsAreTakenOrLeft) {
   EXPECT_THAT(alone.notices, ElementsAre("on one rank `shard` has no effect"));
 }
 
+TEST(SessionTest, FlagsOfAnotherKindOfModelAreTold) {
+  ASSERT_OK_AND_ASSIGN(const Session operators,
+                       Open(Operators("parallel_mode: auto_parallel"), {"--tensor_parallel=2"}));
+  EXPECT_THAT(operators.notices, ElementsAre("--tensor_parallel has no effect: it is for decoders"));
+  ASSERT_OK_AND_ASSIGN(const Session decoder, Open(Decoder(), {"--ignore_shards", "--expert_parallel=2"}));
+  EXPECT_THAT(decoder.notices,
+              ElementsAre(HasSubstr("sgd"), "--ignore_shards has no effect: it is for models of operators",
+                          "--expert_parallel has no effect: it is for decoders with experts"));
+}
+
 // Two operators on two stages, in order; a pipeline reports the sum of its micro-batches (S12.4).
 TEST(SessionTest, StagesFromAFlagAreSpreadOverTheOperators) {
   ASSERT_OK_AND_ASSIGN(const Session session,
