@@ -59,7 +59,8 @@ std::vector<Sent> SentTo(int64_t stage, const std::vector<std::vector<Pass>>& pa
 }  // namespace
 
 Arrivals PlanArrivals(int64_t stage, const std::vector<std::vector<Pass>>& passes,
-                      const std::vector<std::vector<int64_t>>& ends, const std::vector<Route>& routes) {
+                      const std::vector<std::vector<int64_t>>& ends, const std::vector<Route>& routes,
+                      bool in_order_of_time) {
   const std::vector<Sent> sent = SentTo(stage, passes, ends, routes);
   // By what a pass reads: one past the last of it in `sent`.
   std::map<std::tuple<PassKind, int64_t, int64_t>, size_t> end_of;
@@ -91,7 +92,7 @@ Arrivals PlanArrivals(int64_t stage, const std::vector<std::vector<Pass>>& passe
         peers.insert(route.from);
         any = true;
       }
-      issued[n] = peers.count(route.from) > 0 || (any && route.skips);
+      issued[n] = peers.count(route.from) > 0 || (any && (route.skips || in_order_of_time));
       if (!issued[n]) continue;
       arrivals.before[i].push_back({sent[n].route, sent[n].microbatch});
       if (!reads) arrivals.early.insert(sent[n].route);

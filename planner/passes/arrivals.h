@@ -39,10 +39,14 @@ struct Arrivals {
 // Before which pass each receive of `stage` is issued. It is the pass that reads it, or one before that, as chunks read
 // in another order than they are sent to, and a send that nobody has come to receive holds up those behind it:
 //   - what a peer sends is received in the peer's order;
-//   - what skips parts is received before all that is sent later.
+//   - what skips parts is received before all that is sent later;
+//   - with `in_order_of_time` everything is. Then stages never wait for each other in a circle, whatever their passes:
+//     of all transfers the first is the next of both its streams. What is early takes memory, so that it is for
+//     schedules that need it.
 // `passes` and `ends` by stage, as PassesOf and EndsOf have them.
 Arrivals PlanArrivals(int64_t stage, const std::vector<std::vector<Pass>>& passes,
-                      const std::vector<std::vector<int64_t>>& ends, const std::vector<Route>& routes);
+                      const std::vector<std::vector<int64_t>>& ends, const std::vector<Route>& routes,
+                      bool in_order_of_time);
 
 }  // namespace meshwright
 

@@ -244,7 +244,10 @@ class Splitter {
     c.events = all().events;
     const std::vector<Pass>& passes = passes_[stage];
     slots_ = PassSlots();
-    slots_.arrivals = PlanArrivals(stage, passes_, pass_ends_, RoutesTo(stage));
+    // Interleaved groups of different sizes: forwards and backwards come from both peers in orders that do not fit.
+    const bool uneven =
+        schedule_ == Schedule::kOneFOneB && chunks() > 1 && strategy_.microbatches % strategy_.stages != 0;
+    slots_.arrivals = PlanArrivals(stage, passes_, pass_ends_, RoutesTo(stage), uneven);
     for (int64_t chunk = 0; chunk < chunks(); ++chunk) {
       for (const Piece& piece : parts_[PartOf(stage, chunk)]) {
         const bool carried = !graph_.segments[piece.segment].carries.empty();

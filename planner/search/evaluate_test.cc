@@ -183,5 +183,26 @@ TEST(EvaluateTest, ExpertsOverDataParallelRanks) {
   EXPECT_OK(VerifyProgram(evaluation.program));
 }
 
+// Groups of micro-batches that are of different sizes where the stages do not divide them: 8, 11, 14 .. for 3 stages
+// and 10, 11, 14, 15 .. for 4 are those in which each peer's order alone makes stages wait for each other in a circle.
+TEST(EvaluateGraphTest, InterleavedPipelinesTakeAnyNumberOfMicroBatches) {
+  for (const int64_t stages : {2, 3, 4}) {
+    for (const int64_t chunks : {2, 3}) {
+      for (int64_t microbatches = stages; microbatches <= 5 * stages + 3; ++microbatches) {
+        ToyDecoder sizes;
+        sizes.layers = stages * chunks;
+        Problem problem = ToyDecoderProblem(sizes, microbatches, A100Cluster(1));
+        problem.cluster.devices_per_node = stages;
+        problem.schedule = Schedule::kOneFOneB;
+        problem.chunks = chunks;
+        ASSERT_OK_AND_ASSIGN(const Strategy strategy, FromDegrees(problem, {.data = 1, .pipeline = stages}));
+        ASSERT_OK_AND_ASSIGN(const Graph graph, problem.graph(1));
+        const absl::StatusOr<Evaluation> whole = EvaluateGraph(problem, graph, CostModel(problem.cluster), strategy);
+        EXPECT_OK(whole) << stages << " stages of " << chunks << " chunks, " << microbatches << " micro-batches";
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace meshwright
