@@ -12,7 +12,6 @@
 #include "absl/strings/str_cat.h"
 #include "costmodel/library.h"
 #include "costmodel/variability.h"
-#include "ir/graph.h"
 #include "ir/status.h"
 #include "ir/text.h"
 #include "tools/validate/flops_rate.h"
@@ -33,11 +32,9 @@ constexpr Bytes kTransformerEngineBytes = Bytes(3);
 // Products in NVFP4 against those in MXFP8, quantised before: 1.90 over a layer's on B300 (Transformer Engine's
 // documentation, GEMM Profiling Tutorial). Whole products, so that it is of the rate of their operands, too.
 constexpr double kFloat4Rate = 1.9;
-constexpr Bytes kEverything = GiB(1 << 20);
 constexpr int64_t kDefaultDevicesPerNode = 8;
 constexpr double kBytesPerParameter = 20;  // Megatron-LM's documentation, mixed precision in fp16
-constexpr int64_t kLeastVocabPerPadding = 32;
-constexpr double kMostDevices = 1 << 20;  // beyond it, a cell is damaged
+constexpr double kMostDevices = 1 << 20;   // beyond it, a cell is damaged
 
 class RunReader {
  public:
@@ -525,97 +522,6 @@ absl::StatusOr<TrainingMeasurement> ReadTrainingMeasurement(const CsvCells& cell
   if (measured.peak.has_value()) return measured;
   return CannotExpress("no time or rate",
                        "step_time_s, step_time_derived_s and tokens_per_s are empty, tflops_per_gpu or flops_def too");
-}
-
-namespace {
-
-// Only the scales of each layer's first norm train: adapters are as small, and gradients reach them through the same
-// products.
-void FreezeWeights(Graph* graph) {
-  for (Tensor& tensor : graph->tensors) {
-    if (tensor.kind == TensorKind::kParameter) tensor.trainable = tensor.name == "norm1.gamma";
-  }
-}
-
-}  // namespace
-
-// NeMo's recipes interleave as much as there are layers (NeMo-Framework-Launcher, conf/training: "set to maximum"),
-// which takes whole rounds of micro-batches.
-int64_t ChunksOf(const TrainingRun& run) {
-  const int64_t stages = run.degrees.pipeline, layers = run.model.layers;
-  const int64_t microbatches = run.training.batch / std::max<int64_t>(1, run.degrees.data * run.degrees.microbatch);
-  const bool divides = layers % stages == 0 && microbatches % stages == 0;
-  return run.most_chunks && stages > 1 && divides ? layers / stages : run.chunks;
-}
-
-Problem ProblemOf(const TrainingRun& run) {
-  Problem problem;
-  problem.batch = run.training.batch;
-  problem.tokens_per_row = run.training.sequence;
-  problem.update = {run.training.optimizer.kind, run.training.optimizer.Attrs()};
-  problem.gradient_dtype = run.gradient_dtype;
-  problem.cluster = run.cluster;
-  problem.chunks = ChunksOf(run);
-  problem.fuse_epilogues = false;  // they run a kernel for each
-  problem.host = run.host;
-  problem.recompute = run.recompute;
-  problem.recompute_ops = run.recompute_ops;
-  problem.parallel_optimizer = run.parallel_optimizer;
-  problem.shard_parameters = run.shard_parameters;
-  // Frameworks from before fused attention reduce all gradients at once, after the last micro-batch; where parameters
-  // are split, a call moves a layer.
-  if (!run.training.fused_attention || run.shard_parameters) problem.bucket = kEverything;
-  if (run.call_each_tensor) problem.bucket = Bytes();
-  if (run.balanced_stages) problem.gather_bucket = kEverything;  // nanotron
-  // Frameworks pad flat buffers; ours splits rows, so the vocabulary gets some more where that is little.
-  DecoderConfig model = run.model;
-  const int64_t padded = std::lcm(model.vocab_multiple, run.degrees.tensor * run.degrees.data * run.degrees.context);
-  if (run.parallel_optimizer && padded <= model.vocab / kLeastVocabPerPadding) model.vocab_multiple = padded;
-  problem.graph = [model, training = run.training, frozen = run.frozen](int64_t rows) -> absl::StatusOr<Graph> {
-    MESHWRIGHT_ASSIGN_OR_RETURN(Graph graph, BuildDecoder(model, training, "row", rows));
-    if (frozen) FreezeWeights(&graph);
-    return graph;
-  };
-  return problem;
-}
-
-std::vector<int64_t> LayersPerStage(const TrainingRun& run) {
-  const int64_t stages = run.degrees.pipeline;
-  if (!run.balanced_stages || stages == 1 || run.chunks > 1) return {};
-  const double head = static_cast<double>(run.model.vocab) * static_cast<double>(run.model.hidden);
-  const double layers = static_cast<double>(run.model.layers);
-  const double layer = (NumParameters(run.model) - head * (run.model.tied_embeddings ? 1 : 2)) / layers;
-  std::vector<int64_t> counts(static_cast<size_t>(stages), 0);
-  size_t stage = 0;
-  for (int64_t i = 1; i <= run.model.layers; ++i) {
-    ++counts[stage];
-    const double share = (layers * layer + head) * static_cast<double>(stage + 1) / static_cast<double>(stages);
-    if (static_cast<double>(i) * layer > share && stage + 1 < counts.size()) ++stage;
-  }
-  if (std::count(counts.begin(), counts.end(), 0) > 0) return {};
-  return counts;
-}
-
-TrainingRun WithDividingDegree(const TrainingRun& run) {
-  const int64_t data = run.degrees.data, context = run.degrees.context, hidden = run.model.hidden;
-  const int64_t ffn = std::max<int64_t>(1, run.model.ffn / run.degrees.tensor);
-  const auto divides = [&](int64_t degree) {
-    return hidden % (degree * context) == 0 && ffn % (degree * context) == 0;
-  };
-  if (!run.parallel_optimizer || run.degrees.expert > 1 || divides(data)) return run;
-  int64_t nearest = 1;
-  const auto distance = [&](int64_t degree) {
-    return std::abs(std::log(static_cast<double>(degree) / static_cast<double>(data)));
-  };
-  for (int64_t degree = 1; degree <= std::min(hidden, 2 * data); ++degree) {
-    if (divides(degree) && distance(degree) < distance(nearest)) nearest = degree;
-  }
-  TrainingRun near = run;
-  near.degrees.data = nearest;
-  near.training.batch = run.training.batch / data * nearest;
-  const int64_t per_node = run.cluster.devices_per_node;
-  near.cluster.nodes = (run.cluster.num_devices() / data * nearest + per_node - 1) / per_node;
-  return near;
 }
 
 }  // namespace meshwright

@@ -81,18 +81,6 @@ absl::StatusOr<TrainingRun> ReadTrainingRun(const CsvCells& cells, const RowOver
 // prediction.
 absl::StatusOr<TrainingMeasurement> ReadTrainingMeasurement(const CsvCells& cells, const TrainingRun& run);
 
-// The problem and graph of a run, for planner/search/evaluate.h.
-Problem ProblemOf(const TrainingRun& run);
-
-// Layers of each stage where they are dealt out by cost: a stage takes layers until the cost up to there is above its
-// share of the whole (nanotron, build_model). Empty: evenly.
-std::vector<int64_t> LayersPerStage(const TrainingRun& run);
-
-// The same run with a data parallel degree that divides the parameters' rows, where `run`'s does not: frameworks pad a
-// flat buffer, ours would leave parameters whole. Batch and nodes are scaled, so that a rank has as many rows; the
-// nearest degree in ratio.
-TrainingRun WithDividingDegree(const TrainingRun& run);
-
 }  // namespace meshwright
 
 #endif  // MESHWRIGHT_TOOLS_VALIDATE_TRAINING_ROW_H_

@@ -10,6 +10,7 @@
 #include "ir/dtype.h"
 #include "ir/status.h"
 #include "ir/testing.h"
+#include "tools/validate/run_problem.h"
 
 namespace meshwright {
 namespace {

@@ -18,6 +18,7 @@
 #include "planner/schedule.h"
 #include "planner/search/degrees.h"
 #include "tools/validate/row_model.h"
+#include "tools/validate/run_problem.h"
 
 namespace meshwright {
 namespace {
