@@ -70,8 +70,8 @@ struct KernelConstants {
   // once more on the way through (arithmetic from NCCL's ring; not measured unless a cluster file says otherwise).
   double overlap_blocks = 1;
   double overlap_touches = 3;
-  // What attention's products reach, as a share of aligned ones, where rows of 16-bit elements do not begin at multiples
-  // of 16 bytes; 0: what all such products do (costmodel/kernel_cost.cc).
+  // What attention's products reach, as a share of aligned ones, where rows of 16-bit elements do not begin at
+  // multiples of 16 bytes; 0: what all such products do (costmodel/kernel_cost.cc).
   double misaligned_attention = 0;
   // Clock under the power of a training step / the clock that the constants above hold for. Slows what computes.
   double sustained_clock = 1;

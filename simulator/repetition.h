@@ -33,8 +33,8 @@ struct Period {
   std::array<int32_t, kNumStreams> long_ago = {};
 };
 
-// By class; nothing where nothing is alike in the middle of some class. A period ends `distance` micro-batches after the one
-// before it: the number that the same slot has the next time it is issued.
+// By class; nothing where nothing is alike in the middle of some class. A period ends `distance` micro-batches after
+// the one before it: the number that the same slot has the next time it is issued.
 std::optional<std::vector<Period>> FindPeriods(const Program& program, const std::vector<TaskList>& lists,
                                                int64_t distance);
 

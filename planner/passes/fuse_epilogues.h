@@ -1,5 +1,5 @@
-// Joins an op and the op behind it into one kernel that does both: a product and its GELU, or GELU's gradient; a sum and
-// the norm of it; the gradient of a norm and the sum with the gradient that came past it.
+// Joins an op and the op behind it into one kernel that does both: a product and its GELU, or GELU's gradient; a sum
+// and the norm of it; the gradient of a norm and the sum with the gradient that came past it.
 //
 //   before   MatMul reads h w b writes x                  MatMul reads dz v writes dy
 //            GeLU reads x writes y                        GeLUGrad reads dy x writes dx
@@ -19,9 +19,9 @@
 // left out: it overwrites a sum in 16 bits, ours is added to in float32. A sum is of up to three tensors of its shape,
 // or rows, and something reads it besides the norm.
 //
-// The op behind moves up: nothing between the two may wait on their stream or touch what it writes. Values do not change
-// but for one rounding to 16 bits between the two, which a device's kernel leaves out (of a sum, which is written, it
-// does not). Idempotent. Must run before overlap, whose waits would stand between.
+// The op behind moves up: nothing between the two may wait on their stream or touch what it writes. Values do not
+// change but for one rounding to 16 bits between the two, which a device's kernel leaves out (of a sum, which is
+// written, it does not). Idempotent. Must run before overlap, whose waits would stand between.
 //
 // The op table says which ops are such a pair (OpInfo::front, OpInfo::epilogue).
 #ifndef MESHWRIGHT_PLANNER_PASSES_FUSE_EPILOGUES_H_

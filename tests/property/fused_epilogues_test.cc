@@ -1,8 +1,6 @@
 // Decoders of 16-bit types under random plans, with and without epilogues (GELUs of products, norms of sums): the same
 // losses and parameters on the host, to the bit; and on stand-ins for GPUs, by the devices' kernels, losses that differ
 // by roundings alone.
-#include <algorithm>
-#include <cmath>
 #include <cstdlib>
 #include <map>
 #include <string>
@@ -10,24 +8,18 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "executor/cuda/testing/run_on_stand_ins.h"
-#include "executor/data.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "ir/program.h"
-#include "ir/testing.h"
-#include "ir/verify.h"
 #include "tests/property/random_model.h"
-#include "tests/semantics/model_run.h"
+#include "tests/property/with_and_without.h"
 
 namespace meshwright {
 namespace {
 
-using ::testing::Each;
 using ::testing::IsEmpty;
 
 constexpr uint64_t kNumPlans = 24;
-constexpr int64_t kSteps = 3;
 
 struct Drawn {
   std::string model;  // without its last line, "  fuse_epilogues: ..."
@@ -79,33 +71,11 @@ struct Totals {
 void Check(uint64_t seed, Totals& totals) {
   const Drawn drawn = DrawModel(seed);
   SCOPED_TRACE(absl::StrCat("MESHWRIGHT_SEED=", seed, "\n", drawn.model));
-  ASSERT_OK_AND_ASSIGN(const ModelRun with, RunModel(drawn.model, drawn.ranks, kSteps));
-  ASSERT_OK_AND_ASSIGN(const ModelRun without,
-                       RunModel(drawn.model + "  fuse_epilogues: false\n", drawn.ranks, kSteps));
-  ASSERT_OK(VerifyProgram(with.program));
+  const auto [with, without] = ExpectTheSameWithout("fuse_epilogues", drawn.model, drawn.ranks, seed);
   EXPECT_THAT(CountFused(without.program), IsEmpty());
   for (const auto& [op, count] : CountFused(with.program)) totals.fused[op] += count;
-  EXPECT_EQ(with.result.losses, without.result.losses);
-  ASSERT_EQ(with.result.parameters.size(), without.result.parameters.size());
-  for (const auto& [key, tensor] : without.result.parameters) {
-    ASSERT_EQ(with.result.parameters.at(key).values, tensor.values) << key.first << ", layer " << key.second;
-  }
   for (const Bytes& arena : with.result.arenas) totals.with += arena;
   for (const Bytes& arena : without.result.arenas) totals.without += arena;
-
-  const RunOptions options = {.steps = kSteps, .trace = false};
-  cuda::testing::StandInMachine checked(drawn.ranks, seed), emulated(drawn.ranks, seed);
-  cuda::testing::StandInRun run = RunOnStandIns(with.program, options, SyntheticData(1), {}, checked);
-  ASSERT_THAT(run.statuses, Each(IsOk()));
-  ASSERT_THAT(checked.faults(), IsEmpty());
-  EXPECT_EQ(run.result.losses, with.result.losses);
-  run =
-      RunOnStandIns(with.program, options, SyntheticData(1), {}, emulated, cuda::testing::StandInKernelKind::kEmulated);
-  ASSERT_THAT(run.statuses, Each(IsOk()));
-  // A few roundings to 8 bits of bfloat16, 2^-8 each, in values that the loss is a mean over.
-  for (size_t i = 0; i < with.result.losses.size(); ++i) {
-    EXPECT_NEAR(run.result.losses[i], with.result.losses[i], 0.01 * with.result.losses[i]);
-  }
 }
 
 TEST(FusedEpiloguesTest, TheSameLossesWithAndWithout) {

@@ -6,24 +6,15 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "executor/cuda/testing/run_on_stand_ins.h"
-#include "executor/data.h"
-#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "ir/program.h"
-#include "ir/testing.h"
-#include "ir/verify.h"
 #include "tests/property/random_model.h"
-#include "tests/semantics/model_run.h"
+#include "tests/property/with_and_without.h"
 
 namespace meshwright {
 namespace {
 
-using ::testing::Each;
-using ::testing::IsEmpty;
-
 constexpr uint64_t kNumPlans = 24;
-constexpr int64_t kSteps = 3;
 
 struct Drawn {
   std::string model;  // without its last line, "  fuse_updates: ..."
@@ -110,35 +101,14 @@ void Check(uint64_t seed, Updates& saved) {
   Draw draw(seed);
   const Drawn drawn = draw.Chance(30) ? DrawDense(draw) : DrawDecoder(draw);
   SCOPED_TRACE(absl::StrCat("MESHWRIGHT_SEED=", seed, "\n", drawn.model));
-  ASSERT_OK_AND_ASSIGN(const ModelRun with, RunModel(drawn.model, drawn.ranks, kSteps));
-  ASSERT_OK_AND_ASSIGN(const ModelRun without, RunModel(drawn.model + "  fuse_updates: false\n", drawn.ranks, kSteps));
-  ASSERT_OK(VerifyProgram(with.program));
+  const auto [with, without] = ExpectTheSameWithout("fuse_updates", drawn.model, drawn.ranks, seed);
   const Updates fused = CountUpdates(with.program), apart = CountUpdates(without.program);
   EXPECT_EQ(apart.instructions, apart.tensors);
   EXPECT_EQ(fused.tensors, apart.tensors);
   EXPECT_EQ(fused.lamb, apart.lamb);
   saved.instructions += apart.instructions - fused.instructions;
   saved.lamb += fused.lamb;
-  EXPECT_EQ(with.result.losses, without.result.losses);
-  ASSERT_EQ(with.result.parameters.size(), without.result.parameters.size());
-  for (const auto& [key, tensor] : without.result.parameters) {
-    ASSERT_EQ(with.result.parameters.at(key).values, tensor.values) << key.first << ", layer " << key.second;
-  }
   EXPECT_EQ(with.result.arenas, without.result.arenas);
-
-  const RunOptions options = {.steps = kSteps, .trace = false};
-  cuda::testing::StandInMachine checked(drawn.ranks, seed), emulated(drawn.ranks, seed);
-  cuda::testing::StandInRun run = RunOnStandIns(with.program, options, SyntheticData(1), {}, checked);
-  ASSERT_THAT(run.statuses, Each(IsOk()));
-  ASSERT_THAT(checked.faults(), IsEmpty());
-  EXPECT_EQ(run.result.losses, with.result.losses);
-  run =
-      RunOnStandIns(with.program, options, SyntheticData(1), {}, emulated, cuda::testing::StandInKernelKind::kEmulated);
-  ASSERT_THAT(run.statuses, Each(IsOk()));
-  // A few roundings to 8 bits of bfloat16, 2^-8 each, in values that the loss is a mean over.
-  for (size_t i = 0; i < with.result.losses.size(); ++i) {
-    EXPECT_NEAR(run.result.losses[i], with.result.losses[i], 0.01 * with.result.losses[i]);
-  }
 }
 
 TEST(FusedUpdatesTest, TheSameStepsWithAndWithout) {
