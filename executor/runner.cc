@@ -418,9 +418,13 @@ absl::Status RankRunner::Play(const Instruction& instruction, const Permute& per
   if (sources[own] >= 0) {
     call.receives.push_back({program_.RankOf(class_index_, sources[own]), View(to)});
   } else {
-    OpAttrs zeros;
-    zeros.scale = 0;
-    const IndexRule none;
+    // A back end may look at them when the kernel's turn comes.
+    static const OpAttrs& zeros = *[] {
+      auto* const attrs = new OpAttrs;
+      attrs->scale = 0;
+      return attrs;
+    }();
+    static const IndexRule& none = *new IndexRule;
     const std::vector<TensorView> writes = Views(instruction.writes);
     MESHWRIGHT_RETURN_IF_ERROR(
         backend_.RunKernel(instruction.stream, {OpKind::kFill, &zeros, &none, 0, 1, {}, writes}));
