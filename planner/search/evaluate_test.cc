@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "costmodel/testing.h"
 #include "gtest/gtest.h"
 #include "ir/testing.h"
@@ -198,7 +199,9 @@ TEST(EvaluateGraphTest, InterleavedPipelinesTakeAnyNumberOfMicroBatches) {
         ASSERT_OK_AND_ASSIGN(const Strategy strategy, FromDegrees(problem, {.data = 1, .pipeline = stages}));
         ASSERT_OK_AND_ASSIGN(const Graph graph, problem.graph(1));
         const absl::StatusOr<Evaluation> whole = EvaluateGraph(problem, graph, CostModel(problem.cluster), strategy);
-        EXPECT_OK(whole) << stages << " stages of " << chunks << " chunks, " << microbatches << " micro-batches";
+        SCOPED_TRACE(absl::StrCat(stages, " stages of ", chunks, " chunks, ", microbatches, " micro-batches"));
+        ASSERT_OK(whole);
+        EXPECT_OK(VerifyProgram(whole->program));  // what comes early overwrites nothing that is still needed
       }
     }
   }
