@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "executor/host/rendezvous.h"
+#include "executor/host/socket_frames.h"
 #include "gtest/gtest.h"
 #include "ir/testing.h"
 
@@ -201,6 +202,22 @@ TEST(SocketFabricTest, AWorkerThatIsSilentIsLostAndTold) {
   }
   serving.join();
   EXPECT_THAT(served, StatusIs(kUnavailable, "worker 0 was lost: silent for 400ms"));
+}
+
+// The system gives a connection's own end any free port, for a minute beyond its close; a scheduler that was told to
+// listen there must not fail for it.
+TEST(SocketFramesTest, ThePortOfAConnectionsOwnEndCanBeListenedAt) {
+  absl::StatusOr<OwnedFd> listening = ListenAt({"127.0.0.1", 0});
+  ASSERT_OK(listening);
+  SocketAddress own;
+  {
+    absl::StatusOr<OwnedFd> connection = ConnectTo(OwnAddress(*listening), absl::Now() + absl::Seconds(20));
+    ASSERT_OK(connection);
+    own = OwnAddress(*connection);
+    EXPECT_OK(ListenAt(own)) << "while it is open";
+  }
+  EXPECT_OK(AcceptFrom(*listening));  // and closed at once
+  EXPECT_OK(ListenAt(own)) << "after its close";
 }
 
 }  // namespace

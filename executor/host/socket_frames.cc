@@ -97,6 +97,9 @@ absl::StatusOr<OwnedFd> ConnectTo(const SocketAddress& address, absl::Time deadl
   while (true) {
     OwnedFd connection(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (connection.get() < 0) return SystemError("socket");
+    // Or the port that the system picks for this end is nobody's to listen at, until a minute after its close.
+    const int on = 1;
+    setsockopt(connection.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
     int error = 0;
     if (connect(connection.get(), reinterpret_cast<const sockaddr*>(&target), sizeof(target)) != 0) error = errno;
     if (error == EINPROGRESS && WaitFor(connection.get(), POLLOUT, deadline)) {

@@ -35,23 +35,30 @@ fi
 work="$(mktemp -d)"
 trap 'rm -rf "${work}"' EXIT
 
-# job RANKS FOLDER SECONDS COMMAND...: as many processes, in this one's group so that who stops it stops them, RANK.out and RANK.err of each in the folder; the last words of
-# those that fail.
+# job RANKS FOLDER SECONDS COMMAND...: as many processes, in this one's group so that who stops it stops them, RANK.out
+# and RANK.err of each in the folder; the last words of those that fail. Where the port that was picked is taken, so that
+# rank 0 cannot listen for the others, another is.
 job() {
-  local ranks="$1" folder="$2" limit="$3" port rank failed=0
+  local ranks="$1" folder="$2" limit="$3" port rank failed=0 tries="${tries:-5}"
   shift 3
   mkdir -p "${folder}"
-  port=$((20000 + RANDOM % 30000))
+  port=$((20000 + RANDOM % 10000)) # those above are the system's to give away
   local pids=()
   for (( rank = 0; rank < ranks; ++rank )); do
     env RANK="${rank}" WORLD_SIZE="${ranks}" LOCAL_RANK="${rank}" MASTER_ADDR=127.0.0.1 MASTER_PORT="${port}" \
-      CUDA_VISIBLE_DEVICES=0 NCCL_HOSTID="rank${rank}" NCCL_SOCKET_IFNAME=lo NCCL_NET=Socket NCCL_IB_DISABLE=1 \
-      NCCL_MAX_CTAS=2 NCCL_BUFFSIZE=1048576 NCCL_NVLS_ENABLE=0 NCCL_MNNVL_ENABLE=0 NCCL_RAS_ENABLE=0 \
+      MS_TOPO_TIMEOUT=60 CUDA_VISIBLE_DEVICES=0 NCCL_HOSTID="rank${rank}" NCCL_SOCKET_IFNAME=lo NCCL_NET=Socket \
+      NCCL_IB_DISABLE=1 NCCL_MAX_CTAS=2 NCCL_BUFFSIZE=1048576 NCCL_NVLS_ENABLE=0 NCCL_MNNVL_ENABLE=0 NCCL_RAS_ENABLE=0 \
       NCCL_NET_GDR_LEVEL=LOC timeout --foreground -k 5 "${limit}" "$@" >"${folder}/${rank}.out" 2>"${folder}/${rank}.err" &
     pids+=($!)
   done
   for rank in "${!pids[@]}"; do
     wait "${pids[rank]}" && continue
+    if (( rank == 0 && tries > 1 )) && grep -q 'cannot listen at' "${folder}/0.err"; then
+      kill "${pids[@]:1}"
+      wait
+      tries=$((tries - 1)) job "${ranks}" "${folder}" "${limit}" "$@"
+      return
+    fi
     failed=1
     sed "s/^/  rank ${rank}: /" "${folder}/${rank}.err" | tail -n 3 >&2
   done

@@ -32,3 +32,20 @@ said="$("${script}" "${TEST_TMPDIR}/wrong")" && fail "other losses pass"
 grep -q '2 ranks, data: FAILED: found 1 1 1 1 1 2, wanted 1 1 1 1 1 1' <<<"${said}" || fail "${said}"
 said="$("${script}" "${TEST_TMPDIR}/broken" 2>&1)" && fail "failed runs pass"
 grep -q 'rank 1: no such device' <<<"${said}" || fail "${said}"
+
+# A port that is taken: another is tried, and those that waited for rank 0 at the first are not waited for.
+cat >"${TEST_TMPDIR}/taken" <<'SH'
+#!/usr/bin/env bash
+[[ "${WORLD_SIZE}" == 1 ]] && echo '{"losses": [1, 1, 1, 1, 1, 1]}' && exit 0
+echo "${MASTER_PORT}" >>"${TEST_TMPDIR}/ports"
+if (( $(sort -u "${TEST_TMPDIR}/ports" | wc -l) > 1 )); then
+  [[ "${RANK}" == 0 ]] && echo '{"losses": [1, 1, 1, 1, 1, 1]}'
+  exit 0
+fi
+[[ "${RANK}" != 0 ]] && exec sleep 1000
+echo "cannot listen at 127.0.0.1:${MASTER_PORT}: Address already in use" >&2
+exit 1
+SH
+chmod +x "${TEST_TMPDIR}/taken"
+said="$("${script}" "${TEST_TMPDIR}/taken" 2>&1)" || fail "${said}"
+[[ "$("${script}" --list | wc -l)" == "$(grep -c 'the losses of one rank' <<<"${said}")" ]] || fail "${said}"
