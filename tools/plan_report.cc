@@ -10,12 +10,12 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "costmodel/variability.h"
 #include "ir/cluster.h"
 #include "ir/op_list.h"
 #include "ir/status.h"
 #include "planner/search/evaluate.h"
 #include "tools/numbers.h"
+#include "tools/slowest_device.h"
 
 namespace meshwright {
 namespace {
@@ -410,13 +410,7 @@ absl::StatusOr<PlanReport> MakeReport(const Session& session, SearchResult resul
   }
   report.result = std::move(result);
   const Strategy& best = Best(report).strategy;
-  if (const int64_t ranks = best.mesh.num_ranks();
-      ranks > 1 && session.problem.cluster.device.generation != Generation::kHost) {
-    Problem problem = session.problem;
-    problem.cluster.device.kernels.sustained_clock *= SlowestClock(ranks);
-    MESHWRIGHT_ASSIGN_OR_RETURN(const Evaluation evaluation, Evaluate(problem, best));
-    report.at_slowest = evaluation.prediction;
-  }
+  MESHWRIGHT_ASSIGN_OR_RETURN(report.at_slowest, PredictAtSlowest(session.problem, best));
   return report;
 }
 

@@ -33,8 +33,7 @@ struct PlanReport {
   int64_t num_parameters = 0;
   // Of the candidates, in their order; empty for decoders.
   std::vector<std::vector<OperatorRow>> operators;
-  // Of the best at the pace of the slowest of its devices (costmodel/variability.h), which the search leaves out: it
-  // slows all strategies down alike. Nothing for one device, or for the host.
+  // Of the best (tools/slowest_device.h).
   std::optional<Prediction> at_slowest;
 };
 

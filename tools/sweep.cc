@@ -80,7 +80,9 @@ absl::StatusOr<std::vector<int64_t>> ParseCounts(absl::string_view text) {
   return std::vector<int64_t>(counts.begin(), counts.end());
 }
 
-double SweepPoint::RunSeconds(double tokens) const { return tokens / best->prediction.tokens_per_second / goodput; }
+double SweepPoint::RunSeconds(double tokens) const {
+  return tokens / (at_slowest.has_value() ? *at_slowest : best->prediction).tokens_per_second / goodput;
+}
 double SweepPoint::DeviceHours(double tokens) const { return RunSeconds(tokens) / 3600 * static_cast<double>(devices); }
 double SweepPoint::Dollars(double tokens) const {
   return price.has_value() ? DeviceHours(tokens) * price->dollars_per_hour : 0;
@@ -135,7 +137,9 @@ std::string ToText(const SweepReport& report) {
                     absl::StrFormat("%.3g", r.failures_per_device_hour * 1e6),
                     " failures in a million device-hours,\n         a checkpoint of ",
                     ShowSeconds(ToSeconds(r.checkpoint)), " as often as is best, restarts of ",
-                    ShowSeconds(ToSeconds(r.restart)), "\n");
+                    ShowSeconds(ToSeconds(r.restart)),
+                    "\nrun, dev.-h, cost: with that, at the pace of the slowest device; the other columns are those of "
+                    "plan\n");
   }
   return text;
 }
@@ -162,6 +166,11 @@ Json ToJson(const SweepReport& report) {
     row["tokens_per_second"] = p.tokens_per_second;
     row["mfu"] = p.mfu;
     row["peak_memory_bytes"] = p.peak.raw();
+    if (point.at_slowest.has_value()) {
+      row["at_slowest_device"] = Json{{"step_time_s", JsonSeconds(point.at_slowest->step)},
+                                      {"tokens_per_second", point.at_slowest->tokens_per_second},
+                                      {"mfu", point.at_slowest->mfu}};
+    }
     row["smallest_that_fits"] = point.smallest;
     row["knee"] = point.knee;
     if (report.tokens > 0) {
@@ -178,17 +187,19 @@ Json ToJson(const SweepReport& report) {
 
 std::string ToCsv(const SweepReport& report) {
   std::string text =
-      "device,devices,fits,step_time_s,tokens_per_second,mfu,peak_memory_bytes,goodput,run_s,device_hours,cost_usd,"
+      "device,devices,fits,step_time_s,step_time_at_slowest_device_s,tokens_per_second,mfu,peak_memory_bytes,goodput,"
+      "run_s,device_hours,cost_usd,"
       "smallest_that_fits,knee,problem\r\n";
   for (const SweepPoint& point : report.points) {
     absl::StrAppend(&text, CsvCell(point.device), ",", point.devices, ",", point.best.has_value() ? "true" : "false");
     if (!point.best.has_value()) {
-      absl::StrAppend(&text, ",,,,,,,,,,,", CsvCell(point.problem), "\r\n");
+      absl::StrAppend(&text, ",,,,,,,,,,,,", CsvCell(point.problem), "\r\n");
       continue;
     }
     const Prediction& p = point.best->prediction;
-    absl::StrAppend(&text, ",", ShortestNumber(JsonSeconds(p.step)), ",", ShortestNumber(p.tokens_per_second), ",",
-                    ShortestNumber(p.mfu), ",", p.peak.raw());
+    absl::StrAppend(&text, ",", ShortestNumber(JsonSeconds(p.step)), ",",
+                    point.at_slowest.has_value() ? ShortestNumber(JsonSeconds(point.at_slowest->step)) : "", ",",
+                    ShortestNumber(p.tokens_per_second), ",", ShortestNumber(p.mfu), ",", p.peak.raw());
     const bool budget = report.tokens > 0;
     absl::StrAppend(&text, ",", budget ? ShortestNumber(point.goodput) : "", ",",
                     budget ? ShortestNumber(point.RunSeconds(report.tokens)) : "", ",",

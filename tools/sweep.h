@@ -31,11 +31,13 @@ struct SweepPoint {
   int64_t devices = 0;
   std::optional<DevicePrice> price;
   std::optional<Candidate> best;
-  std::string problem;  // where there is no best: why
+  std::optional<Prediction> at_slowest;  // of the best (tools/slowest_device.h)
+  std::string problem;                   // where there is no best: why
   bool smallest = false, knee = false;
   double goodput = 1;  // the share of a run's time that goes into steps that count (costmodel/goodput.h)
 
-  // For a run of `tokens`, where there is a best; failures and checkpoints included. Dollars: 0 without a price.
+  // For a run of `tokens`, where there is a best: at the pace of the slowest device, failures and checkpoints included.
+  // Dollars: 0 without a price.
   double RunSeconds(double tokens) const;
   double DeviceHours(double tokens) const;
   double Dollars(double tokens) const;

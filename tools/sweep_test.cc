@@ -74,6 +74,10 @@ TEST(SweepPointTest, WhatARunTakes) {
   fails.goodput = 0.8;
   EXPECT_DOUBLE_EQ(fails.RunSeconds(5.76e6), 4500);
   EXPECT_DOUBLE_EQ(fails.Dollars(5.76e6), 40);
+  // With a device that holds all back to 1500 tokens a second: 16/15 of it.
+  fails.at_slowest = fails.best->prediction;
+  fails.at_slowest->tokens_per_second = 1500;
+  EXPECT_DOUBLE_EQ(fails.RunSeconds(5.76e6), 4800);
 }
 
 TEST(SweepReportTest, Text) {
@@ -96,10 +100,10 @@ TEST(SweepReportTest, CsvQuotesWhatNeedsIt) {
       .name = "m", .batch = "", .tokens = 0, .reliability = {}, .points = {Point("=a,b", 8, 0), Point("c", 8, 800)}};
   EXPECT_EQ(
       ToCsv(report),
-      "device,devices,fits,step_time_s,tokens_per_second,mfu,peak_memory_bytes,goodput,run_s,device_hours,cost_usd,"
-      "smallest_that_fits,knee,problem\r\n"
-      "\"'=a,b\",8,false,,,,,,,,,,,\"does not fit, \"\"at all\"\"\"\r\n"
-      "c,8,true,1,800,0.5,10737418240,,,,,false,false,\r\n");
+      "device,devices,fits,step_time_s,step_time_at_slowest_device_s,tokens_per_second,mfu,peak_memory_bytes,goodput,"
+      "run_s,device_hours,cost_usd,smallest_that_fits,knee,problem\r\n"
+      "\"'=a,b\",8,false,,,,,,,,,,,,\"does not fit, \"\"at all\"\"\"\r\n"
+      "c,8,true,1,,800,0.5,10737418240,,,,,false,false,\r\n");
 }
 
 }  // namespace

@@ -17,6 +17,7 @@
 #include "tools/files.h"
 #include "tools/report_charts.h"
 #include "tools/session.h"
+#include "tools/slowest_device.h"
 #include "tools/sweep.h"
 
 namespace meshwright {
@@ -74,6 +75,7 @@ absl::StatusOr<SweepPoint> PointFor(const SourceFile& source, const std::string&
   if (ExitCodeOf(found.status()) == ExitCode::kBug) return found.status();
   if (found.ok()) {
     point.best = std::move(found->ranked.front());
+    MESHWRIGHT_ASSIGN_OR_RETURN(point.at_slowest, PredictAtSlowest(session.problem, point.best->strategy));
   } else {
     point.problem = std::string(found.status().message());
   }

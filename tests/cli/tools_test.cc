@@ -408,19 +408,24 @@ TEST(WhatifTest, ASweepMarksTheSmallestAndTheKnee) {
     if (!point.at("fits").get<bool>()) continue;
     smallest += point.at("smallest_that_fits").get<bool>() ? 1 : 0;
     knees += point.at("knee").get<bool>() ? 1 : 0;
-    // Hours of all devices for 1e9 tokens, steps that failures undo and checkpoints included.
+    // Hours of all devices for 1e9 tokens at the slowest one's pace, steps that failures undo and checkpoints included.
     const double goodput = point.at("goodput").get<double>();
     EXPECT_GT(goodput, 0.99);
     EXPECT_LT(goodput, 1);
+    const bool several = point.at("devices").get<int>() > 1;
+    EXPECT_EQ(point.contains("at_slowest_device"), several);
+    const Json& pace = several ? point.at("at_slowest_device") : point;
+    EXPECT_LE(pace.at("tokens_per_second").get<double>(), point.at("tokens_per_second").get<double>());
     EXPECT_NEAR(point.at("device_hours").get<double>() * goodput,
-                1e9 / point.at("tokens_per_second").get<double>() / 3600 * point.at("devices").get<double>(), 1e-6);
+                1e9 / pace.at("tokens_per_second").get<double>() / 3600 * point.at("devices").get<double>(), 1e-6);
   }
   EXPECT_EQ(smallest, 1);
   EXPECT_EQ(knees, 1);
   const std::string csv = RunTool("whatif", csv_args).out;
-  EXPECT_EQ(csv.substr(0, csv.find("\r\n")),
-            "device,devices,fits,step_time_s,tokens_per_second,mfu,peak_memory_bytes,goodput,run_s,device_hours,"
-            "cost_usd,smallest_that_fits,knee,problem");
+  EXPECT_EQ(
+      csv.substr(0, csv.find("\r\n")),
+      "device,devices,fits,step_time_s,step_time_at_slowest_device_s,tokens_per_second,mfu,peak_memory_bytes,goodput,"
+      "run_s,device_hours,cost_usd,smallest_that_fits,knee,problem");
   const ToolResult failing =
       RunTool("whatif", {kTiny, "--devices=1", "--device=h100", "--tokens=1e9", "--failures=1e12"});
   EXPECT_THAT(failing.out, AllOf(HasSubstr("the run never ends"), Not(HasSubstr("inf"))));
