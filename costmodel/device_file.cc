@@ -72,7 +72,8 @@ absl::Status ReadAttention(const NodeRef& in, Device* device) {
         {"kernel", "source", "estimated", "forward_share", "backward_share", "softmax_width", "setup_keys"}));
     AttentionConstants constants;
     MESHWRIGHT_ASSIGN_OR_RETURN(constants.kernel, row["kernel"].AsName());
-    MESHWRIGHT_ASSIGN_OR_RETURN(Provenance provenance, ReadProvenance(row, "attention " + constants.kernel));
+    MESHWRIGHT_ASSIGN_OR_RETURN(Provenance provenance,
+                                ReadProvenance(row, absl::StrCat(kAttentionProvenance, constants.kernel)));
     constants.estimated = provenance.estimated;
     device->provenance.push_back(std::move(provenance));
     MESHWRIGHT_ASSIGN_OR_RETURN(constants.forward_share, row["forward_share"].AsDouble(0.001, kMaxShare));

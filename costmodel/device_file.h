@@ -10,10 +10,14 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "ir/cluster.h"
 #include "ir/document.h"
 
 namespace meshwright {
+
+// Before a kernel's name in Provenance::what.
+inline constexpr absl::string_view kAttentionProvenance = "attention ";
 
 // One usual machine with the device: Cluster::nodes is 1.
 absl::StatusOr<Cluster> ReadDeviceFile(const NodeRef& in);

@@ -6,10 +6,12 @@
 #include <utility>
 #include <variant>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "costmodel/device_file.h"
 #include "ir/cluster.h"
 #include "ir/op_list.h"
 #include "ir/status.h"
@@ -299,10 +301,15 @@ std::string ShowSearch(const SearchResult& result) {
   return text;
 }
 
+// Of what the plan uses: one kernel of attention, the device's first.
 std::vector<std::string> Estimates(const Cluster& cluster) {
   std::vector<std::string> names;
+  const std::vector<AttentionConstants>& attention = cluster.device.attention;
   for (const Provenance& row : cluster.device.provenance) {
-    if (row.estimated && std::find(names.begin(), names.end(), row.what) == names.end()) names.push_back(row.what);
+    const bool other = !attention.empty() && absl::StartsWith(row.what, kAttentionProvenance) &&
+                       row.what != absl::StrCat(kAttentionProvenance, attention.front().kernel);
+    if (row.estimated && !other && std::find(names.begin(), names.end(), row.what) == names.end())
+      names.push_back(row.what);
   }
   return names;
 }

@@ -60,6 +60,16 @@ TEST(PlanTest, TextStaysInEightyColumnsAndSaysWhy) {
   EXPECT_EQ(result.err, "");
 }
 
+// Of the kernels of attention that the device has constants of, one runs.
+TEST(PlanTest, SaysOfWhatItUsesWhetherItIsAnEstimate) {
+  const auto estimated = [](const std::string& attention) {
+    const ToolResult result = RunTool("plan", {kTiny, "--device=h100-sxm", attention, "--out=", "--format=json"});
+    return Json::parse(result.out).at("cluster").at("estimated").dump();
+  };
+  EXPECT_THAT(estimated("--attention=flash3"), Not(HasSubstr("attention")));
+  EXPECT_THAT(estimated("--attention=xformers"), AllOf(HasSubstr("attention xformers"), Not(HasSubstr("triton"))));
+}
+
 // Strategies that differ in how experts are split alone are told apart.
 TEST(PlanTest, ExpertsHaveAColumn) {
   const ToolResult result = RunTool("plan", {"models/configs/mixtral_8x7b.yaml", "--devices=16", "--memory=141GB",
