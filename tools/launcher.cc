@@ -25,7 +25,7 @@ namespace meshwright {
 namespace {
 
 constexpr int kNotStarted = 127;  // as shells have it
-constexpr absl::Duration kToEnd = absl::Seconds(2), kToStop = absl::Seconds(5), kBetweenLooks = absl::Milliseconds(20);
+constexpr absl::Duration kToStop = absl::Seconds(5), kBetweenLooks = absl::Milliseconds(20);
 
 volatile std::sig_atomic_t g_signal = 0;
 void NoteSignal(int signal) { g_signal = signal; }
@@ -186,7 +186,7 @@ class Job {
   absl::Status Watch() {
     while (!AllEnded() && Look() == nullptr && g_signal == 0) absl::SleepFor(kBetweenLooks);
     if (first_bad_ == nullptr && g_signal == 0) return absl::OkStatus();
-    Stop(g_signal == 0 ? kToEnd : absl::ZeroDuration());
+    Stop(g_signal == 0 ? job_.to_end : absl::ZeroDuration());
     if (g_signal != 0) return absl::AbortedError(absl::StrCat("stopped by signal ", g_signal));
     return absl::AbortedError(absl::StrCat(first_bad_->name, " ", first_bad_->HowItEnded(), ", see ", first_bad_->log,
                                            "; the others were stopped"));

@@ -4,7 +4,7 @@
 // their environment (executor/manual/launch.h has the variables). What they print goes to LOG_DIR/scheduler.log and
 // LOG_DIR/worker_RANK.log.
 //
-// When one ends badly the others have two seconds to end by themselves, then they are told to stop (SIGTERM), and five
+// When one ends badly the others have a while to end by themselves, then they are told to stop (SIGTERM), and five
 // seconds later they are stopped. Whatever a process started itself is in its process group and goes with it, and all
 // go when this process is killed.
 //
@@ -33,6 +33,7 @@ struct LaunchedJob {
   int64_t node = -1;
   std::string log_dir = ".";
   absl::Duration timeout = absl::Seconds(600);  // for all workers to arrive
+  absl::Duration to_end = absl::Seconds(10);    // for the others to end by themselves, when one ended badly
 };
 
 // E-VALUE for numbers that do not fit together.

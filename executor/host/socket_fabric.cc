@@ -25,7 +25,8 @@ constexpr uint8_t kAcknowledged = 19;  // all before your kBye has been read
 
 constexpr uint64_t kMessageLimit = uint64_t{1} << 40;
 constexpr uint64_t kHelloLimit = 256;
-constexpr absl::Duration kGrace = absl::Seconds(2);             // for the scheduler to say first why a job did not form
+// For the scheduler to say first why a job did not form, and for who has connected to say who it is.
+constexpr absl::Duration kGrace = absl::Seconds(10);
 constexpr absl::Duration kLeaveTime = absl::Seconds(10);        // to hand over what was sent
 constexpr absl::Duration kStoppedLeaveTime = absl::Seconds(1);  // after an error
 constexpr absl::Duration kMostBetweenHeartbeats = absl::Seconds(1);

@@ -3,13 +3,12 @@
 //
 //   launch_check toy          "rank R of N: w W loss L" of the toy after three steps
 //   launch_check scatter      ReduceScatter of six rows, which four ranks do not divide
-//   launch_check wait         all ranks meet, sleep for two seconds, and meet again
+//   launch_check wait FILE    all ranks meet, say "rank R: here", wait until there is the file, and meet again
 //   launch_check die RANK     that rank's process ends between two collectives without a word
 //   launch_check fail RANK    that rank returns an error between two collectives
 #include <unistd.h>
 
 #include <cstdio>
-#include <cstdlib>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -30,14 +29,20 @@ absl::Status Toy(Context& context) {
   return absl::OkStatus();
 }
 
-absl::Status MeetTwice(Context& context, const std::string& mode, int64_t chosen) {
+// `argument` is a rank or a file.
+absl::Status MeetTwice(Context& context, const std::string& mode, const std::string& argument) {
   MESHWRIGHT_RETURN_IF_ERROR(context.Init());
   MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t rank, context.GetRank());
   const Tensor one = Tensor::Full<int64_t>({}, 1);
   MESHWRIGHT_RETURN_IF_ERROR(AllReduce(context, one).status());
-  if (mode == "wait") absl::SleepFor(absl::Seconds(2));
-  if (mode == "die" && rank == chosen) _exit(9);
-  if (mode == "fail" && rank == chosen) return absl::InternalError("out of cheese");
+  const bool chosen = argument == absl::StrCat(rank);
+  if (mode == "wait") {
+    std::printf("rank %d: here\n", static_cast<int>(rank));
+    std::fflush(stdout);
+    while (access(argument.c_str(), F_OK) != 0) absl::SleepFor(absl::Milliseconds(5));
+  }
+  if (mode == "die" && chosen) _exit(9);
+  if (mode == "fail" && chosen) return absl::InternalError("out of cheese");
   MESHWRIGHT_ASSIGN_OR_RETURN(const Tensor sum, AllReduce(context, one));
   std::printf("rank %d: met %d\n", static_cast<int>(rank), static_cast<int>(sum.As<int64_t>()[0]));
   return absl::OkStatus();
@@ -51,11 +56,11 @@ absl::Status Scatter(Context& context) {
 int Main(int argc, char** argv) {
   if (argc < 2) return 2;
   const std::string mode = argv[1];
-  const int64_t chosen = argc > 2 ? std::atoi(argv[2]) : -1;
+  const std::string argument = argc > 2 ? argv[2] : "";
   const absl::Status status = Launch({.join_mpi = JoinWithMpi()}, [&](Context& context) {
     if (mode == "toy") return Toy(context);
     if (mode == "scatter") return Scatter(context);
-    return MeetTwice(context, mode, chosen);
+    return MeetTwice(context, mode, argument);
   });
   if (status.ok()) return 0;
   std::printf("error: %s\n", status.ToString().c_str());

@@ -16,7 +16,7 @@
 namespace meshwright::manual {
 namespace {
 
-constexpr absl::Duration kDeadline = absl::Seconds(20);
+constexpr absl::Duration kDeadline = absl::Seconds(200);
 
 void OnSockets(int64_t n, const Body& body) {
   RendezvousOptions options = {.num_workers = n, .topology_timeout = kDeadline};

@@ -11,7 +11,7 @@
 namespace meshwright::manual {
 
 // Runs `body`, after Init, on each of n ranks that are threads and talk through a ThreadFabric, and again on ranks that
-// talk over sockets; expects OK of all. A rank that waits in vain gives up after 20 seconds.
+// talk over sockets; expects OK of all. A rank that waits in vain gives up after 200 seconds.
 void OnRanks(int64_t n, const std::function<absl::Status(Context& context, int64_t rank)>& body);
 
 }  // namespace meshwright::manual

@@ -1,7 +1,6 @@
 // F05: the derivatives of the collectives (S3.8) are their adjoints: <F v, dy> = <v, F^T dy>, summed over the ranks,
-// for every row of the table, with random numbers from a printed seed. The rows are in worked_collectives.cc.
+// for every row of the table, with random numbers from printed seeds. The rows are in worked_collectives.cc.
 #include <cstdint>
-#include <random>
 #include <string>
 #include <vector>
 
@@ -16,8 +15,7 @@ namespace meshwright {
 namespace {
 
 TEST(DerivativesTest, AreAdjointsOnThreads) {
-  const uint64_t first = std::random_device()();
-  for (uint64_t seed = first; seed < first + 20; ++seed) {
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
     SCOPED_TRACE(absl::StrCat("seed ", seed));
     EXPECT_OK(manual::LaunchOnThreads(
         8, {}, [&](manual::Context& context) { return manual::CheckDerivatives(context, seed); }));
@@ -25,9 +23,7 @@ TEST(DerivativesTest, AreAdjointsOnThreads) {
 }
 
 TEST(DerivativesTest, AreAdjointsOfProcesses) {
-  const uint64_t seed = std::random_device()();
-  SCOPED_TRACE(absl::StrCat("seed ", seed));
-  const std::vector<std::string> check = {"tests/semantics/rank_check", "derivatives", absl::StrCat(seed)};
+  const std::vector<std::string> check = {"tests/semantics/rank_check", "derivatives", "21"};
   const JobOutput sockets = RunOverSockets(8, check);
   EXPECT_OK(sockets.status) << sockets.ranks[0];
   if (!HasMpirun()) GTEST_SKIP() << "needs mpirun, which is not installed";

@@ -528,10 +528,11 @@ std::string WithoutRank(const std::string& line) {
   return absl::StartsWith(line, "run: rank ") && step != std::string::npos ? line.substr(step) : line;
 }
 
-// What each rank of a job of four says of a model file: all the same, within 5 seconds.
+// What each rank of a job of four says of a model file: all the same, without a wait for anybody. (All are out within 5
+// seconds on a machine that is not busy.)
 void ExpectOneMessage(const JobOutput& job, const std::string& words) {
   EXPECT_FALSE(job.status.ok());
-  EXPECT_LT(job.took, absl::Seconds(5));
+  EXPECT_LT(job.took, kHang);
   for (const std::string& rank : job.ranks) {
     EXPECT_THAT(rank, HasSubstr(words));
     EXPECT_EQ(rank, job.ranks[1]);
@@ -565,7 +566,7 @@ TEST(ErrorsTest, AllRanksSayTheSameAndNobodyHangs) {
     // mpirun stops a job at the first rank that fails: those that had the time said the same.
     const JobOutput mpi = RunUnderMpirun(4, {"tools/run", path});
     EXPECT_FALSE(mpi.status.ok());
-    EXPECT_LT(mpi.took, absl::Seconds(5));
+    EXPECT_LT(mpi.took, kHang);
     int said = 0;
     for (const std::string& rank : mpi.ranks) {
       const std::string line = WithoutRank(ErrorLine(rank));

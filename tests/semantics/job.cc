@@ -3,6 +3,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -12,7 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
-#include "executor/host/rendezvous.h"
+#include "executor/host/testing.h"
 #include "tools/launcher.h"
 
 namespace meshwright {
@@ -33,7 +34,9 @@ bool HasMpirun() { return std::system("command -v mpirun > /dev/null 2>&1") == 0
 
 std::string NewFolder() {
   char folder[] = "/tmp/jobXXXXXX";
-  return ::mkdtemp(folder) == nullptr ? "." : folder;
+  if (::mkdtemp(folder) != nullptr) return folder;
+  std::perror("no folder can be made in /tmp");
+  std::abort();
 }
 
 std::string ReadAll(const std::string& path) {
@@ -54,7 +57,8 @@ JobOutput RunUnderMpirun(int64_t ranks, const std::vector<std::string>& command)
   const std::string folder = NewFolder();
   std::string line =
       absl::StrCat(kMpiSettings, " TMPDIR=", folder, " HOME=", folder, " OMPI_MCA_btl_vader_backing_directory=", folder,
-                   " timeout -k 5 60 mpirun -np ", ranks, " --output-filename ", folder, "/log_output");
+                   " timeout -k 5 ", absl::ToInt64Seconds(kHang), " mpirun -np ", ranks, " --output-filename ", folder,
+                   "/log_output");
   for (const std::string& word : command) absl::StrAppend(&line, " ", Quoted(word));
   const absl::Time begin = absl::Now();
   const int ended = std::system(absl::StrCat(line, " > ", folder, "/all 2>&1").c_str());
@@ -80,9 +84,10 @@ JobOutput RunOverSockets(int64_t ranks, const std::vector<std::string>& command)
   LaunchedJob job;
   job.command = command;
   job.workers = job.local_workers = ranks;
-  job.port = FreePort();
+  const ReservedPort port;
+  job.port = port.number();
   job.log_dir = folder;
-  job.timeout = absl::Seconds(60);
+  job.timeout = job.to_end = kHang;
   const absl::Time begin = absl::Now();
   JobOutput output;
   output.status = RunJob(job);
@@ -93,11 +98,6 @@ JobOutput RunOverSockets(int64_t ranks, const std::vector<std::string>& command)
   output.scheduler = ReadAll(folder + "/scheduler.log");
   std::filesystem::remove_all(folder);
   return output;
-}
-
-int64_t FreePort() {
-  const auto scheduler = Scheduler::Listen({});
-  return scheduler.ok() ? (*scheduler)->port() : 0;
 }
 
 }  // namespace meshwright

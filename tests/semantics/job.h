@@ -20,13 +20,13 @@ struct JobOutput {
 
 bool HasMpirun();
 
-// `command` is a program, by its path from the workspace's root, and its arguments. A job that takes longer than a
-// minute is stopped.
+// After which a job, or what else a test waits for, hangs, however busy the machine is. Far below the half an hour, or
+// the ten minutes, that ranks wait for others to arrive: what ends before did not wait for anybody.
+constexpr absl::Duration kHang = absl::Seconds(200);
+
+// `command` is a program, by its path from the workspace's root, and its arguments. A job that hangs is stopped.
 JobOutput RunUnderMpirun(int64_t ranks, const std::vector<std::string>& command);
 JobOutput RunOverSockets(int64_t ranks, const std::vector<std::string>& command);
-
-// A port that nobody listens at now.
-int64_t FreePort();
 
 // A folder of this test's own.
 std::string NewFolder();

@@ -24,15 +24,16 @@ struct ScriptRun {
   std::string folder, output, errors;
 };
 
-// models/configs/samples/run_seed_X.sh with these flags, in a folder of its own. What Open MPI itself does not free is
-// not ours to report.
+// models/configs/samples/run_seed_X.sh with these flags, in a folder of its own, where Open MPI's files are, too: jobs
+// of several sandboxes have the same process ids. What Open MPI itself does not free is not ours to report.
 ScriptRun RunScript(const std::string& name, const std::string& flags) {
   const std::string root = std::filesystem::current_path().string();
   ScriptRun run;
   run.folder = NewFolder();
-  const std::string command =
-      absl::StrCat("cd ", run.folder, " && ASAN_OPTIONS=detect_leaks=0 MESHWRIGHT_RUN=", root, "/tools/run ", root,
-                   "/models/configs/samples/run_", name, ".sh ", flags, " > out.txt 2> err.txt");
+  const std::string command = absl::StrCat(
+      "cd ", run.folder, " && export TMPDIR=", run.folder, " OMPI_MCA_btl_vader_backing_directory=", run.folder,
+      " && ASAN_OPTIONS=detect_leaks=0 MESHWRIGHT_RUN=", root, "/tools/run ", root, "/models/configs/samples/run_",
+      name, ".sh ", flags, " > out.txt 2> err.txt");
   run.status = std::system(command.c_str());
   run.output = ReadAll(absl::StrCat(run.folder, "/out.txt"));
   run.errors = ReadAll(absl::StrCat(run.folder, "/err.txt"));
