@@ -55,7 +55,7 @@ void ExpectAsOnHost(const Program& program, uint64_t seed, bool trace = false) {
   ASSERT_OK_AND_ASSIGN(const RunResult host, RunOnThreads(program, options, SyntheticData(5)));
   for (const bool graphs : {false, true}) {
     SCOPED_TRACE(absl::StrCat("graphs ", graphs));
-    CudaOptions cuda;
+    CudaOptions cuda = testing::Patient();
     cuda.graphs = graphs;
     StandInMachine machine(program.mesh.num_ranks(), seed);
     const StandInRun run = RunOnStandIns(program, options, SyntheticData(5), cuda, machine);
@@ -87,7 +87,7 @@ TEST(CudaBackendTest, TheOraclesOnOneAndManyRanks) {
 TEST(CudaBackendTest, EveryInstructionIsTimedInOrder) {
   const Program program = ProgramFromText(kOraclePipeline);
   StandInMachine machine(4);
-  const StandInRun run = RunOnStandIns(program, {.steps = 2}, SyntheticData(1), {}, machine);
+  const StandInRun run = RunOnStandIns(program, {.steps = 2}, SyntheticData(1), testing::Patient(), machine);
   ASSERT_THAT(run.statuses, Each(IsOk()));
   ASSERT_THAT(run.result.trace.spans, Not(IsEmpty()));
   for (const Span& span : run.result.trace.spans) {
@@ -123,7 +123,7 @@ TEST(CudaBackendTest, TheStandInSeesAMissingWait) {
                                   absl::Substitute(kTwoStreams, "records made", "waits made records reduced", "")}) {
     const Program program = ProgramFromText(text);
     StandInMachine machine(2);
-    RunOnStandIns(program, {.steps = 1}, SyntheticData(1), {}, machine);
+    RunOnStandIns(program, {.steps = 1}, SyntheticData(1), testing::Patient(), machine);
     EXPECT_THAT(machine.faults(), Not(IsEmpty()));
   }
 }
@@ -131,7 +131,7 @@ TEST(CudaBackendTest, TheStandInSeesAMissingWait) {
 TEST(CudaBackendTest, TheArenaIsOneAllocationOfThePlannedSize) {
   const Program program = ProgramFromText(kOracleOneRank);
   StandInMachine machine(1, 1, program.classes[0].arena - Bytes(1));
-  const StandInRun run = RunOnStandIns(program, {.steps = 1}, SyntheticData(1), {}, machine);
+  const StandInRun run = RunOnStandIns(program, {.steps = 1}, SyntheticData(1), testing::Patient(), machine);
   EXPECT_THAT(run.statuses[0], StatusIs(absl::StatusCode::kResourceExhausted, "rank 0 (all)"));
 }
 
@@ -383,12 +383,12 @@ TEST(CudaFailureTest, OnlyTheFirstStepMayTakeLong) {
   fault.delay = kDeadline * 3;
   const auto ends_well = [](const Outcome& outcome) { return FirstError(outcome.statuses).ok(); };
   EXPECT_THAT(RunHanging(fault, program, ends_well, false, kLongDeadline).statuses, Each(IsOk()));
-  EXPECT_THAT(FirstError(RunWith(fault, program, Within(kDeadline)).statuses),
+  const auto ends_late = [](const Outcome& outcome) { return absl::IsDeadlineExceeded(FirstError(outcome.statuses)); };
+  EXPECT_THAT(FirstError(RunHanging(fault, program, ends_late).statuses),
               StatusIs(absl::StatusCode::kDeadlineExceeded));
   fault.at = 20;
-  CudaOptions cuda = Within(kDeadline);
-  cuda.setup_deadline = kLongDeadline;
-  EXPECT_THAT(FirstError(RunWith(fault, program, cuda).statuses), StatusIs(absl::StatusCode::kDeadlineExceeded));
+  EXPECT_THAT(FirstError(RunHanging(fault, program, ends_late, false, kLongDeadline).statuses),
+              StatusIs(absl::StatusCode::kDeadlineExceeded));
 }
 
 TEST(CudaFailureTest, ADeviceThatFailsEndsTheRun) {

@@ -13,7 +13,7 @@ namespace {
 absl::StatusOr<RunResult> RunOnThem(const Program& program, const RunOptions& options, const DataSource& data) {
   using cuda::testing::StandInKernelKind;
   cuda::testing::StandInMachine machine(program.mesh.num_ranks());
-  cuda::CudaOptions with;
+  cuda::CudaOptions with = cuda::testing::Patient();
   with.graphs = options.graphs;
   const bool emulated = std::getenv("MESHWRIGHT_EMULATED") != nullptr;
   cuda::testing::StandInRun run = RunOnStandIns(program, options, data, with, machine,

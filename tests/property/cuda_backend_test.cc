@@ -48,7 +48,8 @@ void Check(uint64_t seed, cuda::testing::StandInCounts& counts) {
   const RunOptions options = {.steps = 4, .trace = false, .keep_parameters = true};  // two are launched again
   ASSERT_OK_AND_ASSIGN(const RunResult host, RunOnThreads(program, options, SyntheticData(5)));
   cuda::testing::StandInMachine machine(program.mesh.num_ranks(), seed);
-  const cuda::testing::StandInRun run = cuda::testing::RunOnStandIns(program, options, SyntheticData(5), {}, machine);
+  const cuda::testing::StandInRun run =
+      cuda::testing::RunOnStandIns(program, options, SyntheticData(5), cuda::testing::Patient(), machine);
   ASSERT_THAT(run.statuses, Each(IsOk()));
   ASSERT_THAT(machine.faults(), IsEmpty()) << ToText(program);
   EXPECT_EQ(run.result.losses, host.losses);
@@ -81,8 +82,9 @@ TEST(CudaBackendPropertyTest, TheDevicesKernelsGiveTheSameLosses) {
     const RunOptions options = {.steps = 4, .trace = false};
     ASSERT_OK_AND_ASSIGN(const RunResult host, RunOnThreads(program, options, SyntheticData(5)));
     cuda::testing::StandInMachine machine(program.mesh.num_ranks(), seed);
-    const cuda::testing::StandInRun run = cuda::testing::RunOnStandIns(program, options, SyntheticData(5), {}, machine,
-                                                                       cuda::testing::StandInKernelKind::kEmulated);
+    const cuda::testing::StandInRun run =
+        cuda::testing::RunOnStandIns(program, options, SyntheticData(5), cuda::testing::Patient(), machine,
+                                     cuda::testing::StandInKernelKind::kEmulated);
     ASSERT_THAT(run.statuses, Each(IsOk())) << ToText(program);
     for (size_t i = 0; i < host.losses.size(); ++i) {
       EXPECT_NEAR(run.result.losses[i], host.losses[i], 1e-9 * (1 + std::abs(host.losses[i])));
@@ -119,7 +121,7 @@ TEST(CudaBackendPropertyTest, SharedSequencesEqualTheHost) {
     for (const bool emulated : {false, true}) {
       cuda::testing::StandInMachine machine(program.mesh.num_ranks(), 1);
       const cuda::testing::StandInRun run = cuda::testing::RunOnStandIns(
-          program, options, SyntheticData(5), {}, machine,
+          program, options, SyntheticData(5), cuda::testing::Patient(), machine,
           emulated ? cuda::testing::StandInKernelKind::kEmulated : cuda::testing::StandInKernelKind::kHost);
       ASSERT_THAT(run.statuses, Each(IsOk()));
       ASSERT_THAT(machine.faults(), IsEmpty());

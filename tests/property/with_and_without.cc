@@ -30,12 +30,13 @@ void ExpectTheSame(const ModelRun& with, const ModelRun& without) {
 void ExpectTheSameOnStandIns(const ModelRun& host, int64_t ranks, uint64_t seed) {
   const RunOptions options = {.steps = kSteps, .trace = false};
   cuda::testing::StandInMachine checked(ranks, seed), emulated(ranks, seed);
-  cuda::testing::StandInRun run = RunOnStandIns(host.program, options, SyntheticData(1), {}, checked);
+  cuda::testing::StandInRun run =
+      RunOnStandIns(host.program, options, SyntheticData(1), cuda::testing::Patient(), checked);
   ASSERT_THAT(run.statuses, Each(IsOk()));
   ASSERT_THAT(checked.faults(), IsEmpty());
   EXPECT_EQ(run.result.losses, host.result.losses);
-  run =
-      RunOnStandIns(host.program, options, SyntheticData(1), {}, emulated, cuda::testing::StandInKernelKind::kEmulated);
+  run = RunOnStandIns(host.program, options, SyntheticData(1), cuda::testing::Patient(), emulated,
+                      cuda::testing::StandInKernelKind::kEmulated);
   ASSERT_THAT(run.statuses, Each(IsOk()));
   // A few roundings to 8 bits of bfloat16, 2^-8 each, in values that the loss is a mean over.
   for (size_t i = 0; i < host.result.losses.size(); ++i) {

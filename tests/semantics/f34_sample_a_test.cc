@@ -364,8 +364,9 @@ TEST(SampleATest, TheSameOnDevices) {
     const RunOptions options = {.steps = 3, .keep_parameters = true};
     ASSERT_OK_AND_ASSIGN(const RunResult host, RunOnThreads(program, options, SyntheticData(1)));
     cuda::testing::StandInMachine machine(4);
-    const cuda::testing::StandInRun run = cuda::testing::RunOnStandIns(program, options, SyntheticData(1), {}, machine,
-                                                                       cuda::testing::StandInKernelKind::kEmulated);
+    const cuda::testing::StandInRun run =
+        cuda::testing::RunOnStandIns(program, options, SyntheticData(1), cuda::testing::Patient(), machine,
+                                     cuda::testing::StandInKernelKind::kEmulated);
     ASSERT_THAT(run.statuses, Each(IsOk()));
     EXPECT_THAT(machine.faults(), IsEmpty());
     const std::vector<double>& wanted = host.parameters.at({"w", 0}).values;

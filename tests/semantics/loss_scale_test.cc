@@ -129,8 +129,9 @@ TEST_P(LossScaleTest, ADeviceDecidesByItself) {
   const RunOptions options = {.steps = 8, .trace = false};
   ASSERT_OK_AND_ASSIGN(const RunResult host, RunOnThreads(program, options, OverflowInOneStep()));
   cuda::testing::StandInMachine machine(GetParam().ranks);
-  const cuda::testing::StandInRun run = cuda::testing::RunOnStandIns(program, options, OverflowInOneStep(), {}, machine,
-                                                                     cuda::testing::StandInKernelKind::kEmulated);
+  const cuda::testing::StandInRun run =
+      cuda::testing::RunOnStandIns(program, options, OverflowInOneStep(), cuda::testing::Patient(), machine,
+                                   cuda::testing::StandInKernelKind::kEmulated);
   ASSERT_THAT(run.statuses, Each(IsOk()));
   EXPECT_THAT(machine.faults(), IsEmpty());
   EXPECT_EQ(machine.counts().graphs, 7 * GetParam().ranks);
@@ -253,8 +254,9 @@ training: {batch: 4, sequence: 8, dtype: float16, optimizer: {adamw: {learning_r
     const RunOptions options = {.steps = 4, .trace = false};
     ASSERT_OK_AND_ASSIGN(const RunResult host, RunOnThreads(program, options, SyntheticData(1)));
     cuda::testing::StandInMachine machine(2);
-    const cuda::testing::StandInRun run = cuda::testing::RunOnStandIns(program, options, SyntheticData(1), {}, machine,
-                                                                       cuda::testing::StandInKernelKind::kEmulated);
+    const cuda::testing::StandInRun run =
+        cuda::testing::RunOnStandIns(program, options, SyntheticData(1), cuda::testing::Patient(), machine,
+                                     cuda::testing::StandInKernelKind::kEmulated);
     ASSERT_THAT(run.statuses, Each(IsOk()));
     EXPECT_THAT(machine.faults(), IsEmpty());
     for (size_t i = 0; i < 4; ++i) EXPECT_NEAR(run.result.losses[i], host.losses[i], 0.01) << "step " << i + 1;

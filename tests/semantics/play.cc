@@ -8,7 +8,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/time/time.h"
 #include "executor/cuda/testing/run_on_stand_ins.h"
 #include "executor/host/run_on_threads.h"
 #include "ir/status.h"
@@ -27,11 +26,7 @@ absl::StatusOr<RunResult> PlayOnStandIns(const Program& program, const RunOption
                                          cuda::testing::StandInKernelKind kernels) {
   MESHWRIGHT_RETURN_IF_ERROR(VerifyProgram(program));
   cuda::testing::StandInMachine machine(program.mesh.num_ranks());
-  // These programs end; that hangs are found in time is shown elsewhere, so a busy machine may take as long as it
-  // likes.
-  cuda::CudaOptions cuda;
-  cuda.deadline_floor = absl::Minutes(5);
-  cuda::testing::StandInRun run = RunOnStandIns(program, options, data, cuda, machine, kernels);
+  cuda::testing::StandInRun run = RunOnStandIns(program, options, data, cuda::testing::Patient(), machine, kernels);
   MESHWRIGHT_RETURN_IF_ERROR(FirstError(run.statuses));
   // What the devices' kernels read and write is not told to the stand-ins.
   const bool checked = kernels == cuda::testing::StandInKernelKind::kHost;

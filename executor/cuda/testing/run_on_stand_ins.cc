@@ -4,11 +4,18 @@
 #include <thread>
 #include <utility>
 
+#include "absl/time/time.h"
 #include "executor/cuda/device_kernels.h"
 #include "executor/cuda/testing/emulated_launcher.h"
 #include "executor/host/thread_fabric.h"
 
 namespace meshwright::cuda::testing {
+
+CudaOptions Patient() {
+  CudaOptions options;
+  options.deadline_floor = absl::Minutes(5);
+  return options;
+}
 
 StandInRun RunOnStandIns(const Program& program, const RunOptions& options, const DataSource& data,
                          const CudaOptions& cuda, StandInMachine& machine, StandInKernelKind kind) {

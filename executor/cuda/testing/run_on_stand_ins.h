@@ -26,6 +26,9 @@ enum class StandInKernelKind : uint8_t {
   kEmulated,  // those of devices, with their threads played on the host
 };
 
+// For programs that end: however busy the machine is, nothing is taken for hung.
+CudaOptions Patient();
+
 // As RunOnThreads. `machine` has a device for each rank, and is asked for its faults by the caller.
 StandInRun RunOnStandIns(const Program& program, const RunOptions& options, const DataSource& data,
                          const CudaOptions& cuda, StandInMachine& machine,
