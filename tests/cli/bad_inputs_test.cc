@@ -1,5 +1,5 @@
-// Files that say something wrong: each gives its golden message, with file, line and column, and exit code 3 within a
-// second.
+// Files that say something wrong: each gives its golden message, with file, line and column, and exit code 3, within a
+// second of work.
 //
 // tests/golden/bad_inputs/NAME.yaml is the file, NAME.txt what is said. A new message is read by a person and put there
 // by hand: the test prints it.

@@ -1,10 +1,10 @@
 #include "tests/cli/run_tool.h"
 
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -50,13 +50,15 @@ ToolResult RunTool(const std::string& tool, const std::vector<std::string>& args
   words.insert(words.end(), args.begin(), args.end());
   const std::string out = absl::StrCat(std::string(testing::TempDir()), "/stdout");
   const std::string err = absl::StrCat(std::string(testing::TempDir()), "/stderr");
-  const auto start = std::chrono::steady_clock::now();
   ToolResult result;
   const pid_t child = ::fork();
   if (child == 0) Exec(words, options, out, err);
   int status = 0;
-  if (child < 0 || ::waitpid(child, &status, 0) != child) return result;
-  result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  rusage used = {};
+  if (child < 0 || ::wait4(child, &status, 0, &used) != child) return result;
+  for (const timeval& part : {used.ru_utime, used.ru_stime}) {
+    result.seconds += static_cast<double>(part.tv_sec) + 1e-6 * static_cast<double>(part.tv_usec);
+  }
   result.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   result.out = ReadText(out);
   result.err = ReadText(err);

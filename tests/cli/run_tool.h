@@ -11,7 +11,7 @@ namespace meshwright {
 struct ToolResult {
   int exit_code = -1;  // 128 + the signal where one ended it
   std::string out, err;
-  double seconds = 0;
+  double seconds = 0;  // of processors, the program's own: a busy machine does not change them
 };
 
 struct ToolOptions {

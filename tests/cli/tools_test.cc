@@ -91,7 +91,7 @@ void ExpectTracksWithoutOverlap(const Json& trace) {
   }
 }
 
-TEST(SimulateTest, Gpt3ManyStagesInUnderTwoSecondsTwiceTheSame) {
+TEST(SimulateTest, Gpt3ManyStagesInTwoSecondsOfWorkTwiceTheSame) {
   const std::string plan = TempPath("gpt3.yaml");
   ASSERT_EQ(RunTool("plan", {kGpt3, "--out=" + plan}).exit_code, 0);
   std::string traces[2];
