@@ -20,6 +20,8 @@ constexpr Nanos kNotYet = Nanos(-1);
 // What a stream is running.
 struct Running {
   int32_t task = -1;  // none
+  const Task* of = nullptr;
+  const Piece* pieces = nullptr;  // of its run
   bool folded = false;
   int64_t layer = 0;          // of task.count
   int32_t piece = 0;          // the one that runs, or where a folded stretch begins
@@ -170,8 +172,10 @@ class Player {
     const Task& task = TaskOf(c, id);
     running = Running();
     running.task = id;
+    running.of = &task;
+    running.pieces = &task.piece(0);
     running.updated = now_;
-    running.remaining = (task.run->is_transfer ? time : task.piece(0).price->time).raw() * kWhole;
+    running.remaining = (task.run->is_transfer ? time : running.pieces->price->time).raw() * kWhole;
     // A piece without duration is over at once.
     if (running.remaining == 0) NextPiece(task, &running);
     if (!task.run->is_transfer || task.run->send) running.end = EndOf(running);
@@ -189,7 +193,7 @@ class Player {
         running->piece = 0;
         if (++running->layer == task.count) return false;
       }
-      running->remaining = task.piece(running->piece).price->time.raw() * kWhole;
+      running->remaining = running->pieces[running->piece].price->time.raw() * kWhole;
     } while (running->remaining == 0);
     running->updated = now_;
     running->end = EndOf(*running);
@@ -200,7 +204,7 @@ class Player {
     for (size_t s = 0; s < num_streams_; ++s) {
       Running& running = classes_[c].running[s];
       if (running.task < 0 || running.end != now_) continue;
-      const Task& task = TaskOf(c, running.task);
+      const Task& task = *running.of;
       if (!running.folded && !task.run->is_transfer && NextPiece(task, &running)) {
         rates_stale_.Insert(c);
         continue;
@@ -224,50 +228,67 @@ class Player {
   // What is running on that stream now, or null.
   const Piece* PieceOf(size_t c, size_t stream) const {
     const Running& running = classes_[c].running[stream];
-    return running.task < 0 ? nullptr : &TaskOf(c, running.task).piece(running.piece);
+    return running.task < 0 ? nullptr : running.pieces + running.piece;
   }
 
   void UpdateRates(size_t c) {
     ClassState& state = classes_[c];
     rates_stale_.Erase(c);
     FoldOrUnfold(c);
-    std::array<int32_t, kNumLinks> links = {};
+    Taken taken;
     for (size_t s = 0; s < num_streams_; ++s) {
       const Piece* piece = PieceOf(c, s);
-      if (piece == nullptr || !piece->communicates) continue;
-      for (size_t l = 0; l < kNumLinks; ++l) links[l] += piece->price->links[l];
+      if (piece != nullptr && piece->communicates) taken.Add(*piece->price);
     }
-    next_[c] = kNever;
+    Nanos next = kNever;
     for (size_t s = 0; s < num_streams_; ++s) {
       Running& running = state.running[s];
       if (running.task < 0) continue;
-      if (!running.folded) SetRate(c, s, RateOf(c, s, links));
-      next_[c] = std::min(next_[c], running.end);
+      if (!running.folded) {
+        const int32_t rate = RateOf(running.pieces[running.piece], taken);
+        if (rate != running.own_rate) SetRate(c, s, rate);
+      }
+      next = std::min(next, running.end);
     }
+    next_[c] = next;
   }
 
-  int32_t RateOf(size_t c, size_t stream, const std::array<int32_t, kNumLinks>& links) const {
-    const Piece& piece = *PieceOf(c, stream);
+  // What the communication of a class takes of its device.
+  struct Taken {
+    void Add(const InstructionPrice& price) {
+      for (size_t l = 0; l < kNumLinks; ++l) links[l] += price.links[l];
+      multiprocessors += price.multiprocessors;
+      memory += price.memory;
+    }
+    std::array<int32_t, kNumLinks> links = {};
+    int32_t multiprocessors = 0, memory = 0;
+  };
+
+  static int32_t RateOf(const Piece& piece, const Taken& taken) {
     int32_t rate = kWhole;
     if (piece.communicates) {
       for (size_t l = 0; l < kNumLinks; ++l) {
-        if (piece.price->links[l] > 0 && links[l] > kWhole) rate = std::min(rate, kWhole * kWhole / links[l]);
+        if (taken.links[l] > kWhole && piece.price->links[l] > 0) {
+          rate = std::min(rate, kWhole * kWhole / taken.links[l]);
+        }
       }
       return rate;
     }
-    if (piece.price->slowed_by == SlowedBy::kNothing) return rate;
-    for (size_t s = 0; s < num_streams_; ++s) {
-      const Piece* other = s == stream ? nullptr : PieceOf(c, s);
-      if (other == nullptr || !other->communicates) continue;
-      rate -= piece.price->slowed_by == SlowedBy::kMemory ? other->price->memory : other->price->multiprocessors;
+    switch (piece.price->slowed_by) {
+      case SlowedBy::kNothing:
+        return rate;
+      case SlowedBy::kMultiprocessors:
+        return std::max(rate - taken.multiprocessors, kLeastRate);
+      case SlowedBy::kMemory:
+        return std::max(rate - taken.memory, kLeastRate);
     }
-    return std::max(rate, kLeastRate);
+    return rate;
   }
 
   // Of what runs on a stream; of a transfer both halves, kept by the sending one.
   Claim ClaimOf(size_t c, size_t stream) const {
     const Running& running = classes_[c].running[stream];
-    const Task& task = TaskOf(c, running.task);
+    const Task& task = *running.of;
     Claim claim{PieceOf(c, stream)->price->shared, {}, running.own_rate};
     if (!task.run->is_transfer) return claim;
     const size_t peer = static_cast<size_t>(task.run->peer);
@@ -285,7 +306,7 @@ class Player {
       for (size_t s = 0; s < num_streams_; ++s) {
         const Running& running = classes_[c].running[s];
         if (running.task < 0 || running.folded) continue;
-        const Run& run = *TaskOf(c, running.task).run;
+        const Run& run = *running.of->run;
         if (run.is_transfer && !run.send) continue;
         const Claim claim = ClaimOf(c, s);
         if (claim.uses.empty() && claim.more_uses.empty()) {
@@ -313,7 +334,7 @@ class Player {
     Running* running = &classes_[c].running[stream];
     running->own_rate = own_rate;
     int32_t rate = std::min(own_rate, running->shared);
-    const Task& task = TaskOf(c, running->task);
+    const Task& task = *running->of;
     if (task.run->is_transfer) {
       ClassState& peer = classes_[static_cast<size_t>(task.run->peer)];
       const Task& partner = TaskOf(static_cast<size_t>(task.run->peer), task.partner);
@@ -336,26 +357,24 @@ class Player {
     }
   }
 
-  // Runs of kernels are stepped through only while their pieces' lengths depend on others, or others' on them.
+  // Runs of kernels, which only the compute stream has, are stepped through only while their pieces' lengths depend on
+  // others, or others' on them.
   void FoldOrUnfold(size_t c) {
-    ClassState& state = classes_[c];
-    for (size_t s = 0; s < num_streams_; ++s) {
-      Running& running = state.running[s];
-      if (running.task < 0) continue;
-      const Task& task = TaskOf(c, running.task);
-      if (task.run->num_pieces * task.count == 1) continue;
-      const bool alone = task.run->shared == 0 && Alone(c, s, *task.run);
-      if (alone && !running.folded) Fold(task, &running);
-      if (!alone && running.folded) Unfold(task, &running);
-    }
+    constexpr size_t kCompute = static_cast<size_t>(Stream::kCompute);
+    Running& running = classes_[c].running[kCompute];
+    if (running.task < 0) return;
+    const Task& task = *running.of;
+    if (task.run->num_pieces * task.count == 1) return;
+    const bool alone = task.run->shared == 0 && Alone(c, kCompute, *task.run);
+    if (alone && !running.folded) Fold(task, &running);
+    if (!alone && running.folded) Unfold(task, &running);
   }
 
   bool Alone(size_t c, size_t stream, const Run& run) const {
     for (size_t s = 0; s < num_streams_; ++s) {
       const Running& other = classes_[c].running[s];
       if (s == stream || other.task < 0) continue;
-      const Run& other_run = *TaskOf(c, other.task).run;
-      if (other_run.takes) return false;
+      if (other.of->run->takes) return false;
       const Piece& piece = *PieceOf(c, s);
       if (run.takes && !piece.communicates && piece.price->slowed_by != SlowedBy::kNothing) return false;
     }

@@ -9,7 +9,9 @@
 #include "ir/program.h"
 #include "ir/program_text.h"
 #include "ir/testing.h"
+#include "simulator/player.h"
 #include "simulator/simulate.h"
+#include "simulator/tasks.h"
 #include "simulator/testing.h"
 
 namespace meshwright {
@@ -85,6 +87,38 @@ TEST(PlayerPropertyTest, FoldedUnfoldedAndPlainAgree) {
   // The programs are worth the name: many fold, many have contention.
   EXPECT_LT(folded_tasks, tasks * 3 / 4);
   EXPECT_GT(contended, kSeeds / 4);
+}
+
+// Tasks that are left with those without duration left out begin and end when they did among all.
+TEST(PlayerPropertyTest, WithoutSyncsTheOthersKeepTheirTimes) {
+  size_t left_out = 0, tasks = 0;
+  for (uint32_t seed = 0; seed < kSeeds; ++seed) {
+    SCOPED_TRACE(absl::StrCat("seed ", seed));
+    const Program program = RandomProgram(seed);
+    const Prices prices = RandomPrices(program, seed);
+    ASSERT_OK_AND_ASSIGN(const std::vector<TaskList> all, Unroll(program, prices, Folding::kRuns));
+    ASSERT_OK_AND_ASSIGN(const std::vector<TaskList> fewer, Unroll(program, prices, Folding::kRunsWithoutSyncs));
+    ASSERT_OK_AND_ASSIGN(const PlayedTimes expected, Play(program, all));
+    ASSERT_OK_AND_ASSIGN(const PlayedTimes played, Play(program, fewer));
+    ASSERT_EQ(played.makespan, expected.makespan) << ToText(program);
+    for (size_t c = 0; c < fewer.size(); ++c) {
+      size_t t = 0;
+      for (size_t i = 0; i < fewer[c].tasks.size(); ++i, ++t) {
+        const Task& task = fewer[c].tasks[i];
+        const auto same = [&](const Task& other) {
+          return other.slot == task.slot && other.layer == task.layer &&
+                 other.run - other.block->runs.data() == task.run - task.block->runs.data();
+        };
+        for (; t < all[c].tasks.size() && !same(all[c].tasks[t]); ++t) EXPECT_EQ(all[c].tasks[t].time(), Nanos());
+        ASSERT_LT(t, all[c].tasks.size());
+        ASSERT_EQ(played.times[c][i].begin, expected.times[c][t].begin) << ToText(program);
+        ASSERT_EQ(played.times[c][i].end, expected.times[c][t].end) << ToText(program);
+      }
+      left_out += all[c].tasks.size() - fewer[c].tasks.size();
+      tasks += all[c].tasks.size();
+    }
+  }
+  EXPECT_GT(left_out, tasks / 50);
 }
 
 TEST(PlayerPropertyTest, SameInputSameResult) {

@@ -55,7 +55,8 @@ std::vector<SlotTimes> TimesOfSlots(const TaskList& list, const std::vector<Task
 absl::StatusOr<SimulationResult> Simulate(const Program& program, const Prices& prices,
                                           const SimulateOptions& options) {
   const bool fold = options.fold && options.trace != TraceDetail::kInstructions;
-  MESHWRIGHT_ASSIGN_OR_RETURN(const std::vector<TaskList> lists, Unroll(program, prices, fold));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const std::vector<TaskList> lists,
+                              Unroll(program, prices, fold ? Folding::kRuns : Folding::kNone));
   MESHWRIGHT_ASSIGN_OR_RETURN(const PlayedTimes played, Play(program, lists));
 
   SimulationResult result;
@@ -90,7 +91,7 @@ absl::StatusOr<SimulationResult> Simulate(const Program& program, const Prices& 
 
 absl::StatusOr<std::optional<Nanos>> SimulateLonger(const Program& program, const Prices& prices,
                                                     const MorePeriods& periods) {
-  MESHWRIGHT_ASSIGN_OR_RETURN(const std::vector<TaskList> lists, Unroll(program, prices, /*fold=*/true));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const std::vector<TaskList> lists, Unroll(program, prices, Folding::kRunsWithoutSyncs));
   std::optional<std::vector<Period>> found = FindPeriods(program, lists, periods.distance);
   if (!found.has_value()) return std::nullopt;
   const Watched watched = {*std::move(found), periods.more};

@@ -1,6 +1,7 @@
 #include "simulator/tasks.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <string>
 #include <utility>
@@ -170,12 +171,8 @@ class BlockCutter {
 // Issues the slots of one class.
 class Issuer {
  public:
-  Issuer(const Program& program, size_t class_index, bool fold, TaskList* list)
-      : program_(program),
-        class_index_(class_index),
-        rank_class_(program.classes[class_index]),
-        fold_(fold),
-        list_(*list) {
+  Issuer(const RankClass& rank_class, Folding folding, TaskList* list)
+      : rank_class_(rank_class), folding_(folding), list_(*list) {
     for (const Event& event : rank_class_.events) {
       first_register_.push_back(registers_.size());
       registers_.resize(registers_.size() + static_cast<size_t>(event.layers * event.microbatches), -1);
@@ -191,15 +188,17 @@ class Issuer {
             absl::StrCat(rank_class_.name, ", slot ", s, ": block, micro-batch or count is out of range"));
       }
       const UnrolledBlock& block = list_.blocks[slot.block.index()];
-      const bool whole = fold_ && block.runs.size() == 1 && block.runs[0].stream == Stream::kCompute &&
-                         !block.runs[0].is_transfer && RecordsOnce(block.runs[0]);
+      const bool whole = folding_ != Folding::kNone && block.runs.size() == 1 &&
+                         block.runs[0].stream == Stream::kCompute && !block.runs[0].is_transfer &&
+                         !LeftOut(block.runs[0]) && RecordsOnce(block.runs[0]);
       for (int64_t k = 0; k < slot.count; ++k) {
         const int64_t layer = slot.layer + k * slot.step;
         if (whole && k > 0 && block.runs[0].waits.empty()) {
           list_.tasks.back().count = static_cast<int32_t>(slot.count);
           break;
         }
-        MESHWRIGHT_RETURN_IF_ERROR(IssueLayer(block, s, layer, whole && k > 0));
+        IssueLayer(block, s, layer, whole && k > 0);
+        MESHWRIGHT_RETURN_IF_ERROR(status_);
       }
     }
     return absl::OkStatus();
@@ -212,41 +211,41 @@ class Issuer {
                        [&](const EventRef& ref) { return rank_class_.events[ref.event.index()].layers == 1; });
   }
 
-  absl::Status IssueLayer(const UnrolledBlock& block, size_t slot, int64_t layer, bool may_extend) {
+  bool LeftOut(const Run& run) const {
+    return folding_ == Folding::kRunsWithoutSyncs && run.time == Nanos() && !run.is_transfer;
+  }
+
+  void IssueLayer(const UnrolledBlock& block, size_t slot, int64_t layer, bool may_extend) {
     of_run_.assign(block.runs.size(), -1);
     for (const UnrolledBlock::Action& action : block.actions) {
       const Run& run = block.runs[static_cast<size_t>(action.run)];
       if (action.record) {
         for (const EventRef& ref : run.records) {
-          MESHWRIGHT_ASSIGN_OR_RETURN(const size_t place, RegisterOf(ref, slot, layer));
-          registers_[place] = of_run_[static_cast<size_t>(action.run)];
+          registers_[RegisterOf(ref, slot, layer)] = of_run_[static_cast<size_t>(action.run)];
         }
         continue;
       }
-      MESHWRIGHT_ASSIGN_OR_RETURN(of_run_[static_cast<size_t>(action.run)],
-                                  IssueRun(block, run, slot, layer, may_extend));
+      of_run_[static_cast<size_t>(action.run)] = IssueRun(block, run, slot, layer, may_extend);
     }
-    return absl::OkStatus();
   }
 
-  absl::StatusOr<int32_t> IssueRun(const UnrolledBlock& block, const Run& run, size_t slot, int64_t layer,
-                                   bool may_extend) {
+  // The task that ends when the run does; -1: it is over at once.
+  int32_t IssueRun(const UnrolledBlock& block, const Run& run, size_t slot, int64_t layer, bool may_extend) {
     auto& stream = list_.streams[static_cast<size_t>(run.stream)];
     auto& seen = seen_[static_cast<size_t>(run.stream)];
-    const int32_t first_wait = static_cast<int32_t>(list_.waits.size());
+    auto& waits = waits_[static_cast<size_t>(run.stream)];
     for (const EventRef& ref : run.waits) {
-      MESHWRIGHT_ASSIGN_OR_RETURN(const size_t place, RegisterOf(ref, slot, layer));
-      const int32_t id = registers_[place];
+      const int32_t id = registers_[RegisterOf(ref, slot, layer)];
       if (id < 0) continue;
       const Stream recorder = list_.tasks[static_cast<size_t>(id)].run->stream;
       // Streams are in order: what this one has already waited for, and all before it, is done.
       int32_t& latest = seen[static_cast<size_t>(recorder)];
       if (recorder == run.stream || id <= latest) continue;
       latest = id;
-      list_.waits.push_back(id);
+      waits.push_back(id);
     }
-    const int32_t num_waits = static_cast<int32_t>(list_.waits.size()) - first_wait;
-    if (may_extend && num_waits == 0) {
+    if (LeftOut(run) && (waits.empty() || run.records.empty())) return stream.empty() ? -1 : stream.back();
+    if (may_extend && waits.empty()) {
       ++list_.tasks.back().count;
       return static_cast<int32_t>(list_.tasks.size()) - 1;
     }
@@ -257,32 +256,34 @@ class Issuer {
     task.slot = static_cast<int32_t>(slot);
     task.layer = static_cast<int32_t>(layer);
     task.previous = stream.empty() ? -1 : stream.back();
-    task.first_wait = first_wait;
-    task.num_waits = num_waits;
+    task.first_wait = static_cast<int32_t>(list_.waits.size());
+    task.num_waits = static_cast<int32_t>(waits.size());
+    list_.waits.insert(list_.waits.end(), waits.begin(), waits.end());
+    waits.clear();
     stream.push_back(id);
     return id;
   }
 
-  absl::StatusOr<size_t> RegisterOf(const EventRef& ref, size_t slot, int64_t layer) const {
+  size_t RegisterOf(const EventRef& ref, size_t slot, int64_t layer) {
     const Event& event = rank_class_.events[ref.event.index()];
     const int64_t shifted = layer + ref.layer_shift;
     // Where there is only one instance over layers, any layer means it.
     if (shifted < 0 && event.layers > 1) {
-      return absl::InvalidArgumentError(
+      status_ = absl::InvalidArgumentError(
           absl::StrCat(rank_class_.name, ", slot ", slot, ": event \"", event.name, "\" is named for layer ", shifted));
     }
     return first_register_[ref.event.index()] +
            static_cast<size_t>(InstanceOf(event, std::max<int64_t>(0, shifted), rank_class_.slots[slot].microbatch));
   }
 
-  const Program& program_;
-  const size_t class_index_;
   const RankClass& rank_class_;
-  const bool fold_;
+  const Folding folding_;
   TaskList& list_;
+  absl::Status status_;
   std::vector<size_t> first_register_;
   std::vector<int32_t> registers_;  // the task that recorded last, per event instance
   std::vector<int32_t> of_run_;
+  std::array<std::vector<int32_t>, kNumStreams> waits_;             // of the next task of each stream
   std::array<std::array<int32_t, kNumStreams>, kNumStreams> seen_;  // the last task of each stream waited for
 };
 
@@ -331,32 +332,26 @@ absl::Status CheckWork(const Program& program, size_t class_index, const Block& 
   return absl::OkStatus();
 }
 
-// Tasks of `list` that are a transfer in that direction with class `peer`, in issue order.
-std::vector<int32_t> TransfersWith(const TaskList& list, int32_t peer, bool send) {
-  std::vector<int32_t> found;
-  for (size_t i = 0; i < list.tasks.size(); ++i) {
-    const Run& run = *list.tasks[i].run;
-    if (run.is_transfer && run.peer == peer && run.send == send) found.push_back(static_cast<int32_t>(i));
-  }
-  return found;
-}
-
 absl::Status MatchTransfers(const Program& program, std::vector<TaskList>* lists) {
-  std::set<std::pair<int32_t, int32_t>> pairs;  // sender, receiver
+  struct Halves {
+    std::vector<int32_t> sends, receives;  // in issue order
+  };
+  std::map<std::pair<int32_t, int32_t>, Halves> pairs;  // by sender and receiver
   for (size_t c = 0; c < lists->size(); ++c) {
-    for (const UnrolledBlock& block : (*lists)[c].blocks) {
-      for (const Run& run : block.runs) {
-        if (!run.is_transfer) continue;
-        const int32_t self = static_cast<int32_t>(c);
-        pairs.insert(run.send ? std::make_pair(self, run.peer) : std::make_pair(run.peer, self));
-      }
+    const std::vector<Task>& tasks = (*lists)[c].tasks;
+    const int32_t self = static_cast<int32_t>(c);
+    for (size_t i = 0; i < tasks.size(); ++i) {
+      const Run& run = *tasks[i].run;
+      if (!run.is_transfer) continue;
+      Halves& halves = pairs[run.send ? std::make_pair(self, run.peer) : std::make_pair(run.peer, self)];
+      (run.send ? halves.sends : halves.receives).push_back(static_cast<int32_t>(i));
     }
   }
-  for (const auto& [from, to] : pairs) {
+  for (const auto& [pair, halves] : pairs) {
+    const auto& [from, to] = pair;
+    const auto& [sends, receives] = halves;
     TaskList& sender = (*lists)[static_cast<size_t>(from)];
     TaskList& receiver = (*lists)[static_cast<size_t>(to)];
-    const std::vector<int32_t> sends = TransfersWith(sender, to, true);
-    const std::vector<int32_t> receives = TransfersWith(receiver, from, false);
     for (size_t i = 0; i < std::min(sends.size(), receives.size()); ++i) {
       sender.tasks[static_cast<size_t>(sends[i])].partner = receives[i];
       receiver.tasks[static_cast<size_t>(receives[i])].partner = sends[i];
@@ -376,7 +371,7 @@ absl::Status MatchTransfers(const Program& program, std::vector<TaskList>* lists
 
 }  // namespace
 
-absl::StatusOr<std::vector<TaskList>> Unroll(const Program& program, const Prices& prices, bool fold) {
+absl::StatusOr<std::vector<TaskList>> Unroll(const Program& program, const Prices& prices, Folding folding) {
   if (prices.classes.size() != program.classes.size()) {
     return absl::InvalidArgumentError(absl::StrCat("the program has ", program.classes.size(),
                                                    " classes, the prices are for ", prices.classes.size()));
@@ -393,10 +388,10 @@ absl::StatusOr<std::vector<TaskList>> Unroll(const Program& program, const Price
       const Block& block = rank_class.blocks[b];
       MESHWRIGHT_RETURN_IF_ERROR(CheckPrices(rank_class, block, prices.classes[c][b]));
       MESHWRIGHT_RETURN_IF_ERROR(CheckWork(program, c, block));
-      lists[c].blocks.push_back(
-          BlockCutter(rank_class, block, prices.classes[c][b], events, fold).Cut(static_cast<int32_t>(c)));
+      lists[c].blocks.push_back(BlockCutter(rank_class, block, prices.classes[c][b], events, folding != Folding::kNone)
+                                    .Cut(static_cast<int32_t>(c)));
     }
-    MESHWRIGHT_RETURN_IF_ERROR(Issuer(program, c, fold, &lists[c]).Issue());
+    MESHWRIGHT_RETURN_IF_ERROR(Issuer(rank_class, folding, &lists[c]).Issue());
   }
   MESHWRIGHT_RETURN_IF_ERROR(MatchTransfers(program, &lists));
   return lists;

@@ -3,7 +3,7 @@
 // A task is one communication, or a run of kernels of the compute stream that nothing outside of the stream can tell
 // apart: no event that another stream waits for is recorded inside of it, and it waits only at its beginning. A run
 // covers several layers where a block is nothing but one such run. So the number of tasks grows with what the streams
-// have to say to each other, not with the number of instructions. With `fold` off every instruction is its own task.
+// have to say to each other, not with the number of instructions. Folding says how far this goes.
 //
 // Everything here is decided by issue order and needs no times: which record a wait means (the latest one issued before
 // it) and which receive a send meets (the n-th the n-th).
@@ -84,12 +84,21 @@ struct TaskList {
   std::array<std::vector<int32_t>, kNumStreams> streams;  // tasks of each stream, in issue order
 };
 
+enum class Folding : uint8_t {
+  kNone,  // every instruction is its own task
+  kRuns,  // as above
+  // And what takes no time is no task: the next one on its stream waits for what it waits for, and it happens when the
+  // one before it ends. All other tasks begin and end as they did, but which of them held up a stream is not to be
+  // seen.
+  kRunsWithoutSyncs,
+};
+
 // One list per class. `prices` must outlive the result, which points into it.
 //
 // kInvalidArgument: the prices are of another program, a price is negative, an id or layer is out of range, or a
 // transfer has no partner; kFailedPrecondition: an instruction has no finite price (kForever); kUnimplemented: a
 // collective over stages. The message names the instruction.
-absl::StatusOr<std::vector<TaskList>> Unroll(const Program& program, const Prices& prices, bool fold);
+absl::StatusOr<std::vector<TaskList>> Unroll(const Program& program, const Prices& prices, Folding folding);
 
 // "stage 0 slot 12 (layers forward, micro-batch 3, layer 7) attention": for messages.
 std::string Describe(const Program& program, size_t class_index, const Task& task);
