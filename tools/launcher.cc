@@ -18,6 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "executor/host/rendezvous.h"
+#include "executor/steady_clock.h"
 #include "ir/error_kind.h"
 #include "ir/status.h"
 
@@ -170,16 +171,16 @@ class Job {
     return std::all_of(processes_.begin(), processes_.end(), [](const Process& process) { return process.ended; });
   }
   void WaitUntil(absl::Time deadline) {
-    for (Look(); !AllEnded() && absl::Now() < deadline; Look()) absl::SleepFor(kBetweenLooks);
+    for (Look(); !AllEnded() && SteadyNow() < deadline; Look()) absl::SleepFor(kBetweenLooks);
   }
 
   void Stop(absl::Duration to_end) {
-    WaitUntil(absl::Now() + to_end);
+    WaitUntil(SteadyNow() + to_end);
     for (const int signal : {SIGTERM, SIGKILL}) {
       for (const Process& process : processes_) {
         if (!process.ended) ::kill(-process.pid, signal);
       }
-      WaitUntil(absl::Now() + kToStop);
+      WaitUntil(SteadyNow() + kToStop);
     }
   }
 

@@ -14,10 +14,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "costmodel/library.h"
 #include "executor/spread.h"
+#include "executor/steady_clock.h"
 #include "ir/status.h"
 #include "ir/text.h"
 #include "ir/trace.h"
@@ -257,7 +257,7 @@ namespace {
 // device records the other.
 class StepTimes {
  public:
-  void End() { ends_.push_back(absl::Now()); }
+  void End() { ends_.push_back(SteadyNow()); }
   // Of all but the first two; nothing where there are too few.
   std::optional<double> MedianSeconds() const {
     std::vector<double> times;

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
+#include "executor/steady_clock.h"
 #include "ir/status.h"
 
 namespace meshwright::cuda {
@@ -85,7 +86,7 @@ CudaBackend::CudaBackend(Driver& driver, Kernels& kernels, Endpoint& endpoint, C
       communication_(driver, kernels, scratch_, endpoint, std::move(plan), [this] { return Look(); }),
       recorder_(driver, progress_, communication_),
       watchdog_(driver),
-      next_look_(absl::Now()),
+      next_look_(SteadyNow()),
       heard_(endpoint.num_ranks()),
       heard_from_(endpoint.num_ranks()) {}
 
@@ -409,8 +410,8 @@ absl::Status CudaBackend::LookAround() {
     return failure->error == CommError::kRemote ? Stalled() : OwnFailure(*failure);
   }
   if (watchdog_.expired()) return Stalled();
-  if (absl::Now() < next_look_) return absl::OkStatus();
-  next_look_ = absl::Now() + kBetweenLooks;
+  if (SteadyNow() < next_look_) return absl::OkStatus();
+  next_look_ = SteadyNow() + kBetweenLooks;
   for (int64_t r = 0; r < endpoint_.num_ranks(); ++r) {
     if (r == endpoint_.rank()) continue;
     MESHWRIGHT_ASSIGN_OR_RETURN(const bool asks, endpoint_.TryReceive(r, Channel::kWatch, BytesOf(heard_from_[r])));
@@ -433,8 +434,8 @@ absl::Status CudaBackend::Stalled() {
   }
   std::vector<std::optional<StallReport>> reports(n);
   reports[rank] = own;
-  const absl::Time until = absl::Now() + options_.report_time;
-  for (int64_t missing = 1; missing > 0 && absl::Now() < until;) {
+  const absl::Time until = SteadyNow() + options_.report_time;
+  for (int64_t missing = 1; missing > 0 && SteadyNow() < until;) {
     missing = 0;
     for (int64_t r = 0; r < n; ++r) {
       if (reports[r].has_value()) continue;

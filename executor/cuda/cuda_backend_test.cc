@@ -11,9 +11,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/substitute.h"
-#include "absl/time/clock.h"
 #include "executor/cuda/testing/run_on_stand_ins.h"
 #include "executor/host/run_on_threads.h"
+#include "executor/steady_clock.h"
 #include "executor/testing.h"
 #include "gtest/gtest.h"
 #include "ir/testing.h"
@@ -257,9 +257,9 @@ Outcome RunWith(const InjectedFault& fault, const Program& program, const CudaOp
   const absl::Duration slack = kLongDeadline / 2;
   const bool hangs = cuda.deadline_floor < kLongDeadline;
   const absl::Duration most = slack + (hangs ? cuda.deadline_floor * 1.5 + cuda.report_time : absl::ZeroDuration());
-  const absl::Time start = absl::Now();
+  const absl::Time start = SteadyNow();
   StandInRun run = RunOnStandIns(program, options, SyntheticData(1), cuda, machine);
-  return {absl::Now() - start, most, std::move(run.statuses)};
+  return {SteadyNow() - start, most, std::move(run.statuses)};
 }
 
 // With a deadline so short that on a busy machine more than what hangs may seem to: where the outcome is not as wanted,

@@ -17,6 +17,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "executor/cuda/real_products.h"
+#include "executor/steady_clock.h"
 #include "ir/status.h"
 
 namespace meshwright::cuda {
@@ -320,8 +321,8 @@ class RealDriver : public Driver {
     registered_.erase(communicator);
     ncclCommFinalize(Of(communicator));
     // The others finalize theirs, too; one that has died never does.
-    const absl::Time until = absl::Now() + kFinalizeTime;
-    while (AsyncError(communicator) == CommError::kInProgress && absl::Now() < until) absl::SleepFor(kNap);
+    const absl::Time until = SteadyNow() + kFinalizeTime;
+    while (AsyncError(communicator) == CommError::kInProgress && SteadyNow() < until) absl::SleepFor(kNap);
     if (AsyncError(communicator) == CommError::kNone) {
       ncclCommDestroy(Of(communicator));
     } else {

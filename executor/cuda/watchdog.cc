@@ -3,7 +3,7 @@
 #include <chrono>
 #include <utility>
 
-#include "absl/time/clock.h"
+#include "executor/steady_clock.h"
 
 namespace meshwright::cuda {
 namespace {
@@ -33,7 +33,7 @@ void Watchdog::Watch(int64_t index, Communicator communicator) {
 void Watchdog::Begin(absl::Duration deadline) {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (begun_.has_value()) return;
-  begun_ = absl::Now();
+  begun_ = SteadyNow();
   deadline_ = deadline;
 }
 
@@ -48,7 +48,7 @@ absl::Duration Watchdog::deadline() {
 }
 
 bool Watchdog::TakesLongerLocked(double deadlines) const {
-  return begun_.has_value() && absl::Now() - *begun_ > deadline_ * deadlines;
+  return begun_.has_value() && SteadyNow() - *begun_ > deadline_ * deadlines;
 }
 
 std::optional<Watchdog::Failure> Watchdog::failure() {

@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "executor/steady_clock.h"
 #include "ir/status.h"
 
 namespace meshwright {
@@ -57,8 +58,8 @@ absl::StatusOr<std::unique_ptr<MpiWorld>> MpiWorld::Join() {
 MpiWorld::~MpiWorld() {
   // A message that nobody will receive (after an error) must not keep the process; what rank 0 is still to get, as it
   // would wait for it itself.
-  const absl::Time deadline = absl::Now() + (abort_reason_.ok() ? deadline_ : absl::Seconds(1));
-  while (!pending_->sends.empty() && absl::Now() < deadline) {
+  const absl::Time deadline = SteadyNow() + (abort_reason_.ok() ? deadline_ : absl::Seconds(1));
+  while (!pending_->sends.empty() && SteadyNow() < deadline) {
     DropFinishedSends();
     sched_yield();
   }
@@ -130,7 +131,7 @@ absl::Status MpiWorld::ReceivePart(int64_t from, int tag, absl::Span<std::byte> 
       continue;
     }
     absl::SleepFor(kNap);
-    if (absl::Now() > deadline) {
+    if (SteadyNow() > deadline) {
       return absl::DeadlineExceededError(
           absl::StrCat("rank ", rank_, " waited ", absl::FormatDuration(deadline_), " for a message from rank ", from));
     }
@@ -145,7 +146,7 @@ absl::Status MpiWorld::ReceivePart(int64_t from, int tag, absl::Span<std::byte> 
 }
 
 absl::Status MpiWorld::Receive(int64_t from, Channel channel, absl::Span<std::byte> message) {
-  const absl::Time deadline = absl::Now() + deadline_;
+  const absl::Time deadline = SteadyNow() + deadline_;
   size_t at = 0;
   do {
     const size_t part = std::min(kMaxPart, message.size() - at);

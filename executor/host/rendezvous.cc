@@ -9,7 +9,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "absl/time/clock.h"
+#include "executor/steady_clock.h"
 #include "ir/status.h"
 
 namespace meshwright {
@@ -47,9 +47,9 @@ absl::Status Scheduler::Serve() {
 }
 
 absl::Status Scheduler::Gather() {
-  const absl::Time deadline = absl::Now() + options_.topology_timeout;
+  const absl::Time deadline = SteadyNow() + options_.topology_timeout;
   while (static_cast<int64_t>(Members().size()) < options_.num_workers) {
-    if (absl::Now() >= deadline) {
+    if (SteadyNow() >= deadline) {
       return absl::UnavailableError(absl::StrCat(Members().size(), " of ", options_.num_workers,
                                                  " workers arrived at the scheduler within ",
                                                  absl::FormatDuration(options_.topology_timeout)));
@@ -78,7 +78,7 @@ void Scheduler::SendTable() {
     absl::StrAppend(&addresses, "\n", worker->address.host, " ", worker->address.port);
   }
   for (Worker* worker : by_rank) {
-    worker->heard = absl::Now();
+    worker->heard = SteadyNow();
     worker->connection.Queue(Kind(RendezvousFrame::kTable), absl::StrCat(worker->rank, "\n", token, addresses));
   }
   formed_ = true;
@@ -89,12 +89,12 @@ absl::Status Scheduler::Watch() {
     bool all_done = true;
     for (const Worker* worker : Members()) {
       all_done = all_done && worker->done;
-      if (worker->done || absl::Now() - worker->heard <= options_.node_timeout) continue;
+      if (worker->done || SteadyNow() - worker->heard <= options_.node_timeout) continue;
       return absl::UnavailableError(
           absl::StrCat("worker ", worker->rank, " was lost: silent for ", absl::FormatDuration(options_.node_timeout)));
     }
     if (all_done) return absl::OkStatus();
-    MESHWRIGHT_RETURN_IF_ERROR(Poll(absl::Now() + std::min(options_.node_timeout / 4, absl::Seconds(1))));
+    MESHWRIGHT_RETURN_IF_ERROR(Poll(SteadyNow() + std::min(options_.node_timeout / 4, absl::Seconds(1))));
   }
 }
 
@@ -134,7 +134,7 @@ absl::Status Scheduler::Poll(absl::Time until) {
 }
 
 absl::Status Scheduler::Handle(Worker& worker, const Frame& frame) {
-  worker.heard = absl::Now();
+  worker.heard = SteadyNow();
   if (frame.kind == Kind(RendezvousFrame::kDone)) worker.done = true;
   if (frame.kind == Kind(RendezvousFrame::kJoin) && !worker.joined) return HandleJoin(worker, frame.text());
   return absl::OkStatus();
@@ -186,7 +186,7 @@ absl::Status Scheduler::HandleJoin(Worker& worker, const std::string& text) {
 
 void Scheduler::Fail(RendezvousFrame kind, const absl::Status& why) {
   for (const auto& worker : workers_) worker->connection.Queue(Kind(kind), why.message());
-  const absl::Time deadline = absl::Now() + kFarewell;
+  const absl::Time deadline = SteadyNow() + kFarewell;
   for (const auto& worker : workers_) worker->connection.Flush().IgnoreError();  // short: it fits
   for (const auto& worker : workers_) {
     // Until the worker closes its end: what was sent could be lost with an early end of ours.

@@ -11,7 +11,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "absl/time/clock.h"
+#include "executor/steady_clock.h"
 #include "ir/status.h"
 
 namespace meshwright {
@@ -56,7 +56,7 @@ SocketWorld::SocketWorld(const RendezvousOptions& options, OwnedFd wake, std::un
 
 absl::StatusOr<std::unique_ptr<SocketWorld>> SocketWorld::Join(const RendezvousOptions& options,
                                                                const std::string& id) {
-  absl::StatusOr<OwnedFd> found = ConnectTo(options.scheduler, absl::Now() + options.topology_timeout);
+  absl::StatusOr<OwnedFd> found = ConnectTo(options.scheduler, SteadyNow() + options.topology_timeout);
   if (!found.ok()) {
     return absl::UnavailableError(absl::StrCat("no scheduler within ", absl::FormatDuration(options.topology_timeout),
                                                ": ", found.status().message()));
@@ -66,7 +66,7 @@ absl::StatusOr<std::unique_ptr<SocketWorld>> SocketWorld::Join(const RendezvousO
   auto scheduler = std::make_unique<FrameConnection>(*std::move(found), kRendezvousFrameLimit);
   KeepFreedMemory();
   std::unique_ptr<SocketWorld> world(new SocketWorld(options, std::move(wake), std::move(scheduler)));
-  MESHWRIGHT_RETURN_IF_ERROR(world->MeetPeers(id, absl::Now() + options.topology_timeout + kGrace));
+  MESHWRIGHT_RETURN_IF_ERROR(world->MeetPeers(id, SteadyNow() + options.topology_timeout + kGrace));
   world->thread_ = std::thread([self = world.get()] { self->Run(); });
   return world;
 }
@@ -116,7 +116,7 @@ absl::Status SocketWorld::ConnectPeers(const OwnedFd& listening, absl::string_vi
       const absl::StatusOr<Frame> news = scheduler_->ReadOne(deadline);
       return absl::UnavailableError(news.ok() ? news->text() : "the scheduler went away while the workers met");
     }
-    if (absl::Now() >= deadline) return absl::UnavailableError("not all workers connected to this one in time");
+    if (SteadyNow() >= deadline) return absl::UnavailableError("not all workers connected to this one in time");
   }
   return absl::OkStatus();
 }
@@ -125,7 +125,7 @@ absl::Status SocketWorld::AcceptPeer(const OwnedFd& listening, absl::string_view
   absl::StatusOr<OwnedFd> socket = AcceptFrom(listening);
   if (!socket.ok()) return absl::OkStatus();  // it has gone again
   auto connection = std::make_unique<FrameConnection>(*std::move(socket), kHelloLimit);
-  const absl::StatusOr<Frame> hello = connection->ReadOne(std::min(deadline, absl::Now() + kGrace));
+  const absl::StatusOr<Frame> hello = connection->ReadOne(std::min(deadline, SteadyNow() + kGrace));
   if (!hello.ok() || hello->kind != kHello) return absl::OkStatus();  // a stranger
   const std::vector<std::string> lines = absl::StrSplit(hello->text(), '\n');
   int64_t other = 0;
@@ -250,16 +250,16 @@ void SocketWorld::Run() {
     if (rank != rank_) ReadPeer(rank);
   }
   const absl::Duration between = std::min(options_.node_timeout / 4, kMostBetweenHeartbeats);
-  absl::Time heartbeat = absl::Now(), leave = absl::InfiniteFuture();
+  absl::Time heartbeat = SteadyNow(), leave = absl::InfiniteFuture();
   while (true) {
     {
       const std::lock_guard<std::mutex> lock(mutex_);
       if (leaving_ && leave == absl::InfiniteFuture())
-        leave = absl::Now() + (stopped_.ok() ? kLeaveTime : kStoppedLeaveTime);
-      if (HasLeftLocked() || absl::Now() >= leave) break;
-      if (absl::Now() >= heartbeat) {
+        leave = SteadyNow() + (stopped_.ok() ? kLeaveTime : kStoppedLeaveTime);
+      if (HasLeftLocked() || SteadyNow() >= leave) break;
+      if (SteadyNow() >= heartbeat) {
         if (scheduler_ != nullptr) scheduler_->Queue(Kind(RendezvousFrame::kHeartbeat), "");
-        heartbeat = absl::Now() + between;
+        heartbeat = SteadyNow() + between;
       }
     }
     PollOnce(std::min(heartbeat, leave));
@@ -267,7 +267,7 @@ void SocketWorld::Run() {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (scheduler_ == nullptr) return;
   scheduler_->Queue(Kind(RendezvousFrame::kDone), "");
-  scheduler_->FlushAll(absl::Now() + kStoppedLeaveTime).IgnoreError();
+  scheduler_->FlushAll(SteadyNow() + kStoppedLeaveTime).IgnoreError();
 }
 
 void SocketWorld::PollOnce(absl::Time until) {

@@ -15,6 +15,7 @@
 #include "executor/host/rendezvous.h"
 #include "executor/host/socket_frames.h"
 #include "executor/host/testing.h"
+#include "executor/steady_clock.h"
 #include "gtest/gtest.h"
 #include "ir/testing.h"
 
@@ -225,7 +226,7 @@ TEST(SocketFramesTest, ThePortOfAConnectionsOwnEndCanBeListenedAt) {
   ASSERT_OK(listening);
   SocketAddress own;
   {
-    absl::StatusOr<OwnedFd> connection = ConnectTo(OwnAddress(*listening), absl::Now() + kHang);
+    absl::StatusOr<OwnedFd> connection = ConnectTo(OwnAddress(*listening), SteadyNow() + kHang);
     ASSERT_OK(connection);
     own = OwnAddress(*connection);
     EXPECT_OK(ListenAt(own)) << "while it is open";

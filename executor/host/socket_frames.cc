@@ -16,6 +16,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "executor/steady_clock.h"
 #include "ir/status.h"
 
 namespace meshwright {
@@ -63,7 +64,7 @@ bool WaitFor(int fd, short events, absl::Time deadline) {
   while (true) {
     const int ready = poll(&entry, 1, PollMilliseconds(deadline, 1000));
     if (ready > 0) return true;
-    if (absl::Now() >= deadline) return false;
+    if (SteadyNow() >= deadline) return false;
   }
 }
 
@@ -76,7 +77,7 @@ OwnedFd::~OwnedFd() {
 std::string ToText(const SocketAddress& address) { return absl::StrCat(address.host, ":", address.port); }
 
 int PollMilliseconds(absl::Time until, int most) {
-  const int64_t left = absl::ToInt64Milliseconds(until - absl::Now()) + 1;
+  const int64_t left = absl::ToInt64Milliseconds(until - SteadyNow()) + 1;
   return static_cast<int>(std::clamp<int64_t>(left, 0, most));
 }
 
@@ -112,7 +113,7 @@ absl::StatusOr<OwnedFd> ConnectTo(const SocketAddress& address, absl::Time deadl
       Prepare(connection);
       return connection;
     }
-    if (absl::Now() + kRetry >= deadline) {
+    if (SteadyNow() + kRetry >= deadline) {
       return absl::UnavailableError(
           absl::StrCat("nobody answers at ", ToText(address), ": ", std::strerror(to_itself ? ECONNREFUSED : error)));
     }

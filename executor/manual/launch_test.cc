@@ -25,6 +25,7 @@
 #include "absl/time/clock.h"
 #include "executor/host/testing.h"
 #include "executor/manual/toy.h"
+#include "executor/steady_clock.h"
 #include "gtest/gtest.h"
 #include "ir/testing.h"
 
@@ -73,15 +74,15 @@ class Process {
 
   // The exit status, -1 when it hangs.
   int Wait() {
-    const absl::Time deadline = absl::Now() + kHang;
-    while (!HasEnded() && absl::Now() < deadline) absl::SleepFor(kBetweenLooks);
+    const absl::Time deadline = SteadyNow() + kHang;
+    while (!HasEnded() && SteadyNow() < deadline) absl::SleepFor(kBetweenLooks);
     return status_;
   }
   // Waits until it has printed that: false when it ends, or hangs, without.
   bool Says(const std::string& text) {
-    const absl::Time deadline = absl::Now() + kHang;
+    const absl::Time deadline = SteadyNow() + kHang;
     while (true) {
-      const bool last = HasEnded() || absl::Now() > deadline;
+      const bool last = HasEnded() || SteadyNow() > deadline;
       if (Output().find(text) != std::string::npos) return true;
       if (last) return false;
       absl::SleepFor(kBetweenLooks);

@@ -21,11 +21,11 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "absl/time/clock.h"
 #include "executor/cuda/run_on_gpus.h"
 #include "executor/host/run_in_job.h"
 #include "executor/host/run_on_endpoint.h"
 #include "executor/manual/launch.h"
+#include "executor/steady_clock.h"
 #include "gtest/gtest.h"
 #include "ir/status.h"
 #include "tests/gpu/suite_case.h"
@@ -41,7 +41,7 @@ struct Request {
 
 // Rank 0's clock decides for all whether there is another one.
 absl::StatusOr<bool> GoesOn(Endpoint& world, absl::Time end) {
-  std::byte more{static_cast<unsigned char>(absl::Now() < end)};
+  std::byte more{static_cast<unsigned char>(SteadyNow() < end)};
   if (world.rank() != 0) {
     MESHWRIGHT_RETURN_IF_ERROR(world.Receive(0, Channel::kReport, absl::MakeSpan(&more, 1)));
   } else {
@@ -67,7 +67,7 @@ absl::Status Named(const std::string& path, const absl::Status& status) {
 }
 
 absl::Status PlayCases(const Request& request, Endpoint& world, int64_t& wrong) {
-  const absl::Time end = absl::Now() + absl::Seconds(request.seconds);
+  const absl::Time end = SteadyNow() + absl::Seconds(request.seconds);
   const std::string mine = absl::StrCat(world.num_ranks(), "_ranks_");
   std::vector<std::string> paths;
   for (const auto& entry : std::filesystem::directory_iterator(request.folder)) {

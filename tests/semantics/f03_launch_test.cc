@@ -12,6 +12,7 @@
 #include "absl/time/clock.h"
 #include "executor/host/testing.h"
 #include "executor/manual/launch.h"
+#include "executor/steady_clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "ir/error_kind.h"
@@ -42,9 +43,9 @@ std::string LossLines(const std::string& text) {
 struct Shell {
   explicit Shell(const std::string& line) {
     const std::string folder = NewFolder();
-    const absl::Time begin = absl::Now();
+    const absl::Time begin = SteadyNow();
     const int ended = std::system(absl::StrCat("(", line, ") > ", folder, "/out 2>&1").c_str());
-    took = absl::Now() - begin;
+    took = SteadyNow() - begin;
     status = WIFEXITED(ended) ? WEXITSTATUS(ended) : -1;
     output = ReadAll(folder + "/out");
     std::system(absl::StrCat("rm -r ", folder).c_str());
@@ -160,8 +161,8 @@ TEST(LauncherTest, WithoutJoinTheJobRunsOn) {
   EXPECT_EQ(launch.status, 0) << launch.output;
   EXPECT_THAT(launch.output, HasSubstr("started 2 workers; their output is in "));
   std::string log;
-  const absl::Time hangs = absl::Now() + kHang;
-  while (log.find("memory of") == std::string::npos && absl::Now() < hangs) {
+  const absl::Time hangs = SteadyNow() + kHang;
+  while (log.find("memory of") == std::string::npos && SteadyNow() < hangs) {
     absl::SleepFor(absl::Milliseconds(50));
     log = ReadAll(folder + "/worker_0.log");
   }
@@ -190,8 +191,8 @@ TEST(LauncherTest, WhenOneDiesNobodyIsLeftBehind) {
   job.to_end = absl::Seconds(1);
   EXPECT_THAT(RunJob(job), StatusIs(absl::StatusCode::kAborted, "worker_2 ended with 3, see "));
   const std::string sleeper = absl::StrCat("sleep", std::string(1, '\0'), mark, std::string(1, '\0'));
-  const absl::Time hangs = absl::Now() + kHang;
-  while (IsRunning(sleeper) && absl::Now() < hangs) absl::SleepFor(absl::Milliseconds(20));
+  const absl::Time hangs = SteadyNow() + kHang;
+  while (IsRunning(sleeper) && SteadyNow() < hangs) absl::SleepFor(absl::Milliseconds(20));
   EXPECT_FALSE(IsRunning(sleeper)) << "left behind";
   std::system(absl::StrCat("rm -r ", job.log_dir).c_str());
 }

@@ -12,8 +12,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "absl/time/clock.h"
 #include "executor/host/testing.h"
+#include "executor/steady_clock.h"
 #include "tools/launcher.h"
 
 namespace meshwright {
@@ -60,10 +60,10 @@ JobOutput RunUnderMpirun(int64_t ranks, const std::vector<std::string>& command)
                    " timeout -k 5 ", absl::ToInt64Seconds(kHang), " mpirun -np ", ranks, " --output-filename ", folder,
                    "/log_output");
   for (const std::string& word : command) absl::StrAppend(&line, " ", Quoted(word));
-  const absl::Time begin = absl::Now();
+  const absl::Time begin = SteadyNow();
   const int ended = std::system(absl::StrCat(line, " > ", folder, "/all 2>&1").c_str());
   JobOutput output;
-  output.took = absl::Now() - begin;
+  output.took = SteadyNow() - begin;
   if (ended != 0) {
     output.status = absl::AbortedError(
         absl::StrCat("mpirun ended with ", WIFEXITED(ended) ? WEXITSTATUS(ended) : -1, ": ", ReadAll(folder + "/all")));
@@ -88,10 +88,10 @@ JobOutput RunOverSockets(int64_t ranks, const std::vector<std::string>& command)
   job.port = port.number();
   job.log_dir = folder;
   job.timeout = job.to_end = kHang;
-  const absl::Time begin = absl::Now();
+  const absl::Time begin = SteadyNow();
   JobOutput output;
   output.status = RunJob(job);
-  output.took = absl::Now() - begin;
+  output.took = SteadyNow() - begin;
   for (int64_t rank = 0; rank < ranks; ++rank) {
     output.ranks.push_back(ReadAll(absl::StrCat(folder, "/worker_", rank, ".log")));
   }

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "executor/cuda/testing/stand_in_device.h"
+#include "executor/steady_clock.h"
 #include "ir/status.h"
 
 namespace meshwright::cuda::testing {
@@ -195,7 +196,7 @@ bool StandInMachine::State::Device::Do(StreamState& stream) {
     }
     case Task::Kind::kRecord:
       task.event->done = std::max(task.event->done, task.generation);
-      task.event->time = absl::Now();
+      task.event->time = SteadyNow();
       break;
     case Task::Kind::kWait:
       if (task.event->done < task.generation) return false;
