@@ -324,6 +324,7 @@ class Bucketer {
     std::vector<bool> communicates;  // by block
     for (const Block& block : c_.blocks) communicates.push_back(BytesOf(block) > Bytes());
     std::vector<Slot> merged;
+    merged.reserve(c_.slots.size());
     for (const Slot& slot : c_.slots) {
       if (!merged.empty()) {
         Slot& last = merged.back();

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <map>
-#include <set>
 #include <utility>
 #include <vector>
 
@@ -24,9 +23,15 @@ class Overlapper {
 
   void Run() {
     done_.resize(c_.blocks.size());
+    layers_.assign(c_.blocks.size(), 1);
+    for (const Slot& slot : c_.slots) {
+      int64_t& layers = layers_[slot.block.index()];
+      layers = std::max({layers, slot.layer + 1, slot.layer + (slot.count - 1) * slot.step + 1});
+    }
     for (size_t b = 0, n = c_.blocks.size(); b < n; ++b) MoveCollectives(BlockId(b));
     NoteUses();
     std::vector<Slot> slots;
+    slots.reserve(c_.slots.size());
     for (const Slot& slot : c_.slots) Append(slot, slots);
     c_.slots = std::move(slots);
   }
@@ -36,20 +41,12 @@ class Overlapper {
     c_.events.push_back({std::move(name), layers, 1});
     return EventId(c_.events.size() - 1);
   }
-  int64_t LayersOf(BlockId block) const {
-    int64_t layers = 1;
-    for (const Slot& slot : c_.slots) {
-      if (slot.block == block)
-        layers = std::max({layers, slot.layer + 1, slot.layer + (slot.count - 1) * slot.step + 1});
-    }
-    return layers;
-  }
 
   void MoveCollectives(BlockId id) {
     Block& block = c_.blocks[id.index()];
     if (std::none_of(block.instructions.begin(), block.instructions.end(), Moves)) return;
-    const EventId ready = NewEvent(absl::StrCat(block.name, " ready"), LayersOf(id));
-    const EventId done = NewEvent(absl::StrCat(block.name, " done"), LayersOf(id));
+    const EventId ready = NewEvent(absl::StrCat(block.name, " ready"), layers_[id.index()]);
+    const EventId done = NewEvent(absl::StrCat(block.name, " done"), layers_[id.index()]);
     done_[id.index()] = done;
     std::vector<Instruction> out;
     bool open = false;  // the last instruction is a call that nobody waits for yet
@@ -73,46 +70,53 @@ class Overlapper {
     block.instructions = std::move(out);
   }
 
-  using Instance = std::pair<BufferId, int64_t>;
+  // A block at a layer whose communication runs: its place among those of all blocks.
   struct Pending {
     BlockId block;
-    int64_t layer;
-    friend auto operator<=>(const Pending&, const Pending&) = default;
+    int64_t layer = 0;
   };
-  // What communication that nobody has waited for writes, or reads.
+  size_t PlaceOf(const Pending& pending) const {
+    return first_pending_[pending.block.index()] + static_cast<size_t>(pending.layer);
+  }
+  // What communication that nobody has waited for writes, or reads. Instances of buffers are numbered through.
   struct Open {
-    std::map<Instance, Pending> by;  // the latest of each
-    std::map<Pending, std::vector<Instance>> of;
+    std::vector<Pending> by;              // by instance: the latest; no block where there is none
+    std::vector<std::vector<size_t>> of;  // by place of what is pending: instances
+    size_t count = 0;                     // of instances that have one
 
-    void Note(const Instance& instance, const Pending& pending) {
+    void Note(size_t instance, const Pending& pending, size_t place) {
+      if (!by[instance].block.valid()) ++count;
       by[instance] = pending;
-      of[pending].push_back(instance);
+      of[place].push_back(instance);
     }
-    void Close(const Pending& pending) {
-      const auto done = of.find(pending);
-      if (done == of.end()) return;
-      for (const Instance& instance : done->second) {
-        const auto found = by.find(instance);
-        if (found != by.end() && found->second == pending) by.erase(found);
+    void Close(const Pending& pending, size_t place) {
+      for (const size_t instance : of[place]) {
+        Pending& latest = by[instance];
+        if (latest.block != pending.block || latest.layer != pending.layer) continue;
+        latest = Pending();
+        --count;
       }
-      of.erase(done);
+      of[place].clear();
     }
   };
 
-  int64_t LayerInstance(const Operand& operand, int64_t layer) const {
-    return (layer + operand.layer_shift) % c_.buffers[operand.buffer.index()].layers;
+  // REQUIRES: the buffer is communicated beside the kernels.
+  size_t InstanceAt(const Operand& operand, int64_t layer) const {
+    const int64_t layers = c_.buffers[operand.buffer.index()].layers;
+    const int64_t at = (layer + operand.layer_shift) % layers;
+    // Layers below 0 are none of those above.
+    return first_instance_[operand.buffer.index()] + static_cast<size_t>(at < 0 ? layers - 1 - at : at);
   }
 
   // What block at layer uses that is still being communicated: what communication writes, and what the block overwrites
   // while communication reads it.
   std::vector<Pending> Needs(BlockId block, int64_t layer) const {
     std::vector<Pending> needs;
-    if (writes_.by.empty()) return needs;
+    if (writes_.count == 0) return needs;
     if (block.index() >= uses_.size()) return needs;  // one that waits
     for (const Use& use : uses_[block.index()]) {
-      const auto& open = use.overwrites ? reads_.by : writes_.by;
-      const auto found = open.find({use.operand.buffer, LayerInstance(use.operand, layer)});
-      if (found != open.end()) needs.push_back(found->second);
+      const Pending& latest = (use.overwrites ? reads_ : writes_).by[InstanceAt(use.operand, layer)];
+      if (latest.block.valid()) needs.push_back(latest);
     }
     return needs;
   }
@@ -131,6 +135,19 @@ class Overlapper {
           for (const Operand& operand : *operands) moved[operand.buffer.index()] = true;
         }
       }
+    }
+    size_t instances = 0, places = 0;
+    for (size_t b = 0; b < moved.size(); ++b) {
+      first_instance_.push_back(instances);
+      if (moved[b]) instances += 2 * static_cast<size_t>(c_.buffers[b].layers);
+    }
+    for (size_t b = 0; b < layers_.size(); ++b) {
+      first_pending_.push_back(places);
+      if (done_[b].valid()) places += static_cast<size_t>(layers_[b]);
+    }
+    for (Open* open : {&writes_, &reads_}) {
+      open->by.resize(instances);
+      open->of.resize(places);
     }
     for (const Block& block : c_.blocks) {
       std::vector<Use>& uses = uses_.emplace_back();
@@ -157,12 +174,12 @@ class Overlapper {
       it->second = BlockId(c_.blocks.size() - 1);
     }
     slots.push_back({it->second, 0, pending.layer, 1, 1});
-    writes_.Close(pending);
-    reads_.Close(pending);
+    writes_.Close(pending, PlaceOf(pending));
+    reads_.Close(pending, PlaceOf(pending));
   }
 
   void Append(const Slot& slot, std::vector<Slot>& slots) {
-    if (writes_.by.empty()) {
+    if (writes_.count == 0) {
       slots.push_back(slot);
       NotePending(slot);
       return;
@@ -190,16 +207,19 @@ class Overlapper {
       if (!Moves(instruction)) continue;
       const Pending pending = {slot.block, slot.layer};
       for (const Operand& operand : instruction.writes) {
-        writes_.Note({operand.buffer, LayerInstance(operand, slot.layer)}, pending);
+        writes_.Note(InstanceAt(operand, slot.layer), pending, PlaceOf(pending));
       }
       for (const Operand& operand : instruction.reads) {
-        reads_.Note({operand.buffer, LayerInstance(operand, slot.layer)}, pending);
+        reads_.Note(InstanceAt(operand, slot.layer), pending, PlaceOf(pending));
       }
     }
   }
 
   RankClass& c_;
   std::vector<EventId> done_;           // by block: recorded when its collectives are through
+  std::vector<int64_t> layers_;         // by block: one more than the highest that a slot runs
+  std::vector<size_t> first_pending_;   // by block, of its layers' places
+  std::vector<size_t> first_instance_;  // by buffer
   std::vector<std::vector<Use>> uses_;  // by block
   Open writes_, reads_;
   std::map<BlockId, BlockId> await_;

@@ -1,5 +1,7 @@
 #include "planner/passes/pass_slots.h"
 
+#include <algorithm>
+
 #include "absl/types/span.h"
 
 namespace meshwright {
@@ -14,11 +16,12 @@ struct Side {
 
 bool IsEmpty(const RankClass& c, BlockId block) { return c.blocks[block.index()].instructions.empty(); }
 
+void AppendAt(int64_t microbatch, Slot slot, std::vector<Slot>& to) {
+  slot.microbatch = microbatch;
+  to.push_back(slot);
+}
 void AppendAt(int64_t microbatch, const std::vector<Slot>& from, std::vector<Slot>& to) {
-  for (Slot slot : from) {
-    slot.microbatch = microbatch;
-    to.push_back(slot);
-  }
+  for (const Slot& slot : from) AppendAt(microbatch, slot, to);
 }
 
 void AppendTo(std::vector<Slot>& slots, const std::vector<Slot>& more) {
@@ -42,15 +45,19 @@ class SideMaker {
     for (size_t i = 0; i < passes_.size(); ++i) {
       const Pass& pass = passes_[i];
       for (const Arrivals::Receive& one : slots_.arrivals.before[first_ + i]) {
-        AppendAt(one.microbatch, {slots_.receives[one.route]}, side_.before);
+        AppendAt(one.microbatch, slots_.receives[one.route], side_.before);
       }
       const auto transfers = slots_.transfers.find({pass.chunk, pass.kind});
       if (transfers == slots_.transfers.end()) continue;
       AppendAt(pass.microbatch, transfers->second.before, side_.before);
       AppendAt(pass.microbatch, transfers->second.after, i == 0 ? side_.after : released);
     }
-    const size_t count = slots_.here.size();
-    for (size_t k = 0; k < count; ++k) AddSegment(forward() ? k : count - 1 - k);
+    // Those of a chunk stand beside each other.
+    const int64_t chunk = passes_[0].chunk;
+    const auto of_chunk = std::equal_range(slots_.here.begin(), slots_.here.end(), chunk, ByChunk());
+    const size_t begin = static_cast<size_t>(of_chunk.first - slots_.here.begin());
+    const size_t end = static_cast<size_t>(of_chunk.second - slots_.here.begin());
+    for (size_t k = begin; k < end; ++k) AddSegment(forward() ? k : begin + end - 1 - k);
     for (const Late& late : late_) side_.tail.push_back(late.slot);
     AppendTo(side_.tail, released);
     return std::move(side_);
@@ -62,11 +69,15 @@ class SideMaker {
     bool waits = false;
   };
 
+  struct ByChunk {
+    bool operator()(const PassSlots::Here& here, int64_t chunk) const { return here.chunk < chunk; }
+    bool operator()(int64_t chunk, const PassSlots::Here& here) const { return chunk < here.chunk; }
+  };
+
   bool forward() const { return passes_[0].kind == PassKind::kForward; }
 
   void AddSegment(size_t i) {
     const PassSlots::Here& here = slots_.here[i];
-    if (here.chunk != passes_[0].chunk) return;
     const int64_t count = here.is_stack ? here.piece.count : 1;
     const std::vector<BlockId>& blocks = here.blocks[static_cast<size_t>(passes_[0].kind)];
     if (here.is_stack && passes_.size() == 1 && blocks.size() == 1 && step_end_ == nullptr) {

@@ -62,6 +62,8 @@ class Splitter {
     MakeBlocks();
     FindUses();
     FindCrossings();
+    crossings_of_.resize(all().buffers.size());
+    for (size_t k = 0; k < crossings_.size(); ++k) crossings_of_[crossings_[k].buffer.index()].push_back(k);
     Program after;
     after.name = before_.name;
     after.mesh = before_.mesh;
@@ -239,6 +241,7 @@ class Splitter {
     between_.clear();
     chunks_with_.assign(all().buffers.size(), std::nullopt);
     RankClass c;
+    c.buffers.reserve(2 * all().buffers.size() * static_cast<size_t>(chunks()));  // with those of the step's end
     c.name = absl::StrCat("stage ", stage);
     c.stage = stage;
     c.events = all().events;
@@ -386,9 +389,9 @@ class Splitter {
         most = std::max(most, Between(stage, first, last, from, to));
       }
     }
-    for (const Crossing& crossing : crossings_) {
-      if (crossing.buffer != id || !IsTurn(crossing) || crossing.to != PartOf(stage, chunk)) continue;
-      most = std::max(most, Between(stage, first, last, ChunkOf(crossing.from), chunk));
+    for (const size_t k : crossings_of_[id.index()]) {
+      if (!IsTurn(crossings_[k]) || crossings_[k].to != PartOf(stage, chunk)) continue;
+      most = std::max(most, Between(stage, first, last, ChunkOf(crossings_[k].from), chunk));
     }
     return most;
   }
@@ -400,9 +403,7 @@ class Splitter {
   }
   // From one chunk of a stage to the next: copied instead of sent.
   bool IsTurn(const Crossing& crossing) const { return StageOf(crossing.from) == StageOf(crossing.to); }
-  bool Crosses(BufferId id) const {
-    return absl::c_any_of(crossings_, [&](const Crossing& crossing) { return crossing.buffer == id; });
-  }
+  bool Crosses(BufferId id) const { return !crossings_of_[id.index()].empty(); }
   // The chunks of a stage that use a buffer.
   const std::set<int64_t>& ChunksWith(int64_t stage, BufferId id) const {
     std::optional<std::set<int64_t>>& known = chunks_with_[id.index()];
@@ -579,6 +580,7 @@ class Splitter {
   std::vector<std::vector<int64_t>> parts_of_;  // by segment
   std::vector<Uses> uses_;                      // by buffer
   std::vector<Crossing> crossings_;
+  std::vector<std::vector<size_t>> crossings_of_;  // by buffer
   SharedParameters shared_;
   std::vector<std::vector<int64_t>> pass_ends_;  // by stage and pass
   // Of the class under construction.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <tuple>
 #include <utility>
 
 #include "absl/algorithm/container.h"
@@ -14,7 +15,7 @@ namespace meshwright {
 namespace {
 
 // "d0 d1, d0 d1 -> d0 d1": the rule of an elementwise op on tensors of one shape.
-absl::StatusOr<IndexRule> Elementwise(size_t rank, size_t inputs, size_t outputs) {
+absl::StatusOr<IndexRule> ParseElementwise(size_t rank, size_t inputs, size_t outputs) {
   std::vector<std::string> dims;
   for (size_t d = 0; d < rank; ++d) dims.push_back(absl::StrCat("d", d));
   const std::string operand = absl::StrJoin(dims, " ");
@@ -58,22 +59,40 @@ class Maker {
     return sync;
   }
 
-  // The gradients whose last contribution is made in the backward pass of segment i, in parameter order.
-  std::vector<BufferId> GradientsOf(size_t i, const std::vector<StepEnd::SegmentLayers>& segments) const {
+  // A gradient and its parameter, which is invalid where there is none.
+  struct Trained {
+    BufferId gradient, parameter;
+  };
+  // By segment, those whose last contribution is made in its backward pass, in the order of parameters.
+  std::vector<std::vector<Trained>> GradientsOf(const std::vector<StepEnd::SegmentLayers>& segments) const {
     std::map<BufferId, size_t> last;
     for (size_t k = 0; k < segments.size(); ++k) {
       for (const BlockId block : segments[k].backward) {
         if (block.valid()) NoteGradients(block, k, last);
       }
     }
-    std::map<BufferId, BufferId> in_parameter_order;
-    for (const auto& [id, segment] : last) {
-      if (segment != i) continue;
-      in_parameter_order[Find(ParameterOf(c_.buffers[id.index()].name), BufferRole::kParameter)] = id;
+    std::map<absl::string_view, BufferId> parameters;
+    for (size_t i = 0; i < c_.buffers.size(); ++i) {
+      if (c_.buffers[i].role == BufferRole::kParameter) parameters.try_emplace(c_.buffers[i].name, BufferId(i));
     }
-    std::vector<BufferId> gradients;
-    for (const auto& [parameter, gradient] : in_parameter_order) gradients.push_back(gradient);
+    std::vector<std::vector<Trained>> gradients(segments.size());
+    for (const auto& [id, segment] : last) {
+      const auto parameter = parameters.find(ParameterOf(c_.buffers[id.index()].name));
+      gradients[segment].push_back({id, parameter == parameters.end() ? BufferId() : parameter->second});
+    }
+    for (std::vector<Trained>& of_segment : gradients) {
+      absl::c_stable_sort(of_segment, [](const Trained& a, const Trained& b) { return a.parameter < b.parameter; });
+    }
     return gradients;
+  }
+
+  // The rule of an elementwise op on tensors of `rank` dims, parsed once.
+  absl::StatusOr<IndexRule> Elementwise(size_t rank, size_t inputs, size_t outputs) {
+    const auto [found, is_new] = rules_.try_emplace({rank, inputs, outputs});
+    if (is_new) {
+      MESHWRIGHT_ASSIGN_OR_RETURN(found->second, ParseElementwise(rank, inputs, outputs));
+    }
+    return found->second;
   }
 
   // Notes k as the segment of the block's gradients that have none yet.
@@ -231,6 +250,7 @@ class Maker {
 
   RankClass& c_;
   const UpdateRule& optimizer_;
+  std::map<std::tuple<size_t, size_t, size_t>, IndexRule> rules_;
 };
 
 // The owner's or the user's half of an exchange of shared values. All stages go through the shared parameters in the
@@ -339,7 +359,7 @@ class Sharing {
     Compute compute;
     compute.op = OpKind::kReduceSum;
     compute.accumulate = true;
-    MESHWRIGHT_ASSIGN_OR_RETURN(compute.rule, Elementwise(copy.shape.size(), 1, 1));
+    MESHWRIGHT_ASSIGN_OR_RETURN(compute.rule, make_.Elementwise(copy.shape.size(), 1, 1));
     compute.rule.inputs.resize(1);  // a scalar's has no text
     compute.rule.outputs.resize(1);
     add.work = std::move(compute);
@@ -387,16 +407,17 @@ absl::StatusOr<StepEnd> StepEnd::Make(RankClass& c, const Mesh& mesh, const Upda
     return make.Update(parameter, whole, update);
   };
   std::vector<std::pair<BufferId, BufferId>> late;  // gradient, parameter
+  const std::vector<std::vector<Maker::Trained>> gradients = make.GradientsOf(segments);
   for (size_t i = 0; i < segments.size(); ++i) {
     Blocks blocks;
     blocks.layers = segments[i].layers;
-    const std::vector<BufferId> gradients = make.GradientsOf(i, segments);
+    std::vector<BufferId> zeroed;
+    for (const Maker::Trained& trained : gradients[i]) zeroed.push_back(trained.gradient);
     std::vector<Instruction> zero, reduce, update, values, of_twin;
     const int64_t twin = segments[i].twin;
-    if (!gradients.empty()) zero.push_back(make.MakeZero(gradients, absl::StrCat(segments[i].name, "/zero")));
-    for (BufferId gradient : gradients) {
+    if (!zeroed.empty()) zero.push_back(make.MakeZero(zeroed, absl::StrCat(segments[i].name, "/zero")));
+    for (const auto& [gradient, parameter] : gradients[i]) {
       const std::string name(ParameterOf(c.buffers[gradient.index()].name));
-      const BufferId parameter = make.Find(name, BufferRole::kParameter);
       if (!parameter.valid()) return absl::InternalError(absl::StrCat("no parameter \"", name, "\""));
       if (sharing.IsShared(name)) continue;
       if (twin >= 0 && !segments[i].owned) {
