@@ -99,7 +99,7 @@ class ModelReader {
     c_.norm = family.norm;
     c_.positions = family.positions;
     if (c_.positions == Positions::kRotary && c_.head_dim % 2 != 0) c_.positions = Positions::kNone;
-    c_.tied_embeddings = known_ != nullptr ? known_->tied : family.tied;
+    c_.tied_embeddings = known_ != nullptr ? known_->tied : &family == &kModern ? CountsOneEmbedding() : family.tied;
     c_.bias = c_.qkv_bias = family.bias;
     c_.max_positions = sequence_;
     MESHWRIGHT_RETURN_IF_ERROR(ReadExperts());
@@ -204,6 +204,19 @@ class ModelReader {
     }
     defaults_.push_back(gated ? "a family like Llama" : "a family like GPT");
     return gated ? kModern : kClassic;
+  }
+
+  // Models like Llama are published with one matrix for embedding and head (Llama 3.2 1B and 3B, the small ones of
+  // Qwen) and with two: whichever number of parameters is nearer to the one given. Two where there is none, or none is
+  // near.
+  bool CountsOneEmbedding() const {
+    constexpr double kNear = 0.02;
+    if (!billions_.has_value()) return false;
+    DecoderConfig model = c_;
+    model.tied_embeddings = true;
+    const double one = std::abs(NumParameters(model, true) / (*billions_ * 1e9) - 1);
+    model.tied_embeddings = false;
+    return one < kNear && one < std::abs(NumParameters(model, true) / (*billions_ * 1e9) - 1);
   }
 
   bool NamesExperts() const {

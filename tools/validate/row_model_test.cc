@@ -43,6 +43,20 @@ TEST(RowModelTest, HeadsOfTheRowGoBeforeThoseOfTheKnownModel) {
   EXPECT_EQ(other.kv_heads, 16);
 }
 
+// Two layers of 4 h^2 + 3 h ffn = 16 x 256^2, and 1024 x 256 for an embedding: 2.36 million with one, 2.62 with two.
+TEST(RowModelTest, OneEmbeddingOrTwoByTheNumberOfParameters) {
+  std::vector<std::string> defaults;
+  const std::string sizes = "model,layers,hidden,heads,ffn,vocab,params_b\nLlama-like,2,256,4,1024,1024,";
+  ASSERT_OK_AND_ASSIGN(const DecoderConfig one, ModelOf(sizes + "0.00236\n", &defaults));
+  EXPECT_TRUE(one.tied_embeddings);
+  ASSERT_OK_AND_ASSIGN(const DecoderConfig two, ModelOf(sizes + "0.00262\n", &defaults));
+  EXPECT_FALSE(two.tied_embeddings);
+  ASSERT_OK_AND_ASSIGN(const DecoderConfig neither, ModelOf(sizes + "0.0021\n", &defaults));
+  EXPECT_FALSE(neither.tied_embeddings);
+  ASSERT_OK_AND_ASSIGN(const DecoderConfig unknown, ModelOf(sizes + "\n", &defaults));
+  EXPECT_FALSE(unknown.tied_embeddings);
+}
+
 // 14400 / 128 is no integer; of the divisors that 8 ranks split, 120 heads of 120 are nearest to 128.
 TEST(RowModelTest, HeadsDivideAndSplit) {
   std::vector<std::string> defaults;
