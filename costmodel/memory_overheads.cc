@@ -9,6 +9,7 @@ Bytes CommunicatorBytes(const CommunicatorUse& use, const Cluster& cluster) {
   if (use.ranks <= 1 || cluster.device.generation == Generation::kHost) return Bytes(0);
   if (use.ranks_per_node <= 1) return kNodeCommunicatorBytes;
   Bytes bytes = use.ranks == 2 ? kPairCommunicatorBytes : kCommunicatorBytes;
+  if (use.early) bytes = use.ranks == 2 ? kEarlyPairCommunicatorBytes : kEarlyCommunicatorBytes;
   const bool nvls = cluster.intra_kind == LinkKind::kNvSwitch && cluster.device.generation >= Generation::kHopper;
   if (nvls && use.reduces && use.ranks_per_node > 2) bytes += kNvlsBytes;
   if (use.all_to_all) {

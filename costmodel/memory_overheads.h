@@ -23,6 +23,11 @@ inline constexpr Bytes kContextBytes = MiB(750);
 inline constexpr Bytes kCommunicatorBytes = MiB(392);
 inline constexpr Bytes kPairCommunicatorBytes = MiB(342);
 
+// The same before NCCL 2.22 (July 2024), which connects only what a call uses: 544 MB over 2 A100, 688 MB over 4 (NCCL
+// issue 964).
+inline constexpr Bytes kEarlyCommunicatorBytes = Bytes(688000000);
+inline constexpr Bytes kEarlyPairCommunicatorBytes = Bytes(544000000);
+
 // Buffers of the switch's reductions, on top: 16 channels x 2 x 1 MiB x 8 heads (arithmetic from NCCL 2.28 sources).
 inline constexpr Bytes kNvlsBytes = MiB(256);
 
@@ -48,6 +53,14 @@ struct FrameworkCopies {
   double activations = 0;  // share of what is kept for the backward pass
   // Of each token and layer, besides: bytes an element of the hidden size and of the gates' width.
   double norms = 0, gates = 0;
+  double turned_heads = 0;       // and of the heads' width, where a micro-batch has more than a row
+  double logits = 0;             // of each logit
+  bool gathered_inputs = false;  // keeps what tensor parallelism gathers for its two wide products a layer
+  bool gathers_lists = false;    // nanotron's ZeRO-1 gathers parameters through lists of tensors
+  Bytes buckets;                 // flat buffers of a fixed size that a step takes
+  bool pieces = false;           // of gradients, beside no whole ones
+  bool caches = true;            // memory comes from a caching allocator
+  bool node_group = false;       // a communicator of a node's devices, besides those that split the model
 };
 
 // What autograd keeps of steps where ours has a kernel. RMS norms (Llama's, as published): the input cast to float32,
@@ -56,6 +69,10 @@ struct FrameworkCopies {
 // rotation, 2 each, as the one result of ours does for the values in it. Gates: the activated half, 2.
 inline constexpr double kSplitNorms = 2 * 4, kSplitQueries = -2;
 inline constexpr double kSplitGates = 2;
+
+// FlashAttention's training code keeps the residual stream in float32 where ours is 2 bytes, and a mask of each of its
+// dropouts, 1; two of either a layer (training/configs, `residual_in_fp32`; GPT2Config's dropout of 0.1).
+inline constexpr double kWideResiduals = 2 * (4 - 2) + 2 * 1;
 
 // Mixed precision in fp16: the optimizer reads gradients in float32 (Megatron-LM's documentation counts 20 bytes a
 // parameter where weights, gradients and state are 16; DeepSpeed's estimate is 4 + 16/d).
@@ -86,12 +103,27 @@ inline constexpr double kAutocastMasters = -4;
 // Megatron-LM's own estimate (theoretical_memory_usage.py) adds this share.
 inline constexpr double kAllocatorSlack = 0.05;
 
+// nanotron keeps the sequence as the first dim, attention has it second: with more than one row the result is copied
+// for the product behind it, which keeps the copy (models/llama.py, o_proj).
+inline constexpr double kTurnedHeads = 2;
+// At the loss a program has logits in 16 bits, cast, and the gradients of both: 2 + 4 + 4 bytes, without the first once
+// it is cast. Hugging Face's heads have 16: cast (or what autocast casts), shifted by a token, the logarithms of their
+// softmax and the gradient of that, 4 each (transformers 4.31, modeling_llama.py). Losses that write the gradient where
+// the logits were have one less in 16 bits (llm.c, fused_classifier; flash-attn's with `inplace_backward`).
+inline constexpr double kHuggingFaceLogits = 16 - 10;
+inline constexpr double kInPlaceLogits = -2;
+
+// DeepSpeed copies gradients into a flat buffer of reduce_bucket_size, 5e8 elements by default, and gathers parameters
+// by as many, through another (zero/stage_1_and_2.py, reduce_gradients and step; zero/config.py).
+inline constexpr double kDeepSpeedBucketElements = 5e8;
+
 // A group of ranks that communicate, as far as memory is concerned.
 struct CommunicatorUse {
   int64_t ranks = 1;
   int64_t ranks_per_node = 1;
   bool reduces = true;      // it runs all_reduce or reduce_scatter, so the switch's buffers are set up
   bool all_to_all = false;  // it runs all-to-all, so channels to every peer are set up
+  bool early = false;       // before NCCL 2.22
 };
 
 // Bytes of one communicator on each of its ranks. 0 for one rank and on the host.

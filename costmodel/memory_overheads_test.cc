@@ -18,6 +18,14 @@ TEST(MemoryOverheadsTest, SwitchReductionsNeedBuffers) {
   EXPECT_EQ(CommunicatorBytes({2, 2, true, false}, H100Cluster(1)), MiB(342));
 }
 
+TEST(MemoryOverheadsTest, EarlyCommunicatorsConnectEverything) {
+  const Bytes switched = MiB(256);
+  EXPECT_EQ(CommunicatorBytes({8, 8, true, false, true}, A100Cluster(1)), Bytes(688'000'000));
+  EXPECT_EQ(CommunicatorBytes({8, 8, true, false, true}, H100Cluster(1)), Bytes(688'000'000) + switched);
+  EXPECT_EQ(CommunicatorBytes({2, 2, true, false, true}, A100Cluster(1)), Bytes(544'000'000));
+  EXPECT_EQ(CommunicatorBytes({8, 1, true, false, true}, A100Cluster(8)), MiB(100));
+}
+
 // 7 peers x 32 channels x 10 MiB = 2240 MiB, however many ranks other nodes add.
 TEST(MemoryOverheadsTest, AllToAllOpensChannelsToEveryPeerOfTheNode) {
   EXPECT_EQ(CommunicatorBytes({8, 8, false, true}, A100Cluster(1)), MiB(392 + 2240));

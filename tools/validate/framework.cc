@@ -149,9 +149,10 @@ Framework FrameworkOf(const CsvCells& cells, int64_t sequence) {
   Framework f;
   const bool compiled = !compile.empty() && !absl::StartsWith(compile, "no") && !HasAny(compile, {"eager", "without"});
   // llm.c is a C program: nothing stands between it and the launches.
-  const bool bare = HasAny(options, {"cuda graph", "cudagraph", "llm.c"}) ||
-                    HasAny(absl::StrCat(attention, Lower(cells, "recompute")), {"llm.c"});
+  const bool bare_c = HasAny(absl::StrCat(options, attention, Lower(cells, "recompute")), {"llm.c"});
+  const bool bare = bare_c || HasAny(options, {"cuda graph", "cudagraph"});
   f.eager = !compiled && !bare;
+  f.caching = !bare_c;
   const bool unfused = HasAny(
       attention, {"unfused", "pre-flash", "no flash", "without flash", "no cudnn", "standard", "eager", "naive"});
   f.fused_attention = !unfused && !(attention.empty() && f.eager && OlderThanHopper(cells) && !IsModernFamily(model));
@@ -160,6 +161,9 @@ Framework FrameworkOf(const CsvCells& cells, int64_t sequence) {
   f.transformer_engine = HasAny(attention, {"te/", "transformer engine", "transformerengine"}) ||
                          HasAny(Lower(cells, "dtype"), {"transformer engine", "transformerengine"});
   f.nanotron = HasAny(absl::StrCat(model, options), {"nanotron"});
+  // What tensor parallelism gathered was kept until July 2024 (`tp_recompute_allgather`); these logs are of 2023.
+  f.early_nanotron = f.nanotron && HasAny(Lower(cells, "source_ref"), {"old_bench"});
+  f.deepspeed = HasAny(absl::StrCat(zero, " ", options), {"deepspeed"});
   // llm-foundry's own layers; its benchmarks ran FlashAttention in Triton (submit_benchmarks.py, --attn_impl).
   const bool foundry = HasAny(attention, {"mpt attn_impl"});
   // FlashAttention's training code brings fused kernels for all of a layer and for the loss (its training/README.md).
@@ -170,15 +174,19 @@ Framework FrameworkOf(const CsvCells& cells, int64_t sequence) {
   if (f.eager && !f.fused_attention && HasAny(attention, {"megatron"})) {
     f.misaligned_attention = kEarlyMisalignedAttention;
   }
+  // nanotron's benchmarks ran PyTorch 2.1 (run_multinode.sh), which brings 2.18; A100's rows are from before July 2024.
+  f.early_nccl = f.nanotron || OlderThanHopper(cells);
   f.huggingface = HasAny(absl::StrCat(options, " ", attention), {"huggingface", "hugging face"});
   // DeepSpeed holds the weights in 16 bits itself (its documentation of `bf16` and `fp16`).
-  f.autocast = flash_code || (f.huggingface && !HasAny(absl::StrCat(zero, options), {"deepspeed"}));
+  f.autocast = flash_code || (f.huggingface && !f.deepspeed);
   // llm-foundry's tables of A100 are from when it asked for PyTorch 1.13.1 (setup.py at the tables' first commit);
   // checkpoints stop early since 2.1 (pytorch pull request 96866).
   f.checkpoints_stop = !foundry || !OlderThanHopper(cells);
   // Frameworks that issue kernel by kernel have a kernel for each step of the loss, too, but for these: MPT's default
   // loss is flash-attn's (modeling_mpt.py).
   f.fused_loss = !f.eager || foundry || flash_code;
+  f.in_place_loss = bare_c || flash_code;
+  f.wide_residuals = flash_code;
   // Transformer Engine has a kernel for a norm, for rotary positions and for a gate; PyTorch's eager mode has none.
   // nanotron takes flash-attn's for the first two (nanotron/models/llama.py).
   f.fused_norms = !f.eager || f.transformer_engine || flash_code || f.nanotron;

@@ -21,9 +21,14 @@ struct Framework {
   bool split_gates = false;     // a kernel for each step of a gate
   absl::string_view attention;  // kernel, where the row or the framework names one: costmodel/library.h
   bool transformer_engine = false;
-  bool nanotron = false;
-  bool early_zero3 = false;  // DeepSpeed's of 2021
+  bool nanotron = false, early_nanotron = false;
+  bool deepspeed = false;
+  bool in_place_loss = false;   // writes the gradient where the logits were
+  bool wide_residuals = false;  // in float32
+  bool caching = true;          // takes memory from PyTorch's allocator
+  bool early_zero3 = false;     // DeepSpeed's of 2021
   bool huggingface = false;
+  bool early_nccl = false;          // before 2.22
   double misaligned_attention = 0;  // KernelConstants'
   bool autocast = false;            // weights and gradients in float32, cast where an operator takes 16 bits
   bool checkpoints_stop = true;     // PyTorch's, where they are not reentrant: when backward has what it reads

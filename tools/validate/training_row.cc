@@ -34,7 +34,9 @@ constexpr Bytes kTransformerEngineBytes = Bytes(3);
 constexpr double kFloat4Rate = 1.9;
 constexpr int64_t kDefaultDevicesPerNode = 8;
 constexpr double kBytesPerParameter = 20;  // Megatron-LM's documentation, mixed precision in fp16
-constexpr double kMostDevices = 1 << 20;   // beyond it, a cell is damaged
+constexpr absl::string_view kNoZero[] = {"none", "zero-0", "zero0", "ddp"};
+constexpr absl::string_view kZero2[] = {"zero-2", "zero2", "shard_grad"};
+constexpr double kMostDevices = 1 << 20;  // beyond it, a cell is damaged
 
 class RunReader {
  public:
@@ -273,8 +275,11 @@ class RunReader {
     run_.training.dtype = dtype;
     // Megatron and DeepSpeed reduce fp16 gradients as they are, FSDP's PURE too; bf16 is accumulated in float32.
     // NeMo's recipes hold and reduce them in bf16 (`grad_sync_dtype`).
-    const bool own =
-        dtype == DType::kFloat16 || framework_.transformer_engine || absl::StrContains(Lower("other_opts"), "pure");
+    // DeepSpeed's ZeRO holds and reduces them in the type of the weights unless told otherwise (runtime/engine.py,
+    // get_data_types).
+    const bool zero = framework_.deepspeed && HasAny(Lower("zero_fsdp"), {"zero"});
+    const bool own = dtype == DType::kFloat16 || framework_.transformer_engine || zero ||
+                     absl::StrContains(Lower("other_opts"), "pure");
     run_.training.gradient_dtype = run_.gradient_dtype = own ? dtype : DType::kFloat32;
     return absl::OkStatus();
   }
@@ -410,6 +415,11 @@ class RunReader {
     if (run_.model.activation == Activation::kSwiglu && framework_.eager && framework_.split_gates) {
       run_.copies.gates = kSplitGates;
     }
+    if (framework_.wide_residuals) run_.copies.norms = kWideResiduals;
+    run_.copies.caches = framework_.caching;
+    if (framework_.in_place_loss) run_.copies.logits = kInPlaceLogits;
+    if (framework_.huggingface && !framework_.fused_loss) run_.copies.logits = kHuggingFaceLogits;
+    run_.copies.gathered_inputs = framework_.early_nanotron;
     if (run_.frozen || HasAny(zero, {"zero-3", "zero3", "fsdp", "hsdp", "full_shard"})) return;
     if (framework_.huggingface && !framework_.fused_attention) run_.copies.activations = kHuggingFaceActivations;
     if (framework_.autocast) {
@@ -419,9 +429,23 @@ class RunReader {
       run_.copies.owned = kParameterRemainders;
       if (run_.narrow) run_.copies.activations = kFloat8Activations;
     } else if (run_.training.dtype == DType::kFloat16) {
-      run_.copies.owned = kFloat32GradientCopy + (HasAny(zero, {"zero-"}) ? kFlatGradientCopy : 0);
-    } else if (run_.balanced_stages) {  // nanotron, which accumulates in float32 what autograd makes
-      run_.copies.whole = kBucketGradientCopy;
+      run_.copies.owned = kFloat32GradientCopy;
+      if (HasAny(zero, {"zero-"})) {
+        run_.copies.owned += kFlatGradientCopy;
+        run_.copies.buckets = Bytes(static_cast<int64_t>(2 * 2 * kDeepSpeedBucketElements));
+      }
+    }
+    if (framework_.nanotron) {
+      run_.copies.turned_heads = kTurnedHeads;
+      run_.copies.gathers_lists = true;
+      run_.copies.node_group = true;  // its bandwidth is measured (trainer.py, measure_bandwidth)
+      // Without ZeRO it takes DistributedDataParallel (trainer.py, make_ddp).
+      if (HasAny(zero, kNoZero) && run_.degrees.data > 1) run_.copies.whole = kBucketGradientCopy;
+    }
+    // ZeRO-2 reduces gradients as they come and keeps the rank's pieces.
+    if (run_.degrees.data > 1 && HasAny(zero, kZero2)) {
+      run_.copies.whole -= static_cast<double>(SizeOf(run_.gradient_dtype).raw());
+      run_.copies.pieces = true;
     }
   }
 
@@ -436,6 +460,7 @@ class RunReader {
     }
     const std::string zero = Lower("zero_fsdp");
     run_.balanced_stages = framework_.nanotron;
+    run_.early_nccl = framework_.early_nccl;
     SetCopies(zero);
     if (framework_.eager) {
       run_.host.optimizer_bytes = kClippingBytes + (run_.training.dtype == DType::kFloat16 ? kUnscalingBytes : 0);
@@ -445,12 +470,11 @@ class RunReader {
     if (zero.empty()) {
       run_.parallel_optimizer = true;
       run_.defaults.push_back("zero_fsdp ZeRO-1");
-    } else if (HasAny(zero, {"none", "zero-0", "zero0"}) || zero == "no" || zero == "ddp") {
+    } else if (HasAny(zero, kNoZero) || zero == "no") {
     } else {
       run_.parallel_optimizer = true;
-      if (HasAny(zero, {"zero-2", "zero2", "shard_grad"})) {
+      if (HasAny(zero, kZero2)) {
         run_.approximations.push_back("ZeRO-2 as ZeRO-1");
-        run_.memory_comparable = false;
       } else if (HasAny(zero, {"zero-3", "zero3", "fsdp", "hsdp", "full_shard"})) {
         run_.shard_parameters = true;
       } else if (HasAny(zero, {"groups", "hybrid"})) {
@@ -488,9 +512,12 @@ absl::StatusOr<TrainingMeasurement> ReadTrainingMeasurement(const CsvCells& cell
   if (peak.has_value() && *peak > 0) {
     const std::string definition = cells.Text("mem_def");
     // nvidia-smi's figures are MiB; who calls them GB has divided by 1024.
-    measured.reserved = HasAny(definition, {"reserved"});
+    // nanotron's table of a run has what the allocator reserved on the first rank, in GB of 1024^3 (helpers.py,
+    // create_table_log; what was allocated is reset before the optimizer's step).
+    const bool nanotron = HasAny(definition, {"nanotron"});
+    measured.reserved = nanotron || HasAny(definition, {"reserved"});
     measured.whole_process = HasAny(definition, {"nvidia-smi", "device memory"});
-    const bool binary = measured.whole_process || absl::StrContains(definition, "GiB");
+    const bool binary = nanotron || measured.whole_process || absl::StrContains(definition, "GiB");
     measured.peak = Bytes(static_cast<int64_t>(*peak * (binary ? 1073741824.0 : 1e9)));
   }
   if (measured.out_of_memory) return measured;

@@ -52,8 +52,9 @@ struct TrainingRun {
   std::set<std::string> recompute_ops, recompute_more;  // in all of the layers; in that share of them
   bool balanced_stages = false;  // layers are dealt out by cost, the head's included, as nanotron does
   FrameworkCopies copies;
-  bool narrow = false;  // products in float8
-  bool frozen = false;  // weights, as with adapters
+  bool early_nccl = false;  // before 2.22
+  bool narrow = false;      // products in float8
+  bool frozen = false;      // weights, as with adapters
   bool parallel_optimizer = false, shard_parameters = false;
   bool groups = false;            // of replicas, each of which owns all of the optimizer's state
   bool call_each_tensor = false;  // of gradients and parameters, where replicas own parts of them

@@ -292,11 +292,14 @@ TEST(TrainingRunTest, CopiesThatFrameworksHold) {
   EXPECT_EQ(run.copies.whole, 0);
   EXPECT_EQ(run.host.optimizer_bytes, 26);
   ASSERT_OK_AND_ASSIGN(run, RunOf({{"zero_fsdp", "ZeRO-1"}}));
-  EXPECT_EQ(run.copies.owned, 6);  // and flat ones before
+  EXPECT_EQ(run.copies.owned, 6);                       // and flat ones before
+  EXPECT_EQ(run.copies.buckets, Bytes(2'000'000'000));  // of gradients and of parameters, 5e8 x 2 bytes each
   ASSERT_OK_AND_ASSIGN(run, RunOf({{"dtype", "bf16"}, {"seq_parallel", ""}}));
   EXPECT_EQ(run.copies.whole, 0);
   ASSERT_OK_AND_ASSIGN(run, RunOf({{"model", "GPT (nanotron)"}, {"dtype", "bf16"}, {"seq_parallel", ""}}));
-  EXPECT_EQ(run.copies.whole, 2);  // what autograd makes
+  EXPECT_EQ(run.copies.whole, 2);  // DistributedDataParallel's buckets
+  EXPECT_TRUE(run.copies.gathers_lists && run.copies.node_group);
+  EXPECT_FALSE(run.copies.gathered_inputs);
   EXPECT_EQ(run.host.optimizer_bytes, 12);
 }
 
@@ -469,6 +472,28 @@ TEST(TrainingMeasurementTest, StepTimeElseDerivedElseTokens) {
   EXPECT_THAT(std::string(MeasuredOf({{"status", "suspect"}}).status().message()), HasSubstr("status: suspect"));
 }
 
+TEST(TrainingRunTest, WhatADeepSpeedAndAHuggingFaceHold) {
+  const Cells zero2 = {{"zero_fsdp", "DeepSpeed ZeRO-2"}, {"dtype", "bf16"}, {"other_opts", "HuggingFace"}};
+  ASSERT_OK_AND_ASSIGN(const TrainingRun run, RunOf(zero2));
+  EXPECT_EQ(run.gradient_dtype, DType::kBFloat16);
+  EXPECT_EQ(run.copies.whole, -2);  // no whole gradients
+  EXPECT_TRUE(run.copies.pieces);
+  EXPECT_EQ(run.copies.logits, 6);
+  EXPECT_TRUE(run.memory_comparable);
+  ASSERT_OK_AND_ASSIGN(const TrainingRun megatron, RunOf({{"zero_fsdp", "ZeRO-1"}, {"dtype", "bf16"}}));
+  EXPECT_EQ(megatron.gradient_dtype, DType::kFloat32);
+}
+
+TEST(TrainingRunTest, LossesInPlace) {
+  ASSERT_OK_AND_ASSIGN(const TrainingRun bare, RunOf({{"dtype", "bf16"}, {"attention", "llm.c"}}));
+  EXPECT_EQ(bare.copies.logits, -2);
+  EXPECT_FALSE(bare.copies.caches);
+  EXPECT_EQ(bare.copies.norms, 0);
+  ASSERT_OK_AND_ASSIGN(const TrainingRun flash, RunOf({{"other_opts", "FlashAttention (this repo)"}}));
+  EXPECT_EQ(flash.copies.logits, -2);
+  EXPECT_EQ(flash.copies.norms, 6);  // the residual stream in float32, two masks
+}
+
 TEST(TrainingMeasurementTest, MemoryAsTheCounterMeansIt) {
   ASSERT_OK_AND_ASSIGN(TrainingMeasurement measured, MeasuredOf({{"peak_mem_gb", "2"}, {"mem_def", "GB"}}));
   EXPECT_EQ(measured.peak, Bytes(2000000000));
@@ -477,6 +502,9 @@ TEST(TrainingMeasurementTest, MemoryAsTheCounterMeansIt) {
   EXPECT_EQ(measured.peak, GiB(2));
   EXPECT_TRUE(measured.whole_process);
   ASSERT_OK_AND_ASSIGN(measured, MeasuredOf({{"peak_mem_gb", "2"}, {"mem_def", "GiB, max reserved"}}));
+  EXPECT_EQ(measured.peak, GiB(2));
+  EXPECT_TRUE(measured.reserved);
+  ASSERT_OK_AND_ASSIGN(measured, MeasuredOf({{"peak_mem_gb", "2"}, {"mem_def", "GB, nanotron peak memory"}}));
   EXPECT_EQ(measured.peak, GiB(2));
   EXPECT_TRUE(measured.reserved);
   ASSERT_OK_AND_ASSIGN(measured, MeasuredOf({{"status", "oom"}}));

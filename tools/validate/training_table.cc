@@ -8,15 +8,13 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "costmodel/cost_model.h"
-#include "costmodel/memory_overheads.h"
 #include "costmodel/variability.h"
-#include "ir/dtype.h"
 #include "ir/program.h"
 #include "ir/status.h"
 #include "ir/strategy.h"
 #include "nlohmann/json.hpp"
-#include "planner/schedule.h"
 #include "planner/search/degrees.h"
+#include "tools/validate/framework_memory.h"
 #include "tools/validate/row_model.h"
 #include "tools/validate/run_problem.h"
 
@@ -36,54 +34,6 @@ std::string GroupKey(const CsvCells& cells) {
 
 using Json = nlohmann::ordered_json;
 
-constexpr double kAdamStateBytes = 8;  // two moments in float32
-
-// What is kept of split norms and gates: of as many micro-batches as the first stage has under way. Where logits weigh
-// more than all but one of these, the last stage is the fullest, which has one.
-double SplitStepsOf(const TrainingRun& run) {
-  if (run.recompute == Recompute::kFull || run.recompute == Recompute::kLayer) return 0;
-  const Degrees& d = run.degrees;
-  const auto number = [](int64_t n) { return static_cast<double>(n); };
-  const double microbatches = number(run.training.batch) / number(d.data * d.microbatch);
-  const double tokens = number(d.microbatch * run.training.sequence) / number(d.context);
-  const double layers = number(run.model.layers) / number(d.pipeline), tensor = number(d.tensor);
-  const bool gates_again = run.recompute_ops.count("activation") > 0,
-             norms_again = run.recompute_ops.count("norm1") > 0;
-  const double layer =
-      (norms_again ? 0 : run.copies.norms) * number(run.model.hidden) / (d.sequence_parallel ? tensor : 1) +
-      (gates_again ? 0 : run.copies.gates) * number(run.model.ffn) / tensor;
-  double under_way = std::min(number(d.pipeline), microbatches);
-  constexpr double kLayerBytes = 37, kLogitBytes = 6;  // a token: of each hidden element, of each logit
-  const double others = (under_way - 1) * layers * kLayerBytes * number(run.model.hidden) / tensor;
-  if (kLogitBytes * number(run.model.vocab) / tensor > others) under_way = 1;
-  return under_way * layers * tokens * layer;
-}
-
-// A program has places for as many micro-batches of each chunk as are ever under way through it; a caching allocator's
-// blocks serve all chunks, whose peaks are at different times: what is under way at once, of the sum of those places.
-// The first stage's, which has the most.
-double ShareUnderWay(const Strategy& strategy) {
-  if (strategy.chunks == 1) return 1;
-  const std::vector<Pass> passes =
-      PassesOfStage(strategy.schedule, 0, strategy.stages, strategy.microbatches, strategy.chunks);
-  int64_t places = 0;
-  for (int64_t chunk = 0; chunk < strategy.chunks; ++chunk) places += MaxInFlight(passes, chunk);
-  return static_cast<double>(MaxInFlightTogether(passes)) / static_cast<double>(places);
-}
-
-// Of the fullest stage: elements are counted from what the program plans for gradients and optimizer state.
-Bytes CopiesOf(const TrainingRun& run, const Strategy& strategy, const Prediction& prediction) {
-  const auto elements = [&](BufferRole role, double bytes) {
-    return static_cast<double>(prediction.memory[static_cast<size_t>(role)].raw()) / bytes;
-  };
-  const double whole =
-      elements(BufferRole::kGradient, static_cast<double>(SizeOf(run.gradient_dtype).raw())) * run.copies.whole;
-  const double owned = elements(BufferRole::kOptimizerState, kAdamStateBytes) * run.copies.owned;
-  const double saved =
-      elements(BufferRole::kActivation, 1) * ((1 + run.copies.activations) * ShareUnderWay(strategy) - 1);
-  return Bytes(std::llround(whole + owned + saved + SplitStepsOf(run)));
-}
-
 // kWhatFits: a step of 0 where it does not.
 absl::StatusOr<Prediction> PredictOne(const TrainingRun& given, Simulated simulated) {
   const TrainingRun run = WithDividingDegree(given);
@@ -95,9 +45,9 @@ absl::StatusOr<Prediction> PredictOne(const TrainingRun& given, Simulated simula
   MESHWRIGHT_ASSIGN_OR_RETURN(Evaluation evaluation,
                               EvaluateGraph(problem, graph, CostModel(problem.cluster), strategy, simulated));
   Prediction& prediction = evaluation.prediction;
-  const Bytes copies = CopiesOf(run, strategy, prediction);
+  const Bytes copies = HeldBesideArena(run, strategy, prediction);
   prediction.arena += copies;
-  prediction.peak += copies;
+  prediction.peak += copies + GroupBytes(run, prediction);
   // What did not fit without a framework's savings does with them.
   if (prediction.step == Nanos() && prediction.fits()) return PredictOne(given, Simulated::kAll);
   return std::move(prediction);
@@ -261,6 +211,10 @@ Json RowJson(const TrainingRowResult& row) {
     json["error"] = row.Steps().Error();
   }
   json["predicted_peak_bytes"] = row.PredictedPeak().raw();
+  Json& roles = json["memory_bytes"] = Json::object();
+  for (size_t i = 0; i < row.prediction.memory.size(); ++i) {
+    roles[std::string(NameOf(static_cast<BufferRole>(i)))] = row.prediction.memory[i].raw();
+  }
   if (row.measured.peak.has_value()) json["measured_peak_bytes"] = row.measured.peak->raw();
   json["fits"] = row.prediction.fits();
   json["ran_out_of_memory"] = row.measured.out_of_memory;
@@ -283,9 +237,8 @@ std::pair<double, double> TrainingRowResult::Interval() const {
 }
 
 Bytes TrainingRowResult::PredictedPeak() const {
-  const Bytes taken = measured.whole_process ? prediction.peak : prediction.arena;
-  if (!measured.whole_process && !measured.reserved) return taken;
-  return taken + Bytes(std::llround(static_cast<double>(prediction.arena.raw()) * kAllocatorSlack));
+  if (!measured.whole_process && !measured.reserved) return prediction.arena;
+  return (measured.whole_process ? prediction.peak : prediction.arena) + cached;
 }
 
 absl::StatusOr<Prediction> PredictRun(const TrainingRun& run) { return Predict(run); }
@@ -320,6 +273,7 @@ absl::StatusOr<TrainingTableResult> PredictTrainingTable(const CsvTable& table, 
     out.approximations = run->approximations;
     out.measured = *measured;
     out.prediction = *std::move(prediction);
+    out.cached = CachedBesideArena(WithDividingDegree(*run), out.prediction);
     out.memory_comparable = run->memory_comparable;
   }
   return result;

@@ -27,6 +27,7 @@ struct TrainingRowResult {
   std::vector<std::string> defaults, approximations;
   TrainingMeasurement measured;
   Prediction prediction;
+  Bytes cached;  // reserved beside what it needs: framework_memory.h
   bool memory_comparable = true;
   int64_t microbatch = 1;
 

@@ -1,0 +1,190 @@
+#include "tools/validate/framework_memory.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <vector>
+
+#include "costmodel/memory_overheads.h"
+#include "ir/dtype.h"
+#include "ir/program.h"
+#include "planner/schedule.h"
+
+namespace meshwright {
+namespace {
+
+constexpr double kAdamStateBytes = 8;  // two moments in float32
+
+double Number(int64_t n) { return static_cast<double>(n); }
+
+double SizeOfWeights(const TrainingRun& run) { return Number(SizeOf(run.training.dtype).raw()); }
+
+double BytesOf(const Prediction& prediction, BufferRole role) {
+  return Number(prediction.memory[static_cast<size_t>(role)].raw());
+}
+
+double TokensOf(const TrainingRun& run) {
+  return Number(run.degrees.microbatch * run.training.sequence) / Number(run.degrees.context);
+}
+
+double LayersOf(const TrainingRun& run) { return Number(run.model.layers) / Number(run.degrees.pipeline); }
+
+// Parameters whose optimizer state the rank owns.
+double OwnedOf(const Prediction& prediction) {
+  return BytesOf(prediction, BufferRole::kOptimizerState) / kAdamStateBytes;
+}
+
+// Whether the program has the rank's pieces of parameters and gradients beside the whole ones.
+bool HasPieces(const TrainingRun& run) {
+  return run.parallel_optimizer && !run.shard_parameters && run.degrees.data * run.degrees.context > 1;
+}
+
+double ParametersOf(const TrainingRun& run, const Prediction& prediction) {
+  return BytesOf(prediction, BufferRole::kParameter) / SizeOfWeights(run) - (HasPieces(run) ? OwnedOf(prediction) : 0);
+}
+
+// Elements of an embedding's part.
+double EmbeddingOf(const TrainingRun& run) {
+  return Number(run.model.vocab) * Number(run.model.hidden) / Number(run.degrees.tensor);
+}
+
+// What is kept of split norms and gates: of as many micro-batches as the first stage has under way. Where logits weigh
+// more than all but one of these, the last stage is the fullest, which has one.
+double SplitStepsOf(const TrainingRun& run) {
+  if (run.recompute == Recompute::kFull || run.recompute == Recompute::kLayer) return 0;
+  const Degrees& d = run.degrees;
+  const double microbatches = Number(run.training.batch) / Number(d.data * d.microbatch);
+  const double tensor = Number(d.tensor), hidden = Number(run.model.hidden);
+  const bool gates_again = run.recompute_ops.count("activation") > 0,
+             norms_again = run.recompute_ops.count("norm1") > 0;
+  const double layer =
+      (norms_again ? 0 : run.copies.norms) * hidden / (d.sequence_parallel ? tensor : 1) +
+      (d.microbatch > 1 ? run.copies.turned_heads : 0) * Number(run.model.heads * run.model.head_dim) / tensor +
+      (gates_again ? 0 : run.copies.gates) * Number(run.model.ffn) / tensor;
+  double under_way = std::min(Number(d.pipeline), microbatches);
+  constexpr double kLayerBytes = 37, kLogitBytes = 6;  // a token: of each hidden element, of each logit
+  const double others = (under_way - 1) * LayersOf(run) * kLayerBytes * hidden / tensor;
+  if (kLogitBytes * Number(run.model.vocab) / tensor > others) under_way = 1;
+  return under_way * LayersOf(run) * TokensOf(run) * layer;
+}
+
+// A program has places for as many micro-batches of each chunk as are ever under way through it; a caching allocator's
+// blocks serve all chunks, whose peaks are at different times: what is under way at once, of the sum of those places.
+// The first stage's, which has the most.
+double ShareUnderWay(const Strategy& strategy) {
+  if (strategy.chunks == 1) return 1;
+  const std::vector<Pass> passes =
+      PassesOfStage(strategy.schedule, 0, strategy.stages, strategy.microbatches, strategy.chunks);
+  int64_t places = 0;
+  for (int64_t chunk = 0; chunk < strategy.chunks; ++chunk) places += MaxInFlight(passes, chunk);
+  return Number(MaxInFlightTogether(passes)) / Number(places);
+}
+
+// What the program has twice: pieces of a parameter beside the whole, and the sum of a tied embedding's gradients
+// beside the stage's own. Frameworks have views of one flat buffer for the former and sum in place.
+double DoneInPlace(const TrainingRun& run, const Prediction& prediction) {
+  const double gradient = Number(SizeOf(run.gradient_dtype).raw());
+  double bytes = 0;
+  if (HasPieces(run)) bytes += OwnedOf(prediction) * (SizeOfWeights(run) + (run.copies.pieces ? 0 : gradient));
+  if (run.model.tied_embeddings && run.degrees.pipeline > 1) bytes += EmbeddingOf(run) * gradient;
+  return bytes;
+}
+
+// The largest block that the passes through the layers leave behind: a wide product's result, or the loss's logits.
+double LargestBlock(const TrainingRun& run) {
+  const double gated = run.model.activation == Activation::kSwiglu ? 2 : 1;
+  const double wide = gated * SizeOfWeights(run) * Number(run.model.ffn);
+  const double logits = run.degrees.pipeline == 1 ? 4 * Number(run.model.vocab) : 0;
+  return std::max(wide, logits) * TokensOf(run) / Number(run.degrees.tensor);
+}
+
+// Parameters gathered through lists of tensors: the flat buffer of the call, a rank's own part flattened, and the list,
+// which finds a place in what the layers left where its tensors are small enough.
+double ListsOf(const TrainingRun& run, const Prediction& prediction) {
+  if (!run.copies.gathers_lists || !HasPieces(run)) return 0;
+  const double part = OwnedOf(prediction) * SizeOfWeights(run);
+  const double whole = part * Number(run.degrees.data);
+  return whole + part + (part > LargestBlock(run) ? whole : 0);
+}
+
+// What is outside of the arena in `prediction`, of communicators.
+Bytes CommunicatorsIn(const Prediction& prediction) {
+  for (const auto& [what, bytes] : prediction.outside) {
+    if (what == "communicators") return bytes;
+  }
+  return Bytes();
+}
+
+// Elements of logits of a micro-batch on the stage that has the head.
+double LogitsOf(const TrainingRun& run) { return TokensOf(run) * Number(run.model.vocab) / Number(run.degrees.tensor); }
+
+// The inputs of a layer's two wide products as tensor parallelism gathered them, where the program has the rank's part.
+double GatheredOf(const TrainingRun& run) {
+  if (!run.copies.gathered_inputs || !run.degrees.sequence_parallel) return 0;
+  const double others = 1 - 1 / Number(run.degrees.tensor);
+  return 2 * others * LayersOf(run) * SizeOfWeights(run) * TokensOf(run) * Number(run.model.hidden);
+}
+
+}  // namespace
+
+Bytes GroupBytes(const TrainingRun& run, const Prediction& prediction) {
+  const Degrees& d = run.degrees;
+  const Cluster& cluster = run.cluster;
+  const int64_t node = cluster.devices_per_node;
+  int64_t inside = 1;
+  Bytes bytes;
+  int64_t splits = 0;
+  for (const int64_t ranks : {d.tensor, d.data * d.context, d.pipeline}) {
+    const CommunicatorUse use = {ranks, std::clamp<int64_t>(node / inside, 1, ranks), true, false, run.early_nccl};
+    bytes += CommunicatorBytes(use, cluster);
+    inside *= ranks;
+    splits += ranks > 1 ? 1 : 0;
+  }
+  if (splits > 1) {
+    const auto over = [&](int64_t ranks) {
+      const CommunicatorUse use = {ranks, std::min(node, ranks), true, false, run.early_nccl};
+      bytes += CommunicatorBytes(use, cluster);
+    };
+    over(inside);
+    if (d.tensor > 1 && d.pipeline > 1) over(d.tensor * d.pipeline);
+    if (run.copies.node_group) over(node);
+  }
+  return std::max(Bytes(), bytes - CommunicatorsIn(prediction));
+}
+
+Bytes HeldBesideArena(const TrainingRun& run, const Strategy& strategy, const Prediction& prediction) {
+  const double whole = ParametersOf(run, prediction) * run.copies.whole;
+  const double owned = OwnedOf(prediction) * run.copies.owned;
+  const double saved =
+      BytesOf(prediction, BufferRole::kActivation) * ((1 + run.copies.activations) * ShareUnderWay(strategy) - 1);
+  const double steps = SplitStepsOf(run) + GatheredOf(run) + LogitsOf(run) * run.copies.logits;
+  return Bytes(std::llround(whole + owned + saved + steps - DoneInPlace(run, prediction)));
+}
+
+Bytes CachedBesideArena(const TrainingRun& run, const Prediction& prediction) {
+  const double room = Number((prediction.capacity - prediction.peak).raw());
+  if (room <= 0) return Bytes();
+  if (!run.copies.gathers_lists) {
+    if (!run.copies.caches) return Bytes();
+    const double slack = Number(prediction.arena.raw()) * kAllocatorSlack;
+    return Bytes(std::llround(std::min(room, slack + Number(run.copies.buckets.raw()))));
+  }
+  const Degrees& d = run.degrees;
+  const double lists = ListsOf(run, prediction);
+  double cached = lists;
+  // PyTorch keeps the input of a collective until the collective's stream is done with it (ProcessGroupNCCL's
+  // recordStream), and the CPU runs ahead of the device: what the two products of each layer give before it is
+  // scattered is not used again in a forward pass.
+  if (d.sequence_parallel) {
+    cached += 2 * LayersOf(run) * SizeOfWeights(run) * TokensOf(run) * Number(run.model.hidden);
+  }
+  const double embedding = EmbeddingOf(run) * SizeOfWeights(run);
+  if (d.pipeline > 1 && embedding > LargestBlock(run)) cached += embedding;
+  if (cached > room) {
+    const double passing = BytesOf(prediction, BufferRole::kActivation) + BytesOf(prediction, BufferRole::kTemporary);
+    cached = std::min(room, std::max(0.0, lists - passing));
+  }
+  return Bytes(std::llround(cached));
+}
+
+}  // namespace meshwright

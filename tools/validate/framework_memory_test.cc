@@ -1,0 +1,134 @@
+#include "tools/validate/framework_memory.h"
+
+#include "costmodel/memory_overheads.h"
+#include "gtest/gtest.h"
+#include "ir/program.h"
+
+namespace meshwright {
+namespace {
+
+// Two layers of hidden 64 and ffn 256, a vocabulary of 1000, 128 tokens in two rows. 1000 parameters a rank.
+TrainingRun UsualRun() {
+  TrainingRun run;
+  run.model.layers = 2;
+  run.model.hidden = 64;
+  run.model.heads = 4;
+  run.model.head_dim = 16;
+  run.model.ffn = 256;
+  run.model.vocab = 1000;
+  run.model.activation = Activation::kGelu;
+  run.training.dtype = DType::kBFloat16;
+  run.training.sequence = 64;
+  run.training.batch = 16;
+  run.degrees.microbatch = 2;
+  return run;
+}
+
+Bytes& Of(Prediction* prediction, BufferRole role) { return prediction->memory[static_cast<size_t>(role)]; }
+
+// 2 bytes a weight, 4 a gradient, 8 of state; over `replicas` a piece of both beside.
+Prediction PredictionOf(int64_t replicas) {
+  const int64_t owned = 1000 / replicas, pieces = replicas > 1 ? owned : 0;
+  Prediction prediction;
+  Of(&prediction, BufferRole::kParameter) = Bytes(2 * (1000 + pieces));
+  Of(&prediction, BufferRole::kGradient) = Bytes(4 * (1000 + pieces));
+  Of(&prediction, BufferRole::kOptimizerState) = Bytes(8 * owned);
+  prediction.arena = Bytes(100'000);
+  prediction.peak = Bytes(100'000);
+  prediction.capacity = Bytes(100'000'000);
+  return prediction;
+}
+
+TEST(FrameworkMemoryTest, NothingBesideWhereNothingIsKnown) {
+  EXPECT_EQ(HeldBesideArena(UsualRun(), Strategy(), PredictionOf(1)), Bytes());
+  EXPECT_EQ(CachedBesideArena(UsualRun(), PredictionOf(1)), Bytes(5'000));  // 5 %
+}
+
+// Of 4 replicas each owns 250: pieces of 2 + 4 bytes are views of what is whole. A tied embedding over two stages of
+// two ranks each: 1000 x 64 / 2 gradients of 4 bytes are summed in place.
+TEST(FrameworkMemoryTest, WhatIsDoneInPlace) {
+  TrainingRun run = UsualRun();
+  run.parallel_optimizer = true;
+  run.degrees.data = 4;
+  EXPECT_EQ(HeldBesideArena(run, Strategy(), PredictionOf(4)), Bytes(-250 * 6));
+  run.copies.pieces = true;  // ZeRO-2 has pieces of gradients, and no whole ones
+  run.copies.whole = -4;
+  EXPECT_EQ(HeldBesideArena(run, Strategy(), PredictionOf(4)), Bytes(-250 * 2 - 4000));
+  TrainingRun tied = UsualRun();
+  tied.model.tied_embeddings = true;
+  tied.degrees.pipeline = 2;
+  tied.degrees.tensor = 2;
+  EXPECT_EQ(HeldBesideArena(tied, Strategy(), PredictionOf(1)), Bytes(-1000 * 64 / 2 * 4));
+}
+
+// 128 tokens of 1000 logits, 6 bytes each; of two layers with two products each, the half that other ranks have of 128
+// tokens x 64 x 2 bytes.
+TEST(FrameworkMemoryTest, LogitsAndGatheredInputs) {
+  TrainingRun run = UsualRun();
+  run.copies.logits = 6;
+  EXPECT_EQ(HeldBesideArena(run, Strategy(), PredictionOf(1)), Bytes(128 * 1000 * 6));
+  run.copies.logits = 0;
+  run.copies.gathered_inputs = true;
+  EXPECT_EQ(HeldBesideArena(run, Strategy(), PredictionOf(1)), Bytes());
+  run.degrees.tensor = 2;
+  run.degrees.sequence_parallel = true;
+  EXPECT_EQ(HeldBesideArena(run, Strategy(), PredictionOf(1)), Bytes(2 * 2 * 128 * 64 * 2 / 2));
+}
+
+// Parameters through lists: a flat buffer of 2000 bytes and the rank's own part, 500. The list's tensors, 500 each,
+// find room in a wide product's 2 x 256 x 128 bytes. Two layers' two results before they are scattered: 128 x 64 x 2
+// each.
+TEST(FrameworkMemoryTest, WhatTheAllocatorKeeps) {
+  TrainingRun run = UsualRun();
+  run.parallel_optimizer = true;
+  run.degrees.data = 4;
+  run.copies.gathers_lists = true;
+  EXPECT_EQ(CachedBesideArena(run, PredictionOf(4)), Bytes(2500));
+  run.training.sequence = 1;  // logits, the largest, of two tokens: 8000
+  run.model.vocab = 50;       // a wide product's 1024: still
+  EXPECT_EQ(CachedBesideArena(run, PredictionOf(4)), Bytes(2500));
+  run.degrees.microbatch = 1;
+  run.model.ffn = 128;  // 256 and 200 bytes: the list is beside
+  EXPECT_EQ(CachedBesideArena(run, PredictionOf(4)), Bytes(4500));
+  TrainingRun tensor = UsualRun();
+  tensor.copies.gathers_lists = true;
+  tensor.degrees.tensor = 2;
+  tensor.degrees.sequence_parallel = true;
+  EXPECT_EQ(CachedBesideArena(tensor, PredictionOf(1)), Bytes(2 * 2 * 128 * 64 * 2));
+  // Without room it gives back what no pass uses.
+  Prediction full = PredictionOf(4);
+  full.capacity = full.peak + Bytes(2499);
+  run = UsualRun();
+  run.parallel_optimizer = true;
+  run.degrees.data = 4;
+  run.copies.gathers_lists = true;
+  Of(&full, BufferRole::kActivation) = Bytes(1000);
+  EXPECT_EQ(CachedBesideArena(run, full), Bytes(1500));
+  full.capacity = full.peak;
+  EXPECT_EQ(CachedBesideArena(run, full), Bytes());
+}
+
+// Over two nodes of 8: tensor parallelism of 4 and 2 stages of 2 replicas. The program has three groups, a framework
+// one of all devices and one of a replica's 8 beside.
+TEST(FrameworkMemoryTest, Communicators) {
+  TrainingRun run = UsualRun();
+  run.cluster.device.generation = Generation::kAmpere;
+  run.cluster.nodes = 2;
+  run.cluster.devices_per_node = 8;
+  run.degrees.tensor = 4;
+  run.degrees.data = 2;
+  run.degrees.pipeline = 2;
+  Prediction prediction = PredictionOf(1);
+  const Bytes program = kCommunicatorBytes + kPairCommunicatorBytes + kNodeCommunicatorBytes;
+  prediction.outside = {{"communicators", program}};
+  EXPECT_EQ(GroupBytes(run, prediction), kCommunicatorBytes * 2);
+  run.early_nccl = true;
+  const Bytes early = kEarlyCommunicatorBytes * 3 + kEarlyPairCommunicatorBytes + kNodeCommunicatorBytes;
+  EXPECT_EQ(GroupBytes(run, prediction), early - program);
+  run.degrees.data = run.degrees.pipeline = 1;  // one group is all there is
+  prediction.outside = {{"communicators", kEarlyCommunicatorBytes}};
+  EXPECT_EQ(GroupBytes(run, prediction), Bytes());
+}
+
+}  // namespace
+}  // namespace meshwright
