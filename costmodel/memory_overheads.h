@@ -107,10 +107,11 @@ inline constexpr double kAllocatorSlack = 0.05;
 // for the product behind it, which keeps the copy (models/llama.py, o_proj).
 inline constexpr double kTurnedHeads = 2;
 // At the loss a program has logits in 16 bits, cast, and the gradients of both: 2 + 4 + 4 bytes, without the first once
-// it is cast. Hugging Face's heads have 16: cast (or what autocast casts), shifted by a token, the logarithms of their
-// softmax and the gradient of that, 4 each (transformers 4.31, modeling_llama.py). Losses that write the gradient where
-// the logits were have one less in 16 bits (llm.c, fused_classifier; flash-attn's with `inplace_backward`).
-inline constexpr double kHuggingFaceLogits = 16 - 10;
+// it is cast. Hugging Face's heads have four: the logits, shifted by a token, the logarithms of their softmax and the
+// gradient of that. They are in float32 where the model casts them (transformers 4.31, modeling_llama.py) or autocast
+// does, 16 bytes, else in the type of the weights, 8 (modeling_gpt2.py). Losses that write the gradient where the
+// logits were have one less in 16 bits (llm.c, fused_classifier; flash-attn's with `inplace_backward`).
+inline constexpr double kWideHuggingFaceLogits = 16 - 10, kHuggingFaceLogits = 8 - 10;
 inline constexpr double kInPlaceLogits = -2;
 
 // DeepSpeed copies gradients into a flat buffer of reduce_bucket_size, 5e8 elements by default, and gathers parameters

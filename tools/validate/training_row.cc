@@ -418,7 +418,10 @@ class RunReader {
     if (framework_.wide_residuals) run_.copies.norms = kWideResiduals;
     run_.copies.caches = framework_.caching;
     if (framework_.in_place_loss) run_.copies.logits = kInPlaceLogits;
-    if (framework_.huggingface && !framework_.fused_loss) run_.copies.logits = kHuggingFaceLogits;
+    if (framework_.huggingface && !framework_.fused_loss) {
+      const bool wide = framework_.autocast || IsModernFamily(cells_.Text("model"));
+      run_.copies.logits = wide ? kWideHuggingFaceLogits : kHuggingFaceLogits;
+    }
     run_.copies.gathered_inputs = framework_.early_nanotron;
     if (run_.frozen || HasAny(zero, {"zero-3", "zero3", "fsdp", "hsdp", "full_shard"})) return;
     if (framework_.huggingface && !framework_.fused_attention) run_.copies.activations = kHuggingFaceActivations;

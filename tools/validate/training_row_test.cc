@@ -478,8 +478,10 @@ TEST(TrainingRunTest, WhatADeepSpeedAndAHuggingFaceHold) {
   EXPECT_EQ(run.gradient_dtype, DType::kBFloat16);
   EXPECT_EQ(run.copies.whole, -2);  // no whole gradients
   EXPECT_TRUE(run.copies.pieces);
-  EXPECT_EQ(run.copies.logits, 6);
+  EXPECT_EQ(run.copies.logits, -2);  // four in 16 bits
   EXPECT_TRUE(run.memory_comparable);
+  ASSERT_OK_AND_ASSIGN(const TrainingRun casts, RunOf({{"model", "LLaMA 1B"}, {"other_opts", "HuggingFace"}}));
+  EXPECT_EQ(casts.copies.logits, 6);  // in float32
   ASSERT_OK_AND_ASSIGN(const TrainingRun megatron, RunOf({{"zero_fsdp", "ZeRO-1"}, {"dtype", "bf16"}}));
   EXPECT_EQ(megatron.gradient_dtype, DType::kFloat32);
 }
