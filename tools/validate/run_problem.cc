@@ -51,9 +51,10 @@ Problem ProblemOf(const TrainingRun& run) {
   problem.recompute_ops = run.recompute_ops;
   problem.parallel_optimizer = run.parallel_optimizer;
   problem.shard_parameters = run.shard_parameters;
-  // Frameworks from before fused attention reduce all gradients at once, after the last micro-batch; where parameters
-  // are split, a call moves a layer.
-  if (!run.training.fused_attention || run.shard_parameters) problem.bucket = kEverything;
+  // Frameworks from before fused attention reduce all gradients at once, after the last micro-batch; so does nanotron
+  // with ZeRO-1 (trainer.py, sync_gradients_across_dp). Where parameters are split, a call moves a layer.
+  const bool afterwards = run.balanced_stages && run.parallel_optimizer;
+  if (!run.training.fused_attention || run.shard_parameters || afterwards) problem.bucket = kEverything;
   if (run.call_each_tensor) problem.bucket = Bytes();
   if (run.balanced_stages) problem.gather_bucket = kEverything;  // nanotron
   // Frameworks pad flat buffers; ours splits rows, so the vocabulary gets some more where that is little.
