@@ -15,6 +15,7 @@
 #include "costmodel/host_op.h"
 #include "costmodel/library.h"
 #include "ir/status.h"
+#include "simulator/alike_blocks.h"
 #include "simulator/network_links.h"
 #include "simulator/time_use.h"
 
@@ -92,12 +93,22 @@ class Pricer {
     }
     stage_axis_ = program_.classes.size() > 1 ? program_.mesh.Find("pp") : AxisId();
     Prices prices;
+    AlikeBlocks alike(program_, cluster.devices_per_node);
+    // Else prices also depend on which operands are the same, or on which links the class shares with others.
+    const bool may_be_alike =
+        !host_.overlaps_products && !network_.any() && !program_.classes.empty() && !program_.classes[0].slots.empty();
     for (size_t c = 0; c < program_.classes.size(); ++c) {
       class_index_ = c;
       rank_class_ = &program_.classes[c];
       auto& blocks = prices.classes.emplace_back();
       for (const Block& block : rank_class_->blocks) {
         auto& instructions = blocks.emplace_back();
+        if (may_be_alike) {
+          if (const auto like = alike.FindOrNote({c, blocks.size() - 1}); like.has_value()) {
+            instructions = prices.classes[like->class_index][like->block];
+            continue;
+          }
+        }
         forward_ = block.phase == Phase::kForward;
         instructions.reserve(block.instructions.size());
         for (const Instruction& instruction : block.instructions) {

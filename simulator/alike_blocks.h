@@ -1,0 +1,45 @@
+// Blocks of a program that cost the same, so that one of them is priced for all: those of stages that have the same
+// layers, and those of a stage's chunks.
+//
+// Two blocks are alike where all is equal that a price depends on: the phase; the work and stream of each instruction;
+// type, shape, layout and role of each operand; and where the class's first rank stands in its node, which groups
+// depend on. A block with transfers, permutes or buffers of single ranks is like no other, as what these cost depends
+// on the class.
+//
+// Lifetime: that of the program. Size: a row for each distinct block. Thread safety: none.
+#ifndef MESHWRIGHT_SIMULATOR_ALIKE_BLOCKS_H_
+#define MESHWRIGHT_SIMULATOR_ALIKE_BLOCKS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "ir/program.h"
+
+namespace meshwright {
+
+class AlikeBlocks {
+ public:
+  AlikeBlocks(const Program& program, int64_t devices_per_node)
+      : program_(program), devices_per_node_(devices_per_node) {}
+
+  struct Place {
+    size_t class_index = 0, block = 0;
+  };
+  // The first block like this one that was asked for; nothing where this is the first.
+  std::optional<Place> FindOrNote(const Place& place);
+
+ private:
+  const Block& BlockAt(const Place& place) const { return program_.classes[place.class_index].blocks[place.block]; }
+  bool AreAlike(const Place& a, const Place& b) const;
+
+  const Program& program_;
+  const int64_t devices_per_node_;
+  std::map<uint64_t, std::vector<Place>> seen_;  // by what is quick to see
+};
+
+}  // namespace meshwright
+
+#endif  // MESHWRIGHT_SIMULATOR_ALIKE_BLOCKS_H_
