@@ -44,7 +44,28 @@ struct Running {
 
 struct ClassState {
   std::array<Running, kNumStreams> running;
+  uint32_t busy = 0;                          // streams that run something, as a bit set
   std::array<size_t, kNumStreams> head = {};  // the next task of each stream to start
+};
+
+// The streams of a bit set, in ascending order.
+class Streams {
+ public:
+  explicit Streams(uint32_t bits) : bits_(bits) {}
+  struct Iterator {
+    uint32_t bits;
+    size_t operator*() const { return static_cast<size_t>(std::countr_zero(bits)); }
+    Iterator& operator++() {
+      bits &= bits - 1;
+      return *this;
+    }
+    friend bool operator==(const Iterator&, const Iterator&) = default;
+  };
+  Iterator begin() const { return {bits_}; }
+  Iterator end() const { return {0}; }
+
+ private:
+  uint32_t bits_;
 };
 
 // Classes, visited in ascending order.
@@ -169,6 +190,7 @@ class Player {
       return;
     }
     Running& running = state.running[stream];
+    state.busy |= uint32_t{1} << stream;
     const Task& task = TaskOf(c, id);
     running = Running();
     running.task = id;
@@ -201,7 +223,7 @@ class Player {
   }
 
   void EndWhatEnds(size_t c) {
-    for (size_t s = 0; s < num_streams_; ++s) {
+    for (const size_t s : Streams(classes_[c].busy)) {
       Running& running = classes_[c].running[s];
       if (running.task < 0 || running.end != now_) continue;
       const Task& task = *running.of;
@@ -221,14 +243,15 @@ class Player {
     ClassState& state = classes_[c];
     TimesOf(c, state.running[stream].task).end = now_;
     state.running[stream] = Running();
+    state.busy &= ~(uint32_t{1} << stream);
     may_start_.Insert(c);
     rates_stale_.Insert(c);
   }
 
-  // What is running on that stream now, or null.
-  const Piece* PieceOf(size_t c, size_t stream) const {
+  // What is running on that stream now. REQUIRES: it is busy.
+  const Piece& PieceOf(size_t c, size_t stream) const {
     const Running& running = classes_[c].running[stream];
-    return running.task < 0 ? nullptr : running.pieces + running.piece;
+    return running.pieces[running.piece];
   }
 
   void UpdateRates(size_t c) {
@@ -236,14 +259,13 @@ class Player {
     rates_stale_.Erase(c);
     FoldOrUnfold(c);
     Taken taken;
-    for (size_t s = 0; s < num_streams_; ++s) {
-      const Piece* piece = PieceOf(c, s);
-      if (piece != nullptr && piece->communicates) taken.Add(*piece->price);
+    for (const size_t s : Streams(state.busy)) {
+      const Piece& piece = PieceOf(c, s);
+      if (piece.communicates) taken.Add(*piece.price);
     }
     Nanos next = kNever;
-    for (size_t s = 0; s < num_streams_; ++s) {
+    for (const size_t s : Streams(state.busy)) {
       Running& running = state.running[s];
-      if (running.task < 0) continue;
       if (!running.folded) {
         const int32_t rate = RateOf(running.pieces[running.piece], taken);
         if (rate != running.own_rate) SetRate(c, s, rate);
@@ -289,7 +311,7 @@ class Player {
   Claim ClaimOf(size_t c, size_t stream) const {
     const Running& running = classes_[c].running[stream];
     const Task& task = *running.of;
-    Claim claim{PieceOf(c, stream)->price->shared, {}, running.own_rate};
+    Claim claim{PieceOf(c, stream).price->shared, {}, running.own_rate};
     if (!task.run->is_transfer) return claim;
     const size_t peer = static_cast<size_t>(task.run->peer);
     const Task& partner = TaskOf(peer, task.partner);
@@ -352,9 +374,7 @@ class Player {
 
   void UpdateNext(size_t c) {
     next_[c] = kNever;
-    for (const Running& running : classes_[c].running) {
-      if (running.task >= 0) next_[c] = std::min(next_[c], running.end);
-    }
+    for (const size_t s : Streams(classes_[c].busy)) next_[c] = std::min(next_[c], classes_[c].running[s].end);
   }
 
   // Runs of kernels, which only the compute stream has, are stepped through only while their pieces' lengths depend on
@@ -371,11 +391,10 @@ class Player {
   }
 
   bool Alone(size_t c, size_t stream, const Run& run) const {
-    for (size_t s = 0; s < num_streams_; ++s) {
-      const Running& other = classes_[c].running[s];
-      if (s == stream || other.task < 0) continue;
-      if (other.of->run->takes) return false;
-      const Piece& piece = *PieceOf(c, s);
+    for (const size_t s : Streams(classes_[c].busy)) {
+      if (s == stream) continue;
+      if (classes_[c].running[s].of->run->takes) return false;
+      const Piece& piece = PieceOf(c, s);
       if (run.takes && !piece.communicates && piece.price->slowed_by != SlowedBy::kNothing) return false;
     }
     return true;

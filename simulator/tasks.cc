@@ -272,8 +272,10 @@ class Issuer {
       status_ = absl::InvalidArgumentError(
           absl::StrCat(rank_class_.name, ", slot ", slot, ": event \"", event.name, "\" is named for layer ", shifted));
     }
-    return first_register_[ref.event.index()] +
-           static_cast<size_t>(InstanceOf(event, std::max<int64_t>(0, shifted), rank_class_.slots[slot].microbatch));
+    const int64_t microbatch = rank_class_.slots[slot].microbatch;
+    const int64_t instance = event.layers == 1 ? microbatch % event.microbatches
+                                               : InstanceOf(event, std::max<int64_t>(0, shifted), microbatch);
+    return first_register_[ref.event.index()] + static_cast<size_t>(instance);
   }
 
   const RankClass& rank_class_;
