@@ -73,7 +73,7 @@ class Fuser {
     for (size_t b = 0; b < c_.blocks.size(); ++b) {
       for (const Instruction& instruction : c_.blocks[b].instructions) {
         for (const Operand& read : instruction.reads) {
-          std::vector<size_t>& blocks = readers_[read.buffer.index()];
+          Blocks& blocks = readers_[read.buffer.index()];
           if (blocks.empty() || blocks.back() != b) blocks.push_back(b);
         }
       }
@@ -255,6 +255,7 @@ class Fuser {
     }
     std::vector<BufferId> now(c_.buffers.size());
     std::vector<Buffer> kept;
+    kept.reserve(c_.buffers.size());
     for (size_t b = 0; b < c_.buffers.size(); ++b) {
       if (!used[b]) continue;
       now[b] = BufferId(kept.size());
@@ -269,7 +270,8 @@ class Fuser {
 
   RankClass& c_;
   const Mesh& mesh_;
-  std::vector<std::vector<size_t>> readers_;  // by buffer, the blocks that read it
+  using Blocks = absl::InlinedVector<size_t, 4>;
+  std::vector<Blocks> readers_;  // by buffer, those that read it
 };
 
 }  // namespace

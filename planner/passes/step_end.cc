@@ -2,25 +2,26 @@
 
 #include <algorithm>
 #include <map>
-#include <tuple>
 #include <utility>
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
-#include "ir/status.h"
 #include "planner/schedule.h"
 
 namespace meshwright {
 namespace {
 
 // "d0 d1, d0 d1 -> d0 d1": the rule of an elementwise op on tensors of one shape.
-absl::StatusOr<IndexRule> ParseElementwise(size_t rank, size_t inputs, size_t outputs) {
-  std::vector<std::string> dims;
-  for (size_t d = 0; d < rank; ++d) dims.push_back(absl::StrCat("d", d));
-  const std::string operand = absl::StrJoin(dims, " ");
-  return ParseRule(absl::StrCat(absl::StrJoin(std::vector<std::string>(inputs, operand), ", "), " -> ",
-                                absl::StrJoin(std::vector<std::string>(outputs, operand), ", ")));
+IndexRule Elementwise(size_t rank, size_t inputs, size_t outputs) {
+  IndexRule rule;
+  OperandRule operand;
+  for (size_t d = 0; d < rank; ++d) {
+    rule.labels.push_back({absl::StrCat("d", d), false});
+    operand.push_back({static_cast<int8_t>(d), false});
+  }
+  rule.inputs.assign(inputs, operand);
+  rule.outputs.assign(outputs, operand);
+  return rule;
 }
 
 constexpr absl::string_view kStateNames[] = {"@m", "@v"};
@@ -86,15 +87,6 @@ class Maker {
     return gradients;
   }
 
-  // The rule of an elementwise op on tensors of `rank` dims, parsed once.
-  absl::StatusOr<IndexRule> Elementwise(size_t rank, size_t inputs, size_t outputs) {
-    const auto [found, is_new] = rules_.try_emplace({rank, inputs, outputs});
-    if (is_new) {
-      MESHWRIGHT_ASSIGN_OR_RETURN(found->second, ParseElementwise(rank, inputs, outputs));
-    }
-    return found->second;
-  }
-
   // Notes k as the segment of the block's gradients that have none yet.
   void NoteGradients(BlockId block, size_t k, std::map<BufferId, size_t>& segment) const {
     for (const Instruction& instruction : c_.blocks[block.index()].instructions) {
@@ -147,23 +139,21 @@ class Maker {
 
   // S8.2: gradients_mean divides by the size of the replica group. Just before the update, so that nothing waits for
   // the reduction earlier.
-  absl::Status Mean(BufferId gradient, double replicas, std::vector<Instruction>& out) {
+  void Mean(BufferId gradient, double replicas, std::vector<Instruction>& out) {
     const Buffer& buffer = c_.buffers[gradient.index()];
-    MESHWRIGHT_ASSIGN_OR_RETURN(IndexRule rule, Elementwise(buffer.shape.size(), 1, 1));
     Instruction scale;
     Compute compute;
     compute.op = OpKind::kScale;
     compute.attrs.scale = 1 / replicas;
-    compute.rule = std::move(rule);
+    compute.rule = Elementwise(buffer.shape.size(), 1, 1);
     scale.work = std::move(compute);
     scale.reads = scale.writes = {{gradient, 0}};
     scale.origin = buffer.name;
     out.push_back(std::move(scale));
-    return absl::OkStatus();
   }
 
   // The optimizer works on the parameter itself, or on a float32 master of it where it is narrower.
-  absl::Status Update(BufferId parameter, BufferId gradient, std::vector<Instruction>& out) {
+  void Update(BufferId parameter, BufferId gradient, std::vector<Instruction>& out) {
     const Buffer param = c_.buffers[parameter.index()];
     const bool narrow = SizeOf(param.dtype) < SizeOf(DType::kFloat32);
     Buffer state = param;
@@ -186,23 +176,22 @@ class Maker {
       update.writes.push_back({id, 0});
     }
     if (optimizer_.kind == OpKind::kLamb) {
-      return Lamb(std::move(update), narrow ? parameter : BufferId(), param, out);
+      Lamb(std::move(update), narrow ? parameter : BufferId(), param, out);
+      return;
     }
     if (narrow) update.writes.push_back({parameter, 0});
     Compute compute;
     compute.op = optimizer_.kind;
     compute.attrs = optimizer_.attrs;
-    MESHWRIGHT_ASSIGN_OR_RETURN(compute.rule,
-                                Elementwise(param.shape.size(), update.reads.size(), update.writes.size()));
+    compute.rule = Elementwise(param.shape.size(), update.reads.size(), update.writes.size());
     update.work = std::move(compute);
     update.origin = param.name;
     out.push_back(std::move(update));
-    return absl::OkStatus();
   }
 
   // LAMB's norms are of the whole parameter: where it is split, their squares are added up before the second half.
   // `step` has the operands of an update in one go; `copy` is what kernels read, where that is another buffer.
-  absl::Status Lamb(Instruction step, BufferId copy, const Buffer& param, std::vector<Instruction>& out) {
+  void Lamb(Instruction step, BufferId copy, const Buffer& param, std::vector<Instruction>& out) {
     const Operand master = step.reads[0];
     Buffer whole_step = c_.buffers[master.buffer.index()];
     whole_step.name = absl::StrCat(param.name, "@step");
@@ -234,9 +223,9 @@ class Maker {
     apply.writes = {master};
     if (copy.valid()) apply.writes.push_back({copy, 0});
     const size_t rank = param.shape.size();
-    MESHWRIGHT_ASSIGN_OR_RETURN(IndexRule step_rule, Elementwise(rank, 4, 3));
+    IndexRule step_rule = Elementwise(rank, 4, 3);
     step_rule.outputs.resize(5);
-    MESHWRIGHT_ASSIGN_OR_RETURN(IndexRule apply_rule, Elementwise(rank, 2, apply.writes.size()));
+    IndexRule apply_rule = Elementwise(rank, 2, apply.writes.size());
     apply_rule.inputs.resize(4);
     step.work = Compute{.op = OpKind::kLambStep, .attrs = optimizer_.attrs, .rule = std::move(step_rule)};
     apply.work = Compute{.op = OpKind::kLamb, .attrs = optimizer_.attrs, .rule = std::move(apply_rule)};
@@ -245,12 +234,10 @@ class Maker {
     out.push_back(std::move(step));
     if (!norm.layout.partial.empty()) out.push_back(std::move(add));
     out.push_back(std::move(apply));
-    return absl::OkStatus();
   }
 
   RankClass& c_;
   const UpdateRule& optimizer_;
-  std::map<std::tuple<size_t, size_t, size_t>, IndexRule> rules_;
 };
 
 // The owner's or the user's half of an exchange of shared values. All stages go through the shared parameters in the
@@ -311,33 +298,32 @@ class Sharing {
   }
 
   // The owner's part: adds the others' gradients to its own.
-  absl::Status Collect(const SharedParameter& shared, BufferId gradient, std::vector<Instruction>& out) {
+  void Collect(const SharedParameter& shared, BufferId gradient, std::vector<Instruction>& out) {
     AwaitSent(make_.Find(shared.name, BufferRole::kParameter), out);
     for (int64_t user : shared.contributors) {
       Buffer copy = make_.c_.buffers[gradient.index()];
       copy.name = absl::StrCat(copy.name, "@of stage ", user);
       const BufferId theirs = make_.Add(copy);
       Receive(theirs, user, Purpose::kGradient, out);
-      MESHWRIGHT_RETURN_IF_ERROR(AddUp(theirs, gradient, out));
+      AddUp(theirs, gradient, out);
     }
-    return absl::OkStatus();
   }
 
   // Gradients of the owner's twin, layer by layer.
-  absl::Status CollectFromTwin(int64_t twin, BufferId parameter, BufferId gradient, std::vector<Instruction>& out) {
+  void CollectFromTwin(int64_t twin, BufferId parameter, BufferId gradient, std::vector<Instruction>& out) {
     AwaitSent(parameter, out);
     const BufferId theirs = AddTheirs(gradient, twin);
     Receive(theirs, twin, Purpose::kGradient, out);
-    return AddUp(theirs, gradient, out);
+    AddUp(theirs, gradient, out);
   }
 
   // The losses of both directions: each of the two stages that have one tells the other.
-  absl::Status ExchangeLoss(int64_t twin, BufferId loss, std::vector<Instruction>& out) {
+  void ExchangeLoss(int64_t twin, BufferId loss, std::vector<Instruction>& out) {
     const EventId sent = Send(loss, twin, Purpose::kReport, out);
     const BufferId theirs = AddTheirs(loss, twin);
     Receive(theirs, twin, Purpose::kReport, out);
     out.push_back(Maker::MakeSync({sent}, {}, make_.c_.buffers[loss.index()].name));
-    return AddUp(theirs, loss, out);
+    AddUp(theirs, loss, out);
   }
 
  private:
@@ -353,21 +339,18 @@ class Sharing {
     theirs.layers = 1;
     return make_.Add(std::move(theirs));
   }
-  absl::Status AddUp(BufferId theirs, BufferId sum, std::vector<Instruction>& out) {
+  void AddUp(BufferId theirs, BufferId sum, std::vector<Instruction>& out) {
     const Buffer& copy = make_.c_.buffers[theirs.index()];
     Instruction add;
     Compute compute;
     compute.op = OpKind::kReduceSum;
     compute.accumulate = true;
-    MESHWRIGHT_ASSIGN_OR_RETURN(compute.rule, make_.Elementwise(copy.shape.size(), 1, 1));
-    compute.rule.inputs.resize(1);  // a scalar's has no text
-    compute.rule.outputs.resize(1);
+    compute.rule = Elementwise(copy.shape.size(), 1, 1);
     add.work = std::move(compute);
     add.reads = {{theirs, 0}};
     add.writes = {{sum, 0}};
     add.origin = copy.name;
     out.push_back(std::move(add));
-    return absl::OkStatus();
   }
   std::string Name(BufferId buffer, int64_t from, int64_t to) const {
     return absl::StrCat(make_.c_.buffers[buffer.index()].name, " ", from, "->", to);
@@ -398,13 +381,13 @@ absl::StatusOr<StepEnd> StepEnd::Make(RankClass& c, const Mesh& mesh, const Upda
   sharing.GiveBack(give_back);
   // From the gradient's last contribution to the update.
   const auto finish = [&](BufferId gradient, BufferId parameter, std::vector<Instruction>& reduce,
-                          std::vector<Instruction>& update) -> absl::Status {
+                          std::vector<Instruction>& update) {
     const BufferId whole = make.Reduce(gradient, Purpose::kGradient, reduce);
     const int64_t replicas = mesh.num_ranks() / strategy.stages / make.NumPieces(parameter, mesh);
     if (strategy.gradients_mean && replicas > 1) {
-      MESHWRIGHT_RETURN_IF_ERROR(make.Mean(whole, static_cast<double>(replicas), update));
+      make.Mean(whole, static_cast<double>(replicas), update);
     }
-    return make.Update(parameter, whole, update);
+    make.Update(parameter, whole, update);
   };
   std::vector<std::pair<BufferId, BufferId>> late;  // gradient, parameter
   const std::vector<std::vector<Maker::Trained>> gradients = make.GradientsOf(segments);
@@ -427,12 +410,12 @@ absl::StatusOr<StepEnd> StepEnd::Make(RankClass& c, const Mesh& mesh, const Upda
       }
       if (twin >= 0) {
         sharing.Send(parameter, twin, Purpose::kParameter, values);
-        MESHWRIGHT_RETURN_IF_ERROR(sharing.CollectFromTwin(twin, parameter, gradient, of_twin));
+        sharing.CollectFromTwin(twin, parameter, gradient, of_twin);
       }
       if (c.buffers[gradient.index()].layers < segments[i].layers) {
         late.push_back({gradient, parameter});
       } else {
-        MESHWRIGHT_RETURN_IF_ERROR(finish(gradient, parameter, reduce, update));
+        finish(gradient, parameter, reduce, update);
       }
     }
     blocks.zero = make.AddBlock(absl::StrCat(segments[i].name, " zero"), std::move(zero));
@@ -447,11 +430,11 @@ absl::StatusOr<StepEnd> StepEnd::Make(RankClass& c, const Mesh& mesh, const Upda
   for (const SharedParameter& one : shared) {
     if (one.owner != c.stage) continue;
     const BufferId gradient = make.Find(absl::StrCat("d", one.name), BufferRole::kGradient);
-    MESHWRIGHT_RETURN_IF_ERROR(sharing.Collect(one, gradient, late_reduce));
+    sharing.Collect(one, gradient, late_reduce);
     late.push_back({gradient, make.Find(one.name, BufferRole::kParameter)});
   }
   for (const auto& [gradient, parameter] : late) {
-    MESHWRIGHT_RETURN_IF_ERROR(finish(gradient, parameter, late_reduce, late_update));
+    finish(gradient, parameter, late_reduce, late_update);
   }
   end.late_.reduce = make.AddBlock("shared parameters reduce", std::move(late_reduce));
   end.late_.update = make.AddBlock("shared parameters update", std::move(late_update));
@@ -462,7 +445,7 @@ absl::StatusOr<StepEnd> StepEnd::Make(RankClass& c, const Mesh& mesh, const Upda
     const BlockId zero = make.AddBlock("loss zero", {make.MakeZero({BufferId(i)}, "loss/zero")});
     end.segments_.emplace_back().zero = zero;
     if (strategy.stages > 1 && DirectionsOf(strategy.schedule) > 1) {
-      MESHWRIGHT_RETURN_IF_ERROR(sharing.ExchangeLoss(strategy.stages - 1 - c.stage, BufferId(i), report));
+      sharing.ExchangeLoss(strategy.stages - 1 - c.stage, BufferId(i), report);
     }
     make.Reduce(BufferId(i), Purpose::kReport, report);
   }
