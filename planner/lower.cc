@@ -102,8 +102,28 @@ constexpr ProgramPass kPasses[] = {
 
 }  // namespace
 
-absl::StatusOr<Program> Lower(const Graph& forward, const Strategy& strategy, const UpdateRule& optimizer,
-                              const StepPrice& price, const PassObserver& observe) {
+Strategy BlockChoices(const Strategy& strategy) {
+  Strategy choices;
+  choices.mesh = strategy.mesh;
+  choices.rules = strategy.rules;
+  choices.ops = strategy.ops;
+  choices.inputs = strategy.inputs;
+  choices.stages = strategy.stages;  // how many axes of the mesh split tensors
+  choices.recompute = strategy.recompute;
+  choices.context = strategy.context;
+  choices.recompute_ops = strategy.recompute_ops;
+  choices.own_parameters = strategy.own_parameters;
+  choices.all_to_all = strategy.all_to_all;
+  choices.gradient_fp32_sync = strategy.gradient_fp32_sync;
+  choices.gradient_dtype = strategy.gradient_dtype;
+  choices.loss_divisor = strategy.loss_divisor;
+  choices.gradient_scale = strategy.gradient_scale;
+  return choices;
+}
+
+absl::StatusOr<LoweredBlocks> LowerBlocks(const Graph& forward, const Strategy& all_choices,
+                                          const UpdateRule& optimizer, const StepPrice& price) {
+  const Strategy strategy = BlockChoices(all_choices);
   DifferentiateOptions options;
   options.recompute = strategy.recompute;
   options.gradient_dtype = strategy.gradient_dtype;
@@ -115,16 +135,22 @@ absl::StatusOr<Program> Lower(const Graph& forward, const Strategy& strategy, co
   for (std::string& name : BroughtKeys(shared)) options.recompute_ops.insert(std::move(name));
   MESHWRIGHT_ASSIGN_OR_RETURN(GraphAndStrategy separate,
                               SeparateRanks(std::move(shared), std::move(interleaved.strategy)));
-  MESHWRIGHT_ASSIGN_OR_RETURN(const Graph graph, Differentiate(std::move(separate.graph), options));
-  MESHWRIGHT_ASSIGN_OR_RETURN(const ShardedGraph sharded, CompleteLayouts(graph, separate.strategy));
+  LoweredBlocks blocks;
+  MESHWRIGHT_ASSIGN_OR_RETURN(blocks.graph, Differentiate(std::move(separate.graph), options));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const ShardedGraph sharded, CompleteLayouts(blocks.graph, separate.strategy));
   const StepPrice without_all_to_all = [&price](const Shape& global, DType dtype, const Work& work,
                                                 const Layout& before, const Layout& after) {
     const auto* const collective = std::get_if<Collective>(&work);
     const bool all_to_all = collective != nullptr && collective->kind == CollectiveKind::kAllToAll;
     return all_to_all ? kNever : price(global, dtype, work, before, after);
   };
-  MESHWRIGHT_ASSIGN_OR_RETURN(Program program,
+  MESHWRIGHT_ASSIGN_OR_RETURN(blocks.program,
                               Partition(sharded, strategy.all_to_all ? price : without_all_to_all, interleaved.pieces));
+  return blocks;
+}
+
+absl::StatusOr<Program> LowerStages(Program program, const Graph& graph, const Strategy& strategy,
+                                    const UpdateRule& optimizer, const PassObserver& observe) {
   if (observe != nullptr) MESHWRIGHT_RETURN_IF_ERROR(observe("partition", program));
   const Context context{graph, strategy, optimizer};
   for (const ProgramPass& pass : kPasses) {
@@ -132,6 +158,12 @@ absl::StatusOr<Program> Lower(const Graph& forward, const Strategy& strategy, co
     if (observe != nullptr) MESHWRIGHT_RETURN_IF_ERROR(observe(pass.name, program));
   }
   return program;
+}
+
+absl::StatusOr<Program> Lower(const Graph& forward, const Strategy& strategy, const UpdateRule& optimizer,
+                              const StepPrice& price, const PassObserver& observe) {
+  MESHWRIGHT_ASSIGN_OR_RETURN(LoweredBlocks blocks, LowerBlocks(forward, strategy, optimizer, price));
+  return LowerStages(std::move(blocks.program), blocks.graph, strategy, optimizer, observe);
 }
 
 StepPrice PriceSteps(const CostModel& costs, const Mesh& mesh) {

@@ -25,6 +25,20 @@ using PassObserver = std::function<absl::Status(absl::string_view pass, const Pr
 absl::StatusOr<Program> Lower(const Graph& forward, const Strategy& strategy, const UpdateRule& optimizer,
                               const StepPrice& price, const PassObserver& observe = nullptr);
 
+// The two halves of Lower. The first makes the blocks of one layer on one rank, and the strategies of a search share
+// it: it sees nothing of a strategy but BlockChoices, the others having their defaults. The second is the passes from
+// split_stages on.
+struct LoweredBlocks {
+  Graph graph;      // differentiated
+  Program program;  // as Partition makes it
+};
+Strategy BlockChoices(const Strategy& strategy);
+absl::StatusOr<LoweredBlocks> LowerBlocks(const Graph& forward, const Strategy& strategy, const UpdateRule& optimizer,
+                                          const StepPrice& price);
+// `blocks` of `graph` with these choices.
+absl::StatusOr<Program> LowerStages(Program blocks, const Graph& graph, const Strategy& strategy,
+                                    const UpdateRule& optimizer, const PassObserver& observe = nullptr);
+
 // Prices a step of a redistribution as the simulator prices the instruction it becomes.
 StepPrice PriceSteps(const CostModel& costs, const Mesh& mesh);
 

@@ -33,6 +33,7 @@ class DecoderSearch {
         options_(options),
         facts_(facts),
         costs_(problem.cluster),
+        evaluator_(problem, costs_),
         space_(DecoderSpace(problem, facts, of)) {}
 
   // Only what has the strategies that a file gave.
@@ -125,9 +126,7 @@ class DecoderSearch {
 
   absl::Status EvaluateOne(const Combination& combination, Candidate* candidate) const {
     MESHWRIGHT_ASSIGN_OR_RETURN(candidate->strategy, StrategyOf(problem_, combination, facts_.sizes));
-    MESHWRIGHT_ASSIGN_OR_RETURN(const Graph graph, problem_.graph(problem_.batch / candidate->strategy.microbatches));
-    MESHWRIGHT_ASSIGN_OR_RETURN(candidate->prediction,
-                                PredictGraph(problem_, graph, costs_, candidate->strategy, Simulated::kWhatFits));
+    MESHWRIGHT_ASSIGN_OR_RETURN(candidate->prediction, evaluator_.Predict(candidate->strategy, Simulated::kWhatFits));
     candidate->degrees = combination.degrees;
     return absl::OkStatus();
   }
@@ -144,8 +143,7 @@ class DecoderSearch {
   absl::Status CompleteOne(Candidate& candidate) const {
     Prediction& prediction = candidate.prediction;
     if (prediction.time.Total() == prediction.step) return absl::OkStatus();
-    MESHWRIGHT_ASSIGN_OR_RETURN(const Graph graph, problem_.graph(problem_.batch / candidate.strategy.microbatches));
-    MESHWRIGHT_ASSIGN_OR_RETURN(Evaluation whole, EvaluateGraph(problem_, graph, costs_, candidate.strategy));
+    MESHWRIGHT_ASSIGN_OR_RETURN(Evaluation whole, evaluator_.Evaluate(candidate.strategy));
     if (whole.prediction.step != prediction.step || whole.prediction.peak != prediction.peak) {
       return absl::InternalError(absl::StrCat("a step of ", candidate.strategy.microbatches, " micro-batches takes ",
                                               whole.prediction.step.raw(), " ns and ", whole.prediction.peak.raw(),
@@ -198,6 +196,7 @@ class DecoderSearch {
   const SearchOptions& options_;
   const DecoderFacts& facts_;
   const CostModel costs_;
+  const Evaluator evaluator_;
   Space space_;
   SearchResult result_;
   std::map<Order, Place> places_;

@@ -1,7 +1,9 @@
 #include "planner/search/evaluate.h"
 
 #include <algorithm>
+#include <deque>
 #include <map>
+#include <mutex>
 #include <numeric>
 #include <optional>
 #include <set>
@@ -160,10 +162,24 @@ void SetMemory(const Program& program, const Problem& problem, Prediction* predi
   }
 }
 
-absl::StatusOr<Program> LowerFor(const Problem& problem, const Graph& graph, const CostModel& costs,
-                                 const Strategy& strategy) {
-  MESHWRIGHT_ASSIGN_OR_RETURN(Program program,
-                              Lower(graph, strategy, problem.update, PriceSteps(costs, strategy.mesh)));
+// Of a micro-batch, for strategies with the same BlockChoices.
+struct Microbatch {
+  ModelWork work;
+  LoweredBlocks blocks;
+};
+
+absl::StatusOr<Microbatch> MicrobatchOf(const Problem& problem, const Graph& graph, const CostModel& costs,
+                                        const Strategy& strategy) {
+  Microbatch microbatch;
+  MESHWRIGHT_ASSIGN_OR_RETURN(microbatch.blocks,
+                              LowerBlocks(graph, strategy, problem.update, PriceSteps(costs, strategy.mesh)));
+  microbatch.work = ForwardWork(graph);
+  return microbatch;
+}
+
+absl::StatusOr<Program> LowerFor(const Problem& problem, const Microbatch& microbatch, const Strategy& strategy) {
+  MESHWRIGHT_ASSIGN_OR_RETURN(
+      Program program, LowerStages(microbatch.blocks.program, microbatch.blocks.graph, strategy, problem.update));
   if (problem.host.serial) program = Serial(std::move(program));
   return program;
 }
@@ -211,17 +227,102 @@ std::vector<Shorter> Shorten(const Strategy& strategy) {
 }
 
 // Fills in what follows from the step's time.
-void SetSpeed(const Problem& problem, const Graph& graph, const Strategy& strategy, Prediction* prediction) {
+void SetSpeed(const Problem& problem, const ModelWork& model, const Strategy& strategy, Prediction* prediction) {
   const double seconds = ToSeconds(prediction->step);
   if (seconds <= 0) return;
   prediction->tokens_per_second = static_cast<double>(problem.batch * problem.tokens_per_row) / seconds;
-  const ModelWork model = ForwardWork(graph);
   prediction->peak_flops = PeakOf(ComputeType(model), problem.cluster.device);
   const double available = prediction->peak_flops.raw() * static_cast<double>(strategy.mesh.num_ranks()) * seconds;
   if (available > 0) prediction->mfu = 3 * model.forward * static_cast<double>(strategy.microbatches) / available;
 }
 
+absl::StatusOr<Evaluation> EvaluateMicrobatch(const Problem& problem, const Microbatch& microbatch,
+                                              const CostModel& costs, const Strategy& strategy, Simulated simulated) {
+  Evaluation evaluation;
+  MESHWRIGHT_ASSIGN_OR_RETURN(evaluation.program, LowerFor(problem, microbatch, strategy));
+  const Program& program = evaluation.program;
+  Prediction& prediction = evaluation.prediction;
+  SetMemory(program, problem, &prediction);
+  if (simulated == Simulated::kWhatFits && !prediction.fits()) return evaluation;
+  MESHWRIGHT_ASSIGN_OR_RETURN(const Prices prices, PriceProgram(program, costs, problem.host));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const SimulationResult result, Simulate(program, prices));
+  prediction.step = result.makespan;
+  prediction.critical_class = result.critical_class;
+  prediction.time = result.classes[result.critical_class].time.exclusive;
+  SetSpeed(problem, microbatch.work, strategy, &prediction);
+  return evaluation;
+}
+
+absl::StatusOr<Prediction> PredictMicrobatch(const Problem& problem, const Microbatch& microbatch,
+                                             const CostModel& costs, const Strategy& strategy, Simulated simulated) {
+  for (const Shorter& shorter : Shorten(strategy)) {
+    Strategy fewer = strategy;
+    fewer.microbatches = shorter.microbatches;
+    MESHWRIGHT_ASSIGN_OR_RETURN(const Program program, LowerFor(problem, microbatch, fewer));
+    Prediction prediction;
+    SetMemory(program, problem, &prediction);
+    if (simulated == Simulated::kWhatFits && !prediction.fits()) return prediction;
+    MESHWRIGHT_ASSIGN_OR_RETURN(const Prices prices, PriceProgram(program, costs, problem.host));
+    const absl::StatusOr<std::optional<Nanos>> step = SimulateLonger(program, prices, shorter.periods);
+    if (!step.ok()) break;  // what is wrong is to be said of the step that was asked for
+    if (!step->has_value()) continue;
+    prediction.step = **step;
+    SetSpeed(problem, microbatch.work, strategy, &prediction);
+    return prediction;
+  }
+  MESHWRIGHT_ASSIGN_OR_RETURN(Evaluation evaluation,
+                              EvaluateMicrobatch(problem, microbatch, costs, strategy, simulated));
+  return std::move(evaluation.prediction);
+}
+
 }  // namespace
+
+// Made outside the lock: two threads may make the same at once, and one of both is kept.
+class Evaluator::Kept {
+ public:
+  absl::StatusOr<std::shared_ptr<const Microbatch>> Get(const Problem& problem, const CostModel& costs,
+                                                        const Strategy& strategy) {
+    if (strategy.microbatches < 1 || problem.batch % strategy.microbatches != 0) {
+      return absl::InvalidArgumentError(absl::StrCat("a batch of ", problem.batch, " rows does not divide into ",
+                                                     strategy.microbatches, " micro-batches"));
+    }
+    const Key key = {problem.batch / strategy.microbatches, ToText(BlockChoices(strategy))};
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      if (const auto found = by_key_.find(key); found != by_key_.end()) return found->second;
+    }
+    MESHWRIGHT_ASSIGN_OR_RETURN(const Graph graph, problem.graph(key.first));
+    MESHWRIGHT_ASSIGN_OR_RETURN(Microbatch made, MicrobatchOf(problem, graph, costs, strategy));
+    auto microbatch = std::make_shared<const Microbatch>(std::move(made));
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (by_key_.try_emplace(key, microbatch).second) order_.push_back(key);
+    if (order_.size() > kMostKept) {
+      by_key_.erase(order_.front());
+      order_.pop_front();
+    }
+    return microbatch;
+  }
+
+ private:
+  using Key = std::pair<int64_t, std::string>;
+  std::mutex mutex_;
+  std::map<Key, std::shared_ptr<const Microbatch>> by_key_;
+  std::deque<Key> order_;  // the oldest first
+};
+
+Evaluator::Evaluator(const Problem& problem, const CostModel& costs)
+    : problem_(problem), costs_(costs), kept_(std::make_unique<Kept>()) {}
+Evaluator::~Evaluator() = default;
+
+absl::StatusOr<Evaluation> Evaluator::Evaluate(const Strategy& strategy, Simulated simulated) const {
+  MESHWRIGHT_ASSIGN_OR_RETURN(const auto microbatch, kept_->Get(problem_, costs_, strategy));
+  return EvaluateMicrobatch(problem_, *microbatch, costs_, strategy, simulated);
+}
+
+absl::StatusOr<Prediction> Evaluator::Predict(const Strategy& strategy, Simulated simulated) const {
+  MESHWRIGHT_ASSIGN_OR_RETURN(const auto microbatch, kept_->Get(problem_, costs_, strategy));
+  return PredictMicrobatch(problem_, *microbatch, costs_, strategy, simulated);
+}
 
 Bytes CapacityOf(const Problem& problem) {
   const Bytes device = problem.cluster.device.memory;
@@ -234,49 +335,19 @@ double ModelFlops(const Graph& microbatch, int64_t microbatches) {
 
 absl::StatusOr<Evaluation> EvaluateGraph(const Problem& problem, const Graph& graph, const CostModel& costs,
                                          const Strategy& strategy, Simulated simulated) {
-  Evaluation evaluation;
-  MESHWRIGHT_ASSIGN_OR_RETURN(evaluation.program, LowerFor(problem, graph, costs, strategy));
-  const Program& program = evaluation.program;
-  Prediction& prediction = evaluation.prediction;
-  SetMemory(program, problem, &prediction);
-  if (simulated == Simulated::kWhatFits && !prediction.fits()) return evaluation;
-  MESHWRIGHT_ASSIGN_OR_RETURN(const Prices prices, PriceProgram(program, costs, problem.host));
-  MESHWRIGHT_ASSIGN_OR_RETURN(const SimulationResult result, Simulate(program, prices));
-  prediction.step = result.makespan;
-  prediction.critical_class = result.critical_class;
-  prediction.time = result.classes[result.critical_class].time.exclusive;
-  SetSpeed(problem, graph, strategy, &prediction);
-  return evaluation;
+  MESHWRIGHT_ASSIGN_OR_RETURN(const Microbatch microbatch, MicrobatchOf(problem, graph, costs, strategy));
+  return EvaluateMicrobatch(problem, microbatch, costs, strategy, simulated);
 }
 
 absl::StatusOr<Prediction> PredictGraph(const Problem& problem, const Graph& graph, const CostModel& costs,
                                         const Strategy& strategy, Simulated simulated) {
-  for (const Shorter& shorter : Shorten(strategy)) {
-    Strategy fewer = strategy;
-    fewer.microbatches = shorter.microbatches;
-    MESHWRIGHT_ASSIGN_OR_RETURN(const Program program, LowerFor(problem, graph, costs, fewer));
-    Prediction prediction;
-    SetMemory(program, problem, &prediction);
-    if (simulated == Simulated::kWhatFits && !prediction.fits()) return prediction;
-    MESHWRIGHT_ASSIGN_OR_RETURN(const Prices prices, PriceProgram(program, costs, problem.host));
-    const absl::StatusOr<std::optional<Nanos>> step = SimulateLonger(program, prices, shorter.periods);
-    if (!step.ok()) break;  // what is wrong is to be said of the step that was asked for
-    if (!step->has_value()) continue;
-    prediction.step = **step;
-    SetSpeed(problem, graph, strategy, &prediction);
-    return prediction;
-  }
-  MESHWRIGHT_ASSIGN_OR_RETURN(Evaluation evaluation, EvaluateGraph(problem, graph, costs, strategy, simulated));
-  return std::move(evaluation.prediction);
+  MESHWRIGHT_ASSIGN_OR_RETURN(const Microbatch microbatch, MicrobatchOf(problem, graph, costs, strategy));
+  return PredictMicrobatch(problem, microbatch, costs, strategy, simulated);
 }
 
 absl::StatusOr<Evaluation> Evaluate(const Problem& problem, const Strategy& strategy) {
-  if (strategy.microbatches < 1 || problem.batch % strategy.microbatches != 0) {
-    return absl::InvalidArgumentError(absl::StrCat("a batch of ", problem.batch, " rows does not divide into ",
-                                                   strategy.microbatches, " micro-batches"));
-  }
-  MESHWRIGHT_ASSIGN_OR_RETURN(const Graph graph, problem.graph(problem.batch / strategy.microbatches));
-  return EvaluateGraph(problem, graph, CostModel(problem.cluster), strategy);
+  const CostModel costs(problem.cluster);
+  return Evaluator(problem, costs).Evaluate(strategy);
 }
 
 }  // namespace meshwright

@@ -4,11 +4,13 @@
 // the matrix products and of attention (both halves of the score matrix counted), forward once and backward twice; what
 // is recomputed does not count (Chowdhery et al., "PaLM", appendix B).
 //
-// Thread safety: pure functions.
+// Thread safety: pure functions; an Evaluator's methods from many threads.
 #ifndef MESHWRIGHT_PLANNER_SEARCH_EVALUATE_H_
 #define MESHWRIGHT_PLANNER_SEARCH_EVALUATE_H_
 
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -59,6 +61,31 @@ absl::StatusOr<Evaluation> EvaluateGraph(const Problem& problem, const Graph& gr
 // step is short, this is EvaluateGraph.
 absl::StatusOr<Prediction> PredictGraph(const Problem& problem, const Graph& graph, const CostModel& costs,
                                         const Strategy& strategy, Simulated simulated = Simulated::kAll);
+
+// Evaluates strategies of one problem, and keeps for the next what the first half of lowering makes (LowerBlocks).
+//
+// Key: rows of a micro-batch and BlockChoices. Value: a function of these, so that what is found there is what would be
+// made anew. Lifetime: the Evaluator's. Size: kMostKept entries, of some hundred kilobytes each for a decoder; the
+// oldest makes room. Found where another schedule, number of chunks, parallel optimizer, bucket or other fusion is
+// tried; another degree, size of the micro-batch or recompute has blocks of its own.
+class Evaluator {
+ public:
+  static constexpr size_t kMostKept = 64;
+
+  // Both must outlive this. `costs`: of problem.cluster.
+  Evaluator(const Problem& problem, const CostModel& costs);
+  ~Evaluator();
+
+  // EvaluateGraph and PredictGraph, with the graph of problem.batch / strategy.microbatches rows.
+  absl::StatusOr<Evaluation> Evaluate(const Strategy& strategy, Simulated simulated = Simulated::kAll) const;
+  absl::StatusOr<Prediction> Predict(const Strategy& strategy, Simulated simulated = Simulated::kAll) const;
+
+ private:
+  class Kept;
+  const Problem& problem_;
+  const CostModel& costs_;
+  const std::unique_ptr<Kept> kept_;
+};
 
 // What one device can use: its memory, or max_device_memory where that is less (S1.8).
 Bytes CapacityOf(const Problem& problem);

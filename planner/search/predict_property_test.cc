@@ -1,10 +1,12 @@
 // Steps of many micro-batches that are played in part against the same steps played from beginning to end: equal to the
-// nanosecond and the byte, over random models, strategies and clusters. The seed is printed with every failure.
+// nanosecond and the byte, over random models, strategies and clusters; and strategies whose blocks were kept against
+// fresh ones. The seed is printed with every failure.
 #include <cstdint>
 #include <cstdio>
 #include <map>
 #include <random>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -115,6 +117,59 @@ TEST(PredictPropertyTest, AStepInPartIsTheWholeStep) {
   EXPECT_GT(in_part["1f1b"], cases["1f1b"] / 2) << counts;
   EXPECT_GT(in_part["one stage"], cases["one stage"] / 2) << counts;
   std::fputs(counts.c_str(), stderr);
+}
+
+// Strategies of one problem, evaluated by one Evaluator in random orders with repetitions, by two threads: each time
+// what they are worth fresh, whatever was kept before.
+TEST(EvaluatorPropertyTest, WhatIsKeptChangesNothing) {
+  for (uint32_t seed = 0; seed < 12; ++seed) {
+    SCOPED_TRACE(absl::StrCat("seed ", seed));
+    Random random(seed);
+    ToyDecoder sizes;
+    sizes.layers = 8;
+    sizes.tied = random.Coin();
+    Problem problem = ToyDecoderProblem(sizes, 128, A100Cluster(2));
+    const CostModel costs(problem.cluster);
+    std::vector<Strategy> strategies;
+    std::vector<Prediction> fresh;
+    while (strategies.size() < 16) {
+      Degrees degrees;
+      degrees.pipeline = random.Of({1, 2, 4});
+      degrees.tensor = random.Of({1, 2});
+      degrees.data = 16 / degrees.pipeline / degrees.tensor;
+      degrees.microbatch = random.Of({1, 2});
+      problem.recompute = static_cast<Recompute>(random.UpTo(2));
+      problem.schedule =
+          degrees.pipeline > 1 ? random.Coin() ? Schedule::kZeroBubbleH1 : Schedule::kOneFOneB : Schedule::kOneFOneB;
+      problem.chunks = *problem.schedule == Schedule::kOneFOneB && degrees.pipeline > 1 ? random.Of({1, 2}) : 1;
+      problem.parallel_optimizer = random.Coin();
+      problem.shard_parameters = *problem.parallel_optimizer && random.Coin();
+      problem.bucket = random.Coin() ? MiB(1) : MiB(100);
+      ASSERT_OK_AND_ASSIGN(Strategy strategy, FromDegrees(problem, degrees));
+      ASSERT_OK_AND_ASSIGN(const Graph graph, problem.graph(problem.batch / strategy.microbatches));
+      const absl::StatusOr<Prediction> predicted = PredictGraph(problem, graph, costs, strategy);
+      if (!predicted.ok()) continue;
+      strategies.push_back(std::move(strategy));
+      fresh.push_back(*predicted);
+    }
+    const Evaluator evaluator(problem, costs);
+    const auto ask = [&](uint32_t order) {
+      Random of_thread(order);
+      for (int k = 0; k < 40; ++k) {
+        const size_t i = static_cast<size_t>(of_thread.UpTo(15));
+        ASSERT_OK_AND_ASSIGN(const Prediction kept, evaluator.Predict(strategies[i]));
+        ASSERT_EQ(kept.step, fresh[i].step) << ToText(strategies[i]);
+        ASSERT_EQ(kept.peak, fresh[i].peak) << ToText(strategies[i]);
+        ASSERT_EQ(kept.memory, fresh[i].memory);
+        ASSERT_EQ(kept.outside, fresh[i].outside);
+        ASSERT_EQ(kept.mfu, fresh[i].mfu);
+        ASSERT_EQ(kept.time, fresh[i].time);
+      }
+    };
+    std::thread other([&] { ask(2 * seed); });
+    ask(2 * seed + 1);
+    other.join();
+  }
 }
 
 }  // namespace
