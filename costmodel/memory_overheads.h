@@ -99,6 +99,10 @@ inline constexpr double kBucketGradientCopy = 2;
 inline constexpr double kAutocastCopies = 4 + 4;
 inline constexpr double kAutocastMasters = -4;
 
+// FSDP's pieces of the weights are the optimizer's masters, where ours are 16 bits wide beside these: the cast copies
+// are made for a layer at a time (torch/distributed/fsdp/_fully_shard/_fsdp_param.py).
+inline constexpr double kShardsAreMasters = -2;
+
 // A caching allocator reserves more than its tensors take, and tools outside of the process see what is reserved.
 // Megatron-LM's own estimate (theoretical_memory_usage.py) adds this share.
 inline constexpr double kAllocatorSlack = 0.05;

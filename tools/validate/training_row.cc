@@ -194,7 +194,9 @@ class RunReader {
       capacity = Bytes(static_cast<int64_t>(*memory * 0.99 * 1073741824));
     }
     if (run_.cluster.nodes == 1) return absl::OkStatus();
-    const std::string links = overrides_.internode.empty() ? cells_.Text("interconnect") : overrides_.internode;
+    std::string links = overrides_.internode.empty() ? std::string(cells_.Text("interconnect")) : overrides_.internode;
+    // nanotron's own machines: its scripts choose EFA and it warned of any other (FI_PROVIDER, core/utils.py of 2023).
+    if (links.empty() && framework_.nanotron) links = "EFA";
     if (!SetInternode(links, &run_.cluster)) {
       run_.defaults.push_back(absl::StrCat("interconnect of the usual ", run_.cluster.device.name, " machine"));
     }
@@ -423,7 +425,11 @@ class RunReader {
       run_.copies.logits = wide ? kWideHuggingFaceLogits : kHuggingFaceLogits;
     }
     run_.copies.gathered_inputs = framework_.early_nanotron;
-    if (run_.frozen || HasAny(zero, {"zero-3", "zero3", "fsdp", "hsdp", "full_shard"})) return;
+    const bool fsdp = HasAny(zero, {"fsdp", "hsdp", "full_shard"});
+    if (fsdp && !run_.frozen && run_.degrees.data > 1 && SizeOf(run_.training.dtype) == Bytes(2)) {
+      run_.copies.owned = kShardsAreMasters;
+    }
+    if (run_.frozen || fsdp || HasAny(zero, {"zero-3", "zero3"})) return;
     if (framework_.huggingface && !framework_.fused_attention) run_.copies.activations = kHuggingFaceActivations;
     if (framework_.autocast) {
       run_.copies.whole = kAutocastCopies;
@@ -518,7 +524,11 @@ absl::StatusOr<TrainingMeasurement> ReadTrainingMeasurement(const CsvCells& cell
     // nanotron's table of a run has what the allocator reserved on the first rank, in GB of 1024^3 (helpers.py,
     // create_table_log; what was allocated is reset before the optimizer's step).
     const bool nanotron = HasAny(definition, {"nanotron"});
-    measured.reserved = nanotron || HasAny(definition, {"reserved"});
+    // torchtitan's, too, in GiB (components/metrics.py).
+    const std::string source = absl::AsciiStrToLower(
+        absl::StrCat(cells.Text("source_ref"), definition, cells.Text("flops_def"), cells.Text("notes")));
+    measured.reserved = nanotron || HasAny(definition, {"reserved"}) ||
+                        (HasAny(source, {"torchtitan"}) && !HasAny(definition, {"allocated"}));
     measured.whole_process = HasAny(definition, {"nvidia-smi", "device memory"});
     const bool binary = nanotron || measured.whole_process || absl::StrContains(definition, "GiB");
     measured.peak = Bytes(static_cast<int64_t>(*peak * (binary ? 1073741824.0 : 1e9)));

@@ -300,6 +300,8 @@ TEST(TrainingRunTest, CopiesThatFrameworksHold) {
   EXPECT_EQ(run.copies.whole, 2);  // DistributedDataParallel's buckets
   EXPECT_TRUE(run.copies.gathers_lists && run.copies.node_group);
   EXPECT_FALSE(run.copies.gathered_inputs);
+  ASSERT_OK_AND_ASSIGN(run, RunOf({{"model", "GPT (nanotron)"}, {"dtype", "bf16"}, {"interconnect", ""}}));
+  EXPECT_EQ(run.cluster.nic_latency, Micros(22));  // EFA, and the usual machine's rate
   EXPECT_EQ(run.host.optimizer_bytes, 12);
 }
 
@@ -472,6 +474,14 @@ TEST(TrainingMeasurementTest, StepTimeElseDerivedElseTokens) {
   EXPECT_THAT(std::string(MeasuredOf({{"status", "suspect"}}).status().message()), HasSubstr("status: suspect"));
 }
 
+// FSDP's pieces of the weights are the optimizer's masters; DeepSpeed's are 16 bits wide beside these.
+TEST(TrainingRunTest, WhatSplitParametersHold) {
+  ASSERT_OK_AND_ASSIGN(const TrainingRun fsdp, RunOf({{"zero_fsdp", "FSDP2 (ZeRO-3)"}, {"dtype", "bf16"}}));
+  EXPECT_EQ(fsdp.copies.owned, -2);
+  ASSERT_OK_AND_ASSIGN(const TrainingRun zero3, RunOf({{"zero_fsdp", "DeepSpeed ZeRO-3"}, {"dtype", "bf16"}}));
+  EXPECT_EQ(zero3.copies.owned, 0);
+}
+
 TEST(TrainingRunTest, WhatADeepSpeedAndAHuggingFaceHold) {
   const Cells zero2 = {{"zero_fsdp", "DeepSpeed ZeRO-2"}, {"dtype", "bf16"}, {"other_opts", "HuggingFace"}};
   ASSERT_OK_AND_ASSIGN(const TrainingRun run, RunOf(zero2));
@@ -508,6 +518,8 @@ TEST(TrainingMeasurementTest, MemoryAsTheCounterMeansIt) {
   EXPECT_TRUE(measured.reserved);
   ASSERT_OK_AND_ASSIGN(measured, MeasuredOf({{"peak_mem_gb", "2"}, {"mem_def", "GB, nanotron peak memory"}}));
   EXPECT_EQ(measured.peak, GiB(2));
+  EXPECT_TRUE(measured.reserved);
+  ASSERT_OK_AND_ASSIGN(measured, MeasuredOf({{"peak_mem_gb", "2"}, {"mem_def", "GiB"}, {"notes", "torchtitan log"}}));
   EXPECT_TRUE(measured.reserved);
   ASSERT_OK_AND_ASSIGN(measured, MeasuredOf({{"status", "oom"}}));
   EXPECT_TRUE(measured.out_of_memory);
