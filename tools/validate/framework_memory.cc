@@ -34,13 +34,16 @@ double OwnedOf(const Prediction& prediction) {
   return BytesOf(prediction, BufferRole::kOptimizerState) / kAdamStateBytes;
 }
 
-// Whether the program has the rank's pieces of parameters and gradients beside the whole ones.
-bool HasPieces(const TrainingRun& run) {
-  return run.parallel_optimizer && !run.shard_parameters && run.degrees.data * run.degrees.context > 1;
+// Of the rank's pieces of parameters, as many elements as of their gradients, that the program has beside the whole
+// ones: none where replicas divide no parameter, whose rank then owns all, and of experts none that could be told.
+double PiecesOf(const TrainingRun& run, const Prediction& prediction) {
+  if (!run.parallel_optimizer || run.shard_parameters || run.frozen || run.degrees.expert > 1) return 0;
+  const double all = BytesOf(prediction, BufferRole::kParameter) / SizeOfWeights(run), owned = OwnedOf(prediction);
+  return all < 2 * owned ? 0 : owned;
 }
 
 double ParametersOf(const TrainingRun& run, const Prediction& prediction) {
-  return BytesOf(prediction, BufferRole::kParameter) / SizeOfWeights(run) - (HasPieces(run) ? OwnedOf(prediction) : 0);
+  return BytesOf(prediction, BufferRole::kParameter) / SizeOfWeights(run) - PiecesOf(run, prediction);
 }
 
 // Elements of an embedding's part.
@@ -85,8 +88,8 @@ double ShareUnderWay(const Strategy& strategy) {
 double DoneInPlace(const TrainingRun& run, const Prediction& prediction) {
   const double gradient = Number(SizeOf(run.gradient_dtype).raw());
   double bytes = 0;
-  if (HasPieces(run)) bytes += OwnedOf(prediction) * (SizeOfWeights(run) + (run.copies.pieces ? 0 : gradient));
-  if (run.model.tied_embeddings && run.degrees.pipeline > 1) bytes += EmbeddingOf(run) * gradient;
+  bytes += PiecesOf(run, prediction) * (SizeOfWeights(run) + (run.copies.pieces ? 0 : gradient));
+  if (run.model.tied_embeddings && run.degrees.pipeline > 1 && !run.frozen) bytes += EmbeddingOf(run) * gradient;
   return bytes;
 }
 
@@ -101,8 +104,8 @@ double LargestBlock(const TrainingRun& run) {
 // Parameters gathered through lists of tensors: the flat buffer of the call, a rank's own part flattened, and the list,
 // which finds a place in what the layers left where its tensors are small enough.
 double ListsOf(const TrainingRun& run, const Prediction& prediction) {
-  if (!run.copies.gathers_lists || !HasPieces(run)) return 0;
-  const double part = OwnedOf(prediction) * SizeOfWeights(run);
+  if (!run.copies.gathers_lists) return 0;
+  const double part = PiecesOf(run, prediction) * SizeOfWeights(run);
   const double whole = part * Number(run.degrees.data);
   return whole + part + (part > LargestBlock(run) ? whole : 0);
 }

@@ -51,6 +51,12 @@ TEST(FrameworkMemoryTest, WhatIsDoneInPlace) {
   run.parallel_optimizer = true;
   run.degrees.data = 4;
   EXPECT_EQ(HeldBesideArena(run, Strategy(), PredictionOf(4)), Bytes(-250 * 6));
+  // Where replicas divide nothing a rank owns all, and of experts' pieces nothing is told.
+  Prediction undivided = PredictionOf(1);
+  EXPECT_EQ(HeldBesideArena(run, Strategy(), undivided), Bytes());
+  run.degrees.expert = 2;
+  EXPECT_EQ(HeldBesideArena(run, Strategy(), PredictionOf(4)), Bytes());
+  run.degrees.expert = 1;
   run.copies.pieces = true;  // ZeRO-2 has pieces of gradients, and no whole ones
   run.copies.whole = -4;
   EXPECT_EQ(HeldBesideArena(run, Strategy(), PredictionOf(4)), Bytes(-250 * 2 - 4000));
