@@ -21,10 +21,18 @@ std::string Lower(const CsvCells& cells, absl::string_view column) { return absl
 // runs in float32): what its attention moves besides the passes of a fused softmax with dropout, bytes a score.
 //   forward   divide 2+2, mask 2+2, cast to float32 2+4, softmax 4+4 instead of 2+2, cast back 4+2
 //   backward  cast 2+4, softmax 4+4+4 instead of 2+2+2, cast 4+2, mask 2+2, divide 2+2
-// Its gelu_new is eight operators; ours reads and writes once, backward reads twice and writes once. The power runs in
-// float32, so half of the others do.
 constexpr EagerBytes kEagerScores = {24, 26};
-constexpr EagerBytes kHuggingFaceActivations = {7 * 6, 2 * 8 * 6};
+// FlashAttention's comparisons ran it with Mistral's options (its training/configs/model/gpt2-hf.yaml), of which
+// `scale_attn_by_inverse_layer_idx` divides once more, 2 + 2.
+constexpr EagerBytes kEagerScoresByLayer = {kEagerScores.forward + 4, kEagerScores.backward + 4};
+// Its gelu_new, 0.5 x (1 + tanh(c (x + d x^3))), one operator after the other. Autocast takes the power to float32, and
+// what it is part of stays there (transformers, activations.py):
+//   forward   half of x 2+2; x cast 2+4, to the third 4+4, times d 4+4, plus x 2+4+4, times c 4+4, tanh 4+4, plus one
+//             4+4, times the half 2+4+4, cast for the product 4+2: 76, of which ours has 4
+//   backward  cast 2+4; product: 4+4+4, cast 4+2 and halved 2+2, and 4+2+4; tanh 4+4+4, times c 4+4, cast for x 4+2,
+//             times d 4+4, the power's gradient (a power, times three, a product) 4+4, 4+4, 4+4+4 and its cast 4+2, two
+//             sums of three gradients 2 (2+2+2): 118, of which ours has 6
+constexpr EagerBytes kHuggingFaceActivations = {76 - 4, 118 - 6};
 
 // Its residual stream is float32, since norms give float32 and nothing narrows the sums: around a norm, forward, the
 // norm reads and writes 4 + 4 instead of 2 + 2, a cast for the product 4 + 2, a dropout 2 + 2 and its mask 1, and the
@@ -128,7 +136,7 @@ void SetSteps(const CsvCells& cells, int64_t sequence, Framework* f) {
     host.activations = kUnfusedBias;
     host.norms = kUnfusedNorms;
   } else if (f->huggingface) {
-    host.scores = kEagerScores;
+    host.scores = HasAny(Lower(cells, "source_ref"), {"flash-attention"}) ? kEagerScoresByLayer : kEagerScores;
     host.queries = kHuggingFaceQueries;
     host.activations = kHuggingFaceActivations;
     host.norms = kHuggingFaceNorms;
@@ -177,6 +185,10 @@ Framework FrameworkOf(const CsvCells& cells, int64_t sequence) {
   // nanotron's benchmarks ran PyTorch 2.1 (run_multinode.sh), which brings 2.18; A100's rows are from before July 2024.
   f.early_nccl = f.nanotron || OlderThanHopper(cells);
   f.huggingface = HasAny(absl::StrCat(options, " ", attention), {"huggingface", "hugging face"});
+  // vTrain's times of one node are sums of a profile (docs/accuracy.md), which its own layers fit: a vocabulary that is
+  // cut over ranks and not padded, and PyTorch's loss on the 16-bit logits (src/model/gpt_modeling.py, src/trainer.py).
+  const bool profiled = HasAny(Lower(cells, "source_ref"), {"vtrain data/ground_truth_single"});
+  f.pads_vocabulary = !f.huggingface && !profiled;
   // DeepSpeed holds the weights in 16 bits itself (its documentation of `bf16` and `fp16`).
   f.autocast = flash_code || (f.huggingface && !f.deepspeed);
   // llm-foundry's tables of A100 are from when it asked for PyTorch 1.13.1 (setup.py at the tables' first commit);
@@ -184,7 +196,7 @@ Framework FrameworkOf(const CsvCells& cells, int64_t sequence) {
   f.checkpoints_stop = !foundry || !OlderThanHopper(cells);
   // Frameworks that issue kernel by kernel have a kernel for each step of the loss, too, but for these: MPT's default
   // loss is flash-attn's (modeling_mpt.py).
-  f.fused_loss = !f.eager || foundry || flash_code;
+  f.fused_loss = !f.eager || foundry || flash_code || profiled;
   f.in_place_loss = bare_c || flash_code;
   f.wide_residuals = flash_code;
   // Transformer Engine has a kernel for a norm, for rotary positions and for a gate; PyTorch's eager mode has none.

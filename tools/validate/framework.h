@@ -28,7 +28,8 @@ struct Framework {
   bool caching = true;          // takes memory from PyTorch's allocator
   bool early_zero3 = false;     // DeepSpeed's of 2021
   bool huggingface = false;
-  bool early_nccl = false;          // before 2.22
+  bool early_nccl = false;      // before 2.22
+  bool pads_vocabulary = true;  // so that products divide it, and tensor parallelism; else what is left over is cut off
   double misaligned_attention = 0;  // KernelConstants'
   bool autocast = false;            // weights and gradients in float32, cast where an operator takes 16 bits
   bool checkpoints_stop = true;     // PyTorch's, where they are not reentrant: when backward has what it reads

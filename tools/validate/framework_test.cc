@@ -52,9 +52,21 @@ TEST(FrameworkTest, FusedLosses) {
 TEST(FrameworkTest, AttentionStepByStep) {
   EXPECT_EQ(Of({{"attention", "standard"}, {"other_opts", "Megatron-LM"}}).host.scores, EagerBytes());
   EXPECT_EQ(Of({{"attention", "standard"}, {"other_opts", "HuggingFace"}}).host.scores, (EagerBytes{24, 26}));
-  EXPECT_GT(Of({{"attention", "standard"}, {"other_opts", "HuggingFace"}}).host.activations.backward, 0);
+  EXPECT_EQ(Of({{"attention", "standard"}, {"other_opts", "HuggingFace"}}).host.activations, (EagerBytes{72, 112}));
+  EXPECT_EQ(Of({{"attention", "standard"}, {"other_opts", "HuggingFace"}, {"source_ref", "flash-attention assets"}})
+                .host.scores,
+            (EagerBytes{28, 30}));  // scaled by the number of the layer, too
   EXPECT_EQ(Of({{"attention", "standard"}, {"other_opts", "Megatron-LM"}}, 8192).host.scores, (EagerBytes{24, 26}));
   EXPECT_EQ(Of({{"attention", "flash"}, {"other_opts", "HuggingFace"}}).host.scores, EagerBytes());
+}
+
+TEST(FrameworkTest, WhoPadsTheVocabulary) {
+  EXPECT_TRUE(Of({{"other_opts", "Megatron-LM"}}).pads_vocabulary);
+  EXPECT_FALSE(Of({{"other_opts", "HuggingFace"}}).pads_vocabulary);
+  const Framework profiled = Of({{"source_ref", "vTrain data/ground_truth_single.csv row 2"}});
+  EXPECT_FALSE(profiled.pads_vocabulary);
+  EXPECT_TRUE(profiled.fused_loss);
+  EXPECT_TRUE(Of({{"source_ref", "vTrain data/ground_truth_multi.csv row 2"}}).pads_vocabulary);
 }
 
 TEST(FrameworkTest, EarlyLibrariesAreToldByMegatronsOwnAttention) {

@@ -28,6 +28,8 @@ TEST(KnownModelsTest, NamesAsTablesWriteThem) {
                                          {"GPT2-XL", 0, 0, 48, 0},
                                          {"GPT-2 1.5B", 1.5, 1600, 48, 0},
                                          {"InternLM2-7B", 7, 0, 32, 0},
+                                         {"BERT 110m", 0.11, 0, 12, 0},
+                                         {"BERT 4b", 4, 0, 48, 0},
                                          {"GPT-NeoX 20B", 20, 0, 44, 0},
                                          {"MT-NLG 530B", 530, 0, 105, 0}}) {
     const KnownModel* model = FindKnownModel(c.name, c.billions, c.hidden);

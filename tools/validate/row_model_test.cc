@@ -20,14 +20,14 @@ absl::StatusOr<DecoderConfig> ModelOf(const std::string& text, std::vector<std::
 }
 
 // "4b": between 2.7 and 6.7, nearer to 2.7 in ratio: hidden 2560. A layer has 12 h^2 = 78.6 M, the embedding 131 M:
-// (4000 - 131) / 78.6 = 49.2 layers.
+// (4000 - 131) / 78.6 = 49.2 layers. 2560 / 128 = 20 heads.
 TEST(RowModelTest, SizesFromTheNumberInTheName) {
   std::vector<std::string> defaults;
-  ASSERT_OK_AND_ASSIGN(const DecoderConfig model, ModelOf("model\nBERT 4b\n", &defaults));
+  ASSERT_OK_AND_ASSIGN(const DecoderConfig model, ModelOf("model\nGPT 4b\n", &defaults));
   EXPECT_EQ(model.hidden, 2560);
   EXPECT_EQ(model.layers, 49);
-  EXPECT_EQ(model.heads, 40);
-  EXPECT_THAT(defaults, ElementsAre("hidden 2560", "vocab 51200", "heads 40", "ffn 10240", "layers 49"));
+  EXPECT_EQ(model.heads, 20);
+  EXPECT_THAT(defaults, ElementsAre("hidden 2560", "vocab 51200", "heads 20", "ffn 10240", "layers 49"));
   // 12 x 49 x 2560^2 and 2560 x 51200.
   EXPECT_EQ(NumParameters(model), 12.0 * 49 * 2560 * 2560 + 2560.0 * 51200);
 }

@@ -60,7 +60,8 @@ Problem ProblemOf(const TrainingRun& run) {
   // Frameworks pad flat buffers; ours splits rows, so the vocabulary gets some more where that is little.
   DecoderConfig model = run.model;
   const int64_t padded = std::lcm(model.vocab_multiple, run.degrees.tensor * run.degrees.data * run.degrees.context);
-  if (run.parallel_optimizer && padded <= model.vocab / kLeastVocabPerPadding) model.vocab_multiple = padded;
+  if (run.parallel_optimizer && model.vocab_multiple > 1 && padded <= model.vocab / kLeastVocabPerPadding)
+    model.vocab_multiple = padded;
   problem.graph = [model, training = run.training, frozen = run.frozen](int64_t rows) -> absl::StatusOr<Graph> {
     MESHWRIGHT_ASSIGN_OR_RETURN(Graph graph, BuildDecoder(model, training, "row", rows));
     if (frozen) FreezeWeights(&graph);

@@ -52,6 +52,10 @@ class RunReader {
     MESHWRIGHT_ASSIGN_OR_RETURN(run_.model, ReadRowModel(cells_, run_.training.sequence, &run_.defaults));
     run_.training.optimizer.kind = OpKind::kAdamW;
     MESHWRIGHT_RETURN_IF_ERROR(ReadDegrees());
+    if (!framework_.pads_vocabulary) {
+      run_.model.vocab -= run_.model.vocab % run_.degrees.tensor;
+      run_.model.vocab_multiple = 1;
+    }
     MESHWRIGHT_RETURN_IF_ERROR(ReadCluster());
     MESHWRIGHT_RETURN_IF_ERROR(ReadBatch());
     if (HasAny(options, {"lora", "peft"})) {

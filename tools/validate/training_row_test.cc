@@ -339,6 +339,19 @@ TEST(TrainingRunTest, FrameworksAreEagerUnlessTheRowSaysOtherwise) {
   }
 }
 
+// 50257 over two ranks: 25128 each and one left over. Padded, 50257 is 50304 = 393 x 128.
+TEST(TrainingRunTest, VocabulariesThatAreNotPadded) {
+  const Cells cells = {{"vocab", "50257"}, {"seq_parallel", ""}, {"tp", "2"}, {"dp", "4"}};
+  ASSERT_OK_AND_ASSIGN(TrainingRun run, RunOf(cells));
+  EXPECT_EQ(run.model.vocab, 50257);
+  EXPECT_EQ(run.model.vocab_multiple, 128);
+  Cells own = cells;
+  own.push_back({"other_opts", "HuggingFace"});
+  ASSERT_OK_AND_ASSIGN(run, RunOf(own));
+  EXPECT_EQ(run.model.vocab, 50256);
+  EXPECT_EQ(run.model.vocab_multiple, 1);
+}
+
 // The kernel that the cell names runs, where the device has it.
 TEST(TrainingRunTest, AttentionKernels) {
   const auto kernel = [](const std::string& text) -> std::string {
