@@ -5,7 +5,7 @@
 set -uo pipefail
 
 readonly WRAPPER="${PWD}/tools/bazel"
-readonly REAL_TOOLS=(bash cat env mktemp rm true)
+readonly REAL_TOOLS=(bash cat env mkdir mktemp rm true)
 failures=0
 
 fail() {
@@ -32,8 +32,10 @@ new_machine() {
   for tool in "${REAL_TOOLS[@]}"; do
     ln -s "$(type -P "${tool}")" "${machine}/bin/${tool}"
   done
+  mkdir "${machine}/home"
   stub id <<<'echo 1000'
-  stub bazel <<<'echo "real bazel"'
+  stub sleep <<<''
+  stub bazel <<<'echo "real bazel at ${HOME}"'
   # As the real one: prints `installed:NAME ` for each that is, complains about the others.
   stub dpkg-query <<'STUB'
 here="${0%/bin/*}"
@@ -50,13 +52,18 @@ exit "${status}"
 STUB
 }
 
-# The machine's apt-get installs what it is asked for, as soon as `update` was called; `update_needed` says whether.
+# The machine's apt-get installs what it is asked for, as soon as `update` was called; `update_needed` says whether. With
+# `offline` the first two updates fail.
 add_apt_get() {
   : >"${machine}/$1"
   stub apt-get <<'STUB'
 here="${0%/bin/*}"
 case " $* " in
-  *" update "*) rm -f "${here}/update_needed" ;;
+  *" update "*)
+    for try in one two; do
+      if [[ -e "${here}/offline" && ! -e "${here}/failed_${try}" ]]; then : >"${here}/failed_${try}"; exit 100; fi
+    done
+    rm -f "${here}/update_needed" ;;
   *" install "*) if [[ -e "${here}/update_needed" ]]; then echo "Unable to locate package" >&2; exit 100; fi ;;
 esac
 echo "chatter of apt-get"
@@ -71,7 +78,7 @@ run_wrapper() {
     shift
   done
   shift
-  env -i PATH="${machine}/bin" TMPDIR="${TEST_TMPDIR}" "${variables[@]}" "${WRAPPER}" "$@" \
+  env -i PATH="${machine}/bin" TMPDIR="${TEST_TMPDIR}" HOME="${machine}/home" "${variables[@]}" "${WRAPPER}" "$@" \
     >"${machine}/stdout" 2>"${machine}/stderr" </dev/null
   status=$?
 }
@@ -163,6 +170,17 @@ expect_in calls "update"
 expect_not_in stderr "Unable to locate"
 expect_in calls "bazel build"
 
+new_machine network_that_comes_back "${ALL_BUT_TWO[@]}"
+add_apt_get update_needed
+: >"${machine}/offline"
+stub id <<<'echo 0'
+run_wrapper -- build
+expect_status 0
+[[ "$(grep -c '^sleep ' "${machine}/calls")" == 2 ]] || fail "wanted two pauses"
+expect_in stderr "once more in 10 s"
+expect_not_in stderr "Unable to locate"
+expect_in calls "bazel build"
+
 new_machine root_without_network "${ALL_BUT_TWO[@]}"
 stub apt-get <<<'echo "Could not resolve the host" >&2; exit 100'
 stub id <<<'echo 0'
@@ -171,6 +189,24 @@ expect_status 1
 expect_in stderr "Could not resolve the host"
 expect_in stderr "could not install ${TWO}"
 expect_not_in calls "bazel build"
+
+# Where HOME cannot be made, because a file is in its place, or is read-only (which does not stop root).
+new_machine home_that_cannot_be_written "${ALL[@]}"
+: >"${machine}/file"
+run_wrapper HOME="${machine}/file/home" -- build
+expect_status 0
+expect_in stdout "real bazel at ${TEST_TMPDIR}/meshwright-${UID}"
+expect_in stderr "${machine}/file/home cannot be written; what is built is kept in ${TEST_TMPDIR}/meshwright-${UID}"
+
+new_machine home_that_is_made "${ALL[@]}"
+run_wrapper HOME="${machine}/home/not/yet" -- build
+expect_status 0
+expect_silent
+expect_in stdout "real bazel at ${machine}/home/not/yet"
+
+new_machine home_of_the_users_entry "${ALL[@]}"
+run_wrapper HOME= -- build
+expect_status 0
 
 new_machine packages_are_somebody_elses
 run_wrapper MESHWRIGHT_NO_INSTALL=1 -- build

@@ -21,11 +21,14 @@ missing_packages() {
   done
 }
 
+# Seconds between attempts to install: a network or a mirror that fails once does not fail for minutes.
+INSTALL_PAUSES=(0 10 30 60)
+
 # Installs those of the packages "$@" that are missing. Silent where there are none.
-# Returns 1, with a message on stderr that names the packages, where they cannot be installed.
+# Returns 1, with a message on stderr that names the packages, where they cannot be installed after all attempts.
 # Where there is no dpkg-query, the system is another one than Debian or Ubuntu, and its owner knows best: returns 0.
 ensure_packages() {
-  local missing log
+  local missing log pause
   local -a as_root=()
   command -v dpkg-query >/dev/null || return 0
   mapfile -t missing < <(missing_packages "$@")
@@ -42,12 +45,21 @@ ensure_packages() {
 
   echo "meshwright: installing ${missing[*]}" >&2
   log="$(mktemp)"
-  # A second attempt with fresh package lists: a new machine has none, and old lists name files that are gone.
-  if apt_get "${as_root[@]}" install "${missing[@]}" >"${log}" 2>&1 ||
-    { apt_get "${as_root[@]}" update && apt_get "${as_root[@]}" install "${missing[@]}"; } >>"${log}" 2>&1; then
+  if apt_get "${as_root[@]}" install "${missing[@]}" >"${log}" 2>&1; then
     rm -f "${log}"
     return 0
   fi
+  # Again with fresh package lists: a new machine has none, and old lists name files that are gone.
+  for pause in "${INSTALL_PAUSES[@]}"; do
+    if (( pause > 0 )); then
+      echo "meshwright: apt-get failed; once more in ${pause} s" >&2
+      sleep "${pause}"
+    fi
+    if { apt_get "${as_root[@]}" update && apt_get "${as_root[@]}" install "${missing[@]}"; } >"${log}" 2>&1; then
+      rm -f "${log}"
+      return 0
+    fi
+  done
   cat "${log}" >&2
   rm -f "${log}"
   echo "meshwright: apt-get could not install ${missing[*]}" >&2
@@ -62,5 +74,5 @@ apt_get() {
     shift 2
   fi
   "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
-    apt-get --yes --no-install-recommends -o DPkg::Lock::Timeout=300 "$@" </dev/null
+    apt-get --yes --no-install-recommends -o DPkg::Lock::Timeout=300 -o Acquire::Retries=3 "$@" </dev/null
 }
