@@ -129,6 +129,7 @@ void Fail(const OpExample& example, absl::string_view message) {
 std::vector<OpExample> ExamplesOf(OpKind op) {
   const Shape sbh = {4, 2, 6}, sb = {4, 2}, bs = {2, 4}, sbv = {4, 2, 8}, table = {8, 6}, none = {};
   const Shape experts = {4, 6, 2}, tokens = {4, 2, 2}, logits = {4, 2, 4};
+  const Shape grouped = {2, 3, 2, 2}, grouped_logits = {2, 3, 2, 4};
   const OpAttrs half = Scaled(0.5);
   switch (op) {
     case OpKind::kMatMul:
@@ -246,13 +247,29 @@ std::vector<OpExample> ExamplesOf(OpKind op) {
     case OpKind::kPartialsGrad:
       return {{op, ", s b v, s b, s b, b s -> s b v", {none, sbv, sb, sb, bs}, half, {0, 0, 0, 0, 8}, 0.5, 1.5}};
     case OpKind::kDispatch:
-      return {{op, "", {tokens, logits}, {}, {}, -1, 1, {experts}}};
+      return {{op, "", {tokens, logits}, {}, {}, -1, 1, {experts}},
+              {op, "n q! b h, n q! b e! -> =n =b h", {grouped, grouped_logits}, {}, {}, -1, 1, {experts}}};
     case OpKind::kDispatchGrad:
-      return {{op, "", {experts, logits}, {}, {}, -1, 1, {tokens}}};
+      return {{op, "", {experts, logits}, {}, {}, -1, 1, {tokens}},
+              {op, "=n =b h, n q! b e! -> n q! b h", {experts, grouped_logits}, {}, {}, -1, 1, {grouped}}};
     case OpKind::kCombine:
-      return {{op, "", {experts, logits}, {}, {}, -1, 1, {tokens}}};
+      return {{op, "", {experts, logits}, {}, {}, -1, 1, {tokens}},
+              {op, "=n =b h, n q! b e! -> n q! b h", {experts, grouped_logits}, {}, {}, -1, 1, {grouped}}};
     case OpKind::kCombineGrad:
-      return {{op, "", {tokens, experts, logits}, {}, {}, -1, 1, {experts, logits}}};
+      return {{op, "", {tokens, experts, logits}, {}, {}, -1, 1, {experts, logits}},
+              {op,
+               "n q! b h!, =n =b h!, n q! b e! -> =n =b h!, n q! b e!",
+               {grouped, experts, grouped_logits},
+               {},
+               {},
+               -1,
+               1,
+               {experts, grouped_logits}}};
+    case OpKind::kToGroups:  // with both outputs: every token goes to both groups, so that no slot is empty
+      return {{op, "", {tokens, {4, 2, 2}}, {}, {}, -1, 1, {{2, 4, 2, 2}, {2, 4, 2, 2}}},
+              {op, "s! b h, s! b e! -> n! q! b h", {tokens, logits}, {}, {}, -1, 1, {{2, 3, 2, 2}}}};
+    case OpKind::kFromGroups:
+      return {{op, "", {{2, 3, 2, 2}, logits}}};
     case OpKind::kMatMulGelu:
       return {{op, "m k!, k! n -> m n, m n", {{4, 6}, {6, 8}}, {}, {}, -2, 2},
               {op, "m k!, k! n -> m n", {{4, 6}, {6, 8}}, {}, {}, -2, 2},

@@ -107,6 +107,7 @@ class Gradients {
   absl::Status Norm(OpKind gradient);
   absl::Status Losses();
   absl::Status Experts();
+  absl::Status Groups();
   absl::Status Extremum();
   absl::Status Pieces();
   absl::Status Exchanged();
@@ -216,6 +217,19 @@ absl::Status Gradients::Experts() {
               {dy_, ye, logits},
               absl::StrCat(Out(), ", ", In(0), ", ", In(1), " -> ", In(0), ", ", In(1)),
               {op_.inputs[0], op_.inputs[1]}});
+}
+
+// ToGroups and FromGroups, each the other's gradient; which groups a token goes to has none.
+absl::Status Gradients::Groups() {
+  MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId logits, c_.saved(op_.inputs[1]));
+  for (size_t i = 0; i < c_.output_gradients.size(); ++i) {
+    const TensorId dy = c_.output_gradients[i];
+    if (!dy.valid() || !Wanted(i)) continue;
+    const OpKind kind = op_.kind == OpKind::kToGroups ? OpKind::kFromGroups : OpKind::kToGroups;
+    MESHWRIGHT_RETURN_IF_ERROR(
+        Add({kind, {dy, logits}, absl::StrCat(Out(i), ", ", In(1), " -> ", In(i)), {op_.inputs[i]}}));
+  }
+  return absl::OkStatus();
 }
 
 // dy goes where x is the extremum; elements that are equal share it.
@@ -461,6 +475,9 @@ absl::Status Gradients::Run() {
     case OpKind::kDispatch:
     case OpKind::kCombine:
       return Experts();
+    case OpKind::kToGroups:
+    case OpKind::kFromGroups:
+      return Groups();
     default:
       return Movement();
   }

@@ -65,6 +65,8 @@ enum class OpKind : uint8_t {
   kLossFromPartials,
   kDispatch,
   kCombine,
+  kToGroups,
+  kFromGroups,
   kReluGrad,
   kGeluGrad,
   kTanhGrad,
@@ -178,9 +180,16 @@ inline constexpr OpInfo kOps[] = {
     {OpKind::kRowMax, "RowMax", "... v -> ...", KernelClass::kNormalize, 1, Reduction::kMax, false, false},
     {OpKind::kExpSumAndPick, "ExpSumAndPick", "... v, ..., ... -> ..., ...", KernelClass::kNormalize, 4, Reduction::kSum, false, false},
     {OpKind::kLossFromPartials, "LossFromPartials", "..., ..., ... -> ", KernelClass::kMemory, 3, Reduction::kSum, true, false},
-    // Mixture of experts: tokens to per-expert slots of fixed capacity and back, by the router's logits.
-    {OpKind::kDispatch, "Dispatch", "s! b h, s! b e! -> e! =b h", KernelClass::kGather, 1, Reduction::kSum, true, false},
-    {OpKind::kCombine, "Combine", "e! =b h, s! b e! -> s! b h", KernelClass::kGather, 2, Reduction::kSum, true, false},
+    // Mixture of experts: tokens to per-expert slots of fixed capacity and back, by the router's logits of all experts, e.
+    // Of the experts with slots, x, a rank may have some: it sends to these, and what they made is part of the sum.
+    {OpKind::kDispatch, "Dispatch", "s! b h, s! b e! -> x =b h", KernelClass::kGather, 1, Reduction::kSum, true, false},
+    {OpKind::kCombine, "Combine", "x =b h, s! b e! -> s! b h", KernelClass::kGather, 2, Reduction::kSum, true, false},
+    // The same by groups of as many experts, n: a token goes once to each group that has one of its experts, with its
+    // logits (second output, optional; -infinity in slots that no token got), and what the groups made of it is summed.
+    // Between the two, Dispatch and Combine take n in front: "n q! b h, n q! b e! -> =n =b h" and back; a group's tokens
+    // find the group's experts alone.
+    {OpKind::kToGroups, "ToGroups", "s! b h!, s! b e! -> n! q! b h!, n! q! b e!", KernelClass::kGather, 1, Reduction::kSum, true, false},
+    {OpKind::kFromGroups, "FromGroups", "n! q! b h, s! b e! -> s! b h", KernelClass::kGather, 1, Reduction::kSum, true, false},
 
     {OpKind::kReluGrad, "ReLUGrad", "..., ..., * -> ...", KernelClass::kMemory, 1, Reduction::kSum, false, false},
     {OpKind::kGeluGrad, "GeLUGrad", "..., ..., * -> ...", KernelClass::kMemory, 15, Reduction::kSum, false, false},
@@ -203,9 +212,9 @@ inline constexpr OpInfo kOps[] = {
     {OpKind::kCrossEntropyGrad, "CrossEntropyGrad", ", ... v!, ... -> ... v!", KernelClass::kNormalize, 4, Reduction::kSum, false, false},
     // dloss, logits, row max, exp sum, labels -> dlogits
     {OpKind::kPartialsGrad, "PartialsGrad", ", ... v, ..., ..., ... -> ... v", KernelClass::kNormalize, 3, Reduction::kSum, false, false},
-    {OpKind::kDispatchGrad, "DispatchGrad", "e! =b h, s! b e! -> s! b h", KernelClass::kGather, 1, Reduction::kSum, false, false},
+    {OpKind::kDispatchGrad, "DispatchGrad", "x =b h, s! b e! -> s! b h", KernelClass::kGather, 1, Reduction::kSum, false, false},
     // dy, expert outputs, logits -> d expert outputs, d logits
-    {OpKind::kCombineGrad, "CombineGrad", "s! b h!, e! =b h!, s! b e! -> e! =b h!, s! b e!", KernelClass::kGather, 4, Reduction::kSum, false, false},
+    {OpKind::kCombineGrad, "CombineGrad", "s! b h!, x =b h!, s! b e! -> x =b h!, s! b e!", KernelClass::kGather, 4, Reduction::kSum, false, false},
 
     // What programs alone have (planner/passes/fuse_epilogues.h): an op and the op behind it in one kernel. They take the
     // inputs of the first, then what the other takes besides. Contracted labels of products are whole.

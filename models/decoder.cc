@@ -245,10 +245,8 @@ class DecoderBuilder {
                                            .inputs = {normed, Weight("router.weight", {c_.hidden, c_.experts})},
                                            .rule = "s b h, h e -> s b e"}));
     const int64_t slots = ExpertCapacity(c_, rows_ * t_.sequence, rows_);
-    OpSpec dispatch{.name = "dispatch",
-                    .kind = OpKind::kDispatch,
-                    .inputs = {normed, logits},
-                    .rule = "s! b h, s! b e! -> e! =b h"};
+    OpSpec dispatch{
+        .name = "dispatch", .kind = OpKind::kDispatch, .inputs = {normed, logits}, .rule = "s! b h, s! b e! -> x =b h"};
     dispatch.attrs.top_k = c_.experts_per_token;
     dispatch.output_shapes = {{c_.experts, slots, c_.hidden}};
     MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId sent, b_.AddOne(std::move(dispatch)));
@@ -259,7 +257,7 @@ class DecoderBuilder {
         b_.AddOne(
             {.name = "mlp2", .kind = OpKind::kMatMul, .inputs = {active, weight}, .rule = "e c f, e f h -> e c h"}));
     OpSpec combine{
-        .name = "combine", .kind = OpKind::kCombine, .inputs = {made, logits}, .rule = "e! =b h, s! b e! -> s! b h"};
+        .name = "combine", .kind = OpKind::kCombine, .inputs = {made, logits}, .rule = "x =b h, s! b e! -> s! b h"};
     combine.attrs.top_k = c_.experts_per_token;
     MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId y, b_.AddOne(std::move(combine)));
     return AddResidual("add2", y, x, false);

@@ -7,6 +7,7 @@
 // The graph has three segments: "embed", "layers" (repeated, the residual stream is carried) and "head". The residual
 // stream is (s, b, h). Index labels, which label rules of a strategy name:
 //   b batch   s sequence   h hidden   g KV head (with its queries)   f ffn   v vocabulary   e expert
+//   x experts that a rank sends tokens to, where e is those that the router tells apart
 //   c slots of an expert: the dim of its own size that is split as b is. A rule for "b" should be given for "c" too.
 //   q, r, d, t, p: never split
 //

@@ -1,4 +1,6 @@
 // Attention and mixture of experts.
+#include <algorithm>
+#include <limits>
 #include <optional>
 
 #include "absl/strings/str_cat.h"
@@ -154,12 +156,18 @@ absl::Status LaunchFlashGradients(const Lowering& l, const FlashShape& a, const 
 absl::StatusOr<RoutingShape> RoutingOf(const TensorView& logits, const TensorView& tokens, const TensorView& experts,
                                        int64_t top_k) {
   const Shape &l = logits.shape, &t = tokens.shape, &x = experts.shape;
-  if (l.size() != 3 || t.size() != 3 || x.size() != 3 || x[0] != l[2] || t[0] != l[0] || t[1] != l[1] || x[2] != t[2] ||
-      x[1] % l[1] != 0 || top_k < 1 || top_k > l[2]) {
+  const size_t s = l.size() == 4 ? 1 : 0;
+  const int64_t groups = s == 1 ? l[0] : 1;
+  if (l.size() != s + 3 || t.size() != s + 3 || x.size() != 3 || !std::equal(l.begin(), l.end() - 1, t.begin()) ||
+      x[0] * (s == 1 ? tokens.global[0] : 1) != (s == 1 ? l[s + 2] : x[0]) * groups || x[2] != t[s + 2] ||
+      x[1] % l[s + 1] != 0 || top_k < 1 || top_k > l[s + 2]) {
     return absl::InvalidArgumentError(absl::StrCat("tokens ", ToText(t), ", logits ", ToText(l), ", experts ",
                                                    ToText(x), " and top_k ", top_k, " do not fit"));
   }
-  return RoutingShape{l[0], l[1], l[2], x[1], x[2], top_k};
+  const int64_t of_group = x[0] / groups, first = s == 1                  ? tokens.begin[0] * of_group
+                                                  : experts.begin.empty() ? 0
+                                                                          : experts.begin[0];
+  return RoutingShape{groups, l[s], l[s + 1], l[s + 2], x[1], x[2], top_k, first, of_group};
 }
 
 }  // namespace
@@ -251,7 +259,7 @@ absl::Status LowerExperts(const Lowering& l) {
   const TensorView& experts = call.op == OpKind::kDispatch ? call.outputs[0] : call.inputs[combine_grad ? 1 : 0];
   Tokens body;
   MESHWRIGHT_ASSIGN_OR_RETURN(body.r, RoutingOf(logits, tokens, experts, call.attrs->top_k));
-  const int64_t choices = body.r.s * body.r.b * body.r.top_k;
+  const int64_t choices = body.r.Tokens() * body.r.top_k;
   MESHWRIGHT_ASSIGN_OR_RETURN(std::byte* const scratch, l.scratch.Get(l.stream, Bytes(choices * 8)));
   Route route;
   route.r = body.r;
@@ -286,8 +294,49 @@ absl::Status LowerExperts(const Lowering& l) {
         if (!call.Adds(i)) MESHWRIGHT_RETURN_IF_ERROR(LaunchFill(l, {call.outputs[i]}, 0));
       }
   }
-  MESHWRIGHT_RETURN_IF_ERROR(l.LaunchRows(body.r.b, std::max(body.r.s, body.r.e), route));
-  return l.LaunchRows(body.r.s * body.r.b, body.r.h, body);
+  MESHWRIGHT_RETURN_IF_ERROR(l.LaunchRows(body.r.n * body.r.b, std::max(body.r.s, body.r.of_group), route));
+  return l.LaunchRows(body.r.Tokens(), body.r.h, body);
+}
+
+absl::Status LowerGroups(const Lowering& l) {
+  const KernelCall& call = l.call;
+  GroupTokens body;
+  body.back = call.op == OpKind::kFromGroups;
+  const Shape& logits = call.inputs[1].shape;
+  const Shape& groups = (body.back ? call.inputs[0] : call.outputs[0]).shape;
+  if (logits.size() != 3 || groups.size() != 4 || groups[0] < 1 || logits[2] % groups[0] != 0 ||
+      groups[2] != logits[1] || call.attrs->top_k < 1 || call.attrs->top_k > logits[2]) {
+    return absl::InvalidArgumentError(absl::StrCat("groups ", ToText(groups), ", logits ", ToText(logits),
+                                                   " and top_k ", call.attrs->top_k, " do not fit"));
+  }
+  RouteGroups group;
+  group.n = groups[0];
+  group.q = groups[1];
+  group.s = logits[0];
+  group.b = logits[1];
+  group.e = logits[2];
+  group.top_k = call.attrs->top_k;
+  group.logits = RefOf(call.inputs[1]);
+  body.n = group.n;
+  body.tokens = group.s * group.b;
+  MESHWRIGHT_ASSIGN_OR_RETURN(std::byte* const scratch,
+                              l.scratch.Get(l.stream, Bytes(body.tokens * (group.top_k + group.n) * 4)));
+  group.experts = reinterpret_cast<int32_t*>(scratch);
+  group.slots = group.experts + body.tokens * group.top_k;
+  body.slots = group.slots;
+  MESHWRIGHT_RETURN_IF_ERROR(l.LaunchRows(group.b, std::max(group.s, group.n), group));
+  for (size_t i = 0; i < call.outputs.size(); ++i) {
+    body.add = call.Adds(i);
+    body.width = call.outputs[i].shape.back();
+    body.rows = RefOf(body.back ? call.outputs[i] : call.inputs[i]);
+    body.groups = RefOf(body.back ? call.inputs[i] : call.outputs[i]);
+    if (!body.back && !body.add) {
+      const double empty = i == 0 ? 0 : -std::numeric_limits<double>::infinity();
+      MESHWRIGHT_RETURN_IF_ERROR(LaunchFill(l, {call.outputs[i]}, empty));
+    }
+    MESHWRIGHT_RETURN_IF_ERROR(l.LaunchRows(body.tokens, body.width, body));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace meshwright::cuda

@@ -194,6 +194,9 @@ absl::Status Lower(const Lowering& l) {
     case OpKind::kCombine:
     case OpKind::kCombineGrad:
       return LowerExperts(l);
+    case OpKind::kToGroups:
+    case OpKind::kFromGroups:
+      return LowerGroups(l);
     case OpKind::kSoftmax:
     case OpKind::kSoftmaxGrad:
     case OpKind::kLogSoftmax:

@@ -104,6 +104,7 @@ absl::Status LowerSumOfSquares(const Lowering& l, const TensorView& x, const Ten
 absl::Status LowerAttention(const Lowering& l);
 absl::Status LowerMergeAttention(const Lowering& l);
 absl::Status LowerExperts(const Lowering& l);
+absl::Status LowerGroups(const Lowering& l);
 // lower_products.cc
 absl::Status LowerProduct(const Lowering& l);
 

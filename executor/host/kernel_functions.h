@@ -122,6 +122,10 @@ template <class T>
 absl::Status Combine(const KernelCall& call);
 template <class T>
 absl::Status CombineGrad(const KernelCall& call);
+template <class T>
+absl::Status ToGroups(const KernelCall& call);
+template <class T>
+absl::Status FromGroups(const KernelCall& call);
 
 // optimizers.cc
 template <class T>

@@ -210,6 +210,10 @@ absl::Status RunTyped(const KernelCall& call) {
       return Combine<T>(call);
     case OpKind::kCombineGrad:
       return CombineGrad<T>(call);
+    case OpKind::kToGroups:
+      return ToGroups<T>(call);
+    case OpKind::kFromGroups:
+      return FromGroups<T>(call);
     case OpKind::kSgd:
       return Sgd<T>(call);
     case OpKind::kMomentum:

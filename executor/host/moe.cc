@@ -4,8 +4,12 @@
 //
 // Each of the b sequences owns c / b slots of every expert, so a rank that holds some sequences whole routes them
 // without knowing the others, and to the same slots.
+//
+// By groups of experts, x is (n, q, b, h) and logits are (n, q, b, e): of each group the tokens that came to it, with
+// -infinity for the logits of slots without one. They find slots of the group's own experts.
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <vector>
 
 #include "executor/host/kernel_functions.h"
@@ -19,40 +23,57 @@ struct Choice {
   int64_t slot = -1;  // row of (e, c) that the token got, or -1: dropped
 };
 
+// A token is a row of the logits: (s, b), or (n, s, b) where there are groups.
 struct Routing {
-  int64_t s, b, e, c, h, top_k;
-  std::vector<Choice> choices;  // of token (s, b): top_k from (s * b_size + b) * top_k on, best first
+  int64_t n, s, b, e, c, h, top_k;
+  std::vector<Choice> choices;  // of a token: top_k from token * top_k on, best first; slots without a token: expert -1
+
+  int64_t tokens() const { return n * s * b; }
+  bool empty(int64_t token) const { return choices[token * top_k].expert < 0; }
 };
+
+// The token's experts, best first.
+template <class T>
+void Choose(const T* row, int64_t e, int64_t top_k, std::vector<int64_t>& order, Choice* choices) {
+  for (int64_t i = 0; i < e; ++i) order[i] = i;
+  std::partial_sort(order.begin(), order.begin() + top_k, order.end(),
+                    [&](int64_t i, int64_t j) { return row[i] > row[j] || (row[i] == row[j] && i < j); });
+  const bool empty = row[order[0]] == -std::numeric_limits<T>::infinity();
+  for (int64_t k = 0; k < top_k; ++k) choices[k].expert = empty ? -1 : order[k];
+}
 
 template <class T>
 absl::StatusOr<Routing> Route(const TensorView& logits, const TensorView& tokens, const TensorView& experts,
                               const OpAttrs& attrs) {
   const Shape &l = logits.shape, &t = tokens.shape, &x = experts.shape;
-  if (l.size() != 3 || t.size() != 3 || x.size() != 3 || x[0] != l[2] || t[0] != l[0] || t[1] != l[1] || x[2] != t[2] ||
-      x[1] % l[1] != 0 || attrs.top_k < 1 || attrs.top_k > l[2]) {
+  const bool grouped = l.size() == 4;
+  const size_t s = grouped ? 1 : 0;
+  const int64_t groups = grouped ? l[0] : 1;
+  if (l.size() != s + 3 || t.size() != s + 3 || x.size() != 3 || !std::equal(l.begin(), l.end() - 1, t.begin()) ||
+      x[0] * (grouped ? tokens.global[0] : 1) != (grouped ? l[s + 2] : x[0]) * groups || x[2] != t[s + 2] ||
+      x[1] % l[s + 1] != 0 || attrs.top_k < 1 || attrs.top_k > l[s + 2]) {
     return absl::InvalidArgumentError(
         absl::StrCat("wants tokens (s, b, h), logits (s, b, e), experts (e, c, h) with c a multiple of b and 1 <= "
-                     "top_k <= e; found ",
+                     "top_k <= e, or (n, q, b, h), (n, q, b, e) with n dividing e; found ",
                      ToText(t), ", ", ToText(l), ", ", ToText(x), " and top_k ", attrs.top_k));
   }
-  Routing r = {l[0], l[1], l[2], x[1], x[2], attrs.top_k, {}};
-  r.choices.resize(r.s * r.b * r.top_k);
+  Routing r = {groups, l[s], l[s + 1], l[s + 2], x[1], x[2], attrs.top_k, {}};
+  r.choices.resize(r.tokens() * r.top_k);
   std::vector<int64_t> order(r.e);
-  for (int64_t token = 0; token < r.s * r.b; ++token) {
-    const T* row = logits.as<T>() + token * r.e;
-    for (int64_t e = 0; e < r.e; ++e) order[e] = e;
-    std::partial_sort(order.begin(), order.begin() + r.top_k, order.end(),
-                      [&](int64_t i, int64_t j) { return row[i] > row[j] || (row[i] == row[j] && i < j); });
-    for (int64_t k = 0; k < r.top_k; ++k) r.choices[token * r.top_k + k].expert = order[k];
+  for (int64_t token = 0; token < r.tokens(); ++token) {
+    Choose(logits.as<T>() + token * r.e, r.e, r.top_k, order, &r.choices[token * r.top_k]);
   }
-  const int64_t capacity = r.c / r.b;
-  for (int64_t b = 0; b < r.b; ++b) {
-    std::vector<int64_t> used(r.e, 0);
-    for (int64_t k = 0; k < r.top_k; ++k) {
-      for (int64_t s = 0; s < r.s; ++s) {
-        Choice& choice = r.choices[(s * r.b + b) * r.top_k + k];
-        if (used[choice.expert] < capacity) {
-          choice.slot = choice.expert * r.c + b * capacity + used[choice.expert]++;
+  const int64_t capacity = r.c / r.b, of_group = x[0] / groups;
+  for (int64_t n = 0; n < groups; ++n) {
+    const int64_t first = grouped ? (tokens.begin[0] + n) * of_group : experts.begin.empty() ? 0 : experts.begin[0];
+    for (int64_t b = 0; b < r.b; ++b) {
+      std::vector<int64_t> used(of_group, 0);
+      for (int64_t k = 0; k < r.top_k; ++k) {
+        for (int64_t i = 0; i < r.s; ++i) {
+          Choice& choice = r.choices[((n * r.s + i) * r.b + b) * r.top_k + k];
+          const int64_t mine = choice.expert - first;
+          if (choice.expert < 0 || mine < 0 || mine >= of_group || used[mine] >= capacity) continue;
+          choice.slot = (n * of_group + mine) * r.c + b * capacity + used[mine]++;
         }
       }
     }
@@ -60,7 +81,44 @@ absl::StatusOr<Routing> Route(const TensorView& logits, const TensorView& tokens
   return r;
 }
 
-// Weights of a token's choices: the softmax over their logits.
+// By token (s, b) and group: the slot (row of (n, q, b)) that the token got there, or -1.
+struct Grouping {
+  int64_t n, q, s, b, e, h;
+  std::vector<int64_t> slots;
+};
+
+template <class T>
+absl::StatusOr<Grouping> Group(const TensorView& logits, const TensorView& tokens, const TensorView& groups,
+                               const OpAttrs& attrs) {
+  const Shape &l = logits.shape, &t = tokens.shape, &x = groups.shape;
+  if (l.size() != 3 || t.size() != 3 || x.size() != 4 || t[0] != l[0] || t[1] != l[1] || x[2] != l[1] || x[3] != t[2] ||
+      x[0] < 1 || l[2] % x[0] != 0 || attrs.top_k < 1 || attrs.top_k > l[2]) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("wants tokens (s, b, h), logits (s, b, e), groups (n, q, b, h) with n dividing e and 1 <= top_k "
+                     "<= e; found ",
+                     ToText(t), ", ", ToText(l), ", ", ToText(x), " and top_k ", attrs.top_k));
+  }
+  Grouping g = {x[0], x[1], l[0], l[1], l[2], t[2], {}};
+  g.slots.assign(g.s * g.b * g.n, -1);
+  std::vector<int64_t> order(g.e);
+  std::vector<Choice> choices(attrs.top_k);
+  for (int64_t b = 0; b < g.b; ++b) {
+    std::vector<int64_t> used(g.n, 0);
+    for (int64_t s = 0; s < g.s; ++s) {
+      const int64_t token = s * g.b + b;
+      Choose(logits.as<T>() + token * g.e, g.e, attrs.top_k, order, choices.data());
+      for (const Choice& choice : choices) {
+        const int64_t n = choice.expert / (g.e / g.n);
+        int64_t& slot = g.slots[token * g.n + n];
+        if (slot < 0 && used[n] < g.q) slot = (n * g.q + used[n]++) * g.b + b;
+      }
+    }
+  }
+  return g;
+}
+
+// Weights of a token's choices: the softmax over their logits, also those of other groups.
+// REQUIRES: it has some.
 template <class T>
 void Gates(const Routing& r, const T* logits, int64_t token, std::vector<T>& gates) {
   const Choice* choices = &r.choices[token * r.top_k];
@@ -112,7 +170,8 @@ absl::Status Combine(const KernelCall& call) {
   MESHWRIGHT_ASSIGN_OR_RETURN(const Routing r, Route<T>(call.inputs[1], y, call.inputs[0], *call.attrs));
   if (!call.Adds(0)) std::fill_n(y.as<T>(), y.size(), T(0));
   std::vector<T> gates(r.top_k);
-  for (int64_t token = 0; token < r.s * r.b; ++token) {
+  for (int64_t token = 0; token < r.tokens(); ++token) {
+    if (r.empty(token)) continue;
     Gates(r, call.inputs[1].as<T>(), token, gates);
     T* to = y.as<T>() + token * r.h;
     for (int64_t k = 0; k < r.top_k; ++k) {
@@ -137,7 +196,8 @@ absl::Status CombineGrad(const KernelCall& call) {
   if (!call.Adds(0)) std::fill_n(d_experts.as<T>(), d_experts.size(), T(0));
   if (!call.Adds(1)) std::fill_n(d_logits.as<T>(), d_logits.size(), T(0));
   std::vector<T> gates(r.top_k), d_gates(r.top_k);
-  for (int64_t token = 0; token < r.s * r.b; ++token) {
+  for (int64_t token = 0; token < r.tokens(); ++token) {
+    if (r.empty(token)) continue;
     Gates(r, call.inputs[2].as<T>(), token, gates);
     const T* dy = call.inputs[0].as<T>() + token * r.h;
     T mean = 0;  // of d_gates, weighed by the gates
@@ -161,11 +221,53 @@ absl::Status CombineGrad(const KernelCall& call) {
   return absl::OkStatus();
 }
 
+// x, logits -> the groups' tokens, and their logits; empty slots hold 0 and -infinity.
+template <class T>
+absl::Status ToGroups(const KernelCall& call) {
+  MESHWRIGHT_RETURN_IF_ERROR(CheckCounts(call, 2, 2, call.outputs.size() == 2 ? 2 : 1));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const Grouping g, Group<T>(call.inputs[1], call.inputs[0], call.outputs[0], *call.attrs));
+  for (size_t i = 0; i < call.outputs.size(); ++i) {
+    const int64_t width = i == 0 ? g.h : g.e;
+    if (call.outputs[i].size() != g.n * g.q * g.b * width) {
+      return absl::InvalidArgumentError("the groups' logits do not fit their tokens");
+    }
+    T* const all = call.outputs[i].as<T>();
+    if (!call.Adds(i)) {
+      std::fill_n(all, call.outputs[i].size(), i == 0 ? T(0) : -std::numeric_limits<T>::infinity());
+    }
+    for (int64_t place = 0; place < static_cast<int64_t>(g.slots.size()); ++place) {
+      if (g.slots[place] < 0) continue;
+      const T* from = call.inputs[i].as<T>() + place / g.n * width;
+      T* to = all + g.slots[place] * width;
+      for (int64_t h = 0; h < width; ++h) to[h] = call.Adds(i) ? to[h] + from[h] : from[h];
+    }
+  }
+  return absl::OkStatus();
+}
+
+// What groups made, logits -> the sum of each token's; of what a group had no slot for, 0.
+template <class T>
+absl::Status FromGroups(const KernelCall& call) {
+  MESHWRIGHT_RETURN_IF_ERROR(CheckCounts(call, 2, 2, 1));
+  const TensorView& y = call.outputs[0];
+  MESHWRIGHT_ASSIGN_OR_RETURN(const Grouping g, Group<T>(call.inputs[1], y, call.inputs[0], *call.attrs));
+  if (!call.Adds(0)) std::fill_n(y.as<T>(), y.size(), T(0));
+  for (int64_t place = 0; place < static_cast<int64_t>(g.slots.size()); ++place) {
+    if (g.slots[place] < 0) continue;
+    const T* from = call.inputs[0].as<T>() + g.slots[place] * g.h;
+    T* to = y.as<T>() + place / g.n * g.h;
+    for (int64_t h = 0; h < g.h; ++h) to[h] += from[h];
+  }
+  return absl::OkStatus();
+}
+
 #define MESHWRIGHT_INSTANTIATE(T)                           \
   template absl::Status Dispatch<T>(const KernelCall&);     \
   template absl::Status DispatchGrad<T>(const KernelCall&); \
   template absl::Status Combine<T>(const KernelCall&);      \
-  template absl::Status CombineGrad<T>(const KernelCall&);
+  template absl::Status CombineGrad<T>(const KernelCall&);  \
+  template absl::Status ToGroups<T>(const KernelCall&);     \
+  template absl::Status FromGroups<T>(const KernelCall&);
 MESHWRIGHT_INSTANTIATE(float)
 MESHWRIGHT_INSTANTIATE(double)
 #undef MESHWRIGHT_INSTANTIATE

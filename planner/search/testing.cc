@@ -98,7 +98,7 @@ class Builder {
         const TensorId logits,
         Add("router", OpKind::kMatMul, {x, Weight("router.weight", {c_.hidden, c_.experts})}, "s b h, h e -> s b e"));
     OpSpec dispatch{.name = prefix_ + "dispatch", .kind = OpKind::kDispatch, .inputs = {x, logits}};
-    dispatch.rule = "s! b h, s! b e! -> e! =b h";
+    dispatch.rule = "s! b h, s! b e! -> x =b h";
     dispatch.attrs.top_k = c_.top_k;
     dispatch.output_shapes = {{c_.experts, c_.sequence * c_.top_k * 5 / 4 / c_.experts * rows_, c_.hidden}};
     MESHWRIGHT_ASSIGN_OR_RETURN(TensorId y, b_.AddOne(std::move(dispatch)));
@@ -110,7 +110,7 @@ class Builder {
         y, Add("mlp2", OpKind::kMatMul, {y, Weight("mlp2.weight", {c_.experts, c_.ffn, c_.hidden})},
                "e c f, e f h -> e c h"));
     OpSpec combine{.name = prefix_ + "combine", .kind = OpKind::kCombine, .inputs = {y, logits}};
-    combine.rule = "e! =b h, s! b e! -> s! b h";
+    combine.rule = "x =b h, s! b e! -> s! b h";
     combine.attrs.top_k = c_.top_k;
     MESHWRIGHT_ASSIGN_OR_RETURN(y, b_.AddOne(std::move(combine)));
     return Add("add2", OpKind::kAdd, {y, in}, "s b h, s b h -> s b h");

@@ -7,7 +7,8 @@
   X(RawCopy)                           \
   X(Fill) X(Swiglu) X(GatherRows) X(GatherRowsGrad) X(OneHot) X(Dropout) X(Rotary) X(Update) X(NotFinite) X(AdjustScale)
 #define MESHWRIGHT_ROW_BODIES(X) X(Reduce) X(RowOp) X(Norm) X(NormParameters) X(SumAll)
-#define MESHWRIGHT_TILE_BODIES(X) X(AttentionForward) X(AttentionBackward) X(AttentionMerge) X(Route) X(Tokens)
+#define MESHWRIGHT_TILE_BODIES(X) \
+  X(AttentionForward) X(AttentionBackward) X(AttentionMerge) X(Route) X(Tokens) X(RouteGroups) X(GroupTokens)
 // On tensor cores: a variant per type and width of heads.
 #define MESHWRIGHT_WARP_BODIES(X) X(FlashForward) X(FlashQueryGradient) X(FlashKeyGradient)
 // On Hopper's tensor cores, likewise.

@@ -1,4 +1,5 @@
-// Mixture of experts: tokens to slots of experts and back, as executor/host/moe.cc. See kernels/simt.h.
+// Mixture of experts: tokens to slots of experts, or of groups of experts, and back, as executor/host/moe.cc. See
+// kernels/simt.h.
 #ifndef MESHWRIGHT_EXECUTOR_CUDA_KERNELS_EXPERTS_H_
 #define MESHWRIGHT_EXECUTOR_CUDA_KERNELS_EXPERTS_H_
 
@@ -6,50 +7,121 @@
 
 namespace meshwright::cuda {
 
+// Tokens (s, b), or (n, s, b) by groups, the first of which has `first` experts before it; of_group experts each.
 struct RoutingShape {
-  int64_t s = 0, b = 0, e = 0, c = 0, h = 0, top_k = 1;
+  int64_t n = 1, s = 0, b = 0, e = 0, c = 0, h = 0, top_k = 1, first = 0, of_group = 0;
+
+  MESHWRIGHT_DEVICE int64_t Tokens() const { return n * s * b; }
 };
 
-// Each token's experts, best first, and the slot (row of (e, c)) that each choice got, or -1. A block per sequence.
+// The token's experts, best first; -1 for all of a slot without a token, whose logits are -infinity.
+template <class A>
+MESHWRIGHT_DEVICE void Choose(const Ref& logits, int64_t token, int64_t e_size, int64_t top_k, int32_t* chosen) {
+  for (int64_t k = 0; k < top_k; ++k) {
+    int32_t best = -1;
+    A top = A(0);
+    for (int32_t e = 0; e < e_size; ++e) {
+      bool taken = false;
+      for (int64_t before = 0; before < k; ++before) taken = taken || chosen[before] == e;
+      const A value = Load<A>(logits, token * e_size + e);
+      if (taken || (best >= 0 && !(value > top))) continue;
+      best = e;
+      top = value;
+    }
+    const bool empty = k == 0 ? top - top != A(0) && top < A(0) : chosen[0] < 0;
+    chosen[k] = empty ? -1 : best;
+  }
+}
+
+// Each token's experts, best first, and the slot (row of (e, c)) that each choice got, or -1. A block per sequence of a
+// group.
 struct Route {
   RoutingShape r;
   Ref logits;
-  int32_t *experts = nullptr, *slots = nullptr;  // of token (s, b): top_k from (s * b_size + b) * top_k on
+  int32_t *experts = nullptr, *slots = nullptr;  // of a token: top_k from token * top_k on
 
   template <class A, class Ctx>
   MESHWRIGHT_DEVICE void Run(Ctx& ctx) const {
-    for (int64_t b = ctx.block(); b < r.b; b += ctx.blocks()) {
+    for (int64_t row = ctx.block(); row < r.n * r.b; row += ctx.blocks()) {
+      const int64_t n = row / r.b, b = row % r.b;
       for (int64_t s = ctx.thread(); s < r.s; s += ctx.threads()) {
-        const int64_t token = s * r.b + b;
-        int32_t* const chosen = experts + token * r.top_k;
-        for (int64_t k = 0; k < r.top_k; ++k) {
-          int32_t best = -1;
-          A top = A(0);
-          for (int32_t e = 0; e < r.e; ++e) {
-            bool taken = false;
-            for (int64_t before = 0; before < k; ++before) taken = taken || chosen[before] == e;
-            const A value = Load<A>(logits, token * r.e + e);
-            if (taken || (best >= 0 && !(value > top))) continue;
-            best = e;
-            top = value;
-          }
-          chosen[k] = best;
-        }
+        const int64_t token = (n * r.s + s) * r.b + b;
+        Choose<A>(logits, token, r.e, r.top_k, experts + token * r.top_k);
+        for (int64_t k = 0; k < r.top_k; ++k) slots[token * r.top_k + k] = -1;
       }
       ctx.Sync();
       // By rank of choice, then by position.
       const int64_t capacity = r.c / r.b;
-      for (int64_t e = ctx.thread(); e < r.e; e += ctx.threads()) {
+      for (int64_t mine = ctx.thread(); mine < r.of_group; mine += ctx.threads()) {
+        const int64_t e = r.first + n * r.of_group + mine;
         int64_t used = 0;
         for (int64_t k = 0; k < r.top_k; ++k) {
-          for (int64_t s = 0; s < r.s; ++s) {
-            const int64_t choice = (s * r.b + b) * r.top_k + k;
+          for (int64_t s = 0; s < r.s && used < capacity; ++s) {
+            const int64_t choice = ((n * r.s + s) * r.b + b) * r.top_k + k;
             if (experts[choice] != e) continue;
-            slots[choice] = used < capacity ? static_cast<int32_t>(e * r.c + b * capacity + used++) : -1;
+            slots[choice] = static_cast<int32_t>((n * r.of_group + mine) * r.c + b * capacity + used++);
           }
         }
       }
       ctx.Sync();
+    }
+  }
+};
+
+// By token (s, b) and group, the slot (row of (n, q, b)) that the token got there, or -1. A block per sequence.
+struct RouteGroups {
+  int64_t n = 1, q = 0, s = 0, b = 0, e = 0, top_k = 1;
+  Ref logits;
+  int32_t *experts = nullptr, *slots = nullptr;  // of a token: top_k, and n
+
+  template <class A, class Ctx>
+  MESHWRIGHT_DEVICE void Run(Ctx& ctx) const {
+    for (int64_t row = ctx.block(); row < b; row += ctx.blocks()) {
+      for (int64_t i = ctx.thread(); i < s; i += ctx.threads()) {
+        const int64_t token = i * b + row;
+        Choose<A>(logits, token, e, top_k, experts + token * top_k);
+      }
+      ctx.Sync();
+      const int64_t of_group = e / n;
+      for (int64_t group = ctx.thread(); group < n; group += ctx.threads()) {
+        int64_t used = 0;
+        for (int64_t i = 0; i < s; ++i) {
+          const int64_t token = i * b + row;
+          bool here = false;
+          for (int64_t k = 0; k < top_k; ++k) here = here || experts[token * top_k + k] / of_group == group;
+          slots[token * n + group] = here && used < q ? static_cast<int32_t>((group * q + used++) * b + row) : -1;
+        }
+      }
+      ctx.Sync();
+    }
+  }
+};
+
+// Rows of tokens to their slots, or the sum of their slots' rows back. A block per token. Slots hold 0, what is added
+// to, or what empty ones hold, before.
+struct GroupTokens {
+  bool back = false;  // FromGroups
+  bool add = false;
+  int64_t n = 1, tokens = 0, width = 0;
+  const int32_t* slots = nullptr;
+  Ref rows, groups;
+
+  template <class A, class Ctx>
+  MESHWRIGHT_DEVICE void Run(Ctx& ctx) const {
+    for (int64_t token = ctx.block(); token < tokens; token += ctx.blocks()) {
+      for (int64_t i = ctx.thread(); i < width; i += ctx.threads()) {
+        A sum = A(0);
+        for (int64_t group = 0; group < n; ++group) {
+          const int64_t slot = slots[token * n + group];
+          if (slot < 0) continue;
+          if (back) {
+            sum += Load<A>(groups, slot * width + i);
+          } else {
+            Put(groups, slot * width + i, Load<A>(rows, token * width + i), add);
+          }
+        }
+        if (back) Put(rows, token * width + i, sum, add);
+      }
     }
   }
 };
@@ -69,7 +141,7 @@ struct Tokens {
 
   template <class A, class Ctx>
   MESHWRIGHT_DEVICE void Run(Ctx& ctx) const {
-    for (int64_t token = ctx.block(); token < r.s * r.b; token += ctx.blocks()) {
+    for (int64_t token = ctx.block(); token < r.Tokens(); token += ctx.blocks()) {
       switch (kind) {
         case TokenKind::kDispatch:
           for (int64_t k = 0; k < r.top_k; ++k) {
@@ -118,6 +190,7 @@ struct Tokens {
   // d_slots += gate * dy; d_logits += gate * (d_gate - sum of gates * d_gates).
   template <class A, class Ctx>
   MESHWRIGHT_DEVICE void CombineGrad(Ctx& ctx, int64_t token) const {
+    if (experts[token * r.top_k] < 0) return;
     A mean = A(0);
     for (int pass = 0; pass < 2; ++pass) {
       for (int64_t k = 0; k < r.top_k; ++k) {
