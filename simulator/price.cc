@@ -1,4 +1,3 @@
-// Longer than 600 lines because it is one visitor: each kind of instruction a few lines, all on the same state.
 #include "simulator/price.h"
 
 #include <algorithm>
@@ -16,6 +15,7 @@
 #include "costmodel/library.h"
 #include "ir/status.h"
 #include "simulator/alike_blocks.h"
+#include "simulator/keep_pace.h"
 #include "simulator/network_links.h"
 #include "simulator/time_use.h"
 
@@ -128,7 +128,11 @@ class Pricer {
           }
         }
         if (host_.overlaps_products) OverlapProducts(block, &instructions);
-        if (host_ != HostPace()) KeepPace(block, &instructions);
+        if (host_.experts.joins) JoinDispatches(block, CrossesNodes(block), &instructions);
+        if (host_.experts.overlaps) OverlapExperts(block, &instructions);
+        if (host_ != HostPace()) {
+          KeepPace(block, *rank_class_, program_.mesh, host_, costs_.HostLaunch(), &instructions);
+        }
       }
       KeepBusiestOwner(blocks);
     }
@@ -397,53 +401,6 @@ class Pricer {
     return add.written == Bytes() ? Nanos() : costs_.Kernel(add);
   }
 
-  // The score matrix between two products takes a softmax, a dropout and a copy of the result; backward, twice the
-  // products. A gradient is accumulated by a kernel of its own.
-  static constexpr int64_t kUnfusedForwardKernels = 5, kUnfusedBackwardKernels = 7;
-
-  Nanos IssueTime(const Instruction& instruction) const {
-    if (std::holds_alternative<Sync>(instruction.work)) return Nanos();
-    if (std::holds_alternative<Collective>(instruction.work) || std::holds_alternative<Permute>(instruction.work) ||
-        std::holds_alternative<Transfer>(instruction.work)) {
-      return host_.collective;
-    }
-    const auto* compute = std::get_if<Compute>(&instruction.work);
-    if (compute == nullptr) return host_.kernel;
-    if (InfoOf(compute->op).kernel == KernelClass::kNone) return Nanos();
-    int64_t kernels = compute->accumulate ? 2 : 1;
-    if (InfoOf(compute->op).kernel == KernelClass::kAttention && !compute->attrs.fused) {
-      const KernelWork work = WorkOf(instruction, *compute, *rank_class_, program_.mesh);
-      kernels = work.backward ? kUnfusedBackwardKernels : kUnfusedForwardKernels;
-    }
-    return host_.kernel * kernels;
-  }
-
-  // Makes the kernels of the block last as long as issuing all of it takes.
-  void KeepPace(const Block& block, std::vector<InstructionPrice>* prices) const {
-    if (HoldsOptimizer(block)) return;
-    Nanos issued, kernels_issued, busy;
-    for (size_t i = 0; i < prices->size(); ++i) {
-      const Instruction& instruction = block.instructions[i];
-      const Nanos issue = IssueTime(instruction);
-      issued += issue;
-      if (std::holds_alternative<Compute>(instruction.work)) kernels_issued += issue;
-      const auto* collective = std::get_if<Collective>(&instruction.work);
-      // Gradients and parameters travel beside the kernels, and so do keys that go round.
-      const bool beside = instruction.stream == Stream::kContext ||
-                          (collective != nullptr && collective->purpose != Purpose::kActivation) ||
-                          std::holds_alternative<Transfer>(instruction.work);
-      if (!beside && (*prices)[i].time < kForever) busy += (*prices)[i].time;
-    }
-    if (host_.launch_blocking) busy = Nanos();
-    if (issued <= busy || kernels_issued <= Nanos()) return;
-    const double waiting = static_cast<double>((issued - busy).raw()) / static_cast<double>(kernels_issued.raw());
-    for (size_t i = 0; i < prices->size(); ++i) {
-      const Instruction& instruction = block.instructions[i];
-      if (!std::holds_alternative<Compute>(instruction.work)) continue;
-      (*prices)[i].time += Nanos(std::llround(waiting * static_cast<double>(IssueTime(instruction).raw())));
-    }
-  }
-
   static bool IsProduct(const Instruction& instruction) {
     const auto* compute = std::get_if<Compute>(&instruction.work);
     return compute != nullptr && InfoOf(compute->op).kernel == KernelClass::kContraction;
@@ -464,6 +421,15 @@ class Pricer {
       if (gathers ? Shares(product.reads, collective.writes) : Shares(product.writes, collective.reads)) return i;
     }
     return block.instructions.size();
+  }
+
+  std::vector<bool> CrossesNodes(const Block& block) {
+    std::vector<bool> crosses;
+    for (const Instruction& instruction : block.instructions) {
+      const auto* collective = std::get_if<Collective>(&instruction.work);
+      crosses.push_back(collective != nullptr && Shape(collective->axes).nodes > 1);
+    }
+    return crosses;
   }
 
   // Leaves of activations' collectives inside a node what their products do not cover.

@@ -74,6 +74,24 @@ struct EagerBytes {
   friend bool operator==(const EagerBytes&, const EagerBytes&) = default;
 };
 
+// What a framework does around experts that ours does not, or does otherwise.
+struct ExpertPace {
+  // Operators that it issues where ours are one: to choose experts, count, order and send tokens, and to bring them
+  // back.
+  int64_t dispatch = 1, combine = 1;
+  // Kernels for each expert of a product that has a matrix for each: a product, a cast.
+  int64_t launches = 0;
+  // The CPU waits for the counts of tokens before it sends them, in the forward pass; backward it has them.
+  bool waits = false;
+  // A CUDA graph holds a layer's attention and router.
+  bool graphs = false;
+  // All-to-alls run beside another micro-batch's kernels.
+  bool overlaps = false;
+  // One over the network and one inside the node run at once.
+  bool joins = false;
+  friend bool operator==(const ExpertPace&, const ExpertPace&) = default;
+};
+
 // The CPU of a rank that issues its instructions one by one while the device runs them: where it takes longer for a
 // block than the device does, it sets the pace. 0 where issuing costs nothing that is seen, as in a captured graph.
 struct HostPace {
@@ -115,6 +133,7 @@ struct HostPace {
   // Ranks of the axis "dp" that its collectives are priced for, where a program stands for one with more or fewer
   // (frameworks pad what replicas do not divide); 0: those of the mesh.
   int64_t replicas = 0;
+  ExpertPace experts = {};
   friend bool operator==(const HostPace&, const HostPace&) = default;
 };
 

@@ -351,6 +351,43 @@ TEST(HostPaceTest, ABlockLastsAsLongAsIssuingIt) {
   EXPECT_EQ(fast.classes, free.classes);
 }
 
+// A kernel of 5 ms, tokens that leave, a short kernel; 1 ms to issue each. The CPU runs ahead of the first, and is not
+// seen; where it waits for counts behind the second, the third and the next layer's first start when they are issued:
+// two milliseconds that the device waits, less what the third runs.
+TEST(HostPaceTest, WhereTheCpuWaitsForCountsItRunsAheadFromThere) {
+  ASSERT_OK_AND_ASSIGN(const Program program,
+                       ParseProgram("program p mesh tp=1\nclass \"stage 0\"\n"
+                                    "  buffer x float32 (1073741824) {-} activation\n"
+                                    "  buffer y float32 (1073741824) {-} activation\n"
+                                    "  buffer t bfloat16 (4, 2, 6) {- | - | -} activation\n"
+                                    "  buffer l bfloat16 (4, 2, 4) {- | - | -} activation\n"
+                                    "  buffer e bfloat16 (4, 10, 6) {- | - | -} activation\n"
+                                    "  buffer f bfloat16 (4, 10, 6) {- | - | -} activation\n"
+                                    "  block b forward\n    compute ReLU reads x writes y\n"
+                                    "    compute Dispatch reads t l writes e\n    compute ReLU reads e writes f\n"
+                                    "  slot b mb 0 layer 0\n"));
+  const CostModel costs(A100Cluster(1));
+  const auto time_of = [&](const HostPace& host) {
+    const absl::StatusOr<Prices> prices = PriceProgram(program, costs, host);
+    EXPECT_OK(prices);
+    Nanos sum;
+    for (const InstructionPrice& price : prices->classes[0][0]) sum += price.time;
+    return ToSeconds(sum);
+  };
+  ASSERT_OK_AND_ASSIGN(const Prices free, PriceProgram(program, costs));
+  HostPace host;
+  host.kernel = Millis(1);
+  const double busy = time_of({}), last = ToSeconds(free.classes[0][0][2].time);
+  EXPECT_GT(busy, 3e-3);
+  EXPECT_EQ(time_of(host), busy);
+  host.experts.waits = true;
+  EXPECT_NEAR(time_of(host), busy + 2e-3 - last, 1e-8);
+  // Seven operators for one of ours: nine to issue.
+  host.experts = {};
+  host.experts.dispatch = 7;
+  EXPECT_NEAR(time_of(host), 9e-3, 1e-8);
+}
+
 // 64 MiB read, 64 MiB written; an accumulator is read besides.
 TEST(PriceProgramTest, AccumulatingReadsWhatIsThere) {
   const auto time_of = [](const std::string& accumulate) {

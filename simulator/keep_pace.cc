@@ -1,0 +1,173 @@
+#include "simulator/keep_pace.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <variant>
+
+#include "ir/kernel_work.h"
+#include "simulator/time_use.h"
+
+namespace meshwright {
+namespace {
+
+// The score matrix between two products takes a softmax, a dropout and a copy of the result; backward, twice the
+// products. A gradient is accumulated by a kernel of its own.
+constexpr int64_t kUnfusedForwardKernels = 5, kUnfusedBackwardKernels = 7;
+
+bool IsDispatch(OpKind op) { return op == OpKind::kDispatch || op == OpKind::kDispatchGrad; }
+bool IsCombine(OpKind op) { return op == OpKind::kCombine || op == OpKind::kCombineGrad; }
+bool IsGrouping(OpKind op) { return op == OpKind::kToGroups || op == OpKind::kFromGroups; }
+
+const Compute* ComputeOf(const Instruction& instruction) { return std::get_if<Compute>(&instruction.work); }
+
+bool SendsTokens(const Instruction& instruction) {
+  const auto* collective = std::get_if<Collective>(&instruction.work);
+  return collective != nullptr && collective->kind == CollectiveKind::kAllToAll &&
+         collective->purpose == Purpose::kActivation;
+}
+
+// A block's pace.
+class Pace {
+ public:
+  Pace(const Block& block, const RankClass& rank_class, const Mesh& mesh, const HostPace& host, Nanos launch)
+      : block_(block), class_(rank_class), mesh_(mesh), host_(host), launch_(launch) {
+    const bool forward = block.phase == Phase::kForward;
+    const auto& list = block.instructions;
+    first_expert_ = list.size();
+    for (size_t i = 0; i < list.size(); ++i) {
+      const Compute* const compute = ComputeOf(list[i]);
+      if (compute == nullptr || !(IsDispatch(compute->op) || IsCombine(compute->op) || IsGrouping(compute->op)))
+        continue;
+      first_expert_ = std::min(first_expert_, i);
+      last_expert_ = i;
+      if (forward && IsDispatch(compute->op)) waits_at_ = i + 1;
+    }
+    for (const Instruction& instruction : list) issue_.push_back(IssueTime(instruction, issue_.size()));
+  }
+
+  Nanos issue(size_t i) const { return issue_[i]; }
+  // Where the CPU waits; the block's size where it does not.
+  size_t waits_at() const {
+    return host_.experts.waits && waits_at_ > 0 ? waits_at_ % block_.instructions.size() : block_.instructions.size();
+  }
+
+ private:
+  // Attention and the router, where a graph holds them: in front of the experts, in a backward pass behind them.
+  bool Captured(size_t i) const {
+    if (!host_.experts.graphs || first_expert_ == block_.instructions.size()) return false;
+    return block_.phase == Phase::kForward ? i < first_expert_ : i > last_expert_;
+  }
+
+  Nanos IssueTime(const Instruction& instruction, size_t i) const {
+    if (std::holds_alternative<Sync>(instruction.work) || Captured(i)) return Nanos();
+    if (std::holds_alternative<Collective>(instruction.work) || std::holds_alternative<Permute>(instruction.work) ||
+        std::holds_alternative<Transfer>(instruction.work)) {
+      return host_.collective;
+    }
+    const Compute* const compute = ComputeOf(instruction);
+    if (compute == nullptr) return host_.kernel;
+    const KernelClass kernel = InfoOf(compute->op).kernel;
+    if (kernel == KernelClass::kNone || IsGrouping(compute->op)) return Nanos();
+    if (IsDispatch(compute->op)) return host_.kernel * host_.experts.dispatch;
+    if (IsCombine(compute->op)) return host_.kernel * host_.experts.combine;
+    int64_t kernels = compute->accumulate ? 2 : 1;
+    if (kernel == KernelClass::kAttention && !compute->attrs.fused) {
+      const KernelWork work = WorkOf(instruction, *compute, class_, mesh_);
+      kernels = work.backward ? kUnfusedBackwardKernels : kUnfusedForwardKernels;
+    }
+    Nanos issue = host_.kernel * kernels;
+    if (kernel == KernelClass::kContraction && host_.experts.launches > 0) {
+      const int64_t experts = WorkOf(instruction, *compute, class_, mesh_).batch;
+      if (experts > 1) issue += launch_ * (experts * host_.experts.launches);
+    }
+    return issue;
+  }
+
+  const Block& block_;
+  const RankClass& class_;
+  const Mesh& mesh_;
+  const HostPace& host_;
+  const Nanos launch_;
+  size_t first_expert_ = 0, last_expert_ = 0, waits_at_ = 0;
+  std::vector<Nanos> issue_;
+};
+
+// Gradients and parameters travel beside the kernels, and so do keys that go round.
+bool RunsBeside(const Instruction& instruction) {
+  const auto* collective = std::get_if<Collective>(&instruction.work);
+  return instruction.stream == Stream::kContext ||
+         (collective != nullptr && collective->purpose != Purpose::kActivation) ||
+         std::holds_alternative<Transfer>(instruction.work);
+}
+
+}  // namespace
+
+void KeepPace(const Block& block, const RankClass& rank_class, const Mesh& mesh, const HostPace& host, Nanos launch,
+              std::vector<InstructionPrice>* prices) {
+  if (HoldsOptimizer(block)) return;
+  const Pace pace(block, rank_class, mesh, host, launch);
+  const size_t count = prices->size();
+  const auto run = [&](size_t i) {
+    return RunsBeside(block.instructions[i]) || (*prices)[i].time >= kForever ? Nanos() : (*prices)[i].time;
+  };
+  Nanos issued, kernels_issued, busy;
+  for (size_t i = 0; i < count; ++i) {
+    issued += pace.issue(i);
+    if (ComputeOf(block.instructions[i]) != nullptr) kernels_issued += pace.issue(i);
+    busy += run(i);
+  }
+  if (host.launch_blocking) busy = Nanos();
+  Nanos takes = issued;
+  if (pace.waits_at() < count && !host.launch_blocking) {
+    Nanos cpu, device;
+    for (size_t k = 0; k < count; ++k) {
+      const size_t i = (pace.waits_at() + k) % count;
+      cpu += pace.issue(i);
+      device = std::max(cpu, device) + run(i);
+    }
+    takes = std::max(issued, device);
+  }
+  if (takes <= busy || kernels_issued <= Nanos()) return;
+  const double waiting = static_cast<double>((takes - busy).raw()) / static_cast<double>(kernels_issued.raw());
+  for (size_t i = 0; i < count; ++i) {
+    if (ComputeOf(block.instructions[i]) == nullptr) continue;
+    (*prices)[i].time += Nanos(std::llround(waiting * static_cast<double>(pace.issue(i).raw())));
+  }
+}
+
+void OverlapExperts(const Block& block, std::vector<InstructionPrice>* prices) {
+  Nanos kernels, sent;
+  for (size_t i = 0; i < prices->size(); ++i) {
+    if ((*prices)[i].time >= kForever) return;
+    if (ComputeOf(block.instructions[i]) != nullptr) kernels += (*prices)[i].time;
+    if (SendsTokens(block.instructions[i])) sent += (*prices)[i].time;
+  }
+  if (sent <= Nanos()) return;
+  const double left = static_cast<double>(std::max(Nanos(), sent - kernels).raw()) / static_cast<double>(sent.raw());
+  for (size_t i = 0; i < prices->size(); ++i) {
+    if (!SendsTokens(block.instructions[i])) continue;
+    Nanos& time = (*prices)[i].time;
+    time = Nanos(std::llround(left * static_cast<double>(time.raw())));
+  }
+}
+
+void JoinDispatches(const Block& block, const std::vector<bool>& crosses, std::vector<InstructionPrice>* prices) {
+  // In the order of the block: out, in towards the experts; in, out from them. Pairs that a Dispatch or Combine of
+  // groups stands between.
+  size_t last = prices->size();
+  for (size_t i = 0; i < prices->size(); ++i) {
+    const Compute* const compute = ComputeOf(block.instructions[i]);
+    if (compute != nullptr && InfoOf(compute->op).kernel == KernelClass::kContraction) last = prices->size();
+    if (!SendsTokens(block.instructions[i])) continue;
+    if (last < prices->size() && crosses[last] != crosses[i]) {
+      Nanos &one = (*prices)[last].time, &other = (*prices)[i].time;
+      (one < other ? one : other) = Nanos();
+      last = prices->size();
+    } else {
+      last = i;
+    }
+  }
+}
+
+}  // namespace meshwright
