@@ -1,6 +1,9 @@
 // How long planning takes: one evaluation, and whole searches.
 //
 //   bazel run -c opt //planner/search:search_benchmark
+#include <ctime>
+#include <iterator>
+
 #include "benchmark/benchmark.h"
 #include "costmodel/testing.h"
 #include "planner/search/evaluate.h"
@@ -10,8 +13,12 @@
 namespace meshwright {
 namespace {
 
-// GPT-3 175B on 1,024 A100, time and memory. `of_target`: how many times the millisecond that one fresh evaluation
-// within a search may take.
+// What one evaluation within a search may take, fresh and where one choice changed. `of_target`: how many times that
+// it takes.
+constexpr double kFreshSeconds = 1e-3, kChangedSeconds = 1e-4;
+double CpuSeconds(std::clock_t begin) { return static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC; }
+
+// GPT-3 175B on 1,024 A100, time and memory.
 struct Gpt3On1024 {
   Gpt3On1024(int64_t stages, int64_t chunks) : problem(ToyDecoderProblem(Gpt3(), 1536, A100Cluster(128))) {
     problem.chunks = chunks;
@@ -25,12 +32,14 @@ template <typename Evaluated>
 void EvaluateEach(benchmark::State& state, const Evaluated& evaluate) {
   const Gpt3On1024 of(state.range(0), state.range(1));
   const CostModel costs(of.problem.cluster);
+  const std::clock_t begin = std::clock();
   for (auto _ : state) {
     const auto graph = of.problem.graph(of.problem.batch / of.strategy.microbatches);
     const auto result = evaluate(of.problem, *graph, costs, of.strategy);
     if (!result.ok()) state.SkipWithError(result.status().ToString().c_str());
     benchmark::DoNotOptimize(result);
   }
+  state.counters["of_target"] = CpuSeconds(begin) / static_cast<double>(state.iterations()) / kFreshSeconds;
 }
 
 void Shapes(benchmark::internal::Benchmark* benchmark) {
@@ -43,6 +52,50 @@ void BM_Predict(benchmark::State& state) {
   EvaluateEach(state, [](const auto&... of) { return PredictGraph(of...); });
 }
 BENCHMARK(BM_Predict)->Apply(Shapes);
+
+// The same by an Evaluator that has just evaluated 8 stages of one chunk, micro-batches of one row, nothing computed
+// twice, the optimizer whole and buckets of 64 MiB, where one choice changed.
+struct Change {
+  const char* name;
+  void (*make)(Degrees& degrees, Problem& problem);
+};
+constexpr Change kChanges[] = {
+    {"stages", [](Degrees& degrees, Problem&) { degrees.pipeline = 16, degrees.data = 8; }},
+    {"tensor_degree", [](Degrees& degrees, Problem&) { degrees.tensor = 4, degrees.data = 32; }},
+    {"sequence_parallel", [](Degrees& degrees, Problem&) { degrees.sequence_parallel = true; }},
+    {"microbatch", [](Degrees& degrees, Problem&) { degrees.microbatch = 2; }},
+    {"recompute", [](Degrees&, Problem& problem) { problem.recompute = Recompute::kFull; }},
+    {"schedule", [](Degrees&, Problem& problem) { problem.schedule = Schedule::kZeroBubbleH1; }},
+    {"chunks", [](Degrees&, Problem& problem) { problem.chunks = 2; }},
+    {"parallel_optimizer", [](Degrees&, Problem& problem) { problem.parallel_optimizer = true; }},
+    {"bucket", [](Degrees&, Problem& problem) { problem.bucket = MiB(512); }},
+    {"nothing", [](Degrees&, Problem&) {}},
+};
+
+void BM_Change(benchmark::State& state) {
+  const Change& change = kChanges[state.range(0)];
+  state.SetLabel(change.name);
+  const Gpt3On1024 before(8, 1);
+  Degrees degrees = {.data = 16, .tensor = 8, .pipeline = 8};
+  Problem problem = before.problem;
+  change.make(degrees, problem);
+  const Strategy after = *FromDegrees(problem, degrees);
+  const CostModel costs(problem.cluster);
+  double seconds = 0;
+  for (auto _ : state) {
+    state.PauseTiming();
+    const Evaluator evaluator(problem, costs);
+    benchmark::DoNotOptimize(evaluator.Predict(before.strategy));
+    state.ResumeTiming();
+    const std::clock_t begin = std::clock();
+    const auto result = evaluator.Predict(after);
+    seconds += CpuSeconds(begin);
+    if (!result.ok()) state.SkipWithError(result.status().ToString().c_str());
+    benchmark::DoNotOptimize(result);
+  }
+  state.counters["of_target"] = seconds / static_cast<double>(state.iterations()) / kChangedSeconds;
+}
+BENCHMARK(BM_Change)->ArgName("change")->DenseRange(0, std::size(kChanges) - 1)->Unit(benchmark::kMillisecond);
 
 // All of them, and where the time goes.
 void BM_Evaluate(benchmark::State& state) {
