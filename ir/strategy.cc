@@ -34,6 +34,7 @@ constexpr absl::string_view kKeys[] = {"mesh",
                                        "schedule",
                                        "recompute",
                                        "context",
+                                       "expert_groups",
                                        "recompute_ops",
                                        "parallel_optimizer",
                                        "parallel_optimizer_threshold",
@@ -257,6 +258,13 @@ absl::Status ReadChoices(const NodeRef& in, Strategy& s) {
         absl::StrCat("all_gather or ring where the mesh has an axis \"cp\", none elsewhere; the mesh is ",
                      ToText(s.mesh)));
   }
+  MESHWRIGHT_ASSIGN_OR_RETURN(s.expert_groups, in["expert_groups"].AsIntOr(usual.expert_groups, 1));
+  const AxisId experts = s.mesh.Find("ep");
+  if (s.expert_groups > 1 && (!experts.valid() || s.mesh.axis(experts).size != s.expert_groups)) {
+    return in["expert_groups"].Error(
+        absl::StrCat(s.expert_groups),
+        absl::StrCat("1, or the size of the mesh's axis \"ep\"; the mesh is ", ToText(s.mesh)));
+  }
   MESHWRIGHT_RETURN_IF_ERROR(ReadNames(in["recompute_ops"], s.recompute_ops));
   MESHWRIGHT_RETURN_IF_ERROR(ReadOptimizer(in, s));
   MESHWRIGHT_RETURN_IF_ERROR(ReadFusion(in, s));
@@ -334,6 +342,7 @@ std::string ToText(const Strategy& s) {
   absl::StrAppend(&text, "microbatches: ", s.microbatches, "\nschedule: ", NameOf(s.schedule),
                   "\nrecompute: ", NameOf(s.recompute), "\n");
   if (s.context != ContextExchange::kNone) absl::StrAppend(&text, "context: ", NameOf(s.context), "\n");
+  if (s.expert_groups > 1) absl::StrAppend(&text, "expert_groups: ", s.expert_groups, "\n");
   if (!s.recompute_ops.empty()) absl::StrAppend(&text, "recompute_ops: ", NamesText(s.recompute_ops), "\n");
   absl::StrAppend(&text, "parallel_optimizer: ", s.parallel_optimizer ? "true" : "false",
                   "\nparallel_optimizer_threshold: ", BytesText(s.parallel_optimizer_threshold),

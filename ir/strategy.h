@@ -52,6 +52,12 @@ inline constexpr absl::string_view kContextExchangeNames[] = {"none", "all_gathe
 static_assert(std::size(kContextExchangeNames) == static_cast<size_t>(ContextExchange::kRing) + 1);
 absl::string_view NameOf(ContextExchange exchange);
 
+// How tokens come to experts on other ranks: a copy for each of a token's experts; one for each node that has any of
+// them, spread inside (DeepSeek-V3 technical report, 2024, section 3.2.2, and its DeepEP); or one for each such rank.
+enum class Dispatcher : uint8_t { kAllToAll, kPerNode, kPerRank };
+inline constexpr absl::string_view kDispatcherNames[] = {"all_to_all", "per_node", "per_rank"};
+static_assert(std::size(kDispatcherNames) == static_cast<size_t>(Dispatcher::kPerRank) + 1);
+
 // Which ranks share the update of one parameter, under the parallel optimizer.
 enum class OptimizerGroup : uint8_t {
   kSummands,  // those whose gradients of it are added up, as Megatron's distributed optimizer has it
@@ -99,7 +105,10 @@ struct Strategy {
   Schedule schedule = Schedule::kOneFOneB;
   Recompute recompute = Recompute::kNone;
   ContextExchange context = ContextExchange::kNone;  // where the mesh has an axis "cp", which splits label "s"
-  std::set<std::string> recompute_ops;               // S13.1: by name, these are run again whatever `recompute` says
+  // Where above 1, the size of the mesh axis "ep": experts are in so many groups, and a token goes once to each group
+  // that has one of its experts (planner/passes/group_experts.h).
+  int64_t expert_groups = 1;
+  std::set<std::string> recompute_ops;  // S13.1: by name, these are run again whatever `recompute` says
 
   bool parallel_optimizer = false;  // split optimizer state (and master parameters) over replicas
   OptimizerGroup optimizer_group = OptimizerGroup::kSummands;
@@ -144,6 +153,7 @@ struct Strategy {
 //   schedule: 1f1b                      # gpipe
 //   recompute: selective                # none, full, layer
 //   context: ring                       # all_gather
+//   expert_groups: 4
 //   recompute_ops: [relu]
 //   parallel_optimizer: true
 //   parallel_optimizer_threshold: 64 KiB   # and optimizer_group: replicas, optimizer_shard_size: 4

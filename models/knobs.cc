@@ -313,6 +313,8 @@ constexpr Knob kKnobs[] = {
     {"tensor_parallel", T::kInt, "None", kAnyMode, kIgnored, Int<&P::tensor_parallel, 1, kMost>},
     {"data_parallel", T::kInt, "None", kAnyMode, kIgnored, Int<&P::data_parallel, 1, kMost>},
     {"expert_parallel", T::kInt, "None", kAnyMode, kIgnored, Int<&P::expert_parallel, 1, kMost>},
+    {"dispatcher", T::kText, "None", kAnyMode, kIgnored, Choice<&P::dispatcher, kDispatcherNames>},
+    {"spread_experts", T::kBool, "None", kAnyMode, kIgnored, Bool<&P::spread_experts>},
     {"context_parallel", T::kInt, "None", kAnyMode, kIgnored, Int<&P::context_parallel, 1, kMost>},
     {"context_exchange", T::kText, "None", kAnyMode, kIgnored, ReadContextExchange},
     {"sequence_parallel", T::kBool, "None", kAnyMode, kIgnored, Bool<&P::sequence_parallel>},

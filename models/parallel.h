@@ -115,6 +115,8 @@ struct Parallel {
   std::optional<int64_t> micro_batch;    // rows of one micro-batch on one data-parallel rank
   std::optional<int64_t> tensor_parallel, data_parallel, expert_parallel, context_parallel;  // degrees
   std::optional<ContextExchange> context_exchange;  // context_parallel's; not none
+  std::optional<Dispatcher> dispatcher;             // of tokens to experts
+  std::optional<bool> spread_experts;               // over tensor-parallel ranks, too
   std::optional<bool> sequence_parallel;
   std::optional<bool> shard_parameters;  // over the replicas, with their optimizer state (ZeRO-3, FSDP); decoders
   RecomputeChoice recompute = RecomputeChoice::kAuto;

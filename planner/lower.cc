@@ -9,6 +9,7 @@
 #include "planner/passes/differentiate.h"
 #include "planner/passes/fuse_epilogues.h"
 #include "planner/passes/fuse_updates.h"
+#include "planner/passes/group_experts.h"
 #include "planner/passes/interleave.h"
 #include "planner/passes/overlap.h"
 #include "planner/passes/partition.h"
@@ -132,6 +133,7 @@ absl::StatusOr<LoweredBlocks> LowerBlocks(const Graph& forward, const Strategy& 
   MESHWRIGHT_ASSIGN_OR_RETURN(InterleavedGraph interleaved, Interleave(forward, strategy));
   options.recompute_ops = interleaved.strategy.recompute_ops;
   MESHWRIGHT_ASSIGN_OR_RETURN(Graph shared, SplitContext(std::move(interleaved.graph), interleaved.strategy));
+  MESHWRIGHT_ASSIGN_OR_RETURN(shared, GroupExperts(std::move(shared), interleaved.strategy));
   for (std::string& name : BroughtKeys(shared)) options.recompute_ops.insert(std::move(name));
   MESHWRIGHT_ASSIGN_OR_RETURN(GraphAndStrategy separate,
                               SeparateRanks(std::move(shared), std::move(interleaved.strategy)));

@@ -104,7 +104,11 @@ std::vector<std::string> DegreeParts(const Candidate& candidate) {
     absl::StrAppend(&parts[0], " x context ", d.context, " (",
                     d.exchange == ContextExchange::kRing ? "ring" : "keys gathered", ")");
   }
-  if (d.expert > 1) parts.push_back(absl::StrCat("experts over ", d.expert, " of data"));
+  if (d.expert > 1 || d.spread_experts) {
+    parts.push_back(
+        absl::StrCat("experts over ", d.expert, " of data", d.spread_experts ? " x tensor" : "",
+                     d.expert_groups > 1 ? absl::StrCat(", tokens once to each of ", d.expert_groups) : ""));
+  }
   if (d.sequence_parallel) parts.push_back("sequence parallel");
   parts.push_back(absl::StrCat("micro-batch ", d.microbatch));
   return parts;
@@ -238,15 +242,15 @@ std::string ShowRanking(const PlanReport& report) {
   absl::StrAppend(&text, absl::StrFormat("  %9s %7s %9s", "step", "MFU", "memory"));
   const bool shared =
       std::any_of(ranked.begin(), ranked.end(), [](const Candidate& c) { return c.degrees.context > 1; });
-  const bool experts =
-      std::any_of(ranked.begin(), ranked.end(), [](const Candidate& c) { return c.degrees.expert > 1; });
+  const bool experts = std::any_of(ranked.begin(), ranked.end(),
+                                   [](const Candidate& c) { return c.degrees.expert > 1 || c.degrees.spread_experts; });
   const bool interleaved =
       std::any_of(ranked.begin(), ranked.end(), [](const Candidate& c) { return c.strategy.chunks > 1; });
   const bool schedules = std::any_of(ranked.begin(), ranked.end(), [&](const Candidate& c) {
     return c.strategy.stages > 1 && c.strategy.schedule != ranked[0].strategy.schedule;
   });
   if (decoder) {
-    absl::StrAppend(&text, "   dp  tp  pp", interleaved ? " vpp" : "", shared ? "   cp" : "", experts ? "  ep" : "",
+    absl::StrAppend(&text, "   dp  tp  pp", interleaved ? " vpp" : "", shared ? "   cp" : "", experts ? "   ep" : "",
                     "  mb recompute sp  opt  bucket", schedules ? "  schedule" : "");
   }
   text += "\n";
@@ -261,7 +265,8 @@ std::string ShowRanking(const PlanReport& report) {
       // Of context parallelism, how the ranks come by the keys: gathered, or handed round.
       const char* const way = d.context == 1 ? " " : d.exchange == ContextExchange::kRing ? "r" : "g";
       const std::string context = shared ? absl::StrFormat(" %3d%s", d.context, way) : "";
-      const std::string expert = experts ? absl::StrFormat(" %3d", d.expert) : "";
+      const char* const sent = d.spread_experts ? "t" : d.expert_groups > 1 ? "g" : " ";
+      const std::string expert = experts ? absl::StrFormat(" %3d%s", d.expert, sent) : "";
       const std::string chunks = interleaved ? absl::StrFormat(" %3d", s.chunks) : "";
       const std::string schedule = schedules && s.stages > 1 ? absl::StrCat(" ", NameOf(s.schedule)) : "";
       absl::StrAppend(
@@ -287,7 +292,11 @@ std::string ShowRanking(const PlanReport& report) {
   }
   if (interleaved) text += "vpp: chunks of a stage's layers (interleaved pipeline)\n";
   if (shared) text += "cp: ranks that share a sequence; keys and values gathered (g) or handed round (r)\n";
-  if (experts) text += "ep: ranks of a data-parallel group that share the experts\n";
+  if (experts) {
+    text +=
+        "ep: ranks of a data-parallel group that share the experts, with those of tensor\n"
+        "    parallelism (t); tokens sent once to each group of experts (g)\n";
+  }
   return text;
 }
 
@@ -325,6 +334,8 @@ Json StrategyJson(const Candidate& candidate, const std::vector<OperatorRow>* op
     out["tensor_parallel"] = d.tensor;
     out["pipeline_stages"] = d.pipeline;
     out["expert_parallel"] = d.expert;
+    out["expert_groups"] = d.expert_groups;
+    out["spread_experts"] = d.spread_experts;
     out["context_parallel"] = d.context;
     if (d.context > 1) out["context_exchange"] = std::string(NameOf(d.exchange));
     out["sequence_parallel"] = d.sequence_parallel;

@@ -208,6 +208,8 @@ absl::Status SetChoices(const ModelFile& file, const ModelChanges& changes, Prob
   problem.expert_parallel = parallel.expert_parallel;
   problem.context_parallel = parallel.context_parallel;
   problem.context_exchange = parallel.context_exchange;
+  problem.dispatcher = parallel.dispatcher;
+  problem.spread_experts = parallel.spread_experts;
   problem.sequence_parallel = parallel.sequence_parallel;
   problem.microbatch = parallel.micro_batch;
   problem.microbatches = parallel.micro_batches;
@@ -416,6 +418,9 @@ absl::Status SetChoices(const Flags& flags, Problem& problem) {
       const std::optional<size_t> way,
       flags.Choice("context_exchange", absl::MakeConstSpan(kContextExchangeNames).subspan(1)));  // without "none"
   if (way.has_value()) problem.context_exchange = static_cast<ContextExchange>(*way + 1);
+  MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<size_t> dispatcher, flags.Choice("dispatcher", kDispatcherNames));
+  if (dispatcher.has_value()) problem.dispatcher = static_cast<Dispatcher>(*dispatcher);
+  if (flags.Has("spread_experts")) problem.spread_experts = flags.Bool("spread_experts");
   if (flags.Has("sequence_parallel")) problem.sequence_parallel = flags.Bool("sequence_parallel");
   if (flags.Has("parallel_optimizer")) problem.parallel_optimizer = flags.Bool("parallel_optimizer");
   if (flags.Has("shard_parameters")) problem.shard_parameters = flags.Bool("shard_parameters");
@@ -513,46 +518,20 @@ void NoteIdleFlags(const Flags& flags, Session& session) {
     if (flags.Has(flag)) session.notices.push_back(absl::StrCat("--", flag, " has no effect: it is for ", whose));
   };
   if (!session.file->is_decoder()) {
-    for (const char* const flag : {"data_parallel", "tensor_parallel", "expert_parallel", "context_parallel",
-                                   "context_exchange", "sequence_parallel", "microbatch"}) {
+    for (const char* const flag :
+         {"data_parallel", "tensor_parallel", "expert_parallel", "context_parallel", "context_exchange", "dispatcher",
+          "spread_experts", "sequence_parallel", "microbatch"}) {
       note(flag, "decoders");
     }
     return;
   }
   for (const char* const flag : {"search_mode", "ignore_shards"}) note(flag, "models of operators");
-  if (std::get<DecoderConfig>(session.file->model).experts == 0) note("expert_parallel", "decoders with experts");
+  if (std::get<DecoderConfig>(session.file->model).experts > 0) return;
+  for (const char* const flag : {"expert_parallel", "dispatcher", "spread_experts"})
+    note(flag, "decoders with experts");
 }
 
 }  // namespace
-
-const std::vector<FlagSpec>& StrategyFlags() {
-  static const std::vector<FlagSpec>* const specs = new std::vector<FlagSpec>{
-      {"precision", "TYPE", "float32, float64, bfloat16, float16: instead of the file's, gradients included"},
-      {"batch", "N", "sequences of a step, of a decoder"},
-      {"mode", "MODE", "stand_alone, data_parallel, hybrid_parallel, semi_auto_parallel, auto_parallel"},
-      {"search_mode", "MODE", "dynamic_programming, recursive_programming, sharding_propagation"},
-      {"ignore_shards", "", "as if no operator had a `shard`"},
-      {"data_parallel", "N", "fixes that degree; so do the next ones"},
-      {"tensor_parallel", "N", ""},
-      {"expert_parallel", "N", ""},
-      {"context_parallel", "N", "ranks that share every sequence, through attention too"},
-      {"context_exchange", "WAY", "how they come by all keys and values: all_gather or ring; default: the faster"},
-      {"stages", "N", "of the pipeline"},
-      {"microbatches", "N", "of a step"},
-      {"microbatch", "N", "rows of one micro-batch on one data-parallel rank"},
-      {"sequence_parallel", "", "split norms and residuals over tensor-parallel ranks, or --nosequence_parallel"},
-      {"recompute", "WHAT", "none, selective, full"},
-      {"parallel_optimizer", "", "split optimizer state over replicas, or --noparallel_optimizer"},
-      {"shard_parameters", "", "split parameters and gradients, too (ZeRO-3, FSDP), or --noshard_parameters; decoders"},
-      {"parallel_optimizer_threshold", "SIZE", "smaller parameters stay whole, e.g. 64KiB"},
-      {"bucket", "SIZE", "of fused gradients, e.g. 64MiB; 0B: none are fused"},
-      {"schedule", "NAME", "gpipe, 1f1b, zero_bubble_h1, zero_bubble_v, dualpipe_v, dualpipe; any: the fastest"},
-      {"virtual_pipeline_stages", "N", "chunks of a stage's layers: an interleaved pipeline, of a decoder"},
-      {"gradients_mean", "", "divide gradients by the number of replicas"},
-      {"pipeline_loss", "WHAT", "sum, mean: of the micro-batch losses, as it is reported"},
-  };
-  return *specs;
-}
 
 absl::StatusOr<SourceFile> ReadSource(const std::string& path) {
   MESHWRIGHT_ASSIGN_OR_RETURN(std::string text, ReadFile(path, kMaxDocumentBytes));

@@ -266,14 +266,8 @@ bool IsLookedAt(int64_t stage, int64_t stages) { return stage <= 1 || stage + 1 
 
 LowerBounds::Key LowerBounds::KeyOf(const Combination& combination) {
   const Degrees& d = combination.degrees;
-  return {d.tensor,
-          d.sequence_parallel,
-          d.expert,
-          d.context,
-          d.exchange,
-          d.microbatch,
-          combination.recompute,
-          combination.shard_parameters};
+  return {d.tensor,  d.sequence_parallel, d.expert,     d.expert_groups,       d.spread_experts,
+          d.context, d.exchange,          d.microbatch, combination.recompute, combination.shard_parameters};
 }
 
 absl::StatusOr<LowerBounds> LowerBounds::Make(const Problem& problem, const CostModel& costs, const DecoderFacts& facts,

@@ -80,7 +80,7 @@ class LowerBounds {
   absl::StatusOr<LowerBound> Of(const Combination& combination) const;
 
  private:
-  using Key = std::tuple<int64_t, bool, int64_t, int64_t, ContextExchange, int64_t, Recompute, bool>;
+  using Key = std::tuple<int64_t, bool, int64_t, int64_t, bool, int64_t, ContextExchange, int64_t, Recompute, bool>;
   static Key KeyOf(const Combination& combination);
   Nanos StepOf(const Probe& probe, const Combination& combination) const;
   Bytes PeakOf(const Probe& probe, const Combination& combination) const;

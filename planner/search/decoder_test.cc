@@ -81,6 +81,39 @@ TEST(DecoderSearchTest, DoesNotDependOnThreads) {
   }
 }
 
+// 16 ranks with 8 experts each: two nodes of 8, or 16 groups; with tensor parallelism of 4 eight nodes of two. 128
+// ranks with an expert each have no groups of ranks, and 8 ranks lie on one node.
+TEST(ExpertGroupsTest, AreNodesOrRanks) {
+  const Cluster cluster = A100Cluster(16);
+  const LabelSizes sizes = {{"e", 128}};
+  const auto groups = [&](Dispatcher dispatcher, int64_t expert, int64_t tensor) {
+    return ExpertGroups(dispatcher, {.data = expert, .tensor = tensor, .expert = expert}, cluster, sizes);
+  };
+  EXPECT_EQ(groups(Dispatcher::kAllToAll, 16, 1), 1);
+  EXPECT_EQ(groups(Dispatcher::kPerNode, 16, 1), 2);
+  EXPECT_EQ(groups(Dispatcher::kPerRank, 16, 1), 16);
+  EXPECT_EQ(groups(Dispatcher::kPerNode, 16, 4), 8);
+  EXPECT_EQ(groups(Dispatcher::kPerNode, 8, 1), 1);
+  EXPECT_EQ(groups(Dispatcher::kPerRank, 128, 1), 1);
+  EXPECT_EQ(groups(Dispatcher::kPerNode, 4, 8), 4);
+}
+
+// A token with 4 of 32 experts on two nodes of four: sent to 15/16 of the other nodes instead of 4 times to half.
+TEST(DecoderSearchTest, TokensAreSentOnceToANode) {
+  Problem problem = ToyDecoderProblem(
+      {.layers = 4, .hidden = 1024, .heads = 8, .ffn = 512, .sequence = 512, .experts = 32, .top_k = 4}, 16,
+      A100Cluster(2));
+  problem.expert_parallel = problem.data_parallel = 16;
+  problem.microbatch = 1;
+  ASSERT_OK_AND_ASSIGN(const SearchResult free, SearchDecoder(problem, {}));
+  EXPECT_EQ(free.ranked[0].degrees.expert_groups, 2);
+  EXPECT_EQ(free.ranked[0].strategy.expert_groups, 2);
+  problem.dispatcher = Dispatcher::kAllToAll;
+  ASSERT_OK_AND_ASSIGN(const SearchResult fixed, SearchDecoder(problem, {}));
+  EXPECT_EQ(fixed.ranked[0].strategy.expert_groups, 1);
+  EXPECT_GT(fixed.ranked[0].prediction.step, free.ranked[0].prediction.step);
+}
+
 // 2^30 rows, whose programs of one row a micro-batch would fill the memory.
 TEST(DecoderSearchTest, ABatchOfMoreMicroBatchesThanAProgramHolds) {
   const Problem problem = ToyDecoderProblem({.layers = 4}, int64_t{1} << 30, A100Cluster(1));

@@ -71,14 +71,33 @@ void SetGivenChoices(const Problem& problem, Strategy& strategy) {
   strategy.loss_divisor = problem.loss_is_sum ? 1 : static_cast<double>(strategy.microbatches);
 }
 
+int64_t ExpertGroups(Dispatcher dispatcher, const Degrees& degrees, const Cluster& cluster, const LabelSizes& sizes) {
+  const auto experts = sizes.find("e");
+  if (dispatcher == Dispatcher::kAllToAll || experts == sizes.end()) return 1;
+  int64_t groups = degrees.expert;
+  if (dispatcher == Dispatcher::kPerNode) {
+    const int64_t apart = degrees.tensor * degrees.context, node = cluster.devices_per_node;
+    if (degrees.expert * apart <= node || degrees.expert * apart % node != 0) return 1;
+    if (apart < node) groups = node % apart == 0 ? degrees.expert * apart / node : 1;
+  }
+  return groups == experts->second ? 1 : groups;
+}
+
 absl::StatusOr<Strategy> FromDegrees(const Problem& problem, const Degrees& degrees, const LabelSizes& sizes) {
   for (const int64_t degree : {degrees.data, degrees.tensor, degrees.pipeline, degrees.expert, degrees.context,
-                               degrees.microbatch, problem.batch}) {
+                               degrees.expert_groups, degrees.microbatch, problem.batch}) {
     if (degree < 1) return Wrong(absl::StrCat("found a degree of ", degree, ", wanted at least 1"));
   }
   if (degrees.data % degrees.expert != 0) {
     return Wrong(absl::StrCat("expert parallelism ", degrees.expert, " does not divide data parallelism ", degrees.data,
                               "; experts are split over data-parallel ranks"));
+  }
+  if (degrees.expert % degrees.expert_groups != 0) {
+    return Wrong(
+        absl::StrCat(degrees.expert_groups, " groups of experts do not divide expert parallelism ", degrees.expert));
+  }
+  if (degrees.spread_experts && degrees.expert_groups > 1) {
+    return Wrong(absl::StrCat(degrees.expert_groups, " groups of experts that are spread over tensor-parallel ranks"));
   }
   if ((degrees.context > 1) != (degrees.exchange != ContextExchange::kNone)) {
     return Wrong(
@@ -92,10 +111,12 @@ absl::StatusOr<Strategy> FromDegrees(const Problem& problem, const Degrees& degr
   // Heads that the tensor degree does not divide are split as far as they go, and computed again over the rest.
   const auto heads = sizes.find("g");
   const int64_t head_pieces = heads == sizes.end() ? degrees.tensor : std::gcd(heads->second, degrees.tensor);
+  const int64_t groups = degrees.expert_groups > 1 ? degrees.expert_groups : degrees.expert;
   std::vector<std::pair<std::string, int64_t>> axes;
   for (const auto& [name, size] : {std::pair<std::string, int64_t>{"pp", degrees.pipeline},
                                    {"dp", degrees.data / degrees.expert},
-                                   {"ep", degrees.expert},
+                                   {"ep", groups},
+                                   {"eg", degrees.expert / groups},
                                    {"cp", degrees.context},
                                    {"tp", head_pieces},
                                    {"again", degrees.tensor / head_pieces}}) {
@@ -110,8 +131,16 @@ absl::StatusOr<Strategy> FromDegrees(const Problem& problem, const Degrees& degr
     }
     if (!axes.empty()) strategy.rules.push_back({label, axes});
   };
-  split("b", {"dp", "ep"});
-  split("e", {"ep"});
+  // Where tokens go to groups first, ranks of one place in their groups hold rows side by side.
+  if (degrees.expert_groups > 1) split("n", {"ep"});
+  split("b", {"dp", "eg", "ep"});
+  if (degrees.expert_groups > 1) split("b", {"dp", "eg"});
+  if (degrees.spread_experts) {
+    split("e", {"tp", "again", "ep"});
+    split("x", {"tp", "again"});
+  } else {
+    split("e", {"ep", "eg"});
+  }
   split("c", {"dp"});
   split("g", {"tp"});
   split("f", {"tp", "again"});
@@ -121,6 +150,7 @@ absl::StatusOr<Strategy> FromDegrees(const Problem& problem, const Degrees& degr
   if (degrees.context > 1) split("s", {"cp"});
 
   strategy.context = degrees.exchange;
+  strategy.expert_groups = degrees.expert_groups;
   strategy.stages = degrees.pipeline;
   strategy.microbatches = problem.batch / rows;
   SetGivenChoices(problem, strategy);

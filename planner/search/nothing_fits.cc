@@ -130,6 +130,7 @@ std::string DegreesText(const Combination& combination) {
   std::string text = absl::StrCat("data ", d.data, " x tensor ", d.tensor, " x pipeline ", d.pipeline);
   if (d.context > 1) absl::StrAppend(&text, " x context ", d.context);
   if (d.expert > 1) absl::StrAppend(&text, ", experts over ", d.expert);
+  if (d.spread_experts) absl::StrAppend(&text, ", experts spread over tensor");
   absl::StrAppend(&text, ", micro-batches of ", d.microbatch, ", recompute ", NameOf(combination.recompute));
   return text;
 }

@@ -72,6 +72,8 @@ struct Problem {
       shard_parameters;  // with the parallel optimizer; where not fixed, decoders are searched with both
   std::optional<Recompute> recompute;
   std::optional<ContextExchange> context_exchange;  // where there is context parallelism
+  std::optional<Dispatcher> dispatcher;             // where experts are shared
+  std::optional<bool> spread_experts;               // where there is tensor parallelism
   std::set<std::string> recompute_ops;
   std::optional<Bytes> bucket, scatter_bucket, gather_bucket;  // these and the next two as in Strategy
   std::vector<int64_t> bucket_ends;

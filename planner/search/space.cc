@@ -1,5 +1,6 @@
 #include "planner/search/space.h"
 
+#include <algorithm>
 #include <iterator>
 #include <numeric>
 #include <utility>
@@ -123,7 +124,11 @@ class Enumeration {
           continue;
         }
         degrees.expert = expert;
-        MicroBatches(degrees);
+        for (const auto& [groups, spread] : Dispatchers(degrees)) {
+          degrees.expert_groups = groups;
+          degrees.spread_experts = spread;
+          MicroBatches(degrees);
+        }
       }
     }
   }
@@ -197,6 +202,30 @@ class Enumeration {
     const auto experts = facts_.sizes.find("e");
     if (experts == facts_.sizes.end()) return {1};
     return OrFixed(problem_.expert_parallel, DivisorsOf(std::gcd(experts->second, degrees.data)));
+  }
+  // Groups of experts, and whether they are spread over tensor-parallel ranks: each way that differs from the others.
+  std::vector<std::pair<int64_t, bool>> Dispatchers(const Degrees& degrees) const {
+    const bool experts = facts_.sizes.find("e") != facts_.sizes.end();
+    std::vector<std::pair<int64_t, bool>> ways;
+    const auto add = [&](int64_t groups, bool spread) {
+      if (std::find(ways.begin(), ways.end(), std::make_pair(groups, spread)) == ways.end())
+        ways.push_back({groups, spread});
+    };
+    const bool may_spread = experts && degrees.tensor > 1 && Divides("e", degrees.expert * degrees.tensor);
+    if (problem_.spread_experts.value_or(may_spread) && may_spread) add(1, true);
+    if (problem_.spread_experts.value_or(false) && may_spread) return ways;
+    const auto groups = [&](Dispatcher dispatcher) {
+      return ExpertGroups(dispatcher, degrees, problem_.cluster, facts_.sizes);
+    };
+    if (problem_.dispatcher.has_value()) {
+      add(groups(*problem_.dispatcher), false);
+      return ways;
+    }
+    add(1, false);
+    // Of several nodes; of one, its ranks.
+    const int64_t nodes = groups(Dispatcher::kPerNode);
+    add(nodes > 1 ? nodes : groups(Dispatcher::kPerRank), false);
+    return ways;
   }
   std::optional<int64_t> FixedChunks() const {
     if (problem_.chunks.has_value() || !problem_.schedule.has_value()) return problem_.chunks;

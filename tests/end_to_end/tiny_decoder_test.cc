@@ -45,6 +45,7 @@ struct Case {
   Bytes bucket = MiB(64);
   Schedule schedule = Schedule::kOneFOneB;
   int64_t layers = 2;
+  int64_t expert_groups = 1;
   std::string family = kGpt;
   std::string attention = "fused";
 };
@@ -64,6 +65,7 @@ absl::StatusOr<RunResult> Train(const Case& c) {
     for (const std::string& name : names) rule.axes.push_back(strategy.mesh.Find(name));
     strategy.rules.push_back(rule);
   }
+  strategy.expert_groups = c.expert_groups;
   strategy.stages = c.stages;
   strategy.microbatches = c.microbatches;
   strategy.loss_divisor = static_cast<double>(c.microbatches);
@@ -197,6 +199,40 @@ INSTANTIATE_TEST_SUITE_P(
              .axes = {{"dp", 4}},
              .rules = {{"e", kDp}, {"b", kDp}, {"c", kDp}},
              .parallel_optimizer = true,
+             .family = kMixtral},
+        // The same in two groups of two ranks: a token crosses once, then it goes to the group's experts.
+        Case{.name = "MixtralGroups2x2",
+             .axes = {{"ep", 2}, {"eg", 2}},
+             .rules = {{"n", {"ep"}}, {"b", {"eg", "ep"}}, {"b", {"eg"}}, {"e", {"ep", "eg"}}},
+             .parallel_optimizer = true,
+             .expert_groups = 2,
+             .family = kMixtral},
+        // Groups of one rank, beside ranks that hold the same experts.
+        Case{.name = "MixtralDp2Groups4",
+             .axes = {{"dp", 2}, {"ep", 4}},
+             .rules = {{"n", {"ep"}}, {"b", {"dp", "ep"}}, {"b", kDp}, {"e", {"ep"}}, {"c", kDp}},
+             .microbatches = 2,
+             .recompute = Recompute::kFull,
+             .expert_groups = 4,
+             .family = kMixtral},
+        Case{.name = "MixtralPp2Groups2Tp2",
+             .axes = {{"pp", 2}, {"ep", 2}, {"tp", 2}},
+             .rules = {{"n", {"ep"}}, {"b", {"ep"}}, {"e", {"ep"}}, {"g", kTp}, {"f", kTp}, {"v", kTp}, {"s", kTp}},
+             .stages = 2,
+             .microbatches = 4,
+             .recompute = Recompute::kSelective,
+             .expert_groups = 2,
+             .family = kMixtral},
+        // Whole experts on tensor-parallel ranks, too.
+        Case{.name = "MixtralSpreadEp2Tp2",
+             .axes = {{"ep", 2}, {"tp", 2}},
+             .rules = {{"b", {"ep"}}, {"e", {"tp", "ep"}}, {"x", kTp}, {"g", kTp}, {"f", kTp}, {"v", kTp}, {"s", kTp}},
+             .recompute = Recompute::kFull,
+             .parallel_optimizer = true,
+             .family = kMixtral},
+        Case{.name = "MixtralSpreadTp4",
+             .axes = {{"tp", 4}},
+             .rules = {{"e", kTp}, {"x", kTp}, {"g", kTp}, {"f", kTp}, {"v", kTp}},
              .family = kMixtral},
         Case{.name = "MixtralTp4",
              .axes = {{"tp", 4}},

@@ -69,7 +69,6 @@ void AddModel(const Recipe& recipe, Options& out) {
   out.Add("--moe-router-topk", m.experts_per_token);
   out.Add("--moe-expert-capacity-factor", m.capacity_factor);
   out.Add("--moe-pad-expert-input-to-capacity");
-  out.Add("--moe-token-dispatcher-type", "alltoall");
 }
 
 void AddParallelism(const Recipe& recipe, Options& out) {
@@ -78,8 +77,10 @@ void AddParallelism(const Recipe& recipe, Options& out) {
   out.Add("--context-parallel-size", recipe.context);
   if (recipe.context > 1) out.Add("--cp-comm-type", recipe.exchange == ContextExchange::kRing ? "p2p" : "all_gather");
   if (recipe.model.experts > 0) {
-    out.Add("--expert-model-parallel-size", recipe.expert);
-    out.Add("--expert-tensor-parallel-size", recipe.tensor);
+    out.Add("--expert-model-parallel-size", recipe.expert * (recipe.spread_experts ? recipe.tensor : 1));
+    out.Add("--expert-tensor-parallel-size", recipe.spread_experts ? 1 : recipe.tensor);
+    out.Add("--moe-token-dispatcher-type", recipe.expert_groups > 1 ? "flex" : "alltoall");
+    if (recipe.expert_groups > 1) out.Add("--moe-flex-dispatcher-backend", "deepep");
   }
   if (recipe.sequence_parallel) out.Add("--sequence-parallel");
   if (!recipe.even_layers()) {

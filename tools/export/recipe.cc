@@ -62,7 +62,10 @@ absl::StatusOr<Recipe> RecipeOf(const Plan& plan) {
   recipe.cluster = problem.cluster;
   recipe.promise = plan.promise;
   recipe.pipeline = DegreeOf(strategy.mesh, "pp");
-  recipe.expert = DegreeOf(strategy.mesh, "ep");
+  recipe.expert = DegreeOf(strategy.mesh, "ep") * DegreeOf(strategy.mesh, "eg");
+  recipe.expert_groups = strategy.expert_groups;
+  recipe.spread_experts = std::any_of(strategy.rules.begin(), strategy.rules.end(),
+                                      [](const LabelRule& rule) { return rule.label == "x"; });
   recipe.data = DegreeOf(strategy.mesh, "dp") * recipe.expert;
   recipe.tensor = DegreeOf(strategy.mesh, "tp") * DegreeOf(strategy.mesh, "again");
   recipe.context = DegreeOf(strategy.mesh, "cp");
@@ -88,6 +91,8 @@ absl::StatusOr<Recipe> RecipeOf(const Plan& plan) {
                            .pipeline = recipe.pipeline,
                            .expert = recipe.expert,
                            .context = recipe.context,
+                           .expert_groups = recipe.expert_groups,
+                           .spread_experts = recipe.spread_experts,
                            .sequence_parallel = recipe.sequence_parallel,
                            .exchange = recipe.exchange,
                            .microbatch = std::max<int64_t>(recipe.microbatch, 1)};

@@ -27,7 +27,9 @@ struct Recipe {
 
   int64_t data = 1, tensor = 1, pipeline = 1, context = 1, expert = 1;  // expert divides data
   ContextExchange exchange = ContextExchange::kNone;                    // where context > 1
-  int64_t chunks = 1;                                                   // of a stage
+  int64_t expert_groups = 1;                                            // these two as in Degrees
+  bool spread_experts = false;
+  int64_t chunks = 1;  // of a stage
   bool sequence_parallel = false;
   int64_t batch = 1;         // sequences of a step
   int64_t microbatch = 1;    // sequences of one micro-batch on one data-parallel rank

@@ -173,6 +173,21 @@ TEST(MegatronTest, ExpertsAreSplitAsPlanned) {
   EXPECT_EQ(o.at("--moe-expert-capacity-factor"), "1.25");
 }
 
+TEST(MegatronTest, DispatchersAndExpertsOnTensorParallelRanks) {
+  const std::string moe = Llama(", experts: 4, experts_per_token: 2");
+  ASSERT_OK_AND_ASSIGN(Plan plan, PlanOf(moe, {.data = 8, .tensor = 2, .expert = 2, .spread_experts = true}));
+  ASSERT_OK_AND_ASSIGN(Exported exported, ToMegatron(plan));
+  std::map<std::string, std::string> o = OptionsOf(exported.text);
+  EXPECT_EQ(NumberOf(o, "--expert-model-parallel-size"), 4);
+  EXPECT_EQ(NumberOf(o, "--expert-tensor-parallel-size"), 1);
+  EXPECT_EQ(o.at("--moe-token-dispatcher-type"), "alltoall");
+  ASSERT_OK_AND_ASSIGN(plan, PlanOf(moe, {.data = 16, .expert = 4, .expert_groups = 2}));
+  ASSERT_OK_AND_ASSIGN(exported, ToMegatron(plan));
+  o = OptionsOf(exported.text);
+  EXPECT_EQ(NumberOf(o, "--expert-model-parallel-size"), 4);
+  EXPECT_EQ(o.at("--moe-token-dispatcher-type"), "flex");
+}
+
 TEST(TorchtitanTest, ThePlanComesOutOfItsFunction) {
   ASSERT_OK_AND_ASSIGN(const Plan plan, PlanOf(Llama(), {.data = 4, .tensor = 2, .pipeline = 2, .microbatch = 2},
                                                {"--shard_parameters"}));

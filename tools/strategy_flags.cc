@@ -1,0 +1,39 @@
+// The flags of all commands that plan, in the order in which --help has them.
+#include <vector>
+
+#include "tools/session.h"
+
+namespace meshwright {
+
+const std::vector<FlagSpec>& StrategyFlags() {
+  static const std::vector<FlagSpec>* const specs = new std::vector<FlagSpec>{
+      {"precision", "TYPE", "float32, float64, bfloat16, float16: instead of the file's, gradients included"},
+      {"batch", "N", "sequences of a step, of a decoder"},
+      {"mode", "MODE", "stand_alone, data_parallel, hybrid_parallel, semi_auto_parallel, auto_parallel"},
+      {"search_mode", "MODE", "dynamic_programming, recursive_programming, sharding_propagation"},
+      {"ignore_shards", "", "as if no operator had a `shard`"},
+      {"data_parallel", "N", "fixes that degree; so do the next ones"},
+      {"tensor_parallel", "N", ""},
+      {"expert_parallel", "N", ""},
+      {"dispatcher", "WAY", "of tokens to experts: all_to_all, per_node, per_rank; default: the fastest"},
+      {"spread_experts", "", "over tensor-parallel ranks, each expert on one, or --nospread_experts"},
+      {"context_parallel", "N", "ranks that share every sequence, through attention too"},
+      {"context_exchange", "WAY", "how they come by all keys and values: all_gather or ring; default: the faster"},
+      {"stages", "N", "of the pipeline"},
+      {"microbatches", "N", "of a step"},
+      {"microbatch", "N", "rows of one micro-batch on one data-parallel rank"},
+      {"sequence_parallel", "", "split norms and residuals over tensor-parallel ranks, or --nosequence_parallel"},
+      {"recompute", "WHAT", "none, selective, full"},
+      {"parallel_optimizer", "", "split optimizer state over replicas, or --noparallel_optimizer"},
+      {"shard_parameters", "", "split parameters and gradients, too (ZeRO-3, FSDP), or --noshard_parameters; decoders"},
+      {"parallel_optimizer_threshold", "SIZE", "smaller parameters stay whole, e.g. 64KiB"},
+      {"bucket", "SIZE", "of fused gradients, e.g. 64MiB; 0B: none are fused"},
+      {"schedule", "NAME", "gpipe, 1f1b, zero_bubble_h1, zero_bubble_v, dualpipe_v, dualpipe; any: the fastest"},
+      {"virtual_pipeline_stages", "N", "chunks of a stage's layers: an interleaved pipeline, of a decoder"},
+      {"gradients_mean", "", "divide gradients by the number of replicas"},
+      {"pipeline_loss", "WHAT", "sum, mean: of the micro-batch losses, as it is reported"},
+  };
+  return *specs;
+}
+
+}  // namespace meshwright
