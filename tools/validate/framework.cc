@@ -91,6 +91,33 @@ bool OlderThanHopper(const CsvCells& cells) {
   return device.ok() && device->generation < Generation::kHopper;
 }
 
+// Operators around experts, as Megatron-Core issues them (megatron/core/transformer/moe: router.py,
+// token_dispatcher.py, moe_utils.py; its release 0.14, with fused permutation and routing), each a call from Python
+// with a gradient or a step that has kernels of its own, where ours are one. Before experts: scores and choice, four of
+// the auxiliary loss, four of the counts (of experts, their all_gather, of ranks and of this rank's experts),
+// permutation, the all-to-all of probabilities, the order by experts. Behind them: the order by ranks, permutation.
+// Backward those of tokens, scores and loss: fewer, but autograd adds sums; taken for as many.
+constexpr int64_t kBeforeExperts = 12, kBehindExperts = 2;
+// Transformer Engine's grouped products launch one for each expert (general_grouped_gemm), and in float8 a cast.
+constexpr int64_t kExpertLaunches = 1;
+
+void SetExperts(const CsvCells& cells, Framework* f) {
+  const std::string options = Lower(cells, "other_opts");
+  f->whole_graphs = HasAny(options, {"full iteration graphs"});
+  ExpertPace& experts = f->host.experts;
+  // A token goes once to each node, or to each rank of one (DeepEP's README; Megatron-LM's flex dispatcher).
+  const bool once = HasAny(options, {"deepep", "hybridep"});
+  if (once) f->dispatcher = Dispatcher::kPerNode;
+  experts.joins = once;
+  experts.overlaps = HasAny(options, {"expert-parallel overlap", "dualpipe"});
+  experts.graphs = HasAny(options, {"partial graphs of attention"});
+  if (!f->eager || f->whole_graphs) return;
+  experts.dispatch = kBeforeExperts;
+  experts.combine = kBehindExperts;
+  experts.launches = kExpertLaunches;
+  experts.waits = true;
+}
+
 // How it talks, and what it copies for that.
 void SetCollectives(const CsvCells& cells, Framework* f) {
   const std::string options = Lower(cells, "other_opts"), zero = Lower(cells, "zero_fsdp");
@@ -204,6 +231,7 @@ Framework FrameworkOf(const CsvCells& cells, int64_t sequence) {
   f.fused_norms = !f.eager || f.transformer_engine || flash_code || f.nanotron;
   f.split_gates = !f.fused_norms || f.nanotron;
   SetCollectives(cells, &f);
+  SetExperts(cells, &f);
   if (f.eager) SetSteps(cells, sequence, &f);
   if (foundry && f.eager) f.host.logits = kTrainMetrics;
   if (!f.fused_attention) return f;

@@ -10,6 +10,7 @@
 
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "ir/strategy.h"
 #include "simulator/price.h"
 #include "tools/validate/csv.h"
 
@@ -33,7 +34,9 @@ struct Framework {
   double misaligned_attention = 0;  // KernelConstants'
   bool autocast = false;            // weights and gradients in float32, cast where an operator takes 16 bits
   bool checkpoints_stop = true;     // PyTorch's, where they are not reentrant: when backward has what it reads
-  HostPace host;                    // but for the time to issue, and what depends on the type of the numbers
+  bool whole_graphs = false;        // a CUDA graph holds all of a step
+  Dispatcher dispatcher = Dispatcher::kAllToAll;
+  HostPace host;  // but for the time to issue, and what depends on the type of the numbers
 };
 
 // `sequence`: of the row, where it has none the default.

@@ -137,6 +137,21 @@ TEST(FrameworkTest, WhatCollectivesWaitForAndCopy) {
   EXPECT_EQ(nanotron.gates, (EagerBytes{4, 16}));
 }
 
+TEST(FrameworkTest, WhatRunsAroundExperts) {
+  const Framework plain = Of({{"gpu_type", "H100"}});
+  EXPECT_EQ(plain.dispatcher, Dispatcher::kAllToAll);
+  EXPECT_TRUE(plain.host.experts.waits && plain.host.experts.dispatch > 1);
+  EXPECT_FALSE(plain.host.experts.joins || plain.host.experts.overlaps || plain.host.experts.graphs);
+  const Framework flex =
+      Of({{"gpu_type", "GB200"}, {"other_opts", "HybridEP; partial graphs of attention and router"}});
+  EXPECT_EQ(flex.dispatcher, Dispatcher::kPerNode);
+  EXPECT_TRUE(flex.host.experts.joins && flex.host.experts.graphs);
+  EXPECT_TRUE(Of({{"other_opts", "DeepEP; expert-parallel overlap"}}).host.experts.overlaps);
+  const Framework whole = Of({{"gpu_type", "GB200"}, {"other_opts", "full iteration graphs"}});
+  EXPECT_TRUE(whole.whole_graphs);
+  EXPECT_FALSE(whole.host.experts.waits);
+}
+
 TEST(FrameworkTest, WhoSendsAPartFromEachRank) {
   EXPECT_TRUE(Of({{"other_opts", "Megatron-DeepSpeed 1F1B"}}).host.scatters_transfers);
   EXPECT_TRUE(Of({{"attention", "unfused (Megatron 2021)"}}).host.scatters_transfers);

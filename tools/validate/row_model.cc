@@ -22,6 +22,9 @@ constexpr int64_t kDefaultVocab = 51200;  // GPT-2's, padded as Megatron does
 constexpr int64_t kDefaultHeadDim = 128;  // where no number of heads is given
 constexpr int64_t kMostHeads = 1024;
 constexpr int64_t kDefaultExpertsPerToken = 2;
+// No token is dropped and no slot padded, and tokens are spread evenly: by force in published runs of NeMo and
+// Megatron-Bridge (`moe_router_force_load_balancing`; the note under their tables) and of AutoModel.
+constexpr double kEvenRouting = 1;
 
 // Model families by a word of the name; the first that matches. Others: by their number of parameters, if given.
 struct Family {
@@ -233,11 +236,13 @@ class ModelReader {
       MESHWRIGHT_ASSIGN_OR_RETURN(c_.experts_per_token,
                                   Size("experts_per_token", std::min(kDefaultExpertsPerToken, *experts)));
       MESHWRIGHT_ASSIGN_OR_RETURN(c_.ffn, Size("expert_ffn", c_.ffn, false));
+      c_.capacity_factor = kEvenRouting;
       return absl::OkStatus();
     }
     if (known_ != nullptr) {
       c_.experts = known_->experts;
       c_.experts_per_token = known_->experts_per_token;
+      c_.capacity_factor = kEvenRouting;
       if (c_.experts > 0) {
         defaults_.push_back(absl::StrCat("experts ", c_.experts, " of ", c_.ffn, ", ", c_.experts_per_token, " a token",
                                          known_->differs.empty() ? "" : "; ", known_->differs));
@@ -249,6 +254,7 @@ class ModelReader {
     if (std::regex_search(name_, match, *kExperts)) {
       c_.experts = std::max<int64_t>(1, std::stoll(match[1].str()));
       c_.experts_per_token = std::min(kDefaultExpertsPerToken, c_.experts);
+      c_.capacity_factor = kEvenRouting;
       defaults_.push_back(absl::StrCat("experts ", c_.experts, ", ", c_.experts_per_token, " a token"));
       return absl::OkStatus();
     }

@@ -65,10 +65,12 @@ class RunReader {
     }
     MESHWRIGHT_RETURN_IF_ERROR(ReadPrecision());
     run_.host = framework_.host;
-    if (framework_.eager) {
+    run_.dispatcher = framework_.dispatcher;
+    if (framework_.eager && !framework_.whole_graphs) {
       run_.host.kernel = overrides_.eager.kernel;
       run_.host.collective = overrides_.eager.collective;
     }
+    if (run_.narrow) run_.host.experts.launches *= 2;
     ReadAttention();
     MESHWRIGHT_RETURN_IF_ERROR(ReadRecompute());
     if (framework_.early_zero3 && run_.recompute == Recompute::kLayer) run_.host.gathers_again = GathersAgain();
@@ -139,7 +141,18 @@ class RunReader {
     if (degrees.data * model != gpus_) {
       return CannotExpress("dp x tp x pp is not gpus", absl::StrCat(degrees.data * model, " and ", gpus_));
     }
-    // Megatron spreads experts over the ranks of tensor parallelism, too.
+    MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<int64_t> etp, cells_.Int("etp", 1));
+    // Megatron counts the ranks of tensor parallelism among those that share experts, where these are not split over
+    // them (`expert_tensor_parallel_size` 1).
+    const bool whole = etp.has_value() ? *etp == 1 : degrees.data % degrees.expert != 0;
+    if (degrees.tensor > 1 && whole && degrees.expert % degrees.tensor == 0 &&
+        degrees.data % (degrees.expert / degrees.tensor) == 0 && run_.model.experts % degrees.expert == 0) {
+      degrees.expert /= degrees.tensor;
+      degrees.spread_experts = true;
+      if (framework_.dispatcher != Dispatcher::kAllToAll) {
+        run_.approximations.push_back("a copy of a token for each expert, since they are spread over tensor ranks");
+      }
+    }
     if (degrees.expert > 1 && degrees.data % degrees.expert != 0) {
       degrees.expert = std::gcd(degrees.expert, degrees.data);
       run_.approximations.push_back(

@@ -59,6 +59,7 @@ struct TrainingRun {
   bool groups = false;            // of replicas, each of which owns all of the optimizer's state
   bool call_each_tensor = false;  // of gradients and parameters, where replicas own parts of them
   DType gradient_dtype = DType::kFloat32;
+  Dispatcher dispatcher = Dispatcher::kAllToAll;
   HostPace host;  // eager unless the row says that the step is compiled or captured
 
   std::vector<std::string> defaults;        // "vocab 51200"

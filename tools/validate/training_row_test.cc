@@ -104,9 +104,9 @@ TEST(TrainingRunTest, WhatMegatronDoesAndOursDoesNotIsComeNearTo) {
   ASSERT_OK_AND_ASSIGN(const TrainingRun chunks, RunOf({{"vpp", "8"}}));
   EXPECT_EQ(chunks.chunks, 2);
   EXPECT_THAT(chunks.approximations, ElementsAre("vpp 2: there are no more layers"));
-  ASSERT_OK_AND_ASSIGN(const TrainingRun experts, RunOf({{"model", "GPT 8x1B"}, {"ep", "8"}}));
-  EXPECT_EQ(experts.degrees.expert, 4);
-  EXPECT_THAT(experts.approximations, ElementsAre("experts over the 4 of those ranks that are replicas"));
+  ASSERT_OK_AND_ASSIGN(const TrainingRun experts, RunOf({{"model", "GPT 8x1B"}, {"ep", "3"}}));
+  EXPECT_EQ(experts.degrees.expert, 1);
+  EXPECT_THAT(experts.approximations, ElementsAre("experts over the 1 of those ranks that are replicas"));
 }
 
 TEST(TrainingRunTest, Float4) {
@@ -244,6 +244,22 @@ TEST(TrainingRunTest, ContextParallelism) {
   EXPECT_EQ(run.training.sequence, 512);
   EXPECT_EQ(run.degrees.data, 4);
   EXPECT_EQ(run.cluster.device.attention[0].forward_share, whole.cluster.device.attention[0].forward_share / 2);
+}
+
+// Eight experts over 2 tensor-parallel ranks x 4 replicas, as Megatron counts them; over 4 of these ranks where they
+// are split over tensor parallelism.
+TEST(TrainingRunTest, ExpertsOverTensorParallelRanks) {
+  ASSERT_OK_AND_ASSIGN(TrainingRun run, RunOf({{"model", "GPT 8x1B"}, {"ep", "8"}}));
+  EXPECT_EQ(run.degrees.expert, 4);
+  EXPECT_TRUE(run.degrees.spread_experts);
+  EXPECT_THAT(run.approximations, ElementsAre());
+  EXPECT_EQ(run.model.capacity_factor, 1);
+  ASSERT_OK_AND_ASSIGN(run, RunOf({{"model", "GPT 8x1B"}, {"ep", "4"}, {"etp", "1"}}));
+  EXPECT_EQ(run.degrees.expert, 2);
+  EXPECT_TRUE(run.degrees.spread_experts);
+  ASSERT_OK_AND_ASSIGN(run, RunOf({{"model", "GPT 8x1B"}, {"ep", "4"}, {"etp", "2"}}));
+  EXPECT_EQ(run.degrees.expert, 4);
+  EXPECT_FALSE(run.degrees.spread_experts);
 }
 
 TEST(TrainingRunTest, RecomputeOfSomeLayers) {

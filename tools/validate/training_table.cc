@@ -39,7 +39,16 @@ absl::StatusOr<Prediction> PredictOne(const TrainingRun& given, Simulated simula
   const TrainingRun run = WithDividingDegree(given);
   Problem problem = ProblemOf(run);
   if (!run.groups) problem.host.replicas = given.degrees.data;
-  MESHWRIGHT_ASSIGN_OR_RETURN(Strategy strategy, FromDegrees(problem, run.degrees));
+  Degrees degrees = run.degrees;
+  const LabelSizes experts = {{"e", run.model.experts}};
+  if (run.model.experts > 1 && !degrees.spread_experts) {
+    degrees.expert_groups = ExpertGroups(run.dispatcher, degrees, run.cluster, experts);
+    // On one node the same kernels send a token once to each rank.
+    if (run.dispatcher == Dispatcher::kPerNode && degrees.expert_groups == 1) {
+      degrees.expert_groups = ExpertGroups(Dispatcher::kPerRank, degrees, run.cluster, experts);
+    }
+  }
+  MESHWRIGHT_ASSIGN_OR_RETURN(Strategy strategy, FromDegrees(problem, degrees));
   strategy.layers_per_stage = LayersPerStage(run);
   MESHWRIGHT_ASSIGN_OR_RETURN(const Graph graph, problem.graph(problem.batch / strategy.microbatches));
   MESHWRIGHT_ASSIGN_OR_RETURN(Evaluation evaluation,
