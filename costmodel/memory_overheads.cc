@@ -11,7 +11,9 @@ Bytes CommunicatorBytes(const CommunicatorUse& use, const Cluster& cluster) {
   Bytes bytes = use.ranks == 2 ? kPairCommunicatorBytes : kCommunicatorBytes;
   if (use.early) bytes = use.ranks == 2 ? kEarlyPairCommunicatorBytes : kEarlyCommunicatorBytes;
   const bool nvls = cluster.intra_kind == LinkKind::kNvSwitch && cluster.device.generation >= Generation::kHopper;
-  if (nvls && use.reduces && use.ranks_per_node > 2) bytes += kNvlsBytes;
+  if (nvls && use.reduces && use.ranks_per_node > 2) {
+    bytes += use.early ? kEarlyNvlsBytes * use.ranks_per_node : kNvlsBytes;
+  }
   if (use.all_to_all) {
     constexpr int64_t kMostPeers = 7;
     bytes += kPairChannelBytes * std::min(use.ranks_per_node - 1, kMostPeers);

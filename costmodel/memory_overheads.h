@@ -30,6 +30,8 @@ inline constexpr Bytes kEarlyPairCommunicatorBytes = Bytes(544000000);
 
 // Buffers of the switch's reductions, on top: 16 channels x 2 x 1 MiB x 8 heads (arithmetic from NCCL 2.28 sources).
 inline constexpr Bytes kNvlsBytes = MiB(256);
+// The same for each rank of a node in NCCL 2.18 to 2.20: 16 channels x 2 x (4 MiB + 2 MiB) (transport/nvls.cc).
+inline constexpr Bytes kEarlyNvlsBytes = MiB(192);
 
 // A communicator with one rank per node: 4 channels of 2 connections, each 9.19 MiB rounded to 10 (NCCL 2.28 sources:
 // LL 512 KiB, LL128 4.69 MiB, Simple 4 MiB), and its bookkeeping, a guess of 20 MiB.

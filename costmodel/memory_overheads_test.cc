@@ -19,7 +19,7 @@ TEST(MemoryOverheadsTest, SwitchReductionsNeedBuffers) {
 }
 
 TEST(MemoryOverheadsTest, EarlyCommunicatorsConnectEverything) {
-  const Bytes switched = MiB(256);
+  const Bytes switched = MiB(8 * 192);
   EXPECT_EQ(CommunicatorBytes({8, 8, true, false, true}, A100Cluster(1)), Bytes(688'000'000));
   EXPECT_EQ(CommunicatorBytes({8, 8, true, false, true}, H100Cluster(1)), Bytes(688'000'000) + switched);
   EXPECT_EQ(CommunicatorBytes({2, 2, true, false, true}, A100Cluster(1)), Bytes(544'000'000));

@@ -150,7 +150,7 @@ Bytes GroupBytes(const TrainingRun& run, const Prediction& prediction) {
     };
     over(inside);
     if (d.tensor > 1 && d.pipeline > 1) over(d.tensor * d.pipeline);
-    if (run.copies.node_group) over(node);
+    if (run.copies.node_group && node < inside) over(node);
   }
   return std::max(Bytes(), bytes - CommunicatorsIn(prediction));
 }
