@@ -127,7 +127,7 @@ void Fail(const OpExample& example, absl::string_view message) {
 
 // One switch over all operators, so that a new one does not compile without an example; long for that reason.
 std::vector<OpExample> ExamplesOf(OpKind op) {
-  const Shape sbh = {4, 2, 6}, sb = {4, 2}, bs = {2, 4}, sbv = {4, 2, 8}, table = {8, 6}, none = {};
+  const Shape sbh = {4, 2, 6}, sb = {4, 2}, bs = {2, 4}, sbv = {4, 2, 8}, sb2 = {4, 2, 2}, table = {8, 6}, none = {};
   const Shape experts = {4, 6, 2}, tokens = {4, 2, 2}, logits = {4, 2, 4};
   const Shape grouped = {2, 3, 2, 2}, grouped_logits = {2, 3, 2, 4};
   const OpAttrs half = Scaled(0.5);
@@ -242,6 +242,11 @@ std::vector<OpExample> ExamplesOf(OpKind op) {
       return {{op, "", {sbv}}};
     case OpKind::kExpSumAndPick:
       return {{op, "s b v, s b, b s -> s b, s b", {sbv, sb, bs}, {}, {0, 0, 8}}};
+    case OpKind::kRowPartials:
+      return {{op, "s b v, b s -> s b =v, s b =v, s b =v", {sbv, bs}, {}, {0, 8}, -3, 3, {sb2, sb2, sb2}},
+              {op, "s b v!, b s -> s b, s b, s b", {sbv, bs}, {}, {0, 8}, -3, 3}};
+    case OpKind::kJoinPartials:
+      return {{op, "", {sb2, sb2, sb2, sb}, {}, {}, 0.5, 1.5}};
     case OpKind::kLossFromPartials:
       return {{op, "", {sb, sb, sb}, Scaled(1.0 / 8), {}, 0.5, 1.5}};
     case OpKind::kPartialsGrad:

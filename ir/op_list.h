@@ -62,6 +62,8 @@ enum class OpKind : uint8_t {
   kCrossEntropy,
   kRowMax,
   kExpSumAndPick,
+  kRowPartials,
+  kJoinPartials,
   kLossFromPartials,
   kDispatch,
   kCombine,
@@ -179,6 +181,12 @@ inline constexpr OpInfo kOps[] = {
     // Cross entropy over a split vocabulary, in three steps.
     {OpKind::kRowMax, "RowMax", "... v -> ...", KernelClass::kNormalize, 1, Reduction::kMax, false, false},
     {OpKind::kExpSumAndPick, "ExpSumAndPick", "... v, ..., ... -> ..., ...", KernelClass::kNormalize, 4, Reduction::kSum, false, false},
+    // The first two in one pass (planner/passes/fuse_losses.h): logits, labels -> of each of as many equal parts of the
+    // classes as the outputs have along v: the largest, the sum of exponentials less that, the label's logit or 0. Where
+    // v is whole, outputs may lack it.
+    {OpKind::kRowPartials, "RowPartials", "... v, ... -> ... =v, ... =v, ... =v", KernelClass::kNormalize, 5, Reduction::kSum, false, false},
+    // Those, and the largest of all classes -> the two results of ExpSumAndPick.
+    {OpKind::kJoinPartials, "JoinPartials", "... v, ... v, ... v, ... -> ..., ...", KernelClass::kMemory, 4, Reduction::kSum, false, false},
     {OpKind::kLossFromPartials, "LossFromPartials", "..., ..., ... -> ", KernelClass::kMemory, 3, Reduction::kSum, true, false},
     // Mixture of experts: tokens to per-expert slots of fixed capacity and back, by the router's logits of all experts, e.
     // Of the experts with slots, x, a rank may have some: it sends to these, and what they made is part of the sum.
@@ -211,7 +219,7 @@ inline constexpr OpInfo kOps[] = {
     {OpKind::kMseLossGrad, "MSELossGrad", ", ..., ... -> ...", KernelClass::kMemory, 2, Reduction::kSum, false, false},  // dloss, x, target
     {OpKind::kCrossEntropyGrad, "CrossEntropyGrad", ", ... v!, ... -> ... v!", KernelClass::kNormalize, 4, Reduction::kSum, false, false},
     // dloss, logits, row max, exp sum, labels -> dlogits
-    {OpKind::kPartialsGrad, "PartialsGrad", ", ... v, ..., ..., ... -> ... v", KernelClass::kNormalize, 3, Reduction::kSum, false, false},
+    {OpKind::kPartialsGrad, "PartialsGrad", ", ... v, ..., ..., ... -> ... v", KernelClass::kMemory, 3, Reduction::kSum, false, false},
     {OpKind::kDispatchGrad, "DispatchGrad", "x =b h, s! b e! -> s! b h", KernelClass::kGather, 1, Reduction::kSum, false, false},
     // dy, expert outputs, logits -> d expert outputs, d logits
     {OpKind::kCombineGrad, "CombineGrad", "s! b h!, x =b h!, s! b e! -> x =b h!, s! b e!", KernelClass::kGather, 4, Reduction::kSum, false, false},
@@ -271,6 +279,12 @@ constexpr bool IsLinear(OpKind kind) {
 // makes something else of a part that is a tensor of its own.
 constexpr bool UsesPlace(OpKind kind) {
   return kind == OpKind::kDropout || kind == OpKind::kAddPositions || kind == OpKind::kRotary;
+}
+// Whether its first output may lie where an input lies that has the same dims: it reads each element of it, or each
+// row, before it writes that.
+constexpr bool WorksInPlace(OpKind kind) {
+  return (InfoOf(kind).kernel == KernelClass::kMemory && kind != OpKind::kMergeAttention) ||
+         kind == OpKind::kCrossEntropyGrad;
 }
 constexpr bool IsOptimizer(OpKind kind) { return kind >= OpKind::kSgd && kind <= OpKind::kLamb; }
 // How many tensors an optimizer keeps of each parameter besides it.

@@ -178,6 +178,8 @@ KernelWork WorkOf(OpKind kind, const OpAttrs& attrs, const IndexRule& rule, absl
     work.read += logits * 3;
     work.written += logits * 3;
   }
+  // The gradient of a log-softmax, which sums a row before it writes it.
+  if (kind == OpKind::kPartialsGrad && !attrs.fused) work.kernel = KernelClass::kNormalize;
   if (kind == OpKind::kStridedSlice) work.read = work.written;
   if (!attrs.fused) CountEagerSteps(kind, inputs, work);
   const OpKind first = info.front != OpKind::kNumOps ? info.front : kind;

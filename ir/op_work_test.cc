@@ -228,6 +228,18 @@ TEST(WorkOfTest, AnEagerNormStreamsEachStep) {
   EXPECT_EQ(steps.written, Bytes(96 * 8));
 }
 
+// 8 rows of 16 logits of 2 bytes, in and out, 3 numbers a row and the scalar before it: one pass. Derived from a
+// log-softmax, it sums a row before it writes it.
+TEST(WorkOfTest, TheGradientOfALossStreamsTheLogits) {
+  Sizes sizes = {{{}, {8, 16}, {8}, {8}, {8}}, {{8, 16}}, DType::kBFloat16};
+  const KernelWork work = Work(OpKind::kPartialsGrad, ", r v, r, r, r -> r v", sizes);
+  EXPECT_EQ(work.kernel, KernelClass::kMemory);
+  EXPECT_EQ(work.read, Bytes(2 * (1 + 128 + 3 * 8)));
+  EXPECT_EQ(work.written, Bytes(2 * 128));
+  sizes.attrs.fused = false;
+  EXPECT_EQ(Work(OpKind::kPartialsGrad, ", r v, r, r, r -> r v", sizes).kernel, KernelClass::kNormalize);
+}
+
 // The work of a rank is that of its own pieces: of a product in n pieces, whatever label is split, the n-th part.
 TEST(WorkOfTest, PiecesAddUp) {
   const double whole = Work(OpKind::kMatMul, "m k, k n -> m n", {{{16, 32}, {32, 8}}, {{16, 8}}}).flops.raw();

@@ -23,6 +23,11 @@ absl::string_view NameOf(Stream stream) { return kStreamNames[static_cast<size_t
 absl::string_view NameOf(BufferRole role) { return kRoleNames[static_cast<size_t>(role)]; }
 absl::string_view NameOf(Purpose purpose) { return kPurposeNames[static_cast<size_t>(purpose)]; }
 
+BufferId RootOf(const RankClass& rank_class, BufferId id) {
+  while (rank_class.buffers[id.index()].alias.valid()) id = rank_class.buffers[id.index()].alias;
+  return id;
+}
+
 int64_t OwnerOf(const Instruction& instruction, const RankClass& rank_class) {
   for (const auto* operands : {&instruction.reads, &instruction.writes}) {
     for (const Operand& operand : *operands) {

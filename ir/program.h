@@ -79,8 +79,8 @@ struct Buffer {
   Bytes offset;              // in the arena; set by plan_memory
   Initializer init;          // parameters, masters and inputs; optimizer state starts as zero
   bool trainable = true;     // parameters
-  // In-place collective: this buffer (after) shares the memory of that one (before), which is not read again until it
-  // is written anew. Same instances, not larger.
+  // In place: this buffer (after a collective or kernel) shares the memory of that one (before), which is not read
+  // again until it is written anew. Same instances, not larger.
   BufferId alias;
   // Where 0 or more: only the rank at this place of its class has it, and it alone runs the kernels that use it (the
   // parallel optimizer of data parallelism, S11.1). Buffers of different owners may share memory.
@@ -218,6 +218,9 @@ inline int64_t InstanceOf(const Event& event, int64_t layer, int64_t microbatch)
 inline Bytes OffsetOf(const Buffer& buffer, int64_t layer, int64_t microbatch) {
   return buffer.offset + buffer.bytes * InstanceOf(buffer, layer, microbatch);
 }
+
+// The buffer whose memory it is: itself, or what it is an alias of in the end.
+BufferId RootOf(const RankClass& rank_class, BufferId id);
 
 // The owner of the buffers that it uses, or -1.
 int64_t OwnerOf(const Instruction& instruction, const RankClass& rank_class);

@@ -27,16 +27,10 @@ absl::Status Broken(int rule, const Program& program, const RankClass& rank_clas
                    " (", ToText(block.instructions[instruction], rank_class, program.mesh), "): ", what));
 }
 
-BufferId AliasRoot(const RankClass& rank_class, BufferId id) {
-  while (rank_class.buffers[id.index()].alias.valid()) id = rank_class.buffers[id.index()].alias;
-  return id;
-}
-
 }  // namespace verify_internal
 
 namespace {
 
-using verify_internal::AliasRoot;
 using verify_internal::Broken;
 
 // More instances of one class than this are taken for an error: one would need as many entries in memory.
@@ -251,7 +245,7 @@ absl::Status VerifyBuffer(const Program& program, const RankClass& rank_class, s
 
   const int64_t local = LocalBytes(buffer, program.mesh).raw();
   if (buffer.alias.valid()) {
-    const Buffer& target = rank_class.buffers[AliasRoot(rank_class, BufferId(index)).index()];
+    const Buffer& target = rank_class.buffers[RootOf(rank_class, BufferId(index)).index()];
     if (buffer.layers != target.layers || buffer.microbatches != target.microbatches) {
       return broken(" is an alias of ", target.name, ", which has other instances");
     }

@@ -10,9 +10,9 @@
 //       and inside the arena. An alias has the same instances as its target, is not larger, and lies at the same place.
 //    3  A Compute's operands agree with its index rule: their number and extents; labels marked whole are not split; a
 //       label is split by the same axes in every operand; no axis splits two labels (of what takes a maximum or
-//       minimum: two labels of one operand). An output may be an input only if the op is elementwise in it. An update
-//       of several parameters has no rule; those of one parameter are alike. A Feed is no kernel that the host could
-//       run instead of the device.
+//       minimum: two labels of one operand). An output may lie where an input lies only if the op works in place. An
+//       update of several parameters has no rule; those of one parameter are alike. A Feed is no kernel that the host
+//       could run instead of the device.
 //    4  A Compute's inputs hold no partial values, and each output is partial over just the axes of the labels that it
 //       lacks. But linear ops pass on partial sums that all their inputs share, and Fill writes any layout. A maximum
 //       or minimum may be partial over all ranks of the class, whatever its labels say, since equal values do not

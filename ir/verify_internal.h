@@ -23,9 +23,6 @@ absl::Status Broken(int rule, const Program& program, const RankClass& rank_clas
 // Rules 3 to 7. REQUIRES: rules 1 and 2 hold.
 absl::Status VerifyWork(const Program& program);
 
-// The buffer whose memory `id` shares in the end, or `id` itself.
-BufferId AliasRoot(const RankClass& rank_class, BufferId id);
-
 // How many instructions each stream has issued.
 constexpr size_t kStreams = static_cast<size_t>(Stream::kNumStreams);
 using Clock = std::array<int32_t, kStreams>;

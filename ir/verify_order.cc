@@ -179,7 +179,7 @@ class Player {
     return true;
   }
 
-  bool SameAlias(size_t a, size_t b) const { return AliasRoot(class_, BufferId(a)) == AliasRoot(class_, BufferId(b)); }
+  bool SameAlias(size_t a, size_t b) const { return RootOf(class_, BufferId(a)) == RootOf(class_, BufferId(b)); }
 
   bool PairsByAddress(std::vector<std::pair<uint32_t, uint32_t>>& pairs) const {
     struct Interval {

@@ -202,12 +202,13 @@ class c
   EXPECT_EQ(Changed(R"(program p mesh a=2
 class c
   buffer x float32 (8, 8) {- | -} parameter
+  buffer y float32 (8, 8) {- | -} temporary alias x
   block f forward
-    compute Softmax reads x writes x
+    compute Softmax reads x writes y
   slot f mb 0 layer 0
 )",
                     "program p", "program p"),
-            "rule 3: class c, block f, instruction 0 (compute Softmax reads x writes x): writes its own input x and is "
+            "rule 3: class c, block f, instruction 0 (compute Softmax reads x writes y): writes its own input x and is "
             "not elementwise in it");
 }
 

@@ -241,16 +241,15 @@ class WorkChecker {
     return absl::OkStatus();
   }
 
-  // An output that is also an input must be elementwise in it.
+  // An output that lies where an input lies must be elementwise in it; where the op has a place for both, in its rows.
   absl::Status CheckInPlace(const Compute& compute) const {
     for (size_t i = 0; i < instruction_.reads.size(); ++i) {
       for (size_t o = 0; o < instruction_.writes.size(); ++o) {
-        if (instruction_.reads[i] != instruction_.writes[o]) continue;
-        const bool elementwise =
-            InfoOf(compute.op).kernel == KernelClass::kMemory && compute.rule.inputs[i] == compute.rule.outputs[o];
-        if (!elementwise) {
-          return Wrong(3, "writes its own input ", BufferOf(instruction_.reads[i]).name,
-                       " and is not elementwise in it");
+        const Operand &read = instruction_.reads[i], &write = instruction_.writes[o];
+        if (read.layer_shift != write.layer_shift) continue;
+        if (RootOf(class_, read.buffer) != RootOf(class_, write.buffer)) continue;
+        if (!WorksInPlace(compute.op) || compute.rule.inputs[i] != compute.rule.outputs[o]) {
+          return Wrong(3, "writes its own input ", BufferOf(read).name, " and is not elementwise in it");
         }
       }
     }

@@ -290,6 +290,7 @@ class DecoderBuilder {
     const double terms = static_cast<double>(rows_) * static_cast<double>(t_.sequence);
     loss.attrs.scale = t_.loss_reduction == LossReduction::kMean ? 1 / terms : 1;
     loss.output_dtypes = {exact};
+    loss.attrs.fused = t_.fused_loss;  // its gradient's, which takes its attributes over
     MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId value, b_.AddOne(std::move(loss)));
     b_.SetLoss(value);
     return absl::OkStatus();

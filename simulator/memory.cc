@@ -26,12 +26,9 @@ bool LivesAllStep(BufferRole role) {
   return false;
 }
 
-// The buffer whose memory `operand` means: an in-place collective writes the one that it reads.
-Operand RootOf(Operand operand, const RankClass& rank_class) {
-  while (rank_class.buffers[operand.buffer.index()].alias.valid()) {
-    operand.buffer = rank_class.buffers[operand.buffer.index()].alias;
-  }
-  return operand;
+// The buffer whose memory `operand` means: what works in place writes the one that it reads.
+Operand MemoryOf(const Operand& operand, const RankClass& rank_class) {
+  return {RootOf(rank_class, operand.buffer), operand.layer_shift};
 }
 
 bool WritesAnew(const Instruction& instruction) {
@@ -56,7 +53,7 @@ std::vector<int32_t> UsersOf(const RankClass& rank_class) {
     for (const Instruction& instruction : rank_class.blocks[b].instructions) {
       for (const auto* operands : {&instruction.reads, &instruction.writes}) {
         for (const Operand& operand : *operands) {
-          int32_t& user = users[RootOf(operand, rank_class).buffer.index()];
+          int32_t& user = users[RootOf(rank_class, operand.buffer).index()];
           const int32_t block = static_cast<int32_t>(b);
           user = user == -1 || user == block ? block : -2;
         }
@@ -101,7 +98,7 @@ class BlockReader {
  private:
   void Touch(const Operand& named, size_t instruction, bool anew, std::map<Operand, std::pair<size_t, size_t>>* lives,
              std::map<Operand, bool>* outer) const {
-    const Operand operand = RootOf(named, rank_class_);
+    const Operand operand = MemoryOf(named, rank_class_);
     const Buffer& buffer = rank_class_.buffers[operand.buffer.index()];
     if (LivesAllStep(buffer.role)) return;
     if (buffer.role == BufferRole::kTemporary && users_[operand.buffer.index()] != -2) {

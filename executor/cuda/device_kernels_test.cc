@@ -3,6 +3,8 @@
 // tests/gpu.
 #include "executor/cuda/device_kernels.h"
 
+#include <cmath>
+#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
@@ -54,6 +56,15 @@ TEST_P(DeviceKernelsTest, AddsToWhatIsThere) {
 TEST_P(DeviceKernelsTest, ManyThreadsInABlock) {
   EXPECT_OK(Check({DType::kFloat64, 5}, 4));
   EXPECT_OK(Check({DType::kFloat64, 6, false, true}, 3));
+}
+
+TEST_P(DeviceKernelsTest, WorksInPlace) {
+  if (!WorksInPlace(GetParam())) return;
+  for (const DType dtype : {DType::kFloat64, DType::kBFloat16}) {
+    for (const bool large : {false, true}) {
+      EXPECT_OK(Check({.dtype = dtype, .seed = 7, .large = large, .in_place = true}, large ? 3 : 1));
+    }
+  }
 }
 
 // Eight elements at a time, and what is left of them.
@@ -218,6 +229,56 @@ TEST(DeviceNormsTest, SumsAroundThemTakeNoKernelOfTheirOwn) {
   // A summand that lies the other way, or is one too many: the sum, and the norm.
   EXPECT_EQ(KernelsFor(OpKind::kAddRmsNorm, "m k n!, k m n!, n! -> m k n!, m k n!", 24), 2);
   EXPECT_EQ(KernelsFor(OpKind::kAddRmsNorm, "m n!, m n!, m n!, m n!, n! -> m n!, m n!", 24), 3);
+}
+
+// Logits of which many are masked, in two parts of rows of an odd width. Row 0: all of part 0 are, so that it adds
+// nothing. Row 1: all but the label, whose loss is 0. Row 2: none, all alike, so that the loss is that of a guess.
+TEST(DeviceLossTest, MaskedLogits) {
+  constexpr int64_t kRows = 3, kWidth = 521, kClasses = 2 * kWidth;
+  const float masked = -std::numeric_limits<float>::infinity();
+  std::vector<float> logits(kRows * kClasses, masked), tops(2 * kRows), sums(2 * kRows), picks(2 * kRows), top(kRows),
+      sum(kRows), pick(kRows);
+  std::vector<int32_t> labels = {kWidth + 3, 5, 7};
+  logits[kWidth + 3] = 1e4F;
+  logits[kWidth + 9] = 1e4F;
+  logits[kClasses + 5] = -1e4F;
+  std::fill(logits.begin() + 2 * kClasses, logits.end(), 2.0F);
+
+  StandInMachine machine(1);
+  EmulatedLauncher launcher(machine.driver(0), 3);
+  DeviceKernels kernels(machine.driver(0), launcher);
+  Scratch scratch(machine.driver(0));
+  ASSERT_OK_AND_ASSIGN(const DeviceStream stream, machine.driver(0).MakeStream());
+  const auto view = [](auto& values, const Shape& shape, DType dtype = DType::kFloat32) {
+    return TensorView{reinterpret_cast<std::byte*>(values.data()), dtype, shape, shape, Shape(shape.size(), 0)};
+  };
+  const auto run = [&](OpKind op, const std::string& text, std::vector<TensorView> in, std::vector<TensorView> out) {
+    ASSERT_OK_AND_ASSIGN(const IndexRule rule, ParseRule(text));
+    const OpAttrs attrs;
+    ASSERT_OK(kernels.Run(stream, {op, &attrs, &rule, 0, 1, in, out}, scratch, nullptr));
+    for (absl::StatusOr<bool> idle = false; idle.ok() && !*idle;) idle = machine.driver(0).IsIdle(stream);
+  };
+  std::vector<float> one = {1}, loss = {0};
+  const TensorView x = view(logits, {kRows, kClasses}), l = view(labels, {kRows}, DType::kInt32);
+  const TensorView m = view(top, {kRows}), s = view(sum, {kRows}), p = view(pick, {kRows});
+  const TensorView ms = view(tops, {kRows, 2}), ss = view(sums, {kRows, 2}), ps = view(picks, {kRows, 2});
+  run(OpKind::kRowPartials, "r v, r -> r =v, r =v, r =v", {x, l}, {ms, ss, ps});
+  EXPECT_THAT(tops, ElementsAre(masked, 1e4F, -1e4F, masked, 2, 2));
+  EXPECT_THAT(sums, ElementsAre(0, 2, 1, 0, kWidth, kWidth));
+  EXPECT_THAT(picks, ElementsAre(0, 1e4F, -1e4F, 0, 2, 0));
+  run(OpKind::kRowMax, "r v -> r", {ms}, {m});
+  run(OpKind::kJoinPartials, "r v, r v, r v, r -> r, r", {ms, ss, ps, m}, {s, p});
+  EXPECT_THAT(top, ElementsAre(1e4F, -1e4F, 2));
+  EXPECT_THAT(sum, ElementsAre(2, 1, kClasses));
+  EXPECT_THAT(pick, ElementsAre(1e4F, -1e4F, 2));
+  run(OpKind::kCrossEntropy, "r v!, r -> ", {x, l}, {view(loss, {})});
+  EXPECT_NEAR(loss[0], std::log(2.0) + std::log(1.0 * kClasses), 1e-3);  // 1e4 + log 2 in float32 has steps of 1e-3
+  run(OpKind::kPartialsGrad, ", r v, r, r, r -> r v", {view(one, {}), x, m, s, l}, {x});
+  for (int64_t c = 0; c < kClasses; ++c) {
+    EXPECT_EQ(logits[c], c == kWidth + 3 ? -0.5F : c == kWidth + 9 ? 0.5F : 0.0F) << c;
+    EXPECT_EQ(logits[kClasses + c], 0.0F) << c;
+    EXPECT_NEAR(logits[2 * kClasses + c], 1.0 / kClasses - (c == 7 ? 1 : 0), 1e-7) << c;
+  }
 }
 
 TEST(DeviceKernelsErrorTest, WhatItCannotDoIsSaid) {

@@ -97,10 +97,10 @@ absl::Status LowerLossFromPartials(const Lowering& l) {
   return LowerSum(l, body, scratch);
 }
 
-// Whether the rows of a, and of b where it has their shape, can be taken eight elements at a time. Rows are whole and
-// contiguous, so that all begin at multiples of their width.
+// Whether the rows of a, and of b where it has their shape, can be taken eight elements at a time. Two are in step only
+// where all rows begin at multiples of eight: they are whole and contiguous.
 bool RowsInVectors(const RowOp& body, bool two) {
-  return body.width % kVector == 0 && TakesVectors({body.a, two ? body.b : Ref()});
+  return TakesVectors({body.a}) && (!two || (body.width % kVector == 0 && TakesVectors({body.b})));
 }
 
 // The losses of the rows into scratch, then their sum.
@@ -142,6 +142,48 @@ absl::Status LowerRow(const Lowering& l, RowOp body, std::initializer_list<int> 
   const bool sums = body.kind == RowKind::kMax || body.kind == RowKind::kExpSumAndPick;
   body.vectors = RowsInVectors(body, two) && (sums || TakesVectors({body.out}));
   return l.LaunchRows(body.places.total, body.vectors ? body.width / 4 : body.width, body);
+}
+
+// Of each of as many parts of the rows as the outputs have along them.
+absl::Status LowerRowPartials(const Lowering& l) {
+  RowOp body;
+  body.kind = RowKind::kPartials;
+  body.a = RefOf(l.call.inputs[0]);
+  body.out = RefOf(l.call.outputs[0]);
+  body.out2 = RefOf(l.call.outputs[1]);
+  body.out3 = RefOf(l.call.outputs[2]);
+  body.add = l.call.Adds(0);
+  body.add2 = l.call.Adds(1);
+  body.add3 = l.call.Adds(2);
+  MESHWRIGHT_RETURN_IF_ERROR(SetClasses(l.call, 0, body));
+  MESHWRIGHT_RETURN_IF_ERROR(SetLabels(l.call.inputs[1], body));
+  MESHWRIGHT_RETURN_IF_ERROR(SetPlaces(l.call, 0, {0, -1, 4, 1, 2, 3}, true, body.places));
+  body.parts = l.call.outputs[0].size() / std::max<int64_t>(1, body.places.total);
+  if (body.parts == 0 || body.width % body.parts != 0) {
+    return absl::InvalidArgumentError(absl::StrCat(body.width, " classes are not ", body.parts, " equal parts"));
+  }
+  body.width /= body.parts;
+  AddDim(body.places, body.parts, {body.width, 0, 1, 0, 1, 1});
+  MESHWRIGHT_RETURN_IF_ERROR(CheckDims(body.places));
+  body.vectors = RowsInVectors(body, false);
+  return l.LaunchRows(body.places.total, body.vectors ? body.width / 4 : body.width, body);
+}
+
+absl::Status LowerJoinPartials(const Lowering& l) {
+  const auto in = [&](size_t i) { return RefOf(l.call.inputs[i]); };
+  RowOp body;
+  body.kind = RowKind::kJoinPartials;
+  body.a = in(0);
+  body.b = in(1);
+  body.c = in(2);
+  body.factor = in(3);
+  body.out = RefOf(l.call.outputs[0]);
+  body.out2 = RefOf(l.call.outputs[1]);
+  body.add = l.call.Adds(0);
+  body.add2 = l.call.Adds(1);
+  body.width = l.call.inputs[0].shape.empty() ? 1 : l.call.inputs[0].shape.back();
+  MESHWRIGHT_RETURN_IF_ERROR(SetPlaces(l.call, 0, {0, 1, 2, 3, 4, 5}, true, body.places));
+  return l.LaunchPoints(body.places.total, body);
 }
 
 // Sets input `i` as a term beside `like`; false where it is neither laid out so nor one row of it.
@@ -270,6 +312,10 @@ absl::Status LowerRows(const Lowering& l) {
       body.b = in(1);
       MESHWRIGHT_RETURN_IF_ERROR(SetLabels(l.call.inputs[2], body));
       return LowerRow(l, body, {0, 1, -1, 2, 3, 4});
+    case OpKind::kRowPartials:
+      return LowerRowPartials(l);
+    case OpKind::kJoinPartials:
+      return LowerJoinPartials(l);
     case OpKind::kPartialsGrad:
       body.kind = RowKind::kPartialsGrad;
       body.factor = in(0);

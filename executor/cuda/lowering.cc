@@ -214,6 +214,8 @@ absl::Status Lower(const Lowering& l) {
     case OpKind::kCrossEntropyGrad:
     case OpKind::kRowMax:
     case OpKind::kExpSumAndPick:
+    case OpKind::kRowPartials:
+    case OpKind::kJoinPartials:
     case OpKind::kLossFromPartials:
     case OpKind::kPartialsGrad:
       return LowerRows(l);

@@ -109,6 +109,10 @@ absl::Status RowMax(const KernelCall& call);
 template <class T>
 absl::Status ExpSumAndPick(const KernelCall& call);
 template <class T>
+absl::Status RowPartials(const KernelCall& call);
+template <class T>
+absl::Status JoinPartials(const KernelCall& call);
+template <class T>
 absl::Status LossFromPartials(const KernelCall& call);
 template <class T>
 absl::Status PartialsGrad(const KernelCall& call);

@@ -198,6 +198,10 @@ absl::Status RunTyped(const KernelCall& call) {
       return RowMax<T>(call);
     case OpKind::kExpSumAndPick:
       return ExpSumAndPick<T>(call);
+    case OpKind::kRowPartials:
+      return RowPartials<T>(call);
+    case OpKind::kJoinPartials:
+      return JoinPartials<T>(call);
     case OpKind::kLossFromPartials:
       return LossFromPartials<T>(call);
     case OpKind::kPartialsGrad:

@@ -13,6 +13,7 @@
 //   Rotary       rotates element i of a head with element i + d/2, all heads but the last of a group (the value)
 //   Attention    inputs and outputs have the dims order of their rule: s b g r d; causal: row i sees columns 0..i
 //   ExpSumAndPick's second output is the label's logit itself, 0 where another rank holds it
+//   RowPartials: a part whose logits are all -infinity has the sum 0
 //   Dispatch     every sequence (a row of b) has capacity / b slots per expert; slots go to tokens by rank of choice,
 //                then by position; a token that finds none is dropped. Ties go to the lower expert.
 //   ToGroups     every sequence has q slots in each group of experts; they go to its tokens by position

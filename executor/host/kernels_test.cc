@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <random>
 #include <string>
 #include <utility>
@@ -268,6 +269,22 @@ TEST(LossesTest, CrossEntropyWholeAndInThreeStepsAgree) {
   EXPECT_THAT(
       RunOne(OpKind::kLossFromPartials, "", {{{2}, top}, {{2}, partials[0]}, {{2}, partials[1]}}, {}, Scaled(0.5)),
       Near({want}));
+}
+
+// Logits (0, ln 3 | ln 2, 0) in two parts, label 2: e^0 + e^ln 3 less ln 3 is 4/3, e^ln 2 + e^0 less ln 2 is 3/2; less
+// ln 3 both are (1 + 3 + 2 + 1) / 3. A part that is masked sums to 0.
+TEST(LossesTest, PartialsOfPartsAreJoined) {
+  const double l2 = std::log(2.0), l3 = std::log(3.0), masked = -std::numeric_limits<double>::infinity();
+  const In logits = {{2, 4}, {0, l3, l2, 0, masked, masked, 0, 0}}, labels = {{2}, {2, 3}, true};
+  const std::string rule = "r v, r -> r =v, r =v, r =v";
+  ASSERT_OK_AND_ASSIGN(const auto parts, RunOp(OpKind::kRowPartials, rule, {logits, labels}, {{2, 2}, {2, 2}, {2, 2}}));
+  EXPECT_THAT(parts[0], ElementsAre(l3, l2, masked, 0));
+  EXPECT_THAT(parts[1], Near({4.0 / 3, 1.5, 0, 2}));
+  EXPECT_THAT(parts[2], ElementsAre(0, l2, 0, 0));
+  const std::vector<In> all = {{{2, 2}, parts[0]}, {{2, 2}, parts[1]}, {{2, 2}, parts[2]}, {{2}, {l3, 0}}};
+  ASSERT_OK_AND_ASSIGN(const auto joined, RunOp(OpKind::kJoinPartials, "", all, {{2}, {2}}));
+  EXPECT_THAT(joined[0], Near({7.0 / 3, 2}));
+  EXPECT_THAT(joined[1], ElementsAre(l2, 0));
 }
 
 TEST(LossesTest, LabelsThatNameNoClassAreRefused) {

@@ -196,6 +196,62 @@ absl::Status ExpSumAndPick(const KernelCall& call) {
 }
 
 template <class T>
+absl::Status RowPartials(const KernelCall& call) {
+  MESHWRIGHT_RETURN_IF_ERROR(CheckCounts(call, 2, 2, 3));
+  MESHWRIGHT_RETURN_IF_ERROR(CheckLabels(call, 1, 0));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const Classes classes, ClassesOf(call, 0));
+  const OperandRule& out = call.rule->outputs[0];
+  const bool in_parts = !out.empty() && out.back().label == classes.label;
+  const int64_t parts = in_parts ? call.outputs[0].shape.back() : 1, width = classes.count / parts;
+  if (width * parts != classes.count) {
+    return absl::InvalidArgumentError(absl::StrCat(classes.count, " classes are not ", parts, " equal parts"));
+  }
+  const T* logits = call.inputs[0].as<T>();
+  const int32_t* labels = call.inputs[1].as<int32_t>();
+  const auto nest = OverLabelsOf<5>(call, 0, {0, 1, 2, 3, 4}, classes.label);
+  nest.ForEachRow([&](const auto& at, int64_t n, const auto& step) {
+    for (int64_t i = 0; i < n * parts; ++i) {
+      const int64_t part = i % parts, row = i / parts;
+      const T* const x = logits + at[0] + row * step[0] + part * width;
+      const int64_t label = labels[at[1] + row * step[1]] - classes.begin - part * width;
+      const T top = *std::max_element(x, x + width);
+      T sum = 0;
+      for (int64_t c = 0; c < width && top > -std::numeric_limits<T>::infinity(); ++c) sum += std::exp(x[c] - top);
+      const T found[] = {top, sum, label >= 0 && label < width ? x[label] : T(0)};
+      for (size_t k = 0; k < 3; ++k) {
+        T& value = call.outputs[k].as<T>()[at[2 + k] + row * step[2 + k] + part];
+        value = (call.Adds(k) ? value : T(0)) + found[k];
+      }
+    }
+  });
+  return absl::OkStatus();
+}
+
+template <class T>
+absl::Status JoinPartials(const KernelCall& call) {
+  MESHWRIGHT_RETURN_IF_ERROR(CheckCounts(call, 4, 4, 2));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const Classes parts, ClassesOf(call, 0));
+  const auto in = [&](size_t i) { return call.inputs[i].as<T>(); };
+  const T *tops = in(0), *sums = in(1), *picks = in(2), *whole = in(3);
+  const auto nest = OverLabelsOf<6>(call, 0, {0, 1, 2, 3, 4, 5}, parts.label);
+  nest.ForEachRow([&](const auto& at, int64_t n, const auto& step) {
+    for (int64_t i = 0; i < n; ++i) {
+      T found[] = {0, 0};
+      for (int64_t p = 0; p < parts.count; ++p) {
+        found[0] +=
+            sums[at[1] + i * step[1] + p] * std::exp(tops[at[0] + i * step[0] + p] - whole[at[3] + i * step[3]]);
+        found[1] += picks[at[2] + i * step[2] + p];
+      }
+      for (size_t k = 0; k < 2; ++k) {
+        T& value = call.outputs[k].as<T>()[at[4 + k] + i * step[4 + k]];
+        value = (call.Adds(k) ? value : T(0)) + found[k];
+      }
+    }
+  });
+  return absl::OkStatus();
+}
+
+template <class T>
 absl::Status LossFromPartials(const KernelCall& call) {
   MESHWRIGHT_RETURN_IF_ERROR(CheckCounts(call, 3, 3, 1));
   const T* tops = call.inputs[0].as<T>();
@@ -246,6 +302,8 @@ absl::Status PartialsGrad(const KernelCall& call) {
   template absl::Status CrossEntropyGrad<T>(const KernelCall&); \
   template absl::Status RowMax<T>(const KernelCall&);           \
   template absl::Status ExpSumAndPick<T>(const KernelCall&);    \
+  template absl::Status RowPartials<T>(const KernelCall&);      \
+  template absl::Status JoinPartials<T>(const KernelCall&);     \
   template absl::Status LossFromPartials<T>(const KernelCall&); \
   template absl::Status PartialsGrad<T>(const KernelCall&);
 MESHWRIGHT_INSTANTIATE(float)

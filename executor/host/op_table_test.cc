@@ -162,6 +162,23 @@ TEST_P(OpTableTest, AccumulateAddsToEachOutputOnItsOwn) {
   }
 }
 
+TEST_P(OpTableTest, WhatWorksInPlaceGivesTheSameThere) {
+  if (!WorksInPlace(GetParam())) return;
+  for (const OpExample& example : ExamplesOf(GetParam())) {
+    OpCase apart = MakeCase(example, kSeed), in_place = MakeCase(example, kSeed);
+    ASSERT_OK(RunCase(apart));
+    for (size_t i = 0; i < apart.inputs.size(); ++i) {
+      if (apart.rule.inputs[i] != apart.rule.outputs[0]) continue;
+      const std::vector<TensorView> inputs = Views(in_place.inputs);
+      std::vector<TensorView> outputs = Views(in_place.outputs);
+      outputs[0].data = inputs[i].data;
+      ASSERT_OK(RunHostKernel({example.op, &example.attrs, &in_place.rule, 0, 3, inputs, outputs})) << apart.text;
+      ExpectNear(in_place.inputs[i], apart.outputs[0], 0, apart.text);
+      break;
+    }
+  }
+}
+
 TEST_P(OpTableTest, SinglePrecisionIsClose) {
   for (const OpExample& example : ExamplesOf(GetParam())) {
     OpCase exact = MakeCase(example, kSeed), single = MakeCase(example, kSeed, DType::kFloat32);

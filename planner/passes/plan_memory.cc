@@ -44,8 +44,9 @@ class Planner {
     for (Buffer& buffer : c_.buffers) {
       if (!buffer.alias.valid()) continue;
       // An in-place result has its source's instances and size.
-      buffer.offset = c_.buffers[buffer.alias.index()].offset;
-      buffer.bytes = c_.buffers[buffer.alias.index()].bytes;
+      const Buffer& source = c_.buffers[RootOf(c_, buffer.alias).index()];
+      buffer.offset = source.offset;
+      buffer.bytes = source.bytes;
     }
     c_.arena = end + most;
   }
@@ -85,8 +86,9 @@ class Planner {
       const auto [first, last] = SpanOf(block, i);
       for (const auto* operands : {&block.instructions[i].reads, &block.instructions[i].writes}) {
         for (const Operand& operand : *operands) {
-          if (c_.buffers[operand.buffer.index()].role != BufferRole::kTemporary) continue;
-          Life& life = lives.try_emplace(operand.buffer, Life{operand.buffer, first, last, Bytes()}).first->second;
+          const BufferId id = RootOf(c_, operand.buffer);
+          if (c_.buffers[id.index()].role != BufferRole::kTemporary) continue;
+          Life& life = lives.try_emplace(id, Life{id, first, last, Bytes()}).first->second;
           life.first = std::min(life.first, first);
           life.last = std::max(life.last, last);
         }

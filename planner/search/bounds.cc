@@ -125,8 +125,7 @@ class ProbeReader {
     double elements = 0;
     for (size_t t = 0; t < tensors; ++t) elements += elements_of(t);
     for (size_t t = 0; t < tensors; ++t) {
-      const Buffer* gradient = &c_.buffers[instruction.reads[t * each + 1].buffer.index()];
-      while (gradient->alias.valid()) gradient = &c_.buffers[gradient->alias.index()];
+      const Buffer* gradient = &c_.buffers[RootOf(c_, instruction.reads[t * each + 1].buffer).index()];
       Probe::Shares shares;
       shares.replicas = program_.mesh.SizeOf(gradient->layout.partial);
       if (const Shape local = LocalShape(gradient->shape, gradient->layout, program_.mesh); !local.empty()) {
@@ -143,8 +142,9 @@ class ProbeReader {
     for (size_t i = 0; i < block.instructions.size(); ++i) {
       for (const auto* operands : {&block.instructions[i].reads, &block.instructions[i].writes}) {
         for (const Operand& operand : *operands) {
-          if (c_.buffers[operand.buffer.index()].role != BufferRole::kTemporary) continue;
-          lives.try_emplace(operand.buffer, i, i).first->second.second = i;
+          const BufferId id = RootOf(c_, operand.buffer);
+          if (c_.buffers[id.index()].role != BufferRole::kTemporary) continue;
+          lives.try_emplace(id, i, i).first->second.second = i;
         }
       }
     }

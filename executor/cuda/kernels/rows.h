@@ -90,39 +90,82 @@ enum class RowKind : uint8_t {
   kLogSoftmaxGrad,    // dy, y -> dx
   kMax,               // logits -> top
   kExpSumAndPick,     // logits, top, labels -> sum, pick
+  kPartials,          // logits, labels -> top, sum, pick: of each of `parts` parts of the row
+  kJoinPartials,      // tops, sums, picks, the largest of all (in `factor`, its place that of labels) -> sum, pick
   kPartialsGrad,      // logits, top, sum, labels -> dlogits, times factor
   kCrossEntropy,      // logits, labels -> loss of the row
   kCrossEntropyGrad,  // logits, labels -> dlogits, times factor
 };
 
-// Operands of `places`, one row a point: a, b, c, labels, out, out2, as far as the kind has them; a, and what has its
-// shape, are contiguous along the row.
+// Operands of `places`, one row a point: a, b, c or out3, labels, out, out2, as far as the kind has them; a, and what
+// has its shape, are contiguous along the row. Logits are read once for what is made of a row, and once more for its
+// gradient, which may be written over them: each thread reads its elements before it writes them.
 struct RowOp {
   static constexpr int kBlocksPerSm = 2;
+  static constexpr int kAhead = 4;  // vectors of a thread on their way: 32 KiB an SM, enough for 3.35 TB/s and 1 us
   RowKind kind = RowKind::kSoftmax;
-  bool add = false, add2 = false, vectors = false;
-  int64_t width = 0, begin = 0, whole = 0;  // classes here, the number of the first, of all ranks
+  bool add = false, add2 = false, add3 = false, vectors = false;
+  int64_t width = 0, begin = 0, whole = 0;  // classes here (of a part), the number of the first, of all ranks
+  int64_t parts = 1;
   double scale = 1;
-  Ref a, b, c, factor, out, out2;
+  Ref a, b, c, factor, out, out2, out3;
   const int32_t* labels = nullptr;
   Places places;
 
   template <class A, class Ctx>
   MESHWRIGHT_DEVICE void Run(Ctx& ctx) const {
+    int64_t at[6];
+    if (kind == RowKind::kJoinPartials) {  // of a few parts: a thread a row
+      for (int64_t p = First(ctx); p < places.total; p += Step(ctx)) {
+        places.At(p, at);
+        Join<A>(at);
+      }
+      return;
+    }
     for (int64_t p = ctx.block(); p < places.total; p += ctx.blocks()) {
-      int64_t at[6];
       places.At(p, at);
-      Row<A>(ctx, at);
+      Row<A>(ctx, at, p % parts);
     }
   }
 
  private:
+  // Calls f(elements of a, the number of the first) for those of a row that this thread of its block takes, eight or
+  // one at a time. Before the row's first multiple of 16 bytes, and behind its last, they go one by one: widths may be
+  // odd. `to`: the place of a row that f writes, in step with this one or not.
+  template <class A, class Ctx, class F>
+  MESHWRIGHT_DEVICE void OverA(Ctx& ctx, int64_t row, int64_t to, const F& f) const {
+    int64_t first = 0, in_vectors = 0;
+    if constexpr (std::is_same_v<A, float>) {
+      if (vectors && (to - row) % kVector == 0) {
+        first = (kVector - row % kVector) % kVector;
+        const int64_t count = width > first ? (width - first) / kVector : 0, step = ctx.threads();
+        in_vectors = count * kVector;
+        for (int64_t v = ctx.thread(); v < count; v += kAhead * step) {
+          Some<A, kVector> got[kAhead];
+          MESHWRIGHT_UNROLL
+          for (int k = 0; k < kAhead; ++k) {
+            if (v + k * step < count) got[k] = Fetch<A, kVector>(a, row + first + (v + k * step) * kVector);
+          }
+          MESHWRIGHT_UNROLL
+          for (int k = 0; k < kAhead; ++k) {
+            if (v + k * step >= count) continue;
+            A x[kVector];
+            Unpack(a.type, got[k], x);
+            f(x, first + (v + k * step) * kVector);
+          }
+        }
+      }
+    }
+    for (int64_t i = ctx.thread(); i < width - in_vectors; i += ctx.threads()) {
+      const int64_t at = i < first ? i : i + in_vectors;
+      A x[1] = {Load<A>(a, row + at)};
+      f(x, at);
+    }
+  }
   template <class A, class Ctx>
   MESHWRIGHT_DEVICE A Top(Ctx& ctx, int64_t row) const {
     A top = static_cast<A>(-INFINITY);
-    OverRow<A>(ctx, width, vectors, [&](auto some, int64_t i) {
-      A x[some.value];
-      LoadSome(a, row + i, x);
+    OverA<A>(ctx, row, row, [&](auto& x, int64_t) {
       for (const A value : x) top = value > top || value != value ? value : top;
     });
     return ctx.Max(top);
@@ -131,21 +174,38 @@ struct RowOp {
   MESHWRIGHT_DEVICE A ExpSum(Ctx& ctx, int64_t row, A top) const {
     using std::exp;
     A sum = A(0);
-    OverRow<A>(ctx, width, vectors, [&](auto some, int64_t i) {
-      A x[some.value];
-      LoadSome(a, row + i, x);
+    OverA<A>(ctx, row, row, [&](auto& x, int64_t) {
       for (const A value : x) sum += exp(value - top);
     });
     return ctx.Sum(sum);
   }
+  // The largest of a row, and the sum of exponentials less that, in one pass: when something larger comes, what has
+  // been summed up is brought to it. 0 where all are -infinity.
+  template <class A, class Ctx>
+  MESHWRIGHT_DEVICE void Statistics(Ctx& ctx, int64_t row, A& top, A& sum) const {
+    using std::exp;
+    const A least = static_cast<A>(-INFINITY);
+    A mine = least, sum_of_mine = A(0);
+    OverA<A>(ctx, row, row, [&](auto& x, int64_t) {
+      A most = least;
+      for (const A value : x) most = value > most ? value : most;
+      if (most > mine) {
+        sum_of_mine *= exp(mine - most);
+        mine = most;
+      }
+      const A base = mine == least ? A(0) : mine;
+      for (const A value : x) sum_of_mine += exp(value - base);
+    });
+    top = ctx.Max(mine);
+    sum = ctx.Sum(mine == top ? sum_of_mine : sum_of_mine * exp(mine - top));
+  }
+
   // out (+)= f(element of a, its number) along the row; or of a and b.
   template <class A, class Ctx, class F>
   MESHWRIGHT_DEVICE void Each(Ctx& ctx, const int64_t (&at)[6], const F& f) const {
-    OverRow<A>(ctx, width, vectors, [&](auto some, int64_t i) {
-      A x[some.value];
-      LoadSome(a, at[0] + i, x);
-      MESHWRIGHT_UNROLL
-      for (int j = 0; j < some.value; ++j) x[j] = f(x[j], i + j);
+    OverA<A>(ctx, at[0], at[4], [&](auto& x, int64_t i) {
+      int64_t number = i;
+      for (A& value : x) value = f(value, number++);
       PutSome(out, at[4] + i, x, add);
     });
   }
@@ -162,21 +222,38 @@ struct RowOp {
       PutSome(out, at[4] + i, x, add);
     });
   }
+  template <class A>
+  MESHWRIGHT_DEVICE void Join(const int64_t (&at)[6]) const {
+    using std::exp;
+    const A top = Load<A>(factor, at[3]);
+    A sum = A(0), pick = A(0);
+    for (int64_t i = 0; i < width; ++i) {
+      sum += Load<A>(b, at[1] + i) * exp(Load<A>(a, at[0] + i) - top);
+      pick += Load<A>(c, at[2] + i);
+    }
+    Put(out, at[4], sum, add);
+    Put(out2, at[5], pick, add2);
+  }
 
   template <class A, class Ctx>
-  MESHWRIGHT_DEVICE void Row(Ctx& ctx, const int64_t (&at)[6]) const {
+  MESHWRIGHT_DEVICE void Row(Ctx& ctx, const int64_t (&at)[6], int64_t part) const {
     using std::exp;
     using std::log;
     const bool has_label = labels != nullptr;
-    const int64_t id = has_label ? labels[at[3]] : 0, label = id - begin;
+    const int64_t id = has_label ? labels[at[3]] : 0, label = id - begin - part * width;
     const A wrong = has_label && (id < 0 || id >= whole) ? static_cast<A>(NAN) : A(0);
     const bool leads = ctx.thread() == 0;
+    A top = A(0), sum = A(0), pick = wrong;
+    const bool picks = kind == RowKind::kPartials || kind == RowKind::kCrossEntropy || kind == RowKind::kExpSumAndPick;
+    if (picks && leads && label >= 0 && label < width) pick += Load<A>(a, at[0] + label);
+    if (kind == RowKind::kSoftmax || kind == RowKind::kLogSoftmax || kind == RowKind::kPartials ||
+        kind == RowKind::kCrossEntropy || kind == RowKind::kCrossEntropyGrad) {
+      Statistics(ctx, at[0], top, sum);
+    }
     switch (kind) {
-      case RowKind::kSoftmax: {
-        const A top = Top<A>(ctx, at[0]), sum = ExpSum(ctx, at[0], top);
-        Each<A>(ctx, at, [&](A x, int64_t) { return exp(x - top) / sum; });
+      case RowKind::kSoftmax:
+        Exponentials(ctx, at, top, A(1) / sum, int64_t{-1}, A(0));
         break;
-      }
       case RowKind::kSoftmaxGrad: {
         A dot = A(0);
         OverRow<A>(ctx, width, vectors, [&](auto some, int64_t i) {
@@ -190,55 +267,59 @@ struct RowOp {
         break;
       }
       case RowKind::kLogSoftmax: {
-        const A top = Top<A>(ctx, at[0]), log_sum = top + log(ExpSum(ctx, at[0], top));
+        const A log_sum = top + log(sum);
         Each<A>(ctx, at, [&](A x, int64_t) { return x - log_sum; });
         break;
       }
       case RowKind::kLogSoftmaxGrad: {
-        A sum = A(0);
-        OverRow<A>(ctx, width, vectors, [&](auto some, int64_t i) {
-          A x[some.value];
-          LoadSome(a, at[0] + i, x);
-          for (const A value : x) sum += value;
+        A total = A(0);
+        OverA<A>(ctx, at[0], at[0], [&](auto& x, int64_t) {
+          for (const A value : x) total += value;
         });
-        sum = ctx.Sum(sum);
-        EachOfTwo<A>(ctx, at, [&](A dy, A y) { return dy - exp(y) * sum; });
+        total = ctx.Sum(total);
+        EachOfTwo<A>(ctx, at, [&](A dy, A y) { return dy - exp(y) * total; });
         break;
       }
       case RowKind::kMax: {
-        const A top = Top<A>(ctx, at[0]);
+        top = Top<A>(ctx, at[0]);
         if (!leads) break;
         const A before = add ? Load<A>(out, at[4]) : top;
         Store(out, at[4], before > top ? before : top);
         break;
       }
-      case RowKind::kExpSumAndPick: {
-        const A sum = ExpSum(ctx, at[0], Load<A>(b, at[1]));
+      case RowKind::kExpSumAndPick:
+        sum = ExpSum(ctx, at[0], Load<A>(b, at[1]));
         if (!leads) break;
         Put(out, at[4], sum, add);
-        Put(out2, at[5], (label >= 0 && label < width ? Load<A>(a, at[0] + label) : A(0)) + wrong, add2);
+        Put(out2, at[5], pick, add2);
         break;
-      }
-      case RowKind::kPartialsGrad: {
-        const A f = static_cast<A>(scale) * Load<A>(factor, 0), top = Load<A>(b, at[1]);
-        const A share = f / Load<A>(c, at[2]);
-        Each<A>(ctx, at, [&](A x, int64_t i) { return share * exp(x - top) - (i == label ? f : A(0)) + wrong; });
-        break;
-      }
-      case RowKind::kCrossEntropy: {
-        const A top = Top<A>(ctx, at[0]), sum = ExpSum(ctx, at[0], top);
+      case RowKind::kPartials:
         if (!leads) break;
-        const A picked = wrong == A(0) ? Load<A>(a, at[0] + label) : wrong;
-        Store(out, at[4], top + log(sum) - picked);
+        Put(out, at[4], top, add);
+        Put(out2, at[5], sum, add2);
+        Put(out3, at[2], pick, add3);
         break;
-      }
+      case RowKind::kPartialsGrad:
       case RowKind::kCrossEntropyGrad: {
-        const A top = Top<A>(ctx, at[0]), log_sum = top + log(ExpSum(ctx, at[0], top));
+        const bool given = kind == RowKind::kPartialsGrad;
         const A f = static_cast<A>(scale) * Load<A>(factor, 0);
-        Each<A>(ctx, at, [&](A x, int64_t i) { return f * (exp(x - log_sum) - (i == label ? A(1) : A(0))) + wrong; });
+        if (given) top = Load<A>(b, at[1]);
+        if (given) sum = Load<A>(c, at[2]);
+        Exponentials(ctx, at, top, f / sum + wrong, label, f);
         break;
       }
+      case RowKind::kCrossEntropy:
+        if (leads) Store(out, at[4], top + log(sum) - pick);
+        break;
+      case RowKind::kJoinPartials:
+        break;  // no row of logits: Join
     }
+  }
+  // out (+)= share * exp(x - top), less `f` at the label.
+  template <class A, class Ctx>
+  MESHWRIGHT_DEVICE void Exponentials(Ctx& ctx, const int64_t (&at)[6], A top, A share, int64_t label, A f) const {
+    using std::exp;
+    Each<A>(ctx, at, [&](A x, int64_t i) { return share * exp(x - top) - (i == label ? f : A(0)); });
   }
 };
 

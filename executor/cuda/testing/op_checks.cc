@@ -169,9 +169,23 @@ std::vector<OpExample> LargeExamples(OpKind op) {
       return {{op, "", {{50, 700}, {50, 700}, {700}}}, {op, "", {{50, 704}, {50, 704}, {704}}}};
     case OpKind::kCrossEntropy:
       return {{op, "", {{600, 90}, {600}}, WithScale(1.0 / 600), {0, 90}},
-              {op, "", {{300, 160}, {300}}, WithScale(1.0 / 300), {0, 160}}};
+              {op, "", {{300, 160}, {300}}, WithScale(1.0 / 300), {0, 160}},
+              {op, "", {{5, 9001}, {5}}, WithScale(1.0 / 5), {0, 9001}, -10, 10},  // rows that begin anywhere
+              {op, "", {{9, 700}, {9}}, WithScale(1.0 / 9), {0, 700}, -1e4, 1e4}};
     case OpKind::kCrossEntropyGrad:
-      return {{op, "", {{}, {300, 160}, {300}}, WithScale(1.0 / 300), {0, 0, 160}}};
+      return {{op, "", {{}, {300, 160}, {300}}, WithScale(1.0 / 300), {0, 0, 160}},
+              {op, "", {{}, {5, 9001}, {5}}, {}, {0, 0, 9001}, -10, 10},
+              {op, "", {{}, {9, 700}, {9}}, WithScale(1e-4), {0, 0, 700}, -1e4, 1e4}};
+    case OpKind::kRowMax:
+      return {{op, "", {{5, 9001}}, {}, {}, -10, 10}};
+    case OpKind::kExpSumAndPick:
+      return {{op, "", {{300, 161}, {300}, {300}}, {}, {0, 0, 161}}};
+    case OpKind::kRowPartials:
+      return {{op, "s v!, s -> s, s, s", {{5, 9001}, {5}}, {}, {0, 9001}},
+              {op, "", {{7, 1288}, {7}}, {}, {0, 1288}, -10, 10, {{7, 4}, {7, 4}, {7, 4}}}};
+    case OpKind::kPartialsGrad:
+      return {{op, "", {{}, {300, 160}, {300}, {300}, {300}}, WithScale(1.0 / 300), {0, 0, 0, 0, 160}, 0.5, 1.5},
+              {op, "", {{}, {5, 9001}, {5}, {5}, {5}}, {}, {0, 0, 0, 0, 9001}, 0.5, 1.5}};
     case OpKind::kSoftmaxGrad:
     case OpKind::kLogSoftmaxGrad:
       return {{op, "", {{50, 200}, {50, 200}}}};
@@ -287,6 +301,11 @@ absl::Status CheckCase(Driver& driver, Kernels& kernels, OpCase c, const OpCheck
     }
     MESHWRIGHT_ASSIGN_OR_RETURN(
         view.data, device.Put(view.bytes(), check.accumulate ? Encode(output, view.dtype) : std::vector<std::byte>()));
+    for (size_t i = 0; check.in_place && o == 0 && i < c.rule.inputs.size(); ++i) {
+      if (c.rule.inputs[i] != c.rule.outputs[0] || in[i].dtype != view.dtype) continue;
+      view.data = in[i].data;
+      break;
+    }
     out.push_back(view);
   }
   MESHWRIGHT_RETURN_IF_ERROR(RunOnHost(c, accumulate));

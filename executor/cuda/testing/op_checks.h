@@ -19,6 +19,7 @@ struct OpCheck {
   uint64_t seed = 1;              // of inputs
   bool accumulate = false;        // outputs are added to what is there
   bool large = false;             // with more than one block and tile, instead of the table's examples
+  bool in_place = false;          // the first output lies where an input of its dims lies, if there is one
 };
 
 // How far a result may be from the host's float64, relative to 1 + its size, for inputs of order 1.
