@@ -5,24 +5,17 @@
 #include <utility>
 #include <variant>
 
-#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "planner/passes/make_sync.h"
+#include "planner/passes/operands.h"
 
 namespace meshwright {
 namespace {
 
-template <class Operands>
-bool Share(const Operands& a, const Operands& b) {
-  return absl::c_any_of(a, [&](const Operand& operand) {
-    return absl::c_any_of(b, [&](const Operand& other) { return other.buffer == operand.buffer; });
-  });
-}
-
 // Whether the two must stay in order: one of them writes what the other uses, or orders others.
 bool Conflict(const Instruction& a, const Instruction& b) {
   if (std::holds_alternative<Sync>(a.work) || std::holds_alternative<Sync>(b.work)) return true;
-  return Share(a.writes, b.writes) || Share(a.writes, b.reads) || Share(a.reads, b.writes);
+  return Meet(a, b);
 }
 
 }  // namespace

@@ -5,23 +5,14 @@
 #include <utility>
 #include <vector>
 
-#include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
+#include "planner/passes/operands.h"
 
 namespace meshwright {
 namespace {
 
 constexpr int64_t kRowMultiple = 8;  // elements, of a matrix beside an epilogue
 constexpr size_t kMostSummands = 3;  // of a sum with a norm behind it
-
-using Operands = absl::InlinedVector<Operand, 4>;
-
-bool Has(const Operands& operands, BufferId buffer) {
-  return std::any_of(operands.begin(), operands.end(), [&](const Operand& o) { return o.buffer == buffer; });
-}
-bool Uses(const Instruction& instruction, BufferId buffer) {
-  return Has(instruction.reads, buffer) || Has(instruction.writes, buffer);
-}
 
 // The row of the op table that is `front` with `epilogue` behind it; kNumOps where there is none.
 OpKind Both(OpKind front, OpKind epilogue) {

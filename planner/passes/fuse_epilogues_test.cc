@@ -45,13 +45,7 @@ class all
 )";
 
 Program Fused(const std::string& text) {
-  const absl::StatusOr<Program> before = ParseProgram(text);
-  EXPECT_OK(before);
-  if (!before.ok()) return {};
-  EXPECT_OK(VerifyProgram(*before));
-  Program program = FuseEpilogues(*before);
-  EXPECT_OK(VerifyProgram(program));
-  EXPECT_EQ(ToText(FuseEpilogues(program)), ToText(program));
+  Program program = Passed(text, FuseEpilogues);
   EXPECT_OK(VerifyProgram(PlanMemory(program)));
   return program;
 }

@@ -5,25 +5,12 @@
 #include <utility>
 #include <vector>
 
-#include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
+#include "planner/passes/operands.h"
 
 namespace meshwright {
 namespace {
 
-using Operands = absl::InlinedVector<Operand, 4>;
-
-bool Has(const Operands& operands, BufferId buffer) {
-  return std::any_of(operands.begin(), operands.end(), [&](const Operand& o) { return o.buffer == buffer; });
-}
-// Whether one of them writes what the other uses.
-bool Meet(const Instruction& a, const Instruction& b) {
-  const auto writes_of = [](const Instruction& one, const Instruction& other) {
-    return std::any_of(one.writes.begin(), one.writes.end(),
-                       [&](const Operand& o) { return Has(other.reads, o.buffer) || Has(other.writes, o.buffer); });
-  };
-  return writes_of(a, b) || writes_of(b, a);
-}
 // Whether nothing but its operands orders it among others: a kernel that neither waits nor is waited for.
 bool IsPlain(const Instruction& instruction) {
   const bool local =

@@ -46,19 +46,7 @@ class all
   slot "model update" mb 0 layer 0
 )";
 
-Program Fused(const std::string& text) {
-  const absl::StatusOr<Program> before = ParseProgram(text);
-  EXPECT_OK(before);
-  if (!before.ok()) return {};
-  EXPECT_OK(VerifyProgram(*before));
-  Program program = FuseUpdates(*before);
-  EXPECT_OK(VerifyProgram(program));
-  EXPECT_EQ(ToText(FuseUpdates(program)), ToText(program));
-  const absl::StatusOr<Program> read = ParseProgram(ToText(program));
-  EXPECT_OK(read);
-  EXPECT_EQ(read.ok() ? ToText(*read) : "", ToText(program));
-  return program;
-}
+Program Fused(const std::string& text) { return Passed(text, FuseUpdates); }
 Program Changed(const std::string& from, const std::string& to) {
   const std::string text = absl::StrReplaceAll(kStep, {{from, to}});
   EXPECT_NE(text, kStep) << from;

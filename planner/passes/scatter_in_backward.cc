@@ -12,6 +12,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "planner/passes/operands.h"
 
 namespace meshwright {
 namespace {
@@ -76,13 +77,6 @@ class Mover {
     buffer.role = BufferRole::kTemporary;
     buffer.layers = 1;
     buffer.first_layer = 0;
-  }
-  static bool Writes(const Instruction& instruction, BufferId id) {
-    return absl::c_any_of(instruction.writes, [&](const Operand& operand) { return operand.buffer == id; });
-  }
-  static bool Uses(const Instruction& instruction, BufferId id) {
-    return Writes(instruction, id) ||
-           absl::c_any_of(instruction.reads, [&](const Operand& operand) { return operand.buffer == id; });
   }
 
   // The gradients that the backward block adds to, in the order in which they are complete.

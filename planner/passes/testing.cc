@@ -7,7 +7,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "gtest/gtest.h"
 #include "ir/program_text.h"
+#include "ir/testing.h"
+#include "ir/verify.h"
 
 namespace meshwright {
 namespace {
@@ -80,6 +83,21 @@ AxisList Axes(const Mesh& mesh, absl::string_view names) {
     axes.push_back(mesh.Find(std::string(name)));
   }
   return axes;
+}
+
+Program Passed(const std::string& text, Program (*pass)(Program)) {
+  const absl::StatusOr<Program> before = ParseProgram(text);
+  EXPECT_OK(before);
+  if (!before.ok()) return {};
+  EXPECT_OK(VerifyProgram(*before));
+  Program program = pass(*before);
+  EXPECT_OK(VerifyProgram(program));
+  const std::string after = ToText(program);
+  EXPECT_EQ(ToText(pass(program)), after);
+  const absl::StatusOr<Program> read = ParseProgram(after);
+  EXPECT_OK(read);
+  EXPECT_EQ(read.ok() ? ToText(*read) : "", after);
+  return program;
 }
 
 std::vector<std::string> Lines(const Program& program, size_t rank_class, absl::string_view block) {

@@ -29,6 +29,10 @@ Nanos PriceByBytes(const Shape& global, DType dtype, const Work& work, const Lay
 // Axes by name, "x4.x2"; "" for none.
 AxisList Axes(const Mesh& mesh, absl::string_view names);
 
+// What the pass makes of a program in text form. Expects that it and the result are valid, that the result can be
+// written and read, and that the pass finds nothing more to do in it.
+Program Passed(const std::string& text, Program (*pass)(Program));
+
 // One line per instruction of the block of that name, as ToText writes it; "no block ..." if there is none.
 std::vector<std::string> Lines(const Program& program, size_t rank_class, absl::string_view block);
 
