@@ -37,6 +37,10 @@ inline constexpr absl::string_view kActivationNames[] = {"gelu", "relu", "swiglu
 inline constexpr absl::string_view kNormNames[] = {"layer_norm", "rms_norm"};
 inline constexpr absl::string_view kPositionsNames[] = {"learned", "rotary", "none"};
 
+// Twice those of the deepest that was published, DeepNet (Wang et al. 2022). The time of a search grows with their
+// square: a minute for these.
+inline constexpr int64_t kMostLayers = 2048;
+
 struct DecoderConfig {
   int64_t hidden = 0;
   int64_t layers = 0;

@@ -235,7 +235,7 @@ TEST(DecoderTest, SizesThatDoNotFitAreErrorsAtTheirField) {
               HasSubstr("decoder.experts_per_token: found it without experts"));
   EXPECT_THAT(error("{hidden: 8, layers: 1, heads: 2, vocab: 8, bias: true, experts: 2, experts_per_token: 1}"),
               HasSubstr("decoder.bias: found true"));
-  EXPECT_THAT(error("{hidden: 16777216, layers: 16777216, heads: 2, vocab: 8}"), HasSubstr("at most 2^50 parameters"));
+  EXPECT_THAT(error("{hidden: 16777216, layers: 2048, heads: 2, vocab: 8}"), HasSubstr("at most 2^50 parameters"));
   EXPECT_THAT(error("{hidden: 8, layers: 1, heads: 2, vocab: 16777216}", int64_t{1} << 32),
               HasSubstr("at most 2^56 elements"));
   EXPECT_THAT(error("{hidden: 8, layer: 1, heads: 2, vocab: 8}"), HasSubstr("did you mean \"layers\"?"));

@@ -54,7 +54,7 @@ absl::Status CheckActivation(const NodeRef& in, absl::string_view fallback, absl
 absl::StatusOr<DecoderConfig> ReadGpt2(const NodeRef& in, const Training& training) {
   DecoderConfig c;
   MESHWRIGHT_ASSIGN_OR_RETURN(c.hidden, in["n_embd"].AsInt(1, kMost));
-  MESHWRIGHT_ASSIGN_OR_RETURN(c.layers, in["n_layer"].AsInt(1, kMost));
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.layers, in["n_layer"].AsInt(1, kMostLayers));
   MESHWRIGHT_ASSIGN_OR_RETURN(c.heads, in["n_head"].AsInt(1, kMost));
   MESHWRIGHT_ASSIGN_OR_RETURN(c.ffn, IntOr(in["n_inner"], 4 * c.hidden));
   MESHWRIGHT_ASSIGN_OR_RETURN(c.vocab, in["vocab_size"].AsInt(2, kMost));
@@ -95,7 +95,7 @@ absl::StatusOr<double> ReadRopeTheta(const NodeRef& in) {
 absl::StatusOr<DecoderConfig> ReadLlamaKind(const NodeRef& in, const Training& training, const Family& family) {
   DecoderConfig c;
   MESHWRIGHT_ASSIGN_OR_RETURN(c.hidden, in["hidden_size"].AsInt(1, kMost));
-  MESHWRIGHT_ASSIGN_OR_RETURN(c.layers, in["num_hidden_layers"].AsInt(1, kMost));
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.layers, in["num_hidden_layers"].AsInt(1, kMostLayers));
   MESHWRIGHT_ASSIGN_OR_RETURN(c.heads, in["num_attention_heads"].AsInt(1, kMost));
   MESHWRIGHT_ASSIGN_OR_RETURN(c.kv_heads, IntOr(in["num_key_value_heads"], c.heads));
   MESHWRIGHT_ASSIGN_OR_RETURN(c.head_dim, IntOr(in["head_dim"], 0));
