@@ -119,6 +119,29 @@ TEST(F25, SameValuesAsUninterleaved) {
   }
 }
 
+// Where the stages do not divide the micro-batches, the last ones go round alone: 4 stages of 2 chunks, 10 and 11
+// micro-batches, with ranks that share each, train as one rank does. Each sum is of the same numbers in the same order,
+// but that over two ranks' halves of the rows.
+TEST(F25, StagesThatDoNotDivideTheMicroBatchesTrainAsOneRank) {
+  for (const int64_t microbatches : {10, 11}) {
+    for (const int64_t ranks : {1, 2}) {
+      SCOPED_TRACE(absl::StrCat("M ", microbatches, ", ranks of a stage ", ranks));
+      ASSERT_OK_AND_ASSIGN(const Graph graph, Stack(8, 4));
+      ASSERT_OK_AND_ASSIGN(const Program one, LowerVerified(graph, Interleaved(1, 1, microbatches), OpKind::kAdamW));
+      ASSERT_OK_AND_ASSIGN(const Program program,
+                           LowerVerified(graph, Interleaved(4, 2, microbatches, ranks), OpKind::kAdamW));
+      ASSERT_EQ(program.mesh.num_ranks(), 4 * ranks);
+      ASSERT_OK_AND_ASSIGN(const RunResult expected, RunSteps(one, 3));
+      ASSERT_OK_AND_ASSIGN(const RunResult found, RunSteps(program, 3));
+      ASSERT_EQ(found.losses.size(), 3u);
+      EXPECT_LT(expected.losses[2], expected.losses[0]);
+      for (size_t i = 0; i < 3; ++i) {
+        EXPECT_NEAR(found.losses[i], expected.losses[i], (ranks == 1 ? 0 : 1e-12) * expected.losses[i]) << "step " << i;
+      }
+    }
+  }
+}
+
 // Activations of a chunk of layers are kept for as many micro-batches as are in flight in it: on stage 0 of S = 4,
 // V = 2, M = 8 it is 8 and 4 of one layer each (11 at once, as the chunks' peaks come at different times), where
 // un-interleaved 1F1B keeps 4 of two layers.
