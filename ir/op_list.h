@@ -181,7 +181,7 @@ inline constexpr OpInfo kOps[] = {
     // Cross entropy over a split vocabulary, in three steps.
     {OpKind::kRowMax, "RowMax", "... v -> ...", KernelClass::kNormalize, 1, Reduction::kMax, false, false},
     {OpKind::kExpSumAndPick, "ExpSumAndPick", "... v, ..., ... -> ..., ...", KernelClass::kNormalize, 4, Reduction::kSum, false, false},
-    // The first two in one pass (planner/passes/fuse_losses.h): logits, labels -> of each of as many equal parts of the
+    // The first two in one pass (planner/passes/fuse_loss.h): logits, labels -> of each of as many equal parts of the
     // classes as the outputs have along v: the largest, the sum of exponentials less that, the label's logit or 0. Where
     // v is whole, outputs may lack it.
     {OpKind::kRowPartials, "RowPartials", "... v, ... -> ... =v, ... =v, ... =v", KernelClass::kNormalize, 5, Reduction::kSum, false, false},

@@ -52,6 +52,7 @@ constexpr absl::string_view kKeys[] = {"mesh",
                                        "parameter_broadcast",
                                        "all_to_all",
                                        "fuse_epilogues",
+                                       "fuse_loss",
                                        "fuse_updates",
                                        "gradients_mean",
                                        "gradient_fp32_sync",
@@ -272,6 +273,7 @@ absl::Status ReadChoices(const NodeRef& in, Strategy& s) {
   MESHWRIGHT_ASSIGN_OR_RETURN(s.parameter_broadcast, in["parameter_broadcast"].AsBoolOr(usual.parameter_broadcast));
   MESHWRIGHT_ASSIGN_OR_RETURN(s.all_to_all, in["all_to_all"].AsBoolOr(usual.all_to_all));
   MESHWRIGHT_ASSIGN_OR_RETURN(s.fuse_epilogues, in["fuse_epilogues"].AsBoolOr(usual.fuse_epilogues));
+  MESHWRIGHT_ASSIGN_OR_RETURN(s.fuse_loss, in["fuse_loss"].AsBoolOr(usual.fuse_loss));
   MESHWRIGHT_ASSIGN_OR_RETURN(s.fuse_updates, in["fuse_updates"].AsBoolOr(usual.fuse_updates));
   MESHWRIGHT_ASSIGN_OR_RETURN(s.gradients_mean, in["gradients_mean"].AsBoolOr(usual.gradients_mean));
   MESHWRIGHT_ASSIGN_OR_RETURN(s.gradient_fp32_sync, in["gradient_fp32_sync"].AsBoolOr(usual.gradient_fp32_sync));
@@ -363,6 +365,7 @@ std::string ToText(const Strategy& s) {
   if (s.parameter_broadcast) text += "parameter_broadcast: true\n";
   if (!s.all_to_all) text += "all_to_all: false\n";
   if (!s.fuse_epilogues) text += "fuse_epilogues: false\n";
+  if (!s.fuse_loss) text += "fuse_loss: false\n";
   if (!s.fuse_updates) text += "fuse_updates: false\n";
   absl::StrAppend(&text, "gradients_mean: ", s.gradients_mean ? "true" : "false",
                   "\ngradient_dtype: ", NameOf(s.gradient_dtype), "\nloss_divisor: ", DoubleText(s.loss_divisor), "\n");

@@ -128,6 +128,7 @@ struct Strategy {
   bool parameter_broadcast = false;                    // S8.10: rank 0's values replace the others' at the start
   bool all_to_all = true;                              // S7.4: may redistributions use all-to-alls?
   bool fuse_epilogues = true;                          // an op and the one behind it (fuse_epilogues.h)
+  bool fuse_loss = true;                               // logits read once, written over (fuse_loss.h)
   bool fuse_updates = true;                            // updates that are alike in one kernel (fuse_updates.h)
   bool gradients_mean = false;                         // S8.2: divide by the replica count
   bool gradient_fp32_sync = true;                      // S8.6: casts of gradients come before their sum
@@ -161,7 +162,7 @@ struct Strategy {
 //   shard_parameters: false              # and gradient_accumulation_shard: true
 //   bucket: 64 MiB            # and scatter_bucket, gather_bucket, bucket_ends: [20, 35], fusion_ids: {w: 2}
 //   all_to_all: true
-//   fuse_epilogues: true      # and fuse_updates: true
+//   fuse_epilogues: true      # and fuse_loss: true, fuse_updates: true
 //   gradients_mean: false
 //   gradient_dtype: float32
 //   loss_divisor: 4

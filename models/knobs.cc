@@ -320,6 +320,7 @@ constexpr Knob kKnobs[] = {
     {"sequence_parallel", T::kBool, "None", kAnyMode, kIgnored, Bool<&P::sequence_parallel>},
     {"shard_parameters", T::kBool, "None", kAnyMode, kIgnored, Bool<&P::shard_parameters>},
     {"fuse_epilogues", T::kBool, "true", kAnyMode, kIgnored, Bool<&P::fuse_epilogues>},
+    {"fuse_loss", T::kBool, "true", kAnyMode, kIgnored, Bool<&P::fuse_loss>},
     {"fuse_updates", T::kBool, "true", kAnyMode, kIgnored, Bool<&P::fuse_updates>},
     {"recompute", T::kText, "auto", kAnyMode, kIgnored, Choice<&P::recompute, kRecomputeChoiceNames>},
 };

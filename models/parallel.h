@@ -90,6 +90,7 @@ struct Parallel {
   bool parameter_broadcast = false;
   bool enable_alltoall = false;
   bool fuse_epilogues = true;  // products and GELUs, sums and norms, of 16-bit types
+  bool fuse_loss = true;       // logits read once, and written over by their gradient
   bool fuse_updates = true;    // updates that are alike in one kernel
   int64_t grad_accumulation_step = 1;
 

@@ -8,6 +8,7 @@
 #include "planner/passes/complete_layouts.h"
 #include "planner/passes/differentiate.h"
 #include "planner/passes/fuse_epilogues.h"
+#include "planner/passes/fuse_loss.h"
 #include "planner/passes/fuse_updates.h"
 #include "planner/passes/group_experts.h"
 #include "planner/passes/interleave.h"
@@ -70,6 +71,12 @@ constexpr ProgramPass kPasses[] = {
      [](Program program, const Context& c) -> absl::StatusOr<Program> {
        if (!c.strategy.fuse_epilogues) return program;
        return FuseEpilogues(std::move(program));
+     }},
+    // Like fuse_epilogues.
+    {"fuse_loss",
+     [](Program program, const Context& c) -> absl::StatusOr<Program> {
+       if (!c.strategy.fuse_loss) return program;
+       return FuseLoss(std::move(program));
      }},
     // Behind those that split updates or add operands to them, and before overlap for the same reason.
     {"fuse_updates",

@@ -235,6 +235,7 @@ absl::Status SetChoices(const ModelFile& file, const ModelChanges& changes, Prob
   // S7.5: where nobody says anything the cheapest sequence is taken, whatever its operators.
   problem.all_to_all = parallel.enable_alltoall || !IsGiven(file, "enable_alltoall");
   problem.fuse_epilogues = parallel.fuse_epilogues;
+  problem.fuse_loss = parallel.fuse_loss;
   problem.fuse_updates = parallel.fuse_updates;
   MESHWRIGHT_RETURN_IF_ERROR(SetOptimizer(file, problem));
   MESHWRIGHT_RETURN_IF_ERROR(SetFusion(file, problem, notices));

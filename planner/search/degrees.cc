@@ -61,6 +61,7 @@ void SetGivenChoices(const Problem& problem, Strategy& strategy) {
   strategy.fusion_ids = problem.fusion_ids;
   strategy.all_to_all = problem.all_to_all;
   strategy.fuse_epilogues = problem.fuse_epilogues;
+  strategy.fuse_loss = problem.fuse_loss;
   strategy.fuse_updates = problem.fuse_updates;
   strategy.gradients_mean = problem.gradients_mean;
   strategy.gradient_fp32_sync = problem.gradient_fp32_sync;

@@ -84,7 +84,7 @@ struct Problem {
   std::optional<int64_t> chunks;
   Bytes parallel_optimizer_threshold;
   bool gradient_accumulation_shard = false;  // with the parallel optimizer and several micro-batches
-  bool all_to_all = true, fuse_epilogues = true, fuse_updates = true;
+  bool all_to_all = true, fuse_epilogues = true, fuse_loss = true, fuse_updates = true;
   int64_t optimizer_shard_size = -1;  // these two as in Strategy
   std::set<std::string> optimizer_whole;
   std::set<std::string> own_parameters;  // these four as in Strategy

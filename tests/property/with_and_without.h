@@ -14,10 +14,12 @@ struct WithAndWithout {
 };
 
 // `model` ends within its `parallel:`, where `option`, such as "fuse_epilogues", is then false. Expects the same losses
-// and parameters of a few steps on the host, to the bit; on stand-ins for GPUs with the host's kernels the same losses
-// and no faults; and by the devices' kernels losses that differ by roundings alone. `seed` draws the order in which the
-// stand-ins run what is asynchronous. Failures are the calling test's; what could not be run has no program.
-WithAndWithout ExpectTheSameWithout(const std::string& option, const std::string& model, int64_t ranks, uint64_t seed);
+// and parameters of a few steps on the host, to the bit, or not `to_the_bit` losses that differ by roundings; on
+// stand-ins for GPUs with the host's kernels the same losses and no faults; and by the devices' kernels losses that
+// differ by roundings alone. `seed` draws the order in which the stand-ins run what is asynchronous. Failures are the
+// calling test's; what could not be run has no program.
+WithAndWithout ExpectTheSameWithout(const std::string& option, const std::string& model, int64_t ranks, uint64_t seed,
+                                    bool to_the_bit = true);
 
 }  // namespace meshwright
 

@@ -193,7 +193,7 @@ TEST(KnobsTest, EveryRowIsCovered) {
   EXPECT_THAT(others, ElementsAre("pipeline_loss", "virtual_pipeline_stages", "micro_batches", "micro_batch",
                                   "tensor_parallel", "data_parallel", "expert_parallel", "dispatcher", "spread_experts",
                                   "context_parallel", "context_exchange", "sequence_parallel", "shard_parameters",
-                                  "fuse_epilogues", "fuse_updates", "recompute"));
+                                  "fuse_epilogues", "fuse_loss", "fuse_updates", "recompute"));
 }
 
 // R3.

@@ -45,7 +45,7 @@ Problem ProblemOf(const TrainingRun& run) {
   problem.gradient_dtype = run.gradient_dtype;
   problem.cluster = run.cluster;
   problem.chunks = ChunksOf(run);
-  problem.fuse_epilogues = false;  // they run a kernel for each
+  problem.fuse_epilogues = problem.fuse_loss = false;  // they run a kernel for each
   problem.host = run.host;
   problem.recompute = run.recompute;
   problem.recompute_ops = run.recompute_ops;
