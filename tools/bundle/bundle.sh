@@ -31,11 +31,8 @@ fi
 
 rm -rf "${out}/bin" "${out}/models"
 mkdir -p "${out}/bin" "${out}/models"
-for program in tools/plan tools/simulate tools/compare; do
-  strip -s -o "${out}/bin/${program##*/}" "${program}"
-done
-# These hold the host's kernels and their BLAS, for operators on the host and to compare with: large.
-for program in tools/run_gpu tools/measure/measure_gpu tests/gpu/gpu_tests; do
+# The last three hold the host's kernels and their BLAS, for operators on the host and to compare with: large.
+for program in tools/plan tools/simulate tools/compare tools/run_gpu tools/measure/measure_gpu tests/gpu/gpu_tests; do
   strip -s -o "${out}/bin/${program##*/}" "${program}"
   gzip -9 -f "${out}/bin/${program##*/}"
 done

@@ -9,7 +9,7 @@ out="${TEST_TMPDIR}/bundle"
 tools/bundle/bundle 2>/dev/null
 [[ $? == 2 ]] || fail "without --out the code is 2"
 tools/bundle/bundle --out="${out}" || fail "the bundle is not made"
-for file in gpu_check shared_gpu cases.tar.gz gpt2_torch.py bin/run_gpu.gz bin/measure_gpu.gz bin/gpu_tests.gz bin/plan bin/simulate bin/compare \
+for file in gpu_check shared_gpu cases.tar.gz gpt2_torch.py bin/run_gpu.gz bin/measure_gpu.gz bin/gpu_tests.gz bin/plan.gz bin/simulate.gz bin/compare.gz \
   models/gpt2_124m.yaml models/gpt2_350m.yaml models/gpt2_1_5b.yaml; do
   [[ -f "${out}/${file}" ]] || fail "${file} is missing"
 done
@@ -27,6 +27,7 @@ fi
 [[ $? == 2 ]] || fail "a wrong flag is 2"
 
 # What needs no GPU runs from there.
+gunzip "${out}/bin/plan.gz" || fail "plan is not packed"
 "${out}/bin/plan" "${out}/models/gpt2_124m.yaml" --device=h200 --devices=1 --batch=8 --out="${TEST_TMPDIR}/plan.yaml" \
   >/dev/null || fail "plan does not run"
 

@@ -63,7 +63,7 @@ for base in sys.path:
 }
 work="$(mktemp -d)"
 trap 'rm -rf "${work}"' EXIT
-for program in run_gpu measure_gpu gpu_tests; do
+for program in plan simulate compare run_gpu measure_gpu gpu_tests; do
   if [[ -e "${here}/bin/${program}.gz" ]]; then
     gzip -dc "${here}/bin/${program}.gz" >"${work}/${program}"
   else
@@ -146,13 +146,13 @@ part train "Training, predicted and measured"
 for run in "${runs[@]}"; do
   IFS=: read -r model batch recompute <<<"${run}"
   name="${model}_batch${batch}_${recompute}" plan="${work}/plan.yaml"
-  step 20 "${name}.plan" "${here}/bin/plan" "${here}/models/${model}.yaml" "${cluster[@]}" --devices=1 \
+  step 20 "${name}.plan" "${work}/plan" "${here}/models/${model}.yaml" "${cluster[@]}" --devices=1 \
     --batch="${batch}" --microbatches=1 --recompute="${recompute}" --out="${plan}" || continue
-  step 20 "${name}.simulate" "${here}/bin/simulate" "${plan}" --trace="${work}/sim.json"
+  step 20 "${name}.simulate" "${work}/simulate" "${plan}" --trace="${work}/sim.json"
   step 60 "${name}.run" "${work}/run_gpu" "${plan}" --steps="${steps}" --trace="${work}/run.json" || continue
   grep -a '^step ' "${out}/${name}.run.log" | sed 's/^/      measured: /' | tee -a "${report}"
   grep -a '^step ' "${out}/${name}.plan.log" | sed 's/^/      predicted: /' | tee -a "${report}"
-  step 20 "${name}.compare" "${here}/bin/compare" "${work}/sim.json" "${work}/run.json" && show "${out}/${name}.compare.log"
+  step 20 "${name}.compare" "${work}/compare" "${work}/sim.json" "${work}/run.json" && show "${out}/${name}.compare.log"
 done
 
 part torch "The same in PyTorch"
