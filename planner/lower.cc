@@ -119,6 +119,7 @@ Strategy BlockChoices(const Strategy& strategy) {
   choices.stages = strategy.stages;  // how many axes of the mesh split tensors
   choices.recompute = strategy.recompute;
   choices.context = strategy.context;
+  choices.expert_groups = strategy.expert_groups;
   choices.recompute_ops = strategy.recompute_ops;
   choices.own_parameters = strategy.own_parameters;
   choices.all_to_all = strategy.all_to_all;
