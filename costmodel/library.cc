@@ -299,9 +299,4 @@ absl::StatusOr<Cluster> ReadCluster(const NodeRef& in) {
   return cluster;
 }
 
-absl::StatusOr<Cluster> ReadClusterFile(const std::string& path) {
-  MESHWRIGHT_ASSIGN_OR_RETURN(const Document document, ReadDocument(path));
-  return ReadCluster(document.root());
-}
-
 }  // namespace meshwright

@@ -53,7 +53,6 @@ absl::StatusOr<Cluster> MakeClusterOfDevices(absl::string_view device, int64_t n
 // Reads the value of `cluster:`: the name of a device (one usual node), or a map of ClusterKeys and `kernels`. A
 // cluster file is a document of that form.
 absl::StatusOr<Cluster> ReadCluster(const NodeRef& in);
-absl::StatusOr<Cluster> ReadClusterFile(const std::string& path);
 
 // What can be said about a cluster besides `device`, `nodes`, `devices_per_node` and `devices`: one row per key.
 struct ClusterKey {

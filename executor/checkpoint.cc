@@ -491,8 +491,7 @@ absl::Status CheckpointWriter::Write(const Checkpoint& checkpoint) {
     std::error_code error;
     fs::remove(absl::StrCat(directory_, "/", names_.front()), error);
     if (error) {
-      return absl::UnavailableError(
-          absl::StrCat(directory_, "/", names_.front(), ": cannot be removed: ", error.message()));
+      return FileError(absl::StrCat(directory_, "/", names_.front(), ": cannot be removed: ", error.message()));
     }
     names_.erase(names_.begin());
   }

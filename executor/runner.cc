@@ -10,6 +10,7 @@
 #include "executor/narrow_floats.h"
 #include "executor/permute.h"
 #include "ir/error_kind.h"
+#include "ir/files.h"
 #include "ir/status.h"
 
 namespace meshwright {
@@ -591,10 +592,9 @@ absl::StatusOr<RankResult> RunRank(const Program& program, const RunOptions& opt
                                    int64_t rank, Backend& backend) {
   RankRunner runner(program, options, data, rank, backend);
   absl::StatusOr<RankResult> result = runner.Run();
-  if (result.ok()) return result;
-  const absl::Status named(result.status().code(), absl::StrCat(runner.Where(), result.status().message()));
-  backend.Abort(named);
-  return named;
+  if (!result.ok()) result = WithPrefix(runner.Where(), result.status());
+  if (!result.ok()) backend.Abort(result.status());
+  return result;
 }
 
 }  // namespace meshwright

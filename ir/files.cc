@@ -11,24 +11,42 @@
 #include <system_error>
 
 #include "absl/cleanup/cleanup.h"
+#include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 
 namespace meshwright {
 namespace {
 
+constexpr char kPayload[] = "meshwright/file";
+
 absl::Status IoError(const std::string& path, absl::string_view what) {
-  return absl::UnavailableError(absl::StrCat(path, ": ", what, ": ", std::strerror(errno)));
+  return FileError(absl::StrCat(path, ": ", what, ": ", std::strerror(errno)));
 }
 
-absl::Status WriteInPlace(const std::string& path, absl::string_view bytes) {
+// Messages name the file that was asked for.
+absl::Status WriteInPlace(const std::string& path, absl::string_view bytes, const std::string& named) {
   const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  if (file < 0) return IoError(path, "cannot be opened for writing");
-  const absl::Status status = WriteOpenFile(file, path, bytes);
-  if (::close(file) != 0 && status.ok()) return IoError(path, "cannot be written");
+  if (file < 0) return IoError(named, "cannot be opened for writing");
+  const absl::Status status = WriteOpenFile(file, named, bytes);
+  if (::close(file) != 0 && status.ok()) return IoError(named, "cannot be written");
   return status;
 }
 
 }  // namespace
+
+bool IsFileError(const absl::Status& status) { return status.GetPayload(kPayload).has_value(); }
+
+absl::Status FileError(absl::string_view message) {
+  absl::Status status = absl::UnavailableError(message);
+  status.SetPayload(kPayload, absl::Cord());
+  return status;
+}
+
+absl::Status WithPrefix(absl::string_view prefix, const absl::Status& status) {
+  absl::Status other(status.code(), absl::StrCat(prefix, status.message()));
+  status.ForEachPayload([&](absl::string_view type, const absl::Cord& payload) { other.SetPayload(type, payload); });
+  return other;
+}
 
 absl::StatusOr<std::string> ReadOpenFile(int file, const std::string& path, size_t most) {
   std::string bytes;
@@ -65,9 +83,9 @@ absl::Status WriteOpenFile(int file, const std::string& path, absl::string_view 
 
 absl::Status WriteWholeFile(const std::string& path, absl::string_view bytes) {
   struct stat info = {};
-  if (::lstat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode)) return WriteInPlace(path, bytes);
+  if (::lstat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode)) return WriteInPlace(path, bytes, path);
   const std::string temporary = absl::StrCat(path, ".", ::getpid(), ".tmp");
-  absl::Status status = WriteInPlace(temporary, bytes);
+  absl::Status status = WriteInPlace(temporary, bytes, path);
   if (status.ok() && std::rename(temporary.c_str(), path.c_str()) != 0) status = IoError(path, "cannot be written");
   if (!status.ok()) ::unlink(temporary.c_str());
   return status;
@@ -77,7 +95,7 @@ absl::Status CreateFolders(const std::string& path) {
   if (path.empty()) return absl::OkStatus();
   std::error_code error;
   std::filesystem::create_directories(path, error);
-  if (error) return absl::UnavailableError(absl::StrCat(path, ": the folder cannot be made: ", error.message()));
+  if (error) return FileError(absl::StrCat(path, ": the folder cannot be made: ", error.message()));
   return absl::OkStatus();
 }
 

@@ -8,6 +8,7 @@
 #include "ir/status.h"
 #include "ir/text.h"
 #include "tools/exit_code.h"
+#include "tools/files.h"
 #include "tools/numbers.h"
 
 namespace meshwright {
@@ -155,11 +156,15 @@ bool HasClusterFlags(const Flags& flags) {
   return false;
 }
 
+absl::StatusOr<Cluster> OpenCluster(const std::string& path) {
+  MESHWRIGHT_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kMaxDocumentBytes));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const Document document, ParseDocument(text, path));
+  return ReadCluster(document.root());
+}
+
 absl::StatusOr<Cluster> WithFlags(Cluster cluster, const Flags& flags) {
   if (flags.Has("cluster")) {
-    absl::StatusOr<Cluster> file = ReadClusterFile(flags.Text("cluster"));
-    if (!file.ok()) return Flags::Wrong("cluster", file.status());
-    cluster = *std::move(file);
+    MESHWRIGHT_ASSIGN_OR_RETURN(cluster, OpenCluster(flags.Text("cluster")));
   }
   if (flags.Has("device")) {
     const bool counted = flags.Has("devices") || flags.Has("nodes") || flags.Has("devices_per_node");

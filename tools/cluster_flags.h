@@ -27,6 +27,9 @@ const std::vector<FlagSpec>& ClusterFlags();
 // `section` is the `cluster:` of a file, which may be missing; flags must then name a device.
 absl::StatusOr<Cluster> ClusterFrom(const NodeRef& section, const Flags& flags);
 
+// The cluster of a file, that of --cluster.
+absl::StatusOr<Cluster> OpenCluster(const std::string& path);
+
 // Changes an existing cluster.
 absl::StatusOr<Cluster> WithFlags(Cluster cluster, const Flags& flags);
 

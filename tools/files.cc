@@ -11,7 +11,7 @@ namespace meshwright {
 namespace {
 
 absl::Status Marked(absl::Status status) {
-  return absl::IsUnavailable(status) ? WithExit(ExitCode::kIo, std::move(status)) : status;
+  return IsFileError(status) ? WithExit(ExitCode::kIo, std::move(status)) : status;
 }
 
 }  // namespace

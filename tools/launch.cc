@@ -6,6 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "ir/files.h"
 #include "ir/status.h"
 #include "tools/command.h"
 #include "tools/exit_code.h"
@@ -64,7 +65,7 @@ absl::Status Launch(const Flags& flags) {
     ::setsid();
   }
   const absl::Status status = RunJob(job);
-  return status.ok() ? status : WithExit(ExitCode::kRunFailed, status);
+  return WithExit(IsFileError(status) ? ExitCode::kIo : ExitCode::kRunFailed, status);
 }
 
 }  // namespace

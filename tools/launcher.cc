@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/prctl.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -20,6 +19,7 @@
 #include "executor/host/rendezvous.h"
 #include "executor/steady_clock.h"
 #include "ir/error_kind.h"
+#include "ir/files.h"
 #include "ir/status.h"
 
 namespace meshwright {
@@ -76,16 +76,6 @@ std::string Resolve(const std::string& program) {
   return ::access(beside.c_str(), X_OK) == 0 ? beside : program;
 }
 
-absl::Status MakeFolder(const std::string& folder) {
-  for (size_t slash = folder.find('/', 1); true; slash = folder.find('/', slash + 1)) {
-    const std::string part = folder.substr(0, slash);
-    if (::mkdir(part.c_str(), 0777) != 0 && errno != EEXIST) {
-      return LaunchError("--log_dir: ", part, " cannot be made: ", std::strerror(errno));
-    }
-    if (slash == std::string::npos) return absl::OkStatus();
-  }
-}
-
 class Job {
  public:
   explicit Job(const LaunchedJob& job) : job_(job) {}
@@ -94,7 +84,7 @@ class Job {
   Job& operator=(const Job&) = delete;
 
   absl::Status Run() {
-    MESHWRIGHT_RETURN_IF_ERROR(MakeFolder(job_.log_dir));
+    MESHWRIGHT_RETURN_IF_ERROR(CreateFolders(job_.log_dir));
     if (HasScheduler()) MESHWRIGHT_RETURN_IF_ERROR(Start("scheduler", {{"MS_ROLE", "MS_SCHED"}}));
     processes_.reserve(static_cast<size_t>(job_.local_workers) + 1);  // first_bad_ points at one
     for (int64_t i = 0; i < job_.local_workers; ++i) {
@@ -124,7 +114,7 @@ class Job {
     variables.emplace_back("MS_TOPO_TIMEOUT", absl::StrCat(absl::ToInt64Seconds(job_.timeout)));
     Process process{.name = name, .log = absl::StrCat(job_.log_dir, "/", name, ".log")};
     const int log = ::open(process.log.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (log < 0) return LaunchError(process.log, " cannot be written: ", std::strerror(errno));
+    if (log < 0) return FileError(absl::StrCat(process.log, ": cannot be written: ", std::strerror(errno)));
     std::vector<std::string> command = job_.command;
     command[0] = Resolve(command[0]);
     std::vector<char*> argv;

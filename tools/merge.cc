@@ -3,6 +3,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "executor/checkpoint.h"
+#include "ir/files.h"
 #include "ir/status.h"
 #include "tools/command.h"
 #include "tools/exit_code.h"
@@ -27,7 +28,7 @@ Command MergeCommand() {
 absl::Status RunMerge(const Flags& flags) {
   const std::string out = flags.Has("out") ? flags.Text("out") : "model.safetensors";
   absl::StatusOr<SavedState> state = LoadState(flags.arguments()[0]);
-  if (absl::IsUnavailable(state.status())) return WithExit(ExitCode::kIo, state.status());
+  if (IsFileError(state.status())) return WithExit(ExitCode::kIo, state.status());
   MESHWRIGHT_RETURN_IF_ERROR(state.status());
   Checkpoint whole;
   whole.steps_done = state->steps_done;

@@ -1,6 +1,7 @@
 #include "tools/run_callbacks.h"
 
 #include "absl/strings/str_cat.h"
+#include "ir/files.h"
 #include "ir/status.h"
 #include "tools/exit_code.h"
 #include "tools/numbers.h"
@@ -69,7 +70,7 @@ absl::StatusOr<std::optional<CheckpointOptions>> CheckpointsOf(const Flags& flag
 absl::StatusOr<std::optional<SavedState>> LoadedState(const Flags& flags) {
   if (!flags.Has("load")) return std::optional<SavedState>();
   absl::StatusOr<SavedState> state = LoadState(flags.Text("load"));
-  if (absl::IsUnavailable(state.status())) return WithExit(ExitCode::kIo, state.status());
+  if (IsFileError(state.status())) return WithExit(ExitCode::kIo, state.status());
   MESHWRIGHT_RETURN_IF_ERROR(state.status());
   return std::optional<SavedState>(*std::move(state));
 }

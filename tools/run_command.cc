@@ -18,6 +18,7 @@
 #include "costmodel/library.h"
 #include "executor/spread.h"
 #include "executor/steady_clock.h"
+#include "ir/files.h"
 #include "ir/status.h"
 #include "ir/text.h"
 #include "ir/trace.h"
@@ -367,8 +368,11 @@ absl::Status RunTraining(const Flags& flags, const RankCarrier& carrier) {
   options.keep_parameters = may_drift && HasSpread(job.program);
   absl::StatusOr<RunResult> result = carrier.run(job.program, options, *data.source);
   if (!result.ok()) {
-    const bool bug = absl::IsInternal(result.status());
-    return WithExit(bug ? ExitCode::kBug : ExitCode::kRunFailed, result.status());
+    const absl::Status& why = result.status();
+    return WithExit(absl::IsInternal(why) ? ExitCode::kBug
+                    : IsFileError(why)    ? ExitCode::kIo
+                                          : ExitCode::kRunFailed,
+                    why);
   }
   if (!carrier.speaks) {
     // A process with an output of its own.

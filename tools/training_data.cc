@@ -59,6 +59,12 @@ absl::StatusOr<TrainingData> OpenText(const Training& training, const std::strin
 absl::StatusOr<TrainingData> OpenTrainingData(const Training& training, absl::Span<const InputSpec> inputs,
                                               uint64_t seed, std::string folder) {
   TrainingData data;
+  const bool from_files = training.data == DataSet::kText || training.data == DataSet::kMnist;
+  if (!folder.empty() && !from_files) {
+    return WithExit(ExitCode::kUsage,
+                    absl::InvalidArgumentError(absl::StrCat("--data: found ", folder,
+                                                            ", wanted a model whose training.data is text or mnist")));
+  }
   if (training.data == DataSet::kNumpyUniform) return NumpyData(training, inputs);
   if (training.data == DataSet::kText) return OpenText(training, folder.empty() ? training.data_path : folder, seed);
   if (training.data == DataSet::kNone) {

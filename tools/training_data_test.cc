@@ -50,6 +50,12 @@ TEST_F(TrainingDataTest, SyntheticDataHasNoEnd) {
   EXPECT_EQ(data.steps_per_epoch, 0);
 }
 
+TEST_F(TrainingDataTest, AFileThatNothingWouldReadIsRefused) {
+  const absl::Status status = OpenTrainingData(Training(), {}, 1, folder_).status();
+  EXPECT_EQ(ExitCodeOf(status), ExitCode::kUsage);
+  EXPECT_THAT(std::string(status.message()), testing::HasSubstr("wanted a model whose training.data is text or mnist"));
+}
+
 // 20 images are two batches of eight, and four that are left over.
 TEST_F(TrainingDataTest, MnistIsFoundInThreeWays) {
   WriteMnist(folder_, 20);

@@ -73,6 +73,18 @@ TEST_P(EveryToolTest, AFileThatIsNotThereExitsWithSix) {
   EXPECT_THAT(result.err, HasSubstr("none: cannot be opened"));
 }
 
+// What a cluster file says wrong is the file's mistake, not the flag's.
+TEST(ClusterFlagTest, ItsFileEndsACommandAsOtherFilesDo) {
+  const std::string wrong = TempPath("cluster.yaml");
+  std::ofstream(wrong) << "device: h100-sxm\nnodes: 0\n";
+  const ToolResult bad = RunTool("plan", {kTiny, "--cluster=" + wrong, "--out="});
+  EXPECT_EQ(bad.exit_code, 3);
+  EXPECT_THAT(bad.err, HasSubstr(wrong + ":2:8: nodes: found \"0\", wanted an integer from 1 to "));
+  const ToolResult none = RunTool("plan", {kTiny, "--cluster=none", "--out="});
+  EXPECT_EQ(none.exit_code, 6);
+  EXPECT_THAT(none.err, HasSubstr("none: cannot be opened: No such file or directory"));
+}
+
 INSTANTIATE_TEST_SUITE_P(All, EveryToolTest, testing::Values("plan", "simulate", "run", "compare", "whatif"),
                          [](const auto& info) { return info.param; });
 
@@ -322,6 +334,22 @@ TEST(RunTest, ARunThatFailsExitsWithFive) {
   const ToolResult result = RunTool("run", {TempPath("diverges.yaml"), "--steps=20"});
   EXPECT_EQ(result.exit_code, 5);
   EXPECT_THAT(result.err, HasSubstr("the loss is "));
+}
+
+// Whoever runs the test, root too: where a folder is wanted there is a file.
+TEST(RunTest, ACheckpointThatCannotBeWrittenExitsWithSix) {
+  const std::string file = TempPath("a_file");
+  std::ofstream(file) << "x";
+  const ToolResult folder = RunTool("run", {kOracleB, "--steps=1", "--checkpoint_dir=" + file + "/checkpoints"});
+  EXPECT_EQ(folder.exit_code, 6) << folder.err;
+  EXPECT_THAT(folder.err, HasSubstr(file + "/checkpoints: the folder cannot be made: Not a directory"));
+  // The first checkpoint's name is taken by a folder; one of two ranks meets it.
+  const std::string taken = TempPath("taken");
+  std::filesystem::create_directories(taken + "/1/CKP-1_1.ckpt/in_use");
+  const ToolResult written = RunTool("run", {kOracleB, "--ignore_shards", "--mode=data_parallel", "--ranks=2",
+                                             "--steps=2", "--checkpoint_dir=" + taken + "/{rank_id}"});
+  EXPECT_EQ(written.exit_code, 6) << written.err;
+  EXPECT_THAT(written.err, HasSubstr("CKP-1_1.ckpt: cannot be "));
 }
 
 TEST(RunTest, APlanHasItsOwnRanks) {

@@ -211,6 +211,12 @@ TEST(LauncherTest, TheExitStatusSaysThatAWorkerFailed) {
   std::system(absl::StrCat("rm -r ", folder).c_str());
 }
 
+TEST(LauncherTest, LogsThatCannotBeWrittenAreAFilesMistake) {
+  const Shell launch(absl::StrCat("tools/launch --worker_num=2 --join --log_dir=/dev/null/logs -- run ", kModel));
+  EXPECT_EQ(launch.status, 6);
+  EXPECT_THAT(launch.output, HasSubstr("/dev/null/logs: the folder cannot be made: Not a directory"));
+}
+
 TEST(LauncherTest, NumbersMustFitTogether) {
   LaunchedJob job;
   job.command = {"true"};

@@ -20,6 +20,7 @@
 #include "executor/manual/launch.h"
 #include "ir/status.h"
 #include "ir/text.h"
+#include "tools/cluster_flags.h"
 #include "tools/exit_code.h"
 #include "tools/files.h"
 #include "tools/measure/experiments.h"
@@ -160,7 +161,7 @@ absl::Status MeasureHere(const Flags& flags, const OpenPlayer& open) {
 // The cluster of a job's hosts: kernels as `--cluster` has them, or guesses; what is between ranks as it was measured.
 absl::Status WriteFitOfJob(const Flags& flags, absl::Span<const Sample> samples, int64_t ranks, const MeasuredOn& on) {
   absl::StatusOr<Cluster> from =
-      flags.Has("cluster") ? ReadClusterFile(flags.Text("cluster")) : MakeClusterOfDevices("host", ranks);
+      flags.Has("cluster") ? OpenCluster(flags.Text("cluster")) : MakeClusterOfDevices("host", ranks);
   if (!from.ok()) return from.status();
   from->nodes = 1;
   from->devices_per_node = ranks;
@@ -223,7 +224,7 @@ absl::Status ReadLog(const Flags& flags) {
   if (!flags.Has("cluster")) {
     return Flags::Wrong("cluster", WrongInput("nothing", "the file of the cluster that the log was measured on"));
   }
-  MESHWRIGHT_ASSIGN_OR_RETURN(const Cluster cluster, ReadClusterFile(flags.Text("cluster")));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const Cluster cluster, OpenCluster(flags.Text("cluster")));
   const int64_t listed = log.ranks > 0 ? log.ranks : cluster.num_devices();
   MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t ranks, flags.IntOr("ranks", listed, 2, int64_t{1} << 20));
   Print(CompareLog(log, *kind, ranks, cluster));

@@ -2,10 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <regex>
 #include <set>
-#include <sstream>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -13,9 +11,12 @@
 #include "absl/strings/str_cat.h"
 #include "ir/status.h"
 #include "ir/text.h"
+#include "tools/files.h"
 
 namespace meshwright {
 namespace {
+
+constexpr size_t kMostTableBytes = size_t{64} << 20;
 
 class Reader {
  public:
@@ -124,10 +125,8 @@ absl::StatusOr<CsvTable> ParseCsv(absl::string_view text, absl::string_view file
 }
 
 absl::StatusOr<CsvTable> ReadCsv(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  std::ostringstream text;
-  if (!in || !(text << in.rdbuf())) return absl::NotFoundError(absl::StrCat(path, ": cannot be read"));
-  return ParseCsv(text.str(), path);
+  MESHWRIGHT_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kMostTableBytes));
+  return ParseCsv(text, path);
 }
 
 std::string CsvCells::Text(absl::string_view column) const {

@@ -3,7 +3,7 @@
 // A cell in double quotes may hold commas, line breaks and doubled quotes. Lines end with LF or CRLF; a byte order mark
 // and blank lines are skipped. Every row has as many cells as the header.
 //
-// Errors: kInvalidArgument as `file:line: found X, wanted Y`; kNotFound where a file cannot be opened.
+// Errors: kInvalidArgument as `file:line: found X, wanted Y`; as tools/files.h has them where a file cannot be read.
 // Thread safety: plain values, pure functions but for reading files.
 #ifndef MESHWRIGHT_TOOLS_VALIDATE_CSV_H_
 #define MESHWRIGHT_TOOLS_VALIDATE_CSV_H_

@@ -70,10 +70,8 @@ absl::Status Predict(const Flags& flags, absl::StatusOr<Result> (*predict)(const
   MESHWRIGHT_ASSIGN_OR_RETURN(const RowOverrides overrides, OverridesFrom(flags));
   std::vector<Result> results;
   for (size_t i = 1; i < flags.arguments().size(); ++i) {
-    const absl::StatusOr<CsvTable> table = ReadCsv(flags.arguments()[i]);
-    if (absl::IsNotFound(table.status())) return WithExit(ExitCode::kIo, table.status());
-    MESHWRIGHT_RETURN_IF_ERROR(table.status());
-    MESHWRIGHT_ASSIGN_OR_RETURN(Result result, predict(*table, overrides));
+    MESHWRIGHT_ASSIGN_OR_RETURN(const CsvTable table, ReadCsv(flags.arguments()[i]));
+    MESHWRIGHT_ASSIGN_OR_RETURN(Result result, predict(table, overrides));
     if (format != 1) Print(ToText(result, flags.True("rows")));
     results.push_back(std::move(result));
   }
