@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "ir/ids.h"
 #include "planner/schedule.h"
 
@@ -31,7 +32,7 @@ struct Arrivals {
     size_t route = 0;
     int64_t microbatch = 0;
   };
-  std::vector<std::vector<Receive>> before;                 // by pass: receives that are issued before it
+  std::vector<absl::InlinedVector<Receive, 2>> before;      // by pass: receives that are issued before it
   std::set<size_t> early;                                   // routes of which some are issued before another pass
   std::map<std::pair<int64_t, BufferId>, int64_t> waiting;  // by home: received and not yet done with at once, at most
 };

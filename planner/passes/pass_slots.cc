@@ -1,30 +1,34 @@
 #include "planner/passes/pass_slots.h"
 
 #include <algorithm>
+#include <optional>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/types/span.h"
 
 namespace meshwright {
 namespace {
 
 // What one side of those that take turns issues: a forward pass, or a backward pass with its W.
+using Slots = absl::InlinedVector<Slot, 4>;
 struct Side {
-  std::vector<Slot> before, after;
-  std::vector<std::vector<Slot>> turns;  // each but the first begins with a wait
-  std::vector<Slot> tail;                // behind what is sent
+  Slots before, after;
+  absl::InlinedVector<Slots, 1> turns;  // each but the first begins with a wait
+  Slots tail;                           // behind what is sent
 };
 
 bool IsEmpty(const RankClass& c, BlockId block) { return c.blocks[block.index()].instructions.empty(); }
 
-void AppendAt(int64_t microbatch, Slot slot, std::vector<Slot>& to) {
+void AppendAt(int64_t microbatch, Slot slot, Slots& to) {
   slot.microbatch = microbatch;
   to.push_back(slot);
 }
-void AppendAt(int64_t microbatch, const std::vector<Slot>& from, std::vector<Slot>& to) {
+void AppendAt(int64_t microbatch, const std::vector<Slot>& from, Slots& to) {
   for (const Slot& slot : from) AppendAt(microbatch, slot, to);
 }
 
-void AppendTo(std::vector<Slot>& slots, const std::vector<Slot>& more) {
+template <class To>
+void AppendTo(To& slots, const Slots& more) {
   slots.insert(slots.end(), more.begin(), more.end());
 }
 
@@ -41,7 +45,7 @@ class SideMaker {
 
   Side Make() {
     side_.turns.emplace_back();
-    std::vector<Slot> released;  // behind W
+    Slots released;  // behind W
     for (size_t i = 0; i < passes_.size(); ++i) {
       const Pass& pass = passes_[i];
       for (const Arrivals::Receive& one : slots_.arrivals.before[first_ + i]) {
@@ -98,7 +102,9 @@ class SideMaker {
         }
       }
       late_pass_ = false;
-      if (step_end_ != nullptr) step_end_->AppendReduce(i, here.is_stack ? layer : 0, side_.turns.back());
+      if (step_end_ == nullptr) continue;
+      const std::optional<Slot> reduce = step_end_->ReduceOf(i, here.is_stack ? layer : 0);
+      if (reduce.has_value()) side_.turns.back().push_back(*reduce);
     }
   }
 
@@ -163,7 +169,7 @@ void PassSlots::Append(const std::vector<Pass>& passes, size_t first, size_t end
     }
   } else {
     AppendTo(c.slots, theirs.before);
-    for (const std::vector<Slot>& turn : theirs.turns) AppendTo(c.slots, turn);
+    for (const Slots& turn : theirs.turns) AppendTo(c.slots, turn);
   }
   AppendTo(c.slots, theirs.after);
   AppendTo(c.slots, theirs.tail);

@@ -459,9 +459,10 @@ void StepEnd::AppendStart(RankClass& c) const {
   AppendForEach({&Blocks::send_values, &Blocks::receive_values}, c);
 }
 
-void StepEnd::AppendReduce(size_t segment, int64_t layer, std::vector<Slot>& slots) const {
+std::optional<Slot> StepEnd::ReduceOf(size_t segment, int64_t layer) const {
   const Blocks& blocks = segments_[segment];
-  if (blocks.reduce.valid() && !blocks.receive_gradients.valid()) slots.push_back({blocks.reduce, 0, layer, 1, 1});
+  if (!blocks.reduce.valid() || blocks.receive_gradients.valid()) return std::nullopt;
+  return Slot{blocks.reduce, 0, layer, 1, 1};
 }
 
 // What is sent goes first, or two stages would wait for each other.

@@ -54,8 +54,8 @@ class StepEnd {
                                       const SharedParameters& shared);
 
   void AppendStart(RankClass& c) const;  // clear, exchange shared parameters
-  // To what the last pass issues: the gradients of this layer are complete.
-  void AppendReduce(size_t segment, int64_t layer, std::vector<Slot>& slots) const;
+  // Behind the last pass of a layer, whose gradients are complete; nothing where there are none to reduce.
+  std::optional<Slot> ReduceOf(size_t segment, int64_t layer) const;
   void AppendEnd(RankClass& c) const;  // after the last pass: update, then the loss
 
  private:
