@@ -250,7 +250,7 @@ std::string ShowRanking(const PlanReport& report) {
     return c.strategy.stages > 1 && c.strategy.schedule != ranked[0].strategy.schedule;
   });
   if (decoder) {
-    absl::StrAppend(&text, "   dp  tp  pp", interleaved ? " vpp" : "", shared ? "   cp" : "", experts ? "   ep" : "",
+    absl::StrAppend(&text, "   dp  tp  pp", interleaved ? " vpp" : "", shared ? "   cp" : "", experts ? "  ep" : "",
                     "  mb recompute sp  opt  bucket", schedules ? "  schedule" : "");
   }
   text += "\n";
@@ -265,13 +265,14 @@ std::string ShowRanking(const PlanReport& report) {
       // Of context parallelism, how the ranks come by the keys: gathered, or handed round.
       const char* const way = d.context == 1 ? " " : d.exchange == ContextExchange::kRing ? "r" : "g";
       const std::string context = shared ? absl::StrFormat(" %3d%s", d.context, way) : "";
+      // How tokens come to experts stands between their ranks and the micro-batch.
       const char* const sent = d.spread_experts ? "t" : d.expert_groups > 1 ? "g" : " ";
-      const std::string expert = experts ? absl::StrFormat(" %3d%s", d.expert, sent) : "";
+      const std::string expert = absl::StrCat(experts ? absl::StrFormat(" %3d", d.expert) : "", sent);
       const std::string chunks = interleaved ? absl::StrFormat(" %3d", s.chunks) : "";
       const std::string schedule = schedules && s.stages > 1 ? absl::StrCat(" ", NameOf(s.schedule)) : "";
       absl::StrAppend(
           &text,
-          absl::StrFormat(" %4d %3d %3d%s%s%s %3d %-9s %-3s %-3s %s", d.data, d.tensor, d.pipeline, chunks, context,
+          absl::StrFormat(" %4d %3d %3d%s%s%s%3d %-9s %-3s %-3s %s", d.data, d.tensor, d.pipeline, chunks, context,
                           expert, d.microbatch, NameOf(s.recompute), d.sequence_parallel ? "yes" : "no",
                           s.shard_parameters     ? "all"
                           : s.parallel_optimizer ? "yes"
