@@ -223,7 +223,10 @@ absl::Status CheckInterleaving(const Op& op, const Graph& graph, const OpStrateg
   if (!InfoOf(op.kind).differentiable && reads_values) {
     return OpError(op, "interleaved_parallel: it is a step of a larger operator, which alone has a gradient");
   }
-  if (UsesPlace(op.kind)) {
+  // Of experts and their groups, which ones a rank has.
+  const bool experts = (op.kind == OpKind::kDispatch && op.rule.outputs[0][0].label == label) ||
+                       (op.kind == OpKind::kCombine && op.rule.inputs[0][0].label == label);
+  if (UsesPlace(op.kind) || experts) {
     return OpError(op, "interleaved_parallel: its kernel looks at places in the whole, which a piece does not know");
   }
   if (op.own_batch != OwnBatch::kNo) return OpError(op, "interleaved_parallel does not go with cross_batch");

@@ -620,19 +620,33 @@ class ModelMaker {
                 x.names);
   }
 
-  // Every expert has a slot for every token, so that none is dropped, however the batch is split.
+  // Every expert, and every group of experts, has a slot for every token, so that none is dropped, however the batch is
+  // split.
   absl::Status Experts(const Value& x) {
     const Shape shape = ShapeOf(x.id);
     const int64_t h = shape[2], e = 4, slots = shape[0] * shape[1], f = 4;
     MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId logits,
                                 AddOp(OpKind::kMatMul, {x.id, Weight({h, e}, Normal(1))}, "s b h, h e -> s b e"));
-    MESHWRIGHT_ASSIGN_OR_RETURN(TensorId y, AddOp(OpKind::kDispatch, {x.id, logits}, "", {}, {{e, slots, h}}));
+    const bool grouped = draw_.Chance(50);
+    TensorId sent = x.id, sent_logits = logits;
+    if (grouped) {
+      MESHWRIGHT_ASSIGN_OR_RETURN(
+          const std::vector<TensorId> groups,
+          AddOps(OpKind::kToGroups, {x.id, logits}, "", {}, {{2, shape[0], shape[1], h}, {2, shape[0], shape[1], e}}));
+      sent = groups[0];
+      sent_logits = groups[1];
+    }
+    MESHWRIGHT_ASSIGN_OR_RETURN(
+        TensorId y, AddOp(OpKind::kDispatch, {sent, sent_logits}, grouped ? "n q! b h, n q! b e! -> =n =b h" : "", {},
+                          {{e, slots, h}}));
     MESHWRIGHT_ASSIGN_OR_RETURN(
         y, AddOp(OpKind::kMatMul, {y, Weight({e, h, f}, Normal(1 / std::sqrt(h)))}, "e c h, e h f -> e c f"));
     MESHWRIGHT_ASSIGN_OR_RETURN(y, AddOp(OpKind::kTanh, {y}, "e c f -> e c f"));
     MESHWRIGHT_ASSIGN_OR_RETURN(
         y, AddOp(OpKind::kMatMul, {y, Weight({e, f, h}, Normal(1 / std::sqrt(f)))}, "e c f, e f h -> e c h"));
-    return Push(AddOp(OpKind::kCombine, {y, logits}), x.names);
+    if (!grouped) return Push(AddOp(OpKind::kCombine, {y, logits}), x.names);
+    MESHWRIGHT_ASSIGN_OR_RETURN(y, AddOp(OpKind::kCombine, {y, sent_logits}, "=n =b h, n q! b e! -> n q! b h"));
+    return Push(AddOp(OpKind::kFromGroups, {y, logits}), x.names);
   }
 
   absl::Status Layers() {
