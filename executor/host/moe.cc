@@ -128,6 +128,20 @@ void Gates(const Routing& r, const T* logits, int64_t token, std::vector<T>& gat
   for (int64_t k = 0; k < r.top_k; ++k) gates[k] /= sum;
 }
 
+// To each row of h of the first output, the sum of what its places have in the first input: place i is of row
+// i / places_per_row, and has the slot slot_of(i), below 0 none.
+template <class T, class SlotOf>
+void SumOfPlaces(const KernelCall& call, size_t places, int64_t places_per_row, int64_t h, const SlotOf& slot_of) {
+  const TensorView& y = call.outputs[0];
+  if (!call.Adds(0)) std::fill_n(y.as<T>(), y.size(), T(0));
+  for (size_t i = 0; i < places; ++i) {
+    if (slot_of(i) < 0) continue;
+    const T* from = call.inputs[0].as<T>() + slot_of(i) * h;
+    T* to = y.as<T>() + static_cast<int64_t>(i) / places_per_row * h;
+    for (int64_t k = 0; k < h; ++k) to[k] += from[k];
+  }
+}
+
 }  // namespace
 
 // x, logits -> experts' inputs; empty slots hold 0.
@@ -152,13 +166,7 @@ absl::Status DispatchGrad(const KernelCall& call) {
   MESHWRIGHT_RETURN_IF_ERROR(CheckCounts(call, 2, 2, 1));
   const TensorView& dx = call.outputs[0];
   MESHWRIGHT_ASSIGN_OR_RETURN(const Routing r, Route<T>(call.inputs[1], dx, call.inputs[0], *call.attrs));
-  if (!call.Adds(0)) std::fill_n(dx.as<T>(), dx.size(), T(0));
-  for (size_t i = 0; i < r.choices.size(); ++i) {
-    if (r.choices[i].slot < 0) continue;
-    const T* from = call.inputs[0].as<T>() + r.choices[i].slot * r.h;
-    T* to = dx.as<T>() + static_cast<int64_t>(i) / r.top_k * r.h;
-    for (int64_t h = 0; h < r.h; ++h) to[h] += from[h];
-  }
+  SumOfPlaces<T>(call, r.choices.size(), r.top_k, r.h, [&](size_t i) { return r.choices[i].slot; });
   return absl::OkStatus();
 }
 
@@ -251,13 +259,7 @@ absl::Status FromGroups(const KernelCall& call) {
   MESHWRIGHT_RETURN_IF_ERROR(CheckCounts(call, 2, 2, 1));
   const TensorView& y = call.outputs[0];
   MESHWRIGHT_ASSIGN_OR_RETURN(const Grouping g, Group<T>(call.inputs[1], y, call.inputs[0], *call.attrs));
-  if (!call.Adds(0)) std::fill_n(y.as<T>(), y.size(), T(0));
-  for (int64_t place = 0; place < static_cast<int64_t>(g.slots.size()); ++place) {
-    if (g.slots[place] < 0) continue;
-    const T* from = call.inputs[0].as<T>() + g.slots[place] * g.h;
-    T* to = y.as<T>() + place / g.n * g.h;
-    for (int64_t h = 0; h < g.h; ++h) to[h] += from[h];
-  }
+  SumOfPlaces<T>(call, g.slots.size(), g.n, g.h, [&](size_t i) { return g.slots[i]; });
   return absl::OkStatus();
 }
 
