@@ -6,7 +6,7 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
-#include "planner/passes/make_sync.h"
+#include "planner/passes/class_parts.h"
 #include "planner/passes/operands.h"
 
 namespace meshwright {
@@ -37,8 +37,8 @@ void RunBesideKernels(const std::set<size_t>& which, Stream stream, TravelStart 
     before[i].stream = stream;
     before[i].waits.push_back({begin, 0});
     before[i].records.push_back({end, 0});
-    syncs[ready].push_back(MakeSync(begin, false, before[i].origin));
-    syncs[done].push_back(MakeSync(end, true, before[i].origin));
+    syncs[ready].push_back(MakeSync({}, {begin}, before[i].origin));
+    syncs[done].push_back(MakeSync({end}, {}, before[i].origin));
   }
   std::vector<Instruction> after;
   for (size_t i = 0; i <= before.size(); ++i) {

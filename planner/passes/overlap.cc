@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "planner/passes/make_sync.h"
+#include "planner/passes/class_parts.h"
 
 namespace meshwright {
 namespace {
@@ -37,16 +37,11 @@ class Overlapper {
   }
 
  private:
-  EventId NewEvent(std::string name, int64_t layers) {
-    c_.events.push_back({std::move(name), layers, 1});
-    return EventId(c_.events.size() - 1);
-  }
-
   void MoveCollectives(BlockId id) {
     Block& block = c_.blocks[id.index()];
     if (std::none_of(block.instructions.begin(), block.instructions.end(), Moves)) return;
-    const EventId ready = NewEvent(absl::StrCat(block.name, " ready"), layers_[id.index()]);
-    const EventId done = NewEvent(absl::StrCat(block.name, " done"), layers_[id.index()]);
+    const EventId ready = AddEvent(c_, absl::StrCat(block.name, " ready"), layers_[id.index()]);
+    const EventId done = AddEvent(c_, absl::StrCat(block.name, " done"), layers_[id.index()]);
     done_[id.index()] = done;
     std::vector<Instruction> out;
     bool open = false;  // the last instruction is a call that nobody waits for yet
@@ -54,14 +49,14 @@ class Overlapper {
       const bool moves = Moves(instruction);
       if (moves && !open) {
         // What the call reads was made before it.
-        out.push_back(MakeSync(ready, false, block.name));
+        out.push_back(MakeSync({}, {ready}, block.name));
         instruction.waits.push_back({ready, 0});
       }
       if (moves) instruction.stream = Stream::kComm;
       if (!moves && open) {
         // What follows in the block may use the result.
         out.back().records.push_back({done, 0});
-        out.push_back(MakeSync(done, true, block.name));
+        out.push_back(MakeSync({done}, {}, block.name));
       }
       open = moves;
       out.push_back(std::move(instruction));
@@ -169,7 +164,7 @@ class Overlapper {
     auto [it, inserted] = await_.try_emplace(pending.block);
     if (inserted) {
       const std::string name = absl::StrCat("await ", c_.blocks[pending.block.index()].name);
-      c_.blocks.push_back({name, Phase::kForward, {MakeSync(done_[pending.block.index()], true, name)}});
+      c_.blocks.push_back({name, Phase::kForward, {MakeSync({done_[pending.block.index()]}, {}, name)}});
       done_.push_back(EventId());
       it->second = BlockId(c_.blocks.size() - 1);
     }

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "ir/status.h"
+#include "planner/passes/class_parts.h"
 
 namespace meshwright {
 namespace {
@@ -26,7 +27,7 @@ class Scaler {
       if (absl::EndsWith(c_.blocks[b].name, " update")) checks[BlockId(b)] = Split(BlockId(b));
     }
     std::vector<Slot> slots;
-    slots.push_back({AddBlock("clear not_finite", {Zero()}), 0, 0, 1, 1});
+    slots.push_back({AddBlock(c_, "clear not_finite", Phase::kBackward, {Zero()}), 0, 0, 1, 1});
     auto first = c_.slots.end();
     for (auto slot = c_.slots.begin(); slot != c_.slots.end(); ++slot) {
       const auto check = checks.find(slot->block);
@@ -35,7 +36,7 @@ class Scaler {
       slots.push_back(*slot);
       slots.back().block = check->second;
     }
-    slots.push_back({AddBlock("loss scale", Decide()), 0, 0, 1, 1});
+    slots.push_back({AddBlock(c_, "loss scale", Phase::kBackward, Decide()), 0, 0, 1, 1});
     c_.slots.insert(first, slots.begin(), slots.end());
   }
 
@@ -46,16 +47,7 @@ class Scaler {
     buffer.role = role;
     buffer.layout = std::move(layout);
     buffer.init.value = value;
-    c_.buffers.push_back(std::move(buffer));
-    return BufferId(c_.buffers.size() - 1);
-  }
-  BlockId AddBlock(std::string name, std::vector<Instruction> instructions) {
-    c_.blocks.push_back({std::move(name), Phase::kBackward, std::move(instructions)});
-    return BlockId(c_.blocks.size() - 1);
-  }
-  EventId AddEvent(std::string name) {
-    c_.events.push_back({std::move(name), 1, 1});
-    return EventId(c_.events.size() - 1);
+    return AddBuffer(c_, std::move(buffer));
   }
 
   // The stage that scales the loss has the scale already.
@@ -114,7 +106,7 @@ class Scaler {
     const std::string name(absl::StripSuffix(c_.blocks[update.index()].name, " update"));
     for (size_t at = 0; at < gradients.size();) before.push_back(Check(gradients, at, name));
     c_.blocks[update.index()].instructions = std::move(after);
-    return AddBlock(absl::StrCat(name, " check"), std::move(before));
+    return AddBlock(c_, absl::StrCat(name, " check"), Phase::kBackward, std::move(before));
   }
 
   // Of as many of the gradients from `at` on as have room in one instruction.
@@ -182,7 +174,8 @@ class Scaler {
     const int64_t to = (c_.stage + distance) % stages_, from = (c_.stage - distance + stages_) % stages_;
     const BufferId heard = Add(absl::StrCat("not_finite@from", from), BufferRole::kGradient);
     const BufferId both = Add(absl::StrCat("not_finite@", distance), BufferRole::kGradient);
-    const EventId ready = AddEvent(absl::StrCat("ready ", what)), arrived = AddEvent(absl::StrCat("arrived ", what));
+    const EventId ready = AddEvent(c_, absl::StrCat("ready ", what)),
+                  arrived = AddEvent(c_, absl::StrCat("arrived ", what));
     const auto transfer = [&](bool send, int64_t peer) {
       Instruction instruction;
       instruction.work = Transfer{send, static_cast<int32_t>(peer - c_.stage), Purpose::kReport};

@@ -12,6 +12,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "planner/passes/class_parts.h"
 #include "planner/passes/operands.h"
 
 namespace meshwright {
@@ -47,11 +48,11 @@ class Mover {
     for (size_t b = 0, n = c_.blocks.size(); b < n; ++b) {
       if (!absl::EndsWith(c_.blocks[b].name, " backward")) continue;
       const std::string name(absl::StripSuffix(c_.blocks[b].name, " backward"));
-      const BlockId weights = Find(absl::StrCat(name, " weights"));
+      const BlockId weights = FindBlock(c_, absl::StrCat(name, " weights"));
       backward_ = weights.valid() ? weights : BlockId(b);
-      zero_ = Find(absl::StrCat(name, " zero"));
-      reduce_ = Find(absl::StrCat(name, " reduce"));
-      update_ = Find(absl::StrCat(name, " update"));
+      zero_ = FindBlock(c_, absl::StrCat(name, " zero"));
+      reduce_ = FindBlock(c_, absl::StrCat(name, " reduce"));
+      update_ = FindBlock(c_, absl::StrCat(name, " update"));
       if (!zero_.valid() || !update_.valid()) continue;
       for (const BufferId gradient : GradientsHere()) Move(gradient);
     }
@@ -63,16 +64,6 @@ class Mover {
  private:
   Block& At(BlockId id) { return c_.blocks[id.index()]; }
   Buffer& At(BufferId id) { return c_.buffers[id.index()]; }
-  BlockId Find(absl::string_view name) const {
-    for (size_t i = 0; i < c_.blocks.size(); ++i) {
-      if (c_.blocks[i].name == name) return BlockId(i);
-    }
-    return BlockId();
-  }
-  BufferId NewBuffer(Buffer buffer) {
-    c_.buffers.push_back(std::move(buffer));
-    return BufferId(c_.buffers.size() - 1);
-  }
   static void MakeTemporary(Buffer& buffer) {
     buffer.role = BufferRole::kTemporary;
     buffer.layers = 1;
@@ -145,7 +136,7 @@ class Mover {
     Buffer piece = At(rows);
     MakeTemporary(piece);
     absl::StrAppend(&piece.name, "@piece");
-    const BufferId piece_id = NewBuffer(std::move(piece));
+    const BufferId piece_id = AddBuffer(c_, std::move(piece));
     chain.back().writes[0].buffer = piece_id;
     Instruction add;
     add.work = Adding(OpKind::kReduceSum, At(rows).shape.size(), 1, true);
@@ -179,7 +170,7 @@ class Mover {
       for (Operand& operand : instruction.writes) {
         if (operand.buffer != gradient) continue;
         if (!std::exchange(started, true)) continue;
-        operand.buffer = NewBuffer(At(gradient));
+        operand.buffer = AddBuffer(c_, At(gradient));
         absl::StrAppend(&At(operand.buffer).name, "@more");
         Instruction add;
         add.work = Adding(OpKind::kAdd, At(gradient).shape.size(), 2, false);

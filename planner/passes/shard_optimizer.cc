@@ -11,6 +11,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "planner/passes/class_parts.h"
 
 namespace meshwright {
 namespace {
@@ -140,12 +141,12 @@ class Sharder {
     for (size_t u = 0, n = c_.blocks.size(); u < n; ++u) {
       if (!absl::EndsWith(c_.blocks[u].name, " update")) continue;
       const std::string segment(absl::StripSuffix(c_.blocks[u].name, " update"));
-      reduce_ = Find(absl::StrCat(segment, " reduce"));
+      reduce_ = FindBlock(c_, absl::StrCat(segment, " reduce"));
       update_ = BlockId(u);
       gather_.clear();
       for (BufferId gradient : Gradients()) Shard(gradient);
       if (gather_.empty()) continue;
-      c_.blocks.push_back({absl::StrCat(segment, " gather"), Phase::kForward, std::move(gather_)});
+      AddBlock(c_, absl::StrCat(segment, " gather"), Phase::kForward, std::move(gather_));
       for (const Slot& slot : c_.slots) {
         if (slot.block != update_) continue;
         for (int64_t k = 0; k < slot.count; ++k)
@@ -158,16 +159,6 @@ class Sharder {
  private:
   Buffer& At(BufferId id) { return c_.buffers[id.index()]; }
   std::vector<Instruction>& InstructionsOf(BlockId id) { return c_.blocks[id.index()].instructions; }
-  BlockId Find(absl::string_view name) const {
-    for (size_t i = 0; i < c_.blocks.size(); ++i) {
-      if (c_.blocks[i].name == name) return BlockId(i);
-    }
-    return BlockId();
-  }
-  BufferId Add(Buffer buffer) {
-    c_.buffers.push_back(std::move(buffer));
-    return BufferId(c_.buffers.size() - 1);
-  }
 
   // S11.1.
   void GiveAway() {
@@ -255,7 +246,7 @@ class Sharder {
       Buffer rows = At(gradient);
       absl::StrAppend(&rows.name, "@rows");
       rows.alias = BufferId();
-      const BufferId own = Add(std::move(rows));
+      const BufferId own = AddBuffer(c_, std::move(rows));
       std::vector<Instruction>& instructions = InstructionsOf(update_);
       for (Instruction& instruction : instructions) Replace(gradient, own, instruction);
       Instruction all_reduce;  // of nothing
@@ -295,7 +286,7 @@ class Sharder {
         Buffer next = At(from);
         absl::StrAppend(&next.name, "@", chain.size() + 1);
         next.alias = BufferId();
-        at = Add(std::move(next));
+        at = AddBuffer(c_, std::move(next));
       } else {
         at = to;
       }
@@ -357,7 +348,7 @@ class Sharder {
     Buffer shard = At(parameter);
     if (!has_master) shard.role = BufferRole::kMaster;
     absl::StrAppend(&shard.name, has_master ? "@shard" : "@master");
-    const BufferId rows = Add(std::move(shard));
+    const BufferId rows = AddBuffer(c_, std::move(shard));
     std::set<BufferId> split = {gradient};
     for (size_t i : mine) {
       Replace(parameter, rows, block[i]);
@@ -412,7 +403,7 @@ class Sharder {
     for (BufferId sum : sums) {
       Buffer whole = At(sum);
       absl::StrAppend(&whole.name, "@whole");
-      const BufferId id = Add(std::move(whole));
+      const BufferId id = AddBuffer(c_, std::move(whole));
       At(sum).layout.partial = axes;
       for (size_t i : mine) {
         if (i > made) Replace(sum, id, block[i]);

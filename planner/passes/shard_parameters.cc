@@ -11,6 +11,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "planner/passes/class_parts.h"
 #include "planner/passes/scatter_in_backward.h"
 
 namespace meshwright {
@@ -56,23 +57,17 @@ class Sharder {
  private:
   Block& At(BlockId id) { return c_.blocks[id.index()]; }
   Buffer& At(BufferId id) { return c_.buffers[id.index()]; }
-  BlockId Find(absl::string_view name) const {
-    for (size_t i = 0; i < c_.blocks.size(); ++i) {
-      if (c_.blocks[i].name == name) return BlockId(i);
-    }
-    return BlockId();
-  }
 
   void AddSegment(BlockId gather) {
     const std::string name(absl::StripSuffix(At(gather).name, " gather"));
     Segment segment;
     segment.gather = gather;
-    segment.forward = Find(absl::StrCat(name, " forward"));
-    segment.backward = Find(absl::StrCat(name, " backward"));
-    const BlockId weights = Find(absl::StrCat(name, " weights"));
+    segment.forward = FindBlock(c_, absl::StrCat(name, " forward"));
+    segment.backward = FindBlock(c_, absl::StrCat(name, " backward"));
+    const BlockId weights = FindBlock(c_, absl::StrCat(name, " weights"));
     segment.makes = weights.valid() ? weights : segment.backward;
-    segment.zero = Find(absl::StrCat(name, " zero"));
-    segment.reduce = Find(absl::StrCat(name, " reduce"));
+    segment.zero = FindBlock(c_, absl::StrCat(name, " zero"));
+    segment.reduce = FindBlock(c_, absl::StrCat(name, " reduce"));
     for (const BlockId id : {segment.forward, segment.backward, segment.zero, segment.reduce}) {
       if (!id.valid()) return;
     }
@@ -174,17 +169,12 @@ class Sharder {
     if (parameters_) {
       Remove(segment.gather, gathered);
       rest_.insert(segment.gather);
-      segment.gather = NewBlock(absl::StrCat(name, " gather one"), Phase::kForward, std::move(gather));
+      segment.gather = AddBlock(c_, absl::StrCat(name, " gather one"), Phase::kForward, std::move(gather));
     }
     Remove(segment.reduce, reduced);
     rest_.insert(segment.reduce);
-    segment.reduce = NewBlock(absl::StrCat(name, " scatter"), Phase::kBackward, std::move(reduce));
-    if (!add.empty()) segment.add = NewBlock(absl::StrCat(name, " add"), Phase::kBackward, std::move(add));
-  }
-
-  BlockId NewBlock(std::string name, Phase phase, std::vector<Instruction> instructions) {
-    c_.blocks.push_back({std::move(name), phase, std::move(instructions)});
-    return BlockId(c_.blocks.size() - 1);
+    segment.reduce = AddBlock(c_, absl::StrCat(name, " scatter"), Phase::kBackward, std::move(reduce));
+    if (!add.empty()) segment.add = AddBlock(c_, absl::StrCat(name, " add"), Phase::kBackward, std::move(add));
   }
 
   void Remove(BlockId block, const std::set<size_t>& which) {

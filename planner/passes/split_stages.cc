@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "ir/status.h"
 #include "planner/passes/arrivals.h"
+#include "planner/passes/class_parts.h"
 #include "planner/passes/pass_slots.h"
 #include "planner/passes/pipeline_parts.h"
 #include "planner/passes/split_backward.h"
@@ -95,12 +96,12 @@ class Splitter {
     for (size_t s = 0; s < graph_.segments.size(); ++s) {
       SplitBlock backward = {all().blocks[2 * s + 1], {}};
       if (SplitsBackward(schedule_)) backward = SplitBackward(backward.backward, all().buffers);
-      AddBlock(all().blocks[2 * s]);
-      AddBlock(std::move(backward.backward));
-      AddBlock(std::move(backward.weights));
+      Keep(all().blocks[2 * s]);
+      Keep(std::move(backward.backward));
+      Keep(std::move(backward.weights));
     }
   }
-  void AddBlock(Block block) {
+  void Keep(Block block) {
     blocks_.push_back(block);
     cuts_.push_back(TakesTurns(schedule_) ? CutAtCollectives(std::move(block), all().events)
                                           : std::vector<Block>{std::move(block)});
@@ -361,8 +362,7 @@ class Splitter {
     if (waiting != slots_.arrivals.waiting.end()) least = std::max(least, waiting->second);
     b.microbatches = std::max(b.microbatches, std::min(least, strategy_.microbatches));
     if (chunk > 0 && IsOfChunk(old)) absl::StrAppend(&b.name, "@chunk", chunk);
-    c.buffers.push_back(std::move(b));
-    renamed = BufferId(c.buffers.size() - 1);
+    renamed = AddBuffer(c, std::move(b));
     return renamed;
   }
   bool TouchedForward(BufferId id) const {
@@ -471,23 +471,6 @@ class Splitter {
     return {kept ? PassKind::kBackward : PassKind::kForward, chunk};
   }
 
-  EventId NewEvent(RankClass& c, std::string name, int64_t microbatches) {
-    c.events.push_back({std::move(name), 1, microbatches});
-    return EventId(c.events.size() - 1);
-  }
-  BlockId NewBlock(RankClass& c, std::string name, Phase phase, std::vector<Instruction> instructions) {
-    c.blocks.push_back({std::move(name), phase, std::move(instructions)});
-    return BlockId(c.blocks.size() - 1);
-  }
-  static Instruction MakeSync(std::vector<EventId> waits, std::vector<EventId> records, std::string origin) {
-    Instruction sync;
-    sync.work = Sync{};
-    for (EventId id : waits) sync.waits.push_back({id, 0});
-    for (EventId id : records) sync.records.push_back({id, 0});
-    sync.origin = std::move(origin);
-    return sync;
-  }
-
   // One block per crossing and side; see rules 3 and 4 of ir/program.h for why each event is there.
   void AddTransfers(RankClass& c, int64_t stage) {
     slots_.receives.assign(crossings_.size(), Slot());
@@ -513,7 +496,7 @@ class Splitter {
     copy.writes = {{BufferIn(c, stage, ChunkOf(crossing.to), crossing.buffer),
                     static_cast<int32_t>(crossing.to_layer - crossing.from_layer)}};
     copy.origin = what;
-    const BlockId block = NewBlock(c, absl::StrCat("turn ", what), PhaseOf(crossing.kind), {std::move(copy)});
+    const BlockId block = AddBlock(c, absl::StrCat("turn ", what), PhaseOf(crossing.kind), {std::move(copy)});
     SlotsOf(ChunkOf(crossing.from), crossing.kind).after.push_back({block, 0, crossing.from_layer, 1, 1});
   }
 
@@ -521,8 +504,8 @@ class Splitter {
     PassSlots::Transfers& slots = SlotsOf(ChunkOf(crossing.from), crossing.kind);
     const BufferId buffer = BufferIn(c, StageOf(crossing.from), ChunkOf(crossing.from), crossing.buffer);
     const int64_t copies = c.buffers[buffer.index()].microbatches;
-    const EventId ready = NewEvent(c, absl::StrCat("ready ", what), copies);
-    const EventId sent = NewEvent(c, absl::StrCat("sent ", what), copies);
+    const EventId ready = AddEvent(c, absl::StrCat("ready ", what), 1, copies);
+    const EventId sent = AddEvent(c, absl::StrCat("sent ", what), 1, copies);
     Instruction send;
     send.work = Transfer{true, Offset(crossing.from, crossing.to), Purpose::kActivation};
     send.stream = Stream::kSend;
@@ -532,9 +515,9 @@ class Splitter {
     send.origin = what;
     // What the pass overwrites must have left.
     const BlockId guard =
-        NewBlock(c, absl::StrCat("await sent ", what), PhaseOf(crossing.kind), {MakeSync({sent}, {}, what)});
+        AddBlock(c, absl::StrCat("await sent ", what), PhaseOf(crossing.kind), {MakeSync({sent}, {}, what)});
     slots.before.push_back({guard, 0, crossing.from_layer, 1, 1});
-    const BlockId block = NewBlock(c, absl::StrCat("send ", what), PhaseOf(crossing.kind),
+    const BlockId block = AddBlock(c, absl::StrCat("send ", what), PhaseOf(crossing.kind),
                                    {MakeSync({}, {ready}, what), std::move(send)});
     slots.after.push_back({block, 0, crossing.from_layer, 1, 1});
   }
@@ -543,8 +526,8 @@ class Splitter {
     const Crossing& crossing = crossings_[k];
     const BufferId buffer = BufferIn(c, StageOf(crossing.to), ChunkOf(crossing.to), crossing.buffer);
     const int64_t copies = c.buffers[buffer.index()].microbatches;
-    const EventId free = NewEvent(c, absl::StrCat("free ", what), copies);
-    const EventId arrived = NewEvent(c, absl::StrCat("arrived ", what), copies);
+    const EventId free = AddEvent(c, absl::StrCat("free ", what), 1, copies);
+    const EventId arrived = AddEvent(c, absl::StrCat("arrived ", what), 1, copies);
     Instruction receive;
     receive.work = Transfer{false, Offset(crossing.to, crossing.from), Purpose::kActivation};
     receive.stream = Stream::kReceive;
@@ -556,14 +539,14 @@ class Splitter {
     Instruction await = MakeSync({arrived}, {}, what);
     // Where some are issued early, the reader waits at its own place.
     if (slots_.arrivals.early.count(k) == 0) here.push_back(std::move(await));
-    slots_.receives[k] = {NewBlock(c, absl::StrCat("receive ", what), PhaseOf(crossing.kind), std::move(here)), 0,
+    slots_.receives[k] = {AddBlock(c, absl::StrCat("receive ", what), PhaseOf(crossing.kind), std::move(here)), 0,
                           crossing.to_layer, 1, 1};
     if (slots_.arrivals.early.count(k) > 0) {
-      const BlockId arrival = NewBlock(c, absl::StrCat("arrival ", what), PhaseOf(crossing.kind), {std::move(await)});
+      const BlockId arrival = AddBlock(c, absl::StrCat("arrival ", what), PhaseOf(crossing.kind), {std::move(await)});
       SlotsOf(ChunkOf(crossing.to), crossing.kind).before.push_back({arrival, 0, crossing.to_layer, 1, 1});
     }
     const auto [kind, chunk] = ReleasedAfter(crossing);
-    const BlockId release = NewBlock(c, absl::StrCat("release ", what), PhaseOf(kind), {MakeSync({}, {free}, what)});
+    const BlockId release = AddBlock(c, absl::StrCat("release ", what), PhaseOf(kind), {MakeSync({}, {free}, what)});
     SlotsOf(chunk, kind).after.push_back({release, 0, crossing.to_layer, 1, 1});
   }
 

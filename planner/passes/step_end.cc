@@ -6,6 +6,7 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
+#include "planner/passes/class_parts.h"
 #include "planner/schedule.h"
 
 namespace meshwright {
@@ -38,26 +39,10 @@ class Maker {
     }
     return BufferId();
   }
-  BufferId Add(Buffer buffer) {
-    c_.buffers.push_back(std::move(buffer));
-    return BufferId(c_.buffers.size() - 1);
-  }
-  BlockId AddBlock(std::string name, std::vector<Instruction> instructions) {
+  // Invalid where there is nothing to do.
+  BlockId AddIfAny(std::string name, std::vector<Instruction> instructions) {
     if (instructions.empty()) return BlockId();
-    c_.blocks.push_back({std::move(name), Phase::kBackward, std::move(instructions)});
-    return BlockId(c_.blocks.size() - 1);
-  }
-  EventId AddEvent(std::string name, int64_t layers = 1) {
-    c_.events.push_back({std::move(name), layers, 1});
-    return EventId(c_.events.size() - 1);
-  }
-  static Instruction MakeSync(std::vector<EventId> waits, std::vector<EventId> records, std::string origin) {
-    Instruction sync;
-    sync.work = Sync{};
-    for (EventId id : waits) sync.waits.push_back({id, 0});
-    for (EventId id : records) sync.records.push_back({id, 0});
-    sync.origin = std::move(origin);
-    return sync;
+    return AddBlock(c_, std::move(name), Phase::kBackward, std::move(instructions));
   }
 
   // A gradient and its parameter, which is invalid where there is none.
@@ -117,7 +102,7 @@ class Maker {
     after.layout.partial.clear();
     after.layout.reduction = Reduction::kSum;
     after.alias = partial;
-    const BufferId whole = Add(std::move(after));
+    const BufferId whole = AddBuffer(c_, std::move(after));
     Instruction reduce;
     Collective collective;
     collective.kind = CollectiveKind::kAllReduce;
@@ -162,7 +147,7 @@ class Maker {
     if (narrow) {
       state.role = BufferRole::kMaster;
       state.name = absl::StrCat(param.name, "@master");
-      master = Add(state);
+      master = AddBuffer(c_, state);
     }
     Instruction update;
     update.reads = {{master, 0}, {gradient, 0}};
@@ -171,7 +156,7 @@ class Maker {
       state.role = BufferRole::kOptimizerState;
       state.name = absl::StrCat(param.name, kStateNames[i]);
       state.init = Initializer();
-      const BufferId id = Add(state);
+      const BufferId id = AddBuffer(c_, state);
       update.reads.push_back({id, 0});
       update.writes.push_back({id, 0});
     }
@@ -204,19 +189,19 @@ class Maker {
     for (const AxisList& axes : param.layout.dims) {
       norm.layout.partial.insert(norm.layout.partial.end(), axes.begin(), axes.end());
     }
-    step.writes[0] = {Add(std::move(whole_step)), 0};
+    step.writes[0] = {AddBuffer(c_, std::move(whole_step)), 0};
     Instruction apply, add;
     apply.reads = {master, step.writes[0]};
     for (const absl::string_view name : {"@norm", "@step_norm"}) {
       norm.name = absl::StrCat(param.name, name);
-      const BufferId sum = Add(norm);
+      const BufferId sum = AddBuffer(c_, norm);
       step.writes.push_back({sum, 0});
       add.reads.push_back({sum, 0});
       if (norm.layout.partial.empty()) continue;
       Buffer whole = norm;
       absl::StrAppend(&whole.name, "@whole");
       whole.layout.partial.clear();
-      add.writes.push_back({Add(std::move(whole)), 0});
+      add.writes.push_back({AddBuffer(c_, std::move(whole)), 0});
     }
     const auto& norms = norm.layout.partial.empty() ? add.reads : add.writes;
     apply.reads.insert(apply.reads.end(), norms.begin(), norms.end());
@@ -253,29 +238,29 @@ class Sharing {
   // Returns what is recorded when it has left.
   EventId Send(BufferId buffer, int64_t to, Purpose purpose, std::vector<Instruction>& out) {
     const std::string what = Name(buffer, make_.c_.stage, to);
-    const EventId ready = make_.AddEvent(absl::StrCat("ready ", what));
-    out.push_back(Maker::MakeSync({}, {ready}, what));
+    const EventId ready = AddEvent(make_.c_, absl::StrCat("ready ", what));
+    out.push_back(MakeSync({}, {ready}, what));
     out.push_back(MakeTransfer(true, to, purpose, what));
     out.back().reads = {{buffer, 0}};
     out.back().waits = {{ready, 0}};
-    const EventId sent = make_.AddEvent(absl::StrCat("sent ", what), make_.c_.buffers[buffer.index()].layers);
+    const EventId sent = AddEvent(make_.c_, absl::StrCat("sent ", what), make_.c_.buffers[buffer.index()].layers);
     out.back().records = {{sent, 0}};
     if (purpose == Purpose::kParameter) sent_[buffer].push_back(sent);
     return sent;
   }
   void Receive(BufferId buffer, int64_t from, Purpose purpose, std::vector<Instruction>& out) {
     const std::string what = Name(buffer, from, make_.c_.stage);
-    const EventId arrived = make_.AddEvent(absl::StrCat("arrived ", what));
+    const EventId arrived = AddEvent(make_.c_, absl::StrCat("arrived ", what));
     EventId free;  // what the blocks of several layers receive in turn
     if (make_.c_.buffers[buffer.index()].role == BufferRole::kTemporary) {
-      free = make_.AddEvent(absl::StrCat("free ", what));
-      out.push_back(Maker::MakeSync({}, {free}, what));
+      free = AddEvent(make_.c_, absl::StrCat("free ", what));
+      out.push_back(MakeSync({}, {free}, what));
     }
     out.push_back(MakeTransfer(false, from, purpose, what));
     if (free.valid()) out.back().waits = {{free, 0}};
     out.back().writes = {{buffer, 0}};
     out.back().records = {{arrived, 0}};
-    out.push_back(Maker::MakeSync({arrived}, {}, what));
+    out.push_back(MakeSync({arrived}, {}, what));
   }
 
   // The values, at the start of the step. The update, at its end, waits until they have left.
@@ -303,7 +288,7 @@ class Sharing {
     for (int64_t user : shared.contributors) {
       Buffer copy = make_.c_.buffers[gradient.index()];
       copy.name = absl::StrCat(copy.name, "@of stage ", user);
-      const BufferId theirs = make_.Add(copy);
+      const BufferId theirs = AddBuffer(make_.c_, copy);
       Receive(theirs, user, Purpose::kGradient, out);
       AddUp(theirs, gradient, out);
     }
@@ -322,7 +307,7 @@ class Sharing {
     const EventId sent = Send(loss, twin, Purpose::kReport, out);
     const BufferId theirs = AddTheirs(loss, twin);
     Receive(theirs, twin, Purpose::kReport, out);
-    out.push_back(Maker::MakeSync({sent}, {}, make_.c_.buffers[loss.index()].name));
+    out.push_back(MakeSync({sent}, {}, make_.c_.buffers[loss.index()].name));
     AddUp(theirs, loss, out);
   }
 
@@ -330,14 +315,14 @@ class Sharing {
   // Before what has been sent is overwritten.
   void AwaitSent(BufferId parameter, std::vector<Instruction>& out) {
     const std::vector<EventId>& sent = sent_[parameter];
-    if (!sent.empty()) out.push_back(Maker::MakeSync(sent, {}, make_.c_.buffers[parameter.index()].name));
+    if (!sent.empty()) out.push_back(MakeSync(sent, {}, make_.c_.buffers[parameter.index()].name));
   }
   BufferId AddTheirs(BufferId ours, int64_t stage) {
     Buffer theirs = make_.c_.buffers[ours.index()];
     theirs.name = absl::StrCat(theirs.name, "@of stage ", stage);
     theirs.role = BufferRole::kTemporary;
     theirs.layers = 1;
-    return make_.Add(std::move(theirs));
+    return AddBuffer(make_.c_, std::move(theirs));
   }
   void AddUp(BufferId theirs, BufferId sum, std::vector<Instruction>& out) {
     const Buffer& copy = make_.c_.buffers[theirs.index()];
@@ -418,13 +403,13 @@ absl::StatusOr<StepEnd> StepEnd::Make(RankClass& c, const Mesh& mesh, const Upda
         finish(gradient, parameter, reduce, update);
       }
     }
-    blocks.zero = make.AddBlock(absl::StrCat(segments[i].name, " zero"), std::move(zero));
-    blocks.reduce = make.AddBlock(absl::StrCat(segments[i].name, " reduce"), std::move(reduce));
-    blocks.update = make.AddBlock(absl::StrCat(segments[i].name, " update"), std::move(update));
+    blocks.zero = make.AddIfAny(absl::StrCat(segments[i].name, " zero"), std::move(zero));
+    blocks.reduce = make.AddIfAny(absl::StrCat(segments[i].name, " reduce"), std::move(reduce));
+    blocks.update = make.AddIfAny(absl::StrCat(segments[i].name, " update"), std::move(update));
     (segments[i].owned ? blocks.send_values : blocks.receive_values) =
-        make.AddBlock(absl::StrCat(segments[i].name, " values"), std::move(values));
+        make.AddIfAny(absl::StrCat(segments[i].name, " values"), std::move(values));
     (segments[i].owned ? blocks.receive_gradients : blocks.send_gradients) =
-        make.AddBlock(absl::StrCat(segments[i].name, " of twin"), std::move(of_twin));
+        make.AddIfAny(absl::StrCat(segments[i].name, " of twin"), std::move(of_twin));
     end.segments_.push_back(blocks);
   }
   for (const SharedParameter& one : shared) {
@@ -436,20 +421,20 @@ absl::StatusOr<StepEnd> StepEnd::Make(RankClass& c, const Mesh& mesh, const Upda
   for (const auto& [gradient, parameter] : late) {
     finish(gradient, parameter, late_reduce, late_update);
   }
-  end.late_.reduce = make.AddBlock("shared parameters reduce", std::move(late_reduce));
-  end.late_.update = make.AddBlock("shared parameters update", std::move(late_update));
-  end.share_ = make.AddBlock("share", std::move(share));
-  end.give_back_ = make.AddBlock("give back", std::move(give_back));
+  end.late_.reduce = make.AddIfAny("shared parameters reduce", std::move(late_reduce));
+  end.late_.update = make.AddIfAny("shared parameters update", std::move(late_update));
+  end.share_ = make.AddIfAny("share", std::move(share));
+  end.give_back_ = make.AddIfAny("give back", std::move(give_back));
   for (size_t i = 0, n = c.buffers.size(); i < n; ++i) {
     if (c.buffers[i].role != BufferRole::kLoss) continue;
-    const BlockId zero = make.AddBlock("loss zero", {make.MakeZero({BufferId(i)}, "loss/zero")});
+    const BlockId zero = make.AddIfAny("loss zero", {make.MakeZero({BufferId(i)}, "loss/zero")});
     end.segments_.emplace_back().zero = zero;
     if (strategy.stages > 1 && DirectionsOf(strategy.schedule) > 1) {
       sharing.ExchangeLoss(strategy.stages - 1 - c.stage, BufferId(i), report);
     }
     make.Reduce(BufferId(i), Purpose::kReport, report);
   }
-  end.report_ = make.AddBlock("report", std::move(report));
+  end.report_ = make.AddIfAny("report", std::move(report));
   return end;
 }
 

@@ -1,0 +1,56 @@
+// What a pass adds to one rank's program, and how it finds a block that an earlier pass named.
+//
+// Ids count a class's own lists, so what is added stands at the end and no id moves. Pure functions of the class given;
+// no locking.
+#ifndef MESHWRIGHT_PLANNER_PASSES_CLASS_PARTS_H_
+#define MESHWRIGHT_PLANNER_PASSES_CLASS_PARTS_H_
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "ir/program.h"
+
+namespace meshwright {
+
+inline BufferId AddBuffer(RankClass& c, Buffer buffer) {
+  c.buffers.push_back(std::move(buffer));
+  return BufferId(c.buffers.size() - 1);
+}
+
+// No slot plays the block yet.
+inline BlockId AddBlock(RankClass& c, std::string name, Phase phase, std::vector<Instruction> instructions) {
+  c.blocks.push_back({std::move(name), phase, std::move(instructions)});
+  return BlockId(c.blocks.size() - 1);
+}
+
+inline EventId AddEvent(RankClass& c, std::string name, int64_t layers = 1, int64_t microbatches = 1) {
+  c.events.push_back({std::move(name), layers, microbatches});
+  return EventId(c.events.size() - 1);
+}
+
+// The first block of that name; invalid where there is none.
+inline BlockId FindBlock(const RankClass& c, absl::string_view name) {
+  for (size_t i = 0; i < c.blocks.size(); ++i) {
+    if (c.blocks[i].name == name) return BlockId(i);
+  }
+  return BlockId();
+}
+
+// An instruction on the compute stream that does nothing but wait for events and record others: how passes order
+// streams. `origin` as Instruction::origin.
+inline Instruction MakeSync(const std::vector<EventId>& waits, const std::vector<EventId>& records,
+                            std::string origin) {
+  Instruction sync;
+  sync.work = Sync{};
+  for (EventId id : waits) sync.waits.push_back({id, 0});
+  for (EventId id : records) sync.records.push_back({id, 0});
+  sync.origin = std::move(origin);
+  return sync;
+}
+
+}  // namespace meshwright
+
+#endif  // MESHWRIGHT_PLANNER_PASSES_CLASS_PARTS_H_
