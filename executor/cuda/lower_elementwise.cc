@@ -82,8 +82,8 @@ absl::Status LowerSwiglu(const Lowering& l, bool gradient) {
   body.y = RefOf(small);
   body.x = RefOf(wide);
   body.dx = RefOf(l.call.outputs[0]);
-  const ByLabel in_small = StridesByLabel(rule, small_rule, small.shape);
-  const Shape strides = Strides(wide.shape);
+  const LabelStrides in_small = StridesByLabel(rule, small_rule, small.shape);
+  const Shape strides = RowMajorStrides(wide.shape);
   for (size_t d = 0; d < wide_rule.size(); ++d) {
     const int8_t label = wide_rule[d].label;
     const bool shared = std::any_of(small_rule.begin(), small_rule.end(),
@@ -133,7 +133,7 @@ absl::Status LowerDropout(const Lowering& l) {
   }
   body.x = RefOf(x);
   body.y = RefOf(y);
-  const Shape in_whole = Strides(x.global);
+  const Shape in_whole = RowMajorStrides(x.global);
   for (size_t d = 0; d < x.shape.size(); ++d) {
     body.base += x.begin[d] * in_whole[d];
     AddDim(body.places, x.shape[d], {in_whole[d]});

@@ -70,8 +70,8 @@ absl::Status LaunchByThread(const Lowering& l, Reduce body) {
 absl::Status LowerReduce(const Lowering& l) {
   const IndexRule& rule = *l.call.rule;
   const TensorView &x = l.call.inputs[0], &y = l.call.outputs[0];
-  const ByLabel in_y = StridesByLabel(rule, rule.outputs[0], y.shape);
-  const Shape strides = Strides(x.shape);
+  const LabelStrides in_y = StridesByLabel(rule, rule.outputs[0], y.shape);
+  const Shape strides = RowMajorStrides(x.shape);
   Reduce body;
   const Reduction reduction = InfoOf(l.call.op).reduction;
   body.kind = reduction == Reduction::kMax   ? ReduceKind::kMax
@@ -110,8 +110,8 @@ absl::StatusOr<TableRows> RowsOf(const IndexRule& rule, const OperandRule& table
   if (ids.dtype != DType::kInt32) {
     return absl::InvalidArgumentError(absl::StrCat("row numbers are ", NameOf(ids.dtype), ", wanted int32"));
   }
-  const ByLabel in_values = StridesByLabel(rule, values_rule, values.shape);
-  const Shape table_strides = Strides(table.shape), ids_strides = Strides(ids.shape);
+  const LabelStrides in_values = StridesByLabel(rule, values_rule, values.shape);
+  const Shape table_strides = RowMajorStrides(table.shape), ids_strides = RowMajorStrides(ids.shape);
   TableRows rows;
   for (size_t d = 0; d < table_rule.size(); ++d) {
     const int8_t label = table_rule[d].label;
@@ -298,7 +298,7 @@ absl::Status LowerStridedSlice(const Lowering& l, bool gradient) {
   const OperandRule& large_rule = gradient ? rule.outputs[0] : rule.inputs[0];
   const OperandRule& small_rule = gradient ? rule.inputs[0] : rule.outputs[0];
   const Shape &begin = l.call.attrs->begin, &by = l.call.attrs->strides;
-  const Shape in_large = Strides(large.shape), in_small = Strides(small.shape);
+  const Shape in_large = RowMajorStrides(large.shape), in_small = RowMajorStrides(small.shape);
   Places places;  // to, from
   int64_t start = 0;
   for (size_t d = 0; d < large.shape.size(); ++d) {

@@ -1,96 +1,39 @@
-// MatMul: any sum over products of two tensors that an index rule can say, by cuBLASLt. Labels fall into groups as in
-// executor/host/products.cc: batch (in a, b and c), m (in a and c), n (in b and c), k (in a and b), and those of one
-// operand only. What lies as a matrix is handed over where it lies, the rest is copied into scratch first.
+// MatMul: any sum over products of two tensors that an index rule can say, by cuBLASLt. What lies as a matrix
+// (executor/product_groups.h) is handed over where it lies, the rest is copied into scratch first.
 #include <algorithm>
+#include <optional>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "executor/cuda/lowering.h"
 #include "executor/epilogue.h"
+#include "executor/product_groups.h"
 #include "ir/status.h"
 
 namespace meshwright::cuda {
 namespace {
 
-struct LabelDim {
-  int64_t extent, a, b, c;  // strides in elements, 0 where the operand lacks the label
-  size_t label;
-};
-using Group = std::vector<LabelDim>;
-
-struct Product {
-  Group batch, m, n, k;
-  Group a_only, b_only;  // summed while the operand is copied
-  Group c_only;          // the result is repeated over these
-};
-
-int64_t Extent(const Group& group) {
-  int64_t extent = 1;
-  for (const LabelDim& dim : group) extent *= dim.extent;
-  return extent;
-}
-
-absl::StatusOr<Product> Classify(const KernelCall& call) {
-  const IndexRule& rule = *call.rule;
-  const ByLabel a = StridesByLabel(rule, rule.inputs[0], call.inputs[0].shape);
-  const ByLabel b = StridesByLabel(rule, rule.inputs[1], call.inputs[1].shape);
-  const ByLabel c = StridesByLabel(rule, rule.outputs[0], call.outputs[0].shape);
-  std::vector<Shape> inputs, outputs;
-  for (const TensorView& view : call.inputs) inputs.push_back(view.shape);
-  for (const TensorView& view : call.outputs) outputs.push_back(view.shape);
-  MESHWRIGHT_ASSIGN_OR_RETURN(const Shape extents, LabelExtents(rule, inputs, outputs));
-  Product p;
-  for (size_t label = 0; label < rule.labels.size(); ++label) {
-    const LabelDim dim = {extents[label], a[label], b[label], c[label], label};
-    const bool in_a = dim.a != 0, in_b = dim.b != 0, in_c = dim.c != 0;
-    if (dim.extent == 1 || (!in_a && !in_b && !in_c)) continue;
-    Group* const groups[2][2][2] = {{{nullptr, &p.c_only}, {&p.b_only, &p.n}}, {{&p.a_only, &p.m}, {&p.k, &p.batch}}};
-    groups[in_a][in_b][in_c]->push_back(dim);
-  }
-  const auto by = [](int64_t LabelDim::*stride) {
-    return [stride](const LabelDim& x, const LabelDim& y) { return x.*stride > y.*stride; };
-  };
-  for (Group* group : {&p.batch, &p.m, &p.n}) std::stable_sort(group->begin(), group->end(), by(&LabelDim::c));
-  std::stable_sort(p.k.begin(), p.k.end(), by(&LabelDim::a));
-  return p;
-}
-
-// The stride of the whole group in one operand, as if it were one dim; 0 when its labels do not lie beside each other.
-int64_t Merged(const Group& group, int64_t LabelDim::*stride) {
-  for (size_t i = 0; i + 1 < group.size(); ++i) {
-    if (group[i].*stride != group[i + 1].*stride * group[i + 1].extent) return 0;
-  }
-  return group.empty() ? 1 : group.back().*stride;
-}
-
 // Says in `matrix` how rows x columns of an operand lie, if they lie as a matrix, one batch entry a stride apart.
-bool AsMatrix(const Product& p, const Group& rows, const Group& columns, int64_t LabelDim::*stride, MatrixRef& matrix) {
-  const int64_t row = Merged(rows, stride), column = Merged(columns, stride), batch = Merged(p.batch, stride);
-  if (row == 0 || column == 0 || batch == 0) return false;
+bool AsMatrix(const ProductGroups& p, const LabelGroup& rows, const LabelGroup& columns, int64_t LabelDim::*stride,
+              MatrixRef& matrix) {
+  const std::optional<MatrixPlace> place = PlaceOf(rows, columns, stride);
+  const int64_t batch = MergedStride(p.batch, stride);
+  if (!place.has_value() || batch == 0) return false;
   matrix.batch_stride = p.batch.empty() ? 0 : batch;
-  if (columns.empty() || column == 1) {
-    matrix.leading = rows.empty() ? Extent(columns) : row;
-    matrix.transposed = false;
-    return matrix.leading >= Extent(columns);
-  }
-  if (rows.empty() || row == 1) {
-    matrix.leading = column;
-    matrix.transposed = true;
-    return matrix.leading >= Extent(rows);
-  }
-  return false;
+  matrix.leading = place->leading;
+  matrix.transposed = place->transposed;
+  return true;
 }
 
 // Copies an operand to `to` in the order (batch, rows, columns), summing over `summed`.
-absl::Status Pack(const Lowering& l, const TensorView& from, const Product& p, const Group& rows, const Group& columns,
-                  const Group& summed, int64_t LabelDim::*stride, Ref to) {
+absl::Status Pack(const Lowering& l, const TensorView& from, const ProductGroups& p, const LabelGroup& rows,
+                  const LabelGroup& columns, const LabelGroup& summed, int64_t LabelDim::*stride, Ref to) {
   Reduce body;
   body.by_thread = true;
   body.x = RefOf(from);
   body.out = to;
   int64_t packed = Extent(p.batch) * Extent(rows) * Extent(columns);
-  for (const Group* group : {&p.batch, &rows, &columns}) {
+  for (const LabelGroup* group : {&p.batch, &rows, &columns}) {
     for (const LabelDim& dim : *group) AddDim(body.kept, dim.extent, {packed /= dim.extent, dim.*stride});
   }
   for (const LabelDim& dim : summed) AddDim(body.reduced, dim.extent, {dim.*stride});
@@ -100,14 +43,14 @@ absl::Status Pack(const Lowering& l, const TensorView& from, const Product& p, c
 }
 
 // Writes a packed result to its places, repeated where the output has labels of its own.
-absl::Status Unpack(const Lowering& l, const Product& p, Ref from, bool add) {
+absl::Status Unpack(const Lowering& l, const ProductGroups& p, Ref from, bool add) {
   Pointwise body;
   body.op = PointOp::kCopy;
   body.add = add;
   body.x[0] = from;
   body.y = RefOf(l.call.outputs[0]);
   int64_t packed = Extent(p.batch) * Extent(p.m) * Extent(p.n);
-  for (const Group* group : {&p.batch, &p.m, &p.n}) {
+  for (const LabelGroup* group : {&p.batch, &p.m, &p.n}) {
     for (const LabelDim& dim : *group) AddDim(body.places, dim.extent, {dim.c, packed /= dim.extent});
   }
   for (const LabelDim& dim : p.c_only) AddDim(body.places, dim.extent, {dim.c, 0});
@@ -125,10 +68,10 @@ absl::Status AddBias(const Lowering& l) {
 }
 
 // Whether the third input is one element for each column of c, in their order, so that the library can add it.
-bool IsBiasOfColumns(const Lowering& l, const Product& p) {
+bool IsBiasOfColumns(const Lowering& l, const ProductGroups& p) {
   const TensorView &bias = l.call.inputs[2], &c = l.call.outputs[0];
   if (bias.dtype != c.dtype || bias.dtype == DType::kFloat64 || bias.size() != Extent(p.n)) return false;
-  const ByLabel in_bias = StridesByLabel(*l.call.rule, l.call.rule->inputs[2], bias.shape);
+  const LabelStrides in_bias = StridesByLabel(*l.call.rule, l.call.rule->inputs[2], bias.shape);
   // Each label lies in the bias as in c, where the columns have the innermost places.
   return std::all_of(p.n.begin(), p.n.end(), [&](const LabelDim& dim) { return in_bias[dim.label] == dim.c; });
 }
@@ -153,7 +96,7 @@ struct Side {
   int64_t at = 0;  // in scratch
 };
 
-void SetOperands(const Product& p, const MatrixRef& a, const MatrixRef& b, const MatrixRef& c, GemmCall& gemm) {
+void SetOperands(const ProductGroups& p, const MatrixRef& a, const MatrixRef& b, const MatrixRef& c, GemmCall& gemm) {
   gemm.batch = Extent(p.batch);
   gemm.m = Extent(p.m);
   gemm.n = Extent(p.n);
@@ -179,7 +122,7 @@ absl::Status LowerProduct(const Lowering& l) {
   if (!epilogue && (call.inputs.size() < 2 || call.inputs.size() > 3 || call.outputs.size() != 1)) {
     return absl::InvalidArgumentError("has other than 2 or 3 inputs and 1 output");
   }
-  MESHWRIGHT_ASSIGN_OR_RETURN(const Product p, Classify(call));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const ProductGroups p, GroupsOf(call));
   const int64_t batch = Extent(p.batch);
   const TensorView &a_view = call.inputs[0], &b_view = call.inputs[1], &c_view = call.outputs[0];
   // Operands of two types are multiplied in the wider one.
@@ -187,7 +130,7 @@ absl::Status LowerProduct(const Lowering& l) {
   const DType common = same ? a_view.dtype : l.wide ? DType::kFloat64 : DType::kFloat32;
   const int64_t element = SizeOf(common).raw();
   int64_t scratch_bytes = 0;
-  const auto side = [&](const TensorView& view, const Group& rows, const Group& columns, bool must_pack,
+  const auto side = [&](const TensorView& view, const LabelGroup& rows, const LabelGroup& columns, bool must_pack,
                         int64_t LabelDim::*stride, DType dtype) {
     Side s;
     s.matrix.dtype = dtype;

@@ -14,11 +14,11 @@ constexpr int64_t kSumBlocks = 256;  // of the first pass of a sum over everythi
 absl::Status SetPlaces(const KernelCall& call, size_t of, std::initializer_list<int> operands, bool skip_last,
                        Places& places) {
   const IndexRule& rule = *call.rule;
-  ByLabel strides[Places::kMaxOperands];
+  LabelStrides strides[Places::kMaxOperands];
   size_t n = 0;
   for (const int k : operands) {
     const size_t inputs = rule.inputs.size(), index = static_cast<size_t>(k);
-    strides[n++] = k < 0 ? ByLabel(rule.labels.size(), 0)
+    strides[n++] = k < 0 ? LabelStrides(rule.labels.size(), 0)
                    : index < inputs
                        ? StridesByLabel(rule, rule.inputs[index], call.inputs[index].shape)
                        : StridesByLabel(rule, rule.outputs[index - inputs], call.outputs[index - inputs].shape);

@@ -33,19 +33,6 @@ void TakePieces(RawCopy& body) {
   body.element = static_cast<int32_t>(kPiece);
 }
 
-absl::Status CheckOperands(const KernelCall& call) {
-  if (call.rule == nullptr || call.rule->inputs.size() != call.inputs.size() ||
-      call.rule->outputs.size() != call.outputs.size()) {
-    return absl::InvalidArgumentError(absl::StrCat("has ", call.inputs.size(), " inputs and ", call.outputs.size(),
-                                                   " outputs, its rule is \"",
-                                                   call.rule == nullptr ? "" : ToText(*call.rule), "\""));
-  }
-  std::vector<Shape> inputs, outputs;
-  for (const TensorView& view : call.inputs) inputs.push_back(view.shape);
-  for (const TensorView& view : call.outputs) outputs.push_back(view.shape);
-  return LabelExtents(*call.rule, inputs, outputs).status();
-}
-
 // Whether the call is computed in double; casts to and from int32 are, so that every int32 is exact.
 absl::StatusOr<bool> IsWide(const KernelCall& call) {
   bool wide = false;
@@ -81,21 +68,6 @@ Elem ElemOf(DType dtype) {
   if (dtype == DType::kBFloat16) return Elem::kBFloat16;
   if (dtype == DType::kInt32) return Elem::kInt32;
   return Elem::kFloat32;
-}
-
-Shape Strides(const Shape& shape) {
-  Shape strides(shape.size(), 1);
-  for (size_t i = shape.size(); i-- > 1;) strides[i - 1] = strides[i] * shape[i];
-  return strides;
-}
-
-ByLabel StridesByLabel(const IndexRule& rule, const OperandRule& operand, const Shape& shape) {
-  ByLabel by_label(rule.labels.size(), 0);
-  const Shape strides = Strides(shape);
-  for (size_t i = 0; i < operand.size(); ++i) {
-    if (operand[i].label >= 0 && !operand[i].own_size) by_label[operand[i].label] += strides[i];
-  }
-  return by_label;
 }
 
 void AddDim(Places& places, int64_t extent, std::initializer_list<int64_t> strides) {
@@ -164,8 +136,8 @@ absl::Status LaunchPointwise(const Lowering& l, Pointwise body) {
 Places OverOutput(const KernelCall& call, std::initializer_list<size_t> inputs) {
   const IndexRule& rule = *call.rule;
   const Shape& shape = call.outputs[0].shape;
-  const Shape strides = Strides(shape);
-  ByLabel in[3];
+  const Shape strides = RowMajorStrides(shape);
+  LabelStrides in[3];
   size_t n = 0;
   for (const size_t i : inputs) in[n++] = StridesByLabel(rule, rule.inputs[i], call.inputs[i].shape);
   Places places;
@@ -253,7 +225,7 @@ absl::Status LowerInParts(const Lowering& l) {
 absl::Status DeviceKernels::Run(DeviceStream stream, const KernelCall& call, Scratch& scratch, StepValues* values) {
   const auto run = [&]() -> absl::Status {
     const bool flat = call.op == OpKind::kFill || IsOptimizer(call.op);
-    if (!flat) MESHWRIGHT_RETURN_IF_ERROR(CheckOperands(call));
+    if (!flat) MESHWRIGHT_RETURN_IF_ERROR(LabelExtentsOf(call).status());
     MESHWRIGHT_ASSIGN_OR_RETURN(const bool wide, IsWide(call));
     return Lower({driver_, launcher_, scratch, stream, call, wide, tf32_, values, wgmma_});
   };

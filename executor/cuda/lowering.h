@@ -9,6 +9,7 @@
 #include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "executor/call_operands.h"
 #include "executor/cuda/driver.h"
 #include "executor/cuda/kernels.h"
 #include "executor/cuda/kernels/launcher.h"
@@ -57,12 +58,6 @@ struct Lowering {
 
 Elem ElemOf(DType dtype);  // of the types that Check lets through
 inline Ref RefOf(const TensorView& view) { return {view.data, ElemOf(view.dtype)}; }
-
-Shape Strides(const Shape& shape);  // row-major
-
-// In elements, per label of a rule; 0 where an operand does not have it.
-using ByLabel = absl::InlinedVector<int64_t, 8>;
-ByLabel StridesByLabel(const IndexRule& rule, const OperandRule& operand, const Shape& shape);
 
 // Adds a dim inside the others; dims of extent 1 vanish, neighbours that are contiguous in every operand merge.
 void AddDim(Places& places, int64_t extent, std::initializer_list<int64_t> strides);

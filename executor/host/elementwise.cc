@@ -3,6 +3,7 @@
 #include <cmath>
 #include <utility>
 
+#include "executor/call_operands.h"
 #include "executor/host/kernel_functions.h"
 #include "executor/host/loop.h"
 #include "executor/random.h"

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "executor/call_operands.h"
 #include "executor/collective_pieces.h"
 #include "executor/host/kernels.h"
 #include "executor/host/loop.h"
@@ -74,7 +75,7 @@ absl::Status HostBackend::RunSlice(Stream, const TensorView& from, const TensorV
   if (to.shape.size() != dims || from.dtype != to.dtype) {
     return absl::InvalidArgumentError(absl::StrCat("slice of ", ToText(from.shape), " as ", ToText(to.shape)));
   }
-  const Shape in = host::RowMajorStrides(from.shape), out = host::RowMajorStrides(to.shape);
+  const Shape in = RowMajorStrides(from.shape), out = RowMajorStrides(to.shape);
   host::LoopNest<2> nest;
   int64_t offset = 0;
   for (size_t d = 0; d < dims; ++d) {

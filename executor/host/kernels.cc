@@ -5,6 +5,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "executor/call_operands.h"
 #include "executor/epilogue.h"
 #include "executor/host/kernel_functions.h"
 #include "executor/narrow_floats.h"
@@ -18,31 +19,8 @@ using namespace host;  // the kernels, so that the table below reads
 // Operators whose kernels check their operands themselves and look at no rule.
 bool IsFlat(OpKind op) { return op == OpKind::kFill || IsOptimizer(op); }
 
-// Dims that the rule writes as 1.
-absl::Status CheckUnsplitDims(absl::Span<const OperandRule> operands, absl::Span<const Shape> shapes) {
-  for (size_t i = 0; i < operands.size(); ++i) {
-    for (size_t d = 0; d < operands[i].size(); ++d) {
-      if (operands[i][d].label != DimRule::kUnsplit || shapes[i][d] == 1) continue;
-      return absl::InvalidArgumentError(absl::StrCat("dim ", d, " of ", ToText(shapes[i]), " must be 1"));
-    }
-  }
-  return absl::OkStatus();
-}
-
 absl::Status CheckOperands(const KernelCall& call) {
-  if (IsFlat(call.op)) return absl::OkStatus();
-  if (call.rule == nullptr || call.rule->inputs.size() != call.inputs.size() ||
-      call.rule->outputs.size() != call.outputs.size()) {
-    return absl::InvalidArgumentError(absl::StrCat("has ", call.inputs.size(), " inputs and ", call.outputs.size(),
-                                                   " outputs, its rule is \"",
-                                                   call.rule == nullptr ? "" : ToText(*call.rule), "\""));
-  }
-  std::vector<Shape> inputs, outputs;
-  for (const TensorView& view : call.inputs) inputs.push_back(view.shape);
-  for (const TensorView& view : call.outputs) outputs.push_back(view.shape);
-  MESHWRIGHT_RETURN_IF_ERROR(LabelExtents(*call.rule, inputs, outputs).status());
-  MESHWRIGHT_RETURN_IF_ERROR(CheckUnsplitDims(call.rule->inputs, inputs));
-  return CheckUnsplitDims(call.rule->outputs, outputs);
+  return IsFlat(call.op) ? absl::OkStatus() : LabelExtentsOf(call).status();
 }
 
 // The widest floating type of the operands, at least float32: what the kernel computes in.

@@ -24,24 +24,6 @@
 
 namespace meshwright::host {
 
-// In elements, per label of a rule; 0 where an operand does not have the label.
-using LabelStrides = absl::InlinedVector<int64_t, 8>;
-
-inline Shape RowMajorStrides(const Shape& shape) {
-  Shape strides(shape.size(), 1);
-  for (size_t i = shape.size(); i-- > 1;) strides[i - 1] = strides[i] * shape[i];
-  return strides;
-}
-
-inline LabelStrides StridesByLabel(const IndexRule& rule, const OperandRule& operand, const Shape& shape) {
-  LabelStrides by_label(rule.labels.size(), 0);
-  const Shape strides = RowMajorStrides(shape);
-  for (size_t i = 0; i < operand.size(); ++i) {
-    if (operand[i].label >= 0 && !operand[i].own_size) by_label[operand[i].label] += strides[i];
-  }
-  return by_label;
-}
-
 template <size_t N>
 class LoopNest {
  public:

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "executor/call_operands.h"
 #include "executor/host/kernel_functions.h"
 #include "executor/host/loop.h"
 #include "ir/status.h"

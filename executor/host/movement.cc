@@ -3,6 +3,7 @@
 #include <cstring>
 #include <limits>
 
+#include "executor/call_operands.h"
 #include "executor/host/kernel_functions.h"
 #include "executor/host/loop.h"
 #include "ir/context_order.h"

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "executor/call_operands.h"
 #include "executor/host/kernels.h"
 #include "executor/host/loop.h"
 #include "executor/op_examples.h"
@@ -58,7 +59,7 @@ Piece Cut(OwnedTensor& whole, const OperandRule& rule, int label, int64_t half) 
 // Calls f(place in the piece, place in the whole).
 template <class F>
 void ForEachPlace(const TensorView& piece, const F& f) {
-  const Shape in_whole = host::RowMajorStrides(piece.global), in_piece = host::RowMajorStrides(piece.shape);
+  const Shape in_whole = RowMajorStrides(piece.global), in_piece = RowMajorStrides(piece.shape);
   for (int64_t i = 0; i < piece.size(); ++i) {
     int64_t place = 0;
     for (size_t d = 0; d < piece.shape.size(); ++d) {

@@ -1,97 +1,37 @@
 // MatMul: any sum over products of two tensors that an index rule can say, on top of a plain matrix product.
 //
-// Labels fall into groups: batch (in a, b and c), m (in a and c), n (in b and c), k (in a and b), and those of one
-// operand only (sums of an input, repeats of the output). An operand whose labels of a group lie beside each other,
-// with one group contiguous, is handed to BLAS where it lies; another is copied into that form first.
+// An operand whose labels of a group (executor/product_groups.h) lie beside each other, with one group contiguous, is
+// handed to BLAS where it lies; another is copied into that form first.
 #include <algorithm>
+#include <optional>
 #include <vector>
 
+#include "executor/call_operands.h"
 #include "executor/host/blas.h"
 #include "executor/host/kernel_functions.h"
 #include "executor/host/loop.h"
+#include "executor/product_groups.h"
 #include "ir/status.h"
 
 namespace meshwright::host {
 namespace {
 
-struct LabelDim {
-  int64_t extent, a, b, c;  // strides in elements, 0 where the operand lacks the label
-};
-using Group = std::vector<LabelDim>;
-
-struct Product {
-  Group batch, m, n, k;
-  Group a_only, b_only;  // summed while the operand is copied
-  Group c_only;          // the result is repeated over these
-};
-
-int64_t Extent(const Group& group) {
-  int64_t extent = 1;
-  for (const LabelDim& dim : group) extent *= dim.extent;
-  return extent;
-}
-
-absl::StatusOr<Product> Classify(const KernelCall& call) {
-  const IndexRule& rule = *call.rule;
-  const LabelStrides a = StridesByLabel(rule, rule.inputs[0], call.inputs[0].shape);
-  const LabelStrides b = StridesByLabel(rule, rule.inputs[1], call.inputs[1].shape);
-  const LabelStrides c = StridesByLabel(rule, rule.outputs[0], call.outputs[0].shape);
-  std::vector<Shape> inputs, outputs;
-  for (const TensorView& view : call.inputs) inputs.push_back(view.shape);
-  for (const TensorView& view : call.outputs) outputs.push_back(view.shape);
-  MESHWRIGHT_ASSIGN_OR_RETURN(const Shape extents, LabelExtents(rule, inputs, outputs));
-  Product product;
-  for (size_t label = 0; label < rule.labels.size(); ++label) {
-    const LabelDim dim = {extents[label], a[label], b[label], c[label]};
-    if (dim.extent == 1) continue;
-    const bool in_a = dim.a != 0, in_b = dim.b != 0, in_c = dim.c != 0;
-    if (!in_a && !in_b && !in_c) continue;  // of the bias
-    Group* const groups[2][2][2] = {{{nullptr, &product.c_only}, {&product.b_only, &product.n}},
-                                    {{&product.a_only, &product.m}, {&product.k, &product.batch}}};
-    groups[in_a][in_b][in_c]->push_back(dim);
-  }
-  const auto by = [](int64_t LabelDim::*stride) {
-    return [stride](const LabelDim& x, const LabelDim& y) { return x.*stride > y.*stride; };
-  };
-  std::stable_sort(product.batch.begin(), product.batch.end(), by(&LabelDim::c));
-  std::stable_sort(product.m.begin(), product.m.end(), by(&LabelDim::c));
-  std::stable_sort(product.n.begin(), product.n.end(), by(&LabelDim::c));
-  std::stable_sort(product.k.begin(), product.k.end(), by(&LabelDim::a));
-  return product;
-}
-
-// The stride of the whole group in one operand, as if it were one dim; 0 when its labels do not lie beside each other.
-int64_t MergedStride(const Group& group, int64_t LabelDim::*stride) {
-  for (size_t i = 0; i + 1 < group.size(); ++i) {
-    if (group[i].*stride != group[i + 1].*stride * group[i + 1].extent) return 0;
-  }
-  return group.empty() ? 1 : group.back().*stride;
-}
-
 // True when rows x columns of an operand can be handed to BLAS; says how in `matrix`.
 template <class T>
-bool AsMatrix(const Group& rows, const Group& columns, int64_t LabelDim::*stride, Matrix<T>* matrix) {
-  const int64_t row = MergedStride(rows, stride), column = MergedStride(columns, stride);
-  if (row == 0 || column == 0) return false;
-  if (columns.empty() || column == 1) {
-    *matrix = {matrix->data, rows.empty() ? Extent(columns) : row, false};
-    return matrix->leading >= Extent(columns);
-  }
-  if (rows.empty() || row == 1) {
-    *matrix = {matrix->data, column, true};
-    return matrix->leading >= Extent(rows);
-  }
-  return false;
+bool AsMatrix(const LabelGroup& rows, const LabelGroup& columns, int64_t LabelDim::*stride, Matrix<T>* matrix) {
+  const std::optional<MatrixPlace> place = PlaceOf(rows, columns, stride);
+  if (place.has_value()) *matrix = {matrix->data, place->leading, place->transposed};
+  return place.has_value();
 }
 
-void AddDims(const Group& group, int64_t LabelDim::*stride, std::vector<std::pair<int64_t, int64_t>>& dims) {
+void AddDims(const LabelGroup& group, int64_t LabelDim::*stride, std::vector<std::pair<int64_t, int64_t>>& dims) {
   for (const LabelDim& dim : group) dims.emplace_back(dim.extent, dim.*stride);
 }
 
 // Copies an operand into the order (batch, rows, columns), summing over `summed`.
 template <class T>
-std::vector<T> Pack(const T* from, const Group& batch, const Group& rows, const Group& columns, const Group& summed,
-                    int64_t LabelDim::*stride) {
+std::vector<T> Pack(const T* from, const LabelGroup& batch, const LabelGroup& rows, const LabelGroup& columns,
+                    const LabelGroup& summed, int64_t LabelDim::*stride) {
   std::vector<std::pair<int64_t, int64_t>> dims;
   AddDims(batch, stride, dims);
   AddDims(rows, stride, dims);
@@ -111,10 +51,10 @@ std::vector<T> Pack(const T* from, const Group& batch, const Group& rows, const 
 
 // Adds (or, for `overwrite`, writes) a packed result to the output.
 template <class T>
-void Unpack(const std::vector<T>& from, const Product& p, bool overwrite, T* to) {
+void Unpack(const std::vector<T>& from, const ProductGroups& p, bool overwrite, T* to) {
   LoopNest<2> nest;
   int64_t packed = static_cast<int64_t>(from.size());
-  for (const Group* group : {&p.batch, &p.m, &p.n}) {
+  for (const LabelGroup* group : {&p.batch, &p.m, &p.n}) {
     for (const LabelDim& dim : *group) nest.Add(dim.extent, {packed /= dim.extent, dim.c});
   }
   for (const LabelDim& dim : p.c_only) nest.Add(dim.extent, {0, dim.c});
@@ -127,7 +67,7 @@ void Unpack(const std::vector<T>& from, const Product& p, bool overwrite, T* to)
 }
 
 // Where each batch entry of an operand starts.
-std::vector<int64_t> BatchOffsets(const Group& batch, int64_t LabelDim::*stride, int64_t packed_size) {
+std::vector<int64_t> BatchOffsets(const LabelGroup& batch, int64_t LabelDim::*stride, int64_t packed_size) {
   std::vector<int64_t> offsets;
   if (packed_size >= 0) {
     for (int64_t i = 0; i < Extent(batch); ++i) offsets.push_back(i * packed_size);
@@ -168,7 +108,7 @@ void AddBias(const KernelCall& call) {
 template <class T>
 absl::Status MatMul(const KernelCall& call) {
   MESHWRIGHT_RETURN_IF_ERROR(CheckCounts(call, 2, 3, 1));
-  MESHWRIGHT_ASSIGN_OR_RETURN(const Product p, Classify(call));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const ProductGroups p, GroupsOf(call));
   const int64_t m = Extent(p.m), n = Extent(p.n), k = Extent(p.k);
   for (const int64_t extent : {m, n, k}) {
     if (extent > INT32_MAX) return absl::InvalidArgumentError("an extent of a product does not fit 31 bits");
