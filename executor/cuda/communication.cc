@@ -158,8 +158,14 @@ absl::Status Communication::Ready(Communicator communicator) {
   return absl::OkStatus();
 }
 
-absl::Status Communication::EndGroup(Communicator communicator) {
-  MESHWRIGHT_RETURN_IF_ERROR(driver_.GroupEnd());
+// Where a call fails the group is ended all the same: it is the thread's, and would take in whatever comes next.
+template <class Calls>
+absl::Status Communication::InGroup(Communicator communicator, const Calls& calls) {
+  MESHWRIGHT_RETURN_IF_ERROR(driver_.GroupStart());
+  const absl::Status called = calls();
+  const absl::Status ended = driver_.GroupEnd();
+  MESHWRIGHT_RETURN_IF_ERROR(called);
+  MESHWRIGHT_RETURN_IF_ERROR(ended);
   return Ready(communicator);
 }
 
@@ -205,20 +211,18 @@ absl::Status Communication::FirstMessages(DeviceStream stream) {
     if (!communicator) continue;
     const PlannedCommunicator& planned = plan_.communicators[i];
     const int64_t n = static_cast<int64_t>(planned.ranks.size()), own = planned.PositionOf(endpoint_.rank());
-    MESHWRIGHT_RETURN_IF_ERROR(driver_.GroupStart());
-    if (planned.use == CommUse::kCollective) {
-      MESHWRIGHT_RETURN_IF_ERROR(
-          driver_.AllReduce(data, data, 1, DType::kFloat32, Reduction::kSum, communicator, stream));
-    } else if (planned.use == CommUse::kTransfer) {
-      MESHWRIGHT_RETURN_IF_ERROR(own == 0 ? driver_.Send(data, 1, DType::kFloat32, 1, communicator, stream)
-                                          : driver_.Receive(data, 1, DType::kFloat32, 0, communicator, stream));
-    } else {
+    MESHWRIGHT_RETURN_IF_ERROR(InGroup(communicator, [&] {
+      if (planned.use == CommUse::kCollective) {
+        return driver_.AllReduce(data, data, 1, DType::kFloat32, Reduction::kSum, communicator, stream);
+      }
+      if (planned.use == CommUse::kTransfer) {
+        return own == 0 ? driver_.Send(data, 1, DType::kFloat32, 1, communicator, stream)
+                        : driver_.Receive(data, 1, DType::kFloat32, 0, communicator, stream);
+      }
       // Round the ring; other pairs of a permutation connect at their first use, in which all members take part.
       MESHWRIGHT_RETURN_IF_ERROR(driver_.Send(data, 1, DType::kFloat32, (own + 1) % n, communicator, stream));
-      MESHWRIGHT_RETURN_IF_ERROR(
-          driver_.Receive(data + 4, 1, DType::kFloat32, (own + n - 1) % n, communicator, stream));
-    }
-    MESHWRIGHT_RETURN_IF_ERROR(EndGroup(communicator));
+      return driver_.Receive(data + 4, 1, DType::kFloat32, (own + n - 1) % n, communicator, stream);
+    }));
   }
   return absl::OkStatus();
 }
@@ -262,7 +266,9 @@ absl::StatusOr<Nanos> Communication::Estimate(Stream program_stream, DeviceStrea
   if (!communicator) return absl::InternalError("an estimate without its communicator");
   MESHWRIGHT_RETURN_IF_ERROR(driver_.GroupStart());
   const Stretch& s = stretches[0];
-  MESHWRIGHT_RETURN_IF_ERROR(Put(c, n, call.reads[0].dtype, s.from, s.to, s.count, communicator, stream));
+  const absl::Status put = Put(c, n, call.reads[0].dtype, s.from, s.to, s.count, communicator, stream);
+  if (!put.ok()) driver_.GroupEnd().IgnoreError();  // of nothing
+  MESHWRIGHT_RETURN_IF_ERROR(put);
   return driver_.GroupEstimate();
 }
 
@@ -393,11 +399,12 @@ absl::Status Communication::Run(DeviceStream stream, const CollectiveCall& call,
   }
   const Communicator communicator = made_[static_cast<size_t>(id.communicator)].communicator;
   MESHWRIGHT_RETURN_IF_ERROR(OrderAfterLastUse(id.communicator, stream));
-  MESHWRIGHT_RETURN_IF_ERROR(driver_.GroupStart());
-  for (const Stretch& s : stretches) {
-    MESHWRIGHT_RETURN_IF_ERROR(Put(c, n, dtype, s.from, s.to, s.count, communicator, stream));
-  }
-  MESHWRIGHT_RETURN_IF_ERROR(EndGroup(communicator));
+  MESHWRIGHT_RETURN_IF_ERROR(InGroup(communicator, [&] {
+    for (const Stretch& s : stretches) {
+      MESHWRIGHT_RETURN_IF_ERROR(Put(c, n, dtype, s.from, s.to, s.count, communicator, stream));
+    }
+    return absl::OkStatus();
+  }));
   for (size_t i = 0; i < pairs.size(); ++i) {
     if (!pairs[i].unpack) continue;
     MESHWRIGHT_RETURN_IF_ERROR(Unpack(stream, c, n, pairs[i].join_dim, scratch + pairs[i].unpack_at, call.writes[i]));
@@ -437,18 +444,19 @@ absl::Status Communication::Run(DeviceStream stream, const ExchangeCall& call, c
   const PlannedCommunicator& planned = plan_.communicators[static_cast<size_t>(id.communicator)];
   const Communicator communicator = made_[static_cast<size_t>(id.communicator)].communicator;
   MESHWRIGHT_RETURN_IF_ERROR(OrderAfterLastUse(id.communicator, stream));
-  MESHWRIGHT_RETURN_IF_ERROR(driver_.GroupStart());
-  for (const ExchangeCall::Part& part : call.sends) {
-    if (part.peer == rank) continue;
-    MESHWRIGHT_RETURN_IF_ERROR(driver_.Send(part.view.data, part.view.size(), part.view.dtype,
-                                            planned.PositionOf(part.peer), communicator, stream));
-  }
-  for (const ExchangeCall::Part& part : call.receives) {
-    if (part.peer == rank) continue;
-    MESHWRIGHT_RETURN_IF_ERROR(driver_.Receive(part.view.data, part.view.size(), part.view.dtype,
-                                               planned.PositionOf(part.peer), communicator, stream));
-  }
-  return EndGroup(communicator);
+  return InGroup(communicator, [&] {
+    for (const ExchangeCall::Part& part : call.sends) {
+      if (part.peer == rank) continue;
+      MESHWRIGHT_RETURN_IF_ERROR(driver_.Send(part.view.data, part.view.size(), part.view.dtype,
+                                              planned.PositionOf(part.peer), communicator, stream));
+    }
+    for (const ExchangeCall::Part& part : call.receives) {
+      if (part.peer == rank) continue;
+      MESHWRIGHT_RETURN_IF_ERROR(driver_.Receive(part.view.data, part.view.size(), part.view.dtype,
+                                                 planned.PositionOf(part.peer), communicator, stream));
+    }
+    return absl::OkStatus();
+  });
 }
 
 }  // namespace meshwright::cuda

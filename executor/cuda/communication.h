@@ -79,7 +79,9 @@ class Communication {
  private:
   absl::StatusOr<LaunchId> NextOf(CommUse use, Stream stream, absl::Span<const int64_t> ranks);
   absl::Status Ready(Communicator communicator);
-  absl::Status EndGroup(Communicator communicator);
+  // All of `calls` as one launch, and until the communicator has taken it.
+  template <class Calls>
+  absl::Status InGroup(Communicator communicator, const Calls& calls);
   absl::Status FirstMessages(DeviceStream stream);
   absl::Status Put(const Collective& c, int64_t n, DType dtype, const std::byte* from, std::byte* to, int64_t count,
                    Communicator communicator, DeviceStream stream);

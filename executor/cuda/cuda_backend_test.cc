@@ -3,6 +3,7 @@
 #include "executor/cuda/cuda_backend.h"
 
 #include <algorithm>
+#include <atomic>
 #include <functional>
 #include <mutex>
 #include <string>
@@ -492,6 +493,23 @@ TEST(CudaGraphTest, ARecordingThatFailsIsIssued) {
   EXPECT_EQ(machine.counts().graphs, 7 * 4);
   EXPECT_THAT(notices, ElementsAre("rank 3 issues its steps call by call, as one could not be recorded: a kernel that "
                                    "cannot be captured"));
+}
+
+// Rank 3's calls are one first message and, a step, two gradients and the loss: call 5 is in the step that is recorded.
+TEST(CudaGraphTest, ACallThatNcclRefusesInACaptureLeavesNoGroupOpen) {
+  const Program program = ProgramFromText(absl::Substitute(kOracleDataParallel, 1));
+  const RunOptions options = {.steps = 5, .trace = false};
+  ASSERT_OK_AND_ASSIGN(const RunResult host, RunOnThreads(program, options, SyntheticData(1)));
+  StandInMachine machine(8);
+  machine.Inject({FaultKind::kCallRefused, 3, 5});
+  CudaOptions cuda = PatientGraphs();
+  std::atomic<int> notices = 0;
+  cuda.notice = [&](const std::string&) { ++notices; };
+  const StandInRun run = RunOnStandIns(program, options, SyntheticData(1), cuda, machine);
+  ASSERT_THAT(run.statuses, Each(IsOk()));
+  EXPECT_THAT(machine.faults(), IsEmpty());
+  EXPECT_EQ(run.result.losses, host.losses);
+  EXPECT_EQ(notices, 1);
 }
 
 // Kernel 17 + 5 is the ReLU of the step that is recorded: it hangs when that is launched, and stands behind the product

@@ -79,7 +79,8 @@ bool StepRecorder::WasRecorded(int64_t event) const {
 
 absl::Status StepRecorder::End() {
   Note(progress_.EndRecording(streams_)).IgnoreError();
-  if (!dropped()) Note(Join()).IgnoreError();
+  // Also where a call has failed that CUDA did not see, so that its capture goes on.
+  Note(Join()).IgnoreError();
   recording_ = false;
   absl::Status status = std::exchange(failed_, absl::OkStatus());
   absl::StatusOr<DeviceGraph> graph = driver_.EndCapture(streams_[0]);

@@ -109,6 +109,10 @@ absl::Status StandInMachine::State::Device::Call(CommCall call, Communicator com
   CommMember& member = *Of(communicator);
   if (member.group == nullptr) return absl::InternalError("a communicator is used before it is made");
   ++machine_.counts.calls;
+  if (const auto fault = machine_.Injected({FaultKind::kCallRefused}, index_, calls_++)) {
+    refused_ = true;
+    return ToStatus(fault->error, "a call in a group");
+  }
   const int64_t members = static_cast<int64_t>(member.group->members.size());
   if (const std::string wrong = CheckCall(call, member.position, members); !wrong.empty()) {
     machine_.Fault(absl::StrCat("device ", index_, ": ", wrong));
@@ -135,6 +139,7 @@ absl::Status StandInMachine::State::Device::GroupEnd() {
   if (!std::exchange(in_group_, false)) return absl::InternalError("the end of no group");
   const std::lock_guard<std::mutex> lock(machine_.mutex);
   auto launches = std::exchange(group_, {});
+  if (std::exchange(refused_, false)) return absl::InternalError("ncclGroupEnd: a call was refused");
   for (auto& [stream, task] : launches) {
     ++machine_.counts.launches;
     if (task.member->for_estimates) machine_.Fault("a launch on a communicator for estimates");

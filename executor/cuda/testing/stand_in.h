@@ -40,6 +40,7 @@ enum class FaultKind : uint8_t {
   kMessageHangs,  // the n-th launch on communicators never reaches the others
   kAsyncError,    // the same, and the communicator says `error`; other members of it are told kRemote
   kCallFails,     // the call that launches it returns `error`
+  kCallRefused,   // the n-th call within a group returns `error`; the group stays open, as NCCL's does
   kHostHangs,     // the call that launches the n-th kernel takes `delay`
   kNoSharing,     // AllocateShared is not implemented; `at` does not count
   kCaptureFails,  // the n-th kernel fails if its stream is being captured, and the capture with it

@@ -400,7 +400,8 @@ class StandInMachine::State::Device : public StandInDriver {
   absl::Status capture_failed_;
   VectorClock host_clock_;  // what the host has seen done
   absl::Status failed_;
-  int64_t kernels_ = 0, launches_ = 0;
+  int64_t kernels_ = 0, launches_ = 0, calls_ = 0;
+  bool refused_ = false;  // a call of the open group was: none of it is launched
   bool in_group_ = false;
   bool abandoned_ = false;                            // nothing that is queued will be done
   std::vector<std::pair<StreamState*, Task>> group_;  // launches of the open group
