@@ -1,6 +1,7 @@
 #include "executor/cuda/real_products.h"
 
 #include <algorithm>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -15,11 +16,30 @@ constexpr int kTimedRuns = 3;
 
 absl::Status ToStatus(cublasStatus_t code, absl::string_view call) {
   if (code == CUBLAS_STATUS_SUCCESS) return absl::OkStatus();
-  return absl::InternalError(absl::StrCat(call, ": ", "cublasStatus_t ", static_cast<int>(code)));
+  return absl::InternalError(absl::StrCat(call, ": ", cublasLtGetStatusName(code)));
 }
 absl::Status ToStatus(cudaError_t code, absl::string_view call) {
   if (code == cudaSuccess) return absl::OkStatus();
-  return absl::InternalError(absl::StrCat(call, ": ", cudaGetErrorString(code)));
+  cudaGetLastError();  // not for whoever asks next
+  return absl::InternalError(absl::StrCat(call, ": ", cudaGetErrorName(code), ", ", cudaGetErrorString(code)));
+}
+
+std::string ToText(const MatrixRef& m) {
+  return absl::StrCat(NameOf(m.dtype), m.transposed ? " transposed" : "", " leading ", m.leading,
+                      m.batch_stride != 0 ? absl::StrCat(" stride ", m.batch_stride) : "", " at ...",
+                      absl::Hex(reinterpret_cast<uintptr_t>(m.data) % 256));
+}
+// All that decides what the library says to it.
+std::string ToText(const GemmCall& call) {
+  static const char* const kEpilogues[] = {"", ", GELU", ", GELU's gradient"};
+  return absl::StrCat(call.m, " x ", call.k, " times ", call.k, " x ", call.n, ", batch ", call.batch, ", a ",
+                      ToText(call.a), ", b ", ToText(call.b), ", c ", ToText(call.c), call.add ? ", added" : "",
+                      call.bias != nullptr ? ", bias" : "", kEpilogues[static_cast<size_t>(call.epilogue)],
+                      call.aux != nullptr ? ", aux" : "", call.tf32 ? ", tf32" : "");
+}
+absl::Status Named(const absl::Status& status, const GemmCall& call) {
+  if (status.ok()) return status;
+  return absl::Status(status.code(), absl::StrCat(status.message(), " (", ToText(call), ")"));
 }
 
 cudaDataType_t TypeOf(DType dtype) {
@@ -62,6 +82,7 @@ struct Products::Plan {
   cublasLtMatmulAlgo_t algorithm = {};
   bool chosen = false;
   std::vector<cublasLtMatmulAlgo_t> candidates;
+  absl::Status refused;  // the last candidate's launch
   ~Plan() {
     if (operation != nullptr) cublasLtMatmulDescDestroy(operation);
     for (cublasLtMatrixLayout_t layout : {first, second, result}) {
@@ -168,8 +189,10 @@ absl::StatusOr<std::unique_ptr<Products::Plan>> Products::MakePlan(const GemmCal
 
   cublasLtMatmulPreference_t preference = nullptr;
   MESHWRIGHT_RETURN_IF_ERROR(ToStatus(cublasLtMatmulPreferenceCreate(&preference), "cublasLtMatmulPreferenceCreate"));
+  cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
   const auto set = [&](cublasLtMatmulPreferenceAttributes_t attribute, const auto& value) {
-    return cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof(value));
+    if (status != CUBLAS_STATUS_SUCCESS) return;
+    status = cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof(value));
   };
   set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kWorkspace);
   set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, static_cast<uint32_t>(AlignmentOf(call.b.data)));
@@ -178,17 +201,19 @@ absl::StatusOr<std::unique_ptr<Products::Plan>> Products::MakePlan(const GemmCal
   set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, static_cast<uint32_t>(AlignmentOf(call.c.data)));
   cublasLtMatmulHeuristicResult_t found[kCandidates];
   int count = 0;
-  const cublasStatus_t status =
-      cublasLtMatmulAlgoGetHeuristic(handle_, plan->operation, plan->first, plan->second, plan->result, plan->result,
-                                     preference, kCandidates, found, &count);
+  if (status == CUBLAS_STATUS_SUCCESS) {
+    status = cublasLtMatmulAlgoGetHeuristic(handle_, plan->operation, plan->first, plan->second, plan->result,
+                                            plan->result, preference, kCandidates, found, &count);
+  }
   cublasLtMatmulPreferenceDestroy(preference);
   if (status == CUBLAS_STATUS_NOT_SUPPORTED) count = 0;
   if (status != CUBLAS_STATUS_NOT_SUPPORTED) {
     MESHWRIGHT_RETURN_IF_ERROR(ToStatus(status, "cublasLtMatmulAlgoGetHeuristic"));
   }
-  if (count == 0) return plan;
-  for (int i = 0; i < count; ++i) plan->candidates.push_back(found[i].algo);
-  plan->algorithm = plan->candidates[0];
+  for (int i = 0; i < count; ++i) {  // each result has a state of its own (cublasLt.h)
+    if (found[i].state == CUBLAS_STATUS_SUCCESS) plan->candidates.push_back(found[i].algo);
+  }
+  if (!plan->candidates.empty()) plan->algorithm = plan->candidates[0];
   return plan;
 }
 
@@ -206,14 +231,13 @@ absl::Status Products::Launch(cudaStream_t stream, const GemmCall& call, const P
                   "cublasLtMatmul");
 }
 
-// Times the candidates on the operands themselves: c must not be added to meanwhile, so such a call is timed as one
-// that overwrites a copy of c. While a stream is captured nothing is timed.
+// Times the candidates on the operands themselves: c must not be added to meanwhile, so such a call is timed on memory
+// of its own. A candidate that cannot be launched is dropped: the heuristic only thinks that it can. While a stream is
+// captured nothing is timed.
 absl::Status Products::Choose(cudaStream_t stream, const GemmCall& call, Plan& plan) {
   cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
   MESHWRIGHT_RETURN_IF_ERROR(ToStatus(cudaStreamIsCapturing(stream, &capture), "cudaStreamIsCapturing"));
   if (capture != cudaStreamCaptureStatusNone) return absl::OkStatus();
-  plan.chosen = true;
-  if (plan.candidates.size() < 2) return absl::OkStatus();
   const int64_t last = (call.batch - 1) * call.c.batch_stride + (call.m - 1) * call.c.leading + call.n;
   GemmCall trial = call;
   if (call.add) {
@@ -221,43 +245,62 @@ absl::Status Products::Choose(cudaStream_t stream, const GemmCall& call, Plan& p
     // In the order of the stream: a plain free would wait for the whole device, where communication may wait for
     // another rank.
     if (cudaMallocAsync(reinterpret_cast<void**>(&trial.c.data), bytes, stream) != cudaSuccess) {
-      cudaGetLastError();  // not one that lasts
+      cudaGetLastError();  // not for whoever asks next
       return absl::OkStatus();
     }
   }
+  plan.chosen = true;
   cudaEvent_t begin = nullptr, end = nullptr;
-  cudaEventCreate(&begin);
-  cudaEventCreate(&end);
+  absl::Status status = ToStatus(cudaEventCreate(&begin), "cudaEventCreate");
+  if (status.ok()) status = ToStatus(cudaEventCreate(&end), "cudaEventCreate");
+  std::vector<cublasLtMatmulAlgo_t> able;
   float best = 0;
-  for (size_t i = 0; i < plan.candidates.size(); ++i) {
-    if (!Launch(stream, trial, plan, plan.candidates[i]).ok()) continue;
-    cudaEventRecord(begin, stream);
-    for (int run = 0; run < kTimedRuns; ++run) Launch(stream, trial, plan, plan.candidates[i]).IgnoreError();
-    cudaEventRecord(end, stream);
+  for (size_t i = 0; i < plan.candidates.size() && status.ok(); ++i) {
+    plan.refused = Launch(stream, trial, plan, plan.candidates[i]);
+    if (!plan.refused.ok()) continue;
+    able.push_back(plan.candidates[i]);
     float milliseconds = 0;
-    if (cudaEventSynchronize(end) != cudaSuccess) break;
-    cudaEventElapsedTime(&milliseconds, begin, end);
-    if (best == 0 || milliseconds < best) {
+    status = Time(stream, trial, plan, plan.candidates[i], begin, end, milliseconds);
+    if (status.ok() && (able.size() == 1 || milliseconds < best)) {
       best = milliseconds;
       plan.algorithm = plan.candidates[i];
     }
   }
-  cudaEventDestroy(begin);
-  cudaEventDestroy(end);
+  plan.candidates = std::move(able);
+  if (begin != nullptr) cudaEventDestroy(begin);
+  if (end != nullptr) cudaEventDestroy(end);
   if (call.add) cudaFreeAsync(trial.c.data, stream);
-  return ToStatus(cudaGetLastError(), "timing a product");
+  return status;
+}
+
+absl::Status Products::Time(cudaStream_t stream, const GemmCall& call, const Plan& plan,
+                            const cublasLtMatmulAlgo_t& algorithm, cudaEvent_t begin, cudaEvent_t end,
+                            float& milliseconds) {
+  MESHWRIGHT_RETURN_IF_ERROR(ToStatus(cudaEventRecord(begin, stream), "cudaEventRecord"));
+  for (int run = 0; run < kTimedRuns; ++run) MESHWRIGHT_RETURN_IF_ERROR(Launch(stream, call, plan, algorithm));
+  MESHWRIGHT_RETURN_IF_ERROR(ToStatus(cudaEventRecord(end, stream), "cudaEventRecord"));
+  MESHWRIGHT_RETURN_IF_ERROR(ToStatus(cudaEventSynchronize(end), "timing a product"));
+  return ToStatus(cudaEventElapsedTime(&milliseconds, begin, end), "cudaEventElapsedTime");
 }
 
 absl::Status Products::Run(cudaStream_t stream, const GemmCall& call) {
   if (call.m == 0 || call.n == 0 || call.batch == 0) return absl::OkStatus();
   std::unique_ptr<Plan>& plan = plans_[KeyOf(call)];
   if (plan == nullptr) {
-    MESHWRIGHT_ASSIGN_OR_RETURN(plan, MakePlan(call));
+    absl::StatusOr<std::unique_ptr<Plan>> made = MakePlan(call);
+    if (!made.ok()) return Named(made.status(), call);
+    plan = *std::move(made);
+  }
+  if (!plan->candidates.empty() && !plan->chosen) {
+    MESHWRIGHT_RETURN_IF_ERROR(Named(Choose(stream, call, *plan), call));
   }
   // Kept, so that the library is asked once.
-  if (plan->candidates.empty()) return absl::UnimplementedError("cuBLASLt offers no algorithm for this product");
-  if (!plan->chosen) MESHWRIGHT_RETURN_IF_ERROR(Choose(stream, call, *plan));
-  return Launch(stream, call, *plan, plan->algorithm);
+  if (plan->candidates.empty()) {
+    return Named(absl::UnimplementedError(absl::StrCat("cuBLASLt offers no algorithm that runs",
+                                                       plan->refused.ok() ? "" : ": ", plan->refused.message())),
+                 call);
+  }
+  return Named(Launch(stream, call, *plan, plan->algorithm), call);
 }
 
 }  // namespace meshwright::cuda

@@ -35,6 +35,8 @@ class Products {
   absl::Status Launch(cudaStream_t stream, const GemmCall& call, const Plan& plan,
                       const cublasLtMatmulAlgo_t& algorithm);
   absl::Status Choose(cudaStream_t stream, const GemmCall& call, Plan& plan);
+  absl::Status Time(cudaStream_t stream, const GemmCall& call, const Plan& plan, const cublasLtMatmulAlgo_t& algorithm,
+                    cudaEvent_t begin, cudaEvent_t end, float& milliseconds);
   absl::StatusOr<void*> WorkspaceOf(cudaStream_t stream);
 
   cublasLtHandle_t handle_ = nullptr;
