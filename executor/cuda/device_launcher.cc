@@ -19,16 +19,19 @@ class DeviceLauncher : public KernelLauncher {
  public:
 #define MESHWRIGHT_LAUNCH(Body)                                                                              \
   absl::Status Launch(DeviceStream stream, const LaunchShape& shape, bool wide, const Body& body) override { \
-    return ToStatus(LaunchOnDevice(body, shape, wide, stream.raw), #Body);                                   \
+    return ToStatus(LaunchOnDevice(body, shape, wide, stream.raw), #Body, shape);                            \
   }
   MESHWRIGHT_BODIES(MESHWRIGHT_LAUNCH)
 #undef MESHWRIGHT_LAUNCH
 
  private:
-  static absl::Status ToStatus(int code, const char* kernel) {
+  static absl::Status ToStatus(int code, const char* kernel, const LaunchShape& shape) {
     if (code == cudaSuccess) return absl::OkStatus();
-    return absl::InternalError(
-        absl::StrCat("launching ", kernel, ": ", cudaGetErrorString(static_cast<cudaError_t>(code))));
+    cudaGetLastError();  // not for whoever asks next
+    const auto error = static_cast<cudaError_t>(code);
+    return absl::InternalError(absl::StrCat(
+        "launching ", kernel, " in ", shape.blocks, " blocks of ", shape.threads, " threads with ", shape.shared,
+        " bytes of shared memory: ", cudaGetErrorName(error), ", ", cudaGetErrorString(error)));
   }
 };
 

@@ -10,7 +10,7 @@
 // Errors: those of the call, and of work queued earlier (a device that failed fails everything after). Errors of
 // communicators show in AsyncError.
 //
-// Thread safety: one thread per driver, but AsyncError and AbortCommunicator may be called from another.
+// Thread safety: one thread per driver, but AsyncError and AbortCommunicators may be called from another.
 #ifndef MESHWRIGHT_EXECUTOR_CUDA_DRIVER_H_
 #define MESHWRIGHT_EXECUTOR_CUDA_DRIVER_H_
 
@@ -22,6 +22,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "ir/dtype.h"
 #include "ir/layout.h"
 #include "ir/quantities.h"
@@ -148,8 +149,8 @@ class Driver {
   virtual absl::StatusOr<Communicator> InitRank(const UniqueId& id, int64_t size, int64_t rank) = 0;
   virtual absl::StatusOr<Communicator> Split(Communicator parent, int64_t color, int64_t key) = 0;
   virtual CommError AsyncError(Communicator communicator) = 0;
-  // Ends its work at once, done or not, and destroys it; Destroy is for one that is idle.
-  virtual void AbortCommunicator(Communicator communicator) = 0;
+  // Ends their work at once, done or not, and destroys them, all together; Destroy is for one that is idle.
+  virtual void AbortCommunicators(absl::Span<const Communicator> communicators) = 0;
   virtual void Destroy(Communicator communicator) = 0;
 
   // From here on what lies in `device` (of AllocateShared) may be read and written by the others of the communicator

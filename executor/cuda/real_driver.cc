@@ -8,8 +8,10 @@
 #include <cstring>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <set>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -23,12 +25,28 @@
 namespace meshwright::cuda {
 namespace {
 
+constexpr int kGroupAborts = 22200;  // NCCL 2.22
 constexpr absl::Duration kFinalizeTime = absl::Seconds(10), kNap = absl::Microseconds(50);
+
+// CUDA keeps the last error of a thread until it is asked for, also one that was returned and handled: nobody else
+// shall take it for his own.
+void Forget() { cudaGetLastError(); }
 
 absl::Status ToStatus(cudaError_t code, absl::string_view call) {
   if (code == cudaSuccess) return absl::OkStatus();
+  Forget();
   const std::string text = absl::StrCat(call, ": ", cudaGetErrorName(code), ", ", cudaGetErrorString(code));
   return code == cudaErrorMemoryAllocation ? absl::ResourceExhaustedError(text) : absl::InternalError(text);
+}
+
+// "Not ready" becomes the last error, too (pytorch/pytorch pull request 61554).
+absl::StatusOr<bool> IsDone(cudaError_t code, absl::string_view what) {
+  if (code == cudaErrorNotReady) {
+    Forget();
+    return false;
+  }
+  MESHWRIGHT_RETURN_IF_ERROR(ToStatus(code, what));
+  return true;
 }
 
 CommError ErrorOf(ncclResult_t code) {
@@ -153,7 +171,7 @@ class RealDriver : public Driver {
     void* data = nullptr;
     const cudaError_t code = cudaMalloc(&data, static_cast<size_t>(size.raw()));
     if (code == cudaErrorMemoryAllocation) {
-      cudaGetLastError();  // not one that lasts
+      Forget();
       size_t free_bytes = 0, total = 0;
       cudaMemGetInfo(&free_bytes, &total);
       return absl::ResourceExhaustedError(
@@ -211,10 +229,7 @@ class RealDriver : public Driver {
     if (!abandoned_) cudaStreamDestroy(Of(stream));
   }
   absl::StatusOr<bool> IsIdle(DeviceStream stream) override {
-    const cudaError_t code = cudaStreamQuery(Of(stream));
-    if (code == cudaErrorNotReady) return false;
-    MESHWRIGHT_RETURN_IF_ERROR(ToStatus(code, "work on a stream"));
-    return true;
+    return IsDone(cudaStreamQuery(Of(stream)), "work on a stream");
   }
 
   absl::StatusOr<DeviceEvent> MakeEvent(bool timed) override {
@@ -240,10 +255,7 @@ class RealDriver : public Driver {
     return ToStatus(cudaStreamWaitEvent(Of(stream), Of(event), 0), "cudaStreamWaitEvent");
   }
   absl::StatusOr<bool> HasHappened(DeviceEvent event) override {
-    const cudaError_t code = cudaEventQuery(Of(event));
-    if (code == cudaErrorNotReady) return false;
-    MESHWRIGHT_RETURN_IF_ERROR(ToStatus(code, "work before an event"));
-    return true;
+    return IsDone(cudaEventQuery(Of(event)), "work before an event");
   }
   absl::StatusOr<Nanos> Elapsed(DeviceEvent begin, DeviceEvent end) override {
     float milliseconds = 0;
@@ -262,7 +274,6 @@ class RealDriver : public Driver {
     if (status.ok()) status = ToStatus(cudaGraphInstantiate(&ready, graph, 0), "cudaGraphInstantiate");
     if (graph != nullptr) cudaGraphDestroy(graph);
     if (status.ok()) return DeviceGraph{ready};
-    cudaGetLastError();  // not one that lasts
     return status;
   }
   absl::Status Launch(DeviceGraph graph, DeviceStream stream) override {
@@ -276,6 +287,7 @@ class RealDriver : public Driver {
 
   absl::StatusOr<UniqueId> MakeUniqueId() override {
     static_assert(sizeof(ncclUniqueId) == sizeof(UniqueId));
+    const std::lock_guard<std::mutex> lock(nccl_);
     ncclUniqueId made;
     MESHWRIGHT_RETURN_IF_ERROR(ToStatus(ncclGetUniqueId(&made), "ncclGetUniqueId"));
     UniqueId id;
@@ -288,6 +300,7 @@ class RealDriver : public Driver {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
     Slot* const slot = NewSlot();
+    const std::lock_guard<std::mutex> lock(nccl_);
     MESHWRIGHT_RETURN_IF_ERROR(
         ToStatus(ncclCommInitRankConfig(reinterpret_cast<ncclComm_t*>(slot), static_cast<int>(size), made,
                                         static_cast<int>(rank), &config),
@@ -298,41 +311,74 @@ class RealDriver : public Driver {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
     Slot* const slot = NewSlot();
+    const std::lock_guard<std::mutex> lock(nccl_);
     MESHWRIGHT_RETURN_IF_ERROR(
         ToStatus(ncclCommSplit(Of(parent), color == kNoColor ? NCCL_SPLIT_NOCOLOR : static_cast<int>(color),
                                static_cast<int>(key), reinterpret_cast<ncclComm_t*>(slot), &config),
                  "ncclCommSplit"));
     return color == kNoColor ? Communicator() : Communicator{slot};
   }
+  // Never waits: who finds another thread in NCCL learns that something is in progress.
   CommError AsyncError(Communicator communicator) override {
-    if (Of(communicator) == nullptr) return CommError::kInProgress;
+    const std::unique_lock<std::mutex> lock(nccl_, std::try_to_lock);
+    if (!lock.owns_lock() || Of(communicator) == nullptr) return CommError::kInProgress;
     ncclResult_t state = ncclSuccess;
     const ncclResult_t asked = ncclCommGetAsyncError(Of(communicator), &state);
     return ErrorOf(asked != ncclSuccess ? asked : state);
   }
-  void AbortCommunicator(Communicator communicator) override {
-    if (Of(communicator) != nullptr) ncclCommAbort(Of(communicator));
+  // Without the lock: the thread that has it may be in the call that is to end. One after the other, an abort may wait
+  // for the whole device, on which another communicator's kernel waits for its own abort (NVIDIA/nccl issue 1013):
+  // together, as a group (NCCL 2.22), else each from a thread of its own.
+  void AbortCommunicators(absl::Span<const Communicator> communicators) override {
+    std::vector<ncclComm_t> alive;
+    for (const Communicator communicator : communicators) {
+      const ncclComm_t taken = communicator ? static_cast<Slot*>(communicator.raw)->exchange(nullptr) : nullptr;
+      if (taken != nullptr) alive.push_back(taken);
+    }
+    if (alive.empty()) return;
+    cudaSetDevice(device_);  // of whatever thread this is
+    int version = 0;
+    if (ncclGetVersion(&version) == ncclSuccess && version >= kGroupAborts) {
+      ncclGroupStart();
+      for (const ncclComm_t one : alive) ncclCommAbort(one);
+      ncclGroupEnd();
+      return;
+    }
+    std::vector<std::thread> threads;
+    for (const ncclComm_t one : alive) {
+      threads.emplace_back([one, device = device_] {
+        cudaSetDevice(device);
+        ncclCommAbort(one);
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
   }
   void Destroy(Communicator communicator) override {
     if (abandoned_ || Of(communicator) == nullptr) return;
-    for (void* const handle : registered_[communicator]) {
-      FindFunction<CommDeregister>("ncclCommDeregister")(Of(communicator), handle);
+    {
+      const std::lock_guard<std::mutex> lock(nccl_);
+      for (void* const handle : registered_[communicator]) {
+        FindFunction<CommDeregister>("ncclCommDeregister")(Of(communicator), handle);
+      }
+      registered_.erase(communicator);
+      ncclCommFinalize(Of(communicator));
     }
-    registered_.erase(communicator);
-    ncclCommFinalize(Of(communicator));
     // The others finalize theirs, too; one that has died never does.
     const absl::Time until = SteadyNow() + kFinalizeTime;
-    while (AsyncError(communicator) == CommError::kInProgress && SteadyNow() < until) absl::SleepFor(kNap);
-    if (AsyncError(communicator) == CommError::kNone) {
-      ncclCommDestroy(Of(communicator));
-    } else {
-      ncclCommAbort(Of(communicator));
+    CommError state = AsyncError(communicator);
+    while (state == CommError::kInProgress && SteadyNow() < until) {
+      absl::SleepFor(kNap);
+      state = AsyncError(communicator);
     }
+    if (state != CommError::kNone) return AbortCommunicators({communicator});
+    const std::lock_guard<std::mutex> lock(nccl_);
+    ncclCommDestroy(static_cast<Slot*>(communicator.raw)->exchange(nullptr));
   }
 
   absl::Status Register(Communicator communicator, std::byte* device, Bytes size) override {
     if (shared_.count(device) == 0) return absl::InvalidArgumentError("memory that is not of AllocateShared");
     void* handle = nullptr;
+    const std::lock_guard<std::mutex> lock(nccl_);
     MESHWRIGHT_RETURN_IF_ERROR(ToStatus(FindFunction<CommRegister>("ncclCommRegister")(
                                             Of(communicator), device, static_cast<size_t>(size.raw()), &handle),
                                         "ncclCommRegister"));
@@ -347,12 +393,14 @@ class RealDriver : public Driver {
     ncclUniqueId made;
     std::memcpy(&made, id.data(), sizeof(made));
     Slot* const slot = NewSlot();
+    const std::lock_guard<std::mutex> lock(nccl_);
     MESHWRIGHT_RETURN_IF_ERROR(ToStatus(
         ncclCommInitRank(reinterpret_cast<ncclComm_t*>(slot), static_cast<int>(size), made, static_cast<int>(rank)),
         "ncclCommInitRank"));
     return Communicator{slot};
   }
   absl::StatusOr<Nanos> GroupEstimate() override {
+    const std::lock_guard<std::mutex> lock(nccl_);
     SimInfo info;
     int version = 0;
     MESHWRIGHT_RETURN_IF_ERROR(ToStatus(ncclGetVersion(&version), "ncclGetVersion"));
@@ -362,11 +410,18 @@ class RealDriver : public Driver {
     return Nanos(info.microseconds > 0 ? static_cast<int64_t>(static_cast<double>(info.microseconds) * 1e3 + 0.5) : 0);
   }
 
-  absl::Status GroupStart() override { return ToStatus(ncclGroupStart(), "ncclGroupStart"); }
-  absl::Status GroupEnd() override { return ToStatus(ncclGroupEnd(), "ncclGroupEnd"); }
+  absl::Status GroupStart() override {
+    const std::lock_guard<std::mutex> lock(nccl_);
+    return ToStatus(ncclGroupStart(), "ncclGroupStart");
+  }
+  absl::Status GroupEnd() override {
+    const std::lock_guard<std::mutex> lock(nccl_);
+    return ToStatus(ncclGroupEnd(), "ncclGroupEnd");
+  }
   absl::Status AllReduce(const std::byte* from, std::byte* to, int64_t count, DType dtype, Reduction reduction,
                          Communicator communicator, DeviceStream stream) override {
     MESHWRIGHT_ASSIGN_OR_RETURN(const ncclDataType_t type, TypeOf(dtype));
+    const std::lock_guard<std::mutex> lock(nccl_);
     return ToStatus(
         ncclAllReduce(from, to, static_cast<size_t>(count), type, OpOf(reduction), Of(communicator), Of(stream)),
         "ncclAllReduce");
@@ -374,12 +429,14 @@ class RealDriver : public Driver {
   absl::Status AllGather(const std::byte* from, std::byte* to, int64_t count, DType dtype, Communicator communicator,
                          DeviceStream stream) override {
     MESHWRIGHT_ASSIGN_OR_RETURN(const ncclDataType_t type, TypeOf(dtype));
+    const std::lock_guard<std::mutex> lock(nccl_);
     return ToStatus(ncclAllGather(from, to, static_cast<size_t>(count), type, Of(communicator), Of(stream)),
                     "ncclAllGather");
   }
   absl::Status ReduceScatter(const std::byte* from, std::byte* to, int64_t count, DType dtype, Reduction reduction,
                              Communicator communicator, DeviceStream stream) override {
     MESHWRIGHT_ASSIGN_OR_RETURN(const ncclDataType_t type, TypeOf(dtype));
+    const std::lock_guard<std::mutex> lock(nccl_);
     return ToStatus(
         ncclReduceScatter(from, to, static_cast<size_t>(count), type, OpOf(reduction), Of(communicator), Of(stream)),
         "ncclReduceScatter");
@@ -387,6 +444,7 @@ class RealDriver : public Driver {
   absl::Status Broadcast(const std::byte* from, std::byte* to, int64_t count, DType dtype, int64_t root,
                          Communicator communicator, DeviceStream stream) override {
     MESHWRIGHT_ASSIGN_OR_RETURN(const ncclDataType_t type, TypeOf(dtype));
+    const std::lock_guard<std::mutex> lock(nccl_);
     return ToStatus(
         ncclBroadcast(from, to, static_cast<size_t>(count), type, static_cast<int>(root), Of(communicator), Of(stream)),
         "ncclBroadcast");
@@ -394,6 +452,7 @@ class RealDriver : public Driver {
   absl::Status Send(const std::byte* from, int64_t count, DType dtype, int64_t peer, Communicator communicator,
                     DeviceStream stream) override {
     MESHWRIGHT_ASSIGN_OR_RETURN(const ncclDataType_t type, TypeOf(dtype));
+    const std::lock_guard<std::mutex> lock(nccl_);
     return ToStatus(
         ncclSend(from, static_cast<size_t>(count), type, static_cast<int>(peer), Of(communicator), Of(stream)),
         "ncclSend");
@@ -401,6 +460,7 @@ class RealDriver : public Driver {
   absl::Status Receive(std::byte* to, int64_t count, DType dtype, int64_t peer, Communicator communicator,
                        DeviceStream stream) override {
     MESHWRIGHT_ASSIGN_OR_RETURN(const ncclDataType_t type, TypeOf(dtype));
+    const std::lock_guard<std::mutex> lock(nccl_);
     return ToStatus(
         ncclRecv(to, static_cast<size_t>(count), type, static_cast<int>(peer), Of(communicator), Of(stream)),
         "ncclRecv");
@@ -414,21 +474,42 @@ class RealDriver : public Driver {
 
   const int device_;
   const std::unique_ptr<Products> products_;
+  // One thread at a time in NCCL, but for aborts: the watchdog's and the rank's would both join the thread that a call
+  // of a communicator that does not block has left behind (pytorch/pytorch issue 169484; NCCL user's guide, thread
+  // safety).
+  std::mutex nccl_;
   std::vector<std::unique_ptr<Slot>> slots_;
   std::set<std::byte*> shared_;  // of AllocateShared
   std::map<Communicator, std::vector<void*>> registered_;
   bool abandoned_ = false;
 };
 
+// 13000 is 13.0, 12040 is 12.4.
+std::string VersionText(int number) { return absl::StrCat(number / 1000, ".", number % 1000 / 10); }
+
 }  // namespace
 
 absl::StatusOr<int64_t> CountDevices() {
   int count = 0;
   const cudaError_t code = cudaGetDeviceCount(&count);
-  // The runtime says "insufficient driver" where there is none at all.
-  if (code == cudaErrorNoDevice || code == cudaErrorInsufficientDriver) return 0;
-  if (code != cudaSuccess) return absl::FailedPreconditionError(ToStatus(code, "cudaGetDeviceCount").message());
-  return count;
+  if (code == cudaSuccess) return count;
+  Forget();
+  if (code == cudaErrorNoDevice) return 0;
+  // The runtime says "insufficient driver" where there is none at all, too: its version is 0 then.
+  int driver = 0, runtime = 0;
+  cudaDriverGetVersion(&driver);
+  cudaRuntimeGetVersion(&runtime);
+  if (code == cudaErrorInsufficientDriver && driver == 0) return 0;
+  return absl::FailedPreconditionError(absl::StrCat(
+      "cudaGetDeviceCount: ", cudaGetErrorName(code), ", ", cudaGetErrorString(code), ": the driver is for CUDA ",
+      VersionText(driver), ", this program was built with ", VersionText(runtime),
+      "; it wants a driver for that or a later one, or to be built with an older toolkit"));
+}
+
+absl::Status CheckDevice() {
+  cudaError_t code = cudaDeviceSynchronize();
+  if (code == cudaSuccess) code = cudaGetLastError();
+  return ToStatus(code, "the device");
 }
 
 absl::StatusOr<std::unique_ptr<Driver>> OpenDevice(int64_t device) {

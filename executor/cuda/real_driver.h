@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "executor/cuda/driver.h"
 #include "executor/cuda/kernels/launcher.h"
@@ -21,6 +22,10 @@ namespace meshwright::cuda {
 // How many devices this process may use; 0 where there is no driver. kFailedPrecondition says why one that is there
 // cannot be used.
 absl::StatusOr<int64_t> CountDevices();
+
+// Waits for the calling thread's device: OK where it works. An error that a kernel has left behind stays as long as the
+// process.
+absl::Status CheckDevice();
 
 // The calling thread's device from here on is `device`, from 0.
 absl::StatusOr<std::unique_ptr<Driver>> OpenDevice(int64_t device);

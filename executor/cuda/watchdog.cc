@@ -85,7 +85,9 @@ void Watchdog::AbortAll() {
 
 void Watchdog::AbortLocked() {
   if (std::exchange(aborted_, true)) return;
-  for (const auto& [index, communicator] : communicators_) driver_.AbortCommunicator(communicator);
+  std::vector<Communicator> all;
+  for (const auto& [index, communicator] : communicators_) all.push_back(communicator);
+  driver_.AbortCommunicators(all);
   communicators_.clear();
 }
 

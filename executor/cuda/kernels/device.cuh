@@ -121,9 +121,11 @@ int Start(void (*kernel)(Body), const Body& body, const LaunchShape& shape, void
         cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shape.shared));
     if (error != cudaSuccess) return error;
   }
-  kernel<<<static_cast<unsigned>(shape.blocks), static_cast<unsigned>(shape.threads), static_cast<size_t>(shape.shared),
-           static_cast<cudaStream_t>(stream)>>>(body);
-  return cudaGetLastError();
+  // Not with <<<>>>, whose error is the thread's last one: that may be of another call.
+  void* arguments[] = {const_cast<Body*>(&body)};
+  return cudaLaunchKernel(reinterpret_cast<const void*>(kernel), dim3(static_cast<unsigned>(shape.blocks)),
+                          dim3(static_cast<unsigned>(shape.threads)), arguments, static_cast<size_t>(shape.shared),
+                          static_cast<cudaStream_t>(stream));
 }
 
 // What executor/cuda/device_launcher.cc calls; the result is a cudaError_t.

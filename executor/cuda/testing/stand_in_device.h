@@ -287,10 +287,12 @@ class StandInMachine::State::Device : public StandInDriver {
     if (member.error != CommError::kNone) return member.error;
     return member.group == nullptr ? CommError::kInProgress : CommError::kNone;
   }
-  void AbortCommunicator(Communicator communicator) override {
+  void AbortCommunicators(absl::Span<const Communicator> communicators) override {
     const std::lock_guard<std::mutex> lock(machine_.mutex);
-    Of(communicator)->aborted = true;
-    if (Of(communicator)->group != nullptr) Of(communicator)->group->broken = true;
+    for (const Communicator communicator : communicators) {
+      Of(communicator)->aborted = true;
+      if (Of(communicator)->group != nullptr) Of(communicator)->group->broken = true;
+    }
   }
   void Destroy(Communicator communicator) override {
     const std::lock_guard<std::mutex> lock(machine_.mutex);

@@ -213,7 +213,7 @@ TEST_F(TwoDevices, SendsWaitForTheirReceives) {
   }
   EXPECT_FALSE(Idle(0));
   EXPECT_FALSE(Idle(1));
-  machine_.driver(0).AbortCommunicator(comm_[0]);
+  machine_.driver(0).AbortCommunicators({comm_[0]});
   EXPECT_TRUE(Idle(0));
 }
 
