@@ -1,5 +1,6 @@
 #include "executor/data.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <fstream>
@@ -50,6 +51,20 @@ TEST(FillInitialTest, FormulasAreTheOracles) {
   // label i mod 4
   const Initializer label = {.kind = Kind::kFormula, .a = 1, .b = 0, .modulus = 4};
   EXPECT_THAT(Draw(label, {6}), ElementsAre(0, 1, 2, 3, 0, 1));
+}
+
+// Three threads' worth of rows, and a piece of them that is one's: the same numbers, whoever draws them.
+TEST(FillInitialTest, LargePiecesAreDrawnInThreads) {
+  const Initializer normal = {.kind = Kind::kNormal, .value = 1};
+  const Shape shape = {3001, 1024};
+  const std::vector<double> all = Draw(normal, shape);
+  for (const int64_t row : {0, 999, 1000, 1001, 1500, 2000, 3000}) {
+    Piece piece(shape, {row, 0}, {1, 1024});
+    ASSERT_OK(FillInitial(normal, 1, "w", 0, piece.view));
+    EXPECT_TRUE(std::equal(piece.values.begin(), piece.values.end(), all.begin() + row * 1024)) << row;
+  }
+  const Initializer formula = {.kind = Kind::kFormula, .a = 7, .b = 3, .modulus = 11, .divide = 1};
+  EXPECT_EQ(Draw(formula, shape)[3000 * 1024 + 5], (7 * 3000 + 3 * 5) % 11);
 }
 
 // 100,000 draws: the mean is within 4 standard errors (4 / sqrt(1e5) = 0.0127 deviations), the variance within 4 *
