@@ -30,6 +30,12 @@ namespace {
 // Simulated together; a constant, so that nothing depends on the number of threads.
 constexpr size_t kBatch = 256;
 
+// Operators that users write one by one are never repeated.
+bool IsDecoder(const Graph& graph) {
+  return std::any_of(graph.segments.begin(), graph.segments.end(),
+                     [](const Segment& segment) { return !segment.carries.empty(); });
+}
+
 class OperatorSearch {
  public:
   OperatorSearch(const Problem& problem, const SearchOptions& options)
@@ -135,6 +141,11 @@ class OperatorSearch {
     Problem rows = problem_;
     rows.feeding = Feeding::kDataParallel;
     MESHWRIGHT_ASSIGN_OR_RETURN(base_.inputs, FeedingLayouts(rows, graph_, base_.mesh, ranks_));
+    if (IsDecoder(graph_)) {  // its labels say what the rows are, through layers and experts
+      MESHWRIGHT_ASSIGN_OR_RETURN(const AxisList axes, base_.mesh.Compose(ranks_, 1));
+      base_.rules = {{"b", axes}, {"c", axes}};
+      return absl::OkStatus();
+    }
     std::vector<int> row_dim(graph_.tensors.size(), -1);
     for (size_t t = 0; t < graph_.tensors.size(); ++t) {
       const Tensor& tensor = graph_.tensors[t];

@@ -68,6 +68,29 @@ TEST(OperatorSearchTest, DataParallelSplitsRowsAndKeepsParametersWhole) {
   ExpectValid(problem, result);
 }
 
+// Rows go through layers and experts: the same step as the decoder's search finds with that one degree.
+TEST(OperatorSearchTest, DataParallelSplitsRowsInLayersToo) {
+  for (const int64_t experts : {0, 4}) {
+    SCOPED_TRACE(experts);
+    ToyDecoder sizes;
+    sizes.experts = experts;
+    Problem problem = ToyDecoderProblem(sizes, 32, A100Cluster(1));
+    problem.data_parallel = 8;
+    problem.expert_parallel = 1;
+    problem.microbatch = 4;
+    problem.recompute = Recompute::kNone;
+    problem.parallel_optimizer = problem.shard_parameters = false;
+    problem.bucket = MiB(64);
+    ASSERT_OK_AND_ASSIGN(const SearchResult degrees, Search(problem));
+    problem.mode = SearchMode::kDataParallel;
+    ASSERT_OK_AND_ASSIGN(const SearchResult result, Search(problem));
+    ASSERT_EQ(result.ranked.size(), 1);
+    EXPECT_EQ(result.ranked[0].prediction.step, degrees.ranked[0].prediction.step);
+    EXPECT_EQ(result.ranked[0].prediction.peak, degrees.ranked[0].prediction.peak);
+    ExpectValid(problem, result);
+  }
+}
+
 TEST(OperatorSearchTest, DefaultsLeaveWhatIsConfigured) {
   Problem problem = SeedB(SearchMode::kDefaults);
   problem.shards["matmul"] = Shard({{2, 4}, {4, 1}});
