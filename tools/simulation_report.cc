@@ -79,10 +79,11 @@ std::string MemoryLine(const std::vector<MemoryPoint>& points, Nanos end, Bytes 
 
 std::string ToText(const Program& program, const SimulationResult& result, const std::optional<StepTimes>& varied) {
   std::string text =
-      absl::StrCat(program.name, ": ", ShowCount(program.mesh.num_ranks()), " ranks in ", program.classes.size(),
+      absl::StrCat(program.name, ": ", ShowCount(program.mesh.num_ranks()),
+                   program.mesh.num_ranks() == 1 ? " rank in " : " ranks in ", program.classes.size(),
                    program.classes.size() == 1 ? " class, " : " classes, ", ShowCount(program.num_microbatches),
-                   " micro-batches\n\nstep ", ShowTime(result.makespan), "; ",
-                   program.classes[result.critical_class].name, " ends last\n");
+                   program.num_microbatches == 1 ? " micro-batch" : " micro-batches", "\n\nstep ",
+                   ShowTime(result.makespan), "; ", program.classes[result.critical_class].name, " ends last\n");
   if (varied.has_value()) {
     absl::StrAppend(&text, "of ", ShowCount(static_cast<int64_t>(varied->ascending.size())),
                     " steps of varying devices: mean ", ShowTime(varied->Mean()), ", 5 % below ",

@@ -93,6 +93,7 @@ void AddParallelism(const Recipe& recipe, Options& out) {
   if (recipe.shard_parameters) {
     out.Add("--use-megatron-fsdp");
     out.Add("--data-parallel-sharding-strategy", "optim_grads_params");
+    out.Add("--ckpt-format", "fsdp_dtensor");  // the only one that Megatron-FSDP starts with
   }
   if (recipe.shard_optimizer) out.Add("--use-distributed-optimizer");
   if (recipe.data * recipe.context > 1) {
@@ -179,8 +180,11 @@ absl::StatusOr<Exported> ToMegatron(const Plan& plan) {
       "#\n# On every node, with MASTER_ADDR (of the first) and MEGATRON (the folder of Megatron-LM) set; flags for "
       "data and\n"
       "# the tokenizer go behind it. To try it: --mock-data --tokenizer-type NullTokenizer --vocab-size ",
-      recipe.model.vocab - 1, "\nset -euo pipefail\nexport CUDA_DEVICE_MAX_CONNECTIONS=1\n", "torchrun --nnodes ",
-      recipe.cluster.nodes, " --nproc-per-node ", recipe.cluster.devices_per_node,
+      // Tensor parallelism wants one connection before Blackwell, Megatron-FSDP does not start with one (its
+      // training/arguments.py, 2025).
+      recipe.model.vocab - 1, "\nset -euo pipefail\n",
+      recipe.shard_parameters ? "unset CUDA_DEVICE_MAX_CONNECTIONS" : "export CUDA_DEVICE_MAX_CONNECTIONS=1",
+      "\ntorchrun --nnodes ", recipe.cluster.nodes, " --nproc-per-node ", recipe.cluster.devices_per_node,
       " --rdzv-backend c10d \\\n  --rdzv-endpoint \"${MASTER_ADDR:?the first node}:${MASTER_PORT:-29400}\" \\\n"
       "  \"${MEGATRON:?the folder of Megatron-LM}/pretrain_gpt.py\" \\\n  ",
       options.Text(), " \\\n  \"$@\"\n");

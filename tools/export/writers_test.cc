@@ -117,6 +117,20 @@ TEST(MegatronTest, TheScriptIsOneForTheShell) {
   EXPECT_EQ(std::system(absl::StrCat("bash -n ", path).c_str()), 0);
 }
 
+// Megatron-FSDP asserts both before it trains.
+TEST(MegatronTest, SplitParametersWantTheirCheckpointsAndMoreThanOneConnection) {
+  constexpr Degrees kData = {.data = 16, .microbatch = 3};
+  ASSERT_OK_AND_ASSIGN(const Plan whole, PlanOf(kGpt, kData, {"--parallel_optimizer"}));
+  ASSERT_OK_AND_ASSIGN(const Exported ddp, ToMegatron(whole));
+  EXPECT_THAT(ddp.text, HasSubstr("\nexport CUDA_DEVICE_MAX_CONNECTIONS=1\n"));
+  EXPECT_EQ(OptionsOf(ddp.text).count("--ckpt-format"), 0u);
+  ASSERT_OK_AND_ASSIGN(const Plan split, PlanOf(kGpt, kData, {"--shard_parameters"}));
+  ASSERT_OK_AND_ASSIGN(const Exported fsdp, ToMegatron(split));
+  EXPECT_THAT(fsdp.text, HasSubstr("\nunset CUDA_DEVICE_MAX_CONNECTIONS\n"));
+  EXPECT_EQ(OptionsOf(fsdp.text).at("--ckpt-format"), "fsdp_dtensor");
+  EXPECT_EQ(OptionsOf(fsdp.text).at("--data-parallel-sharding-strategy"), "optim_grads_params");
+}
+
 TEST(MegatronTest, UnevenStagesAreALayout) {
   // 6 layers on 4 stages: 2, 2, 1, 1.
   ASSERT_OK_AND_ASSIGN(const Plan plan, PlanOf(kGpt, {.data = 4, .pipeline = 4, .microbatch = 1}));
