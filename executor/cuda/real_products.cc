@@ -195,6 +195,9 @@ absl::StatusOr<std::unique_ptr<Products::Plan>> Products::MakePlan(const GemmCal
     status = cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof(value));
   };
   set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kWorkspace);
+  // Sums that are split over k are added up in the type of the computation: all schemes are allowed unless something
+  // else is said, and the others round in between to that of the result (cublasLtReductionScheme_t).
+  set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
   set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, static_cast<uint32_t>(AlignmentOf(call.b.data)));
   set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, static_cast<uint32_t>(AlignmentOf(call.a.data)));
   set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, static_cast<uint32_t>(AlignmentOf(call.c.data)));

@@ -348,19 +348,22 @@ cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t, cublasLt
   return CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t* made) {
-  return *made = reinterpret_cast<cublasLtMatmulPreference_t>(new int), CUBLAS_STATUS_SUCCESS;
+  return *made = reinterpret_cast<cublasLtMatmulPreference_t>(new Description), CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t made) {
-  return delete reinterpret_cast<int*>(made), CUBLAS_STATUS_SUCCESS;
+  return delete reinterpret_cast<Description*>(made), CUBLAS_STATUS_SUCCESS;
 }
-cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t, cublasLtMatmulPreferenceAttributes_t,
-                                                    const void*, size_t) {
+cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t made,
+                                                    cublasLtMatmulPreferenceAttributes_t attribute, const void* value,
+                                                    size_t size) {
+  const char* const bytes = static_cast<const char*>(value);
+  reinterpret_cast<Description*>(made)->attributes[attribute].assign(bytes, bytes + size);
   return CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t operation,
                                               cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
                                               cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
-                                              cublasLtMatmulPreference_t, int wanted,
+                                              cublasLtMatmulPreference_t preference, int wanted,
                                               cublasLtMatmulHeuristicResult_t* results, int* found) {
   const auto at = [&](cublasLtMatrixLayout_t layout) { return reinterpret_cast<Layout*>(layout); };
   auto& attributes = reinterpret_cast<Description*>(operation)->attributes;
@@ -375,6 +378,13 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
     int64_t leading = 0;
     std::memcpy(&leading, attributes[CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD].data(), sizeof(leading));
     if (leading % 8 != 0 || leading < static_cast<int64_t>(m)) Broken("an aux whose rows are not a multiple of 8");
+  }
+  const std::vector<char>& schemes =
+      reinterpret_cast<Description*>(preference)->attributes[CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK];
+  uint32_t allowed = CUBLASLT_REDUCTION_SCHEME_MASK;
+  if (!schemes.empty()) std::memcpy(&allowed, schemes.data(), sizeof(allowed));
+  if ((allowed & ~static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE)) != 0) {
+    Broken("sums that are rounded to the type of the result on the way");
   }
   const Lock lock(mutex);
   *found = std::min(wanted, static_cast<int>(options.good.size()));
