@@ -70,20 +70,31 @@ absl::StatusOr<MeasurePlan> PlanOf(const RankPlayer& player, const Flags& flags)
   return LargerPlan(std::move(plan), Bytes(static_cast<int64_t>(*largest)));
 }
 
+// What fails is said, and leaves the others: a machine's time is not lost to one kernel. Not in a job, whose ranks
+// would then do different things. The first error where all fail.
+void SayNotMeasured(const absl::Status& why) {
+  std::fprintf(stderr, "not measured: %s\n", std::string(why.message()).c_str());
+}
 absl::StatusOr<std::vector<Sample>> RunAll(const std::vector<Experiment>& experiments, const PlayProgram& play,
-                                           bool speaks) {
+                                           bool speaks, bool in_job = false) {
   std::optional<Progress> progress;
   if (speaks) progress.emplace("measuring");
   std::vector<Sample> samples;
+  absl::Status first;
+  int64_t done = 0;
   for (const Experiment& experiment : experiments) {
     absl::StatusOr<Sample> sample = Measure(experiment, play);
-    if (!sample.ok()) {
-      return absl::Status(sample.status().code(), absl::StrCat(experiment.name, ": ", sample.status().message()));
+    if (sample.ok()) {
+      samples.push_back(*std::move(sample));
+    } else {
+      const absl::Status named(sample.status().code(), absl::StrCat(experiment.name, ": ", sample.status().message()));
+      if (in_job) return named;
+      first.Update(named);
+      SayNotMeasured(named);
     }
-    samples.push_back(*std::move(sample));
-    if (progress.has_value())
-      progress->Update(static_cast<int64_t>(samples.size()), static_cast<int64_t>(experiments.size()));
+    if (progress.has_value()) progress->Update(++done, static_cast<int64_t>(experiments.size()));
   }
+  if (samples.empty()) return first;
   return samples;
 }
 
@@ -111,10 +122,12 @@ absl::StatusOr<std::vector<OverlapSample>> MeasureOverlaps(const MeasurePlan& pl
   MESHWRIGHT_ASSIGN_OR_RETURN(const std::vector<OverlapExperiment> experiments, OverlapExperiments(plan, ranks));
   for (const OverlapExperiment& experiment : experiments) {
     absl::StatusOr<OverlapSample> sample = MeasureOverlap(experiment, player.threads);
-    if (!sample.ok()) {
-      return absl::Status(sample.status().code(), absl::StrCat(experiment.name, ": ", sample.status().message()));
+    if (sample.ok()) {
+      samples.push_back(*std::move(sample));
+    } else {
+      SayNotMeasured(
+          absl::Status(sample.status().code(), absl::StrCat(experiment.name, ": ", sample.status().message())));
     }
-    samples.push_back(*std::move(sample));
   }
   return samples;
 }
@@ -141,12 +154,13 @@ absl::Status MeasureHere(const Flags& flags, const OpenPlayer& open) {
   MESHWRIGHT_ASSIGN_OR_RETURN(const MeasurePlan plan, PlanOf(player, flags));
   MESHWRIGHT_ASSIGN_OR_RETURN(const std::vector<Experiment> kernels, KernelExperiments(plan));
   MESHWRIGHT_ASSIGN_OR_RETURN(std::vector<Sample> samples, RunAll(kernels, player.threads, true));
-  MESHWRIGHT_ASSIGN_OR_RETURN(const Sample issued, Measure(kernels[0], player.threads, /*graphs=*/false));
+  const absl::StatusOr<Sample> issued = Measure(kernels[0], player.threads, /*graphs=*/false);
+  if (!issued.ok()) SayNotMeasured(issued.status());
   MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t most, flags.IntOr("ranks", there, 1, kMostRanks));
   MESHWRIGHT_RETURN_IF_ERROR(MeasureCollectives(plan, most, player.threads, samples));
   MESHWRIGHT_ASSIGN_OR_RETURN(const std::vector<OverlapSample> overlaps,
                               MeasureOverlaps(plan, std::min(most, there), player));
-  Fit fit = FitConstants(samples, issued.time, *from);
+  Fit fit = FitConstants(samples, issued.ok() ? issued->time : Nanos(0), *from);
   FitOverlap(overlaps, fit.cluster);
   const MeasuredOn on = Describe(player, flags);
   const std::string base = BaseOf(flags.Text("out"));
@@ -187,7 +201,7 @@ absl::Status MeasureInJob(const Flags& flags, const OpenPlayer& open) {
     const PlayProgram play = [&](const Program& program, const RunOptions& options, const DataSource& data) {
       return player.process(program, options, data, **world);
     };
-    MESHWRIGHT_ASSIGN_OR_RETURN(const std::vector<Sample> samples, RunAll(experiments, play, speaks));
+    MESHWRIGHT_ASSIGN_OR_RETURN(const std::vector<Sample> samples, RunAll(experiments, play, speaks, /*in_job=*/true));
     if (!speaks) return absl::OkStatus();
     const MeasuredOn on = Describe(player, flags);
     Print(absl::StrCat(on.machine, ", ", on.date, ", ", samples.size(), " samples of collectives\n"));
