@@ -253,12 +253,27 @@ absl::Status Compare(const OpCase& c, const std::vector<std::vector<std::byte>>&
   for (size_t o = 0; o < c.outputs.size(); ++o) {
     const DType stored = StoredIn(c, true, o, check.dtype);
     const double bound = BoundOf(stored);
-    for (int64_t i = 0; i < NumElements(c.outputs[o].shape); ++i) {
+    const int64_t n = NumElements(c.outputs[o].shape);
+    int64_t off = 0, first = 0, worst = 0, none = 0;
+    double most = 0;
+    for (int64_t i = 0; i < n; ++i) {
       const double want = c.outputs[o].At(i), got = Decode(found[o], stored, i);
       if (got == want || std::abs(got - want) <= bound * (1 + std::abs(want))) continue;
-      return absl::DataLossError(absl::StrCat(c.text, " in ", NameOf(check.dtype), check.accumulate ? ", adding" : "",
-                                              ": output ", o, ", element ", i, " is ", got, ", the host has ", want));
+      if (off++ == 0) first = worst = i;
+      if (std::isnan(got)) ++none;
+      if (std::abs(got - want) > most) {
+        most = std::abs(got - want);
+        worst = i;
+      }
     }
+    if (off == 0) continue;
+    const auto element = [&](int64_t i) {
+      return absl::StrCat("element ", i, " is ", Decode(found[o], stored, i), ", the host has ", c.outputs[o].At(i));
+    };
+    return absl::DataLossError(absl::StrCat(c.text, " in ", NameOf(check.dtype), check.accumulate ? ", adding" : "",
+                                            ": output ", o, ", ", element(first), "; ", off, " of ", n,
+                                            " are off by more than ", bound, " (1 + |x|), ", none, " are NaN",
+                                            most > 0 ? ", the worst: " : "", most > 0 ? element(worst) : ""));
   }
   return absl::OkStatus();
 }
