@@ -248,6 +248,10 @@ absl::StatusOr<Cluster> MakeCluster(absl::string_view device, int64_t nodes, int
 
 absl::StatusOr<Cluster> MakeClusterOfDevices(absl::string_view device, int64_t num_devices) {
   MESHWRIGHT_ASSIGN_OR_RETURN(Cluster cluster, FindMachine(device));
+  return WithDevices(std::move(cluster), num_devices);
+}
+
+absl::StatusOr<Cluster> WithDevices(Cluster cluster, int64_t num_devices) {
   MESHWRIGHT_RETURN_IF_ERROR(ResizeTo(num_devices, &cluster));
   return cluster;
 }

@@ -49,6 +49,8 @@ absl::StatusOr<Cluster> MakeCluster(absl::string_view device, int64_t nodes, int
 
 // `num_devices` of the device in usual machines: one node that is not full, or whole nodes.
 absl::StatusOr<Cluster> MakeClusterOfDevices(absl::string_view device, int64_t num_devices);
+// The same of machines as those of `cluster`, with their links and whatever else it says.
+absl::StatusOr<Cluster> WithDevices(Cluster cluster, int64_t num_devices);
 
 // Reads the value of `cluster:`: the name of a device (one usual node), or a map of ClusterKeys and `kernels`. A
 // cluster file is a document of that form.

@@ -40,7 +40,7 @@ std::string ShowSeconds(double seconds) {
   if (seconds < 1e-6) return absl::StrFormat("%.0f ns", seconds * 1e9);
   if (seconds < 1e-3) return absl::StrCat(Digits(seconds * 1e6), " us");
   if (seconds < 1) return absl::StrCat(Digits(seconds * 1e3), " ms");
-  if (seconds < 120) return absl::StrCat(Digits(seconds), " s");
+  if (seconds < 600) return absl::StrCat(Digits(seconds), " s");
   if (seconds < 7200) return absl::StrFormat("%.1f min", seconds / 60);
   if (seconds < 48 * 3600) return absl::StrFormat("%.1f h", seconds / 3600);
   return absl::StrFormat("%.1f d", seconds / 86400);
@@ -75,7 +75,8 @@ std::string ShowLarge(double count) {
   };
   constexpr Unit kUnits[] = {{"T", 1e12}, {"B", 1e9}, {"M", 1e6}, {"k", 1e3}};
   for (const Unit& unit : kUnits) {
-    if (count >= unit.size) return absl::StrFormat("%.4g %s", count / unit.size, unit.name);
+    // What four digits round up to the next unit is shown in it.
+    if (count >= 0.99995 * unit.size) return absl::StrFormat("%.4g %s", count / unit.size, unit.name);
   }
   return absl::StrFormat("%.4g", count);
 }

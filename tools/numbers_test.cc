@@ -22,6 +22,7 @@ TEST(ShowTest, FourDigits) {
   EXPECT_EQ(ShowTime(Micros(12.345)), "12.35 us");
   EXPECT_EQ(ShowTime(Millis(812.34)), "812.3 ms");
   EXPECT_EQ(ShowSeconds(36.1234), "36.12 s");
+  EXPECT_EQ(ShowSeconds(130.2), "130.2 s");  // steps of large models, which differ in the second
   EXPECT_EQ(ShowSeconds(600), "10.0 min");
   EXPECT_EQ(ShowSeconds(36000), "10.0 h");
   EXPECT_EQ(ShowSeconds(864000), "10.0 d");
@@ -36,6 +37,8 @@ TEST(ShowTest, Sizes) {
   EXPECT_EQ(ShowCount(999), "999");
   EXPECT_EQ(ShowLarge(174'604'259'328), "174.6 B");
   EXPECT_EQ(ShowLarge(300e9), "300 B");
+  EXPECT_EQ(ShowLarge(999'960), "1 M");
+  EXPECT_EQ(ShowLarge(999'940), "999.9 k");
   EXPECT_EQ(ShowPercent(0.4734), "47.3 %");
   EXPECT_EQ(ShowDollars(3.4), "$3.40");
   EXPECT_EQ(ShowDollars(1234.4), "$1,234");

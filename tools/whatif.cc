@@ -1,4 +1,5 @@
 // whatif: sizes a cluster: the best plan for each of several numbers and kinds of devices.
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
@@ -45,8 +46,9 @@ Command WhatifCommand() {
   return command;
 }
 
-absl::StatusOr<Cluster> ClusterFor(const std::string& device, int64_t devices, const Flags& flags) {
-  MESHWRIGHT_ASSIGN_OR_RETURN(Cluster cluster, MakeClusterOfDevices(device, devices));
+// `machine` with so many devices, and what flags change.
+absl::StatusOr<Cluster> ClusterFor(const Cluster& machine, int64_t devices, const Flags& flags) {
+  MESHWRIGHT_ASSIGN_OR_RETURN(Cluster cluster, WithDevices(machine, devices));
   for (const ClusterKey& key : ClusterKeys()) {
     if (!flags.Has(key.name)) continue;
     const absl::Status status = key.set(flags.Text(key.name), &cluster);
@@ -56,12 +58,12 @@ absl::StatusOr<Cluster> ClusterFor(const std::string& device, int64_t devices, c
 }
 
 // One row. An error only where it would be the same for all rows.
-absl::StatusOr<SweepPoint> PointFor(const SourceFile& source, const std::string& device, int64_t devices,
+absl::StatusOr<SweepPoint> PointFor(const SourceFile& source, const Cluster& machine, int64_t devices,
                                     const Flags& flags) {
   SweepPoint point;
-  point.device = device;
+  point.device = machine.device.name;
   point.devices = devices;
-  const absl::StatusOr<Cluster> cluster = ClusterFor(device, devices, flags);
+  const absl::StatusOr<Cluster> cluster = ClusterFor(machine, devices, flags);
   if (!cluster.ok()) {
     if (ExitCodeOf(cluster.status()) == ExitCode::kUsage) return cluster.status();
     point.problem = std::string(cluster.status().message());
@@ -102,6 +104,21 @@ absl::StatusOr<Reliability> ReliabilityOf(const Flags& flags) {
   return reliability;
 }
 
+// A cluster of each kind: the file's own, as it stands there, or usual machines of those that --device names, each
+// once.
+absl::StatusOr<std::vector<Cluster>> MachinesOf(const Cluster& of_file, const Flags& flags) {
+  if (!flags.Has("device")) return std::vector<Cluster>{of_file};
+  std::vector<Cluster> machines;
+  for (const absl::string_view name : absl::StrSplit(flags.Text("device"), ',')) {
+    absl::StatusOr<Cluster> machine = MakeCluster(name, 1);
+    if (!machine.ok()) return Flags::Wrong("device", machine.status());
+    const bool known = std::any_of(machines.begin(), machines.end(),
+                                   [&](const Cluster& other) { return other.device.name == machine->device.name; });
+    if (!known) machines.push_back(*std::move(machine));
+  }
+  return machines;
+}
+
 absl::Status RunWhatif(const Flags& flags) {
   constexpr absl::string_view kFormats[] = {"text", "json", "csv"};
   MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<size_t> format, flags.Choice("format", kFormats));
@@ -124,13 +141,7 @@ absl::Status RunWhatif(const Flags& flags) {
     if (!parsed.ok()) return Flags::Wrong("devices", parsed.status());
     counts = *std::move(parsed);
   }
-  std::vector<std::string> devices = {any->device.name};
-  if (flags.Has("device")) devices = absl::StrSplit(flags.Text("device"), ',');
-  for (std::string& name : devices) {
-    const absl::StatusOr<Device> device = FindDevice(name);
-    if (!device.ok()) return Flags::Wrong("device", device.status());
-    name = device->name;
-  }
+  MESHWRIGHT_ASSIGN_OR_RETURN(const std::vector<Cluster> machines, MachinesOf(*any, flags));
   SweepReport report;
   report.name = session.problem.name;
   report.batch = ShowBatch(session.problem);
@@ -142,12 +153,12 @@ absl::Status RunWhatif(const Flags& flags) {
     report.tokens = *tokens;
   }
   MESHWRIGHT_ASSIGN_OR_RETURN(report.reliability, ReliabilityOf(flags));
-  const auto total = static_cast<int64_t>(devices.size() * counts.size());
+  const auto total = static_cast<int64_t>(machines.size() * counts.size());
   Progress progress("planning");
-  for (const std::string& name : devices) {
+  for (const Cluster& machine : machines) {
     for (const int64_t count : counts) {
       progress.Update(static_cast<int64_t>(report.points.size()), total);
-      MESHWRIGHT_ASSIGN_OR_RETURN(SweepPoint point, PointFor(source, name, count, flags));
+      MESHWRIGHT_ASSIGN_OR_RETURN(SweepPoint point, PointFor(source, machine, count, flags));
       point.goodput = Goodput(count, BestCheckpointInterval(count, report.reliability), report.reliability);
       constexpr double kNever = 1e-6;  // of the run in steps that count: a day's work would take millennia
       if (report.tokens > 0 && point.best.has_value() && point.goodput < kNever) {

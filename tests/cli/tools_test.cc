@@ -11,6 +11,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -418,6 +419,25 @@ TEST(CompareTest, AllInstructionsOfATinyDecoderJoin) {
   const ToolResult no_trace = RunTool("compare", {plan, run});
   EXPECT_EQ(no_trace.exit_code, 3);
   EXPECT_THAT(no_trace.err, HasSubstr("not JSON"));
+}
+
+// Rows of the file's own devices are of its machines: whatif says of a count what plan says.
+TEST(WhatifTest, TheFilesClusterIsPlannedForAsItStands) {
+  const std::string model = TempPath("own_cluster.yaml");
+  std::ofstream(model) << absl::StrReplaceAll(
+      ReadText(DataPath("models/configs/gpt2_124m.yaml")),
+      {{"cluster: {", "cluster: {memory: 40 GB, nics_per_node: 1, inter_bandwidth: 2 GB/s, "}});
+  for (const char* devices : {"8", "16"}) {
+    const std::string count = absl::StrCat("--devices=", devices);
+    const ToolResult sweep = RunTool("whatif", {model, count, "--format=json"});
+    ASSERT_EQ(sweep.exit_code, 0) << sweep.err;
+    const Json plan = Json::parse(RunTool("plan", {model, count, "--out=", "--format=json"}).out);
+    EXPECT_EQ(Json::parse(sweep.out).at("points").at(0).at("step_time_s"), plan.at("predicted").at("step_time_s"));
+    // Another kind, or the same by name, is its usual machine, once.
+    const Json usual = Json::parse(RunTool("whatif", {model, count, "--device=h100,h100-sxm", "--format=json"}).out);
+    ASSERT_EQ(usual.at("points").size(), 1u);
+    EXPECT_LE(usual.at("points").at(0).at("step_time_s"), plan.at("predicted").at("step_time_s"));
+  }
 }
 
 TEST(WhatifTest, ASweepMarksTheSmallestAndTheKnee) {
