@@ -162,6 +162,7 @@ TEST(FrameworkTest, CheckpointsStopEarlySinceTheReleaseThatMadeThem) {
   const std::string foundry = "flash (FA via MPT attn_impl)";
   EXPECT_FALSE(Of({{"attention", foundry}, {"gpu_type", "A100"}}).checkpoints_stop);
   EXPECT_TRUE(Of({{"attention", foundry}, {"gpu_type", "H100"}}).checkpoints_stop);
+  EXPECT_TRUE(Of({{"attention", foundry}, {"gpu_type", "A100"}, {"dtype", "amp_bf16"}}).checkpoints_stop);
   EXPECT_TRUE(Of({{"attention", "SDPA"}, {"gpu_type", "A100"}}).checkpoints_stop);
 }
 
