@@ -1,16 +1,20 @@
 #include "tools/validate/framework.h"
 
 #include <algorithm>
+#include <regex>
 #include <string>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
 #include "costmodel/library.h"
 #include "ir/cluster.h"
 #include "tools/validate/gpu_type.h"
 #include "tools/validate/row_model.h"
+#include "tools/validate/sharding_text.h"
 
 namespace meshwright {
 namespace {
@@ -91,6 +95,41 @@ bool OlderThanHopper(const CsvCells& cells) {
   return device.ok() && device->generation < Generation::kHopper;
 }
 
+// Kernels that a row says it has, of those that eager frameworks lack: a word for the operator, beside one for "fused"
+// or "kernel" ("fused rms norm", "RMSNorm kernel", "fused_cross_entropy"). Liger's kernels are for all four (its
+// README).
+constexpr absl::string_view kNorms[] = {"norm", "rms", "liger"};
+constexpr absl::string_view kRotary[] = {"rotary", "rope", "liger"};
+constexpr absl::string_view kGates[] = {"swiglu", "silu", "geglu", "liger"};
+constexpr absl::string_view kLosses[] = {"entropy", "loss", "liger"};
+
+bool SaysFused(absl::string_view text, absl::Span<const absl::string_view> operators) {
+  for (absl::string_view part : absl::StrSplit(text, absl::ByAnyChar(",;+"))) {
+    const bool fused = HasAny(part, {"fused", "fusion", "kern", "liger", "apex"});
+    const bool lacks = HasAny(part, {"no ", "not ", "without", "unfused", "off", "false"});
+    if (fused && !lacks && HasAny(part, operators)) return true;
+  }
+  return false;
+}
+
+// Operators of a layer by the names that models/decoder.cc gives them.
+void SetFused(absl::string_view text, Framework* f) {
+  if (SaysFused(text, kNorms)) f->fused_ops.insert({"norm1", "norm2", "norm"});
+  if (SaysFused(text, kRotary)) f->fused_ops.insert("rotary");
+  if (SaysFused(text, kGates)) {
+    f->fused_ops.insert("activation");
+    f->split_gates = false;
+  }
+}
+
+// 1 to 3 of "flash v1", "FlashAttention-2", "flash_attn1.0.8", "FA3"; 0 where none is named.
+int FlashVersion(absl::string_view attention) {
+  const std::string text = absl::StrReplaceAll(attention, {{" ", ""}, {"_", ""}, {"-", ""}});
+  static const std::regex* const kVersion = new std::regex(R"((flash(attention|attn)?|\bfa)v?([123]))");
+  std::smatch match;
+  return std::regex_search(text, match, *kVersion) ? std::stoi(match[3].str()) : 0;
+}
+
 // Operators around experts, as Megatron-Core issues them (megatron/core/transformer/moe: router.py,
 // token_dispatcher.py, moe_utils.py; its release 0.14, with fused permutation and routing), each a call from Python
 // with a gradient or a step that has kernels of its own, where ours are one. Before experts: scores and choice, four of
@@ -120,12 +159,12 @@ void SetExperts(const CsvCells& cells, Framework* f) {
 
 // How it talks, and what it copies for that.
 void SetCollectives(const CsvCells& cells, Framework* f) {
-  const std::string options = Lower(cells, "other_opts"), zero = Lower(cells, "zero_fsdp");
+  const std::string options = Lower(cells, "other_opts"), zero = ShardingText(cells.Text("zero_fsdp"));
   HostPace& host = f->host;
   // NeMo's recipes for tensor parallelism switch it on (`tp_comm_overlap`; NeMo-Framework-Launcher, conf/training);
   // PyTorch calls it asynchronous tensor parallelism.
   host.overlaps_products =
-      f->transformer_engine || HasAny(options, {"async tp", "async_tp", "asynctp", "tp_comm_overlap", "userbuffers"});
+      f->nemo_recipes || HasAny(options, {"async tp", "async_tp", "asynctp", "tp_comm_overlap", "userbuffers"});
   // BigScience's runs of BLOOM on Jean Zay hung without it (train/tr11-176B-ml/chronicles-prequel.md and its .slurm).
   const bool bloom = HasAny(Lower(cells, "model"), {"bloom"}) && HasAny(Lower(cells, "interconnect"), {"jean zay"});
   host.launch_blocking = f->eager && (bloom || HasAny(options, {"cuda_launch_blocking"}));
@@ -178,9 +217,18 @@ bool HasAny(absl::string_view text, absl::Span<const absl::string_view> words) {
   return std::any_of(words.begin(), words.end(), [&](absl::string_view word) { return absl::StrContains(text, word); });
 }
 
+bool NamesAttention(const CsvCells& cells) {
+  const std::string text = Lower(cells, "attention");
+  return text.empty() ||
+         HasAny(text, {"flash", "fa1",     "fa2",         "fa3",      "sdpa",     "scaled_dot", "scaled dot", "fused",
+                       "cudnn", "te",      "transformer", "triton",   "xformers", "memory",     "standard",   "eager",
+                       "naive", "pytorch", "torch",       "megatron", "math",     "core"});
+}
+
 Framework FrameworkOf(const CsvCells& cells, int64_t sequence) {
   const std::string attention = Lower(cells, "attention"), options = Lower(cells, "other_opts");
-  const std::string model = Lower(cells, "model"), compile = Lower(cells, "compile"), zero = Lower(cells, "zero_fsdp");
+  const std::string model = Lower(cells, "model"), compile = Lower(cells, "compile");
+  const std::string zero = ShardingText(cells.Text("zero_fsdp"));
   Framework f;
   const bool compiled = !compile.empty() && !absl::StartsWith(compile, "no") && !HasAny(compile, {"eager", "without"});
   // llm.c is a C program: nothing stands between it and the launches.
@@ -188,13 +236,19 @@ Framework FrameworkOf(const CsvCells& cells, int64_t sequence) {
   const bool bare = bare_c || HasAny(options, {"cuda graph", "cudagraph"});
   f.eager = !compiled && !bare;
   f.caching = !bare_c;
-  const bool unfused = HasAny(
-      attention, {"unfused", "pre-flash", "no flash", "without flash", "no cudnn", "standard", "eager", "naive"});
+  const bool unfused = HasAny(attention, {"unfused", "pre-flash", "no flash", "without flash", "no cudnn", "standard",
+                                          "eager", "naive"}) ||
+                       attention == "torch" || attention == "pytorch" || attention == "megatron";
   f.fused_attention = !unfused && !(attention.empty() && f.eager && OlderThanHopper(cells) && !IsModernFamily(model));
   // ZeRO-3 of 2021 is told by attention that is not fused.
   f.early_zero3 = unfused && HasAny(zero, {"zero-3"}) && !HasAny(zero, {"fsdp", "hsdp"});
-  f.transformer_engine = HasAny(attention, {"te/", "transformer engine", "transformerengine"}) ||
-                         HasAny(Lower(cells, "dtype"), {"transformer engine", "transformerengine"});
+  // Tables whose attention or type is Transformer Engine's are NeMo's and Megatron-Bridge's; what others say of it is
+  // of its kernels alone. Megatron-Core takes them by default (`transformer_impl`).
+  f.nemo_recipes = HasAny(attention, {"te/", "transformer engine", "transformerengine"}) ||
+                   HasAny(Lower(cells, "dtype"), {"transformer engine", "transformerengine"});
+  f.transformer_engine = f.nemo_recipes || HasAny(attention, {"(te)"}) ||
+                         HasAny(options, {"transformer engine", "transformer-engine", "transformer_engine",
+                                          "transformerengine", "megatron-core", "megatron core", "mcore"});
   f.nanotron = HasAny(absl::StrCat(model, options), {"nanotron"});
   // What tensor parallelism gathered was kept until July 2024 (`tp_recompute_allgather`); these logs are of 2023.
   f.early_nanotron = f.nanotron && HasAny(Lower(cells, "source_ref"), {"old_bench"});
@@ -224,23 +278,25 @@ Framework FrameworkOf(const CsvCells& cells, int64_t sequence) {
   f.checkpoints_stop = !foundry || !OlderThanHopper(cells) || HasAny(Lower(cells, "dtype"), {"amp_bf16"});
   // Frameworks that issue kernel by kernel have a kernel for each step of the loss, too, but for these: MPT's default
   // loss is flash-attn's (modeling_mpt.py).
-  f.fused_loss = !f.eager || foundry || flash_code || profiled;
+  f.fused_loss = !f.eager || foundry || flash_code || profiled || SaysFused(options, kLosses);
   f.in_place_loss = bare_c || flash_code;
   f.wide_residuals = flash_code;
   // Transformer Engine has a kernel for a norm, for rotary positions and for a gate; PyTorch's eager mode has none.
   // nanotron takes flash-attn's for the first two (nanotron/models/llama.py).
   f.fused_norms = !f.eager || f.transformer_engine || flash_code || f.nanotron;
   f.split_gates = !f.fused_norms || f.nanotron;
+  SetFused(absl::StrCat(options, ",", attention), &f);
   SetCollectives(cells, &f);
   SetExperts(cells, &f);
   if (f.eager) SetSteps(cells, sequence, &f);
   if (foundry && f.eager) f.host.logits = kTrainMetrics;
   if (!f.fused_attention) return f;
-  if (HasAny(attention, {"cudnn", "flash3", "flash-3", "flashattention-3", "fa3"})) f.attention = "flash3";
+  const int version = FlashVersion(attention);
+  if (version == 3 || HasAny(attention, {"cudnn"})) f.attention = "flash3";
   // Before July 2023 there was no other; FlashAttention-2's paper calls it by the bare name beside its own.
   const bool first = flash_code || (attention == "flashattention" && HasAny(Lower(cells, "source_ref"), {"-2 paper"}));
   if (foundry) f.attention = "triton";
-  if (HasAny(attention, {"flash v1", "flash1", "flashattention-1"})) f.attention = "flash1";
+  if (version == 1) f.attention = "flash1";
   if (first && !HasAny(attention, {"2", "3"})) f.attention = "flash1";
   return f;
 }
@@ -249,7 +305,7 @@ Framework FrameworkOf(const CsvCells& cells, int64_t sequence) {
 // gathered each tensor where a layer needed it.
 bool CallsEachTensor(const CsvCells& cells, const Framework& framework) {
   if (framework.early_zero3) return true;
-  const std::string zero = Lower(cells, "zero_fsdp");
+  const std::string zero = ShardingText(cells.Text("zero_fsdp"));
   if (!HasAny(zero, {"zero-1"}) || HasAny(zero, {"groups", "hybrid"})) return false;
   return HasAny(Lower(cells, "model"), {"internlm"});
 }

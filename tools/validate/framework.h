@@ -7,6 +7,8 @@
 #define MESHWRIGHT_TOOLS_VALIDATE_FRAMEWORK_H_
 
 #include <cstdint>
+#include <set>
+#include <string>
 
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
@@ -19,9 +21,11 @@ namespace meshwright {
 struct Framework {
   bool eager = true;  // issues kernels one by one, from Python
   bool fused_attention = true, fused_loss = false, fused_norms = false;
-  bool split_gates = false;     // a kernel for each step of a gate
-  absl::string_view attention;  // kernel, where the row or the framework names one: costmodel/library.h
+  bool split_gates = false;         // a kernel for each step of a gate
+  std::set<std::string> fused_ops;  // of a layer, which the row says are one kernel each
+  absl::string_view attention;      // kernel, where the row or the framework names one: costmodel/library.h
   bool transformer_engine = false;
+  bool nemo_recipes = false;  // NeMo's and Megatron-Bridge's: what they switch on, hold and reduce
   bool nanotron = false, early_nanotron = false;
   bool deepspeed = false;
   bool in_place_loss = false;   // writes the gradient where the logits were
@@ -44,6 +48,9 @@ Framework FrameworkOf(const CsvCells& cells, int64_t sequence);
 
 // Whether ZeRO, of the kind that the column zero_fsdp names, moves each tensor by a call of its own.
 bool CallsEachTensor(const CsvCells& cells, const Framework& framework);
+
+// Whether the column `attention` is empty or has a word that says what attention is.
+bool NamesAttention(const CsvCells& cells);
 
 // Whether the lower-case `text` holds one of `words`.
 bool HasAny(absl::string_view text, absl::Span<const absl::string_view> words);

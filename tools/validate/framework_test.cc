@@ -95,6 +95,15 @@ TEST(FrameworkTest, TheFirstFlashAttention) {
   EXPECT_EQ(Of({{"attention", "FlashAttention"}}).attention, "");
 }
 
+TEST(FrameworkTest, VersionsOfFlashAttention) {
+  for (const char* first : {"flash v1", "flash_attn1.0.8", "FlashAttention-1", "FA1"}) {
+    EXPECT_EQ(Of({{"attention", first}}).attention, "flash1") << first;
+  }
+  for (const char* second : {"flash attention 2", "SDPA flash v2", "flash_attn2 + RMS kern.", "flash"}) {
+    EXPECT_EQ(Of({{"attention", second}}).attention, "") << second;
+  }
+}
+
 TEST(FrameworkTest, CallsForEachTensor) {
   const auto calls = [](const std::string& model, const std::string& zero, const std::string& attention) {
     const absl::StatusOr<CsvTable> table =

@@ -40,7 +40,8 @@ constexpr Family kFamilies[] = {
     {"opt", Activation::kRelu, Norm::kLayerNorm, Positions::kLearned, true, true},
     {"nemotron", Activation::kRelu, Norm::kLayerNorm, Positions::kRotary, false, false},
     {"falcon", Activation::kGelu, Norm::kLayerNorm, Positions::kRotary, true, false},
-    {"gpt-neox", Activation::kGelu, Norm::kLayerNorm, Positions::kRotary, false, true},
+    {"neox", Activation::kGelu, Norm::kLayerNorm, Positions::kRotary, false, true},
+    {"pythia", Activation::kGelu, Norm::kLayerNorm, Positions::kRotary, false, true},
     {"gpt", Activation::kGelu, Norm::kLayerNorm, Positions::kLearned, true, true},
     {"bert", Activation::kGelu, Norm::kLayerNorm, Positions::kLearned, true, true},
 };
@@ -199,11 +200,17 @@ class ModelReader {
     }
     bool gated = c_.ffn != 4 * c_.hidden;
     if (billions_.has_value()) {
-      // Counted with one embedding, as the tables round: the difference of a matrix in each layer is what tells.
-      DecoderConfig one = c_;
-      one.tied_embeddings = true;
-      const double with = std::abs(NumParameters(one, true) - *billions_ * 1e9);
-      gated = with < std::abs(NumParameters(one, false) - *billions_ * 1e9);
+      // Counted with one embedding or with two, whichever is nearer.
+      const auto off = [&](bool with_gate) {
+        DecoderConfig model = c_;
+        double least = 1e30;
+        for (const bool tied : {true, false}) {
+          model.tied_embeddings = tied;
+          least = std::min(least, std::abs(NumParameters(model, with_gate) - *billions_ * 1e9));
+        }
+        return least;
+      };
+      gated = off(true) < off(false);
     }
     defaults_.push_back(gated ? "a family like Llama" : "a family like GPT");
     return gated ? kModern : kClassic;

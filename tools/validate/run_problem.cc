@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <set>
+#include <string>
 #include <utility>
 
 #include "absl/status/statusor.h"
@@ -23,6 +25,12 @@ constexpr int64_t kLeastVocabPerPadding = 32;
 void FreezeWeights(Graph* graph) {
   for (Tensor& tensor : graph->tensors) {
     if (tensor.kind == TensorKind::kParameter) tensor.trainable = tensor.name == "norm1.gamma";
+  }
+}
+
+void FuseNamed(const std::set<std::string>& names, Graph* graph) {
+  for (Op& op : graph->ops) {
+    if (names.contains(op.name)) op.attrs.fused = true;
   }
 }
 
@@ -62,9 +70,11 @@ Problem ProblemOf(const TrainingRun& run) {
   const int64_t padded = std::lcm(model.vocab_multiple, run.degrees.tensor * run.degrees.data * run.degrees.context);
   if (run.parallel_optimizer && model.vocab_multiple > 1 && padded <= model.vocab / kLeastVocabPerPadding)
     model.vocab_multiple = padded;
-  problem.graph = [model, training = run.training, frozen = run.frozen](int64_t rows) -> absl::StatusOr<Graph> {
+  problem.graph = [model, training = run.training, frozen = run.frozen,
+                   fused = run.fused_ops](int64_t rows) -> absl::StatusOr<Graph> {
     MESHWRIGHT_ASSIGN_OR_RETURN(Graph graph, BuildDecoder(model, training, "row", rows));
     if (frozen) FreezeWeights(&graph);
+    FuseNamed(fused, &graph);
     return graph;
   };
   return problem;

@@ -14,11 +14,11 @@
 #include "costmodel/variability.h"
 #include "ir/status.h"
 #include "ir/text.h"
-#include "tools/validate/flops_rate.h"
 #include "tools/validate/framework.h"
 #include "tools/validate/gpu_type.h"
 #include "tools/validate/interconnect.h"
 #include "tools/validate/row_model.h"
+#include "tools/validate/sharding_text.h"
 #include "tools/validate/siblings.h"
 
 namespace meshwright {
@@ -41,7 +41,10 @@ constexpr double kMostDevices = 1 << 20;  // beyond it, a cell is damaged
 class RunReader {
  public:
   RunReader(const CsvCells& cells, const RowOverrides& overrides)
-      : cells_(cells), overrides_(overrides), sibling_(SiblingWithLayout(cells)) {
+      : cells_(cells),
+        overrides_(overrides),
+        zero_(ShardingText(cells.Text("zero_fsdp"))),
+        sibling_(SiblingWithLayout(cells)) {
     if (sibling_.has_value()) run_.defaults.push_back("layout of another row of this model and these devices");
   }
 
@@ -114,7 +117,7 @@ class RunReader {
     MESHWRIGHT_ASSIGN_OR_RETURN(degrees.tensor, Size("tp", 1, false));
     MESHWRIGHT_ASSIGN_OR_RETURN(degrees.pipeline, Size("pp", 1, false));
     MESHWRIGHT_ASSIGN_OR_RETURN(context_, Size("cp", 1, false));
-    run_.most_chunks = LayoutCells().Text("vpp").empty() && framework_.transformer_engine;
+    run_.most_chunks = LayoutCells().Text("vpp").empty() && framework_.nemo_recipes;
     MESHWRIGHT_ASSIGN_OR_RETURN(run_.chunks, Size("vpp", 1, degrees.pipeline > 1 && !run_.most_chunks));
     if (run_.most_chunks && degrees.pipeline > 1) run_.defaults.push_back("vpp: a layer a chunk, where that divides");
     if (degrees.pipeline * run_.chunks > run_.model.layers && degrees.pipeline > 1) {
@@ -279,6 +282,8 @@ class RunReader {
       dtype = DType::kFloat32;
     } else if (text.empty()) {
       run_.defaults.push_back("dtype bf16");
+    } else if (HasAny(text, {"amp", "mixed", "16"})) {  // of 16 bits, and does not say which
+      run_.defaults.push_back(absl::StrCat("dtype bf16 of \"", text, "\""));
     } else {
       return CannotExpress("unknown dtype", text);
     }
@@ -296,9 +301,9 @@ class RunReader {
     // NeMo's recipes hold and reduce them in bf16 (`grad_sync_dtype`).
     // DeepSpeed's ZeRO holds and reduces them in the type of the weights unless told otherwise (runtime/engine.py,
     // get_data_types).
-    const bool zero = framework_.deepspeed && HasAny(Lower("zero_fsdp"), {"zero"});
-    const bool own = dtype == DType::kFloat16 || framework_.transformer_engine || zero ||
-                     absl::StrContains(Lower("other_opts"), "pure");
+    const bool zero = framework_.deepspeed && HasAny(zero_, {"zero"});
+    const bool own =
+        dtype == DType::kFloat16 || framework_.nemo_recipes || zero || absl::StrContains(Lower("other_opts"), "pure");
     run_.training.gradient_dtype = run_.gradient_dtype = own ? dtype : DType::kFloat32;
     return absl::OkStatus();
   }
@@ -327,7 +332,11 @@ class RunReader {
     run_.training.fused_attention = framework_.fused_attention;
     run_.training.fused_loss = framework_.fused_loss;
     run_.training.fused_norms = framework_.fused_norms;
-    if (cells_.Text("attention").empty()) {
+    run_.fused_ops = framework_.fused_ops;
+    if (!NamesAttention(cells_)) {
+      run_.approximations.push_back(absl::StrCat("attention \"", cells_.Text("attention"), "\" as ",
+                                                 framework_.fused_attention ? "fused" : "unfused"));
+    } else if (cells_.Text("attention").empty()) {
       run_.defaults.push_back(framework_.fused_attention ? "attention fused" : "attention unfused");
     }
     run_.cluster.device.kernels.misaligned_attention = framework_.misaligned_attention;
@@ -343,12 +352,14 @@ class RunReader {
     // queries, values, the first half of the wide product and the last one (torchtitan, apply_ac).
     // Checkpoints of Megatron and DeepSpeed run the layer again. Those of PyTorch that FSDP goes with (not reentrant,
     // since 2.1) stop when backward has what it reads.
-    const bool stops = HasAny(Lower("zero_fsdp"), {"fsdp", "hsdp"}) && framework_.checkpoints_stop;
+    const bool stops = HasAny(zero_, {"fsdp", "hsdp"}) && framework_.checkpoints_stop;
     const Recompute layer = stops ? Recompute::kFull : Recompute::kLayer;
     if (text.empty()) {
       run_.defaults.push_back("recompute none");
-    } else if (absl::StartsWith(text, "no") || text == "false") {
-    } else if (absl::StartsWith(text, "full") || HasAny(text, {"uniform"}) || text == "yes" || text == "true") {
+    } else if (absl::StartsWith(text, "no") || text == "false" || text == "off" ||
+               HasAny(text, {"disabled", "without"})) {
+    } else if (absl::StartsWith(text, "full") || text == "yes" || text == "true" || text == "on" ||
+               HasAny(text, {"uniform", "every layer", "every_layer", "each layer", "all layers", "enabled"})) {
       run_.recompute = layer;
     } else if (HasAny(text, {"every", "selective layer", "block", "layers"}) && !HasAny(text, {"mlp"})) {
       run_.recompute = layer;
@@ -362,8 +373,10 @@ class RunReader {
       run_.recompute_ops = {"norm1", "rotary", "proj", "add1", "norm2", "activation"};
       run_.recompute_more = {"mlp1"};
       run_.recompute_share = 0.5;
-    } else if (HasAny(text, {"selective"})) {
+    } else if (HasAny(text, {"selective", "core attention", "attention only", "recompute-activations"})) {
       run_.recompute = Recompute::kSelective;
+    } else if (HasAny(text, {"checkpointing"}) && !HasAny(text, {"mlp"})) {
+      run_.recompute = layer;
     } else {
       run_.approximations.push_back(absl::StrCat("recompute \"", text, "\" as none"));
       run_.memory_comparable = false;
@@ -451,7 +464,7 @@ class RunReader {
     if (framework_.autocast) {
       run_.copies.whole = kAutocastCopies;
       run_.copies.owned = kAutocastMasters;
-    } else if (framework_.transformer_engine) {
+    } else if (framework_.nemo_recipes) {
       run_.copies.owned = kParameterRemainders;
       if (run_.narrow) run_.copies.activations = kFloat8Activations;
     } else if (run_.training.dtype == DType::kFloat16) {
@@ -484,7 +497,7 @@ class RunReader {
     if (sequence.empty() && degrees.tensor > 1) {
       run_.defaults.push_back(absl::StrCat("seq_parallel ", degrees.sequence_parallel ? "yes" : "no"));
     }
-    const std::string zero = Lower("zero_fsdp");
+    const std::string& zero = zero_;
     run_.balanced_stages = framework_.nanotron;
     run_.early_nccl = framework_.early_nccl;
     SetCopies(zero);
@@ -499,10 +512,14 @@ class RunReader {
     } else if (HasAny(zero, kNoZero) || zero == "no") {
     } else {
       run_.parallel_optimizer = true;
+      if (!SaysSharding(zero)) {
+        run_.approximations.push_back(absl::StrCat("zero_fsdp \"", cells_.Text("zero_fsdp"), "\" as ZeRO-1"));
+      }
       if (HasAny(zero, kZero2)) {
         run_.approximations.push_back("ZeRO-2 as ZeRO-1");
       } else if (HasAny(zero, {"zero-3", "zero3", "fsdp", "hsdp", "full_shard"})) {
         run_.shard_parameters = true;
+        if (HasAny(zero, {"hsdp"})) run_.approximations.push_back("parameters split over all replicas");
       } else if (HasAny(zero, {"groups", "hybrid"})) {
         run_.groups = true;
         run_.approximations.push_back("optimizer split over all replicas");
@@ -513,6 +530,7 @@ class RunReader {
 
   const CsvCells& cells_;
   const RowOverrides& overrides_;
+  const std::string zero_;                 // ShardingText
   const std::optional<CsvCells> sibling_;  // whose layout it takes
   Framework framework_;
   TrainingRun run_;
@@ -525,60 +543,6 @@ class RunReader {
 
 absl::StatusOr<TrainingRun> ReadTrainingRun(const CsvCells& cells, const RowOverrides& overrides) {
   return RunReader(cells, overrides).Read();
-}
-
-absl::StatusOr<TrainingMeasurement> ReadTrainingMeasurement(const CsvCells& cells, const TrainingRun& run) {
-  TrainingMeasurement measured;
-  const std::string status = cells.Text("status");
-  measured.out_of_memory = status == "oom";
-  if (!measured.out_of_memory && !status.empty() && status != "ok") {
-    return CannotExpress("status", status);
-  }
-  MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<double> peak, cells.Number("peak_mem_gb"));
-  if (peak.has_value() && *peak > 0) {
-    const std::string definition = cells.Text("mem_def");
-    // nvidia-smi's figures are MiB; who calls them GB has divided by 1024.
-    // nanotron's table of a run has what the allocator reserved on the first rank, in GB of 1024^3 (helpers.py,
-    // create_table_log; what was allocated is reset before the optimizer's step).
-    const bool nanotron = HasAny(definition, {"nanotron"});
-    // torchtitan's, too, in GiB (components/metrics.py).
-    const std::string source = absl::AsciiStrToLower(
-        absl::StrCat(cells.Text("source_ref"), definition, cells.Text("flops_def"), cells.Text("notes")));
-    measured.reserved = nanotron || HasAny(definition, {"reserved"}) ||
-                        (HasAny(source, {"torchtitan"}) && !HasAny(definition, {"allocated"}));
-    measured.whole_process = HasAny(definition, {"nvidia-smi", "device memory"});
-    const bool binary = nanotron || measured.whole_process || absl::StrContains(definition, "GiB");
-    measured.peak = Bytes(static_cast<int64_t>(*peak * (binary ? 1073741824.0 : 1e9)));
-  }
-  if (measured.out_of_memory) return measured;
-  for (const char* column : {"step_time_s", "step_time_derived_s"}) {
-    MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<double> seconds, cells.Number(column));
-    if (!seconds.has_value() || *seconds <= 0) continue;
-    measured.step_seconds = seconds;
-    measured.from = column;
-    return measured;
-  }
-  const double tokens = static_cast<double>(run.training.batch) * static_cast<double>(run.training.sequence);
-  const double devices = static_cast<double>(run.cluster.num_devices());
-  for (const char* column : {"tokens_per_s_total", "tokens_per_s_per_gpu"}) {
-    MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<double> rate, cells.Number(column));
-    if (!rate.has_value() || *rate <= 0) continue;
-    measured.step_seconds = tokens / (absl::EndsWith(column, "per_gpu") ? *rate * devices : *rate);
-    measured.from = column;
-    return measured;
-  }
-  MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<double> teraflops, cells.Number("tflops_per_gpu"));
-  MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<double> sequence, cells.Number("seq_len"));
-  const std::optional<double> flops = FlopsOfStep(
-      cells.Text("flops_def"), run.model, sequence.value_or(static_cast<double>(run.training.sequence)), tokens);
-  if (teraflops.has_value() && *teraflops > 0 && flops.has_value()) {
-    measured.step_seconds = *flops / (*teraflops * 1e12 * devices);
-    measured.from = "tflops_per_gpu, as flops_def counts them";
-    return measured;
-  }
-  if (measured.peak.has_value()) return measured;
-  return CannotExpress("no time or rate",
-                       "step_time_s, step_time_derived_s and tokens_per_s are empty, tflops_per_gpu or flops_def too");
 }
 
 }  // namespace meshwright

@@ -50,6 +50,7 @@ struct TrainingRun {
   bool sequence_parallel = false;  // where tensor parallelism is used: what degrees say once tp is chosen
   double recompute_share = 1;      // of the layers that are recomputed
   std::set<std::string> recompute_ops, recompute_more;  // in all of the layers; in that share of them
+  std::set<std::string> fused_ops;                      // in one kernel, whatever the others are
   bool balanced_stages = false;  // layers are dealt out by cost, the head's included, as nanotron does
   FrameworkCopies copies;
   bool early_nccl = false;  // before 2.22

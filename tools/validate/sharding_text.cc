@@ -1,0 +1,48 @@
+#include "tools/validate/sharding_text.h"
+
+#include <regex>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+
+namespace meshwright {
+namespace {
+
+struct Alias {
+  absl::string_view said, meant;
+};
+constexpr Alias kAliases[] = {
+    {"fully sharded", "fsdp"}, {"full_shard", "fsdp"},   {"full shard", "fsdp"},      {"gemini", "fsdp"},
+    {"hybrid_shard", "hsdp"},  {"hybrid shard", "hsdp"}, {"hybrid-shard", "hsdp"},    {"shard_grad", "zero-2"},
+    {"shard grad", "zero-2"},  {"replicat", "zero-0"},   {"data parallel", "zero-0"}, {"dist opt", "zero-1"},
+    {"dist_opt", "zero-1"},    {"distopt", "zero-1"},    {"distributed", "zero-1"},
+};
+
+}  // namespace
+
+std::string ShardingText(absl::string_view cell) {
+  const std::string lower = absl::AsciiStrToLower(cell);
+  std::string text = lower;
+  static const std::regex* const kStage = new std::regex(R"((zero|stage|\bz)[ _-]*(stage)?[ _-]*([0-3])\b)");
+  std::smatch match;
+  if (std::regex_search(lower, match, *kStage)) absl::StrAppend(&text, " zero-", match[3].str());
+  const bool staged = text.size() > lower.size();
+  for (const Alias& alias : kAliases) {
+    // "ZeRO-3 data parallel", "fully sharded data parallel": the first word that tells is the one that counts.
+    if (absl::StrContains(lower, alias.said) && (!staged || absl::EndsWith(alias.meant, "sdp")) &&
+        !(alias.meant == "zero-0" && SaysSharding(text))) {
+      absl::StrAppend(&text, " ", alias.meant);
+    }
+  }
+  return text;
+}
+
+bool SaysSharding(absl::string_view text) {
+  for (const absl::string_view word : {"zero", "fsdp", "hsdp", "shard", "none", "ddp", "groups"}) {
+    if (absl::StrContains(text, word)) return true;
+  }
+  return text == "no" || absl::StartsWith(text, "no ");
+}
+
+}  // namespace meshwright

@@ -1,0 +1,26 @@
+// What the column zero_fsdp says, in the words that the rest of this folder asks for: sources write the same thing in
+// many ways.
+//
+// Thread safety: pure functions.
+#ifndef MESHWRIGHT_TOOLS_VALIDATE_SHARDING_TEXT_H_
+#define MESHWRIGHT_TOOLS_VALIDATE_SHARDING_TEXT_H_
+
+#include <string>
+
+#include "absl/strings/string_view.h"
+
+namespace meshwright {
+
+// `cell` in lower case, and behind it what it means in the words of this folder, where it says so in others:
+//   "zero-0" to "zero-3"   "ZeRO stage 3", "sharding stage2", "zero_2", "z3"
+//   "fsdp"                 "fully sharded", "FULL_SHARD", "Gemini" (Colossal-AI's)
+//   "hsdp"                 "HYBRID_SHARD", "hybrid shard"
+//   "zero-2"               "SHARD_GRAD_OP"
+std::string ShardingText(absl::string_view cell);
+
+// Whether what ShardingText gave holds a word that says which state replicas split, or that they split none.
+bool SaysSharding(absl::string_view text);
+
+}  // namespace meshwright
+
+#endif  // MESHWRIGHT_TOOLS_VALIDATE_SHARDING_TEXT_H_

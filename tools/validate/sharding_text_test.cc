@@ -1,0 +1,33 @@
+#include "tools/validate/sharding_text.h"
+
+#include "gtest/gtest.h"
+
+namespace meshwright {
+namespace {
+
+TEST(ShardingTextTest, OneWordForWhatSourcesWriteInMany) {
+  EXPECT_EQ(ShardingText("ZeRO-1"), "zero-1 zero-1");
+  EXPECT_EQ(ShardingText("DeepSpeed ZeRO stage 3"), "deepspeed zero stage 3 zero-3");
+  EXPECT_EQ(ShardingText("sharding stage2"), "sharding stage2 zero-2");
+  EXPECT_EQ(ShardingText("zero_3"), "zero_3 zero-3");
+  EXPECT_EQ(ShardingText("z2"), "z2 zero-2");
+  EXPECT_EQ(ShardingText("fully sharded data parallel"), "fully sharded data parallel fsdp");
+  EXPECT_EQ(ShardingText("FSDP FULL_SHARD (ZeRO-3)"), "fsdp full_shard (zero-3) zero-3 fsdp");
+  EXPECT_EQ(ShardingText("HYBRID_SHARD"), "hybrid_shard hsdp");
+  EXPECT_EQ(ShardingText("SHARD_GRAD_OP"), "shard_grad_op zero-2");
+  EXPECT_EQ(ShardingText("plain data parallel"), "plain data parallel zero-0");
+  EXPECT_EQ(ShardingText("distributed optimizer (ZeRO-1)"), "distributed optimizer (zero-1) zero-1");
+  EXPECT_EQ(ShardingText("distributed Adam"), "distributed adam zero-1");
+  EXPECT_EQ(ShardingText(""), "");
+}
+
+TEST(ShardingTextTest, WordsThatSayNothing) {
+  EXPECT_TRUE(SaysSharding(ShardingText("none (ZeRO not stated)")));
+  EXPECT_TRUE(SaysSharding(ShardingText("no")));
+  EXPECT_TRUE(SaysSharding(ShardingText("DDP")));
+  EXPECT_FALSE(SaysSharding(ShardingText("AMSP")));
+  EXPECT_FALSE(SaysSharding(ShardingText("\xff")));
+}
+
+}  // namespace
+}  // namespace meshwright

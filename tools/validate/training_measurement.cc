@@ -1,0 +1,79 @@
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "ir/status.h"
+#include "tools/validate/flops_rate.h"
+#include "tools/validate/framework.h"
+#include "tools/validate/row_model.h"
+#include "tools/validate/training_row.h"
+
+namespace meshwright {
+
+absl::StatusOr<TrainingMeasurement> ReadTrainingMeasurement(const CsvCells& cells, const TrainingRun& run) {
+  TrainingMeasurement measured;
+  const std::string status = cells.Text("status");
+  measured.out_of_memory = status == "oom";
+  if (!measured.out_of_memory && !status.empty() && status != "ok") {
+    return CannotExpress("status", status);
+  }
+  MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<double> peak, cells.Number("peak_mem_gb"));
+  if (peak.has_value() && *peak > 0) {
+    const std::string definition = cells.Text("mem_def");
+    // nvidia-smi's figures are MiB; who calls them GB has divided by 1024.
+    // nanotron's table of a run has what the allocator reserved on the first rank, in GB of 1024^3 (helpers.py,
+    // create_table_log; what was allocated is reset before the optimizer's step).
+    const bool nanotron = HasAny(definition, {"nanotron"});
+    // torchtitan's, too, in GiB (components/metrics.py).
+    const std::string source = absl::AsciiStrToLower(
+        absl::StrCat(cells.Text("source_ref"), definition, cells.Text("flops_def"), cells.Text("notes")));
+    measured.reserved = nanotron || HasAny(definition, {"reserved"}) ||
+                        (HasAny(source, {"torchtitan"}) && !HasAny(definition, {"allocated"}));
+    measured.whole_process = HasAny(definition, {"nvidia-smi", "device memory"});
+    const bool binary = nanotron || measured.whole_process || absl::StrContains(definition, "GiB");
+    measured.peak = Bytes(static_cast<int64_t>(*peak * (binary ? 1073741824.0 : 1e9)));
+  }
+  if (measured.out_of_memory) return measured;
+  for (const char* column : {"step_time_s", "step_time_derived_s"}) {
+    MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<double> seconds, cells.Number(column));
+    if (!seconds.has_value() || *seconds <= 0) continue;
+    measured.step_seconds = seconds;
+    measured.from = column;
+    return measured;
+  }
+  const double tokens = static_cast<double>(run.training.batch) * static_cast<double>(run.training.sequence);
+  const double devices = static_cast<double>(run.cluster.num_devices());
+  for (const char* column : {"tokens_per_s_total", "tokens_per_s_per_gpu"}) {
+    MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<double> rate, cells.Number(column));
+    if (!rate.has_value() || *rate <= 0) continue;
+    measured.step_seconds = tokens / (absl::EndsWith(column, "per_gpu") ? *rate * devices : *rate);
+    measured.from = column;
+    return measured;
+  }
+  MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<double> teraflops, cells.Number("tflops_per_gpu"));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<double> sequence, cells.Number("seq_len"));
+  const std::optional<double> flops = FlopsOfStep(
+      cells.Text("flops_def"), run.model, sequence.value_or(static_cast<double>(run.training.sequence)), tokens);
+  if (teraflops.has_value() && *teraflops > 0 && flops.has_value()) {
+    measured.step_seconds = *flops / (*teraflops * 1e12 * devices);
+    measured.from = "tflops_per_gpu, as flops_def counts them";
+    return measured;
+  }
+  // A share of the peak that the data sheet gives for the type, where nothing else is printed.
+  MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<double> share, cells.Number("mfu_pct"));
+  const double peak_rate = run.narrow ? 0 : run.cluster.device.Peak(run.training.dtype).raw();
+  if (share.has_value() && *share > 0 && *share < 100 && peak_rate > 0 && flops.has_value()) {
+    measured.step_seconds = *flops / (*share / 100 * peak_rate * devices);
+    measured.from = "mfu_pct, as flops_def counts FLOPs";
+    return measured;
+  }
+  if (measured.peak.has_value()) return measured;
+  return CannotExpress("no time or rate",
+                       "step_time_s, step_time_derived_s and tokens_per_s are empty, tflops_per_gpu and mfu_pct, or "
+                       "flops_def, too");
+}
+
+}  // namespace meshwright

@@ -1,0 +1,142 @@
+// Words of other sources for what the tables of this folder say, and what is said where a word is not known.
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+#include "ir/dtype.h"
+#include "ir/status.h"
+#include "ir/testing.h"
+#include "tools/validate/run_problem.h"
+#include "tools/validate/training_row.h"
+
+namespace meshwright {
+namespace {
+
+using ::testing::Contains;
+using ::testing::IsEmpty;
+using ::testing::Not;
+
+// A row of Llama 2 7B on 8 A100, with `columns` beside (",name") and their `cells`.
+absl::StatusOr<CsvTable> Table(const std::string& columns, const std::string& cells) {
+  return ParseCsv(absl::StrCat("model,gpu_type,gpus,tp,pp,dp,seq_len,global_batch_seqs,micro_batch_seqs", columns, "\n",
+                               "Llama 2 7B,A100 80GB,8,1,1,8,2048,64,1", cells, "\n"),
+                  "t.csv");
+}
+
+absl::StatusOr<TrainingRun> RunOf(const std::string& columns, const std::string& cells) {
+  MESHWRIGHT_ASSIGN_OR_RETURN(const CsvTable table, Table(columns, cells));
+  return ReadTrainingRun(CsvCells(table, table.rows[0]), {});
+}
+
+TEST(TrainingWordsTest, ShardingInOtherWords) {
+  const auto with = [](const std::string& zero) { return RunOf(",zero_fsdp,dtype", absl::StrCat(",", zero, ",bf16")); };
+  ASSERT_OK_AND_ASSIGN(const TrainingRun stage3, with("DeepSpeed stage 3"));
+  EXPECT_TRUE(stage3.shard_parameters);
+  ASSERT_OK_AND_ASSIGN(const TrainingRun hybrid, with("HYBRID_SHARD"));
+  EXPECT_TRUE(hybrid.shard_parameters);
+  EXPECT_THAT(hybrid.approximations, Contains("parameters split over all replicas"));
+  ASSERT_OK_AND_ASSIGN(const TrainingRun stage2, with("sharding stage2"));
+  EXPECT_THAT(stage2.approximations, Contains("ZeRO-2 as ZeRO-1"));
+  ASSERT_OK_AND_ASSIGN(const TrainingRun plain, with("plain data parallel"));
+  EXPECT_FALSE(plain.parallel_optimizer);
+  ASSERT_OK_AND_ASSIGN(const TrainingRun unknown, with("AMSP"));
+  EXPECT_TRUE(unknown.parallel_optimizer);
+  EXPECT_THAT(unknown.approximations, Contains("zero_fsdp \"AMSP\" as ZeRO-1"));
+}
+
+TEST(TrainingWordsTest, Types) {
+  ASSERT_OK_AND_ASSIGN(const TrainingRun run, RunOf(",dtype", ",amp"));
+  EXPECT_EQ(run.training.dtype, DType::kBFloat16);
+  EXPECT_THAT(run.defaults, Contains("dtype bf16 of \"amp\""));
+}
+
+TEST(TrainingWordsTest, Recompute) {
+  const auto with = [](const std::string& text) {
+    return RunOf(",recompute,zero_fsdp", absl::StrCat(",", text, ",none"));
+  };
+  for (const char* text : {"every layer", "every_layer", "gradient checkpointing", "enabled", "on"}) {
+    ASSERT_OK_AND_ASSIGN(const TrainingRun run, with(text));
+    EXPECT_EQ(run.recompute, Recompute::kLayer) << text;
+    EXPECT_EQ(run.recompute_share, 1) << text;
+  }
+  for (const char* text : {"disabled", "off", "none"}) {
+    ASSERT_OK_AND_ASSIGN(const TrainingRun run, with(text));
+    EXPECT_EQ(run.recompute, Recompute::kNone) << text;
+  }
+  ASSERT_OK_AND_ASSIGN(const TrainingRun core, with("core attention"));
+  EXPECT_EQ(core.recompute, Recompute::kSelective);
+  ASSERT_OK_AND_ASSIGN(const TrainingRun unknown, with("a little"));
+  EXPECT_THAT(unknown.approximations, Contains("recompute \"a little\" as none"));
+}
+
+TEST(TrainingWordsTest, AttentionThatNobodyKnowsSaysSo) {
+  ASSERT_OK_AND_ASSIGN(const TrainingRun unknown, RunOf(",attention", ",lightning"));
+  EXPECT_THAT(unknown.approximations, Contains("attention \"lightning\" as fused"));
+  ASSERT_OK_AND_ASSIGN(const TrainingRun known, RunOf(",attention,zero_fsdp", ",FA2,none"));
+  EXPECT_THAT(known.approximations, IsEmpty());
+  ASSERT_OK_AND_ASSIGN(const TrainingRun torch, RunOf(",attention", ",torch"));
+  EXPECT_FALSE(torch.training.fused_attention);
+}
+
+// One kernel for each operator that the row names, steps for the others.
+TEST(TrainingWordsTest, FusedOperators) {
+  const auto fused = [](const TrainingRun& run) {
+    std::string names;
+    const absl::StatusOr<Graph> graph = ProblemOf(run).graph(1);
+    EXPECT_OK(graph);
+    for (const Op& op : graph->ops) {
+      const bool steps = op.kind == OpKind::kRmsNorm || op.kind == OpKind::kRotary || op.kind == OpKind::kSwiglu;
+      if (op.phase == Phase::kForward && steps && op.attrs.fused) absl::StrAppend(&names, op.name, " ");
+    }
+    return names;
+  };
+  ASSERT_OK_AND_ASSIGN(const TrainingRun none, RunOf(",attention", ",FA2"));
+  EXPECT_EQ(fused(none), "");
+  ASSERT_OK_AND_ASSIGN(const TrainingRun norms, RunOf(",attention", ",FA2 + RMSNorm kernel"));
+  EXPECT_EQ(fused(norms), "norm1 norm2 norm ");
+  ASSERT_OK_AND_ASSIGN(const TrainingRun liger, RunOf(",other_opts", ",Liger"));
+  EXPECT_EQ(fused(liger), "norm1 rotary norm2 activation norm ");
+  EXPECT_TRUE(liger.training.fused_loss);
+  ASSERT_OK_AND_ASSIGN(const TrainingRun without, RunOf(",other_opts", ",without fused norms"));
+  EXPECT_EQ(fused(without), "");
+}
+
+// Megatron-Core takes Transformer Engine's kernels; what NeMo's recipes switch on besides is theirs.
+TEST(TrainingWordsTest, TransformerEngineWithoutRecipes) {
+  ASSERT_OK_AND_ASSIGN(const TrainingRun core, RunOf(",dtype,other_opts", ",bf16,megatron-core 0.6.0"));
+  EXPECT_TRUE(core.training.fused_norms);
+  EXPECT_FALSE(core.host.overlaps_products || core.host.adds_gradients);
+  EXPECT_EQ(core.gradient_dtype, DType::kFloat32);
+  ASSERT_OK_AND_ASSIGN(const TrainingRun nemo, RunOf(",dtype,attention", ",bf16,TE/cuDNN flash"));
+  EXPECT_TRUE(nemo.host.overlaps_products);
+  EXPECT_EQ(nemo.gradient_dtype, DType::kBFloat16);
+}
+
+// 6 N + 12 L h s FLOPs a token, of which 8 devices take 50 % of 312 TFLOP/s: N is 6.738e9 with both embeddings, L h s
+// 32 x 4096 x 2048, so that 64 x 2048 tokens take 64 x 2048 x 4.365e10 / (8 x 156e12) = 4.584 s.
+TEST(TrainingWordsTest, AShareOfThePeakIsARate) {
+  ASSERT_OK_AND_ASSIGN(const CsvTable table, Table(",dtype,mfu_pct,flops_def", ",bf16,50,PaLM: 6N+12Lhs"));
+  const CsvCells cells(table, table.rows[0]);
+  ASSERT_OK_AND_ASSIGN(const TrainingRun run, ReadTrainingRun(cells, {}));
+  ASSERT_OK_AND_ASSIGN(const TrainingMeasurement measured, ReadTrainingMeasurement(cells, run));
+  ASSERT_TRUE(measured.step_seconds.has_value());
+  EXPECT_NEAR(*measured.step_seconds, 4.584, 0.01);
+  EXPECT_EQ(measured.from, "mfu_pct, as flops_def counts FLOPs");
+  ASSERT_OK_AND_ASSIGN(const CsvTable bare, Table(",dtype,mfu_pct", ",bf16,50"));
+  EXPECT_FALSE(ReadTrainingMeasurement(CsvCells(bare, bare.rows[0]), run).ok());
+}
+
+// Both matrices of words counted: 18.9 million in the layers and 2 x 25.8 million are 70 million without gates.
+TEST(TrainingWordsTest, FamiliesByEitherNumberOfEmbeddings) {
+  const absl::StatusOr<CsvTable> table = ParseCsv(
+      "model,params_b,layers,hidden,ffn,heads,vocab,gpu_type,gpus,tp,pp,dp,seq_len,global_batch_seqs,micro_batch_seqs\n"
+      "a model 70M,0.070,6,512,2048,8,50304,A100,8,1,1,8,2048,64,1\n",
+      "t.csv");
+  ASSERT_OK(table);
+  ASSERT_OK_AND_ASSIGN(const TrainingRun run, ReadTrainingRun(CsvCells(*table, table->rows[0]), {}));
+  EXPECT_THAT(run.defaults, Contains("a family like GPT"));
+  EXPECT_THAT(run.defaults, Not(Contains("a family like Llama")));
+}
+
+}  // namespace
+}  // namespace meshwright
