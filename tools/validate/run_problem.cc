@@ -61,7 +61,7 @@ Problem ProblemOf(const TrainingRun& run) {
   problem.shard_parameters = run.shard_parameters;
   // Frameworks from before fused attention reduce all gradients at once, after the last micro-batch; so does nanotron
   // with ZeRO-1 (trainer.py, sync_gradients_across_dp). Where parameters are split, a call moves a layer.
-  const bool afterwards = run.balanced_stages && run.parallel_optimizer;
+  const bool afterwards = (run.balanced_stages && run.parallel_optimizer) || run.reduces_afterwards;
   if (!run.training.fused_attention || run.shard_parameters || afterwards) problem.bucket = kEverything;
   if (run.call_each_tensor) problem.bucket = Bytes();
   if (run.balanced_stages) problem.gather_bucket = kEverything;  // nanotron

@@ -515,6 +515,8 @@ class RunReader {
       if (!SaysSharding(zero)) {
         run_.approximations.push_back(absl::StrCat("zero_fsdp \"", cells_.Text("zero_fsdp"), "\" as ZeRO-1"));
       }
+      // DeepSpeed reduces beside the backward pass where it is told to (its documentation of `overlap_comm`: false).
+      run_.reduces_afterwards = framework_.deepspeed && HasAny(zero, {"zero-1", "zero-2"});
       if (HasAny(zero, kZero2)) {
         run_.approximations.push_back("ZeRO-2 as ZeRO-1");
       } else if (HasAny(zero, {"zero-3", "zero3", "fsdp", "hsdp", "full_shard"})) {

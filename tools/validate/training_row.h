@@ -57,8 +57,9 @@ struct TrainingRun {
   bool narrow = false;      // products in float8
   bool frozen = false;      // weights, as with adapters
   bool parallel_optimizer = false, shard_parameters = false;
-  bool groups = false;            // of replicas, each of which owns all of the optimizer's state
-  bool call_each_tensor = false;  // of gradients and parameters, where replicas own parts of them
+  bool reduces_afterwards = false;  // gradients, behind the last micro-batch, beside nothing
+  bool groups = false;              // of replicas, each of which owns all of the optimizer's state
+  bool call_each_tensor = false;    // of gradients and parameters, where replicas own parts of them
   DType gradient_dtype = DType::kFloat32;
   Dispatcher dispatcher = Dispatcher::kAllToAll;
   HostPace host;  // eager unless the row says that the step is compiled or captured

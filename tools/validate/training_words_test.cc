@@ -32,6 +32,7 @@ TEST(TrainingWordsTest, ShardingInOtherWords) {
   const auto with = [](const std::string& zero) { return RunOf(",zero_fsdp,dtype", absl::StrCat(",", zero, ",bf16")); };
   ASSERT_OK_AND_ASSIGN(const TrainingRun stage3, with("DeepSpeed stage 3"));
   EXPECT_TRUE(stage3.shard_parameters);
+  EXPECT_FALSE(stage3.reduces_afterwards);
   ASSERT_OK_AND_ASSIGN(const TrainingRun hybrid, with("HYBRID_SHARD"));
   EXPECT_TRUE(hybrid.shard_parameters);
   EXPECT_THAT(hybrid.approximations, Contains("parameters split over all replicas"));
@@ -42,6 +43,16 @@ TEST(TrainingWordsTest, ShardingInOtherWords) {
   ASSERT_OK_AND_ASSIGN(const TrainingRun unknown, with("AMSP"));
   EXPECT_TRUE(unknown.parallel_optimizer);
   EXPECT_THAT(unknown.approximations, Contains("zero_fsdp \"AMSP\" as ZeRO-1"));
+}
+
+// Its documentation: `overlap_comm` is false unless told otherwise.
+TEST(TrainingWordsTest, DeepSpeedReducesBehindTheBackwardPass) {
+  ASSERT_OK_AND_ASSIGN(const TrainingRun deepspeed, RunOf(",zero_fsdp", ",ZeRO-1 (DeepSpeed)"));
+  EXPECT_TRUE(deepspeed.reduces_afterwards);
+  EXPECT_GT(ProblemOf(deepspeed).bucket, GiB(1000));
+  ASSERT_OK_AND_ASSIGN(const TrainingRun megatron, RunOf(",zero_fsdp", ",distributed optimizer (ZeRO-1)"));
+  EXPECT_FALSE(megatron.reduces_afterwards);
+  EXPECT_LT(ProblemOf(megatron).bucket, GiB(1000));
 }
 
 TEST(TrainingWordsTest, Types) {
