@@ -167,6 +167,45 @@ TEST(NcclLogTest, ReadsWhatNcclTestsPrint) {
   EXPECT_EQ(log.rows[1].time, Nanos(31500));
 }
 
+// Older logs have no #wrong or `redop`; mpirun names the rank in front, scripts put commas between.
+TEST(NcclLogTest, OtherForms) {
+  ASSERT_OK_AND_ASSIGN(const std::vector<NcclLog> logs, ParseNcclLogs(R"($ mpirun -np 4 ./build/sendrecv_perf -b 8
+[1,0]<stdout>:# nThread 1 nGpus 1 minBytes 8
+[1,0]<stdout>:#   Rank  0 Pid  41 on  one device  0 [0x07] Tesla V100-SXM3-32GB
+[1,0]<stdout>:#   Rank  1 Pid  42 on  one device  1 [0x08] Tesla V100-SXM3-32GB
+[1,0]<stdout>:#   Rank  2 Pid  43 on  two device  0 [0x07] Tesla V100-SXM3-32GB
+[1,0]<stdout>:#   Rank  3 Pid  44 on  two device  1 [0x08] Tesla V100-SXM3-32GB
+one:41:41 [0] NCCL INFO NCCL version 2.8.3+cuda11.0
+[1,0]<stdout>:#       size         count    type     time   algbw   busbw  error     time   algbw   busbw  error
+[1,0]<stdout>:        8192          2048   float    14.20    0.58    0.87  0e+00    13.90    0.59    0.89  0e+00
+# Out of bounds values : 0 OK
+# nThread 1 nGpus 4 minBytes 8
+# Collective test starting: all_gather_perf
+# size, count, type, redop, root, time, algbw, busbw, #wrong, time, algbw, busbw, #wrong
+1024, 64, float, none, -1, 7.5, 0.14, 0.1, 0, 7.4, 0.14, 0.1, 0
+)",
+                                                                      "x.log"));
+  ASSERT_EQ(logs.size(), 2u);
+  EXPECT_EQ(logs[0].program, "sendrecv");
+  EXPECT_EQ(logs[0].ranks, 4);
+  EXPECT_EQ(logs[0].nodes, 2);
+  EXPECT_EQ(logs[0].device, "Tesla V100-SXM3-32GB");
+  EXPECT_EQ(logs[0].version, "2.8.3");
+  ASSERT_EQ(logs[0].rows.size(), 1u);
+  EXPECT_EQ(logs[0].rows[0].in_place, Nanos(13900));
+  EXPECT_NEAR(logs[0].rows[0].bus_factor, 1.5, 1e-9);
+  EXPECT_EQ(logs[1].collective, CollectiveKind::kAllGather);
+  EXPECT_EQ(logs[1].rows[0].time, Nanos(7500));
+  EXPECT_EQ(logs[1].rows[0].line, 14);
+}
+
+TEST(NcclLogTest, SeveralTestsAreMoreThanOneLog) {
+  EXPECT_TRUE(LooksLikeNcclLog(kLog));
+  EXPECT_FALSE(LooksLikeNcclLog("collective,size,count,type\n"));
+  EXPECT_THAT(ParseNcclLog(std::string(kLog) + kLog, "x.log"),
+              StatusIs(absl::StatusCode::kInvalidArgument, "found a second test"));
+}
+
 TEST(NcclLogTest, SaysWhereALogIsWrong) {
   EXPECT_THAT(ParseNcclLog("# nothing\n", "x.log"), StatusIs(absl::StatusCode::kInvalidArgument, "x.log:1:1"));
   EXPECT_THAT(ParseNcclLog("#\n 8 2 float sum\n", "x.log"),

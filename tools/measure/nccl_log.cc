@@ -1,5 +1,11 @@
 #include "tools/measure/nccl_log.h"
 
+#include <algorithm>
+#include <cmath>
+#include <set>
+#include <utility>
+
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -9,8 +15,6 @@
 
 namespace meshwright {
 namespace {
-
-constexpr size_t kColumns = 13, kTimeColumn = 5;
 
 // nccl-tests' program of each collective.
 struct Name {
@@ -27,36 +31,184 @@ absl::Status Wrong(const std::string& path, size_t line, absl::string_view found
   return absl::InvalidArgumentError(absl::StrCat(path, ":", line + 1, ":1: found ", found, ", wanted ", wanted));
 }
 
+// Where the columns are: those of today's nccl-tests, until a line of names says otherwise.
+struct Columns {
+  size_t count = 13, dtype = 2, time = 5, in_place = 9;
+};
+
+using Words = std::vector<absl::string_view>;
+
+// Of a line, without what mpirun puts in front of it.
+Words WordsOf(absl::string_view line) {
+  if (absl::StartsWith(line, "[")) {
+    const size_t end = line.find(">:");
+    if (end != absl::string_view::npos && end < 32) line.remove_prefix(end + 2);
+  }
+  return absl::StrSplit(line, absl::ByAnyChar(" ,\t\r"), absl::SkipEmpty());
+}
+
+bool IsNames(const Words& words) {
+  const size_t at = !words.empty() && words[0] == "#" ? 1 : 0;
+  if (words.size() < at + 6) return false;
+  const bool begins =
+      (words[at] == "size" || words[at] == "#size") && words[at + 1] == "count" && words[at + 2] == "type";
+  return begins && (words[at + 3] == "redop" || words[at + 3] == "root" || words[at + 3] == "time");
+}
+
+Columns ColumnsOf(const Words& words) {
+  const size_t at = words[0] == "#" ? 1 : 0;
+  Columns columns;
+  columns.count = words.size() - at;
+  columns.time = columns.in_place = 0;
+  for (size_t i = at; i < words.size(); ++i) {
+    if (words[i] != "time") continue;
+    (columns.time == 0 ? columns.time : columns.in_place) = i - at;
+  }
+  return columns;
+}
+
+// "sendrecv" of "./build/sendrecv_perf", "sendrecv_perf_mpi".
+std::string ProgramIn(const Words& words) {
+  for (const absl::string_view word : words) {
+    const size_t end = word.find("_perf");
+    if (end == absl::string_view::npos || end == 0) continue;
+    const size_t slash = word.rfind('/', end);
+    const size_t begin = slash == absl::string_view::npos ? 0 : slash + 1;
+    return std::string(word.substr(begin, end - begin));
+  }
+  return "";
+}
+
+// Which ranks a test lists, and where they run.
+struct Ranks {
+  int64_t listed = 0, last = -1, last_device = 0;
+  std::set<std::string> hosts;
+
+  int64_t count() const { return std::max(listed, last + 1); }
+  // Of a list that was cut short: as many as the devices of one fill.
+  int64_t nodes() const {
+    if (listed == 0 || hosts.empty()) return 0;
+    return listed > last ? static_cast<int64_t>(hosts.size()) : (last + last_device + 1) / (last_device + 1);
+  }
+};
+
+// A comment: the program, a rank of the test.
+void ReadComment(absl::string_view line, const Words& words, Ranks* ranks, NcclLog* log) {
+  for (const Name& name : kNames) {
+    if (absl::StrContains(line, name.program)) log->collective = name.kind;
+  }
+  const std::string program = ProgramIn(words);
+  if (!program.empty()) log->program = program;
+  if (words.size() <= 2 || words[1] != "Rank") return;
+  ++ranks->listed;
+  int64_t number = 0;
+  if (absl::SimpleAtoi(words[2], &number)) ranks->last = std::clamp<int64_t>(number, ranks->last, int64_t{1} << 24);
+  for (size_t i = 3; i + 1 < words.size(); ++i) {
+    if (words[i] == "on") ranks->hosts.insert(std::string(words[i + 1]));
+    if (words[i] == "device" && absl::SimpleAtoi(words[i + 1], &number)) {
+      ranks->last_device = std::clamp<int64_t>(number, ranks->last_device, int64_t{1} << 12);
+    }
+  }
+  const size_t bus = line.rfind(']');
+  if (log->device.empty() && bus != absl::string_view::npos) {
+    log->device = std::string(absl::StripAsciiWhitespace(line.substr(bus + 1)));
+  }
+  log->ranks = ranks->count();
+  log->nodes = ranks->nodes();
+}
+
+void ReadVersion(absl::string_view line, NcclLog* log) {
+  constexpr absl::string_view kVersion = "NCCL version ";
+  const size_t at = line.find(kVersion);
+  if (at == absl::string_view::npos) return;
+  const absl::string_view rest = line.substr(at + kVersion.size());
+  log->version = std::string(rest.substr(0, rest.find_first_not_of("0123456789.")));
+}
+
+bool Micros(absl::string_view word, Nanos* time) {
+  double us = 0;
+  if (!absl::SimpleAtod(word, &us) || !(us >= 0 && us < 1e12)) return false;
+  *time = FromSeconds(us * 1e-6);
+  return true;
+}
+
 }  // namespace
 
-absl::StatusOr<NcclLog> ParseNcclLog(absl::string_view text, const std::string& path) {
-  NcclLog log;
+bool LooksLikeNcclLog(absl::string_view text) {
+  for (const absl::string_view line : absl::StrSplit(text, '\n')) {
+    const Words words = WordsOf(absl::StripAsciiWhitespace(line));
+    if (IsNames(words)) return true;
+    if (words.size() > 2 && words[0] == "#" && (words[1] == "nThread" || words[1] == "Rank")) return true;
+  }
+  return false;
+}
+
+absl::StatusOr<std::vector<NcclLog>> ParseNcclLogs(absl::string_view text, const std::string& path) {
+  std::vector<NcclLog> logs(1);
+  Columns columns;
+  Ranks ranks;
+  std::string named;  // by a command line, of the test behind it
   const std::vector<absl::string_view> lines = absl::StrSplit(text, '\n');
   for (size_t i = 0; i < lines.size(); ++i) {
     const absl::string_view line = absl::StripAsciiWhitespace(lines[i]);
-    if (absl::StartsWith(line, "#")) {
-      for (const Name& name : kNames) {
-        if (absl::StrContains(line, name.program)) log.collective = name.kind;
-      }
-      const std::vector<absl::string_view> words = absl::StrSplit(line, ' ', absl::SkipEmpty());
-      if (words.size() > 2 && words[1] == "Rank") ++log.ranks;
+    const Words words = WordsOf(line);
+    if (words.empty()) continue;
+    ReadVersion(line, &logs.back());
+    if (IsNames(words)) {
+      columns = ColumnsOf(words);
       continue;
     }
-    const std::vector<absl::string_view> words = absl::StrSplit(line, ' ', absl::SkipEmpty());
+    if (absl::StartsWith(words[0], "#")) {
+      const bool begins = absl::StrContains(line, "nThread") || absl::StrContains(line, "test starting");
+      if (begins && !logs.back().rows.empty()) {
+        logs.emplace_back();
+        ranks = Ranks();
+      }
+      if (begins && logs.back().program.empty()) logs.back().program = std::exchange(named, "");
+      if (logs.back().rows.empty()) ReadComment(line, words, &ranks, &logs.back());
+      continue;
+    }
     int64_t size = 0;
     // What a launcher or NCCL itself prints between the rows begins with no number.
-    if (words.empty() || !absl::SimpleAtoi(words[0], &size)) continue;
-    if (words.size() < kColumns) {
-      return Wrong(path, i, absl::StrCat(words.size(), " columns"), absl::StrCat(kColumns, ", as nccl-tests prints"));
+    if (!absl::SimpleAtoi(words[0], &size)) {
+      const std::string program = ProgramIn(words);
+      if (!program.empty()) named = program;
+      continue;
     }
-    double us = 0;
-    if (size < 0 || !absl::SimpleAtod(words[kTimeColumn], &us) || !(us >= 0 && us < 1e12)) {
-      return Wrong(path, i, absl::StrCat("\"", words[kTimeColumn], "\" as time"), "microseconds");
+    if (words.size() < columns.count) {
+      return Wrong(path, i, absl::StrCat(words.size(), " columns"),
+                   absl::StrCat(columns.count, ", as nccl-tests prints"));
     }
-    if (size > 0) log.rows.push_back({Bytes(size), FromSeconds(us * 1e-6)});
+    NcclLog::Row row;
+    if (size < 0 || columns.time == 0 || columns.time + 2 >= words.size() || !Micros(words[columns.time], &row.time)) {
+      return Wrong(path, i, absl::StrCat("\"", words[std::min(columns.time, words.size() - 1)], "\" as time"),
+                   "microseconds");
+    }
+    row.size = Bytes(size);
+    row.line = static_cast<int64_t>(i) + 1;
+    row.dtype = std::string(words[columns.dtype]);
+    double algorithm = 0, bus = 0;
+    if (absl::SimpleAtod(words[columns.time + 1], &algorithm) && absl::SimpleAtod(words[columns.time + 2], &bus) &&
+        algorithm > 0 && std::isfinite(bus / algorithm)) {
+      row.bus_factor = bus / algorithm;
+    }
+    Nanos in_place;
+    if (columns.in_place > 0 && Micros(words[columns.in_place], &in_place)) row.in_place = in_place;
+    if (size > 0) logs.back().rows.push_back(std::move(row));
   }
-  if (log.rows.empty()) return Wrong(path, 0, "no row", "a log of nccl-tests");
-  return log;
+  if (logs.back().rows.empty()) logs.pop_back();
+  if (logs.empty()) return Wrong(path, 0, "no row", "a log of nccl-tests");
+  return logs;
+}
+
+absl::StatusOr<NcclLog> ParseNcclLog(absl::string_view text, const std::string& path) {
+  absl::StatusOr<std::vector<NcclLog>> logs = ParseNcclLogs(text, path);
+  if (!logs.ok()) return logs.status();
+  if (logs->size() > 1) {
+    return Wrong(path, static_cast<size_t>((*logs)[1].rows[0].line - 1), "a second test",
+                 "one; `validate collectives` takes logs of several");
+  }
+  return std::move((*logs)[0]);
 }
 
 std::string ToNcclLog(CollectiveKind kind, int64_t ranks, absl::Span<const Sample> samples, const std::string& device) {

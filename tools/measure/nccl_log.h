@@ -7,7 +7,8 @@
 //        1048576        262144     float     sum      -1    25.31   41.43   72.50      0    25.20   41.61   72.82 0
 //
 // size in bytes as PriceCollective counts it, time in microseconds, bandwidths in GB/s (10^9). The four columns behind
-// the times are out of place, then the same in place. `#wrong` may be N/A.
+// the times are out of place, then the same in place. `#wrong` may be N/A. Older versions print fewer columns, which
+// the line of names tells, mpirun puts `[1,0]<stdout>:` in front, and scripts put commas between: read as well.
 //
 // Errors: kInvalidArgument with the line. Thread safety: pure functions.
 #ifndef MESHWRIGHT_TOOLS_MEASURE_NCCL_LOG_H_
@@ -28,15 +29,30 @@
 namespace meshwright {
 
 struct NcclLog {
-  std::optional<CollectiveKind> collective;  // where the log names it
-  int64_t ranks = 0;                         // that it lists; 0: none
+  std::optional<CollectiveKind> collective;  // where the log names it and it is one of ours
+  std::string program;                       // as the log names it, without `_perf`: "sendrecv"; "": it does not
+  int64_t ranks = 0;                         // that it lists, or numbers where lines were cut out; 0: none
+  int64_t nodes = 0;                         // that they are on; 0: it does not say
+  std::string device;                        // of the first rank: "NVIDIA H200"
+  std::string version;                       // of NCCL, "2.27.3"
   struct Row {
     Bytes size;
     Nanos time;  // out of place
+    std::optional<Nanos> in_place;
+    std::string dtype;
+    double bus_factor = 0;  // of the bus over the algorithm's bandwidth, as printed; 0: neither is
+    int64_t line = 0;       // from 1
   };
   std::vector<Row> rows;
 };
 
+// Whether a text is such a log rather than a table with a line of column names.
+bool LooksLikeNcclLog(absl::string_view text);
+
+// Every test that the text holds, one behind the other; those without rows left out. At least one.
+absl::StatusOr<std::vector<NcclLog>> ParseNcclLogs(absl::string_view text, const std::string& path);
+
+// The only test of a log.
 absl::StatusOr<NcclLog> ParseNcclLog(absl::string_view text, const std::string& path);
 
 // The samples of one collective over one group. Our collectives are out of place; both halves say so.
