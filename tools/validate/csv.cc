@@ -18,11 +18,31 @@ namespace {
 
 constexpr size_t kMostTableBytes = size_t{64} << 20;
 
+// What stands most often between the names of the first line, outside of quotes; a comma where nothing does.
+char SeparatorOf(absl::string_view text) {
+  constexpr absl::string_view kSeparators = ",;\t";
+  size_t counts[kSeparators.size()] = {};
+  bool quoted = false, named = false;
+  for (const char c : text) {
+    if (c == '"') quoted = !quoted;
+    if (quoted) continue;
+    if ((c == '\n' || c == '\r') && named) break;
+    named = named || !absl::ascii_isspace(static_cast<unsigned char>(c));
+    const size_t at = kSeparators.find(c);
+    if (at != absl::string_view::npos) ++counts[at];
+  }
+  const auto* const most = std::max_element(std::begin(counts), std::end(counts));
+  return kSeparators[static_cast<size_t>(most - std::begin(counts))];
+}
+
 class Reader {
  public:
   Reader(absl::string_view text, absl::string_view file) : text_(text), file_(file) {
     if (text_.substr(0, 3) == "\xEF\xBB\xBF") text_.remove_prefix(3);
+    separator_ = SeparatorOf(text_);
   }
+
+  char separator() const { return separator_; }
 
   bool AtEnd() const { return at_ >= text_.size(); }
 
@@ -36,14 +56,14 @@ class Reader {
       if (Peek() == '"') {
         MESHWRIGHT_RETURN_IF_ERROR(Quoted(&cell));
       } else {
-        while (!AtEnd() && Peek() != ',' && Peek() != '\n' && Peek() != '\r') {
+        while (!AtEnd() && Peek() != separator_ && Peek() != '\n' && Peek() != '\r') {
           if (Peek() == '"') return Wrong("a quote inside a cell", "quotes around the whole cell, doubled inside");
           cell.push_back(text_[at_++]);
         }
       }
       row.cells.push_back(std::move(cell));
       if (AtEnd() || EatLineEnd()) return row;
-      if (Peek() != ',') return Wrong("text behind a closing quote", "a comma or the end of the line");
+      if (Peek() != separator_) return Wrong("text behind a closing quote", "a comma or the end of the line");
       ++at_;
     }
   }
@@ -79,6 +99,7 @@ class Reader {
 
   absl::string_view text_;
   absl::string_view file_;
+  char separator_ = ',';
   size_t at_ = 0;
   int64_t line_ = 1;
 };
@@ -98,6 +119,7 @@ absl::StatusOr<CsvTable> ParseCsv(absl::string_view text, absl::string_view file
   CsvTable table;
   table.file = std::string(file);
   Reader reader(text, file);
+  table.separator = reader.separator();
   while (!reader.AtEnd()) {
     MESHWRIGHT_ASSIGN_OR_RETURN(CsvRow row, reader.Record());
     if (row.cells.empty()) continue;
@@ -134,16 +156,28 @@ std::string CsvCells::Text(absl::string_view column) const {
   return at.has_value() ? std::string(absl::StripAsciiWhitespace(row_.cells[*at])) : "";
 }
 
-absl::StatusOr<std::optional<double>> CsvCells::Number(absl::string_view column) const {
-  std::string text = Text(column);
-  if (text.empty()) return std::optional<double>();
+std::optional<double> NumberIn(absl::string_view cell, char separator) {
+  std::string text(absl::StripAsciiWhitespace(cell));
   static const std::regex* const kThousands = new std::regex(R"(\d{1,3}(,\d{3})+(\.\d+)?)");
-  if (text.size() < kLongestNumber && std::regex_match(text, *kThousands)) {
+  if (separator != ';' && text.size() < kLongestNumber && std::regex_match(text, *kThousands)) {
     text.erase(std::remove(text.begin(), text.end(), ','), text.end());
   }
+  // Who separates cells by semicolons writes fractions with commas; three digits behind one may as well be thousands.
+  static const std::regex* const kDecimal = new std::regex(R"(-?\d+,(\d{1,2}|\d{4,}))");
+  if (separator == ';' && text.size() < kLongestNumber && std::regex_match(text, *kDecimal)) {
+    std::replace(text.begin(), text.end(), ',', '.');
+  }
   double value = 0;
-  if (!absl::SimpleAtod(text, &value) || !std::isfinite(value)) return Wrong(column, "a number");
-  return std::optional<double>(value);
+  if (!absl::SimpleAtod(text, &value) || !std::isfinite(value)) return std::nullopt;
+  return value;
+}
+
+absl::StatusOr<std::optional<double>> CsvCells::Number(absl::string_view column) const {
+  const std::string text = Text(column);
+  if (text.empty()) return std::optional<double>();
+  const std::optional<double> value = NumberIn(text, table_.separator);
+  if (!value.has_value()) return Wrong(column, "a number");
+  return value;
 }
 
 absl::StatusOr<std::optional<int64_t>> CsvCells::Int(absl::string_view column, int64_t min) const {

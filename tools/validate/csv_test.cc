@@ -49,6 +49,19 @@ TEST(CsvTest, TablesMadeByHand) {
   EXPECT_FALSE(CsvCells(*table, table->rows[1]).Number("gpus").ok());
 }
 
+// As spreadsheets write where commas are for fractions; "1,024" may be a thousand or one.
+TEST(CsvTest, OtherSeparators) {
+  ASSERT_OK_AND_ASSIGN(const CsvTable table, ParseCsv("a;\"b,;c\"\n4,25;\"x;y\"\n1,024;3\n", "t.csv"));
+  EXPECT_EQ(table.columns, (std::vector<std::string>{"a", "b,;c"}));
+  const CsvCells cells(table, table.rows[0]);
+  EXPECT_EQ(cells.Number("a").value(), 4.25);
+  EXPECT_EQ(cells.Text("b,;c"), "x;y");
+  EXPECT_FALSE(CsvCells(table, table.rows[1]).Number("a").ok());
+  ASSERT_OK_AND_ASSIGN(const CsvTable tabs, ParseCsv("\na\tb\n1,5\t2\n", "t.csv"));
+  EXPECT_EQ(tabs.rows[0].cells, (std::vector<std::string>{"1,5", "2"}));
+  EXPECT_FALSE(CsvCells(tabs, tabs.rows[0]).Number("a").ok());
+}
+
 TEST(CsvTest, ErrorsNameTheLine) {
   EXPECT_THAT(ErrorOf(""), HasSubstr("t.csv:1: found no header"));
   EXPECT_THAT(ErrorOf("a,b\n1,2\n3,4,5\n"), HasSubstr("t.csv:3: found 3 cells, wanted 2"));
