@@ -55,7 +55,7 @@ std::vector<std::string> NamesOf(const std::string& lower, absl::string_view chi
     if (!memory.empty()) names.push_back(absl::StrCat(chip, " ", form, memory));
     names.push_back(absl::StrCat(chip, " ", form));
   }
-  if (!memory.empty()) names.insert(names.begin() + (names.empty() ? 0 : 1), absl::StrCat(chip, memory));
+  if (!memory.empty()) names.push_back(absl::StrCat(chip, memory));
   names.emplace_back(chip);
   return names;
 }
