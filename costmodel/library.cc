@@ -84,6 +84,8 @@ void Resize(int64_t nodes, int64_t devices_per_node, Cluster* cluster) {
         std::max<int64_t>(1, cluster->nics_per_node * devices_per_node / cluster->devices_per_node);
   }
   cluster->devices_per_node = devices_per_node;
+  // Superchips on one board are wired to each other (quads of GH200: six links of NVLink a pair).
+  if (devices_per_node > 1 && cluster->intra_kind == LinkKind::kC2c) cluster->intra_kind = LinkKind::kNvLinkMesh;
 }
 
 // Whole usual machines, or part of one; threads of the host are always one machine.

@@ -130,6 +130,14 @@ TEST(LibraryTest, LaysDevicesOutOnUsualMachines) {
   EXPECT_EQ(host.nodes, 1);  // threads share one machine
 }
 
+// One superchip has its own link to the host's processor; four on a board are wired to each other.
+TEST(LibraryTest, SuperchipsOnOneBoardAreWired) {
+  ASSERT_OK_AND_ASSIGN(const Cluster one, MakeCluster("gh200", 2));
+  EXPECT_EQ(one.intra_kind, LinkKind::kC2c);
+  ASSERT_OK_AND_ASSIGN(const Cluster quads, MakeCluster("gh200", 2, 4));
+  EXPECT_EQ(quads.intra_kind, LinkKind::kNvLinkMesh);
+}
+
 TEST(ReadClusterTest, NameAloneIsOneUsualNode) {
   ASSERT_OK_AND_ASSIGN(const Cluster cluster, Read("cluster: h100-sxm\n"));
   EXPECT_EQ(ToText(cluster), "1 node x 8 h100-sxm, nvswitch 450 GB/s");

@@ -105,6 +105,15 @@ double IntraView(const Cluster& cluster) {
   return share * cluster.intra_bandwidth.raw() / 1e9;
 }
 
+// Up to four devices are wired each to each other (HGX A100 and H100 of 4, quads of GH200): of a device's links, those
+// that lead to the group.
+constexpr int64_t kMostWired = 4;
+double MeshShare(const GroupShape& group, const Cluster& cluster) {
+  const int64_t devices = cluster.devices_per_node;
+  if (cluster.intra_kind != LinkKind::kNvLinkMesh || devices > kMostWired || group.ranks_per_node >= devices) return 1;
+  return static_cast<double>(group.ranks_per_node - 1) / static_cast<double>(devices - 1);
+}
+
 // Network cards of one node that a group can use: those near its devices.
 int64_t NicsOfGroup(const GroupShape& group, const Cluster& cluster) {
   const int64_t near = group.ranks_per_node * cluster.nics_per_node / std::max<int64_t>(1, cluster.devices_per_node);
@@ -219,12 +228,12 @@ double NvlsBus(CollectiveKind kind, const NcclGraph& graph, const GroupShape& gr
 
 NcclGraph RingGraph(const GroupShape& group, const Cluster& cluster) {
   const Row row = RowOf(cluster.device.generation);
-  const double intra = group.ranks_per_node > 1 ? IntraView(cluster) : 1e6;
+  const double intra = group.ranks_per_node > 1 ? IntraView(cluster) * MeshShare(group, cluster) : 1e6;
   const bool one_node = group.nodes <= 1;
   const double nic = kNicShare * cluster.nic_bandwidth.raw() / 1e9;
   const double nics = static_cast<double>(NicsOfGroup(group, cluster));
   NcclGraph graph;
-  if (one_node && cluster.intra_kind == LinkKind::kNvLinkMesh &&
+  if (one_node && cluster.intra_kind == LinkKind::kNvLinkMesh && row == kVoltaRow &&
       group.ranks < static_cast<int64_t>(std::size(kMeshRings))) {
     graph.channels = kMeshRings[group.ranks];
     graph.speed = kMeshRingSpeed;

@@ -56,6 +56,16 @@ TEST(NcclTunerTest, SearchFindsTheRingsOfKnownMachines) {
   EXPECT_EQ(Graph(RingGraph(Evenly(8, 8), H100Cluster(8))), "2 x 24 on 4");
 }
 
+// Four devices wired each to each other: of an H100's 370.8, two of a quad see the third that leads to the other.
+TEST(NcclTunerTest, PairsOfAQuadHaveAThirdOfTheLinks) {
+  Cluster quad = H100Cluster(1);
+  quad.intra_kind = LinkKind::kNvLinkMesh;
+  quad.devices_per_node = 4;
+  const NcclGraph all = RingGraph(Evenly(4, 1), quad), pair = RingGraph(Evenly(2, 1), quad);
+  EXPECT_NEAR(all.channels * all.speed, 370.8, 25);
+  EXPECT_NEAR(pair.channels * pair.speed, 370.8 / 3, 10);
+}
+
 TEST(NcclTunerTest, SearchOnBlackwellAndOnPcie) {
   Cluster b200 = H100Cluster(1);
   b200.device.generation = Generation::kBlackwell;
