@@ -38,7 +38,49 @@ void ShareNode(double bytes, Cluster* cluster) {
   }
 }
 
+// NVLink bridges: all that a pair of cards has between them, one direction. Data sheets: H100 PCIe and NVL and A100
+// PCIe 600 GB/s both ways, A30 200, A40, RTX A6000 and RTX 3090 112.5.
+struct Bridge {
+  absl::string_view device;
+  BytesPerSecond rate;
+};
+constexpr Bridge kBridges[] = {{"h100-pcie", GBps(300)}, {"h100-nvl", GBps(300)}, {"a100-pcie-80gb", GBps(300)},
+                               {"a30", GBps(100)},       {"a40", GBps(56.25)},    {"rtx-a6000", GBps(56.25)},
+                               {"rtx-3090", GBps(56.25)}};
+
+// PCIe by generation: x16, one direction (PCI-SIG: 8, 16, 32, 64 GT/s a lane; a little less is left of it by coding).
+constexpr double kPcieRates[] = {15.75, 31.5, 63, 121};
+constexpr int kFirstPcie = 3;
+
 }  // namespace
+
+void SetIntranode(absl::string_view text, int64_t ranks, Cluster* cluster) {
+  const std::string lower = absl::AsciiStrToLower(text);
+  const bool nvlink = HasAny(lower, {"nvlink", "nvswitch", "sxm", "nvl72"});
+  // V100 behind switches (NVIDIA's DGX-2 and HGX-2), where other machines have a mesh.
+  if (cluster->intra_kind == LinkKind::kNvLinkMesh && HasAny(lower, {"nvswitch", "dgx-2", "hgx-2", "dgx2"})) {
+    cluster->intra_kind = LinkKind::kNvSwitch;
+  }
+  // A switch that is told not to reduce is as good as wires from device to device.
+  const bool no_sums = HasAny(lower, {"no sharp", "no nvls", "nvls off", "nvls disabled", "nvls_enable=0"});
+  if (cluster->intra_kind == LinkKind::kNvSwitch && no_sums) cluster->intra_kind = LinkKind::kNvLinkMesh;
+  if (HasAny(lower, {"bridge"}) && ranks == 2) {
+    for (const Bridge& row : kBridges) {
+      if (row.device != cluster->device.name) continue;
+      cluster->intra_kind = LinkKind::kNvLinkMesh;
+      cluster->intra_bandwidth = row.rate;
+      return;
+    }
+  }
+  std::smatch match;
+  static const std::regex* const kPcie =
+      new std::regex(R"(pci(?:e|-e|express)?\s*(?:gen)?\s*([3-6])(?:\.0)?\b(?:\s*x\s*(16|8|4)\b)?)");
+  if (nvlink || !std::regex_search(lower, match, *kPcie)) return;
+  const size_t generation = static_cast<size_t>(std::stoi(match[1].str()) - kFirstPcie);
+  const double lanes = match[2].matched ? std::stod(match[2].str()) : 16;
+  cluster->intra_kind = LinkKind::kPcie;
+  cluster->intra_bandwidth = GBps(kPcieRates[generation] * lanes / 16);
+}
 
 bool SetInternode(absl::string_view text, Cluster* cluster) {
   const std::string in(text);

@@ -35,5 +35,31 @@ TEST(SetInternodeTest, Forms) {
   EXPECT_EQ(cluster.nic_bandwidth, GBps(50));
 }
 
+TEST(SetIntranodeTest, BridgesPcieAndSwitches) {
+  Cluster pair;
+  pair.device.name = "h100-pcie";
+  pair.intra_kind = LinkKind::kPcie;
+  pair.intra_bandwidth = GBps(63);
+  SetIntranode("NVLink bridge", 8, &pair);  // joins two
+  EXPECT_EQ(pair.intra_kind, LinkKind::kPcie);
+  SetIntranode("PCIe 4.0 x8", 2, &pair);
+  EXPECT_EQ(pair.intra_bandwidth, GBps(15.75));
+  SetIntranode("PCIe gen3", 2, &pair);
+  EXPECT_EQ(pair.intra_bandwidth, GBps(15.75));
+  SetIntranode("PCIe Gen5", 2, &pair);
+  EXPECT_EQ(pair.intra_bandwidth, GBps(63));
+  SetIntranode("3 NVLink bridges, PCIe 5", 2, &pair);
+  EXPECT_EQ(pair.intra_kind, LinkKind::kNvLinkMesh);
+  EXPECT_EQ(pair.intra_bandwidth, GBps(300));
+  Cluster volta;
+  volta.intra_kind = LinkKind::kNvLinkMesh;
+  SetIntranode("", 8, &volta);
+  EXPECT_EQ(volta.intra_kind, LinkKind::kNvLinkMesh);
+  SetIntranode("NVSwitch (DGX-2)", 8, &volta);
+  EXPECT_EQ(volta.intra_kind, LinkKind::kNvSwitch);
+  SetIntranode("NVLink, no NVLS", 8, &volta);  // wires: the switch adds nothing up
+  EXPECT_EQ(volta.intra_kind, LinkKind::kNvLinkMesh);
+}
+
 }  // namespace
 }  // namespace meshwright
