@@ -10,6 +10,9 @@
 #include "ir/text.h"
 #include "tools/command.h"
 #include "tools/exit_code.h"
+#include "tools/files.h"
+#include "tools/measure/nccl_log.h"
+#include "tools/validate/collective_row.h"
 #include "tools/validate/csv.h"
 #include "tools/validate/price_table.h"
 #include "tools/validate/training_table.h"
@@ -20,7 +23,9 @@ namespace {
 Command ValidateCommand() {
   Command command{
       .name = "validate",
-      .summary = "Predicts the rows of tables of measurements, CSV with a header, and says how far off it is.",
+      .summary =
+          "Predicts the rows of tables of measurements, CSV with a header or a log of nccl-tests, and says how far "
+          "off it is.",
       .arguments = "training|kernels|collectives TABLE.csv...",
       .num_arguments = 2,
       .more_arguments = true,
@@ -62,15 +67,24 @@ absl::StatusOr<RowOverrides> OverridesFrom(const Flags& flags) {
   return overrides;
 }
 
+constexpr size_t kMostLogBytes = size_t{64} << 20;
+
+// A table, or what nccl-tests printed.
+absl::StatusOr<CsvTable> ReadTableOrLog(const std::string& path) {
+  MESHWRIGHT_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kMostLogBytes));
+  return LooksLikeNcclLog(text) ? TableOfNcclLog(text, path) : ParseCsv(text, path);
+}
+
 // Prints the tables one by one, or JSON of all at the end.
 template <class Result>
-absl::Status Predict(const Flags& flags, absl::StatusOr<Result> (*predict)(const CsvTable&, const RowOverrides&)) {
+absl::Status Predict(const Flags& flags, absl::StatusOr<Result> (*predict)(const CsvTable&, const RowOverrides&),
+                     absl::StatusOr<CsvTable> (*read)(const std::string&) = ReadCsv) {
   constexpr absl::string_view kFormats[] = {"text", "json"};
   MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<size_t> format, flags.Choice("format", kFormats));
   MESHWRIGHT_ASSIGN_OR_RETURN(const RowOverrides overrides, OverridesFrom(flags));
   std::vector<Result> results;
   for (size_t i = 1; i < flags.arguments().size(); ++i) {
-    MESHWRIGHT_ASSIGN_OR_RETURN(const CsvTable table, ReadCsv(flags.arguments()[i]));
+    MESHWRIGHT_ASSIGN_OR_RETURN(const CsvTable table, read(flags.arguments()[i]));
     MESHWRIGHT_ASSIGN_OR_RETURN(Result result, predict(table, overrides));
     if (format != 1) Print(ToText(result, flags.True("rows")));
     results.push_back(std::move(result));
@@ -83,7 +97,7 @@ absl::Status RunValidate(const Flags& flags) {
   const std::string& kind = flags.arguments()[0];
   if (kind == "training") return Predict(flags, PredictTrainingTable);
   if (kind == "kernels") return Predict(flags, PriceKernelTable);
-  if (kind == "collectives") return Predict(flags, PriceCollectiveTable);
+  if (kind == "collectives") return Predict(flags, PriceCollectiveTable, ReadTableOrLog);
   return WithExit(ExitCode::kUsage, WrongInput(QuoteForMessage(kind), "one of training, kernels, collectives"));
 }
 

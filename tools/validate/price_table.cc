@@ -11,14 +11,15 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "costmodel/collective_cost.h"
+#include "absl/strings/str_split.h"
 #include "costmodel/data_sheet.h"
 #include "costmodel/kernel_cost.h"
 #include "costmodel/library.h"
 #include "ir/status.h"
 #include "nlohmann/json.hpp"
+#include "tools/validate/collective_row.h"
+#include "tools/validate/columns.h"
 #include "tools/validate/gpu_type.h"
-#include "tools/validate/interconnect.h"
 #include "tools/validate/row_model.h"
 #include "tools/validate/training_table.h"
 
@@ -28,6 +29,26 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 std::string Lower(const CsvCells& cells, absl::string_view column) { return absl::AsciiStrToLower(cells.Text(column)); }
+
+constexpr KnownColumn kKernelColumns[] = {
+    {"gpu_type", ColumnUnit::kText, "gpu device device_name gpu_name gpu_model accelerator hardware"},
+    {"dtype", ColumnUnit::kText, "precision datatype data_type type"},
+    {"head_dim", ColumnUnit::kText, "headdim hdim head_size d_head dhead d"},
+    {"seq_len", ColumnUnit::kText, "seqlen sequence_length seqlen_q q_len seq s"},
+    {"kv_len", ColumnUnit::kText, "seqlen_k seqlen_kv kv_seq_len"},
+    {"batch", ColumnUnit::kText, "batch_size bsz bs b"},
+    {"heads", ColumnUnit::kText, "num_heads n_heads nheads q_heads num_q_heads hq h"},
+    {"kv_heads", ColumnUnit::kText, "num_kv_heads n_kv_heads nheads_kv hkv"},
+    {"causal", ColumnUnit::kText, "is_causal mask attn_mask mask_type"},
+    {"pass", ColumnUnit::kText, "direction mode phase"},
+    {"impl", ColumnUnit::kText, "implementation backend provider"},
+    {"time_ms", ColumnUnit::kMillis,
+     "time avg_time mean_time median_time median mean latency avg_latency mean_latency duration runtime elapsed"},
+    {"tflops", ColumnUnit::kTeraflops, "tflop_s tflops_s tflops_per_s throughput performance perf"},
+};
+// The rate in other units, where the column's name is the unit.
+constexpr KnownColumn kRateColumns[] = {{"gflops", ColumnUnit::kText, "gflop_s gflops_s gflops_per_s"},
+                                        {"pflops", ColumnUnit::kText, "pflop_s pflops_s pflops_per_s"}};
 
 absl::StatusOr<int64_t> Needed(const CsvCells& cells, absl::string_view column) {
   MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<int64_t> value, cells.Int(column, 1));
@@ -78,6 +99,10 @@ absl::StatusOr<double> MeasuredSeconds(const CsvCells& cells, double flops) {
   if (time.has_value() && *time > 0) return *time * 1e-3;
   MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<double> rate, cells.Number("tflops"));
   if (rate.has_value() && *rate > 0) return flops / (*rate * 1e12);
+  for (const auto& [column, unit] : {std::make_pair("gflops", 1e9), std::make_pair("pflops", 1e15)}) {
+    MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<double> other, cells.Number(column));
+    if (other.has_value() && *other > 0) return flops / (*other * unit);
+  }
   return CannotExpress("no time or rate", "time_ms and tflops are empty");
 }
 
@@ -92,7 +117,8 @@ absl::Status PriceProduct(const CsvCells& cells, Device device, PriceRowResult* 
   MESHWRIGHT_ASSIGN_OR_RETURN(work.m, Needed(cells, "m"));
   MESHWRIGHT_ASSIGN_OR_RETURN(work.n, Needed(cells, "n"));
   MESHWRIGHT_ASSIGN_OR_RETURN(work.k, Needed(cells, "k"));
-  MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<int64_t> batch, cells.Int("batch_or_groups", 1));
+  const bool groups = !cells.Text("batch_or_groups").empty();
+  MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<int64_t> batch, cells.Int(groups ? "batch_or_groups" : "batch", 1));
   work.batch = batch.value_or(1);
   const Bytes result = SizeOf(work.dtype == DType::kFloat8 ? DType::kBFloat16 : work.dtype);
   work.read = SizeOf(work.dtype) * (work.batch * (work.m * work.k + work.k * work.n));
@@ -109,39 +135,60 @@ absl::Status PriceProduct(const CsvCells& cells, Device device, PriceRowResult* 
   return absl::OkStatus();
 }
 
-// Implementations of attention by a word of the cells `impl`, `op` and `library`, and the kernel that stands for them;
-// the first that matches.
+// Implementations of attention by words of the cells `impl`, `op` and `library`, and the kernels that stand for them,
+// the first that the device has; the first row that matches. cuDNN's kernels are about as fast as those that
+// FlashAttention has for the same chip (FlashAttention-3, figures 5 and 6). FlexAttention is 0.90 forward and 0.85
+// backward of FlashAttention-2 (PyTorch's announcement).
 struct Implementation {
-  absl::string_view word, kernel;
+  absl::string_view words, kernels;  // separated by '|', by spaces
+  double forward = 1, backward = 1;  // of the kernel's rate
 };
 constexpr Implementation kImplementations[] = {
-    {"flashattention triton", "triton"},
-    {"xformers", "xformers"},
-    {"flashattention-1", "flash1"},
-    {"flashattention-2", "flash2"},
-    {"flashattention-3", "flash3"},
-    {"trt-llm", "trtllm"},
-    {"trtllm", "trtllm"},
+    {"flashattention triton|triton", "triton"},
+    {"xformers|efficient|mem_eff", "xformers"},
+    {"flashattention-1|flash1|flash_v1", "flash1"},
+    {"flashattention-2|flashattention2|flash-attention-2|flash attention 2|flash2|flash_v2|fav2|fa2", "flash2"},
+    {"flashattention-3|flashattention3|flash-attention-3|flash attention 3|flash3|flash_v3|fav3|fa3", "flash3"},
+    {"flashattention-4|flashattention4|flash-attention-4|flash attention 4|flash4|flash_v4|fav4|fa4", "flash4"},
+    {"trt-llm|trtllm", "trtllm"},
+    {"cudnn", "cudnn flash4 flash3 flash2"},
+    {"flex", "flash2", 0.90, 0.85},
+    {"sdpa|flash", "flash2"},
 };
+
+bool HasOneOf(absl::string_view text, absl::string_view words) {
+  for (const absl::string_view word : absl::StrSplit(words, '|')) {
+    if (absl::StrContains(text, word)) return true;
+  }
+  return false;
+}
 
 // Whether the attention is fused, and by which kernel.
 absl::StatusOr<bool> Fused(const CsvCells& cells, Device* device) {
   const std::string impl = Lower(cells, "impl");
-  if (absl::StrContains(impl, "pytorch")) return false;
+  if (absl::StrContains(impl, "pytorch") && !HasOneOf(impl, "flash|sdpa|flex|efficient|cudnn")) return false;
   const std::string made = impl.empty() ? absl::StrCat(Lower(cells, "op"), " ", Lower(cells, "library")) : impl;
-  absl::string_view kernel;
+  const Implementation* found = nullptr;
   for (const Implementation& row : kImplementations) {
-    if (kernel.empty() && absl::StrContains(made, row.word)) kernel = row.kernel;
+    if (found == nullptr && HasOneOf(made, row.words)) found = &row;
   }
-  if (kernel.empty()) {
-    if (impl.empty()) return true;
-    return CannotExpress("another implementation", made);
+  if (found == nullptr && impl.empty()) return true;
+  if (found != nullptr) {
+    Cluster one;
+    one.device = *device;
+    for (const absl::string_view kernel : absl::StrSplit(found->kernels, ' ')) {
+      if (!SetClusterKey("attention", kernel, &one).ok()) continue;
+      *device = one.device;
+      device->attention.front().forward_share *= found->forward;
+      device->attention.front().backward_share *= found->backward;
+      return true;
+    }
   }
-  Cluster one;
-  one.device = *device;
-  if (!SetClusterKey("attention", kernel, &one).ok()) return CannotExpress("another implementation", made);
-  *device = one.device;
-  return true;
+  if (impl.empty()) return CannotExpress("another implementation", made);
+  std::string has;
+  for (const AttentionConstants& kernel : device->attention)
+    absl::StrAppend(&has, has.empty() ? "" : ", ", kernel.kernel);
+  return CannotExpress("another implementation", absl::StrCat(made, "; ", device->name, " has ", has));
 }
 
 // PyTorch's plain attention, as FlashAttention's benchmark has it, adds a causal mask by a kernel of its own, bytes a
@@ -169,17 +216,19 @@ absl::Status PriceAttention(const CsvCells& cells, Device device, PriceRowResult
   MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t heads, Needed(cells, "heads"));
   MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<int64_t> kv_heads, cells.Int("kv_heads", 1));
   MESHWRIGHT_ASSIGN_OR_RETURN(work.fused, Fused(cells, &device));
-  work.n = work.m;
+  MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<int64_t> kv_len, cells.Int("kv_len", 1));
+  work.n = kv_len.value_or(work.m);
   work.batch = batch * heads;
-  work.causal = Lower(cells, "causal") == "yes";
-  const int64_t query = work.batch * work.m * work.k, keys = batch * kv_heads.value_or(heads) * work.m * work.k;
+  const std::string causal = Lower(cells, "causal");
+  work.causal = causal == "yes" || causal == "true" || causal == "1" || causal == "causal";
+  const int64_t query = work.batch * work.m * work.k, keys = batch * kv_heads.value_or(heads) * work.n * work.k;
   // 4 operations a score and column forward, 2.5 times as many backward; half of them with a causal mask.
   const Flops forward(4.0 * static_cast<double>(query) * static_cast<double>(work.n) * (work.causal ? 0.5 : 1));
   const std::string pass = Lower(cells, "pass");
-  const bool backward = absl::StrContains(pass, "bwd");
+  const bool backward = HasOneOf(pass, "bwd|backward|both");
   double flops = 0;
   Nanos time;
-  if (!backward || absl::StrContains(pass, "fwd")) {
+  if (!backward || HasOneOf(pass, "fwd|forward|both")) {
     work.flops = forward;
     work.read = SizeOf(work.dtype) * (query + 2 * keys);
     work.written = SizeOf(work.dtype) * query;
@@ -249,41 +298,16 @@ absl::Status PriceKernelRow(const CsvCells& cells, const RowOverrides& overrides
 
 // --- collectives ---------------------------------------------------------------------------------------------------
 
-absl::StatusOr<CollectiveKind> KindOf(const std::string& name) {
-  if (name == "alltoall") return CollectiveKind::kAllToAll;
-  if (const auto kind = CollectiveKindFromName(name)) return *kind;
-  return CannotExpress("unknown collective", name);
-}
-
 absl::Status PriceCollectiveRow(const CsvCells& cells, const RowOverrides& overrides, PriceRowResult* out) {
   MESHWRIGHT_RETURN_IF_ERROR(CheckStatus(cells));
-  MESHWRIGHT_ASSIGN_OR_RETURN(const CollectiveKind kind, KindOf(Lower(cells, "collective")));
-  MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t size, Needed(cells, "size_bytes"));
-  MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t ranks, Needed(cells, "ranks"));
-  MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<int64_t> nodes, cells.Int("nodes", 1));
-  GroupShape shape;
-  shape.ranks = ranks;
-  shape.nodes = nodes.value_or(1);
-  if (ranks % shape.nodes != 0) return CannotExpress("nodes that are not full", absl::StrCat(ranks, " ranks"));
-  shape.ranks_per_node = ranks / shape.nodes;
-  MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<double> time, cells.Number("time_us"));
-  if (!time.has_value() || *time <= 0) return CannotExpress("no time or rate", "time_us is empty");
-  // A group of some devices of a whole machine: links and switch are the machine's.
-  MESHWRIGHT_ASSIGN_OR_RETURN(Cluster cluster, ClusterOf(cells, overrides, shape.nodes, 0));
-  if (shape.nodes > 1) {
-    const std::string links = overrides.internode.empty() ? cells.Text("interconnect") : overrides.internode;
-    SetInternode(links, &cluster);
-  }
-  MESHWRIGHT_RETURN_IF_ERROR(Override(overrides, &cluster));
-  if (shape.ranks_per_node > cluster.devices_per_node) cluster.devices_per_node = shape.ranks_per_node;
-  out->seconds.measured = *time * 1e-6;
-  Device fitted = cluster.device;
+  MESHWRIGHT_ASSIGN_OR_RETURN(const CollectiveRow row, ReadCollectiveRow(cells, overrides));
+  Device fitted = row.cluster.device;
   if (!overrides.constants_of.empty()) {
     MESHWRIGHT_ASSIGN_OR_RETURN(fitted, FindDevice(overrides.constants_of));
   }
-  out->seconds.predicted = ToSeconds(PriceCollectiveFittedOn(fitted, kind, Bytes(size), shape, cluster).time);
-  out->group = absl::StrCat(cluster.device.name, ", ", NameOf(kind), ", ", shape.nodes, " x ", shape.ranks_per_node);
-  out->label = absl::StrCat(out->group, ", ", size, " bytes");
+  out->seconds = {SecondsOfCollective(row, fitted), row.seconds};
+  out->group = row.group;
+  out->label = row.label;
   return absl::OkStatus();
 }
 
@@ -316,11 +340,12 @@ Json ErrorsJson(const ErrorSummary& errors) {
 }  // namespace
 
 absl::StatusOr<PriceTableResult> PriceKernelTable(const CsvTable& table, const RowOverrides& overrides) {
-  return PriceTable(table, overrides, PriceKernelRow);
+  const CsvTable known = WithKnownColumns(WithKnownColumns(table, kKernelColumns), kRateColumns);
+  return PriceTable(known, overrides, PriceKernelRow);
 }
 
 absl::StatusOr<PriceTableResult> PriceCollectiveTable(const CsvTable& table, const RowOverrides& overrides) {
-  return PriceTable(table, overrides, PriceCollectiveRow);
+  return PriceTable(WithCollectiveColumns(table), overrides, PriceCollectiveRow);
 }
 
 PriceTableSummary Summarise(const PriceTableResult& table) {
@@ -330,7 +355,12 @@ PriceTableSummary Summarise(const PriceTableResult& table) {
   std::map<std::string, std::vector<Pair>> groups;
   for (const PriceRowResult& row : table.rows) {
     if (!row.skipped.empty()) {
-      ++summary.skipped[row.skipped.substr(0, row.skipped.find(':'))];
+      const size_t colon = row.skipped.find(':');
+      const std::string reason = row.skipped.substr(0, colon);
+      ++summary.skipped[reason];
+      if (colon != std::string::npos && row.skipped.size() > colon + 2) {
+        summary.details[reason].insert(row.skipped.substr(colon + 2));
+      }
       continue;
     }
     ++summary.predicted;
@@ -341,6 +371,8 @@ PriceTableSummary Summarise(const PriceTableResult& table) {
   for (const auto& [name, pairs] : groups) summary.groups[name] = Summarise(pairs);
   return summary;
 }
+
+constexpr size_t kMostDetails = 3;  // of rows that were skipped for one reason
 
 std::string ToText(const PriceTableResult& table, bool rows) {
   const PriceTableSummary s = Summarise(table);
@@ -356,7 +388,16 @@ std::string ToText(const PriceTableResult& table, bool rows) {
                           1e6 * row.seconds.predicted, 1e6 * row.seconds.measured, 100 * row.seconds.Error());
   }
   absl::StrAppend(&text, "  rows ", s.rows, ", predicted ", s.predicted, ", skipped ", s.rows - s.predicted, "\n");
-  for (const auto& [why, count] : s.skipped) absl::StrAppend(&text, "  skipped ", count, " ", why, "\n");
+  for (const auto& [why, count] : s.skipped) {
+    absl::StrAppend(&text, "  skipped ", count, " ", why);
+    size_t named = 0;
+    const auto details = s.details.find(why);
+    for (const std::string& detail : details == s.details.end() ? std::set<std::string>() : details->second) {
+      if (++named > kMostDetails) break;
+      absl::StrAppend(&text, named == 1 ? ": " : " | ", detail);
+    }
+    absl::StrAppend(&text, named > kMostDetails ? " | ...\n" : "\n");
+  }
   for (const auto& [name, errors] : s.groups) absl::StrAppend(&text, ErrorText(name, errors));
   if (s.all.count > 0) absl::StrAppend(&text, ErrorText("all", s.all));
   return text;

@@ -1,9 +1,10 @@
 // Tables of single kernels and single collectives against their prices.
 //
-// Kernels: columns m, n, k (and batch_or_groups) are a product, head_dim and seq_len (batch, heads, causal, pass, impl)
-// fused attention; time_ms, else tflops as the source counts it. Measured in short loops, so sustained_clock is 1
-// unless a flag says otherwise. Collectives: collective, size_bytes as nccl-tests count it, ranks, nodes,
-// gpus_per_node; time_us.
+// Kernels: columns m, n, k (and batch_or_groups) are a product, head_dim and seq_len (kv_len, batch, heads, causal,
+// pass, impl) fused attention; time_ms, else tflops as the source counts it. Measured in short loops, so
+// sustained_clock is 1 unless a flag says otherwise. Collectives: collective, size_bytes as nccl-tests count it (else
+// count and dtype), ranks, nodes, gpus_per_node (two of the three); time_us, else busbw_gbps or algbw_gbps. Other names
+// and units of these columns: columns.h; what a row of collectives may hold: collective_row.h.
 //
 // Thread safety: plain values, pure functions.
 #ifndef MESHWRIGHT_TOOLS_VALIDATE_PRICE_TABLE_H_
@@ -11,6 +12,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -40,7 +42,8 @@ absl::StatusOr<PriceTableResult> PriceCollectiveTable(const CsvTable& table, con
 
 struct PriceTableSummary {
   size_t rows = 0, predicted = 0;
-  std::map<std::string, size_t> skipped;  // by reason
+  std::map<std::string, size_t> skipped;                 // by reason
+  std::map<std::string, std::set<std::string>> details;  // of each reason
   ErrorSummary all;
   std::map<std::string, ErrorSummary> groups;
 };

@@ -110,6 +110,28 @@ TEST(PriceTableTest, AttentionForwardAndBackward) {
   EXPECT_THAT(result.rows[1].skipped, HasSubstr("another implementation"));
 }
 
+// Other names and units of the same columns; what cannot be read is said, with what the device has.
+TEST(PriceTableTest, ColumnsUnderOtherNames) {
+  ASSERT_OK_AND_ASSIGN(const CsvTable plain, ParseCsv("gpu_type,dtype,head_dim,seq_len,batch,heads,causal,time_ms\n"
+                                                      "A100,bf16,128,4096,4,16,yes,0.5\n",
+                                                      "t.csv"));
+  ASSERT_OK_AND_ASSIGN(const CsvTable other, ParseCsv("Device;Precision;headdim;seqlen;Batch Size;nheads;is_causal;"
+                                                      "latency (us);backend\n"
+                                                      "A100;bf16;128;4096;4;16;True;500,0;FlashAttention-2\n"
+                                                      "A100;bf16;128;4096;4;16;True;500,0;FlashAttention-3\n"
+                                                      "A100;bf16;128;4096;4;16;True;;FlashAttention-2\n",
+                                                      "t.csv"));
+  ASSERT_OK_AND_ASSIGN(const PriceTableResult wanted, PriceKernelTable(plain, {}));
+  ASSERT_OK_AND_ASSIGN(const PriceTableResult result, PriceKernelTable(other, {}));
+  EXPECT_DOUBLE_EQ(result.rows[0].seconds.measured, wanted.rows[0].seconds.measured);
+  EXPECT_GT(result.rows[0].seconds.predicted, 0.5 * wanted.rows[0].seconds.predicted);
+  EXPECT_THAT(ToText(result, false), HasSubstr("flashattention-3; a100-sxm-80gb has"));
+  EXPECT_THAT(result.rows[2].skipped, HasSubstr("no time or rate"));
+  ASSERT_OK_AND_ASSIGN(const CsvTable rate, ParseCsv("gpu,dtype,m,n,k,gflops\nA100,bf16,4096,4096,4096,200000\n", "t"));
+  ASSERT_OK_AND_ASSIGN(const PriceTableResult product, PriceKernelTable(rate, {}));
+  EXPECT_NEAR(product.rows[0].seconds.measured, 687.2e-6, 1e-7);
+}
+
 TEST(PriceTableTest, CollectivesOfPartOfAMachineAndOfSeveral) {
   ASSERT_OK_AND_ASSIGN(const CsvTable table,
                        ParseCsv("collective,gpu_type,nodes,ranks,interconnect,size_bytes,time_us\n"

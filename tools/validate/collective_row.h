@@ -1,0 +1,73 @@
+// One row of a table of collectives: which call on which machine, how long it took, and its price.
+//
+// What nccl-tests calls anything is known: its ten programs, sizes as it counts them, its own logs (tools/measure/
+// nccl_log.h). Calls that our programs do not have are priced by what NCCL makes of them:
+//
+//   reduce             as a broadcast: one chain either way (NCCL, src/graph/tuning.cc)
+//   gather, scatter    grouped sends and receives; the root moves as much as each rank of an all-to-all
+//   sendrecv           each rank sends to the next and receives from the one before it, all at once
+//   hypercube          log2(ranks) exchanges, of S/n, 2S/n, ... bytes
+//
+// A device that shares its switch with more than a machine holds (GB200, GB300: trays of 4 in domains of 72) has nodes
+// of domains, however many trays the row counts, unless its `interconnect` says that NVLink does not join them.
+//
+// Thread safety: pure functions.
+#ifndef MESHWRIGHT_TOOLS_VALIDATE_COLLECTIVE_ROW_H_
+#define MESHWRIGHT_TOOLS_VALIDATE_COLLECTIVE_ROW_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "costmodel/collective_cost.h"
+#include "ir/cluster.h"
+#include "ir/quantities.h"
+#include "tools/validate/csv.h"
+#include "tools/validate/training_row.h"
+
+namespace meshwright {
+
+// As nccl-tests' programs.
+enum class NcclCall : uint8_t {
+  kAllReduce,
+  kAllGather,
+  kReduceScatter,
+  kBroadcast,
+  kAllToAll,
+  kReduce,
+  kGather,
+  kScatter,
+  kSendRecv,
+  kHypercube,
+};
+
+// By any of the names in use: "all_reduce", "AllReduce", "ncclAllReduce", "all_reduce_perf", "a2a", "send/recv". An
+// error of CannotExpress that lists them.
+absl::StatusOr<NcclCall> CallNamed(absl::string_view name);
+
+struct CollectiveRow {
+  NcclCall call = NcclCall::kAllReduce;
+  Bytes size;
+  GroupShape shape;  // nodes are those that NVLink joins
+  Cluster cluster;   // whole machines
+  double seconds = 0;
+  std::string group, label;  // as PriceRowResult has them
+};
+
+// A table with its columns under their known names (columns.h).
+CsvTable WithCollectiveColumns(CsvTable table);
+
+// Reads one row of such a table. Errors of CannotExpress, and of damaged cells.
+absl::StatusOr<CollectiveRow> ReadCollectiveRow(const CsvCells& cells, const RowOverrides& overrides);
+
+// Its price in seconds, with the corrections that were fitted on `fitted` (costmodel/data_sheet.h).
+double SecondsOfCollective(const CollectiveRow& row, const Device& fitted);
+
+// The table that a log of nccl-tests is: a row for each size, out of place and in place.
+absl::StatusOr<CsvTable> TableOfNcclLog(absl::string_view text, const std::string& path);
+
+}  // namespace meshwright
+
+#endif  // MESHWRIGHT_TOOLS_VALIDATE_COLLECTIVE_ROW_H_

@@ -1,0 +1,135 @@
+#include "tools/validate/collective_row.h"
+
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "costmodel/collective_cost.h"
+#include "gtest/gtest.h"
+#include "ir/testing.h"
+#include "tools/validate/csv.h"
+
+namespace meshwright {
+namespace {
+
+using ::testing::HasSubstr;
+
+absl::StatusOr<CollectiveRow> Read(const std::string& columns, const std::string& cells) {
+  absl::StatusOr<CsvTable> table = ParseCsv(columns + "\n" + cells + "\n", "t.csv");
+  if (!table.ok()) return table.status();
+  const CsvTable known = WithCollectiveColumns(*std::move(table));
+  return ReadCollectiveRow(CsvCells(known, known.rows[0]), {});
+}
+
+constexpr char kColumns[] = "collective,gpu_type,nodes,ranks,interconnect,size_bytes,time_us";
+
+TEST(CollectiveRowTest, CallsByTheirNames) {
+  struct Case {
+    const char* name;
+    NcclCall call;
+  };
+  for (const Case& c : {Case{"all_reduce", NcclCall::kAllReduce}, Case{"ncclAllReduce", NcclCall::kAllReduce},
+                        Case{"all_reduce_perf_mpi", NcclCall::kAllReduce}, Case{"AllGather", NcclCall::kAllGather},
+                        Case{"reduce_scatter_tensor", NcclCall::kReduceScatter}, Case{"a2a", NcclCall::kAllToAll},
+                        Case{"alltoall_perf", NcclCall::kAllToAll}, Case{"send/recv", NcclCall::kSendRecv},
+                        Case{"Bcast", NcclCall::kBroadcast}, Case{"reduce", NcclCall::kReduce},
+                        Case{"gather", NcclCall::kGather}, Case{"hypercube", NcclCall::kHypercube}}) {
+    ASSERT_OK_AND_ASSIGN(const NcclCall call, CallNamed(c.name));
+    EXPECT_EQ(call, c.call) << c.name;
+  }
+  EXPECT_THAT(std::string(CallNamed("barrier").status().message()), HasSubstr("known are all_reduce"));
+}
+
+// Two nodes of 8 by any two of the three counts; by ranks alone, usual machines.
+TEST(CollectiveRowTest, Counts) {
+  for (const auto& [columns, cells] : {std::pair("nodes,ranks", "2,16"), std::pair("nodes,gpus_per_node", "2,8"),
+                                       std::pair("world_size", "16"), std::pair("num_gpus,gpus_per_node", "16,8")}) {
+    ASSERT_OK_AND_ASSIGN(const CollectiveRow row, Read(std::string("op,gpu,size,time,") + columns,
+                                                       std::string("all_reduce,H100,1 MiB,50,") + cells));
+    EXPECT_EQ(row.shape.ranks, 16) << columns;
+    EXPECT_EQ(row.shape.nodes, 2) << columns;
+    EXPECT_EQ(row.size, MiB(1));
+  }
+  EXPECT_THAT(std::string(Read(kColumns, "all_reduce,H100,3,16,,1024,5").status().message()),
+              HasSubstr("nodes that are not full"));
+  EXPECT_THAT(std::string(Read(kColumns, "all_reduce,H100,1,1,,1024,5").status().message()), HasSubstr("one rank"));
+}
+
+// 1 GiB over 8 ranks at a bus of 400 GB/s: 2 x 7/8 of it. An all-gather's count is one rank's.
+TEST(CollectiveRowTest, BandwidthsAndCounts) {
+  ASSERT_OK_AND_ASSIGN(const CollectiveRow bus,
+                       Read("op,gpu,ranks,size (GiB),busbw (GB/s)", "all_reduce,H100,8,1,400"));
+  EXPECT_NEAR(bus.seconds, 1073741824.0 * 1.75 / 400e9, 1e-9);
+  ASSERT_OK_AND_ASSIGN(const CollectiveRow algorithm, Read("op,gpu,ranks,size,algbw", "broadcast,H100,8,1g,100"));
+  EXPECT_NEAR(algorithm.seconds, 1073741824.0 / 100e9, 1e-9);
+  ASSERT_OK_AND_ASSIGN(const CollectiveRow count,
+                       Read("op,gpu,ranks,count,dtype,time", "all_gather,H100,8,1024,bf16,10"));
+  EXPECT_EQ(count.size, Bytes(8 * 2 * 1024));
+  EXPECT_THAT(std::string(Read("op,gpu,ranks,size,busbw", "all_reduce,H100,8,64,0.02").status().message()),
+              HasSubstr("no time or rate"));
+}
+
+// 16 trays of 4 are one domain of 64 on one switch, 32 are two; the row may say that the switch joins none.
+TEST(CollectiveRowTest, TraysOfADomain) {
+  ASSERT_OK_AND_ASSIGN(const CollectiveRow one, Read(kColumns, "all_reduce,GB200,16,64,NVLink,1024,50"));
+  EXPECT_EQ(one.shape, (GroupShape{64, 1, 64, 1}));
+  ASSERT_OK_AND_ASSIGN(const CollectiveRow two, Read(kColumns, "all_reduce,GB200,32,128,4x400Gb per node,1024,50"));
+  EXPECT_EQ(two.shape, (GroupShape{128, 2, 64, 1}));
+  EXPECT_EQ(two.cluster.nics_per_node, 64);  // each tray's four
+  ASSERT_OK_AND_ASSIGN(const CollectiveRow apart,
+                       Read(kColumns, "all_reduce,GB200,2,8,\"4x400Gb per node, no MNNVL\",1024,50"));
+  EXPECT_EQ(apart.shape, (GroupShape{8, 2, 4, 1}));
+  ASSERT_OK_AND_ASSIGN(const CollectiveRow b200, Read(kColumns, "all_reduce,B200,2,16,,1024,50"));
+  EXPECT_EQ(b200.shape.nodes, 2);
+}
+
+// A reduce goes one chain as a broadcast does; a hypercube of 4 in a node exchanges twice.
+TEST(CollectiveRowTest, CallsPricedAsOthers) {
+  ASSERT_OK_AND_ASSIGN(const CollectiveRow reduce, Read(kColumns, "reduce,A100,1,8,,1048576,50"));
+  ASSERT_OK_AND_ASSIGN(const CollectiveRow broadcast, Read(kColumns, "broadcast,A100,1,8,,1048576,50"));
+  EXPECT_EQ(SecondsOfCollective(reduce, reduce.cluster.device),
+            SecondsOfCollective(broadcast, broadcast.cluster.device));
+  for (const char* call : {"sendrecv", "hypercube", "gather", "scatter"}) {
+    for (const char* shape : {"1,8", "2,16", "2,2"}) {
+      const auto seconds = [&](const char* size) {
+        const auto row = Read(kColumns, absl::StrCat(call, ",A100,", shape, ",,", size, ",50"));
+        EXPECT_OK(row);
+        return SecondsOfCollective(*row, row->cluster.device);
+      };
+      EXPECT_GT(seconds("1024"), 0) << call << " " << shape;
+      EXPECT_GT(seconds("1073741824"), 50 * seconds("1048576")) << call << " " << shape;
+    }
+  }
+}
+
+constexpr char kTest[] =
+    R"(#  Rank  0 Group  0 Pid  41 on   somewhere device  0 [0000:01:00] NVIDIA H100 80GB HBM3
+#  Rank  1 Group  0 Pid  41 on   somewhere device  1 [0000:02:00] NVIDIA H100 80GB HBM3
+#  Rank  2 Group  0 Pid  41 on   somewhere device  2 [0000:03:00] NVIDIA H100 80GB HBM3
+#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong
+     1048576        262144     float     sum      -1    31.50   33.29   44.38      0    31.20   33.61   44.81      0
+)";
+
+TEST(CollectiveRowTest, ALogIsATable) {
+  ASSERT_OK_AND_ASSIGN(const CsvTable table,
+                       TableOfNcclLog(absl::StrCat("# Collective test starting: sendrecv_perf\n", kTest), "x.log"));
+  ASSERT_EQ(table.rows.size(), 2u);
+  const CsvCells cells(table, table.rows[1]);
+  EXPECT_EQ(cells.Text("placement"), "in-place");
+  ASSERT_OK_AND_ASSIGN(const CollectiveRow row, ReadCollectiveRow(cells, {}));
+  EXPECT_EQ(row.call, NcclCall::kSendRecv);
+  EXPECT_EQ(row.shape, (GroupShape{3, 1, 3, 1}));
+  EXPECT_DOUBLE_EQ(row.seconds, 31.20e-6);
+  // Without a name: the file's, else what its bus says.
+  const auto call = [](const char* path) {
+    const auto unnamed = TableOfNcclLog(kTest, path);
+    EXPECT_OK(unnamed);
+    return CsvCells(*unnamed, unnamed->rows[0]).Text("collective");
+  };
+  EXPECT_EQ(call("logs/h100-reduce_scatter_perf.log"), "reduce_scatter");
+  EXPECT_EQ(call("logs/h100_alltoall.txt"), "all_to_all");
+  EXPECT_EQ(call("x.log"), "all_reduce");
+}
+
+}  // namespace
+}  // namespace meshwright
