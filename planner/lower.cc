@@ -57,7 +57,8 @@ constexpr ProgramPass kPasses[] = {
      [](Program program, const Context& c) -> absl::StatusOr<Program> {
        if (!c.strategy.parallel_optimizer) return program;
        if (c.strategy.shard_parameters) return ShardParameters(std::move(program));
-       return c.strategy.gradient_accumulation_shard ? ShardGradients(std::move(program)) : program;
+       if (c.strategy.gradient_accumulation_shard) return ShardGradients(std::move(program));
+       return program;
      }},
     // Behind those that split updates: a rank checks what it updates. Before buckets and overlap: the check is the
     // gradients' first reader.

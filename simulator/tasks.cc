@@ -342,11 +342,17 @@ absl::Status MatchTransfers(const Program& program, std::vector<TaskList>* lists
   for (size_t c = 0; c < lists->size(); ++c) {
     const std::vector<Task>& tasks = (*lists)[c].tasks;
     const int32_t self = static_cast<int32_t>(c);
+    std::array<std::vector<std::vector<int32_t>*>, 2> of_peer;  // receives, sends
+    for (auto& of_side : of_peer) of_side.resize(lists->size());
     for (size_t i = 0; i < tasks.size(); ++i) {
       const Run& run = *tasks[i].run;
       if (!run.is_transfer) continue;
-      Halves& halves = pairs[run.send ? std::make_pair(self, run.peer) : std::make_pair(run.peer, self)];
-      (run.send ? halves.sends : halves.receives).push_back(static_cast<int32_t>(i));
+      auto*& mine = of_peer[run.send ? 1 : 0][static_cast<size_t>(run.peer)];
+      if (mine == nullptr) {
+        Halves& halves = pairs[run.send ? std::make_pair(self, run.peer) : std::make_pair(run.peer, self)];
+        mine = run.send ? &halves.sends : &halves.receives;
+      }
+      mine->push_back(static_cast<int32_t>(i));
     }
   }
   for (const auto& [pair, halves] : pairs) {

@@ -20,6 +20,9 @@ class Bucketer {
   void Run() {
     const size_t n = c_.blocks.size();
     if (!strategy_.bucket_ends.empty()) FuseByIndex();
+    slots_of_.resize(c_.blocks.size());
+    for (size_t s = 0; s < c_.slots.size(); ++s) slots_of_[c_.slots[s].block.index()].push_back(s);
+    dropped_.resize(c_.slots.size(), false);
     for (size_t b = 0; b < n; ++b) {
       const Bytes layer = BytesOf(c_.blocks[b]);
       if (layer == Bytes()) continue;
@@ -48,8 +51,8 @@ class Bucketer {
   // Whether the block runs once for each layer and has memory for all of them.
   bool RunsOncePerLayer(BlockId id) const {
     std::set<int64_t> layers;
-    for (const Slot& slot : c_.slots) {
-      if (slot.block == id && !layers.insert(slot.layer).second) return false;
+    for (const size_t s : slots_of_[id.index()]) {
+      if (!layers.insert(c_.slots[s].layer).second) return false;
     }
     for (const Instruction& instruction : c_.blocks[id.index()].instructions) {
       for (const auto* operands : {&instruction.reads, &instruction.writes}) {
@@ -72,6 +75,7 @@ class Bucketer {
   // collective that the author wrote, which is the op NAME or its result's way to all ranks, NAME/own: 0 unless given.
   int64_t IdOf(const Instruction& instruction, const Collective& collective) const {
     const bool activation = collective.purpose == Purpose::kActivation;
+    if (strategy_.fusion_ids.empty()) return activation ? 0 : 1;
     absl::string_view name;
     if (activation) {
       name = instruction.origin;
@@ -295,37 +299,30 @@ class Bucketer {
 
   // Replaces the slots of single layers by slots of up to `together` neighbours, at the place of the last of them.
   void FuseLayers(BlockId block, int64_t together) {
-    std::vector<size_t> mine;
-    for (size_t i = 0; i < c_.slots.size(); ++i) {
-      if (c_.slots[i].block == block) mine.push_back(i);
-    }
+    const std::vector<size_t>& mine = slots_of_[block.index()];
     if (mine.size() < 2) return;
-    std::vector<bool> dropped(c_.slots.size(), false);
     for (size_t first = 0; first < mine.size(); first += together) {
       const size_t end = std::min(mine.size(), first + static_cast<size_t>(together));
       int64_t lowest = c_.slots[mine[first]].layer;
       for (size_t i = first; i < end; ++i) {
         lowest = std::min(lowest, c_.slots[mine[i]].layer);
-        dropped[mine[i]] = true;
+        dropped_[mine[i]] = true;
       }
-      dropped[mine[end - 1]] = false;
+      dropped_[mine[end - 1]] = false;
       const int64_t count = static_cast<int64_t>(end - first);
       c_.slots[mine[end - 1]] = {count == 1 ? block : Wide(block, count), 0, lowest, 1, 1};
     }
-    std::vector<Slot> kept;
-    for (size_t i = 0; i < c_.slots.size(); ++i) {
-      if (!dropped[i]) kept.push_back(c_.slots[i]);
-    }
-    c_.slots = std::move(kept);
   }
 
-  // Neighbouring slots of one block over consecutive layers become one.
+  // Slots that others have taken in go; neighbouring slots of one block over consecutive layers become one.
   void MergeSlots() {
     std::vector<bool> communicates;  // by block
     for (const Block& block : c_.blocks) communicates.push_back(BytesOf(block) > Bytes());
     std::vector<Slot> merged;
     merged.reserve(c_.slots.size());
-    for (const Slot& slot : c_.slots) {
+    for (size_t s = 0; s < c_.slots.size(); ++s) {
+      if (dropped_[s]) continue;
+      const Slot& slot = c_.slots[s];
       if (!merged.empty()) {
         Slot& last = merged.back();
         if (last.block == slot.block && last.microbatch == slot.microbatch && last.step == slot.step &&
@@ -342,6 +339,8 @@ class Bucketer {
   RankClass& c_;
   const Mesh& mesh_;
   const Strategy& strategy_;
+  std::vector<std::vector<size_t>> slots_of_;  // by block
+  std::vector<bool> dropped_;                  // by slot
   std::map<std::pair<BlockId, int64_t>, BlockId> wide_;
 };
 

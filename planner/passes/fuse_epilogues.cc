@@ -1,6 +1,7 @@
 #include "planner/passes/fuse_epilogues.h"
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <utility>
 #include <vector>
@@ -21,6 +22,15 @@ OpKind Both(OpKind front, OpKind epilogue) {
   }
   return OpKind::kNumOps;
 }
+
+// By operator, whether any epilogue can stand behind it.
+constexpr auto kHasEpilogues = [] {
+  std::array<bool, static_cast<size_t>(OpKind::kNumOps)> has = {};
+  for (const OpInfo& row : kOps) {
+    if (row.epilogue != OpKind::kNumOps) has[static_cast<size_t>(row.front)] = true;
+  }
+  return has;
+}();
 
 bool IsNorm(OpKind op) { return op == OpKind::kLayerNorm || op == OpKind::kRmsNorm; }
 // Whether the op's result is not kept beside the epilogue's: gradients.
@@ -72,8 +82,9 @@ class Fuser {
   }
 
   // Whether the op may have an epilogue: see the header. Its result is of 16 bits and overwrites.
+  // REQUIRES: it writes something.
   bool TakesEpilogue(const Instruction& instruction, const Compute& compute) const {
-    if (instruction.writes.empty() || !compute.attrs.fused) return false;
+    if (!compute.attrs.fused) return false;
     const Buffer& made = BufferOf(instruction.writes[0]);
     if (made.dtype != DType::kFloat16 && made.dtype != DType::kBFloat16) return false;
     if (made.role == BufferRole::kGradient || made.role == BufferRole::kLoss) return false;
@@ -121,7 +132,8 @@ class Fuser {
   size_t EpilogueOf(const Block& block, size_t front) const {
     const std::vector<Instruction>& all = block.instructions;
     const Compute* const made = KernelOf(all[front]);
-    if (made == nullptr || !TakesEpilogue(all[front], *made)) return all.size();
+    if (made == nullptr || !kHasEpilogues[static_cast<size_t>(made->op)] || all[front].writes.empty())
+      return all.size();
     const Operand x = all[front].writes[0];
     for (size_t i = front + 1; i < all.size(); ++i) {
       const Instruction& next = all[i];
@@ -132,7 +144,7 @@ class Fuser {
       const Compute* const compute = KernelOf(next);
       const bool fits = compute != nullptr && Both(made->op, compute->op) != OpKind::kNumOps && next.waits.empty() &&
                         compute->recompute == made->recompute && IsEpilogue(next, *compute, x) &&
-                        MayMoveUp(all, front, i);
+                        TakesEpilogue(all[front], *made) && MayMoveUp(all, front, i);
       if (!fits) return all.size();
       // A product with a bias has no GELU's gradient as its epilogue. A norm is there for what reads the sum as well.
       const bool needed = NeededBeyond(block, front, i);

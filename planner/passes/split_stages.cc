@@ -476,14 +476,16 @@ class Splitter {
     slots_.receives.assign(crossings_.size(), Slot());
     for (size_t k = 0; k < crossings_.size(); ++k) {
       const Crossing& crossing = crossings_[k];
+      const int64_t from = StageOf(crossing.from), to = StageOf(crossing.to);
+      if (from != stage && to != stage) continue;
       const std::string what =
           absl::StrCat(all().buffers[crossing.buffer.index()].name, " ", crossing.from, "->", crossing.to);
-      if (IsTurn(crossing)) {
-        if (StageOf(crossing.to) == stage) AddTurn(c, crossing, what);
+      if (from == to) {
+        AddTurn(c, crossing, what);
         continue;
       }
-      if (StageOf(crossing.from) == stage) AddSend(c, crossing, what);
-      if (StageOf(crossing.to) == stage) AddReceive(c, k, what);
+      if (from == stage) AddSend(c, crossing, what);
+      if (to == stage) AddReceive(c, k, what);
     }
   }
   int32_t Offset(int64_t from, int64_t to) const { return static_cast<int32_t>(StageOf(to) - StageOf(from)); }
