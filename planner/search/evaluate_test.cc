@@ -1,14 +1,21 @@
 #include "planner/search/evaluate.h"
 
+#include <cmath>
+#include <map>
+#include <optional>
+#include <set>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "costmodel/testing.h"
 #include "gtest/gtest.h"
 #include "ir/testing.h"
 #include "ir/verify.h"
+#include "planner/lower.h"
 #include "planner/search/testing.h"
 
 namespace meshwright {
@@ -32,6 +39,87 @@ TEST(ModelFlopsTest, EmptySlotsOfExpertsDoNotCount) {
   ASSERT_OK_AND_ASSIGN(const Graph experts, BuildToyDecoder({.experts = 8}, 4));
   const double feed_forward = 2.0 * 2 * 64 * 256, router = 2.0 * 64 * 8;
   EXPECT_DOUBLE_EQ(ModelFlops(experts, 1), ModelFlops(dense, 1) + 3.0 * 128 * 2 * (feed_forward + router));
+}
+
+// Visits every field of a strategy. One more field, and this does not compile: it then stands here, too, and the test
+// below holds for it.
+template <typename Visit>
+void ForEachField(Strategy& strategy, const Visit& visit) {
+  auto& [mesh, rules, ops, inputs, stages, chunks, layers_per_stage, microbatches, schedule, recompute, context,
+         expert_groups, recompute_ops, parallel_optimizer, optimizer_group, parallel_optimizer_threshold,
+         optimizer_shard_size, optimizer_whole, shard_parameters, gradient_accumulation_shard, bucket, scatter_bucket,
+         gather_bucket, bucket_ends, fusion_ids, own_parameters, parameter_broadcast, all_to_all, fuse_epilogues,
+         fuse_loss, fuse_updates, gradients_mean, gradient_fp32_sync, gradient_dtype, loss_divisor, gradient_scale] =
+      strategy;
+  const auto each = [&visit](auto&... fields) { (visit(fields), ...); };
+  each(mesh, rules, ops, inputs, stages, chunks, layers_per_stage, microbatches, schedule, recompute, context,
+       expert_groups, recompute_ops, parallel_optimizer, optimizer_group, parallel_optimizer_threshold,
+       optimizer_shard_size, optimizer_whole, shard_parameters, gradient_accumulation_shard, bucket, scatter_bucket,
+       gather_bucket, bucket_ends, fusion_ids, own_parameters, parameter_broadcast, all_to_all, fuse_epilogues,
+       fuse_loss, fuse_updates, gradients_mean, gradient_fp32_sync, gradient_dtype, loss_divisor, gradient_scale);
+}
+
+// Another value of any field, by no more than it takes.
+void Alter(Mesh& mesh) { mesh = Mesh::RowMajor({{"dp", mesh.num_ranks() + 1}}); }
+void Alter(bool& value) { value = !value; }
+void Alter(int64_t& value) { ++value; }
+void Alter(double& value) { value = std::nextafter(value, 2 * value); }
+void Alter(Bytes& value) { value += Bytes(1); }
+void Alter(std::optional<Bytes>& value) { value = Bytes(1); }
+void Alter(std::vector<LabelRule>& rules) { rules.push_back({"b", {}}); }
+void Alter(std::vector<int64_t>& values) { values.push_back(1); }
+void Alter(std::set<std::string>& names) { names.insert("w"); }
+template <typename Value>
+void Alter(std::map<std::string, Value>& values) {
+  values["w"];
+}
+template <typename Enum>
+requires std::is_enum_v<Enum>
+void Alter(Enum& value) { value = static_cast<Enum>(static_cast<int>(value) == 0 ? 1 : 0); }
+
+// Whether Alter changed a field: sizes of what it added something to, values of the others.
+template <typename Field>
+std::string Seen(const Field& field) {
+  if constexpr (std::is_same_v<Field, Mesh>) {
+    return absl::StrCat(field.num_ranks());
+  } else if constexpr (std::is_same_v<Field, Bytes>) {
+    return absl::StrCat(field.raw());
+  } else if constexpr (std::is_same_v<Field, std::optional<Bytes>>) {
+    return absl::StrCat(field.has_value());
+  } else if constexpr (std::is_enum_v<Field>) {
+    return absl::StrCat(static_cast<int>(field));
+  } else if constexpr (std::is_arithmetic_v<Field>) {
+    return absl::StrFormat("%.17g", static_cast<double>(field));
+  } else {
+    return absl::StrCat(field.size());
+  }
+}
+std::vector<std::string> FieldsOf(Strategy strategy) {
+  std::vector<std::string> fields;
+  ForEachField(strategy, [&](const auto& field) { fields.push_back(Seen(field)); });
+  return fields;
+}
+
+// An Evaluator finds blocks by the text of BlockChoices, and blocks are made from nothing but these: every field that
+// they keep of a strategy changes the text, however little it changes.
+TEST(EvaluatorTest, KeysHoldEveryChoiceThatBlocksSee) {
+  Strategy strategy;
+  strategy.mesh = Mesh::RowMajor({{"dp", 2}});
+  const std::vector<std::string> before = FieldsOf(strategy), kept = FieldsOf(BlockChoices(strategy));
+  size_t seen = 0;
+  for (size_t k = 0; k < before.size(); ++k) {
+    SCOPED_TRACE(absl::StrCat("field ", k));
+    Strategy altered = strategy;
+    size_t at = 0;
+    ForEachField(altered, [&](auto& field) {
+      if (at++ == k) Alter(field);
+    });
+    ASSERT_NE(FieldsOf(altered)[k], before[k]);
+    if (FieldsOf(BlockChoices(altered)) == kept) continue;
+    ++seen;
+    EXPECT_NE(ToText(BlockChoices(altered)), ToText(BlockChoices(strategy)));
+  }
+  EXPECT_GT(seen, 10u);
 }
 
 std::string RulesOf(const Strategy& strategy) {
