@@ -13,10 +13,13 @@
 namespace meshwright {
 namespace {
 
-// What one evaluation within a search may take, fresh and where one choice changed. `of_target`: how many times that
-// it takes.
-constexpr double kFreshSeconds = 1e-3, kChangedSeconds = 1e-4;
-double CpuSeconds(std::clock_t begin) { return static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC; }
+// CPU time of one call.
+template <typename Call>
+double SecondsOf(const Call& call) {
+  const std::clock_t begin = std::clock();
+  benchmark::DoNotOptimize(call());
+  return static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
+}
 
 // GPT-3 175B on 1,024 A100, time and memory.
 struct Gpt3On1024 {
@@ -28,33 +31,36 @@ struct Gpt3On1024 {
   Strategy strategy;
 };
 
-template <typename Evaluated>
-void EvaluateEach(benchmark::State& state, const Evaluated& evaluate) {
-  const Gpt3On1024 of(state.range(0), state.range(1));
-  const CostModel costs(of.problem.cluster);
-  const std::clock_t begin = std::clock();
-  for (auto _ : state) {
-    const auto graph = of.problem.graph(of.problem.batch / of.strategy.microbatches);
-    const auto result = evaluate(of.problem, *graph, costs, of.strategy);
-    if (!result.ok()) state.SkipWithError(result.status().ToString().c_str());
-    benchmark::DoNotOptimize(result);
-  }
-  state.counters["of_target"] = CpuSeconds(begin) / static_cast<double>(state.iterations()) / kFreshSeconds;
-}
-
 void Shapes(benchmark::internal::Benchmark* benchmark) {
-  benchmark->ArgNames({"stages", "chunks"})->Args({1, 1})->Args({8, 1})->Args({32, 1})->Args({8, 12});
+  benchmark->ArgNames({"stages", "chunks"})
+      ->Args({1, 1})
+      ->Args({8, 1})
+      ->Args({16, 1})
+      ->Args({32, 1})
+      ->Args({64, 1})
+      ->Args({8, 12});
   benchmark->Unit(benchmark::kMillisecond);
 }
 
-// Within a search: as few micro-batches as it takes.
+// Within a search: as few micro-batches as it takes. `of_whole`: as a share of its peer, which plays all of them.
 void BM_Predict(benchmark::State& state) {
-  EvaluateEach(state, [](const auto&... of) { return PredictGraph(of...); });
+  const Gpt3On1024 of(state.range(0), state.range(1));
+  const CostModel costs(of.problem.cluster);
+  const auto graph = [&of] { return *of.problem.graph(of.problem.batch / of.strategy.microbatches); };
+  double whole = 0, predicted = 0;
+  for (auto _ : state) {
+    state.PauseTiming();
+    whole += SecondsOf([&] { return EvaluateGraph(of.problem, graph(), costs, of.strategy); });
+    state.ResumeTiming();
+    predicted += SecondsOf([&] { return PredictGraph(of.problem, graph(), costs, of.strategy); });
+  }
+  state.counters["of_whole"] = predicted / whole;
 }
 BENCHMARK(BM_Predict)->Apply(Shapes);
 
 // The same by an Evaluator that has just evaluated 8 stages of one chunk, micro-batches of one row, nothing computed
-// twice, the optimizer whole and buckets of 64 MiB, where one choice changed.
+// twice, the optimizer whole and buckets of 64 MiB, where one choice changed. `of_fresh`: as a share of its peer, which
+// finds nothing kept.
 struct Change {
   const char* name;
   void (*make)(Degrees& degrees, Problem& problem);
@@ -81,27 +87,18 @@ void BM_Change(benchmark::State& state) {
   change.make(degrees, problem);
   const Strategy after = *FromDegrees(problem, degrees);
   const CostModel costs(problem.cluster);
-  double seconds = 0;
+  double fresh = 0, kept = 0;
   for (auto _ : state) {
     state.PauseTiming();
+    fresh += SecondsOf([&] { return Evaluator(problem, costs).Predict(after); });
     const Evaluator evaluator(problem, costs);
     benchmark::DoNotOptimize(evaluator.Predict(before.strategy));
     state.ResumeTiming();
-    const std::clock_t begin = std::clock();
-    const auto result = evaluator.Predict(after);
-    seconds += CpuSeconds(begin);
-    if (!result.ok()) state.SkipWithError(result.status().ToString().c_str());
-    benchmark::DoNotOptimize(result);
+    kept += SecondsOf([&] { return evaluator.Predict(after); });
   }
-  state.counters["of_target"] = seconds / static_cast<double>(state.iterations()) / kChangedSeconds;
+  state.counters["of_fresh"] = kept / fresh;
 }
 BENCHMARK(BM_Change)->ArgName("change")->DenseRange(0, std::size(kChanges) - 1)->Unit(benchmark::kMillisecond);
-
-// All of them, and where the time goes.
-void BM_Evaluate(benchmark::State& state) {
-  EvaluateEach(state, [](const auto&... of) { return EvaluateGraph(of...); });
-}
-BENCHMARK(BM_Evaluate)->Apply(Shapes);
 
 void SearchOn(benchmark::State& state, const Problem& problem) {
   SearchResult last;
@@ -119,6 +116,24 @@ void SearchOn(benchmark::State& state, const Problem& problem) {
 
 void BM_SearchGpt3(benchmark::State& state) { SearchOn(state, ToyDecoderProblem(Gpt3(), 1536, A100Cluster(128))); }
 BENCHMARK(BM_SearchGpt3)->ArgName("threads")->Arg(1)->Arg(2)->Unit(benchmark::kMillisecond)->UseRealTime();
+
+// `of_24`: as a multiple of its peer of 24 layers. Each layer count has other stages and chunks to look at.
+void BM_SearchLayers(benchmark::State& state) {
+  const auto search = [](int64_t layers) {
+    ToyDecoder sizes = Gpt3();
+    sizes.layers = layers;
+    return SecondsOf([&] { return Search(ToyDecoderProblem(sizes, 1536, A100Cluster(128)), {.threads = 1}); });
+  };
+  double seconds = 0, least = 0;
+  for (auto _ : state) {
+    state.PauseTiming();
+    least += search(24);
+    state.ResumeTiming();
+    seconds += search(state.range(0));
+  }
+  state.counters["of_24"] = seconds / least;
+}
+BENCHMARK(BM_SearchLayers)->ArgName("layers")->RangeMultiplier(2)->Range(48, 384)->Unit(benchmark::kMillisecond);
 
 // More experts make more degrees.
 void BM_SearchExperts(benchmark::State& state) {
