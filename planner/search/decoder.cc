@@ -142,12 +142,13 @@ class DecoderSearch {
 
   absl::Status CompleteOne(Candidate& candidate) const {
     Prediction& prediction = candidate.prediction;
+    if (prediction.time.Total() == prediction.step) return absl::OkStatus();
     MESHWRIGHT_ASSIGN_OR_RETURN(Evaluation whole, evaluator_.Evaluate(candidate.strategy));
     if (whole.prediction.step != prediction.step || whole.prediction.peak != prediction.peak) {
       return absl::InternalError(absl::StrCat("a step of ", candidate.strategy.microbatches, " micro-batches takes ",
                                               whole.prediction.step.raw(), " ns and ", whole.prediction.peak.raw(),
                                               " bytes; it was ranked by ", prediction.step.raw(), " ns and ",
-                                              prediction.peak.raw(), " bytes"));
+                                              prediction.peak.raw(), " bytes, from fewer of them"));
     }
     prediction = std::move(whole.prediction);
     return absl::OkStatus();

@@ -253,35 +253,26 @@ absl::StatusOr<Evaluation> EvaluateMicrobatch(const Problem& problem, const Micr
   return evaluation;
 }
 
-// From a step of as many micro-batches as `played` says; nothing where that says nothing about the strategy's.
-absl::StatusOr<std::optional<Prediction>> PredictFrom(const Shorter& played, const Problem& problem,
-                                                      const Microbatch& microbatch, const CostModel& costs,
-                                                      const Strategy& strategy, Simulated simulated) {
-  Strategy shorter = strategy;
-  shorter.microbatches = played.microbatches;
-  MESHWRIGHT_ASSIGN_OR_RETURN(const Program program, LowerFor(problem, microbatch, shorter));
-  Prediction prediction;
-  SetMemory(program, problem, &prediction);
-  if (simulated == Simulated::kWhatFits && !prediction.fits()) return prediction;
-  MESHWRIGHT_ASSIGN_OR_RETURN(const Prices prices, PriceProgram(program, costs, problem.host));
-  MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<Nanos> step, SimulateLonger(program, prices, played.periods));
-  if (!step.has_value()) return std::nullopt;
-  prediction.step = *step;
-  prediction.in_part = played.periods.more > 0;
-  SetSpeed(problem, microbatch.work, strategy, &prediction);
-  return prediction;
-}
-
 absl::StatusOr<Prediction> PredictMicrobatch(const Problem& problem, const Microbatch& microbatch,
                                              const CostModel& costs, const Strategy& strategy, Simulated simulated) {
   for (const Shorter& shorter : Shorten(strategy)) {
-    auto predicted = PredictFrom(shorter, problem, microbatch, costs, strategy, simulated);
-    if (!predicted.ok()) break;  // what is wrong is to be said of the step that was asked for
-    if (predicted->has_value()) return **std::move(predicted);
+    Strategy fewer = strategy;
+    fewer.microbatches = shorter.microbatches;
+    MESHWRIGHT_ASSIGN_OR_RETURN(const Program program, LowerFor(problem, microbatch, fewer));
+    Prediction prediction;
+    SetMemory(program, problem, &prediction);
+    if (simulated == Simulated::kWhatFits && !prediction.fits()) return prediction;
+    MESHWRIGHT_ASSIGN_OR_RETURN(const Prices prices, PriceProgram(program, costs, problem.host));
+    const absl::StatusOr<std::optional<Nanos>> step = SimulateLonger(program, prices, shorter.periods);
+    if (!step.ok()) break;  // what is wrong is to be said of the step that was asked for
+    if (!step->has_value()) continue;
+    prediction.step = **step;
+    SetSpeed(problem, microbatch.work, strategy, &prediction);
+    return prediction;
   }
-  const Shorter whole = {strategy.microbatches, {}};
-  MESHWRIGHT_ASSIGN_OR_RETURN(auto predicted, PredictFrom(whole, problem, microbatch, costs, strategy, simulated));
-  return *std::move(predicted);  // all that is played says how long it takes
+  MESHWRIGHT_ASSIGN_OR_RETURN(Evaluation evaluation,
+                              EvaluateMicrobatch(problem, microbatch, costs, strategy, simulated));
+  return std::move(evaluation.prediction);
 }
 
 }  // namespace

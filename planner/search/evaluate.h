@@ -36,9 +36,8 @@ struct Prediction {
   Bytes arena;               // of that stage
   BytesByRole memory = {};   // of that stage's arena, by role; adds up to it
   std::vector<std::pair<std::string, Bytes>>
-      outside;           // context, communicators, workspace: costmodel/memory_overheads.h
-  Bytes capacity;        // what a device can use
-  bool in_part = false;  // the step was played in part, and the rest counted
+      outside;     // context, communicators, workspace: costmodel/memory_overheads.h
+  Bytes capacity;  // what a device can use
   bool fits() const { return peak <= capacity; }
 };
 
@@ -56,10 +55,10 @@ enum class Simulated : uint8_t { kAll, kWhatFits };
 absl::StatusOr<Evaluation> EvaluateGraph(const Problem& problem, const Graph& graph, const CostModel& costs,
                                          const Strategy& strategy, Simulated simulated = Simulated::kAll);
 
-// EvaluateGraph's prediction to the nanosecond and the byte, as far as a ranking needs it: `time` and `critical_class`
-// stay unset. Where a step has many more micro-batches than it takes until its stages do the same again and again, only
-// so many are lowered and played, and the rest is counted (simulator/repetition.h); `in_part` says so. Where they never
-// do, or the step is short, all of it is played.
+// EvaluateGraph's prediction to the nanosecond and the byte, as far as a ranking needs it. Where a step has many more
+// micro-batches than it takes until its stages do the same again and again, only so many are lowered and played, and
+// the rest is counted (simulator/repetition.h): `time` and `critical_class` stay unset. Where they never do, or the
+// step is short, this is EvaluateGraph.
 absl::StatusOr<Prediction> PredictGraph(const Problem& problem, const Graph& graph, const CostModel& costs,
                                         const Strategy& strategy, Simulated simulated = Simulated::kAll);
 

@@ -104,7 +104,7 @@ TEST(PredictPropertyTest, AStepInPartIsTheWholeStep) {
                              : strategy.chunks > 1 ? absl::StrCat(NameOf(strategy.schedule), " in chunks")
                                                    : std::string(NameOf(strategy.schedule));
     ++cases[kind];
-    if (predicted->in_part) ++in_part[kind];
+    if (predicted->time.Total() != predicted->step) ++in_part[kind];
   }
   std::string counts;
   for (const auto& [kind, count] : cases) absl::StrAppend(&counts, kind, ": ", in_part[kind], " of ", count, "\n");
