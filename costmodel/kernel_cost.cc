@@ -128,12 +128,27 @@ double EpilogueSeconds(const KernelWork& work, const Device& device) {
   return plain + special;
 }
 
+// Multiprocessors with 128 general cores (GA10x, Ada, Hopper, GB20x) have registers and shared memory for about two
+// thirds of their float32 peak; those with 64 (V100, A100) for all of it. Mean of cuBLAS at 8192 and more on A10G, A40,
+// RTX 4090 and H200 (zzc0721/torch-performance-test-data, xzwgit/gpu-flops-bench); on RTX 5090, RTX PRO 6000 and H100
+// PCIe, which it was not taken from, 0.79, 0.66 and 0.72 are reached.
+constexpr double kWideFloat32Share = 0.67, kWideCores = 96;
+
+// Of the peak that a product reaches inside of a wave.
+double ProductShare(DType dtype, const Peak& peak, const Device& device) {
+  const KernelConstants& constants = device.kernels;
+  if (peak.replaced || device.generation == Generation::kHost) return constants.matmul_share;
+  if (dtype == DType::kFloat8) return constants.matmul_share_fp8;
+  const double fma = 2.0 * std::max(1, device.sms) * device.boost_mhz * 1e6;
+  const bool wide = dtype == DType::kFloat32 && fma > 0 && peak.per_second > kWideCores * fma;
+  return wide ? kWideFloat32Share : constants.matmul_share;
+}
+
 // `early_misaligned`: as AlignedShare's.
 KernelEstimate Contraction(const KernelWork& work, const Device& device, double early_misaligned = 0) {
   const KernelConstants& constants = device.kernels;
   const Peak peak = PeakOf(work.dtype, device);
-  const double share =
-      work.dtype == DType::kFloat8 && !peak.replaced ? constants.matmul_share_fp8 : constants.matmul_share;
+  const double share = ProductShare(work.dtype, peak, device);
   const double sms = std::max(1, device.sms);
   const double aligned = AlignedShare(work, device, early_misaligned);
   const double sm_rate = aligned * share * peak.per_second * constants.sustained_clock / sms;
@@ -180,7 +195,11 @@ KernelEstimate Contraction(const KernelWork& work, const Device& device, double 
 // the softmax, which is as much work as `softmax_width` more columns; a block costs `setup_keys` keys besides.
 //
 //   keys = n (causal: n/2 are kept, and half a block on the diagonal is computed in vain)
-//   time = flops / (share x peak) x (1 + softmax_width / k) x (keys + wasted + setup_keys) / keys x waves
+//   score = flops / (share x peak) x (1 + softmax_width / k), but no less than its exponential: 16 in a clock
+//   time  = scores x score x (keys + wasted + setup_keys) / keys x waves
+//
+// The exponentials bind where matrix units are as fast as Blackwell's and heads narrow: 1190 TFLOP/s on B200 over heads
+// of 64, where FlashAttention-4 reaches 1250, with some of them as polynomials, and cuDNN 1160.
 constexpr double kQueryBlock = 128;
 // Causal blocks differ in length: the last ones to finish leave the others idle for about three quarters of a mean
 // block. Fitted on the small batches of ai-dynamo/aiconfigurator's context attention, A100.
@@ -219,9 +238,13 @@ KernelEstimate Attention(const KernelWork& work, const Device& device) {
   const double waves = !blocked      ? even
                        : work.causal ? std::max(kLongestCausalBlock, blocks + kCausalTail)
                                      : std::ceil(blocks);
-  const double compute = work.flops.raw() / (attention.share * peak.per_second * constants.sustained_clock) *
-                         std::max(kLeastWidth, 1 + attention.softmax_width / width) *
-                         ((keys + wasted + attention.setup_keys) / keys) * waves / even;
+  const double products = work.flops.raw() / (attention.share * peak.per_second * constants.sustained_clock) *
+                          std::max(kLeastWidth, 1 + attention.softmax_width / width);
+  const double specials = kSpecialPerClock * sms * device.boost_mhz * 1e6 * constants.sustained_clock;  // a second
+  const double scores = work.flops.raw() / ((work.backward ? 10 : 4) * width);
+  const double exponentials = blocked && specials > 0 ? scores / specials : 0;
+  const double compute =
+      std::max(products, exponentials) * ((keys + wasted + attention.setup_keys) / keys) * waves / even;
   const double memory = StreamSeconds(static_cast<double>((work.read + work.written).raw()), device);
   const double startup = ToSeconds(constants.startup);
   const double best = std::max(compute, memory);

@@ -1,5 +1,6 @@
 #include "costmodel/kernel_cost.h"
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -183,6 +184,27 @@ TEST(KernelCostTest, MisalignedAttentionOfEarlyLibraries) {
   // Two products of 2 x 64 x 2048^2 x 108 operations at a tenth of 280 TFLOP/s: 4.1 ms.
   EXPECT_GT(seconds(108, 0.1) - seconds(112, 0), 3.5e-3);
   EXPECT_GT(seconds(108, 0.1), 2 * seconds(108, 0));
+}
+
+// 8192^3 float32 products, 1.1e12 operations: 64 general cores a multiprocessor keep A100's 19.5 TFLOP/s, 128 have
+// registers for 0.67 of H100's 67.
+TEST(KernelCostTest, WideMultiprocessorsReachLessOfTheirFloat32Peak) {
+  const KernelWork work = Product(8192, 8192, 8192, DType::kFloat32);
+  const Device h100 = H100Cluster(1).device;
+  EXPECT_NEAR(ToSeconds(PriceKernel(work, A100())), 2 * 5.498e11 / (A100().kernels.matmul_share * 19.5e12), 4e-3);
+  EXPECT_NEAR(ToSeconds(PriceKernel(work, h100)), 2 * 5.498e11 / (0.67 * h100.Peak(DType::kFloat32).raw()), 2e-3);
+}
+
+// Matrix units ten times as fast leave attention to its exponentials: 64 x 4096^2 of them, 16 in a clock on each of 132
+// multiprocessors; wider heads have no more.
+TEST(KernelCostTest, ExponentialsBindAttentionOfFastMatrixUnits) {
+  Device device = H100Cluster(1).device;
+  device.attention = {{"a kernel", 0.9, 0.9, 0, 0, false}};
+  device.peak[static_cast<size_t>(DType::kBFloat16)] = Teraflops(9890);
+  const double rate = 16.0 * device.sms * device.boost_mhz * 1e6 * device.kernels.sustained_clock;
+  const double bound = 64 * 4096.0 * 4096 / rate;
+  EXPECT_NEAR(ToSeconds(PriceKernel(Attention(64, 4096, 4096, 64, false), device)), bound, 0.05 * bound);
+  EXPECT_NEAR(ToSeconds(PriceKernel(Attention(64, 4096, 4096, 128, false), device)), bound, 0.05 * bound);
 }
 
 TEST(KernelCostTest, TypeWithoutPeakIsPricedAsTheNextAndMarked) {
