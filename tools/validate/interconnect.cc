@@ -117,7 +117,8 @@ bool SetInternode(absl::string_view text, Cluster* cluster) {
     return true;
   }
   // InfiniBand by its generation alone: a port of each card.
-  constexpr std::pair<absl::string_view, double> kPorts[] = {{"EDR", 100}, {"HDR", 200}, {"NDR", 400}, {"XDR", 800}};
+  constexpr std::pair<absl::string_view, double> kPorts[] = {{"EDR", 100},    {"HDR100", 100}, {"HDR", 200},
+                                                             {"NDR200", 200}, {"NDR", 400},    {"XDR", 800}};
   for (const auto& [name, gigabits] : kPorts) {
     if (!absl::StrContains(in, name)) continue;
     cluster->nic_bandwidth = BytesPerSecond(gigabits * 1e9 / 8);

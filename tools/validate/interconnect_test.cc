@@ -29,6 +29,8 @@ TEST(SetInternodeTest, Forms) {
   EXPECT_EQ(cluster.nic_bandwidth, GBps(100));  // over the four cards of the line before
   EXPECT_TRUE(SetInternode("4 x 100Gb Omni-Path per node", &cluster));
   EXPECT_NEAR(cluster.nic_bandwidth.raw(), 5.27e9, 1e7);
+  EXPECT_TRUE(SetInternode("HDR100 InfiniBand", &cluster));  // half a port's lanes
+  EXPECT_EQ(cluster.nic_bandwidth, GBps(12.5));
   EXPECT_TRUE(SetInternode("NDR InfiniBand", &cluster));
   EXPECT_EQ(cluster.nic_bandwidth, GBps(50));
   EXPECT_TRUE(SetInternode("400 Gb/s per GPU", &cluster));
