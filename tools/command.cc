@@ -45,6 +45,9 @@ absl::Status RunWith(const Command& command, const std::function<absl::Status(co
   }
 }
 
+// What is longer than the stream's buffer is written at once, and leaves fflush nothing to fail at.
+bool WroteAll() { return std::fflush(stdout) == 0 && std::ferror(stdout) == 0; }
+
 }  // namespace
 
 std::string Help(const Command& command) {
@@ -70,11 +73,11 @@ int RunCommand(const Command& command, const std::function<absl::Status(const Fl
   const std::vector<std::string> args(argv + 1, argv + argc);
   if (WantsHelp(args)) {
     std::fputs(Help(command).c_str(), stdout);
-    return std::fflush(stdout) == 0 ? 0 : static_cast<int>(ExitCode::kIo);
+    return WroteAll() ? 0 : static_cast<int>(ExitCode::kIo);
   }
   GoWhereTheUserStands();
   absl::Status status = RunWith(command, run, args);
-  if (std::fflush(stdout) != 0 && status.ok()) {
+  if (!WroteAll() && status.ok()) {
     status = WithExit(ExitCode::kIo, absl::UnavailableError("standard output cannot be written"));
   }
   if (!status.ok()) std::fprintf(stderr, "%s: %s\n", command.name.c_str(), std::string(status.message()).c_str());

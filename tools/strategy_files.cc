@@ -16,6 +16,7 @@
 #include "planner/group_file.h"
 #include "planner/search/fixed_strategies.h"
 #include "planner/strategy_file.h"
+#include "tools/exit_code.h"
 #include "tools/files.h"
 
 namespace meshwright {
@@ -57,10 +58,10 @@ bool HasEffect(const Session& session) {
   return session.problem.mode != SearchMode::kStandAlone && session.problem.mode != SearchMode::kDataParallel;
 }
 
-// A missing file is the user's mistake, as a malformed one is.
+// S16.3: of the kind of a malformed one.
 absl::StatusOr<StrategyFile> Read(const std::string& path) {
   const absl::StatusOr<std::string> text = ReadFile(path, kMaxDocumentBytes);
-  if (!text.ok()) return ValueError(kLoad, ": ", text.status().message());
+  if (!text.ok()) return WithExit(ExitCodeOf(text.status()), ValueError(kLoad, ": ", text.status().message()));
   return ParseStrategyFile(*text, path);
 }
 

@@ -210,9 +210,23 @@ TEST(PlanTest, AFileThatCannotBeReadOrWrittenIsAnIoError) {
   const ToolResult read = RunTool("plan", {"no/such/file.yaml"});
   EXPECT_EQ(read.exit_code, 6);
   EXPECT_EQ(read.err, "plan: no/such/file.yaml: cannot be opened: No such file or directory\n");
+  const ToolResult strategies = RunTool("plan", {kMatMulRelu, "--strategy_ckpt_load_file=none.json", "--out="});
+  EXPECT_EQ(strategies.exit_code, 6);
+  EXPECT_EQ(strategies.err,
+            "plan: strategy_ckpt_load_file: none.json: cannot be opened: No such file or directory [E-VALUE]\n");
   const ToolResult written = RunTool("plan", {kTiny, "--out=no/such/folder/plan.yaml"});
   EXPECT_EQ(written.exit_code, 6);
   EXPECT_THAT(written.err, HasSubstr("cannot be opened for writing"));
+}
+
+// JSON is longer than what stdio keeps back, text is not.
+TEST(PlanTest, AReportThatCannotBeWrittenIsAnIoError) {
+  for (const char* format : {"--format=text", "--format=json"}) {
+    const ToolResult result =
+        RunTool("plan", {kTiny, "--out=", format}, {.launcher = {"sh", "-c", "exec \"$0\" \"$@\" > /dev/full"}});
+    EXPECT_EQ(result.exit_code, 6) << format;
+    EXPECT_EQ(result.err, "plan: standard output cannot be written\n");
+  }
 }
 
 }  // namespace
