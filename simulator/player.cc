@@ -90,41 +90,6 @@ class ClassSet {
   std::vector<uint64_t> words_;
 };
 
-// When each class first ends something. What it takes to note that of one class, and to find the next of all, grows
-// with the logarithm of their number: a tree of pairs, of which each knows the earlier one.
-class Ends {
- public:
-  explicit Ends(size_t num_classes) : leaves_(std::bit_ceil(num_classes)), first_(2 * leaves_, kNever) {}
-  void Set(size_t c, Nanos end) {
-    size_t node = leaves_ + c;
-    first_[node] = end;
-    while (node > 1) {
-      node /= 2;
-      const Nanos first = std::min(first_[2 * node], first_[2 * node + 1]);
-      if (first_[node] == first) return;
-      first_[node] = first;
-    }
-  }
-  Nanos First() const { return first_[1]; }
-  // Visits the classes that end something at First(), in ascending order. REQUIRES: no Set() meanwhile.
-  template <typename Visit>
-  void ForEachFirst(const Visit& visit) const {
-    VisitBelow(1, visit);
-  }
-
- private:
-  template <typename Visit>
-  void VisitBelow(size_t node, const Visit& visit) const {
-    if (first_[node] != first_[1]) return;
-    if (node >= leaves_) return visit(node - leaves_);
-    VisitBelow(2 * node, visit);
-    VisitBelow(2 * node + 1, visit);
-  }
-
-  size_t leaves_;
-  std::vector<Nanos> first_;  // the root at 1, the pair of `node` at 2 node and 2 node + 1, classes at the end
-};
-
 class Player {
  public:
   Player(const Program& program, const std::vector<TaskList>& lists, const Watched* watched)
@@ -132,7 +97,7 @@ class Player {
         lists_(lists),
         watched_(watched),
         classes_(lists.size()),
-        ends_(lists.size()),
+        next_(lists.size(), kNever),
         may_start_(lists.size(), true),
         rates_stale_(lists.size(), false) {
     result_.times.resize(lists.size());
@@ -153,9 +118,13 @@ class Player {
       for (size_t c = rates_stale_.From(0); c < classes_.size(); c = rates_stale_.From(c + 1)) UpdateRates(c);
       if (num_shared_links_ > 0) ShareLinks();
       if (watched_ != nullptr && !result_.recurrence.has_value()) Watch();
-      if (ends_.First() == kNever) break;
-      now_ = ends_.First();
-      ends_.ForEachFirst([this](size_t c) { EndWhatEnds(c); });
+      Nanos next = kNever;
+      for (const Nanos of_class : next_) next = std::min(next, of_class);
+      if (next == kNever) break;
+      now_ = next;
+      for (size_t c = 0; c < classes_.size(); ++c) {
+        if (next_[c] == now_) EndWhatEnds(c);
+      }
     }
     for (size_t c = 0; c < classes_.size(); ++c) {
       for (size_t s = 0; s < num_streams_; ++s) {
@@ -236,7 +205,6 @@ class Player {
   }
 
   static Nanos EndOf(const Running& running) {
-    if (running.rate == kWhole) return running.updated + Nanos((running.remaining + kWhole - 1) / kWhole);
     return running.updated + Nanos((running.remaining + running.rate - 1) / running.rate);
   }
 
@@ -274,7 +242,7 @@ class Player {
   void End(size_t c, size_t stream) {
     ClassState& state = classes_[c];
     TimesOf(c, state.running[stream].task).end = now_;
-    state.running[stream].task = -1;
+    state.running[stream] = Running();
     state.busy &= ~(uint32_t{1} << stream);
     may_start_.Insert(c);
     rates_stale_.Insert(c);
@@ -304,7 +272,7 @@ class Player {
       }
       next = std::min(next, running.end);
     }
-    ends_.Set(c, next);
+    next_[c] = next;
   }
 
   // What the communication of a class takes of its device.
@@ -405,9 +373,8 @@ class Player {
   }
 
   void UpdateNext(size_t c) {
-    Nanos next = kNever;
-    for (const size_t s : Streams(classes_[c].busy)) next = std::min(next, classes_[c].running[s].end);
-    ends_.Set(c, next);
+    next_[c] = kNever;
+    for (const size_t s : Streams(classes_[c].busy)) next_[c] = std::min(next_[c], classes_[c].running[s].end);
   }
 
   // Runs of kernels, which only the compute stream has, are stepped through only while their pieces' lengths depend on
@@ -472,8 +439,10 @@ class Player {
     const Period& first = watched_->periods[0];
     const auto& queue = lists_[0].streams[static_cast<size_t>(Stream::kCompute)];
     const size_t head = classes_[0].head[static_cast<size_t>(Stream::kCompute)];
-    if (head == queue.size() || queue[head] < first.begin + next_period_ * first.tasks) return;
-    next_period_ = (queue[head] - first.begin) / first.tasks + 1;
+    if (head == queue.size() || queue[head] < first.begin) return;
+    const int32_t period = (queue[head] - first.begin) / first.tasks;
+    if (period <= watched_period_) return;
+    watched_period_ = period;
     states_.push_back({now_, classes_});
     const int64_t most = std::min<int64_t>(watched_->turns, static_cast<int64_t>(states_.size()) - 1);
     for (int64_t back = 1; back <= most; ++back) {
@@ -550,10 +519,10 @@ class Player {
   const std::vector<TaskList>& lists_;
   const Watched* const watched_;
   std::vector<State> states_;  // one of each period
-  int32_t next_period_ = 0;    // of the first class, to be watched
+  int32_t watched_period_ = -1;
   std::vector<ClassState> classes_;
-  Ends ends_;
-  ClassSet may_start_;  // something has happened that a class may have waited for
+  std::vector<Nanos> next_;  // by class: the first end
+  ClassSet may_start_;       // something has happened that a class may have waited for
   ClassSet rates_stale_;
   PlayedTimes result_;
   Nanos now_;

@@ -92,10 +92,6 @@ absl::StatusOr<SimulationResult> Simulate(const Program& program, const Prices& 
 absl::StatusOr<std::optional<Nanos>> SimulateLonger(const Program& program, const Prices& prices,
                                                     const MorePeriods& periods) {
   MESHWRIGHT_ASSIGN_OR_RETURN(const std::vector<TaskList> lists, Unroll(program, prices, Folding::kRunsWithoutSyncs));
-  if (periods.more == 0) {
-    MESHWRIGHT_ASSIGN_OR_RETURN(const PlayedTimes played, Play(program, lists));
-    return played.makespan;
-  }
   std::optional<std::vector<Period>> found = FindPeriods(program, lists, periods.distance);
   if (!found.has_value()) return std::nullopt;
   const Watched watched = {*std::move(found), periods.more};

@@ -71,8 +71,7 @@ absl::StatusOr<SimulationResult> Simulate(const Program& program, const Prices& 
 
 // How long the step of a program takes that runs `more` periods more in the middle (simulator/repetition.h), each
 // `distance` micro-batches after the one before; nothing where the state of play does not come back within this
-// program. With `more` = 0 SimulationResult::makespan, at a part of the cost: what takes no time is no task, and
-// nothing is explained. Errors as above.
+// program. Errors as above.
 struct MorePeriods {
   int64_t distance = 1, more = 0;
 };

@@ -459,15 +459,6 @@ TEST(SimulateLongerTest, CountsPeriodsInsteadOfPlayingThem) {
   }
 }
 
-TEST(SimulateLongerTest, WithoutMoreItIsTheStepItself) {
-  for (const int64_t microbatches : {1, 3, 24}) {
-    const Program program = MakePipeline(ThreeStages(microbatches));
-    ASSERT_OK_AND_ASSIGN(const SimulationResult played, Simulate(program, WithContention(program)));
-    ASSERT_OK_AND_ASSIGN(const std::optional<Nanos> time, SimulateLonger(program, WithContention(program), {}));
-    EXPECT_EQ(time, played.makespan);
-  }
-}
-
 // Where the number of periods is none of a recurrence's.
 TEST(SimulateLongerTest, CountsWholeRecurrencesOnly) {
   const Program program = MakePipeline(ThreeStages(24));
