@@ -32,6 +32,8 @@ struct Context {
   const Graph& graph;  // differentiated
   const Strategy& strategy;
   const UpdateRule& optimizer;
+  const Strategy& with_bucket;  // the others see the default, so that none depends on it
+  BucketRange* same_buckets;
 };
 
 struct ProgramPass {
@@ -88,7 +90,7 @@ constexpr ProgramPass kPasses[] = {
     // Before overlap, which fixes the order of the calls.
     {"bucket_gradients",
      [](Program program, const Context& c) -> absl::StatusOr<Program> {
-       return BucketGradients(std::move(program), c.strategy);
+       return BucketGradients(std::move(program), c.with_bucket, c.same_buckets);
      }},
     {"overlap",
      [](Program program, const Context&) -> absl::StatusOr<Program> {
@@ -161,9 +163,12 @@ absl::StatusOr<LoweredBlocks> LowerBlocks(const Graph& forward, const Strategy& 
 }
 
 absl::StatusOr<Program> LowerStages(Program program, const Graph& graph, const Strategy& strategy,
-                                    const UpdateRule& optimizer, const PassObserver& observe) {
+                                    const UpdateRule& optimizer, const PassObserver& observe,
+                                    BucketRange* same_buckets) {
   if (observe != nullptr) MESHWRIGHT_RETURN_IF_ERROR(observe("partition", program));
-  const Context context{graph, strategy, optimizer};
+  Strategy without_bucket = strategy;
+  without_bucket.bucket = Strategy().bucket;
+  const Context context{graph, without_bucket, optimizer, strategy, same_buckets};
   for (const ProgramPass& pass : kPasses) {
     MESHWRIGHT_ASSIGN_OR_RETURN(program, pass.run(std::move(program), context));
     if (observe != nullptr) MESHWRIGHT_RETURN_IF_ERROR(observe(pass.name, program));

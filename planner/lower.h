@@ -13,6 +13,7 @@
 #include "ir/graph.h"
 #include "ir/program.h"
 #include "ir/strategy.h"
+#include "planner/passes/bucket_gradients.h"
 #include "planner/passes/step_end.h"
 #include "planner/redistribute.h"
 
@@ -35,9 +36,11 @@ struct LoweredBlocks {
 Strategy BlockChoices(const Strategy& strategy);
 absl::StatusOr<LoweredBlocks> LowerBlocks(const Graph& forward, const Strategy& strategy, const UpdateRule& optimizer,
                                           const StepPrice& price);
-// `blocks` of `graph` with these choices.
+// `blocks` of `graph` with these choices. `same_buckets`, which may be null, is narrowed to the values of `bucket` that
+// make the same program: no pass but bucket_gradients sees it.
 absl::StatusOr<Program> LowerStages(Program blocks, const Graph& graph, const Strategy& strategy,
-                                    const UpdateRule& optimizer, const PassObserver& observe = nullptr);
+                                    const UpdateRule& optimizer, const PassObserver& observe = nullptr,
+                                    BucketRange* same_buckets = nullptr);
 
 // Prices a step of a redistribution as the simulator prices the instruction it becomes.
 StepPrice PriceSteps(const CostModel& costs, const Mesh& mesh);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 #include <tuple>
 #include <utility>
@@ -15,7 +16,8 @@ namespace {
 
 class Bucketer {
  public:
-  Bucketer(RankClass& c, const Mesh& mesh, const Strategy& strategy) : c_(c), mesh_(mesh), strategy_(strategy) {}
+  Bucketer(RankClass& c, const Mesh& mesh, const Strategy& strategy, BucketRange& same)
+      : c_(c), mesh_(mesh), strategy_(strategy), same_(same) {}
 
   void Run() {
     const size_t n = c_.blocks.size();
@@ -27,7 +29,7 @@ class Bucketer {
       const Bytes layer = BytesOf(c_.blocks[b]);
       if (layer == Bytes()) continue;
       const bool merges = OnlyCollectives(c_.blocks[b]) && RunsOncePerLayer(BlockId(b));
-      const int64_t together = merges ? LayersTogether(c_.blocks[b], layer) : 1;
+      const int64_t together = merges ? LayersTogether(BlockId(b), layer) : 1;
       if (together > 1) FuseLayers(BlockId(b), together);
       c_.blocks[b].instructions = Fused(c_.blocks[b].instructions);
     }
@@ -43,10 +45,14 @@ class Bucketer {
     return ours ? collective : nullptr;
   }
 
-  Bytes LimitOf(CollectiveKind kind) const {
-    if (kind == CollectiveKind::kReduceScatter) return strategy_.scatter_bucket.value_or(strategy_.bucket);
-    if (kind == CollectiveKind::kAllGather) return strategy_.gather_bucket.value_or(strategy_.bucket);
-    return strategy_.bucket;
+  // The largest call. What is asked about it narrows the range of buckets: so it is asked here only.
+  bool IsWithin(Bytes size, CollectiveKind kind) const {
+    const std::optional<Bytes> own = kind == CollectiveKind::kReduceScatter ? strategy_.scatter_bucket
+                                     : kind == CollectiveKind::kAllGather   ? strategy_.gather_bucket
+                                                                            : std::nullopt;
+    const bool within = size <= own.value_or(strategy_.bucket);
+    if (!own.has_value()) same_.Narrow(size, within);
+    return within;
   }
   // Whether the block runs once for each layer and has memory for all of them.
   bool RunsOncePerLayer(BlockId id) const {
@@ -63,12 +69,17 @@ class Bucketer {
     }
     return true;
   }
-  int64_t LayersTogether(const Block& block, Bytes layer) const {
-    Bytes limit;
-    for (const Instruction& instruction : block.instructions) {
-      limit = std::max(limit, LimitOf(BucketedWork(instruction)->kind));
-    }
-    return std::max<int64_t>(1, limit.raw() / layer.raw());
+  // As many as are within the bucket of any of its calls, and as there are.
+  int64_t LayersTogether(BlockId id, Bytes layer) const {
+    const auto fit = [&](int64_t layers) {
+      const std::vector<Instruction>& calls = c_.blocks[id.index()].instructions;
+      return std::any_of(calls.begin(), calls.end(), [&](const Instruction& instruction) {
+        return IsWithin(layer * layers, BucketedWork(instruction)->kind);
+      });
+    };
+    int64_t together = 1;
+    while (together < static_cast<int64_t>(slots_of_[id.index()].size()) && fit(together + 1)) ++together;
+    return together;
   }
 
   // The fusion id of the parameter whose gradient or rows the call moves: 1 unless given. Of an activation that of the
@@ -237,7 +248,7 @@ class Bucketer {
     const Collective& collective = *BucketedWork(more);
     const int64_t id = IdOf(more, collective);
     if (id != 1) return id != 0;
-    return collective.purpose == Purpose::kActivation || together <= LimitOf(collective.kind);
+    return collective.purpose == Purpose::kActivation || IsWithin(together, collective.kind);
   }
 
   static void Join(const Instruction& instruction, Instruction& call) {
@@ -339,6 +350,7 @@ class Bucketer {
   RankClass& c_;
   const Mesh& mesh_;
   const Strategy& strategy_;
+  BucketRange& same_;
   std::vector<std::vector<size_t>> slots_of_;  // by block
   std::vector<bool> dropped_;                  // by slot
   std::map<std::pair<BlockId, int64_t>, BlockId> wide_;
@@ -346,8 +358,9 @@ class Bucketer {
 
 }  // namespace
 
-Program BucketGradients(Program program, const Strategy& strategy) {
-  for (RankClass& c : program.classes) Bucketer(c, program.mesh, strategy).Run();
+Program BucketGradients(Program program, const Strategy& strategy, BucketRange* same) {
+  BucketRange unused;
+  for (RankClass& c : program.classes) Bucketer(c, program.mesh, strategy, same != nullptr ? *same : unused).Run();
   return program;
 }
 

@@ -16,13 +16,36 @@
 #ifndef MESHWRIGHT_PLANNER_PASSES_BUCKET_GRADIENTS_H_
 #define MESHWRIGHT_PLANNER_PASSES_BUCKET_GRADIENTS_H_
 
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+
 #include "ir/program.h"
+#include "ir/quantities.h"
 #include "ir/strategy.h"
 
 namespace meshwright {
 
-// Reads the fusion fields of the strategy.
-Program BucketGradients(Program program, const Strategy& strategy);
+// Values of Strategy::bucket that make the same program, both ends included.
+class BucketRange {
+ public:
+  bool Has(Bytes bucket) const { return least_ <= bucket && bucket <= most_; }
+  // As far as nothing but whether `size` is within the bucket depends on it, and the answer is what it was.
+  void Narrow(Bytes size, bool within) {
+    if (within) {
+      least_ = std::max(least_, size);
+    } else {
+      most_ = std::min(most_, size - Bytes(1));
+    }
+  }
+
+ private:
+  Bytes least_, most_ = Bytes(std::numeric_limits<int64_t>::max());
+};
+
+// Reads the fusion fields of the strategy. `same`, which may be null, is narrowed to the buckets that make the same of
+// this program.
+Program BucketGradients(Program program, const Strategy& strategy, BucketRange* same = nullptr);
 
 }  // namespace meshwright
 

@@ -1,6 +1,7 @@
 #include "planner/passes/bucket_gradients.h"
 
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <variant>
@@ -223,6 +224,34 @@ TEST(BucketGradientsTest, LayersThatFillABucket) {
   EXPECT_EQ(Buckets(program, "layers reduce"), "{0,1}");
   ASSERT_OK_AND_ASSIGN(program, Bucketed(kLayers, UpTo(Bytes(127))));
   EXPECT_EQ(Buckets(program, "layers reduce"), "{0} {1}");
+}
+
+// A bucket's range has itself, and no bucket that makes another program; and it is as wide as can be told: of layers of
+// 128 bytes, two gradients each, buckets below 128, below 256, below 384, below 512 and all others make the same.
+TEST(BucketGradientsTest, RangesOfBucketsThatMakeTheSame) {
+  for (const std::string& text : {std::string(kLayers), Reduction({64, 128, 32, 256, 64})}) {
+    std::vector<std::pair<BucketRange, std::string>> made;
+    ASSERT_OK_AND_ASSIGN(const Program before, ParseProgram(text));
+    std::set<std::string> programs;
+    for (int64_t bytes = 0; bytes < 700; ++bytes) {
+      BucketRange& same = made.emplace_back().first;
+      made.back().second = ToText(BucketGradients(before, UpTo(Bytes(bytes)), &same));
+      programs.insert(made.back().second);
+      EXPECT_TRUE(same.Has(Bytes(bytes))) << bytes;
+    }
+    if (text == kLayers) {
+      EXPECT_EQ(programs.size(), 5u);
+    }
+    for (size_t a = 0; a < made.size(); ++a) {
+      for (size_t b = 0; b < made.size(); ++b) {
+        if (made[a].first.Has(Bytes(static_cast<int64_t>(b)))) {
+          ASSERT_EQ(made[a].second, made[b].second) << a << ", " << b;
+        } else if (text == kLayers) {
+          ASSERT_NE(made[a].second, made[b].second) << a << ", " << b;
+        }
+      }
+    }
+  }
 }
 
 // Eight gradients in parameter order: p0 and p1 of layer 0, of layer 1, ... Those from 3 on, of layers 1 to 3, are

@@ -177,9 +177,10 @@ absl::StatusOr<Microbatch> MicrobatchOf(const Problem& problem, const Graph& gra
   return microbatch;
 }
 
-absl::StatusOr<Program> LowerFor(const Problem& problem, const Microbatch& microbatch, const Strategy& strategy) {
-  MESHWRIGHT_ASSIGN_OR_RETURN(
-      Program program, LowerStages(microbatch.blocks.program, microbatch.blocks.graph, strategy, problem.update));
+absl::StatusOr<Program> LowerFor(const Problem& problem, const Microbatch& microbatch, const Strategy& strategy,
+                                 BucketRange* same) {
+  MESHWRIGHT_ASSIGN_OR_RETURN(Program program, LowerStages(microbatch.blocks.program, microbatch.blocks.graph, strategy,
+                                                           problem.update, nullptr, same));
   if (problem.host.serial) program = Serial(std::move(program));
   return program;
 }
@@ -237,9 +238,10 @@ void SetSpeed(const Problem& problem, const ModelWork& model, const Strategy& st
 }
 
 absl::StatusOr<Evaluation> EvaluateMicrobatch(const Problem& problem, const Microbatch& microbatch,
-                                              const CostModel& costs, const Strategy& strategy, Simulated simulated) {
+                                              const CostModel& costs, const Strategy& strategy, Simulated simulated,
+                                              BucketRange* same = nullptr) {
   Evaluation evaluation;
-  MESHWRIGHT_ASSIGN_OR_RETURN(evaluation.program, LowerFor(problem, microbatch, strategy));
+  MESHWRIGHT_ASSIGN_OR_RETURN(evaluation.program, LowerFor(problem, microbatch, strategy, same));
   const Program& program = evaluation.program;
   Prediction& prediction = evaluation.prediction;
   SetMemory(program, problem, &prediction);
@@ -253,12 +255,14 @@ absl::StatusOr<Evaluation> EvaluateMicrobatch(const Problem& problem, const Micr
   return evaluation;
 }
 
+// `same`, which may be null, is narrowed to the buckets that have the same prediction.
 absl::StatusOr<Prediction> PredictMicrobatch(const Problem& problem, const Microbatch& microbatch,
-                                             const CostModel& costs, const Strategy& strategy, Simulated simulated) {
+                                             const CostModel& costs, const Strategy& strategy, Simulated simulated,
+                                             BucketRange* same = nullptr) {
   for (const Shorter& shorter : Shorten(strategy)) {
     Strategy fewer = strategy;
     fewer.microbatches = shorter.microbatches;
-    MESHWRIGHT_ASSIGN_OR_RETURN(const Program program, LowerFor(problem, microbatch, fewer));
+    MESHWRIGHT_ASSIGN_OR_RETURN(const Program program, LowerFor(problem, microbatch, fewer, same));
     Prediction prediction;
     SetMemory(program, problem, &prediction);
     if (simulated == Simulated::kWhatFits && !prediction.fits()) return prediction;
@@ -271,7 +275,7 @@ absl::StatusOr<Prediction> PredictMicrobatch(const Problem& problem, const Micro
     return prediction;
   }
   MESHWRIGHT_ASSIGN_OR_RETURN(Evaluation evaluation,
-                              EvaluateMicrobatch(problem, microbatch, costs, strategy, simulated));
+                              EvaluateMicrobatch(problem, microbatch, costs, strategy, simulated, same));
   return std::move(evaluation.prediction);
 }
 
@@ -303,9 +307,36 @@ class Evaluator::Kept {
     return microbatch;
   }
 
+  std::optional<Prediction> Find(const Strategy& strategy, Simulated simulated) {
+    const PredictionKey key = KeyOf(strategy, simulated);
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto found = predictions_.find(key);
+    if (found == predictions_.end()) return std::nullopt;
+    for (const auto& [same, prediction] : found->second) {
+      if (same.Has(strategy.bucket)) return prediction;
+    }
+    return std::nullopt;
+  }
+  void Keep(const Strategy& strategy, Simulated simulated, const BucketRange& same, const Prediction& prediction) {
+    const PredictionKey key = KeyOf(strategy, simulated);
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (predictions_.size() >= kMostPredictions) predictions_.clear();
+    predictions_[key].push_back({same, prediction});
+  }
+
  private:
+  static constexpr size_t kMostPredictions = 1024;  // of a kilobyte or two each
+
   using Key = std::pair<int64_t, std::string>;
+  // All of the strategy but its bucket, for which there is a range.
+  using PredictionKey = std::pair<Simulated, std::string>;
+  static PredictionKey KeyOf(Strategy strategy, Simulated simulated) {
+    strategy.bucket = Strategy().bucket;
+    return {simulated, ToText(strategy)};
+  }
+
   std::mutex mutex_;
+  std::map<PredictionKey, std::vector<std::pair<BucketRange, Prediction>>> predictions_;
   std::map<Key, std::shared_ptr<const Microbatch>> by_key_;
   std::deque<Key> order_;  // the oldest first
 };
@@ -320,8 +351,13 @@ absl::StatusOr<Evaluation> Evaluator::Evaluate(const Strategy& strategy, Simulat
 }
 
 absl::StatusOr<Prediction> Evaluator::Predict(const Strategy& strategy, Simulated simulated) const {
+  if (std::optional<Prediction> kept = kept_->Find(strategy, simulated); kept.has_value()) return *std::move(kept);
   MESHWRIGHT_ASSIGN_OR_RETURN(const auto microbatch, kept_->Get(problem_, costs_, strategy));
-  return PredictMicrobatch(problem_, *microbatch, costs_, strategy, simulated);
+  BucketRange same;
+  MESHWRIGHT_ASSIGN_OR_RETURN(Prediction prediction,
+                              PredictMicrobatch(problem_, *microbatch, costs_, strategy, simulated, &same));
+  kept_->Keep(strategy, simulated, same, prediction);
+  return prediction;
 }
 
 Bytes CapacityOf(const Problem& problem) {

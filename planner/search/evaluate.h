@@ -62,12 +62,17 @@ absl::StatusOr<Evaluation> EvaluateGraph(const Problem& problem, const Graph& gr
 absl::StatusOr<Prediction> PredictGraph(const Problem& problem, const Graph& graph, const CostModel& costs,
                                         const Strategy& strategy, Simulated simulated = Simulated::kAll);
 
-// Evaluates strategies of one problem, and keeps for the next what the first half of lowering makes (LowerBlocks).
+// Evaluates strategies of one problem, and keeps for the next what the first half of lowering makes (LowerBlocks), and
+// what it predicts: strategies that differ in a bucket which fuses the same calls are lowered and played once.
 //
+// Of blocks:
 // Key: rows of a micro-batch and BlockChoices. Value: a function of these, so that what is found there is what would be
 // made anew. Lifetime: the Evaluator's. Size: kMostKept entries, of some hundred kilobytes each for a decoder; the
 // oldest makes room. Found where another schedule, number of chunks, parallel optimizer, bucket or other fusion is
 // tried; another degree, size of the micro-batch or recompute has blocks of its own.
+//
+// Of predictions: the key is the strategy without its bucket, and the range of buckets (BucketRange) that make the same
+// program; no pass but the one that narrows the range sees the bucket.
 class Evaluator {
  public:
   static constexpr size_t kMostKept = 64;

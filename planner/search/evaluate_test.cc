@@ -100,9 +100,10 @@ std::vector<std::string> FieldsOf(Strategy strategy) {
   return fields;
 }
 
-// An Evaluator finds blocks by the text of BlockChoices, and blocks are made from nothing but these: every field that
-// they keep of a strategy changes the text, however little it changes.
-TEST(EvaluatorTest, KeysHoldEveryChoiceThatBlocksSee) {
+// An Evaluator finds predictions by the strategy's text, and blocks by that of BlockChoices, from nothing but which
+// they are made: every field changes the text, and every one that BlockChoices keep changes theirs, however little it
+// changes.
+TEST(EvaluatorTest, KeysHoldEveryChoice) {
   Strategy strategy;
   strategy.mesh = Mesh::RowMajor({{"dp", 2}});
   const std::vector<std::string> before = FieldsOf(strategy), kept = FieldsOf(BlockChoices(strategy));
@@ -115,6 +116,7 @@ TEST(EvaluatorTest, KeysHoldEveryChoiceThatBlocksSee) {
       if (at++ == k) Alter(field);
     });
     ASSERT_NE(FieldsOf(altered)[k], before[k]);
+    EXPECT_NE(ToText(altered), ToText(strategy));  // the key of predictions
     if (FieldsOf(BlockChoices(altered)) == kept) continue;
     ++seen;
     EXPECT_NE(ToText(BlockChoices(altered)), ToText(BlockChoices(strategy)));

@@ -127,6 +127,7 @@ TEST(EvaluatorPropertyTest, WhatIsKeptChangesNothing) {
     Random random(seed);
     ToyDecoder sizes;
     sizes.layers = 8;
+    if (random.Coin()) sizes.hidden = 128;
     sizes.tied = random.Coin();
     Problem problem = ToyDecoderProblem(sizes, 128, A100Cluster(2));
     const CostModel costs(problem.cluster);
@@ -144,7 +145,7 @@ TEST(EvaluatorPropertyTest, WhatIsKeptChangesNothing) {
       problem.chunks = *problem.schedule == Schedule::kOneFOneB && degrees.pipeline > 1 ? random.Of({1, 2}) : 1;
       problem.parallel_optimizer = random.Coin();
       problem.shard_parameters = *problem.parallel_optimizer && random.Coin();
-      problem.bucket = random.Coin() ? MiB(1) : MiB(100);
+      problem.bucket = Bytes(random.Of({0, 10'000, 100'000, 200'000, 1'000'000, 100'000'000}));
       ASSERT_OK_AND_ASSIGN(Strategy strategy, FromDegrees(problem, degrees));
       ASSERT_OK_AND_ASSIGN(const Graph graph, problem.graph(problem.batch / strategy.microbatches));
       const absl::StatusOr<Prediction> predicted = PredictGraph(problem, graph, costs, strategy);
