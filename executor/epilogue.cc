@@ -22,6 +22,9 @@ size_t InputsOf(OpKind epilogue) {
   }
 }
 
+// The fewest inputs of an op in front.
+size_t LeastInputsOf(OpKind front) { return front == OpKind::kDropout ? 1 : 2; }
+
 // What an op in front makes besides its result.
 size_t OtherOutputsOf(OpKind front) {
   return front == OpKind::kLayerNormGrad ? 2 : front == OpKind::kRmsNormGrad ? 1 : 0;
@@ -33,10 +36,11 @@ absl::Status RunInParts(const KernelCall& call, absl::FunctionRef<absl::Status(c
   const OpInfo& info = InfoOf(call.op);
   const size_t others = OtherOutputsOf(info.front), behind = InputsOf(info.epilogue);
   const size_t inputs = call.inputs.size(), outputs = call.outputs.size();
-  if (inputs < 2 + behind || outputs < 1 + others || outputs > 2 + others) {
+  const size_t least = LeastInputsOf(info.front) + behind;
+  if (inputs < least || outputs < 1 + others || outputs > 2 + others) {
     return absl::InvalidArgumentError(absl::StrCat("has ", inputs, " inputs and ", outputs,
-                                                   " outputs, wanted at least ", 2 + behind, " and ", 1 + others,
-                                                   " or ", 2 + others));
+                                                   " outputs, wanted at least ", least, " and ", 1 + others, " or ",
+                                                   2 + others));
   }
   if (call.Adds(0) || call.accumulate >> (1 + others) != 0) {
     return absl::InvalidArgumentError("nothing is added to what an epilogue writes");

@@ -284,6 +284,10 @@ std::vector<OpExample> ExamplesOf(OpKind op) {
     case OpKind::kMatMulGeluGrad:
       return {{op, "s b h!, f h!, s b f -> s b f", {sbh, {8, 6}, sbv}, {}, {}, -2, 2},
               {op, "e c h!, e f h!, e c f -> e c f", {{2, 4, 6}, {2, 8, 6}, {2, 4, 8}}}};
+    case OpKind::kDropoutAdd:
+      return {{op, "s b h, s b h -> s b h", {sbh, sbh}, Masked(0.25)},
+              {op, "s b h, b s h -> s b h", {sbh, {2, 4, 6}}, Masked(0.5)},
+              {op, "s b h, s b h -> s b h, s b h", {sbh, sbh}, Masked(0.5)}};
     case OpKind::kAddLayerNorm:
       return {{op, "s b h!, h!, s b h!, h!, h! -> s b h!, s b h!", {sbh, {6}, sbh, {6}, {6}}},
               {op, "s b h!, s b h!, h!, h! -> s b h!, s b h!", {{2, 4, 16}, {2, 4, 16}, {16}, {16}}}};

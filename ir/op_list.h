@@ -92,6 +92,7 @@ enum class OpKind : uint8_t {
   kCombineGrad,
   kMatMulGelu,
   kMatMulGeluGrad,
+  kDropoutAdd,
   kAddLayerNorm,
   kAddRmsNorm,
   kLayerNormGradAdd,
@@ -230,6 +231,8 @@ inline constexpr OpInfo kOps[] = {
     {OpKind::kMatMulGelu, "MatMulGeLU", "", KernelClass::kContraction, 2, Reduction::kSum, false, false, OpKind::kMatMul, OpKind::kGelu},
     // a, b, x -> GeLUGrad(a b, x)
     {OpKind::kMatMulGeluGrad, "MatMulGeLUGrad", "", KernelClass::kContraction, 2, Reduction::kSum, false, false, OpKind::kMatMul, OpKind::kGeluGrad},
+    // x, summand -> Dropout(x) + summand
+    {OpKind::kDropoutAdd, "DropoutAdd", "", KernelClass::kMemory, 9, Reduction::kSum, false, false, OpKind::kDropout, OpKind::kAdd},
     // summands, gamma, and of LayerNorm beta -> the norm of their sum, the sum
     {OpKind::kAddLayerNorm, "AddLayerNorm", "", KernelClass::kNormalize, 9, Reduction::kSum, false, false, OpKind::kAdd, OpKind::kLayerNorm},
     {OpKind::kAddRmsNorm, "AddRMSNorm", "", KernelClass::kNormalize, 7, Reduction::kSum, false, false, OpKind::kAdd, OpKind::kRmsNorm},
@@ -281,9 +284,10 @@ constexpr bool UsesPlace(OpKind kind) {
   return kind == OpKind::kDropout || kind == OpKind::kAddPositions || kind == OpKind::kRotary;
 }
 // Whether its first output may lie where an input lies that has the same dims: it reads each element of it, or each
-// row, before it writes that.
+// row, before it writes that. Not an op with an epilogue, whose definition is two kernels.
 constexpr bool WorksInPlace(OpKind kind) {
-  return (InfoOf(kind).kernel == KernelClass::kMemory && kind != OpKind::kMergeAttention) ||
+  const OpInfo& info = InfoOf(kind);
+  return (info.kernel == KernelClass::kMemory && info.epilogue == OpKind::kNumOps && kind != OpKind::kMergeAttention) ||
          kind == OpKind::kCrossEntropyGrad;
 }
 constexpr bool IsOptimizer(OpKind kind) { return kind >= OpKind::kSgd && kind <= OpKind::kLamb; }

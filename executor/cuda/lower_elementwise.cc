@@ -116,7 +116,13 @@ absl::Status LowerMseGrad(const Lowering& l) {
   return LaunchPointwise(l, body);
 }
 
+// And the sum with what has the same dims.
 absl::Status LowerDropout(const Lowering& l) {
+  const bool sum = l.call.op == OpKind::kDropoutAdd;
+  if (sum && (l.call.inputs.size() != 2 || l.call.outputs.size() != 1 || l.call.Adds(0) ||
+              l.call.rule->inputs[1] != l.call.rule->outputs[0])) {
+    return LowerInParts(l);
+  }
   const TensorView &x = l.call.inputs[0], &y = l.call.outputs[0];
   if (x.shape != y.shape) return absl::InvalidArgumentError("dims of input and output are in the same order");
   Dropout body;
@@ -132,6 +138,7 @@ absl::Status LowerDropout(const Lowering& l) {
     body.key_at = reinterpret_cast<const uint64_t*>(at);
   }
   body.x = RefOf(x);
+  if (sum) body.summand = RefOf(l.call.inputs[1]);
   body.y = RefOf(y);
   const Shape in_whole = RowMajorStrides(x.global);
   for (size_t d = 0; d < x.shape.size(); ++d) {
@@ -140,7 +147,7 @@ absl::Status LowerDropout(const Lowering& l) {
   }
   MESHWRIGHT_RETURN_IF_ERROR(CheckDims(body.places));
   const int32_t last = body.places.dims - 1;  // its places are of the whole; x and y are contiguous
-  body.vectors = TakesVectors({body.x, body.y}) && last >= 0 && body.places.stride[last][0] == 1 &&
+  body.vectors = TakesVectors({body.x, body.summand, body.y}) && last >= 0 && body.places.stride[last][0] == 1 &&
                  (last == 0 || body.places.extent[last] % kVector == 0);
   return l.LaunchVectors(body.places.total, body);
 }
@@ -393,6 +400,7 @@ absl::Status LowerElementwise(const Lowering& l) {
     case OpKind::kMseLossGrad:
       return LowerMseGrad(l);
     case OpKind::kDropout:
+    case OpKind::kDropoutAdd:
       return LowerDropout(l);
     case OpKind::kFill:
       return LaunchFill(l, l.call.outputs, l.call.attrs->scale);

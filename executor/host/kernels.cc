@@ -214,6 +214,7 @@ absl::Status RunTyped(const KernelCall& call) {
       return Fill<T>(call);
     case OpKind::kMatMulGelu:
     case OpKind::kMatMulGeluGrad:
+    case OpKind::kDropoutAdd:
     case OpKind::kAddLayerNorm:
     case OpKind::kAddRmsNorm:
     case OpKind::kLayerNormGradAdd:

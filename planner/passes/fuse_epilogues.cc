@@ -98,6 +98,7 @@ class Fuser {
                std::all_of(compute.rule.inputs.begin(), compute.rule.inputs.end(), [&](const OperandRule& summand) {
                  return summand == compute.rule.outputs[0] || IsRow(summand, compute.rule.outputs[0]);
                });
+      case OpKind::kDropout:
       case OpKind::kLayerNormGrad:
       case OpKind::kRmsNormGrad:
         return true;

@@ -1,5 +1,6 @@
-// Joins an op and the op behind it into one kernel that does both: a product and its GELU, or GELU's gradient; a sum
-// and the norm of it; the gradient of a norm and the sum with the gradient that came past it.
+// Joins an op and the op behind it into one kernel that does both: a product and its GELU, or GELU's gradient; a
+// dropout and the sum with the residual; a sum and the norm of it; the gradient of a norm and the sum with the gradient
+// that came past it.
 //
 //   before   MatMul reads h w b writes x                  MatMul reads dz v writes dy
 //            GeLU reads x writes y                        GeLUGrad reads dy x writes dx
@@ -9,8 +10,14 @@
 //            LayerNorm reads x g c writes n               Add reads dx dz writes dh
 //   after    AddLayerNorm reads p b h g c writes n x      LayerNormGradAdd reads dn x g dz writes dh dg db
 //
-// What it saves is a pass over the activation: x is not read again (nor written, where nobody else reads it), dy and dx
-// never written nor read, and there is one kernel to start instead of two. dy and dx need no memory any more.
+//   before   Dropout reads p writes d                     after    DropoutAdd reads p h writes x
+//            Add reads d h writes x
+//
+// What it saves is a pass over the activation: x is not read again (nor written, where nobody else reads it), d, dy and
+// dx never written nor read, and there is one kernel to start instead of two. d, dy and dx need no memory any more. A
+// dropout's gradient is a dropout by the same mask: where it is added to a gradient from before, they are such a pair.
+// A norm behind a DropoutAdd stays a kernel of its own: of 16 bits the two move 10 bytes an element, a Dropout and the
+// AddLayerNorm that the norm would become 12.
 //
 // Only of 16-bit types, whose products run on matrix units and are so short that the passes show; in float32 and
 // float64, where losses are compared to the last digits, the values are those of the kernels that define them. Of

@@ -180,5 +180,67 @@ TEST(FuseEpiloguesTest, NormsThatDoNotFitStay) {
   EXPECT_FALSE(HasFused(waits, "LayerNormGradAdd"));
 }
 
+// Two dropouts by one mask: of p, which is added to the residual r, and of the gradient of that sum, which is added to
+// a gradient that came past it.
+constexpr char kDropouts[] = R"(program dropouts mesh tp=2
+class all
+  buffer p bfloat16 (8, 16) {tp | -} temporary
+  buffer r bfloat16 (8, 16) {tp | -} activation
+  buffer d bfloat16 (8, 16) {tp | -} temporary
+  buffer x bfloat16 (8, 16) {tp | -} activation
+  buffer n bfloat16 (8, 16) {tp | -} activation
+  buffer g bfloat16 (16) {-} parameter
+  buffer dx bfloat16 (8, 16) {tp | -} temporary
+  buffer dz bfloat16 (8, 16) {tp | -} temporary
+  buffer dd bfloat16 (8, 16) {tp | -} temporary
+  buffer dp bfloat16 (8, 16) {tp | -} activation
+  block "forward" forward
+    compute Fill "-> m h, m h" writes p r
+    compute Dropout "m h -> m h" rate=0.25 stream=7 reads p writes d @layers/drop
+    compute Add "m h, m h -> m h" reads r d writes x @layers/add
+    compute RMSNorm "m h!, h! -> m h!" reads x g writes n @layers/norm
+  block "backward" backward
+    compute Fill "-> m h, m h" writes dx dz
+    compute Dropout "m h -> m h" rate=0.25 stream=7 reads dx writes dd @layers/drop/grad
+    compute Add "m h, m h -> m h" reads dd dz writes dp @layers/dp
+    compute RMSNorm "m h!, h! -> m h!" reads x g writes n @layers/norm
+  slot "forward" mb 0 layer 0
+  slot "backward" mb 0 layer 0
+)";
+
+Program FusedDropouts(const std::string& from = "", const std::string& to = "") {
+  std::string text = kDropouts;
+  if (!from.empty()) text = absl::StrReplaceAll(kDropouts, {{from, to}});
+  EXPECT_EQ(text == kDropouts, from.empty()) << from;
+  return Fused(text);
+}
+
+TEST(FuseEpiloguesTest, DropoutsTakeTheSumBehindThem) {
+  const Program program = FusedDropouts();
+  EXPECT_EQ(Lines(program, 0, "forward")[1],
+            "compute DropoutAdd \"m h, m h -> m h\" rate=0.25 stream=7 reads p r writes x @\"layers/drop + add\"");
+  EXPECT_EQ(Lines(program, 0, "backward")[1],
+            "compute DropoutAdd \"m h, m h -> m h\" rate=0.25 stream=7 reads dx dz writes dp "
+            "@\"layers/drop/grad + dp\"");
+  EXPECT_EQ(ToText(program).find("buffer d "), std::string::npos);
+  EXPECT_TRUE(HasFused(program, "RMSNorm"));
+  EXPECT_FALSE(HasFused(program, "AddRMSNorm"));
+}
+
+TEST(FuseEpiloguesTest, DropoutsThatDoNotFitStay) {
+  EXPECT_FALSE(HasFused(FusedDropouts("bfloat16", "float32"), "DropoutAdd"));
+  // What is left of p is read by somebody else, too.
+  const Program twice = FusedDropouts("reads r d writes x @layers/add",
+                                      "reads r d writes x\n    compute ReLU \"m h -> m h\" reads d writes n");
+  EXPECT_EQ(Lines(twice, 0, "forward")[1],
+            "compute Dropout \"m h -> m h\" rate=0.25 stream=7 reads p writes d @layers/drop");
+  // A sum of three, and with a row.
+  const Program three =
+      FusedDropouts("\"m h, m h -> m h\" reads r d writes x", "\"m h, m h, m h -> m h\" reads r d p writes x");
+  EXPECT_TRUE(HasFused(three, "Dropout"));
+  EXPECT_TRUE(HasFused(FusedDropouts("\"m h, m h -> m h\" reads r d writes x", "\"h, m h -> m h\" reads g d writes x"),
+                       "Dropout"));
+}
+
 }  // namespace
 }  // namespace meshwright

@@ -305,8 +305,8 @@ MESHWRIGHT_DEVICE uint64_t MixBits(uint64_t x) {  // Mix of executor/random.h
   return x ^ (x >> 31);
 }
 
-// x / (1 - rate), or 0 where the element's draw says so: Uniform of executor/random.h, of the stream `key`. The operand
-// of `places` is the element's number in the whole, less `base`.
+// x / (1 - rate), or 0 where the element's draw says so: Uniform of executor/random.h, of the stream `key`; and the
+// summand, where there is one. The operand of `places` is the element's number in the whole, less `base`.
 struct Dropout {
   static constexpr int kBlocksPerSm = 4;
   bool add = false, vectors = false;
@@ -314,7 +314,7 @@ struct Dropout {
   uint64_t key = 0;
   const uint64_t* key_at = nullptr;  // where there is one, it counts
   int64_t base = 0;
-  Ref x, y;
+  Ref x, summand, y;
   Places places;
 
   template <class A, class Ctx>
@@ -324,13 +324,18 @@ struct Dropout {
     OverRange<A>(First(ctx), Step(ctx), places.total, vectors, [&](auto some, int64_t i) {
       int64_t at[1];
       places.At(i, at);
-      A value[some.value];
-      LoadSome(x, i, value);
+      constexpr int N = some.value;
+      const auto got = Fetch<A, N>(x, i);
+      Some<A, N> also;
+      if (summand.data != nullptr) also = Fetch<A, N>(summand, i);
+      A value[N], rest[N] = {};
+      Unpack(x.type, got, value);
+      if (summand.data != nullptr) Unpack(summand.type, also, rest);
       MESHWRIGHT_UNROLL
-      for (int j = 0; j < some.value; ++j) {
+      for (int j = 0; j < N; ++j) {
         const uint64_t bits = MixBits(stream + 0x9e3779b97f4a7c15u * (static_cast<uint64_t>(base + at[0] + j) + 1));
         const double uniform = static_cast<double>(bits >> 11) * 0x1.0p-53;
-        value[j] *= uniform < rate ? A(0) : kept;
+        value[j] = value[j] * (uniform < rate ? A(0) : kept) + rest[j];
       }
       PutSome(y, i, value, add);
     });

@@ -157,6 +157,8 @@ std::vector<OpExample> LargeExamples(OpKind op) {
       return {{op, "", {{90, 104}, {90, 104}}}, {op, "", {{37, 53}, {37, 53}}}};
     case OpKind::kDropout:
       return {{op, "", {{90, 104}}, WithRate(0)}};
+    case OpKind::kDropoutAdd:
+      return {{op, "m n, m n -> m n", {{90, 104}, {90, 104}}}, {op, "m n, m n -> m n", {{37, 53}, {37, 53}}}};
     case OpKind::kSoftmax:
     case OpKind::kLogSoftmax:
       return {{op, "", {{50, 1000}}, {}, {}, -3, 3}};
