@@ -241,8 +241,8 @@ inline constexpr OpInfo kOps[] = {
     {OpKind::kRmsNormGradAdd, "RMSNormGradAdd", "", KernelClass::kNormalize, 12, Reduction::kSum, false, false, OpKind::kRmsNormGrad, OpKind::kAdd},
 
     // Optimizers: parameter, gradient, state... in place; an optional last output is the parameter in the compute type.
-    // Under loss scaling two scalars follow the inputs: AdjustScale's factor and count of skipped steps. All but LAMB's
-    // take several parameters at once (attrs.tensors, UpdateOperands); the instruction has no rule then.
+    // Under loss scaling two scalars follow the inputs: AdjustScale's factor and count of skipped steps. They take several
+    // parameters at once (attrs.tensors, UpdateOperands); the instruction has no rule then.
     {OpKind::kSgd, "SGD", "..., ... -> ...", KernelClass::kMemory, 2, Reduction::kSum, false, false},
     {OpKind::kMomentum, "Momentum", "..., ..., ... -> ..., ...", KernelClass::kMemory, 4, Reduction::kSum, false, false},
     {OpKind::kAdamW, "AdamW", "..., ..., ..., ... -> ..., ..., ...", KernelClass::kMemory, 14, Reduction::kSum, false, false},
@@ -296,8 +296,6 @@ constexpr size_t NumStates(OpKind optimizer) {
   if (optimizer == OpKind::kMomentum) return 1;
   return optimizer == OpKind::kAdamW || optimizer == OpKind::kLambStep || optimizer == OpKind::kLamb ? 2 : 0;
 }
-// Whether one instruction may update several parameters (OpAttrs::tensors). Not LAMB's steps, whose norms are of one.
-constexpr bool UpdatesMany(OpKind kind) { return kind >= OpKind::kSgd && kind <= OpKind::kAdamW; }
 constexpr std::optional<OpKind> OpKindFromName(absl::string_view name) {
   for (const OpInfo& row : kOps) {
     if (row.name == name) return row.kind;

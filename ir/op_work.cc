@@ -113,15 +113,20 @@ double UpdatePoints(const UpdateOperands& operands, int64_t tensors, absl::Span<
 }  // namespace
 
 std::optional<UpdateOperands> UpdateOperandsOf(OpKind kind, const OpAttrs& attrs, size_t inputs, size_t outputs) {
-  if (!UpdatesMany(kind) || attrs.tensors < 1 || static_cast<size_t>(attrs.tensors) > inputs) return std::nullopt;
+  if (!IsOptimizer(kind) || attrs.tensors < 1 || static_cast<size_t>(attrs.tensors) > inputs) return std::nullopt;
   const auto tensors = static_cast<size_t>(attrs.tensors);
+  // LAMB's states are its first step's; the second takes that step and the norms, which are as many.
+  const bool makes_norms = kind == OpKind::kLambStep, takes_norms = kind == OpKind::kLamb;
   UpdateOperands operands;
   operands.inputs = NumStates(kind) + 2;
+  operands.input_scalars = takes_norms ? 2 : 0;
+  operands.output_scalars = makes_norms ? 2 : 0;
   operands.outputs = outputs / tensors;
   operands.scaled = inputs == tensors * operands.inputs + 2;
-  const bool copied = operands.outputs == NumStates(kind) + 2;
+  const size_t least = takes_norms ? 1 : NumStates(kind) + 1 + operands.output_scalars;
+  const bool copied = !makes_norms && operands.outputs == least + 1;
   if (inputs != tensors * operands.inputs + (operands.scaled ? 2 : 0) || outputs != tensors * operands.outputs ||
-      (!copied && operands.outputs != NumStates(kind) + 1)) {
+      (!copied && operands.outputs != least)) {
     return std::nullopt;
   }
   return operands;

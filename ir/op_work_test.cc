@@ -157,7 +157,14 @@ TEST(UpdateOperandsTest, AreCountedByParameter) {
   EXPECT_FALSE(UpdateOperandsOf(OpKind::kSgd, attrs, 4, 2)->scaled);
   attrs.tensors = 1;
   EXPECT_TRUE(UpdateOperandsOf(OpKind::kSgd, attrs, 4, 2)->scaled);
-  EXPECT_FALSE(UpdateOperandsOf(OpKind::kLambStep, attrs, 4, 5).has_value());
+  // LAMB's first step makes two norms, its second takes them and may have a copy.
+  EXPECT_EQ(UpdateOperandsOf(OpKind::kLambStep, attrs, 4, 5)->output_scalars, 2u);
+  EXPECT_FALSE(UpdateOperandsOf(OpKind::kLambStep, attrs, 4, 6).has_value());
+  attrs.tensors = 3;
+  EXPECT_TRUE(UpdateOperandsOf(OpKind::kLambStep, attrs, 12 + 2, 15)->scaled);
+  EXPECT_EQ(UpdateOperandsOf(OpKind::kLamb, attrs, 12, 3)->input_scalars, 2u);
+  EXPECT_EQ(UpdateOperandsOf(OpKind::kLamb, attrs, 12, 6)->outputs, 2u);
+  EXPECT_FALSE(UpdateOperandsOf(OpKind::kLamb, attrs, 12, 9).has_value());
   for (const int64_t tensors : {int64_t{0}, int64_t{-1}, int64_t{1} << 62}) {
     attrs.tensors = tensors;
     EXPECT_FALSE(UpdateOperandsOf(OpKind::kSgd, attrs, 2, 1).has_value());

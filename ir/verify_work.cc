@@ -172,12 +172,11 @@ class WorkChecker {
         operand.push_back({static_cast<int8_t>(d), false});
         alone.rule.labels.push_back({absl::StrCat("d", d), false});
       }
-      alone.rule.inputs.assign(operands->inputs, operand);
-      alone.rule.outputs.assign(operands->outputs, operand);
-      if (operands->scaled) {
-        update.reads.insert(update.reads.end(), reads.end() - 2, reads.end());
-        alone.rule.inputs.resize(operands->inputs + 2);
-      }
+      alone.rule.inputs.assign(operands->inputs - operands->input_scalars, operand);
+      alone.rule.outputs.assign(operands->outputs - operands->output_scalars, operand);
+      if (operands->scaled) update.reads.insert(update.reads.end(), reads.end() - 2, reads.end());
+      alone.rule.inputs.resize(update.reads.size());
+      alone.rule.outputs.resize(update.writes.size());
       update.work = std::move(alone);
       MESHWRIGHT_RETURN_IF_ERROR(
           WorkChecker(program_, class_, block_, index_, class_index_, update).Check(std::get<Compute>(update.work)));

@@ -159,13 +159,6 @@ absl::Status CheckShapes(absl::Span<const TensorView> views, const Shape& shape)
   return absl::OkStatus();
 }
 
-// As Expect, with nothing or the two scalars of loss scaling behind `inputs`.
-absl::Status ExpectUpdate(const Lowering& l, size_t inputs, size_t outputs) {
-  const bool scaled = l.call.inputs.size() == inputs + 2;
-  MESHWRIGHT_RETURN_IF_ERROR(Expect(l, scaled ? inputs + 2 : inputs, scaled ? inputs + 2 : inputs, outputs));
-  return CheckShapes(l.call.inputs.subspan(inputs), {});
-}
-
 double CorrectionOf(double beta, int64_t step) { return 1 / (1 - std::pow(beta, static_cast<double>(step))); }
 
 absl::StatusOr<const double*> CorrectionAt(StepValues& values, double beta) {
@@ -225,33 +218,58 @@ absl::StatusOr<Update> UpdateOf(const Lowering& l, UpdateKind kind, size_t all) 
 
 using Views = absl::Span<const TensorView>;
 
-// Adds a parameter with `states` tensors beside it, unless there is no room, or its types are others than those so far.
-bool AddTensor(Views inputs, Views outputs, size_t states, Update& body) {
+// Parameters of one launch.
+struct Batch {
+  Update update;
+  LambNorms norms;  // of kLambStep
+};
+
+// Adds a parameter, unless there is no room, or its types are others than those so far.
+bool AddTensor(OpKind op, Views inputs, Views outputs, Batch& batch) {
+  Update& update = batch.update;
   const Ref none;
+  // What stands behind the parameter and the gradient is read, LAMB's second step has norms there and writes no states.
+  const size_t states = NumStates(op), written = op == OpKind::kLamb ? 0 : states;
   const Ref w = RefOf(inputs[0]), g = RefOf(inputs[1]), to = RefOf(outputs[0]);
-  const Ref m = states > 0 ? RefOf(inputs[2]) : none, new_m = states > 0 ? RefOf(outputs[1]) : none;
-  const Ref v = states > 1 ? RefOf(inputs[3]) : none, new_v = states > 1 ? RefOf(outputs[2]) : none;
-  const Ref copy = outputs.size() == states + 2 ? RefOf(outputs[states + 1]) : none;
+  const Ref m = states > 0 ? RefOf(inputs[2]) : none, new_m = written > 0 ? RefOf(outputs[1]) : none;
+  const Ref v = states > 1 ? RefOf(inputs[3]) : none, new_v = written > 1 ? RefOf(outputs[2]) : none;
+  const Ref copy = outputs.size() == written + 2 ? RefOf(outputs[written + 1]) : none;
   const Update::Types types = {w.type, g.type, m.type, v.type, to.type, new_m.type, new_v.type, copy.type};
-  const int64_t before = body.count == 0 ? 0 : body.ends[body.count - 1], n = inputs[0].size();
-  if (body.count == 0) {
-    body.types = types;
-    body.vectors = true;
+  const int64_t before = update.count == 0 ? 0 : update.ends[update.count - 1], n = inputs[0].size();
+  if (update.count == 0) {
+    update.types = types;
+    update.vectors = true;
   }
-  if (body.count == Update::kMost || body.types != types) return false;
-  body.vectors = body.vectors && TakesVectors({w, g, m, v, to, new_m, new_v, copy});
-  body.tensors[body.count] = {w.data, g.data, m.data, v.data, to.data, new_m.data, new_v.data, copy.data, n};
-  body.ends[body.count++] = static_cast<int32_t>(before + Update::ChunksOf(n));
+  if (update.count == Update::kMost || update.types != types) return false;
+  update.vectors =
+      update.vectors && TakesVectors({w, g, to, new_m, new_v, copy}) && (op == OpKind::kLamb || TakesVectors({m, v}));
+  if (op == OpKind::kLambStep) {
+    batch.norms.weights[update.count] = RefOf(outputs[3]);
+    batch.norms.steps[update.count] = RefOf(outputs[4]);
+  }
+  update.tensors[update.count] = {w.data, g.data, m.data, v.data, to.data, new_m.data, new_v.data, copy.data, n};
+  update.ends[update.count++] = static_cast<int32_t>(before + Update::ChunksOf(n));
   return true;
 }
 
-absl::Status LaunchUpdate(const Lowering& l, const Update& body) {
-  const int64_t chunks = body.ends[body.count - 1];
-  if (chunks == 0) return absl::OkStatus();
-  return l.Launch({chunks, 256, 0}, body);
+absl::Status LaunchUpdate(const Lowering& l, Batch& batch) {
+  const Update& update = batch.update;
+  const int64_t chunks = update.ends[update.count - 1];
+  if (update.kind != UpdateKind::kLambStep) {
+    return chunks == 0 ? absl::OkStatus() : l.Launch({chunks, 256, 0}, update);
+  }
+  const int64_t sums = 2 * std::max<int64_t>(1, chunks);
+  MESHWRIGHT_ASSIGN_OR_RETURN(std::byte* const scratch, l.scratch.Get(l.stream, Bytes(sums * sizeof(double))));
+  LambStep step;
+  static_cast<Update&>(step) = update;
+  step.sums = reinterpret_cast<double*>(scratch);
+  if (chunks > 0) MESHWRIGHT_RETURN_IF_ERROR(l.Launch({chunks, 256, 0}, step));
+  batch.norms.sums = step.sums;
+  std::copy(update.ends, update.ends + update.count, batch.norms.ends);
+  return l.Launch({update.count, 256, 0}, batch.norms);
 }
 
-// One launch for as many parameters as it takes.
+// One launch for as many parameters as it takes; of LAMB's first step two.
 absl::Status LowerUpdate(const Lowering& l, UpdateKind kind) {
   const KernelCall& call = l.call;
   const std::optional<UpdateOperands> operands =
@@ -262,46 +280,24 @@ absl::Status LowerUpdate(const Lowering& l, UpdateKind kind) {
   }
   const auto tensors = static_cast<size_t>(call.attrs->tensors), all = tensors * operands->inputs;
   MESHWRIGHT_RETURN_IF_ERROR(CheckShapes(call.inputs.subspan(all), {}));
-  MESHWRIGHT_ASSIGN_OR_RETURN(const Update none, UpdateOf(l, kind, all));
-  Update body = none;
+  Batch batch;
+  MESHWRIGHT_ASSIGN_OR_RETURN(batch.update, UpdateOf(l, kind, all));
+  const Batch none = batch;
   for (size_t t = 0; t < tensors; ++t) {
     const Views inputs = call.inputs.subspan(t * operands->inputs, operands->inputs);
     const Views outputs = call.outputs.subspan(t * operands->outputs, operands->outputs);
-    MESHWRIGHT_RETURN_IF_ERROR(CheckShapes(inputs, inputs[0].shape));
-    MESHWRIGHT_RETURN_IF_ERROR(CheckShapes(outputs, inputs[0].shape));
-    if (AddTensor(inputs, outputs, NumStates(call.op), body)) continue;
-    MESHWRIGHT_RETURN_IF_ERROR(LaunchUpdate(l, body));
-    body = none;
-    AddTensor(inputs, outputs, NumStates(call.op), body);
+    const size_t whole_inputs = operands->inputs - operands->input_scalars,
+                 whole_outputs = operands->outputs - operands->output_scalars;
+    MESHWRIGHT_RETURN_IF_ERROR(CheckShapes(inputs.first(whole_inputs), inputs[0].shape));
+    MESHWRIGHT_RETURN_IF_ERROR(CheckShapes(inputs.subspan(whole_inputs), {}));
+    MESHWRIGHT_RETURN_IF_ERROR(CheckShapes(outputs.first(whole_outputs), inputs[0].shape));
+    MESHWRIGHT_RETURN_IF_ERROR(CheckShapes(outputs.subspan(whole_outputs), {}));
+    if (AddTensor(call.op, inputs, outputs, batch)) continue;
+    MESHWRIGHT_RETURN_IF_ERROR(LaunchUpdate(l, batch));
+    batch = none;
+    AddTensor(call.op, inputs, outputs, batch);
   }
-  return LaunchUpdate(l, body);
-}
-
-// The parameter's sum comes first: the step may be written over the parameter.
-absl::Status LowerLambStep(const Lowering& l) {
-  const KernelCall& call = l.call;
-  MESHWRIGHT_RETURN_IF_ERROR(ExpectUpdate(l, 4, 5));
-  MESHWRIGHT_RETURN_IF_ERROR(CheckShapes(call.inputs.first(4), call.inputs[0].shape));
-  MESHWRIGHT_RETURN_IF_ERROR(CheckShapes(call.outputs.first(3), call.inputs[0].shape));
-  MESHWRIGHT_RETURN_IF_ERROR(CheckShapes(call.outputs.subspan(3), {}));
-  MESHWRIGHT_ASSIGN_OR_RETURN(Update body, UpdateOf(l, UpdateKind::kLambStep, 4));
-  AddTensor(call.inputs, call.outputs.first(3), 2, body);
-  MESHWRIGHT_RETURN_IF_ERROR(LowerSumOfSquares(l, call.inputs[0], call.outputs[3]));
-  MESHWRIGHT_RETURN_IF_ERROR(LaunchUpdate(l, body));
-  return LowerSumOfSquares(l, call.outputs[0], call.outputs[4]);
-}
-
-absl::Status LowerLamb(const Lowering& l) {
-  const KernelCall& call = l.call;
-  MESHWRIGHT_RETURN_IF_ERROR(ExpectUpdate(l, 4, call.outputs.size() == 2 ? 2 : 1));
-  MESHWRIGHT_RETURN_IF_ERROR(CheckShapes(call.inputs.first(2), call.inputs[0].shape));
-  MESHWRIGHT_RETURN_IF_ERROR(CheckShapes(call.inputs.subspan(2), {}));
-  MESHWRIGHT_RETURN_IF_ERROR(CheckShapes(call.outputs, call.inputs[0].shape));
-  MESHWRIGHT_ASSIGN_OR_RETURN(Update body, UpdateOf(l, UpdateKind::kLamb, 4));
-  body.weights = RefOf(call.inputs[2]);
-  body.steps = RefOf(call.inputs[3]);
-  AddTensor(call.inputs, call.outputs, 0, body);
-  return LaunchUpdate(l, body);
+  return LaunchUpdate(l, batch);
 }
 
 // Any of the inputs may find something.
@@ -411,9 +407,9 @@ absl::Status LowerElementwise(const Lowering& l) {
     case OpKind::kAdamW:
       return LowerUpdate(l, UpdateKind::kAdamW);
     case OpKind::kLambStep:
-      return LowerLambStep(l);
+      return LowerUpdate(l, UpdateKind::kLambStep);
     case OpKind::kLamb:
-      return LowerLamb(l);
+      return LowerUpdate(l, UpdateKind::kLamb);
     case OpKind::kNotFinite:
       return LowerNotFinite(l);
     case OpKind::kAdjustScale:

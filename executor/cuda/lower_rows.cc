@@ -276,16 +276,6 @@ absl::Status LowerNormGrad(const Lowering& l, bool centred) {
 
 }  // namespace
 
-absl::Status LowerSumOfSquares(const Lowering& l, const TensorView& x, const TensorView& out) {
-  SumAll body;
-  body.kind = SumKind::kSquares;
-  body.a = RefOf(x);
-  body.out = RefOf(out);
-  AddDim(body.places, x.size(), {1, 0, 0});
-  MESHWRIGHT_ASSIGN_OR_RETURN(std::byte* const scratch, l.scratch.Get(l.stream, Bytes(kSumBlocks * 8)));
-  return LowerSum(l, body, scratch);
-}
-
 // One case for each operator; RowOp's operands are a, b, c, labels, out, out2.
 absl::Status LowerRows(const Lowering& l) {
   const auto in = [&](size_t i) { return RefOf(l.call.inputs[i]); };

@@ -93,8 +93,6 @@ absl::Status LowerElementwise(const Lowering& l);
 absl::Status LowerMovement(const Lowering& l);
 // lower_rows.cc
 absl::Status LowerRows(const Lowering& l);
-// out = the sum of the squares of x; out has one element.
-absl::Status LowerSumOfSquares(const Lowering& l, const TensorView& x, const TensorView& out);
 // lower_tiles.cc
 absl::Status LowerAttention(const Lowering& l);
 absl::Status LowerMergeAttention(const Lowering& l);

@@ -449,6 +449,34 @@ TEST(OptimizersTest, SeveralParametersInOneCall) {
   }
 }
 
+// LAMB's norms are of each parameter alone, and of a copy.
+TEST(OptimizersTest, LambOfSeveralParametersInOneCall) {
+  OpAttrs attrs = Rate(0.25);
+  attrs.beta1 = 0.5;
+  attrs.beta2 = 0.75;
+  const std::vector<In> first = {{{2}, {3, 5}}, {{2}, {2, 4}}, {{2}, {4, 6}}, {{2}, {1, 2}}};
+  const std::vector<In> second = {{{1}, {7}}, {{1}, {-2}}, {{1}, {1}}, {{1}, {3}}};
+  std::vector<Numbers> steps, weights;
+  std::vector<In> all, half;
+  for (const std::vector<In>& one : {first, second}) {
+    const Shape& shape = one[0].shape;
+    ASSERT_OK_AND_ASSIGN(const auto made,
+                         RunOp(OpKind::kLambStep, " -> ", one, {shape, shape, shape, {}, {}}, attrs, 3));
+    steps.insert(steps.end(), made.begin(), made.end());
+    const std::vector<In> apply = {one[0], {shape, made[0]}, {{}, made[3]}, {{}, made[4]}};
+    ASSERT_OK_AND_ASSIGN(const auto applied, RunOp(OpKind::kLamb, " -> ", apply, {shape, shape}, attrs, 3));
+    weights.insert(weights.end(), applied.begin(), applied.end());
+    all.insert(all.end(), one.begin(), one.end());
+    half.insert(half.end(), apply.begin(), apply.end());
+  }
+  attrs.tensors = 2;
+  const std::vector<Shape> made = {{2}, {2}, {2}, {}, {}, {1}, {1}, {1}, {}, {}};
+  ASSERT_OK_AND_ASSIGN(const auto all_steps, RunOp(OpKind::kLambStep, " -> ", all, made, attrs, 3));
+  EXPECT_EQ(all_steps, steps);
+  ASSERT_OK_AND_ASSIGN(const auto all_weights, RunOp(OpKind::kLamb, " -> ", half, {{2}, {2}, {1}, {1}}, attrs, 3));
+  EXPECT_EQ(all_weights, weights);
+}
+
 // ---- what does not fit ---------------------------------------------------------------------------------------------
 
 // You et al., arXiv:1904.00962, with beta1 1/2, beta2 3/4, epsilon 1 and decay 0.1, by hand.

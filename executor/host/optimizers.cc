@@ -162,28 +162,13 @@ absl::Status OneAdamW(const KernelCall& call) {
   return absl::OkStatus();
 }
 
-}  // namespace
-
-template <class T>
-absl::Status Sgd(const KernelCall& call) {
-  return ForEach(call, OneSgd<T>);
-}
-template <class T>
-absl::Status Momentum(const KernelCall& call) {
-  return ForEach(call, OneMomentum<T>);
-}
-template <class T>
-absl::Status AdamW(const KernelCall& call) {
-  return ForEach(call, OneAdamW<T>);
-}
-
 // You et al., arXiv:1904.00962, algorithm 2 with the decay inside the step: with m and v as in AdamW,
 //   step = m / (1 - beta1^t) / (sqrt(v / (1 - beta2^t)) + epsilon) + weight_decay * w
 //   w <- w - learning_rate * (|w| / |step|) * step
 // where both norms are of the whole parameter, and their quotient is 1 where either is 0. This is the first line, with
 // the sums of squares that the norms are the roots of.
 template <class T>
-absl::Status LambStep(const KernelCall& call) {
+absl::Status OneLambStep(const KernelCall& call) {
   MESHWRIGHT_RETURN_IF_ERROR(CheckInputs(call, 4, 4, 5));
   MESHWRIGHT_RETURN_IF_ERROR(CheckShapes(call, call.outputs.first(3)));
   Pointers<T> p(call, 2);
@@ -220,7 +205,7 @@ absl::Status LambStep(const KernelCall& call) {
 
 // The second line.
 template <class T>
-absl::Status Lamb(const KernelCall& call) {
+absl::Status OneLamb(const KernelCall& call) {
   MESHWRIGHT_RETURN_IF_ERROR(CheckInputs(call, 2, 4, call.outputs.size() == 2 ? 2 : 1));
   MESHWRIGHT_RETURN_IF_ERROR(CheckShapes(call, call.outputs));
   const Pointers<T> p(call, 0, 4);
@@ -230,6 +215,29 @@ absl::Status Lamb(const KernelCall& call) {
   const T rate = static_cast<T>(call.attrs->learning_rate) * trust;
   for (int64_t i = 0; i < p.n; ++i) p.Set(i, p.w[i] - rate * p.g[i]);
   return absl::OkStatus();
+}
+
+}  // namespace
+
+template <class T>
+absl::Status Sgd(const KernelCall& call) {
+  return ForEach(call, OneSgd<T>);
+}
+template <class T>
+absl::Status Momentum(const KernelCall& call) {
+  return ForEach(call, OneMomentum<T>);
+}
+template <class T>
+absl::Status AdamW(const KernelCall& call) {
+  return ForEach(call, OneAdamW<T>);
+}
+template <class T>
+absl::Status LambStep(const KernelCall& call) {
+  return ForEach(call, OneLambStep<T>);
+}
+template <class T>
+absl::Status Lamb(const KernelCall& call) {
+  return ForEach(call, OneLamb<T>);
 }
 
 // Accumulating, it joins what is there: by maximum, as its row says.

@@ -10,9 +10,15 @@
 // and layers apart: an update starts when its layer's gradients have arrived, and the block is stored once.
 //
 // The joined update stands where its last one stood or further down: updates move past kernels that neither wait, nor
-// are waited for, nor touch their operands. LAMB's steps stay as they are: their norms are of one parameter, and each
-// would hold its step until the last one's norms are known. Idempotent. Must run behind the passes that split updates
-// or give them operands (shard_optimizer, scale_loss) and before overlap, which puts waits between instructions.
+// are waited for, nor touch their operands. LAMB has two kernels then, and where parameters are split one sum over the
+// ranks between them, of all norms:
+//
+//   before   LAMBStep a, all_reduce a's norms, LAMB a, LAMBStep b, all_reduce b's norms, LAMB b
+//   after    LAMBStep tensors=2 a b, all_reduce both's norms, LAMB tensors=2 a b
+//
+// All of a layer's steps are in memory at the same time, at the step's end, where activations are not. Idempotent. Must
+// run behind the passes that split updates or give them operands (shard_optimizer, scale_loss) and before overlap,
+// which puts waits between instructions.
 #ifndef MESHWRIGHT_PLANNER_PASSES_FUSE_UPDATES_H_
 #define MESHWRIGHT_PLANNER_PASSES_FUSE_UPDATES_H_
 

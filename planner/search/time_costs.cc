@@ -92,7 +92,7 @@ double TimeCosts::Kernel(const Op& op, const Assignment& assignment) const {
 absl::StatusOr<double> TimeCosts::Update(const Tensor& parameter, const Layout& layout) const {
   const Shape local = LocalShape(parameter.shape, layout, mesh_);
   const bool master = SizeOf(parameter.dtype) < SizeOf(DType::kFloat32);
-  const size_t states = UpdatesMany(update_) ? NumStates(update_) : 0;
+  const size_t states = update_ == OpKind::kLamb ? 0 : NumStates(update_);  // those are of its first step
   const DType dtype = master ? DType::kFloat32 : parameter.dtype;
   const std::vector<Shape> inputs(2 + states, local);
   std::vector<Shape> outputs(1 + states, local);

@@ -1,6 +1,6 @@
 // Models under random plans, with each update on its own and with those that are alike in one: the same losses and
-// parameters on the host, to the bit, in the same memory; and on stand-ins for GPUs, by the host's kernels to the bit
-// and by the devices' but for roundings.
+// parameters on the host, to the bit, in the same memory but for LAMB's steps; and on stand-ins for GPUs, by the host's
+// kernels to the bit and by the devices' but for roundings.
 #include <cstdlib>
 #include <string>
 #include <vector>
@@ -90,7 +90,7 @@ Updates CountUpdates(const Program& program) {
         if (compute == nullptr || !IsOptimizer(compute->op)) continue;
         ++updates.instructions;
         updates.tensors += compute->attrs.tensors;
-        updates.lamb += UpdatesMany(compute->op) ? 0 : 1;
+        updates.lamb += compute->op == OpKind::kLambStep ? 1 : 0;
       }
     }
   }
@@ -105,10 +105,11 @@ void Check(uint64_t seed, Updates& saved) {
   const Updates fused = CountUpdates(with.program), apart = CountUpdates(without.program);
   EXPECT_EQ(apart.instructions, apart.tensors);
   EXPECT_EQ(fused.tensors, apart.tensors);
-  EXPECT_EQ(fused.lamb, apart.lamb);
   saved.instructions += apart.instructions - fused.instructions;
-  saved.lamb += fused.lamb;
-  EXPECT_EQ(with.result.arenas, without.result.arenas);
+  saved.lamb += apart.lamb - fused.lamb;
+  if (apart.lamb == 0) {
+    EXPECT_EQ(with.result.arenas, without.result.arenas);
+  }
 }
 
 TEST(FusedUpdatesTest, TheSameStepsWithAndWithout) {
@@ -117,7 +118,7 @@ TEST(FusedUpdatesTest, TheSameStepsWithAndWithout) {
   for (uint64_t seed = 1; seed <= kNumPlans && !HasFailure(); ++seed) Check(seed, saved);
   if (HasFailure()) return;
   EXPECT_GT(saved.instructions, 5 * static_cast<int64_t>(kNumPlans));
-  EXPECT_GT(saved.lamb, 0);
+  EXPECT_GT(saved.lamb, 5);
 }
 
 }  // namespace

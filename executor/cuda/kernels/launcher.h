@@ -15,6 +15,7 @@
 #include "executor/cuda/kernels/pointwise.h"
 #include "executor/cuda/kernels/rows.h"
 #include "executor/cuda/kernels/simt.h"
+#include "executor/cuda/kernels/updates.h"
 
 namespace meshwright::cuda {
 

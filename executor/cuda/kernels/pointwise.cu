@@ -1,6 +1,7 @@
 #include "executor/cuda/kernels/bodies.h"
 #include "executor/cuda/kernels/device.cuh"
 #include "executor/cuda/kernels/pointwise.h"
+#include "executor/cuda/kernels/updates.h"
 
 namespace meshwright::cuda {
 

@@ -489,7 +489,7 @@ struct NormParameters {
   }
 };
 
-enum class SumKind : uint8_t { kValues, kSquares, kSquaredErrors, kLogLoss };  // a; a^2; (a - b)^2; log(b) + a - c
+enum class SumKind : uint8_t { kValues, kSquaredErrors, kLogLoss };  // a; (a - b)^2; log(b) + a - c
 
 // One sum a block, in double, into `partial`; with one block, the sum of all into `out`.
 struct SumAll {
@@ -517,7 +517,6 @@ struct SumAll {
       for (int j = 0; j < N; ++j) {
         const double value = of_a[j], second = of_b[j];
         if (kind == SumKind::kValues) sum += value;
-        if (kind == SumKind::kSquares) sum += value * value;
         if (kind == SumKind::kSquaredErrors) sum += (value - second) * (value - second);
         if (kind == SumKind::kLogLoss) sum += log(second) + value - static_cast<double>(of_c[j]);
       }

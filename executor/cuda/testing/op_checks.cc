@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "executor/cuda/kernels/pointwise.h"
 #include "executor/cuda/kernels/simt.h"
+#include "executor/cuda/kernels/updates.h"
 #include "executor/host/kernels.h"
 #include "ir/program.h"
 #include "ir/status.h"
@@ -128,8 +129,11 @@ std::vector<OpExample> Updates(OpKind op, const std::vector<Shape>& parameters) 
     example.attrs.tensors = static_cast<int64_t>(parameters.size());
     example.low = 0.25;
     for (const Shape& shape : parameters) {
-      example.inputs.insert(example.inputs.end(), NumStates(op) + 2, shape);
-      example.outputs.insert(example.outputs.end(), NumStates(op) + (scaled ? 2 : 1), shape);
+      const bool takes = op == OpKind::kLamb, makes = op == OpKind::kLambStep;
+      example.inputs.insert(example.inputs.end(), takes ? 2 : NumStates(op) + 2, shape);
+      example.inputs.insert(example.inputs.end(), takes ? 2 : 0, Shape());
+      example.outputs.insert(example.outputs.end(), (takes ? 0 : NumStates(op)) + (scaled && !makes ? 2 : 1), shape);
+      example.outputs.insert(example.outputs.end(), makes ? 2 : 0, Shape());
     }
     if (scaled) example.inputs.insert(example.inputs.end(), 2, Shape());
     examples.push_back(std::move(example));
@@ -222,20 +226,20 @@ std::vector<OpExample> LargeExamples(OpKind op) {
       return {{op, "", {{8, 40, 30}, {60, 4, 8}}, {}, {}, -1, 1, {{60, 4, 30}}}};
     case OpKind::kCombineGrad:
       return {{op, "", {{60, 4, 30}, {8, 40, 30}, {60, 4, 8}}, {}, {}, -1, 1, {{8, 40, 30}, {60, 4, 8}}}};
-    case OpKind::kLambStep:
-      return {{op, "", {{300, 200}, {300, 200}, {300, 200}, {300, 200}}, {}, {}, 0, 1}};
     case OpKind::kSgd:
     case OpKind::kMomentum:
       return Updates(op, {{50, 100}, {8}, {3}, {2048}});
-    case OpKind::kAdamW: {  // chunks that are full and not; more than one launch takes
+    case OpKind::kAdamW:
+    case OpKind::kLambStep:
+    case OpKind::kLamb: {  // chunks that are full and not; more than one launch takes
       std::vector<OpExample> examples = Updates(op, {{300, 200}, {8}, {2049}, {4096}});
       const std::vector<OpExample> many = Updates(op, std::vector<Shape>(Update::kMost + 5, {7, 3}));
       examples.insert(examples.end(), many.begin(), many.end());
+      if (op == OpKind::kLamb) {  // norms of 0, whose quotient is 1
+        examples.push_back({op, "", {{3}, {3}, {}, {}}, WithRate(0.25), {}, 0, 0});
+      }
       return examples;
     }
-    case OpKind::kLamb:  // and norms of 0, whose quotient is 1
-      return {{op, "", {{300, 200}, {300, 200}, {}, {}}, WithRate(0.25), {}, 0.5, 1},
-              {op, "", {{3}, {3}, {}, {}}, WithRate(0.25), {}, 0, 0}};
     default:
       return {};
   }
