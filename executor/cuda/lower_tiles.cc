@@ -170,6 +170,39 @@ absl::StatusOr<RoutingShape> RoutingOf(const TensorView& logits, const TensorVie
   return RoutingShape{groups, l[s], l[s + 1], l[s + 2], x[1], x[2], top_k, first, of_group};
 }
 
+// Launches a body whose tokens and slots are set, from input i to output i. Slots that no token has hold `empty`.
+absl::Status LaunchSlotRows(const Lowering& l, SlotRows body, size_t i, double empty) {
+  const TensorView &from = l.call.inputs[i], &to = l.call.outputs[i];
+  body.add = l.call.Adds(i);
+  body.width = to.shape.back();
+  body.rows = RefOf(body.back ? to : from);
+  body.in_slots = RefOf(body.back ? from : to);
+  if (!body.back && !body.add) MESHWRIGHT_RETURN_IF_ERROR(LaunchFill(l, {to}, empty));
+  return l.LaunchRows(body.tokens, body.width, body);
+}
+
+// The gates' kernel, of the call that `route` is for.
+absl::Status LaunchCombine(const Lowering& l, const Route& route, const TensorView& tokens, const TensorView& experts) {
+  const KernelCall& call = l.call;
+  CombineSlots body;
+  body.gradient = call.op == OpKind::kCombineGrad;
+  body.add = call.Adds(0);
+  body.r = route.r;
+  body.experts = route.experts;
+  body.slots = route.slots;
+  body.tokens = RefOf(tokens);
+  body.in_slots = RefOf(experts);
+  body.logits = route.logits;
+  if (body.gradient) {
+    body.d_slots = RefOf(call.outputs[0]);
+    body.d_logits = RefOf(call.outputs[1]);
+    for (size_t i = 0; i < 2; ++i) {
+      if (!call.Adds(i)) MESHWRIGHT_RETURN_IF_ERROR(LaunchFill(l, {call.outputs[i]}, 0));
+    }
+  }
+  return l.LaunchRows(body.r.Tokens(), body.r.h, body);
+}
+
 }  // namespace
 
 absl::Status LowerAttention(const Lowering& l) {
@@ -253,54 +286,33 @@ absl::Status LowerMergeAttention(const Lowering& l) {
 
 absl::Status LowerExperts(const Lowering& l) {
   const KernelCall& call = l.call;
-  const bool combine_grad = call.op == OpKind::kCombineGrad;
+  const bool combine_grad = call.op == OpKind::kCombineGrad, dispatch = call.op == OpKind::kDispatch;
   const TensorView& logits = call.inputs[combine_grad ? 2 : 1];
-  const TensorView& tokens = call.op == OpKind::kDispatch || combine_grad ? call.inputs[0] : call.outputs[0];
-  const TensorView& experts = call.op == OpKind::kDispatch ? call.outputs[0] : call.inputs[combine_grad ? 1 : 0];
-  Tokens body;
-  MESHWRIGHT_ASSIGN_OR_RETURN(body.r, RoutingOf(logits, tokens, experts, call.attrs->top_k));
-  const int64_t choices = body.r.Tokens() * body.r.top_k;
-  MESHWRIGHT_ASSIGN_OR_RETURN(std::byte* const scratch, l.scratch.Get(l.stream, Bytes(choices * 8)));
+  const TensorView& tokens = dispatch || combine_grad ? call.inputs[0] : call.outputs[0];
+  const TensorView& experts = dispatch ? call.outputs[0] : call.inputs[combine_grad ? 1 : 0];
+  if (combine_grad && (call.outputs[0].shape != experts.shape || call.outputs[1].shape != logits.shape)) {
+    return absl::InvalidArgumentError("gradients differ in shape from what they are gradients of");
+  }
   Route route;
-  route.r = body.r;
+  MESHWRIGHT_ASSIGN_OR_RETURN(route.r, RoutingOf(logits, tokens, experts, call.attrs->top_k));
+  const int64_t choices = route.r.Tokens() * route.r.top_k;
+  MESHWRIGHT_ASSIGN_OR_RETURN(std::byte* const scratch, l.scratch.Get(l.stream, Bytes(choices * 8)));
   route.logits = RefOf(logits);
   route.experts = reinterpret_cast<int32_t*>(scratch);
   route.slots = route.experts + choices;
-  body.experts = route.experts;
+  MESHWRIGHT_RETURN_IF_ERROR(l.LaunchRows(route.r.n * route.r.b, std::max(route.r.s, route.r.of_group), route));
+  if (!dispatch && call.op != OpKind::kDispatchGrad) return LaunchCombine(l, route, tokens, experts);
+  SlotRows body;
+  body.back = !dispatch;
+  body.n = route.r.top_k;
+  body.tokens = route.r.Tokens();
   body.slots = route.slots;
-  body.add = call.Adds(0);
-  body.tokens = RefOf(tokens);
-  body.in_slots = RefOf(experts);
-  body.logits = RefOf(logits);
-  switch (call.op) {
-    case OpKind::kDispatch:
-      body.kind = TokenKind::kDispatch;
-      if (!call.Adds(0)) MESHWRIGHT_RETURN_IF_ERROR(LaunchFill(l, {experts}, 0));
-      break;
-    case OpKind::kDispatchGrad:
-      body.kind = TokenKind::kDispatchGrad;
-      break;
-    case OpKind::kCombine:
-      body.kind = TokenKind::kCombine;
-      break;
-    default:
-      body.kind = TokenKind::kCombineGrad;
-      if (call.outputs[0].shape != experts.shape || call.outputs[1].shape != logits.shape) {
-        return absl::InvalidArgumentError("gradients differ in shape from what they are gradients of");
-      }
-      body.d_slots = RefOf(call.outputs[0]);
-      body.d_logits = RefOf(call.outputs[1]);
-      for (size_t i = 0; i < 2; ++i) {
-        if (!call.Adds(i)) MESHWRIGHT_RETURN_IF_ERROR(LaunchFill(l, {call.outputs[i]}, 0));
-      }
-  }
-  MESHWRIGHT_RETURN_IF_ERROR(l.LaunchRows(body.r.n * body.r.b, std::max(body.r.s, body.r.of_group), route));
-  return l.LaunchRows(body.r.Tokens(), body.r.h, body);
+  return LaunchSlotRows(l, body, 0, 0);
 }
 
 absl::Status LowerGroups(const Lowering& l) {
   const KernelCall& call = l.call;
-  GroupTokens body;
+  SlotRows body;
   body.back = call.op == OpKind::kFromGroups;
   const Shape& logits = call.inputs[1].shape;
   const Shape& groups = (body.back ? call.inputs[0] : call.outputs[0]).shape;
@@ -326,15 +338,8 @@ absl::Status LowerGroups(const Lowering& l) {
   body.slots = group.slots;
   MESHWRIGHT_RETURN_IF_ERROR(l.LaunchRows(group.b, std::max(group.s, group.n), group));
   for (size_t i = 0; i < call.outputs.size(); ++i) {
-    body.add = call.Adds(i);
-    body.width = call.outputs[i].shape.back();
-    body.rows = RefOf(body.back ? call.outputs[i] : call.inputs[i]);
-    body.groups = RefOf(body.back ? call.inputs[i] : call.outputs[i]);
-    if (!body.back && !body.add) {
-      const double empty = i == 0 ? 0 : -std::numeric_limits<double>::infinity();
-      MESHWRIGHT_RETURN_IF_ERROR(LaunchFill(l, {call.outputs[i]}, empty));
-    }
-    MESHWRIGHT_RETURN_IF_ERROR(l.LaunchRows(body.tokens, body.width, body));
+    const double empty = i == 0 ? 0 : -std::numeric_limits<double>::infinity();
+    MESHWRIGHT_RETURN_IF_ERROR(LaunchSlotRows(l, body, i, empty));
   }
   return absl::OkStatus();
 }

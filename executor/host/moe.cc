@@ -128,6 +128,21 @@ void Gates(const Routing& r, const T* logits, int64_t token, std::vector<T>& gat
   for (int64_t k = 0; k < r.top_k; ++k) gates[k] /= sum;
 }
 
+// Each row of `width` of input k to its places in output k: place i is of row i / places_per_row, and has the slot
+// slot_of(i), below 0 none. No two places have one slot; those that no place has hold `empty`.
+template <class T, class SlotOf>
+void RowsToPlaces(const KernelCall& call, size_t k, size_t places, int64_t places_per_row, int64_t width, T empty,
+                  const SlotOf& slot_of) {
+  const TensorView& y = call.outputs[k];
+  if (!call.Adds(k)) std::fill_n(y.as<T>(), y.size(), empty);
+  for (size_t i = 0; i < places; ++i) {
+    if (slot_of(i) < 0) continue;
+    const T* from = call.inputs[k].as<T>() + static_cast<int64_t>(i) / places_per_row * width;
+    T* to = y.as<T>() + slot_of(i) * width;
+    for (int64_t j = 0; j < width; ++j) to[j] = call.Adds(k) ? to[j] + from[j] : from[j];
+  }
+}
+
 // To each row of h of the first output, the sum of what its places have in the first input: place i is of row
 // i / places_per_row, and has the slot slot_of(i), below 0 none.
 template <class T, class SlotOf>
@@ -148,15 +163,8 @@ void SumOfPlaces(const KernelCall& call, size_t places, int64_t places_per_row, 
 template <class T>
 absl::Status Dispatch(const KernelCall& call) {
   MESHWRIGHT_RETURN_IF_ERROR(CheckCounts(call, 2, 2, 1));
-  const TensorView& experts = call.outputs[0];
-  MESHWRIGHT_ASSIGN_OR_RETURN(const Routing r, Route<T>(call.inputs[1], call.inputs[0], experts, *call.attrs));
-  if (!call.Adds(0)) std::fill_n(experts.as<T>(), experts.size(), T(0));
-  for (size_t i = 0; i < r.choices.size(); ++i) {
-    if (r.choices[i].slot < 0) continue;
-    const T* from = call.inputs[0].as<T>() + static_cast<int64_t>(i) / r.top_k * r.h;
-    T* to = experts.as<T>() + r.choices[i].slot * r.h;
-    for (int64_t h = 0; h < r.h; ++h) to[h] += from[h];
-  }
+  MESHWRIGHT_ASSIGN_OR_RETURN(const Routing r, Route<T>(call.inputs[1], call.inputs[0], call.outputs[0], *call.attrs));
+  RowsToPlaces<T>(call, 0, r.choices.size(), r.top_k, r.h, T(0), [&](size_t i) { return r.choices[i].slot; });
   return absl::OkStatus();
 }
 
@@ -239,16 +247,8 @@ absl::Status ToGroups(const KernelCall& call) {
     if (call.outputs[i].size() != g.n * g.q * g.b * width) {
       return absl::InvalidArgumentError("the groups' logits do not fit their tokens");
     }
-    T* const all = call.outputs[i].as<T>();
-    if (!call.Adds(i)) {
-      std::fill_n(all, call.outputs[i].size(), i == 0 ? T(0) : -std::numeric_limits<T>::infinity());
-    }
-    for (int64_t place = 0; place < static_cast<int64_t>(g.slots.size()); ++place) {
-      if (g.slots[place] < 0) continue;
-      const T* from = call.inputs[i].as<T>() + place / g.n * width;
-      T* to = all + g.slots[place] * width;
-      for (int64_t h = 0; h < width; ++h) to[h] = call.Adds(i) ? to[h] + from[h] : from[h];
-    }
+    const T empty = i == 0 ? T(0) : -std::numeric_limits<T>::infinity();
+    RowsToPlaces<T>(call, i, g.slots.size(), g.n, width, empty, [&](size_t place) { return g.slots[place]; });
   }
   return absl::OkStatus();
 }

@@ -2,15 +2,16 @@
 #ifndef MESHWRIGHT_EXECUTOR_CUDA_KERNELS_BODIES_H_
 #define MESHWRIGHT_EXECUTOR_CUDA_KERNELS_BODIES_H_
 
-#define MESHWRIGHT_POINTWISE_BODIES(X)                                                                        \
-  X(Pointwise)                                                                                                \
-  X(RawCopy)                                                                                                  \
-  X(Fill)                                                                                                     \
-  X(Swiglu) X(GatherRows) X(GatherRowsGrad) X(OneHot) X(Dropout) X(Rotary) X(Update) X(LambStep) X(LambNorms) \
-      X(NotFinite) X(AdjustScale)
+#define MESHWRIGHT_POINTWISE_BODIES(X) \
+  X(Pointwise)                         \
+  X(RawCopy)                           \
+  X(Fill)                              \
+  X(Swiglu)                            \
+  X(GatherRows)                        \
+  X(GatherRowsGrad) X(OneHot) X(Dropout) X(Rotary) X(Update) X(LambStep) X(LambNorms) X(NotFinite) X(AdjustScale)
 #define MESHWRIGHT_ROW_BODIES(X) X(Reduce) X(RowOp) X(Norm) X(NormParameters) X(SumAll)
 #define MESHWRIGHT_TILE_BODIES(X) \
-  X(AttentionForward) X(AttentionBackward) X(AttentionMerge) X(Route) X(Tokens) X(RouteGroups) X(GroupTokens)
+  X(AttentionForward) X(AttentionBackward) X(AttentionMerge) X(Route) X(RouteGroups) X(SlotRows) X(CombineSlots)
 // On tensor cores: a variant per type and width of heads.
 #define MESHWRIGHT_WARP_BODIES(X) X(FlashForward) X(FlashQueryGradient) X(FlashKeyGradient)
 // On Hopper's tensor cores, likewise.

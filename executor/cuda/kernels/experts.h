@@ -99,25 +99,25 @@ struct RouteGroups {
 
 // Rows of tokens to their slots, or the sum of their slots' rows back. A block per token. Slots hold 0, what is added
 // to, or what empty ones hold, before.
-struct GroupTokens {
-  bool back = false;  // FromGroups
+struct SlotRows {
+  bool back = false;
   bool add = false;
   int64_t n = 1, tokens = 0, width = 0;
-  const int32_t* slots = nullptr;
-  Ref rows, groups;
+  const int32_t* slots = nullptr;  // n of each token, -1 where it has none
+  Ref rows, in_slots;
 
   template <class A, class Ctx>
   MESHWRIGHT_DEVICE void Run(Ctx& ctx) const {
     for (int64_t token = ctx.block(); token < tokens; token += ctx.blocks()) {
       for (int64_t i = ctx.thread(); i < width; i += ctx.threads()) {
         A sum = A(0);
-        for (int64_t group = 0; group < n; ++group) {
-          const int64_t slot = slots[token * n + group];
+        for (int64_t k = 0; k < n; ++k) {
+          const int64_t slot = slots[token * n + k];
           if (slot < 0) continue;
           if (back) {
-            sum += Load<A>(groups, slot * width + i);
+            sum += Load<A>(in_slots, slot * width + i);
           } else {
-            Put(groups, slot * width + i, Load<A>(rows, token * width + i), add);
+            Put(in_slots, slot * width + i, Load<A>(rows, token * width + i), add);
           }
         }
         if (back) Put(rows, token * width + i, sum, add);
@@ -126,38 +126,23 @@ struct GroupTokens {
   }
 };
 
-enum class TokenKind : uint8_t { kDispatch, kDispatchGrad, kCombine, kCombineGrad };
-
-// A block per token. Dispatch writes slots that hold 0, or are added to, before.
-struct Tokens {
-  TokenKind kind = TokenKind::kDispatch;
-  bool add = false;
+// The sum of a token's slots by its gates, or its gradient. A block per token.
+struct CombineSlots {
+  bool gradient = false, add = false;
   RoutingShape r;
   const int32_t *experts = nullptr, *slots = nullptr;
-  Ref tokens;    // x, dx, y or dy
-  Ref in_slots;  // the experts' tensor that is read or written
-  Ref d_slots;   // CombineGrad: its gradient
+  Ref tokens;    // y or dy
+  Ref in_slots;  // what the experts made
+  Ref d_slots;   // its gradient
   Ref logits, d_logits;
 
   template <class A, class Ctx>
   MESHWRIGHT_DEVICE void Run(Ctx& ctx) const {
     for (int64_t token = ctx.block(); token < r.Tokens(); token += ctx.blocks()) {
-      switch (kind) {
-        case TokenKind::kDispatch:
-          for (int64_t k = 0; k < r.top_k; ++k) {
-            const int64_t slot = slots[token * r.top_k + k];
-            for (int64_t i = ctx.thread(); i < r.h && slot >= 0; i += ctx.threads()) {
-              Put(in_slots, slot * r.h + i, Load<A>(tokens, token * r.h + i), true);
-            }
-          }
-          break;
-        case TokenKind::kDispatchGrad:
-        case TokenKind::kCombine:
-          Gather<A>(ctx, token);
-          break;
-        case TokenKind::kCombineGrad:
-          CombineGrad<A>(ctx, token);
-          break;
+      if (gradient) {
+        Gradient<A>(ctx, token);
+      } else {
+        Sum<A>(ctx, token);
       }
     }
   }
@@ -175,13 +160,13 @@ struct Tokens {
   }
 
   template <class A, class Ctx>
-  MESHWRIGHT_DEVICE void Gather(Ctx& ctx, int64_t token) const {
+  MESHWRIGHT_DEVICE void Sum(Ctx& ctx, int64_t token) const {
     for (int64_t i = ctx.thread(); i < r.h; i += ctx.threads()) {
       A sum = A(0);
       for (int64_t k = 0; k < r.top_k; ++k) {
         const int64_t slot = slots[token * r.top_k + k];
         if (slot < 0) continue;
-        sum += (kind == TokenKind::kCombine ? Gate<A>(token, k) : A(1)) * Load<A>(in_slots, slot * r.h + i);
+        sum += Gate<A>(token, k) * Load<A>(in_slots, slot * r.h + i);
       }
       Put(tokens, token * r.h + i, sum, add);
     }
@@ -189,7 +174,7 @@ struct Tokens {
 
   // d_slots += gate * dy; d_logits += gate * (d_gate - sum of gates * d_gates).
   template <class A, class Ctx>
-  MESHWRIGHT_DEVICE void CombineGrad(Ctx& ctx, int64_t token) const {
+  MESHWRIGHT_DEVICE void Gradient(Ctx& ctx, int64_t token) const {
     if (experts[token * r.top_k] < 0) return;
     A mean = A(0);
     for (int pass = 0; pass < 2; ++pass) {
