@@ -104,13 +104,6 @@ TEST(JudgeTest, SilenceWeighsMore) {
   EXPECT_THAT(Judge(PlanOfProgram(), reports).culprits, ElementsAre(6));
 }
 
-TEST(JudgeTest, AnErrorOfOnesOwnWeighsMost) {
-  std::vector<std::optional<StallReport>> reports(8, In("instruction 2 (all_reduce)", 0, 0, true));
-  reports[6].reset();
-  reports[2]->failed = true;
-  EXPECT_THAT(Judge(PlanOfProgram(), reports).culprits, ElementsAre(2));
-}
-
 // Ranks 0 and 1 wait in two collectives that the other has not reached: nobody is in a kernel, all are named.
 TEST(JudgeTest, WhoWaitsForWhom) {
   std::vector<std::optional<StallReport>> reports(8);

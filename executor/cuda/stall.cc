@@ -45,10 +45,6 @@ std::string PlaceOf(const StallReport& report) {
   return absl::StrCat("step ", report.step + 1, text.empty() ? "" : ", ", text);
 }
 
-std::string Describe(int64_t rank, const StallReport& report, absl::string_view what) {
-  return absl::StrCat("rank ", rank, " ", what, " ", PlaceOf(report));
-}
-
 }  // namespace
 
 void StallReport::SetText(absl::string_view value) {
@@ -66,17 +62,12 @@ Verdict Judge(const CommunicatorPlan& plan, absl::Span<const std::optional<Stall
   };
   const int64_t n = static_cast<int64_t>(reports.size());
   for (int64_t r = 0; r < n; ++r) {
-    if (reports[r].has_value() && reports[r]->failed) blame(r, Describe(r, *reports[r], "failed in"));
-  }
-  if (lines.empty()) {
-    for (int64_t r = 0; r < n; ++r) {
-      if (!reports[r].has_value()) blame(r, absl::StrCat("rank ", r, " does not answer"));
-    }
+    if (!reports[r].has_value()) blame(r, absl::StrCat("rank ", r, " does not answer"));
   }
   if (lines.empty()) {
     for (int64_t r = 0; r < n; ++r) {
       const StallReport& own = *reports[r];
-      if (!own.finished && own.busy) blame(r, Describe(r, own, "does not finish"));
+      if (!own.finished && own.busy) blame(r, absl::StrCat("rank ", r, " does not finish ", PlaceOf(own)));
     }
   }
   if (lines.empty()) {

@@ -1,7 +1,7 @@
 // Who holds up a step that does not end: each rank says what it waits for, and all draw the same conclusion.
 //
-// The culprit is a rank that failed, else one that says nothing at all, else one that is in the middle of a kernel.
-// Where there is none, all wait in communications, and the verdict says who waits for whom.
+// The culprit is a rank that says nothing at all, else one that is in the middle of a kernel. Where there is none, all
+// wait in communications, and the verdict says who waits for whom.
 //
 // Thread safety: pure functions, plain values.
 #ifndef MESHWRIGHT_EXECUTOR_CUDA_STALL_H_
@@ -32,7 +32,6 @@ struct StallReport {
   int64_t step = 0;
   bool finished = false;  // has no work left: waits for the others at the start of a step
   bool busy = false;      // a kernel has started and is not done
-  bool failed = false;    // an error of its own, said in `text`
   bool remote = false;    // was told that another rank failed
   int64_t num_open = 0;
   Open open[kMaxOpen] = {};  // communications that are not done, oldest first of each stream
