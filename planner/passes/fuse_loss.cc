@@ -86,9 +86,8 @@ class LossFuser {
 
   void ReadOnce(Block& block, size_t sums) {
     std::vector<Instruction>& all = block.instructions;
-    const Compute compute = std::get<Compute>(all[sums].work);
     const Buffer& logits = BufferOf(all[sums].reads[0]);
-    if (!compute.attrs.fused || SizeOf(logits.dtype) != Bytes(2)) return;
+    if (!std::get<Compute>(all[sums].work).attrs.fused || SizeOf(logits.dtype) != Bytes(2)) return;
     size_t max = MaxOf(block, sums);
     if (max == sums) return;
     for (size_t i = max + 1; i < sums; ++i) {
@@ -96,33 +95,51 @@ class LossFuser {
         if (Touches(all[i], write.buffer)) return;
       }
     }
-    const AxisList axes = logits.layout.dims.back();
-    const int64_t parts = mesh_.SizeOf(axes);
+    const int64_t parts = mesh_.SizeOf(logits.layout.dims.back());
     const bool direct = all[sums].reads[1] == all[max].writes[0];
     if ((parts == 1) != direct || !LabelsBefore(block, max, sums)) return;
-
-    Instruction partials = all[sums];
-    Compute& kernel = std::get<Compute>(partials.work);
-    kernel.op = OpKind::kRowPartials;
-    const int8_t classes = compute.rule.inputs[0].back().label;
-    const OperandRule top_rule = compute.rule.inputs[1];
-    kernel.rule.inputs = {compute.rule.inputs[0], compute.rule.inputs[2]};
-    partials.reads = {all[sums].reads[0], all[sums].reads[2]};
+    Instruction partials = PartialsOf(all[sums]);
     if (parts == 1) {
-      kernel.rule.labels[static_cast<size_t>(classes)].whole = true;
-      kernel.rule.outputs = {top_rule, compute.rule.outputs[0], compute.rule.outputs[1]};
-      partials.writes = {all[max].writes[0], all[sums].writes[0], all[sums].writes[1]};
+      MakeResults(all[max], all[sums], partials);
       all[max] = std::move(partials);
       all.erase(all.begin() + static_cast<int64_t>(sums));
-      return;
+    } else {
+      MakeColumns(all[max], all[sums], parts, partials);
+      all.insert(all.begin() + static_cast<int64_t>(max), std::move(partials));
     }
-    // A column for each rank of the split.
-    OperandRule column = compute.rule.outputs[0];
-    column.push_back({classes, true});
-    kernel.rule.outputs = {column, column, column};
+  }
+
+  // In place of an ExpSumAndPick, without what it writes.
+  static Instruction PartialsOf(const Instruction& sums) {
+    Instruction partials = sums;
+    Compute& kernel = std::get<Compute>(partials.work);
+    const std::vector<OperandRule> inputs = kernel.rule.inputs;
+    kernel.op = OpKind::kRowPartials;
+    kernel.rule.inputs = {inputs[0], inputs[2]};
+    partials.reads = {sums.reads[0], sums.reads[2]};
+    return partials;
+  }
+
+  // Of whole rows they are what the two kernels made.
+  static void MakeResults(const Instruction& max, const Instruction& sums, Instruction& partials) {
+    const IndexRule& before = std::get<Compute>(sums.work).rule;
+    IndexRule& rule = std::get<Compute>(partials.work).rule;
+    rule.labels[static_cast<size_t>(before.inputs[0].back().label)].whole = true;
+    rule.outputs = {before.inputs[1], before.outputs[0], before.outputs[1]};
+    partials.writes = {max.writes[0], sums.writes[0], sums.writes[1]};
+  }
+
+  // Of split ones a column for each rank, from which the two kernels go on.
+  void MakeColumns(Instruction& max, Instruction& sums, int64_t parts, Instruction& partials) {
+    const AxisList axes = BufferOf(partials.reads[0]).layout.dims.back();
+    Compute& join = std::get<Compute>(sums.work);
+    const OperandRule top_rule = join.rule.inputs[1];
+    OperandRule column = join.rule.outputs[0];
+    column.push_back({join.rule.inputs[0].back().label, true});
+    std::get<Compute>(partials.work).rule.outputs = {column, column, column};
     partials.writes.clear();
     for (const absl::string_view name : {"tops", "sums", "picks"}) {
-      Buffer buffer = BufferOf(all[sums].writes[0]);
+      Buffer buffer = BufferOf(sums.writes[0]);
       buffer.name = absl::StrCat(BufferOf(partials.reads[0]).name, "/", name);
       buffer.shape.push_back(parts);
       buffer.layout.partial.clear();
@@ -134,17 +151,14 @@ class LossFuser {
       c_.buffers.push_back(std::move(buffer));
     }
     column.back().own_size = false;
-    Compute& top = std::get<Compute>(all[max].work);
-    top.rule.labels = compute.rule.labels;
-    top.rule.inputs = {column};
-    top.rule.outputs = {top_rule};
-    all[max].reads = {partials.writes[0]};
-    Compute& join = std::get<Compute>(all[sums].work);
+    IndexRule& top = std::get<Compute>(max.work).rule;
+    top.labels = join.rule.labels;
+    top.inputs = {column};
+    top.outputs = {top_rule};
+    max.reads = {partials.writes[0]};
     join.op = OpKind::kJoinPartials;
     join.rule.inputs = {column, column, column, top_rule};
-    const Operand whole_top = all[sums].reads[1];
-    all[sums].reads = {partials.writes[0], partials.writes[1], partials.writes[2], whole_top};
-    all.insert(all.begin() + static_cast<int64_t>(max), std::move(partials));
+    sums.reads = {partials.writes[0], partials.writes[1], partials.writes[2], sums.reads[1]};
   }
 
   // Whether everything that uses the buffer's memory is a kernel, or beside no kernel, at its own layer: in `block` up
