@@ -500,9 +500,10 @@ absl::StatusOr<int64_t> CountDevices() {
   cudaDriverGetVersion(&driver);
   cudaRuntimeGetVersion(&runtime);
   if (code == cudaErrorInsufficientDriver && driver == 0) return 0;
+  const std::string text = absl::StrCat("cudaGetDeviceCount: ", cudaGetErrorName(code), ", ", cudaGetErrorString(code));
+  if (code != cudaErrorInsufficientDriver) return absl::FailedPreconditionError(text);
   return absl::FailedPreconditionError(absl::StrCat(
-      "cudaGetDeviceCount: ", cudaGetErrorName(code), ", ", cudaGetErrorString(code), ": the driver is for CUDA ",
-      VersionText(driver), ", this program was built with ", VersionText(runtime),
+      text, ": the driver is for CUDA ", VersionText(driver), ", this program was built with ", VersionText(runtime),
       "; it wants a driver for that or a later one, or to be built with an older toolkit"));
 }
 

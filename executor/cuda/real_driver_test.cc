@@ -4,6 +4,7 @@
 
 #include <cuda_runtime.h>
 
+#include <cstdlib>
 #include <memory>
 #include <string>
 #include <thread>
@@ -176,6 +177,16 @@ TEST_F(ProductsTest, WhereNoneRunsThatIsSaidWithTheOperands) {
   EXPECT_THAT(status, StatusIs(absl::StatusCode::kUnimplemented, "cublasLtMatmul: CUBLAS_STATUS_NAME"));
   EXPECT_THAT(std::string(status.message()),
               HasSubstr("(4 x 2 times 2 x 8, batch 1, a bfloat16 leading 2 at ...0, b bfloat16 leading 8"));
+}
+
+TEST_F(ProductsTest, BehindWorkThatHangsTheWaitEnds) {
+  LibraryOptions options;
+  options.hangs = true;
+  setenv("MESHWRIGHT_SETUP_SECONDS", "0.05", 1);
+  const absl::Status status = Multiply(options);
+  unsetenv("MESHWRIGHT_SETUP_SECONDS");
+  EXPECT_THAT(status, StatusIs(absl::StatusCode::kDeadlineExceeded, "no end within 50ms"));
+  EXPECT_EQ(cudaGetLastError(), cudaSuccess);
 }
 
 }  // namespace

@@ -1,10 +1,15 @@
 #include "executor/cuda/real_products.h"
 
+#include <sched.h>
+
 #include <algorithm>
 #include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "executor/cuda/setup_deadline.h"
+#include "executor/steady_clock.h"
 #include "ir/status.h"
 
 namespace meshwright::cuda {
@@ -13,6 +18,7 @@ namespace {
 constexpr size_t kWorkspace = size_t{32} << 20;  // what cuBLAS recommends on Hopper
 constexpr int kCandidates = 8;                   // algorithms that are tried
 constexpr int kTimedRuns = 3;
+constexpr absl::Duration kPatience = absl::Minutes(5);  // what is before it may wait for other ranks
 
 absl::Status ToStatus(cublasStatus_t code, absl::string_view call) {
   if (code == CUBLAS_STATUS_SUCCESS) return absl::OkStatus();
@@ -282,7 +288,19 @@ absl::Status Products::Time(cudaStream_t stream, const GemmCall& call, const Pla
   MESHWRIGHT_RETURN_IF_ERROR(ToStatus(cudaEventRecord(begin, stream), "cudaEventRecord"));
   for (int run = 0; run < kTimedRuns; ++run) MESHWRIGHT_RETURN_IF_ERROR(Launch(stream, call, plan, algorithm));
   MESHWRIGHT_RETURN_IF_ERROR(ToStatus(cudaEventRecord(end, stream), "cudaEventRecord"));
-  MESHWRIGHT_RETURN_IF_ERROR(ToStatus(cudaEventSynchronize(end), "timing a product"));
+  // Not cudaEventSynchronize, which would wait for ever behind a kernel that does not end.
+  const absl::Duration patience = SetupDeadline(kPatience);
+  for (const absl::Time until = SteadyNow() + patience;;) {
+    const cudaError_t code = cudaEventQuery(end);
+    if (code == cudaSuccess) break;
+    if (code != cudaErrorNotReady) return ToStatus(code, "timing a product, or work before it");
+    cudaGetLastError();  // not for whoever asks next
+    if (SteadyNow() > until) {
+      return absl::DeadlineExceededError(
+          absl::StrCat("timing a product: it, or work before it, has no end within ", absl::FormatDuration(patience)));
+    }
+    sched_yield();
+  }
   return ToStatus(cudaEventElapsedTime(&milliseconds, begin, end), "cudaEventElapsedTime");
 }
 

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "executor/cuda/device_kernels.h"
 #include "executor/cuda/real_driver.h"
+#include "executor/cuda/setup_deadline.h"
 #include "executor/host/thread_fabric.h"
 #include "ir/status.h"
 #include "ir/verify.h"
@@ -29,6 +30,7 @@ absl::StatusOr<RankResult> RunRankOnGpu(const Program& program, const RunOptions
   DeviceKernels kernels(*driver, *launcher, /*tf32=*/false, wgmma);
   CudaOptions with = cuda;
   if (with.predicted_step == absl::ZeroDuration()) with.predicted_step = options.predicted_step;
+  with.setup_deadline = SetupDeadline(with.setup_deadline);
   with.graphs = with.graphs && options.graphs;
   with.register_arena = with.register_arena || options.register_arena;
   MESHWRIGHT_ASSIGN_OR_RETURN(const auto backend, CudaBackend::Make(*driver, kernels, endpoint, program, with));

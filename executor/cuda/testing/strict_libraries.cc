@@ -259,12 +259,7 @@ cudaError_t cudaEventQuery(cudaEvent_t raw) {
   if (Forbidden("cudaEventQuery")) return Return(cudaErrorStreamCaptureUnsupported);
   auto* const event = reinterpret_cast<Event*>(raw);
   if (event->captured != nullptr) return Return(cudaErrorCapturedEvent);
-  return Return(event->unfinished-- > 0 ? cudaErrorNotReady : cudaSuccess);
-}
-cudaError_t cudaEventSynchronize(cudaEvent_t event) {
-  if (Forbidden("cudaEventSynchronize")) return Return(cudaErrorStreamCaptureUnsupported);
-  reinterpret_cast<Event*>(event)->unfinished = 0;
-  return cudaSuccess;
+  return Return(options.hangs || event->unfinished-- > 0 ? cudaErrorNotReady : cudaSuccess);
 }
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end) {
   for (const cudaEvent_t each : {begin, end}) {
