@@ -41,6 +41,10 @@ cp -f tools/bundle/gpt2_torch.py "${out}/"
 cp -f tools/bundle/gpu_check.sh "${out}/gpu_check"
 cp -f tools/bundle/shared_gpu.sh "${out}/shared_gpu"
 cp -f tests/semantics/suite_cases.tar.gz "${out}/cases.tar.gz"
+# Which sources these are, where they are those of a repository.
+{
+  git -C "${BUILD_WORKSPACE_DIRECTORY:-/nonexistent}" log -1 --format='%h of %cs' 2>/dev/null || echo "unknown"
+} >"${out}/VERSION"
 chmod -R u+w "${out}"
 chmod +x "${out}/gpu_check" "${out}/shared_gpu"
 

@@ -9,7 +9,7 @@ out="${TEST_TMPDIR}/bundle"
 tools/bundle/bundle 2>/dev/null
 [[ $? == 2 ]] || fail "without --out the code is 2"
 tools/bundle/bundle --out="${out}" || fail "the bundle is not made"
-for file in gpu_check shared_gpu cases.tar.gz gpt2_torch.py bin/run_gpu.gz bin/measure_gpu.gz bin/gpu_tests.gz bin/plan.gz bin/simulate.gz bin/compare.gz \
+for file in gpu_check VERSION shared_gpu cases.tar.gz gpt2_torch.py bin/run_gpu.gz bin/measure_gpu.gz bin/gpu_tests.gz bin/plan.gz bin/simulate.gz bin/compare.gz \
   models/gpt2_124m.yaml models/gpt2_350m.yaml models/gpt2_1_5b.yaml; do
   [[ -f "${out}/${file}" ]] || fail "${file} is missing"
 done
@@ -20,7 +20,7 @@ bash -n "${out}/gpu_check" || fail "gpu_check is no script"
 seconds="$("${out}/gpu_check" --list | awk '$1 == "part" { sum += $3 } END { print sum }')"
 (( seconds > 300 && seconds <= 470 )) || fail "the parts take ${seconds} s, wanted eight minutes with what is around them"
 if ! python3 -c 'import torch' 2>/dev/null; then
-  said="$(python3 "${out}/gpt2_torch.py" gpt2_124m 8 eager)" || fail "gpt2_torch.py without PyTorch"
+  said="$(python3 "${out}/gpt2_torch.py" eager gpt2_124m:8:none)" || fail "gpt2_torch.py without PyTorch"
   [[ "${said}" == "no PyTorch here: "* ]] || fail "gpt2_torch.py without PyTorch says ${said}"
 fi
 "${out}/gpu_check" --nonsense 2>/dev/null

@@ -1,10 +1,10 @@
 """A training step of GPT-2 in PyTorch, as the peer of ours: bf16, fused attention, fused AdamW.
 
-  python3 gpt2_torch.py gpt2_124m 8 eager|compiled [full]   # tokens a second, median of the steps after the warm-up
-  python3 gpt2_torch.py attention                           # fused attention alone, by each of PyTorch's ways
+  python3 gpt2_torch.py eager|compiled gpt2_124m:8:none ...   # tokens a second, median of the steps after the warm-up
+  python3 gpt2_torch.py attention                             # fused attention alone, by each of PyTorch's ways
 
-With `full` every block is computed again in the backward pass. Where there is no PyTorch, or none that sees a GPU, it
-says so and ends with 0.
+A model is NAME:BATCH:RECOMPUTE; with `full` every block is computed again in the backward pass. What fails leaves the
+others, and ends with 1. Where there is no PyTorch, or none that sees a GPU, it says so and ends with 0.
 """
 
 import statistics
@@ -58,7 +58,8 @@ class Gpt(nn.Module):
 
 def measure(shape, batch, compiled, recompute):
     torch.manual_seed(1)
-    model = Gpt(*shape, recompute).cuda()
+    with torch.device("cuda"):  # drawn there: on the host a large model takes longer than the steps
+        model = Gpt(*shape, recompute)
     optimizer = torch.optim.AdamW(model.parameters(), lr=6e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
     step = torch.compile(model) if compiled else model
     ids = torch.randint(0, 50257, (batch, SEQUENCE + 1), device="cuda")
@@ -127,15 +128,23 @@ def main():
         else:
             print(f"PyTorch {torch.__version__} sees no GPU")
         return
-    recompute = words[3:] == ["full"]
-    if len(words) != 3 + recompute or words[0] not in SHAPES or words[2] not in ("eager", "compiled"):
-        sys.exit(f"usage: gpt2_torch.py {'|'.join(SHAPES)} BATCH eager|compiled [full], or attention")
+    runs = [word.split(":") for word in words[1:]]
+    right = all(len(r) == 3 and r[0] in SHAPES and r[1].isdigit() and r[2] in ("none", "full") for r in runs)
+    if not runs or not right or words[0] not in ("eager", "compiled"):
+        sys.exit(f"usage: gpt2_torch.py eager|compiled {'|'.join(SHAPES)}:BATCH:none|full ..., or attention")
     if not torch.cuda.is_available():
         print(f"PyTorch {torch.__version__} sees no GPU")
         return
     torch.backends.cuda.matmul.allow_tf32 = True
-    step = measure(SHAPES[words[0]], int(words[1]), words[2] == "compiled", recompute)
-    print(f"PyTorch {torch.__version__} {words[2]}: {step}", flush=True)
+    failed = 0
+    for name, batch, recompute in runs:
+        try:
+            step = measure(SHAPES[name], int(batch), words[0] == "compiled", recompute == "full")
+        except RuntimeError as error:
+            step, failed = f"FAILED: {error}".splitlines()[0], 1
+        print(f"PyTorch {torch.__version__} {words[0]}, {name} batch {batch}, recompute {recompute}: {step}", flush=True)
+        torch.cuda.empty_cache()
+    sys.exit(failed)
 
 
 if __name__ == "__main__":

@@ -32,6 +32,7 @@ if [[ "$1" == --list ]]; then
   printf '%s\n' "${runs[@]}"
   exit 0
 fi
+export CUDA_VISIBLE_DEVICES="${CUDA_VISIBLE_DEVICES:-0}" # of several, the first
 work="$(mktemp -d)"
 trap 'rm -rf "${work}"' EXIT
 
@@ -46,9 +47,9 @@ job() {
   local pids=()
   for (( rank = 0; rank < ranks; ++rank )); do
     env RANK="${rank}" WORLD_SIZE="${ranks}" LOCAL_RANK="${rank}" MASTER_ADDR=127.0.0.1 MASTER_PORT="${port}" \
-      MS_TOPO_TIMEOUT=60 CUDA_VISIBLE_DEVICES=0 NCCL_HOSTID="rank${rank}" NCCL_SOCKET_IFNAME=lo NCCL_NET=Socket \
+      MS_TOPO_TIMEOUT=60 CUDA_VISIBLE_DEVICES="${CUDA_VISIBLE_DEVICES%%,*}" NCCL_HOSTID="rank${rank}" NCCL_SOCKET_IFNAME=lo NCCL_NET=Socket \
       NCCL_IB_DISABLE=1 NCCL_MAX_CTAS=2 NCCL_BUFFSIZE=1048576 NCCL_NVLS_ENABLE=0 NCCL_MNNVL_ENABLE=0 NCCL_RAS_ENABLE=0 \
-      NCCL_NET_GDR_LEVEL=LOC timeout --foreground -k 5 "${limit}" "$@" >"${folder}/${rank}.out" 2>"${folder}/${rank}.err" &
+      NCCL_NET_GDR_LEVEL=LOC NCCL_DEBUG="${NCCL_DEBUG:-WARN}" NCCL_DEBUG_FILE="${folder}/${rank}.nccl" timeout --foreground -k 5 "${limit}" "$@" >"${folder}/${rank}.out" 2>"${folder}/${rank}.err" &
     pids+=($!)
   done
   for rank in "${!pids[@]}"; do
@@ -60,7 +61,8 @@ job() {
       return
     fi
     failed=1
-    sed "s/^/  rank ${rank}: /" "${folder}/${rank}.err" | tail -n 3 >&2
+    tail -n 3 "${folder}/${rank}.err" | sed "s/^/  rank ${rank}: /" >&2
+    [[ -f "${folder}/${rank}.nccl" ]] && grep WARN "${folder}/${rank}.nccl" | tail -n 3 | sed "s/^/  rank ${rank}: /" >&2
   done
   return "${failed}"
 }
@@ -75,9 +77,23 @@ if [[ "$1" == --suite ]]; then
   for count in "${counts[@]}"; do total=$((total + ${count% *})); done
   for count in "${counts[@]}"; do
     read -r programs ranks <<<"${count}"
-    share=$(((most * programs + total - 1) / total))
-    job "${ranks}" "${work}/${ranks}" "$((share + 60))" "${player}" --cases="${work}/cases" --seconds="${share}" || status=1
-    cat "${work}/${ranks}/0.out"
+    share=$(((most * programs + total - 1) / total)) start="${SECONDS}"
+    while true; do
+      rest=$((share - (SECONDS - start)))
+      job "${ranks}" "${work}/${ranks}" "$((rest + 60))" "${player}" --cases="${work}/cases" --seconds="$((rest > 0 ? rest : 0))"
+      played=$?
+      cat "${work}/${ranks}/0.out"
+      (( played == 0 )) && break
+      status=1
+      # One that cannot be played ends its job: those behind it are another's.
+      ended="$(cat "${work}/${ranks}"/*.err | grep -o "/${ranks}_ranks_[^:/ ]*" | sort | head -n 1)"
+      (( rest > 0 )) && [[ -n "${ended}" ]] || break
+      echo "${ended#/}: FAILED: ended its job"
+      for file in "${work}/cases/${ranks}_ranks_"*; do
+        [[ "${file##*/}" > "${ended#/}" ]] || rm -f "${file}"
+      done
+      compgen -G "${work}/cases/${ranks}_ranks_*" >/dev/null || break
+    done
   done
   exit "${status}"
 fi

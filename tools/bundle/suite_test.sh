@@ -32,6 +32,15 @@ tar -czf "${TEST_TMPDIR}/changed.tar.gz" -C "${TEST_TMPDIR}/changed" .
 said="$("${script}" --suite "${TEST_TMPDIR}/on_host" "${TEST_TMPDIR}/changed.tar.gz")" && fail "other losses pass: ${said}"
 grep -q 'FAILED: step 0: found the loss' <<<"${said}" || fail "${said}"
 
+# One that cannot be played ends its job, and another plays those behind it.
+sed -i '3,$s/buffer/bluffer/' "${changed}"
+rm "${TEST_TMPDIR}"/changed/[3-8]_ranks_*
+tar -czf "${TEST_TMPDIR}/changed.tar.gz" -C "${TEST_TMPDIR}/changed" .
+said="$("${script}" --suite "${TEST_TMPDIR}/on_host" "${TEST_TMPDIR}/changed.tar.gz" 2>/dev/null)" && fail "a damaged case passes"
+grep -q "^$(basename "${changed}"): FAILED: ended its job$" <<<"${said}" || fail "${said}"
+wanted="$(($(tar -tzf "${cases}" | grep -c '^\(\./\)\?2_ranks_') - 1))"
+grep -q "^${wanted} of ${wanted} programs of 2 ranks played, 0 with" <<<"${said}" || fail "those behind it: ${said}"
+
 # Without time nothing is begun, and that is said.
 said="$("${script}" --suite "${TEST_TMPDIR}/on_host" "${cases}" 0)" || fail "${said}"
 grep -q '^0 of [0-9]* programs of 8 ranks played' <<<"${said}" || fail "${said}"
