@@ -278,21 +278,28 @@ absl::Status CudaBackend::PrepareEvents(int64_t num_events) {
     MESHWRIGHT_ASSIGN_OR_RETURN(const DeviceEvent event, driver_.MakeEvent(false));
     events_.push_back(event);
   }
+  recorded_in_.resize(events_.size(), -1);
   return absl::OkStatus();
 }
 
 absl::Status CudaBackend::Record(Stream stream, int64_t event) {
   if (recorder_.dropped()) return absl::OkStatus();
   const absl::Status status = driver_.Record(device(stream), events_[static_cast<size_t>(event)]);
-  if (!recorder_.recording()) return status;
+  if (!recorder_.recording()) {
+    recorded_in_[static_cast<size_t>(event)] = step_;
+    return status;
+  }
   recorder_.Recorded(event);
   return recorder_.Note(status);
 }
 
 absl::Status CudaBackend::Wait(Stream stream, int64_t event) {
   const bool recording = recorder_.recording();
-  // What an earlier step recorded is done: the streams were idle when this one began.
-  if (recorder_.dropped() || (recording && !recorder_.WasRecorded(event))) return absl::OkStatus();
+  // What an earlier step recorded is done: the streams were idle when this one began. It must not be waited for where
+  // it was recorded in a capture, whose events CUDA lets nobody wait for once it is over.
+  const bool earlier =
+      recording ? !recorder_.WasRecorded(event) : steps_done_ > 0 && recorded_in_[static_cast<size_t>(event)] != step_;
+  if (recorder_.dropped() || earlier) return absl::OkStatus();
   progress_.Waits(stream);
   const absl::Status status = driver_.Wait(device(stream), events_[static_cast<size_t>(event)]);
   return recording ? recorder_.Note(status) : status;

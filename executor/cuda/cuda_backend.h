@@ -125,6 +125,7 @@ class CudaBackend : public Backend {
 
   std::array<DeviceStream, kNumStreams> streams_ = {};
   std::vector<DeviceEvent> events_;
+  std::vector<int64_t> recorded_in_;  // [event]: the last step that issued its record, -1 for none
   std::vector<DeviceEvent> marks_;
   size_t num_marks_ = 0;
   DeviceEvent clock_;

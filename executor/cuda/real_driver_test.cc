@@ -39,7 +39,9 @@ using testing::ResetLibraries;
 class Zeros : public Kernels {
  public:
   explicit Zeros(Driver& driver) : driver_(driver) {}
+  bool fail = false;
   absl::Status Run(DeviceStream stream, const KernelCall& call, Scratch&, StepValues*) override {
+    if (fail) return absl::InternalError("it fails");
     for (const TensorView& out : call.outputs) {
       MESHWRIGHT_RETURN_IF_ERROR(driver_.Fill(stream, out.data, 0, Bytes(out.bytes())));
     }
@@ -122,6 +124,41 @@ TEST(RealDriverTest, StepsAsGraphsKeepTheRules) {
       EXPECT_EQ(CountsOfLibraries().aborted, 0);
     }
   }
+}
+
+TEST(RealDriverTest, ARecordingThatNcclRefusesKeepsTheRules) {
+  LibraryOptions options;
+  options.refuses_captured = true;
+  ResetLibraries(options);
+  EXPECT_THAT(RunOnLibraries(ProgramFromText(kOracleTensorParallel), {.steps = 4, .trace = false}), Each(IsOk()));
+  EXPECT_THAT(BrokenRules(), IsEmpty());
+  EXPECT_EQ(CountsOfLibraries().captures, 4);
+}
+
+// A step whose first wait is for the step before: where the recording of the second is given up, its event is of a
+// capture that is over.
+TEST(RealDriverTest, AnEventOfACaptureThatIsOverIsNotWaitedFor) {
+  ResetLibraries();
+  const Program program = ProgramFromText(kOracleOneRank);
+  ThreadFabric fabric(1, {.deadline = absl::Minutes(5)});
+  ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Driver> driver, OpenDevice(0));
+  Zeros kernels(*driver);
+  ASSERT_OK_AND_ASSIGN(const auto backend, CudaBackend::Make(*driver, kernels, fabric.endpoint(0), program));
+  ASSERT_OK(backend->PrepareEvents(1));
+  for (int64_t step = 0; step < 3; ++step) {
+    ASSERT_OK(backend->StartClock());
+    ASSERT_OK(backend->BeginStep(step, false).status());
+    for (bool done = false; !done;) {
+      ASSERT_OK(backend->Wait(Stream::kCompute, 0));
+      ASSERT_OK(backend->Record(Stream::kCompute, 0));
+      kernels.fail = CountsOfLibraries().captures == 1 && step == 1 && !kernels.fail;
+      ASSERT_OK(backend->RunKernel(Stream::kCompute, KernelCall{}));
+      ASSERT_OK_AND_ASSIGN(done, backend->EndStep());
+    }
+    ASSERT_OK(backend->Synchronize());
+  }
+  EXPECT_EQ(CountsOfLibraries().captures, 1);
+  EXPECT_THAT(BrokenRules(), IsEmpty());
 }
 
 TEST(RealDriverTest, CommunicatorsAreAbortedTogetherAndOnce) {

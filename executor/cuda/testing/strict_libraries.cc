@@ -49,7 +49,7 @@ std::vector<std::string> broken;
 thread_local cudaError_t last_error = cudaSuccess;
 thread_local Stream* capturing = nullptr;  // begun by this thread
 thread_local std::vector<Stream*> forked;
-thread_local int group_depth = 0;
+thread_local int group_depth = 0, captured_calls = 0;
 thread_local std::vector<Comm*> in_group;
 thread_local int device = 0;
 
@@ -112,6 +112,7 @@ ncclResult_t Call(ncclComm_t raw, cudaStream_t stream, const char* name, Work wo
   Comm* const comm = Of(raw);
   const Inside inside(comm, name, true);
   if (group_depth == 0) Broken(std::string(name) + " outside of a group");
+  if (capturing != nullptr && options.refuses_captured && ++captured_calls == 2) return ncclInvalidUsage;
   if (std::find(in_group.begin(), in_group.end(), comm) == in_group.end()) in_group.push_back(comm);
   Do(stream, std::move(work));
   return ncclSuccess;
@@ -219,6 +220,9 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t raw, cudaEvent_t raw_event, unsigne
     stream->graph = event->captured->graph;
     if (stream != event->captured) event->captured->loose = false;
     stream->loose = stream != capturing;
+  } else if (event->captured != nullptr && stream->graph == nullptr) {  // cudaErrorCapturedEvent
+    Broken("a wait for an event of a capture that is over");
+    return Return(cudaErrorCapturedEvent);
   } else if (stream->graph != nullptr && event->happened) {
     Broken("a captured stream waits for what was recorded outside");
     return Return(cudaErrorStreamCaptureIsolation);
@@ -277,6 +281,7 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t raw, cudaStreamCaptureMode mode)
   if (mode != cudaStreamCaptureModeThreadLocal) Broken("a capture that other threads can break");
   stream->graph = new Graph;
   capturing = stream;
+  captured_calls = 0;
   const Lock lock(mutex);
   ++counts.captures;
   return cudaSuccess;
