@@ -72,6 +72,15 @@ constexpr EagerBytes kFsdp2Parameters = {4, 4 + 6};
 // which are then added to float32 ones, 4 instead of 2 (its documentation, `cache_enabled`).
 constexpr EagerBytes kAutocastParameters = {6, 6 + 2};
 
+// Integer instructions of a kernel with dropout for an element, at 64 a clock and multiprocessor (CUDA programming
+// guide, throughput of native instructions, compute capability 7.0 to 9.0). Philox 4x32-10, which PyTorch draws from,
+// has for four numbers ten rounds of two wide products (two instructions' time each), two three-way exclusive ors and
+// two sums: 20 a number; conversions of integers and between types of 16 and 32 bits take four instructions' time each:
+// 12, and some to compare, scale and address. To run a layer's attention again takes 1.3 ms (Korthikanti et al. 2022,
+// table 4: 13.2 instead of 11.9 ms; 4 rows of 2048, 8 heads of 96, A100), of which its two products and softmax are
+// 0.6: 134 million scores in 0.7 ms are 45 instructions each.
+constexpr double kDropoutInstructions = 45, kIntegersPerClock = 64;
+
 // Megatron-LM's fused softmax takes rows up to here (fused_softmax.py); longer ones go through the same steps.
 constexpr int64_t kLongestFusedSoftmax = 4096;
 
@@ -195,6 +204,9 @@ void SetSteps(const CsvCells& cells, int64_t sequence, Framework* f) {
   host.adds_gradients = !f->transformer_engine && cells.Text("seq_parallel").empty();
   if (f->nanotron) host.gates = kStepsOfGates;
   if (f->fused_attention) return;
+  // GPT and BERT of that time drop a tenth; Llama's kind and GPT-NeoX's models nothing (their configurations).
+  const std::string model = Lower(cells, "model");
+  f->dropout = !IsModernFamily(model) && !HasAny(absl::StrCat(model, options), {"neox", "pythia"});
   host.queries = kMegatronQueries;
   host.norms = kMegatronNorms;
   if (HasAny(options, {"without operator fusion", "no operator fusion"})) {
@@ -215,6 +227,13 @@ void SetSteps(const CsvCells& cells, int64_t sequence, Framework* f) {
 
 bool HasAny(absl::string_view text, absl::Span<const absl::string_view> words) {
   return std::any_of(words.begin(), words.end(), [&](absl::string_view word) { return absl::StrContains(text, word); });
+}
+
+double DropoutBytes(const Device& device, double moved) {
+  const double integers = kIntegersPerClock * device.sms * device.boost_mhz * 1e6 * device.kernels.sustained_clock;
+  if (integers <= 0) return 0;
+  const double rate = device.memory_bandwidth.raw() * device.kernels.memory_share;
+  return std::max(0.0, rate * kDropoutInstructions / integers - moved);
 }
 
 bool NamesAttention(const CsvCells& cells) {

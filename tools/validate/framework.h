@@ -12,6 +12,7 @@
 
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "ir/cluster.h"
 #include "ir/strategy.h"
 #include "simulator/price.h"
 #include "tools/validate/csv.h"
@@ -36,6 +37,7 @@ struct Framework {
   bool early_nccl = false;      // before 2.22
   bool pads_vocabulary = true;  // so that products divide it, and tensor parallelism; else what is left over is cut off
   double misaligned_attention = 0;  // KernelConstants'
+  bool dropout = false;             // of attention's scores and of what is added to the residual stream, by kernels
   bool autocast = false;            // weights and gradients in float32, cast where an operator takes 16 bits
   bool checkpoints_stop = true;     // PyTorch's, where they are not reentrant: when backward has what it reads
   bool whole_graphs = false;        // a CUDA graph holds all of a step
@@ -51,6 +53,10 @@ bool CallsEachTensor(const CsvCells& cells, const Framework& framework);
 
 // Whether the column `attention` is empty or has a word that says what attention is.
 bool NamesAttention(const CsvCells& cells);
+
+// What a kernel with dropout takes beyond the `moved` bytes an element that it streams, in bytes an element: it draws a
+// random number for each, and where that takes longer than to move it, the difference.
+double DropoutBytes(const Device& device, double moved);
 
 // Whether the lower-case `text` holds one of `words`.
 bool HasAny(absl::string_view text, absl::Span<const absl::string_view> words);

@@ -68,6 +68,10 @@ class RunReader {
     }
     MESHWRIGHT_RETURN_IF_ERROR(ReadPrecision());
     run_.host = framework_.host;
+    if (framework_.dropout) {  // of scores: read, write and mask; of what is added: read both, write and mask
+      run_.host.scores.forward += DropoutBytes(run_.cluster.device, 5);
+      run_.host.norms.forward += DropoutBytes(run_.cluster.device, 7);
+    }
     run_.dispatcher = framework_.dispatcher;
     if (framework_.eager && !framework_.whole_graphs) {
       run_.host.kernel = overrides_.eager.kernel;
