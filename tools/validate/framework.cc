@@ -291,8 +291,8 @@ Framework FrameworkOf(const CsvCells& cells, int64_t sequence) {
   f.pads_vocabulary = !f.huggingface && !profiled;
   // DeepSpeed holds the weights in 16 bits itself (its documentation of `bf16` and `fp16`).
   f.autocast = flash_code || (f.huggingface && !f.deepspeed);
-  // llm-foundry's tables of A100 are of May 2023, when it asked for PyTorch 1.13.1 (setup.py at the commit, 300cc5c),
-  // and of bf16; that of the 80 GB card was measured again in October 2023 (b2a43a1), in amp_bf16, when it took 2.1.
+  // llm-foundry's tables of A100 are of May 2023, with the image of PyTorch 1.13.1 (sweep.sh at the commit, 300cc5c),
+  // and of bf16; that of the 80 GB card was measured again in October 2023 with 2.1.0 (sweep.sh, b2a43a1), in amp_bf16.
   // Checkpoints stop early since 2.1 (pytorch pull request 96866).
   f.checkpoints_stop = !foundry || !OlderThanHopper(cells) || HasAny(Lower(cells, "dtype"), {"amp_bf16"});
   // Frameworks that issue kernel by kernel have a kernel for each step of the loss, too, but for these: MPT's default
