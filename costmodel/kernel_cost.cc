@@ -129,9 +129,9 @@ double EpilogueSeconds(const KernelWork& work, const Device& device) {
 }
 
 // Multiprocessors with 128 general cores (GA10x, Ada, Hopper, GB20x) have registers and shared memory for about two
-// thirds of their float32 peak; those with 64 (V100, A100) for all of it. Mean of cuBLAS at 8192 and more on A10G, A40,
-// RTX 4090 and H200 (zzc0721/torch-performance-test-data, xzwgit/gpu-flops-bench); on RTX 5090, RTX PRO 6000 and H100
-// PCIe, which it was not taken from, 0.79, 0.66 and 0.72 are reached.
+// thirds of their float32 peak; those with 64 (V100, A100) for all of it. Mean of cuBLAS at 4096 and more on A10G, RTX
+// 4090 and H200 (zzc0721/torch-performance-test-data, xzwgit/gpu-flops-bench); on RTX PRO 6000 and RTX 5090, which it
+// was not taken from, 0.66 and 0.79 are reached.
 constexpr double kWideFloat32Share = 0.67, kWideCores = 96;
 
 // Of the peak that a product reaches inside of a wave.
