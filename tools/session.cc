@@ -298,6 +298,10 @@ absl::Status LocateInModel(const ModelFile& file, const absl::Status& status) {
     const absl::string_view name = name_after(section.substr(0, section.size() - 1));
     if (!name.empty() && root[section][name].present()) return root[section][name].Locate(status);
   }
+  if (absl::StartsWith(status.message(), "dataset_strategy: ")) {
+    const NodeRef given = root["parallel"]["dataset_strategy"];
+    return (given.present() ? given : root["inputs"]).Locate(status);
+  }
   return status;
 }
 

@@ -1,12 +1,15 @@
 #include "tools/session.h"
 
+#include <array>
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "ir/testing.h"
+#include "planner/search/search.h"
 #include "tools/cluster_flags.h"
 #include "tools/exit_code.h"
 
@@ -212,6 +215,23 @@ TEST(SessionTest, ChoicesThatDoNotFitAreLocated) {
       StatusIs(kInvalid, "operators[0].shard: found ((4, 4), (4, 1)), wanted one that fits MatMul on 8 devices"));
   EXPECT_THAT(Open(Operators("parallel_mode: semi_auto_parallel"), {"--batch=32"}),
               StatusIs(kInvalid, "--batch: found a model of operators, wanted a decoder"));
+}
+
+// What the search finds is located, too: rows that do not divide at the knob, or where nobody gave it at the inputs.
+TEST(SessionTest, InputsThatDoNotDivideAreLocated) {
+  for (const auto& [feeding, place, remedy] :
+       std::vector<std::array<std::string, 3>>{{"", "m.yaml:2:", "every rank has all rows"},
+                                               {", dataset_strategy: data_parallel", "m.yaml:8:", "every rank has all"},
+                                               {", dataset_strategy: [[3, 1], [3, 1]]", "m.yaml:8:", "needs 3 of 8"}}) {
+    SCOPED_TRACE(feeding);
+    const std::string devices = absl::StrContains(feeding, "3") ? "--devices_per_node=8" : "--devices_per_node=6";
+    ASSERT_OK_AND_ASSIGN(const Session session,
+                         Open(Operators(absl::StrCat("parallel_mode: semi_auto_parallel", feeding)), {devices}));
+    const absl::Status status = Search(session.problem).status();
+    EXPECT_THAT(status, StatusIs(kInvalid, place));
+    EXPECT_THAT(status, StatusIs(kInvalid, "dataset_strategy: input \"x\" of (16, 32) in a micro-batch: "));
+    EXPECT_THAT(status, StatusIs(kInvalid, remedy));
+  }
 }
 
 TEST(IsPlanTest, LooksForTheSchema) {

@@ -77,7 +77,10 @@ absl::StatusOr<std::map<std::string, Layout>> FeedingLayouts(const Problem& prob
     if (!layout.ok()) {
       return WithKind("E-LAYOUT", absl::InvalidArgumentError(absl::StrCat(
                                       "dataset_strategy: input \"", inputs[i]->name, "\" of ", ToText(inputs[i]->shape),
-                                      " in a micro-batch: ", layout.status().message())));
+                                      " in a micro-batch: ", layout.status().message(),
+                                      problem.feeding == Feeding::kDataParallel
+                                          ? "; with `dataset_strategy: full_batch` every rank has all rows"
+                                          : "")));
     }
     layouts[inputs[i]->name] = *layout;
   }
