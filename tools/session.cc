@@ -531,6 +531,14 @@ void NoteIdleFlags(const Flags& flags, Session& session) {
     return;
   }
   for (const char* const flag : {"search_mode", "ignore_shards"}) note(flag, "models of operators");
+  if (session.problem.mode != SearchMode::kDecoder) {
+    for (const char* const flag : {"data_parallel", "tensor_parallel", "stages", "virtual_pipeline_stages", "schedule",
+                                   "expert_parallel", "dispatcher", "spread_experts", "context_parallel",
+                                   "context_exchange", "sequence_parallel", "shard_parameters", "microbatch"}) {
+      note(flag, "the modes that plan, semi_auto_parallel and auto_parallel");
+    }
+    return;
+  }
   if (std::get<DecoderConfig>(session.file->model).experts > 0) return;
   for (const char* const flag : {"expert_parallel", "dispatcher", "spread_experts"})
     note(flag, "decoders with experts");

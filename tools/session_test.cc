@@ -182,6 +182,13 @@ TEST(SessionTest, FlagsOfAnotherKindOfModelAreTold) {
   EXPECT_THAT(decoder.notices,
               ElementsAre(HasSubstr("sgd"), "--ignore_shards has no effect: it is for models of operators",
                           "--expert_parallel has no effect: it is for decoders with experts"));
+  for (const char* mode : {"--mode=data_parallel", "--mode=stand_alone"}) {
+    ASSERT_OK_AND_ASSIGN(const Session by_rows, Open(Decoder(), {mode, "--tensor_parallel=2", "--microbatches=2"}));
+    EXPECT_THAT(by_rows.notices,
+                ElementsAre(HasSubstr("sgd"),
+                            "--tensor_parallel has no effect: it is for the modes that plan, semi_auto_parallel and "
+                            "auto_parallel"));
+  }
 }
 
 // Two operators on two stages, in order; a pipeline reports the sum of its micro-batches (S12.4).

@@ -75,12 +75,14 @@ absl::StatusOr<std::map<std::string, Layout>> FeedingLayouts(const Problem& prob
     }
     const absl::StatusOr<Layout> layout = LayoutFromTuple(pieces, inputs[i]->shape, mesh, ranks_per_stage, true);
     if (!layout.ok()) {
-      return WithKind("E-LAYOUT", absl::InvalidArgumentError(absl::StrCat(
-                                      "dataset_strategy: input \"", inputs[i]->name, "\" of ", ToText(inputs[i]->shape),
-                                      " in a micro-batch: ", layout.status().message(),
-                                      problem.feeding == Feeding::kDataParallel
-                                          ? "; with `dataset_strategy: full_batch` every rank has all rows"
-                                          : "")));
+      return WithKind("E-LAYOUT",
+                      absl::InvalidArgumentError(absl::StrCat(
+                          "dataset_strategy: input \"", inputs[i]->name, "\" of ", ToText(inputs[i]->shape),
+                          " in a micro-batch: ", layout.status().message(),
+                          problem.mode == SearchMode::kDataParallel ? "; in data_parallel all ranks have as many rows"
+                          : problem.feeding == Feeding::kDataParallel
+                              ? "; with `dataset_strategy: full_batch` every rank has all rows"
+                              : "")));
     }
     layouts[inputs[i]->name] = *layout;
   }
