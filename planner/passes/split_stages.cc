@@ -480,12 +480,9 @@ class Splitter {
       if (from != stage && to != stage) continue;
       const std::string what =
           absl::StrCat(all().buffers[crossing.buffer.index()].name, " ", crossing.from, "->", crossing.to);
-      if (from == to) {
-        AddTurn(c, crossing, what);
-        continue;
-      }
-      if (from == stage) AddSend(c, crossing, what);
-      if (to == stage) AddReceive(c, k, what);
+      if (from == to) AddTurn(c, crossing, what);
+      if (from == stage && from != to) AddSend(c, crossing, what);
+      if (to == stage && from != to) AddReceive(c, k, what);
     }
   }
   int32_t Offset(int64_t from, int64_t to) const { return static_cast<int32_t>(StageOf(to) - StageOf(from)); }
