@@ -17,6 +17,12 @@ namespace meshwright {
 // More than `most` bytes are an error: kInvalidArgument, bad input.
 absl::StatusOr<std::string> ReadFile(const std::string& path, size_t most);
 
+// Whether WriteFile would find a place for a file there: asked before the work whose result goes there. "" is no file.
+// Errors say what is in the way, and what to do.
+absl::Status CheckWritable(const std::string& path);
+// The same for WriteFileInNewFolder; its folders are made.
+absl::Status CheckWritableInNewFolder(const std::string& path);
+
 // Whoever looks sees the old text or the new one, whole (ir/files.h).
 absl::Status WriteFile(const std::string& path, absl::string_view text);
 // The same; folders that do not exist are made.

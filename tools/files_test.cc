@@ -52,6 +52,50 @@ TEST(FilesTest, AFileThatIsNotThereIsAnIoErrorWithTheReason) {
   EXPECT_EQ(ExitCodeOf(written), ExitCode::kIo);
 }
 
+// Before the work: what WriteFile would say after it, and more.
+TEST(FilesTest, WhatCannotBeWrittenIsSaidBeforehand) {
+  const auto message = [](const std::string& path) {
+    const absl::Status status = CheckWritable(path);
+    EXPECT_EQ(ExitCodeOf(status), ExitCode::kIo) << status;
+    EXPECT_FALSE(WriteFile(path, "x").ok());
+    return std::string(status.message());
+  };
+  const std::string file = TempPath("plain"), folder = TempPath("folder");
+  ASSERT_OK(WriteFile(file, "old"));
+  fs::create_directories(folder);
+  EXPECT_EQ(
+      message(folder),
+      folder + ": cannot be written: found a folder, wanted a file; name a file in it, such as " + folder + "/out");
+  EXPECT_EQ(message(folder + "/none/x.yaml"), folder + "/none/x.yaml: cannot be written: found no folder " + folder +
+                                                  "/none; mkdir -p " + folder + "/none makes it");
+  EXPECT_THAT(message(file + "/x.yaml"), HasSubstr("found " + file + ", which is a file, wanted a folder"));
+  // Nobody makes files there, whatever they may do.
+  EXPECT_THAT(message("/proc/x.yaml"), HasSubstr("found that no file can be made in /proc ("));
+  if (::geteuid() != 0) {
+    ASSERT_EQ(::chmod(folder.c_str(), 0500), 0);
+    EXPECT_THAT(message(folder + "/x.yaml"), HasSubstr("(Permission denied); name a file in a folder"));
+    ASSERT_EQ(::chmod(folder.c_str(), 0700), 0);
+  }
+}
+
+TEST(FilesTest, WhatCanBeWrittenIsLeftAsItIs) {
+  const std::string file = TempPath("kept"), folder = TempPath("empty"), link = TempPath("dangling");
+  ASSERT_OK(WriteFile(file, "old"));
+  fs::create_directories(folder);
+  fs::remove(link);
+  fs::create_symlink(folder + "/target", link);
+  for (const std::string& path : {file, folder + "/new", link, std::string("-"), std::string("/dev/null"),
+                                  std::string("in_this_folder"), std::string()}) {
+    EXPECT_OK(CheckWritable(path)) << path;
+  }
+  EXPECT_TRUE(fs::is_empty(folder));
+  ASSERT_OK_AND_ASSIGN(const std::string text, ReadFile(file, kMost));
+  EXPECT_EQ(text, "old");
+  EXPECT_OK(CheckWritableInNewFolder(folder + "/a/b/c.yaml"));
+  EXPECT_TRUE(fs::is_directory(folder + "/a/b"));
+  fs::remove_all(folder);
+}
+
 TEST(FilesTest, AFileThatIsTooLargeIsBadInput) {
   const std::string path = TempPath("large");
   ASSERT_OK(WriteFile(path, std::string(1001, 'x')));

@@ -27,6 +27,7 @@ Command MergeCommand() {
 
 absl::Status RunMerge(const Flags& flags) {
   const std::string out = flags.Has("out") ? flags.Text("out") : "model.safetensors";
+  MESHWRIGHT_RETURN_IF_ERROR(CheckWritableInNewFolder(out));
   absl::StatusOr<SavedState> state = LoadState(flags.arguments()[0]);
   if (IsFileError(state.status())) return WithExit(ExitCode::kIo, state.status());
   MESHWRIGHT_RETURN_IF_ERROR(state.status());
@@ -37,7 +38,7 @@ absl::Status RunMerge(const Flags& flags) {
     elements += NumElements(tensor.shape);
     whole.pieces.push_back({name, tensor.shape, Shape(tensor.shape.size(), 0), "", std::move(tensor)});
   }
-  MESHWRIGHT_RETURN_IF_ERROR(WriteFileInNewFolder(out, ToBytes(whole)));
+  MESHWRIGHT_RETURN_IF_ERROR(WriteFile(out, ToBytes(whole)));
   if (out == "-") return absl::OkStatus();
   Print(absl::StrCat(whole.pieces.size(), " tensors of ", ShowCount(elements), " elements, after ", whole.steps_done,
                      " steps\nwrote ", out, "\n"));

@@ -54,6 +54,8 @@ absl::Status RunPlan(const Flags& flags) {
   MESHWRIGHT_ASSIGN_OR_RETURN(const SourceFile source, ReadSource(flags.arguments()[0]));
   MESHWRIGHT_ASSIGN_OR_RETURN(Session session, OpenModel(source, flags));
   MESHWRIGHT_RETURN_IF_ERROR(LoadStrategies(flags, session));
+  for (const std::string& path : {out, flags.Text("chart")}) MESHWRIGHT_RETURN_IF_ERROR(CheckWritable(path));
+  MESHWRIGHT_RETURN_IF_ERROR(CheckSavesStrategies(flags, session));
   PrintNotices(session.notices);
   absl::StatusOr<SearchResult> found = absl::UnknownError("");
   {

@@ -115,6 +115,16 @@ bool SavesStrategies(const Flags& flags, const Session& session) {
                                 !PathOf(flags, kGroups, parallel.group_ckpt_save_file, "").empty());
 }
 
+absl::Status CheckSavesStrategies(const Flags& flags, const Session& session) {
+  if (!SavesStrategies(flags, session)) return absl::OkStatus();
+  const Parallel& parallel = session.file->parallel;
+  for (const std::string& path : {PathOf(flags, kSave, parallel.strategy_ckpt_save_file, "strategy.json"),
+                                  PathOf(flags, kGroups, parallel.group_ckpt_save_file, "groups.json")}) {
+    MESHWRIGHT_RETURN_IF_ERROR(CheckWritableInNewFolder(path));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status SaveStrategies(const Flags& flags, const Session& session, const Strategy& strategy,
                             const Program& program) {
   if (!SavesStrategies(flags, session)) return absl::OkStatus();

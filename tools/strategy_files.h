@@ -29,7 +29,9 @@ absl::Status LoadStrategies(const Flags& flags, Session& session);
 // To be called when a strategy is chosen; `program` is what it becomes.
 absl::Status SaveStrategies(const Flags& flags, const Session& session, const Strategy& strategy,
                             const Program& program);
-// Whether that would write anything.
+// Whether it could write them: to be asked before the search for a strategy.
+absl::Status CheckSavesStrategies(const Flags& flags, const Session& session);
+// Whether it would write anything.
 bool SavesStrategies(const Flags& flags, const Session& session);
 
 }  // namespace meshwright

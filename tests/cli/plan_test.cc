@@ -216,7 +216,10 @@ TEST(PlanTest, AFileThatCannotBeReadOrWrittenIsAnIoError) {
             "plan: strategy_ckpt_load_file: none.json: cannot be opened: No such file or directory [E-VALUE]\n");
   const ToolResult written = RunTool("plan", {kTiny, "--out=no/such/folder/plan.yaml"});
   EXPECT_EQ(written.exit_code, 6);
-  EXPECT_THAT(written.err, HasSubstr("cannot be opened for writing"));
+  EXPECT_EQ(
+      written.err,
+      "plan: no/such/folder/plan.yaml: cannot be written: found no folder no/such/folder; mkdir -p no/such/folder "
+      "makes it\n");
 }
 
 // JSON is longer than what stdio keeps back, text is not.

@@ -74,6 +74,30 @@ TEST_P(EveryToolTest, AFileThatIsNotThereExitsWithSix) {
   EXPECT_THAT(result.err, HasSubstr("none: cannot be opened"));
 }
 
+// Before anything is searched, simulated, run or measured: each of these is given work that has no end in this test's
+// time, or an input that is wrong, of which nothing is said.
+TEST(OutputTest, APlaceThatCannotBeWrittenEndsACommandAtOnce) {
+  const std::string file = TempPath("in_the_way"), plan = TempPath("outputs_plan.yaml");
+  std::ofstream(file) << "x";
+  ASSERT_EQ(RunTool("plan", {kTiny, "--out=" + plan}).exit_code, 0);
+  const std::string there = file + "/out";
+  const std::vector<std::vector<std::string>> commands = {
+      {"plan", kTiny, "--out=" + there},      {"plan", kTiny, "--out=", "--chart=" + there},
+      {"simulate", plan, "--trace=" + there}, {"simulate", plan, "--chart=" + there},
+      {"whatif", "none", "--chart=" + there}, {"run", plan, "--steps=1000000000", "--trace=" + there},
+      {"measure/measure", "--out=" + there},  {"export/export", "none", "--to=megatron", "--out=" + there}};
+  for (const std::vector<std::string>& command : commands) {
+    const ToolResult result = RunTool(command[0], {command.begin() + 1, command.end()});
+    EXPECT_EQ(result.exit_code, 6) << command[0];
+    EXPECT_THAT(result.err, HasSubstr(there + ": cannot be written: found " + file + ", which is a file"))
+        << command[0];
+    EXPECT_EQ(result.out, "") << command[0];
+  }
+  const ToolResult merge = RunTool("merge", {"none", "--out=" + there});
+  EXPECT_EQ(merge.exit_code, 6);
+  EXPECT_THAT(merge.err, HasSubstr(file + ": the folder cannot be made: "));
+}
+
 // What a cluster file says wrong is the file's mistake, not the flag's.
 TEST(ClusterFlagTest, ItsFileEndsACommandAsOtherFilesDo) {
   const std::string wrong = TempPath("cluster.yaml");

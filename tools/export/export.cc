@@ -32,6 +32,8 @@ absl::Status RunExport(const Flags& flags) {
   for (const Trainer& trainer : kTrainers) names.push_back(trainer.name);
   if (!flags.Has("to")) return Flags::Wrong("to", absl::InvalidArgumentError("found nothing, wanted a trainer"));
   MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<size_t> to, flags.Choice("to", names));
+  const std::string out = flags.Has("out") ? flags.Text("out") : "-";
+  MESHWRIGHT_RETURN_IF_ERROR(CheckWritable(out));
   MESHWRIGHT_ASSIGN_OR_RETURN(const SourceFile source, ReadSource(flags.arguments()[0]));
   MESHWRIGHT_ASSIGN_OR_RETURN(const Plan plan, ParsePlan(source));
   const absl::StatusOr<Exported> exported = kTrainers[*to].write(plan);
@@ -40,7 +42,6 @@ absl::Status RunExport(const Flags& flags) {
   std::vector<std::string> notices;
   for (const std::string& difference : exported->differences) notices.push_back(absl::StrCat("differs: ", difference));
   PrintNotices(notices);
-  const std::string out = flags.Has("out") ? flags.Text("out") : "-";
   MESHWRIGHT_RETURN_IF_ERROR(WriteFile(out, exported->text));
   if (out != "-") Print(absl::StrCat("wrote ", out, "\n"));
   return absl::OkStatus();

@@ -144,6 +144,7 @@ absl::Status MeasureCollectives(const MeasurePlan& plan, int64_t most, const Pla
 }
 
 absl::Status MeasureHere(const Flags& flags, const OpenPlayer& open) {
+  MESHWRIGHT_RETURN_IF_ERROR(CheckWritable(flags.Text("out")));
   MESHWRIGHT_ASSIGN_OR_RETURN(const RankPlayer player, open());
   const int64_t there = player.devices > 0 ? player.devices : std::max<int64_t>(2, std::thread::hardware_concurrency());
   absl::StatusOr<Cluster> from = MakeClusterOfDevices(player.device, there);
@@ -193,11 +194,12 @@ absl::Status MeasureInJob(const Flags& flags, const OpenPlayer& open) {
   if (!world.ok()) return WithExit(ExitCode::kRunFailed, world.status());
   if (*world == nullptr) return absl::OkStatus();
   const auto measure = [&]() -> absl::Status {
+    const bool speaks = (*world)->rank() == 0;
+    if (speaks) MESHWRIGHT_RETURN_IF_ERROR(CheckWritable(flags.Text("out")));
     MESHWRIGHT_ASSIGN_OR_RETURN(const RankPlayer player, open());
     MESHWRIGHT_ASSIGN_OR_RETURN(const MeasurePlan plan, PlanOf(player, flags));
     MESHWRIGHT_ASSIGN_OR_RETURN(const std::vector<Experiment> experiments,
                                 CollectiveExperiments(plan, (*world)->num_ranks()));
-    const bool speaks = (*world)->rank() == 0;
     const PlayProgram play = [&](const Program& program, const RunOptions& options, const DataSource& data) {
       return player.process(program, options, data, **world);
     };
