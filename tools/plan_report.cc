@@ -387,7 +387,7 @@ std::vector<OperatorRow> OperatorRows(const Graph& graph, const Strategy& strate
       if (block.phase != Phase::kForward) continue;
       for (const Instruction& instruction : block.instructions) {
         const auto* compute = std::get_if<Compute>(&instruction.work);
-        // "segment/op", or "segment/product + activation": the product has the row, its activation is laid out as it.
+        // "segment/op", or "segment/op + op behind it": the first has the row, what it makes the other is laid out as.
         std::string name = instruction.origin.substr(instruction.origin.find('/') + 1);
         const bool epilogue = compute != nullptr && InfoOf(compute->op).epilogue != OpKind::kNumOps;
         if (epilogue) name = name.substr(0, name.find(" + "));
@@ -396,10 +396,10 @@ std::vector<OperatorRow> OperatorRows(const Graph& graph, const Strategy& strate
         const bool interleaved = own != strategy.ops.end() && own->second.interleaved.has_value();
         if (interleaved) name = own->first;
         const OpId op = graph.FindOp(name);
-        const OpKind kind = epilogue ? OpKind::kMatMul : compute != nullptr ? compute->op : OpKind::kNumOps;
+        const OpKind kind = epilogue ? InfoOf(compute->op).front : compute != nullptr ? compute->op : OpKind::kNumOps;
         if (!op.valid() || kind != graph.op(op).kind) continue;
         OperatorRow row{name, std::string(NameOf(kind)), {}};
-        for (size_t i = 0; i < instruction.reads.size(); ++i) {
+        for (size_t i = 0; i < std::min(instruction.reads.size(), graph.op(op).inputs.size()); ++i) {
           const Layout& layout = rank_class.buffers[instruction.reads[i].buffer.index()].layout;
           std::vector<int64_t>& pieces = row.in_strategy.emplace_back();
           for (size_t d = 0; d < layout.dims.size(); ++d) {

@@ -1,5 +1,6 @@
 // The command line of plan: what it prints, what it writes, how it ends.
 #include <filesystem>
+#include <fstream>
 #include <set>
 #include <string>
 #include <vector>
@@ -197,6 +198,28 @@ TEST(PlanTest, PathsBeginWhereTheUserStands) {
   ASSERT_EQ(result.exit_code, 0) << result.err;
   EXPECT_TRUE(std::filesystem::exists(folder + "/plan.yaml"));
   EXPECT_THAT(result.out, HasSubstr("wrote plan.yaml"));
+}
+
+// An operator that a kernel does together with the one behind it, and not with its operands.
+TEST(PlanTest, OperatorsThatShareAKernelHaveTheFirstOnesRow) {
+  const std::string model = NewFolder("shared") + "/model.yaml";
+  std::ofstream(model) << R"(name: shared
+inputs: {x: {shape: [8, 16]}, t: {shape: [8, 16]}}
+parameters: {w: {shape: [16, 16]}}
+operators:
+  - {name: m, op: MatMul, inputs: [x, w], shard: [[2, 1], [1, 1]]}
+  - {name: d, op: Dropout, inputs: [m]}
+  - {name: y, op: Add, inputs: [d, x]}
+  - {name: loss, op: MSELoss, inputs: [y, t]}
+training: {dtype: bfloat16}
+parallel: {parallel_mode: semi_auto_parallel}
+cluster: {device: h100-sxm, nodes: 1, devices_per_node: 2}
+)";
+  const ToolResult result = RunTool("plan", {model, "--out=", "--format=json"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const Json operators = Json::parse(result.out).at("strategy").at("operators");
+  ASSERT_GE(operators.size(), 2u) << operators;
+  EXPECT_EQ(operators[1], Json::parse(R"({"name": "d", "op": "Dropout", "in_strategy": [[2, 1]]})"));
 }
 
 TEST(PlanTest, NothingFitsSaysWhatBindsAndWhatWouldHelp) {
