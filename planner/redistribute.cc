@@ -178,7 +178,9 @@ class Search {
     for (size_t a = 0; a < mesh_.axes().size(); ++a) {
       const AxisId id(a);
       if (id == stages_ || Uses(layout, id)) continue;
-      if (mesh_.num_ranks() > kSmallMesh && !absl::c_linear_search(wanted_, id)) continue;
+      // Of a large mesh only at first.
+      const bool first = cost == Nanos();
+      if (mesh_.num_ranks() > kSmallMesh && !absl::c_linear_search(wanted_, id) && !first) continue;
       Layout after = layout;
       after.dims[d].push_back(id);
       Try(key, layout, cost, Slice{}, after);
