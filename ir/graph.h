@@ -71,7 +71,10 @@ struct OpAttrs {
   bool causal = true;     // Attention
   // Attention: no score matrix in memory; ExpSumAndPick, PartialsGrad, RMSNorm, Rotary, SwiGLU: one kernel
   bool fused = true;
-  int64_t top_k = 2;     // Dispatch, Combine: experts per token
+  int64_t top_k = 2;  // Dispatch, Combine: experts per token
+  // Dispatch, Combine: a token's experts are of the best `top_choice_groups` of so many equal groups of experts, those
+  // whose two largest logits have the largest sums; 1: of all experts
+  int64_t choice_groups = 1, top_choice_groups = 1;
   double theta = 10000;  // Rotary
   double rate = 0.5;     // Dropout: the share of elements that become 0
   int64_t stream = 0;    // Dropout: which of the model's random masks

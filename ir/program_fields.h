@@ -20,6 +20,8 @@ void VisitFields(A& attrs, const OpAttrs&, Visit visit) {
   visit("causal", attrs.causal);
   visit("fused", attrs.fused);
   visit("top_k", attrs.top_k);
+  visit("choice_groups", attrs.choice_groups);
+  visit("top_choice_groups", attrs.top_choice_groups);
   visit("theta", attrs.theta);
   visit("rate", attrs.rate);
   visit("stream", attrs.stream);

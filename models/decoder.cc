@@ -45,6 +45,15 @@ std::vector<Complaint> Complaints(const DecoderConfig& c, const Training& t) {
   if (c.experts > 0 && c.experts_per_token > c.experts) {
     complain("experts_per_token", c.experts_per_token, absl::StrCat("at most experts = ", c.experts));
   }
+  if (c.experts > 0 && c.experts % c.choice_groups != 0) {
+    complain("choice_groups", c.choice_groups, absl::StrCat("a divisor of experts = ", c.experts));
+  } else if (c.choice_groups_per_token > c.choice_groups) {
+    complain("choice_groups_per_token", c.choice_groups_per_token,
+             absl::StrCat("at most choice_groups = ", c.choice_groups));
+  } else if (c.experts > 0 && c.experts_per_token > c.experts / c.choice_groups * c.choice_groups_per_token) {
+    complain("choice_groups_per_token", c.choice_groups_per_token,
+             absl::StrCat("groups with at least experts_per_token = ", c.experts_per_token, " experts"));
+  }
   if (NumParameters(c) > kMostParameters) complain("layers", c.layers, "a model of at most 2^50 parameters");
   const double tokens = static_cast<double>(t.batch) * static_cast<double>(t.sequence);
   const double qkv = static_cast<double>(c.heads + 2 * c.kv_heads) * static_cast<double>(c.head_dim);
@@ -236,6 +245,12 @@ class DecoderBuilder {
     return AddResidual("add2", y, x, c_.bias);
   }
 
+  void SetChoice(OpAttrs* attrs) const {
+    attrs->top_k = c_.experts_per_token;
+    attrs->choice_groups = c_.choice_groups;
+    attrs->top_choice_groups = c_.choice_groups_per_token;
+  }
+
   // Tokens go to slots of the experts that the router's logits name, and come back weighted by them.
   absl::StatusOr<TensorId> ExpertHalf(TensorId x) {
     MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId normed, Normalize("norm2", x));
@@ -247,7 +262,7 @@ class DecoderBuilder {
     const int64_t slots = ExpertCapacity(c_, rows_ * t_.sequence, rows_);
     OpSpec dispatch{
         .name = "dispatch", .kind = OpKind::kDispatch, .inputs = {normed, logits}, .rule = "s! b h, s! b e! -> x =b h"};
-    dispatch.attrs.top_k = c_.experts_per_token;
+    SetChoice(&dispatch.attrs);
     dispatch.output_shapes = {{c_.experts, slots, c_.hidden}};
     MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId sent, b_.AddOne(std::move(dispatch)));
     MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId active, Activate(sent, "e c", "e ", false));
@@ -258,7 +273,7 @@ class DecoderBuilder {
             {.name = "mlp2", .kind = OpKind::kMatMul, .inputs = {active, weight}, .rule = "e c f, e f h -> e c h"}));
     OpSpec combine{
         .name = "combine", .kind = OpKind::kCombine, .inputs = {made, logits}, .rule = "x =b h, s! b e! -> s! b h"};
-    combine.attrs.top_k = c_.experts_per_token;
+    SetChoice(&combine.attrs);
     MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId y, b_.AddOne(std::move(combine)));
     return AddResidual("add2", y, x, false);
   }
@@ -326,6 +341,8 @@ absl::StatusOr<DecoderConfig> ReadDecoder(const NodeRef& in, const Training& tra
                                            "qkv_bias",
                                            "experts",
                                            "experts_per_token",
+                                           "choice_groups",
+                                           "choice_groups_per_token",
                                            "capacity_factor",
                                            "rope_theta",
                                            "norm_epsilon"}));
@@ -354,10 +371,13 @@ absl::StatusOr<DecoderConfig> ReadDecoder(const NodeRef& in, const Training& tra
   if (c.experts > 0) {
     MESHWRIGHT_ASSIGN_OR_RETURN(c.experts_per_token, in["experts_per_token"].AsInt(1, 1 << 16));
   }
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.choice_groups, in["choice_groups"].AsIntOr(1, 1, 1 << 16));
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.choice_groups_per_token, in["choice_groups_per_token"].AsIntOr(1, 1, 1 << 16));
   MESHWRIGHT_ASSIGN_OR_RETURN(c.capacity_factor, in["capacity_factor"].AsDoubleOr(c.capacity_factor, 0.01, 1024));
   MESHWRIGHT_ASSIGN_OR_RETURN(c.rope_theta, in["rope_theta"].AsDoubleOr(c.rope_theta, 1));
   MESHWRIGHT_ASSIGN_OR_RETURN(c.norm_epsilon, in["norm_epsilon"].AsDoubleOr(c.norm_epsilon, 0, 1));
-  for (const absl::string_view field : {"experts_per_token", "capacity_factor"}) {
+  for (const absl::string_view field :
+       {"experts_per_token", "choice_groups", "choice_groups_per_token", "capacity_factor"}) {
     if (c.experts == 0 && in[field].present()) return in[field].Error("it without experts", "`experts` beside it");
   }
   if (c.experts > 0 && c.bias) return in["bias"].Error("true", "false, since there are experts");

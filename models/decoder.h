@@ -61,6 +61,9 @@ struct DecoderConfig {
   bool qkv_bias = false;         // of the q, k, v product; default: bias
   int64_t experts = 0;           // 0: dense
   int64_t experts_per_token = 0;
+  // A token's experts are of the best `choice_groups_per_token` of so many equal groups, those whose two largest logits
+  // have the largest sums (DeepSeek-V3: 4 of 8, each a node of an expert group of 8 nodes).
+  int64_t choice_groups = 1, choice_groups_per_token = 1;
   double capacity_factor = 1.25;  // an expert has room for this many times its even share of the tokens
   double rope_theta = 10000;
   double norm_epsilon = 1e-5;

@@ -127,6 +127,17 @@ TEST(DecoderTest, ExpertsHaveSlots) {
   EXPECT_EQ(graph.NumParameters(), 2 * 32 * 8 + 2 * (4 * 64 + 3 * 4 * 8 * 12 + 8 * 4 + 16) + 8);
 }
 
+TEST(DecoderTest, RoutersMayChooseOfSomeGroups) {
+  const absl::string_view section =
+      "{hidden: 8, layers: 1, heads: 2, vocab: 32, experts: 8, experts_per_token: 2, choice_groups: 4, "
+      "choice_groups_per_token: 2}";
+  ASSERT_OK_AND_ASSIGN(const Graph graph, Build(section, TrainingOf(4, 16)));
+  for (const char* const name : {"dispatch", "combine"}) {
+    EXPECT_EQ(graph.op(graph.FindOp(name)).attrs.choice_groups, 4);
+    EXPECT_EQ(graph.op(graph.FindOp(name)).attrs.top_choice_groups, 2);
+  }
+}
+
 TEST(DecoderTest, CapacityIsRoundedUpToAMultipleOfTheRows) {
   DecoderConfig config;
   config.experts = 8;
@@ -229,6 +240,15 @@ TEST(DecoderTest, SizesThatDoNotFitAreErrorsAtTheirField) {
               HasSubstr("decoder.max_positions: found 8, wanted at least training.sequence = 16"));
   EXPECT_THAT(error("{hidden: 8, layers: 1, heads: 2, vocab: 8, experts: 2, experts_per_token: 3}"),
               HasSubstr("decoder.experts_per_token: found 3, wanted at most experts = 2"));
+  EXPECT_THAT(error("{hidden: 8, layers: 1, heads: 2, vocab: 8, experts: 4, experts_per_token: 3, choice_groups: 3}"),
+              HasSubstr("decoder.choice_groups: found 3, wanted a divisor of experts = 4"));
+  EXPECT_THAT(error("{hidden: 8, layers: 1, heads: 2, vocab: 8, experts: 4, experts_per_token: 3, choice_groups: 2}"),
+              HasSubstr("decoder.choice_groups_per_token: found 1, wanted groups with at least experts_per_token = 3"));
+  EXPECT_THAT(error("{hidden: 8, layers: 1, heads: 2, vocab: 8, experts: 4, experts_per_token: 1, choice_groups: 2, "
+                    "choice_groups_per_token: 3}"),
+              HasSubstr("decoder.choice_groups_per_token: found 3, wanted at most choice_groups = 2"));
+  EXPECT_THAT(error("{hidden: 8, layers: 1, heads: 2, vocab: 8, choice_groups: 2}"),
+              HasSubstr("decoder.choice_groups: found it without experts"));
   EXPECT_THAT(error("{hidden: 8, layers: 1, heads: 2, vocab: 8, experts: 2}"),
               HasSubstr("decoder.experts_per_token: found nothing"));
   EXPECT_THAT(error("{hidden: 8, layers: 1, heads: 2, vocab: 8, experts_per_token: 2}"),

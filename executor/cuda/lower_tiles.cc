@@ -153,6 +153,14 @@ absl::Status LaunchFlashGradients(const Lowering& l, const FlashShape& a, const 
   return LaunchFlash(l, of_keys);
 }
 
+// Kernels here choose of all experts.
+absl::Status CheckChoice(const OpAttrs& attrs) {
+  if (attrs.choice_groups == 1) return absl::OkStatus();
+  return absl::UnimplementedError(absl::StrCat("experts of ", attrs.top_choice_groups, " of ", attrs.choice_groups,
+                                               " groups: no kernel on GPUs; run it on the host, or leave out "
+                                               "`choice_groups`"));
+}
+
 absl::StatusOr<RoutingShape> RoutingOf(const TensorView& logits, const TensorView& tokens, const TensorView& experts,
                                        int64_t top_k) {
   const Shape &l = logits.shape, &t = tokens.shape, &x = experts.shape;
@@ -288,6 +296,7 @@ absl::Status LowerExperts(const Lowering& l) {
   const KernelCall& call = l.call;
   const bool combine_grad = call.op == OpKind::kCombineGrad, dispatch = call.op == OpKind::kDispatch;
   const TensorView& logits = call.inputs[combine_grad ? 2 : 1];
+  MESHWRIGHT_RETURN_IF_ERROR(CheckChoice(*call.attrs));
   const TensorView& tokens = dispatch || combine_grad ? call.inputs[0] : call.outputs[0];
   const TensorView& experts = dispatch ? call.outputs[0] : call.inputs[combine_grad ? 1 : 0];
   if (combine_grad && (call.outputs[0].shape != experts.shape || call.outputs[1].shape != logits.shape)) {
@@ -312,6 +321,7 @@ absl::Status LowerExperts(const Lowering& l) {
 
 absl::Status LowerGroups(const Lowering& l) {
   const KernelCall& call = l.call;
+  MESHWRIGHT_RETURN_IF_ERROR(CheckChoice(*call.attrs));
   SlotRows body;
   body.back = call.op == OpKind::kFromGroups;
   const Shape& logits = call.inputs[1].shape;

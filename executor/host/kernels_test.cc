@@ -316,6 +316,17 @@ TEST(MoeTest, FirstChoicesComeBeforeSecondOnesAndGatesWeigh) {
   EXPECT_THAT(RunOne(OpKind::kCombine, "", {{{2, 1, 1}, {100, 200}}, logits}, {2, 1, 1}, attrs), Near({150, 75}));
 }
 
+// The best expert is 0, but the two of the second group have 4 + 3 against 5 + 0.
+TEST(MoeTest, ExpertsAreOfTheBestGroups) {
+  OpAttrs attrs;
+  attrs.top_k = 1;
+  attrs.choice_groups = 2;
+  const In tokens = {{1, 1, 1}, {9}}, logits = {{1, 1, 4}, {5, 0, 4, 3}};
+  EXPECT_THAT(RunOne(OpKind::kDispatch, "", {tokens, logits}, {4, 1, 1}, attrs), ElementsAre(0, 0, 9, 0));
+  attrs.top_choice_groups = 2;
+  EXPECT_THAT(RunOne(OpKind::kDispatch, "", {tokens, logits}, {4, 1, 1}, attrs), ElementsAre(9, 0, 0, 0));
+}
+
 // Two sequences, two slots per expert: one each, so the second token of sequence 0 cannot take sequence 1's slot.
 TEST(MoeTest, EverySequenceHasSlotsOfItsOwn) {
   OpAttrs attrs;

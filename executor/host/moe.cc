@@ -9,7 +9,9 @@
 // -infinity for the logits of slots without one. They find slots of the group's own experts.
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include "executor/host/kernel_functions.h"
@@ -32,11 +34,37 @@ struct Routing {
   bool empty(int64_t token) const { return choices[token * top_k].expert < 0; }
 };
 
+// Whether tokens can choose so many of `e` experts.
+bool CanChoose(int64_t e, const OpAttrs& attrs) {
+  const int64_t groups = attrs.choice_groups;
+  return groups >= 1 && e % groups == 0 && attrs.top_choice_groups >= 1 && attrs.top_choice_groups <= groups &&
+         attrs.top_k >= 1 && attrs.top_k <= e / groups * attrs.top_choice_groups;
+}
+
+// The experts that a token may choose of, at the front of `order`: those of its best groups. Their number.
+template <class T>
+int64_t Candidates(const T* row, int64_t e, const OpAttrs& attrs, std::vector<int64_t>& order) {
+  const int64_t groups = attrs.choice_groups, of_group = e / groups;
+  std::vector<std::pair<T, int64_t>> scores;  // of the groups, negative, so that equal ones stay in order
+  for (int64_t g = 0; g < groups && groups > 1; ++g) {
+    std::vector<T> logits(row + g * of_group, row + (g + 1) * of_group);
+    std::partial_sort(logits.begin(), logits.begin() + std::min<int64_t>(2, of_group), logits.end(), std::greater<T>());
+    scores.push_back({-(logits[0] + (of_group > 1 ? logits[1] : T(0))), g});
+  }
+  std::sort(scores.begin(), scores.end());
+  int64_t count = 0;
+  for (int64_t k = 0; k < attrs.top_choice_groups; ++k) {
+    const int64_t first = groups > 1 ? scores[k].second * of_group : 0;
+    for (int64_t i = 0; i < of_group; ++i) order[count++] = first + i;
+  }
+  return count;
+}
+
 // The token's experts, best first.
 template <class T>
-void Choose(const T* row, int64_t e, int64_t top_k, std::vector<int64_t>& order, Choice* choices) {
-  for (int64_t i = 0; i < e; ++i) order[i] = i;
-  std::partial_sort(order.begin(), order.begin() + top_k, order.end(),
+void Choose(const T* row, int64_t e, const OpAttrs& attrs, std::vector<int64_t>& order, Choice* choices) {
+  const int64_t count = Candidates(row, e, attrs, order), top_k = attrs.top_k;
+  std::partial_sort(order.begin(), order.begin() + top_k, order.begin() + count,
                     [&](int64_t i, int64_t j) { return row[i] > row[j] || (row[i] == row[j] && i < j); });
   const bool empty = row[order[0]] == -std::numeric_limits<T>::infinity();
   for (int64_t k = 0; k < top_k; ++k) choices[k].expert = empty ? -1 : order[k];
@@ -51,17 +79,18 @@ absl::StatusOr<Routing> Route(const TensorView& logits, const TensorView& tokens
   const int64_t groups = grouped ? l[0] : 1;
   if (l.size() != s + 3 || t.size() != s + 3 || x.size() != 3 || !std::equal(l.begin(), l.end() - 1, t.begin()) ||
       x[0] * (grouped ? tokens.global[0] : 1) != (grouped ? l[s + 2] : x[0]) * groups || x[2] != t[s + 2] ||
-      x[1] % l[s + 1] != 0 || attrs.top_k < 1 || attrs.top_k > l[s + 2]) {
+      x[1] % l[s + 1] != 0 || !CanChoose(l[s + 2], attrs)) {
     return absl::InvalidArgumentError(
         absl::StrCat("wants tokens (s, b, h), logits (s, b, e), experts (e, c, h) with c a multiple of b and 1 <= "
                      "top_k <= e, or (n, q, b, h), (n, q, b, e) with n dividing e; found ",
-                     ToText(t), ", ", ToText(l), ", ", ToText(x), " and top_k ", attrs.top_k));
+                     ToText(t), ", ", ToText(l), ", ", ToText(x), " and top_k ", attrs.top_k, " of ",
+                     attrs.top_choice_groups, " in ", attrs.choice_groups, " groups"));
   }
   Routing r = {groups, l[s], l[s + 1], l[s + 2], x[1], x[2], attrs.top_k, {}};
   r.choices.resize(r.tokens() * r.top_k);
   std::vector<int64_t> order(r.e);
   for (int64_t token = 0; token < r.tokens(); ++token) {
-    Choose(logits.as<T>() + token * r.e, r.e, r.top_k, order, &r.choices[token * r.top_k]);
+    Choose(logits.as<T>() + token * r.e, r.e, attrs, order, &r.choices[token * r.top_k]);
   }
   const int64_t capacity = r.c / r.b, of_group = x[0] / groups;
   for (int64_t n = 0; n < groups; ++n) {
@@ -92,11 +121,12 @@ absl::StatusOr<Grouping> Group(const TensorView& logits, const TensorView& token
                                const OpAttrs& attrs) {
   const Shape &l = logits.shape, &t = tokens.shape, &x = groups.shape;
   if (l.size() != 3 || t.size() != 3 || x.size() != 4 || t[0] != l[0] || t[1] != l[1] || x[2] != l[1] || x[3] != t[2] ||
-      x[0] < 1 || l[2] % x[0] != 0 || attrs.top_k < 1 || attrs.top_k > l[2]) {
+      x[0] < 1 || l[2] % x[0] != 0 || !CanChoose(l[2], attrs)) {
     return absl::InvalidArgumentError(
         absl::StrCat("wants tokens (s, b, h), logits (s, b, e), groups (n, q, b, h) with n dividing e and 1 <= top_k "
                      "<= e; found ",
-                     ToText(t), ", ", ToText(l), ", ", ToText(x), " and top_k ", attrs.top_k));
+                     ToText(t), ", ", ToText(l), ", ", ToText(x), " and top_k ", attrs.top_k, " of ",
+                     attrs.top_choice_groups, " in ", attrs.choice_groups, " groups"));
   }
   Grouping g = {x[0], x[1], l[0], l[1], l[2], t[2], {}};
   g.slots.assign(g.s * g.b * g.n, -1);
@@ -106,7 +136,7 @@ absl::StatusOr<Grouping> Group(const TensorView& logits, const TensorView& token
     std::vector<int64_t> used(g.n, 0);
     for (int64_t s = 0; s < g.s; ++s) {
       const int64_t token = s * g.b + b;
-      Choose(logits.as<T>() + token * g.e, g.e, attrs.top_k, order, choices.data());
+      Choose(logits.as<T>() + token * g.e, g.e, attrs, order, choices.data());
       for (const Choice& choice : choices) {
         const int64_t n = choice.expert / (g.e / g.n);
         int64_t& slot = g.slots[token * g.n + n];

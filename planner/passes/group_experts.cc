@@ -89,7 +89,7 @@ class Grouper {
     }
     // As many times what comes on average as the experts' slots are.
     const double even = static_cast<double>(x[0] * x[1] * op.attrs.top_k) / static_cast<double>(experts * slots[1]);
-    const double room = ShareOfGroup(experts, op.attrs.top_k, groups_) / even;
+    const double room = ShareOfGroup(experts, op.attrs, groups_) / even;
     const int64_t places =
         std::min(x[0], static_cast<int64_t>(std::ceil(std::min(1.0, room) * static_cast<double>(x[0]))));
     const TensorId sent = NewTensor(tokens, absl::StrCat(op.name, "/sent"), {groups_, places, x[1], x[2]});
@@ -127,15 +127,42 @@ class Grouper {
       sent_;  // by router's logits: those that groups got, and their places
 };
 
+// Of `all`, of which `some` count, the probability that `draws` meet none of these: C(all - some, draws) / C(all,
+// draws).
+double NoneOf(int64_t all, int64_t some, int64_t draws) {
+  double none = 1;
+  for (int64_t i = 0; i < draws; ++i) {
+    none *= std::max(0.0, static_cast<double>(all - some - i)) / static_cast<double>(all - i);
+  }
+  return none;
+}
+
+double Choose(int64_t n, int64_t k) {
+  double ways = k < 0 || k > n ? 0 : 1;
+  for (int64_t i = 0; i < k && k <= n; ++i) ways *= static_cast<double>(n - i) / static_cast<double>(k - i);
+  return ways;
+}
+
+// The probability that of `all`, of which `some` count, `draws` meet `met` of these.
+double Chosen(int64_t all, int64_t some, int64_t draws, int64_t met) {
+  return Choose(some, met) * Choose(all - some, draws - met) / Choose(all, draws);
+}
+
 }  // namespace
 
-double ShareOfGroup(int64_t experts, int64_t top_k, int64_t groups) {
-  const double others = static_cast<double>(experts - experts / groups);
-  double none = 1;
-  for (int64_t i = 0; i < top_k; ++i) {
-    none *= std::max(0.0, others - static_cast<double>(i)) / static_cast<double>(experts - i);
+double ShareOfGroup(int64_t experts, const OpAttrs& routing, int64_t groups) {
+  const int64_t of = routing.choice_groups;
+  if (of == 1 || (groups % of != 0 && of % groups != 0)) {
+    return 1 - NoneOf(experts, experts / groups, routing.top_k);
   }
-  return 1 - none;
+  // A group is a part of one of the router's, or some of them: as many of these as are among the token's.
+  const int64_t best = routing.top_choice_groups, open = experts / of * best;
+  const int64_t own = std::max<int64_t>(1, of / groups), size = experts / std::max(groups, of);
+  double share = 0;
+  for (int64_t chosen = 1; chosen <= std::min(own, best); ++chosen) {
+    share += Chosen(of, own, best, chosen) * (1 - NoneOf(open, size * chosen, routing.top_k));
+  }
+  return share;
 }
 
 absl::StatusOr<Graph> GroupExperts(Graph graph, const Strategy& strategy) {

@@ -14,9 +14,10 @@
 // them in one. A token's copies cross the border of a group once, however many of its experts lie there.
 //
 // Where routing is even a token has one of its k experts, of E, in a group of G with the probability
-// 1 - C(E - G, k) / C(E, k). A group has room for as many times that as experts have for theirs, at most for all
-// tokens. A token that finds none loses that group's experts, as one that finds no slot of an expert loses it. Where no
-// group is full, nothing else changes: the same tokens get the same slots.
+// 1 - C(E - G, k) / C(E, k); where a router chooses of some groups only (OpAttrs::choice_groups) less. A group has room
+// for as many times that as experts have for theirs, at most for all tokens. A token that finds none loses that group's
+// experts, as one that finds no slot of an expert loses it. Where no group is full, nothing else changes: the same
+// tokens get the same slots.
 //
 // Must run first, beside SplitContext: it is about the forward graph.
 #ifndef MESHWRIGHT_PLANNER_PASSES_GROUP_EXPERTS_H_
@@ -37,8 +38,9 @@ inline constexpr absl::string_view kGroupLabel = "n";
 // the experts.
 absl::StatusOr<Graph> GroupExperts(Graph graph, const Strategy& strategy);
 
-// The share of tokens that has one of its `top_k` experts in a given one of `groups`, where all are as likely.
-double ShareOfGroup(int64_t experts, int64_t top_k, int64_t groups);
+// The share of tokens that has one of its `routing.top_k` experts in a given one of `groups`, where all are as likely,
+// and so are the router's groups; those divide `groups` or are divided by them, else they are taken for one.
+double ShareOfGroup(int64_t experts, const OpAttrs& routing, int64_t groups);
 
 }  // namespace meshwright
 

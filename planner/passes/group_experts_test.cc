@@ -39,11 +39,30 @@ Strategy InGroups(int64_t groups) {
   return strategy;
 }
 
+OpAttrs Choosing(int64_t top_k, int64_t groups = 1, int64_t best = 1) {
+  OpAttrs attrs;
+  attrs.top_k = top_k;
+  attrs.choice_groups = groups;
+  attrs.top_choice_groups = best;
+  return attrs;
+}
+
 // A token misses a group of 4 of 8 experts with (4 x 3) / (8 x 7) = 3 / 14, and one of 1 with 6 / 8.
 TEST(GroupExpertsTest, ShareIsHypergeometric) {
-  EXPECT_DOUBLE_EQ(ShareOfGroup(8, 2, 2), 11.0 / 14);
-  EXPECT_DOUBLE_EQ(ShareOfGroup(8, 2, 8), 0.25);
-  EXPECT_DOUBLE_EQ(ShareOfGroup(8, 5, 2), 1);  // there are four others
+  EXPECT_DOUBLE_EQ(ShareOfGroup(8, Choosing(2), 2), 11.0 / 14);
+  EXPECT_DOUBLE_EQ(ShareOfGroup(8, Choosing(2), 8), 0.25);
+  EXPECT_DOUBLE_EQ(ShareOfGroup(8, Choosing(5), 2), 1);  // there are four others
+}
+
+// Two of 8 experts, of two of four groups of two. One of these four: it is chosen with 1/2, and then 2 of its 4 experts
+// miss its own two with 1 / C(4, 2). Of two parts with two groups each: one with 4/6, both with 1/6, where nothing
+// misses. A single expert is as likely as ever. Three parts, which fit no groups: as without.
+TEST(GroupExpertsTest, RoutersThatChooseOfSomeGroupsReachFewer) {
+  const OpAttrs routing = Choosing(2, 4, 2);
+  EXPECT_DOUBLE_EQ(ShareOfGroup(8, routing, 4), 5.0 / 12);
+  EXPECT_DOUBLE_EQ(ShareOfGroup(8, routing, 2), 4.0 / 6 * 5 / 6 + 1.0 / 6);
+  EXPECT_DOUBLE_EQ(ShareOfGroup(8, routing, 8), 0.25);
+  EXPECT_DOUBLE_EQ(ShareOfGroup(12, routing, 3), ShareOfGroup(12, Choosing(2), 3));
 }
 
 // 16 tokens x 2 choices over 8 experts are 4 each, which 4 slots hold: even. Of 8 tokens of a row 8 x 11 / 14 = 6.3 go

@@ -35,6 +35,11 @@ constexpr char kMixtral[] =
     "heads: 8, kv_heads: 4, ffn: 64, activation: swiglu, norm: rms_norm, positions: rotary, experts: 4, "
     "experts_per_token: 2, capacity_factor: 2";
 
+// Two of the four experts, of one of two groups.
+constexpr char kLimited[] =
+    "heads: 8, kv_heads: 4, ffn: 64, activation: swiglu, norm: rms_norm, positions: rotary, experts: 4, "
+    "experts_per_token: 2, capacity_factor: 2, choice_groups: 2";
+
 struct Case {
   std::string name;
   std::vector<std::pair<std::string, int64_t>> axes;
@@ -223,6 +228,12 @@ INSTANTIATE_TEST_SUITE_P(
              .recompute = Recompute::kSelective,
              .expert_groups = 2,
              .family = kMixtral},
+        // A router that chooses of one of two groups of experts, which lie on a group of ranks each.
+        Case{.name = "LimitedGroups2x2",
+             .axes = {{"ep", 2}, {"eg", 2}},
+             .rules = {{"n", {"ep"}}, {"b", {"eg", "ep"}}, {"b", {"eg"}}, {"e", {"ep", "eg"}}},
+             .expert_groups = 2,
+             .family = kLimited},
         // Whole experts on tensor-parallel ranks, too.
         Case{.name = "MixtralSpreadEp2Tp2",
              .axes = {{"ep", 2}, {"tp", 2}},

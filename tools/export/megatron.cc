@@ -67,6 +67,10 @@ void AddModel(const Recipe& recipe, Options& out) {
   if (m.experts == 0) return;
   out.Add("--num-experts", m.experts);
   out.Add("--moe-router-topk", m.experts_per_token);
+  if (m.choice_groups > 1) {
+    out.Add("--moe-router-num-groups", m.choice_groups);
+    out.Add("--moe-router-group-topk", m.choice_groups_per_token);
+  }
   out.Add("--moe-expert-capacity-factor", m.capacity_factor);
   out.Add("--moe-pad-expert-input-to-capacity");
 }

@@ -29,6 +29,9 @@ absl::Status Check(const Recipe& recipe, std::vector<std::string>& differences) 
     return HasNo("nanotron", "pipeline with fewer micro-batches than stages less one",
                  absl::StrCat("--microbatches=", recipe.pipeline, " or more"));
   }
+  if (recipe.model.choice_groups > 1) {
+    return absl::UnimplementedError("nanotron chooses of all experts; leave out `choice_groups` of the model");
+  }
   if (recipe.training.optimizer.kind != OpKind::kAdamW) {
     return absl::UnimplementedError("nanotron has adamW; change training.optimizer of the model");
   }

@@ -187,6 +187,16 @@ TEST(MegatronTest, ExpertsAreSplitAsPlanned) {
   EXPECT_EQ(o.at("--moe-expert-capacity-factor"), "1.25");
 }
 
+TEST(MegatronTest, RoutersThatChooseOfSomeGroups) {
+  const std::string moe = Llama(", experts: 4, experts_per_token: 1, choice_groups: 4, choice_groups_per_token: 2");
+  ASSERT_OK_AND_ASSIGN(const Plan plan, PlanOf(moe, {.data = 8, .tensor = 2, .expert = 4, .microbatch = 1}));
+  ASSERT_OK_AND_ASSIGN(const Exported exported, ToMegatron(plan));
+  const std::map<std::string, std::string> o = OptionsOf(exported.text);
+  EXPECT_EQ(NumberOf(o, "--moe-router-num-groups"), 4);
+  EXPECT_EQ(NumberOf(o, "--moe-router-group-topk"), 2);
+  EXPECT_THAT(ToNanotron(plan).status(), StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("choice_groups")));
+}
+
 TEST(MegatronTest, DispatchersAndExpertsOnTensorParallelRanks) {
   const std::string moe = Llama(", experts: 4, experts_per_token: 2");
   ASSERT_OK_AND_ASSIGN(Plan plan, PlanOf(moe, {.data = 8, .tensor = 2, .expert = 2, .spread_experts = true}));
