@@ -75,6 +75,7 @@ constexpr Change kChanges[] = {
     {"chunks", [](Degrees&, Problem& problem) { problem.chunks = 2; }},
     {"parallel_optimizer", [](Degrees&, Problem& problem) { problem.parallel_optimizer = true; }},
     {"bucket", [](Degrees&, Problem& problem) { problem.bucket = MiB(512); }},
+    {"bucket_of_the_same_calls", [](Degrees&, Problem& problem) { problem.bucket = MiB(48); }},
     {"nothing", [](Degrees&, Problem&) {}},
 };
 
