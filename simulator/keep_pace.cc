@@ -43,6 +43,9 @@ class Pace {
       last_expert_ = i;
       if (forward && IsDispatch(compute->op)) waits_at_ = i + 1;
     }
+    if (host.experts.step > Nanos()) {
+      for (const Instruction& instruction : list) experts_ = std::max(experts_, ExpertsOf(instruction));
+    }
     for (const Instruction& instruction : list) issue_.push_back(IssueTime(instruction, issue_.size()));
   }
 
@@ -70,18 +73,33 @@ class Pace {
     const KernelClass kernel = InfoOf(compute->op).kernel;
     if (kernel == KernelClass::kNone || IsGrouping(compute->op)) return Nanos();
     if (IsDispatch(compute->op)) return host_.kernel * host_.experts.dispatch;
-    if (IsCombine(compute->op)) return host_.kernel * host_.experts.combine;
+    if (IsCombine(compute->op)) return host_.kernel * host_.experts.combine + ResultSteps(compute->op);
     int64_t kernels = compute->accumulate ? 2 : 1;
     if (kernel == KernelClass::kAttention && !compute->attrs.fused) {
       const KernelWork work = WorkOf(instruction, *compute, class_, mesh_);
       kernels = work.backward ? kUnfusedBackwardKernels : kUnfusedForwardKernels;
     }
     Nanos issue = host_.kernel * kernels;
-    if (kernel == KernelClass::kContraction && host_.experts.launches > 0) {
-      const int64_t experts = WorkOf(instruction, *compute, class_, mesh_).batch;
+    if (kernel != KernelClass::kContraction) return issue;
+    issue = Nanos(std::llround(static_cast<double>(issue.raw()) * host_.products));
+    if (host_.experts.launches > 0) {
+      const int64_t experts = ExpertsOf(instruction);
       if (experts > 1) issue += launch_ * (experts * host_.experts.launches);
     }
     return issue;
+  }
+
+  // For each expert that the rank has, as its products tell.
+  Nanos ResultSteps(OpKind op) const {
+    const EagerBytes& steps = host_.experts.result_steps;
+    const double count = (op == OpKind::kCombine ? steps.forward : steps.backward) * static_cast<double>(experts_);
+    return Nanos(std::llround(static_cast<double>(host_.experts.step.raw()) * count));
+  }
+
+  int64_t ExpertsOf(const Instruction& instruction) const {
+    const Compute* const compute = ComputeOf(instruction);
+    const bool product = compute != nullptr && InfoOf(compute->op).kernel == KernelClass::kContraction;
+    return product ? WorkOf(instruction, *compute, class_, mesh_).batch : 1;
   }
 
   const Block& block_;
@@ -89,6 +107,7 @@ class Pace {
   const Mesh& mesh_;
   const HostPace& host_;
   const Nanos launch_;
+  int64_t experts_ = 1;
   size_t first_expert_ = 0, last_expert_ = 0, waits_at_ = 0;
   std::vector<Nanos> issue_;
 };
@@ -149,6 +168,15 @@ void OverlapExperts(const Block& block, std::vector<InstructionPrice>* prices) {
     if (!SendsTokens(block.instructions[i])) continue;
     Nanos& time = (*prices)[i].time;
     time = Nanos(std::llround(left * static_cast<double>(time.raw())));
+  }
+}
+
+void SendShare(const Block& block, const std::vector<bool>& crosses, double share,
+               std::vector<InstructionPrice>* prices) {
+  for (size_t i = 0; i < prices->size(); ++i) {
+    Nanos& time = (*prices)[i].time;
+    if (!crosses[i] || !SendsTokens(block.instructions[i]) || time >= kForever) continue;
+    time = Nanos(std::llround(share * static_cast<double>(time.raw())));
   }
 }
 

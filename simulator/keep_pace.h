@@ -29,6 +29,10 @@ void KeepPace(const Block& block, const RankClass& rank_class, const Mesh& mesh,
 // itself, since forward and backward passes of two micro-batches alternate.
 void OverlapExperts(const Block& block, std::vector<InstructionPrice>* prices);
 
+// Leaves `share` of the time of the all-to-alls of tokens that cross nodes.
+void SendShare(const Block& block, const std::vector<bool>& crosses, double share,
+               std::vector<InstructionPrice>* prices);
+
 // Of two all-to-alls of the same tokens, over the network and inside the node, the shorter is taken to run beside the
 // other: kernels that do both at once pass a token on as it comes (DeepEP's internode kernels).
 // `crosses`: by instruction, whether it leaves the node.

@@ -128,6 +128,8 @@ class Pricer {
           }
         }
         if (host_.overlaps_products) OverlapProducts(block, &instructions);
+        if (host_.experts.sent_share < 1)
+          SendShare(block, CrossesNodes(block), host_.experts.sent_share, &instructions);
         if (host_.experts.joins) JoinDispatches(block, CrossesNodes(block), &instructions);
         if (host_.experts.overlaps) OverlapExperts(block, &instructions);
         if (host_ != HostPace()) {
@@ -368,6 +370,10 @@ class Pricer {
       add(host_.gates, elements_of(instruction_->writes[0]) / (backward ? 2 : 1), backward);
     } else if (compute.op == OpKind::kLayerNorm || compute.op == OpKind::kLayerNormGrad) {
       add(host_.norms, elements_of(instruction_->reads[0]), compute.op == OpKind::kLayerNormGrad);
+    } else if (compute.op == OpKind::kCombine) {
+      add(host_.experts.results, elements_of(instruction_->reads[0]), false);
+    } else if (compute.op == OpKind::kCombineGrad) {
+      add(host_.experts.results, elements_of(instruction_->writes[0]), true);
     } else if (compute.op == OpKind::kExpSumAndPick) {
       add(host_.logits, elements_of(instruction_->reads[0]), false);
     }

@@ -89,6 +89,13 @@ struct ExpertPace {
   bool overlaps = false;
   // One over the network and one inside the node run at once.
   bool joins = false;
+  // Of what all-to-alls of tokens send to other nodes, the share that is sent: where a copy for each expert stands for
+  // one for each node, since groups of experts are not spread over tensor-parallel ranks.
+  double sent_share = 1;
+  // What is done to the experts' results before they are combined, expert by expert: bytes an element, and operators an
+  // expert, each of which takes the CPU `step`.
+  EagerBytes results = {}, result_steps = {};
+  Nanos step;
   friend bool operator==(const ExpertPace&, const ExpertPace&) = default;
 };
 
@@ -100,6 +107,7 @@ struct HostPace {
   // A kernel of its own adds a product's gradient to those of the micro-batches before, as PyTorch's autograd does;
   // else the product adds it.
   bool adds_gradients = false;
+  double products = 1;  // times `kernel` that the CPU takes to issue a product
   // What passes over all gradients before the update move besides it, bytes for each element that is updated.
   double optimizer_bytes = 0;
   // What frameworks with a kernel for each step move besides our kernels: attention that is not fused besides the

@@ -388,6 +388,66 @@ TEST(HostPaceTest, WhereTheCpuWaitsForCountsItRunsAheadFromThere) {
   EXPECT_NEAR(time_of(host), 9e-3, 1e-8);
 }
 
+// Of what leaves a node, the share that would leave where a copy for a node stands for those of its experts.
+TEST(HostPaceTest, AShareOfWhatIsSentToOtherNodes) {
+  ASSERT_OK_AND_ASSIGN(
+      const Program program,
+      ParseProgram("program p mesh ep=2 tp=8\nclass \"stage 0\"\n"
+                   "  buffer e bfloat16 (16, 4096, 1024) {- | ep | -} activation\n"
+                   "  buffer f bfloat16 (16, 4096, 1024) {ep | - | -} activation\n"
+                   "  buffer g bfloat16 (16, 4096, 1024) {- | tp | -} activation\n"
+                   "  buffer h bfloat16 (16, 4096, 1024) {tp | - | -} activation\n"
+                   "  block b forward\n    compute all_to_all (ep) dim 1 to 0 activation reads e writes f\n"
+                   "    compute all_to_all (tp) dim 1 to 0 activation reads g writes h\n"
+                   "  slot b mb 0 layer 0\n"));
+  const CostModel costs(A100Cluster(2));
+  HostPace host;
+  ASSERT_OK_AND_ASSIGN(const Prices whole, PriceProgram(program, costs, host));
+  host.experts.sent_share = 0.5;
+  ASSERT_OK_AND_ASSIGN(const Prices share, PriceProgram(program, costs, host));
+  const auto &before = whole.classes[0][0], &after = share.classes[0][0];
+  EXPECT_NEAR(static_cast<double>(after[0].time.raw()), 0.5 * static_cast<double>(before[0].time.raw()), 1);
+  EXPECT_EQ(after[1].time, before[1].time);
+}
+
+// What is done to experts' results moves bytes of each, and is issued expert by expert: ten milliseconds each for the
+// product of 4 experts and for Combine, and for 2 steps of each expert one.
+TEST(HostPaceTest, ResultsOfExpertsInSteps) {
+  ASSERT_OK_AND_ASSIGN(const Program program,
+                       ParseProgram("program p mesh tp=1\nclass \"stage 0\"\n"
+                                    "  buffer e bfloat16 (4, 16384, 64) {- | - | -} activation\n"
+                                    "  buffer w bfloat16 (4, 64, 64) {- | - | -} parameter\n"
+                                    "  buffer f bfloat16 (4, 16384, 64) {- | - | -} activation\n"
+                                    "  buffer l bfloat16 (4, 16384, 4) {- | - | -} activation\n"
+                                    "  buffer t bfloat16 (4, 16384, 64) {- | - | -} activation\n"
+                                    "  block b forward\n"
+                                    "    compute MatMul \"e c h, e h f -> e c f\" reads e w writes f\n"
+                                    "    compute Combine reads f l writes t\n  slot b mb 0 layer 0\n"));
+  const CostModel costs(A100Cluster(1));
+  HostPace host;
+  ASSERT_OK_AND_ASSIGN(const Prices free, PriceProgram(program, costs, host));
+  host.experts.results = {1024, 0};
+  ASSERT_OK_AND_ASSIGN(const Prices steps, PriceProgram(program, costs, host));
+  // 2^22 elements, a KiB each, as a kernel that reads them.
+  KernelWork pass;
+  pass.kernel = KernelClass::kMemory;
+  pass.read = Bytes(int64_t{1} << 32);
+  EXPECT_NEAR(static_cast<double>((steps.classes[0][0][1].time - free.classes[0][0][1].time).raw()),
+              static_cast<double>(costs.Estimate(pass).time.raw()), 1e4);
+  host = {};
+  host.kernel = Millis(10);
+  host.experts.result_steps = {2, 0};
+  host.experts.step = Millis(1);
+  ASSERT_OK_AND_ASSIGN(const Prices issued, PriceProgram(program, costs, host));
+  const auto& list = issued.classes[0][0];
+  EXPECT_NEAR(static_cast<double>((list[0].time + list[1].time).raw()), 28e6, 2);
+  // Products that take the CPU twice as long.
+  host.products = 2;
+  ASSERT_OK_AND_ASSIGN(const Prices twice, PriceProgram(program, costs, host));
+  const auto& slow = twice.classes[0][0];
+  EXPECT_NEAR(static_cast<double>((slow[0].time + slow[1].time).raw()), 38e6, 2);
+}
+
 // 64 MiB read, 64 MiB written; an accumulator is read besides.
 TEST(PriceProgramTest, AccumulatingReadsWhatIsThere) {
   const auto time_of = [](const std::string& accumulate) {
