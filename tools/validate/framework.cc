@@ -149,12 +149,43 @@ constexpr int64_t kBeforeExperts = 12, kBehindExperts = 2;
 // Transformer Engine's grouped products launch one for each expert (general_grouped_gemm), and in float8 a cast.
 constexpr int64_t kExpertLaunches = 1;
 
+// What Megatron-Core does to the results of experts that have biases: one after the other it adds the bias times the
+// tokens' weights, joins what comes out, and casts it back (experts.py, `_apply_bias`). With weights in 16 bits, bytes
+// an element:
+//   forward   product 2, sum 2+2+2, joined 2+2
+//   backward  for the bias a product 2+2 and its sum 2, for the weights the same, parts joined 2+2
+// With weights in float32, as DeepEP and HybridEP ask for them (token_dispatcher.py): product 4, sum 2+4+4, joined 4+4,
+// cast 4+2; cast 2+4, to the type of the parts 4+2, for the bias 4+4+4, for the weights 4+4+4, joined 2+2.
+constexpr EagerBytes kBiasedResults = {12, 16}, kBiasedResultsWide = {28, 40};
+constexpr EagerBytes kBiasedSteps = {2, 4};
+// The CPU's time for an operator of PyTorch's, a linear layer's, on a DGX H100 (Xeon 8480C) and on a GB200 (Transformer
+// Engine's issue 2053).
+constexpr Nanos kOperator = Nanos(13'480), kOperatorOnGrace = Nanos(37'080);
+
+// Experts' products in float8: Megatron-Core 0.9 refuses them, 0.10 of February 2025 has them where Transformer Engine
+// is 1.11 or later (transformer_config.py); containers of NVIDIA's from 25.02 on bring both.
+constexpr int64_t kFirstFloat8Experts = 2502;
+
+// The release "25.04" of a container or of a set of recipes that the source names, as 2504; 0 where there is none.
+int64_t ReleaseOf(const std::string& source) {
+  std::smatch match;
+  static const std::regex* const kRelease = new std::regex(R"((^|[^0-9.])(2[0-9])\.(0[1-9]|1[0-2])(?![0-9]))");
+  if (!std::regex_search(source, match, *kRelease)) return 0;
+  return std::stoll(match[2].str()) * 100 + std::stoll(match[3].str());
+}
+
+bool OnGrace(const CsvCells& cells) { return HasAny(Lower(cells, "gpu_type"), {"gb200", "gb300", "gh200"}); }
+
 void SetExperts(const CsvCells& cells, Framework* f) {
   const std::string options = Lower(cells, "other_opts");
+  f->float8_experts = HasAny(options, {"grouped"}) || ReleaseOf(Lower(cells, "source_ref")) >= kFirstFloat8Experts;
   f->whole_graphs = HasAny(options, {"full iteration graphs"});
   ExpertPace& experts = f->host.experts;
   // A token goes once to each node, or to each rank of one (DeepEP's README; Megatron-LM's flex dispatcher).
   const bool once = HasAny(options, {"deepep", "hybridep"});
+  // AutoModel's benchmarks give a token the experts behind those of the token before it (moe/layers.py,
+  // FakeBalancedGate).
+  f->neighbour_experts = HasAny(Lower(cells, "source_ref"), {"automodel"});
   if (once) f->dispatcher = Dispatcher::kPerNode;
   experts.joins = once;
   experts.overlaps = HasAny(options, {"expert-parallel overlap", "dualpipe"});
@@ -164,6 +195,10 @@ void SetExperts(const CsvCells& cells, Framework* f) {
   experts.combine = kBehindExperts;
   experts.launches = kExpertLaunches;
   experts.waits = true;
+  if (!f->transformer_engine || !HasAny(Lower(cells, "model"), {"gpt oss", "gpt-oss", "gpt_oss"})) return;
+  experts.results = once ? kBiasedResultsWide : kBiasedResults;
+  experts.result_steps = kBiasedSteps;
+  experts.step = OnGrace(cells) ? kOperatorOnGrace : kOperator;
 }
 
 // How it talks, and what it copies for that.

@@ -175,6 +175,15 @@ TEST(FrameworkTest, WhatRunsAroundExperts) {
   const Framework whole = Of({{"gpu_type", "GB200"}, {"other_opts", "full iteration graphs"}});
   EXPECT_TRUE(whole.whole_graphs);
   EXPECT_FALSE(whole.host.experts.waits);
+  // GPT-OSS has biases of experts, in float32 where the dispatcher's weights are.
+  EXPECT_EQ(plain.host.experts.results, EagerBytes());
+  Cells oss = {{"model", "GPT OSS 120B"}, {"attention", "TE/cuDNN flash"}, {"gpu_type", "B200"}};
+  EXPECT_EQ(Of(oss).host.experts.results, (EagerBytes{12, 16}));
+  oss.push_back({"other_opts", "HybridEP"});
+  EXPECT_EQ(Of(oss).host.experts.results, (EagerBytes{28, 40}));
+  EXPECT_EQ(Of(oss).host.experts.step, Nanos(13'480));
+  oss[2].second = "GB200";
+  EXPECT_EQ(Of(oss).host.experts.step, Nanos(37'080));
 }
 
 TEST(FrameworkTest, WhoSendsAPartFromEachRank) {

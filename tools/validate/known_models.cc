@@ -19,11 +19,12 @@ constexpr double kNear = 0.1;  // names round: "70B" has 70.6
 
 // The config.json that each model was published with. Of several that match the one nearest in size, then the first.
 constexpr KnownModel kModels[] = {
-    // family, billions, layers, hidden, ffn, heads, kv_heads, head_dim, vocab, tied, experts, a token, differs
+    // family, billions, layers, hidden, ffn, heads, kv_heads, head_dim, vocab, tied, experts, a token, differs, groups
+    // of experts, a token
     {"deepseekv2lite", 0, 27, 2048, 1408, 16, 1, 128, 102400, false, 64, 8, kLatent},
-    {"deepseekv2", 0, 60, 5120, 1536, 128, 1, 128, 102400, false, 160, 8, kLatent},
-    {"deepseekv3", 0, 61, 7168, 2048, 128, 1, 128, 129280, false, 256, 9, kLatent},
-    {"deepseekr1", 0, 61, 7168, 2048, 128, 1, 128, 129280, false, 256, 9, kLatent},
+    {"deepseekv2", 0, 60, 5120, 1536, 128, 1, 128, 102400, false, 160, 8, kLatent, 8, 3},
+    {"deepseekv3", 0, 61, 7168, 2048, 128, 1, 128, 129280, false, 256, 9, kLatent, 8, 4},
+    {"deepseekr1", 0, 61, 7168, 2048, 128, 1, 128, 129280, false, 256, 9, kLatent, 8, 4},
     {"kimik2", 0, 61, 7168, 2048, 64, 1, 128, 163840, false, 384, 9, kLatent},
     {"qwen3", 30, 48, 2048, 768, 32, 4, 128, 151936, false, 128, 8, ""},
     {"qwen3", 235, 94, 4096, 1536, 64, 4, 128, 151936, false, 128, 8, ""},

@@ -20,6 +20,7 @@ struct KnownModel {
   int64_t experts = 0, experts_per_token = 0;
   // "" or what `validate` says of the row: how the model differs from what is priced.
   absl::string_view differs;
+  int64_t choice_groups = 1, choice_groups_per_token = 1;  // models/decoder.h
 };
 
 // The model of this name with this hidden size; nullptr where there is none. `billions` and `hidden` 0: not said.

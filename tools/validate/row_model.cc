@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "ir/status.h"
+#include "planner/passes/group_experts.h"
 #include "tools/validate/known_models.h"
 #include "tools/validate/siblings.h"
 
@@ -249,6 +250,8 @@ class ModelReader {
     if (known_ != nullptr) {
       c_.experts = known_->experts;
       c_.experts_per_token = known_->experts_per_token;
+      c_.choice_groups = known_->choice_groups;
+      c_.choice_groups_per_token = known_->choice_groups_per_token;
       c_.capacity_factor = kEvenRouting;
       if (c_.experts > 0) {
         defaults_.push_back(absl::StrCat("experts ", c_.experts, " of ", c_.ffn, ", ", c_.experts_per_token, " a token",
@@ -314,6 +317,21 @@ double NumParameters(const DecoderConfig& config) {
 absl::StatusOr<DecoderConfig> ReadRowModel(const CsvCells& cells, int64_t sequence,
                                            std::vector<std::string>* defaults) {
   return ModelReader(cells, sequence, defaults).Read();
+}
+
+void ChooseNeighbours(DecoderConfig* model) {
+  model->choice_groups = model->experts / model->experts_per_token;
+  while (model->experts % model->choice_groups != 0) --model->choice_groups;
+  model->choice_groups_per_token = 1;
+}
+
+double ShareSentOnce(const DecoderConfig& model, int64_t nodes) {
+  OpAttrs routing;
+  routing.top_k = model.experts_per_token;
+  routing.choice_groups = model.choice_groups;
+  routing.top_choice_groups = model.choice_groups_per_token;
+  const double copies = ShareOfGroup(model.experts, routing, nodes) * static_cast<double>(nodes);
+  return std::min(1.0, copies / static_cast<double>(model.experts_per_token));
 }
 
 }  // namespace meshwright

@@ -43,6 +43,13 @@ double NumParameters(const DecoderConfig& config);
 // kUnimplemented: no size and nothing to guess it from. kInvalidArgument: a damaged cell.
 absl::StatusOr<DecoderConfig> ReadRowModel(const CsvCells& cells, int64_t sequence, std::vector<std::string>* defaults);
 
+// Lets tokens have experts side by side: of one group, the smallest that holds so many.
+void ChooseNeighbours(DecoderConfig* model);
+
+// Of the copies of a token, one for each of its experts, how many would be sent if one went to each of `nodes` nodes
+// that has any: a share. `nodes` divides the experts.
+double ShareSentOnce(const DecoderConfig& model, int64_t nodes);
+
 }  // namespace meshwright
 
 #endif  // MESHWRIGHT_TOOLS_VALIDATE_ROW_MODEL_H_

@@ -29,6 +29,9 @@ namespace {
 // Transformer Engine quantises the inputs and the gradients of a linear layer once, with their transposes: it reads 2
 // bytes and writes 2 of 1 for each element, for the left operands of two of its three products.
 constexpr Bytes kTransformerEngineBytes = Bytes(3);
+// Issuing a linear layer of Transformer Engine in float8 takes this many times as long as in bf16 (its issue 761: a
+// forward pass that the CPU paces, 140 ms in place of 77).
+constexpr double kFloat8Issue = 140.0 / 77;
 // Products in NVFP4 against those in MXFP8, quantised before: 1.90 over a layer's on B300 (Transformer Engine's
 // documentation, GEMM Profiling Tutorial). Whole products, so that it is of the rate of their operands, too.
 constexpr double kFloat4Rate = 1.9;
@@ -77,7 +80,11 @@ class RunReader {
       run_.host.kernel = overrides_.eager.kernel;
       run_.host.collective = overrides_.eager.collective;
     }
-    if (run_.narrow) run_.host.experts.launches *= 2;
+    if (run_.narrow) {
+      run_.host.experts.launches *= 2;
+      if (framework_.eager && !framework_.whole_graphs) run_.host.products = kFloat8Issue;
+    }
+    ChooseExperts();
     ReadAttention();
     MESHWRIGHT_RETURN_IF_ERROR(ReadRecompute());
     if (framework_.early_zero3 && run_.recompute == Recompute::kLayer) run_.host.gathers_again = GathersAgain();
@@ -111,6 +118,15 @@ class RunReader {
     MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<int64_t> value, cells_.Int(column, 1));
     if (!value.has_value()) return CannotExpress("not given", column);
     return *value;
+  }
+
+  void ChooseExperts() {
+    if (run_.model.experts <= 1) return;
+    if (framework_.neighbour_experts) ChooseNeighbours(&run_.model);
+    const int64_t ranks = run_.degrees.expert * run_.degrees.tensor, node = run_.cluster.devices_per_node;
+    if (!run_.degrees.spread_experts || framework_.dispatcher == Dispatcher::kAllToAll || ranks <= node) return;
+    run_.host.experts.sent_share = ShareSentOnce(run_.model, ranks / node);
+    run_.approximations.push_back("a copy of a token for each node, priced on one for each expert");
   }
 
   // Where the source does not say how it split the model, the table takes the fastest way that fits.
@@ -156,9 +172,6 @@ class RunReader {
         degrees.data % (degrees.expert / degrees.tensor) == 0 && run_.model.experts % degrees.expert == 0) {
       degrees.expert /= degrees.tensor;
       degrees.spread_experts = true;
-      if (framework_.dispatcher != Dispatcher::kAllToAll) {
-        run_.approximations.push_back("a copy of a token for each expert, since they are spread over tensor ranks");
-      }
     }
     if (degrees.expert > 1 && degrees.data % degrees.expert != 0) {
       degrees.expert = std::gcd(degrees.expert, degrees.data);
@@ -292,9 +305,8 @@ class RunReader {
       return CannotExpress("unknown dtype", text);
     }
     if (dtype == DType::kBFloat16 && device.Peak(dtype).raw() <= 0) dtype = DType::kFloat16;
-    // Grouped products of experts in float8 came late: Transformer Engine 1.9 has them, Megatron-LM asked for bf16 in
-    // May 2025 still (its issue 1564). Software for Blackwell is younger than the former.
-    if (narrow && run_.model.experts > 1 && device.generation < Generation::kBlackwell && !HasAny(all, {"grouped"})) {
+    // Software for Blackwell is younger than grouped products of experts in float8.
+    if (narrow && run_.model.experts > 1 && device.generation < Generation::kBlackwell && !framework_.float8_experts) {
       narrow = false;
       run_.approximations.push_back("products in bf16, as those of experts are");
     }

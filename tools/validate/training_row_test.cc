@@ -329,6 +329,45 @@ TEST(TrainingRunTest, ExpertsInBf16UnlessTheRowSaysOtherwise) {
   grouped.push_back({"other_opts", "fp8 grouped products"});
   ASSERT_OK_AND_ASSIGN(run, RunOf(grouped));
   EXPECT_TRUE(run.narrow);
+  // Containers have them since February 2025.
+  grouped = cells;
+  grouped.push_back({"source_ref", "NVIDIA dgxc-benchmarking v25.04"});
+  ASSERT_OK_AND_ASSIGN(run, RunOf(grouped));
+  EXPECT_TRUE(run.narrow);
+  grouped.back().second = "NeMo docs (24.12)";
+  ASSERT_OK_AND_ASSIGN(run, RunOf(grouped));
+  EXPECT_FALSE(run.narrow);
+}
+
+// DeepSeek-V3's experts are of 4 of 8 groups; AutoModel's benchmarks give a token neighbours, 8 of 128 are of one group
+// of 16.
+TEST(TrainingRunTest, GroupsThatRoutersChooseOf) {
+  ASSERT_OK_AND_ASSIGN(TrainingRun run, RunOf({{"model", "DeepSeekV3"}, {"hidden", "7168"}}));
+  EXPECT_EQ(run.model.choice_groups, 8);
+  EXPECT_EQ(run.model.choice_groups_per_token, 4);
+  ASSERT_OK_AND_ASSIGN(
+      run, RunOf({{"experts", "128"}, {"experts_per_token", "8"}, {"source_ref", "NVIDIA-NeMo/Automodel"}}));
+  EXPECT_EQ(run.model.choice_groups, 16);
+  EXPECT_EQ(run.model.choice_groups_per_token, 1);
+}
+
+// 64 experts of which two are a token's, over 4 tensor-parallel ranks x 4 replicas: two nodes of 8. A token has some on
+// a node with 1 - (32 x 31) / (64 x 63), and a copy for each node in place of one for each of its two experts.
+TEST(TrainingRunTest, CopiesForNodesWhereExpertsAreSpread) {
+  Cells cells = {{"model", "GPT 64x1B"},
+                 {"gpu_type", "H100"},
+                 {"attention", "flash"},
+                 {"seq_parallel", ""},
+                 {"gpus", "16"},
+                 {"tp", "4"},
+                 {"pp", "1"},
+                 {"dp", "4"},
+                 {"ep", "16"},
+                 {"etp", "1"},
+                 {"other_opts", "DeepEP"}};
+  ASSERT_OK_AND_ASSIGN(TrainingRun run, RunOf(cells));
+  EXPECT_TRUE(run.degrees.spread_experts);
+  EXPECT_DOUBLE_EQ(run.host.experts.sent_share, 1 - 32.0 * 31 / (64 * 63));
 }
 
 TEST(TrainingRunTest, FrozenWeightsHaveNoGradients) {
