@@ -43,6 +43,7 @@ TEST(GpuTypeTest, FreeTextLeadsToADevice) {
                                          {"A10G", 24, "a10g"},
                                          {"NVIDIA A10", 0, "a10"},
                                          {"NVIDIA L4", 0, "l4"},
+                                         {"Tesla T4", 16, "t4"},
                                          {"NVIDIA L40 48GB", 0, "l40"},
                                          {"NVIDIA L40S", 48, "l40s"},
                                          {"H20 SXM 96GB", 0, "h20"},
