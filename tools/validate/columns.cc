@@ -111,7 +111,8 @@ CsvTable WithKnownColumns(CsvTable table, absl::Span<const KnownColumn> known) {
     std::optional<size_t> at = table.Find(column.name);
     double factor = 1;
     if (!at.has_value()) {
-      for (const absl::string_view other : absl::StrSplit(column.others, ' ')) {
+      // "GPUs per node" is the known name itself, written otherwise.
+      for (const absl::string_view other : absl::StrSplit(absl::StrCat(column.name, " ", column.others), ' ')) {
         for (size_t i = 0; i < given.size() && !at.has_value(); ++i) {
           const std::optional<double> match = taken[i] ? std::nullopt : Matches(given[i], other, column.unit);
           if (!match.has_value()) continue;

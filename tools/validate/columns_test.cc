@@ -25,6 +25,8 @@ std::string CellOf(const std::string& column, const std::string& cell, const std
 
 TEST(ColumnsTest, NamesAndUnits) {
   EXPECT_EQ(CellOf("GPU", "H100", "gpu_type"), "H100");
+  EXPECT_EQ(CellOf("GPU Type", "H100", "gpu_type"), "H100");
+  EXPECT_EQ(CellOf("Size Bytes", "64", "size_bytes"), "64");
   EXPECT_EQ(CellOf("Message Size (KiB)", "64", "size_bytes"), "65536");
   EXPECT_EQ(CellOf("size_mb", "2", "size_bytes"), "2097152");
   EXPECT_EQ(CellOf("size", "1 GiB", "size_bytes"), "1073741824");

@@ -53,8 +53,11 @@ class Reader {
     if (EatLineEnd()) return row;
     for (;;) {
       std::string cell;
-      if (Peek() == '"') {
+      const size_t quote = text_.find_first_not_of(' ', at_);
+      if (quote != absl::string_view::npos && text_[quote] == '"') {
+        at_ = quote;
         MESHWRIGHT_RETURN_IF_ERROR(Quoted(&cell));
+        while (!AtEnd() && Peek() == ' ') ++at_;
       } else {
         while (!AtEnd() && Peek() != separator_ && Peek() != '\n' && Peek() != '\r') {
           if (Peek() == '"') return Wrong("a quote inside a cell", "quotes around the whole cell, doubled inside");

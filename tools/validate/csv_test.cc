@@ -27,6 +27,12 @@ TEST(CsvTest, QuotedCellsHoldCommasQuotesAndLineBreaks) {
   EXPECT_FALSE(none.has_value());
 }
 
+TEST(CsvTest, SpacesAroundQuotes) {
+  ASSERT_OK_AND_ASSIGN(const CsvTable table, ParseCsv("\"a\" , \"b\"\n 1, \"2,\" \n", "t.csv"));
+  EXPECT_EQ(table.columns, (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(table.rows[0].cells, (std::vector<std::string>{" 1", "2,"}));
+}
+
 TEST(CsvTest, ALastLineNeedsNoEndAndMayEndWithAnEmptyCell) {
   ASSERT_OK_AND_ASSIGN(const CsvTable table, ParseCsv("\xEF\xBB\xBF"
                                                       "a,b\n1,",

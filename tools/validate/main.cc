@@ -23,9 +23,7 @@ namespace {
 Command ValidateCommand() {
   Command command{
       .name = "validate",
-      .summary =
-          "Predicts the rows of tables of measurements, CSV with a header or a log of nccl-tests, and says how far "
-          "off it is.",
+      .summary = "Predicts the rows of tables of measurements, or of logs of nccl-tests, and says how far off it is.",
       .arguments = "training|kernels|collectives TABLE.csv...",
       .num_arguments = 2,
       .more_arguments = true,
