@@ -325,7 +325,8 @@ TEST(RunTest, ATinyDecoderTrainsTheSameOnEightRanks) {
       {"--data_parallel=8"},
       {"--tensor_parallel=8"},
       {"--stages=2", "--tensor_parallel=2", "--data_parallel=2", "--recompute=full", "--parallel_optimizer"},
-      {},  // the planner's own choice
+      {"--mode=data_parallel", "--gradients_mean"},  // S8.7: a mean of local means
+      {},                                            // the planner's own choice
   };
   for (const std::vector<std::string>& strategy : strategies) {
     std::vector<std::string> args = one;
