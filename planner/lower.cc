@@ -69,13 +69,9 @@ constexpr ProgramPass kPasses[] = {
        if (!c.optimizer.loss_scale.has_value()) return program;
        return ScaleLoss(std::move(program), *c.optimizer.loss_scale);
      }},
-    // Before overlap: what waits on the compute stream would stand between a product and its activation.
-    {"fuse_epilogues",
-     [](Program program, const Context& c) -> absl::StatusOr<Program> {
-       if (!c.strategy.fuse_epilogues) return program;
-       return FuseEpilogues(std::move(program));
-     }},
-    // Like fuse_epilogues.
+    // Behind split_stages, which knows whether the gradients of parameters run apart; before overlap, since what waits
+    // on
+    // the compute stream would stand between.
     {"fuse_loss",
      [](Program program, const Context& c) -> absl::StatusOr<Program> {
        if (!c.strategy.fuse_loss) return program;
@@ -130,11 +126,13 @@ Strategy BlockChoices(const Strategy& strategy) {
   choices.gradient_dtype = strategy.gradient_dtype;
   choices.loss_divisor = strategy.loss_divisor;
   choices.gradient_scale = strategy.gradient_scale;
+  choices.fuse_epilogues = strategy.fuse_epilogues;
   return choices;
 }
 
 absl::StatusOr<LoweredBlocks> LowerBlocks(const Graph& forward, const Strategy& all_choices,
-                                          const UpdateRule& optimizer, const StepPrice& price) {
+                                          const UpdateRule& optimizer, const StepPrice& price,
+                                          const PassObserver& observe) {
   const Strategy strategy = BlockChoices(all_choices);
   DifferentiateOptions options;
   options.recompute = strategy.recompute;
@@ -159,13 +157,16 @@ absl::StatusOr<LoweredBlocks> LowerBlocks(const Graph& forward, const Strategy& 
   };
   MESHWRIGHT_ASSIGN_OR_RETURN(blocks.program,
                               Partition(sharded, strategy.all_to_all ? price : without_all_to_all, interleaved.pieces));
+  if (observe != nullptr) MESHWRIGHT_RETURN_IF_ERROR(observe("partition", blocks.program));
+  // Here, since it is the same for all stages, and nothing waits yet between a product and its activation.
+  if (strategy.fuse_epilogues) blocks.program = FuseEpilogues(std::move(blocks.program));
+  if (observe != nullptr) MESHWRIGHT_RETURN_IF_ERROR(observe("fuse_epilogues", blocks.program));
   return blocks;
 }
 
 absl::StatusOr<Program> LowerStages(Program program, const Graph& graph, const Strategy& strategy,
                                     const UpdateRule& optimizer, const PassObserver& observe,
                                     BucketRange* same_buckets) {
-  if (observe != nullptr) MESHWRIGHT_RETURN_IF_ERROR(observe("partition", program));
   Strategy without_bucket = strategy;
   without_bucket.bucket = Strategy().bucket;
   const Context context{graph, without_bucket, optimizer, strategy, same_buckets};
@@ -178,7 +179,7 @@ absl::StatusOr<Program> LowerStages(Program program, const Graph& graph, const S
 
 absl::StatusOr<Program> Lower(const Graph& forward, const Strategy& strategy, const UpdateRule& optimizer,
                               const StepPrice& price, const PassObserver& observe) {
-  MESHWRIGHT_ASSIGN_OR_RETURN(LoweredBlocks blocks, LowerBlocks(forward, strategy, optimizer, price));
+  MESHWRIGHT_ASSIGN_OR_RETURN(LoweredBlocks blocks, LowerBlocks(forward, strategy, optimizer, price, observe));
   return LowerStages(std::move(blocks.program), blocks.graph, strategy, optimizer, observe);
 }
 

@@ -31,11 +31,11 @@ absl::StatusOr<Program> Lower(const Graph& forward, const Strategy& strategy, co
 // split_stages on.
 struct LoweredBlocks {
   Graph graph;      // differentiated
-  Program program;  // as Partition makes it
+  Program program;  // as Partition makes it, kernels fused
 };
 Strategy BlockChoices(const Strategy& strategy);
 absl::StatusOr<LoweredBlocks> LowerBlocks(const Graph& forward, const Strategy& strategy, const UpdateRule& optimizer,
-                                          const StepPrice& price);
+                                          const StepPrice& price, const PassObserver& observe = nullptr);
 // `blocks` of `graph` with these choices. `same_buckets`, which may be null, is narrowed to the values of `bucket` that
 // make the same program: no pass but bucket_gradients sees it.
 absl::StatusOr<Program> LowerStages(Program blocks, const Graph& graph, const Strategy& strategy,
