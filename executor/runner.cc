@@ -319,7 +319,7 @@ absl::Status RankRunner::Play(const Instruction& instruction, const Compute& com
   if (const int64_t owner = OwnerOf(instruction, class_); owner >= 0 && owner != Member()) return absl::OkStatus();
   if (compute.op == OpKind::kFeed) return Feed(instruction, step);
   const std::vector<TensorView> reads = Views(instruction.reads), writes = Views(instruction.writes);
-  KernelCall call = {compute.op, &compute.attrs, &compute.rule, 0, step + 1, reads, writes};
+  KernelCall call = {compute.op, &*compute.attrs, &*compute.rule, 0, step + 1, reads, writes};
   call.seed = options_.seed;
   call.microbatch = slot_->microbatch;
   call.layer = first_layer_ + layer_;

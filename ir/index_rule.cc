@@ -138,6 +138,18 @@ absl::StatusOr<IndexRule> ParseRule(absl::string_view text) {
   return rule;
 }
 
+IndexRule ElementwiseRule(size_t rank, size_t inputs, size_t outputs) {
+  IndexRule rule;
+  OperandRule operand;
+  for (size_t d = 0; d < rank; ++d) {
+    rule.labels.push_back({absl::StrCat("d", d), false});
+    operand.push_back({static_cast<int8_t>(d), false});
+  }
+  rule.inputs.assign(inputs, operand);
+  rule.outputs.assign(outputs, operand);
+  return rule;
+}
+
 std::string ToText(const IndexRule& rule) {
   const auto operands = [&](const std::vector<OperandRule>& list) {
     return absl::StrJoin(list, ", ",

@@ -61,6 +61,9 @@ struct IndexRule {
 absl::StatusOr<IndexRule> ParseRule(absl::string_view text);
 std::string ToText(const IndexRule& rule);
 
+// "d0 d1, d0 d1 -> d0 d1": of an elementwise op, each operand of `rank` dims.
+IndexRule ElementwiseRule(size_t rank, size_t inputs, size_t outputs);
+
 // Instantiates a template row for given input shapes: expands '...' to as many labels d0, d1, ... as the inputs need
 // (right-aligned, as broadcasting does; an input dim of size 1 beside a larger one, or a missing one, is not split and
 // not named), and repeats the last input pattern for further inputs where the template ends in ", *".

@@ -37,6 +37,7 @@
 #include "ir/graph.h"
 #include "ir/ids.h"
 #include "ir/mesh.h"
+#include "ir/shared.h"
 
 namespace meshwright {
 
@@ -114,8 +115,8 @@ struct EventRef {
 // the whole (positions, split tables) take it from the operands' layouts and the rank.
 struct Compute {
   OpKind op = OpKind::kFill;
-  OpAttrs attrs;
-  IndexRule rule;
+  Shared<OpAttrs> attrs;
+  Shared<IndexRule> rule;
   bool accumulate = false;  // outputs in gradient and loss buffers are added to what these hold; others overwrite
   bool recompute = false;   // a second run of a forward op, for reports
   // S13.5: the host of the rank's device runs it: what it reads is copied down, what it writes is copied up.

@@ -465,7 +465,9 @@ class Parser {
     compute.accumulate = line.Take("accumulate");
     compute.recompute = line.Take("recompute");
     compute.on_host = line.Take("on_host");
-    MESHWRIGHT_RETURN_IF_ERROR(ReadFields(line, compute.attrs));
+    OpAttrs attrs;
+    MESHWRIGHT_RETURN_IF_ERROR(ReadFields(line, attrs));
+    compute.attrs = std::move(attrs);
     instruction.work = std::move(compute);
     return absl::OkStatus();
   }
@@ -485,9 +487,9 @@ class Parser {
     if (text.empty()) return absl::OkStatus();
     absl::StatusOr<IndexRule> rule = ParseRule(text);
     if (!rule.ok()) return line.Locate(token, rule.status());
-    compute.rule = *std::move(rule);
     // "-> m" may mean no input or one without dims; the reads tell.
-    if (compute.rule.inputs.empty() && instruction.reads.size() == 1) compute.rule.inputs.emplace_back();
+    if (rule->inputs.empty() && instruction.reads.size() == 1) rule->inputs.emplace_back();
+    compute.rule = *std::move(rule);
     return absl::OkStatus();
   }
 

@@ -123,14 +123,14 @@ class InstructionWriter {
  private:
   std::string WorkText(const Instruction& instruction, const Compute& compute) const {
     std::string text = absl::StrCat(NameOf(instruction.stream), " ", NameOf(compute.op));
-    if (!(compute.rule == RuleByDefault(instruction, compute))) {
-      const bool none = compute.rule == IndexRule{};
+    if (!(*compute.rule == RuleByDefault(instruction, compute))) {
+      const bool none = *compute.rule == IndexRule{};
       absl::StrAppend(&text, " \"", none ? "" : ToText(compute.rule), "\"");
     }
     if (compute.accumulate) text += " accumulate";
     if (compute.recompute) text += " recompute";
     if (compute.on_host) text += " on_host";
-    return text + FieldsText(compute.attrs);
+    return text + FieldsText(*compute.attrs);
   }
   std::string WorkText(const Instruction& instruction, const Slice&) const {
     return absl::StrCat(NameOf(instruction.stream), " slice");

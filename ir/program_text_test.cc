@@ -85,9 +85,9 @@ TEST(ProgramTextTest, ReadsWhatItSays) {
   EXPECT_TRUE(product.accumulate);
   EXPECT_TRUE(product.recompute);
   EXPECT_TRUE(product.on_host);
-  EXPECT_EQ(product.attrs.scale, 0.5);
-  EXPECT_FALSE(product.attrs.causal);
-  EXPECT_EQ(product.attrs.top_k, 3);
+  EXPECT_EQ(product.attrs->scale, 0.5);
+  EXPECT_FALSE(product.attrs->causal);
+  EXPECT_EQ(product.attrs->top_k, 3);
   EXPECT_EQ(forward[2].reads[1], (Operand{BufferId(1), 1}));
   // No rule is written: it is that of ReLU's row for a (16, 16) input.
   EXPECT_EQ(ToText(std::get<Compute>(forward[3].work).rule), "d0 d1 -> d0 d1");
@@ -140,10 +140,12 @@ TEST(ProgramTextTest, NumbersRoundTripExactly) {
   RankClass& rank_class = program.classes.emplace_back();
   Compute compute;
   compute.op = OpKind::kScale;
-  compute.attrs.scale = 0.1 + 0.2;  // not 0.3
-  compute.attrs.epsilon = 5e-324;
-  compute.attrs.theta = -0.0;
-  compute.attrs.beta1 = 1.7976931348623157e308;
+  compute.attrs.Change([](OpAttrs& attrs) {
+    attrs.scale = 0.1 + 0.2;  // not 0.3
+    attrs.epsilon = 5e-324;
+    attrs.theta = -0.0;
+    attrs.beta1 = 1.7976931348623157e308;
+  });
   rank_class.blocks.emplace_back().instructions.emplace_back().work = compute;
   ASSERT_OK_AND_ASSIGN(const Program read, ParseProgram(ToText(program)));
   EXPECT_EQ(read.loss_divisor, 1.0 / 3);
@@ -184,8 +186,8 @@ class c
   ASSERT_OK_AND_ASSIGN(const Program program, ParseProgram(kText));
   EXPECT_EQ(ToText(program), kText);
   const std::vector<Instruction>& instructions = program.classes[0].blocks[0].instructions;
-  EXPECT_EQ(std::get<Compute>(instructions[0].work).rule.inputs.size(), 1u);
-  EXPECT_EQ(std::get<Compute>(instructions[2].work).rule.inputs.size(), 0u);
+  EXPECT_EQ(std::get<Compute>(instructions[0].work).rule->inputs.size(), 1u);
+  EXPECT_EQ(std::get<Compute>(instructions[2].work).rule->inputs.size(), 0u);
 }
 
 TEST(ProgramTextTest, OneInstruction) {

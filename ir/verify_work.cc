@@ -123,14 +123,14 @@ class WorkChecker {
 
   absl::Status Check(const Compute& compute) const {
     if (compute.on_host && compute.op == OpKind::kFeed) return Wrong(3, "is fed by the host as it is, found on_host");
-    if (compute.attrs.tensors != 1) return CheckUpdates(compute);
+    if (compute.attrs->tensors != 1) return CheckUpdates(compute);
     const bool made_here = compute.op == OpKind::kFill || compute.op == OpKind::kFeed;
-    if (made_here && compute.rule == IndexRule{} && instruction_.reads.empty()) return absl::OkStatus();
+    if (made_here && *compute.rule == IndexRule{} && instruction_.reads.empty()) return absl::OkStatus();
     std::vector<Shape> inputs, outputs;
     for (const Operand& read : instruction_.reads) inputs.push_back(BufferOf(read).shape);
     for (const Operand& write : instruction_.writes) outputs.push_back(BufferOf(write).shape);
-    if (outputs.size() != compute.rule.outputs.size()) {
-      return Wrong(3, "takes ", compute.rule.outputs.size(), " outputs (", ToText(compute.rule), "), found ",
+    if (outputs.size() != compute.rule->outputs.size()) {
+      return Wrong(3, "takes ", compute.rule->outputs.size(), " outputs (", ToText(compute.rule), "), found ",
                    outputs.size());
     }
     const absl::StatusOr<Shape> extents = LabelExtents(compute.rule, inputs, outputs);
@@ -151,11 +151,11 @@ class WorkChecker {
     const std::optional<UpdateOperands> operands =
         UpdateOperandsOf(compute.op, compute.attrs, reads.size(), writes.size());
     if (!operands.has_value()) {
-      return Wrong(3, "is no ", NameOf(compute.op), " of ", compute.attrs.tensors, " tensors, found ", reads.size(),
+      return Wrong(3, "is no ", NameOf(compute.op), " of ", compute.attrs->tensors, " tensors, found ", reads.size(),
                    " inputs and ", writes.size(), " outputs");
     }
-    if (compute.rule != IndexRule{}) return Wrong(3, "has a rule, and is of ", compute.attrs.tensors, " tensors");
-    for (int64_t t = 0; t < compute.attrs.tensors; ++t) {
+    if (*compute.rule != IndexRule{}) return Wrong(3, "has a rule, and is of ", compute.attrs->tensors, " tensors");
+    for (int64_t t = 0; t < compute.attrs->tensors; ++t) {
       const auto take = [t](const Operands& all, size_t each) {
         const auto first = all.begin() + t * static_cast<int64_t>(each);
         return Operands(first, first + static_cast<int64_t>(each));
@@ -165,18 +165,14 @@ class WorkChecker {
       update.writes = take(writes, operands->outputs);
       Compute alone;
       alone.op = compute.op;
-      OperandRule operand;
       const size_t dims = BufferOf(update.reads[0]).shape.size();
       if (dims > IndexRule::kMostLabels) return Wrong(3, "updates a parameter of ", dims, " dims");
-      for (size_t d = 0; d < dims; ++d) {
-        operand.push_back({static_cast<int8_t>(d), false});
-        alone.rule.labels.push_back({absl::StrCat("d", d), false});
-      }
-      alone.rule.inputs.assign(operands->inputs - operands->input_scalars, operand);
-      alone.rule.outputs.assign(operands->outputs - operands->output_scalars, operand);
+      IndexRule rule = ElementwiseRule(dims, operands->inputs - operands->input_scalars,
+                                       operands->outputs - operands->output_scalars);
       if (operands->scaled) update.reads.insert(update.reads.end(), reads.end() - 2, reads.end());
-      alone.rule.inputs.resize(update.reads.size());
-      alone.rule.outputs.resize(update.writes.size());
+      rule.inputs.resize(update.reads.size());
+      rule.outputs.resize(update.writes.size());
+      alone.rule = std::move(rule);
       update.work = std::move(alone);
       MESHWRIGHT_RETURN_IF_ERROR(
           WorkChecker(program_, class_, block_, index_, class_index_, update).Check(std::get<Compute>(update.work)));
@@ -247,7 +243,7 @@ class WorkChecker {
         const Operand &read = instruction_.reads[i], &write = instruction_.writes[o];
         if (read.layer_shift != write.layer_shift) continue;
         if (RootOf(class_, read.buffer) != RootOf(class_, write.buffer)) continue;
-        if (!WorksInPlace(compute.op) || compute.rule.inputs[i] != compute.rule.outputs[o]) {
+        if (!WorksInPlace(compute.op) || compute.rule->inputs[i] != compute.rule->outputs[o]) {
           return Wrong(3, "writes its own input ", BufferOf(read).name, " and is not elementwise in it");
         }
       }

@@ -75,7 +75,7 @@ class Pace {
     if (IsDispatch(compute->op)) return host_.kernel * host_.experts.dispatch;
     if (IsCombine(compute->op)) return host_.kernel * host_.experts.combine + ResultSteps(compute->op);
     int64_t kernels = compute->accumulate ? 2 : 1;
-    if (kernel == KernelClass::kAttention && !compute->attrs.fused) {
+    if (kernel == KernelClass::kAttention && !compute->attrs->fused) {
       const KernelWork work = WorkOf(instruction, *compute, class_, mesh_);
       kernels = work.backward ? kUnfusedBackwardKernels : kUnfusedForwardKernels;
     }

@@ -403,9 +403,9 @@ std::vector<OperatorRow> OperatorRows(const Graph& graph, const Strategy& strate
           const Layout& layout = rank_class.buffers[instruction.reads[i].buffer.index()].layout;
           std::vector<int64_t>& pieces = row.in_strategy.emplace_back();
           for (size_t d = 0; d < layout.dims.size(); ++d) {
-            const int label = compute->rule.inputs[i][d].label;
+            const int label = compute->rule->inputs[i][d].label;
             const bool cut = interleaved && label >= 0 &&
-                             compute->rule.labels[static_cast<size_t>(label)].name == own->second.interleaved->label;
+                             compute->rule->labels[static_cast<size_t>(label)].name == own->second.interleaved->label;
             pieces.push_back(program.mesh.SizeOf(layout.dims[d]) * (cut ? own->second.interleaved->pieces : 1));
           }
         }

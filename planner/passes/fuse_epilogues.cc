@@ -84,7 +84,7 @@ class Fuser {
   // Whether the op may have an epilogue: see the header. Its result is of 16 bits and overwrites.
   // REQUIRES: it writes something.
   bool TakesEpilogue(const Instruction& instruction, const Compute& compute) const {
-    if (!compute.attrs.fused) return false;
+    if (!compute.attrs->fused) return false;
     const Buffer& made = BufferOf(instruction.writes[0]);
     if (made.dtype != DType::kFloat16 && made.dtype != DType::kBFloat16) return false;
     if (made.role == BufferRole::kGradient || made.role == BufferRole::kLoss) return false;
@@ -95,8 +95,8 @@ class Fuser {
         return alike && HasRowsOfEight(instruction, compute.rule);
       case OpKind::kAdd:
         return alike && instruction.reads.size() <= kMostSummands &&
-               std::all_of(compute.rule.inputs.begin(), compute.rule.inputs.end(), [&](const OperandRule& summand) {
-                 return summand == compute.rule.outputs[0] || IsRow(summand, compute.rule.outputs[0]);
+               std::all_of(compute.rule->inputs.begin(), compute.rule->inputs.end(), [&](const OperandRule& summand) {
+                 return summand == compute.rule->outputs[0] || IsRow(summand, compute.rule->outputs[0]);
                });
       case OpKind::kDropout:
       case OpKind::kLayerNormGrad:
@@ -160,17 +160,17 @@ class Fuser {
   bool IsEpilogue(const Instruction& instruction, const Compute& compute, const Operand& x) const {
     const bool norm = IsNorm(compute.op);
     const size_t inputs = norm ? instruction.reads.size() : DropsResult(compute.op) ? 2 : 1;
-    if (instruction.reads.size() != inputs || instruction.writes.size() != 1 || !compute.attrs.fused) return false;
+    if (instruction.reads.size() != inputs || instruction.writes.size() != 1 || !compute.attrs->fused) return false;
     const Buffer& y = BufferOf(instruction.writes[0]);
     if (y.role == BufferRole::kGradient || y.role == BufferRole::kLoss || instruction.writes[0] == x) return false;
-    const OperandRule& made = compute.rule.outputs[0];
+    const OperandRule& made = compute.rule->outputs[0];
     int of_x = 0;
     for (size_t i = 0; i < inputs; ++i) {
       const Buffer& read = BufferOf(instruction.reads[i]);
       of_x += instruction.reads[i] == x ? 1 : 0;
       if (norm && i > 0) {
-        if (!IsRow(compute.rule.inputs[i], made)) return false;
-      } else if (compute.rule.inputs[i] != made || read.dtype != y.dtype || read.shape != y.shape) {
+        if (!IsRow(compute.rule->inputs[i], made)) return false;
+      } else if (compute.rule->inputs[i] != made || read.dtype != y.dtype || read.shape != y.shape) {
         return false;
       }
     }
@@ -213,26 +213,28 @@ class Fuser {
     const Compute& epilogue = std::get<Compute>(other.work);
     const bool keeps = !DropsResult(epilogue.op) && NeededBeyond(block, front, behind);
     const Operand x = one.writes[0];
-    const OperandRule made = compute.rule.outputs[0];
+    const OperandRule made = compute.rule->outputs[0];
     const bool norm = IsNorm(epilogue.op);
     compute.op = Both(compute.op, epilogue.op);
     if (norm) compute.attrs = epilogue.attrs;
     // Sums over labels must be whole before the epilogue, and so must rows: nobody may split what is contracted, nor
     // the row that a norm is over.
-    for (size_t label = 0; label < compute.rule.labels.size(); ++label) {
+    IndexRule rule = compute.rule;
+    for (size_t label = 0; label < rule.labels.size(); ++label) {
       const bool row = norm && made.back().label == static_cast<int>(label);
-      if (row || !compute.rule.InOutput(static_cast<int>(label), 0)) compute.rule.labels[label].whole = true;
+      if (row || !rule.InOutput(static_cast<int>(label), 0)) rule.labels[label].whole = true;
     }
     for (const Operand& read : other.reads) {
       if (read == x) continue;
       one.reads.push_back(read);
-      compute.rule.inputs.push_back(norm ? OperandRule{made.back()} : made);
+      rule.inputs.push_back(norm ? OperandRule{made.back()} : made);
     }
     one.writes[0] = other.writes[0];
     if (keeps) {
       one.writes.push_back(x);
-      compute.rule.outputs.push_back(made);
+      rule.outputs.push_back(made);
     }
+    compute.rule = std::move(rule);
     one.records.insert(one.records.end(), other.records.begin(), other.records.end());
     absl::StrAppend(&one.origin, " + ", other.origin.substr(other.origin.find('/') + 1));
     block.instructions.erase(block.instructions.begin() + static_cast<int64_t>(behind));

@@ -87,7 +87,7 @@ class LossFuser {
   void ReadOnce(Block& block, size_t sums) {
     std::vector<Instruction>& all = block.instructions;
     const Buffer& logits = BufferOf(all[sums].reads[0]);
-    if (!std::get<Compute>(all[sums].work).attrs.fused || SizeOf(logits.dtype) != Bytes(2)) return;
+    if (!std::get<Compute>(all[sums].work).attrs->fused || SizeOf(logits.dtype) != Bytes(2)) return;
     size_t max = MaxOf(block, sums);
     if (max == sums) return;
     for (size_t i = max + 1; i < sums; ++i) {
@@ -113,9 +113,8 @@ class LossFuser {
   static Instruction PartialsOf(const Instruction& sums) {
     Instruction partials = sums;
     Compute& kernel = std::get<Compute>(partials.work);
-    const std::vector<OperandRule> inputs = kernel.rule.inputs;
     kernel.op = OpKind::kRowPartials;
-    kernel.rule.inputs = {inputs[0], inputs[2]};
+    kernel.rule.Change([](IndexRule& own) { own.inputs.erase(own.inputs.begin() + 1); });
     partials.reads = {sums.reads[0], sums.reads[2]};
     return partials;
   }
@@ -123,9 +122,10 @@ class LossFuser {
   // Of whole rows they are what the two kernels made.
   static void MakeResults(const Instruction& max, const Instruction& sums, Instruction& partials) {
     const IndexRule& before = std::get<Compute>(sums.work).rule;
-    IndexRule& rule = std::get<Compute>(partials.work).rule;
-    rule.labels[static_cast<size_t>(before.inputs[0].back().label)].whole = true;
-    rule.outputs = {before.inputs[1], before.outputs[0], before.outputs[1]};
+    std::get<Compute>(partials.work).rule.Change([&before](IndexRule& own) {
+      own.labels[static_cast<size_t>(before.inputs[0].back().label)].whole = true;
+      own.outputs = {before.inputs[1], before.outputs[0], before.outputs[1]};
+    });
     partials.writes = {max.writes[0], sums.writes[0], sums.writes[1]};
   }
 
@@ -133,10 +133,10 @@ class LossFuser {
   void MakeColumns(Instruction& max, Instruction& sums, int64_t parts, Instruction& partials) {
     const AxisList axes = BufferOf(partials.reads[0]).layout.dims.back();
     Compute& join = std::get<Compute>(sums.work);
-    const OperandRule top_rule = join.rule.inputs[1];
-    OperandRule column = join.rule.outputs[0];
-    column.push_back({join.rule.inputs[0].back().label, true});
-    std::get<Compute>(partials.work).rule.outputs = {column, column, column};
+    const OperandRule top_rule = join.rule->inputs[1];
+    OperandRule column = join.rule->outputs[0];
+    column.push_back({join.rule->inputs[0].back().label, true});
+    std::get<Compute>(partials.work).rule.Change([&column](IndexRule& own) { own.outputs = {column, column, column}; });
     partials.writes.clear();
     for (const absl::string_view name : {"tops", "sums", "picks"}) {
       Buffer buffer = BufferOf(sums.writes[0]);
@@ -151,13 +151,10 @@ class LossFuser {
       c_.buffers.push_back(std::move(buffer));
     }
     column.back().own_size = false;
-    IndexRule& top = std::get<Compute>(max.work).rule;
-    top.labels = join.rule.labels;
-    top.inputs = {column};
-    top.outputs = {top_rule};
+    std::get<Compute>(max.work).rule = IndexRule{join.rule->labels, {column}, {top_rule}};
     max.reads = {partials.writes[0]};
     join.op = OpKind::kJoinPartials;
-    join.rule.inputs = {column, column, column, top_rule};
+    join.rule.Change([&](IndexRule& own) { own.inputs = {column, column, column, top_rule}; });
     sums.reads = {partials.writes[0], partials.writes[1], partials.writes[2], sums.reads[1]};
   }
 
@@ -197,7 +194,7 @@ class LossFuser {
     const auto* const compute = std::get_if<Compute>(&instruction.work);
     const bool gradient =
         compute != nullptr && (compute->op == OpKind::kPartialsGrad || compute->op == OpKind::kCrossEntropyGrad);
-    if (!gradient || compute->on_host || !compute->attrs.fused) return;
+    if (!gradient || compute->on_host || !compute->attrs->fused) return;
     const BufferId from = instruction.reads[1].buffer, to = instruction.writes[0].buffer;
     const Buffer& logits = c_.buffers[from.index()];
     Buffer& made = c_.buffers[to.index()];

@@ -83,8 +83,8 @@ class Fuser {
       return false;
     }
     OpAttrs attrs = one.attrs;
-    attrs.tensors = other.attrs.tensors;
-    if (attrs != other.attrs) return false;
+    attrs.tensors = other.attrs->tensors;
+    if (attrs != *other.attrs) return false;
     const auto same_types = [&](const Operands& x, const Operands& y, size_t each) {
       return std::equal(x.begin(), x.begin() + static_cast<int64_t>(each), y.begin(),
                         [&](const Operand& p, const Operand& q) { return TypeOf(p) == TypeOf(q); });
@@ -98,7 +98,8 @@ class Fuser {
             tensors = static_cast<int64_t>(all.reads.size() + more.reads.size()) / 2;  // norms are in pairs
     if (auto* const update = std::get_if<Compute>(&all.work)) {
       scalars = OperandsOf(all)->scaled ? 2 : 0;
-      tensors = update->attrs.tensors += std::get<Compute>(more.work).attrs.tensors;
+      tensors = update->attrs->tensors + std::get<Compute>(more.work).attrs->tensors;
+      update->attrs.Change([tensors](OpAttrs& own) { own.tensors = tensors; });
       update->rule = {};
     }
     all.reads.insert(all.reads.end() - scalars, more.reads.begin(), more.reads.end() - scalars);

@@ -70,8 +70,8 @@ class Scaler {
   Instruction Zero() const {
     Instruction zero;
     Compute compute;
-    compute.attrs.scale = 0;
-    compute.rule.outputs.resize(1);
+    compute.attrs.Change([](OpAttrs& own) { own.scale = 0; });
+    compute.rule = ElementwiseRule(0, 0, 1);
     zero.work = std::move(compute);
     zero.writes = {{found_, 0}};
     zero.origin = "not_finite/zero";
@@ -99,7 +99,7 @@ class Scaler {
         if (c_.buffers[gradient.buffer.index()].role == BufferRole::kGradient) gradients.push_back(gradient);
         instruction.reads.push_back({factor_, 0});
         instruction.reads.push_back({skipped_, 0});
-        compute->rule.inputs.resize(compute->rule.inputs.size() + 2);
+        compute->rule.Change([](IndexRule& own) { own.inputs.resize(own.inputs.size() + 2); });
       }
       after.push_back(std::move(instruction));
     }
@@ -115,19 +115,20 @@ class Scaler {
     Compute compute;
     compute.op = OpKind::kNotFinite;
     compute.accumulate = true;
+    IndexRule rule = ElementwiseRule(0, 0, 1);
+    std::vector<Label>& labels = rule.labels;
     for (; at < gradients.size(); ++at) {
       const Shape& shape = c_.buffers[gradients[at].buffer.index()].shape;
-      std::vector<Label>& labels = compute.rule.labels;
       if (!check.reads.empty() && labels.size() + shape.size() > IndexRule::kMostLabels) break;
       OperandRule operand;
       for (size_t d = 0; d < shape.size(); ++d) {
         operand.push_back({static_cast<int8_t>(labels.size()), false});
         labels.push_back({absl::StrCat("d", labels.size()), false});
       }
-      compute.rule.inputs.push_back(std::move(operand));
+      rule.inputs.push_back(std::move(operand));
       check.reads.push_back(gradients[at]);
     }
-    compute.rule.outputs.resize(1);
+    compute.rule = std::move(rule);
     check.work = std::move(compute);
     check.writes = {{found_, 0}};
     check.origin = absl::StrCat(name, "/not_finite");
@@ -157,8 +158,7 @@ class Scaler {
     Compute compute;
     compute.op = OpKind::kAdjustScale;
     compute.attrs = attrs_;
-    compute.rule.inputs.resize(4);
-    compute.rule.outputs.resize(4);
+    compute.rule = ElementwiseRule(0, 4, 4);
     adjust.work = std::move(compute);
     adjust.reads = {{scale_, 0}, {good_, 0}, {skipped_, 0}, {found, 0}};
     adjust.writes = {{scale_, 0}, {good_, 0}, {skipped_, 0}, {factor_, 0}};
@@ -199,8 +199,7 @@ class Scaler {
     Instruction join;
     Compute compute;
     compute.op = OpKind::kNotFinite;
-    compute.rule.inputs.resize(2);
-    compute.rule.outputs.resize(1);
+    compute.rule = ElementwiseRule(0, 2, 1);
     join.work = std::move(compute);
     join.reads = {{known, 0}, {heard, 0}};
     join.writes = {{both, 0}};

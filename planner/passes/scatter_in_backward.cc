@@ -18,19 +18,12 @@
 namespace meshwright {
 namespace {
 
-// "d0 d1, d0 d1 -> d0 d1": elementwise, for `inputs` tensors of `rank` dims.
+// Elementwise, for `inputs` tensors of `rank` dims.
 Compute Adding(OpKind op, size_t rank, size_t inputs, bool accumulate) {
   Compute compute;
   compute.op = op;
   compute.accumulate = accumulate;
-  IndexRule& rule = compute.rule;
-  OperandRule operand;
-  for (size_t d = 0; d < rank; ++d) {
-    operand.push_back({static_cast<int8_t>(d), false});
-    rule.labels.push_back({absl::StrCat("d", d), false});
-  }
-  rule.inputs.assign(inputs, operand);
-  rule.outputs = {operand};
+  compute.rule = ElementwiseRule(rank, inputs, 1);
   return compute;
 }
 

@@ -198,13 +198,7 @@ class Sharder {
     Compute compute;
     compute.op = OpKind::kReduceSum;
     compute.accumulate = true;
-    OperandRule operand;
-    for (size_t d = 0; d < At(id).shape.size(); ++d) {
-      operand.push_back({static_cast<int8_t>(d), false});
-      compute.rule.labels.push_back({absl::StrCat("d", d), false});
-    }
-    compute.rule.inputs = {operand};
-    compute.rule.outputs = {operand};
+    compute.rule = ElementwiseRule(At(id).shape.size(), 1, 1);
     add.work = std::move(compute);
     add.reads = {{id, 0}};
     add.writes = {{member.rows, 0}};

@@ -12,19 +12,6 @@
 namespace meshwright {
 namespace {
 
-// "d0 d1, d0 d1 -> d0 d1": the rule of an elementwise op on tensors of one shape.
-IndexRule Elementwise(size_t rank, size_t inputs, size_t outputs) {
-  IndexRule rule;
-  OperandRule operand;
-  for (size_t d = 0; d < rank; ++d) {
-    rule.labels.push_back({absl::StrCat("d", d), false});
-    operand.push_back({static_cast<int8_t>(d), false});
-  }
-  rule.inputs.assign(inputs, operand);
-  rule.outputs.assign(outputs, operand);
-  return rule;
-}
-
 constexpr absl::string_view kStateNames[] = {"@m", "@v"};
 
 absl::string_view ParameterOf(absl::string_view gradient) { return gradient.substr(1); }
@@ -86,7 +73,7 @@ class Maker {
     Instruction fill;
     Compute compute;
     compute.op = OpKind::kFill;
-    compute.attrs.scale = 0;
+    compute.attrs.Change([](OpAttrs& own) { own.scale = 0; });
     for (BufferId id : buffers) fill.writes.push_back({id, 0});
     fill.work = std::move(compute);
     fill.origin = origin;
@@ -129,8 +116,8 @@ class Maker {
     Instruction scale;
     Compute compute;
     compute.op = OpKind::kScale;
-    compute.attrs.scale = 1 / replicas;
-    compute.rule = Elementwise(buffer.shape.size(), 1, 1);
+    compute.attrs.Change([replicas](OpAttrs& own) { own.scale = 1 / replicas; });
+    compute.rule = ElementwiseRule(buffer.shape.size(), 1, 1);
     scale.work = std::move(compute);
     scale.reads = scale.writes = {{gradient, 0}};
     scale.origin = buffer.name;
@@ -168,7 +155,7 @@ class Maker {
     Compute compute;
     compute.op = optimizer_.kind;
     compute.attrs = optimizer_.attrs;
-    compute.rule = Elementwise(param.shape.size(), update.reads.size(), update.writes.size());
+    compute.rule = ElementwiseRule(param.shape.size(), update.reads.size(), update.writes.size());
     update.work = std::move(compute);
     update.origin = param.name;
     out.push_back(std::move(update));
@@ -208,9 +195,9 @@ class Maker {
     apply.writes = {master};
     if (copy.valid()) apply.writes.push_back({copy, 0});
     const size_t rank = param.shape.size();
-    IndexRule step_rule = Elementwise(rank, 4, 3);
+    IndexRule step_rule = ElementwiseRule(rank, 4, 3);
     step_rule.outputs.resize(5);
-    IndexRule apply_rule = Elementwise(rank, 2, apply.writes.size());
+    IndexRule apply_rule = ElementwiseRule(rank, 2, apply.writes.size());
     apply_rule.inputs.resize(4);
     step.work = Compute{.op = OpKind::kLambStep, .attrs = optimizer_.attrs, .rule = std::move(step_rule)};
     apply.work = Compute{.op = OpKind::kLamb, .attrs = optimizer_.attrs, .rule = std::move(apply_rule)};
@@ -330,7 +317,7 @@ class Sharing {
     Compute compute;
     compute.op = OpKind::kReduceSum;
     compute.accumulate = true;
-    compute.rule = Elementwise(copy.shape.size(), 1, 1);
+    compute.rule = ElementwiseRule(copy.shape.size(), 1, 1);
     add.work = std::move(compute);
     add.reads = {{theirs, 0}};
     add.writes = {{sum, 0}};

@@ -117,7 +117,7 @@ class ProbeReader {
     const std::optional<UpdateOperands> operands =
         UpdateOperandsOf(compute->op, compute->attrs, reads, instruction.writes.size());
     const size_t each = operands.has_value() ? operands->inputs : reads;
-    const size_t tensors = operands.has_value() ? static_cast<size_t>(compute->attrs.tensors) : 1;
+    const size_t tensors = operands.has_value() ? static_cast<size_t>(compute->attrs->tensors) : 1;
     const auto elements_of = [&](size_t t) {
       const Buffer& buffer = c_.buffers[instruction.reads[t * each].buffer.index()];
       return static_cast<double>(NumElements(LocalShape(buffer.shape, buffer.layout, program_.mesh)));

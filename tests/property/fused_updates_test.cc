@@ -89,7 +89,7 @@ Updates CountUpdates(const Program& program) {
         const auto* const compute = std::get_if<Compute>(&instruction.work);
         if (compute == nullptr || !IsOptimizer(compute->op)) continue;
         ++updates.instructions;
-        updates.tensors += compute->attrs.tensors;
+        updates.tensors += compute->attrs->tensors;
         updates.lamb += compute->op == OpKind::kLambStep ? 1 : 0;
       }
     }

@@ -179,7 +179,8 @@ TEST(F24, LossesOfTheMicroBatches) {
     for (Block& block : c.blocks) {
       for (Instruction& instruction : block.instructions) {
         auto* compute = std::get_if<Compute>(&instruction.work);
-        if (compute != nullptr && compute->op == OpKind::kMomentum) compute->attrs.learning_rate = 0;
+        if (compute != nullptr && compute->op == OpKind::kMomentum)
+          compute->attrs.Change([](OpAttrs& own) { own.learning_rate = 0; });
       }
     }
   }
