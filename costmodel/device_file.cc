@@ -135,6 +135,10 @@ constexpr ShareKey kShareKeys[] = {
     {"sustained_clock", &KernelConstants::sustained_clock, false},
 };
 
+// Clocks that a card may exceed: GeForce boosts by a quarter over its data sheet.
+constexpr absl::string_view kLoopClock = "loop_clock";
+constexpr double kLeastClock = 0.1, kMostClock = 1.5;
+
 // Of kernels beside communication; 0: it does not slow them down.
 struct OverlapKey {
   absl::string_view name;
@@ -178,7 +182,7 @@ absl::Status ReadMeasuredRates(const NodeRef& in, Device* device) {
 }  // namespace
 
 absl::Status ReadKernels(const NodeRef& in, bool all_required, Device* device) {
-  std::vector<absl::string_view> keys = {"source", "estimated", "l2_bandwidth", "memory_ramp"};
+  std::vector<absl::string_view> keys = {"source", "estimated", "l2_bandwidth", "memory_ramp", kLoopClock};
   for (const NanosKey& key : kNanosKeys) keys.push_back(key.name);
   for (const ShareKey& key : kShareKeys) keys.push_back(key.name);
   for (const OverlapKey& key : kOverlapKeys) keys.push_back(key.name);
@@ -201,6 +205,8 @@ absl::Status ReadKernels(const NodeRef& in, bool all_required, Device* device) {
     if (!in[key.name].present() && (key.optional || !all_required)) continue;
     MESHWRIGHT_ASSIGN_OR_RETURN(constants.*key.field, in[key.name].AsDouble(0.001, kMaxShare));
   }
+  MESHWRIGHT_ASSIGN_OR_RETURN(constants.loop_clock,
+                              in[kLoopClock].AsDoubleOr(constants.loop_clock, kLeastClock, kMostClock));
   for (const OverlapKey& key : kOverlapKeys) {
     MESHWRIGHT_ASSIGN_OR_RETURN(constants.*key.field, in[key.name].AsDoubleOr(constants.*key.field, 0, kMostOverlap));
   }

@@ -75,6 +75,10 @@ struct KernelConstants {
   double misaligned_attention = 0;
   // Clock under the power of a training step / the clock that the constants above hold for. Slows what computes.
   double sustained_clock = 1;
+  // Clock of products alone, in loops of some tenths of a second, over the same. Above 1 where a card boosts beyond its
+  // data sheet, below 1 where its power limit binds (costmodel/power_clock_test.cc has the rule). What tables of
+  // kernels are priced at; a program's kernels are not.
+  double loop_clock = 1;
 
   friend bool operator==(const KernelConstants&, const KernelConstants&) = default;
 };

@@ -19,7 +19,7 @@ TEST(GpuTypeTest, FreeTextLeadsToADevice) {
   for (const Case& c : std::vector<Case>{{"H100", 0, "h100-sxm"},
                                          {"H100", 80, "h100-sxm"},
                                          {"H100", 96, "h100-sxm-96gb"},
-                                         {"NVIDIA A100-PCIE-40GB", 40, "a100-pcie-80gb"},  // the form tells more
+                                         {"NVIDIA A100-PCIE-40GB", 40, "a100-pcie-40gb"},
                                          {"A100", 40, "a100-sxm-40gb"},
                                          {"H100 SXM (80GB HBM3)", 0, "h100-sxm"},
                                          {"8x NVIDIA A100-SXM4-40GB", 0, "a100-sxm-40gb"},

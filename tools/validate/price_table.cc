@@ -289,7 +289,7 @@ absl::Status PriceKernelRow(const CsvCells& cells, const RowOverrides& overrides
   MESHWRIGHT_RETURN_IF_ERROR(CheckStatus(cells));
   if (!cells.Text("fwd_ms").empty() || !cells.Text("combined_ms").empty()) return PriceLayer(cells, overrides, out);
   MESHWRIGHT_ASSIGN_OR_RETURN(Cluster cluster, ClusterOf(cells, overrides, 1, 1));
-  cluster.device.kernels.sustained_clock = 1;
+  cluster.device.kernels.sustained_clock = cluster.device.kernels.loop_clock;
   MESHWRIGHT_RETURN_IF_ERROR(Override(overrides, &cluster));
   if (!cells.Text("m").empty()) return PriceProduct(cells, cluster.device, out);
   if (!cells.Text("head_dim").empty()) return PriceAttention(cells, cluster.device, out);

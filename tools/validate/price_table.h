@@ -1,10 +1,11 @@
 // Tables of single kernels and single collectives against their prices.
 //
 // Kernels: columns m, n, k (and batch_or_groups) are a product, head_dim and seq_len (kv_len, batch, heads, causal,
-// pass, impl) fused attention; time_ms, else tflops as the source counts it. Measured in short loops, so
-// sustained_clock is 1 unless a flag says otherwise. Collectives: collective, size_bytes as nccl-tests count it (else
-// count and dtype), ranks, nodes, gpus_per_node (two of the three); time_us, else busbw_gbps or algbw_gbps. Other names
-// and units of these columns: columns.h; what a row of collectives may hold: collective_row.h.
+// pass, impl) fused attention; time_ms, else tflops as the source counts it. Measured in loops of one kernel, so
+// at the device's loop_clock (1 where neither power limit nor boost move it) unless --sustained_clock says otherwise.
+// Collectives: collective, size_bytes as nccl-tests count it (else count and dtype), ranks, nodes, gpus_per_node (two
+// of the three); time_us, else busbw_gbps or algbw_gbps. Other names and units of these columns: columns.h; what a row
+// of collectives may hold: collective_row.h.
 //
 // Thread safety: plain values, pure functions.
 #ifndef MESHWRIGHT_TOOLS_VALIDATE_PRICE_TABLE_H_
