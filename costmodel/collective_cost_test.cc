@@ -147,6 +147,17 @@ TEST(CollectiveCostTest, StepsBetweenNodesTakeLongerAsBlocksAreAdded) {
   EXPECT_NEAR(waiting(KiB(128)), 25.2 + 6, 0.01);
 }
 
+// Two nodes of 8 H100 with slow cards: all bytes leave each node once, 8 GiB through 8 cards of 25 GB/s in
+// 42.95 ms. The speed that was fitted on faster cards would give 39.4.
+TEST(CollectiveCostTest, TreesOfSwitchesAreNoFasterThanTheCards) {
+  Cluster cluster = H100Cluster(2);
+  cluster.nic_bandwidth = BytesPerSecond(25e9);
+  const CollectiveCost cost = PriceCollective(CollectiveKind::kAllReduce, MiB(8192), Evenly(16, 2), cluster);
+  EXPECT_EQ(cost.algorithm, Algorithm::kNvlsTree);
+  EXPECT_GE(Micros(cost), 42950);
+  EXPECT_LE(Micros(cost), 45000);
+}
+
 // Eight groups of one rank per node on machines with one network card take turns.
 TEST(CollectiveCostTest, SharingACardAddsTheOthersBytes) {
   Cluster cluster = H100Cluster(4);

@@ -67,6 +67,14 @@ Shape ShapeOf(const NcclCandidate& candidate, const Row& row) {
   return candidate.protocol == Protocol::kLl128 ? row.ll128 : row.simple;
 }
 
+// What the cards of a node take at least for an all-reduce over nodes, at the rate of the data sheet: a node sends up
+// and down the trees 2 (n - 1) / n of the bytes.
+double LeastMicrosOfCards(double bytes, const GroupShape& group, const Cluster& cluster) {
+  const double nodes = static_cast<double>(group.nodes);
+  const double rate = static_cast<double>(NicsOfGroup(group, cluster)) * cluster.nic_bandwidth.raw();
+  return 2 * (nodes - 1) / nodes * bytes / rate * 1e6;
+}
+
 }  // namespace
 
 double CorrectedMicros(const NcclChoice& choice, Bytes size, const GroupShape& group, const Cluster& cluster,
@@ -88,6 +96,8 @@ double CorrectedMicros(const NcclChoice& choice, Bytes size, const GroupShape& g
   const Shape shape = ShapeOf(candidate, row);
   double moving = transfer / (in_switch ? row.nvls_speed : row.speed);
   if (!in_switch) moving += row.touches * bytes / ranks / cluster.device.memory_bandwidth.raw() * 1e6;
+  // The switch goes faster across nodes than NCCL counts, but no faster than the cards.
+  if (candidate.algorithm == Algorithm::kNvlsTree) moving = std::max(moving, LeastMicrosOfCards(bytes, group, cluster));
   const double waiting = latency_scale * shape.scale * latency;
   return waiting + moving + shape.hump * std::sqrt(waiting * moving);
 }

@@ -8,6 +8,7 @@
 //                    blocks a call has, the more messages wait for the network's thread at the same time
 //   LL               base x ll_base + (L - base) x ll_step + ll_growth x min(1, S / (16 KiB ranks)) + X
 //   others           l + x + hump sqrt(l x),  l = scale L,  x = X / speed + copy
+//                    (of trees of switches: no less than the cards take, 2 (n - 1) / n S over n nodes)
 //   copy             the rank's own part of S, moved inside its memory: touches S / ranks / memory bandwidth
 //                    (rings and trees; the switch does without)
 //

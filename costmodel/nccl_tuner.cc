@@ -114,12 +114,6 @@ double MeshShare(const GroupShape& group, const Cluster& cluster) {
   return static_cast<double>(group.ranks_per_node - 1) / static_cast<double>(devices - 1);
 }
 
-// Network cards of one node that a group can use: those near its devices.
-int64_t NicsOfGroup(const GroupShape& group, const Cluster& cluster) {
-  const int64_t near = group.ranks_per_node * cluster.nics_per_node / std::max<int64_t>(1, cluster.devices_per_node);
-  return std::clamp<int64_t>(near, 1, std::max<int64_t>(1, cluster.nics_per_node));
-}
-
 double LargestAtMost(const SpeedList& speeds, double limit) {
   for (double speed : speeds) {
     if (speed <= limit) return speed;
@@ -225,6 +219,11 @@ double NvlsBus(CollectiveKind kind, const NcclGraph& graph, const GroupShape& gr
 }
 
 }  // namespace
+
+int64_t NicsOfGroup(const GroupShape& group, const Cluster& cluster) {
+  const int64_t near = group.ranks_per_node * cluster.nics_per_node / std::max<int64_t>(1, cluster.devices_per_node);
+  return std::clamp<int64_t>(near, 1, std::max<int64_t>(1, cluster.nics_per_node));
+}
 
 NcclGraph RingGraph(const GroupShape& group, const Cluster& cluster) {
   const Row row = RowOf(cluster.device.generation);

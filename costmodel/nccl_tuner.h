@@ -23,6 +23,9 @@
 
 namespace meshwright {
 
+// Network cards of one node that a group can use: those near its devices, at least one.
+int64_t NicsOfGroup(const GroupShape& group, const Cluster& cluster);
+
 // What NCCL's search of the topology finds: `channels` rings of `speed` GB/s each.
 struct NcclGraph {
   int channels = 0;
