@@ -25,6 +25,10 @@ TEST(SetInternodeTest, Forms) {
   EXPECT_TRUE(SetInternode("2x p4de.24xlarge, EFA 4x100Gb per node", &cluster));
   EXPECT_EQ(cluster.nic_latency, Micros(17));
   EXPECT_FALSE(cluster.nic_in_order);
+  EXPECT_TRUE(SetInternode("a3-megagpu, 8x 200Gb/s GPUDirect-TCPXO", &cluster));
+  EXPECT_EQ(cluster.nic_latency, Micros(55));
+  EXPECT_EQ(cluster.nics_per_node, 8);
+  EXPECT_TRUE(SetInternode("4 x 200Gb/s", &cluster));
   EXPECT_TRUE(SetInternode("3.2 Tb/s per node", &cluster));
   EXPECT_EQ(cluster.nic_bandwidth, GBps(100));  // over the four cards of the line before
   EXPECT_TRUE(SetInternode("4 x 100Gb Omni-Path per node", &cluster));
