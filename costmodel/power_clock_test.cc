@@ -9,8 +9,9 @@
 // 1695 and 0.725 at 810 (so 1.24 and 1.32 times the least). Idle: nvidia-smi in P0 without work: A100 SXM 62 W, A100
 // PCIe 40GB 31 to 36, H100 SXM 68 to 73, H100 PCIe 46, L40S 83, L4 27 to 29; RTX 6000 Ada as L40S, A30 as A100 PCIe,
 // H100 NVL and A100 PCIe 80GB guesses between the two others. Limits: data sheets. Clocks of the measured cards:
-// products of random numbers, 8192 x 8192 x 8192 (zzc0721/torch-performance-test-data: A100 SXM 259 and 265 TFLOP/s,
-// H100 SXM 760 and 798, L40S 264 and 269) over what this model says at the full clock.
+// products of random numbers, the best of 1024 to 10240 each way (zzc0721/torch-performance-test-data: A100 SXM 259 and
+// 265 TFLOP/s, H100 SXM 760 and 798, L40S 264 and 269), over what this model says for 8192 at the full clock; the best
+// may be of a size too short for the limit to act, which makes all that follows from it too fast.
 //
 // What the cards then took (same source, loops of products of 8192 and 10240): A100 PCIe 40GB 0.78 for 0.85, H100 PCIe
 // 0.77 for 0.82, L4 0.50 for 0.55. Memory and leakage under load, which the idle draw lacks, are on that side. A100

@@ -97,6 +97,20 @@ TEST(PriceTableTest, ProductsByTimeOrRate) {
   EXPECT_EQ(summary.groups.at("a100-sxm-80gb, bfloat16 products").count, 2u);
 }
 
+// Cards whose power limit binds are priced at the clock that their own loops have: 8192^3 on L4, bound by its matrix
+// units, takes 1 / 0.55 of what it would at the full clock, which --sustained_clock still asks for.
+TEST(PriceTableTest, ProductsAtTheClockOfTheCardsLoops) {
+  ASSERT_OK_AND_ASSIGN(const CsvTable table,
+                       ParseCsv("gpu_type,dtype,m,n,k,tflops\nL4,fp16,8192,8192,8192,54\n", "t.csv"));
+  ASSERT_OK_AND_ASSIGN(const PriceTableResult result, PriceKernelTable(table, {}));
+  RowOverrides full;
+  full.cluster_keys["sustained_clock"] = "1";
+  ASSERT_OK_AND_ASSIGN(const PriceTableResult unbound, PriceKernelTable(table, full));
+  const double clock = FindDevice("l4")->kernels.loop_clock;
+  EXPECT_LT(clock, 0.6);
+  EXPECT_NEAR(unbound.rows[0].seconds.predicted / result.rows[0].seconds.predicted, clock, 0.01);
+}
+
 TEST(PriceTableTest, AttentionForwardAndBackward) {
   ASSERT_OK_AND_ASSIGN(const CsvTable table,
                        ParseCsv("gpu_type,pass,dtype,causal,head_dim,heads,seq_len,batch,impl,tflops\n"
