@@ -89,11 +89,12 @@ constexpr int64_t kLongestFusedSoftmax = 4096;
 // unread.
 constexpr EagerBytes kTrainMetrics = {2 * (6 + 8), 0};
 
-// cuBLAS before CUDA 11.7 (June 2022): batches of 1024 x 1024 x 140 in bfloat16 took 12.2 TFLOP/s with 11.6 where 11.7
-// takes 85.6, those of 1024 x 1024 x 128 take 132 with either (pytorch issue 83272); 0.62 is what such products reach
-// since (costmodel/kernel_cost.cc). In float16, 11.6 had gained (53.9); with 11.5, BLOOM's chronicles time both types
-// alike, 845 and 854 s with heads of 150.
-constexpr double kEarlyMisalignedAttention = 0.62 * 12.2 / 85.6;
+// cuBLAS before CUDA 11.7 (June 2022): batches of 1024 x 1024 x 140 in bfloat16 took 12.2 TFLOP/s on A100 with 11.6
+// where 11.7 takes 85.6 (pytorch issue 83272). As a share of what aligned products reach on that device, 0.959 of 312
+// TFLOP/s, with tiles of 64 columns, of which 140 take three: the price of that batch is then the time measured, 9.2
+// ms. (85.6 is the bandwidth of the cache, so that the ratio to it says nothing.) In float16, 11.6 had gained (53.9);
+// with 11.5, BLOOM's chronicles time both types alike, 845 and 854 s with heads of 150.
+constexpr double kEarlyMisalignedAttention = 12.2 / (0.959 * 312) * (192.0 / 140);
 
 // Whether the device came before attention was fused everywhere: FlashAttention is of May 2022, Megatron-LM, NeMo and
 // PyTorch have it since 2023 (PyTorch with its compiler), H100 was sold from October 2022.
@@ -174,6 +175,19 @@ int64_t ReleaseOf(const std::string& source) {
   return std::stoll(match[2].str()) * 100 + std::stoll(match[3].str());
 }
 
+// Whether ZeRO-1 sums gradients on all ranks. DeepSpeed's does from 0.5 of July 2021 to 0.12 of January 2024: it
+// ignores `contiguous_gradients` there, and what is left all-reduces buckets (runtime/engine.py,
+// _configure_zero_optimizer; zero/stage_1_and_2.py, buffered_reduce_fallback; pull requests 1246 and 4887). Rows that
+// name no release are told by their device. GPT-NeoX goes with a fork of 0.3.15, which scatters.
+bool ReducesWhole(const CsvCells& cells, const std::string& zero, const std::string& options) {
+  if (!HasAny(zero, {"zero-1"}) || HasAny(options, {"neox"})) return false;
+  std::smatch match;
+  static const std::regex* const kRelease = new std::regex(R"(deepspeed (0\.(\d{1,2})|[1-9]))");
+  if (!std::regex_search(options, match, *kRelease)) return OlderThanHopper(cells);
+  const int minor = match[2].matched ? std::stoi(match[2].str()) : 99;
+  return minor >= 5 && minor <= 12;
+}
+
 bool OnGrace(const CsvCells& cells) { return HasAny(Lower(cells, "gpu_type"), {"gb200", "gb300", "gh200"}); }
 
 void SetExperts(const CsvCells& cells, Framework* f) {
@@ -222,7 +236,7 @@ void SetCollectives(const CsvCells& cells, Framework* f) {
   // nanotron's ZeRO-1 gathers all parameters into a list, too (distributed.py, all_gather_coalesced), and its gradients
   // are reduced whole (optim/gradient_accumulator.py).
   host.copies_pieces = f->early_zero3 || (f->nanotron && HasAny(zero, {"zero-1"}));
-  host.reduces_whole = f->nanotron;
+  host.reduces_whole = f->nanotron || ((bloom || f->deepspeed) && ReducesWhole(cells, zero, options));
   if (HasAny(zero, {"fsdp2"})) {
     host.parameters = kFsdp2Parameters;
   } else if (f->autocast) {
