@@ -34,7 +34,11 @@ absl::StatusOr<TrainingMeasurement> ReadTrainingMeasurement(const CsvCells& cell
                         (HasAny(source, {"torchtitan"}) && !HasAny(definition, {"allocated"}));
     measured.whole_process = HasAny(definition, {"nvidia-smi", "device memory"});
     const bool binary = nanotron || measured.whole_process || absl::StrContains(definition, "GiB");
-    measured.peak = Bytes(static_cast<int64_t>(*peak * (binary ? 1073741824.0 : 1e9)));
+    // FlashAttention's training code prints no memory; its monitors ask nvidia-smi (configs/callbacks/gpu-monitor.yaml:
+    // Lightning's GPUStatsMonitor), whose MiB it divides by 1000 (configs/experiment/owt/base.yaml, gpu_mem).
+    const bool thousands = HasAny(source, {"flash-attention training/configs"});
+    measured.whole_process |= thousands;
+    measured.peak = Bytes(static_cast<int64_t>(*peak * (thousands ? 1048576e3 : binary ? 1073741824.0 : 1e9)));
   }
   if (measured.out_of_memory) return measured;
   for (const char* column : {"step_time_s", "step_time_derived_s"}) {

@@ -314,12 +314,13 @@ class RunReader {
     if (narrow) MESHWRIGHT_RETURN_IF_ERROR(UseFloat8Products(&device));
     run_.training.dtype = dtype;
     // Megatron and DeepSpeed reduce fp16 gradients as they are, FSDP's PURE too; bf16 is accumulated in float32.
-    // NeMo's recipes hold and reduce them in bf16 (`grad_sync_dtype`).
+    // Under autocast they have the type of the weights, float32. NeMo's recipes hold and reduce them in bf16
+    // (`grad_sync_dtype`).
     // DeepSpeed's ZeRO holds and reduces them in the type of the weights unless told otherwise (runtime/engine.py,
     // get_data_types).
     const bool zero = framework_.deepspeed && HasAny(zero_, {"zero"});
-    const bool own =
-        dtype == DType::kFloat16 || framework_.nemo_recipes || zero || absl::StrContains(Lower("other_opts"), "pure");
+    const bool half = dtype == DType::kFloat16 && !framework_.autocast;
+    const bool own = half || framework_.nemo_recipes || zero || absl::StrContains(Lower("other_opts"), "pure");
     run_.training.gradient_dtype = run_.gradient_dtype = own ? dtype : DType::kFloat32;
     return absl::OkStatus();
   }
@@ -383,6 +384,10 @@ class RunReader {
       run_.approximations.push_back("recompute of some layers: the mean of all and none, weighted");
     } else if (HasAny(text, {"recompute gelu", "checkpoint_lvl=1"})) {
       run_.recompute_ops = {"activation"};
+      if (const double both = ShareOfSecondLevel(text); both > 0) {
+        run_.recompute_more = {"mlp1"};
+        run_.recompute_share = both;
+      }
     } else if (HasAny(text, {"checkpoint_lvl=2"})) {
       run_.recompute_ops = {"mlp1", "activation"};
     } else if (HasAny(text, {"selective op"})) {
@@ -426,6 +431,14 @@ class RunReader {
       return std::min(1.0, std::stod(match[1].str()) / static_cast<double>(run_.model.layers));
     }
     return 0.5;
+  }
+
+  // "checkpoint_lvl=1 for 24 layers, 2 for 24": of all layers, those that recompute the product before the activation.
+  double ShareOfSecondLevel(const std::string& text) const {
+    std::smatch match;
+    static const std::regex* const kSecond = new std::regex(R"(layers?[,;] *2 for (\d{1,6}))");
+    if (!std::regex_search(text, match, *kSecond)) return 0;
+    return std::min(1.0, std::stod(match[1].str()) / static_cast<double>(run_.model.layers));
   }
 
   // As Megatron-LM and NeMo do it unless told otherwise: keys and values go round (cp_comm_type: p2p). Of a model with

@@ -1,11 +1,13 @@
 // Words of other sources for what the tables of this folder say, and what is said where a word is not known.
 #include <string>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "ir/dtype.h"
 #include "ir/status.h"
 #include "ir/testing.h"
+#include "tools/validate/csv.h"
 #include "tools/validate/run_problem.h"
 #include "tools/validate/training_row.h"
 
@@ -13,6 +15,7 @@ namespace meshwright {
 namespace {
 
 using ::testing::Contains;
+using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::Not;
 
@@ -61,6 +64,25 @@ TEST(TrainingWordsTest, Types) {
   EXPECT_THAT(run.defaults, Contains("dtype bf16 of \"amp\""));
 }
 
+// Autocast leaves the weights, and so their gradients, in float32.
+TEST(TrainingWordsTest, GradientsUnderAutocast) {
+  ASSERT_OK_AND_ASSIGN(const TrainingRun half, RunOf(",dtype", ",fp16"));
+  EXPECT_EQ(half.gradient_dtype, DType::kFloat16);
+  ASSERT_OK_AND_ASSIGN(const TrainingRun cast, RunOf(",dtype,other_opts", ",fp16,FlashAttention (this repo)"));
+  EXPECT_EQ(cast.gradient_dtype, DType::kFloat32);
+}
+
+// FlashAttention's training code reads nvidia-smi, in thousands of MiB.
+TEST(TrainingWordsTest, MemoryOfTheWholeProcess) {
+  const absl::StatusOr<CsvTable> table =
+      ParseCsv("source_ref,peak_mem_gb,mem_def\nflash-attention training/configs/owt,2,GB as commented\n", "t.csv");
+  ASSERT_OK(table);
+  ASSERT_OK_AND_ASSIGN(const TrainingMeasurement measured,
+                       ReadTrainingMeasurement(CsvCells(*table, table->rows[0]), TrainingRun()));
+  EXPECT_EQ(measured.peak, MiB(2000));
+  EXPECT_TRUE(measured.whole_process);
+}
+
 TEST(TrainingWordsTest, Recompute) {
   const auto with = [](const std::string& text) {
     return RunOf(",recompute,zero_fsdp", absl::StrCat(",", text, ",none"));
@@ -76,6 +98,10 @@ TEST(TrainingWordsTest, Recompute) {
   }
   ASSERT_OK_AND_ASSIGN(const TrainingRun core, with("core attention"));
   EXPECT_EQ(core.recompute, Recompute::kSelective);
+  ASSERT_OK_AND_ASSIGN(const TrainingRun levels, with("\"mlp_checkpoint_lvl=1 for 3 layers, 2 for 1 (inside MLP)\""));
+  EXPECT_THAT(levels.recompute_ops, ElementsAre("activation"));
+  EXPECT_THAT(levels.recompute_more, ElementsAre("mlp1"));
+  EXPECT_EQ(levels.recompute_share, 1.0 / static_cast<double>(levels.model.layers));
   ASSERT_OK_AND_ASSIGN(const TrainingRun unknown, with("a little"));
   EXPECT_THAT(unknown.approximations, Contains("recompute \"a little\" as none"));
 }
