@@ -519,8 +519,10 @@ class RunReader {
 
   void ReadSharding() {
     const std::string sequence = Lower("seq_parallel");
-    // Where the cell is empty: usual where attention is fused, unknown before.
-    run_.sequence_parallel = sequence.empty() ? run_.training.fused_attention : HasAny(sequence, {"yes", "true", "1"});
+    // Where the cell is empty: usual where attention is fused, unknown before. GPT-NeoX has it since August 2024, and
+    // only where told so (neox_args.py).
+    const bool usual = run_.training.fused_attention && !HasAny(Lower("other_opts"), {"neox"});
+    run_.sequence_parallel = sequence.empty() ? usual : HasAny(sequence, {"yes", "true", "1"});
     Degrees& degrees = run_.degrees;
     degrees.sequence_parallel = degrees.tensor > 1 && run_.sequence_parallel;
     if (sequence.empty() && degrees.tensor > 1) {

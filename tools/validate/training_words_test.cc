@@ -72,6 +72,13 @@ TEST(TrainingWordsTest, GradientsUnderAutocast) {
   EXPECT_EQ(cast.gradient_dtype, DType::kFloat32);
 }
 
+TEST(TrainingWordsTest, SequenceParallelismWhereNobodyNamesIt) {
+  ASSERT_OK_AND_ASSIGN(const TrainingRun fused, RunOf(",attention,other_opts", ",flash,Megatron-LM"));
+  EXPECT_TRUE(fused.sequence_parallel);
+  ASSERT_OK_AND_ASSIGN(const TrainingRun neox, RunOf(",attention,other_opts", ",flash,GPT-NeoX"));
+  EXPECT_FALSE(neox.sequence_parallel);
+}
+
 // FlashAttention's training code reads nvidia-smi, in thousands of MiB.
 TEST(TrainingWordsTest, MemoryOfTheWholeProcess) {
   const absl::StatusOr<CsvTable> table =
