@@ -90,10 +90,11 @@ constexpr int64_t kLongestFusedSoftmax = 4096;
 constexpr EagerBytes kTrainMetrics = {2 * (6 + 8), 0};
 
 // cuBLAS before CUDA 11.7 (June 2022): batches of 1024 x 1024 x 140 in bfloat16 took 12.2 TFLOP/s on A100 with 11.6
-// where 11.7 takes 85.6 (pytorch issue 83272). As a share of what aligned products reach on that device, 0.959 of 312
-// TFLOP/s, with tiles of 64 columns, of which 140 take three: the price of that batch is then the time measured, 9.2
-// ms. (85.6 is the bandwidth of the cache, so that the ratio to it says nothing.) In float16, 11.6 had gained (53.9);
-// with 11.5, BLOOM's chronicles time both types alike, 845 and 854 s with heads of 150.
+// where 11.7 takes 85.6 (pytorch issue 83272). As a share of what aligned products reach there, 0.959 of 312 TFLOP/s
+// (costmodel/data/a100-sxm-80gb.yaml), with tiles of 64 columns, of which 140 take three: that batch then costs what it
+// was measured to take, 9.2 ms. (The cache binds the 85.6 in our prices, so that a ratio to them says nothing.) In
+// float16, 11.6 had gained (53.9); with 11.5, BLOOM's chronicles time both types alike, 845 and 854 s with heads of
+// 150.
 constexpr double kEarlyMisalignedAttention = 12.2 / (0.959 * 312) * (192.0 / 140);
 
 // Whether the device came before attention was fused everywhere: FlashAttention is of May 2022, Megatron-LM, NeMo and
