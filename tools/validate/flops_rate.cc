@@ -10,7 +10,7 @@
 namespace meshwright {
 
 std::optional<double> FlopsOfStep(absl::string_view definition, const DecoderConfig& model, double sequence,
-                                  double tokens) {
+                                  double tokens, bool frozen) {
   const std::string text = absl::StrReplaceAll(absl::AsciiStrToLower(definition), {{" ", ""}, {"*", ""}});
   const auto has = [&](absl::string_view part) { return absl::StrContains(text, part); };
   const double h = static_cast<double>(model.hidden), layers = static_cast<double>(model.layers);
@@ -26,7 +26,7 @@ std::optional<double> FlopsOfStep(absl::string_view definition, const DecoderCon
   if (!parameters || !has("12l")) return std::nullopt;
   double n = NumParameters(model);
   if (has("-inputemb")) n -= (model.tied_embeddings ? 0 : 1) * h * vocab;
-  return tokens * (6 * n + 12 * layers * h * sequence);
+  return tokens * ((frozen ? 4 : 6) * n + 12 * layers * h * sequence);
 }
 
 }  // namespace meshwright

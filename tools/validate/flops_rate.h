@@ -17,9 +17,11 @@ namespace meshwright {
 //   "72BLsh^2(1+s/6h+V/12Lh)"   Korthikanti et al. 2022: forward and backward
 //   "6N+12Lhs" a token          N parameters; "6*seqlen*N + 12*L*h*s^2" a row. "N - input embedding": without it
 //
+// `frozen`: weights have no gradients, a third of what is counted of parameters.
+//
 // The order of the factors and spaces do not matter. Nothing where the text is none of these.
 std::optional<double> FlopsOfStep(absl::string_view definition, const DecoderConfig& model, double sequence,
-                                  double tokens);
+                                  double tokens, bool frozen = false);
 
 }  // namespace meshwright
 

@@ -33,6 +33,10 @@ TEST(FlopsOfStepTest, WithoutTheInputEmbeddingWhereItIsNotTheHead) {
   EXPECT_EQ(FlopsOfStep("6N + 12Lhs", model, 4, 4), 4 * (6 * 60 + 96));
 }
 
+TEST(FlopsOfStepTest, FrozenWeightsHaveNoGradients) {
+  EXPECT_EQ(FlopsOfStep("6N+12Lhs per token", Tiny(), 4, 8, true), 8 * (4 * 54 + 96));
+}
+
 TEST(FlopsOfStepTest, AnotherCountIsNone) {
   EXPECT_FALSE(FlopsOfStep("", Tiny(), 4, 4).has_value());
   EXPECT_FALSE(FlopsOfStep("as printed", Tiny(), 4, 4).has_value());

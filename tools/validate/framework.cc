@@ -318,6 +318,9 @@ Framework FrameworkOf(const CsvCells& cells, int64_t sequence) {
   f.transformer_engine = f.nemo_recipes || HasAny(attention, {"(te)"}) ||
                          HasAny(options, {"transformer engine", "transformer-engine", "transformer_engine",
                                           "transformerengine", "megatron-core", "megatron core", "mcore"});
+  // "For fine-tuning, we use SQuAD, and the inputs are packed to 4096 tokens" (NeMo-Framework-Launcher's and NeMo's
+  // tables); kernels get where each example begins (gpt_sft_dataset.py, `cu_seqlens`).
+  f.packs_examples = f.nemo_recipes && HasAny(options, {"sft", "lora", "peft"});
   f.nanotron = HasAny(absl::StrCat(model, options), {"nanotron"});
   // What tensor parallelism gathered was kept until July 2024 (`tp_recompute_allgather`); these logs are of 2023.
   f.early_nanotron = f.nanotron && HasAny(Lower(cells, "source_ref"), {"old_bench"});

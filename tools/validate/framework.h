@@ -26,7 +26,8 @@ struct Framework {
   std::set<std::string> fused_ops;  // of a layer, which the row says are one kernel each
   absl::string_view attention;      // kernel, where the row or the framework names one: costmodel/library.h
   bool transformer_engine = false;
-  bool nemo_recipes = false;  // NeMo's and Megatron-Bridge's: what they switch on, hold and reduce
+  bool nemo_recipes = false;    // NeMo's and Megatron-Bridge's: what they switch on, hold and reduce
+  bool packs_examples = false;  // fine-tuning of NeMo's: a row holds several, each with attention of its own
   bool nanotron = false, early_nanotron = false;
   bool deepspeed = false;
   bool in_place_loss = false;   // writes the gradient where the logits were

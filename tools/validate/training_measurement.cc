@@ -59,8 +59,9 @@ absl::StatusOr<TrainingMeasurement> ReadTrainingMeasurement(const CsvCells& cell
   }
   MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<double> teraflops, cells.Number("tflops_per_gpu"));
   MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<double> sequence, cells.Number("seq_len"));
-  const std::optional<double> flops = FlopsOfStep(
-      cells.Text("flops_def"), run.model, sequence.value_or(static_cast<double>(run.training.sequence)), tokens);
+  const double row = static_cast<double>(run.training.sequence);
+  const std::optional<double> flops =
+      FlopsOfStep(cells.Text("flops_def"), run.model, run.packed ? row : sequence.value_or(row), tokens, run.frozen);
   if (teraflops.has_value() && *teraflops > 0 && flops.has_value()) {
     measured.step_seconds = *flops / (*teraflops * 1e12 * devices);
     measured.from = "tflops_per_gpu, as flops_def counts them";

@@ -182,5 +182,26 @@ TEST(TrainingWordsTest, FamiliesByEitherNumberOfEmbeddings) {
   EXPECT_THAT(run.defaults, Not(Contains("a family like Llama")));
 }
 
+// A row of 2048 tokens is 8 examples of 256, in the count of FLOPs, too: 4 (N - embedding) + 12 L h 256 a token.
+TEST(TrainingWordsTest, FineTuningOfNemoPacksExamples) {
+  const std::string columns = ",attention,other_opts,tflops_per_gpu,flops_def";
+  const std::string count = "6*(N - input embedding)+12*L*h*s";
+  ASSERT_OK_AND_ASSIGN(const CsvTable table, Table(columns, absl::StrCat(",TE/cuDNN flash,LoRA,500,", count)));
+  const CsvCells cells(table, table.rows[0]);
+  ASSERT_OK_AND_ASSIGN(const TrainingRun run, ReadTrainingRun(cells, {}));
+  EXPECT_EQ(run.training.sequence, 256);
+  EXPECT_EQ(run.training.batch, 64 * 8);
+  EXPECT_EQ(run.degrees.microbatch, 8);
+  EXPECT_THAT(run.approximations, Contains("rows of packed examples as examples of 256 tokens"));
+  ASSERT_OK_AND_ASSIGN(const TrainingMeasurement measured, ReadTrainingMeasurement(cells, run));
+  const double parameters = 32 * (4.0 * 4096 * 4096 + 3.0 * 4096 * 11008) + 4096 * 32000.0;
+  const double flops = 64 * 2048 * (4 * parameters + 12.0 * 32 * 4096 * 256);
+  EXPECT_NEAR(measured.step_seconds.value_or(0), flops / (8 * 500e12), 1e-6);
+  ASSERT_OK_AND_ASSIGN(const TrainingRun plain, RunOf(",attention,other_opts", ",TE/cuDNN flash,pretrain"));
+  EXPECT_EQ(plain.training.sequence, 2048);
+  ASSERT_OK_AND_ASSIGN(const TrainingRun other, RunOf(",attention,other_opts", ",flash,LoRA"));
+  EXPECT_EQ(other.training.sequence, 2048);
+}
+
 }  // namespace
 }  // namespace meshwright
