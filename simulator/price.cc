@@ -359,12 +359,15 @@ class Pricer {
       const Buffer& buffer = rank_class_->buffers[operand.buffer.index()];
       return static_cast<double>(NumElements(LocalShape(buffer.shape, buffer.layout, program_.mesh)));
     };
-    if (InfoOf(compute.op).kernel == KernelClass::kAttention && !work.fused) {
+    if (InfoOf(compute.op).kernel == KernelClass::kAttention) {
       const double rows = static_cast<double>(work.batch) * static_cast<double>(work.m);
-      add(host_.scores, rows * static_cast<double>(work.n), work.backward);
+      const double kept = work.fused && work.causal ? 0.5 : 1;
+      add(host_.scores, kept * rows * static_cast<double>(work.n), work.backward);
       add(host_.queries, rows * static_cast<double>(work.k), work.backward);
-    } else if (compute.op == OpKind::kGelu || compute.op == OpKind::kGeluGrad) {
-      add(host_.activations, elements_of(instruction_->writes[0]), compute.op == OpKind::kGeluGrad);
+    } else if (compute.op == OpKind::kGelu || compute.op == OpKind::kGeluGrad || compute.op == OpKind::kRelu ||
+               compute.op == OpKind::kReluGrad) {
+      const bool backward = compute.op == OpKind::kGeluGrad || compute.op == OpKind::kReluGrad;
+      add(host_.activations, elements_of(instruction_->writes[0]), backward);
     } else if (compute.op == OpKind::kSwiglu || compute.op == OpKind::kSwigluGrad) {
       const bool backward = compute.op == OpKind::kSwigluGrad;
       add(host_.gates, elements_of(instruction_->writes[0]) / (backward ? 2 : 1), backward);

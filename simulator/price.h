@@ -110,8 +110,8 @@ struct HostPace {
   double products = 1;  // times `kernel` that the CPU takes to issue a product
   // What passes over all gradients before the update move besides it, bytes for each element that is updated.
   double optimizer_bytes = 0;
-  // What frameworks with a kernel for each step move besides our kernels: attention that is not fused besides the
-  // passes of a fused softmax, bytes a score, and between the products and it, bytes an element of the queries; an
+  // What frameworks with a kernel for each step move besides our kernels: attention besides the passes of a fused
+  // softmax, bytes a score that is computed, and between the products and it, bytes an element of the queries; an
   // activation function besides reading and writing once, bytes an element, and a gate, bytes an element of its result;
   // around a norm, bytes an element of what it
   // norms; what is made of the logits besides the loss, bytes a logit; copies of what was gathered of parameters and is

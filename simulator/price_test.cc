@@ -544,12 +544,13 @@ TEST(HostPaceTest, ProductsCoverTheCollectivesBesideThem) {
 
 // 2^24 elements, 3 bytes of each besides, by a kernel of its own.
 TEST(HostPaceTest, ActivationsStepByStep) {
-  const auto time_of = [](EagerBytes bytes) {
-    const absl::StatusOr<Program> program = ParseProgram(
-        "program p mesh tp=1\nclass \"stage 0\"\n"
-        "  buffer x bfloat16 (16777216) {-} activation\n"
-        "  buffer y bfloat16 (16777216) {-} activation\n"
-        "  block b forward\n    compute GeLU reads x writes y\n  slot b mb 0 layer 0\n");
+  const auto time_of = [](EagerBytes bytes, const std::string& op = "GeLU") {
+    const absl::StatusOr<Program> program =
+        ParseProgram(absl::StrCat("program p mesh tp=1\nclass \"stage 0\"\n"
+                                  "  buffer x bfloat16 (16777216) {-} activation\n"
+                                  "  buffer y bfloat16 (16777216) {-} activation\n"
+                                  "  block b forward\n    compute ",
+                                  op, " reads x writes y\n  slot b mb 0 layer 0\n"));
     EXPECT_OK(program);
     HostPace host;
     host.activations = bytes;
@@ -561,6 +562,7 @@ TEST(HostPaceTest, ActivationsStepByStep) {
   steps.kernel = KernelClass::kMemory;
   steps.read = Bytes(3 << 24);
   EXPECT_NEAR(time_of({3, 9}) - time_of({}), ToSeconds(CostModel(A100Cluster(1)).Kernel(steps)), 1e-8);
+  EXPECT_NEAR(time_of({3, 9}, "ReLU") - time_of({}, "ReLU"), ToSeconds(CostModel(A100Cluster(1)).Kernel(steps)), 1e-8);
 }
 
 constexpr char kOverReplicas[] = R"(program replicas mesh dp=8

@@ -81,6 +81,23 @@ constexpr EagerBytes kAutocastParameters = {6, 6 + 2};
 // 0.6: 134 million scores in 0.7 ms are 45 instructions each.
 constexpr double kDropoutInstructions = 45, kIntegersPerClock = 64;
 
+// FlashAttention draws 8 bits a score: of the seven rounds above one sixteenth, and as many again to unpack, compare
+// and select (csrc/flash_attn/src/philox.cuh, dropout.h). That cuDNN draws no more is an assumption.
+constexpr double kFusedDropoutInstructions = 2 * 7 * 8 / 16.0;
+
+// Nemotron's squared ReLU is two operators until NeMo's pull request 8963 compiled it in April 2024 (modules/common/
+// megatron/utils.py at v1.23.0; without it at v2.0.0.rc0.beta of May, with it at v2.0.0rc0 of June): forward the square
+// reads and writes, 4, besides ours; backward its derivative, the first power, is copied, 4, doubled, 4, and taken
+// times the gradient, 4 + 2.
+constexpr EagerBytes kSquaredRelu = {4, 14};
+constexpr int64_t kFirstCompiledRelu = 2407;
+// Llama's gates were in steps and Nemotron's gradients were added by kernels of their own (conf/training at cb3482d0
+// and 81b75a7c: `bias_activation_fusion`, `gradient_accumulation_fusion`).
+constexpr int64_t kFirstFusedGates = 2403, kFirstFusedAddition = 2405;
+// Gradients were held and reduced in float32, the optimizer's default (megatron_base_model.py, setup_optimization),
+// until scripts asked for bf16 (examples/training at 81b75a7c); those of Nemotron never did.
+constexpr int64_t kFirstNarrowGradients = 2403, kNemotronNarrowGradients = 2409;
+
 // Megatron-LM's fused softmax takes rows up to here (fused_softmax.py); longer ones go through the same steps.
 constexpr int64_t kLongestFusedSoftmax = 4096;
 
@@ -245,6 +262,37 @@ void SetCollectives(const CsvCells& cells, Framework* f) {
   }
 }
 
+// What memory moves in the time of that many integer instructions of each element.
+double BytesMovedIn(double instructions, const Device& device) {
+  const double integers = kIntegersPerClock * device.sms * device.boost_mhz * 1e6 * device.kernels.sustained_clock;
+  const double rate = device.memory_bandwidth.raw() * device.kernels.memory_share;
+  return integers > 0 ? rate * instructions / integers : 0;
+}
+
+// What NeMo's recipes of a release do in steps, as SetSteps.
+void SetRecipes(const CsvCells& cells, Framework* f) {
+  if (!f->nemo_recipes || !f->fused_attention) return;
+  const std::string model = Lower(cells, "model"), options = Lower(cells, "other_opts");
+  const int64_t release = ReleaseOf(Lower(cells, "source_ref"));
+  const auto before = [release](int64_t first) { return release > 0 && release < first; };
+  const bool nemotron = HasAny(model, {"nemotron"}), modern = IsModernFamily(model);
+  HostPace& host = f->host;
+  f->cuts_queries = modern || nemotron;
+  // GPT-3 drops a tenth of scores and of what is added to the residual stream (conf/training/gpt3 of NeMo-Framework-
+  // Launcher, all releases); the sum's kernel writes a mask, and backward there is one more.
+  if (HasAny(model, {"gpt"}) && !modern) {
+    f->dropout = true;
+    host.norms = kMegatronNorms;
+  }
+  if (modern && before(kFirstFusedGates)) {
+    f->split_gates = true;
+    host.gates = kStepsOfGates;
+  }
+  if (nemotron && before(kFirstCompiledRelu)) host.activations = kSquaredRelu;
+  if (nemotron && before(kFirstFusedAddition)) host.adds_gradients = true;
+  f->narrow_gradients = !before(nemotron ? kNemotronNarrowGradients : kFirstNarrowGradients);
+}
+
 // What kernels move that ours do not have, where they are issued one by one.
 void SetSteps(const CsvCells& cells, int64_t sequence, Framework* f) {
   const std::string options = Lower(cells, "other_opts");
@@ -280,11 +328,10 @@ bool HasAny(absl::string_view text, absl::Span<const absl::string_view> words) {
 }
 
 double DropoutBytes(const Device& device, double moved) {
-  const double integers = kIntegersPerClock * device.sms * device.boost_mhz * 1e6 * device.kernels.sustained_clock;
-  if (integers <= 0) return 0;
-  const double rate = device.memory_bandwidth.raw() * device.kernels.memory_share;
-  return std::max(0.0, rate * kDropoutInstructions / integers - moved);
+  return std::max(0.0, BytesMovedIn(kDropoutInstructions, device) - moved);
 }
+
+double FusedDropoutBytes(const Device& device) { return BytesMovedIn(kFusedDropoutInstructions, device); }
 
 bool NamesAttention(const CsvCells& cells) {
   const std::string text = Lower(cells, "attention");
@@ -361,6 +408,8 @@ Framework FrameworkOf(const CsvCells& cells, int64_t sequence) {
   SetCollectives(cells, &f);
   SetExperts(cells, &f);
   if (f.eager) SetSteps(cells, sequence, &f);
+  f.narrow_gradients = f.nemo_recipes;
+  if (f.eager) SetRecipes(cells, &f);
   if (foundry && f.eager) f.host.logits = kTrainMetrics;
   if (!f.fused_attention) return f;
   const int version = FlashVersion(attention);
@@ -371,6 +420,26 @@ Framework FrameworkOf(const CsvCells& cells, int64_t sequence) {
   if (version == 1) f.attention = "flash1";
   if (first && !HasAny(attention, {"2", "3"})) f.attention = "flash1";
   return f;
+}
+
+// Where queries and keys are turned, Megatron-Core cuts one matrix into queries, keys and values, copies values, 2 + 2,
+// and queries where several share a key, and joins the gradients, 2 + 2 (attention.py; Transformer Engine's
+// _SplitAlongDim, whose gradients lie in one buffer only where nothing stood between).
+//
+// NeMo's LoRA is one of queries, keys and values (`attention_qkv`; mcore_mixins.py, parallel_adapters.py). Forward the
+// norm's result is written for it, 2, and read, 2; what it makes is written, 2, scaled, 2 + 2, and added, 2 + 2 + 2.
+// Backward the gradient is scaled, 2 + 2, and read for two products, 2 + 2, of which one makes another, 2, that is
+// added, 4 + 2, and the last reads the norm's result, 2.
+void AddQueryCopies(const Framework& framework, bool frozen, double keys, EagerBytes* queries) {
+  const double all = 1 + 2 * keys;
+  if (framework.cuts_queries) {
+    queries->forward += 4 * keys + (keys < 1 ? 4 : 0);
+    queries->backward += 4 * all;
+  }
+  if (framework.nemo_recipes && frozen) {
+    queries->forward += 4 + 12 * all;
+    queries->backward += 10 + 8 * all;
+  }
 }
 
 // InternEvo's ZeRO gives whole tensors to ranks, which reduce to and broadcast from them; DeepSpeed's first ZeRO-3

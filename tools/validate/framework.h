@@ -38,7 +38,9 @@ struct Framework {
   bool early_nccl = false;      // before 2.22
   bool pads_vocabulary = true;  // so that products divide it, and tensor parallelism; else what is left over is cut off
   double misaligned_attention = 0;  // KernelConstants'
-  bool dropout = false;             // of attention's scores and of what is added to the residual stream, by kernels
+  bool dropout = false;             // of attention's scores and of what is added to the residual stream
+  bool narrow_gradients = false;    // held and reduced in 16 bits
+  bool cuts_queries = false;        // and keys and values out of one matrix, with copies
   bool autocast = false;            // weights and gradients in float32, cast where an operator takes 16 bits
   bool checkpoints_stop = true;     // PyTorch's, where they are not reentrant: when backward has what it reads
   bool whole_graphs = false;        // a CUDA graph holds all of a step
@@ -54,12 +56,18 @@ Framework FrameworkOf(const CsvCells& cells, int64_t sequence);
 // Whether ZeRO, of the kind that the column zero_fsdp names, moves each tensor by a call of its own.
 bool CallsEachTensor(const CsvCells& cells, const Framework& framework);
 
+// Adds what is copied of queries, keys and values between products and fused attention, in bytes an element of the
+// queries. `frozen`: weights have adapters. `keys`: elements of keys, and of values, for each.
+void AddQueryCopies(const Framework& framework, bool frozen, double keys, EagerBytes* queries);
+
 // Whether the column `attention` is empty or has a word that says what attention is.
 bool NamesAttention(const CsvCells& cells);
 
 // What a kernel with dropout takes beyond the `moved` bytes an element that it streams, in bytes an element: it draws a
 // random number for each, and where that takes longer than to move it, the difference.
 double DropoutBytes(const Device& device, double moved);
+// The same of a score in fused attention, which moves none.
+double FusedDropoutBytes(const Device& device);
 
 // Whether the lower-case `text` holds one of `words`.
 bool HasAny(absl::string_view text, absl::Span<const absl::string_view> words);

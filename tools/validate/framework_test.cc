@@ -217,5 +217,50 @@ TEST(FrameworkTest, CheckpointsStopEarlySinceTheReleaseThatMadeThem) {
   EXPECT_TRUE(Of({{"attention", "SDPA"}, {"gpu_type", "A100"}}).checkpoints_stop);
 }
 
+Cells Nemo(const std::string& model, const std::string& release, const std::string& options = "pretrain") {
+  return {{"model", model},
+          {"gpu_type", "H100"},
+          {"attention", "TE/cuDNN flash"},
+          {"source_ref", absl::StrCat("examples/README.md (", release, ")")},
+          {"other_opts", options}};
+}
+
+TEST(FrameworkTest, RecipesOfARelease) {
+  EXPECT_EQ(Of(Nemo("LLAMA2-7B", "24.01")).host.gates, (EagerBytes{4, 16}));
+  EXPECT_EQ(Of(Nemo("LLAMA2-7B", "24.03")).host.gates, EagerBytes());
+  EXPECT_FALSE(Of(Nemo("LLAMA2-7B", "24.01")).narrow_gradients);
+  EXPECT_TRUE(Of(Nemo("LLAMA2-7B", "24.03")).narrow_gradients);
+  EXPECT_TRUE(Of({{"attention", "TE/cuDNN flash"}}).narrow_gradients);  // no release: a later one
+  EXPECT_EQ(Of(Nemo("Nemotron-8B", "24.05")).host.activations, (EagerBytes{4, 14}));
+  EXPECT_EQ(Of(Nemo("Nemotron-8B", "24.07")).host.activations, EagerBytes());
+  EXPECT_TRUE(Of(Nemo("Nemotron-8B", "24.03")).host.adds_gradients);
+  EXPECT_FALSE(Of(Nemo("Nemotron-8B", "24.05")).host.adds_gradients);
+  EXPECT_FALSE(Of(Nemo("Nemotron-8B", "24.07")).narrow_gradients);
+  EXPECT_TRUE(Of(Nemo("GPT3-5B", "24.07")).dropout);
+  EXPECT_FALSE(Of(Nemo("LLAMA2-7B", "24.07")).dropout);
+  EXPECT_FALSE(Of({{"model", "GPT3-5B"}, {"attention", "flash"}}).dropout);
+}
+
+// With as many keys as queries: values copied, three gradients joined; LoRA's three times wider result besides.
+TEST(FrameworkTest, CopiesBetweenProductsAndFusedAttention) {
+  const auto copies = [](const Framework& framework, bool frozen, double keys) {
+    EagerBytes queries;
+    AddQueryCopies(framework, frozen, keys, &queries);
+    return queries;
+  };
+  const Framework llama = Of(Nemo("LLAMA2-7B", "24.07"));
+  EXPECT_EQ(copies(llama, false, 1), (EagerBytes{4, 12}));
+  EXPECT_EQ(copies(llama, false, 0.25), (EagerBytes{5, 6}));
+  EXPECT_EQ(copies(llama, true, 1), (EagerBytes{4 + 40, 12 + 34}));
+  EXPECT_EQ(copies(Of(Nemo("GPT3-5B", "24.07")), false, 1), EagerBytes());  // nothing is turned
+  EXPECT_EQ(copies(Of({{"attention", "flash"}}), true, 1), EagerBytes());
+}
+
+TEST(FrameworkTest, DropoutInFusedAttentionDrawsFewerNumbers) {
+  ASSERT_OK_AND_ASSIGN(const Device h100, FindDevice("h100-sxm"));
+  // 7 instructions against 45 and a pass.
+  EXPECT_NEAR(FusedDropoutBytes(h100) / DropoutBytes(h100, 0), 7.0 / 45, 1e-9);
+}
+
 }  // namespace
 }  // namespace meshwright

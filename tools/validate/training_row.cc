@@ -75,9 +75,14 @@ class RunReader {
     UnpackExamples();
     MESHWRIGHT_RETURN_IF_ERROR(ReadPrecision());
     run_.host = framework_.host;
+    const double keys = static_cast<double>(run_.model.kv_heads) / static_cast<double>(run_.model.heads);
+    AddQueryCopies(framework_, run_.frozen, keys, &run_.host.queries);
     if (framework_.dropout) {  // of scores: read, write and mask; of what is added: read both, write and mask
-      run_.host.scores.forward += DropoutBytes(run_.cluster.device, 5);
-      run_.host.norms.forward += DropoutBytes(run_.cluster.device, 7);
+      const Device& device = run_.cluster.device;
+      const bool fused = framework_.fused_attention;
+      run_.host.scores.forward += fused ? FusedDropoutBytes(device) : DropoutBytes(device, 5);
+      if (fused) run_.host.scores.backward += FusedDropoutBytes(device);  // drawn again
+      run_.host.norms.forward += DropoutBytes(device, 7);
     }
     run_.dispatcher = framework_.dispatcher;
     if (framework_.eager && !framework_.whole_graphs) {
@@ -335,7 +340,7 @@ class RunReader {
     // get_data_types).
     const bool zero = framework_.deepspeed && HasAny(zero_, {"zero"});
     const bool half = dtype == DType::kFloat16 && !framework_.autocast;
-    const bool own = half || framework_.nemo_recipes || zero || absl::StrContains(Lower("other_opts"), "pure");
+    const bool own = half || framework_.narrow_gradients || zero || absl::StrContains(Lower("other_opts"), "pure");
     run_.training.gradient_dtype = run_.gradient_dtype = own ? dtype : DType::kFloat32;
     return absl::OkStatus();
   }
