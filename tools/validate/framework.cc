@@ -384,6 +384,7 @@ Framework FrameworkOf(const CsvCells& cells, int64_t sequence) {
   }
   // nanotron's benchmarks ran PyTorch 2.1 (run_multinode.sh), which brings 2.18; A100's rows are from before July 2024.
   f.early_nccl = f.nanotron || OlderThanHopper(cells);
+  f.untuned_nccl = f.nanotron && HasAny(Lower(cells, "source_ref"), {"bench"});
   f.huggingface = HasAny(absl::StrCat(options, " ", attention), {"huggingface", "hugging face"});
   // vTrain's times of one node are sums of a profile (docs/accuracy.md), which its own layers fit: a vocabulary that is
   // cut over ranks and not padded, and PyTorch's loss on the 16-bit logits (src/model/gpt_modeling.py, src/trainer.py).

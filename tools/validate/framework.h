@@ -36,6 +36,7 @@ struct Framework {
   bool early_zero3 = false;     // DeepSpeed's of 2021
   bool huggingface = false;
   bool early_nccl = false;      // before 2.22
+  bool untuned_nccl = false;    // before 2.19
   bool pads_vocabulary = true;  // so that products divide it, and tensor parallelism; else what is left over is cut off
   double misaligned_attention = 0;  // KernelConstants'
   bool dropout = false;             // of attention's scores and of what is added to the residual stream

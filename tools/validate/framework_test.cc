@@ -241,6 +241,13 @@ TEST(FrameworkTest, RecipesOfARelease) {
   EXPECT_FALSE(Of({{"model", "GPT3-5B"}, {"attention", "flash"}}).dropout);
 }
 
+// The benchmarks ran PyTorch 2.1; what was trained since then did not.
+TEST(FrameworkTest, NcclOfNanotronsBenchmarks) {
+  EXPECT_TRUE(Of({{"model", "Llama (nanotron)"}, {"source_ref", "docs/benchmark_summary.svg"}}).untuned_nccl);
+  EXPECT_FALSE(Of({{"other_opts", "nanotron"}, {"source_ref", "SmolLM3"}}).untuned_nccl);
+  EXPECT_FALSE(Of({{"model", "GPT"}, {"source_ref", "docs/benchmark_summary.svg"}}).untuned_nccl);
+}
+
 // With as many keys as queries: values copied, three gradients joined; LoRA's three times wider result besides.
 TEST(FrameworkTest, CopiesBetweenProductsAndFusedAttention) {
   const auto copies = [](const Framework& framework, bool frozen, double keys) {

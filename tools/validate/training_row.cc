@@ -40,6 +40,10 @@ constexpr double kBytesPerParameter = 20;  // Megatron-LM's documentation, mixed
 // Tokens of a packed example: of SQuAD's, by what NVIDIA's tables print as both tokens/s and FLOP/s, 6 N + 12 L h s a
 // token, 219 to 254 (NeMo-Framework-Launcher, examples/README.md at 81b75a7c, Llama 2 7B to 70B).
 constexpr int64_t kPackedExample = 256;
+// NCCL 2.18 over EFA, of the bandwidth that later versions reach, which let EFA's plugin choose algorithms (2.19.1:
+// "add tuning plugin support"): an all_reduce of 64 MiB to 2 GiB on two nodes of p5 takes 1.69, 2.07, 2.08, 1.42, 1.38
+// and 1.04 times as long as priced (awsome-distributed-training, nccl-tests/README.md, 2.18.5). Their median.
+constexpr double kUntunedEfaShare = 1 / 1.56;
 constexpr absl::string_view kNoZero[] = {"none", "zero-0", "zero0", "ddp"};
 constexpr absl::string_view kZero2[] = {"zero-2", "zero2", "shard_grad"};
 constexpr double kMostDevices = 1 << 20;  // beyond it, a cell is damaged
@@ -243,6 +247,9 @@ class RunReader {
     std::string links = overrides_.internode.empty() ? std::string(cells_.Text("interconnect")) : overrides_.internode;
     // nanotron's own machines: its scripts choose EFA and it warned of any other (FI_PROVIDER, core/utils.py of 2023).
     if (links.empty() && framework_.nanotron) links = "EFA";
+    if (links == "EFA" && framework_.untuned_nccl) {
+      run_.cluster.nic_bandwidth = run_.cluster.nic_bandwidth * kUntunedEfaShare;
+    }
     if (!SetInternode(links, &run_.cluster)) {
       run_.defaults.push_back(absl::StrCat("interconnect of the usual ", run_.cluster.device.name, " machine"));
     }

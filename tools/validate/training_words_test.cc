@@ -203,5 +203,20 @@ TEST(TrainingWordsTest, FineTuningOfNemoPacksExamples) {
   EXPECT_EQ(other.training.sequence, 2048);
 }
 
+// nanotron's benchmarks ran on EFA with NCCL 2.18, which has no plugin to choose its algorithms.
+TEST(TrainingWordsTest, NanotronsBenchmarksHaveAnUntunedNetwork) {
+  const auto rate_of = [](const std::string& source) -> absl::StatusOr<double> {
+    MESHWRIGHT_ASSIGN_OR_RETURN(const CsvTable table,
+                                ParseCsv(absl::StrCat("source_ref,model,gpu_type,gpus,tp,pp,dp,global_batch_seqs\n",
+                                                      source, ",Llama 2 7B (nanotron),H100,16,1,1,16,64\n"),
+                                         "t.csv"));
+    MESHWRIGHT_ASSIGN_OR_RETURN(const TrainingRun run, ReadTrainingRun(CsvCells(table, table.rows[0]), {}));
+    return run.cluster.nic_bandwidth.raw();
+  };
+  ASSERT_OK_AND_ASSIGN(const double later, rate_of("a report"));
+  ASSERT_OK_AND_ASSIGN(const double benchmark, rate_of("docs/benchmark_summary.svg"));
+  EXPECT_NEAR(later / benchmark, 1.56, 1e-6);
+}
+
 }  // namespace
 }  // namespace meshwright
