@@ -91,12 +91,13 @@ constexpr double kFusedDropoutInstructions = 2 * 7 * 8 / 16.0;
 // times the gradient, 4 + 2.
 constexpr EagerBytes kSquaredRelu = {4, 14};
 constexpr int64_t kFirstCompiledRelu = 2407;
-// Llama's gates were in steps and Nemotron's gradients were added by kernels of their own (conf/training at cb3482d0
-// and 81b75a7c: `bias_activation_fusion`, `gradient_accumulation_fusion`).
-constexpr int64_t kFirstFusedGates = 2403, kFirstFusedAddition = 2405;
+// Llama's gates were in steps, and Nemotron's and Mixtral's gradients added by kernels of their own (conf/training at
+// cb3482d0, 81b75a7c and 3499f38e: `bias_activation_fusion`, `gradient_accumulation_fusion`).
+constexpr int64_t kFirstFusedGates = 2403, kFirstFusedAddition = 2405, kMixtralFusedAddition = 2407;
 // Gradients were held and reduced in float32, the optimizer's default (megatron_base_model.py, setup_optimization),
-// until scripts asked for bf16 (examples/training at 81b75a7c); those of Nemotron never did.
-constexpr int64_t kFirstNarrowGradients = 2403, kNemotronNarrowGradients = 2409;
+// until scripts asked for bf16 (examples/training at 81b75a7c; Mixtral's conf/training of 24.07); those of Nemotron
+// never did.
+constexpr int64_t kFirstNarrowGradients = 2403, kMixtralNarrowGradients = 2407, kNemotronNarrowGradients = 2409;
 
 // Megatron-LM's fused softmax takes rows up to here (fused_softmax.py); longer ones go through the same steps.
 constexpr int64_t kLongestFusedSoftmax = 4096;
@@ -289,8 +290,12 @@ void SetRecipes(const CsvCells& cells, Framework* f) {
     host.gates = kStepsOfGates;
   }
   if (nemotron && before(kFirstCompiledRelu)) host.activations = kSquaredRelu;
-  if (nemotron && before(kFirstFusedAddition)) host.adds_gradients = true;
-  f->narrow_gradients = !before(nemotron ? kNemotronNarrowGradients : kFirstNarrowGradients);
+  const bool mixtral = HasAny(model, {"mixtral"});
+  if (nemotron) host.adds_gradients = before(kFirstFusedAddition);
+  if (mixtral) host.adds_gradients = before(kMixtralFusedAddition);
+  f->narrow_gradients = !before(nemotron  ? kNemotronNarrowGradients
+                                : mixtral ? kMixtralNarrowGradients
+                                          : kFirstNarrowGradients);
 }
 
 // What kernels move that ours do not have, where they are issued one by one.

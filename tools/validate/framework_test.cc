@@ -236,6 +236,10 @@ TEST(FrameworkTest, RecipesOfARelease) {
   EXPECT_TRUE(Of(Nemo("Nemotron-8B", "24.03")).host.adds_gradients);
   EXPECT_FALSE(Of(Nemo("Nemotron-8B", "24.05")).host.adds_gradients);
   EXPECT_FALSE(Of(Nemo("Nemotron-8B", "24.07")).narrow_gradients);
+  EXPECT_TRUE(Of(Nemo("MIXTRAL-8x7B", "24.05")).host.adds_gradients);
+  EXPECT_FALSE(Of(Nemo("MIXTRAL-8x7B", "24.05")).narrow_gradients);
+  EXPECT_FALSE(Of(Nemo("MIXTRAL-8x7B", "24.07")).host.adds_gradients);
+  EXPECT_TRUE(Of(Nemo("MIXTRAL-8x7B", "24.07")).narrow_gradients);
   EXPECT_TRUE(Of(Nemo("GPT3-5B", "24.07")).dropout);
   EXPECT_FALSE(Of(Nemo("LLAMA2-7B", "24.07")).dropout);
   EXPECT_FALSE(Of({{"model", "GPT3-5B"}, {"attention", "flash"}}).dropout);
