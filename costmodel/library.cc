@@ -15,6 +15,7 @@
 #include "absl/types/span.h"
 #include "costmodel/device_data.h"
 #include "costmodel/device_file.h"
+#include "ir/files.h"
 #include "ir/quantities.h"
 #include "ir/status.h"
 #include "ir/text.h"
@@ -59,7 +60,17 @@ bool IsCalled(const Device& device, absl::string_view normalised) {
                      [&](const std::string& alias) { return Normalised(alias) == normalised; });
 }
 
+// A device of the user's own. It keeps its path for a name, so that a plan that names it finds it again.
+absl::StatusOr<Cluster> ReadMachine(absl::string_view path) {
+  MESHWRIGHT_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(std::string(path), kMaxDocumentBytes));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const Document document, ParseDocument(text, path));
+  MESHWRIGHT_ASSIGN_OR_RETURN(Cluster machine, ReadDeviceFile(document.root()));
+  machine.device.name = std::string(path);
+  return machine;
+}
+
 absl::StatusOr<Cluster> FindMachine(absl::string_view name) {
+  if (IsDeviceFile(name)) return ReadMachine(name);
   const absl::StatusOr<Library>& library = TheLibrary();
   if (!library.ok()) return library.status();
   const std::string wanted = Normalised(name);
@@ -218,6 +229,7 @@ absl::Status ReadCounts(const NodeRef& in, Cluster* cluster) {
 absl::StatusOr<Cluster> FindMachineAt(const NodeRef& in) {
   MESHWRIGHT_ASSIGN_OR_RETURN(const std::string name, in.AsString());
   absl::StatusOr<Cluster> machine = FindMachine(name);
+  if (!machine.ok() && IsDeviceFile(name)) return machine.status();  // which has a place of its own
   if (!machine.ok()) return absl::Status(machine.status().code(), in.Locate(machine.status()).message());
   return machine;
 }
@@ -232,6 +244,8 @@ std::vector<std::string> DeviceNames() {
   }
   return names;
 }
+
+bool IsDeviceFile(absl::string_view name) { return absl::EndsWith(name, ".yaml") || absl::EndsWith(name, ".yml"); }
 
 absl::StatusOr<Device> FindDevice(absl::string_view name) {
   MESHWRIGHT_ASSIGN_OR_RETURN(Cluster machine, FindMachine(name));

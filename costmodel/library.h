@@ -8,12 +8,15 @@
 //   cluster: {device: h100-sxm, nodes: 4}                           # four of them
 //   cluster: {device: a100-80gb, nodes: 2, nics_per_node: 4, inter_bandwidth: 100 Gb/s, price_per_device_hour: 2 USD/h}
 //
+// A name that ends in .yaml or .yml is a file with a device of the user's own, of the form of data/*.yaml, found from
+// where the program runs: `cluster: {device: my_gpu.yaml, nodes: 2}`.
+//
 // Flags of the tools use the same keys (ClusterKeys). In a file, `kernels:` may hold the constants that were measured
 // on the machine, with the names of data/*.yaml, besides `peak_TYPE` and `attention_CONSTANT` (device_file.h); and
 // `measured:` says when, where and how, which nothing reads. tools:measure writes both.
 //
-// Errors: kNotFound for a device that is not known, with the names there are; kInvalidArgument for everything else,
-// with file, line and column where a file is read.
+// Errors: kNotFound for a device that is not known, with the names there are; those of ir/files.h for a device's file
+// that cannot be read; kInvalidArgument for everything else, with file, line and column where a file is read.
 //
 // Thread safety: all functions may be called from any thread.
 #ifndef MESHWRIGHT_COSTMODEL_LIBRARY_H_
@@ -37,6 +40,9 @@ inline constexpr int64_t kMaxDevicesPerNode = 1 << 12;
 
 // The names of all devices, sorted.
 std::vector<std::string> DeviceNames();
+
+// Whether a device of this name is one of a file, not of the library.
+bool IsDeviceFile(absl::string_view name);
 
 // The device called `name` or one of its aliases; case and punctuation do not count, nor do the words nvidia, tesla and
 // gpu: "A100 SXM 80GB", "NVIDIA A100-SXM4-80GB" and "a100-sxm-80gb" are the same. "A100" alone is the most common of

@@ -6,12 +6,16 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/string_view.h"
+#include "costmodel/device_data.h"
 #include "costmodel/device_file.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "ir/document.h"
 #include "ir/dtype.h"
+#include "ir/files.h"
 #include "ir/testing.h"
 
 namespace meshwright {
@@ -29,6 +33,29 @@ absl::StatusOr<Cluster> Read(absl::string_view text) {
 std::string ErrorOf(absl::string_view text) {
   const absl::StatusOr<Cluster> cluster = Read(text);
   return cluster.ok() ? "OK" : std::string(cluster.status().message());
+}
+
+TEST(LibraryTest, AFileIsADeviceOfTheUsersOwn) {
+  const std::string file = testing::TempDir() + "my_gpu.yaml";
+  std::string text;
+  for (const DeviceData& data : kDeviceData) {
+    if (absl::EndsWith(data.file, "/a100-sxm-80gb.yaml")) text = std::string(data.text);
+  }
+  ASSERT_NE(text, "");
+  ASSERT_OK(WriteWholeFile(file, absl::StrReplaceAll(text, {{"bfloat16: 312 TFLOP/s", "bfloat16: 624 TFLOP/s"}})));
+  ASSERT_OK_AND_ASSIGN(const Device own, FindDevice(file));
+  ASSERT_OK_AND_ASSIGN(const Device known, FindDevice("a100"));
+  EXPECT_EQ(own.Peak(DType::kBFloat16).raw(), 2 * known.Peak(DType::kBFloat16).raw());
+  EXPECT_EQ(own.Peak(DType::kFloat16), known.Peak(DType::kFloat16));
+  EXPECT_EQ(own.name, file);  // by which it is found again
+  ASSERT_OK_AND_ASSIGN(const Cluster two, Read("cluster: {device: " + file + ", nodes: 2}"));
+  EXPECT_EQ(two.device, own);
+  EXPECT_EQ(two.num_devices(), 16);
+
+  EXPECT_TRUE(IsFileError(FindDevice(testing::TempDir() + "none.yaml").status()));
+  EXPECT_TRUE(IsFileError(Read("cluster: {device: none.yaml}").status()));
+  ASSERT_OK(WriteWholeFile(file, "name: x\n"));
+  EXPECT_THAT(std::string(FindDevice(file).status().message()), HasSubstr("my_gpu.yaml:"));
 }
 
 TEST(LibraryTest, KnowsTheseDevices) {

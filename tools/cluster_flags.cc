@@ -136,7 +136,7 @@ const std::vector<FlagSpec>& ClusterFlags() {
   static const std::vector<FlagSpec>* const specs = [] {
     auto* all = new std::vector<FlagSpec>{
         {"cluster", "FILE", "a cluster file, instead of the section `cluster:`"},
-        {"device", "NAME", "another kind of device, e.g. h100-sxm"},
+        {"device", "NAME", "another kind of device, e.g. h100-sxm, or a file with one"},
         {"devices", "N", "that many devices, in usual nodes"},
         {"nodes", "N", "that many nodes"},
         {"devices_per_node", "N", "devices of a node"},
@@ -196,7 +196,7 @@ absl::StatusOr<Cluster> ClusterFrom(const NodeRef& section, const Flags& flags) 
 }
 
 std::string ToYaml(const Cluster& cluster) {
-  std::vector<std::string> fields = {absl::StrCat("device: ", cluster.device.name),
+  std::vector<std::string> fields = {absl::StrCat("device: ", QuoteYaml(cluster.device.name)),
                                      absl::StrCat("nodes: ", cluster.nodes),
                                      absl::StrCat("devices_per_node: ", cluster.devices_per_node)};
   const absl::StatusOr<Cluster> usual = MakeCluster(cluster.device.name, cluster.nodes, cluster.devices_per_node);

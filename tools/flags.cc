@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "ir/files.h"
 #include "ir/status.h"
 #include "ir/text.h"
 #include "tools/exit_code.h"
@@ -110,7 +111,9 @@ absl::StatusOr<std::optional<size_t>> Flags::Choice(absl::string_view name,
 }
 
 absl::Status Flags::Wrong(absl::string_view name, const absl::Status& status) {
-  return UsageError(absl::StrCat("--", name, ": ", status.message()));
+  const std::string message = absl::StrCat("--", name, ": ", status.message());
+  if (IsFileError(status)) return WithExit(ExitCode::kIo, FileError(message));
+  return UsageError(message);
 }
 
 std::string HelpFor(const std::vector<FlagSpec>& specs) {
