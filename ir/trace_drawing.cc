@@ -98,8 +98,7 @@ class Drawer {
     std::map<Ends, std::pair<std::vector<Order>, std::vector<Order>>> transfers;
     for (size_t i = 0; i < trace_.spans.size(); ++i) {
       const Span& span = trace_.spans[i];
-      const Instruction* instruction = InstructionOf(span);
-      const auto* transfer = instruction == nullptr ? nullptr : std::get_if<Transfer>(&instruction->work);
+      const Transfer* transfer = TransferOf(span);
       if (transfer == nullptr) continue;
       const int64_t peer = span.rank + transfer->stage_offset * program_.ranks_per_class();
       const Order order = {span.slot, SlotOf(span)->step < 0 ? -int64_t{span.layer} : span.layer, span.instruction, i};
@@ -144,6 +143,18 @@ class Drawer {
     if (block == nullptr || span.instruction < 0) return nullptr;
     const auto index = static_cast<size_t>(span.instruction);
     return index < block->instructions.size() ? &block->instructions[index] : nullptr;
+  }
+
+  // Of a whole slot the first that its stream has there: slots send, receive or compute.
+  const Transfer* TransferOf(const Span& span) const {
+    if (const Instruction* instruction = InstructionOf(span)) return std::get_if<Transfer>(&instruction->work);
+    const Block* block = span.instruction < 0 ? BlockOf(span) : nullptr;
+    if (block == nullptr) return nullptr;
+    for (const Instruction& instruction : block->instructions) {
+      const auto* transfer = std::get_if<Transfer>(&instruction.work);
+      if (transfer != nullptr && instruction.stream == span.stream) return transfer;
+    }
+    return nullptr;
   }
 
   const Trace& trace_;

@@ -1,6 +1,7 @@
 #include "simulator/simulate.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <tuple>
 #include <utility>
 
@@ -14,11 +15,13 @@
 namespace meshwright {
 namespace {
 
-// Spans of one class. Tasks of one slot follow each other on their stream, so slots do not overlap there.
+// Spans of one class. Tasks of one slot follow each other on their stream, so slots do not overlap there. Most slots of
+// a pipeline hand something over and take no time to compute: no span of theirs is on that stream.
 void AddSpans(const TaskList& list, const std::vector<TaskTimes>& times, int64_t rank, TraceDetail detail,
               std::vector<Span>* spans) {
   for (size_t s = 0; s < kNumStreams; ++s) {
     int32_t open_slot = -1;
+    const size_t first = spans->size();
     for (const int32_t id : list.streams[s]) {
       const Task& task = list.tasks[static_cast<size_t>(id)];
       const TaskTimes& time = times[static_cast<size_t>(id)];
@@ -36,6 +39,9 @@ void AddSpans(const TaskList& list, const std::vector<TaskTimes>& times, int64_t
       span.begin = time.begin;
       span.end = time.end;
     }
+    if (detail != TraceDetail::kSlots || static_cast<Stream>(s) != Stream::kCompute) continue;
+    const auto idle = [](const Span& span) { return span.begin == span.end; };
+    spans->erase(std::remove_if(spans->begin() + static_cast<std::ptrdiff_t>(first), spans->end(), idle), spans->end());
   }
 }
 

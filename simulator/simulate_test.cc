@@ -1,5 +1,6 @@
 #include "simulator/simulate.h"
 
+#include <cstdlib>
 #include <map>
 #include <optional>
 #include <string>
@@ -13,6 +14,8 @@
 #include "ir/program.h"
 #include "ir/program_text.h"
 #include "ir/testing.h"
+#include "ir/trace.h"
+#include "ir/trace_drawing.h"
 #include "simulator/testing.h"
 
 namespace meshwright {
@@ -285,6 +288,36 @@ class "stage 0"
   ASSERT_OK_AND_ASSIGN(const SimulationResult result, Simulate(program, prices));
   EXPECT_EQ(result.num_tasks, 2);  // R, and all layers: only the first can wait
   EXPECT_EQ(result.makespan, Millis(23));
+}
+
+// Three stages hand five micro-batches on twice and back twice, by arrows from a slot of one rank to one of the next.
+TEST(SimulateTest, SlotsOfATimelineAreJoinedByFlows) {
+  const Program program = MakePipeline({.stages = 3, .microbatches = 5, .layers = 4, .instructions = 3});
+  ASSERT_OK_AND_ASSIGN(const SimulationResult result,
+                       Simulate(program, UnitPrices(program), {.trace = TraceDetail::kSlots}));
+  const TraceDrawing drawing = Draw(result.trace, program);
+  EXPECT_EQ(drawing.flows.size(), 20u);
+  for (const DrawnFlow& flow : drawing.flows) {
+    const Span &from = result.trace.spans[flow.from], &to = result.trace.spans[flow.to];
+    EXPECT_EQ(from.stream, Stream::kSend);
+    EXPECT_EQ(to.stream, Stream::kReceive);
+    EXPECT_EQ(std::abs(from.rank - to.rank), program.ranks_per_class());
+    EXPECT_EQ(drawing.slices[flow.from].microbatch, drawing.slices[flow.to].microbatch);
+    EXPECT_LE(from.begin, to.end);
+  }
+}
+
+TEST(SimulateTest, SlotsThatComputeForNoTimeAreNotDrawn) {
+  const Program program = MakePipeline({.stages = 2, .microbatches = 3, .layers = 2});
+  const Prices prices = PricesByOrigin(program, {{"F", KernelPrice(Millis(1))}, {"B", KernelPrice(Millis(2))}});
+  ASSERT_OK_AND_ASSIGN(const SimulationResult result, Simulate(program, prices, {.trace = TraceDetail::kSlots}));
+  size_t computed = 0;
+  for (const Span& span : result.trace.spans) {
+    if (span.stream != Stream::kCompute) continue;
+    ++computed;
+    EXPECT_LT(span.begin, span.end);
+  }
+  EXPECT_EQ(computed, 2u * 2 * 3);  // forward and backward of three micro-batches on two stages
 }
 
 TEST(SimulateTest, SlotSpansDoNotOverlapOnAStream) {
