@@ -1,5 +1,11 @@
 #include "planner/search/search.h"
 
+#include <algorithm>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "ir/graph.h"
 #include "planner/search/decoder.h"
 #include "planner/search/operators.h"
 
@@ -23,11 +29,29 @@ absl::StatusOr<SearchResult> SearchAsAsked(const Problem& problem, const SearchO
   return absl::InternalError("an unknown search mode");
 }
 
+// Where the mode leaves nothing to search in a model with repeated layers and that does not fit: whether a search finds
+// something that does.
+absl::Status WithPlanning(const Problem& problem, const SearchOptions& options, const absl::Status& status) {
+  if (!absl::IsResourceExhausted(status)) return status;
+  if (problem.mode != SearchMode::kStandAlone && problem.mode != SearchMode::kDataParallel) return status;
+  const absl::StatusOr<Graph> graph = problem.graph(1);
+  const bool repeats = graph.ok() && std::any_of(graph->segments.begin(), graph->segments.end(),
+                                                 [](const Segment& segment) { return segment.repeat > 1; });
+  Problem planned = problem;
+  planned.mode = SearchMode::kDecoder;
+  if (!repeats || !SearchDecoder(planned, options).ok()) return status;
+  return absl::ResourceExhaustedError(
+      absl::StrCat(status.message(), " A search splits it so that it fits: --mode=auto_parallel."));
+}
+
 }  // namespace
 
 absl::StatusOr<SearchResult> Search(const Problem& problem, const SearchOptions& options) {
   absl::StatusOr<SearchResult> result = SearchAsAsked(problem, options);
-  if (!result.ok() && problem.locate != nullptr) return problem.locate(result.status());
+  if (!result.ok()) {
+    const absl::Status status = WithPlanning(problem, options, result.status());
+    return problem.locate != nullptr ? problem.locate(status) : status;
+  }
   return result;
 }
 

@@ -18,6 +18,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using Json = nlohmann::json;
 
 constexpr char kGpt3[] = "models/configs/gpt3_175b.yaml";
@@ -227,6 +228,18 @@ TEST(PlanTest, NothingFitsSaysWhatBindsAndWhatWouldHelp) {
   EXPECT_EQ(result.exit_code, 4);
   EXPECT_EQ(result.out, "");
   EXPECT_THAT(result.err, AllOf(HasSubstr("GiB"), HasSubstr("parameter")));
+}
+
+// What a mode leaves open decides what would fit: Llama 3 8B over 8 devices, as many times as there are.
+TEST(PlanTest, WhereTheModePlansNothingASearchMay) {
+  const std::string llama = "models/configs/llama3_8b.yaml";
+  const ToolResult result = RunTool("plan", {llama, "--out=", "--devices=8", "--mode=data_parallel"});
+  EXPECT_EQ(result.exit_code, 4);
+  EXPECT_THAT(result.err, HasSubstr("A search splits it so that it fits: --mode=auto_parallel.\n"));
+  EXPECT_EQ(RunTool("plan", {llama, "--out=", "--devices=8", "--mode=auto_parallel"}).exit_code, 0);
+  const ToolResult one = RunTool("plan", {llama, "--out=", "--devices=1", "--mode=stand_alone"});
+  EXPECT_EQ(one.exit_code, 4);
+  EXPECT_THAT(one.err, Not(HasSubstr("auto_parallel")));
 }
 
 TEST(PlanTest, AFileThatCannotBeReadOrWrittenIsAnIoError) {
