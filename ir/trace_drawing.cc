@@ -145,10 +145,10 @@ class Drawer {
     return index < block->instructions.size() ? &block->instructions[index] : nullptr;
   }
 
-  // Of a whole slot the first that its stream has there: slots send, receive or compute.
+  // Of a whole slot, in a trace of slots, the first that its stream has there: slots send, receive or compute.
   const Transfer* TransferOf(const Span& span) const {
     if (const Instruction* instruction = InstructionOf(span)) return std::get_if<Transfer>(&instruction->work);
-    const Block* block = span.instruction < 0 ? BlockOf(span) : nullptr;
+    const Block* block = span.instruction < 0 && of_slots_ ? BlockOf(span) : nullptr;
     if (block == nullptr) return nullptr;
     for (const Instruction& instruction : block->instructions) {
       const auto* transfer = std::get_if<Transfer>(&instruction.work);
@@ -159,6 +159,8 @@ class Drawer {
 
   const Trace& trace_;
   const Program& program_;
+  const bool of_slots_ =
+      std::all_of(trace_.spans.begin(), trace_.spans.end(), [](const Span& span) { return span.instruction < 0; });
   std::map<int64_t, Lanes> lanes_;  // by rank
   TraceDrawing drawing_;
 };

@@ -1,6 +1,7 @@
 // simulate: plays one step of a plan in simulated time.
 #include "simulator/simulate.h"
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <set>
@@ -11,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "costmodel/cost_model.h"
 #include "ir/perfetto_trace.h"
@@ -47,6 +49,9 @@ Command SimulateCommand() {
                 {"format", "FORM", "text or json"}},
   };
 }
+
+// Bytes of Chrome JSON that a viewer takes a while to open.
+constexpr size_t kLargeTimeline = 5'000'000;
 
 // What a timeline shows: all instructions where a viewer can hold them.
 absl::StatusOr<TraceDetail> DetailFor(const Flags& flags, const Program& program) {
@@ -107,9 +112,14 @@ absl::Status RunSimulate(const Flags& flags) {
   MESHWRIGHT_ASSIGN_OR_RETURN(const SimulationResult result, Simulate(program, prices, options));
   if (flags.Has("trace")) {
     const bool perfetto = absl::EndsWith(flags.Text("trace"), ".pftrace");
-    MESHWRIGHT_RETURN_IF_ERROR(WriteFile(
-        flags.Text("trace"), perfetto ? ToPerfetto(result.trace, program) : ToChromeJson(result.trace, program)));
+    const std::string timeline = perfetto ? ToPerfetto(result.trace, program) : ToChromeJson(result.trace, program);
+    MESHWRIGHT_RETURN_IF_ERROR(WriteFile(flags.Text("trace"), timeline));
     if (flags.Text("trace") == "-") return absl::OkStatus();
+    if (!perfetto && timeline.size() > kLargeTimeline) {
+      PrintNotices(
+          {absl::StrFormat("%s has %.1f MB; as a file that ends in .pftrace the same timeline is a third of that",
+                           flags.Text("trace"), static_cast<double>(timeline.size()) / 1e6)});
+    }
   }
   std::optional<StepTimes> varied;
   if (variation.has_value()) {
