@@ -16,12 +16,16 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "absl/strings/string_view.h"
 #include "costmodel/collective_cost.h"
 #include "ir/cluster.h"
 #include "ir/collective.h"
 #include "ir/quantities.h"
 
 namespace meshwright {
+
+// Whose choices these are, whatever release a machine has.
+inline constexpr absl::string_view kNcclVersion = "2.28.9";
 
 // Network cards of one node that a group can use: those near its devices, at least one.
 int64_t NicsOfGroup(const GroupShape& group, const Cluster& cluster);

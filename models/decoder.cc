@@ -35,6 +35,7 @@ std::vector<Complaint> Complaints(const DecoderConfig& c, const Training& t) {
   const auto complain = [&](absl::string_view field, int64_t value, std::string wanted) {
     found.push_back({field, absl::StrCat(value), std::move(wanted)});
   };
+  if (c.layers > kMostLayers) complain("layers", c.layers, absl::StrCat("at most ", kMostLayers));
   if (c.heads % c.kv_heads != 0) complain("kv_heads", c.kv_heads, absl::StrCat("a divisor of heads = ", c.heads));
   if (c.positions == Positions::kRotary && c.head_dim % 2 != 0) {
     complain("head_dim", c.head_dim, "an even number, since positions are rotary");

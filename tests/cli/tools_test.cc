@@ -174,8 +174,9 @@ TEST(ExportTest, APlanBecomesATrainersConfiguration) {
 
 // The keys below `json`, but for those that are the program's own: uses of time, roles of memory, reasons, labels.
 void CollectKeys(const Json& json, std::set<std::string>& keys) {
-  static const std::set<std::string> kOwn = {"time_s", "busy_s", "memory_bytes", "peak_memory_bytes",
-                                             "pruned", "rules"};
+  static const std::set<std::string> kOwn = {"time_s",   "busy_s", "memory_bytes", "peak_memory_bytes",
+                                             "pruned",   "rules",  "skipped",      "approximations",
+                                             "defaults", "groups", "time_ns"};
   for (const auto& [key, value] : json.items()) {
     if (json.is_object()) keys.insert(key);
     if (value.is_structured() && !(json.is_object() && kOwn.count(key) > 0)) CollectKeys(value, keys);
@@ -184,7 +185,15 @@ void CollectKeys(const Json& json, std::set<std::string>& keys) {
 
 TEST(JsonTest, EveryFieldIsInItsDocument) {
   const std::string plan = TempPath("json.yaml"), sim = TempPath("json_sim.json"), run = TempPath("json_run.json");
+  const std::string training = TempPath("json_training.csv"), kernels = TempPath("json_kernels.csv");
+  std::ofstream(training) << "model,layers,hidden,heads,seq_len,global_batch_seqs,micro_batch_seqs,gpu_type,gpus,tp,pp,"
+                             "peak_mem_gb,step_time_s,gpu_type\n"
+                             "GPT,2,256,4,128,8,1,A100,2,2,1,2,0.01,x\nGPT,2,256,4,128,8,1,A100,2,1,1,2,0.01,x\n"
+                             "GPT,2,256,4,128,8,1,A100,2,1,2,2,0.01,x\nGPT,2,256,4,128,8,1,abacus,2,1,2,2,0.01,x\n";
+  std::ofstream(kernels) << "m,n,k,gpu_type,time_us\n4096,4096,4096,A100,600\n4096,4096,4096,abacus,600\n";
   const std::vector<std::vector<std::string>> commands = {
+      {"validate/validate", "training", training, "--rows"},
+      {"validate/validate", "kernels", kernels, "--rows"},
       {"plan", kTiny, "--stages=2", "--devices=2", "--out=" + plan},
       {"plan", kOracleB, "--out="},
       {"simulate", plan, "--jitter=0.02", "--trace=" + sim},
@@ -200,7 +209,10 @@ TEST(JsonTest, EveryFieldIsInItsDocument) {
     const ToolResult result = RunTool(command[0], args);
     ASSERT_EQ(result.exit_code, 0) << command[0] << ": " << result.err;
     const Json report = Json::parse(result.out);
-    EXPECT_THAT(page, HasSubstr(absl::StrCat("`", command[0], "`: ", report.at("schema").get<std::string>(), "\n")));
+    const Json& first = report.is_array() ? report.at(0) : report;
+    const std::string name = report.is_array() ? absl::StrCat("validate ", command[1]) : command[0];
+    EXPECT_THAT(page, HasSubstr(absl::StrCat("`", name, "`")));
+    EXPECT_THAT(page, HasSubstr(absl::StrCat("`: ", first.at("schema").get<std::string>(), "\n")));
     CollectKeys(report, keys);
   }
   keys.erase("schema");
@@ -214,9 +226,28 @@ TEST(ValidateTest, ReadsTablesWhereTheUserStands) {
   const ToolResult there = RunTool("validate/validate", {"kernels", table}, {.folder = TempPath("")});
   EXPECT_EQ(there.exit_code, 0) << there.err;
   EXPECT_EQ(RunTool("validate/validate", {"kernels", "none.csv"}).exit_code, 6);
+  const ToolResult among =
+      RunTool("validate/validate", {"kernels", "none.csv", table, table, "--rows"}, {.folder = TempPath("")});
+  EXPECT_EQ(among.exit_code, 6);
+  EXPECT_EQ(among.out, RunTool("validate/validate", {"kernels", table, table, "--rows"}, {.folder = TempPath("")}).out);
+  EXPECT_THAT(among.err, HasSubstr("not read: none.csv: "));
+  EXPECT_THAT(among.err, HasSubstr("validate: read 2 of 3 files: none.csv: "));
   const ToolResult kind = RunTool("validate/validate", {"kernel", table});
   EXPECT_EQ(kind.exit_code, 2);
   EXPECT_EQ(kind.err, "validate: found \"kernel\", wanted one of training, kernels, collectives\n");
+}
+
+TEST(ValidateTest, FlagsAreCheckedBeforeAnyRow) {
+  const std::string table = TempPath("flags_of_validate.csv");
+  std::ofstream(table) << "m,n,k,dtype,gpu_type,time_us\n4096,4096,4096,bfloat16,A100,600\n";
+  for (const char* const flag : {"--device=typo", "--internode=rubbish", "--memory=40cows", "--attention=flash9",
+                                 "--expert_imbalance=0.5", "--sustained_clock=2", "--device="}) {
+    const ToolResult result = RunTool("validate/validate", {"kernels", table, flag});
+    EXPECT_EQ(result.exit_code, 2) << flag << result.err;
+    EXPECT_EQ(result.out, "") << flag;
+  }
+  EXPECT_THAT(RunTool("validate/validate", {"kernels", table, "--device=typo"}).err, HasSubstr("h100-sxm"));
+  EXPECT_EQ(RunTool("validate/validate", {"kernels", table, "--device=none.yaml"}).exit_code, 6);
 }
 
 TEST(SimulateTest, FlagsAreCheckedWhereTheyDoNothingToo) {

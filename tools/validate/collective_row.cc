@@ -17,11 +17,11 @@
 #include "absl/strings/strip.h"
 #include "costmodel/data_sheet.h"
 #include "costmodel/library.h"
+#include "costmodel/nccl_tuner.h"
 #include "ir/status.h"
 #include "tools/measure/nccl_log.h"
 #include "tools/validate/columns.h"
 #include "tools/validate/framework.h"
-#include "tools/validate/gpu_type.h"
 #include "tools/validate/interconnect.h"
 #include "tools/validate/row_model.h"
 
@@ -59,6 +59,7 @@ constexpr KnownColumn kColumns[] = {
     {"gpus_per_node", ColumnUnit::kText, "gpus_node ppn ranks_per_node local_size devices_per_node nproc_per_node"},
     {"ranks", ColumnUnit::kText, "world_size num_ranks n_ranks nranks num_gpus n_gpus ngpus gpus np devices"},
     {"interconnect", ColumnUnit::kText, "network fabric links link topology transport"},
+    {"nccl_version", ColumnUnit::kText, "nccl"},
     {"dtype", ColumnUnit::kText, "type datatype data_type precision"},
     {"size_bytes", ColumnUnit::kBytes, "message_size msg_size data_size buffer_size payload size message bytes"},
     {"count", ColumnUnit::kText, "elements num_elements numel count_elements"},
@@ -114,10 +115,11 @@ struct Counts {
 };
 
 // Of ranks, nodes and gpus_per_node two say the third; ranks alone fill usual machines.
-absl::StatusOr<Counts> ReadCounts(const CsvCells& cells, int64_t usual) {
+absl::StatusOr<Counts> ReadCounts(const CsvCells& cells, int64_t usual, std::vector<std::string>* defaults) {
   MESHWRIGHT_ASSIGN_OR_RETURN(std::optional<int64_t> ranks, cells.Int("ranks", 1));
   MESHWRIGHT_ASSIGN_OR_RETURN(std::optional<int64_t> nodes, cells.Int("nodes", 1));
   MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<int64_t> per_node, cells.Int("gpus_per_node", 1));
+  const bool nodes_given = nodes.has_value() || (ranks.has_value() && per_node.has_value());
   if (!ranks.has_value() && per_node.has_value()) ranks = nodes.value_or(1) * *per_node;
   if (!ranks.has_value()) return CannotExpress("not given", "ranks");
   if (*ranks == 1) return CannotExpress("one rank", "nothing is sent");
@@ -127,6 +129,7 @@ absl::StatusOr<Counts> ReadCounts(const CsvCells& cells, int64_t usual) {
   }
   if (*nodes == 0 || *ranks % *nodes != 0)
     return CannotExpress("nodes that are not full", absl::StrCat(*ranks, " ranks"));
+  if (!nodes_given) defaults->push_back(absl::StrCat("nodes ", *nodes));
   return Counts{*ranks, *nodes};
 }
 
@@ -189,14 +192,12 @@ absl::StatusOr<CollectiveRow> ReadCollectiveRow(const CsvCells& cells, const Row
   const std::string named = cells.Text("collective");
   if (named.empty()) return CannotExpress("not given", "collective; a log's file may be named after it");
   MESHWRIGHT_ASSIGN_OR_RETURN(row.call, CallNamed(named));
-  const std::string text = overrides.device.empty() ? cells.Text("gpu_type") : overrides.device;
-  if (text.empty()) return CannotExpress("not given", "gpu_type; a flag --device says it for all rows");
-  MESHWRIGHT_ASSIGN_OR_RETURN(const std::string device, DeviceNamed(text));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const std::string device, DeviceOf(cells, overrides));
   absl::StatusOr<Cluster> usual = MakeCluster(device, 1, 0);
   if (!usual.ok()) return CannotExpress("unknown device", device);
   const int64_t domain = usual->devices_per_node;
   const bool shared_switch = domain > kUsualDevices;
-  MESHWRIGHT_ASSIGN_OR_RETURN(const Counts counts, ReadCounts(cells, domain));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const Counts counts, ReadCounts(cells, domain, &row.defaults));
   row.shape = {counts.ranks, counts.nodes, counts.ranks / counts.nodes, 1};
   // A group of some devices of a whole machine: links and switch are the machine's.
   MESHWRIGHT_ASSIGN_OR_RETURN(
@@ -209,11 +210,12 @@ absl::StatusOr<CollectiveRow> ReadCollectiveRow(const CsvCells& cells, const Row
   const bool wires = algorithm == "ring" || algorithm == "tree";  // not the switch's sums
   SetIntranode(absl::StrCat(cells.Text("interconnect"), " ", algorithm, wires ? " no nvls" : ""),
                row.shape.ranks_per_node, &row.cluster);
-  if (counts.nodes > 1) SetInternode(links, &row.cluster);
-  if (shared_switch) JoinByNvlink(links, domain, &row.shape, &row.cluster);
-  for (const auto& [key, value] : overrides.cluster_keys) {
-    MESHWRIGHT_RETURN_IF_ERROR(SetClusterKey(key, value, &row.cluster));
+  const bool says_cards = counts.nodes > 1 && SetInternode(links, &row.cluster);
+  if (counts.nodes > 1 ? !says_cards : links.empty()) {
+    row.defaults.push_back(absl::StrCat("interconnect of the usual ", row.cluster.device.name, " machine"));
   }
+  if (shared_switch) JoinByNvlink(links, domain, &row.shape, &row.cluster);
+  MESHWRIGHT_RETURN_IF_ERROR(SetClusterKeys(overrides, &row.cluster));
   row.cluster.devices_per_node = std::max(row.cluster.devices_per_node, row.shape.ranks_per_node);
   MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<int64_t> size, cells.Int("size_bytes", 1));
   row.size = Bytes(size.value_or(0));
@@ -222,6 +224,12 @@ absl::StatusOr<CollectiveRow> ReadCollectiveRow(const CsvCells& cells, const Row
     row.size = Bytes(counted);
   }
   MESHWRIGHT_ASSIGN_OR_RETURN(row.seconds, MeasuredSeconds(cells, row));
+  const std::string version = cells.Text("nccl_version");
+  if (version.empty()) {
+    row.defaults.push_back(absl::StrCat("nccl_version ", kNcclVersion));
+  } else if (!absl::StrContains(version, kNcclVersion)) {
+    row.approximations.push_back(absl::StrCat("NCCL ", version, " as ", kNcclVersion));
+  }
   row.group = absl::StrCat(row.cluster.device.name, ", ", InfoOf(row.call).name, ", ", row.shape.nodes, " x ",
                            row.shape.ranks_per_node);
   row.label = absl::StrCat(row.group, ", ", row.size.raw(), " bytes");

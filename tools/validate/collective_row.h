@@ -17,6 +17,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -25,7 +26,7 @@
 #include "ir/cluster.h"
 #include "ir/quantities.h"
 #include "tools/validate/csv.h"
-#include "tools/validate/training_row.h"
+#include "tools/validate/overrides.h"
 
 namespace meshwright {
 
@@ -53,7 +54,8 @@ struct CollectiveRow {
   GroupShape shape;  // nodes are those that NVLink joins
   Cluster cluster;   // whole machines
   double seconds = 0;
-  std::string group, label;  // as PriceRowResult has them
+  std::string group, label;                           // as PriceRowResult has them
+  std::vector<std::string> defaults, approximations;  // the same
 };
 
 // A table with its columns under their known names (columns.h).

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <regex>
-#include <set>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -46,7 +45,7 @@ class Reader {
 
   bool AtEnd() const { return at_ >= text_.size(); }
 
-  // The cells of one record; no cells for a blank line.
+  // The cells of one record; no cells for a blank line. After an error the reader stands anywhere.
   absl::StatusOr<CsvRow> Record() {
     CsvRow row;
     row.line = line_;
@@ -60,7 +59,6 @@ class Reader {
         while (!AtEnd() && Peek() == ' ') ++at_;
       } else {
         while (!AtEnd() && Peek() != separator_ && Peek() != '\n' && Peek() != '\r') {
-          if (Peek() == '"') return Wrong("a quote inside a cell", "quotes around the whole cell, doubled inside");
           cell.push_back(text_[at_++]);
         }
       }
@@ -69,6 +67,18 @@ class Reader {
       if (Peek() != separator_) return Wrong("text behind a closing quote", "a comma or the end of the line");
       ++at_;
     }
+  }
+
+  // Where a line begins that a later call may go on behind.
+  struct Place {
+    size_t at = 0;
+    int64_t line = 1;
+  };
+  Place place() const { return {at_, line_}; }
+  void GoBehindLineAt(Place place) {
+    at_ = place.at;
+    line_ = place.line;
+    while (!AtEnd() && !EatLineEnd()) ++at_;
   }
 
   absl::Status Wrong(absl::string_view found, absl::string_view wanted) const {
@@ -107,6 +117,18 @@ class Reader {
   int64_t line_ = 1;
 };
 
+// A name that comes again, as that of two columns of notes may, is of the first column alone.
+void NameColumns(const CsvRow& header, CsvTable* table) {
+  for (const std::string& cell : header.cells) {
+    const std::string name = absl::AsciiStrToLower(absl::StripAsciiWhitespace(cell));
+    const bool again = !name.empty() && table->Find(name).has_value();
+    if (again) {
+      table->remarks.push_back(absl::StrCat("the column ", QuoteForMessage(name), " stands twice: the first counts"));
+    }
+    table->columns.push_back(again ? "" : name);
+  }
+}
+
 }  // namespace
 
 constexpr size_t kLongestNumber = 64;  // with commas between thousands
@@ -124,25 +146,29 @@ absl::StatusOr<CsvTable> ParseCsv(absl::string_view text, absl::string_view file
   Reader reader(text, file);
   table.separator = reader.separator();
   while (!reader.AtEnd()) {
-    MESHWRIGHT_ASSIGN_OR_RETURN(CsvRow row, reader.Record());
-    if (row.cells.empty()) continue;
-    if (table.columns.empty()) {
-      std::set<std::string> names;
-      for (const std::string& cell : row.cells) {
-        table.columns.push_back(absl::AsciiStrToLower(absl::StripAsciiWhitespace(cell)));
-        if (!names.insert(table.columns.back()).second) {
-          return absl::InvalidArgumentError(absl::StrCat(file, ":", row.line, ": found the column ",
-                                                         QuoteForMessage(cell), " twice, wanted each once"));
-        }
-      }
+    const Reader::Place begin = reader.place();
+    absl::StatusOr<CsvRow> read = reader.Record();
+    if (!read.ok() && table.columns.empty()) return read.status();
+    CsvRow row = read.ok() ? *std::move(read) : CsvRow();
+    if (!read.ok()) {
+      row.line = begin.line;
+      row.damaged = std::string(read.status().message());
+      reader.GoBehindLineAt(begin);
+    } else if (row.cells.empty()) {
       continue;
     }
-    // Spreadsheets drop empty cells at the end of a line.
-    if (row.cells.size() < table.columns.size()) row.cells.resize(table.columns.size());
-    if (row.cells.size() > table.columns.size()) {
-      return absl::InvalidArgumentError(absl::StrCat(file, ":", row.line, ": found ", row.cells.size(),
-                                                     " cells, wanted ", table.columns.size(), " as in the header"));
+    if (table.columns.empty()) {
+      NameColumns(row, &table);
+      continue;
     }
+    // Spreadsheets add empty cells at the end of a line, and drop them.
+    while (row.cells.size() > table.columns.size() && row.cells.back().empty()) row.cells.pop_back();
+    if (row.cells.size() > table.columns.size()) {
+      row.damaged = absl::StrCat(file, ":", row.line, ": found ", row.cells.size(), " cells, wanted ",
+                                 table.columns.size(), " as in the header");
+      row.cells.clear();
+    }
+    row.cells.resize(table.columns.size());
     table.rows.push_back(std::move(row));
   }
   if (table.columns.empty()) return reader.Wrong("no header", "a line of column names");
@@ -195,7 +221,7 @@ absl::StatusOr<std::optional<int64_t>> CsvCells::Int(absl::string_view column, i
 std::vector<CsvCells> CsvCells::Others() const {
   std::vector<CsvCells> others;
   for (const CsvRow& row : table_.rows) {
-    if (row.line != row_.line) others.push_back(CsvCells(table_, row));
+    if (row.line != row_.line && row.damaged.empty()) others.push_back(CsvCells(table_, row));
   }
   return others;
 }

@@ -1,11 +1,13 @@
 // Tables as text: comma separated values after RFC 4180, read whole, cells found by the names of the header.
 //
 // A cell in double quotes may hold commas, line breaks and doubled quotes. Lines end with LF or CRLF; a byte order mark
-// and blank lines are skipped. Every row has as many cells as the header. Semicolons or tabs may stand in place of the
-// commas: what separates the names of the header separates all cells.
+// and blank lines are skipped. Semicolons or tabs may stand in place of the commas: what separates the names of the
+// header separates all cells. A quote behind the begin of a cell is a character like any other. Cells missing at the
+// end of a line are empty. A row that has more cells than the header, or a quote that does not close as it should, is
+// damaged and says so; reading goes on behind its first line.
 //
-// Errors: kInvalidArgument as `file:line: found X, wanted Y`; as tools/files.h has them where a file cannot be read.
-// Thread safety: plain values, pure functions but for reading files.
+// Errors: kInvalidArgument as `file:line: found X, wanted Y`, of the header alone; as tools/files.h has them where a
+// file cannot be read. Thread safety: plain values, pure functions but for reading files.
 #ifndef MESHWRIGHT_TOOLS_VALIDATE_CSV_H_
 #define MESHWRIGHT_TOOLS_VALIDATE_CSV_H_
 
@@ -21,15 +23,17 @@
 namespace meshwright {
 
 struct CsvRow {
-  int64_t line = 0;  // of its first character, from 1
-  std::vector<std::string> cells;
+  int64_t line = 0;                // of its first character, from 1
+  std::vector<std::string> cells;  // as many as columns
+  std::string damaged = {};        // "" or what is wrong with it; its cells are empty
 };
 
 struct CsvTable {
   std::string file;
   char separator = ',';              // ';' and '\t' too
-  std::vector<std::string> columns;  // in lower case
+  std::vector<std::string> columns;  // in lower case; "": none that counts
   std::vector<CsvRow> rows;
+  std::vector<std::string> remarks;  // what a reader of the results should know of the table
 
   std::optional<size_t> Find(absl::string_view column) const;
 };
@@ -50,7 +54,7 @@ class CsvCells {
   // Nothing for an empty cell; else as NumberIn. "4.0" and "1,024" are integers.
   absl::StatusOr<std::optional<int64_t>> Int(absl::string_view column, int64_t min) const;
   absl::StatusOr<std::optional<double>> Number(absl::string_view column) const;
-  // The other rows of the table, in its order.
+  // The other rows of the table that are not damaged, in its order.
   std::vector<CsvCells> Others() const;
   // An error about this cell: `file:line: column: found X, wanted Y`.
   absl::Status Wrong(absl::string_view column, absl::string_view wanted) const;

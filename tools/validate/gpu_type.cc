@@ -64,6 +64,7 @@ std::vector<std::string> NamesOf(const std::string& lower, absl::string_view chi
 }  // namespace
 
 absl::StatusOr<std::string> DeviceNamed(absl::string_view text, double memory_gb) {
+  if (IsDeviceFile(text)) return std::string(text);
   if (memory_gb > 0) {
     const std::string exact = absl::StrCat(text, " ", memory_gb, "GB");
     if (FindDevice(exact).ok()) return exact;

@@ -14,7 +14,8 @@ namespace meshwright {
 
 // The name of a device: `text` whole if the library knows it so; else its chip with form, memory and what else tells
 // devices of one chip apart, as far as the library knows these. `memory_gb` is that of the table's own column, 0 where
-// it is silent. kUnimplemented, "unknown device: ...": no chip that the library knows.
+// it is silent. A device's file (costmodel/library.h) is its own name. kUnimplemented, "unknown device: ...": no chip
+// that the library knows.
 absl::StatusOr<std::string> DeviceNamed(absl::string_view text, double memory_gb = 0);
 
 }  // namespace meshwright

@@ -1,11 +1,15 @@
 // validate: holds predictions to measurements that others published.
+#include <cstdio>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
 #include "costmodel/library.h"
+#include "ir/files.h"
 #include "ir/status.h"
 #include "ir/text.h"
 #include "tools/command.h"
@@ -14,6 +18,7 @@
 #include "tools/measure/nccl_log.h"
 #include "tools/validate/collective_row.h"
 #include "tools/validate/csv.h"
+#include "tools/validate/overrides.h"
 #include "tools/validate/price_table.h"
 #include "tools/validate/training_table.h"
 
@@ -30,9 +35,11 @@ Command ValidateCommand() {
       .example = {"validate training korthikanti_2022.csv --rows"},
       .flags = {{"rows", "", "one line for each row, with the defaults that it took"},
                 {"format", "FORM", "text or json"},
-                {"device", "NAME", "in place of the column gpu_type"},
+                {"device", "NAME", "in place of the column gpu_type: a device, or a file with one"},
                 {"internode", "X",
                  "in place of the column interconnect: cards x rate, e.g. 8x200Gb/s, or a node's rate"},
+                {"expert_imbalance", "X",
+                 "tokens of the fullest expert over the mean, in place of the column; 1 unless given"},
                 {"constants_of", "NAME", "of kernels and collectives: a device whose fitted constants are taken"},
                 {"host_kernel", "TIME", "that an eager framework's CPU needs to issue a kernel, e.g. 20 us"},
                 {"host_collective", "TIME", "the same of a collective"}},
@@ -43,28 +50,6 @@ Command ValidateCommand() {
   return command;
 }
 
-absl::StatusOr<RowOverrides> OverridesFrom(const Flags& flags) {
-  RowOverrides overrides;
-  overrides.device = flags.Text("device");
-  overrides.internode = flags.Text("internode");
-  overrides.constants_of = flags.Text("constants_of");
-  if (flags.Has("constants_of")) {
-    const absl::StatusOr<Device> device = FindDevice(overrides.constants_of);
-    if (!device.ok()) return Flags::Wrong("constants_of", device.status());
-  }
-  for (const auto& [name, time] : {std::make_pair("host_kernel", &overrides.eager.kernel),
-                                   std::make_pair("host_collective", &overrides.eager.collective)}) {
-    if (!flags.Has(name)) continue;
-    const absl::StatusOr<Nanos> parsed = ParseNanos(flags.Text(name));
-    if (!parsed.ok()) return Flags::Wrong(name, parsed.status());
-    *time = *parsed;
-  }
-  for (const ClusterKey& key : ClusterKeys()) {
-    if (flags.Has(key.name)) overrides.cluster_keys[std::string(key.name)] = flags.Text(key.name);
-  }
-  return overrides;
-}
-
 constexpr size_t kMostLogBytes = size_t{64} << 20;
 
 // A table, or what nccl-tests printed.
@@ -73,7 +58,7 @@ absl::StatusOr<CsvTable> ReadTableOrLog(const std::string& path) {
   return LooksLikeNcclLog(text) ? TableOfNcclLog(text, path) : ParseCsv(text, path);
 }
 
-// Prints the tables one by one, or JSON of all at the end.
+// Prints the tables one by one, or JSON of all at the end. A file that cannot be read is told, and the others go on.
 template <class Result>
 absl::Status Predict(const Flags& flags, absl::StatusOr<Result> (*predict)(const CsvTable&, const RowOverrides&),
                      absl::StatusOr<CsvTable> (*read)(const std::string&) = ReadCsv) {
@@ -81,14 +66,23 @@ absl::Status Predict(const Flags& flags, absl::StatusOr<Result> (*predict)(const
   MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<size_t> format, flags.Choice("format", kFormats));
   MESHWRIGHT_ASSIGN_OR_RETURN(const RowOverrides overrides, OverridesFrom(flags));
   std::vector<Result> results;
-  for (size_t i = 1; i < flags.arguments().size(); ++i) {
-    MESHWRIGHT_ASSIGN_OR_RETURN(const CsvTable table, read(flags.arguments()[i]));
-    MESHWRIGHT_ASSIGN_OR_RETURN(Result result, predict(table, overrides));
+  absl::Status unread;
+  const size_t files = flags.arguments().size() - 1;
+  for (size_t i = 1; i <= files; ++i) {
+    const absl::StatusOr<CsvTable> table = read(flags.arguments()[i]);
+    if (!table.ok()) {
+      if (files > 1) std::fprintf(stderr, "not read: %s\n", std::string(table.status().message()).c_str());
+      if (unread.ok()) unread = table.status();
+      continue;
+    }
+    MESHWRIGHT_ASSIGN_OR_RETURN(Result result, predict(*table, overrides));
     if (format != 1) Print(ToText(result, flags.True("rows")));
     results.push_back(std::move(result));
   }
-  if (format == 1) Print(ToJson(results, flags.True("rows")));
-  return absl::OkStatus();
+  if (format == 1 && !results.empty()) Print(ToJson(results, flags.True("rows")));
+  if (unread.ok() || files == 1) return unread;
+  return WithExit(ExitCodeOf(unread),
+                  WithPrefix(absl::StrCat("read ", results.size(), " of ", files, " files: "), unread));
 }
 
 absl::Status RunValidate(const Flags& flags) {

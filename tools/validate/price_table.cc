@@ -19,7 +19,6 @@
 #include "nlohmann/json.hpp"
 #include "tools/validate/collective_row.h"
 #include "tools/validate/columns.h"
-#include "tools/validate/gpu_type.h"
 #include "tools/validate/row_model.h"
 #include "tools/validate/training_table.h"
 
@@ -57,14 +56,13 @@ absl::StatusOr<int64_t> Needed(const CsvCells& cells, absl::string_view column) 
 }
 
 absl::Status CheckStatus(const CsvCells& cells) {
-  const std::string status = cells.Text("status");
+  const std::string status = Lower(cells, "status");
   return status.empty() || status == "ok" ? absl::OkStatus() : CannotExpress("status", status);
 }
 
 absl::StatusOr<Cluster> ClusterOf(const CsvCells& cells, const RowOverrides& overrides, int64_t nodes,
                                   int64_t per_node) {
-  const std::string text = overrides.device.empty() ? cells.Text("gpu_type") : overrides.device;
-  MESHWRIGHT_ASSIGN_OR_RETURN(const std::string name, DeviceNamed(text));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const std::string name, DeviceOf(cells, overrides));
   absl::StatusOr<Cluster> cluster = MakeCluster(name, nodes, per_node);
   if (!cluster.ok()) return CannotExpress("unknown device", name);
   if (!overrides.constants_of.empty()) {
@@ -74,15 +72,12 @@ absl::StatusOr<Cluster> ClusterOf(const CsvCells& cells, const RowOverrides& ove
   return cluster;
 }
 
-absl::Status Override(const RowOverrides& overrides, Cluster* cluster) {
-  for (const auto& [key, value] : overrides.cluster_keys) {
-    MESHWRIGHT_RETURN_IF_ERROR(SetClusterKey(key, value, cluster));
-  }
-  return absl::OkStatus();
-}
-
-absl::StatusOr<DType> DTypeOf(const CsvCells& cells) {
+absl::StatusOr<DType> DTypeOf(const CsvCells& cells, std::vector<std::string>* defaults) {
   const std::string text = Lower(cells, "dtype");
+  if (text.empty()) {
+    defaults->push_back("dtype bf16");
+    return DType::kBFloat16;
+  }
   if (absl::StrContains(text, "fp8") || absl::StrContains(text, "float8")) return DType::kFloat8;
   if (absl::StrContains(text, "bf16") || absl::StrContains(text, "bfloat16")) return DType::kBFloat16;
   if (absl::StrContains(text, "16") || text == "half") return DType::kFloat16;
@@ -113,7 +108,7 @@ constexpr Bytes kDynamicQuantizeBytes = Bytes(7);
 absl::Status PriceProduct(const CsvCells& cells, Device device, PriceRowResult* out) {
   KernelWork work;
   work.kernel = KernelClass::kContraction;
-  MESHWRIGHT_ASSIGN_OR_RETURN(work.dtype, DTypeOf(cells));
+  MESHWRIGHT_ASSIGN_OR_RETURN(work.dtype, DTypeOf(cells, &out->defaults));
   MESHWRIGHT_ASSIGN_OR_RETURN(work.m, Needed(cells, "m"));
   MESHWRIGHT_ASSIGN_OR_RETURN(work.n, Needed(cells, "n"));
   MESHWRIGHT_ASSIGN_OR_RETURN(work.k, Needed(cells, "k"));
@@ -164,7 +159,7 @@ bool HasOneOf(absl::string_view text, absl::string_view words) {
 }
 
 // Whether the attention is fused, and by which kernel.
-absl::StatusOr<bool> Fused(const CsvCells& cells, Device* device) {
+absl::StatusOr<bool> Fused(const CsvCells& cells, Device* device, std::vector<std::string>* defaults) {
   const std::string impl = Lower(cells, "impl");
   if (absl::StrContains(impl, "pytorch") && !HasOneOf(impl, "flash|sdpa|flex|efficient|cudnn")) return false;
   const std::string made = impl.empty() ? absl::StrCat(Lower(cells, "op"), " ", Lower(cells, "library")) : impl;
@@ -172,7 +167,10 @@ absl::StatusOr<bool> Fused(const CsvCells& cells, Device* device) {
   for (const Implementation& row : kImplementations) {
     if (found == nullptr && HasOneOf(made, row.words)) found = &row;
   }
-  if (found == nullptr && impl.empty()) return true;
+  if (found == nullptr && impl.empty()) {
+    defaults->push_back(absl::StrCat("impl ", device->attention.front().kernel));
+    return true;
+  }
   if (found != nullptr) {
     Cluster one;
     one.device = *device;
@@ -209,22 +207,24 @@ Nanos PlainCopies(const KernelWork& work, const Device& device) {
 absl::Status PriceAttention(const CsvCells& cells, Device device, PriceRowResult* out) {
   KernelWork work;
   work.kernel = KernelClass::kAttention;
-  MESHWRIGHT_ASSIGN_OR_RETURN(work.dtype, DTypeOf(cells));
+  MESHWRIGHT_ASSIGN_OR_RETURN(work.dtype, DTypeOf(cells, &out->defaults));
   MESHWRIGHT_ASSIGN_OR_RETURN(work.k, Needed(cells, "head_dim"));
   MESHWRIGHT_ASSIGN_OR_RETURN(work.m, Needed(cells, "seq_len"));
   MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t batch, Needed(cells, "batch"));
   MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t heads, Needed(cells, "heads"));
   MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<int64_t> kv_heads, cells.Int("kv_heads", 1));
-  MESHWRIGHT_ASSIGN_OR_RETURN(work.fused, Fused(cells, &device));
+  MESHWRIGHT_ASSIGN_OR_RETURN(work.fused, Fused(cells, &device, &out->defaults));
   MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<int64_t> kv_len, cells.Int("kv_len", 1));
   work.n = kv_len.value_or(work.m);
   work.batch = batch * heads;
   const std::string causal = Lower(cells, "causal");
   work.causal = causal == "yes" || causal == "true" || causal == "1" || causal == "causal";
+  if (causal.empty()) out->defaults.push_back("causal no");
   const int64_t query = work.batch * work.m * work.k, keys = batch * kv_heads.value_or(heads) * work.n * work.k;
   // 4 operations a score and column forward, 2.5 times as many backward; half of them with a causal mask.
   const Flops forward(4.0 * static_cast<double>(query) * static_cast<double>(work.n) * (work.causal ? 0.5 : 1));
   const std::string pass = Lower(cells, "pass");
+  if (pass.empty()) out->defaults.push_back("pass forward");
   const bool backward = HasOneOf(pass, "bwd|backward|both");
   double flops = 0;
   Nanos time;
@@ -259,6 +259,8 @@ absl::Status PriceAttention(const CsvCells& cells, Device device, PriceRowResult
 absl::Status PriceLayer(const CsvCells& cells, const RowOverrides& overrides, PriceRowResult* out) {
   MESHWRIGHT_ASSIGN_OR_RETURN(TrainingRun run, ReadTrainingRun(cells, overrides));
   run.tensor_given = run.pipeline_given = run.microbatch_given = true;
+  out->defaults = run.defaults;
+  out->approximations = run.approximations;
   const auto seconds = [&run](int64_t layers) -> absl::StatusOr<double> {
     run.model.layers = layers;
     MESHWRIGHT_ASSIGN_OR_RETURN(const Prediction prediction, PredictRun(run));
@@ -290,7 +292,7 @@ absl::Status PriceKernelRow(const CsvCells& cells, const RowOverrides& overrides
   if (!cells.Text("fwd_ms").empty() || !cells.Text("combined_ms").empty()) return PriceLayer(cells, overrides, out);
   MESHWRIGHT_ASSIGN_OR_RETURN(Cluster cluster, ClusterOf(cells, overrides, 1, 1));
   cluster.device.kernels.sustained_clock = cluster.device.kernels.loop_clock;
-  MESHWRIGHT_RETURN_IF_ERROR(Override(overrides, &cluster));
+  MESHWRIGHT_RETURN_IF_ERROR(SetClusterKeys(overrides, &cluster));
   if (!cells.Text("m").empty()) return PriceProduct(cells, cluster.device, out);
   if (!cells.Text("head_dim").empty()) return PriceAttention(cells, cluster.device, out);
   return CannotExpress("neither a product nor attention", cells.Text("op"));
@@ -306,6 +308,8 @@ absl::Status PriceCollectiveRow(const CsvCells& cells, const RowOverrides& overr
     MESHWRIGHT_ASSIGN_OR_RETURN(fitted, FindDevice(overrides.constants_of));
   }
   out->seconds = {SecondsOfCollective(row, fitted), row.seconds};
+  out->defaults = row.defaults;
+  out->approximations = row.approximations;
   out->group = row.group;
   out->label = row.label;
   return absl::OkStatus();
@@ -317,9 +321,14 @@ absl::StatusOr<PriceTableResult> PriceTable(const CsvTable& table, const RowOver
                                             const PriceRow& price) {
   PriceTableResult result;
   result.file = table.file;
+  result.remarks = table.remarks;
   for (const CsvRow& row : table.rows) {
     PriceRowResult& out = result.rows.emplace_back();
     out.line = row.line;
+    if (!row.damaged.empty()) {
+      out.skipped = absl::StrCat("damaged row: ", row.damaged);
+      continue;
+    }
     const absl::Status status = price(CsvCells(table, row), overrides, &out);
     if (status.ok()) continue;
     out.skipped = WhySkipped(status);
@@ -355,15 +364,12 @@ PriceTableSummary Summarise(const PriceTableResult& table) {
   std::map<std::string, std::vector<Pair>> groups;
   for (const PriceRowResult& row : table.rows) {
     if (!row.skipped.empty()) {
-      const size_t colon = row.skipped.find(':');
-      const std::string reason = row.skipped.substr(0, colon);
-      ++summary.skipped[reason];
-      if (colon != std::string::npos && row.skipped.size() > colon + 2) {
-        summary.details[reason].insert(row.skipped.substr(colon + 2));
-      }
+      summary.skipped.Add(row.skipped);
       continue;
     }
     ++summary.predicted;
+    for (const std::string& what : row.defaults) ++summary.defaults[what];
+    for (const std::string& what : row.approximations) ++summary.approximations[what];
     all.push_back(row.seconds);
     groups[row.group].push_back(row.seconds);
   }
@@ -372,11 +378,10 @@ PriceTableSummary Summarise(const PriceTableResult& table) {
   return summary;
 }
 
-constexpr size_t kMostDetails = 3;  // of rows that were skipped for one reason
-
 std::string ToText(const PriceTableResult& table, bool rows) {
   const PriceTableSummary s = Summarise(table);
   std::string text = absl::StrCat(table.file, "\n");
+  for (const std::string& remark : table.remarks) absl::StrAppend(&text, "  note: ", remark, "\n");
   for (const PriceRowResult& row : table.rows) {
     if (!rows) break;
     absl::StrAppend(&text, "  line ", row.line, ": ");
@@ -384,20 +389,16 @@ std::string ToText(const PriceTableResult& table, bool rows) {
       absl::StrAppend(&text, "skipped, ", row.skipped, "\n");
       continue;
     }
-    absl::StrAppendFormat(&text, "%s: predicted %.4g us, measured %.4g us, %+.1f %%\n", row.label,
+    absl::StrAppendFormat(&text, "%s: predicted %.4g us, measured %.4g us, %+.1f %%", row.label,
                           1e6 * row.seconds.predicted, 1e6 * row.seconds.measured, 100 * row.seconds.Error());
+    if (!row.defaults.empty()) absl::StrAppend(&text, "; taken: ", absl::StrJoin(row.defaults, ", "));
+    if (!row.approximations.empty()) absl::StrAppend(&text, "; near to: ", absl::StrJoin(row.approximations, ", "));
+    text += '\n';
   }
   absl::StrAppend(&text, "  rows ", s.rows, ", predicted ", s.predicted, ", skipped ", s.rows - s.predicted, "\n");
-  for (const auto& [why, count] : s.skipped) {
-    absl::StrAppend(&text, "  skipped ", count, " ", why);
-    size_t named = 0;
-    const auto details = s.details.find(why);
-    for (const std::string& detail : details == s.details.end() ? std::set<std::string>() : details->second) {
-      if (++named > kMostDetails) break;
-      absl::StrAppend(&text, named == 1 ? ": " : " | ", detail);
-    }
-    absl::StrAppend(&text, named > kMostDetails ? " | ...\n" : "\n");
-  }
+  absl::StrAppend(&text, s.skipped.Lines("  skipped "));
+  if (!s.approximations.empty()) absl::StrAppend(&text, "  near to ", Counted(s.approximations), "\n");
+  if (!s.defaults.empty()) absl::StrAppend(&text, "  taken ", Counted(s.defaults), "\n");
   for (const auto& [name, errors] : s.groups) absl::StrAppend(&text, ErrorText(name, errors));
   if (s.all.count > 0) absl::StrAppend(&text, ErrorText("all", s.all));
   return text;
@@ -407,10 +408,18 @@ std::string ToJson(const std::vector<PriceTableResult>& tables, bool rows) {
   Json out = Json::array();
   for (const PriceTableResult& table : tables) {
     const PriceTableSummary s = Summarise(table);
-    Json json = {{"file", table.file}, {"rows", s.rows}, {"predicted", s.predicted}};
-    json["skipped"] = s.skipped;
-    json["time"] = ErrorsJson(s.all);
+    Json json = {{"schema", "meshwright/price_validation/1"},
+                 {"file", table.file},
+                 {"remarks", table.remarks},
+                 {"rows", s.rows},
+                 {"predicted", s.predicted},
+                 {"skipped", s.skipped.counts()},
+                 {"approximations", s.approximations},
+                 {"defaults", s.defaults},
+                 {"time", ErrorsJson(s.all)},
+                 {"groups", Json::object()}};
     for (const auto& [name, errors] : s.groups) json["groups"][name] = ErrorsJson(errors);
+    if (rows) json["per_row"] = Json::array();
     for (const PriceRowResult& row : table.rows) {
       if (!rows) break;
       Json one = {{"line", row.line}, {"label", row.label}};
@@ -420,6 +429,8 @@ std::string ToJson(const std::vector<PriceTableResult>& tables, bool rows) {
         one["predicted_s"] = row.seconds.predicted;
         one["measured_s"] = row.seconds.measured;
         one["error"] = row.seconds.Error();
+        one["defaults"] = row.defaults;
+        one["approximations"] = row.approximations;
       }
       json["per_row"].push_back(std::move(one));
     }

@@ -2,10 +2,11 @@
 //
 // Kernels: columns m, n, k (and batch_or_groups) are a product, head_dim and seq_len (kv_len, batch, heads, causal,
 // pass, impl) fused attention; time_ms, else tflops as the source counts it. Measured in loops of one kernel, so
-// at the device's loop_clock (1 where neither power limit nor boost move it) unless --sustained_clock says otherwise.
-// Collectives: collective, size_bytes as nccl-tests count it (else count and dtype), ranks, nodes, gpus_per_node (two
-// of the three); time_us, else busbw_gbps or algbw_gbps. Other names and units of these columns: columns.h; what a row
-// of collectives may hold: collective_row.h.
+// at the device's loop_clock (1 where neither power limit nor boost move it) unless a flag says otherwise. Where cells
+// are empty: dtype bf16, kv_heads as heads, kv_len as seq_len, causal no, pass forward, impl the kernel that the device
+// runs. Collectives: collective, size_bytes as nccl-tests count it (else count and dtype), ranks, nodes, gpus_per_node
+// (two of the three); time_us, else busbw_gbps or algbw_gbps. Other names and units of these columns: columns.h; what a
+// row of collectives may hold: collective_row.h.
 //
 // Thread safety: plain values, pure functions.
 #ifndef MESHWRIGHT_TOOLS_VALIDATE_PRICE_TABLE_H_
@@ -13,14 +14,14 @@
 
 #include <cstdint>
 #include <map>
-#include <set>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "tools/validate/csv.h"
+#include "tools/validate/overrides.h"
 #include "tools/validate/score.h"
-#include "tools/validate/training_row.h"
+#include "tools/validate/skipped.h"
 
 namespace meshwright {
 
@@ -29,11 +30,13 @@ struct PriceRowResult {
   std::string label;    // "a100-sxm-80gb bfloat16 4096 x 4096 x 4096"
   std::string group;    // what is summarised on its own: "a100-sxm-80gb, bfloat16 products"
   std::string skipped;  // why there is no prediction: "reason: detail"
+  std::vector<std::string> defaults, approximations;  // of cells that are empty; of what is priced as something else
   Pair seconds;
 };
 
 struct PriceTableResult {
   std::string file;
+  std::vector<std::string> remarks;  // CsvTable's
   std::vector<PriceRowResult> rows;
 };
 
@@ -43,8 +46,8 @@ absl::StatusOr<PriceTableResult> PriceCollectiveTable(const CsvTable& table, con
 
 struct PriceTableSummary {
   size_t rows = 0, predicted = 0;
-  std::map<std::string, size_t> skipped;                 // by reason
-  std::map<std::string, std::set<std::string>> details;  // of each reason
+  SkippedRows skipped;
+  std::map<std::string, size_t> defaults, approximations;  // rows that have it
   ErrorSummary all;
   std::map<std::string, ErrorSummary> groups;
 };

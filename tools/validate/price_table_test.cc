@@ -34,7 +34,7 @@ TEST(PriceTableTest, AttentionByImplementation) {
       EXPECT_GT(result.rows[i].seconds.predicted, i == 0 ? 0 : 1.2 * flash2) << kernels[i];
     }
   }
-  EXPECT_EQ(Summarise(result).skipped.at("another implementation"), 1u);
+  EXPECT_EQ(Summarise(result).skipped.counts().at("another implementation"), 1u);
   EXPECT_EQ(Summarise(result).predicted, 4u);
 }
 
@@ -91,9 +91,9 @@ TEST(PriceTableTest, ProductsByTimeOrRate) {
   EXPECT_EQ(result.rows[0].seconds.predicted, ToSeconds(PriceKernel(work, device)));
   const PriceTableSummary summary = Summarise(result);
   EXPECT_EQ(summary.predicted, 2u);
-  EXPECT_EQ(summary.skipped.at("no time or rate"), 1u);
-  EXPECT_EQ(summary.skipped.at("unknown device"), 1u);
-  EXPECT_EQ(summary.skipped.at("neither a product nor attention"), 1u);
+  EXPECT_EQ(summary.skipped.counts().at("no time or rate"), 1u);
+  EXPECT_EQ(summary.skipped.counts().at("unknown device"), 1u);
+  EXPECT_EQ(summary.skipped.counts().at("neither a product nor attention"), 1u);
   EXPECT_EQ(summary.groups.at("a100-sxm-80gb, bfloat16 products").count, 2u);
 }
 

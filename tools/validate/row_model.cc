@@ -23,9 +23,6 @@ constexpr int64_t kDefaultVocab = 51200;  // GPT-2's, padded as Megatron does
 constexpr int64_t kDefaultHeadDim = 128;  // where no number of heads is given
 constexpr int64_t kMostHeads = 1024;
 constexpr int64_t kDefaultExpertsPerToken = 2;
-// No token is dropped and no slot padded, and tokens are spread evenly: by force in published runs of NeMo and
-// Megatron-Bridge (`moe_router_force_load_balancing`; the note under their tables) and of AutoModel.
-constexpr double kEvenRouting = 1;
 
 // Model families by a word of the name; the first that matches. Others: by their number of parameters, if given.
 struct Family {
@@ -183,7 +180,7 @@ class ModelReader {
     MESHWRIGHT_ASSIGN_OR_RETURN(c_.vocab, Size("vocab", kDefaultVocab));
     MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<int64_t> given, cells_.Int("layers", 1));
     MESHWRIGHT_ASSIGN_OR_RETURN(c_.heads, Size("heads", DefaultHeads(static_cast<double>(given.value_or(0)))));
-    MESHWRIGHT_ASSIGN_OR_RETURN(c_.kv_heads, Size("kv_heads", c_.heads, false));
+    MESHWRIGHT_ASSIGN_OR_RETURN(c_.kv_heads, Size("kv_heads", c_.heads));
     MESHWRIGHT_ASSIGN_OR_RETURN(c_.head_dim, Size("head_dim", std::max<int64_t>(1, c_.hidden / c_.heads), false));
     MESHWRIGHT_ASSIGN_OR_RETURN(c_.ffn, Size("ffn", 4 * c_.hidden));
     const double embedding = static_cast<double>(c_.hidden) * static_cast<double>(c_.vocab);
@@ -244,7 +241,6 @@ class ModelReader {
       MESHWRIGHT_ASSIGN_OR_RETURN(c_.experts_per_token,
                                   Size("experts_per_token", std::min(kDefaultExpertsPerToken, *experts)));
       MESHWRIGHT_ASSIGN_OR_RETURN(c_.ffn, Size("expert_ffn", c_.ffn, false));
-      c_.capacity_factor = kEvenRouting;
       return absl::OkStatus();
     }
     if (known_ != nullptr) {
@@ -252,7 +248,6 @@ class ModelReader {
       c_.experts_per_token = known_->experts_per_token;
       c_.choice_groups = known_->choice_groups;
       c_.choice_groups_per_token = known_->choice_groups_per_token;
-      c_.capacity_factor = kEvenRouting;
       if (c_.experts > 0) {
         defaults_.push_back(absl::StrCat("experts ", c_.experts, " of ", c_.ffn, ", ", c_.experts_per_token, " a token",
                                          known_->differs.empty() ? "" : "; ", known_->differs));
@@ -264,7 +259,6 @@ class ModelReader {
     if (std::regex_search(name_, match, *kExperts)) {
       c_.experts = std::max<int64_t>(1, std::stoll(match[1].str()));
       c_.experts_per_token = std::min(kDefaultExpertsPerToken, c_.experts);
-      c_.capacity_factor = kEvenRouting;
       defaults_.push_back(absl::StrCat("experts ", c_.experts, ", ", c_.experts_per_token, " a token"));
       return absl::OkStatus();
     }

@@ -29,6 +29,11 @@ std::string WhySkipped(const absl::Status& status);
 // attention (LLaMA's paper has xformers' of early 2023).
 bool IsModernFamily(absl::string_view model_name);
 
+// The tokens of the fullest expert over the mean, where nobody says. No token is dropped and no slot padded, and tokens
+// are spread evenly: by force in published runs of NeMo and Megatron-Bridge (`moe_router_force_load_balancing`; the
+// note under their tables) and of AutoModel.
+inline constexpr double kEvenRouting = 1;
+
 // Tokens of a row where the cell is empty.
 int64_t DefaultSequence(absl::string_view model_name);
 

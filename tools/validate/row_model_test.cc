@@ -27,7 +27,7 @@ TEST(RowModelTest, SizesFromTheNumberInTheName) {
   EXPECT_EQ(model.hidden, 2560);
   EXPECT_EQ(model.layers, 49);
   EXPECT_EQ(model.heads, 20);
-  EXPECT_THAT(defaults, ElementsAre("hidden 2560", "vocab 51200", "heads 20", "ffn 10240", "layers 49"));
+  EXPECT_THAT(defaults, ElementsAre("hidden 2560", "vocab 51200", "heads 20", "kv_heads 20", "ffn 10240", "layers 49"));
   // 12 x 49 x 2560^2 and 2560 x 51200.
   EXPECT_EQ(NumParameters(model), 12.0 * 49 * 2560 * 2560 + 2560.0 * 51200);
 }

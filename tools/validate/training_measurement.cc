@@ -15,8 +15,8 @@ namespace meshwright {
 
 absl::StatusOr<TrainingMeasurement> ReadTrainingMeasurement(const CsvCells& cells, const TrainingRun& run) {
   TrainingMeasurement measured;
-  const std::string status = cells.Text("status");
-  measured.out_of_memory = status == "oom";
+  const std::string status = absl::AsciiStrToLower(cells.Text("status"));
+  measured.out_of_memory = HasAny(status, {"oom", "out of memory", "out_of_memory"});
   if (!measured.out_of_memory && !status.empty() && status != "ok") {
     return CannotExpress("status", status);
   }
@@ -77,8 +77,8 @@ absl::StatusOr<TrainingMeasurement> ReadTrainingMeasurement(const CsvCells& cell
   }
   if (measured.peak.has_value()) return measured;
   return CannotExpress("no time or rate",
-                       "step_time_s, step_time_derived_s and tokens_per_s are empty, tflops_per_gpu and mfu_pct, or "
-                       "flops_def, too");
+                       "step_time_s, step_time_derived_s and tokens_per_s are empty or not above 0, tflops_per_gpu and "
+                       "mfu_pct, or flops_def, too");
 }
 
 }  // namespace meshwright

@@ -15,7 +15,6 @@
 #include "ir/status.h"
 #include "ir/text.h"
 #include "tools/validate/framework.h"
-#include "tools/validate/gpu_type.h"
 #include "tools/validate/interconnect.h"
 #include "tools/validate/row_model.h"
 #include "tools/validate/sharding_text.h"
@@ -97,16 +96,16 @@ class RunReader {
       run_.host.experts.launches *= 2;
       if (framework_.eager && !framework_.whole_graphs) run_.host.products = kFloat8Issue;
     }
+    MESHWRIGHT_RETURN_IF_ERROR(ReadImbalance());
     ChooseExperts();
     ReadAttention();
     MESHWRIGHT_RETURN_IF_ERROR(ReadRecompute());
     if (framework_.early_zero3 && run_.recompute == Recompute::kLayer) run_.host.gathers_again = GathersAgain();
     ReadSharding();
     MESHWRIGHT_RETURN_IF_ERROR(SplitContext());
+    MESHWRIGHT_RETURN_IF_ERROR(SetClusterKeys(overrides_, &run_.cluster));
+    // A clock that a flag says is that of a device, as one of the library is.
     run_.cluster.device.kernels.sustained_clock *= SlowestClock(run_.cluster.num_devices());
-    for (const auto& [key, value] : overrides_.cluster_keys) {
-      MESHWRIGHT_RETURN_IF_ERROR(SetClusterKey(key, value, &run_.cluster));
-    }
     if (const absl::Status fits = CheckDecoder(run_.model, run_.training); !fits.ok()) {
       return CannotExpress("sizes do not fit together", fits.message());
     }
@@ -131,6 +130,19 @@ class RunReader {
     MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<int64_t> value, cells_.Int(column, 1));
     if (!value.has_value()) return CannotExpress("not given", column);
     return *value;
+  }
+
+  // All experts are as full as the fullest: its rank is the last to end, and has the most to send and to hold.
+  absl::Status ReadImbalance() {
+    if (run_.model.experts <= 1) return absl::OkStatus();
+    MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<double> cell, cells_.Number("expert_imbalance"));
+    const std::optional<double> factor = overrides_.expert_imbalance.has_value() ? overrides_.expert_imbalance : cell;
+    if (!factor.has_value()) run_.defaults.push_back("expert_imbalance 1");
+    run_.model.capacity_factor = factor.value_or(kEvenRouting);
+    const double most = static_cast<double>(run_.model.experts) / static_cast<double>(run_.model.experts_per_token);
+    if (run_.model.capacity_factor >= 1 && run_.model.capacity_factor <= most) return absl::OkStatus();
+    return CannotExpress("expert_imbalance", absl::StrCat("found ", *factor, ", wanted from 1 to ", most,
+                                                          ", where one expert has all tokens"));
   }
 
   void ChooseExperts() {
@@ -202,10 +214,11 @@ class RunReader {
   // Where a source names neither devices nor layout: the fewest on which the model trains, tensor parallelism over a
   // node and as many stages as divide the layers, with half of the memory for parameters and their optimizer.
   absl::StatusOr<int64_t> DefaultDevices() const {
-    const std::string text = overrides_.device.empty() ? cells_.Text("gpu_type") : overrides_.device;
-    if (text.empty()) return CannotExpress("not given", "gpus, tp, pp and gpu_type");
+    if (overrides_.device.empty() && cells_.Text("gpu_type").empty()) {
+      return CannotExpress("not given", "gpus, tp, pp and gpu_type");
+    }
     MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<double> memory, MemoryOf());
-    MESHWRIGHT_ASSIGN_OR_RETURN(const std::string name, DeviceNamed(text, memory.value_or(0)));
+    MESHWRIGHT_ASSIGN_OR_RETURN(const std::string name, DeviceOf(cells_, overrides_, memory.value_or(0)));
     MESHWRIGHT_ASSIGN_OR_RETURN(const Device device, FindDevice(name));
     const double needed =
         kBytesPerParameter * NumParameters(run_.model) / (static_cast<double>(device.memory.raw()) / 2);
@@ -219,11 +232,8 @@ class RunReader {
   }
 
   absl::Status ReadCluster() {
-    const std::string device = overrides_.device.empty() ? cells_.Text("gpu_type") : overrides_.device;
-    if (device.empty()) return CannotExpress("not given", "gpu_type");
     MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<double> memory, MemoryOf());
-    MESHWRIGHT_ASSIGN_OR_RETURN(const std::string name,
-                                DeviceNamed(device, overrides_.device.empty() ? memory.value_or(0) : 0));
+    MESHWRIGHT_ASSIGN_OR_RETURN(const std::string name, DeviceOf(cells_, overrides_, memory.value_or(0)));
     MESHWRIGHT_ASSIGN_OR_RETURN(int64_t per_node, Size("gpus_per_node", kDefaultDevicesPerNode, gpus_ > 1));
     // Where more devices share a switch than a machine holds, the switch is what counts.
     MESHWRIGHT_ASSIGN_OR_RETURN(const Cluster usual, MakeCluster(name, 1, 0));
@@ -234,6 +244,9 @@ class RunReader {
       run_.approximations.push_back(absl::StrCat("nodes of ", per_node, " devices, so that all are full"));
     }
     MESHWRIGHT_ASSIGN_OR_RETURN(run_.cluster, MakeCluster(name, gpus_ / per_node, per_node));
+    if (overrides_.device.empty() && !memory.has_value() && cells_.Text("gpu_type") != run_.cluster.device.name) {
+      run_.defaults.push_back(absl::StrCat("gpu_type ", run_.cluster.device.name));
+    }
     // NVIDIA's DGX-2 and HGX-2: V100 behind switches, where other machines have a mesh.
     const std::string machine = absl::StrCat(Lower("source_ref"), " ", Lower("gpu_type"), " ", Lower("interconnect"));
     if (run_.cluster.intra_kind == LinkKind::kNvLinkMesh && HasAny(machine, {"dgx-2", "hgx-2", "dgx2"})) {
@@ -551,7 +564,8 @@ class RunReader {
     const bool usual = run_.training.fused_attention && !HasAny(Lower("other_opts"), {"neox"});
     run_.sequence_parallel = sequence.empty() ? usual : HasAny(sequence, {"yes", "true", "1"});
     Degrees& degrees = run_.degrees;
-    degrees.sequence_parallel = degrees.tensor > 1 && run_.sequence_parallel;
+    const bool divides = !sequence.empty() || run_.training.sequence % degrees.tensor == 0;
+    degrees.sequence_parallel = degrees.tensor > 1 && run_.sequence_parallel && divides;
     if (sequence.empty() && degrees.tensor > 1) {
       run_.defaults.push_back(absl::StrCat("seq_parallel ", degrees.sequence_parallel ? "yes" : "no"));
     }

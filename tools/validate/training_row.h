@@ -8,7 +8,6 @@
 #define MESHWRIGHT_TOOLS_VALIDATE_TRAINING_ROW_H_
 
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -26,17 +25,9 @@
 #include "planner/search/problem.h"
 #include "simulator/price.h"
 #include "tools/validate/csv.h"
+#include "tools/validate/overrides.h"
 
 namespace meshwright {
-
-// What the user says in place of the tables.
-struct RowOverrides {
-  std::string device;                               // "" : the column gpu_type
-  std::string internode;                            // "": the column interconnect; "8x200Gb/s" or "800Gb/s" of a node
-  std::string constants_of;                         // of kernels and collectives: another device's; "": its own
-  HostPace eager = kEagerFramework;                 // of a framework that issues kernels one by one
-  std::map<std::string, std::string> cluster_keys;  // costmodel/library.h
-};
 
 struct TrainingRun {
   DecoderConfig model;

@@ -32,7 +32,7 @@ Cells Usual() {
           {"vocab", "51200"},
           {"seq_len", "1024"},
           {"dtype", "fp16"},
-          {"gpu_type", "A100"},
+          {"gpu_type", "a100-sxm-80gb"},
           {"gpus", "16"},
           {"gpus_per_node", "8"},
           {"tp", "2"},
@@ -156,6 +156,7 @@ TEST(TrainingRunTest, EmptyCellsTakeDefaultsAndSaySo) {
                                                      {"heads", ""},
                                                      {"kv_heads", ""},
                                                      {"dtype", ""},
+                                                     {"gpu_type", "A100"},  // of 40 or 80 GB
                                                      {"interconnect", ""},
                                                      {"recompute", ""},
                                                      {"attention", ""},
@@ -163,9 +164,9 @@ TEST(TrainingRunTest, EmptyCellsTakeDefaultsAndSaySo) {
                                                      {"seq_parallel", ""},
                                                      {"micro_batch_seqs", ""},
                                                      {"vpp", ""}}));
-  EXPECT_THAT(run.defaults,
-              ElementsAre("vocab 51200", "heads 8", "vpp 1", "interconnect of the usual a100-sxm-80gb machine",
-                          "dtype bf16", "attention unfused", "recompute none", "seq_parallel no", "zero_fsdp ZeRO-1"));
+  EXPECT_THAT(run.defaults, ElementsAre("vocab 51200", "heads 8", "kv_heads 8", "vpp 1", "gpu_type a100-sxm-80gb",
+                                        "interconnect of the usual a100-sxm-80gb machine", "dtype bf16",
+                                        "attention unfused", "recompute none", "seq_parallel no", "zero_fsdp ZeRO-1"));
   EXPECT_FALSE(run.microbatch_given);
   EXPECT_EQ(run.model.head_dim, 128);
   EXPECT_TRUE(run.parallel_optimizer);
@@ -518,11 +519,9 @@ TEST(TrainingRunTest, FlagsOverride) {
   RowOverrides overrides;
   overrides.device = "h100";
   overrides.internode = "800 Gb/s";
-  overrides.cluster_keys["sustained_clock"] = "0.5";
   ASSERT_OK_AND_ASSIGN(const TrainingRun run, RunOf({}, overrides));
   EXPECT_EQ(run.cluster.device.name, "h100-sxm");
   EXPECT_EQ(run.cluster.nics_per_node, 2);  // of 50 GB/s
-  EXPECT_EQ(run.cluster.device.kernels.sustained_clock, 0.5);
 }
 
 TEST(TrainingMeasurementTest, StepTimeElseDerivedElseTokens) {

@@ -32,6 +32,15 @@ std::string GroupKey(const CsvCells& cells) {
   return key;
 }
 
+std::string LayoutKey(const CsvCells& cells) {
+  std::string key;
+  for (const char* column :
+       {"tp", "pp", "vpp", "dp", "cp", "ep", "etp", "zero_fsdp", "seq_parallel", "micro_batch_seqs", "grad_accum"}) {
+    absl::StrAppend(&key, cells.Text(column), "\x1f");
+  }
+  return key;
+}
+
 using Json = nlohmann::ordered_json;
 
 // kWhatFits: a step of 0 where it does not.
@@ -172,12 +181,6 @@ std::string LabelOf(const CsvCells& cells, int64_t microbatch) {
 std::string Percent(double share) { return absl::StrFormat("%.1f %%", 100 * share); }
 std::string Signed(double share) { return absl::StrFormat("%+.1f %%", 100 * share); }
 
-std::string Counted(const std::map<std::string, size_t>& counts) {
-  std::vector<std::string> parts;
-  for (const auto& [what, count] : counts) parts.push_back(absl::StrCat(count, " ", what));
-  return absl::StrJoin(parts, "; ");
-}
-
 std::string RowText(const TrainingRowResult& row) {
   std::string text = absl::StrCat("  line ", row.line, ": ", row.label, ": ");
   if (!row.skipped.empty()) return absl::StrCat(text, "skipped, ", row.skipped, "\n");
@@ -255,11 +258,19 @@ absl::StatusOr<Prediction> PredictRun(const TrainingRun& run) { return Predict(r
 absl::StatusOr<TrainingTableResult> PredictTrainingTable(const CsvTable& table, const RowOverrides& overrides) {
   TrainingTableResult result;
   result.file = table.file;
+  result.remarks = table.remarks;
   for (const CsvRow& row : table.rows) {
     const CsvCells cells(table, row);
     TrainingRowResult& out = result.rows.emplace_back();
     out.line = row.line;
+    if (!row.damaged.empty()) {
+      out.label = "damaged";
+      out.skipped = absl::StrCat("damaged row: ", row.damaged);
+      continue;
+    }
     out.group = GroupKey(cells);
+    out.layout = LayoutKey(cells);
+    out.model = absl::StrCat(cells.Text("model"), ", ", cells.Text("gpus"), " x ", cells.Text("gpu_type"));
     const auto skip = [&](const absl::Status& status) {
       out.label = LabelOf(cells, out.microbatch);
       out.skipped = WhySkipped(status);
@@ -288,14 +299,65 @@ absl::StatusOr<TrainingTableResult> PredictTrainingTable(const CsvTable& table, 
   return result;
 }
 
+namespace {
+
+// The means of rows of one layout, by layout; and their lines.
+struct Alternatives {
+  const TrainingRowResult* first = nullptr;
+  std::map<std::string, std::vector<Pair>> layouts;
+  std::vector<int64_t> lines;
+
+  std::vector<Pair> Means() const {
+    std::vector<Pair> means;
+    for (const auto& [layout, rows] : layouts) {
+      Pair& mean = means.emplace_back();
+      for (const Pair& row : rows) {
+        mean.predicted += row.predicted / static_cast<double>(rows.size());
+        mean.measured += row.measured / static_cast<double>(rows.size());
+      }
+    }
+    return means;
+  }
+};
+
+void AddGroups(const TrainingTableResult& table, TrainingTableSummary* summary) {
+  std::map<std::string, Alternatives> groups;
+  for (const TrainingRowResult& row : table.rows) {
+    if (!row.scored()) continue;
+    Alternatives& group = groups[row.group];
+    if (group.first == nullptr) group.first = &row;
+    group.layouts[row.layout].push_back(row.Steps());
+    group.lines.push_back(row.line);
+  }
+  std::vector<std::vector<Pair>> alternatives;
+  for (const auto& [key, group] : groups) {
+    const std::vector<Pair> means = group.Means();
+    if (means.size() < 2) continue;
+    summary->groups.push_back({group.first->model, group.lines, means.size(),
+                               means.size() < 3 ? std::nullopt : Spearman(means), TopOneRegret(means)});
+    alternatives.push_back(means);
+  }
+  std::sort(summary->groups.begin(), summary->groups.end(),
+            [](const LayoutGroup& a, const LayoutGroup& b) { return a.lines < b.lines; });
+  summary->ranks = SummariseGroups(alternatives);
+}
+
+std::string GroupText(const LayoutGroup& group) {
+  std::string text = absl::StrCat("  group of lines ", absl::StrJoin(group.lines, ", "), ": ", group.label, ", ",
+                                  group.layouts, " layouts");
+  if (group.spearman.has_value()) absl::StrAppendFormat(&text, ", Spearman %.3f", *group.spearman);
+  return absl::StrCat(text, ", regret ", Percent(group.regret), "\n");
+}
+
+}  // namespace
+
 TrainingTableSummary Summarise(const TrainingTableResult& table) {
   TrainingTableSummary summary;
   summary.rows = table.rows.size();
   std::vector<Pair> times, peaks;
-  std::map<std::string, std::vector<Pair>> groups;
   for (const TrainingRowResult& row : table.rows) {
     if (!row.skipped.empty()) {
-      ++summary.skipped[row.skipped.substr(0, row.skipped.find(':'))];
+      summary.skipped.Add(row.skipped);
       continue;
     }
     ++summary.predicted;
@@ -305,7 +367,6 @@ TrainingTableSummary Summarise(const TrainingTableResult& table) {
       times.push_back(row.Steps());
       const auto [low, high] = row.Interval();
       if (low <= *row.measured.step_seconds && *row.measured.step_seconds <= high) ++summary.inside;
-      groups[row.group].push_back(row.Steps());
     }
     if (!row.memory_comparable) continue;
     if (row.measured.peak.has_value()) {
@@ -321,21 +382,21 @@ TrainingTableSummary Summarise(const TrainingTableResult& table) {
   }
   summary.time = Summarise(times);
   summary.memory = Summarise(peaks);
-  std::vector<std::vector<Pair>> alternatives;
-  for (auto& [key, pairs] : groups) alternatives.push_back(std::move(pairs));
-  summary.ranks = SummariseGroups(alternatives);
+  AddGroups(table, &summary);
   return summary;
 }
 
 std::string ToText(const TrainingTableResult& table, bool rows) {
   const TrainingTableSummary s = Summarise(table);
   std::string text = absl::StrCat(table.file, "\n");
+  for (const std::string& remark : table.remarks) absl::StrAppend(&text, "  note       ", remark, "\n");
   if (rows) {
     for (const TrainingRowResult& row : table.rows) absl::StrAppend(&text, RowText(row));
+    for (const LayoutGroup& group : s.groups) absl::StrAppend(&text, GroupText(group));
   }
   absl::StrAppend(&text, "  rows       ", s.rows, ", predicted ", s.predicted, ", skipped ", s.rows - s.predicted,
                   "\n");
-  if (!s.skipped.empty()) absl::StrAppend(&text, "  skipped    ", Counted(s.skipped), "\n");
+  absl::StrAppend(&text, s.skipped.Lines("  skipped    "));
   if (!s.approximations.empty()) absl::StrAppend(&text, "  near to    ", Counted(s.approximations), "\n");
   if (!s.defaults.empty()) absl::StrAppend(&text, "  taken      ", Counted(s.defaults), "\n");
   const auto errors = [&](absl::string_view what, const ErrorSummary& e) {
@@ -349,7 +410,7 @@ std::string ToText(const TrainingTableResult& table, bool rows) {
                           s.time.count);
   }
   if (s.ranks.groups > 0) {
-    absl::StrAppend(&text, "  layouts    ", s.ranks.groups, " groups of ", s.ranks.alternatives, " rows");
+    absl::StrAppend(&text, "  layouts    ", s.ranks.groups, " groups of ", s.ranks.alternatives, " layouts");
     if (s.ranks.correlated > 0) {
       absl::StrAppendFormat(&text, ", Spearman %.3f (mean of %d)", s.ranks.mean_spearman, s.ranks.correlated);
     }
@@ -368,8 +429,12 @@ std::string ToJson(const std::vector<TrainingTableResult>& tables, bool rows) {
   Json out = Json::array();
   for (const TrainingTableResult& table : tables) {
     const TrainingTableSummary s = Summarise(table);
-    Json json = {{"file", table.file}, {"rows", s.rows}, {"predicted", s.predicted}};
-    json["skipped"] = s.skipped;
+    Json json = {{"schema", "meshwright/training_validation/1"},
+                 {"file", table.file},
+                 {"remarks", table.remarks},
+                 {"rows", s.rows},
+                 {"predicted", s.predicted},
+                 {"skipped", s.skipped.counts()}};
     json["approximations"] = s.approximations;
     json["defaults"] = s.defaults;
     json["step_time"] = ErrorsJson(s.time);
@@ -385,6 +450,13 @@ std::string ToJson(const std::vector<TrainingTableResult>& tables, bool rows) {
     if (rows) {
       Json& list = json["per_row"] = Json::array();
       for (const TrainingRowResult& row : table.rows) list.push_back(RowJson(row));
+      Json& groups = json["layouts"]["per_group"] = Json::array();
+      for (const LayoutGroup& group : s.groups) {
+        Json& one =
+            groups.emplace_back(Json{{"label", group.label}, {"lines", group.lines}, {"layouts", group.layouts}});
+        if (group.spearman.has_value()) one["spearman"] = *group.spearman;
+        one["regret"] = group.regret;
+      }
     }
     out.push_back(std::move(json));
   }

@@ -15,14 +15,17 @@
 #include "planner/search/evaluate.h"
 #include "tools/validate/csv.h"
 #include "tools/validate/score.h"
+#include "tools/validate/skipped.h"
 #include "tools/validate/training_row.h"
 
 namespace meshwright {
 
 struct TrainingRowResult {
-  int64_t line = 0;   // in the file
-  std::string label;  // "GPT 22B, 8 x A100, tp8 pp1 dp1, 4 rows a micro-batch"
-  std::string group;
+  int64_t line = 0;     // in the file
+  std::string label;    // "GPT 22B, 8 x A100, tp8 pp1 dp1, 4 rows a micro-batch"
+  std::string model;    // "GPT 22B, 8 x A100"
+  std::string group;    // equal for rows that differ in layout only
+  std::string layout;   // what of the row is that
   std::string skipped;  // why there is no prediction: "reason: detail"; "" where there is one
   std::vector<std::string> defaults, approximations;
   TrainingMeasurement measured;
@@ -41,6 +44,7 @@ struct TrainingRowResult {
 
 struct TrainingTableResult {
   std::string file;
+  std::vector<std::string> remarks;  // CsvTable's
   std::vector<TrainingRowResult> rows;
 };
 
@@ -50,21 +54,32 @@ absl::StatusOr<TrainingTableResult> PredictTrainingTable(const CsvTable& table, 
 // One run whose layout and micro-batch are given.
 absl::StatusOr<Prediction> PredictRun(const TrainingRun& run);
 
+// Rows that differ in layout only. Those of one layout (of several releases, of runs that were repeated) are one
+// alternative, of their mean.
+struct LayoutGroup {
+  std::string label;           // "GPT 22B, 8 x A100"
+  std::vector<int64_t> lines;  // of the rows, in the file
+  size_t layouts = 0;
+  std::optional<double> spearman;  // of three layouts and more
+  double regret = 0;               // how much slower the layout that is predicted to be fastest is than the fastest
+};
+
 struct TrainingTableSummary {
   size_t rows = 0, predicted = 0;
-  std::map<std::string, size_t> skipped;         // by reason
+  SkippedRows skipped;
   std::map<std::string, size_t> approximations;  // rows that have it
   std::map<std::string, size_t> defaults;
   ErrorSummary time;
-  size_t inside = 0;  // of these, measured inside of the prediction's interval
-  RankSummary ranks;
+  size_t inside = 0;                           // of these, measured inside of the prediction's interval
+  std::vector<LayoutGroup> groups;             // of two layouts and more, by their first line
+  RankSummary ranks;                           // over them
   ErrorSummary memory;                         // rows with a peak that can be compared
   size_t oom_rows = 0, oom_right = 0;          // rows that ran out of memory; of these, predicted not to fit
   size_t fitting_rows = 0, fitting_right = 0;  // rows that ran; of these, predicted to fit
 };
 TrainingTableSummary Summarise(const TrainingTableResult& table);
 
-// `rows`: one line for each row as well.
+// `rows`: one line for each row as well, and for each group of layouts.
 std::string ToText(const TrainingTableResult& table, bool rows);
 std::string ToJson(const std::vector<TrainingTableResult>& tables, bool rows);
 

@@ -1,0 +1,42 @@
+// What the user says in place of a table's cells, by flags: checked before any row is read, then applied row by row.
+//
+// Thread safety: plain values; functions may run at the same time.
+#ifndef MESHWRIGHT_TOOLS_VALIDATE_OVERRIDES_H_
+#define MESHWRIGHT_TOOLS_VALIDATE_OVERRIDES_H_
+
+#include <map>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "costmodel/memory_overheads.h"
+#include "ir/cluster.h"
+#include "simulator/price.h"
+#include "tools/flags.h"
+#include "tools/validate/csv.h"
+
+namespace meshwright {
+
+struct RowOverrides {
+  std::string device;                               // "": the column gpu_type; a name, or a device's file
+  std::string internode;                            // "": the column interconnect; "8x200Gb/s" or "800Gb/s" of a node
+  std::string constants_of;                         // of kernels and collectives: another device's; "": its own
+  std::optional<double> expert_imbalance;           // else the column expert_imbalance
+  HostPace eager = kEagerFramework;                 // of a framework that issues kernels one by one
+  std::map<std::string, std::string> cluster_keys;  // costmodel/library.h
+};
+
+// kInvalidArgument, a usage error that names the flag: a device that nobody knows, a value that no device takes.
+absl::StatusOr<RowOverrides> OverridesFrom(const Flags& flags);
+
+// The device of a row. kUnimplemented, "unknown device: ..." or "not given: ...". `memory_gb`: as DeviceNamed has it,
+// of the row's own device.
+absl::StatusOr<std::string> DeviceOf(const CsvCells& cells, const RowOverrides& overrides, double memory_gb = 0);
+
+// kUnimplemented: a value that this row's device does not take, such as a kernel of attention that it lacks.
+absl::Status SetClusterKeys(const RowOverrides& overrides, Cluster* cluster);
+
+}  // namespace meshwright
+
+#endif  // MESHWRIGHT_TOOLS_VALIDATE_OVERRIDES_H_
