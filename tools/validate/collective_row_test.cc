@@ -2,6 +2,7 @@
 
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "costmodel/collective_cost.h"
@@ -129,6 +130,20 @@ TEST(CollectiveRowTest, ALogIsATable) {
   EXPECT_EQ(call("logs/h100-reduce_scatter_perf.log"), "reduce_scatter");
   EXPECT_EQ(call("logs/h100_alltoall.txt"), "all_to_all");
   EXPECT_EQ(call("x.log"), "all_reduce");
+}
+
+// What a row does not say is taken from the usual machine, and which NCCL the price is of is said.
+TEST(CollectiveRowTest, DefaultsAndTheReleaseAreNamed) {
+  const std::string columns = "collective,gpu_type,ranks,nodes,interconnect,nccl_version,size_bytes,time_us";
+  ASSERT_OK_AND_ASSIGN(const CollectiveRow empty, Read(columns, "all_reduce,H100,16,,,,1024,10"));
+  EXPECT_EQ(empty.defaults,
+            (std::vector<std::string>{"nodes 2", "interconnect of the usual h100-sxm machine", "nccl_version 2.28.9"}));
+  ASSERT_OK_AND_ASSIGN(const CollectiveRow said,
+                       Read(columns, "all_reduce,H100,16,2,8x400Gb/s,2.18.5+cuda12.2,1024,10"));
+  EXPECT_EQ(said.defaults, std::vector<std::string>());
+  EXPECT_EQ(said.approximations, (std::vector<std::string>{"NCCL 2.18.5+cuda12.2 as 2.28.9"}));
+  ASSERT_OK_AND_ASSIGN(const CollectiveRow same, Read(columns, "all_reduce,H100,8,1,NVLink,2.28.9,1024,10"));
+  EXPECT_EQ(same.approximations, std::vector<std::string>());
 }
 
 }  // namespace

@@ -72,18 +72,33 @@ absl::StatusOr<Cluster> ClusterOf(const CsvCells& cells, const RowOverrides& ove
   return cluster;
 }
 
-absl::StatusOr<DType> DTypeOf(const CsvCells& cells, std::vector<std::string>* defaults) {
-  const std::string text = Lower(cells, "dtype");
-  if (text.empty()) {
-    defaults->push_back("dtype bf16");
-    return DType::kBFloat16;
-  }
+absl::StatusOr<DType> DTypeNamed(const std::string& text) {
   if (absl::StrContains(text, "fp8") || absl::StrContains(text, "float8")) return DType::kFloat8;
   if (absl::StrContains(text, "bf16") || absl::StrContains(text, "bfloat16")) return DType::kBFloat16;
   if (absl::StrContains(text, "16") || text == "half") return DType::kFloat16;
   if (absl::StrContains(text, "tf32")) return DType::kTFloat32;
   if (absl::StrContains(text, "32") || text == "float") return DType::kFloat32;
   return CannotExpress("unknown dtype", text);
+}
+
+// Of an empty cell bf16, where the device has it. What the device does not have is emulated, by whatever ran.
+absl::StatusOr<DType> DTypeOf(const CsvCells& cells, const Device& device, std::vector<std::string>* defaults) {
+  const std::string text = Lower(cells, "dtype");
+  if (text.empty()) {
+    const DType usual = device.Peak(DType::kBFloat16).raw() > 0 ? DType::kBFloat16 : DType::kFloat16;
+    defaults->push_back(absl::StrCat("dtype ", NameOf(usual)));
+    return usual;
+  }
+  MESHWRIGHT_ASSIGN_OR_RETURN(const DType dtype, DTypeNamed(text));
+  if (device.Peak(dtype).raw() > 0) return dtype;
+  return CannotExpress("the device has no such type", absl::StrCat(NameOf(dtype), " on ", device.name));
+}
+
+// Beyond it, counts of bytes overflow; no device holds a thousandth.
+absl::Status CheckElements(double elements) {
+  constexpr double kMostElements = int64_t{1} << 50;
+  if (elements <= kMostElements) return absl::OkStatus();
+  return CannotExpress("more elements than any device holds", absl::StrFormat("%.3g", elements));
 }
 
 // --- kernels -------------------------------------------------------------------------------------------------------
@@ -108,18 +123,20 @@ constexpr Bytes kDynamicQuantizeBytes = Bytes(7);
 absl::Status PriceProduct(const CsvCells& cells, Device device, PriceRowResult* out) {
   KernelWork work;
   work.kernel = KernelClass::kContraction;
-  MESHWRIGHT_ASSIGN_OR_RETURN(work.dtype, DTypeOf(cells, &out->defaults));
+  MESHWRIGHT_ASSIGN_OR_RETURN(work.dtype, DTypeOf(cells, device, &out->defaults));
   MESHWRIGHT_ASSIGN_OR_RETURN(work.m, Needed(cells, "m"));
   MESHWRIGHT_ASSIGN_OR_RETURN(work.n, Needed(cells, "n"));
   MESHWRIGHT_ASSIGN_OR_RETURN(work.k, Needed(cells, "k"));
   const bool groups = !cells.Text("batch_or_groups").empty();
   MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<int64_t> batch, cells.Int(groups ? "batch_or_groups" : "batch", 1));
   work.batch = batch.value_or(1);
+  const double b = static_cast<double>(work.batch), m = static_cast<double>(work.m), n = static_cast<double>(work.n);
+  const double k = static_cast<double>(work.k);
+  MESHWRIGHT_RETURN_IF_ERROR(CheckElements(b * (m * k + k * n + m * n)));
   const Bytes result = SizeOf(work.dtype == DType::kFloat8 ? DType::kBFloat16 : work.dtype);
   work.read = SizeOf(work.dtype) * (work.batch * (work.m * work.k + work.k * work.n));
   work.written = result * (work.batch * work.m * work.n);
-  work.flops = Flops(2.0 * static_cast<double>(work.batch) * static_cast<double>(work.m) * static_cast<double>(work.n) *
-                     static_cast<double>(work.k));
+  work.flops = Flops(2.0 * b * m * n * k);
   MESHWRIGHT_ASSIGN_OR_RETURN(out->seconds.measured, MeasuredSeconds(cells, work.flops.raw()));
   if (work.dtype == DType::kFloat8 && absl::StrContains(Lower(cells, "library"), "linear")) {
     device.kernels.quantize_bytes = kDynamicQuantizeBytes;
@@ -207,7 +224,7 @@ Nanos PlainCopies(const KernelWork& work, const Device& device) {
 absl::Status PriceAttention(const CsvCells& cells, Device device, PriceRowResult* out) {
   KernelWork work;
   work.kernel = KernelClass::kAttention;
-  MESHWRIGHT_ASSIGN_OR_RETURN(work.dtype, DTypeOf(cells, &out->defaults));
+  MESHWRIGHT_ASSIGN_OR_RETURN(work.dtype, DTypeOf(cells, device, &out->defaults));
   MESHWRIGHT_ASSIGN_OR_RETURN(work.k, Needed(cells, "head_dim"));
   MESHWRIGHT_ASSIGN_OR_RETURN(work.m, Needed(cells, "seq_len"));
   MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t batch, Needed(cells, "batch"));
@@ -216,6 +233,9 @@ absl::Status PriceAttention(const CsvCells& cells, Device device, PriceRowResult
   MESHWRIGHT_ASSIGN_OR_RETURN(work.fused, Fused(cells, &device, &out->defaults));
   MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<int64_t> kv_len, cells.Int("kv_len", 1));
   work.n = kv_len.value_or(work.m);
+  const double heads_in_all = static_cast<double>(batch) * static_cast<double>(std::max(heads, kv_heads.value_or(1)));
+  const double longest = static_cast<double>(std::max(work.m, work.n));
+  MESHWRIGHT_RETURN_IF_ERROR(CheckElements(heads_in_all * longest * std::max(longest, static_cast<double>(work.k))));
   work.batch = batch * heads;
   const std::string causal = Lower(cells, "causal");
   work.causal = causal == "yes" || causal == "true" || causal == "1" || causal == "causal";

@@ -1,6 +1,7 @@
 #include "tools/validate/price_table.h"
 
 #include <string>
+#include <vector>
 
 #include "costmodel/collective_cost.h"
 #include "costmodel/kernel_cost.h"
@@ -36,6 +37,32 @@ TEST(PriceTableTest, AttentionByImplementation) {
   }
   EXPECT_EQ(Summarise(result).skipped.counts().at("another implementation"), 1u);
   EXPECT_EQ(Summarise(result).predicted, 4u);
+}
+
+// Empty cells are filled and named; a type that the device lacks, and sizes that no device holds, cost their row.
+TEST(PriceTableTest, WhatIsTakenAndWhatCannotBe) {
+  ASSERT_OK_AND_ASSIGN(const CsvTable table, ParseCsv("gpu_type,dtype,m,n,k,batch,heads,head_dim,seq_len,time_ms\n"
+                                                      "A100,,512,512,512,,,,,1\n"
+                                                      "V100,,512,512,512,,,,,1\n"
+                                                      "A100,,,,,4,16,128,4096,1\n"
+                                                      "V100,bf16,512,512,512,,,,,1\n"
+                                                      "A100,fp8,512,512,512,,,,,1\n"
+                                                      "A100,bf16,99999999999,99999999999,99999999999,,,,,1\n"
+                                                      "A100,bf16,,,,99999,99999,99999,99999999,1\n",
+                                                      "t.csv"));
+  ASSERT_OK_AND_ASSIGN(const PriceTableResult result, PriceKernelTable(table, {}));
+  EXPECT_EQ(result.rows[0].defaults, (std::vector<std::string>{"dtype bfloat16"}));
+  EXPECT_EQ(result.rows[1].defaults, (std::vector<std::string>{"dtype float16"}));
+  EXPECT_EQ(result.rows[2].defaults,
+            (std::vector<std::string>{"dtype bfloat16", "impl flash2", "causal no", "pass forward"}));
+  EXPECT_EQ(result.rows[3].skipped, "the device has no such type: bfloat16 on v100-sxm-32gb");
+  EXPECT_EQ(result.rows[4].skipped, "the device has no such type: float8 on a100-sxm-80gb");
+  EXPECT_THAT(result.rows[5].skipped, HasSubstr("more elements than any device holds: 3e+22"));
+  EXPECT_THAT(result.rows[6].skipped, HasSubstr("more elements than any device holds"));
+  const std::string text = ToText(result, true);
+  EXPECT_THAT(text, HasSubstr("; taken: dtype bfloat16, impl flash2, causal no, pass forward\n"));
+  EXPECT_THAT(text, HasSubstr("taken 1 causal no; 2 dtype bfloat16;"));
+  EXPECT_THAT(text, HasSubstr("skipped 2 more elements than any device holds: "));
 }
 
 // PyTorch's attention adds the mask by a kernel: 8 bytes for each of 64 x 4096^2 scores, 8.6 GB at 1.71 TB/s, 5 ms;
