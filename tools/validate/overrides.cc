@@ -3,6 +3,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "costmodel/library.h"
 #include "ir/status.h"
@@ -95,6 +96,19 @@ absl::StatusOr<std::string> DeviceOf(const CsvCells& cells, const RowOverrides& 
   if (text.empty()) return CannotExpress("not given", "gpu_type; --device=NAME says it for all rows");
   if (IsDeviceFile(text)) return CannotExpress("unknown device", text);  // a table opens no files
   return DeviceNamed(text, memory_gb);
+}
+
+CsvTable WithDevice(CsvTable table, const RowOverrides& overrides) {
+  if (overrides.device.empty()) return table;
+  if (!table.Find("gpu_type").has_value()) {
+    table.columns.push_back("gpu_type");
+    for (CsvRow& row : table.rows) row.cells.push_back("");
+  }
+  const size_t at = *table.Find("gpu_type");
+  for (CsvRow& row : table.rows) {
+    if (absl::StripAsciiWhitespace(row.cells[at]).empty()) row.cells[at] = overrides.device;
+  }
+  return table;
 }
 
 absl::Status SetClusterKeys(const RowOverrides& overrides, Cluster* cluster) {

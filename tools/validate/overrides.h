@@ -34,6 +34,9 @@ absl::StatusOr<RowOverrides> OverridesFrom(const Flags& flags);
 // of the row's own device.
 absl::StatusOr<std::string> DeviceOf(const CsvCells& cells, const RowOverrides& overrides, double memory_gb = 0);
 
+// The table with the device of the flag where cells of gpu_type are empty: what is told by a row's device then is, too.
+CsvTable WithDevice(CsvTable table, const RowOverrides& overrides);
+
 // kUnimplemented: a value that this row's device does not take, such as a kernel of attention that it lacks.
 absl::Status SetClusterKeys(const RowOverrides& overrides, Cluster* cluster);
 

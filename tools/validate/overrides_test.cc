@@ -70,6 +70,20 @@ TEST(OverridesTest, AKernelThatTheDeviceLacksCostsItsRow) {
   EXPECT_THAT(a100.skipped, HasSubstr("--attention does not go with the device: a100-sxm-80gb: found \"flash4\""));
 }
 
+// Whether attention is fused where nobody says is told by the device, of the table or of the flag.
+TEST(OverridesTest, ADeviceForTablesThatNameNone) {
+  RowOverrides overrides;
+  overrides.device = "a100";
+  ASSERT_OK_AND_ASSIGN(const TrainingRowResult flag,
+                       Predicted("GPT,4,1024,8,4096,1024,1024,64,1,,8,1,1,1,,,", overrides));
+  ASSERT_OK_AND_ASSIGN(const TrainingRowResult cell, Predicted("GPT,4,1024,8,4096,1024,1024,64,1,a100,8,1,1,1,,,"));
+  EXPECT_THAT(flag.defaults, ::testing::Contains("attention unfused"));
+  EXPECT_EQ(flag.prediction.step, cell.prediction.step);
+  ASSERT_OK_AND_ASSIGN(const CsvTable none, ParseCsv("a\n1\n2\n", "t.csv"));
+  const CsvTable with = WithDevice(none, overrides);
+  EXPECT_EQ(CsvCells(with, with.rows[1]).Text("gpu_type"), "a100");
+}
+
 TEST(OverridesTest, ATableOpensNoFiles) {
   ASSERT_OK_AND_ASSIGN(const TrainingRowResult row, Predicted("GPT,4,1024,8,4096,1024,1024,64,1,a100.yaml,8,1,1,1,,,"));
   EXPECT_EQ(row.skipped, "unknown device: a100.yaml");

@@ -255,7 +255,8 @@ Bytes TrainingRowResult::PredictedPeak() const {
 
 absl::StatusOr<Prediction> PredictRun(const TrainingRun& run) { return Predict(run); }
 
-absl::StatusOr<TrainingTableResult> PredictTrainingTable(const CsvTable& table, const RowOverrides& overrides) {
+absl::StatusOr<TrainingTableResult> PredictTrainingTable(const CsvTable& given, const RowOverrides& overrides) {
+  const CsvTable table = WithDevice(given, overrides);
   TrainingTableResult result;
   result.file = table.file;
   result.remarks = table.remarks;

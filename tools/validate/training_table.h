@@ -49,7 +49,7 @@ struct TrainingTableResult {
 };
 
 // A damaged cell and what cannot be expressed is a row that says so.
-absl::StatusOr<TrainingTableResult> PredictTrainingTable(const CsvTable& table, const RowOverrides& overrides);
+absl::StatusOr<TrainingTableResult> PredictTrainingTable(const CsvTable& given, const RowOverrides& overrides);
 
 // One run whose layout and micro-batch are given.
 absl::StatusOr<Prediction> PredictRun(const TrainingRun& run);
