@@ -51,14 +51,16 @@ absl::StatusOr<std::vector<Part>> PartsOf(const Graph& graph, const Strategy& st
       }
     }
     int64_t first = 0;
-    for (int64_t of_part : layers) {
-      if (of_part < 1 || part + 1 > count) {
+    for (size_t i = 0; i < layers.size(); ++i) {
+      const int64_t of_part = layers[i];
+      const bool end = !strategy.layers_per_stage.empty() && (i == 0 || i + 1 == layers.size());
+      if (of_part < (end ? 0 : 1) || part + 1 > count) {
         return absl::InvalidArgumentError(absl::StrCat("segment \"", segment.name, "\" has ", segment.repeat,
                                                        " layers for ", Describe(strategy), "; ", each));
       }
-      parts[part].push_back({s, first, of_part});
+      if (of_part > 0) parts[part].push_back({s, first, of_part});
       first += of_part;
-      if (first < segment.repeat) ++part;
+      if (i + 1 < layers.size()) ++part;
     }
     if (first != segment.repeat) {
       return absl::InvalidArgumentError(

@@ -3,7 +3,9 @@
 // S stages of V chunks make S V parts, in the order in which a micro-batch goes through them forward: part p is chunk
 // p / S of stage p % S (S12.10), or, where a V is laid, of the stage that planner/schedule.h says. Without chunks a
 // part is a stage. dualpipe has every part a second time, which is not looked at here. Segments go to their own part
-// (Segment::stage) or to that of the segment before; the layers of a stack are spread over all parts.
+// (Segment::stage) or to that of the segment before; the layers of a stack are spread over all parts. Where
+// layers_per_stage says so, the first and the last part may have none: embedding and loss are there, and frameworks
+// count them as layers.
 //
 //   8 layers, S = 4, V = 2    stage 0: layers 0 and 4, stage 1: 1 and 5, stage 2: 2 and 6, stage 3: 3 and 7
 #ifndef MESHWRIGHT_PLANNER_PASSES_PIPELINE_PARTS_H_

@@ -133,6 +133,11 @@ class Splitter {
     }
     return 0;
   }
+  // Whether the part has layers, or none of its share of them: then it hands on what they would read.
+  bool PassesOn(int64_t part) const {
+    const std::vector<int64_t>& given = strategy_.layers_per_stage;
+    return LayersOn(part) > 0 || (!given.empty() && given[static_cast<size_t>(part) % given.size()] == 0);
+  }
   bool IsStack(const Piece& piece) const {
     const Segment& segment = graph_.segments[piece.segment];
     return segment.repeat > 1 || !segment.carries.empty();
@@ -161,7 +166,7 @@ class Splitter {
         const bool forward = absl::EndsWith(buffer.name, "/stream");
         for (int64_t part = 0; part + 1 < num_parts(); ++part) {
           const int64_t layers = LayersOn(part);
-          if (layers == 0 || LayersOn(part + 1) == 0 || DirectionOf(part) != DirectionOf(part + 1)) continue;
+          if (!PassesOn(part) || !PassesOn(part + 1) || DirectionOf(part) != DirectionOf(part + 1)) continue;
           if (forward) {
             crossings_.push_back({BufferId(i), part, part + 1, PassKind::kForward, layers, 0, part + 1});
           } else {

@@ -125,6 +125,24 @@ TEST(SplitStagesTest, LayersPerStage) {
   EXPECT_EQ(Find(program.classes[2], "u").first_layer, 2);
 }
 
+// The ends hand on what they have no layers for: the embedding's result, and the gradient that the head makes.
+TEST(SplitStagesTest, EndsWithoutLayers) {
+  Strategy strategy = Pipeline(3, 3);
+  strategy.layers_per_stage = {0, 4, 0};
+  ASSERT_OK_AND_ASSIGN(const Program program, Split(TiedStack(4, 8), strategy));
+  EXPECT_THAT(SlotLines(program.classes[0]), Contains("embed forward mb 1 layer 0"));
+  EXPECT_THAT(SlotLines(program.classes[0]), Contains("send layers/stream 0->1 mb 1 layer 0"));
+  EXPECT_THAT(SlotLines(program.classes[1]), Contains("layers forward mb 1 layer 0 x4 up"));
+  EXPECT_THAT(SlotLines(program.classes[1]), Contains("send layers/stream 1->2 mb 1 layer 4"));
+  EXPECT_THAT(SlotLines(program.classes[2]), Contains("head forward mb 1 layer 0"));
+  Strategy chunks = Pipeline(2, 4);
+  chunks.chunks = 2;
+  chunks.layers_per_stage = {0, 2, 2, 0};
+  EXPECT_OK(Split(TiedStack(4, 8), chunks));
+  chunks.schedule = Schedule::kZeroBubbleV;
+  EXPECT_OK(Split(TiedStack(4, 8), chunks));
+}
+
 // One stage: passes without transfers; gradients of a layer are reduced as soon as its last backward pass is through.
 TEST(SplitStagesTest, TheStepOfOneStage) {
   Strategy strategy;
@@ -421,8 +439,12 @@ TEST(SplitStagesErrorsTest, LayersAndStages) {
   strategy.layers_per_stage = {3, 2};
   EXPECT_THAT(Split(TiedStack(4, 8), strategy),
               StatusIs(kInvalid, "layers_per_stage adds up to 5, segment \"layers\" has 4"));
-  strategy.layers_per_stage = {4, 0};
+  strategy.layers_per_stage = {4, 0};  // the last stage has the head
+  EXPECT_OK(Split(TiedStack(4, 8), strategy));
+  strategy = Pipeline(3, 3);
+  strategy.layers_per_stage = {3, 0, 1};
   EXPECT_THAT(Split(TiedStack(4, 8), strategy), StatusIs(kInvalid, "every stage needs one"));
+  strategy = Pipeline(2, 2);
   strategy.layers_per_stage = {4};
   EXPECT_THAT(Split(TiedStack(4, 8), strategy), StatusIs(kInvalid, "pipeline stage 1 of 2 has no operators"));
   strategy.layers_per_stage = {2, 1, 1};

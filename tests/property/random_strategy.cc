@@ -100,12 +100,14 @@ class StrategyMaker {
     for (const auto& [parameter, id] : s.fusion_ids) name(true, absl::StrCat("fusion id ", id));
   }
 
-  // As uneven as may be: the first stage gets the least that leaves no stage empty.
+  // As uneven as may be: the first stage gets the least that leaves no stage empty, none where it has what stands
+  // before the layers.
   void LayersPerStage() {
     for (const Segment& segment : graph_.segments) {
       if (segment.repeat < strategy_.stages) continue;
       strategy_.layers_per_stage.assign(static_cast<size_t>(strategy_.stages), 1);
-      strategy_.layers_per_stage.back() = segment.repeat - strategy_.stages + 1;
+      if (graph_.segments[0].repeat == 1 && draw_again_.Chance(50)) strategy_.layers_per_stage[0] = 0;
+      strategy_.layers_per_stage.back() = segment.repeat - strategy_.stages + 2 - strategy_.layers_per_stage[0];
     }
   }
 
