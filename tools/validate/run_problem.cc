@@ -12,6 +12,7 @@
 #include "ir/quantities.h"
 #include "ir/status.h"
 #include "models/decoder.h"
+#include "tools/validate/pipeline_text.h"
 #include "tools/validate/row_model.h"
 
 namespace meshwright {
@@ -52,6 +53,7 @@ Problem ProblemOf(const TrainingRun& run) {
   problem.update = {run.training.optimizer.kind, run.training.optimizer.Attrs()};
   problem.gradient_dtype = run.gradient_dtype;
   problem.cluster = run.cluster;
+  problem.schedule = run.schedule;
   problem.chunks = ChunksOf(run);
   problem.fuse_epilogues = problem.fuse_loss = false;  // they run a kernel for each
   problem.host = run.host;
@@ -61,10 +63,10 @@ Problem ProblemOf(const TrainingRun& run) {
   problem.shard_parameters = run.shard_parameters;
   // Frameworks from before fused attention reduce all gradients at once, after the last micro-batch; so does nanotron
   // with ZeRO-1 (trainer.py, sync_gradients_across_dp). Where parameters are split, a call moves a layer.
-  const bool afterwards = (run.balanced_stages && run.parallel_optimizer) || run.reduces_afterwards;
+  const bool afterwards = (run.nanotron && run.parallel_optimizer) || run.reduces_afterwards;
   if (!run.training.fused_attention || run.shard_parameters || afterwards) problem.bucket = kEverything;
   if (run.call_each_tensor) problem.bucket = Bytes();
-  if (run.balanced_stages) problem.gather_bucket = kEverything;  // nanotron
+  if (run.nanotron) problem.gather_bucket = kEverything;
   // Frameworks pad flat buffers; ours splits rows, so the vocabulary gets some more where that is little.
   DecoderConfig model = run.model;
   const int64_t padded = std::lcm(model.vocab_multiple, run.degrees.tensor * run.degrees.data * run.degrees.context);
@@ -82,10 +84,15 @@ Problem ProblemOf(const TrainingRun& run) {
 
 std::vector<int64_t> LayersPerStage(const TrainingRun& run) {
   const int64_t stages = run.degrees.pipeline;
+  if (run.ends_count && stages > 1) return LayersWithEnds(run.model.layers, stages * ChunksOf(run));
   if (!run.balanced_stages || stages == 1 || run.chunks > 1) return {};
   const double head = static_cast<double>(run.model.vocab) * static_cast<double>(run.model.hidden);
   const double layers = static_cast<double>(run.model.layers);
   const double layer = (NumParameters(run.model) - head * (run.model.tied_embeddings ? 1 : 2)) / layers;
+  if (!run.nanotron) {  // operations, a multiple of those of a parameter: attention's are 12 s h, all keys counted
+    const double scores = 2 * static_cast<double>(run.training.sequence * run.model.hidden);
+    return LayersBesideHead(run.model.layers, stages, head / (layer + scores));
+  }
   std::vector<int64_t> counts(static_cast<size_t>(stages), 0);
   size_t stage = 0;
   for (int64_t i = 1; i <= run.model.layers; ++i) {

@@ -15,8 +15,9 @@ namespace meshwright {
 // The problem and graph of a run, for planner/search/evaluate.h.
 Problem ProblemOf(const TrainingRun& run);
 
-// Layers of each stage where they are dealt out by cost: a stage takes layers until the cost up to there is above its
-// share of the whole (nanotron, build_model). Empty: evenly.
+// Layers of each stage where they are dealt out by cost (tools/validate/pipeline_text.h; by nanotron, build_model, a
+// stage takes layers until the cost up to there is above its share of the whole), or of each part where embedding and
+// loss count as layers. Empty: evenly.
 std::vector<int64_t> LayersPerStage(const TrainingRun& run);
 
 // The same run with a data parallel degree that divides the parameters' rows, where `run`'s does not: frameworks pad a

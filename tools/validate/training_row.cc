@@ -16,6 +16,7 @@
 #include "ir/text.h"
 #include "tools/validate/framework.h"
 #include "tools/validate/interconnect.h"
+#include "tools/validate/pipeline_text.h"
 #include "tools/validate/row_model.h"
 #include "tools/validate/sharding_text.h"
 #include "tools/validate/siblings.h"
@@ -154,6 +155,27 @@ class RunReader {
     run_.approximations.push_back("a copy of a token for each node, priced on one for each expert");
   }
 
+  // The schedule, and how layers are dealt out to stages.
+  void ReadPipeline() {
+    const PipelineText text = ReadPipelineText(Lower("other_opts"));
+    run_.nanotron = framework_.nanotron;
+    run_.balanced_stages = framework_.nanotron || text.balanced;
+    const int64_t stages = run_.degrees.pipeline;
+    if (stages == 1) return;
+    run_.schedule = text.schedule;
+    if (!text.taken_for_another.empty()) {
+      run_.approximations.push_back(absl::StrCat("schedule ", text.taken_for_another, " as ", NameOf(text.schedule)));
+      run_.memory_comparable = false;
+    }
+    if (const std::optional<int64_t> chunks = ChunksOf(text.schedule)) {
+      run_.chunks = *chunks;
+      run_.most_chunks = false;
+    }
+    if (!text.ends_count) return;
+    run_.ends_count = !LayersWithEnds(run_.model.layers, stages * run_.chunks).empty();
+    if (!run_.ends_count) run_.approximations.push_back("layers over stages evenly");
+  }
+
   // Where the source does not say how it split the model, the table takes the fastest way that fits.
   absl::Status ReadDegrees() {
     Degrees& degrees = run_.degrees;
@@ -165,7 +187,9 @@ class RunReader {
     run_.most_chunks = LayoutCells().Text("vpp").empty() && framework_.nemo_recipes;
     MESHWRIGHT_ASSIGN_OR_RETURN(run_.chunks, Size("vpp", 1, degrees.pipeline > 1 && !run_.most_chunks));
     if (run_.most_chunks && degrees.pipeline > 1) run_.defaults.push_back("vpp: a layer a chunk, where that divides");
-    if (degrees.pipeline * run_.chunks > run_.model.layers && degrees.pipeline > 1) {
+    ReadPipeline();
+    if (degrees.pipeline * run_.chunks > run_.model.layers + (run_.ends_count ? 2 : 0) && degrees.pipeline > 1) {
+      if (ChunksOf(run_.schedule)) return CannotExpress("fewer layers than parts", NameOf(run_.schedule));
       // Megatron counts embedding and loss as layers where told so (`account_for_embedding_in_pipeline_split`).
       run_.chunks = std::max<int64_t>(1, run_.model.layers / degrees.pipeline);
       run_.approximations.push_back(absl::StrCat("vpp ", run_.chunks, ": there are no more layers"));
@@ -495,6 +519,9 @@ class RunReader {
     if (run_.model.experts <= 1) {
       run_.degrees.context = context_;
       run_.degrees.exchange = ContextExchange::kRing;
+      if (HasAny(Lower("other_opts"), {"ulysses", "head all-to-all"})) {
+        run_.approximations.push_back("heads exchanged for tokens as keys and values that go round");
+      }
       return absl::OkStatus();
     }
     run_.training.sequence /= context_;
@@ -570,7 +597,6 @@ class RunReader {
       run_.defaults.push_back(absl::StrCat("seq_parallel ", degrees.sequence_parallel ? "yes" : "no"));
     }
     const std::string& zero = zero_;
-    run_.balanced_stages = framework_.nanotron;
     run_.early_nccl = framework_.early_nccl;
     SetCopies(zero);
     if (framework_.eager) {

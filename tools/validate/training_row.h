@@ -19,6 +19,7 @@
 #include "costmodel/memory_overheads.h"
 #include "ir/cluster.h"
 #include "ir/quantities.h"
+#include "ir/strategy.h"
 #include "models/decoder.h"
 #include "models/training.h"
 #include "planner/search/degrees.h"
@@ -42,7 +43,10 @@ struct TrainingRun {
   double recompute_share = 1;      // of the layers that are recomputed
   std::set<std::string> recompute_ops, recompute_more;  // in all of the layers; in that share of them
   std::set<std::string> fused_ops;                      // in one kernel, whatever the others are
-  bool balanced_stages = false;  // layers are dealt out by cost, the head's included, as nanotron does
+  Schedule schedule = Schedule::kOneFOneB;
+  bool balanced_stages = false;  // layers are dealt out by cost, the head's included
+  bool ends_count = false;       // embedding and loss as a layer each (tools/validate/pipeline_text.h)
+  bool nanotron = false;
   FrameworkCopies copies;
   bool early_nccl = false;  // before 2.22
   bool narrow = false;      // products in float8

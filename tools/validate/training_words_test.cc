@@ -58,6 +58,34 @@ TEST(TrainingWordsTest, DeepSpeedReducesBehindTheBackwardPass) {
   EXPECT_LT(ProblemOf(megatron).bucket, GiB(1000));
 }
 
+// Of 32 layers over 8 stages; Llama's vocabulary of 32,000 costs as much as 0.6 of a layer.
+TEST(TrainingWordsTest, Pipelines) {
+  const auto with = [](const std::string& words, const std::string& vocab = "32000") {
+    const absl::StatusOr<CsvTable> table = ParseCsv(
+        absl::StrCat(
+            "model,gpu_type,gpus,tp,pp,dp,seq_len,global_batch_seqs,micro_batch_seqs,vocab,layers,other_opts\n",
+            "Llama 2 7B,A100 80GB,8,1,8,1,2048,64,1,", vocab, ",", words, "\n"),
+        "t.csv");
+    return ReadTrainingRun(CsvCells(*table, table->rows[0]), {});
+  };
+  ASSERT_OK_AND_ASSIGN(TrainingRun run, with("32,schedule ZB-V"));
+  EXPECT_EQ(ProblemOf(run).schedule, Schedule::kZeroBubbleV);
+  EXPECT_EQ(ProblemOf(run).chunks, 2);
+  EXPECT_THAT(LayersPerStage(run), IsEmpty());
+  EXPECT_THAT(with("8,schedule ZB-V"), StatusIs(absl::StatusCode::kUnimplemented, "fewer layers than parts"));
+  ASSERT_OK_AND_ASSIGN(run, with("32,schedule ZB-2p"));
+  EXPECT_THAT(run.approximations, Contains("schedule zb2p as zero_bubble_h1"));
+  EXPECT_FALSE(run.memory_comparable);
+  ASSERT_OK_AND_ASSIGN(run, with("30,first and last stage have one layer less"));
+  EXPECT_EQ(ProblemOf(run).schedule, Schedule::kOneFOneB);
+  EXPECT_THAT(LayersPerStage(run), ElementsAre(3, 4, 4, 4, 4, 4, 4, 3));
+  ASSERT_OK_AND_ASSIGN(run, with("32,first and last stage have one layer less"));
+  EXPECT_THAT(run.approximations, Contains("layers over stages evenly"));
+  EXPECT_THAT(LayersPerStage(run), IsEmpty());
+  ASSERT_OK_AND_ASSIGN(run, with("32,layers redistributed", "256000"));
+  EXPECT_THAT(LayersPerStage(run), ElementsAre(4, 4, 4, 5, 5, 5, 5, 0));
+}
+
 TEST(TrainingWordsTest, Types) {
   ASSERT_OK_AND_ASSIGN(const TrainingRun run, RunOf(",dtype", ",amp"));
   EXPECT_EQ(run.training.dtype, DType::kBFloat16);

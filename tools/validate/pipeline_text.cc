@@ -1,0 +1,78 @@
+#include "tools/validate/pipeline_text.h"
+
+#include <algorithm>
+#include <regex>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_replace.h"
+
+namespace meshwright {
+namespace {
+
+struct Named {
+  absl::string_view word;
+  Schedule schedule;
+  bool near = false;
+};
+// Words without hyphens, underscores and blanks. The first that is there counts.
+constexpr Named kSchedules[] = {
+    {"zbv", Schedule::kZeroBubbleV},
+    {"zerobubblev", Schedule::kZeroBubbleV},
+    {"zbh1", Schedule::kZeroBubbleH1},
+    {"zb1p", Schedule::kZeroBubbleH1},
+    {"zerobubbleh1", Schedule::kZeroBubbleH1},
+    {"zb2p", Schedule::kZeroBubbleH1, true},
+    {"zbh2", Schedule::kZeroBubbleH1, true},
+    {"zerobubble", Schedule::kZeroBubbleH1, true},
+    {"schedule1f1b", Schedule::kOneFOneB},
+    {"scheduleinterleaved", Schedule::kOneFOneB},
+    {"gpipe", Schedule::kGpipe},
+};
+
+}  // namespace
+
+PipelineText ReadPipelineText(absl::string_view options) {
+  PipelineText text;
+  const auto has = [&options](absl::string_view words) { return absl::StrContains(options, words); };
+  text.ends_count = has("one layer less") || has("one fewer layer") || has("padding-num-layers") ||
+                    (has("account_for_embedding") && has("account_for_loss"));
+  text.balanced = has("layers redistributed") || has("layers balanced");
+  const std::string plain = absl::StrReplaceAll(options, {{"-", ""}, {"_", ""}, {" ", ""}, {":", ""}});
+  for (const Named& named : kSchedules) {
+    if (!absl::StrContains(plain, named.word)) continue;
+    text.schedule = named.schedule;
+    if (named.near) text.taken_for_another = std::string(named.word);
+    return text;
+  }
+  static const std::regex* const kSchedule = new std::regex(R"(schedule[: ]+([a-z0-9_-]{1,40}))");
+  const std::string given(options);
+  std::smatch match;
+  if (std::regex_search(given, match, *kSchedule)) text.taken_for_another = match[1].str();
+  return text;
+}
+
+std::vector<int64_t> LayersWithEnds(int64_t layers, int64_t parts) {
+  if ((layers + 2) % parts != 0) return {};
+  std::vector<int64_t> counts(static_cast<size_t>(parts), (layers + 2) / parts);
+  --counts.front();
+  --counts.back();
+  return counts;
+}
+
+std::vector<int64_t> LayersBesideHead(int64_t layers, int64_t stages, double head) {
+  int64_t last = 0;
+  double slowest = 0;
+  for (int64_t n = 0; n <= layers - stages + 1; ++n) {
+    const int64_t others = (layers - n + stages - 2) / (stages - 1);
+    const double longest = std::max(static_cast<double>(n) + head, static_cast<double>(others));
+    if (n > 0 && longest > slowest) continue;
+    slowest = longest;
+    last = n;
+  }
+  std::vector<int64_t> counts(static_cast<size_t>(stages), (layers - last) / (stages - 1));
+  counts.back() = last;
+  for (int64_t i = 0; i < (layers - last) % (stages - 1); ++i) ++counts[static_cast<size_t>(stages - 2 - i)];
+  return counts;
+}
+
+}  // namespace meshwright
