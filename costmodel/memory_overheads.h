@@ -52,10 +52,12 @@ inline constexpr Bytes kHostBytes = MiB(16);
 // an element, of all parameters of the rank and of those whose optimizer state it owns.
 struct FrameworkCopies {
   double whole = 0, owned = 0;
+  double update = 0;       // and of the latter while they are updated, when nothing is kept for a backward pass
   double activations = 0;  // share of what is kept for the backward pass
   // Of each token and layer, besides: bytes an element of the hidden size and of the gates' width.
   double norms = 0, gates = 0;
-  double turned_heads = 0;       // and of the heads' width, where a micro-batch has more than a row
+  double scores = 0;             // of each key and head
+  double turned_heads = 0;       // of the heads' width, where a micro-batch has more than a row
   double logits = 0;             // of each logit
   bool gathered_inputs = false;  // keeps what tensor parallelism gathers for its two wide products a layer
   bool gathers_lists = false;    // nanotron's ZeRO-1 gathers parameters through lists of tensors
@@ -76,8 +78,13 @@ inline constexpr double kSplitGates = 2;
 // dropouts, 1; two of either a layer (training/configs, `residual_in_fp32`; GPT2Config's dropout of 0.1).
 inline constexpr double kWideResiduals = 2 * (4 - 2) + 2 * 1;
 
+// Dropout keeps a mask, 1, of what is added to the residual stream, twice a layer, and of attention's scores, with the
+// result, 2, beside what softmax gave (Korthikanti et al. 2022, section 4.1).
+inline constexpr double kDropoutMasks = 2 * 1, kDropoutScores = 1 + 2;
+
 // Mixed precision in fp16: the optimizer reads gradients in float32 (Megatron-LM's documentation counts 20 bytes a
-// parameter where weights, gradients and state are 16; DeepSpeed's estimate is 4 + 16/d).
+// parameter where weights, gradients and state are 16; DeepSpeed's estimate is 4 + 16/d). Megatron-LM copies them
+// behind the last backward pass (optimizer.py, _copy_model_grads_to_main_grads).
 inline constexpr double kFloat32GradientCopy = 4;
 // DeepSpeed's ZeRO first flattens the gradients of a rank's part in their own type (zero/stage_1_and_2.py, step()).
 inline constexpr double kFlatGradientCopy = 2;

@@ -51,20 +51,28 @@ double EmbeddingOf(const TrainingRun& run) {
   return Number(run.model.vocab) * Number(run.model.hidden) / Number(run.degrees.tensor);
 }
 
-// What is kept of split norms and gates: of as many micro-batches as the first stage has under way. Where logits weigh
-// more than all but one of these, the last stage is the fullest, which has one.
-double SplitStepsOf(const TrainingRun& run) {
+// Micro-batches that the first stage has under way at most, of all its layers.
+double UnderWay(const Strategy& strategy) {
+  if (strategy.stages == 1) return 1;
+  const std::vector<Pass> passes =
+      PassesOfStage(strategy.schedule, 0, strategy.stages, strategy.microbatches, strategy.chunks);
+  return Number(MaxInFlightTogether(passes)) / Number(strategy.chunks);
+}
+
+// What is kept of split norms and gates, and of dropout: of as many micro-batches as the first stage has under way.
+// Where logits weigh more than all but one of these, the last stage is the fullest, which has one.
+double SplitStepsOf(const TrainingRun& run, const Strategy& strategy) {
   if (run.recompute == Recompute::kFull || run.recompute == Recompute::kLayer) return 0;
   const Degrees& d = run.degrees;
-  const double microbatches = Number(run.training.batch) / Number(d.data * d.microbatch);
   const double tensor = Number(d.tensor), hidden = Number(run.model.hidden);
   const bool gates_again = run.recompute_ops.count("activation") > 0,
              norms_again = run.recompute_ops.count("norm1") > 0;
   const double layer =
       (norms_again ? 0 : run.copies.norms) * hidden / (d.sequence_parallel ? tensor : 1) +
       (d.microbatch > 1 ? run.copies.turned_heads : 0) * Number(run.model.heads * run.model.head_dim) / tensor +
+      run.copies.scores * Number(run.model.heads) * Number(run.training.sequence) / tensor +
       (gates_again ? 0 : run.copies.gates) * Number(run.model.ffn) / tensor;
-  double under_way = std::min(Number(d.pipeline), microbatches);
+  double under_way = UnderWay(strategy);
   constexpr double kLayerBytes = 37, kLogitBytes = 6;  // a token: of each hidden element, of each logit
   const double others = (under_way - 1) * LayersOf(run) * kLayerBytes * hidden / tensor;
   if (kLogitBytes * Number(run.model.vocab) / tensor > others) under_way = 1;
@@ -160,8 +168,11 @@ Bytes HeldBesideArena(const TrainingRun& run, const Strategy& strategy, const Pr
   const double owned = OwnedOf(prediction) * run.copies.owned;
   const double saved =
       BytesOf(prediction, BufferRole::kActivation) * ((1 + run.copies.activations) * ShareUnderWay(strategy) - 1);
-  const double steps = SplitStepsOf(run) + GatheredOf(run) + LogitsOf(run) * run.copies.logits;
-  return Bytes(std::llround(whole + owned + saved + steps - DoneInPlace(run, prediction)));
+  const double steps = SplitStepsOf(run, strategy) + GatheredOf(run) + LogitsOf(run) * run.copies.logits;
+  // What the update takes besides finds room where the passes had what they keep.
+  const double kept = BytesOf(prediction, BufferRole::kActivation) + saved + steps;
+  const double update = std::max(0.0, OwnedOf(prediction) * run.copies.update - kept);
+  return Bytes(std::llround(whole + owned + saved + steps + update - DoneInPlace(run, prediction)));
 }
 
 Bytes CachedBesideArena(const TrainingRun& run, const Prediction& prediction) {

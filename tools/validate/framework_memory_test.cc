@@ -81,6 +81,31 @@ TEST(FrameworkMemoryTest, LogitsAndGatheredInputs) {
   EXPECT_EQ(HeldBesideArena(run, Strategy(), PredictionOf(1)), Bytes(2 * 2 * 128 * 64 * 2 / 2));
 }
 
+// Two layers of 128 tokens: two masks of 64, and 3 bytes of each of 4 heads' 64 keys; of as many micro-batches as are
+// under way, four over as many stages of half a layer. What the update takes, 4 x 1000, goes where that was.
+TEST(FrameworkMemoryTest, DropoutAndCopiesOfTheUpdate) {
+  TrainingRun run = UsualRun();
+  run.copies.norms = kDropoutMasks;
+  run.copies.scores = kDropoutScores;
+  const int64_t kept = 2 * 128 * (2 * 64 + 3 * 4 * 64);
+  EXPECT_EQ(HeldBesideArena(run, Strategy(), PredictionOf(1)), Bytes(kept));
+  run.copies.update = 4;
+  EXPECT_EQ(HeldBesideArena(run, Strategy(), PredictionOf(1)), Bytes(kept));
+  run.copies.norms = run.copies.scores = 0;
+  EXPECT_EQ(HeldBesideArena(run, Strategy(), PredictionOf(1)), Bytes(4 * 1000));
+  Prediction keeps = PredictionOf(1);
+  Of(&keeps, BufferRole::kActivation) = Bytes(3000);
+  EXPECT_EQ(HeldBesideArena(run, Strategy(), keeps), Bytes(1000));
+  TrainingRun stages = UsualRun();
+  stages.copies.scores = kDropoutScores;
+  stages.model.vocab = 1;
+  stages.degrees.pipeline = 4;
+  Strategy strategy;
+  strategy.stages = 4;
+  strategy.microbatches = 8;
+  EXPECT_EQ(HeldBesideArena(stages, strategy, PredictionOf(1)), Bytes(2 * 128 * 3 * 4 * 64));
+}
+
 // Parameters through lists: a flat buffer of 2000 bytes and the rank's own part, 500. The list's tensors, 500 each,
 // find room in a wide product's 2 x 256 x 128 bytes. Two layers' two results before they are scattered: 128 x 64 x 2
 // each.

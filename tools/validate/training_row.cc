@@ -543,7 +543,12 @@ class RunReader {
     if (run_.model.activation == Activation::kSwiglu && framework_.eager && framework_.split_gates) {
       run_.copies.gates = kSplitGates;
     }
-    if (framework_.wide_residuals) run_.copies.norms = kWideResiduals;
+    if (framework_.wide_residuals) {
+      run_.copies.norms = kWideResiduals;
+    } else if (framework_.dropout && !framework_.huggingface) {
+      run_.copies.norms += kDropoutMasks;
+      if (run_.recompute != Recompute::kSelective) run_.copies.scores = kDropoutScores;
+    }
     run_.copies.caches = framework_.caching;
     if (framework_.in_place_loss) run_.copies.logits = kInPlaceLogits;
     if (framework_.huggingface && !framework_.fused_loss) {
@@ -564,8 +569,9 @@ class RunReader {
       run_.copies.owned = kParameterRemainders;
       if (run_.narrow) run_.copies.activations = kFloat8Activations;
     } else if (run_.training.dtype == DType::kFloat16) {
-      run_.copies.owned = kFloat32GradientCopy;
-      if (HasAny(zero, {"zero-"})) {
+      const bool flat = HasAny(zero, {"zero-"});
+      (flat ? run_.copies.owned : run_.copies.update) = kFloat32GradientCopy;
+      if (flat) {
         run_.copies.owned += kFlatGradientCopy;
         run_.copies.buckets = Bytes(static_cast<int64_t>(2 * 2 * kDeepSpeedBucketElements));
       }

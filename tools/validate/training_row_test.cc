@@ -305,7 +305,8 @@ TEST(TrainingRunTest, ADegreeThatDividesStandsInForOneThatDoesNot) {
 
 TEST(TrainingRunTest, CopiesThatFrameworksHold) {
   ASSERT_OK_AND_ASSIGN(TrainingRun run, RunOf({}));
-  EXPECT_EQ(run.copies.owned, 4);  // fp16: gradients in float32
+  EXPECT_EQ(run.copies.update, 4);  // fp16: gradients in float32
+  EXPECT_EQ(run.copies.owned, 0);
   EXPECT_EQ(run.copies.whole, 0);
   EXPECT_EQ(run.host.optimizer_bytes, 26);
   ASSERT_OK_AND_ASSIGN(run, RunOf({{"zero_fsdp", "ZeRO-1"}}));
