@@ -34,8 +34,8 @@ constexpr Named kSchedules[] = {
 PipelineText ReadPipelineText(absl::string_view options) {
   PipelineText text;
   const auto has = [&options](absl::string_view words) { return absl::StrContains(options, words); };
-  text.ends_count = has("one layer less") || has("one fewer layer") || has("padding-num-layers") ||
-                    (has("account_for_embedding") && has("account_for_loss"));
+  text.ends_count = has("one layer less") || has("one fewer layer") || has("one layer each") ||
+                    has("padding-num-layers") || (has("account_for_embedding") && has("account_for_loss"));
   text.balanced = has("layers redistributed") || has("layers balanced");
   const std::string plain = absl::StrReplaceAll(options, {{"-", ""}, {"_", ""}, {" ", ""}, {":", ""}});
   for (const Named& named : kSchedules) {

@@ -16,7 +16,8 @@ namespace meshwright {
 struct PipelineText {
   Schedule schedule = Schedule::kOneFOneB;
   std::string taken_for_another;  // the schedule's name where `schedule` only comes near to it, or it is not known
-  // Embedding and loss count as a layer each: "the first and the last stage have one layer less",
+  // Embedding and loss count as a layer each: "the first and the last stage have one layer less", "reduced by one layer
+  // each" (Llama 3 herd of models, section 3.3.2),
   // `account_for_embedding_in_pipeline_split` with `account_for_loss_in_pipeline_split` (Megatron-Core,
   // transformer_config.py), `allow-padding-num-layers` (sail-sg/zero-bubble-pipeline-parallelism, README).
   bool ends_count = false;

@@ -31,6 +31,7 @@ TEST(PipelineTextTest, SaysWhatItTakesForAnother) {
 
 TEST(PipelineTextTest, LayersOfStages) {
   EXPECT_TRUE(ReadPipelineText("the first and the last stage have one layer less").ends_count);
+  EXPECT_TRUE(ReadPipelineText("first and last stage reduced by one layer each").ends_count);
   EXPECT_FALSE(ReadPipelineText("account_for_embedding_in_pipeline_split").ends_count);
   EXPECT_TRUE(
       ReadPipelineText("account_for_embedding_in_pipeline_split, account_for_loss_in_pipeline_split").ends_count);
