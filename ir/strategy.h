@@ -100,7 +100,7 @@ struct Strategy {
 
   int64_t stages = 1;
   int64_t chunks = 1;                     // of a stage, S12.10: stage s has the parts s, stages + s, 2 stages + s, ...
-  std::vector<int64_t> layers_per_stage;  // of the repeated segment, by part, 0 at ends; empty: even, the first get more
+  std::vector<int64_t> layers_per_stage;  // of the repeated segment, by part, 0 at ends; empty: even, the first more
   int64_t microbatches = 1;               // per step
   Schedule schedule = Schedule::kOneFOneB;
   Recompute recompute = Recompute::kNone;
