@@ -45,4 +45,16 @@ bool SaysSharding(absl::string_view text) {
   return text == "no" || absl::StartsWith(text, "no ");
 }
 
+double GathersAgain(int64_t hidden, int64_t ffn) {
+  constexpr double kReuseDistance = 1e9;
+  const double h = static_cast<double>(hidden), f = static_cast<double>(ffn);
+  double after = 0, again = 0, all = 0;
+  for (const double product : {f * h, f * h, h * h, 3 * h * h}) {  // from the last one
+    if (2 * after > kReuseDistance) again += product;
+    after += product;
+    all += product;
+  }
+  return again / all;
+}
+
 }  // namespace meshwright

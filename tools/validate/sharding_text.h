@@ -5,6 +5,7 @@
 #ifndef MESHWRIGHT_TOOLS_VALIDATE_SHARDING_TEXT_H_
 #define MESHWRIGHT_TOOLS_VALIDATE_SHARDING_TEXT_H_
 
+#include <cstdint>
 #include <string>
 
 #include "absl/strings/string_view.h"
@@ -20,6 +21,12 @@ std::string ShardingText(absl::string_view cell);
 
 // Whether what ShardingText gave holds a word that says which state replicas split, or that they split none.
 bool SaysSharding(absl::string_view text);
+
+// Of parameters, the share that DeepSpeed's first ZeRO-3 gathers once more for a layer that runs again. It lets go of
+// them after each module, in that pass, too, but for those it needs once more within `stage3_max_reuse_distance`
+// parameters (stage3.py, `_keep_for_later`; ZeRO-Infinity, section 4.2). Between a product's second forward and its
+// backward pass lie those after it in the layer, twice.
+double GathersAgain(int64_t hidden, int64_t ffn);
 
 }  // namespace meshwright
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
-#include <regex>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -17,6 +16,7 @@
 #include "tools/validate/framework.h"
 #include "tools/validate/interconnect.h"
 #include "tools/validate/pipeline_text.h"
+#include "tools/validate/recompute_text.h"
 #include "tools/validate/row_model.h"
 #include "tools/validate/sharding_text.h"
 #include "tools/validate/siblings.h"
@@ -100,8 +100,9 @@ class RunReader {
     MESHWRIGHT_RETURN_IF_ERROR(ReadImbalance());
     ChooseExperts();
     ReadAttention();
-    MESHWRIGHT_RETURN_IF_ERROR(ReadRecompute());
-    if (framework_.early_zero3 && run_.recompute == Recompute::kLayer) run_.host.gathers_again = GathersAgain();
+    ReadRecompute();
+    if (framework_.early_zero3 && run_.recompute == Recompute::kLayer)
+      run_.host.gathers_again = GathersAgain(run_.model.hidden, run_.model.ffn);
     ReadSharding();
     MESHWRIGHT_RETURN_IF_ERROR(SplitContext());
     MESHWRIGHT_RETURN_IF_ERROR(SetClusterKeys(overrides_, &run_.cluster));
@@ -427,82 +428,23 @@ class RunReader {
     }
   }
 
-  absl::Status ReadRecompute() {
-    const std::string text = Lower("recompute");
-    // torchtitan's "selective op" keeps attention's output and that of every other product: of a gated layer those of
-    // queries, values, the first half of the wide product and the last one (torchtitan, apply_ac).
+  void ReadRecompute() {
     // Checkpoints of Megatron and DeepSpeed run the layer again. Those of PyTorch that FSDP goes with (not reentrant,
     // since 2.1) stop when backward has what it reads.
     const bool stops = HasAny(zero_, {"fsdp", "hsdp"}) && framework_.checkpoints_stop;
-    const Recompute layer = stops ? Recompute::kFull : Recompute::kLayer;
-    if (text.empty()) {
-      run_.defaults.push_back("recompute none");
-    } else if (absl::StartsWith(text, "no") || text == "false" || text == "off" ||
-               HasAny(text, {"disabled", "without"})) {
-    } else if (absl::StartsWith(text, "full") || text == "yes" || text == "true" || text == "on" ||
-               HasAny(text, {"uniform", "every layer", "every_layer", "each layer", "all layers", "enabled"})) {
-      run_.recompute = layer;
-    } else if (HasAny(text, {"every", "selective layer", "block", "layers"}) && !HasAny(text, {"mlp"})) {
-      run_.recompute = layer;
-      run_.recompute_share = ShareOfLayers(text);
+    const std::string text = Lower("recompute");
+    const RecomputeText read = ReadRecomputeText(text, run_.model.layers);
+    if (text.empty()) run_.defaults.push_back("recompute none");
+    run_.recompute = read.recompute == Recompute::kLayer && stops ? Recompute::kFull : read.recompute;
+    run_.recompute_ops = read.ops;
+    run_.recompute_more = read.more;
+    run_.recompute_share = read.share;
+    if (read.some_layers) {
       run_.approximations.push_back("recompute of some layers: the mean of all and none, weighted");
-    } else if (HasAny(text, {"recompute gelu", "checkpoint_lvl=1"})) {
-      run_.recompute_ops = {"activation"};
-      if (const double both = ShareOfSecondLevel(text); both > 0) {
-        run_.recompute_more = {"mlp1"};
-        run_.recompute_share = both;
-      }
-    } else if (HasAny(text, {"checkpoint_lvl=2"})) {
-      run_.recompute_ops = {"mlp1", "activation"};
-    } else if (HasAny(text, {"selective op"})) {
-      run_.recompute_ops = {"norm1", "rotary", "proj", "add1", "norm2", "activation"};
-      run_.recompute_more = {"mlp1"};
-      run_.recompute_share = 0.5;
-    } else if (HasAny(text, {"selective", "core attention", "attention only", "recompute-activations"})) {
-      run_.recompute = Recompute::kSelective;
-    } else if (HasAny(text, {"checkpointing"}) && !HasAny(text, {"mlp"})) {
-      run_.recompute = layer;
-    } else {
-      run_.approximations.push_back(absl::StrCat("recompute \"", text, "\" as none"));
-      run_.memory_comparable = false;
     }
-    return absl::OkStatus();
-  }
-
-  // DeepSpeed's first ZeRO-3 lets go of parameters after each module, in the pass that runs a layer again, too, but for
-  // those it needs once more within `stage3_max_reuse_distance` parameters (stage3.py, `_keep_for_later`;
-  // ZeRO-Infinity, section 4.2). Between a product's second forward and its backward pass lie those after it in the
-  // layer, twice.
-  double GathersAgain() const {
-    constexpr double kReuseDistance = 1e9;
-    const double h = static_cast<double>(run_.model.hidden), f = static_cast<double>(run_.model.ffn);
-    double after = 0, again = 0, all = 0;
-    for (const double product : {f * h, f * h, h * h, 3 * h * h}) {  // from the last one
-      if (2 * after > kReuseDistance) again += product;
-      after += product;
-      all += product;
-    }
-    return again / all;
-  }
-
-  // "every 2nd layer": a half. "12 layers": of all. Where no number is given, every second, torchtitan's default.
-  double ShareOfLayers(const std::string& text) const {
-    std::smatch match;
-    static const std::regex* const kEvery = new std::regex(R"(every\s*(\d{1,6}))");
-    static const std::regex* const kLayers = new std::regex(R"((\d{1,6})\s*layers)");
-    if (std::regex_search(text, match, *kEvery)) return 1 / std::max(1.0, std::stod(match[1].str()));
-    if (std::regex_search(text, match, *kLayers)) {
-      return std::min(1.0, std::stod(match[1].str()) / static_cast<double>(run_.model.layers));
-    }
-    return 0.5;
-  }
-
-  // "checkpoint_lvl=1 for 24 layers, 2 for 24": of all layers, those that recompute the product before the activation.
-  double ShareOfSecondLevel(const std::string& text) const {
-    std::smatch match;
-    static const std::regex* const kSecond = new std::regex(R"(layers?[,;] *2 for (\d{1,6}))");
-    if (!std::regex_search(text, match, *kSecond)) return 0;
-    return std::min(1.0, std::stod(match[1].str()) / static_cast<double>(run_.model.layers));
+    if (read.known) return;
+    run_.approximations.push_back(absl::StrCat("recompute \"", text, "\" as none"));
+    run_.memory_comparable = false;
   }
 
   // As Megatron-LM and NeMo do it unless told otherwise: keys and values go round (cp_comm_type: p2p). Of a model with

@@ -1,0 +1,76 @@
+#include "tools/validate/recompute_text.h"
+
+#include <algorithm>
+#include <regex>
+
+#include "absl/strings/match.h"
+#include "tools/validate/framework.h"
+
+namespace meshwright {
+namespace {
+
+double ShareOf(const std::smatch& match, int64_t layers) {
+  return std::min(1.0, std::stod(match[1].str()) / static_cast<double>(layers));
+}
+
+// "every 2nd layer": a half. "12 layers": of all. Where no number is given, every second, torchtitan's default.
+double ShareOfLayers(const std::string& text, int64_t layers) {
+  std::smatch match;
+  static const std::regex* const kEvery = new std::regex(R"(every\s*(\d{1,6}))");
+  static const std::regex* const kLayers = new std::regex(R"((\d{1,6})\s*layers)");
+  if (std::regex_search(text, match, *kEvery)) return 1 / std::max(1.0, std::stod(match[1].str()));
+  return std::regex_search(text, match, *kLayers) ? ShareOf(match, layers) : 0.5;
+}
+
+// "checkpoint_lvl=1 for 24 layers, 2 for 24": of all layers, those that recompute the product before the activation.
+double ShareOfSecondLevel(const std::string& text, int64_t layers) {
+  std::smatch match;
+  static const std::regex* const kSecond = new std::regex(R"(layers?[,;] *2 for (\d{1,6}))");
+  return std::regex_search(text, match, *kSecond) ? ShareOf(match, layers) : 0;
+}
+
+bool SaysNone(const std::string& text) {
+  return text.empty() || absl::StartsWith(text, "no") || text == "false" || text == "off" ||
+         HasAny(text, {"disabled", "without"});
+}
+
+bool SaysAll(const std::string& text) {
+  return absl::StartsWith(text, "full") || text == "yes" || text == "true" || text == "on" ||
+         HasAny(text, {"uniform", "every layer", "every_layer", "each layer", "all layers", "enabled"});
+}
+
+}  // namespace
+
+RecomputeText ReadRecomputeText(const std::string& text, int64_t layers) {
+  RecomputeText read;
+  if (SaysNone(text)) return read;
+  const bool mlp = HasAny(text, {"mlp"});
+  if (SaysAll(text)) {
+    read.recompute = Recompute::kLayer;
+  } else if (HasAny(text, {"every", "selective layer", "block", "layers"}) && !mlp) {
+    read.recompute = Recompute::kLayer;
+    read.share = ShareOfLayers(text, layers);
+    read.some_layers = true;
+  } else if (HasAny(text, {"recompute gelu", "checkpoint_lvl=1"})) {
+    read.ops = {"activation"};
+    if (const double both = ShareOfSecondLevel(text, layers); both > 0) {
+      read.more = {"mlp1"};
+      read.share = both;
+    }
+  } else if (HasAny(text, {"checkpoint_lvl=2"})) {
+    read.ops = {"mlp1", "activation"};
+  } else if (HasAny(text, {"selective op"})) {
+    read.ops = {"norm1", "rotary", "proj", "add1", "norm2", "activation"};
+    read.more = {"mlp1"};
+    read.share = 0.5;
+  } else if (HasAny(text, {"selective", "core attention", "attention only", "recompute-activations"})) {
+    read.recompute = Recompute::kSelective;
+  } else if (HasAny(text, {"checkpointing"}) && !mlp) {
+    read.recompute = Recompute::kLayer;
+  } else {
+    read.known = false;
+  }
+  return read;
+}
+
+}  // namespace meshwright

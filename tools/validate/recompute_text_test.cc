@@ -1,0 +1,52 @@
+#include "tools/validate/recompute_text.h"
+
+#include <set>
+#include <string>
+
+#include "gtest/gtest.h"
+
+namespace meshwright {
+namespace {
+
+using Ops = std::set<std::string>;
+
+RecomputeText Read(const std::string& text) { return ReadRecomputeText(text, 48); }
+
+TEST(RecomputeTextTest, NothingOrAll) {
+  for (const char* const none : {"", "no", "none", "false", "off", "disabled", "without checkpoints"}) {
+    EXPECT_EQ(Read(none).recompute, Recompute::kNone) << none;
+    EXPECT_TRUE(Read(none).known) << none;
+  }
+  for (const char* const all : {"full", "yes", "true", "on", "uniform", "every layer", "activation checkpointing"}) {
+    EXPECT_EQ(Read(all).recompute, Recompute::kLayer) << all;
+    EXPECT_EQ(Read(all).share, 1) << all;
+    EXPECT_FALSE(Read(all).some_layers) << all;
+  }
+}
+
+TEST(RecomputeTextTest, SomeLayers) {
+  EXPECT_EQ(Read("block, 12 layers").share, 0.25);  // of 48
+  EXPECT_EQ(Read("every 4th layer").share, 0.25);
+  EXPECT_EQ(Read("selective layer").share, 0.5);
+  EXPECT_EQ(Read("block, 96 layers").share, 1);
+  EXPECT_TRUE(Read("block, 12 layers").some_layers);
+}
+
+TEST(RecomputeTextTest, PartsOfALayer) {
+  EXPECT_EQ(Read("selective").recompute, Recompute::kSelective);
+  EXPECT_EQ(Read("recompute gelu").ops, Ops{"activation"});
+  EXPECT_EQ(Read("checkpoint_lvl=2").ops, (Ops{"mlp1", "activation"}));
+  const RecomputeText mixed = Read("mlp checkpoint_lvl=1 for 24 layers, 2 for 24");
+  EXPECT_EQ(mixed.ops, Ops{"activation"});
+  EXPECT_EQ(mixed.more, Ops{"mlp1"});
+  EXPECT_EQ(mixed.share, 0.5);
+  EXPECT_FALSE(mixed.some_layers);
+}
+
+TEST(RecomputeTextTest, AnotherWordIsNotKnown) {
+  EXPECT_FALSE(Read("sometimes").known);
+  EXPECT_EQ(Read("sometimes").recompute, Recompute::kNone);
+}
+
+}  // namespace
+}  // namespace meshwright
