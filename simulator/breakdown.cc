@@ -42,7 +42,7 @@ class Explainer {
   int32_t LastBefore(const Task& task) const {
     int32_t last = task.previous;
     for (int32_t i = 0; i < task.num_waits; ++i) {
-      last = Later(last, list_.waits[static_cast<size_t>(task.first_wait + i)]);
+      last = Later(last, list_.waits[static_cast<size_t>(task.first_wait + i)].task);
     }
     return last;
   }

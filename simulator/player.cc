@@ -10,97 +10,21 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "simulator/fair_shares.h"
+#include "simulator/play_state.h"
 
 namespace meshwright {
 namespace {
 
-constexpr Nanos kNever = Nanos(std::numeric_limits<int64_t>::max());
-constexpr Nanos kNotYet = Nanos(-1);
-
-// What a stream is running.
-struct Running {
-  int32_t task = -1;  // none
-  const Task* of = nullptr;
-  const Piece* pieces = nullptr;  // of its run
-  bool folded = false;
-  int64_t layer = 0;          // of task.count
-  int32_t piece = 0;          // the one that runs, or where a folded stretch begins
-  int64_t remaining = 0;      // of the piece, in nanoseconds x kWhole; not kept up while folded
-  Nanos updated;              // when `remaining` held; the beginning of the folded stretch
-  int32_t own_rate = kWhole;  // what this rank would allow, in kWhole-ths
-  int32_t shared = kWhole;    // what the links that it shares with other classes allow
-  int32_t rate = kWhole;      // the lower one; of transfers, of both ranks
-  Nanos end = kNever;  // of the piece or the folded stretch; the receiving half of a transfer never ends by itself
-
-  // The same at another moment, in the same task or one that is alike.
-  bool SameBut(const Running& other, int32_t tasks, Nanos time) const {
-    if (task < 0 || other.task < 0) return task == other.task;
-    return task + tasks == other.task && folded == other.folded && layer == other.layer && piece == other.piece &&
-           remaining == other.remaining && updated + time == other.updated && own_rate == other.own_rate &&
-           shared == other.shared && rate == other.rate &&
-           (end == kNever ? other.end == kNever : end + time == other.end);
-  }
-};
-
-struct ClassState {
-  std::array<Running, kNumStreams> running;
-  uint32_t busy = 0;                          // streams that run something, as a bit set
-  std::array<size_t, kNumStreams> head = {};  // the next task of each stream to start
-};
-
-// The streams of a bit set, in ascending order.
-class Streams {
- public:
-  explicit Streams(uint32_t bits) : bits_(bits) {}
-  struct Iterator {
-    uint32_t bits;
-    size_t operator*() const { return static_cast<size_t>(std::countr_zero(bits)); }
-    Iterator& operator++() {
-      bits &= bits - 1;
-      return *this;
-    }
-    friend bool operator==(const Iterator&, const Iterator&) = default;
-  };
-  Iterator begin() const { return {bits_}; }
-  Iterator end() const { return {0}; }
-
- private:
-  uint32_t bits_;
-};
-
-// Classes, visited in ascending order.
-class ClassSet {
- public:
-  ClassSet(size_t num_classes, bool all) : size_(num_classes), words_((num_classes + 63) / 64) {
-    for (size_t c = 0; all && c < num_classes; ++c) Insert(c);
-  }
-  void Insert(size_t c) { words_[c / 64] |= uint64_t{1} << (c % 64); }
-  void Erase(size_t c) { words_[c / 64] &= ~(uint64_t{1} << (c % 64)); }
-  // The first member at or after `c`, or the number of classes.
-  size_t From(size_t c) const {
-    for (size_t w = c / 64; w < words_.size(); ++w) {
-      const uint64_t rest = w == c / 64 ? words_[w] & (~uint64_t{0} << (c % 64)) : words_[w];
-      if (rest != 0) return w * 64 + static_cast<size_t>(std::countr_zero(rest));
-    }
-    return size_;
-  }
-
- private:
-  size_t size_;
-  std::vector<uint64_t> words_;
-};
-
 class Player {
  public:
-  Player(const Program& program, const std::vector<TaskList>& lists, const Watched* watched)
+  Player(const Program& program, const std::vector<TaskList>& lists)
       : program_(program),
         lists_(lists),
-        watched_(watched),
+        loops_(lists.size(), Loop::None()),
         classes_(lists.size()),
         next_(lists.size(), kNever),
         may_start_(lists.size(), true),
         rates_stale_(lists.size(), false) {
-    result_.times.resize(lists.size());
     for (const TaskList& list : lists) {
       for (size_t s = num_streams_; s < kNumStreams; ++s) {
         if (!list.streams[s].empty()) num_streams_ = s + 1;
@@ -109,48 +33,86 @@ class Player {
         for (const Run& run : block.runs) num_shared_links_ = std::max(num_shared_links_, run.shared);
       }
     }
-    for (size_t c = 0; c < lists.size(); ++c) result_.times[c].assign(lists[c].tasks.size(), {kNotYet, kNotYet});
   }
 
   absl::StatusOr<PlayedTimes> PlayAll() {
+    PlayedTimes result;
+    result.times.resize(lists_.size());
+    for (size_t c = 0; c < lists_.size(); ++c) result.times[c].assign(lists_[c].tasks.size(), {kNotYet, kNotYet});
+    times_ = &result.times;
+    PlayToTheEnd();
+    if (const Waiting left = FirstLeft(); left.task >= 0) return Stuck(left);
+    result.makespan = now_;
+    return result;
+  }
+
+  std::optional<Nanos> PlayLonger(const std::vector<Period>& periods, int64_t more) {
+    periods_ = &periods;
+    turns_ = static_cast<int32_t>(more);
+    for (size_t c = 0; c < lists_.size(); ++c) {
+      loops_[c].tasks = periods[c].tasks;
+      loops_[c].length = periods[c].on_stream;
+      for (size_t s = 0; s < kNumStreams; ++s) {
+        const auto& queue = lists_[c].streams[s];
+        loops_[c].end[s] =
+            static_cast<int32_t>(std::lower_bound(queue.begin(), queue.end(), periods[c].end) - queue.begin());
+        if (loops_[c].end[s] == 0) classes_[c].turn[s] = turns_;
+      }
+    }
+    watch_at_ = periods[0].begin;
+    PlayToTheEnd();
+    if (unclear_ || FirstLeft().task >= 0) return std::nullopt;
+    return now_ + left_out_;
+  }
+
+ private:
+  void PlayToTheEnd() {
     while (true) {
       StartWhatCan();
       for (size_t c = rates_stale_.From(0); c < classes_.size(); c = rates_stale_.From(c + 1)) UpdateRates(c);
       if (num_shared_links_ > 0) ShareLinks();
-      if (watched_ != nullptr && !result_.recurrence.has_value()) Watch();
+      if (periods_ != nullptr) Watch();
       Nanos next = kNever;
       for (const Nanos of_class : next_) next = std::min(next, of_class);
-      if (next == kNever) break;
+      if (next == kNever || unclear_) return;
       now_ = next;
       for (size_t c = 0; c < classes_.size(); ++c) {
         if (next_[c] == now_) EndWhatEnds(c);
       }
     }
-    for (size_t c = 0; c < classes_.size(); ++c) {
-      for (size_t s = 0; s < num_streams_; ++s) {
-        if (const int32_t task = Head(c, s); task >= 0) return Stuck({c, task});
-      }
-    }
-    result_.makespan = now_;
-    return std::move(result_);
   }
 
- private:
   const Task& TaskOf(size_t c, int32_t task) const { return lists_[c].tasks[static_cast<size_t>(task)]; }
-  TaskTimes& TimesOf(size_t c, int32_t task) { return result_.times[c][static_cast<size_t>(task)]; }
-  bool Done(size_t c, int32_t task) const { return result_.times[c][static_cast<size_t>(task)].end != kNotYet; }
+  TaskTimes& TimesOf(size_t c, int32_t task) { return (*times_)[c][static_cast<size_t>(task)]; }
+  // Whether it has happened, of a task in that turn.
+  bool Done(size_t c, const Wait& wait, int32_t turn) const {
+    const size_t s = static_cast<size_t>(wait.stream);
+    return wait.place + turn * loops_[c].length[s] < classes_[c].done[s];
+  }
 
   // The task at the head of a stream that is idle, or -1.
   int32_t Head(size_t c, size_t stream) const {
     const ClassState& state = classes_[c];
     const auto& queue = lists_[c].streams[stream];
-    return state.running[stream].task >= 0 || state.head[stream] == queue.size() ? -1 : queue[state.head[stream]];
+    const size_t head = static_cast<size_t>(state.head[stream]);
+    return state.running[stream].task >= 0 || head == queue.size() ? -1 : queue[head];
   }
 
-  bool Ready(size_t c, int32_t id) const {
+  bool Ready(size_t c, int32_t id, int32_t turn) {
     const Task& task = TaskOf(c, id);
-    const auto first = lists_[c].waits.begin() + task.first_wait;
-    return std::all_of(first, first + task.num_waits, [&](int32_t wait) { return Done(c, wait); });
+    const Wait* const first = lists_[c].waits.data() + task.first_wait;
+    for (const Wait* wait = first; wait != first + task.num_waits; ++wait) {
+      if (Done(c, *wait, turn)) continue;
+      if (turn > 0 && Done(c, *wait, 0) && IsIrregular(c, id, *wait)) unclear_ = true;
+      return false;
+    }
+    return true;
+  }
+
+  // Whether what is waited for in a later turn may lie less than as many periods later.
+  bool IsIrregular(size_t c, int32_t id, const Wait& wait) const {
+    const Period& period = (*periods_)[c];
+    return wait.task < period.begin || std::binary_search(period.irregular.begin(), period.irregular.end(), id);
   }
 
   void StartWhatCan() {
@@ -164,7 +126,8 @@ class Player {
 
   void StartHead(size_t c, size_t stream) {
     const int32_t id = Head(c, stream);
-    if (id < 0 || !Ready(c, id)) return;
+    const int32_t turn = classes_[c].turn[stream];
+    if (id < 0 || !Ready(c, id, turn)) return;
     const Task& task = TaskOf(c, id);
     if (!task.run->is_transfer) {
       Begin(c, stream, id, task.time());
@@ -173,26 +136,29 @@ class Player {
     const size_t peer = static_cast<size_t>(task.run->peer);
     const Task& partner = TaskOf(peer, task.partner);
     const size_t peer_stream = static_cast<size_t>(partner.run->stream);
-    if (Head(peer, peer_stream) != task.partner || !Ready(peer, task.partner)) return;
+    const int32_t head = Head(peer, peer_stream);
+    const int32_t peer_turn = classes_[peer].turn[peer_stream];
+    if (head < 0 || head - task.partner != (turn - peer_turn) * loops_[peer].tasks) return;
+    if (!Ready(peer, head, peer_turn)) return;
     const Nanos time = std::max(task.time(), partner.time());
     Begin(c, stream, id, time);
-    Begin(peer, peer_stream, task.partner, time);
+    Begin(peer, peer_stream, head, time);
   }
 
   void Begin(size_t c, size_t stream, int32_t id, Nanos time) {
-    TaskTimes& times = TimesOf(c, id);
-    times.begin = now_;
+    if (times_ != nullptr) TimesOf(c, id).begin = now_;
     ClassState& state = classes_[c];
-    ++state.head[stream];
+    Running& running = state.running[stream];
+    running.turn = state.turn[stream];
+    GoOn(c, stream);
     if (time == Nanos()) {
-      times.end = now_;
+      if (times_ != nullptr) TimesOf(c, id).end = now_;
+      ++state.done[stream];
       may_start_.Insert(c);
       return;
     }
-    Running& running = state.running[stream];
     state.busy |= uint32_t{1} << stream;
     const Task& task = TaskOf(c, id);
-    running = Running();
     running.task = id;
     running.of = &task;
     running.pieces = &task.piece(0);
@@ -202,6 +168,19 @@ class Player {
     if (running.remaining == 0) NextPiece(task, &running);
     if (!task.run->is_transfer || task.run->send) running.end = EndOf(running);
     rates_stale_.Insert(c);
+  }
+
+  // To the next task of a stream, which may be that of another turn.
+  void GoOn(size_t c, size_t stream) {
+    ClassState& state = classes_[c];
+    const Loop& loop = loops_[c];
+    if (++state.head[stream] != loop.end[stream] || state.turn[stream] == turns_) return;
+    if (loop.length[stream] == 0) {
+      state.turn[stream] = turns_;
+    } else {
+      state.head[stream] -= loop.length[stream];
+      ++state.turn[stream];
+    }
   }
 
   static Nanos EndOf(const Running& running) {
@@ -241,7 +220,8 @@ class Player {
 
   void End(size_t c, size_t stream) {
     ClassState& state = classes_[c];
-    TimesOf(c, state.running[stream].task).end = now_;
+    if (times_ != nullptr) TimesOf(c, state.running[stream].task).end = now_;
+    ++state.done[stream];
     state.running[stream] = Running();
     state.busy &= ~(uint32_t{1} << stream);
     may_start_.Insert(c);
@@ -431,45 +411,70 @@ class Player {
 
   struct State {
     Nanos time;
+    int64_t period = 0;  // of the first class
     std::vector<ClassState> classes;
   };
+  // States of so many periods before are compared with, for turns of few periods; and one of longer ago, taken anew at
+  // each power of two, for those of many (Brent's search for cycles).
+  static constexpr size_t kRecent = 4;
 
   // Once a period of the first class: whether all was like this before.
   void Watch() {
-    const Period& first = watched_->periods[0];
     const auto& queue = lists_[0].streams[static_cast<size_t>(Stream::kCompute)];
-    const size_t head = classes_[0].head[static_cast<size_t>(Stream::kCompute)];
-    if (head == queue.size() || queue[head] < first.begin) return;
-    const int32_t period = (queue[head] - first.begin) / first.tasks;
-    if (period <= watched_period_) return;
-    watched_period_ = period;
-    states_.push_back({now_, classes_});
-    const int64_t most = std::min<int64_t>(watched_->turns, static_cast<int64_t>(states_.size()) - 1);
-    for (int64_t back = 1; back <= most; ++back) {
-      const State& before = states_[states_.size() - 1 - static_cast<size_t>(back)];
-      if (watched_->turns % back != 0 || !ComesBack(before, static_cast<int32_t>(back))) continue;
-      result_.recurrence = Recurrence{static_cast<int32_t>(back), now_ - before.time};
-      return;
+    const size_t head = static_cast<size_t>(classes_[0].head[static_cast<size_t>(Stream::kCompute)]);
+    const Period& first = (*periods_)[0];
+    if (head == queue.size()) return;
+    const int64_t next = queue[head] + int64_t{classes_[0].turn[static_cast<size_t>(Stream::kCompute)]} * first.tasks;
+    if (next < watch_at_) return;
+    const int64_t period = (next - first.begin) / first.tasks;
+    watch_at_ = first.begin + (period + 1) * first.tasks;
+    for (auto before = recent_.rbegin(); before != recent_.rend(); ++before) {
+      if (LeaveOut(*before, period)) return;
     }
+    if (LeaveOut(long_ago_, period)) return;
+    if (recent_.size() == kRecent) std::rotate(recent_.begin(), recent_.begin() + 1, recent_.end());
+    if (recent_.size() < kRecent) recent_.emplace_back();
+    recent_.back() = {now_, period, classes_};
+    if (std::has_single_bit(static_cast<uint64_t>(period))) long_ago_ = recent_.back();
   }
 
-  bool ComesBack(const State& before, int32_t periods) const {
+  // Leaves out all turns that take what this one took; false where the state is another one.
+  bool LeaveOut(const State& before, int64_t period) {
+    const int32_t back = static_cast<int32_t>(period - before.period);
+    if (before.classes.empty() || !ComesBack(before, back)) return false;
+    int32_t most = turns_;
     for (size_t c = 0; c < classes_.size(); ++c) {
-      const Period& period = watched_->periods[c];
       for (size_t s = 0; s < num_streams_; ++s) {
-        const size_t head = before.classes[c].head[s];
-        const int32_t running = before.classes[c].running[s].task;
-        const size_t done = running < 0 ? head : head - 1;
-        if (static_cast<size_t>(period.long_ago[s]) > done) return false;
-        const auto& queue = lists_[c].streams[s];
-        if (head + static_cast<size_t>(period.on_stream[s] * periods) != classes_[c].head[s]) return false;
-        if (!before.classes[c].running[s].SameBut(classes_[c].running[s], period.tasks * periods, now_ - before.time)) {
-          return false;
-        }
-        if (period.on_stream[s] == 0) continue;
-        if (classes_[c].head[s] == queue.size()) return false;
-        const int32_t first = running < 0 ? queue[head] : running;
-        if (first < period.begin || queue[classes_[c].head[s]] >= period.end) return false;
+        if (loops_[c].length[s] > 0) most = std::min(most, turns_ - classes_[c].turn[s]);
+      }
+    }
+    const int32_t times = most / back;
+    for (size_t c = 0; c < classes_.size(); ++c) {
+      for (size_t s = 0; s < num_streams_; ++s) {
+        if (loops_[c].length[s] == 0 && classes_[c].turn[s] == turns_) classes_[c].turn[s] -= times * back;
+      }
+    }
+    turns_ -= times * back;
+    left_out_ += (now_ - before.time) * times;
+    watch_at_ = std::numeric_limits<int64_t>::max();
+    return true;
+  }
+
+  bool ComesBack(const State& before, int32_t back) const {
+    for (size_t c = 0; c < classes_.size(); ++c) {
+      const Period& period = (*periods_)[c];
+      const ClassState &then = before.classes[c], &state = classes_[c];
+      for (size_t s = 0; s < num_streams_; ++s) {
+        const int32_t length = period.on_stream[s];
+        if (period.long_ago[s] > then.done[s] || then.done[s] + back * length != state.done[s]) return false;
+        if (then.head[s] + (then.turn[s] + back) * length != state.head[s] + state.turn[s] * length) return false;
+        if (!then.running[s].SameBut(state.running[s], back, period.tasks, now_ - before.time)) return false;
+        if (length == 0) continue;
+        // Both within the periods.
+        if (then.head[s] >= loops_[c].end[s] || state.head[s] >= loops_[c].end[s]) return false;
+        const int32_t running = then.running[s].task;
+        const int32_t first = running < 0 ? lists_[c].streams[s][static_cast<size_t>(then.head[s])] : running;
+        if (first < period.begin) return false;
       }
     }
     return true;
@@ -482,12 +487,22 @@ class Player {
     friend bool operator==(const Waiting&, const Waiting&) = default;
   };
 
+  // The first stream that has tasks left; of those of a list, when nothing goes on.
+  Waiting FirstLeft() const {
+    for (size_t c = 0; c < classes_.size(); ++c) {
+      for (size_t s = 0; s < num_streams_; ++s) {
+        if (const int32_t task = Head(c, s); task >= 0) return {c, task};
+      }
+    }
+    return {};
+  }
+
   // What a waiting task waits for: the first of its events that has not happened, or else its partner.
   Waiting BlockerOf(const Waiting& waiting) const {
     const Task& task = TaskOf(waiting.c, waiting.task);
     for (int32_t i = 0; i < task.num_waits; ++i) {
-      const int32_t wait = lists_[waiting.c].waits[static_cast<size_t>(task.first_wait + i)];
-      if (!Done(waiting.c, wait)) return {waiting.c, wait};
+      const Wait& wait = lists_[waiting.c].waits[static_cast<size_t>(task.first_wait + i)];
+      if (!Done(waiting.c, wait, 0)) return {waiting.c, wait.task};
     }
     return {static_cast<size_t>(task.run->peer), task.partner};
   }
@@ -517,14 +532,19 @@ class Player {
 
   const Program& program_;
   const std::vector<TaskList>& lists_;
-  const Watched* const watched_;
-  std::vector<State> states_;  // one of each period
-  int32_t watched_period_ = -1;
+  std::vector<Loop> loops_;                       // by class
+  const std::vector<Period>* periods_ = nullptr;  // of a longer step
+  int32_t turns_ = 0;                             // that each class takes
+  bool unclear_ = false;                          // whether something that a turn waits for has happened
+  int64_t watch_at_ = 0;                          // from which task of the first class on to look again
+  std::vector<State> recent_;                     // the latest last
+  State long_ago_;
+  Nanos left_out_;
   std::vector<ClassState> classes_;
   std::vector<Nanos> next_;  // by class: the first end
   ClassSet may_start_;       // something has happened that a class may have waited for
   ClassSet rates_stale_;
-  PlayedTimes result_;
+  std::vector<std::vector<TaskTimes>>* times_ = nullptr;  // of a step that is played task by task
   Nanos now_;
   size_t num_streams_ = 0;  // up to the last one that anybody uses
   int32_t num_shared_links_ = 0;
@@ -534,8 +554,13 @@ class Player {
 
 }  // namespace
 
-absl::StatusOr<PlayedTimes> Play(const Program& program, const std::vector<TaskList>& lists, const Watched* watched) {
-  return Player(program, lists, watched).PlayAll();
+absl::StatusOr<PlayedTimes> Play(const Program& program, const std::vector<TaskList>& lists) {
+  return Player(program, lists).PlayAll();
+}
+
+std::optional<Nanos> PlayLonger(const Program& program, const std::vector<TaskList>& lists,
+                                const std::vector<Period>& periods, int64_t more) {
+  return Player(program, lists).PlayLonger(periods, more);
 }
 
 }  // namespace meshwright

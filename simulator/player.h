@@ -33,20 +33,17 @@ struct TaskTimes {
 struct PlayedTimes {
   std::vector<std::vector<TaskTimes>> times;
   Nanos makespan;
-  std::optional<Recurrence> recurrence;  // the first that was seen, if asked for
 };
 
 // `program` is asked for names only. kFailedPrecondition when tasks wait for each other for ever: the message is
 // the circle, one line for each instruction in it and what it waits for.
-//
-// With `watched`, those of the lists, `recurrence` says whether the state of play came back within the periods, one
-// that divides `turns`.
-struct Watched {
-  std::vector<Period> periods;  // by class
-  int64_t turns = 1;
-};
-absl::StatusOr<PlayedTimes> Play(const Program& program, const std::vector<TaskList>& lists,
-                                 const Watched* watched = nullptr);
+absl::StatusOr<PlayedTimes> Play(const Program& program, const std::vector<TaskList>& lists);
+
+// The makespan of the step whose lists have `more` periods more (simulator/repetition.h; `periods` are those of the
+// lists). Nothing where the lists do not tell what a task of a turn waits for, or where tasks wait for each other for
+// ever. Memory: that of the lists, however many the turns.
+std::optional<Nanos> PlayLonger(const Program& program, const std::vector<TaskList>& lists,
+                                const std::vector<Period>& periods, int64_t more);
 
 }  // namespace meshwright
 

@@ -53,7 +53,14 @@ class PeriodFinder {
       while (period.begin > 0 && Alike(c, period.begin - 1)) --period.begin;
       while (period.end + period.tasks < size && Alike(c, period.end)) ++period.end;
       period.end += period.tasks;
-      if (period.end - period.begin <= period.tasks) return std::nullopt;
+      if (period.end - period.begin < 2 * period.tasks) return std::nullopt;
+      auto& irregular = period.irregular;
+      std::sort(irregular.begin(), irregular.end());
+      irregular.erase(irregular.begin(),
+                      std::lower_bound(irregular.begin(), irregular.end(), period.end - period.tasks));
+    }
+    for (size_t c = 0; c < lists_.size(); ++c) {
+      if (!MeetsPeriods(c)) return std::nullopt;
     }
     return std::move(periods_);
   }
@@ -74,7 +81,31 @@ class PeriodFinder {
     return static_cast<size_t>(list.tasks[static_cast<size_t>(task)].run->stream);
   }
 
-  // Notes what the first waits for where it is long ago.
+  // Whether transfers find their partners where a peer takes more turns, too: up to the last period at the same place
+  // of its list, which is then one of a turn if it is behind the peer's last period; from the end on as far from its
+  // end.
+  bool MeetsPeriods(size_t c) const {
+    const Period& period = periods_[c];
+    const TaskList& list = lists_[c];
+    for (int32_t i = 0; i < static_cast<int32_t>(list.tasks.size()); ++i) {
+      const Task& task = list.tasks[static_cast<size_t>(i)];
+      if (!task.run->is_transfer) continue;
+      const size_t peer = static_cast<size_t>(task.run->peer);
+      const Period& other = periods_[peer];
+      if (i >= period.end) {
+        if (task.partner < other.begin) return false;
+        continue;
+      }
+      if (i >= period.end - period.tasks && task.partner < other.begin) return false;
+      if (task.partner < other.end) continue;
+      if (i < period.begin + period.tasks || task.partner - other.tasks >= other.end) return false;
+      const auto run_of = [&](int32_t partner) { return lists_[peer].tasks[static_cast<size_t>(partner)].run; };
+      if (run_of(task.partner) != run_of(task.partner - other.tasks)) return false;
+    }
+    return true;
+  }
+
+  // Notes what the second waits for where it is long ago.
   bool Alike(size_t c, int32_t first) {
     const TaskList& list = lists_[c];
     Period& period = periods_[c];
@@ -83,28 +114,26 @@ class PeriodFinder {
     if (a.run != b.run || a.layer != b.layer || a.count != b.count || a.num_waits > b.num_waits) return false;
     if (a.run->is_transfer && a.partner + periods_[static_cast<size_t>(a.run->peer)].tasks != b.partner) return false;
     bool moves = a.num_waits == b.num_waits;
-    for (int32_t i = 0; moves && i < a.num_waits; ++i) moves = WaitOf(list, a, i) + period.tasks == WaitOf(list, b, i);
+    for (int32_t i = 0; moves && i < a.num_waits; ++i) {
+      moves = WaitOf(list, a, i).task + period.tasks == WaitOf(list, b, i).task;
+    }
     if (moves) return true;
     for (int32_t i = 0; i < b.num_waits; ++i) {
-      const int32_t wait = WaitOf(list, b, i);
-      const size_t stream = StreamOf(list, wait);
-      const int32_t place = PlaceOnStream(list, wait);
+      const Wait& wait = WaitOf(list, b, i);
+      const size_t stream = static_cast<size_t>(wait.stream);
       if (i < a.num_waits) {
-        const int32_t before = WaitOf(list, a, i);
-        if (StreamOf(list, before) != stream) return false;
-        if (place > PlaceOnStream(list, before) + period.on_stream[stream]) return false;
+        const Wait& before = WaitOf(list, a, i);
+        if (before.stream != wait.stream) return false;
+        if (wait.place > before.place + period.on_stream[stream]) return false;
       }
-      period.long_ago[stream] = std::max(period.long_ago[stream], place + 1);
+      period.long_ago[stream] = std::max(period.long_ago[stream], wait.place + 1);
     }
+    period.irregular.push_back(first + period.tasks);
     return true;
   }
 
-  static int32_t WaitOf(const TaskList& list, const Task& task, int32_t i) {
+  static const Wait& WaitOf(const TaskList& list, const Task& task, int32_t i) {
     return list.waits[static_cast<size_t>(task.first_wait + i)];
-  }
-  static int32_t PlaceOnStream(const TaskList& list, int32_t task) {
-    const std::vector<int32_t>& stream = list.streams[StreamOf(list, task)];
-    return static_cast<int32_t>(std::lower_bound(stream.begin(), stream.end(), task) - stream.begin());
   }
 
   const Program& program_;

@@ -98,12 +98,9 @@ absl::StatusOr<SimulationResult> Simulate(const Program& program, const Prices& 
 absl::StatusOr<std::optional<Nanos>> SimulateLonger(const Program& program, const Prices& prices,
                                                     const MorePeriods& periods) {
   MESHWRIGHT_ASSIGN_OR_RETURN(const std::vector<TaskList> lists, Unroll(program, prices, Folding::kRunsWithoutSyncs));
-  std::optional<std::vector<Period>> found = FindPeriods(program, lists, periods.distance);
+  const std::optional<std::vector<Period>> found = FindPeriods(program, lists, periods.distance);
   if (!found.has_value()) return std::nullopt;
-  const Watched watched = {*std::move(found), periods.more};
-  MESHWRIGHT_ASSIGN_OR_RETURN(const PlayedTimes played, Play(program, lists, &watched));
-  if (!played.recurrence.has_value()) return std::nullopt;
-  return played.makespan + played.recurrence->time * (periods.more / played.recurrence->periods);
+  return PlayLonger(program, lists, *found, periods.more);
 }
 
 std::string ToText(const SimulationResult& result, const Program& program) {

@@ -485,16 +485,23 @@ TEST(SimulateLongerTest, CountsPeriodsInsteadOfPlayingThem) {
   }
 }
 
-// Where the number of periods is none of a recurrence's.
-TEST(SimulateLongerTest, CountsWholeRecurrencesOnly) {
-  const Program program = MakePipeline(ThreeStages(24));
-  ASSERT_OK_AND_ASSIGN(const std::optional<Nanos> counted, SimulateLonger(program, WithContention(program), {1, 4}));
-  EXPECT_FALSE(counted.has_value());
+// Where the number of periods is none of a recurrence's, the rest is played; and where the step is over before the
+// state comes back, all of it.
+TEST(SimulateLongerTest, PlaysPeriodsThatItCannotCount) {
+  const Program shorter = MakePipeline(ThreeStages(7));
+  for (const int64_t more : {0, 1, 2, 3, 4, 5, 100, 101}) {
+    const Program longer = MakePipeline(ThreeStages(7 + more));
+    ASSERT_OK_AND_ASSIGN(const SimulationResult played, Simulate(longer, WithContention(longer)));
+    ASSERT_OK_AND_ASSIGN(const std::optional<Nanos> counted,
+                         SimulateLonger(shorter, WithContention(shorter), {.distance = 1, .more = more}));
+    ASSERT_TRUE(counted.has_value());
+    EXPECT_EQ(*counted, played.makespan) << more << " more";
+  }
 }
 
-// Four micro-batches on three stages fill and empty the pipeline; gpipe does nothing twice in turn.
+// Three micro-batches on three stages fill and empty the pipeline; gpipe does nothing twice in turn.
 TEST(SimulateLongerTest, SaysSoWhereNothingRepeats) {
-  const Program filling = MakePipeline(ThreeStages(4));
+  const Program filling = MakePipeline(ThreeStages(3));
   ASSERT_OK_AND_ASSIGN(std::optional<Nanos> counted, SimulateLonger(filling, WithContention(filling), {1, 8}));
   EXPECT_FALSE(counted.has_value());
   PipelineOptions gpipe = ThreeStages(30);

@@ -242,7 +242,7 @@ class Issuer {
       int32_t& latest = seen[static_cast<size_t>(recorder)];
       if (recorder == run.stream || id <= latest) continue;
       latest = id;
-      waits.push_back(id);
+      waits.push_back({id, list_.tasks[static_cast<size_t>(id)].place, recorder});
     }
     if (LeftOut(run) && (waits.empty() || run.records.empty())) return stream.empty() ? -1 : stream.back();
     if (may_extend && waits.empty()) {
@@ -256,6 +256,7 @@ class Issuer {
     task.slot = static_cast<int32_t>(slot);
     task.layer = static_cast<int32_t>(layer);
     task.previous = stream.empty() ? -1 : stream.back();
+    task.place = static_cast<int32_t>(stream.size());
     task.first_wait = static_cast<int32_t>(list_.waits.size());
     task.num_waits = static_cast<int32_t>(waits.size());
     list_.waits.insert(list_.waits.end(), waits.begin(), waits.end());
@@ -285,7 +286,7 @@ class Issuer {
   std::vector<size_t> first_register_;
   std::vector<int32_t> registers_;  // the task that recorded last, per event instance
   std::vector<int32_t> of_run_;
-  std::array<std::vector<int32_t>, kNumStreams> waits_;             // of the next task of each stream
+  std::array<std::vector<Wait>, kNumStreams> waits_;                // of the next task of each stream
   std::array<std::array<int32_t, kNumStreams>, kNumStreams> seen_;  // the last task of each stream waited for
 };
 

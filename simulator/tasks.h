@@ -69,6 +69,7 @@ struct Task {
   int32_t layer = 0;                      // the first
   int32_t count = 1;                      // layers
   int32_t previous = -1;                  // the task before it on its stream
+  int32_t place = 0;                      // on its stream
   int32_t first_wait = 0, num_waits = 0;  // in TaskList::waits
   int32_t partner = -1;                   // transfers: task of class run->peer
 
@@ -76,11 +77,17 @@ struct Task {
   const Piece& piece(int32_t index) const { return block->pieces[static_cast<size_t>(run->first_piece + index)]; }
 };
 
+// What a task waits for, and where that stands.
+struct Wait {
+  int32_t task = 0, place = 0;
+  Stream stream = Stream::kCompute;
+};
+
 // Of one class.
 struct TaskList {
   std::vector<UnrolledBlock> blocks;
   std::vector<Task> tasks;  // in issue order
-  std::vector<int32_t> waits;
+  std::vector<Wait> waits;
   std::array<std::vector<int32_t>, kNumStreams> streams;  // tasks of each stream, in issue order
 };
 

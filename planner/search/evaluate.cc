@@ -4,7 +4,6 @@
 #include <deque>
 #include <map>
 #include <mutex>
-#include <numeric>
 #include <optional>
 #include <set>
 #include <utility>
@@ -193,38 +192,23 @@ struct Shorter {
   MorePeriods periods;
 };
 
-// Some numbers to try, the lowest first; none where they would be most of the micro-batches.
-std::vector<Shorter> Shorten(const Strategy& strategy) {
+// Nothing where it would be most of the micro-batches.
+std::optional<Shorter> Shorten(const Strategy& strategy) {
   const Schedule schedule = strategy.stages > 1 ? strategy.schedule : Schedule::kOneFOneB;
   // Forward and backward passes do not alternate.
-  if (schedule == Schedule::kGpipe) return {};
+  if (schedule == Schedule::kGpipe) return std::nullopt;
   const bool in_order = schedule == Schedule::kOneFOneB && strategy.chunks == 1;
   const bool in_groups = schedule == Schedule::kOneFOneB && strategy.chunks > 1;  // of a micro-batch for each stage
   const int64_t distance = in_groups ? strategy.stages : 1;
   const int64_t period = distance * DirectionsOf(schedule);  // micro-batches
   // With so many each stage has as many in flight as it ever has.
   const int64_t fill = strategy.stages * (in_order ? 1 : 2);
-  std::vector<Shorter> shorter;
-  // With so many periods more for the stages to come to their pace and to show that they do. The state of play comes
-  // back after a few of them, or, where the way through all stages and back is the longest, after one for each stage.
-  // `worth`: of the micro-batches at most that share, as it is in vain where the stages find no pace.
-  const auto add = [&](int64_t settling, int64_t comes_back, double worth) {
-    const int64_t spare = strategy.microbatches - fill - settling * period;
-    const int64_t more = spare / (comes_back * period) * comes_back;
-    const int64_t left = strategy.microbatches - more * period;
-    if (static_cast<double>(left) > worth * static_cast<double>(strategy.microbatches)) return;
-    shorter.push_back({left, {distance, more}});
-  };
-  if (in_groups) {
-    add(2, 1, 0.75);
-    add(4, 1, 0.5);
-  } else if (in_order) {
-    add(6, 4, 0.75);
-    add(24, std::lcm(4, strategy.stages), 0.5);
-  } else {
-    add(8, 4, 1.0 / 3);  // stages are less tied to each other
-  }
-  return shorter;
+  // And so many periods more for all stages to do twice what the longer step repeats.
+  const int64_t shown = in_groups ? 2 : in_order ? 3 : 6;
+  const int64_t more = (strategy.microbatches - fill) / period - shown;
+  const int64_t left = strategy.microbatches - more * period;
+  if (more < 1 || 4 * left > 3 * strategy.microbatches) return std::nullopt;
+  return Shorter{left, {distance, more}};
 }
 
 // Fills in what follows from the step's time.
@@ -259,20 +243,21 @@ absl::StatusOr<Evaluation> EvaluateMicrobatch(const Problem& problem, const Micr
 absl::StatusOr<Prediction> PredictMicrobatch(const Problem& problem, const Microbatch& microbatch,
                                              const CostModel& costs, const Strategy& strategy, Simulated simulated,
                                              BucketRange* same = nullptr) {
-  for (const Shorter& shorter : Shorten(strategy)) {
+  if (const std::optional<Shorter> shorter = Shorten(strategy); shorter.has_value()) {
     Strategy fewer = strategy;
-    fewer.microbatches = shorter.microbatches;
+    fewer.microbatches = shorter->microbatches;
     MESHWRIGHT_ASSIGN_OR_RETURN(const Program program, LowerFor(problem, microbatch, fewer, same));
     Prediction prediction;
     SetMemory(program, problem, &prediction);
     if (simulated == Simulated::kWhatFits && !prediction.fits()) return prediction;
     MESHWRIGHT_ASSIGN_OR_RETURN(const Prices prices, PriceProgram(program, costs, problem.host));
-    const absl::StatusOr<std::optional<Nanos>> step = SimulateLonger(program, prices, shorter.periods);
-    if (!step.ok()) break;  // what is wrong is to be said of the step that was asked for
-    if (!step->has_value()) continue;
-    prediction.step = **step;
-    SetSpeed(problem, microbatch.work, strategy, &prediction);
-    return prediction;
+    const absl::StatusOr<std::optional<Nanos>> step = SimulateLonger(program, prices, shorter->periods);
+    // What is wrong is to be said of the step that was asked for.
+    if (step.ok() && step->has_value()) {
+      prediction.step = **step;
+      SetSpeed(problem, microbatch.work, strategy, &prediction);
+      return prediction;
+    }
   }
   MESHWRIGHT_ASSIGN_OR_RETURN(Evaluation evaluation,
                               EvaluateMicrobatch(problem, microbatch, costs, strategy, simulated, same));

@@ -56,9 +56,9 @@ absl::StatusOr<Evaluation> EvaluateGraph(const Problem& problem, const Graph& gr
                                          const Strategy& strategy, Simulated simulated = Simulated::kAll);
 
 // EvaluateGraph's prediction to the nanosecond and the byte, as far as a ranking needs it. Where a step has many more
-// micro-batches than it takes until its stages do the same again and again, only so many are lowered and played, and
-// the rest is counted (simulator/repetition.h): `time` and `critical_class` stay unset. Where they never do, or the
-// step is short, this is EvaluateGraph.
+// micro-batches than it takes to show what its stages repeat, only so many are lowered, and the others are played as
+// turns of these or counted (simulator/repetition.h): `time` and `critical_class` stay unset. Where the step is short,
+// or its stages repeat nothing, this is EvaluateGraph.
 absl::StatusOr<Prediction> PredictGraph(const Problem& problem, const Graph& graph, const CostModel& costs,
                                         const Strategy& strategy, Simulated simulated = Simulated::kAll);
 

@@ -1,0 +1,113 @@
+// What a player keeps of a step that it plays: what each stream of each class runs, and where it is in its list.
+// Private to the library of player.h.
+//
+// Times are nanoseconds of simulated time since the step began. Thread safety: plain values.
+#ifndef MESHWRIGHT_SIMULATOR_PLAY_STATE_H_
+#define MESHWRIGHT_SIMULATOR_PLAY_STATE_H_
+
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include "ir/quantities.h"
+#include "simulator/price.h"
+#include "simulator/tasks.h"
+
+namespace meshwright {
+
+inline constexpr Nanos kNever = Nanos(std::numeric_limits<int64_t>::max());
+inline constexpr Nanos kNotYet = Nanos(-1);
+
+// What a stream is running.
+struct Running {
+  int32_t task = -1;  // none
+  int32_t turn = 0;   // of the list's last period
+  const Task* of = nullptr;
+  const Piece* pieces = nullptr;  // of its run
+  bool folded = false;
+  int64_t layer = 0;          // of task.count
+  int32_t piece = 0;          // the one that runs, or where a folded stretch begins
+  int64_t remaining = 0;      // of the piece, in nanoseconds x kWhole; not kept up while folded
+  Nanos updated;              // when `remaining` held; the beginning of the folded stretch
+  int32_t own_rate = kWhole;  // what this rank would allow, in kWhole-ths
+  int32_t shared = kWhole;    // what the links that it shares with other classes allow
+  int32_t rate = kWhole;      // the lower one; of transfers, of both ranks
+  Nanos end = kNever;  // of the piece or the folded stretch; the receiving half of a transfer never ends by itself
+
+  // The same at another moment, in the same task or one `periods` later, which have `tasks` each.
+  bool SameBut(const Running& other, int32_t periods, int32_t tasks, Nanos time) const {
+    if (task < 0 || other.task < 0) return task == other.task;
+    return task + (turn + periods) * tasks == other.task + other.turn * tasks && folded == other.folded &&
+           layer == other.layer && piece == other.piece && remaining == other.remaining &&
+           updated + time == other.updated && own_rate == other.own_rate && shared == other.shared &&
+           rate == other.rate && (end == kNever ? other.end == kNever : end + time == other.end);
+  }
+};
+
+struct ClassState {
+  std::array<Running, kNumStreams> running;
+  uint32_t busy = 0;                           // streams that run something, as a bit set
+  std::array<int32_t, kNumStreams> head = {};  // the next task of each stream to start, and its turn
+  std::array<int32_t, kNumStreams> turn = {};
+  std::array<int32_t, kNumStreams> done = {};  // tasks of each stream that have ended, those of turns included
+};
+
+// The period of a class's list that is run several times: where it ends on each stream, and what it has there.
+struct Loop {
+  static Loop None() {
+    Loop loop;
+    loop.end.fill(std::numeric_limits<int32_t>::max());
+    return loop;
+  }
+  std::array<int32_t, kNumStreams> end, length = {};
+  int32_t tasks = 0;
+};
+
+// The streams of a bit set, in ascending order.
+class Streams {
+ public:
+  explicit Streams(uint32_t bits) : bits_(bits) {}
+  struct Iterator {
+    uint32_t bits;
+    size_t operator*() const { return static_cast<size_t>(std::countr_zero(bits)); }
+    Iterator& operator++() {
+      bits &= bits - 1;
+      return *this;
+    }
+    friend bool operator==(const Iterator&, const Iterator&) = default;
+  };
+  Iterator begin() const { return {bits_}; }
+  Iterator end() const { return {0}; }
+
+ private:
+  uint32_t bits_;
+};
+
+// Classes, visited in ascending order.
+class ClassSet {
+ public:
+  ClassSet(size_t num_classes, bool all) : size_(num_classes), words_((num_classes + 63) / 64) {
+    for (size_t c = 0; all && c < num_classes; ++c) Insert(c);
+  }
+  void Insert(size_t c) { words_[c / 64] |= uint64_t{1} << (c % 64); }
+  void Erase(size_t c) { words_[c / 64] &= ~(uint64_t{1} << (c % 64)); }
+  // The first member at or after `c`, or the number of classes.
+  size_t From(size_t c) const {
+    for (size_t w = c / 64; w < words_.size(); ++w) {
+      const uint64_t rest = w == c / 64 ? words_[w] & (~uint64_t{0} << (c % 64)) : words_[w];
+      if (rest != 0) return w * 64 + static_cast<size_t>(std::countr_zero(rest));
+    }
+    return size_;
+  }
+
+ private:
+  size_t size_;
+  std::vector<uint64_t> words_;
+};
+
+}  // namespace meshwright
+
+#endif  // MESHWRIGHT_SIMULATOR_PLAY_STATE_H_
