@@ -5,6 +5,7 @@
 #ifndef MESHWRIGHT_SIMULATOR_PLAY_STATE_H_
 #define MESHWRIGHT_SIMULATOR_PLAY_STATE_H_
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstddef>
@@ -27,21 +28,22 @@ struct Running {
   int32_t turn = 0;   // of the list's last period
   const Task* of = nullptr;
   const Piece* pieces = nullptr;  // of its run
-  bool folded = false;
-  int64_t layer = 0;          // of task.count
-  int32_t piece = 0;          // the one that runs, or where a folded stretch begins
-  int64_t remaining = 0;      // of the piece, in nanoseconds x kWhole; not kept up while folded
-  Nanos updated;              // when `remaining` held; the beginning of the folded stretch
-  int32_t own_rate = kWhole;  // what this rank would allow, in kWhole-ths
-  int32_t shared = kWhole;    // what the links that it shares with other classes allow
-  int32_t rate = kWhole;      // the lower one; of transfers, of both ranks
+  bool folded = false;            // to its end in one step
+  int32_t pace = -1;              // of the folded stretch (simulator/run_paces.h)
+  int64_t layer = 0;              // of task.count
+  int32_t piece = 0;              // the one that runs, or where a folded stretch begins
+  int64_t remaining = 0;          // of the piece, in nanoseconds x kWhole
+  Nanos updated;                  // when `remaining` held; the beginning of the folded stretch
+  int32_t own_rate = kWhole;      // what this rank would allow, in kWhole-ths
+  int32_t shared = kWhole;        // what the links that it shares with other classes allow
+  int32_t rate = kWhole;          // the lower one; of transfers, of both ranks
   Nanos end = kNever;  // of the piece or the folded stretch; the receiving half of a transfer never ends by itself
 
   // The same at another moment, in the same task or one `periods` later, which have `tasks` each.
   bool SameBut(const Running& other, int32_t periods, int32_t tasks, Nanos time) const {
     if (task < 0 || other.task < 0) return task == other.task;
     return task + (turn + periods) * tasks == other.task + other.turn * tasks && folded == other.folded &&
-           layer == other.layer && piece == other.piece && remaining == other.remaining &&
+           pace == other.pace && layer == other.layer && piece == other.piece && remaining == other.remaining &&
            updated + time == other.updated && own_rate == other.own_rate && shared == other.shared &&
            rate == other.rate && (end == kNever ? other.end == kNever : end + time == other.end);
   }
@@ -53,17 +55,27 @@ struct ClassState {
   std::array<int32_t, kNumStreams> head = {};  // the next task of each stream to start, and its turn
   std::array<int32_t, kNumStreams> turn = {};
   std::array<int32_t, kNumStreams> done = {};  // tasks of each stream that have ended, those of turns included
+  // What the next task of each stream is known to wait for: so many tasks of that stream.
+  std::array<int32_t, kNumStreams> needs = {};
+  std::array<uint8_t, kNumStreams> needs_of = {};
+  uint32_t ready = 0;  // streams whose next task is known to wait for nothing but a partner, as a bit set
 };
 
-// The period of a class's list that is run several times: where it ends on each stream, and what it has there.
-struct Loop {
-  static Loop None() {
-    Loop loop;
-    loop.end.fill(std::numeric_limits<int32_t>::max());
-    return loop;
+// A class's list as the player reads it: its streams, and where on each of them the period ends that is run several
+// times, and what it has there.
+struct Course {
+  explicit Course(const TaskList& list) : tasks(list.tasks.data()), waits(list.waits.data()) {
+    for (size_t s = 0; s < kNumStreams; ++s) {
+      queue[s] = list.streams[s].data();
+      size[s] = static_cast<int32_t>(list.streams[s].size());
+    }
+    end.fill(std::numeric_limits<int32_t>::max());
   }
-  std::array<int32_t, kNumStreams> end, length = {};
-  int32_t tasks = 0;
+  const Task* tasks;
+  const Wait* waits;
+  std::array<const int32_t*, kNumStreams> queue;
+  std::array<int32_t, kNumStreams> size, end, length = {};
+  int32_t period = 0;  // tasks of all streams
 };
 
 // The streams of a bit set, in ascending order.
@@ -84,6 +96,34 @@ class Streams {
 
  private:
   uint32_t bits_;
+};
+
+// The first moment at which something ends on each class, and on any: kept by blocks of classes, so that neither takes
+// a look at all of them.
+class FirstEnds {
+ public:
+  explicit FirstEnds(size_t num_classes)
+      : blocks_((num_classes + kBlock - 1) / kBlock, kNever), ends_(blocks_.size() * kBlock, kNever) {}
+  void Set(size_t c, Nanos end) {
+    ends_[c] = end;
+    const Nanos* const first = &ends_[c / kBlock * kBlock];
+    blocks_[c / kBlock] = *std::min_element(first, first + kBlock);
+  }
+  Nanos First() const { return *std::min_element(blocks_.begin(), blocks_.end()); }
+  // Calls visit(c) for the classes on which something ends then, in ascending order.
+  template <typename Visit>
+  void ForEachAt(Nanos time, const Visit& visit) const {
+    for (size_t b = 0; b < blocks_.size(); ++b) {
+      if (blocks_[b] != time) continue;
+      for (size_t c = b * kBlock; c < (b + 1) * kBlock; ++c) {
+        if (ends_[c] == time) visit(c);
+      }
+    }
+  }
+
+ private:
+  static constexpr size_t kBlock = 8;
+  std::vector<Nanos> blocks_, ends_;
 };
 
 // Classes, visited in ascending order.

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "simulator/fair_shares.h"
 #include "simulator/play_state.h"
+#include "simulator/run_paces.h"
 
 namespace meshwright {
 namespace {
@@ -20,9 +21,9 @@ class Player {
   Player(const Program& program, const std::vector<TaskList>& lists)
       : program_(program),
         lists_(lists),
-        loops_(lists.size(), Loop::None()),
+        courses_(lists.begin(), lists.end()),
         classes_(lists.size()),
-        next_(lists.size(), kNever),
+        next_(lists.size()),
         may_start_(lists.size(), true),
         rates_stale_(lists.size(), false) {
     for (const TaskList& list : lists) {
@@ -50,13 +51,13 @@ class Player {
     periods_ = &periods;
     turns_ = static_cast<int32_t>(more);
     for (size_t c = 0; c < lists_.size(); ++c) {
-      loops_[c].tasks = periods[c].tasks;
-      loops_[c].length = periods[c].on_stream;
+      courses_[c].period = periods[c].tasks;
+      courses_[c].length = periods[c].on_stream;
       for (size_t s = 0; s < kNumStreams; ++s) {
         const auto& queue = lists_[c].streams[s];
-        loops_[c].end[s] =
+        courses_[c].end[s] =
             static_cast<int32_t>(std::lower_bound(queue.begin(), queue.end(), periods[c].end) - queue.begin());
-        if (loops_[c].end[s] == 0) classes_[c].turn[s] = turns_;
+        if (courses_[c].end[s] == 0) classes_[c].turn[s] = turns_;
       }
     }
     watch_at_ = periods[0].begin;
@@ -72,40 +73,52 @@ class Player {
       for (size_t c = rates_stale_.From(0); c < classes_.size(); c = rates_stale_.From(c + 1)) UpdateRates(c);
       if (num_shared_links_ > 0) ShareLinks();
       if (periods_ != nullptr) Watch();
-      Nanos next = kNever;
-      for (const Nanos of_class : next_) next = std::min(next, of_class);
+      const Nanos next = next_.First();
       if (next == kNever || unclear_) return;
       now_ = next;
-      for (size_t c = 0; c < classes_.size(); ++c) {
-        if (next_[c] == now_) EndWhatEnds(c);
-      }
+      next_.ForEachAt(now_, [this](size_t c) { EndWhatEnds(c); });
     }
   }
 
-  const Task& TaskOf(size_t c, int32_t task) const { return lists_[c].tasks[static_cast<size_t>(task)]; }
+  const Task& TaskOf(size_t c, int32_t task) const { return courses_[c].tasks[task]; }
   TaskTimes& TimesOf(size_t c, int32_t task) { return (*times_)[c][static_cast<size_t>(task)]; }
   // Whether it has happened, of a task in that turn.
   bool Done(size_t c, const Wait& wait, int32_t turn) const {
     const size_t s = static_cast<size_t>(wait.stream);
-    return wait.place + turn * loops_[c].length[s] < classes_[c].done[s];
+    return wait.place + turn * courses_[c].length[s] < classes_[c].done[s];
+  }
+
+  // Whether the stream runs something, or is known to wait for another.
+  bool IsHeldUp(size_t c, size_t stream) const {
+    const ClassState& state = classes_[c];
+    return (state.busy >> stream & 1) != 0 || state.done[state.needs_of[stream]] < state.needs[stream];
   }
 
   // The task at the head of a stream that is idle, or -1.
   int32_t Head(size_t c, size_t stream) const {
     const ClassState& state = classes_[c];
-    const auto& queue = lists_[c].streams[stream];
-    const size_t head = static_cast<size_t>(state.head[stream]);
-    return state.running[stream].task >= 0 || head == queue.size() ? -1 : queue[head];
+    const Course& course = courses_[c];
+    const bool idle = (state.busy >> stream & 1) == 0;
+    return idle && state.head[stream] < course.size[stream] ? course.queue[stream][state.head[stream]] : -1;
   }
 
-  bool Ready(size_t c, int32_t id, int32_t turn) {
-    const Task& task = TaskOf(c, id);
-    const Wait* const first = lists_[c].waits.data() + task.first_wait;
-    for (const Wait* wait = first; wait != first + task.num_waits; ++wait) {
+  // Of the task at the head of a stream.
+  bool Ready(size_t c, size_t stream, int32_t id) {
+    ClassState& state = classes_[c];
+    if ((state.ready >> stream & 1) != 0) return true;
+    const Course& course = courses_[c];
+    const Task& task = course.tasks[id];
+    const int32_t turn = state.turn[stream];
+    for (const Wait* wait = course.waits + task.first_wait; wait != course.waits + task.first_wait + task.num_waits;
+         ++wait) {
       if (Done(c, *wait, turn)) continue;
       if (turn > 0 && Done(c, *wait, 0) && IsIrregular(c, id, *wait)) unclear_ = true;
+      const size_t s = static_cast<size_t>(wait->stream);
+      state.needs[stream] = wait->place + turn * course.length[s] + 1;
+      state.needs_of[stream] = static_cast<uint8_t>(s);
       return false;
     }
+    state.ready |= uint32_t{1} << stream;
     return true;
   }
 
@@ -125,9 +138,10 @@ class Player {
   }
 
   void StartHead(size_t c, size_t stream) {
+    if (IsHeldUp(c, stream)) return;
     const int32_t id = Head(c, stream);
     const int32_t turn = classes_[c].turn[stream];
-    if (id < 0 || !Ready(c, id, turn)) return;
+    if (id < 0 || !Ready(c, stream, id)) return;
     const Task& task = TaskOf(c, id);
     if (!task.run->is_transfer) {
       Begin(c, stream, id, task.time());
@@ -136,10 +150,11 @@ class Player {
     const size_t peer = static_cast<size_t>(task.run->peer);
     const Task& partner = TaskOf(peer, task.partner);
     const size_t peer_stream = static_cast<size_t>(partner.run->stream);
+    if (IsHeldUp(peer, peer_stream)) return;
     const int32_t head = Head(peer, peer_stream);
     const int32_t peer_turn = classes_[peer].turn[peer_stream];
-    if (head < 0 || head - task.partner != (turn - peer_turn) * loops_[peer].tasks) return;
-    if (!Ready(peer, head, peer_turn)) return;
+    if (head < 0 || head - task.partner != (turn - peer_turn) * courses_[peer].period) return;
+    if (!Ready(peer, peer_stream, head)) return;
     const Nanos time = std::max(task.time(), partner.time());
     Begin(c, stream, id, time);
     Begin(peer, peer_stream, head, time);
@@ -173,18 +188,16 @@ class Player {
   // To the next task of a stream, which may be that of another turn.
   void GoOn(size_t c, size_t stream) {
     ClassState& state = classes_[c];
-    const Loop& loop = loops_[c];
-    if (++state.head[stream] != loop.end[stream] || state.turn[stream] == turns_) return;
-    if (loop.length[stream] == 0) {
+    const Course& course = courses_[c];
+    state.needs[stream] = 0;
+    state.ready &= ~(uint32_t{1} << stream);
+    if (++state.head[stream] != course.end[stream] || state.turn[stream] == turns_) return;
+    if (course.length[stream] == 0) {
       state.turn[stream] = turns_;
     } else {
-      state.head[stream] -= loop.length[stream];
+      state.head[stream] -= course.length[stream];
       ++state.turn[stream];
     }
-  }
-
-  static Nanos EndOf(const Running& running) {
-    return running.updated + Nanos((running.remaining + running.rate - 1) / running.rate);
   }
 
   // Goes on to the next piece that has a duration; false when there is none.
@@ -235,12 +248,17 @@ class Player {
   }
 
   void UpdateRates(size_t c) {
+    constexpr size_t kCompute = static_cast<size_t>(Stream::kCompute);
     ClassState& state = classes_[c];
     rates_stale_.Erase(c);
-    FoldOrUnfold(c);
     Taken taken;
     for (const size_t s : Streams(state.busy)) {
       const Piece& piece = PieceOf(c, s);
+      if (s != kCompute && piece.communicates) taken.Add(*piece.price);
+    }
+    FoldOrUnfold(c, taken);
+    if (state.running[kCompute].task >= 0 && !state.running[kCompute].folded) {
+      const Piece& piece = PieceOf(c, kCompute);
       if (piece.communicates) taken.Add(*piece.price);
     }
     Nanos next = kNever;
@@ -252,39 +270,7 @@ class Player {
       }
       next = std::min(next, running.end);
     }
-    next_[c] = next;
-  }
-
-  // What the communication of a class takes of its device.
-  struct Taken {
-    void Add(const InstructionPrice& price) {
-      for (size_t l = 0; l < kNumLinks; ++l) links[l] += price.links[l];
-      multiprocessors += price.multiprocessors;
-      memory += price.memory;
-    }
-    std::array<int32_t, kNumLinks> links = {};
-    int32_t multiprocessors = 0, memory = 0;
-  };
-
-  static int32_t RateOf(const Piece& piece, const Taken& taken) {
-    int32_t rate = kWhole;
-    if (piece.communicates) {
-      for (size_t l = 0; l < kNumLinks; ++l) {
-        if (taken.links[l] > kWhole && piece.price->links[l] > 0) {
-          rate = std::min(rate, kWhole * kWhole / taken.links[l]);
-        }
-      }
-      return rate;
-    }
-    switch (piece.price->slowed_by) {
-      case SlowedBy::kNothing:
-        return rate;
-      case SlowedBy::kMultiprocessors:
-        return std::max(rate - taken.multiprocessors, kLeastRate);
-      case SlowedBy::kMemory:
-        return std::max(rate - taken.memory, kLeastRate);
-    }
-    return rate;
+    next_.Set(c, next);
   }
 
   // Of what runs on a stream; of a transfer both halves, kept by the sending one.
@@ -353,58 +339,37 @@ class Player {
   }
 
   void UpdateNext(size_t c) {
-    next_[c] = kNever;
-    for (const size_t s : Streams(classes_[c].busy)) next_[c] = std::min(next_[c], classes_[c].running[s].end);
+    Nanos next = kNever;
+    for (const size_t s : Streams(classes_[c].busy)) next = std::min(next, classes_[c].running[s].end);
+    next_.Set(c, next);
   }
 
-  // Runs of kernels, which only the compute stream has, are stepped through only while their pieces' lengths depend on
-  // others, or others' on them.
-  void FoldOrUnfold(size_t c) {
-    constexpr size_t kCompute = static_cast<size_t>(Stream::kCompute);
-    Running& running = classes_[c].running[kCompute];
+  // --- folding -----------------------------------------------------------------------------------------------------
+
+  // Runs of kernels, which only the compute stream has, are stepped through only while a piece's length depends on what
+  // other streams do meanwhile, or theirs on it.
+  void FoldOrUnfold(size_t c, const Taken& others) {
+    Running& running = classes_[c].running[static_cast<size_t>(Stream::kCompute)];
     if (running.task < 0) return;
     const Task& task = *running.of;
     if (task.run->num_pieces * task.count == 1) return;
-    const bool alone = task.run->shared == 0 && Alone(c, kCompute, *task.run);
-    if (alone && !running.folded) Fold(task, &running);
-    if (!alone && running.folded) Unfold(task, &running);
+    const bool steady = task.run->shared == 0 && IsSteady(c, *task.run, others);
+    const int32_t pace = steady ? paces_.Beside(task, others) : -1;
+    if (running.folded && steady && running.pace == pace) return;
+    if (running.folded) paces_.Unfold(task, now_, &running);
+    if (steady) paces_.Fold(task, pace, now_, &running);
   }
 
-  bool Alone(size_t c, size_t stream, const Run& run) const {
+  // Whether the run's communication and what is beside it do not slow each other down.
+  bool IsSteady(size_t c, const Run& run, const Taken& others) const {
+    if (!run.takes) return true;
+    if (!LeaveEachOtherAll(run, others)) return false;
     for (const size_t s : Streams(classes_[c].busy)) {
-      if (s == stream) continue;
-      if (classes_[c].running[s].of->run->takes) return false;
+      if (s == static_cast<size_t>(Stream::kCompute)) continue;
       const Piece& piece = PieceOf(c, s);
-      if (run.takes && !piece.communicates && piece.price->slowed_by != SlowedBy::kNothing) return false;
+      if (!piece.communicates && piece.price->slowed_by != SlowedBy::kNothing) return false;
     }
     return true;
-  }
-
-  // Only from the beginning of a piece on: the rest of one that others have slowed down is not a whole number.
-  void Fold(const Task& task, Running* running) const {
-    const Piece& piece = task.piece(running->piece);
-    if (running->updated != now_ || running->remaining != piece.price->time.raw() * kWhole) return;
-    running->folded = true;
-    running->own_rate = running->rate = kWhole;
-    running->end = now_ + task.time() - task.run->time * running->layer - piece.before;
-  }
-
-  void Unfold(const Task& task, Running* running) const {
-    const Run& run = *task.run;
-    const Nanos position = now_ - running->updated + run.time * running->layer + task.piece(running->piece).before;
-    running->layer = position.raw() / run.time.raw();
-    const Nanos within = position - run.time * running->layer;
-    // The last piece that begins at or before this moment: it has a duration, for it ends later.
-    const Piece* first = &task.piece(0);
-    const Piece* after = std::upper_bound(first, first + run.num_pieces, within,
-                                          [](Nanos time, const Piece& piece) { return time < piece.before; });
-    running->piece = static_cast<int32_t>(after - first) - 1;
-    const Piece& piece = task.piece(running->piece);
-    running->folded = false;
-    running->own_rate = running->rate = kWhole;
-    running->remaining = (piece.before + piece.price->time - within).raw() * kWhole;
-    running->updated = now_;
-    running->end = EndOf(*running);
   }
 
   // --- repetition --------------------------------------------------------------------------------------------------
@@ -445,13 +410,14 @@ class Player {
     int32_t most = turns_;
     for (size_t c = 0; c < classes_.size(); ++c) {
       for (size_t s = 0; s < num_streams_; ++s) {
-        if (loops_[c].length[s] > 0) most = std::min(most, turns_ - classes_[c].turn[s]);
+        if (courses_[c].length[s] > 0) most = std::min(most, turns_ - classes_[c].turn[s]);
       }
     }
     const int32_t times = most / back;
     for (size_t c = 0; c < classes_.size(); ++c) {
+      classes_[c].needs.fill(0);
       for (size_t s = 0; s < num_streams_; ++s) {
-        if (loops_[c].length[s] == 0 && classes_[c].turn[s] == turns_) classes_[c].turn[s] -= times * back;
+        if (courses_[c].length[s] == 0 && classes_[c].turn[s] == turns_) classes_[c].turn[s] -= times * back;
       }
     }
     turns_ -= times * back;
@@ -471,7 +437,7 @@ class Player {
         if (!then.running[s].SameBut(state.running[s], back, period.tasks, now_ - before.time)) return false;
         if (length == 0) continue;
         // Both within the periods.
-        if (then.head[s] >= loops_[c].end[s] || state.head[s] >= loops_[c].end[s]) return false;
+        if (then.head[s] >= courses_[c].end[s] || state.head[s] >= courses_[c].end[s]) return false;
         const int32_t running = then.running[s].task;
         const int32_t first = running < 0 ? lists_[c].streams[s][static_cast<size_t>(then.head[s])] : running;
         if (first < period.begin) return false;
@@ -532,7 +498,7 @@ class Player {
 
   const Program& program_;
   const std::vector<TaskList>& lists_;
-  std::vector<Loop> loops_;                       // by class
+  std::vector<Course> courses_;                   // by class
   const std::vector<Period>* periods_ = nullptr;  // of a longer step
   int32_t turns_ = 0;                             // that each class takes
   bool unclear_ = false;                          // whether something that a turn waits for has happened
@@ -540,9 +506,10 @@ class Player {
   std::vector<State> recent_;                     // the latest last
   State long_ago_;
   Nanos left_out_;
+  RunPaces paces_;
   std::vector<ClassState> classes_;
-  std::vector<Nanos> next_;  // by class: the first end
-  ClassSet may_start_;       // something has happened that a class may have waited for
+  FirstEnds next_;
+  ClassSet may_start_;  // something has happened that a class may have waited for
   ClassSet rates_stale_;
   std::vector<std::vector<TaskTimes>>* times_ = nullptr;  // of a step that is played task by task
   Nanos now_;

@@ -6,8 +6,9 @@
 // of their prices. Between two moments at which something begins or ends on a rank, everything that runs there makes
 // progress at a fixed rate (simulator/price.h says which); moments are whole nanoseconds, rounded up.
 //
-// A run of kernels is stepped through piece by piece only while something beside it wants a part of the device;
-// otherwise its end is one addition. The result is the same to the nanosecond.
+// A run of kernels is stepped through piece by piece only while its communication and what is beside it slow each other
+// down; otherwise its end is found at once, from what its pieces take beside the same communication
+// (simulator/run_paces.h). The result is the same to the nanosecond.
 //
 // Thread safety: pure function.
 #ifndef MESHWRIGHT_SIMULATOR_PLAYER_H_

@@ -140,6 +140,7 @@ class BlockCutter {
       entry->second += price.time;
     }
     run.takes |= communicates && price.Takes();
+    for (size_t l = 0; communicates && l < kNumLinks; ++l) run.links[l] = std::max(run.links[l], price.links[l]);
     for (const SharedUse& use : price.shared) run.shared = std::max(run.shared, use.link + 1);
   }
 
@@ -181,6 +182,13 @@ class Issuer {
   }
 
   absl::Status Issue() {
+    size_t most = 0;
+    for (const Slot& slot : rank_class_.slots) {
+      if (slot.block.valid() && slot.block.index() < list_.blocks.size() && slot.count > 0) {
+        most += list_.blocks[slot.block.index()].runs.size() * static_cast<size_t>(slot.count);
+      }
+    }
+    list_.tasks.reserve(most);
     for (size_t s = 0; s < rank_class_.slots.size(); ++s) {
       const Slot& slot = rank_class_.slots[s];
       if (!slot.block.valid() || slot.block.index() >= list_.blocks.size() || slot.microbatch < 0 || slot.count < 0) {

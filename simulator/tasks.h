@@ -46,6 +46,7 @@ struct Run {
   Nanos time;                                              // all pieces, each run alone
   absl::InlinedVector<std::pair<TimeUse, Nanos>, 4> uses;  // what `time` is spent on
   bool takes = false;                                      // some piece communicates and takes something
+  std::array<int32_t, kNumLinks> links = {};               // the most that a piece takes of each link
   int32_t shared = 0;  // links that it shares with other classes: one more than the largest of their numbers
   bool is_transfer = false, send = false;
   int32_t peer = -1;  // transfers: class
