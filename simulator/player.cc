@@ -112,9 +112,11 @@ class Player {
     for (const Wait* wait = course.waits + task.first_wait; wait != course.waits + task.first_wait + task.num_waits;
          ++wait) {
       if (Done(c, *wait, turn)) continue;
-      if (turn > 0 && Done(c, *wait, 0) && IsIrregular(c, id, *wait)) unclear_ = true;
+      // What is waited for in truth lies between what it is without turns and what it is with all of them.
+      const bool irregular = turn > 0 && IsIrregular(c, id, *wait);
+      unclear_ = unclear_ || (irregular && Done(c, *wait, 0));
       const size_t s = static_cast<size_t>(wait->stream);
-      state.needs[stream] = wait->place + turn * course.length[s] + 1;
+      state.needs[stream] = wait->place + (irregular ? 0 : turn * course.length[s]) + 1;
       state.needs_of[stream] = static_cast<uint8_t>(s);
       return false;
     }

@@ -175,7 +175,7 @@ class Issuer {
   Issuer(const RankClass& rank_class, Folding folding, TaskList* list)
       : rank_class_(rank_class), folding_(folding), list_(*list) {
     for (const Event& event : rank_class_.events) {
-      first_register_.push_back(registers_.size());
+      registers_of_.push_back({registers_.size(), event.layers, event.microbatches});
       registers_.resize(registers_.size() + static_cast<size_t>(event.layers * event.microbatches), -1);
     }
     for (auto& seen : seen_) seen.fill(-1);
@@ -274,24 +274,29 @@ class Issuer {
   }
 
   size_t RegisterOf(const EventRef& ref, size_t slot, int64_t layer) {
+    const Registers& registers = registers_of_[ref.event.index()];
+    const int64_t microbatch = rank_class_.slots[slot].microbatch;
+    // Where there is only one instance over layers, any layer means it.
+    if (registers.layers == 1) return registers.first + static_cast<size_t>(microbatch % registers.microbatches);
     const Event& event = rank_class_.events[ref.event.index()];
     const int64_t shifted = layer + ref.layer_shift;
-    // Where there is only one instance over layers, any layer means it.
-    if (shifted < 0 && event.layers > 1) {
+    if (shifted < 0) {
       status_ = absl::InvalidArgumentError(
           absl::StrCat(rank_class_.name, ", slot ", slot, ": event \"", event.name, "\" is named for layer ", shifted));
     }
-    const int64_t microbatch = rank_class_.slots[slot].microbatch;
-    const int64_t instance = event.layers == 1 ? microbatch % event.microbatches
-                                               : InstanceOf(event, std::max<int64_t>(0, shifted), microbatch);
-    return first_register_[ref.event.index()] + static_cast<size_t>(instance);
+    return registers.first + static_cast<size_t>(InstanceOf(event, std::max<int64_t>(0, shifted), microbatch));
   }
 
   const RankClass& rank_class_;
   const Folding folding_;
   TaskList& list_;
   absl::Status status_;
-  std::vector<size_t> first_register_;
+  // Of an event, by its own index: the first, and how many there are.
+  struct Registers {
+    size_t first = 0;
+    int64_t layers = 1, microbatches = 1;
+  };
+  std::vector<Registers> registers_of_;
   std::vector<int32_t> registers_;  // the task that recorded last, per event instance
   std::vector<int32_t> of_run_;
   std::array<std::vector<Wait>, kNumStreams> waits_;                // of the next task of each stream
