@@ -192,10 +192,9 @@ struct Shorter {
   MorePeriods periods;
 };
 
-// Nothing where it would be most of the micro-batches.
+// Nothing where that is all of them, or forward and backward passes do not alternate.
 std::optional<Shorter> Shorten(const Strategy& strategy) {
   const Schedule schedule = strategy.stages > 1 ? strategy.schedule : Schedule::kOneFOneB;
-  // Forward and backward passes do not alternate.
   if (schedule == Schedule::kGpipe) return std::nullopt;
   const bool in_order = schedule == Schedule::kOneFOneB && strategy.chunks == 1;
   const bool in_groups = schedule == Schedule::kOneFOneB && strategy.chunks > 1;  // of a micro-batch for each stage
@@ -207,7 +206,7 @@ std::optional<Shorter> Shorten(const Strategy& strategy) {
   const int64_t shown = in_groups ? 2 : in_order ? 3 : 6;
   const int64_t more = (strategy.microbatches - fill) / period - shown;
   const int64_t left = strategy.microbatches - more * period;
-  if (more < 1 || 4 * left > 3 * strategy.microbatches) return std::nullopt;
+  if (more < 1) return std::nullopt;
   return Shorter{left, {distance, more}};
 }
 
