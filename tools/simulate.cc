@@ -15,7 +15,6 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "costmodel/cost_model.h"
-#include "ir/perfetto_trace.h"
 #include "ir/status.h"
 #include "ir/text.h"
 #include "ir/trace.h"
@@ -28,6 +27,7 @@
 #include "tools/report_charts.h"
 #include "tools/session.h"
 #include "tools/simulation_report.h"
+#include "tools/timeline.h"
 
 namespace meshwright {
 namespace {
@@ -39,7 +39,8 @@ Command SimulateCommand() {
       .arguments = "PLAN.yaml",
       .example = {"plan models/configs/gpt2_1_5b.yaml", "simulate plan.yaml --trace=sim.json"},
       .flags = {{"trace", "FILE",
-                 "writes a timeline for https://ui.perfetto.dev: Chrome JSON, or Perfetto's own if .pftrace"},
+                 "writes a timeline for https://ui.perfetto.dev: Chrome JSON, packed if .gz, or Perfetto's own if "
+                 ".pftrace"},
                 {"chart", "FILE", "writes a page with charts of the stages, for a browser: simulation.html"},
                 {"detail", "WHAT", "of the timeline: slots, instructions; instructions unless there are very many"},
                 {"jitter", "X", "devices vary from step to step by this share of their time, e.g. 0.03"},
@@ -50,7 +51,7 @@ Command SimulateCommand() {
   };
 }
 
-// Bytes of Chrome JSON that a viewer takes a while to open.
+// Bytes of a timeline that a viewer takes a while to open.
 constexpr size_t kLargeTimeline = 5'000'000;
 
 // What a timeline shows: all instructions where a viewer can hold them.
@@ -111,14 +112,12 @@ absl::Status RunSimulate(const Flags& flags) {
   MESHWRIGHT_ASSIGN_OR_RETURN(options.trace, DetailFor(flags, program));
   MESHWRIGHT_ASSIGN_OR_RETURN(const SimulationResult result, Simulate(program, prices, options));
   if (flags.Has("trace")) {
-    const bool perfetto = absl::EndsWith(flags.Text("trace"), ".pftrace");
-    const std::string timeline = perfetto ? ToPerfetto(result.trace, program) : ToChromeJson(result.trace, program);
+    const std::string timeline = TimelineFor(flags.Text("trace"), result.trace, program);
     MESHWRIGHT_RETURN_IF_ERROR(WriteFile(flags.Text("trace"), timeline));
     if (flags.Text("trace") == "-") return absl::OkStatus();
-    if (!perfetto && timeline.size() > kLargeTimeline) {
-      PrintNotices(
-          {absl::StrFormat("%s has %.1f MB; as a file that ends in .pftrace the same timeline is a third of that",
-                           flags.Text("trace"), static_cast<double>(timeline.size()) / 1e6)});
+    if (timeline.size() > kLargeTimeline) {
+      PrintNotices({absl::StrFormat("%s has %.1f MB; as .pftrace a timeline is a third of JSON, as .json.gz a tenth",
+                                    flags.Text("trace"), static_cast<double>(timeline.size()) / 1e6)});
     }
   }
   std::optional<StepTimes> varied;
