@@ -489,7 +489,9 @@ class RunReader {
       run_.copies.norms = kWideResiduals;
     } else if (framework_.dropout && !framework_.huggingface) {
       run_.copies.norms += kDropoutMasks;
-      if (run_.recompute != Recompute::kSelective) run_.copies.scores = kDropoutScores;
+      // Fused attention draws its mask again.
+      const bool kept = !framework_.fused_attention && run_.recompute != Recompute::kSelective;
+      if (kept) run_.copies.scores = kDropoutScores;
     }
     run_.copies.caches = framework_.caching;
     if (framework_.in_place_loss) run_.copies.logits = kInPlaceLogits;

@@ -246,5 +246,25 @@ TEST(TrainingWordsTest, NanotronsBenchmarksHaveAnUntunedNetwork) {
   EXPECT_NEAR(later / benchmark, 1.56, 1e-6);
 }
 
+// Fused attention draws the mask of its scores again; what is added keeps its masks.
+TEST(TrainingWordsTest, DropoutOfFusedAttentionKeepsNoScores) {
+  const auto copies_with = [](const std::string& attention) -> absl::StatusOr<FrameworkCopies> {
+    MESHWRIGHT_ASSIGN_OR_RETURN(
+        const CsvTable table,
+        ParseCsv(
+            absl::StrCat("source_ref,model,layers,hidden,heads,vocab,gpu_type,gpus,tp,pp,dp,global_batch_seqs,",
+                         "attention,other_opts\nNeMo-Framework-Launcher (24.05),GPT3-5B,24,4096,32,51200,H100,8,1,1,",
+                         "8,64,", attention, ",pretrain\n"),
+            "t.csv"));
+    MESHWRIGHT_ASSIGN_OR_RETURN(const TrainingRun run, ReadTrainingRun(CsvCells(table, table.rows[0]), {}));
+    return run.copies;
+  };
+  ASSERT_OK_AND_ASSIGN(const FrameworkCopies fused, copies_with("TE/cuDNN flash"));
+  EXPECT_EQ(fused.scores, 0);
+  EXPECT_GT(fused.norms, 0);
+  ASSERT_OK_AND_ASSIGN(const FrameworkCopies unfused, copies_with("unfused"));
+  EXPECT_GT(unfused.scores, 0);
+}
+
 }  // namespace
 }  // namespace meshwright
