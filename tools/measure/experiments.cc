@@ -19,7 +19,7 @@ constexpr char kInput[] = "parameter init formula a=7 b=3 modulus=11 subtract=5 
 constexpr char kOutput[] = "parameter";
 constexpr int64_t kLaunches = 64;
 // On the host larger collectives are run a few times, in one step: seconds each, over a network.
-constexpr int64_t kOftenBytes = 8 << 20, kFewRepeats = 3;
+constexpr int64_t kOftenBytes = 8 << 20, kFewRepeats = 6;
 // A reduction of one number, that all ranks end together.
 constexpr char kMeeting[] =
     "  buffer s float32 (1) {-} partial sum x1 activation\n  buffer t float32 (1) {-} activation\n";
