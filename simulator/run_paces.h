@@ -10,6 +10,7 @@
 #define MESHWRIGHT_SIMULATOR_RUN_PACES_H_
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <tuple>
 #include <vector>

@@ -1,5 +1,5 @@
 // What the column zero_fsdp says, in the words that the rest of this folder asks for: sources write the same thing in
-// many ways.
+// many ways; and what ZeRO-3 of that kind gathers again.
 //
 // Thread safety: pure functions.
 #ifndef MESHWRIGHT_TOOLS_VALIDATE_SHARDING_TEXT_H_
