@@ -21,9 +21,9 @@
 #include "ir/status.h"
 #include "tools/measure/nccl_log.h"
 #include "tools/validate/columns.h"
-#include "tools/validate/framework.h"
 #include "tools/validate/interconnect.h"
 #include "tools/validate/row_model.h"
+#include "tools/validate/words.h"
 
 namespace meshwright {
 namespace {

@@ -1,6 +1,6 @@
-// What the framework behind a row is known to do, by words of the row: which of its kernels are fused, which attention
-// it calls, how it talks. Sources stand beside each habit in framework.cc: a framework's documentation, code or
-// recipes.
+// What the framework behind a row is known to do: which of its kernels are fused, which attention it calls, how it
+// talks. It is known by words of the row (signs.h); what each release does is a row of the table in releases.cc, with
+// its source: a framework's documentation, code or recipes.
 //
 // Thread safety: plain values, pure functions.
 #ifndef MESHWRIGHT_TOOLS_VALIDATE_FRAMEWORK_H_
@@ -11,32 +11,32 @@
 #include <string>
 
 #include "absl/strings/string_view.h"
-#include "absl/types/span.h"
 #include "ir/cluster.h"
 #include "ir/strategy.h"
 #include "simulator/price.h"
 #include "tools/validate/csv.h"
+#include "tools/validate/signs.h"
 
 namespace meshwright {
 
+// Without a release that says otherwise: compiled or captured, with fused attention.
 struct Framework {
-  bool eager = true;  // issues kernels one by one, from Python
-  bool fused_attention = true, fused_loss = false, fused_norms = false;
+  SignSet signs;       // by which it is known
+  bool eager = false;  // issues kernels one by one, from Python
+  bool fused_attention = true, fused_loss = true, fused_norms = true;
+  bool names_attention = false;     // the column is empty or has a word that says what attention is
   bool split_gates = false;         // a kernel for each step of a gate
   std::set<std::string> fused_ops;  // of a layer, which the row says are one kernel each
   absl::string_view attention;      // kernel, where the row or the framework names one: costmodel/library.h
-  bool transformer_engine = false;
-  bool nemo_recipes = false;    // NeMo's and Megatron-Bridge's: what they switch on, hold and reduce
-  bool packs_examples = false;  // fine-tuning of NeMo's: a row holds several, each with attention of its own
-  bool nanotron = false, early_nanotron = false;
-  bool deepspeed = false;
-  bool in_place_loss = false;   // writes the gradient where the logits were
-  bool wide_residuals = false;  // in float32
-  bool caching = true;          // takes memory from PyTorch's allocator
-  bool early_zero3 = false;     // DeepSpeed's of 2021
-  bool huggingface = false;
-  bool early_nccl = false;      // before 2.22
-  bool untuned_nccl = false;    // before 2.19
+  bool packs_examples = false;      // fine-tuning: a row holds several, each with attention of its own
+  bool keeps_gathered = false;      // inputs that tensor parallelism gathered, for the backward pass
+  bool in_place_loss = false;       // writes the gradient where the logits were
+  bool wide_residuals = false;      // in float32
+  bool caching = true;              // takes memory from PyTorch's allocator
+  bool early_zero3 = false;         // DeepSpeed's of 2021
+  bool calls_each_tensor = false;   // ZeRO moves each by a call of its own
+  bool early_nccl = false;          // before 2.22
+  bool untuned_nccl = false;        // before 2.19
   bool pads_vocabulary = true;  // so that products divide it, and tensor parallelism; else what is left over is cut off
   double misaligned_attention = 0;  // KernelConstants'
   bool dropout = false;             // of attention's scores and of what is added to the residual stream
@@ -49,29 +49,22 @@ struct Framework {
   bool neighbour_experts = false;   // a token's experts are neighbours
   Dispatcher dispatcher = Dispatcher::kAllToAll;
   HostPace host;  // but for the time to issue, and what depends on the type of the numbers
+
+  bool Is(Sign sign) const { return signs.HasAll({sign}); }
 };
 
 // `sequence`: of the row, where it has none the default.
 Framework FrameworkOf(const CsvCells& cells, int64_t sequence);
 
-// Whether ZeRO, of the kind that the column zero_fsdp names, moves each tensor by a call of its own.
-bool CallsEachTensor(const CsvCells& cells, const Framework& framework);
-
 // Adds what is copied of queries, keys and values between products and fused attention, in bytes an element of the
 // queries. `frozen`: weights have adapters. `keys`: elements of keys, and of values, for each.
 void AddQueryCopies(const Framework& framework, bool frozen, double keys, EagerBytes* queries);
-
-// Whether the column `attention` is empty or has a word that says what attention is.
-bool NamesAttention(const CsvCells& cells);
 
 // What a kernel with dropout takes beyond the `moved` bytes an element that it streams, in bytes an element: it draws a
 // random number for each, and where that takes longer than to move it, the difference.
 double DropoutBytes(const Device& device, double moved);
 // The same of a score in fused attention, which moves none.
 double FusedDropoutBytes(const Device& device);
-
-// Whether the lower-case `text` holds one of `words`.
-bool HasAny(absl::string_view text, absl::Span<const absl::string_view> words);
 
 }  // namespace meshwright
 

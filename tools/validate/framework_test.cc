@@ -78,7 +78,7 @@ TEST(FrameworkTest, EarlyLibrariesAreToldByMegatronsOwnAttention) {
 
 TEST(FrameworkTest, AutocastCastsParametersAndGradients) {
   const Framework hugging_face = Of({{"attention", "standard"}, {"other_opts", "HuggingFace"}});
-  EXPECT_TRUE(hugging_face.huggingface && hugging_face.autocast);
+  EXPECT_TRUE(hugging_face.Is(Sign::kHuggingFace) && hugging_face.autocast);
   EXPECT_EQ(hugging_face.host.parameters, (EagerBytes{6, 8}));
   EXPECT_EQ(Of({{"attention", "standard"}, {"other_opts", "Megatron-LM"}}).host.parameters, EagerBytes());
 }
@@ -126,7 +126,7 @@ TEST(FrameworkTest, CallsForEachTensor) {
         ParseCsv(absl::StrCat("model,zero_fsdp,attention\n", model, ",", zero, ",", attention, "\n"), "t.csv");
     EXPECT_OK(table);
     const CsvCells cells(*table, table->rows[0]);
-    return CallsEachTensor(cells, FrameworkOf(cells, 2048));
+    return FrameworkOf(cells, 2048).calls_each_tensor;
   };
   EXPECT_FALSE(calls("Llama (nanotron)", "ZeRO-1", "flash"));
   EXPECT_TRUE(calls("InternLM-7B", "ZeRO-1 over all DP ranks", "flash"));

@@ -1,4 +1,5 @@
 #include "tools/validate/interconnect.h"
+#include "tools/validate/words.h"
 
 #include <algorithm>
 #include <cmath>
@@ -11,7 +12,6 @@
 #include "absl/strings/match.h"
 #include "absl/strings/string_view.h"
 #include "ir/quantities.h"
-#include "tools/validate/framework.h"
 
 namespace meshwright {
 namespace {

@@ -7,9 +7,9 @@
 #include "absl/strings/str_cat.h"
 #include "ir/status.h"
 #include "tools/validate/flops_rate.h"
-#include "tools/validate/framework.h"
 #include "tools/validate/row_model.h"
 #include "tools/validate/training_row.h"
+#include "tools/validate/words.h"
 
 namespace meshwright {
 

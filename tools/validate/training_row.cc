@@ -20,6 +20,8 @@
 #include "tools/validate/row_model.h"
 #include "tools/validate/sharding_text.h"
 #include "tools/validate/siblings.h"
+#include "tools/validate/signs.h"
+#include "tools/validate/words.h"
 
 namespace meshwright {
 namespace {
@@ -159,8 +161,8 @@ class RunReader {
   // The schedule, and how layers are dealt out to stages.
   void ReadPipeline() {
     const PipelineText text = ReadPipelineText(Lower("other_opts"));
-    run_.nanotron = framework_.nanotron;
-    run_.balanced_stages = framework_.nanotron || text.balanced;
+    run_.nanotron = framework_.Is(Sign::kNanotron);
+    run_.balanced_stages = framework_.Is(Sign::kNanotron) || text.balanced;
     const int64_t stages = run_.degrees.pipeline;
     if (stages == 1) return;
     run_.schedule = text.schedule;
@@ -185,7 +187,7 @@ class RunReader {
     MESHWRIGHT_ASSIGN_OR_RETURN(degrees.tensor, Size("tp", 1, false));
     MESHWRIGHT_ASSIGN_OR_RETURN(degrees.pipeline, Size("pp", 1, false));
     MESHWRIGHT_ASSIGN_OR_RETURN(context_, Size("cp", 1, false));
-    run_.most_chunks = LayoutCells().Text("vpp").empty() && framework_.nemo_recipes;
+    run_.most_chunks = LayoutCells().Text("vpp").empty() && framework_.Is(Sign::kNemo);
     MESHWRIGHT_ASSIGN_OR_RETURN(run_.chunks, Size("vpp", 1, degrees.pipeline > 1 && !run_.most_chunks));
     if (run_.most_chunks && degrees.pipeline > 1) run_.defaults.push_back("vpp: a layer a chunk, where that divides");
     ReadPipeline();
@@ -284,7 +286,7 @@ class RunReader {
     if (run_.cluster.nodes == 1) return absl::OkStatus();
     std::string links = overrides_.internode.empty() ? std::string(cells_.Text("interconnect")) : overrides_.internode;
     // nanotron's own machines: its scripts choose EFA and it warned of any other (FI_PROVIDER, core/utils.py of 2023).
-    if (links.empty() && framework_.nanotron) links = "EFA";
+    if (links.empty() && framework_.Is(Sign::kNanotron)) links = "EFA";
     if (links == "EFA" && framework_.untuned_nccl) {
       run_.cluster.nic_bandwidth = run_.cluster.nic_bandwidth * kUntunedEfaShare;
     }
@@ -383,7 +385,7 @@ class RunReader {
     // (`grad_sync_dtype`).
     // DeepSpeed's ZeRO holds and reduces them in the type of the weights unless told otherwise (runtime/engine.py,
     // get_data_types).
-    const bool zero = framework_.deepspeed && HasAny(zero_, {"zero"});
+    const bool zero = framework_.Is(Sign::kDeepSpeed) && HasAny(zero_, {"zero"});
     const bool half = dtype == DType::kFloat16 && !framework_.autocast;
     const bool own = half || framework_.narrow_gradients || zero || absl::StrContains(Lower("other_opts"), "pure");
     run_.training.gradient_dtype = run_.gradient_dtype = own ? dtype : DType::kFloat32;
@@ -415,7 +417,7 @@ class RunReader {
     run_.training.fused_loss = framework_.fused_loss;
     run_.training.fused_norms = framework_.fused_norms;
     run_.fused_ops = framework_.fused_ops;
-    if (!NamesAttention(cells_)) {
+    if (!framework_.names_attention) {
       run_.approximations.push_back(absl::StrCat("attention \"", cells_.Text("attention"), "\" as ",
                                                  framework_.fused_attention ? "fused" : "unfused"));
     } else if (cells_.Text("attention").empty()) {
@@ -487,7 +489,7 @@ class RunReader {
     }
     if (framework_.wide_residuals) {
       run_.copies.norms = kWideResiduals;
-    } else if (framework_.dropout && !framework_.huggingface) {
+    } else if (framework_.dropout && !framework_.Is(Sign::kHuggingFace)) {
       run_.copies.norms += kDropoutMasks;
       // Fused attention draws its mask again.
       const bool kept = !framework_.fused_attention && run_.recompute != Recompute::kSelective;
@@ -495,21 +497,22 @@ class RunReader {
     }
     run_.copies.caches = framework_.caching;
     if (framework_.in_place_loss) run_.copies.logits = kInPlaceLogits;
-    if (framework_.huggingface && !framework_.fused_loss) {
+    if (framework_.Is(Sign::kHuggingFace) && !framework_.fused_loss) {
       const bool wide = framework_.autocast || IsModernFamily(cells_.Text("model"));
       run_.copies.logits = wide ? kWideHuggingFaceLogits : kHuggingFaceLogits;
     }
-    run_.copies.gathered_inputs = framework_.early_nanotron;
+    run_.copies.gathered_inputs = framework_.keeps_gathered;
     const bool fsdp = HasAny(zero, {"fsdp", "hsdp", "full_shard"});
     if (fsdp && !run_.frozen && run_.degrees.data > 1 && SizeOf(run_.training.dtype) == Bytes(2)) {
       run_.copies.owned = kShardsAreMasters;
     }
     if (run_.frozen || fsdp || HasAny(zero, {"zero-3", "zero3"})) return;
-    if (framework_.huggingface && !framework_.fused_attention) run_.copies.activations = kHuggingFaceActivations;
+    if (framework_.Is(Sign::kHuggingFace) && !framework_.fused_attention)
+      run_.copies.activations = kHuggingFaceActivations;
     if (framework_.autocast) {
       run_.copies.whole = kAutocastCopies;
       run_.copies.owned = kAutocastMasters;
-    } else if (framework_.nemo_recipes) {
+    } else if (framework_.Is(Sign::kNemo)) {
       run_.copies.owned = kParameterRemainders;
       if (run_.narrow) run_.copies.activations = kFloat8Activations;
     } else if (run_.training.dtype == DType::kFloat16) {
@@ -520,7 +523,7 @@ class RunReader {
         run_.copies.buckets = Bytes(static_cast<int64_t>(2 * 2 * kDeepSpeedBucketElements));
       }
     }
-    if (framework_.nanotron) {
+    if (framework_.Is(Sign::kNanotron)) {
       run_.copies.turned_heads = kTurnedHeads;
       run_.copies.gathers_lists = true;
       run_.copies.node_group = true;  // its bandwidth is measured (trainer.py, measure_bandwidth)
@@ -553,7 +556,7 @@ class RunReader {
       run_.host.optimizer_bytes = kClippingBytes + (run_.training.dtype == DType::kFloat16 ? kUnscalingBytes : 0);
     }
     if (degrees.data == 1) return;
-    run_.call_each_tensor = CallsEachTensor(cells_, framework_);
+    run_.call_each_tensor = framework_.calls_each_tensor;
     if (zero.empty()) {
       run_.parallel_optimizer = true;
       run_.defaults.push_back("zero_fsdp ZeRO-1");
@@ -564,7 +567,7 @@ class RunReader {
         run_.approximations.push_back(absl::StrCat("zero_fsdp \"", cells_.Text("zero_fsdp"), "\" as ZeRO-1"));
       }
       // DeepSpeed reduces beside the backward pass where it is told to (its documentation of `overlap_comm`: false).
-      run_.reduces_afterwards = framework_.deepspeed && HasAny(zero, {"zero-1", "zero-2"});
+      run_.reduces_afterwards = framework_.Is(Sign::kDeepSpeed) && HasAny(zero, {"zero-1", "zero-2"});
       if (HasAny(zero, kZero2)) {
         run_.approximations.push_back("ZeRO-2 as ZeRO-1");
       } else if (HasAny(zero, {"zero-3", "zero3", "fsdp", "hsdp", "full_shard"})) {

@@ -1,0 +1,106 @@
+// What eager frameworks move and issue besides our kernels, counted in their code: bytes an element as HostPace has
+// them, of a forward and of a backward pass, and operators.
+#ifndef MESHWRIGHT_TOOLS_VALIDATE_EAGER_KERNELS_H_
+#define MESHWRIGHT_TOOLS_VALIDATE_EAGER_KERNELS_H_
+
+#include <cstdint>
+
+#include "ir/quantities.h"
+#include "simulator/price.h"
+
+namespace meshwright {
+
+// Hugging Face's GPT-2 in eager mode under autocast (modeling_gpt2.py and PyTorch's list of operators that autocast
+// runs in float32): what its attention moves besides the passes of a fused softmax with dropout, bytes a score.
+//   forward   divide 2+2, mask 2+2, cast to float32 2+4, softmax 4+4 instead of 2+2, cast back 4+2
+//   backward  cast 2+4, softmax 4+4+4 instead of 2+2+2, cast 4+2, mask 2+2, divide 2+2
+inline constexpr EagerBytes kEagerScores = {24, 26};
+// FlashAttention's comparisons ran it with Mistral's options (its training/configs/model/gpt2-hf.yaml), of which
+// `scale_attn_by_inverse_layer_idx` divides once more, 2 + 2.
+inline constexpr EagerBytes kEagerScoresByLayer = {kEagerScores.forward + 4, kEagerScores.backward + 4};
+// Its gelu_new, 0.5 x (1 + tanh(c (x + d x^3))), one operator after the other. Autocast takes the power to float32, and
+// what it is part of stays there (transformers, activations.py):
+//   forward   half of x 2+2; x cast 2+4, to the third 4+4, times d 4+4, plus x 2+4+4, times c 4+4, tanh 4+4, plus one
+//             4+4, times the half 2+4+4, cast for the product 4+2: 76, of which ours has 4
+//   backward  cast 2+4; product: 4+4+4, cast 4+2 and halved 2+2, and 4+2+4; tanh 4+4+4, times c 4+4, cast for x 4+2,
+//             times d 4+4, the power's gradient (a power, times three, a product) 4+4, 4+4, 4+4+4 and its cast 4+2, two
+//             sums of three gradients 2 (2+2+2): 118, of which ours has 6
+inline constexpr EagerBytes kHuggingFaceActivations = {76 - 4, 118 - 6};
+
+// Its residual stream is float32, since norms give float32 and nothing narrows the sums: around a norm, forward, the
+// norm reads and writes 4 + 4 instead of 2 + 2, a cast for the product 4 + 2, a dropout 2 + 2 and its mask 1, and the
+// sum 4 + 2 + 4 instead of 2 + 2 + 2. Backward the norm moves 12 instead of 6, a cast 2 + 4, the dropout 5, the cast of
+// the branch's gradient 4 + 2, the sum of the two gradients 4 + 4 + 4 instead of 6. Queries, keys and values are copied
+// for batched products, 4 each, and the heads joined, 4; backward the same, and the three gradients joined, 12.
+inline constexpr EagerBytes kHuggingFaceNorms = {4 + 6 + 5 + 4, 6 + 6 + 5 + 6 + 6};
+inline constexpr EagerBytes kHuggingFaceQueries = {16, 28};
+
+// Megatron-LM's layers (megatron/model/transformer.py of 2021). PyTorch before 1.12 adds the bias of a linear layer
+// with three dims by a kernel of its own (pytorch issue 39661, pull request 72728): 2 + 2 of queries, keys and values
+// each; the context is copied, 4; backward the three gradients are joined, 12, and the context's copied, 4. Hidden
+// dropout, one for each norm, is fused with the sum: forward it writes a mask, 1, backward it is a kernel, 2 + 1 + 2.
+inline constexpr EagerBytes kMegatronQueries = {12 + 4, 12 + 4};
+inline constexpr EagerBytes kMegatronNorms = {1, 5};
+// Without its fusion: a bias, 2 + 2, and a dropout, 2 + 2 and its mask, before the sum.
+inline constexpr EagerBytes kUnfusedNorms = {4 + 5, 5};
+
+// A bias that is added by a kernel of its own before the activation (Narayanan et al. 2021, section 4.2): read and
+// write.
+inline constexpr EagerBytes kUnfusedBias = {4, 0};
+
+// A gate in steps: forward silu 2 + 2 and a product 4 + 2 instead of 4 + 2; backward two products 4 + 2, silu 4 + 2 and
+// the gradients of both halves joined, 4 + 4, instead of 6 + 4.
+inline constexpr EagerBytes kStepsOfGates = {4, 16};
+
+// FSDP2 copies what it gathered into the parameters, 2 + 2, and gradients into what it scatters in float32, 2 + 4, on
+// the stream of the kernels (torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py; pytorch issue 157027
+// measures 1.4 % of a step).
+inline constexpr EagerBytes kFsdp2Parameters = {4, 4 + 6};
+
+// PyTorch's autocast casts weights from float32 once in each forward pass, 4 + 2, and their gradients back, 2 + 4,
+// which are then added to float32 ones, 4 instead of 2 (its documentation, `cache_enabled`).
+inline constexpr EagerBytes kAutocastParameters = {6, 6 + 2};
+
+// Nemotron's squared ReLU as two operators: forward the square reads and writes, 4, besides ours; backward its
+// derivative, the first power, is copied, 4, doubled, 4, and taken times the gradient, 4 + 2.
+inline constexpr EagerBytes kSquaredRelu = {4, 14};
+
+// Composer's two training metrics (LanguageCrossEntropy, LanguagePerplexity), on unless switched off (MPT's
+// `use_train_metrics`): each casts the logits to float32, 2+4, takes their log-softmax, 4+4, and what they say goes
+// unread.
+inline constexpr EagerBytes kTrainMetrics = {2 * (6 + 8), 0};
+
+// cuBLAS before CUDA 11.7 (June 2022): batches of 1024 x 1024 x 140 in bfloat16 took 12.2 TFLOP/s on A100 with 11.6
+// where 11.7 takes 85.6 (pytorch issue 83272). As a share of what aligned products reach there, 0.959 of 312 TFLOP/s
+// (costmodel/data/a100-sxm-80gb.yaml), with tiles of 64 columns, of which 140 take three: that batch then costs what it
+// was measured to take, 9.2 ms. (The cache binds the 85.6 in our prices, so that a ratio to them says nothing.) In
+// float16, 11.6 had gained (53.9); with 11.5, BLOOM's chronicles time both types alike, 845 and 854 s with heads of
+// 150.
+inline constexpr double kEarlyMisalignedAttention = 12.2 / (0.959 * 312) * (192.0 / 140);
+
+// Operators around experts, as Megatron-Core issues them (megatron/core/transformer/moe: router.py,
+// token_dispatcher.py, moe_utils.py; its release 0.14, with fused permutation and routing), each a call from Python
+// with a gradient or a step that has kernels of its own, where ours are one. Before experts: scores and choice, four of
+// the auxiliary loss, four of the counts (of experts, their all_gather, of ranks and of this rank's experts),
+// permutation, the all-to-all of probabilities, the order by experts. Behind them: the order by ranks, permutation.
+// Backward those of tokens, scores and loss: fewer, but autograd adds sums; taken for as many.
+inline constexpr int64_t kBeforeExperts = 12, kBehindExperts = 2;
+// Transformer Engine's grouped products launch one for each expert (general_grouped_gemm), and in float8 a cast.
+inline constexpr int64_t kExpertLaunches = 1;
+
+// What Megatron-Core does to the results of experts that have biases: one after the other it adds the bias times the
+// tokens' weights, joins what comes out, and casts it back (experts.py, `_apply_bias`). With weights in 16 bits, bytes
+// an element:
+//   forward   product 2, sum 2+2+2, joined 2+2
+//   backward  for the bias a product 2+2 and its sum 2, for the weights the same, parts joined 2+2
+// With weights in float32, as DeepEP and HybridEP ask for them (token_dispatcher.py): product 4, sum 2+4+4, joined 4+4,
+// cast 4+2; cast 2+4, to the type of the parts 4+2, for the bias 4+4+4, for the weights 4+4+4, joined 2+2.
+inline constexpr EagerBytes kBiasedResults = {12, 16}, kBiasedResultsWide = {28, 40};
+inline constexpr EagerBytes kBiasedSteps = {2, 4};
+// The CPU's time for an operator of PyTorch's, a linear layer's, on a DGX H100 (Xeon 8480C) and on a GB200 (Transformer
+// Engine's issue 2053).
+inline constexpr Nanos kOperator = Nanos(13'480), kOperatorOnGrace = Nanos(37'080);
+
+}  // namespace meshwright
+
+#endif  // MESHWRIGHT_TOOLS_VALIDATE_EAGER_KERNELS_H_

@@ -1,0 +1,258 @@
+#include "tools/validate/releases.h"
+
+#include <cstdint>
+
+#include "ir/strategy.h"
+#include "tools/validate/eager_kernels.h"
+
+namespace meshwright {
+namespace {
+
+using enum Sign;
+
+// From the first to the last of them, as Signs counts them.
+enum class CountedBy : uint8_t { kNothing, kContainer, kDeepSpeed };
+struct Releases {
+  CountedBy by = CountedBy::kNothing;
+  int64_t first = 0, last = 0;
+};
+constexpr Releases Before(int64_t container) { return {CountedBy::kContainer, 0, container - 1}; }
+constexpr Releases Since(int64_t container) { return {CountedBy::kContainer, container, kNewest}; }
+constexpr Releases DeepSpeed(int64_t first, int64_t last) { return {CountedBy::kDeepSpeed, first, last}; }
+
+// What is done where a training row has all of the signs `when`, none of `unless`, and is of one of these releases.
+struct Release {
+  SignSet when, unless;
+  void (*does)(Framework* f);
+  Releases of = {};  // all
+};
+
+constexpr Release kReleases[] = {
+    // --- what a kernel is --------------------------------------------------------------------------------------------
+    {{kEager}, {}, [](Framework* f) { f->eager = true; }},
+    {{kUnfused}, {}, [](Framework* f) { f->fused_attention = false; }},
+    {{kAttentionKnown}, {}, [](Framework* f) { f->names_attention = true; }},
+    // Frameworks that issue kernel by kernel have a kernel for each step of the loss, too, but for these: MPT's default
+    // loss is flash-attn's (modeling_mpt.py); FlashAttention's training code brings fused kernels for all of a layer
+    // and for the loss (its training/README.md); vTrain's profile has PyTorch's loss on the 16-bit logits
+    // (src/model/gpt_modeling.py, src/trainer.py).
+    {{kEager}, {kFoundry, kFlashCode, kVTrainProfile, kFusedLoss}, [](Framework* f) { f->fused_loss = false; }},
+    // Transformer Engine has a kernel for a norm, for rotary positions and for a gate; PyTorch's eager mode has none.
+    // nanotron takes flash-attn's for the first two (nanotron/models/llama.py).
+    {{kEager}, {kTransformerEngine, kFlashCode, kNanotron}, [](Framework* f) { f->fused_norms = false; }},
+    {{kEager}, {kTransformerEngine, kFlashCode, kFusedGates}, [](Framework* f) { f->split_gates = true; }},
+    {{kNanotron}, {kFusedGates}, [](Framework* f) { f->split_gates = true; }},
+    {{kNanotron, kEager}, {}, [](Framework* f) { f->host.gates = kStepsOfGates; }},
+    // Operators of a layer by the names that models/decoder.cc gives them.
+    {{kFusedNorms},
+     {},
+     [](Framework* f) {
+       f->fused_ops.insert({"norm1", "norm2", "norm"});
+     }},
+    {{kFusedRotary}, {}, [](Framework* f) { f->fused_ops.insert("rotary"); }},
+    {{kFusedGates}, {}, [](Framework* f) { f->fused_ops.insert("activation"); }},
+    {{kFlashCode}, {}, [](Framework* f) { f->in_place_loss = f->wide_residuals = true; }},
+    {{kLlmC},
+     {},
+     [](Framework* f) {
+       f->in_place_loss = true;
+       f->caching = false;
+     }},
+    // Composer's metrics.
+    {{kFoundry, kEager}, {}, [](Framework* f) { f->host.logits = kTrainMetrics; }},
+    // Transformer Engine's products add to the gradient themselves. So does Megatron-LM since it has the choice of
+    // sequence parallelism (3.0).
+    {{kEager, kSequenceParallelOpen}, {kTransformerEngine}, [](Framework* f) { f->host.adds_gradients = true; }},
+    // "For fine-tuning, we use SQuAD, and the inputs are packed to 4096 tokens" (NeMo-Framework-Launcher's and NeMo's
+    // tables); kernels get where each example begins (gpt_sft_dataset.py, `cu_seqlens`).
+    {{kNemo, kFineTuning}, {}, [](Framework* f) { f->packs_examples = true; }},
+    {{kOldSteps, kMegatronAttention}, {}, [](Framework* f) { f->misaligned_attention = kEarlyMisalignedAttention; }},
+
+    // --- which attention ---------------------------------------------------------------------------------------------
+    {{kFlash3}, {kUnfused}, [](Framework* f) { f->attention = "flash3"; }},
+    {{kCudnn}, {kUnfused}, [](Framework* f) { f->attention = "flash3"; }},
+    {{kFoundry}, {kUnfused}, [](Framework* f) { f->attention = "triton"; }},
+    {{kFlash1}, {kUnfused}, [](Framework* f) { f->attention = "flash1"; }},
+    // Before July 2023 there was no other; FlashAttention-2's paper calls it by the bare name beside its own.
+    {{kFlashCode}, {kUnfused, kTwoOrThree}, [](Framework* f) { f->attention = "flash1"; }},
+    {{kFlashUnnumbered, kFlash2Paper}, {kUnfused}, [](Framework* f) { f->attention = "flash1"; }},
+
+    // --- types of numbers --------------------------------------------------------------------------------------------
+    // Hugging Face's models and FlashAttention's code train under autocast; DeepSpeed holds the weights in 16 bits
+    // itself (its documentation of `bf16` and `fp16`). FSDP2 casts and copies what it gathers.
+    {{kAutocast},
+     {},
+     [](Framework* f) {
+       f->autocast = true;
+       f->host.parameters = kAutocastParameters;
+     }},
+    {{kFsdp2}, {}, [](Framework* f) { f->host.parameters = kFsdp2Parameters; }},
+    // Experts' products in float8: Megatron-Core 0.9 refuses them, 0.10 of February 2025 has them where Transformer
+    // Engine is 1.11 or later (transformer_config.py); containers of NVIDIA's from 25.02 on bring both.
+    {{kNamesContainer}, {}, [](Framework* f) { f->float8_experts = true; }, Since(2502)},
+    {{kGroupedExperts}, {}, [](Framework* f) { f->float8_experts = true; }},
+
+    // --- vocabulary and checkpoints ----------------------------------------------------------------------------------
+    // vTrain's times of one node are sums of a profile (docs/accuracy.md), which its own layers fit: a vocabulary that
+    // is cut over ranks and not padded (src/model/gpt_modeling.py).
+    {{kVTrainProfile}, {}, [](Framework* f) { f->pads_vocabulary = false; }},
+    {{kHuggingFace}, {}, [](Framework* f) { f->pads_vocabulary = false; }},
+    // llm-foundry's tables of A100 are of May 2023, with the image of PyTorch 1.13.1 (sweep.sh at the commit, 300cc5c),
+    // and of bf16; that of the 80 GB card was measured again in October 2023 with 2.1.0 (sweep.sh, b2a43a1), in
+    // amp_bf16. Checkpoints stop early since 2.1 (pytorch pull request 96866).
+    {{kFoundry, kOlderThanHopper}, {kAmpBf16}, [](Framework* f) { f->checkpoints_stop = false; }},
+    // nanotron kept what tensor parallelism gathered until July 2024 (`tp_recompute_allgather`).
+    {{kNanotron, kNanotron2023}, {}, [](Framework* f) { f->keeps_gathered = true; }},
+
+    // --- collectives -------------------------------------------------------------------------------------------------
+    // nanotron's benchmarks ran PyTorch 2.1 (run_multinode.sh), which brings NCCL 2.18.
+    {{kNanotron, kNanotronBenchmarks}, {}, [](Framework* f) { f->untuned_nccl = true; }},
+    {{kNanotron}, {}, [](Framework* f) { f->early_nccl = f->host.reduces_whole = true; }},
+    {{kOlderThanHopper}, {}, [](Framework* f) { f->early_nccl = true; }},
+    // nanotron's ZeRO-1 gathers all parameters into a list (distributed.py, all_gather_coalesced); its gradients are
+    // reduced whole, whatever the optimizer (optim/gradient_accumulator.py), as above.
+    {{kNanotron, kZero1}, {}, [](Framework* f) { f->host.copies_pieces = true; }},
+    // NeMo's recipes for tensor parallelism switch it on (`tp_comm_overlap`; NeMo-Framework-Launcher, conf/training).
+    {{kNemo}, {}, [](Framework* f) { f->host.overlaps_products = true; }},
+    {{kAsyncTensor}, {}, [](Framework* f) { f->host.overlaps_products = true; }},
+    // BigScience's runs of BLOOM on Jean Zay hung without it (train/tr11-176B-ml/chronicles-prequel.md and its .slurm).
+    {{kBloom, kJeanZay, kEager}, {}, [](Framework* f) { f->host.launch_blocking = f->host.serial = true; }},
+    {{kLaunchBlocking, kEager}, {}, [](Framework* f) { f->host.launch_blocking = f->host.serial = true; }},
+    // DeepSpeed's ZeRO-3 of 2021, told by attention that says it is not fused, waited for the device before each call
+    // and gathered each tensor where a layer needed it, into a list (partition_parameters.py, `_allgather_param`).
+    {{kZero3, kSaysUnfused},
+     {kFsdp},
+     [](Framework* f) { f->early_zero3 = f->calls_each_tensor = f->host.serial = f->host.copies_pieces = true; }},
+    // InternEvo's ZeRO gives whole tensors to ranks, which reduce to and broadcast from them.
+    {{kInternLm, kZero1}, {kZeroGroups}, [](Framework* f) { f->calls_each_tensor = true; }},
+    // DeepSpeed's pipeline sends a part from each rank (pipe/engine.py, `is_pipe_partitioned`); so did Megatron-LM
+    // before it had sequence parallelism (Narayanan et al. 2021, section 4.1).
+    {{kDeepSpeedPipeline}, {}, [](Framework* f) { f->host.scatters_transfers = true; }},
+    {{kBloom, kJeanZay}, {}, [](Framework* f) { f->host.scatters_transfers = true; }},
+    {{kUnfused, kMegatronAttention}, {}, [](Framework* f) { f->host.scatters_transfers = true; }},
+    // DeepSpeed's ZeRO-1 sums gradients on all ranks from 0.5 of July 2021 to 0.12 of January 2024: it ignores
+    // `contiguous_gradients` there, and what is left all-reduces buckets (runtime/engine.py,
+    // _configure_zero_optimizer; zero/stage_1_and_2.py, buffered_reduce_fallback; pull requests 1246 and 4887).
+    // GPT-NeoX goes with a fork of 0.3.15, which scatters.
+    {{kDeepSpeed, kZero1}, {kNeox}, [](Framework* f) { f->host.reduces_whole = true; }, DeepSpeed(5, 12)},
+    {{kBloom, kJeanZay, kZero1}, {kNeox}, [](Framework* f) { f->host.reduces_whole = true; }, DeepSpeed(5, 12)},
+
+    // --- experts -----------------------------------------------------------------------------------------------------
+    // A token goes once to each node, or to each rank of one (DeepEP's README; Megatron-LM's flex dispatcher).
+    {{kOnePerNode},
+     {},
+     [](Framework* f) {
+       f->dispatcher = Dispatcher::kPerNode;
+       f->host.experts.joins = true;
+     }},
+    {{kExpertOverlap}, {}, [](Framework* f) { f->host.experts.overlaps = true; }},
+    {{kPartialGraphs}, {}, [](Framework* f) { f->host.experts.graphs = true; }},
+    {{kWholeGraphs}, {}, [](Framework* f) { f->whole_graphs = true; }},
+    // AutoModel's benchmarks give a token the experts behind those of the token before it (moe/layers.py,
+    // FakeBalancedGate).
+    {{kAutoModel}, {}, [](Framework* f) { f->neighbour_experts = true; }},
+    {{kExpertSteps},
+     {},
+     [](Framework* f) {
+       ExpertPace& experts = f->host.experts;
+       experts.dispatch = kBeforeExperts;
+       experts.combine = kBehindExperts;
+       experts.launches = kExpertLaunches;
+       experts.waits = true;
+     }},
+    // GPT-OSS has biases of experts, in float32 where the dispatcher's weights are.
+    {{kExpertSteps, kTransformerEngine, kGptOss},
+     {},
+     [](Framework* f) {
+       ExpertPace& experts = f->host.experts;
+       experts.results = kBiasedResults;
+       experts.result_steps = kBiasedSteps;
+       experts.step = kOperator;
+     }},
+    {{kExpertSteps, kTransformerEngine, kGptOss, kOnePerNode},
+     {},
+     [](Framework* f) { f->host.experts.results = kBiasedResultsWide; }},
+    {{kExpertSteps, kTransformerEngine, kGptOss, kGrace},
+     {},
+     [](Framework* f) { f->host.experts.step = kOperatorOnGrace; }},
+
+    // --- before attention was fused ----------------------------------------------------------------------------------
+    // GPT and BERT of that time drop a tenth; Llama's kind and GPT-NeoX's models nothing (their configurations).
+    {{kOldSteps}, {kModernFamily, kNeoxModel}, [](Framework* f) { f->dropout = true; }},
+    {{kOldSteps},
+     {},
+     [](Framework* f) {
+       f->host.queries = kMegatronQueries;
+       f->host.norms = kMegatronNorms;
+     }},
+    {{kOldSteps, kLongRows}, {}, [](Framework* f) { f->host.scores = kEagerScores; }},
+    {{kOldSteps, kHuggingFace},
+     {kUnfusedOperators},
+     [](Framework* f) {
+       f->host.scores = kEagerScores;
+       f->host.queries = kHuggingFaceQueries;
+       f->host.activations = kHuggingFaceActivations;
+       f->host.norms = kHuggingFaceNorms;
+     }},
+    // FlashAttention's comparisons ran it with one more option.
+    {{kOldSteps, kHuggingFace, kFlashSource},
+     {kUnfusedOperators},
+     [](Framework* f) { f->host.scores = kEagerScoresByLayer; }},
+    // Megatron-LM without its fusion (Narayanan et al. 2021, section 4.2).
+    {{kOldSteps, kUnfusedOperators},
+     {},
+     [](Framework* f) {
+       f->host.scores = kEagerScores;
+       f->host.activations = kUnfusedBias;
+       f->host.norms = kUnfusedNorms;
+     }},
+
+    // --- NeMo's recipes ----------------------------------------------------------------------------------------------
+    {{kRecipeSteps, kModernFamily}, {}, [](Framework* f) { f->cuts_queries = true; }},
+    {{kRecipeSteps, kNemotron}, {}, [](Framework* f) { f->cuts_queries = true; }},
+    // GPT-3 drops a tenth of scores and of what is added to the residual stream (conf/training/gpt3 of NeMo-Framework-
+    // Launcher, all releases); the sum's kernel writes a mask, and backward there is one more.
+    {{kRecipeSteps, kGpt},
+     {kModernFamily},
+     [](Framework* f) {
+       f->dropout = true;
+       f->host.norms = kMegatronNorms;
+     }},
+    // Llama's gates were in steps, and Nemotron's and Mixtral's gradients added by kernels of their own (conf/training
+    // at cb3482d0, 81b75a7c and 3499f38e: `bias_activation_fusion`, `gradient_accumulation_fusion`).
+    {{kRecipeSteps, kModernFamily},
+     {},
+     [](Framework* f) {
+       f->split_gates = true;
+       f->host.gates = kStepsOfGates;
+     },
+     Before(2403)},
+    {{kRecipeSteps, kNemotron}, {}, [](Framework* f) { f->host.adds_gradients = true; }, Before(2405)},
+    {{kRecipeSteps, kMixtral}, {}, [](Framework* f) { f->host.adds_gradients = true; }, Before(2407)},
+    // NeMo's pull request 8963 compiled Nemotron's activation in April 2024 (modules/common/megatron/utils.py at
+    // v1.23.0; without it at v2.0.0.rc0.beta of May, with it at v2.0.0rc0 of June).
+    {{kRecipeSteps, kNemotron}, {}, [](Framework* f) { f->host.activations = kSquaredRelu; }, Before(2407)},
+    // Gradients were held and reduced in float32, the optimizer's default (megatron_base_model.py, setup_optimization),
+    // until scripts asked for bf16 (examples/training at 81b75a7c; Mixtral's conf/training of 24.07); those of Nemotron
+    // never did.
+    {{kNemo}, {}, [](Framework* f) { f->narrow_gradients = true; }},
+    {{kRecipeSteps}, {}, [](Framework* f) { f->narrow_gradients = false; }, Before(2403)},
+    {{kRecipeSteps, kMixtral}, {}, [](Framework* f) { f->narrow_gradients = false; }, Before(2407)},
+    {{kRecipeSteps, kNemotron}, {}, [](Framework* f) { f->narrow_gradients = false; }, Before(2409)},
+};
+
+bool Covers(const Releases& releases, const Signs& signs) {
+  if (releases.by == CountedBy::kNothing) return true;
+  const int64_t release = releases.by == CountedBy::kContainer ? signs.container : signs.deepspeed;
+  return release >= releases.first && release <= releases.last;
+}
+
+}  // namespace
+
+void ApplyReleases(const Signs& signs, Framework* framework) {
+  for (const Release& row : kReleases) {
+    if (signs.set.HasAll(row.when) && !signs.set.HasAny(row.unless) && Covers(row.of, signs)) row.does(framework);
+  }
+}
+
+}  // namespace meshwright

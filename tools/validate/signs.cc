@@ -1,0 +1,220 @@
+#include "tools/validate/signs.h"
+
+#include <regex>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
+#include "costmodel/library.h"
+#include "ir/cluster.h"
+#include "tools/validate/gpu_type.h"
+#include "tools/validate/row_model.h"
+#include "tools/validate/sharding_text.h"
+#include "tools/validate/words.h"
+
+namespace meshwright {
+namespace {
+
+using enum Sign;
+
+struct Words {
+  Sign sign;
+  absl::string_view columns;  // separated by spaces
+  absl::string_view words;    // separated by '|': "=word" is the whole cell, "^word" its beginning
+};
+constexpr Words kWords[] = {
+    // Tables whose attention or type is Transformer Engine's are NeMo's and Megatron-Bridge's; what others say of it is
+    // of its kernels alone. Megatron-Core takes them by default (`transformer_impl`).
+    {kNemo, "attention", "te/|transformer engine|transformerengine"},
+    {kNemo, "dtype", "transformer engine|transformerengine"},
+    {kTransformerEngine, "attention", "(te)"},
+    {kTransformerEngine, "other_opts", "transformer engine|transformer-engine|transformer_engine|transformerengine"},
+    {kTransformerEngine, "other_opts", "megatron-core|megatron core|mcore"},
+    {kMegatronAttention, "attention", "megatron"},
+    {kNanotron, "model other_opts", "nanotron"},
+    // Its logs of 2023 and its benchmarks, whose rows of A100 are from before July 2024.
+    {kNanotron2023, "source_ref", "old_bench"},
+    {kNanotronBenchmarks, "source_ref", "bench"},
+    {kDeepSpeed, "zero_fsdp other_opts", "deepspeed"},
+    {kDeepSpeedPipeline, "other_opts", "deepspeed"},
+    {kNeox, "other_opts", "neox"},
+    {kNeoxModel, "model other_opts", "neox|pythia"},
+    {kBloom, "model", "bloom"},
+    {kJeanZay, "interconnect", "jean zay"},
+    // llm-foundry's own layers; its benchmarks ran FlashAttention in Triton (submit_benchmarks.py, --attn_impl).
+    {kFoundry, "attention", "mpt attn_impl"},
+    {kAmpBf16, "dtype", "amp_bf16"},
+    {kFlashRepo, "other_opts", "flashattention (this repo)"},
+    {kFlashSource, "source_ref", "flash-attention"},
+    {kFlashPapers, "source_ref", "flash-attention training/configs|flashattention-2 paper"},
+    {kHuggingFace, "other_opts attention", "huggingface|hugging face"},
+    {kVTrainProfile, "source_ref", "vtrain data/ground_truth_single"},
+    {kLlmC, "other_opts attention recompute", "llm.c"},
+    {kAutoModel, "source_ref", "automodel"},
+    {kInternLm, "model", "internlm"},
+    {kGpt, "model", "gpt"},
+    {kGptOss, "model", "gpt oss|gpt-oss|gpt_oss"},
+    {kNemotron, "model", "nemotron"},
+    {kMixtral, "model", "mixtral"},
+    {kFineTuning, "other_opts", "sft|lora|peft"},
+    {kGrace, "gpu_type", "gb200|gb300|gh200"},
+    {kNotCompiled, "compile", "=|^no|eager|without"},
+    {kCudaGraphs, "other_opts", "cuda graph|cudagraph"},
+    {kWholeGraphs, "other_opts", "full iteration graphs"},
+    {kPartialGraphs, "other_opts", "partial graphs of attention"},
+    {kUnfusedOperators, "other_opts", "without operator fusion|no operator fusion"},
+    {kSequenceParallelOpen, "seq_parallel", "="},
+    // What PyTorch calls asynchronous tensor parallelism.
+    {kAsyncTensor, "other_opts", "async tp|async_tp|asynctp|tp_comm_overlap|userbuffers"},
+    {kLaunchBlocking, "other_opts", "cuda_launch_blocking"},
+    {kZero1, "zero_fsdp", "zero-1"},
+    {kZero3, "zero_fsdp", "zero-3"},
+    {kZeroGroups, "zero_fsdp", "groups|hybrid"},
+    {kFsdp, "zero_fsdp", "fsdp|hsdp"},
+    {kFsdp2, "zero_fsdp", "fsdp2"},
+    {kGroupedExperts, "other_opts", "grouped"},
+    // DeepEP's README; Megatron-LM's flex dispatcher.
+    {kOnePerNode, "other_opts", "deepep|hybridep"},
+    {kExpertOverlap, "other_opts", "expert-parallel overlap|dualpipe"},
+    {kAttentionOpen, "attention", "="},
+    {kAttentionKnown, "attention", "=|flash|fa1|fa2|fa3|sdpa|scaled_dot|scaled dot|fused|cudnn|te|transformer|triton"},
+    {kAttentionKnown, "attention", "xformers|memory|standard|eager|naive|pytorch|torch|megatron|math|core"},
+    {kSaysUnfused, "attention", "unfused|pre-flash|no flash|without flash|no cudnn|standard|eager|naive"},
+    {kSaysUnfused, "attention", "=torch|=pytorch|=megatron"},
+    {kCudnn, "attention", "cudnn"},
+    {kFlashUnnumbered, "attention", "=flashattention"},
+    {kFlash2Paper, "source_ref", "-2 paper"},
+    {kTwoOrThree, "attention", "2|3"},
+};
+
+// Kernels that a row says it has, of those that eager frameworks lack: a word for the operator, beside one for "fused"
+// or "kernel" ("fused rms norm", "RMSNorm kernel", "fused_cross_entropy"). Liger's kernels are for all four (its
+// README).
+constexpr Words kFusedKernels[] = {
+    {kFusedNorms, "other_opts attention", "norm|rms|liger"},
+    {kFusedRotary, "other_opts attention", "rotary|rope|liger"},
+    {kFusedGates, "other_opts attention", "swiglu|silu|geglu|liger"},
+    {kFusedLoss, "other_opts", "entropy|loss|liger"},
+};
+
+// What signs tell together, in this order.
+struct Conclusion {
+  Sign sign;
+  SignSet when, unless;
+};
+constexpr Conclusion kConclusions[] = {
+    {kTransformerEngine, {kNemo}, {}},
+    // llm.c is a C program: nothing stands between it and the launches.
+    {kEager, {kNotCompiled}, {kCudaGraphs, kLlmC}},
+    {kUnfused, {kSaysUnfused}, {}},
+    // No model of a modern family was trained before there was fused attention, and compilers bring it.
+    {kUnfused, {kAttentionOpen, kEager, kOlderThanHopper}, {kModernFamily}},
+    {kFlashCode, {kFlashRepo}, {}},
+    {kFlashCode, {kFlashPapers}, {kUnfused}},
+    {kAutocast, {kFlashCode}, {}},
+    {kAutocast, {kHuggingFace}, {kDeepSpeed}},
+    {kOldSteps, {kEager, kUnfused}, {}},
+    {kRecipeSteps, {kEager, kNemo}, {kUnfused}},
+    {kExpertSteps, {kEager}, {kWholeGraphs}},
+};
+
+// Megatron-LM's fused softmax takes rows up to here (fused_softmax.py); longer ones go through the steps.
+constexpr int64_t kLongestFusedSoftmax = 4096;
+
+// DeepSpeed's releases between which its ZeRO-1 and A100 are of one time: of the last of them where none is named.
+constexpr int64_t kDeepSpeedOfOldDevices = 12;
+
+std::string CellOf(const CsvCells& cells, absl::string_view column) {
+  const std::string text = cells.Text(column);
+  return column == "zero_fsdp" ? ShardingText(text) : absl::AsciiStrToLower(text);
+}
+
+bool SaysWord(absl::string_view cell, absl::string_view word) {
+  if (absl::ConsumePrefix(&word, "=")) return cell == word;
+  if (absl::ConsumePrefix(&word, "^")) return absl::StartsWith(cell, word);
+  return absl::StrContains(cell, word);
+}
+
+bool Says(absl::string_view cell, absl::string_view words) {
+  for (const absl::string_view word : absl::StrSplit(words, '|')) {
+    if (SaysWord(cell, word)) return true;
+  }
+  return false;
+}
+
+bool SaysFused(absl::string_view cell, absl::string_view operators) {
+  for (const absl::string_view part : absl::StrSplit(cell, absl::ByAnyChar(",;+"))) {
+    const bool fused = HasAny(part, {"fused", "fusion", "kern", "liger", "apex"});
+    const bool lacks = HasAny(part, {"no ", "not ", "without", "unfused", "off", "false"});
+    if (fused && !lacks && Says(part, operators)) return true;
+  }
+  return false;
+}
+
+template <class Told>
+void AddWords(const CsvCells& cells, const Words& row, Told told, SignSet* signs) {
+  for (const absl::string_view column : absl::StrSplit(row.columns, ' ')) {
+    if (told(CellOf(cells, column), row.words)) signs->Add(row.sign);
+  }
+}
+
+// Whether the device came before attention was fused everywhere: FlashAttention is of May 2022, Megatron-LM, NeMo and
+// PyTorch have it since 2023 (PyTorch with its compiler), H100 was sold from October 2022.
+bool OlderThanHopper(const CsvCells& cells) {
+  const absl::StatusOr<std::string> name = DeviceNamed(cells.Text("gpu_type"));
+  if (!name.ok()) return false;
+  const absl::StatusOr<Device> device = FindDevice(*name);
+  return device.ok() && device->generation < Generation::kHopper;
+}
+
+// 1 to 3 of "flash v1", "FlashAttention-2", "flash_attn1.0.8", "FA3"; 0 where none is named.
+int FlashVersion(absl::string_view attention) {
+  const std::string text = absl::StrReplaceAll(attention, {{" ", ""}, {"_", ""}, {"-", ""}});
+  static const std::regex* const kVersion = new std::regex(R"((flash(attention|attn)?|\bfa)v?([123]))");
+  std::smatch match;
+  return std::regex_search(text, match, *kVersion) ? std::stoi(match[3].str()) : 0;
+}
+
+int64_t ContainerOf(const std::string& source) {
+  std::smatch match;
+  static const std::regex* const kRelease = new std::regex(R"((^|[^0-9.])(2[0-9])\.(0[1-9]|1[0-2])(?![0-9]))");
+  if (!std::regex_search(source, match, *kRelease)) return kNewest;
+  return std::stoll(match[2].str()) * 100 + std::stoll(match[3].str());
+}
+
+int64_t DeepSpeedOf(const std::string& options, bool old_device) {
+  std::smatch match;
+  static const std::regex* const kRelease = new std::regex(R"(deepspeed (0\.(\d{1,2})|[1-9]))");
+  if (!std::regex_search(options, match, *kRelease)) return old_device ? kDeepSpeedOfOldDevices : kNewest;
+  return match[2].matched ? std::stoll(match[2].str()) : kNewest;
+}
+
+}  // namespace
+
+Signs ReadSigns(const CsvCells& cells, int64_t sequence) {
+  Signs signs;
+  SignSet& set = signs.set;
+  for (const Words& row : kWords) AddWords(cells, row, Says, &set);
+  for (const Words& row : kFusedKernels) AddWords(cells, row, SaysFused, &set);
+  const bool old_device = OlderThanHopper(cells);
+  const int flash = FlashVersion(CellOf(cells, "attention"));
+  if (old_device) set.Add(kOlderThanHopper);
+  if (flash == 1) set.Add(kFlash1);
+  if (flash == 3) set.Add(kFlash3);
+  if (sequence > kLongestFusedSoftmax) set.Add(kLongRows);
+  if (IsModernFamily(CellOf(cells, "model"))) set.Add(kModernFamily);
+  signs.container = ContainerOf(CellOf(cells, "source_ref"));
+  if (signs.container != kNewest) set.Add(kNamesContainer);
+  signs.deepspeed = DeepSpeedOf(CellOf(cells, "other_opts"), old_device);
+  for (const Conclusion& row : kConclusions) {
+    if (set.HasAll(row.when) && !set.HasAny(row.unless)) set.Add(row.sign);
+  }
+  return signs;
+}
+
+}  // namespace meshwright

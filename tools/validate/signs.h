@@ -1,0 +1,129 @@
+// What the words of a row tell of the framework behind it: who it is, of which release, what it trains and how it was
+// told to. One table in signs.cc has a line for each sign; what frameworks do is in releases.cc, by these signs.
+//
+// Thread safety: plain values, pure functions.
+#ifndef MESHWRIGHT_TOOLS_VALIDATE_SIGNS_H_
+#define MESHWRIGHT_TOOLS_VALIDATE_SIGNS_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <limits>
+
+#include "tools/validate/csv.h"
+
+namespace meshwright {
+
+enum class Sign : uint8_t {
+  // Who it is.
+  kNemo,               // NeMo's and Megatron-Bridge's recipes
+  kTransformerEngine,  // its kernels, which these take, and Megatron-Core by default
+  kMegatronAttention,  // Megatron-LM's own, which was there until FlashAttention
+  kNanotron,
+  kNanotron2023,
+  kNanotronBenchmarks,  // of 2023 and 2024
+  kDeepSpeed,
+  kDeepSpeedPipeline,
+  kNeox,
+  kBloom,
+  kJeanZay,    // where BigScience trained it
+  kFoundry,    // llm-foundry's own layers
+  kAmpBf16,    // its type since October 2023
+  kFlashRepo,  // FlashAttention's training code, by its name
+  kFlashSource,
+  kFlashPapers,
+  kFlashCode,  // as it says or its papers ran it
+  kAutocast,
+  kHuggingFace,
+  kVTrainProfile,
+  kLlmC,
+  kAutoModel,
+  kInternLm,
+  // What it trains, on what.
+  kModernFamily,  // IsModernFamily
+  kGpt,
+  kGptOss,
+  kNeoxModel,
+  kNemotron,
+  kMixtral,
+  kFineTuning,
+  kLongRows,  // beyond what Megatron-LM's fused softmax takes
+  kOlderThanHopper,
+  kGrace,
+  // How it was told to.
+  kNotCompiled,
+  kCudaGraphs,
+  kWholeGraphs,    // of a step
+  kPartialGraphs,  // of attention and router
+  kEager,          // issues kernels one by one, from Python
+  kOldSteps,       // so, before attention was fused
+  kRecipeSteps,    // NeMo's so
+  kExpertSteps,    // around experts so
+  kUnfusedOperators,
+  kSequenceParallelOpen,  // nobody says whether
+  kAsyncTensor,
+  kLaunchBlocking,
+  kZero1,
+  kZero3,
+  kZeroGroups,  // which replicas split state in
+  kFsdp,
+  kFsdp2,
+  kGroupedExperts,
+  kOnePerNode,  // a token goes once to each node
+  kExpertOverlap,
+  kNamesContainer,
+  // Attention and kernels that a row names.
+  kAttentionOpen,  // nobody says which
+  kAttentionKnown,
+  kSaysUnfused,
+  kUnfused,  // says so, or is that old
+  kCudnn,
+  kFlash1,
+  kFlash3,
+  kFlashUnnumbered,  // "FlashAttention"
+  kFlash2Paper,
+  kTwoOrThree,
+  kFusedNorms,
+  kFusedRotary,
+  kFusedGates,
+  kFusedLoss,
+};
+inline constexpr size_t kNumSigns = static_cast<size_t>(Sign::kFusedLoss) + 1;
+
+class SignSet {
+ public:
+  constexpr SignSet() = default;
+  constexpr SignSet(std::initializer_list<Sign> signs) {
+    for (const Sign sign : signs) Add(sign);
+  }
+  constexpr void Add(Sign sign) { has_[static_cast<size_t>(sign)] = true; }
+  constexpr bool HasAll(const SignSet& other) const { return other.Count(*this, false) == 0; }
+  constexpr bool HasAny(const SignSet& other) const { return other.Count(*this, true) > 0; }
+
+ private:
+  // Of its signs, those that `other` has, or that it has not.
+  constexpr size_t Count(const SignSet& other, bool has) const {
+    size_t count = 0;
+    for (size_t i = 0; i < kNumSigns; ++i) count += has_[i] && other.has_[i] == has ? 1 : 0;
+    return count;
+  }
+
+  std::array<bool, kNumSigns> has_ = {};
+};
+
+inline constexpr int64_t kNewest = std::numeric_limits<int64_t>::max();
+
+struct Signs {
+  SignSet set;
+  // Releases; where none is named the newest.
+  int64_t container = kNewest;  // of NVIDIA's, or of a set of recipes: "25.04" as 2504
+  int64_t deepspeed = kNewest;  // "0.12" as 12; on older devices one of their time
+};
+
+// `sequence`: of the row, where it has none the default.
+Signs ReadSigns(const CsvCells& cells, int64_t sequence);
+
+}  // namespace meshwright
+
+#endif  // MESHWRIGHT_TOOLS_VALIDATE_SIGNS_H_

@@ -1,0 +1,68 @@
+#include "tools/validate/signs.h"
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+#include "ir/testing.h"
+
+namespace meshwright {
+namespace {
+
+Signs Of(const std::string& column, const std::string& cell, int64_t sequence = 2048) {
+  const absl::StatusOr<CsvTable> table = ParseCsv(absl::StrCat("status,", column, "\nok,", cell, "\n"), "t.csv");
+  EXPECT_OK(table);
+  return ReadSigns(CsvCells(*table, table->rows[0]), sequence);
+}
+
+bool Has(const Signs& signs, Sign sign) { return signs.set.HasAll({sign}); }
+
+TEST(SignSetTest, AllAndAny) {
+  constexpr SignSet kBoth = {Sign::kNemo, Sign::kFusedLoss};
+  static_assert(kBoth.HasAll({Sign::kNemo}) && kBoth.HasAll(kBoth) && kBoth.HasAll({}));
+  static_assert(!kBoth.HasAll({Sign::kNemo, Sign::kEager}));
+  static_assert(kBoth.HasAny({Sign::kEager, Sign::kFusedLoss}));
+  static_assert(!kBoth.HasAny({Sign::kEager}) && !kBoth.HasAny({}));
+}
+
+TEST(SignsTest, WordsAreAnywhereTheWholeCellOrItsBeginning) {
+  EXPECT_TRUE(Has(Of("other_opts", "with Megatron-Core 0.9"), Sign::kTransformerEngine));
+  EXPECT_TRUE(Has(Of("attention", "PyTorch"), Sign::kSaysUnfused));
+  EXPECT_FALSE(Has(Of("attention", "PyTorch SDPA"), Sign::kSaysUnfused));
+  EXPECT_TRUE(Has(Of("compile", "none"), Sign::kNotCompiled));
+  EXPECT_FALSE(Has(Of("compile", "inductor; nothing else"), Sign::kNotCompiled));
+  EXPECT_TRUE(Has(Of("compile", ""), Sign::kNotCompiled));
+}
+
+// The column of sharding has the folder's own words for others' (sharding_text.h).
+TEST(SignsTest, ShardingInOtherWords) { EXPECT_TRUE(Has(Of("zero_fsdp", "FULL_SHARD"), Sign::kFsdp)); }
+
+TEST(SignsTest, KernelsThatARowSaysAreFused) {
+  EXPECT_TRUE(Has(Of("other_opts", "fused rms norm"), Sign::kFusedNorms));
+  EXPECT_FALSE(Has(Of("other_opts", "rms norm"), Sign::kFusedNorms));
+  EXPECT_FALSE(Has(Of("other_opts", "no fused rms norm"), Sign::kFusedNorms));
+  EXPECT_FALSE(Has(Of("other_opts", "fused adam; rms norm"), Sign::kFusedNorms));  // of another part of the cell
+}
+
+TEST(SignsTest, Releases) {
+  EXPECT_EQ(Of("source_ref", "README.md (24.03)").container, 2403);
+  EXPECT_EQ(Of("source_ref", "README.md 124.03").container, kNewest);
+  EXPECT_FALSE(Has(Of("source_ref", "README.md"), Sign::kNamesContainer));
+  EXPECT_EQ(Of("other_opts", "DeepSpeed 0.11.1").deepspeed, 11);
+  EXPECT_EQ(Of("other_opts", "DeepSpeed 1.0").deepspeed, kNewest);
+  EXPECT_EQ(Of("gpu_type", "A100").deepspeed, 12);  // of its time
+  EXPECT_EQ(Of("gpu_type", "H100").deepspeed, kNewest);
+}
+
+TEST(SignsTest, Conclusions) {
+  EXPECT_TRUE(Has(Of("attention", "TE/cuDNN flash"), Sign::kRecipeSteps));
+  EXPECT_TRUE(Has(Of("attention", "eager"), Sign::kOldSteps));
+  EXPECT_FALSE(Has(Of("attention", "eager"), Sign::kRecipeSteps));
+  EXPECT_FALSE(Has(Of("other_opts", "CUDA graphs"), Sign::kEager));
+  EXPECT_TRUE(Has(Of("model", "GPT", 4097), Sign::kLongRows));
+  EXPECT_FALSE(Has(Of("model", "GPT", 4096), Sign::kLongRows));
+}
+
+}  // namespace
+}  // namespace meshwright
