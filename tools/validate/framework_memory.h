@@ -12,7 +12,7 @@
 #include "ir/quantities.h"
 #include "ir/strategy.h"
 #include "planner/search/evaluate.h"
-#include "tools/validate/training_row.h"
+#include "tools/validate/training_run.h"
 
 namespace meshwright {
 

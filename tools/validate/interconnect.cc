@@ -1,5 +1,4 @@
 #include "tools/validate/interconnect.h"
-#include "tools/validate/words.h"
 
 #include <algorithm>
 #include <cmath>
@@ -12,6 +11,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/string_view.h"
 #include "ir/quantities.h"
+#include "tools/validate/words.h"
 
 namespace meshwright {
 namespace {

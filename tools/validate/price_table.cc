@@ -20,6 +20,7 @@
 #include "tools/validate/collective_row.h"
 #include "tools/validate/columns.h"
 #include "tools/validate/row_model.h"
+#include "tools/validate/training_row.h"
 #include "tools/validate/training_table.h"
 
 namespace meshwright {

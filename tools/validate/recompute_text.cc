@@ -1,10 +1,10 @@
 #include "tools/validate/recompute_text.h"
-#include "tools/validate/words.h"
 
 #include <algorithm>
 #include <regex>
 
 #include "absl/strings/match.h"
+#include "tools/validate/words.h"
 
 namespace meshwright {
 namespace {

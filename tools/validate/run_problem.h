@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "planner/search/problem.h"
-#include "tools/validate/training_row.h"
+#include "tools/validate/training_run.h"
 
 namespace meshwright {
 

@@ -72,10 +72,15 @@ constexpr Words kWords[] = {
     // What PyTorch calls asynchronous tensor parallelism.
     {kAsyncTensor, "other_opts", "async tp|async_tp|asynctp|tp_comm_overlap|userbuffers"},
     {kLaunchBlocking, "other_opts", "cuda_launch_blocking"},
+    {kUnsharded, "zero_fsdp", "=no|none|zero-0|ddp"},
+    {kZero, "zero_fsdp", "zero"},
+    {kZeroStage, "zero_fsdp", "zero-"},
     {kZero1, "zero_fsdp", "zero-1"},
+    {kZero2, "zero_fsdp", "zero-2"},
     {kZero3, "zero_fsdp", "zero-3"},
     {kZeroGroups, "zero_fsdp", "groups|hybrid"},
     {kFsdp, "zero_fsdp", "fsdp|hsdp"},
+    {kHsdp, "zero_fsdp", "hsdp"},
     {kFsdp2, "zero_fsdp", "fsdp2"},
     {kGroupedExperts, "other_opts", "grouped"},
     // DeepEP's README; Megatron-LM's flex dispatcher.

@@ -64,10 +64,15 @@ enum class Sign : uint8_t {
   kSequenceParallelOpen,  // nobody says whether
   kAsyncTensor,
   kLaunchBlocking,
+  kUnsharded,
+  kZero,
+  kZeroStage,  // which
   kZero1,
+  kZero2,
   kZero3,
   kZeroGroups,  // which replicas split state in
   kFsdp,
+  kHsdp,
   kFsdp2,
   kGroupedExperts,
   kOnePerNode,  // a token goes once to each node

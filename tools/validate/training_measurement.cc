@@ -1,4 +1,5 @@
-#include <optional>
+#include "tools/validate/training_measurement.h"
+
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -8,7 +9,6 @@
 #include "ir/status.h"
 #include "tools/validate/flops_rate.h"
 #include "tools/validate/row_model.h"
-#include "tools/validate/training_row.h"
 #include "tools/validate/words.h"
 
 namespace meshwright {

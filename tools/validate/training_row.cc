@@ -1,23 +1,24 @@
 #include "tools/validate/training_row.h"
 
 #include <algorithm>
-#include <cmath>
+#include <cstdint>
 #include <numeric>
+#include <optional>
+#include <string>
 #include <utility>
 
 #include "absl/strings/ascii.h"
-#include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "costmodel/library.h"
 #include "costmodel/variability.h"
 #include "ir/status.h"
-#include "ir/text.h"
 #include "tools/validate/framework.h"
-#include "tools/validate/interconnect.h"
+#include "tools/validate/framework_copies.h"
 #include "tools/validate/pipeline_text.h"
 #include "tools/validate/recompute_text.h"
+#include "tools/validate/row_cluster.h"
 #include "tools/validate/row_model.h"
+#include "tools/validate/row_precision.h"
 #include "tools/validate/sharding_text.h"
 #include "tools/validate/siblings.h"
 #include "tools/validate/signs.h"
@@ -28,26 +29,12 @@ namespace {
 
 // --- the defaults of empty cells -----------------------------------------------------------------------------------
 
-// Transformer Engine quantises the inputs and the gradients of a linear layer once, with their transposes: it reads 2
-// bytes and writes 2 of 1 for each element, for the left operands of two of its three products.
-constexpr Bytes kTransformerEngineBytes = Bytes(3);
 // Issuing a linear layer of Transformer Engine in float8 takes this many times as long as in bf16 (its issue 761: a
 // forward pass that the CPU paces, 140 ms in place of 77).
 constexpr double kFloat8Issue = 140.0 / 77;
-// Products in NVFP4 against those in MXFP8, quantised before: 1.90 over a layer's on B300 (Transformer Engine's
-// documentation, GEMM Profiling Tutorial). Whole products, so that it is of the rate of their operands, too.
-constexpr double kFloat4Rate = 1.9;
-constexpr int64_t kDefaultDevicesPerNode = 8;
-constexpr double kBytesPerParameter = 20;  // Megatron-LM's documentation, mixed precision in fp16
 // Tokens of a packed example: of SQuAD's, by what NVIDIA's tables print as both tokens/s and FLOP/s, 6 N + 12 L h s a
 // token, 219 to 254 (NeMo-Framework-Launcher, examples/README.md at 81b75a7c, Llama 2 7B to 70B).
 constexpr int64_t kPackedExample = 256;
-// NCCL 2.18 over EFA, of the bandwidth that later versions reach, which let EFA's plugin choose algorithms (2.19.1:
-// "add tuning plugin support"): an all_reduce of 64 MiB to 2 GiB on two nodes of p5 takes 1.69, 2.07, 2.08, 1.42, 1.38
-// and 1.04 times as long as priced (awsome-distributed-training, nccl-tests/README.md, 2.18.5). Their median.
-constexpr double kUntunedEfaShare = 1 / 1.56;
-constexpr absl::string_view kNoZero[] = {"none", "zero-0", "zero0", "ddp"};
-constexpr absl::string_view kZero2[] = {"zero-2", "zero2", "shard_grad"};
 constexpr double kMostDevices = 1 << 20;  // beyond it, a cell is damaged
 
 class RunReader {
@@ -71,7 +58,7 @@ class RunReader {
       run_.model.vocab -= run_.model.vocab % run_.degrees.tensor;
       run_.model.vocab_multiple = 1;
     }
-    MESHWRIGHT_RETURN_IF_ERROR(ReadCluster());
+    MESHWRIGHT_RETURN_IF_ERROR(ReadRowCluster(cells_, overrides_, framework_, gpus_, &run_));
     MESHWRIGHT_RETURN_IF_ERROR(ReadBatch());
     if (HasAny(options, {"lora", "peft"})) {
       run_.frozen = true;
@@ -79,7 +66,7 @@ class RunReader {
       run_.memory_comparable = false;
     }
     UnpackExamples();
-    MESHWRIGHT_RETURN_IF_ERROR(ReadPrecision());
+    MESHWRIGHT_RETURN_IF_ERROR(ReadRowPrecision(cells_, framework_, &run_));
     run_.host = framework_.host;
     const double keys = static_cast<double>(run_.model.kv_heads) / static_cast<double>(run_.model.heads);
     AddQueryCopies(framework_, run_.frozen, keys, &run_.host.queries);
@@ -206,7 +193,7 @@ class RunReader {
     const bool layout_given = run_.tensor_given && run_.pipeline_given;
     int64_t least = data.value_or(1) * model;
     if (!layout_given && cells_.Text("gpus").empty()) {
-      MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t devices, DefaultDevices());
+      MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t devices, DefaultDevices(cells_, overrides_, run_.model));
       least *= std::max<int64_t>(1, (devices + least - 1) / least);
     }
     MESHWRIGHT_ASSIGN_OR_RETURN(gpus_, Size("gpus", least));
@@ -236,73 +223,6 @@ class RunReader {
       run_.defaults.push_back(absl::StrCat("ep ", degrees.expert));
     }
     return absl::OkStatus();
-  }
-
-  // Where a source names neither devices nor layout: the fewest on which the model trains, tensor parallelism over a
-  // node and as many stages as divide the layers, with half of the memory for parameters and their optimizer.
-  absl::StatusOr<int64_t> DefaultDevices() const {
-    if (overrides_.device.empty() && cells_.Text("gpu_type").empty()) {
-      return CannotExpress("not given", "gpus, tp, pp and gpu_type");
-    }
-    MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<double> memory, MemoryOf());
-    MESHWRIGHT_ASSIGN_OR_RETURN(const std::string name, DeviceOf(cells_, overrides_, memory.value_or(0)));
-    MESHWRIGHT_ASSIGN_OR_RETURN(const Device device, FindDevice(name));
-    const double needed =
-        kBytesPerParameter * NumParameters(run_.model) / (static_cast<double>(device.memory.raw()) / 2);
-    if (needed <= 1) return 1;
-    int64_t stages = 1;
-    while (stages < run_.model.layers &&
-           (run_.model.layers % stages != 0 || static_cast<double>(stages * kDefaultDevicesPerNode) < needed)) {
-      ++stages;
-    }
-    return stages * kDefaultDevicesPerNode;
-  }
-
-  absl::Status ReadCluster() {
-    MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<double> memory, MemoryOf());
-    MESHWRIGHT_ASSIGN_OR_RETURN(const std::string name, DeviceOf(cells_, overrides_, memory.value_or(0)));
-    MESHWRIGHT_ASSIGN_OR_RETURN(int64_t per_node, Size("gpus_per_node", kDefaultDevicesPerNode, gpus_ > 1));
-    // Where more devices share a switch than a machine holds, the switch is what counts.
-    MESHWRIGHT_ASSIGN_OR_RETURN(const Cluster usual, MakeCluster(name, 1, 0));
-    if (usual.devices_per_node > kDefaultDevicesPerNode) per_node = usual.devices_per_node;
-    per_node = std::min(per_node, gpus_);
-    if (gpus_ % per_node != 0) {
-      while (gpus_ % per_node != 0) --per_node;
-      run_.approximations.push_back(absl::StrCat("nodes of ", per_node, " devices, so that all are full"));
-    }
-    MESHWRIGHT_ASSIGN_OR_RETURN(run_.cluster, MakeCluster(name, gpus_ / per_node, per_node));
-    if (overrides_.device.empty() && !memory.has_value() && cells_.Text("gpu_type") != run_.cluster.device.name) {
-      run_.defaults.push_back(absl::StrCat("gpu_type ", run_.cluster.device.name));
-    }
-    // NVIDIA's DGX-2 and HGX-2: V100 behind switches, where other machines have a mesh.
-    const std::string machine = absl::StrCat(Lower("source_ref"), " ", Lower("gpu_type"), " ", Lower("interconnect"));
-    if (run_.cluster.intra_kind == LinkKind::kNvLinkMesh && HasAny(machine, {"dgx-2", "hgx-2", "dgx2"})) {
-      run_.cluster.intra_kind = LinkKind::kNvSwitch;
-    }
-    Bytes& capacity = run_.cluster.device.memory;
-    if (memory.has_value() && std::abs(*memory * 0.99 * 1073741824 / static_cast<double>(capacity.raw()) - 1) > 0.1) {
-      capacity = Bytes(static_cast<int64_t>(*memory * 0.99 * 1073741824));
-    }
-    if (run_.cluster.nodes == 1) return absl::OkStatus();
-    std::string links = overrides_.internode.empty() ? std::string(cells_.Text("interconnect")) : overrides_.internode;
-    // nanotron's own machines: its scripts choose EFA and it warned of any other (FI_PROVIDER, core/utils.py of 2023).
-    if (links.empty() && framework_.Is(Sign::kNanotron)) links = "EFA";
-    if (links == "EFA" && framework_.untuned_nccl) {
-      run_.cluster.nic_bandwidth = run_.cluster.nic_bandwidth * kUntunedEfaShare;
-    }
-    if (!SetInternode(links, &run_.cluster)) {
-      run_.defaults.push_back(absl::StrCat("interconnect of the usual ", run_.cluster.device.name, " machine"));
-    }
-    return absl::OkStatus();
-  }
-
-  // "80", "40 (comment)": a number in front of whatever else.
-  absl::StatusOr<std::optional<double>> MemoryOf() const {
-    const std::string text = cells_.Text("gpu_mem_gb");
-    const std::string number = text.substr(0, text.find(' '));
-    double value = 0;
-    if (text.empty() || !absl::SimpleAtod(number, &value) || !(value > 0)) return std::optional<double>();
-    return std::optional<double>(value);
   }
 
   absl::Status ReadBatch() {
@@ -347,71 +267,6 @@ class RunReader {
     run_.approximations.push_back(absl::StrCat("rows of packed examples as examples of ", kPackedExample, " tokens"));
   }
 
-  absl::Status ReadPrecision() {
-    const std::string text = Lower("dtype");
-    Device& device = run_.cluster.device;
-    DType dtype = DType::kBFloat16;
-    bool narrow = false;
-    const std::string all = absl::StrCat(text, " ", Lower("other_opts"), " ", Lower("compile"));
-    four_ = HasAny(text, {"fp4", "float4"});
-    narrow = (four_ || HasAny(all, {"fp8", "float8", "mxfp"})) &&
-             !HasAny(all, {"no fp8", "no float8", "without fp8", "without float8", "w/o fp8", "w/o float8"});
-    if (four_ || HasAny(text, {"fp8", "float8", "mxfp"})) {
-    } else if (HasAny(text, {"bf16", "bfloat16"})) {
-    } else if (HasAny(text, {"fp16", "float16", "half"})) {
-      dtype = DType::kFloat16;
-    } else if (HasAny(text, {"tf32"})) {
-      dtype = DType::kTFloat32;
-    } else if (HasAny(text, {"fp32", "float32"})) {
-      dtype = DType::kFloat32;
-    } else if (text.empty()) {
-      run_.defaults.push_back("dtype bf16");
-    } else if (HasAny(text, {"amp", "mixed", "16"})) {  // of 16 bits, and does not say which
-      run_.defaults.push_back(absl::StrCat("dtype bf16 of \"", text, "\""));
-    } else {
-      return CannotExpress("unknown dtype", text);
-    }
-    if (dtype == DType::kBFloat16 && device.Peak(dtype).raw() <= 0) dtype = DType::kFloat16;
-    // Software for Blackwell is younger than grouped products of experts in float8.
-    if (narrow && run_.model.experts > 1 && device.generation < Generation::kBlackwell && !framework_.float8_experts) {
-      narrow = false;
-      run_.approximations.push_back("products in bf16, as those of experts are");
-    }
-    run_.narrow = narrow;
-    if (narrow) MESHWRIGHT_RETURN_IF_ERROR(UseFloat8Products(&device));
-    run_.training.dtype = dtype;
-    // Megatron and DeepSpeed reduce fp16 gradients as they are, FSDP's PURE too; bf16 is accumulated in float32.
-    // Under autocast they have the type of the weights, float32. NeMo's recipes hold and reduce them in bf16
-    // (`grad_sync_dtype`).
-    // DeepSpeed's ZeRO holds and reduces them in the type of the weights unless told otherwise (runtime/engine.py,
-    // get_data_types).
-    const bool zero = framework_.Is(Sign::kDeepSpeed) && HasAny(zero_, {"zero"});
-    const bool half = dtype == DType::kFloat16 && !framework_.autocast;
-    const bool own = half || framework_.narrow_gradients || zero || absl::StrContains(Lower("other_opts"), "pure");
-    run_.training.gradient_dtype = run_.gradient_dtype = own ? dtype : DType::kFloat32;
-    return absl::OkStatus();
-  }
-
-  // Products run at the rate of float8, everything else stays what it is: attention's shares are of the peak.
-  absl::Status UseFloat8Products(Device* device) {
-    const FlopsPerSecond peak = device->Peak(DType::kFloat8), before = device->Peak(DType::kBFloat16);
-    if (peak.raw() <= 0 || before.raw() <= 0) return CannotExpress("no float8 on the device", device->name);
-    device->peak[static_cast<size_t>(DType::kBFloat16)] = peak;
-    device->kernels.matmul_share = device->kernels.matmul_share_fp8;
-    device->kernels.quantize_bytes = kTransformerEngineBytes;
-    if (four_) {
-      if (device->generation < Generation::kBlackwell) return CannotExpress("no float4 on the device", device->name);
-      device->peak[static_cast<size_t>(DType::kBFloat16)] = peak * kFloat4Rate;
-      device->kernels.l2_bandwidth = device->kernels.l2_bandwidth * kFloat4Rate;
-    }
-    for (AttentionConstants& attention : device->attention) {
-      attention.forward_share *= before.raw() / peak.raw();
-      attention.backward_share *= before.raw() / peak.raw();
-    }
-    run_.approximations.push_back(four_ ? "float4 products on bf16 tensors" : "float8 products on bf16 tensors");
-    return absl::OkStatus();
-  }
-
   void ReadAttention() {
     run_.training.fused_attention = framework_.fused_attention;
     run_.training.fused_loss = framework_.fused_loss;
@@ -433,7 +288,7 @@ class RunReader {
   void ReadRecompute() {
     // Checkpoints of Megatron and DeepSpeed run the layer again. Those of PyTorch that FSDP goes with (not reentrant,
     // since 2.1) stop when backward has what it reads.
-    const bool stops = HasAny(zero_, {"fsdp", "hsdp"}) && framework_.checkpoints_stop;
+    const bool stops = framework_.Is(Sign::kFsdp) && framework_.checkpoints_stop;
     const std::string text = Lower("recompute");
     const RecomputeText read = ReadRecomputeText(text, run_.model.layers);
     if (text.empty()) run_.defaults.push_back("recompute none");
@@ -479,69 +334,11 @@ class RunReader {
     return absl::OkStatus();
   }
 
-  void SetCopies(const std::string& zero) {
-    if (run_.model.norm == Norm::kRmsNorm && framework_.eager && !framework_.fused_norms) {
-      const double keys = static_cast<double>(run_.model.kv_heads) / static_cast<double>(run_.model.heads);
-      run_.copies.norms = kSplitNorms + kSplitQueries * (1 + keys);
-    }
-    if (run_.model.activation == Activation::kSwiglu && framework_.eager && framework_.split_gates) {
-      run_.copies.gates = kSplitGates;
-    }
-    if (framework_.wide_residuals) {
-      run_.copies.norms = kWideResiduals;
-    } else if (framework_.dropout && !framework_.Is(Sign::kHuggingFace)) {
-      run_.copies.norms += kDropoutMasks;
-      // Fused attention draws its mask again.
-      const bool kept = !framework_.fused_attention && run_.recompute != Recompute::kSelective;
-      if (kept) run_.copies.scores = kDropoutScores;
-    }
-    run_.copies.caches = framework_.caching;
-    if (framework_.in_place_loss) run_.copies.logits = kInPlaceLogits;
-    if (framework_.Is(Sign::kHuggingFace) && !framework_.fused_loss) {
-      const bool wide = framework_.autocast || IsModernFamily(cells_.Text("model"));
-      run_.copies.logits = wide ? kWideHuggingFaceLogits : kHuggingFaceLogits;
-    }
-    run_.copies.gathered_inputs = framework_.keeps_gathered;
-    const bool fsdp = HasAny(zero, {"fsdp", "hsdp", "full_shard"});
-    if (fsdp && !run_.frozen && run_.degrees.data > 1 && SizeOf(run_.training.dtype) == Bytes(2)) {
-      run_.copies.owned = kShardsAreMasters;
-    }
-    if (run_.frozen || fsdp || HasAny(zero, {"zero-3", "zero3"})) return;
-    if (framework_.Is(Sign::kHuggingFace) && !framework_.fused_attention)
-      run_.copies.activations = kHuggingFaceActivations;
-    if (framework_.autocast) {
-      run_.copies.whole = kAutocastCopies;
-      run_.copies.owned = kAutocastMasters;
-    } else if (framework_.Is(Sign::kNemo)) {
-      run_.copies.owned = kParameterRemainders;
-      if (run_.narrow) run_.copies.activations = kFloat8Activations;
-    } else if (run_.training.dtype == DType::kFloat16) {
-      const bool flat = HasAny(zero, {"zero-"});
-      (flat ? run_.copies.owned : run_.copies.update) = kFloat32GradientCopy;
-      if (flat) {
-        run_.copies.owned += kFlatGradientCopy;
-        run_.copies.buckets = Bytes(static_cast<int64_t>(2 * 2 * kDeepSpeedBucketElements));
-      }
-    }
-    if (framework_.Is(Sign::kNanotron)) {
-      run_.copies.turned_heads = kTurnedHeads;
-      run_.copies.gathers_lists = true;
-      run_.copies.node_group = true;  // its bandwidth is measured (trainer.py, measure_bandwidth)
-      // Without ZeRO it takes DistributedDataParallel (trainer.py, make_ddp).
-      if (HasAny(zero, kNoZero) && run_.degrees.data > 1) run_.copies.whole = kBucketGradientCopy;
-    }
-    // ZeRO-2 reduces gradients as they come and keeps the rank's pieces.
-    if (run_.degrees.data > 1 && HasAny(zero, kZero2)) {
-      run_.copies.whole -= static_cast<double>(SizeOf(run_.gradient_dtype).raw());
-      run_.copies.pieces = true;
-    }
-  }
-
   void ReadSharding() {
     const std::string sequence = Lower("seq_parallel");
     // Where the cell is empty: usual where attention is fused, unknown before. GPT-NeoX has it since August 2024, and
     // only where told so (neox_args.py).
-    const bool usual = run_.training.fused_attention && !HasAny(Lower("other_opts"), {"neox"});
+    const bool usual = run_.training.fused_attention && !framework_.Is(Sign::kNeox);
     run_.sequence_parallel = sequence.empty() ? usual : HasAny(sequence, {"yes", "true", "1"});
     Degrees& degrees = run_.degrees;
     const bool divides = !sequence.empty() || run_.training.sequence % degrees.tensor == 0;
@@ -549,35 +346,35 @@ class RunReader {
     if (sequence.empty() && degrees.tensor > 1) {
       run_.defaults.push_back(absl::StrCat("seq_parallel ", degrees.sequence_parallel ? "yes" : "no"));
     }
-    const std::string& zero = zero_;
     run_.early_nccl = framework_.early_nccl;
-    SetCopies(zero);
+    run_.copies = CopiesOf(run_, framework_, IsModernFamily(cells_.Text("model")));
     if (framework_.eager) {
       run_.host.optimizer_bytes = kClippingBytes + (run_.training.dtype == DType::kFloat16 ? kUnscalingBytes : 0);
     }
     if (degrees.data == 1) return;
     run_.call_each_tensor = framework_.calls_each_tensor;
-    if (zero.empty()) {
+    if (zero_.empty()) {
       run_.parallel_optimizer = true;
       run_.defaults.push_back("zero_fsdp ZeRO-1");
-    } else if (HasAny(zero, kNoZero) || zero == "no") {
-    } else {
-      run_.parallel_optimizer = true;
-      if (!SaysSharding(zero)) {
-        run_.approximations.push_back(absl::StrCat("zero_fsdp \"", cells_.Text("zero_fsdp"), "\" as ZeRO-1"));
-      }
-      // DeepSpeed reduces beside the backward pass where it is told to (its documentation of `overlap_comm`: false).
-      run_.reduces_afterwards = framework_.Is(Sign::kDeepSpeed) && HasAny(zero, {"zero-1", "zero-2"});
-      if (HasAny(zero, kZero2)) {
-        run_.approximations.push_back("ZeRO-2 as ZeRO-1");
-      } else if (HasAny(zero, {"zero-3", "zero3", "fsdp", "hsdp", "full_shard"})) {
-        run_.shard_parameters = true;
-        if (HasAny(zero, {"hsdp"})) run_.approximations.push_back("parameters split over all replicas");
-      } else if (HasAny(zero, {"groups", "hybrid"})) {
-        run_.groups = true;
-        run_.approximations.push_back("optimizer split over all replicas");
-        run_.memory_comparable = false;
-      }
+      return;
+    }
+    if (framework_.Is(Sign::kUnsharded)) return;
+    run_.parallel_optimizer = true;
+    if (!SaysSharding(zero_)) {
+      run_.approximations.push_back(absl::StrCat("zero_fsdp \"", cells_.Text("zero_fsdp"), "\" as ZeRO-1"));
+    }
+    const bool second = framework_.Is(Sign::kZero2);
+    // DeepSpeed reduces beside the backward pass where it is told to (its documentation of `overlap_comm`: false).
+    run_.reduces_afterwards = framework_.Is(Sign::kDeepSpeed) && (second || framework_.Is(Sign::kZero1));
+    if (second) {
+      run_.approximations.push_back("ZeRO-2 as ZeRO-1");
+    } else if (framework_.Is(Sign::kZero3) || framework_.Is(Sign::kFsdp)) {
+      run_.shard_parameters = true;
+      if (framework_.Is(Sign::kHsdp)) run_.approximations.push_back("parameters split over all replicas");
+    } else if (framework_.Is(Sign::kZeroGroups)) {
+      run_.groups = true;
+      run_.approximations.push_back("optimizer split over all replicas");
+      run_.memory_comparable = false;
     }
   }
 
@@ -589,7 +386,6 @@ class RunReader {
   TrainingRun run_;
   int64_t gpus_ = 1;
   int64_t context_ = 1;  // context parallelism
-  bool four_ = false;    // products in float4
 };
 
 }  // namespace

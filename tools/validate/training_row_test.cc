@@ -11,6 +11,7 @@
 #include "ir/status.h"
 #include "ir/testing.h"
 #include "tools/validate/run_problem.h"
+#include "tools/validate/training_measurement.h"
 
 namespace meshwright {
 namespace {

@@ -17,6 +17,7 @@
 #include "tools/validate/framework_memory.h"
 #include "tools/validate/row_model.h"
 #include "tools/validate/run_problem.h"
+#include "tools/validate/training_row.h"
 
 namespace meshwright {
 namespace {

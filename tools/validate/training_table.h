@@ -14,9 +14,11 @@
 #include "absl/status/statusor.h"
 #include "planner/search/evaluate.h"
 #include "tools/validate/csv.h"
+#include "tools/validate/overrides.h"
 #include "tools/validate/score.h"
 #include "tools/validate/skipped.h"
-#include "tools/validate/training_row.h"
+#include "tools/validate/training_measurement.h"
+#include "tools/validate/training_run.h"
 
 namespace meshwright {
 

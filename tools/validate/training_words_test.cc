@@ -9,6 +9,7 @@
 #include "ir/testing.h"
 #include "tools/validate/csv.h"
 #include "tools/validate/run_problem.h"
+#include "tools/validate/training_measurement.h"
 #include "tools/validate/training_row.h"
 
 namespace meshwright {

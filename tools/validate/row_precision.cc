@@ -1,0 +1,94 @@
+#include "tools/validate/row_precision.h"
+
+#include <string>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "ir/cluster.h"
+#include "ir/dtype.h"
+#include "ir/quantities.h"
+#include "ir/status.h"
+#include "tools/validate/row_model.h"
+#include "tools/validate/signs.h"
+#include "tools/validate/words.h"
+
+namespace meshwright {
+namespace {
+
+// Transformer Engine quantises the inputs and the gradients of a linear layer once, with their transposes: it reads 2
+// bytes and writes 2 of 1 for each element, for the left operands of two of its three products.
+constexpr Bytes kTransformerEngineBytes = Bytes(3);
+// Products in NVFP4 against those in MXFP8, quantised before: 1.90 over a layer's on B300 (Transformer Engine's
+// documentation, GEMM Profiling Tutorial). Whole products, so that it is of the rate of their operands, too.
+constexpr double kFloat4Rate = 1.9;
+
+// Products run at the rate of float8, everything else stays what it is: attention's shares are of the peak.
+absl::Status UseFloat8Products(bool four, TrainingRun* run) {
+  Device* const device = &run->cluster.device;
+  const FlopsPerSecond peak = device->Peak(DType::kFloat8), before = device->Peak(DType::kBFloat16);
+  if (peak.raw() <= 0 || before.raw() <= 0) return CannotExpress("no float8 on the device", device->name);
+  device->peak[static_cast<size_t>(DType::kBFloat16)] = peak;
+  device->kernels.matmul_share = device->kernels.matmul_share_fp8;
+  device->kernels.quantize_bytes = kTransformerEngineBytes;
+  if (four) {
+    if (device->generation < Generation::kBlackwell) return CannotExpress("no float4 on the device", device->name);
+    device->peak[static_cast<size_t>(DType::kBFloat16)] = peak * kFloat4Rate;
+    device->kernels.l2_bandwidth = device->kernels.l2_bandwidth * kFloat4Rate;
+  }
+  for (AttentionConstants& attention : device->attention) {
+    attention.forward_share *= before.raw() / peak.raw();
+    attention.backward_share *= before.raw() / peak.raw();
+  }
+  run->approximations.push_back(four ? "float4 products on bf16 tensors" : "float8 products on bf16 tensors");
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status ReadRowPrecision(const CsvCells& cells, const Framework& framework, TrainingRun* run) {
+  const auto lower = [&](absl::string_view column) { return absl::AsciiStrToLower(cells.Text(column)); };
+  const std::string text = lower("dtype");
+  Device& device = run->cluster.device;
+  DType dtype = DType::kBFloat16;
+  const std::string all = absl::StrCat(text, " ", lower("other_opts"), " ", lower("compile"));
+  const bool four = HasAny(text, {"fp4", "float4"});
+  bool narrow = (four || HasAny(all, {"fp8", "float8", "mxfp"})) &&
+                !HasAny(all, {"no fp8", "no float8", "without fp8", "without float8", "w/o fp8", "w/o float8"});
+  if (four || HasAny(text, {"fp8", "float8", "mxfp"})) {
+  } else if (HasAny(text, {"bf16", "bfloat16"})) {
+  } else if (HasAny(text, {"fp16", "float16", "half"})) {
+    dtype = DType::kFloat16;
+  } else if (HasAny(text, {"tf32"})) {
+    dtype = DType::kTFloat32;
+  } else if (HasAny(text, {"fp32", "float32"})) {
+    dtype = DType::kFloat32;
+  } else if (text.empty()) {
+    run->defaults.push_back("dtype bf16");
+  } else if (HasAny(text, {"amp", "mixed", "16"})) {  // of 16 bits, and does not say which
+    run->defaults.push_back(absl::StrCat("dtype bf16 of \"", text, "\""));
+  } else {
+    return CannotExpress("unknown dtype", text);
+  }
+  if (dtype == DType::kBFloat16 && device.Peak(dtype).raw() <= 0) dtype = DType::kFloat16;
+  // Software for Blackwell is younger than grouped products of experts in float8.
+  if (narrow && run->model.experts > 1 && device.generation < Generation::kBlackwell && !framework.float8_experts) {
+    narrow = false;
+    run->approximations.push_back("products in bf16, as those of experts are");
+  }
+  run->narrow = narrow;
+  if (narrow) MESHWRIGHT_RETURN_IF_ERROR(UseFloat8Products(four, run));
+  run->training.dtype = dtype;
+  // Megatron and DeepSpeed reduce fp16 gradients as they are, FSDP's PURE too; bf16 is accumulated in float32. Under
+  // autocast they have the type of the weights, float32. NeMo's recipes hold and reduce them in bf16
+  // (`grad_sync_dtype`), DeepSpeed's ZeRO in the type of the weights unless told otherwise (runtime/engine.py,
+  // get_data_types).
+  const bool zero = framework.Is(Sign::kDeepSpeed) && framework.Is(Sign::kZero);
+  const bool half = dtype == DType::kFloat16 && !framework.autocast;
+  const bool own = half || framework.narrow_gradients || zero || absl::StrContains(lower("other_opts"), "pure");
+  run->training.gradient_dtype = run->gradient_dtype = own ? dtype : DType::kFloat32;
+  return absl::OkStatus();
+}
+
+}  // namespace meshwright

@@ -1,0 +1,61 @@
+// One training run of a table: which model, on what, split how, by a framework that does what.
+//
+// Thread safety: a plain value.
+#ifndef MESHWRIGHT_TOOLS_VALIDATE_TRAINING_RUN_H_
+#define MESHWRIGHT_TOOLS_VALIDATE_TRAINING_RUN_H_
+
+#include <cstdint>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "costmodel/memory_overheads.h"
+#include "ir/cluster.h"
+#include "ir/quantities.h"
+#include "ir/strategy.h"
+#include "models/decoder.h"
+#include "models/training.h"
+#include "planner/search/degrees.h"
+#include "planner/search/problem.h"
+#include "simulator/price.h"
+
+namespace meshwright {
+
+struct TrainingRun {
+  DecoderConfig model;
+  Training training;  // with the batch of one step
+  Cluster cluster;
+  Degrees degrees;
+  int64_t chunks = 1;                                                        // of a stage: interleaved schedule
+  bool most_chunks = false;                                                  // as many as there are layers, instead
+  bool tensor_given = true, pipeline_given = true, microbatch_given = true;  // else the fastest that fits
+  Recompute recompute = Recompute::kNone;
+  bool sequence_parallel = false;  // where tensor parallelism is used: what degrees say once tp is chosen
+  double recompute_share = 1;      // of the layers that are recomputed
+  std::set<std::string> recompute_ops, recompute_more;  // in all of the layers; in that share of them
+  std::set<std::string> fused_ops;                      // in one kernel, whatever the others are
+  Schedule schedule = Schedule::kOneFOneB;
+  bool balanced_stages = false;  // layers are dealt out by cost, the head's included
+  bool ends_count = false;       // embedding and loss as a layer each (tools/validate/pipeline_text.h)
+  bool nanotron = false;
+  FrameworkCopies copies;
+  bool early_nccl = false;  // before 2.22
+  bool narrow = false;      // products in float8
+  bool frozen = false;      // weights, as with adapters
+  bool packed = false;      // the row's tokens are of several examples: `training` has these as rows
+  bool parallel_optimizer = false, shard_parameters = false;
+  bool reduces_afterwards = false;  // gradients, behind the last micro-batch, beside nothing
+  bool groups = false;              // of replicas, each of which owns all of the optimizer's state
+  bool call_each_tensor = false;    // of gradients and parameters, where replicas own parts of them
+  DType gradient_dtype = DType::kFloat32;
+  Dispatcher dispatcher = Dispatcher::kAllToAll;
+  HostPace host;  // eager unless the row says that the step is compiled or captured
+
+  std::vector<std::string> defaults;        // "vocab 51200"
+  std::vector<std::string> approximations;  // "no interleaving"
+  bool memory_comparable = true;            // false: an approximation moves the memory
+};
+
+}  // namespace meshwright
+
+#endif  // MESHWRIGHT_TOOLS_VALIDATE_TRAINING_RUN_H_
