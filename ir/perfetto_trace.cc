@@ -51,10 +51,9 @@ class Writer {
   }
 
   std::string Write() {
-    FindFlows();
     // Names come first in the file, and are known last.
     perfetto::Trace events;
-    for (size_t i = 0; i < trace_.spans.size(); ++i) AddSlice(i, &events);
+    for (const size_t i : drawing_.order) AddSlice(trace_.spans[i], drawing_.slices[i], &events);
     for (const MemoryPoint& point : trace_.memory) AddMemory(point, &events);
     perfetto::Trace head;
     AddNames(&head);
@@ -112,19 +111,17 @@ class Writer {
     return event;
   }
 
-  void AddSlice(size_t i, perfetto::Trace* trace) {
-    const Span& span = trace_.spans[i];
-    const DrawnSlice& slice = drawing_.slices[i];
+  void AddSlice(const Span& span, const DrawnSlice& slice, perfetto::Trace* trace) {
     const uint64_t track = ThreadTrack(span.rank, slice.thread);
     perfetto::TrackEvent* event = AddEvent(span.begin, kSliceBegin, track, trace);
     event->add_category_iids(categories_.Of(std::string(slice.category)));
     event->set_name_iid(
         names_.Of(slice.origin.empty() ? std::string(slice.name) : absl::StrCat(slice.name, " ", slice.origin)));
     AddArgument("slot", span.slot, event);
-    AddArgument("layer", span.layer, event);
+    if (span.instruction >= 0) AddArgument("layer", span.layer, event);
     if (slice.microbatch >= 0) AddArgument("micro-batch", slice.microbatch, event);
-    if (departs_[i] > 0) event->add_flow_ids(departs_[i]);
-    if (arrives_[i] > 0) event->add_terminating_flow_ids(arrives_[i]);
+    if (slice.departs > 0) event->add_flow_ids(slice.departs);
+    if (slice.arrives > 0) event->add_terminating_flow_ids(slice.arrives);
     AddEvent(span.end, kSliceEnd, track, trace);
   }
 
@@ -138,18 +135,10 @@ class Writer {
     AddEvent(point.time, kCounter, MemoryTrack(point.rank), trace)->set_counter_value(point.bytes.raw());
   }
 
-  void FindFlows() {
-    departs_.assign(trace_.spans.size(), 0);
-    arrives_.assign(trace_.spans.size(), 0);
-    uint64_t number = 0;
-    for (const DrawnFlow& flow : drawing_.flows) departs_[flow.from] = arrives_[flow.to] = ++number;
-  }
-
   const Trace& trace_;
   const TraceDrawing drawing_;
   int64_t most_threads_ = 1;
   Names categories_, names_, arguments_;
-  std::vector<uint64_t> departs_, arrives_;  // by span: the number of its flow, 0: none
 };
 
 }  // namespace

@@ -1,7 +1,7 @@
 // Writes a Trace in Perfetto's own format, a protobuf, which https://ui.perfetto.dev and its trace processor read.
 //
 // A process per rank with a track for each stream's thread and a counter for memory, slices named after instruction and
-// op with slot, layer and micro-batch, flows from send to receive. A third of the size of the Chrome JSON of
+// op with slot, layer and micro-batch, flows from send to receive. Less than half of the Chrome JSON of
 // ir/trace.h, and nothing is lost to microseconds; but only Chrome JSON is read back.
 //
 // Thread safety: pure function. Deterministic.

@@ -1,7 +1,9 @@
 #include "ir/trace.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
+#include <tuple>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -55,11 +57,11 @@ class Writer {
                     ",\"program\":", Quoted(program_.name), ",\"makespan_ns\":", trace_.makespan.raw(),
                     "},\"traceEvents\":[");
     for (const DrawnRank& rank : drawing_.ranks) AppendMetadata(rank);
-    for (size_t i = 0; i < trace_.spans.size(); ++i) AppendSlice(trace_.spans[i], drawing_.slices[i]);
-    int64_t id = 0;
+    for (const size_t i : drawing_.order) AppendSlice(trace_.spans[i], drawing_.slices[i]);
     for (const DrawnFlow& flow : drawing_.flows) {
-      AppendFlowEnd("{\"ph\":\"s\"", ++id, flow.from, flow.begin);
-      AppendFlowEnd("{\"ph\":\"f\",\"bp\":\"e\"", id, flow.to, flow.end);
+      if (IsBound(flow)) continue;
+      AppendFlowEnd("{\"ph\":\"s\"", drawing_.slices[flow.from].departs, flow.from, flow.begin);
+      AppendFlowEnd("{\"ph\":\"f\",\"bp\":\"e\"", drawing_.slices[flow.to].arrives, flow.to, flow.end);
     }
     for (const MemoryPoint& point : trace_.memory) {
       absl::StrAppend(Event(), "{\"ph\":\"C\",\"name\":\"memory\",\"pid\":", point.rank, ",\"ts\":", Micros(point.time),
@@ -88,19 +90,29 @@ class Writer {
     }
   }
 
+  // Whether a viewer that goes by time and place in the file meets the slice where the flow begins first.
+  bool IsBound(const DrawnFlow& flow) const { return trace_.spans[flow.from].begin <= trace_.spans[flow.to].begin; }
+
   void AppendSlice(const Span& span, const DrawnSlice& slice) {
-    absl::StrAppend(Event(), "{\"ph\":\"X\",\"name\":", Quoted(slice.name), ",\"cat\":", Quoted(slice.category),
-                    ",\"pid\":", span.rank, ",\"tid\":", slice.thread, ",\"ts\":", Micros(span.begin),
+    const bool whole_slot = span.instruction < 0;
+    absl::StrAppend(Event(), "{\"ph\":\"X\",\"name\":", Quoted(slice.name));
+    if (!whole_slot) absl::StrAppend(&json_, ",\"cat\":", Quoted(slice.category));
+    absl::StrAppend(&json_, ",\"pid\":", span.rank, ",\"tid\":", slice.thread, ",\"ts\":", Micros(span.begin),
                     ",\"dur\":", Micros(span.end - span.begin));
-    absl::StrAppend(&json_, ",\"args\":{\"slot\":", span.slot, ",\"layer\":", span.layer);
+    for (const uint64_t number : {slice.departs, slice.arrives}) {
+      if (number == 0 || !IsBound(drawing_.flows[number - 1])) continue;
+      absl::StrAppend(&json_, ",\"bind_id\":", number,
+                      number == slice.departs ? ",\"flow_out\":true" : ",\"flow_in\":true");
+    }
+    absl::StrAppend(&json_, ",\"args\":{\"slot\":", span.slot);
     if (slice.microbatch >= 0) absl::StrAppend(&json_, ",\"microbatch\":", slice.microbatch);
-    absl::StrAppend(&json_, ",\"instruction\":", span.instruction);
+    if (!whole_slot) absl::StrAppend(&json_, ",\"layer\":", span.layer, ",\"instruction\":", span.instruction);
     if (!slice.origin.empty()) absl::StrAppend(&json_, ",\"origin\":", Quoted(slice.origin));
     if (span.estimate > Nanos(0)) absl::StrAppend(&json_, ",\"library_us\":", Micros(span.estimate));
     json_ += "}}";
   }
 
-  void AppendFlowEnd(absl::string_view head, int64_t id, size_t span, Nanos time) {
+  void AppendFlowEnd(absl::string_view head, uint64_t id, size_t span, Nanos time) {
     absl::StrAppend(Event(), head, ",\"name\":\"transfer\",\"cat\":\"transfer\",\"id\":", id,
                     ",\"pid\":", trace_.spans[span].rank, ",\"tid\":", drawing_.slices[span].thread,
                     ",\"ts\":", Micros(time), "}");
@@ -153,8 +165,12 @@ absl::StatusOr<Span> ParseSpan(const Json& event) {
   MESHWRIGHT_ASSIGN_OR_RETURN(span.rank, Integer(event, "pid", 0, kMostRanks));
   MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t thread, Integer(event, "tid", 0, kMostInt32));
   MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t slot, Integer(*args, "slot", 0, std::numeric_limits<uint32_t>::max()));
-  MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t layer, Integer(*args, "layer", -kMostInt32, kMostInt32));
-  MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t instruction, Integer(*args, "instruction", -1, kMostInt32));
+  if (args->contains("instruction")) {
+    MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t layer, Integer(*args, "layer", -kMostInt32, kMostInt32));
+    MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t instruction, Integer(*args, "instruction", -1, kMostInt32));
+    span.layer = static_cast<int32_t>(layer);
+    span.instruction = static_cast<int32_t>(instruction);
+  }
   MESHWRIGHT_ASSIGN_OR_RETURN(span.begin, Time(event, "ts"));
   MESHWRIGHT_ASSIGN_OR_RETURN(const Nanos duration, Time(event, "dur"));
   if (args->contains("library_us")) {
@@ -162,8 +178,6 @@ absl::StatusOr<Span> ParseSpan(const Json& event) {
   }
   span.stream = static_cast<Stream>(thread % kStreams);
   span.slot = static_cast<uint32_t>(slot);
-  span.layer = static_cast<int32_t>(layer);
-  span.instruction = static_cast<int32_t>(instruction);
   span.end = span.begin + duration;
   return span;
 }
@@ -229,6 +243,9 @@ absl::StatusOr<Trace> ParseChromeJson(const std::string& json) {
     const absl::Status status = ParseEvent((*events)[i], trace);
     if (!status.ok()) return absl::InvalidArgumentError(absl::StrCat("traceEvents[", i, "]: ", status.message()));
   }
+  std::stable_sort(trace.spans.begin(), trace.spans.end(), [](const Span& a, const Span& b) {
+    return std::tie(a.rank, a.stream, a.begin) < std::tie(b.rank, b.stream, b.begin);
+  });
   return trace;
 }
 

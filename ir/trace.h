@@ -16,9 +16,9 @@
 namespace meshwright {
 
 struct Span {
-  int64_t rank = 0;   // simulated traces: the first rank of the class
-  uint32_t slot = 0;  // RankClass::slots
-  int32_t layer = 0;
+  int64_t rank = 0;          // simulated traces: the first rank of the class
+  uint32_t slot = 0;         // RankClass::slots
+  int32_t layer = 0;         // 0 for a whole slot
   int32_t instruction = -1;  // in the slot's block; -1: the whole slot on this stream
   Stream stream = Stream::kCompute;
   Nanos begin, end;           // from the start of the step
@@ -41,14 +41,20 @@ struct Trace {
   std::vector<MemoryPoint> memory;
 };
 
-// Chrome trace JSON (https://ui.perfetto.dev opens it): one process per rank, one thread per stream, flows from send to
-// receive, memory counters. `args` of each slice hold slot, layer, micro-batch and instruction, so that ParseChromeJson
-// gives the same Trace back (times below 46 days exactly). Slices of one thread do not overlap: spans that do (of a
-// measured trace whose clocks disagree) get threads of their own. Spans that name nothing in `program` are "unknown".
-// Deterministic; one event per line.
+// Chrome trace JSON (chrome://tracing and https://ui.perfetto.dev open it): one process per rank, one thread per
+// stream, flows from send to receive, memory counters. `args` of each slice hold slot and micro-batch and, but for
+// whole slots, layer and instruction, so that ParseChromeJson gives the same Trace back (times below 46 days exactly).
+// Slices of one thread do not overlap: spans that do (of a measured trace whose clocks disagree) get threads of their
+// own. Spans that name nothing in `program` are "unknown". Deterministic; one event per line.
+//
+// A flow is two fields of either slice (`bind_id` with `flow_out` or `flow_in`), a third of what two events of its own
+// take. Both viewers drop it where the receive began before its send (which measured ones do, to wait): such a flow is
+// two events, `s` and `f`. Source: the importers, trace_event_importer.html of catapult and flow_tracker.cc of
+// Perfetto. Whole slots have no category, as their names say what they are.
 std::string ToChromeJson(const Trace& trace, const Program& program);
 
-// kInvalidArgument says which event lacks what. Other kinds of events are passed over.
+// Spans come in the order of Trace. kInvalidArgument says which event lacks what. Other kinds of events are passed
+// over.
 absl::StatusOr<Trace> ParseChromeJson(const std::string& json);
 
 }  // namespace meshwright

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <numeric>
 #include <tuple>
 #include <utility>
 #include <variant>
@@ -45,6 +46,7 @@ class Drawer {
     for (const Span& span : trace_.spans) AddSlice(span);
     for (const auto& [rank, lanes] : lanes_) AddRank(rank, lanes);
     AddFlows();
+    FindOrder();
     return std::move(drawing_);
   }
 
@@ -117,8 +119,16 @@ class Drawer {
         const Nanos begin = trace_.spans[from].begin;
         const Span& receive = trace_.spans[to];
         drawing_.flows.push_back({from, to, begin, std::max(receive.begin, std::min(begin, receive.end))});
+        drawing_.slices[from].departs = drawing_.slices[to].arrives = drawing_.flows.size();
       }
     }
+  }
+
+  void FindOrder() {
+    drawing_.order.resize(trace_.spans.size());
+    std::iota(drawing_.order.begin(), drawing_.order.end(), size_t{0});
+    std::stable_partition(drawing_.order.begin(), drawing_.order.end(),
+                          [this](size_t i) { return drawing_.slices[i].arrives == 0; });
   }
 
   // What a span means in the program; null where the program has no such thing.

@@ -30,9 +30,10 @@ struct DrawnRank {
 // Of one span. What the program does not know is called "unknown".
 struct DrawnSlice {
   int64_t thread = 0;
-  absl::string_view name, category;  // of the program, or constants
-  absl::string_view origin;          // the op that the instruction comes from; empty: none
-  int64_t microbatch = -1;           // -1: unknown
+  absl::string_view name, category;   // of the program, or constants
+  absl::string_view origin;           // the op that the instruction comes from; empty: none
+  int64_t microbatch = -1;            // -1: unknown
+  uint64_t departs = 0, arrives = 0;  // the flow that begins or ends here, the first is 1; 0: none
 };
 
 // From a send to the receive that it meets.
@@ -45,6 +46,9 @@ struct TraceDrawing {
   std::vector<DrawnRank> ranks;    // ascending
   std::vector<DrawnSlice> slices;  // by span
   std::vector<DrawnFlow> flows;    // by ranks, then in order of issue
+  // All spans as a file has them: what a flow arrives at comes last. Viewers go by time and, of what begins at once, by
+  // place in the file, and drop a flow whose end they meet before its beginning.
+  std::vector<size_t> order;
 };
 
 // Refers into `program`, which must outlive it. A stream runs one thing at a time, so one thread serves it; should the

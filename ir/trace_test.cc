@@ -65,6 +65,8 @@ Trace SmallTrace() {
   return trace;
 }
 
+// The first receive waits from before its send, so that their flow is two events; the second one begins with its send,
+// so that it is fields of both, and stands behind it. What no flow arrives at comes first.
 TEST(TraceTest, WritesOneEventPerLine) {
   EXPECT_EQ(
       ToChromeJson(SmallTrace(), TwoStages()),
@@ -77,18 +79,16 @@ TEST(TraceTest, WritesOneEventPerLine) {
 {"ph":"M","name":"process_name","pid":2,"args":{"name":"rank 2 (stage 1)"}},
 {"ph":"M","name":"process_sort_index","pid":2,"args":{"sort_index":2}},
 {"ph":"M","name":"thread_name","pid":2,"tid":3,"args":{"name":"receive"}},
-{"ph":"X","name":"Scale","cat":"forward","pid":0,"tid":0,"ts":0.000,"dur":1.500,"args":{"slot":0,"layer":1,"microbatch":0,"instruction":0,"origin":"layers/scale"}},
-{"ph":"X","name":"ReLU","cat":"recompute","pid":0,"tid":0,"ts":1.500,"dur":0.000,"args":{"slot":2,"layer":0,"microbatch":1,"instruction":0}},
-{"ph":"X","name":"all_reduce","cat":"gradient","pid":0,"tid":1,"ts":2.000,"dur":123454.789,"args":{"slot":2,"layer":0,"microbatch":1,"instruction":1}},
-{"ph":"X","name":"send","cat":"activation","pid":0,"tid":2,"ts":1.500,"dur":1.001,"args":{"slot":0,"layer":1,"microbatch":0,"instruction":1}},
-{"ph":"X","name":"send","cat":"activation","pid":0,"tid":2,"ts":2.501,"dur":0.499,"args":{"slot":0,"layer":0,"microbatch":0,"instruction":1}},
-{"ph":"X","name":"receive","cat":"activation","pid":2,"tid":3,"ts":0.001,"dur":2.500,"args":{"slot":0,"layer":1,"microbatch":0,"instruction":0}},
-{"ph":"X","name":"receive","cat":"activation","pid":2,"tid":3,"ts":2.501,"dur":0.499,"args":{"slot":1,"layer":0,"microbatch":0,"instruction":0}},
-{"ph":"X","name":"forward","cat":"forward","pid":2,"tid":3,"ts":3.000,"dur":1.000,"args":{"slot":1,"layer":0,"microbatch":0,"instruction":-1}},
+{"ph":"X","name":"Scale","cat":"forward","pid":0,"tid":0,"ts":0.000,"dur":1.500,"args":{"slot":0,"microbatch":0,"layer":1,"instruction":0,"origin":"layers/scale"}},
+{"ph":"X","name":"ReLU","cat":"recompute","pid":0,"tid":0,"ts":1.500,"dur":0.000,"args":{"slot":2,"microbatch":1,"layer":0,"instruction":0}},
+{"ph":"X","name":"all_reduce","cat":"gradient","pid":0,"tid":1,"ts":2.000,"dur":123454.789,"args":{"slot":2,"microbatch":1,"layer":0,"instruction":1}},
+{"ph":"X","name":"send","cat":"activation","pid":0,"tid":2,"ts":1.500,"dur":1.001,"args":{"slot":0,"microbatch":0,"layer":1,"instruction":1}},
+{"ph":"X","name":"send","cat":"activation","pid":0,"tid":2,"ts":2.501,"dur":0.499,"bind_id":2,"flow_out":true,"args":{"slot":0,"microbatch":0,"layer":0,"instruction":1}},
+{"ph":"X","name":"forward","pid":2,"tid":3,"ts":3.000,"dur":1.000,"args":{"slot":1,"microbatch":0}},
+{"ph":"X","name":"receive","cat":"activation","pid":2,"tid":3,"ts":0.001,"dur":2.500,"args":{"slot":0,"microbatch":0,"layer":1,"instruction":0}},
+{"ph":"X","name":"receive","cat":"activation","pid":2,"tid":3,"ts":2.501,"dur":0.499,"bind_id":2,"flow_in":true,"args":{"slot":1,"microbatch":0,"layer":0,"instruction":0}},
 {"ph":"s","name":"transfer","cat":"transfer","id":1,"pid":0,"tid":2,"ts":1.500},
 {"ph":"f","bp":"e","name":"transfer","cat":"transfer","id":1,"pid":2,"tid":3,"ts":1.500},
-{"ph":"s","name":"transfer","cat":"transfer","id":2,"pid":0,"tid":2,"ts":2.501},
-{"ph":"f","bp":"e","name":"transfer","cat":"transfer","id":2,"pid":2,"tid":3,"ts":2.501},
 {"ph":"C","name":"memory","pid":0,"ts":0.000,"args":{"bytes":1024}},
 {"ph":"C","name":"memory","pid":2,"ts":1.001,"args":{"bytes":0}}
 ]}
@@ -175,8 +175,8 @@ TEST(TraceTest, ErrorsNameTheEvent) {
       {"\"dur\":1.500", {"\"dur\":1e300", "traceEvents[8]: found no \"dur\", wanted a time in microseconds"}},
       {"\"slot\":0", {"\"slot\":-1", "traceEvents[8]: found \"slot\": -1, wanted an integer from 0 to 4294967295"}},
       {"\"slot\":0", {"\"slot\":18446744073709551615", "traceEvents[8]: found \"slot\": 18446744073709551615, wanted"}},
-      {"\"bytes\":1024", {"\"bytes\":{}", "traceEvents[20]: found \"bytes\": {}, wanted an integer"}},
-      {"{\"ph\":\"C\",", {"{", "traceEvents[20]: found no \"ph\""}},
+      {"\"bytes\":1024", {"\"bytes\":{}", "traceEvents[18]: found \"bytes\": {}, wanted an integer"}},
+      {"{\"ph\":\"C\",", {"{", "traceEvents[18]: found no \"ph\""}},
       {"{\"ph\":\"s\",", {"7,{\"ph\":\"s\",", "traceEvents[16]: found no object, wanted an event"}},
   };
   for (const auto& [from, change] : cases) {

@@ -1,7 +1,9 @@
 #include "simulator/memory.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -69,6 +71,37 @@ TEST(MemoryTest, BuffersLiveFromTheirFirstWriteToTheirLastUse) {
   EXPECT_EQ(result.trace.memory.size(), use.points.size());
   EXPECT_EQ(result.classes[0].arena, Bytes(8192));
   EXPECT_EQ(At(result.classes[0].reserved, BufferRole::kInput), Bytes(2048));
+}
+
+// x lives from 0 to 2 ms, y from 1 to 3 ms beside w: 1,049,600 bytes, 1,053,696, 1,052,672, 1,048,576. What goes at 2
+// ms is less than a 512th of the peak, 2058 bytes, which a timeline of slots does not show.
+TEST(MemoryTest, ATimelineOfSlotsShowsThePeakAndWhatIsSeenBesideIt) {
+  ASSERT_OK_AND_ASSIGN(const Program program, ParseProgram(R"(program p mesh x1=1
+class "stage 0"
+  buffer w float32 (64) {-} parameter bytes 1048576 offset 0
+  buffer x float32 (64) {-} activation bytes 1024 offset 1048576
+  buffer y float32 (64) {-} activation bytes 4096 offset 1049600
+  block a forward
+    compute ReLU reads w writes x
+  block b forward
+    compute ReLU reads x writes y
+  block c forward
+    compute ReLU reads y writes w
+  slot a mb 0 layer 0
+  slot b mb 0 layer 0
+  slot c mb 0 layer 0
+)"));
+  for (const auto& [detail, times] : {std::pair(TraceDetail::kInstructions, std::vector<int64_t>{0, 1, 2, 3}),
+                                      std::pair(TraceDetail::kSlots, std::vector<int64_t>{0, 1, 3})}) {
+    ASSERT_OK_AND_ASSIGN(const SimulationResult result,
+                         Simulate(program, UnitPrices(program), {.trace = detail, .memory = true}));
+    const std::vector<MemoryPoint>& all = result.classes[0].memory.points;
+    std::vector<MemoryPoint> shown;
+    for (const int64_t time : times) shown.push_back(all.at(static_cast<size_t>(time)));
+    EXPECT_EQ(result.trace.memory, shown);
+    EXPECT_EQ(all.size(), 4u);
+    EXPECT_EQ(all[1].bytes, result.classes[0].memory.peak);
+  }
 }
 
 TEST(MemoryTest, AnInPlaceCollectiveNeedsNoMemoryOfItsOwn) {

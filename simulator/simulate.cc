@@ -33,8 +33,10 @@ void AddSpans(const TaskList& list, const std::vector<TaskTimes>& times, int64_t
       Span& span = spans->emplace_back();
       span.rank = rank;
       span.slot = static_cast<uint32_t>(task.slot);
-      span.layer = task.layer;
-      span.instruction = detail == TraceDetail::kSlots ? -1 : task.piece(0).instruction;
+      if (detail == TraceDetail::kInstructions) {
+        span.layer = task.layer;
+        span.instruction = task.piece(0).instruction;
+      }
       span.stream = static_cast<Stream>(s);
       span.begin = time.begin;
       span.end = time.end;
@@ -42,6 +44,19 @@ void AddSpans(const TaskList& list, const std::vector<TaskTimes>& times, int64_t
     if (detail != TraceDetail::kSlots || static_cast<Stream>(s) != Stream::kCompute) continue;
     const auto idle = [](const Span& span) { return span.begin == span.end; };
     spans->erase(std::remove_if(spans->begin() + static_cast<std::ptrdiff_t>(first), spans->end(), idle), spans->end());
+  }
+}
+
+// A timeline of slots has the peak, and a point where memory has moved by a 512th of it since the last one: half a
+// pixel of a counter that is drawn over 256. All points of GPT-3 on 1,024 devices are two fifths of its Chrome JSON.
+void AddMemory(const MemoryUse& memory, TraceDetail detail, std::vector<MemoryPoint>* points) {
+  const Bytes least = detail == TraceDetail::kSlots ? Bytes(memory.peak.raw() / 512) : Bytes();
+  Bytes shown;
+  for (const MemoryPoint& point : memory.points) {
+    const Bytes moved = std::max(point.bytes, shown) - std::min(point.bytes, shown);
+    if (moved < least && point.time != memory.peak_time && point.time != Nanos()) continue;
+    points->push_back(point);
+    shown = point.bytes;
   }
 }
 
@@ -89,8 +104,7 @@ absl::StatusOr<SimulationResult> Simulate(const Program& program, const Prices& 
   result.trace.makespan = played.makespan;
   for (size_t c = 0; c < lists.size(); ++c) {
     AddSpans(lists[c], played.times[c], program.RankOf(c, 0), options.trace, &result.trace.spans);
-    const auto& points = result.classes[c].memory.points;
-    result.trace.memory.insert(result.trace.memory.end(), points.begin(), points.end());
+    AddMemory(result.classes[c].memory, options.trace, &result.trace.memory);
   }
   return result;
 }

@@ -36,7 +36,7 @@ namespace meshwright {
 
 enum class TraceDetail : uint8_t {
   kNone,
-  kSlots,         // one span per slot and stream that it uses; none where it computes for no time
+  kSlots,         // one span per slot and stream that it uses; none where it computes for no time; memory by steps
   kInstructions,  // one span per instruction; turns folding off, so it costs time and memory
 };
 

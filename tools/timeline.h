@@ -2,7 +2,7 @@
 //
 //   NAME.json       Chrome JSON (ir/trace.h); so is any other name
 //   NAME.json.gz    the same in gzip's format (RFC 1952), about a tenth of it; viewers open it as it is
-//   NAME.pftrace    Perfetto's own (ir/perfetto_trace.h), a third of the first
+//   NAME.pftrace    Perfetto's own (ir/perfetto_trace.h), less than half of the first
 //
 // The same trace gives the same bytes: no name or time stands in the archive. Thread safety: pure function.
 #ifndef MESHWRIGHT_TOOLS_TIMELINE_H_

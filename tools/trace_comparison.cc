@@ -112,6 +112,7 @@ absl::StatusOr<NamedTrace> ParseNamedTrace(const std::string& json, absl::string
   for (const Json& event : root["traceEvents"]) {
     if (Text(event, "ph") != "X") continue;
     const Json& args = event.at("args");
+    if (!args.contains("instruction")) continue;  // a whole slot
     named.names[{Number(event, "pid"), static_cast<uint32_t>(Number(args, "slot")),
                  static_cast<int32_t>(Number(args, "layer")), static_cast<int32_t>(Number(args, "instruction"))}] = {
         Text(event, "name"), Text(event, "cat"), Text(args, "origin")};

@@ -113,36 +113,6 @@ TEST(ClusterFlagTest, ItsFileEndsACommandAsOtherFilesDo) {
 INSTANTIATE_TEST_SUITE_P(All, EveryToolTest, testing::Values("plan", "simulate", "run", "compare", "whatif"),
                          [](const auto& info) { return info.param; });
 
-// Slices of one thread must not overlap, or a viewer draws them wrong.
-void ExpectTracksWithoutOverlap(const Json& trace) {
-  std::map<std::pair<int64_t, int64_t>, std::vector<std::pair<double, double>>> tracks;
-  for (const Json& event : trace.at("traceEvents")) {
-    if (event.at("ph") != "X") continue;
-    const double begin = event.at("ts"), duration = event.at("dur");
-    tracks[{event.at("pid"), event.at("tid")}].push_back({begin, begin + duration});
-  }
-  EXPECT_GT(tracks.size(), 1u);
-  for (auto& [track, slices] : tracks) {
-    std::sort(slices.begin(), slices.end());
-    for (size_t i = 1; i < slices.size(); ++i) ASSERT_GE(slices[i].first, slices[i - 1].second - 1e-6) << track.first;
-  }
-}
-
-TEST(SimulateTest, Gpt3ManyStagesInTwoSecondsOfWorkTwiceTheSame) {
-  const std::string plan = TempPath("gpt3.yaml");
-  ASSERT_EQ(RunTool("plan", {kGpt3, "--out=" + plan}).exit_code, 0);
-  std::string traces[2];
-  for (int i = 0; i < 2; ++i) {
-    const ToolResult result = RunTool("simulate", {plan, "--trace=" + TempPath("sim.json")});
-    ASSERT_EQ(result.exit_code, 0) << result.err;
-    EXPECT_LT(result.seconds, 2);
-    EXPECT_THAT(result.out, AllOf(HasSubstr("1,024 ranks"), HasSubstr("memory in use over the step")));
-    traces[i] = ReadText(TempPath("sim.json"));
-  }
-  EXPECT_TRUE(traces[0] == traces[1]);
-  ExpectTracksWithoutOverlap(Json::parse(traces[0]));
-}
-
 TEST(SimulateTest, JsonStagesAddUpToTheStep) {
   const std::string plan = TempPath("tiny.yaml");
   ASSERT_EQ(RunTool("plan", {kTiny, "--stages=2", "--out=" + plan}).exit_code, 0);
