@@ -5,7 +5,9 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "ir/status.h"
+#include "ir/text.h"
 
 namespace meshwright {
 namespace {
@@ -15,13 +17,25 @@ constexpr int64_t kMost = int64_t{1} << 24;
 // The keys of a family, and what its class says where a key is missing.
 struct Family {
   absl::string_view model_type;
-  bool tied_by_default;
-  bool qkv_bias;  // of q, k and v, whatever the file says
-  bool experts;
+  bool tied_by_default = false;
+  bool qkv_bias = false;  // of q, k and v, whatever the file says
+  bool experts = false;
+  bool latent = false;       // queries, keys and values come from narrow vectors (DeepSeek-V2, section 2.1)
+  bool query_norms = false;  // norms of queries and keys
 };
 constexpr Family kFamilies[] = {
-    {"gpt2", true, true, false},     {"llama", false, false, false}, {"mistral", false, false, false},
-    {"mixtral", false, false, true}, {"qwen2", false, true, false},
+    {.model_type = "gpt2", .tied_by_default = true, .qkv_bias = true},
+    {.model_type = "llama"},
+    {.model_type = "mistral"},
+    {.model_type = "mixtral", .experts = true},
+    {.model_type = "phi3"},
+    {.model_type = "qwen2", .qkv_bias = true},
+    {.model_type = "qwen3", .query_norms = true},
+    {.model_type = "qwen3_moe", .experts = true, .query_norms = true},
+    {.model_type = "olmo2", .query_norms = true},
+    {.model_type = "deepseek_v2", .experts = true, .latent = true},
+    {.model_type = "deepseek_v3", .experts = true, .latent = true},
+    {.model_type = "kimi_k2", .experts = true, .latent = true},
 };
 
 constexpr absl::string_view kDropouts[] = {"attention_dropout", "attn_pdrop", "embd_pdrop", "resid_pdrop"};
@@ -73,8 +87,7 @@ absl::StatusOr<DecoderConfig> ReadGpt2(const NodeRef& in, const Training& traini
 
 // Attention over all of the sequence in every layer is what we model.
 absl::Status CheckAttention(const NodeRef& in, const Training& training, bool window_by_default) {
-  MESHWRIGHT_ASSIGN_OR_RETURN(const std::vector<NodeRef> types, in["layer_types"].AsListIfPresent());
-  for (const NodeRef& type : types) {
+  for (const NodeRef& type : in["layer_types"].children()) {
     if (type.text() != "full_attention") return NotModelled(type, QuoteForMessage(type.text()));
   }
   MESHWRIGHT_ASSIGN_OR_RETURN(const bool used, in["use_sliding_window"].AsBoolOr(window_by_default));
@@ -92,14 +105,55 @@ absl::StatusOr<double> ReadRopeTheta(const NodeRef& in) {
   return nested.AsDouble(1);
 }
 
-absl::StatusOr<DecoderConfig> ReadLlamaKind(const NodeRef& in, const Training& training, const Family& family) {
+// All layers have experts, and all experts are chosen among: what else there is becomes that, and is told.
+absl::Status ReadExperts(const NodeRef& in, DecoderConfig& c, std::vector<std::string>& notices) {
+  absl::string_view key = "num_local_experts";
+  for (const absl::string_view other : {"num_experts", "n_routed_experts"}) {
+    if (Given(in[other])) key = other;
+  }
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.experts, in[key].AsInt(2, 1 << 16));
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.experts_per_token, in["num_experts_per_tok"].AsInt(1, 1 << 16));
+  if (c.bias) return NotModelled(in["mlp_bias"], "a bias of experts");
+  for (const absl::string_view step : {"decoder_sparse_step", "moe_layer_freq"}) {
+    MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t every, IntOr(in[step], 1));
+    if (every > 1) return NotModelled(in[step], absl::StrCat("experts in every ", every, "th layer only"));
+  }
+  if (!in["mlp_only_layers"].children().empty()) return NotModelled(in["mlp_only_layers"], "a layer without experts");
+  MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t first, in["first_k_dense_replace"].AsIntOr(0, 0, kMostLayers));
+  if (first > 0) notices.push_back(absl::StrCat("the first ", first, " layers are taken as layers of experts, too"));
+  if (Given(in["n_shared_experts"])) {
+    MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t shared, in["n_shared_experts"].AsInt(0, 1 << 16));
+    c.experts_per_token += shared;
+    if (shared > 0)
+      notices.push_back(absl::StrCat("experts that all tokens share are taken as ", shared, " more of a token's own"));
+  }
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.choice_groups, IntOr(in["n_group"], 1));
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.choice_groups_per_token, IntOr(in["topk_group"], 1));
+  return absl::OkStatus();
+}
+
+// The products of the narrow vectors are about those of heads that share one key and value.
+absl::Status ReadLatent(const NodeRef& in, DecoderConfig& c, std::vector<std::string>& notices) {
+  MESHWRIGHT_RETURN_IF_ERROR(in["kv_lora_rank"].AsInt(1, kMost).status());
+  c.kv_heads = 1;
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.head_dim, in["v_head_dim"].AsInt(1, kMost));
+  notices.push_back(absl::StrCat("latent attention is taken as ", c.heads, " heads of ", c.head_dim,
+                                 " that share a key, without the rotary dims of their own"));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t next, in["num_nextn_predict_layers"].AsIntOr(0, 0, kMostLayers));
+  if (next > 0) notices.push_back("layers that predict tokens after the next are left out");
+  return absl::OkStatus();
+}
+
+absl::StatusOr<DecoderConfig> ReadLlamaKind(const NodeRef& in, const Training& training, const Family& family,
+                                            std::vector<std::string>& notices) {
   DecoderConfig c;
   MESHWRIGHT_ASSIGN_OR_RETURN(c.hidden, in["hidden_size"].AsInt(1, kMost));
   MESHWRIGHT_ASSIGN_OR_RETURN(c.layers, in["num_hidden_layers"].AsInt(1, kMostLayers));
   MESHWRIGHT_ASSIGN_OR_RETURN(c.heads, in["num_attention_heads"].AsInt(1, kMost));
   MESHWRIGHT_ASSIGN_OR_RETURN(c.kv_heads, IntOr(in["num_key_value_heads"], c.heads));
   MESHWRIGHT_ASSIGN_OR_RETURN(c.head_dim, IntOr(in["head_dim"], 0));
-  MESHWRIGHT_ASSIGN_OR_RETURN(c.ffn, in["intermediate_size"].AsInt(1, kMost));
+  const bool narrow = family.experts && Given(in["moe_intermediate_size"]);
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.ffn, in[narrow ? "moe_intermediate_size" : "intermediate_size"].AsInt(1, kMost));
   MESHWRIGHT_ASSIGN_OR_RETURN(c.vocab, in["vocab_size"].AsInt(2, kMost));
   c.vocab_multiple = DefaultVocabMultiple(c.vocab);
   MESHWRIGHT_ASSIGN_OR_RETURN(c.norm_epsilon, in["rms_norm_eps"].AsDoubleOr(1e-6, 0, 1));
@@ -116,12 +170,9 @@ absl::StatusOr<DecoderConfig> ReadLlamaKind(const NodeRef& in, const Training& t
   c.activation = Activation::kSwiglu;
   c.norm = Norm::kRmsNorm;
   c.positions = Positions::kRotary;
-  if (family.experts) {
-    const NodeRef experts = in[in["num_local_experts"].present() ? "num_local_experts" : "num_experts"];
-    MESHWRIGHT_ASSIGN_OR_RETURN(c.experts, experts.AsInt(2, 1 << 16));
-    MESHWRIGHT_ASSIGN_OR_RETURN(c.experts_per_token, in["num_experts_per_tok"].AsInt(1, 1 << 16));
-    if (c.bias) return NotModelled(in["mlp_bias"], "a bias of experts");
-  }
+  if (family.experts) MESHWRIGHT_RETURN_IF_ERROR(ReadExperts(in, c, notices));
+  if (family.latent) MESHWRIGHT_RETURN_IF_ERROR(ReadLatent(in, c, notices));
+  if (family.query_norms) notices.push_back("the norms of queries and keys are left out");
   return c;
 }
 
@@ -141,8 +192,8 @@ absl::StatusOr<DecoderConfig> ReadHuggingFace(const NodeRef& in, const Training&
         absl::StrCat("found ", QuoteForMessage(model_type), ", wanted one of ", ListNames(names),
                      "; a decoder of another name but the same layers is written as `architecture: {decoder: ..}`")));
   }
-  MESHWRIGHT_ASSIGN_OR_RETURN(DecoderConfig c,
-                              model_type == "gpt2" ? ReadGpt2(in, training) : ReadLlamaKind(in, training, *family));
+  MESHWRIGHT_ASSIGN_OR_RETURN(
+      DecoderConfig c, model_type == "gpt2" ? ReadGpt2(in, training) : ReadLlamaKind(in, training, *family, notices));
   if (c.kv_heads == 0) c.kv_heads = c.heads;
   if (c.head_dim == 0) {
     if (c.hidden % c.heads != 0) return in.Error(absl::StrCat(c.heads, " heads"), "a divisor of the hidden size");
@@ -157,6 +208,23 @@ absl::StatusOr<DecoderConfig> ReadHuggingFace(const NodeRef& in, const Training&
       notices.push_back(absl::StrCat(key, " of ", in[key].text(), " is left out: decoders have no dropout"));
   }
   return c;
+}
+
+bool IsHuggingFaceConfig(const NodeRef& root) { return root["model_type"].present() && !root["name"].present(); }
+
+std::string ModelFileAround(absl::string_view path, int64_t batch, int64_t sequence) {
+  const size_t slash = path.rfind('/');
+  const absl::string_view folder = slash == absl::string_view::npos ? "" : path.substr(0, slash);
+  const absl::string_view file = path.substr(slash == absl::string_view::npos ? 0 : slash + 1);
+  absl::string_view stem = absl::StripSuffix(file, ".json");
+  if (stem == "config") stem = folder.substr(folder.rfind('/') + 1);
+  std::string name;
+  for (const char c : stem) name.push_back(CheckName(std::string(1, c)).ok() || c == '.' ? c : '_');
+  if (name.find_first_not_of("._") == std::string::npos) name = "model";
+  return absl::StrCat("name: ", QuoteYaml(name.substr(0, 64)),
+                      "\nhuggingface: ", CheckName(file).ok() ? QuoteYaml(file) : "config.json",
+                      "\ntraining: {batch: ", batch, ", sequence: ", sequence,
+                      ", dtype: bfloat16, optimizer: adamw}\n");
 }
 
 }  // namespace meshwright

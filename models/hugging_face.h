@@ -1,17 +1,19 @@
 // Reads a Hugging Face config.json as a decoder.
 //
-// Families: gpt2, llama, mistral, mixtral, qwen2. Keys that change neither sizes nor time are ignored. kUnimplemented
-// for another model_type, and for a known key with a value that our decoder does not model (an attention window shorter
+// Families: rows of `kFamilies` in the .cc. Keys that change neither sizes nor time are ignored. kUnimplemented for
+// another model_type, and for a known key with a value that our decoder does not model (an attention window shorter
 // than the sequence, layers of several types, biases on some products only).
 //
-// Thread safety: pure function.
+// Thread safety: pure functions.
 #ifndef MESHWRIGHT_MODELS_HUGGING_FACE_H_
 #define MESHWRIGHT_MODELS_HUGGING_FACE_H_
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "ir/document.h"
 #include "models/decoder.h"
 #include "models/training.h"
@@ -19,9 +21,17 @@
 namespace meshwright {
 
 // `in` is the root of a parsed config.json. Errors are at its keys.
-// Notices tell of what the model has and a plan leaves out: dropout.
+// Notices tell of what the model has and a plan leaves out (dropout, norms of queries and keys) or takes for something
+// near (latent attention, experts that all tokens share).
 absl::StatusOr<DecoderConfig> ReadHuggingFace(const NodeRef& in, const Training& training,
                                               std::vector<std::string>& notices);
+
+// Whether `root` is that of a config.json: it says of which type the model is, and has no name.
+bool IsHuggingFaceConfig(const NodeRef& root);
+
+// The text of a model file around the config.json at `path`: what such models are trained with, in bfloat16 with AdamW.
+// Its name is the file's; of a config.json, its folder's.
+std::string ModelFileAround(absl::string_view path, int64_t batch, int64_t sequence);
 
 }  // namespace meshwright
 

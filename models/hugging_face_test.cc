@@ -52,6 +52,57 @@ TEST(HuggingFaceTest, CountsAreThoseOfTheCheckpoints) {
   EXPECT_EQ(CountOf(Read(kMixtral)), 46'702'792'704);
 }
 
+// Published counts, less the norms of queries and keys, which are left out: 36 layers x 2 x 128; 48 x 2 x 128; and of
+// OLMo 2, which has them over all heads, 32 x 2 x 4096.
+TEST(HuggingFaceTest, FamiliesThatAreNearlyLlamas) {
+  std::vector<std::string> notices;
+  EXPECT_EQ(CountOf(Read(R"({"model_type": "qwen3", "hidden_size": 4096, "num_hidden_layers": 36, "head_dim": 128,
+      "num_attention_heads": 32, "num_key_value_heads": 8, "intermediate_size": 12288, "vocab_size": 151936,
+      "sliding_window": null, "use_sliding_window": false, "tie_word_embeddings": false})",
+                         64, &notices)),
+            8'190'735'360 - 9'216);
+  EXPECT_THAT(notices, ElementsAre("the norms of queries and keys are left out"));
+  EXPECT_EQ(CountOf(Read(R"({"model_type": "qwen3_moe", "hidden_size": 2048, "num_hidden_layers": 48, "head_dim": 128,
+      "num_attention_heads": 32, "num_key_value_heads": 4, "intermediate_size": 6144, "moe_intermediate_size": 768,
+      "num_experts": 128, "num_experts_per_tok": 8, "vocab_size": 151936, "decoder_sparse_step": 1,
+      "mlp_only_layers": [], "tie_word_embeddings": false})")),
+            30'532'122'624 - 12'288);
+  EXPECT_EQ(CountOf(Read(R"({"model_type": "olmo2", "hidden_size": 4096, "num_hidden_layers": 32,
+      "num_attention_heads": 32, "num_key_value_heads": 32, "intermediate_size": 11008, "vocab_size": 100352,
+      "tie_word_embeddings": false})")),
+            7'298'617'344 - 262'144);
+  EXPECT_EQ(CountOf(Read(R"({"model_type": "phi3", "hidden_size": 5120, "num_hidden_layers": 40,
+      "num_attention_heads": 40, "num_key_value_heads": 10, "intermediate_size": 17920, "vocab_size": 100352,
+      "sliding_window": null, "tie_word_embeddings": false})")),
+            14'659'507'200);
+}
+
+constexpr absl::string_view kDeepSeekV3 = R"({"model_type": "deepseek_v3", "hidden_size": 7168,
+  "num_hidden_layers": 61, "num_attention_heads": 128, "num_key_value_heads": 128, "intermediate_size": 18432,
+  "moe_intermediate_size": 2048, "n_routed_experts": 256, "n_shared_experts": 1, "num_experts_per_tok": 8,
+  "n_group": 8, "topk_group": 4, "first_k_dense_replace": 3, "moe_layer_freq": 1, "kv_lora_rank": 512,
+  "q_lora_rank": 1536, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128, "vocab_size": 129280,
+  "num_nextn_predict_layers": 1, "tie_word_embeddings": false})";
+
+// Embedding and head 2 x 129280 x 7168. A layer: queries and output 2 x 7168 x 16384, a key and a value
+// 2 x 7168 x 128, the router 7168 x 256, experts 256 x 3 x 7168 x 2048, norms 2 x 7168. The last norm 7168. 704
+// billion, where the published model has 671.
+TEST(HuggingFaceTest, DeepSeekIsTakenForSomethingNear) {
+  std::vector<std::string> notices;
+  const absl::StatusOr<DecoderConfig> model = Read(kDeepSeekV3, 64, &notices);
+  constexpr int64_t kLayer = 2 * 7168 * 16384 + 2 * 7168 * 128 + 7168 * 256 + int64_t{256} * 3 * 7168 * 2048 + 2 * 7168;
+  EXPECT_EQ(CountOf(model), int64_t{2} * 129280 * 7168 + 61 * kLayer + 7168);
+  EXPECT_EQ(model->experts_per_token, 9);
+  EXPECT_EQ(model->choice_groups, 8);
+  EXPECT_EQ(model->choice_groups_per_token, 4);
+  EXPECT_THAT(notices,
+              ElementsAre("the first 3 layers are taken as layers of experts, too",
+                          "experts that all tokens share are taken as 1 more of a token's own",
+                          HasSubstr("latent attention is taken as 128 heads of 128"), HasSubstr("are left out")));
+  EXPECT_THAT(Read(absl::StrReplaceAll(kDeepSeekV3, {{"\"moe_layer_freq\": 1", "\"moe_layer_freq\": 2"}})),
+              StatusIs(absl::StatusCode::kUnimplemented, "moe_layer_freq: experts in every 2th layer only"));
+}
+
 TEST(HuggingFaceTest, Qwen2HasBiasesOnQKAndVOnly) {
   // 2 layers of: norms 2 x 8; q, k, v 8 x (4 + 2 + 2) x 2 and 16 biases; o 8 x 8; three FFN matrices 8 x 16: 648.
   // Embedding and head 2 x 32 x 8 = 512, last norm 8.
@@ -78,8 +129,9 @@ TEST(HuggingFaceTest, WhatWeDoNotModelIsRefused) {
   const auto unimplemented = [](absl::string_view what) {
     return StatusIs(absl::StatusCode::kUnimplemented, HasSubstr(std::string(what)));
   };
-  EXPECT_THAT(Read(absl::StrReplaceAll(kLlama, {{"\"llama\"", "\"bert\""}})),
-              unimplemented("model_type: found \"bert\", wanted one of gpt2, llama, mistral, mixtral, qwen2"));
+  EXPECT_THAT(
+      Read(absl::StrReplaceAll(kLlama, {{"\"llama\"", "\"bert\""}})),
+      unimplemented("model_type: found \"bert\", wanted one of gpt2, llama, mistral, mixtral, phi3, qwen2, qwen3, "));
   EXPECT_THAT(Read(absl::StrReplaceAll(kLlama, {{"silu", "relu2"}})), unimplemented("hidden_act: the activation"));
   EXPECT_THAT(Read(absl::StrReplaceAll(kLlama, {{"\"rope_scaling\"", "\"attention_bias\": true, \"rope_scaling\""}})),
               unimplemented("attention_bias: a bias in one half"));
@@ -113,6 +165,23 @@ TEST(HuggingFaceTest, WrongSizesAreErrorsAtTheirKey) {
   EXPECT_THAT(Read(absl::StrReplaceAll(kLlama, {{"\"num_key_value_heads\": 8", "\"num_key_value_heads\": 5"}})),
               StatusIs(absl::StatusCode::kInvalidArgument, "wanted a divisor of heads = 32"));
   EXPECT_THAT(Read("[1]"), StatusIs(absl::StatusCode::kInvalidArgument, "wanted a map with the key model_type"));
+}
+
+TEST(HuggingFaceTest, AModelFileIsWrittenAroundAConfig) {
+  EXPECT_EQ(ModelFileAround("models/Llama-3.1-70B/config.json", 1024, 8192),
+            "name: Llama-3.1-70B\nhuggingface: config.json\n"
+            "training: {batch: 1024, sequence: 8192, dtype: bfloat16, optimizer: adamw}\n");
+  const auto name_in = [](absl::string_view path) {
+    const std::string text = ModelFileAround(path, 1, 1);
+    return text.substr(0, text.find('\n'));
+  };
+  EXPECT_EQ(name_in("qwen.json"), "name: qwen");
+  EXPECT_EQ(name_in("config.json"), "name: model") << "no folder to take it from";
+  EXPECT_EQ(name_in("/config.json"), "name: model");
+  EXPECT_EQ(name_in("../config.json"), "name: model");
+  EXPECT_EQ(name_in("-"), "name: \"-\"");
+  EXPECT_EQ(name_in("a/my model (2).json"), "name: my_model__2_");
+  EXPECT_THAT(ModelFileAround("a/my model.json", 1, 1), HasSubstr("huggingface: config.json\n"));
 }
 
 }  // namespace

@@ -59,6 +59,18 @@ absl::Status CheckDatasetTuples(const NodeRef& in, const Parallel& parallel, con
   return absl::OkStatus();
 }
 
+// Of a decoder whose file says no type; `of_checkpoint` may be missing.
+absl::Status SetType(const NodeRef& of_checkpoint, ModelFile& file) {
+  if (file.document.root()["training"]["dtype"].present()) return absl::OkStatus();
+  if (!of_checkpoint.present() || of_checkpoint.is_null()) {
+    file.notices.push_back("training.dtype is not given: float32 unless --precision says otherwise");
+    return absl::OkStatus();
+  }
+  MESHWRIGHT_ASSIGN_OR_RETURN(file.training.dtype, ReadDType(of_checkpoint, DType::kFloat32, /*floating=*/true));
+  file.notices.push_back(absl::StrCat("training.dtype is not given: ", of_checkpoint.text(), ", as the checkpoint"));
+  return absl::OkStatus();
+}
+
 // Sets the model, and `config` where the text is not there yet.
 absl::Status ReadHuggingFaceFile(const NodeRef& in, ModelFile& file) {
   MESHWRIGHT_ASSIGN_OR_RETURN(const std::string name, in.AsName());
@@ -71,6 +83,9 @@ absl::Status ReadHuggingFaceFile(const NodeRef& in, ModelFile& file) {
   }
   const absl::StatusOr<Document> config = ParseDocument(file.config, path);
   if (!config.ok()) return in.Locate(config.status());
+  // Transformers 5 has the shorter name.
+  const NodeRef type = config->root()["dtype"];
+  MESHWRIGHT_RETURN_IF_ERROR(SetType(type.present() ? type : config->root()["torch_dtype"], file));
   MESHWRIGHT_ASSIGN_OR_RETURN(file.model, ReadHuggingFace(config->root(), file.training, file.notices));
   return absl::OkStatus();
 }
@@ -112,15 +127,15 @@ absl::Status ReadModel(const NodeRef& root, ModelFile& file) {
   for (const absl::string_view section : {"inputs", "parameters", "layouts", "groups"}) {
     if (root[section].present()) return root[section].Error("it", "it with `operators` only");
   }
-  for (const absl::string_view field : {"batch", "sequence"}) {
-    MESHWRIGHT_RETURN_IF_ERROR(root["training"][field].AsInt(1).status());
-  }
+  MESHWRIGHT_RETURN_IF_ERROR(root["training"]["batch"].AsInt(1).status());
+  if (training.sequence == 0) MESHWRIGHT_RETURN_IF_ERROR(root["training"]["sequence"].AsInt(1).status());
   if (!root["training"]["optimizer"].present()) {
     file.notices.push_back(
         "training.optimizer is not given, so it is sgd, which keeps no state; adamw keeps 8 bytes a "
         "parameter");
   }
   if (forms[0] == "huggingface") return ReadHuggingFaceFile(root["huggingface"], file);
+  MESHWRIGHT_RETURN_IF_ERROR(SetType(root["training"]["dtype"], file));
   MESHWRIGHT_RETURN_IF_ERROR(root["architecture"].CheckKeys({"decoder"}));
   MESHWRIGHT_ASSIGN_OR_RETURN(file.model, ReadDecoder(root["architecture"]["decoder"], training));
   return absl::OkStatus();
@@ -209,8 +224,8 @@ absl::StatusOr<Context> ReadContext(const NodeRef& in) {
   return context;
 }
 
-absl::StatusOr<ModelFile> ParseModelFile(absl::string_view text, absl::string_view file_name,
-                                         absl::string_view config) {
+absl::StatusOr<ModelFile> ParseModelFile(absl::string_view text, absl::string_view file_name, absl::string_view config,
+                                         int64_t sequence) {
   MESHWRIGHT_ASSIGN_OR_RETURN(Document document, ParseDocument(text, file_name));
   ModelFile file{.name = {},
                  .model = {},
@@ -222,7 +237,7 @@ absl::StatusOr<ModelFile> ParseModelFile(absl::string_view text, absl::string_vi
                  .notices = {},
                  .document = std::move(document)};
   const NodeRef root = file.document.root();
-  if (root["model_type"].present() && !root["name"].present()) {
+  if (IsHuggingFaceConfig(root)) {
     return root["model_type"].Error(
         "the config.json of a Hugging Face model", "a model file, which names it",
         absl::StrCat("write `name: ..`, `huggingface: ", file_name.substr(file_name.rfind('/') + 1),
@@ -233,6 +248,7 @@ absl::StatusOr<ModelFile> ParseModelFile(absl::string_view text, absl::string_vi
                       "training", "parallel", "cluster", "context", "cells", "callbacks"}));
   MESHWRIGHT_ASSIGN_OR_RETURN(file.name, root["name"].AsName());
   MESHWRIGHT_ASSIGN_OR_RETURN(file.training, ReadTraining(root["training"]));
+  if (sequence > 0) file.training.sequence = sequence;
   MESHWRIGHT_ASSIGN_OR_RETURN(file.context, ReadContext(root["context"]));
   if (!file.context.graph_mode) {
     return root["context"]["mode"].Locate(StateError("planning needs the whole graph; write GRAPH_MODE"));

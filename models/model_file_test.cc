@@ -198,7 +198,8 @@ TEST(ModelFileTest, AHuggingFaceConfigLiesBesideTheModelFile) {
   EXPECT_EQ(std::get<DecoderConfig>(file.model).ffn, 16);
   EXPECT_THAT(ParseModelFile(With(text, "tiny_config", "no_such"), absl::StrCat(folder, "/m.yaml")),
               StatusIs(absl::StatusCode::kNotFound, "m.yaml:2:14: huggingface: "));
-  EXPECT_THAT(file.notices, ElementsAre(HasSubstr("training.optimizer is not given, so it is sgd")));
+  EXPECT_THAT(file.notices, ElementsAre(HasSubstr("training.optimizer is not given, so it is sgd"),
+                                        "training.dtype is not given: float32 unless --precision says otherwise"));
   // The text in place of the file, as a plan has it.
   ASSERT_OK_AND_ASSIGN(const ModelFile elsewhere, ParseModelFile(text, "/nowhere/m.yaml", file.config));
   EXPECT_EQ(std::get<DecoderConfig>(elsewhere.model).ffn, 16);
@@ -208,6 +209,37 @@ TEST(ModelFileTest, AHuggingFaceConfigLiesBesideTheModelFile) {
                        "file, which names it; write `name: ..`, `huggingface: config.json` and"));
   EXPECT_THAT(ErrorOf(With(text, "tiny_config.json", "../../etc/passwd")), HasSubstr("wanted a name of letters"));
   EXPECT_THAT(ErrorOf(With(text, "tiny_config.json", "/etc/passwd")), HasSubstr("wanted a name of letters"));
+}
+
+// What the checkpoint is stored in, under its old and its new name, unless the model file says something.
+TEST(ModelFileTest, ATypeThatNobodyGivesIsTheCheckpoints) {
+  const std::string text = "name: hf\nhuggingface: config.json\ntraining: {batch: 2, sequence: 4, optimizer: adamw}\n";
+  const auto config = [](absl::string_view type) {
+    return absl::StrCat(R"({"model_type": "llama", "hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2,
+        "intermediate_size": 16, "vocab_size": 32, )",
+                        type, "}");
+  };
+  for (const char* const key : {"torch_dtype", "dtype"}) {
+    const std::string given = config(absl::StrCat("\"", key, "\": \"bfloat16\""));
+    ASSERT_OK_AND_ASSIGN(const ModelFile file, ParseModelFile(text, "m.yaml", given));
+    EXPECT_EQ(file.training.dtype, DType::kBFloat16);
+    EXPECT_EQ(file.training.gradient_dtype, DType::kFloat32);
+    EXPECT_THAT(file.notices, ElementsAre("training.dtype is not given: bfloat16, as the checkpoint"));
+    ASSERT_OK_AND_ASSIGN(const ModelFile own, ParseModelFile(With(text, "adamw", "adamw, dtype: float16"), "m", given));
+    EXPECT_EQ(own.training.dtype, DType::kFloat16);
+    EXPECT_THAT(own.notices, IsEmpty());
+  }
+  ASSERT_OK_AND_ASSIGN(const ModelFile none, ParseModelFile(text, "m.yaml", config("\"torch_dtype\": null")));
+  EXPECT_EQ(none.training.dtype, DType::kFloat32);
+  EXPECT_THAT(ParseModelFile(text, "m.yaml", config("\"torch_dtype\": \"auto\"")),
+              StatusIs(absl::StatusCode::kInvalidArgument, "torch_dtype: found \"auto\", wanted one of float64, float32"));
+}
+
+TEST(ModelFileTest, ASequenceFromOutsideTakesThePlaceOfTheFiles) {
+  ASSERT_OK_AND_ASSIGN(const ModelFile file, ParseModelFile(kTinyDecoder, "m.yaml", {}, 4));
+  EXPECT_EQ(file.training.sequence, 4);
+  ASSERT_OK_AND_ASSIGN(const Graph graph, BuildGraph(file, 2));
+  EXPECT_EQ(graph.tensor(graph.FindTensor("tokens")).shape, (Shape{2, 4}));
 }
 
 struct Counted {

@@ -8,9 +8,7 @@
 namespace meshwright {
 namespace {
 
-constexpr int64_t kMostRows = int64_t{1} << 32;
 constexpr int64_t kMostSteps = int64_t{1} << 40;
-constexpr int64_t kLongestSequence = int64_t{1} << 24;
 
 absl::StatusOr<Optimizer> ReadOptimizer(const NodeRef& in) {
   Optimizer optimizer;

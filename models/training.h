@@ -59,6 +59,9 @@ struct LossScaling {
   OpAttrs Attrs() const;
 };
 
+inline constexpr int64_t kMostRows = int64_t{1} << 32;         // of a step
+inline constexpr int64_t kLongestSequence = int64_t{1} << 24;  // tokens
+
 enum class LossReduction : uint8_t { kMean, kSum };
 inline constexpr absl::string_view kLossReductionNames[] = {"mean", "sum"};
 

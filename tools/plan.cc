@@ -51,7 +51,7 @@ absl::Status RunPlan(const Flags& flags) {
   options.threads = static_cast<int>(threads);
   const std::string out = flags.Has("out") ? flags.Text("out") : "plan.yaml";
 
-  MESHWRIGHT_ASSIGN_OR_RETURN(const SourceFile source, ReadSource(flags.arguments()[0]));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const SourceFile source, ReadModelSource(flags.arguments()[0], flags));
   MESHWRIGHT_ASSIGN_OR_RETURN(Session session, OpenModel(source, flags));
   MESHWRIGHT_RETURN_IF_ERROR(LoadStrategies(flags, session));
   for (const std::string& path : {out, flags.Text("chart")}) MESHWRIGHT_RETURN_IF_ERROR(CheckWritable(path));

@@ -41,6 +41,7 @@ std::string ToYaml(const ModelChanges& changes) {
   std::vector<std::string> fields;
   if (changes.precision.has_value()) fields.push_back(absl::StrCat("precision: ", NameOf(*changes.precision)));
   if (changes.batch.has_value()) fields.push_back(absl::StrCat("batch: ", *changes.batch));
+  if (changes.sequence.has_value()) fields.push_back(absl::StrCat("sequence: ", *changes.sequence));
   if (changes.stages.has_value()) fields.push_back(absl::StrCat("stages: ", *changes.stages));
   return absl::StrCat("{", absl::StrJoin(fields, ", "), "}");
 }
@@ -48,12 +49,15 @@ std::string ToYaml(const ModelChanges& changes) {
 absl::StatusOr<ModelChanges> ReadChanges(const NodeRef& in) {
   ModelChanges changes;
   if (!in.present()) return changes;
-  MESHWRIGHT_RETURN_IF_ERROR(in.CheckKeys({"precision", "batch", "stages"}));
+  MESHWRIGHT_RETURN_IF_ERROR(in.CheckKeys({"precision", "batch", "sequence", "stages"}));
   if (in["precision"].present()) {
     MESHWRIGHT_ASSIGN_OR_RETURN(changes.precision, ReadDType(in["precision"], DType::kFloat32, /*floating=*/true));
   }
   if (in["batch"].present()) {
     MESHWRIGHT_ASSIGN_OR_RETURN(changes.batch, in["batch"].AsInt(1));
+  }
+  if (in["sequence"].present()) {
+    MESHWRIGHT_ASSIGN_OR_RETURN(changes.sequence, in["sequence"].AsInt(1));
   }
   if (in["stages"].present()) {
     MESHWRIGHT_ASSIGN_OR_RETURN(changes.stages, in["stages"].AsInt(1));

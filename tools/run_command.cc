@@ -60,7 +60,7 @@ absl::Status CheckRuns(const Session& session, const RankCarrier& carrier) {
 }
 
 absl::StatusOr<Plan> PlanFrom(const std::string& path, const Flags& flags, const RankCarrier& carrier) {
-  MESHWRIGHT_ASSIGN_OR_RETURN(const SourceFile source, ReadSource(path));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const SourceFile source, ReadModelSource(path, flags));
   MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<int64_t> ranks, flags.Int("ranks", 1, kMostThreads));
   if (IsPlan(source.text)) return ParsePlan(source, flags);
   const int64_t wanted = ranks.value_or(std::max<int64_t>(1, carrier.ranks));

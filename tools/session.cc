@@ -50,15 +50,19 @@ void SetPrecision(ModelFile& file, DType dtype) {
   }
 }
 
+// The sequence is part of a decoder's sizes, the other changes are made to what was read.
+absl::StatusOr<ModelFile> Parse(const SourceFile& source, const ModelChanges& changes) {
+  return ParseModelFile(source.text, source.path, source.config, changes.sequence.value_or(0));
+}
+
 absl::Status ApplyChanges(const ModelChanges& changes, ModelFile& file) {
   if (changes.precision.has_value()) SetPrecision(file, *changes.precision);
-  if (changes.batch.has_value()) {
-    if (!file.is_decoder()) {
-      return Flags::Wrong("batch", WrongInput("a model of operators", "a decoder",
-                                              "the shapes of its inputs say how many rows it has"));
-    }
-    file.training.batch = *changes.batch;
+  if (!file.is_decoder() && (changes.batch.has_value() || changes.sequence.has_value())) {
+    return Flags::Wrong(
+        changes.batch.has_value() ? "batch" : "sequence",
+        WrongInput("a model of operators", "a decoder", "the shapes of its inputs say how many rows it has"));
   }
+  if (changes.batch.has_value()) file.training.batch = *changes.batch;
   OperatorModel* const model = std::get_if<OperatorModel>(&file.model);
   if (changes.stages.has_value() && model != nullptr) {
     const int64_t parts = *changes.stages == 1 ? 1 : *changes.stages * file.parallel.chunks();
@@ -347,6 +351,7 @@ absl::StatusOr<ModelChanges> ChangesFrom(const Flags& flags) {
   MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<size_t> precision, flags.Choice("precision", kPrecisions));
   if (precision.has_value()) changes.precision = DTypeFromName(kPrecisions[*precision]);
   MESHWRIGHT_ASSIGN_OR_RETURN(changes.batch, flags.Int("batch", 1, kMostDegree));
+  MESHWRIGHT_ASSIGN_OR_RETURN(changes.sequence, flags.Int("sequence", 1, kLongestSequence));
   MESHWRIGHT_ASSIGN_OR_RETURN(changes.stages, flags.Int("stages", 1, kMostDegree));
   return changes;
 }
@@ -546,25 +551,16 @@ void NoteIdleFlags(const Flags& flags, Session& session) {
 
 }  // namespace
 
-absl::StatusOr<SourceFile> ReadSource(const std::string& path) {
-  MESHWRIGHT_ASSIGN_OR_RETURN(std::string text, ReadFile(path, kMaxDocumentBytes));
-  return SourceFile{path, std::move(text)};
-}
-
-bool IsPlan(absl::string_view text) {
-  for (const absl::string_view line : absl::StrSplit(text, '\n')) {
-    if (absl::StartsWith(line, "schema:")) return true;
-  }
-  return false;
-}
-
 absl::StatusOr<Session> OpenModel(const SourceFile& source, const Flags& flags, std::optional<Cluster> cluster) {
   if (IsPlan(source.text)) {
     return absl::InvalidArgumentError(
         absl::StrCat(source.path, ":1:1: schema: found a plan, wanted a model file; simulate and run take plans"));
   }
-  MESHWRIGHT_ASSIGN_OR_RETURN(ModelFile file, ParseModelFile(source.text, source.path, source.config));
   MESHWRIGHT_ASSIGN_OR_RETURN(const ModelChanges changes, ChangesFrom(flags));
+  MESHWRIGHT_ASSIGN_OR_RETURN(ModelFile file, Parse(source, changes));
+  if (!source.config.empty()) {
+    file.notices.push_back("planned in bfloat16 with adamw; a model file around the config.json says otherwise");
+  }
   MESHWRIGHT_RETURN_IF_ERROR(SetModes(flags, file));
   if (!cluster.has_value()) {
     MESHWRIGHT_ASSIGN_OR_RETURN(cluster, ClusterFrom(file.cluster(), flags));
@@ -579,7 +575,7 @@ absl::StatusOr<Session> OpenModel(const SourceFile& source, const Flags& flags, 
 }
 
 absl::StatusOr<Session> ReopenModel(const SourceFile& source, const ModelChanges& changes, Cluster cluster) {
-  MESHWRIGHT_ASSIGN_OR_RETURN(ModelFile file, ParseModelFile(source.text, source.path, source.config));
+  MESHWRIGHT_ASSIGN_OR_RETURN(ModelFile file, Parse(source, changes));
   return MakeSession(source, std::move(file), changes, std::move(cluster));
 }
 

@@ -24,9 +24,10 @@ namespace meshwright {
 
 // What flags change about the model itself. The rest of the flags fixes choices of the search.
 struct ModelChanges {
-  std::optional<DType> precision;  // computing, parameters, gradients
-  std::optional<int64_t> batch;    // decoders: sequences of a step
-  std::optional<int64_t> stages;   // operator form: operators in order, as evenly as possible, whatever the file says
+  std::optional<DType> precision;   // computing, parameters, gradients
+  std::optional<int64_t> batch;     // decoders: sequences of a step
+  std::optional<int64_t> sequence;  // decoders: tokens of each
+  std::optional<int64_t> stages;    // operator form: operators in order, as evenly as possible, whatever the file says
   friend bool operator==(const ModelChanges&, const ModelChanges&) = default;
 };
 
@@ -37,6 +38,10 @@ struct SourceFile {
 };
 // "-" is the standard input.
 absl::StatusOr<SourceFile> ReadSource(const std::string& path);
+// The same for a model: of a Hugging Face config.json the model file around it (models/hugging_face.h), with --batch
+// and
+// --sequence. kUsage where one of them is missing.
+absl::StatusOr<SourceFile> ReadModelSource(const std::string& path, const Flags& flags);
 // Whether the text is a plan rather than a model file: its top level has a key `schema`.
 bool IsPlan(absl::string_view text);
 

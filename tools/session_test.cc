@@ -1,6 +1,8 @@
 #include "tools/session.h"
 
 #include <array>
+#include <filesystem>
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -96,6 +98,42 @@ TEST(SessionTest, FlagsWinOverTheFile) {
   EXPECT_EQ(session.changes.precision, DType::kFloat64);
   ASSERT_OK_AND_ASSIGN(const Graph graph, problem.graph(2));
   EXPECT_EQ(graph.tensor(graph.FindTensor("embedding")).dtype, DType::kFloat64);
+}
+
+TEST(SessionTest, ASequenceOfAFlagIsTheDecodersOwn) {
+  ASSERT_OK_AND_ASSIGN(const Session session, Open(Decoder(), {"--sequence=32"}));
+  EXPECT_EQ(session.problem.tokens_per_row, 32);
+  EXPECT_EQ(session.changes.sequence, 32);
+  ASSERT_OK_AND_ASSIGN(const Graph graph, session.problem.graph(2));
+  EXPECT_EQ(graph.tensor(graph.FindTensor("tokens")).shape, (Shape{2, 32}));
+  EXPECT_THAT(Open(Operators(""), {"--sequence=32"}),
+              StatusIs(kInvalid, "--sequence: found a model of operators, wanted a decoder"));
+}
+
+TEST(SessionTest, AConfigOfHuggingFaceNeedsABatchAndASequence) {
+  const std::string folder = absl::StrCat(testing::TempDir(), "/tiny-llama");
+  std::filesystem::create_directories(folder);
+  const std::string path = absl::StrCat(folder, "/config.json");
+  std::ofstream(path) << R"({"model_type": "llama", "hidden_size": 8, "num_hidden_layers": 2, "vocab_size": 32,
+      "num_attention_heads": 2, "intermediate_size": 16, "torch_dtype": "float16"})";
+  std::vector<FlagSpec> specs = StrategyFlags();
+  specs.insert(specs.end(), ClusterFlags().begin(), ClusterFlags().end());
+  const auto flags = [&](std::vector<std::string> args) { return *Flags::Parse(specs, args); };
+  const absl::Status missing = ReadModelSource(path, flags({"--batch=8"})).status();
+  EXPECT_THAT(missing, StatusIs(kInvalid, "give --batch and --sequence, e.g. --batch=1024 --sequence=8192"));
+  EXPECT_EQ(ExitCodeOf(missing), ExitCode::kUsage);
+
+  const Flags given = flags({"--batch=8", "--sequence=16", "--device=h100-sxm", "--devices=8"});
+  ASSERT_OK_AND_ASSIGN(const SourceFile source, ReadModelSource(path, given));
+  ASSERT_OK_AND_ASSIGN(const Session session, OpenModel(source, given));
+  EXPECT_EQ(session.problem.name, "tiny-llama");
+  EXPECT_EQ(session.problem.batch, 8);
+  EXPECT_EQ(session.problem.tokens_per_row, 16);
+  EXPECT_EQ(session.problem.update.kind, OpKind::kAdamW);
+  EXPECT_EQ(session.file->training.dtype, DType::kBFloat16) << "what is trained in, not what is stored";
+  EXPECT_THAT(session.notices, ElementsAre(HasSubstr("planned in bfloat16 with adamw")));
+  EXPECT_EQ(session.source.text, source.text) << "so that a plan holds both";
+  EXPECT_EQ(session.source.config, source.config);
 }
 
 // 1f1b unless somebody says otherwise, chunks searched; a file that speaks of its pipeline has said so of both.

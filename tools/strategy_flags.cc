@@ -9,6 +9,7 @@ const std::vector<FlagSpec>& StrategyFlags() {
   static const std::vector<FlagSpec>* const specs = new std::vector<FlagSpec>{
       {"precision", "TYPE", "float32, float64, bfloat16, float16: instead of the file's, gradients included"},
       {"batch", "N", "sequences of a step, of a decoder"},
+      {"sequence", "N", "tokens of a sequence, of a decoder"},
       {"mode", "MODE", "stand_alone, data_parallel, hybrid_parallel, semi_auto_parallel, auto_parallel"},
       {"search_mode", "MODE", "dynamic_programming, recursive_programming, sharding_propagation"},
       {"ignore_shards", "", "as if no operator had a `shard`"},

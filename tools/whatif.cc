@@ -123,7 +123,7 @@ absl::Status RunWhatif(const Flags& flags) {
   constexpr absl::string_view kFormats[] = {"text", "json", "csv"};
   MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<size_t> format, flags.Choice("format", kFormats));
   MESHWRIGHT_RETURN_IF_ERROR(CheckWritable(flags.Text("chart")));
-  MESHWRIGHT_ASSIGN_OR_RETURN(const SourceFile source, ReadSource(flags.arguments()[0]));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const SourceFile source, ReadModelSource(flags.arguments()[0], flags));
   // The file as it is, for what flags do not say.
   const Flags no_cluster_flags;
   std::optional<Cluster> any;

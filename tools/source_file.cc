@@ -1,0 +1,47 @@
+// What the tools are given to read: a model file, a plan, or the config.json of a Hugging Face model.
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "ir/document.h"
+#include "ir/status.h"
+#include "models/hugging_face.h"
+#include "tools/exit_code.h"
+#include "tools/files.h"
+#include "tools/session.h"
+
+namespace meshwright {
+
+absl::StatusOr<SourceFile> ReadSource(const std::string& path) {
+  MESHWRIGHT_ASSIGN_OR_RETURN(std::string text, ReadFile(path, kMaxDocumentBytes));
+  return SourceFile{path, std::move(text)};
+}
+
+bool IsPlan(absl::string_view text) {
+  for (const absl::string_view line : absl::StrSplit(text, '\n')) {
+    if (absl::StartsWith(line, "schema:")) return true;
+  }
+  return false;
+}
+
+absl::StatusOr<SourceFile> ReadModelSource(const std::string& path, const Flags& flags) {
+  MESHWRIGHT_ASSIGN_OR_RETURN(SourceFile source, ReadSource(path));
+  const absl::StatusOr<Document> document = ParseDocument(source.text, source.path);
+  if (!document.ok() || !IsHuggingFaceConfig(document->root())) return source;
+  MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<int64_t> batch, flags.Int("batch", 1, kMostRows));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<int64_t> sequence, flags.Int("sequence", 1, kLongestSequence));
+  if (batch.has_value() && sequence.has_value()) {
+    return SourceFile{path, ModelFileAround(path, *batch, *sequence), std::move(source.text)};
+  }
+  return WithExit(ExitCode::kUsage,
+                  absl::InvalidArgumentError(absl::StrCat(
+                      path,
+                      ": a config.json does not say how its model is trained; give --batch and --sequence, e.g. "
+                      "--batch=1024 --sequence=8192, or write a model file with `huggingface: ..`")));
+}
+
+}  // namespace meshwright
