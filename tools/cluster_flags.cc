@@ -136,10 +136,10 @@ const std::vector<FlagSpec>& ClusterFlags() {
   static const std::vector<FlagSpec>* const specs = [] {
     auto* all = new std::vector<FlagSpec>{
         {"cluster", "FILE", "a cluster file, instead of the section `cluster:`"},
-        {"device", "NAME", "another kind of device, e.g. h100-sxm, or a file with one"},
-        {"devices", "N", "that many devices, in usual nodes"},
-        {"nodes", "N", "that many nodes"},
-        {"devices_per_node", "N", "devices of a node"},
+        {"device", "NAME", "another kind of device, e.g. h100-sxm, or a file with one", "gpu gpu_type gpu_name"},
+        {"devices", "N", "that many devices, in usual nodes", "gpus num_gpus ngpus world_size"},
+        {"nodes", "N", "that many nodes", "nnodes num_nodes"},
+        {"devices_per_node", "N", "devices of a node", "gpus_per_node nproc_per_node"},
     };
     for (const ClusterKey& key : ClusterKeys()) {
       all->push_back({std::string(key.name), "X", std::string(key.help)});

@@ -29,7 +29,12 @@ absl::Status UsageError(absl::string_view message) {
 absl::Status UnknownFlag(const std::vector<FlagSpec>& specs, absl::string_view name) {
   std::vector<absl::string_view> names = {"help"};
   for (const FlagSpec& spec : specs) names.push_back(spec.name);
-  const absl::string_view nearest = NearestName(name, names);
+  absl::string_view nearest = NearestName(name, names);
+  for (const FlagSpec& spec : specs) {
+    for (const absl::string_view other : absl::StrSplit(spec.others_say, ' ')) {
+      if (other == name) nearest = spec.name;
+    }
+  }
   return UsageError(
       absl::StrCat("--", name, ": there is no such flag; ",
                    nearest.empty() ? "--help lists them" : absl::StrCat("did you mean --", nearest, "?")));

@@ -66,6 +66,11 @@ TEST(FlagsTest, AnUnknownFlagIsAUsageErrorWithAGuess) {
   const absl::StatusOr<Flags> flags = Parse({"--stpes=3"});
   EXPECT_THAT(flags, StatusIs(kInvalid, "--stpes: there is no such flag; did you mean --steps?"));
   EXPECT_EQ(ExitCodeOf(flags.status()), ExitCode::kUsage);
+  const std::vector<FlagSpec> specs = {{"tensor_parallel", "N", "", "tp tp_size"}, {"top", "N", ""}};
+  for (const char* const other : {"--tp=8", "--tp-size=8"}) {  // "tp" is one letter from "top"
+    EXPECT_THAT(Flags::Parse(specs, std::vector<std::string>{other}),
+                StatusIs(kInvalid, "there is no such flag; did you mean --tensor_parallel?"));
+  }
   EXPECT_THAT(Parse({"--entirely_different"}), StatusIs(kInvalid, "--help lists them"));
   EXPECT_THAT(Parse({"-x"}), StatusIs(kInvalid, "-x: flags begin with two dashes"));
 }

@@ -4,6 +4,7 @@
 #include <set>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
@@ -16,6 +17,7 @@ namespace meshwright {
 namespace {
 
 constexpr int64_t kMostDevices = int64_t{1} << 32;
+constexpr double kSecondsPerDay = 86400;
 
 double WorkPerDevice(const SweepPoint& point) {
   return point.best->prediction.tokens_per_second / static_cast<double>(point.devices);
@@ -62,6 +64,32 @@ std::string ShowPoint(const SweepReport& report, const SweepPoint& point, double
   return line + "\n";
 }
 
+std::string ShowRun(const SweepReport& report, const SweepPoint& point) {
+  const std::string cost = point.price.has_value() ? absl::StrCat(", ", ShowDollars(point.Dollars(report.tokens))) : "";
+  return absl::StrCat(ShowCount(point.devices), " ", point.device, ", ", ShowSeconds(point.RunSeconds(report.tokens)),
+                      cost);
+}
+
+// What to buy; where nothing does, what keeps each of the two limits alone.
+std::string ShowAnswer(const SweepReport& report) {
+  if (report.days == 0 && report.dollars == 0) return "";
+  SweepReport only_days = report, only_dollars = report;
+  only_days.dollars = only_dollars.days = 0;
+  const std::string days = absl::StrCat(ShortestNumber(report.days), " days"), dollars = ShowDollars(report.dollars);
+  const bool both = report.days > 0 && report.dollars > 0;
+  const std::string limits = both ? absl::StrCat(days, " and ", dollars) : report.days > 0 ? days : dollars;
+  if (const SweepPoint* best = CheapestWithin(report); best != nullptr) {
+    return absl::StrCat("\nthe cheapest within ", limits, ": ", ShowRun(report, *best), "\n");
+  }
+  std::string text = absl::StrCat("\nnothing here is within ", limits, "\n");
+  if (!both) return text;
+  for (const auto& [limit, alone] : {std::make_pair(days, &only_days), std::make_pair(dollars, &only_dollars)}) {
+    const SweepPoint* const best = CheapestWithin(*alone);
+    absl::StrAppend(&text, "within ", limit, " alone: ", best == nullptr ? "nothing" : ShowRun(report, *best), "\n");
+  }
+  return text;
+}
+
 }  // namespace
 
 absl::StatusOr<std::vector<int64_t>> ParseCounts(absl::string_view text) {
@@ -78,6 +106,21 @@ absl::StatusOr<std::vector<int64_t>> ParseCounts(absl::string_view text) {
     for (int64_t count = first; count <= last; count *= 2) counts.insert(count);
   }
   return std::vector<int64_t>(counts.begin(), counts.end());
+}
+
+absl::StatusOr<double> ParseAmount(absl::string_view text) {
+  constexpr std::pair<char, double> kUnits[] = {{'K', 1e3}, {'M', 1e6}, {'B', 1e9}, {'T', 1e12}};
+  double unit = 1;
+  absl::string_view digits = text;
+  for (const auto& [letter, value] : kUnits) {
+    if (digits.empty() || absl::ascii_toupper(static_cast<unsigned char>(digits.back())) != letter) continue;
+    unit = value;
+    digits.remove_suffix(1);
+    break;
+  }
+  const absl::StatusOr<double> number = ParseDouble(digits, 0);
+  if (number.ok() && *number * unit >= 1) return *number * unit;
+  return WrongInput(QuoteForMessage(text), "a number of at least 1, e.g. 300e9 or 300B");
 }
 
 double SweepPoint::RunSeconds(double tokens) const {
@@ -104,6 +147,27 @@ void MarkPoints(std::vector<SweepPoint>& points) {
   }
 }
 
+bool SweepReport::IsWithin(const SweepPoint& point) const {
+  if (!point.best.has_value()) return false;
+  if (days > 0 && point.RunSeconds(tokens) > days * kSecondsPerDay) return false;
+  return dollars == 0 || (point.price.has_value() && point.Dollars(tokens) <= dollars);
+}
+
+const SweepPoint* CheapestWithin(const SweepReport& report) {
+  const SweepPoint* best = nullptr;
+  const auto is_better = [&](const SweepPoint& point) {
+    if (best == nullptr || point.price.has_value() != best->price.has_value()) {
+      return best == nullptr || point.price.has_value();
+    }
+    if (!point.price.has_value()) return point.DeviceHours(report.tokens) < best->DeviceHours(report.tokens);
+    return point.Dollars(report.tokens) < best->Dollars(report.tokens);
+  };
+  for (const SweepPoint& point : report.points) {
+    if (report.IsWithin(point) && is_better(point)) best = &point;
+  }
+  return best;
+}
+
 std::string ToText(const SweepReport& report) {
   std::string text = absl::StrCat(report.name, ": ", report.batch, " a step");
   if (report.tokens > 0) {
@@ -128,6 +192,7 @@ std::string ToText(const SweepReport& report) {
     }
     text += ShowPoint(report, point, BestWork(report.points, device));
   }
+  text += ShowAnswer(report);
   absl::StrAppend(
       &text, "\nper dev.: work of a device, against the best row of its kind\n", "s: the smallest count that fits\n",
       absl::StrFormat("k: the knee, the most devices that do %.0f %% of the best work per device\n", kKneeShare * 100));
@@ -150,6 +215,13 @@ Json ToJson(const SweepReport& report) {
   out["name"] = report.name;
   out["tokens"] = report.tokens;
   out["knee_share"] = kKneeShare;
+  const bool limited = report.days > 0 || report.dollars > 0;
+  if (report.days > 0) out["days"] = report.days;
+  if (report.dollars > 0) out["budget_usd"] = report.dollars;
+  if (const SweepPoint* best = CheapestWithin(report); limited) {
+    out["cheapest_within"] =
+        best == nullptr ? Json(nullptr) : Json{{"device", best->device}, {"devices", best->devices}};
+  }
   Json points = Json::array();
   for (const SweepPoint& point : report.points) {
     Json row;
@@ -178,6 +250,7 @@ Json ToJson(const SweepReport& report) {
       row["run_s"] = point.RunSeconds(report.tokens);
       row["device_hours"] = point.DeviceHours(report.tokens);
       if (point.price.has_value()) row["cost_usd"] = point.Dollars(report.tokens);
+      if (limited) row["within"] = report.IsWithin(point);
     }
     points.push_back(std::move(row));
   }

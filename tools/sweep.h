@@ -26,6 +26,9 @@ inline constexpr double kKneeShare = 0.8;
 // "64..4096" (doubling from 64 on), "8,24,64", or both: "8,64..1024". Ascending, each once.
 absl::StatusOr<std::vector<int64_t>> ParseCounts(absl::string_view text);
 
+// "300e9", or with K, M, B or T behind it for 1e3 to 1e12: "300B". At least 1.
+absl::StatusOr<double> ParseAmount(absl::string_view text);
+
 struct SweepPoint {
   std::string device;
   int64_t devices = 0;
@@ -48,12 +51,19 @@ void MarkPoints(std::vector<SweepPoint>& points);
 
 struct SweepReport {
   std::string name;
-  std::string batch;  // "1,536 x 2,048 tokens"
-  bool rows = false;  // of samples, not tokens
-  double tokens = 0;  // of the whole run; 0: not asked
+  std::string batch;             // "1,536 x 2,048 tokens"
+  bool rows = false;             // of samples, not tokens
+  double tokens = 0;             // of the whole run; 0: not asked
+  double days = 0, dollars = 0;  // that the run may take; 0: not asked
   Reliability reliability;
   std::vector<SweepPoint> points;
+
+  bool IsWithin(const SweepPoint& point) const;
 };
+
+// Of the points that keep days and dollars, the one that costs least; of those of the same cost the first. Where none
+// of them has a price, and no dollars are asked, the one with the fewest device-hours. Null: none.
+const SweepPoint* CheapestWithin(const SweepReport& report);
 
 std::string ToText(const SweepReport& report);  // 80 columns
 Json ToJson(const SweepReport& report);

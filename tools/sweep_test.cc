@@ -11,6 +11,7 @@ namespace meshwright {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 constexpr absl::StatusCode kInvalid = absl::StatusCode::kInvalidArgument;
 
@@ -25,6 +26,17 @@ TEST(ParseCountsTest, RangesDoubleAndListsAreSorted) {
   EXPECT_THAT(ParseCounts("64..8"), StatusIs(kInvalid, "found \"8\""));
   EXPECT_THAT(ParseCounts("8..x"), StatusIs(kInvalid, "found \"x\""));
   EXPECT_THAT(ParseCounts(""), StatusIs(kInvalid));
+}
+
+TEST(ParseAmountTest, LettersAreThousandsToTrillions) {
+  for (const auto& [text, amount] : std::vector<std::pair<std::string, double>>{
+           {"300e9", 300e9}, {"300B", 300e9}, {"15T", 15e12}, {"1.5t", 1.5e12}, {"2M", 2e6}, {"1k", 1000}, {"1", 1}}) {
+    ASSERT_OK_AND_ASSIGN(const double parsed, ParseAmount(text));
+    EXPECT_DOUBLE_EQ(parsed, amount) << text;
+  }
+  for (const char* const bad : {"", "T", "0", "-1T", "2TB", "0.5", "nan", "inf", "1e400"}) {
+    EXPECT_THAT(ParseAmount(bad), StatusIs(kInvalid, "wanted a number of at least 1, e.g. 300e9 or 300B")) << bad;
+  }
 }
 
 SweepPoint Point(const std::string& device, int64_t devices, double tokens_per_second) {
@@ -61,6 +73,41 @@ TEST(MarkPointsTest, TheSmallestThatFitsAndTheKnee) {
   }
   EXPECT_THAT(smallest, ElementsAre(16, 8));
   EXPECT_THAT(knees, ElementsAre(64, 8));
+}
+
+// A run of 1.152e9 tokens, $2 a device-hour. Seconds: 1.152e9 over 1600, 2880, 5120, 10112 tokens a second. Days of
+// 86,400 s: 8.33, 4.63, 2.60, 1.32. Dollars: 2 x devices x hours: 6,400, 7,111, 8,000, 8,101.
+TEST(CheapestWithinTest, KeepsDaysAndDollars) {
+  SweepReport report;
+  report.tokens = 1.152e9;
+  report.points = Points();
+  report.points.pop_back();
+  const auto within = [&](double days, double dollars) {
+    report.days = days;
+    report.dollars = dollars;
+    const SweepPoint* const best = CheapestWithin(report);
+    return best == nullptr ? 0 : best->devices;
+  };
+  EXPECT_EQ(within(10, 10000), 16);
+  EXPECT_EQ(within(5, 0), 32);
+  EXPECT_EQ(within(3, 8050), 64);
+  EXPECT_EQ(within(2, 8200), 128);
+  EXPECT_EQ(within(2, 8050), 0);
+  EXPECT_THAT(ToText(report), HasSubstr("\nnothing here is within 2 days and $8,050\n"
+                                        "within 2 days alone: 128 a, 31.6 h, $8,101\n"
+                                        "within $8,050 alone: 16 a, 8.3 d, $6,400\n"));
+  EXPECT_TRUE(ToJson(report).at("cheapest_within").is_null());
+  EXPECT_EQ(within(0, 6399), 0);
+  EXPECT_EQ(within(3, 0), 64);
+  EXPECT_THAT(ToText(report), HasSubstr("\nthe cheapest within 3 days: 64 a, 2.6 d, $8,000\n"));
+  const Json json = ToJson(report);
+  EXPECT_EQ(json.at("cheapest_within").at("devices"), 64);
+  EXPECT_EQ(json.at("points").at(2).at("within"), false);
+  EXPECT_EQ(json.at("points").at(3).at("within"), true);
+  // A kind without a price may be chosen for its days, never for its dollars.
+  for (SweepPoint& point : report.points) point.price.reset();
+  EXPECT_EQ(within(3, 0), 64) << "64 x 62.5 h are fewer device-hours than 128 x 31.6 h";
+  EXPECT_EQ(within(3, 1e9), 0);
 }
 
 // 1600 tokens a second on 16 devices: 5.76e6 tokens take one hour, 16 device-hours, 32 dollars.

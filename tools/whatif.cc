@@ -30,9 +30,12 @@ Command WhatifCommand() {
       .summary = "Plans for several clusters: step time, cost of the run, the smallest that fits, the knee.",
       .arguments = "MODEL.yaml",
       .example = {"whatif models/configs/gpt2_1_5b.yaml --devices=8..64 --device=h100,b200"},
-      .flags = {{"devices", "N..M", "numbers of devices: 64..4096 doubles, 8,24,64 lists; the file's unless given"},
-                {"device", "NAME,...", "kinds of devices; the file's unless given"},
-                {"tokens", "X", "of the whole run, e.g. 300e9; training.tokens unless given"},
+      .flags = {{"devices", "N..M", "numbers of devices: 64..4096 doubles, 8,24,64 lists; the file's unless given",
+                 "gpus num_gpus ngpus nodes"},
+                {"device", "NAME,...", "kinds of devices; the file's unless given", "gpu gpu_type gpu_name"},
+                {"tokens", "X", "of the whole run, e.g. 300e9 or 300B; training.tokens unless given"},
+                {"days", "X", "that the run may take: names the cheapest cluster that does", "deadline time"},
+                {"budget", "X", "of US dollars that the run may cost, e.g. 2e6 or 2M", "cost max_cost"},
                 {"failures", "X", "in a million device-hours that stop the run; 20 unless given"},
                 {"checkpoint", "TIME", "that steps stop for a checkpoint; 60 s unless given"},
                 {"restart", "TIME", "from a failure to the next step; 600 s unless given"},
@@ -104,6 +107,23 @@ absl::StatusOr<Reliability> ReliabilityOf(const Flags& flags) {
   return reliability;
 }
 
+absl::Status SetLimits(const Flags& flags, SweepReport& report) {
+  if (flags.Has("days")) {
+    const absl::StatusOr<double> days = ParseDouble(flags.Text("days"), 0);
+    if (!days.ok()) return Flags::Wrong("days", days.status());
+    if (*days == 0) return Flags::Wrong("days", WrongInput("0", "more than that"));
+    report.days = *days;
+  }
+  if (flags.Has("budget")) {
+    const absl::StatusOr<double> dollars = ParseAmount(flags.Text("budget"));
+    if (!dollars.ok()) return Flags::Wrong("budget", dollars.status());
+    report.dollars = *dollars;
+  }
+  if (report.tokens > 0 || (report.days == 0 && report.dollars == 0)) return absl::OkStatus();
+  return Flags::Wrong(flags.Has("days") ? "days" : "budget",
+                      WrongInput("a run of unknown length", "--tokens with it, or training.tokens"));
+}
+
 // A cluster of each kind: the file's own, as it stands there, or usual machines of those that --device names, each
 // once.
 absl::StatusOr<std::vector<Cluster>> MachinesOf(const Cluster& of_file, const Flags& flags) {
@@ -149,10 +169,11 @@ absl::Status RunWhatif(const Flags& flags) {
   report.rows = session.problem.tokens_per_row == 1;
   report.tokens = session.file->training.tokens;
   if (flags.Has("tokens")) {
-    const absl::StatusOr<double> tokens = ParseDouble(flags.Text("tokens"), 1);
+    const absl::StatusOr<double> tokens = ParseAmount(flags.Text("tokens"));
     if (!tokens.ok()) return Flags::Wrong("tokens", tokens.status());
     report.tokens = *tokens;
   }
+  MESHWRIGHT_RETURN_IF_ERROR(SetLimits(flags, report));
   MESHWRIGHT_ASSIGN_OR_RETURN(report.reliability, ReliabilityOf(flags));
   const auto total = static_cast<int64_t>(machines.size() * counts.size());
   Progress progress("planning");
