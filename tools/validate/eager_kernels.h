@@ -57,6 +57,17 @@ inline constexpr EagerBytes kStepsOfGates = {4, 16};
 // measures 1.4 % of a step).
 inline constexpr EagerBytes kFsdp2Parameters = {4, 4 + 6};
 
+// FSDP1 gathers into the flat parameter itself. Backward the gradients of its views are joined, 2 + 2 (its parameters
+// are torch.split's, _flat_param.py), and divided by half of the ranks' number before they are scattered, 2 + 2
+// (_runtime_utils.py, _reduce_grad); scattered in float32 they are cast, 2 + 4, and divided so, 4 + 4.
+inline constexpr EagerBytes kFsdp1Parameters = {0, 4 + 4}, kFsdp1WideParameters = {0, 4 + 6 + 8};
+
+// DeepSpeed's ZeRO-3 joins each parameter's pieces out of what it gathered for several, 2 + 2 (partition_parameters.py,
+// AllGatherCoalescedHandle), in either pass; gradients are copied to a bucket, 2 + 2 (stage3.py,
+// __add_grad_to_ipg_bucket), joined by rank, 2 + 2, and divided, 2 + 2 (coalesced_collectives.py,
+// reduce_scatter_coalesced).
+inline constexpr EagerBytes kZero3Parameters = {4, 4 + 12};
+
 // PyTorch's autocast casts weights from float32 once in each forward pass, 4 + 2, and their gradients back, 2 + 4,
 // which are then added to float32 ones, 4 instead of 2 (its documentation, `cache_enabled`).
 inline constexpr EagerBytes kAutocastParameters = {6, 6 + 2};

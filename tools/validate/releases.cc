@@ -86,6 +86,9 @@ constexpr Release kReleases[] = {
        f->autocast = true;
        f->host.parameters = kAutocastParameters;
      }},
+    {{kDeepSpeed, kZero3}, {kSaysUnfused}, [](Framework* f) { f->host.parameters = kZero3Parameters; }},
+    {{kFsdp}, {}, [](Framework* f) { f->host.parameters = kFsdp1WideParameters; }},
+    {{kFsdp, kNarrowReduction}, {}, [](Framework* f) { f->host.parameters = kFsdp1Parameters; }},
     {{kFsdp2}, {}, [](Framework* f) { f->host.parameters = kFsdp2Parameters; }},
     // Experts' products in float8: Megatron-Core 0.9 refuses them, 0.10 of February 2025 has them where Transformer
     // Engine is 1.11 or later (transformer_config.py); containers of NVIDIA's from 25.02 on bring both.

@@ -82,6 +82,7 @@ constexpr Words kWords[] = {
     {kFsdp, "zero_fsdp", "fsdp|hsdp"},
     {kHsdp, "zero_fsdp", "hsdp"},
     {kFsdp2, "zero_fsdp", "fsdp2"},
+    {kNarrowReduction, "other_opts", "pure"},
     {kGroupedExperts, "other_opts", "grouped"},
     // DeepEP's README; Megatron-LM's flex dispatcher.
     {kOnePerNode, "other_opts", "deepep|hybridep"},

@@ -74,6 +74,7 @@ enum class Sign : uint8_t {
   kFsdp,
   kHsdp,
   kFsdp2,
+  kNarrowReduction,  // of gradients, in the type of the parameters
   kGroupedExperts,
   kOnePerNode,  // a token goes once to each node
   kExpertOverlap,
