@@ -65,10 +65,14 @@ struct KernelConstants {
   double memory_share = 0;              // of memory bandwidth, when very much is streamed
   Bytes memory_ramp;                    // bytes after which half of that share is reached
   double normalize_backward_share = 0;  // of memory bandwidth, norm kernels running backward
-  // Kernels beside communication: multiprocessors that one of its thread blocks takes from them, and bytes of memory
-  // that it reads and writes for each byte on a link: of a ring, the user's buffer read, the channel's written, and
-  // once more on the way through (arithmetic from NCCL's ring; not measured unless a cluster file says otherwise).
-  double overlap_blocks = 1;
+  // Kernels beside communication: multiprocessors that one of its thread blocks takes from them. More than the one it
+  // runs on, since it wants the cache and leaves products a last round of few blocks: of 24 blocks' calls, products
+  // take 1.76 times and attention 1.83 times as long on A100 (NCCL issue 1428), products 1.70 times on H100 (NVIDIA's
+  // developer forum, thread 337991) and 1.3 to 1.4 times (PyTorch pull request 179937): 2.0, 2.27 and 1.43, the mean.
+  double overlap_blocks = 1.9;
+  // Bytes of memory that communication reads and writes for each byte on a link: of a ring, the user's buffer read, the
+  // channel's written, and once more on the way through (arithmetic from NCCL's ring; not measured unless a cluster
+  // file says otherwise).
   double overlap_touches = 3;
   // What attention's products reach, as a share of aligned ones, where rows of 16-bit elements do not begin at
   // multiples of 16 bytes; 0: what all such products do (costmodel/kernel_cost.cc).

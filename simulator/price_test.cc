@@ -123,8 +123,8 @@ TEST(PriceProgramTest, CollectivesHaveTheirSizeInTheConventionOfNcclTests) {
     EXPECT_GT(price.links[At(Link::kIntraOut)], 0);
     EXPECT_EQ(price.links[At(Link::kIntraIn)], price.links[At(Link::kIntraOut)]);
     EXPECT_EQ(price.links[At(Link::kNicOut)], 0);
-    // The share of the multiprocessors that its channels hold.
-    EXPECT_NEAR(price.multiprocessors, kWhole * static_cast<double>(cost.channels) / 132, 1);
+    // The share of the multiprocessors that its channels cost kernels, 1.9 each.
+    EXPECT_NEAR(price.multiprocessors, kWhole * 1.9 * static_cast<double>(cost.channels) / 132, 1);
   };
   expect(0, CollectiveKind::kAllGather, MiB(2));      // the gathered result
   expect(2, CollectiveKind::kReduceScatter, MiB(2));  // a rank's input

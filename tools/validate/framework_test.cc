@@ -153,6 +153,17 @@ TEST(FrameworkTest, WhatCollectivesWaitForAndCopy) {
   const HostPace fsdp = Of({{"zero_fsdp", "FSDP2 (ZeRO-3)"}, {"attention", "unfused"}}).host;
   EXPECT_FALSE(fsdp.serial || fsdp.copies_pieces);
   EXPECT_EQ(fsdp.parameters, (EagerBytes{4, 10}));
+  // FSDP1: gradients joined and divided, 4 + 4; reduced in float32 also cast, 6, and divided as that, 8 in place of 4.
+  const Cells::value_type fsdp1 = {"zero_fsdp", "FSDP FULL_SHARD (ZeRO-3)"};
+  EXPECT_EQ(Of({fsdp1, {"other_opts", "FSDP mixed_precision=PURE"}}).host.parameters, (EagerBytes{0, 8}));
+  EXPECT_EQ(Of({fsdp1, {"pp", "1"}}).host.parameters, (EagerBytes{0, 18}));
+  EXPECT_EQ(Of({fsdp1, {"pp", "16"}}).host.parameters, EagerBytes());
+  EXPECT_EQ(Of({fsdp1, {"compile", "XLA"}}).host.parameters, EagerBytes());
+  EXPECT_EQ(Of({{"zero_fsdp", "Megatron FSDP (ZeRO-3)"}}).host.parameters, EagerBytes());
+  // ZeRO-3: joined in both passes, 4 and 4, gradients copied, joined and divided, 4 each; that of 2021 copies
+  // otherwise.
+  EXPECT_EQ(Of({{"zero_fsdp", "DeepSpeed ZeRO-3"}, {"attention", "flash"}}).host.parameters, (EagerBytes{4, 16}));
+  EXPECT_EQ(Of({{"zero_fsdp", "DeepSpeed ZeRO-3"}, {"attention", "unfused"}}).host.parameters, EagerBytes());
   const HostPace bloom = Of({{"model", "BLOOM-candidate"}, {"interconnect", "Jean Zay: 4 x 100Gb Omni-Path"}}).host;
   EXPECT_TRUE(bloom.launch_blocking && bloom.serial);
   EXPECT_FALSE(Of({{"model", "BLOOM"}, {"interconnect", "8x200Gb"}}).host.launch_blocking);
