@@ -41,6 +41,9 @@ inline constexpr EagerBytes kHuggingFaceQueries = {16, 28};
 // dropout, one for each norm, is fused with the sum: forward it writes a mask, 1, backward it is a kernel, 2 + 1 + 2.
 inline constexpr EagerBytes kMegatronQueries = {12 + 4, 12 + 4};
 inline constexpr EagerBytes kMegatronNorms = {1, 5};
+// With FlashAttention in these layers (FlashSelfAttention, 2022 on): the same biases, 12, copies of all three into its
+// order, 12, and backward the gradients joined, 12.
+inline constexpr EagerBytes kMegatronFlashQueries = {12 + 12, 12};
 // Without its fusion: a bias, 2 + 2, and a dropout, 2 + 2 and its mask, before the sum.
 inline constexpr EagerBytes kUnfusedNorms = {4 + 5, 5};
 

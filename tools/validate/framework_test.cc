@@ -146,6 +146,17 @@ TEST(FrameworkTest, UnnamedAttentionByTheAgeOfTheDevice) {
   EXPECT_TRUE(Of({{"gpu_type", "a device that nobody knows"}}).fused_attention);
 }
 
+// Biases and copies of queries, keys and values, 3 x (4 + 4) forward, and the gradients joined, 3 x 4.
+TEST(FrameworkTest, MegatronsOwnLayersWithFlashAttention) {
+  const Framework own = Of({{"model", "GPT 4B"}, {"attention", "flash"}, {"other_opts", "Megatron-LM"}});
+  EXPECT_TRUE(own.dropout && own.fused_attention);
+  EXPECT_EQ(own.host.queries, (EagerBytes{24, 12}));
+  EXPECT_EQ(own.host.norms, (EagerBytes{1, 5}));
+  EXPECT_FALSE(Of({{"model", "Llama 2 7B"}, {"attention", "flash"}, {"other_opts", "Megatron-LM"}}).dropout);
+  EXPECT_FALSE(Of({{"model", "GPT 4B"}, {"attention", "flash"}, {"other_opts", "Megatron-Core"}}).dropout);
+  EXPECT_FALSE(Of({{"model", "GPT 4B"}, {"attention", "flash"}}).dropout);
+}
+
 TEST(FrameworkTest, WhatCollectivesWaitForAndCopy) {
   const HostPace zero3 = Of({{"zero_fsdp", "ZeRO-3"}, {"attention", "unfused"}}).host;
   EXPECT_TRUE(zero3.serial && zero3.copies_pieces);

@@ -87,8 +87,8 @@ constexpr Release kReleases[] = {
        f->host.parameters = kAutocastParameters;
      }},
     {{kDeepSpeed, kZero3}, {kSaysUnfused}, [](Framework* f) { f->host.parameters = kZero3Parameters; }},
-    {{kFsdp}, {}, [](Framework* f) { f->host.parameters = kFsdp1WideParameters; }},
-    {{kFsdp, kNarrowReduction}, {}, [](Framework* f) { f->host.parameters = kFsdp1Parameters; }},
+    {{kPyTorchFsdp}, {}, [](Framework* f) { f->host.parameters = kFsdp1WideParameters; }},
+    {{kPyTorchFsdp, kNarrowReduction}, {}, [](Framework* f) { f->host.parameters = kFsdp1Parameters; }},
     {{kFsdp2}, {}, [](Framework* f) { f->host.parameters = kFsdp2Parameters; }},
     // Experts' products in float8: Megatron-Core 0.9 refuses them, 0.10 of February 2025 has them where Transformer
     // Engine is 1.11 or later (transformer_config.py); containers of NVIDIA's from 25.02 on bring both.
@@ -208,6 +208,15 @@ constexpr Release kReleases[] = {
        f->host.scores = kEagerScores;
        f->host.activations = kUnfusedBias;
        f->host.norms = kUnfusedNorms;
+     }},
+
+    // Megatron-LM drops a tenth unless told otherwise (arguments.py), with FlashAttention as without.
+    {{kEager, kMegatron},
+     {kUnfused, kTransformerEngine, kModernFamily},
+     [](Framework* f) {
+       f->dropout = true;
+       f->host.queries = kMegatronFlashQueries;
+       f->host.norms = kMegatronNorms;
      }},
 
     // --- NeMo's recipes ----------------------------------------------------------------------------------------------

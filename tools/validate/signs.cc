@@ -35,6 +35,7 @@ constexpr Words kWords[] = {
     {kTransformerEngine, "attention", "(te)"},
     {kTransformerEngine, "other_opts", "transformer engine|transformer-engine|transformer_engine|transformerengine"},
     {kTransformerEngine, "other_opts", "megatron-core|megatron core|mcore"},
+    {kMegatron, "other_opts", "megatron"},
     {kMegatronAttention, "attention", "megatron"},
     {kNanotron, "model other_opts", "nanotron"},
     // Its logs of 2023 and its benchmarks, whose rows of A100 are from before July 2024.
@@ -82,6 +83,9 @@ constexpr Words kWords[] = {
     {kFsdp, "zero_fsdp", "fsdp|hsdp"},
     {kHsdp, "zero_fsdp", "hsdp"},
     {kFsdp2, "zero_fsdp", "fsdp2"},
+    // XLA and Megatron cut whole tensors and buffers of their own.
+    {kOtherShards, "compile other_opts", "xla|jax"},
+    {kOtherShards, "zero_fsdp", "megatron"},
     {kNarrowReduction, "other_opts", "pure"},
     {kGroupedExperts, "other_opts", "grouped"},
     // DeepEP's README; Megatron-LM's flex dispatcher.
@@ -117,6 +121,8 @@ constexpr Conclusion kConclusions[] = {
     {kTransformerEngine, {kNemo}, {}},
     // llm.c is a C program: nothing stands between it and the launches.
     {kEager, {kNotCompiled}, {kCudaGraphs, kLlmC}},
+    // Who has stages as well writes his own (Llama 3's report).
+    {kPyTorchFsdp, {kFsdp}, {kFsdp2, kOtherShards, kTransformerEngine, kStages}},
     {kUnfused, {kSaysUnfused}, {}},
     // No model of a modern family was trained before there was fused attention, and compilers bring it.
     {kUnfused, {kAttentionOpen, kEager, kOlderThanHopper}, {kModernFamily}},
@@ -212,6 +218,7 @@ Signs ReadSigns(const CsvCells& cells, int64_t sequence) {
   if (old_device) set.Add(kOlderThanHopper);
   if (flash == 1) set.Add(kFlash1);
   if (flash == 3) set.Add(kFlash3);
+  if (const std::string stages = CellOf(cells, "pp"); !stages.empty() && stages != "1") set.Add(kStages);
   if (sequence > kLongestFusedSoftmax) set.Add(kLongRows);
   if (IsModernFamily(CellOf(cells, "model"))) set.Add(kModernFamily);
   signs.container = ContainerOf(CellOf(cells, "source_ref"));

@@ -19,6 +19,7 @@ enum class Sign : uint8_t {
   // Who it is.
   kNemo,               // NeMo's and Megatron-Bridge's recipes
   kTransformerEngine,  // its kernels, which these take, and Megatron-Core by default
+  kMegatron,           // as it says
   kMegatronAttention,  // Megatron-LM's own, which was there until FlashAttention
   kNanotron,
   kNanotron2023,
@@ -48,6 +49,7 @@ enum class Sign : uint8_t {
   kNemotron,
   kMixtral,
   kFineTuning,
+  kStages,    // of a pipeline, more than one
   kLongRows,  // beyond what Megatron-LM's fused softmax takes
   kOlderThanHopper,
   kGrace,
@@ -74,6 +76,8 @@ enum class Sign : uint8_t {
   kFsdp,
   kHsdp,
   kFsdp2,
+  kOtherShards,      // cut as PyTorch's do not: XLA's, Megatron's
+  kPyTorchFsdp,      // its first
   kNarrowReduction,  // of gradients, in the type of the parameters
   kGroupedExperts,
   kOnePerNode,  // a token goes once to each node
