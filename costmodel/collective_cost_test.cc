@@ -158,6 +158,24 @@ TEST(CollectiveCostTest, TreesOfSwitchesAreNoFasterThanTheCards) {
   EXPECT_LE(Micros(cost), 45000);
 }
 
+// Trees of switches on Blackwell wait 25 + 2 x 20.9 us, 0.6 of the second more once their blocks are full: 91.9. 64 MiB
+// over two nodes of 8, cards of 50 GB/s: 167.8 us through the cards, longer than 2 x 15/16 of them at 1.09 x 768 GB/s;
+// the hump is H100's 0.45 x 1.7 / 0.79, 120.2 us. 32 GiB over two domains of 64: 81.45 ms at 1.09 x 768 GB/s, which
+// are all that the blocks carry, and 2.65 ms of hump.
+TEST(CollectiveCostTest, TreesOfSwitchesOnBlackwell) {
+  const auto micros = [](int64_t per_node, Bytes size) {
+    Cluster cluster = H100Cluster(2);
+    cluster.device.generation = Generation::kBlackwell;
+    cluster.intra_bandwidth = GBps(900);
+    cluster.devices_per_node = cluster.nics_per_node = per_node;
+    const CollectiveCost cost = PriceCollective(CollectiveKind::kAllReduce, size, Evenly(2 * per_node, 2), cluster);
+    EXPECT_EQ(cost.algorithm, Algorithm::kNvlsTree);
+    return Micros(cost);
+  };
+  EXPECT_NEAR(micros(8, MiB(64)), 91.9 + 167.8 + 120.2, 0.2);
+  EXPECT_NEAR(micros(64, GiB(32)), 92 + 81448 + 2649, 5);
+}
+
 // Eight groups of one rank per node on machines with one network card take turns.
 TEST(CollectiveCostTest, SharingACardAddsTheOthersBytes) {
   Cluster cluster = H100Cluster(4);

@@ -103,6 +103,31 @@ TEST_P(EveryDeviceTest, CollectivesGrowSmoothlyAndKeepWithinTheLinks) {
   }
 }
 
+// Links that are faster than the device's own, inside of a node: NCCL keeps to its choice for those, so all of a call
+// that is not waiting shrinks. (Below, as between nodes, it changes its mind by tables that may be wrong.)
+TEST_P(EveryDeviceTest, FasterLinksAreNotSlower) {
+  Cluster own = Nodes(1);
+  const Generation generation = own.device.generation;
+  if (own.intra_kind != LinkKind::kNvSwitch) GTEST_SKIP() << "no NVSwitch";
+  // Those of the whole chip: 12 of 25 GB/s (A100), 18 of 25 and 18 of 50 (Hopper, Blackwell).
+  own.intra_bandwidth = GBps(generation < Generation::kHopper ? 300 : generation == Generation::kHopper ? 450 : 900);
+  for (const GroupShape& group : Groups(own)) {
+    if (group.nodes > 1) continue;
+    for (const CollectiveInfo& row : kCollectives) {
+      for (const int64_t size : Sizes()) {
+        CollectiveCost last = PriceCollective(row.kind, Bytes(size), group, own);
+        for (const double faster : {1.03, 1.06, 1.17, 1.5, 2.0}) {
+          Cluster fast = own;
+          fast.intra_bandwidth = own.intra_bandwidth * faster;
+          const CollectiveCost cost = PriceCollective(row.kind, Bytes(size), group, fast);
+          ASSERT_LE(cost.time, last.time) << faster << " x " << Describe(row, size, group, cost);
+          last = cost;
+        }
+      }
+    }
+  }
+}
+
 TEST_P(EveryDeviceTest, MoreNodesAreNotFaster) {
   const int64_t most = Nodes(1).devices_per_node;
   for (const CollectiveInfo& row : kCollectives) {

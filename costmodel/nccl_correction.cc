@@ -61,9 +61,17 @@ constexpr double kLlGrowthBytesPerRank = 16 << 10;
 // What NCCL waits for before it adds another block to a call with LL: 512 threads of 8 bytes (src/enqueue.cc).
 constexpr double kGrowthBytesPerBlock = 4 << 10;
 
-Shape ShapeOf(const NcclCandidate& candidate, const Row& row) {
+// Between nodes the hump of trees of switches is H100's. Blackwell's is estimated: in one node it is 1.7 where H100's
+// is 0.79, and across nodes the same pipelines are filled, so as many times H100's.
+double NvlsTreeHump(const Cluster& cluster) {
+  const double wider =
+      cluster.device.generation == Generation::kBlackwell ? kBlackwell.nvls.hump / kHopper.nvls.hump : 1;
+  return wider * kBetweenNodes.nvls_tree.hump;
+}
+
+Shape ShapeOf(const NcclCandidate& candidate, const Row& row, const Cluster& cluster) {
   if (candidate.algorithm == Algorithm::kNvls) return row.nvls;
-  if (candidate.algorithm == Algorithm::kNvlsTree) return row.nvls_tree;
+  if (candidate.algorithm == Algorithm::kNvlsTree) return {row.nvls_tree.scale, NvlsTreeHump(cluster)};
   return candidate.protocol == Protocol::kLl128 ? row.ll128 : row.simple;
 }
 
@@ -93,11 +101,14 @@ double CorrectedMicros(const NcclChoice& choice, Bytes size, const GroupShape& g
     return latency_scale * (base * row.ll_base + (latency - base) * row.ll_step + growth) + transfer;
   }
   const bool in_switch = candidate.algorithm == Algorithm::kNvls || candidate.algorithm == Algorithm::kNvlsTree;
-  const Shape shape = ShapeOf(candidate, row);
+  const Shape shape = ShapeOf(candidate, row, cluster);
   double moving = transfer / (in_switch ? row.nvls_speed : row.speed);
   if (!in_switch) moving += row.touches * bytes / ranks / cluster.device.memory_bandwidth.raw() * 1e6;
-  // The switch goes faster across nodes than NCCL counts, but no faster than the cards.
-  if (candidate.algorithm == Algorithm::kNvlsTree) moving = std::max(moving, LeastMicrosOfCards(bytes, group, cluster));
+  // The switch goes faster across nodes than NCCL counts, but no faster than the cards and its blocks.
+  if (candidate.algorithm == Algorithm::kNvlsTree) {
+    const double blocks = 2 * (ranks - 1) / ranks * bytes / (1e3 * candidate.blocks_bus);
+    moving = std::max({moving, blocks / row.nvls_speed, LeastMicrosOfCards(bytes, group, cluster)});
+  }
   const double waiting = latency_scale * shape.scale * latency;
   return waiting + moving + shape.hump * std::sqrt(waiting * moving);
 }

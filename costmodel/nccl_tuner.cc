@@ -60,6 +60,7 @@ constexpr BandwidthTable kTreeLl128 = {{20, 20, 20}, {20, 20, 20}, {36.7, 36.7, 
 constexpr BandwidthTable kTreeChannel = {{26.5, 18.5, 10}, {24, 23.6, 17.8}, {38.7, 41.4, 36}, {70, 42.8, 24}};
 constexpr BandwidthTable kNvlsTreeChannel = {{26.5, 18.5, 10}, {24, 23.6, 17.8}, {0, 57.7, 45.5}, {0, 96, 43.8}};
 constexpr double kNvlsEfficiency[kNumRows] = {0, 0, 0.85, 0.74};
+constexpr double kNvlsTreeHeads = 8;  // of the nodes that kNvlsTreeChannel is of: DGX H100 and B200
 
 // tuning.cc, treeCorrectionFactor: by log2(S / 64).
 constexpr int kTreeColumns = 23;
@@ -99,10 +100,23 @@ SpeedList InterSpeeds(Row row) {
 
 bool IsNvlink(LinkKind kind) { return kind == LinkKind::kNvSwitch || kind == LinkKind::kNvLinkMesh; }
 
+// A device's links of its generation: how many (topo.h), and GB/s of each (data sheets).
+constexpr double kNvLinks[kNumRows] = {6, 12, 18, 18};
+constexpr double kNvLinkRate[kNumRows] = {25, 25, 25, 50};
+
+// A device's link inside the node over those of its generation, at least 1. NCCL's lists of speeds and tables end with
+// these: told of faster ones it would leave the switch for rings, and LL128 too early, and more bandwidth would be
+// slower. Faster links are of a later generation, with tables to match, so its choice is that for its own links.
+double Excess(const Cluster& cluster) {
+  const Row row = RowOf(cluster.device.generation);
+  if (!IsNvlink(cluster.intra_kind)) return 1;
+  return std::max(1.0, cluster.intra_bandwidth.raw() / 1e9 / (kNvLinks[row] * kNvLinkRate[row]));
+}
+
 // A device's link inside the node, as NCCL counts it.
 double IntraView(const Cluster& cluster) {
   const double share = IsNvlink(cluster.intra_kind) ? kNvLinkShare[RowOf(cluster.device.generation)] : kPcieShare;
-  return share * cluster.intra_bandwidth.raw() / 1e9;
+  return share * cluster.intra_bandwidth.raw() / 1e9 / Excess(cluster);
 }
 
 // Up to four devices are wired each to each other (HGX A100 and H100 of 4, quads of GH200): of a device's links, those
@@ -295,8 +309,9 @@ NcclCandidates CandidatesOf(CollectiveKind kind, const GroupShape& group, const 
     if (bandwidth <= 0) return;
     const Waits waits = WaitsOf(algorithm, kind, p, group, cluster);
     const double latency = waits.inside + waits.network;
+    const double carried = algorithm == Algorithm::kNvlsTree ? kNvlsTreeHeads * kNvlsTreeChannel[row][column] : 0;
     candidates.rows[candidates.count++] = {algorithm, static_cast<Protocol>(p + 1), latency, bandwidth,
-                                           blocks,    waits.network / latency};
+                                           blocks,    waits.network / latency,      carried};
   };
   for (size_t p = 0; p < kProtocols; ++p) {
     if (p < 2 && group.nodes > 1 && !cluster.nic_in_order) continue;  // flags would arrive before their data
@@ -365,6 +380,7 @@ NcclChoice ChooseAsNccl(CollectiveKind kind, Bytes size, const GroupShape& group
     const size_t p = static_cast<size_t>(best.candidate.protocol) - 1;
     best.smooth_transfer_us *= TreeCorrection(p, size.raw()) / SmoothTreeCorrection(p, size.raw());
   }
+  if (group.nodes <= 1) best.smooth_transfer_us /= Excess(cluster);
   return best;
 }
 

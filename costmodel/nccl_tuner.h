@@ -50,6 +50,9 @@ struct NcclCandidate {
   double bandwidth = 0;  // algorithm bandwidth, GB/s
   int blocks = 0;
   double network_share = 0;  // of latency_us, spent in steps between nodes
+  // Of trees of switches, the bus in GB/s that their blocks carry. NCCL's limit of a channel was set on nodes of 8
+  // devices, which have 8 channels; a wider switch (NVL72) has up to 32, for as many blocks, so no more in all.
+  double blocks_bus = 0;
 };
 
 // All pairs that are enabled for the collective, in the order of enumeration.
@@ -74,8 +77,10 @@ NcclPrediction PredictionOf(const NcclCandidate& candidate, CollectiveKind kind,
 struct NcclChoice {
   NcclCandidate candidate;
   double predicted_us = 0;
-  double latency_us = 0;          // the part of predicted_us that does not grow with the size
-  double smooth_transfer_us = 0;  // the rest, without the steps that NCCL's shares of trees make at powers of two
+  double latency_us = 0;  // the part of predicted_us that does not grow with the size
+  // The rest, without the steps that NCCL's shares of trees make at powers of two; in one node at the rate of its links
+  // also where they are faster than those of the device's generation, for which the choice is made.
+  double smooth_transfer_us = 0;
 };
 NcclChoice ChooseAsNccl(CollectiveKind kind, Bytes size, const GroupShape& group, const Cluster& cluster);
 

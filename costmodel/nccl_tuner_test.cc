@@ -160,6 +160,42 @@ TEST(NcclTunerTest, SwitchReductionsWinFromSixDevices) {
   EXPECT_EQ(algorithm(8), Algorithm::kNvls);
 }
 
+// Two domains of 64: 32 heads of NCCL's share of the switch, 721.8 / 32 = 22.6, of its list 20 x 0.74 x 31/32 x 2 =
+// 28.7 each, for a bus of 917; but no more blocks than 8 heads have, whose limit is 96, for 768. Three domains: 8 x
+// 43.8. Nodes of 8, whose 8 heads of 90 x 0.74 x 7/8 x 2 = 116.6 the limit of 96 binds: what NCCL counts.
+TEST(NcclTunerTest, WiderSwitchesHaveNoMoreBlocksForTrees) {
+  const auto tree_of_switches = [](int64_t nodes, int64_t per_node) {
+    Cluster cluster = H100Cluster(nodes);
+    cluster.device.generation = Generation::kBlackwell;
+    cluster.intra_bandwidth = GBps(900);
+    cluster.devices_per_node = cluster.nics_per_node = per_node;
+    cluster.nic_bandwidth = GBps(100);
+    for (const NcclCandidate& c : CandidatesOf(CollectiveKind::kAllReduce, Evenly(nodes * per_node, nodes), cluster)) {
+      if (c.algorithm == Algorithm::kNvlsTree) return c;
+    }
+    return NcclCandidate();
+  };
+  const auto bus = [](const NcclCandidate& c, double ranks) { return c.bandwidth * 2 * (ranks - 1) / ranks; };
+  EXPECT_NEAR(bus(tree_of_switches(2, 64), 128), 917.6, 0.1);
+  EXPECT_DOUBLE_EQ(tree_of_switches(2, 64).blocks_bus, 768);
+  EXPECT_DOUBLE_EQ(tree_of_switches(3, 64).blocks_bus, 8 * 43.8);
+  EXPECT_NEAR(bus(tree_of_switches(2, 8), 16), 768, 0.1);
+}
+
+// Rings of 16 x 45 and the switch, 720 both, so that it wins by its latency; links of 1000 GB/s would be rings of 800
+// (10 x 80) and no more of the switch, whose channels end at 90. The choice stays, and the transfer shrinks by 9 / 10.
+TEST(NcclTunerTest, FasterLinksThanTheGenerationsKeepItsChoice) {
+  Cluster cluster = H100Cluster(1);
+  cluster.device.generation = Generation::kBlackwell;
+  cluster.intra_bandwidth = GBps(900);
+  const NcclChoice own = ChooseAsNccl(CollectiveKind::kAllReduce, GiB(1), Evenly(8, 1), cluster);
+  cluster.intra_bandwidth = GBps(1000);
+  const NcclChoice faster = ChooseAsNccl(CollectiveKind::kAllReduce, GiB(1), Evenly(8, 1), cluster);
+  EXPECT_EQ(own.candidate.algorithm, Algorithm::kNvls);
+  EXPECT_EQ(faster.candidate.algorithm, Algorithm::kNvls);
+  EXPECT_NEAR(faster.smooth_transfer_us, 0.9 * own.smooth_transfer_us, 1e-6);
+}
+
 // Flags in the data tell nothing where bytes may overtake each other: between nodes Simple alone is left, inside of one
 // nothing changes.
 TEST(NcclTunerTest, OutOfOrderNetworksTakeSimpleAlone) {
