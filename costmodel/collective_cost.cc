@@ -179,7 +179,7 @@ namespace {
 
 // `constants`: the cluster, with the generation whose constants are taken; its latencies count `latency_scale` times.
 CollectiveCost Price(CollectiveKind kind, Bytes size, const GroupShape& group, const Cluster& cluster,
-                     const Cluster& constants, double latency_scale) {
+                     const Cluster& constants, double latency_scale, const NcclPins& pins) {
   CollectiveCost cost;
   if (group.ranks <= 1 || size.raw() <= 0) return cost;
   if (group.nodes > 1 && cluster.nics_per_node == 0) {
@@ -189,7 +189,7 @@ CollectiveCost Price(CollectiveKind kind, Bytes size, const GroupShape& group, c
   if (cluster.device.generation == Generation::kHost) return OnHost(kind, size, group, cluster);
   if (kind == CollectiveKind::kAllToAll) return AllToAll(size, group, constants, latency_scale);
 
-  const NcclChoice choice = ChooseAsNccl(kind, size, group, cluster);
+  const NcclChoice choice = ChooseAsNccl(kind, size, group, cluster, pins);
   if (choice.candidate.algorithm == Algorithm::kNone) {
     cost.time = kForever;
     return cost;
@@ -212,7 +212,7 @@ CollectiveCost Price(CollectiveKind kind, Bytes size, const GroupShape& group, c
 }  // namespace
 
 CollectiveCost PriceCollective(CollectiveKind kind, Bytes size, const GroupShape& group, const Cluster& cluster) {
-  return Price(kind, size, group, cluster, cluster, 1);
+  return Price(kind, size, group, cluster, cluster, 1, {});
 }
 
 namespace {
@@ -229,13 +229,13 @@ double VectorClock(const Device& device) {
 }  // namespace
 
 CollectiveCost PriceCollectiveFittedOn(const Device& fitted, CollectiveKind kind, Bytes size, const GroupShape& group,
-                                       const Cluster& cluster) {
+                                       const Cluster& cluster, const NcclPins& pins) {
   Cluster constants = cluster;
   constants.device.generation = fitted.generation;
   const bool own = fitted.generation == cluster.device.generation;
   const double clock = VectorClock(cluster.device);
   const double slower = own || clock <= 0 ? 1 : VectorClock(fitted) / clock;
-  CollectiveCost cost = Price(kind, size, group, cluster, constants, slower);
+  CollectiveCost cost = Price(kind, size, group, cluster, constants, slower, pins);
   cost.estimated |= !own;
   return cost;
 }

@@ -46,6 +46,12 @@ inline constexpr absl::string_view kProtocolNames[] = {"none", "ll", "ll128", "s
 constexpr absl::string_view NameOf(Algorithm algorithm) { return kAlgorithmNames[static_cast<size_t>(algorithm)]; }
 constexpr absl::string_view NameOf(Protocol protocol) { return kProtocolNames[static_cast<size_t>(protocol)]; }
 
+// What a user ties NCCL to (NCCL_ALGO, NCCL_PROTO). kNone: NCCL chooses.
+struct NcclPins {
+  Algorithm algorithm = Algorithm::kNone;
+  Protocol protocol = Protocol::kNone;
+};
+
 struct CollectiveCost {
   Nanos time;  // from the arrival of the last rank to the end on the last rank
   Algorithm algorithm = Algorithm::kNone;

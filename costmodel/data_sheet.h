@@ -18,9 +18,10 @@ namespace meshwright {
 Device FromDataSheet(const Device& device, const Device& fitted);
 
 // PriceCollective, with NCCL's choice as for `cluster` and the corrections that were fitted on the generation of
-// `fitted`; latencies shrink as the clock of vector code grows, which is that of the float32 peak.
+// `fitted`; latencies shrink as the clock of vector code grows, which is that of the float32 peak. `pins`: of NCCL's
+// choice, where they leave one.
 CollectiveCost PriceCollectiveFittedOn(const Device& fitted, CollectiveKind kind, Bytes size, const GroupShape& group,
-                                       const Cluster& cluster);
+                                       const Cluster& cluster, const NcclPins& pins = {});
 
 }  // namespace meshwright
 

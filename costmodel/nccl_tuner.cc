@@ -367,9 +367,17 @@ NcclPrediction PredictionOf(const NcclCandidate& candidate, CollectiveKind kind,
   return {latency, static_cast<double>(bytes) / (1000 * bandwidth)};
 }
 
-NcclChoice ChooseAsNccl(CollectiveKind kind, Bytes size, const GroupShape& group, const Cluster& cluster) {
+NcclChoice ChooseAsNccl(CollectiveKind kind, Bytes size, const GroupShape& group, const Cluster& cluster,
+                        const NcclPins& pins) {
+  const NcclCandidates candidates = CandidatesOf(kind, group, cluster);
+  const auto pinned = [&pins](const NcclCandidate& candidate) {
+    return (pins.algorithm == Algorithm::kNone || candidate.algorithm == pins.algorithm) &&
+           (pins.protocol == Protocol::kNone || candidate.protocol == pins.protocol);
+  };
+  const bool any = std::any_of(candidates.begin(), candidates.end(), pinned);
   NcclChoice best;
-  for (const NcclCandidate& candidate : CandidatesOf(kind, group, cluster)) {
+  for (const NcclCandidate& candidate : candidates) {
+    if (any && !pinned(candidate)) continue;
     const NcclPrediction time = PredictionOf(candidate, kind, size, group, cluster);
     const double total = time.latency_us + time.transfer_us;
     if (best.candidate.algorithm == Algorithm::kNone || total < best.predicted_us) {

@@ -82,7 +82,9 @@ struct NcclChoice {
   // also where they are faster than those of the device's generation, for which the choice is made.
   double smooth_transfer_us = 0;
 };
-NcclChoice ChooseAsNccl(CollectiveKind kind, Bytes size, const GroupShape& group, const Cluster& cluster);
+// Of the candidates that `pins` leaves; of all, where it leaves none.
+NcclChoice ChooseAsNccl(CollectiveKind kind, Bytes size, const GroupShape& group, const Cluster& cluster,
+                        const NcclPins& pins = {});
 
 }  // namespace meshwright
 

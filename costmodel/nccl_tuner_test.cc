@@ -196,6 +196,17 @@ TEST(NcclTunerTest, FasterLinksThanTheGenerationsKeepItsChoice) {
   EXPECT_NEAR(faster.smooth_transfer_us, 0.9 * own.smooth_transfer_us, 1e-6);
 }
 
+// 1 KiB over an H100 node: LL in a ring (below), 6.6 + 14 x 0.6; the switch, where it is told to, 25.
+TEST(NcclTunerTest, PinsLeaveWhatTheyName) {
+  const auto latency = [](const NcclPins& pins) {
+    return ChooseAsNccl(CollectiveKind::kAllReduce, Bytes(kKi), Evenly(8, 1), H100Cluster(1), pins).latency_us;
+  };
+  EXPECT_NEAR(latency({}), 15, 1e-6);
+  EXPECT_NEAR(latency({Algorithm::kNvls, Protocol::kNone}), 25, 1e-6);
+  EXPECT_NEAR(latency({Algorithm::kRing, Protocol::kSimple}), 8.4 + 14 * 3.4, 1e-6);
+  EXPECT_NEAR(latency({Algorithm::kPat, Protocol::kNone}), 15, 1e-6);  // not there: as if nothing were said
+}
+
 // Flags in the data tell nothing where bytes may overtake each other: between nodes Simple alone is left, inside of one
 // nothing changes.
 TEST(NcclTunerTest, OutOfOrderNetworksTakeSimpleAlone) {

@@ -60,6 +60,8 @@ constexpr KnownColumn kColumns[] = {
     {"ranks", ColumnUnit::kText, "world_size num_ranks n_ranks nranks num_gpus n_gpus ngpus gpus np devices"},
     {"interconnect", ColumnUnit::kText, "network fabric links link topology transport"},
     {"nccl_version", ColumnUnit::kText, "nccl"},
+    {"algo", ColumnUnit::kText, "algorithm nccl_algo"},
+    {"proto", ColumnUnit::kText, "protocol nccl_proto"},
     {"dtype", ColumnUnit::kText, "type datatype data_type precision"},
     {"size_bytes", ColumnUnit::kBytes, "message_size msg_size data_size buffer_size payload size message bytes"},
     {"count", ColumnUnit::kText, "elements num_elements numel count_elements"},
@@ -131,6 +133,23 @@ absl::StatusOr<Counts> ReadCounts(const CsvCells& cells, int64_t usual, std::vec
     return CannotExpress("nodes that are not full", absl::StrCat(*ranks, " ranks"));
   if (!nodes_given) defaults->push_back(absl::StrCat("nodes ", *nodes));
   return Counts{*ranks, *nodes};
+}
+
+// By NCCL's own words. Others say nothing of its choice ("no SHARP", "auto").
+NcclPins ReadPins(const CsvCells& cells) {
+  const std::string algorithm = absl::AsciiStrToLower(cells.Text("algo"));
+  const std::string protocol = absl::AsciiStrToLower(cells.Text("proto"));
+  NcclPins pins;
+  for (const auto& [word, pin] :
+       {std::pair("ring", Algorithm::kRing), std::pair("tree", Algorithm::kTree), std::pair("nvls", Algorithm::kNvls),
+        std::pair("nvlstree", Algorithm::kNvlsTree), std::pair("pat", Algorithm::kPat)}) {
+    if (algorithm == word) pins.algorithm = pin;
+  }
+  for (const auto& [word, pin] :
+       {std::pair("ll", Protocol::kLl), std::pair("ll128", Protocol::kLl128), std::pair("simple", Protocol::kSimple)}) {
+    if (protocol == word) pins.protocol = pin;
+  }
+  return pins;
 }
 
 constexpr int64_t kUsualDevices = 8;  // of a machine; more share a switch across machines
@@ -206,10 +225,9 @@ absl::StatusOr<CollectiveRow> ReadCollectiveRow(const CsvCells& cells, const Row
     MESHWRIGHT_ASSIGN_OR_RETURN(row.cluster, MakeCluster(device, counts.nodes, row.shape.ranks_per_node));
   }
   const std::string links = overrides.internode.empty() ? cells.Text("interconnect") : overrides.internode;
-  const std::string algorithm = absl::AsciiStrToLower(cells.Text("algo"));
-  const bool wires = algorithm == "ring" || algorithm == "tree";  // not the switch's sums
-  SetIntranode(absl::StrCat(cells.Text("interconnect"), " ", algorithm, wires ? " no nvls" : ""),
-               row.shape.ranks_per_node, &row.cluster);
+  row.pins = ReadPins(cells);
+  SetIntranode(absl::StrCat(cells.Text("interconnect"), " ", cells.Text("algo")), row.shape.ranks_per_node,
+               &row.cluster);
   const bool says_cards = counts.nodes > 1 && SetInternode(links, &row.cluster);
   if (counts.nodes > 1 ? !says_cards : links.empty()) {
     row.defaults.push_back(absl::StrCat("interconnect of the usual ", row.cluster.device.name, " machine"));
@@ -238,7 +256,7 @@ absl::StatusOr<CollectiveRow> ReadCollectiveRow(const CsvCells& cells, const Row
 
 double SecondsOfCollective(const CollectiveRow& row, const Device& fitted) {
   const auto collective = [&](CollectiveKind kind) {
-    return ToSeconds(PriceCollectiveFittedOn(fitted, kind, row.size, row.shape, row.cluster).time);
+    return ToSeconds(PriceCollectiveFittedOn(fitted, kind, row.size, row.shape, row.cluster, row.pins).time);
   };
   switch (row.call) {
     case NcclCall::kAllReduce:

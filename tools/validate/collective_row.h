@@ -11,6 +11,8 @@
 // A device that shares its switch with more than a machine holds (GB200, GB300: trays of 4 in domains of 72) has nodes
 // of domains, however many trays the row counts, unless its `interconnect` says that NVLink does not join them.
 //
+// `algo` and `proto` are what NCCL was told to use (NCCL_ALGO, NCCL_PROTO).
+//
 // Thread safety: pure functions.
 #ifndef MESHWRIGHT_TOOLS_VALIDATE_COLLECTIVE_ROW_H_
 #define MESHWRIGHT_TOOLS_VALIDATE_COLLECTIVE_ROW_H_
@@ -53,6 +55,7 @@ struct CollectiveRow {
   Bytes size;
   GroupShape shape;  // nodes are those that NVLink joins
   Cluster cluster;   // whole machines
+  NcclPins pins;     // by `algo` and `proto`
   double seconds = 0;
   std::string group, label;                           // as PriceRowResult has them
   std::vector<std::string> defaults, approximations;  // the same
