@@ -229,6 +229,9 @@ absl::StatusOr<CollectiveRow> ReadCollectiveRow(const CsvCells& cells, const Row
   SetIntranode(absl::StrCat(cells.Text("interconnect"), " ", cells.Text("algo")), row.shape.ranks_per_node,
                &row.cluster);
   const bool says_cards = counts.nodes > 1 && SetInternode(links, &row.cluster);
+  if (says_cards && !cells.Text("gpus_per_node").empty() && row.cluster.nics_per_node == row.shape.ranks_per_node) {
+    row.cluster.devices_per_node = row.shape.ranks_per_node;
+  }
   if (counts.nodes > 1 ? !says_cards : links.empty()) {
     row.defaults.push_back(absl::StrCat("interconnect of the usual ", row.cluster.device.name, " machine"));
   }

@@ -11,7 +11,8 @@
 // A device that shares its switch with more than a machine holds (GB200, GB300: trays of 4 in domains of 72) has nodes
 // of domains, however many trays the row counts, unless its `interconnect` says that NVLink does not join them.
 //
-// `algo` and `proto` are what NCCL was told to use (NCCL_ALGO, NCCL_PROTO).
+// `algo` and `proto` are what NCCL was told to use (NCCL_ALGO, NCCL_PROTO). A row that counts as many devices a node as
+// its `interconnect` counts cards is of machines with as many devices: one card each.
 //
 // Thread safety: pure functions.
 #ifndef MESHWRIGHT_TOOLS_VALIDATE_COLLECTIVE_ROW_H_

@@ -56,6 +56,18 @@ TEST(CollectiveRowTest, Counts) {
   EXPECT_THAT(std::string(Read(kColumns, "all_reduce,H100,1,1,,1024,5").status().message()), HasSubstr("one rank"));
 }
 
+// Four cards for four devices a node: one each, and the rate of all of them. Where nothing counts the devices of a
+// node, the usual eight share the four.
+TEST(CollectiveRowTest, AsManyCardsAsDevicesAreOneEach) {
+  ASSERT_OK_AND_ASSIGN(const CollectiveRow quads, Read("op,gpu,nodes,gpus_per_node,interconnect,size,time",
+                                                       "all_reduce,A100,2,4,InfiniBand HDR 4 x 200 Gb/s,1 GiB,20000"));
+  EXPECT_EQ(quads.cluster.devices_per_node, 4);
+  EXPECT_EQ(quads.cluster.nics_per_node, 4);
+  ASSERT_OK_AND_ASSIGN(const CollectiveRow halves, Read("op,gpu,nodes,ranks,interconnect,size,time",
+                                                        "all_reduce,A100,2,8,InfiniBand HDR 4 x 200 Gb/s,1 GiB,20000"));
+  EXPECT_EQ(halves.cluster.devices_per_node, 8);
+}
+
 // What NCCL was told, by its own words, holds; "no SHARP" is no algorithm. 1 KiB over an H100 node: the switch's 25 us,
 // where a ring with LL, which NCCL would choose, takes 0.725 x 6.6 + 1.367 x 14 x 0.6 and a little growth.
 TEST(CollectiveRowTest, AlgorithmAndProtocol) {

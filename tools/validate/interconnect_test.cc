@@ -28,6 +28,11 @@ TEST(SetInternodeTest, Forms) {
   EXPECT_TRUE(SetInternode("a3-megagpu, 8x 200Gb/s GPUDirect-TCPXO", &cluster));
   EXPECT_EQ(cluster.nic_latency, Micros(55));
   EXPECT_EQ(cluster.nics_per_node, 8);
+  EXPECT_TRUE(SetInternode("RoCE 8 x 400 Gb/s (gIB)", &cluster));
+  EXPECT_EQ(cluster.nic_latency, Micros(5));
+  cluster.nic_latency = Nanos();
+  EXPECT_FALSE(SetInternode("InfiniBand, 25 GiB/s", &cluster));  // a unit
+  EXPECT_EQ(cluster.nic_latency, Nanos());
   EXPECT_TRUE(SetInternode("4 x 200Gb/s", &cluster));
   EXPECT_TRUE(SetInternode("3.2 Tb/s per node", &cluster));
   EXPECT_EQ(cluster.nic_bandwidth, GBps(100));  // over the four cards of the line before
