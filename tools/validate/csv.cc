@@ -180,9 +180,21 @@ absl::StatusOr<CsvTable> ReadCsv(const std::string& path) {
   return ParseCsv(text, path);
 }
 
+bool EmptyInTable(absl::string_view cell) {
+  constexpr size_t kLongest = 4;
+  if (cell.size() > kLongest) return false;
+  const std::string lower = absl::AsciiStrToLower(cell);
+  constexpr absl::string_view kNothing[] = {"",    "-",    "--", "\xE2\x80\x93", "\xE2\x80\x94", "/", "n/a", "na",
+                                            "nan", "null", "?"};
+  return std::find(std::begin(kNothing), std::end(kNothing), lower) != std::end(kNothing);
+}
+
 std::string CsvCells::Text(absl::string_view column) const {
+  constexpr size_t kLongestText = 4096;  // patterns are matched against it, which takes stack for each byte
   const std::optional<size_t> at = table_.Find(column);
-  return at.has_value() ? std::string(absl::StripAsciiWhitespace(row_.cells[*at])) : "";
+  if (!at.has_value()) return "";
+  const absl::string_view cell = absl::StripAsciiWhitespace(row_.cells[*at]);
+  return EmptyInTable(cell) ? "" : std::string(cell.substr(0, kLongestText));
 }
 
 std::optional<double> NumberIn(absl::string_view cell, char separator) {

@@ -44,12 +44,16 @@ absl::StatusOr<CsvTable> ReadCsv(const std::string& path);
 // "4.25", "1,024"; where semicolons separate the cells, "4,25" is 4.25 and "1,024" none, since it may be either.
 std::optional<double> NumberIn(absl::string_view cell, char separator);
 
+// Whether a cell without spaces around it holds nothing: a dash, a slash, "n/a", "?".
+bool EmptyInTable(absl::string_view cell);
+
 // One row, by column names. Must not outlive the table.
 class CsvCells {
  public:
   CsvCells(const CsvTable& table, const CsvRow& row) : table_(table), row_(row) {}
 
-  // The cell without spaces around it; "" where it is empty or the table has no such column.
+  // The cell without spaces around it, of a long one the begin; "" where it holds nothing (EmptyInTable) or the table
+  // has no such column.
   std::string Text(absl::string_view column) const;
   // Nothing for an empty cell; else as NumberIn. "4.0" and "1,024" are integers.
   absl::StatusOr<std::optional<int64_t>> Int(absl::string_view column, int64_t min) const;

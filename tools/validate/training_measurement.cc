@@ -12,6 +12,13 @@
 #include "tools/validate/words.h"
 
 namespace meshwright {
+namespace {
+
+// Where a source does not say how it counts: as most do (Chowdhery et al. 2022, appendix B, with 6 N of all
+// parameters).
+constexpr absl::string_view kUsualFlops = "6N + 12 L h s";
+
+}  // namespace
 
 absl::StatusOr<TrainingMeasurement> ReadTrainingMeasurement(const CsvCells& cells, const TrainingRun& run) {
   TrainingMeasurement measured;
@@ -59,26 +66,43 @@ absl::StatusOr<TrainingMeasurement> ReadTrainingMeasurement(const CsvCells& cell
   }
   MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<double> teraflops, cells.Number("tflops_per_gpu"));
   MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<double> sequence, cells.Number("seq_len"));
+  for (const char* column : {"samples_per_s", "samples_per_s_per_gpu"}) {
+    MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<double> rate, cells.Number(column));
+    if (!rate.has_value() || *rate <= 0) continue;
+    const double rows =
+        run.packed && sequence.has_value() ? tokens / *sequence : static_cast<double>(run.training.batch);
+    measured.step_seconds = rows / (absl::EndsWith(column, "per_gpu") ? *rate * devices : *rate);
+    measured.from = column;
+    return measured;
+  }
   const double row = static_cast<double>(run.training.sequence);
-  const std::optional<double> flops =
-      FlopsOfStep(cells.Text("flops_def"), run.model, run.packed ? row : sequence.value_or(row), tokens, run.frozen);
+  const std::string definition = cells.Text("flops_def");
+  const bool open = definition.empty();
+  std::optional<double> flops = FlopsOfStep(open ? kUsualFlops : definition, run.model,
+                                            run.packed ? row : sequence.value_or(row), tokens, run.frozen);
+  MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<double> share, cells.Number("mfu_pct"));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<double> hardware, cells.Number("hfu_pct"));
+  const bool again = run.recompute == Recompute::kLayer || run.recompute == Recompute::kFull;
+  if (open && again && hardware.has_value() && !share.has_value() && flops.has_value()) {
+    *flops *= run.frozen ? 3.0 / 2 : 4.0 / 3;  // the rate is that of the hardware: the forward pass runs twice
+  }
+  const std::string count = open ? "taken for 6 N + 12 L h s a token" : "as flops_def counts them";
   if (teraflops.has_value() && *teraflops > 0 && flops.has_value()) {
     measured.step_seconds = *flops / (*teraflops * 1e12 * devices);
-    measured.from = "tflops_per_gpu, as flops_def counts them";
+    measured.from = absl::StrCat("tflops_per_gpu, ", count);
     return measured;
   }
   // A share of the peak that the data sheet gives for the type, where nothing else is printed.
-  MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<double> share, cells.Number("mfu_pct"));
   const double peak_rate = run.narrow ? 0 : run.cluster.device.Peak(run.training.dtype).raw();
   if (share.has_value() && *share > 0 && *share < 100 && peak_rate > 0 && flops.has_value()) {
     measured.step_seconds = *flops / (*share / 100 * peak_rate * devices);
-    measured.from = "mfu_pct, as flops_def counts FLOPs";
+    measured.from = absl::StrCat("mfu_pct, FLOPs ", count);
     return measured;
   }
   if (measured.peak.has_value()) return measured;
   return CannotExpress("no time or rate",
-                       "step_time_s, step_time_derived_s and tokens_per_s are empty or not above 0, tflops_per_gpu and "
-                       "mfu_pct, or flops_def, too");
+                       "step_time_s, step_time_derived_s, tokens_per_s and samples_per_s are empty or not above 0, "
+                       "tflops_per_gpu and mfu_pct, too, or flops_def counts in a way that is not known");
 }
 
 }  // namespace meshwright

@@ -17,6 +17,7 @@
 #include "tools/validate/framework_memory.h"
 #include "tools/validate/row_model.h"
 #include "tools/validate/run_problem.h"
+#include "tools/validate/training_columns.h"
 #include "tools/validate/training_row.h"
 
 namespace meshwright {
@@ -257,7 +258,7 @@ Bytes TrainingRowResult::PredictedPeak() const {
 absl::StatusOr<Prediction> PredictRun(const TrainingRun& run) { return Predict(run); }
 
 absl::StatusOr<TrainingTableResult> PredictTrainingTable(const CsvTable& given, const RowOverrides& overrides) {
-  const CsvTable table = WithDevice(given, overrides);
+  const CsvTable table = WithDevice(WithTrainingColumns(given), overrides);
   TrainingTableResult result;
   result.file = table.file;
   result.remarks = table.remarks;

@@ -1,0 +1,131 @@
+#include "tools/validate/training_columns.h"
+
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+#include "ir/testing.h"
+#include "tools/validate/csv.h"
+
+namespace meshwright {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+CsvTable Read(const std::string& text) {
+  const auto table = ParseCsv(text, "t.csv");
+  EXPECT_OK(table);
+  return WithTrainingColumns(*table);
+}
+std::string Cell(const CsvTable& table, const std::string& column, size_t row = 0) {
+  return CsvCells(table, table.rows[row]).Text(column);
+}
+// The cell of `known` where a table has one column, of one cell.
+std::string CellOf(const std::string& column, const std::string& cell, const std::string& known) {
+  return Cell(Read(absl::StrCat("\"", column, "\"\n\"", cell, "\"\n")), known);
+}
+
+TEST(TrainingColumnsTest, KnownNamesStay) {
+  const CsvTable table = Read("model,gpus,seq_len,tokens_per_s_total,notes,source_ref\nLlama 2 7B,8,2048,100,x,y\n");
+  EXPECT_THAT(table.remarks, IsEmpty());
+  EXPECT_THAT(table.columns, ElementsAre("model", "gpus", "seq_len", "tokens_per_s_total", "notes", "source_ref"));
+  EXPECT_EQ(Cell(table, "gpus"), "8");
+}
+
+TEST(TrainingColumnsTest, Rates) {
+  EXPECT_EQ(CellOf("Tokens/sec/GPU", "12,040", "tokens_per_s_per_gpu"), "12,040");
+  EXPECT_EQ(CellOf("TGS", "3323", "tokens_per_s_per_gpu"), "3323");
+  EXPECT_EQ(CellOf("Model TFLOP/s/device", "508.3", "tflops_per_gpu"), "508.3");
+  EXPECT_EQ(CellOf("MFU (%)", "57.0 %", "mfu_pct"), "57");
+  EXPECT_EQ(CellOf("mfu", "0.57", "mfu_pct"), "57");
+  EXPECT_EQ(CellOf("sequences/s", "146.0", "samples_per_s"), "146.0");
+  EXPECT_EQ(CellOf("samples per second per gpu", "2.5e3", "samples_per_s_per_gpu"), "2.5e3");
+  EXPECT_EQ(CellOf("Time per Global Step (s)", "15.6", "step_time_s"), "15.6");
+  EXPECT_EQ(CellOf("iteration time (ms)", "250", "step_time_s"), "0.25");
+  EXPECT_EQ(CellOf("train_step_timing in s", "45.8", "step_time_s"), "45.8");
+  EXPECT_EQ(CellOf("s/it", "4", "step_time_s"), "4");
+  EXPECT_EQ(CellOf("it/s", "4", "step_time_s"), "0.25");
+  EXPECT_EQ(CellOf("steps per second", "4", "step_time_s"), "0.25");
+}
+
+// The unit in the cells tells; without a number of devices a rate can only be that of one.
+TEST(TrainingColumnsTest, ThroughputOfWhat) {
+  EXPECT_EQ(CellOf("Throughput", "17.13 samp/s", "samples_per_s"), "17.13");
+  EXPECT_EQ(CellOf("Throughput", "44,000 TPS", "tokens_per_s_per_gpu"), "44000");
+  EXPECT_EQ(Cell(Read("gpus,Throughput\n8,25.6k tokens/s\n"), "tokens_per_s_total"), "25600");
+  EXPECT_EQ(CellOf("Speed", "1.0s/it", "step_time_s"), "1");
+  EXPECT_THAT(Read("Speed\nfast\n").remarks, ElementsAre("not read: \"speed\""));
+}
+
+TEST(TrainingColumnsTest, Memory) {
+  const CsvTable mib = Read("Peak Mem(MiB)\n2048\n"), named = Read("GPU memory reserved (GB)\n20.5\n");
+  EXPECT_EQ(Cell(mib, "peak_mem_gb"), "2");
+  EXPECT_EQ(Cell(mib, "mem_def"), "GiB peak mem(mib)");
+  EXPECT_EQ(Cell(named, "peak_mem_gb"), "20.5");
+  EXPECT_EQ(Cell(named, "mem_def"), "GB gpu memory reserved (gb)");
+  EXPECT_EQ(CellOf("Memory", "20.1G", "peak_mem_gb"), "20.1");
+}
+
+TEST(TrainingColumnsTest, ShapesAndDegrees) {
+  EXPECT_EQ(CellOf("Sequence Length", "4K", "seq_len"), "4096");
+  EXPECT_EQ(CellOf("max_target_length", "8,192", "seq_len"), "8,192");
+  EXPECT_EQ(CellOf("vocabulary", "32k", "vocab"), "32000");
+  EXPECT_EQ(CellOf("#params", "125M", "params_b"), "0.125");
+  EXPECT_EQ(CellOf("num_attention_heads", "16", "heads"), "16");
+  EXPECT_EQ(CellOf("num_query_groups", "8", "kv_heads"), "8");
+  EXPECT_EQ(CellOf("tensor-model-parallel-size", "4", "tp"), "4");
+  EXPECT_EQ(CellOf("virtual_pipeline_model_parallel_size", "5", "vpp"), "5");
+  EXPECT_EQ(CellOf("zero_stage", "3", "zero_fsdp"), "ZeRO-3");
+  EXPECT_EQ(CellOf("FSDP", "64", "zero_fsdp"), "FSDP");
+  EXPECT_EQ(CellOf("use_activation_checkpointing", "True", "recompute"), "True");
+  EXPECT_EQ(CellOf("fp16", "True", "dtype"), "fp16");
+  const CsvTable text = Read("Parallelism\nzero1(dp2)+tp2+pp4\n");
+  EXPECT_EQ(Cell(text, "tp") + Cell(text, "pp") + Cell(text, "dp"), "242");
+  EXPECT_EQ(Cell(text, "zero_fsdp"), "zero1(dp2)+tp2+pp4");
+}
+
+TEST(TrainingColumnsTest, Devices) {
+  EXPECT_EQ(CellOf("Hardware", "NVIDIA A100-SXM4-80GB x4", "gpus"), "4");
+  EXPECT_EQ(CellOf("Hardware", "8x RTX 4090", "gpus"), "8");
+  EXPECT_EQ(CellOf("Hardware", "H100 80GB", "gpus"), "");
+  EXPECT_EQ(CellOf("GPU", "16", "gpus"), "16");
+  EXPECT_EQ(CellOf("num_gpu", "1.0", "gpus"), "1.0");
+  EXPECT_EQ(CellOf("GPUs", "A100", "gpu_type"), "A100");
+  EXPECT_EQ(Cell(Read("#Nodes,#GPUs per node\n2,8\n"), "gpus"), "16");
+}
+
+TEST(TrainingColumnsTest, Batches) {
+  EXPECT_EQ(CellOf("Batch size", "64", "global_batch_seqs"), "64");
+  EXPECT_EQ(Cell(Read("Batch size,micro_batch_size\n64,2\n"), "global_batch_seqs"), "64");
+  EXPECT_EQ(Cell(Read("Batch size,Gradient accumulation\n1,8\n"), "micro_batch_seqs"), "1");
+  EXPECT_EQ(CellOf("per_device_batch_size", "2", "micro_batch_seqs"), "2");
+  // 36 rows on each of 32 / (2 x 2) replicas; 4 x 2^20 tokens in rows of 4096.
+  EXPECT_EQ(Cell(Read("Batch Size per DP,TP,PP,gpus\n36,2,2,32\n"), "global_batch_seqs"), "288");
+  EXPECT_EQ(Cell(Read("Batch (tokens),Seqlen\n4M,4096\n"), "global_batch_seqs"), "1024");
+}
+
+TEST(TrainingColumnsTest, OutOfMemoryAndNothing) {
+  const CsvTable table = Read("gpus,Tokens/s,PP\n8,OOM,-\n8,100,/\n");
+  EXPECT_EQ(Cell(table, "status"), "oom");
+  EXPECT_EQ(Cell(table, "tokens_per_s_total"), "");
+  EXPECT_EQ(Cell(table, "pp"), "");
+  EXPECT_EQ(Cell(table, "status", 1), "");
+}
+
+// What is no number stays, so that a reader says so; a unit of something else, a range.
+TEST(TrainingColumnsTest, DamagedCellsStay) {
+  EXPECT_EQ(CellOf("Tokens/s/GPU", "45-47K", "tokens_per_s_per_gpu"), "45-47K");
+  EXPECT_EQ(CellOf("step time (s)", "5 apples", "step_time_s"), "5 apples");
+  EXPECT_EQ(CellOf("TP", "two", "tp"), "two");
+}
+
+TEST(TrainingColumnsTest, SaysWhatWasRead) {
+  const CsvTable table = Read("Model,Seqlen,Price,Use LoRA\nLlama 2 7B,2048,3,Yes\n");
+  EXPECT_THAT(table.remarks,
+              ElementsAre("columns: \"seqlen\" as seq_len, \"use lora\" in other_opts", "not read: \"price\""));
+  EXPECT_EQ(Cell(table, "other_opts"), "use lora");
+}
+
+}  // namespace
+}  // namespace meshwright
