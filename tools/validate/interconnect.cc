@@ -26,6 +26,8 @@ constexpr int64_t kFirstEfaCards = 4;
 // 8 GB over two nodes, 240 to 335 GB/s (a log of NET/FasTrak 1.0.15, 31 May 2026, public on GitHub), 3.9 % off with it.
 // On another log, which it was not set on, all_reduces of 8 bytes to 8 GiB are 18 % off, 62 % without.
 constexpr Nanos kTcpxoLatency = Micros(55);
+// A card of A3 Mega's eight, where the text gives no rate: 1,600 Gbit/s a node (Google's page of machine types).
+constexpr BytesPerSecond kTcpxoCard = GBps(25);
 
 // The same for Google's gIB (A3 Ultra, A4: RoCE): from the smallest all_gathers over two nodes of 8 H200 (SkyPilot's
 // log, 28 us where NCCL's own model has 23 with one step through the network), which therefore are no test of it. Of 1
@@ -96,7 +98,10 @@ bool SetInternode(absl::string_view text, Cluster* cluster) {
   const std::string in(text);
   const std::string lower = absl::AsciiStrToLower(text);
   if (absl::StrContains(lower, "efa")) cluster->nic_latency = kEfaLatency;
-  if (HasAny(lower, {"tcpxo", "fastrak"})) cluster->nic_latency = kTcpxoLatency;
+  if (HasAny(lower, {"tcpxo", "fastrak"})) {
+    cluster->nic_latency = kTcpxoLatency;
+    cluster->nic_bandwidth = kTcpxoCard;
+  }
   static const std::regex* const kGib = new std::regex(R"(\bgib\b(?!/))");  // no unit of a rate
   if (std::regex_search(lower, *kGib)) cluster->nic_latency = kGibLatency;
   const double share = HasAny(lower, {"omni-path", "omnipath"}) ? kOmniPathShare : 1;

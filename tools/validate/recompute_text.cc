@@ -30,12 +30,12 @@ double ShareOfSecondLevel(const std::string& text, int64_t layers) {
 }
 
 bool SaysNone(const std::string& text) {
-  return text.empty() || absl::StartsWith(text, "no") || text == "false" || text == "off" ||
+  return text.empty() || absl::StartsWith(text, "no") || text == "false" || text == "off" || text == "0" ||
          HasAny(text, {"disabled", "without"});
 }
 
 bool SaysAll(const std::string& text) {
-  return absl::StartsWith(text, "full") || text == "yes" || text == "true" || text == "on" ||
+  return absl::StartsWith(text, "full") || text == "yes" || text == "true" || text == "on" || text == "1" ||
          HasAny(text, {"uniform", "every layer", "every_layer", "each layer", "all layers", "enabled"});
 }
 
@@ -57,7 +57,7 @@ RecomputeText ReadRecomputeText(const std::string& text, int64_t layers) {
       read.more = {"mlp1"};
       read.share = both;
     }
-  } else if (HasAny(text, {"checkpoint_lvl=2"})) {
+  } else if (HasAny(text, {"checkpoint_lvl=2", "except_mlp"})) {  // the latter MaxText's `remat_policy`
     read.ops = {"mlp1", "activation"};
   } else if (HasAny(text, {"selective op"})) {
     read.ops = {"norm1", "rotary", "proj", "add1", "norm2", "activation"};

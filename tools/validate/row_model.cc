@@ -304,6 +304,17 @@ int64_t DefaultTokens(double parameters) {
   return 1 << 22;
 }
 
+int64_t DefaultBatch(double parameters, int64_t sequence, int64_t replicas) {
+  const double rows = static_cast<double>(DefaultTokens(parameters)) / static_cast<double>(sequence * replicas);
+  return replicas * (int64_t{1} << std::max<int64_t>(0, std::llround(std::log2(rows))));
+}
+
+int64_t NearMultiple(int64_t rows, int64_t unit) {
+  constexpr int64_t kShare = 20;
+  const int64_t near = (rows + unit / 2) / unit * unit;
+  return std::abs(near - rows) * kShare <= rows ? near : 0;
+}
+
 double NumParameters(const DecoderConfig& config) {
   return NumParameters(config, config.activation == Activation::kSwiglu);
 }

@@ -40,6 +40,12 @@ int64_t DefaultSequence(absl::string_view model_name);
 // Tokens of a step where no cell says the batch: GPT-3's for a model of this many parameters.
 int64_t DefaultTokens(double parameters);
 
+// Rows of that many tokens, of which each replica has as many, a power of two: so that micro-batches divide them.
+int64_t DefaultBatch(double parameters, int64_t sequence, int64_t replicas);
+
+// The multiple of `unit` that is nearest to `rows`, where it is within a twentieth of it; else 0. Sources round.
+int64_t NearMultiple(int64_t rows, int64_t unit);
+
 // Parameters of the matrices, in the whole model.
 double NumParameters(const DecoderConfig& config);
 

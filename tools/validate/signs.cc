@@ -6,6 +6,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
@@ -32,6 +33,7 @@ constexpr Words kWords[] = {
     // of its kernels alone. Megatron-Core takes them by default (`transformer_impl`).
     {kNemo, "attention", "te/|transformer engine|transformerengine"},
     {kNemo, "dtype", "transformer engine|transformerengine"},
+    {kSaysNemo, "other_opts", "nemo|megatron-bridge|megatron bridge"},
     {kTransformerEngine, "attention", "(te)"},
     {kTransformerEngine, "other_opts", "transformer engine|transformer-engine|transformer_engine|transformerengine"},
     {kTransformerEngine, "other_opts", "megatron-core|megatron core|mcore"},
@@ -57,6 +59,7 @@ constexpr Words kWords[] = {
     {kVTrainProfile, "source_ref", "vtrain data/ground_truth_single"},
     {kLlmC, "other_opts attention recompute", "llm.c"},
     {kAutoModel, "source_ref", "automodel"},
+    {kSaysAutoModel, "other_opts", "automodel"},
     {kInternLm, "model", "internlm"},
     {kGpt, "model", "gpt"},
     {kGptOss, "model", "gpt oss|gpt-oss|gpt_oss"},
@@ -65,6 +68,7 @@ constexpr Words kWords[] = {
     {kFineTuning, "other_opts", "sft|lora|peft"},
     {kGrace, "gpu_type", "gb200|gb300|gh200"},
     {kNotCompiled, "compile", "=|^no|eager|without"},
+    {kFloat8, "dtype", "fp8|float8"},
     {kCudaGraphs, "other_opts", "cuda graph|cudagraph"},
     {kWholeGraphs, "other_opts", "full iteration graphs"},
     {kPartialGraphs, "other_opts", "partial graphs of attention"},
@@ -96,6 +100,7 @@ constexpr Words kWords[] = {
     {kAttentionKnown, "attention", "xformers|memory|standard|eager|naive|pytorch|torch|megatron|math|core"},
     {kSaysUnfused, "attention", "unfused|pre-flash|no flash|without flash|no cudnn|standard|eager|naive"},
     {kSaysUnfused, "attention", "=torch|=pytorch|=megatron"},
+    {kSaysUnfused, "other_opts", "deeplearningexamples"},  // modeling.py, BertSelfAttention
     {kCudnn, "attention", "cudnn"},
     {kFlashUnnumbered, "attention", "=flashattention"},
     {kFlash2Paper, "source_ref", "-2 paper"},
@@ -118,7 +123,10 @@ struct Conclusion {
   SignSet when, unless;
 };
 constexpr Conclusion kConclusions[] = {
+    {kNemo, {kSaysNemo}, {kSaysAutoModel, kOlderThanHopper}},
     {kTransformerEngine, {kNemo}, {}},
+    // Megatron-LM has float8 of it alone (arguments.py, `fp8-format`).
+    {kTransformerEngine, {kMegatron, kFloat8}, {}},
     // llm.c is a C program: nothing stands between it and the launches.
     {kEager, {kNotCompiled}, {kCudaGraphs, kLlmC}},
     // Who has stages as well writes his own (Llama 3's report).
@@ -221,7 +229,7 @@ Signs ReadSigns(const CsvCells& cells, int64_t sequence) {
   if (const std::string stages = CellOf(cells, "pp"); !stages.empty() && stages != "1") set.Add(kStages);
   if (sequence > kLongestFusedSoftmax) set.Add(kLongRows);
   if (IsModernFamily(CellOf(cells, "model"))) set.Add(kModernFamily);
-  signs.container = ContainerOf(CellOf(cells, "source_ref"));
+  signs.container = ContainerOf(absl::StrCat(CellOf(cells, "source_ref"), " ", CellOf(cells, "other_opts")));
   if (signs.container != kNewest) set.Add(kNamesContainer);
   signs.deepspeed = DeepSpeedOf(CellOf(cells, "other_opts"), old_device);
   for (const Conclusion& row : kConclusions) {

@@ -17,6 +17,7 @@ namespace meshwright {
 
 enum class Sign : uint8_t {
   // Who it is.
+  kSaysNemo,           // or Megatron-Bridge
   kNemo,               // NeMo's and Megatron-Bridge's recipes
   kTransformerEngine,  // its kernels, which these take, and Megatron-Core by default
   kMegatron,           // as it says
@@ -40,6 +41,7 @@ enum class Sign : uint8_t {
   kVTrainProfile,
   kLlmC,
   kAutoModel,
+  kSaysAutoModel,
   kInternLm,
   // What it trains, on what.
   kModernFamily,  // IsModernFamily
@@ -55,6 +57,7 @@ enum class Sign : uint8_t {
   kGrace,
   // How it was told to.
   kNotCompiled,
+  kFloat8,
   kCudaGraphs,
   kWholeGraphs,    // of a step
   kPartialGraphs,  // of attention and router

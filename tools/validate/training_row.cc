@@ -170,9 +170,11 @@ class RunReader {
   absl::Status ReadDegrees() {
     Degrees& degrees = run_.degrees;
     run_.tensor_given = !LayoutCells().Text("tp").empty();
-    run_.pipeline_given = !LayoutCells().Text("pp").empty();
+    // FSDP goes without stages.
+    run_.pipeline_given =
+        !LayoutCells().Text("pp").empty() || framework_.Is(Sign::kFsdp) || framework_.Is(Sign::kZero3);
     MESHWRIGHT_ASSIGN_OR_RETURN(degrees.tensor, Size("tp", 1, false));
-    MESHWRIGHT_ASSIGN_OR_RETURN(degrees.pipeline, Size("pp", 1, false));
+    MESHWRIGHT_ASSIGN_OR_RETURN(degrees.pipeline, Size("pp", 1, run_.pipeline_given));
     MESHWRIGHT_ASSIGN_OR_RETURN(context_, Size("cp", 1, false));
     run_.most_chunks = LayoutCells().Text("vpp").empty() && framework_.Is(Sign::kNemo);
     MESHWRIGHT_ASSIGN_OR_RETURN(run_.chunks, Size("vpp", 1, degrees.pipeline > 1 && !run_.most_chunks));
@@ -217,11 +219,7 @@ class RunReader {
       run_.approximations.push_back(
           absl::StrCat("experts over the ", degrees.expert, " of those ranks that are replicas"));
     }
-    // Experts are usually spread over as many ranks as they divide by.
-    if (run_.model.experts > 1 && cells_.Text("ep").empty()) {
-      degrees.expert = std::gcd(run_.model.experts, degrees.data);
-      run_.defaults.push_back(absl::StrCat("ep ", degrees.expert));
-    }
+    run_.experts_given = run_.model.experts <= 1 || !cells_.Text("ep").empty();
     return absl::OkStatus();
   }
 
@@ -236,9 +234,7 @@ class RunReader {
       run_.training.batch = *micro * data * passes.value_or(1);
       run_.defaults.push_back(absl::StrCat("global_batch_seqs ", run_.training.batch));
     } else {
-      // A multiple of what any split of these devices takes at once.
-      const int64_t rows = DefaultTokens(NumParameters(run_.model)) / run_.training.sequence;
-      run_.training.batch = std::max<int64_t>(1, (rows + data / 2) / data) * data;
+      run_.training.batch = DefaultBatch(NumParameters(run_.model), run_.training.sequence, data);
       run_.defaults.push_back(absl::StrCat("global_batch_seqs ", run_.training.batch));
     }
     if (micro.has_value()) {
@@ -249,10 +245,14 @@ class RunReader {
       run_.microbatch_given = false;
     }
     const bool layout_given = run_.tensor_given && run_.pipeline_given;
-    if (layout_given && run_.training.batch % (data * run_.degrees.microbatch) != 0) {
+    const int64_t unit = data * run_.degrees.microbatch, rows = NearMultiple(run_.training.batch, unit);
+    if (!layout_given || rows == run_.training.batch) return absl::OkStatus();
+    if (rows == 0) {
       return CannotExpress("the batch does not divide",
                            absl::StrCat(run_.training.batch, " over ", data, " x ", run_.degrees.microbatch));
     }
+    run_.approximations.push_back(absl::StrCat("global_batch_seqs ", rows, ", a multiple of ", unit));
+    run_.training.batch = rows;
     return absl::OkStatus();
   }
 

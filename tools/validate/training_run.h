@@ -26,9 +26,10 @@ struct TrainingRun {
   Training training;  // with the batch of one step
   Cluster cluster;
   Degrees degrees;
-  int64_t chunks = 1;                                                        // of a stage: interleaved schedule
-  bool most_chunks = false;                                                  // as many as there are layers, instead
-  bool tensor_given = true, pipeline_given = true, microbatch_given = true;  // else the fastest that fits
+  int64_t chunks = 1;        // of a stage: interleaved schedule
+  bool most_chunks = false;  // as many as there are layers, instead
+  // Else the fastest that fits.
+  bool tensor_given = true, pipeline_given = true, microbatch_given = true, experts_given = true;
   Recompute recompute = Recompute::kNone;
   bool sequence_parallel = false;  // where tensor parallelism is used: what degrees say once tp is chosen
   double recompute_share = 1;      // of the layers that are recomputed

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -102,6 +103,17 @@ absl::StatusOr<Prediction> Predict(const TrainingRun& run, Simulated simulated =
 constexpr int64_t kMostRowsTried = 16;
 constexpr int64_t kMostStagesTried = 64;
 
+// Experts on each rank, spread over the ranks of a node, or over as many as they divide by.
+std::vector<int64_t> ExpertDegrees(const TrainingRun& run, const Degrees& degrees) {
+  if (run.experts_given) return {degrees.expert};
+  const int64_t all = std::gcd(run.model.experts, degrees.data);
+  const int64_t node = std::gcd(all, std::max<int64_t>(1, run.cluster.devices_per_node / degrees.tensor));
+  std::vector<int64_t> values = {all};
+  if (node != all) values.push_back(node);
+  if (node != 1) values.push_back(1);
+  return values;
+}
+
 std::vector<Degrees> LayoutsOf(const TrainingRun& run) {
   const auto divisors = [&run] {
     std::vector<int64_t> values;
@@ -131,8 +143,10 @@ std::vector<Degrees> LayoutsOf(const TrainingRun& run) {
         degrees.microbatch = rows;
         degrees.sequence_parallel = tensor > 1 && run.sequence_parallel;
         if (degrees.data * tensor * pipeline * degrees.context != devices) continue;
-        if (run.training.batch % (degrees.data * rows) == 0 && degrees.data % degrees.expert == 0) {
-          layouts.push_back(degrees);
+        if (run.training.batch % (degrees.data * rows) != 0) continue;
+        for (const int64_t experts : ExpertDegrees(run, degrees)) {
+          degrees.expert = experts;
+          if (degrees.data % experts == 0) layouts.push_back(degrees);
         }
       }
     }
@@ -142,7 +156,7 @@ std::vector<Degrees> LayoutsOf(const TrainingRun& run) {
 
 absl::StatusOr<Prediction> PredictFastest(TrainingRun* run) {
   const bool layout_given = run->tensor_given && run->pipeline_given;
-  if (layout_given && run->microbatch_given) return Predict(*run);
+  if (layout_given && run->microbatch_given && run->experts_given) return Predict(*run);
   absl::StatusOr<Prediction> best = absl::UnimplementedError("no layout divides the batch and the layers");
   Degrees chosen = run->degrees;
   for (const Degrees& degrees : LayoutsOf(*run)) {
@@ -167,6 +181,7 @@ absl::StatusOr<Prediction> PredictFastest(TrainingRun* run) {
   say(run->tensor_given, "tp", chosen.tensor);
   say(run->pipeline_given, "pp", chosen.pipeline);
   say(run->microbatch_given, "micro_batch_seqs", chosen.microbatch);
+  say(run->experts_given, "ep", chosen.expert);
   return best;
 }
 

@@ -8,6 +8,8 @@
 #include "ir/status.h"
 #include "ir/testing.h"
 #include "tools/validate/csv.h"
+#include "tools/validate/framework.h"
+#include "tools/validate/row_model.h"
 #include "tools/validate/run_problem.h"
 #include "tools/validate/training_measurement.h"
 #include "tools/validate/training_row.h"
@@ -194,9 +196,60 @@ TEST(TrainingWordsTest, AShareOfThePeakIsARate) {
   ASSERT_OK_AND_ASSIGN(const TrainingMeasurement measured, ReadTrainingMeasurement(cells, run));
   ASSERT_TRUE(measured.step_seconds.has_value());
   EXPECT_NEAR(*measured.step_seconds, 4.584, 0.01);
-  EXPECT_EQ(measured.from, "mfu_pct, as flops_def counts FLOPs");
+  EXPECT_EQ(measured.from, "mfu_pct, FLOPs as flops_def counts them");
   ASSERT_OK_AND_ASSIGN(const CsvTable bare, Table(",dtype,mfu_pct", ",bf16,50"));
-  EXPECT_FALSE(ReadTrainingMeasurement(CsvCells(bare, bare.rows[0]), run).ok());
+  ASSERT_OK_AND_ASSIGN(const TrainingMeasurement usual, ReadTrainingMeasurement(CsvCells(bare, bare.rows[0]), run));
+  EXPECT_EQ(*usual.step_seconds, *measured.step_seconds);
+  EXPECT_EQ(usual.from, "mfu_pct, FLOPs taken for 6 N + 12 L h s a token");
+  // A rate of the hardware counts the forward pass twice, of three, where layers are recomputed.
+  ASSERT_OK_AND_ASSIGN(const CsvTable hardware, Table(",dtype,tflops_per_gpu,hfu_pct,recompute", ",bf16,156,50,full"));
+  const CsvCells again(hardware, hardware.rows[0]);
+  ASSERT_OK_AND_ASSIGN(const TrainingRun recomputed, ReadTrainingRun(again, {}));
+  ASSERT_OK_AND_ASSIGN(const TrainingMeasurement rate, ReadTrainingMeasurement(again, recomputed));
+  EXPECT_NEAR(*rate.step_seconds, 4.584 * 4 / 3, 0.01);
+}
+
+// 64 rows at 8 a second, or at 1 a second on each of 8 devices.
+TEST(TrainingWordsTest, RowsASecondAreARate) {
+  for (const std::string column : {",samples_per_s", ",samples_per_s_per_gpu"}) {
+    ASSERT_OK_AND_ASSIGN(const CsvTable table, Table(column, column == ",samples_per_s" ? ",8" : ",1"));
+    const CsvCells cells(table, table.rows[0]);
+    ASSERT_OK_AND_ASSIGN(const TrainingRun run, ReadTrainingRun(cells, {}));
+    ASSERT_OK_AND_ASSIGN(const TrainingMeasurement measured, ReadTrainingMeasurement(cells, run));
+    EXPECT_EQ(measured.step_seconds, 8.0);
+  }
+}
+
+// Rows named NeMo's are of Transformer Engine as those are that name it; not on A100, nor AutoModel's.
+TEST(TrainingWordsTest, NamesOfFrameworks) {
+  const auto engine = [](const std::string& device, const std::string& options, const std::string& dtype) {
+    const auto table = ParseCsv(
+        absl::StrCat("model,gpu_type,other_opts,dtype\nLlama 2 7B,", device, ",", options, ",", dtype, "\n"), "t.csv");
+    return FrameworkOf(CsvCells(*table, table->rows[0]), 4096);
+  };
+  EXPECT_TRUE(engine("H100", "NeMo 24.07", "bf16").nemo_recipes);
+  EXPECT_TRUE(engine("H100", "Megatron-Bridge", "bf16").nemo_recipes);
+  EXPECT_FALSE(engine("A100", "NeMo 22.08", "bf16").nemo_recipes);
+  EXPECT_FALSE(engine("H100", "NeMo AutoModel", "bf16").nemo_recipes);
+  EXPECT_TRUE(engine("H100", "Megatron-LM", "fp8").transformer_engine);
+  EXPECT_FALSE(engine("H100", "Megatron-LM", "bf16").transformer_engine);
+  EXPECT_FALSE(engine("H100", "NVIDIA DeepLearningExamples", "fp16").fused_attention);
+}
+
+// GPT-3's 2^21 tokens for 7 billion parameters are 1024 rows of 2048: 8.3 on each of 124 replicas, taken for 8.
+TEST(TrainingWordsTest, BatchesThatDoNotDivide) {
+  EXPECT_EQ(DefaultBatch(7e9, 2048, 124), 8 * 124);
+  EXPECT_EQ(DefaultBatch(7e9, 2048, 64), 1024);
+  EXPECT_EQ(NearMultiple(1538, 48), 1536);
+  EXPECT_EQ(NearMultiple(64, 8), 64);
+  EXPECT_EQ(NearMultiple(60, 8), 0);
+  ASSERT_OK_AND_ASSIGN(const CsvTable table,
+                       ParseCsv("model,gpu_type,gpus,tp,pp,dp,global_batch_seqs,micro_batch_seqs\n"
+                                "Llama 2 7B,A100,8,1,1,8,130,4\n",
+                                "t.csv"));
+  ASSERT_OK_AND_ASSIGN(const TrainingRun run, ReadTrainingRun(CsvCells(table, table.rows[0]), {}));
+  EXPECT_EQ(run.training.batch, 128);
+  EXPECT_THAT(run.approximations, Contains("global_batch_seqs 128, a multiple of 32"));
 }
 
 // Both matrices of words counted: 18.9 million in the layers and 2 x 25.8 million are 70 million without gates.
