@@ -1,9 +1,15 @@
-// compare: a predicted step against a measured one, instruction by instruction.
+// compare: a predicted step against a measured one, instruction by instruction; or two plans.
 #include <string>
+#include <utility>
+#include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "ir/status.h"
 #include "tools/command.h"
 #include "tools/files.h"
+#include "tools/plan_comparison.h"
+#include "tools/plan_file.h"
+#include "tools/session.h"
 #include "tools/trace_comparison.h"
 
 namespace meshwright {
@@ -14,8 +20,10 @@ constexpr size_t kMostTraceBytes = size_t{1} << 30;
 Command CompareCommand() {
   return {
       .name = "compare",
-      .summary = "Joins a simulated and a measured trace of one program and shows where they differ most.",
-      .arguments = "SIM.json RUN.json",
+      .summary =
+          "Joins a simulated and a measured trace of one program and shows where they differ most; or sets two "
+          "plans beside each other.",
+      .arguments = "SIM.json RUN.json | A.yaml B.yaml",
       .num_arguments = 2,
       .example = {"plan models/configs/oracle_b.yaml", "simulate plan.yaml --trace=sim.json",
                   "run plan.yaml --trace=run.json", "compare sim.json run.json"},
@@ -23,17 +31,34 @@ Command CompareCommand() {
   };
 }
 
-absl::StatusOr<NamedTrace> ReadTrace(const std::string& path) {
-  MESHWRIGHT_ASSIGN_OR_RETURN(const std::string json, ReadFile(path, kMostTraceBytes));
-  return ParseNamedTrace(json, path);
+absl::StatusOr<PlanComparison> CompareAsPlans(const SourceFile& a, const SourceFile& b) {
+  MESHWRIGHT_ASSIGN_OR_RETURN(const Plan plan, ParsePlan(a));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const Plan other, ParsePlan(b));
+  return ComparePlans({a.path, b.path}, plan, other);
 }
 
 absl::Status RunCompare(const Flags& flags) {
   constexpr absl::string_view kFormats[] = {"text", "json"};
   MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<size_t> format, flags.Choice("format", kFormats));
   MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t worst, flags.IntOr("worst", 10, 1, 1'000'000));
-  MESHWRIGHT_ASSIGN_OR_RETURN(const NamedTrace simulated, ReadTrace(flags.arguments()[0]));
-  MESHWRIGHT_ASSIGN_OR_RETURN(const NamedTrace measured, ReadTrace(flags.arguments()[1]));
+  std::vector<SourceFile> files;
+  for (const std::string& path : flags.arguments()) {
+    MESHWRIGHT_ASSIGN_OR_RETURN(std::string text, ReadFile(path, kMostTraceBytes));
+    files.push_back({path, std::move(text)});
+  }
+  const bool is_plan = IsPlan(files[0].text);
+  if (is_plan != IsPlan(files[1].text)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(files[is_plan ? 0 : 1].path, " is a plan, ", files[is_plan ? 1 : 0].path,
+                     " is none; wanted two plans, or a simulated and a measured timeline (simulate and run --trace)"));
+  }
+  if (is_plan) {
+    MESHWRIGHT_ASSIGN_OR_RETURN(const PlanComparison plans, CompareAsPlans(files[0], files[1]));
+    Print(format == 1 ? ToText(ToJson(plans)) : ToText(plans));
+    return absl::OkStatus();
+  }
+  MESHWRIGHT_ASSIGN_OR_RETURN(const NamedTrace simulated, ParseNamedTrace(files[0].text, files[0].path));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const NamedTrace measured, ParseNamedTrace(files[1].text, files[1].path));
   MESHWRIGHT_ASSIGN_OR_RETURN(const Comparison comparison, Compare(simulated, measured));
   Print(format == 1 ? ToText(ToJson(comparison)) : ToText(comparison, static_cast<size_t>(worst)));
   return absl::OkStatus();
