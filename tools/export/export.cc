@@ -6,6 +6,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "ir/status.h"
+#include "ir/text.h"
 #include "tools/command.h"
 #include "tools/exit_code.h"
 #include "tools/export/writers.h"
@@ -30,7 +31,7 @@ Command ExportCommand() {
 absl::Status RunExport(const Flags& flags) {
   std::vector<absl::string_view> names;
   for (const Trainer& trainer : kTrainers) names.push_back(trainer.name);
-  if (!flags.Has("to")) return Flags::Wrong("to", absl::InvalidArgumentError("found nothing, wanted a trainer"));
+  if (!flags.Has("to")) return Flags::Wrong("to", WrongInput("nothing", absl::StrCat("one of ", ListNames(names))));
   MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<size_t> to, flags.Choice("to", names));
   const std::string out = flags.Has("out") ? flags.Text("out") : "-";
   MESHWRIGHT_RETURN_IF_ERROR(CheckWritable(out));

@@ -14,11 +14,13 @@
 namespace meshwright {
 namespace {
 
-// "Et*2|t*3|t*3|t*2L": parts of the pipeline, with the embedding and the loss.
+// "Et*2|t*3|t*3|t*2L": parts of the pipeline, with the embedding and the loss; "E|t*5|t*5|L" with no layers at the
+// ends.
 std::string LayoutOf(const Recipe& recipe) {
   std::vector<std::string> parts;
   for (size_t i = 0; i < recipe.layers.size(); ++i) {
-    parts.push_back(absl::StrCat(i == 0 ? "E" : "", "t*", recipe.layers[i], i + 1 == recipe.layers.size() ? "L" : ""));
+    const std::string layers = recipe.layers[i] > 0 ? absl::StrCat("t*", recipe.layers[i]) : "";
+    parts.push_back(absl::StrCat(i == 0 ? "E" : "", layers, i + 1 == recipe.layers.size() ? "L" : ""));
   }
   return absl::StrJoin(parts, "|");
 }
@@ -98,6 +100,10 @@ void AddParallelism(const Recipe& recipe, Options& out) {
     out.Add("--use-megatron-fsdp");
     out.Add("--data-parallel-sharding-strategy", "optim_grads_params");
     out.Add("--ckpt-format", "fsdp_dtensor");  // the only one that Megatron-FSDP starts with
+    // Its user guide's required and recommended configurations, 2025 and 2026: whole weights that no device holds are
+    // not made on one first.
+    out.Add("--no-gradient-accumulation-fusion");
+    out.Add("--init-model-with-meta-device");
   }
   if (recipe.shard_optimizer) out.Add("--use-distributed-optimizer");
   if (recipe.data * recipe.context > 1) {

@@ -23,6 +23,15 @@ bool SameRules(const Strategy& a, const Strategy& b) {
   return a.mesh == b.mesh && std::equal(a.rules.begin(), a.rules.end(), b.rules.begin(), b.rules.end(), same);
 }
 
+// Rows over all ranks and nothing else, on whatever axes: what the modes make that do not plan.
+bool SplitsRowsAlone(const Strategy& strategy) {
+  const bool rows = std::all_of(strategy.rules.begin(), strategy.rules.end(), [&](const LabelRule& rule) {
+    return (rule.label == "b" || rule.label == "c") && strategy.mesh.SizeOf(rule.axes) == strategy.mesh.num_ranks();
+  });
+  return rows && !strategy.rules.empty() && strategy.stages == 1 && strategy.ops.empty() &&
+         !strategy.parallel_optimizer && strategy.own_parameters.empty();
+}
+
 // The layers of each part as the strategy deals them: as it says, or evenly, the first parts one more.
 std::vector<int64_t> LayersOf(const Strategy& strategy, int64_t layers) {
   if (!strategy.layers_per_stage.empty()) return strategy.layers_per_stage;
@@ -66,7 +75,8 @@ absl::StatusOr<Recipe> RecipeOf(const Plan& plan) {
   recipe.expert_groups = strategy.expert_groups;
   recipe.spread_experts = std::any_of(strategy.rules.begin(), strategy.rules.end(),
                                       [](const LabelRule& rule) { return rule.label == "x"; });
-  recipe.data = DegreeOf(strategy.mesh, "dp") * recipe.expert;
+  const bool rows_alone = SplitsRowsAlone(strategy);
+  recipe.data = rows_alone ? strategy.mesh.num_ranks() : DegreeOf(strategy.mesh, "dp") * recipe.expert;
   recipe.tensor = DegreeOf(strategy.mesh, "tp") * DegreeOf(strategy.mesh, "again");
   recipe.context = DegreeOf(strategy.mesh, "cp");
   recipe.exchange = strategy.context;
@@ -86,6 +96,11 @@ absl::StatusOr<Recipe> RecipeOf(const Plan& plan) {
   recipe.shard_parameters = strategy.shard_parameters;
   recipe.bucket_elements = strategy.bucket.raw() / SizeOf(strategy.gradient_dtype).raw();
 
+  if (strategy.optimizer_shard_size > 1) {
+    return absl::UnimplementedError(
+        "the plan's strategy has optimizer_shard_size, groups of replicas that share the optimizer, which is not "
+        "written for trainers yet; plan without it");
+  }
   const Degrees degrees = {.data = recipe.data,
                            .tensor = recipe.tensor,
                            .pipeline = recipe.pipeline,
@@ -97,7 +112,8 @@ absl::StatusOr<Recipe> RecipeOf(const Plan& plan) {
                            .exchange = recipe.exchange,
                            .microbatch = std::max<int64_t>(recipe.microbatch, 1)};
   const absl::StatusOr<Strategy> meant = FromDegrees(problem, degrees);
-  if (!meant.ok() || !SameRules(*meant, strategy) || meant->microbatches != strategy.microbatches ||
+  recipe.sums_gradients = strategy.gradient_scale != 1 && !strategy.gradients_mean;
+  if (!meant.ok() || !(rows_alone || SameRules(*meant, strategy)) || meant->microbatches != strategy.microbatches ||
       !strategy.ops.empty() || !strategy.recompute_ops.empty()) {
     return absl::UnimplementedError(
         "the plan's strategy is not one of data, tensor, pipeline, context and expert parallelism alone, which is all "

@@ -38,6 +38,10 @@ absl::Status CheckCommon(absl::string_view trainer, const Recipe& recipe, std::v
         "repeats both",
         recipe.model.kv_heads, recipe.tensor, trainer));
   }
+  if (recipe.sums_gradients) {
+    differences.push_back(absl::StrCat(trainer, " takes the mean of the ranks' gradients, the plan their sum, ",
+                                       recipe.data, " times as much (gradients_mean: false)"));
+  }
   if (recipe.sequence_parallel && recipe.training.sequence % recipe.tensor != 0) {
     return HasNo(trainer, absl::StrCat("sequence of ", recipe.training.sequence, " tokens over ", recipe.tensor),
                  "--nosequence_parallel");

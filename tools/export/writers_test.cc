@@ -17,6 +17,7 @@
 #include "ir/testing.h"
 #include "nlohmann/json.hpp"
 #include "planner/search/degrees.h"
+#include "planner/search/search.h"
 #include "tools/session.h"
 
 namespace meshwright {
@@ -129,6 +130,10 @@ TEST(MegatronTest, SplitParametersWantTheirCheckpointsAndMoreThanOneConnection) 
   EXPECT_THAT(fsdp.text, HasSubstr("\nunset CUDA_DEVICE_MAX_CONNECTIONS\n"));
   EXPECT_EQ(OptionsOf(fsdp.text).at("--ckpt-format"), "fsdp_dtensor");
   EXPECT_EQ(OptionsOf(fsdp.text).at("--data-parallel-sharding-strategy"), "optim_grads_params");
+  for (const char* const option : {"--no-gradient-accumulation-fusion", "--init-model-with-meta-device"}) {
+    EXPECT_EQ(OptionsOf(fsdp.text).count(option), 1u) << option;
+    EXPECT_EQ(OptionsOf(ddp.text).count(option), 0u) << option;
+  }
 }
 
 TEST(MegatronTest, UnevenStagesAreALayout) {
@@ -136,6 +141,44 @@ TEST(MegatronTest, UnevenStagesAreALayout) {
   ASSERT_OK_AND_ASSIGN(const Plan plan, PlanOf(kGpt, {.data = 4, .pipeline = 4, .microbatch = 1}));
   ASSERT_OK_AND_ASSIGN(const Exported exported, ToMegatron(plan));
   EXPECT_EQ(OptionsOf(exported.text).at("--pipeline-model-parallel-layout"), "'Et*2|t*2|t*1|t*1L'");
+}
+
+// The modes that do not plan split rows over a mesh of prime axes: 2 x 2 x 2 x 2 ranks are 16 replicas.
+TEST(MegatronTest, DataParallelismByModeIsDataParallelism) {
+  for (const char* const mode : {"--mode=data_parallel", "--mode=hybrid_parallel"}) {
+    ASSERT_OK_AND_ASSIGN(const Flags flags, Flags::Parse(StrategyFlags(), std::vector<std::string>{mode}));
+    Plan plan;
+    ASSERT_OK_AND_ASSIGN(plan.session, OpenModel({"m.yaml", kGpt}, flags));
+    ASSERT_OK_AND_ASSIGN(const SearchResult found, Search(plan.session.problem, SearchOptions{}));
+    plan.strategy = found.ranked.front().strategy;
+    EXPECT_FALSE(plan.strategy.mesh.Find("dp").valid());
+    ASSERT_OK_AND_ASSIGN(const Exported exported, ToMegatron(plan));
+    const std::map<std::string, std::string> o = OptionsOf(exported.text);
+    EXPECT_EQ(NumberOf(o, "--tensor-model-parallel-size"), 1);
+    EXPECT_EQ(NumberOf(o, "--pipeline-model-parallel-size"), 1);
+    EXPECT_EQ(NumberOf(o, "--micro-batch-size"), 3) << "48 rows on 16 ranks";
+    EXPECT_THAT(exported.differences, ElementsAre(HasSubstr("the plan their sum, 16 times as much")));
+  }
+}
+
+// As Megatron counts embedding and loss as layers: 6 layers on 4 stages of which the ends have none.
+TEST(MegatronTest, EndsWithoutLayers) {
+  ASSERT_OK_AND_ASSIGN(Plan plan, PlanOf(Llama(), {.data = 4, .pipeline = 4, .microbatch = 1}));
+  plan.strategy.layers_per_stage = {0, 3, 3, 0};
+  ASSERT_OK_AND_ASSIGN(const Exported exported, ToMegatron(plan));
+  EXPECT_EQ(OptionsOf(exported.text).at("--pipeline-model-parallel-layout"), "'E|t*3|t*3|L'");
+  ASSERT_OK_AND_ASSIGN(const Exported torchtitan, ToTorchtitan(plan));
+  EXPECT_THAT(torchtitan.text, HasSubstr("= parts_of([0, 3, 3, 0])\n"));
+}
+
+TEST(MegatronTest, GroupsOfReplicasAreNotLeftOutInSilence) {
+  ASSERT_OK_AND_ASSIGN(Plan plan, PlanOf(Llama(), {.data = 16, .microbatch = 1}, {"--shard_parameters"}));
+  plan.strategy.optimizer_shard_size = 8;
+  for (const Trainer& trainer : kTrainers) {
+    if (trainer.name == "mindspore") continue;
+    EXPECT_THAT(trainer.write(plan).status(),
+                StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("optimizer_shard_size")));
+  }
 }
 
 TEST(MegatronTest, ChunksAreVirtualStages) {
