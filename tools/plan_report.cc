@@ -196,6 +196,26 @@ std::string ShowMemory(const Prediction& p) {
   return text;
 }
 
+// Memory is predicted within 3 to 4 % (the median of each table of docs/accuracy.md): whoever has less than that free
+// may run out. REQUIRES: `ranked` is not empty.
+std::string ShowTightness(const std::vector<Candidate>& ranked) {
+  constexpr double kUsualError = 0.04;
+  const auto free = [](const Prediction& p) { return static_cast<double>((p.capacity - p.peak).raw()); };
+  const auto is_tight = [&](const Candidate& c) {
+    return free(c.prediction) < kUsualError * static_cast<double>(c.prediction.capacity.raw());
+  };
+  const Prediction& best = ranked[0].prediction;
+  if (!is_tight(ranked[0])) return "";
+  std::string text =
+      absl::StrFormat("less than %.0f %% is free, by which predictions of memory are usually off;", kUsualError * 100);
+  const auto roomy = std::find_if_not(ranked.begin(), ranked.end(), is_tight);
+  if (roomy == ranked.end()) return WrappedWords(absl::StrCat(text, " a smaller --memory makes a plan with room"));
+  const Prediction& p = roomy->prediction;
+  return WrappedWords(absl::StrFormat("%s row %d below leaves %s and takes %.2f %% longer", text,
+                                      roomy - ranked.begin() + 1, ShowBytes(p.capacity - p.peak),
+                                      (ToSeconds(p.step) / ToSeconds(best.step) - 1) * 100));
+}
+
 // --- the others ------------------------------------------------------------------------------------------------------
 
 // The uses of time in which two predictions differ most: "recompute +2.1 s, pipeline bubble -0.8 s".
@@ -439,7 +459,8 @@ std::string ToText(const PlanReport& report) {
   std::string text = absl::StrCat(problem.name, ": ", ShowCount(report.num_parameters), " parameters, ",
                                   ShowBatch(problem), " a step\n", Cut(ToText(problem.cluster)), "\n");
   absl::StrAppend(&text, ShowStrategy(report), "\n", ShowSpeed(report), "\n", ShowTimes(prediction), "\n",
-                  ShowMemory(prediction), "\n", ShowRanking(report), "\n", ShowSearch(report.result));
+                  ShowMemory(prediction), ShowTightness(report.result.ranked), "\n", ShowRanking(report), "\n",
+                  ShowSearch(report.result));
   const std::vector<std::string> estimates = Estimates(problem.cluster);
   if (!estimates.empty()) absl::StrAppend(&text, "\n", Wrapped("estimated, not measured: ", estimates));
   return WithoutTrailingSpaces(std::move(text));

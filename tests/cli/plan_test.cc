@@ -51,6 +51,24 @@ void ExpectPrediction(const Json& predicted) {
   EXPECT_EQ(bytes, predicted.at("peak_memory_bytes").get<int64_t>());
 }
 
+// GPT-2 on a device of just what the plan takes of its memory, and a little: rows with more free are named.
+TEST(PlanTest, SaysWhenLessMemoryIsFreeThanPredictionsAreOff) {
+  const std::vector<std::string> args = {"models/configs/gpt2_124m.yaml", "--out=", "--device=h100-sxm", "--devices=8"};
+  const auto with = [&](const std::string& more) {
+    std::vector<std::string> all = args;
+    all.push_back(more);
+    return RunTool("plan", all);
+  };
+  const Json report = Json::parse(with("--format=json").out);
+  const int64_t peak = report.at("predicted").at("peak_memory_bytes").get<int64_t>();
+  EXPECT_THAT(with("--memory=80GB").out, Not(HasSubstr("predictions of memory are usually off")));
+  // 2 % are free; what the driver keeps of a device is less than that.
+  const ToolResult tight = with(absl::StrCat("--memory=", peak / 98 * 100 + (int64_t{1} << 29), "B"));
+  ASSERT_EQ(tight.exit_code, 0) << tight.err;
+  EXPECT_THAT(tight.out, HasSubstr("  less than 4 % is free, by which predictions of memory are usually off;"));
+  for (const absl::string_view line : absl::StrSplit(tight.out, '\n')) EXPECT_LE(line.size(), 80u) << line;
+}
+
 TEST(PlanTest, TextStaysInEightyColumnsAndSaysWhy) {
   const ToolResult result = RunTool("plan", {kTiny, "--out="});
   ASSERT_EQ(result.exit_code, 0) << result.err;
