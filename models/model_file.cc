@@ -61,7 +61,14 @@ absl::Status CheckDatasetTuples(const NodeRef& in, const Parallel& parallel, con
 
 // Of a decoder whose file says no type; `of_checkpoint` may be missing.
 absl::Status SetType(const NodeRef& of_checkpoint, ModelFile& file) {
-  if (file.document.root()["training"]["dtype"].present()) return absl::OkStatus();
+  if (file.document.root()["training"]["dtype"].present()) {
+    if (file.training.dtype == DType::kFloat8) {
+      file.notices.push_back(
+          "training.dtype float8: parameters and activations are in 8 bits, too, where trainers only multiply in "
+          "them; time and memory are bounds of what that gains");
+    }
+    return absl::OkStatus();
+  }
   if (!of_checkpoint.present() || of_checkpoint.is_null()) {
     file.notices.push_back("training.dtype is not given: float32 unless --precision says otherwise");
     return absl::OkStatus();

@@ -231,8 +231,17 @@ TEST(ModelFileTest, ATypeThatNobodyGivesIsTheCheckpoints) {
   }
   ASSERT_OK_AND_ASSIGN(const ModelFile none, ParseModelFile(text, "m.yaml", config("\"torch_dtype\": null")));
   EXPECT_EQ(none.training.dtype, DType::kFloat32);
-  EXPECT_THAT(ParseModelFile(text, "m.yaml", config("\"torch_dtype\": \"auto\"")),
-              StatusIs(absl::StatusCode::kInvalidArgument, "torch_dtype: found \"auto\", wanted one of float64, float32"));
+  EXPECT_THAT(
+      ParseModelFile(text, "m.yaml", config("\"torch_dtype\": \"auto\"")),
+      StatusIs(absl::StatusCode::kInvalidArgument, "torch_dtype: found \"auto\", wanted one of float64, float32"));
+}
+
+TEST(ModelFileTest, NoTrainerStoresAllInEightBits) {
+  ASSERT_OK_AND_ASSIGN(const ModelFile file,
+                       ParseModelFile("name: d\narchitecture: {decoder: {hidden: 16, layers: 4, heads: 2, vocab: 32}}\n"
+                                      "training: {batch: 2, sequence: 8, dtype: float8, optimizer: adamw}\n",
+                                      "m.yaml"));
+  EXPECT_THAT(file.notices, ElementsAre(HasSubstr("time and memory are bounds of what that gains")));
 }
 
 TEST(ModelFileTest, ASequenceFromOutsideTakesThePlaceOfTheFiles) {

@@ -1,9 +1,11 @@
 #include "models/training.h"
 
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "ir/status.h"
+#include "ir/text.h"
 
 namespace meshwright {
 namespace {
@@ -120,6 +122,17 @@ OpAttrs Optimizer::Attrs() const {
   return attrs;
 }
 
+absl::string_view DTypeNameOfShort(absl::string_view text) {
+  constexpr std::pair<absl::string_view, absl::string_view> kShorts[] = {
+      {"bf16", "bfloat16"}, {"fp16", "float16"},  {"half", "float16"}, {"fp32", "float32"},
+      {"fp64", "float64"},  {"tf32", "tfloat32"}, {"fp8", "float8"},
+  };
+  for (const auto& [brief, name] : kShorts) {
+    if (brief == text) return name;
+  }
+  return "";
+}
+
 absl::StatusOr<DType> ReadDType(const NodeRef& in, DType fallback, bool floating) {
   if (!in.present()) return fallback;
   std::vector<absl::string_view> names;
@@ -129,8 +142,10 @@ absl::StatusOr<DType> ReadDType(const NodeRef& in, DType fallback, bool floating
     names.push_back(row.name);
     dtypes.push_back(row.dtype);
   }
-  MESHWRIGHT_ASSIGN_OR_RETURN(const size_t index, in.AsChoice(names));
-  return dtypes[index];
+  const absl::StatusOr<size_t> index = in.AsChoice(names);
+  if (index.ok()) return dtypes[*index];
+  const absl::string_view meant = DTypeNameOfShort(in.text());
+  return meant.empty() ? index.status() : in.Error(QuoteForMessage(in.text()), meant);
 }
 
 absl::StatusOr<Training> ReadTraining(const NodeRef& in) {

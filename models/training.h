@@ -105,7 +105,11 @@ struct Training {
 absl::StatusOr<Training> ReadTraining(const NodeRef& in);
 
 // One of the element types. `floating` refuses integer types and bool.
+// What is short for one of them, "bf16", is told the name.
 absl::StatusOr<DType> ReadDType(const NodeRef& in, DType fallback, bool floating);
+
+// "bfloat16" for "bf16", and so on; "" for what is no short name.
+absl::string_view DTypeNameOfShort(absl::string_view text);
 
 }  // namespace meshwright
 

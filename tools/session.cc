@@ -179,6 +179,11 @@ absl::Status SetOptimizer(const ModelFile& file, Problem& problem) {
   const Parallel& parallel = file.parallel;
   problem.parallel_optimizer_threshold = parallel.parallel_optimizer_threshold;
   problem.optimizer_shard_size = parallel.optimizer_weight_shard_size;
+  if (file.is_decoder() && problem.optimizer_shard_size > 1) {
+    const NodeRef knobs = file.document.root()["parallel"], nested = knobs["parallel_optimizer_config"];
+    return (nested.present() ? nested : knobs)["optimizer_weight_shard_size"].Locate(StateError(
+        "all replicas of a decoder share what the parallel optimizer splits; groups of them are for operators"));
+  }
   // X18: on where users of operators say nothing; decoders accumulate whole gradients then, as Megatron does.
   const NodeRef config = file.document.root()["parallel"]["parallel_optimizer_config"];
   problem.gradient_accumulation_shard =
@@ -348,6 +353,10 @@ absl::StatusOr<Session> MakeSession(const SourceFile& source, ModelFile file, co
 
 absl::StatusOr<ModelChanges> ChangesFrom(const Flags& flags) {
   ModelChanges changes;
+  const absl::string_view meant = DTypeNameOfShort(flags.Text("precision"));
+  if (std::count(std::begin(kPrecisions), std::end(kPrecisions), meant) > 0) {
+    return Flags::Wrong("precision", WrongInput(QuoteForMessage(flags.Text("precision")), std::string(meant)));
+  }
   MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<size_t> precision, flags.Choice("precision", kPrecisions));
   if (precision.has_value()) changes.precision = DTypeFromName(kPrecisions[*precision]);
   MESHWRIGHT_ASSIGN_OR_RETURN(changes.batch, flags.Int("batch", 1, kMostDegree));

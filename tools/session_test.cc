@@ -110,6 +110,25 @@ TEST(SessionTest, ASequenceOfAFlagIsTheDecodersOwn) {
               StatusIs(kInvalid, "--sequence: found a model of operators, wanted a decoder"));
 }
 
+TEST(SessionTest, ShortNamesOfTypesAreToldTheLongOnes) {
+  EXPECT_THAT(Open(Decoder(), {"--precision=bf16"}),
+              StatusIs(kInvalid, "--precision: found \"bf16\", wanted bfloat16"));
+  EXPECT_THAT(Open(Decoder(), {"--precision=fp8"}), StatusIs(kInvalid, "wanted one of float32, float64, bfloat16"))
+      << "of which none is meant";
+  EXPECT_THAT(Open("name: d\ntraining: {dtype: fp16}\n"),
+              StatusIs(kInvalid, "m.yaml:2:19: training.dtype: found \"fp16\", wanted float16"));
+}
+
+// Replicas of a decoder are one axis of its mesh: groups of them left the optimizer whole, and said nothing.
+TEST(SessionTest, GroupsOfReplicasAreForOperators) {
+  for (const char* const knob :
+       {"optimizer_weight_shard_size: 2", "parallel_optimizer_config: {optimizer_weight_shard_size: 2}"}) {
+    EXPECT_THAT(Open(Decoder(absl::StrCat("enable_parallel_optimizer: true, ", knob))),
+                StatusIs(absl::StatusCode::kFailedPrecondition, "optimizer_weight_shard_size: "));
+  }
+  EXPECT_THAT(Open(Decoder("enable_parallel_optimizer: true, optimizer_weight_shard_size: -1")), IsOk());
+}
+
 TEST(SessionTest, AConfigOfHuggingFaceNeedsABatchAndASequence) {
   const std::string folder = absl::StrCat(testing::TempDir(), "/tiny-llama");
   std::filesystem::create_directories(folder);
