@@ -108,7 +108,7 @@ TEST(FrameworkTest, RandomNumbersOfDropout) {
   EXPECT_TRUE(Of({{"attention", "standard"}, {"other_opts", "Megatron-LM"}}).dropout);
   EXPECT_FALSE(Of({{"attention", "standard"}, {"other_opts", "GPT-NeoX"}}).dropout);
   EXPECT_FALSE(Of({{"attention", "standard"}, {"model", "LLaMA 7B"}}).dropout);
-  EXPECT_FALSE(Of({{"attention", "flash"}, {"other_opts", "Megatron-LM"}}).dropout);
+  EXPECT_FALSE(Of({{"attention", "flash"}}).dropout);
 }
 
 TEST(FrameworkTest, VersionsOfFlashAttention) {
@@ -155,6 +155,16 @@ TEST(FrameworkTest, MegatronsOwnLayersWithFlashAttention) {
   EXPECT_FALSE(Of({{"model", "Llama 2 7B"}, {"attention", "flash"}, {"other_opts", "Megatron-LM"}}).dropout);
   EXPECT_FALSE(Of({{"model", "GPT 4B"}, {"attention", "flash"}, {"other_opts", "Megatron-Core"}}).dropout);
   EXPECT_FALSE(Of({{"model", "GPT 4B"}, {"attention", "flash"}}).dropout);
+}
+
+// Of unfused softmax, 24 and 26 bytes a score.
+TEST(FrameworkTest, MegatronOfDeepSpeedsExamplesFusesNothing) {
+  const std::pair<std::string, std::string> plain = {"attention", "standard"};
+  for (const char* options :
+       {"Megatron-LM without operator fusion", "Megatron-LM of DeepSpeedExamples", "Megatron-LM v1.1.5"}) {
+    EXPECT_EQ(Of({plain, {"other_opts", options}}).host.scores, (EagerBytes{24, 26})) << options;
+  }
+  EXPECT_EQ(Of({plain, {"other_opts", "Megatron-LM with DeepSpeed"}}).host.scores, EagerBytes());
 }
 
 TEST(FrameworkTest, WhatCollectivesWaitForAndCopy) {

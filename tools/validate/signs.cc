@@ -73,6 +73,8 @@ constexpr Words kWords[] = {
     {kWholeGraphs, "other_opts", "full iteration graphs"},
     {kPartialGraphs, "other_opts", "partial graphs of attention"},
     {kUnfusedOperators, "other_opts", "without operator fusion|no operator fusion"},
+    // DeepSpeed's examples hold Megatron-LM of 2019, which fuses nothing, and 1.1.5, which fuses what it is told to.
+    {kUnfusedOperators, "other_opts", "deepspeedexamples|deepspeed examples|megatron-lm v1|megatron-lm-v1"},
     {kSequenceParallelOpen, "seq_parallel", "="},
     // What PyTorch calls asynchronous tensor parallelism.
     {kAsyncTensor, "other_opts", "async tp|async_tp|asynctp|tp_comm_overlap|userbuffers"},
