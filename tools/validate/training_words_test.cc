@@ -11,6 +11,7 @@
 #include "tools/validate/framework.h"
 #include "tools/validate/row_model.h"
 #include "tools/validate/run_problem.h"
+#include "tools/validate/signs.h"
 #include "tools/validate/training_measurement.h"
 #include "tools/validate/training_row.h"
 
@@ -227,12 +228,12 @@ TEST(TrainingWordsTest, NamesOfFrameworks) {
         absl::StrCat("model,gpu_type,other_opts,dtype\nLlama 2 7B,", device, ",", options, ",", dtype, "\n"), "t.csv");
     return FrameworkOf(CsvCells(*table, table->rows[0]), 4096);
   };
-  EXPECT_TRUE(engine("H100", "NeMo 24.07", "bf16").nemo_recipes);
-  EXPECT_TRUE(engine("H100", "Megatron-Bridge", "bf16").nemo_recipes);
-  EXPECT_FALSE(engine("A100", "NeMo 22.08", "bf16").nemo_recipes);
-  EXPECT_FALSE(engine("H100", "NeMo AutoModel", "bf16").nemo_recipes);
-  EXPECT_TRUE(engine("H100", "Megatron-LM", "fp8").transformer_engine);
-  EXPECT_FALSE(engine("H100", "Megatron-LM", "bf16").transformer_engine);
+  EXPECT_TRUE(engine("H100", "NeMo 24.07", "bf16").Is(Sign::kNemo));
+  EXPECT_TRUE(engine("H100", "Megatron-Bridge", "bf16").Is(Sign::kNemo));
+  EXPECT_FALSE(engine("A100", "NeMo 22.08", "bf16").Is(Sign::kNemo));
+  EXPECT_FALSE(engine("H100", "NeMo AutoModel", "bf16").Is(Sign::kNemo));
+  EXPECT_TRUE(engine("H100", "Megatron-LM", "fp8").Is(Sign::kTransformerEngine));
+  EXPECT_FALSE(engine("H100", "Megatron-LM", "bf16").Is(Sign::kTransformerEngine));
   EXPECT_FALSE(engine("H100", "NVIDIA DeepLearningExamples", "fp16").fused_attention);
 }
 
