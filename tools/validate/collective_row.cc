@@ -20,7 +20,6 @@
 #include "costmodel/nccl_tuner.h"
 #include "ir/status.h"
 #include "tools/measure/nccl_log.h"
-#include "tools/validate/columns.h"
 #include "tools/validate/interconnect.h"
 #include "tools/validate/row_model.h"
 #include "tools/validate/words.h"
@@ -51,25 +50,6 @@ constexpr CallInfo kCalls[] = {
 };
 static_assert(std::size(kCalls) == static_cast<size_t>(NcclCall::kHypercube) + 1);
 const CallInfo& InfoOf(NcclCall call) { return kCalls[static_cast<size_t>(call)]; }
-
-constexpr KnownColumn kColumns[] = {
-    {"collective", ColumnUnit::kText, "collective_op op operation coll collective_type primitive program test"},
-    {"gpu_type", ColumnUnit::kText, "gpu device device_name gpu_name gpu_model accelerator hardware"},
-    {"nodes", ColumnUnit::kText, "num_nodes n_nodes nnodes hosts num_hosts servers"},
-    {"gpus_per_node", ColumnUnit::kText, "gpus_node ppn ranks_per_node local_size devices_per_node nproc_per_node"},
-    {"ranks", ColumnUnit::kText, "world_size num_ranks n_ranks nranks num_gpus n_gpus ngpus gpus np devices"},
-    {"interconnect", ColumnUnit::kText, "network fabric links link topology transport"},
-    {"nccl_version", ColumnUnit::kText, "nccl"},
-    {"algo", ColumnUnit::kText, "algorithm nccl_algo"},
-    {"proto", ColumnUnit::kText, "protocol nccl_proto"},
-    {"dtype", ColumnUnit::kText, "type datatype data_type precision"},
-    {"size_bytes", ColumnUnit::kBytes, "message_size msg_size data_size buffer_size payload size message bytes"},
-    {"count", ColumnUnit::kText, "elements num_elements numel count_elements"},
-    {"time_us", ColumnUnit::kMicros,
-     "time avg_time mean_time median_time time_avg time_mean latency avg_latency mean_latency duration elapsed"},
-    {"busbw_gbps", ColumnUnit::kGigabytesPerSecond, "busbw bus_bw bus_bandwidth"},
-    {"algbw_gbps", ColumnUnit::kGigabytesPerSecond, "algbw alg_bw algo_bw algorithm_bandwidth"},
-};
 
 absl::StatusOr<int64_t> ElementBytes(const std::string& dtype) {
   struct Width {
@@ -203,8 +183,6 @@ absl::StatusOr<NcclCall> CallNamed(absl::string_view name) {
   }
   return CannotExpress("unknown collective", absl::StrCat(name, "; known are ", names));
 }
-
-CsvTable WithCollectiveColumns(CsvTable table) { return WithKnownColumns(std::move(table), kColumns); }
 
 absl::StatusOr<CollectiveRow> ReadCollectiveRow(const CsvCells& cells, const RowOverrides& overrides) {
   CollectiveRow row;

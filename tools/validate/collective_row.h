@@ -62,9 +62,6 @@ struct CollectiveRow {
   std::vector<std::string> defaults, approximations;  // the same
 };
 
-// A table with its columns under their known names (columns.h).
-CsvTable WithCollectiveColumns(CsvTable table);
-
 // Reads one row of such a table. Errors of CannotExpress, and of damaged cells.
 absl::StatusOr<CollectiveRow> ReadCollectiveRow(const CsvCells& cells, const RowOverrides& overrides);
 

@@ -9,6 +9,7 @@
 #include "gtest/gtest.h"
 #include "ir/testing.h"
 #include "tools/validate/csv.h"
+#include "tools/validate/table_columns.h"
 
 namespace meshwright {
 namespace {

@@ -18,8 +18,8 @@
 #include "ir/status.h"
 #include "nlohmann/json.hpp"
 #include "tools/validate/collective_row.h"
-#include "tools/validate/columns.h"
 #include "tools/validate/row_model.h"
+#include "tools/validate/table_columns.h"
 #include "tools/validate/training_row.h"
 #include "tools/validate/training_table.h"
 
@@ -29,26 +29,6 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 std::string Lower(const CsvCells& cells, absl::string_view column) { return absl::AsciiStrToLower(cells.Text(column)); }
-
-constexpr KnownColumn kKernelColumns[] = {
-    {"gpu_type", ColumnUnit::kText, "gpu device device_name gpu_name gpu_model accelerator hardware"},
-    {"dtype", ColumnUnit::kText, "precision datatype data_type type"},
-    {"head_dim", ColumnUnit::kText, "headdim hdim head_size d_head dhead d"},
-    {"seq_len", ColumnUnit::kText, "seqlen sequence_length seqlen_q q_len seq s"},
-    {"kv_len", ColumnUnit::kText, "seqlen_k seqlen_kv kv_seq_len"},
-    {"batch", ColumnUnit::kText, "batch_size bsz bs b"},
-    {"heads", ColumnUnit::kText, "num_heads n_heads nheads q_heads num_q_heads hq h"},
-    {"kv_heads", ColumnUnit::kText, "num_kv_heads n_kv_heads nheads_kv hkv"},
-    {"causal", ColumnUnit::kText, "is_causal mask attn_mask mask_type"},
-    {"pass", ColumnUnit::kText, "direction mode phase"},
-    {"impl", ColumnUnit::kText, "implementation backend provider"},
-    {"time_ms", ColumnUnit::kMillis,
-     "time avg_time mean_time median_time median mean latency avg_latency mean_latency duration runtime elapsed"},
-    {"tflops", ColumnUnit::kTeraflops, "tflop_s tflops_s tflops_per_s throughput performance perf"},
-};
-// The rate in other units, where the column's name is the unit.
-constexpr KnownColumn kRateColumns[] = {{"gflops", ColumnUnit::kText, "gflop_s gflops_s gflops_per_s"},
-                                        {"pflops", ColumnUnit::kText, "pflop_s pflops_s pflops_per_s"}};
 
 absl::StatusOr<int64_t> Needed(const CsvCells& cells, absl::string_view column) {
   MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<int64_t> value, cells.Int(column, 1));
@@ -370,8 +350,7 @@ Json ErrorsJson(const ErrorSummary& errors) {
 }  // namespace
 
 absl::StatusOr<PriceTableResult> PriceKernelTable(const CsvTable& table, const RowOverrides& overrides) {
-  const CsvTable known = WithKnownColumns(WithKnownColumns(table, kKernelColumns), kRateColumns);
-  return PriceTable(known, overrides, PriceKernelRow);
+  return PriceTable(WithKernelColumns(table), overrides, PriceKernelRow);
 }
 
 absl::StatusOr<PriceTableResult> PriceCollectiveTable(const CsvTable& table, const RowOverrides& overrides) {

@@ -6,7 +6,7 @@
 // are empty: dtype bf16 (fp16 where the device has no other), kv_heads as heads, kv_len as seq_len, causal no, pass
 // forward, impl the kernel that the device runs. Collectives: collective, size_bytes as nccl-tests count it (else count
 // and dtype), ranks, nodes, gpus_per_node (two of the three); time_us, else busbw_gbps or algbw_gbps. Other names and
-// units of these columns: columns.h; what a row of collectives may hold: collective_row.h.
+// units of these columns: columns.h and table_columns.cc; what a row of collectives may hold: collective_row.h.
 //
 // Thread safety: plain values, pure functions.
 #ifndef MESHWRIGHT_TOOLS_VALIDATE_PRICE_TABLE_H_

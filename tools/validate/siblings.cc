@@ -4,10 +4,10 @@
 #include <cmath>
 #include <vector>
 
+#include "tools/validate/table_columns.h"
+
 namespace meshwright {
 namespace {
-
-constexpr absl::string_view kLayoutColumns[] = {"tp", "pp", "dp", "cp", "vpp", "micro_batch_seqs"};
 
 // An integer from 1; nothing for an empty cell, or a damaged one, which costs its own row.
 std::optional<int64_t> IntOf(const CsvCells& cells, absl::string_view column) {
@@ -37,15 +37,9 @@ int64_t HeadsOfSibling(const CsvCells& cells, int64_t hidden, double layers, int
   return found;
 }
 
-bool IsLayoutColumn(absl::string_view column) {
-  return std::find(std::begin(kLayoutColumns), std::end(kLayoutColumns), column) != std::end(kLayoutColumns);
-}
-
 std::optional<CsvCells> SiblingWithLayout(const CsvCells& cells) {
   const auto batch = IntOf(cells, "global_batch_seqs"), devices = IntOf(cells, "gpus");
-  const bool open = std::all_of(std::begin(kLayoutColumns), std::end(kLayoutColumns),
-                                [&](absl::string_view column) { return cells.Text(column).empty(); });
-  if (!open || !batch.has_value() || !devices.has_value()) return std::nullopt;
+  if (!LentColumnsAreEmpty(cells) || !batch.has_value() || !devices.has_value()) return std::nullopt;
   std::optional<CsvCells> found;
   double least = 1e30;
   for (const CsvCells& row : cells.Others()) {

@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <optional>
 
-#include "absl/strings/string_view.h"
 #include "tools/validate/csv.h"
 
 namespace meshwright {
@@ -15,11 +14,8 @@ namespace meshwright {
 // Heads of the row of the same hidden size and nearest in layers, of those that split over `tensor` ranks. 0: none.
 int64_t HeadsOfSibling(const CsvCells& cells, int64_t hidden, double layers, int64_t tensor);
 
-// Whether a column says how a model is split: tp, pp, dp, cp, vpp, micro_batch_seqs.
-bool IsLayoutColumn(absl::string_view column);
-
-// Of a row whose layout columns are empty: the row of the same model on as many of the same devices, for the same task,
-// that has a layout which divides this row's batch; of several the first of those nearest in batch.
+// Of a row whose columns of layout are empty (IsLentColumn): the row of the same model on as many of the same devices,
+// for the same task, that has a layout which divides this row's batch; of several the first of those nearest in batch.
 std::optional<CsvCells> SiblingWithLayout(const CsvCells& cells);
 
 }  // namespace meshwright

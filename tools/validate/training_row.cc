@@ -22,6 +22,7 @@
 #include "tools/validate/sharding_text.h"
 #include "tools/validate/siblings.h"
 #include "tools/validate/signs.h"
+#include "tools/validate/table_columns.h"
 #include "tools/validate/words.h"
 
 namespace meshwright {
@@ -111,7 +112,7 @@ class RunReader {
 
   // An integer from 1, or what to take for an empty cell.
   absl::StatusOr<int64_t> Size(absl::string_view column, int64_t fallback, bool say = true) {
-    const CsvCells& cells = IsLayoutColumn(column) ? LayoutCells() : cells_;
+    const CsvCells& cells = IsLentColumn(column) ? LayoutCells() : cells_;
     MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<int64_t> value, cells.Int(column, 1));
     if (value.has_value()) return *value;
     if (say) run_.defaults.push_back(absl::StrCat(column, " ", fallback));

@@ -18,31 +18,12 @@
 #include "tools/validate/framework_memory.h"
 #include "tools/validate/row_model.h"
 #include "tools/validate/run_problem.h"
+#include "tools/validate/table_columns.h"
 #include "tools/validate/training_columns.h"
 #include "tools/validate/training_row.h"
 
 namespace meshwright {
 namespace {
-
-// Equal for rows that differ in layout only.
-std::string GroupKey(const CsvCells& cells) {
-  std::string key;
-  for (const char* column :
-       {"model", "layers", "hidden", "ffn", "heads", "kv_heads", "vocab", "seq_len", "global_batch_seqs", "dtype",
-        "gpu_type", "gpu_mem_gb", "gpus", "interconnect", "recompute", "attention", "compile", "other_opts"}) {
-    absl::StrAppend(&key, cells.Text(column), "\x1f");
-  }
-  return key;
-}
-
-std::string LayoutKey(const CsvCells& cells) {
-  std::string key;
-  for (const char* column :
-       {"tp", "pp", "vpp", "dp", "cp", "ep", "etp", "zero_fsdp", "seq_parallel", "micro_batch_seqs", "grad_accum"}) {
-    absl::StrAppend(&key, cells.Text(column), "\x1f");
-  }
-  return key;
-}
 
 using Json = nlohmann::ordered_json;
 
@@ -286,7 +267,7 @@ absl::StatusOr<TrainingTableResult> PredictTrainingTable(const CsvTable& given, 
       out.skipped = absl::StrCat("damaged row: ", row.damaged);
       continue;
     }
-    out.group = GroupKey(cells);
+    out.group = RunKey(cells);
     out.layout = LayoutKey(cells);
     out.model = absl::StrCat(cells.Text("model"), ", ", cells.Text("gpus"), " x ", cells.Text("gpu_type"));
     const auto skip = [&](const absl::Status& status) {
