@@ -1,6 +1,8 @@
 #include "planner/schedule.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -180,15 +182,63 @@ std::vector<Pass> DualPipe(int64_t stage, int64_t stages, int64_t microbatches) 
   return passes;
 }
 
+// All forward passes, then all backward ones.
+std::vector<Pass> Gpipe(int64_t, int64_t stages, int64_t microbatches, int64_t chunks) {
+  return ForwardsAhead(microbatches * chunks, InGroups(PassKind::kForward, stages, microbatches, chunks),
+                       InGroups(PassKind::kBackward, stages, microbatches, chunks));
+}
+
+std::vector<Pass> OneFOneB(int64_t stage, int64_t stages, int64_t microbatches, int64_t chunks) {
+  return ForwardsAhead(WarmUp(stage, stages, microbatches, chunks),
+                       InGroups(PassKind::kForward, stages, microbatches, chunks),
+                       InGroups(PassKind::kBackward, stages, microbatches, chunks));
+}
+
+// One row per schedule, in the enum's order.
+struct ScheduleInfo {
+  Schedule schedule;
+  bool splits_backward, v, takes_turns;  // planner/schedule.h
+  int64_t directions;
+  std::vector<Pass> (*passes)(int64_t stage, int64_t stages, int64_t microbatches, int64_t chunks);
+};
+constexpr ScheduleInfo kSchedules[] = {
+    {Schedule::kGpipe, false, false, false, 1, Gpipe},
+    {Schedule::kOneFOneB, false, false, false, 1, OneFOneB},
+    {Schedule::kZeroBubbleH1, true, false, false, 1,
+     [](int64_t stage, int64_t stages, int64_t microbatches, int64_t) {
+       return ZeroBubbleH1(stage, stages, microbatches);
+     }},
+    {Schedule::kZeroBubbleV, true, true, false, 1,
+     [](int64_t stage, int64_t stages, int64_t microbatches, int64_t) {
+       return ZeroBubbleV(stages, microbatches).Run()[static_cast<size_t>(stage)];
+     }},
+    {Schedule::kDualPipeV, true, true, true, 1,
+     [](int64_t stage, int64_t stages, int64_t microbatches, int64_t) {
+       return DualPipeV(stage, stages, microbatches);
+     }},
+    {Schedule::kDualPipe, true, true, true, 2,
+     [](int64_t stage, int64_t stages, int64_t microbatches, int64_t) {
+       return DualPipe(stage, stages, microbatches);
+     }},
+};
+constexpr bool InOrder() {
+  for (size_t i = 0; i < std::size(kSchedules); ++i) {
+    if (kSchedules[i].schedule != static_cast<Schedule>(i)) return false;
+  }
+  return std::size(kSchedules) == std::size(kScheduleNames);
+}
+static_assert(InOrder(), "a row per Schedule");
+const ScheduleInfo& InfoOf(Schedule schedule) { return kSchedules[static_cast<size_t>(schedule)]; }
+
 }  // namespace
 
-bool SplitsBackward(Schedule schedule) { return schedule != Schedule::kGpipe && schedule != Schedule::kOneFOneB; }
+bool SplitsBackward(Schedule schedule) { return InfoOf(schedule).splits_backward; }
 
-bool TakesTurns(Schedule schedule) { return schedule == Schedule::kDualPipeV || schedule == Schedule::kDualPipe; }
+bool TakesTurns(Schedule schedule) { return InfoOf(schedule).takes_turns; }
 
-bool IsV(Schedule schedule) { return schedule == Schedule::kZeroBubbleV || TakesTurns(schedule); }
+bool IsV(Schedule schedule) { return InfoOf(schedule).v; }
 
-int64_t DirectionsOf(Schedule schedule) { return schedule == Schedule::kDualPipe ? 2 : 1; }
+int64_t DirectionsOf(Schedule schedule) { return InfoOf(schedule).directions; }
 
 absl::Status CheckSchedule(Schedule schedule, int64_t stages, int64_t microbatches) {
   if (stages == 1 || !TakesTurns(schedule)) return absl::OkStatus();
@@ -215,15 +265,7 @@ int64_t PartAt(Schedule schedule, int64_t stage, int64_t chunk, int64_t stages) 
 
 std::vector<Pass> PassesOfStage(Schedule schedule, int64_t stage, int64_t stages, int64_t microbatches,
                                 int64_t chunks) {
-  if (schedule == Schedule::kZeroBubbleV) return ZeroBubbleV(stages, microbatches).Run()[stage];
-  if (schedule == Schedule::kZeroBubbleH1) return ZeroBubbleH1(stage, stages, microbatches);
-  if (schedule == Schedule::kDualPipeV) return DualPipeV(stage, stages, microbatches);
-  if (schedule == Schedule::kDualPipe) return DualPipe(stage, stages, microbatches);
-  const std::vector<Pass> forwards = InGroups(PassKind::kForward, stages, microbatches, chunks);
-  const std::vector<Pass> backwards = InGroups(PassKind::kBackward, stages, microbatches, chunks);
-  const bool gpipe = schedule == Schedule::kGpipe;
-  return ForwardsAhead(gpipe ? microbatches * chunks : WarmUp(stage, stages, microbatches, chunks), forwards,
-                       backwards);
+  return InfoOf(schedule).passes(stage, stages, microbatches, chunks);
 }
 
 std::vector<std::vector<Pass>> PassesOf(Schedule schedule, int64_t stages, int64_t microbatches, int64_t chunks) {
