@@ -317,6 +317,22 @@ absl::Status SetSteps(const Flags& flags, const Training& training, const Traini
   return absl::OkStatus();
 }
 
+// How a run ends that could not be carried through.
+absl::Status WithExitOf(const absl::Status& why) {
+  return WithExit(absl::IsInternal(why) ? ExitCode::kBug
+                  : IsFileError(why)    ? ExitCode::kIo
+                                        : ExitCode::kRunFailed,
+                  why);
+}
+
+// The losses of the steps from `begin`, of a run that began with step `first`.
+void PrintLosses(const RunResult& result, const LossLines& lines, int64_t first, int64_t begin) {
+  const int64_t end = first + static_cast<int64_t>(result.losses.size());
+  for (int64_t step = begin; step < end; ++step) {
+    if (lines.Wanted(step)) Print(lines.Line(step, result.losses[static_cast<size_t>(step - first)]));
+  }
+}
+
 }  // namespace
 
 absl::Status RunTraining(const Flags& flags, const RankCarrier& carrier) {
@@ -368,19 +384,9 @@ absl::Status RunTraining(const Flags& flags, const RankCarrier& carrier) {
   const bool may_drift = file.by_hand() && file.parallel.parallel_mode == ParallelMode::kStandAlone;
   options.keep_parameters = may_drift && HasSpread(job.program);
   absl::StatusOr<RunResult> result = carrier.run(job.program, options, *data.source);
-  if (!result.ok()) {
-    const absl::Status& why = result.status();
-    return WithExit(absl::IsInternal(why) ? ExitCode::kBug
-                    : IsFileError(why)    ? ExitCode::kIo
-                                          : ExitCode::kRunFailed,
-                    why);
-  }
-  if (!carrier.speaks) {
-    // A process with an output of its own.
-    for (size_t step = 0; text && after && step < result->losses.size(); ++step) {
-      const int64_t number = options.first_step + static_cast<int64_t>(step);
-      if (lines.Wanted(number)) Print(lines.Line(number, result->losses[step]));
-    }
+  if (!result.ok()) return WithExitOf(result.status());
+  if (!carrier.speaks) {  // a process with an output of its own
+    if (text && after) PrintLosses(*result, lines, options.first_step, options.first_step);
     return absl::OkStatus();
   }
   if (may_drift) WarnOfSpread(job.program, *result, options.steps);
@@ -394,10 +400,7 @@ absl::Status RunTraining(const Flags& flags, const RankCarrier& carrier) {
     return absl::OkStatus();
   }
   // Of a pipeline under MPI the losses are known to another process while it runs.
-  const int64_t end = options.first_step + static_cast<int64_t>(result->losses.size());
-  for (; !after && !monitor.all_ranks && told < end; ++told) {
-    if (lines.Wanted(told)) Print(lines.Line(told, result->losses[static_cast<size_t>(told - options.first_step)]));
-  }
+  if (!after && !monitor.all_ranks) PrintLosses(*result, lines, options.first_step, told);
   if (after) PrintAllRanks(*result, lines, options.first_step);
   PrintLossScale(*result);
   return PrintArenas(job.program, *result);
