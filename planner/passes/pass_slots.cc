@@ -19,11 +19,13 @@ struct Side {
 
 bool IsEmpty(const RankClass& c, BlockId block) { return c.blocks[block.index()].instructions.empty(); }
 
-void AppendAt(int64_t microbatch, Slot slot, Slots& to) {
+template <class To>
+void AppendAt(int64_t microbatch, Slot slot, To& to) {
   slot.microbatch = microbatch;
   to.push_back(slot);
 }
-void AppendAt(int64_t microbatch, const std::vector<Slot>& from, Slots& to) {
+template <class To>
+void AppendAt(int64_t microbatch, const std::vector<Slot>& from, To& to) {
   for (const Slot& slot : from) AppendAt(microbatch, slot, to);
 }
 
@@ -152,7 +154,15 @@ class SideMaker {
 }  // namespace
 
 void PassSlots::Append(const std::vector<Pass>& passes, size_t first, size_t end, const StepEnd* step_end,
-                       RankClass& c) const {
+                       RankClass& c) {
+  const Pass& pass = passes[first];
+  const bool plain = end - first == 1 && step_end == nullptr;
+  if (const auto found = plain ? known.find({pass.chunk, pass.kind}) : known.end(); found != known.end()) {
+    for (const Arrivals::Receive& one : arrivals.before[first]) AppendAt(one.microbatch, receives[one.route], c.slots);
+    AppendAt(pass.microbatch, found->second, c.slots);
+    return;
+  }
+  const size_t received = c.slots.size() + arrivals.before[first].size();
   const bool in_turns = end - first > 1 && passes[first].kind == PassKind::kForward;
   const Side theirs = SideMaker(*this, passes, in_turns ? first + 1 : first, end, step_end, c).Make();
   size_t next = 0;  // of their turns
@@ -173,6 +183,8 @@ void PassSlots::Append(const std::vector<Pass>& passes, size_t first, size_t end
   }
   AppendTo(c.slots, theirs.after);
   AppendTo(c.slots, theirs.tail);
+  if (plain)
+    known[{pass.chunk, pass.kind}].assign(c.slots.begin() + static_cast<std::ptrdiff_t>(received), c.slots.end());
 }
 
 }  // namespace meshwright

@@ -39,12 +39,14 @@ struct PassSlots {
 
   // Appends passes [first, end) of the stage to the class's slots: one, or those that are linked. With `step_end` the
   // last one is its chunk's last: each layer's gradients are reduced once they are complete.
-  void Append(const std::vector<Pass>& passes, size_t first, size_t end, const StepEnd* step_end, RankClass& c) const;
+  // A chunk's other passes of one kind have the same slots but for what they receive, and are `known`.
+  void Append(const std::vector<Pass>& passes, size_t first, size_t end, const StepEnd* step_end, RankClass& c);
 
   std::vector<Here> here;                                       // by chunk, in the order of the forward pass
   std::map<std::pair<int64_t, PassKind>, Transfers> transfers;  // by chunk
   Arrivals arrivals;
   std::vector<Slot> receives;  // by route of `arrivals`, at micro-batch 0
+  std::map<std::pair<int64_t, PassKind>, std::vector<Slot>> known;
 };
 
 }  // namespace meshwright
