@@ -81,6 +81,9 @@ class Search {
     if (after.partial.empty()) after.reduction = Reduction::kSum;
     if (!CheckLayout(global_, after, mesh_).ok()) return;
     if (dtype_ == DType::kBool && !std::holds_alternative<Slice>(work)) return;
+    // What was reached for less needs no price.
+    const auto known = nodes_.find(KeyOf(after));
+    if (known != nodes_.end() && (known->second.done || known->second.cost <= cost)) return;
     const Nanos step = price_(global_, dtype_, work, before, after);
     if (step == kNever) return;
     // One nanosecond a step, so that of sequences that cost nothing the shortest wins.
