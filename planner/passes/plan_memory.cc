@@ -18,7 +18,7 @@ bool Overlap(const Life& a, const Life& b) { return a.first <= b.last && b.first
 
 class Planner {
  public:
-  Planner(RankClass& c, const Mesh& mesh) : c_(c), mesh_(mesh) {}
+  Planner(RankClass& c, const Mesh& mesh) : c_(c), mesh_(mesh), place_(c.buffers.size()) {}
 
   void Run() {
     Bytes end;
@@ -81,23 +81,27 @@ class Planner {
 
   // Returns how much the block needs beyond `base`.
   Bytes PlaceTemporaries(const Block& block, Bytes base) {
-    std::map<BufferId, Life> lives;
+    std::vector<Life> order;
     for (size_t i = 0; i < block.instructions.size(); ++i) {
       const auto [first, last] = SpanOf(block, i);
       for (const auto* operands : {&block.instructions[i].reads, &block.instructions[i].writes}) {
         for (const Operand& operand : *operands) {
           const BufferId id = RootOf(c_, operand.buffer);
           if (c_.buffers[id.index()].role != BufferRole::kTemporary) continue;
-          Life& life = lives.try_emplace(id, Life{id, first, last, Bytes()}).first->second;
-          life.first = std::min(life.first, first);
-          life.last = std::max(life.last, last);
+          size_t& place = place_[id.index()];
+          if (place >= order.size() || order[place].buffer != id) {
+            place = order.size();
+            order.push_back({id, first, last, Bytes()});
+          }
+          order[place].first = std::min(order[place].first, first);
+          order[place].last = std::max(order[place].last, last);
         }
       }
     }
-    std::vector<Life> order;
-    for (const auto& [id, life] : lives) order.push_back(life);
-    std::stable_sort(order.begin(), order.end(), [this](const Life& a, const Life& b) {
-      return c_.buffers[a.buffer.index()].bytes > c_.buffers[b.buffer.index()].bytes;
+    // The largest first, of equal ones the first buffer.
+    std::sort(order.begin(), order.end(), [this](const Life& a, const Life& b) {
+      const Bytes of_a = c_.buffers[a.buffer.index()].bytes, of_b = c_.buffers[b.buffer.index()].bytes;
+      return of_a != of_b ? of_a > of_b : a.buffer < b.buffer;
     });
     Bytes most;
     std::vector<Life> placed;
@@ -120,6 +124,7 @@ class Planner {
 
   RankClass& c_;
   const Mesh& mesh_;
+  std::vector<size_t> place_;  // by buffer: among the lives of a block, if that is its
 };
 
 }  // namespace
