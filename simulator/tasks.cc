@@ -76,8 +76,9 @@ class BlockCutter {
 
   UnrolledBlock Cut(int32_t class_index) {
     const bool optimizer = HoldsOptimizer(block_);
-    // Pieces of one run must lie together, and kernels of a run may stand between instructions of other streams.
-    std::vector<std::vector<Piece>> pieces;
+    const size_t size = block_.instructions.size();
+    result_.pieces.reserve(size);
+    of_piece_.reserve(size);
     for (size_t i = 0; i < block_.instructions.size(); ++i) {
       const Instruction& instruction = block_.instructions[i];
       const absl::InlinedVector<EventRef, 2> waits = WaitsThatMatter(instruction);
@@ -87,7 +88,6 @@ class BlockCutter {
         const int32_t run = static_cast<int32_t>(result_.runs.size());
         result_.actions.push_back({false, run});
         Run& fresh = result_.runs.emplace_back();
-        pieces.emplace_back();
         fresh.stream = instruction.stream;
         fresh.waits = waits;
         if (transfer != nullptr) {
@@ -100,15 +100,10 @@ class BlockCutter {
       } else {
         current_ = open_;
       }
-      Append(instruction, static_cast<int32_t>(i), UseOf(instruction, block_.phase, optimizer),
-             &pieces[static_cast<size_t>(current_)]);
+      Append(instruction, static_cast<int32_t>(i), UseOf(instruction, block_.phase, optimizer));
       Record(instruction);
     }
-    for (size_t r = 0; r < pieces.size(); ++r) {
-      result_.runs[r].first_piece = static_cast<int32_t>(result_.pieces.size());
-      result_.runs[r].num_pieces = static_cast<int32_t>(pieces[r].size());
-      result_.pieces.insert(result_.pieces.end(), pieces[r].begin(), pieces[r].end());
-    }
+    LayTogether();
     return std::move(result_);
   }
 
@@ -126,11 +121,32 @@ class BlockCutter {
     return waits;
   }
 
-  void Append(const Instruction& instruction, int32_t index, TimeUse use, std::vector<Piece>* pieces) {
+  // Pieces of one run must lie together, and kernels of a run may stand between instructions of other streams.
+  void LayTogether() {
+    if (!std::is_sorted(of_piece_.begin(), of_piece_.end())) {
+      std::vector<Piece> pieces;
+      pieces.reserve(of_piece_.size());
+      for (size_t r = 0; r < result_.runs.size(); ++r) {
+        for (size_t i = 0; i < of_piece_.size(); ++i) {
+          if (of_piece_[i] == static_cast<int32_t>(r)) pieces.push_back(result_.pieces[i]);
+        }
+      }
+      result_.pieces = std::move(pieces);
+    }
+    int32_t first = 0;
+    for (Run& run : result_.runs) {
+      run.first_piece = first;
+      first += run.num_pieces;
+    }
+  }
+
+  void Append(const Instruction& instruction, int32_t index, TimeUse use) {
     Run& run = result_.runs[static_cast<size_t>(current_)];
     const InstructionPrice& price = prices_[static_cast<size_t>(index)];
     const bool communicates = std::visit(Communicates(), instruction.work);
-    pieces->push_back({&price, run.time, use, communicates, index});
+    result_.pieces.push_back({&price, run.time, use, communicates, index});
+    of_piece_.push_back(current_);
+    ++run.num_pieces;
     run.time += price.time;
     const auto same_use = [use](const auto& entry) { return entry.first == use; };
     const auto entry = std::find_if(run.uses.begin(), run.uses.end(), same_use);
@@ -164,7 +180,8 @@ class BlockCutter {
   const EventStreams& events_;
   const bool fold_;
   UnrolledBlock result_;
-  int32_t open_ = -1;  // the run of the compute stream that the next kernel may join
+  std::vector<int32_t> of_piece_;  // its run
+  int32_t open_ = -1;              // the run of the compute stream that the next kernel may join
   int32_t current_ = -1;
   std::array<std::set<EventRef>, kNumStreams> waited_;
 };
@@ -183,12 +200,18 @@ class Issuer {
 
   absl::Status Issue() {
     size_t most = 0;
+    std::array<size_t, kNumStreams> on_stream = {};
     for (const Slot& slot : rank_class_.slots) {
       if (slot.block.valid() && slot.block.index() < list_.blocks.size() && slot.count > 0) {
-        most += list_.blocks[slot.block.index()].runs.size() * static_cast<size_t>(slot.count);
+        const size_t count = static_cast<size_t>(slot.count);
+        most += list_.blocks[slot.block.index()].runs.size() * count;
+        for (const Run& run : list_.blocks[slot.block.index()].runs) {
+          on_stream[static_cast<size_t>(run.stream)] += LeftOut(run) ? 0 : count;
+        }
       }
     }
     list_.tasks.reserve(most);
+    for (size_t s = 0; s < kNumStreams; ++s) list_.streams[s].reserve(on_stream[s]);
     for (size_t s = 0; s < rank_class_.slots.size(); ++s) {
       const Slot& slot = rank_class_.slots[s];
       if (!slot.block.valid() || slot.block.index() >= list_.blocks.size() || slot.microbatch < 0 || slot.count < 0) {
