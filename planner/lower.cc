@@ -7,6 +7,7 @@
 #include "planner/passes/bucket_gradients.h"
 #include "planner/passes/complete_layouts.h"
 #include "planner/passes/differentiate.h"
+#include "planner/passes/follow_stages.h"
 #include "planner/passes/fuse_epilogues.h"
 #include "planner/passes/fuse_loss.h"
 #include "planner/passes/fuse_updates.h"
@@ -34,6 +35,7 @@ struct Context {
   const UpdateRule& optimizer;
   const Strategy& with_bucket;  // the others see the default, so that none depends on it
   BucketRange* same_buckets;
+  Followers* followers;  // null: no stage follows another
 };
 
 struct ProgramPass {
@@ -46,7 +48,7 @@ constexpr ProgramPass kPasses[] = {
     // First: the later passes see classes, slots and one reduction per parameter.
     {"split_stages",
      [](Program program, const Context& c) {
-       return SplitStages(std::move(program), c.graph, c.strategy, c.optimizer);
+       return SplitStages(std::move(program), c.graph, c.strategy, c.optimizer, c.followers);
      }},
     // Before buckets: it changes which collectives there are.
     {"shard_optimizer",
@@ -102,10 +104,30 @@ constexpr ProgramPass kPasses[] = {
        if (!c.strategy.parameter_broadcast) return program;
        return StartEqual(std::move(program));
      }},
+    // Behind those that change instructions, which so see one stage of those that are alike.
+    {"follow_stages",
+     [](Program program, const Context& c) -> absl::StatusOr<Program> {
+       if (c.followers == nullptr) return program;
+       return FollowStages(std::move(program), *c.followers);
+     }},
     // Last: offsets hold for the final order only.
     {"plan_memory",
      [](Program program, const Context&) -> absl::StatusOr<Program> { return PlanMemory(std::move(program)); }},
 };
+
+// Whether stages may be lowered after the pattern of others: not where passes change what each micro-batch does, which
+// would be in vain, nor where they look from stage to stage, as the check of gradients does.
+bool MayFollow(const Strategy& strategy, const UpdateRule& optimizer) {
+  return !strategy.shard_parameters && !strategy.gradient_accumulation_shard && !optimizer.loss_scale.has_value();
+}
+
+absl::StatusOr<Program> RunPasses(Program program, const Context& context, const PassObserver& observe) {
+  for (const ProgramPass& pass : kPasses) {
+    MESHWRIGHT_ASSIGN_OR_RETURN(program, pass.run(std::move(program), context));
+    if (observe != nullptr) MESHWRIGHT_RETURN_IF_ERROR(observe(pass.name, program));
+  }
+  return program;
+}
 
 }  // namespace
 
@@ -164,23 +186,25 @@ absl::StatusOr<LoweredBlocks> LowerBlocks(const Graph& forward, const Strategy& 
   return blocks;
 }
 
-absl::StatusOr<Program> LowerStages(Program program, const Graph& graph, const Strategy& strategy,
+absl::StatusOr<Program> LowerStages(const Program& blocks, const Graph& graph, const Strategy& strategy,
                                     const UpdateRule& optimizer, const PassObserver& observe,
                                     BucketRange* same_buckets) {
   Strategy without_bucket = strategy;
   without_bucket.bucket = Strategy().bucket;
-  const Context context{graph, without_bucket, optimizer, strategy, same_buckets};
-  for (const ProgramPass& pass : kPasses) {
-    MESHWRIGHT_ASSIGN_OR_RETURN(program, pass.run(std::move(program), context));
-    if (observe != nullptr) MESHWRIGHT_RETURN_IF_ERROR(observe(pass.name, program));
+  Followers followers;
+  Context context{graph, without_bucket, optimizer, strategy, same_buckets, &followers};
+  if (observe == nullptr && MayFollow(strategy, optimizer)) {
+    absl::StatusOr<Program> program = RunPasses(blocks, context, observe);
+    if (!program.ok() || !followers.in_vain) return program;
   }
-  return program;
+  context.followers = nullptr;
+  return RunPasses(blocks, context, observe);
 }
 
 absl::StatusOr<Program> Lower(const Graph& forward, const Strategy& strategy, const UpdateRule& optimizer,
                               const StepPrice& price, const PassObserver& observe) {
-  MESHWRIGHT_ASSIGN_OR_RETURN(LoweredBlocks blocks, LowerBlocks(forward, strategy, optimizer, price, observe));
-  return LowerStages(std::move(blocks.program), blocks.graph, strategy, optimizer, observe);
+  MESHWRIGHT_ASSIGN_OR_RETURN(const LoweredBlocks blocks, LowerBlocks(forward, strategy, optimizer, price, observe));
+  return LowerStages(blocks.program, blocks.graph, strategy, optimizer, observe);
 }
 
 StepPrice PriceSteps(const CostModel& costs, const Mesh& mesh) {

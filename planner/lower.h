@@ -19,7 +19,8 @@
 
 namespace meshwright {
 
-// Sees the program after each pass: for dumps, and for VerifyProgram() in tests.
+// Sees the program after each pass: for dumps, and for VerifyProgram() in tests. What it sees has every stage, so that
+// with an observer each is lowered for itself (planner/passes/follow_stages.h): the program is the same.
 using PassObserver = std::function<absl::Status(absl::string_view pass, const Program& program)>;
 
 // `forward` is the graph of one micro-batch. `price` chooses among redistributions.
@@ -38,7 +39,7 @@ absl::StatusOr<LoweredBlocks> LowerBlocks(const Graph& forward, const Strategy& 
                                           const StepPrice& price, const PassObserver& observe = nullptr);
 // `blocks` of `graph` with these choices. `same_buckets`, which may be null, is narrowed to the values of `bucket` that
 // make the same program: no pass but bucket_gradients sees it.
-absl::StatusOr<Program> LowerStages(Program blocks, const Graph& graph, const Strategy& strategy,
+absl::StatusOr<Program> LowerStages(const Program& blocks, const Graph& graph, const Strategy& strategy,
                                     const UpdateRule& optimizer, const PassObserver& observe = nullptr,
                                     BucketRange* same_buckets = nullptr);
 

@@ -20,13 +20,15 @@
 #include "absl/status/statusor.h"
 #include "ir/program.h"
 #include "ir/strategy.h"
+#include "planner/passes/follow_stages.h"
 #include "planner/passes/step_end.h"
 
 namespace meshwright {
 
+// With `followers`, stages that are like the one before are noted there, and their classes stay empty.
 // kInvalidArgument: as PartsOf.
 absl::StatusOr<Program> SplitStages(Program program, const Graph& graph, const Strategy& strategy,
-                                    const UpdateRule& optimizer);
+                                    const UpdateRule& optimizer, Followers* followers = nullptr);
 
 }  // namespace meshwright
 

@@ -1,6 +1,7 @@
 // Steps of many micro-batches that are played in part against the same steps played from beginning to end: equal to the
 // nanosecond and the byte, over random models, strategies and clusters; and strategies whose blocks were kept against
 // fresh ones. The seed is printed with every failure.
+#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <map>
@@ -12,7 +13,9 @@
 #include "absl/strings/str_cat.h"
 #include "costmodel/testing.h"
 #include "gtest/gtest.h"
+#include "ir/program_text.h"
 #include "ir/testing.h"
+#include "planner/lower.h"
 #include "planner/search/evaluate.h"
 #include "planner/search/testing.h"
 
@@ -117,6 +120,37 @@ TEST(PredictPropertyTest, AStepInPartIsTheWholeStep) {
   EXPECT_GT(in_part["1f1b"], cases["1f1b"] / 2) << counts;
   EXPECT_GT(in_part["one stage"], cases["one stage"] / 2) << counts;
   std::fputs(counts.c_str(), stderr);
+}
+
+// Stages that are lowered after the pattern of another (planner/passes/follow_stages.h) against each lowered for
+// itself, as it is where somebody looks at the passes: the same program, to the byte.
+TEST(LowerPropertyTest, AStageThatFollowsIsItself) {
+  int64_t deep = 0;
+  for (uint32_t seed = 0; seed < kSeeds; ++seed) {
+    Case of = RandomCase(seed);
+    Random random(seed + 1'000'000);
+    of.degrees.pipeline *= random.Of({1, 2});  // up to 16 stages
+    of.degrees.data = std::max<int64_t>(1, of.degrees.data / 2);
+    absl::StatusOr<Strategy> strategy = FromDegrees(of.problem, of.degrees);
+    if (!strategy.ok()) continue;
+    strategy->microbatches = std::min<int64_t>(strategy->microbatches, strategy->stages * 3 + random.UpTo(9));
+    strategy->gradients_mean = random.Coin();
+    strategy->parameter_broadcast = random.Coin();
+    strategy->fuse_updates = random.Coin();
+    SCOPED_TRACE(absl::StrCat("seed ", seed, ": ", Describe(of, *strategy)));
+    ASSERT_OK_AND_ASSIGN(const Graph graph, of.problem.graph(of.degrees.microbatch * of.degrees.data));
+    const CostModel costs(of.problem.cluster);
+    const StepPrice price = PriceSteps(costs, strategy->mesh);
+    const UpdateRule& update = of.problem.update;
+    const absl::StatusOr<Program> followed = Lower(graph, *strategy, update, price);
+    const absl::StatusOr<Program> own =
+        Lower(graph, *strategy, update, price, [](absl::string_view, const Program&) { return absl::OkStatus(); });
+    ASSERT_EQ(followed.status(), own.status());
+    if (!own.ok()) continue;
+    ASSERT_EQ(ToText(*followed), ToText(*own));
+    deep += strategy->stages > 3;
+  }
+  EXPECT_GT(deep, kSeeds / 4);
 }
 
 // Deep pipelines, most with stages of one and of two layers, which seldom come to a common pace: what cannot be counted
