@@ -182,7 +182,8 @@ absl::Status ReadMeasuredRates(const NodeRef& in, Device* device) {
 }  // namespace
 
 absl::Status ReadKernels(const NodeRef& in, bool all_required, Device* device) {
-  std::vector<absl::string_view> keys = {"source", "estimated", "l2_bandwidth", "memory_ramp", kLoopClock};
+  std::vector<absl::string_view> keys = {"source",      "estimated",      "l2_bandwidth",
+                                         "memory_ramp", "quantize_bytes", kLoopClock};
   for (const NanosKey& key : kNanosKeys) keys.push_back(key.name);
   for (const ShareKey& key : kShareKeys) keys.push_back(key.name);
   for (const OverlapKey& key : kOverlapKeys) keys.push_back(key.name);
@@ -209,6 +210,9 @@ absl::Status ReadKernels(const NodeRef& in, bool all_required, Device* device) {
                               in[kLoopClock].AsDoubleOr(constants.loop_clock, kLeastClock, kMostClock));
   for (const OverlapKey& key : kOverlapKeys) {
     MESHWRIGHT_ASSIGN_OR_RETURN(constants.*key.field, in[key.name].AsDoubleOr(constants.*key.field, 0, kMostOverlap));
+  }
+  if (in["quantize_bytes"].present()) {
+    MESHWRIGHT_ASSIGN_OR_RETURN(constants.quantize_bytes, in["quantize_bytes"].AsBytes());
   }
   if (all_required || in["l2_bandwidth"].present()) {
     MESHWRIGHT_ASSIGN_OR_RETURN(constants.l2_bandwidth, in["l2_bandwidth"].AsBytesPerSecond());

@@ -157,6 +157,14 @@ absl::Status SetAttention(absl::string_view text, Cluster* cluster) {
   }
   return UnknownName(text, names);
 }
+absl::Status SetProducts(absl::string_view text, Cluster* cluster) {
+  if (text == "float8") return UseFloat8Products(&cluster->device);
+  constexpr absl::string_view kProducts[] = {"bfloat16", "float8"};
+  if (text != "bfloat16") return UnknownName(text, kProducts);
+  if (cluster->device.kernels.quantize_bytes == Bytes()) return absl::OkStatus();
+  return WrongInput("bfloat16", "float8, as the cluster has it", "leave out `products` where the cluster is described");
+}
+
 absl::Status SetSustainedClock(absl::string_view text, Cluster* cluster) {
   MESHWRIGHT_ASSIGN_OR_RETURN(cluster->device.kernels.sustained_clock, ParseDouble(text, 0.1, 1));
   return absl::OkStatus();
@@ -272,12 +280,32 @@ absl::StatusOr<Cluster> WithDevices(Cluster cluster, int64_t num_devices) {
   return cluster;
 }
 
+absl::Status UseFloat8Products(Device* device) {
+  // Transformer Engine quantises the inputs and the gradients of a linear layer once, with their transposes: it reads 2
+  // bytes and writes 2 of 1 for each element, for the left operands of two of its three products.
+  constexpr Bytes kTransformerEngineBytes(3);
+  const FlopsPerSecond peak = device->Peak(DType::kFloat8), before = device->Peak(DType::kBFloat16);
+  if (peak.raw() <= 0 || before.raw() <= 0) {
+    return WrongInput("float8", absl::StrCat("bfloat16: ", device->name, " has no products in float8"));
+  }
+  device->kernels.quantize_bytes = kTransformerEngineBytes;
+  if (peak == before) return absl::OkStatus();
+  for (const DType narrow : {DType::kBFloat16, DType::kFloat16}) device->peak[static_cast<size_t>(narrow)] = peak;
+  device->kernels.matmul_share = device->kernels.matmul_share_fp8;
+  for (AttentionConstants& attention : device->attention) {  // whose shares are of the peak
+    attention.forward_share *= before.raw() / peak.raw();
+    attention.backward_share *= before.raw() / peak.raw();
+  }
+  return absl::OkStatus();
+}
+
 const std::vector<ClusterKey>& ClusterKeys() {
   static const std::vector<ClusterKey>* const keys = new std::vector<ClusterKey>{
       {"memory", "memory of one device as its driver reports it, e.g. 80 GB", SetMemory},
       {"memory_bandwidth", "of one device, e.g. 3.35 TB/s", SetMemoryBandwidth},
       {"attention", "which fused attention runs, e.g. flash3", SetAttention},
       {"sustained_clock", "clock under load as a share of the nominal one, e.g. 0.9", SetSustainedClock},
+      {"products", "type in which 16-bit products run: bfloat16 (as they are), float8", SetProducts},
       {"intra_link", "what joins the devices of a node: nvswitch, nvlink_mesh, pcie, c2c, host_memory", SetIntraLink},
       {"intra_bandwidth", "of one device to its node, one direction, e.g. 450 GB/s", SetIntraBandwidth},
       {"nics_per_node", "network cards of a node, e.g. 8", SetNics},

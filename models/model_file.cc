@@ -65,7 +65,7 @@ absl::Status SetType(const NodeRef& of_checkpoint, ModelFile& file) {
     if (file.training.dtype == DType::kFloat8) {
       file.notices.push_back(
           "training.dtype float8: parameters and activations are in 8 bits, too, where trainers only multiply in "
-          "them; time and memory are bounds of what that gains");
+          "them, as --products=float8 does; time and memory are bounds of what that gains");
     }
     return absl::OkStatus();
   }

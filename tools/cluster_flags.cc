@@ -120,6 +120,7 @@ std::string KernelsToYaml(const Device& device) {
   if (k.matmul_share_fp8 != 0) {
     fields.push_back(absl::StrCat("matmul_share_fp8: ", ShortestNumber(k.matmul_share_fp8)));
   }
+  if (k.quantize_bytes != Bytes()) fields.push_back(absl::StrCat("quantize_bytes: ", YamlBytes(k.quantize_bytes)));
   const absl::StatusOr<Device> usual = FindDevice(device.name);
   for (const DTypeInfo& row : kDTypes) {
     const FlopsPerSecond peak = device.Peak(row.dtype);

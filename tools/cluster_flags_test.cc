@@ -94,6 +94,17 @@ TEST(ClusterToYamlTest, ReadsBackAsTheSame) {
   }
 }
 
+TEST(ClusterToYamlTest, ProductsInFloat8ReadBackAsTheSame) {
+  ASSERT_OK_AND_ASSIGN(Cluster cluster, MakeCluster("h100-sxm", 2));
+  ASSERT_OK(SetClusterKey("products", "float8", &cluster));
+  ASSERT_OK_AND_ASSIGN(const Document document, ParseDocument(ToYaml(cluster), "plan.yaml"));
+  ASSERT_OK_AND_ASSIGN(const Cluster read, ReadCluster(document.root()));
+  EXPECT_EQ(read.device.kernels, cluster.device.kernels);
+  EXPECT_EQ(read.device.peak, cluster.device.peak);
+  EXPECT_EQ(read.device.attention[0].forward_share, cluster.device.attention[0].forward_share);
+  EXPECT_EQ(read.device.attention[0].backward_share, cluster.device.attention[0].backward_share);
+}
+
 TEST(ClusterToYamlTest, AUsualMachineIsShort) {
   ASSERT_OK_AND_ASSIGN(const Cluster cluster, MakeCluster("h100-sxm", 4));
   EXPECT_EQ(ToYaml(cluster), "{device: h100-sxm, nodes: 4, devices_per_node: 8}");

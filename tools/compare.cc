@@ -20,9 +20,7 @@ constexpr size_t kMostTraceBytes = size_t{1} << 30;
 Command CompareCommand() {
   return {
       .name = "compare",
-      .summary =
-          "Joins a simulated and a measured trace of one program and shows where they differ most; or sets two "
-          "plans beside each other.",
+      .summary = "Shows where a simulated and a measured trace of one program differ most, or two plans.",
       .arguments = "SIM.json RUN.json | A.yaml B.yaml",
       .num_arguments = 2,
       .example = {"plan models/configs/oracle_b.yaml", "simulate plan.yaml --trace=sim.json",

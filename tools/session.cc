@@ -353,7 +353,11 @@ absl::StatusOr<Session> MakeSession(const SourceFile& source, ModelFile file, co
 
 absl::StatusOr<ModelChanges> ChangesFrom(const Flags& flags) {
   ModelChanges changes;
-  const absl::string_view meant = DTypeNameOfShort(flags.Text("precision"));
+  absl::string_view meant = DTypeNameOfShort(flags.Text("precision"));
+  if (meant == "float8" || flags.Text("precision") == "float8") {
+    return Flags::Wrong("precision", WrongInput("float8", absl::StrCat("one of ", ListNames(kPrecisions)),
+                                                "--products=float8 multiplies in it"));
+  }
   if (std::count(std::begin(kPrecisions), std::end(kPrecisions), meant) > 0) {
     return Flags::Wrong("precision", WrongInput(QuoteForMessage(flags.Text("precision")), std::string(meant)));
   }

@@ -113,8 +113,9 @@ TEST(SessionTest, ASequenceOfAFlagIsTheDecodersOwn) {
 TEST(SessionTest, ShortNamesOfTypesAreToldTheLongOnes) {
   EXPECT_THAT(Open(Decoder(), {"--precision=bf16"}),
               StatusIs(kInvalid, "--precision: found \"bf16\", wanted bfloat16"));
-  EXPECT_THAT(Open(Decoder(), {"--precision=fp8"}), StatusIs(kInvalid, "wanted one of float32, float64, bfloat16"))
-      << "of which none is meant";
+  EXPECT_THAT(
+      Open(Decoder(), {"--precision=fp8"}),
+      StatusIs(kInvalid, "wanted one of float32, float64, bfloat16, float16; --products=float8 multiplies in it"));
   EXPECT_THAT(Open("name: d\ntraining: {dtype: fp16}\n"),
               StatusIs(kInvalid, "m.yaml:2:19: training.dtype: found \"fp16\", wanted float16"));
 }
