@@ -39,6 +39,7 @@ TEST(GpuTypeTest, FreeTextLeadsToADevice) {
                                          {"NVIDIA GeForce RTX 4090", 24, "rtx-4090"},
                                          {"4x RTX 3090 (24GB)", 0, "rtx-3090"},
                                          {"NVIDIA RTX A6000", 48, "rtx-a6000"},
+                                         {"NVIDIA RTX A5000", 0, "rtx-a5000"},
                                          {"RTX 6000 Ada", 0, "rtx-6000-ada"},
                                          {"A10G", 24, "a10g"},
                                          {"NVIDIA A10", 0, "a10"},

@@ -51,14 +51,14 @@ void ShareNode(double bytes, Cluster* cluster) {
 }
 
 // NVLink bridges: all that a pair of cards has between them, one direction. Data sheets: H100 PCIe and NVL and A100
-// PCIe 600 GB/s both ways, A30 200, A40, RTX A6000 and RTX 3090 112.5.
+// PCIe 600 GB/s both ways, A30 200, A40, RTX A5000, A6000 and 3090 112.5.
 struct Bridge {
   absl::string_view device;
   BytesPerSecond rate;
 };
-constexpr Bridge kBridges[] = {{"h100-pcie", GBps(300)},      {"h100-nvl", GBps(300)},  {"a100-pcie-40gb", GBps(300)},
-                               {"a100-pcie-80gb", GBps(300)}, {"a30", GBps(100)},       {"a40", GBps(56.25)},
-                               {"rtx-a6000", GBps(56.25)},    {"rtx-3090", GBps(56.25)}};
+constexpr Bridge kBridges[] = {{"h100-pcie", GBps(300)},      {"h100-nvl", GBps(300)},    {"a100-pcie-40gb", GBps(300)},
+                               {"a100-pcie-80gb", GBps(300)}, {"a30", GBps(100)},         {"a40", GBps(56.25)},
+                               {"rtx-a6000", GBps(56.25)},    {"rtx-a5000", GBps(56.25)}, {"rtx-3090", GBps(56.25)}};
 
 // PCIe by generation: x16, one direction (PCI-SIG: 8, 16, 32, 64 GT/s a lane; a little less is left of it by coding).
 constexpr double kPcieRates[] = {15.75, 31.5, 63, 121};
