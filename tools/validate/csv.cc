@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "ir/status.h"
@@ -19,7 +20,7 @@ constexpr size_t kMostTableBytes = size_t{64} << 20;
 
 // What stands most often between the names of the first line, outside of quotes; a comma where nothing does.
 char SeparatorOf(absl::string_view text) {
-  constexpr absl::string_view kSeparators = ",;\t";
+  constexpr absl::string_view kSeparators = ",;\t|";
   size_t counts[kSeparators.size()] = {};
   bool quoted = false, named = false;
   for (const char c : text) {
@@ -117,6 +118,12 @@ class Reader {
   int64_t line_ = 1;
 };
 
+// The line of dashes below the names of a table in Markdown.
+bool IsRule(const CsvRow& row) {
+  return std::all_of(row.cells.begin(), row.cells.end(),
+                     [](const std::string& cell) { return cell.find_first_not_of(" -:") == std::string::npos; });
+}
+
 // A name that comes again, as that of two columns of notes may, is of the first column alone.
 void NameColumns(const CsvRow& header, CsvTable* table) {
   for (const std::string& cell : header.cells) {
@@ -144,6 +151,7 @@ absl::StatusOr<CsvTable> ParseCsv(absl::string_view text, absl::string_view file
   CsvTable table;
   table.file = std::string(file);
   Reader reader(text, file);
+  if (absl::StartsWith(text, "\xFF\xFE") || absl::StartsWith(text, "\xFE\xFF")) return reader.Wrong("UTF-16", "UTF-8");
   table.separator = reader.separator();
   while (!reader.AtEnd()) {
     const Reader::Place begin = reader.place();
@@ -154,7 +162,7 @@ absl::StatusOr<CsvTable> ParseCsv(absl::string_view text, absl::string_view file
       row.line = begin.line;
       row.damaged = std::string(read.status().message());
       reader.GoBehindLineAt(begin);
-    } else if (row.cells.empty()) {
+    } else if (row.cells.empty() || (table.separator == '|' && IsRule(row))) {
       continue;
     }
     if (table.columns.empty()) {
@@ -206,6 +214,11 @@ std::optional<double> NumberIn(absl::string_view cell, char separator) {
   // Who separates cells by semicolons writes fractions with commas; three digits behind one may as well be thousands.
   static const std::regex* const kDecimal = new std::regex(R"(-?\d+,(\d{1,2}|\d{4,}))");
   if (separator == ';' && text.size() < kLongestNumber && std::regex_match(text, *kDecimal)) {
+    std::replace(text.begin(), text.end(), ',', '.');
+  }
+  static const std::regex* const kBoth = new std::regex(R"(-?\d{1,3}(\.\d{3})+,\d+)");
+  if (separator == ';' && text.size() < kLongestNumber && std::regex_match(text, *kBoth)) {
+    text.erase(std::remove(text.begin(), text.end(), '.'), text.end());
     std::replace(text.begin(), text.end(), ',', '.');
   }
   double value = 0;

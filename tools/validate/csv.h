@@ -1,10 +1,11 @@
 // Tables as text: comma separated values after RFC 4180, read whole, cells found by the names of the header.
 //
 // A cell in double quotes may hold commas, line breaks and doubled quotes. Lines end with LF or CRLF; a byte order mark
-// and blank lines are skipped. Semicolons or tabs may stand in place of the commas: what separates the names of the
-// header separates all cells. A quote behind the begin of a cell is a character like any other. Cells missing at the
-// end of a line are empty. A row that has more cells than the header, or a quote that does not close as it should, is
-// damaged and says so; reading goes on behind its first line.
+// and blank lines are skipped. Semicolons, tabs or bars (a table in Markdown, whose line of dashes is skipped) may
+// stand in place of the commas: what separates the names of the header separates all cells. A quote behind the begin of
+// a cell is a character like any other. Cells missing at the end of a line are empty. A row that has more cells than
+// the header, or a quote that does not close as it should, is damaged and says so; reading goes on behind its first
+// line.
 //
 // Errors: kInvalidArgument as `file:line: found X, wanted Y`, of the header alone; as tools/files.h has them where a
 // file cannot be read. Thread safety: plain values, pure functions but for reading files.
@@ -41,7 +42,8 @@ struct CsvTable {
 absl::StatusOr<CsvTable> ParseCsv(absl::string_view text, absl::string_view file);
 absl::StatusOr<CsvTable> ReadCsv(const std::string& path);
 
-// "4.25", "1,024"; where semicolons separate the cells, "4,25" is 4.25 and "1,024" none, since it may be either.
+// "4.25", "1,024"; where semicolons separate the cells, "4,25" is 4.25, "1.024,5" 1024.5 and "1,024" none, since it may
+// be either.
 std::optional<double> NumberIn(absl::string_view cell, char separator);
 
 // Whether a cell without spaces around it holds nothing: a dash, a slash, "n/a", "?".

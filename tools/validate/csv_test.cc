@@ -107,5 +107,35 @@ TEST(CsvTest, ErrorsNameTheLine) {
   EXPECT_FALSE(CsvCells(table, table.rows[2]).Int("n", 1).ok());
 }
 
+// As READMEs have them.
+TEST(CsvTest, TablesInMarkdown) {
+  const auto read = ParseCsv("| Model | GPUs |\n|---|:---:|\n| Llama | 8 |\n", "t.md");
+  ASSERT_OK(read);
+  ASSERT_EQ(read->rows.size(), 1U);
+  EXPECT_EQ(CsvCells(*read, read->rows[0]).Text("model"), "Llama");
+  EXPECT_EQ(CsvCells(*read, read->rows[0]).Text("gpus"), "8");
+}
+
+TEST(CsvTest, Utf16IsRefused) {
+  EXPECT_THAT(ParseCsv(std::string("\xFF\xFEm\0", 4), "t.csv"),
+              StatusIs(absl::StatusCode::kInvalidArgument, "found UTF-16, wanted UTF-8"));
+}
+
+TEST(CsvTest, CellsThatHoldNothing) {
+  const auto read = ParseCsv("a,b,c,d\n-,N/A, / ,none\n", "t.csv");
+  ASSERT_OK(read);
+  const CsvCells cells(*read, read->rows[0]);
+  EXPECT_EQ(cells.Text("a") + cells.Text("b") + cells.Text("c"), "");
+  EXPECT_EQ(cells.Text("d"), "none");
+  ASSERT_OK_AND_ASSIGN(const std::optional<double> number, cells.Number("a"));
+  EXPECT_FALSE(number.has_value());
+}
+
+// Fractions with commas, and dots between thousands.
+TEST(CsvTest, ContinentalNumbers) {
+  EXPECT_EQ(NumberIn("20.000,5", ';'), 20000.5);
+  EXPECT_EQ(NumberIn("20.000,5", ','), std::nullopt);
+}
+
 }  // namespace
 }  // namespace meshwright

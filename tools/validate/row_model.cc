@@ -11,6 +11,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
 #include "ir/status.h"
 #include "planner/passes/group_experts.h"
 #include "tools/validate/known_models.h"
@@ -77,6 +78,17 @@ double NumParameters(const DecoderConfig& c, bool gated) {
   return static_cast<double>(c.layers * std::max<int64_t>(1, c.experts)) * LayerParameters(c, gated) + embeddings;
 }
 
+// Words of the names of models that are no decoders of attention: with an encoder, of pictures, with states.
+constexpr absl::string_view kOtherKinds[] = {"t5",  "mt5",  "flan", "ul2",   "bart",   "pegasus", "whisper", "vit",
+                                             "dit", "swin", "clip", "mamba", "mamba2", "rwkv",    "jamba"};
+
+bool NamesAnotherKind(const std::string& name) {
+  for (const absl::string_view word : absl::StrSplit(name, absl::ByAnyChar(" -_/."))) {
+    if (std::find(std::begin(kOtherKinds), std::end(kOtherKinds), word) != std::end(kOtherKinds)) return true;
+  }
+  return false;
+}
+
 class ModelReader {
  public:
   ModelReader(const CsvCells& cells, int64_t sequence, std::vector<std::string>* defaults)
@@ -95,6 +107,7 @@ class ModelReader {
     }
     MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<int64_t> tensor, cells_.Int("tp", 1));
     tensor_ = tensor.value_or(1);
+    if (NamesAnotherKind(name_)) defaults_.push_back("a decoder of these sizes in place of another kind of model");
     MESHWRIGHT_RETURN_IF_ERROR(ReadSizes());
     const Family& family = FamilyOf();
     c_.activation = family.activation;

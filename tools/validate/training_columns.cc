@@ -388,7 +388,7 @@ class Renamer {
     if (std::find(std::begin(kTypes), std::end(kTypes), name) != std::end(kTypes) &&
         (SaysYes(first) || SaysNo(first))) {
       Append(i, "dtype");
-    } else if (name.empty() && !first.empty() && !HoldsNumbers(i)) {
+    } else if (name.empty() && i == 0 && !first.empty() && !HoldsNumbers(i)) {
       Append(i, "other_opts");
     } else if (rules_[i] == nullptr) {
       if (!name.empty()) unread_.push_back(QuoteForMessage(name));

@@ -1,5 +1,7 @@
 #include "tools/validate/training_columns.h"
 
+#include <iterator>
+#include <random>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -125,6 +127,32 @@ TEST(TrainingColumnsTest, SaysWhatWasRead) {
   EXPECT_THAT(table.remarks,
               ElementsAre("columns: \"seqlen\" as seq_len, \"use lora\" in other_opts", "not read: \"price\""));
   EXPECT_EQ(Cell(table, "other_opts"), "use lora");
+}
+
+// Names and cells made of any words: something comes out, with as many rows and a cell for each column.
+TEST(TrainingColumnsTest, AnyWords) {
+  constexpr absl::string_view kWords[] = {"tokens", "/",    "s",    "gpu",  "gpus", "batch", "size",      "per", "dp",
+                                          "model",  "(MB)", "time", "zero", "fp16", "it",    "memory",    "",    "tp",
+                                          "seq",    "8",    "x",    "4K",   "OOM",  "-",     "True",      "%",   "\xff",
+                                          "1.5",    "A100", "ms",   "~3",   "1,5",  "\"",    "throughput"};
+  std::minstd_rand random(1);
+  const auto words = [&random, &kWords] {
+    std::string text;
+    for (size_t n = random() % 4; n > 0; --n) absl::StrAppend(&text, kWords[random() % std::size(kWords)], " ");
+    return text;
+  };
+  for (int i = 0; i < 2000; ++i) {
+    std::string text;
+    for (const int columns : {5, 5, 5}) {
+      for (int c = 0; c < columns; ++c) absl::StrAppend(&text, c == 0 ? "" : ";", words());
+      text += "\n";
+    }
+    const auto table = ParseCsv(absl::StrCat("a;", text), "t.csv");
+    if (!table.ok()) continue;
+    const CsvTable read = WithTrainingColumns(*table);
+    ASSERT_EQ(read.rows.size(), table->rows.size());
+    for (const CsvRow& row : read.rows) ASSERT_EQ(row.cells.size(), read.columns.size()) << text;
+  }
 }
 
 }  // namespace

@@ -155,6 +155,24 @@ TEST(TrainingTableTest, OddCellsCostNoOtherRow) {
   }
 }
 
+// Patterns are matched with stack for each byte: these took more than there was.
+TEST(TrainingTableTest, VeryLongCells) {
+  const std::string gap(1'000'000, ' '), dashes(1'000'000, '-');
+  const std::string cells[][2] = {{"model", "8" + gap + "x 7b"},
+                                  {"zero_fsdp", "zero" + dashes + "3"},
+                                  {"recompute", "every" + gap + "2"},
+                                  {"gpu_type", "80" + gap + "gb"},
+                                  {"gpus", "8" + gap + "x"},
+                                  {"interconnect", "pcie" + gap + "gen4"},
+                                  {"parallelism", gap + "tp" + gap + "2"}};
+  for (const auto& [column, cell] : cells) {
+    const std::string header = absl::StrCat(column, ",", column == "model" ? "x" : "model", ",tokens_per_s_total\n");
+    ASSERT_OK_AND_ASSIGN(const CsvTable table, ParseCsv(absl::StrCat(header, cell, ",Llama 2 7B,1000\n"), "t.csv"));
+    ASSERT_OK_AND_ASSIGN(const TrainingTableResult result, PredictTrainingTable(table, {}));
+    EXPECT_EQ(result.rows.size(), 1u) << column;
+  }
+}
+
 TEST(TrainingTableTest, ADamagedCellIsNamed) {
   ASSERT_OK_AND_ASSIGN(
       const CsvTable table,
