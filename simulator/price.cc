@@ -212,22 +212,22 @@ class Pricer {
   }
 
   InstructionPrice operator()(const Collective& collective) {
-    const Mesh& mesh = program_.mesh;
     const CollectiveInfo& info = InfoOf(collective.kind);
+    const bool gradient = collective.purpose == Purpose::kGradient;
     // S of ir/collective.h: whichever side holds all of it.
-    const Bytes size =
-        SumOf(info.before == Holding::kWhole ? instruction_->reads : instruction_->writes, *rank_class_, mesh);
-    const bool whole = host_.reduces_whole && collective.purpose == Purpose::kGradient &&
-                       collective.kind == CollectiveKind::kReduceScatter;
+    const auto& operands = info.before == Holding::kWhole ? instruction_->reads : instruction_->writes;
+    const Bytes size = SumOf(operands, *rank_class_, program_.mesh);
+    const bool whole = host_.reduces_whole && gradient && collective.kind == CollectiveKind::kReduceScatter;
     InstructionPrice price = Communication(
         costs_.Collective(whole ? CollectiveKind::kAllReduce : collective.kind, size, Shape(collective.axes)));
-    for (size_t i = 0; i < instruction_->writes.size() && mesh.SizeOf(collective.axes) > 1; ++i) {
+    for (size_t i = 0; i < instruction_->writes.size() && program_.mesh.SizeOf(collective.axes) > 1; ++i) {
       price.time += ReorderTime(collective, rank_class_->buffers[instruction_->reads[i].buffer.index()],
                                 rank_class_->buffers[instruction_->writes[i].buffer.index()]);
     }
     if (host_.copies_pieces && !whole && collective.purpose != Purpose::kActivation) {
       price.time += PiecesTime(collective, size);
     }
+    if (host_.reduces_each && gradient) price.time = Nanos(price.time.raw() * program_.num_microbatches);
     if (collective.purpose == Purpose::kParameter) {
       price.time += Nanos(std::llround(static_cast<double>(price.time.raw()) * host_.gathers_again / 2));
     }

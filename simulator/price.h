@@ -127,6 +127,8 @@ struct HostPace {
   bool copies_pieces = false;
   // Gradients are summed on all ranks, also where each needs its rows alone.
   bool reduces_whole = false;
+  // Gradients are reduced behind each micro-batch, where our programs reduce their sum.
+  bool reduces_each = false;
   // Of parameters that replicas split, the share that is gathered three times, for a layer that is run again, too: our
   // programs gather for the forward and for the backward pass, and each gather takes half of the third.
   double gathers_again = 0;

@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "costmodel/cost_model.h"
 #include "costmodel/testing.h"
 #include "gtest/gtest.h"
@@ -614,6 +615,17 @@ TEST(HostPaceTest, WholeGradientsAreReduced) {
   const std::vector<Nanos> times = TimesOf(kOverReplicas, costs, host);
   EXPECT_EQ(times[0], costs.Collective(CollectiveKind::kAllGather, MiB(1), Evenly(8, 1)).time);
   EXPECT_EQ(times[2], costs.Collective(CollectiveKind::kAllReduce, MiB(1), Evenly(8, 1)).time);
+}
+
+// Four micro-batches: four times the scatter, and what is gathered once.
+TEST(HostPaceTest, GradientsAreReducedBehindEachMicroBatch) {
+  const CostModel costs(A100Cluster(1));
+  HostPace host;
+  host.reduces_each = true;
+  const std::string four = absl::StrReplaceAll(kOverReplicas, {{"mesh dp=8", "mesh dp=8 microbatches 4"}});
+  const std::vector<Nanos> before = TimesOf(four, costs, {}), after = TimesOf(four, costs, host);
+  EXPECT_EQ(after[0], before[0]);
+  EXPECT_EQ(after[2], Nanos(4 * before[2].raw()));
 }
 
 TEST(HostPaceTest, WhatIsRunAgainIsGatheredAgain) {

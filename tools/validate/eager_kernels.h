@@ -71,6 +71,10 @@ inline constexpr EagerBytes kFsdp1Parameters = {0, 4 + 4}, kFsdp1WideParameters 
 // reduce_scatter_coalesced).
 inline constexpr EagerBytes kZero3Parameters = {4, 4 + 12};
 
+// Its ZeRO-2 copies gradients to a bucket, 2 + 2, and divides them, 2 + 2 (stage_1_and_2.py, average_tensor), behind
+// each micro-batch (engine.py, allreduce_gradients).
+inline constexpr EagerBytes kZero2Parameters = {0, 4 + 4};
+
 // PyTorch's autocast casts weights from float32 once in each forward pass, 4 + 2, and their gradients back, 2 + 4,
 // which are then added to float32 ones, 4 instead of 2 (its documentation, `cache_enabled`).
 inline constexpr EagerBytes kAutocastParameters = {6, 6 + 2};

@@ -185,6 +185,11 @@ TEST(FrameworkTest, WhatCollectivesWaitForAndCopy) {
   // otherwise.
   EXPECT_EQ(Of({{"zero_fsdp", "DeepSpeed ZeRO-3"}, {"attention", "flash"}}).host.parameters, (EagerBytes{4, 16}));
   EXPECT_EQ(Of({{"zero_fsdp", "DeepSpeed ZeRO-3"}, {"attention", "unfused"}}).host.parameters, EagerBytes());
+  // ZeRO-2: copied and divided, behind each micro-batch; ZeRO-1 once, and Paddle's stages beside the next pass.
+  const HostPace zero2 = Of({{"zero_fsdp", "DeepSpeed ZeRO-2"}}).host;
+  EXPECT_TRUE(zero2.reduces_each && zero2.parameters == (EagerBytes{0, 8}));
+  EXPECT_FALSE(Of({{"zero_fsdp", "DeepSpeed ZeRO-1"}}).host.reduces_each);
+  EXPECT_FALSE(Of({{"zero_fsdp", "sharding stage 2"}}).host.reduces_each);
   const HostPace bloom = Of({{"model", "BLOOM-candidate"}, {"interconnect", "Jean Zay: 4 x 100Gb Omni-Path"}}).host;
   EXPECT_TRUE(bloom.launch_blocking && bloom.serial);
   EXPECT_FALSE(Of({{"model", "BLOOM"}, {"interconnect", "8x200Gb"}}).host.launch_blocking);

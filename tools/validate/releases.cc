@@ -86,6 +86,12 @@ constexpr Release kReleases[] = {
        f->autocast = true;
        f->host.parameters = kAutocastParameters;
      }},
+    {{kDeepSpeed, kZero2},
+     {},
+     [](Framework* f) {
+       f->host.parameters = kZero2Parameters;
+       f->host.reduces_each = true;
+     }},
     {{kDeepSpeed, kZero3}, {kSaysUnfused}, [](Framework* f) { f->host.parameters = kZero3Parameters; }},
     {{kPyTorchFsdp}, {}, [](Framework* f) { f->host.parameters = kFsdp1WideParameters; }},
     {{kPyTorchFsdp, kNarrowReduction}, {}, [](Framework* f) { f->host.parameters = kFsdp1Parameters; }},
