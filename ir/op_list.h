@@ -109,15 +109,29 @@ enum class OpKind : uint8_t {
   kNumOps
 };
 
+// What an op is in a layer, or its gradient belongs to: for those who count what frameworks issue and move besides
+// (HostPace in simulator/price.h), and which use of a step's time it is.
+enum class OpRole : uint8_t {
+  kOther,
+  kActivation,  // an activation function
+  kGate,        // one that multiplies its input
+  kNorm,        // LayerNorm; the steps of RMSNorm are counted as its own bytes (ir/op_work.cc)
+  kLogits,      // what the loss makes of the logits first
+  kDispatch,    // tokens to experts
+  kCombine,     // and back
+  kGroup,       // the same by groups of experts, of which frameworks have no kernels
+  kUpdate,      // the optimizer and what decides whether it runs
+};
+
 struct OpInfo {
   OpKind kind;
   absl::string_view name;  // as files, messages and traces spell it
   absl::string_view rule;  // template for InstantiateRule; empty: each op brings its own
   KernelClass kernel;
-  double flops_per_point;  // operations per point of the space that all labels span
-  Reduction reduction;     // how values combine over reduced labels
-  bool differentiable;     // has an entry in ir/gradients.cc
-  bool cheap;              // memory-bound, its output is worth recomputing (selective recompute)
+  double flops_per_point;        // operations per point of the space that all labels span
+  Reduction reduction;           // how values combine over reduced labels
+  bool differentiable;           // has an entry in ir/gradients.cc
+  OpRole role = OpRole::kOther;  // what others count it by
   // Of two ops in one kernel: the one in front, and the one that is applied to its first result before that is written.
   OpKind front = OpKind::kNumOps, epilogue = OpKind::kNumOps;
 };
@@ -125,140 +139,140 @@ struct OpInfo {
 // clang-format off
 inline constexpr OpInfo kOps[] = {
     // Products. A third input is a bias, added in the product's epilogue; the contracted label is then whole.
-    {OpKind::kMatMul, "MatMul", "", KernelClass::kContraction, 2, Reduction::kSum, true, false},
+    {OpKind::kMatMul, "MatMul", "", KernelClass::kContraction, 2, Reduction::kSum, true},
     // Elementwise. Add sums any number of inputs; an activation takes a bias as second input and is applied to the sum.
-    {OpKind::kAdd, "Add", "..., ..., * -> ...", KernelClass::kMemory, 1, Reduction::kSum, true, true},
-    {OpKind::kSub, "Sub", "..., ... -> ...", KernelClass::kMemory, 1, Reduction::kSum, true, true},
-    {OpKind::kMul, "Mul", "..., ... -> ...", KernelClass::kMemory, 1, Reduction::kSum, true, true},
-    {OpKind::kDiv, "Div", "..., ... -> ...", KernelClass::kMemory, 1, Reduction::kSum, true, true},
-    {OpKind::kScale, "Scale", "... -> ...", KernelClass::kMemory, 1, Reduction::kSum, true, true},  // x * scale
-    {OpKind::kCast, "Cast", "... -> ...", KernelClass::kMemory, 1, Reduction::kSum, true, true},
-    {OpKind::kRelu, "ReLU", "..., * -> ...", KernelClass::kMemory, 1, Reduction::kSum, true, true},
-    {OpKind::kGelu, "GeLU", "..., * -> ...", KernelClass::kMemory, 10, Reduction::kSum, true, true},  // tanh form
-    {OpKind::kTanh, "Tanh", "..., * -> ...", KernelClass::kMemory, 5, Reduction::kSum, true, true},
-    {OpKind::kSigmoid, "Sigmoid", "..., * -> ...", KernelClass::kMemory, 5, Reduction::kSum, true, true},
-    {OpKind::kSilu, "SiLU", "..., * -> ...", KernelClass::kMemory, 6, Reduction::kSum, true, true},
-    {OpKind::kSqrt, "Sqrt", "..., * -> ...", KernelClass::kMemory, 2, Reduction::kSum, true, true},
-    {OpKind::kSwiglu, "SwiGLU", "... t! f -> ... f", KernelClass::kMemory, 4, Reduction::kSum, true, true},  // silu(x[0]) * x[1]
+    {OpKind::kAdd, "Add", "..., ..., * -> ...", KernelClass::kMemory, 1, Reduction::kSum, true},
+    {OpKind::kSub, "Sub", "..., ... -> ...", KernelClass::kMemory, 1, Reduction::kSum, true},
+    {OpKind::kMul, "Mul", "..., ... -> ...", KernelClass::kMemory, 1, Reduction::kSum, true},
+    {OpKind::kDiv, "Div", "..., ... -> ...", KernelClass::kMemory, 1, Reduction::kSum, true},
+    {OpKind::kScale, "Scale", "... -> ...", KernelClass::kMemory, 1, Reduction::kSum, true},  // x * scale
+    {OpKind::kCast, "Cast", "... -> ...", KernelClass::kMemory, 1, Reduction::kSum, true},
+    {OpKind::kRelu, "ReLU", "..., * -> ...", KernelClass::kMemory, 1, Reduction::kSum, true, OpRole::kActivation},
+    {OpKind::kGelu, "GeLU", "..., * -> ...", KernelClass::kMemory, 10, Reduction::kSum, true, OpRole::kActivation},  // tanh form
+    {OpKind::kTanh, "Tanh", "..., * -> ...", KernelClass::kMemory, 5, Reduction::kSum, true, OpRole::kActivation},
+    {OpKind::kSigmoid, "Sigmoid", "..., * -> ...", KernelClass::kMemory, 5, Reduction::kSum, true, OpRole::kActivation},
+    {OpKind::kSilu, "SiLU", "..., * -> ...", KernelClass::kMemory, 6, Reduction::kSum, true, OpRole::kActivation},
+    {OpKind::kSqrt, "Sqrt", "..., * -> ...", KernelClass::kMemory, 2, Reduction::kSum, true},
+    {OpKind::kSwiglu, "SwiGLU", "... t! f -> ... f", KernelClass::kMemory, 4, Reduction::kSum, true, OpRole::kGate},  // silu(x[0]) * x[1]
     // 0 for a share `rate` of the elements, x / (1 - rate) for the others; which ones depends on the run's seed, the op's
     // stream, step, micro-batch, layer and the element's place in the whole (S5.10).
-    {OpKind::kDropout, "Dropout", "... -> ...", KernelClass::kMemory, 8, Reduction::kSum, true, true},
+    {OpKind::kDropout, "Dropout", "... -> ...", KernelClass::kMemory, 8, Reduction::kSum, true},
     // Along the last dim.
-    {OpKind::kSoftmax, "Softmax", "... c! -> ... c!", KernelClass::kNormalize, 5, Reduction::kSum, true, true},
-    {OpKind::kLogSoftmax, "LogSoftmax", "... c! -> ... c!", KernelClass::kNormalize, 5, Reduction::kSum, true, true},
-    {OpKind::kLayerNorm, "LayerNorm", "... h!, h!, h! -> ... h!", KernelClass::kNormalize, 8, Reduction::kSum, true, true},
-    {OpKind::kRmsNorm, "RMSNorm", "... h!, h! -> ... h!", KernelClass::kNormalize, 6, Reduction::kSum, true, true},
+    {OpKind::kSoftmax, "Softmax", "... c! -> ... c!", KernelClass::kNormalize, 5, Reduction::kSum, true},
+    {OpKind::kLogSoftmax, "LogSoftmax", "... c! -> ... c!", KernelClass::kNormalize, 5, Reduction::kSum, true},
+    {OpKind::kLayerNorm, "LayerNorm", "... h!, h!, h! -> ... h!", KernelClass::kNormalize, 8, Reduction::kSum, true, OpRole::kNorm},
+    {OpKind::kRmsNorm, "RMSNorm", "... h!, h! -> ... h!", KernelClass::kNormalize, 6, Reduction::kSum, true},
     // Rows of a table named by integer ids; ids outside a rank's rows give 0, so a split table gives partial sums.
-    {OpKind::kGather, "Gather", "", KernelClass::kGather, 0, Reduction::kSum, true, false},  // "v h, b s -> s b h"
+    {OpKind::kGather, "Gather", "", KernelClass::kGather, 0, Reduction::kSum, true},  // "v h, b s -> s b h"
     // 1 at the place that an id names along the label that only the output has, which may be split; else 0.
-    {OpKind::kOneHot, "OneHot", "", KernelClass::kMemory, 0, Reduction::kSum, false, true},  // "b s -> b s c"
+    {OpKind::kOneHot, "OneHot", "", KernelClass::kMemory, 0, Reduction::kSum, false},  // "b s -> b s c"
     // x + table[position]: the table's first rows, whole on every rank, the rank's own positions are added.
-    {OpKind::kAddPositions, "AddPositions", "s b h, p! h -> s b h", KernelClass::kMemory, 1, Reduction::kSum, true, true},
+    {OpKind::kAddPositions, "AddPositions", "s b h, p! h -> s b h", KernelClass::kMemory, 1, Reduction::kSum, true},
     // Attention works on q, k and v in one tensor: for each KV group g, r = q + 2 heads: its queries, then key, value.
-    {OpKind::kRotary, "Rotary", "s b g r! d! -> s b g r! d!", KernelClass::kMemory, 3, Reduction::kSum, true, true},
+    {OpKind::kRotary, "Rotary", "s b g r! d! -> s b g r! d!", KernelClass::kMemory, 3, Reduction::kSum, true},
     // Second output: per row the log of the sum of exponentials (fused), or the probabilities (not fused). With a second
     // input, (t, b, g, 2, d), that holds the keys and values, the first is the queries alone; then always fused.
-    {OpKind::kAttention, "Attention", "", KernelClass::kAttention, 0, Reduction::kSum, true, false},
+    {OpKind::kAttention, "Attention", "", KernelClass::kAttention, 0, Reduction::kSum, true},
     // Results and row sums of the same queries over different keys, in turn: the attention over all of them.
-    {OpKind::kMergeAttention, "MergeAttention", "", KernelClass::kMemory, 4, Reduction::kSum, true, false},
-    {OpKind::kReduceSum, "ReduceSum", "", KernelClass::kMemory, 1, Reduction::kSum, true, false},  // times scale
-    {OpKind::kReduceMax, "ReduceMax", "", KernelClass::kMemory, 1, Reduction::kMax, true, false},
-    {OpKind::kReduceMin, "ReduceMin", "", KernelClass::kMemory, 1, Reduction::kMin, true, false},
-    {OpKind::kEqual, "Equal", "..., ... -> ...", KernelClass::kMemory, 1, Reduction::kSum, false, true},  // 1 or 0
-    {OpKind::kBroadcast, "Broadcast", "", KernelClass::kMemory, 1, Reduction::kSum, true, true},  // times scale
-    {OpKind::kTranspose, "Transpose", "", KernelClass::kMemory, 0, Reduction::kSum, true, true},
-    {OpKind::kReshape, "Reshape", "", KernelClass::kNone, 0, Reduction::kSum, true, true},  // "b x! -> b y! z!": row-major view
+    {OpKind::kMergeAttention, "MergeAttention", "", KernelClass::kMemory, 4, Reduction::kSum, true},
+    {OpKind::kReduceSum, "ReduceSum", "", KernelClass::kMemory, 1, Reduction::kSum, true},  // times scale
+    {OpKind::kReduceMax, "ReduceMax", "", KernelClass::kMemory, 1, Reduction::kMax, true},
+    {OpKind::kReduceMin, "ReduceMin", "", KernelClass::kMemory, 1, Reduction::kMin, true},
+    {OpKind::kEqual, "Equal", "..., ... -> ...", KernelClass::kMemory, 1, Reduction::kSum, false},  // 1 or 0
+    {OpKind::kBroadcast, "Broadcast", "", KernelClass::kMemory, 1, Reduction::kSum, true},  // times scale
+    {OpKind::kTranspose, "Transpose", "", KernelClass::kMemory, 0, Reduction::kSum, true},
+    {OpKind::kReshape, "Reshape", "", KernelClass::kNone, 0, Reduction::kSum, true},  // "b x! -> b y! z!": row-major view
     // Along the one dim whose labels are not the same in inputs and outputs: "b x! h, b y! h -> b z! h" and back.
-    {OpKind::kConcat, "Concat", "", KernelClass::kMemory, 0, Reduction::kSum, true, true},
-    {OpKind::kSplit, "Split", "", KernelClass::kMemory, 0, Reduction::kSum, true, true},
+    {OpKind::kConcat, "Concat", "", KernelClass::kMemory, 0, Reduction::kSum, true},
+    {OpKind::kSplit, "Split", "", KernelClass::kMemory, 0, Reduction::kSum, true},
     // Of dims whose labels differ, "b x! -> b y!", the elements begin, begin + stride, ... of attrs; others whole.
-    {OpKind::kStridedSlice, "StridedSlice", "", KernelClass::kMemory, 0, Reduction::kSum, true, true},
+    {OpKind::kStridedSlice, "StridedSlice", "", KernelClass::kMemory, 0, Reduction::kSum, true},
     // The first dims count ranks: each rank's value becomes that of the rank named in attrs. No kernel: a Permute, or a
     // broadcast where all get the same one.
-    {OpKind::kExchange, "Exchange", "", KernelClass::kNone, 0, Reduction::kSum, true, false},
+    {OpKind::kExchange, "Exchange", "", KernelClass::kNone, 0, Reduction::kSum, true},
     // Losses: scalar, summed and multiplied by scale (1 / number of global rows or elements).
-    {OpKind::kMseLoss, "MSELoss", "..., ... -> ", KernelClass::kMemory, 3, Reduction::kSum, true, false},
-    {OpKind::kCrossEntropy, "CrossEntropy", "... v!, ... -> ", KernelClass::kNormalize, 5, Reduction::kSum, true, false},
+    {OpKind::kMseLoss, "MSELoss", "..., ... -> ", KernelClass::kMemory, 3, Reduction::kSum, true},
+    {OpKind::kCrossEntropy, "CrossEntropy", "... v!, ... -> ", KernelClass::kNormalize, 5, Reduction::kSum, true},
     // Cross entropy over a split vocabulary, in three steps.
-    {OpKind::kRowMax, "RowMax", "... v -> ...", KernelClass::kNormalize, 1, Reduction::kMax, false, false},
-    {OpKind::kExpSumAndPick, "ExpSumAndPick", "... v, ..., ... -> ..., ...", KernelClass::kNormalize, 4, Reduction::kSum, false, false},
+    {OpKind::kRowMax, "RowMax", "... v -> ...", KernelClass::kNormalize, 1, Reduction::kMax, false},
+    {OpKind::kExpSumAndPick, "ExpSumAndPick", "... v, ..., ... -> ..., ...", KernelClass::kNormalize, 4, Reduction::kSum, false, OpRole::kLogits},
     // The first two in one pass (planner/passes/fuse_loss.h): logits, labels -> of each of as many equal parts of the
     // classes as the outputs have along v: the largest, the sum of exponentials less that, the label's logit or 0. Where
     // v is whole, outputs may lack it.
-    {OpKind::kRowPartials, "RowPartials", "... v, ... -> ... =v, ... =v, ... =v", KernelClass::kNormalize, 5, Reduction::kSum, false, false},
+    {OpKind::kRowPartials, "RowPartials", "... v, ... -> ... =v, ... =v, ... =v", KernelClass::kNormalize, 5, Reduction::kSum, false},
     // Those, and the largest of all classes -> the two results of ExpSumAndPick.
-    {OpKind::kJoinPartials, "JoinPartials", "... v, ... v, ... v, ... -> ..., ...", KernelClass::kMemory, 4, Reduction::kSum, false, false},
-    {OpKind::kLossFromPartials, "LossFromPartials", "..., ..., ... -> ", KernelClass::kMemory, 3, Reduction::kSum, true, false},
+    {OpKind::kJoinPartials, "JoinPartials", "... v, ... v, ... v, ... -> ..., ...", KernelClass::kMemory, 4, Reduction::kSum, false},
+    {OpKind::kLossFromPartials, "LossFromPartials", "..., ..., ... -> ", KernelClass::kMemory, 3, Reduction::kSum, true},
     // Mixture of experts: tokens to per-expert slots of fixed capacity and back, by the router's logits of all experts, e.
     // Of the experts with slots, x, a rank may have some: it sends to these, and what they made is part of the sum.
-    {OpKind::kDispatch, "Dispatch", "s! b h, s! b e! -> x =b h", KernelClass::kGather, 1, Reduction::kSum, true, false},
-    {OpKind::kCombine, "Combine", "x =b h, s! b e! -> s! b h", KernelClass::kGather, 2, Reduction::kSum, true, false},
+    {OpKind::kDispatch, "Dispatch", "s! b h, s! b e! -> x =b h", KernelClass::kGather, 1, Reduction::kSum, true, OpRole::kDispatch},
+    {OpKind::kCombine, "Combine", "x =b h, s! b e! -> s! b h", KernelClass::kGather, 2, Reduction::kSum, true, OpRole::kCombine},
     // The same by groups of as many experts, n: a token goes once to each group that has one of its experts, with its
     // logits (second output, optional; -infinity in slots that no token got), and what the groups made of it is summed.
     // Between the two, Dispatch and Combine take n in front: "n q! b h, n q! b e! -> =n =b h" and back; a group's tokens
     // find the group's experts alone.
-    {OpKind::kToGroups, "ToGroups", "s! b h!, s! b e! -> n! q! b h!, n! q! b e!", KernelClass::kGather, 1, Reduction::kSum, true, false},
-    {OpKind::kFromGroups, "FromGroups", "n! q! b h, s! b e! -> s! b h", KernelClass::kGather, 1, Reduction::kSum, true, false},
+    {OpKind::kToGroups, "ToGroups", "s! b h!, s! b e! -> n! q! b h!, n! q! b e!", KernelClass::kGather, 1, Reduction::kSum, true, OpRole::kGroup},
+    {OpKind::kFromGroups, "FromGroups", "n! q! b h, s! b e! -> s! b h", KernelClass::kGather, 1, Reduction::kSum, true, OpRole::kGroup},
 
-    {OpKind::kReluGrad, "ReLUGrad", "..., ..., * -> ...", KernelClass::kMemory, 1, Reduction::kSum, false, false},
-    {OpKind::kGeluGrad, "GeLUGrad", "..., ..., * -> ...", KernelClass::kMemory, 15, Reduction::kSum, false, false},
-    {OpKind::kTanhGrad, "TanhGrad", "..., ..., * -> ...", KernelClass::kMemory, 6, Reduction::kSum, false, false},
-    {OpKind::kSigmoidGrad, "SigmoidGrad", "..., ..., * -> ...", KernelClass::kMemory, 6, Reduction::kSum, false, false},
-    {OpKind::kSiluGrad, "SiLUGrad", "..., ..., * -> ...", KernelClass::kMemory, 8, Reduction::kSum, false, false},
-    {OpKind::kSqrtGrad, "SqrtGrad", "..., ..., * -> ...", KernelClass::kMemory, 3, Reduction::kSum, false, false},
-    {OpKind::kSwigluGrad, "SwiGLUGrad", "... f, ... t! f -> ... t! f", KernelClass::kMemory, 5, Reduction::kSum, false, false},
-    {OpKind::kSoftmaxGrad, "SoftmaxGrad", "... c!, ... c! -> ... c!", KernelClass::kNormalize, 4, Reduction::kSum, false, false},
-    {OpKind::kLogSoftmaxGrad, "LogSoftmaxGrad", "... c!, ... c! -> ... c!", KernelClass::kNormalize, 4, Reduction::kSum, false, false},
+    {OpKind::kReluGrad, "ReLUGrad", "..., ..., * -> ...", KernelClass::kMemory, 1, Reduction::kSum, false, OpRole::kActivation},
+    {OpKind::kGeluGrad, "GeLUGrad", "..., ..., * -> ...", KernelClass::kMemory, 15, Reduction::kSum, false, OpRole::kActivation},
+    {OpKind::kTanhGrad, "TanhGrad", "..., ..., * -> ...", KernelClass::kMemory, 6, Reduction::kSum, false, OpRole::kActivation},
+    {OpKind::kSigmoidGrad, "SigmoidGrad", "..., ..., * -> ...", KernelClass::kMemory, 6, Reduction::kSum, false, OpRole::kActivation},
+    {OpKind::kSiluGrad, "SiLUGrad", "..., ..., * -> ...", KernelClass::kMemory, 8, Reduction::kSum, false, OpRole::kActivation},
+    {OpKind::kSqrtGrad, "SqrtGrad", "..., ..., * -> ...", KernelClass::kMemory, 3, Reduction::kSum, false},
+    {OpKind::kSwigluGrad, "SwiGLUGrad", "... f, ... t! f -> ... t! f", KernelClass::kMemory, 5, Reduction::kSum, false, OpRole::kGate},
+    {OpKind::kSoftmaxGrad, "SoftmaxGrad", "... c!, ... c! -> ... c!", KernelClass::kNormalize, 4, Reduction::kSum, false},
+    {OpKind::kLogSoftmaxGrad, "LogSoftmaxGrad", "... c!, ... c! -> ... c!", KernelClass::kNormalize, 4, Reduction::kSum, false},
     // dy, x, gamma -> dx, dgamma, dbeta
-    {OpKind::kLayerNormGrad, "LayerNormGrad", "... h!, ... h!, h! -> ... h!, h!, h!", KernelClass::kNormalize, 14, Reduction::kSum, false, false},
-    {OpKind::kRmsNormGrad, "RMSNormGrad", "... h!, ... h!, h! -> ... h!, h!", KernelClass::kNormalize, 11, Reduction::kSum, false, false},
-    {OpKind::kGatherGrad, "GatherGrad", "", KernelClass::kGather, 1, Reduction::kSum, false, false},  // dy, ids -> dtable
-    {OpKind::kAddPositionsGrad, "AddPositionsGrad", "s b h -> p! h", KernelClass::kMemory, 1, Reduction::kSum, false, false},
-    {OpKind::kRotaryGrad, "RotaryGrad", "s b g r! d! -> s b g r! d!", KernelClass::kMemory, 3, Reduction::kSum, false, false},
-    {OpKind::kAttentionGrad, "AttentionGrad", "", KernelClass::kAttention, 0, Reduction::kSum, false, false},  // dy, qkv or q and kv, y, saved -> theirs
-    {OpKind::kStridedSliceGrad, "StridedSliceGrad", "", KernelClass::kMemory, 0, Reduction::kSum, false, false},  // dy -> dx
-    {OpKind::kMseLossGrad, "MSELossGrad", ", ..., ... -> ...", KernelClass::kMemory, 2, Reduction::kSum, false, false},  // dloss, x, target
-    {OpKind::kCrossEntropyGrad, "CrossEntropyGrad", ", ... v!, ... -> ... v!", KernelClass::kNormalize, 4, Reduction::kSum, false, false},
+    {OpKind::kLayerNormGrad, "LayerNormGrad", "... h!, ... h!, h! -> ... h!, h!, h!", KernelClass::kNormalize, 14, Reduction::kSum, false, OpRole::kNorm},
+    {OpKind::kRmsNormGrad, "RMSNormGrad", "... h!, ... h!, h! -> ... h!, h!", KernelClass::kNormalize, 11, Reduction::kSum, false},
+    {OpKind::kGatherGrad, "GatherGrad", "", KernelClass::kGather, 1, Reduction::kSum, false},  // dy, ids -> dtable
+    {OpKind::kAddPositionsGrad, "AddPositionsGrad", "s b h -> p! h", KernelClass::kMemory, 1, Reduction::kSum, false},
+    {OpKind::kRotaryGrad, "RotaryGrad", "s b g r! d! -> s b g r! d!", KernelClass::kMemory, 3, Reduction::kSum, false},
+    {OpKind::kAttentionGrad, "AttentionGrad", "", KernelClass::kAttention, 0, Reduction::kSum, false},  // dy, qkv or q and kv, y, saved -> theirs
+    {OpKind::kStridedSliceGrad, "StridedSliceGrad", "", KernelClass::kMemory, 0, Reduction::kSum, false},  // dy -> dx
+    {OpKind::kMseLossGrad, "MSELossGrad", ", ..., ... -> ...", KernelClass::kMemory, 2, Reduction::kSum, false},  // dloss, x, target
+    {OpKind::kCrossEntropyGrad, "CrossEntropyGrad", ", ... v!, ... -> ... v!", KernelClass::kNormalize, 4, Reduction::kSum, false},
     // dloss, logits, row max, exp sum, labels -> dlogits
-    {OpKind::kPartialsGrad, "PartialsGrad", ", ... v, ..., ..., ... -> ... v", KernelClass::kMemory, 3, Reduction::kSum, false, false},
-    {OpKind::kDispatchGrad, "DispatchGrad", "x =b h, s! b e! -> s! b h", KernelClass::kGather, 1, Reduction::kSum, false, false},
+    {OpKind::kPartialsGrad, "PartialsGrad", ", ... v, ..., ..., ... -> ... v", KernelClass::kMemory, 3, Reduction::kSum, false},
+    {OpKind::kDispatchGrad, "DispatchGrad", "x =b h, s! b e! -> s! b h", KernelClass::kGather, 1, Reduction::kSum, false, OpRole::kDispatch},
     // dy, expert outputs, logits -> d expert outputs, d logits
-    {OpKind::kCombineGrad, "CombineGrad", "s! b h!, x =b h!, s! b e! -> x =b h!, s! b e!", KernelClass::kGather, 4, Reduction::kSum, false, false},
+    {OpKind::kCombineGrad, "CombineGrad", "s! b h!, x =b h!, s! b e! -> x =b h!, s! b e!", KernelClass::kGather, 4, Reduction::kSum, false, OpRole::kCombine},
 
     // What programs alone have (planner/passes/fuse_epilogues.h): an op and the op behind it in one kernel. They take the
     // inputs of the first, then what the other takes besides. Contracted labels of products are whole.
     // a, b and perhaps a bias -> GeLU of the product, and perhaps the product
-    {OpKind::kMatMulGelu, "MatMulGeLU", "", KernelClass::kContraction, 2, Reduction::kSum, false, false, OpKind::kMatMul, OpKind::kGelu},
+    {OpKind::kMatMulGelu, "MatMulGeLU", "", KernelClass::kContraction, 2, Reduction::kSum, false, OpRole::kOther, OpKind::kMatMul, OpKind::kGelu},
     // a, b, x -> GeLUGrad(a b, x)
-    {OpKind::kMatMulGeluGrad, "MatMulGeLUGrad", "", KernelClass::kContraction, 2, Reduction::kSum, false, false, OpKind::kMatMul, OpKind::kGeluGrad},
+    {OpKind::kMatMulGeluGrad, "MatMulGeLUGrad", "", KernelClass::kContraction, 2, Reduction::kSum, false, OpRole::kOther, OpKind::kMatMul, OpKind::kGeluGrad},
     // x, summand -> Dropout(x) + summand
-    {OpKind::kDropoutAdd, "DropoutAdd", "", KernelClass::kMemory, 9, Reduction::kSum, false, false, OpKind::kDropout, OpKind::kAdd},
+    {OpKind::kDropoutAdd, "DropoutAdd", "", KernelClass::kMemory, 9, Reduction::kSum, false, OpRole::kOther, OpKind::kDropout, OpKind::kAdd},
     // summands, gamma, and of LayerNorm beta -> the norm of their sum, the sum
-    {OpKind::kAddLayerNorm, "AddLayerNorm", "", KernelClass::kNormalize, 9, Reduction::kSum, false, false, OpKind::kAdd, OpKind::kLayerNorm},
-    {OpKind::kAddRmsNorm, "AddRMSNorm", "", KernelClass::kNormalize, 7, Reduction::kSum, false, false, OpKind::kAdd, OpKind::kRmsNorm},
+    {OpKind::kAddLayerNorm, "AddLayerNorm", "", KernelClass::kNormalize, 9, Reduction::kSum, false, OpRole::kOther, OpKind::kAdd, OpKind::kLayerNorm},
+    {OpKind::kAddRmsNorm, "AddRMSNorm", "", KernelClass::kNormalize, 7, Reduction::kSum, false, OpRole::kOther, OpKind::kAdd, OpKind::kRmsNorm},
     // dy, x, gamma, summand -> dx + summand, dgamma, and of LayerNorm dbeta
-    {OpKind::kLayerNormGradAdd, "LayerNormGradAdd", "", KernelClass::kNormalize, 15, Reduction::kSum, false, false, OpKind::kLayerNormGrad, OpKind::kAdd},
-    {OpKind::kRmsNormGradAdd, "RMSNormGradAdd", "", KernelClass::kNormalize, 12, Reduction::kSum, false, false, OpKind::kRmsNormGrad, OpKind::kAdd},
+    {OpKind::kLayerNormGradAdd, "LayerNormGradAdd", "", KernelClass::kNormalize, 15, Reduction::kSum, false, OpRole::kOther, OpKind::kLayerNormGrad, OpKind::kAdd},
+    {OpKind::kRmsNormGradAdd, "RMSNormGradAdd", "", KernelClass::kNormalize, 12, Reduction::kSum, false, OpRole::kOther, OpKind::kRmsNormGrad, OpKind::kAdd},
 
     // Optimizers: parameter, gradient, state... in place; an optional last output is the parameter in the compute type.
     // Under loss scaling two scalars follow the inputs: AdjustScale's factor and count of skipped steps. They take several
     // parameters at once (attrs.tensors, UpdateOperands); the instruction has no rule then.
-    {OpKind::kSgd, "SGD", "..., ... -> ...", KernelClass::kMemory, 2, Reduction::kSum, false, false},
-    {OpKind::kMomentum, "Momentum", "..., ..., ... -> ..., ...", KernelClass::kMemory, 4, Reduction::kSum, false, false},
-    {OpKind::kAdamW, "AdamW", "..., ..., ..., ... -> ..., ..., ...", KernelClass::kMemory, 14, Reduction::kSum, false, false},
+    {OpKind::kSgd, "SGD", "..., ... -> ...", KernelClass::kMemory, 2, Reduction::kSum, false, OpRole::kUpdate},
+    {OpKind::kMomentum, "Momentum", "..., ..., ... -> ..., ...", KernelClass::kMemory, 4, Reduction::kSum, false, OpRole::kUpdate},
+    {OpKind::kAdamW, "AdamW", "..., ..., ..., ... -> ..., ..., ...", KernelClass::kMemory, 14, Reduction::kSum, false, OpRole::kUpdate},
     // LAMB in two steps, for its norms are of the whole parameter: parameter, gradient, m, v -> step, m, v, |parameter|^2,
     // |step|^2, and parameter, step and the two norms -> parameter.
-    {OpKind::kLambStep, "LAMBStep", "..., ..., ..., ... -> ..., ..., ..., , ", KernelClass::kMemory, 19, Reduction::kSum, false, false},
-    {OpKind::kLamb, "LAMB", "..., ..., , -> ...", KernelClass::kMemory, 2, Reduction::kSum, false, false},
+    {OpKind::kLambStep, "LAMBStep", "..., ..., ..., ... -> ..., ..., ..., , ", KernelClass::kMemory, 19, Reduction::kSum, false, OpRole::kUpdate},
+    {OpKind::kLamb, "LAMB", "..., ..., , -> ...", KernelClass::kMemory, 2, Reduction::kSum, false, OpRole::kUpdate},
 
     // Loss scaling. 0 where every element of every input is finite, else infinity; any number of inputs, one scalar output.
-    {OpKind::kNotFinite, "NotFinite", "", KernelClass::kMemory, 0, Reduction::kMax, false, false},
+    {OpKind::kNotFinite, "NotFinite", "", KernelClass::kMemory, 0, Reduction::kMax, false, OpRole::kUpdate},
     // Scale, good steps in a row, steps skipped, what NotFinite found -> the first three after this step, and the factor
     // of its gradients: 1 / scale, or 0 where the step is skipped. By attrs growth, backoff, interval.
-    {OpKind::kAdjustScale, "AdjustScale", ", , , -> , , , ", KernelClass::kMemory, 8, Reduction::kSum, false, false},
+    {OpKind::kAdjustScale, "AdjustScale", ", , , -> , , , ", KernelClass::kMemory, 8, Reduction::kSum, false, OpRole::kUpdate},
 
-    {OpKind::kFill, "Fill", "", KernelClass::kMemory, 0, Reduction::kSum, false, false},  // every element = scale
-    {OpKind::kFeed, "Feed", "", KernelClass::kNone, 0, Reduction::kSum, false, false},    // this micro-batch's slice of an input
+    {OpKind::kFill, "Fill", "", KernelClass::kMemory, 0, Reduction::kSum, false},  // every element = scale
+    {OpKind::kFeed, "Feed", "", KernelClass::kNone, 0, Reduction::kSum, false},    // this micro-batch's slice of an input
 };
 // clang-format on
 

@@ -15,11 +15,17 @@ namespace {
 // products. A gradient is accumulated by a kernel of its own.
 constexpr int64_t kUnfusedForwardKernels = 5, kUnfusedBackwardKernels = 7;
 
-bool IsDispatch(OpKind op) { return op == OpKind::kDispatch || op == OpKind::kDispatchGrad; }
-bool IsCombine(OpKind op) { return op == OpKind::kCombine || op == OpKind::kCombineGrad; }
-bool IsGrouping(OpKind op) { return op == OpKind::kToGroups || op == OpKind::kFromGroups; }
-
 const Compute* ComputeOf(const Instruction& instruction) { return std::get_if<Compute>(&instruction.work); }
+
+OpRole RoleOf(const Instruction& instruction) {
+  const Compute* const compute = ComputeOf(instruction);
+  return compute == nullptr ? OpRole::kOther : InfoOf(compute->op).role;
+}
+
+bool IsProduct(const Instruction& instruction) {
+  const Compute* const compute = ComputeOf(instruction);
+  return compute != nullptr && InfoOf(compute->op).kernel == KernelClass::kContraction;
+}
 
 bool SendsTokens(const Instruction& instruction) {
   const auto* collective = std::get_if<Collective>(&instruction.work);
@@ -36,12 +42,11 @@ class Pace {
     const auto& list = block.instructions;
     first_expert_ = list.size();
     for (size_t i = 0; i < list.size(); ++i) {
-      const Compute* const compute = ComputeOf(list[i]);
-      if (compute == nullptr || !(IsDispatch(compute->op) || IsCombine(compute->op) || IsGrouping(compute->op)))
-        continue;
+      const OpRole role = RoleOf(list[i]);
+      if (role != OpRole::kDispatch && role != OpRole::kCombine && role != OpRole::kGroup) continue;
       first_expert_ = std::min(first_expert_, i);
       last_expert_ = i;
-      if (forward && IsDispatch(compute->op)) waits_at_ = i + 1;
+      if (forward && role == OpRole::kDispatch) waits_at_ = i + 1;
     }
     if (host.experts.step > Nanos()) {
       for (const Instruction& instruction : list) experts_ = std::max(experts_, ExpertsOf(instruction));
@@ -71,9 +76,10 @@ class Pace {
     const Compute* const compute = ComputeOf(instruction);
     if (compute == nullptr) return host_.kernel;
     const KernelClass kernel = InfoOf(compute->op).kernel;
-    if (kernel == KernelClass::kNone || IsGrouping(compute->op)) return Nanos();
-    if (IsDispatch(compute->op)) return host_.kernel * host_.experts.dispatch;
-    if (IsCombine(compute->op)) return host_.kernel * host_.experts.combine + ResultSteps(compute->op);
+    const OpRole role = InfoOf(compute->op).role;
+    if (kernel == KernelClass::kNone || role == OpRole::kGroup) return Nanos();
+    if (role == OpRole::kDispatch) return host_.kernel * host_.experts.dispatch;
+    if (role == OpRole::kCombine) return host_.kernel * host_.experts.combine + ResultSteps(instruction);
     int64_t kernels = compute->accumulate ? 2 : 1;
     if (kernel == KernelClass::kAttention && !compute->attrs->fused) {
       const KernelWork work = WorkOf(instruction, *compute, class_, mesh_);
@@ -90,16 +96,15 @@ class Pace {
   }
 
   // For each expert that the rank has, as its products tell.
-  Nanos ResultSteps(OpKind op) const {
+  Nanos ResultSteps(const Instruction& combine) const {
     const EagerBytes& steps = host_.experts.result_steps;
-    const double count = (op == OpKind::kCombine ? steps.forward : steps.backward) * static_cast<double>(experts_);
+    const bool backward = WorkOf(combine, *ComputeOf(combine), class_, mesh_).backward;
+    const double count = (backward ? steps.backward : steps.forward) * static_cast<double>(experts_);
     return Nanos(std::llround(static_cast<double>(host_.experts.step.raw()) * count));
   }
 
   int64_t ExpertsOf(const Instruction& instruction) const {
-    const Compute* const compute = ComputeOf(instruction);
-    const bool product = compute != nullptr && InfoOf(compute->op).kernel == KernelClass::kContraction;
-    return product ? WorkOf(instruction, *compute, class_, mesh_).batch : 1;
+    return IsProduct(instruction) ? WorkOf(instruction, *ComputeOf(instruction), class_, mesh_).batch : 1;
   }
 
   const Block& block_;
@@ -118,6 +123,24 @@ bool RunsBeside(const Instruction& instruction) {
   return instruction.stream == Stream::kContext ||
          (collective != nullptr && collective->purpose != Purpose::kActivation) ||
          std::holds_alternative<Transfer>(instruction.work);
+}
+
+bool Share(const absl::InlinedVector<Operand, 4>& some, const absl::InlinedVector<Operand, 4>& others) {
+  return std::any_of(some.begin(), some.end(), [&](const Operand& operand) {
+    return std::find(others.begin(), others.end(), operand) != others.end();
+  });
+}
+
+// The product that covers the collective `c`, which has covered nothing yet: that reads what was gathered, or makes
+// what is scattered. The block's size where there is none.
+size_t CoveringProduct(const Block& block, size_t c, bool gathers, const std::vector<bool>& covers) {
+  const Instruction& collective = block.instructions[c];
+  for (size_t i = 0; i < block.instructions.size(); ++i) {
+    const Instruction& product = block.instructions[i];
+    if (covers[i] || !IsProduct(product) || (i > c) != gathers) continue;
+    if (gathers ? Share(product.reads, collective.writes) : Share(product.writes, collective.reads)) return i;
+  }
+  return block.instructions.size();
 }
 
 }  // namespace
@@ -155,6 +178,25 @@ void KeepPace(const Block& block, const RankClass& rank_class, const Mesh& mesh,
   }
 }
 
+void OverlapProducts(const Block& block, const std::vector<GroupShape>& groups, std::vector<InstructionPrice>* prices) {
+  std::vector<bool> covers(block.instructions.size());
+  for (size_t i = 0; i < block.instructions.size(); ++i) {
+    const auto* collective = std::get_if<Collective>(&block.instructions[i].work);
+    if (collective == nullptr || collective->purpose != Purpose::kActivation) continue;
+    const bool gathers = collective->kind == CollectiveKind::kAllGather;
+    if (!gathers && collective->kind != CollectiveKind::kReduceScatter) continue;
+    const GroupShape& group = groups[i];
+    if (group.nodes > 1 || group.ranks <= 1) continue;
+    const size_t product = CoveringProduct(block, i, gathers, covers);
+    if (product == block.instructions.size()) continue;
+    covers[product] = true;
+    Nanos& time = (*prices)[i].time;
+    const Nanos piece(time.raw() / group.ranks);
+    const Nanos covered((*prices)[product].time.raw() / group.ranks * (group.ranks - 1));
+    time = std::max(piece, time - covered);
+  }
+}
+
 void OverlapExperts(const Block& block, std::vector<InstructionPrice>* prices) {
   Nanos kernels, sent;
   for (size_t i = 0; i < prices->size(); ++i) {
@@ -171,24 +213,23 @@ void OverlapExperts(const Block& block, std::vector<InstructionPrice>* prices) {
   }
 }
 
-void SendShare(const Block& block, const std::vector<bool>& crosses, double share,
+void SendShare(const Block& block, const std::vector<GroupShape>& groups, double share,
                std::vector<InstructionPrice>* prices) {
   for (size_t i = 0; i < prices->size(); ++i) {
     Nanos& time = (*prices)[i].time;
-    if (!crosses[i] || !SendsTokens(block.instructions[i]) || time >= kForever) continue;
+    if (groups[i].nodes <= 1 || !SendsTokens(block.instructions[i]) || time >= kForever) continue;
     time = Nanos(std::llround(share * static_cast<double>(time.raw())));
   }
 }
 
-void JoinDispatches(const Block& block, const std::vector<bool>& crosses, std::vector<InstructionPrice>* prices) {
+void JoinDispatches(const Block& block, const std::vector<GroupShape>& groups, std::vector<InstructionPrice>* prices) {
   // In the order of the block: out, in towards the experts; in, out from them. Pairs that a Dispatch or Combine of
   // groups stands between.
   size_t last = prices->size();
   for (size_t i = 0; i < prices->size(); ++i) {
-    const Compute* const compute = ComputeOf(block.instructions[i]);
-    if (compute != nullptr && InfoOf(compute->op).kernel == KernelClass::kContraction) last = prices->size();
+    if (IsProduct(block.instructions[i])) last = prices->size();
     if (!SendsTokens(block.instructions[i])) continue;
-    if (last < prices->size() && crosses[last] != crosses[i]) {
+    if (last < prices->size() && (groups[last].nodes > 1) != (groups[i].nodes > 1)) {
       Nanos &one = (*prices)[last].time, &other = (*prices)[i].time;
       (one < other ? one : other) = Nanos();
       last = prices->size();

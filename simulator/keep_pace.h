@@ -1,5 +1,5 @@
-// What the CPU that issues a block, and a framework that runs collectives of experts beside something else, change in
-// the block's prices. Private to the library of price.h.
+// What the CPU that issues a block, and a framework that runs collectives beside something else, change in the block's
+// prices. Private to the library of price.h. `groups`: by instruction, of collectives how their groups lie on nodes.
 //
 // Thread safety: pure functions.
 #ifndef MESHWRIGHT_SIMULATOR_KEEP_PACE_H_
@@ -7,6 +7,7 @@
 
 #include <vector>
 
+#include "costmodel/cost_model.h"
 #include "ir/mesh.h"
 #include "ir/program.h"
 #include "ir/quantities.h"
@@ -25,18 +26,21 @@ namespace meshwright {
 void KeepPace(const Block& block, const RankClass& rank_class, const Mesh& mesh, const HostPace& host, Nanos launch,
               std::vector<InstructionPrice>* prices);
 
+// Leaves of activations' collectives inside a node what the products that read or make them do not cover, a piece at
+// least (HostPace::overlaps_products).
+void OverlapProducts(const Block& block, const std::vector<GroupShape>& groups, std::vector<InstructionPrice>* prices);
+
 // Leaves of the all-to-alls of tokens what the kernels of another micro-batch do not cover: as many as the block has
 // itself, since forward and backward passes of two micro-batches alternate.
 void OverlapExperts(const Block& block, std::vector<InstructionPrice>* prices);
 
 // Leaves `share` of the time of the all-to-alls of tokens that cross nodes.
-void SendShare(const Block& block, const std::vector<bool>& crosses, double share,
+void SendShare(const Block& block, const std::vector<GroupShape>& groups, double share,
                std::vector<InstructionPrice>* prices);
 
 // Of two all-to-alls of the same tokens, over the network and inside the node, the shorter is taken to run beside the
 // other: kernels that do both at once pass a token on as it comes (DeepEP's internode kernels).
-// `crosses`: by instruction, whether it leaves the node.
-void JoinDispatches(const Block& block, const std::vector<bool>& crosses, std::vector<InstructionPrice>* prices);
+void JoinDispatches(const Block& block, const std::vector<GroupShape>& groups, std::vector<InstructionPrice>* prices);
 
 }  // namespace meshwright
 

@@ -15,6 +15,7 @@
 #include "costmodel/library.h"
 #include "ir/status.h"
 #include "simulator/alike_blocks.h"
+#include "simulator/framework_kernels.h"
 #include "simulator/keep_pace.h"
 #include "simulator/network_links.h"
 #include "simulator/time_use.h"
@@ -82,7 +83,11 @@ int64_t CrossingPerCard(int64_t first, int64_t count, int64_t distance, const Cl
 class Pricer {
  public:
   Pricer(const Program& program, const CostModel& costs, const HostPace& host)
-      : program_(program), costs_(costs), host_(host), network_(program, costs.cluster()) {}
+      : program_(program),
+        costs_(costs),
+        host_(host),
+        framework_(program, costs, host_),
+        network_(program, costs.cluster()) {}
 
   absl::StatusOr<Prices> Run() {
     const Cluster& cluster = costs_.cluster();
@@ -109,7 +114,7 @@ class Pricer {
             continue;
           }
         }
-        forward_ = block.phase == Phase::kForward;
+        phase_ = block.phase;
         instructions.reserve(block.instructions.size());
         for (const Instruction& instruction : block.instructions) {
           instruction_ = &instruction;
@@ -127,14 +132,13 @@ class Pricer {
             instructions.back().shared = network_.UsesOf(c, instruction.work, nic_share_);
           }
         }
-        if (host_.overlaps_products) OverlapProducts(block, &instructions);
-        if (host_.experts.sent_share < 1)
-          SendShare(block, CrossesNodes(block), host_.experts.sent_share, &instructions);
-        if (host_.experts.joins) JoinDispatches(block, CrossesNodes(block), &instructions);
+        if (host_ == HostPace()) continue;
+        const std::vector<GroupShape> groups = GroupsOf(block);
+        if (host_.overlaps_products) OverlapProducts(block, groups, &instructions);
+        if (host_.experts.sent_share < 1) SendShare(block, groups, host_.experts.sent_share, &instructions);
+        if (host_.experts.joins) JoinDispatches(block, groups, &instructions);
         if (host_.experts.overlaps) OverlapExperts(block, &instructions);
-        if (host_ != HostPace()) {
-          KeepPace(block, *rank_class_, program_.mesh, host_, costs_.HostLaunch(), &instructions);
-        }
+        KeepPace(block, *rank_class_, program_.mesh, host_, costs_.HostLaunch(), &instructions);
       }
       KeepBusiestOwner(blocks);
     }
@@ -186,9 +190,7 @@ class Pricer {
     const KernelWork work = WorkOf(*instruction_, compute, *rank_class_, program_.mesh);
     const KernelEstimate estimate = costs_.Estimate(work);
     InstructionPrice price;
-    price.time = estimate.time + StepsTime(compute, work);
-    if (host_.adds_gradients && compute.accumulate && program_.num_microbatches > 1) price.time += AddTime(compute);
-    if (host_.optimizer_bytes > 0 && IsOptimizer(compute.op)) price.time += PassesTime(compute, work);
+    price.time = estimate.time + framework_.AroundKernel(*instruction_, work, *rank_class_, phase_);
     price.estimated = estimate.estimated;
     switch (estimate.bound) {
       case Bound::kCompute:
@@ -207,7 +209,7 @@ class Pricer {
   InstructionPrice operator()(const Slice&) const {
     InstructionPrice price;
     price.slowed_by = SlowedBy::kMemory;
-    price.time = CopyTime(SumOf(instruction_->writes, *rank_class_, program_.mesh));
+    price.time = CopyTime(SumOf(instruction_->writes, *rank_class_, program_.mesh), costs_);
     return price;
   }
 
@@ -224,9 +226,7 @@ class Pricer {
       price.time += ReorderTime(collective, rank_class_->buffers[instruction_->reads[i].buffer.index()],
                                 rank_class_->buffers[instruction_->writes[i].buffer.index()]);
     }
-    if (host_.copies_pieces && !whole && collective.purpose != Purpose::kActivation) {
-      price.time += PiecesTime(collective, size);
-    }
+    if (!whole) price.time += framework_.AroundCollective(*instruction_, size);
     if (host_.reduces_each && gradient) price.time = Nanos(price.time.raw() * program_.num_microbatches);
     if (collective.purpose == Purpose::kParameter) {
       price.time += Nanos(std::llround(static_cast<double>(price.time.raw()) * host_.gathers_again / 2));
@@ -303,7 +303,7 @@ class Pricer {
     if (moves) return Communication(costs_.SendRecv(bytes, most > 0, std::max<int64_t>(1, most)));
     InstructionPrice price;
     price.slowed_by = SlowedBy::kMemory;
-    price.time = CopyTime(bytes);
+    price.time = CopyTime(bytes, costs_);
     return price;
   }
 
@@ -331,134 +331,14 @@ class Pricer {
     return {permute.axes, most, moves};
   }
 
-  // Of the kernels between a list of pieces and a flat buffer: one a rank for the call, and one a rank for each tensor
-  // where there are several of what was gathered.
-  Nanos PiecesTime(const Collective& collective, Bytes size) const {
-    const bool gathers = collective.kind == CollectiveKind::kAllGather;
-    const int64_t ranks = program_.mesh.SizeOf(collective.axes);
-    if (ranks <= 1 || (!gathers && collective.kind != CollectiveKind::kReduceScatter)) return Nanos();
-    const int64_t tensors = gathers ? static_cast<int64_t>(instruction_->writes.size()) : 1;
-    const auto copies = [&](int64_t kernels) {
-      return std::max(costs_.HostLaunch(), CopyTime(Bytes(size.raw() / kernels))) * kernels;
-    };
-    return copies(ranks) + (tensors > 1 ? copies(ranks * tensors) : Nanos());
-  }
-
-  // Over the gradients of an update: of an element for each of its points.
-  Nanos PassesTime(const Compute& compute, const KernelWork& work) const {
-    return MoveTime(work.flops.raw() / InfoOf(compute.op).flops_per_point * host_.optimizer_bytes);
-  }
-
-  // Of the kernels that stand for steps of an operator of ours.
-  Nanos StepsTime(const Compute& compute, const KernelWork& work) const {
-    double moved = 0;
-    const auto add = [&moved](const EagerBytes& bytes, double elements, bool backward) {
-      moved += elements * (backward ? bytes.backward : bytes.forward);
-    };
-    const auto elements_of = [this](const Operand& operand) {
-      const Buffer& buffer = rank_class_->buffers[operand.buffer.index()];
-      return static_cast<double>(NumElements(LocalShape(buffer.shape, buffer.layout, program_.mesh)));
-    };
-    if (InfoOf(compute.op).kernel == KernelClass::kAttention) {
-      const double rows = static_cast<double>(work.batch) * static_cast<double>(work.m);
-      const double kept = work.fused && work.causal ? 0.5 : 1;
-      add(host_.scores, kept * rows * static_cast<double>(work.n), work.backward);
-      add(host_.queries, rows * static_cast<double>(work.k), work.backward);
-    } else if (compute.op == OpKind::kGelu || compute.op == OpKind::kGeluGrad || compute.op == OpKind::kRelu ||
-               compute.op == OpKind::kReluGrad) {
-      const bool backward = compute.op == OpKind::kGeluGrad || compute.op == OpKind::kReluGrad;
-      add(host_.activations, elements_of(instruction_->writes[0]), backward);
-    } else if (compute.op == OpKind::kSwiglu || compute.op == OpKind::kSwigluGrad) {
-      const bool backward = compute.op == OpKind::kSwigluGrad;
-      add(host_.gates, elements_of(instruction_->writes[0]) / (backward ? 2 : 1), backward);
-    } else if (compute.op == OpKind::kLayerNorm || compute.op == OpKind::kLayerNormGrad) {
-      add(host_.norms, elements_of(instruction_->reads[0]), compute.op == OpKind::kLayerNormGrad);
-    } else if (compute.op == OpKind::kCombine) {
-      add(host_.experts.results, elements_of(instruction_->reads[0]), false);
-    } else if (compute.op == OpKind::kCombineGrad) {
-      add(host_.experts.results, elements_of(instruction_->writes[0]), true);
-    } else if (compute.op == OpKind::kExpSumAndPick) {
-      add(host_.logits, elements_of(instruction_->reads[0]), false);
-    }
-    if (InfoOf(compute.op).kernel == KernelClass::kContraction) {
-      // Forward where the parameter is read, backward where its gradient is made: once in each.
-      for (const Operand& read : instruction_->reads) {
-        const bool parameter = rank_class_->buffers[read.buffer.index()].role == BufferRole::kParameter;
-        if (parameter && forward_) add(host_.parameters, elements_of(read), false);
-      }
-      for (const Operand& write : instruction_->writes) {
-        const bool gradient = rank_class_->buffers[write.buffer.index()].role == BufferRole::kGradient;
-        if (gradient) add(host_.parameters, elements_of(write), true);
-      }
-    }
-    return moved > 0 ? MoveTime(moved) : Nanos();
-  }
-
-  // To add what a product made in its own type to the gradient.
-  Nanos AddTime(const Compute& compute) const {
-    if (InfoOf(compute.op).kernel != KernelClass::kContraction) return Nanos();
-    KernelWork add;
-    add.kernel = KernelClass::kMemory;
-    const Buffer& made = rank_class_->buffers[instruction_->reads[0].buffer.index()];
-    for (const Operand& operand : instruction_->writes) {
-      const Buffer& gradient = rank_class_->buffers[operand.buffer.index()];
-      if (gradient.role != BufferRole::kGradient) continue;
-      const int64_t elements = NumElements(LocalShape(gradient.shape, gradient.layout, program_.mesh));
-      add.read += (SizeOf(made.dtype) + SizeOf(gradient.dtype)) * elements;
-      add.written += SizeOf(gradient.dtype) * elements;
-    }
-    return add.written == Bytes() ? Nanos() : costs_.Kernel(add);
-  }
-
-  static bool IsProduct(const Instruction& instruction) {
-    const auto* compute = std::get_if<Compute>(&instruction.work);
-    return compute != nullptr && InfoOf(compute->op).kernel == KernelClass::kContraction;
-  }
-  static bool Shares(const absl::InlinedVector<Operand, 4>& some, const absl::InlinedVector<Operand, 4>& others) {
-    return std::any_of(some.begin(), some.end(), [&](const Operand& operand) {
-      return std::find(others.begin(), others.end(), operand) != others.end();
-    });
-  }
-
-  // The product that covers the collective `c`, which has covered nothing yet: that reads what was gathered, or makes
-  // what is scattered. The block's size where there is none.
-  size_t CoveringProduct(const Block& block, size_t c, bool gathers, const std::vector<bool>& covers) const {
-    const Instruction& collective = block.instructions[c];
-    for (size_t i = 0; i < block.instructions.size(); ++i) {
-      const Instruction& product = block.instructions[i];
-      if (covers[i] || !IsProduct(product) || (i > c) != gathers) continue;
-      if (gathers ? Shares(product.reads, collective.writes) : Shares(product.writes, collective.reads)) return i;
-    }
-    return block.instructions.size();
-  }
-
-  std::vector<bool> CrossesNodes(const Block& block) {
-    std::vector<bool> crosses;
-    for (const Instruction& instruction : block.instructions) {
-      const auto* collective = std::get_if<Collective>(&instruction.work);
-      crosses.push_back(collective != nullptr && Shape(collective->axes).nodes > 1);
-    }
-    return crosses;
-  }
-
-  // Leaves of activations' collectives inside a node what their products do not cover.
-  void OverlapProducts(const Block& block, std::vector<InstructionPrice>* prices) {
-    std::vector<bool> covers(block.instructions.size());
-    for (size_t i = 0; i < block.instructions.size(); ++i) {
+  // Of collectives, by instruction.
+  std::vector<GroupShape> GroupsOf(const Block& block) {
+    std::vector<GroupShape> groups(block.instructions.size());
+    for (size_t i = 0; i < groups.size(); ++i) {
       const auto* collective = std::get_if<Collective>(&block.instructions[i].work);
-      if (collective == nullptr || collective->purpose != Purpose::kActivation) continue;
-      const bool gathers = collective->kind == CollectiveKind::kAllGather;
-      if (!gathers && collective->kind != CollectiveKind::kReduceScatter) continue;
-      const GroupShape shape = Shape(collective->axes);
-      if (shape.nodes > 1 || shape.ranks <= 1) continue;
-      const size_t product = CoveringProduct(block, i, gathers, covers);
-      if (product == block.instructions.size()) continue;
-      covers[product] = true;
-      Nanos& time = (*prices)[i].time;
-      const Nanos piece(time.raw() / shape.ranks);
-      const Nanos covered((*prices)[product].time.raw() / shape.ranks * (shape.ranks - 1));
-      time = std::max(piece, time - covered);
+      if (collective != nullptr) groups[i] = Shape(collective->axes);
     }
+    return groups;
   }
 
   absl::Status CheckAxes(const Collective& collective) const {
@@ -488,18 +368,10 @@ class Pricer {
     return shapes_[key] = shape;
   }
 
-  Nanos MoveTime(double bytes) const {
-    KernelWork work;
-    work.kernel = KernelClass::kMemory;
-    work.read = Bytes(std::llround(bytes));
-    return costs_.Kernel(work);
-  }
-  Nanos CopyTime(Bytes bytes) const { return MoveTime(2 * static_cast<double>(bytes.raw())); }
-
   Nanos ReorderTime(const Collective& collective, const Buffer& read, const Buffer& write) const {
     const Mesh& mesh = program_.mesh;
     const auto copy_if = [&](bool strided, const Buffer& buffer) {
-      return strided ? CopyTime(LocalBytes(buffer, mesh)) : Nanos();
+      return strided ? CopyTime(LocalBytes(buffer, mesh), costs_) : Nanos();
     };
     switch (collective.kind) {
       case CollectiveKind::kAllGather:
@@ -541,6 +413,7 @@ class Pricer {
   const Program& program_;
   const CostModel& costs_;
   const HostPace host_;
+  const FrameworkKernels framework_;
   NetworkLinks network_;
   double nic_share_ = 0;  // of the communication that was priced last: of its part of the node's cards, each rank's
   std::optional<Device> host_device_;  // where some kernel runs on it
@@ -548,7 +421,7 @@ class Pricer {
   size_t class_index_ = 0;
   const RankClass* rank_class_ = nullptr;
   const Instruction* instruction_ = nullptr;
-  bool forward_ = false;  // of the block of `instruction_`
+  Phase phase_ = Phase::kForward;  // of the block of `instruction_`
   std::map<std::pair<int64_t, std::vector<AxisId>>, GroupShape> shapes_;
   std::map<std::pair<size_t, std::vector<int32_t>>, Crossing> exchanges_;  // by class and sources
 };

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <random>
 #include <string>
 #include <variant>
@@ -726,6 +727,49 @@ class "stage 0"
     work.read = Bytes(int64_t{10} * static_cast<int64_t>(i + 1) * 4096 * 4096);
     EXPECT_EQ(after[i] - before[i], costs.Kernel(work)) << i;
   }
+}
+
+// Backward, bytes are of the result whose gradient comes in: of a gate 4096 x 4096 as well, and not of the two parts
+// that its gradient makes.
+TEST(HostPaceTest, BytesOfStepsBackwardAreOfTheSameElements) {
+  const CostModel costs(A100Cluster(1));
+  const std::string text = R"(program steps mesh tp=1
+class "stage 0"
+  buffer x bfloat16 (4096, 4096) {- | -} activation
+  buffer dy bfloat16 (4096, 4096) {- | -} activation
+  buffer wide bfloat16 (4096, 2, 4096) {- | - | -} activation
+  buffer dwide bfloat16 (4096, 2, 4096) {- | - | -} activation
+  buffer gamma bfloat16 (4096) {-} parameter
+  buffer dgamma float32 (4096) {-} gradient
+  block b backward
+    compute LayerNormGrad "r h!, r h!, h! -> r h!, h!, h!" reads dy x gamma writes dy dgamma dgamma
+    compute SwiGLUGrad "r f, r t! f -> r t! f" reads dy wide writes dwide
+    compute SiLUGrad "r f, r f -> r f" reads dy x writes dy
+  slot b mb 0 layer 0
+)";
+  const std::vector<Nanos> before = TimesOf(text, costs, {});
+  HostPace host;
+  host.norms = {0, 10};
+  host.gates = {0, 20};
+  host.activations = {0, 30};
+  const std::vector<Nanos> after = TimesOf(text, costs, host);
+  for (size_t i = 0; i < 3; ++i) {
+    KernelWork work;
+    work.kernel = KernelClass::kMemory;
+    work.read = Bytes(int64_t{10} * static_cast<int64_t>(i + 1) * 4096 * 4096);
+    EXPECT_EQ(after[i] - before[i], costs.Kernel(work)) << i;
+  }
+}
+
+TEST(OpRoleTest, AGradientHasTheRoleOfItsOp) {
+  int pairs = 0;
+  for (const OpInfo& row : kOps) {
+    const std::optional<OpKind> gradient = OpKindFromName(absl::StrCat(row.name, "Grad"));
+    if (!gradient.has_value()) continue;
+    EXPECT_EQ(InfoOf(*gradient).role, row.role) << row.name;
+    ++pairs;
+  }
+  EXPECT_GT(pairs, 15);
 }
 
 TEST(UnitPricesTest, AreOneMillisecondAndASyncNothing) {

@@ -36,8 +36,7 @@ struct UseOfWork {
 
 bool RunsOptimizer(const Instruction& instruction) {
   const auto* compute = std::get_if<Compute>(&instruction.work);
-  if (compute == nullptr) return false;
-  return IsOptimizer(compute->op) || compute->op == OpKind::kNotFinite || compute->op == OpKind::kAdjustScale;
+  return compute != nullptr && InfoOf(compute->op).role == OpRole::kUpdate;
 }
 
 }  // namespace

@@ -45,8 +45,8 @@ class FilledShares {
   double Visit(const Op& op) {
     double share = 1;
     for (TensorId id : op.inputs) share = std::min(share, shares_[id.index()]);
-    if (op.kind == OpKind::kCombine) share = 1;
-    if (op.kind == OpKind::kDispatch) {
+    if (InfoOf(op.kind).role == OpRole::kCombine) share = 1;
+    if (InfoOf(op.kind).role == OpRole::kDispatch) {
       const Shape& tokens = graph_.tensor(op.inputs[0]).shape;  // (s, b, h)
       const Shape& slots = graph_.tensor(op.outputs[0]).shape;  // (e, c, h)
       share = std::min(
