@@ -92,8 +92,9 @@ std::string ShowTimes(const Prediction& a, const Prediction& b) {
     const Nanos from = a.time[use.use], to = b.time[use.use];
     if (from.raw() == 0 && to.raw() == 0) continue;
     const Nanos delta = to - from;
-    text += Row(absl::StrCat("  ", use.name), ShowTime(from), ShowTime(to),
-                absl::StrCat(delta.raw() < 0 ? "-" : "+", ShowTime(Nanos(std::llabs(delta.raw())))));
+    const std::string change =
+        delta.raw() == 0 ? "" : absl::StrCat(delta.raw() < 0 ? "-" : "+", ShowTime(Nanos(std::llabs(delta.raw()))));
+    text += Row(absl::StrCat("  ", use.name), ShowTime(from), ShowTime(to), change);
   }
   return text;
 }
@@ -131,7 +132,8 @@ std::string ShowMemory(const Prediction& a, const Prediction& b) {
     const Bytes from = find(of_a, name), to = find(of_b, name);
     if (from == Bytes(0) && to == Bytes(0)) continue;
     const Bytes delta = to - from;
-    text += Row(absl::StrCat("  ", name), show(from), show(to), absl::StrCat(delta < Bytes(0) ? "" : "+", show(delta)));
+    const std::string change = delta == Bytes(0) ? "" : absl::StrCat(delta < Bytes(0) ? "" : "+", show(delta));
+    text += Row(absl::StrCat("  ", name), show(from), show(to), change);
   }
   return text;
 }
