@@ -220,7 +220,7 @@ std::string ModelFileAround(absl::string_view path, int64_t batch, int64_t seque
   if (stem == "config") stem = folder.substr(folder.rfind('/') + 1);
   std::string name;
   for (const char c : stem) name.push_back(CheckName(std::string(1, c)).ok() || c == '.' ? c : '_');
-  if (name.find_first_not_of("._") == std::string::npos) name = "model";
+  if (name.find_first_not_of("._-") == std::string::npos) name = "model";
   return absl::StrCat("name: ", QuoteYaml(name.substr(0, 64)),
                       "\nhuggingface: ", CheckName(file).ok() ? QuoteYaml(file) : "config.json",
                       "\ntraining: {batch: ", batch, ", sequence: ", sequence,

@@ -179,7 +179,7 @@ TEST(HuggingFaceTest, AModelFileIsWrittenAroundAConfig) {
   EXPECT_EQ(name_in("config.json"), "name: model") << "no folder to take it from";
   EXPECT_EQ(name_in("/config.json"), "name: model");
   EXPECT_EQ(name_in("../config.json"), "name: model");
-  EXPECT_EQ(name_in("-"), "name: \"-\"");
+  EXPECT_EQ(name_in("-"), "name: model") << "the standard input";
   EXPECT_EQ(name_in("a/my model (2).json"), "name: my_model__2_");
   EXPECT_THAT(ModelFileAround("a/my model.json", 1, 1), HasSubstr("huggingface: config.json\n"));
 }

@@ -10,6 +10,7 @@
 #include "costmodel/library.h"
 #include "ir/status.h"
 #include "ir/text.h"
+#include "models/model_file.h"
 #include "planner/search/search.h"
 #include "tools/chart.h"
 #include "tools/cluster_flags.h"
@@ -147,6 +148,11 @@ absl::Status RunWhatif(const Flags& flags) {
   // The file as it is, for what flags do not say.
   const Flags no_cluster_flags;
   std::optional<Cluster> any;
+  MESHWRIGHT_ASSIGN_OR_RETURN(const ModelFile of_file, ParseModelFile(source.text, source.path, source.config));
+  if (!of_file.cluster().present() && !flags.Has("devices")) {
+    return Flags::Wrong("devices", WrongInput("nothing", "numbers of devices, e.g. 64..1024",
+                                              "only a file with a section `cluster:` says how many"));
+  }
   if (flags.Has("device") && flags.Has("devices")) {
     MESHWRIGHT_ASSIGN_OR_RETURN(any, MakeCluster("host", 1));
   } else {

@@ -509,6 +509,10 @@ TEST(WhatifTest, ASweepMarksTheSmallestAndTheKnee) {
   const ToolResult unknown = RunTool("whatif", {args[0], "--devices=16", "--device=h100,foo"});
   EXPECT_EQ(unknown.exit_code, 2);
   EXPECT_THAT(unknown.err, Not(HasSubstr("planning")));
+  const std::string bare = TempPath("no_cluster.yaml");
+  std::ofstream(bare) << "name: d\narchitecture: {decoder: {hidden: 64, layers: 2, heads: 2, vocab: 64}}\n"
+                         "training: {batch: 8, sequence: 16}\n";
+  EXPECT_THAT(RunTool("whatif", {bare, "--device=h100"}).err, HasSubstr("--devices: found nothing, wanted numbers"));
   const ToolResult wrong = RunTool("whatif", {args[0], "--devices=16..8"});
   EXPECT_EQ(wrong.exit_code, 2);
   EXPECT_THAT(wrong.err, HasSubstr("--devices: found \"8\", wanted an integer"));
