@@ -1,5 +1,5 @@
-// The collectives that a program may hold: one row per kind. Everything that asks "what does an all_gather need" reads
-// it here: buffer sizes, the verifier, the cost model, the executors, the text form.
+// The collectives that a program may hold: one row per kind, read by the text form, the verifier, the cost model and
+// the executors.
 //
 // The size S of a collective follows nccl-tests: the whole tensor for all_reduce and broadcast, the gathered result for
 // all_gather, the input of one rank for reduce_scatter and all_to_all. Each rank's buffers are fractions of S, so S and
@@ -17,7 +17,6 @@
 #include <optional>
 
 #include "absl/strings/string_view.h"
-#include "ir/quantities.h"
 
 namespace meshwright {
 
@@ -33,7 +32,6 @@ struct CollectiveInfo {
   CollectiveKind kind;
   absl::string_view name;  // as texts spell it
   Holding before;          // in the buffer that a rank gives (broadcast: only the root's counts)
-  Holding after;           // in the buffer that a rank gets
   bool reduces;            // adds the ranks' values
   // Bytes that cross each rank's link in a bandwidth-optimal algorithm, as a share of S: bus_rounds x (n-1)/n, or 1
   // where bus_rounds is 0. It is the "bus bandwidth" factor of NVIDIA/nccl-tests doc/PERFORMANCE.md.
@@ -42,11 +40,11 @@ struct CollectiveInfo {
 
 // One row per kind, in the enum's order.
 inline constexpr CollectiveInfo kCollectives[] = {
-    {CollectiveKind::kAllReduce, "all_reduce", Holding::kWhole, Holding::kWhole, true, 2},
-    {CollectiveKind::kAllGather, "all_gather", Holding::kOneShare, Holding::kWhole, false, 1},
-    {CollectiveKind::kReduceScatter, "reduce_scatter", Holding::kWhole, Holding::kOneShare, true, 1},
-    {CollectiveKind::kBroadcast, "broadcast", Holding::kWhole, Holding::kWhole, false, 0},
-    {CollectiveKind::kAllToAll, "all_to_all", Holding::kWhole, Holding::kWhole, false, 1},
+    {CollectiveKind::kAllReduce, "all_reduce", Holding::kWhole, true, 2},
+    {CollectiveKind::kAllGather, "all_gather", Holding::kOneShare, false, 1},
+    {CollectiveKind::kReduceScatter, "reduce_scatter", Holding::kWhole, true, 1},
+    {CollectiveKind::kBroadcast, "broadcast", Holding::kWhole, false, 0},
+    {CollectiveKind::kAllToAll, "all_to_all", Holding::kWhole, false, 1},
 };
 inline constexpr size_t kNumCollectiveKinds = static_cast<size_t>(CollectiveKind::kAllToAll) + 1;
 
@@ -73,18 +71,6 @@ constexpr double BusFactor(CollectiveKind kind, int64_t ranks) {
   if (ranks <= 1) return 0;
   const int rounds = InfoOf(kind).bus_rounds;
   return rounds == 0 ? 1.0 : rounds * static_cast<double>(ranks - 1) / static_cast<double>(ranks);
-}
-
-// Bytes of the buffer that a rank gives and of the one it gets; `size` is S, which `ranks` must divide where a share is
-// held.
-constexpr Bytes HeldBytes(Holding holding, Bytes size, int64_t ranks) {
-  return holding == Holding::kWhole ? size : Bytes(size.raw() / ranks);
-}
-constexpr Bytes BytesBefore(CollectiveKind kind, Bytes size, int64_t ranks) {
-  return HeldBytes(InfoOf(kind).before, size, ranks);
-}
-constexpr Bytes BytesAfter(CollectiveKind kind, Bytes size, int64_t ranks) {
-  return HeldBytes(InfoOf(kind).after, size, ranks);
 }
 
 }  // namespace meshwright

@@ -23,14 +23,5 @@ TEST(CollectiveTest, OneRankMovesNothing) {
   for (const CollectiveInfo& row : kCollectives) EXPECT_EQ(BusFactor(row.kind, 1), 0) << row.name;
 }
 
-TEST(CollectiveTest, BuffersAreTheSizeOrAShareOfIt) {
-  EXPECT_EQ(BytesBefore(CollectiveKind::kAllGather, Bytes(4096), 8), Bytes(512));
-  EXPECT_EQ(BytesAfter(CollectiveKind::kAllGather, Bytes(4096), 8), Bytes(4096));
-  EXPECT_EQ(BytesBefore(CollectiveKind::kReduceScatter, Bytes(4096), 8), Bytes(4096));
-  EXPECT_EQ(BytesAfter(CollectiveKind::kReduceScatter, Bytes(4096), 8), Bytes(512));
-  EXPECT_EQ(BytesBefore(CollectiveKind::kAllToAll, Bytes(4096), 8), Bytes(4096));
-  EXPECT_EQ(BytesAfter(CollectiveKind::kAllReduce, Bytes(4096), 8), Bytes(4096));
-}
-
 }  // namespace
 }  // namespace meshwright

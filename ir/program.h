@@ -37,6 +37,7 @@
 #include "ir/graph.h"
 #include "ir/ids.h"
 #include "ir/mesh.h"
+#include "ir/quantities.h"
 #include "ir/shared.h"
 
 namespace meshwright {
