@@ -43,8 +43,10 @@ constexpr Rule kRules[] = {
     {"tokens_per_s_per_gpu", Kind::kRate, "tgs"},
     {"tokens_per_s_per_gpu", Kind::kRate, "tokens|token|tok|toks|tps gpu|gpus|device|devices|accelerator|chip|card",
      "batch|sequence|length|total|num|number"},
-    {"batch_tokens", Kind::kCount, "batch tokens|token"},
+    {"tokens_per_s_per_gpu", Kind::kRate, "t s gpu"},
+    {"batch_tokens", Kind::kCount, "batch|globalbatchsize tokens|token|t"},
     {"tokens_per_s_total", Kind::kRate, "tps|wps"},
+    {"tokens_per_s_total", Kind::kRate, "t s throughput"},
     {"tokens_per_s_total", Kind::kRate, "tokens|token|tok|toks s|sec|second|throughput|speed",
      "batch|sequence|length|num|number"},
     {"samples_per_s_per_gpu", Kind::kRate,
@@ -52,7 +54,7 @@ constexpr Rule kRules[] = {
      "batch"},
     {"samples_per_s", Kind::kRate, "samples|sample|samp|sequences|seqs|sentences|examples s|sec|second|throughput",
      "batch"},
-    {"grad_accum", Kind::kCount, "ga|gas|accumulation|accum|accu|microbatches"},
+    {"grad_accum", Kind::kCount, "ga|gas|accumulation|accum|accu|gradaccum|microbatches"},
     {"grad_accum", Kind::kCount, "grad|gradient acc"},
     {"steps_per_s", Kind::kRate, "it/s"},
     {"step_time_s", Kind::kSeconds, "s/it"},
@@ -62,15 +64,15 @@ constexpr Rule kRules[] = {
     {"gpu_mem_gb", Kind::kGigabytes, "gpu|device|card mem|memory|vram|hbm capacity|size|total", "peak|max|used|usage"},
     {"peak_mem_gb", Kind::kGigabytes, "mem|memory|vram", "cpu|host|bandwidth|capacity|size"},
     {kBatch, Kind::kCount, "batch|bs|bsz dp|replica"},
-    {"micro_batch_seqs", Kind::kCount, "mbs|mb|microbatch|micro|lbs"},
+    {"micro_batch_seqs", Kind::kCount, "mbs|mb|microbatch|microbatchsize|micro|lbs"},
     {"micro_batch_seqs", Kind::kCount, "batch|bs|bsz per|device|gpu|local|rank|card"},
-    {"global_batch_seqs", Kind::kCount, "gbs|gb"},
+    {"global_batch_seqs", Kind::kCount, "gbs|gb|globalbatchsize|globalbatch"},
     {"global_batch_seqs", Kind::kCount, "global|total|effective batch|bs|bsz"},
     {kAnyBatch, Kind::kCount, "batch|bs|bsz|batchsize"},
     {"kv_heads", Kind::kCount, "kv heads|head"},
     {"kv_heads", Kind::kCount, "query groups|group"},
     {"head_dim", Kind::kCount, "head dim|size|width"},
-    {"heads", Kind::kCount, "heads|head|nah|nheads|nhead"},
+    {"heads", Kind::kCount, "heads|head|nah|nheads|nhead|numheads"},
     {"expert_ffn", Kind::kCount, "expert|moe ffn|intermediate"},
     {"experts_per_token", Kind::kCount, "topk"},
     {"experts_per_token", Kind::kCount, "top k"},
@@ -87,7 +89,7 @@ constexpr Rule kRules[] = {
     {"pp", Kind::kCount, "pp|pipeline|stages", "schedule|style"},
     {"cp", Kind::kCount, "cp"},
     {"cp", Kind::kCount, "context parallel|parallelism"},
-    {"tp", Kind::kCount, "tp|tensor|mp"},
+    {"tp", Kind::kCount, "tp|tensor|mp", "mode"},
     {"tp", Kind::kCount, "model parallel|parallelism"},
     {"dp", Kind::kCount, "dp"},
     {"dp", Kind::kCount, "data parallel|parallelism"},
@@ -103,10 +105,10 @@ constexpr Rule kRules[] = {
      "hour|hours|utilization|price|cost|power|watt|watts"},
     {"seq_len", Kind::kCount, "seqlen|seq|sequence|context|ctx|length|len", "parallel|parallelism"},
     {"seq_len", Kind::kCount, "block size"},
-    {"hidden", Kind::kCount, "hidden|dmodel|hs|embd"},
+    {"hidden", Kind::kCount, "hidden|dmodel|hs|embd|hiddensize"},
     {"hidden", Kind::kCount, "d model"},
-    {"layers", Kind::kCount, "layers|layer|nl|depth|nlayers", "per"},
-    {"params_b", Kind::kBillions, "params|parameters|nparams", "trainable|active"},
+    {"layers", Kind::kCount, "layers|layer|nl|depth|nlayers|numlayers", "per"},
+    {"params_b", Kind::kBillions, "params|parameters|nparams|numparams", "trainable|active"},
     {kAnySize, Kind::kBillions, "model size|scale"},
     {"model", Kind::kText, "model|architecture|arch"},
     {"dtype", Kind::kText, "dtype|precision|datatype"},
@@ -265,6 +267,10 @@ std::string Plain(const std::string& cell, Kind kind, const Words& name, char se
 }
 
 bool IsEmptyCell(absl::string_view cell) { return EmptyInTable(absl::StripAsciiWhitespace(cell)); }
+bool SaysOutOfMemory(absl::string_view cell) {
+  const std::string lower = absl::AsciiStrToLower(absl::StripAsciiWhitespace(cell));
+  return lower == "oom" || lower == "out of memory" || lower == "cuda oom";
+}
 bool SaysYes(absl::string_view cell) {
   const std::string lower = absl::AsciiStrToLower(absl::StripAsciiWhitespace(cell));
   return lower == "true" || lower == "yes" || lower == "on" || lower == "y";
@@ -323,6 +329,12 @@ class Renamer {
       if (row.damaged.empty() && !IsEmptyCell(row.cells[column])) return row.cells[column];
     }
     return "";
+  }
+  bool HoldsQuantities(size_t column) const {
+    return std::any_of(table_.rows.begin(), table_.rows.end(), [&](const CsvRow& row) {
+      return row.damaged.empty() &&
+             (QuantityIn(row.cells[column], table_.separator) || SaysOutOfMemory(row.cells[column]));
+    });
   }
   bool HoldsNumbers(size_t column) const {
     const std::optional<Quantity> first = QuantityIn(FirstCell(column), table_.separator);
@@ -394,7 +406,7 @@ class Renamer {
       if (!name.empty()) unread_.push_back(QuoteForMessage(name));
     } else if (const std::string known = KnownName(i); known == "other_opts") {
       Append(i, known);
-    } else if (table_.Find(known).has_value()) {
+    } else if (table_.Find(known).has_value() || (KindOf(known) != Kind::kText && !HoldsQuantities(i))) {
       unread_.push_back(QuoteForMessage(name));
     } else {
       table_.columns[i] = known;
@@ -441,7 +453,7 @@ class Renamer {
     }
   }
 
-  // "3" of a stage, "8" of a group, "yes".
+  // "3" of a stage, "8" of a group (of ZeRO: of the first stage), "yes".
   void ReadSharding(size_t column, bool fsdp) {
     for (CsvRow& row : table_.rows) {
       if (!row.damaged.empty() || IsEmptyCell(row.cells[column])) continue;
@@ -452,7 +464,7 @@ class Renamer {
       } else if (fsdp && (number.has_value() || SaysYes(cell))) {
         cell = "FSDP";
       } else if (number.has_value() || SaysYes(cell)) {
-        cell = absl::StrCat("ZeRO-", number.value_or(1));
+        cell = absl::StrCat("ZeRO-", number.value_or(1) <= 3 ? number.value_or(1) : 1);
       }
     }
   }
@@ -497,8 +509,7 @@ class Renamer {
     for (size_t i = 0; i < row->cells.size() && i < table_.columns.size(); ++i) {
       const Kind kind = KindOf(table_.columns[i]);
       if (kind != Kind::kRate && kind != Kind::kSeconds && kind != Kind::kGigabytes && kind != Kind::kPercent) continue;
-      const std::string lower = absl::AsciiStrToLower(absl::StripAsciiWhitespace(row->cells[i]));
-      if (lower != "oom" && lower != "out of memory" && lower != "cuda oom") continue;
+      if (!SaysOutOfMemory(row->cells[i])) continue;
       row->cells[i].clear();
       if (Lacks(*row, "status")) Set(row, "status", std::string("oom"));
     }

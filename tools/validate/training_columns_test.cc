@@ -117,9 +117,22 @@ TEST(TrainingColumnsTest, OutOfMemoryAndNothing) {
 
 // What is no number stays, so that a reader says so; a unit of something else, a range.
 TEST(TrainingColumnsTest, DamagedCellsStay) {
-  EXPECT_EQ(CellOf("Tokens/s/GPU", "45-47K", "tokens_per_s_per_gpu"), "45-47K");
+  EXPECT_EQ(Cell(Read("Tokens/s/GPU\n46K\n45-47K\n"), "tokens_per_s_per_gpu", 1), "45-47K");
   EXPECT_EQ(CellOf("step time (s)", "5 apples", "step_time_s"), "5 apples");
   EXPECT_EQ(CellOf("TP", "two", "tp"), "two");
+}
+
+// llm-foundry's header; a column of words is no number of ranks.
+TEST(TrainingColumnsTest, NamesWrittenTogether) {
+  const CsvTable table = Read(
+      "Model,SeqLen (T),# GPUs,GPU,MFU,MicroBatchSize,GradAccum,GlobalBatchSize (T),GlobalBatchSize,"
+      "Throughput (T/s/GPU),Precision,MP Mode,Sharding Strategy,Activation Checkpointing,NumParams\n"
+      "7b,2048,8,h100_80gb,46.44,6,32,3145728,1536,11013,amp_bf16,PURE,FULL_SHARD,True,6658859008\n");
+  EXPECT_EQ(Cell(table, "seq_len") + " " + Cell(table, "gpus") + " " + Cell(table, "gpu_type"), "2048 8 h100_80gb");
+  EXPECT_EQ(Cell(table, "micro_batch_seqs") + " " + Cell(table, "global_batch_seqs"), "6 1536");
+  EXPECT_EQ(Cell(table, "tokens_per_s_per_gpu") + " " + Cell(table, "tp"), "11013 ");
+  EXPECT_EQ(Cell(table, "params_b"), "6.658859008");
+  EXPECT_THAT(table.remarks.back(), "not read: \"mp mode\"");
 }
 
 TEST(TrainingColumnsTest, SaysWhatWasRead) {
