@@ -28,6 +28,9 @@ TEST(SetInternodeTest, Forms) {
   EXPECT_TRUE(SetInternode("a3-megagpu, 8x 200Gb/s GPUDirect-TCPXO", &cluster));
   EXPECT_EQ(cluster.nic_latency, Micros(55));
   EXPECT_EQ(cluster.nics_per_node, 8);
+  cluster.nic_bandwidth = GBps(50);
+  EXPECT_FALSE(SetInternode("GPUDirect-TCPXO", &cluster));  // its cards, as many as the machine has
+  EXPECT_EQ(cluster.nic_bandwidth, GBps(25));
   EXPECT_TRUE(SetInternode("RoCE 8 x 400 Gb/s (gIB)", &cluster));
   EXPECT_EQ(cluster.nic_latency, Micros(5));
   cluster.nic_latency = Nanos();

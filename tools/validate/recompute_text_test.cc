@@ -48,5 +48,13 @@ TEST(RecomputeTextTest, AnotherWordIsNotKnown) {
   EXPECT_EQ(Read("sometimes").recompute, Recompute::kNone);
 }
 
+TEST(RecomputeTextTest, OneAndZeroAndMaxText) {
+  EXPECT_EQ(ReadRecomputeText("1", 32).recompute, Recompute::kLayer);
+  EXPECT_EQ(ReadRecomputeText("0", 32).recompute, Recompute::kNone);
+  EXPECT_TRUE(ReadRecomputeText("0", 32).known);
+  EXPECT_EQ(ReadRecomputeText("save_dot_with_context_except_mlp", 32).ops,
+            (std::set<std::string>{"activation", "mlp1"}));
+}
+
 }  // namespace
 }  // namespace meshwright

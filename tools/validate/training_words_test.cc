@@ -321,5 +321,31 @@ TEST(TrainingWordsTest, DropoutOfFusedAttentionKeepsNoScores) {
   EXPECT_GT(unfused.scores, 0);
 }
 
+// What rows leave open that name little: sizes by a published name, one stage with FSDP, experts for the search.
+TEST(TrainingWordsTest, RowsThatSayLittle) {
+  const auto read = [](const std::string& columns, const std::string& cells) {
+    const auto table = ParseCsv(absl::StrCat(columns, "\n", cells, "\n"), "t.csv");
+    return ReadTrainingRun(CsvCells(*table, table->rows[0]), {});
+  };
+  ASSERT_OK_AND_ASSIGN(TrainingRun run, read("model,gpu_type", "bert-large-uncased,Quadro RTX 8000"));
+  EXPECT_EQ(run.model.layers, 24);
+  EXPECT_EQ(run.cluster.device.name, "quadro-rtx-8000");
+  ASSERT_OK_AND_ASSIGN(run, read("model,gpu_type,gpus,zero_fsdp", "Qwen-7B,A100,64,FSDP"));
+  EXPECT_EQ(run.model.vocab, 151936);
+  EXPECT_TRUE(run.pipeline_given);
+  EXPECT_EQ(run.degrees.pipeline, 1);
+  EXPECT_THAT(run.defaults, Contains("pp 1"));
+  ASSERT_OK_AND_ASSIGN(run, read("model,gpu_type,gpus", "Mixtral 8x7B,H100,64"));
+  EXPECT_FALSE(run.experts_given);
+  EXPECT_FALSE(run.pipeline_given);
+  ASSERT_OK_AND_ASSIGN(run, read("model,gpu_type,gpus,ep", "Mixtral 8x7B,H100,64,8"));
+  EXPECT_TRUE(run.experts_given);
+  ASSERT_OK_AND_ASSIGN(run, read("model,gpu_type", "T5-11B,A100"));
+  EXPECT_THAT(run.defaults, Contains("a decoder of these sizes in place of another kind of model"));
+  ASSERT_OK_AND_ASSIGN(run, read("model,gpu_type,other_opts", "Llama 2 7B,A100,QLoRA"));
+  EXPECT_THAT(run.approximations,
+              Contains("frozen weights of 4 bits as those of 16: norms train in place of adapters"));
+}
+
 }  // namespace
 }  // namespace meshwright
