@@ -155,6 +155,18 @@ TEST(TrainingTableTest, OddCellsCostNoOtherRow) {
   }
 }
 
+// Over one card a node an all-to-all of 16 replicas takes longer than all else; all experts of a tenth of the layers
+// fit on a device (DeepSeek's own runs kept them there).
+TEST(TrainingTableTest, ExpertsWhereTheyAreFastest) {
+  ASSERT_OK_AND_ASSIGN(
+      const CsvTable table,
+      ParseCsv("model,gpu_type,gpus,gpus_per_node,interconnect,tp,pp,seq_len,global_batch_seqs,micro_batch_seqs,"
+               "step_time_s\nDeepSeekMoE-16B,A100 PCIe 40GB,160,8,200 Gb/s,1,10,4096,4608,1,20.8\n",
+               "t.csv"));
+  ASSERT_OK_AND_ASSIGN(const TrainingTableResult result, PredictTrainingTable(table, {}));
+  EXPECT_THAT(ToText(result, true), HasSubstr("ep 1 (the fastest that fits)"));
+}
+
 // Patterns are matched with stack for each byte: these took more than there was.
 TEST(TrainingTableTest, VeryLongCells) {
   const std::string gap(200'000, ' '), dashes(200'000, '-');
