@@ -116,8 +116,9 @@ absl::Status RunSimulate(const Flags& flags) {
     MESHWRIGHT_RETURN_IF_ERROR(WriteFile(flags.Text("trace"), timeline));
     if (flags.Text("trace") == "-") return absl::OkStatus();
     if (timeline.size() > kLargeTimeline) {
-      PrintNotices({absl::StrFormat("%s has %.1f MB; as .pftrace a timeline is less than half of JSON, as .json.gz a tenth",
-                                    flags.Text("trace"), static_cast<double>(timeline.size()) / 1e6)});
+      PrintNotices(
+          {absl::StrFormat("%s has %.1f MB; as .pftrace a timeline is less than half of JSON, as .json.gz a tenth",
+                           flags.Text("trace"), static_cast<double>(timeline.size()) / 1e6)});
     }
   }
   std::optional<StepTimes> varied;
