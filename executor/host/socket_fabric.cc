@@ -158,6 +158,9 @@ void SocketWorld::Wake() const {
 
 absl::Status SocketWorld::Send(int64_t to, Channel channel, absl::Span<const std::byte> message) {
   if (to < 0 || to >= num_ranks()) return absl::InternalError(absl::StrCat("rank ", to, " does not exist"));
+  // Copied before anybody has to wait for the lock.
+  std::vector<std::byte> frame;
+  if (to != rank_) frame = EncodeFrame(static_cast<uint8_t>(channel), message);
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (!stopped_.ok()) return stopped_;
@@ -167,7 +170,7 @@ absl::Status SocketWorld::Send(int64_t to, Channel channel, absl::Span<const std
     }
     // A rank that has left reads nothing more: as with threads, nobody minds.
     if (peers_[to].connection == nullptr) return absl::OkStatus();
-    peers_[to].connection->Queue(static_cast<uint8_t>(channel), message);
+    peers_[to].connection->Queue(std::move(frame));
   }
   Wake();
   return absl::OkStatus();

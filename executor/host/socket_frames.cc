@@ -13,6 +13,7 @@
 #include <cerrno>
 #include <cstring>
 #include <iterator>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -23,8 +24,9 @@ namespace meshwright {
 namespace {
 
 constexpr size_t kHeader = 9;
-constexpr size_t kChunk = size_t{1} << 18;  // bytes per read
-constexpr size_t kReadsPerCall = 16;        // so that one busy connection does not starve the others
+constexpr size_t kChunk = size_t{1} << 18;             // bytes per read
+constexpr uint64_t kMostReserved = uint64_t{1} << 26;  // for a frame of which only the length is there
+constexpr size_t kReadsPerCall = 16;                   // so that one busy connection does not starve the others
 constexpr absl::Duration kRetry = absl::Milliseconds(20);
 
 absl::Status SystemError(absl::string_view what) {
@@ -144,16 +146,19 @@ SocketAddress PeerAddress(const OwnedFd& socket) {
 
 FrameConnection::FrameConnection(OwnedFd socket, uint64_t limit) : socket_(std::move(socket)), limit_(limit) {}
 
-void FrameConnection::Queue(uint8_t kind, absl::Span<const std::byte> payload) {
-  std::vector<std::byte>& frame = outgoing_.emplace_back(kHeader + payload.size());
+std::vector<std::byte> EncodeFrame(uint8_t kind, absl::Span<const std::byte> payload) {
   const uint64_t size = payload.size();
-  frame[0] = std::byte{kind};
-  std::memcpy(frame.data() + 1, &size, sizeof(size));
-  std::copy(payload.begin(), payload.end(), frame.begin() + kHeader);
+  const auto* const bytes = reinterpret_cast<const std::byte*>(&size);
+  std::vector<std::byte> frame;
+  frame.reserve(kHeader + payload.size());
+  frame.push_back(std::byte{kind});
+  frame.insert(frame.end(), bytes, bytes + sizeof(size));
+  frame.insert(frame.end(), payload.begin(), payload.end());
+  return frame;
 }
 
 void FrameConnection::Queue(uint8_t kind, absl::string_view text) {
-  Queue(kind, absl::MakeConstSpan(reinterpret_cast<const std::byte*>(text.data()), text.size()));
+  Queue(EncodeFrame(kind, absl::MakeConstSpan(reinterpret_cast<const std::byte*>(text.data()), text.size())));
 }
 
 absl::Status FrameConnection::Flush() {
@@ -172,31 +177,56 @@ absl::Status FrameConnection::Flush() {
   return absl::OkStatus();
 }
 
+ssize_t FrameConnection::Receive() {
+  std::vector<std::byte>& into = rest_ > 0 ? under_way_.payload : incoming_;
+  const size_t size = into.size(), most = rest_ > 0 ? std::min<uint64_t>(rest_, kChunk) : kChunk;
+  into.resize(size + most);
+  const ssize_t n = recv(fd(), into.data() + size, most, MSG_DONTWAIT);
+  const size_t came = static_cast<size_t>(std::max<ssize_t>(n, 0));
+  into.resize(size + came);
+  if (rest_ > 0) rest_ -= came;
+  return n;
+}
+
+absl::Status FrameConnection::TakeFrames(std::vector<Frame>& frames) {
+  size_t at = 0;
+  while (incoming_.size() - at >= kHeader) {
+    uint64_t length = 0;
+    std::memcpy(&length, incoming_.data() + at + 1, sizeof(length));
+    if (length > limit_) return absl::UnavailableError(absl::StrCat("a frame of ", length, " bytes came"));
+    Frame frame = {static_cast<uint8_t>(incoming_[at]), {}};
+    at += kHeader;
+    const uint64_t here = std::min<uint64_t>(length, incoming_.size() - at);
+    frame.payload.reserve(std::min<uint64_t>(length, kMostReserved));
+    frame.payload.assign(incoming_.begin() + static_cast<ptrdiff_t>(at),
+                         incoming_.begin() + static_cast<ptrdiff_t>(at + here));
+    at += here;
+    if (here == length) {
+      frames.push_back(std::move(frame));
+    } else {
+      under_way_ = std::move(frame);
+      rest_ = length - here;
+    }
+  }
+  incoming_.erase(incoming_.begin(), incoming_.begin() + static_cast<ptrdiff_t>(at));
+  return absl::OkStatus();
+}
+
 absl::Status FrameConnection::Read(std::vector<Frame>& frames) {
   std::move(read_ahead_.begin(), read_ahead_.end(), std::back_inserter(frames));
   read_ahead_.clear();
-  bool closed = false;
-  for (size_t reads = 0; reads < kReadsPerCall; ++reads) {
-    const size_t size = incoming_.size();
-    incoming_.resize(size + kChunk);
-    const ssize_t n = recv(fd(), incoming_.data() + size, kChunk, MSG_DONTWAIT);
-    incoming_.resize(size + static_cast<size_t>(std::max<ssize_t>(n, 0)));
-    if (n < 0 && (errno == EAGAIN || errno == EINTR)) break;
-    closed = n <= 0;
-    if (closed) break;
-  }
   const size_t before = frames.size();
-  while (incoming_.size() - consumed_ >= kHeader) {
-    uint64_t length = 0;
-    std::memcpy(&length, incoming_.data() + consumed_ + 1, sizeof(length));
-    if (length > limit_) return absl::UnavailableError(absl::StrCat("a frame of ", length, " bytes came"));
-    if (incoming_.size() - consumed_ - kHeader < length) break;
-    const std::byte* payload = incoming_.data() + consumed_ + kHeader;
-    frames.push_back({static_cast<uint8_t>(incoming_[consumed_]), {payload, payload + length}});
-    consumed_ += kHeader + length;
+  for (size_t reads = 0; reads < kReadsPerCall; ++reads) {
+    const bool in_payload = rest_ > 0;
+    const ssize_t n = Receive();
+    if (n < 0 && (errno == EAGAIN || errno == EINTR)) break;
+    if (n <= 0) {
+      if (frames.size() == before) return absl::UnavailableError("the connection is closed");
+      break;
+    }
+    if (in_payload && rest_ == 0) frames.push_back(std::exchange(under_way_, {}));
+    MESHWRIGHT_RETURN_IF_ERROR(TakeFrames(frames));
   }
-  incoming_.erase(incoming_.begin(), incoming_.begin() + static_cast<ptrdiff_t>(std::exchange(consumed_, 0)));
-  if (closed && frames.size() == before) return absl::UnavailableError("the connection is closed");
   return absl::OkStatus();
 }
 

@@ -58,6 +58,9 @@ struct Frame {
   std::string text() const { return {reinterpret_cast<const char*>(payload.data()), payload.size()}; }
 };
 
+// A frame as it is sent: its kind, the payload's length in 8 bytes, the payload.
+std::vector<std::byte> EncodeFrame(uint8_t kind, absl::Span<const std::byte> payload);
+
 // A connection that is written and read without blocking. The two halves, Queue to Flush and Read, may be used by
 // different threads, each half by one at a time.
 class FrameConnection {
@@ -68,7 +71,7 @@ class FrameConnection {
   int fd() const { return socket_.get(); }
   const OwnedFd& socket() const { return socket_; }
 
-  void Queue(uint8_t kind, absl::Span<const std::byte> payload);
+  void Queue(std::vector<std::byte> frame) { outgoing_.push_back(std::move(frame)); }  // EncodeFrame's
   void Queue(uint8_t kind, absl::string_view text);
   bool has_queued() const { return !outgoing_.empty(); }
   // Writes what the connection takes now.
@@ -85,12 +88,18 @@ class FrameConnection {
   bool has_read_ahead() const { return !read_ahead_.empty(); }
 
  private:
+  // Receives into the payload that is under way, else behind `incoming_`; as recv().
+  ssize_t Receive();
+  // Takes from `incoming_` the frames that are whole, and begins the next one.
+  absl::Status TakeFrames(std::vector<Frame>& frames);
+
   OwnedFd socket_;
   uint64_t limit_;
   std::deque<std::vector<std::byte>> outgoing_;
-  size_t written_ = 0;  // of the first outgoing
-  std::vector<std::byte> incoming_;
-  size_t consumed_ = 0;  // of incoming
+  size_t written_ = 0;               // of the first outgoing
+  std::vector<std::byte> incoming_;  // before a payload that is under way; then empty
+  Frame under_way_;
+  uint64_t rest_ = 0;  // of its payload: 0 is none under way
   std::deque<Frame> read_ahead_;
 };
 
