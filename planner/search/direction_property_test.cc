@@ -121,7 +121,7 @@ const std::vector<Slower>& WaysToBeSlower() {
       {"network cards at an eighth", [](Cluster& c) { c.nic_bandwidth = BytesPerSecond(c.nic_bandwidth.raw() / 8); }},
       {"links of a node at an eighth",
        [](Cluster& c) { c.intra_bandwidth = BytesPerSecond(c.intra_bandwidth.raw() / 8); }},
-      {"messages 100 us later", [](Cluster& c) { c.nic_latency = c.nic_latency + Micros(100); }},
+      {"messages 1 ms later", [](Cluster& c) { c.nic_latency = c.nic_latency + Millis(1); }},
       {"memory at half",
        [](Cluster& c) { c.device.memory_bandwidth = BytesPerSecond(c.device.memory_bandwidth.raw() / 2); }},
       {"clock at half", [](Cluster& c) { c.device.kernels.sustained_clock /= 2; }},
