@@ -94,6 +94,54 @@ TEST(PlayerPropertyTest, FoldedUnfoldedAndPlainAgree) {
   EXPECT_GT(contended, kSeeds / 4);
 }
 
+// Programs of 1 to 64 ranks, as classes and with each rank for itself: the same to the nanosecond. All ranks of a class
+// begin each instruction at the same moment, so that a collective finds its whole group there and need not wait.
+TEST(PlayerPropertyTest, RanksDoWhatTheirClassDoes) {
+  constexpr uint32_t kPrograms = 400;
+  int64_t most_ranks = 0;
+  for (uint32_t seed = 0; seed < kPrograms; ++seed) {
+    SCOPED_TRACE(absl::StrCat("seed ", seed));
+    const int64_t ranks = int64_t{1} << seed % 4;
+    const Program program = RandomProgram(seed, 8, ranks);
+    Prices prices = RandomPrices(program, seed);
+    // Links between classes are claimed by a class once, however many ranks it has.
+    for (auto& blocks : prices.classes) {
+      for (auto& block : blocks) {
+        for (InstructionPrice& price : block) price.shared.clear();
+      }
+    }
+    const SimulateOptions all = {.trace = TraceDetail::kInstructions};
+    const Program each = WithClassPerRank(program);
+    ASSERT_OK_AND_ASSIGN(const SimulationResult folded, Simulate(program, prices, all));
+    ASSERT_OK_AND_ASSIGN(const SimulationResult single, Simulate(each, WithClassPerRank(program, prices), all));
+    ASSERT_EQ(single.makespan, folded.makespan);
+    ASSERT_EQ(each.classes.size(), static_cast<size_t>(program.mesh.num_ranks()));
+    most_ranks = std::max(most_ranks, program.mesh.num_ranks());
+    for (size_t r = 0; r < each.classes.size(); ++r) {
+      ASSERT_EQ(single.classes[r].time.exclusive, folded.classes[r / static_cast<size_t>(ranks)].time.exclusive);
+      ASSERT_EQ(single.classes[r].time.busy, folded.classes[r / static_cast<size_t>(ranks)].time.busy);
+    }
+    // Spans stand by rank; those of a class have the rank of its first.
+    std::map<int64_t, std::vector<const Span*>> of_class, of_rank;
+    for (const Span& span : folded.trace.spans) of_class[span.rank].push_back(&span);
+    for (const Span& span : single.trace.spans) of_rank[span.rank].push_back(&span);
+    for (size_t c = 0; c < program.classes.size(); ++c) {
+      const auto& expected = of_class[program.RankOf(c, 0)];
+      for (int64_t r = 0; r < ranks; ++r) {
+        const auto& found = of_rank[each.RankOf(c * static_cast<size_t>(ranks) + static_cast<size_t>(r), 0)];
+        ASSERT_EQ(found.size(), expected.size());
+        for (size_t i = 0; i < found.size(); ++i) {
+          ASSERT_EQ(found[i]->slot, expected[i]->slot);
+          ASSERT_EQ(found[i]->instruction, expected[i]->instruction);
+          ASSERT_EQ(found[i]->begin, expected[i]->begin);
+          ASSERT_EQ(found[i]->end, expected[i]->end);
+        }
+      }
+    }
+  }
+  EXPECT_EQ(most_ranks, 64);
+}
+
 // When runs begin and end, by slot, run in its block, and the layer whose begin or end it is. A task may be several
 // layers.
 struct Edges {

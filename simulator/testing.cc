@@ -152,11 +152,11 @@ class RandomProgramMaker {
  public:
   explicit RandomProgramMaker(uint32_t seed) : random_(seed) {}
 
-  Program Build() {
-    const int64_t stages = Up(1, 3);
+  Program Build(int64_t most_stages, int64_t ranks_per_stage) {
+    const int64_t stages = Up(1, most_stages);
     program_.name = "random";
     program_.num_microbatches = Up(1, 3);
-    program_.mesh = Mesh::RowMajor({{"pp", stages}, {"x", 2}});
+    program_.mesh = Mesh::RowMajor({{"pp", stages}, {"x", ranks_per_stage}});
     program_.classes.resize(static_cast<size_t>(stages));
     for (RankClass& rank_class : program_.classes) {
       rank_class.name = absl::StrCat("stage ", &rank_class - program_.classes.data());
@@ -469,7 +469,35 @@ Program MakePipeline(const PipelineOptions& options) {
   return program;
 }
 
-Program RandomProgram(uint32_t seed) { return RandomProgramMaker(seed).Build(); }
+Program RandomProgram(uint32_t seed, int64_t most_stages, int64_t ranks_per_stage) {
+  return RandomProgramMaker(seed).Build(most_stages, ranks_per_stage);
+}
+
+Program WithClassPerRank(const Program& program) {
+  const int64_t stages = static_cast<int64_t>(program.classes.size()), ranks = program.mesh.num_ranks() / stages;
+  Program each = program;
+  each.mesh = Mesh::RowMajor({{"pp", stages * ranks}});
+  each.classes.clear();
+  for (RankClass rank_class : program.classes) {
+    for (Block& block : rank_class.blocks) {
+      for (Instruction& instruction : block.instructions) {
+        if (auto* transfer = std::get_if<Transfer>(&instruction.work)) {
+          transfer->stage_offset *= static_cast<int32_t>(ranks);
+        }
+      }
+    }
+    each.classes.insert(each.classes.end(), static_cast<size_t>(ranks), rank_class);
+  }
+  return each;
+}
+
+Prices WithClassPerRank(const Program& program, const Prices& prices) {
+  const size_t ranks = static_cast<size_t>(program.mesh.num_ranks()) / program.classes.size();
+  Prices each = prices;
+  each.classes.clear();
+  for (const auto& of_class : prices.classes) each.classes.insert(each.classes.end(), ranks, of_class);
+  return each;
+}
 
 Prices RandomPrices(const Program& program, uint32_t seed) {
   std::mt19937 random(seed);
