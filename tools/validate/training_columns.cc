@@ -440,10 +440,20 @@ class Renamer {
     return texts_[static_cast<size_t>(&row - table_.rows.data())];
   }
 
+  // Whether the cell's unit is that of another rate than the column was taken for: "tokens/s" below "tokens/s/GPU".
+  bool SaysAnotherRate(size_t column, const std::string& cell) const {
+    if (column >= rules_.size() || rules_[column] == nullptr || rules_[column]->kind != Kind::kRate) return false;
+    const std::optional<Quantity> quantity = QuantityIn(cell, table_.separator);
+    if (!quantity.has_value() || quantity->unit.empty()) return false;
+    const Rule* own = RuleFor(WordsOf(absl::StrCat(given_[column], " ", quantity->unit)));
+    return own != nullptr && own->known != kAnyRate && own->known != rules_[column]->known;
+  }
+
   void ReadCells(size_t from, size_t to, Kind kind, const Words& name) {
     bool binary = false;
     for (CsvRow& row : table_.rows) {
-      if (row.damaged.empty()) row.cells[to] = Plain(row.cells[from], kind, name, table_.separator, &binary);
+      if (!row.damaged.empty() || SaysAnotherRate(from, row.cells[from])) continue;
+      row.cells[to] = Plain(row.cells[from], kind, name, table_.separator, &binary);
     }
     if (table_.columns[to] == "zero_fsdp" && !name.empty()) ReadSharding(to, HasOneOf(name, "fsdp"));
     if (table_.columns[to] != "peak_mem_gb" || name.empty()) return;

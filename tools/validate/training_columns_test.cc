@@ -58,6 +58,11 @@ TEST(TrainingColumnsTest, ThroughputOfWhat) {
   EXPECT_EQ(Cell(Read("gpus,Throughput\n8,25.6k tokens/s\n"), "tokens_per_s_total"), "25600");
   EXPECT_EQ(CellOf("Speed", "1.0s/it", "step_time_s"), "1");
   EXPECT_THAT(Read("Speed\nfast\n").remarks, ElementsAre("not read: \"speed\""));
+  // A rate of something else in between is not read as the first: its reader says that it is no number.
+  const CsvTable mixed = Read("gpus,Throughput\n8,420 tokens/s/GPU\n8,25.1k tokens/s\n8,25.1k\n");
+  EXPECT_EQ(Cell(mixed, "tokens_per_s_per_gpu"), "420");
+  EXPECT_EQ(Cell(mixed, "tokens_per_s_per_gpu", 1), "25.1k tokens/s");
+  EXPECT_EQ(Cell(mixed, "tokens_per_s_per_gpu", 2), "25100");
 }
 
 TEST(TrainingColumnsTest, Memory) {
