@@ -699,9 +699,20 @@ TEST(SerialTest, CollectivesRunWhereTheyAreIssued) {
   }
 }
 
+// Around the kernels of `text` `host` moves 10, 20 and 30 bytes for each of 4096 x 4096 elements.
+void ExpectStepsMove(const std::string& text, const HostPace& host) {
+  const CostModel costs(A100Cluster(1));
+  const std::vector<Nanos> before = TimesOf(text, costs, {}), after = TimesOf(text, costs, host);
+  for (size_t i = 0; i < 3; ++i) {
+    KernelWork work;
+    work.kernel = KernelClass::kMemory;
+    work.read = Bytes(int64_t{10} * static_cast<int64_t>(i + 1) * 4096 * 4096);
+    EXPECT_EQ(after[i] - before[i], costs.Kernel(work)) << i;
+  }
+}
+
 // A norm and a gate of 4096 x 4096 elements, and a product with a parameter as large: each moves its bytes once more.
 TEST(HostPaceTest, BytesOfStepsAroundNormsGatesAndParameters) {
-  const CostModel costs(A100Cluster(1));
   const std::string text = R"(program steps mesh tp=1
 class "stage 0"
   buffer x bfloat16 (4096, 4096) {- | -} activation
@@ -715,24 +726,16 @@ class "stage 0"
     compute MatMul "r h, h f -> r f" reads x w writes y
   slot b mb 0 layer 0
 )";
-  const std::vector<Nanos> before = TimesOf(text, costs, {});
   HostPace host;
   host.norms = {10, 0};
   host.gates = {20, 0};
   host.parameters = {30, 0};
-  const std::vector<Nanos> after = TimesOf(text, costs, host);
-  for (size_t i = 0; i < 3; ++i) {
-    KernelWork work;
-    work.kernel = KernelClass::kMemory;
-    work.read = Bytes(int64_t{10} * static_cast<int64_t>(i + 1) * 4096 * 4096);
-    EXPECT_EQ(after[i] - before[i], costs.Kernel(work)) << i;
-  }
+  ExpectStepsMove(text, host);
 }
 
 // Backward, bytes are of the result whose gradient comes in: of a gate 4096 x 4096 as well, and not of the two parts
 // that its gradient makes.
 TEST(HostPaceTest, BytesOfStepsBackwardAreOfTheSameElements) {
-  const CostModel costs(A100Cluster(1));
   const std::string text = R"(program steps mesh tp=1
 class "stage 0"
   buffer x bfloat16 (4096, 4096) {- | -} activation
@@ -747,18 +750,11 @@ class "stage 0"
     compute SiLUGrad "r f, r f -> r f" reads dy x writes dy
   slot b mb 0 layer 0
 )";
-  const std::vector<Nanos> before = TimesOf(text, costs, {});
   HostPace host;
   host.norms = {0, 10};
   host.gates = {0, 20};
   host.activations = {0, 30};
-  const std::vector<Nanos> after = TimesOf(text, costs, host);
-  for (size_t i = 0; i < 3; ++i) {
-    KernelWork work;
-    work.kernel = KernelClass::kMemory;
-    work.read = Bytes(int64_t{10} * static_cast<int64_t>(i + 1) * 4096 * 4096);
-    EXPECT_EQ(after[i] - before[i], costs.Kernel(work)) << i;
-  }
+  ExpectStepsMove(text, host);
 }
 
 TEST(OpRoleTest, AGradientHasTheRoleOfItsOp) {
