@@ -6,6 +6,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "costmodel/library.h"
 #include "ir/cluster.h"
 #include "ir/dtype.h"
 #include "ir/quantities.h"
@@ -17,29 +18,18 @@
 namespace meshwright {
 namespace {
 
-// Transformer Engine quantises the inputs and the gradients of a linear layer once, with their transposes: it reads 2
-// bytes and writes 2 of 1 for each element, for the left operands of two of its three products.
-constexpr Bytes kTransformerEngineBytes = Bytes(3);
 // Products in NVFP4 against those in MXFP8, quantised before: 1.90 over a layer's on B300 (Transformer Engine's
 // documentation, GEMM Profiling Tutorial). Whole products, so that it is of the rate of their operands, too.
 constexpr double kFloat4Rate = 1.9;
 
-// Products run at the rate of float8, everything else stays what it is: attention's shares are of the peak.
-absl::Status UseFloat8Products(bool four, TrainingRun* run) {
+absl::Status UseNarrowProducts(bool four, TrainingRun* run) {
   Device* const device = &run->cluster.device;
-  const FlopsPerSecond peak = device->Peak(DType::kFloat8), before = device->Peak(DType::kBFloat16);
-  if (peak.raw() <= 0 || before.raw() <= 0) return CannotExpress("no float8 on the device", device->name);
-  device->peak[static_cast<size_t>(DType::kBFloat16)] = peak;
-  device->kernels.matmul_share = device->kernels.matmul_share_fp8;
-  device->kernels.quantize_bytes = kTransformerEngineBytes;
+  if (!UseFloat8Products(device).ok()) return CannotExpress("no float8 on the device", device->name);
   if (four) {
     if (device->generation < Generation::kBlackwell) return CannotExpress("no float4 on the device", device->name);
-    device->peak[static_cast<size_t>(DType::kBFloat16)] = peak * kFloat4Rate;
+    FlopsPerSecond& peak = device->peak[static_cast<size_t>(DType::kBFloat16)];
+    peak = peak * kFloat4Rate;
     device->kernels.l2_bandwidth = device->kernels.l2_bandwidth * kFloat4Rate;
-  }
-  for (AttentionConstants& attention : device->attention) {
-    attention.forward_share *= before.raw() / peak.raw();
-    attention.backward_share *= before.raw() / peak.raw();
   }
   run->approximations.push_back(four ? "float4 products on bf16 tensors" : "float8 products on bf16 tensors");
   return absl::OkStatus();
@@ -78,7 +68,7 @@ absl::Status ReadRowPrecision(const CsvCells& cells, const Framework& framework,
     run->approximations.push_back("products in bf16, as those of experts are");
   }
   run->narrow = narrow;
-  if (narrow) MESHWRIGHT_RETURN_IF_ERROR(UseFloat8Products(four, run));
+  if (narrow) MESHWRIGHT_RETURN_IF_ERROR(UseNarrowProducts(four, run));
   run->training.dtype = dtype;
   // Megatron and DeepSpeed reduce fp16 gradients as they are, FSDP's PURE too; bf16 is accumulated in float32. Under
   // autocast they have the type of the weights, float32. NeMo's recipes hold and reduce them in bf16
