@@ -38,10 +38,11 @@ struct PipelineOptions {
 // an activation per micro-batch that is kept from the forward to the backward pass.
 Program MakePipeline(const PipelineOptions& options);
 
-// Random streams, events, folds and transfers that cannot deadlock. Buffers mean nothing.
+// Random streams, events, folds and transfers that cannot deadlock, on 1 to `most_stages` classes of so many ranks.
+// Buffers mean nothing.
 Program RandomProgram(uint32_t seed, int64_t most_stages = 3, int64_t ranks_per_stage = 2);
-// The same with a class for each rank, its prices repeated: rank r of class c is class c x ranks + r, and sends to its
-// like of the peer.
+// A program with a class for each rank, and its prices repeated: rank r of class c is class c x ranks + r, and sends to
+// its like of the peer.
 Program WithClassPerRank(const Program& program);
 Prices WithClassPerRank(const Program& program, const Prices& prices);
 // Random times and shares, some of them 0.

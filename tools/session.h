@@ -39,8 +39,7 @@ struct SourceFile {
 // "-" is the standard input.
 absl::StatusOr<SourceFile> ReadSource(const std::string& path);
 // The same for a model: of a Hugging Face config.json the model file around it (models/hugging_face.h), with --batch
-// and
-// --sequence. kUsage where one of them is missing.
+// and --sequence. kUsage where one of them is missing.
 absl::StatusOr<SourceFile> ReadModelSource(const std::string& path, const Flags& flags);
 // Whether the text is a plan rather than a model file: its top level has a key `schema`.
 bool IsPlan(absl::string_view text);

@@ -1,5 +1,5 @@
 // What eager frameworks move and issue besides our kernels, counted in their code: bytes an element as HostPace has
-// them, of a forward and of a backward pass, and operators.
+// them, of a forward and of a backward pass, operators, and nanoseconds of CPU. Constants, each with its source.
 #ifndef MESHWRIGHT_TOOLS_VALIDATE_EAGER_KERNELS_H_
 #define MESHWRIGHT_TOOLS_VALIDATE_EAGER_KERNELS_H_
 
