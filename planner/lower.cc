@@ -154,7 +154,7 @@ Strategy BlockChoices(const Strategy& strategy) {
 
 absl::StatusOr<LoweredBlocks> LowerBlocks(const Graph& forward, const Strategy& all_choices,
                                           const UpdateRule& optimizer, const StepPrice& price,
-                                          const PassObserver& observe) {
+                                          const PassObserver& observe, KeptRedistributions* kept) {
   const Strategy strategy = BlockChoices(all_choices);
   DifferentiateOptions options;
   options.recompute = strategy.recompute;
@@ -177,8 +177,9 @@ absl::StatusOr<LoweredBlocks> LowerBlocks(const Graph& forward, const Strategy& 
     const bool all_to_all = collective != nullptr && collective->kind == CollectiveKind::kAllToAll;
     return all_to_all ? kNever : price(global, dtype, work, before, after);
   };
-  MESHWRIGHT_ASSIGN_OR_RETURN(blocks.program,
-                              Partition(sharded, strategy.all_to_all ? price : without_all_to_all, interleaved.pieces));
+  // Those that are kept are at the full choice of steps.
+  MESHWRIGHT_ASSIGN_OR_RETURN(blocks.program, Partition(sharded, strategy.all_to_all ? price : without_all_to_all,
+                                                        interleaved.pieces, strategy.all_to_all ? kept : nullptr));
   if (observe != nullptr) MESHWRIGHT_RETURN_IF_ERROR(observe("partition", blocks.program));
   // Here, since it is the same for all stages, and nothing waits yet between a product and its activation.
   if (strategy.fuse_epilogues) blocks.program = FuseEpilogues(std::move(blocks.program));
@@ -213,18 +214,17 @@ StepPrice PriceSteps(const CostModel& costs, const Mesh& mesh) {
         Program program;
         program.mesh = mesh;
         RankClass& c = program.classes.emplace_back();
-        for (const Layout* layout : {&before, &after}) {
-          Buffer buffer;
+        c.buffers.resize(2);
+        for (Buffer& buffer : c.buffers) {
           buffer.dtype = dtype;
           buffer.shape = global;
-          buffer.layout = *layout;
-          c.buffers.push_back(std::move(buffer));
         }
-        Instruction instruction;
+        c.buffers[0].layout = before;
+        c.buffers[1].layout = after;
+        Instruction& instruction = c.blocks.emplace_back().instructions.emplace_back();
         instruction.work = work;
-        instruction.reads = {{BufferId(0), 0}};
-        instruction.writes = {{BufferId(1), 0}};
-        c.blocks.push_back({"step", Phase::kForward, {std::move(instruction)}});
+        instruction.reads.push_back({BufferId(0), 0});
+        instruction.writes.push_back({BufferId(1), 0});
         const absl::StatusOr<Prices> prices = PriceProgram(program, costs);
         return prices.ok() ? prices->classes[0][0][0].time : kForever;
       };

@@ -1,14 +1,19 @@
 #include "planner/redistribute.h"
 
 #include <algorithm>
-#include <map>
-#include <set>
+#include <functional>
+#include <limits>
+#include <queue>
 #include <string>
+#include <tuple>
 #include <utility>
 
 #include "absl/algorithm/container.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
 #include "ir/error_kind.h"
+#include "ir/status.h"
 
 namespace meshwright {
 namespace {
@@ -18,8 +23,9 @@ constexpr int64_t kSmallMesh = 16;  // ranks
 constexpr size_t kFewAxes = 4;
 
 // A layout as a key: equal keys, equal layouts.
-std::vector<int32_t> KeyOf(const Layout& layout) {
-  std::vector<int32_t> key;
+using Key = absl::InlinedVector<int32_t, 24>;
+Key KeyOf(const Layout& layout) {
+  Key key;
   for (const AxisList& axes : layout.dims) {
     for (AxisId id : axes) key.push_back(static_cast<int32_t>(id.index()));
     key.push_back(-1);
@@ -39,15 +45,15 @@ class Search {
   }
 
   absl::StatusOr<Redistribution> Run(const Layout& from) {
-    Visit(from, Nanos(), {}, nullptr);
+    Visit(NodeAt(from), from, Nanos(), {}, kNone);
     while (!queue_.empty()) {
-      const auto [cost, order, key] = *queue_.begin();
-      queue_.erase(queue_.begin());
-      Node& node = nodes_.at(key);
-      if (node.done) continue;
-      node.done = true;
-      if (SamePlacement(global_, node.layout, to_, mesh_)) return Unwind(key, cost);
-      Expand(key, node.layout, cost);
+      const auto [cost, order, k] = queue_.top();
+      queue_.pop();
+      if (nodes_[k].done) continue;
+      nodes_[k].done = true;
+      const Layout layout = nodes_[k].layout;  // nodes move when others come
+      if (SamePlacement(global_, layout, to_, mesh_)) return Unwind(k, cost);
+      Expand(k, layout, cost);
     }
     if (dtype_ == DType::kBool) {
       return LayoutError("a tensor of bool ", ToText(global_), " lies as ", ToText(from, mesh_), " and is wanted as ",
@@ -58,36 +64,43 @@ class Search {
   }
 
  private:
-  using Key = std::vector<int32_t>;
+  static constexpr size_t kNone = std::numeric_limits<size_t>::max();
   struct Node {
-    Layout layout;
-    Nanos cost;
-    Work work;
-    Key previous;
-    bool has_previous = false;
+    Layout layout;  // the axes of partial sums in the order of the last visit
+    Nanos cost = kNever;
+    Work work;  // that it was reached by, from `previous`
+    size_t previous = kNone;
     bool done = false;
   };
 
-  void Visit(const Layout& layout, Nanos cost, const Work& work, const Key* previous) {
-    const Key key = KeyOf(layout);
-    const auto [it, inserted] = nodes_.try_emplace(key);
-    if (!inserted && (it->second.done || it->second.cost <= cost)) return;
-    it->second = Node{layout, cost, work, previous == nullptr ? Key() : *previous, previous != nullptr, false};
-    // Equal costs: fewer expansions first, then the order in which they were found. Deterministic.
-    queue_.insert({cost, order_++, key});
+  size_t NodeAt(const Layout& layout) {
+    const auto [it, is_new] = by_layout_.try_emplace(KeyOf(layout), nodes_.size());
+    if (is_new) nodes_.emplace_back();
+    return it->second;
   }
 
-  void Try(const Key& key, const Layout& before, Nanos cost, const Work& work, Layout after) {
+  void Visit(size_t k, const Layout& layout, Nanos cost, const Work& work, size_t previous) {
+    Node& node = nodes_[k];
+    if (node.done || node.cost <= cost) return;
+    node.layout = layout;
+    node.cost = cost;
+    node.work = work;
+    node.previous = previous;
+    // Equal costs: fewer expansions first, then the order in which they were found. Deterministic.
+    queue_.push({cost, order_++, k});
+  }
+
+  void Try(size_t from, const Layout& before, Nanos cost, const Work& work, Layout after) {
     if (after.partial.empty()) after.reduction = Reduction::kSum;
-    if (!CheckLayout(global_, after, mesh_).ok()) return;
     if (dtype_ == DType::kBool && !std::holds_alternative<Slice>(work)) return;
+    if (!CheckLayout(global_, after, mesh_).ok()) return;
     // What was reached for less needs no price.
-    const auto known = nodes_.find(KeyOf(after));
-    if (known != nodes_.end() && (known->second.done || known->second.cost <= cost)) return;
+    const size_t k = NodeAt(after);
+    if (nodes_[k].done || nodes_[k].cost <= cost) return;
     const Nanos step = price_(global_, dtype_, work, before, after);
     if (step == kNever) return;
     // One nanosecond a step, so that of sequences that cost nothing the shortest wins.
-    Visit(after, cost + step + Nanos(1), work, &key);
+    Visit(k, after, cost + step + Nanos(1), work, from);
   }
 
   bool Uses(const Layout& layout, AxisId id) const {
@@ -97,20 +110,20 @@ class Search {
     return absl::c_linear_search(layout.partial, id);
   }
 
-  void Expand(const Key& key, const Layout& layout, Nanos cost) {
-    Reduce(key, layout, cost);
+  void Expand(size_t from, const Layout& layout, Nanos cost) {
+    Reduce(from, layout, cost);
     for (size_t d = 0; d < layout.dims.size(); ++d) {
-      Slices(key, layout, cost, d);
-      Moves(key, layout, cost, d);
+      Slices(from, layout, cost, d);
+      Moves(from, layout, cost, d);
     }
     if (layout.partial.empty() && to_.partial.empty() &&
         LocalShape(global_, layout, mesh_) == LocalShape(global_, to_, mesh_)) {
-      Try(key, layout, cost, Permute{}, to_);
+      Try(from, layout, cost, Permute{}, to_);
     }
   }
 
   // All-reduces over what the target does not keep partial; reduce-scatters of such axes onto the end of a dim.
-  void Reduce(const Key& key, const Layout& layout, Nanos cost) {
+  void Reduce(size_t from, const Layout& layout, Nanos cost) {
     AxisList open;
     for (AxisId id : layout.partial) {
       if (!absl::c_linear_search(to_.partial, id)) open.push_back(id);
@@ -124,14 +137,14 @@ class Search {
                                          [&](AxisId id) { return absl::c_linear_search(run, id); }),
                           after.partial.end());
       // What is to be summed whole is summed in one call.
-      if (run == open) Try(key, layout, cost, reduce, after);
+      if (run == open) Try(from, layout, cost, reduce, after);
       if (layout.reduction != Reduction::kSum) continue;
       reduce.kind = CollectiveKind::kReduceScatter;
       for (size_t d = 0; d < layout.dims.size(); ++d) {
         reduce.dim = static_cast<int32_t>(d);
         Layout scattered = after;
         scattered.dims[d].insert(scattered.dims[d].end(), run.begin(), run.end());
-        Try(key, layout, cost, reduce, scattered);
+        Try(from, layout, cost, reduce, scattered);
       }
     }
   }
@@ -168,14 +181,14 @@ class Search {
 
   // Appends free axes: the whole run that the target wants here, or any one. Also one that the target does not use:
   // what is held several times may be cut first and gathered last.
-  void Slices(const Key& key, const Layout& layout, Nanos cost, size_t d) {
+  void Slices(size_t from, const Layout& layout, Nanos cost, size_t d) {
     const AxisList& have = layout.dims[d];
     const AxisList& want = to_.dims[d];
     if (have.size() < want.size() && std::equal(have.begin(), have.end(), want.begin())) {
       Layout after = layout;
       for (size_t i = have.size(); i < want.size() && !Uses(layout, want[i]); ++i) {
         after.dims[d].push_back(want[i]);
-        Try(key, layout, cost, Slice{}, after);
+        Try(from, layout, cost, Slice{}, after);
       }
     }
     for (size_t a = 0; a < mesh_.axes().size(); ++a) {
@@ -186,12 +199,12 @@ class Search {
       if (mesh_.num_ranks() > kSmallMesh && !absl::c_linear_search(wanted_, id) && !first) continue;
       Layout after = layout;
       after.dims[d].push_back(id);
-      Try(key, layout, cost, Slice{}, after);
+      Try(from, layout, cost, Slice{}, after);
     }
   }
 
   // Takes the last k axes off a dim: gathers them, or moves them to the end of another dim.
-  void Moves(const Key& key, const Layout& layout, Nanos cost, size_t d) {
+  void Moves(size_t from, const Layout& layout, Nanos cost, size_t d) {
     const AxisList& have = layout.dims[d];
     for (size_t k = 1; k <= have.size(); ++k) {
       const AxisList run(have.end() - static_cast<ptrdiff_t>(k), have.end());
@@ -202,7 +215,7 @@ class Search {
       gather.dim = static_cast<int32_t>(d);
       Layout after = layout;
       after.dims[d].resize(have.size() - k);
-      Try(key, layout, cost, gather, after);
+      Try(from, layout, cost, gather, after);
       for (size_t other = 0; other < layout.dims.size(); ++other) {
         if (other == d) continue;
         Collective move;
@@ -212,18 +225,15 @@ class Search {
         move.to_dim = static_cast<int32_t>(other);
         Layout moved = after;
         moved.dims[other].insert(moved.dims[other].end(), run.begin(), run.end());
-        Try(key, layout, cost, move, moved);
+        Try(from, layout, cost, move, moved);
       }
     }
   }
 
-  Redistribution Unwind(Key key, Nanos cost) const {
+  Redistribution Unwind(size_t k, Nanos cost) const {
     Redistribution result;
-    result.cost = cost;
-    while (nodes_.at(key).has_previous) {
-      const Node& node = nodes_.at(key);
-      result.steps.push_back({node.work, node.layout});
-      key = node.previous;
+    for (; nodes_[k].previous != kNone; k = nodes_[k].previous) {
+      result.steps.push_back({nodes_[k].work, nodes_[k].layout});
     }
     std::reverse(result.steps.begin(), result.steps.end());
     result.cost = cost - Nanos(static_cast<int64_t>(result.steps.size()));
@@ -237,8 +247,10 @@ class Search {
   const StepPrice& price_;
   AxisList wanted_;
   AxisId stages_;  // no tensor is split over the stages
-  std::map<Key, Node> nodes_;
-  std::set<std::tuple<Nanos, int64_t, Key>> queue_;
+  std::vector<Node> nodes_;
+  absl::flat_hash_map<Key, size_t> by_layout_;  // into nodes_; nobody walks through it
+  using Open = std::tuple<Nanos, int64_t, size_t>;
+  std::priority_queue<Open, std::vector<Open>, std::greater<Open>> queue_;  // the cheapest first
   int64_t order_ = 0;
 };
 
@@ -247,6 +259,40 @@ class Search {
 absl::StatusOr<Redistribution> Redistribute(const Shape& global, DType dtype, const Layout& from, const Layout& to,
                                             const Mesh& mesh, const StepPrice& price) {
   return Search(global, dtype, to, mesh, price).Run(from);
+}
+
+std::vector<int64_t> RedistributionKey(const Shape& global, DType dtype, const Layout& from, const Layout& to) {
+  std::vector<int64_t> key;
+  key.reserve(32);
+  key.push_back(static_cast<int64_t>(dtype));
+  key.insert(key.end(), global.begin(), global.end());
+  for (const Layout* layout : {&from, &to}) {
+    key.push_back(-1 - static_cast<int64_t>(layout->reduction));
+    for (const AxisList& axes : layout->dims) {
+      for (const AxisId id : axes) key.push_back(static_cast<int64_t>(id.index()));
+      key.push_back(-1);
+    }
+    for (const AxisId id : layout->partial) key.push_back(static_cast<int64_t>(id.index()));
+  }
+  return key;
+}
+
+absl::StatusOr<Redistribution> KeptRedistributions::Find(const Shape& global, DType dtype, const Layout& from,
+                                                         const Layout& to, const Mesh& mesh, const StepPrice& price) {
+  std::vector<int64_t> key = RedistributionKey(global, dtype, from, to);
+  const AxisId stages = mesh.Find("pp");
+  key.push_back(stages.valid() ? static_cast<int64_t>(stages.index()) : -1);
+  for (const MeshAxis& axis : mesh.axes()) key.insert(key.end(), {axis.size, axis.stride});
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (const auto found = known_.find(key); found != known_.end()) return found->second;
+  }
+  // Outside of the lock: two threads may look for the same, and find it.
+  MESHWRIGHT_ASSIGN_OR_RETURN(Redistribution made, Redistribute(global, dtype, from, to, mesh, price));
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (known_.size() >= kMostKept) known_.clear();
+  known_.emplace(std::move(key), made);
+  return made;
 }
 
 }  // namespace meshwright

@@ -5,13 +5,16 @@
 // slice, all-gather, all-to-all, reduce-scatter, all-reduce, permute, each over one or several adjacent axes, priced by
 // the caller. Covers S7.2: after the steps each rank holds exactly the slice that the target names.
 //
-// Thread safety: pure functions.
+// Thread safety: pure functions; KeptRedistributions from many threads.
 #ifndef MESHWRIGHT_PLANNER_REDISTRIBUTE_H_
 #define MESHWRIGHT_PLANNER_REDISTRIBUTE_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <map>
+#include <mutex>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -40,6 +43,27 @@ struct Redistribution {
 // for booleans that would have to be communicated (S7.11).
 absl::StatusOr<Redistribution> Redistribute(const Shape& global, DType dtype, const Layout& from, const Layout& to,
                                             const Mesh& mesh, const StepPrice& price);
+
+// Finds each redistribution once, for lowerings that have some in common: what is computed twice, how the optimizer and
+// the pipeline are split changes none of them. All are to ask with the same prices.
+//
+// Key: all that Redistribute is given but the prices. Lifetime: its own. Size: at most kMostKept, of about a kilobyte
+// each; when there are as many, all make room.
+class KeptRedistributions {
+ public:
+  static constexpr size_t kMostKept = 4096;
+
+  // As Redistribute.
+  absl::StatusOr<Redistribution> Find(const Shape& global, DType dtype, const Layout& from, const Layout& to,
+                                      const Mesh& mesh, const StepPrice& price);
+
+ private:
+  std::mutex mutex_;
+  std::map<std::vector<int64_t>, Redistribution> known_;
+};
+
+// Equal numbers, equal tensors of one mesh and layouts of them.
+std::vector<int64_t> RedistributionKey(const Shape& global, DType dtype, const Layout& from, const Layout& to);
 
 }  // namespace meshwright
 

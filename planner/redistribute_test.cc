@@ -1,6 +1,7 @@
 #include "planner/redistribute.h"
 
 #include <string>
+#include <vector>
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
@@ -113,6 +114,46 @@ TEST_F(RedistributeTest, AxesThatAreNotOrthogonal) {
   const auto way = Redistribute({12}, DType::kFloat32, from, to, mesh, Price(mesh));
   ASSERT_OK(way);
   EXPECT_EQ(way->steps.size(), 2u);
+}
+
+// Whatever was asked before, what is kept is what Redistribute finds, and is looked for once: each of tensors, layouts
+// (also in the order of what is partial) and meshes that differ in one thing has its own.
+TEST_F(RedistributeTest, WhatIsKeptIsWhatWouldBeFound) {
+  struct Case {
+    Mesh mesh;
+    Shape shape;
+    std::string from, to;
+  };
+  const Mesh wide = Mesh::RowMajor({{"dp", 4}, {"tp", 2}}), deep = Mesh::RowMajor({{"dp", 2}, {"tp", 4}});
+  const std::vector<Case> cases = {
+      {wide, {16, 32}, "{dp | -}", "{- | dp}"},
+      {deep, {16, 32}, "{dp | -}", "{- | dp}"},
+      {wide, {32, 16}, "{dp | -}", "{- | dp}"},
+      {wide, {16, 32}, "{dp | -}", "{tp | dp}"},
+      {wide, {16, 32}, "{tp | -}", "{- | dp}"},
+      {wide, {16, 32}, "{- | -} partial sum dp.tp", "{dp | -}"},
+      {wide, {16, 32}, "{- | -} partial sum tp.dp", "{dp | -}"},
+  };
+  KeptRedistributions kept;
+  for (const bool again : {false, true}) {
+    for (size_t i = 0; i < cases.size(); ++i) {
+      const auto& [mesh, shape, from_text, to_text] = cases[i];
+      ASSERT_OK_AND_ASSIGN(const Layout from, ParseLayout(from_text, mesh));
+      ASSERT_OK_AND_ASSIGN(const Layout to, ParseLayout(to_text, mesh));
+      int asked = 0;
+      const StepPrice price = [&, of = Price(mesh)](const Shape& global, DType dtype, const Work& work,
+                                                    const Layout& before, const Layout& after) {
+        ++asked;
+        return of(global, dtype, work, before, after);
+      };
+      ASSERT_OK_AND_ASSIGN(const Redistribution found, kept.Find(shape, DType::kFloat32, from, to, mesh, price));
+      EXPECT_EQ(asked == 0, again) << i;
+      ASSERT_OK_AND_ASSIGN(const Redistribution made, Redistribute(shape, DType::kFloat32, from, to, mesh, price));
+      EXPECT_EQ(found.cost, made.cost) << i;
+      ASSERT_EQ(found.steps.size(), made.steps.size()) << i;
+      for (size_t k = 0; k < found.steps.size(); ++k) EXPECT_EQ(found.steps[k].after, made.steps[k].after) << i;
+    }
+  }
 }
 
 }  // namespace

@@ -26,8 +26,14 @@ Layout Whole(Layout layout) {
 
 class Partitioner {
  public:
-  Partitioner(const ShardedGraph& sharded, const StepPrice& price, const std::set<std::string>& pieces)
-      : sharded_(sharded), graph_(sharded.graph), mesh_(sharded.mesh), price_(price), pieces_(pieces) {
+  Partitioner(const ShardedGraph& sharded, const StepPrice& price, const std::set<std::string>& pieces,
+              KeptRedistributions* kept)
+      : sharded_(sharded),
+        graph_(sharded.graph),
+        mesh_(sharded.mesh),
+        price_(price),
+        pieces_(pieces),
+        kept_ways_(kept) {
     natural_.resize(graph_.tensors.size());
   }
 
@@ -243,7 +249,8 @@ class Partitioner {
       if (wanted == sharded_.outputs.end()) continue;
       const Version made = *natural_[output.index()];
       if (std::optional<Redistribution> way = OneCollective(made.layout, wanted->second); way.has_value()) {
-        ways_[KeyOf(graph_.tensor(output), made.layout, wanted->second)] = *std::move(way);
+        const Tensor& tensor = graph_.tensor(output);
+        ways_[RedistributionKey(tensor.shape, tensor.dtype, made.layout, wanted->second)] = *std::move(way);
       }
       MESHWRIGHT_ASSIGN_OR_RETURN(const Operand operand,
                                   Redistributed(graph_.tensor(output), graph_.tensor(output).name, made, wanted->second,
@@ -403,17 +410,14 @@ class Partitioner {
     return Redistribution{{{collective, to}}, Nanos()};
   }
 
-  using WayKey = std::tuple<std::vector<int64_t>, DType, std::string, std::string>;
-  WayKey KeyOf(const Tensor& tensor, const Layout& from, const Layout& to) const {
-    return {std::vector<int64_t>(tensor.shape.begin(), tensor.shape.end()), tensor.dtype, ToText(from, mesh_),
-            ToText(to, mesh_)};
-  }
-
   absl::StatusOr<Redistribution> FindWay(const Tensor& tensor, const Layout& from, const Layout& to) {
-    WayKey key = KeyOf(tensor, from, to);
+    std::vector<int64_t> key = RedistributionKey(tensor.shape, tensor.dtype, from, to);
     const auto found = ways_.find(key);
     if (found != ways_.end()) return found->second;
-    MESHWRIGHT_ASSIGN_OR_RETURN(Redistribution way, Redistribute(tensor.shape, tensor.dtype, from, to, mesh_, price_));
+    MESHWRIGHT_ASSIGN_OR_RETURN(Redistribution way,
+                                kept_ways_ != nullptr
+                                    ? kept_ways_->Find(tensor.shape, tensor.dtype, from, to, mesh_, price_)
+                                    : Redistribute(tensor.shape, tensor.dtype, from, to, mesh_, price_));
     ways_[std::move(key)] = way;
     return way;
   }
@@ -495,8 +499,6 @@ class Partitioner {
     }
   }
 
-  using Ways = std::map<std::tuple<std::vector<int64_t>, DType, std::string, std::string>, Redistribution>;
-
   const ShardedGraph& sharded_;
   const Graph& graph_;
   const Mesh& mesh_;
@@ -517,14 +519,15 @@ class Partitioner {
   std::map<std::pair<SegmentId, TensorId>, Version> kept_;
   std::map<std::string, int> versions_;
   std::set<size_t> beside_;  // instructions of the current block that run beside its kernels
-  Ways ways_;
+  KeptRedistributions* const kept_ways_;
+  std::map<std::vector<int64_t>, Redistribution> ways_;  // by RedistributionKey
 };
 
 }  // namespace
 
 absl::StatusOr<Program> Partition(const ShardedGraph& sharded, const StepPrice& price,
-                                  const std::set<std::string>& pieces) {
-  return Partitioner(sharded, price, pieces).Run();
+                                  const std::set<std::string>& pieces, KeptRedistributions* kept) {
+  return Partitioner(sharded, price, pieces, kept).Run();
 }
 
 }  // namespace meshwright

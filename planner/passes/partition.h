@@ -24,8 +24,9 @@ namespace meshwright {
 
 // Collectives on what the ops named in `pieces` and their backward ops make (planner/passes/interleave.h) run beside
 // the kernels, on the communication stream: after what they read is made, and before it or what they write is used.
+// `kept`, which may be null, has the redistributions that were found with the same prices.
 absl::StatusOr<Program> Partition(const ShardedGraph& sharded, const StepPrice& price,
-                                  const std::set<std::string>& pieces = {});
+                                  const std::set<std::string>& pieces = {}, KeptRedistributions* kept = nullptr);
 
 }  // namespace meshwright
 

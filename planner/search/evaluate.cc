@@ -168,10 +168,10 @@ struct Microbatch {
 };
 
 absl::StatusOr<Microbatch> MicrobatchOf(const Problem& problem, const Graph& graph, const CostModel& costs,
-                                        const Strategy& strategy) {
+                                        const Strategy& strategy, KeptRedistributions* kept = nullptr) {
   Microbatch microbatch;
-  MESHWRIGHT_ASSIGN_OR_RETURN(microbatch.blocks,
-                              LowerBlocks(graph, strategy, problem.update, PriceSteps(costs, strategy.mesh)));
+  MESHWRIGHT_ASSIGN_OR_RETURN(
+      microbatch.blocks, LowerBlocks(graph, strategy, problem.update, PriceSteps(costs, strategy.mesh), nullptr, kept));
   microbatch.work = ForwardWork(graph);
   return microbatch;
 }
@@ -279,8 +279,8 @@ class Evaluator::Kept {
       const std::lock_guard<std::mutex> lock(mutex_);
       if (const auto found = by_key_.find(key); found != by_key_.end()) return found->second;
     }
-    MESHWRIGHT_ASSIGN_OR_RETURN(const Graph graph, problem.graph(key.first));
-    MESHWRIGHT_ASSIGN_OR_RETURN(Microbatch made, MicrobatchOf(problem, graph, costs, strategy));
+    MESHWRIGHT_ASSIGN_OR_RETURN(const std::shared_ptr<const Graph> graph, GraphOf(problem, key.first));
+    MESHWRIGHT_ASSIGN_OR_RETURN(Microbatch made, MicrobatchOf(problem, *graph, costs, strategy, &redistributions_));
     auto microbatch = std::make_shared<const Microbatch>(std::move(made));
     const std::lock_guard<std::mutex> lock(mutex_);
     if (by_key_.try_emplace(key, microbatch).second) order_.push_back(key);
@@ -310,6 +310,20 @@ class Evaluator::Kept {
 
  private:
   static constexpr size_t kMostPredictions = 1024;  // of a kilobyte or two each
+  static constexpr size_t kMostGraphs = 16;         // of some ten kilobytes each
+
+  absl::StatusOr<std::shared_ptr<const Graph>> GraphOf(const Problem& problem, int64_t rows) {
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      if (const auto found = graphs_.find(rows); found != graphs_.end()) return found->second;
+    }
+    MESHWRIGHT_ASSIGN_OR_RETURN(Graph made, problem.graph(rows));
+    auto graph = std::make_shared<const Graph>(std::move(made));
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (graphs_.size() >= kMostGraphs) graphs_.clear();
+    graphs_.emplace(rows, graph);
+    return graph;
+  }
 
   using Key = std::pair<int64_t, std::string>;
   // All of the strategy but its bucket, for which there is a range.
@@ -321,6 +335,8 @@ class Evaluator::Kept {
 
   std::mutex mutex_;
   std::map<PredictionKey, std::vector<std::pair<BucketRange, Prediction>>> predictions_;
+  std::map<int64_t, std::shared_ptr<const Graph>> graphs_;  // by rows of a micro-batch
+  KeptRedistributions redistributions_;
   std::map<Key, std::shared_ptr<const Microbatch>> by_key_;
   std::deque<Key> order_;  // the oldest first
 };
