@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <optional>
-#include <set>
 #include <string>
 #include <utility>
 
@@ -18,7 +17,8 @@
 namespace meshwright {
 namespace {
 
-// Whether gradients may be rows, and be overwritten instead of added to.
+// Whether gradients may be rows, and be overwritten instead of added to. Where a combination's are, so are those of the
+// same one with sharded parameters.
 bool ScattersGradients(const Problem& problem, const Combination& combination) {
   return combination.shard_parameters || problem.gradient_accumulation_shard;
 }
@@ -185,8 +185,14 @@ class ProbeReader {
   std::vector<Uses> uses_;
 };
 
-absl::StatusOr<Probe> MakeProbe(const Problem& problem, const CostModel& costs, const DecoderFacts& facts,
-                                const Combination& combination) {
+// One micro-batch on one stage.
+struct LoweredProbe {
+  Graph graph;
+  Program program;
+};
+
+absl::StatusOr<LoweredProbe> LowerProbe(const Problem& problem, const CostModel& costs, const DecoderFacts& facts,
+                                        const Combination& combination, KeptRedistributions& kept) {
   Combination alone = combination;
   alone.degrees.pipeline = 1;
   alone.pipelining = {};
@@ -196,14 +202,22 @@ absl::StatusOr<Probe> MakeProbe(const Problem& problem, const CostModel& costs, 
   Problem one = problem;
   one.batch = alone.degrees.data * alone.degrees.microbatch;
   MESHWRIGHT_ASSIGN_OR_RETURN(const Strategy strategy, StrategyOf(one, alone, facts.sizes));
-  MESHWRIGHT_ASSIGN_OR_RETURN(const Graph graph, problem.graph(one.batch));
-  if (graph.segments.size() > 64) return absl::UnimplementedError("a model of more than 64 segments");
-  MESHWRIGHT_ASSIGN_OR_RETURN(Program program,
-                              Lower(graph, strategy, problem.update, PriceSteps(costs, strategy.mesh)));
+  LoweredProbe lowered;
+  MESHWRIGHT_ASSIGN_OR_RETURN(lowered.graph, problem.graph(one.batch));
+  if (lowered.graph.segments.size() > 64) return absl::UnimplementedError("a model of more than 64 segments");
+  MESHWRIGHT_ASSIGN_OR_RETURN(const LoweredBlocks blocks,
+                              LowerBlocks(lowered.graph, strategy, problem.update, PriceSteps(costs, strategy.mesh),
+                                          /*observe=*/nullptr, &kept));
+  MESHWRIGHT_ASSIGN_OR_RETURN(lowered.program, LowerStages(blocks.program, blocks.graph, strategy, problem.update));
+  return lowered;
+}
+
+absl::StatusOr<Probe> ReadProbe(const Problem& problem, const CostModel& costs, const Combination& combination,
+                                LoweredProbe& lowered) {
   const bool scatters_gradients = ScattersGradients(problem, combination);
-  if (scatters_gradients) OverwriteGradients(program);
-  MESHWRIGHT_ASSIGN_OR_RETURN(const Prices prices, PriceProgram(program, costs));
-  return ProbeReader(scatters_gradients, combination.shard_parameters, graph, program, prices).Read();
+  if (scatters_gradients) OverwriteGradients(lowered.program);
+  MESHWRIGHT_ASSIGN_OR_RETURN(const Prices prices, PriceProgram(lowered.program, costs));
+  return ProbeReader(scatters_gradients, combination.shard_parameters, lowered.graph, lowered.program, prices).Read();
 }
 
 // Into how many parts the optimizer's work and state on a parameter are split (S11.4).
@@ -266,8 +280,9 @@ bool IsLookedAt(int64_t stage, int64_t stages) { return stage <= 1 || stage + 1 
 
 LowerBounds::Key LowerBounds::KeyOf(const Combination& combination) {
   const Degrees& d = combination.degrees;
-  return {d.tensor,  d.sequence_parallel, d.expert,     d.expert_groups,       d.spread_experts,
-          d.context, d.exchange,          d.microbatch, combination.recompute, combination.shard_parameters};
+  return {{d.tensor, d.sequence_parallel, d.expert, d.expert_groups, d.spread_experts, d.context, d.exchange,
+           d.microbatch, combination.recompute},
+          combination.shard_parameters};
 }
 
 absl::StatusOr<LowerBounds> LowerBounds::Make(const Problem& problem, const CostModel& costs, const DecoderFacts& facts,
@@ -275,17 +290,31 @@ absl::StatusOr<LowerBounds> LowerBounds::Make(const Problem& problem, const Cost
   LowerBounds bounds;
   bounds.batch_ = problem.batch;
   bounds.process_ = ProcessBytes(problem.cluster);
-  std::vector<const Combination*> distinct;
-  std::set<Key> seen;
+  std::map<ProgramKey, std::map<bool, const Combination*>> distinct;
   for (const Combination& combination : combinations) {
-    if (seen.insert(KeyOf(combination)).second) distinct.push_back(&combination);
-  }
-  for (const Combination& combination : combinations) {
+    const auto [program, sharded] = KeyOf(combination);
+    distinct[program].try_emplace(sharded, &combination);
     bounds.CountInFlight(combination);
   }
-  std::vector<absl::StatusOr<Probe>> probes(distinct.size(), absl::UnknownError("not probed"));
-  ParallelFor(distinct.size(), threads, [&](size_t i) { probes[i] = MakeProbe(problem, costs, facts, *distinct[i]); });
-  for (size_t i = 0; i < distinct.size(); ++i) bounds.probes_.emplace(KeyOf(*distinct[i]), std::move(probes[i]));
+  struct Made {
+    const Combination* combination;
+    absl::StatusOr<Probe> probe;
+  };
+  std::vector<std::vector<Made>> probes;  // by program
+  for (const auto& [program, by_sharding] : distinct) {
+    auto& of_program = probes.emplace_back();
+    for (const auto& [sharded, combination] : by_sharding) of_program.push_back({combination, Probe()});
+  }
+  KeptRedistributions kept;
+  ParallelFor(probes.size(), threads, [&](size_t i) {
+    absl::StatusOr<LoweredProbe> lowered = LowerProbe(problem, costs, facts, *probes[i][0].combination, kept);
+    for (Made& made : probes[i]) {
+      made.probe = lowered.ok() ? ReadProbe(problem, costs, *made.combination, *lowered) : lowered.status();
+    }
+  });
+  for (std::vector<Made>& of_program : probes) {
+    for (Made& made : of_program) bounds.probes_.emplace(KeyOf(*made.combination), std::move(made.probe));
+  }
   return bounds;
 }
 

@@ -80,7 +80,9 @@ class LowerBounds {
   absl::StatusOr<LowerBound> Of(const Combination& combination) const;
 
  private:
-  using Key = std::tuple<int64_t, bool, int64_t, int64_t, bool, int64_t, ContextExchange, int64_t, Recompute, bool>;
+  // Of what is lowered, and whether parameters are sharded, which is counted and not lowered.
+  using ProgramKey = std::tuple<int64_t, bool, int64_t, int64_t, bool, int64_t, ContextExchange, int64_t, Recompute>;
+  using Key = std::pair<ProgramKey, bool>;
   static Key KeyOf(const Combination& combination);
   Nanos StepOf(const Probe& probe, const Combination& combination) const;
   Bytes PeakOf(const Probe& probe, const Combination& combination) const;
