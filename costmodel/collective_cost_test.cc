@@ -161,7 +161,7 @@ TEST(CollectiveCostTest, TreesOfSwitchesAreNoFasterThanTheCards) {
 // Trees of switches on Blackwell wait 25 + 2 x 20.9 us, 0.6 of the second more once their blocks are full: 91.9. 64 MiB
 // over two nodes of 8, cards of 50 GB/s: 167.8 us through the cards, longer than 2 x 15/16 of them at 1.09 x 768 GB/s;
 // the hump is H100's 0.45 x 1.7 / 0.79, 120.2 us. 32 GiB over two domains of 64: 81.45 ms at 1.09 x 768 GB/s, which
-// are all that the blocks carry, and 2.65 ms of hump.
+// are all that the blocks carry, and 2 x 2.65 ms of hump: 32 heads, where it was fitted on 8.
 TEST(CollectiveCostTest, TreesOfSwitchesOnBlackwell) {
   const auto micros = [](int64_t per_node, Bytes size) {
     Cluster cluster = H100Cluster(2);
@@ -173,7 +173,24 @@ TEST(CollectiveCostTest, TreesOfSwitchesOnBlackwell) {
     return Micros(cost);
   };
   EXPECT_NEAR(micros(8, MiB(64)), 91.9 + 167.8 + 120.2, 0.2);
-  EXPECT_NEAR(micros(64, GiB(32)), 92 + 81448 + 2649, 5);
+  EXPECT_NEAR(micros(64, GiB(32)), 92 + 81448 + 2 * 2649, 5);
+}
+
+// 16 GiB in one switch at 1.2 x 411.4 GB/s, whatever the number of devices: 34,797 us, and 25 us of latency. The hump,
+// 1.7 x sqrt(25 x 34797), is twice as much with 32 heads. Measured: 35,892 and 36,537 us on 8 and 64 GB200 (openxla's
+// table of collectives).
+TEST(CollectiveCostTest, SumsInAWideSwitch) {
+  const auto micros = [](int64_t ranks) {
+    Cluster cluster = H100Cluster(1);
+    cluster.device.generation = Generation::kBlackwell;
+    cluster.intra_bandwidth = GBps(900);
+    cluster.devices_per_node = ranks;
+    const CollectiveCost cost = PriceCollective(CollectiveKind::kAllReduce, GiB(16), Evenly(ranks, 1), cluster);
+    EXPECT_EQ(cost.algorithm, Algorithm::kNvls);
+    return Micros(cost);
+  };
+  EXPECT_NEAR(micros(8), 25 + 34797 + 1586, 5);
+  EXPECT_NEAR(micros(64), 25 + 34797 + 3171, 5);
 }
 
 // Eight groups of one rank per node on machines with one network card take turns.

@@ -69,9 +69,20 @@ double NvlsTreeHump(const Cluster& cluster) {
   return wider * kBetweenNodes.nvls_tree.hump;
 }
 
-Shape ShapeOf(const NcclCandidate& candidate, const Row& row, const Cluster& cluster) {
-  if (candidate.algorithm == Algorithm::kNvls) return row.nvls;
-  if (candidate.algorithm == Algorithm::kNvlsTree) return {row.nvls_tree.scale, NvlsTreeHump(cluster)};
+// The humps of sums in switches were fitted on nodes of 8. NCCL cuts a call in the switch into smaller chunks while it
+// has less than 64, 8 or 2 for each block and head (calcCollChunking, src/enqueue.cc; gathers and scatters that are
+// registered have chunks of their own), and has a head for each rank, up to 32: a pipeline of four times the heads is
+// as full with four times the bytes.
+double WiderHump(const NcclCandidate& candidate, const GroupShape& group) {
+  constexpr double kFittedHeads = 8, kMostHeads = 32;
+  if (candidate.blocks_bus <= 0) return 1;
+  return std::sqrt(std::clamp(static_cast<double>(group.ranks_per_node), kFittedHeads, kMostHeads) / kFittedHeads);
+}
+
+Shape ShapeOf(const NcclCandidate& candidate, const Row& row, const GroupShape& group, const Cluster& cluster) {
+  const double wider = WiderHump(candidate, group);
+  if (candidate.algorithm == Algorithm::kNvls) return {row.nvls.scale, wider * row.nvls.hump};
+  if (candidate.algorithm == Algorithm::kNvlsTree) return {row.nvls_tree.scale, wider * NvlsTreeHump(cluster)};
   return candidate.protocol == Protocol::kLl128 ? row.ll128 : row.simple;
 }
 
@@ -101,13 +112,16 @@ double CorrectedMicros(const NcclChoice& choice, Bytes size, const GroupShape& g
     return latency_scale * (base * row.ll_base + (latency - base) * row.ll_step + growth) + transfer;
   }
   const bool in_switch = candidate.algorithm == Algorithm::kNvls || candidate.algorithm == Algorithm::kNvlsTree;
-  const Shape shape = ShapeOf(candidate, row, cluster);
+  const Shape shape = ShapeOf(candidate, row, group, cluster);
   double moving = transfer / (in_switch ? row.nvls_speed : row.speed);
   if (!in_switch) moving += row.touches * bytes / ranks / cluster.device.memory_bandwidth.raw() * 1e6;
-  // The switch goes faster across nodes than NCCL counts, but no faster than the cards and its blocks.
-  if (candidate.algorithm == Algorithm::kNvlsTree) {
+  // The switch goes faster than NCCL counts, but no faster than its blocks and, across nodes, the cards.
+  if (candidate.blocks_bus > 0) {
     const double blocks = 2 * (ranks - 1) / ranks * bytes / (1e3 * candidate.blocks_bus);
-    moving = std::max({moving, blocks / row.nvls_speed, LeastMicrosOfCards(bytes, group, cluster)});
+    moving = std::max(moving, blocks / row.nvls_speed);
+  }
+  if (candidate.algorithm == Algorithm::kNvlsTree) {
+    moving = std::max(moving, LeastMicrosOfCards(bytes, group, cluster));
   }
   const double waiting = latency_scale * shape.scale * latency;
   return waiting + moving + shape.hump * std::sqrt(waiting * moving);

@@ -8,8 +8,9 @@
 //                    blocks a call has, the more messages wait for the network's thread at the same time
 //   LL               base x ll_base + (L - base) x ll_step + ll_growth x min(1, S / (16 KiB ranks)) + X
 //   others           l + x + hump sqrt(l x),  l = scale L,  x = X / speed + copy
-//                    (of trees of switches: no less than the cards take, 2 (n - 1) / n S over n nodes, nor than their
-//                    blocks, NcclCandidate::blocks_bus; on Blackwell their hump counts as many times as in one node)
+//                    (of sums in switches: no less than their blocks take, NcclCandidate::blocks_bus; of trees of
+//                    switches nor than the cards, 2 (n - 1) / n S over n nodes, and on Blackwell their hump counts as
+//                    many times as in one node; over more than 8 ranks of a node the hump is that of as many times x)
 //   copy             the rank's own part of S, moved inside its memory: touches S / ranks / memory bandwidth
 //                    (rings and trees; the switch does without)
 //

@@ -60,7 +60,7 @@ constexpr BandwidthTable kTreeLl128 = {{20, 20, 20}, {20, 20, 20}, {36.7, 36.7, 
 constexpr BandwidthTable kTreeChannel = {{26.5, 18.5, 10}, {24, 23.6, 17.8}, {38.7, 41.4, 36}, {70, 42.8, 24}};
 constexpr BandwidthTable kNvlsTreeChannel = {{26.5, 18.5, 10}, {24, 23.6, 17.8}, {0, 57.7, 45.5}, {0, 96, 43.8}};
 constexpr double kNvlsEfficiency[kNumRows] = {0, 0, 0.85, 0.74};
-constexpr double kNvlsTreeHeads = 8;  // of the nodes that kNvlsTreeChannel is of: DGX H100 and B200
+constexpr int64_t kHeads = 8;  // of the nodes that the tables of channels are of: DGX H100 and B200
 
 // tuning.cc, treeCorrectionFactor: by log2(S / 64).
 constexpr int kTreeColumns = 23;
@@ -232,6 +232,18 @@ double NvlsBus(CollectiveKind kind, const NcclGraph& graph, const GroupShape& gr
   return heads * channel;
 }
 
+// NcclCandidate::blocks_bus.
+double BlocksBus(Algorithm algorithm, CollectiveKind kind, const GroupShape& group, const Cluster& cluster) {
+  const Row row = RowOf(cluster.device.generation);
+  if (algorithm == Algorithm::kNvlsTree) {
+    return static_cast<double>(kHeads) * kNvlsTreeChannel[row][ColumnOf(group.nodes)];
+  }
+  if (algorithm != Algorithm::kNvls || kind != CollectiveKind::kAllReduce || group.ranks <= kHeads) return 0;
+  const GroupShape eight = {kHeads, 1, kHeads, 1};
+  const double bus = NvlsBus(kind, NvlsGraph(eight, cluster), eight, row, kOneNode);
+  return bus / BusFactor(kind, kHeads) * BusFactor(kind, group.ranks);
+}
+
 }  // namespace
 
 int64_t NicsOfGroup(const GroupShape& group, const Cluster& cluster) {
@@ -309,9 +321,13 @@ NcclCandidates CandidatesOf(CollectiveKind kind, const GroupShape& group, const 
     if (bandwidth <= 0) return;
     const Waits waits = WaitsOf(algorithm, kind, p, group, cluster);
     const double latency = waits.inside + waits.network;
-    const double carried = algorithm == Algorithm::kNvlsTree ? kNvlsTreeHeads * kNvlsTreeChannel[row][column] : 0;
-    candidates.rows[candidates.count++] = {algorithm, static_cast<Protocol>(p + 1), latency, bandwidth,
-                                           blocks,    waits.network / latency,      carried};
+    candidates.rows[candidates.count++] = {algorithm,
+                                           static_cast<Protocol>(p + 1),
+                                           latency,
+                                           bandwidth,
+                                           blocks,
+                                           waits.network / latency,
+                                           BlocksBus(algorithm, kind, group, cluster)};
   };
   for (size_t p = 0; p < kProtocols; ++p) {
     if (p < 2 && group.nodes > 1 && !cluster.nic_in_order) continue;  // flags would arrive before their data

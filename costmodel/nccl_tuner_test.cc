@@ -182,6 +182,25 @@ TEST(NcclTunerTest, WiderSwitchesHaveNoMoreBlocksForTrees) {
   EXPECT_NEAR(bus(tree_of_switches(2, 8), 16), 768, 0.1);
 }
 
+// Sums of 64 devices in one switch: those of 8, 720 GB/s of bus, so 720 x 8 / 14 of the algorithm, which is a bus of
+// 720 / 14 x 8 x 126 / 64 = 810. Eight are what NCCL counts, and gathers have no such limit.
+TEST(NcclTunerTest, WiderSwitchesSumNoFasterThanEight) {
+  const auto blocks_bus = [](CollectiveKind kind, int64_t ranks) {
+    Cluster cluster = H100Cluster(1);
+    cluster.device.generation = Generation::kBlackwell;
+    cluster.intra_bandwidth = GBps(900);
+    cluster.devices_per_node = ranks;
+    double bus = -1;
+    for (const NcclCandidate& c : CandidatesOf(kind, Evenly(ranks, 1), cluster)) {
+      if (c.algorithm == Algorithm::kNvls) bus = c.blocks_bus;
+    }
+    return bus;
+  };
+  EXPECT_DOUBLE_EQ(blocks_bus(CollectiveKind::kAllReduce, 64), 810);
+  EXPECT_EQ(blocks_bus(CollectiveKind::kAllReduce, 8), 0);
+  EXPECT_EQ(blocks_bus(CollectiveKind::kAllGather, 64), 0);
+}
+
 // Rings of 16 x 45 and the switch, 720 both, so that it wins by its latency; links of 1000 GB/s would be rings of 800
 // (10 x 80) and no more of the switch, whose channels end at 90. The choice stays, and the transfer shrinks by 9 / 10.
 TEST(NcclTunerTest, FasterLinksThanTheGenerationsKeepItsChoice) {
