@@ -161,6 +161,7 @@ somewhere:41:41 NCCL INFO something
 TEST(NcclLogTest, ReadsWhatNcclTestsPrint) {
   ASSERT_OK_AND_ASSIGN(const NcclLog log, ParseNcclLog(kLog, "x.log"));
   EXPECT_EQ(log.ranks, 2);
+  EXPECT_EQ(log.gpus_per_thread, 4);
   EXPECT_FALSE(log.collective.has_value());
   ASSERT_EQ(log.rows.size(), 2u);
   EXPECT_EQ(log.rows[0].size, Bytes(8192));

@@ -99,9 +99,14 @@ void ReadComment(absl::string_view line, const Words& words, Ranks* ranks, NcclL
   }
   const std::string program = ProgramIn(words);
   if (!program.empty()) log->program = program;
+  int64_t number = 0;
+  for (size_t i = 1; i + 1 < words.size(); ++i) {
+    if (words[i] == "nGpus" && absl::SimpleAtoi(words[i + 1], &number)) {
+      log->gpus_per_thread = std::clamp<int64_t>(number, 1, int64_t{1} << 12);
+    }
+  }
   if (words.size() <= 2 || words[1] != "Rank") return;
   ++ranks->listed;
-  int64_t number = 0;
   if (absl::SimpleAtoi(words[2], &number)) ranks->last = std::clamp<int64_t>(number, ranks->last, int64_t{1} << 24);
   for (size_t i = 3; i + 1 < words.size(); ++i) {
     if (words[i] == "on") ranks->hosts.insert(std::string(words[i + 1]));

@@ -35,6 +35,7 @@ struct NcclLog {
   int64_t nodes = 0;                         // that they are on; 0: it does not say
   std::string device;                        // of the first rank: "NVIDIA H200"
   std::string version;                       // of NCCL, "2.27.3"
+  int64_t gpus_per_thread = 1;               // whose kernels one thread starts (-g), as the line of nThread says
   struct Row {
     Bytes size;
     Nanos time;  // out of place

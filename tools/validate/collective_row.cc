@@ -132,6 +132,15 @@ NcclPins ReadPins(const CsvCells& cells) {
   return pins;
 }
 
+// Devices whose kernels one thread starts: `gpus_per_thread` (nccl-tests' -g), or all of a machine where the row says
+// that it was one process.
+absl::StatusOr<int64_t> LaunchesOf(const CsvCells& cells, const GroupShape& shape) {
+  MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<int64_t> given, cells.Int("gpus_per_thread", 1));
+  if (given.has_value()) return std::min(*given, shape.ranks_per_node);
+  const std::string text = absl::AsciiStrToLower(absl::StrCat(cells.Text("interconnect"), " ", cells.Text("notes")));
+  return HasAny(text, {"one process", "single process"}) ? shape.ranks_per_node : 1;
+}
+
 constexpr int64_t kUsualDevices = 8;  // of a machine; more share a switch across machines
 
 // Machines that one switch joins become one: NVIDIA's NVL72 has 18 trays of 4.
@@ -204,6 +213,7 @@ absl::StatusOr<CollectiveRow> ReadCollectiveRow(const CsvCells& cells, const Row
   }
   const std::string links = overrides.internode.empty() ? cells.Text("interconnect") : overrides.internode;
   row.pins = ReadPins(cells);
+  MESHWRIGHT_ASSIGN_OR_RETURN(row.launches, LaunchesOf(cells, row.shape));
   SetIntranode(absl::StrCat(cells.Text("interconnect"), " ", cells.Text("algo")), row.shape.ranks_per_node,
                &row.cluster);
   const bool says_cards = counts.nodes > 1 && SetInternode(links, &row.cluster);
@@ -235,7 +245,9 @@ absl::StatusOr<CollectiveRow> ReadCollectiveRow(const CsvCells& cells, const Row
   return row;
 }
 
-double SecondsOfCollective(const CollectiveRow& row, const Device& fitted) {
+namespace {
+
+double SecondsOnDevices(const CollectiveRow& row, const Device& fitted) {
   const auto collective = [&](CollectiveKind kind) {
     return ToSeconds(PriceCollectiveFittedOn(fitted, kind, row.size, row.shape, row.cluster, row.pins).time);
   };
@@ -270,6 +282,13 @@ double SecondsOfCollective(const CollectiveRow& row, const Device& fitted) {
   return 0;
 }
 
+}  // namespace
+
+double SecondsOfCollective(const CollectiveRow& row, const Device& fitted) {
+  const double launching = static_cast<double>(row.launches) * ToSeconds(row.cluster.device.kernels.host_launch);
+  return std::max(SecondsOnDevices(row, fitted), row.launches > 1 ? launching : 0);
+}
+
 namespace {
 
 // What a log without a program's name is of: its file may say so, "h100_all-reduce_2.log", the longest name that it
@@ -292,8 +311,8 @@ absl::StatusOr<CsvTable> TableOfNcclLog(absl::string_view text, const std::strin
   MESHWRIGHT_ASSIGN_OR_RETURN(const std::vector<NcclLog> logs, ParseNcclLogs(text, path));
   CsvTable table;
   table.file = path;
-  table.columns = {"collective", "gpu_type",   "nodes",   "ranks",    "nccl_version",
-                   "dtype",      "size_bytes", "time_us", "placement"};
+  table.columns = {"collective", "gpu_type",   "nodes",   "ranks",     "nccl_version",
+                   "dtype",      "size_bytes", "time_us", "placement", "gpus_per_thread"};
   for (const NcclLog& log : logs) {
     const std::string ranks = log.ranks > 0 ? absl::StrCat(log.ranks) : "";
     const std::string nodes = log.nodes > 0 ? absl::StrCat(log.nodes) : "";
@@ -302,7 +321,8 @@ absl::StatusOr<CsvTable> TableOfNcclLog(absl::string_view text, const std::strin
       const auto add = [&](Nanos time, absl::string_view placement) {
         table.rows.push_back({row.line,
                               {program, log.device, nodes, ranks, log.version, row.dtype, absl::StrCat(row.size.raw()),
-                               absl::StrFormat("%.3f", ToSeconds(time) * 1e6), std::string(placement)}});
+                               absl::StrFormat("%.3f", ToSeconds(time) * 1e6), std::string(placement),
+                               absl::StrCat(log.gpus_per_thread)}});
       };
       add(row.time, "out-of-place");
       if (row.in_place.has_value()) add(*row.in_place, "in-place");

@@ -54,9 +54,10 @@ absl::StatusOr<NcclCall> CallNamed(absl::string_view name);
 struct CollectiveRow {
   NcclCall call = NcclCall::kAllReduce;
   Bytes size;
-  GroupShape shape;  // nodes are those that NVLink joins
-  Cluster cluster;   // whole machines
-  NcclPins pins;     // by `algo` and `proto`
+  GroupShape shape;      // nodes are those that NVLink joins
+  Cluster cluster;       // whole machines
+  NcclPins pins;         // by `algo` and `proto`
+  int64_t launches = 1;  // kernels that one thread starts for each call
   double seconds = 0;
   std::string group, label;                           // as PriceRowResult has them
   std::vector<std::string> defaults, approximations;  // the same
@@ -65,7 +66,10 @@ struct CollectiveRow {
 // Reads one row of such a table. Errors of CannotExpress, and of damaged cells.
 absl::StatusOr<CollectiveRow> ReadCollectiveRow(const CsvCells& cells, const RowOverrides& overrides);
 
-// Its price in seconds, with the corrections that were fitted on `fitted` (costmodel/data_sheet.h).
+// Its price in seconds, with the corrections that were fitted on `fitted` (costmodel/data_sheet.h). A thread that
+// starts the kernels of several devices, one behind the other (nccl-tests' -g), makes calls no faster than it starts
+// them: 40 us for eight devices at the 5 us a launch of the library, where eight machines of published logs take 31
+// to 54.
 double SecondsOfCollective(const CollectiveRow& row, const Device& fitted);
 
 // The table that a log of nccl-tests is: a row for each size, out of place and in place.

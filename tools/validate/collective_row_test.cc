@@ -130,6 +130,21 @@ TEST(CollectiveRowTest, CallsPricedAsOthers) {
   }
 }
 
+// One thread starts the kernels of eight devices in 8 x 5 us; what takes longer does not wait for it.
+TEST(CollectiveRowTest, OneThreadForAllDevices) {
+  const std::string columns = absl::StrCat(kColumns, ",notes,gpus_per_thread");
+  const auto seconds = [&columns](absl::string_view row) {
+    const auto read = Read(columns, std::string(row));
+    EXPECT_OK(read);
+    return SecondsOfCollective(*read, read->cluster.device);
+  };
+  EXPECT_DOUBLE_EQ(seconds("all_reduce,A100,1,8,NVLink,8,44,one process for all devices,"), 40e-6);
+  EXPECT_DOUBLE_EQ(seconds("all_reduce,A100,1,8,NVLink,8,44,,8"), 40e-6);
+  EXPECT_LT(seconds("all_reduce,A100,1,8,NVLink,8,44,,1"), 30e-6);
+  EXPECT_EQ(seconds("all_reduce,A100,1,8,NVLink,268435456,2200,one process,"),
+            seconds("all_reduce,A100,1,8,NVLink,268435456,2200,,"));
+}
+
 constexpr char kTest[] =
     R"(#  Rank  0 Group  0 Pid  41 on   somewhere device  0 [0000:01:00] NVIDIA H100 80GB HBM3
 #  Rank  1 Group  0 Pid  41 on   somewhere device  1 [0000:02:00] NVIDIA H100 80GB HBM3
@@ -139,14 +154,17 @@ constexpr char kTest[] =
 )";
 
 TEST(CollectiveRowTest, ALogIsATable) {
-  ASSERT_OK_AND_ASSIGN(const CsvTable table,
-                       TableOfNcclLog(absl::StrCat("# Collective test starting: sendrecv_perf\n", kTest), "x.log"));
+  ASSERT_OK_AND_ASSIGN(const CsvTable table, TableOfNcclLog(absl::StrCat("# nThread 1 nGpus 3 minBytes 8\n"
+                                                                         "# Collective test starting: sendrecv_perf\n",
+                                                                         kTest),
+                                                            "x.log"));
   ASSERT_EQ(table.rows.size(), 2u);
   const CsvCells cells(table, table.rows[1]);
   EXPECT_EQ(cells.Text("placement"), "in-place");
   ASSERT_OK_AND_ASSIGN(const CollectiveRow row, ReadCollectiveRow(cells, {}));
   EXPECT_EQ(row.call, NcclCall::kSendRecv);
   EXPECT_EQ(row.shape, (GroupShape{3, 1, 3, 1}));
+  EXPECT_EQ(row.launches, 3);
   EXPECT_DOUBLE_EQ(row.seconds, 31.20e-6);
   // Without a name: the file's, else what its bus says.
   const auto call = [](const char* path) {

@@ -26,6 +26,11 @@ constexpr int64_t kFirstEfaCards = 4;
 // 8 GB over two nodes, 240 to 335 GB/s (a log of NET/FasTrak 1.0.15, 31 May 2026, public on GitHub), 3.9 % off with it.
 // On another log, which it was not set on, all_reduces of 8 bytes to 8 GiB are 18 % off, 62 % without.
 constexpr Nanos kTcpxoLatency = Micros(55);
+// The same for its predecessor GPUDirect-TCPX (A3 High), of which a message waits far longer: from all_reduces of 512
+// KiB to 4 MiB over two nodes of 8 H100, 1.05 ms whatever the size (SkyPilot's log), which therefore are no test of it.
+// Of all_gathers in two other logs, 0.94 to 1.06 ms from 1 to 16 MiB and 0.78 ms for 8 MiB, it explains 0.6 to 0.8: 19
+// and 26 % off, 60 and 52 without. Its plugin is run with NCCL_PROTO=Simple, as Google's guides have it.
+constexpr Nanos kTcpxLatency = Micros(155);
 // A card of A3 Mega's eight, where the text gives no rate: 1,600 Gbit/s a node (Google's page of machine types).
 constexpr BytesPerSecond kTcpxoCard = GBps(25);
 
@@ -101,6 +106,9 @@ bool SetInternode(absl::string_view text, Cluster* cluster) {
   if (HasAny(lower, {"tcpxo", "fastrak"})) {
     cluster->nic_latency = kTcpxoLatency;
     cluster->nic_bandwidth = kTcpxoCard;
+  } else if (absl::StrContains(lower, "tcpx")) {
+    cluster->nic_latency = kTcpxLatency;
+    cluster->nic_in_order = false;
   }
   static const std::regex* const kGib = new std::regex(R"(\bgib\b(?!/))");  // no unit of a rate
   if (std::regex_search(lower, *kGib)) cluster->nic_latency = kGibLatency;

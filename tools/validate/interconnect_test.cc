@@ -31,6 +31,10 @@ TEST(SetInternodeTest, Forms) {
   cluster.nic_bandwidth = GBps(50);
   EXPECT_FALSE(SetInternode("GPUDirect-TCPXO", &cluster));  // its cards, as many as the machine has
   EXPECT_EQ(cluster.nic_bandwidth, GBps(25));
+  cluster.nic_in_order = true;
+  EXPECT_TRUE(SetInternode("GPUDirect-TCPX, 4 x 200 Gb/s", &cluster));
+  EXPECT_EQ(cluster.nic_latency, Micros(155));
+  EXPECT_FALSE(cluster.nic_in_order);
   EXPECT_TRUE(SetInternode("RoCE 8 x 400 Gb/s (gIB)", &cluster));
   EXPECT_EQ(cluster.nic_latency, Micros(5));
   cluster.nic_latency = Nanos();

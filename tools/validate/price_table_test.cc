@@ -138,6 +138,16 @@ TEST(PriceTableTest, ProductsAtTheClockOfTheCardsLoops) {
   EXPECT_NEAR(unbound.rows[0].seconds.predicted / result.rows[0].seconds.predicted, clock, 0.01);
 }
 
+// A profiler's time of a kernel alone is 1.8 us longer than a loop's.
+TEST(PriceTableTest, KernelsTimedAloneTakeLonger) {
+  ASSERT_OK_AND_ASSIGN(const CsvTable table, ParseCsv("gpu_type,library,dtype,m,n,k,time_ms\n"
+                                                      "H100,cuBLAS,bf16,512,1024,1024,0.005\n"
+                                                      "H100,\"XLA, CUPTI\",bf16,512,1024,1024,0.007\n",
+                                                      "t.csv"));
+  ASSERT_OK_AND_ASSIGN(const PriceTableResult result, PriceKernelTable(table, {}));
+  EXPECT_NEAR(result.rows[1].seconds.predicted - result.rows[0].seconds.predicted, 1.8e-6, 1e-9);
+}
+
 TEST(PriceTableTest, AttentionForwardAndBackward) {
   ASSERT_OK_AND_ASSIGN(const CsvTable table,
                        ParseCsv("gpu_type,pass,dtype,causal,head_dim,heads,seq_len,batch,impl,tflops\n"
