@@ -27,9 +27,8 @@ constexpr PairConstants kPairsAmpere = {0.787, 1.80, 10.58, 0.32, 11.99, 1.40, 0
 constexpr PairConstants kPairsHopper = {0.746, 1.06, 6.17, 0.26, 9.43, 0.72, 0.84};
 constexpr double kLargestLlMessage = 4 << 10;
 constexpr double kPcieShare = 0.88;  // 55.4 of 63 GB/s (stas00/ml-engineering)
-// Through the network: 37 of 50 GB/s per card in an all-to-all over 32 H100 (NVIDIA, GTC 2025); 97 % for one InfiniBand
-// write. NCCL's network step for Simple and its time to post a message: src/graph/tuning.cc.
-constexpr double kAllToAllNicShare = 0.74;
+// Through the network: 97 % for one InfiniBand write. NCCL's network step for Simple and its time to post a message:
+// src/graph/tuning.cc.
 constexpr double kPairNicShare = 0.97;
 constexpr double kNetStepMicros = 14;
 constexpr double kPostMicros = 1;
@@ -88,6 +87,16 @@ BytesPerSecond NicRate(const GroupShape& group, const Cluster& cluster) {
   return cluster.nic_bandwidth * per_rank / static_cast<double>(std::max<int64_t>(1, group.nic_sharing));
 }
 
+// Of a card's rate in an all-to-all, less the more nodes meet at it. Two nodes: 45.2 of 50 GB/s (two domains of 64
+// GB200) and 96.5 of 100 (B300, both OCI's quick starts), their mean; four: 37 of 50 (32 H100, NVIDIA, GTC 2025), as
+// for more. Three lie between; 41.9 of 50 are measured (three domains of 64 GB200), 45.3 over two nodes of H200 with
+// EFA (DeepEP).
+double AllToAllNicShare(int64_t nodes) {
+  constexpr double kTwoNodes = 0.935, kFourNodes = 0.74;
+  const double further = std::clamp(static_cast<double>(nodes - 2) / 2, 0.0, 1.0);
+  return kTwoNodes + further * (kFourNodes - kTwoNodes);
+}
+
 CollectiveCost AllToAll(Bytes size, const GroupShape& group, const Cluster& cluster, double latency_scale) {
   const double n = static_cast<double>(group.ranks);
   const double near = static_cast<double>(group.ranks_per_node - 1);
@@ -103,7 +112,7 @@ CollectiveCost AllToAll(Bytes size, const GroupShape& group, const Cluster& clus
                      PairsOf(cluster).share, cluster, latency_scale);
   }
   if (far > 0) {
-    const BytesPerSecond rate = NicRate(group, cluster) * (kAllToAllNicShare / cluster.oversubscription);
+    const BytesPerSecond rate = NicRate(group, cluster) * (AllToAllNicShare(group.nodes) / cluster.oversubscription);
     us = std::max(us, PairsAcross(cost.nic_bytes, far, rate, cluster));
   }
   cost.time = FromMicros(us);

@@ -205,6 +205,18 @@ TEST(CollectiveCostTest, SharingACardAddsTheOthersBytes) {
   EXPECT_LT(shared, 9 * alone);
 }
 
+// Two nodes, half of 8 GiB, at 0.935 of 50 GB/s, and three, two thirds at 0.8375: 91.87 and 136.76 ms, with humps of
+// 0.72 x sqrt(31.4 us x 91.87 ms) = 1.22 and 0.72 x sqrt(39.4 us x 136.76 ms) = 1.67. Measured over two and three
+// domains of 64 GB200: 95.0 and 136.7 (OCI).
+TEST(CollectiveCostTest, AllToAllReachesMoreOfACardOverFewNodes) {
+  const auto millis = [](int64_t nodes) {
+    return Micros(PriceCollective(CollectiveKind::kAllToAll, GiB(8), Evenly(8 * nodes, nodes), H100Cluster(nodes))) /
+           1e3;
+  };
+  EXPECT_NEAR(millis(2), 91.87 + 0.03 + 1.22, 0.02);
+  EXPECT_NEAR(millis(3), 136.76 + 0.04 + 1.67, 0.02);
+}
+
 // 32 ranks of 4 nodes: 24/32 of 64 MiB leave through 50 GB/s x 0.74: x = 1360.3 us. Latency 9.43 + 14 + 24 peers x 1 =
 // 47.4 us, hump 0.72 x sqrt(47.4 x 1360.3) = 182.9 us.
 TEST(CollectiveCostTest, AllToAllAcrossNodesIsBoundByTheCard) {
