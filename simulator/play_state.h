@@ -39,13 +39,17 @@ struct Running {
   int32_t rate = kWhole;          // the lower one; of transfers, of both ranks
   Nanos end = kNever;  // of the piece or the folded stretch; the receiving half of a transfer never ends by itself
 
-  // The same at another moment, in the same task or one `periods` later, which have `tasks` each.
-  bool SameBut(const Running& other, int32_t periods, int32_t tasks, Nanos time) const {
+  // At the same place at another moment, in the same task or one `periods` later, which have `tasks` each.
+  bool AlikeBut(const Running& other, int32_t periods, int32_t tasks) const {
     if (task < 0 || other.task < 0) return task == other.task;
     return task + (turn + periods) * tasks == other.task + other.turn * tasks && folded == other.folded &&
-           pace == other.pace && layer == other.layer && piece == other.piece && remaining == other.remaining &&
-           updated + time == other.updated && own_rate == other.own_rate && shared == other.shared &&
-           rate == other.rate && (end == kNever ? other.end == kNever : end + time == other.end);
+           pace == other.pace && layer == other.layer && piece == other.piece && own_rate == other.own_rate &&
+           shared == other.shared && rate == other.rate;
+  }
+  // And as far, that much later.
+  bool SameTimesBut(const Running& other, Nanos time) const {
+    return remaining == other.remaining && updated + time == other.updated &&
+           (end == kNever ? other.end == kNever : end + time == other.end);
   }
 };
 
@@ -71,6 +75,17 @@ struct Course {
     }
     end.fill(std::numeric_limits<int32_t>::max());
   }
+  // The task at the head of a stream that is idle, or -1.
+  int32_t Head(const ClassState& state, size_t stream) const {
+    const bool idle = (state.busy >> stream & 1) == 0;
+    return idle && state.head[stream] < size[stream] ? queue[stream][state.head[stream]] : -1;
+  }
+  // Whether it has happened, of a task in that turn.
+  bool Done(const ClassState& state, const Wait& wait, int32_t turn) const {
+    const size_t s = static_cast<size_t>(wait.stream);
+    return wait.place + turn * length[s] < state.done[s];
+  }
+
   const Task* tasks;
   const Wait* waits;
   std::array<const int32_t*, kNumStreams> queue;

@@ -4,14 +4,13 @@
 #include <array>
 #include <bit>
 #include <limits>
-#include <string>
 #include <utility>
 
-#include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
 #include "simulator/fair_shares.h"
 #include "simulator/play_state.h"
 #include "simulator/run_paces.h"
+#include "simulator/standstill.h"
+#include "simulator/turn_trace.h"
 
 namespace meshwright {
 namespace {
@@ -42,12 +41,13 @@ class Player {
     for (size_t c = 0; c < lists_.size(); ++c) result.times[c].assign(lists_[c].tasks.size(), {kNotYet, kNotYet});
     times_ = &result.times;
     PlayToTheEnd();
-    if (const Waiting left = FirstLeft(); left.task >= 0) return Stuck(left);
+    const Standstill standstill(lists_, courses_, classes_);
+    if (standstill.AnyLeft()) return standstill.Describe(program_, now_);
     result.makespan = now_;
     return result;
   }
 
-  std::optional<Nanos> PlayLonger(const std::vector<Period>& periods, int64_t more) {
+  std::optional<LongerStep> PlayLonger(const std::vector<Period>& periods, int64_t more) {
     periods_ = &periods;
     turns_ = static_cast<int32_t>(more);
     for (size_t c = 0; c < lists_.size(); ++c) {
@@ -62,8 +62,9 @@ class Player {
     }
     watch_at_ = periods[0].begin;
     PlayToTheEnd();
-    if (unclear_ || FirstLeft().task >= 0) return std::nullopt;
-    return now_ + left_out_;
+    if (unclear_ || Standstill(lists_, courses_, classes_).AnyLeft()) return std::nullopt;
+    longer_.makespan += now_;
+    return longer_;
   }
 
  private:
@@ -76,17 +77,14 @@ class Player {
       const Nanos next = next_.First();
       if (next == kNever || unclear_) return;
       now_ = next;
+      order_ = Mixed(order_, 0);
       next_.ForEachAt(now_, [this](size_t c) { EndWhatEnds(c); });
     }
   }
 
   const Task& TaskOf(size_t c, int32_t task) const { return courses_[c].tasks[task]; }
   TaskTimes& TimesOf(size_t c, int32_t task) { return (*times_)[c][static_cast<size_t>(task)]; }
-  // Whether it has happened, of a task in that turn.
-  bool Done(size_t c, const Wait& wait, int32_t turn) const {
-    const size_t s = static_cast<size_t>(wait.stream);
-    return wait.place + turn * courses_[c].length[s] < classes_[c].done[s];
-  }
+  bool Done(size_t c, const Wait& wait, int32_t turn) const { return courses_[c].Done(classes_[c], wait, turn); }
 
   // Whether the stream runs something, or is known to wait for another.
   bool IsHeldUp(size_t c, size_t stream) const {
@@ -94,13 +92,7 @@ class Player {
     return (state.busy >> stream & 1) != 0 || state.done[state.needs_of[stream]] < state.needs[stream];
   }
 
-  // The task at the head of a stream that is idle, or -1.
-  int32_t Head(size_t c, size_t stream) const {
-    const ClassState& state = classes_[c];
-    const Course& course = courses_[c];
-    const bool idle = (state.busy >> stream & 1) == 0;
-    return idle && state.head[stream] < course.size[stream] ? course.queue[stream][state.head[stream]] : -1;
-  }
+  int32_t Head(size_t c, size_t stream) const { return courses_[c].Head(classes_[c], stream); }
 
   // Of the task at the head of a stream.
   bool Ready(size_t c, size_t stream, int32_t id) {
@@ -184,6 +176,7 @@ class Player {
     // A piece without duration is over at once.
     if (running.remaining == 0) NextPiece(task, &running);
     if (!task.run->is_transfer || task.run->send) running.end = EndOf(running);
+    if (tracing_) trace_.Begin(ClockOf(c, stream), running);
     rates_stale_.Insert(c);
   }
 
@@ -221,7 +214,10 @@ class Player {
       Running& running = classes_[c].running[s];
       if (running.task < 0 || running.end != now_) continue;
       const Task& task = *running.of;
+      order_ = Mixed(order_, 1 + ClockOf(c, s));
+      if (tracing_) trace_.End(ClockOf(c, s), now_);
       if (!running.folded && !task.run->is_transfer && NextPiece(task, &running)) {
+        if (tracing_) trace_.Begin(ClockOf(c, s), running);
         rates_stale_.Insert(c);
         continue;
       }
@@ -322,6 +318,7 @@ class Player {
   // A transfer's clock is kept by its sending half.
   void SetRate(size_t c, size_t stream, int32_t own_rate) {
     Running* running = &classes_[c].running[stream];
+    size_t clock = ClockOf(c, stream);
     running->own_rate = own_rate;
     int32_t rate = std::min(own_rate, running->shared);
     const Task& task = *running->of;
@@ -330,13 +327,18 @@ class Player {
       const Task& partner = TaskOf(static_cast<size_t>(task.run->peer), task.partner);
       Running* other = &peer.running[static_cast<size_t>(partner.run->stream)];
       rate = std::min({rate, other->own_rate, other->shared});
-      if (!task.run->send) running = other;
+      if (!task.run->send) {
+        running = other;
+        clock = ClockOf(static_cast<size_t>(task.run->peer), static_cast<size_t>(partner.run->stream));
+      }
     }
     if (running->rate == rate) return;
+    const int32_t rate_before = running->rate;
     running->remaining -= (now_ - running->updated).raw() * running->rate;
     running->updated = now_;
     running->rate = rate;
     running->end = EndOf(*running);
+    if (tracing_) trace_.GoOn(clock, rate_before, *running);
     if (task.run->is_transfer && !task.run->send) UpdateNext(static_cast<size_t>(task.run->peer));
   }
 
@@ -358,8 +360,19 @@ class Player {
     const bool steady = task.run->shared == 0 && IsSteady(c, *task.run, others);
     const int32_t pace = steady ? paces_.Beside(task, others) : -1;
     if (running.folded && steady && running.pace == pace) return;
-    if (running.folded) paces_.Unfold(task, now_, &running);
-    if (steady) paces_.Fold(task, pace, now_, &running);
+    const size_t clock = ClockOf(c, static_cast<size_t>(Stream::kCompute));
+    int32_t rate_before = running.rate;
+    if (running.folded) {
+      const Nanos first_end = EndOf(running);
+      paces_.Unfold(task, now_, &running);
+      order_ = Mixed(order_, static_cast<uint64_t>(running.layer * task.run->num_pieces + running.piece));
+      if (tracing_ && now_ < first_end) trace_.GoOn(clock, rate_before, running);
+      if (tracing_ && now_ >= first_end) trace_.GoOnLater(clock, first_end, now_, running);
+      rate_before = running.rate;
+    }
+    if (!steady) return;
+    paces_.Fold(task, pace, now_, &running);
+    if (tracing_) trace_.GoOn(clock, rate_before, running);
   }
 
   // Whether the run's communication and what is beside it do not slow each other down.
@@ -399,36 +412,116 @@ class Player {
       if (LeaveOut(*before, period)) return;
     }
     if (LeaveOut(long_ago_, period)) return;
+    if (WatchOrder(period)) return;
     if (recent_.size() == kRecent) std::rotate(recent_.begin(), recent_.begin() + 1, recent_.end());
     if (recent_.size() < kRecent) recent_.emplace_back();
     recent_.back() = {now_, period, classes_};
     if (std::has_single_bit(static_cast<uint64_t>(period))) long_ago_ = recent_.back();
   }
 
+  static size_t ClockOf(size_t c, size_t stream) { return c * kNumStreams + stream; }
+  static uint64_t Mixed(uint64_t order, uint64_t with) {
+    order = (order ^ with) * 0x9E3779B97F4A7C15u;
+    return order ^ (order >> 32);
+  }
+
+  // Where the last turns had the order of those before them, traces as many, and then goes through the trace as long as
+  // it goes; whether it did.
+  bool WatchOrder(int64_t period) {
+    orders_.push_back(std::exchange(order_, 0));
+    if (!tracing_) {
+      const int32_t turns = RepeatedTurns();
+      if (turns == 0) return false;
+      tracing_ = true;
+      traced_turns_ = turns;
+      traced_from_ = {now_, period, classes_};
+      trace_.Clear();
+      return false;
+    }
+    if (period - traced_from_.period < traced_turns_) return false;
+    tracing_ = false;
+    orders_.clear();
+    if (!IsAlike(traced_from_, traced_turns_) || !Repeat(traced_turns_)) return false;
+    recent_.clear();
+    long_ago_ = State();
+    return true;
+  }
+
+  // The fewest turns, if any, whose order the last ones share with as many before them.
+  int32_t RepeatedTurns() const {
+    for (size_t turns = 1; turns <= kMostTraced && 2 * turns <= orders_.size(); ++turns) {
+      const auto last = orders_.end() - static_cast<std::ptrdiff_t>(turns);
+      if (std::equal(last, orders_.end(), last - static_cast<std::ptrdiff_t>(turns))) {
+        return static_cast<int32_t>(turns);
+      }
+    }
+    return 0;
+  }
+
+  // By the trace of so many turns.
+  bool Repeat(int32_t turns) {
+    std::vector<Clock> clocks(classes_.size() * kNumStreams);
+    const auto for_each = [&](const auto& visit) {
+      for (size_t c = 0; c < classes_.size(); ++c) {
+        for (const size_t s : Streams(classes_[c].busy)) visit(&classes_[c].running[s], &clocks[ClockOf(c, s)]);
+      }
+    };
+    for_each([](Running* running, Clock* clock) {
+      const bool ends = running->end != kNever;
+      *clock = {true, running->updated, running->remaining, ends ? EndOf(*running) : kNever, running->end};
+    });
+    const int64_t most = TurnsLeft() / turns;
+    const int64_t times = trace_.Repeat(most, &now_, &clocks);
+    longer_.traced += times * turns;
+    longer_.cut_short += times < most;
+    if (times == 0) return false;
+    CutTurns(static_cast<int32_t>(times) * turns);
+    for_each([](Running* running, Clock* clock) {
+      running->updated = clock->updated;
+      running->remaining = clock->remaining;
+      running->end = clock->end;
+    });
+    for (size_t c = 0; c < classes_.size(); ++c) UpdateNext(c);
+    return true;
+  }
+
   // Leaves out all turns that take what this one took; false where the state is another one.
   bool LeaveOut(const State& before, int64_t period) {
     const int32_t back = static_cast<int32_t>(period - before.period);
     if (before.classes.empty() || !ComesBack(before, back)) return false;
+    const int32_t times = TurnsLeft() / back;
+    CutTurns(times * back);
+    longer_.makespan += (now_ - before.time) * times;
+    longer_.counted += times * back;
+    watch_at_ = std::numeric_limits<int64_t>::max();
+    tracing_ = false;
+    return true;
+  }
+
+  // That every class can still take.
+  int32_t TurnsLeft() const {
     int32_t most = turns_;
     for (size_t c = 0; c < classes_.size(); ++c) {
       for (size_t s = 0; s < num_streams_; ++s) {
         if (courses_[c].length[s] > 0) most = std::min(most, turns_ - classes_[c].turn[s]);
       }
     }
-    const int32_t times = most / back;
+    return most;
+  }
+
+  // All classes take so many less.
+  void CutTurns(int32_t turns) {
     for (size_t c = 0; c < classes_.size(); ++c) {
       classes_[c].needs.fill(0);
       for (size_t s = 0; s < num_streams_; ++s) {
-        if (courses_[c].length[s] == 0 && classes_[c].turn[s] == turns_) classes_[c].turn[s] -= times * back;
+        if (courses_[c].length[s] == 0 && classes_[c].turn[s] == turns_) classes_[c].turn[s] -= turns;
       }
     }
-    turns_ -= times * back;
-    left_out_ += (now_ - before.time) * times;
-    watch_at_ = std::numeric_limits<int64_t>::max();
-    return true;
+    turns_ -= turns;
   }
 
-  bool ComesBack(const State& before, int32_t back) const {
+  // Whether all is where it was so many turns before, at the same times or others.
+  bool IsAlike(const State& before, int32_t back) const {
     for (size_t c = 0; c < classes_.size(); ++c) {
       const Period& period = (*periods_)[c];
       const ClassState &then = before.classes[c], &state = classes_[c];
@@ -436,7 +529,7 @@ class Player {
         const int32_t length = period.on_stream[s];
         if (period.long_ago[s] > then.done[s] || then.done[s] + back * length != state.done[s]) return false;
         if (then.head[s] + (then.turn[s] + back) * length != state.head[s] + state.turn[s] * length) return false;
-        if (!then.running[s].SameBut(state.running[s], back, period.tasks, now_ - before.time)) return false;
+        if (!then.running[s].AlikeBut(state.running[s], back, period.tasks)) return false;
         if (length == 0) continue;
         // Both within the periods.
         if (then.head[s] >= courses_[c].end[s] || state.head[s] >= courses_[c].end[s]) return false;
@@ -448,54 +541,14 @@ class Player {
     return true;
   }
 
-  // The next task of a stream that never began.
-  struct Waiting {
-    size_t c = 0;
-    int32_t task = -1;
-    friend bool operator==(const Waiting&, const Waiting&) = default;
-  };
-
-  // The first stream that has tasks left; of those of a list, when nothing goes on.
-  Waiting FirstLeft() const {
+  bool ComesBack(const State& before, int32_t back) const {
     for (size_t c = 0; c < classes_.size(); ++c) {
-      for (size_t s = 0; s < num_streams_; ++s) {
-        if (const int32_t task = Head(c, s); task >= 0) return {c, task};
+      if (before.classes[c].busy != classes_[c].busy) return false;
+      for (const size_t s : Streams(classes_[c].busy)) {
+        if (!before.classes[c].running[s].SameTimesBut(classes_[c].running[s], now_ - before.time)) return false;
       }
     }
-    return {};
-  }
-
-  // What a waiting task waits for: the first of its events that has not happened, or else its partner.
-  Waiting BlockerOf(const Waiting& waiting) const {
-    const Task& task = TaskOf(waiting.c, waiting.task);
-    for (int32_t i = 0; i < task.num_waits; ++i) {
-      const Wait& wait = lists_[waiting.c].waits[static_cast<size_t>(task.first_wait + i)];
-      if (!Done(waiting.c, wait, 0)) return {waiting.c, wait.task};
-    }
-    return {static_cast<size_t>(task.run->peer), task.partner};
-  }
-
-  Waiting HeadBefore(const Waiting& blocker) const {
-    return {blocker.c, Head(blocker.c, static_cast<size_t>(TaskOf(blocker.c, blocker.task).run->stream))};
-  }
-
-  // From any stream that is stuck, whoever waits for whom leads into a circle, which is the message.
-  absl::Status Stuck(const Waiting& first) const {
-    std::vector<Waiting> path = {first};
-    while (std::count(path.begin(), path.end(), path.back()) == 1) {
-      path.push_back(HeadBefore(BlockerOf(path.back())));
-    }
-    std::string message =
-        absl::StrCat("instructions wait for each other, nothing goes on after ", ToSeconds(now_) * 1e3, " ms:");
-    for (auto waiting = std::find(path.begin(), path.end(), path.back()); waiting + 1 != path.end(); ++waiting) {
-      const Waiting blocker = BlockerOf(*waiting);
-      absl::StrAppend(&message, "\n  ", Describe(program_, waiting->c, TaskOf(waiting->c, waiting->task)),
-                      " waits for ", Describe(program_, blocker.c, TaskOf(blocker.c, blocker.task)));
-      if (HeadBefore(blocker) == blocker) continue;
-      absl::StrAppend(&message, ", which stands on the ", NameOf(TaskOf(blocker.c, blocker.task).run->stream),
-                      " stream behind the next line's");
-    }
-    return absl::FailedPreconditionError(message);
+    return IsAlike(before, back);
   }
 
   const Program& program_;
@@ -507,7 +560,14 @@ class Player {
   int64_t watch_at_ = 0;                          // from which task of the first class on to look again
   std::vector<State> recent_;                     // the latest last
   State long_ago_;
-  Nanos left_out_;
+  LongerStep longer_;  // without what is played
+  static constexpr size_t kMostTraced = 8;
+  uint64_t order_ = 0;            // of the ends since the last period began, as a hash
+  std::vector<uint64_t> orders_;  // by period
+  bool tracing_ = false;
+  int32_t traced_turns_ = 0;
+  State traced_from_;
+  TurnTrace trace_;
   RunPaces paces_;
   std::vector<ClassState> classes_;
   FirstEnds next_;
@@ -527,8 +587,8 @@ absl::StatusOr<PlayedTimes> Play(const Program& program, const std::vector<TaskL
   return Player(program, lists).PlayAll();
 }
 
-std::optional<Nanos> PlayLonger(const Program& program, const std::vector<TaskList>& lists,
-                                const std::vector<Period>& periods, int64_t more) {
+std::optional<LongerStep> PlayLonger(const Program& program, const std::vector<TaskList>& lists,
+                                     const std::vector<Period>& periods, int64_t more) {
   return Player(program, lists).PlayLonger(periods, more);
 }
 

@@ -40,11 +40,20 @@ struct PlayedTimes {
 // the circle, one line for each instruction in it and what it waits for.
 absl::StatusOr<PlayedTimes> Play(const Program& program, const std::vector<TaskList>& lists);
 
-// The makespan of the step whose lists have `more` periods more (simulator/repetition.h; `periods` are those of the
-// lists). Nothing where the lists do not tell what a task of a turn waits for, or where tasks wait for each other for
-// ever. Memory: that of the lists, however many the turns.
-std::optional<Nanos> PlayLonger(const Program& program, const std::vector<TaskList>& lists,
-                                const std::vector<Period>& periods, int64_t more);
+// What became of a step with more turns than its lists have.
+struct LongerStep {
+  Nanos makespan;
+  // Of the turns that each class takes: not played since the state of play came back, or since the same happened in the
+  // same order (simulator/turn_trace.h).
+  int64_t counted = 0, traced = 0;
+  int64_t cut_short = 0;  // traces that the turns left before their end
+};
+
+// The step whose lists have `more` periods more (simulator/repetition.h; `periods` are those of the lists), to the
+// nanosecond. Nothing where the lists do not tell what a task of a turn waits for, or where tasks wait for each other
+// for ever. Memory: that of the lists, however many the turns.
+std::optional<LongerStep> PlayLonger(const Program& program, const std::vector<TaskList>& lists,
+                                     const std::vector<Period>& periods, int64_t more);
 
 }  // namespace meshwright
 

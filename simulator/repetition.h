@@ -9,7 +9,8 @@
 //
 // Where the whole state of play (what runs on every stream of every class and how far it is) comes back one or more
 // periods later, all that follows comes back as well: each further turn of that many periods takes what this one took,
-// to the nanosecond, and need not be played at all.
+// to the nanosecond, and need not be played at all. Where it comes back at other times only, see
+// simulator/turn_trace.h.
 //
 // Thread safety: plain values, pure functions.
 #ifndef MESHWRIGHT_SIMULATOR_REPETITION_H_

@@ -114,7 +114,8 @@ absl::StatusOr<std::optional<Nanos>> SimulateLonger(const Program& program, cons
   MESHWRIGHT_ASSIGN_OR_RETURN(const std::vector<TaskList> lists, Unroll(program, prices, Folding::kRunsWithoutSyncs));
   const std::optional<std::vector<Period>> found = FindPeriods(program, lists, periods.distance);
   if (!found.has_value()) return std::nullopt;
-  return PlayLonger(program, lists, *found, periods.more);
+  const std::optional<LongerStep> step = PlayLonger(program, lists, *found, periods.more);
+  return step.has_value() ? std::optional<Nanos>(step->makespan) : std::nullopt;
 }
 
 std::string ToText(const SimulationResult& result, const Program& program) {

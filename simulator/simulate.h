@@ -72,7 +72,8 @@ absl::StatusOr<SimulationResult> Simulate(const Program& program, const Prices& 
 // How long the step of a program takes that runs `more` periods more in the middle (simulator/repetition.h), each
 // `distance` micro-batches after the one before; nothing where what the program does in
 // its middle does not tell what it does there. Errors as above, but for instructions that wait for each other. Cost: as
-// Simulate's of the longer program until the state of play comes back, which it may never do, and memory for this one.
+// Simulate's of the longer program until the state of play comes back, which it may never do, or the order of what
+// happens, from where on it is a tenth, and memory for this one.
 struct MorePeriods {
   int64_t distance = 1, more = 0;
 };
