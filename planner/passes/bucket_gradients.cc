@@ -257,7 +257,8 @@ class Bucketer {
     call.origin = absl::StrCat(call.origin.substr(0, call.origin.find(" +")), " +", call.reads.size() - 1);
   }
 
-  // Other instructions come before the calls, unless they use what a call makes.
+  // Other instructions come before the calls, unless they use what a call makes: these come behind, fused likewise (the
+  // all-reduces of what was scattered, between groups of replicas).
   std::vector<Instruction> Fused(const std::vector<Instruction>& before) const {
     std::vector<Instruction> head, calls, tail;
     std::vector<Bytes> sizes;  // of the calls
@@ -285,6 +286,7 @@ class Bucketer {
       sizes.push_back(size);
     }
     head.insert(head.end(), calls.begin(), calls.end());
+    if (!tail.empty()) tail = Fused(tail);
     head.insert(head.end(), tail.begin(), tail.end());
     return head;
   }

@@ -353,5 +353,40 @@ class all
   EXPECT_THAT(order, ElementsAre("before", "first", "third", "second", "after"));
 }
 
+// Calls that depend on others are fused with their like: rows are added up between groups of replicas in one call for
+// the two that were scattered in one.
+TEST(BucketGradientsTest, WhatWasScatteredIsAddedUpInOneCall) {
+  constexpr char kChain[] = R"(program chain mesh copy=2 dp=2
+class all
+  buffer dp0 float32 (8) {-} partial sum copy.dp gradient
+  buffer dp1 float32 (8) {-} partial sum copy.dp gradient
+  buffer r0 float32 (8) {dp} partial sum copy gradient
+  buffer r1 float32 (8) {dp} partial sum copy gradient
+  buffer w0 float32 (8) {dp} gradient alias r0
+  buffer w1 float32 (8) {dp} gradient alias r1
+  block "model backward" backward
+    compute Fill "-> a, b" writes dp0 dp1
+  block "model reduce" backward
+    compute reduce_scatter sum (dp) dim 0 gradient reads dp0 writes r0 @scatter0
+    compute all_reduce sum (copy) gradient reads r0 writes w0 @add0
+    compute reduce_scatter sum (dp) dim 0 gradient reads dp1 writes r1 @scatter1
+    compute all_reduce sum (copy) gradient reads r1 writes w1 @add1
+    compute Scale scale=2 reads w0 writes w0 @after
+  slot "model backward" mb 0 layer 0
+  slot "model reduce" mb 0 layer 0
+)";
+  const auto order = [&](Bytes bucket) {
+    const absl::StatusOr<Program> program = Bucketed(kChain, UpTo(bucket));
+    EXPECT_OK(program);
+    std::vector<std::string> origins;
+    for (const Instruction& i : program->classes[0].blocks[1].instructions) origins.push_back(i.origin);
+    return origins;
+  };
+  EXPECT_THAT(order(MiB(64)), ElementsAre("scatter0 +1", "add0 +1", "after"));
+  // 32 bytes each are scattered, of which 16 are added up: two calls, and one.
+  EXPECT_THAT(order(Bytes(32)), ElementsAre("scatter0", "scatter1", "add0 +1", "after"));
+  EXPECT_THAT(order(Bytes(31)), ElementsAre("scatter0", "scatter1", "add0", "add1", "after"));
+}
+
 }  // namespace
 }  // namespace meshwright
