@@ -20,8 +20,8 @@ namespace {
 constexpr absl::string_view kRecomputeNames[] = {"none", "selective", "full", "layer"};
 static_assert(std::size(kRecomputeNames) == static_cast<size_t>(Recompute::kLayer) + 1, "a name per Recompute");
 
-constexpr absl::string_view kGroupNames[] = {"summands", "replicas", "owner"};
-static_assert(std::size(kGroupNames) == static_cast<size_t>(OptimizerGroup::kOwner) + 1, "a name per group");
+constexpr absl::string_view kGroupNames[] = {"summands", "replicas", "owner", "copy"};
+static_assert(std::size(kGroupNames) == static_cast<size_t>(OptimizerGroup::kCopy) + 1, "a name per group");
 
 constexpr absl::string_view kKeys[] = {"mesh",
                                        "rules",
@@ -220,6 +220,9 @@ absl::Status ReadOptimizer(const NodeRef& in, Strategy& s) {
     return in["gradient_accumulation_shard"].Error("true", "it with parallel_optimizer: true, whose rows it adds up");
   }
   MESHWRIGHT_ASSIGN_OR_RETURN(s.optimizer_group, in["optimizer_group"].AsEnumOr(usual.optimizer_group, kGroupNames));
+  if (s.optimizer_group == OptimizerGroup::kCopy && !s.mesh.Find("copy").valid()) {
+    return in["optimizer_group"].Error("copy", absl::StrCat("a mesh with an axis \"copy\"; it is ", ToText(s.mesh)));
+  }
   MESHWRIGHT_ASSIGN_OR_RETURN(s.optimizer_shard_size,
                               in["optimizer_shard_size"].AsIntOr(usual.optimizer_shard_size, -1));
   return ReadNames(in["optimizer_whole"], s.optimizer_whole);

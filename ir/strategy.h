@@ -63,6 +63,9 @@ enum class OptimizerGroup : uint8_t {
   kSummands,  // those whose gradients of it are added up, as Megatron's distributed optimizer has it
   kReplicas,  // all that hold the same piece of it, also where they compute the same (S11.5)
   kOwner,     // one: parameter i is updated by rank i mod N, which then sends it to the others (S11.1)
+  // As kSummands, of those at one place of the mesh's axis "copy": each place has a whole copy of what is split, and
+  // rows are added up over the places (hybrid sharded data parallelism, HSDP).
+  kCopy,
 };
 absl::string_view NameOf(OptimizerGroup group);
 
@@ -113,7 +116,7 @@ struct Strategy {
   bool parallel_optimizer = false;  // split optimizer state (and master parameters) over replicas
   OptimizerGroup optimizer_group = OptimizerGroup::kSummands;
   Bytes parallel_optimizer_threshold;     // smaller parameters stay whole (global bytes)
-  int64_t optimizer_shard_size = -1;      // S11.8: into how many parts at most; -1: as many as there are replicas
+  int64_t optimizer_shard_size = -1;      // S11.8, kReplicas: into how many parts at most; -1: as there are replicas
   std::set<std::string> optimizer_whole;  // parameters that stay whole (S11.4)
   bool shard_parameters = false;          // split parameters and gradients, too; takes parallel_optimizer
   // S11.10: gradients are scattered after every micro-batch and accumulated as rows, not whole and scattered once a

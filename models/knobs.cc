@@ -179,8 +179,9 @@ absl::Status ReadFullBatch(const NodeRef& in, Parallel& p) {
 }
 
 absl::Status ReadShardSize(const NodeRef& in, Parallel& p) {
-  MESHWRIGHT_ASSIGN_OR_RETURN(p.optimizer_weight_shard_size, in.AsInt(-1, kMostDevices));
-  if (p.optimizer_weight_shard_size == 0) return in.Error("0", "-1 (all replicas) or a number of replicas");
+  MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t size, in.AsInt(-1, kMostDevices));
+  p.optimizer_weight_shard_size = size;
+  if (size == 0) return in.Error("0", "-1 (all replicas) or a number of replicas");
   return absl::OkStatus();
 }
 

@@ -99,9 +99,9 @@ struct Parallel {
   CommFusion comm_fusion;
 
   bool enable_parallel_optimizer = false;
-  bool gradient_accumulation_shard = true;       // parallel_optimizer_config
-  Bytes parallel_optimizer_threshold = KiB(64);  // the same; in files a number of KB (2^10 bytes)
-  int64_t optimizer_weight_shard_size = -1;      // -1: over all replicas
+  bool gradient_accumulation_shard = true;             // parallel_optimizer_config
+  Bytes parallel_optimizer_threshold = KiB(64);        // the same; in files a number of KB (2^10 bytes)
+  std::optional<int64_t> optimizer_weight_shard_size;  // -1: over all replicas; decoders: searched unless given
 
   int64_t pipeline_stages = 1;
   Schedule schedule = Schedule::kOneFOneB;  // pipeline_config.pipeline_scheduler

@@ -75,8 +75,15 @@ std::string WithoutTrailingSpaces(std::string text) {
 
 // --- the chosen strategy ---------------------------------------------------------------------------------------------
 
+// Of the ranks that have a parameter, those that share what is split of it; 0 where it is all of them.
+int64_t GroupOf(const Candidate& candidate) {
+  const Degrees& d = candidate.degrees;
+  return d.copies > 1 ? d.data * d.context / d.copies : std::max<int64_t>(0, candidate.strategy.optimizer_shard_size);
+}
+
 // Choices that every strategy has.
-std::vector<std::string> Choices(const Strategy& strategy) {
+std::vector<std::string> Choices(const Candidate& candidate) {
+  const Strategy& strategy = candidate.strategy;
   std::vector<std::string> parts;
   const bool pipeline = strategy.stages > 1;
   parts.push_back(
@@ -89,6 +96,7 @@ std::vector<std::string> Choices(const Strategy& strategy) {
   }
   parts.push_back(absl::StrCat(strategy.parallel_optimizer ? "" : "no ", "parallel optimizer",
                                strategy.shard_parameters ? ", parameters split" : "",
+                               GroupOf(candidate) > 1 ? absl::StrCat(" over groups of ", GroupOf(candidate)) : "",
                                strategy.gradient_accumulation_shard ? ", gradients accumulated as rows" : ""));
   parts.push_back(strategy.bucket.raw() == 0      ? "no fusion of gradients"
                   : strategy.bucket >= kOneBucket ? "all gradients in one call"
@@ -118,7 +126,7 @@ std::string ShowStrategy(const PlanReport& report) {
   const Candidate& best = Best(report);
   std::vector<std::string> parts;
   if (report.operators.empty()) parts = DegreeParts(best);
-  for (std::string& part : Choices(best.strategy)) parts.push_back(std::move(part));
+  for (std::string& part : Choices(best)) parts.push_back(std::move(part));
   std::string text = Wrapped("plan: ", parts);
   if (!best.strategy.layers_per_stage.empty()) {
     absl::StrAppend(&text, "      layers per stage ", absl::StrJoin(best.strategy.layers_per_stage, " "), "\n");
@@ -269,9 +277,10 @@ std::string ShowRanking(const PlanReport& report) {
   const bool schedules = std::any_of(ranked.begin(), ranked.end(), [&](const Candidate& c) {
     return c.strategy.stages > 1 && c.strategy.schedule != ranked[0].strategy.schedule;
   });
+  const bool grouped = std::any_of(ranked.begin(), ranked.end(), [](const Candidate& c) { return GroupOf(c) > 1; });
   if (decoder) {
     absl::StrAppend(&text, "   dp  tp  pp", interleaved ? " vpp" : "", shared ? "   cp" : "", experts ? "  ep" : "",
-                    "  mb recompute sp  opt  bucket", schedules ? "  schedule" : "");
+                    "  mb recompute sp  opt ", grouped ? "   of " : "", " bucket", schedules ? "  schedule" : "");
   }
   text += "\n";
   for (size_t i = 0; i < ranked.size(); ++i) {
@@ -289,15 +298,17 @@ std::string ShowRanking(const PlanReport& report) {
       const char* const sent = d.spread_experts ? "t" : d.expert_groups > 1 ? "g" : " ";
       const std::string expert = absl::StrCat(experts ? absl::StrFormat(" %3d", d.expert) : "", sent);
       const std::string chunks = interleaved ? absl::StrFormat(" %3d", s.chunks) : "";
+      const std::string group =
+          grouped ? absl::StrFormat("%5s ", GroupOf(c) > 1 ? absl::StrCat(GroupOf(c)) : "all") : "";
       const std::string schedule = schedules && s.stages > 1 ? absl::StrCat(" ", NameOf(s.schedule)) : "";
       absl::StrAppend(
           &text,
-          absl::StrFormat(" %4d %3d %3d%s%s%s%3d %-9s %-3s %-3s %s", d.data, d.tensor, d.pipeline, chunks, context,
+          absl::StrFormat(" %4d %3d %3d%s%s%s%3d %-9s %-3s %-3s %s%s", d.data, d.tensor, d.pipeline, chunks, context,
                           expert, d.microbatch, NameOf(s.recompute), d.sequence_parallel ? "yes" : "no",
                           s.shard_parameters     ? "all"
                           : s.parallel_optimizer ? "yes"
                                                  : "no",
-                          ShowBytes(s.bucket)),
+                          group, ShowBytes(s.bucket)),
           schedule);
     }
     text += "\n";
@@ -311,6 +322,7 @@ std::string ShowRanking(const PlanReport& report) {
     }
     text += Cut(std::move(why));
   }
+  if (grouped) text += "of: ranks that share what the optimizer splits; other groups of them have copies\n";
   if (interleaved) text += "vpp: chunks of a stage's layers (interleaved pipeline)\n";
   if (shared) text += "cp: ranks that share a sequence; keys and values gathered (g) or handed round (r)\n";
   if (experts) {
@@ -371,6 +383,7 @@ Json StrategyJson(const Candidate& candidate, const std::vector<OperatorRow>* op
   out["recompute_ops"] = s.recompute_ops;
   out["parallel_optimizer"] = s.parallel_optimizer;
   out["shard_parameters"] = s.shard_parameters;
+  if (GroupOf(candidate) > 1) out["optimizer_weight_shard_size"] = GroupOf(candidate);
   out["gradient_accumulation_shard"] = s.gradient_accumulation_shard;
   out["parallel_optimizer_threshold_bytes"] = s.parallel_optimizer_threshold.raw();
   out["bucket_bytes"] = s.bucket.raw();

@@ -12,14 +12,13 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "ir/error_kind.h"
-#include "ir/mesh.h"
-#include "ir/sharding.h"
 #include "ir/status.h"
 #include "ir/text.h"
 #include "tools/cluster_flags.h"
 #include "tools/exit_code.h"
 #include "tools/files.h"
 #include "tools/numbers.h"
+#include "tools/session_checks.h"
 
 namespace meshwright {
 namespace {
@@ -179,11 +178,6 @@ absl::Status SetOptimizer(const ModelFile& file, Problem& problem) {
   const Parallel& parallel = file.parallel;
   problem.parallel_optimizer_threshold = parallel.parallel_optimizer_threshold;
   problem.optimizer_shard_size = parallel.optimizer_weight_shard_size;
-  if (file.is_decoder() && problem.optimizer_shard_size > 1) {
-    const NodeRef knobs = file.document.root()["parallel"], nested = knobs["parallel_optimizer_config"];
-    return (nested.present() ? nested : knobs)["optimizer_weight_shard_size"].Locate(StateError(
-        "all replicas of a decoder share what the parallel optimizer splits; groups of them are for operators"));
-  }
   // X18: on where users of operators say nothing; decoders accumulate whole gradients then, as Megatron does.
   const NodeRef config = file.document.root()["parallel"]["parallel_optimizer_config"];
   problem.gradient_accumulation_shard =
@@ -452,6 +446,14 @@ absl::Status SetChoices(const Flags& flags, Problem& problem) {
                         absl::InvalidArgumentError("parameters are split with their optimizer state, "
                                                    "wanted the parallel optimizer with it"));
   }
+  MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<int64_t> group,
+                              flags.Int("optimizer_weight_shard_size", -1, kMostDegree));
+  if (group.has_value()) {
+    if (*group == 0) {
+      return Flags::Wrong("optimizer_weight_shard_size", WrongInput("0", "-1 (all replicas) or a number of them"));
+    }
+    problem.optimizer_shard_size = group;
+  }
   MESHWRIGHT_RETURN_IF_ERROR(SetBytes(flags, "parallel_optimizer_threshold", problem.parallel_optimizer_threshold));
   if (flags.Has("bucket")) {
     Bytes bucket;
@@ -464,102 +466,6 @@ absl::Status SetChoices(const Flags& flags, Problem& problem) {
   MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<size_t> loss, flags.Choice("pipeline_loss", kPipelineLossNames));
   if (loss.has_value()) problem.loss_is_sum = static_cast<PipelineLoss>(*loss) == PipelineLoss::kSum;
   return absl::OkStatus();
-}
-
-// S1.3: what is set explicitly must be what there is.
-absl::Status CheckDeviceNum(const ModelFile& file, const Cluster& cluster) {
-  const std::optional<int64_t> wanted = file.parallel.device_num;
-  if (!wanted.has_value() || *wanted == cluster.num_devices()) return absl::OkStatus();
-  return file.document.root()["parallel"]["device_num"].Error(
-      absl::StrCat(*wanted), absl::StrCat(cluster.num_devices(), ", the devices of the cluster"),
-      "change one of them, or leave it out");
-}
-
-// Each degree that the user fixed must divide the devices, with the others too. Said here since the search knows no
-// places.
-absl::Status CheckDegrees(const Session& session, const Flags& flags) {
-  const Problem& problem = session.problem;
-  if (problem.mode == SearchMode::kStandAlone || problem.mode == SearchMode::kByHand) return absl::OkStatus();
-  struct Degree {
-    absl::string_view flag, key;
-    std::optional<int64_t> value;
-  };
-  const Degree degrees[] = {{"stages", "pipeline_stages", problem.stages},
-                            {"tensor_parallel", "tensor_parallel", problem.tensor_parallel},
-                            {"context_parallel", "context_parallel", problem.context_parallel},
-                            {"data_parallel", "data_parallel", problem.data_parallel}};
-  const int64_t devices = problem.cluster.num_devices();
-  int64_t rest = devices;
-  for (const Degree& degree : degrees) {
-    const int64_t value = degree.value.value_or(1);
-    if (rest % value == 0) {
-      rest /= value;
-      continue;
-    }
-    const std::string found = absl::StrCat(value);
-    const std::string wanted =
-        rest == devices ? absl::StrCat("a divisor of the ", devices, " devices")
-                        : absl::StrCat("a divisor of the ", rest, " devices that the other degrees leave of ", devices);
-    if (flags.Has(degree.flag)) return Flags::Wrong(degree.flag, WrongInput(found, wanted));
-    return session.file->document.root()["parallel"][degree.key].Error(found, wanted);
-  }
-  return absl::OkStatus();
-}
-
-// Strategies of single operators fit these and the devices (S5.2). Said here for the same reason.
-absl::Status CheckShards(const Session& session) {
-  const Problem& problem = session.problem;
-  const OperatorModel* const model = std::get_if<OperatorModel>(&session.file->model);
-  if (model == nullptr || model->by_hand() || problem.mode == SearchMode::kStandAlone ||
-      problem.mode == SearchMode::kDataParallel) {
-    return absl::OkStatus();
-  }
-  const int64_t stages = problem.stages.value_or(1), ranks = problem.cluster.num_devices() / stages;
-  const Mesh mesh = Mesh::Factored(stages, ranks);
-  const int64_t rows = std::max<int64_t>(1, problem.batch / problem.microbatches.value_or(1));
-  MESHWRIGHT_ASSIGN_OR_RETURN(const Graph graph, problem.graph(rows));
-  for (const OperatorSpec& spec : model->operators) {
-    const OpId op = graph.FindOp(spec.name);
-    if (!spec.shard.has_value() || !op.valid()) continue;
-    const absl::Status status = Resolve(*spec.shard, graph.op(op), graph, mesh, ranks).status();
-    if (status.ok()) continue;
-    const OpSharding& shard = *spec.shard;
-    std::vector<std::vector<int64_t>> tuples;
-    for (const TensorSharding& input : shard.inputs) tuples.push_back(input.pieces);
-    const std::string prefix = absl::StrCat("operator \"", spec.name, "\" (", NameOf(graph.op(op).kind), "): ");
-    return spec.where["shard"].Error(
-        shard.is_layout() ? "a layout" : ShowTuples(tuples),
-        absl::StrCat("one that fits ", NameOf(graph.op(op).kind), " on ", ranks, " devices"),
-        absl::StripPrefix(status.message(), prefix));
-  }
-  return absl::OkStatus();
-}
-
-// Flags that say something about another kind of model.
-void NoteIdleFlags(const Flags& flags, Session& session) {
-  const auto note = [&](absl::string_view flag, absl::string_view whose) {
-    if (flags.Has(flag)) session.notices.push_back(absl::StrCat("--", flag, " has no effect: it is for ", whose));
-  };
-  if (!session.file->is_decoder()) {
-    for (const char* const flag :
-         {"data_parallel", "tensor_parallel", "expert_parallel", "context_parallel", "context_exchange", "dispatcher",
-          "spread_experts", "sequence_parallel", "microbatch"}) {
-      note(flag, "decoders");
-    }
-    return;
-  }
-  for (const char* const flag : {"search_mode", "ignore_shards"}) note(flag, "models of operators");
-  if (session.problem.mode != SearchMode::kDecoder) {
-    for (const char* const flag : {"data_parallel", "tensor_parallel", "stages", "virtual_pipeline_stages", "schedule",
-                                   "expert_parallel", "dispatcher", "spread_experts", "context_parallel",
-                                   "context_exchange", "sequence_parallel", "shard_parameters", "microbatch"}) {
-      note(flag, "the modes that plan, semi_auto_parallel and auto_parallel");
-    }
-    return;
-  }
-  if (std::get<DecoderConfig>(session.file->model).experts > 0) return;
-  for (const char* const flag : {"expert_parallel", "dispatcher", "spread_experts"})
-    note(flag, "decoders with experts");
 }
 
 }  // namespace
@@ -581,8 +487,7 @@ absl::StatusOr<Session> OpenModel(const SourceFile& source, const Flags& flags, 
   }
   MESHWRIGHT_ASSIGN_OR_RETURN(Session session, MakeSession(source, std::move(file), changes, *std::move(cluster)));
   MESHWRIGHT_RETURN_IF_ERROR(SetChoices(flags, session.problem));
-  MESHWRIGHT_RETURN_IF_ERROR(CheckDegrees(session, flags));
-  MESHWRIGHT_RETURN_IF_ERROR(CheckShards(session));
+  MESHWRIGHT_RETURN_IF_ERROR(CheckChoices(session, flags));
   NoteIdleFlags(flags, session);
   return session;
 }

@@ -120,14 +120,24 @@ TEST(SessionTest, ShortNamesOfTypesAreToldTheLongOnes) {
               StatusIs(kInvalid, "m.yaml:2:19: training.dtype: found \"fp16\", wanted float16"));
 }
 
-// Replicas of a decoder are one axis of its mesh: groups of them left the optimizer whole, and said nothing.
-TEST(SessionTest, GroupsOfReplicasAreForOperators) {
-  for (const char* const knob :
-       {"optimizer_weight_shard_size: 2", "parallel_optimizer_config: {optimizer_weight_shard_size: 2}"}) {
-    EXPECT_THAT(Open(Decoder(absl::StrCat("enable_parallel_optimizer: true, ", knob))),
-                StatusIs(absl::StatusCode::kFailedPrecondition, "optimizer_weight_shard_size: "));
-  }
-  EXPECT_THAT(Open(Decoder("enable_parallel_optimizer: true, optimizer_weight_shard_size: -1")), IsOk());
+TEST(SessionTest, GroupsOfReplicasDivideThem) {
+  const std::string file = Decoder("enable_parallel_optimizer: true, optimizer_weight_shard_size: 4");
+  ASSERT_OK_AND_ASSIGN(Session session, Open(file));
+  EXPECT_EQ(session.problem.optimizer_shard_size, 4);
+  ASSERT_OK_AND_ASSIGN(session, Open(file, {"--optimizer_weight_shard_size=-1"}));
+  EXPECT_EQ(session.problem.optimizer_shard_size, -1);
+  ASSERT_OK_AND_ASSIGN(session, Open(Decoder("enable_parallel_optimizer: true")));
+  EXPECT_FALSE(session.problem.optimizer_shard_size.has_value());
+  // Of 8 devices, two have a part of each parameter.
+  EXPECT_THAT(Open(Decoder("tensor_parallel: 2, parallel_optimizer_config: {optimizer_weight_shard_size: 8}")),
+              StatusIs(kInvalid,
+                       "parallel_optimizer_config.optimizer_weight_shard_size: found 8, wanted a divisor of "
+                       "the 4 ranks that can have the same parameters; -1 is all of them"));
+  EXPECT_THAT(Open(Decoder("data_parallel: 2, context_parallel: 2, optimizer_weight_shard_size: 3")),
+              StatusIs(kInvalid, "m.yaml:5:"));
+  EXPECT_THAT(Open(file, {"--optimizer_weight_shard_size=3"}),
+              StatusIs(kInvalid, "--optimizer_weight_shard_size: found 3, wanted a divisor of the 8 ranks"));
+  EXPECT_THAT(Open(file, {"--optimizer_weight_shard_size=0"}), StatusIs(kInvalid, "found 0, wanted -1"));
 }
 
 TEST(SessionTest, AConfigOfHuggingFaceNeedsABatchAndASequence) {

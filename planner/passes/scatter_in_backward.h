@@ -5,8 +5,8 @@
 //   after    backward: dw = a, dw' = b, dw = dw + dw', reduce-scatter dw -> piece, rows += piece
 //
 // dw is a temporary now, and the rank's rows are what is cleared, accumulated and updated. Slices that go with the
-// reduce-scatter move too; an all-reduce of the rows (optimizer_shard_size) stays where it is, once a step. A gradient
-// takes part where only one segment's passes use it.
+// reduce-scatter move too; an all-reduce of the rows (between groups) stays where it is, once a step. A gradient takes
+// part where only one segment's passes use it.
 //
 // Values do not change. Runs after shard_optimizer and before bucket_gradients.
 #ifndef MESHWRIGHT_PLANNER_PASSES_SCATTER_IN_BACKWARD_H_

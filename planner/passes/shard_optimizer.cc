@@ -77,7 +77,10 @@ Sharing SharingOf(const Buffer& parameter, const AxisList& summands, const Mesh&
   if (strategy.optimizer_group == OptimizerGroup::kReplicas) {
     runs = ReplicaRuns(parameter.layout, mesh, ranks_per_stage);
   } else {
-    for (AxisId id : summands) runs.push_back({mesh.axis(id).size, mesh.axis(id).stride});
+    const AxisId copies = strategy.optimizer_group == OptimizerGroup::kCopy ? mesh.Find("copy") : AxisId();
+    for (AxisId id : summands) {
+      if (id != copies) runs.push_back({mesh.axis(id).size, mesh.axis(id).stride});
+    }
   }
   int64_t replicas = 1;
   for (const Run& run : runs) replicas *= run.size;
@@ -329,7 +332,9 @@ class Sharder {
     remove(outside, layout);
     Collective rest = reduce;
     rest.axes = outside;
+    const BufferId summands = at;
     step(rest, std::move(layout), true);
+    At(to).alias = summands;  // summed where they lie
     return chain;
   }
 

@@ -7,8 +7,9 @@
 // Which ranks share a parameter says Strategy::optimizer_group. Of all its replicas (kReplicas), in ascending order,
 // member j keeps the rows [j, j + 1) * (local rows / R). Gradients are summands over some of them only: where ranks
 // repeat a calculation they hold the same gradient already, and a slice does what a reduce-scatter would.
-// With Strategy::optimizer_shard_size k, k consecutive members share; what is left of the reduction is an all-reduce
-// over the members at the same position. Norms over a whole parameter (LAMB) are added up over its parts.
+// With Strategy::optimizer_shard_size k, k consecutive members share; with kCopy those of one copy do. What is left of
+// the reduction is an all-reduce over the members at the same position, of their rows alone and where these lie. Norms
+// over a whole parameter (LAMB) are added up over its parts.
 //
 // With kOwner, parameter i (in the order of the updates; one that is split stays as it is) is updated by the rank i mod
 // N alone, which alone has its state; then the owners, in ascending order, broadcast what they have updated (S11.1).

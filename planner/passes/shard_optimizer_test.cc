@@ -97,6 +97,26 @@ TEST(ShardOptimizerTest, ReduceScatterUpdateGather) {
   EXPECT_EQ(ToText(Find(program, "p").layout, program.mesh), "{- | -}");
 }
 
+// Rows are shared inside of a copy, and added up between copies where they lie.
+TEST(ShardOptimizerTest, CopiesAreAddedUpWhereTheirRowsLie) {
+  Strategy strategy;
+  strategy.optimizer_group = OptimizerGroup::kCopy;
+  ASSERT_OK_AND_ASSIGN(Program program, ParseProgram(Step("copy=2 dp=4", "(8, 2)", "{- | -}", "copy.dp")));
+  program = ShardOptimizer(std::move(program), strategy);
+  ASSERT_OK(VerifyProgram(program));
+  EXPECT_THAT(Lines(program, 0, "model reduce"),
+              ElementsAre("compute reduce_scatter sum (dp) dim 0 gradient reads dp writes dp@1 @dp",
+                          "compute all_reduce sum (copy) gradient reads dp@1 writes dp@whole @dp"));
+  EXPECT_THAT(Lines(program, 0, "model gather"),
+              ElementsAre("compute all_gather (dp) dim 0 parameter reads p@master writes p @p"));
+  const Buffer& summed = Find(program, "dp@whole");
+  ASSERT_TRUE(summed.alias.valid());
+  EXPECT_EQ(program.classes[0].buffers[summed.alias.index()].name, "dp@1");
+  // A parameter that is split over all of a copy has nobody there to share with.
+  ASSERT_OK_AND_ASSIGN(program, ParseProgram(Step("copy=2 dp=4", "(8, 2)", "{dp | -}", "copy")));
+  EXPECT_FALSE(IsSharded(ShardOptimizer(std::move(program), strategy)));
+}
+
 // S11.7, 8 devices, fp32.
 TEST(ShardOptimizerTest, RowsOfTheSemantics) {
   // (784,512) ((8,1),(1,1)): rank r keeps 98r : 98r + 98.

@@ -173,6 +173,11 @@ class Sharder {
     }
     Remove(segment.reduce, reduced);
     rest_.insert(segment.reduce);
+    for (const Instruction& rest : At(segment.reduce).instructions) {
+      if (rows_.count(rest.reads[0].buffer) == 0) continue;
+      rows_.insert(rest.writes[0].buffer);
+      reduces_.insert(segment.reduce);
+    }
     segment.reduce = AddBlock(c_, absl::StrCat(name, " scatter"), Phase::kBackward, std::move(reduce));
     if (!add.empty()) segment.add = AddBlock(c_, absl::StrCat(name, " add"), Phase::kBackward, std::move(add));
   }
@@ -308,7 +313,7 @@ class Sharder {
 
   std::vector<Slot> WithScatters(const std::vector<Slot>& slots, const std::multimap<size_t, Slot>& gathers) {
     std::vector<Slot> out;
-    std::vector<Slot> sums;  // not yet added to the gradient
+    std::vector<Slot> sums;  // not yet added to the gradient, and reductions of these
     const auto add = [&] {
       out.insert(out.end(), sums.begin(), sums.end());
       sums.clear();
@@ -317,6 +322,11 @@ class Sharder {
       const auto [first, last] = gathers.equal_range(s);
       for (auto gather = first; gather != last; ++gather) out.push_back(gather->second);
       const Segment* segment = SegmentOf(slots[s].block);
+      // What is left of a layer's reduction takes the sum, and has as much time as that.
+      if (!sums.empty() && reduces_.count(slots[s].block) > 0) {
+        sums.push_back(slots[s]);
+        continue;
+      }
       if (segment == nullptr && UsesRows(slots[s].block)) add();
       out.push_back(slots[s]);
       if (segment == nullptr) continue;
@@ -342,8 +352,9 @@ class Sharder {
   const int64_t microbatches_;
   const bool parameters_;
   std::vector<Segment> segments_;
-  std::set<BlockId> rest_;   // blocks that lost instructions: without any left, their slots go
-  std::set<BufferId> rows_;  // gradients that sums are added to
+  std::set<BlockId> rest_;     // blocks that lost instructions: without any left, their slots go
+  std::set<BlockId> reduces_;  // of these, those that all-reduce rows, between copies
+  std::set<BufferId> rows_;    // gradients that sums are added to, and what those make of them
 };
 
 }  // namespace

@@ -9,6 +9,9 @@
 //              A  adds the rank's rows of it to the rank's gradient, after the next layer's pass; with one micro-batch
 //                 R writes the gradient itself
 //
+// Where groups of replicas have copies of the rows, these are all-reduced between the groups once a step, behind the
+// last A of a layer.
+//
 // Gathered parameters and whole gradients have memory for two layers, which the layers use in turn. A parameter takes
 // part where shard_optimizer split its update and only one segment's passes use it; others stay as that pass left them.
 //

@@ -148,5 +148,34 @@ TEST(ShardParametersTest, OverlapsSafely) {
   EXPECT_LT(at("layers backward mb 0 layer 1"), at("await layers scatter mb 0 layer 2"));
 }
 
+// Two copies: rows are added up over both once a step, behind the last micro-batch's part of them.
+TEST(ShardParametersTest, CopiesAreAddedUpBehindTheLastPart) {
+  std::string text = kThreeLayers;
+  for (const auto& [from, to] : {std::pair("mesh dp=2", "mesh copy=2 dp=2"),
+                                 {"partial sum dp ", "partial sum copy.dp "},
+                                 {"all_reduce sum (dp)", "all_reduce sum (copy, dp)"}}) {
+    text.replace(text.find(from), std::string(from).size(), to);
+  }
+  Strategy strategy;
+  strategy.optimizer_group = OptimizerGroup::kCopy;
+  ASSERT_OK_AND_ASSIGN(Program program, ParseProgram(text));
+  program = ShardParameters(ShardOptimizer(std::move(program), strategy));
+  ASSERT_OK(VerifyProgram(program));
+  EXPECT_THAT(Lines(program, 0, "layers reduce"),
+              ElementsAre("compute all_reduce sum (copy) gradient reads dp@1 writes dp@whole @dp"));
+  const std::vector<std::string> slots = SlotLines(program.classes[0]);
+  const auto from = std::find(slots.begin(), slots.end(), "layers backward mb 1 layer 2");
+  EXPECT_THAT(std::vector<std::string>(from, slots.end()),
+              ElementsAre("layers backward mb 1 layer 2", "layers scatter mb 1 layer 2",     //
+                          "layers gather one mb 0 layer 0", "layers backward mb 1 layer 1",  //
+                          "layers add mb 1 layer 2", "layers reduce mb 0 layer 2",           //
+                          "layers scatter mb 1 layer 1", "layers backward mb 1 layer 0",     //
+                          "layers add mb 1 layer 1", "layers reduce mb 0 layer 1",           //
+                          "layers scatter mb 1 layer 0",                                     //
+                          "layers add mb 1 layer 0", "layers reduce mb 0 layer 0",           //
+                          "layers update mb 0 layer 0 x3 up"));
+  ASSERT_OK(VerifyProgram(OverlapCommunication(program)));
+}
+
 }  // namespace
 }  // namespace meshwright

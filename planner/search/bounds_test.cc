@@ -19,7 +19,8 @@ std::string ToText(const Combination& c) {
   return absl::StrCat("data ", d.data, " tensor ", d.tensor, " pipeline ", d.pipeline, " expert ", d.expert,
                       " context ", d.context, " ", NameOf(d.exchange), " sequence ", d.sequence_parallel,
                       " micro-batch ", d.microbatch, " recompute ", NameOf(c.recompute), " parallel optimizer ",
-                      c.parallel_optimizer, " parameters split ", c.shard_parameters, " bucket ", c.bucket.raw());
+                      c.parallel_optimizer, " parameters split ", c.shard_parameters, " copies ", d.copies, " bucket ",
+                      c.bucket.raw());
 }
 
 // Evaluates some of the problem's combinations and expects their bounds below; returns how many.
@@ -112,6 +113,15 @@ TEST(LowerBoundsTest, HoldForLongSequences) {
       ToyDecoderProblem({.layers = 4, .hidden = 1024, .heads = 8, .ffn = 4096, .sequence = 65536}, 8, H100Cluster(2));
   problem.stages = 2;
   EXPECT_EQ(ExpectBounded(problem, random, 40), 40);
+}
+
+TEST(LowerBoundsTest, HoldForGroupsOfReplicas) {
+  std::mt19937 random(7);
+  Problem problem =
+      ToyDecoderProblem({.layers = 4, .hidden = 256, .heads = 8, .ffn = 1024, .vocab = 1024}, 32, A100Cluster(2));
+  problem.parallel_optimizer = true;
+  problem.optimizer_shard_size = 4;
+  EXPECT_EQ(ExpectBounded(problem, random, 60), 60);
 }
 
 TEST(LowerBoundsTest, HoldForALargeModel) {

@@ -197,6 +197,30 @@ TEST(DecoderSearchTest, SplitsParametersWhereTheyDoNotFitWhole) {
               StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("leave shard_parameters to the search")));
 }
 
+// Two nodes, 16 micro-batches: all of a layer's parameters cross between them twice a micro-batch, or the gradients of
+// a copy once a step.
+TEST(DecoderSearchTest, SharesParametersInsideNodes) {
+  Problem problem = ToyDecoderProblem(
+      {.layers = 4, .hidden = 1024, .heads = 8, .ffn = 4096, .vocab = 1024, .sequence = 256}, 16 * 16, A100Cluster(2));
+  problem.data_parallel = 16;
+  problem.microbatch = 1;
+  problem.shard_parameters = true;
+  ASSERT_OK_AND_ASSIGN(const SearchResult free, SearchDecoder(problem, {}));
+  EXPECT_EQ(free.ranked[0].degrees.copies, 2);
+  EXPECT_EQ(ToText(free.ranked[0].strategy.mesh), "copy=2 dp=8");
+  problem.optimizer_shard_size = -1;
+  ASSERT_OK_AND_ASSIGN(const SearchResult all, SearchDecoder(problem, {}));
+  for (const Candidate& c : all.ranked) EXPECT_EQ(c.degrees.copies, 1);
+  EXPECT_GT(all.ranked[0].prediction.step, free.ranked[0].prediction.step);
+  EXPECT_LT(all.ranked[0].prediction.peak, free.ranked[0].prediction.peak);
+  problem.optimizer_shard_size = 4;
+  ASSERT_OK_AND_ASSIGN(const SearchResult fours, SearchDecoder(problem, {}));
+  for (const Candidate& c : fours.ranked) EXPECT_EQ(c.degrees.copies, 4);
+  problem.optimizer_shard_size = 3;
+  EXPECT_THAT(SearchDecoder(problem, {}),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("groups of 3 ranks do not divide")));
+}
+
 // 131,072 tokens in one row: without context parallelism the eight devices of a node have nothing to share but heads
 // and layers. Short sequences are not cut unless the user says so.
 TEST(DecoderSearchTest, SharesLongSequences) {

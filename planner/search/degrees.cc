@@ -52,7 +52,6 @@ void SetGivenChoices(const Problem& problem, Strategy& strategy) {
   strategy.recompute_ops = problem.recompute_ops;
   const bool shard_parameters = problem.shard_parameters.value_or(false);
   SetParallelOptimizer(problem, problem.parallel_optimizer.value_or(shard_parameters), shard_parameters, strategy);
-  strategy.optimizer_shard_size = problem.optimizer_shard_size;
   strategy.optimizer_whole = problem.optimizer_whole;
   if (problem.bucket.has_value()) strategy.bucket = *problem.bucket;
   strategy.scatter_bucket = problem.scatter_bucket;
@@ -86,12 +85,16 @@ int64_t ExpertGroups(Dispatcher dispatcher, const Degrees& degrees, const Cluste
 
 absl::StatusOr<Strategy> FromDegrees(const Problem& problem, const Degrees& degrees, const LabelSizes& sizes) {
   for (const int64_t degree : {degrees.data, degrees.tensor, degrees.pipeline, degrees.expert, degrees.context,
-                               degrees.expert_groups, degrees.microbatch, problem.batch}) {
+                               degrees.copies, degrees.expert_groups, degrees.microbatch, problem.batch}) {
     if (degree < 1) return Wrong(absl::StrCat("found a degree of ", degree, ", wanted at least 1"));
   }
   if (degrees.data % degrees.expert != 0) {
     return Wrong(absl::StrCat("expert parallelism ", degrees.expert, " does not divide data parallelism ", degrees.data,
                               "; experts are split over data-parallel ranks"));
+  }
+  if (degrees.data % (degrees.copies * degrees.expert) != 0) {
+    return Wrong(absl::StrCat(degrees.copies, " copies of the optimizer's parts, each with all experts, do not divide ",
+                              degrees.data, " data-parallel ranks"));
   }
   if (degrees.expert % degrees.expert_groups != 0) {
     return Wrong(
@@ -115,7 +118,8 @@ absl::StatusOr<Strategy> FromDegrees(const Problem& problem, const Degrees& degr
   const int64_t groups = degrees.expert_groups > 1 ? degrees.expert_groups : degrees.expert;
   std::vector<std::pair<std::string, int64_t>> axes;
   for (const auto& [name, size] : {std::pair<std::string, int64_t>{"pp", degrees.pipeline},
-                                   {"dp", degrees.data / degrees.expert},
+                                   {"copy", degrees.copies},
+                                   {"dp", degrees.data / degrees.copies / degrees.expert},
                                    {"ep", groups},
                                    {"eg", degrees.expert / groups},
                                    {"cp", degrees.context},
@@ -134,15 +138,15 @@ absl::StatusOr<Strategy> FromDegrees(const Problem& problem, const Degrees& degr
   };
   // Where tokens go to groups first, ranks of one place in their groups hold rows side by side.
   if (degrees.expert_groups > 1) split("n", {"ep"});
-  split("b", {"dp", "eg", "ep"});
-  if (degrees.expert_groups > 1) split("b", {"dp", "eg"});
+  split("b", {"copy", "dp", "eg", "ep"});
+  if (degrees.expert_groups > 1) split("b", {"copy", "dp", "eg"});
   if (degrees.spread_experts) {
     split("e", {"tp", "again", "ep"});
     split("x", {"tp", "again"});
   } else {
     split("e", {"ep", "eg"});
   }
-  split("c", {"dp"});
+  split("c", {"copy", "dp"});
   split("g", {"tp"});
   split("f", {"tp", "again"});
   const auto vocabulary = sizes.find("v");
@@ -150,6 +154,7 @@ absl::StatusOr<Strategy> FromDegrees(const Problem& problem, const Degrees& degr
   if (degrees.sequence_parallel) split("s", {"cp", "tp", "again"});
   if (degrees.context > 1) split("s", {"cp"});
 
+  if (degrees.copies > 1) strategy.optimizer_group = OptimizerGroup::kCopy;
   strategy.context = degrees.exchange;
   strategy.expert_groups = degrees.expert_groups;
   strategy.stages = degrees.pipeline;

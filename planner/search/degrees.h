@@ -18,6 +18,8 @@ namespace meshwright {
 
 struct Degrees {
   int64_t data = 1, tensor = 1, pipeline = 1, expert = 1, context = 1;
+  // Of data x context ranks, the groups of which each has a whole copy of what the parallel optimizer splits (HSDP).
+  int64_t copies = 1;
   int64_t expert_groups = 1;  // of the ranks that share the experts; Strategy::expert_groups
   // Experts lie whole on tensor-parallel ranks, too, each on one, instead of being split over them.
   bool spread_experts = false;
@@ -45,16 +47,18 @@ void SetGivenChoices(const Problem& problem, Strategy& strategy);
 // expert.
 int64_t ExpertGroups(Dispatcher dispatcher, const Degrees& degrees, const Cluster& cluster, const LabelSizes& sizes);
 
-// Batch "b" over dp and ep, experts "e" over ep and their slots "c" over dp (with several groups of experts ep is one
-// rank a group, eg the ranks of a group, and both have what ep has else; spread experts "e" over tp and ep), heads "g",
-// ffn "f" and vocabulary "v" over tp, sequence "s" over cp, and between the split products over tp, too. A vocabulary
-// that does not divide stays whole; heads that do not divide are split over the largest part of tp that divides them,
-// and repeated over the rest (axis "again"). Mesh: pp, dp, ep, eg, cp, tp, again (those above 1) with tp fastest, so
-// that tensor parallelism stays inside a node; dp x ep x eg = degrees.data, tp x again = degrees.tensor. What the
-// problem leaves open besides the degrees gets the defaults of Strategy.
+// Batch "b" over copy, dp and ep, experts "e" over ep and their slots "c" over copy and dp (with several groups of
+// experts ep is one rank a group, eg the ranks of a group, and both have what ep has else; spread experts "e" over tp
+// and ep), heads "g", ffn "f" and vocabulary "v" over tp, sequence "s" over cp, and between the split products over tp,
+// too. A vocabulary that does not divide stays whole; heads that do not divide are split over the largest part of tp
+// that divides them, and repeated over the rest (axis "again"). Mesh: pp, copy, dp, ep, eg, cp, tp, again (those above
+// 1) with tp fastest, so that tensor parallelism stays inside a node, and then what shares a copy; copy x dp x ep x eg
+// = degrees.data, tp x again = degrees.tensor. What the problem leaves open besides the degrees gets the defaults of
+// Strategy.
 //
-// kInvalidArgument: a degree below 1; the batch does not divide; spread experts in groups; context parallelism without
-// a way of exchange, or with experts. Whether other labels divide is seen when it is lowered.
+// kInvalidArgument: a degree below 1; the batch does not divide; spread experts in groups; copies that do not each have
+// all experts; context parallelism without a way of exchange, or with experts. Whether other labels divide is seen when
+// it is lowered.
 absl::StatusOr<Strategy> FromDegrees(const Problem& problem, const Degrees& degrees, const LabelSizes& sizes);
 // Builds the graph to learn the sizes.
 absl::StatusOr<Strategy> FromDegrees(const Problem& problem, const Degrees& degrees);

@@ -84,6 +84,8 @@ constexpr Decision kDecisions[] = {
      [](Problem& p) { p.parallel_optimizer.reset(); }},
     {"shard_parameters", [](const Problem& p) { return p.shard_parameters.has_value() && !*p.shard_parameters; },
      [](Problem& p) { p.shard_parameters.reset(); }},
+    {"optimizer_weight_shard_size", [](const Problem& p) { return p.optimizer_shard_size.value_or(-1) > 1; },
+     [](Problem& p) { p.optimizer_shard_size.reset(); }},
     {"sequence parallelism", [](const Problem& p) { return p.sequence_parallel.has_value(); },
      [](Problem& p) { p.sequence_parallel.reset(); }},
     {"the micro-batches", [](const Problem& p) { return p.microbatch.has_value() || p.microbatches.has_value(); },
@@ -131,6 +133,7 @@ std::string DegreesText(const Combination& combination) {
   if (d.context > 1) absl::StrAppend(&text, " x context ", d.context);
   if (d.expert > 1) absl::StrAppend(&text, ", experts over ", d.expert);
   if (d.spread_experts) absl::StrAppend(&text, ", experts spread over tensor");
+  if (d.copies > 1) absl::StrAppend(&text, ", optimizer over groups of ", d.data * d.context / d.copies);
   absl::StrAppend(&text, ", micro-batches of ", d.microbatch, ", recompute ", NameOf(combination.recompute));
   return text;
 }

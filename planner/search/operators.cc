@@ -121,6 +121,7 @@ class OperatorSearch {
     }
     const bool by_rank = problem_.mode == SearchMode::kDataParallel;
     base_.optimizer_group = by_rank ? OptimizerGroup::kOwner : OptimizerGroup::kReplicas;
+    base_.optimizer_shard_size = problem_.optimizer_shard_size.value_or(-1);
     SetGivenChoices(problem_, base_);
     MESHWRIGHT_ASSIGN_OR_RETURN(graph_, problem_.graph(problem_.batch / base_.microbatches));
     if (simple) return absl::OkStatus();

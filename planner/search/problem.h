@@ -85,9 +85,11 @@ struct Problem {
   Bytes parallel_optimizer_threshold;
   bool gradient_accumulation_shard = false;  // with the parallel optimizer and several micro-batches
   bool all_to_all = true, fuse_epilogues = true, fuse_loss = true, fuse_updates = true;
-  int64_t optimizer_shard_size = -1;  // these two as in Strategy
-  std::set<std::string> optimizer_whole;
-  std::set<std::string> own_parameters;  // these four as in Strategy
+  // Ranks that share a parameter under the parallel optimizer: so many neighbours of those that have it; -1: all. Where
+  // not fixed it is all of them, but decoders whose parameters are split are searched with those of a node, too.
+  std::optional<int64_t> optimizer_shard_size;
+  std::set<std::string> optimizer_whole;  // as in Strategy
+  std::set<std::string> own_parameters;   // these four as in Strategy
   bool gradients_mean = false, gradient_fp32_sync = true, parameter_broadcast = false;
   double gradient_scale = 1;
   bool loss_is_sum = false;  // over micro-batches (S12.4), else their mean

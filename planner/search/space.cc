@@ -169,8 +169,19 @@ class Enumeration {
   void Choices(const Degrees& degrees, const Pipelining& pipelining) {
     for (const Recompute recompute : Recomputes()) {
       for (const auto& [parallel_optimizer, shard_parameters] : Sharding(degrees)) {
-        for (const Bytes bucket : Buckets(degrees)) {
-          space_.combinations.push_back({degrees, pipelining, recompute, parallel_optimizer, shard_parameters, bucket});
+        const std::vector<Bytes> buckets = Buckets(degrees);
+        const std::vector<int64_t> copies = Copies(degrees, parallel_optimizer, shard_parameters);
+        if (copies.empty()) {
+          Prune(absl::StrCat("groups of ", *problem_.optimizer_shard_size,
+                             " ranks do not divide those that have the same parameters, or have a part of the experts"),
+                static_cast<int64_t>(buckets.size()));
+        }
+        for (const int64_t number : copies) {
+          Degrees with = degrees;
+          with.copies = number;
+          for (const Bytes bucket : buckets) {
+            space_.combinations.push_back({with, pipelining, recompute, parallel_optimizer, shard_parameters, bucket});
+          }
         }
       }
     }
@@ -274,6 +285,20 @@ class Enumeration {
       choices.push_back({optimizer, parameters});
     }
     return choices;
+  }
+  // How many groups of ranks have what the optimizer splits. Empty where the user's groups do not divide.
+  std::vector<int64_t> Copies(const Degrees& degrees, bool parallel_optimizer, bool shard_parameters) const {
+    const int64_t ranks = degrees.data * degrees.context, least = degrees.expert * degrees.context;
+    const auto divides = [&](int64_t group) { return ranks % group == 0 && group % least == 0; };
+    const int64_t fixed = problem_.optimizer_shard_size.value_or(-1);
+    if (!parallel_optimizer) return {1};
+    if (fixed > 1) return divides(fixed) ? std::vector<int64_t>{ranks / fixed} : std::vector<int64_t>();
+    // Without split parameters as many bytes cross nodes either way, and gradients are the wider ones.
+    if (problem_.optimizer_shard_size.has_value() || !shard_parameters) return {1};
+    const int64_t node = problem_.cluster.devices_per_node;
+    const int64_t group = node % degrees.tensor == 0 ? node / degrees.tensor : 1;  // on one node
+    const bool smaller = group > 1 && group < ranks && divides(group);
+    return smaller ? std::vector<int64_t>{1, ranks / group} : std::vector<int64_t>{1};
   }
   bool MaySplitParameters() const {
     return options_.parameters_split_over_more_devices ||

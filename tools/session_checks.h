@@ -1,0 +1,28 @@
+// Whether what a model file and the flags fix fits together and on the devices: what the search, which knows no places,
+// could only say without one.
+//
+// Thread safety: pure functions.
+#ifndef MESHWRIGHT_TOOLS_SESSION_CHECKS_H_
+#define MESHWRIGHT_TOOLS_SESSION_CHECKS_H_
+
+#include "absl/status/status.h"
+#include "ir/cluster.h"
+#include "models/model_file.h"
+#include "tools/flags.h"
+#include "tools/session.h"
+
+namespace meshwright {
+
+// S1.3: device_num, where the file has it, is the number of devices.
+absl::Status CheckDeviceNum(const ModelFile& file, const Cluster& cluster);
+
+// Degrees and groups divide the devices, strategies of single operators fit these (S5.2). kInvalidArgument at the flag
+// or in the file.
+absl::Status CheckChoices(const Session& session, const Flags& flags);
+
+// A notice for each flag that says something about another kind of model.
+void NoteIdleFlags(const Flags& flags, Session& session);
+
+}  // namespace meshwright
+
+#endif  // MESHWRIGHT_TOOLS_SESSION_CHECKS_H_
