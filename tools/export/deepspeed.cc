@@ -23,6 +23,13 @@ absl::StatusOr<Exported> ToDeepSpeed(const Plan& plan) {
   }
   if (recipe.context > 1) return HasNo("DeepSpeed's configuration", "context parallelism", "--context_parallel=1");
   const Training& t = recipe.training;
+  if (recipe.copies > 1 && !recipe.shard_parameters) {
+    return HasNo("DeepSpeed", "ZeRO-1 over groups of replicas (MiCS splits parameters, too)",
+                 "--optimizer_weight_shard_size=-1 or --shard_parameters");
+  }
+  if (recipe.copies > 1) {
+    out.differences.push_back("groups of replicas are MiCS: the model is made within deepspeed.zero.MiCS_Init");
+  }
   if (t.dtype == DType::kFloat64) return HasNo("DeepSpeed", "float64", "--precision=bfloat16");
   if (recipe.sequence_parallel) {
     out.differences.push_back("DeepSpeed's tensor parallelism has no sequence parallelism: it needs more memory");
@@ -47,6 +54,7 @@ absl::StatusOr<Exported> ToDeepSpeed(const Plan& plan) {
                                                                                   : "fp16";
   Json& zero = json["zero_optimization"];
   zero["stage"] = recipe.zero_stage();
+  if (recipe.copies > 1) zero["mics_shard_size"] = recipe.data / recipe.copies;
   zero["overlap_comm"] = true;
   zero["contiguous_gradients"] = true;
   if (recipe.bucket_elements > 0) {

@@ -99,6 +99,7 @@ void AddParallelism(const Recipe& recipe, Options& out) {
   if (recipe.shard_parameters) {
     out.Add("--use-megatron-fsdp");
     out.Add("--data-parallel-sharding-strategy", "optim_grads_params");
+    if (recipe.copies > 1) out.Add("--outer-dp-sharding-strategy", "no_shard");
     out.Add("--ckpt-format", "fsdp_dtensor");  // the only one that Megatron-FSDP starts with
     // Its user guide's required and recommended configurations, 2025 and 2026: whole weights that no device holds are
     // not made on one first.
@@ -106,6 +107,7 @@ void AddParallelism(const Recipe& recipe, Options& out) {
     out.Add("--init-model-with-meta-device");
   }
   if (recipe.shard_optimizer) out.Add("--use-distributed-optimizer");
+  if (recipe.copies > 1) out.Add("--num-distributed-optimizer-instances", recipe.copies);
   if (recipe.data * recipe.context > 1) {
     out.Add("--overlap-grad-reduce");
     if (recipe.shard_optimizer) out.Add("--overlap-param-gather");

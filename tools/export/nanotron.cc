@@ -21,6 +21,9 @@ absl::Status Check(const Recipe& recipe, std::vector<std::string>& differences) 
   MESHWRIGHT_RETURN_IF_ERROR(CheckLlama("nanotron", recipe));
   MESHWRIGHT_RETURN_IF_ERROR(CheckCommon("nanotron", recipe, differences));
   if (recipe.shard_parameters) return HasNo("nanotron", "ZeRO-3", "--noshard_parameters");
+  if (recipe.copies > 1) {
+    return HasNo("nanotron", "ZeRO-1 over groups of replicas", "--optimizer_weight_shard_size=-1");
+  }
   if (recipe.chunks > 1) return HasNo("nanotron", "interleaved pipeline", "--virtual_pipeline_stages=1");
   if (recipe.pipeline > 1 && recipe.schedule != Schedule::kOneFOneB && recipe.schedule != Schedule::kGpipe) {
     return HasNo("nanotron", absl::StrCat("schedule ", NameOf(recipe.schedule)), "--schedule=1f1b");

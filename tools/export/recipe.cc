@@ -76,7 +76,8 @@ absl::StatusOr<Recipe> RecipeOf(const Plan& plan) {
   recipe.spread_experts = std::any_of(strategy.rules.begin(), strategy.rules.end(),
                                       [](const LabelRule& rule) { return rule.label == "x"; });
   const bool rows_alone = SplitsRowsAlone(strategy);
-  recipe.data = rows_alone ? strategy.mesh.num_ranks() : DegreeOf(strategy.mesh, "dp") * recipe.expert;
+  recipe.copies = DegreeOf(strategy.mesh, "copy");
+  recipe.data = rows_alone ? strategy.mesh.num_ranks() : recipe.copies * DegreeOf(strategy.mesh, "dp") * recipe.expert;
   recipe.tensor = DegreeOf(strategy.mesh, "tp") * DegreeOf(strategy.mesh, "again");
   recipe.context = DegreeOf(strategy.mesh, "cp");
   recipe.exchange = strategy.context;
@@ -96,16 +97,12 @@ absl::StatusOr<Recipe> RecipeOf(const Plan& plan) {
   recipe.shard_parameters = strategy.shard_parameters;
   recipe.bucket_elements = strategy.bucket.raw() / SizeOf(strategy.gradient_dtype).raw();
 
-  if (strategy.optimizer_shard_size > 1) {
-    return absl::UnimplementedError(
-        "the plan's strategy has optimizer_shard_size, groups of replicas that share the optimizer, which is not "
-        "written for trainers yet; plan without it");
-  }
   const Degrees degrees = {.data = recipe.data,
                            .tensor = recipe.tensor,
                            .pipeline = recipe.pipeline,
                            .expert = recipe.expert,
                            .context = recipe.context,
+                           .copies = recipe.copies,
                            .expert_groups = recipe.expert_groups,
                            .spread_experts = recipe.spread_experts,
                            .sequence_parallel = recipe.sequence_parallel,
@@ -113,8 +110,8 @@ absl::StatusOr<Recipe> RecipeOf(const Plan& plan) {
                            .microbatch = std::max<int64_t>(recipe.microbatch, 1)};
   const absl::StatusOr<Strategy> meant = FromDegrees(problem, degrees);
   recipe.sums_gradients = strategy.gradient_scale != 1 && !strategy.gradients_mean;
-  if (!meant.ok() || !(rows_alone || SameRules(*meant, strategy)) || meant->microbatches != strategy.microbatches ||
-      !strategy.ops.empty() || !strategy.recompute_ops.empty()) {
+  if (!meant.ok() || strategy.optimizer_shard_size > 1 || !(rows_alone || SameRules(*meant, strategy)) ||
+      meant->microbatches != strategy.microbatches || !strategy.ops.empty() || !strategy.recompute_ops.empty()) {
     return absl::UnimplementedError(
         "the plan's strategy is not one of data, tensor, pipeline, context and expert parallelism alone, which is all "
         "that "

@@ -27,7 +27,8 @@ struct Recipe {
 
   int64_t data = 1, tensor = 1, pipeline = 1, context = 1, expert = 1;  // expert divides data
   ContextExchange exchange = ContextExchange::kNone;                    // where context > 1
-  int64_t expert_groups = 1;                                            // these two as in Degrees
+  int64_t copies = 1;                                                   // these three as in Degrees
+  int64_t expert_groups = 1;
   bool spread_experts = false;
   int64_t chunks = 1;  // of a stage
   bool sequence_parallel = false;

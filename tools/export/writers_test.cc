@@ -171,14 +171,33 @@ TEST(MegatronTest, EndsWithoutLayers) {
   EXPECT_THAT(torchtitan.text, HasSubstr("= parts_of([0, 3, 3, 0])\n"));
 }
 
-TEST(MegatronTest, GroupsOfReplicasAreNotLeftOutInSilence) {
-  ASSERT_OK_AND_ASSIGN(Plan plan, PlanOf(Llama(), {.data = 16, .microbatch = 1}, {"--shard_parameters"}));
-  plan.strategy.optimizer_shard_size = 8;
-  for (const Trainer& trainer : kTrainers) {
-    if (trainer.name == "mindspore") continue;
-    EXPECT_THAT(trainer.write(plan).status(),
-                StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("optimizer_shard_size")));
+// 16 ranks in 2 groups of 8, in the words of each trainer.
+TEST(WritersTest, GroupsOfReplicas) {
+  ASSERT_OK_AND_ASSIGN(Plan plan, PlanOf(Llama(), {.data = 16, .copies = 2, .microbatch = 1}, {"--shard_parameters"}));
+  ASSERT_OK_AND_ASSIGN(Exported exported, ToTorchtitan(plan));
+  EXPECT_THAT(exported.text, HasSubstr("    p.data_parallel_replicate_degree = 2\n"));
+  EXPECT_THAT(exported.text, HasSubstr("    p.data_parallel_shard_degree = 8\n"));
+  ASSERT_OK_AND_ASSIGN(exported, ToMegatron(plan));
+  std::map<std::string, std::string> o = OptionsOf(exported.text);
+  EXPECT_EQ(o.at("--num-distributed-optimizer-instances"), "2");
+  EXPECT_EQ(o.at("--outer-dp-sharding-strategy"), "no_shard");
+  ASSERT_OK_AND_ASSIGN(exported, ToDeepSpeed(plan));
+  EXPECT_THAT(exported.text, HasSubstr("\"mics_shard_size\": 8"));
+  EXPECT_THAT(exported.differences, Contains(HasSubstr("MiCS")));
+
+  ASSERT_OK_AND_ASSIGN(plan, PlanOf(Llama(), {.data = 16, .copies = 2, .microbatch = 1},
+                                    {"--parallel_optimizer", "--noshard_parameters"}));
+  ASSERT_OK_AND_ASSIGN(exported, ToMegatron(plan));
+  o = OptionsOf(exported.text);
+  EXPECT_EQ(o.at("--num-distributed-optimizer-instances"), "2");
+  EXPECT_EQ(o.count("--outer-dp-sharding-strategy"), 0u);
+  for (const auto& write : {ToNanotron, ToDeepSpeed}) {
+    EXPECT_THAT(write(plan).status(),
+                StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("--optimizer_weight_shard_size=-1")));
   }
+  // Of one parameter's replicas, as networks of operators have it, trainers know nothing.
+  plan.strategy.optimizer_shard_size = 8;
+  EXPECT_THAT(ToMegatron(plan).status(), StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("not one of data")));
 }
 
 TEST(MegatronTest, ChunksAreVirtualStages) {
