@@ -66,6 +66,10 @@ constexpr Words kWords[] = {
     {kNemotron, "model", "nemotron"},
     {kMixtral, "model", "mixtral"},
     {kFineTuning, "other_opts", "sft|lora|peft"},
+    {kAllAdapted, "other_opts", "all-linear|all linear"},
+    // QwenLM/Qwen's finetune.py, `lora_target_modules`; its layers have one product of queries, keys and values.
+    {kAllAdapted, "source_ref", "qwenlm/qwen "},
+    {kJoinedQueries, "source_ref", "qwenlm/qwen "},
     {kGrace, "gpu_type", "gb200|gb300|gh200"},
     {kNotCompiled, "compile", "=|^no|eager|without"},
     {kFloat8, "dtype", "fp8|float8"},

@@ -51,8 +51,10 @@ enum class Sign : uint8_t {
   kNemotron,
   kMixtral,
   kFineTuning,
-  kStages,    // of a pipeline, more than one
-  kLongRows,  // beyond what Megatron-LM's fused softmax takes
+  kAllAdapted,     // adapters beside all products of a layer
+  kJoinedQueries,  // where queries, keys and values are one product
+  kStages,         // of a pipeline, more than one
+  kLongRows,       // beyond what Megatron-LM's fused softmax takes
   kOlderThanHopper,
   kGrace,
   // How it was told to.

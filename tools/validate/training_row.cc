@@ -12,6 +12,7 @@
 #include "costmodel/library.h"
 #include "costmodel/variability.h"
 #include "ir/status.h"
+#include "tools/validate/adapters.h"
 #include "tools/validate/framework.h"
 #include "tools/validate/framework_copies.h"
 #include "tools/validate/pipeline_text.h"
@@ -73,6 +74,7 @@ class RunReader {
     run_.host = framework_.host;
     const double keys = static_cast<double>(run_.model.kv_heads) / static_cast<double>(run_.model.heads);
     AddQueryCopies(framework_, run_.frozen, keys, &run_.host.queries);
+    if (run_.frozen) AddAdapters(framework_, run_.model, &run_.host);
     if (framework_.dropout) {  // of scores: read, write and mask; of what is added: read both, write and mask
       const Device& device = run_.cluster.device;
       const bool fused = framework_.fused_attention;
@@ -87,7 +89,7 @@ class RunReader {
     }
     if (run_.narrow) {
       run_.host.experts.launches *= 2;
-      if (framework_.eager && !framework_.whole_graphs) run_.host.products = kFloat8Issue;
+      if (framework_.eager && !framework_.whole_graphs) run_.host.products *= kFloat8Issue;
     }
     MESHWRIGHT_RETURN_IF_ERROR(ReadImbalance());
     ChooseExperts();

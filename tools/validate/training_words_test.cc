@@ -7,6 +7,7 @@
 #include "ir/dtype.h"
 #include "ir/status.h"
 #include "ir/testing.h"
+#include "simulator/price.h"
 #include "tools/validate/csv.h"
 #include "tools/validate/framework.h"
 #include "tools/validate/row_model.h"
@@ -175,6 +176,18 @@ TEST(TrainingWordsTest, FusedOperators) {
   EXPECT_TRUE(liger.training.fused_loss);
   ASSERT_OK_AND_ASSIGN(const TrainingRun without, RunOf(",other_opts", ",without fused norms"));
   EXPECT_EQ(fused(without), "");
+}
+
+// PEFT's five operators beside two of a layer's products, or seven, which are four here.
+TEST(TrainingWordsTest, AdaptersBesideFrozenProducts) {
+  ASSERT_OK_AND_ASSIGN(const TrainingRun two, RunOf(",other_opts", ",HuggingFace; LoRA"));
+  EXPECT_DOUBLE_EQ(two.host.products, 1 + 5 * 2 / 4.0);
+  EXPECT_GT(two.host.queries.forward, 0);
+  ASSERT_OK_AND_ASSIGN(const TrainingRun all, RunOf(",other_opts", ",HuggingFace; LoRA (all-linear)"));
+  EXPECT_DOUBLE_EQ(all.host.products, 1 + 5 * 7 / 4.0);
+  ASSERT_OK_AND_ASSIGN(const TrainingRun none, RunOf(",other_opts", ",HuggingFace"));
+  EXPECT_EQ(none.host.products, 1);
+  EXPECT_EQ(none.host.queries, EagerBytes());
 }
 
 // Megatron-Core takes Transformer Engine's kernels; what NeMo's recipes switch on besides is theirs.
