@@ -117,6 +117,7 @@ enum class OpRole : uint8_t {
   kGate,        // one that multiplies its input
   kNorm,        // LayerNorm; the steps of RMSNorm are counted as its own bytes (ir/op_work.cc)
   kLogits,      // what the loss makes of the logits first
+  kTable,       // rows of a table, as an embedding
   kDispatch,    // tokens to experts
   kCombine,     // and back
   kGroup,       // the same by groups of experts, of which frameworks have no kernels
@@ -163,7 +164,7 @@ inline constexpr OpInfo kOps[] = {
     {OpKind::kLayerNorm, "LayerNorm", "... h!, h!, h! -> ... h!", KernelClass::kNormalize, 8, Reduction::kSum, true, OpRole::kNorm},
     {OpKind::kRmsNorm, "RMSNorm", "... h!, h! -> ... h!", KernelClass::kNormalize, 6, Reduction::kSum, true},
     // Rows of a table named by integer ids; ids outside a rank's rows give 0, so a split table gives partial sums.
-    {OpKind::kGather, "Gather", "", KernelClass::kGather, 0, Reduction::kSum, true},  // "v h, b s -> s b h"
+    {OpKind::kGather, "Gather", "", KernelClass::kGather, 0, Reduction::kSum, true, OpRole::kTable},  // "v h, b s -> s b h"
     // 1 at the place that an id names along the label that only the output has, which may be split; else 0.
     {OpKind::kOneHot, "OneHot", "", KernelClass::kMemory, 0, Reduction::kSum, false},  // "b s -> b s c"
     // x + table[position]: the table's first rows, whole on every rank, the rank's own positions are added.
@@ -226,7 +227,7 @@ inline constexpr OpInfo kOps[] = {
     // dy, x, gamma -> dx, dgamma, dbeta
     {OpKind::kLayerNormGrad, "LayerNormGrad", "... h!, ... h!, h! -> ... h!, h!, h!", KernelClass::kNormalize, 14, Reduction::kSum, false, OpRole::kNorm},
     {OpKind::kRmsNormGrad, "RMSNormGrad", "... h!, ... h!, h! -> ... h!, h!", KernelClass::kNormalize, 11, Reduction::kSum, false},
-    {OpKind::kGatherGrad, "GatherGrad", "", KernelClass::kGather, 1, Reduction::kSum, false},  // dy, ids -> dtable
+    {OpKind::kGatherGrad, "GatherGrad", "", KernelClass::kGather, 1, Reduction::kSum, false, OpRole::kTable},  // dy, ids -> dtable
     {OpKind::kAddPositionsGrad, "AddPositionsGrad", "s b h -> p! h", KernelClass::kMemory, 1, Reduction::kSum, false},
     {OpKind::kRotaryGrad, "RotaryGrad", "s b g r! d! -> s b g r! d!", KernelClass::kMemory, 3, Reduction::kSum, false},
     {OpKind::kAttentionGrad, "AttentionGrad", "", KernelClass::kAttention, 0, Reduction::kSum, false},  // dy, qkv or q and kv, y, saved -> theirs

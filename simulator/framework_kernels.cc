@@ -20,9 +20,11 @@ Nanos FrameworkKernels::AroundKernel(const Instruction& instruction, const Kerne
                                      const RankClass& rank_class, Phase phase) const {
   const Compute& compute = std::get<Compute>(instruction.work);
   Nanos time = StepsTime(instruction, work, rank_class, phase);
-  if (host_.adds_gradients && compute.accumulate && program_.num_microbatches > 1) {
-    time += AddTime(instruction, rank_class);
-  }
+  const bool product = InfoOf(compute.op).kernel == KernelClass::kContraction;
+  const bool table = host_.whole_tables && work.backward && InfoOf(compute.op).role == OpRole::kTable;
+  if (table) time += ZeroTime(instruction, rank_class);
+  const bool added = compute.accumulate && program_.num_microbatches > 1;
+  if (added && (table || (product && host_.adds_gradients))) time += AddTime(instruction, rank_class);
   if (host_.optimizer_bytes > 0 && IsOptimizer(compute.op)) {
     // Over the gradients of an update: of an element for each of its points.
     time += MoveTime(work.flops.raw() / InfoOf(compute.op).flops_per_point * host_.optimizer_bytes, costs_);
@@ -77,6 +79,7 @@ Nanos FrameworkKernels::StepsTime(const Instruction& instruction, const KernelWo
       add(host_.logits, of_input());
       break;
     case OpRole::kOther:
+    case OpRole::kTable:
     case OpRole::kDispatch:
     case OpRole::kGroup:
     case OpRole::kUpdate:
@@ -102,13 +105,20 @@ Nanos FrameworkKernels::StepsTime(const Instruction& instruction, const KernelWo
   return moved > 0 ? MoveTime(moved, costs_) : Nanos();
 }
 
-// To add what a product made in its own type to the gradient.
-Nanos FrameworkKernels::AddTime(const Instruction& product, const RankClass& rank_class) const {
-  if (InfoOf(std::get<Compute>(product.work).op).kernel != KernelClass::kContraction) return Nanos();
+// To fill the gradient of a table, in the type of what is added to its rows, before they are.
+Nanos FrameworkKernels::ZeroTime(const Instruction& gather, const RankClass& rank_class) const {
+  const Buffer& made = rank_class.buffers[gather.reads[0].buffer.index()];
+  const Buffer& gradient = rank_class.buffers[gather.writes[0].buffer.index()];
+  const int64_t elements = NumElements(LocalShape(gradient.shape, gradient.layout, program_.mesh));
+  return MoveTime(static_cast<double>(SizeOf(made.dtype).raw()) * static_cast<double>(elements), costs_);
+}
+
+// To add what an op made in its own type to the gradient.
+Nanos FrameworkKernels::AddTime(const Instruction& instruction, const RankClass& rank_class) const {
   KernelWork add;
   add.kernel = KernelClass::kMemory;
-  const Buffer& made = rank_class.buffers[product.reads[0].buffer.index()];
-  for (const Operand& operand : product.writes) {
+  const Buffer& made = rank_class.buffers[instruction.reads[0].buffer.index()];
+  for (const Operand& operand : instruction.writes) {
     const Buffer& gradient = rank_class.buffers[operand.buffer.index()];
     if (gradient.role != BufferRole::kGradient) continue;
     const int64_t elements = NumElements(LocalShape(gradient.shape, gradient.layout, program_.mesh));

@@ -35,7 +35,8 @@ class FrameworkKernels {
  private:
   Nanos StepsTime(const Instruction& instruction, const KernelWork& work, const RankClass& rank_class,
                   Phase phase) const;
-  Nanos AddTime(const Instruction& product, const RankClass& rank_class) const;
+  Nanos ZeroTime(const Instruction& gather, const RankClass& rank_class) const;
+  Nanos AddTime(const Instruction& instruction, const RankClass& rank_class) const;
 
   const Program& program_;
   const CostModel& costs_;

@@ -107,6 +107,10 @@ struct HostPace {
   // A kernel of its own adds a product's gradient to those of the micro-batches before, as PyTorch's autograd does;
   // else the product adds it.
   bool adds_gradients = false;
+  // The gradient of a table, of which a micro-batch touches some rows, is one of all rows, as PyTorch's embeddings make
+  // it (embedding_dense_backward): filled with zeros, and added to those of the micro-batches before by a kernel of its
+  // own.
+  bool whole_tables = false;
   double products = 1;  // times `kernel` that the CPU takes to issue a product
   // What passes over all gradients before the update move besides it, bytes for each element that is updated.
   double optimizer_bytes = 0;

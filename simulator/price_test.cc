@@ -757,6 +757,36 @@ class "stage 0"
   ExpectStepsMove(text, host);
 }
 
+// A table of 2^24 elements, of which 8 rows get a gradient: filled with 2 bytes each, then, with several micro-batches,
+// read, 2 and 4, and added, 4.
+TEST(HostPaceTest, WholeTablesAreFilledAndAdded) {
+  constexpr absl::string_view kTable = R"(program table mesh tp=1 microbatches 2
+class "stage 0"
+  buffer dy bfloat16 (8, 256) {- | -} activation
+  buffer ids int32 (8) {-} input
+  buffer dtable float32 (65536, 256) {- | -} gradient
+  block b backward
+    compute GatherGrad "s h, s -> v h" accumulate reads dy ids writes dtable
+  slot b mb 0 layer 0
+  slot b mb 1 layer 0
+)";
+  const CostModel costs(A100Cluster(1));
+  const auto moved = [&](int64_t read, int64_t written) {
+    KernelWork work;
+    work.kernel = KernelClass::kMemory;
+    work.read = Bytes(read << 24);
+    work.written = Bytes(written << 24);
+    return costs.Kernel(work);
+  };
+  HostPace host;
+  host.whole_tables = true;
+  const auto more = [&](const std::string& text) {
+    return TimesOf(text, costs, host)[0] - TimesOf(text, costs, {})[0];
+  };
+  EXPECT_EQ(more(std::string(kTable)), moved(0, 2) + moved(6, 4));
+  EXPECT_EQ(more(absl::StrReplaceAll(kTable, {{" microbatches 2", ""}, {"  slot b mb 1 layer 0\n", ""}})), moved(0, 2));
+}
+
 TEST(OpRoleTest, AGradientHasTheRoleOfItsOp) {
   int pairs = 0;
   for (const OpInfo& row : kOps) {

@@ -83,6 +83,12 @@ TEST(FrameworkTest, AutocastCastsParametersAndGradients) {
   EXPECT_EQ(Of({{"attention", "standard"}, {"other_opts", "Megatron-LM"}}).host.parameters, EagerBytes());
 }
 
+// A C program adds to the rows that it touched.
+TEST(FrameworkTest, WhoseTablesHaveWholeGradients) {
+  EXPECT_TRUE(Of({{"other_opts", "Megatron-LM"}}).host.whole_tables);
+  EXPECT_FALSE(Of({{"other_opts", "llm.c"}}).host.whole_tables);
+}
+
 TEST(FrameworkTest, WhoOverlapsProducts) {
   EXPECT_TRUE(Of({{"attention", "TE/cuDNN flash"}}).host.overlaps_products);
   EXPECT_TRUE(Of({{"other_opts", "2D + async TP"}}).host.overlaps_products);

@@ -63,6 +63,8 @@ constexpr Release kReleases[] = {
     // Transformer Engine's products add to the gradient themselves. So does Megatron-LM since it has the choice of
     // sequence parallelism (3.0).
     {{kEager, kSequenceParallelOpen}, {kTransformerEngine}, [](Framework* f) { f->host.adds_gradients = true; }},
+    // PyTorch's embeddings, as all of these have them.
+    {{kEager}, {}, [](Framework* f) { f->host.whole_tables = true; }},
     // "For fine-tuning, we use SQuAD, and the inputs are packed to 4096 tokens" (NeMo-Framework-Launcher's and NeMo's
     // tables); kernels get where each example begins (gpt_sft_dataset.py, `cu_seqlens`).
     {{kNemo, kFineTuning}, {}, [](Framework* f) { f->packs_examples = true; }},
