@@ -47,6 +47,10 @@ double FusedDropoutBytes(const Device& device) { return BytesMovedIn(kFusedDropo
 // and queries where several share a key, and joins the gradients, 2 + 2 (attention.py; Transformer Engine's
 // _SplitAlongDim, whose gradients lie in one buffer only where nothing stood between).
 //
+// nanotron copies what it cuts into queries, keys and values, 2 + 2, joins keys and values, 4 each, and copies these
+// once more into FlashAttention's order, 4 each. Backward it joins their gradients, 4 each, and copies all into the one
+// of the product; with as many keys as queries it stacks them before that (models/llama.py, CausalSelfAttention).
+//
 // NeMo's LoRA is one of queries, keys and values (`attention_qkv`; mcore_mixins.py, parallel_adapters.py). Forward the
 // norm's result is written for it, 2, and read, 2; what it makes is written, 2, scaled, 2 + 2, and added, 2 + 2 + 2.
 // Backward the gradient is scaled, 2 + 2, and read for two products, 2 + 2, of which one makes another, 2, that is
@@ -56,6 +60,10 @@ void AddQueryCopies(const Framework& framework, bool frozen, double keys, EagerB
   if (framework.cuts_queries) {
     queries->forward += 4 * keys + (keys < 1 ? 4 : 0);
     queries->backward += 4 * all;
+  }
+  if (framework.Is(Sign::kNanotron)) {
+    queries->forward += 4 * all + 16 * keys;
+    queries->backward += 8 * keys + 4 * all * (keys < 1 ? 1 : 2);
   }
   if (framework.Is(Sign::kNemo) && frozen) {
     queries->forward += 4 + 12 * all;

@@ -308,6 +308,10 @@ TEST(FrameworkTest, CopiesBetweenProductsAndFusedAttention) {
   EXPECT_EQ(copies(llama, true, 1), (EagerBytes{4 + 40, 12 + 34}));
   EXPECT_EQ(copies(Of(Nemo("GPT3-5B", "24.07")), false, 1), EagerBytes());  // nothing is turned
   EXPECT_EQ(copies(Of({{"attention", "flash"}}), true, 1), EagerBytes());
+  // nanotron's: 12 of all three, 16 of keys and values; backward 8 of these, and 12 twice where there are as many keys.
+  const Framework nanotron = Of({{"model", "Llama (nanotron)"}});
+  EXPECT_EQ(copies(nanotron, false, 1), (EagerBytes{12 + 16, 8 + 12 + 12}));
+  EXPECT_EQ(copies(nanotron, false, 0.25), (EagerBytes{6 + 4, 2 + 6}));
 }
 
 TEST(FrameworkTest, DropoutInFusedAttentionDrawsFewerNumbers) {
