@@ -44,6 +44,7 @@ struct Framework {
   bool cuts_queries = false;        // and keys and values out of one matrix, with copies
   bool autocast = false;            // weights and gradients in float32, cast where an operator takes 16 bits
   bool checkpoints_stop = true;     // PyTorch's, where they are not reentrant: when backward has what it reads
+  bool recomputes = false;          // layers, unless the row says otherwise
   bool whole_graphs = false;        // a CUDA graph holds all of a step
   bool float8_experts = false;      // products of experts, too, where the others are in float8
   bool neighbour_experts = false;   // a token's experts are neighbours

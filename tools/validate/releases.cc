@@ -112,6 +112,11 @@ constexpr Release kReleases[] = {
     // and of bf16; that of the 80 GB card was measured again in October 2023 with 2.1.0 (sweep.sh, b2a43a1), in
     // amp_bf16. Checkpoints stop early since 2.1 (pytorch pull request 96866).
     {{kFoundry, kOlderThanHopper}, {kAmpBf16}, [](Framework* f) { f->checkpoints_stop = false; }},
+    // All of their configurations checkpoint activations: GPT-NeoX's configs/, metaseq's launcher/opt_baselines.py;
+    // ModelCenter's layers are BMTrain's checkpoint blocks (layer/blocks.py and model/).
+    {{kNeox}, {}, [](Framework* f) { f->recomputes = true; }},
+    {{kMetaseq}, {}, [](Framework* f) { f->recomputes = true; }},
+    {{kBmTrain}, {}, [](Framework* f) { f->recomputes = true; }},
     // nanotron kept what tensor parallelism gathered until July 2024 (`tp_recompute_allgather`).
     {{kNanotron, kNanotron2023}, {}, [](Framework* f) { f->keeps_gathered = true; }},
 

@@ -46,6 +46,8 @@ constexpr Words kWords[] = {
     {kDeepSpeed, "zero_fsdp other_opts", "deepspeed"},
     {kDeepSpeedPipeline, "other_opts", "deepspeed"},
     {kNeox, "other_opts", "neox"},
+    {kMetaseq, "other_opts", "metaseq"},
+    {kBmTrain, "other_opts", "bmtrain|modelcenter"},
     {kNeoxModel, "model other_opts", "neox|pythia"},
     {kBloom, "model", "bloom"},
     {kJeanZay, "interconnect", "jean zay"},

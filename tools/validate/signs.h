@@ -28,6 +28,8 @@ enum class Sign : uint8_t {
   kDeepSpeed,
   kDeepSpeedPipeline,
   kNeox,
+  kMetaseq,
+  kBmTrain,  // and ModelCenter, which stands on it
   kBloom,
   kJeanZay,    // where BigScience trained it
   kFoundry,    // llm-foundry's own layers

@@ -294,9 +294,12 @@ class RunReader {
     // Checkpoints of Megatron and DeepSpeed run the layer again. Those of PyTorch that FSDP goes with (not reentrant,
     // since 2.1) stop when backward has what it reads.
     const bool stops = framework_.Is(Sign::kFsdp) && framework_.checkpoints_stop;
-    const std::string text = Lower("recompute");
+    std::string text = Lower("recompute");
+    if (text.empty()) {
+      run_.defaults.push_back(framework_.recomputes ? "recompute full" : "recompute none");
+      if (framework_.recomputes) text = "full";
+    }
     const RecomputeText read = ReadRecomputeText(text, run_.model.layers);
-    if (text.empty()) run_.defaults.push_back("recompute none");
     run_.recompute = read.recompute == Recompute::kLayer && stops ? Recompute::kFull : read.recompute;
     run_.recompute_ops = read.ops;
     run_.recompute_more = read.more;

@@ -178,6 +178,19 @@ TEST(TrainingWordsTest, FusedOperators) {
   EXPECT_EQ(fused(without), "");
 }
 
+// Unless the row says so.
+TEST(TrainingWordsTest, WhoRecomputesLayers) {
+  for (const std::string framework : {"GPT-NeoX", "metaseq", "BMTrain"}) {
+    ASSERT_OK_AND_ASSIGN(const TrainingRun open, RunOf(",other_opts", absl::StrCat(",", framework)));
+    EXPECT_NE(open.recompute, Recompute::kNone) << framework;
+    EXPECT_THAT(open.defaults, Contains("recompute full"));
+    ASSERT_OK_AND_ASSIGN(const TrainingRun none, RunOf(",recompute,other_opts", absl::StrCat(",none,", framework)));
+    EXPECT_EQ(none.recompute, Recompute::kNone) << framework;
+  }
+  ASSERT_OK_AND_ASSIGN(const TrainingRun other, RunOf(",other_opts", ",Megatron-LM"));
+  EXPECT_EQ(other.recompute, Recompute::kNone);
+}
+
 // PEFT's five operators beside two of a layer's products, or seven, which are four here.
 TEST(TrainingWordsTest, AdaptersBesideFrozenProducts) {
   ASSERT_OK_AND_ASSIGN(const TrainingRun two, RunOf(",other_opts", ",HuggingFace; LoRA"));
