@@ -12,6 +12,13 @@ struct Shape {
   double hump;   // share of sqrt(latency x transfer) on top of their sum
 };
 
+// Sums of all ranks of one node in its switch, by the formula of SumMicros.
+struct SwitchSums {
+  double speed;  // over what NCCL counts; 0: not measured
+  double chunk;  // what a chunk of 128 KiB costs besides, as a share of its transfer
+};
+constexpr double kFillMicros = 64, kFilledMicros = 48;  // of 8 heads
+
 struct Row {
   double ll_base, ll_step;  // factors of the base latency and of the steps
   double ll_growth_us;
@@ -20,18 +27,23 @@ struct Row {
   double nvls_speed;  // of the switch
   double touches;     // times that a rank's own part goes through memory
   double net_growth;  // of the steps through the network, as a share, once every block has its bytes
+  SwitchSums sums = {0, 0};
 };
 
 // Ampere, Hopper: the fit. NVLS of generations whose switch cannot reduce is for those whose switch can, priced from
 // their constants (data_sheet.h): as other calls of the same protocol, Simple. Volta: Ampere's, speed from the plateau
 // of vTrain's all_reduce, 22.4 GB/s per ring that NCCL counts as 20. Blackwell: Hopper's, the ring's speed from 680
-// GB/s measured where NCCL counts 720, the switch's speed, latency and hump from B200's all-reduces of 16 MiB to 16
-// GiB, of 255 to 846 GB/s (both ml-engineering), 5.0 %; on a log that they were not taken from (Google's A4, 8 MiB to
-// 16 GiB), 4.7 %.
+// GB/s measured where NCCL counts 720 (ml-engineering). Sums in the switch: Hopper's every other size of the same loops
+// over 8 devices, 2 to 512 MiB, 0.5 %; the sizes between 2.5 %, logs of five machines 2.2 %. Blackwell's speed and
+// chunk from five of B200's all-reduces (ml-engineering, 16 MiB to 16 GiB) and every other size of 8 GB200's (openxla's
+// table), 2.4 %; the sizes between 3.2 %, Google's A4 4.1 %, 8 GB300 2.7 %; 16 to 72 devices 6.5 %. The hump of
+// Blackwell's switch, 1.7, is of B200's all-reduces as well, and stands for the switch's gathers and for trees.
 constexpr Row kVolta = {1.205, 1.640, 2.69, {0.69, 0.85}, {2.228, 0.136}, {2.228, 0.136}, {1, 0}, 1.12, 1, 0, 0};
 constexpr Row kAmpere = {1.205, 1.640, 2.69, {0.69, 0.85}, {2.228, 0.136}, {2.228, 0.136}, {1, 0}, 1.017, 1, 4.82, 0};
-constexpr Row kHopper = {0.725, 1.367, 0.59, {0.73, 0.16}, {1.293, 0.075}, {0.83, 0.79}, {1, 0}, 1.06, 1, 4.82, 0};
-constexpr Row kBlackwell = {0.725, 1.367, 0.59, {0.73, 0.16}, {1.293, 0.075}, {1, 1.7}, {1, 0}, 0.95, 1.2, 4.82, 0};
+constexpr Row kHopper = {0.725, 1.367, 0.59, {0.73, 0.16}, {1.293, 0.075}, {0.83, 0.79}, {1, 0}, 1.06,
+                         1,     4.82,  0,    {1, 0.024}};
+constexpr Row kBlackwell = {0.725, 1.367, 0.59, {0.73, 0.16}, {1.293, 0.075}, {1, 1.7}, {1, 0}, 0.95,
+                            1.2,   4.82,  0,    {1.17, 0.2}};
 
 // Between nodes: NCCL's own latencies, and the hump of H100 over 4 nodes, bus bandwidths of 126 GB/s at 16 MiB to 378
 // at 16 GiB (NVIDIA, GTC 2025). Growth and the switch's speed: every other size of the logs of 2 nodes of A100 and H100
@@ -69,21 +81,42 @@ double NvlsTreeHump(const Cluster& cluster) {
   return wider * kBetweenNodes.nvls_tree.hump;
 }
 
-// The humps of sums in switches were fitted on nodes of 8. NCCL cuts a call in the switch into smaller chunks while it
-// has less than 64, 8 or 2 for each block and head (calcCollChunking, src/enqueue.cc; gathers and scatters that are
-// registered have chunks of their own), and has a head for each rank, up to 32: a pipeline of four times the heads is
-// as full with four times the bytes.
-double WiderHump(const NcclCandidate& candidate, const GroupShape& group) {
+// A head of the switch for each rank, up to 32; what is fitted is of 8.
+double HeadsOver8(const GroupShape& group) {
   constexpr double kFittedHeads = 8, kMostHeads = 32;
-  if (candidate.blocks_bus <= 0) return 1;
-  return std::sqrt(std::clamp(static_cast<double>(group.ranks_per_node), kFittedHeads, kMostHeads) / kFittedHeads);
+  return std::clamp(static_cast<double>(group.ranks_per_node), kFittedHeads, kMostHeads) / kFittedHeads;
+}
+
+// How many chunks NCCL cuts 128 KiB of a call in the switch into: 2, 4, 8 below 64 of 128 KiB, 8 of 64 and 2 of 32 for
+// each block and head (calcCollChunking, src/enqueue.cc), here without its steps, over the doubling below each.
+double ChunksOf128K(double bytes, const NcclCandidate& candidate, const GroupShape& group) {
+  constexpr double kMostHeads = 32, kKi = 1 << 10;
+  const double pipelines =
+      static_cast<double>(candidate.blocks) * std::min(static_cast<double>(group.ranks_per_node), kMostHeads);
+  double chunks = 1, halved = 1;
+  for (const double least : {64 * 128 * kKi, 8 * 64 * kKi, 2 * 32 * kKi}) {
+    chunks += halved * std::clamp(std::log2(least * pipelines / bytes), 0.0, 1.0);
+    halved *= 2;
+  }
+  return chunks;
 }
 
 Shape ShapeOf(const NcclCandidate& candidate, const Row& row, const GroupShape& group, const Cluster& cluster) {
-  const double wider = WiderHump(candidate, group);
-  if (candidate.algorithm == Algorithm::kNvls) return {row.nvls.scale, wider * row.nvls.hump};
-  if (candidate.algorithm == Algorithm::kNvlsTree) return {row.nvls_tree.scale, wider * NvlsTreeHump(cluster)};
+  if (candidate.algorithm == Algorithm::kNvls) return row.nvls;
+  // A pipeline of four times the heads is as full with four times the bytes.
+  if (candidate.algorithm == Algorithm::kNvlsTree) {
+    return {row.nvls_tree.scale, std::sqrt(HeadsOver8(group)) * NvlsTreeHump(cluster)};
+  }
   return candidate.protocol == Protocol::kLl128 ? row.ll128 : row.simple;
+}
+
+// l + x (1 + chunk (chunks - 1)) + fill x / (x + filled): the transfer, what each chunk costs besides, and a pipeline
+// that is filled once, the deeper the more heads it has.
+double SumMicros(double waiting, double moving, double bytes, const NcclCandidate& candidate, const Row& row,
+                 const GroupShape& group) {
+  const double chunks = ChunksOf128K(bytes, candidate, group), heads = HeadsOver8(group);
+  const double fill = kFillMicros * heads * moving / (moving + kFilledMicros * heads);
+  return waiting + moving * (1 + row.sums.chunk * (chunks - 1)) + fill;
 }
 
 // What the cards of a node take at least for an all-reduce over nodes, at the rate of the data sheet: a node sends up
@@ -113,17 +146,21 @@ double CorrectedMicros(const NcclChoice& choice, Bytes size, const GroupShape& g
   }
   const bool in_switch = candidate.algorithm == Algorithm::kNvls || candidate.algorithm == Algorithm::kNvlsTree;
   const Shape shape = ShapeOf(candidate, row, group, cluster);
-  double moving = transfer / (in_switch ? row.nvls_speed : row.speed);
+  // Sums of all ranks of a node, in a switch that was measured.
+  const bool sums = candidate.algorithm == Algorithm::kNvls && candidate.blocks_bus > 0 && row.sums.speed > 0;
+  const double switch_speed = sums ? row.sums.speed : row.nvls_speed;
+  double moving = transfer / (in_switch ? switch_speed : row.speed);
   if (!in_switch) moving += row.touches * bytes / ranks / cluster.device.memory_bandwidth.raw() * 1e6;
   // The switch goes faster than NCCL counts, but no faster than its blocks and, across nodes, the cards.
   if (candidate.blocks_bus > 0) {
     const double blocks = 2 * (ranks - 1) / ranks * bytes / (1e3 * candidate.blocks_bus);
-    moving = std::max(moving, blocks / row.nvls_speed);
+    moving = std::max(moving, blocks / switch_speed);
   }
   if (candidate.algorithm == Algorithm::kNvlsTree) {
     moving = std::max(moving, LeastMicrosOfCards(bytes, group, cluster));
   }
   const double waiting = latency_scale * shape.scale * latency;
+  if (sums) return SumMicros(waiting, moving, bytes, candidate, row, group);
   return waiting + moving + shape.hump * std::sqrt(waiting * moving);
 }
 

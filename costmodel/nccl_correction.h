@@ -11,6 +11,8 @@
 //                    (of sums in switches: no less than their blocks take, NcclCandidate::blocks_bus; of trees of
 //                    switches nor than the cards, 2 (n - 1) / n S over n nodes, and on Blackwell their hump counts as
 //                    many times as in one node; over more than 8 ranks of a node the hump is that of as many times x)
+//   sums in one      l + x (1 + chunk (chunks - 1)) + fill x / (x + filled): NCCL halves the chunks of smaller calls,
+//   node's switch    each costs something besides, and the pipeline is filled once
 //   copy             the rank's own part of S, moved inside its memory: touches S / ranks / memory bandwidth
 //                    (rings and trees; the switch does without)
 //

@@ -238,10 +238,11 @@ double BlocksBus(Algorithm algorithm, CollectiveKind kind, const GroupShape& gro
   if (algorithm == Algorithm::kNvlsTree) {
     return static_cast<double>(kHeads) * kNvlsTreeChannel[row][ColumnOf(group.nodes)];
   }
-  if (algorithm != Algorithm::kNvls || kind != CollectiveKind::kAllReduce || group.ranks <= kHeads) return 0;
-  const GroupShape eight = {kHeads, 1, kHeads, 1};
-  const double bus = NvlsBus(kind, NvlsGraph(eight, cluster), eight, row, kOneNode);
-  return bus / BusFactor(kind, kHeads) * BusFactor(kind, group.ranks);
+  if (algorithm != Algorithm::kNvls || kind != CollectiveKind::kAllReduce) return 0;
+  const int64_t few = std::min(group.ranks, kHeads);
+  const GroupShape first = {few, 1, few, 1};
+  const double bus = NvlsBus(kind, NvlsGraph(first, cluster), first, row, kOneNode);
+  return bus / BusFactor(kind, few) * BusFactor(kind, group.ranks);
 }
 
 }  // namespace
@@ -404,7 +405,10 @@ NcclChoice ChooseAsNccl(CollectiveKind kind, Bytes size, const GroupShape& group
     const size_t p = static_cast<size_t>(best.candidate.protocol) - 1;
     best.smooth_transfer_us *= TreeCorrection(p, size.raw()) / SmoothTreeCorrection(p, size.raw());
   }
-  if (group.nodes <= 1) best.smooth_transfer_us /= Excess(cluster);
+  if (group.nodes <= 1) {
+    best.smooth_transfer_us /= Excess(cluster);
+    best.candidate.blocks_bus *= Excess(cluster);
+  }
   return best;
 }
 
