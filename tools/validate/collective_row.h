@@ -68,8 +68,7 @@ absl::StatusOr<CollectiveRow> ReadCollectiveRow(const CsvCells& cells, const Row
 
 // Its price in seconds, with the corrections that were fitted on `fitted` (costmodel/data_sheet.h). A thread that
 // starts the kernels of several devices, one behind the other (nccl-tests' -g), makes calls no faster than it starts
-// them: 40 us for eight devices at the 5 us a launch of the library, where eight machines of published logs take 31
-// to 54.
+// them: 40 us for eight devices at the 5 us a launch of the library; seven machines of published logs take 27 to 54.
 double SecondsOfCollective(const CollectiveRow& row, const Device& fitted);
 
 // The table that a log of nccl-tests is: a row for each size, out of place and in place.
