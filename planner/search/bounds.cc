@@ -1,10 +1,13 @@
 #include "planner/search/bounds.h"
 
 #include <algorithm>
+#include <array>
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <utility>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "costmodel/memory_overheads.h"
@@ -275,6 +278,41 @@ struct Stages {
   const Probe& probe;
 };
 
+// How many instances a stage has of a buffer: counted once for all buffers of which there is one for the same things.
+class Instances {
+ public:
+  // `in_flight`: micro-batches, by chunk; outlives this.
+  Instances(const Stages& stages, int64_t stage, const std::vector<int64_t>& in_flight)
+      : both_ways_(stages.BothWays()), in_flight_(in_flight) {
+    for (int64_t chunk = 0; chunk < stages.chunks; ++chunk) layers_.push_back(stages.Layers(stage, chunk));
+    known_.fill(-1);
+  }
+
+  int64_t Of(const Probe::BufferUse& use) {
+    const bool one_way = use.shares.has_value() && both_ways_;  // each direction's state is on one of two stages
+    int64_t& known = known_[8 * one_way + 4 * use.layered + 2 * use.border + use.in_flight];
+    if (known < 0) known = Count(use, one_way ? 1 : layers_.size());
+    return known;
+  }
+
+ private:
+  int64_t Count(const Probe::BufferUse& use, size_t chunks) const {
+    int64_t instances = 0;
+    for (size_t chunk = 0; chunk < chunks; ++chunk) {
+      const int64_t layers = use.layered ? layers_[chunk] + (use.border ? 1 : 0) : 1;
+      const int64_t held = layers * (use.in_flight ? in_flight_[chunk] : 1);
+      // What is not of single layers belongs to one of the chunks.
+      instances = use.layered || chunk == 0 ? instances + held : std::min(instances, held);
+    }
+    return instances;
+  }
+
+  const bool both_ways_;
+  const std::vector<int64_t>& in_flight_;
+  absl::InlinedVector<int64_t, 16> layers_;  // by chunk
+  std::array<int64_t, 16> known_;            // -1: not yet
+};
+
 // Stages in the middle have fewer micro-batches in flight the later they are, and no more layers.
 bool IsLookedAt(int64_t stage, int64_t stages) { return stage <= 1 || stage + 1 == stages; }
 
@@ -392,6 +430,7 @@ Nanos LowerBounds::StepOf(const Probe& probe, const Combination& combination) co
 
 Bytes LowerBounds::PeakOf(const Probe& probe, const Combination& combination) const {
   const Stages stages(probe, combination);
+  const std::map<int64_t, std::vector<int64_t>>& in_flight = in_flight_.at(FlightKeyOf(combination));
   Bytes peak;
   for (int64_t s = 0; s < stages.count; ++s) {
     if (!IsLookedAt(s, stages.count)) continue;
@@ -403,19 +442,11 @@ Bytes LowerBounds::PeakOf(const Probe& probe, const Combination& combination) co
       if (stages.Owns(k, s)) owned |= uint64_t{1} << k;
       inside = std::max({inside, probe.segments[k].forward_inside, probe.segments[k].backward_inside});
     }
-    const std::vector<int64_t>& in_flight = in_flight_.at(FlightKeyOf(combination)).at(s);
+    Instances instances(stages, s, in_flight.at(s));
     Bytes arena = inside;
     for (const Probe::BufferUse& use : probe.buffers) {
-      const bool state = use.shares.has_value();
-      if ((use.segments & (state ? owned : here)) == 0) continue;
-      int64_t instances = 0;
-      for (int64_t chunk = 0; chunk < (state && stages.BothWays() ? 1 : stages.chunks); ++chunk) {
-        const int64_t layers = use.layered ? stages.Layers(s, chunk) + (use.border ? 1 : 0) : 1;
-        const int64_t held = layers * (use.in_flight ? in_flight[static_cast<size_t>(chunk)] : 1);
-        // What is not of single layers belongs to one of the chunks.
-        instances = use.layered || chunk == 0 ? instances + held : std::min(instances, held);
-      }
-      Bytes bytes = use.bytes * instances;
+      if ((use.segments & (use.shares.has_value() ? owned : here)) == 0) continue;
+      Bytes bytes = use.bytes * instances.Of(use);
       if (use.shares.has_value()) bytes = bytes / Parts(*use.shares, combination);
       arena += bytes;
     }
