@@ -148,6 +148,8 @@ class Pricer {
 
   // Of kernels that single ranks run, those of the rank with the most work count; the others run beside it.
   void KeepBusiestOwner(std::vector<std::vector<InstructionPrice>>& blocks) const {
+    const std::vector<Buffer>& buffers = rank_class_->buffers;
+    if (std::all_of(buffers.begin(), buffers.end(), [](const Buffer& buffer) { return buffer.owner < 0; })) return;
     std::map<int64_t, Nanos> work;  // in one run of each block
     const auto for_each = [&](const auto& visit) {
       for (size_t b = 0; b < blocks.size(); ++b) {
