@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cmath>
 #include <iterator>
 #include <optional>
 #include <regex>
@@ -80,10 +81,15 @@ absl::StatusOr<int64_t> SizeByCount(const CsvCells& cells, NcclCall call, int64_
 absl::StatusOr<double> MeasuredSeconds(const CsvCells& cells, const CollectiveRow& row) {
   constexpr double kLeastRate = 0.5;  // GB/s: 1 % of it is what it was rounded to
   MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<double> time, cells.Number("time_us"));
-  if (time.has_value() && *time > 0) return *time * 1e-6;
   MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<double> bus, cells.Number("busbw_gbps"));
   MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<double> algorithm, cells.Number("algbw_gbps"));
   const double bytes = static_cast<double>(row.size.raw());
+  if (time.has_value() && *time > 0) {
+    if (algorithm.has_value() && *algorithm >= kLeastRate) {
+      MESHWRIGHT_RETURN_IF_ERROR(CheckAgreement(bytes / (*time * 1e3), algorithm, "GB/s"));
+    }
+    return *time * 1e-6;
+  }
   const double n = static_cast<double>(row.shape.ranks);
   const int rounds = InfoOf(row.call).rounds;
   const double factor = rounds == 0 ? 1 : rounds * (n - 1) / n;
@@ -97,13 +103,15 @@ struct Counts {
 };
 
 // Of ranks, nodes and gpus_per_node two say the third; ranks alone fill usual machines.
-absl::StatusOr<Counts> ReadCounts(const CsvCells& cells, int64_t usual, std::vector<std::string>* defaults) {
+absl::StatusOr<Counts> ReadCounts(const CsvCells& cells, const RowOverrides& overrides, int64_t usual,
+                                  std::vector<std::string>* defaults) {
   MESHWRIGHT_ASSIGN_OR_RETURN(std::optional<int64_t> ranks, cells.Int("ranks", 1));
+  if (overrides.ranks > 0) ranks = overrides.ranks;
   MESHWRIGHT_ASSIGN_OR_RETURN(std::optional<int64_t> nodes, cells.Int("nodes", 1));
   MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<int64_t> per_node, cells.Int("gpus_per_node", 1));
   const bool nodes_given = nodes.has_value() || (ranks.has_value() && per_node.has_value());
   if (!ranks.has_value() && per_node.has_value()) ranks = nodes.value_or(1) * *per_node;
-  if (!ranks.has_value()) return CannotExpress("not given", "ranks");
+  if (!ranks.has_value()) return CannotExpress("not given", "ranks; --ranks=N says it for all rows");
   if (*ranks == 1) return CannotExpress("one rank", "nothing is sent");
   if (!nodes.has_value()) {
     const int64_t fill = per_node.value_or(usual);
@@ -193,17 +201,25 @@ absl::StatusOr<NcclCall> CallNamed(absl::string_view name) {
   return CannotExpress("unknown collective", absl::StrCat(name, "; known are ", names));
 }
 
+absl::Status CheckAgreement(double by_time, std::optional<double> printed, absl::string_view unit) {
+  constexpr double kMostApart = 0.1;  // none of 5,650 published rows that have both is
+  if (!printed.has_value() || *printed <= 0 || std::abs(by_time / *printed - 1) <= kMostApart) return absl::OkStatus();
+  return CannotExpress("time and rate disagree", absl::StrFormat("%.4g %s by its time, %.4g printed; leave out the "
+                                                                 "column that is something else",
+                                                                 by_time, unit, *printed));
+}
+
 absl::StatusOr<CollectiveRow> ReadCollectiveRow(const CsvCells& cells, const RowOverrides& overrides) {
   CollectiveRow row;
-  const std::string named = cells.Text("collective");
-  if (named.empty()) return CannotExpress("not given", "collective; a log's file may be named after it");
+  const std::string named = overrides.collective.empty() ? cells.Text("collective") : overrides.collective;
+  if (named.empty()) return CannotExpress("not given", "collective; --collective=NAME says it for all rows");
   MESHWRIGHT_ASSIGN_OR_RETURN(row.call, CallNamed(named));
   MESHWRIGHT_ASSIGN_OR_RETURN(const std::string device, DeviceOf(cells, overrides));
   absl::StatusOr<Cluster> usual = MakeCluster(device, 1, 0);
   if (!usual.ok()) return CannotExpress("unknown device", device);
   const int64_t domain = usual->devices_per_node;
   const bool shared_switch = domain > kUsualDevices;
-  MESHWRIGHT_ASSIGN_OR_RETURN(const Counts counts, ReadCounts(cells, domain, &row.defaults));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const Counts counts, ReadCounts(cells, overrides, domain, &row.defaults));
   row.shape = {counts.ranks, counts.nodes, counts.ranks / counts.nodes, 1};
   // A group of some devices of a whole machine: links and switch are the machine's.
   MESHWRIGHT_ASSIGN_OR_RETURN(
@@ -291,21 +307,40 @@ double SecondsOfCollective(const CollectiveRow& row, const Device& fitted) {
 
 namespace {
 
-// What a log without a program's name is of: its file may say so, "h100_all-reduce_2.log", the longest name that it
-// has; no other call than an all-reduce has a bus that carries more than its bytes. "" where that leaves several.
-std::string CallOfUnnamed(const NcclLog& log, const std::string& path) {
-  const std::string file = absl::AsciiStrToLower(path.substr(path.rfind('/') + 1));  // all of it, without a slash
+// The one call that a text of lower case names, the longest of its names: "h100_all-reduce_2.log". "" for none or two.
+std::string CallIn(absl::string_view text) {
+  const std::string within(text.substr(0, 4096));  // a pattern takes stack for each byte
   absl::string_view found;
   for (const CallInfo& row : kCalls) {
-    const std::regex name(absl::StrCat("(^|[^a-z])", absl::StrReplaceAll(row.name, {{"_", "[-_]?"}}), "([^a-z]|$)"));
-    if (row.name.size() > found.size() && std::regex_search(file, name)) found = row.name;
+    const std::regex name(absl::StrCat("(^|[^a-z])", absl::StrReplaceAll(row.name, {{"_", "[-_ ]?"}}), "([^a-z]|$)"));
+    if (!std::regex_search(within, name) || absl::StrContains(found, row.name)) continue;
+    if (!found.empty() && !absl::StrContains(row.name, found)) return "";
+    found = row.name;
   }
-  if (!found.empty()) return std::string(found);
+  return std::string(found);
+}
+
+std::string CallOfFile(const std::string& path) {
+  return CallIn(absl::AsciiStrToLower(path.substr(path.rfind('/') + 1)));  // all of it, without a slash
+}
+
+// What a log without a program's name is of: its file may say so; no other call than an all-reduce has a bus that
+// carries more than its bytes. "" where that leaves several.
+std::string CallOfUnnamed(const NcclLog& log, const std::string& path) {
+  if (std::string found = CallOfFile(path); !found.empty()) return found;
   constexpr double kAllReduceAlone = 1.1;  // small calls have too few digits
   return log.rows.back().bus_factor > kAllReduceAlone ? "all_reduce" : "";
 }
 
 }  // namespace
+
+void NameCollective(CsvTable* table) {
+  const std::string title = CallIn(table->title), call = title.empty() ? CallOfFile(table->file) : title;
+  if (call.empty()) return;
+  table->columns.push_back("collective");
+  for (CsvRow& row : table->rows) row.cells.push_back(call);
+  table->remarks.push_back(absl::StrCat("collective ", call, ", by the ", title.empty() ? "file's name" : "title"));
+}
 
 absl::StatusOr<CsvTable> TableOfNcclLog(absl::string_view text, const std::string& path) {
   MESHWRIGHT_ASSIGN_OR_RETURN(const std::vector<NcclLog> logs, ParseNcclLogs(text, path));

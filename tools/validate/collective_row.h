@@ -19,6 +19,7 @@
 #define MESHWRIGHT_TOOLS_VALIDATE_COLLECTIVE_ROW_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -63,6 +64,10 @@ struct CollectiveRow {
   std::vector<std::string> defaults, approximations;  // the same
 };
 
+// Whether the rate that a row's time makes is the one that it prints, within 10 %: else a unit or a count was misread.
+// Nothing printed agrees. An error of CannotExpress.
+absl::Status CheckAgreement(double by_time, std::optional<double> printed, absl::string_view unit);
+
 // Reads one row of such a table. Errors of CannotExpress, and of damaged cells.
 absl::StatusOr<CollectiveRow> ReadCollectiveRow(const CsvCells& cells, const RowOverrides& overrides);
 
@@ -70,6 +75,10 @@ absl::StatusOr<CollectiveRow> ReadCollectiveRow(const CsvCells& cells, const Row
 // starts the kernels of several devices, one behind the other (nccl-tests' -g), makes calls no faster than it starts
 // them: 40 us for eight devices at the 5 us a launch of the library; seven machines of published logs take 27 to 54.
 double SecondsOfCollective(const CollectiveRow& row, const Device& fitted);
+
+// Gives a table without a column `collective` the one that its title names, else its file ("all-gather.csv"), and says
+// so; neither where these name several, or none.
+void NameCollective(CsvTable* table);
 
 // The table that a log of nccl-tests is: a row for each size, out of place and in place.
 absl::StatusOr<CsvTable> TableOfNcclLog(absl::string_view text, const std::string& path);

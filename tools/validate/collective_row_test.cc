@@ -9,7 +9,7 @@
 #include "gtest/gtest.h"
 #include "ir/testing.h"
 #include "tools/validate/csv.h"
-#include "tools/validate/table_columns.h"
+#include "tools/validate/price_columns.h"
 
 namespace meshwright {
 namespace {
@@ -19,7 +19,7 @@ using ::testing::HasSubstr;
 absl::StatusOr<CollectiveRow> Read(const std::string& columns, const std::string& cells) {
   absl::StatusOr<CsvTable> table = ParseCsv(columns + "\n" + cells + "\n", "t.csv");
   if (!table.ok()) return table.status();
-  const CsvTable known = WithCollectiveColumns(*std::move(table));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const CsvTable known, WithCollectiveColumns(*std::move(table)));
   return ReadCollectiveRow(CsvCells(known, known.rows[0]), {});
 }
 
@@ -175,6 +175,36 @@ TEST(CollectiveRowTest, ALogIsATable) {
   EXPECT_EQ(call("logs/h100-reduce_scatter_perf.log"), "reduce_scatter");
   EXPECT_EQ(call("logs/h100_alltoall.txt"), "all_to_all");
   EXPECT_EQ(call("x.log"), "all_reduce");
+}
+
+// The title tells before the file's name; two of them tell nothing.
+TEST(CollectiveRowTest, ACallThatNoColumnHas) {
+  const auto call = [](const char* title, const char* file) {
+    auto table = ParseCsv(absl::StrCat("# ", title, "\nsize,time\n8,1\n"), file);
+    EXPECT_OK(table);
+    NameCollective(&*table);
+    return CsvCells(*table, table->rows[0]).Text("collective") + " " +
+           (table->remarks.empty() ? "" : table->remarks[0]);
+  };
+  EXPECT_EQ(call("OSU MPI-CUDA Allreduce Latency Test v7.5", "all_gather.csv"),
+            "all_reduce collective all_reduce, by the title");
+  EXPECT_EQ(call("h100", "runs/all-gather.csv"), "all_gather collective all_gather, by the file's name");
+  EXPECT_EQ(call("all-gather and broadcast", "x.csv"), " ");
+  RowOverrides flags;
+  flags.ranks = 8;
+  flags.collective = "all_gather";
+  ASSERT_OK_AND_ASSIGN(const CsvTable table, ParseCsv("gpu_type,size_bytes,time_us\nH100,1048576,50\n", "t.csv"));
+  ASSERT_OK_AND_ASSIGN(const CollectiveRow row, ReadCollectiveRow(CsvCells(table, table.rows[0]), flags));
+  EXPECT_EQ(row.call, NcclCall::kAllGather);
+  EXPECT_EQ(row.shape.ranks, 8);
+}
+
+// 1 MiB in 50 us are 21 GB/s, so 168 are its bits.
+TEST(CollectiveRowTest, TimeAndRateMustAgree) {
+  const std::string columns = "collective,gpu_type,ranks,size_bytes,time_us,algbw_gbps";
+  EXPECT_OK(Read(columns, "all_reduce,H100,8,1048576,50,21").status());
+  EXPECT_THAT(std::string(Read(columns, "all_reduce,H100,8,1048576,50,168").status().message()),
+              HasSubstr("time and rate disagree: 20.97 GB/s by its time, 168 printed"));
 }
 
 // What a row does not say is taken from the usual machine, and which NCCL the price is of is said.

@@ -9,6 +9,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "ir/status.h"
 #include "ir/text.h"
 #include "tools/files.h"
@@ -18,7 +19,8 @@ namespace {
 
 constexpr size_t kMostTableBytes = size_t{64} << 20;
 
-// What stands most often between the names of the first line, outside of quotes; a comma where nothing does.
+// What stands most often between the names of the first line, outside of quotes; where nothing does spaces, a comma
+// where there are no two of them together.
 char SeparatorOf(absl::string_view text) {
   constexpr absl::string_view kSeparators = ",;\t|";
   size_t counts[kSeparators.size()] = {};
@@ -32,6 +34,9 @@ char SeparatorOf(absl::string_view text) {
     if (at != absl::string_view::npos) ++counts[at];
   }
   const auto* const most = std::max_element(std::begin(counts), std::end(counts));
+  const absl::string_view line =
+      absl::StripAsciiWhitespace(text.substr(0, text.find('\n', text.find_first_not_of(" \r\n"))));
+  if (*most == 0 && absl::StrContains(line, "  ")) return ' ';
   return kSeparators[static_cast<size_t>(most - std::begin(counts))];
 }
 
@@ -39,10 +44,30 @@ class Reader {
  public:
   Reader(absl::string_view text, absl::string_view file) : text_(text), file_(file) {
     if (text_.substr(0, 3) == "\xEF\xBB\xBF") text_.remove_prefix(3);
-    separator_ = SeparatorOf(text_);
+  }
+
+  // Goes to the header, behind lines that are none: what they say.
+  std::string Title() {
+    std::string title;
+    while (!AtEnd()) {
+      const absl::string_view line = Line(at_);
+      const absl::string_view named = line.substr(std::min(line.size(), line.find_first_not_of("# \t")));
+      const bool rule = line.find_first_not_of(" -=+") == absl::string_view::npos;
+      const bool comment = absl::StartsWith(absl::StripLeadingAsciiWhitespace(line), "#");
+      if (!rule && !(IsOneCell(named) && (comment || NamesFollow()))) {
+        if (comment) at_ += line.size() - named.size();
+        break;
+      }
+      if (!rule) absl::StrAppend(&title, title.empty() ? "" : "; ", absl::AsciiStrToLower(named));
+      GoBehindLineAt(place());
+    }
+    separator_ = SeparatorOf(text_.substr(std::min(at_, text_.size())));
+    return title;
   }
 
   char separator() const { return separator_; }
+  // Of the cells of the last record, from 1.
+  const std::vector<size_t>& places_of_cells() const { return begins_; }
 
   bool AtEnd() const { return at_ >= text_.size(); }
 
@@ -50,8 +75,12 @@ class Reader {
   absl::StatusOr<CsvRow> Record() {
     CsvRow row;
     row.line = line_;
+    const size_t begin = text_.substr(0, at_).find_last_of("\r\n") + 1;  // of the line, behind npos too
+    begins_.clear();
     if (EatLineEnd()) return row;
+    if (separator_ == ' ') return Spaced(begin, std::move(row));
     for (;;) {
+      begins_.push_back(at_ - begin + 1);
       std::string cell;
       const size_t quote = text_.find_first_not_of(' ', at_);
       if (quote != absl::string_view::npos && text_[quote] == '"') {
@@ -87,6 +116,26 @@ class Reader {
   }
 
  private:
+  absl::string_view Line(size_t at) const { return text_.substr(at, text_.find_first_of("\r\n", at) - at); }
+
+  static bool IsOneCell(absl::string_view line) {
+    return line.find_first_of(",;\t|\"") == absl::string_view::npos &&
+           !absl::StrContains(absl::StripAsciiWhitespace(line), "  ");
+  }
+
+  // Whether of the next lines the first that has cells begins with a name.
+  bool NamesFollow() const {
+    constexpr int kMostLines = 16;
+    size_t at = at_;
+    for (int i = 0; i < kMostLines && at < text_.size(); ++i) {
+      const absl::string_view line = absl::StripLeadingAsciiWhitespace(Line(at));
+      const size_t first = line.find_first_not_of("|# ");
+      if (!IsOneCell(line)) return first < line.size() && absl::ascii_isalpha(static_cast<unsigned char>(line[first]));
+      at = std::min(text_.find('\n', at), text_.size() - 1) + 1;
+    }
+    return false;
+  }
+
   char Peek() const { return AtEnd() ? '\0' : text_[at_]; }
 
   bool EatLineEnd() {
@@ -95,6 +144,32 @@ class Reader {
     ++at_;
     ++line_;
     return true;
+  }
+
+  CsvRow Spaced(size_t begin, CsvRow row) {
+    const size_t end = std::min(text_.find_first_of("\r\n", at_), text_.size());
+    std::vector<std::string> words;
+    bool apart = true;  // two spaces stand before what comes
+    while (at_ < end) {
+      const size_t word = std::min(text_.find_first_not_of(" \t", at_), end);
+      apart = apart || word - at_ > 1;
+      at_ = std::min(text_.find_first_of(" \t\r\n", word), end);
+      if (at_ == word) break;
+      words.emplace_back(text_.substr(word, at_ - word));
+      if (apart) begins_.push_back(word - begin + 1);
+      if (apart) row.cells.emplace_back();
+      absl::StrAppend(&row.cells.back(), apart ? "" : " ", words.back());
+      apart = false;
+    }
+    if (columns_ == 0) columns_ = row.cells.size();
+    if (row.cells.size() != columns_ && words.size() == columns_) row.cells = words;
+    for (std::vector<std::string>* cells : {&row.cells, &words}) {
+      if (row.cells.size() == columns_ || cells->size() != columns_ + 1) continue;
+      if ((*cells)[0].find_first_not_of("0123456789") != std::string::npos) continue;
+      row.cells = std::vector<std::string>(cells->begin() + 1, cells->end());
+    }
+    EatLineEnd();
+    return row;
   }
 
   absl::Status Quoted(std::string* cell) {
@@ -114,14 +189,15 @@ class Reader {
   absl::string_view text_;
   absl::string_view file_;
   char separator_ = ',';
-  size_t at_ = 0;
+  size_t at_ = 0, columns_ = 0;  // of a table between spaces
   int64_t line_ = 1;
+  std::vector<size_t> begins_;
 };
 
-// The line of dashes below the names of a table in Markdown.
+// The line of dashes below the names of a table in Markdown, or around them.
 bool IsRule(const CsvRow& row) {
   return std::all_of(row.cells.begin(), row.cells.end(),
-                     [](const std::string& cell) { return cell.find_first_not_of(" -:") == std::string::npos; });
+                     [](const std::string& cell) { return cell.find_first_not_of(" -:=+") == std::string::npos; });
 }
 
 // A name that comes again, as that of two columns of notes may, is of the first column alone.
@@ -152,6 +228,7 @@ absl::StatusOr<CsvTable> ParseCsv(absl::string_view text, absl::string_view file
   table.file = std::string(file);
   Reader reader(text, file);
   if (absl::StartsWith(text, "\xFF\xFE") || absl::StartsWith(text, "\xFE\xFF")) return reader.Wrong("UTF-16", "UTF-8");
+  table.title = reader.Title();
   table.separator = reader.separator();
   while (!reader.AtEnd()) {
     const Reader::Place begin = reader.place();
@@ -162,11 +239,18 @@ absl::StatusOr<CsvTable> ParseCsv(absl::string_view text, absl::string_view file
       row.line = begin.line;
       row.damaged = std::string(read.status().message());
       reader.GoBehindLineAt(begin);
-    } else if (row.cells.empty() || (table.separator == '|' && IsRule(row))) {
+    } else if (row.cells.empty() || ((table.separator == '|' || table.separator == ' ') && IsRule(row))) {
       continue;
+    }
+    if (table.separator == '|') {  // what Markdown sets in bold
+      for (std::string& cell : row.cells) absl::StrReplaceAll({{"**", ""}, {"`", ""}}, &cell);
     }
     if (table.columns.empty()) {
       NameColumns(row, &table);
+      table.names = row.cells;
+      for (const size_t place : reader.places_of_cells()) {
+        table.places.push_back(absl::StrCat(file, ":", row.line, ":", place));
+      }
       continue;
     }
     // Spreadsheets add empty cells at the end of a line, and drop them.

@@ -2,10 +2,12 @@
 //
 // A cell in double quotes may hold commas, line breaks and doubled quotes. Lines end with LF or CRLF; a byte order mark
 // and blank lines are skipped. Semicolons, tabs or bars (a table in Markdown, whose line of dashes is skipped) may
-// stand in place of the commas: what separates the names of the header separates all cells. A quote behind the begin of
-// a cell is a character like any other. Cells missing at the end of a line are empty. A row that has more cells than
-// the header, or a quote that does not close as it should, is damaged and says so; reading goes on behind its first
-// line.
+// stand in place of the commas: what separates the names of the header separates all cells. So do two spaces and more,
+// as programs print tables; there, one space separates the cells of a line that then has as many as the header, and
+// the number in front of each line that pandas prints is dropped. Lines before the header that begin with # or are
+// drawn of dashes are no rows. A quote behind the begin of a cell is a character like any other. Cells missing at the
+// end of a line are empty. A row that has more cells than the header, or a quote that does not close as it should, is
+// damaged and says so; reading goes on behind its first line.
 //
 // Errors: kInvalidArgument as `file:line: found X, wanted Y`, of the header alone; as tools/files.h has them where a
 // file cannot be read. Thread safety: plain values, pure functions but for reading files.
@@ -31,8 +33,11 @@ struct CsvRow {
 
 struct CsvTable {
   std::string file;
-  char separator = ',';              // ';' and '\t' too
+  std::string title;                 // the lines before the header, in lower case
+  char separator = ',';              // ';', '\t', '|' and ' ' too
   std::vector<std::string> columns;  // in lower case; "": none that counts
+  std::vector<std::string> names;    // of the file's columns, as it has them
+  std::vector<std::string> places;   // of these: "FILE:LINE:CHARACTER"
   std::vector<CsvRow> rows;
   std::vector<std::string> remarks;  // what a reader of the results should know of the table
 

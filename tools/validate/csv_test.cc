@@ -116,6 +116,27 @@ TEST(CsvTest, TablesInMarkdown) {
   EXPECT_EQ(CsvCells(*read, read->rows[0]).Text("gpus"), "8");
 }
 
+// As programs print them, with what they say before; pandas numbers its rows.
+TEST(CsvTest, TablesBetweenSpaces) {
+  ASSERT_OK_AND_ASSIGN(const CsvTable table,
+                       ParseCsv("# Allreduce of this machine\n\n# Size    Avg Latency(us)\n-----  ----\n"
+                                "8           1.5\n16 2\n",
+                                "t.txt"));
+  EXPECT_EQ(table.columns, (std::vector<std::string>{"size", "avg latency(us)"}));
+  EXPECT_EQ(table.title, "allreduce of this machine");
+  EXPECT_EQ(table.places, (std::vector<std::string>{"t.txt:3:3", "t.txt:3:11"}));
+  EXPECT_EQ(table.rows[0].cells, (std::vector<std::string>{"8", "1.5"}));
+  EXPECT_EQ(table.rows[1].cells, (std::vector<std::string>{"16", "2"}));
+  ASSERT_OK_AND_ASSIGN(const CsvTable pandas,
+                       ParseCsv("perf:\n      M     Triton [FP16]\n0   256.0     4.5\n", "t.txt"));
+  EXPECT_EQ(pandas.rows[0].cells, (std::vector<std::string>{"256.0", "4.5"}));
+  EXPECT_EQ(pandas.rows[0].line, 3);
+  ASSERT_OK_AND_ASSIGN(const CsvTable column, ParseCsv("name\n\"a,b\"\n", "t.csv"));  // no title
+  EXPECT_EQ(column.columns, std::vector<std::string>{"name"});
+  ASSERT_OK_AND_ASSIGN(const CsvTable bold, ParseCsv("| a |\n|--|\n| **1** |\n", "t.md"));
+  EXPECT_EQ(CsvCells(bold, bold.rows[0]).Text("a"), "1");
+}
+
 TEST(CsvTest, Utf16IsRefused) {
   EXPECT_THAT(ParseCsv(std::string("\xFF\xFEm\0", 4), "t.csv"),
               StatusIs(absl::StatusCode::kInvalidArgument, "found UTF-16, wanted UTF-8"));

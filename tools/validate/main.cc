@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "costmodel/library.h"
 #include "ir/files.h"
@@ -38,6 +39,8 @@ Command ValidateCommand() {
                 {"device", "NAME", "in place of the column gpu_type: a device, or a file with one"},
                 {"internode", "X",
                  "in place of the column interconnect: cards x rate, e.g. 8x200Gb/s, or a node's rate"},
+                {"ranks", "N", "of collectives: in place of the column ranks"},
+                {"collective", "NAME", "in place of the column collective, e.g. all_gather"},
                 {"expert_imbalance", "X",
                  "tokens of the fullest expert over the mean, in place of the column; 1 unless given"},
                 {"constants_of", "NAME", "of kernels and collectives: a device whose fitted constants are taken"},
@@ -55,7 +58,11 @@ constexpr size_t kMostLogBytes = size_t{64} << 20;
 // A table, or what nccl-tests printed.
 absl::StatusOr<CsvTable> ReadTableOrLog(const std::string& path) {
   MESHWRIGHT_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kMostLogBytes));
-  return LooksLikeNcclLog(text) ? TableOfNcclLog(text, path) : ParseCsv(text, path);
+  if (!LooksLikeNcclLog(text)) return ParseCsv(text, path);
+  absl::StatusOr<CsvTable> log = TableOfNcclLog(text, path);
+  // Scripts make tables of logs, whose lines have a part of the log's columns.
+  const bool table = !log.ok() && absl::StrContains(text.substr(0, text.find('\n')), ',');
+  return table ? ParseCsv(text, path) : log;
 }
 
 // Prints the tables one by one, or JSON of all at the end. A file that cannot be read is told, and the others go on.
@@ -70,14 +77,14 @@ absl::Status Predict(const Flags& flags, absl::StatusOr<Result> (*predict)(const
   const size_t files = flags.arguments().size() - 1;
   for (size_t i = 1; i <= files; ++i) {
     const absl::StatusOr<CsvTable> table = read(flags.arguments()[i]);
-    if (!table.ok()) {
-      if (files > 1) std::fprintf(stderr, "not read: %s\n", std::string(table.status().message()).c_str());
-      if (unread.ok()) unread = table.status();
+    absl::StatusOr<Result> result = table.ok() ? predict(*table, overrides) : table.status();
+    if (!result.ok()) {
+      if (files > 1) std::fprintf(stderr, "not read: %s\n", std::string(result.status().message()).c_str());
+      if (unread.ok()) unread = result.status();
       continue;
     }
-    MESHWRIGHT_ASSIGN_OR_RETURN(Result result, predict(*table, overrides));
-    if (format != 1) Print(ToText(result, flags.True("rows")));
-    results.push_back(std::move(result));
+    if (format != 1) Print(ToText(*result, flags.True("rows")));
+    results.push_back(*std::move(result));
   }
   if (format == 1 && !results.empty()) Print(ToJson(results, flags.True("rows")));
   if (unread.ok() || files == 1) return unread;

@@ -67,6 +67,13 @@ absl::StatusOr<RowOverrides> OverridesFrom(const Flags& flags) {
     const absl::StatusOr<Device> device = FindDevice(overrides.constants_of);
     if (!device.ok()) return Flags::Wrong("constants_of", device.status());
   }
+  overrides.collective = flags.Text("collective");
+  if (flags.Has("ranks")) {
+    constexpr int64_t kMostRanks = 1 << 20;
+    const absl::StatusOr<int64_t> ranks = ParseInt(flags.Text("ranks"), 2, kMostRanks);
+    if (!ranks.ok()) return Flags::Wrong("ranks", ranks.status());
+    overrides.ranks = *ranks;
+  }
   if (flags.Has("expert_imbalance")) {
     const absl::StatusOr<double> factor = ParseDouble(flags.Text("expert_imbalance"), 1, kMostImbalance);
     if (!factor.ok()) return Flags::Wrong("expert_imbalance", factor.status());

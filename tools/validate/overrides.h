@@ -4,6 +4,7 @@
 #ifndef MESHWRIGHT_TOOLS_VALIDATE_OVERRIDES_H_
 #define MESHWRIGHT_TOOLS_VALIDATE_OVERRIDES_H_
 
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <string>
@@ -21,6 +22,8 @@ namespace meshwright {
 struct RowOverrides {
   std::string device;                               // "": the column gpu_type; a name, or a device's file
   std::string internode;                            // "": the column interconnect; "8x200Gb/s" or "800Gb/s" of a node
+  std::string collective;                           // "": the column collective, else the title or the file's name
+  int64_t ranks = 0;                                // 0: the column ranks
   std::string constants_of;                         // of kernels and collectives: another device's; "": its own
   std::optional<double> expert_imbalance;           // else the column expert_imbalance
   HostPace eager = kEagerFramework;                 // of a framework that issues kernels one by one

@@ -18,8 +18,8 @@
 #include "ir/status.h"
 #include "nlohmann/json.hpp"
 #include "tools/validate/collective_row.h"
+#include "tools/validate/price_columns.h"
 #include "tools/validate/row_model.h"
-#include "tools/validate/table_columns.h"
 #include "tools/validate/training_row.h"
 #include "tools/validate/training_table.h"
 
@@ -38,7 +38,10 @@ absl::StatusOr<int64_t> Needed(const CsvCells& cells, absl::string_view column) 
 
 absl::Status CheckStatus(const CsvCells& cells) {
   const std::string status = Lower(cells, "status");
-  return status.empty() || status == "ok" ? absl::OkStatus() : CannotExpress("status", status);
+  for (const absl::string_view good : {"", "ok", "success", "passed", "pass", "done"}) {
+    if (status == good) return absl::OkStatus();
+  }
+  return CannotExpress("status", status);
 }
 
 absl::StatusOr<Cluster> ClusterOf(const CsvCells& cells, const RowOverrides& overrides, int64_t nodes,
@@ -54,7 +57,9 @@ absl::StatusOr<Cluster> ClusterOf(const CsvCells& cells, const RowOverrides& ove
 }
 
 absl::StatusOr<DType> DTypeNamed(const std::string& text) {
-  if (absl::StrContains(text, "fp8") || absl::StrContains(text, "float8")) return DType::kFloat8;
+  for (const absl::string_view narrow : {"fp8", "float8", "f8e", "e4m3", "e5m2"}) {
+    if (absl::StrContains(text, narrow)) return DType::kFloat8;
+  }
   if (absl::StrContains(text, "bf16") || absl::StrContains(text, "bfloat16")) return DType::kBFloat16;
   if (absl::StrContains(text, "16") || text == "half") return DType::kFloat16;
   if (absl::StrContains(text, "tf32")) return DType::kTFloat32;
@@ -84,16 +89,15 @@ absl::Status CheckElements(double elements) {
 
 // --- kernels -------------------------------------------------------------------------------------------------------
 
-// Seconds: time_ms, else by the rate in the first of `rates` that is there.
-absl::StatusOr<double> MeasuredSeconds(const CsvCells& cells, double flops) {
+// Seconds: time_ms, else by the rate. `counted`: all count these operations alike, so both must say the same.
+absl::StatusOr<double> MeasuredSeconds(const CsvCells& cells, double flops, bool counted) {
   MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<double> time, cells.Number("time_ms"));
-  if (time.has_value() && *time > 0) return *time * 1e-3;
   MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<double> rate, cells.Number("tflops"));
-  if (rate.has_value() && *rate > 0) return flops / (*rate * 1e12);
-  for (const auto& [column, unit] : {std::make_pair("gflops", 1e9), std::make_pair("pflops", 1e15)}) {
-    MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<double> other, cells.Number(column));
-    if (other.has_value() && *other > 0) return flops / (*other * unit);
+  if (time.has_value() && *time > 0) {
+    if (counted) MESHWRIGHT_RETURN_IF_ERROR(CheckAgreement(flops / (*time * 1e9), rate, "TFLOP/s"));
+    return *time * 1e-3;
   }
+  if (rate.has_value() && *rate > 0) return flops / (*rate * 1e12);
   return CannotExpress("no time or rate", "time_ms and tflops are empty");
 }
 
@@ -137,7 +141,7 @@ absl::Status PriceProduct(const CsvCells& cells, Device device, PriceRowResult* 
   work.read = SizeOf(work.dtype) * (work.batch * (work.m * work.k + work.k * work.n));
   work.written = result * (work.batch * work.m * work.n);
   work.flops = Flops(2.0 * b * m * n * k);
-  MESHWRIGHT_ASSIGN_OR_RETURN(out->seconds.measured, MeasuredSeconds(cells, work.flops.raw()));
+  MESHWRIGHT_ASSIGN_OR_RETURN(out->seconds.measured, MeasuredSeconds(cells, work.flops.raw(), true));
   if (work.dtype == DType::kFloat8 && absl::StrContains(Lower(cells, "library"), "linear")) {
     device.kernels.quantize_bytes = kDynamicQuantizeBytes;
   }
@@ -214,6 +218,16 @@ Nanos PlainCopies(const KernelWork& work, const Device& device) {
   return PriceKernel(copies, device);
 }
 
+absl::StatusOr<bool> IsCausal(const std::string& cell) {
+  for (const absl::string_view yes : {"yes", "true", "1", "causal", "y", "top_left", "bottom_right"}) {
+    if (cell == yes) return true;
+  }
+  for (const absl::string_view no : {"", "no", "false", "0", "none", "full", "n", "non-causal", "no_mask"}) {
+    if (cell == no) return false;
+  }
+  return CannotExpress("another mask", cell);
+}
+
 absl::Status PriceAttention(const CsvCells& cells, Device device, PriceRowResult* out) {
   KernelWork work;
   work.kernel = KernelClass::kAttention;
@@ -230,9 +244,12 @@ absl::Status PriceAttention(const CsvCells& cells, Device device, PriceRowResult
   const double longest = static_cast<double>(std::max(work.m, work.n));
   MESHWRIGHT_RETURN_IF_ERROR(CheckElements(heads_in_all * longest * std::max(longest, static_cast<double>(work.k))));
   work.batch = batch * heads;
-  const std::string causal = Lower(cells, "causal");
-  work.causal = causal == "yes" || causal == "true" || causal == "1" || causal == "causal";
-  if (causal.empty()) out->defaults.push_back("causal no");
+  const std::string window = Lower(cells, "window");
+  if (!window.empty() && window != "-1" && window != "0" && !HasOneOf(window, "no|false|full")) {
+    return CannotExpress("another mask", absl::StrCat("window ", window));
+  }
+  MESHWRIGHT_ASSIGN_OR_RETURN(work.causal, IsCausal(Lower(cells, "causal")));
+  if (cells.Text("causal").empty()) out->defaults.push_back("causal no");
   const int64_t query = work.batch * work.m * work.k, keys = batch * kv_heads.value_or(heads) * work.n * work.k;
   // 4 operations a score and column forward, 2.5 times as many backward; half of them with a causal mask.
   const Flops forward(4.0 * static_cast<double>(query) * static_cast<double>(work.n) * (work.causal ? 0.5 : 1));
@@ -258,7 +275,7 @@ absl::Status PriceAttention(const CsvCells& cells, Device device, PriceRowResult
     if (!work.fused) time += PlainCopies(work, device);
     flops += work.flops.raw();
   }
-  MESHWRIGHT_ASSIGN_OR_RETURN(out->seconds.measured, MeasuredSeconds(cells, flops));
+  MESHWRIGHT_ASSIGN_OR_RETURN(out->seconds.measured, MeasuredSeconds(cells, flops, false));
   out->seconds.predicted = ToSeconds(time);
   out->group =
       absl::StrCat(device.name, ", ", work.fused ? "fused" : "unfused", " attention ", backward ? pass : "forward");
@@ -302,12 +319,14 @@ absl::Status PriceLayer(const CsvCells& cells, const RowOverrides& overrides, Pr
 
 absl::Status PriceKernelRow(const CsvCells& cells, const RowOverrides& overrides, PriceRowResult* out) {
   MESHWRIGHT_RETURN_IF_ERROR(CheckStatus(cells));
-  if (!cells.Text("fwd_ms").empty() || !cells.Text("combined_ms").empty()) return PriceLayer(cells, overrides, out);
+  const bool attention = !cells.Text("head_dim").empty();
+  if (!attention && !(cells.Text("fwd_ms") + cells.Text("combined_ms")).empty())
+    return PriceLayer(cells, overrides, out);
   MESHWRIGHT_ASSIGN_OR_RETURN(Cluster cluster, ClusterOf(cells, overrides, 1, 1));
   cluster.device.kernels.sustained_clock = cluster.device.kernels.loop_clock;
   MESHWRIGHT_RETURN_IF_ERROR(SetClusterKeys(overrides, &cluster));
   if (!cells.Text("m").empty()) return PriceProduct(cells, cluster.device, out);
-  if (!cells.Text("head_dim").empty()) return PriceAttention(cells, cluster.device, out);
+  if (attention) return PriceAttention(cells, cluster.device, out);
   return CannotExpress("neither a product nor attention", cells.Text("op"));
 }
 
@@ -362,11 +381,14 @@ Json ErrorsJson(const ErrorSummary& errors) {
 }  // namespace
 
 absl::StatusOr<PriceTableResult> PriceKernelTable(const CsvTable& table, const RowOverrides& overrides) {
-  return PriceTable(WithKernelColumns(table), overrides, PriceKernelRow);
+  MESHWRIGHT_ASSIGN_OR_RETURN(const CsvTable known, WithKernelColumns(table));
+  return PriceTable(known, overrides, PriceKernelRow);
 }
 
 absl::StatusOr<PriceTableResult> PriceCollectiveTable(const CsvTable& table, const RowOverrides& overrides) {
-  return PriceTable(WithCollectiveColumns(table), overrides, PriceCollectiveRow);
+  MESHWRIGHT_ASSIGN_OR_RETURN(CsvTable known, WithCollectiveColumns(table));
+  if (!known.Find("collective").has_value()) NameCollective(&known);
+  return PriceTable(known, overrides, PriceCollectiveRow);
 }
 
 PriceTableSummary Summarise(const PriceTableResult& table) {

@@ -6,7 +6,8 @@
 // are empty: dtype bf16 (fp16 where the device has no other), kv_heads as heads, kv_len as seq_len, causal no, pass
 // forward, impl the kernel that the device runs. Collectives: collective, size_bytes as nccl-tests count it (else count
 // and dtype), ranks, nodes, gpus_per_node (two of the three); time_us, else busbw_gbps or algbw_gbps. Other names and
-// units of these columns: columns.h and table_columns.cc; what a row of collectives may hold: collective_row.h.
+// units of these columns: price_columns.h and table_columns.cc; what a row of collectives may hold: collective_row.h.
+// A row that has a time and a rate of one product or call must have them agree.
 //
 // Thread safety: plain values, pure functions.
 #ifndef MESHWRIGHT_TOOLS_VALIDATE_PRICE_TABLE_H_
@@ -40,7 +41,8 @@ struct PriceTableResult {
   std::vector<PriceRowResult> rows;
 };
 
-// A damaged cell and what cannot be expressed is a row that says so.
+// A damaged cell and what cannot be expressed is a row that says so. kInvalidArgument where the columns leave open what
+// they are (price_columns.h).
 absl::StatusOr<PriceTableResult> PriceKernelTable(const CsvTable& table, const RowOverrides& overrides);
 absl::StatusOr<PriceTableResult> PriceCollectiveTable(const CsvTable& table, const RowOverrides& overrides);
 

@@ -183,6 +183,26 @@ TEST(PriceTableTest, ColumnsUnderOtherNames) {
   EXPECT_NEAR(product.rows[0].seconds.measured, 687.2e-6, 1e-7);
 }
 
+// Windows and unknown masks are other work; a time that does not make the printed rate has another unit than it seems.
+TEST(PriceTableTest, WhatWouldChangeItsMeaningIsLeftOut) {
+  ASSERT_OK_AND_ASSIGN(const CsvTable masks, ParseCsv("gpu,hdim,seqlen,batch,nheads,mask,window_left,ms\n"
+                                                      "A100,128,4096,4,16,causal,-1,1\n"
+                                                      "A100,128,4096,4,16,causal,128,1\n"
+                                                      "A100,128,4096,4,16,document,-1,1\n",
+                                                      "t.csv"));
+  ASSERT_OK_AND_ASSIGN(const PriceTableResult attention, PriceKernelTable(masks, {}));
+  EXPECT_THAT(attention.rows[0].label, HasSubstr(", causal"));
+  EXPECT_EQ(attention.rows[1].skipped, "another mask: window 128");
+  EXPECT_EQ(attention.rows[2].skipped, "another mask: document");
+  ASSERT_OK_AND_ASSIGN(const CsvTable product, ParseCsv("gpu,M,N,K,Time (s),TFLOPS,Status\n"
+                                                        "A100,4096,4096,4096,0.0005,275,success\n"
+                                                        "A100,4096,4096,4096,0.5,275,success\n",
+                                                        "t.csv"));
+  ASSERT_OK_AND_ASSIGN(const PriceTableResult products, PriceKernelTable(product, {}));
+  EXPECT_DOUBLE_EQ(products.rows[0].seconds.measured, 0.0005);
+  EXPECT_THAT(products.rows[1].skipped, HasSubstr("time and rate disagree: 0.2749 TFLOP/s by its time, 275 printed"));
+}
+
 TEST(PriceTableTest, CollectivesOfPartOfAMachineAndOfSeveral) {
   ASSERT_OK_AND_ASSIGN(const CsvTable table,
                        ParseCsv("collective,gpu_type,nodes,ranks,interconnect,size_bytes,time_us\n"

@@ -1,74 +1,230 @@
 #include "tools/validate/table_columns.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <iterator>
-#include <utility>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "tools/validate/columns.h"
 
 namespace meshwright {
 namespace {
+// --- tables of training runs -----------------------------------------------------------------------------------------
+
+constexpr ColumnRule kTrainings[] = {
+    {"mfu_pct", CellKind::kPercent, "mfu"},
+    {"mfu_pct", CellKind::kPercent, "model flops|flop utilization|utilisation"},
+    {"hfu_pct", CellKind::kPercent, "hfu"},
+    {"tflops_per_gpu", CellKind::kRate, "tflops|tflop|teraflops|teraflop", "peak|total|theoretical|aggregate"},
+    {"tokens_per_s_per_gpu", CellKind::kRate, "tgs"},
+    {"tokens_per_s_per_gpu", CellKind::kRate, "tokens|token|tok|toks|tps gpu|gpus|device|devices|accelerator|chip|card",
+     "batch|sequence|length|total|num|number"},
+    {"tokens_per_s_per_gpu", CellKind::kRate, "t s gpu"},
+    {"batch_tokens", CellKind::kCount, "batch|globalbatchsize tokens|token|t"},
+    {"tokens_per_s_total", CellKind::kRate, "tps|wps"},
+    {"tokens_per_s_total", CellKind::kRate, "t s throughput"},
+    {"tokens_per_s_total", CellKind::kRate, "tokens|token|tok|toks s|sec|second|throughput|speed",
+     "batch|sequence|length|num|number"},
+    {"samples_per_s_per_gpu", CellKind::kRate,
+     "samples|sample|samp|sequences|seqs|sentences|examples s|sec|second|throughput gpu|device|accelerator|card",
+     "batch"},
+    {"samples_per_s", CellKind::kRate, "samples|sample|samp|sequences|seqs|sentences|examples s|sec|second|throughput",
+     "batch"},
+    {"grad_accum", CellKind::kCount, "ga|gas|accumulation|accum|accu|gradaccum|microbatches"},
+    {"grad_accum", CellKind::kCount, "grad|gradient acc"},
+    {"steps_per_s", CellKind::kRate, "it/s"},
+    {"step_time_s", CellKind::kSeconds, "s/it"},
+    {"step_time_s", CellKind::kSeconds, "step|iteration|iter|it time|timing|duration|latency|elapsed|ms|seconds|sec|s",
+     "tokens|samples|total|num|number|size"},
+    {"step_time_s", CellKind::kSeconds, "seconds|elapsed", "total|training"},
+    {"gpu_mem_gb", CellKind::kGigabytes, "gpu|device|card mem|memory|vram|hbm capacity|size|total",
+     "peak|max|used|usage"},
+    {"peak_mem_gb", CellKind::kGigabytes, "mem|memory|vram", "cpu|host|bandwidth|capacity|size"},
+    {"replica_batch_seqs", CellKind::kCount, "batch|bs|bsz dp|replica"},
+    {"micro_batch_seqs", CellKind::kCount, "mbs|mb|microbatch|microbatchsize|micro|lbs"},
+    {"micro_batch_seqs", CellKind::kCount, "batch|bs|bsz per|device|gpu|local|rank|card"},
+    {"global_batch_seqs", CellKind::kCount, "gbs|gb|globalbatchsize|globalbatch"},
+    {"global_batch_seqs", CellKind::kCount, "global|total|effective batch|bs|bsz"},
+    {"?batch", CellKind::kCount, "batch|bs|bsz|batchsize"},
+    {"kv_heads", CellKind::kCount, "kv heads|head"},
+    {"kv_heads", CellKind::kCount, "query groups|group"},
+    {"head_dim", CellKind::kCount, "head dim|size|width"},
+    {"heads", CellKind::kCount, "heads|head|nah|nheads|nhead|numheads"},
+    {"expert_ffn", CellKind::kCount, "expert|moe ffn|intermediate"},
+    {"experts_per_token", CellKind::kCount, "topk"},
+    {"experts_per_token", CellKind::kCount, "top k"},
+    {"experts_per_token", CellKind::kCount, "experts|expert per token|tok"},
+    {"ffn", CellKind::kCount, "ffn|dff|intermediate"},
+    {"ffn", CellKind::kCount, "d ff"},
+    {"vocab", CellKind::kVocabulary, "vocab|vocabulary"},
+    {"etp", CellKind::kCount, "etp"},
+    {"etp", CellKind::kCount, "expert tensor"},
+    {"ep", CellKind::kCount, "ep"},
+    {"ep", CellKind::kCount, "expert|experts parallel|parallelism"},
+    {"experts", CellKind::kCount, "experts"},
+    {"vpp", CellKind::kCount, "vpp|vp|virtual|interleaved|interleaving|interleave|chunks"},
+    {"pp", CellKind::kCount, "pp|pipeline|stages", "schedule|style"},
+    {"cp", CellKind::kCount, "cp"},
+    {"cp", CellKind::kCount, "context parallel|parallelism"},
+    {"tp", CellKind::kCount, "tp|tensor|mp", "mode"},
+    {"tp", CellKind::kCount, "model parallel|parallelism"},
+    {"dp", CellKind::kCount, "dp"},
+    {"dp", CellKind::kCount, "data parallel|parallelism"},
+    {"seq_parallel", CellKind::kText, "sp"},
+    {"seq_parallel", CellKind::kText, "sequence|seq parallel|parallelism"},
+    {"zero_fsdp", CellKind::kText, "zero|fsdp|sharding|shard"},
+    {"zero_fsdp", CellKind::kText, "distributed|dist optimizer|opt"},
+    {"gpus_per_node", CellKind::kCount, "gpu|gpus|device|devices|accelerators per node|host|machine"},
+    {"nodes", CellKind::kCount, "nodes|node|hosts"},
+    {"gpus", CellKind::kCount, "gpus|ngpu|ngpus|accelerators|devices|cards|world", "type|name|memory|per"},
+    {"gpus", CellKind::kCount, "gpu|device|accelerator|card num|number|count|n", "type|name|per"},
+    {"gpu_type", CellKind::kText, "gpu|device|accelerator|hardware|machine|system|card|chip|instance",
+     "hour|hours|utilization|price|cost|power|watt|watts"},
+    {"seq_len", CellKind::kCount, "seqlen|seq|sequence|context|ctx|length|len", "parallel|parallelism"},
+    {"seq_len", CellKind::kCount, "block size"},
+    {"hidden", CellKind::kCount, "hidden|dmodel|hs|embd|hiddensize"},
+    {"hidden", CellKind::kCount, "d model"},
+    {"layers", CellKind::kCount, "layers|layer|nl|depth|nlayers|numlayers", "per"},
+    {"params_b", CellKind::kBillions, "params|parameters|nparams|numparams", "trainable|active"},
+    {"?model_size", CellKind::kBillions, "model size|scale"},
+    {"model", CellKind::kText, "model|architecture|arch"},
+    {"dtype", CellKind::kText, "dtype|precision|datatype"},
+    {"dtype", CellKind::kText, "data|compute type"},
+    {"recompute", CellKind::kText, "recompute|recomputation|remat|checkpointing|ac"},
+    {"recompute", CellKind::kText, "activation|gradient|grad checkpoint|checkpoints|ckpt"},
+    {"attention", CellKind::kText, "attention|attn"},
+    {"compile", CellKind::kText, "compile|compiled"},
+    {"interconnect", CellKind::kText, "interconnect|network|fabric|nic|infiniband"},
+    {"status", CellKind::kText, "status|outcome"},
+    {"other_opts", CellKind::kText,
+     "framework|software|library|container|release|version|method|setup|strategy|parallelism|schedule|options|kernel|"
+     "kernels|finetuning|task|lora|adapter|trainer|offload|variant"},
+    {"?rate", CellKind::kRate, "throughput|speed|performance"},
+};
+// What readers ask for, and what tables have besides and nobody reads.
+constexpr absl::string_view kAlsoOfTrainings[] = {
+    "source_ref", "tokens_per_s_total", "step_time_derived_s", "mem_def", "flops_def", "notes", "expert_imbalance"};
 
 // --- tables of kernels and of collectives ----------------------------------------------------------------------------
 
-enum class Of : uint8_t { kBoth, kKernels, kCollectives };
+// Times and rates that are not of the run as a whole: spreads, other work, other devices.
+#define MESHWRIGHT_NOT_MEANS                                                                                         \
+  "min|max|tmin|tmax|p10|p20|p25|p75|p80|p90|p95|p99|std|stdev|stddev|noise|best|worst|cpu|host|compile|warmup|ref|" \
+  "reference|"                                                                                                       \
+  "speedup|ratio|overhead|peak|theoretical|roofline|timestamp|relative|difference|improvement|efficiency|ideal"
 
-struct PricedColumn {
-  Of tables;
-  KnownColumn column;
+constexpr ColumnRule kKernels[] = {
+    {"tflops", CellKind::kTeraflops, "tflops|gflops|pflops|mflops|teraflops|tf", MESHWRIGHT_NOT_MEANS "|s/it"},
+    {"tflops", CellKind::kTeraflops, "tflop|gflop|pflop|mflop|teraflop s|sec|second|per", MESHWRIGHT_NOT_MEANS},
+    {"time_ms", CellKind::kMillis,
+     "time|times|latency|lat|runtime|duration|elapsed|ms|us|usec|msec|ns|microseconds|milliseconds|tavg|s/it",
+     MESHWRIGHT_NOT_MEANS "|gb|gib|mb|tb|bandwidth|tokens|samples"},
+    {"?rate", CellKind::kTeraflops, "throughput|speed|performance|perf|computation|compute|rate",
+     MESHWRIGHT_NOT_MEANS "|dtype|type|gb|gib|mb|tb|bw|bandwidth|capability"},
+    {"?shape", CellKind::kText, "shape|problem", "m|n|k|type|id|kind|name"},
+    {"?shape", CellKind::kText, "matrix|gemm|matmul size|dim|shape|n", "m|k"},
+    {"?shape", CellKind::kText, "m n k"},
+    {"?shape", CellKind::kText, "mnk|mkn|nmk|mxnxk|mxkxn|nxmxk"},
+    {"m", CellKind::kCount, "m", "cta|tile|warp|warps|inst|block|cluster|per|split"},
+    {"n", CellKind::kCount, "n", "cta|tile|warp|warps|inst|block|cluster|per|split|ctx|heads|head|kv|seqs|iter|iters"},
+    {"k", CellKind::kCount, "k",
+     "cta|tile|warp|warps|inst|block|cluster|per|split|slices|top|heads|head|len|seqlen|pack"},
+    {"kv_heads", CellKind::kCount, "kv|k heads|head|nheads|numheads", "dim|size"},
+    {"kv_heads", CellKind::kCount, "=hkv|hk|nkv"},
+    {"head_dim", CellKind::kCount, "head dim|size|width", "v|vo"},
+    {"head_dim", CellKind::kCount, "headdim|hdim|dhead|headsize"},
+    {"head_dim", CellKind::kCount, "d head"},
+    {"head_dim", CellKind::kCount, "=d|dim"},
+    {"kv_len", CellKind::kCount, "kv|k seqlen|seq|len|length|sequence"},
+    {"kv_len", CellKind::kCount, "=skv|sk|lkv"},
+    {"seq_len", CellKind::kCount, "seqlen|seq|sequence|ctx|nctx|context", "num|seqs|block"},
+    {"seq_len", CellKind::kCount, "q len|length"},
+    {"seq_len", CellKind::kCount, "=s|sq|lq"},
+    {"heads", CellKind::kCount, "heads|head|nheads|nhead|numheads|qheads", "kv|k|v"},
+    {"heads", CellKind::kCount, "=h|hq"},
+    {"batch_or_groups", CellKind::kCount, "groups|batch group|groups|or|count", "per"},
+    {"batch", CellKind::kCount, "batch|bsz|bs|batchsize|batches", "per|total"},
+    {"batch", CellKind::kCount, "=b|bz"},
+    {"batch", CellKind::kCount, "num|n seqs|sequences"},
+    {"window", CellKind::kText, "window|swa|sliding"},
+    {"causal", CellKind::kText, "causal|mask|masked|causality", "non|no|block"},
+    {"pass", CellKind::kText, "pass|direction|phase|mode", "warmup"},
+    {"dtype", CellKind::kText, "dtype|precision|prec|datatype|dtypes"},
+    {"dtype", CellKind::kText, "data|input type"},
+    {"?type", CellKind::kText, "=type|a|q"},
+    {"impl", CellKind::kText, "implementation|backend|provider|impl|method"},
+    {"gpu_type", CellKind::kText, "gpu|device|accelerator|hardware|card|chip",
+     "num|number|count|id|mem|memory|util|utilization|power|clock|samples|cc|price"},
+    {"status", CellKind::kText, "status|outcome"},
 };
-// An earlier row takes its column first: "gpus" counts ranks, and is no device.
-constexpr PricedColumn kPriced[] = {
-    {Of::kCollectives,
-     {"collective", ColumnUnit::kText, "collective_op op operation coll collective_type primitive program test"}},
-    {Of::kBoth, {"gpu_type", ColumnUnit::kText, "gpu device device_name gpu_name gpu_model accelerator hardware"}},
-    {Of::kCollectives, {"nodes", ColumnUnit::kText, "num_nodes n_nodes nnodes hosts num_hosts servers"}},
-    {Of::kCollectives,
-     {"gpus_per_node", ColumnUnit::kText, "gpus_node ppn ranks_per_node local_size devices_per_node nproc_per_node"}},
-    {Of::kCollectives,
-     {"ranks", ColumnUnit::kText, "world_size num_ranks n_ranks nranks num_gpus n_gpus ngpus gpus np devices"}},
-    {Of::kCollectives, {"interconnect", ColumnUnit::kText, "network fabric links link topology transport"}},
-    {Of::kCollectives, {"nccl_version", ColumnUnit::kText, "nccl"}},
-    {Of::kCollectives, {"algo", ColumnUnit::kText, "algorithm nccl_algo"}},
-    {Of::kCollectives, {"proto", ColumnUnit::kText, "protocol nccl_proto"}},
-    {Of::kBoth, {"dtype", ColumnUnit::kText, "precision datatype data_type type"}},
-    {Of::kCollectives,
-     {"size_bytes", ColumnUnit::kBytes, "message_size msg_size data_size buffer_size payload size message bytes"}},
-    {Of::kCollectives, {"count", ColumnUnit::kText, "elements num_elements numel count_elements"}},
-    {Of::kCollectives,
-     {"time_us", ColumnUnit::kMicros,
-      "time avg_time mean_time median_time time_avg time_mean latency avg_latency mean_latency duration elapsed"}},
-    {Of::kCollectives, {"busbw_gbps", ColumnUnit::kGigabytesPerSecond, "busbw bus_bw bus_bandwidth"}},
-    {Of::kCollectives, {"algbw_gbps", ColumnUnit::kGigabytesPerSecond, "algbw alg_bw algo_bw algorithm_bandwidth"}},
-    {Of::kKernels, {"head_dim", ColumnUnit::kText, "headdim hdim head_size d_head dhead d"}},
-    {Of::kKernels, {"seq_len", ColumnUnit::kText, "seqlen sequence_length seqlen_q q_len seq s"}},
-    {Of::kKernels, {"kv_len", ColumnUnit::kText, "seqlen_k seqlen_kv kv_seq_len"}},
-    {Of::kKernels, {"batch", ColumnUnit::kText, "batch_size bsz bs b"}},
-    {Of::kKernels, {"heads", ColumnUnit::kText, "num_heads n_heads nheads q_heads num_q_heads hq h"}},
-    {Of::kKernels, {"kv_heads", ColumnUnit::kText, "num_kv_heads n_kv_heads nheads_kv hkv"}},
-    {Of::kKernels, {"causal", ColumnUnit::kText, "is_causal mask attn_mask mask_type"}},
-    {Of::kKernels, {"pass", ColumnUnit::kText, "direction mode phase"}},
-    {Of::kKernels, {"impl", ColumnUnit::kText, "implementation backend provider"}},
-    {Of::kKernels,
-     {"time_ms", ColumnUnit::kMillis,
-      "time avg_time mean_time median_time median mean latency avg_latency mean_latency duration runtime elapsed"}},
-    {Of::kKernels, {"tflops", ColumnUnit::kTeraflops, "tflop_s tflops_s tflops_per_s throughput performance perf"}},
-    // The rate in other units, where the column's name is the unit.
-    {Of::kKernels, {"gflops", ColumnUnit::kText, "gflop_s gflops_s gflops_per_s"}},
-    {Of::kKernels, {"pflops", ColumnUnit::kText, "pflop_s pflops_s pflops_per_s"}},
+// What tables of products, attention and layers have besides, and what nobody reads.
+constexpr absl::string_view kAlsoOfKernels[] = {"op",
+                                                "library",
+                                                "fwd_ms",
+                                                "bwd_ms",
+                                                "combined_ms",
+                                                "model",
+                                                "layers",
+                                                "hidden",
+                                                "ffn",
+                                                "vocab",
+                                                "gpus",
+                                                "gpu_mem_gb",
+                                                "interconnect",
+                                                "global_batch_seqs",
+                                                "micro_batch_seqs",
+                                                "grad_accum",
+                                                "tp",
+                                                "pp",
+                                                "vpp",
+                                                "dp",
+                                                "cp",
+                                                "ep",
+                                                "etp",
+                                                "zero_fsdp",
+                                                "seq_parallel",
+                                                "recompute",
+                                                "attention",
+                                                "compile",
+                                                "other_opts",
+                                                "source_ref",
+                                                "notes"};
+
+constexpr ColumnRule kCollectives[] = {
+    {"busbw_gbps", CellKind::kGigabytesPerSecond, "busbw|busbandwidth", MESHWRIGHT_NOT_MEANS},
+    {"busbw_gbps", CellKind::kGigabytesPerSecond, "bus bw|bandwidth", MESHWRIGHT_NOT_MEANS},
+    {"algbw_gbps", CellKind::kGigabytesPerSecond, "algbw|algobw|algbandwidth", MESHWRIGHT_NOT_MEANS},
+    {"algbw_gbps", CellKind::kGigabytesPerSecond, "alg|algo|algorithm bw|bandwidth", MESHWRIGHT_NOT_MEANS},
+    {"count", CellKind::kCount, "count|elements|numel|nelem|nelems|elems",
+     "rank|peer|gpu|gpus|tile|wrong|error|byte|bytes"},
+    {"size_bytes", CellKind::kBytes, "size|message|msg|payload|bytes|nbytes|buffer",
+     "rank|peer|per|world|local|wire|moved|output|batch|step|type|rate|elements|wrong|error|gpu|model"},
+    {"time_us", CellKind::kMicros,
+     "time|times|latency|lat|duration|elapsed|us|usec|ms|msec|ns|microseconds|milliseconds|tavg|s/it",
+     MESHWRIGHT_NOT_MEANS "|gb|gib|bw|bandwidth|busy"},
+    {"nccl_version", CellKind::kText, "nccl version"},
+    {"nccl_version", CellKind::kText, "=nccl"},
+    {"algo", CellKind::kText, "algo|algorithm"},
+    {"proto", CellKind::kText, "proto|protocol"},
+    {"collective", CellKind::kText, "collective|coll|primitive|op|operation|program|test|kind",
+     "num|id|redop|count|reduction"},
+    {"gpus_per_node", CellKind::kCount, "gpus|gpu|ranks|devices|procs|processes|nproc node|host|machine", "count"},
+    {"gpus_per_node", CellKind::kCount, "ppn"},
+    {"gpus_per_node", CellKind::kCount, "local size"},
+    {"nodes", CellKind::kCount, "nodes|node|hosts|servers|nnodes", "name|list|time"},
+    {"ranks", CellKind::kCount, "ranks|nranks|ngpus|gpus|np|devices|procs|nprocs|processes|world", "id|name|list"},
+    {"ranks", CellKind::kCount, "gpu|device|rank num|number|count|n"},
+    {"gpu_type", CellKind::kText, "gpu|device|accelerator|hardware|machine|instance|system|vm", "mem|memory|time|id"},
+    {"interconnect", CellKind::kText, "interconnect|network|fabric|links|link|topology|transport|nic"},
+    {"dtype", CellKind::kText, "dtype|precision|datatype"},
+    {"dtype", CellKind::kText, "data type"},
+    {"dtype", CellKind::kText, "=type"},
+    {"status", CellKind::kText, "status|outcome"},
+    {"placement", CellKind::kText, "placement"},
 };
+constexpr absl::string_view kAlsoOfCollectives[] = {"source_ref", "gpu_mem_gb", "notes"};
+#undef MESHWRIGHT_NOT_MEANS
 
-CsvTable WithColumnsOf(Of kind, CsvTable table) {
-  std::vector<KnownColumn> known;
-  for (const PricedColumn& row : kPriced) {
-    if (row.tables == kind || row.tables == Of::kBoth) known.push_back(row.column);
-  }
-  return WithKnownColumns(std::move(table), known);
-}
-
-// --- tables of training runs, which have these names -----------------------------------------------------------------
+// --- what columns of training runs tell ------------------------------------------------------------------------------
 
 enum class Tells : uint8_t { kRun, kLayout, kLentLayout };
 
@@ -118,8 +274,9 @@ std::string KeyOf(const CsvCells& cells, bool run) {
 
 }  // namespace
 
-CsvTable WithKernelColumns(CsvTable table) { return WithColumnsOf(Of::kKernels, std::move(table)); }
-CsvTable WithCollectiveColumns(CsvTable table) { return WithColumnsOf(Of::kCollectives, std::move(table)); }
+ColumnRules RulesOfTrainings() { return {kTrainings, kAlsoOfTrainings}; }
+ColumnRules RulesOfKernels() { return {kKernels, kAlsoOfKernels}; }
+ColumnRules RulesOfCollectives() { return {kCollectives, kAlsoOfCollectives}; }
 
 std::string RunKey(const CsvCells& cells) { return KeyOf(cells, true); }
 std::string LayoutKey(const CsvCells& cells) { return KeyOf(cells, false); }

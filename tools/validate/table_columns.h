@@ -7,13 +7,15 @@
 #include <string>
 
 #include "absl/strings/string_view.h"
+#include "tools/validate/columns.h"
 #include "tools/validate/csv.h"
 
 namespace meshwright {
 
-// The tables with their columns under the names that readers ask for (columns.h).
-CsvTable WithKernelColumns(CsvTable table);
-CsvTable WithCollectiveColumns(CsvTable table);
+// What the tables of each kind call their columns.
+ColumnRules RulesOfTrainings();
+ColumnRules RulesOfKernels();
+ColumnRules RulesOfCollectives();
 
 // Of a row of training runs: equal for rows that differ in layout only, and what of the row is that.
 std::string RunKey(const CsvCells& cells);

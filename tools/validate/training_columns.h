@@ -1,9 +1,6 @@
 // Tables of training runs as others write them: columns under other names, units, several things in one cell.
 //
-// A column is known by the words of its name ("Tokens/sec/GPU", "tensor-model-parallel-size", "Peak Mem (MiB)");
-// where these do not tell, as in "Throughput", by the unit in its cells ("44,000 TPS", "1.2 s/it"). Columns that have
-// the name that readers ask for (training_columns.cc lists these) are taken first, and keep it. Cells become plain
-// numbers in that column's unit: "4K", "57 %", "17.1 samples/s", "38 GiB".
+// Beyond columns.h: where a name does not tell, as "Throughput", the unit in its cells does ("44,000 TPS", "1.2 s/it").
 //
 // What a row then lacks is filled in from what it has: devices from nodes or from "8x A100", degrees and sharding from
 // a text like "zero1(dp2)+tp2+pp4", the batch from tokens or from the rows of a replica, the time of a step from steps
