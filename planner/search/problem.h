@@ -86,7 +86,7 @@ struct Problem {
   bool gradient_accumulation_shard = false;  // with the parallel optimizer and several micro-batches
   bool all_to_all = true, fuse_epilogues = true, fuse_loss = true, fuse_updates = true;
   // Ranks that share a parameter under the parallel optimizer: so many neighbours of those that have it; -1: all. Where
-  // not fixed it is all of them, but decoders whose parameters are split are searched with those of a node, too.
+  // not fixed it is all of them, and decoders may be searched with those of a node, too (DecoderSpace).
   std::optional<int64_t> optimizer_shard_size;
   std::set<std::string> optimizer_whole;  // as in Strategy
   std::set<std::string> own_parameters;   // these four as in Strategy
