@@ -348,6 +348,14 @@ std::string GroupText(const LayoutGroup& group) {
   return absl::StrCat(text, ", regret ", Percent(group.regret), "\n");
 }
 
+// Whether the peak that was measured is more than the device has: of its nominal size, as some read it from nvidia-smi,
+// 1 to 1.5 % are the driver's.
+bool AboveDevice(const TrainingRowResult& row) {
+  constexpr double kNominal = 1.02;
+  return row.measured.peak.has_value() &&
+         static_cast<double>(row.measured.peak->raw()) > kNominal * static_cast<double>(row.prediction.capacity.raw());
+}
+
 }  // namespace
 
 TrainingTableSummary Summarise(const TrainingTableResult& table) {
@@ -374,7 +382,7 @@ TrainingTableSummary Summarise(const TrainingTableResult& table) {
     if (row.measured.out_of_memory) {
       ++summary.oom_rows;
       if (!row.prediction.fits()) ++summary.oom_right;
-    } else {
+    } else if (!AboveDevice(row)) {
       ++summary.fitting_rows;
       if (row.prediction.fits()) ++summary.fitting_right;
     }

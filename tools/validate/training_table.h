@@ -72,12 +72,14 @@ struct TrainingTableSummary {
   std::map<std::string, size_t> approximations;  // rows that have it
   std::map<std::string, size_t> defaults;
   ErrorSummary time;
-  size_t inside = 0;                           // of these, measured inside of the prediction's interval
-  std::vector<LayoutGroup> groups;             // of two layouts and more, by their first line
-  RankSummary ranks;                           // over them
-  ErrorSummary memory;                         // rows with a peak that can be compared
-  size_t oom_rows = 0, oom_right = 0;          // rows that ran out of memory; of these, predicted not to fit
-  size_t fitting_rows = 0, fitting_right = 0;  // rows that ran; of these, predicted to fit
+  size_t inside = 0;                   // of these, measured inside of the prediction's interval
+  std::vector<LayoutGroup> groups;     // of two layouts and more, by their first line
+  RankSummary ranks;                   // over them
+  ErrorSummary memory;                 // rows with a peak that can be compared
+  size_t oom_rows = 0, oom_right = 0;  // rows that ran out of memory; of these, predicted not to fit
+  // Rows that ran; of these, predicted to fit. Not those whose peak is more than the device that they name has: they
+  // ran on another.
+  size_t fitting_rows = 0, fitting_right = 0;
 };
 TrainingTableSummary Summarise(const TrainingTableResult& table);
 

@@ -48,6 +48,20 @@ TEST(TrainingTableTest, EveryRowIsPredictedOrSaysWhyNot) {
   EXPECT_THAT(ToJson({result}, true), HasSubstr("\"predicted\": 3"));
 }
 
+// A peak of 46 GB is none of a card of 40 GB: whether the run fits such a card cannot be told.
+TEST(TrainingTableTest, APeakAboveTheDevicesMemoryIsOfAnotherDevice) {
+  const std::string header = "model,layers,hidden,heads,seq_len,global_batch_seqs,gpu_type,gpus,tp,pp,dp,peak_mem_gb\n";
+  ASSERT_OK_AND_ASSIGN(
+      const CsvTable table,
+      ParseCsv(header + "GPT,2,256,4,128,8,A100 40GB,2,1,1,2,38\nGPT,2,256,4,128,8,A100 40GB,2,1,1,2,46\n", "t.csv"));
+  ASSERT_OK_AND_ASSIGN(const TrainingTableResult result, PredictTrainingTable(table, {}));
+  const TrainingTableSummary summary = Summarise(result);
+  EXPECT_EQ(summary.predicted, 2u);
+  EXPECT_EQ(summary.memory.count, 2u);
+  EXPECT_EQ(summary.fitting_rows, 1u);
+  EXPECT_EQ(summary.fitting_right, 1u);
+}
+
 // Three layouts, one of them twice: 0.02 and 0.04 are 0.03. Predicted, two stages of two ranks are slower than two
 // ranks that share tensors or rows.
 TEST(TrainingTableTest, RowsOfOneLayoutAreOneAlternative) {
