@@ -41,6 +41,15 @@ constexpr Machine kMachines[] = {
     {"a2-ultra", "a100 80gb"},
 };
 
+// "a4000" does not name the A40.
+bool Names(absl::string_view lower, absl::string_view chip) {
+  for (size_t at = lower.find(chip); at != absl::string_view::npos; at = lower.find(chip, at + 1)) {
+    const size_t behind = at + chip.size();
+    if (behind == lower.size() || !absl::ascii_isdigit(static_cast<unsigned char>(lower[behind]))) return true;
+  }
+  return false;
+}
+
 // What tells devices of one chip apart, most telling first.
 std::vector<std::string> NamesOf(const std::string& lower, absl::string_view chip, double memory_gb) {
   std::string memory;
@@ -73,7 +82,7 @@ absl::StatusOr<std::string> DeviceNamed(absl::string_view text, double memory_gb
   if (FindDevice(text).ok()) return std::string(text);
   const std::string lower = absl::AsciiStrToLower(text);
   for (const absl::string_view chip : kChips) {
-    if (!absl::StrContains(lower, chip)) continue;
+    if (!Names(lower, chip)) continue;
     for (const std::string& name : NamesOf(lower, chip, memory_gb)) {
       if (FindDevice(name).ok()) return name;
     }

@@ -19,6 +19,8 @@ TEST(GpuTypeTest, FreeTextLeadsToADevice) {
   for (const Case& c : std::vector<Case>{{"H100", 0, "h100-sxm"},
                                          {"H100", 80, "h100-sxm"},
                                          {"H100", 96, "h100-sxm-96gb"},
+                                         {"NVIDIA H100 64GB", 0, "h100-sxm-64gb"},
+                                         {"A100", 64, "a100-sxm-64gb"},
                                          {"NVIDIA A100-PCIE-40GB", 40, "a100-pcie-40gb"},
                                          {"A100", 40, "a100-sxm-40gb"},
                                          {"H100 SXM (80GB HBM3)", 0, "h100-sxm"},
@@ -61,8 +63,8 @@ TEST(GpuTypeTest, FreeTextLeadsToADevice) {
   }
 }
 
-TEST(GpuTypeTest, OtherMakersAreRefused) {
-  for (const absl::string_view text : {"MI300X", "TPU v5p", "p6.48xlarge", "", "not stated"}) {
+TEST(GpuTypeTest, DevicesThatTheLibraryLacksAreRefused) {
+  for (const absl::string_view text : {"MI300X", "TPU v5p", "p6.48xlarge", "RTX A4000", "", "not stated"}) {
     EXPECT_EQ(DeviceNamed(text).status().code(), absl::StatusCode::kUnimplemented) << text;
   }
 }
