@@ -47,10 +47,12 @@ double ClockOf(double power) {
 struct Card {
   std::string device;
   double limit, idle;  // W
+  bool holds = false;  // in training, too
 };
 struct Measured {
   Card card;
   double clock;        // of the one that its peak is quoted for
+  double training;     // sustained_clock over it
   double highest_mhz;  // of the chip
   std::vector<Card> others;
 };
@@ -59,20 +61,30 @@ TEST(PowerClockTest, CardsOfAMeasuredChipFollowFromTheirPowerLimit) {
   const std::vector<Measured> chips = {
       {{"a100-sxm-80gb", 400, 62},
        0.99,
+       0.935 / 0.99,
        1410,
-       {{"a100-pcie-40gb", 250, 34}, {"a100-pcie-80gb", 300, 45}, {"a30", 165, 31}}},
-      {{"h100-sxm", 700, 70}, 1.0, 1980, {{"h100-pcie", 350, 46}, {"h100-nvl", 400, 60}}},
-      {{"l40s", 350, 83}, 0.87, 2520, {{"l4", 72, 28}, {"rtx-6000-ada", 300, 83}}},
+       {{"a100-sxm-64gb", 440, 62},
+        {"a100-pcie-40gb", 250, 34, true},
+        {"a100-pcie-80gb", 300, 45, true},
+        {"a30", 165, 31, true}}},
+      {{"h100-sxm", 700, 70}, 1.0, 0.84, 1980, {{"h100-pcie", 350, 46}, {"h100-nvl", 400, 60}}},
+      {{"l40s", 350, 83}, 0.87, 0.935 / 0.99, 2520, {{"l4", 72, 28}, {"rtx-6000-ada", 300, 83}}},
   };
   for (const Measured& chip : chips) {
     ASSERT_OK_AND_ASSIGN(const Device measured, FindDevice(chip.card.device));
     const double clock = chip.clock * measured.boost_mhz / chip.highest_mhz;
     const double each = (chip.card.limit - chip.card.idle) / measured.sms / Power(clock);
     EXPECT_NEAR(measured.kernels.loop_clock, chip.clock, 0.011) << chip.card.device;
+    EXPECT_NEAR(measured.kernels.sustained_clock, chip.clock * chip.training, 0.006) << chip.card.device;
     for (const Card& card : chip.others) {
       ASSERT_OK_AND_ASSIGN(const Device device, FindDevice(card.device));
       const double share = ClockOf((card.limit - card.idle) / device.sms / each) * chip.highest_mhz / device.boost_mhz;
       EXPECT_NEAR(device.kernels.loop_clock, std::min(1.0, share), 0.006) << card.device;
+      // In training the chip loses as much again: 0.84 for 1 on H100 SXM, 0.935 for 0.99 on A100 SXM, whose share Ada
+      // has, too. Not PCIe's A100s: products held for long have what the rule says, 0.87 to 0.96 for 0.90.
+      if (!card.holds) {
+        EXPECT_NEAR(device.kernels.sustained_clock, device.kernels.loop_clock * chip.training, 0.006) << card.device;
+      }
     }
   }
 }
