@@ -44,6 +44,9 @@ inline constexpr EagerBytes kMegatronNorms = {1, 5};
 // With FlashAttention in these layers (FlashSelfAttention, 2022 on): the same biases, 12, copies of all three into its
 // order, 12, and backward the gradients joined, 12.
 inline constexpr EagerBytes kMegatronFlashQueries = {12 + 12, 12};
+// Modalities turns queries, keys and values to heads first, 12, for its rotary positions, and back for FlashAttention,
+// 12 (models/gpt2/gpt2_model.py, CausalSelfAttention); backward those are views.
+inline constexpr EagerBytes kModalitiesQueries = {12 + 12, 0};
 // Without its fusion: a bias, 2 + 2, and a dropout, 2 + 2 and its mask, before the sum.
 inline constexpr EagerBytes kUnfusedNorms = {4 + 5, 5};
 

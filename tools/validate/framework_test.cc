@@ -148,6 +148,7 @@ TEST(FrameworkTest, UnnamedAttentionByTheAgeOfTheDevice) {
   EXPECT_FALSE(Of({{"gpu_type", "V100"}}).fused_attention);
   EXPECT_TRUE(Of({{"gpu_type", "H100"}}).fused_attention);
   EXPECT_TRUE(Of({{"gpu_type", "A100"}, {"attention", "flash"}}).fused_attention);
+  EXPECT_TRUE(Of({{"gpu_type", "A100"}, {"zero_fsdp", "FULL_SHARD"}}).fused_attention);
   EXPECT_TRUE(Of({{"gpu_type", "A100"}, {"compile", "torch.compile"}}).fused_attention);
   EXPECT_TRUE(Of({{"gpu_type", "a device that nobody knows"}}).fused_attention);
 }

@@ -13,11 +13,11 @@ double ShareOf(const std::smatch& match, int64_t layers) {
   return std::min(1.0, std::stod(match[1].str()) / static_cast<double>(layers));
 }
 
-// "every 2nd layer": a half. "12 layers": of all. Where no number is given, every second, torchtitan's default.
+// "every 2nd layer": a half. "12 layers", "12": of all. Where no number is given, every second, torchtitan's default.
 double ShareOfLayers(const std::string& text, int64_t layers) {
   std::smatch match;
   static const std::regex* const kEvery = new std::regex(R"(every\s*(\d{1,6}))");
-  static const std::regex* const kLayers = new std::regex(R"((\d{1,6})\s*layers)");
+  static const std::regex* const kLayers = new std::regex(R"((\d{1,6})\s*(layers|$))");
   if (std::regex_search(text, match, *kEvery)) return 1 / std::max(1.0, std::stod(match[1].str()));
   return std::regex_search(text, match, *kLayers) ? ShareOf(match, layers) : 0.5;
 }
@@ -34,6 +34,8 @@ bool SaysNone(const std::string& text) {
          HasAny(text, {"disabled", "without"});
 }
 
+bool IsNumber(const std::string& text) { return text.find_first_not_of("0123456789") == std::string::npos; }
+
 bool SaysAll(const std::string& text) {
   return absl::StartsWith(text, "full") || text == "yes" || text == "true" || text == "on" || text == "1" ||
          HasAny(text, {"uniform", "every layer", "every_layer", "each layer", "all layers", "enabled"});
@@ -47,7 +49,7 @@ RecomputeText ReadRecomputeText(const std::string& text, int64_t layers) {
   const bool mlp = HasAny(text, {"mlp"});
   if (SaysAll(text)) {
     read.recompute = Recompute::kLayer;
-  } else if (HasAny(text, {"every", "selective layer", "block", "layers"}) && !mlp) {
+  } else if ((HasAny(text, {"every", "selective layer", "block", "layers"}) || IsNumber(text)) && !mlp) {
     read.recompute = Recompute::kLayer;
     read.share = ShareOfLayers(text, layers);
     read.some_layers = true;

@@ -30,6 +30,8 @@ TEST(RecomputeTextTest, SomeLayers) {
   EXPECT_EQ(Read("selective layer").share, 0.5);
   EXPECT_EQ(Read("block, 96 layers").share, 1);
   EXPECT_TRUE(Read("block, 12 layers").some_layers);
+  EXPECT_EQ(Read("12").share, 0.25);  // under "num-ckpt-layers"
+  EXPECT_TRUE(Read("12").some_layers);
 }
 
 TEST(RecomputeTextTest, PartsOfALayer) {

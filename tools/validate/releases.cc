@@ -66,8 +66,9 @@ constexpr Release kReleases[] = {
     // PyTorch's embeddings, as all of these have them.
     {{kEager}, {}, [](Framework* f) { f->host.whole_tables = true; }},
     // "For fine-tuning, we use SQuAD, and the inputs are packed to 4096 tokens" (NeMo-Framework-Launcher's and NeMo's
-    // tables); kernels get where each example begins (gpt_sft_dataset.py, `cu_seqlens`).
-    {{kNemo, kFineTuning}, {}, [](Framework* f) { f->packs_examples = true; }},
+    // tables); kernels get where each example begins (gpt_sft_dataset.py, `cu_seqlens`). Not so in MLPerf's LoRA, whose
+    // rows are of GovReport (`packed_sequence_return_cu_seqlen: False` in NVIDIA's submissions since v4.0).
+    {{kNemo, kFineTuning}, {kMlPerf}, [](Framework* f) { f->packs_examples = true; }},
     {{kOldSteps, kMegatronAttention}, {}, [](Framework* f) { f->misaligned_attention = kEarlyMisalignedAttention; }},
 
     // --- which attention ---------------------------------------------------------------------------------------------
@@ -231,6 +232,8 @@ constexpr Release kReleases[] = {
        f->host.queries = kMegatronFlashQueries;
        f->host.norms = kMegatronNorms;
      }},
+
+    {{kEager, kModalities}, {}, [](Framework* f) { f->host.queries = kModalitiesQueries; }},
 
     // --- NeMo's recipes ----------------------------------------------------------------------------------------------
     {{kRecipeSteps, kModernFamily}, {}, [](Framework* f) { f->cuts_queries = true; }},

@@ -41,6 +41,8 @@ constexpr Family kFamilies[] = {
     {"falcon", Activation::kGelu, Norm::kLayerNorm, Positions::kRotary, true, false},
     {"neox", Activation::kGelu, Norm::kLayerNorm, Positions::kRotary, false, true},
     {"pythia", Activation::kGelu, Norm::kLayerNorm, Positions::kRotary, false, true},
+    // Modalities' GPT-2 as its configurations set it (config_files/training).
+    {"modalities", Activation::kGelu, Norm::kRmsNorm, Positions::kRotary, true, true},
     {"gpt", Activation::kGelu, Norm::kLayerNorm, Positions::kLearned, true, true},
     {"bert", Activation::kGelu, Norm::kLayerNorm, Positions::kLearned, true, true},
 };

@@ -76,7 +76,7 @@ absl::Status ReadRowPrecision(const CsvCells& cells, const Framework& framework,
   // get_data_types).
   const bool zero = framework.Is(Sign::kDeepSpeed) && framework.Is(Sign::kZero);
   const bool half = dtype == DType::kFloat16 && !framework.autocast;
-  const bool own = half || framework.narrow_gradients || zero || absl::StrContains(lower("other_opts"), "pure");
+  const bool own = half || framework.narrow_gradients || zero || framework.Is(Sign::kNarrowReduction);
   run->training.gradient_dtype = run->gradient_dtype = own ? dtype : DType::kFloat32;
   return absl::OkStatus();
 }

@@ -36,7 +36,7 @@ void FuseNamed(const std::set<std::string>& names, Graph* graph) {
 }
 
 // NeMo's recipes interleave as much as there are layers (NeMo-Framework-Launcher, conf/training: "set to maximum"),
-// which takes whole rounds of micro-batches.
+// which takes whole rounds of micro-batches; so do those whose number is not said.
 int64_t ChunksOf(const TrainingRun& run) {
   const int64_t stages = run.degrees.pipeline, layers = run.model.layers;
   const int64_t microbatches = run.training.batch / std::max<int64_t>(1, run.degrees.data * run.degrees.microbatch);

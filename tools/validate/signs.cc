@@ -72,6 +72,8 @@ constexpr Words kWords[] = {
     // QwenLM/Qwen's finetune.py, `lora_target_modules`; its layers have one product of queries, keys and values.
     {kAllAdapted, "source_ref", "qwenlm/qwen "},
     {kJoinedQueries, "source_ref", "qwenlm/qwen "},
+    {kModalities, "model other_opts", "modalities"},
+    {kMlPerf, "source_ref other_opts", "mlperf"},
     {kGrace, "gpu_type", "gb200|gb300|gh200"},
     {kNotCompiled, "compile", "=|^no|eager|without"},
     {kFloat8, "dtype", "fp8|float8"},
@@ -84,6 +86,7 @@ constexpr Words kWords[] = {
     {kSequenceParallelOpen, "seq_parallel", "="},
     // What PyTorch calls asynchronous tensor parallelism.
     {kAsyncTensor, "other_opts", "async tp|async_tp|asynctp|tp_comm_overlap|userbuffers"},
+    {kStageOverlap, "other_opts", "overlap-p2p|overlap_p2p|overlap p2p|p2p overlap"},
     {kLaunchBlocking, "other_opts", "cuda_launch_blocking"},
     {kUnsharded, "zero_fsdp", "=no|none|zero-0|ddp"},
     {kZero, "zero_fsdp", "zero"},
@@ -99,6 +102,8 @@ constexpr Words kWords[] = {
     {kOtherShards, "compile other_opts", "xla|jax"},
     {kOtherShards, "zero_fsdp", "megatron"},
     {kNarrowReduction, "other_opts", "pure"},
+    // Modalities' names of its policies (running_env/env_utils.py).
+    {kNarrowReduction, "dtype", "bf_16|bfsixteen"},
     {kGroupedExperts, "other_opts", "grouped"},
     // DeepEP's README; Megatron-LM's flex dispatcher.
     {kOnePerNode, "other_opts", "deepep|hybridep"},
@@ -140,8 +145,9 @@ constexpr Conclusion kConclusions[] = {
     // Who has stages as well writes his own (Llama 3's report).
     {kPyTorchFsdp, {kFsdp}, {kFsdp2, kOtherShards, kTransformerEngine, kStages}},
     {kUnfused, {kSaysUnfused}, {}},
-    // No model of a modern family was trained before there was fused attention, and compilers bring it.
-    {kUnfused, {kAttentionOpen, kEager, kOlderThanHopper}, {kModernFamily}},
+    // No model of a modern family was trained before there was fused attention, and compilers bring it. PyTorch's FSDP
+    // and FlashAttention are both of 2022.
+    {kUnfused, {kAttentionOpen, kEager, kOlderThanHopper}, {kModernFamily, kPyTorchFsdp}},
     {kFlashCode, {kFlashRepo}, {}},
     {kFlashCode, {kFlashPapers}, {kUnfused}},
     {kAutocast, {kFlashCode}, {}},

@@ -55,8 +55,10 @@ enum class Sign : uint8_t {
   kFineTuning,
   kAllAdapted,     // adapters beside all products of a layer
   kJoinedQueries,  // where queries, keys and values are one product
-  kStages,         // of a pipeline, more than one
-  kLongRows,       // beyond what Megatron-LM's fused softmax takes
+  kModalities,
+  kMlPerf,    // its rules and data sets
+  kStages,    // of a pipeline, more than one
+  kLongRows,  // beyond what Megatron-LM's fused softmax takes
   kOlderThanHopper,
   kGrace,
   // How it was told to.
@@ -72,6 +74,7 @@ enum class Sign : uint8_t {
   kUnfusedOperators,
   kSequenceParallelOpen,  // nobody says whether
   kAsyncTensor,
+  kStageOverlap,  // of what stages send
   kLaunchBlocking,
   kUnsharded,
   kZero,

@@ -83,6 +83,7 @@ constexpr ColumnRule kTrainings[] = {
     {"seq_len", CellKind::kCount, "block size"},
     {"hidden", CellKind::kCount, "hidden|dmodel|hs|embd|hiddensize"},
     {"hidden", CellKind::kCount, "d model"},
+    {"recompute", CellKind::kText, "ckpt|checkpoint|checkpointed|recomputed|recompute layers"},
     {"layers", CellKind::kCount, "layers|layer|nl|depth|nlayers|numlayers", "per"},
     {"params_b", CellKind::kBillions, "params|parameters|nparams|numparams", "trainable|active"},
     {"?model_size", CellKind::kBillions, "model size|scale"},

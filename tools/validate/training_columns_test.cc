@@ -85,6 +85,8 @@ TEST(TrainingColumnsTest, ShapesAndDegrees) {
   EXPECT_EQ(CellOf("virtual_pipeline_model_parallel_size", "5", "vpp"), "5");
   EXPECT_EQ(CellOf("zero_stage", "3", "zero_fsdp"), "ZeRO-3");
   EXPECT_EQ(CellOf("FSDP", "64", "zero_fsdp"), "FSDP");
+  EXPECT_EQ(CellOf("num-ckpt-layers", "40", "recompute"), "40");
+  EXPECT_EQ(CellOf("num-layers", "40", "layers"), "40");
   EXPECT_EQ(CellOf("use_activation_checkpointing", "True", "recompute"), "True");
   EXPECT_EQ(CellOf("fp16", "True", "dtype"), "fp16");
   const CsvTable text = Read("Parallelism\nzero1(dp2)+tp2+pp4\n");

@@ -174,14 +174,16 @@ class RunReader {
   // Where the source does not say how it split the model, the table takes the fastest way that fits.
   absl::Status ReadDegrees() {
     Degrees& degrees = run_.degrees;
-    run_.tensor_given = !LayoutCells().Text("tp").empty();
-    // FSDP goes without stages.
-    run_.pipeline_given =
-        !LayoutCells().Text("pp").empty() || framework_.Is(Sign::kFsdp) || framework_.Is(Sign::kZero3);
-    MESHWRIGHT_ASSIGN_OR_RETURN(degrees.tensor, Size("tp", 1, false));
+    // FSDP goes without stages, and where nobody says otherwise without tensor parallelism.
+    const bool split = framework_.Is(Sign::kFsdp) || framework_.Is(Sign::kZero3);
+    run_.tensor_given = !LayoutCells().Text("tp").empty() || split;
+    run_.pipeline_given = !LayoutCells().Text("pp").empty() || split;
+    MESHWRIGHT_ASSIGN_OR_RETURN(degrees.tensor, Size("tp", 1, split));
     MESHWRIGHT_ASSIGN_OR_RETURN(degrees.pipeline, Size("pp", 1, run_.pipeline_given));
     MESHWRIGHT_ASSIGN_OR_RETURN(context_, Size("cp", 1, false));
-    run_.most_chunks = LayoutCells().Text("vpp").empty() && framework_.Is(Sign::kNemo);
+    // Megatron overlaps what stages send with interleaved chunks alone (arguments.py, `overlap_p2p_comm`).
+    run_.most_chunks =
+        LayoutCells().Text("vpp").empty() && (framework_.Is(Sign::kNemo) || framework_.Is(Sign::kStageOverlap));
     MESHWRIGHT_ASSIGN_OR_RETURN(run_.chunks, Size("vpp", 1, degrees.pipeline > 1 && !run_.most_chunks));
     if (run_.most_chunks && degrees.pipeline > 1) run_.defaults.push_back("vpp: a layer a chunk, where that divides");
     ReadPipeline();
@@ -199,7 +201,8 @@ class RunReader {
     const int64_t model = degrees.tensor * degrees.pipeline * context_;
     const bool layout_given = run_.tensor_given && run_.pipeline_given;
     int64_t least = data.value_or(1) * model;
-    if (!layout_given && cells_.Text("gpus").empty()) {
+    const bool degrees_given = !LayoutCells().Text("tp").empty() && run_.pipeline_given;
+    if (!degrees_given && cells_.Text("gpus").empty()) {
       MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t devices, DefaultDevices(cells_, overrides_, run_.model));
       least *= std::max<int64_t>(1, (devices + least - 1) / least);
     }
@@ -235,7 +238,7 @@ class RunReader {
     const int64_t data = run_.degrees.data;
     if (batch.has_value()) {
       run_.training.batch = *batch;
-    } else if (micro.has_value()) {
+    } else if (micro.has_value() && (passes.has_value() || run_.degrees.pipeline == 1)) {
       run_.training.batch = *micro * data * passes.value_or(1);
       run_.defaults.push_back(absl::StrCat("global_batch_seqs ", run_.training.batch));
     } else {

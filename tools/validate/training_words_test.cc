@@ -7,6 +7,7 @@
 #include "ir/dtype.h"
 #include "ir/status.h"
 #include "ir/testing.h"
+#include "models/decoder.h"
 #include "simulator/price.h"
 #include "tools/validate/csv.h"
 #include "tools/validate/framework.h"
@@ -279,6 +280,35 @@ TEST(TrainingWordsTest, BatchesThatDoNotDivide) {
   EXPECT_THAT(run.approximations, Contains("global_batch_seqs 128, a multiple of 32"));
 }
 
+// Its GPT-2: rotary positions, RMS norms, biases, one embedding; policy BF_16 reduces in bf16.
+TEST(TrainingWordsTest, Modalities) {
+  ASSERT_OK_AND_ASSIGN(const CsvTable table, ParseCsv("model,gpu_type,gpus,seq_len,micro_batch_seqs,zero_fsdp,dtype\n"
+                                                      "Modalities GPT 2.7B,A100,8,4096,1,FSDP HYBRID_SHARD,BF_16\n",
+                                                      "t.csv"));
+  ASSERT_OK_AND_ASSIGN(const TrainingRun run, ReadTrainingRun(CsvCells(table, table.rows[0]), {}));
+  EXPECT_EQ(run.model.norm, Norm::kRmsNorm);
+  EXPECT_EQ(run.model.positions, Positions::kRotary);
+  EXPECT_EQ(run.model.activation, Activation::kGelu);
+  EXPECT_TRUE(run.model.tied_embeddings);
+  EXPECT_EQ(run.gradient_dtype, DType::kBFloat16);
+  EXPECT_EQ(run.host.queries, (EagerBytes{24, 0}));
+}
+
+// Their number is taken for the most, as NeMo sets it.
+TEST(TrainingWordsTest, StagesThatOverlapWhatTheySendHaveChunks) {
+  const auto with = [](const std::string& options) {
+    const auto table = ParseCsv(
+        absl::StrCat("model,gpu_type,gpus,tp,pp,global_batch_seqs,other_opts\nGPT 175B,H100,64,8,8,64,", options),
+        "t.csv");
+    return ReadTrainingRun(CsvCells(*table, table->rows[0]), {});
+  };
+  ASSERT_OK_AND_ASSIGN(const TrainingRun overlaps, with("Megatron-Core; overlap-p2p-communication"));
+  EXPECT_TRUE(overlaps.most_chunks);
+  EXPECT_THAT(overlaps.defaults, Contains("vpp: a layer a chunk, where that divides"));
+  ASSERT_OK_AND_ASSIGN(const TrainingRun plain, with("Megatron-Core"));
+  EXPECT_FALSE(plain.most_chunks);
+}
+
 // Both matrices of words counted: 18.9 million in the layers and 2 x 25.8 million are 70 million without gates.
 TEST(TrainingWordsTest, FamiliesByEitherNumberOfEmbeddings) {
   const absl::StatusOr<CsvTable> table = ParseCsv(
@@ -310,6 +340,8 @@ TEST(TrainingWordsTest, FineTuningOfNemoPacksExamples) {
   EXPECT_EQ(plain.training.sequence, 2048);
   ASSERT_OK_AND_ASSIGN(const TrainingRun other, RunOf(",attention,other_opts", ",flash,LoRA"));
   EXPECT_EQ(other.training.sequence, 2048);
+  ASSERT_OK_AND_ASSIGN(const TrainingRun mlperf, RunOf(",attention,other_opts", ",TE/cuDNN flash,MLPerf; LoRA"));
+  EXPECT_EQ(mlperf.training.sequence, 2048);
 }
 
 // nanotron's benchmarks ran on EFA with NCCL 2.18, which has no plugin to choose its algorithms.
@@ -361,6 +393,12 @@ TEST(TrainingWordsTest, RowsThatSayLittle) {
   EXPECT_TRUE(run.pipeline_given);
   EXPECT_EQ(run.degrees.pipeline, 1);
   EXPECT_THAT(run.defaults, Contains("pp 1"));
+  EXPECT_TRUE(run.tensor_given);
+  EXPECT_THAT(run.defaults, Contains("tp 1"));
+  ASSERT_OK_AND_ASSIGN(run, read("model,gpu_type,gpus,tp,pp,micro_batch_seqs", "GPT 175B,H100,128,8,16,1"));
+  EXPECT_EQ(run.training.batch, DefaultBatch(175e9, 2048, 1));  // one row would leave the stages empty
+  ASSERT_OK_AND_ASSIGN(run, read("model,gpu_type,gpus,tp,pp,micro_batch_seqs", "GPT 7B,H100,8,1,1,2"));
+  EXPECT_EQ(run.training.batch, 16);
   ASSERT_OK_AND_ASSIGN(run, read("model,gpu_type,gpus", "Mixtral 8x7B,H100,64"));
   EXPECT_FALSE(run.experts_given);
   EXPECT_FALSE(run.pipeline_given);
