@@ -22,28 +22,28 @@ namespace meshwright {
 inline constexpr Nanos kNever = Nanos(std::numeric_limits<int64_t>::max());
 inline constexpr Nanos kNotYet = Nanos(-1);
 
-// What a stream is running.
-struct Running {
-  int32_t task = -1;  // none
-  int32_t turn = 0;   // of the list's last period
-  const Task* of = nullptr;
-  const Piece* pieces = nullptr;  // of its run
-  bool folded = false;            // to its end in one step
-  int32_t pace = -1;              // of the folded stretch (simulator/run_paces.h)
-  int64_t layer = 0;              // of task.count
-  int32_t piece = 0;              // the one that runs, or where a folded stretch begins
-  int64_t remaining = 0;          // of the piece, in nanoseconds x kWhole
-  Nanos updated;                  // when `remaining` held; the beginning of the folded stretch
-  int32_t own_rate = kWhole;      // what this rank would allow, in kWhole-ths
-  int32_t shared = kWhole;        // what the links that it shares with other classes allow
-  int32_t rate = kWhole;          // the lower one; of transfers, of both ranks
-  Nanos end = kNever;  // of the piece or the folded stretch; the receiving half of a transfer never ends by itself
+// Running::pace of a run that is stepped through piece by piece.
+inline constexpr int32_t kPieceByPiece = -2;
 
-  // At the same place at another moment, in the same task or one `periods` later, which have `tasks` each.
-  bool AlikeBut(const Running& other, int32_t periods, int32_t tasks) const {
-    if (task < 0 || other.task < 0) return task == other.task;
-    return task + (turn + periods) * tasks == other.task + other.turn * tasks && folded == other.folded &&
-           pace == other.pace && layer == other.layer && piece == other.piece && own_rate == other.own_rate &&
+// What a stream is running. A line of a cache: a play goes through these of all classes, again and again.
+struct alignas(64) Running {
+  const Task* of = nullptr;       // none: it runs nothing
+  const Piece* pieces = nullptr;  // of its run
+  int64_t remaining = 0;          // of the piece, in nanoseconds x kWhole
+  Nanos updated;       // when `remaining` held; the beginning of the folded stretch, which goes to its end in one step
+  Nanos end = kNever;  // of the piece or the folded stretch; the receiving half of a transfer never ends by itself
+  int32_t pace = kPieceByPiece;  // or that of the folded stretch (simulator/run_paces.h)
+  int32_t layer = 0;             // of task.count
+  int32_t piece = 0;             // the one that runs, or where a folded stretch begins
+  int32_t own_rate = kWhole;     // what this rank would allow, in kWhole-ths
+  int32_t shared = kWhole;       // what the links that it shares with other classes allow
+  int32_t rate = kWhole;         // the lower one; of transfers, of both ranks
+
+  bool folded() const { return pace != kPieceByPiece; }
+  // At the same place at another moment, in the same task or one like it.
+  bool AlikeBut(const Running& other) const {
+    if (of == nullptr || other.of == nullptr) return of == other.of;
+    return pace == other.pace && layer == other.layer && piece == other.piece && own_rate == other.own_rate &&
            shared == other.shared && rate == other.rate;
   }
   // And as far, that much later.
@@ -52,6 +52,7 @@ struct Running {
            (end == kNever ? other.end == kNever : end + time == other.end);
   }
 };
+static_assert(sizeof(Running) == 64);
 
 struct ClassState {
   std::array<Running, kNumStreams> running;
@@ -62,7 +63,7 @@ struct ClassState {
   // What the next task of each stream is known to wait for: so many tasks of that stream.
   std::array<int32_t, kNumStreams> needs = {};
   std::array<uint8_t, kNumStreams> needs_of = {};
-  uint32_t ready = 0;  // streams whose next task is known to wait for nothing but a partner, as a bit set
+  uint32_t ready = 0;  // streams whose next task is known to wait for nothing but a partner, who will find it
 };
 
 // A class's list as the player reads it: its streams, and where on each of them the period ends that is run several
@@ -121,8 +122,8 @@ class FirstEnds {
       : blocks_((num_classes + kBlock - 1) / kBlock, kNever), ends_(blocks_.size() * kBlock, kNever) {}
   void Set(size_t c, Nanos end) {
     ends_[c] = end;
-    const Nanos* const first = &ends_[c / kBlock * kBlock];
-    blocks_[c / kBlock] = *std::min_element(first, first + kBlock);
+    const size_t block = c / kBlock;
+    blocks_[block] = *std::min_element(&ends_[block * kBlock], &ends_[block * kBlock] + kBlock);
   }
   Nanos First() const { return *std::min_element(blocks_.begin(), blocks_.end()); }
   // Calls visit(c) for the classes on which something ends then, in ascending order.

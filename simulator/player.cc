@@ -84,6 +84,7 @@ class Player {
 
   const Task& TaskOf(size_t c, int32_t task) const { return courses_[c].tasks[task]; }
   TaskTimes& TimesOf(size_t c, int32_t task) { return (*times_)[c][static_cast<size_t>(task)]; }
+  int32_t IdOf(size_t c, const Running& running) const { return static_cast<int32_t>(running.of - courses_[c].tasks); }
   bool Done(size_t c, const Wait& wait, int32_t turn) const { return courses_[c].Done(classes_[c], wait, turn); }
 
   // Whether the stream runs something, or is known to wait for another.
@@ -126,7 +127,8 @@ class Player {
     while (may_start_.From(0) < classes_.size()) {
       for (size_t c = may_start_.From(0); c < classes_.size(); c = may_start_.From(c)) {
         may_start_.Erase(c);
-        for (size_t s = 0; s < num_streams_; ++s) StartHead(c, s);
+        const uint32_t all = (uint32_t{1} << num_streams_) - 1;
+        for (const size_t s : Streams(all & ~classes_[c].busy & ~classes_[c].ready)) StartHead(c, s);
       }
     }
   }
@@ -158,7 +160,6 @@ class Player {
     if (times_ != nullptr) TimesOf(c, id).begin = now_;
     ClassState& state = classes_[c];
     Running& running = state.running[stream];
-    running.turn = state.turn[stream];
     GoOn(c, stream);
     if (time == Nanos()) {
       if (times_ != nullptr) TimesOf(c, id).end = now_;
@@ -168,7 +169,6 @@ class Player {
     }
     state.busy |= uint32_t{1} << stream;
     const Task& task = TaskOf(c, id);
-    running.task = id;
     running.of = &task;
     running.pieces = &task.piece(0);
     running.updated = now_;
@@ -212,11 +212,11 @@ class Player {
   void EndWhatEnds(size_t c) {
     for (const size_t s : Streams(classes_[c].busy)) {
       Running& running = classes_[c].running[s];
-      if (running.task < 0 || running.end != now_) continue;
+      if (running.of == nullptr || running.end != now_) continue;
       const Task& task = *running.of;
       order_ = Mixed(order_, 1 + ClockOf(c, s));
       if (tracing_) trace_.End(ClockOf(c, s), now_);
-      if (!running.folded && !task.run->is_transfer && NextPiece(task, &running)) {
+      if (!running.folded() && !task.run->is_transfer && NextPiece(task, &running)) {
         if (tracing_) trace_.Begin(ClockOf(c, s), running);
         rates_stale_.Insert(c);
         continue;
@@ -231,7 +231,7 @@ class Player {
 
   void End(size_t c, size_t stream) {
     ClassState& state = classes_[c];
-    if (times_ != nullptr) TimesOf(c, state.running[stream].task).end = now_;
+    if (times_ != nullptr) TimesOf(c, IdOf(c, state.running[stream])).end = now_;
     ++state.done[stream];
     state.running[stream] = Running();
     state.busy &= ~(uint32_t{1} << stream);
@@ -255,14 +255,14 @@ class Player {
       if (s != kCompute && piece.communicates) taken.Add(*piece.price);
     }
     FoldOrUnfold(c, taken);
-    if (state.running[kCompute].task >= 0 && !state.running[kCompute].folded) {
+    if (state.running[kCompute].of != nullptr && !state.running[kCompute].folded()) {
       const Piece& piece = PieceOf(c, kCompute);
       if (piece.communicates) taken.Add(*piece.price);
     }
     Nanos next = kNever;
     for (const size_t s : Streams(state.busy)) {
       Running& running = state.running[s];
-      if (!running.folded) {
+      if (!running.folded()) {
         const int32_t rate = RateOf(running.pieces[running.piece], taken);
         if (rate != running.own_rate) SetRate(c, s, rate);
       }
@@ -291,7 +291,7 @@ class Player {
     for (size_t c = 0; c < classes_.size(); ++c) {
       for (size_t s = 0; s < num_streams_; ++s) {
         const Running& running = classes_[c].running[s];
-        if (running.task < 0 || running.folded) continue;
+        if (running.of == nullptr || running.folded()) continue;
         const Run& run = *running.of->run;
         if (run.is_transfer && !run.send) continue;
         const Claim claim = ClaimOf(c, s);
@@ -354,15 +354,15 @@ class Player {
   // other streams do meanwhile, or theirs on it.
   void FoldOrUnfold(size_t c, const Taken& others) {
     Running& running = classes_[c].running[static_cast<size_t>(Stream::kCompute)];
-    if (running.task < 0) return;
+    if (running.of == nullptr) return;
     const Task& task = *running.of;
     if (task.run->num_pieces * task.count == 1) return;
     const bool steady = task.run->shared == 0 && IsSteady(c, *task.run, others);
     const int32_t pace = steady ? paces_.Beside(task, others) : -1;
-    if (running.folded && steady && running.pace == pace) return;
+    if (running.folded() && steady && running.pace == pace) return;
     const size_t clock = ClockOf(c, static_cast<size_t>(Stream::kCompute));
     int32_t rate_before = running.rate;
-    if (running.folded) {
+    if (running.folded()) {
       const Nanos first_end = EndOf(running);
       paces_.Unfold(task, now_, &running);
       order_ = Mixed(order_, static_cast<uint64_t>(running.layer * task.run->num_pieces + running.piece));
@@ -529,12 +529,12 @@ class Player {
         const int32_t length = period.on_stream[s];
         if (period.long_ago[s] > then.done[s] || then.done[s] + back * length != state.done[s]) return false;
         if (then.head[s] + (then.turn[s] + back) * length != state.head[s] + state.turn[s] * length) return false;
-        if (!then.running[s].AlikeBut(state.running[s], back, period.tasks)) return false;
+        if (!then.running[s].AlikeBut(state.running[s])) return false;
         if (length == 0) continue;
         // Both within the periods.
         if (then.head[s] >= courses_[c].end[s] || state.head[s] >= courses_[c].end[s]) return false;
-        const int32_t running = then.running[s].task;
-        const int32_t first = running < 0 ? lists_[c].streams[s][static_cast<size_t>(then.head[s])] : running;
+        const Running& running = then.running[s];
+        const int32_t first = running.of == nullptr ? courses_[c].queue[s][then.head[s]] : IdOf(c, running);
         if (first < period.begin) return false;
       }
     }

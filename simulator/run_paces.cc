@@ -51,7 +51,6 @@ int32_t RunPaces::Beside(const Task& task, const Taken& others) {
 void RunPaces::Fold(const Task& task, int32_t pace, Nanos now, Running* running) const {
   running->remaining -= (now - running->updated).raw() * running->rate;
   running->updated = now;
-  running->folded = true;
   running->pace = pace;
   running->own_rate = running->rate = RateAt(pace, running->pieces[running->piece]);
   const Nanos layer = Before(task, pace, task.run->num_pieces);
@@ -67,7 +66,7 @@ void RunPaces::Unfold(const Task& task, Nanos now, Running* running) const {
     // Since the end of the piece with which the stretch began.
     const Nanos layer = Before(task, pace, task.run->num_pieces);
     const Nanos position = now - first_end + Before(task, pace, running->piece + 1);
-    running->layer += position.raw() / layer.raw();
+    running->layer += static_cast<int32_t>(position.raw() / layer.raw());
     const Nanos within = Nanos(position.raw() % layer.raw());
     // The last piece that begins at or before this moment: it has a duration, for it ends later.
     int32_t piece = 0, after = task.run->num_pieces;
@@ -80,8 +79,7 @@ void RunPaces::Unfold(const Task& task, Nanos now, Running* running) const {
     running->remaining =
         running->pieces[piece].price->time.raw() * kWhole - (within - Before(task, pace, piece)).raw() * running->rate;
   }
-  running->folded = false;
-  running->pace = -1;
+  running->pace = kPieceByPiece;
   running->own_rate = running->rate;
   running->updated = now;
   running->end = EndOf(*running);

@@ -50,7 +50,7 @@ void TurnTrace::Add(const Step& step, const Running& running) {
   Step& added = steps_.emplace_back(step);
   added.rate = running.rate;
   added.ends = running.end != kNever;
-  added.more = running.folded ? running.end - EndOf(running) : Nanos();
+  added.more = running.folded() ? running.end - EndOf(running) : Nanos();
   if (step.kind == Kind::kBegin) added.lasts = TimeOf(step.work, running.rate);
 }
 
