@@ -17,6 +17,7 @@
 #include "tools/exit_code.h"
 #include "tools/files.h"
 #include "tools/measure/nccl_log.h"
+#include "tools/validate/attention_log.h"
 #include "tools/validate/collective_row.h"
 #include "tools/validate/csv.h"
 #include "tools/validate/overrides.h"
@@ -29,7 +30,9 @@ namespace {
 Command ValidateCommand() {
   Command command{
       .name = "validate",
-      .summary = "Predicts the rows of tables of measurements, or of logs of nccl-tests, and says how far off it is.",
+      .summary =
+          "Predicts the rows of tables of measurements, or of logs of nccl-tests or FlashAttention, and says how far "
+          "off it is.",
       .arguments = "training|kernels|collectives TABLE.csv...",
       .num_arguments = 2,
       .more_arguments = true,
@@ -55,8 +58,14 @@ Command ValidateCommand() {
 
 constexpr size_t kMostLogBytes = size_t{64} << 20;
 
+// A table, or what FlashAttention's benchmarks printed.
+absl::StatusOr<CsvTable> ReadKernels(const std::string& path) {
+  MESHWRIGHT_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kMostLogBytes));
+  return LooksLikeAttentionLog(text) ? TableOfAttentionLog(text, path) : ParseCsv(text, path);
+}
+
 // A table, or what nccl-tests printed.
-absl::StatusOr<CsvTable> ReadTableOrLog(const std::string& path) {
+absl::StatusOr<CsvTable> ReadCollectives(const std::string& path) {
   MESHWRIGHT_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kMostLogBytes));
   if (!LooksLikeNcclLog(text)) return ParseCsv(text, path);
   absl::StatusOr<CsvTable> log = TableOfNcclLog(text, path);
@@ -95,8 +104,8 @@ absl::Status Predict(const Flags& flags, absl::StatusOr<Result> (*predict)(const
 absl::Status RunValidate(const Flags& flags) {
   const std::string& kind = flags.arguments()[0];
   if (kind == "training") return Predict(flags, PredictTrainingTable);
-  if (kind == "kernels") return Predict(flags, PriceKernelTable);
-  if (kind == "collectives") return Predict(flags, PriceCollectiveTable, ReadTableOrLog);
+  if (kind == "kernels") return Predict(flags, PriceKernelTable, ReadKernels);
+  if (kind == "collectives") return Predict(flags, PriceCollectiveTable, ReadCollectives);
   return WithExit(ExitCode::kUsage, WrongInput(QuoteForMessage(kind), "one of training, kernels, collectives"));
 }
 
