@@ -30,9 +30,7 @@ namespace {
 Command ValidateCommand() {
   Command command{
       .name = "validate",
-      .summary =
-          "Predicts the rows of tables of measurements, or of logs of nccl-tests or FlashAttention, and says how far "
-          "off it is.",
+      .summary = "Predicts rows of tables of measurements and of benchmarks' logs, and says how far off it is.",
       .arguments = "training|kernels|collectives TABLE.csv...",
       .num_arguments = 2,
       .more_arguments = true,

@@ -1,6 +1,7 @@
 #include "tools/validate/price_columns.h"
 
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -146,24 +147,30 @@ class PriceReader : public ColumnReader {
                          " without a unit, wanted one in the name or in the cells; e.g. \"", names_[i], " (ms)\""));
       }
     }
+    struct Best {
+      size_t column = 0;
+      std::optional<size_t> other;  // of the same rank
+    };
+    std::map<std::string, Best> bests;
     for (const size_t i : counted) {
-      for (const size_t j : counted) {
-        if (i >= j || rules_[i] == nullptr || rules_[j] == nullptr || KnownName(i) != KnownName(j)) continue;
-        if (RankOf(i) == RankOf(j) && !IsBeaten(i, counted)) {
-          return absl::InvalidArgumentError(absl::StrCat(
-              PlaceOf(j), ": found ", QuoteForMessage(names_[j]), " beside ", QuoteForMessage(names_[i]),
-              ", wanted one column of ", KnownName(i), "; name the one that counts so, or leave the others out"));
-        }
-        rules_[RankOf(i) < RankOf(j) ? i : j] = nullptr;
-      }
+      const auto [at, first] = bests.try_emplace(KnownName(i), Best{i, std::nullopt});
+      const int above = first ? 0 : RankOf(i) - RankOf(at->second.column);
+      if (above > 0) at->second = {i, std::nullopt};
+      if (!first && above == 0 && !at->second.other.has_value()) at->second.other = i;
+    }
+    for (const auto& [known, best] : bests) {
+      if (!best.other.has_value()) continue;
+      return absl::InvalidArgumentError(absl::StrCat(PlaceOf(*best.other), ": found ",
+                                                     QuoteForMessage(names_[*best.other]), " beside ",
+                                                     QuoteForMessage(names_[best.column]), ", wanted one column of ",
+                                                     known, "; name the one that counts so, or leave the others out"));
+    }
+    std::vector<size_t> kept;
+    for (const auto& [known, best] : bests) kept.push_back(best.column);
+    for (const size_t i : counted) {
+      if (std::find(kept.begin(), kept.end(), i) == kept.end()) rules_[i] = nullptr;
     }
     return absl::OkStatus();
-  }
-
-  bool IsBeaten(size_t column, const std::vector<size_t>& columns) const {
-    return std::any_of(columns.begin(), columns.end(), [&](size_t i) {
-      return rules_[i] != nullptr && KnownName(i) == KnownName(column) && RankOf(i) > RankOf(column);
-    });
   }
 
   // --- what one row says by other means -----------------------------------------------------------------------------

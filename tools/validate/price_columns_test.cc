@@ -190,6 +190,7 @@ TEST(PriceColumnsTest, WhatCannotBeToldIsAnError) {
   EXPECT_THAT(message(Of::kKernels, "# on H100\nM,N,K,runtime\n1,2,3,4\n"),
               HasSubstr("t.csv:2:7: found \"runtime\" without a unit, wanted one in the name or in the cells"));
   EXPECT_EQ(message(Of::kKernels, "M,N,K,runtime\n1,2,3,4 ms\n"), "");
+  EXPECT_EQ(message(Of::kKernels, "M,N,K,v1 ms,v2 ms,median ms\n1,2,3,4,5,6\n"), "");
   ASSERT_OK_AND_ASSIGN(const CsvTable mixed, Read(Of::kKernels, "M,N,K,runtime\n1,2,3,4 ms\n1,2,3,4\n"));
   EXPECT_FALSE(CsvCells(mixed, mixed.rows[1]).Number("time_ms").ok());
   ASSERT_OK_AND_ASSIGN(const CsvTable shape, Read(Of::kKernels, "Shape,ms\n64x32x16,1\n64x64,1\n"));
