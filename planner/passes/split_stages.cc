@@ -55,6 +55,7 @@ class Splitter {
     if (pass_ends_.empty()) return absl::InternalError("the stages of the schedule wait for each other");
     MakeBlocks();
     uses_ = FindUses(all(), blocks_, graph_, parts_, strategy_, schedule_);
+    CutBlocks();
     Program after;
     after.name = before_.name;
     after.mesh = before_.mesh;
@@ -76,24 +77,28 @@ class Splitter {
   int64_t directions() const { return DirectionsOf(schedule_); }
   int64_t chunks() const { return strategy_.chunks * directions(); }  // of a stage
 
+  // Takes the blocks of `before_`.
   void MakeBlocks() {
     for (size_t s = 0; s < graph_.segments.size(); ++s) {
-      SplitBlock backward = {all().blocks[2 * s + 1], {}};
+      SplitBlock backward = {std::move(all().blocks[2 * s + 1]), {}};
       if (SplitsBackward(schedule_)) backward = SplitBackward(backward.backward, all().buffers);
-      Keep(all().blocks[2 * s]);
-      Keep(std::move(backward.backward));
-      Keep(std::move(backward.weights));
+      for (Block* const block : {&all().blocks[2 * s], &backward.backward, &backward.weights}) {
+        blocks_.push_back(std::move(*block));
+      }
     }
   }
-  void Keep(Block block) {
-    std::vector<Block>& cuts = cuts_.emplace_back();
-    if (TakesTurns(schedule_)) {
+  // Takes those of `blocks_`.
+  void CutBlocks() {
+    for (Block& block : blocks_) {
+      std::vector<Block>& cuts = cuts_.emplace_back();
+      if (!TakesTurns(schedule_)) {
+        cuts.push_back(std::move(block));
+        continue;
+      }
       cuts = CutAtCollectives(block, all().events);
-    } else {
-      cuts.push_back(block);
+      for (const BufferId id : UsedAcross(cuts)) across_cuts_.insert(id);
     }
-    for (const BufferId id : UsedAcross(cuts)) across_cuts_.insert(id);
-    blocks_.push_back(std::move(block));
+    blocks_.clear();
   }
   // Of the pass after which a micro-batch is done with.
   PassKind LastKind() const { return SplitsBackward(schedule_) ? PassKind::kWeights : PassKind::kBackward; }
@@ -485,7 +490,7 @@ class Splitter {
   Followers* const followers_;  // null: every stage is built
   Schedule schedule_ = Schedule::kOneFOneB;
   std::vector<std::vector<Pass>> passes_;  // by stage
-  std::vector<Block> blocks_;              // by segment and kind of pass
+  std::vector<Block> blocks_;              // by segment and kind of pass, until they are cut
   std::vector<std::vector<Block>> cuts_;   // the same, each as one or several
   std::set<BufferId> across_cuts_;         // that several of these use
   std::vector<Part> parts_;                // of the pipeline, in order
