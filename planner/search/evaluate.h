@@ -70,7 +70,7 @@ absl::StatusOr<Prediction> PredictGraph(const Problem& problem, const Graph& gra
 // made anew. Lifetime: the Evaluator's. Size: kMostKept entries, of some hundred kilobytes each for a decoder; the
 // oldest makes room. Found where another schedule, number of chunks, parallel optimizer, bucket or other fusion is
 // tried; another degree, size of the micro-batch or recompute has blocks of its own. These still share the graph of as
-// many rows, and redistributions of tensors as large on the same mesh (planner/redistribute.h).
+// many rows (16 are kept), and redistributions of tensors as large on the same mesh (planner/redistribute.h).
 //
 // Of predictions: the key is the strategy without its bucket, and the range of buckets (BucketRange) that make the same
 // program; no pass but the one that narrows the range sees the bucket.
