@@ -69,7 +69,8 @@ Problem ProblemOf(const TrainingRun& run) {
   if (run.nanotron) problem.gather_bucket = kEverything;
   // Frameworks pad flat buffers; ours splits rows, so the vocabulary gets some more where that is little.
   DecoderConfig model = run.model;
-  const int64_t padded = std::lcm(model.vocab_multiple, run.degrees.tensor * run.degrees.data * run.degrees.context);
+  const int64_t sharing = run.degrees.data * run.degrees.context / run.degrees.copies;
+  const int64_t padded = std::lcm(model.vocab_multiple, run.degrees.tensor * sharing);
   if (run.parallel_optimizer && model.vocab_multiple > 1 && padded <= model.vocab / kLeastVocabPerPadding)
     model.vocab_multiple = padded;
   problem.graph = [model, training = run.training, frozen = run.frozen,
@@ -110,7 +111,7 @@ TrainingRun WithDividingDegree(const TrainingRun& run) {
   const auto divides = [&](int64_t degree) {
     return hidden % (degree * context) == 0 && ffn % (degree * context) == 0;
   };
-  if (!run.parallel_optimizer || run.degrees.expert > 1 || divides(data)) return run;
+  if (!run.parallel_optimizer || run.degrees.expert > 1 || divides(data / run.degrees.copies)) return run;
   int64_t nearest = 1;
   const auto distance = [&](int64_t degree) {
     return std::abs(std::log(static_cast<double>(degree) / static_cast<double>(data)));
@@ -120,6 +121,7 @@ TrainingRun WithDividingDegree(const TrainingRun& run) {
   }
   TrainingRun near = run;
   near.degrees.data = nearest;
+  near.degrees.copies = 1;
   near.training.batch = run.training.batch / data * nearest;
   const int64_t per_node = run.cluster.devices_per_node;
   near.cluster.nodes = (run.cluster.num_devices() / data * nearest + per_node - 1) / per_node;

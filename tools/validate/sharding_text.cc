@@ -4,6 +4,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 
 namespace meshwright {
@@ -13,10 +14,10 @@ struct Alias {
   absl::string_view said, meant;
 };
 constexpr Alias kAliases[] = {
-    {"fully sharded", "fsdp"}, {"full_shard", "fsdp"},   {"full shard", "fsdp"},      {"gemini", "fsdp"},
-    {"hybrid_shard", "hsdp"},  {"hybrid shard", "hsdp"}, {"hybrid-shard", "hsdp"},    {"shard_grad", "zero-2"},
-    {"shard grad", "zero-2"},  {"replicat", "zero-0"},   {"data parallel", "zero-0"}, {"dist opt", "zero-1"},
-    {"dist_opt", "zero-1"},    {"distopt", "zero-1"},    {"distributed", "zero-1"},
+    {"fully sharded", "fsdp"}, {"full_shard", "fsdp"},   {"full shard", "fsdp"},   {"gemini", "fsdp"},
+    {"hybrid_shard", "hsdp"},  {"hybrid shard", "hsdp"}, {"hybrid-shard", "hsdp"}, {"dp_replicate", "hsdp"},
+    {"shard_grad", "zero-2"},  {"shard grad", "zero-2"}, {"replicat", "zero-0"},   {"data parallel", "zero-0"},
+    {"dist opt", "zero-1"},    {"dist_opt", "zero-1"},   {"distopt", "zero-1"},    {"distributed", "zero-1"},
 };
 
 }  // namespace
@@ -43,6 +44,17 @@ bool SaysSharding(absl::string_view text) {
     if (absl::StrContains(text, word)) return true;
   }
   return text == "no" || absl::StartsWith(text, "no ");
+}
+
+std::optional<int64_t> RanksThatShare(absl::string_view text, int64_t ranks) {
+  static const std::regex* const kGroup = new std::regex(R"((groups? of|dp_shard|shard_(degree|size))[ =:]*(\d{1,7}))");
+  static const std::regex* const kCopies = new std::regex(R"(replicate(_degree)?[ =:]*(\d{1,7}))");
+  const std::string all(text);
+  std::smatch match;
+  int64_t number = 0;
+  if (std::regex_search(all, match, *kGroup) && absl::SimpleAtoi(match[3].str(), &number)) return number;
+  if (!std::regex_search(all, match, *kCopies) || !absl::SimpleAtoi(match[2].str(), &number)) return std::nullopt;
+  return number > 0 && ranks % number == 0 ? ranks / number : 0;
 }
 
 double GathersAgain(int64_t hidden, int64_t ffn) {

@@ -381,10 +381,24 @@ class RunReader {
       run_.approximations.push_back("ZeRO-2 as ZeRO-1");
     } else if (framework_.Is(Sign::kZero3) || framework_.Is(Sign::kFsdp)) {
       run_.shard_parameters = true;
-      if (framework_.Is(Sign::kHsdp)) run_.approximations.push_back("parameters split over all replicas");
+      if (framework_.Is(Sign::kHsdp)) ReadGroups();
     } else if (framework_.Is(Sign::kZeroGroups)) {
       run_.groups = true;
       run_.approximations.push_back("optimizer split over all replicas");
+      run_.memory_comparable = false;
+    }
+  }
+
+  // Replicas of a node share where the row does not say how many do.
+  void ReadGroups() {
+    const Degrees& degrees = run_.degrees;
+    const int64_t ranks = degrees.data * context_;
+    const int64_t node = std::max<int64_t>(1, run_.cluster.devices_per_node / degrees.tensor);
+    const int64_t group = RanksThatShare(zero_, ranks).value_or(std::min(node, ranks));
+    if (group > 0 && ranks % group == 0 && group % (context_ * degrees.expert) == 0) {
+      run_.degrees.copies = ranks / group;
+    } else {
+      run_.approximations.push_back("parameters split over all replicas");
       run_.memory_comparable = false;
     }
   }
