@@ -50,6 +50,18 @@ TEST(RecomputeTextTest, AnotherWordIsNotKnown) {
   EXPECT_EQ(Read("sometimes").recompute, Recompute::kNone);
 }
 
+TEST(RecomputeTextTest, PoliciesOfJax) {
+  const Ops but_products = {"norm1", "rotary", "attention", "norm2", "activation"};
+  EXPECT_EQ(Read("save_dot_only").ops, but_products);
+  Ops with_mlp = but_products;
+  with_mlp.insert("mlp1");
+  EXPECT_EQ(Read("save_qkv_out_proj").ops, with_mlp);
+  EXPECT_EQ(Read("save_dot_except_mlpwi").ops, with_mlp);
+  with_mlp.insert({"proj", "add1"});
+  EXPECT_EQ(Read("save_qkv_proj").ops, with_mlp);
+  EXPECT_EQ(Read("save_dot_only").recompute, Recompute::kNone);
+}
+
 TEST(RecomputeTextTest, OneAndZeroAndMaxText) {
   EXPECT_EQ(ReadRecomputeText("1", 32).recompute, Recompute::kLayer);
   EXPECT_EQ(ReadRecomputeText("0", 32).recompute, Recompute::kNone);
