@@ -142,9 +142,6 @@ constexpr Release kReleases[] = {
      [](Framework* f) { f->early_zero3 = f->calls_each_tensor = f->host.serial = f->host.copies_pieces = true; }},
     // InternEvo's ZeRO gives whole tensors to ranks, which reduce to and broadcast from them.
     {{kInternLm, kZero1}, {kZeroGroups}, [](Framework* f) { f->calls_each_tensor = true; }},
-    // Its gradients have the type of the parameters, and all replicas sum all of them, whichever of these share the
-    // optimizer (hybrid_zero_optim.py, `_reduce_and_copy` without a `reduce_rank`).
-    {{kInternLm, kZero1}, {}, [](Framework* f) { f->narrow_gradients = f->host.reduces_whole = true; }},
     // DeepSpeed's pipeline sends a part from each rank (pipe/engine.py, `is_pipe_partitioned`); so did Megatron-LM
     // before it had sequence parallelism (Narayanan et al. 2021, section 4.1).
     {{kDeepSpeedPipeline}, {}, [](Framework* f) { f->host.scatters_transfers = true; }},

@@ -381,8 +381,12 @@ class RunReader {
       run_.approximations.push_back("ZeRO-2 as ZeRO-1");
     } else if (framework_.Is(Sign::kZero3) || framework_.Is(Sign::kFsdp)) {
       run_.shard_parameters = true;
+      if (framework_.Is(Sign::kHsdp)) ReadGroups();
+    } else if (framework_.Is(Sign::kZeroGroups)) {
+      run_.groups = true;
+      run_.approximations.push_back("optimizer split over all replicas");
+      run_.memory_comparable = false;
     }
-    if (framework_.Is(Sign::kHsdp) || framework_.Is(Sign::kZeroGroups)) ReadGroups();
   }
 
   // Replicas of a node share where the row does not say how many do.
@@ -394,7 +398,7 @@ class RunReader {
     if (group > 0 && ranks % group == 0 && group % (context_ * degrees.expert) == 0) {
       run_.degrees.copies = ranks / group;
     } else {
-      run_.approximations.push_back("split over all replicas");
+      run_.approximations.push_back("parameters split over all replicas");
       run_.memory_comparable = false;
     }
   }

@@ -46,6 +46,7 @@ struct TrainingRun {
   bool packed = false;      // the row's tokens are of several examples: `training` has these as rows
   bool parallel_optimizer = false, shard_parameters = false;
   bool reduces_afterwards = false;  // gradients, behind the last micro-batch, beside nothing
+  bool groups = false;              // of replicas, each of which owns all of the optimizer's state
   bool call_each_tensor = false;    // of gradients and parameters, where replicas own parts of them
   DType gradient_dtype = DType::kFloat32;
   Dispatcher dispatcher = Dispatcher::kAllToAll;

@@ -31,7 +31,7 @@ using Json = nlohmann::ordered_json;
 absl::StatusOr<Prediction> PredictOne(const TrainingRun& given, Simulated simulated) {
   const TrainingRun run = WithDividingDegree(given);
   Problem problem = ProblemOf(run);
-  if (given.degrees.copies == 1) problem.host.replicas = given.degrees.data;
+  if (!run.groups && given.degrees.copies == 1) problem.host.replicas = given.degrees.data;
   Degrees degrees = run.degrees;
   const LabelSizes experts = {{"e", run.model.experts}};
   if (run.model.experts > 1 && !degrees.spread_experts) {
