@@ -488,7 +488,7 @@ absl::StatusOr<Session> OpenModel(const SourceFile& source, const Flags& flags, 
   MESHWRIGHT_ASSIGN_OR_RETURN(Session session, MakeSession(source, std::move(file), changes, *std::move(cluster)));
   MESHWRIGHT_RETURN_IF_ERROR(SetChoices(flags, session.problem));
   MESHWRIGHT_RETURN_IF_ERROR(CheckChoices(session, flags));
-  NoteIdleFlags(flags, session);
+  NoteIdleChoices(flags, session);
   return session;
 }
 

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "ir/error_kind.h"
 #include "ir/mesh.h"
 #include "ir/sharding.h"
 #include "ir/status.h"
@@ -48,8 +49,8 @@ absl::Status CheckDegrees(const Session& session, const Flags& flags) {
   return absl::OkStatus();
 }
 
-// The ranks that share a decoder's optimizer are a part of those that have the same parameters. Said here as far as
-// the degrees are known; the search leaves out what does not divide.
+// The ranks that share a decoder's optimizer are a part of those that have the same parameters, and have the whole
+// sequence and all experts. Said here as far as the degrees are known; the search leaves out what does not divide.
 absl::Status CheckGroups(const Session& session, const Flags& flags) {
   const Problem& problem = session.problem;
   const int64_t group = problem.optimizer_shard_size.value_or(-1);
@@ -58,13 +59,32 @@ absl::Status CheckGroups(const Session& session, const Flags& flags) {
   const int64_t ranks =
       known ? *problem.data_parallel * *problem.context_parallel
             : problem.cluster.num_devices() / problem.stages.value_or(1) / problem.tensor_parallel.value_or(1);
-  if (ranks % group == 0) return absl::OkStatus();
+  const bool experts = std::get<DecoderConfig>(session.file->model).experts > 0;
+  const int64_t least =
+      problem.context_parallel.value_or(1) * (experts ? problem.expert_parallel.value_or(1) : int64_t{1});
+  if (ranks % group == 0 && group % least == 0) return absl::OkStatus();
   const std::string found = absl::StrCat(group);
-  const std::string wanted = absl::StrCat("a divisor of the ", ranks, " ranks that can have the same parameters");
-  constexpr absl::string_view kFlag = "optimizer_weight_shard_size";
-  if (flags.Has(kFlag)) return Flags::Wrong(kFlag, WrongInput(found, wanted));
+  const std::string wanted = absl::StrCat(
+      "a divisor of the ", ranks, " ranks that can have the same parameters",
+      least > 1 ? absl::StrCat(", and a multiple of the ", least, " that share a sequence or the experts") : "");
+  constexpr absl::string_view kFlag = "optimizer_weight_shard_size", kRemedy = "-1 is all of them";
+  if (flags.Has(kFlag)) return Flags::Wrong(kFlag, WrongInput(found, wanted, kRemedy));
   const NodeRef knobs = session.file->document.root()["parallel"], nested = knobs["parallel_optimizer_config"];
-  return (nested[kFlag].present() ? nested : knobs)[kFlag].Error(found, wanted, "-1 is all of them");
+  return WithKind("E-VALUE", (nested[kFlag].present() ? nested : knobs)[kFlag].Error(found, wanted, kRemedy));
+}
+
+// Sizes of groups that split nothing, or everything.
+void NoteIdleGroups(Session& session) {
+  const Problem& problem = session.problem;
+  const int64_t group = problem.optimizer_shard_size.value_or(-1);
+  if (problem.mode != SearchMode::kDecoder || group == -1) return;
+  constexpr absl::string_view kSize = "optimizer_weight_shard_size";
+  if (!problem.parallel_optimizer.value_or(true)) {
+    session.notices.push_back(absl::StrCat(kSize, " ", group, " has no effect without the parallel optimizer"));
+  } else if (group == 1) {
+    session.notices.push_back(absl::StrCat(
+        kSize, " 1 is taken for -1, all replicas: it acts from 2 on; without the parallel optimizer nothing is split"));
+  }
 }
 
 // Strategies of single operators fit these and the devices (S5.2). Said here for the same reason.
@@ -112,7 +132,8 @@ absl::Status CheckChoices(const Session& session, const Flags& flags) {
   return CheckShards(session);
 }
 
-void NoteIdleFlags(const Flags& flags, Session& session) {
+void NoteIdleChoices(const Flags& flags, Session& session) {
+  NoteIdleGroups(session);
   const auto note = [&](absl::string_view flag, absl::string_view whose) {
     if (flags.Has(flag)) session.notices.push_back(absl::StrCat("--", flag, " has no effect: it is for ", whose));
   };

@@ -20,8 +20,8 @@ absl::Status CheckDeviceNum(const ModelFile& file, const Cluster& cluster);
 // or in the file.
 absl::Status CheckChoices(const Session& session, const Flags& flags);
 
-// A notice for each flag that says something about another kind of model.
-void NoteIdleFlags(const Flags& flags, Session& session);
+// A notice for each flag that says something about another kind of model, and for a size of groups that makes none.
+void NoteIdleChoices(const Flags& flags, Session& session);
 
 }  // namespace meshwright
 

@@ -18,9 +18,11 @@
 namespace meshwright {
 namespace {
 
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 
 constexpr absl::StatusCode kInvalid = absl::StatusCode::kInvalidArgument;
 
@@ -138,6 +140,26 @@ TEST(SessionTest, GroupsOfReplicasDivideThem) {
   EXPECT_THAT(Open(file, {"--optimizer_weight_shard_size=3"}),
               StatusIs(kInvalid, "--optimizer_weight_shard_size: found 3, wanted a divisor of the 8 ranks"));
   EXPECT_THAT(Open(file, {"--optimizer_weight_shard_size=0"}), StatusIs(kInvalid, "found 0, wanted -1"));
+  // 4 ranks share a sequence: two of them have no copy.
+  EXPECT_THAT(Open(Decoder("data_parallel: 2, context_parallel: 4, optimizer_weight_shard_size: 2")),
+              StatusIs(kInvalid,
+                       "found 2, wanted a divisor of the 8 ranks that can have the same parameters, and a "
+                       "multiple of the 4 that share a sequence or the experts; -1 is all of them [E-VALUE]"));
+}
+
+TEST(SessionTest, GroupsThatSplitNothingAreTold) {
+  const auto notices = [](absl::string_view parallel) {
+    const absl::StatusOr<Session> session = Open(Decoder(std::string(parallel)));
+    return session.ok() ? session->notices : std::vector<std::string>{std::string(session.status().message())};
+  };
+  EXPECT_THAT(notices("enable_parallel_optimizer: false, optimizer_weight_shard_size: 2"),
+              Contains("optimizer_weight_shard_size 2 has no effect without the parallel optimizer"));
+  EXPECT_THAT(notices("optimizer_weight_shard_size: 1"),
+              Contains(HasSubstr("optimizer_weight_shard_size 1 is taken for -1, all replicas")));
+  for (const char* const idle : {"optimizer_weight_shard_size: 2", "optimizer_weight_shard_size: -1",
+                                 "enable_parallel_optimizer: false, optimizer_weight_shard_size: -1"}) {
+    EXPECT_THAT(notices(idle), Not(Contains(HasSubstr("optimizer_weight_shard_size")))) << idle;
+  }
 }
 
 TEST(SessionTest, AConfigOfHuggingFaceNeedsABatchAndASequence) {

@@ -227,7 +227,7 @@ TEST(ShardGroups, ErrorsSayWhatDoesNotDivide) {
   EXPECT_THAT(error("pipeline_stages: 1", 4), IsOk());
   // Ranks that share a sequence are not taken apart.
   EXPECT_THAT(error("data_parallel: 2, context_parallel: 4, tensor_parallel: 1, pipeline_stages: 1", 2),
-              StatusIs(kInvalid, HasSubstr("groups of 2 ranks do not divide")));
+              StatusIs(kInvalid, HasSubstr("and a multiple of the 4 that share a sequence")));
 }
 
 }  // namespace
