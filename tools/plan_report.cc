@@ -75,8 +75,9 @@ std::string WithoutTrailingSpaces(std::string text) {
 
 // --- the chosen strategy ---------------------------------------------------------------------------------------------
 
-// Of the ranks that have a parameter, those that share what is split of it; 0 where it is all of them.
+// Of the ranks that have a parameter, those that share what is split of it; 0 where it is all of them, or nothing is.
 int64_t GroupOf(const Candidate& candidate) {
+  if (!candidate.strategy.parallel_optimizer) return 0;
   const Degrees& d = candidate.degrees;
   return d.copies > 1 ? d.data * d.context / d.copies : std::max<int64_t>(0, candidate.strategy.optimizer_shard_size);
 }

@@ -196,6 +196,14 @@ TEST(PlanTest, ShardingPropagationOfSeedB) {
   EXPECT_EQ(operators[2].at("in_strategy"), Json::parse("[[2,4],[4,1]]"));
 }
 
+TEST(PlanTest, GroupsAreThoseOfAParallelOptimizer) {
+  const ToolResult none = RunTool("plan", {kMatMulRelu, "--out=", "--optimizer_weight_shard_size=2"});
+  EXPECT_THAT(none.out, AllOf(HasSubstr("no parallel optimizer,"), Not(HasSubstr("over groups"))));
+  const ToolResult two =
+      RunTool("plan", {kMatMulRelu, "--out=", "--optimizer_weight_shard_size=2", "--parallel_optimizer"});
+  EXPECT_THAT(two.out, HasSubstr("parallel optimizer over groups of 2"));
+}
+
 TEST(PlanTest, DumpsAreTextForms) {
   const ToolResult rank = RunTool("plan", {kMatMulRelu, "--out=", "--dump=rank0"});
   EXPECT_THAT(rank.out, HasSubstr("MatMul (8, 8) (8, 16) -> (8, 16)"));
