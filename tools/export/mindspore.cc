@@ -77,6 +77,20 @@ absl::StatusOr<std::string> LayoutLine(const Mesh& mesh, int64_t ranks_per_stage
                       "))\n");
 }
 
+// What the parallel optimizer splits among whom, where it is not what MindSpore does without a word (S11.9).
+std::string OptimizerConfig(const Strategy& strategy) {
+  std::vector<std::string> keys;
+  const int64_t threshold = strategy.parallel_optimizer_threshold.raw(), kib = KiB(1).raw();
+  if (strategy.parallel_optimizer_threshold != KiB(64)) {
+    keys.push_back(absl::StrCat("\"parallel_optimizer_threshold\": ", (threshold + kib - 1) / kib));
+  }
+  if (strategy.optimizer_shard_size > 1) {
+    keys.push_back(absl::StrCat("\"optimizer_weight_shard_size\": ", strategy.optimizer_shard_size));
+  }
+  if (!strategy.parallel_optimizer || keys.empty()) return "";
+  return absl::StrCat(",\n    parallel_optimizer_config={", absl::StrJoin(keys, ", "), "}");
+}
+
 std::string ContextCall(const Plan& plan) {
   const Strategy& s = plan.strategy;
   const Problem& problem = plan.session.problem;
@@ -85,6 +99,7 @@ std::string ContextCall(const Plan& plan) {
                    s.mesh.num_ranks(), ",\n    gradients_mean=", True(s.gradients_mean),
                    ",\n    gradient_fp32_sync=", True(s.gradient_fp32_sync),
                    ",\n    enable_parallel_optimizer=", True(s.parallel_optimizer));
+  absl::StrAppend(&text, OptimizerConfig(s));
   if (s.stages > 1) absl::StrAppend(&text, ",\n    pipeline_stages=", s.stages);
   switch (problem.feeding) {
     case Feeding::kDataParallel:

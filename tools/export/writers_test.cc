@@ -403,6 +403,26 @@ TEST(MindSporeTest, OperatorsHaveTuplesWhereTheseMeanTheSame) {
   EXPECT_THAT(exported.text, Not(HasSubstr("Layout")));
 }
 
+// What MindSpore does without a word is not said: thresholds of 64 KiB, all replicas.
+TEST(MindSporeTest, GroupsAndThresholdOfTheParallelOptimizer) {
+  const Mesh mesh = Mesh::Factored(1, 8);
+  OpStrategy strategy;
+  strategy.inputs.resize(2);
+  strategy.inputs[0].dims = strategy.inputs[1].dims = {{}, {}};
+  ASSERT_OK_AND_ASSIGN(Plan plan, OperatorPlan(strategy, mesh));
+  plan.strategy.parallel_optimizer_threshold = KiB(64);
+  ASSERT_OK_AND_ASSIGN(Exported exported, ToMindSpore(plan));
+  EXPECT_THAT(exported.text, Not(HasSubstr("parallel_optimizer_config")));
+  plan.strategy.parallel_optimizer_threshold = KiB(3);
+  plan.strategy.optimizer_shard_size = 4;
+  ASSERT_OK_AND_ASSIGN(exported, ToMindSpore(plan));
+  EXPECT_THAT(exported.text, HasSubstr(",\n    parallel_optimizer_config={\"parallel_optimizer_threshold\": 3, "
+                                       "\"optimizer_weight_shard_size\": 4}"));
+  plan.strategy.parallel_optimizer = false;
+  ASSERT_OK_AND_ASSIGN(exported, ToMindSpore(plan));
+  EXPECT_THAT(exported.text, Not(HasSubstr("parallel_optimizer_config")));
+}
+
 TEST(MindSporeTest, AndLayoutsElse) {
   // The contracted dim on the slower axis: no tuple says that.
   const Mesh mesh = Mesh::Factored(1, 8);
