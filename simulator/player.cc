@@ -428,6 +428,7 @@ class Player {
   // Where the last turns had the order of those before them, traces as many, and then goes through the trace as long as
   // it goes; whether it did.
   bool WatchOrder(int64_t period) {
+    if (orders_.size() == 2 * kMostTraced) orders_.erase(orders_.begin());
     orders_.push_back(std::exchange(order_, 0));
     if (!tracing_) {
       const int32_t turns = RepeatedTurns();
@@ -563,7 +564,7 @@ class Player {
   LongerStep longer_;  // without what is played
   static constexpr size_t kMostTraced = 8;
   uint64_t order_ = 0;            // of the ends since the last period began, as a hash
-  std::vector<uint64_t> orders_;  // by period
+  std::vector<uint64_t> orders_;  // of the last periods, as many as are compared
   bool tracing_ = false;
   int32_t traced_turns_ = 0;
   State traced_from_;

@@ -70,10 +70,10 @@ absl::StatusOr<SimulationResult> Simulate(const Program& program, const Prices& 
                                           const SimulateOptions& options = {});
 
 // How long the step of a program takes that runs `more` periods more in the middle (simulator/repetition.h), each
-// `distance` micro-batches after the one before; nothing where what the program does in
-// its middle does not tell what it does there. Errors as above, but for instructions that wait for each other. Cost: as
-// Simulate's of the longer program until the state of play comes back, which it may never do, or the order of what
-// happens, from where on it is a tenth, and memory for this one.
+// `distance` micro-batches after the one before; nothing where what the program does in its middle does not tell what
+// it does there, or where instructions wait for each other. Other errors as above. Cost: Simulate's of the longer
+// program until the state of play comes back, which it may never do, and a fifteenth of that where only the order of
+// what happens does; memory for this program.
 struct MorePeriods {
   int64_t distance = 1, more = 0;
 };
