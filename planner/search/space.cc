@@ -178,7 +178,8 @@ class Enumeration {
         const std::vector<int64_t> copies = Copies(degrees, parallel_optimizer, shard_parameters);
         if (copies.empty()) {
           Prune(absl::StrCat("groups of ", *problem_.optimizer_shard_size,
-                             " ranks do not divide those that have the same parameters, or have a part of the experts"),
+                             " ranks do not divide those that have the same parameters, or share a sequence or the "
+                             "experts with others"),
                 static_cast<int64_t>(buckets.size()));
         }
         for (const int64_t number : copies) {
