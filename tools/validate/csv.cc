@@ -18,6 +18,7 @@ namespace meshwright {
 namespace {
 
 constexpr size_t kMostTableBytes = size_t{64} << 20;
+constexpr size_t kMostCells = size_t{1} << 24;  // lines may be far shorter than the header: half a gigabyte
 
 // What stands most often between the names of the first line, outside of quotes; where nothing does spaces, a comma
 // where there are no two of them together.
@@ -259,6 +260,10 @@ absl::StatusOr<CsvTable> ParseCsv(absl::string_view text, absl::string_view file
       row.damaged = absl::StrCat(file, ":", row.line, ": found ", row.cells.size(), " cells, wanted ",
                                  table.columns.size(), " as in the header");
       row.cells.clear();
+    }
+    if (table.rows.size() >= kMostCells / table.columns.size()) {
+      return reader.Wrong(absl::StrCat("more than ", table.rows.size(), " rows of ", table.columns.size(), " columns"),
+                          absl::StrCat("at most ", kMostCells, " cells; split the file"));
     }
     row.cells.resize(table.columns.size());
     table.rows.push_back(std::move(row));

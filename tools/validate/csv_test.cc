@@ -142,6 +142,15 @@ TEST(CsvTest, Utf16IsRefused) {
               StatusIs(absl::StatusCode::kInvalidArgument, "found UTF-16, wanted UTF-8"));
 }
 
+// 2^24 cells are 16,777 rows of 1,000 columns.
+TEST(CsvTest, ShortLinesBelowAWideHeaderDoNotFillTheMemory) {
+  std::string text = "a";
+  for (int i = 1; i < 1000; ++i) text += ",a";
+  for (int i = 0; i < 16778; ++i) text += "\n1";
+  EXPECT_THAT(ParseCsv(text, "t.csv"), StatusIs(absl::StatusCode::kInvalidArgument,
+                                                "found more than 16777 rows of 1000 columns, wanted at most 16777216"));
+}
+
 TEST(CsvTest, CellsThatHoldNothing) {
   const auto read = ParseCsv("a,b,c,d\n-,N/A, / ,none\n", "t.csv");
   ASSERT_OK(read);
