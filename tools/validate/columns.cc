@@ -311,7 +311,7 @@ void ColumnReader::Rename(size_t i) {
   }
   table_.columns[i] = known;
   read_.push_back(absl::StrCat(QuoteForMessage(names_[i]), " as ", known));
-  ReadCells(i, rules_[i]->kind, WordsOf(names_[i]));
+  ReadCells(i, IsKnown(known) ? KindOf(known) : rules_[i]->kind, WordsOf(names_[i]));
 }
 
 // Whether the cell's unit is that of another rate than the column was taken for: "tokens/s" below "tokens/s/GPU".

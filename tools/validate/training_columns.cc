@@ -76,6 +76,8 @@ class TrainingReader : public ColumnReader {
     if (std::find(std::begin(kTypes), std::end(kTypes), names_[i]) != std::end(kTypes) &&
         (SaysYes(first) || SaysNo(first))) {
       Append(i, "dtype");
+    } else if (const std::string degree = GroupDegree(i); !degree.empty()) {
+      AppendDegree(i, degree);
     } else if ((names_[i].empty() && i == 0 && !first.empty() && !HoldsNumbers(i)) ||
                (rules_[i] != nullptr && rules_[i]->known == "other_opts")) {
       Append(i, "other_opts");
@@ -83,6 +85,25 @@ class TrainingReader : public ColumnReader {
       return false;
     }
     return true;
+  }
+
+  // torchtitan's two degrees of data parallelism, as ShardingText has them: over copies, and of those that share one.
+  std::string GroupDegree(size_t column) const {
+    const Words words = WordsOf(names_[column]);
+    if (!HasOneOf(words, "dp|data") || !HoldsNumbers(column)) return "";
+    return HasOneOf(words, "replicate") ? "dp_replicate" : HasOneOf(words, "shard") ? "dp_shard" : "";
+  }
+
+  // A shard of -1 is all that there are.
+  void AppendDegree(size_t from, const std::string& degree) {
+    const size_t to = ColumnOf("zero_fsdp");
+    read_.push_back(absl::StrCat(QuoteForMessage(names_[from]), " in zero_fsdp"));
+    for (CsvRow& row : table_.rows) {
+      const double number = row.damaged.empty() ? Number(row, names_[from]).value_or(1) : 1;
+      if (number == 1) continue;
+      absl::StrAppend(&row.cells[to], row.cells[to].empty() ? "" : "; ", degree == "dp_shard" ? "FSDP " : "", degree,
+                      "=", number);
+    }
   }
 
   // A yes stands for the column's name.

@@ -65,6 +65,24 @@ TEST(TrainingColumnsTest, ThroughputOfWhat) {
   EXPECT_EQ(Cell(mixed, "tokens_per_s_per_gpu", 2), "25100");
 }
 
+// torchtitan's two degrees are no number of replicas, and one node's rate is not that of all.
+TEST(TrainingColumnsTest, GroupsAndNodes) {
+  const CsvTable groups = Read("gpus,dp_replicate,dp_shard\n64,8,8\n64,1,-1\n64,64,1\n");
+  EXPECT_EQ(Cell(groups, "dp"), "");
+  EXPECT_EQ(Cell(groups, "zero_fsdp"), "dp_replicate=8; FSDP dp_shard=8");
+  EXPECT_EQ(Cell(groups, "zero_fsdp", 1), "FSDP dp_shard=-1");
+  EXPECT_EQ(Cell(groups, "zero_fsdp", 2), "dp_replicate=64");
+  const CsvTable node = Read("nodes,tokens per second per node\n8,24000\n");
+  EXPECT_EQ(Cell(node, "tokens_per_s_total"), "");
+  EXPECT_THAT(node.remarks, ElementsAre("not read: \"tokens per second per node\""));
+}
+
+// Of a column that says the size alone, with its B, the name is made.
+TEST(TrainingColumnsTest, ASizeIsAName) {
+  EXPECT_EQ(CellOf("Model Size", "7B", "model"), "7B");
+  EXPECT_EQ(Cell(Read("model,Model Size\nLlama,7B\n"), "params_b"), "7");
+}
+
 TEST(TrainingColumnsTest, Memory) {
   const CsvTable mib = Read("Peak Mem(MiB)\n2048\n"), named = Read("GPU memory reserved (GB)\n20.5\n");
   EXPECT_EQ(Cell(mib, "peak_mem_gb"), "2");
