@@ -452,7 +452,9 @@ Program Serial(Program program) {
   if (program.classes.size() > 1) return program;
   for (Block& block : program.classes[0].blocks) {
     for (Instruction& instruction : block.instructions) {
-      if (instruction.stream == Stream::kComm) instruction.stream = Stream::kCompute;
+      const bool between =
+          instruction.stream == Stream::kContext && std::holds_alternative<Collective>(instruction.work);
+      if (instruction.stream == Stream::kComm || between) instruction.stream = Stream::kCompute;
     }
   }
   return program;

@@ -19,7 +19,8 @@ bool Moves(const Instruction& instruction) {
 
 class Overlapper {
  public:
-  explicit Overlapper(RankClass& c) : c_(c) {}
+  // `copies`: the axis between groups of replicas; not valid where there is none.
+  Overlapper(RankClass& c, AxisId copies) : c_(c), copies_(copies) {}
 
   void Run() {
     done_.resize(c_.blocks.size());
@@ -52,7 +53,10 @@ class Overlapper {
         out.push_back(MakeSync({}, {ready}, block.name));
         instruction.waits.push_back({ready, 0});
       }
-      if (moves) instruction.stream = Stream::kComm;
+      if (moves) {
+        instruction.stream = Between(instruction) ? Stream::kContext : Stream::kComm;
+        if (!open || out.back().stream != instruction.stream) Follow(id, open, out, instruction);
+      }
       if (!moves && open) {
         // What follows in the block may use the result.
         out.back().records.push_back({done, 0});
@@ -63,6 +67,29 @@ class Overlapper {
     }
     if (open) out.back().records.push_back({done, 0});
     block.instructions = std::move(out);
+  }
+
+  // Whether the call goes between groups of replicas, mostly over links of its own: calls inside of the groups, which
+  // the next layer may need, are not to stand behind it. None of them uses what it adds up, once a step, before the
+  // update.
+  bool Between(const Instruction& instruction) const {
+    if (!copies_.valid()) return false;
+    const AxisList& axes = std::get<Collective>(instruction.work).axes;
+    return std::find(axes.begin(), axes.end(), copies_) != axes.end();
+  }
+
+  // Lets `call` of a block start behind what was issued before it on the other of the two streams: a call between
+  // groups behind those inside of them, whose rows it adds up; one inside of a group behind the calls of its own block.
+  void Follow(BlockId id, bool open, std::vector<Instruction>& out, Instruction& call) {
+    const bool between = call.stream == Stream::kContext;
+    if (!between && !open) return;
+    const std::string& name = c_.blocks[id.index()].name;
+    const EventId before =
+        AddEvent(c_, absl::StrCat(name, between ? " inside " : " between ", out.size()), layers_[id.index()]);
+    Instruction sync = MakeSync({}, {before}, name);
+    sync.stream = between ? Stream::kComm : Stream::kContext;
+    out.push_back(std::move(sync));
+    call.waits.push_back({before, 0});
   }
 
   // A block at a layer whose communication runs: its place among those of all blocks.
@@ -152,7 +179,7 @@ class Overlapper {
         }
       };
       for (const Instruction& instruction : block.instructions) {
-        if (instruction.stream == Stream::kComm) continue;
+        if (instruction.stream == Stream::kComm || Moves(instruction)) continue;
         note(instruction.reads, false);
         note(instruction.writes, false);
         note(instruction.writes, true);
@@ -211,6 +238,7 @@ class Overlapper {
   }
 
   RankClass& c_;
+  const AxisId copies_;
   std::vector<EventId> done_;           // by block: recorded when its collectives are through
   std::vector<int64_t> layers_;         // by block: one more than the highest that a slot runs
   std::vector<size_t> first_pending_;   // by block, of its layers' places
@@ -223,7 +251,8 @@ class Overlapper {
 }  // namespace
 
 Program OverlapCommunication(Program program) {
-  for (RankClass& c : program.classes) Overlapper(c).Run();
+  const AxisId copies = program.mesh.Find("copy");
+  for (RankClass& c : program.classes) Overlapper(c, copies).Run();
   return program;
 }
 

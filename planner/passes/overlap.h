@@ -4,10 +4,11 @@
 //   after    compute   B3 B2 B1 .. U
 //            comm         R3 R2 R1
 //
-// Collectives of gradients and parameters go to the stream kComm; they wait for what was issued on the compute stream
-// before them, and the first slot that uses what they write waits for them. Changes streams, waits and records, and
-// cuts slots where a wait must stand between two layers; never what is computed. Must run after bucket_gradients: a
-// call that has been moved is not merged any more.
+// Collectives of gradients and parameters go to the stream kComm, those between groups of replicas (axis "copy") to
+// kContext, behind what kComm was given before them: the next layer's parameters are gathered inside of a group
+// meanwhile. They wait for what was issued on the compute stream before them, and the first slot that uses what they
+// write waits for them. Changes streams, waits and records, and cuts slots where a wait must stand between two layers;
+// never what is computed. Must run after bucket_gradients: a call that has been moved is not merged any more.
 #ifndef MESHWRIGHT_PLANNER_PASSES_OVERLAP_H_
 #define MESHWRIGHT_PLANNER_PASSES_OVERLAP_H_
 

@@ -208,6 +208,43 @@ class all
               ElementsAre("mixed mb 0 layer 0", "await mixed mb 0 layer 0", "last mb 0 layer 0"));
 }
 
+// Sums between groups of replicas have a stream of their own: they start behind the scatter whose rows they add up (S),
+// and the gather of the next layer (G) does not stand behind them.
+TEST(OverlapTest, SumsBetweenGroupsHoldUpNoGather) {
+  constexpr char kGroups[] = R"(program groups mesh copy=2 dp=2
+class all
+  buffer shard float32 (16) {dp} parameter
+  buffer p float32 (16) {-} parameter
+  buffer g float32 (16) {-} partial sum copy.dp gradient
+  buffer g@1 float32 (16) {dp} partial sum copy gradient
+  buffer g@whole float32 (16) {dp} gradient
+  block backward backward
+    compute Fill "-> n" writes g @B
+  block reduce backward
+    compute reduce_scatter sum (dp) dim 0 gradient reads g writes g@1 @S
+    compute all_reduce sum (copy) gradient reads g@1 writes g@whole @R
+  block gather forward
+    compute all_gather (dp) dim 0 parameter reads shard writes p @G
+  block next backward
+    compute Scale scale=2 reads p writes p @N
+  block update backward
+    compute Scale scale=2 reads g@whole writes g@whole @U
+  slot backward mb 0 layer 0
+  slot reduce mb 0 layer 0
+  slot gather mb 0 layer 0
+  slot next mb 0 layer 0
+  slot update mb 0 layer 0
+)";
+  ASSERT_OK_AND_ASSIGN(const Program program, Overlapped(kGroups));
+  EXPECT_THAT(Lines(program, 0, "reduce"),
+              ElementsAre("compute sync records \"reduce ready\" @reduce",
+                          "comm reduce_scatter sum (dp) dim 0 gradient reads g writes g@1 waits \"reduce ready\" @S",
+                          "comm sync records \"reduce inside 2\" @reduce",
+                          "context all_reduce sum (copy) gradient reads g@1 writes g@whole waits \"reduce inside 2\" "
+                          "records \"reduce done\" @R"));
+  EXPECT_EQ(StepTime(program), Millis(4));  // B S R U, beside them B S G N
+}
+
 // A send of what is being gathered waits too, though it is no kernel.
 TEST(OverlapTest, SendsWaitForGathers) {
   constexpr char kShare[] = R"(program share mesh pp=2 dp=2
