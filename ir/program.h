@@ -47,7 +47,7 @@ enum class Stream : uint8_t {
   kComm,     // gradient reduction and parameter gathering, beside the kernels
   kSend,     // pipeline transfers
   kReceive,
-  kContext,  // keys and values on their way round, beside the attention over those at hand
+  kContext,  // what waits for neither: keys and values on their way round, sums between groups of replicas
   kNumStreams
 };
 absl::string_view NameOf(Stream stream);

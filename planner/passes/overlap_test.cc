@@ -242,7 +242,7 @@ class all
                           "comm sync records \"reduce inside 2\" @reduce",
                           "context all_reduce sum (copy) gradient reads g@1 writes g@whole waits \"reduce inside 2\" "
                           "records \"reduce done\" @R"));
-  EXPECT_EQ(StepTime(program), Millis(4));  // B S R U, beside them B S G N
+  EXPECT_EQ(StepTime(program), Millis(5));  // B S G N U, R beside G; behind each other they would take 6
 }
 
 // A send of what is being gathered waits too, though it is no kernel.

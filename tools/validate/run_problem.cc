@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/status/statusor.h"
+#include "ir/dtype.h"
 #include "ir/graph.h"
 #include "ir/quantities.h"
 #include "ir/status.h"
@@ -33,6 +34,15 @@ void FuseNamed(const std::set<std::string>& names, Graph* graph) {
   for (Op& op : graph->ops) {
     if (names.contains(op.name)) op.attrs.fused = true;
   }
+}
+
+double HeadParameters(const DecoderConfig& model) {
+  return static_cast<double>(model.vocab) * static_cast<double>(model.hidden);
+}
+
+double LayerParameters(const DecoderConfig& model) {
+  const double ends = HeadParameters(model) * (model.tied_embeddings ? 1 : 2);
+  return (NumParameters(model) - ends) / static_cast<double>(model.layers);
 }
 
 // NeMo's recipes interleave as much as there are layers (NeMo-Framework-Launcher, conf/training: "set to maximum"),
@@ -70,6 +80,12 @@ Problem ProblemOf(const TrainingRun& run) {
   // Frameworks pad flat buffers; ours splits rows, so the vocabulary gets some more where that is little.
   DecoderConfig model = run.model;
   const int64_t sharing = run.degrees.data * run.degrees.context / run.degrees.copies;
+  // Between groups each layer's rows are added up behind their reduce-scatter (PyTorch, fsdp/_runtime_utils.py,
+  // _reduce_grad: an all-reduce of the unit's shard over `_inter_node_pg`).
+  if (run.shard_parameters && run.degrees.copies > 1) {
+    const double rows = LayerParameters(model) / static_cast<double>(run.degrees.tensor * sharing);
+    problem.bucket = SizeOf(run.gradient_dtype) * std::llround(std::ceil(rows));
+  }
   const int64_t padded = std::lcm(model.vocab_multiple, run.degrees.tensor * sharing);
   if (run.parallel_optimizer && model.vocab_multiple > 1 && padded <= model.vocab / kLeastVocabPerPadding)
     model.vocab_multiple = padded;
@@ -87,9 +103,8 @@ std::vector<int64_t> LayersPerStage(const TrainingRun& run) {
   const int64_t stages = run.degrees.pipeline;
   if (run.ends_count && stages > 1) return LayersWithEnds(run.model.layers, stages * ChunksOf(run));
   if (!run.balanced_stages || stages == 1 || run.chunks > 1) return {};
-  const double head = static_cast<double>(run.model.vocab) * static_cast<double>(run.model.hidden);
+  const double head = HeadParameters(run.model), layer = LayerParameters(run.model);
   const double layers = static_cast<double>(run.model.layers);
-  const double layer = (NumParameters(run.model) - head * (run.model.tied_embeddings ? 1 : 2)) / layers;
   if (!run.nanotron) {  // operations, a multiple of those of a parameter: attention's are 12 s h, all keys counted
     const double scores = 2 * static_cast<double>(run.training.sequence * run.model.hidden);
     return LayersBesideHead(run.model.layers, stages, head / (layer + scores));
