@@ -47,8 +47,8 @@ TEST(TrainingWordsTest, ShardingInOtherWords) {
   EXPECT_EQ(hybrid.degrees.copies, 1);  // all eight are of one node
   ASSERT_OK_AND_ASSIGN(const TrainingRun fours, with("HYBRID_SHARD in groups of 4"));
   EXPECT_EQ(fours.degrees.copies, 2);
-  // A layer's 4 x 4096^2 + 3 x 4096 x 11008 + 2 x 4096, a 32nd of the last norm, between groups of four.
-  EXPECT_EQ(ProblemOf(fours).bucket, SizeOf(fours.gradient_dtype) * 50595872);
+  // A layer's products, 4 x 4096^2 + 3 x 4096 x 11008, of which each of four ranks has a fourth.
+  EXPECT_EQ(ProblemOf(fours).bucket, SizeOf(fours.gradient_dtype) * 50593792);
   ASSERT_OK_AND_ASSIGN(const TrainingRun titan, with("dp_replicate=2 dp_shard"));
   EXPECT_TRUE(titan.shard_parameters);
   EXPECT_EQ(titan.degrees.copies, 2);
