@@ -9,8 +9,9 @@
 // end of a line are empty. A row that has more cells than the header, or a quote that does not close as it should, is
 // damaged and says so; reading goes on behind its first line.
 //
-// Errors: kInvalidArgument as `file:line: found X, wanted Y`, of the header, or of more than 2^24 cells; as tools/files.h has them where a
-// file cannot be read. Thread safety: plain values, pure functions but for reading files.
+// Errors: kInvalidArgument as `file:line: found X, wanted Y`, of the header, or of more than 2^24 cells; as
+// tools/files.h has them where a file cannot be read. Thread safety: plain values, pure functions but for reading
+// files.
 #ifndef MESHWRIGHT_TOOLS_VALIDATE_CSV_H_
 #define MESHWRIGHT_TOOLS_VALIDATE_CSV_H_
 
