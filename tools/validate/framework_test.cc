@@ -126,6 +126,15 @@ TEST(FrameworkTest, TheFirstFlashAttention) {
   EXPECT_EQ(Of({{"attention", "FlashAttention"}}).attention, "");
 }
 
+// From Hopper on it prefers cuDNN's, unless it is told otherwise.
+TEST(FrameworkTest, AttentionOfTransformerEngine) {
+  EXPECT_EQ(Of({{"gpu_type", "H100"}, {"other_opts", "NeMo 24.12"}}).attention, "flash3");
+  EXPECT_EQ(Of({{"gpu_type", "H200"}, {"other_opts", "Megatron-Core"}, {"attention", "fused"}}).attention, "flash3");
+  EXPECT_EQ(Of({{"gpu_type", "H100"}, {"other_opts", "NeMo"}, {"attention", "FlashAttention-2"}}).attention, "");
+  EXPECT_EQ(Of({{"gpu_type", "A100"}, {"other_opts", "NeMo"}, {"attention", "TE"}}).attention, "");
+  EXPECT_EQ(Of({{"gpu_type", "H100"}, {"other_opts", "PyTorch"}}).attention, "");
+}
+
 // A100: 64 x 108 x 1.41e9 x 0.935 integer instructions a second are 9.11e12, of which 45 are 4.94 ps; 2039e9 x 0.84
 // bytes a second are 8.46 bytes in that time. V100, 80 multiprocessors at 1.53 GHz and 0.95 of it, moves 4.4 bytes
 // in 6.05 ps: what it streams takes longer.

@@ -86,6 +86,9 @@ constexpr Release kReleases[] = {
     // --- which attention ---------------------------------------------------------------------------------------------
     {{kFlash3}, {kUnfused}, [](Framework* f) { f->attention = "flash3"; }},
     {{kCudnn}, {kUnfused}, [](Framework* f) { f->attention = "flash3"; }},
+    // Transformer Engine takes cuDNN's from Hopper on, unless it is told not to (dot_product_attention/utils.py,
+    // get_attention_backend; attention.py before).
+    {{kTransformerEngine}, {kUnfused, kOlderThanHopper, kSaysFused}, [](Framework* f) { f->attention = "flash3"; }},
     {{kFoundry}, {kUnfused}, [](Framework* f) { f->attention = "triton"; }},
     {{kFlash1}, {kUnfused}, [](Framework* f) { f->attention = "flash1"; }},
     // Before July 2023 there was no other; FlashAttention-2's paper calls it by the bare name beside its own.

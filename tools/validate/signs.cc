@@ -131,6 +131,7 @@ constexpr Words kWords[] = {
     {kAttentionKnown, "attention", "=|flash|fa1|fa2|fa3|sdpa|scaled_dot|scaled dot|fused|cudnn|te|transformer|triton"},
     {kAttentionKnown, "attention", "xformers|memory|standard|eager|naive|pytorch|torch|megatron|math|core"},
     {kSdpa, "attention", "sdpa|scaled_dot|scaled dot"},
+    {kSaysFused, "attention", "flash|fa1|fa2|fa3|sdpa|scaled_dot|scaled dot|triton|xformers|memory"},
     {kSaysUnfused, "attention", "unfused|pre-flash|no flash|without flash|no cudnn|standard|eager|naive"},
     {kSaysUnfused, "attention", "=torch|=pytorch|=megatron"},
     {kSaysUnfused, "other_opts", "deeplearningexamples"},  // modeling.py, BertSelfAttention

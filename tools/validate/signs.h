@@ -116,7 +116,8 @@ enum class Sign : uint8_t {
   kAttentionKnown,
   kSdpa,  // PyTorch's scaled_dot_product_attention
   kSaysUnfused,
-  kUnfused,  // says so, or is that old
+  kSaysFused,  // which kernel, of other libraries than Transformer Engine's choice
+  kUnfused,    // says so, or is that old
   kCudnn,
   kFlash1,
   kFlash3,
