@@ -104,6 +104,7 @@ constexpr ColumnRule kTrainings[] = {
     {"compile", CellKind::kText, "compile|compiled"},
     {"interconnect", CellKind::kText, "interconnect|network|fabric|nic|infiniband"},
     {"status", CellKind::kText, "status|outcome"},
+    {"source_ref", CellKind::kText, "=source"},
     {"other_opts", CellKind::kText,
      "framework|software|library|container|release|version|method|setup|strategy|parallelism|schedule|options|kernel|"
      "kernels|finetuning|task|lora|adapter|trainer|offload|variant|dispatcher"},

@@ -35,6 +35,11 @@ TEST(TrainingColumnsTest, KnownNamesStay) {
   EXPECT_EQ(Cell(table, "gpus"), "8");
 }
 
+TEST(TrainingColumnsTest, WhereARowIsFrom) {
+  EXPECT_EQ(CellOf("source", "nanotron/old_bench", "source_ref"), "nanotron/old_bench");
+  EXPECT_EQ(CellOf("data source", "C4", "source_ref"), "");
+}
+
 TEST(TrainingColumnsTest, Rates) {
   EXPECT_EQ(CellOf("Tokens/sec/GPU", "12,040", "tokens_per_s_per_gpu"), "12,040");
   EXPECT_EQ(CellOf("TGS", "3323", "tokens_per_s_per_gpu"), "3323");

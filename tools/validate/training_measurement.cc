@@ -80,12 +80,15 @@ absl::StatusOr<TrainingMeasurement> ReadTrainingMeasurement(const CsvCells& cell
   const bool open = definition.empty();
   std::optional<double> flops = FlopsOfStep(open ? kUsualFlops : definition, run.model,
                                             run.packed ? row : sequence.value_or(row), tokens, run.frozen);
-  MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<double> share, cells.Number("mfu_pct"));
+  MESHWRIGHT_ASSIGN_OR_RETURN(std::optional<double> share, cells.Number("mfu_pct"));
   MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<double> hardware, cells.Number("hfu_pct"));
   const bool again = run.recompute == Recompute::kLayer || run.recompute == Recompute::kFull;
   if (open && again && hardware.has_value() && !share.has_value() && flops.has_value()) {
     *flops *= run.frozen ? 3.0 / 2 : 4.0 / 3;  // the rate is that of the hardware: the forward pass runs twice
   }
+  // Alone it tells the time where it is known what runs again.
+  const bool alone = !share.has_value() && (again || run.recompute == Recompute::kNone);
+  if (alone) share = hardware;
   const std::string count = open ? "taken for 6 N + 12 L h s a token" : "as flops_def counts them";
   if (teraflops.has_value() && *teraflops > 0 && flops.has_value()) {
     measured.step_seconds = *flops / (*teraflops * 1e12 * devices);
@@ -96,7 +99,7 @@ absl::StatusOr<TrainingMeasurement> ReadTrainingMeasurement(const CsvCells& cell
   const double peak_rate = run.narrow ? 0 : run.cluster.device.Peak(run.training.dtype).raw();
   if (share.has_value() && *share > 0 && *share < 100 && peak_rate > 0 && flops.has_value()) {
     measured.step_seconds = *flops / (*share / 100 * peak_rate * devices);
-    measured.from = absl::StrCat("mfu_pct, FLOPs ", count);
+    measured.from = absl::StrCat(alone ? "hfu_pct" : "mfu_pct", ", FLOPs ", count);
     return measured;
   }
   if (measured.peak.has_value()) return measured;

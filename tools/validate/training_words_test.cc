@@ -285,6 +285,16 @@ TEST(TrainingWordsTest, AShareOfThePeakIsARate) {
   ASSERT_OK_AND_ASSIGN(const TrainingRun recomputed, ReadTrainingRun(again, {}));
   ASSERT_OK_AND_ASSIGN(const TrainingMeasurement rate, ReadTrainingMeasurement(again, recomputed));
   EXPECT_NEAR(*rate.step_seconds, 4.584 * 4 / 3, 0.01);
+  // So does a share of the peak alone; without recompute it is MFU.
+  for (const auto& [recompute, passes] : {std::pair("full", 4.0 / 3), std::pair("none", 1.0)}) {
+    ASSERT_OK_AND_ASSIGN(const CsvTable shares,
+                         Table(",dtype,hfu_pct,recompute", absl::StrCat(",bf16,50,", recompute)));
+    const CsvCells row(shares, shares.rows[0]);
+    ASSERT_OK_AND_ASSIGN(const TrainingRun known, ReadTrainingRun(row, {}));
+    ASSERT_OK_AND_ASSIGN(const TrainingMeasurement alone, ReadTrainingMeasurement(row, known));
+    EXPECT_NEAR(*alone.step_seconds, 4.584 * passes, 0.01);
+    EXPECT_EQ(alone.from, "hfu_pct, FLOPs taken for 6 N + 12 L h s a token");
+  }
 }
 
 // 64 rows at 8 a second, or at 1 a second on each of 8 devices.
