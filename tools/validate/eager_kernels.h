@@ -78,6 +78,10 @@ inline constexpr EagerBytes kZero3Parameters = {4, 4 + 12};
 // each micro-batch (engine.py, allreduce_gradients).
 inline constexpr EagerBytes kZero2Parameters = {0, 4 + 4};
 
+// DeepSpeed's optimizer for bfloat16 casts each gradient behind each micro-batch, 2 + 4, and adds that to the float32
+// one, 8 + 4 (bf16_optimizer.py, `_update_hp_grad`): 18, of which a kernel that adds what it casts has 10.
+inline constexpr EagerBytes kBf16OptimizerParameters = {0, 4 + 4};
+
 // PyTorch's autocast casts weights from float32 once in each forward pass, 4 + 2, and their gradients back, 2 + 4,
 // which are then added to float32 ones, 4 instead of 2 (its documentation, `cache_enabled`).
 inline constexpr EagerBytes kAutocastParameters = {6, 6 + 2};

@@ -97,6 +97,9 @@ TEST(FrameworkTest, DeepSpeedsOptimizerForBfloat16) {
   EXPECT_TRUE(own("bf16", "ZeRO-1", "4"));
   EXPECT_FALSE(own("bf16", "ZeRO-1", "1"));
   EXPECT_FALSE(own("fp16", "none", "4"));
+  const HostPace host = Of({{"dtype", "bf16"}, {"zero_fsdp", "none"}, {"other_opts", "Megatron-DeepSpeed"}}).host;
+  EXPECT_TRUE(host.adds_gradients && host.reduces_whole);
+  EXPECT_EQ(host.parameters, (EagerBytes{0, 8}));
 }
 
 TEST(FrameworkTest, AutocastCastsParametersAndGradients) {

@@ -206,7 +206,12 @@ constexpr Release kReleases[] = {
 
     // Its optimizer for bfloat16 (runtime/bf16_optimizer.py): gradients are added up in float32, and summed whole
     // behind the last micro-batch; each rank updates a part and all gather what it holds.
-    {{kBf16Optimizer}, {}, [](Framework* f) { f->host.reduces_whole = true; }},
+    {{kBf16Optimizer},
+     {},
+     [](Framework* f) {
+       f->host.reduces_whole = f->host.adds_gradients = true;
+       f->host.parameters = kBf16OptimizerParameters;
+     }},
 
     // --- experts -----------------------------------------------------------------------------------------------------
     // A token goes once to each node, or to each rank of one (DeepEP's README; Megatron-LM's flex dispatcher).
