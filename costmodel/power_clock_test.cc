@@ -8,10 +8,11 @@
 // 0.713 at 1080, 0.725 at 930, 0.744 at 1155 (so flat up to 1080 of 1410 MHz); A10G 0.956 at 1710, RTX 3090 0.900 at
 // 1695 and 0.725 at 810 (so 1.24 and 1.32 times the least). Idle: nvidia-smi in P0 without work: A100 SXM 62 W, A100
 // PCIe 40GB 31 to 36, H100 SXM 68 to 73, H100 PCIe 46, L40S 83, L4 27 to 29; RTX 6000 Ada as L40S, A30 as A100 PCIe,
-// H100 NVL and A100 PCIe 80GB guesses between the two others. Limits: data sheets. Clocks of the measured cards:
-// products of random numbers, the best of 1024 to 10240 each way (zzc0721/torch-performance-test-data: A100 SXM 259 and
-// 265 TFLOP/s, H100 SXM 760 and 798, L40S 264 and 269), over what this model says for 8192 at the full clock; the best
-// may be of a size too short for the limit to act, which makes all that follows from it too fast.
+// H100 NVL and A100 PCIe 80GB guesses between the two others; V100 SXM2 43 to 57, PCIe a guess. Limits: data sheets.
+// Clocks of the measured cards: products of random numbers, the best of 1024 to 10240 each way
+// (zzc0721/torch-performance-test-data: A100 SXM 259 and 265 TFLOP/s, H100 SXM 760 and 798, L40S 264 and 269), over
+// what this model says for 8192 at the full clock; the best may be of a size too short for the limit to act, which
+// makes all that follows from it too fast.
 //
 // What the cards then took (same source, loops of products of 8192 and 10240): A100 PCIe 40GB 0.78 for 0.85, H100 PCIe
 // 0.77 for 0.82, L4 0.50 for 0.55. Memory and leakage under load, which the idle draw lacks, are on that side. A100
@@ -54,6 +55,7 @@ TEST(PowerClockTest, CardsOfAMeasuredChipFollowFromTheirPowerLimit) {
         {"a100-pcie-80gb", 300, 45, true},
         {"a30", 165, 31, true}}},
       {{"h100-sxm", 700, 70}, 1.0, 0.84, 1980, {{"h100-pcie", 350, 46}, {"h100-nvl", 400, 60}}},
+      {{"v100-sxm-32gb", 300, 45}, 0.9, 1.0, 1597, {{"v100-pcie-32gb", 250, 35}, {"v100-sxm3-32gb", 350, 45}}},
       {{"l40s", 350, 83}, 0.87, 0.935 / 0.99, 2520, {{"l4", 72, 28}, {"rtx-6000-ada", 300, 83}}},
   };
   for (const Measured& chip : chips) {

@@ -40,6 +40,8 @@ TEST(GpuTypeTest, FreeTextLeadsToADevice) {
                                          {"NVIDIA A30", 24, "a30"},
                                          {"NVIDIA GeForce RTX 4090", 24, "rtx-4090"},
                                          {"4x RTX 3090 (24GB)", 0, "rtx-3090"},
+                                         {"NVIDIA GeForce RTX 3090 Ti", 24, "rtx-3090-ti"},
+                                         {"Tesla V100-SXM3-32GB", 0, "v100-sxm3-32gb"},
                                          {"NVIDIA RTX A6000", 48, "rtx-a6000"},
                                          {"NVIDIA RTX A5000", 0, "rtx-a5000"},
                                          {"RTX 6000 Ada", 0, "rtx-6000-ada"},

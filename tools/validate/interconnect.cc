@@ -66,7 +66,8 @@ struct Bridge {
 };
 constexpr Bridge kBridges[] = {{"h100-pcie", GBps(300)},      {"h100-nvl", GBps(300)},    {"a100-pcie-40gb", GBps(300)},
                                {"a100-pcie-80gb", GBps(300)}, {"a30", GBps(100)},         {"a40", GBps(56.25)},
-                               {"rtx-a6000", GBps(56.25)},    {"rtx-a5000", GBps(56.25)}, {"rtx-3090", GBps(56.25)}};
+                               {"rtx-a6000", GBps(56.25)},    {"rtx-a5000", GBps(56.25)}, {"rtx-3090", GBps(56.25)},
+                               {"rtx-3090-ti", GBps(56.25)}};
 
 // PCIe by generation: x16, one direction (PCI-SIG: 8, 16, 32, 64 GT/s a lane; a little less is left of it by coding).
 constexpr double kPcieRates[] = {15.75, 31.5, 63, 121};

@@ -127,6 +127,10 @@ constexpr Bytes kDynamicQuantizeBytes = Bytes(7);
 // Products of float8 draw more than those of 16 bits: H100 and H200, whose limit leaves these the full clock, go at
 // 0.91 after 10,000 of them (Azure/AI-benchmarking-guide, 18 products), and power at 1 is 1.31 times that at 0.91.
 constexpr double kFloat8Activity = 1.3;
+// Products of float32 outside of matrix units draw less: V100 SXM2 does 14.4 TFLOP/s at 8192, as at its full clock,
+// where those of float16 are held to 0.9 (zzc0721/torch-performance-test-data, issue 140), and power at 0.9 is 0.74
+// times that at 1. A bound from below of what they leave.
+constexpr double kFloat32Activity = 0.74;
 // Attention, whose scores never leave the multiprocessor, draws less: on GB300 cuDNN does 2017 TFLOP/s where long
 // products do 1757 (NVIDIA/cudnn-frontend; facebookexperimental/triton, pull 740).
 constexpr double kAttentionActivity = 0.87;
@@ -151,7 +155,10 @@ double LoopSeconds(const KernelWork& work, Device device) {
   if (clock >= 1) return seconds(clock);
   const double full = seconds(1), busy = work.flops.raw() / ProductRate(work.dtype, device);
   if (work.kernel == KernelClass::kAttention) return std::max(full, kAttentionActivity * busy / clock);
-  const double activity = std::min(1.0, busy / full) * (work.dtype == DType::kFloat8 ? kFloat8Activity : 1);
+  const double draws = work.dtype == DType::kFloat8    ? kFloat8Activity
+                       : work.dtype == DType::kFloat32 ? kFloat32Activity
+                                                       : 1;
+  const double activity = std::min(1.0, busy / full) * draws;
   return activity > 0 ? seconds(ClockOfActivity(clock, activity)) : full;
 }
 

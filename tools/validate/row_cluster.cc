@@ -22,6 +22,7 @@ namespace meshwright {
 namespace {
 
 constexpr int64_t kDefaultDevicesPerNode = 8;
+constexpr char kDgx2Device[] = "v100-sxm3-32gb";
 constexpr double kBytesPerParameter = 20;  // Megatron-LM's documentation, mixed precision in fp16
 // NCCL 2.18 over EFA, of the bandwidth that later versions reach, which let EFA's plugin choose algorithms (2.19.1:
 // "add tuning plugin support"): an all_reduce of 64 MiB to 2 GiB on two nodes of p5 takes 1.69, 2.07, 2.08, 1.42, 1.38
@@ -60,7 +61,12 @@ absl::StatusOr<int64_t> DefaultDevices(const CsvCells& cells, const RowOverrides
 absl::Status ReadRowCluster(const CsvCells& cells, const RowOverrides& overrides, const Framework& framework,
                             int64_t gpus, TrainingRun* run) {
   MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<double> memory, MemoryOf(cells));
-  MESHWRIGHT_ASSIGN_OR_RETURN(const std::string name, DeviceOf(cells, overrides, memory.value_or(0)));
+  MESHWRIGHT_ASSIGN_OR_RETURN(std::string name, DeviceOf(cells, overrides, memory.value_or(0)));
+  // NVIDIA's DGX-2 and HGX-2: V100 of their own behind switches.
+  const auto lower = [&](absl::string_view column) { return absl::AsciiStrToLower(cells.Text(column)); };
+  const std::string machine = absl::StrCat(lower("source_ref"), " ", lower("gpu_type"), " ", lower("interconnect"));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const Device named, FindDevice(name));
+  if (named.generation == Generation::kVolta && HasAny(machine, {"dgx-2", "hgx-2", "dgx2"})) name = kDgx2Device;
   MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<int64_t> given, cells.Int("gpus_per_node", 1));
   if (!given.has_value() && gpus > 1) run->defaults.push_back(absl::StrCat("gpus_per_node ", kDefaultDevicesPerNode));
   int64_t per_node = given.value_or(kDefaultDevicesPerNode);
@@ -76,12 +82,7 @@ absl::Status ReadRowCluster(const CsvCells& cells, const RowOverrides& overrides
   if (overrides.device.empty() && !memory.has_value() && cells.Text("gpu_type") != run->cluster.device.name) {
     run->defaults.push_back(absl::StrCat("gpu_type ", run->cluster.device.name));
   }
-  // NVIDIA's DGX-2 and HGX-2: V100 behind switches, where other machines have a mesh.
-  const auto lower = [&](absl::string_view column) { return absl::AsciiStrToLower(cells.Text(column)); };
-  const std::string machine = absl::StrCat(lower("source_ref"), " ", lower("gpu_type"), " ", lower("interconnect"));
-  if (run->cluster.intra_kind == LinkKind::kNvLinkMesh && HasAny(machine, {"dgx-2", "hgx-2", "dgx2"})) {
-    run->cluster.intra_kind = LinkKind::kNvSwitch;
-  }
+  SetIntranode(cells.Text("interconnect"), per_node, &run->cluster);
   Bytes& capacity = run->cluster.device.memory;
   if (memory.has_value() && std::abs(*memory * 0.99 * 1073741824 / static_cast<double>(capacity.raw()) - 1) > 0.1) {
     capacity = Bytes(static_cast<int64_t>(*memory * 0.99 * 1073741824));

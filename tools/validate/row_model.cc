@@ -16,6 +16,7 @@
 #include "planner/passes/group_experts.h"
 #include "tools/validate/known_models.h"
 #include "tools/validate/siblings.h"
+#include "tools/validate/words.h"
 
 namespace meshwright {
 namespace {
@@ -312,7 +313,10 @@ bool IsModernFamily(absl::string_view model_name) {
 }
 
 int64_t DefaultSequence(absl::string_view model_name) {
-  return absl::StrContains(absl::AsciiStrToLower(model_name), "bert") ? 512 : 2048;
+  const std::string name = absl::AsciiStrToLower(model_name);
+  if (absl::StrContains(name, "bert")) return 512;
+  // The positions that GPT-2 was published with (its config.json, n_positions).
+  return HasAny(name, {"gpt2", "gpt-2", "gpt 2"}) ? 1024 : 2048;
 }
 
 int64_t DefaultTokens(double parameters) {

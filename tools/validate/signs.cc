@@ -80,6 +80,7 @@ constexpr Words kWords[] = {
     {kSaysTrainer, "other_opts", "trainer"},
     {kLitGpt, "other_opts", "litgpt|lit-gpt"},
     {kTorchTune, "other_opts", "torchtune"},
+    {kLlamaFactory, "source_ref other_opts", "llama-factory|llamafactory|llama factory"},
     {kModalities, "model other_opts", "modalities"},
     {kMlPerf, "source_ref other_opts", "mlperf"},
     {kGrace, "gpu_type", "gb200|gb300|gh200"},
@@ -120,7 +121,9 @@ constexpr Words kWords[] = {
     // Lightning's word for its type, torchtune's, and others'.
     {kNarrowStates, "dtype other_opts",
      "pure bf16|pure bfloat16|bf16-true|bf16_true|fp16-true|without mixed precision"},
-    {kNarrowStates, "dtype other_opts", "full bf16|true bf16|state in bf16|states in bf16"},
+    {kNarrowStates, "dtype other_opts", "full bf16|true bf16|state in bf16|states in bf16|loaded in bf16"},
+    // Loads weights in the type that it trains in (swift/llm/utils/argument.py, select_dtype).
+    {kNarrowStates, "other_opts", "ms-swift|swift sft"},
     // Modalities' names of its policies (running_env/env_utils.py).
     {kNarrowReduction, "dtype", "bf_16|bfsixteen"},
     {kGroupedExperts, "other_opts", "grouped"},
@@ -175,9 +178,10 @@ constexpr Conclusion kConclusions[] = {
     {kBf16Optimizer, {kDeepSpeed, kBfloat16, kUnsharded}, {kHuggingFace}},
     {kBf16Optimizer, {kDeepSpeed, kBfloat16, kZero1, kStages}, {}},
     {kUnfused, {kSaysUnfused}, {}},
-    // No model of a modern family was trained before there was fused attention, and compilers bring it. PyTorch's FSDP
-    // and FlashAttention are both of 2022.
-    {kUnfused, {kAttentionOpen, kEager, kOlderThanHopper}, {kModernFamily, kPyTorchFsdp}},
+    // No model of a modern family was trained before there was fused attention, and compilers bring it. PyTorch's
+    // FSDP and FlashAttention are both of 2022; LitGPT (model.py) and torchtune (modules/attention_utils.py) call
+    // PyTorch's scaled_dot_product_attention for all models.
+    {kUnfused, {kAttentionOpen, kEager, kOlderThanHopper}, {kModernFamily, kPyTorchFsdp, kLitGpt, kTorchTune}},
     {kFlashCode, {kFlashRepo}, {}},
     {kFlashCode, {kFlashPapers}, {kUnfused}},
     {kAutocast, {kFlashCode}, {}},

@@ -49,6 +49,7 @@ enum class Sign : uint8_t {
   kSaysTrainer,
   kLitGpt,
   kTorchTune,
+  kLlamaFactory,
   // What it trains, on what.
   kModernFamily,  // IsModernFamily
   kGpt,

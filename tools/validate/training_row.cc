@@ -175,8 +175,8 @@ class RunReader {
   // Where the source does not say how it split the model, the table takes the fastest way that fits.
   absl::Status ReadDegrees() {
     Degrees& degrees = run_.degrees;
-    // FSDP goes without stages, and where nobody says otherwise without tensor parallelism.
-    const bool split = framework_.Is(Sign::kFsdp) || framework_.Is(Sign::kZero3);
+    // FSDP and DistributedDataParallel go without stages, and where nobody says otherwise without tensor parallelism.
+    const bool split = framework_.Is(Sign::kFsdp) || framework_.Is(Sign::kZero3) || framework_.Is(Sign::kDdp);
     run_.tensor_given = !LayoutCells().Text("tp").empty() || split;
     run_.pipeline_given = !LayoutCells().Text("pp").empty() || split;
     MESHWRIGHT_ASSIGN_OR_RETURN(degrees.tensor, Size("tp", 1, split));

@@ -498,6 +498,7 @@ TEST(TrainingRunTest, Dgx2HasSwitches) {
   EXPECT_EQ(run.cluster.intra_kind, LinkKind::kNvLinkMesh);
   ASSERT_OK_AND_ASSIGN(run, RunOf({{"gpu_type", "V100"}, {"interconnect", "DGX-2"}}));
   EXPECT_EQ(run.cluster.intra_kind, LinkKind::kNvSwitch);
+  EXPECT_EQ(run.cluster.device.name, "v100-sxm3-32gb");
 }
 
 TEST(TrainingRunTest, FlagsOverride) {

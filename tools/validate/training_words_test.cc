@@ -471,5 +471,69 @@ TEST(TrainingWordsTest, RowsThatSayLittle) {
               Contains("frozen weights of 4 bits read as those of 16: norms train in place of adapters"));
 }
 
+// A row of `model` with the cells of `columns`, and no layout.
+absl::StatusOr<TrainingRun> OpenRunOf(const std::string& model, const std::string& columns, const std::string& cells) {
+  MESHWRIGHT_ASSIGN_OR_RETURN(const CsvTable table,
+                              ParseCsv(absl::StrCat("model,gpu_type,micro_batch_seqs,dtype", columns, "\n", model,
+                                                    ",A100 80GB,2,bf16", cells, "\n"),
+                                       "t.csv"));
+  return ReadTrainingRun(CsvCells(table, table.rows[0]), {});
+}
+
+TEST(TrainingWordsTest, Gpt2HasItsOwnPositions) {
+  ASSERT_OK_AND_ASSIGN(const TrainingRun gpt2, OpenRunOf("GPT2-XL", ",gpus", ",1"));
+  EXPECT_EQ(gpt2.training.sequence, 1024);
+  ASSERT_OK_AND_ASSIGN(const TrainingRun llama, OpenRunOf("Llama 2 7B", ",gpus", ",1"));
+  EXPECT_EQ(llama.training.sequence, 2048);
+}
+
+TEST(TrainingWordsTest, DistributedDataParallelSplitsNoModel) {
+  ASSERT_OK_AND_ASSIGN(const TrainingRun ddp, OpenRunOf("GPT2-XL", ",gpus,zero_fsdp", ",4,DDP"));
+  EXPECT_TRUE(ddp.tensor_given && ddp.pipeline_given);
+  EXPECT_EQ(ddp.degrees.data, 4);
+  EXPECT_FALSE(ddp.parallel_optimizer);
+}
+
+// What a node's devices are joined by, without NVLink 16 of PCIe's lanes of the fourth generation.
+TEST(TrainingWordsTest, WhatJoinsTheDevicesOfANode) {
+  const auto with = [](const std::string& link) {
+    return ParseCsv(absl::StrCat("model,gpu_type,gpus,tp,pp,seq_len,micro_batch_seqs,dtype,interconnect\n"
+                                 "GPT2-XL,RTX 3090,2,2,1,1024,1,bf16,",
+                                 link, "\n"),
+                    "t.csv");
+  };
+  ASSERT_OK_AND_ASSIGN(const CsvTable bridge, with("NVLink bridge"));
+  ASSERT_OK_AND_ASSIGN(const TrainingRun joined, ReadTrainingRun(CsvCells(bridge, bridge.rows[0]), {}));
+  EXPECT_EQ(joined.cluster.intra_bandwidth, BytesPerSecond(56.25e9));
+  ASSERT_OK_AND_ASSIGN(const CsvTable lanes, with("PCIe 4.0 x8"));
+  ASSERT_OK_AND_ASSIGN(const TrainingRun apart, ReadTrainingRun(CsvCells(lanes, lanes.rows[0]), {}));
+  EXPECT_EQ(apart.cluster.intra_bandwidth, BytesPerSecond(15.75e9));
+}
+
+TEST(TrainingWordsTest, LitGptAndTorchtuneFuseAttentionOfAllModels) {
+  ASSERT_OK_AND_ASSIGN(const TrainingRun others, OpenRunOf("phi-1.5", ",gpus,other_opts", ",1,LoRA"));
+  EXPECT_FALSE(others.training.fused_attention);
+  for (const std::string framework : {"LitGPT", "torchtune"}) {
+    ASSERT_OK_AND_ASSIGN(const TrainingRun run,
+                         OpenRunOf("phi-1.5", ",gpus,other_opts", absl::StrCat(",1,", framework)));
+    EXPECT_TRUE(run.training.fused_attention) << framework;
+  }
+}
+
+TEST(TrainingWordsTest, LlamaFactoryRecomputes) {
+  ASSERT_OK_AND_ASSIGN(const TrainingRun run,
+                       OpenRunOf("Llama 2 7B", ",gpus,other_opts", ",1,Hugging Face; LLaMA-Factory; LoRA"));
+  EXPECT_EQ(run.recompute, Recompute::kLayer);
+  EXPECT_THAT(run.defaults, Contains("recompute full"));
+}
+
+// Neither masters, 4 bytes, nor moments of more than 2 each.
+TEST(TrainingWordsTest, MsSwiftTrainsInTheTypeThatItLoads) {
+  ASSERT_OK_AND_ASSIGN(const TrainingRun run,
+                       OpenRunOf("Qwen-7B", ",gpus,other_opts", ",1,ms-swift; Hugging Face Trainer; full"));
+  EXPECT_EQ(run.gradient_dtype, DType::kBFloat16);
+  EXPECT_EQ(run.copies.owned, -4 - 4);
+}
+
 }  // namespace
 }  // namespace meshwright
