@@ -154,9 +154,9 @@ constexpr int64_t kUsualDevices = 8;  // of a machine; more share a switch acros
 // Machines that one switch joins become one: NVIDIA's NVL72 has 18 trays of 4.
 void JoinByNvlink(absl::string_view interconnect, int64_t domain, GroupShape* shape, Cluster* cluster) {
   const std::string lower = absl::AsciiStrToLower(interconnect);
-  const bool apart =
-      HasAny(lower, {"other nvlink domain", "distinct nvlink domain", "different nvlink domain", "cross-domain",
-                     "across domains", "without mnnvl", "no mnnvl", "mnnvl off", "mnnvl disabled", "mnnvl_enable=0"});
+  const bool apart = HasAny(lower, {"other nvlink domain", "distinct nvlink domain", "different nvlink domain",
+                                    "nvlink partitions", "nvl partitions", "cross-domain", "across domains",
+                                    "without mnnvl", "no mnnvl", "mnnvl off", "mnnvl disabled", "mnnvl_enable=0"});
   if (apart || shape->nodes == 1) return;
   // As few domains as hold the ranks, all equally full; else the machines stay as they are.
   const int64_t per_machine = shape->ranks_per_node;

@@ -109,6 +109,9 @@ TEST(CollectiveRowTest, TraysOfADomain) {
   EXPECT_EQ(apart.shape, (GroupShape{8, 2, 4, 1}));
   ASSERT_OK_AND_ASSIGN(const CollectiveRow b200, Read(kColumns, "all_reduce,B200,2,16,,1024,50"));
   EXPECT_EQ(b200.shape.nodes, 2);
+  ASSERT_OK_AND_ASSIGN(const CollectiveRow parted,
+                       Read(kColumns, "all_reduce,GB200,3,12,\"three NVLink partitions, InfiniBand between\",1024,5"));
+  EXPECT_EQ(parted.shape.nodes, 3);
 }
 
 // A reduce goes one chain as a broadcast does; a hypercube of 4 in a node exchanges twice.

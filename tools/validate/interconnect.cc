@@ -31,8 +31,10 @@ constexpr Nanos kTcpxoLatency = Micros(55);
 // Of all_gathers in two other logs, 0.94 to 1.06 ms from 1 to 16 MiB and 0.78 ms for 8 MiB, it explains 0.6 to 0.8: 19
 // and 26 % off, 60 and 52 without. Its plugin is run with NCCL_PROTO=Simple, as Google's guides have it.
 constexpr Nanos kTcpxLatency = Micros(155);
-// A card of A3 Mega's eight, where the text gives no rate: 1,600 Gbit/s a node (Google's page of machine types).
-constexpr BytesPerSecond kTcpxoCard = GBps(25);
+// A card of A3 Mega's eight and of A3 High's four, where the text gives no rate: 1,600 and 800 Gbit/s a node for
+// devices (Google's page of machine types; of A3 High's 1,000, 200 are the host's).
+constexpr BytesPerSecond kGoogleCard = GBps(25);
+constexpr int64_t kTcpxCards = 4;
 
 // The same for Google's gIB (A3 Ultra, A4: RoCE): from the smallest all_gathers over two nodes of 8 H200 (SkyPilot's
 // log, 28 us where NCCL's own model has 23 with one step through the network), which therefore are no test of it. Of 1
@@ -109,10 +111,12 @@ bool SetInternode(absl::string_view text, Cluster* cluster) {
   if (absl::StrContains(lower, "efa")) cluster->nic_latency = kEfaLatency;
   if (HasAny(lower, {"tcpxo", "fastrak"})) {
     cluster->nic_latency = kTcpxoLatency;
-    cluster->nic_bandwidth = kTcpxoCard;
+    cluster->nic_bandwidth = kGoogleCard;
   } else if (absl::StrContains(lower, "tcpx")) {
     cluster->nic_latency = kTcpxLatency;
     cluster->nic_in_order = false;
+    cluster->nic_bandwidth = kGoogleCard;
+    cluster->nics_per_node = std::min(cluster->nics_per_node, kTcpxCards);
   }
   static const std::regex* const kGib = new std::regex(R"(\bgib\b(?!/))");  // no unit of a rate
   if (std::regex_search(lower, *kGib)) cluster->nic_latency = kGibLatency;
@@ -148,15 +152,21 @@ bool SetInternode(absl::string_view text, Cluster* cluster) {
     }
     return true;
   }
-  // InfiniBand by its generation alone: a port of each card.
-  constexpr std::pair<absl::string_view, double> kPorts[] = {{"EDR", 100},    {"HDR100", 100}, {"HDR", 200},
-                                                             {"NDR200", 200}, {"NDR", 400},    {"XDR", 800}};
+  // Cards alone: "4 NICs", each of the usual machine's rate.
+  static const std::regex* const kCardsAlone = new std::regex(R"(\b(\d{1,2}) (nics?|hcas?|network cards?)\b)");
+  const bool counted = std::regex_search(lower, match, *kCardsAlone) && std::stoi(match[1].str()) > 0;
+  if (counted) cluster->nics_per_node = std::stoi(match[1].str());
+  // InfiniBand and Slingshot by their generation alone: a port of each card (HPE: Slingshot 200 Gb/s, its first cards,
+  // called Slingshot 10, 100).
+  constexpr std::pair<absl::string_view, double> kPorts[] = {
+      {"EDR", 100}, {"HDR100", 100},       {"HDR", 200},          {"NDR200", 200},   {"NDR", 400},
+      {"XDR", 800}, {"Slingshot 10", 100}, {"Slingshot-10", 100}, {"Slingshot", 200}};
   for (const auto& [name, gigabits] : kPorts) {
     if (!absl::StrContains(in, name)) continue;
     cluster->nic_bandwidth = BytesPerSecond(gigabits * 1e9 / 8);
     return true;
   }
-  return false;
+  return counted;
 }
 
 }  // namespace meshwright

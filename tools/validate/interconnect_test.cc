@@ -57,6 +57,35 @@ TEST(SetInternodeTest, Forms) {
   EXPECT_EQ(cluster.nic_bandwidth, GBps(50));
 }
 
+// A3 High has four cards of 200 Gb/s, a port of Slingshot as much; of cards alone the rate is the usual machine's.
+TEST(SetInternodeTest, CardsThatGoWithoutSaying) {
+  Cluster high;
+  high.nics_per_node = 8;
+  high.nic_bandwidth = GBps(50);
+  EXPECT_FALSE(SetInternode("GPUDirect-TCPX", &high));
+  EXPECT_EQ(high.nics_per_node, 4);
+  EXPECT_EQ(high.nic_bandwidth, GBps(25));
+  Cluster quad;
+  quad.nics_per_node = 4;
+  quad.nic_bandwidth = GBps(50);
+  EXPECT_TRUE(SetInternode("Slingshot", &quad));
+  EXPECT_EQ(quad.nics_per_node, 4);
+  EXPECT_EQ(quad.nic_bandwidth, GBps(25));
+  EXPECT_TRUE(SetInternode("Slingshot 11, 2 NICs a node", &quad));
+  EXPECT_EQ(quad.nics_per_node, 2);
+  EXPECT_EQ(quad.nic_bandwidth, GBps(25));
+  EXPECT_TRUE(SetInternode("Slingshot 10", &quad));
+  EXPECT_EQ(quad.nic_bandwidth, GBps(12.5));
+  Cluster eight;
+  eight.nics_per_node = 8;
+  eight.nic_bandwidth = GBps(50);
+  EXPECT_TRUE(SetInternode("4 NICs", &eight));
+  EXPECT_EQ(eight.nics_per_node, 4);
+  EXPECT_EQ(eight.nic_bandwidth, GBps(50));
+  EXPECT_FALSE(SetInternode("0 NICs", &eight));  // says nothing
+  EXPECT_EQ(eight.nics_per_node, 4);
+}
+
 TEST(SetIntranodeTest, BridgesPcieAndSwitches) {
   Cluster pair;
   pair.device.name = "h100-pcie";
