@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "costmodel/data_sheet.h"
 #include "costmodel/nccl_tuner.h"
 #include "costmodel/testing.h"
 #include "gtest/gtest.h"
@@ -197,6 +198,30 @@ TEST(CollectiveCostTest, SumsInAWideSwitch) {
 }
 
 // Eight groups of one rank per node on machines with one network card take turns.
+// Each rank sends a byte to the switch once, so that 5 of 8 devices add up as fast as all of them: the same time for
+// large calls, where NCCL's speeds of a channel, which end at 60, count 5 x 60 GB/s of bus for 8 x 59.5.
+TEST(CollectiveCostTest, SumsOfAFewInASwitch) {
+  const auto micros = [](int64_t ranks) {
+    const Cluster cluster = H100Cluster(1);
+    return Micros(PriceCollectiveFittedOn(cluster.device, CollectiveKind::kAllReduce, GiB(4), Evenly(ranks, 1), cluster,
+                                          {Algorithm::kNvls, Protocol::kNone}));
+  };
+  EXPECT_NEAR(micros(5) / micros(8), 1, 0.01);
+  EXPECT_NEAR(micros(7) / micros(8), 1, 0.01);
+}
+
+// Over PCIe NCCL's own times hold: a ring with LL, 6.6 + 14 x 1.0 us, and 1 KiB at 2 x 12 / 2 x 8 / 14 = 6.9 GB/s,
+// 0.15.
+TEST(CollectiveCostTest, SmallCallsOverPcieTakeWhatNcclCounts) {
+  Cluster cluster = A100Cluster(1);
+  cluster.intra_kind = LinkKind::kPcie;
+  cluster.intra_bandwidth = GBps(31.5);
+  for (const Generation generation : {Generation::kAmpere, Generation::kAda, Generation::kBlackwell}) {
+    cluster.device.generation = generation;
+    EXPECT_NEAR(Micros(PriceCollective(CollectiveKind::kAllReduce, KiB(1), Evenly(8, 1), cluster)), 20.75, 0.1);
+  }
+}
+
 TEST(CollectiveCostTest, SharingACardAddsTheOthersBytes) {
   Cluster cluster = H100Cluster(4);
   cluster.nics_per_node = 1;

@@ -49,8 +49,12 @@ constexpr Row kBlackwell = {0.725, 1.367, 0.59, {0.73, 0.16}, {1.293, 0.075}, {1
 // and of 8 nodes of H100, and of that chart.
 constexpr Row kBetweenNodes = {1, 1, 0, {1, 0.3}, {1, 0.3}, {1, 0}, {1, 0.45}, 1, 1.09, 4.82, 0.6};
 
-const Row& RowOf(Generation generation, const GroupShape& group) {
+// Over PCIe: NCCL's own times, which what was measured over NVLink says nothing of.
+constexpr Row kOverPcie = {1, 1, 0, {1, 0}, {1, 0}, {1, 0}, {1, 0}, 1, 1, 4.82, 0};
+
+const Row& RowOf(Generation generation, const GroupShape& group, LinkKind inside) {
   if (group.nodes > 1) return kBetweenNodes;
+  if (inside == LinkKind::kPcie) return kOverPcie;
   switch (generation) {
     case Generation::kHost:
     case Generation::kVolta:
@@ -130,7 +134,7 @@ double LeastMicrosOfCards(double bytes, const GroupShape& group, const Cluster& 
 
 double CorrectedMicros(const NcclChoice& choice, Bytes size, const GroupShape& group, const Cluster& cluster,
                        double latency_scale) {
-  const Row& row = RowOf(cluster.device.generation, group);
+  const Row& row = RowOf(cluster.device.generation, group, cluster.intra_kind);
   if (group.nodes > 1) latency_scale = 1;  // one row for all generations
   const NcclCandidate& candidate = choice.candidate;
   const double bytes = static_cast<double>(size.raw());
@@ -150,10 +154,11 @@ double CorrectedMicros(const NcclChoice& choice, Bytes size, const GroupShape& g
   const double switch_speed = sums ? row.sums.speed : row.nvls_speed;
   double moving = transfer / (in_switch ? switch_speed : row.speed);
   if (!in_switch) moving += row.touches * bytes / ranks / cluster.device.memory_bandwidth.raw() * 1e6;
-  // The switch goes faster than NCCL counts, but no faster than its blocks and, across nodes, the cards.
+  // The switch goes faster than NCCL counts, but no faster than its blocks and, across nodes, the cards; in one node
+  // they alone say how fast it adds up, also for so few ranks that NCCL's speeds of a channel end below it.
   if (candidate.blocks_bus > 0) {
-    const double blocks = 2 * (ranks - 1) / ranks * bytes / (1e3 * candidate.blocks_bus);
-    moving = std::max(moving, blocks / switch_speed);
+    const double blocks = 2 * (ranks - 1) / ranks * bytes / (1e3 * candidate.blocks_bus) / switch_speed;
+    moving = sums ? blocks : std::max(moving, blocks);
   }
   if (candidate.algorithm == Algorithm::kNvlsTree) {
     moving = std::max(moving, LeastMicrosOfCards(bytes, group, cluster));

@@ -208,13 +208,14 @@ double TreeBus(size_t p, const NcclGraph& graph, double speed, double ll_max, Ro
 // Between two nodes a tree crosses the network once where a ring crosses it twice, so the search goes on to raise the
 // tree's speed inside the nodes, up to twice the speed between them.
 double TreeSpeed(const NcclGraph& ring, Row row, const GroupShape& group, const Cluster& cluster) {
-  if (group.nodes != 2 || group.ranks_per_node == 1) return ring.speed;
+  if (group.nodes != 2) return ring.speed;
   const SpeedList speeds = InterSpeeds(row);
   double best = ring.speed;
   for (size_t i = speeds.count; i-- > 0;) {
     const double speed = speeds.speeds[i];
     if (speed <= best) continue;
-    if (best >= 2 * ring.speed || speed * ring.channels > IntraView(cluster)) break;
+    const bool inside = group.ranks_per_node > 1;  // else there is nothing to be slow
+    if (best >= 2 * ring.speed || (inside && speed * ring.channels > IntraView(cluster))) break;
     best = speed;
   }
   return best;
@@ -238,10 +239,9 @@ double BlocksBus(Algorithm algorithm, CollectiveKind kind, const GroupShape& gro
     return static_cast<double>(kHeads) * kNvlsTreeChannel[row][ColumnOf(group.nodes)];
   }
   if (algorithm != Algorithm::kNvls || kind != CollectiveKind::kAllReduce) return 0;
-  const int64_t few = std::min(group.ranks, kHeads);
-  const GroupShape first = {few, 1, few, 1};
-  const double bus = NvlsBus(kind, NvlsGraph(first, cluster), first, row, kOneNode);
-  return bus / BusFactor(kind, few) * BusFactor(kind, group.ranks);
+  const GroupShape eight = {kHeads, 1, kHeads, 1};
+  const double bus = NvlsBus(kind, NvlsGraph(eight, cluster), eight, row, kOneNode);
+  return bus / BusFactor(kind, kHeads) * BusFactor(kind, group.ranks);
 }
 
 }  // namespace

@@ -53,7 +53,7 @@ struct NcclCandidate {
   // Of sums in switches, the bus in GB/s that their blocks carry; else 0. NCCL's limits of a channel were set on nodes
   // of 8 devices, which have 8 channels; a wider switch (NVL72) has up to 32, for as many blocks, so no more in all:
   // trees of switches keep the bus of 8 channels, and in one node each rank sends a byte to the switch once, however
-  // many they are, at the algorithm bandwidth of 8 ranks.
+  // many or few they are, at the algorithm bandwidth of 8 ranks.
   double blocks_bus = 0;
 };
 

@@ -147,6 +147,20 @@ TEST(NcclTunerTest, ChoosesForOneRankPerNodeAsNcclDoes) {
             "pat simple 211, pat simple 240, pat simple 677, ring simple 22910");
 }
 
+// Two nodes with a device each: a card's 48 are two channels of 24, and the search raises the tree's speed inside the
+// nodes to twice that, 48, where there is nothing that could be slow (search.cc, "increase bwIntra for trees"): 2 x
+// min(0.92 x 48, 41.4) / 2 = 41 GB/s. Of three nodes what counts lies between them: 2 x 0.92 x 24 / 2 = 22.
+TEST(NcclTunerTest, TreesOverTwoNodesOfOneDevice) {
+  const auto tree = [](int64_t nodes) {
+    for (const NcclCandidate& c : CandidatesOf(CollectiveKind::kAllReduce, Evenly(nodes, nodes), H100Cluster(nodes))) {
+      if (c.algorithm == Algorithm::kTree && c.protocol == Protocol::kSimple) return c.bandwidth;
+    }
+    return 0.0;
+  };
+  EXPECT_NEAR(tree(2), 41.4, 0.01);
+  EXPECT_NEAR(tree(3), 22.08, 0.01);
+}
+
 // With 5 GPUs the switch gives 5 x 60 = 300 GB/s of bus, less than the ring's 360; with 6 it gives as much at half the
 // latency.
 TEST(NcclTunerTest, SwitchReductionsWinFromSixDevices) {
@@ -198,6 +212,7 @@ TEST(NcclTunerTest, WiderSwitchesSumNoFasterThanEight) {
   };
   EXPECT_DOUBLE_EQ(blocks_bus(CollectiveKind::kAllReduce, 64), 810);
   EXPECT_DOUBLE_EQ(blocks_bus(CollectiveKind::kAllReduce, 8), 720);
+  EXPECT_DOUBLE_EQ(blocks_bus(CollectiveKind::kAllReduce, 6), 720 / 14.0 * 8 * 10 / 6);
   EXPECT_EQ(blocks_bus(CollectiveKind::kAllGather, 64), 0);
 }
 
