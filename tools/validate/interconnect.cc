@@ -41,6 +41,13 @@ constexpr int64_t kTcpxCards = 4;
 // to 4 KiB over two nodes with a device each (DraNet's log), two steps, the error is 15 % with it, 48 without.
 constexpr Nanos kGibLatency = Micros(5);
 
+// TCP by NCCL's own sockets, which no plugin helps: a message passes the kernel's stack, 10 to 30 us one way where RDMA
+// takes one (kentino.com, "Latency dissection"; the middle), and one thread sends and receives for a rank but on
+// Amazon's and Google's machines (src/transport/net_socket.cc), 42 Gb/s a core (Cai et al., SIGCOMM 2021). Over one
+// card of 100 Gb/s NCCL's issues 450 and 398 have 4 to 6 GB/s.
+constexpr Nanos kTcpLatency = Micros(20);
+constexpr BytesPerSecond kTcpCore = GBps(5.25);
+
 // What NCCL moves through a port of Omni-Path, of what it takes from InfiniBand: an all_reduce of 4 GB over 32 A100 of
 // Jean Zay ran at 40.5 Gbit/s through one port of 100, all its channels on one card and without GPUDirect
 // (bigscience, experiments/bandwidth/all_reduce_bench-a100-n4.txt); NCCL counts 96.
@@ -105,7 +112,27 @@ void SetIntranode(absl::string_view text, int64_t ranks, Cluster* cluster) {
   cluster->intra_bandwidth = GBps(kPcieRates[generation] * lanes / 16);
 }
 
-bool SetInternode(absl::string_view text, Cluster* cluster) {
+namespace {
+
+// "8 x 400 Gb/s".
+const std::regex& CardsOfARate() {
+  static const std::regex* const kCards =
+      new std::regex(R"((\d{1,4})\s*[x*]\s*(\d{1,6}(\.\d+)?)\s*(G|T)(b|bit|bps|\b))", std::regex::icase);
+  return *kCards;
+}
+
+// A core for each card that the text counts; else one card, since what a machine has besides carries RDMA.
+void SetTcp(const std::string& text, Cluster* cluster) {
+  cluster->nic_latency = kTcpLatency;
+  if (!std::regex_search(text, CardsOfARate())) {
+    cluster->nic_bandwidth = cluster->nic_bandwidth * static_cast<double>(cluster->nics_per_node);
+    cluster->nics_per_node = 1;
+  }
+  cluster->nic_bandwidth = std::min(cluster->nic_bandwidth, kTcpCore);
+}
+
+// All but what TCP leaves of it.
+bool SetCards(absl::string_view text, Cluster* cluster) {
   const std::string in(text);
   const std::string lower = absl::AsciiStrToLower(text);
   if (absl::StrContains(lower, "efa")) cluster->nic_latency = kEfaLatency;
@@ -122,8 +149,6 @@ bool SetInternode(absl::string_view text, Cluster* cluster) {
   if (std::regex_search(lower, *kGib)) cluster->nic_latency = kGibLatency;
   const double share = HasAny(lower, {"omni-path", "omnipath"}) ? kOmniPathShare : 1;
   std::smatch match;
-  static const std::regex* const kCards =
-      new std::regex(R"((\d{1,4})\s*[x*]\s*(\d{1,6}(\.\d+)?)\s*(G|T)(b|bit|bps|\b))", std::regex::icase);
   static const std::regex* const kNode =
       new std::regex(R"((\d{1,6}(\.\d+)?)\s*(G|T)(b|bit|bps)(\b|/s|ps))", std::regex::icase);
   // Bits, unless a large B says bytes ("8x50 GB/s") and the card is one that there is.
@@ -131,7 +156,7 @@ bool SetInternode(absl::string_view text, Cluster* cluster) {
     const double value = std::stod(number) * (absl::EqualsIgnoreCase(unit, "T") ? 1e12 : 1e9);
     return absl::StartsWith(rest, "B") && value <= kFastestCard ? value : value / 8;
   };
-  if (std::regex_search(in, match, *kCards)) {
+  if (std::regex_search(in, match, CardsOfARate())) {
     cluster->nics_per_node = std::max<int64_t>(1, std::stoll(match[1].str()));
     cluster->nic_bandwidth = BytesPerSecond(share * rate(match[2].str(), match[4].str(), match[5].str()));
     if (cluster->nic_latency == kEfaLatency && cluster->nics_per_node <= kFirstEfaCards) {
@@ -167,6 +192,16 @@ bool SetInternode(absl::string_view text, Cluster* cluster) {
     return true;
   }
   return counted;
+}
+
+}  // namespace
+
+bool SetInternode(absl::string_view text, Cluster* cluster) {
+  const bool says = SetCards(text, cluster);
+  static const std::regex* const kTcp = new std::regex(R"(\btcp\b|net/socket)", std::regex::icase);
+  const std::string in(text);
+  if (std::regex_search(in, *kTcp)) SetTcp(in, cluster);
+  return says;
 }
 
 }  // namespace meshwright

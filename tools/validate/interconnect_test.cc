@@ -86,6 +86,30 @@ TEST(SetInternodeTest, CardsThatGoWithoutSaying) {
   EXPECT_EQ(eight.nics_per_node, 4);
 }
 
+// One thread and one card, where the text counts none: 42 Gb/s of 100 or of all of a machine's; less where the card is
+// slower. Google's TCPX is none of it.
+TEST(SetInternodeTest, TcpIsACoreAndTheKernel) {
+  struct Case {
+    const char* text;
+    int64_t cards;
+    double gigabytes;
+  };
+  for (const Case& c : {Case{"TCP", 1, 5.25}, Case{"100 Gb/s TCP per node", 1, 5.25}, Case{"TCP, 10 Gb/s", 1, 1.25},
+                        Case{"NET/Socket, 4 x 100 Gb/s", 4, 5.25}}) {
+    Cluster cluster;
+    cluster.nics_per_node = 8;
+    cluster.nic_bandwidth = GBps(50);
+    SetInternode(c.text, &cluster);
+    EXPECT_EQ(cluster.nic_latency, Micros(20)) << c.text;
+    EXPECT_EQ(cluster.nics_per_node, c.cards) << c.text;
+    EXPECT_NEAR(cluster.nic_bandwidth.raw(), c.gigabytes * 1e9, 1) << c.text;
+  }
+  Cluster tcpx;
+  tcpx.nics_per_node = 8;
+  SetInternode("GPUDirect-TCPX", &tcpx);
+  EXPECT_EQ(tcpx.nics_per_node, 4);
+}
+
 TEST(SetIntranodeTest, BridgesPcieAndSwitches) {
   Cluster pair;
   pair.device.name = "h100-pcie";
