@@ -266,6 +266,8 @@ NcclGraph RingGraph(const GroupShape& group, const Cluster& cluster) {
     return graph;
   }
   for (double speed : one_node ? IntraSpeeds(row) : InterSpeeds(row)) {
+    // Once it has channels the search goes no further down than to half their speed (search.cc, ncclTopoCompute).
+    if (graph.channels > 0 && speed / graph.speed <= 0.49) break;
     // Limits of the search: 32 channels.
     double channels = std::min(32.0, std::floor(intra / speed + 1e-9));
     if (!one_node) channels = std::min(channels, nics * std::floor(nic / speed + 1e-9));

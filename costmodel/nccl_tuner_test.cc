@@ -56,6 +56,15 @@ TEST(NcclTunerTest, SearchFindsTheRingsOfKnownMachines) {
   EXPECT_EQ(Graph(RingGraph(Evenly(8, 8), H100Cluster(8))), "2 x 24 on 4");
 }
 
+// A card of 42 Gb/s has 5.25 GB/s, of which 0.96 are 5.04. 3 goes in once and 2.4 twice, which is more; 1.2, half of
+// that, is still tried but is no more, and the search ends there: 0.24 would go in twenty-one times.
+TEST(NcclTunerTest, SearchGoesNoFurtherThanHalfTheSpeedThatItFound) {
+  Cluster slow = H100Cluster(2);
+  slow.nics_per_node = 1;
+  slow.nic_bandwidth = BytesPerSecond(5.25e9);
+  EXPECT_EQ(Graph(RingGraph(Evenly(16, 2), slow)), "2 x 2.4 on 4");
+}
+
 // Four devices wired each to each other: of an H100's 370.8, two of a quad see the third that leads to the other.
 TEST(NcclTunerTest, PairsOfAQuadHaveAThirdOfTheLinks) {
   Cluster quad = H100Cluster(1);
