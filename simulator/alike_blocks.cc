@@ -8,6 +8,9 @@ namespace {
 
 using Operands = absl::InlinedVector<Operand, 4>;
 
+// The kind of a buffer that costs what no other does: one of a single rank.
+constexpr int32_t kNoOther = -1;
+
 // Of two instructions that do the same kind of work.
 struct SameWork {
   const Work& other;
@@ -27,11 +30,16 @@ struct SameWork {
   bool operator()(const Transfer&) const { return false; }
 };
 
-bool SameBuffers(const Operands& a, const RankClass& of_a, const Operands& b, const RankClass& of_b) {
+bool CostTheSame(const Buffer& a, const Buffer& b) {
+  return a.dtype == b.dtype && a.role == b.role && a.shape == b.shape && a.layout == b.layout && a.owner < 0 &&
+         b.owner < 0;
+}
+
+bool SameKinds(const Operands& a, const std::vector<int32_t>& of_a, const Operands& b,
+               const std::vector<int32_t>& of_b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(), [&](const Operand& x, const Operand& y) {
-    const Buffer &p = of_a.buffers[x.buffer.index()], &q = of_b.buffers[y.buffer.index()];
-    return p.dtype == q.dtype && p.role == q.role && p.shape == q.shape && p.layout == q.layout && p.owner < 0 &&
-           q.owner < 0;
+    const int32_t kind = of_a[x.buffer.index()];
+    return kind != kNoOther && kind == of_b[y.buffer.index()];
   });
 }
 
@@ -39,6 +47,7 @@ bool SameBuffers(const Operands& a, const RankClass& of_a, const Operands& b, co
 
 std::optional<AlikeBlocks::Place> AlikeBlocks::FindOrNote(const Place& place) {
   const Block& block = BlockAt(place);
+  KindsOf(place.class_index);
   uint64_t look = static_cast<uint64_t>(program_.RankOf(place.class_index, 0) % devices_per_node_) * 2 +
                   (block.phase == Phase::kForward ? 0 : 1);
   for (const Instruction& instruction : block.instructions) {
@@ -57,17 +66,43 @@ std::optional<AlikeBlocks::Place> AlikeBlocks::FindOrNote(const Place& place) {
   return std::nullopt;
 }
 
+const std::vector<int32_t>& AlikeBlocks::KindsOf(size_t c) {
+  std::vector<int32_t>& kinds = kinds_[c];
+  const std::vector<Buffer>& buffers = program_.classes[c].buffers;
+  if (kinds.size() == buffers.size()) return kinds;
+  kinds.reserve(buffers.size());
+  for (size_t i = 0; i < buffers.size(); ++i) {
+    const bool as_before =
+        c > 0 && i < kinds_[c - 1].size() && CostTheSame(program_.classes[c - 1].buffers[i], buffers[i]);
+    kinds.push_back(as_before ? kinds_[c - 1][i] : KindOf(buffers[i]));
+  }
+  return kinds;
+}
+
+int32_t AlikeBlocks::KindOf(const Buffer& buffer) {
+  if (buffer.owner >= 0) return kNoOther;
+  uint64_t look = static_cast<uint64_t>(buffer.dtype) * 31 + static_cast<uint64_t>(buffer.role);
+  for (const int64_t size : buffer.shape) look = look * 31 + static_cast<uint64_t>(size);
+  std::vector<int32_t>& candidates = kinds_seen_[look];
+  for (const int32_t kind : candidates) {
+    if (CostTheSame(*of_kind_[static_cast<size_t>(kind)], buffer)) return kind;
+  }
+  candidates.push_back(static_cast<int32_t>(of_kind_.size()));
+  of_kind_.push_back(&buffer);
+  return candidates.back();
+}
+
 bool AlikeBlocks::AreAlike(const Place& a, const Place& b) const {
   const auto place_in_node = [this](const Place& place) {
     return program_.RankOf(place.class_index, 0) % devices_per_node_;
   };
-  const RankClass &of_a = program_.classes[a.class_index], &of_b = program_.classes[b.class_index];
+  const std::vector<int32_t>&of_a = kinds_[a.class_index], &of_b = kinds_[b.class_index];
   const Block &one = BlockAt(a), &other = BlockAt(b);
   return one.phase == other.phase && place_in_node(a) == place_in_node(b) &&
          std::equal(one.instructions.begin(), one.instructions.end(), other.instructions.begin(),
                     other.instructions.end(), [&](const Instruction& x, const Instruction& y) {
                       return x.stream == y.stream && x.work.index() == y.work.index() &&
-                             SameBuffers(x.reads, of_a, y.reads, of_b) && SameBuffers(x.writes, of_a, y.writes, of_b) &&
+                             SameKinds(x.reads, of_a, y.reads, of_b) && SameKinds(x.writes, of_a, y.writes, of_b) &&
                              std::visit(SameWork{y.work}, x.work);
                     });
 }

@@ -23,7 +23,7 @@ namespace meshwright {
 class AlikeBlocks {
  public:
   AlikeBlocks(const Program& program, int64_t devices_per_node)
-      : program_(program), devices_per_node_(devices_per_node) {}
+      : program_(program), devices_per_node_(devices_per_node), kinds_(program.classes.size()) {}
 
   struct Place {
     size_t class_index = 0, block = 0;
@@ -34,10 +34,16 @@ class AlikeBlocks {
  private:
   const Block& BlockAt(const Place& place) const { return program_.classes[place.class_index].blocks[place.block]; }
   bool AreAlike(const Place& a, const Place& b) const;
+  // By buffer of a class: a number that it has in common with those that cost the same.
+  const std::vector<int32_t>& KindsOf(size_t c);
+  int32_t KindOf(const Buffer& buffer);
 
   const Program& program_;
   const int64_t devices_per_node_;
-  std::map<uint64_t, std::vector<Place>> seen_;  // by what is quick to see
+  std::vector<std::vector<int32_t>> kinds_;              // by class, as far as they were asked for
+  std::vector<const Buffer*> of_kind_;                   // one of each
+  std::map<uint64_t, std::vector<int32_t>> kinds_seen_;  // by what is quick to see
+  std::map<uint64_t, std::vector<Place>> seen_;          // by what is quick to see
 };
 
 }  // namespace meshwright

@@ -116,32 +116,43 @@ class Streams {
   uint32_t bits_;
 };
 
-// The first moment at which something ends on each class, and on any: kept by blocks of classes, so that neither takes
-// a look at all of them.
+// The first moment at which something ends on each class, and on any: a tree of classes, each node with the first of
+// its two, so that neither takes a look at all of them.
 class FirstEnds {
  public:
-  explicit FirstEnds(size_t num_classes)
-      : blocks_((num_classes + kBlock - 1) / kBlock, kNever), ends_(blocks_.size() * kBlock, kNever) {}
+  explicit FirstEnds(size_t num_classes) : leaves_(std::bit_ceil(num_classes)), ends_(2 * leaves_, kNever) {}
   void Set(size_t c, Nanos end) {
-    ends_[c] = end;
-    const size_t block = c / kBlock;
-    blocks_[block] = *std::min_element(&ends_[block * kBlock], &ends_[block * kBlock] + kBlock);
+    size_t node = leaves_ + c;
+    while (ends_[node] != end) {
+      ends_[node] = end;
+      if (node == 1) return;
+      end = std::min(end, ends_[node ^ 1]);
+      node /= 2;
+    }
   }
-  Nanos First() const { return *std::min_element(blocks_.begin(), blocks_.end()); }
-  // Calls visit(c) for the classes on which something ends then, in ascending order.
+  Nanos First() const { return ends_[1]; }
+  // Calls visit(c) for the classes on which something ends first, in ascending order. It may not call Set.
   template <typename Visit>
-  void ForEachAt(Nanos time, const Visit& visit) const {
-    for (size_t b = 0; b < blocks_.size(); ++b) {
-      if (blocks_[b] != time) continue;
-      for (size_t c = b * kBlock; c < (b + 1) * kBlock; ++c) {
-        if (ends_[c] == time) visit(c);
+  void ForEachFirst(const Visit& visit) const {
+    const Nanos first = First();
+    for (size_t node = 1; true;) {
+      if (ends_[node] == first) {
+        if (node < leaves_) {
+          node *= 2;
+          continue;
+        }
+        visit(node - leaves_);
       }
+      // The next one that is not below this.
+      while ((node & 1) != 0) node /= 2;
+      if (node == 0) return;
+      ++node;
     }
   }
 
  private:
-  static constexpr size_t kBlock = 8;
-  std::vector<Nanos> blocks_, ends_;
+  size_t leaves_;
+  std::vector<Nanos> ends_;  // the node 1 above all, 2n and 2n + 1 below n; of classes from `leaves_` on
 };
 
 // Classes, visited in ascending order.

@@ -27,7 +27,7 @@ class Player {
       for (size_t s = num_streams_; s < kNumStreams; ++s) {
         if (!list.streams[s].empty()) num_streams_ = s + 1;
       }
-      for (const UnrolledBlock& block : list.blocks) {
+      for (const UnrolledBlock& block : *list.blocks) {
         for (const Run& run : block.runs) num_shared_links_ = std::max(num_shared_links_, run.shared);
       }
     }
@@ -78,7 +78,7 @@ class Player {
       const Nanos next = next_.First();
       if (next == kNever || unclear_) return;
       now_ = next;
-      next_.ForEachAt(now_, [this](size_t c) { EndWhatEnds(c); });
+      next_.ForEachFirst([this](size_t c) { EndWhatEnds(c); });
     }
   }
 
@@ -143,7 +143,7 @@ class Player {
       Begin(c, stream, id, task.time());
       return;
     }
-    const size_t peer = static_cast<size_t>(task.run->peer);
+    const size_t peer = task.PeerOf(c);
     const Task& partner = TaskOf(peer, task.partner);
     const size_t peer_stream = static_cast<size_t>(partner.run->stream);
     if (IsHeldUp(peer, peer_stream)) return;
@@ -222,7 +222,7 @@ class Player {
         continue;
       }
       if (task.run->is_transfer) {
-        const size_t peer = static_cast<size_t>(task.run->peer);
+        const size_t peer = task.PeerOf(c);
         Meet(c, peer);
         End(peer, static_cast<size_t>(TaskOf(peer, task.partner).run->stream));
       }
@@ -283,7 +283,7 @@ class Player {
     const Task& task = *running.of;
     Claim claim{PieceOf(c, stream).price->shared, {}, running.own_rate};
     if (!task.run->is_transfer) return claim;
-    const size_t peer = static_cast<size_t>(task.run->peer);
+    const size_t peer = task.PeerOf(c);
     const Task& partner = TaskOf(peer, task.partner);
     claim.more_uses = partner.piece(0).price->shared;
     claim.most = std::min(claim.most, classes_[peer].running[static_cast<size_t>(partner.run->stream)].own_rate);
@@ -329,7 +329,7 @@ class Player {
     const Task& task = *running->of;
     const size_t of = c;
     if (task.run->is_transfer) {
-      const size_t peer = static_cast<size_t>(task.run->peer);
+      const size_t peer = task.PeerOf(c);
       const size_t peer_stream = static_cast<size_t>(TaskOf(peer, task.partner).run->stream);
       Running* other = &classes_[peer].running[peer_stream];
       rate = std::min({rate, other->own_rate, other->shared});
@@ -366,8 +366,13 @@ class Player {
     const int32_t pace = steady ? paces_.Beside(task, others) : -1;
     if (running.folded() && steady && running.pace == pace) return;
     const bool stepped = running.folded() && !steady;
-    if (running.folded()) paces_.Unfold(task, now_, &running);
-    if (steady) paces_.Fold(task, pace, now_, &running);
+    if (running.folded() && steady) {
+      paces_.Refold(task, pace, now_, &running);
+    } else if (steady) {
+      paces_.Fold(task, pace, now_, &running);
+    } else if (running.folded()) {
+      paces_.Unfold(task, now_, &running);
+    }
     if (stepped && watch_.has_value()) watch_->StepThrough(c, running);
     if ((stepped || steady) && watch_.has_value()) watch_->GoOn(c, static_cast<size_t>(Stream::kCompute), now_);
   }

@@ -90,7 +90,7 @@ class PeriodFinder {
     for (int32_t i = 0; i < static_cast<int32_t>(list.tasks.size()); ++i) {
       const Task& task = list.tasks[static_cast<size_t>(i)];
       if (!task.run->is_transfer) continue;
-      const size_t peer = static_cast<size_t>(task.run->peer);
+      const size_t peer = task.PeerOf(c);
       const Period& other = periods_[peer];
       if (i >= period.end) {
         if (task.partner < other.begin) return false;
@@ -112,7 +112,7 @@ class PeriodFinder {
     const Task& a = list.tasks[static_cast<size_t>(first)];
     const Task& b = list.tasks[static_cast<size_t>(first + period.tasks)];
     if (a.run != b.run || a.layer != b.layer || a.count != b.count || a.num_waits > b.num_waits) return false;
-    if (a.run->is_transfer && a.partner + periods_[static_cast<size_t>(a.run->peer)].tasks != b.partner) return false;
+    if (a.run->is_transfer && a.partner + periods_[a.PeerOf(c)].tasks != b.partner) return false;
     bool moves = a.num_waits == b.num_waits;
     for (int32_t i = 0; moves && i < a.num_waits; ++i) {
       moves = WaitOf(list, a, i).task + period.tasks == WaitOf(list, b, i).task;

@@ -37,35 +37,36 @@ int32_t RunPaces::Beside(const Task& task, const Taken& others) {
   const int32_t pace = static_cast<int32_t>(paces_.size());
   const auto [known, is_new] = known_.try_emplace({task.run, others.multiprocessors, others.memory}, pace);
   if (!is_new) return known->second;
-  Pace& fresh = paces_.emplace_back();
-  fresh.taken = others;
-  fresh.before.resize(static_cast<size_t>(task.run->num_pieces) + 1);
+  std::vector<PieceAtPace>& fresh = paces_.emplace_back(static_cast<size_t>(task.run->num_pieces) + 1);
+  Nanos before;
   for (int32_t i = 0; i < task.run->num_pieces; ++i) {
-    const size_t at = static_cast<size_t>(i);
-    const int64_t rate = RateAt(pace, task.piece(i));
-    fresh.before[at + 1] = fresh.before[at] + Nanos((task.piece(i).price->time.raw() * kWhole + rate - 1) / rate);
+    const Piece& piece = task.piece(i);
+    const int32_t rate = piece.communicates ? kWhole : RateOf(piece, others);
+    fresh[static_cast<size_t>(i)] = {before, piece.price->time, rate};
+    before += Nanos((piece.price->time.raw() * kWhole + rate - 1) / rate);
   }
+  fresh.back() = {before, Nanos(), kWhole};
   return pace;
 }
 
 void RunPaces::Fold(const Task& task, int32_t pace, Nanos now, Running* running) const {
+  const PieceAtPace* const pieces = At(task, pace);
   running->remaining -= (now - running->updated).raw() * running->rate;
   running->updated = now;
   running->pace = pace;
-  running->own_rate = running->rate = RateAt(pace, running->pieces[running->piece]);
-  const Nanos layer = Before(task, pace, task.run->num_pieces);
-  running->end = EndOf(*running) + layer * (task.count - running->layer) - Before(task, pace, running->piece + 1);
+  running->own_rate = running->rate = pieces[running->piece].rate;
+  const Nanos layer = pieces[task.run->num_pieces].before;
+  running->end = EndOf(*running) + layer * (task.count - running->layer) - pieces[running->piece + 1].before;
 }
 
-void RunPaces::Unfold(const Task& task, Nanos now, Running* running, const Running* likely) const {
-  const int32_t pace = running->pace;
-  const Nanos first_end = EndOf(*running);
-  if (now < first_end) {
+void RunPaces::Find(const Task& task, Nanos now, Running* running, const Running* likely) const {
+  const PieceAtPace* const pieces = At(task, running->pace);
+  const Nanos layer = pieces[task.run->num_pieces].before;
+  // Since the beginning of the layer in which the stretch began, as its end tells.
+  const Nanos position = now - running->end + layer * (task.count - running->layer);
+  if (position < pieces[running->piece + 1].before) {
     running->remaining -= (now - running->updated).raw() * running->rate;
   } else {
-    // Since the beginning of the layer in which the stretch began.
-    const Nanos position = now - first_end + Before(task, pace, running->piece + 1);
-    const Nanos layer = Before(task, pace, task.run->num_pieces);
     int32_t piece = 0;
     Nanos within;
     if (likely != nullptr) {
@@ -73,7 +74,7 @@ void RunPaces::Unfold(const Task& task, Nanos now, Running* running, const Runni
       within = position - layer * (likely->layer - running->layer);
     }
     // The last piece that begins at or before this moment: it has a duration, for it ends later.
-    if (likely != nullptr && Before(task, pace, piece) <= within && within < Before(task, pace, piece + 1)) {
+    if (likely != nullptr && pieces[piece].before <= within && within < pieces[piece + 1].before) {
       running->layer = likely->layer;
     } else {
       running->layer += static_cast<int32_t>(position.raw() / layer.raw());
@@ -81,18 +82,26 @@ void RunPaces::Unfold(const Task& task, Nanos now, Running* running, const Runni
       piece = 0;
       for (int32_t after = task.run->num_pieces; after - piece > 1;) {
         const int32_t middle = (piece + after) / 2;
-        (Before(task, pace, middle) <= within ? piece : after) = middle;
+        (pieces[middle].before <= within ? piece : after) = middle;
       }
     }
     running->piece = piece;
-    running->rate = RateAt(pace, running->pieces[piece]);
-    running->remaining =
-        running->pieces[piece].price->time.raw() * kWhole - (within - Before(task, pace, piece)).raw() * running->rate;
+    running->rate = pieces[piece].rate;
+    running->remaining = pieces[piece].alone.raw() * kWhole - (within - pieces[piece].before).raw() * running->rate;
   }
+  running->updated = now;
+}
+
+void RunPaces::Unfold(const Task& task, Nanos now, Running* running, const Running* likely) const {
+  Find(task, now, running, likely);
   running->pace = kPieceByPiece;
   running->own_rate = running->rate;
-  running->updated = now;
   running->end = EndOf(*running);
+}
+
+void RunPaces::Refold(const Task& task, int32_t pace, Nanos now, Running* running, const Running* likely) const {
+  Find(task, now, running, likely);
+  Fold(task, pace, now, running);
 }
 
 }  // namespace meshwright

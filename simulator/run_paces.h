@@ -55,24 +55,20 @@ class RunPaces {
   // To the piece that runs at that moment, which is before its end. `likely`: null, or what is in the piece that it may
   // be.
   void Unfold(const Task& task, Nanos now, Running* running, const Running* likely = nullptr) const;
+  // Unfold, then Fold at another pace.
+  void Refold(const Task& task, int32_t pace, Nanos now, Running* running, const Running* likely = nullptr) const;
 
  private:
-  struct Pace {
-    Taken taken;
-    std::vector<Nanos> before;  // by piece: those before it; behind the last one, the whole run
-  };
-  // Time of a run's pieces before that one.
-  Nanos Before(const Task& task, int32_t pace, int32_t piece) const {
-    if (pace >= 0) return paces_[static_cast<size_t>(pace)].before[static_cast<size_t>(piece)];
-    return piece == task.run->num_pieces ? task.run->time : task.piece(piece).before;
+  // The pieces of its run, and one behind the last.
+  const PieceAtPace* At(const Task& task, int32_t pace) const {
+    return pace < 0 ? task.alone() : paces_[static_cast<size_t>(pace)].data();
   }
-  int32_t RateAt(int32_t pace, const Piece& piece) const {
-    return pace < 0 || piece.communicates ? kWhole : RateOf(piece, paces_[static_cast<size_t>(pace)].taken);
-  }
+  // To the piece that runs at that moment, without its end.
+  void Find(const Task& task, Nanos now, Running* running, const Running* likely) const;
 
   // By multiprocessors and memory that are taken. Never iterated over.
   absl::flat_hash_map<std::tuple<const Run*, int32_t, int32_t>, int32_t> known_;
-  std::vector<Pace> paces_;
+  std::vector<std::vector<PieceAtPace>> paces_;
 };
 
 }  // namespace meshwright

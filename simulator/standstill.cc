@@ -22,7 +22,7 @@ Standstill::Waiting Standstill::BlockerOf(const Waiting& waiting) const {
     const Wait& wait = lists_[waiting.c].waits[static_cast<size_t>(task.first_wait + i)];
     if (!courses_[waiting.c].Done(classes_[waiting.c], wait, 0)) return {waiting.c, wait.task};
   }
-  return {static_cast<size_t>(task.run->peer), task.partner};
+  return {task.PeerOf(waiting.c), task.partner};
 }
 
 Standstill::Waiting Standstill::HeadBefore(const Waiting& blocker) const {

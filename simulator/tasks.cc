@@ -74,7 +74,7 @@ class BlockCutter {
               const EventStreams& events, bool fold)
       : rank_class_(rank_class), block_(block), prices_(prices), events_(events), fold_(fold) {}
 
-  UnrolledBlock Cut(int32_t class_index) {
+  UnrolledBlock Cut() {
     const bool optimizer = HoldsOptimizer(block_);
     const size_t size = block_.instructions.size();
     result_.pieces.reserve(size);
@@ -93,7 +93,7 @@ class BlockCutter {
         if (transfer != nullptr) {
           fresh.is_transfer = true;
           fresh.send = transfer->send;
-          fresh.peer = class_index + transfer->stage_offset;
+          fresh.stage_offset = transfer->stage_offset;
         }
         if (instruction.stream == Stream::kCompute) open_ = foldable ? run : -1;
         current_ = run;
@@ -134,9 +134,17 @@ class BlockCutter {
       result_.pieces = std::move(pieces);
     }
     int32_t first = 0;
+    result_.alone.reserve(result_.pieces.size() + result_.runs.size());
     for (Run& run : result_.runs) {
       run.first_piece = first;
-      first += run.num_pieces;
+      run.first_alone = static_cast<int32_t>(result_.alone.size());
+      Nanos before;
+      for (; first < run.first_piece + run.num_pieces; ++first) {
+        const Nanos time = result_.pieces[static_cast<size_t>(first)].price->time;
+        result_.alone.push_back({before, time, kWhole});
+        before += time;
+      }
+      result_.alone.push_back({before, Nanos(), kWhole});
     }
   }
 
@@ -144,7 +152,7 @@ class BlockCutter {
     Run& run = result_.runs[static_cast<size_t>(current_)];
     const InstructionPrice& price = prices_[static_cast<size_t>(index)];
     const bool communicates = std::visit(Communicates(), instruction.work);
-    result_.pieces.push_back({&price, run.time, use, communicates, index});
+    result_.pieces.push_back({&price, use, communicates, index});
     of_piece_.push_back(current_);
     ++run.num_pieces;
     run.time += price.time;
@@ -190,55 +198,75 @@ class BlockCutter {
 class Issuer {
  public:
   Issuer(const RankClass& rank_class, Folding folding, TaskList* list)
-      : rank_class_(rank_class), folding_(folding), list_(*list) {
+      : rank_class_(rank_class), folding_(folding), list_(*list), blocks_(*list->blocks) {
+    registers_of_.reserve(rank_class_.events.size());
+    size_t registers = 0, most_runs = 0;
     for (const Event& event : rank_class_.events) {
-      registers_of_.push_back({registers_.size(), event.layers, event.microbatches});
-      registers_.resize(registers_.size() + static_cast<size_t>(event.layers * event.microbatches), -1);
+      registers_of_.push_back({registers, event.layers, event.microbatches});
+      registers += static_cast<size_t>(event.layers * event.microbatches);
     }
+    registers_.resize(registers, kNothing);
+    for (const UnrolledBlock& block : blocks_) most_runs = std::max(most_runs, block.runs.size());
+    ends_.resize(most_runs);
     for (auto& seen : seen_) seen.fill(-1);
   }
 
   absl::Status Issue() {
-    size_t most = 0;
-    std::array<size_t, kNumStreams> on_stream = {};
-    for (const Slot& slot : rank_class_.slots) {
-      if (slot.block.valid() && slot.block.index() < list_.blocks.size() && slot.count > 0) {
-        const size_t count = static_cast<size_t>(slot.count);
-        most += list_.blocks[slot.block.index()].runs.size() * count;
-        for (const Run& run : list_.blocks[slot.block.index()].runs) {
-          on_stream[static_cast<size_t>(run.stream)] += LeftOut(run) ? 0 : count;
-        }
-      }
-    }
-    list_.tasks.reserve(most);
-    for (size_t s = 0; s < kNumStreams; ++s) list_.streams[s].reserve(on_stream[s]);
+    Reserve();
     for (size_t s = 0; s < rank_class_.slots.size(); ++s) {
       const Slot& slot = rank_class_.slots[s];
-      if (!slot.block.valid() || slot.block.index() >= list_.blocks.size() || slot.microbatch < 0 || slot.count < 0) {
+      if (!slot.block.valid() || slot.block.index() >= blocks_.size() || slot.microbatch < 0 || slot.count < 0) {
         return absl::InvalidArgumentError(
             absl::StrCat(rank_class_.name, ", slot ", s, ": block, micro-batch or count is out of range"));
       }
-      const UnrolledBlock& block = list_.blocks[slot.block.index()];
-      const bool whole = folding_ != Folding::kNone && block.runs.size() == 1 &&
-                         block.runs[0].stream == Stream::kCompute && !block.runs[0].is_transfer &&
-                         !LeftOut(block.runs[0]) && RecordsOnce(block.runs[0]);
+      const UnrolledBlock& block = blocks_[slot.block.index()];
+      const bool whole = slot.count > 1 && folding_ != Folding::kNone && IsOneRun(block);
       for (int64_t k = 0; k < slot.count; ++k) {
-        const int64_t layer = slot.layer + k * slot.step;
         if (whole && k > 0 && block.runs[0].waits.empty()) {
           list_.tasks.back().count = static_cast<int32_t>(slot.count);
           break;
         }
-        IssueLayer(block, s, layer, whole && k > 0);
-        MESHWRIGHT_RETURN_IF_ERROR(status_);
+        IssueLayer(block, {s, slot.microbatch, slot.layer + k * slot.step}, whole && k > 0);
+        if (!status_.ok()) return status_;
       }
     }
     return absl::OkStatus();
   }
 
  private:
-  // Whether all layers write the same instance of what the run records, so that only the last record counts.
-  bool RecordsOnce(const Run& run) const {
-    return std::all_of(run.records.begin(), run.records.end(),
+  // What runs and records of a block mean.
+  struct Place {
+    size_t slot = 0;
+    int64_t microbatch = 0, layer = 0;
+  };
+
+  // Room for all tasks, if none is folded into the one before.
+  void Reserve() {
+    std::vector<size_t> times(blocks_.size());
+    for (const Slot& slot : rank_class_.slots) {
+      if (slot.block.valid() && slot.block.index() < times.size() && slot.count > 0) {
+        times[slot.block.index()] += static_cast<size_t>(slot.count);
+      }
+    }
+    size_t most = 0;
+    std::array<size_t, kNumStreams> on_stream = {};
+    for (size_t b = 0; b < blocks_.size(); ++b) {
+      for (const Run& run : blocks_[b].runs) on_stream[static_cast<size_t>(run.stream)] += LeftOut(run) ? 0 : times[b];
+    }
+    for (size_t s = 0; s < kNumStreams; ++s) {
+      list_.streams[s].reserve(on_stream[s]);
+      most += on_stream[s];
+    }
+    list_.tasks.reserve(most);
+  }
+
+  // Whether layers of the block can be one task: all of them write the same instance of what the run records, so that
+  // only the last record counts.
+  bool IsOneRun(const UnrolledBlock& block) const {
+    if (block.runs.size() != 1) return false;
+    const Run& run = block.runs[0];
+    return run.stream == Stream::kCompute && !run.is_transfer && !LeftOut(run) &&
+           std::all_of(run.records.begin(), run.records.end(),
                        [&](const EventRef& ref) { return rank_class_.events[ref.event.index()].layers == 1; });
   }
 
@@ -246,73 +274,78 @@ class Issuer {
     return folding_ == Folding::kRunsWithoutSyncs && run.time == Nanos() && !run.is_transfer;
   }
 
-  void IssueLayer(const UnrolledBlock& block, size_t slot, int64_t layer, bool may_extend) {
-    of_run_.assign(block.runs.size(), -1);
+  void IssueLayer(const UnrolledBlock& block, const Place& place, bool may_extend) {
     for (const UnrolledBlock::Action& action : block.actions) {
       const Run& run = block.runs[static_cast<size_t>(action.run)];
+      Wait& end = ends_[static_cast<size_t>(action.run)];
       if (action.record) {
-        for (const EventRef& ref : run.records) {
-          registers_[RegisterOf(ref, slot, layer)] = of_run_[static_cast<size_t>(action.run)];
-        }
-        continue;
+        for (const EventRef& ref : run.records) registers_[RegisterOf(ref, place)] = end;
+      } else {
+        end = IssueRun(block, run, place, may_extend);
       }
-      of_run_[static_cast<size_t>(action.run)] = IssueRun(block, run, slot, layer, may_extend);
     }
   }
 
-  // The task that ends when the run does; -1: it is over at once.
-  int32_t IssueRun(const UnrolledBlock& block, const Run& run, size_t slot, int64_t layer, bool may_extend) {
+  // What is over when the run is.
+  Wait IssueRun(const UnrolledBlock& block, const Run& run, const Place& place, bool may_extend) {
     auto& stream = list_.streams[static_cast<size_t>(run.stream)];
     auto& seen = seen_[static_cast<size_t>(run.stream)];
     auto& waits = waits_[static_cast<size_t>(run.stream)];
     for (const EventRef& ref : run.waits) {
-      const int32_t id = registers_[RegisterOf(ref, slot, layer)];
-      if (id < 0) continue;
-      const Stream recorder = list_.tasks[static_cast<size_t>(id)].run->stream;
+      const Wait& recorded = registers_[RegisterOf(ref, place)];
       // Streams are in order: what this one has already waited for, and all before it, is done.
-      int32_t& latest = seen[static_cast<size_t>(recorder)];
-      if (recorder == run.stream || id <= latest) continue;
-      latest = id;
-      waits.push_back({id, list_.tasks[static_cast<size_t>(id)].place, recorder});
+      int32_t& latest = seen[static_cast<size_t>(recorded.stream)];
+      if (recorded.stream == run.stream || recorded.task <= latest) continue;
+      latest = recorded.task;
+      waits.push_back(recorded);
     }
-    if (LeftOut(run) && (waits.empty() || run.records.empty())) return stream.empty() ? -1 : stream.back();
+    const auto last = [&] { return Wait{stream.back(), static_cast<int32_t>(stream.size()) - 1, run.stream}; };
+    if (LeftOut(run) && (waits.empty() || run.records.empty())) return stream.empty() ? kNothing : last();
     if (may_extend && waits.empty()) {
       ++list_.tasks.back().count;
-      return static_cast<int32_t>(list_.tasks.size()) - 1;
+      return last();
     }
     const int32_t id = static_cast<int32_t>(list_.tasks.size());
     Task& task = list_.tasks.emplace_back();
     task.block = &block;
     task.run = &run;
-    task.slot = static_cast<int32_t>(slot);
-    task.layer = static_cast<int32_t>(layer);
+    task.slot = static_cast<int32_t>(place.slot);
+    task.layer = static_cast<int32_t>(place.layer);
     task.previous = stream.empty() ? -1 : stream.back();
     task.place = static_cast<int32_t>(stream.size());
     task.first_wait = static_cast<int32_t>(list_.waits.size());
     task.num_waits = static_cast<int32_t>(waits.size());
-    list_.waits.insert(list_.waits.end(), waits.begin(), waits.end());
-    waits.clear();
+    if (!waits.empty()) {
+      list_.waits.insert(list_.waits.end(), waits.begin(), waits.end());
+      waits.clear();
+    }
     stream.push_back(id);
-    return id;
+    return {id, task.place, run.stream};
   }
 
-  size_t RegisterOf(const EventRef& ref, size_t slot, int64_t layer) {
+  size_t RegisterOf(const EventRef& ref, const Place& place) {
     const Registers& registers = registers_of_[ref.event.index()];
-    const int64_t microbatch = rank_class_.slots[slot].microbatch;
     // Where there is only one instance over layers, any layer means it.
-    if (registers.layers == 1) return registers.first + static_cast<size_t>(microbatch % registers.microbatches);
-    const Event& event = rank_class_.events[ref.event.index()];
-    const int64_t shifted = layer + ref.layer_shift;
-    if (shifted < 0) {
-      status_ = absl::InvalidArgumentError(
-          absl::StrCat(rank_class_.name, ", slot ", slot, ": event \"", event.name, "\" is named for layer ", shifted));
-    }
-    return registers.first + static_cast<size_t>(InstanceOf(event, std::max<int64_t>(0, shifted), microbatch));
+    if (registers.layers > 1) return RegisterOfLayer(ref, place);
+    return registers.first + static_cast<size_t>(place.microbatch % registers.microbatches);
   }
+  size_t RegisterOfLayer(const EventRef& ref, const Place& place) {
+    const Event& event = rank_class_.events[ref.event.index()];
+    const int64_t shifted = place.layer + ref.layer_shift;
+    if (shifted < 0) {
+      status_ = absl::InvalidArgumentError(absl::StrCat(rank_class_.name, ", slot ", place.slot, ": event \"",
+                                                        event.name, "\" is named for layer ", shifted));
+    }
+    return registers_of_[ref.event.index()].first +
+           static_cast<size_t>(InstanceOf(event, std::max<int64_t>(0, shifted), place.microbatch));
+  }
+
+  static constexpr Wait kNothing = {-1, 0, Stream::kCompute};
 
   const RankClass& rank_class_;
   const Folding folding_;
   TaskList& list_;
+  const std::vector<UnrolledBlock>& blocks_;
   absl::Status status_;
   // Of an event, by its own index: the first, and how many there are.
   struct Registers {
@@ -320,8 +353,8 @@ class Issuer {
     int64_t layers = 1, microbatches = 1;
   };
   std::vector<Registers> registers_of_;
-  std::vector<int32_t> registers_;  // the task that recorded last, per event instance
-  std::vector<int32_t> of_run_;
+  std::vector<Wait> registers_;                                     // the task that recorded last, per event instance
+  std::vector<Wait> ends_;                                          // by run of a block: what is over when it is
   std::array<std::vector<Wait>, kNumStreams> waits_;                // of the next task of each stream
   std::array<std::array<int32_t, kNumStreams>, kNumStreams> seen_;  // the last task of each stream waited for
 };
@@ -348,27 +381,76 @@ absl::Status CheckPrices(const RankClass& rank_class, const Block& block, const 
   return absl::OkStatus();
 }
 
-absl::Status CheckWork(const Program& program, size_t class_index, const Block& block) {
+// Of all blocks of a class.
+absl::Status CheckWork(const Program& program, size_t class_index) {
   const RankClass& rank_class = program.classes[class_index];
   const AxisId stage_axis = program.classes.size() > 1 ? program.mesh.Find("pp") : AxisId();
-  for (size_t i = 0; i < block.instructions.size(); ++i) {
-    const Instruction& instruction = block.instructions[i];
-    if (const auto* transfer = std::get_if<Transfer>(&instruction.work)) {
-      const int64_t peer = static_cast<int64_t>(class_index) + transfer->stage_offset;
-      if (peer >= 0 && peer < static_cast<int64_t>(program.classes.size()) && transfer->stage_offset != 0) continue;
-      return absl::InvalidArgumentError(absl::StrCat(NameOfInstruction(rank_class, block, i),
-                                                     " is a transfer with stage ", peer, "; there are ",
-                                                     program.classes.size(), " stages"));
-    }
-    const auto* collective = std::get_if<Collective>(&instruction.work);
-    if (collective == nullptr || !stage_axis.valid()) continue;
-    if (std::find(collective->axes.begin(), collective->axes.end(), stage_axis) != collective->axes.end()) {
-      return absl::UnimplementedError(
-          absl::StrCat(NameOfInstruction(rank_class, block, i),
-                       " is a collective over the stages: its ranks are of several classes"));
+  for (const Block& block : rank_class.blocks) {
+    for (size_t i = 0; i < block.instructions.size(); ++i) {
+      const Instruction& instruction = block.instructions[i];
+      if (const auto* transfer = std::get_if<Transfer>(&instruction.work)) {
+        const int64_t peer = static_cast<int64_t>(class_index) + transfer->stage_offset;
+        if (peer >= 0 && peer < static_cast<int64_t>(program.classes.size()) && transfer->stage_offset != 0) continue;
+        return absl::InvalidArgumentError(absl::StrCat(NameOfInstruction(rank_class, block, i),
+                                                       " is a transfer with stage ", peer, "; there are ",
+                                                       program.classes.size(), " stages"));
+      }
+      const auto* collective = std::get_if<Collective>(&instruction.work);
+      if (collective == nullptr || !stage_axis.valid()) continue;
+      if (std::find(collective->axes.begin(), collective->axes.end(), stage_axis) != collective->axes.end()) {
+        return absl::UnimplementedError(
+            absl::StrCat(NameOfInstruction(rank_class, block, i),
+                         " is a collective over the stages: its ranks are of several classes"));
+      }
     }
   }
   return absl::OkStatus();
+}
+
+// What BlockCutter and UseOf ask of a work, of two of one kind.
+struct CutsAlike {
+  const Work& other;
+  bool operator()(const Compute& a) const {
+    const Compute& b = std::get<Compute>(other);
+    return a.op == b.op && a.recompute == b.recompute;
+  }
+  bool operator()(const Collective& a) const { return a.purpose == std::get<Collective>(other).purpose; }
+  bool operator()(const Transfer& a) const {
+    const Transfer& b = std::get<Transfer>(other);
+    return a.send == b.send && a.stage_offset == b.stage_offset;
+  }
+  bool operator()(const Slice&) const { return true; }
+  bool operator()(const Permute&) const { return true; }
+  bool operator()(const Sync&) const { return true; }
+};
+
+// Whether two classes, whose blocks have these prices, are cut into the same runs.
+bool AreCutAlike(const RankClass& a, const std::vector<std::vector<InstructionPrice>>& prices_a, const RankClass& b,
+                 const std::vector<std::vector<InstructionPrice>>& prices_b) {
+  const auto alike = [](const Instruction& x, const Instruction& y) {
+    return x.stream == y.stream && x.waits == y.waits && x.records == y.records && x.work.index() == y.work.index() &&
+           std::visit(CutsAlike{y.work}, x.work);
+  };
+  return a.events.size() == b.events.size() && prices_a == prices_b &&
+         std::equal(a.blocks.begin(), a.blocks.end(), b.blocks.begin(), b.blocks.end(),
+                    [&](const Block& one, const Block& other) {
+                      return one.phase == other.phase &&
+                             std::equal(one.instructions.begin(), one.instructions.end(), other.instructions.begin(),
+                                        other.instructions.end(), alike);
+                    });
+}
+
+absl::StatusOr<std::vector<UnrolledBlock>> CutBlocks(const RankClass& rank_class,
+                                                     const std::vector<std::vector<InstructionPrice>>& prices,
+                                                     bool fold) {
+  MESHWRIGHT_ASSIGN_OR_RETURN(const EventStreams events, EventStreams::Of(rank_class));
+  std::vector<UnrolledBlock> blocks;
+  blocks.reserve(rank_class.blocks.size());
+  for (size_t b = 0; b < rank_class.blocks.size(); ++b) {
+    MESHWRIGHT_RETURN_IF_ERROR(CheckPrices(rank_class, rank_class.blocks[b], prices[b]));
+    blocks.push_back(BlockCutter(rank_class, rank_class.blocks[b], prices[b], events, fold).Cut());
+  }
+  return blocks;
 }
 
 absl::Status MatchTransfers(const Program& program, std::vector<TaskList>* lists) {
@@ -384,9 +466,10 @@ absl::Status MatchTransfers(const Program& program, std::vector<TaskList>* lists
     for (size_t i = 0; i < tasks.size(); ++i) {
       const Run& run = *tasks[i].run;
       if (!run.is_transfer) continue;
-      auto*& mine = of_peer[run.send ? 1 : 0][static_cast<size_t>(run.peer)];
+      const int32_t peer = self + run.stage_offset;
+      auto*& mine = of_peer[run.send ? 1 : 0][static_cast<size_t>(peer)];
       if (mine == nullptr) {
-        Halves& halves = pairs[run.send ? std::make_pair(self, run.peer) : std::make_pair(run.peer, self)];
+        Halves& halves = pairs[run.send ? std::make_pair(self, peer) : std::make_pair(peer, self)];
         mine = run.send ? &halves.sends : &halves.receives;
       }
       mine->push_back(static_cast<int32_t>(i));
@@ -428,13 +511,12 @@ absl::StatusOr<std::vector<TaskList>> Unroll(const Program& program, const Price
       return absl::InvalidArgumentError(absl::StrCat(rank_class.name, " has ", rank_class.blocks.size(),
                                                      " blocks, the prices are for ", prices.classes[c].size()));
     }
-    MESHWRIGHT_ASSIGN_OR_RETURN(const EventStreams events, EventStreams::Of(rank_class));
-    for (size_t b = 0; b < rank_class.blocks.size(); ++b) {
-      const Block& block = rank_class.blocks[b];
-      MESHWRIGHT_RETURN_IF_ERROR(CheckPrices(rank_class, block, prices.classes[c][b]));
-      MESHWRIGHT_RETURN_IF_ERROR(CheckWork(program, c, block));
-      lists[c].blocks.push_back(BlockCutter(rank_class, block, prices.classes[c][b], events, folding != Folding::kNone)
-                                    .Cut(static_cast<int32_t>(c)));
+    MESHWRIGHT_RETURN_IF_ERROR(CheckWork(program, c));
+    if (c > 0 && AreCutAlike(program.classes[c - 1], prices.classes[c - 1], rank_class, prices.classes[c])) {
+      lists[c].blocks = lists[c - 1].blocks;
+    } else {
+      MESHWRIGHT_ASSIGN_OR_RETURN(auto blocks, CutBlocks(rank_class, prices.classes[c], folding != Folding::kNone));
+      lists[c].blocks = std::make_shared<const std::vector<UnrolledBlock>>(std::move(blocks));
     }
     MESHWRIGHT_RETURN_IF_ERROR(Issuer(rank_class, folding, &lists[c]).Issue());
   }

@@ -15,6 +15,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -33,23 +34,30 @@ inline constexpr size_t kNumStreams = static_cast<size_t>(Stream::kNumStreams);
 // One instruction inside a run.
 struct Piece {
   const InstructionPrice* price = nullptr;
-  Nanos before;  // time of the pieces before it, each run alone
   TimeUse use = TimeUse::kForward;
   bool communicates = false;  // a collective on the compute stream
   int32_t instruction = 0;    // in its block
+};
+
+// How a piece goes beside the same communication from its run's beginning to its end.
+struct PieceAtPace {
+  Nanos before;      // time of the pieces before it
+  Nanos alone;       // its own without that communication
+  int32_t rate = 0;  // in kWhole-ths
 };
 
 // What becomes one task each time the block runs.
 struct Run {
   Stream stream = Stream::kCompute;
   int32_t first_piece = 0, num_pieces = 0;                 // in UnrolledBlock::pieces
+  int32_t first_alone = 0;                                 // in UnrolledBlock::alone
   Nanos time;                                              // all pieces, each run alone
   absl::InlinedVector<std::pair<TimeUse, Nanos>, 4> uses;  // what `time` is spent on
   bool takes = false;                                      // some piece communicates and takes something
   std::array<int32_t, kNumLinks> links = {};               // the most that a piece takes of each link
   int32_t shared = 0;  // links that it shares with other classes: one more than the largest of their numbers
   bool is_transfer = false, send = false;
-  int32_t peer = -1;  // transfers: class
+  int32_t stage_offset = 0;  // transfers: how many classes away the other half is
   absl::InlinedVector<EventRef, 2> waits, records;
 };
 
@@ -59,6 +67,7 @@ struct UnrolledBlock {
     int32_t run = 0;
   };
   std::vector<Piece> pieces;
+  std::vector<PieceAtPace> alone;  // of each run its pieces, and one behind the last, beside nothing
   std::vector<Run> runs;
   std::vector<Action> actions;  // in issue order
 };
@@ -72,10 +81,13 @@ struct Task {
   int32_t previous = -1;                  // the task before it on its stream
   int32_t place = 0;                      // on its stream
   int32_t first_wait = 0, num_waits = 0;  // in TaskList::waits
-  int32_t partner = -1;                   // transfers: task of class run->peer
+  int32_t partner = -1;                   // transfers: the other half, in its class
 
   Nanos time() const { return run->time * count; }
+  // Transfers: the class of the other half, for a task of class `c`.
+  size_t PeerOf(size_t c) const { return c + static_cast<size_t>(run->stage_offset); }
   const Piece& piece(int32_t index) const { return block->pieces[static_cast<size_t>(run->first_piece + index)]; }
+  const PieceAtPace* alone() const { return &block->alone[static_cast<size_t>(run->first_alone)]; }
 };
 
 // What a task waits for, and where that stands.
@@ -86,8 +98,8 @@ struct Wait {
 
 // Of one class.
 struct TaskList {
-  std::vector<UnrolledBlock> blocks;
-  std::vector<Task> tasks;  // in issue order
+  std::shared_ptr<const std::vector<UnrolledBlock>> blocks;  // classes that run the same share them
+  std::vector<Task> tasks;                                   // in issue order
   std::vector<Wait> waits;
   std::array<std::vector<int32_t>, kNumStreams> streams;  // tasks of each stream, in issue order
 };

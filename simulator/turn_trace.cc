@@ -98,15 +98,11 @@ int64_t TurnTrace::TimesThrough(int64_t most, Clocks* clocks) const {
 }
 
 bool TurnTrace::GoThrough(Clocks* clocks) const {
+  Nanos* const moments = clocks->moments.data();
+  Running* const clock = clocks->running.data();
   for (const Step& step : steps_) {
-    Nanos& moment = clocks->moments[step.site];
-    if (step.kind == Kind::kMeet || step.kind == Kind::kMeetToo) {
-      Nanos& other = clocks->moments[step.clock];
-      if (step.kind == Kind::kMeet ? other >= moment : other != moment) return false;
-      other = moment;
-      continue;
-    }
-    Running& running = clocks->running[step.clock];
+    Nanos& moment = moments[step.site];
+    Running& running = clock[step.clock];
     switch (step.kind) {
       case Kind::kEnd:
         if (running.end <= moment) return false;
@@ -125,14 +121,18 @@ bool TurnTrace::GoThrough(Clocks* clocks) const {
       case Kind::kGoOn: {
         const Running& to = to_[step.to];
         if (running.end <= moment) return false;
+        if (to.folded()) {
+          if (running.folded()) {
+            paces_.Refold(*running.of, to.pace, moment, &running, &to);
+          } else {
+            paces_.Fold(*running.of, to.pace, moment, &running);
+          }
+          continue;
+        }
         if (running.folded()) {
           paces_.Unfold(*running.of, moment, &running, &to);
           // What is stepped through is another order in another piece.
-          if (!to.folded() && (running.layer != to.layer || running.piece != to.piece)) return false;
-        }
-        if (to.folded()) {
-          paces_.Fold(*running.of, to.pace, moment, &running);
-          continue;
+          if (running.layer != to.layer || running.piece != to.piece) return false;
         }
         running.remaining -= (moment - running.updated).raw() * running.rate;
         running.updated = moment;
@@ -141,7 +141,11 @@ bool TurnTrace::GoThrough(Clocks* clocks) const {
         continue;
       }
       case Kind::kMeet:
+        if (moments[step.clock] >= moment) return false;
+        moments[step.clock] = moment;
+        continue;
       case Kind::kMeetToo:
+        if (moments[step.clock] != moment) return false;
         continue;
     }
   }
