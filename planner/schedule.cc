@@ -289,11 +289,13 @@ class EndFinder {
  public:
   EndFinder(Schedule schedule, const std::vector<std::vector<Pass>>& passes, const PassTimes& times)
       : schedule_(schedule), passes_(passes), times_(times), ends_(passes.size()) {
+    for (size_t s = 0; s < passes.size(); ++s) ends_[s].reserve(passes[s].size());
     for (const Pass& pass : passes[0]) {
       last_ = std::max(last_, (pass.chunk + 1) * stages() - 1);
       microbatches_ = std::max(microbatches_, pass.microbatch + 1);
     }
     known_.assign(static_cast<size_t>(3 * (last_ + 1) * microbatches_), 0);
+    length_ = (last_ + 1) / DirectionsOf(schedule_);
   }
 
   std::vector<std::vector<int64_t>> Run() {
@@ -316,10 +318,7 @@ class EndFinder {
   }
 
   // Whether no other pass makes what a pass of this part reads.
-  bool IsAtEnd(int64_t part, bool forward) const {
-    const int64_t length = (last_ + 1) / DirectionsOf(schedule_);
-    return part % length == (forward ? 0 : length - 1);
-  }
+  bool IsAtEnd(int64_t part, bool forward) const { return part % length_ == (forward ? 0 : length_ - 1); }
 
   // The next passes of a stage that are linked, if what they read is there.
   bool Play(int64_t s) {
@@ -365,6 +364,7 @@ class EndFinder {
   const PassTimes times_;
   std::vector<std::vector<int64_t>> ends_;
   int64_t last_ = 0, microbatches_ = 0;
+  int64_t length_ = 0;          // parts of the model
   std::vector<int64_t> known_;  // by kind, part and micro-batch
 };
 

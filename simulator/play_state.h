@@ -163,13 +163,16 @@ class ClassSet {
   }
   void Insert(size_t c) { words_[c / 64] |= uint64_t{1} << (c % 64); }
   void Erase(size_t c) { words_[c / 64] &= ~(uint64_t{1} << (c % 64)); }
-  // The first member at or after `c`, or the number of classes.
+  // The first member at or after `c`, which is at most the number of classes; that where there is none.
   size_t From(size_t c) const {
-    for (size_t w = c / 64; w < words_.size(); ++w) {
-      const uint64_t rest = w == c / 64 ? words_[w] & (~uint64_t{0} << (c % 64)) : words_[w];
-      if (rest != 0) return w * 64 + static_cast<size_t>(std::countr_zero(rest));
+    size_t w = c / 64;
+    if (w == words_.size()) return size_;
+    uint64_t rest = words_[w] & (~uint64_t{0} << (c % 64));
+    while (rest == 0) {
+      if (++w == words_.size()) return size_;
+      rest = words_[w];
     }
-    return size_;
+    return w * 64 + static_cast<size_t>(std::countr_zero(rest));
   }
 
  private:

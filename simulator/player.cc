@@ -84,30 +84,23 @@ class Player {
 
   const Task& TaskOf(size_t c, int32_t task) const { return courses_[c].tasks[task]; }
   TaskTimes& TimesOf(size_t c, int32_t task) { return (*times_)[c][static_cast<size_t>(task)]; }
-  int32_t IdOf(size_t c, const Running& running) const { return static_cast<int32_t>(running.of - courses_[c].tasks); }
-  bool Done(size_t c, const Wait& wait, int32_t turn) const { return courses_[c].Done(classes_[c], wait, turn); }
+  int32_t IdOf(size_t c, const Task& task) const { return static_cast<int32_t>(&task - courses_[c].tasks); }
 
-  // Whether the stream runs something, or is known to wait for another.
-  bool IsHeldUp(size_t c, size_t stream) const {
-    const ClassState& state = classes_[c];
-    return (state.busy >> stream & 1) != 0 || state.done[state.needs_of[stream]] < state.needs[stream];
+  // Whether the stream is known to wait for another.
+  static bool IsHeldUp(const ClassState& state, size_t stream) {
+    return state.done[state.needs_of[stream]] < state.needs[stream];
   }
 
-  int32_t Head(size_t c, size_t stream) const { return courses_[c].Head(classes_[c], stream); }
-
   // Of the task at the head of a stream.
-  bool Ready(size_t c, size_t stream, int32_t id) {
-    ClassState& state = classes_[c];
+  bool Ready(size_t c, ClassState& state, const Course& course, size_t stream, const Task& task) {
     if ((state.ready >> stream & 1) != 0) return true;
-    const Course& course = courses_[c];
-    const Task& task = course.tasks[id];
     const int32_t turn = state.turn[stream];
     for (const Wait* wait = course.waits + task.first_wait; wait != course.waits + task.first_wait + task.num_waits;
          ++wait) {
-      if (Done(c, *wait, turn)) continue;
+      if (course.Done(state, *wait, turn)) continue;
       // What is waited for in truth lies between what it is without turns and what it is with all of them.
-      const bool irregular = turn > 0 && IsIrregular(c, id, *wait);
-      unclear_ = unclear_ || (irregular && Done(c, *wait, 0));
+      const bool irregular = turn > 0 && IsIrregular(c, static_cast<int32_t>(&task - course.tasks), *wait);
+      unclear_ = unclear_ || (irregular && course.Done(state, *wait, 0));
       const size_t s = static_cast<size_t>(wait->stream);
       state.needs[stream] = wait->place + (irregular ? 0 : turn * course.length[s]) + 1;
       state.needs_of[stream] = static_cast<uint8_t>(s);
@@ -124,52 +117,54 @@ class Player {
   }
 
   void StartWhatCan() {
-    while (may_start_.From(0) < classes_.size()) {
-      for (size_t c = may_start_.From(0); c < classes_.size(); c = may_start_.From(c)) {
-        may_start_.Erase(c);
-        const uint32_t all = (uint32_t{1} << num_streams_) - 1;
-        for (const size_t s : Streams(all & ~classes_[c].busy & ~classes_[c].ready)) StartHead(c, s);
-      }
+    const uint32_t all = (uint32_t{1} << num_streams_) - 1;
+    for (size_t c = may_start_.From(0); c < classes_.size(); c = may_start_.From(c)) {
+      may_start_.Erase(c);
+      ClassState& state = classes_[c];
+      for (const size_t s : Streams(all & ~state.busy & ~state.ready)) StartHead(c, state, courses_[c], s);
+      // Something may be over at once on a class before this.
+      if (may_start_.From(c) == classes_.size()) c = 0;
     }
   }
 
-  void StartHead(size_t c, size_t stream) {
-    if (IsHeldUp(c, stream)) return;
-    const int32_t id = Head(c, stream);
-    const int32_t turn = classes_[c].turn[stream];
-    if (id < 0 || !Ready(c, stream, id)) return;
-    const Task& task = TaskOf(c, id);
+  // Of a stream that runs nothing.
+  void StartHead(size_t c, ClassState& state, const Course& course, size_t stream) {
+    if (IsHeldUp(state, stream) || state.head[stream] == course.size[stream]) return;
+    const Task& task = course.tasks[course.queue[stream][state.head[stream]]];
+    if (!Ready(c, state, course, stream, task)) return;
     if (!task.run->is_transfer) {
-      Begin(c, stream, id, task.time());
+      Begin(c, stream, task, task.time());
       return;
     }
     const size_t peer = task.PeerOf(c);
-    const Task& partner = TaskOf(peer, task.partner);
+    ClassState& of_peer = classes_[peer];
+    const Course& course_of_peer = courses_[peer];
+    const Task& partner = course_of_peer.tasks[task.partner];
     const size_t peer_stream = static_cast<size_t>(partner.run->stream);
-    if (IsHeldUp(peer, peer_stream)) return;
-    const int32_t head = Head(peer, peer_stream);
-    const int32_t peer_turn = classes_[peer].turn[peer_stream];
-    if (head < 0 || head - task.partner != (turn - peer_turn) * courses_[peer].period) return;
-    if (!Ready(peer, peer_stream, head)) return;
+    if ((of_peer.busy >> peer_stream & 1) != 0 || IsHeldUp(of_peer, peer_stream)) return;
+    const int32_t head = course_of_peer.Head(of_peer, peer_stream);
+    const int32_t turns_before = state.turn[stream] - of_peer.turn[peer_stream];
+    if (head < 0 || head - task.partner != turns_before * course_of_peer.period) return;
+    const Task& other = course_of_peer.tasks[head];
+    if (!Ready(peer, of_peer, course_of_peer, peer_stream, other)) return;
     const Nanos time = std::max(task.time(), partner.time());
     Meet(c, peer);
-    Begin(c, stream, id, time);
-    Begin(peer, peer_stream, head, time);
+    Begin(c, stream, task, time);
+    Begin(peer, peer_stream, other, time);
   }
 
-  void Begin(size_t c, size_t stream, int32_t id, Nanos time) {
-    if (times_ != nullptr) TimesOf(c, id).begin = now_;
+  void Begin(size_t c, size_t stream, const Task& task, Nanos time) {
+    if (times_ != nullptr) TimesOf(c, IdOf(c, task)).begin = now_;
     ClassState& state = classes_[c];
     Running& running = state.running[stream];
-    GoOn(c, stream);
+    GoOn(state, courses_[c], stream);
     if (time == Nanos()) {
-      if (times_ != nullptr) TimesOf(c, id).end = now_;
+      if (times_ != nullptr) TimesOf(c, IdOf(c, task)).end = now_;
       ++state.done[stream];
       may_start_.Insert(c);
       return;
     }
     state.busy |= uint32_t{1} << stream;
-    const Task& task = TaskOf(c, id);
     running.of = &task;
     running.pieces = &task.piece(0);
     running.updated = now_;
@@ -182,9 +177,7 @@ class Player {
   }
 
   // To the next task of a stream, which may be that of another turn.
-  void GoOn(size_t c, size_t stream) {
-    ClassState& state = classes_[c];
-    const Course& course = courses_[c];
+  void GoOn(ClassState& state, const Course& course, size_t stream) const {
     state.needs[stream] = 0;
     state.ready &= ~(uint32_t{1} << stream);
     if (++state.head[stream] != course.end[stream] || state.turn[stream] == turns_) return;
@@ -232,7 +225,7 @@ class Player {
 
   void End(size_t c, size_t stream) {
     ClassState& state = classes_[c];
-    if (times_ != nullptr) TimesOf(c, IdOf(c, state.running[stream])).end = now_;
+    if (times_ != nullptr) TimesOf(c, IdOf(c, *state.running[stream].of)).end = now_;
     ++state.done[stream];
     state.running[stream] = Running();
     state.busy &= ~(uint32_t{1} << stream);
@@ -246,8 +239,8 @@ class Player {
   }
 
   // What is running on that stream now. REQUIRES: it is busy.
-  const Piece& PieceOf(size_t c, size_t stream) const {
-    const Running& running = classes_[c].running[stream];
+  static const Piece& PieceOf(const ClassState& state, size_t stream) {
+    const Running& running = state.running[stream];
     return running.pieces[running.piece];
   }
 
@@ -256,13 +249,13 @@ class Player {
     ClassState& state = classes_[c];
     rates_stale_.Erase(c);
     Taken taken;
-    for (const size_t s : Streams(state.busy)) {
-      const Piece& piece = PieceOf(c, s);
-      if (s != kCompute && piece.communicates) taken.Add(*piece.price);
+    for (const size_t s : Streams(state.busy & ~(uint32_t{1} << kCompute))) {
+      const Piece& piece = PieceOf(state, s);
+      if (piece.communicates) taken.Add(*piece.price);
     }
-    FoldOrUnfold(c, taken);
+    FoldOrUnfold(c, state, taken);
     if (state.running[kCompute].of != nullptr && !state.running[kCompute].folded()) {
-      const Piece& piece = PieceOf(c, kCompute);
+      const Piece& piece = PieceOf(state, kCompute);
       if (piece.communicates) taken.Add(*piece.price);
     }
     Nanos next = kNever;
@@ -281,7 +274,7 @@ class Player {
   Claim ClaimOf(size_t c, size_t stream) const {
     const Running& running = classes_[c].running[stream];
     const Task& task = *running.of;
-    Claim claim{PieceOf(c, stream).price->shared, {}, running.own_rate};
+    Claim claim{PieceOf(classes_[c], stream).price->shared, {}, running.own_rate};
     if (!task.run->is_transfer) return claim;
     const size_t peer = task.PeerOf(c);
     const Task& partner = TaskOf(peer, task.partner);
@@ -357,12 +350,12 @@ class Player {
 
   // Runs of kernels, which only the compute stream has, are stepped through only while a piece's length depends on what
   // other streams do meanwhile, or theirs on it.
-  void FoldOrUnfold(size_t c, const Taken& others) {
-    Running& running = classes_[c].running[static_cast<size_t>(Stream::kCompute)];
+  void FoldOrUnfold(size_t c, ClassState& state, const Taken& others) {
+    Running& running = state.running[static_cast<size_t>(Stream::kCompute)];
     if (running.of == nullptr) return;
     const Task& task = *running.of;
     if (task.run->num_pieces * task.count == 1) return;
-    const bool steady = task.run->shared == 0 && IsSteady(c, *task.run, others);
+    const bool steady = task.run->shared == 0 && IsSteady(state, *task.run, others);
     const int32_t pace = steady ? paces_.Beside(task, others) : -1;
     if (running.folded() && steady && running.pace == pace) return;
     const bool stepped = running.folded() && !steady;
@@ -378,12 +371,12 @@ class Player {
   }
 
   // Whether the run's communication and what is beside it do not slow each other down.
-  bool IsSteady(size_t c, const Run& run, const Taken& others) const {
+  static bool IsSteady(const ClassState& state, const Run& run, const Taken& others) {
     if (!run.takes) return true;
     if (!LeaveEachOtherAll(run, others)) return false;
-    for (const size_t s : Streams(classes_[c].busy)) {
+    for (const size_t s : Streams(state.busy)) {
       if (s == static_cast<size_t>(Stream::kCompute)) continue;
-      const Piece& piece = PieceOf(c, s);
+      const Piece& piece = PieceOf(state, s);
       if (!piece.communicates && piece.price->slowed_by != SlowedBy::kNothing) return false;
     }
     return true;

@@ -3,6 +3,53 @@
 #include <algorithm>
 
 namespace meshwright {
+namespace {
+
+// From any moment on at the pace of `pieces`: what is left of the piece that runs, and then whole pieces to the end of
+// the task.
+inline void FoldAt(const PieceAtPace* pieces, const Task& task, Nanos now, Running* running) {
+  running->remaining -= (now - running->updated).raw() * running->rate;
+  running->updated = now;
+  running->own_rate = running->rate = pieces[running->piece].rate;
+  const Nanos layer = pieces[task.run->num_pieces].before;
+  running->end = EndOf(*running) + layer * (task.count - running->layer) - pieces[running->piece + 1].before;
+}
+
+// To the piece that runs at that moment of a stretch at the pace of `pieces`, and what is left of it.
+inline void FindAt(const PieceAtPace* pieces, const Task& task, Nanos now, const Running* likely, Running* running) {
+  const Nanos layer = pieces[task.run->num_pieces].before;
+  // Since the beginning of the layer in which the stretch began, as its end tells.
+  const Nanos position = now - running->end + layer * (task.count - running->layer);
+  if (position < pieces[running->piece + 1].before) {
+    running->remaining -= (now - running->updated).raw() * running->rate;
+    running->updated = now;
+    return;
+  }
+  int32_t piece = 0;
+  Nanos within;
+  if (likely != nullptr) {
+    piece = likely->piece;
+    within = position - layer * (likely->layer - running->layer);
+  }
+  // The last piece that begins at or before this moment: it has a duration, for it ends later.
+  if (likely != nullptr && pieces[piece].before <= within && within < pieces[piece + 1].before) {
+    running->layer = likely->layer;
+  } else {
+    running->layer += static_cast<int32_t>(position.raw() / layer.raw());
+    within = Nanos(position.raw() % layer.raw());
+    piece = 0;
+    for (int32_t after = task.run->num_pieces; after - piece > 1;) {
+      const int32_t middle = (piece + after) / 2;
+      (pieces[middle].before <= within ? piece : after) = middle;
+    }
+  }
+  running->piece = piece;
+  running->rate = pieces[piece].rate;
+  running->remaining = pieces[piece].alone.raw() * kWhole - (within - pieces[piece].before).raw() * running->rate;
+  running->updated = now;
+}
+
+}  // namespace
 
 int32_t RateOf(const Piece& piece, const Taken& taken) {
   int32_t rate = kWhole;
@@ -50,58 +97,21 @@ int32_t RunPaces::Beside(const Task& task, const Taken& others) {
 }
 
 void RunPaces::Fold(const Task& task, int32_t pace, Nanos now, Running* running) const {
-  const PieceAtPace* const pieces = At(task, pace);
-  running->remaining -= (now - running->updated).raw() * running->rate;
-  running->updated = now;
+  FoldAt(At(task, pace), task, now, running);
   running->pace = pace;
-  running->own_rate = running->rate = pieces[running->piece].rate;
-  const Nanos layer = pieces[task.run->num_pieces].before;
-  running->end = EndOf(*running) + layer * (task.count - running->layer) - pieces[running->piece + 1].before;
-}
-
-void RunPaces::Find(const Task& task, Nanos now, Running* running, const Running* likely) const {
-  const PieceAtPace* const pieces = At(task, running->pace);
-  const Nanos layer = pieces[task.run->num_pieces].before;
-  // Since the beginning of the layer in which the stretch began, as its end tells.
-  const Nanos position = now - running->end + layer * (task.count - running->layer);
-  if (position < pieces[running->piece + 1].before) {
-    running->remaining -= (now - running->updated).raw() * running->rate;
-  } else {
-    int32_t piece = 0;
-    Nanos within;
-    if (likely != nullptr) {
-      piece = likely->piece;
-      within = position - layer * (likely->layer - running->layer);
-    }
-    // The last piece that begins at or before this moment: it has a duration, for it ends later.
-    if (likely != nullptr && pieces[piece].before <= within && within < pieces[piece + 1].before) {
-      running->layer = likely->layer;
-    } else {
-      running->layer += static_cast<int32_t>(position.raw() / layer.raw());
-      within = Nanos(position.raw() % layer.raw());
-      piece = 0;
-      for (int32_t after = task.run->num_pieces; after - piece > 1;) {
-        const int32_t middle = (piece + after) / 2;
-        (pieces[middle].before <= within ? piece : after) = middle;
-      }
-    }
-    running->piece = piece;
-    running->rate = pieces[piece].rate;
-    running->remaining = pieces[piece].alone.raw() * kWhole - (within - pieces[piece].before).raw() * running->rate;
-  }
-  running->updated = now;
 }
 
 void RunPaces::Unfold(const Task& task, Nanos now, Running* running, const Running* likely) const {
-  Find(task, now, running, likely);
+  FindAt(At(task, running->pace), task, now, likely, running);
   running->pace = kPieceByPiece;
   running->own_rate = running->rate;
   running->end = EndOf(*running);
 }
 
 void RunPaces::Refold(const Task& task, int32_t pace, Nanos now, Running* running, const Running* likely) const {
-  Find(task, now, running, likely);
-  Fold(task, pace, now, running);
+  FindAt(At(task, running->pace), task, now, likely, running);
+  FoldAt(At(task, pace), task, now, running);
+  running->pace = pace;
 }
 
 }  // namespace meshwright

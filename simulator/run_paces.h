@@ -63,8 +63,6 @@ class RunPaces {
   const PieceAtPace* At(const Task& task, int32_t pace) const {
     return pace < 0 ? task.alone() : paces_[static_cast<size_t>(pace)].data();
   }
-  // To the piece that runs at that moment, without its end.
-  void Find(const Task& task, Nanos now, Running* running, const Running* likely) const;
 
   // By multiprocessors and memory that are taken. Never iterated over.
   absl::flat_hash_map<std::tuple<const Run*, int32_t, int32_t>, int32_t> known_;

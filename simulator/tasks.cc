@@ -198,17 +198,30 @@ class BlockCutter {
 class Issuer {
  public:
   Issuer(const RankClass& rank_class, Folding folding, TaskList* list)
-      : rank_class_(rank_class), folding_(folding), list_(*list), blocks_(*list->blocks) {
-    registers_of_.reserve(rank_class_.events.size());
-    size_t registers = 0, most_runs = 0;
+      : rank_class_(rank_class), folding_(folding), list_(*list) {
+    std::vector<size_t> first_register;
+    size_t registers = 0;
     for (const Event& event : rank_class_.events) {
-      registers_of_.push_back({registers, event.layers, event.microbatches});
+      first_register.push_back(registers);
       registers += static_cast<size_t>(event.layers * event.microbatches);
     }
     registers_.resize(registers, kNothing);
-    for (const UnrolledBlock& block : blocks_) most_runs = std::max(most_runs, block.runs.size());
-    ends_.resize(most_runs);
+    for (const UnrolledBlock& block : *list->blocks) {
+      Steps& of_block = blocks_.emplace_back(Steps{&block, steps_.size()});
+      for (const UnrolledBlock::Action& action : block.actions) {
+        const Run& run = block.runs[static_cast<size_t>(action.run)];
+        Step& step = steps_.emplace_back(Step{&run, action.run, action.record, LeftOut(run), refs_.size()});
+        for (const EventRef& ref : action.record ? run.records : run.waits) {
+          refs_.push_back({&rank_class_.events[ref.event.index()], first_register[ref.event.index()], ref.layer_shift});
+        }
+        step.end = refs_.size();
+      }
+      of_block.end = steps_.size();
+      of_block.is_one_run = folding_ != Folding::kNone && IsOneRun(block);
+      if (ends_.size() < block.runs.size()) ends_.resize(block.runs.size());
+    }
     for (auto& seen : seen_) seen.fill(-1);
+    last_.fill(kNothing);
   }
 
   absl::Status Issue() {
@@ -219,25 +232,39 @@ class Issuer {
         return absl::InvalidArgumentError(
             absl::StrCat(rank_class_.name, ", slot ", s, ": block, micro-batch or count is out of range"));
       }
-      const UnrolledBlock& block = blocks_[slot.block.index()];
-      const bool whole = slot.count > 1 && folding_ != Folding::kNone && IsOneRun(block);
+      const Steps& block = blocks_[slot.block.index()];
       for (int64_t k = 0; k < slot.count; ++k) {
-        if (whole && k > 0 && block.runs[0].waits.empty()) {
+        const bool may_extend = k > 0 && block.is_one_run;
+        if (may_extend && block.block->runs[0].waits.empty()) {
           list_.tasks.back().count = static_cast<int32_t>(slot.count);
           break;
         }
-        IssueLayer(block, {s, slot.microbatch, slot.layer + k * slot.step}, whole && k > 0);
-        if (!status_.ok()) return status_;
+        IssueLayer(block, static_cast<int32_t>(s), slot.microbatch, slot.layer + k * slot.step, may_extend);
+        if (below_ == nullptr) continue;
+        return absl::InvalidArgumentError(absl::StrCat(rank_class_.name, ", slot ", s, ": event \"", below_->name,
+                                                       "\" is named for layer ", layer_below_));
       }
     }
     return absl::OkStatus();
   }
 
  private:
-  // What runs and records of a block mean.
-  struct Place {
-    size_t slot = 0;
-    int64_t microbatch = 0, layer = 0;
+  // Of a block, in issue order: a run is issued, or its end is recorded.
+  struct Step {
+    const Run* run = nullptr;
+    int32_t index = 0;  // of the run, in its block
+    bool records = false, left_out = false;
+    size_t first = 0, end = 0;  // in refs_: what it waits for, or records
+  };
+  struct Steps {
+    const UnrolledBlock* block = nullptr;
+    size_t first = 0, end = 0;  // in steps_
+    bool is_one_run = false;
+  };
+  struct Ref {
+    const Event* event = nullptr;
+    size_t first = 0;  // of its registers
+    int32_t layer_shift = 0;
   };
 
   // Room for all tasks, if none is folded into the one before.
@@ -251,7 +278,9 @@ class Issuer {
     size_t most = 0;
     std::array<size_t, kNumStreams> on_stream = {};
     for (size_t b = 0; b < blocks_.size(); ++b) {
-      for (const Run& run : blocks_[b].runs) on_stream[static_cast<size_t>(run.stream)] += LeftOut(run) ? 0 : times[b];
+      for (const Run& run : blocks_[b].block->runs) {
+        on_stream[static_cast<size_t>(run.stream)] += LeftOut(run) ? 0 : times[b];
+      }
     }
     for (size_t s = 0; s < kNumStreams; ++s) {
       list_.streams[s].reserve(on_stream[s]);
@@ -274,87 +303,81 @@ class Issuer {
     return folding_ == Folding::kRunsWithoutSyncs && run.time == Nanos() && !run.is_transfer;
   }
 
-  void IssueLayer(const UnrolledBlock& block, const Place& place, bool may_extend) {
-    for (const UnrolledBlock::Action& action : block.actions) {
-      const Run& run = block.runs[static_cast<size_t>(action.run)];
-      Wait& end = ends_[static_cast<size_t>(action.run)];
-      if (action.record) {
-        for (const EventRef& ref : run.records) registers_[RegisterOf(ref, place)] = end;
-      } else {
-        end = IssueRun(block, run, place, may_extend);
+  void IssueLayer(const Steps& block, int32_t slot, int64_t microbatch, int64_t layer, bool may_extend) {
+    for (size_t i = block.first; i < block.end; ++i) {
+      const Step& step = steps_[i];
+      Wait& end = ends_[static_cast<size_t>(step.index)];
+      if (step.records) {
+        for (size_t r = step.first; r < step.end; ++r) RegisterOf(refs_[r], microbatch, layer) = end;
+        continue;
       }
-    }
-  }
-
-  // What is over when the run is.
-  Wait IssueRun(const UnrolledBlock& block, const Run& run, const Place& place, bool may_extend) {
-    auto& stream = list_.streams[static_cast<size_t>(run.stream)];
-    auto& seen = seen_[static_cast<size_t>(run.stream)];
-    auto& waits = waits_[static_cast<size_t>(run.stream)];
-    for (const EventRef& ref : run.waits) {
-      const Wait& recorded = registers_[RegisterOf(ref, place)];
-      // Streams are in order: what this one has already waited for, and all before it, is done.
-      int32_t& latest = seen[static_cast<size_t>(recorded.stream)];
-      if (recorded.stream == run.stream || recorded.task <= latest) continue;
-      latest = recorded.task;
-      waits.push_back(recorded);
-    }
-    const auto last = [&] { return Wait{stream.back(), static_cast<int32_t>(stream.size()) - 1, run.stream}; };
-    if (LeftOut(run) && (waits.empty() || run.records.empty())) return stream.empty() ? kNothing : last();
-    if (may_extend && waits.empty()) {
-      ++list_.tasks.back().count;
-      return last();
-    }
-    const int32_t id = static_cast<int32_t>(list_.tasks.size());
-    Task& task = list_.tasks.emplace_back();
-    task.block = &block;
-    task.run = &run;
-    task.slot = static_cast<int32_t>(place.slot);
-    task.layer = static_cast<int32_t>(place.layer);
-    task.previous = stream.empty() ? -1 : stream.back();
-    task.place = static_cast<int32_t>(stream.size());
-    task.first_wait = static_cast<int32_t>(list_.waits.size());
-    task.num_waits = static_cast<int32_t>(waits.size());
-    if (!waits.empty()) {
+      const Run& run = *step.run;
+      const size_t stream = static_cast<size_t>(run.stream);
+      std::vector<Wait>& waits = waits_[stream];
+      for (size_t r = step.first; r < step.end; ++r) {
+        const Wait& recorded = RegisterOf(refs_[r], microbatch, layer);
+        // Streams are in order: what this one has already waited for, and all before it, is done.
+        int32_t& latest = seen_[stream][static_cast<size_t>(recorded.stream)];
+        if (recorded.stream == run.stream || recorded.task <= latest) continue;
+        latest = recorded.task;
+        waits.push_back(recorded);
+      }
+      Wait& last = last_[stream];
+      if (step.left_out && (waits.empty() || run.records.empty())) {
+        end = last;
+        continue;
+      }
+      if (may_extend && waits.empty()) {
+        ++list_.tasks.back().count;
+        end = last;
+        continue;
+      }
+      const int32_t previous = last.task;
+      last = {num_tasks_++, last.place + 1, run.stream};
+      end = last;
+      list_.streams[stream].push_back(last.task);
+      Task& task = list_.tasks.emplace_back();
+      task.block = block.block;
+      task.run = &run;
+      task.slot = slot;
+      task.layer = static_cast<int32_t>(layer);
+      task.previous = previous;
+      task.place = last.place;
+      task.first_wait = num_waits_;
+      if (waits.empty()) continue;
+      task.num_waits = static_cast<int32_t>(waits.size());
+      num_waits_ += task.num_waits;
       list_.waits.insert(list_.waits.end(), waits.begin(), waits.end());
       waits.clear();
     }
-    stream.push_back(id);
-    return {id, task.place, run.stream};
   }
 
-  size_t RegisterOf(const EventRef& ref, const Place& place) {
-    const Registers& registers = registers_of_[ref.event.index()];
+  Wait& RegisterOf(const Ref& ref, int64_t microbatch, int64_t layer) {
     // Where there is only one instance over layers, any layer means it.
-    if (registers.layers > 1) return RegisterOfLayer(ref, place);
-    return registers.first + static_cast<size_t>(place.microbatch % registers.microbatches);
+    if (ref.event->layers > 1) return RegisterOfLayer(ref, microbatch, layer);
+    return registers_[ref.first + static_cast<size_t>(microbatch % ref.event->microbatches)];
   }
-  size_t RegisterOfLayer(const EventRef& ref, const Place& place) {
-    const Event& event = rank_class_.events[ref.event.index()];
-    const int64_t shifted = place.layer + ref.layer_shift;
-    if (shifted < 0) {
-      status_ = absl::InvalidArgumentError(absl::StrCat(rank_class_.name, ", slot ", place.slot, ": event \"",
-                                                        event.name, "\" is named for layer ", shifted));
-    }
-    return registers_of_[ref.event.index()].first +
-           static_cast<size_t>(InstanceOf(event, std::max<int64_t>(0, shifted), place.microbatch));
+  Wait& RegisterOfLayer(const Ref& ref, int64_t microbatch, int64_t layer) {
+    const int64_t shifted = layer + ref.layer_shift;
+    if (shifted < 0) below_ = ref.event, layer_below_ = shifted;
+    const int64_t instance = InstanceOf(*ref.event, std::max<int64_t>(0, shifted), microbatch);
+    return registers_[ref.first + static_cast<size_t>(instance)];
   }
 
-  static constexpr Wait kNothing = {-1, 0, Stream::kCompute};
+  static constexpr Wait kNothing = {-1, -1, Stream::kCompute};
 
   const RankClass& rank_class_;
   const Folding folding_;
   TaskList& list_;
-  const std::vector<UnrolledBlock>& blocks_;
-  absl::Status status_;
-  // Of an event, by its own index: the first, and how many there are.
-  struct Registers {
-    size_t first = 0;
-    int64_t layers = 1, microbatches = 1;
-  };
-  std::vector<Registers> registers_of_;
+  const Event* below_ = nullptr;  // that is named for a layer below 0
+  int64_t layer_below_ = 0;
+  std::vector<Steps> blocks_;
+  std::vector<Step> steps_;
+  std::vector<Ref> refs_;
+  int32_t num_tasks_ = 0, num_waits_ = 0;
   std::vector<Wait> registers_;                                     // the task that recorded last, per event instance
   std::vector<Wait> ends_;                                          // by run of a block: what is over when it is
+  std::array<Wait, kNumStreams> last_;                              // tasks that have been issued
   std::array<std::vector<Wait>, kNumStreams> waits_;                // of the next task of each stream
   std::array<std::array<int32_t, kNumStreams>, kNumStreams> seen_;  // the last task of each stream waited for
 };

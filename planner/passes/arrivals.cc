@@ -39,7 +39,10 @@ std::vector<Sent> SentTo(int64_t stage, const std::vector<std::vector<Pass>>& pa
   for (size_t r = 0; r < routes.size(); ++r) {
     if (routes[r].to == stage) by_sender[routes[r].from].At(routes[r].kind, routes[r].from_chunk).push_back(r);
   }
+  size_t most = 0;
+  for (const auto& [sender, of_pass] : by_sender) most += passes[static_cast<size_t>(sender)].size();
   std::vector<Sent> sent;
+  sent.reserve(most);
   for (const auto& [sender, of_pass] : by_sender) {
     const std::vector<Pass>& of_sender = passes[static_cast<size_t>(sender)];
     const size_t before = sent.size();
@@ -61,14 +64,15 @@ Arrivals PlanArrivals(int64_t stage, const std::vector<std::vector<Pass>>& passe
                       const std::vector<std::vector<int64_t>>& ends, const std::vector<Route>& routes,
                       bool in_order_of_time) {
   const std::vector<Sent> sent = SentTo(stage, passes, ends, routes);
+  int64_t microbatches = 0;
+  for (const Sent& one : sent) microbatches = std::max(microbatches, one.microbatch + 1);
   // By what a pass reads and its micro-batch: one past the last of it in `sent`, or 0.
   ByPass end_of;
   for (size_t n = 0; n < sent.size(); ++n) {
     const Route& route = routes[sent[n].route];
     std::vector<size_t>& ends_of = end_of.At(route.kind, route.to_chunk);
-    const size_t microbatch = static_cast<size_t>(sent[n].microbatch);
-    if (microbatch >= ends_of.size()) ends_of.resize(microbatch + 1);
-    ends_of[microbatch] = n + 1;
+    if (ends_of.empty()) ends_of.resize(static_cast<size_t>(microbatches));
+    ends_of[static_cast<size_t>(sent[n].microbatch)] = n + 1;
   }
   ByPass released_by;
   std::map<std::pair<int64_t, BufferId>, int64_t> now;  // by home: received and not yet done with

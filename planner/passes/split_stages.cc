@@ -149,16 +149,18 @@ class Splitter {
     const std::vector<Pass>& passes = passes_[stage];
     StageSlots of;
     std::swap(c.slots, of.slots);
+    c.slots.reserve(leader_.slots.slots.size());  // all stages have about as many
     step_end_.AppendStart(c);
     std::vector<int64_t> left(chunks(), strategy_.microbatches / directions());
-    std::set<int64_t> begun;  // chunks
+    std::vector<bool> begun(chunks());
     for (size_t first = 0, end = 0; first < passes.size(); first = end) {
       end = EndOfLinked(passes, first);
       const Pass& pass = passes[end - 1];
       const bool last = pass.kind == LastKind() && --left[pass.chunk] == 0;
       if (last && of.tail == 0) of.tail = c.slots.size();
       slots_.Append(passes, first, end, last ? &step_end_ : nullptr, c);
-      if (begun.insert(passes[first].chunk).second) of.middle = c.slots.size();
+      if (!begun[passes[first].chunk]) of.middle = c.slots.size();
+      begun[passes[first].chunk] = true;
     }
     step_end_.AppendEnd(c);
     std::swap(c.slots, of.slots);
