@@ -104,15 +104,15 @@ constexpr ProgramPass kPasses[] = {
        if (!c.strategy.parameter_broadcast) return program;
        return StartEqual(std::move(program));
      }},
-    // Behind those that change instructions, which so see one stage of those that are alike.
+    // Behind those that change instructions: offsets hold for the final order only.
+    {"plan_memory",
+     [](Program program, const Context&) -> absl::StatusOr<Program> { return PlanMemory(std::move(program)); }},
+    // Last: all others see one stage of those that are alike.
     {"follow_stages",
      [](Program program, const Context& c) -> absl::StatusOr<Program> {
        if (c.followers == nullptr) return program;
        return FollowStages(std::move(program), *c.followers);
      }},
-    // Last: offsets hold for the final order only.
-    {"plan_memory",
-     [](Program program, const Context&) -> absl::StatusOr<Program> { return PlanMemory(std::move(program)); }},
 };
 
 // Whether stages may be lowered after the pattern of others: not where passes change what each micro-batch does, which

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "planner/passes/plan_memory.h"
 
 namespace meshwright {
 namespace {
@@ -43,7 +44,8 @@ RankClass Complete(const Leader& leader, const RankClass& of, size_t middle, con
   c.events = of.events;
   c.blocks = of.blocks;
   c.start = of.start;
-  for (size_t i = 0; i < follower.microbatches.size(); ++i) c.buffers[i].microbatches = follower.microbatches[i];
+  c.arena = of.arena;
+  ResizeMemory(c, follower.microbatches);
   for (Buffer& buffer : c.buffers) {
     if (buffer.first_layer > 0) buffer.first_layer += follower.layers_later;
   }

@@ -3,7 +3,7 @@
 // Stages in the middle of a pipeline that have as many layers differ in their number, in the order of their passes and
 // so in how many micro-batches they keep at once, and in nothing else. split_stages builds the first of them, the
 // leader, and notes of each other, a follower, what it has for itself; its class stays empty. The passes so see one
-// class of many, and FollowStages, behind those that change instructions, completes the others from it.
+// class of many, and FollowStages, behind all of them, completes the others from it.
 //
 //   leader's slots before the passes    head  m m m m m   tail        head: up to each chunk's first forward pass
 //                 and behind them       HEAD  m m m m m   TAIL        tail: from the first pass that reduces gradients

@@ -14,6 +14,39 @@ struct Life {
   Bytes offset;
 };
 
+bool IsKept(const Buffer& buffer) { return buffer.role != BufferRole::kTemporary && !buffer.alias.valid(); }
+
+// Places what lives across blocks, of buffers whose bytes are known; says where it ends.
+Bytes PlaceKept(RankClass& c) {
+  Bytes end;
+  for (Buffer& buffer : c.buffers) {
+    if (!IsKept(buffer) || buffer.owner >= 0) continue;
+    buffer.offset = end;
+    end += buffer.bytes * (buffer.layers * buffer.microbatches);
+  }
+  // No rank has buffers of two owners.
+  std::map<int64_t, Bytes> owned;
+  Bytes most_owned;
+  for (Buffer& buffer : c.buffers) {
+    if (buffer.role == BufferRole::kTemporary || buffer.owner < 0) continue;
+    Bytes& used = owned[buffer.owner];
+    buffer.offset = end + used;
+    used += buffer.bytes * (buffer.layers * buffer.microbatches);
+    most_owned = std::max(most_owned, used);
+  }
+  return end + most_owned;
+}
+
+// An in-place result has its source's instances and size.
+void PlaceAliases(RankClass& c) {
+  for (Buffer& buffer : c.buffers) {
+    if (!buffer.alias.valid()) continue;
+    const Buffer& source = c.buffers[RootOf(c, buffer.alias).index()];
+    buffer.offset = source.offset;
+    buffer.bytes = source.bytes;
+  }
+}
+
 bool Overlap(const Life& a, const Life& b) { return a.first <= b.last && b.first <= a.last; }
 
 class Planner {
@@ -21,33 +54,11 @@ class Planner {
   Planner(RankClass& c, const Mesh& mesh) : c_(c), mesh_(mesh), place_(c.buffers.size()) {}
 
   void Run() {
-    Bytes end;
-    for (Buffer& buffer : c_.buffers) {
-      buffer.bytes = Rounded(LocalBytes(buffer, mesh_));
-      if (buffer.role == BufferRole::kTemporary || buffer.alias.valid() || buffer.owner >= 0) continue;
-      buffer.offset = end;
-      end += buffer.bytes * (buffer.layers * buffer.microbatches);
-    }
-    // No rank has buffers of two owners.
-    std::map<int64_t, Bytes> owned;
-    Bytes most_owned;
-    for (Buffer& buffer : c_.buffers) {
-      if (buffer.role == BufferRole::kTemporary || buffer.owner < 0) continue;
-      Bytes& used = owned[buffer.owner];
-      buffer.offset = end + used;
-      used += buffer.bytes * (buffer.layers * buffer.microbatches);
-      most_owned = std::max(most_owned, used);
-    }
-    end += most_owned;
+    for (Buffer& buffer : c_.buffers) buffer.bytes = Rounded(LocalBytes(buffer, mesh_));
+    const Bytes end = PlaceKept(c_);
     Bytes most;
     for (const Block& block : c_.blocks) most = std::max(most, PlaceTemporaries(block, end));
-    for (Buffer& buffer : c_.buffers) {
-      if (!buffer.alias.valid()) continue;
-      // An in-place result has its source's instances and size.
-      const Buffer& source = c_.buffers[RootOf(c_, buffer.alias).index()];
-      buffer.offset = source.offset;
-      buffer.bytes = source.bytes;
-    }
+    PlaceAliases(c_);
     c_.arena = end + most;
   }
 
@@ -132,6 +143,18 @@ class Planner {
 Program PlanMemory(Program program) {
   for (RankClass& c : program.classes) Planner(c, program.mesh).Run();
   return program;
+}
+
+void ResizeMemory(RankClass& rank_class, const std::vector<int64_t>& microbatches) {
+  const Bytes before = PlaceKept(rank_class);
+  for (size_t i = 0; i < microbatches.size(); ++i) rank_class.buffers[i].microbatches = microbatches[i];
+  const Bytes moved = PlaceKept(rank_class) - before;
+  for (Buffer& buffer : rank_class.buffers) {
+    // What no block uses has no place behind the others.
+    if (buffer.role == BufferRole::kTemporary && buffer.offset >= before) buffer.offset += moved;
+  }
+  PlaceAliases(rank_class);
+  rank_class.arena += moved;
 }
 
 }  // namespace meshwright
