@@ -2,12 +2,12 @@
 
 #include <utility>
 
+#include "absl/types/span.h"
 #include "ir/status.h"
 #include "planner/passes/beside_kernels.h"
 #include "planner/passes/bucket_gradients.h"
 #include "planner/passes/complete_layouts.h"
 #include "planner/passes/differentiate.h"
-#include "planner/passes/follow_stages.h"
 #include "planner/passes/fuse_epilogues.h"
 #include "planner/passes/fuse_loss.h"
 #include "planner/passes/fuse_updates.h"
@@ -43,8 +43,9 @@ struct ProgramPass {
   absl::StatusOr<Program> (*run)(Program program, const Context& context);
 };
 
-// The order is part of the design; each line says why it stands there.
-constexpr ProgramPass kPasses[] = {
+// The order is part of the design; each line says why it stands there. Behind the first list stand all collectives as
+// they are before any is fused: what strategies share that differ in their bucket alone.
+constexpr ProgramPass kBeforeBuckets[] = {
     // First: the later passes see classes, slots and one reduction per parameter.
     {"split_stages",
      [](Program program, const Context& c) {
@@ -85,6 +86,8 @@ constexpr ProgramPass kPasses[] = {
        if (!c.strategy.fuse_updates) return program;
        return FuseUpdates(std::move(program));
      }},
+};
+constexpr ProgramPass kFromBuckets[] = {
     // Before overlap, which fixes the order of the calls.
     {"bucket_gradients",
      [](Program program, const Context& c) -> absl::StatusOr<Program> {
@@ -121,12 +124,23 @@ bool MayFollow(const Strategy& strategy, const UpdateRule& optimizer) {
   return !strategy.shard_parameters && !strategy.gradient_accumulation_shard && !optimizer.loss_scale.has_value();
 }
 
-absl::StatusOr<Program> RunPasses(Program program, const Context& context, const PassObserver& observe) {
-  for (const ProgramPass& pass : kPasses) {
+absl::StatusOr<Program> RunPasses(absl::Span<const ProgramPass> passes, Program program, const Context& context,
+                                  const PassObserver& observe) {
+  for (const ProgramPass& pass : passes) {
     MESHWRIGHT_ASSIGN_OR_RETURN(program, pass.run(std::move(program), context));
     if (observe != nullptr) MESHWRIGHT_RETURN_IF_ERROR(observe(pass.name, program));
   }
   return program;
+}
+
+absl::StatusOr<UnfusedStages> UnfusedBy(const LoweredBlocks& blocks, const Strategy& without_bucket,
+                                        const UpdateRule& optimizer, std::optional<Followers> followers,
+                                        const PassObserver& observe) {
+  UnfusedStages stages = {{}, std::move(followers)};
+  Followers* const noted = stages.followers.has_value() ? &*stages.followers : nullptr;
+  const Context context{blocks.graph, without_bucket, optimizer, without_bucket, nullptr, noted};
+  MESHWRIGHT_ASSIGN_OR_RETURN(stages.program, RunPasses(kBeforeBuckets, blocks.program, context, observe));
+  return stages;
 }
 
 }  // namespace
@@ -187,25 +201,43 @@ absl::StatusOr<LoweredBlocks> LowerBlocks(const Graph& forward, const Strategy& 
   return blocks;
 }
 
-absl::StatusOr<Program> LowerStages(const Program& blocks, const Graph& graph, const Strategy& strategy,
-                                    const UpdateRule& optimizer, const PassObserver& observe,
-                                    BucketRange* same_buckets) {
-  Strategy without_bucket = strategy;
-  without_bucket.bucket = Strategy().bucket;
-  Followers followers;
-  Context context{graph, without_bucket, optimizer, strategy, same_buckets, &followers};
-  if (observe == nullptr && MayFollow(strategy, optimizer)) {
-    absl::StatusOr<Program> program = RunPasses(blocks, context, observe);
-    if (!program.ok() || !followers.in_vain) return program;
-  }
-  context.followers = nullptr;
-  return RunPasses(blocks, context, observe);
+Strategy StageChoices(const Strategy& strategy) {
+  Strategy choices = strategy;
+  choices.bucket = Strategy().bucket;
+  return choices;
+}
+
+absl::StatusOr<UnfusedStages> LowerUnfused(const LoweredBlocks& blocks, const Strategy& all_choices,
+                                           const UpdateRule& optimizer, const PassObserver& observe) {
+  const Strategy strategy = StageChoices(all_choices);
+  const bool may_follow = observe == nullptr && MayFollow(strategy, optimizer);
+  return UnfusedBy(blocks, strategy, optimizer, may_follow ? std::optional(Followers()) : std::nullopt, observe);
+}
+
+absl::StatusOr<Program> FuseCalls(UnfusedStages stages, const LoweredBlocks& blocks, const Strategy& strategy,
+                                  const UpdateRule& optimizer, const PassObserver& observe, BucketRange* same_buckets) {
+  const Strategy without_bucket = StageChoices(strategy);
+  const auto run = [&](UnfusedStages& of) {
+    Followers* const followers = of.followers.has_value() ? &*of.followers : nullptr;
+    const Context context{blocks.graph, without_bucket, optimizer, strategy, same_buckets, followers};
+    return RunPasses(kFromBuckets, std::move(of.program), context, observe);
+  };
+  absl::StatusOr<Program> program = run(stages);
+  if (!program.ok() || !stages.followers.has_value() || !stages.followers->in_vain) return program;
+  MESHWRIGHT_ASSIGN_OR_RETURN(stages, UnfusedBy(blocks, without_bucket, optimizer, std::nullopt, observe));
+  return run(stages);
+}
+
+absl::StatusOr<Program> LowerStages(const LoweredBlocks& blocks, const Strategy& strategy, const UpdateRule& optimizer,
+                                    const PassObserver& observe, BucketRange* same_buckets) {
+  MESHWRIGHT_ASSIGN_OR_RETURN(UnfusedStages stages, LowerUnfused(blocks, strategy, optimizer, observe));
+  return FuseCalls(std::move(stages), blocks, strategy, optimizer, observe, same_buckets);
 }
 
 absl::StatusOr<Program> Lower(const Graph& forward, const Strategy& strategy, const UpdateRule& optimizer,
                               const StepPrice& price, const PassObserver& observe) {
   MESHWRIGHT_ASSIGN_OR_RETURN(const LoweredBlocks blocks, LowerBlocks(forward, strategy, optimizer, price, observe));
-  return LowerStages(blocks.program, blocks.graph, strategy, optimizer, observe);
+  return LowerStages(blocks, strategy, optimizer, observe);
 }
 
 StepPrice PriceSteps(const CostModel& costs, const Mesh& mesh) {

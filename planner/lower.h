@@ -6,6 +6,7 @@
 #define MESHWRIGHT_PLANNER_LOWER_H_
 
 #include <functional>
+#include <optional>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -14,6 +15,7 @@
 #include "ir/program.h"
 #include "ir/strategy.h"
 #include "planner/passes/bucket_gradients.h"
+#include "planner/passes/follow_stages.h"
 #include "planner/passes/step_end.h"
 #include "planner/redistribute.h"
 
@@ -38,11 +40,24 @@ Strategy BlockChoices(const Strategy& strategy);
 absl::StatusOr<LoweredBlocks> LowerBlocks(const Graph& forward, const Strategy& strategy, const UpdateRule& optimizer,
                                           const StepPrice& price, const PassObserver& observe = nullptr,
                                           KeptRedistributions* kept = nullptr);
-// `blocks` of `graph` with these choices. `same_buckets`, which may be null, is narrowed to the values of `bucket` that
-// make the same program: no pass but bucket_gradients sees it.
-absl::StatusOr<Program> LowerStages(const Program& blocks, const Graph& graph, const Strategy& strategy,
-                                    const UpdateRule& optimizer, const PassObserver& observe = nullptr,
-                                    BucketRange* same_buckets = nullptr);
+// `blocks`: with these choices. `same_buckets`, which may be null, is narrowed to the values of `bucket` that make the
+// same program: no pass but bucket_gradients sees it.
+absl::StatusOr<Program> LowerStages(const LoweredBlocks& blocks, const Strategy& strategy, const UpdateRule& optimizer,
+                                    const PassObserver& observe = nullptr, BucketRange* same_buckets = nullptr);
+
+// The two halves of LowerStages: strategies that differ in their bucket alone share the first, which sees nothing of a
+// strategy but StageChoices.
+struct UnfusedStages {
+  Program program;                     // with each collective by itself
+  std::optional<Followers> followers;  // whose classes are empty yet
+};
+Strategy StageChoices(const Strategy& strategy);
+absl::StatusOr<UnfusedStages> LowerUnfused(const LoweredBlocks& blocks, const Strategy& strategy,
+                                           const UpdateRule& optimizer, const PassObserver& observe = nullptr);
+// `stages` of `blocks` with these choices.
+absl::StatusOr<Program> FuseCalls(UnfusedStages stages, const LoweredBlocks& blocks, const Strategy& strategy,
+                                  const UpdateRule& optimizer, const PassObserver& observe = nullptr,
+                                  BucketRange* same_buckets = nullptr);
 
 // Prices a step of a redistribution as the simulator prices the instruction it becomes.
 StepPrice PriceSteps(const CostModel& costs, const Mesh& mesh);

@@ -211,7 +211,7 @@ absl::StatusOr<LoweredProbe> LowerProbe(const Problem& problem, const CostModel&
   MESHWRIGHT_ASSIGN_OR_RETURN(const LoweredBlocks blocks,
                               LowerBlocks(lowered.graph, strategy, problem.update, PriceSteps(costs, strategy.mesh),
                                           /*observe=*/nullptr, &kept));
-  MESHWRIGHT_ASSIGN_OR_RETURN(lowered.program, LowerStages(blocks.program, blocks.graph, strategy, problem.update));
+  MESHWRIGHT_ASSIGN_OR_RETURN(lowered.program, LowerStages(blocks, strategy, problem.update));
   return lowered;
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -175,10 +176,20 @@ absl::StatusOr<Microbatch> MicrobatchOf(const Problem& problem, const Graph& gra
   return microbatch;
 }
 
-absl::StatusOr<Program> LowerFor(const Problem& problem, const Microbatch& microbatch, const Strategy& strategy,
-                                 BucketRange* same) {
-  MESHWRIGHT_ASSIGN_OR_RETURN(Program program, LowerStages(microbatch.blocks.program, microbatch.blocks.graph, strategy,
-                                                           problem.update, nullptr, same));
+// LowerUnfused of a micro-batch, or what it made before.
+using Unfused = std::function<absl::StatusOr<UnfusedStages>(const Microbatch& microbatch, const Strategy& strategy)>;
+
+Unfused MadeAnew(const Problem& problem) {
+  return [&problem](const Microbatch& microbatch, const Strategy& strategy) {
+    return LowerUnfused(microbatch.blocks, strategy, problem.update);
+  };
+}
+
+absl::StatusOr<Program> LowerFor(const Problem& problem, const Microbatch& microbatch, const Unfused& unfused,
+                                 const Strategy& strategy, BucketRange* same) {
+  MESHWRIGHT_ASSIGN_OR_RETURN(UnfusedStages stages, unfused(microbatch, strategy));
+  MESHWRIGHT_ASSIGN_OR_RETURN(Program program, FuseCalls(std::move(stages), microbatch.blocks, strategy, problem.update,
+                                                         /*observe=*/nullptr, same));
   if (problem.host.serial) program = Serial(std::move(program));
   if (problem.host.serial_gathers) program = SerialGathers(std::move(program));
   return program;
@@ -221,10 +232,10 @@ void SetSpeed(const Problem& problem, const ModelWork& model, const Strategy& st
 }
 
 absl::StatusOr<Evaluation> EvaluateMicrobatch(const Problem& problem, const Microbatch& microbatch,
-                                              const CostModel& costs, const Strategy& strategy, Simulated simulated,
-                                              BucketRange* same = nullptr) {
+                                              const Unfused& unfused, const CostModel& costs, const Strategy& strategy,
+                                              Simulated simulated, BucketRange* same = nullptr) {
   Evaluation evaluation;
-  MESHWRIGHT_ASSIGN_OR_RETURN(evaluation.program, LowerFor(problem, microbatch, strategy, same));
+  MESHWRIGHT_ASSIGN_OR_RETURN(evaluation.program, LowerFor(problem, microbatch, unfused, strategy, same));
   const Program& program = evaluation.program;
   Prediction& prediction = evaluation.prediction;
   SetMemory(program, problem, &prediction);
@@ -240,12 +251,12 @@ absl::StatusOr<Evaluation> EvaluateMicrobatch(const Problem& problem, const Micr
 
 // `same`, which may be null, is narrowed to the buckets that have the same prediction.
 absl::StatusOr<Prediction> PredictMicrobatch(const Problem& problem, const Microbatch& microbatch,
-                                             const CostModel& costs, const Strategy& strategy, Simulated simulated,
-                                             BucketRange* same = nullptr) {
+                                             const Unfused& unfused, const CostModel& costs, const Strategy& strategy,
+                                             Simulated simulated, BucketRange* same = nullptr) {
   if (const std::optional<Shorter> shorter = Shorten(strategy); shorter.has_value()) {
     Strategy fewer = strategy;
     fewer.microbatches = shorter->microbatches;
-    MESHWRIGHT_ASSIGN_OR_RETURN(const Program program, LowerFor(problem, microbatch, fewer, same));
+    MESHWRIGHT_ASSIGN_OR_RETURN(const Program program, LowerFor(problem, microbatch, unfused, fewer, same));
     Prediction prediction;
     SetMemory(program, problem, &prediction);
     if (simulated == Simulated::kWhatFits && !prediction.fits()) return prediction;
@@ -259,13 +270,44 @@ absl::StatusOr<Prediction> PredictMicrobatch(const Problem& problem, const Micro
     }
   }
   MESHWRIGHT_ASSIGN_OR_RETURN(Evaluation evaluation,
-                              EvaluateMicrobatch(problem, microbatch, costs, strategy, simulated, same));
+                              EvaluateMicrobatch(problem, microbatch, unfused, costs, strategy, simulated, same));
   return std::move(evaluation.prediction);
 }
 
 }  // namespace
 
-// Made outside the lock: two threads may make the same at once, and one of both is kept.
+// The latest values of a function, by what it is given. Made outside the lock: two threads may make the same at once,
+// and one of both is kept.
+template <typename Key, typename Value>
+class Latest {
+ public:
+  explicit Latest(size_t most) : most_(most) {}
+
+  // `make`: () -> absl::StatusOr<Value>, the function at `key`.
+  template <typename Make>
+  absl::StatusOr<std::shared_ptr<const Value>> Get(const Key& key, const Make& make) {
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      if (const auto found = values_.find(key); found != values_.end()) return found->second;
+    }
+    MESHWRIGHT_ASSIGN_OR_RETURN(Value made, make());
+    auto value = std::make_shared<const Value>(std::move(made));
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (values_.try_emplace(key, value).second) order_.push_back(key);
+    if (order_.size() > most_) {
+      values_.erase(order_.front());
+      order_.pop_front();
+    }
+    return value;
+  }
+
+ private:
+  const size_t most_;
+  std::mutex mutex_;
+  std::map<Key, std::shared_ptr<const Value>> values_;
+  std::deque<Key> order_;  // the oldest first
+};
+
 class Evaluator::Kept {
  public:
   absl::StatusOr<std::shared_ptr<const Microbatch>> Get(const Problem& problem, const CostModel& costs,
@@ -274,25 +316,26 @@ class Evaluator::Kept {
       return absl::InvalidArgumentError(absl::StrCat("a batch of ", problem.batch, " rows does not divide into ",
                                                      strategy.microbatches, " micro-batches"));
     }
-    const Key key = {problem.batch / strategy.microbatches, ToText(BlockChoices(strategy))};
-    {
-      const std::lock_guard<std::mutex> lock(mutex_);
-      if (const auto found = by_key_.find(key); found != by_key_.end()) return found->second;
-    }
-    MESHWRIGHT_ASSIGN_OR_RETURN(const std::shared_ptr<const Graph> graph, GraphOf(problem, key.first));
-    MESHWRIGHT_ASSIGN_OR_RETURN(Microbatch made, MicrobatchOf(problem, *graph, costs, strategy, &redistributions_));
-    auto microbatch = std::make_shared<const Microbatch>(std::move(made));
-    const std::lock_guard<std::mutex> lock(mutex_);
-    if (by_key_.try_emplace(key, microbatch).second) order_.push_back(key);
-    if (order_.size() > kMostKept) {
-      by_key_.erase(order_.front());
-      order_.pop_front();
-    }
-    return microbatch;
+    const int64_t rows = problem.batch / strategy.microbatches;
+    return microbatches_.Get({rows, ToText(BlockChoices(strategy))}, [&]() -> absl::StatusOr<Microbatch> {
+      MESHWRIGHT_ASSIGN_OR_RETURN(const auto graph, graphs_.Get(rows, [&] { return problem.graph(rows); }));
+      return MicrobatchOf(problem, *graph, costs, strategy, &redistributions_);
+    });
+  }
+
+  // Of micro-batches of so many rows. A pass changes its copy.
+  Unfused UnfusedOf(const Problem& problem, int64_t rows) {
+    return [this, &problem, rows](const Microbatch& microbatch,
+                                  const Strategy& strategy) -> absl::StatusOr<UnfusedStages> {
+      MESHWRIGHT_ASSIGN_OR_RETURN(const auto stages, stages_.Get({rows, ToText(StageChoices(strategy))}, [&] {
+        return LowerUnfused(microbatch.blocks, strategy, problem.update);
+      }));
+      return *stages;
+    };
   }
 
   std::optional<Prediction> Find(const Strategy& strategy, Simulated simulated) {
-    const PredictionKey key = KeyOf(strategy, simulated);
+    const PredictionKey key = {simulated, ToText(StageChoices(strategy))};
     const std::lock_guard<std::mutex> lock(mutex_);
     const auto found = predictions_.find(key);
     if (found == predictions_.end()) return std::nullopt;
@@ -302,7 +345,7 @@ class Evaluator::Kept {
     return std::nullopt;
   }
   void Keep(const Strategy& strategy, Simulated simulated, const BucketRange& same, const Prediction& prediction) {
-    const PredictionKey key = KeyOf(strategy, simulated);
+    const PredictionKey key = {simulated, ToText(StageChoices(strategy))};
     const std::lock_guard<std::mutex> lock(mutex_);
     if (predictions_.size() >= kMostPredictions) predictions_.clear();
     predictions_[key].push_back({same, prediction});
@@ -311,34 +354,18 @@ class Evaluator::Kept {
  private:
   static constexpr size_t kMostPredictions = 1024;  // of a kilobyte or two each
   static constexpr size_t kMostGraphs = 16;         // of some ten kilobytes each
+  static constexpr size_t kMostStages = 4;          // of up to some megabytes each; a search asks for them in a row
 
-  absl::StatusOr<std::shared_ptr<const Graph>> GraphOf(const Problem& problem, int64_t rows) {
-    {
-      const std::lock_guard<std::mutex> lock(mutex_);
-      if (const auto found = graphs_.find(rows); found != graphs_.end()) return found->second;
-    }
-    MESHWRIGHT_ASSIGN_OR_RETURN(Graph made, problem.graph(rows));
-    auto graph = std::make_shared<const Graph>(std::move(made));
-    const std::lock_guard<std::mutex> lock(mutex_);
-    if (graphs_.size() >= kMostGraphs) graphs_.clear();
-    graphs_.emplace(rows, graph);
-    return graph;
-  }
-
-  using Key = std::pair<int64_t, std::string>;
+  using Key = std::pair<int64_t, std::string>;  // rows of a micro-batch, and choices
   // All of the strategy but its bucket, for which there is a range.
   using PredictionKey = std::pair<Simulated, std::string>;
-  static PredictionKey KeyOf(Strategy strategy, Simulated simulated) {
-    strategy.bucket = Strategy().bucket;
-    return {simulated, ToText(strategy)};
-  }
 
-  std::mutex mutex_;
+  std::mutex mutex_;  // of `predictions_`
   std::map<PredictionKey, std::vector<std::pair<BucketRange, Prediction>>> predictions_;
-  std::map<int64_t, std::shared_ptr<const Graph>> graphs_;  // by rows of a micro-batch
+  Latest<int64_t, Graph> graphs_{kMostGraphs};
   KeptRedistributions redistributions_;
-  std::map<Key, std::shared_ptr<const Microbatch>> by_key_;
-  std::deque<Key> order_;  // the oldest first
+  Latest<Key, Microbatch> microbatches_{kMostKept};
+  Latest<Key, UnfusedStages> stages_{kMostStages};
 };
 
 Evaluator::Evaluator(const Problem& problem, const CostModel& costs)
@@ -347,15 +374,17 @@ Evaluator::~Evaluator() = default;
 
 absl::StatusOr<Evaluation> Evaluator::Evaluate(const Strategy& strategy, Simulated simulated) const {
   MESHWRIGHT_ASSIGN_OR_RETURN(const auto microbatch, kept_->Get(problem_, costs_, strategy));
-  return EvaluateMicrobatch(problem_, *microbatch, costs_, strategy, simulated);
+  return EvaluateMicrobatch(problem_, *microbatch, MadeAnew(problem_), costs_, strategy, simulated);
 }
 
 absl::StatusOr<Prediction> Evaluator::Predict(const Strategy& strategy, Simulated simulated) const {
   if (std::optional<Prediction> kept = kept_->Find(strategy, simulated); kept.has_value()) return *std::move(kept);
   MESHWRIGHT_ASSIGN_OR_RETURN(const auto microbatch, kept_->Get(problem_, costs_, strategy));
+  const int64_t rows = problem_.batch / strategy.microbatches;
   BucketRange same;
-  MESHWRIGHT_ASSIGN_OR_RETURN(Prediction prediction,
-                              PredictMicrobatch(problem_, *microbatch, costs_, strategy, simulated, &same));
+  MESHWRIGHT_ASSIGN_OR_RETURN(
+      Prediction prediction,
+      PredictMicrobatch(problem_, *microbatch, kept_->UnfusedOf(problem_, rows), costs_, strategy, simulated, &same));
   kept_->Keep(strategy, simulated, same, prediction);
   return prediction;
 }
@@ -372,13 +401,13 @@ double ModelFlops(const Graph& microbatch, int64_t microbatches) {
 absl::StatusOr<Evaluation> EvaluateGraph(const Problem& problem, const Graph& graph, const CostModel& costs,
                                          const Strategy& strategy, Simulated simulated) {
   MESHWRIGHT_ASSIGN_OR_RETURN(const Microbatch microbatch, MicrobatchOf(problem, graph, costs, strategy));
-  return EvaluateMicrobatch(problem, microbatch, costs, strategy, simulated);
+  return EvaluateMicrobatch(problem, microbatch, MadeAnew(problem), costs, strategy, simulated);
 }
 
 absl::StatusOr<Prediction> PredictGraph(const Problem& problem, const Graph& graph, const CostModel& costs,
                                         const Strategy& strategy, Simulated simulated) {
   MESHWRIGHT_ASSIGN_OR_RETURN(const Microbatch microbatch, MicrobatchOf(problem, graph, costs, strategy));
-  return PredictMicrobatch(problem, microbatch, costs, strategy, simulated);
+  return PredictMicrobatch(problem, microbatch, MadeAnew(problem), costs, strategy, simulated);
 }
 
 absl::StatusOr<Evaluation> Evaluate(const Problem& problem, const Strategy& strategy) {

@@ -100,14 +100,14 @@ std::vector<std::string> FieldsOf(Strategy strategy) {
   return fields;
 }
 
-// An Evaluator finds predictions by the strategy's text, and blocks by that of BlockChoices, from nothing but which
-// they are made: every field changes the text, and every one that BlockChoices keep changes theirs, however little it
-// changes.
+// An Evaluator finds blocks by the text of BlockChoices, from nothing but which they are made, and stages and
+// predictions by that of StageChoices: every field changes the text of a strategy, and every one that such choices keep
+// changes theirs, however little it changes.
 TEST(EvaluatorTest, KeysHoldEveryChoice) {
   Strategy strategy;
   strategy.mesh = Mesh::RowMajor({{"dp", 2}});
-  const std::vector<std::string> before = FieldsOf(strategy), kept = FieldsOf(BlockChoices(strategy));
-  size_t seen = 0;
+  const std::vector<std::string> before = FieldsOf(strategy);
+  size_t of_blocks = 0, of_stages = 0;
   for (size_t k = 0; k < before.size(); ++k) {
     SCOPED_TRACE(absl::StrCat("field ", k));
     Strategy altered = strategy;
@@ -116,12 +116,15 @@ TEST(EvaluatorTest, KeysHoldEveryChoice) {
       if (at++ == k) Alter(field);
     });
     ASSERT_NE(FieldsOf(altered)[k], before[k]);
-    EXPECT_NE(ToText(altered), ToText(strategy));  // the key of predictions
-    if (FieldsOf(BlockChoices(altered)) == kept) continue;
-    ++seen;
-    EXPECT_NE(ToText(BlockChoices(altered)), ToText(BlockChoices(strategy)));
+    EXPECT_NE(ToText(altered), ToText(strategy));
+    for (const auto& [choices, seen] : {std::pair(&BlockChoices, &of_blocks), std::pair(&StageChoices, &of_stages)}) {
+      if (FieldsOf(choices(altered)) == FieldsOf(choices(strategy))) continue;
+      ++*seen;
+      EXPECT_NE(ToText(choices(altered)), ToText(choices(strategy)));
+    }
   }
-  EXPECT_GT(seen, 10u);
+  EXPECT_GT(of_blocks, 10u);
+  EXPECT_EQ(of_stages, before.size() - 1);  // all but the bucket
 }
 
 std::string RulesOf(const Strategy& strategy) {

@@ -4,10 +4,12 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
+#include <iterator>
 #include <map>
 #include <random>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -254,6 +256,80 @@ TEST(EvaluatorPropertyTest, WhatIsKeptChangesNothing) {
     ask(2 * seed + 1);
     other.join();
   }
+}
+
+// What one choice may change to, and which is changed.
+struct Choices {
+  Degrees degrees;
+  Problem problem;
+};
+constexpr std::pair<const char*, void (*)(Random&, Choices&)> kChanges[] = {
+    {"bucket",
+     [](Random& random, Choices& of) {
+       of.problem.bucket = Bytes(random.Of({0, 10'000, 100'000, 200'000, 1'000'000, 100'000'000}));
+     }},
+    {"parallel optimizer", [](Random& random, Choices& of) { of.problem.parallel_optimizer = random.Coin(); }},
+    {"sharded parameters", [](Random& random, Choices& of) { of.problem.shard_parameters = random.UpTo(4) == 0; }},
+    {"recompute", [](Random& random, Choices& of) { of.problem.recompute = static_cast<Recompute>(random.UpTo(3)); }},
+    {"schedule",
+     [](Random& random, Choices& of) {
+       of.problem.schedule = random.Of({1, 0}) > 0 ? Schedule::kOneFOneB : Schedule::kZeroBubbleH1;
+     }},
+    {"chunks",
+     [](Random& random, Choices& of) {
+       of.problem.chunks = random.Of({1, 2});
+     }},
+    {"micro-batch",
+     [](Random& random, Choices& of) {
+       of.degrees.microbatch = random.Of({1, 2, 4});
+     }},
+    {"stages",
+     [](Random& random, Choices& of) {
+       of.degrees.pipeline = random.Of({1, 2, 4, 8});
+     }},
+    {"tensor degree",
+     [](Random& random, Choices& of) {
+       of.degrees.tensor = random.Of({1, 2});
+     }},
+    {"sequence parallel", [](Random& random, Choices& of) { of.degrees.sequence_parallel = random.Coin(); }},
+};
+
+// As a search goes: one choice after another is changed, each strategy evaluated by one Evaluator, and fresh.
+TEST(EvaluatorPropertyTest, OneChoiceAfterAnother) {
+  std::map<std::string, int64_t> changes;
+  for (uint32_t seed = 0; seed < 20; ++seed) {
+    Random random(seed);
+    ToyDecoder sizes;
+    sizes.layers = 16;
+    sizes.hidden = random.Of({64, 128});
+    sizes.tied = random.Coin();
+    Choices of = {{}, ToyDecoderProblem(sizes, 256, A100Cluster(2))};
+    const Problem problem = of.problem;
+    const CostModel costs(problem.cluster);
+    const Evaluator evaluator(problem, costs);
+    for (int k = 0; k < 40; ++k) {
+      // Every second change is of the bucket, which a search changes most.
+      const auto& [name, change] = kChanges[random.Coin() ? 0 : random.UpTo(std::size(kChanges) - 1)];
+      change(random, of);
+      of.degrees.data = 16 / of.degrees.pipeline / of.degrees.tensor;
+      const absl::StatusOr<Strategy> strategy = FromDegrees(of.problem, of.degrees);
+      if (!strategy.ok()) continue;
+      SCOPED_TRACE(absl::StrCat("seed ", seed, ", change ", k, " of ", name, ": ", ToText(*strategy)));
+      ASSERT_OK_AND_ASSIGN(const Graph graph, problem.graph(problem.batch / strategy->microbatches));
+      const absl::StatusOr<Prediction> fresh = PredictGraph(problem, graph, costs, *strategy);
+      const absl::StatusOr<Prediction> kept = evaluator.Predict(*strategy);
+      ASSERT_EQ(kept.status(), fresh.status());
+      if (!fresh.ok()) continue;
+      ASSERT_EQ(kept->step, fresh->step);
+      ASSERT_EQ(kept->peak, fresh->peak);
+      ASSERT_EQ(kept->memory, fresh->memory);
+      ASSERT_EQ(kept->outside, fresh->outside);
+      ASSERT_EQ(kept->mfu, fresh->mfu);
+      ASSERT_EQ(kept->time, fresh->time);
+      ++changes[name];
+    }
+  }
+  for (const auto& [name, change] : kChanges) EXPECT_GT(changes[name], 5) << name;
 }
 
 }  // namespace
