@@ -5,6 +5,8 @@
 #include <cmath>
 #include <iterator>
 #include <optional>
+#include <string>
+#include <tuple>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -244,6 +246,21 @@ absl::StatusOr<double> ParseDouble(absl::string_view text, double min, double ma
   return *value;
 }
 
+absl::StatusOr<double> ParseAmount(absl::string_view text) {
+  constexpr std::pair<char, double> kUnits[] = {{'K', 1e3}, {'M', 1e6}, {'B', 1e9}, {'T', 1e12}};
+  double unit = 1;
+  absl::string_view digits = text;
+  for (const auto& [letter, value] : kUnits) {
+    if (digits.empty() || (digits.back() != letter && digits.back() != LowerCase(letter))) continue;
+    unit = value;
+    digits.remove_suffix(1);
+    break;
+  }
+  const absl::StatusOr<double> number = ParseDouble(digits, 0);
+  if (number.ok() && *number * unit >= 1) return *number * unit;
+  return WrongInput(QuoteForMessage(text), "a number of at least 1, e.g. 300e9 or 300B");
+}
+
 absl::StatusOr<double> ParseQuantity(absl::string_view text, UnitKind kind) {
   const UnitKindInfo& info = kUnitKinds[static_cast<size_t>(kind)];
   const NumberShape shape = ShapeOf(text);
@@ -325,6 +342,50 @@ absl::Status CheckName(absl::string_view name) {
   return WrongInput(QuoteForMessage(name), "a name of letters, digits and _ - . /, at most 128");
 }
 
+namespace {
+
+// "H100-SXM 80GB": h100, sxm, 80gb.
+std::vector<std::string> WordsOf(absl::string_view name) {
+  std::string lower(name);
+  std::transform(lower.begin(), lower.end(), lower.begin(), LowerCase);
+  return absl::StrSplit(lower, absl::ByAnyChar("_- "), absl::SkipEmpty());
+}
+
+// Whether `name` may be another name of `candidate`: its initials ("lr" of learning_rate), or all words of the one with
+// fewer words are in the other, whole or as a beginning of three letters and more ("global_batch_size" of batch,
+// "auto" of auto_parallel).
+bool SharesWords(absl::string_view name, absl::string_view candidate) {
+  const std::vector<std::string> own = WordsOf(name), others = WordsOf(candidate);
+  if (own.empty() || others.empty()) return false;
+  std::string initials;
+  for (const std::string& word : others) initials.push_back(word.front());
+  if (others.size() > 1 && own.size() == 1 && own.front() == initials) return true;
+  const auto alike = [](const std::string& a, const std::string& b) {
+    constexpr size_t kShortest = 3;
+    const size_t shared = std::min(a.size(), b.size());
+    return a == b || (shared >= kShortest && a.compare(0, shared, b, 0, shared) == 0);
+  };
+  const auto& [few, many] = own.size() <= others.size() ? std::tie(own, others) : std::tie(others, own);
+  return std::all_of(few.begin(), few.end(), [&, &all = many](const std::string& word) {
+    return std::any_of(all.begin(), all.end(), [&](const std::string& other) { return alike(word, other); });
+  });
+}
+
+// The one of nearest length of those that share words with `name`.
+absl::string_view NearestInWords(absl::string_view name, absl::Span<const absl::string_view> names) {
+  absl::string_view best;
+  const auto distance = [&](absl::string_view other) {
+    return std::max(name.size(), other.size()) - std::min(name.size(), other.size());
+  };
+  for (const absl::string_view candidate : names) {
+    if (!SharesWords(name, candidate)) continue;
+    if (best.empty() || distance(candidate) < distance(best)) best = candidate;
+  }
+  return best;
+}
+
+}  // namespace
+
 absl::string_view NearestName(absl::string_view name, absl::Span<const absl::string_view> names) {
   constexpr size_t kLongest = 64;  // nobody mistypes longer names, and the work grows with the square
   absl::string_view best;
@@ -352,7 +413,7 @@ absl::string_view NearestName(absl::string_view name, absl::Span<const absl::str
       best_distance = distance;
     }
   }
-  return best;
+  return best.empty() ? NearestInWords(name, names) : best;
 }
 
 std::string ListNames(absl::Span<const absl::string_view> names) {

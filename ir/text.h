@@ -30,6 +30,9 @@ absl::StatusOr<int64_t> ParseInt(absl::string_view text, int64_t min = std::nume
 absl::StatusOr<double> ParseDouble(absl::string_view text, double min = std::numeric_limits<double>::lowest(),
                                    double max = std::numeric_limits<double>::max());
 
+// "300e9", or with K, M, B or T behind it for 1e3 to 1e12: "300B". At least 1.
+absl::StatusOr<double> ParseAmount(absl::string_view text);
+
 // What a quantity measures. Its units are the rows of kUnits in text.cc; k, M, G, T, P, E are powers of ten, Ki, Mi,
 // Gi, Ti, Pi powers of two, B a byte and b a bit.
 enum class UnitKind : uint8_t {
@@ -62,8 +65,9 @@ std::string QuoteForMessage(absl::string_view text);
 // slashes empty or of dots alone, at most 128 characters.
 absl::Status CheckName(absl::string_view name);
 
-// The name nearest to `name` in edit distance (letter case counts little), or "" where none is near enough to be worth
-// a guess: at most a third of the letters may differ. Of equally near ones the first.
+// The name nearest to `name` in edit distance (letter case counts little): at most a third of the letters may differ. Of
+// equally near ones the first. Where none is so near, one that shares its words: "batch" for "global_batch_size",
+// "learning_rate" for "lr". "" where there is no guess worth making.
 absl::string_view NearestName(absl::string_view name, absl::Span<const absl::string_view> names);
 
 // "a, b, c": for messages. Only the first 24, then how many there are.

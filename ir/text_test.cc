@@ -1,6 +1,9 @@
 #include "ir/text.h"
 
 #include <limits>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/string_view.h"
 #include "gmock/gmock.h"
@@ -105,7 +108,7 @@ TEST(NearestNameTest, GuessesOnlyWhatIsNear) {
   EXPECT_EQ(NearestName("leyers", kNames), "layers");
   EXPECT_EQ(NearestName("hiddne", kNames), "hidden");  // two neighbours swapped count as one
   EXPECT_EQ(NearestName("HEADS", kNames), "heads");
-  EXPECT_EQ(NearestName("vocabulary", kNames), "");
+  EXPECT_EQ(NearestName("rows", kNames), "");
   EXPECT_EQ(NearestName("x", kNames), "");
   EXPECT_EQ(NearestName("", kNames), "");
   EXPECT_EQ(NearestName(std::string(1000000, 'h'), kNames), "");
@@ -114,6 +117,34 @@ TEST(NearestNameTest, GuessesOnlyWhatIsNear) {
 TEST(NearestNameTest, TakesTheFirstOfEquallyNear) {
   constexpr absl::string_view kNames[] = {"dp1", "dp2"};
   EXPECT_EQ(NearestName("dp3", kNames), "dp1");
+}
+
+// As other tools call the same thing.
+TEST(NearestNameTest, GuessesByWordsWhereLettersDiffer) {
+  constexpr absl::string_view kNames[] = {"batch",         "sequence",           "learning_rate", "tensor_parallel",
+                                          "data_parallel", "semi_auto_parallel", "auto_parallel", "h100-sxm"};
+  EXPECT_EQ(NearestName("global_batch_size", kNames), "batch");
+  EXPECT_EQ(NearestName("seq", kNames), "sequence");
+  EXPECT_EQ(NearestName("lr", kNames), "learning_rate");
+  EXPECT_EQ(NearestName("tp", kNames), "tensor_parallel");
+  EXPECT_EQ(NearestName("tensor_parallel_size", kNames), "tensor_parallel");
+  EXPECT_EQ(NearestName("auto", kNames), "auto_parallel") << "nearer in length than semi_auto_parallel";
+  EXPECT_EQ(NearestName("H100-80GB-SXM5", kNames), "h100-sxm");
+  EXPECT_EQ(NearestName("pp", kNames), "");
+  EXPECT_EQ(NearestName("b", kNames), "") << "a letter is no word";
+}
+
+TEST(ParseAmountTest, LettersAreThousandsToTrillions) {
+  for (const auto& [text, amount] : std::vector<std::pair<std::string, double>>{
+           {"300e9", 300e9}, {"300B", 300e9}, {"15T", 15e12}, {"1.5t", 1.5e12}, {"2M", 2e6}, {"1k", 1000}, {"1", 1}}) {
+    ASSERT_OK_AND_ASSIGN(const double parsed, ParseAmount(text));
+    EXPECT_DOUBLE_EQ(parsed, amount) << text;
+  }
+  for (const char* const bad : {"", "T", "0", "-1T", "2TB", "0.5", "nan", "inf", "1e400"}) {
+    EXPECT_THAT(ParseAmount(bad),
+                StatusIs(absl::StatusCode::kInvalidArgument, "wanted a number of at least 1, e.g. 300e9 or 300B"))
+        << bad;
+  }
 }
 
 TEST(UnknownNameTest, ListsTheNames) {

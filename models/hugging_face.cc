@@ -1,5 +1,7 @@
 #include "models/hugging_face.h"
 
+#include <algorithm>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -14,15 +16,22 @@ namespace {
 
 constexpr int64_t kMost = int64_t{1} << 24;
 
-// The keys of a family, and what its class says where a key is missing.
+// The keys of a family, and what its class says where a key is missing: as transformers' configuration_*.py and
+// modeling_*.py have it.
 struct Family {
   absl::string_view model_type;
   bool tied_by_default = false;
   bool qkv_bias = false;  // of q, k and v, whatever the file says
+  bool bias = false;      // of all linear layers
+  bool gelu = false;      // a feed-forward layer of two products with GELU between, where others have three and a gate
+  bool layer_norm = false;
   bool experts = false;
   bool latent = false;       // queries, keys and values come from narrow vectors (DeepSeek-V2, section 2.1)
   bool query_norms = false;  // norms of queries and keys
+  // What else its layers have, and a plan has not.
+  absl::string_view left_out = "";
 };
+constexpr absl::string_view kPostNorms = "the norms behind attention and behind the feed-forward layer are left out";
 constexpr Family kFamilies[] = {
     {.model_type = "gpt2", .tied_by_default = true, .qkv_bias = true},
     {.model_type = "llama"},
@@ -32,7 +41,23 @@ constexpr Family kFamilies[] = {
     {.model_type = "qwen2", .qkv_bias = true},
     {.model_type = "qwen3", .query_norms = true},
     {.model_type = "qwen3_moe", .experts = true, .query_norms = true},
+    {.model_type = "gemma", .tied_by_default = true},
+    {.model_type = "gemma2", .tied_by_default = true, .left_out = kPostNorms},
+    {.model_type = "gemma3_text", .tied_by_default = true, .query_norms = true, .left_out = kPostNorms},
+    {.model_type = "gpt_oss",
+     .qkv_bias = true,
+     .experts = true,
+     .left_out = "biases of the experts and of attention's output, and attention sinks, are left out"},
+    {.model_type = "gpt_neox",
+     .bias = true,
+     .gelu = true,
+     .layer_norm = true,
+     .left_out = "attention and the feed-forward layer are taken one behind the other, not side by side"},
+    {.model_type = "starcoder2", .tied_by_default = true, .bias = true, .gelu = true, .layer_norm = true},
+    {.model_type = "granite"},
+    {.model_type = "seed_oss", .qkv_bias = true},
     {.model_type = "olmo2", .query_norms = true},
+    {.model_type = "olmoe", .experts = true, .query_norms = true},
     {.model_type = "deepseek_v2", .experts = true, .latent = true},
     {.model_type = "deepseek_v3", .experts = true, .latent = true},
     {.model_type = "kimi_k2", .experts = true, .latent = true},
@@ -75,6 +100,10 @@ absl::StatusOr<DecoderConfig> ReadGpt2(const NodeRef& in, const Training& traini
   c.vocab_multiple = DefaultVocabMultiple(c.vocab);
   const NodeRef positions = in[Given(in["n_positions"]) ? "n_positions" : "n_ctx"];
   MESHWRIGHT_ASSIGN_OR_RETURN(c.max_positions, IntOr(positions, training.sequence));
+  if (c.max_positions < training.sequence) {
+    return positions.Error(absl::StrCat(c.max_positions), absl::StrCat("at least the sequence of ", training.sequence),
+                           absl::StrCat("plan with a sequence of ", c.max_positions, " at most"));
+  }
   MESHWRIGHT_ASSIGN_OR_RETURN(c.norm_epsilon, in["layer_norm_epsilon"].AsDoubleOr(1e-5, 0, 1));
   MESHWRIGHT_RETURN_IF_ERROR(
       CheckActivation(in["activation_function"], "gelu_new", {"gelu", "gelu_new", "gelu_pytorch_tanh", "gelu_fast"}));
@@ -85,17 +114,41 @@ absl::StatusOr<DecoderConfig> ReadGpt2(const NodeRef& in, const Training& traini
   return c;
 }
 
-// Attention over all of the sequence in every layer is what we model.
-absl::Status CheckAttention(const NodeRef& in, const Training& training, bool window_by_default) {
+// Attention over all of the sequence in every layer is what we model. A window that is shorter is told: its layers cost
+// less than is said.
+absl::Status ReadWindow(const NodeRef& in, const Training& training, std::vector<std::string>& notices) {
+  MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t layers, in["num_hidden_layers"].AsInt(1, kMostLayers));
+  int64_t windowed = layers;
+  if (!in["layer_types"].children().empty()) windowed = 0;
   for (const NodeRef& type : in["layer_types"].children()) {
-    if (type.text() != "full_attention") return NotModelled(type, QuoteForMessage(type.text()));
+    if (type.text() == "sliding_attention") {
+      ++windowed;
+    } else if (type.text() != "full_attention") {
+      return NotModelled(type, QuoteForMessage(type.text()));
+    }
   }
-  MESHWRIGHT_ASSIGN_OR_RETURN(const bool used, in["use_sliding_window"].AsBoolOr(window_by_default));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const bool used, in["use_sliding_window"].AsBoolOr(true));
   const NodeRef window = in["sliding_window"];
-  if (!used || !Given(window)) return absl::OkStatus();
+  if (!used || !Given(window) || windowed == 0) return absl::OkStatus();
   MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t length, window.AsInt(1));
   if (length >= training.sequence) return absl::OkStatus();
-  return NotModelled(window, absl::StrCat("an attention window of ", length, " in a sequence of ", training.sequence));
+  notices.push_back(absl::StrCat("attention windows of ", length, " tokens",
+                                 windowed < layers ? absl::StrCat(" in ", windowed, " of ", layers, " layers") : "",
+                                 " are taken as attention over all ", training.sequence,
+                                 ": time and model FLOPs come out too high"));
+  return absl::OkStatus();
+}
+
+// Positions of long contexts are other angles of the same operators.
+void NoteRopeScaling(const NodeRef& in, std::vector<std::string>& notices) {
+  for (const absl::string_view key : {"rope_scaling", "rope_parameters"}) {
+    if (!in[key].is_map()) continue;
+    const NodeRef type = in[key][in[key]["rope_type"].present() ? "rope_type" : "type"];
+    if (!type.is_scalar() || type.text() == "default") continue;
+    notices.push_back(absl::StrCat(key,
+                                   " is left out: the time is the same, but what `run` and `export` make of the "
+                                   "model has plain rotary positions"));
+  }
 }
 
 absl::StatusOr<double> ReadRopeTheta(const NodeRef& in) {
@@ -144,6 +197,38 @@ absl::Status ReadLatent(const NodeRef& in, DecoderConfig& c, std::vector<std::st
   return absl::OkStatus();
 }
 
+absl::StatusOr<double> ReadEpsilon(const NodeRef& in) {
+  absl::string_view key = "rms_norm_eps";
+  for (const absl::string_view other : {"layer_norm_eps", "norm_epsilon"}) {
+    if (Given(in[other])) key = other;
+  }
+  return in[key].AsDoubleOr(1e-6, 0, 1);
+}
+
+// Of a gate, GELU costs what SiLU does.
+absl::Status ReadActivation(const NodeRef& in, const Family& family, DecoderConfig& c,
+                            std::vector<std::string>& notices) {
+  constexpr absl::string_view kGelus[] = {"gelu", "gelu_new", "gelu_pytorch_tanh", "gelu_fast"};
+  const NodeRef act = in[Given(in["hidden_activation"]) ? "hidden_activation" : "hidden_act"];
+  c.activation = family.gelu ? Activation::kGelu : Activation::kSwiglu;
+  if (family.gelu) return CheckActivation(act, "gelu", kGelus);
+  if (std::find(std::begin(kGelus), std::end(kGelus), act.text()) != std::end(kGelus)) {
+    notices.push_back("GELU of gates is taken as SiLU, which takes as long");
+    return absl::OkStatus();
+  }
+  return CheckActivation(act, "silu", {"silu", "swish"});
+}
+
+absl::Status ReadBiases(const NodeRef& in, const Family& family, DecoderConfig& c, std::vector<std::string>& notices) {
+  MESHWRIGHT_ASSIGN_OR_RETURN(const bool attention, in["attention_bias"].AsBoolOr(family.bias));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const bool mlp, in["mlp_bias"].AsBoolOr(family.bias));
+  c.bias = attention && mlp;
+  c.qkv_bias = attention || family.qkv_bias;
+  if (mlp && !attention) return NotModelled(in["mlp_bias"], "a bias in one half of the layers only");
+  if (attention && !mlp && !family.qkv_bias) notices.push_back("the bias of attention's output is left out");
+  return absl::OkStatus();
+}
+
 absl::StatusOr<DecoderConfig> ReadLlamaKind(const NodeRef& in, const Training& training, const Family& family,
                                             std::vector<std::string>& notices) {
   DecoderConfig c;
@@ -156,23 +241,19 @@ absl::StatusOr<DecoderConfig> ReadLlamaKind(const NodeRef& in, const Training& t
   MESHWRIGHT_ASSIGN_OR_RETURN(c.ffn, in[narrow ? "moe_intermediate_size" : "intermediate_size"].AsInt(1, kMost));
   MESHWRIGHT_ASSIGN_OR_RETURN(c.vocab, in["vocab_size"].AsInt(2, kMost));
   c.vocab_multiple = DefaultVocabMultiple(c.vocab);
-  MESHWRIGHT_ASSIGN_OR_RETURN(c.norm_epsilon, in["rms_norm_eps"].AsDoubleOr(1e-6, 0, 1));
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.norm_epsilon, ReadEpsilon(in));
   MESHWRIGHT_ASSIGN_OR_RETURN(c.rope_theta, ReadRopeTheta(in));
-  MESHWRIGHT_RETURN_IF_ERROR(CheckActivation(in["hidden_act"], "silu", {"silu", "swish"}));
-  MESHWRIGHT_RETURN_IF_ERROR(CheckAttention(in, training, family.model_type == "mistral"));
-  MESHWRIGHT_ASSIGN_OR_RETURN(const bool attention_bias, in["attention_bias"].AsBoolOr(false));
-  MESHWRIGHT_ASSIGN_OR_RETURN(const bool mlp_bias, in["mlp_bias"].AsBoolOr(false));
-  if (attention_bias != mlp_bias) {
-    return NotModelled(in[attention_bias ? "attention_bias" : "mlp_bias"], "a bias in one half of the layers only");
-  }
-  c.bias = attention_bias;
+  NoteRopeScaling(in, notices);
+  MESHWRIGHT_RETURN_IF_ERROR(ReadActivation(in, family, c, notices));
+  MESHWRIGHT_RETURN_IF_ERROR(ReadWindow(in, training, notices));
+  MESHWRIGHT_RETURN_IF_ERROR(ReadBiases(in, family, c, notices));
   c.max_positions = training.sequence;
-  c.activation = Activation::kSwiglu;
-  c.norm = Norm::kRmsNorm;
+  c.norm = family.layer_norm ? Norm::kLayerNorm : Norm::kRmsNorm;
   c.positions = Positions::kRotary;
   if (family.experts) MESHWRIGHT_RETURN_IF_ERROR(ReadExperts(in, c, notices));
   if (family.latent) MESHWRIGHT_RETURN_IF_ERROR(ReadLatent(in, c, notices));
   if (family.query_norms) notices.push_back("the norms of queries and keys are left out");
+  if (!family.left_out.empty()) notices.push_back(std::string(family.left_out));
   return c;
 }
 
@@ -187,6 +268,12 @@ absl::StatusOr<DecoderConfig> ReadHuggingFace(const NodeRef& in, const Training&
     names.push_back(row.model_type);
     if (row.model_type == model_type) family = &row;
   }
+  if (family == nullptr && in["text_config"].is_map()) {
+    return in["model_type"].Locate(absl::UnimplementedError(
+        absl::StrCat("found ", QuoteForMessage(model_type),
+                     ", which is more than a decoder, wanted a decoder alone; to plan the one in it, save the map "
+                     "`text_config` as a file of its own")));
+  }
   if (family == nullptr) {
     return in["model_type"].Locate(absl::UnimplementedError(
         absl::StrCat("found ", QuoteForMessage(model_type), ", wanted one of ", ListNames(names),
@@ -199,7 +286,7 @@ absl::StatusOr<DecoderConfig> ReadHuggingFace(const NodeRef& in, const Training&
     if (c.hidden % c.heads != 0) return in.Error(absl::StrCat(c.heads, " heads"), "a divisor of the hidden size");
     c.head_dim = c.hidden / c.heads;
   }
-  c.qkv_bias = family->qkv_bias || c.bias;
+  c.qkv_bias = c.qkv_bias || family->qkv_bias || c.bias;
   MESHWRIGHT_ASSIGN_OR_RETURN(c.tied_embeddings, in["tie_word_embeddings"].AsBoolOr(family->tied_by_default));
   MESHWRIGHT_RETURN_IF_ERROR(in.Locate(CheckDecoder(c, training)));
   for (const absl::string_view key : kDropouts) {

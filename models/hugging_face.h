@@ -1,8 +1,8 @@
 // Reads a Hugging Face config.json as a decoder.
 //
 // Families: rows of `kFamilies` in the .cc. Keys that change neither sizes nor time are ignored. kUnimplemented for
-// another model_type, and for a known key with a value that our decoder does not model (an attention window shorter
-// than the sequence, layers of several types, biases on some products only).
+// another model_type, and for a known key with a value that our decoder does not model (layers of linear attention,
+// experts in some layers only, biases of feed-forward layers alone).
 //
 // Thread safety: pure functions.
 #ifndef MESHWRIGHT_MODELS_HUGGING_FACE_H_
@@ -22,7 +22,7 @@ namespace meshwright {
 
 // `in` is the root of a parsed config.json. Errors are at its keys.
 // Notices tell of what the model has and a plan leaves out (dropout, norms of queries and keys) or takes for something
-// near (latent attention, experts that all tokens share).
+// near (latent attention, attention windows, experts that all tokens share).
 absl::StatusOr<DecoderConfig> ReadHuggingFace(const NodeRef& in, const Training& training,
                                               std::vector<std::string>& notices);
 

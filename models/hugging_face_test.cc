@@ -76,6 +76,41 @@ TEST(HuggingFaceTest, FamiliesThatAreNearlyLlamas) {
             14'659'507'200);
 }
 
+// Published counts, less what is left out: of Gemma 2, two norms a layer, 42 x 2 x 3584; of gpt-oss, in each of 24
+// layers, biases of the output 2880, of 32 experts 32 x (2 x 2880 + 2880), of the router 32, and 64 sinks.
+TEST(HuggingFaceTest, FamiliesWithLayersOfTheirOwn) {
+  std::vector<std::string> notices;
+  EXPECT_EQ(CountOf(Read(R"({"model_type": "gemma", "hidden_size": 2048, "num_hidden_layers": 18, "head_dim": 256,
+      "num_attention_heads": 8, "num_key_value_heads": 1, "intermediate_size": 16384, "vocab_size": 256000,
+      "hidden_act": "gelu"})",
+                         64, &notices)),
+            2'506'172'416);
+  EXPECT_THAT(notices, ElementsAre("GELU of gates is taken as SiLU, which takes as long"));
+  notices.clear();
+  EXPECT_EQ(CountOf(Read(R"({"model_type": "gemma2", "hidden_size": 3584, "num_hidden_layers": 42, "head_dim": 256,
+      "num_attention_heads": 16, "num_key_value_heads": 8, "intermediate_size": 14336, "vocab_size": 256000,
+      "hidden_act": "gelu_pytorch_tanh", "hidden_activation": "gelu_pytorch_tanh", "sliding_window": 4096})",
+                         64, &notices)),
+            9'241'705'984 - 42 * 2 * 3584);
+  EXPECT_THAT(notices, ElementsAre(HasSubstr("GELU"), HasSubstr("the norms behind attention")));
+  notices.clear();
+  EXPECT_EQ(CountOf(Read(R"({"model_type": "gpt_oss", "hidden_size": 2880, "num_hidden_layers": 24, "head_dim": 64,
+      "num_attention_heads": 64, "num_key_value_heads": 8, "intermediate_size": 2880, "vocab_size": 201088,
+      "num_local_experts": 32, "num_experts_per_tok": 4, "attention_bias": true, "hidden_act": "silu",
+      "tie_word_embeddings": false})",
+                         64, &notices)),
+            20'914'757'184 - 24 * (2880 + 32 * 3 * 2880 + 32 + 64));
+  EXPECT_THAT(notices, ElementsAre(HasSubstr("attention sinks, are left out")));
+  EXPECT_EQ(CountOf(Read(R"({"model_type": "gpt_neox", "hidden_size": 4096, "num_hidden_layers": 32,
+      "num_attention_heads": 32, "intermediate_size": 16384, "vocab_size": 50432, "hidden_act": "gelu",
+      "layer_norm_eps": 1e-5, "tie_word_embeddings": false})")),
+            6'857'302'016);
+  EXPECT_EQ(CountOf(Read(R"({"model_type": "starcoder2", "hidden_size": 3072, "num_hidden_layers": 30,
+      "num_attention_heads": 24, "num_key_value_heads": 2, "intermediate_size": 12288, "vocab_size": 49152,
+      "hidden_act": "gelu_pytorch_tanh", "norm_epsilon": 1e-5, "use_bias": true})")),
+            3'030'371'328);
+}
+
 constexpr absl::string_view kDeepSeekV3 = R"({"model_type": "deepseek_v3", "hidden_size": 7168,
   "num_hidden_layers": 61, "num_attention_heads": 128, "num_key_value_heads": 128, "intermediate_size": 18432,
   "moe_intermediate_size": 2048, "n_routed_experts": 256, "n_shared_experts": 1, "num_experts_per_tok": 8,
@@ -132,11 +167,13 @@ TEST(HuggingFaceTest, WhatWeDoNotModelIsRefused) {
       Read(absl::StrReplaceAll(kLlama, {{"\"llama\"", "\"bert\""}})),
       unimplemented("model_type: found \"bert\", wanted one of gpt2, llama, mistral, mixtral, phi3, qwen2, qwen3, "));
   EXPECT_THAT(Read(absl::StrReplaceAll(kLlama, {{"silu", "relu2"}})), unimplemented("hidden_act: the activation"));
-  EXPECT_THAT(Read(absl::StrReplaceAll(kLlama, {{"\"rope_scaling\"", "\"attention_bias\": true, \"rope_scaling\""}})),
-              unimplemented("attention_bias: a bias in one half"));
+  EXPECT_THAT(Read(absl::StrReplaceAll(kLlama, {{"\"rope_scaling\"", "\"mlp_bias\": true, \"rope_scaling\""}})),
+              unimplemented("mlp_bias: a bias in one half"));
   EXPECT_THAT(Read(absl::StrReplaceAll(
-                  kLlama, {{"\"rope_scaling\"", "\"layer_types\": [\"sliding_attention\"], \"rope_scaling\""}})),
-              unimplemented("layer_types[0]: \"sliding_attention\" is not modelled"));
+                  kLlama, {{"\"rope_scaling\"", "\"layer_types\": [\"linear_attention\"], \"rope_scaling\""}})),
+              unimplemented("layer_types[0]: \"linear_attention\" is not modelled"));
+  EXPECT_THAT(Read(R"({"model_type": "llava", "text_config": {"model_type": "llama"}, "vision_config": {}})"),
+              unimplemented("found \"llava\", which is more than a decoder"));
 }
 
 TEST(HuggingFaceTest, DropoutIsLeftOutAndTold) {
@@ -148,12 +185,40 @@ TEST(HuggingFaceTest, DropoutIsLeftOutAndTold) {
   EXPECT_THAT(notices, IsEmpty());
 }
 
-TEST(HuggingFaceTest, AWindowMattersOnlyIfItIsShorterThanTheSequence) {
-  const std::string mistral = absl::StrReplaceAll(
-      kLlama, {{"\"llama\"", "\"mistral\""}, {"\"rope_scaling\"", "\"sliding_window\": 4096, \"x\""}});
-  EXPECT_THAT(Read(mistral, 4096), IsOk());
-  EXPECT_THAT(Read(mistral, 4097), StatusIs(absl::StatusCode::kUnimplemented,
-                                            "sliding_window: an attention window of 4096 in a sequence of 4097"));
+// Of all families: Phi-3-mini has one of 2047 tokens. Llama's 32 layers with 16 that look far.
+TEST(HuggingFaceTest, AWindowIsToldWhereItIsShorterThanTheSequence) {
+  const auto notices_of = [](absl::string_view more, int64_t sequence) {
+    std::vector<std::string> notices;
+    EXPECT_THAT(Read(absl::StrReplaceAll(kLlama, {{"\"rope_scaling\": null", std::string(more)}}), sequence, &notices),
+                IsOk());
+    return notices;
+  };
+  EXPECT_THAT(notices_of("\"sliding_window\": 4096", 4096), IsEmpty());
+  EXPECT_THAT(notices_of("\"sliding_window\": 4096", 4097),
+              ElementsAre("attention windows of 4096 tokens are taken as attention over all 4097: time and model FLOPs "
+                          "come out too high"));
+  EXPECT_THAT(notices_of("\"sliding_window\": 4096, \"use_sliding_window\": false", 4097), IsEmpty());
+  std::string types = "\"sliding_window\": 128, \"layer_types\": [\"full_attention\"";
+  for (int layer = 1; layer < 32; ++layer) types += layer % 2 == 1 ? ",\"sliding_attention\"" : ",\"full_attention\"";
+  EXPECT_THAT(notices_of(types + "]", 4096),
+              ElementsAre(HasSubstr("attention windows of 128 tokens in 16 of 32 layers are taken")));
+}
+
+TEST(HuggingFaceTest, WhatChangesNoTimeButTheModelIsTold) {
+  std::vector<std::string> notices;
+  EXPECT_THAT(Read(absl::StrReplaceAll(kLlama, {{"\"rope_scaling\": null",
+                                                 "\"attention_bias\": true, \"rope_scaling\": "
+                                                 "{\"rope_type\": \"llama3\", \"factor\": 8}"}}),
+                   64, &notices),
+              IsOk());
+  EXPECT_THAT(notices,
+              ElementsAre(HasSubstr("rope_scaling is left out"), "the bias of attention's output is left out"));
+}
+
+TEST(HuggingFaceTest, LearnedPositionsAreAsManyAsTheSequence) {
+  EXPECT_THAT(Read(kGpt2, 1025), StatusIs(absl::StatusCode::kInvalidArgument,
+                                          "n_positions: found 1024, wanted at least the sequence of 1025; plan with a "
+                                          "sequence of 1024 at most"));
 }
 
 TEST(HuggingFaceTest, WrongSizesAreErrorsAtTheirKey) {

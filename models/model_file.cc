@@ -82,7 +82,7 @@ absl::Status SetType(const NodeRef& of_checkpoint, ModelFile& file) {
 absl::Status ReadHuggingFaceFile(const NodeRef& in, ModelFile& file) {
   MESHWRIGHT_ASSIGN_OR_RETURN(const std::string name, in.AsName());
   const absl::string_view beside = file.document.file_name();
-  const std::string path = absl::StrCat(beside.substr(0, beside.rfind('/') + 1), name);
+  const std::string& path = file.config_path = absl::StrCat(beside.substr(0, beside.rfind('/') + 1), name);
   if (file.config.empty()) {
     absl::StatusOr<std::string> text = ReadTextFile(path);
     if (!text.ok()) return in.Locate(text.status());
@@ -241,6 +241,7 @@ absl::StatusOr<ModelFile> ParseModelFile(absl::string_view text, absl::string_vi
                  .context = {},
                  .callbacks = {},
                  .config = std::string(config),
+                 .config_path = {},
                  .notices = {},
                  .document = std::move(document)};
   const NodeRef root = file.document.root();

@@ -76,6 +76,7 @@ struct ModelFile {
   Context context;
   Callbacks callbacks;
   std::string config;                // the text of the file that `huggingface:` names
+  std::string config_path;           // of that file
   std::vector<std::string> notices;  // what was read, but not as its author may think
   Document document;                 // the file itself
 

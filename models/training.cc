@@ -153,6 +153,13 @@ absl::StatusOr<DType> ReadDType(const NodeRef& in, DType fallback, bool floating
   return meant.empty() ? index.status() : in.Error(QuoteForMessage(in.text()), meant);
 }
 
+static absl::StatusOr<double> ReadTokens(const NodeRef& in) {
+  if (!in.is_scalar() || in.is_null() || in.quoted()) return in.AsDoubleOr(0, 1);
+  const absl::StatusOr<double> tokens = ParseAmount(in.text());
+  if (!tokens.ok()) return in.Locate(tokens.status());
+  return tokens;
+}
+
 absl::StatusOr<Training> ReadTraining(const NodeRef& in) {
   Training training;
   if (!in.present()) return training;
@@ -196,7 +203,7 @@ absl::StatusOr<Training> ReadTraining(const NodeRef& in) {
   }
   MESHWRIGHT_ASSIGN_OR_RETURN(training.seed, in["seed"].AsIntOr(training.seed, 0));
   MESHWRIGHT_ASSIGN_OR_RETURN(training.seed_per_rank, in["seed_per_rank"].AsBoolOr(false));
-  MESHWRIGHT_ASSIGN_OR_RETURN(training.tokens, in["tokens"].AsDoubleOr(0, 1));
+  MESHWRIGHT_ASSIGN_OR_RETURN(training.tokens, ReadTokens(in["tokens"]));
   return training;
 }
 

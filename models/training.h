@@ -18,7 +18,7 @@
 //     steps: 20                   # or epochs, of steps_per_epoch steps unless the data set says how many it has
 //     seed: 1
 //     seed_per_rank: true         # rank r draws its parameters from seed + r
-//     tokens: 300e9               # the whole run, for questions of time and cost
+//     tokens: 300B                # or 300e9: the whole run, for questions of time and cost
 //
 // Thread safety: plain values.
 #ifndef MESHWRIGHT_MODELS_TRAINING_H_

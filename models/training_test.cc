@@ -40,7 +40,7 @@ TEST(TrainingTest, ReadsEveryKey) {
                             "{learning_rate: 6e-4, beta1: 0.8, beta2: 0.95, epsilon: 1e-6, weight_decay: 0.1}}, "
                             "loss_reduction: sum, attention: unfused, loss: unfused, norms: unfused, data: {mnist: "
                             "{path: data/mnist}}, steps: 7, "
-                            "seed: 3, tokens: 300e9}"));
+                            "seed: 3, tokens: 300B}"));
   EXPECT_EQ(training.batch, 8);
   EXPECT_EQ(training.sequence, 128);
   EXPECT_EQ(training.dtype, DType::kBFloat16);

@@ -70,10 +70,11 @@ absl::Status RunPlan(const Flags& flags) {
   MESHWRIGHT_ASSIGN_OR_RETURN(Session session, OpenModel(source, flags));
   MESHWRIGHT_RETURN_IF_ERROR(LoadStrategies(flags, session));
   const std::string outputs[] = {out, flags.Text("chart")};
-  const std::string inputs[] = {flags.arguments()[0], flags.Text("cluster"), flags.Text("device")};
+  const std::string inputs[] = {session.source.path, session.file->config_path, flags.Text("cluster"),
+                                flags.Text("device")};
   MESHWRIGHT_RETURN_IF_ERROR(CheckOutputs(outputs, inputs));
   if (!flags.Has("out")) MESHWRIGHT_RETURN_IF_ERROR(CheckUsualPlace(out));
-  MESHWRIGHT_RETURN_IF_ERROR(CheckSavesStrategies(flags, session));
+  MESHWRIGHT_RETURN_IF_ERROR(CheckSavesStrategies(flags, session, inputs, outputs));
   PrintNotices(session.notices);
   absl::StatusOr<SearchResult> found = absl::UnknownError("");
   {
@@ -82,6 +83,7 @@ absl::Status RunPlan(const Flags& flags) {
     found = Search(session.problem, options);
   }
   if (!found.ok()) return found.status();
+  if (const std::string advice = AdviceOnBatch(session); !advice.empty()) found->warnings.push_back(advice);
   PrintNotices(found->warnings);
   MESHWRIGHT_ASSIGN_OR_RETURN(const PlanReport report, MakeReport(session, *std::move(found)));
   const Candidate& best = report.result.ranked.front();

@@ -234,7 +234,7 @@ Command RunCommandLine() {
       .summary = "Trains on this machine: plays the program of a plan, or of a model planned on the spot.",
       .arguments = "PLAN.yaml|MODEL.yaml",
       .example = {"run models/configs/oracle_b.yaml --steps=6 --ranks=8"},
-      .flags = {{"steps", "N", "how many; the file's unless given, of these what a loaded checkpoint lacks"},
+      .flags = {{"steps", "N", "how many more; unless given the file's, less those of a loaded checkpoint"},
                 {"ranks", "N", "threads, for a model file; 1 unless given (under mpirun: its processes)"},
                 {"device", "KIND", "host or gpu, one for each rank; host unless given"},
                 {"graphs", "", "on GPUs, later steps are launched as one CUDA graph; true unless given"},
@@ -325,6 +325,11 @@ absl::Status WithExitOf(const absl::Status& why) {
                   why);
 }
 
+// The files that it reads.
+std::vector<std::string> InputsOf(const Flags& flags) {
+  return {flags.arguments()[0], flags.Text("data"), flags.Text("load")};
+}
+
 // The losses of the steps from `begin`, of a run that began with step `first`.
 void PrintLosses(const RunResult& result, const LossLines& lines, int64_t first, int64_t begin) {
   const int64_t end = first + static_cast<int64_t>(result.losses.size());
@@ -343,8 +348,7 @@ absl::Status RunTraining(const Flags& flags, const RankCarrier& carrier) {
     return Flags::Wrong("trace", WrongInput("-", "a file", "standard output has the losses"));
   }
   if (carrier.speaks) {
-    const std::string inputs[] = {flags.arguments()[0], flags.Text("data"), flags.Text("load")};
-    MESHWRIGHT_RETURN_IF_ERROR(CheckOutputs({flags.Text("trace")}, inputs));
+    MESHWRIGHT_RETURN_IF_ERROR(CheckOutputs({flags.Text("trace")}, InputsOf(flags)));
   }
   MESHWRIGHT_ASSIGN_OR_RETURN(Job job, JobFrom(flags, carrier));
   const ModelFile& file = *job.plan.session.file;
@@ -368,6 +372,9 @@ absl::Status RunTraining(const Flags& flags, const RankCarrier& carrier) {
     options.first_step = state->steps_done;
   }
   MESHWRIGHT_RETURN_IF_ERROR(SetSteps(flags, file.training, data, options));
+  if (carrier.speaks) {
+    MESHWRIGHT_RETURN_IF_ERROR(CheckSavesStrategies(flags, job.plan.session, InputsOf(flags), {flags.Text("trace")}));
+  }
   MESHWRIGHT_RETURN_IF_ERROR(DumpGraphs(job, carrier));
   if (carrier.speaks) {
     MESHWRIGHT_RETURN_IF_ERROR(SaveStrategies(flags, job.plan.session, job.plan.strategy, job.program));

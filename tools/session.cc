@@ -491,7 +491,8 @@ absl::StatusOr<Session> OpenModel(const SourceFile& source, const Flags& flags, 
   MESHWRIGHT_ASSIGN_OR_RETURN(const ModelChanges changes, ChangesFrom(flags));
   MESHWRIGHT_ASSIGN_OR_RETURN(ModelFile file, Parse(source, changes));
   if (!source.config.empty()) {
-    file.notices.push_back("planned in bfloat16 with adamw; a model file around the config.json says otherwise");
+    file.notices.push_back(
+        "planned in bfloat16 with AdamW; to plan otherwise, write a model file with `huggingface: config.json`");
   }
   MESHWRIGHT_RETURN_IF_ERROR(SetModes(flags, file));
   if (!cluster.has_value()) {
@@ -509,6 +510,16 @@ absl::StatusOr<Session> OpenModel(const SourceFile& source, const Flags& flags, 
 absl::StatusOr<Session> ReopenModel(const SourceFile& source, const ModelChanges& changes, Cluster cluster) {
   MESHWRIGHT_ASSIGN_OR_RETURN(ModelFile file, Parse(source, changes));
   return MakeSession(source, std::move(file), changes, std::move(cluster));
+}
+
+std::string AdviceOnBatch(const Session& session) {
+  const Problem& problem = session.problem;
+  const int64_t devices = problem.cluster.num_devices(), over = problem.batch % devices;
+  if (!session.file->is_decoder() || problem.batch < devices || over == 0) return "";
+  return absl::StrCat("a batch of ", problem.batch, " is no multiple of ", devices,
+                      " devices, which rules out many "
+                      "plans; ",
+                      problem.batch - over, " or ", problem.batch - over + devices, " would be one");
 }
 
 std::string ShowBatch(const Problem& problem) {

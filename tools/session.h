@@ -39,7 +39,7 @@ struct SourceFile {
 // "-" is the standard input.
 absl::StatusOr<SourceFile> ReadSource(const std::string& path);
 // The same for a model: of a Hugging Face config.json the model file around it (models/hugging_face.h), with --batch
-// and --sequence. kUsage where one of them is missing.
+// and --sequence; `path` may be the folder in which it lies. kUsage where one of them is missing.
 absl::StatusOr<SourceFile> ReadModelSource(const std::string& path, const Flags& flags);
 // Whether the text is a plan rather than a model file: its top level has a key `schema`.
 bool IsPlan(absl::string_view text);
@@ -63,6 +63,9 @@ absl::StatusOr<Session> OpenModel(const SourceFile& source, const Flags& flags,
 
 // The same with changes that were written down in a plan; the user's choices are those of the file alone.
 absl::StatusOr<Session> ReopenModel(const SourceFile& source, const ModelChanges& changes, Cluster cluster);
+
+// Of a decoder whose batch is larger than the cluster and no multiple of its devices: which batches are. Else "".
+std::string AdviceOnBatch(const Session& session);
 
 // "1,536 x 2,048 tokens" or "16 rows": what one step trains on.
 std::string ShowBatch(const Problem& problem);

@@ -8,17 +8,23 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "costmodel/library.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "ir/document.h"
 #include "ir/testing.h"
+#include "models/knobs.h"
 #include "planner/search/search.h"
 #include "tools/cluster_flags.h"
 #include "tools/exit_code.h"
+#include "tools/files.h"
 
 namespace meshwright {
 namespace {
 
 using ::testing::Contains;
+using ::testing::ContainsRegex;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -206,9 +212,42 @@ TEST(SessionTest, AConfigOfHuggingFaceNeedsABatchAndASequence) {
   EXPECT_EQ(session.problem.tokens_per_row, 16);
   EXPECT_EQ(session.problem.update.kind, OpKind::kAdamW);
   EXPECT_EQ(session.file->training.dtype, DType::kBFloat16) << "what is trained in, not what is stored";
-  EXPECT_THAT(session.notices, ElementsAre(HasSubstr("planned in bfloat16 with adamw")));
+  EXPECT_THAT(session.notices, ElementsAre(HasSubstr("planned in bfloat16 with AdamW")));
   EXPECT_EQ(session.source.text, source.text) << "so that a plan holds both";
   EXPECT_EQ(session.source.config, source.config);
+  ASSERT_OK_AND_ASSIGN(const SourceFile of_folder, ReadModelSource(folder, given));
+  EXPECT_EQ(of_folder.path, path);
+}
+
+// 20 sequences on 8 devices: 16 and 24 are the multiples beside it.
+TEST(SessionTest, ABatchThatDevicesDoNotDivideIsAdvisedAgainst) {
+  const std::string model =
+      "{name: m, architecture: {decoder: {hidden: 8, layers: 2, heads: 2, vocab: 32}}, training: "
+      "{batch: 20, sequence: 16}, cluster: {device: h100, devices: DEVICES}}";
+  const auto advice = [&](const std::string& devices) {
+    const absl::StatusOr<Session> session =
+        OpenModel({"m.yaml", absl::StrReplaceAll(model, {{"DEVICES", devices}})}, Flags());
+    EXPECT_OK(session);
+    return session.ok() ? AdviceOnBatch(*session) : "";
+  };
+  EXPECT_EQ(advice("8"),
+            "a batch of 20 is no multiple of 8 devices, which rules out many plans; 16 or 24 would be one");
+  EXPECT_EQ(advice("4"), "");
+  EXPECT_EQ(advice("32"), "") << "more devices than sequences split something else, too";
+}
+
+// docs/model_file.md: its first file is read, and it names every knob, every key of clusters and every device.
+TEST(SessionTest, ThePageOfTheModelFileIsComplete) {
+  ASSERT_OK_AND_ASSIGN(const std::string page, ReadFile("docs/model_file.md", kMaxDocumentBytes));
+  const size_t begin = page.find("```yaml\n") + 8;
+  ASSERT_OK_AND_ASSIGN(const Session session,
+                       OpenModel({"page.yaml", page.substr(begin, page.find("```", begin) - begin)}, Flags()));
+  EXPECT_EQ(session.problem.batch, 512);
+  for (const Knob& knob : ParallelKnobs()) {
+    EXPECT_THAT(page, HasSubstr(absl::StrCat("`", knob.name, "`"))) << "models/knobs.cc";
+  }
+  for (const ClusterKey& key : ClusterKeys()) EXPECT_THAT(page, HasSubstr(absl::StrCat("`", key.name, "`")));
+  for (const std::string& device : DeviceNames()) EXPECT_THAT(page, ContainsRegex("[ \n]" + device + "[,.]"));
 }
 
 // 1f1b unless somebody says otherwise, chunks searched; a file that speaks of its pipeline has said so of both.

@@ -1,7 +1,9 @@
 // What the tools are given to read: a model file, a plan, or the config.json of a Hugging Face model.
 #include <cstdint>
+#include <filesystem>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -28,7 +30,15 @@ bool IsPlan(absl::string_view text) {
   return false;
 }
 
-absl::StatusOr<SourceFile> ReadModelSource(const std::string& path, const Flags& flags) {
+// The folder of a Hugging Face model stands for the config.json in it.
+static std::string FileAt(const std::string& path) {
+  const std::string config = (std::filesystem::path(path) / "config.json").string();
+  std::error_code error;
+  return std::filesystem::is_directory(path, error) && std::filesystem::exists(config, error) ? config : path;
+}
+
+absl::StatusOr<SourceFile> ReadModelSource(const std::string& given, const Flags& flags) {
+  const std::string path = FileAt(given);
   MESHWRIGHT_ASSIGN_OR_RETURN(SourceFile source, ReadSource(path));
   const absl::StatusOr<Document> document = ParseDocument(source.text, source.path);
   if (!document.ok() || !IsHuggingFaceConfig(document->root())) return source;

@@ -7,6 +7,7 @@
 #include <system_error>
 #include <utility>
 #include <variant>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -36,8 +37,10 @@ std::string PathOf(const Flags& flags, absl::string_view flag, const std::string
   return path;
 }
 
+constexpr int64_t kSeveral = 2;  // any number of stages above 1: their files have names of their own
+
 std::string OfStage(const std::string& path, int64_t stage, int64_t stages) {
-  if (stages == 1) return path;
+  if (stages == 1 || path.empty()) return path;
   const std::filesystem::path whole(path);
   return (whole.parent_path() / absl::StrCat(whole.stem().string(), "_stage", stage, whole.extension().string()))
       .string();
@@ -47,7 +50,6 @@ std::string OfStage(const std::string& path, int64_t stage, int64_t stages) {
 int64_t StagesOf(const std::string& path) {
   std::error_code error;
   if (std::filesystem::exists(path, error)) return 1;
-  constexpr int64_t kSeveral = 2;  // any number above 1: files of stages have names of their own
   int64_t stages = 0;
   while (std::filesystem::exists(OfStage(path, stages, kSeveral), error)) ++stages;
   return std::max<int64_t>(1, stages);
@@ -115,14 +117,23 @@ bool SavesStrategies(const Flags& flags, const Session& session) {
                                 !PathOf(flags, kGroups, parallel.group_ckpt_save_file, "").empty());
 }
 
-absl::Status CheckSavesStrategies(const Flags& flags, const Session& session) {
+absl::Status CheckSavesStrategies(const Flags& flags, const Session& session, absl::Span<const std::string> inputs,
+                                  absl::Span<const std::string> outputs) {
   if (!SavesStrategies(flags, session)) return absl::OkStatus();
   const Parallel& parallel = session.file->parallel;
-  for (const std::string& path : {PathOf(flags, kSave, parallel.strategy_ckpt_save_file, "strategy.json"),
-                                  PathOf(flags, kGroups, parallel.group_ckpt_save_file, "groups.json")}) {
-    MESHWRIGHT_RETURN_IF_ERROR(CheckWritableInNewFolder(path));
+  const std::string strategies = PathOf(flags, kSave, parallel.strategy_ckpt_save_file, "strategy.json");
+  const std::string groups = PathOf(flags, kGroups, parallel.group_ckpt_save_file, "groups.json");
+  for (const std::string& path : {strategies, groups}) MESHWRIGHT_RETURN_IF_ERROR(CheckWritableInNewFolder(path));
+  std::vector<std::string> all(outputs.begin(), outputs.end()), read(inputs.begin(), inputs.end());
+  const std::string loaded = PathOf(flags, kLoad, parallel.strategy_ckpt_load_file, "strategy.json");
+  read.push_back(loaded);
+  for (const std::string& path : {strategies, groups}) all.push_back(path);
+  // Of a pipeline nobody knows yet how many stages it will have: those that would be written over lie there.
+  for (int64_t stage = 0; stage < StagesOf(strategies); ++stage) {
+    all.push_back(OfStage(strategies, stage, kSeveral));
+    read.push_back(OfStage(loaded, stage, kSeveral));
   }
-  return absl::OkStatus();
+  return CheckOutputs(all, read);
 }
 
 absl::Status SaveStrategies(const Flags& flags, const Session& session, const Strategy& strategy,

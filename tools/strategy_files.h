@@ -9,9 +9,11 @@
 #ifndef MESHWRIGHT_TOOLS_STRATEGY_FILES_H_
 #define MESHWRIGHT_TOOLS_STRATEGY_FILES_H_
 
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/types/span.h"
 #include "ir/program.h"
 #include "ir/strategy.h"
 #include "tools/flags.h"
@@ -29,8 +31,10 @@ absl::Status LoadStrategies(const Flags& flags, Session& session);
 // To be called when a strategy is chosen; `program` is what it becomes.
 absl::Status SaveStrategies(const Flags& flags, const Session& session, const Strategy& strategy,
                             const Program& program);
-// Whether it could write them: to be asked before the search for a strategy.
-absl::Status CheckSavesStrategies(const Flags& flags, const Session& session);
+// Whether it could write them, and none of them is one of `inputs`, of `outputs` or what LoadStrategies reads: to be
+// asked before the search for a strategy. Makes their folders.
+absl::Status CheckSavesStrategies(const Flags& flags, const Session& session, absl::Span<const std::string> inputs,
+                                  absl::Span<const std::string> outputs);
 // Whether it would write anything.
 bool SavesStrategies(const Flags& flags, const Session& session);
 

@@ -4,7 +4,6 @@
 #include <set>
 #include <utility>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -130,21 +129,6 @@ std::string LeftOut(absl::string_view why, absl::string_view file) {
     reason.remove_prefix(std::min(reason.size(), reason.find(": ") + 2));
   }
   return absl::StrCat("left out: ", reason);
-}
-
-absl::StatusOr<double> ParseAmount(absl::string_view text) {
-  constexpr std::pair<char, double> kUnits[] = {{'K', 1e3}, {'M', 1e6}, {'B', 1e9}, {'T', 1e12}};
-  double unit = 1;
-  absl::string_view digits = text;
-  for (const auto& [letter, value] : kUnits) {
-    if (digits.empty() || absl::ascii_toupper(static_cast<unsigned char>(digits.back())) != letter) continue;
-    unit = value;
-    digits.remove_suffix(1);
-    break;
-  }
-  const absl::StatusOr<double> number = ParseDouble(digits, 0);
-  if (number.ok() && *number * unit >= 1) return *number * unit;
-  return WrongInput(QuoteForMessage(text), "a number of at least 1, e.g. 300e9 or 300B");
 }
 
 double SweepPoint::RunSeconds(double tokens) const {

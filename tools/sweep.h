@@ -26,9 +26,6 @@ inline constexpr double kKneeShare = 0.8;
 // "64..4096" (doubling from 64 on), "8,24,64", or both: "8,64..1024". Ascending, each once.
 absl::StatusOr<std::vector<int64_t>> ParseCounts(absl::string_view text);
 
-// "300e9", or with K, M, B or T behind it for 1e3 to 1e12: "300B". At least 1.
-absl::StatusOr<double> ParseAmount(absl::string_view text);
-
 // The problem of a point that is left out of the sweep: "left out: " and why, without the place in `file` that all
 // points have in common.
 std::string LeftOut(absl::string_view why, absl::string_view file);

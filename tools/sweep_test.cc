@@ -30,17 +30,6 @@ TEST(ParseCountsTest, RangesDoubleAndListsAreSorted) {
   EXPECT_THAT(ParseCounts(""), StatusIs(kInvalid));
 }
 
-TEST(ParseAmountTest, LettersAreThousandsToTrillions) {
-  for (const auto& [text, amount] : std::vector<std::pair<std::string, double>>{
-           {"300e9", 300e9}, {"300B", 300e9}, {"15T", 15e12}, {"1.5t", 1.5e12}, {"2M", 2e6}, {"1k", 1000}, {"1", 1}}) {
-    ASSERT_OK_AND_ASSIGN(const double parsed, ParseAmount(text));
-    EXPECT_DOUBLE_EQ(parsed, amount) << text;
-  }
-  for (const char* const bad : {"", "T", "0", "-1T", "2TB", "0.5", "nan", "inf", "1e400"}) {
-    EXPECT_THAT(ParseAmount(bad), StatusIs(kInvalid, "wanted a number of at least 1, e.g. 300e9 or 300B")) << bad;
-  }
-}
-
 SweepPoint Point(const std::string& device, int64_t devices, double tokens_per_second) {
   SweepPoint point;
   point.device = device;

@@ -103,16 +103,20 @@ TEST(OutputTest, NoFileOfTheUsersIsLost) {
   ASSERT_EQ(RunTool("plan", {model, "--out=" + plan}).exit_code, 0);
   const std::string plan_text = ReadText(plan), zero = TempPath("kept_0");
   std::ofstream(zero) << "a checkpoint";
-  const std::vector<std::vector<std::string>> commands = {{"plan", model, "--out=" + model},
-                                                          {"plan", model, "--out=", "--chart=" + model},
-                                                          {"whatif", model, "--chart=" + model},
-                                                          {"simulate", plan, "--trace=" + plan},
-                                                          {"simulate", plan, "--chart=" + plan},
-                                                          {"run", plan, "--trace=" + plan},
-                                                          {"run", plan, "--data=" + model, "--trace=" + model},
-                                                          {"run", plan, "--load=" + model, "--trace=" + model},
-                                                          {"merge", TempPath("kept_{rank_id}"), "--out=" + zero},
-                                                          {"export/export", plan, "--to=megatron", "--out=" + plan}};
+  const std::vector<std::vector<std::string>> commands = {
+      {"plan", model, "--out=" + model},
+      {"plan", model, "--out=", "--chart=" + model},
+      {"plan", model, "--out=", "--devices=2", "--strategy_ckpt_save_file=" + model},
+      {"plan", model, "--out=", "--devices=2", "--group_ckpt_save_file=" + model},
+      {"run", model, "--ranks=2", "--strategy_ckpt_save_file=" + model},
+      {"whatif", model, "--chart=" + model},
+      {"simulate", plan, "--trace=" + plan},
+      {"simulate", plan, "--chart=" + plan},
+      {"run", plan, "--trace=" + plan},
+      {"run", plan, "--data=" + model, "--trace=" + model},
+      {"run", plan, "--load=" + model, "--trace=" + model},
+      {"merge", TempPath("kept_{rank_id}"), "--out=" + zero},
+      {"export/export", plan, "--to=megatron", "--out=" + plan}};
   for (const std::vector<std::string>& command : commands) {
     const ToolResult result = RunTool(command[0], {command.begin() + 1, command.end()});
     EXPECT_EQ(result.exit_code, 6) << command[0];

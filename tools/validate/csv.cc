@@ -217,19 +217,24 @@ bool IsOfDigits(absl::string_view cell) {
 
 // Where a fraction stands behind a comma in a table that commas do not separate, commas are decimal in all of it and
 // points are of thousands, but for columns where a point cannot be: "9,87" makes 106240 of "106.240" and 9.125 of
-// "9,125".
+// "9,125". "3.125" in a column of "9,87" may be either, unless "1.024,5" there shows what its points are: that row is
+// not read.
 void ReadDecimalCommas(CsvTable* table) {
   if (table->separator != ';' && table->separator != '\t') return;
   static const std::regex* const kFraction = new std::regex(R"(-?\d{1,3}(\.\d{3})+,\d+|-?\d+,(\d{1,2}|\d{4,}))");
   static const std::regex* const kPoint = new std::regex(R"(-?\d*\.(\d{1,2}|\d{4,})|-?\d{1,3}(,\d{3})+\.\d+)");
   static const std::regex* const kNumber = new std::regex(R"(-?\d{1,3}(\.\d{3})+(,\d+)?|-?\d+,\d+)");
-  std::vector<bool> points(table->columns.size());
+  static const std::regex* const kThousands = new std::regex(R"(-?\d{1,3}(\.\d{3})+,\d+|-?\d{1,3}(\.\d{3}){2,})");
+  static const std::regex* const kEither = new std::regex(R"(-?\d{1,3}\.\d{3})");
+  std::vector<bool> points(table->columns.size()), fractions(points), thousand_points(points);
   bool commas = false;
   for (const CsvRow& row : table->rows) {
     for (size_t i = 0; i < row.cells.size(); ++i) {
       const std::string cell(absl::StripAsciiWhitespace(row.cells[i]));
       if (!IsOfDigits(cell)) continue;
-      commas = commas || std::regex_match(cell, *kFraction);
+      fractions[i] = fractions[i] || std::regex_match(cell, *kFraction);
+      commas = commas || fractions[i];
+      thousand_points[i] = thousand_points[i] || std::regex_match(cell, *kThousands);
       points[i] = points[i] || std::regex_match(cell, *kPoint);
     }
   }
@@ -239,11 +244,22 @@ void ReadDecimalCommas(CsvTable* table) {
     for (size_t i = 0; i < row.cells.size(); ++i) {
       std::string cell(absl::StripAsciiWhitespace(row.cells[i]));
       if (points[i] || !IsOfDigits(cell) || !std::regex_match(cell, *kNumber)) continue;
+      if (fractions[i] && !thousand_points[i] && std::regex_match(cell, *kEither)) {
+        row.damaged =
+            absl::StrCat(table->file, ":", row.line, ": ", table->names[i], ": found ", QuoteForMessage(cell),
+                         " in a column whose fractions stand behind commas, wanted no point that may be of "
+                         "thousands or of a fraction; write ",
+                         absl::StrReplaceAll(cell, {{".", ","}}), " or ", absl::StrReplaceAll(cell, {{".", ""}}));
+        break;
+      }
       if (thousands.empty() && absl::StrContains(cell, '.')) thousands = cell;
       cell.erase(std::remove(cell.begin(), cell.end(), '.'), cell.end());
       std::replace(cell.begin(), cell.end(), ',', '.');
       row.cells[i] = cell;
     }
+  }
+  for (CsvRow& row : table->rows) {
+    if (!row.damaged.empty()) row.cells.assign(table->columns.size(), "");
   }
   if (thousands.empty()) return;
   table->remarks.push_back(absl::StrCat("commas are decimal here, and points of thousands, as in \"", thousands, "\""));

@@ -2,7 +2,7 @@
 //
 // A cell in double quotes may hold commas, line breaks and doubled quotes. Lines end with LF or CRLF; a byte order mark
 // and lines without anything but separators are skipped. Between semicolons or tabs, a fraction behind a comma in any
-// cell makes commas decimal and points of thousands. Semicolons, tabs or bars (a table in Markdown, whose line of
+// cell makes commas decimal and points of thousands; a row whose point may be either is damaged. Semicolons, tabs or bars (a table in Markdown, whose line of
 // dashes is skipped) may stand in place of the commas: what separates the names of the header separates all cells. So
 // do two spaces and more, as programs print tables; there, one space separates the cells of a line that then has as
 // many as the header, and the number in front of each line that pandas prints is dropped. Lines before the header that

@@ -85,6 +85,19 @@ TEST(CsvTest, OneFractionBehindACommaTellsOfAllNumbers) {
   EXPECT_EQ(table.rows[0].cells[1], "106.240");
 }
 
+// Who writes 0,1 in a column may mean 3125 or 3.125 by "3.125" there: that row is not guessed at.
+TEST(CsvTest, APointThatMayBeOfThousandsOrOfAFractionIsNotRead) {
+  ASSERT_OK_AND_ASSIGN(const CsvTable table, ParseCsv("time\trate\n0,1\t7\n3.125\t7\n", "t.tsv"));
+  EXPECT_EQ(table.rows[0].cells, (std::vector<std::string>{"0.1", "7"}));
+  EXPECT_EQ(table.rows[1].cells, (std::vector<std::string>{"", ""}));
+  EXPECT_EQ(table.rows[1].damaged,
+            "t.tsv:3: time: found \"3.125\" in a column whose fractions stand behind commas, wanted no point that may "
+            "be of thousands or of a fraction; write 3,125 or 3125");
+  // Another cell tells.
+  ASSERT_OK_AND_ASSIGN(const CsvTable told, ParseCsv("time\trate\n0,1\t7\n3.125\t7\n1.024,5\t7\n", "t.tsv"));
+  EXPECT_EQ(told.rows[1].cells, (std::vector<std::string>{"3125", "7"}));
+}
+
 TEST(CsvTest, WhatSpreadsheetsLeaveBehind) {
   ASSERT_OK_AND_ASSIGN(const CsvTable table, ParseCsv("\xEF\xBB\xBF"
                                                       "a,b\r\n1,#DIV/0!\r\n,\r\n #N/A ,2\r\n,,,\r\n",
