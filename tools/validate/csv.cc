@@ -50,12 +50,14 @@ class Reader {
   // Goes to the header, behind lines that are none: what they say.
   std::string Title() {
     std::string title;
-    while (!AtEnd()) {
+    const size_t markdown = MarkdownHeader();
+    while (!AtEnd() && at_ != markdown) {
       const absl::string_view line = Line(at_);
       const absl::string_view named = line.substr(std::min(line.size(), line.find_first_not_of("# \t")));
       const bool rule = line.find_first_not_of(" -=+") == absl::string_view::npos;
       const bool comment = absl::StartsWith(absl::StripLeadingAsciiWhitespace(line), "#");
-      if (!rule && !(IsOneCell(named) && (comment || NamesFollow()))) {
+      const bool before_table = markdown != absl::string_view::npos && at_ < markdown;
+      if (!rule && !before_table && !(IsOneCell(named) && (comment || NamesFollow()))) {
         if (comment) at_ += line.size() - named.size();
         break;
       }
@@ -122,6 +124,20 @@ class Reader {
   static bool IsOneCell(absl::string_view line) {
     return line.find_first_of(",;\t|\"") == absl::string_view::npos &&
            !absl::StrContains(absl::StripAsciiWhitespace(line), "  ");
+  }
+
+  // Where the header of the first table in Markdown begins, the line above its line of dashes, whatever text stands
+  // before it; npos where there is none.
+  size_t MarkdownHeader() const {
+    size_t before = absl::string_view::npos;
+    for (size_t at = 0; at < text_.size(); at = std::min(text_.find('\n', at), text_.size() - 1) + 1) {
+      const absl::string_view line = Line(at);
+      const bool bars = absl::StrContains(line, '|');
+      const bool rule = bars && absl::StrContains(line, "--") && line.find_first_not_of(" |:-") == line.npos;
+      if (rule && before != absl::string_view::npos) return before;
+      before = bars ? at : absl::string_view::npos;
+    }
+    return absl::string_view::npos;
   }
 
   // Whether of the next lines the first that has cells begins with a name.

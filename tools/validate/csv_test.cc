@@ -156,6 +156,19 @@ TEST(CsvTest, TablesInMarkdown) {
   EXPECT_EQ(CsvCells(*read, read->rows[0]).Text("gpus"), "8");
 }
 
+// Text with commas before the table is none of its columns.
+TEST(CsvTest, ProseBeforeATableInMarkdown) {
+  ASSERT_OK_AND_ASSIGN(const CsvTable table,
+                       ParseCsv("Hi all, our numbers (Megatron-LM, H100, bf16)\n\nas | promised:\n\n"
+                                "| Model | GPUs |\n|---|:---:|\n| Llama | 8 |\n",
+                                "t.md"));
+  EXPECT_EQ(table.title, "hi all, our numbers (megatron-lm, h100, bf16); as | promised:");
+  EXPECT_EQ(table.separator, '|');
+  ASSERT_EQ(table.rows.size(), 1U);
+  EXPECT_EQ(table.rows[0].line, 7);
+  EXPECT_EQ(CsvCells(table, table.rows[0]).Text("model"), "Llama");
+}
+
 // As programs print them, with what they say before; pandas numbers its rows.
 TEST(CsvTest, TablesBetweenSpaces) {
   ASSERT_OK_AND_ASSIGN(const CsvTable table,

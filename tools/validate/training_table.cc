@@ -322,8 +322,9 @@ void RemarkWhatIsMissing(const CsvTable& table, TrainingTableResult* result) {
     if (!table.Find(column).has_value()) missing.emplace(column);
   }
   if (missing.empty()) return;
-  result->remarks.push_back(absl::StrCat("no column was read as ", absl::StrJoin(missing, ", "),
-                                         missing.size() == 1 ? ": call one that" : ": call some those"));
+  result->remarks.push_back(absl::StrCat(
+      "no column was read as ", absl::StrJoin(missing, ", "),
+      missing.size() == 1 ? ": give the one that holds it this name" : ": give those that hold them these names"));
 }
 
 }  // namespace
@@ -462,6 +463,7 @@ std::string KindsToText(const std::vector<TrainingTableResult>& tables) {
       if (row.scored()) steps[static_cast<size_t>(row.kind)].push_back(row.Steps());
     }
   }
+  if (std::all_of(steps.begin(), steps.end(), [](const auto& of_kind) { return of_kind.empty(); })) return "";
   std::string text = absl::StrFormat("%-40s %5s %7s %7s %7s  %s\n", "by kind of run", "rows", "mean", "median", "bias",
                                      "eight in ten took, of the prediction");
   for (size_t i = 0; i < kNumRunKinds; ++i) {

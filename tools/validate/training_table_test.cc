@@ -58,10 +58,10 @@ TEST(TrainingTableTest, EqualRowsArePredictedOnce) {
 TEST(TrainingTableTest, SaysWhatColumnsAreMissing) {
   ASSERT_OK_AND_ASSIGN(const CsvTable table, ParseCsv("Modell;Schichten;gpus;gpu;Zeit\nx;2;8;A100;3\n", "t.csv"));
   ASSERT_OK_AND_ASSIGN(const TrainingTableResult result, PredictTrainingTable(table, {}));
-  EXPECT_EQ(result.remarks.back(), "no column was read as step_time_s: call one that");
+  EXPECT_EQ(result.remarks.back(), "no column was read as step_time_s: give the one that holds it this name");
   ASSERT_OK_AND_ASSIGN(const CsvTable timed, ParseCsv("Modell;gpus;gpu;step time (s)\nx;8;A100;3\n", "t.csv"));
   ASSERT_OK_AND_ASSIGN(const TrainingTableResult without, PredictTrainingTable(timed, {}));
-  EXPECT_EQ(without.remarks.back(), "no column was read as hidden: call one that");
+  EXPECT_EQ(without.remarks.back(), "no column was read as hidden: give the one that holds it this name");
   ASSERT_OK_AND_ASSIGN(const CsvTable log, ParseCsv("iteration 1/ 9 | loss: 8\niteration 2/ 9 | loss: 7\n", "t.log"));
   EXPECT_THAT(PredictTrainingTable(log, {}),
               StatusIs(absl::StatusCode::kInvalidArgument,
