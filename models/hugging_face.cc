@@ -268,11 +268,12 @@ absl::StatusOr<DecoderConfig> ReadHuggingFace(const NodeRef& in, const Training&
     names.push_back(row.model_type);
     if (row.model_type == model_type) family = &row;
   }
-  if (family == nullptr && in["text_config"].is_map()) {
-    return in["model_type"].Locate(absl::UnimplementedError(
-        absl::StrCat("found ", QuoteForMessage(model_type),
-                     ", which is more than a decoder, wanted a decoder alone; to plan the one in it, save the map "
-                     "`text_config` as a file of its own")));
+  if (family == nullptr && (in["text_config"].is_map() || in["vision_config"].is_map())) {
+    return in["model_type"].Locate(absl::UnimplementedError(absl::StrCat(
+        "found ", QuoteForMessage(model_type),
+        ", which is more than a decoder, wanted a decoder alone; to plan the one in it, ",
+        in["text_config"].is_map() ? "save the map `text_config` as a file of its own"
+                                   : "remove `vision_config` and write the model_type of its decoder, such as qwen2")));
   }
   if (family == nullptr) {
     return in["model_type"].Locate(absl::UnimplementedError(

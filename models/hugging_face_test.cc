@@ -173,7 +173,10 @@ TEST(HuggingFaceTest, WhatWeDoNotModelIsRefused) {
                   kLlama, {{"\"rope_scaling\"", "\"layer_types\": [\"linear_attention\"], \"rope_scaling\""}})),
               unimplemented("layer_types[0]: \"linear_attention\" is not modelled"));
   EXPECT_THAT(Read(R"({"model_type": "llava", "text_config": {"model_type": "llama"}, "vision_config": {}})"),
-              unimplemented("found \"llava\", which is more than a decoder"));
+              unimplemented("found \"llava\", which is more than a decoder, wanted a decoder alone; to plan the one in "
+                            "it, save the map `text_config` as a file of its own"));
+  EXPECT_THAT(Read(R"({"model_type": "qwen2_5_vl", "hidden_size": 8, "vision_config": {}})"),
+              unimplemented("remove `vision_config` and write the model_type of its decoder"));
 }
 
 TEST(HuggingFaceTest, DropoutIsLeftOutAndTold) {

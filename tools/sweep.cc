@@ -83,11 +83,21 @@ std::string ShowRun(const SweepReport& report, const SweepPoint& point) {
                       cost);
 }
 
-// What to buy; where nothing does, what keeps each of the two limits alone.
+// The point with the shortest run, or null.
+const SweepPoint* Fastest(const SweepReport& report) {
+  const SweepPoint* fastest = nullptr;
+  for (const SweepPoint& point : report.points) {
+    if (!point.best.has_value()) continue;
+    if (fastest == nullptr || point.RunSeconds(report.tokens) < fastest->RunSeconds(report.tokens)) fastest = &point;
+  }
+  return fastest;
+}
+
+// What to buy. Where nothing keeps the limits: what keeps each of the two alone, or comes nearest to it.
 std::string ShowAnswer(const SweepReport& report) {
   if (report.days == 0 && report.dollars == 0) return "";
-  SweepReport only_days = report, only_dollars = report;
-  only_days.dollars = only_dollars.days = 0;
+  SweepReport only_days = report, only_dollars = report, unlimited = report;
+  only_days.dollars = only_dollars.days = unlimited.dollars = unlimited.days = 0;
   const std::string days = absl::StrCat(ShortestNumber(report.days), " days"), dollars = ShowDollars(report.dollars);
   const bool both = report.days > 0 && report.dollars > 0;
   const std::string limits = both ? absl::StrCat(days, " and ", dollars) : report.days > 0 ? days : dollars;
@@ -95,11 +105,16 @@ std::string ShowAnswer(const SweepReport& report) {
     return absl::StrCat("\nthe cheapest within ", limits, ": ", ShowRun(report, *best), "\n");
   }
   std::string text = absl::StrCat("\nnothing here is within ", limits, "\n");
-  if (!both) return text;
-  for (const auto& [limit, alone] : {std::make_pair(days, &only_days), std::make_pair(dollars, &only_dollars)}) {
-    const SweepPoint* const best = CheapestWithin(*alone);
-    absl::StrAppend(&text, "within ", limit, " alone: ", best == nullptr ? "nothing" : ShowRun(report, *best), "\n");
-  }
+  const auto add = [&](absl::string_view limit, const SweepReport& alone, absl::string_view which,
+                       const SweepPoint* nearest) {
+    if (const SweepPoint* best = CheapestWithin(alone); best != nullptr) {
+      absl::StrAppend(&text, "within ", limit, " alone: ", ShowRun(report, *best), "\n");
+    } else if (nearest != nullptr) {
+      absl::StrAppend(&text, which, " here: ", ShowRun(report, *nearest), "\n");
+    }
+  };
+  if (report.days > 0) add(days, only_days, "the fastest", Fastest(report));
+  if (report.dollars > 0) add(dollars, only_dollars, "the cheapest", CheapestWithin(unlimited));
   return text;
 }
 

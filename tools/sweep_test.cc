@@ -89,6 +89,11 @@ TEST(CheapestWithinTest, KeepsDaysAndDollars) {
                                         "within $8,050 alone: 16 a, 8.3 d, $6,400\n"));
   EXPECT_TRUE(ToJson(report).at("cheapest_within").is_null());
   EXPECT_EQ(within(0, 6399), 0);
+  EXPECT_THAT(ToText(report), HasSubstr("\nnothing here is within $6,399\nthe cheapest here: 16 a, 8.3 d, $6,400\n"));
+  EXPECT_EQ(within(1, 6399), 0);
+  EXPECT_THAT(ToText(report), HasSubstr("\nnothing here is within 1 days and $6,399\n"
+                                        "the fastest here: 128 a, 31.6 h, $8,101\n"
+                                        "the cheapest here: 16 a, 8.3 d, $6,400\n"));
   EXPECT_EQ(within(3, 0), 64);
   EXPECT_THAT(ToText(report), HasSubstr("\nthe cheapest within 3 days: 64 a, 2.6 d, $8,000\n"));
   const Json json = ToJson(report);
