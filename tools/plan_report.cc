@@ -176,6 +176,9 @@ std::string ShowSpeed(const PlanReport& report) {
   const bool rows = problem.tokens_per_row == 1;
   std::string text = absl::StrFormat("step %s, %s %s/s, MFU %s\n", ShowTime(p.step), ShowLarge(p.tokens_per_second),
                                      rows ? "rows" : "tokens", ShowPercent(p.mfu));
+  // What trainers print, of a device.
+  absl::StrAppend(&text, "  a device: ", ShowLarge(p.tokens_per_second / ranks), rows ? " rows" : " tokens", "/s, ",
+                  absl::StrFormat("%.4g TFLOP/s\n", p.mfu * p.peak_flops.raw() / 1e12));
   absl::StrAppend(
       &text, "  MFU = model FLOPs / (step time x devices x dense peak)\n",
       absl::StrFormat("      = %.4g / (%.4g s x %s x %.4g TFLOP/s)\n", p.mfu * seconds * ranks * p.peak_flops.raw(),
@@ -348,6 +351,11 @@ std::string ShowRanking(const PlanReport& report) {
       if (!ops.empty()) absl::StrAppend(&why, "; ", ops);
     }
     text += Cut(std::move(why));
+  }
+  if (decoder) {
+    text +=
+        "mb: sequences of a micro-batch; sp: sequence parallel; opt: over replicas are\n"
+        "    split the optimizer's state (yes, ZeRO-1), parameters too (all, ZeRO-3)\n";
   }
   if (grouped) text += "of: ranks that share what the optimizer splits; other groups of them have copies\n";
   if (interleaved) text += "vpp: chunks of a stage's layers (interleaved pipeline)\n";

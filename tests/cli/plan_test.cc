@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -76,6 +77,21 @@ TEST(PlanTest, TextStaysInEightyColumnsAndSaysWhy) {
                                 HasSubstr("time of stage"), HasSubstr("memory of stage"), HasSubstr("the best 5 of"),
                                 HasSubstr(" pruned: "), HasSubstr("estimated, not measured: ")));
   EXPECT_EQ(result.err, "");
+}
+
+// As trainers print it: an eighth of the tokens a second, and the model FLOPs that MFU is a share of.
+TEST(PlanTest, SpeedOfADevice) {
+  const std::vector<std::string> args = {kTiny, "--device=a100", "--devices=8", "--out="};
+  const ToolResult text = RunTool("plan", args);
+  std::vector<std::string> with_format = args;
+  with_format.push_back("--format=json");
+  const Json predicted = Json::parse(RunTool("plan", with_format).out).at("predicted");
+  EXPECT_THAT(
+      text.out,
+      HasSubstr(absl::StrFormat(
+          "\n  a device: %.4g k tokens/s, %.4g TFLOP/s\n", predicted.at("tokens_per_second").get<double>() / 8 / 1e3,
+          predicted.at("mfu").get<double>() * predicted.at("dense_peak_flops_per_second").get<double>() / 1e12)));
+  EXPECT_THAT(text.out, HasSubstr("opt: over replicas are\n    split the optimizer's state (yes, ZeRO-1)"));
 }
 
 // Of the kernels of attention that the device has constants of, one runs.
