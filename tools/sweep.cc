@@ -57,6 +57,15 @@ std::string CsvCell(std::string cell) {
   return absl::StrCat("\"", absl::StrReplaceAll(cell, {{"\"", "\"\""}}), "\"");
 }
 
+// Of a device of which no number fits: what the plan of the last one says would fit.
+std::string ShowWayOut(const SweepPoint& last) {
+  const size_t begin = last.problem.find("What would ");
+  if (begin == std::string::npos) return "";
+  const absl::string_view what = absl::string_view(last.problem).substr(begin);
+  return absl::StrCat("  of ", ShowCount(last.devices), ": ", ShowProblem(std::string(absl::StripSuffix(what, ".")), 4),
+                      "\n");
+}
+
 std::string ShowPoint(const SweepReport& report, const SweepPoint& point, double best_work) {
   if (!point.best.has_value()) {
     return absl::StrFormat("%8s  %s\n", ShowCount(point.devices), ShowProblem(point.problem, 10));
@@ -198,7 +207,8 @@ std::string ToText(const SweepReport& report) {
   }
   text += "\n";
   std::string device;
-  for (const SweepPoint& point : report.points) {
+  for (size_t i = 0; i < report.points.size(); ++i) {
+    const SweepPoint& point = report.points[i];
     if (point.device != device) {
       device = point.device;
       absl::StrAppend(&text, "\n", device);
@@ -213,7 +223,10 @@ std::string ToText(const SweepReport& report) {
         absl::StrAppend(&text, absl::StrFormat(" %7s %8s %8s %8s", "goodput", "run", "dev.-h", "cost"));
       text += "\n";
     }
-    text += ShowPoint(report, point, BestWork(report.points, device));
+    const double best_work = BestWork(report.points, device);
+    text += ShowPoint(report, point, best_work);
+    const bool is_last = i + 1 == report.points.size() || report.points[i + 1].device != device;
+    if (is_last && best_work == 0) text += ShowWayOut(point);
   }
   text += ShowAnswer(report);
   absl::StrAppend(

@@ -138,6 +138,21 @@ TEST(SweepReportTest, Text) {
                                   "      16  1.000 s    1.6 k 50.0 %    100 % 100.0 % 60.0 min       16   $32.00 s\n"));
 }
 
+// Of a device that has a row, its rows are the answer.
+TEST(SweepReportTest, WhereNothingFitsItSaysWhatWould) {
+  SweepReport report{.name = "m", .batch = "", .tokens = 0, .reliability = {}, .points = {}};
+  report.points = {Point("a", 8, 0), Point("a", 16, 0), Point("b", 8, 0), Point("b", 16, 1600)};
+  for (SweepPoint& point : report.points) {
+    if (!point.best.has_value())
+      point.problem = "memory: nothing fits. The closest needs 3 GiB. What would fit: use 32 devices, or smaller rows.";
+  }
+  MarkPoints(report.points);
+  const std::string text = ToText(report);
+  EXPECT_THAT(text, HasSubstr("      16  memory: nothing fits\n"
+                              "  of 16: What would fit: use 32 devices, or smaller rows\n\nb, "));
+  EXPECT_THAT(text.substr(text.find("\nb, ")), testing::Not(HasSubstr("What would fit")));
+}
+
 TEST(SweepReportTest, CsvQuotesWhatNeedsIt) {
   SweepReport report{
       .name = "m", .batch = "", .tokens = 0, .reliability = {}, .points = {Point("=a,b", 8, 0), Point("c", 8, 800)}};
