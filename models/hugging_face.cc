@@ -298,7 +298,10 @@ absl::StatusOr<DecoderConfig> ReadHuggingFace(const NodeRef& in, const Training&
   return c;
 }
 
-bool IsHuggingFaceConfig(const NodeRef& root) { return root["model_type"].present() && !root["name"].present(); }
+bool IsHuggingFaceConfig(const NodeRef& root) {
+  if (root["name"].present()) return false;
+  return root["model_type"].present() || root["architectures"].present() || root["hidden_size"].present();
+}
 
 std::string ModelFileAround(absl::string_view path, int64_t batch, int64_t sequence) {
   const size_t slash = path.rfind('/');

@@ -26,7 +26,7 @@ namespace meshwright {
 absl::StatusOr<DecoderConfig> ReadHuggingFace(const NodeRef& in, const Training& training,
                                               std::vector<std::string>& notices);
 
-// Whether `root` is that of a config.json: it says of which type the model is, and has no name.
+// Whether `root` is that of a config.json: it has keys of one, such as model_type, and no name.
 bool IsHuggingFaceConfig(const NodeRef& root);
 
 // The text of a model file around the config.json at `path`: what such models are trained with, in bfloat16 with AdamW.

@@ -93,7 +93,8 @@ absl::Status ReadHuggingFaceFile(const NodeRef& in, ModelFile& file) {
   // Transformers 5 has the shorter name.
   const NodeRef type = config->root()["dtype"];
   MESHWRIGHT_RETURN_IF_ERROR(SetType(type.present() ? type : config->root()["torch_dtype"], file));
-  MESHWRIGHT_ASSIGN_OR_RETURN(file.model, ReadHuggingFace(config->root(), file.training, file.notices));
+  MESHWRIGHT_ASSIGN_OR_RETURN(file.model, ReadHuggingFace(config->root(), file.training, file.left_out));
+  file.notices.insert(file.notices.end(), file.left_out.begin(), file.left_out.end());
   return absl::OkStatus();
 }
 
@@ -242,6 +243,7 @@ absl::StatusOr<ModelFile> ParseModelFile(absl::string_view text, absl::string_vi
                  .callbacks = {},
                  .config = std::string(config),
                  .config_path = {},
+                 .left_out = {},
                  .notices = {},
                  .document = std::move(document)};
   const NodeRef root = file.document.root();

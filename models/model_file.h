@@ -75,10 +75,11 @@ struct ModelFile {
   Parallel parallel;
   Context context;
   Callbacks callbacks;
-  std::string config;                // the text of the file that `huggingface:` names
-  std::string config_path;           // of that file
-  std::vector<std::string> notices;  // what was read, but not as its author may think
-  Document document;                 // the file itself
+  std::string config;                 // the text of the file that `huggingface:` names
+  std::string config_path;            // of that file
+  std::vector<std::string> left_out;  // of what it holds, or taken for something near; in `notices`, too
+  std::vector<std::string> notices;   // what was read, but not as its author may think
+  Document document;                  // the file itself
 
   // The `cluster:` section, which is not read here; missing where the file has none.
   NodeRef cluster() const { return document.root()["cluster"]; }

@@ -313,6 +313,15 @@ absl::Status LocateInModel(const ModelFile& file, const absl::Status& status) {
   return status;
 }
 
+// What stands in for bfloat16 on devices before Ampere (PeakOf of costmodel/kernel_cost.cc).
+void NoteMissingType(const ModelFile& file, const Device& device, std::vector<std::string>& notices) {
+  if (file.training.dtype != DType::kBFloat16 || device.Peak(DType::kBFloat16).raw() > 0) return;
+  const bool half = device.Peak(DType::kFloat16).raw() > 0;
+  notices.push_back(absl::StrCat(device.name, " has no bfloat16, whose products are priced as in ",
+                                 half ? "float16; --precision=float16 plans for that type, with a loss scale"
+                                      : "float32; --precision=float32 plans for that type"));
+}
+
 absl::StatusOr<Session> MakeSession(const SourceFile& source, ModelFile file, const ModelChanges& changes,
                                     Cluster cluster) {
   MESHWRIGHT_RETURN_IF_ERROR(ApplyChanges(changes, file));
@@ -332,6 +341,7 @@ absl::StatusOr<Session> MakeSession(const SourceFile& source, ModelFile file, co
   }
   problem.gradient_dtype = file.training.gradient_dtype;
   problem.cluster = std::move(cluster);
+  NoteMissingType(file, problem.cluster.device, session.notices);
   problem.memory_limit = file.context.max_device_memory;
   MESHWRIGHT_RETURN_IF_ERROR(SetChoices(file, changes, problem, session.notices));
   SetOperatorChoices(file, problem, session.notices);

@@ -236,6 +236,22 @@ TEST(SessionTest, ABatchThatDevicesDoNotDivideIsAdvisedAgainst) {
   EXPECT_EQ(advice("32"), "") << "more devices than sequences split something else, too";
 }
 
+// V100 has products in float16 alone; the host in neither.
+TEST(SessionTest, ADeviceWithoutBfloat16IsTold) {
+  const auto notices = [](const std::string& device, const std::string& precision) {
+    const absl::StatusOr<Session> session = Open(Decoder(), {"--device=" + device, "--precision=" + precision});
+    EXPECT_OK(session);
+    return session.ok() ? session->notices : std::vector<std::string>();
+  };
+  EXPECT_THAT(
+      notices("v100-sxm-32gb", "bfloat16"),
+      Contains(HasSubstr("v100-sxm-32gb has no bfloat16, whose products are priced as in float16; --precision")));
+  EXPECT_THAT(notices("host", "bfloat16"),
+              Contains(HasSubstr("host has no bfloat16, whose products are priced as in float32")));
+  EXPECT_THAT(notices("v100-sxm-32gb", "float16"), Not(Contains(HasSubstr("bfloat16"))));
+  EXPECT_THAT(notices("a100", "bfloat16"), Not(Contains(HasSubstr("has no"))));
+}
+
 // docs/model_file.md: its first file is read, and it names every knob, every key of clusters and every device.
 TEST(SessionTest, ThePageOfTheModelFileIsComplete) {
   ASSERT_OK_AND_ASSIGN(const std::string page, ReadFile("docs/model_file.md", kMaxDocumentBytes));

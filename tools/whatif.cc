@@ -101,6 +101,18 @@ absl::StatusOr<std::vector<Row>> RowsFor(const SourceFile& source, const std::ve
   return rows;
 }
 
+// Of all rows, each once.
+std::vector<std::string> NoticesOf(const std::vector<Row>& rows) {
+  std::vector<std::string> notices;
+  for (const Row& row : rows) {
+    if (!row.session.has_value()) continue;
+    for (const std::string& notice : row.session->notices) {
+      if (std::find(notices.begin(), notices.end(), notice) == notices.end()) notices.push_back(notice);
+    }
+  }
+  return notices;
+}
+
 // An error only where it is a bug.
 absl::Status PlanPoint(const Problem& problem, SweepPoint& point) {
   SearchOptions options;
@@ -198,7 +210,7 @@ absl::Status RunWhatif(const Flags& flags) {
   MESHWRIGHT_ASSIGN_OR_RETURN(std::vector<Row> rows, RowsFor(source, machines, counts, flags));
   const Session& session =
       *std::find_if(rows.begin(), rows.end(), [](const Row& row) { return row.session.has_value(); })->session;
-  PrintNotices(session.notices);
+  PrintNotices(NoticesOf(rows));
   SweepReport report;
   report.name = session.problem.name;
   report.batch = ShowBatch(session.problem);

@@ -165,6 +165,7 @@ absl::StatusOr<Exported> ToMegatron(const Plan& plan) {
   MESHWRIGHT_ASSIGN_OR_RETURN(const Recipe recipe, RecipeOf(plan));
   Exported out;
   MESHWRIGHT_RETURN_IF_ERROR(CheckCommon("Megatron", recipe, out.differences));
+  AddLeftOut(plan, out.differences);
   if (recipe.pipeline > 1 && recipe.schedule != Schedule::kOneFOneB) {
     return HasNo("Megatron", absl::StrCat("schedule ", NameOf(recipe.schedule)), "--schedule=1f1b");
   }

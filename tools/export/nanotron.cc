@@ -57,6 +57,7 @@ absl::StatusOr<Exported> ToNanotron(const Plan& plan) {
   MESHWRIGHT_ASSIGN_OR_RETURN(const Recipe recipe, RecipeOf(plan));
   Exported out;
   MESHWRIGHT_RETURN_IF_ERROR(Check(recipe, out.differences));
+  AddLeftOut(plan, out.differences);
   const DecoderConfig& m = recipe.model;
   const Training& t = recipe.training;
   const bool again = recipe.recompute == Recompute::kFull || recipe.recompute == Recompute::kLayer;

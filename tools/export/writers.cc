@@ -49,6 +49,11 @@ absl::Status CheckCommon(absl::string_view trainer, const Recipe& recipe, std::v
   return absl::OkStatus();
 }
 
+void AddLeftOut(const Plan& plan, std::vector<std::string>& differences) {
+  const std::vector<std::string>& left_out = plan.session.file->left_out;
+  differences.insert(differences.end(), left_out.begin(), left_out.end());
+}
+
 absl::Status CheckLlama(absl::string_view trainer, const Recipe& recipe) {
   const DecoderConfig& m = recipe.model;
   if (m.activation == Activation::kSwiglu && m.norm == Norm::kRmsNorm && m.positions == Positions::kRotary && !m.bias &&

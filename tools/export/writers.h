@@ -50,6 +50,9 @@ absl::Status HasNo(absl::string_view trainer, absl::string_view what, absl::stri
 // What all of them ask: heads and sequences that divide. Differences are added.
 absl::Status CheckCommon(absl::string_view trainer, const Recipe& recipe, std::vector<std::string>& differences);
 
+// What the model has in its config.json and not in the plan: for writers of the model itself.
+void AddLeftOut(const Plan& plan, std::vector<std::string>& differences);
+
 // kUnimplemented unless the decoder is built as Llama is: gates, RMS norms, rotary positions, no biases.
 absl::Status CheckLlama(absl::string_view trainer, const Recipe& recipe);
 

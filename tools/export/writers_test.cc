@@ -48,12 +48,12 @@ std::string Llama(absl::string_view more = "") {
       "cluster: {device: h100-sxm, nodes: 2, devices_per_node: 8}\n");
 }
 
-// A plan of the decoder with these degrees.
+// A plan of the decoder with these degrees. `config` is the config.json that the text names.
 absl::StatusOr<Plan> PlanOf(const std::string& text, const Degrees& degrees,
-                            const std::vector<std::string>& flags_text = {}) {
+                            const std::vector<std::string>& flags_text = {}, const std::string& config = "") {
   MESHWRIGHT_ASSIGN_OR_RETURN(const Flags flags, Flags::Parse(StrategyFlags(), flags_text));
   Plan plan;
-  MESHWRIGHT_ASSIGN_OR_RETURN(plan.session, OpenModel({"m.yaml", text}, flags));
+  MESHWRIGHT_ASSIGN_OR_RETURN(plan.session, OpenModel({"m.yaml", text, config}, flags));
   MESHWRIGHT_ASSIGN_OR_RETURN(plan.strategy, FromDegrees(plan.session.problem, degrees));
   plan.promise = {Millis(12), 0.4, 1000, MiB(100)};
   return plan;
@@ -159,6 +159,23 @@ TEST(MegatronTest, DataParallelismByModeIsDataParallelism) {
     EXPECT_EQ(NumberOf(o, "--micro-batch-size"), 3) << "48 rows on 16 ranks";
     EXPECT_THAT(exported.differences, ElementsAre(HasSubstr("the plan their sum, 16 times as much")));
   }
+}
+
+// A script of Qwen3 trains something else unless its user adds the norms; torchtitan's registry has the model.
+TEST(MegatronTest, WhatTheModelLacksIsTold) {
+  const std::string text =
+      "name: q\nhuggingface: config.json\ntraining: {batch: 16, sequence: 32, dtype: bfloat16, optimizer: adamw}\n"
+      "cluster: {device: h100-sxm, nodes: 2, devices_per_node: 8}\n";
+  const std::string config = R"({"model_type": "qwen3", "hidden_size": 64, "num_hidden_layers": 2,
+      "num_attention_heads": 4, "intermediate_size": 128, "vocab_size": 1024})";
+  ASSERT_OK_AND_ASSIGN(const Plan plan, PlanOf(text, {.data = 16, .microbatch = 1}, {"--gradients_mean"}, config));
+  for (const auto write : {ToMegatron, ToNanotron}) {
+    ASSERT_OK_AND_ASSIGN(const Exported exported, write(plan));
+    EXPECT_THAT(exported.differences, ElementsAre("the norms of queries and keys are left out"));
+    EXPECT_THAT(exported.text, HasSubstr("# Differs: the norms of queries and keys are left out.\n"));
+  }
+  ASSERT_OK_AND_ASSIGN(const Exported other, ToTorchtitan(plan));
+  EXPECT_THAT(other.text, Not(HasSubstr("norms of queries")));
 }
 
 // As Megatron counts embedding and loss as layers: 6 layers on 4 stages of which the ends have none.
