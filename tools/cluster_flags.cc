@@ -154,6 +154,7 @@ const std::vector<FlagSpec>& ClusterFlags() {
     for (const ClusterKey& key : ClusterKeys()) {
       all->push_back({std::string(key.name), "X", std::string(key.help), std::string(OthersSay(key.name))});
     }
+    for (FlagSpec& flag : *all) flag.section = "The cluster";
     return all;
   }();
   return *specs;

@@ -135,8 +135,10 @@ absl::Status Flags::Wrong(absl::string_view name, const absl::Status& status) {
 
 std::string HelpFor(const std::vector<FlagSpec>& specs) {
   constexpr size_t kColumns = 80, kIndent = 30;
-  std::string help;
+  std::string help, section;
   for (const FlagSpec& spec : specs) {
+    if (spec.section != section) absl::StrAppend(&help, help.empty() ? "" : "\n", spec.section, ":\n");
+    section = spec.section;
     std::string line = absl::StrCat("  --", spec.name, spec.value.empty() ? "" : "=", spec.value);
     if (line.size() + 2 > kIndent) {
       absl::StrAppend(&help, line, "\n");

@@ -32,6 +32,7 @@ struct FlagSpec {
   std::string value;  // how the value is written in help, "N" or "FILE"; "": the flag is true or false
   std::string help;
   std::string others_say = {};  // what other tools call it: an unknown flag of such a name is told this one
+  std::string section = {};     // the heading in help under which it stands, with those of the same one beside it
 };
 
 class Flags {

@@ -92,6 +92,14 @@ TEST(HelpTest, StaysInEightyColumns) {
   for (const absl::string_view line : absl::StrSplit(help, '\n')) EXPECT_LE(line.size(), 80u) << line;
 }
 
+TEST(HelpTest, SectionsHaveAHeading) {
+  EXPECT_EQ(HelpFor({{"steps", "N", "how many"},
+                     {"gpus", "N", "of all", "", "The cluster"},
+                     {"cpu", "X", "", "", "The cluster"}}),
+            "  --steps=N                   how many\n\nThe cluster:\n  --gpus=N                    of all\n"
+            "  --cpu=X                     \n");
+}
+
 TEST(ExitCodeTest, TheMarkWinsOverTheCode) {
   EXPECT_EQ(ExitCodeOf(absl::OkStatus()), ExitCode::kDone);
   EXPECT_EQ(ExitCodeOf(absl::InvalidArgumentError("x")), ExitCode::kBadInput);

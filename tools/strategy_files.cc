@@ -70,10 +70,11 @@ absl::StatusOr<StrategyFile> Read(const std::string& path) {
 }  // namespace
 
 const std::vector<FlagSpec>& StrategyFileFlags() {
+  constexpr char kSection[] = "Files of strategies";
   static const auto* const kFlags = new std::vector<FlagSpec>{
-      {kLoad, "FILE", "strategies of operators that have none, as strategy_ckpt_save_file wrote them"},
-      {kSave, "FILE", "where strategies of operators with weights go: JSON, or binary for *.pb"},
-      {kGroups, "FILE", "where groups of ranks go, and which ranks hold the same parameters"},
+      {kLoad, "FILE", "strategies of operators that have none, as strategy_ckpt_save_file wrote them", "", kSection},
+      {kSave, "FILE", "where strategies of operators with weights go: JSON, or binary for *.pb", "", kSection},
+      {kGroups, "FILE", "where groups of ranks go, and which ranks hold the same parameters", "", kSection},
   };
   return *kFlags;
 }

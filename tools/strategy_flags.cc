@@ -1,34 +1,35 @@
 // The flags of all commands that plan, in the order in which --help has them.
+#include <string>
 #include <vector>
 
 #include "tools/session.h"
 
 namespace meshwright {
 
-const std::vector<FlagSpec>& StrategyFlags() {
-  static const std::vector<FlagSpec>* const specs = new std::vector<FlagSpec>{
+static std::vector<FlagSpec> MakeStrategyFlags() {
+  const std::vector<FlagSpec> model = {
       {"precision", "TYPE", "float32, float64, bfloat16, float16: instead of the file's, gradients included",
        "dtype fp8 bf16 fp16"},
       {"batch", "N", "sequences of a step, of a decoder", "global_batch global_batch_size batch_size gbs"},
       {"sequence", "N", "tokens of a sequence, of a decoder", "seq seq_len seq_length context_length"},
-      {"mode", "MODE", "stand_alone, data_parallel, hybrid_parallel, semi_auto_parallel, auto_parallel"},
-      {"search_mode", "MODE", "dynamic_programming, recursive_programming, sharding_propagation"},
-      {"ignore_shards", "", "as if no operator had a `shard`"},
-      {"data_parallel", "N", "fixes that degree; so do the next ones", "dp dp_size"},
-      {"tensor_parallel", "N", "", "tp tp_size tensor_model_parallel_size"},
-      {"expert_parallel", "N", "", "ep ep_size expert_model_parallel_size"},
+  };
+  const std::vector<FlagSpec> parallelism = {
+      {"data_parallel", "N", "ranks that share the batch", "dp dp_size"},
+      {"tensor_parallel", "N", "ranks that share each layer's products", "tp tp_size tensor_model_parallel_size"},
+      {"expert_parallel", "N", "data-parallel ranks that share the experts", "ep ep_size expert_model_parallel_size"},
       {"dispatcher", "WAY", "of tokens to experts: all_to_all, per_node, per_rank; default: the fastest"},
       {"spread_experts", "", "over tensor-parallel ranks, each expert on one, or --nospread_experts"},
       {"context_parallel", "N", "ranks that share every sequence, through attention too",
        "cp cp_size context_parallel_size"},
       {"context_exchange", "WAY", "how they come by all keys and values: all_gather or ring; default: the faster"},
-      {"stages", "N", "of the pipeline", "pp pp_size pipeline_parallel pipeline_model_parallel_size pipeline_stages"},
-      {"max_data_parallel", "N", "at most that degree, where the search chooses it; so do the next ones"},
-      {"max_tensor_parallel", "N", "", "max_tp"},
-      {"max_expert_parallel", "N", "", "max_ep"},
-      {"max_context_parallel", "N", "", "max_cp"},
-      {"max_stages", "N", "", "max_pp max_pipeline_stages max_pipeline_parallel"},
-      {"microbatches", "N", "of a step", "gas gradient_accumulation_steps num_microbatches"},
+      {"stages", "N", "stages of the pipeline",
+       "pp pp_size pipeline_parallel pipeline_model_parallel_size pipeline_stages"},
+      {"max_data_parallel", "N", "the most that the search may choose"},
+      {"max_tensor_parallel", "N", "the same of that degree", "max_tp"},
+      {"max_expert_parallel", "N", "the same of that degree", "max_ep"},
+      {"max_context_parallel", "N", "the same of that degree", "max_cp"},
+      {"max_stages", "N", "the same of stages", "max_pp max_pipeline_stages max_pipeline_parallel"},
+      {"microbatches", "N", "micro-batches of a step", "gas gradient_accumulation_steps num_microbatches"},
       {"microbatch", "N", "rows of one micro-batch on one data-parallel rank", "mbs micro_batch micro_batch_size"},
       {"sequence_parallel", "", "split norms and residuals over tensor-parallel ranks, or --nosequence_parallel"},
       {"recompute", "WHAT", "none, selective, full",
@@ -48,7 +49,24 @@ const std::vector<FlagSpec>& StrategyFlags() {
       {"gradients_mean", "", "divide gradients by the number of replicas"},
       {"pipeline_loss", "WHAT", "sum, mean: of the micro-batch losses, as it is reported"},
   };
-  return *specs;
+  const std::vector<FlagSpec> networks = {
+      {"mode", "MODE", "stand_alone, data_parallel, hybrid_parallel, semi_auto_parallel, auto_parallel"},
+      {"search_mode", "MODE", "dynamic_programming, recursive_programming, sharding_propagation"},
+      {"ignore_shards", "", "as if no operator had a `shard`"},
+  };
+  std::vector<FlagSpec> all;
+  const auto add = [&](const std::vector<FlagSpec>& flags, const std::string& section) {
+    for (const FlagSpec& flag : flags) all.push_back({flag.name, flag.value, flag.help, flag.others_say, section});
+  };
+  add(model, "The model");
+  add(parallelism, "How it is split: what is given here is fixed, the rest is searched");
+  add(networks, "Networks of operators");
+  return all;
+}
+
+const std::vector<FlagSpec>& StrategyFlags() {
+  static const auto* const kSpecs = new std::vector<FlagSpec>(MakeStrategyFlags());
+  return *kSpecs;
 }
 
 }  // namespace meshwright

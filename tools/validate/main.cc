@@ -50,7 +50,7 @@ Command ValidateCommand() {
                 {"host_collective", "TIME", "the same of a collective"}},
   };
   for (const ClusterKey& key : ClusterKeys()) {
-    command.flags.push_back({std::string(key.name), "X", std::string(key.help)});
+    command.flags.push_back({std::string(key.name), "X", std::string(key.help), "", "The cluster"});
   }
   return command;
 }
