@@ -1,4 +1,5 @@
-// compare: a predicted step against a measured one, instruction by instruction; or two plans.
+// compare: a predicted step against a measured one, instruction by instruction, or against a trainer's log; or two
+// plans.
 #include <string>
 #include <utility>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "tools/plan_comparison.h"
 #include "tools/plan_file.h"
 #include "tools/session.h"
+#include "tools/step_log.h"
 #include "tools/trace_comparison.h"
 
 namespace meshwright {
@@ -20,8 +22,10 @@ constexpr size_t kMostTraceBytes = size_t{1} << 30;
 Command CompareCommand() {
   return {
       .name = "compare",
-      .summary = "Shows where a simulated and a measured trace of one program differ most, or two plans.",
-      .arguments = "SIM.json RUN.json | A.yaml B.yaml",
+      .summary =
+          "Shows where a simulated and a measured trace of one program differ most, or two plans, or a plan and "
+          "the log of a trainer that ran it.",
+      .arguments = "SIM.json RUN.json | A.yaml B.yaml | PLAN.yaml TRAIN.log",
       .num_arguments = 2,
       .example = {"plan models/configs/oracle_b.yaml", "simulate plan.yaml --trace=sim.json",
                   "run plan.yaml --trace=run.json", "compare sim.json run.json"},
@@ -45,10 +49,18 @@ absl::Status RunCompare(const Flags& flags) {
     files.push_back({path, std::move(text)});
   }
   const bool is_plan = IsPlan(files[0].text);
-  if (is_plan != IsPlan(files[1].text)) {
+  if (!is_plan && IsPlan(files[1].text)) {
     return absl::InvalidArgumentError(
-        absl::StrCat(files[is_plan ? 0 : 1].path, " is a plan, ", files[is_plan ? 1 : 0].path,
-                     " is none; wanted two plans, or a simulated and a measured timeline (simulate and run --trace)"));
+        absl::StrCat(files[1].path, " is a plan, ", files[0].path,
+                     " is none; wanted two plans, a plan and then a trainer's log, or a simulated and a measured "
+                     "timeline (simulate and run --trace)"));
+  }
+  if (is_plan && !IsPlan(files[1].text)) {
+    MESHWRIGHT_ASSIGN_OR_RETURN(const Plan plan, ParsePlan(files[0]));
+    MESHWRIGHT_ASSIGN_OR_RETURN(StepLog log, ParseStepLog(files[1].text, files[1].path, plan.session.problem));
+    MESHWRIGHT_ASSIGN_OR_RETURN(const LogComparison logged, CompareWithLog(files[0].path, plan, std::move(log)));
+    Print(format == 1 ? ToText(ToJson(logged)) : ToText(logged));
+    return absl::OkStatus();
   }
   if (is_plan) {
     MESHWRIGHT_ASSIGN_OR_RETURN(const PlanComparison plans, CompareAsPlans(files[0], files[1]));

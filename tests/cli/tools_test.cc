@@ -216,6 +216,8 @@ TEST(JsonTest, EveryFieldIsInItsDocument) {
                              "peak_mem_gb,step_time_s,gpu_type\n"
                              "GPT,2,256,4,128,8,1,A100,2,2,1,2,0.01,x\nGPT,2,256,4,128,8,1,A100,2,1,1,2,0.01,x\n"
                              "GPT,2,256,4,128,8,1,A100,2,1,2,2,0.01,x\nGPT,2,256,4,128,8,1,abacus,2,1,2,2,0.01,x\n";
+  const std::string log = TempPath("json_train.log");
+  std::ofstream(log) << "iteration 1/ 2 | elapsed time per iteration (ms): 5.0 |\n";
   std::ofstream(kernels) << "m,n,k,gpu_type,time_us\n4096,4096,4096,A100,600\n4096,4096,4096,abacus,600\n";
   const std::vector<std::vector<std::string>> commands = {
       {"validate/validate", "training", training, "--rows"},
@@ -225,6 +227,7 @@ TEST(JsonTest, EveryFieldIsInItsDocument) {
       {"simulate", plan, "--jitter=0.02", "--trace=" + sim},
       {"run", plan, "--precision=float32", "--steps=3", "--trace=" + run},
       {"compare", sim, run},
+      {"compare", plan, log},
       {"whatif", kTiny, "--devices=1,2", "--device=h100", "--tokens=1e9"},
   };
   const std::string page = ReadText(DataPath("docs/json.md"));

@@ -1,0 +1,206 @@
+#include "tools/step_log.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <iterator>
+#include <optional>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
+#include "ir/status.h"
+#include "ir/text.h"
+#include "tools/numbers.h"
+
+namespace meshwright {
+namespace {
+
+enum class LogUnit : uint8_t { kSeconds, kMilliseconds, kTokensPerSecondOfADevice, kRowsPerSecond };
+
+// The number stands behind `phrase`, that of the global batch on the same line behind `batch`.
+struct LogFormat {
+  absl::string_view trainer;
+  absl::string_view phrase;
+  LogUnit unit;
+  absl::string_view batch = "";
+};
+constexpr LogFormat kLogFormats[] = {
+    // training_log in megatron/training/training.py
+    {"Megatron-LM", "elapsed time per iteration (ms):", LogUnit::kMilliseconds, "global batch size:"},
+    // the progress printer of nemo/lightning
+    {"NeMo", "train_step_timing in s", LogUnit::kSeconds, "global_batch_size:"},
+    // train_step_logs in nanotron/trainer.py
+    {"nanotron", "elapsed_time_per_iteration_ms:", LogUnit::kMilliseconds, "global_batch_size:"},
+    // MetricsProcessor.log in torchtitan/components/metrics.py
+    {"torchtitan", " tps:", LogUnit::kTokensPerSecondOfADevice},
+    // ThroughputTimer in deepspeed/utils/timer.py
+    {"DeepSpeed", "CurrSamplesPerSec=", LogUnit::kRowsPerSecond},
+    // TimeMonitor in mindspore/train/callback
+    {"MindSpore", "per step time:", LogUnit::kMilliseconds},
+};
+
+// Escapes that colour what follows.
+std::string WithoutColours(absl::string_view line) {
+  std::string plain;
+  for (size_t i = 0; i < line.size(); ++i) {
+    if (line[i] == '\x1b' && i + 1 < line.size() && line[i + 1] == '[') {
+      while (i < line.size() && !absl::ascii_isalpha(static_cast<unsigned char>(line[i]))) ++i;
+      continue;
+    }
+    plain.push_back(line[i]);
+  }
+  return plain;
+}
+
+// The number that follows, "5123.4", "6,512", "=3.13", "5.12K"; nothing where there is none above 0.
+std::optional<double> NumberAfter(absl::string_view text) {
+  const size_t begin = text.find_first_not_of(" :=\t");
+  if (begin == absl::string_view::npos) return std::nullopt;
+  text.remove_prefix(begin);
+  const absl::string_view digits = text.substr(0, text.find_first_not_of("0123456789.,eE+-"));
+  double value = 0;
+  std::string number = absl::StrReplaceAll(digits, {{",", ""}});
+  if (!absl::SimpleAtod(number, &value) || !std::isfinite(value) || value <= 0) return std::nullopt;
+  const absl::string_view behind = text.substr(digits.size());
+  if (!behind.empty() && behind[0] == 'K') value *= 1e3;
+  if (!behind.empty() && behind[0] == 'M') value *= 1e6;
+  return value;
+}
+
+double StepSeconds(double number, LogUnit unit, const Problem& problem) {
+  const auto rows = static_cast<double>(problem.batch);
+  switch (unit) {
+    case LogUnit::kSeconds:
+      return number;
+    case LogUnit::kMilliseconds:
+      return number * 1e-3;
+    case LogUnit::kTokensPerSecondOfADevice:
+      return rows * static_cast<double>(problem.tokens_per_row) /
+             (number * static_cast<double>(problem.cluster.num_devices()));
+    case LogUnit::kRowsPerSecond:
+      return rows / number;
+  }
+  return 0;
+}
+
+double Quantile(const std::vector<double>& ascending, double share) {
+  const double at = share * static_cast<double>(ascending.size() - 1);
+  const auto below = static_cast<size_t>(at);
+  const size_t above = std::min(below + 1, ascending.size() - 1);
+  return ascending[below] + (at - static_cast<double>(below)) * (ascending[above] - ascending[below]);
+}
+
+// What the lines of one trainer say.
+struct Steps {
+  std::vector<double> seconds;
+  int64_t unread = 0;     // lines
+  absl::Status mismatch;  // of the first line that has another batch than the plan
+};
+
+void ReadLine(absl::string_view line, const LogFormat& format, absl::string_view place, const Problem& problem,
+              Steps& steps) {
+  const size_t at = line.find(format.phrase);
+  if (at == absl::string_view::npos) return;
+  const std::optional<double> number = NumberAfter(line.substr(at + format.phrase.size()));
+  if (!number.has_value()) {
+    ++steps.unread;
+    return;
+  }
+  steps.seconds.push_back(StepSeconds(*number, format.unit, problem));
+  const size_t batch_at = format.batch.empty() ? absl::string_view::npos : line.find(format.batch);
+  if (batch_at == absl::string_view::npos) return;
+  const std::optional<double> batch = NumberAfter(line.substr(batch_at + format.batch.size()));
+  const auto planned = static_cast<double>(problem.batch);
+  constexpr double kRounded = 0.01;  // "1.02K"
+  if (!batch.has_value() || std::abs(*batch - planned) <= kRounded * planned || !steps.mismatch.ok()) return;
+  const absl::Status why =
+      WrongInput(absl::StrFormat("a global batch of %.0f", *batch), absl::StrCat("that of the plan, ", problem.batch),
+                 "plan with --batch of the run");
+  steps.mismatch = absl::InvalidArgumentError(absl::StrCat(place, ": ", why.message()));
+}
+
+}  // namespace
+
+absl::StatusOr<StepLog> ParseStepLog(absl::string_view text, const std::string& file, const Problem& problem) {
+  std::vector<Steps> steps(std::size(kLogFormats));
+  for (int64_t number = 1; !text.empty(); ++number) {
+    const absl::string_view lines = text.substr(0, text.find('\n'));
+    text.remove_prefix(std::min(text.size(), lines.size() + 1));
+    for (const absl::string_view part : absl::StrSplit(lines, '\r')) {  // of a progress bar
+      const std::string line = WithoutColours(part);
+      const std::string place = absl::StrCat(file, ":", number);
+      for (size_t i = 0; i < steps.size(); ++i) ReadLine(line, kLogFormats[i], place, problem, steps[i]);
+    }
+  }
+  std::vector<absl::string_view> known;
+  for (size_t i = 0; i < steps.size(); ++i) {
+    known.push_back(kLogFormats[i].trainer);
+    MESHWRIGHT_RETURN_IF_ERROR(steps[i].mismatch);
+    if (steps[i].seconds.empty()) continue;
+    return StepLog{file, std::string(kLogFormats[i].trainer), std::move(steps[i].seconds), steps[i].unread};
+  }
+  return absl::InvalidArgumentError(absl::StrCat(file, ": found no step, wanted another plan, or what one of ",
+                                                 ListNames(known), " prints of its steps, such as \"",
+                                                 kLogFormats[0].phrase, " 5123.4\""));
+}
+
+absl::StatusOr<LogComparison> CompareWithLog(const std::string& file, const Plan& plan, StepLog log) {
+  const Problem& problem = plan.session.problem;
+  MESHWRIGHT_ASSIGN_OR_RETURN(Evaluation evaluation, Evaluate(problem, plan.strategy));
+  LogComparison comparison{
+      .log = std::move(log), .plan = file, .predicted = std::move(evaluation.prediction), .work = {}};
+  comparison.work = problem.tokens_per_row == 1 ? "rows" : "tokens";
+  comparison.work_of_step = static_cast<double>(problem.batch) * static_cast<double>(problem.tokens_per_row) /
+                            static_cast<double>(problem.cluster.num_devices());
+  std::vector<double> steps = comparison.log.seconds;
+  const auto count = static_cast<int64_t>(steps.size());
+  comparison.left_out = count == 1 ? 0 : std::max<int64_t>(1, count / 10);
+  steps.erase(steps.begin(), steps.begin() + comparison.left_out);
+  std::sort(steps.begin(), steps.end());
+  comparison.median = Quantile(steps, 0.5);
+  comparison.low = Quantile(steps, 0.1);
+  comparison.high = Quantile(steps, 0.9);
+  return comparison;
+}
+
+std::string ToText(const LogComparison& c) {
+  const double predicted = ToSeconds(c.predicted.step);
+  const auto row = [&](absl::string_view name, double seconds) {
+    const double mfu = c.predicted.mfu * predicted / seconds;
+    return absl::StrFormat("%-10s %10s %12s %14.4g %8s\n", name, ShowSeconds(seconds),
+                           ShowLarge(c.work_of_step / seconds), mfu * c.predicted.peak_flops.raw() / 1e12,
+                           ShowPercent(mfu));
+  };
+  const auto count = static_cast<int64_t>(c.log.seconds.size());
+  return absl::StrCat(absl::StrFormat("%-10s %10s %12s %14s %8s\n", "of a device", "step", absl::StrCat(c.work, "/s"),
+                                      "TFLOP/s", "MFU"),
+                      row("predicted", predicted), row("measured", c.median),
+                      absl::StrFormat("the step took %.2f times what was predicted (%+.1f %%)\n", c.median / predicted,
+                                      (c.median / predicted - 1) * 100),
+                      "\nmeasured: the median of ", ShowCount(count - c.left_out), " steps, eight in ten of them ",
+                      ShowSeconds(c.low), " to ", ShowSeconds(c.high), ";\n          the first ", ShowCount(c.left_out),
+                      " left out; lines of ", c.log.trainer, c.log.unread == 0 ? "" : ", of which ",
+                      c.log.unread == 0 ? "" : absl::StrCat(c.log.unread, " have no number"), "\n");
+}
+
+Json ToJson(const LogComparison& c) {
+  return Json{{"schema", "meshwright/log_comparison/1"},
+              {"plan", c.plan},
+              {"log", c.log.file},
+              {"trainer", c.log.trainer},
+              {"predicted", Json{{"step_time_s", ToSeconds(c.predicted.step)}, {"mfu", c.predicted.mfu}}},
+              {"measured", Json{{"step_time_s", c.median},
+                                {"low_s", c.low},
+                                {"high_s", c.high},
+                                {"steps", c.log.seconds.size()},
+                                {"left_out", c.left_out}}},
+              {"measured_over_predicted", c.median / ToSeconds(c.predicted.step)}};
+}
+
+}  // namespace meshwright
