@@ -51,6 +51,8 @@ constexpr double kRingNet[kProtocols] = {2.7, 4.0, 14.0};
 constexpr double kNvlsStep = 25;
 constexpr double kNvlsTreeNet = 20.9;
 
+constexpr double kTreeShare = 0.92;  // of its channels' speed
+
 // GB/s, rows by generation, columns 1 node, 2 nodes, 3 or more.
 using BandwidthTable = double[kNumRows][kNumNodeColumns];
 constexpr BandwidthTable kLlMax = {{39, 39, 20.4}, {87.7, 22.5, 19}, {141, 45, 35}, {282, 90, 70}};
@@ -197,7 +199,7 @@ double RingBus(size_t p, const NcclGraph& graph, double ll_max, Row row, NodeCol
   return total;
 }
 double TreeBus(size_t p, const NcclGraph& graph, double speed, double ll_max, Row row, NodeColumn column) {
-  const double total = std::min(0.92 * graph.channels * speed, graph.channels * kTreeChannel[row][column]);
+  const double total = std::min(kTreeShare * graph.channels * speed, graph.channels * kTreeChannel[row][column]);
   if (p == 0) return std::min(total / 3.8, ll_max);
   if (p == 1) {
     return std::min(total * (column == kOneNode ? 7.0 / 9 : 15.0 / 16), graph.channels * kTreeLl128[row][column]);
@@ -219,6 +221,16 @@ double TreeSpeed(const NcclGraph& ring, Row row, const GroupShape& group, const 
     best = speed;
   }
   return best;
+}
+
+// What a tree that is pinned carries between nodes in GB/s of the bytes summed. For its choice NCCL counts the cards to
+// send every byte twice and limits each channel by its architecture's table; but n nodes of a tree have n - 1 edges, up
+// and down which each byte goes once, so the cards send 2 (n - 1) / n of them, and a device at most 2. Trees pinned
+// over 3 nodes of 4 and of 8 GB200 (NVIDIA/nccl issue 1801): -2 %, where the tables say +47 and +167 %.
+double TreeCarried(const NcclGraph& graph, const GroupShape& group, const Cluster& cluster) {
+  const double nodes = static_cast<double>(group.nodes);
+  const double between = graph.channels * graph.speed * nodes / (2 * (nodes - 1));
+  return kTreeShare * (group.ranks_per_node > 1 ? std::min(between, IntraView(cluster) / 2) : between);
 }
 
 double NvlsBus(CollectiveKind kind, const NcclGraph& graph, const GroupShape& group, Row row, NodeColumn column) {
@@ -405,6 +417,11 @@ NcclChoice ChooseAsNccl(CollectiveKind kind, Bytes size, const GroupShape& group
   if (best.candidate.algorithm == Algorithm::kTree) {
     const size_t p = static_cast<size_t>(best.candidate.protocol) - 1;
     best.smooth_transfer_us *= TreeCorrection(p, size.raw()) / SmoothTreeCorrection(p, size.raw());
+    // Where NCCL itself chose a tree, its tables are what the corrections were fitted over.
+    if (pins.algorithm == Algorithm::kTree && group.nodes > 1 && p == 2) {
+      const double carried = TreeCarried(RingGraph(group, cluster), group, cluster);
+      best.smooth_transfer_us *= best.candidate.bandwidth / carried;
+    }
   }
   if (group.nodes <= 1) {
     best.smooth_transfer_us /= Excess(cluster);

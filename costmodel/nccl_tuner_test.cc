@@ -170,6 +170,20 @@ TEST(NcclTunerTest, TreesOverTwoNodesOfOneDevice) {
   EXPECT_NEAR(tree(3), 22.08, 0.01);
 }
 
+// Over 3 nodes NCCL counts 8 channels of 36 GB/s to send a byte twice, 144 GB/s. Two edges, up and down, are 4/3 of a
+// byte for the cards of a node: 8 x 45 x 3/4 = 270, but a device sends two bytes of 370.8 GB/s, 185.4; 0.92 of that.
+// Over 33 nodes a card sends 64/33: 360 x 33/64 = 185.6, no less than the device. Two cards of 48 bind: 96 x 3/4.
+TEST(NcclTunerTest, TreesCarryMoreThanNcclCountsForItsChoice) {
+  const NcclPins pins = {Algorithm::kTree, Protocol::kSimple};
+  const auto rate = [&pins](const GroupShape& group, const Cluster& cluster) {
+    const NcclChoice choice = ChooseAsNccl(CollectiveKind::kAllReduce, Bytes(16 * kGi), group, cluster, pins);
+    return 16 * kGi / 1e3 / choice.smooth_transfer_us;
+  };
+  EXPECT_NEAR(rate(Evenly(24, 3), H100Cluster(3)), 0.92 * 185.4, 0.1);
+  EXPECT_NEAR(rate(Evenly(33 * 8, 33), H100Cluster(33)), 0.92 * 185.4, 0.1);
+  EXPECT_NEAR(rate(Evenly(6, 3), H100Cluster(3)), 0.92 * 72, 0.1);
+}
+
 // With 5 GPUs the switch gives 5 x 60 = 300 GB/s of bus, less than the ring's 360; with 6 it gives as much at half the
 // latency.
 TEST(NcclTunerTest, SwitchReductionsWinFromSixDevices) {
