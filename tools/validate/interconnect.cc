@@ -135,17 +135,21 @@ void SetTcp(const std::string& text, Cluster* cluster) {
 bool SetCards(absl::string_view text, Cluster* cluster) {
   const std::string in(text);
   const std::string lower = absl::AsciiStrToLower(text);
-  if (absl::StrContains(lower, "efa")) cluster->nic_latency = kEfaLatency;
-  if (HasAny(lower, {"tcpxo", "fastrak"})) {
+  static const std::regex* const kEfa = new std::regex(R"(\befa(v\d)?\b)");  // no part of "default"
+  if (std::regex_search(lower, *kEfa)) cluster->nic_latency = kEfaLatency;
+  // Google's machines by name have the network that its page of machine types gives them.
+  static const std::regex* const kTcpxo = new std::regex(R"(tcpxo|fastrak|\ba3[ -]?mega)");
+  static const std::regex* const kTcpx = new std::regex(R"(tcpx|\ba3[ -]?(high|edge))");
+  static const std::regex* const kGib = new std::regex(R"(\bgib\b(?!/)|\ba3[ -]?ultra|\ba4\b)");  // GiB/s is a rate
+  if (std::regex_search(lower, *kTcpxo)) {
     cluster->nic_latency = kTcpxoLatency;
     cluster->nic_bandwidth = kGoogleCard;
-  } else if (absl::StrContains(lower, "tcpx")) {
+  } else if (std::regex_search(lower, *kTcpx)) {
     cluster->nic_latency = kTcpxLatency;
     cluster->nic_in_order = false;
     cluster->nic_bandwidth = kGoogleCard;
     cluster->nics_per_node = std::min(cluster->nics_per_node, kTcpxCards);
   }
-  static const std::regex* const kGib = new std::regex(R"(\bgib\b(?!/))");  // no unit of a rate
   if (std::regex_search(lower, *kGib)) cluster->nic_latency = kGibLatency;
   const double share = HasAny(lower, {"omni-path", "omnipath"}) ? kOmniPathShare : 1;
   std::smatch match;

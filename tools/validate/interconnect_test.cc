@@ -1,5 +1,9 @@
 #include "tools/validate/interconnect.h"
 
+#include <cstdint>
+#include <initializer_list>
+#include <tuple>
+
 #include "gtest/gtest.h"
 #include "ir/cluster.h"
 #include "ir/quantities.h"
@@ -84,6 +88,27 @@ TEST(SetInternodeTest, CardsThatGoWithoutSaying) {
   EXPECT_EQ(eight.nic_bandwidth, GBps(50));
   EXPECT_FALSE(SetInternode("0 NICs", &eight));  // says nothing
   EXPECT_EQ(eight.nics_per_node, 4);
+}
+
+// The machine's name says its network, and a word that holds "efa" does not.
+TEST(SetInternodeTest, MachinesByName) {
+  for (const auto& [text, latency, cards] :
+       std::initializer_list<std::tuple<const char*, double, int64_t>>{{"A3 Mega", 55, 8},
+                                                                       {"a3-megagpu-8g", 55, 8},
+                                                                       {"A3 High", 155, 4},
+                                                                       {"a3-highgpu-8g", 155, 4},
+                                                                       {"A3 Ultra", 5, 8},
+                                                                       {"A4", 5, 8},
+                                                                       {"EFAv2", 22, 8},
+                                                                       {"default", 0, 8},
+                                                                       {"8 x A40", 0, 8}}) {
+    Cluster cluster;
+    cluster.nics_per_node = 8;
+    cluster.nic_bandwidth = GBps(50);
+    SetInternode(text, &cluster);
+    EXPECT_EQ(cluster.nic_latency, Micros(latency)) << text;
+    EXPECT_EQ(cluster.nics_per_node, cards) << text;
+  }
 }
 
 // One thread and one card, where the text counts none: 42 Gb/s of 100 or of all of a machine's; less where the card is
