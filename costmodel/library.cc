@@ -184,9 +184,12 @@ absl::Status SetNicLatency(absl::string_view text, Cluster* cluster) {
   MESHWRIGHT_ASSIGN_OR_RETURN(cluster->nic_latency, ParseNanos(text));
   return absl::OkStatus();
 }
+constexpr absl::string_view kAnswers[] = {"no", "yes"};
 absl::Status SetNicInOrder(absl::string_view text, Cluster* cluster) {
-  constexpr absl::string_view kAnswers[] = {"no", "yes"};
   return SetEnum(text, kAnswers, &cluster->nic_in_order);
+}
+absl::Status SetNicLl128(absl::string_view text, Cluster* cluster) {
+  return SetEnum(text, kAnswers, &cluster->nic_ll128);
 }
 absl::Status SetOversubscription(absl::string_view text, Cluster* cluster) {
   MESHWRIGHT_ASSIGN_OR_RETURN(cluster->oversubscription, ParseDouble(text, 1, 1000));
@@ -312,6 +315,8 @@ const std::vector<ClusterKey>& ClusterKeys() {
       {"nic_latency", "that network card and fabric add to a message, e.g. 15 us", SetNicLatency},
       {"nic_in_order", "whether a message's bytes arrive in order, which NCCL's fast protocols need: yes, no",
        SetNicInOrder},
+      {"nic_ll128", "whether NCCL takes LL128 through it, as it does not for cards that hang off the CPU: yes, no",
+       SetNicLl128},
       {"oversubscription", "of the fabric above the leaf switches, e.g. 2 for 2:1", SetOversubscription},
       {"nodes_per_leaf", "nodes on one leaf switch, e.g. 32", SetNodesPerLeaf},
       {"cpu", "maker of the nodes' CPUs: intel, amd, arm", SetCpu},

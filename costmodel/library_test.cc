@@ -213,6 +213,7 @@ TEST(ReadClusterTest, KeysOverrideTheUsualMachine) {
   inter_bandwidth: 100 Gb/s
   nic_latency: 15 us
   nic_in_order: no
+  nic_ll128: no
   intra_bandwidth: 200 GB/s
   oversubscription: 2
   memory: 40 GB
@@ -223,6 +224,7 @@ TEST(ReadClusterTest, KeysOverrideTheUsualMachine) {
   EXPECT_EQ(cluster.device.memory, Bytes(40000000000));
   EXPECT_EQ(cluster.nic_latency, Micros(15));
   EXPECT_FALSE(cluster.nic_in_order);
+  EXPECT_FALSE(cluster.nic_ll128);
   EXPECT_EQ(cluster.cpu, CpuVendor::kIntel);
   ASSERT_TRUE(cluster.price.has_value());
   EXPECT_DOUBLE_EQ(cluster.price->dollars_per_hour, 2.5);

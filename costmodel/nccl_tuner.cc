@@ -345,6 +345,8 @@ NcclCandidates CandidatesOf(CollectiveKind kind, const GroupShape& group, const 
   };
   for (size_t p = 0; p < kProtocols; ++p) {
     if (p < 2 && group.nodes > 1 && !cluster.nic_in_order) continue;  // flags would arrive before their data
+    // tuning.cc: LL128 between nodes needs a card no further than PCIe switches, on Grace the CPU's own link (2.27 on).
+    if (p == 1 && group.nodes > 1 && !cluster.nic_ll128) continue;
     if (p == 1 && !IsNvlink(cluster.intra_kind) && group.ranks_per_node > 1) continue;  // LL128 needs NVLink's ordering
     if (all_reduce) add(Algorithm::kTree, p, TreeBus(p, graph, tree_speed, ll_max, row, column) * 0.5, graph.blocks);
     add(Algorithm::kRing, p, RingBus(p, graph, ll_max, row, column) * ring_ratio, graph.blocks);

@@ -278,5 +278,23 @@ TEST(NcclTunerTest, OutOfOrderNetworksTakeSimpleAlone) {
   }
 }
 
+// Without LL128 the sizes between those of LL and Simple go to one of them, and nothing else changes.
+TEST(NcclTunerTest, CardsBehindTheCpuTakeNoLl128) {
+  Cluster cluster = H100Cluster(2);
+  cluster.nic_ll128 = false;
+  for (int64_t bytes = kKi; bytes <= kGi; bytes *= 2) {
+    for (const CollectiveKind kind : {CollectiveKind::kAllReduce, CollectiveKind::kAllGather}) {
+      const NcclChoice near = ChooseAsNccl(kind, Bytes(bytes), Evenly(16, 2), H100Cluster(2));
+      const NcclChoice far = ChooseAsNccl(kind, Bytes(bytes), Evenly(16, 2), cluster);
+      EXPECT_NE(far.candidate.protocol, Protocol::kLl128);
+      if (near.candidate.protocol == Protocol::kLl128) {
+        EXPECT_GT(far.predicted_us, near.predicted_us);
+      } else {
+        EXPECT_EQ(far.predicted_us, near.predicted_us);
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace meshwright

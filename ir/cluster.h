@@ -146,6 +146,7 @@ struct Cluster {
   BytesPerSecond nic_bandwidth;    // of one network card
   Nanos nic_latency;               // that the card and the fabric add to one message
   bool nic_in_order = true;     // bytes of a message arrive in order: NCCL's protocols with flags in the data need it
+  bool nic_ll128 = true;        // NCCL's LL128 goes through the card: not where it hangs off the CPU
   double oversubscription = 1;  // k: what leaves a leaf switch has 1/k of the bandwidth of what enters it
   int64_t nodes_per_leaf = 0;   // on one leaf switch, in the order of their numbers; 0: nobody knows
   CpuVendor cpu = CpuVendor::kIntel;

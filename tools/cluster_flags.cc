@@ -228,6 +228,7 @@ std::string ToYaml(const Cluster& cluster) {
   add(cluster.nic_bandwidth != base.nic_bandwidth, "inter_bandwidth", YamlRate(cluster.nic_bandwidth));
   add(cluster.nic_latency != base.nic_latency, "nic_latency", YamlNanos(cluster.nic_latency));
   add(cluster.nic_in_order != base.nic_in_order, "nic_in_order", cluster.nic_in_order ? "yes" : "no");
+  add(cluster.nic_ll128 != base.nic_ll128, "nic_ll128", cluster.nic_ll128 ? "yes" : "no");
   add(cluster.oversubscription != base.oversubscription, "oversubscription", ShortestNumber(cluster.oversubscription));
   add(cluster.nodes_per_leaf != base.nodes_per_leaf, "nodes_per_leaf", absl::StrCat(cluster.nodes_per_leaf));
   add(cluster.cpu != base.cpu, "cpu", std::string(NameOf(cluster.cpu)));

@@ -124,6 +124,7 @@ const std::regex& CardsOfARate() {
 // A core for each card that the text counts; else one card, since what a machine has besides carries RDMA.
 void SetTcp(const std::string& text, Cluster* cluster) {
   cluster->nic_latency = kTcpLatency;
+  cluster->nic_ll128 = false;
   if (!std::regex_search(text, CardsOfARate())) {
     cluster->nic_bandwidth = cluster->nic_bandwidth * static_cast<double>(cluster->nics_per_node);
     cluster->nics_per_node = 1;
@@ -151,6 +152,9 @@ bool SetCards(absl::string_view text, Cluster* cluster) {
     cluster->nics_per_node = std::min(cluster->nics_per_node, kTcpxCards);
   }
   if (std::regex_search(lower, *kGib)) cluster->nic_latency = kGibLatency;
+  // On A100 (Perlmutter, Polaris) Slingshot's cards hang off the CPU, and on Alps, whose Grace would let LL128 through
+  // from NCCL 2.27 on, CSCS's settings for all leave it out as slower there (cscs-docs, nccl_env_vars).
+  if (absl::StrContains(lower, "slingshot")) cluster->nic_ll128 = false;
   const double share = HasAny(lower, {"omni-path", "omnipath"}) ? kOmniPathShare : 1;
   std::smatch match;
   static const std::regex* const kNode =

@@ -75,6 +75,7 @@ TEST(SetInternodeTest, CardsThatGoWithoutSaying) {
   EXPECT_TRUE(SetInternode("Slingshot", &quad));
   EXPECT_EQ(quad.nics_per_node, 4);
   EXPECT_EQ(quad.nic_bandwidth, GBps(25));
+  EXPECT_FALSE(quad.nic_ll128);
   EXPECT_TRUE(SetInternode("Slingshot 11, 2 NICs a node", &quad));
   EXPECT_EQ(quad.nics_per_node, 2);
   EXPECT_EQ(quad.nic_bandwidth, GBps(25));
@@ -126,6 +127,7 @@ TEST(SetInternodeTest, TcpIsACoreAndTheKernel) {
     cluster.nic_bandwidth = GBps(50);
     SetInternode(c.text, &cluster);
     EXPECT_EQ(cluster.nic_latency, Micros(20)) << c.text;
+    EXPECT_FALSE(cluster.nic_ll128) << c.text;
     EXPECT_EQ(cluster.nics_per_node, c.cards) << c.text;
     EXPECT_NEAR(cluster.nic_bandwidth.raw(), c.gigabytes * 1e9, 1) << c.text;
   }
@@ -133,6 +135,7 @@ TEST(SetInternodeTest, TcpIsACoreAndTheKernel) {
   tcpx.nics_per_node = 8;
   SetInternode("GPUDirect-TCPX", &tcpx);
   EXPECT_EQ(tcpx.nics_per_node, 4);
+  EXPECT_TRUE(tcpx.nic_ll128);
 }
 
 TEST(SetIntranodeTest, BridgesPcieAndSwitches) {
