@@ -95,6 +95,7 @@ void Resize(int64_t nodes, int64_t devices_per_node, Cluster* cluster) {
   cluster->devices_per_node = devices_per_node;
   // Superchips on one board are wired to each other (quads of GH200: six links of NVLink a pair).
   if (devices_per_node > 1 && cluster->intra_kind == LinkKind::kC2c) cluster->intra_kind = LinkKind::kNvLinkMesh;
+  if (nodes > 1 && devices_per_node == kWiredBoard) WireBoard(cluster);
 }
 
 // Whole usual machines, or part of one; threads of the host are always one machine.
@@ -260,6 +261,15 @@ bool IsDeviceFile(absl::string_view name) { return absl::EndsWith(name, ".yaml")
 absl::StatusOr<Device> FindDevice(absl::string_view name) {
   MESHWRIGHT_ASSIGN_OR_RETURN(Cluster machine, FindMachine(name));
   return std::move(machine.device);
+}
+
+void WireBoard(Cluster* cluster) {
+  const Generation generation = cluster->device.generation;
+  const bool boards = generation == Generation::kAmpere || generation == Generation::kHopper;
+  if (!boards || cluster->intra_kind != LinkKind::kNvSwitch || cluster->devices_per_node > kWiredBoard) return;
+  cluster->intra_kind = LinkKind::kNvLinkMesh;
+  const int64_t peers = std::max<int64_t>(1, cluster->devices_per_node - 1);
+  cluster->intra_bandwidth = cluster->intra_bandwidth * (static_cast<double>(peers) / (kWiredBoard - 1));
 }
 
 absl::StatusOr<Cluster> MakeCluster(absl::string_view device, int64_t nodes, int64_t devices_per_node) {

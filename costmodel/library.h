@@ -51,7 +51,15 @@ absl::StatusOr<Device> FindDevice(absl::string_view name);
 
 // `nodes` usual machines of the device, cut down or stretched to `devices_per_node` (0: as many as usual). Network
 // cards are scaled with the devices: half a node has half of them, at least one.
+//
+// Boards of four A100, H100 or H200 have no switch: a device's links go to the other three in equal shares (NVIDIA's
+// "Introducing HGX A100", 8-GPU with NVSwitch and 4-GPU with NVLink). Several nodes of four are taken for such boards,
+// one node of four for half of a machine of eight.
 absl::StatusOr<Cluster> MakeCluster(absl::string_view device, int64_t nodes, int64_t devices_per_node = 0);
+
+// The links of a node of `cluster` whose machine is such a board, of which the node's devices are all or some.
+inline constexpr int64_t kWiredBoard = 4;
+void WireBoard(Cluster* cluster);
 
 // `num_devices` of the device in usual machines: one node that is not full, or whole nodes.
 absl::StatusOr<Cluster> MakeClusterOfDevices(absl::string_view device, int64_t num_devices);

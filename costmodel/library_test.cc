@@ -175,7 +175,21 @@ TEST(LibraryTest, MakesUsualMachines) {
   ASSERT_OK_AND_ASSIGN(const Cluster cluster, MakeCluster("h100", 16));
   EXPECT_EQ(ToText(cluster), "16 nodes x 8 h100-sxm, nvswitch 450 GB/s, 8 NICs x 50 GB/s");
   ASSERT_OK_AND_ASSIGN(const Cluster half, MakeCluster("h100", 16, 4));
-  EXPECT_EQ(ToText(half), "16 nodes x 4 h100-sxm, nvswitch 450 GB/s, 4 NICs x 50 GB/s");
+  EXPECT_EQ(ToText(half), "16 nodes x 4 h100-sxm, nvlink_mesh 450 GB/s, 4 NICs x 50 GB/s");
+}
+
+// Of three peers' links, one device finds one third.
+TEST(LibraryTest, BoardsOfFourAreWired) {
+  ASSERT_OK_AND_ASSIGN(Cluster pair, MakeCluster("h200", 1, 2));
+  WireBoard(&pair);
+  EXPECT_EQ(ToText(pair), "1 node x 2 h200, nvlink_mesh 150 GB/s");
+  ASSERT_OK_AND_ASSIGN(const Cluster part, MakeCluster("a100", 1, 4));
+  EXPECT_EQ(part.intra_kind, LinkKind::kNvSwitch);
+  ASSERT_OK_AND_ASSIGN(Cluster whole, MakeCluster("a100", 2));
+  WireBoard(&whole);
+  EXPECT_EQ(whole.intra_kind, LinkKind::kNvSwitch);
+  ASSERT_OK_AND_ASSIGN(const Cluster trays, MakeCluster("b200", 2, 4));
+  EXPECT_EQ(trays.intra_kind, LinkKind::kNvSwitch);
 }
 
 TEST(LibraryTest, LaysDevicesOutOnUsualMachines) {

@@ -82,6 +82,7 @@ absl::Status ReadRowCluster(const CsvCells& cells, const RowOverrides& overrides
   if (overrides.device.empty() && !memory.has_value() && cells.Text("gpu_type") != run->cluster.device.name) {
     run->defaults.push_back(absl::StrCat("gpu_type ", run->cluster.device.name));
   }
+  if (given == kWiredBoard) WireBoard(&run->cluster);
   SetIntranode(cells.Text("interconnect"), per_node, &run->cluster);
   Bytes& capacity = run->cluster.device.memory;
   if (memory.has_value() && std::abs(*memory * 0.99 * 1073741824 / static_cast<double>(capacity.raw()) - 1) > 0.1) {

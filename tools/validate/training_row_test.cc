@@ -501,6 +501,16 @@ TEST(TrainingRunTest, Dgx2HasSwitches) {
   EXPECT_EQ(run.cluster.device.name, "v100-sxm3-32gb");
 }
 
+TEST(TrainingRunTest, MachinesOfFourHaveNoSwitch) {
+  ASSERT_OK_AND_ASSIGN(
+      TrainingRun run,
+      RunOf({{"gpu_type", "H100"}, {"gpus", "2"}, {"tp", "2"}, {"pp", "1"}, {"dp", "1"}, {"gpus_per_node", "4"}}));
+  EXPECT_EQ(run.cluster.intra_kind, LinkKind::kNvLinkMesh);
+  EXPECT_NEAR(run.cluster.intra_bandwidth.raw(), 150e9, 1e6);
+  ASSERT_OK_AND_ASSIGN(run, RunOf({{"gpu_type", "H100"}, {"gpus", "4"}, {"tp", "4"}, {"pp", "1"}, {"dp", "1"}}));
+  EXPECT_EQ(run.cluster.intra_kind, LinkKind::kNvSwitch);
+}
+
 TEST(TrainingRunTest, FlagsOverride) {
   RowOverrides overrides;
   overrides.device = "h100";
