@@ -72,6 +72,8 @@ struct FrameworkCopies {
   bool narrow_passing = false;   // whole gradients that are about to be split are as wide as the weights
   bool one_gradient = false;     // each parameter is updated as soon as its gradient is there
   bool offloads = false;         // checkpoints of layers go to the host
+  double adapters = 0;           // of each parameter of adapters
+  double adapted = 0;            // of each token and layer, kept by adapters
   bool caches = true;            // memory comes from a caching allocator
   bool node_group = false;       // a communicator of a node's devices, besides those that split the model
 
@@ -127,7 +129,7 @@ inline constexpr double kForeachRoots = 4, kHalfForeachRoots = 2;
 // Hugging Face's GPT-2 under autocast keeps 7 bytes a score (softmax in float32, dropout's mask and result) and, of a
 // token and hidden element, 94: norms' inputs in float32 and outputs cast, copies of queries, keys and values, and 14
 // of each element of gelu_new's steps. Ours are 2 and 28: with 16 or 32 scores an element, 2.4 times as much more.
-inline constexpr double kHuggingFaceActivations = 2.4;
+inline constexpr double kHuggingFaceActivationShare = 2.4;
 // Its BERT has a kernel for GELU. Under autocast a layer keeps, of a token and hidden element, two norms' inputs in
 // float32 and results cast, 2 x 6, queries, keys, values and attention's result, 8, both sides of GELU, 16, and two
 // masks: 38 where ours are 32, and 7 bytes a score where ours are 2 (modeling_bert.py). In float32 a score is 4 + 1 + 4
@@ -144,6 +146,14 @@ inline constexpr double kAutocastMasters = -4;
 
 // A frozen weight of 4 bits (bitsandbytes, functional.py, quantize_4bit: a scale in float32 for each 64).
 inline constexpr double kQuantizedWeightBytes = 0.5 + 4.0 / 64;
+
+// MatMul4Bit kept the input of each product, though no weight's gradient wants it, until bitsandbytes 0.43.2 of July
+// 2024 (its pull request 1270): both norms' results, 2 of the hidden size each, attention's, 2 of the heads' width,
+// and the activation's, 2 of the gates' width. Who checkpoints layers has one layer's of them.
+inline constexpr double kQuantizedNorms = 2 * 2, kQuantizedHeads = 2, kQuantizedGates = 2;
+// What an adapter's parameter takes with its gradient and two moments: in 16 bits where all is, else in float32, as
+// PEFT makes them (`autocast_adapter_dtype`).
+inline constexpr double kAdapterBytes = 16, kHalfAdapterBytes = 8;
 
 // FSDP's pieces of the weights are the optimizer's masters, where ours are 16 bits wide beside these: the cast copies
 // are made for a layer at a time (torch/distributed/fsdp/_fully_shard/_fsdp_param.py).

@@ -96,6 +96,8 @@ Nanos FrameworkKernels::StepsTime(const Instruction& instruction, const KernelWo
     for (const Operand& read : instruction.reads) {
       const bool parameter = rank_class.buffers[read.buffer.index()].role == BufferRole::kParameter;
       if (parameter && phase == Phase::kForward) moved += elements_of(read) * host_.parameters.forward;
+      const double unpacked = phase == Phase::kForward ? host_.unpacked.forward : host_.unpacked.backward;
+      if (parameter) moved += elements_of(read) * unpacked;
     }
     for (const Operand& write : instruction.writes) {
       const bool gradient = rank_class.buffers[write.buffer.index()].role == BufferRole::kGradient;

@@ -121,6 +121,9 @@ struct HostPace {
   // norms; what is made of the logits besides the loss, bytes a logit; copies of what was gathered of parameters and is
   // scattered of gradients, bytes an element of a product's parameter.
   EagerBytes scores = {}, queries = {}, activations = {}, gates = {}, norms = {}, logits = {}, parameters = {};
+  // What is moved to make a product's parameter of a packed one, bytes an element, whenever a product reads it in a
+  // forward and in a backward block.
+  EagerBytes unpacked = {};
   // All-gathers and reduce-scatters of activations inside a node run in pieces beside the product that reads or makes
   // them, one piece a rank; what the product does not cover is seen, and at least one piece of it.
   bool overlaps_products = false;

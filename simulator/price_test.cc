@@ -763,7 +763,8 @@ class "stage 0"
   HostPace host;
   host.norms = {10, 0};
   host.gates = {20, 0};
-  host.parameters = {30, 0};
+  host.parameters = {20, 0};
+  host.unpacked = {10, 99};  // made of a packed one first
   ExpectStepsMove(text, host);
 }
 

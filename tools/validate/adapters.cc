@@ -1,5 +1,10 @@
 #include "tools/validate/adapters.h"
 
+#include <algorithm>
+#include <regex>
+
+#include "costmodel/memory_overheads.h"
+#include "tools/validate/eager_kernels.h"
 #include "tools/validate/signs.h"
 
 namespace meshwright {
@@ -14,6 +19,8 @@ namespace {
 // configurations).
 constexpr EagerBytes kInputs = {7, 15}, kResults = {12, 8};
 constexpr double kOperators = 5;
+// PEFT's and most others' rank where none is told (peft/tuners/lora/config.py, `r`).
+constexpr int64_t kUsualRank = 8, kHighestRank = 1 << 14;
 // Products of a layer in our programs: queries, keys and values; of the heads; and two of the MLP.
 constexpr double kOurProducts = 4;
 
@@ -33,12 +40,14 @@ Adapted AdaptedOf(const Framework& framework, const DecoderConfig& model) {
   const auto queries = static_cast<double>(model.heads * model.head_dim);
   const auto keys = static_cast<double>(model.kv_heads * model.head_dim);
   Adapted adapted;
-  if (!framework.Is(Sign::kAllAdapted)) {
+  // LitGPT's layers and NeMo's have one product of queries, keys and values as well.
+  const bool joined = framework.Is(Sign::kJoinedQueries) || framework.Is(Sign::kLitGpt) || framework.Is(Sign::kNemo);
+  if (!framework.Is(Sign::kAllAdapted) && !framework.Is(Sign::kAttentionAdapted)) {
     adapted.Add(hidden, queries);
-    adapted.Add(hidden, keys);
+    adapted.Add(joined ? 0 : hidden, keys);
     return adapted;
   }
-  if (framework.Is(Sign::kJoinedQueries)) {
+  if (joined) {
     adapted.Add(hidden, queries + 2 * keys);
   } else {
     adapted.Add(hidden, queries);
@@ -46,6 +55,7 @@ Adapted AdaptedOf(const Framework& framework, const DecoderConfig& model) {
     adapted.Add(hidden, keys);
   }
   adapted.Add(queries, hidden);
+  if (!framework.Is(Sign::kAllAdapted)) return adapted;
   adapted.Add(hidden, ffn);
   if (model.activation == Activation::kSwiglu) adapted.Add(hidden, ffn);
   adapted.Add(ffn, hidden);
@@ -53,6 +63,12 @@ Adapted AdaptedOf(const Framework& framework, const DecoderConfig& model) {
 }
 
 }  // namespace
+
+EagerBytes UnpackedWeights(bool gptq, bool recomputes) {
+  constexpr double kBitsAndBytes = kQuantizedWeightBytes + 2, kSteps = 4.5 + 5 + 2 + 2 + 3;
+  if (!gptq) return {kBitsAndBytes, kBitsAndBytes};
+  return {kSteps, recomputes ? kSteps / 2 : 0};
+}
 
 void AddAdapters(const Framework& framework, const DecoderConfig& model, HostPace* host) {
   if (!framework.Is(Sign::kHuggingFace) || !framework.eager) return;
@@ -63,7 +79,25 @@ void AddAdapters(const Framework& framework, const DecoderConfig& model, HostPac
   };
   host->queries.forward += bytes(kInputs.forward, kResults.forward);
   host->queries.backward += bytes(kInputs.backward, kResults.backward);
-  host->products *= 1 + kOperators * adapted.products / kOurProducts;
+  // An operator of PEFT's is one of PyTorch's, where one of ours stands for several.
+  const double each = static_cast<double>(kOperator.raw()) / static_cast<double>(kEagerFramework.kernel.raw());
+  host->products *= 1 + each * kOperators * adapted.products / kOurProducts;
+}
+
+double AdaptersKeep(const Framework& framework, const DecoderConfig& model) {
+  constexpr double kKept = 2 + 1;
+  return kKept * AdaptedOf(framework, model).inputs;
+}
+
+double AdapterParameters(const Framework& framework, const DecoderConfig& model, const std::string& options) {
+  int64_t rank = kUsualRank;
+  std::smatch match;
+  static const std::regex* const kRank = new std::regex(R"(\b(?:rank|r)\s*[=: ]\s*(\d{1,5})\b)");
+  if (std::regex_search(options, match, *kRank)) {
+    rank = std::clamp<int64_t>(std::stoll(match[1].str()), 1, kHighestRank);
+  }
+  const Adapted adapted = AdaptedOf(framework, model);
+  return static_cast<double>(rank * model.layers) * (adapted.inputs + adapted.results);
 }
 
 }  // namespace meshwright

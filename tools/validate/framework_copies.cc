@@ -8,6 +8,7 @@
 #include "ir/quantities.h"
 #include "ir/strategy.h"
 #include "models/decoder.h"
+#include "tools/validate/adapters.h"
 #include "tools/validate/signs.h"
 
 namespace meshwright {
@@ -46,10 +47,11 @@ bool IsPyTorchLoop(const Framework& framework) {
   return fsdp || framework.Is(Sign::kLitGpt) || framework.Is(Sign::kTorchTune) || framework.Is(Sign::kHuggingFace);
 }
 
-// Since PyTorch 2.0, which came with fused attention everywhere, `zero_grad` lets go of gradients.
+// Since PyTorch 2.0, which came with fused attention everywhere, `zero_grad` lets go of gradients. Frozen weights have
+// none.
 bool FreesGradients(const TrainingRun& run, const Framework& framework) {
-  const bool once = MicrobatchesOf(run) == 1 && run.degrees.pipeline == 1;
-  return IsPyTorchLoop(framework) && once && !framework.Is(Sign::kUnfused) && !run.frozen;
+  const bool once = (MicrobatchesOf(run) == 1 || run.frozen) && run.degrees.pipeline == 1;
+  return IsPyTorchLoop(framework) && once && !framework.Is(Sign::kUnfused);
 }
 
 // Of the optimizer's state, and of gradients beside it.
@@ -73,12 +75,18 @@ void AddActivationCopies(const TrainingRun& run, const Framework& framework, Fra
   const double joined = kJoinedQueries + kJoinedKeys * keys;
   if (framework.Is(Sign::kSdpa)) copies->keys = kRepeatedKeys * (1 - keys);
   if (framework.Is(Sign::kLitGpt) && keys == 1) copies->keys = joined;
+  // Its tables of memory are of 2023 and of 2024.
+  if (framework.Is(Sign::kLitGpt) && run.quantized) {
+    copies->norms += kQuantizedNorms;
+    copies->keys += kQuantizedHeads;
+    copies->gates += kQuantizedGates;
+  }
   if (run.model.norm == Norm::kRmsNorm && framework.eager && !framework.fused_norms) {
     const bool published = IsPyTorchLoop(framework) || framework.Is(Sign::kDeepSpeed);
-    (published ? copies->norms : copies->keys) = published ? kSplitNorms : joined;
+    (published ? copies->norms : copies->keys) += published ? kSplitNorms : joined;
   }
   if (run.model.activation == Activation::kSwiglu && framework.eager && framework.split_gates) {
-    copies->gates = kSplitGates;
+    copies->gates += kSplitGates;
   }
   if (framework.wide_residuals) {
     copies->norms = kWideResiduals;
@@ -96,7 +104,7 @@ void AddActivationCopies(const TrainingRun& run, const Framework& framework, Fra
     copies->norms += kBertActivations;
     copies->scores = kBertScores;
   } else if (!run.frozen && !framework.Is(Sign::kFsdp) && !framework.Is(Sign::kZero3)) {
-    copies->activations = kHuggingFaceActivations;
+    copies->activations = kHuggingFaceActivationShare;
   }
 }
 
@@ -107,6 +115,10 @@ FrameworkCopies CopiesOf(const TrainingRun& run, const Framework& framework, boo
   AddActivationCopies(run, framework, &copies);
   AddLossCopies(framework, modern, &copies);
   AddStateCopies(run, framework, &copies);
+  if (run.frozen) copies.adapted = AdaptersKeep(framework, run.model);
+  const bool narrow_adapters =
+      framework.Is(Sign::kLitGpt) || framework.Is(Sign::kTorchTune) || framework.Is(Sign::kNarrowStates);
+  copies.adapters = narrow_adapters ? kHalfAdapterBytes : kAdapterBytes;
   copies.caches = framework.caching;
   copies.gathered_inputs = framework.keeps_gathered;
   copies.offloads = framework.Is(Sign::kOffloadsActivations);

@@ -75,7 +75,8 @@ double SplitStepsOf(const TrainingRun& run, const Strategy& strategy) {
                        ((d.microbatch > 1 ? run.copies.turned_heads : 0) + run.copies.keys) *
                            Number(run.model.heads * run.model.head_dim) / tensor +
                        run.copies.scores * Number(run.model.heads) * Number(run.training.sequence) / tensor +
-                       (gates_again ? 0 : run.copies.gates) * Number(run.model.ffn) / tensor;
+                       (gates_again ? 0 : run.copies.gates) * Number(run.model.ffn) / tensor +
+                       run.copies.adapted / tensor;
   double under_way = UnderWay(strategy);
   constexpr double kLayerBytes = 37, kLogitBytes = 6;  // a token: of each hidden element, of each logit
   const double others = (under_way - 1) * LayersOf(run) * kLayerBytes * hidden / tensor;
@@ -224,6 +225,14 @@ double LessOfFrozen(const TrainingRun& run, const Prediction& prediction) {
   return layers * (SizeOfWeights(run) - held * size);
 }
 
+// What adapters take with their gradients and their optimizer's state, of which ranks have parts where they have parts
+// of the weights.
+double AdaptersOf(const TrainingRun& run) {
+  const Degrees& d = run.degrees;
+  const double ranks = run.shard_parameters ? Number(d.data * d.context / d.copies) : 1;
+  return run.adapters * run.copies.adapters / ranks / Number(d.tensor * d.pipeline);
+}
+
 // The inputs of a layer's two wide products as tensor parallelism gathered them, where the program has the rank's part.
 double GatheredOf(const TrainingRun& run) {
   if (!run.copies.gathered_inputs || !run.degrees.sequence_parallel) return 0;
@@ -271,7 +280,7 @@ Bytes HeldBesideArena(const TrainingRun& run, const Strategy& strategy, const Pr
   const double kept = BytesOf(prediction, BufferRole::kActivation) + saved + steps;
   const double not_at_once = NotAtOnce(run, prediction, kept);
   const double less = DoneInPlace(run, prediction) + LessOfFrozen(run, prediction);
-  return Bytes(std::llround(whole + owned + saved + steps + not_at_once - less));
+  return Bytes(std::llround(whole + owned + saved + steps + not_at_once + AdaptersOf(run) - less));
 }
 
 Bytes CachedBesideArena(const TrainingRun& run, const Prediction& prediction) {

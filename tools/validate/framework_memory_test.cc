@@ -246,5 +246,22 @@ TEST(FrameworkMemoryTest, Communicators) {
   EXPECT_EQ(GroupBytes(run, prediction), MiB(942 - 750));
 }
 
+// Adapters of 50 parameters with 16 bytes each; over four ranks that split weights a fourth. They keep 6 bytes of each
+// of 128 tokens and 2 layers.
+TEST(FrameworkMemoryTest, Adapters) {
+  TrainingRun run = UsualRun();
+  run.adapters = 50;
+  run.copies.adapters = 16;
+  EXPECT_EQ(HeldBesideArena(run, Strategy(), PredictionOf(1)), Bytes(800));
+  run.copies.adapted = 6;
+  EXPECT_EQ(HeldBesideArena(run, Strategy(), PredictionOf(1)), Bytes(800 + 128 * 2 * 6));
+  run.copies.adapted = 0;
+  run.frozen = run.shard_parameters = true;
+  const Bytes whole = HeldBesideArena(run, Strategy(), PredictionOf(1));
+  run.adapters = 0;
+  const Bytes without = HeldBesideArena(run, Strategy(), PredictionOf(1));
+  EXPECT_EQ(whole - without, Bytes(800));  // one replica
+}
+
 }  // namespace
 }  // namespace meshwright

@@ -50,9 +50,9 @@ constexpr Family kFamilies[] = {
 constexpr Family kClassic = {"", Activation::kGelu, Norm::kLayerNorm, Positions::kLearned, true, true};
 constexpr Family kModern = {"", Activation::kSwiglu, Norm::kRmsNorm, Positions::kRotary, false, false};
 constexpr absl::string_view kModernWords[] = {
-    "llama",    "mistral",  "mixtral", "qwen",    "internlm", "yi-",     "grok",     "glm",     "gemma",
-    "deepseek", "kimi",     "gpt-oss", "gpt oss", "dbrx",     "olmo",    "baichuan", "smollm",  "phi-3",
-    "phi3",     "stablelm", "phi-4",   "phi4",    "granite",  "powerlm", "vicuna",   "skywork", "minicpm"};
+    "llama", "mistral", "mixtral", "qwen",    "internlm", "yi-",      "grok",    "glm",   "gemma", "deepseek",
+    "kimi",  "gpt-oss", "gpt oss", "dbrx",    "olmo",     "baichuan", "smollm",  "phi-3", "phi3",  "stablelm",
+    "phi-4", "phi4",    "granite", "powerlm", "vicuna",   "skywork",  "minicpm", "yi "};
 
 // Widths by number of parameters: GPT-3 (Brown et al. 2020, table 2.1) up to 13 billion and at 175, Megatron-LM
 // (Narayanan et al. 2021, table 1) between and above.
@@ -308,6 +308,8 @@ std::string WhySkipped(const absl::Status& status) {
 
 bool IsModernFamily(absl::string_view model_name) {
   const std::string name = absl::AsciiStrToLower(model_name);
+  // The first StableLM are GPT-NeoX's models (stabilityai/stablelm-base-alpha-3b, config.json).
+  if (absl::StrContains(name, "stablelm") && absl::StrContains(name, "alpha")) return false;
   return std::any_of(std::begin(kModernWords), std::end(kModernWords),
                      [&](absl::string_view word) { return absl::StrContains(name, word); });
 }

@@ -69,7 +69,10 @@ constexpr Words kWords[] = {
     {kNemotron, "model", "nemotron"},
     {kMixtral, "model", "mixtral"},
     {kFineTuning, "other_opts", "sft|lora|peft"},
+    {kTuning, "other_opts", "sft|lora|peft|fine-tun|finetun"},
     {kAllAdapted, "other_opts", "all-linear|all linear"},
+    {kAttentionAdapted, "other_opts", "queries, keys, values and output|q_proj k_proj v_proj o_proj|q, k, v, o"},
+    {kAttentionAdapted, "other_opts", "q_proj, k_proj, v_proj, o_proj|qkvo"},
     // QwenLM/Qwen's finetune.py, `lora_target_modules`; its layers have one product of queries, keys and values.
     {kAllAdapted, "source_ref", "qwenlm/qwen "},
     {kJoinedQueries, "source_ref", "qwenlm/qwen "},

@@ -58,8 +58,10 @@ enum class Sign : uint8_t {
   kNemotron,
   kMixtral,
   kFineTuning,
-  kAllAdapted,     // adapters beside all products of a layer
-  kJoinedQueries,  // where queries, keys and values are one product
+  kTuning,            // that, by any word
+  kAllAdapted,        // adapters beside all products of a layer
+  kAttentionAdapted,  // beside those of attention
+  kJoinedQueries,     // where queries, keys and values are one product
   kBert,
   kGemma2,
   kClassifier,  // without a head over the vocabulary

@@ -65,10 +65,10 @@ class RunReader {
     if (HasAny(options, {"lora", "peft"})) {
       run_.frozen = true;
       run_.quantized = HasAny(options, {"qlora", "q-lora", "int4", "4bit", "4-bit", "4 bit", "nf4", "gptq"});
+      run_.adapters = AdapterParameters(framework_, run_.model, options);
       run_.approximations.push_back(absl::StrCat("frozen weights",
                                                  run_.quantized ? " of 4 bits read as those of 16" : "",
                                                  ": norms train in place of adapters"));
-      run_.memory_comparable = false;
     }
     UnpackExamples();
     MESHWRIGHT_RETURN_IF_ERROR(ReadRowPrecision(cells_, framework_, &run_));
@@ -76,6 +76,7 @@ class RunReader {
     const double keys = static_cast<double>(run_.model.kv_heads) / static_cast<double>(run_.model.heads);
     AddQueryCopies(framework_, run_.frozen, keys, &run_.host.queries);
     if (run_.frozen) AddAdapters(framework_, run_.model, &run_.host);
+    if (run_.quantized) run_.host.gathered_share = kQuantizedWeightBytes / 2;
     if (framework_.dropout) {  // of scores: read, write and mask; of what is added: read both, write and mask
       const Device& device = run_.cluster.device;
       const bool fused = framework_.fused_attention;
@@ -96,6 +97,8 @@ class RunReader {
     ChooseExperts();
     ReadAttention();
     ReadRecompute();
+    const bool again = run_.recompute == Recompute::kLayer || run_.recompute == Recompute::kFull;
+    if (run_.quantized) run_.host.unpacked = UnpackedWeights(HasAny(options, {"gptq"}), again);
     if (framework_.early_zero3 && run_.recompute == Recompute::kLayer)
       run_.host.gathers_again = GathersAgain(run_.model.hidden, run_.model.ffn);
     ReadSharding();

@@ -44,6 +44,7 @@ struct TrainingRun {
   bool narrow = false;         // products in float8
   bool frozen = false;         // weights, as with adapters
   bool quantized = false;      // those: of 4 bits
+  double adapters = 0;         // parameters beside them that are trained
   bool packed = false;         // the row's tokens are of several examples: `training` has these as rows
   bool parallel_optimizer = false, shard_parameters = false;
   bool reduces_afterwards = false;  // gradients, behind the last micro-batch, beside nothing

@@ -245,10 +245,10 @@ TEST(TrainingWordsTest, WhoRecomputesLayers) {
 // PEFT's five operators beside two of a layer's products, or seven, which are four here.
 TEST(TrainingWordsTest, AdaptersBesideFrozenProducts) {
   ASSERT_OK_AND_ASSIGN(const TrainingRun two, RunOf(",other_opts", ",HuggingFace; LoRA"));
-  EXPECT_DOUBLE_EQ(two.host.products, 1 + 5 * 2 / 4.0);
+  EXPECT_DOUBLE_EQ(two.host.products, 1 + 13.48 / 52 * 5 * 2 / 4.0);
   EXPECT_GT(two.host.queries.forward, 0);
   ASSERT_OK_AND_ASSIGN(const TrainingRun all, RunOf(",other_opts", ",HuggingFace; LoRA (all-linear)"));
-  EXPECT_DOUBLE_EQ(all.host.products, 1 + 5 * 7 / 4.0);
+  EXPECT_DOUBLE_EQ(all.host.products, 1 + 13.48 / 52 * 5 * 7 / 4.0);
   ASSERT_OK_AND_ASSIGN(const TrainingRun none, RunOf(",other_opts", ",HuggingFace"));
   EXPECT_EQ(none.host.products, 1);
   EXPECT_EQ(none.host.queries, EagerBytes());
@@ -533,6 +533,37 @@ TEST(TrainingWordsTest, MsSwiftTrainsInTheTypeThatItLoads) {
                        OpenRunOf("Qwen-7B", ",gpus,other_opts", ",1,ms-swift; Hugging Face Trainer; full"));
   EXPECT_EQ(run.gradient_dtype, DType::kBFloat16);
   EXPECT_EQ(run.copies.owned, -4 - 4);
+}
+
+// Its fine-tuning under FSDP checkpoints layers, its pretraining does not.
+TEST(TrainingWordsTest, LitGptRecomputesWhereItTunes) {
+  ASSERT_OK_AND_ASSIGN(const TrainingRun tuned,
+                       OpenRunOf("Llama 2 7B", ",gpus,zero_fsdp,other_opts", ",2,FSDP,LitGPT; full fine-tuning"));
+  EXPECT_EQ(tuned.recompute, Recompute::kFull);
+  ASSERT_OK_AND_ASSIGN(const TrainingRun other,
+                       OpenRunOf("Llama 2 7B", ",gpus,zero_fsdp,other_opts", ",2,FSDP,LitGPT"));
+  EXPECT_EQ(other.recompute, Recompute::kNone);
+}
+
+// Weights of 4 bits: inputs of four products are kept, 2 bytes each: two of the hidden size, one of the heads, one of
+// the gates; and 0.5625 bytes in place of 2 are gathered.
+TEST(TrainingWordsTest, WeightsOf4BitsInLitGpt) {
+  ASSERT_OK_AND_ASSIGN(const TrainingRun wide, OpenRunOf("Llama 2 7B", ",gpus,other_opts", ",1,LitGPT; LoRA"));
+  ASSERT_OK_AND_ASSIGN(const TrainingRun packed,
+                       OpenRunOf("Llama 2 7B", ",gpus,other_opts", ",1,LitGPT; LoRA; bnb.nf4"));
+  EXPECT_EQ(packed.copies.norms - wide.copies.norms, 4);
+  EXPECT_EQ(packed.copies.keys - wide.copies.keys, 2);
+  EXPECT_EQ(packed.copies.gates - wide.copies.gates, 2);
+  EXPECT_EQ(packed.host.gathered_share, 0.28125);
+  EXPECT_EQ(wide.host.unpacked, EagerBytes());
+  // 32 layers, rank 8, queries and values: 8 x 32 x (4096 + 8192), with 8 bytes each.
+  EXPECT_EQ(packed.adapters, 8 * 32 * (4096 + 8192));
+  EXPECT_EQ(packed.copies.adapters, 8);
+}
+
+TEST(TrainingWordsTest, TheFirstStableLmIsNoLlama) {
+  EXPECT_FALSE(IsModernFamily("StableLM Alpha 3B"));
+  EXPECT_TRUE(IsModernFamily("stablelm-2-1.6b"));
 }
 
 }  // namespace
