@@ -71,15 +71,16 @@ struct StepTokens {
 };
 constexpr StepTokens kStepTokens[] = {{1.0, 1 << 19}, {5.0, 1 << 20}, {100.0, 1 << 21}, {1e30, 1 << 22}};
 
+// Attention once, however many experts there are.
 double LayerParameters(const DecoderConfig& c, bool gated) {
   const double h = static_cast<double>(c.hidden), d = static_cast<double>(c.head_dim);
   const double attention = h * d * static_cast<double>(2 * c.heads + 2 * c.kv_heads);
-  return attention + (gated ? 3 : 2) * h * static_cast<double>(c.ffn);
+  return attention + (gated ? 3 : 2) * h * static_cast<double>(c.ffn * std::max<int64_t>(1, c.experts));
 }
 
 double NumParameters(const DecoderConfig& c, bool gated) {
   const double embeddings = (c.tied_embeddings ? 1 : 2) * static_cast<double>(c.hidden) * static_cast<double>(c.vocab);
-  return static_cast<double>(c.layers * std::max<int64_t>(1, c.experts)) * LayerParameters(c, gated) + embeddings;
+  return static_cast<double>(c.layers) * LayerParameters(c, gated) + embeddings;
 }
 
 // Words of the names of models that are no decoders of attention: with an encoder, of pictures, with states.

@@ -31,6 +31,17 @@ TEST(RowModelTest, SizesFromTheNumberInTheName) {
   EXPECT_EQ(NumParameters(model), 12.0 * 49 * 2560 * 2560 + 2560.0 * 51200);
 }
 
+// Qwen3 235B-A22B: a layer has 4096 x 128 x (2 x 64 + 2 x 4) of attention and 3 x 4096 x 1536 of each expert; two
+// matrices of 4096 x 151936 beside 94 of them. 8 of its 128 experts are the 22 billion of its name.
+TEST(RowModelTest, AttentionCountsOnceBesideExperts) {
+  std::vector<std::string> defaults;
+  ASSERT_OK_AND_ASSIGN(DecoderConfig model, ModelOf("model\nQwen3-235B-A22B\n", &defaults));
+  const double attention = 4096.0 * 128 * 136, expert = 3.0 * 4096 * 1536, ends = 2.0 * 4096 * 151936;
+  EXPECT_EQ(NumParameters(model), 94 * (attention + 128 * expert) + ends);
+  model.experts = 8;
+  EXPECT_NEAR(NumParameters(model) / 1e9, 22, 0.2);
+}
+
 // A known model's width with other heads is another model.
 TEST(RowModelTest, HeadsOfTheRowGoBeforeThoseOfTheKnownModel) {
   std::vector<std::string> defaults;
