@@ -129,7 +129,8 @@ constexpr Words kWords[] = {
     {kNarrowStates, "other_opts", "ms-swift|swift sft"},
     // Modalities' names of its policies (running_env/env_utils.py).
     {kNarrowReduction, "dtype", "bf_16|bfsixteen"},
-    {kGroupedExperts, "other_opts", "grouped"},
+    // DeepSeek's own are in float8 on Hopper (DeepSeek-V3's report, section 3.3), and it names DualPipe and DeepGEMM.
+    {kGroupedExperts, "other_opts", "grouped|deepgemm|dualpipe"},
     // DeepEP's README; Megatron-LM's flex dispatcher.
     {kOnePerNode, "other_opts", "deepep|hybridep"},
     {kExpertOverlap, "other_opts", "expert-parallel overlap|dualpipe"},

@@ -314,6 +314,9 @@ TEST(TrainingRunTest, ExpertsInBf16UnlessTheRowSaysOtherwise) {
   grouped.push_back({"other_opts", "fp8 grouped products"});
   ASSERT_OK_AND_ASSIGN(run, RunOf(grouped));
   EXPECT_TRUE(run.narrow);
+  grouped.back().second = "DualPipe";
+  ASSERT_OK_AND_ASSIGN(run, RunOf(grouped));
+  EXPECT_TRUE(run.narrow);
   // Containers have them since February 2025.
   grouped = cells;
   grouped.push_back({"source_ref", "NVIDIA dgxc-benchmarking v25.04"});
