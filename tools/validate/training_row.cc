@@ -170,9 +170,13 @@ class RunReader {
       run_.chunks = *chunks;
       run_.most_chunks = false;
     }
-    if (!text.ends_count) return;
+    // Megatron-Core refuses parts that are not as large, unless embedding and loss count as layers or a layout is
+    // written out (transformer_config.py, TransformerConfig.__post_init__).
+    const bool same_parts = framework_.Is(Sign::kTransformerEngine) && run_.model.layers % (stages * run_.chunks) != 0;
+    if (!text.ends_count && !same_parts) return;
     run_.ends_count = !LayersWithEnds(run_.model.layers, stages * run_.chunks).empty();
-    if (!run_.ends_count) run_.approximations.push_back("layers over stages evenly");
+    if (run_.ends_count && !text.ends_count) run_.defaults.push_back("one layer less at both ends");
+    if (!run_.ends_count && text.ends_count) run_.approximations.push_back("layers over stages evenly");
   }
 
   // Where the source does not say how it split the model, the table takes the fastest way that fits.

@@ -140,6 +140,26 @@ TEST(TrainingWordsTest, Pipelines) {
   EXPECT_THAT(LayersPerStage(run), ElementsAre(4, 4, 4, 5, 5, 5, 5, 0));
 }
 
+// 30 layers over 8 stages: with a layer less at both ends, four each, as only so Megatron-Core takes them.
+TEST(TrainingWordsTest, LayersThatComeOutEvenOnlyWithTheEnds) {
+  const auto with = [](const std::string& layers, const std::string& words) -> absl::StatusOr<TrainingRun> {
+    const auto table = ParseCsv(absl::StrCat("model,gpu_type,gpus,tp,pp,dp,seq_len,global_batch_seqs,micro_batch_seqs,"
+                                             "layers,other_opts\nLlama 2 7B,A100 80GB,8,1,8,1,2048,64,1,",
+                                             layers, ",", words, "\n"),
+                                "t.csv");
+    return ReadTrainingRun(CsvCells(*table, table->rows[0]), {});
+  };
+  ASSERT_OK_AND_ASSIGN(TrainingRun run, with("30", "Megatron-Core"));
+  EXPECT_THAT(LayersPerStage(run), ElementsAre(3, 4, 4, 4, 4, 4, 4, 3));
+  EXPECT_THAT(run.defaults, Contains("one layer less at both ends"));
+  ASSERT_OK_AND_ASSIGN(run, with("32", "Megatron-Core"));
+  EXPECT_THAT(LayersPerStage(run), IsEmpty());
+  ASSERT_OK_AND_ASSIGN(run, with("29", "Megatron-Core"));
+  EXPECT_THAT(LayersPerStage(run), IsEmpty());
+  ASSERT_OK_AND_ASSIGN(run, with("30", "DeepSpeed"));
+  EXPECT_THAT(LayersPerStage(run), IsEmpty());
+}
+
 TEST(TrainingWordsTest, Types) {
   ASSERT_OK_AND_ASSIGN(const TrainingRun run, RunOf(",dtype", ",amp"));
   EXPECT_EQ(run.training.dtype, DType::kBFloat16);
