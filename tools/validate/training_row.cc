@@ -221,17 +221,24 @@ class RunReader {
     if (degrees.data * model != gpus_) {
       return CannotExpress("dp x tp x pp is not gpus", absl::StrCat(degrees.data * model, " and ", gpus_));
     }
+    return ReadExpertRanks();
+  }
+
+  absl::Status ReadExpertRanks() {
+    Degrees& degrees = run_.degrees;
     MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<int64_t> etp, cells_.Int("etp", 1));
     // Megatron counts the ranks of tensor parallelism among those that share experts, where these are not split over
-    // them (`expert_tensor_parallel_size` 1).
-    const bool whole = etp.has_value() ? *etp == 1 : degrees.data % degrees.expert != 0;
+    // them (`expert_tensor_parallel_size` 1), and always those of context parallelism (parallel_state.py, where ranks
+    // of experts are laid out without it).
+    const int64_t replicas = degrees.data * context_;
+    const bool whole = etp.has_value() ? *etp == 1 : replicas % degrees.expert != 0;
     if (degrees.tensor > 1 && whole && degrees.expert % degrees.tensor == 0 &&
-        degrees.data % (degrees.expert / degrees.tensor) == 0 && run_.model.experts % degrees.expert == 0) {
+        replicas % (degrees.expert / degrees.tensor) == 0 && run_.model.experts % degrees.expert == 0) {
       degrees.expert /= degrees.tensor;
       degrees.spread_experts = true;
     }
-    if (degrees.expert > 1 && degrees.data % degrees.expert != 0) {
-      degrees.expert = std::gcd(degrees.expert, degrees.data);
+    if (degrees.expert > 1 && replicas % degrees.expert != 0) {
+      degrees.expert = std::gcd(degrees.expert, replicas);
       run_.approximations.push_back(
           absl::StrCat("experts over the ", degrees.expert, " of those ranks that are replicas"));
     }

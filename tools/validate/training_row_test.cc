@@ -246,6 +246,15 @@ TEST(TrainingRunTest, ExpertsOverTensorParallelRanks) {
   EXPECT_FALSE(run.degrees.spread_experts);
 }
 
+// Over 4 replicas x 2 ranks that share a row.
+TEST(TrainingRunTest, ExpertsOverContextParallelRanks) {
+  ASSERT_OK_AND_ASSIGN(
+      const TrainingRun run,
+      RunOf({{"model", "GPT 8x1B"}, {"tp", "1"}, {"dp", "4"}, {"cp", "2"}, {"ep", "8"}, {"attention", "flash"}}));
+  EXPECT_EQ(run.degrees.expert, 8);
+  EXPECT_EQ(run.degrees.data, 8);
+}
+
 TEST(TrainingRunTest, RecomputeOfSomeLayers) {
   ASSERT_OK_AND_ASSIGN(TrainingRun run, RunOf({{"recompute", "selective layer (every 4th layer)"}}));
   EXPECT_EQ(run.recompute_share, 0.25);
