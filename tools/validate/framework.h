@@ -36,6 +36,8 @@ struct Framework {
   bool early_zero3 = false;         // DeepSpeed's of 2021
   bool calls_each_tensor = false;   // ZeRO moves each by a call of its own
   bool reduces_afterwards = false;  // gradients, behind the last micro-batch
+  // FSDP with stages or experts: parameters and gradients, from the first micro-batch of a step to the last.
+  bool keeps_whole = false;
   // Elements of gradients in a call: so many, or so many for each replica, if that is more; 0: as plans have it.
   int64_t bucket = 0, bucket_of_replica = 0;
   bool early_nccl = false;      // before 2.22

@@ -228,6 +228,11 @@ constexpr Release kReleases[] = {
     {{kExpertOverlap}, {}, [](Framework* f) { f->host.experts.overlaps = true; }},
     {{kPartialGraphs}, {}, [](Framework* f) { f->host.experts.graphs = true; }},
     {{kWholeGraphs}, {}, [](Framework* f) { f->whole_graphs = true; }},
+    // PyTorch's stages add gradients up and reduce them behind the last micro-batch, whose parameters alone are let go
+    // of (distributed/pipelining/stage.py, backward_maybe_with_nosync). AutoModel's experts do so without stages, too
+    // (moe/fsdp_mixin.py, prepare_for_grad_accumulation).
+    {{kFsdp2, kStages}, {}, [](Framework* f) { f->keeps_whole = true; }},
+    {{kSaysAutoModel, kFsdp2}, {}, [](Framework* f) { f->keeps_whole = true; }},
     // AutoModel's benchmarks give a token the experts behind those of the token before it (moe/layers.py,
     // FakeBalancedGate).
     {{kAutoModel}, {}, [](Framework* f) { f->neighbour_experts = true; }},

@@ -15,6 +15,7 @@
 namespace meshwright {
 namespace {
 
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -253,6 +254,23 @@ TEST(TrainingRunTest, ExpertsOverContextParallelRanks) {
       RunOf({{"model", "GPT 8x1B"}, {"tp", "1"}, {"dp", "4"}, {"cp", "2"}, {"ep", "8"}, {"attention", "flash"}}));
   EXPECT_EQ(run.degrees.expert, 8);
   EXPECT_EQ(run.degrees.data, 8);
+}
+
+// PyTorch's stages reduce gradients once a step; AutoModel's experts do so without stages.
+TEST(TrainingRunTest, Fsdp2ThatKeepsParametersWhole) {
+  Cells cells = {{"model", "GPT 8x1B"},  {"tp", "1"}, {"dp", "8"}, {"ep", "4"}, {"zero_fsdp", "FSDP2"},
+                 {"attention", "flash"}, {"pp", "2"}};
+  ASSERT_OK_AND_ASSIGN(TrainingRun run, RunOf(cells));
+  EXPECT_TRUE(run.parallel_optimizer);
+  EXPECT_FALSE(run.shard_parameters);
+  EXPECT_THAT(run.defaults, Contains("parameters gathered and gradients reduced once a step"));
+  cells[2].second = "16";
+  cells.back().second = "1";
+  ASSERT_OK_AND_ASSIGN(run, RunOf(cells));
+  EXPECT_TRUE(run.shard_parameters);
+  cells.push_back({"other_opts", "NeMo AutoModel"});
+  ASSERT_OK_AND_ASSIGN(run, RunOf(cells));
+  EXPECT_FALSE(run.shard_parameters);
 }
 
 TEST(TrainingRunTest, RecomputeOfSomeLayers) {
