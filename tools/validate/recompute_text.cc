@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <regex>
+#include <vector>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 #include "tools/validate/words.h"
 
 namespace meshwright {
@@ -41,11 +44,50 @@ bool SaysAll(const std::string& text) {
          HasAny(text, {"uniform", "every layer", "every_layer", "each layer", "all layers", "enabled"});
 }
 
+struct Module {
+  absl::string_view name;
+  std::vector<std::string> ops;
+  bool half = false;  // of what is named
+};
+
+// Of `--recompute-modules`, and by the words that tables have for them. Latent attention's second products are half of
+// what stands for its queries, keys and values here.
+const std::vector<Module>& MegatronModules() {
+  static const std::vector<Module>* const kModules = new std::vector<Module>{
+      {"core_attn", {"attention"}},
+      {"moe_act", {"activation"}},
+      {"act", {"activation"}},
+      {"layernorm", {"norm1", "norm2"}},
+      {"norm", {"norm1", "norm2"}},
+      {"mla_up_proj", {"qkv", "rotary"}, true},
+      {"mlp", {"mlp1", "activation"}},
+      {"moe", {"router", "dispatch", "mlp1", "activation", "mlp2"}},
+      {"shared_experts", {}},  // one more expert a token here
+  };
+  return *kModules;
+}
+
+// A list of modules and nothing else.
+bool ReadModules(const std::string& text, RecomputeText* read) {
+  RecomputeText all;
+  int64_t named = 0;
+  for (const absl::string_view word : absl::StrSplit(text, absl::ByAnyChar(" ,;+[]'\""), absl::SkipEmpty())) {
+    const auto is = [&](const Module& module) { return module.name == word; };
+    const auto found = std::find_if(MegatronModules().begin(), MegatronModules().end(), is);
+    if (found == MegatronModules().end()) return false;
+    (found->half ? all.more : all.ops).insert(found->ops.begin(), found->ops.end());
+    if (found->half) all.share = 0.5;
+    ++named;
+  }
+  if (named > 0) *read = all;
+  return named > 0;
+}
+
 }  // namespace
 
 RecomputeText ReadRecomputeText(const std::string& text, int64_t layers) {
   RecomputeText read;
-  if (SaysNone(text)) return read;
+  if (ReadModules(text, &read) || SaysNone(text)) return read;
   const bool mlp = HasAny(text, {"mlp"});
   if (SaysAll(text)) {
     read.recompute = Recompute::kLayer;
@@ -63,8 +105,7 @@ RecomputeText ReadRecomputeText(const std::string& text, int64_t layers) {
     read.ops = {"norm1", "rotary", "attention", "proj", "add1", "norm2", "mlp1", "activation"};
   } else if (HasAny(text, {"save_dot_except_mlp", "save_qkv_out_proj"})) {
     read.ops = {"norm1", "rotary", "attention", "norm2", "mlp1", "activation"};
-  } else if (HasAny(text, {"checkpoint_lvl=2", "except_mlp"}) ||
-             text == "mlp") {  // MaxText's `remat_policy`, Megatron's module
+  } else if (HasAny(text, {"checkpoint_lvl=2", "except_mlp"})) {  // MaxText's `remat_policy`
     read.ops = {"mlp1", "activation"};
   } else if (HasAny(text, {"save_dot_only", "save_dot_with_no_batch"})) {  // fused attention is no product
     read.ops = {"norm1", "rotary", "attention", "norm2", "activation"};

@@ -45,6 +45,19 @@ TEST(RecomputeTextTest, PartsOfALayer) {
   EXPECT_FALSE(mixed.some_layers);
 }
 
+TEST(RecomputeTextTest, ModulesOfMegatron) {
+  EXPECT_EQ(Read("moe_act, layernorm").ops, (Ops{"activation", "norm1", "norm2"}));
+  EXPECT_EQ(Read("['layernorm', 'moe']").ops,
+            (Ops{"activation", "dispatch", "mlp1", "mlp2", "norm1", "norm2", "router"}));
+  EXPECT_EQ(Read("norm, act").ops, (Ops{"activation", "norm1", "norm2"}));
+  EXPECT_EQ(Read("mlp").ops, (Ops{"activation", "mlp1"}));
+  const RecomputeText latent = Read("mla_up_proj");
+  EXPECT_TRUE(latent.known);
+  EXPECT_EQ(latent.more, (Ops{"qkv", "rotary"}));
+  EXPECT_EQ(latent.share, 0.5);
+  EXPECT_FALSE(Read("layernorm, something").known);
+}
+
 TEST(RecomputeTextTest, AnotherWordIsNotKnown) {
   EXPECT_FALSE(Read("sometimes").known);
   EXPECT_EQ(Read("sometimes").recompute, Recompute::kNone);
