@@ -68,16 +68,17 @@ const std::vector<Module>& MegatronModules() {
 }
 
 // A list of modules and nothing else.
-bool ReadModules(const std::string& text, RecomputeText* read) {
+bool ReadModules(const std::string& text, bool experts, RecomputeText* read) {
   RecomputeText all;
   int64_t named = 0;
   for (const absl::string_view word : absl::StrSplit(text, absl::ByAnyChar(" ,;+[]'\""), absl::SkipEmpty())) {
     const auto is = [&](const Module& module) { return module.name == word; };
     const auto found = std::find_if(MegatronModules().begin(), MegatronModules().end(), is);
     if (found == MegatronModules().end()) return false;
+    ++named;
+    if (experts && found->name == "mlp") continue;  // of the layers without experts, of which our models have none
     (found->half ? all.more : all.ops).insert(found->ops.begin(), found->ops.end());
     if (found->half) all.share = 0.5;
-    ++named;
   }
   if (named > 0) *read = all;
   return named > 0;
@@ -85,9 +86,9 @@ bool ReadModules(const std::string& text, RecomputeText* read) {
 
 }  // namespace
 
-RecomputeText ReadRecomputeText(const std::string& text, int64_t layers) {
+RecomputeText ReadRecomputeText(const std::string& text, int64_t layers, bool experts) {
   RecomputeText read;
-  if (ReadModules(text, &read) || SaysNone(text)) return read;
+  if (ReadModules(text, experts, &read) || SaysNone(text)) return read;
   const bool mlp = HasAny(text, {"mlp"});
   if (SaysAll(text)) {
     read.recompute = Recompute::kLayer;

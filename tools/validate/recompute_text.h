@@ -20,13 +20,13 @@ struct RecomputeText {
   bool known = true;                // else nothing is recomputed
 };
 
-// `text`: in lower case; empty: nothing. `layers`: of the model.
+// `text`: in lower case; empty: nothing. `layers`: of the model; `experts`: it has them.
 //
 // torchtitan's "selective op" keeps attention's output and that of every other product: of a gated layer those of
 // queries, values, the first half of the wide product and the last one (torchtitan, apply_ac). "checkpoint_lvl" is
 // FlashAttention's (training code, flash_attn/ops/fused_dense.py). Lists of Megatron-Core's modules by what each wraps
 // (transformer_config.py, recompute_modules).
-RecomputeText ReadRecomputeText(const std::string& text, int64_t layers);
+RecomputeText ReadRecomputeText(const std::string& text, int64_t layers, bool experts);
 
 }  // namespace meshwright
 

@@ -10,7 +10,7 @@ namespace {
 
 using Ops = std::set<std::string>;
 
-RecomputeText Read(const std::string& text) { return ReadRecomputeText(text, 48); }
+RecomputeText Read(const std::string& text) { return ReadRecomputeText(text, 48, false); }
 
 TEST(RecomputeTextTest, NothingOrAll) {
   for (const char* const none : {"", "no", "none", "false", "off", "disabled", "without checkpoints"}) {
@@ -51,6 +51,7 @@ TEST(RecomputeTextTest, ModulesOfMegatron) {
             (Ops{"activation", "dispatch", "mlp1", "mlp2", "norm1", "norm2", "router"}));
   EXPECT_EQ(Read("norm, act").ops, (Ops{"activation", "norm1", "norm2"}));
   EXPECT_EQ(Read("mlp").ops, (Ops{"activation", "mlp1"}));
+  EXPECT_EQ(ReadRecomputeText("mlp", 48, true).ops, Ops());  // of layers without experts
   const RecomputeText latent = Read("mla_up_proj");
   EXPECT_TRUE(latent.known);
   EXPECT_EQ(latent.more, (Ops{"qkv", "rotary"}));
@@ -76,10 +77,10 @@ TEST(RecomputeTextTest, PoliciesOfJax) {
 }
 
 TEST(RecomputeTextTest, OneAndZeroAndMaxText) {
-  EXPECT_EQ(ReadRecomputeText("1", 32).recompute, Recompute::kLayer);
-  EXPECT_EQ(ReadRecomputeText("0", 32).recompute, Recompute::kNone);
-  EXPECT_TRUE(ReadRecomputeText("0", 32).known);
-  EXPECT_EQ(ReadRecomputeText("save_dot_with_context_except_mlp", 32).ops,
+  EXPECT_EQ(ReadRecomputeText("1", 32, false).recompute, Recompute::kLayer);
+  EXPECT_EQ(ReadRecomputeText("0", 32, false).recompute, Recompute::kNone);
+  EXPECT_TRUE(ReadRecomputeText("0", 32, false).known);
+  EXPECT_EQ(ReadRecomputeText("save_dot_with_context_except_mlp", 32, false).ops,
             (std::set<std::string>{"activation", "mlp1"}));
 }
 

@@ -317,7 +317,7 @@ class RunReader {
       run_.defaults.push_back(framework_.recomputes ? "recompute full" : "recompute none");
       if (framework_.recomputes) text = "full";
     }
-    const RecomputeText read = ReadRecomputeText(text, run_.model.layers);
+    const RecomputeText read = ReadRecomputeText(text, run_.model.layers, run_.model.experts > 1);
     run_.recompute = read.recompute == Recompute::kLayer && stops ? Recompute::kFull : read.recompute;
     run_.recompute_ops = read.ops;
     run_.recompute_more = read.more;
