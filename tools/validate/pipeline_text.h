@@ -27,7 +27,10 @@ struct PipelineText {
 // Schedules: "1F1B", "interleaved", "GPipe"; "ZB-H1", and "ZB-1p", which is searched within the same memory and idles
 // as long by its authors' count; "ZB-V" (Qi et al., Zero Bubble Pipeline Parallelism, 2023, sections 2, 3 and 6, table
 // 5). "ZB-2p" and "ZB-H2" have as many micro-batches again in flight as ZB-H1, in place of which they are taken.
-// Another word behind "schedule" is taken for 1f1b. `options`: in lower case.
+// "V-Half" idles half of what 1F1B does and keeps half as much (Qi et al., Pipeline Parallelism with Controllable
+// Memory, 2024): nearer to ZB-V, which has two chunks a stage, too. DualPipe idles about as long as ZB-1p (DeepSeek-V3
+// Technical Report, table 2: 14 passes for 15 on 16 stages, with F, B and W of one length). Another word behind
+// "schedule" is taken for 1f1b. `options`: in lower case.
 PipelineText ReadPipelineText(absl::string_view options);
 
 // Layers of each part of a pipeline whose ends count as a layer: every part as many, but for the first and the last

@@ -25,8 +25,12 @@ TEST(PipelineTextTest, SaysWhatItTakesForAnother) {
   EXPECT_EQ(ReadPipelineText("schedule zb-1p").taken_for_another, "");
   EXPECT_EQ(ReadPipelineText("schedule 1f1b-i").taken_for_another, "");
   EXPECT_EQ(ReadPipelineText("schedule zb-2p").taken_for_another, "zb2p");
-  EXPECT_EQ(ReadPipelineText("schedule: v-half").taken_for_another, "v-half");
-  EXPECT_EQ(ReadPipelineText("schedule: v-half").schedule, Schedule::kOneFOneB);
+  EXPECT_EQ(ReadPipelineText("schedule: v-half").taken_for_another, "vhalf");
+  EXPECT_EQ(ReadPipelineText("schedule: v-half").schedule, Schedule::kZeroBubbleV);
+  EXPECT_EQ(ReadPipelineText("schedule: dualpipe").taken_for_another, "dualpipe");
+  EXPECT_EQ(ReadPipelineText("dualpipe").schedule, Schedule::kZeroBubbleH1);
+  EXPECT_EQ(ReadPipelineText("schedule: another").taken_for_another, "another");
+  EXPECT_EQ(ReadPipelineText("schedule: another").schedule, Schedule::kOneFOneB);
 }
 
 TEST(PipelineTextTest, LayersOfStages) {

@@ -165,6 +165,7 @@ class RunReader {
     if (!text.taken_for_another.empty()) {
       run_.approximations.push_back(absl::StrCat("schedule ", text.taken_for_another, " as ", NameOf(text.schedule)));
       run_.memory_comparable = false;
+      run_.memory_comparable = false;
     }
     if (const std::optional<int64_t> chunks = ChunksOf(text.schedule)) {
       run_.chunks = *chunks;

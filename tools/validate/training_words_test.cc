@@ -130,6 +130,7 @@ TEST(TrainingWordsTest, Pipelines) {
   ASSERT_OK_AND_ASSIGN(run, with("32,schedule ZB-2p"));
   EXPECT_THAT(run.approximations, Contains("schedule zb2p as zero_bubble_h1"));
   EXPECT_FALSE(run.memory_comparable);
+  EXPECT_FALSE(run.memory_comparable);
   ASSERT_OK_AND_ASSIGN(run, with("30,first and last stage have one layer less"));
   EXPECT_EQ(ProblemOf(run).schedule, Schedule::kOneFOneB);
   EXPECT_THAT(LayersPerStage(run), ElementsAre(3, 4, 4, 4, 4, 4, 4, 3));
