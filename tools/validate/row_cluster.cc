@@ -68,11 +68,11 @@ absl::Status ReadRowCluster(const CsvCells& cells, const RowOverrides& overrides
   MESHWRIGHT_ASSIGN_OR_RETURN(const Device named, FindDevice(name));
   if (named.generation == Generation::kVolta && HasAny(machine, {"dgx-2", "hgx-2", "dgx2"})) name = kDgx2Device;
   MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<int64_t> given, cells.Int("gpus_per_node", 1));
-  if (!given.has_value() && gpus > 1) run->defaults.push_back(absl::StrCat("gpus_per_node ", kDefaultDevicesPerNode));
   int64_t per_node = given.value_or(kDefaultDevicesPerNode);
   // Where more devices share a switch than a machine holds, the switch is what counts.
   MESHWRIGHT_ASSIGN_OR_RETURN(const Cluster usual, MakeCluster(name, 1, 0));
   if (usual.devices_per_node > kDefaultDevicesPerNode) per_node = usual.devices_per_node;
+  if (!given.has_value() && gpus > 1) run->defaults.push_back(absl::StrCat("gpus_per_node ", per_node));
   per_node = std::min(per_node, gpus);
   if (gpus % per_node != 0) {
     while (gpus % per_node != 0) --per_node;

@@ -247,6 +247,18 @@ TEST(TrainingRunTest, ExpertsOverTensorParallelRanks) {
   EXPECT_FALSE(run.degrees.spread_experts);
 }
 
+// 72 devices share a switch.
+TEST(TrainingRunTest, DevicesOfANode) {
+  ASSERT_OK_AND_ASSIGN(const TrainingRun run, RunOf({{"gpu_type", "GB200"},
+                                                     {"gpus", "72"},
+                                                     {"gpus_per_node", ""},
+                                                     {"tp", "1"},
+                                                     {"dp", "36"},
+                                                     {"global_batch_seqs", "72"},
+                                                     {"interconnect", ""}}));
+  EXPECT_THAT(run.defaults, Contains("gpus_per_node 72"));
+}
+
 // Over 4 replicas x 2 ranks that share a row.
 TEST(TrainingRunTest, ExpertsOverContextParallelRanks) {
   ASSERT_OK_AND_ASSIGN(
