@@ -224,7 +224,8 @@ class TrainingReader : public ColumnReader {
     const std::optional<double> of_chunk = Number(*row, "layers_per_chunk"), layers = Number(*row, "layers");
     const double stages = Number(*row, "pp").value_or(1);
     if (!of_chunk.has_value() || !layers.has_value() || *of_chunk * stages <= 0 || !Lacks(*row, "vpp")) return;
-    Set(row, "vpp", *layers / (*of_chunk * stages));
+    const double chunks = *layers / (*of_chunk * stages);
+    if (chunks == std::floor(chunks)) Set(row, "vpp", chunks);  // else with the ends counted, maybe
   }
 
   // Nothing where a degree is left open, unless the row says how many replicas there are.

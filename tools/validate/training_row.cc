@@ -165,7 +165,6 @@ class RunReader {
     if (!text.taken_for_another.empty()) {
       run_.approximations.push_back(absl::StrCat("schedule ", text.taken_for_another, " as ", NameOf(text.schedule)));
       run_.memory_comparable = false;
-      run_.memory_comparable = false;
     }
     if (const std::optional<int64_t> chunks = ChunksOf(text.schedule)) {
       run_.chunks = *chunks;
@@ -178,6 +177,18 @@ class RunReader {
     run_.ends_count = !LayersWithEnds(run_.model.layers, stages * run_.chunks).empty();
     if (run_.ends_count && !text.ends_count) run_.defaults.push_back("one layer less at both ends");
     if (!run_.ends_count && text.ends_count) run_.approximations.push_back("layers over stages evenly");
+  }
+
+  // Megatron-LM's `--num-layers-per-virtual-pipeline-stage`: chunks of a stage that have so many, embedding and loss
+  // with them where that divides. 1 where nothing is said.
+  absl::StatusOr<int64_t> ChunksOfLayers() {
+    MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<int64_t> of_chunk, cells_.Int("layers_per_chunk", 1));
+    if (!of_chunk.has_value()) return 1;
+    const int64_t part = *of_chunk * run_.degrees.pipeline;
+    for (const int64_t layers : {run_.model.layers, run_.model.layers + 2}) {
+      if (layers % part == 0) return layers / part;
+    }
+    return 1;
   }
 
   // Where the source does not say how it split the model, the table takes the fastest way that fits.
@@ -193,7 +204,10 @@ class RunReader {
     // Megatron overlaps what stages send with interleaved chunks alone (arguments.py, `overlap_p2p_comm`).
     run_.most_chunks =
         LayoutCells().Text("vpp").empty() && (framework_.Is(Sign::kNemo) || framework_.Is(Sign::kStageOverlap));
-    MESHWRIGHT_ASSIGN_OR_RETURN(run_.chunks, Size("vpp", 1, degrees.pipeline > 1 && !run_.most_chunks));
+    MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t chunks, ChunksOfLayers());
+    run_.most_chunks = run_.most_chunks && chunks == 1;
+    MESHWRIGHT_ASSIGN_OR_RETURN(run_.chunks,
+                                Size("vpp", chunks, degrees.pipeline > 1 && !run_.most_chunks && chunks == 1));
     if (run_.most_chunks && degrees.pipeline > 1) run_.defaults.push_back("vpp: a layer a chunk, where that divides");
     ReadPipeline();
     if (degrees.pipeline * run_.chunks > run_.model.layers + (run_.ends_count ? 2 : 0) && degrees.pipeline > 1) {

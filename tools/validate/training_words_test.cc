@@ -161,6 +161,26 @@ TEST(TrainingWordsTest, LayersThatComeOutEvenOnlyWithTheEnds) {
   EXPECT_THAT(LayersPerStage(run), IsEmpty());
 }
 
+// 94 layers, 3 a chunk on 8 stages: four chunks, embedding and loss with them.
+TEST(TrainingWordsTest, LayersOfAChunk) {
+  const auto of = [](const std::string& layers, const std::string& of_chunk) -> absl::StatusOr<TrainingRun> {
+    const auto table =
+        ParseCsv(absl::StrCat("model,gpu_type,gpus,tp,pp,dp,seq_len,global_batch_seqs,micro_batch_seqs,"
+                              "layers,layers_per_chunk,other_opts\nLlama 2 7B,A100 80GB,8,1,8,1,2048,64,1,",
+                              layers, ",", of_chunk, ",Megatron-Core\n"),
+                 "t.csv");
+    return ReadTrainingRun(CsvCells(*table, table->rows[0]), {});
+  };
+  ASSERT_OK_AND_ASSIGN(TrainingRun run, of("94", "3"));
+  EXPECT_EQ(run.chunks, 4);
+  EXPECT_TRUE(run.ends_count);
+  ASSERT_OK_AND_ASSIGN(run, of("96", "3"));
+  EXPECT_EQ(run.chunks, 4);
+  EXPECT_FALSE(run.ends_count);
+  ASSERT_OK_AND_ASSIGN(run, of("96", ""));
+  EXPECT_EQ(run.chunks, 1);
+}
+
 TEST(TrainingWordsTest, Types) {
   ASSERT_OK_AND_ASSIGN(const TrainingRun run, RunOf(",dtype", ",amp"));
   EXPECT_EQ(run.training.dtype, DType::kBFloat16);
