@@ -21,6 +21,10 @@ namespace {
 // of it. The first generation delivers out of order, so that its plugin lets NCCL use Simple alone (aws-ofi-nccl).
 constexpr Nanos kFirstEfaLatency = Micros(17), kEfaLatency = Micros(22);
 constexpr int64_t kFirstEfaCards = 4;
+// P3dn, before GPUDirect: twice as much, as the plugin tells NCCL (150 us for 75, platform-aws.cpp). From P5en on the
+// plugin tells it half (35 us), AWS says up to 35 % less than on P5 (December 2024), of a message: with the 5 us of
+// NCCL's step, 17.6 of 27.
+constexpr Nanos kP3dnLatency = Micros(34), kLaterEfaLatency = Micros(12.6);
 
 // The same for Google's GPUDirect-TCPXO (A3 Mega), where the host's CPUs carry TCP: from five all_reduces of 256 MB to
 // 8 GB over two nodes, 240 to 335 GB/s (a log of NET/FasTrak 1.0.15, 31 May 2026, public on GitHub), 3.9 % off with it.
@@ -137,7 +141,11 @@ bool SetCards(absl::string_view text, Cluster* cluster) {
   const std::string in(text);
   const std::string lower = absl::AsciiStrToLower(text);
   static const std::regex* const kEfa = new std::regex(R"(\befa(v\d)?\b)");  // no part of "default"
-  if (std::regex_search(lower, *kEfa)) cluster->nic_latency = kEfaLatency;
+  static const std::regex* const kLaterEfa = new std::regex(R"(\bp5en\b|\bp6e?-|\bg7e\b|\befav[34]\b)");
+  if (std::regex_search(lower, *kEfa)) {
+    const bool p3dn = absl::StrContains(lower, "p3dn"), later = std::regex_search(lower, *kLaterEfa);
+    cluster->nic_latency = p3dn ? kP3dnLatency : later ? kLaterEfaLatency : kEfaLatency;
+  }
   // Google's machines by name have the network that its page of machine types gives them.
   static const std::regex* const kTcpxo = new std::regex(R"(tcpxo|fastrak|\ba3[ -]?mega)");
   static const std::regex* const kTcpx = new std::regex(R"(tcpx|\ba3[ -]?(high|edge))");

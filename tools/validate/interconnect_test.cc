@@ -101,6 +101,10 @@ TEST(SetInternodeTest, MachinesByName) {
                                                                        {"A3 Ultra", 5, 8},
                                                                        {"A4", 5, 8},
                                                                        {"EFAv2", 22, 8},
+                                                                       {"p3dn.24xlarge, EFA", 34, 8},
+                                                                       {"p5en, EFA", 12.6, 8},
+                                                                       {"p6-b200, EFA", 12.6, 8},
+                                                                       {"EFAv3", 12.6, 8},
                                                                        {"default", 0, 8},
                                                                        {"8 x A40", 0, 8}}) {
     Cluster cluster;
