@@ -50,9 +50,16 @@ inline constexpr EagerBytes kModalitiesQueries = {12 + 12, 0};
 // Without its fusion: a bias, 2 + 2, and a dropout, 2 + 2 and its mask, before the sum.
 inline constexpr EagerBytes kUnfusedNorms = {4 + 5, 5};
 
-// A bias that is added by a kernel of its own before the activation (Narayanan et al. 2021, section 4.2): read and
+// A bias that is added by a kernel of its own, as before the activation (Narayanan et al. 2021, section 4.2): read and
 // write.
 inline constexpr EagerBytes kUnfusedBias = {4, 0};
+
+// ModelCenter's layers, all of 16 bits (layer/attention.py, layer/linear.py). Scores are divided, 2 + 2, and filled
+// where the mask says before and behind the softmax, each time in a copy, 2 (4 + 4); backward the same. Queries, keys
+// and values get a bias each, 12, and are copied, 12, as is the context, 4; backward those are copied, 16, and their
+// three gradients added up, 12.
+inline constexpr EagerBytes kModelCenterScores = {20, 20};
+inline constexpr EagerBytes kModelCenterQueries = {12 + 12 + 4, 16 + 12};
 
 // A gate in steps: forward silu 2 + 2 and a product 4 + 2 instead of 4 + 2; backward two products 4 + 2, silu 4 + 2 and
 // the gradients of both halves joined, 4 + 4, instead of 6 + 4.

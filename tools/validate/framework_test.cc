@@ -65,6 +65,13 @@ TEST(FrameworkTest, AttentionStepByStep) {
   EXPECT_EQ(Of({{"attention", "standard"}, {"other_opts", "Megatron-LM"}}).host.scores, EagerBytes());
   EXPECT_EQ(Of({{"attention", "standard"}, {"other_opts", "HuggingFace"}}).host.scores, (EagerBytes{24, 26}));
   EXPECT_EQ(Of({{"attention", "standard"}, {"other_opts", "HuggingFace"}}).host.activations, (EagerBytes{72, 112}));
+  const Framework bert = Of({{"model", "bert-large"}, {"attention", "standard"}, {"other_opts", "HuggingFace"}});
+  EXPECT_EQ(bert.host.activations, EagerBytes());
+  EXPECT_EQ(bert.host.scores, (EagerBytes{24, 26}));
+  const Framework model_center = Of({{"attention", "standard"}, {"other_opts", "ModelCenter"}});
+  EXPECT_EQ(model_center.host.scores, (EagerBytes{20, 20}));
+  EXPECT_EQ(model_center.host.queries, (EagerBytes{28, 28}));
+  EXPECT_FALSE(model_center.dropout);
   EXPECT_EQ(Of({{"attention", "standard"}, {"other_opts", "HuggingFace"}, {"source_ref", "flash-attention assets"}})
                 .host.scores,
             (EagerBytes{28, 30}));  // scaled by the number of the layer, too

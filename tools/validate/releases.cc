@@ -279,6 +279,8 @@ constexpr Release kReleases[] = {
        f->host.activations = kHuggingFaceActivations;
        f->host.norms = kHuggingFaceNorms;
      }},
+    // BERT's GELU is one kernel (modeling_bert.py, `hidden_act`).
+    {{kOldSteps, kHuggingFace, kBert}, {kUnfusedOperators}, [](Framework* f) { f->host.activations = EagerBytes(); }},
     // FlashAttention's comparisons ran it with one more option.
     {{kOldSteps, kHuggingFace, kFlashSource},
      {kUnfusedOperators},
@@ -290,6 +292,16 @@ constexpr Release kReleases[] = {
        f->host.scores = kEagerScores;
        f->host.activations = kUnfusedBias;
        f->host.norms = kUnfusedNorms;
+     }},
+
+    // ModelCenter drops nothing unless told to (model/config/).
+    {{kOldSteps, kBmTrain},
+     {},
+     [](Framework* f) {
+       f->dropout = false;
+       f->host.scores = kModelCenterScores;
+       f->host.queries = kModelCenterQueries;
+       f->host.activations = f->host.norms = kUnfusedBias;
      }},
 
     // Megatron-LM drops a tenth unless told otherwise (arguments.py), with FlashAttention as without.
