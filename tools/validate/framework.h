@@ -42,6 +42,7 @@ struct Framework {
   int64_t bucket = 0, bucket_of_replica = 0;
   bool early_nccl = false;      // before 2.22
   bool untuned_nccl = false;    // before 2.19
+  bool unties_head = false;     // has a head of its own where the model was published with the embedding's weights
   bool pads_vocabulary = true;  // so that products divide it, and tensor parallelism; else what is left over is cut off
   double misaligned_attention = 0;  // KernelConstants'
   bool dropout = false;             // of attention's scores and of what is added to the residual stream

@@ -54,6 +54,7 @@ class RunReader {
     MESHWRIGHT_ASSIGN_OR_RETURN(run_.training.sequence, Size("seq_len", DefaultSequence(cells_.Text("model"))));
     framework_ = FrameworkOf(cells_, run_.training.sequence);
     MESHWRIGHT_ASSIGN_OR_RETURN(run_.model, ReadRowModel(cells_, run_.training.sequence, &run_.defaults));
+    if (framework_.unties_head) run_.model.tied_embeddings = false;
     run_.training.optimizer.kind = OpKind::kAdamW;
     MESHWRIGHT_RETURN_IF_ERROR(ReadDegrees());
     if (!framework_.pads_vocabulary) {

@@ -157,6 +157,14 @@ TEST(TrainingRunTest, EmptyCellsTakeDefaultsAndSaySo) {
   EXPECT_EQ(run.gradient_dtype, DType::kFloat32);
 }
 
+// LitGPT has a head beside the embedding.
+TEST(TrainingRunTest, FrameworksUntieHeads) {
+  ASSERT_OK_AND_ASSIGN(TrainingRun run, RunOf({{"other_opts", "Megatron-LM"}}));
+  EXPECT_TRUE(run.model.tied_embeddings);
+  ASSERT_OK_AND_ASSIGN(run, RunOf({{"other_opts", "LitGPT"}}));
+  EXPECT_FALSE(run.model.tied_embeddings);
+}
+
 TEST(TrainingRunTest, FamiliesByNameElseByParameters) {
   ASSERT_OK_AND_ASSIGN(TrainingRun run, RunOf({{"model", "LLAMA2-1B"}}));
   EXPECT_EQ(run.model.activation, Activation::kSwiglu);
