@@ -18,6 +18,12 @@ namespace {
 // PEFT drops nothing unless told to; scripts tell it (0.05 in QwenLM/Qwen's finetune.py, 0.1 in vectorlm's
 // configurations).
 constexpr EagerBytes kInputs = {7, 15}, kResults = {12, 8};
+// Adapters are float32 since PEFT 0.11 of May 2024 (its pull request 1706, `autocast_adapter_dtype`), and what they
+// read is made so first; autocast then takes it back for the product: cast 2+4, dropout 4+4 and its mask 1, cast 4+2, A
+// reads 2; backward A's two products 2+2, cast 2+4, dropout 4+1+4, cast 4+2, and the sum 2+2+2. Not beside quantized
+// weights (lora/bnb.py, lora/gptq.py: under autocast nothing is cast), and not where DeepSpeed or FSDP give adapters
+// the type of the rest.
+constexpr EagerBytes kWideInputs = {23, 31};
 constexpr double kOperators = 5;
 // PEFT's and most others' rank where none is told (peft/tuners/lora/config.py, `r`).
 constexpr int64_t kUsualRank = 8, kHighestRank = 1 << 14;
@@ -70,15 +76,18 @@ EagerBytes UnpackedWeights(bool gptq, bool recomputes) {
   return {kSteps, recomputes ? kSteps / 2 : 0};
 }
 
-void AddAdapters(const Framework& framework, const DecoderConfig& model, HostPace* host) {
+void AddAdapters(const Framework& framework, const DecoderConfig& model, bool quantized, HostPace* host) {
   if (!framework.Is(Sign::kHuggingFace) || !framework.eager) return;
   const Adapted adapted = AdaptedOf(framework, model);
   const auto queries = static_cast<double>(model.heads * model.head_dim);
   const auto bytes = [&](double input, double result) {
     return (adapted.inputs * input + adapted.results * result) / queries;
   };
-  host->queries.forward += bytes(kInputs.forward, kResults.forward);
-  host->queries.backward += bytes(kInputs.backward, kResults.backward);
+  const bool narrow = quantized || !framework.autocast || framework.Is(Sign::kNarrowPeft) ||
+                      framework.Is(Sign::kDeepSpeed) || framework.Is(Sign::kFsdp);
+  const EagerBytes inputs = narrow ? kInputs : kWideInputs;
+  host->queries.forward += bytes(inputs.forward, kResults.forward);
+  host->queries.backward += bytes(inputs.backward, kResults.backward);
   // An operator of PEFT's is one of PyTorch's, where one of ours stands for several.
   const double each = static_cast<double>(kOperator.raw()) / static_cast<double>(kEagerFramework.kernel.raw());
   host->products *= 1 + each * kOperators * adapted.products / kOurProducts;

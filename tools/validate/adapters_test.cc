@@ -29,9 +29,9 @@ DecoderConfig SmallLlama() {
   return model;
 }
 
-HostPace With(const Framework& framework) {
+HostPace With(const Framework& framework, bool quantized = false) {
   HostPace host;
-  AddAdapters(framework, SmallLlama(), &host);
+  AddAdapters(framework, SmallLlama(), quantized, &host);
   return host;
 }
 
@@ -56,6 +56,20 @@ TEST(AdaptersTest, OfAllProducts) {
   const HostPace joined = With(HuggingFaceWith({Sign::kAllAdapted, Sign::kJoinedQueries}));
   EXPECT_DOUBLE_EQ(joined.queries.forward, (7 * 48 + 12 * 64) / 8.0);
   EXPECT_DOUBLE_EQ(joined.products, 1 + kEach * 5 * 5 / 4.0);
+}
+
+// Under autocast, inputs are made float32 for the adapters and narrow again: 16 bytes more each way.
+TEST(AdaptersTest, WideOnesHaveTheirInputsCast) {
+  Framework autocast = HuggingFaceWith({});
+  autocast.autocast = true;
+  EXPECT_DOUBLE_EQ(With(autocast).queries.forward, (23 * 16 + 12 * 12) / 8.0);
+  EXPECT_DOUBLE_EQ(With(autocast).queries.backward, (31 * 16 + 8 * 12) / 8.0);
+  EXPECT_DOUBLE_EQ(With(autocast, true).queries.forward, (7 * 16 + 12 * 12) / 8.0);
+  for (const Sign narrow : {Sign::kNarrowPeft, Sign::kDeepSpeed, Sign::kFsdp}) {
+    Framework framework = HuggingFaceWith({narrow});
+    framework.autocast = true;
+    EXPECT_DOUBLE_EQ(With(framework).queries.forward, (7 * 16 + 12 * 12) / 8.0);
+  }
 }
 
 TEST(AdaptersTest, OfOthersAreTheirOwn) {

@@ -121,6 +121,8 @@ constexpr Words kWords[] = {
     {kOtherShards, "compile other_opts", "xla|jax"},
     {kOtherShards, "zero_fsdp", "megatron"},
     {kNarrowReduction, "other_opts", "pure"},
+    {kNarrowPeft, "other_opts",
+     "peft before|peft 0.2|peft 0.3|peft 0.4|peft 0.5|peft 0.6|peft 0.7|peft 0.8|peft 0.9|peft 0.10"},
     // Lightning's word for its type, torchtune's, and others'.
     {kNarrowStates, "dtype other_opts",
      "pure bf16|pure bfloat16|bf16-true|bf16_true|fp16-true|without mixed precision"},

@@ -47,6 +47,7 @@ enum class Sign : uint8_t {
   kInternLm,
   kAccelerate,  // and transformers' Trainer, which stands on it
   kSaysTrainer,
+  kNarrowPeft,  // "before" a release, or of one before 0.11, whose adapters are as narrow as the weights beside them
   kLitGpt,
   kTorchTune,
   kLlamaFactory,

@@ -76,7 +76,7 @@ class RunReader {
     run_.host = framework_.host;
     const double keys = static_cast<double>(run_.model.kv_heads) / static_cast<double>(run_.model.heads);
     AddQueryCopies(framework_, run_.frozen, keys, &run_.host.queries);
-    if (run_.frozen) AddAdapters(framework_, run_.model, &run_.host);
+    if (run_.frozen) AddAdapters(framework_, run_.model, run_.quantized, &run_.host);
     if (run_.quantized) run_.host.gathered_share = kQuantizedWeightBytes / 2;
     if (framework_.dropout) {  // of scores: read, write and mask; of what is added: read both, write and mask
       const Device& device = run_.cluster.device;
