@@ -21,8 +21,8 @@ constexpr EagerBytes kInputs = {7, 15}, kResults = {12, 8};
 // Adapters are float32 since PEFT 0.11 of May 2024 (its pull request 1706, `autocast_adapter_dtype`), and what they
 // read is made so first; autocast then takes it back for the product: cast 2+4, dropout 4+4 and its mask 1, cast 4+2, A
 // reads 2; backward A's two products 2+2, cast 2+4, dropout 4+1+4, cast 4+2, and the sum 2+2+2. Not beside quantized
-// weights (lora/bnb.py, lora/gptq.py: under autocast nothing is cast), and not where DeepSpeed or FSDP give adapters
-// the type of the rest.
+// weights (lora/bnb.py, lora/gptq.py: under autocast nothing is cast), not where DeepSpeed or FSDP give adapters the
+// type of the rest, and not in Unsloth's kernels, which cast the adapter (fms_acceleration_foak, matmul_lora).
 constexpr EagerBytes kWideInputs = {23, 31};
 constexpr double kOperators = 5;
 // PEFT's and most others' rank where none is told (peft/tuners/lora/config.py, `r`).
@@ -84,7 +84,7 @@ void AddAdapters(const Framework& framework, const DecoderConfig& model, bool qu
     return (adapted.inputs * input + adapted.results * result) / queries;
   };
   const bool narrow = quantized || !framework.autocast || framework.Is(Sign::kNarrowPeft) ||
-                      framework.Is(Sign::kDeepSpeed) || framework.Is(Sign::kFsdp);
+                      framework.Is(Sign::kFusedAdapters) || framework.Is(Sign::kDeepSpeed) || framework.Is(Sign::kFsdp);
   const EagerBytes inputs = narrow ? kInputs : kWideInputs;
   host->queries.forward += bytes(inputs.forward, kResults.forward);
   host->queries.backward += bytes(inputs.backward, kResults.backward);

@@ -65,7 +65,7 @@ TEST(AdaptersTest, WideOnesHaveTheirInputsCast) {
   EXPECT_DOUBLE_EQ(With(autocast).queries.forward, (23 * 16 + 12 * 12) / 8.0);
   EXPECT_DOUBLE_EQ(With(autocast).queries.backward, (31 * 16 + 8 * 12) / 8.0);
   EXPECT_DOUBLE_EQ(With(autocast, true).queries.forward, (7 * 16 + 12 * 12) / 8.0);
-  for (const Sign narrow : {Sign::kNarrowPeft, Sign::kDeepSpeed, Sign::kFsdp}) {
+  for (const Sign narrow : {Sign::kNarrowPeft, Sign::kFusedAdapters, Sign::kDeepSpeed, Sign::kFsdp}) {
     Framework framework = HuggingFaceWith({narrow});
     framework.autocast = true;
     EXPECT_DOUBLE_EQ(With(framework).queries.forward, (7 * 16 + 12 * 12) / 8.0);

@@ -121,6 +121,7 @@ constexpr Words kWords[] = {
     {kOtherShards, "compile other_opts", "xla|jax"},
     {kOtherShards, "zero_fsdp", "megatron"},
     {kNarrowReduction, "other_opts", "pure"},
+    {kFusedAdapters, "other_opts", "kernels of lora|fused lora|unsloth"},
     {kNarrowPeft, "other_opts",
      "peft before|peft 0.2|peft 0.3|peft 0.4|peft 0.5|peft 0.6|peft 0.7|peft 0.8|peft 0.9|peft 0.10"},
     // Lightning's word for its type, torchtune's, and others'.

@@ -47,7 +47,8 @@ enum class Sign : uint8_t {
   kInternLm,
   kAccelerate,  // and transformers' Trainer, which stands on it
   kSaysTrainer,
-  kNarrowPeft,  // "before" a release, or of one before 0.11, whose adapters are as narrow as the weights beside them
+  kNarrowPeft,     // "before" a release, or of one before 0.11, whose adapters are as narrow as the weights beside them
+  kFusedAdapters,  // Unsloth's kernels of adapters
   kLitGpt,
   kTorchTune,
   kLlamaFactory,
