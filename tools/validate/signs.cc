@@ -36,7 +36,7 @@ constexpr Words kWords[] = {
     {kSaysNemo, "other_opts", "nemo|megatron-bridge|megatron bridge"},
     {kTransformerEngine, "attention", "(te)"},
     {kTransformerEngine, "other_opts", "transformer engine|transformer-engine|transformer_engine|transformerengine"},
-    {kTransformerEngine, "other_opts", "megatron-core|megatron core|mcore"},
+    {kSaysMegatronCore, "other_opts", "megatron-core|megatron core|mcore"},
     {kMegatron, "other_opts", "megatron"},
     {kMegatronAttention, "attention", "megatron"},
     {kNanotron, "model other_opts", "nanotron"},
@@ -176,6 +176,7 @@ struct Conclusion {
 constexpr Conclusion kConclusions[] = {
     {kNemo, {kSaysNemo}, {kSaysAutoModel, kOlderThanHopper}},
     {kTransformerEngine, {kNemo}, {}},
+    {kTransformerEngine, {kSaysMegatronCore}, {kLocalLayers}},
     // Megatron-LM has float8 of it alone (arguments.py, `fp8-format`).
     {kTransformerEngine, {kMegatron, kFloat8}, {}},
     // llm.c is a C program: nothing stands between it and the launches.
@@ -272,6 +273,17 @@ int64_t ContainerOf(const std::string& source) {
   return std::stoll(match[2].str()) * 100 + std::stoll(match[3].str());
 }
 
+// The default of `--transformer-impl` is Transformer Engine's since April 2024 (Megatron-LM, commit e7b74a4); a paper's
+// first version tells by when its runs were made.
+constexpr int kTransformerEngineDefault = 2404;
+
+// Years and months of "arXiv 2310.19341", "arxiv.org/abs/2310.19341": 2310. kNewest where there is none.
+int64_t PaperOf(const std::string& source) {
+  std::smatch match;
+  static const std::regex* const kPaper = new std::regex(R"(arxiv[^0-9]{1,20}(\d{4})\.\d{4,5})");
+  return std::regex_search(source, match, *kPaper) ? std::stoll(match[1].str()) : kNewest;
+}
+
 int64_t DeepSpeedOf(const std::string& options, bool old_device) {
   std::smatch match;
   static const std::regex* const kRelease = new std::regex(R"(deepspeed (0\.(\d{1,2})|[1-9]))");
@@ -297,6 +309,7 @@ Signs ReadSigns(const CsvCells& cells, int64_t sequence) {
   if (IsModernFamily(CellOf(cells, "model"))) set.Add(kModernFamily);
   signs.container = ContainerOf(absl::StrCat(CellOf(cells, "source_ref"), " ", CellOf(cells, "other_opts")));
   if (signs.container != kNewest) set.Add(kNamesContainer);
+  if (PaperOf(CellOf(cells, "source_ref")) < kTransformerEngineDefault) set.Add(kLocalLayers);
   signs.deepspeed = DeepSpeedOf(CellOf(cells, "other_opts"), old_device);
   for (const Conclusion& row : kConclusions) {
     if (set.HasAll(row.when) && !set.HasAny(row.unless)) set.Add(row.sign);

@@ -21,6 +21,8 @@ enum class Sign : uint8_t {
   kNemo,               // NeMo's and Megatron-Bridge's recipes
   kTransformerEngine,  // its kernels, which these take, and Megatron-Core by default
   kMegatron,           // as it says
+  kSaysMegatronCore,
+  kLocalLayers,        // a paper of the time when Megatron-Core's own layers were its default
   kMegatronAttention,  // Megatron-LM's own, which was there until FlashAttention
   kNanotron,
   kNanotron2023,

@@ -35,6 +35,21 @@ TEST(SignsTest, WordsAreAnywhereTheWholeCellOrItsBeginning) {
   EXPECT_TRUE(Has(Of("compile", ""), Sign::kNotCompiled));
 }
 
+// Megatron-Core's layers were its own by default until April 2024.
+TEST(SignsTest, PapersTellWhichLayersMegatronCoreHad) {
+  const auto engine = [](const std::string& source, const std::string& options) {
+    const std::string text = absl::StrCat("status,source_ref,other_opts\nok,", source, ",", options, "\n");
+    const absl::StatusOr<CsvTable> table = ParseCsv(text, "t.csv");
+    EXPECT_OK(table);
+    return Has(ReadSigns(CsvCells(*table, table->rows[0]), 2048), Sign::kTransformerEngine);
+  };
+  EXPECT_FALSE(engine("Somebody (arXiv 2310.19341) table 10", "Megatron-Core"));
+  EXPECT_FALSE(engine("https://arxiv.org/abs/2310.19341v1", "mcore"));
+  EXPECT_TRUE(engine("Somebody (arXiv 2404.19341)", "Megatron-Core"));
+  EXPECT_TRUE(engine("Somebody", "Megatron-Core"));
+  EXPECT_TRUE(engine("Somebody (arXiv 2310.19341)", "Megatron-Core; Transformer Engine"));
+}
+
 // The column of sharding has the folder's own words for others' (sharding_text.h).
 TEST(SignsTest, ShardingInOtherWords) { EXPECT_TRUE(Has(Of("zero_fsdp", "FULL_SHARD"), Sign::kFsdp)); }
 
