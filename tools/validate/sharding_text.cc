@@ -14,10 +14,27 @@ struct Alias {
   absl::string_view said, meant;
 };
 constexpr Alias kAliases[] = {
-    {"fully sharded", "fsdp"}, {"full_shard", "fsdp"},   {"full shard", "fsdp"},   {"gemini", "fsdp"},
-    {"hybrid_shard", "hsdp"},  {"hybrid shard", "hsdp"}, {"hybrid-shard", "hsdp"}, {"dp_replicate", "hsdp"},
-    {"shard_grad", "zero-2"},  {"shard grad", "zero-2"}, {"replicat", "zero-0"},   {"data parallel", "zero-0"},
-    {"dist opt", "zero-1"},    {"dist_opt", "zero-1"},   {"distopt", "zero-1"},    {"distributed", "zero-1"},
+    {"fully sharded", "fsdp"},
+    {"full_shard", "fsdp"},
+    {"full shard", "fsdp"},
+    {"gemini", "fsdp"},
+    {"hybrid_shard", "hsdp"},
+    {"hybrid shard", "hsdp"},
+    {"hybrid-shard", "hsdp"},
+    {"dp_replicate", "hsdp"},
+    {"shard_grad", "zero-2"},
+    {"shard grad", "zero-2"},
+    {"no reshard", "zero-2"},
+    {"not reshard", "zero-2"},
+    {"without reshard", "zero-2"},
+    {"reshard_after_forward=false", "zero-2"},
+    {"reshard_after_forward: false", "zero-2"},
+    {"replicat", "zero-0"},
+    {"data parallel", "zero-0"},
+    {"dist opt", "zero-1"},
+    {"dist_opt", "zero-1"},
+    {"distopt", "zero-1"},
+    {"distributed", "zero-1"},
 };
 
 }  // namespace

@@ -17,7 +17,7 @@ namespace meshwright {
 //   "zero-0" to "zero-3"   "ZeRO stage 3", "sharding stage2", "zero_2", "z3"
 //   "fsdp"                 "fully sharded", "FULL_SHARD", "Gemini" (Colossal-AI's)
 //   "hsdp"                 "HYBRID_SHARD", "hybrid shard", "dp_replicate"
-//   "zero-2"               "SHARD_GRAD_OP"
+//   "zero-2"               "SHARD_GRAD_OP", "no reshard after forward", "reshard_after_forward=False"
 std::string ShardingText(absl::string_view cell);
 
 // Whether what ShardingText gave holds a word that says which state replicas split, or that they split none.

@@ -15,6 +15,8 @@ TEST(ShardingTextTest, OneWordForWhatSourcesWriteInMany) {
   EXPECT_EQ(ShardingText("FSDP FULL_SHARD (ZeRO-3)"), "fsdp full_shard (zero-3) zero-3 fsdp");
   EXPECT_EQ(ShardingText("HYBRID_SHARD"), "hybrid_shard hsdp");
   EXPECT_EQ(ShardingText("SHARD_GRAD_OP"), "shard_grad_op zero-2");
+  EXPECT_EQ(ShardingText("FSDP, not resharded"), "fsdp, not resharded zero-2");
+  EXPECT_EQ(ShardingText("FSDP2 reshard_after_forward=False"), "fsdp2 reshard_after_forward=false zero-2");
   EXPECT_EQ(ShardingText("plain data parallel"), "plain data parallel zero-0");
   EXPECT_EQ(ShardingText("distributed optimizer (ZeRO-1)"), "distributed optimizer (zero-1) zero-1");
   EXPECT_EQ(ShardingText("distributed Adam"), "distributed adam zero-1");
