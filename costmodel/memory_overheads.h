@@ -68,7 +68,7 @@ struct FrameworkCopies {
   bool pieces = false;           // of gradients, beside no whole ones
   bool shards = false;           // of weights, beside the whole ones
   bool fresh_gradients = false;  // the backward pass makes them, and they are gone before the next forward pass
-  bool sums_whole = false;       // gradients of micro-batches are added up whole, where ranks hold parts
+  double sum = 0;  // of gradients that micro-batches add up whole, where ranks hold parts: for each element
   bool narrow_passing = false;   // whole gradients that are about to be split are as wide as the weights
   bool one_gradient = false;     // each parameter is updated as soon as its gradient is there
   bool offloads = false;         // checkpoints of layers go to the host

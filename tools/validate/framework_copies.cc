@@ -129,11 +129,12 @@ FrameworkCopies CopiesOf(const TrainingRun& run, const Framework& framework, boo
     // accelerate reduces in the type that it computes in.
     copies.narrow_passing = framework.Is(Sign::kHuggingFace);
     // Fabric and accelerate add up whole gradients until the last micro-batch (FSDP's `no_sync`); what ranks own of
-    // them comes behind.
-    if ((framework.Is(Sign::kLitGpt) || framework.Is(Sign::kAccelerate)) && MicrobatchesOf(run) > 1) {
-      copies.owned += static_cast<double>(SizeOf(run.training.dtype).raw() * run.degrees.data);
+    // them comes behind. FSDP2 adds them up in the type that it reduces in (_fsdp_param.py,
+    // to_accumulated_grad_if_needed), which for both is that of the weights.
+    if (framework.Is(Sign::kSumsWhole) && MicrobatchesOf(run) > 1) {
+      const bool wide = framework.Is(Sign::kFsdp2) && !framework.Is(Sign::kLitGpt) && !framework.Is(Sign::kAccelerate);
+      copies.sum = static_cast<double>(SizeOf(wide ? run.gradient_dtype : run.training.dtype).raw());
       copies.owned -= static_cast<double>(SizeOf(run.gradient_dtype).raw());
-      copies.sums_whole = true;
     }
     // Without resharding after the forward pass, FSDP's ZeRO-2, a rank has its shards beside what it gathered.
     if (framework.Is(Sign::kZero2)) {

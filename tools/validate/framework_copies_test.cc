@@ -102,22 +102,25 @@ TEST(FrameworkCopiesTest, MegatronFlattensGradientsWithoutBuffers) {
 TEST(FrameworkCopiesTest, WhoKeepsGradients) {
   ASSERT_OK_AND_ASSIGN(FrameworkCopies copies, CopiesOf("dtype,other_opts,zero_fsdp", "bf16-true,litgpt,FSDP"));
   EXPECT_TRUE(copies.fresh_gradients);
-  EXPECT_FALSE(copies.sums_whole);
-  // Over two micro-batches all of them, 2 bytes for each of eight ranks' part, before what a rank owns of them is
+  EXPECT_EQ(copies.sum, 0);
+  // Over two micro-batches all of them, 2 bytes an element, before what a rank owns of them is
   // there.
   ASSERT_OK_AND_ASSIGN(copies, CopiesOf("dtype,other_opts,zero_fsdp", "bf16-true,litgpt,FSDP", "Llama 2 7B", 64));
   EXPECT_FALSE(copies.fresh_gradients);
-  EXPECT_TRUE(copies.sums_whole);
-  EXPECT_EQ(copies.owned, -8 + 2 * 8 - 2);
+  EXPECT_EQ(copies.sum, 2);
+  EXPECT_EQ(copies.owned, -8 - 2);
   // So do transformers' Trainer and accelerate, not whatever calls itself a trainer.
   for (const char* words : {"HuggingFace Trainer", "accelerate"}) {
     ASSERT_OK_AND_ASSIGN(
         copies, CopiesOf("dtype,other_opts,zero_fsdp", absl::StrCat("bf16,", words, ",FSDP"), "Llama 2 7B", 64));
-    EXPECT_TRUE(copies.sums_whole) << words;
+    EXPECT_EQ(copies.sum, 2) << words;
   }
   ASSERT_OK_AND_ASSIGN(copies,
                        CopiesOf("dtype,other_opts,zero_fsdp", "bf16,torchtitan's trainer.py,FSDP", "Llama 2 7B", 64));
-  EXPECT_FALSE(copies.sums_whole);
+  EXPECT_EQ(copies.sum, 0);
+  // And whoever says so; FSDP2 in the type that it reduces in.
+  ASSERT_OK_AND_ASSIGN(copies, CopiesOf("dtype,other_opts,zero_fsdp", "bf16,PyTorch; no_sync,FSDP2", "Llama 2 7B", 64));
+  EXPECT_EQ(copies.sum, 4);
   ASSERT_OK_AND_ASSIGN(copies, CopiesOf("dtype,other_opts,zero_fsdp", "bf16,Megatron-LM,none"));
   EXPECT_FALSE(copies.fresh_gradients);
   ASSERT_OK_AND_ASSIGN(copies, CopiesOf("dtype,other_opts,zero_fsdp", "bf16-true,litgpt,none (DDP)"));

@@ -46,6 +46,10 @@ double ParametersOf(const TrainingRun& run, const Prediction& prediction) {
   return BytesOf(prediction, BufferRole::kParameter) / SizeOfWeights(run) - PiecesOf(run, prediction);
 }
 
+double RanksThatSplit(const TrainingRun& run) {
+  return Number(run.degrees.data * run.degrees.context / run.degrees.copies);
+}
+
 // Elements of an embedding's part.
 double EmbeddingOf(const TrainingRun& run) {
   return Number(run.model.vocab) * Number(run.model.hidden) / Number(run.degrees.tensor);
@@ -195,7 +199,7 @@ double NotAtOnce(const TrainingRun& run, const Prediction& prediction, double ke
   const double narrow = copies.narrow_passing ? SizeOfWeights(run) / width : 1;
   const double update = OwnedOf(prediction) * copies.update - gathered.Sum();
   const double sum = kept + all + passing.Sum();
-  if (copies.sums_whole) return std::max(kept + all, all + update) - sum;
+  if (copies.sum > 0) return std::max(kept + all, all + update) - sum;
   if (!copies.fresh_gradients) return std::max(kept + all + narrow * passing.Sum(), all + update) - sum;
 
   const double temporary = BytesOf(prediction, BufferRole::kTemporary);
@@ -218,7 +222,7 @@ double LessOfFrozen(const TrainingRun& run, const Prediction& prediction) {
   const double layers = std::max(0.0, ParametersOf(run, prediction) - ends);
   // Experts are on a part of the replicas as it is.
   const bool parts = run.shard_parameters && run.degrees.expert == 1;
-  const double ranks = parts ? Number(run.degrees.data * run.degrees.context / run.degrees.copies) : 1;
+  const double ranks = parts ? RanksThatSplit(run) : 1;
   const double whole = std::min(1.0, 2 / LayersOf(run));
   const double held = (1 - whole) / ranks + whole;
   const double size = run.quantized ? kQuantizedWeightBytes : SizeOfWeights(run);
@@ -270,7 +274,7 @@ Bytes GroupBytes(const TrainingRun& run, const Prediction& prediction) {
 
 Bytes HeldBesideArena(const TrainingRun& run, const Strategy& strategy, const Prediction& prediction) {
   const double whole = ParametersOf(run, prediction) * run.copies.whole;
-  const double owned = OwnedOf(prediction) * run.copies.owned;
+  const double owned = OwnedOf(prediction) * (run.copies.owned + RanksThatSplit(run) * run.copies.sum);
   const double saved =
       BytesOf(prediction, BufferRole::kActivation) * ((1 + run.copies.activations) * ShareUnderWay(strategy) - 1);
   double steps = SplitStepsOf(run, strategy) + GatheredOf(run) + LossBeside(run, prediction);

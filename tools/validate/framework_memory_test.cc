@@ -160,7 +160,7 @@ TEST(FrameworkMemoryTest, FreshGradients) {
 
 // Of 4 ranks each owns 250 parameters, and has 1000 more whole: 2000 bytes gathered, of which 2 x 64 x 2 are the
 // embedding's and the head's, and 4000 of gradients. Of the 6000 kept the loss, 128 x 4, is gone when the first layer
-// is gathered for its backward pass. Gradients of several micro-batches are summed whole elsewhere (`owned`).
+// is gathered for its backward pass. Gradients of several micro-batches are summed whole, 1000 of 2 bytes.
 TEST(FrameworkMemoryTest, ShardedParametersAreNotGatheredAllStep) {
   TrainingRun run = UsualRun();
   run.parallel_optimizer = run.shard_parameters = true;
@@ -172,8 +172,8 @@ TEST(FrameworkMemoryTest, ShardedParametersAreNotGatheredAllStep) {
   EXPECT_EQ(HeldBesideArena(run, Strategy(), prediction), Bytes(6000 - 512 - 11'000));
   run.copies.fresh_gradients = false;
   EXPECT_EQ(HeldBesideArena(run, Strategy(), prediction), Bytes());
-  run.copies.sums_whole = true;
-  EXPECT_EQ(HeldBesideArena(run, Strategy(), prediction), Bytes(-4000));
+  run.copies.sum = 2;
+  EXPECT_EQ(HeldBesideArena(run, Strategy(), prediction), Bytes(2000 - 4000));
 }
 
 // Keys for each of 64 elements of queries, 4 bytes, in two layers of 128 tokens; checkpoints of 128 x 64 x 2 on the

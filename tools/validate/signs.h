@@ -47,6 +47,7 @@ enum class Sign : uint8_t {
   kAutoModel,
   kSaysAutoModel,
   kInternLm,
+  kSumsWhole,   // gradients are not reduced behind each micro-batch (`no_sync`)
   kAccelerate,  // and transformers' Trainer, which stands on it
   kSaysTrainer,
   kNarrowPeft,     // "before" a release, or of one before 0.11, whose adapters are as narrow as the weights beside them
