@@ -262,10 +262,23 @@ bool IsIndentedWithTab(absl::string_view text, int line) {
 
 // What yaml-cpp says most often, in our form; its own words for the rest.
 std::string Explained(absl::string_view message) {
-  if (message != "illegal map value") return std::string(message);
-  return std::string(
-      WrongInput("a second key within a value", "each key on a line of its own, in the column of its neighbours")
-          .message());
+  struct Row {
+    absl::string_view message, found, wanted;
+  };
+  constexpr Row kRows[] = {
+      {"illegal map value", "a second key within a value",
+       "each key on a line of its own, in the column of its neighbours"},
+      {"end of map not found", "a line that begins in no column of those above", "keys below each other"},
+      {"end of sequence not found", "a line that begins in no column of those above", "dashes below each other"},
+      {"end of map flow not found", "neither a comma nor the closing bracket",
+       "one of the two behind a value within { }"},
+      {"end of sequence flow not found", "neither a comma nor the closing bracket",
+       "one of the two behind a value within [ ]"},
+  };
+  for (const Row& row : kRows) {
+    if (row.message == message) return std::string(WrongInput(row.found, row.wanted).message());
+  }
+  return std::string(message);
 }
 
 // Runs yaml-cpp over `text`. The only place that meets exceptions.

@@ -161,7 +161,12 @@ TEST(HostileInputTest, TabsAndBrokenMapsKeepTheWordsOfYamlCpp) {
   EXPECT_EQ(ErrorOf("a: b: c\n"),
             "f.yaml:1:5: found a second key within a value, wanted each key on a line of its own, in the column of its "
             "neighbours");
-  EXPECT_EQ(ErrorOf("a:\n  - 1\n - 2\n"), "f.yaml:3:2: end of map not found");
+  EXPECT_EQ(ErrorOf("a:\n  - 1\n - 2\n"),
+            "f.yaml:3:2: found a line that begins in no column of those above, wanted keys below each other");
+  EXPECT_THAT(
+      ErrorOf("a: {b: {c: 1}{d: 2}}\n"),
+      HasSubstr("found neither a comma nor the closing bracket, wanted one of the two behind a value within { }"));
+  EXPECT_THAT(ErrorOf("a: [[1][2]]\n"), HasSubstr("wanted one of the two behind a value within [ ]"));
 }
 
 TEST(HostileInputTest, NoiseIsRefusedBySizeFirst) {

@@ -4,6 +4,8 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "ir/status.h"
 #include "tools/command.h"
@@ -22,9 +24,7 @@ constexpr size_t kMostTraceBytes = size_t{1} << 30;
 Command CompareCommand() {
   return {
       .name = "compare",
-      .summary =
-          "Shows where a simulated and a measured trace of one program differ most, or two plans, or a plan and "
-          "the log of a trainer that ran it.",
+      .summary = "Compares a simulated and a measured timeline, two plans, or a plan and a trainer's log.",
       .arguments = "SIM.json RUN.json | A.yaml B.yaml | PLAN.yaml TRAIN.log",
       .num_arguments = 2,
       .example = {"plan models/configs/oracle_b.yaml", "simulate plan.yaml --trace=sim.json",
@@ -48,14 +48,15 @@ absl::Status RunCompare(const Flags& flags) {
     MESHWRIGHT_ASSIGN_OR_RETURN(std::string text, ReadFile(path, kMostTraceBytes));
     files.push_back({path, std::move(text)});
   }
-  const bool is_plan = IsPlan(files[0].text);
-  if (!is_plan && IsPlan(files[1].text)) {
+  const bool is_plan = IsPlan(files[0].text), both = is_plan == IsPlan(files[1].text);
+  const bool is_log = is_plan && !absl::StartsWith(absl::StripLeadingAsciiWhitespace(files[1].text), "{");
+  if (!both && !is_log) {
     return absl::InvalidArgumentError(
-        absl::StrCat(files[1].path, " is a plan, ", files[0].path,
+        absl::StrCat(files[is_plan ? 0 : 1].path, " is a plan, ", files[is_plan ? 1 : 0].path,
                      " is none; wanted two plans, a plan and then a trainer's log, or a simulated and a measured "
                      "timeline (simulate and run --trace)"));
   }
-  if (is_plan && !IsPlan(files[1].text)) {
+  if (!both) {
     MESHWRIGHT_ASSIGN_OR_RETURN(const Plan plan, ParsePlan(files[0]));
     MESHWRIGHT_ASSIGN_OR_RETURN(StepLog log, ParseStepLog(files[1].text, files[1].path, plan.session.problem));
     MESHWRIGHT_ASSIGN_OR_RETURN(const LogComparison logged, CompareWithLog(files[0].path, plan, std::move(log)));

@@ -83,7 +83,8 @@ absl::Status RunPlan(const Flags& flags) {
     found = Search(session.problem, options);
   }
   if (!found.ok()) return found.status();
-  if (const std::string advice = AdviceOnBatch(session); !advice.empty()) found->warnings.push_back(advice);
+  const std::string advice = AdviceOnBatch(session, found->ranked.front().degrees.data);
+  if (!advice.empty()) found->warnings.push_back(advice);
   PrintNotices(found->warnings);
   MESHWRIGHT_ASSIGN_OR_RETURN(const PlanReport report, MakeReport(session, *std::move(found)));
   const Candidate& best = report.result.ranked.front();

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 #include <map>
+#include <numeric>
 #include <set>
 #include <utility>
 #include <variant>
@@ -522,14 +523,12 @@ absl::StatusOr<Session> ReopenModel(const SourceFile& source, const ModelChanges
   return MakeSession(source, std::move(file), changes, std::move(cluster));
 }
 
-std::string AdviceOnBatch(const Session& session) {
-  const Problem& problem = session.problem;
-  const int64_t devices = problem.cluster.num_devices(), over = problem.batch % devices;
-  if (!session.file->is_decoder() || problem.batch < devices || over == 0) return "";
-  return absl::StrCat("a batch of ", problem.batch, " is no multiple of ", devices,
-                      " devices, which rules out many "
-                      "plans; ",
-                      problem.batch - over, " or ", problem.batch - over + devices, " would be one");
+std::string AdviceOnBatch(const Session& session, int64_t data_parallel) {
+  const int64_t batch = session.problem.batch, devices = session.problem.cluster.num_devices();
+  const int64_t sharing = std::gcd(batch, devices), below = batch / devices * devices;
+  if (!session.file->is_decoder() || below == 0 || sharing == devices || data_parallel != sharing) return "";
+  return absl::StrCat("a batch of ", batch, " is no multiple of ", devices, " devices: at most ", sharing,
+                      " can share it; ", below, " or ", below + devices, " would leave more plans");
 }
 
 std::string ShowBatch(const Problem& problem) {

@@ -92,6 +92,9 @@ std::string ToText(const Program& program, const SimulationResult& result, const
   absl::StrAppend(&text, "\n  % of the step forward backward recompute optimizer  exposed contention bubble\n");
   const std::vector<size_t> stages = StagesToShow(program.classes.size(), result.critical_class);
   for (const size_t c : stages) text += StageRow(program, result, c);
+  text +=
+      "  exposed: communication that nothing hides; contention: what kernels and\n"
+      "  communication take from each other; bubble: waiting for other stages\n";
 
   absl::StrAppend(&text, "\nmemory in use over the step, in tenths of the arena\n");
   for (const size_t c : stages) {

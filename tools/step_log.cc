@@ -169,6 +169,8 @@ absl::StatusOr<LogComparison> CompareWithLog(const std::string& file, const Plan
   return comparison;
 }
 
+static std::string Lines(int64_t count) { return absl::StrCat(ShowCount(count), count == 1 ? " line" : " lines"); }
+
 std::string ToText(const LogComparison& c) {
   const double predicted = ToSeconds(c.predicted.step);
   const auto row = [&](absl::string_view name, double seconds) {
@@ -183,10 +185,9 @@ std::string ToText(const LogComparison& c) {
                       row("predicted", predicted), row("measured", c.median),
                       absl::StrFormat("the step took %.2f times what was predicted (%+.1f %%)\n", c.median / predicted,
                                       (c.median / predicted - 1) * 100),
-                      "\nmeasured: the median of ", ShowCount(count - c.left_out), " steps, eight in ten of them ",
-                      ShowSeconds(c.low), " to ", ShowSeconds(c.high), ";\n          the first ", ShowCount(c.left_out),
-                      " left out; lines of ", c.log.trainer, c.log.unread == 0 ? "" : ", of which ",
-                      c.log.unread == 0 ? "" : absl::StrCat(c.log.unread, " have no number"), "\n");
+                      "\nmeasured: ", Lines(count - c.left_out), " of ", c.log.trainer, ", the median; eight in ten ",
+                      ShowSeconds(c.low), " to ", ShowSeconds(c.high), "\nleft out: ", Lines(c.left_out),
+                      " at the begin, ", c.log.unread, " without a number\n");
 }
 
 Json ToJson(const LogComparison& c) {

@@ -101,14 +101,17 @@ absl::StatusOr<std::vector<Row>> RowsFor(const SourceFile& source, const std::ve
   return rows;
 }
 
+void AddOnce(const std::string& notice, std::vector<std::string>& notices) {
+  if (notice.empty() || std::find(notices.begin(), notices.end(), notice) != notices.end()) return;
+  notices.push_back(notice);
+}
+
 // Of all rows, each once.
 std::vector<std::string> NoticesOf(const std::vector<Row>& rows) {
   std::vector<std::string> notices;
   for (const Row& row : rows) {
     if (!row.session.has_value()) continue;
-    for (const std::string& notice : row.session->notices) {
-      if (std::find(notices.begin(), notices.end(), notice) == notices.end()) notices.push_back(notice);
-    }
+    for (const std::string& notice : row.session->notices) AddOnce(notice, notices);
   }
   return notices;
 }
@@ -224,6 +227,7 @@ absl::Status RunWhatif(const Flags& flags) {
   MESHWRIGHT_RETURN_IF_ERROR(SetLimits(flags, report));
   MESHWRIGHT_ASSIGN_OR_RETURN(report.reliability, ReliabilityOf(flags));
   Progress progress("planning");
+  std::vector<std::string> advice;
   for (Row& row : rows) {
     progress.Update(static_cast<int64_t>(report.points.size()), static_cast<int64_t>(rows.size()));
     SweepPoint& point = row.point;
@@ -235,8 +239,10 @@ absl::Status RunWhatif(const Flags& flags) {
       point.best.reset();
       point.problem = "the run never ends: it fails faster than it starts again";
     }
+    if (point.best.has_value()) AddOnce(AdviceOnBatch(*row.session, point.best->degrees.data), advice);
     report.points.push_back(std::move(point));
   }
+  PrintNotices(advice);
   MarkPoints(report.points);
   if (flags.Has("chart")) {
     MESHWRIGHT_RETURN_IF_ERROR(WriteFile(

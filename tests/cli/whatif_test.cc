@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
@@ -145,6 +146,18 @@ TEST(WhatifTest, DegreesKeepTheirBounds) {
   EXPECT_EQ(RunTool("export/export", {plan, "--to=megatron"}).exit_code, 0);
   const Json sweep = Json::parse(RunTool("whatif", {model, "--devices=1..8", "--max_stages=2", "--format=json"}).out);
   EXPECT_EQ(sweep.at("points").at(3).at("step_time_s"), report.at("predicted").at("step_time_s"));
+}
+
+// gpt2_tiny has 16 sequences a step; the note on its numbers is told once.
+TEST(WhatifTest, NotesAreThoseOfAllRows) {
+  const ToolResult result = RunTool("whatif", {kTiny, "--devices=3,8", "--device=a100,v100", "--precision=bfloat16"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.err,
+              AllOf(HasSubstr("note: v100-sxm-32gb has no bfloat16, whose products are priced as in float16"),
+                    HasSubstr("note: a batch of 16 is no multiple of 3 devices: at most 1 can share it; "
+                              "15 or 18 would leave more plans\n")));
+  const std::vector<std::string> parts = absl::StrSplit(result.err, "is no multiple of 3");
+  EXPECT_EQ(parts.size(), 2u);
 }
 
 }  // namespace
