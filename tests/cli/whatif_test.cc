@@ -148,9 +148,10 @@ TEST(WhatifTest, DegreesKeepTheirBounds) {
   EXPECT_EQ(sweep.at("points").at(3).at("step_time_s"), report.at("predicted").at("step_time_s"));
 }
 
-// gpt2_tiny has 16 sequences a step; the note on its numbers is told once.
+// 16 sequences a step; the note on their number is told once for both kinds.
 TEST(WhatifTest, NotesAreThoseOfAllRows) {
-  const ToolResult result = RunTool("whatif", {kTiny, "--devices=3,8", "--device=a100,v100", "--precision=bfloat16"});
+  const ToolResult result = RunTool("whatif", {"models/configs/gpt2_124m.yaml", "--batch=16", "--devices=3,8",
+                                               "--device=a100,v100", "--precision=bfloat16"});
   ASSERT_EQ(result.exit_code, 0) << result.err;
   EXPECT_THAT(result.err,
               AllOf(HasSubstr("note: v100-sxm-32gb has no bfloat16, whose products are priced as in float16"),
