@@ -400,6 +400,11 @@ absl::StatusOr<Graph> BuildDecoder(const DecoderConfig& config, const Training& 
   return DecoderBuilder(config, training, name, rows).Build();
 }
 
+int64_t IdleParameters(const DecoderConfig& config) {
+  const int64_t matrices = config.activation == Activation::kSwiglu ? 3 : 2;
+  return config.layers * (config.experts - config.experts_per_token) * matrices * config.hidden * config.ffn;
+}
+
 int64_t ExpertCapacity(const DecoderConfig& config, int64_t tokens, int64_t rows) {
   const double share = static_cast<double>(tokens) * static_cast<double>(config.experts_per_token) *
                        config.capacity_factor / static_cast<double>(config.experts);

@@ -86,6 +86,9 @@ absl::Status CheckDecoder(const DecoderConfig& config, const Training& training)
 absl::StatusOr<Graph> BuildDecoder(const DecoderConfig& config, const Training& training, const std::string& name,
                                    int64_t rows);
 
+// Parameters of the experts that a token does not use: what a token is multiplied by is the rest.
+int64_t IdleParameters(const DecoderConfig& config);
+
 // Slots of one expert for `tokens` tokens of one micro-batch: capacity_factor times the even share, rounded up to a
 // multiple of `rows`, so that slots split as rows do.
 int64_t ExpertCapacity(const DecoderConfig& config, int64_t tokens, int64_t rows);

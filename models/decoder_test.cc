@@ -263,5 +263,18 @@ TEST(DecoderTest, SizesThatDoNotFitAreErrorsAtTheirField) {
               HasSubstr("found \"silu\", wanted one of gelu, relu, swiglu"));
 }
 
+// Mixtral 8x7B: 46,702,792,704 parameters less 32 layers x 6 experts x 3 x 4096 x 14336: "12.9B" (Jiang et al. 2024).
+TEST(DecoderTest, ATokenUsesSomeOfTheExperts) {
+  DecoderConfig config;
+  config.hidden = 4096;
+  config.layers = 32;
+  config.ffn = 14336;
+  config.activation = Activation::kSwiglu;
+  EXPECT_EQ(IdleParameters(config), 0);
+  config.experts = 8;
+  config.experts_per_token = 2;
+  EXPECT_EQ(46'702'792'704 - IdleParameters(config), 12'879'925'248);
+}
+
 }  // namespace
 }  // namespace meshwright

@@ -15,6 +15,7 @@
 #include "ir/cluster.h"
 #include "ir/op_list.h"
 #include "ir/status.h"
+#include "models/decoder.h"
 #include "planner/search/evaluate.h"
 #include "tools/numbers.h"
 #include "tools/slowest_device.h"
@@ -154,6 +155,12 @@ const TrackRecord* RecordOf(const PlanReport& report) {
                                 .context = best.degrees.context,
                                 .shard_parameters = best.strategy.shard_parameters},
                                problem.cluster));
+}
+
+// Those that a token uses: all but those of other experts.
+int64_t ActiveParameters(const PlanReport& report) {
+  const auto* const decoder = std::get_if<DecoderConfig>(&report.session->file->model);
+  return report.num_parameters - (decoder == nullptr ? 0 : IdleParameters(*decoder));
 }
 
 std::string ShowTrackRecord(const PlanReport& report) {
@@ -505,7 +512,11 @@ std::string ToText(const PlanReport& report) {
   const Problem& problem = report.session->problem;
   const Prediction& prediction = Best(report).prediction;
   std::string text = absl::StrCat(problem.name, ": ", ShowCount(report.num_parameters), " parameters, ",
-                                  ShowBatch(problem), " a step\n", Cut(ToText(problem.cluster)), "\n");
+                                  ShowBatch(problem), " a step\n");
+  if (const int64_t active = ActiveParameters(report); active < report.num_parameters) {
+    absl::StrAppend(&text, ShowCount(active), " of the parameters are active for a token\n");
+  }
+  absl::StrAppend(&text, Cut(ToText(problem.cluster)), "\n");
   absl::StrAppend(&text, ShowStrategy(report), "\n", ShowSpeed(report), "\n", ShowTimes(prediction), "\n",
                   ShowMemory(prediction), ShowTightness(report.result.ranked), "\n", ShowRanking(report), "\n",
                   ShowSearch(report.result));
@@ -539,6 +550,7 @@ Json ToJson(const PlanReport& report) {
   out["schema"] = "meshwright/plan_report/1";
   out["model"] = Json{{"name", problem.name},
                       {"parameters", report.num_parameters},
+                      {"active_parameters", ActiveParameters(report)},
                       {"batch", problem.batch},
                       {"tokens_per_row", problem.tokens_per_row}};
   out["cluster"] = Json{{"device", problem.cluster.device.name},
