@@ -9,6 +9,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
 #include "costmodel/library.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -264,6 +265,14 @@ TEST(SessionTest, ThePageOfTheModelFileIsComplete) {
     EXPECT_THAT(page, HasSubstr(absl::StrCat("`", knob.name, "`"))) << "models/knobs.cc";
   }
   for (const ClusterKey& key : ClusterKeys()) EXPECT_THAT(page, HasSubstr(absl::StrCat("`", key.name, "`")));
+  const absl::Status unknown =
+      OpenModel({"m.yaml", "{name: m, huggingface: c.json, training: {batch: 1, sequence: 1}}", "{model_type: none}"},
+                Flags())
+          .status();
+  const std::vector<std::string> parts = absl::StrSplit(unknown.message(), absl::ByAnyChar(";"));
+  for (absl::string_view family : absl::StrSplit(parts[0].substr(parts[0].find("one of ") + 7), ", ")) {
+    EXPECT_THAT(page, ContainsRegex(absl::StrCat("[ \n]", family, "[ ,.\n]"))) << "kFamilies of models/hugging_face.cc";
+  }
   for (const std::string& device : DeviceNames()) EXPECT_THAT(page, ContainsRegex("[ \n]" + device + "[,.]"));
 }
 
