@@ -16,6 +16,7 @@
 #include "ir/testing.h"
 #include "ir/trace.h"
 #include "ir/trace_drawing.h"
+#include "simulator/tasks.h"
 #include "simulator/testing.h"
 
 namespace meshwright {
@@ -78,6 +79,20 @@ TEST(SimulateTest, TransferTimeIsExposedOnlyWhereNothingHidesIt) {
   EXPECT_EQ(second[TimeUse::kTransfer], Millis(1));  // received 1-1.5, sent 4.5-5
   EXPECT_EQ(second[TimeUse::kWait], Millis(1) + Millis(2));
   EXPECT_EQ(second.Total(), Millis(7));
+}
+
+// Of four stages the two in the middle receive and send both ways. Where one's kernel takes a nanosecond more, they are
+// cut each for itself.
+TEST(UnrollTest, ClassesThatRunTheSameShareTheirRuns) {
+  const Program program = MakePipeline({.stages = 4, .microbatches = 8});
+  Prices prices = PricesByOrigin(program, {{"F", KernelPrice(Millis(1))}, {"B", KernelPrice(Millis(2))}});
+  ASSERT_OK_AND_ASSIGN(const auto lists, Unroll(program, prices, Folding::kRuns));
+  EXPECT_EQ(lists[1].blocks, lists[2].blocks);
+  EXPECT_NE(lists[0].blocks, lists[1].blocks);
+  EXPECT_NE(lists[2].blocks, lists[3].blocks);
+  prices.classes[2][0][0].time += Nanos(1);
+  ASSERT_OK_AND_ASSIGN(const auto others, Unroll(program, prices, Folding::kRuns));
+  EXPECT_NE(others[1].blocks, others[2].blocks);
 }
 
 constexpr char kOverlap[] = R"(program overlap mesh x1=2

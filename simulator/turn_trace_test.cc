@@ -1,6 +1,10 @@
 #include "simulator/turn_trace.h"
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <random>
+#include <vector>
 
 #include "gtest/gtest.h"
 #include "simulator/play_state.h"
@@ -99,6 +103,29 @@ TEST_F(TurnTraceTest, WhatGoesOnAtAnotherRateMustNotHaveEnded) {
   clocks_.running[kSecond] = From(130, 130);
   clocks_.moments = {Nanos(130), Nanos(130)};
   EXPECT_EQ(trace_.Repeat(3, &clocks_), 0);
+}
+
+// Against a look at all of them, of as many classes as the tree has leaves and of fewer.
+TEST(FirstEndsTest, AreThoseOfAllClasses) {
+  std::mt19937 random(1);
+  for (size_t classes = 1; classes <= 10; ++classes) {
+    FirstEnds first_ends(classes);
+    std::vector<Nanos> ends(classes, kNever);
+    for (int i = 0; i < 300; ++i) {
+      const size_t c = random() % classes;
+      ends[c] = random() % 4 == 0 ? kNever : Nanos(static_cast<int64_t>(random() % 5));
+      first_ends.Set(c, ends[c]);
+      const Nanos first = *std::min_element(ends.begin(), ends.end());
+      ASSERT_EQ(first_ends.First(), first);
+      std::vector<size_t> expected, visited;
+      for (size_t k = 0; k < classes; ++k) {
+        if (ends[k] == first) expected.push_back(k);
+      }
+      if (first == kNever) continue;
+      first_ends.ForEachFirst([&](size_t k) { visited.push_back(k); });
+      ASSERT_EQ(visited, expected) << classes << " classes";
+    }
+  }
 }
 
 // Anywhere in a stretch that goes to its end in one step is the same place, and another state.

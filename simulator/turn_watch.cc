@@ -7,16 +7,8 @@
 namespace meshwright {
 
 // Once a period of the first class: whether all was like this before.
-bool TurnWatch::Watch(Nanos now) {
-  constexpr size_t kCompute = static_cast<size_t>(Stream::kCompute);
-  const Course& course = courses_[0];
-  const int32_t head = classes_[0].head[kCompute];
-  if (head == course.size[kCompute]) return false;
-  const Period& first = periods_[0];
-  const int64_t next = course.queue[kCompute][head] + int64_t{classes_[0].turn[kCompute]} * first.tasks;
-  if (next < watch_at_) return false;
-  const int64_t period = (next - first.begin) / first.tasks;
-  watch_at_ = first.begin + (period + 1) * first.tasks;
+bool TurnWatch::WatchPeriod(int64_t period, Nanos now) {
+  watch_at_ = periods_[0].begin + (period + 1) * periods_[0].tasks;
   for (auto before = recent_.rbegin(); before != recent_.rend(); ++before) {
     if (LeaveOut(*before, period, now)) return false;
   }

@@ -59,7 +59,13 @@ class TurnWatch {
   }
   // Once everything has happened that happens now: whether turns have been left out. What runs then goes on at other
   // times.
-  bool Watch(Nanos now);
+  bool Watch(Nanos now) {
+    constexpr size_t kCompute = static_cast<size_t>(Stream::kCompute);
+    const int32_t head = classes_[0].head[kCompute];
+    if (head == courses_[0].size[kCompute]) return false;
+    const int64_t next = courses_[0].queue[kCompute][head] + int64_t{classes_[0].turn[kCompute]} * periods_[0].tasks;
+    return next >= watch_at_ && WatchPeriod((next - periods_[0].begin) / periods_[0].tasks, now);
+  }
 
   // Without what is played.
   const LongerStep& left_out() const { return left_out_; }
@@ -86,6 +92,7 @@ class TurnWatch {
     order = Mixed(order, one_site_ ? ClockOf(c, what) : what);
   }
 
+  bool WatchPeriod(int64_t period, Nanos now);
   bool LeaveOut(const State& before, int64_t period, Nanos now);
   bool WatchOrder(int64_t period, Nanos now);
   uint64_t TakeOrder();

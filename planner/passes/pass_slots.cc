@@ -1,6 +1,7 @@
 #include "planner/passes/pass_slots.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <optional>
 
 #include "absl/container/inlined_vector.h"
@@ -26,7 +27,10 @@ void AppendAt(int64_t microbatch, Slot slot, To& to) {
 }
 template <class To>
 void AppendAt(int64_t microbatch, const std::vector<Slot>& from, To& to) {
-  for (const Slot& slot : from) AppendAt(microbatch, slot, to);
+  to.insert(to.end(), from.begin(), from.end());
+  for (auto slot = to.end() - static_cast<std::ptrdiff_t>(from.size()); slot != to.end(); ++slot) {
+    slot->microbatch = microbatch;
+  }
 }
 
 template <class To>

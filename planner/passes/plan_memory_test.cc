@@ -56,6 +56,42 @@ class all
   EXPECT_EQ(program.classes[0].arena, Bytes(2560));
 }
 
+// x is kept for 5 micro-batches instead of 2, o and its twin, of other owners, for 1 instead of 3: as if planned so,
+// with what stands behind them, what shares x's memory, and what no block uses, which has no place.
+TEST(PlanMemoryTest, ResizedIsAsPlanned) {
+  const auto planned = [](int64_t kept, int64_t owned) {
+    return Planned(absl::StrCat(R"(program resized mesh dp=2
+class all
+  buffer x float32 (64) {-} activation microbatches )",
+                                kept, R"(
+  buffer o float32 (64) {-} activation microbatches )",
+                                owned, R"( owner 0
+  buffer twin float32 (128) {-} activation microbatches )",
+                                owned, R"( owner 1
+  buffer y float32 (64) {-} temporary
+  buffer unused float32 (64) {-} temporary
+  buffer over_x float32 (64) {-} activation microbatches )",
+                                kept, R"( alias x
+  buffer p float32 (16) {-} parameter
+  buffer z float32 (64) {-} temporary
+  block f forward
+    compute Fill "-> a, b" writes y z
+    compute Fill "-> a" writes x
+    compute GeLU "m -> m" reads x writes over_x
+    compute Fill "-> a" writes o
+    compute Fill "-> a" writes twin
+  slot f mb 0 layer 0
+)"));
+  };
+  ASSERT_OK_AND_ASSIGN(Program program, planned(2, 3));
+  // p and two of x, of either owner at most three of 512, and two temporaries.
+  EXPECT_EQ(program.classes[0].arena, Bytes(256 + 2 * 256 + 3 * 512 + 2 * 256));
+  ResizeMemory(program.classes[0], {5, 1, 1, 1, 1, 5});
+  ASSERT_OK_AND_ASSIGN(const Program own, planned(5, 1));
+  EXPECT_EQ(ToText(program), ToText(own));
+  EXPECT_EQ(program.classes[0].arena, own.classes[0].arena);
+}
+
 // The all-reduce of a may start when a is made, and is waited for when b is read: what is made and read meanwhile, c
 // and d, shares memory with neither.
 TEST(PlanMemoryTest, WhatRunsBesideTheKernelsKeepsItsOperands) {
