@@ -39,7 +39,9 @@ int64_t OwnerOf(const Instruction& instruction, const RankClass& rank_class) {
 }
 
 Bytes LocalBytes(const Buffer& buffer, const Mesh& mesh) {
-  return SizeOf(buffer.dtype) * NumElements(LocalShape(buffer.shape, buffer.layout, mesh));
+  int64_t elements = 1;  // of LocalShape
+  for (size_t d = 0; d < buffer.shape.size(); ++d) elements *= buffer.shape[d] / mesh.SizeOf(buffer.layout.dims[d]);
+  return SizeOf(buffer.dtype) * elements;
 }
 
 int64_t NumIssued(const RankClass& rank_class) {

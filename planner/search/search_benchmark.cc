@@ -101,6 +101,31 @@ void BM_Change(benchmark::State& state) {
 }
 BENCHMARK(BM_Change)->ArgName("change")->DenseRange(0, std::size(kChanges) - 1)->Unit(benchmark::kMillisecond);
 
+// What a search changes most often: the bucket, from 32 to 128 MiB, where the optimizer is split, so that both ends of
+// the step change.
+void BM_NextBucket(benchmark::State& state) {
+  Gpt3On1024 of(state.range(0), state.range(1));
+  const auto with_bucket = [&of](Bytes bucket) {
+    Strategy strategy = of.strategy;
+    strategy.parallel_optimizer = true;
+    strategy.bucket = bucket;
+    return strategy;
+  };
+  const Strategy before = with_bucket(MiB(32)), after = with_bucket(MiB(128));
+  const CostModel costs(of.problem.cluster);
+  double fresh = 0, kept = 0;
+  for (auto _ : state) {
+    state.PauseTiming();
+    fresh += SecondsOf([&] { return Evaluator(of.problem, costs).Predict(after); });
+    const Evaluator evaluator(of.problem, costs);
+    benchmark::DoNotOptimize(evaluator.Predict(before));
+    state.ResumeTiming();
+    kept += SecondsOf([&] { return evaluator.Predict(after); });
+  }
+  state.counters["of_fresh"] = kept / fresh;
+}
+BENCHMARK(BM_NextBucket)->Apply(Shapes);
+
 void SearchOn(benchmark::State& state, const Problem& problem) {
   SearchResult last;
   for (auto _ : state) {
