@@ -4,6 +4,7 @@
 #include <chrono>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <tuple>
 #include <utility>
 
@@ -78,8 +79,14 @@ class DecoderSearch {
                                 LowerBounds::Make(problem_, costs_, facts_, all, options_.threads));
     const Bytes capacity = CapacityOf(problem_);
     std::vector<Bounded> order;
+    std::optional<Combination> bounded;  // what `bound` is of
+    absl::StatusOr<LowerBound> bound;
     for (size_t i = 0; i < all.size(); ++i) {
-      const absl::StatusOr<LowerBound> bound = bounds.Of(all[i]);
+      // Bounds are of all buckets, and combinations that differ in nothing else stand side by side.
+      Combination of_any_bucket = all[i];
+      of_any_bucket.bucket = Bytes();
+      if (bounded != of_any_bucket) bound = bounds.Of(of_any_bucket);
+      bounded = of_any_bucket;
       if (!bound.ok()) {
         if (!absl::IsInvalidArgument(bound.status())) return bound.status();
         ++result_.pruned["an operator does not divide"];

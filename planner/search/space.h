@@ -31,6 +31,7 @@ struct Combination {
   bool parallel_optimizer = false;
   bool shard_parameters = false;  // with the parallel optimizer
   Bytes bucket;
+  friend bool operator==(const Combination&, const Combination&) = default;
 };
 
 // What is left out at first because it hardly ever pays, and looked at where nothing else fits.
