@@ -63,8 +63,8 @@ absl::StatusOr<Prediction> PredictGraph(const Problem& problem, const Graph& gra
                                         const Strategy& strategy, Simulated simulated = Simulated::kAll);
 
 // Evaluates strategies of one problem, and keeps for the next what the first half of lowering makes (LowerBlocks), its
-// stages before calls are fused (LowerUnfused), and what it predicts: strategies that differ in a bucket which fuses the
-// same calls are lowered and played once.
+// stages before calls are fused (LowerUnfused), and what it predicts: strategies that differ in a bucket which fuses
+// the same calls are lowered and played once.
 //
 // Of blocks:
 // Key: rows of a micro-batch and BlockChoices. Value: a function of these, so that what is found there is what would be
@@ -74,8 +74,8 @@ absl::StatusOr<Prediction> PredictGraph(const Problem& problem, const Graph& gra
 // many rows (16 are kept), and redistributions of tensors as large on the same mesh (planner/redistribute.h).
 //
 // Of stages: the key is the rows of a micro-batch and StageChoices, all but the bucket; the latest four, of up to some
-// megabytes each. A search tries one bucket after another, so that half of what it plays finds them. Each use is a copy,
-// which the passes that fuse calls change: a fifteenth of what making it takes.
+// megabytes each. A search tries one bucket after another, so that half of what it plays finds them. Each use is a
+// copy, which the passes that fuse calls change: a fifteenth of what making it takes.
 //
 // Of predictions: the key is the strategy without its bucket, and the range of buckets (BucketRange) that make the same
 // program; no pass but the one that narrows the range sees the bucket.
