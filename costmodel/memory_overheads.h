@@ -69,13 +69,13 @@ struct FrameworkCopies {
   bool shards = false;           // of weights, beside the whole ones
   bool fresh_gradients = false;  // the backward pass makes them, and they are gone before the next forward pass
   double sum = 0;  // of gradients that micro-batches add up whole, where ranks hold parts: for each element
-  bool narrow_passing = false;   // whole gradients that are about to be split are as wide as the weights
-  bool one_gradient = false;     // each parameter is updated as soon as its gradient is there
-  bool offloads = false;         // checkpoints of layers go to the host
-  double adapters = 0;           // of each parameter of adapters
-  double adapted = 0;            // of each token and layer, kept by adapters
-  bool caches = true;            // memory comes from a caching allocator
-  bool node_group = false;       // a communicator of a node's devices, besides those that split the model
+  bool narrow_passing = false;  // whole gradients that are about to be split are as wide as the weights
+  bool one_gradient = false;    // each parameter is updated as soon as its gradient is there
+  bool offloads = false;        // checkpoints of layers go to the host
+  double adapters = 0;          // of each parameter of adapters
+  double adapted = 0;           // of each token and layer, kept by adapters
+  bool caches = true;           // memory comes from a caching allocator
+  bool node_group = false;      // a communicator of a node's devices, besides those that split the model
 
   friend bool operator==(const FrameworkCopies&, const FrameworkCopies&) = default;
 };

@@ -65,8 +65,8 @@ std::string QuoteForMessage(absl::string_view text);
 // slashes empty or of dots alone, at most 128 characters.
 absl::Status CheckName(absl::string_view name);
 
-// The name nearest to `name` in edit distance (letter case counts little): at most a third of the letters may differ. Of
-// equally near ones the first. Where none is so near, one that shares its words: "batch" for "global_batch_size",
+// The name nearest to `name` in edit distance (letter case counts little): at most a third of the letters may differ.
+// Of equally near ones the first. Where none is so near, one that shares its words: "batch" for "global_batch_size",
 // "learning_rate" for "lr". "" where there is no guess worth making.
 absl::string_view NearestName(absl::string_view name, absl::Span<const absl::string_view> names);
 

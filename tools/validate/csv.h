@@ -2,13 +2,14 @@
 //
 // A cell in double quotes may hold commas, line breaks and doubled quotes. Lines end with LF or CRLF; a byte order mark
 // and lines without anything but separators are skipped. Between semicolons or tabs, a fraction behind a comma in any
-// cell makes commas decimal and points of thousands; a row whose point may be either is damaged. Semicolons, tabs or bars (a table in Markdown, whose line of
-// dashes is skipped) may stand in place of the commas: what separates the names of the header separates all cells. So
-// do two spaces and more, as programs print tables; there, one space separates the cells of a line that then has as
-// many as the header, and the number in front of each line that pandas prints is dropped. Lines before the header that
-// begin with # or are drawn of dashes are no rows. A quote behind the begin of a cell is a character like any other.
-// Cells missing at the end of a line are empty. A row that has more cells than the header, or a quote that does not
-// close as it should, is damaged and says so; reading goes on behind its first line.
+// cell makes commas decimal and points of thousands; a row whose point may be either is damaged. Semicolons, tabs or
+// bars (a table in Markdown, whose line of dashes is skipped) may stand in place of the commas: what separates the
+// names of the header separates all cells. So do two spaces and more, as programs print tables; there, one space
+// separates the cells of a line that then has as many as the header, and the number in front of each line that pandas
+// prints is dropped. Lines before the header that begin with # or are drawn of dashes are no rows. A quote behind the
+// begin of a cell is a character like any other. Cells missing at the end of a line are empty. A row that has more
+// cells than the header, or a quote that does not close as it should, is damaged and says so; reading goes on behind
+// its first line.
 //
 // Errors: kInvalidArgument as `file:line: found X, wanted Y`, of the header, or of more than 2^24 cells; as
 // tools/files.h has them where a file cannot be read. Thread safety: plain values, pure functions but for reading

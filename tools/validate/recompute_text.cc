@@ -54,14 +54,10 @@ struct Module {
 // what stands for its queries, keys and values here.
 const std::vector<Module>& MegatronModules() {
   static const std::vector<Module>* const kModules = new std::vector<Module>{
-      {"core_attn", {"attention"}},
-      {"moe_act", {"activation"}},
-      {"act", {"activation"}},
-      {"layernorm", {"norm1", "norm2"}},
-      {"norm", {"norm1", "norm2"}},
-      {"mla_up_proj", {"qkv", "rotary"}, true},
-      {"mlp", {"mlp1", "activation"}},
-      {"moe", {"router", "dispatch", "mlp1", "activation", "mlp2"}},
+      {"core_attn", {"attention"}},    {"moe_act", {"activation"}},
+      {"act", {"activation"}},         {"layernorm", {"norm1", "norm2"}},
+      {"norm", {"norm1", "norm2"}},    {"mla_up_proj", {"qkv", "rotary"}, true},
+      {"mlp", {"mlp1", "activation"}}, {"moe", {"router", "dispatch", "mlp1", "activation", "mlp2"}},
       {"shared_experts", {}},  // one more expert a token here
   };
   return *kModules;
