@@ -456,22 +456,31 @@ TrainingTableSummary Summarise(const TrainingTableResult& table) {
   return summary;
 }
 
-std::string KindsToText(const std::vector<TrainingTableResult>& tables) {
+std::vector<KindSummary> SummariseKinds(const std::vector<TrainingTableResult>& tables) {
   std::vector<std::vector<Pair>> steps(kNumRunKinds);
   for (const TrainingTableResult& table : tables) {
     for (const TrainingRowResult& row : table.rows) {
       if (row.scored()) steps[static_cast<size_t>(row.kind)].push_back(row.Steps());
     }
   }
-  if (std::all_of(steps.begin(), steps.end(), [](const auto& of_kind) { return of_kind.empty(); })) return "";
-  std::string text = absl::StrFormat("%-40s %5s %7s %7s %7s  %s\n", "by kind of run", "rows", "mean", "median", "bias",
-                                     "eight in ten took, of the prediction");
+  std::vector<KindSummary> kinds;
   for (size_t i = 0; i < kNumRunKinds; ++i) {
     if (steps[i].empty()) continue;
-    const ErrorSummary errors = Summarise(steps[i]);
     const auto [low, high] = MiddleOfMeasured(steps[i], 0.8);
-    absl::StrAppendFormat(&text, "  %-38s %5d %7s %7s %7s  %.2f to %.2f\n", TrackRecordOf(static_cast<RunKind>(i)).name,
-                          errors.count, Percent(errors.mean), Percent(errors.median), Signed(errors.bias), low, high);
+    kinds.push_back({static_cast<RunKind>(i), Summarise(steps[i]), low, high});
+  }
+  return kinds;
+}
+
+std::string KindsToText(const std::vector<TrainingTableResult>& tables) {
+  const std::vector<KindSummary> kinds = SummariseKinds(tables);
+  if (kinds.empty()) return "";
+  std::string text = absl::StrFormat("%-40s %5s %7s %7s %7s  %s\n", "by kind of run", "rows", "mean", "median", "bias",
+                                     "eight in ten took, of the prediction");
+  for (const KindSummary& kind : kinds) {
+    const ErrorSummary& e = kind.errors;
+    absl::StrAppendFormat(&text, "  %-38s %5d %7s %7s %7s  %.2f to %.2f\n", TrackRecordOf(kind.kind).name, e.count,
+                          Percent(e.mean), Percent(e.median), Signed(e.bias), kind.low, kind.high);
   }
   return text;
 }

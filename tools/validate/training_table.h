@@ -86,7 +86,14 @@ struct TrainingTableSummary : RowCounts {
 };
 TrainingTableSummary Summarise(const TrainingTableResult& table);
 
-// Of each kind of run that there is: rows, errors, and what eight in ten took, as a multiple of the prediction.
+// Of the rows of one kind that have a time.
+struct KindSummary {
+  RunKind kind = RunKind::kFew;
+  ErrorSummary errors;
+  double low = 1, high = 1;  // what eight in ten took, as multiples of the prediction
+};
+// Of each kind that there is, in their order.
+std::vector<KindSummary> SummariseKinds(const std::vector<TrainingTableResult>& tables);
 std::string KindsToText(const std::vector<TrainingTableResult>& tables);
 
 // `rows`: one line for each row as well, and for each group of layouts.
