@@ -185,9 +185,10 @@ class RunReader {
   absl::StatusOr<int64_t> ChunksOfLayers() {
     MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<int64_t> of_chunk, cells_.Int("layers_per_chunk", 1));
     if (!of_chunk.has_value()) return 1;
-    const int64_t part = *of_chunk * run_.degrees.pipeline;
+    const int64_t stages = run_.degrees.pipeline;
     for (const int64_t layers : {run_.model.layers, run_.model.layers + 2}) {
-      if (layers % part == 0) return layers / part;
+      const int64_t chunks = layers / *of_chunk;
+      if (layers % *of_chunk == 0 && chunks % stages == 0) return chunks / stages;
     }
     return 1;
   }
@@ -210,6 +211,8 @@ class RunReader {
     MESHWRIGHT_ASSIGN_OR_RETURN(run_.chunks,
                                 Size("vpp", chunks, degrees.pipeline > 1 && !run_.most_chunks && chunks == 1));
     if (run_.most_chunks && degrees.pipeline > 1) run_.defaults.push_back("vpp: a layer a chunk, where that divides");
+    const double parts = static_cast<double>(degrees.pipeline) * static_cast<double>(run_.chunks);
+    if (parts > kMostDevices) return CannotExpress("more parts of a model than there are", absl::StrCat(parts));
     ReadPipeline();
     if (degrees.pipeline * run_.chunks > run_.model.layers + (run_.ends_count ? 2 : 0) && degrees.pipeline > 1) {
       if (ChunksOf(run_.schedule)) return CannotExpress("fewer layers than parts", NameOf(run_.schedule));

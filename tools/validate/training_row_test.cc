@@ -189,6 +189,11 @@ TEST(TrainingRunTest, WhatCannotBeExpressedSaysWhy) {
   EXPECT_EQ(reason({{"tp", ""}, {"gpus", ""}, {"gpu_type", ""}}), "not given: gpus, tp, pp and gpu_type");
   EXPECT_EQ(reason({{"dp", "1000000"}, {"gpus", ""}}), "more devices than there are: 4e+06");
   EXPECT_EQ(reason({{"dp", "8"}}), "dp x tp x pp is not gpus: 32 and 16");
+  // 2^32 stages of 2^32 chunks: 2^64 parts, which are 0 of 64 bits. So are 2^24 stages of chunks of 2^40 layers.
+  EXPECT_EQ(reason({{"pp", "4294967296"}, {"vpp", "4294967296"}, {"other_opts", "Megatron-Core"}}),
+            "more parts of a model than there are: 1.84467e+19");
+  EXPECT_EQ(reason({{"pp", "16777216"}, {"vpp", ""}, {"layers_per_chunk", "1099511627776"}}),
+            "more parts of a model than there are: 1.67772e+07");
   EXPECT_EQ(reason({{"gpu_type", "abacus"}}), "unknown device: abacus");
   EXPECT_EQ(reason({{"global_batch_seqs", "60"}}), "the batch does not divide: 60 over 4 x 2");
   EXPECT_EQ(reason({{"dtype", "fp8"}}), "no float8 on the device: a100-sxm-80gb");
