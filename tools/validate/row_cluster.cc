@@ -83,7 +83,8 @@ absl::Status ReadRowCluster(const CsvCells& cells, const RowOverrides& overrides
     run->defaults.push_back(absl::StrCat("gpu_type ", run->cluster.device.name));
   }
   if (given == kWiredBoard) WireBoard(&run->cluster);
-  SetIntranode(cells.Text("interconnect"), per_node, &run->cluster);
+  // Of several nodes the cell names what is between them, as "PCIe 5.0" of their cards.
+  if (run->cluster.nodes == 1) SetIntranode(cells.Text("interconnect"), per_node, &run->cluster);
   Bytes& capacity = run->cluster.device.memory;
   if (memory.has_value() && std::abs(*memory * 0.99 * 1073741824 / static_cast<double>(capacity.raw()) - 1) > 0.1) {
     capacity = Bytes(static_cast<int64_t>(*memory * 0.99 * 1073741824));

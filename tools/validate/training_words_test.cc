@@ -130,7 +130,6 @@ TEST(TrainingWordsTest, Pipelines) {
   ASSERT_OK_AND_ASSIGN(run, with("32,schedule ZB-2p"));
   EXPECT_THAT(run.approximations, Contains("schedule zb2p as zero_bubble_h1"));
   EXPECT_FALSE(run.memory_comparable);
-  EXPECT_FALSE(run.memory_comparable);
   ASSERT_OK_AND_ASSIGN(run, with("30,first and last stage have one layer less"));
   EXPECT_EQ(ProblemOf(run).schedule, Schedule::kOneFOneB);
   EXPECT_THAT(LayersPerStage(run), ElementsAre(3, 4, 4, 4, 4, 4, 4, 3));
@@ -549,6 +548,10 @@ TEST(TrainingWordsTest, WhatJoinsTheDevicesOfANode) {
   ASSERT_OK_AND_ASSIGN(const CsvTable lanes, with("PCIe 4.0 x8"));
   ASSERT_OK_AND_ASSIGN(const TrainingRun apart, ReadTrainingRun(CsvCells(lanes, lanes.rows[0]), {}));
   EXPECT_EQ(apart.cluster.intra_bandwidth, BytesPerSecond(15.75e9));
+  // Of several nodes it is how their network cards are plugged in.
+  ASSERT_OK_AND_ASSIGN(const TrainingRun nodes,
+                       OpenRunOf("GPT2-XL", ",gpus,interconnect", ",16,\"8 x 400 Gb/s RoCE, PCIe 5.0 x16\""));
+  EXPECT_EQ(nodes.cluster.intra_kind, LinkKind::kNvSwitch);
 }
 
 TEST(TrainingWordsTest, LitGptAndTorchtuneFuseAttentionOfAllModels) {
