@@ -123,8 +123,6 @@ constexpr Words kWords[] = {
     {kOtherShards, "zero_fsdp", "megatron"},
     {kNarrowReduction, "other_opts", "pure"},
     {kFusedAdapters, "other_opts", "kernels of lora|fused lora|unsloth"},
-    {kNarrowPeft, "other_opts",
-     "peft before|peft 0.2|peft 0.3|peft 0.4|peft 0.5|peft 0.6|peft 0.7|peft 0.8|peft 0.9|peft 0.10"},
     // Lightning's word for its type, torchtune's, and others'.
     {kNarrowStates, "dtype other_opts",
      "pure bf16|pure bfloat16|bf16-true|bf16_true|fp16-true|without mixed precision"},
@@ -269,9 +267,11 @@ int FlashVersion(absl::string_view attention) {
   return std::regex_search(text, match, *kVersion) ? std::stoi(match[3].str()) : 0;
 }
 
+// "24.07", "v26.04.01"; no date as "21.05.2024".
 int64_t ContainerOf(const std::string& source) {
   std::smatch match;
-  static const std::regex* const kRelease = new std::regex(R"((^|[^0-9.])(2[0-9])\.(0[1-9]|1[0-2])(?![0-9]))");
+  static const std::regex* const kRelease =
+      new std::regex(R"((^|[^0-9.])(2[0-9])\.(0[1-9]|1[0-2])(?![0-9]|\.[0-9]{4}))");
   if (!std::regex_search(source, match, *kRelease)) return kNewest;
   return std::stoll(match[2].str()) * 100 + std::stoll(match[3].str());
 }
@@ -285,6 +285,17 @@ int64_t PaperOf(const std::string& source) {
   std::smatch match;
   static const std::regex* const kPaper = new std::regex(R"(arxiv[^0-9]{1,20}(\d{4})\.\d{4,5})");
   return std::regex_search(source, match, *kPaper) ? std::stoll(match[1].str()) : kNewest;
+}
+
+// PEFT's releases that make adapters float32 begin here (its pull request 1706).
+constexpr int kWidePeft = 11;
+
+// "PEFT 0.9", "PEFT before 0.11".
+bool SaysNarrowPeft(const std::string& options) {
+  std::smatch match;
+  static const std::regex* const kRelease = new std::regex(R"(\bpeft (before )?0\.(\d{1,3})\b)");
+  if (!std::regex_search(options, match, *kRelease)) return false;
+  return std::stoi(match[2].str()) < kWidePeft + (match[1].matched ? 1 : 0);
 }
 
 int64_t DeepSpeedOf(const std::string& options, bool old_device) {
@@ -313,6 +324,7 @@ Signs ReadSigns(const CsvCells& cells, int64_t sequence) {
   signs.container = ContainerOf(absl::StrCat(CellOf(cells, "source_ref"), " ", CellOf(cells, "other_opts")));
   if (signs.container != kNewest) set.Add(kNamesContainer);
   if (PaperOf(CellOf(cells, "source_ref")) < kTransformerEngineDefault) set.Add(kLocalLayers);
+  if (SaysNarrowPeft(CellOf(cells, "other_opts"))) set.Add(kNarrowPeft);
   signs.deepspeed = DeepSpeedOf(CellOf(cells, "other_opts"), old_device);
   for (const Conclusion& row : kConclusions) {
     if (set.HasAll(row.when) && !set.HasAny(row.unless)) set.Add(row.sign);

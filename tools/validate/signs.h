@@ -50,7 +50,7 @@ enum class Sign : uint8_t {
   kSumsWhole,   // gradients are not reduced behind each micro-batch (`no_sync`)
   kAccelerate,  // and transformers' Trainer, which stands on it
   kSaysTrainer,
-  kNarrowPeft,     // "before" a release, or of one before 0.11, whose adapters are as narrow as the weights beside them
+  kNarrowPeft,     // a release before 0.11, whose adapters are as narrow as the weights beside them
   kFusedAdapters,  // Unsloth's kernels of adapters
   kLitGpt,
   kTorchTune,

@@ -50,6 +50,20 @@ TEST(SignsTest, PapersTellWhichLayersMegatronCoreHad) {
   EXPECT_TRUE(engine("Somebody (arXiv 2310.19341)", "Megatron-Core; Transformer Engine"));
 }
 
+TEST(SignsTest, ReleasesOfPeft) {
+  for (const char* narrow : {"PEFT 0.9", "PEFT 0.10.0", "PEFT before 0.8", "PEFT before 0.11"}) {
+    EXPECT_TRUE(Has(Of("other_opts", narrow), Sign::kNarrowPeft)) << narrow;
+  }
+  for (const char* wide : {"PEFT", "PEFT 0.11", "PEFT 0.20", "PEFT before 0.17"}) {
+    EXPECT_FALSE(Has(Of("other_opts", wide), Sign::kNarrowPeft)) << wide;
+  }
+}
+
+TEST(SignsTest, DatesAreNoContainers) {
+  EXPECT_EQ(Of("source_ref", "a page of 21.05.2024").container, Of("source_ref", "a page").container);
+  EXPECT_EQ(Of("source_ref", "release 26.04.01").container, 2604);
+}
+
 // The column of sharding has the folder's own words for others' (sharding_text.h).
 TEST(SignsTest, ShardingInOtherWords) { EXPECT_TRUE(Has(Of("zero_fsdp", "FULL_SHARD"), Sign::kFsdp)); }
 
