@@ -101,12 +101,12 @@ double AdaptersKeep(const Framework& framework, const DecoderConfig& model) {
 double AdapterParameters(const Framework& framework, const DecoderConfig& model, const std::string& options) {
   int64_t rank = kUsualRank;
   std::smatch match;
-  static const std::regex* const kRank = new std::regex(R"(\b(?:rank|r)\s*[=: ]\s*(\d{1,5})\b)");
+  static const std::regex* const kRank = new std::regex(R"((?:\b|_)(?:rank|r)\s*[=: ]\s*(\d{1,5})\b)");
   if (std::regex_search(options, match, *kRank)) {
     rank = std::clamp<int64_t>(std::stoll(match[1].str()), 1, kHighestRank);
   }
   const Adapted adapted = AdaptedOf(framework, model);
-  return static_cast<double>(rank * model.layers) * (adapted.inputs + adapted.results);
+  return static_cast<double>(rank) * static_cast<double>(model.layers) * (adapted.inputs + adapted.results);
 }
 
 }  // namespace meshwright

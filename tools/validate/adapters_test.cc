@@ -87,6 +87,9 @@ TEST(AdaptersTest, ParametersAreOfTheRank) {
   EXPECT_DOUBLE_EQ(AdapterParameters(attention, model, "peft lora"), 8 * 2 * (32 + 24));
   EXPECT_DOUBLE_EQ(AdapterParameters(attention, model, "lora, rank 64"), 64 * 2 * (32 + 24));
   EXPECT_DOUBLE_EQ(AdapterParameters(attention, model, "lora (r=16, alpha=32)"), 16 * 2 * (32 + 24));
+  // As LLaMA-Factory and LitGPT call their options.
+  EXPECT_DOUBLE_EQ(AdapterParameters(attention, model, "lora_rank: 64"), 64 * 2 * (32 + 24));
+  EXPECT_DOUBLE_EQ(AdapterParameters(attention, model, "lora_r=16"), 16 * 2 * (32 + 24));
   EXPECT_DOUBLE_EQ(AdapterParameters(attention, model, "lora, rank 99999"), (1 << 14) * 2 * (32 + 24));
 }
 
