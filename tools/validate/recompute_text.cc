@@ -33,7 +33,8 @@ double ShareOfSecondLevel(const std::string& text, int64_t layers) {
 }
 
 bool SaysNone(const std::string& text) {
-  return text.empty() || absl::StartsWith(text, "no") || text == "false" || text == "off" || text == "0" ||
+  const bool no = absl::StartsWith(text, "no") && !absl::StartsWith(text, "norm");
+  return text.empty() || no || text == "false" || text == "off" || text == "0" ||
          HasAny(text, {"disabled", "without"});
 }
 

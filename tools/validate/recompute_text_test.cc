@@ -57,6 +57,7 @@ TEST(RecomputeTextTest, ModulesOfMegatron) {
   EXPECT_EQ(latent.more, (Ops{"qkv", "rotary"}));
   EXPECT_EQ(latent.share, 0.5);
   EXPECT_FALSE(Read("layernorm, something").known);
+  EXPECT_FALSE(Read("norms").known);  // does not say no
 }
 
 TEST(RecomputeTextTest, AnotherWordIsNotKnown) {
