@@ -14,9 +14,9 @@
 #include "tools/validate/csv.h"
 #include "tools/validate/framework.h"
 #include "tools/validate/row_model.h"
+#include "tools/validate/row_testing.h"
 #include "tools/validate/run_problem.h"
 #include "tools/validate/signs.h"
-#include "tools/validate/training_measurement.h"
 #include "tools/validate/training_row.h"
 
 namespace meshwright {
@@ -27,16 +27,353 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::Not;
 
-// A row of Llama 2 7B on 8 A100, with `columns` beside (",name") and their `cells`.
-absl::StatusOr<CsvTable> Table(const std::string& columns, const std::string& cells) {
-  return ParseCsv(absl::StrCat("model,gpu_type,gpus,tp,pp,dp,seq_len,global_batch_seqs,micro_batch_seqs", columns, "\n",
-                               "Llama 2 7B,A100 80GB,8,1,1,8,2048,64,1", cells, "\n"),
-                  "t.csv");
+// Rows named NeMo's are of Transformer Engine as those are that name it; not on A100, nor AutoModel's.
+TEST(TrainingWordsTest, NamesOfFrameworks) {
+  const auto engine = [](const std::string& device, const std::string& options, const std::string& dtype) {
+    const auto table = ParseCsv(
+        absl::StrCat("model,gpu_type,other_opts,dtype\nLlama 2 7B,", device, ",", options, ",", dtype, "\n"), "t.csv");
+    return FrameworkOf(CsvCells(*table, table->rows[0]), 4096);
+  };
+  EXPECT_TRUE(engine("H100", "NeMo 24.07", "bf16").Is(Sign::kNemo));
+  EXPECT_TRUE(engine("H100", "Megatron-Bridge", "bf16").Is(Sign::kNemo));
+  EXPECT_FALSE(engine("A100", "NeMo 22.08", "bf16").Is(Sign::kNemo));
+  EXPECT_FALSE(engine("H100", "NeMo AutoModel", "bf16").Is(Sign::kNemo));
+  EXPECT_TRUE(engine("H100", "Megatron-LM", "fp8").Is(Sign::kTransformerEngine));
+  EXPECT_FALSE(engine("H100", "Megatron-LM", "bf16").Is(Sign::kTransformerEngine));
+  EXPECT_FALSE(engine("H100", "NVIDIA DeepLearningExamples", "fp16").fused_attention);
 }
 
-absl::StatusOr<TrainingRun> RunOf(const std::string& columns, const std::string& cells) {
-  MESHWRIGHT_ASSIGN_OR_RETURN(const CsvTable table, Table(columns, cells));
-  return ReadTrainingRun(CsvCells(table, table.rows[0]), {});
+// What rows leave open that name little: sizes by a published name, one stage with FSDP, experts for the search.
+TEST(TrainingWordsTest, RowsThatSayLittle) {
+  const auto read = [](const std::string& columns, const std::string& cells) {
+    const auto table = ParseCsv(absl::StrCat(columns, "\n", cells, "\n"), "t.csv");
+    return ReadTrainingRun(CsvCells(*table, table->rows[0]), {});
+  };
+  ASSERT_OK_AND_ASSIGN(TrainingRun run, read("model,gpu_type", "bert-large-uncased,Quadro RTX 8000"));
+  EXPECT_EQ(run.model.layers, 24);
+  EXPECT_EQ(run.cluster.device.name, "quadro-rtx-8000");
+  ASSERT_OK_AND_ASSIGN(run, read("model,gpu_type,gpus,zero_fsdp", "Qwen-7B,A100,64,FSDP"));
+  EXPECT_EQ(run.model.vocab, 151936);
+  EXPECT_TRUE(run.pipeline_given);
+  EXPECT_EQ(run.degrees.pipeline, 1);
+  EXPECT_THAT(run.defaults, Contains("pp 1"));
+  EXPECT_TRUE(run.tensor_given);
+  EXPECT_THAT(run.defaults, Contains("tp 1"));
+  ASSERT_OK_AND_ASSIGN(run, read("model,gpu_type,gpus,tp,pp,micro_batch_seqs", "GPT 175B,H100,128,8,16,1"));
+  EXPECT_EQ(run.training.batch, DefaultBatch(175e9, 2048, 1));  // one row would leave the stages empty
+  ASSERT_OK_AND_ASSIGN(run, read("model,gpu_type,gpus,tp,pp,micro_batch_seqs", "GPT 7B,H100,8,1,1,2"));
+  EXPECT_EQ(run.training.batch, 16);
+  ASSERT_OK_AND_ASSIGN(run, read("model,gpu_type,gpus", "Mixtral 8x7B,H100,64"));
+  EXPECT_FALSE(run.experts_given);
+  EXPECT_FALSE(run.pipeline_given);
+  ASSERT_OK_AND_ASSIGN(run, read("model,gpu_type,gpus,ep", "Mixtral 8x7B,H100,64,8"));
+  EXPECT_TRUE(run.experts_given);
+  ASSERT_OK_AND_ASSIGN(run, read("model,gpu_type", "T5-11B,A100"));
+  EXPECT_THAT(run.defaults, Contains("a decoder of these sizes in place of another kind of model"));
+  ASSERT_OK_AND_ASSIGN(run, read("model,gpu_type,other_opts", "Llama 2 7B,A100,QLoRA"));
+  EXPECT_THAT(run.approximations,
+              Contains("frozen weights of 4 bits read as those of 16: norms train in place of adapters"));
+}
+
+// Both matrices of words counted: 18.9 million in the layers and 2 x 25.8 million are 70 million without gates.
+TEST(TrainingWordsTest, FamiliesByEitherNumberOfEmbeddings) {
+  const absl::StatusOr<CsvTable> table = ParseCsv(
+      "model,params_b,layers,hidden,ffn,heads,vocab,gpu_type,gpus,tp,pp,dp,seq_len,global_batch_seqs,micro_batch_seqs\n"
+      "a model 70M,0.070,6,512,2048,8,50304,A100,8,1,1,8,2048,64,1\n",
+      "t.csv");
+  ASSERT_OK(table);
+  ASSERT_OK_AND_ASSIGN(const TrainingRun run, ReadTrainingRun(CsvCells(*table, table->rows[0]), {}));
+  EXPECT_THAT(run.defaults, Contains("a family like GPT"));
+  EXPECT_THAT(run.defaults, Not(Contains("a family like Llama")));
+}
+
+TEST(TrainingWordsTest, TheFirstStableLmIsNoLlama) {
+  EXPECT_FALSE(IsModernFamily("StableLM Alpha 3B"));
+  EXPECT_TRUE(IsModernFamily("stablelm-2-1.6b"));
+}
+
+TEST(TrainingWordsTest, Gpt2HasItsOwnPositions) {
+  ASSERT_OK_AND_ASSIGN(const TrainingRun gpt2, OpenRunOf("GPT2-XL", ",gpus", ",1"));
+  EXPECT_EQ(gpt2.training.sequence, 1024);
+  ASSERT_OK_AND_ASSIGN(const TrainingRun llama, OpenRunOf("Llama 2 7B", ",gpus", ",1"));
+  EXPECT_EQ(llama.training.sequence, 2048);
+}
+
+// GPT-3's 2^21 tokens for 7 billion parameters are 1024 rows of 2048: 8.3 on each of 124 replicas, taken for 8.
+TEST(TrainingWordsTest, BatchesThatDoNotDivide) {
+  EXPECT_EQ(DefaultBatch(7e9, 2048, 124), 8 * 124);
+  EXPECT_EQ(DefaultBatch(7e9, 2048, 64), 1024);
+  EXPECT_EQ(NearMultiple(1538, 48), 1536);
+  EXPECT_EQ(NearMultiple(64, 8), 64);
+  EXPECT_EQ(NearMultiple(60, 8), 0);
+  ASSERT_OK_AND_ASSIGN(const CsvTable table,
+                       ParseCsv("model,gpu_type,gpus,tp,pp,dp,global_batch_seqs,micro_batch_seqs\n"
+                                "Llama 2 7B,A100,8,1,1,8,130,4\n",
+                                "t.csv"));
+  ASSERT_OK_AND_ASSIGN(const TrainingRun run, ReadTrainingRun(CsvCells(table, table.rows[0]), {}));
+  EXPECT_EQ(run.training.batch, 128);
+  EXPECT_THAT(run.approximations, Contains("global_batch_seqs 128, a multiple of 32"));
+}
+
+TEST(TrainingWordsTest, Types) {
+  ASSERT_OK_AND_ASSIGN(const TrainingRun run, RunOf(",dtype", ",amp"));
+  EXPECT_EQ(run.training.dtype, DType::kBFloat16);
+  EXPECT_THAT(run.defaults, Contains("dtype bf16 of \"amp\""));
+}
+
+// Autocast leaves the weights, and so their gradients, in float32.
+TEST(TrainingWordsTest, GradientsUnderAutocast) {
+  ASSERT_OK_AND_ASSIGN(const TrainingRun half, RunOf(",dtype", ",fp16"));
+  EXPECT_EQ(half.gradient_dtype, DType::kFloat16);
+  ASSERT_OK_AND_ASSIGN(const TrainingRun cast, RunOf(",dtype,other_opts", ",fp16,FlashAttention (this repo)"));
+  EXPECT_EQ(cast.gradient_dtype, DType::kFloat32);
+}
+
+// What a node's devices are joined by, without NVLink 16 of PCIe's lanes of the fourth generation.
+TEST(TrainingWordsTest, WhatJoinsTheDevicesOfANode) {
+  const auto with = [](const std::string& link) {
+    return ParseCsv(absl::StrCat("model,gpu_type,gpus,tp,pp,seq_len,micro_batch_seqs,dtype,interconnect\n"
+                                 "GPT2-XL,RTX 3090,2,2,1,1024,1,bf16,",
+                                 link, "\n"),
+                    "t.csv");
+  };
+  ASSERT_OK_AND_ASSIGN(const CsvTable bridge, with("NVLink bridge"));
+  ASSERT_OK_AND_ASSIGN(const TrainingRun joined, ReadTrainingRun(CsvCells(bridge, bridge.rows[0]), {}));
+  EXPECT_EQ(joined.cluster.intra_bandwidth, BytesPerSecond(56.25e9));
+  ASSERT_OK_AND_ASSIGN(const CsvTable lanes, with("PCIe 4.0 x8"));
+  ASSERT_OK_AND_ASSIGN(const TrainingRun apart, ReadTrainingRun(CsvCells(lanes, lanes.rows[0]), {}));
+  EXPECT_EQ(apart.cluster.intra_bandwidth, BytesPerSecond(15.75e9));
+  // Of several nodes it is how their network cards are plugged in.
+  ASSERT_OK_AND_ASSIGN(const TrainingRun nodes,
+                       OpenRunOf("GPT2-XL", ",gpus,interconnect", ",16,\"8 x 400 Gb/s RoCE, PCIe 5.0 x16\""));
+  EXPECT_EQ(nodes.cluster.intra_kind, LinkKind::kNvSwitch);
+}
+
+// nanotron's benchmarks ran on EFA with NCCL 2.18, which has no plugin to choose its algorithms.
+TEST(TrainingWordsTest, NanotronsBenchmarksHaveAnUntunedNetwork) {
+  const auto rate_of = [](const std::string& source) -> absl::StatusOr<double> {
+    MESHWRIGHT_ASSIGN_OR_RETURN(const CsvTable table,
+                                ParseCsv(absl::StrCat("source_ref,model,gpu_type,gpus,tp,pp,dp,global_batch_seqs\n",
+                                                      source, ",Llama 2 7B (nanotron),H100,16,1,1,16,64\n"),
+                                         "t.csv"));
+    MESHWRIGHT_ASSIGN_OR_RETURN(const TrainingRun run, ReadTrainingRun(CsvCells(table, table.rows[0]), {}));
+    return run.cluster.nic_bandwidth.raw();
+  };
+  ASSERT_OK_AND_ASSIGN(const double later, rate_of("a report"));
+  ASSERT_OK_AND_ASSIGN(const double benchmark, rate_of("docs/benchmark_summary.svg"));
+  EXPECT_NEAR(later / benchmark, 1.56, 1e-6);
+}
+
+TEST(TrainingWordsTest, DistributedDataParallelSplitsNoModel) {
+  ASSERT_OK_AND_ASSIGN(const TrainingRun ddp, OpenRunOf("GPT2-XL", ",gpus,zero_fsdp", ",4,DDP"));
+  EXPECT_TRUE(ddp.tensor_given && ddp.pipeline_given);
+  EXPECT_EQ(ddp.degrees.data, 4);
+  EXPECT_FALSE(ddp.parallel_optimizer);
+}
+
+// Of 32 layers over 8 stages; Llama's vocabulary of 32,000 costs as much as 0.6 of a layer.
+TEST(TrainingWordsTest, Pipelines) {
+  const auto with = [](const std::string& words, const std::string& vocab = "32000") {
+    const absl::StatusOr<CsvTable> table = ParseCsv(
+        absl::StrCat(
+            "model,gpu_type,gpus,tp,pp,dp,seq_len,global_batch_seqs,micro_batch_seqs,vocab,layers,other_opts\n",
+            "Llama 2 7B,A100 80GB,8,1,8,1,2048,64,1,", vocab, ",", words, "\n"),
+        "t.csv");
+    return ReadTrainingRun(CsvCells(*table, table->rows[0]), {});
+  };
+  ASSERT_OK_AND_ASSIGN(TrainingRun run, with("32,schedule ZB-V"));
+  EXPECT_EQ(ProblemOf(run).schedule, Schedule::kZeroBubbleV);
+  EXPECT_EQ(ProblemOf(run).chunks, 2);
+  EXPECT_THAT(LayersPerStage(run), IsEmpty());
+  EXPECT_THAT(with("8,schedule ZB-V"), StatusIs(absl::StatusCode::kUnimplemented, "fewer layers than parts"));
+  ASSERT_OK_AND_ASSIGN(run, with("32,schedule ZB-2p"));
+  EXPECT_THAT(run.approximations, Contains("schedule zb2p as zero_bubble_h1"));
+  EXPECT_FALSE(run.memory_comparable);
+  ASSERT_OK_AND_ASSIGN(run, with("30,first and last stage have one layer less"));
+  EXPECT_EQ(ProblemOf(run).schedule, Schedule::kOneFOneB);
+  EXPECT_THAT(LayersPerStage(run), ElementsAre(3, 4, 4, 4, 4, 4, 4, 3));
+  ASSERT_OK_AND_ASSIGN(run, with("32,first and last stage have one layer less"));
+  EXPECT_THAT(run.approximations, Contains("layers over stages evenly"));
+  EXPECT_THAT(LayersPerStage(run), IsEmpty());
+  ASSERT_OK_AND_ASSIGN(run, with("32,layers redistributed", "256000"));
+  EXPECT_THAT(LayersPerStage(run), ElementsAre(4, 4, 4, 5, 5, 5, 5, 0));
+}
+
+// 30 layers over 8 stages: with a layer less at both ends, four each, as only so Megatron-Core takes them.
+TEST(TrainingWordsTest, LayersThatComeOutEvenOnlyWithTheEnds) {
+  const auto with = [](const std::string& layers, const std::string& words) -> absl::StatusOr<TrainingRun> {
+    const auto table = ParseCsv(absl::StrCat("model,gpu_type,gpus,tp,pp,dp,seq_len,global_batch_seqs,micro_batch_seqs,"
+                                             "layers,other_opts\nLlama 2 7B,A100 80GB,8,1,8,1,2048,64,1,",
+                                             layers, ",", words, "\n"),
+                                "t.csv");
+    return ReadTrainingRun(CsvCells(*table, table->rows[0]), {});
+  };
+  ASSERT_OK_AND_ASSIGN(TrainingRun run, with("30", "Megatron-Core"));
+  EXPECT_THAT(LayersPerStage(run), ElementsAre(3, 4, 4, 4, 4, 4, 4, 3));
+  EXPECT_THAT(run.defaults, Contains("one layer less at both ends"));
+  ASSERT_OK_AND_ASSIGN(run, with("32", "Megatron-Core"));
+  EXPECT_THAT(LayersPerStage(run), IsEmpty());
+  ASSERT_OK_AND_ASSIGN(run, with("29", "Megatron-Core"));
+  EXPECT_THAT(LayersPerStage(run), IsEmpty());
+  ASSERT_OK_AND_ASSIGN(run, with("30", "DeepSpeed"));
+  EXPECT_THAT(LayersPerStage(run), IsEmpty());
+}
+
+// 94 layers, 3 a chunk on 8 stages: four chunks, embedding and loss with them.
+TEST(TrainingWordsTest, LayersOfAChunk) {
+  const auto of = [](const std::string& layers, const std::string& of_chunk) -> absl::StatusOr<TrainingRun> {
+    const auto table =
+        ParseCsv(absl::StrCat("model,gpu_type,gpus,tp,pp,dp,seq_len,global_batch_seqs,micro_batch_seqs,"
+                              "layers,layers_per_chunk,other_opts\nLlama 2 7B,A100 80GB,8,1,8,1,2048,64,1,",
+                              layers, ",", of_chunk, ",Megatron-Core\n"),
+                 "t.csv");
+    return ReadTrainingRun(CsvCells(*table, table->rows[0]), {});
+  };
+  ASSERT_OK_AND_ASSIGN(TrainingRun run, of("94", "3"));
+  EXPECT_EQ(run.chunks, 4);
+  EXPECT_TRUE(run.ends_count);
+  ASSERT_OK_AND_ASSIGN(run, of("96", "3"));
+  EXPECT_EQ(run.chunks, 4);
+  EXPECT_FALSE(run.ends_count);
+  ASSERT_OK_AND_ASSIGN(run, of("96", ""));
+  EXPECT_EQ(run.chunks, 1);
+}
+
+// Their number is taken for the most, as NeMo sets it.
+TEST(TrainingWordsTest, StagesThatOverlapWhatTheySendHaveChunks) {
+  const auto with = [](const std::string& options) {
+    const auto table = ParseCsv(
+        absl::StrCat("model,gpu_type,gpus,tp,pp,global_batch_seqs,other_opts\nGPT 175B,H100,64,8,8,64,", options),
+        "t.csv");
+    return ReadTrainingRun(CsvCells(*table, table->rows[0]), {});
+  };
+  ASSERT_OK_AND_ASSIGN(const TrainingRun overlaps, with("Megatron-Core; overlap-p2p-communication"));
+  EXPECT_TRUE(overlaps.most_chunks);
+  EXPECT_THAT(overlaps.defaults, Contains("vpp: a layer a chunk, where that divides"));
+  ASSERT_OK_AND_ASSIGN(const TrainingRun plain, with("Megatron-Core"));
+  EXPECT_FALSE(plain.most_chunks);
+}
+
+TEST(TrainingWordsTest, SequenceParallelismWhereNobodyNamesIt) {
+  ASSERT_OK_AND_ASSIGN(const TrainingRun fused, RunOf(",attention,other_opts", ",flash,Megatron-LM"));
+  EXPECT_TRUE(fused.sequence_parallel);
+  ASSERT_OK_AND_ASSIGN(const TrainingRun neox, RunOf(",attention,other_opts", ",flash,GPT-NeoX"));
+  EXPECT_FALSE(neox.sequence_parallel);
+}
+
+TEST(TrainingWordsTest, Recompute) {
+  const auto with = [](const std::string& text) {
+    return RunOf(",recompute,zero_fsdp", absl::StrCat(",", text, ",none"));
+  };
+  for (const char* text : {"every layer", "every_layer", "gradient checkpointing", "enabled", "on"}) {
+    ASSERT_OK_AND_ASSIGN(const TrainingRun run, with(text));
+    EXPECT_EQ(run.recompute, Recompute::kLayer) << text;
+    EXPECT_EQ(run.recompute_share, 1) << text;
+  }
+  for (const char* text : {"disabled", "off", "none"}) {
+    ASSERT_OK_AND_ASSIGN(const TrainingRun run, with(text));
+    EXPECT_EQ(run.recompute, Recompute::kNone) << text;
+  }
+  ASSERT_OK_AND_ASSIGN(const TrainingRun core, with("core attention"));
+  EXPECT_EQ(core.recompute, Recompute::kSelective);
+  ASSERT_OK_AND_ASSIGN(const TrainingRun levels, with("\"mlp_checkpoint_lvl=1 for 3 layers, 2 for 1 (inside MLP)\""));
+  EXPECT_THAT(levels.recompute_ops, ElementsAre("activation"));
+  EXPECT_THAT(levels.recompute_more, ElementsAre("mlp1"));
+  EXPECT_EQ(levels.recompute_share, 1.0 / static_cast<double>(levels.model.layers));
+  ASSERT_OK_AND_ASSIGN(const TrainingRun unknown, with("a little"));
+  EXPECT_THAT(unknown.approximations, Contains("recompute \"a little\" as none"));
+}
+
+// Unless the row says so.
+TEST(TrainingWordsTest, WhoRecomputesLayers) {
+  for (const std::string framework : {"GPT-NeoX", "metaseq", "BMTrain"}) {
+    ASSERT_OK_AND_ASSIGN(const TrainingRun open, RunOf(",other_opts", absl::StrCat(",", framework)));
+    EXPECT_NE(open.recompute, Recompute::kNone) << framework;
+    EXPECT_THAT(open.defaults, Contains("recompute full"));
+    ASSERT_OK_AND_ASSIGN(const TrainingRun none, RunOf(",recompute,other_opts", absl::StrCat(",none,", framework)));
+    EXPECT_EQ(none.recompute, Recompute::kNone) << framework;
+  }
+  ASSERT_OK_AND_ASSIGN(const TrainingRun other, RunOf(",other_opts", ",Megatron-LM"));
+  EXPECT_EQ(other.recompute, Recompute::kNone);
+}
+
+TEST(TrainingWordsTest, AttentionThatNobodyKnowsSaysSo) {
+  ASSERT_OK_AND_ASSIGN(const TrainingRun unknown, RunOf(",attention", ",lightning"));
+  EXPECT_THAT(unknown.approximations, Contains("attention \"lightning\" as fused"));
+  ASSERT_OK_AND_ASSIGN(const TrainingRun known, RunOf(",attention,zero_fsdp", ",FA2,none"));
+  EXPECT_THAT(known.approximations, IsEmpty());
+  ASSERT_OK_AND_ASSIGN(const TrainingRun torch, RunOf(",attention", ",torch"));
+  EXPECT_FALSE(torch.training.fused_attention);
+}
+
+// Fused attention draws the mask of its scores again; what is added keeps its masks.
+TEST(TrainingWordsTest, DropoutOfFusedAttentionKeepsNoScores) {
+  const auto copies_with = [](const std::string& attention) -> absl::StatusOr<FrameworkCopies> {
+    MESHWRIGHT_ASSIGN_OR_RETURN(
+        const CsvTable table,
+        ParseCsv(
+            absl::StrCat("source_ref,model,layers,hidden,heads,vocab,gpu_type,gpus,tp,pp,dp,global_batch_seqs,",
+                         "attention,other_opts\nNeMo-Framework-Launcher (24.05),GPT3-5B,24,4096,32,51200,H100,8,1,1,",
+                         "8,64,", attention, ",pretrain\n"),
+            "t.csv"));
+    MESHWRIGHT_ASSIGN_OR_RETURN(const TrainingRun run, ReadTrainingRun(CsvCells(table, table.rows[0]), {}));
+    return run.copies;
+  };
+  ASSERT_OK_AND_ASSIGN(const FrameworkCopies fused, copies_with("TE/cuDNN flash"));
+  EXPECT_EQ(fused.scores, 0);
+  EXPECT_GT(fused.norms, 0);
+  ASSERT_OK_AND_ASSIGN(const FrameworkCopies unfused, copies_with("unfused"));
+  EXPECT_GT(unfused.scores, 0);
+}
+
+// One kernel for each operator that the row names, steps for the others.
+TEST(TrainingWordsTest, FusedOperators) {
+  const auto fused = [](const TrainingRun& run) {
+    std::string names;
+    const absl::StatusOr<Graph> graph = ProblemOf(run).graph(1);
+    EXPECT_OK(graph);
+    for (const Op& op : graph->ops) {
+      const bool steps = op.kind == OpKind::kRmsNorm || op.kind == OpKind::kRotary || op.kind == OpKind::kSwiglu;
+      if (op.phase == Phase::kForward && steps && op.attrs.fused) absl::StrAppend(&names, op.name, " ");
+    }
+    return names;
+  };
+  ASSERT_OK_AND_ASSIGN(const TrainingRun none, RunOf(",attention", ",FA2"));
+  EXPECT_EQ(fused(none), "");
+  ASSERT_OK_AND_ASSIGN(const TrainingRun norms, RunOf(",attention", ",FA2 + RMSNorm kernel"));
+  EXPECT_EQ(fused(norms), "norm1 norm2 norm ");
+  ASSERT_OK_AND_ASSIGN(const TrainingRun liger, RunOf(",other_opts", ",Liger"));
+  EXPECT_EQ(fused(liger), "norm1 rotary norm2 activation norm ");
+  EXPECT_TRUE(liger.training.fused_loss);
+  ASSERT_OK_AND_ASSIGN(const TrainingRun own, RunOf(",other_opts", ",Fast-LLM"));
+  EXPECT_EQ(fused(own), fused(liger));
+  ASSERT_OK_AND_ASSIGN(const TrainingRun without, RunOf(",other_opts", ",without fused norms"));
+  EXPECT_EQ(fused(without), "");
+}
+
+// Megatron-Core takes Transformer Engine's kernels; what NeMo's recipes switch on besides is theirs.
+TEST(TrainingWordsTest, TransformerEngineWithoutRecipes) {
+  ASSERT_OK_AND_ASSIGN(const TrainingRun core, RunOf(",dtype,other_opts", ",bf16,megatron-core 0.6.0"));
+  EXPECT_TRUE(core.training.fused_norms);
+  EXPECT_FALSE(core.host.overlaps_products || core.host.adds_gradients);
+  EXPECT_EQ(core.gradient_dtype, DType::kFloat32);
+  ASSERT_OK_AND_ASSIGN(const TrainingRun nemo, RunOf(",dtype,attention", ",bf16,TE/cuDNN flash"));
+  EXPECT_TRUE(nemo.host.overlaps_products);
+  EXPECT_EQ(nemo.gradient_dtype, DType::kBFloat16);
+}
+
+// Its GPT-2: rotary positions, RMS norms, biases, one embedding; policy BF_16 reduces in bf16.
+TEST(TrainingWordsTest, Modalities) {
+  ASSERT_OK_AND_ASSIGN(const CsvTable table, ParseCsv("model,gpu_type,gpus,seq_len,micro_batch_seqs,zero_fsdp,dtype\n"
+                                                      "Modalities GPT 2.7B,A100,8,4096,1,FSDP HYBRID_SHARD,BF_16\n",
+                                                      "t.csv"));
+  ASSERT_OK_AND_ASSIGN(const TrainingRun run, ReadTrainingRun(CsvCells(table, table.rows[0]), {}));
+  EXPECT_EQ(run.model.norm, Norm::kRmsNorm);
+  EXPECT_EQ(run.model.positions, Positions::kRotary);
+  EXPECT_EQ(run.model.activation, Activation::kGelu);
+  EXPECT_TRUE(run.model.tied_embeddings);
+  EXPECT_EQ(run.gradient_dtype, DType::kBFloat16);
+  EXPECT_EQ(run.host.queries, (EagerBytes{24, 0}));
 }
 
 TEST(TrainingWordsTest, ShardingInOtherWords) {
@@ -110,504 +447,6 @@ TEST(TrainingWordsTest, MegatronReducesBehindTheBackwardPassUnlessToldOtherwise)
   EXPECT_FALSE(afterwards("OverlappedDistributedOptimizer", "Megatron-LLaMA"));
   EXPECT_FALSE(afterwards("DistributedOptimizer", "Megatron-LM --overlap-grad-reduce"));
   EXPECT_FALSE(afterwards("DistributedOptimizer", "Megatron-Core"));
-}
-
-// Of 32 layers over 8 stages; Llama's vocabulary of 32,000 costs as much as 0.6 of a layer.
-TEST(TrainingWordsTest, Pipelines) {
-  const auto with = [](const std::string& words, const std::string& vocab = "32000") {
-    const absl::StatusOr<CsvTable> table = ParseCsv(
-        absl::StrCat(
-            "model,gpu_type,gpus,tp,pp,dp,seq_len,global_batch_seqs,micro_batch_seqs,vocab,layers,other_opts\n",
-            "Llama 2 7B,A100 80GB,8,1,8,1,2048,64,1,", vocab, ",", words, "\n"),
-        "t.csv");
-    return ReadTrainingRun(CsvCells(*table, table->rows[0]), {});
-  };
-  ASSERT_OK_AND_ASSIGN(TrainingRun run, with("32,schedule ZB-V"));
-  EXPECT_EQ(ProblemOf(run).schedule, Schedule::kZeroBubbleV);
-  EXPECT_EQ(ProblemOf(run).chunks, 2);
-  EXPECT_THAT(LayersPerStage(run), IsEmpty());
-  EXPECT_THAT(with("8,schedule ZB-V"), StatusIs(absl::StatusCode::kUnimplemented, "fewer layers than parts"));
-  ASSERT_OK_AND_ASSIGN(run, with("32,schedule ZB-2p"));
-  EXPECT_THAT(run.approximations, Contains("schedule zb2p as zero_bubble_h1"));
-  EXPECT_FALSE(run.memory_comparable);
-  ASSERT_OK_AND_ASSIGN(run, with("30,first and last stage have one layer less"));
-  EXPECT_EQ(ProblemOf(run).schedule, Schedule::kOneFOneB);
-  EXPECT_THAT(LayersPerStage(run), ElementsAre(3, 4, 4, 4, 4, 4, 4, 3));
-  ASSERT_OK_AND_ASSIGN(run, with("32,first and last stage have one layer less"));
-  EXPECT_THAT(run.approximations, Contains("layers over stages evenly"));
-  EXPECT_THAT(LayersPerStage(run), IsEmpty());
-  ASSERT_OK_AND_ASSIGN(run, with("32,layers redistributed", "256000"));
-  EXPECT_THAT(LayersPerStage(run), ElementsAre(4, 4, 4, 5, 5, 5, 5, 0));
-}
-
-// 30 layers over 8 stages: with a layer less at both ends, four each, as only so Megatron-Core takes them.
-TEST(TrainingWordsTest, LayersThatComeOutEvenOnlyWithTheEnds) {
-  const auto with = [](const std::string& layers, const std::string& words) -> absl::StatusOr<TrainingRun> {
-    const auto table = ParseCsv(absl::StrCat("model,gpu_type,gpus,tp,pp,dp,seq_len,global_batch_seqs,micro_batch_seqs,"
-                                             "layers,other_opts\nLlama 2 7B,A100 80GB,8,1,8,1,2048,64,1,",
-                                             layers, ",", words, "\n"),
-                                "t.csv");
-    return ReadTrainingRun(CsvCells(*table, table->rows[0]), {});
-  };
-  ASSERT_OK_AND_ASSIGN(TrainingRun run, with("30", "Megatron-Core"));
-  EXPECT_THAT(LayersPerStage(run), ElementsAre(3, 4, 4, 4, 4, 4, 4, 3));
-  EXPECT_THAT(run.defaults, Contains("one layer less at both ends"));
-  ASSERT_OK_AND_ASSIGN(run, with("32", "Megatron-Core"));
-  EXPECT_THAT(LayersPerStage(run), IsEmpty());
-  ASSERT_OK_AND_ASSIGN(run, with("29", "Megatron-Core"));
-  EXPECT_THAT(LayersPerStage(run), IsEmpty());
-  ASSERT_OK_AND_ASSIGN(run, with("30", "DeepSpeed"));
-  EXPECT_THAT(LayersPerStage(run), IsEmpty());
-}
-
-// 94 layers, 3 a chunk on 8 stages: four chunks, embedding and loss with them.
-TEST(TrainingWordsTest, LayersOfAChunk) {
-  const auto of = [](const std::string& layers, const std::string& of_chunk) -> absl::StatusOr<TrainingRun> {
-    const auto table =
-        ParseCsv(absl::StrCat("model,gpu_type,gpus,tp,pp,dp,seq_len,global_batch_seqs,micro_batch_seqs,"
-                              "layers,layers_per_chunk,other_opts\nLlama 2 7B,A100 80GB,8,1,8,1,2048,64,1,",
-                              layers, ",", of_chunk, ",Megatron-Core\n"),
-                 "t.csv");
-    return ReadTrainingRun(CsvCells(*table, table->rows[0]), {});
-  };
-  ASSERT_OK_AND_ASSIGN(TrainingRun run, of("94", "3"));
-  EXPECT_EQ(run.chunks, 4);
-  EXPECT_TRUE(run.ends_count);
-  ASSERT_OK_AND_ASSIGN(run, of("96", "3"));
-  EXPECT_EQ(run.chunks, 4);
-  EXPECT_FALSE(run.ends_count);
-  ASSERT_OK_AND_ASSIGN(run, of("96", ""));
-  EXPECT_EQ(run.chunks, 1);
-}
-
-TEST(TrainingWordsTest, Types) {
-  ASSERT_OK_AND_ASSIGN(const TrainingRun run, RunOf(",dtype", ",amp"));
-  EXPECT_EQ(run.training.dtype, DType::kBFloat16);
-  EXPECT_THAT(run.defaults, Contains("dtype bf16 of \"amp\""));
-}
-
-// Autocast leaves the weights, and so their gradients, in float32.
-TEST(TrainingWordsTest, GradientsUnderAutocast) {
-  ASSERT_OK_AND_ASSIGN(const TrainingRun half, RunOf(",dtype", ",fp16"));
-  EXPECT_EQ(half.gradient_dtype, DType::kFloat16);
-  ASSERT_OK_AND_ASSIGN(const TrainingRun cast, RunOf(",dtype,other_opts", ",fp16,FlashAttention (this repo)"));
-  EXPECT_EQ(cast.gradient_dtype, DType::kFloat32);
-}
-
-TEST(TrainingWordsTest, SequenceParallelismWhereNobodyNamesIt) {
-  ASSERT_OK_AND_ASSIGN(const TrainingRun fused, RunOf(",attention,other_opts", ",flash,Megatron-LM"));
-  EXPECT_TRUE(fused.sequence_parallel);
-  ASSERT_OK_AND_ASSIGN(const TrainingRun neox, RunOf(",attention,other_opts", ",flash,GPT-NeoX"));
-  EXPECT_FALSE(neox.sequence_parallel);
-}
-
-// FlashAttention's training code reads nvidia-smi, in thousands of MiB.
-TEST(TrainingWordsTest, MemoryOfTheWholeProcess) {
-  const absl::StatusOr<CsvTable> table =
-      ParseCsv("source_ref,peak_mem_gb,mem_def\nflash-attention training/configs/owt,2,GB as commented\n", "t.csv");
-  ASSERT_OK(table);
-  ASSERT_OK_AND_ASSIGN(const TrainingMeasurement measured,
-                       ReadTrainingMeasurement(CsvCells(*table, table->rows[0]), TrainingRun()));
-  EXPECT_EQ(measured.peak, MiB(2000));
-  EXPECT_TRUE(measured.whole_process);
-}
-
-TEST(TrainingWordsTest, Recompute) {
-  const auto with = [](const std::string& text) {
-    return RunOf(",recompute,zero_fsdp", absl::StrCat(",", text, ",none"));
-  };
-  for (const char* text : {"every layer", "every_layer", "gradient checkpointing", "enabled", "on"}) {
-    ASSERT_OK_AND_ASSIGN(const TrainingRun run, with(text));
-    EXPECT_EQ(run.recompute, Recompute::kLayer) << text;
-    EXPECT_EQ(run.recompute_share, 1) << text;
-  }
-  for (const char* text : {"disabled", "off", "none"}) {
-    ASSERT_OK_AND_ASSIGN(const TrainingRun run, with(text));
-    EXPECT_EQ(run.recompute, Recompute::kNone) << text;
-  }
-  ASSERT_OK_AND_ASSIGN(const TrainingRun core, with("core attention"));
-  EXPECT_EQ(core.recompute, Recompute::kSelective);
-  ASSERT_OK_AND_ASSIGN(const TrainingRun levels, with("\"mlp_checkpoint_lvl=1 for 3 layers, 2 for 1 (inside MLP)\""));
-  EXPECT_THAT(levels.recompute_ops, ElementsAre("activation"));
-  EXPECT_THAT(levels.recompute_more, ElementsAre("mlp1"));
-  EXPECT_EQ(levels.recompute_share, 1.0 / static_cast<double>(levels.model.layers));
-  ASSERT_OK_AND_ASSIGN(const TrainingRun unknown, with("a little"));
-  EXPECT_THAT(unknown.approximations, Contains("recompute \"a little\" as none"));
-}
-
-TEST(TrainingWordsTest, AttentionThatNobodyKnowsSaysSo) {
-  ASSERT_OK_AND_ASSIGN(const TrainingRun unknown, RunOf(",attention", ",lightning"));
-  EXPECT_THAT(unknown.approximations, Contains("attention \"lightning\" as fused"));
-  ASSERT_OK_AND_ASSIGN(const TrainingRun known, RunOf(",attention,zero_fsdp", ",FA2,none"));
-  EXPECT_THAT(known.approximations, IsEmpty());
-  ASSERT_OK_AND_ASSIGN(const TrainingRun torch, RunOf(",attention", ",torch"));
-  EXPECT_FALSE(torch.training.fused_attention);
-}
-
-// One kernel for each operator that the row names, steps for the others.
-TEST(TrainingWordsTest, FusedOperators) {
-  const auto fused = [](const TrainingRun& run) {
-    std::string names;
-    const absl::StatusOr<Graph> graph = ProblemOf(run).graph(1);
-    EXPECT_OK(graph);
-    for (const Op& op : graph->ops) {
-      const bool steps = op.kind == OpKind::kRmsNorm || op.kind == OpKind::kRotary || op.kind == OpKind::kSwiglu;
-      if (op.phase == Phase::kForward && steps && op.attrs.fused) absl::StrAppend(&names, op.name, " ");
-    }
-    return names;
-  };
-  ASSERT_OK_AND_ASSIGN(const TrainingRun none, RunOf(",attention", ",FA2"));
-  EXPECT_EQ(fused(none), "");
-  ASSERT_OK_AND_ASSIGN(const TrainingRun norms, RunOf(",attention", ",FA2 + RMSNorm kernel"));
-  EXPECT_EQ(fused(norms), "norm1 norm2 norm ");
-  ASSERT_OK_AND_ASSIGN(const TrainingRun liger, RunOf(",other_opts", ",Liger"));
-  EXPECT_EQ(fused(liger), "norm1 rotary norm2 activation norm ");
-  EXPECT_TRUE(liger.training.fused_loss);
-  ASSERT_OK_AND_ASSIGN(const TrainingRun own, RunOf(",other_opts", ",Fast-LLM"));
-  EXPECT_EQ(fused(own), fused(liger));
-  ASSERT_OK_AND_ASSIGN(const TrainingRun without, RunOf(",other_opts", ",without fused norms"));
-  EXPECT_EQ(fused(without), "");
-}
-
-// Unless the row says so.
-TEST(TrainingWordsTest, WhoRecomputesLayers) {
-  for (const std::string framework : {"GPT-NeoX", "metaseq", "BMTrain"}) {
-    ASSERT_OK_AND_ASSIGN(const TrainingRun open, RunOf(",other_opts", absl::StrCat(",", framework)));
-    EXPECT_NE(open.recompute, Recompute::kNone) << framework;
-    EXPECT_THAT(open.defaults, Contains("recompute full"));
-    ASSERT_OK_AND_ASSIGN(const TrainingRun none, RunOf(",recompute,other_opts", absl::StrCat(",none,", framework)));
-    EXPECT_EQ(none.recompute, Recompute::kNone) << framework;
-  }
-  ASSERT_OK_AND_ASSIGN(const TrainingRun other, RunOf(",other_opts", ",Megatron-LM"));
-  EXPECT_EQ(other.recompute, Recompute::kNone);
-}
-
-// PEFT's five operators beside two of a layer's products, or seven, which are four here.
-TEST(TrainingWordsTest, AdaptersBesideFrozenProducts) {
-  ASSERT_OK_AND_ASSIGN(const TrainingRun two, RunOf(",other_opts", ",HuggingFace; LoRA"));
-  EXPECT_DOUBLE_EQ(two.host.products, 1 + 13.48 / 52 * 5 * 2 / 4.0);
-  EXPECT_GT(two.host.queries.forward, 0);
-  ASSERT_OK_AND_ASSIGN(const TrainingRun all, RunOf(",other_opts", ",HuggingFace; LoRA (all-linear)"));
-  EXPECT_DOUBLE_EQ(all.host.products, 1 + 13.48 / 52 * 5 * 7 / 4.0);
-  ASSERT_OK_AND_ASSIGN(const TrainingRun none, RunOf(",other_opts", ",HuggingFace"));
-  EXPECT_EQ(none.host.products, 1);
-  EXPECT_EQ(none.host.queries, EagerBytes());
-}
-
-// Megatron-Core takes Transformer Engine's kernels; what NeMo's recipes switch on besides is theirs.
-TEST(TrainingWordsTest, TransformerEngineWithoutRecipes) {
-  ASSERT_OK_AND_ASSIGN(const TrainingRun core, RunOf(",dtype,other_opts", ",bf16,megatron-core 0.6.0"));
-  EXPECT_TRUE(core.training.fused_norms);
-  EXPECT_FALSE(core.host.overlaps_products || core.host.adds_gradients);
-  EXPECT_EQ(core.gradient_dtype, DType::kFloat32);
-  ASSERT_OK_AND_ASSIGN(const TrainingRun nemo, RunOf(",dtype,attention", ",bf16,TE/cuDNN flash"));
-  EXPECT_TRUE(nemo.host.overlaps_products);
-  EXPECT_EQ(nemo.gradient_dtype, DType::kBFloat16);
-}
-
-// 6 N + 12 L h s FLOPs a token, of which 8 devices take 50 % of 312 TFLOP/s: N is 6.738e9 with both embeddings, L h s
-// 32 x 4096 x 2048, so that 64 x 2048 tokens take 64 x 2048 x 4.365e10 / (8 x 156e12) = 4.584 s.
-TEST(TrainingWordsTest, AShareOfThePeakIsARate) {
-  ASSERT_OK_AND_ASSIGN(const CsvTable table, Table(",dtype,mfu_pct,flops_def", ",bf16,50,PaLM: 6N+12Lhs"));
-  const CsvCells cells(table, table.rows[0]);
-  ASSERT_OK_AND_ASSIGN(const TrainingRun run, ReadTrainingRun(cells, {}));
-  ASSERT_OK_AND_ASSIGN(const TrainingMeasurement measured, ReadTrainingMeasurement(cells, run));
-  ASSERT_TRUE(measured.step_seconds.has_value());
-  EXPECT_NEAR(*measured.step_seconds, 4.584, 0.01);
-  EXPECT_EQ(measured.from, "mfu_pct, FLOPs as flops_def counts them");
-  ASSERT_OK_AND_ASSIGN(const CsvTable bare, Table(",dtype,mfu_pct", ",bf16,50"));
-  ASSERT_OK_AND_ASSIGN(const TrainingMeasurement usual, ReadTrainingMeasurement(CsvCells(bare, bare.rows[0]), run));
-  EXPECT_EQ(*usual.step_seconds, *measured.step_seconds);
-  EXPECT_EQ(usual.from, "mfu_pct, FLOPs taken for 6 N + 12 L h s a token");
-  // A rate of the hardware counts the forward pass twice, of three, where layers are recomputed.
-  ASSERT_OK_AND_ASSIGN(const CsvTable hardware, Table(",dtype,tflops_per_gpu,hfu_pct,recompute", ",bf16,156,50,full"));
-  const CsvCells again(hardware, hardware.rows[0]);
-  ASSERT_OK_AND_ASSIGN(const TrainingRun recomputed, ReadTrainingRun(again, {}));
-  ASSERT_OK_AND_ASSIGN(const TrainingMeasurement rate, ReadTrainingMeasurement(again, recomputed));
-  EXPECT_NEAR(*rate.step_seconds, 4.584 * 4 / 3, 0.01);
-  // So does a share of the peak alone; without recompute it is MFU.
-  for (const auto& [recompute, passes] : {std::pair("full", 4.0 / 3), std::pair("none", 1.0)}) {
-    ASSERT_OK_AND_ASSIGN(const CsvTable shares,
-                         Table(",dtype,hfu_pct,recompute", absl::StrCat(",bf16,50,", recompute)));
-    const CsvCells row(shares, shares.rows[0]);
-    ASSERT_OK_AND_ASSIGN(const TrainingRun known, ReadTrainingRun(row, {}));
-    ASSERT_OK_AND_ASSIGN(const TrainingMeasurement alone, ReadTrainingMeasurement(row, known));
-    EXPECT_NEAR(*alone.step_seconds, 4.584 * passes, 0.01);
-    EXPECT_EQ(alone.from, "hfu_pct, FLOPs taken for 6 N + 12 L h s a token");
-  }
-}
-
-// 64 rows at 8 a second, or at 1 a second on each of 8 devices.
-TEST(TrainingWordsTest, RowsASecondAreARate) {
-  for (const std::string column : {",samples_per_s", ",samples_per_s_per_gpu"}) {
-    ASSERT_OK_AND_ASSIGN(const CsvTable table, Table(column, column == ",samples_per_s" ? ",8" : ",1"));
-    const CsvCells cells(table, table.rows[0]);
-    ASSERT_OK_AND_ASSIGN(const TrainingRun run, ReadTrainingRun(cells, {}));
-    ASSERT_OK_AND_ASSIGN(const TrainingMeasurement measured, ReadTrainingMeasurement(cells, run));
-    EXPECT_EQ(measured.step_seconds, 8.0);
-  }
-}
-
-// Rows named NeMo's are of Transformer Engine as those are that name it; not on A100, nor AutoModel's.
-TEST(TrainingWordsTest, NamesOfFrameworks) {
-  const auto engine = [](const std::string& device, const std::string& options, const std::string& dtype) {
-    const auto table = ParseCsv(
-        absl::StrCat("model,gpu_type,other_opts,dtype\nLlama 2 7B,", device, ",", options, ",", dtype, "\n"), "t.csv");
-    return FrameworkOf(CsvCells(*table, table->rows[0]), 4096);
-  };
-  EXPECT_TRUE(engine("H100", "NeMo 24.07", "bf16").Is(Sign::kNemo));
-  EXPECT_TRUE(engine("H100", "Megatron-Bridge", "bf16").Is(Sign::kNemo));
-  EXPECT_FALSE(engine("A100", "NeMo 22.08", "bf16").Is(Sign::kNemo));
-  EXPECT_FALSE(engine("H100", "NeMo AutoModel", "bf16").Is(Sign::kNemo));
-  EXPECT_TRUE(engine("H100", "Megatron-LM", "fp8").Is(Sign::kTransformerEngine));
-  EXPECT_FALSE(engine("H100", "Megatron-LM", "bf16").Is(Sign::kTransformerEngine));
-  EXPECT_FALSE(engine("H100", "NVIDIA DeepLearningExamples", "fp16").fused_attention);
-}
-
-// GPT-3's 2^21 tokens for 7 billion parameters are 1024 rows of 2048: 8.3 on each of 124 replicas, taken for 8.
-TEST(TrainingWordsTest, BatchesThatDoNotDivide) {
-  EXPECT_EQ(DefaultBatch(7e9, 2048, 124), 8 * 124);
-  EXPECT_EQ(DefaultBatch(7e9, 2048, 64), 1024);
-  EXPECT_EQ(NearMultiple(1538, 48), 1536);
-  EXPECT_EQ(NearMultiple(64, 8), 64);
-  EXPECT_EQ(NearMultiple(60, 8), 0);
-  ASSERT_OK_AND_ASSIGN(const CsvTable table,
-                       ParseCsv("model,gpu_type,gpus,tp,pp,dp,global_batch_seqs,micro_batch_seqs\n"
-                                "Llama 2 7B,A100,8,1,1,8,130,4\n",
-                                "t.csv"));
-  ASSERT_OK_AND_ASSIGN(const TrainingRun run, ReadTrainingRun(CsvCells(table, table.rows[0]), {}));
-  EXPECT_EQ(run.training.batch, 128);
-  EXPECT_THAT(run.approximations, Contains("global_batch_seqs 128, a multiple of 32"));
-}
-
-// Its GPT-2: rotary positions, RMS norms, biases, one embedding; policy BF_16 reduces in bf16.
-TEST(TrainingWordsTest, Modalities) {
-  ASSERT_OK_AND_ASSIGN(const CsvTable table, ParseCsv("model,gpu_type,gpus,seq_len,micro_batch_seqs,zero_fsdp,dtype\n"
-                                                      "Modalities GPT 2.7B,A100,8,4096,1,FSDP HYBRID_SHARD,BF_16\n",
-                                                      "t.csv"));
-  ASSERT_OK_AND_ASSIGN(const TrainingRun run, ReadTrainingRun(CsvCells(table, table.rows[0]), {}));
-  EXPECT_EQ(run.model.norm, Norm::kRmsNorm);
-  EXPECT_EQ(run.model.positions, Positions::kRotary);
-  EXPECT_EQ(run.model.activation, Activation::kGelu);
-  EXPECT_TRUE(run.model.tied_embeddings);
-  EXPECT_EQ(run.gradient_dtype, DType::kBFloat16);
-  EXPECT_EQ(run.host.queries, (EagerBytes{24, 0}));
-}
-
-// Their number is taken for the most, as NeMo sets it.
-TEST(TrainingWordsTest, StagesThatOverlapWhatTheySendHaveChunks) {
-  const auto with = [](const std::string& options) {
-    const auto table = ParseCsv(
-        absl::StrCat("model,gpu_type,gpus,tp,pp,global_batch_seqs,other_opts\nGPT 175B,H100,64,8,8,64,", options),
-        "t.csv");
-    return ReadTrainingRun(CsvCells(*table, table->rows[0]), {});
-  };
-  ASSERT_OK_AND_ASSIGN(const TrainingRun overlaps, with("Megatron-Core; overlap-p2p-communication"));
-  EXPECT_TRUE(overlaps.most_chunks);
-  EXPECT_THAT(overlaps.defaults, Contains("vpp: a layer a chunk, where that divides"));
-  ASSERT_OK_AND_ASSIGN(const TrainingRun plain, with("Megatron-Core"));
-  EXPECT_FALSE(plain.most_chunks);
-}
-
-// Both matrices of words counted: 18.9 million in the layers and 2 x 25.8 million are 70 million without gates.
-TEST(TrainingWordsTest, FamiliesByEitherNumberOfEmbeddings) {
-  const absl::StatusOr<CsvTable> table = ParseCsv(
-      "model,params_b,layers,hidden,ffn,heads,vocab,gpu_type,gpus,tp,pp,dp,seq_len,global_batch_seqs,micro_batch_seqs\n"
-      "a model 70M,0.070,6,512,2048,8,50304,A100,8,1,1,8,2048,64,1\n",
-      "t.csv");
-  ASSERT_OK(table);
-  ASSERT_OK_AND_ASSIGN(const TrainingRun run, ReadTrainingRun(CsvCells(*table, table->rows[0]), {}));
-  EXPECT_THAT(run.defaults, Contains("a family like GPT"));
-  EXPECT_THAT(run.defaults, Not(Contains("a family like Llama")));
-}
-
-// A row of 2048 tokens is 8 examples of 256, in the count of FLOPs, too: 4 (N - embedding) + 12 L h 256 a token.
-TEST(TrainingWordsTest, FineTuningOfNemoPacksExamples) {
-  const std::string columns = ",attention,other_opts,tflops_per_gpu,flops_def";
-  const std::string count = "6*(N - input embedding)+12*L*h*s";
-  ASSERT_OK_AND_ASSIGN(const CsvTable table, Table(columns, absl::StrCat(",TE/cuDNN flash,LoRA,500,", count)));
-  const CsvCells cells(table, table.rows[0]);
-  ASSERT_OK_AND_ASSIGN(const TrainingRun run, ReadTrainingRun(cells, {}));
-  EXPECT_EQ(run.training.sequence, 256);
-  EXPECT_EQ(run.training.batch, 64 * 8);
-  EXPECT_EQ(run.degrees.microbatch, 8);
-  EXPECT_THAT(run.approximations, Contains("rows of packed examples as examples of 256 tokens"));
-  ASSERT_OK_AND_ASSIGN(const TrainingMeasurement measured, ReadTrainingMeasurement(cells, run));
-  const double parameters = 32 * (4.0 * 4096 * 4096 + 3.0 * 4096 * 11008) + 4096 * 32000.0;
-  const double flops = 64 * 2048 * (4 * parameters + 12.0 * 32 * 4096 * 256);
-  EXPECT_NEAR(measured.step_seconds.value_or(0), flops / (8 * 500e12), 1e-6);
-  ASSERT_OK_AND_ASSIGN(const TrainingRun plain, RunOf(",attention,other_opts", ",TE/cuDNN flash,pretrain"));
-  EXPECT_EQ(plain.training.sequence, 2048);
-  ASSERT_OK_AND_ASSIGN(const TrainingRun other, RunOf(",attention,other_opts", ",flash,LoRA"));
-  EXPECT_EQ(other.training.sequence, 2048);
-  ASSERT_OK_AND_ASSIGN(const TrainingRun mlperf, RunOf(",attention,other_opts", ",TE/cuDNN flash,MLPerf; LoRA"));
-  EXPECT_EQ(mlperf.training.sequence, 2048);
-}
-
-// nanotron's benchmarks ran on EFA with NCCL 2.18, which has no plugin to choose its algorithms.
-TEST(TrainingWordsTest, NanotronsBenchmarksHaveAnUntunedNetwork) {
-  const auto rate_of = [](const std::string& source) -> absl::StatusOr<double> {
-    MESHWRIGHT_ASSIGN_OR_RETURN(const CsvTable table,
-                                ParseCsv(absl::StrCat("source_ref,model,gpu_type,gpus,tp,pp,dp,global_batch_seqs\n",
-                                                      source, ",Llama 2 7B (nanotron),H100,16,1,1,16,64\n"),
-                                         "t.csv"));
-    MESHWRIGHT_ASSIGN_OR_RETURN(const TrainingRun run, ReadTrainingRun(CsvCells(table, table.rows[0]), {}));
-    return run.cluster.nic_bandwidth.raw();
-  };
-  ASSERT_OK_AND_ASSIGN(const double later, rate_of("a report"));
-  ASSERT_OK_AND_ASSIGN(const double benchmark, rate_of("docs/benchmark_summary.svg"));
-  EXPECT_NEAR(later / benchmark, 1.56, 1e-6);
-}
-
-// Fused attention draws the mask of its scores again; what is added keeps its masks.
-TEST(TrainingWordsTest, DropoutOfFusedAttentionKeepsNoScores) {
-  const auto copies_with = [](const std::string& attention) -> absl::StatusOr<FrameworkCopies> {
-    MESHWRIGHT_ASSIGN_OR_RETURN(
-        const CsvTable table,
-        ParseCsv(
-            absl::StrCat("source_ref,model,layers,hidden,heads,vocab,gpu_type,gpus,tp,pp,dp,global_batch_seqs,",
-                         "attention,other_opts\nNeMo-Framework-Launcher (24.05),GPT3-5B,24,4096,32,51200,H100,8,1,1,",
-                         "8,64,", attention, ",pretrain\n"),
-            "t.csv"));
-    MESHWRIGHT_ASSIGN_OR_RETURN(const TrainingRun run, ReadTrainingRun(CsvCells(table, table.rows[0]), {}));
-    return run.copies;
-  };
-  ASSERT_OK_AND_ASSIGN(const FrameworkCopies fused, copies_with("TE/cuDNN flash"));
-  EXPECT_EQ(fused.scores, 0);
-  EXPECT_GT(fused.norms, 0);
-  ASSERT_OK_AND_ASSIGN(const FrameworkCopies unfused, copies_with("unfused"));
-  EXPECT_GT(unfused.scores, 0);
-}
-
-// What rows leave open that name little: sizes by a published name, one stage with FSDP, experts for the search.
-TEST(TrainingWordsTest, RowsThatSayLittle) {
-  const auto read = [](const std::string& columns, const std::string& cells) {
-    const auto table = ParseCsv(absl::StrCat(columns, "\n", cells, "\n"), "t.csv");
-    return ReadTrainingRun(CsvCells(*table, table->rows[0]), {});
-  };
-  ASSERT_OK_AND_ASSIGN(TrainingRun run, read("model,gpu_type", "bert-large-uncased,Quadro RTX 8000"));
-  EXPECT_EQ(run.model.layers, 24);
-  EXPECT_EQ(run.cluster.device.name, "quadro-rtx-8000");
-  ASSERT_OK_AND_ASSIGN(run, read("model,gpu_type,gpus,zero_fsdp", "Qwen-7B,A100,64,FSDP"));
-  EXPECT_EQ(run.model.vocab, 151936);
-  EXPECT_TRUE(run.pipeline_given);
-  EXPECT_EQ(run.degrees.pipeline, 1);
-  EXPECT_THAT(run.defaults, Contains("pp 1"));
-  EXPECT_TRUE(run.tensor_given);
-  EXPECT_THAT(run.defaults, Contains("tp 1"));
-  ASSERT_OK_AND_ASSIGN(run, read("model,gpu_type,gpus,tp,pp,micro_batch_seqs", "GPT 175B,H100,128,8,16,1"));
-  EXPECT_EQ(run.training.batch, DefaultBatch(175e9, 2048, 1));  // one row would leave the stages empty
-  ASSERT_OK_AND_ASSIGN(run, read("model,gpu_type,gpus,tp,pp,micro_batch_seqs", "GPT 7B,H100,8,1,1,2"));
-  EXPECT_EQ(run.training.batch, 16);
-  ASSERT_OK_AND_ASSIGN(run, read("model,gpu_type,gpus", "Mixtral 8x7B,H100,64"));
-  EXPECT_FALSE(run.experts_given);
-  EXPECT_FALSE(run.pipeline_given);
-  ASSERT_OK_AND_ASSIGN(run, read("model,gpu_type,gpus,ep", "Mixtral 8x7B,H100,64,8"));
-  EXPECT_TRUE(run.experts_given);
-  ASSERT_OK_AND_ASSIGN(run, read("model,gpu_type", "T5-11B,A100"));
-  EXPECT_THAT(run.defaults, Contains("a decoder of these sizes in place of another kind of model"));
-  ASSERT_OK_AND_ASSIGN(run, read("model,gpu_type,other_opts", "Llama 2 7B,A100,QLoRA"));
-  EXPECT_THAT(run.approximations,
-              Contains("frozen weights of 4 bits read as those of 16: norms train in place of adapters"));
-}
-
-// A row of `model` with the cells of `columns`, and no layout.
-absl::StatusOr<TrainingRun> OpenRunOf(const std::string& model, const std::string& columns, const std::string& cells) {
-  MESHWRIGHT_ASSIGN_OR_RETURN(const CsvTable table,
-                              ParseCsv(absl::StrCat("model,gpu_type,micro_batch_seqs,dtype", columns, "\n", model,
-                                                    ",A100 80GB,2,bf16", cells, "\n"),
-                                       "t.csv"));
-  return ReadTrainingRun(CsvCells(table, table.rows[0]), {});
-}
-
-TEST(TrainingWordsTest, Gpt2HasItsOwnPositions) {
-  ASSERT_OK_AND_ASSIGN(const TrainingRun gpt2, OpenRunOf("GPT2-XL", ",gpus", ",1"));
-  EXPECT_EQ(gpt2.training.sequence, 1024);
-  ASSERT_OK_AND_ASSIGN(const TrainingRun llama, OpenRunOf("Llama 2 7B", ",gpus", ",1"));
-  EXPECT_EQ(llama.training.sequence, 2048);
-}
-
-TEST(TrainingWordsTest, DistributedDataParallelSplitsNoModel) {
-  ASSERT_OK_AND_ASSIGN(const TrainingRun ddp, OpenRunOf("GPT2-XL", ",gpus,zero_fsdp", ",4,DDP"));
-  EXPECT_TRUE(ddp.tensor_given && ddp.pipeline_given);
-  EXPECT_EQ(ddp.degrees.data, 4);
-  EXPECT_FALSE(ddp.parallel_optimizer);
-}
-
-// What a node's devices are joined by, without NVLink 16 of PCIe's lanes of the fourth generation.
-TEST(TrainingWordsTest, WhatJoinsTheDevicesOfANode) {
-  const auto with = [](const std::string& link) {
-    return ParseCsv(absl::StrCat("model,gpu_type,gpus,tp,pp,seq_len,micro_batch_seqs,dtype,interconnect\n"
-                                 "GPT2-XL,RTX 3090,2,2,1,1024,1,bf16,",
-                                 link, "\n"),
-                    "t.csv");
-  };
-  ASSERT_OK_AND_ASSIGN(const CsvTable bridge, with("NVLink bridge"));
-  ASSERT_OK_AND_ASSIGN(const TrainingRun joined, ReadTrainingRun(CsvCells(bridge, bridge.rows[0]), {}));
-  EXPECT_EQ(joined.cluster.intra_bandwidth, BytesPerSecond(56.25e9));
-  ASSERT_OK_AND_ASSIGN(const CsvTable lanes, with("PCIe 4.0 x8"));
-  ASSERT_OK_AND_ASSIGN(const TrainingRun apart, ReadTrainingRun(CsvCells(lanes, lanes.rows[0]), {}));
-  EXPECT_EQ(apart.cluster.intra_bandwidth, BytesPerSecond(15.75e9));
-  // Of several nodes it is how their network cards are plugged in.
-  ASSERT_OK_AND_ASSIGN(const TrainingRun nodes,
-                       OpenRunOf("GPT2-XL", ",gpus,interconnect", ",16,\"8 x 400 Gb/s RoCE, PCIe 5.0 x16\""));
-  EXPECT_EQ(nodes.cluster.intra_kind, LinkKind::kNvSwitch);
-}
-
-TEST(TrainingWordsTest, LitGptAndTorchtuneFuseAttentionOfAllModels) {
-  ASSERT_OK_AND_ASSIGN(const TrainingRun others, OpenRunOf("phi-1.5", ",gpus,other_opts", ",1,LoRA"));
-  EXPECT_FALSE(others.training.fused_attention);
-  for (const std::string framework : {"LitGPT", "torchtune"}) {
-    ASSERT_OK_AND_ASSIGN(const TrainingRun run,
-                         OpenRunOf("phi-1.5", ",gpus,other_opts", absl::StrCat(",1,", framework)));
-    EXPECT_TRUE(run.training.fused_attention) << framework;
-  }
-}
-
-TEST(TrainingWordsTest, LlamaFactoryRecomputes) {
-  ASSERT_OK_AND_ASSIGN(const TrainingRun run,
-                       OpenRunOf("Llama 2 7B", ",gpus,other_opts", ",1,Hugging Face; LLaMA-Factory; LoRA"));
-  EXPECT_EQ(run.recompute, Recompute::kLayer);
-  EXPECT_THAT(run.defaults, Contains("recompute full"));
-}
-
-// Neither masters, 4 bytes, nor moments of more than 2 each.
-TEST(TrainingWordsTest, MsSwiftTrainsInTheTypeThatItLoads) {
-  ASSERT_OK_AND_ASSIGN(const TrainingRun run,
-                       OpenRunOf("Qwen-7B", ",gpus,other_opts", ",1,ms-swift; Hugging Face Trainer; full"));
-  EXPECT_EQ(run.gradient_dtype, DType::kBFloat16);
-  EXPECT_EQ(run.copies.owned, -4 - 4);
-}
-
-// Its fine-tuning under FSDP checkpoints layers, its pretraining does not.
-TEST(TrainingWordsTest, LitGptRecomputesWhereItTunes) {
-  ASSERT_OK_AND_ASSIGN(const TrainingRun tuned,
-                       OpenRunOf("Llama 2 7B", ",gpus,zero_fsdp,other_opts", ",2,FSDP,LitGPT; full fine-tuning"));
-  EXPECT_EQ(tuned.recompute, Recompute::kFull);
-  ASSERT_OK_AND_ASSIGN(const TrainingRun other,
-                       OpenRunOf("Llama 2 7B", ",gpus,zero_fsdp,other_opts", ",2,FSDP,LitGPT"));
-  EXPECT_EQ(other.recompute, Recompute::kNone);
-}
-
-// Weights of 4 bits: inputs of four products are kept, 2 bytes each: two of the hidden size, one of the heads, one of
-// the gates; and 0.5625 bytes in place of 2 are gathered.
-TEST(TrainingWordsTest, WeightsOf4BitsInLitGpt) {
-  ASSERT_OK_AND_ASSIGN(const TrainingRun wide, OpenRunOf("Llama 2 7B", ",gpus,other_opts", ",1,LitGPT; LoRA"));
-  ASSERT_OK_AND_ASSIGN(const TrainingRun packed,
-                       OpenRunOf("Llama 2 7B", ",gpus,other_opts", ",1,LitGPT; LoRA; bnb.nf4"));
-  EXPECT_EQ(packed.copies.norms - wide.copies.norms, 4);
-  EXPECT_EQ(packed.copies.keys - wide.copies.keys, 2);
-  EXPECT_EQ(packed.copies.gates - wide.copies.gates, 2);
-  EXPECT_EQ(packed.host.gathered_share, 0.28125);
-  EXPECT_EQ(wide.host.unpacked, EagerBytes());
-  // 32 layers, rank 8, queries and values: 8 x 32 x (4096 + 8192), with 8 bytes each.
-  EXPECT_EQ(packed.adapters, 8 * 32 * (4096 + 8192));
-  EXPECT_EQ(packed.copies.adapters, 8);
-}
-
-TEST(TrainingWordsTest, TheFirstStableLmIsNoLlama) {
-  EXPECT_FALSE(IsModernFamily("StableLM Alpha 3B"));
-  EXPECT_TRUE(IsModernFamily("stablelm-2-1.6b"));
 }
 
 }  // namespace
