@@ -6,9 +6,11 @@
 #include <regex>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "ir/quantities.h"
 #include "tools/validate/words.h"
@@ -125,6 +127,15 @@ const std::regex& CardsOfARate() {
   return *kCards;
 }
 
+// Whether a part of the text says that data goes so, not that it does not or how ranks find each other.
+bool SaysTcp(absl::string_view text) {
+  static const std::regex* const kTcp = new std::regex(R"(\btcp\b|net/socket)");
+  const std::vector<std::string> parts = absl::StrSplit(absl::AsciiStrToLower(text), absl::ByAnyChar(",;"));
+  return std::any_of(parts.begin(), parts.end(), [](const std::string& part) {
+    return std::regex_search(part, *kTcp) && !HasAny(part, {"bootstrap", "no tcp", "not tcp", "without tcp"});
+  });
+}
+
 // A core for each card that the text counts; else one card, since what a machine has besides carries RDMA.
 void SetTcp(const std::string& text, Cluster* cluster) {
   cluster->nic_latency = kTcpLatency;
@@ -214,9 +225,7 @@ bool SetCards(absl::string_view text, Cluster* cluster) {
 
 bool SetInternode(absl::string_view text, Cluster* cluster) {
   const bool says = SetCards(text, cluster);
-  static const std::regex* const kTcp = new std::regex(R"(\btcp\b|net/socket)", std::regex::icase);
-  const std::string in(text);
-  if (std::regex_search(in, *kTcp)) SetTcp(in, cluster);
+  if (SaysTcp(text)) SetTcp(std::string(text), cluster);
   return says;
 }
 

@@ -135,6 +135,11 @@ TEST(SetInternodeTest, TcpIsACoreAndTheKernel) {
     EXPECT_EQ(cluster.nics_per_node, c.cards) << c.text;
     EXPECT_NEAR(cluster.nic_bandwidth.raw(), c.gigabytes * 1e9, 1) << c.text;
   }
+  for (const char* none : {"8 x 400 Gb/s RoCE, TCP for bootstrap", "8 x 400 Gb/s InfiniBand; no TCP"}) {
+    Cluster rdma;
+    SetInternode(none, &rdma);
+    EXPECT_EQ(rdma.nic_bandwidth, GBps(50)) << none;
+  }
   Cluster tcpx;
   tcpx.nics_per_node = 8;
   SetInternode("GPUDirect-TCPX", &tcpx);
