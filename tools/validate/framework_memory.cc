@@ -232,9 +232,8 @@ double LessOfFrozen(const TrainingRun& run, const Prediction& prediction) {
 // What adapters take with their gradients and their optimizer's state, of which ranks have parts where they have parts
 // of the weights.
 double AdaptersOf(const TrainingRun& run) {
-  const Degrees& d = run.degrees;
-  const double ranks = run.shard_parameters ? Number(d.data * d.context / d.copies) : 1;
-  return run.adapters * run.copies.adapters / ranks / Number(d.tensor * d.pipeline);
+  const double ranks = run.shard_parameters ? RanksThatSplit(run) : 1;
+  return run.adapters * run.copies.adapters / ranks / Number(run.degrees.tensor * run.degrees.pipeline);
 }
 
 // The inputs of a layer's two wide products as tensor parallelism gathered them, where the program has the rank's part.
