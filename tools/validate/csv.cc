@@ -127,11 +127,14 @@ class Reader {
   }
 
   // Where the header of the first table in Markdown begins, the line above its line of dashes, whatever text stands
-  // before it; npos where there is none.
+  // before it; npos where there is none but in a cell between quotes.
   size_t MarkdownHeader() const {
     size_t before = absl::string_view::npos;
+    bool quoted = false;
     for (size_t at = 0; at < text_.size(); at = std::min(text_.find('\n', at), text_.size() - 1) + 1) {
       const absl::string_view line = Line(at);
+      quoted = quoted != (std::count(line.begin(), line.end(), '"') % 2 == 1);
+      if (quoted) continue;
       const bool bars = absl::StrContains(line, '|');
       const bool rule = bars && absl::StrContains(line, "--") && line.find_first_not_of(" |:-") == line.npos;
       if (rule && before != absl::string_view::npos) return before;

@@ -169,6 +169,14 @@ TEST(CsvTest, ProseBeforeATableInMarkdown) {
   EXPECT_EQ(CsvCells(table, table.rows[0]).Text("model"), "Llama");
 }
 
+TEST(CsvTest, ATableInMarkdownInACellIsOfItsCell) {
+  ASSERT_OK_AND_ASSIGN(const CsvTable table,
+                       ParseCsv("model,notes\nLlama,\"see\n| a | b |\n|---|---|\n| 1 | 2 |\"\nQwen,\n", "t.csv"));
+  EXPECT_EQ(table.separator, ',');
+  ASSERT_EQ(table.rows.size(), 2U);
+  EXPECT_EQ(CsvCells(table, table.rows[1]).Text("model"), "Qwen");
+}
+
 // As programs print them, with what they say before; pandas numbers its rows.
 TEST(CsvTest, TablesBetweenSpaces) {
   ASSERT_OK_AND_ASSIGN(const CsvTable table,
