@@ -137,7 +137,7 @@ constexpr Release kReleases[] = {
     {{kMetaseq}, {}, [](Framework* f) { f->recomputes = true; }},
     {{kBmTrain}, {}, [](Framework* f) { f->recomputes = true; }},
     // Its scripts of fine-tuning under FSDP (finetune/full.py, lora_legacy.py, `activation_checkpointing_policy`).
-    {{kLitGpt, kFsdp, kTuning}, {}, [](Framework* f) { f->recomputes = true; }},
+    {{kLitGpt, kFsdp, kFineTuning}, {}, [](Framework* f) { f->recomputes = true; }},
     // Unless told not to (model/model_utils/checkpointing.py, `disable_gradient_checkpointing`).
     {{kLlamaFactory}, {}, [](Framework* f) { f->recomputes = true; }},
     // nanotron kept what tensor parallelism gathered until July 2024 (`tp_recompute_allgather`).

@@ -68,8 +68,7 @@ constexpr Words kWords[] = {
     {kGptOss, "model", "gpt oss|gpt-oss|gpt_oss"},
     {kNemotron, "model", "nemotron"},
     {kMixtral, "model", "mixtral"},
-    {kFineTuning, "other_opts", "sft|lora|peft"},
-    {kTuning, "other_opts", "sft|lora|peft|fine-tun|finetun"},
+    {kFineTuning, "other_opts", "sft|fine-tun|finetun"},
     {kAllAdapted, "other_opts", "all-linear|all linear"},
     {kAttentionAdapted, "other_opts", "queries, keys, values and output|q_proj k_proj v_proj o_proj|q, k, v, o"},
     {kAttentionAdapted, "other_opts", "q_proj, k_proj, v_proj, o_proj|qkvo"},
@@ -121,7 +120,7 @@ constexpr Words kWords[] = {
     // XLA and Megatron cut whole tensors and buffers of their own.
     {kOtherShards, "compile other_opts", "xla|jax"},
     {kOtherShards, "zero_fsdp", "megatron"},
-    {kNarrowReduction, "other_opts", "pure"},
+    {kNarrowReduction, "other_opts", "precision=pure|precision: pure|pure fp16|pure float16"},
     {kFusedAdapters, "other_opts", "kernels of lora|fused lora|unsloth"},
     // Lightning's word for its type, torchtune's, and others'.
     {kNarrowStates, "dtype other_opts",
@@ -173,6 +172,7 @@ struct Conclusion {
   SignSet when, unless;
 };
 constexpr Conclusion kConclusions[] = {
+    {kFineTuning, {kAdapters}, {}},
     {kNemo, {kSaysNemo}, {kSaysAutoModel, kOlderThanHopper}},
     {kTransformerEngine, {kNemo}, {}},
     {kTransformerEngine, {kSaysMegatronCore}, {kLocalLayers}},
@@ -234,6 +234,13 @@ bool SaysFused(absl::string_view cell, absl::string_view operators) {
     if (fused && !Lacks(part) && Says(part, operators)) return true;
   }
   return false;
+}
+
+// "LoRA", "QLoRA", "PEFT"; not "no LoRA", nor a word such as "exploratory".
+bool SaysAdapters(const std::string& options) {
+  static const std::regex* const kAdapters = new std::regex(R"((^|[^a-z])((q|rs|ada)-?)?(lora|peft))");
+  static const std::regex* const kNone = new std::regex(R"(\b(no|not|without) (q-?)?(lora|peft))");
+  return std::regex_search(std::regex_replace(options, *kNone, ""), *kAdapters);
 }
 
 bool SaysOn(absl::string_view cell, absl::string_view words) {
@@ -324,6 +331,7 @@ Signs ReadSigns(const CsvCells& cells, int64_t sequence) {
   signs.container = ContainerOf(absl::StrCat(CellOf(cells, "source_ref"), " ", CellOf(cells, "other_opts")));
   if (signs.container != kNewest) set.Add(kNamesContainer);
   if (PaperOf(CellOf(cells, "source_ref")) < kTransformerEngineDefault) set.Add(kLocalLayers);
+  if (SaysAdapters(CellOf(cells, "other_opts"))) set.Add(kAdapters);
   if (SaysNarrowPeft(CellOf(cells, "other_opts"))) set.Add(kNarrowPeft);
   signs.deepspeed = DeepSpeedOf(CellOf(cells, "other_opts"), old_device);
   for (const Conclusion& row : kConclusions) {

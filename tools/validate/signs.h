@@ -63,7 +63,7 @@ enum class Sign : uint8_t {
   kNemotron,
   kMixtral,
   kFineTuning,
-  kTuning,            // that, by any word
+  kAdapters,          // beside weights that do not train
   kAllAdapted,        // adapters beside all products of a layer
   kAttentionAdapted,  // beside those of attention
   kJoinedQueries,     // where queries, keys and values are one product

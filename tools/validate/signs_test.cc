@@ -59,6 +59,22 @@ TEST(SignsTest, ReleasesOfPeft) {
   }
 }
 
+TEST(SignsTest, Adapters) {
+  for (const char* adapted : {"LoRA", "QLoRA of rank 8", "Q-LoRA", "PEFT before 0.11", "peft_lora", "rsLoRA"}) {
+    EXPECT_TRUE(Has(Of("other_opts", adapted), Sign::kAdapters)) << adapted;
+    EXPECT_TRUE(Has(Of("other_opts", adapted), Sign::kFineTuning)) << adapted;
+  }
+  for (const char* whole : {"full fine-tuning; no LoRA", "without PEFT", "an exploratory run"}) {
+    EXPECT_FALSE(Has(Of("other_opts", whole), Sign::kAdapters)) << whole;
+  }
+}
+
+TEST(SignsTest, PureDataParallelismReducesAsOthersDo) {
+  EXPECT_FALSE(Has(Of("other_opts", "pure data parallel"), Sign::kNarrowReduction));
+  EXPECT_TRUE(Has(Of("other_opts", "FSDP mixed_precision=PURE"), Sign::kNarrowReduction));
+  EXPECT_TRUE(Has(Of("other_opts", "pure bf16"), Sign::kNarrowReduction));
+}
+
 TEST(SignsTest, DatesAreNoContainers) {
   EXPECT_EQ(Of("source_ref", "a page of 21.05.2024").container, Of("source_ref", "a page").container);
   EXPECT_EQ(Of("source_ref", "release 26.04.01").container, 2604);

@@ -63,7 +63,7 @@ class RunReader {
     }
     MESHWRIGHT_RETURN_IF_ERROR(ReadRowCluster(cells_, overrides_, framework_, gpus_, &run_));
     MESHWRIGHT_RETURN_IF_ERROR(ReadBatch());
-    if (HasAny(options, {"lora", "peft"})) {
+    if (framework_.Is(Sign::kAdapters)) {
       run_.frozen = true;
       run_.quantized = HasAny(options, {"qlora", "q-lora", "int4", "4bit", "4-bit", "4 bit", "nf4", "gptq"});
       run_.adapters = AdapterParameters(framework_, run_.model, options);
