@@ -100,6 +100,7 @@ constexpr Words kWords[] = {
     {kFactoredState, "other_opts", "adafactor"},
     {kUpdateInBackward, "other_opts", "optimizer in backward|optimizer_in_bwd|optimizer step into backward"},
     {kOffloadsActivations, "other_opts", "activation offload|activation_offload|offloads activations"},
+    {kOffloadsActivations, "other_opts", "checkpoints offloaded|offloaded checkpoints"},
     {kChunkedLoss, "other_opts", "chunked cross|chunked loss|chunked ce|chunkedoutputloss"},
     {kLinearLoss, "other_opts", "linear cross|linearcross|linear_cross|cut cross"},
     // What PyTorch calls asynchronous tensor parallelism.
@@ -195,6 +196,8 @@ constexpr Conclusion kConclusions[] = {
     {kAutocast, {kHuggingFace}, {kDeepSpeed, kNarrowStates}},
     {kNarrowReduction, {kNarrowStates}, {}},
     {kAccelerate, {kHuggingFace, kSaysTrainer}, {}},
+    // TRL's chunks begin with the product before the loss (pull request 5575).
+    {kLinearLoss, {kHuggingFace, kChunkedLoss}, {}},
     {kSumsWhole, {kAccelerate}, {}},
     {kSumsWhole, {kLitGpt}, {}},
     {kOldSteps, {kEager, kUnfused}, {}},

@@ -75,6 +75,13 @@ TEST(SignsTest, PureDataParallelismReducesAsOthersDo) {
   EXPECT_TRUE(Has(Of("other_opts", "pure bf16"), Sign::kNarrowReduction));
 }
 
+// torchtune's chunks are of logits that are there.
+TEST(SignsTest, ChunksOfALossWithItsProduct) {
+  EXPECT_TRUE(Has(Of("other_opts", "Hugging Face TRL; chunked loss"), Sign::kLinearLoss));
+  EXPECT_FALSE(Has(Of("other_opts", "torchtune; chunked loss"), Sign::kLinearLoss));
+  EXPECT_TRUE(Has(Of("other_opts", "checkpoints offloaded"), Sign::kOffloadsActivations));
+}
+
 TEST(SignsTest, DatesAreNoContainers) {
   EXPECT_EQ(Of("source_ref", "a page of 21.05.2024").container, Of("source_ref", "a page").container);
   EXPECT_EQ(Of("source_ref", "release 26.04.01").container, 2604);
