@@ -22,7 +22,8 @@ namespace meshwright {
 EagerBytes UnpackedWeights(bool gptq, bool recomputes);
 
 // Adds to `host` what adapters move, bytes an element of a layer's queries, and the operators that the CPU issues
-// beside each product. Nothing where the framework is not Hugging Face's. REQUIRES: weights are frozen.
+// beside each product. `quantized`: weights of 4 bits, under which nothing is cast. Nothing where the framework is not
+// Hugging Face's. REQUIRES: weights are frozen.
 void AddAdapters(const Framework& framework, const DecoderConfig& model, bool quantized, HostPace* host);
 
 // Bytes of a token and layer that adapters keep for the backward pass: of each product's input what their dropout left,

@@ -34,8 +34,7 @@ double ShareOfSecondLevel(const std::string& text, int64_t layers) {
 
 bool SaysNone(const std::string& text) {
   const bool no = absl::StartsWith(text, "no") && !absl::StartsWith(text, "norm");
-  return text.empty() || no || text == "false" || text == "off" || text == "0" ||
-         HasAny(text, {"disabled", "without"});
+  return text.empty() || no || text == "false" || text == "off" || text == "0" || HasAny(text, {"disabled", "without"});
 }
 
 bool IsNumber(const std::string& text) { return text.find_first_not_of("0123456789") == std::string::npos; }

@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
@@ -18,6 +19,29 @@ namespace {
 // parameters).
 constexpr absl::string_view kUsualFlops = "6N + 12 L h s";
 
+absl::Status ReadPeak(const CsvCells& cells, TrainingMeasurement* measured) {
+  MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<double> peak, cells.Number("peak_mem_gb"));
+  if (!peak.has_value() || *peak <= 0) return absl::OkStatus();
+  const std::string definition = cells.Text("mem_def");
+  // nvidia-smi's figures are MiB; who calls them GB has divided by 1024.
+  // nanotron's table of a run has what the allocator reserved on the first rank, in GB of 1024^3 (helpers.py,
+  // create_table_log; what was allocated is reset before the optimizer's step).
+  const bool nanotron = HasAny(definition, {"nanotron"});
+  // torchtitan's, too, in GiB (components/metrics.py).
+  const std::string source = absl::AsciiStrToLower(
+      absl::StrCat(cells.Text("source_ref"), definition, cells.Text("flops_def"), cells.Text("notes")));
+  measured->reserved = nanotron || HasAny(definition, {"reserved"}) ||
+                       (HasAny(source, {"torchtitan"}) && !HasAny(definition, {"allocated"}));
+  measured->whole_process = HasAny(definition, {"nvidia-smi", "device memory"});
+  const bool binary = nanotron || measured->whole_process || absl::StrContains(definition, "GiB");
+  // FlashAttention's training code prints no memory; its monitors ask nvidia-smi (configs/callbacks/gpu-monitor.yaml:
+  // Lightning's GPUStatsMonitor), whose MiB it divides by 1000 (configs/experiment/owt/base.yaml, gpu_mem).
+  const bool thousands = HasAny(source, {"flash-attention training/configs"});
+  measured->whole_process |= thousands;
+  measured->peak = Bytes(static_cast<int64_t>(*peak * (thousands ? 1048576e3 : binary ? 1073741824.0 : 1e9)));
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<TrainingMeasurement> ReadTrainingMeasurement(const CsvCells& cells, const TrainingRun& run) {
@@ -27,26 +51,7 @@ absl::StatusOr<TrainingMeasurement> ReadTrainingMeasurement(const CsvCells& cell
   if (!measured.out_of_memory && !status.empty() && status != "ok") {
     return CannotExpress("status", status);
   }
-  MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<double> peak, cells.Number("peak_mem_gb"));
-  if (peak.has_value() && *peak > 0) {
-    const std::string definition = cells.Text("mem_def");
-    // nvidia-smi's figures are MiB; who calls them GB has divided by 1024.
-    // nanotron's table of a run has what the allocator reserved on the first rank, in GB of 1024^3 (helpers.py,
-    // create_table_log; what was allocated is reset before the optimizer's step).
-    const bool nanotron = HasAny(definition, {"nanotron"});
-    // torchtitan's, too, in GiB (components/metrics.py).
-    const std::string source = absl::AsciiStrToLower(
-        absl::StrCat(cells.Text("source_ref"), definition, cells.Text("flops_def"), cells.Text("notes")));
-    measured.reserved = nanotron || HasAny(definition, {"reserved"}) ||
-                        (HasAny(source, {"torchtitan"}) && !HasAny(definition, {"allocated"}));
-    measured.whole_process = HasAny(definition, {"nvidia-smi", "device memory"});
-    const bool binary = nanotron || measured.whole_process || absl::StrContains(definition, "GiB");
-    // FlashAttention's training code prints no memory; its monitors ask nvidia-smi (configs/callbacks/gpu-monitor.yaml:
-    // Lightning's GPUStatsMonitor), whose MiB it divides by 1000 (configs/experiment/owt/base.yaml, gpu_mem).
-    const bool thousands = HasAny(source, {"flash-attention training/configs"});
-    measured.whole_process |= thousands;
-    measured.peak = Bytes(static_cast<int64_t>(*peak * (thousands ? 1048576e3 : binary ? 1073741824.0 : 1e9)));
-  }
+  MESHWRIGHT_RETURN_IF_ERROR(ReadPeak(cells, &measured));
   if (measured.out_of_memory) return measured;
   for (const char* column : {"step_time_s", "step_time_derived_s"}) {
     MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<double> seconds, cells.Number(column));
@@ -84,7 +89,8 @@ absl::StatusOr<TrainingMeasurement> ReadTrainingMeasurement(const CsvCells& cell
   MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<double> hardware, cells.Number("hfu_pct"));
   const bool again = run.recompute == Recompute::kLayer || run.recompute == Recompute::kFull;
   if (open && again && hardware.has_value() && !share.has_value() && flops.has_value()) {
-    *flops *= run.frozen ? 3.0 / 2 : 4.0 / 3;  // the rate is that of the hardware: the forward pass runs twice
+    // The rate is that of the hardware: the forward pass of these layers runs twice.
+    *flops *= 1 + run.recompute_share / (run.frozen ? 2 : 3);
   }
   // Alone it tells the time where it is known what runs again.
   const bool alone = !share.has_value() && (again || run.recompute == Recompute::kNone);
