@@ -18,6 +18,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 enum class Of { kKernels, kCollectives };
 
@@ -181,6 +182,12 @@ TEST(PriceColumnsTest, SaysWhatWasRead) {
   ASSERT_OK_AND_ASSIGN(const CsvTable known, Read(Of::kKernels, "m,n,k,time_ms,latency (us)\n1,1,1,1,9\n"));
   EXPECT_EQ(CellsLike(known, "time_ms=1"), "time_ms=1");
   EXPECT_THAT(known.remarks, ElementsAre("not read: \"latency (us)\""));
+  // Where a row was published is no figure that went unread.
+  ASSERT_OK_AND_ASSIGN(const CsvTable kernels, Read(Of::kKernels, "source,m,n,k,time_ms\na page,1,1,1,1\n"));
+  EXPECT_THAT(kernels.remarks, IsEmpty());
+  ASSERT_OK_AND_ASSIGN(const CsvTable calls,
+                       Read(Of::kCollectives, "source,collective,size_bytes,time_us\na page,all_reduce,1024,9\n"));
+  EXPECT_THAT(calls.remarks, IsEmpty());
 }
 
 // Where nothing tells which column counts, or its unit, none is guessed.

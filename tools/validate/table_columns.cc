@@ -172,7 +172,7 @@ constexpr ColumnRule kKernels[] = {
 constexpr absl::string_view kAlsoOfKernels =
     "op|library|fwd_ms|bwd_ms|combined_ms|model|layers|hidden|ffn|vocab|gpus|gpu_mem_gb|interconnect|"
     "global_batch_seqs|micro_batch_seqs|grad_accum|tp|pp|vpp|dp|cp|ep|etp|zero_fsdp|seq_parallel|recompute|"
-    "attention|compile|other_opts|source_ref|notes";
+    "attention|compile|other_opts|source_ref|source|notes";
 
 constexpr ColumnRule kCollectives[] = {
     {"busbw_gbps", CellKind::kGigabytesPerSecond, "busbw|busbandwidth", MESHWRIGHT_NOT_MEANS},
@@ -206,7 +206,7 @@ constexpr ColumnRule kCollectives[] = {
     {"status", CellKind::kText, "status|outcome"},
     {"placement", CellKind::kText, "placement"},
 };
-constexpr absl::string_view kAlsoOfCollectives = "source_ref|gpu_mem_gb|notes";
+constexpr absl::string_view kAlsoOfCollectives = "source_ref|source|gpu_mem_gb|notes";
 #undef MESHWRIGHT_NOT_MEANS
 
 // --- what columns of training runs tell ------------------------------------------------------------------------------
