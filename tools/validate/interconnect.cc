@@ -212,9 +212,9 @@ bool SetCards(absl::string_view text, Cluster* cluster) {
   // called Slingshot 10, 100).
   constexpr std::pair<absl::string_view, double> kPorts[] = {
       {"EDR", 100}, {"HDR100", 100},       {"HDR", 200},          {"NDR200", 200},   {"NDR", 400},
-      {"XDR", 800}, {"Slingshot 10", 100}, {"Slingshot-10", 100}, {"Slingshot", 200}};
+      {"XDR", 800}, {"slingshot 10", 100}, {"slingshot-10", 100}, {"slingshot", 200}};
   for (const auto& [name, gigabits] : kPorts) {
-    if (!absl::StrContains(in, name)) continue;
+    if (!absl::StrContains(in, name) && !absl::StrContains(lower, name)) continue;  // "hundred" is no NDR
     cluster->nic_bandwidth = BytesPerSecond(gigabits * 1e9 / 8);
     return true;
   }

@@ -79,6 +79,10 @@ TEST(SetInternodeTest, CardsThatGoWithoutSaying) {
   EXPECT_TRUE(SetInternode("Slingshot 11, 2 NICs a node", &quad));
   EXPECT_EQ(quad.nics_per_node, 2);
   EXPECT_EQ(quad.nic_bandwidth, GBps(25));
+  quad.nic_bandwidth = GBps(50);
+  EXPECT_FALSE(SetInternode("one of a hundred nodes", &quad));  // no "ndr"
+  EXPECT_TRUE(SetInternode("HPE slingshot-11", &quad));
+  EXPECT_EQ(quad.nic_bandwidth, GBps(25));
   EXPECT_TRUE(SetInternode("Slingshot 10", &quad));
   EXPECT_EQ(quad.nic_bandwidth, GBps(12.5));
   Cluster eight;
