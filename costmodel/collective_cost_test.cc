@@ -197,7 +197,6 @@ TEST(CollectiveCostTest, SumsInAWideSwitch) {
   EXPECT_NEAR(micros(64, GiB(1)), 25 + 2230.6 * 1.2 + 235.7, 1);
 }
 
-// Eight groups of one rank per node on machines with one network card take turns.
 // Each rank sends a byte to the switch once, so that 5 of 8 devices add up as fast as all of them: the same time for
 // large calls, where NCCL's speeds of a channel, which end at 60, count 5 x 60 GB/s of bus for 8 x 59.5.
 TEST(CollectiveCostTest, SumsOfAFewInASwitch) {
@@ -222,6 +221,7 @@ TEST(CollectiveCostTest, SmallCallsOverPcieTakeWhatNcclCounts) {
   }
 }
 
+// Eight groups of one rank per node on machines with one network card take turns.
 TEST(CollectiveCostTest, SharingACardAddsTheOthersBytes) {
   Cluster cluster = H100Cluster(4);
   cluster.nics_per_node = 1;
