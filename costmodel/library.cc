@@ -85,19 +85,6 @@ absl::Status CheckCount(absl::string_view what, int64_t count, int64_t most) {
   return WrongInput(absl::StrCat(count, " ", what), absl::StrCat("from 1 to ", most));
 }
 
-void Resize(int64_t nodes, int64_t devices_per_node, Cluster* cluster) {
-  cluster->nodes = nodes;
-  if (devices_per_node == 0 || devices_per_node == cluster->devices_per_node) return;
-  if (cluster->nics_per_node > 0) {
-    cluster->nics_per_node =
-        std::max<int64_t>(1, cluster->nics_per_node * devices_per_node / cluster->devices_per_node);
-  }
-  cluster->devices_per_node = devices_per_node;
-  // Superchips on one board are wired to each other (quads of GH200: six links of NVLink a pair).
-  if (devices_per_node > 1 && cluster->intra_kind == LinkKind::kC2c) cluster->intra_kind = LinkKind::kNvLinkMesh;
-  if (nodes > 1 && devices_per_node == kWiredBoard) WireBoard(cluster);
-}
-
 // Whole usual machines, or part of one; threads of the host are always one machine.
 absl::Status ResizeTo(int64_t num_devices, Cluster* cluster) {
   MESHWRIGHT_RETURN_IF_ERROR(CheckCount("devices", num_devices, kMaxNodes * kMaxDevicesPerNode));
@@ -270,6 +257,19 @@ void WireBoard(Cluster* cluster) {
   cluster->intra_kind = LinkKind::kNvLinkMesh;
   const int64_t peers = std::max<int64_t>(1, cluster->devices_per_node - 1);
   cluster->intra_bandwidth = cluster->intra_bandwidth * (static_cast<double>(peers) / (kWiredBoard - 1));
+}
+
+void Resize(int64_t nodes, int64_t devices_per_node, Cluster* cluster) {
+  cluster->nodes = nodes;
+  if (devices_per_node == 0 || devices_per_node == cluster->devices_per_node) return;
+  if (cluster->nics_per_node > 0) {
+    cluster->nics_per_node =
+        std::max<int64_t>(1, cluster->nics_per_node * devices_per_node / cluster->devices_per_node);
+  }
+  cluster->devices_per_node = devices_per_node;
+  // Superchips on one board are wired to each other (quads of GH200: six links of NVLink a pair).
+  if (devices_per_node > 1 && cluster->intra_kind == LinkKind::kC2c) cluster->intra_kind = LinkKind::kNvLinkMesh;
+  if (nodes > 1 && devices_per_node == kWiredBoard) WireBoard(cluster);
 }
 
 absl::StatusOr<Cluster> MakeCluster(absl::string_view device, int64_t nodes, int64_t devices_per_node) {

@@ -32,14 +32,10 @@ absl::StatusOr<Cluster> Resized(Cluster cluster, int64_t devices) {
       return WrongInput(absl::StrCat(devices), absl::StrCat("whole nodes of ", per_node, " ", cluster.device.name),
                         "give --nodes and --devices_per_node for other machines");
     }
-    cluster.nodes = devices / per_node;
-    return cluster;
+    Resize(devices / per_node, per_node, &cluster);
+  } else {
+    Resize(1, devices, &cluster);
   }
-  cluster.nodes = 1;
-  if (cluster.nics_per_node > 0) {
-    cluster.nics_per_node = std::max<int64_t>(1, cluster.nics_per_node * devices / per_node);
-  }
-  cluster.devices_per_node = devices;
   return cluster;
 }
 
@@ -54,13 +50,7 @@ absl::Status SetCounts(const Flags& flags, Cluster* cluster) {
   if (devices.has_value()) {
     MESHWRIGHT_ASSIGN_OR_RETURN(*cluster, Of("devices", Resized(std::move(*cluster), *devices)));
   }
-  if (per_node.has_value() && *per_node != cluster->devices_per_node) {
-    if (cluster->nics_per_node > 0) {
-      cluster->nics_per_node = std::max<int64_t>(1, cluster->nics_per_node * *per_node / cluster->devices_per_node);
-    }
-    cluster->devices_per_node = *per_node;
-  }
-  if (nodes.has_value()) cluster->nodes = *nodes;
+  Resize(nodes.value_or(cluster->nodes), per_node.value_or(cluster->devices_per_node), cluster);
   return absl::OkStatus();
 }
 

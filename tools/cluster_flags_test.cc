@@ -41,6 +41,20 @@ TEST(ClusterFlagsTest, CountsKeepTheLinks) {
   EXPECT_EQ(nodes.num_devices(), 12);
 }
 
+// Nodes of four A100, whose links are no switch, and quads of GH200, by flags and by a file.
+TEST(ClusterFlagsTest, CountsMakeTheMachineThatAFileMakes) {
+  for (const std::string device : {"a100", "gh200"}) {
+    ASSERT_OK_AND_ASSIGN(const Cluster flags, Read("", {"--device=" + device, "--nodes=2", "--devices_per_node=4"}));
+    ASSERT_OK_AND_ASSIGN(const Cluster file,
+                         Read("cluster: {device: " + device + ", nodes: 2, devices_per_node: 4}\n", {}));
+    EXPECT_EQ(flags.intra_kind, LinkKind::kNvLinkMesh) << device;
+    EXPECT_EQ(ToText(flags), ToText(file));
+  }
+  const std::string switched = "cluster: {device: a100, nodes: 2, devices_per_node: 4, intra_link: nvswitch}\n";
+  ASSERT_OK_AND_ASSIGN(const Cluster more, Read(switched, {"--nodes=8"}));
+  EXPECT_EQ(more.intra_kind, LinkKind::kNvSwitch) << "as the file has it";
+}
+
 TEST(ClusterFlagsTest, AnotherDeviceBringsItsOwnMachine) {
   ASSERT_OK_AND_ASSIGN(const Cluster same_count, Read(kTwoNodes, {"--device=a100"}));
   EXPECT_EQ(same_count.device.name, "a100-sxm-80gb");
