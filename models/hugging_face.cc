@@ -28,10 +28,11 @@ struct Family {
   bool experts = false;
   bool latent = false;       // queries, keys and values come from narrow vectors (DeepSeek-V2, section 2.1)
   bool query_norms = false;  // norms of queries and keys
+  int64_t head_dim = 0;      // 0: the hidden size over the heads
+  int64_t kv_heads = 0;      // 0: as many as heads
   // What else its layers have, and a plan has not.
   absl::string_view left_out = "";
 };
-constexpr absl::string_view kPostNorms = "the norms behind attention and behind the feed-forward layer are left out";
 constexpr Family kFamilies[] = {
     {.model_type = "gpt2", .tied_by_default = true, .qkv_bias = true},
     {.model_type = "llama"},
@@ -39,14 +40,30 @@ constexpr Family kFamilies[] = {
     {.model_type = "mixtral", .experts = true},
     {.model_type = "phi3"},
     {.model_type = "qwen2", .qkv_bias = true},
-    {.model_type = "qwen3", .query_norms = true},
+    {.model_type = "qwen3", .query_norms = true, .head_dim = 128},
     {.model_type = "qwen3_moe", .experts = true, .query_norms = true},
-    {.model_type = "gemma", .tied_by_default = true},
-    {.model_type = "gemma2", .tied_by_default = true, .left_out = kPostNorms},
-    {.model_type = "gemma3_text", .tied_by_default = true, .query_norms = true, .left_out = kPostNorms},
+    {.model_type = "gemma",
+     .tied_by_default = true,
+     .head_dim = 256,
+     .left_out = "the scale of the embeddings is left out"},
+    {.model_type = "gemma2",
+     .tied_by_default = true,
+     .head_dim = 256,
+     .kv_heads = 4,
+     .left_out = "the norms behind attention and behind the feed-forward layer, caps of scores and logits, and the "
+                 "scale of the embeddings are left out"},
+    {.model_type = "gemma3_text",
+     .tied_by_default = true,
+     .query_norms = true,
+     .head_dim = 256,
+     .kv_heads = 4,
+     .left_out = "the norms behind attention and behind the feed-forward layer, and the scale of the embeddings, are "
+                 "left out"},
     {.model_type = "gpt_oss",
      .qkv_bias = true,
      .experts = true,
+     .head_dim = 64,
+     .kv_heads = 8,
      .left_out = "biases of the experts and of attention's output, and attention sinks, are left out"},
     {.model_type = "gpt_neox",
      .bias = true,
@@ -54,8 +71,8 @@ constexpr Family kFamilies[] = {
      .layer_norm = true,
      .left_out = "attention and the feed-forward layer are taken one behind the other, not side by side"},
     {.model_type = "starcoder2", .tied_by_default = true, .bias = true, .gelu = true, .layer_norm = true},
-    {.model_type = "granite"},
-    {.model_type = "seed_oss", .qkv_bias = true},
+    {.model_type = "granite", .left_out = "multipliers of embeddings, scores, residuals and logits are left out"},
+    {.model_type = "seed_oss", .qkv_bias = true, .head_dim = 128, .kv_heads = 8},
     {.model_type = "olmo2", .query_norms = true},
     {.model_type = "olmoe", .experts = true, .query_norms = true},
     {.model_type = "deepseek_v2", .experts = true, .latent = true},
@@ -63,7 +80,8 @@ constexpr Family kFamilies[] = {
     {.model_type = "kimi_k2", .experts = true, .latent = true},
 };
 
-constexpr absl::string_view kDropouts[] = {"attention_dropout", "attn_pdrop", "embd_pdrop", "resid_pdrop"};
+constexpr absl::string_view kDropouts[] = {"attention_dropout", "residual_dropout", "embedding_dropout",
+                                           "attn_pdrop",        "embd_pdrop",       "resid_pdrop"};
 
 absl::Status NotModelled(const NodeRef& at, absl::string_view what) {
   return at.Locate(absl::UnimplementedError(absl::StrCat(what, " is not modelled")));
@@ -220,8 +238,9 @@ absl::Status ReadActivation(const NodeRef& in, const Family& family, DecoderConf
 }
 
 absl::Status ReadBiases(const NodeRef& in, const Family& family, DecoderConfig& c, std::vector<std::string>& notices) {
-  MESHWRIGHT_ASSIGN_OR_RETURN(const bool attention, in["attention_bias"].AsBoolOr(family.bias));
-  MESHWRIGHT_ASSIGN_OR_RETURN(const bool mlp, in["mlp_bias"].AsBoolOr(family.bias));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const bool all, in["use_bias"].AsBoolOr(family.bias));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const bool attention, in["attention_bias"].AsBoolOr(all));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const bool mlp, in["mlp_bias"].AsBoolOr(all));
   c.bias = attention && mlp;
   c.qkv_bias = attention || family.qkv_bias;
   if (mlp && !attention) return NotModelled(in["mlp_bias"], "a bias in one half of the layers only");
@@ -235,8 +254,8 @@ absl::StatusOr<DecoderConfig> ReadLlamaKind(const NodeRef& in, const Training& t
   MESHWRIGHT_ASSIGN_OR_RETURN(c.hidden, in["hidden_size"].AsInt(1, kMost));
   MESHWRIGHT_ASSIGN_OR_RETURN(c.layers, in["num_hidden_layers"].AsInt(1, kMostLayers));
   MESHWRIGHT_ASSIGN_OR_RETURN(c.heads, in["num_attention_heads"].AsInt(1, kMost));
-  MESHWRIGHT_ASSIGN_OR_RETURN(c.kv_heads, IntOr(in["num_key_value_heads"], c.heads));
-  MESHWRIGHT_ASSIGN_OR_RETURN(c.head_dim, IntOr(in["head_dim"], 0));
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.kv_heads, IntOr(in["num_key_value_heads"], family.kv_heads));
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.head_dim, IntOr(in["head_dim"], family.head_dim));
   const bool narrow = family.experts && Given(in["moe_intermediate_size"]);
   MESHWRIGHT_ASSIGN_OR_RETURN(c.ffn, in[narrow ? "moe_intermediate_size" : "intermediate_size"].AsInt(1, kMost));
   MESHWRIGHT_ASSIGN_OR_RETURN(c.vocab, in["vocab_size"].AsInt(2, kMost));

@@ -85,7 +85,8 @@ TEST(HuggingFaceTest, FamiliesWithLayersOfTheirOwn) {
       "hidden_act": "gelu"})",
                          64, &notices)),
             2'506'172'416);
-  EXPECT_THAT(notices, ElementsAre("GELU of gates is taken as SiLU, which takes as long"));
+  EXPECT_THAT(notices, ElementsAre("GELU of gates is taken as SiLU, which takes as long",
+                                   "the scale of the embeddings is left out"));
   notices.clear();
   EXPECT_EQ(CountOf(Read(R"({"model_type": "gemma2", "hidden_size": 3584, "num_hidden_layers": 42, "head_dim": 256,
       "num_attention_heads": 16, "num_key_value_heads": 8, "intermediate_size": 14336, "vocab_size": 256000,
@@ -109,6 +110,26 @@ TEST(HuggingFaceTest, FamiliesWithLayersOfTheirOwn) {
       "num_attention_heads": 24, "num_key_value_heads": 2, "intermediate_size": 12288, "vocab_size": 49152,
       "hidden_act": "gelu_pytorch_tanh", "norm_epsilon": 1e-5, "use_bias": true})")),
             3'030'371'328);
+}
+
+// The decoder of Gemma 3 12B, in whose file no key says that a head is 256 wide, where 3840 over 16 is 240: 48 layers
+// with attention of 3 x 3840 x 16 x 256, a feed-forward layer of 3 x 3840 x 15360 and two norms, the embedding and a
+// norm. That of 4B has no number of key and value heads either.
+TEST(HuggingFaceTest, MissingKeysAreWhatTheClassSays) {
+  EXPECT_EQ(CountOf(Read(R"({"model_type": "gemma3_text", "hidden_size": 3840, "intermediate_size": 15360,
+      "num_attention_heads": 16, "num_hidden_layers": 48, "num_key_value_heads": 8, "vocab_size": 262208})")),
+            11'765'640'960);
+  ASSERT_OK_AND_ASSIGN(const DecoderConfig small,
+                       Read(R"({"model_type": "gemma3_text", "hidden_size": 2560, "intermediate_size": 10240,
+      "num_attention_heads": 8, "num_hidden_layers": 34, "vocab_size": 262208})"));
+  EXPECT_EQ(small.kv_heads, 4);
+  EXPECT_EQ(small.head_dim, 256);
+  ASSERT_OK_AND_ASSIGN(const DecoderConfig plain,
+                       Read(R"({"model_type": "starcoder2", "hidden_size": 3072, "num_hidden_layers": 30,
+      "num_attention_heads": 24, "num_key_value_heads": 2, "intermediate_size": 12288, "vocab_size": 49152,
+      "hidden_act": "gelu_pytorch_tanh", "use_bias": false})"));
+  EXPECT_FALSE(plain.bias);
+  EXPECT_FALSE(plain.qkv_bias);
 }
 
 constexpr absl::string_view kDeepSeekV3 = R"({"model_type": "deepseek_v3", "hidden_size": 7168,
