@@ -187,7 +187,7 @@ std::string ToText(const LogComparison& c) {
                                       (c.median / predicted - 1) * 100),
                       "\nmeasured: ", Lines(count - c.left_out), " of ", c.log.trainer, ", the median; eight in ten ",
                       ShowSeconds(c.low), " to ", ShowSeconds(c.high), "\nleft out: ", Lines(c.left_out),
-                      " at the begin, ", c.log.unread, " without a number\n");
+                      " at the beginning, ", c.log.unread, " without a number\n");
 }
 
 Json ToJson(const LogComparison& c) {

@@ -36,7 +36,7 @@ struct LogComparison {
   Prediction predicted;
   std::string work;          // "tokens" or "rows"
   double work_of_step = 0;   // on one device
-  int64_t left_out = 0;      // steps at the begin, in which trainers warm up
+  int64_t left_out = 0;      // steps at the beginning, in which trainers warm up
   double low = 0, high = 0;  // of the others: the tenth and the ninetieth percentile
   double median = 0;         // seconds
 };

@@ -111,7 +111,7 @@ TEST(StepLogTest, BesideAPlan) {
   // 65,536 tokens in 3 s.
   EXPECT_THAT(shown, HasSubstr("measured      3.000 s      21.85 k"));
   EXPECT_THAT(shown, HasSubstr("measured: 11 lines of Megatron-LM, the median; eight in ten 2.100 s to 3.400 s\n"
-                               "left out: 1 line at the begin, 0 without a number\n"));
+                               "left out: 1 line at the beginning, 0 without a number\n"));
   for (const absl::string_view line : absl::StrSplit(shown, '\n')) EXPECT_LE(line.size(), 80u) << line;
   const Json json = ToJson(comparison);
   EXPECT_EQ(json.at("schema"), "meshwright/log_comparison/1");
