@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -58,8 +59,13 @@ std::string WithoutColours(absl::string_view line) {
   return plain;
 }
 
+struct Printed {
+  double value = 0;
+  bool rounded = false;  // "5.12K"
+};
+
 // The number that follows, "5123.4", "6,512", "=3.13", "5.12K"; nothing where there is none above 0.
-std::optional<double> NumberAfter(absl::string_view text) {
+std::optional<Printed> NumberAfter(absl::string_view text) {
   const size_t begin = text.find_first_not_of(" :=\t");
   if (begin == absl::string_view::npos) return std::nullopt;
   text.remove_prefix(begin);
@@ -68,9 +74,9 @@ std::optional<double> NumberAfter(absl::string_view text) {
   std::string number = absl::StrReplaceAll(digits, {{",", ""}});
   if (!absl::SimpleAtod(number, &value) || !std::isfinite(value) || value <= 0) return std::nullopt;
   const absl::string_view behind = text.substr(digits.size());
-  if (!behind.empty() && behind[0] == 'K') value *= 1e3;
-  if (!behind.empty() && behind[0] == 'M') value *= 1e6;
-  return value;
+  if (absl::StartsWith(behind, "K")) return Printed{value * 1e3, true};
+  if (absl::StartsWith(behind, "M")) return Printed{value * 1e6, true};
+  return Printed{value};
 }
 
 double StepSeconds(double number, LogUnit unit, const Problem& problem) {
@@ -107,21 +113,22 @@ void ReadLine(absl::string_view line, const LogFormat& format, absl::string_view
               Steps& steps) {
   const size_t at = line.find(format.phrase);
   if (at == absl::string_view::npos) return;
-  const std::optional<double> number = NumberAfter(line.substr(at + format.phrase.size()));
+  const std::optional<Printed> number = NumberAfter(line.substr(at + format.phrase.size()));
   if (!number.has_value()) {
     ++steps.unread;
     return;
   }
-  steps.seconds.push_back(StepSeconds(*number, format.unit, problem));
+  steps.seconds.push_back(StepSeconds(number->value, format.unit, problem));
   const size_t batch_at = format.batch.empty() ? absl::string_view::npos : line.find(format.batch);
   if (batch_at == absl::string_view::npos) return;
-  const std::optional<double> batch = NumberAfter(line.substr(batch_at + format.batch.size()));
+  const std::optional<Printed> batch = NumberAfter(line.substr(batch_at + format.batch.size()));
+  if (!batch.has_value() || !steps.mismatch.ok()) return;
+  constexpr double kRounded = 0.01;
   const auto planned = static_cast<double>(problem.batch);
-  constexpr double kRounded = 0.01;  // "1.02K"
-  if (!batch.has_value() || std::abs(*batch - planned) <= kRounded * planned || !steps.mismatch.ok()) return;
+  if (std::abs(batch->value - planned) <= (batch->rounded ? kRounded * planned : 0)) return;
   const absl::Status why =
-      WrongInput(absl::StrFormat("a global batch of %.0f", *batch), absl::StrCat("that of the plan, ", problem.batch),
-                 "plan with --batch of the run");
+      WrongInput(absl::StrFormat("a global batch of %.0f", batch->value),
+                 absl::StrCat("that of the plan, ", problem.batch), "plan with --batch of the run");
   steps.mismatch = absl::InvalidArgumentError(absl::StrCat(place, ": ", why.message()));
 }
 

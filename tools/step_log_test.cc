@@ -83,6 +83,9 @@ TEST(StepLogTest, WhatIsNoLogOrAnotherRunIsAnError) {
   EXPECT_THAT(
       Parse("\r\nelapsed time per iteration (ms): 5 | global batch size: 256 |"),
       StatusIs(kInvalid, "train.log:2: found a global batch of 256, wanted that of the plan, 512; plan with --batch"));
+  // Only what is rounded may differ a little.
+  EXPECT_THAT(Parse("elapsed time per iteration (ms): 5 | global batch size: 511 |"), StatusIs(kInvalid, "of 511"));
+  EXPECT_OK(Parse("elapsed_time_per_iteration_ms: 2.5K | global_batch_size: 0.51K |"));
 }
 
 // Twelve steps: the first, of 60 s, is left out. Of 2, 2, .. 4 s the median of eleven is the sixth.
