@@ -257,7 +257,7 @@ absl::StatusOr<double> ParseAmount(absl::string_view text) {
     break;
   }
   const absl::StatusOr<double> number = ParseDouble(digits, 0);
-  if (number.ok() && *number * unit >= 1) return *number * unit;
+  if (number.ok() && *number * unit >= 1 && std::isfinite(*number * unit)) return *number * unit;
   return WrongInput(QuoteForMessage(text), "a number of at least 1, e.g. 300e9 or 300B");
 }
 

@@ -140,7 +140,7 @@ TEST(ParseAmountTest, LettersAreThousandsToTrillions) {
     ASSERT_OK_AND_ASSIGN(const double parsed, ParseAmount(text));
     EXPECT_DOUBLE_EQ(parsed, amount) << text;
   }
-  for (const char* const bad : {"", "T", "0", "-1T", "2TB", "0.5", "nan", "inf", "1e400"}) {
+  for (const char* const bad : {"", "T", "0", "-1T", "2TB", "0.5", "nan", "inf", "1e400", "1e300T"}) {
     EXPECT_THAT(ParseAmount(bad),
                 StatusIs(absl::StatusCode::kInvalidArgument, "wanted a number of at least 1, e.g. 300e9 or 300B"))
         << bad;
