@@ -114,12 +114,6 @@ double Excess(const Cluster& cluster) {
   return std::max(1.0, cluster.intra_bandwidth.raw() / 1e9 / (kNvLinks[row] * kNvLinkRate[row]));
 }
 
-// A device's link inside the node, as NCCL counts it.
-double IntraView(const Cluster& cluster) {
-  const double share = IsNvlink(cluster.intra_kind) ? kNvLinkShare[RowOf(cluster.device.generation)] : kPcieShare;
-  return share * cluster.intra_bandwidth.raw() / 1e9 / Excess(cluster);
-}
-
 // Up to four devices are wired each to each other (HGX A100 and H100 of 4, quads of GH200): of a device's links, those
 // that lead to the group.
 constexpr int64_t kMostWired = 4;
@@ -127,6 +121,12 @@ double MeshShare(const GroupShape& group, const Cluster& cluster) {
   const int64_t devices = cluster.devices_per_node;
   if (cluster.intra_kind != LinkKind::kNvLinkMesh || devices > kMostWired || group.ranks_per_node >= devices) return 1;
   return static_cast<double>(group.ranks_per_node - 1) / static_cast<double>(devices - 1);
+}
+
+// A device's link to the group's others inside the node, as NCCL counts it.
+double IntraView(const GroupShape& group, const Cluster& cluster) {
+  const double share = IsNvlink(cluster.intra_kind) ? kNvLinkShare[RowOf(cluster.device.generation)] : kPcieShare;
+  return share * cluster.intra_bandwidth.raw() / 1e9 / Excess(cluster) * MeshShare(group, cluster);
 }
 
 double LargestAtMost(const SpeedList& speeds, double limit) {
@@ -217,7 +217,7 @@ double TreeSpeed(const NcclGraph& ring, Row row, const GroupShape& group, const 
     const double speed = speeds.speeds[i];
     if (speed <= best) continue;
     const bool inside = group.ranks_per_node > 1;  // else there is nothing to be slow
-    if (best >= 2 * ring.speed || (inside && speed * ring.channels > IntraView(cluster))) break;
+    if (best >= 2 * ring.speed || (inside && speed * ring.channels > IntraView(group, cluster))) break;
     best = speed;
   }
   return best;
@@ -230,7 +230,7 @@ double TreeSpeed(const NcclGraph& ring, Row row, const GroupShape& group, const 
 double TreeCarried(const NcclGraph& graph, const GroupShape& group, const Cluster& cluster) {
   const double nodes = static_cast<double>(group.nodes);
   const double between = graph.channels * graph.speed * nodes / (2 * (nodes - 1));
-  return kTreeShare * (group.ranks_per_node > 1 ? std::min(between, IntraView(cluster) / 2) : between);
+  return kTreeShare * (group.ranks_per_node > 1 ? std::min(between, IntraView(group, cluster) / 2) : between);
 }
 
 double NvlsBus(CollectiveKind kind, const NcclGraph& graph, const GroupShape& group, Row row, NodeColumn column) {
@@ -265,7 +265,7 @@ int64_t NicsOfGroup(const GroupShape& group, const Cluster& cluster) {
 
 NcclGraph RingGraph(const GroupShape& group, const Cluster& cluster) {
   const Row row = RowOf(cluster.device.generation);
-  const double intra = group.ranks_per_node > 1 ? IntraView(cluster) * MeshShare(group, cluster) : 1e6;
+  const double intra = group.ranks_per_node > 1 ? IntraView(group, cluster) : 1e6;
   const bool one_node = group.nodes <= 1;
   const double nic = kNicShare * cluster.nic_bandwidth.raw() / 1e9;
   const double nics = static_cast<double>(NicsOfGroup(group, cluster));
@@ -309,7 +309,7 @@ NcclGraph NvlsGraph(const GroupShape& group, const Cluster& cluster) {
   if (cluster.intra_kind != LinkKind::kNvSwitch || kNvlsEfficiency[row] == 0 || group.ranks_per_node < 2) return graph;
   const SpeedList speeds = IntraSpeeds(row);
   graph.channels = static_cast<int>(std::min<int64_t>(group.ranks_per_node, 32));
-  graph.speed = LargestAtMost(speeds, IntraView(cluster) / graph.channels);
+  graph.speed = LargestAtMost(speeds, IntraView(group, cluster) / graph.channels);
   graph.inter_speed = *speeds.begin();
   if (group.nodes > 1) {
     const double nics = static_cast<double>(NicsOfGroup(group, cluster));

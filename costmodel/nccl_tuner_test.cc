@@ -182,6 +182,11 @@ TEST(NcclTunerTest, TreesCarryMoreThanNcclCountsForItsChoice) {
   EXPECT_NEAR(rate(Evenly(24, 3), H100Cluster(3)), 0.92 * 185.4, 0.1);
   EXPECT_NEAR(rate(Evenly(33 * 8, 33), H100Cluster(33)), 0.92 * 185.4, 0.1);
   EXPECT_NEAR(rate(Evenly(6, 3), H100Cluster(3)), 0.92 * 72, 0.1);
+  // Of a board of four, two devices have a third of the links to each other: 370.8 / 3 / 2.
+  Cluster boards = H100Cluster(3);
+  boards.devices_per_node = boards.nics_per_node = 4;
+  boards.intra_kind = LinkKind::kNvLinkMesh;
+  EXPECT_NEAR(rate(Evenly(6, 3), boards), 0.92 * 61.8, 0.1);
 }
 
 // With 5 GPUs the switch gives 5 x 60 = 300 GB/s of bus, less than the ring's 360; with 6 it gives as much at half the
