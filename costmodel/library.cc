@@ -266,6 +266,12 @@ void Resize(int64_t nodes, int64_t devices_per_node, Cluster* cluster) {
     cluster->nics_per_node =
         std::max<int64_t>(1, cluster->nics_per_node * devices_per_node / cluster->devices_per_node);
   }
+  // Of devices that are wired each to each other, some have the links that lead to them.
+  const int64_t wired = cluster->intra_kind == LinkKind::kNvLinkMesh ? cluster->devices_per_node : 0;
+  if (wired <= kWiredBoard && devices_per_node > 1 && devices_per_node < wired) {
+    cluster->intra_bandwidth =
+        cluster->intra_bandwidth * (static_cast<double>(devices_per_node - 1) / static_cast<double>(wired - 1));
+  }
   cluster->devices_per_node = devices_per_node;
   // Superchips on one board are wired to each other (quads of GH200: six links of NVLink a pair).
   if (devices_per_node > 1 && cluster->intra_kind == LinkKind::kC2c) cluster->intra_kind = LinkKind::kNvLinkMesh;

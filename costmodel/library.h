@@ -58,7 +58,8 @@ absl::StatusOr<Device> FindDevice(absl::string_view name);
 absl::StatusOr<Cluster> MakeCluster(absl::string_view device, int64_t nodes, int64_t devices_per_node = 0);
 
 // Makes a cluster that is there one of so many nodes and devices a node (0: as many as it has). What it says of its
-// links stays where nodes have as many devices as before; else cards are scaled and boards wired as above.
+// links stays where nodes have as many devices as before; else cards are scaled and boards wired as above, and some of
+// up to four devices that are wired each to each other have the links that lead to them.
 void Resize(int64_t nodes, int64_t devices_per_node, Cluster* cluster);
 
 // The links of a node of `cluster` whose machine is such a board, of which the node's devices are all or some.

@@ -190,6 +190,13 @@ TEST(LibraryTest, BoardsOfFourAreWired) {
   EXPECT_EQ(whole.intra_kind, LinkKind::kNvSwitch);
   ASSERT_OK_AND_ASSIGN(const Cluster trays, MakeCluster("b200", 2, 4));
   EXPECT_EQ(trays.intra_kind, LinkKind::kNvSwitch);
+  // Two of Leonardo's four, and two of a board that is there.
+  ASSERT_OK_AND_ASSIGN(const Cluster four, MakeCluster("a100-sxm-64gb", 1));
+  ASSERT_OK_AND_ASSIGN(const Cluster two, MakeClusterOfDevices("a100-sxm-64gb", 2));
+  EXPECT_EQ(two.intra_bandwidth, four.intra_bandwidth * (1.0 / 3));
+  ASSERT_OK_AND_ASSIGN(Cluster board, MakeCluster("h200", 2, 4));
+  Resize(1, 2, &board);
+  EXPECT_EQ(ToText(board), ToText(pair));
 }
 
 TEST(LibraryTest, LaysDevicesOutOnUsualMachines) {
