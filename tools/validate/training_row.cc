@@ -397,7 +397,7 @@ class RunReader {
     if (framework_.eager) {
       run_.host.optimizer_bytes = kClippingBytes + (run_.training.dtype == DType::kFloat16 ? kUnscalingBytes : 0);
     }
-    if (degrees.data == 1) return;
+    if (degrees.data * context_ == 1) return;
     run_.call_each_tensor = framework_.calls_each_tensor;
     run_.reduces_afterwards = framework_.reduces_afterwards;
     run_.bucket = std::max(framework_.bucket, framework_.bucket_of_replica * degrees.data * context_);

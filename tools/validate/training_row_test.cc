@@ -191,6 +191,19 @@ TEST(TrainingRunTest, NanotronDealsLayersOutByCost) {
   EXPECT_THAT(LayersPerStage(run), IsEmpty());
 }
 
+// Ranks that share a row hold the same parameters and split them as replicas do (accelerate's dp_shard_cp, Megatron's
+// data-parallel group with context parallelism): with one replica of four ranks, too, and not with one rank.
+TEST(TrainingRunTest, RanksThatShareARowSplitParameters) {
+  ASSERT_OK_AND_ASSIGN(TrainingRun run,
+                       RunOf({{"cp", "4"}, {"dp", "1"}, {"pp", "2"}, {"attention", "flash"}, {"zero_fsdp", "ZeRO-1"}}));
+  EXPECT_TRUE(run.parallel_optimizer);
+  ASSERT_OK_AND_ASSIGN(run,
+                       RunOf({{"cp", "8"}, {"dp", "1"}, {"pp", "1"}, {"attention", "flash"}, {"zero_fsdp", "FSDP2"}}));
+  EXPECT_TRUE(run.shard_parameters);
+  ASSERT_OK_AND_ASSIGN(run, RunOf({{"tp", "8"}, {"dp", "1"}, {"zero_fsdp", "ZeRO-1"}}));
+  EXPECT_FALSE(run.parallel_optimizer);
+}
+
 // Of 16 devices, tp 2 x pp 2 x cp 2 x dp 2.
 TEST(TrainingRunTest, ContextParallelism) {
   ASSERT_OK_AND_ASSIGN(TrainingRun run, RunOf({{"cp", "2"}, {"dp", "2"}, {"attention", "flash"}}));
