@@ -7,16 +7,16 @@ namespace {
 
 // By RunKind.
 constexpr TrackRecord kRecords[] = {
-    {"adapters", 194, 0.182, 0.95, 2.11},
-    {"experts", 202, 0.125, 0.87, 1.50},
-    {"rows of 64 K and more, or shared", 122, 0.057, 0.90, 1.24},
-    {"cards on PCIe", 70, 0.087, 0.91, 1.39},
-    {"V100", 304, 0.159, 0.88, 2.04},
-    {"Blackwell", 97, 0.087, 0.86, 1.20},
-    {"parameters split, up to 64 devices", 193, 0.089, 0.91, 2.25},
-    {"parameters split, over 64 devices", 146, 0.100, 0.94, 1.54},
-    {"A100 to H200, up to 64 devices", 421, 0.071, 0.94, 1.54},
-    {"A100 to H200, over 64 devices", 140, 0.082, 0.92, 1.26},
+    {"adapters", 75, 0.154, 0.94, 1.82},
+    {"experts", 141, 0.200, 0.88, 2.61},
+    {"rows of 64 K and more, or shared", 79, 0.052, 0.92, 1.34},
+    {"cards on PCIe", 12, 0.097, 0.97, 1.19},
+    {"V100", 64, 0.246, 1.00, 2.06},
+    {"Blackwell", 41, 0.076, 0.87, 2.11},
+    {"parameters split, up to 64 devices", 67, 0.117, 0.91, 1.43},
+    {"parameters split, over 64 devices", 70, 0.131, 0.98, 1.55},
+    {"A100 to H200, up to 64 devices", 88, 0.097, 0.91, 1.74},
+    {"A100 to H200, over 64 devices", 52, 0.056, 0.97, 1.24},
 };
 static_assert(std::size(kRecords) == kNumRunKinds);
 

@@ -1,7 +1,7 @@
 // How far predictions of training runs were off so far, by what kind of run it was: what `plan` says beside a time.
 //
-// Measured: runs that others published, written down before they were predicted (docs/accuracy.md, "By kind of run").
-// `validate training` prints the same table for any rows.
+// Measured: runs that others published, in tests/published/training, whose test holds these figures to them
+// (docs/accuracy.md, "By kind of run"). `validate training` prints the same table for any rows.
 //
 // Thread safety: constants, a pure function.
 #ifndef MESHWRIGHT_TOOLS_TRACK_RECORD_H_

@@ -1,14 +1,5 @@
 #include "tools/track_record.h"
 
-#include <fstream>
-#include <string>
-#include <vector>
-
-#include "absl/strings/ascii.h"
-#include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
-#include "absl/strings/str_split.h"
 #include "costmodel/testing.h"
 #include "gtest/gtest.h"
 
@@ -36,32 +27,6 @@ TEST(TrackRecordTest, CardsCountBeforeLayouts) {
   EXPECT_EQ(KindOf({.shard_parameters = true}, cluster), RunKind::kBlackwell);
   cluster.intra_kind = LinkKind::kPcie;
   EXPECT_EQ(KindOf({.shard_parameters = true}, cluster), RunKind::kPcie);
-}
-
-// The page's table, which `validate training` printed, and what `plan` says are the same.
-TEST(TrackRecordTest, IsWhatThePageSays) {
-  std::ifstream page("docs/accuracy.md");
-  size_t kind = 0;
-  bool inside = false;
-  for (std::string line; std::getline(page, line);) {
-    if (absl::StartsWith(line, "| kind of run |")) {
-      inside = true;
-      std::getline(page, line);  // the rule under it
-      continue;
-    }
-    if (inside && !absl::StartsWith(line, "|")) break;
-    if (!inside) continue;
-    ASSERT_LT(kind, kNumRunKinds);
-    const TrackRecord& record = TrackRecordOf(static_cast<RunKind>(kind++));
-    std::vector<std::string> cells;
-    for (const absl::string_view cell : absl::StrSplit(line, '|')) cells.emplace_back(absl::StripAsciiWhitespace(cell));
-    ASSERT_EQ(cells.size(), 8u) << line;
-    EXPECT_EQ(cells[1], record.name);
-    EXPECT_EQ(cells[2], absl::StrCat(record.runs)) << record.name;
-    EXPECT_EQ(cells[4], absl::StrFormat("%.1f", 100 * record.median)) << record.name;
-    EXPECT_EQ(cells[6], absl::StrFormat("%.2f to %.2f", record.low, record.high)) << record.name;
-  }
-  EXPECT_EQ(kind, kNumRunKinds);
 }
 
 }  // namespace
