@@ -304,6 +304,12 @@ TEST(DecoderSearchTest, SaysWhyNothingIsValid) {
   problem.tensor_parallel = 3;
   EXPECT_THAT(SearchDecoder(problem, {}),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("the tensor degree does not divide the devices")));
+  // 2 x 2 x 1 of 8 devices.
+  problem.data_parallel = problem.tensor_parallel = 2;
+  problem.stages = 1;
+  EXPECT_THAT(SearchDecoder(problem, {}),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("data 2 x tensor 2 x context 1 x pipeline 1 are 4 devices, wanted 8")));
 }
 
 // 8 devices with one head and one layer are data parallel alone: they share 24 or 32 rows, not 30.

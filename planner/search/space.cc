@@ -108,11 +108,21 @@ class Enumeration {
     }
   }
 
+  // With the product where nothing of it is left to the search; else the reason of many.
+  std::string NotTheDevices(const Degrees& degrees, int64_t data) const {
+    if (!problem_.stages.has_value() || !problem_.tensor_parallel.has_value()) {
+      return "the degrees do not make up the devices";
+    }
+    const int64_t made = data * degrees.tensor * degrees.context * degrees.pipeline;
+    return absl::StrCat("data ", data, " x tensor ", degrees.tensor, " x context ", degrees.context, " x pipeline ",
+                        degrees.pipeline, " are ", made, " devices, wanted ", problem_.cluster.num_devices());
+  }
+
   // Stages, tensor, context and data degree are set.
   void Tensor(Degrees degrees) {
     const int64_t choices = NumChoices(degrees);
     if (problem_.data_parallel.has_value() && degrees.data != *problem_.data_parallel) {
-      return Prune("the degrees do not make up the devices", choices);
+      return Prune(NotTheDevices(degrees, *problem_.data_parallel), choices);
     }
     if (IsMore(degrees.data, problem_.max_data_parallel, "max_data_parallel", choices)) return;
     if (const int64_t parts = degrees.pipeline * FixedChunks().value_or(1);
