@@ -31,8 +31,7 @@ void AddAdapters(const Framework& framework, const DecoderConfig& model, bool qu
 double AdaptersKeep(const Framework& framework, const DecoderConfig& model);
 
 // How many parameters the adapters of a model have, of the rank that `options` names ("rank 64", "r=16",
-// "lora_rank: 16"): a product of
-// so many inputs and results has as many of either for each of the rank.
+// "lora_rank: 16"): a product of so many inputs and results has as many of either for each of the rank.
 double AdapterParameters(const Framework& framework, const DecoderConfig& model, const std::string& options);
 
 }  // namespace meshwright
