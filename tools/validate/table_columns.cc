@@ -215,7 +215,7 @@ constexpr absl::string_view kAlsoOfCollectives = "source_ref|source|gpu_mem_gb|n
 constexpr absl::string_view kRunColumns =
     "model|layers|hidden|ffn|heads|kv_heads|vocab|seq_len|global_batch_seqs|dtype|gpu_type|gpu_mem_gb|gpus|"
     "interconnect|recompute|attention|compile|other_opts";
-constexpr absl::string_view kLentColumns = "tp|pp|vpp|dp|cp|micro_batch_seqs";
+constexpr absl::string_view kLentColumns = "tp|pp|vpp|layers_per_chunk|dp|cp|micro_batch_seqs";
 constexpr absl::string_view kOwnColumns = "ep|etp|zero_fsdp|seq_parallel|grad_accum";
 
 // The cells of `columns`.

@@ -176,7 +176,6 @@ class TrainingReader : public ColumnReader {
       if (Number(*row, degree) == 0.0) Set(row, std::string(degree), 1);  // not used
     }
     ReadLayout(row);
-    ReadChunks(row);
     const double replicas = Replicas(*row).value_or(0);
     if (const auto batch = Number(*row, kBatch);
         batch.has_value() && replicas > 0 && Lacks(*row, "global_batch_seqs")) {
@@ -217,15 +216,6 @@ class TrainingReader : public ColumnReader {
       if (Lacks(*row, degree)) Set(row, degree, (*it)[3].str());
     }
     if (Lacks(*row, "zero_fsdp") && SaysSharding(ShardingText(text))) Set(row, "zero_fsdp", text);
-  }
-
-  // Megatron-LM's `--num-layers-per-virtual-pipeline-stage`: of all layers, those of a stage over these.
-  void ReadChunks(CsvRow* row) {
-    const std::optional<double> of_chunk = Number(*row, "layers_per_chunk"), layers = Number(*row, "layers");
-    const double stages = Number(*row, "pp").value_or(1);
-    if (!of_chunk.has_value() || !layers.has_value() || *of_chunk * stages <= 0 || !Lacks(*row, "vpp")) return;
-    const double chunks = *layers / (*of_chunk * stages);
-    if (chunks == std::floor(chunks)) Set(row, "vpp", chunks);  // else with the ends counted, maybe
   }
 
   // Nothing where a degree is left open, unless the row says how many replicas there are.

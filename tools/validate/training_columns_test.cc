@@ -65,11 +65,8 @@ TEST(TrainingColumnsTest, ConfigurationsOfOtherTools) {
   EXPECT_EQ(Cell(table, "layers"), "32");
   EXPECT_EQ(Cell(table, "kv_heads"), "8");
   EXPECT_EQ(Cell(table, "heads"), "24");
-  // 40 layers over 4 stages, 2 in each chunk: 5 chunks a stage.
-  const CsvTable chunks =
-      Read("num-layers-per-virtual-pipeline-stage,num-layers,pipeline-model-parallel-size\n2,40,4\n");
-  EXPECT_EQ(Cell(chunks, "vpp"), "5");
-  EXPECT_EQ(Cell(chunks, "pp"), "4");
+  EXPECT_EQ(CellOf("num-layers-per-virtual-pipeline-stage", "2", "layers_per_chunk"), "2");
+  EXPECT_EQ(CellOf("pipeline-model-parallel-size", "4", "pp"), "4");
 }
 
 // The unit in the cells tells; without a number of devices a rate can only be that of one.

@@ -127,11 +127,6 @@ class RunReader {
     if (say) run_.defaults.push_back(absl::StrCat(column, " ", fallback));
     return fallback;
   }
-  absl::StatusOr<int64_t> Needed(absl::string_view column) {
-    MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<int64_t> value, cells_.Int(column, 1));
-    if (!value.has_value()) return CannotExpress("not given", column);
-    return *value;
-  }
 
   // All experts are as full as the fullest: its rank is the last to end, and has the most to send and to hold.
   absl::Status ReadImbalance() {
@@ -181,16 +176,16 @@ class RunReader {
   }
 
   // Megatron-LM's `--num-layers-per-virtual-pipeline-stage`: chunks of a stage that have so many, embedding and loss
-  // with them where that divides. 1 where nothing is said.
-  absl::StatusOr<int64_t> ChunksOfLayers() {
-    MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<int64_t> of_chunk, cells_.Int("layers_per_chunk", 1));
-    if (!of_chunk.has_value()) return 1;
+  // with them where that divides.
+  absl::StatusOr<std::optional<int64_t>> ChunksOfLayers() {
+    MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<int64_t> of_chunk, LayoutCells().Int("layers_per_chunk", 1));
+    if (!of_chunk.has_value()) return std::nullopt;
     const int64_t stages = run_.degrees.pipeline;
     for (const int64_t layers : {run_.model.layers, run_.model.layers + 2}) {
       const int64_t chunks = layers / *of_chunk;
       if (layers % *of_chunk == 0 && chunks % stages == 0) return chunks / stages;
     }
-    return 1;
+    return std::nullopt;
   }
 
   // Where the source does not say how it split the model, the table takes the fastest way that fits.
@@ -203,13 +198,12 @@ class RunReader {
     MESHWRIGHT_ASSIGN_OR_RETURN(degrees.tensor, Size("tp", 1, split));
     MESHWRIGHT_ASSIGN_OR_RETURN(degrees.pipeline, Size("pp", 1, run_.pipeline_given));
     MESHWRIGHT_ASSIGN_OR_RETURN(context_, Size("cp", 1, false));
+    MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<int64_t> chunks, ChunksOfLayers());
     // Megatron overlaps what stages send with interleaved chunks alone (arguments.py, `overlap_p2p_comm`).
-    run_.most_chunks =
-        LayoutCells().Text("vpp").empty() && (framework_.Is(Sign::kNemo) || framework_.Is(Sign::kStageOverlap));
-    MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t chunks, ChunksOfLayers());
-    run_.most_chunks = run_.most_chunks && chunks == 1;
-    MESHWRIGHT_ASSIGN_OR_RETURN(run_.chunks,
-                                Size("vpp", chunks, degrees.pipeline > 1 && !run_.most_chunks && chunks == 1));
+    run_.most_chunks = LayoutCells().Text("vpp").empty() && !chunks.has_value() &&
+                       (framework_.Is(Sign::kNemo) || framework_.Is(Sign::kStageOverlap));
+    const bool say = degrees.pipeline > 1 && !run_.most_chunks && !chunks.has_value();
+    MESHWRIGHT_ASSIGN_OR_RETURN(run_.chunks, Size("vpp", chunks.value_or(1), say));
     if (run_.most_chunks && degrees.pipeline > 1) run_.defaults.push_back("vpp: a layer a chunk, where that divides");
     const double parts = static_cast<double>(degrees.pipeline) * static_cast<double>(run_.chunks);
     if (parts > kMostDevices) return CannotExpress("more parts of a model than there are", absl::StrCat(parts));

@@ -225,7 +225,7 @@ TEST(TrainingWordsTest, LayersOfAChunk) {
     const auto table =
         ParseCsv(absl::StrCat("model,gpu_type,gpus,tp,pp,dp,seq_len,global_batch_seqs,micro_batch_seqs,"
                               "layers,layers_per_chunk,other_opts\nLlama 2 7B,A100 80GB,8,1,8,1,2048,64,1,",
-                              layers, ",", of_chunk, ",Megatron-Core\n"),
+                              layers, ",", of_chunk, ",Megatron-Core; overlap-p2p-communication\n"),
                  "t.csv");
     return ReadTrainingRun(CsvCells(*table, table->rows[0]), {});
   };
@@ -235,8 +235,11 @@ TEST(TrainingWordsTest, LayersOfAChunk) {
   ASSERT_OK_AND_ASSIGN(run, of("96", "3"));
   EXPECT_EQ(run.chunks, 4);
   EXPECT_FALSE(run.ends_count);
-  ASSERT_OK_AND_ASSIGN(run, of("96", ""));
+  ASSERT_OK_AND_ASSIGN(run, of("96", "12"));  // one, as it says
   EXPECT_EQ(run.chunks, 1);
+  EXPECT_FALSE(run.most_chunks);
+  ASSERT_OK_AND_ASSIGN(run, of("96", ""));
+  EXPECT_TRUE(run.most_chunks);
 }
 
 // Their number is taken for the most, as NeMo sets it.
