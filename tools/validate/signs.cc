@@ -28,27 +28,45 @@ struct Words {
   absl::string_view columns;  // separated by spaces
   absl::string_view words;    // separated by '|': "=word" is the whole cell, "^word" its beginning
 };
+
+// Frameworks by name: words of their own (SaysName).
+constexpr Words kNames[] = {
+    {kSaysNemo, "other_opts", "nemo|megatron-bridge|megatron bridge"},
+    {kTransformerEngine, "other_opts", "transformer engine|transformer-engine|transformer_engine|transformerengine"},
+    {kSaysMegatronCore, "other_opts", "megatron-core|megatron core|mcore"},
+    {kMegatron, "other_opts", "megatron|megatronlm"},
+    {kNanotron, "model other_opts", "nanotron"},
+    {kDeepSpeed, "zero_fsdp other_opts", "deepspeed|deepspeedexamples"},
+    {kDeepSpeedPipeline, "other_opts", "deepspeed|deepspeedexamples"},
+    {kNeox, "other_opts", "neox"},
+    {kMetaseq, "other_opts", "metaseq"},
+    {kBmTrain, "other_opts", "bmtrain|modelcenter"},
+    {kHuggingFace, "other_opts attention", "huggingface|hugging face"},
+    {kLlmC, "other_opts attention recompute", "llm.c"},
+    {kAutoModel, "source_ref", "automodel"},
+    {kSaysAutoModel, "other_opts", "automodel"},
+    {kAccelerate, "other_opts", "accelerate"},
+    {kSaysTrainer, "other_opts", "trainer|sfttrainer"},
+    {kLitGpt, "other_opts", "litgpt|lit-gpt"},
+    {kTorchTune, "other_opts", "torchtune"},
+    {kLlamaFactory, "source_ref other_opts", "llama-factory|llamafactory|llama factory"},
+    {kModalities, "model other_opts", "modalities"},
+    {kMlPerf, "source_ref other_opts", "mlperf"},
+    // Its own, whose schedule and products others name (DeepSeek-V3's report, sections 3.2 and 3.3).
+    {kDeepSeek, "other_opts", "dualpipe|deepgemm|hai-llm"},
+};
+
 constexpr Words kWords[] = {
     // Tables whose attention or type is Transformer Engine's are NeMo's and Megatron-Bridge's; what others say of it is
     // of its kernels alone. Megatron-Core takes them by default (`transformer_impl`).
     {kNemo, "attention", "te/|transformer engine|transformerengine"},
     {kNemo, "dtype", "transformer engine|transformerengine"},
-    {kSaysNemo, "other_opts", "nemo|megatron-bridge|megatron bridge"},
     {kTransformerEngine, "attention", "(te)"},
-    {kTransformerEngine, "other_opts", "transformer engine|transformer-engine|transformer_engine|transformerengine"},
-    {kSaysMegatronCore, "other_opts", "megatron-core|megatron core|mcore"},
-    {kMegatron, "other_opts", "megatron"},
     {kMegatronAttention, "attention", "megatron"},
-    {kNanotron, "model other_opts", "nanotron"},
     // Its logs of 2023 and its benchmarks, whose rows of A100 are from before July 2024.
     {kNanotron2023, "source_ref", "old_bench"},
     {kNanotronBenchmarks, "source_ref", "bench"},
-    {kDeepSpeed, "zero_fsdp other_opts", "deepspeed"},
-    {kDeepSpeedPipeline, "other_opts", "deepspeed"},
     {kBfloat16, "dtype", "bf16|bfloat16"},
-    {kNeox, "other_opts", "neox"},
-    {kMetaseq, "other_opts", "metaseq"},
-    {kBmTrain, "other_opts", "bmtrain|modelcenter"},
     {kNeoxModel, "model other_opts", "neox|pythia"},
     {kBloom, "model", "bloom"},
     {kJeanZay, "interconnect", "jean zay"},
@@ -58,11 +76,7 @@ constexpr Words kWords[] = {
     {kFlashRepo, "other_opts", "flashattention (this repo)"},
     {kFlashSource, "source_ref", "flash-attention"},
     {kFlashPapers, "source_ref", "flash-attention training/configs|flashattention-2 paper"},
-    {kHuggingFace, "other_opts attention", "huggingface|hugging face"},
     {kVTrainProfile, "source_ref", "vtrain data/ground_truth_single"},
-    {kLlmC, "other_opts attention recompute", "llm.c"},
-    {kAutoModel, "source_ref", "automodel"},
-    {kSaysAutoModel, "other_opts", "automodel"},
     {kInternLm, "model", "internlm"},
     {kGpt, "model", "gpt"},
     {kGptOss, "model", "gpt oss|gpt-oss|gpt_oss"},
@@ -78,14 +92,7 @@ constexpr Words kWords[] = {
     {kBert, "model", "bert"},
     {kClassifier, "model", "classifier|classification"},
     {kGemma2, "model", "=gemma 2|=gemma-2|=gemma2|gemma 2 |gemma2 |gemma2-|gemma2_|gemma-2-|gemma_2_"},
-    {kAccelerate, "other_opts", "accelerate"},
     {kSumsWhole, "zero_fsdp other_opts", "no_sync|no-sync|no sync|requires_gradient_sync"},
-    {kSaysTrainer, "other_opts", "trainer"},
-    {kLitGpt, "other_opts", "litgpt|lit-gpt"},
-    {kTorchTune, "other_opts", "torchtune"},
-    {kLlamaFactory, "source_ref other_opts", "llama-factory|llamafactory|llama factory"},
-    {kModalities, "model other_opts", "modalities"},
-    {kMlPerf, "source_ref other_opts", "mlperf"},
     {kGrace, "gpu_type", "gb200|gb300|gh200"},
     {kNotCompiled, "compile", "=|^no|eager|without"},
     {kFloat8, "dtype", "fp8|float8"},
@@ -131,8 +138,7 @@ constexpr Words kWords[] = {
     {kNarrowStates, "other_opts", "ms-swift|swift sft"},
     // Modalities' names of its policies (running_env/env_utils.py).
     {kNarrowReduction, "dtype", "bf_16|bfsixteen"},
-    // DeepSeek's own are in float8 on Hopper (DeepSeek-V3's report, section 3.3), and it names DualPipe and DeepGEMM.
-    {kGroupedExperts, "other_opts", "grouped|deepgemm|dualpipe"},
+    {kGroupedExperts, "other_opts", "grouped"},
     // DeepEP's README; Megatron-LM's flex dispatcher.
     {kOnePerNode, "other_opts", "deepep|hybridep"},
     {kExpertOverlap, "other_opts", "expert-parallel overlap|dualpipe"},
@@ -229,6 +235,25 @@ bool Says(absl::string_view cell, absl::string_view words) {
   return false;
 }
 
+// Not a part of a longer word ("NeMo" of "Nemotron"), nor denied ("not NeMo"), nor in the address of a page.
+bool IsName(absl::string_view before, absl::string_view after) {
+  const auto letter = [](char c) { return absl::ascii_isalpha(static_cast<unsigned char>(c)); };
+  if ((!before.empty() && letter(before.back())) || (!after.empty() && letter(after.front()))) return false;
+  for (const absl::string_view no : {"no ", "not ", "without "}) {
+    if (absl::EndsWith(before, no)) return false;
+  }
+  return !absl::StrContains(before.substr(before.rfind(' ') + 1), "://");
+}
+
+bool SaysName(absl::string_view cell, absl::string_view names) {
+  for (const absl::string_view name : absl::StrSplit(names, '|')) {
+    for (size_t at = cell.find(name); at != absl::string_view::npos; at = cell.find(name, at + 1)) {
+      if (IsName(cell.substr(0, at), cell.substr(at + name.size()))) return true;
+    }
+  }
+  return false;
+}
+
 bool Lacks(absl::string_view part) { return HasAny(part, {"no ", "not ", "without", "unfused", "off", "false"}); }
 
 bool SaysFused(absl::string_view cell, absl::string_view operators) {
@@ -320,6 +345,7 @@ int64_t DeepSpeedOf(const std::string& options, bool old_device) {
 Signs ReadSigns(const CsvCells& cells, int64_t sequence) {
   Signs signs;
   SignSet& set = signs.set;
+  for (const Words& row : kNames) AddWords(cells, row, SaysName, &set);
   for (const Words& row : kWords) AddWords(cells, row, Says, &set);
   for (const Words& row : kFusedKernels) AddWords(cells, row, SaysFused, &set);
   for (const Words& row : kSwitches) AddWords(cells, row, SaysOn, &set);

@@ -55,6 +55,7 @@ enum class Sign : uint8_t {
   kLitGpt,
   kTorchTune,
   kLlamaFactory,
+  kDeepSeek,  // its own, by the names of what it published of it
   // What it trains, on what.
   kModernFamily,  // IsModernFamily
   kGpt,

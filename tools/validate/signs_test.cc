@@ -35,6 +35,14 @@ TEST(SignsTest, WordsAreAnywhereTheWholeCellOrItsBeginning) {
   EXPECT_TRUE(Has(Of("compile", ""), Sign::kNotCompiled));
 }
 
+TEST(SignsTest, NamesAreWordsOfTheirOwn) {
+  EXPECT_TRUE(Has(Of("other_opts", "NeMo 24.07"), Sign::kSaysNemo));
+  EXPECT_FALSE(Has(Of("other_opts", "the setup of Nemotron-4"), Sign::kSaysNemo));
+  EXPECT_FALSE(Has(Of("other_opts", "own code; not NeMo"), Sign::kSaysNemo));
+  EXPECT_TRUE(Has(Of("source_ref", "hiyouga/LLaMA-Factory wiki"), Sign::kLlamaFactory));
+  EXPECT_FALSE(Has(Of("source_ref", "https://example.org/llamafactory-numbers"), Sign::kLlamaFactory));
+}
+
 // Megatron-Core's layers were its own by default until April 2024.
 TEST(SignsTest, PapersTellWhichLayersMegatronCoreHad) {
   const auto engine = [](const std::string& source, const std::string& options) {
