@@ -3,11 +3,9 @@
 // Where a prediction changed, each test prints the lines that belong there now.
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <string>
 #include <vector>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -17,6 +15,7 @@
 #include "tools/track_record.h"
 #include "tools/validate/csv.h"
 #include "tools/validate/overrides.h"
+#include "tools/validate/page_testing.h"
 #include "tools/validate/price_table.h"
 #include "tools/validate/score.h"
 #include "tools/validate/training_table.h"
@@ -49,24 +48,6 @@ std::vector<CsvTable> TablesOf(absl::string_view what) {
 }
 
 std::string NameOf(absl::string_view file) { return std::filesystem::path(std::string(file)).stem().string(); }
-
-// The lines of the page's table with this header; nothing where it has none.
-std::vector<std::string> LinesUnder(const char* page, absl::string_view header) {
-  std::ifstream in(page);
-  std::vector<std::string> lines;
-  bool inside = false;
-  for (std::string line; std::getline(in, line);) {
-    if (line == header) {
-      inside = true;
-      std::getline(in, line);  // the rule under it
-    } else if (inside && !absl::StartsWith(line, "|")) {
-      break;
-    } else if (inside) {
-      lines.push_back(line);
-    }
-  }
-  return lines;
-}
 
 void ExpectPageSays(const char* page, absl::string_view header, const std::vector<std::string>& lines) {
   EXPECT_FALSE(lines.empty());

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "absl/strings/ascii.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
@@ -15,6 +14,7 @@
 #include "gtest/gtest.h"
 #include "ir/testing.h"
 #include "tools/validate/csv.h"
+#include "tools/validate/page_testing.h"
 #include "tools/validate/price_table.h"
 #include "tools/validate/training_table.h"
 
@@ -25,28 +25,19 @@ constexpr char kDocument[] = "docs/accuracy.md";
 constexpr char kHeader[] = "| table | rows | predicted | mean | median | worst | bias |";
 constexpr char kPrices[] = "| table | what | rows | mean | median | bias |";
 
-// The cells of the lines of the first table that begins so, by line.
-std::vector<std::vector<std::string>> LinesUnder(absl::string_view header) {
-  std::ifstream in(kDocument);
+// The cells of the document's table that begins so, by line.
+std::vector<std::vector<std::string>> CellsUnder(absl::string_view header) {
   std::vector<std::vector<std::string>> lines;
-  bool inside = false;
-  for (std::string line; std::getline(in, line);) {
-    if (absl::StartsWith(line, header)) {
-      inside = true;
-      std::getline(in, line);  // the rule under it
-    } else if (inside && !absl::StartsWith(line, "|")) {
-      break;
-    } else if (inside) {
-      std::vector<std::string> cells;
-      for (absl::string_view cell : absl::StrSplit(line, '|')) cells.emplace_back(absl::StripAsciiWhitespace(cell));
-      lines.push_back(std::vector<std::string>(cells.begin() + 1, cells.end()));
-    }
+  for (const std::string& line : LinesUnder(kDocument, header)) {
+    std::vector<std::string>& cells = lines.emplace_back();
+    for (const absl::string_view cell : absl::StrSplit(line, '|')) cells.emplace_back(absl::StripAsciiWhitespace(cell));
+    cells.erase(cells.begin());
   }
   return lines;
 }
 
 TEST(AccuracyDocumentTest, TheSummaryHasALineForEachTable) {
-  const auto lines = LinesUnder(kHeader);
+  const auto lines = CellsUnder(kHeader);
   EXPECT_GE(lines.size(), 10u);
   for (const auto& cells : lines) EXPECT_GE(cells.size(), 7u) << cells[0];
 }
@@ -54,7 +45,7 @@ TEST(AccuracyDocumentTest, TheSummaryHasALineForEachTable) {
 TEST(AccuracyDocumentTest, TheSummaryIsWhatValidateSays) {
   const char* const data = std::getenv("MESHWRIGHT_DATA");
   if (data == nullptr) GTEST_SKIP() << "MESHWRIGHT_DATA names no folder of tables";
-  for (const auto& cells : LinesUnder(kHeader)) {
+  for (const auto& cells : CellsUnder(kHeader)) {
     const std::string file = absl::StrCat(data, "/training/", cells[0], ".csv");
     if (!std::ifstream(file).good()) GTEST_SKIP() << "no table " << file;
     ASSERT_OK_AND_ASSIGN(const CsvTable table, ReadCsv(file));
@@ -76,7 +67,7 @@ TEST(AccuracyDocumentTest, TheLinesOfPricesAreWhatValidateSays) {
   const char* const data = std::getenv("MESHWRIGHT_DATA");
   if (data == nullptr) GTEST_SKIP() << "MESHWRIGHT_DATA names no folder of tables";
   int held = 0;
-  for (const auto& cells : LinesUnder(kPrices)) {
+  for (const auto& cells : CellsUnder(kPrices)) {
     ASSERT_GE(cells.size(), 6u) << cells[0];
     const std::string kernels = absl::StrCat(data, "/kernels/", cells[0], ".csv");
     const std::string collectives = absl::StrCat(data, "/collectives/", cells[0], ".csv");
