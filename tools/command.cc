@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -87,21 +88,34 @@ int RunCommand(const Command& command, const std::function<absl::Status(const Fl
 }
 
 Progress::Progress(std::string what)
-    : what_(std::move(what)), terminal_(::isatty(STDERR_FILENO) == 1), start_(std::chrono::steady_clock::now()) {}
+    : what_(std::move(what)), terminal_(::isatty(STDERR_FILENO) == 1), watch_([this] { Watch(); }) {}
 
 Progress::~Progress() {
-  if (shown_ && terminal_) std::fputs("\r\033[K", stderr);
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    is_over_ = true;
+  }
+  over_.notify_one();
+  watch_.join();
 }
 
 void Progress::Update(int64_t done, int64_t total) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  done_ = done;
+  total_ = total;
+}
+
+void Progress::Watch() {
   using std::chrono::milliseconds;
-  const auto now = std::chrono::steady_clock::now();
-  if (now - start_ < milliseconds(terminal_ ? 300 : 2000)) return;
-  if (shown_ && (!terminal_ || now - last_ < milliseconds(100))) return;
-  shown_ = true;
-  last_ = now;
-  absl::FPrintF(stderr, terminal_ ? "\r%s: %d of %d\033[K" : "%s: %d of %d ...\n", what_, done, total);
-  std::fflush(stderr);
+  std::unique_lock<std::mutex> lock(mutex_);
+  const auto over = [&] { return is_over_; };
+  if (over_.wait_for(lock, milliseconds(terminal_ ? 300 : 2000), over)) return;
+  do {
+    const std::string count = total_ > 0 ? absl::StrFormat(": %d of %d", done_, total_) : "";
+    absl::FPrintF(stderr, terminal_ ? "\r%s%s\033[K" : "%s%s ...\n", what_, count);
+    std::fflush(stderr);
+  } while (terminal_ && !over_.wait_for(lock, milliseconds(100), over));
+  if (terminal_) std::fputs("\r\033[K", stderr);
 }
 
 }  // namespace meshwright

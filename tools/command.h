@@ -8,10 +8,12 @@
 #ifndef MESHWRIGHT_TOOLS_COMMAND_H_
 #define MESHWRIGHT_TOOLS_COMMAND_H_
 
-#include <chrono>
+#include <condition_variable>
 #include <cstdint>
 #include <functional>
+#include <mutex>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -41,7 +43,7 @@ void Print(absl::string_view text);
 void PrintNotices(const std::vector<std::string>& notices);
 
 // Progress of a long computation, on standard error: a line that is overwritten on a terminal, else one line when it
-// has taken two seconds. Nothing in a short one.
+// has taken two seconds, whether it has come to an Update by then or not. Nothing in a short one.
 class Progress {
  public:
   explicit Progress(std::string what);
@@ -49,11 +51,15 @@ class Progress {
   void Update(int64_t done, int64_t total);
 
  private:
+  void Watch();
+
   const std::string what_;
   const bool terminal_;
-  const std::chrono::steady_clock::time_point start_;
-  std::chrono::steady_clock::time_point last_;
-  bool shown_ = false;
+  std::mutex mutex_;
+  std::condition_variable over_;
+  bool is_over_ = false;
+  int64_t done_ = 0, total_ = 0;  // 0 of 0: nobody has said yet
+  std::thread watch_;             // shows it
 };
 
 }  // namespace meshwright
