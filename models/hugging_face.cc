@@ -309,6 +309,9 @@ absl::StatusOr<DecoderConfig> ReadHuggingFace(const NodeRef& in, const Training&
   c.qkv_bias = c.qkv_bias || family->qkv_bias || c.bias;
   MESHWRIGHT_ASSIGN_OR_RETURN(c.tied_embeddings, in["tie_word_embeddings"].AsBoolOr(family->tied_by_default));
   MESHWRIGHT_RETURN_IF_ERROR(in.Locate(CheckDecoder(c, training)));
+  if (in["quantization_config"].is_map()) {
+    notices.push_back("quantization_config is left out: all weights are trained, in the type of the training");
+  }
   for (const absl::string_view key : kDropouts) {
     MESHWRIGHT_ASSIGN_OR_RETURN(const double share, DoubleOr(in[key], 0, 0, 1));
     if (share > 0)

@@ -154,6 +154,11 @@ TEST(HuggingFaceTest, DeepSeekIsTakenForSomethingNear) {
               ElementsAre("the first 3 layers are taken as layers of experts, too",
                           "experts that all tokens share are taken as 1 more of a token's own",
                           HasSubstr("latent attention is taken as 128 heads of 128"), HasSubstr("are left out")));
+  notices.clear();
+  ASSERT_OK(Read(absl::StrReplaceAll(kDeepSeekV3, {{"\"n_group\"", "\"quantization_config\": {}, \"n_group\""}}), 64,
+                 &notices)
+                .status());
+  EXPECT_THAT(notices.back(), HasSubstr("quantization_config is left out"));
   EXPECT_THAT(Read(absl::StrReplaceAll(kDeepSeekV3, {{"\"moe_layer_freq\": 1", "\"moe_layer_freq\": 2"}})),
               StatusIs(absl::StatusCode::kUnimplemented, "moe_layer_freq: experts in every 2th layer only"));
 }

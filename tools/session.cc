@@ -373,7 +373,7 @@ absl::StatusOr<ModelChanges> ChangesFrom(const Flags& flags) {
   }
   MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<size_t> precision, flags.Choice("precision", kPrecisions));
   if (precision.has_value()) changes.precision = DTypeFromName(kPrecisions[*precision]);
-  MESHWRIGHT_ASSIGN_OR_RETURN(changes.batch, flags.Int("batch", 1, kMostDegree));
+  MESHWRIGHT_ASSIGN_OR_RETURN(changes.batch, BatchFrom(flags));
   MESHWRIGHT_ASSIGN_OR_RETURN(changes.sequence, flags.Int("sequence", 1, kLongestSequence));
   MESHWRIGHT_ASSIGN_OR_RETURN(changes.stages, flags.Int("stages", 1, kMostDegree));
   return changes;
@@ -503,7 +503,8 @@ absl::StatusOr<Session> OpenModel(const SourceFile& source, const Flags& flags, 
   MESHWRIGHT_ASSIGN_OR_RETURN(ModelFile file, Parse(source, changes));
   if (!source.config.empty()) {
     file.notices.push_back(
-        "planned in bfloat16 with AdamW; to plan otherwise, write a model file with `huggingface: config.json`");
+        absl::StrCat("planned in ", NameOf(changes.precision.value_or(file.training.dtype)),
+                     " with AdamW; to plan otherwise, write a model file with `huggingface: config.json`"));
   }
   MESHWRIGHT_RETURN_IF_ERROR(SetModes(flags, file));
   if (!cluster.has_value()) {

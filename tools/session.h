@@ -41,6 +41,8 @@ absl::StatusOr<SourceFile> ReadSource(const std::string& path);
 // The same for a model: of a Hugging Face config.json the model file around it (models/hugging_face.h), with --batch
 // and --sequence; `path` may be the folder in which it lies. kUsage where one of them is missing.
 absl::StatusOr<SourceFile> ReadModelSource(const std::string& path, const Flags& flags);
+// --batch, sequences of a step: what users have in tokens ("4M") is an error that says how many sequences they are.
+absl::StatusOr<std::optional<int64_t>> BatchFrom(const Flags& flags);
 // Whether the text is a plan rather than a model file: its top level has a key `schema`.
 bool IsPlan(absl::string_view text);
 

@@ -214,10 +214,28 @@ TEST(SessionTest, AConfigOfHuggingFaceNeedsABatchAndASequence) {
   EXPECT_EQ(session.problem.update.kind, OpKind::kAdamW);
   EXPECT_EQ(session.file->training.dtype, DType::kBFloat16) << "what is trained in, not what is stored";
   EXPECT_THAT(session.notices, ElementsAre(HasSubstr("planned in bfloat16 with AdamW")));
+  const Flags wide = flags({"--batch=8", "--sequence=16", "--device=h100-sxm", "--devices=8", "--precision=float32"});
+  ASSERT_OK_AND_ASSIGN(const Session of_wide, OpenModel(source, wide));
+  EXPECT_THAT(of_wide.notices, ElementsAre(HasSubstr("planned in float32 with AdamW")));
   EXPECT_EQ(session.source.text, source.text) << "so that a plan holds both";
   EXPECT_EQ(session.source.config, source.config);
   ASSERT_OK_AND_ASSIGN(const SourceFile of_folder, ReadModelSource(folder, given));
   EXPECT_EQ(of_folder.path, path);
+}
+
+// 4e6 / 8192 = 488.3.
+TEST(SessionTest, ABatchInTokensIsToldInSequences) {
+  const auto batch = [](std::vector<std::string> args) {
+    return BatchFrom(*Flags::Parse(StrategyFlags(), args)).status();
+  };
+  EXPECT_THAT(batch({"--batch=4M", "--sequence=8192"}),
+              StatusIs(kInvalid,
+                       "--batch: found \"4M\", wanted sequences of a step, an integer; 4M tokens are about "
+                       "488 of 8192"));
+  EXPECT_THAT(batch({"--batch=4M"}), StatusIs(kInvalid, "for 4M tokens, write 4M over the tokens of a sequence"));
+  EXPECT_THAT(batch({"--batch=0.5"}), StatusIs(kInvalid, "wanted an integer from 1 to 4294967296"));
+  EXPECT_OK(batch({"--batch=512"}));
+  EXPECT_OK(batch({}));
 }
 
 // 20 sequences on 8 devices: 4 divides both; 16 and 24 are the multiples beside it.

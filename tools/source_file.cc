@@ -1,4 +1,5 @@
 // What the tools are given to read: a model file, a plan, or the config.json of a Hugging Face model.
+#include <cmath>
 #include <cstdint>
 #include <filesystem>
 #include <optional>
@@ -6,11 +7,13 @@
 #include <system_error>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "ir/document.h"
 #include "ir/status.h"
+#include "ir/text.h"
 #include "models/hugging_face.h"
 #include "tools/exit_code.h"
 #include "tools/files.h"
@@ -30,6 +33,20 @@ bool IsPlan(absl::string_view text) {
   return false;
 }
 
+absl::StatusOr<std::optional<int64_t>> BatchFrom(const Flags& flags) {
+  absl::StatusOr<std::optional<int64_t>> batch = flags.Int("batch", 1, kMostRows);
+  const std::string text = flags.Text("batch");
+  const absl::StatusOr<double> tokens = ParseAmount(text);
+  if (batch.ok() || !tokens.ok() || !absl::ascii_isalpha(text.back())) return batch;
+  std::string remedy = absl::StrCat("for ", text, " tokens, write ", text, " over the tokens of a sequence");
+  const absl::StatusOr<std::optional<int64_t>> sequence = flags.Int("sequence", 1, kLongestSequence);
+  if (sequence.ok() && sequence->has_value() && *tokens >= static_cast<double>(**sequence)) {
+    remedy = absl::StrCat(text, " tokens are about ", std::llround(*tokens / static_cast<double>(**sequence)), " of ",
+                          **sequence);
+  }
+  return Flags::Wrong("batch", WrongInput(QuoteForMessage(text), "sequences of a step, an integer", remedy));
+}
+
 // The folder of a Hugging Face model stands for the config.json in it.
 static std::string FileAt(const std::string& path) {
   const std::string config = (std::filesystem::path(path) / "config.json").string();
@@ -42,7 +59,7 @@ absl::StatusOr<SourceFile> ReadModelSource(const std::string& given, const Flags
   MESHWRIGHT_ASSIGN_OR_RETURN(SourceFile source, ReadSource(path));
   const absl::StatusOr<Document> document = ParseDocument(source.text, source.path);
   if (!document.ok() || !IsHuggingFaceConfig(document->root())) return source;
-  MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<int64_t> batch, flags.Int("batch", 1, kMostRows));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<int64_t> batch, BatchFrom(flags));
   MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<int64_t> sequence, flags.Int("sequence", 1, kLongestSequence));
   if (batch.has_value() && sequence.has_value()) {
     return SourceFile{path, ModelFileAround(path, *batch, *sequence), std::move(source.text)};
