@@ -36,6 +36,8 @@ Command PlanCommand() {
                 {"format", "FORM", "text or json"},
                 {"chart", "FILE", "writes a page with charts of the best strategies, for a browser: plan.html"},
                 {"dump", "WHAT", "instead of the report: graph, strategy, program, or rank0, rank1, ..."},
+                {"tokens", "X", "of the whole run, e.g. 300e9 or 300B: how long it takes; training.tokens unless given",
+                 "total_tokens train_tokens"},
                 {"keep", "N", "how many strategies to show; 5 unless given"},
                 {"threads", "N", "of the search; as many as cores unless given"}},
   };
@@ -63,6 +65,8 @@ absl::Status RunPlan(const Flags& flags) {
   MESHWRIGHT_ASSIGN_OR_RETURN(options.keep, flags.IntOr("keep", 5, 1, 1000));
   MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t threads, flags.IntOr("threads", 0, 0, 1024));
   options.threads = static_cast<int>(threads);
+  const absl::StatusOr<double> tokens = flags.Has("tokens") ? ParseAmount(flags.Text("tokens")) : 0;
+  if (!tokens.ok()) return Flags::Wrong("tokens", tokens.status());
   const std::string out = flags.Has("out") ? flags.Text("out") : "plan.yaml";
   MESHWRIGHT_RETURN_IF_ERROR(flags.CheckAlone({"out", "chart"}, {"format", "dump"}));
 
@@ -86,7 +90,8 @@ absl::Status RunPlan(const Flags& flags) {
   const std::string advice = AdviceOnBatch(session, found->ranked.front().degrees.data);
   if (!advice.empty()) found->warnings.push_back(advice);
   PrintNotices(found->warnings);
-  MESHWRIGHT_ASSIGN_OR_RETURN(const PlanReport report, MakeReport(session, *std::move(found)));
+  MESHWRIGHT_ASSIGN_OR_RETURN(PlanReport report, MakeReport(session, *std::move(found)));
+  if (*tokens > 0) report.tokens = *tokens;
   const Candidate& best = report.result.ranked.front();
   if (SavesStrategies(flags, session)) {
     MESHWRIGHT_ASSIGN_OR_RETURN(const Evaluation evaluation, Evaluate(session.problem, best.strategy));

@@ -174,13 +174,28 @@ std::string ShowTrackRecord(const PlanReport& report) {
       ShowSeconds(record->high * seconds)));
 }
 
+// As `whatif` has it, but for failures.
+std::string ShowRun(const PlanReport& report) {
+  const Candidate& best = Best(report);
+  const double pace = report.at_slowest.value_or(best.prediction).tokens_per_second;
+  if (report.tokens <= 0 || pace <= 0) return "";
+  const double run = report.tokens / pace, hours = run / 3600 * static_cast<double>(best.strategy.mesh.num_ranks());
+  std::string text = absl::StrCat(ShowLarge(report.tokens), " tokens take ", ShowSeconds(run),
+                                  report.at_slowest.has_value() ? " at the pace of the slowest" : "", ", ",
+                                  ShowLarge(hours), " device-hours");
+  if (const auto& price = report.session->problem.cluster.price; price.has_value()) {
+    absl::StrAppend(&text, ", ", ShowDollars(hours * price->dollars_per_hour), " at ",
+                    ShowDollars(price->dollars_per_hour), " an hour");
+  }
+  return WrappedWords(absl::StrCat(text, "; `whatif` adds failures and checkpoints"));
+}
+
 std::string ShowSpeed(const PlanReport& report) {
   const Candidate& best = Best(report);
   const Prediction& p = best.prediction;
-  const Problem& problem = report.session->problem;
   const double ranks = static_cast<double>(best.strategy.mesh.num_ranks());
   const double seconds = ToSeconds(p.step);
-  const bool rows = problem.tokens_per_row == 1;
+  const bool rows = report.session->problem.tokens_per_row == 1;
   std::string text = absl::StrFormat("step %s, %s %s/s, MFU %s\n", ShowTime(p.step), ShowLarge(p.tokens_per_second),
                                      rows ? "rows" : "tokens", ShowPercent(p.mfu));
   // What trainers print, of a device.
@@ -198,19 +213,7 @@ std::string ShowSpeed(const PlanReport& report) {
                     " devices: ", ShowTime(report.at_slowest->step), ", MFU ", ShowPercent(report.at_slowest->mfu),
                     "\n");
   }
-  text += ShowTrackRecord(report);
-  const double tokens = report.session->file->training.tokens;
-  if (tokens > 0 && p.tokens_per_second > 0) {
-    const double run = tokens / p.tokens_per_second, hours = run / 3600 * ranks;
-    absl::StrAppend(&text, "  ", ShowLarge(tokens), " tokens take ", ShowSeconds(run), ", ", ShowLarge(hours),
-                    " device-hours");
-    if (const auto& price = problem.cluster.price; price.has_value()) {
-      absl::StrAppend(&text, ", ", ShowDollars(hours * price->dollars_per_hour), " at ",
-                      ShowDollars(price->dollars_per_hour), " an hour");
-    }
-    absl::StrAppend(&text, "\n");
-  }
-  return text;
+  return absl::StrCat(text, ShowTrackRecord(report), ShowRun(report));
 }
 
 std::string ShowTimes(const Prediction& p) {
@@ -494,6 +497,7 @@ std::vector<OperatorRow> OperatorRows(const Graph& graph, const Strategy& strate
 absl::StatusOr<PlanReport> MakeReport(const Session& session, SearchResult result) {
   PlanReport report;
   report.session = &session;
+  report.tokens = session.file->training.tokens;
   MESHWRIGHT_ASSIGN_OR_RETURN(const Graph graph, session.problem.graph(session.problem.batch));
   report.num_parameters = graph.NumParameters();
   if (!session.file->is_decoder()) {

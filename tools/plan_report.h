@@ -35,6 +35,7 @@ struct PlanReport {
   std::vector<std::vector<OperatorRow>> operators;
   // Of the best (tools/slowest_device.h).
   std::optional<Prediction> at_slowest;
+  double tokens = 0;  // of the whole run; 0 where nobody says
 };
 
 // Adds what the session's model knows about the result. REQUIRES: result.ranked is not empty.

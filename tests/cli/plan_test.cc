@@ -95,6 +95,22 @@ TEST(PlanTest, SpeedOfADevice) {
   EXPECT_THAT(text.out, HasSubstr("opt: over replicas are\n    split the optimizer's state (yes, ZeRO-1)"));
 }
 
+// At the slowest device's tokens a second, whose price is of the device's file. 2 x 10^12 tokens at T a second are
+// 2 x 10^12 / T / 86400 days.
+TEST(PlanTest, SaysHowLongTheRunTakes) {
+  const std::vector<std::string> args = {kTiny, "--device=a100", "--devices=8", "--tokens=2T", "--out="};
+  std::vector<std::string> with_format = args;
+  with_format.push_back("--format=json");
+  const Json slowest = Json::parse(RunTool("plan", with_format).out).at("at_slowest_device");
+  const ToolResult text = RunTool("plan", args);
+  EXPECT_THAT(text.out, HasSubstr(absl::StrFormat("\n  2 T tokens take %.1f d at the pace of the slowest,",
+                                                  2e12 / slowest.at("tokens_per_second").get<double>() / 86400)));
+  for (const absl::string_view line : absl::StrSplit(text.out, '\n')) EXPECT_LE(line.size(), 80u) << line;
+  const ToolResult wrong = RunTool("plan", {kTiny, "--tokens=2X", "--out="});
+  EXPECT_EQ(wrong.exit_code, 2);
+  EXPECT_EQ(wrong.err, "plan: --tokens: found \"2X\", wanted a number of at least 1, e.g. 300e9 or 300B\n");
+}
+
 // Of the kernels of attention that the device has constants of, one runs.
 TEST(PlanTest, SaysOfWhatItUsesWhetherItIsAnEstimate) {
   const auto estimated = [](const std::string& attention) {
