@@ -77,7 +77,11 @@ absl::StatusOr<Cluster> FindMachine(absl::string_view name) {
     if (!wanted.empty() && IsCalled(machine.device, wanted)) return machine;
     names.push_back(machine.device.name);
   }
-  return absl::NotFoundError(UnknownName(name, names).message());
+  return absl::NotFoundError(
+      absl::StrCat(UnknownName(name, names).message(),
+                   NearestName(name, names).empty()
+                       ? ", or a file that describes it, such as my_gpu.yaml, in the form of costmodel/data/*.yaml"
+                       : ""));
 }
 
 absl::Status CheckCount(absl::string_view what, int64_t count, int64_t most) {

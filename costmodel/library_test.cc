@@ -140,7 +140,8 @@ TEST(LibraryTest, UnknownDeviceListsTheKnownOnes) {
   EXPECT_THAT(status, StatusIs(absl::StatusCode::kNotFound, "found \"h100-sxn\", wanted one of a10, a100-pcie-40gb, "));
   EXPECT_THAT(status, StatusIs(absl::StatusCode::kNotFound, "did you mean \"h100-sxm\"?"));
   EXPECT_THAT(FindDevice(""), StatusIs(absl::StatusCode::kNotFound));
-  EXPECT_THAT(FindDevice("nvidia gpu"), StatusIs(absl::StatusCode::kNotFound));
+  EXPECT_THAT(FindDevice("nvidia gpu"),
+              StatusIs(absl::StatusCode::kNotFound, "or a file that describes it, such as my_gpu.yaml"));
 }
 
 // Data sheets are consistent: peak = clock x multiply-adds per multiprocessor and cycle x 2 x multiprocessors.
