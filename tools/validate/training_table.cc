@@ -202,7 +202,9 @@ std::string RowText(const TrainingRowResult& row) {
   const auto gib = [](Bytes bytes) {
     return absl::StrFormat("%.1f GiB", static_cast<double>(bytes.raw()) / (1 << 30));
   };
-  if (row.measured.peak.has_value() || row.measured.out_of_memory) {
+  if (!row.compared()) {
+    absl::StrAppend(&text, "; memory ", gib(row.PredictedPeak()), row.prediction.fits() ? ", fits" : ", does not fit");
+  } else if (row.measured.peak.has_value() || row.measured.out_of_memory) {
     absl::StrAppend(&text, "; memory ", gib(row.PredictedPeak()));
     if (row.measured.peak.has_value()) absl::StrAppend(&text, ", measured ", gib(*row.measured.peak));
     if (row.measured.out_of_memory) {
@@ -264,9 +266,17 @@ namespace {
 // Rows that are read before any of them is predicted: a run takes some kilobytes.
 constexpr size_t kRowsAtOnce = 4096;
 
-// A row up to its prediction: nothing where it has none.
+bool HasMeasurements(const CsvTable& table) {
+  constexpr absl::string_view kMeasured[] = {"step_time_s",   "step_time_derived_s",  "tokens_per_s_total",
+                                             "samples_per_s", "tokens_per_s_per_gpu", "samples_per_s_per_gpu",
+                                             "mfu_pct",       "tflops_per_gpu",       "status"};
+  return std::any_of(std::begin(kMeasured), std::end(kMeasured),
+                     [&](absl::string_view column) { return table.Find(column).has_value(); });
+}
+
+// A row up to its prediction: nothing where it has none. `planned`: nobody measured rows of this table.
 std::optional<TrainingRun> ReadRow(const CsvCells& cells, const CsvRow& row, const RowOverrides& overrides,
-                                   TrainingRowResult* out) {
+                                   bool planned, TrainingRowResult* out) {
   out->line = row.line;
   if (!row.damaged.empty()) {
     out->label = "damaged";
@@ -278,6 +288,10 @@ std::optional<TrainingRun> ReadRow(const CsvCells& cells, const CsvRow& row, con
   out->model = absl::StrCat(cells.Text("model"), ", ", cells.Text("gpus"), " x ", cells.Text("gpu_type"));
   absl::StatusOr<TrainingRun> run = ReadTrainingRun(cells, overrides);
   absl::StatusOr<TrainingMeasurement> measured = ReadTrainingMeasurement(cells, run.ok() ? *run : TrainingRun());
+  if (planned && absl::IsUnimplemented(measured.status())) {
+    measured = TrainingMeasurement();
+    measured->whole_process = true;
+  }
   if (!measured.ok() || !run.ok()) {
     out->label = LabelOf(cells, out->microbatch);
     out->skipped = WhySkipped(measured.ok() ? run.status() : measured.status());
@@ -310,12 +324,10 @@ void TakePrediction(const CsvCells& cells, TrainingRun run, const TrainingRun& c
 // What rows lack since no column has it.
 void RemarkWhatIsMissing(const CsvTable& table, TrainingTableResult* result) {
   std::set<std::string> missing;
-  constexpr absl::string_view kMeasured[] = {"step_time_s",   "step_time_derived_s",  "tokens_per_s_total",
-                                             "samples_per_s", "tokens_per_s_per_gpu", "samples_per_s_per_gpu",
-                                             "mfu_pct",       "tflops_per_gpu",       "status"};
-  const bool measured = std::any_of(std::begin(kMeasured), std::end(kMeasured),
-                                    [&](absl::string_view column) { return table.Find(column).has_value(); });
-  if (!measured && !result->rows.empty()) missing.insert("step_time_s");
+  if (!HasMeasurements(table) && !result->rows.empty()) {
+    missing.insert("step_time_s");
+    result->remarks.push_back("no row says what was measured: they are predicted and not compared; --rows lists them");
+  }
   for (const TrainingRowResult& row : result->rows) {
     absl::string_view column = row.skipped;
     if (!absl::ConsumePrefix(&column, "not given: ") || absl::StrContains(column, ' ')) continue;
@@ -337,13 +349,14 @@ absl::StatusOr<TrainingTableResult> PredictTrainingTable(const CsvTable& given, 
   result.file = table.file;
   result.remarks = table.remarks;
   result.rows.resize(table.rows.size());
+  const bool planned = !HasMeasurements(table);
   for (size_t begin = 0; begin < table.rows.size(); begin += kRowsAtOnce) {
     const size_t end = std::min(table.rows.size(), begin + kRowsAtOnce);
     std::vector<size_t> rows;
     std::vector<TrainingRun> runs;
     for (size_t i = begin; i < end; ++i) {
       std::optional<TrainingRun> run =
-          ReadRow(CsvCells(table, table.rows[i]), table.rows[i], overrides, &result.rows[i]);
+          ReadRow(CsvCells(table, table.rows[i]), table.rows[i], overrides, planned, &result.rows[i]);
       if (!run.has_value()) continue;
       rows.push_back(i);
       runs.push_back(*std::move(run));
@@ -438,7 +451,7 @@ TrainingTableSummary Summarise(const TrainingTableResult& table) {
       const auto [low, high] = row.Interval();
       if (low <= *row.measured.step_seconds && *row.measured.step_seconds <= high) ++summary.inside;
     }
-    if (!row.memory_comparable) continue;
+    if (!row.memory_comparable || !row.compared()) continue;
     if (row.measured.peak.has_value()) {
       peaks.push_back({static_cast<double>(row.PredictedPeak().raw()), static_cast<double>(row.measured.peak->raw())});
     }

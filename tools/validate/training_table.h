@@ -39,6 +39,8 @@ struct TrainingRowResult {
   bool memory_comparable = true;
   int64_t microbatch = 1;
 
+  // Whether there is anything to compare: rows of a table without such columns are only predicted.
+  bool compared() const { return scored() || measured.peak.has_value() || measured.out_of_memory; }
   bool scored() const { return skipped.empty() && measured.step_seconds.has_value(); }
   Pair Steps() const { return {ToSeconds(prediction.step), measured.step_seconds.value_or(0)}; }
   // Seconds between which clusters of equal devices differ (kDeviceRange); the model's own error is beside that.

@@ -55,10 +55,27 @@ TEST(TrainingTableTest, EqualRowsArePredictedOnce) {
   EXPECT_EQ(*result.rows[1].measured.step_seconds, 0.02);
 }
 
+// Layouts that nobody has run yet: predicted, with what they take of a device, and not counted as runs that fit.
+TEST(TrainingTableTest, ATableWithoutMeasurementsIsPredicted) {
+  ASSERT_OK_AND_ASSIGN(const CsvTable table,
+                       ParseCsv("model,seq_len,global_batch_seqs,micro_batch_seqs,gpu,gpus,tp,pp\n"
+                                "GPT-3 6.7B,2048,64,1,A100,8,1,1\nGPT-3 175B,2048,64,1,A100,8,8,1\n",
+                                "t.csv"));
+  ASSERT_OK_AND_ASSIGN(const TrainingTableResult result, PredictTrainingTable(table, {}));
+  const std::string text = ToText(result, true);
+  EXPECT_THAT(text, HasSubstr("no row says what was measured: they are predicted and not compared; --rows lists"));
+  EXPECT_THAT(text, HasSubstr("predicted 2, skipped 0"));
+  EXPECT_THAT(text, HasSubstr(" GiB, fits; taken: "));
+  EXPECT_THAT(text, HasSubstr(" GiB, does not fit; taken: "));
+  EXPECT_EQ(Summarise(result).time.count, 0u);
+  EXPECT_EQ(Summarise(result).fitting_rows, 0u);
+  EXPECT_EQ(result.rows[0].PredictedPeak(), result.rows[0].prediction.peak + result.rows[0].cached);
+}
+
 TEST(TrainingTableTest, SaysWhatColumnsAreMissing) {
   ASSERT_OK_AND_ASSIGN(const CsvTable table, ParseCsv("Modell;Schichten;gpus;gpu;Zeit\nx;2;8;A100;3\n", "t.csv"));
   ASSERT_OK_AND_ASSIGN(const TrainingTableResult result, PredictTrainingTable(table, {}));
-  EXPECT_EQ(result.remarks.back(), "no column was read as step_time_s: give the one that holds it this name");
+  EXPECT_EQ(result.remarks.back(), "no column was read as hidden, step_time_s: give those that hold them these names");
   ASSERT_OK_AND_ASSIGN(const CsvTable timed, ParseCsv("Modell;gpus;gpu;step time (s)\nx;8;A100;3\n", "t.csv"));
   ASSERT_OK_AND_ASSIGN(const TrainingTableResult without, PredictTrainingTable(timed, {}));
   EXPECT_EQ(without.remarks.back(), "no column was read as hidden: give the one that holds it this name");
