@@ -384,6 +384,7 @@ std::string ShowSearch(const SearchResult& result) {
   for (const auto& [reason, count] : result.pruned) {
     absl::StrAppend(&text, Cut(absl::StrFormat("  %10s pruned: %s", ShowCount(count), reason)));
   }
+  if (!result.not_tried.empty()) absl::StrAppend(&text, WrappedWords("not tried: " + result.not_tried));
   if (!result.guarantee.empty()) absl::StrAppend(&text, WrappedWords(result.guarantee));
   return text;
 }
@@ -578,6 +579,7 @@ Json ToJson(const PlanReport& report) {
   out["search"] = Json{{"considered", result.considered},
                        {"simulated", result.simulated},
                        {"pruned", std::move(pruned)},
+                       {"not_tried", result.not_tried},
                        {"guarantee", result.guarantee},
                        {"seconds", result.seconds}};
   Json alternatives = Json::array();

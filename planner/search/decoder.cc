@@ -210,6 +210,17 @@ class DecoderSearch {
   std::map<Group, Nanos> fastest_;  // of what was simulated
 };
 
+// ZeRO-3, where it was left to a search that leaves it out.
+std::string NotTried(const Problem& problem, const SpaceOptions& of) {
+  if (of.parameters_split_over_more_devices || problem.cluster.num_devices() <= kMostDevicesOfSplitParameters ||
+      problem.shard_parameters.has_value() || !problem.parallel_optimizer.value_or(true) ||
+      problem.stages.value_or(1) > 1) {
+    return "";
+  }
+  return absl::StrCat("parameters split (ZeRO-3, FSDP) over more than ", kMostDevicesOfSplitParameters,
+                      " devices, where predictions are too fast; --shard_parameters tries them");
+}
+
 }  // namespace
 
 absl::StatusOr<SearchResult> SearchDecoder(const Problem& problem, const SearchOptions& options) {
@@ -223,6 +234,7 @@ absl::StatusOr<SearchResult> SearchDecoder(const Problem& problem, const SearchO
     DecoderSearch search(problem, options, facts, of);
     search.Keep(fixed);
     MESHWRIGHT_ASSIGN_OR_RETURN(result, search.Run());
+    result.not_tried = NotTried(problem, of);
     if (!result.ranked.empty()) break;
   }
   if (result.ranked.empty()) {

@@ -22,6 +22,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 std::string ToText(const SearchResult& result) {
   std::string text = absl::StrCat("considered ", result.considered, " simulated ", result.simulated, "\n");
@@ -148,6 +149,7 @@ TEST(DecoderSearchTest, RanksDistinctChoicesThatFit) {
   // Model FLOPs utilisation of published runs of this model on this machine: 40 % to 60 %; the toy has no biases.
   EXPECT_GT(result.ranked[0].prediction.mfu, 0.4);
   EXPECT_LT(result.ranked[0].prediction.mfu, 0.65);
+  EXPECT_THAT(result.not_tried, HasSubstr("over more than 128 devices"));
   // The bounds do their work: of thousands of combinations few are simulated.
   EXPECT_GT(result.considered, 5000);
   EXPECT_LT(result.simulated, 200);
@@ -156,6 +158,7 @@ TEST(DecoderSearchTest, RanksDistinctChoicesThatFit) {
 TEST(DecoderSearchTest, WinnerIsAValidProgram) {
   const Problem problem = ToyDecoderProblem({.layers = 4}, 32, A100Cluster(1));
   ASSERT_OK_AND_ASSIGN(const SearchResult result, SearchDecoder(problem, {}));
+  EXPECT_EQ(result.not_tried, "") << "on 8 devices all is tried";
   for (const Candidate& candidate : result.ranked) {
     ASSERT_OK_AND_ASSIGN(const Evaluation evaluation, Evaluate(problem, candidate.strategy));
     EXPECT_OK(VerifyProgram(evaluation.program));
@@ -195,7 +198,9 @@ TEST(DecoderSearchTest, SplitsParametersWhereTheyDoNotFitWhole) {
   EXPECT_TRUE(result.ranked[0].strategy.shard_parameters);
   problem.shard_parameters = false;
   EXPECT_THAT(SearchDecoder(problem, {}),
-              StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("leave shard_parameters to the search")));
+              StatusIs(absl::StatusCode::kResourceExhausted,
+                       AllOf(HasSubstr("leave shard_parameters to the search"),
+                             HasSubstr("or raise max_device_memory to"), Not(HasSubstr("use devices with")))));
 }
 
 // Two nodes, 16 micro-batches: all of a layer's parameters cross between them twice a micro-batch, or the gradients of

@@ -164,7 +164,13 @@ std::string MemoryText(const Prediction& prediction) {
                       absl::StrJoin(parts, ", "));
 }
 
-std::string LargerDevices(const Prediction& prediction) {
+// What the devices have may be more than the user's limit.
+std::string MoreMemory(const Problem& problem, const Prediction& prediction) {
+  Problem without_limit = problem;
+  without_limit.memory_limit.reset();
+  if (prediction.peak <= CapacityOf(without_limit)) {
+    return absl::StrCat("raise max_device_memory to ", ShowBytes(prediction.peak));
+  }
   return absl::StrCat("use devices with ", ShowBytes(prediction.peak), " of memory");
 }
 
@@ -174,7 +180,7 @@ absl::Status NothingFits(const Problem& problem, const DecoderFacts& facts, int 
   MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<Closest> closest, FindClosest(problem, facts, threads));
   if (!closest.has_value()) return absl::InvalidArgumentError("no combination of parallel degrees can be lowered");
   MESHWRIGHT_ASSIGN_OR_RETURN(std::vector<std::string> ways, WaysOut(problem, facts, threads));
-  ways.push_back(LargerDevices(closest->prediction));
+  ways.push_back(MoreMemory(problem, closest->prediction));
   return absl::ResourceExhaustedError(absl::StrCat(
       "memory: nothing fits in ", ShowBytes(closest->prediction.capacity), " on ", problem.cluster.num_devices(), " x ",
       problem.cluster.device.name, ". The closest (", DegreesText(closest->combination), ") needs ",
@@ -212,7 +218,7 @@ absl::Status NothingValid(const Problem& problem, const DecoderFacts& facts,
 absl::Status DoesNotFit(const Problem& problem, const Prediction& prediction) {
   return absl::ResourceExhaustedError(
       absl::StrCat("memory: this does not fit in ", ShowBytes(prediction.capacity), " of ", problem.cluster.device.name,
-                   ". It needs ", MemoryText(prediction), ". What would fit: ", LargerDevices(prediction), "."));
+                   ". It needs ", MemoryText(prediction), ". What would fit: ", MoreMemory(problem, prediction), "."));
 }
 
 }  // namespace meshwright

@@ -29,6 +29,7 @@ struct SearchResult {
   int64_t simulated = 0;                  // of these, lowered and simulated
   std::map<std::string, int64_t> pruned;  // reason -> how many, e.g. "does not fit in memory"
   std::vector<std::string> warnings;      // what the user may want to know about the choice
+  std::string not_tried;                  // what the search leaves out unless it is asked for; "" where nothing
   std::string guarantee;                  // what is known of the choice among all others; decoders: ""
   double seconds = 0;                     // wall time; not part of any deterministic output
 };
