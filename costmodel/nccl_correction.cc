@@ -76,6 +76,36 @@ constexpr double kLlGrowthBytesPerRank = 16 << 10;
 // What NCCL waits for before it adds another block to a call with LL: 512 threads of 8 bytes (src/enqueue.cc).
 constexpr double kGrowthBytesPerBlock = 4 << 10;
 
+// What the call waits for inside nodes, and between them with the growth of those steps.
+struct Wait {
+  double inside = 0, network = 0;
+};
+
+Wait WaitOf(const NcclChoice& choice, double bytes, const Row& row) {
+  const NcclCandidate& candidate = choice.candidate;
+  const double blocks = std::min(1.0, bytes / (kGrowthBytesPerBlock * std::max(1, candidate.blocks)));
+  // With LL the network's thread reads each line of a message for its flags, from the first block on.
+  const bool flags = candidate.protocol == Protocol::kLl;
+  const double lines = flags ? std::min(1.0, bytes / kGrowthBytesPerBlock) : blocks;
+  const double own = candidate.network_share - candidate.cards_share;
+  const double grown = own * (1 + row.net_growth * lines) + candidate.cards_share * (1 + row.net_growth * blocks);
+  return {choice.latency_us * (1 - candidate.network_share), choice.latency_us * grown};
+}
+
+// `row`: of the group; `node`: of one of its nodes. A tree's steps inside the nodes are those of one node; a ring's
+// wait for the network's thread to post messages, as NCCL counts them.
+double LlMicros(const NcclChoice& choice, double bytes, const GroupShape& group, const Row& row, const Row& node,
+                double latency_scale) {
+  const Algorithm algorithm = choice.candidate.algorithm;
+  const Wait wait = WaitOf(choice, bytes, row);
+  const double base = BaseOfLl(algorithm), ranks = static_cast<double>(group.ranks);
+  const bool as_one_node = group.nodes == 1 || algorithm == Algorithm::kTree;
+  const Row& inside = as_one_node ? node : row;
+  const double growth = row.ll_growth_us * std::min(1.0, bytes / (kLlGrowthBytesPerRank * ranks));
+  const double waiting = base * inside.ll_base + (wait.inside - base) * inside.ll_step + growth;
+  return (as_one_node ? latency_scale : 1) * waiting + wait.network + choice.smooth_transfer_us;
+}
+
 // Between nodes the hump of trees of switches is H100's. Blackwell's is estimated: in one node it is 1.7 where H100's
 // is 0.79, and across nodes the same pipelines are filled, so as many times H100's.
 double NvlsTreeHump(const Cluster& cluster) {
@@ -135,18 +165,17 @@ double LeastMicrosOfCards(double bytes, const GroupShape& group, const Cluster& 
 double CorrectedMicros(const NcclChoice& choice, Bytes size, const GroupShape& group, const Cluster& cluster,
                        double latency_scale) {
   const Row& row = RowOf(cluster.device.generation, group, cluster.intra_kind);
-  if (group.nodes > 1) latency_scale = 1;  // one row for all generations
+  const GroupShape node = {group.ranks_per_node, 1, group.ranks_per_node, 1};
   const NcclCandidate& candidate = choice.candidate;
   const double bytes = static_cast<double>(size.raw());
   const double ranks = static_cast<double>(group.ranks);
-  const double grown = std::min(1.0, bytes / (kGrowthBytesPerBlock * std::max(1, candidate.blocks)));
-  const double latency = choice.latency_us * (1 + row.net_growth * candidate.network_share * grown);
   const double transfer = choice.smooth_transfer_us;
   if (candidate.protocol == Protocol::kLl) {
-    const double base = BaseOfLl(candidate.algorithm);
-    const double growth = row.ll_growth_us * std::min(1.0, bytes / (kLlGrowthBytesPerRank * ranks));
-    return latency_scale * (base * row.ll_base + (latency - base) * row.ll_step + growth) + transfer;
+    return LlMicros(choice, bytes, group, row, RowOf(cluster.device.generation, node, cluster.intra_kind),
+                    latency_scale);
   }
+  if (group.nodes > 1) latency_scale = 1;  // one row for all generations
+  const Wait wait = WaitOf(choice, bytes, row);
   const bool in_switch = candidate.algorithm == Algorithm::kNvls || candidate.algorithm == Algorithm::kNvlsTree;
   const Shape shape = ShapeOf(candidate, row, group, cluster);
   // Sums of all ranks of a node, in a switch that was measured.
@@ -163,7 +192,7 @@ double CorrectedMicros(const NcclChoice& choice, Bytes size, const GroupShape& g
   if (candidate.algorithm == Algorithm::kNvlsTree) {
     moving = std::max(moving, LeastMicrosOfCards(bytes, group, cluster));
   }
-  const double waiting = latency_scale * shape.scale * latency;
+  const double waiting = latency_scale * shape.scale * (wait.inside + wait.network);
   if (sums) return SumMicros(waiting, moving, bytes, candidate, row, group);
   return waiting + moving + shape.hump * std::sqrt(waiting * moving);
 }

@@ -5,8 +5,11 @@
 // transfer. With L the predicted latency and X the predicted transfer time of the candidate that NCCL chooses:
 //
 //   between nodes    of L, the steps through the network take net_growth x min(1, S / (4 KiB blocks)) longer: the more
-//                    blocks a call has, the more messages wait for the network's thread at the same time
-//   LL               base x ll_base + (L - base) x ll_step + ll_growth x min(1, S / (16 KiB ranks)) + X
+//                    blocks a call has, the more messages wait for the network's thread at the same time; with LL, but
+//                    for what the cards add, net_growth x min(1, S / 4 KiB): the thread reads every line of 16 bytes
+//                    for its flags before it sends them (src/transport/net.cc)
+//   LL               base x ll_base + (L - base) x ll_step + ll_growth x min(1, S / (16 KiB ranks)) + X; between nodes
+//                    the same of a tree's steps inside them, by the factors of one node, but for growth
 //   others           l + x + hump sqrt(l x),  l = scale L,  x = X / speed + copy
 //                    (of sums in switches: no less than their blocks take, NcclCandidate::blocks_bus; of trees of
 //                    switches nor than the cards, 2 (n - 1) / n S over n nodes, and on Blackwell their hump counts as

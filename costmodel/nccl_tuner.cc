@@ -136,9 +136,9 @@ double LargestAtMost(const SpeedList& speeds, double limit) {
   return 0;
 }
 
-// In us: inside nodes, with what every call waits for, and between them.
+// In us: inside nodes, with what every call waits for, and between them; and what of that is the cards' own.
 struct Waits {
-  double inside = 0, network = 0;
+  double inside = 0, network = 0, cards = 0;
 };
 
 Waits WaitsOf(Algorithm algorithm, CollectiveKind kind, size_t p, const GroupShape& group, const Cluster& cluster) {
@@ -160,23 +160,25 @@ Waits WaitsOf(Algorithm algorithm, CollectiveKind kind, size_t p, const GroupSha
         const double step = group.nodes > 1 ? ring_net : ring_step;
         const double tree_step = group.nodes > 1 ? tree_net : nvlink ? kTreeNvlink[p] : kTreePci[p];
         const double steps = simple ? static_cast<double>(group.ranks) * tree_step : step;
-        return group.nodes > 1 ? Waits{kBaseRing[p], steps} : Waits{kBaseRing[p] + steps};
+        const double hops = simple ? static_cast<double>(group.ranks) : 1;
+        return group.nodes > 1 ? Waits{kBaseRing[p], steps, hops * card} : Waits{kBaseRing[p] + steps};
       }
       const double rounds = InfoOf(kind).bus_rounds;
       const double steps = rounds * static_cast<double>(group.ranks - 1);
       const double net_steps = rounds * (nodes - 1);
-      return {kBaseRing[p] + (steps - net_steps) * std::max(ring_step, post), net_steps * ring_net};
+      return {kBaseRing[p] + (steps - net_steps) * std::max(ring_step, post), net_steps * ring_net, net_steps * card};
     }
     case Algorithm::kTree: {
       const double step = nvlink ? kTreeNvlink[p] : kTreePci[p];
-      return {kBaseTree[p] + 2 * static_cast<double>(group.ranks_per_node - 1) * step, 2 * levels * tree_net};
+      return {kBaseTree[p] + 2 * static_cast<double>(group.ranks_per_node - 1) * step, 2 * levels * tree_net,
+              2 * levels * card};
     }
     case Algorithm::kNvls:
       return {kNvlsStep};
     case Algorithm::kNvlsTree:
-      return {kNvlsStep, 2 * levels * (kNvlsTreeNet + card)};
+      return {kNvlsStep, 2 * levels * (kNvlsTreeNet + card), 2 * levels * card};
     case Algorithm::kPat:
-      return {kBasePat + 2.8 * static_cast<double>(group.ranks), levels * tree_net / 3.5};
+      return {kBasePat + 2.8 * static_cast<double>(group.ranks), levels * tree_net / 3.5, levels * card / 3.5};
     case Algorithm::kNone:
     case Algorithm::kPairs:
     case Algorithm::kHostMemory:
@@ -341,6 +343,7 @@ NcclCandidates CandidatesOf(CollectiveKind kind, const GroupShape& group, const 
                                            bandwidth,
                                            blocks,
                                            waits.network / latency,
+                                           waits.cards / latency,
                                            BlocksBus(algorithm, kind, group, cluster)};
   };
   for (size_t p = 0; p < kProtocols; ++p) {

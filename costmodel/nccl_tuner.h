@@ -50,6 +50,7 @@ struct NcclCandidate {
   double bandwidth = 0;  // algorithm bandwidth, GB/s
   int blocks = 0;
   double network_share = 0;  // of latency_us, spent in steps between nodes
+  double cards_share = 0;    // of latency_us, what the cards add to these steps: Cluster::nic_latency
   // Of sums in switches, the bus in GB/s that their blocks carry; else 0. NCCL's limits of a channel were set on nodes
   // of 8 devices, which have 8 channels; a wider switch (NVL72) has up to 32, for as many blocks, so no more in all:
   // trees of switches keep the bus of 8 channels, and in one node each rank sends a byte to the switch once, however

@@ -233,7 +233,9 @@ absl::StatusOr<CollectiveRow> ReadCollectiveRow(const CsvCells& cells, const Row
   SetIntranode(absl::StrCat(cells.Text("interconnect"), " ", cells.Text("algo")), row.shape.ranks_per_node,
                &row.cluster);
   const bool says_cards = counts.nodes > 1 && SetInternode(links, &row.cluster);
-  if (says_cards && !cells.Text("gpus_per_node").empty() && row.cluster.nics_per_node == row.shape.ranks_per_node) {
+  // A node of as many devices as the row says, which have all of its cards to themselves; but more cards than devices
+  // are those of a machine that runs with some of its devices.
+  if (says_cards && !cells.Text("gpus_per_node").empty() && row.cluster.nics_per_node <= row.shape.ranks_per_node) {
     row.cluster.devices_per_node = row.shape.ranks_per_node;
   }
   if (counts.nodes > 1 ? !says_cards : links.empty()) {

@@ -67,6 +67,15 @@ TEST(CollectiveRowTest, AsManyCardsAsDevicesAreOneEach) {
   ASSERT_OK_AND_ASSIGN(const CollectiveRow halves, Read("op,gpu,nodes,ranks,interconnect,size,time",
                                                         "all_reduce,A100,2,8,InfiniBand HDR 4 x 200 Gb/s,1 GiB,20000"));
   EXPECT_EQ(halves.cluster.devices_per_node, 8);
+  // Two cards for four devices: the group has both. Eight for two are a machine's, which runs with two of its devices.
+  ASSERT_OK_AND_ASSIGN(const CollectiveRow pairs, Read("op,gpu,nodes,gpus_per_node,interconnect,size,time",
+                                                       "all_reduce,H100,16,4,Slingshot 2 x 200 Gb/s,1 GiB,46000"));
+  EXPECT_EQ(pairs.cluster.devices_per_node, 4);
+  EXPECT_EQ(pairs.cluster.nics_per_node, 2);
+  ASSERT_OK_AND_ASSIGN(const CollectiveRow two, Read("op,gpu,nodes,gpus_per_node,interconnect,size,time",
+                                                     "all_reduce,H100,2,2,8 x 400 Gb/s,1 GiB,11000"));
+  EXPECT_EQ(two.cluster.devices_per_node, 8);
+  EXPECT_EQ(two.cluster.nics_per_node, 8);
 }
 
 // What NCCL was told, by its own words, holds; "no SHARP" is no algorithm. 1 KiB over an H100 node: the switch's 25 us,
