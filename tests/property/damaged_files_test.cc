@@ -22,6 +22,7 @@
 #include "simulator/simulate.h"
 #include "tools/cluster_flags.h"
 #include "tools/exit_code.h"
+#include "tools/measure/nccl_json.h"
 #include "tools/measure/nccl_log.h"
 #include "tools/plan_file.h"
 #include "tools/trace_comparison.h"
@@ -135,6 +136,14 @@ TEST(DamagedFilesTest, LogsOfNcclTests) {
       "0\n"
       "# Avg bus bandwidth    : 1.2\n";
   ReadDamaged(kLog, "x.log", 3000, [](const std::string& text) { return ParseNcclLog(text, "x.log").status(); });
+}
+
+TEST(DamagedFilesTest, ReportsOfNcclTests) {
+  constexpr char kReport[] =
+      R"({"args": ["./all_reduce_perf"], "nccl_version": 22703, "config": {"nthreads": 1, "ngpus": 2, "devices":
+[{"hostname": "n0", "device_info": "NVIDIA H100"}]}, "results": [{"size": 1024, "type": "float", "redop": "sum",
+"root": "    -1", "out_of_place": {"time": 9.5, "alg_bw": 0.1, "bus_bw": 0.1}, "in_place": null}]})";
+  ReadDamaged(kReport, "x.json", 3000, [](const std::string& text) { return ParseNcclJson(text, "x.json").status(); });
 }
 
 TEST(DamagedFilesTest, TablesOfMeasurements) {

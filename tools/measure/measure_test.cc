@@ -3,6 +3,9 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
 #include "costmodel/library.h"
 #include "executor/host/run_on_threads.h"
 #include "gtest/gtest.h"
@@ -11,6 +14,7 @@
 #include "ir/verify.h"
 #include "tools/measure/experiments.h"
 #include "tools/measure/fit.h"
+#include "tools/measure/nccl_json.h"
 #include "tools/measure/nccl_log.h"
 #include "tools/measure/report.h"
 
@@ -164,6 +168,53 @@ TEST(NcclLogTest, ReadsWhatNcclTestsPrint) {
   ASSERT_EQ(log.rows.size(), 2u);
   EXPECT_EQ(log.rows[0].size, Bytes(8192));
   EXPECT_EQ(log.rows[1].time, Nanos(31500));
+}
+
+// Launchers write in front of each line: SkyPilot a bracket before mpirun's, srun -l the rank.
+TEST(NcclLogTest, WhatLaunchersWriteInFront) {
+  for (const char* front : {"(head, rank=0, pid=3808) [1,0]<stdout>:", "(Worker pid=7, ip=10.0.0.2) ", "0: "}) {
+    std::string text;
+    for (const absl::string_view line : absl::StrSplit(kLog, '\n')) absl::StrAppend(&text, front, line, "\n");
+    EXPECT_TRUE(LooksLikeNcclLog(text)) << front;
+    ASSERT_OK_AND_ASSIGN(const NcclLog log, ParseNcclLog(text, "x.log"));
+    EXPECT_EQ(log.ranks, 2) << front;
+    EXPECT_EQ(log.rows.size(), 2u) << front;
+  }
+}
+
+// With -C 1 the CPU's time stands where the call's did.
+TEST(NcclLogTest, TheCpusTimeIsNone) {
+  const std::string text = absl::StrReplaceAll(kLog, {{" time ", " cputime "}});
+  EXPECT_THAT(std::string(ParseNcclLog(text, "x.log").status().message()),
+              HasSubstr("x.log:7:1: found cputime alone, wanted time; nccl-tests prints the CPU's in its place"));
+}
+
+// What nccl-tests writes with -J: it lists the first device of each process, here two of four.
+TEST(NcclJsonTest, ReadsAReport) {
+  constexpr char kReport[] = R"({"version": 1, "args": ["./build/alltoall_perf", "-g", "4", "-J", "x.json"],
+"nccl_version": 22703, "config": {"nthreads": 1, "ngpus": 4, "devices": [
+  {"rank": 0, "group": 0, "pid": 7, "hostname": "n0", "device": 0, "device_info": "NVIDIA H100 80GB HBM3"},
+  {"rank": 4, "group": 0, "pid": 9, "hostname": "n1", "device": 0, "device_info": "NVIDIA H100 80GB HBM3"}]},
+"results": [
+  {"size": 1024, "count": 32, "type": "float", "redop": "none", "root": "    -1",
+   "out_of_place": {"time": 20.5, "alg_bw": 0.05, "bus_bw": 0.044, "nwrong": null},
+   "in_place": {"time": 20.1, "alg_bw": 0.05, "bus_bw": 0.044, "nwrong": null}},
+  {"size": 2048, "count": 64, "type": "float", "redop": "none", "root": "    -1", "out_of_place": null}]})";
+  EXPECT_TRUE(LooksLikeNcclJson(kReport));
+  ASSERT_OK_AND_ASSIGN(const NcclLog log, ParseNcclJson(kReport, "x.json"));
+  EXPECT_EQ(log.program, "alltoall");
+  EXPECT_EQ(log.ranks, 8);
+  EXPECT_EQ(log.nodes, 2);
+  EXPECT_EQ(log.gpus_per_thread, 4);
+  EXPECT_EQ(log.device, "NVIDIA H100 80GB HBM3");
+  EXPECT_EQ(log.version, "2.27.3");
+  ASSERT_EQ(log.rows.size(), 1u);
+  EXPECT_EQ(log.rows[0].size, Bytes(1024));
+  EXPECT_EQ(log.rows[0].time, Nanos(20500));
+  EXPECT_EQ(log.rows[0].in_place, Nanos(20100));
+  EXPECT_FALSE(log.rows[0].reduces);
+  EXPECT_THAT(std::string(ParseNcclJson("{\"results\": []}", "x.json").status().message()),
+              HasSubstr("x.json: found no result with a time out of place"));
 }
 
 // Older logs have no #wrong or `redop`; mpirun names the rank in front, scripts put commas between.

@@ -30,20 +30,32 @@ absl::Status Wrong(const std::string& path, size_t line, absl::string_view found
   return absl::InvalidArgumentError(absl::StrCat(path, ":", line + 1, ":1: found ", found, ", wanted ", wanted));
 }
 
-// Where the columns are: those of today's nccl-tests, until a line of names says otherwise.
+// Where the columns are: those of today's nccl-tests, until a line of names says otherwise. 0: there is none.
 struct Columns {
-  size_t count = 13, dtype = 2, time = 5, in_place = 9;
+  size_t count = 13, dtype = 2, redop = 3, root = 4, time = 5, in_place = 9;
 };
 
 using Words = std::vector<absl::string_view>;
 
-// Of a line, without what mpirun puts in front of it.
-Words WordsOf(absl::string_view line) {
-  if (absl::StartsWith(line, "[")) {
-    const size_t end = line.find(">:");
-    if (end != absl::string_view::npos && end < 32) line.remove_prefix(end + 2);
+// What launchers put in front of a line: mpirun its rank and stream, SkyPilot and Ray a bracket, srun a number.
+absl::string_view WithoutLauncher(absl::string_view line) {
+  constexpr size_t kMost = 160;
+  const absl::string_view front = line.substr(0, kMost);
+  const size_t bracket = front.find(") ");
+  if (absl::StartsWith(front, "(") && bracket != absl::string_view::npos) {
+    return WithoutLauncher(absl::StripLeadingAsciiWhitespace(line.substr(bracket + 2)));
   }
-  return absl::StrSplit(line, absl::ByAnyChar(" ,\t\r"), absl::SkipEmpty());
+  const size_t stream = front.find(">:");
+  if (absl::StartsWith(front, "[") && stream != absl::string_view::npos) return line.substr(stream + 2);
+  const size_t digits = front.find_first_not_of("0123456789");
+  if (digits > 0 && digits != absl::string_view::npos && absl::StartsWith(front.substr(digits), ": ")) {
+    return line.substr(digits + 2);
+  }
+  return line;
+}
+
+Words WordsOf(absl::string_view line) {
+  return absl::StrSplit(WithoutLauncher(line), absl::ByAnyChar(" ,\t\r"), absl::SkipEmpty());
 }
 
 bool IsNames(const Words& words) {
@@ -51,15 +63,18 @@ bool IsNames(const Words& words) {
   if (words.size() < at + 6) return false;
   const bool begins =
       (words[at] == "size" || words[at] == "#size") && words[at + 1] == "count" && words[at + 2] == "type";
-  return begins && (words[at + 3] == "redop" || words[at + 3] == "root" || words[at + 3] == "time");
+  return begins &&
+         (words[at + 3] == "redop" || words[at + 3] == "root" || words[at + 3] == "time" || words[at + 3] == "cputime");
 }
 
 Columns ColumnsOf(const Words& words) {
   const size_t at = words[0] == "#" ? 1 : 0;
   Columns columns;
   columns.count = words.size() - at;
-  columns.time = columns.in_place = 0;
+  columns.redop = columns.root = columns.time = columns.in_place = 0;
   for (size_t i = at; i < words.size(); ++i) {
+    if (words[i] == "redop") columns.redop = i - at;
+    if (words[i] == "root") columns.root = i - at;
     if (words[i] != "time") continue;
     (columns.time == 0 ? columns.time : columns.in_place) = i - at;
   }
@@ -160,6 +175,9 @@ absl::StatusOr<std::vector<NcclLog>> ParseNcclLogs(absl::string_view text, const
     ReadVersion(line, &logs.back());
     if (IsNames(words)) {
       columns = ColumnsOf(words);
+      if (columns.time == 0) {
+        return Wrong(path, i, "cputime alone", "time; nccl-tests prints the CPU's in its place with -C 1");
+      }
       continue;
     }
     if (absl::StartsWith(words[0], "#")) {
@@ -191,6 +209,9 @@ absl::StatusOr<std::vector<NcclLog>> ParseNcclLogs(absl::string_view text, const
     row.size = Bytes(size);
     row.line = static_cast<int64_t>(i) + 1;
     row.dtype = std::string(words[columns.dtype]);
+    row.reduces = columns.redop > 0 && words[columns.redop] != "none";
+    int64_t root = -1;
+    row.rooted = columns.root > 0 && absl::SimpleAtoi(words[columns.root], &root) && root >= 0;
     double algorithm = 0, bus = 0;
     if (absl::SimpleAtod(words[columns.time + 1], &algorithm) && absl::SimpleAtod(words[columns.time + 2], &bus) &&
         algorithm > 0 && std::isfinite(bus / algorithm)) {

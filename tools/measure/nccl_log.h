@@ -8,7 +8,8 @@
 //
 // size in bytes as PriceCollective counts it, time in microseconds, bandwidths in GB/s (10^9). The four columns behind
 // the times are out of place, then the same in place. `#wrong` may be N/A. Older versions print fewer columns, which
-// the line of names tells, mpirun puts `[1,0]<stdout>:` in front, and scripts put commas between: read as well.
+// the line of names tells, scripts put commas between, and launchers write in front of each line: mpirun
+// `[1,0]<stdout>:`, SkyPilot and Ray `(head, rank=0, pid=3808)`, srun `0:`. All that is read as well.
 //
 // Errors: kInvalidArgument with the line. Thread safety: pure functions.
 #ifndef MESHWRIGHT_TOOLS_MEASURE_NCCL_LOG_H_
@@ -42,6 +43,8 @@ struct NcclLog {
     std::optional<Nanos> in_place;
     std::string dtype;
     double bus_factor = 0;  // of the bus over the algorithm's bandwidth, as printed; 0: neither is
+    bool reduces = false;   // redop is not "none", where there is such a column
+    bool rooted = false;    // one rank is the root
     int64_t line = 0;       // from 1
   };
   std::vector<Row> rows;

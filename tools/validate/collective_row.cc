@@ -20,6 +20,7 @@
 #include "costmodel/library.h"
 #include "costmodel/nccl_tuner.h"
 #include "ir/status.h"
+#include "tools/measure/nccl_json.h"
 #include "tools/measure/nccl_log.h"
 #include "tools/validate/interconnect.h"
 #include "tools/validate/row_model.h"
@@ -326,12 +327,21 @@ std::string CallOfFile(const std::string& path) {
   return CallIn(absl::AsciiStrToLower(path.substr(path.rfind('/') + 1)));  // all of it, without a slash
 }
 
-// What a log without a program's name is of: its file may say so; no other call than an all-reduce has a bus that
-// carries more than its bytes. "" where that leaves several.
+// What a log without a program's name is of: its file may say so, or what its last row, which has the most digits, says
+// of the bus: an all-reduce's carries 2 (n - 1) / n of the bytes, a reduce-scatter's half of that. "" where that leaves
+// several: an all-gather and an all-to-all look alike.
 std::string CallOfUnnamed(const NcclLog& log, const std::string& path) {
   if (std::string found = CallOfFile(path); !found.empty()) return found;
-  constexpr double kAllReduceAlone = 1.1;  // small calls have too few digits
-  return log.rows.back().bus_factor > kAllReduceAlone ? "all_reduce" : "";
+  const NcclLog::Row& row = log.rows.back();
+  constexpr double kAllReduceAlone = 1.1, kDigits = 0.05;
+  if (row.bus_factor > kAllReduceAlone) return "all_reduce";
+  if (log.ranks < 2 || row.bus_factor <= 0) return "";
+  const double ranks = static_cast<double>(log.ranks);
+  const auto carries = [&](double factor) { return std::abs(row.bus_factor / factor - 1) < kDigits; };
+  if (row.rooted) return !carries(1) ? "" : row.reduces ? "reduce" : "broadcast";
+  if (!row.reduces) return "";
+  if (carries(2 * (ranks - 1) / ranks)) return "all_reduce";
+  return carries((ranks - 1) / ranks) ? "reduce_scatter" : "";
 }
 
 }  // namespace
@@ -345,7 +355,12 @@ void NameCollective(CsvTable* table) {
 }
 
 absl::StatusOr<CsvTable> TableOfNcclLog(absl::string_view text, const std::string& path) {
-  MESHWRIGHT_ASSIGN_OR_RETURN(const std::vector<NcclLog> logs, ParseNcclLogs(text, path));
+  std::vector<NcclLog> logs;
+  if (LooksLikeNcclJson(text)) {
+    MESHWRIGHT_ASSIGN_OR_RETURN(logs.emplace_back(), ParseNcclJson(text, path));
+  } else {
+    MESHWRIGHT_ASSIGN_OR_RETURN(logs, ParseNcclLogs(text, path));
+  }
   CsvTable table;
   table.file = path;
   table.columns = {"collective", "gpu_type",   "nodes",   "ranks",     "nccl_version",

@@ -189,6 +189,24 @@ TEST(CollectiveRowTest, ALogIsATable) {
   EXPECT_EQ(call("x.log"), "all_reduce");
 }
 
+// What two ranks ran: sums whose bus carries all of the bytes or half of them, with a root or without.
+TEST(CollectiveRowTest, ALogOfTwoRanksWithoutAName) {
+  const auto call = [](const char* redop_and_root, const char* bus) {
+    const std::string text =
+        absl::StrCat("#  Rank  0 Group  0 Pid 41 on one device  0 [0x01] NVIDIA H100\n",
+                     "#  Rank  1 Group  0 Pid 42 on one device  1 [0x02] NVIDIA H100\n", "1048576 262144 float ",
+                     redop_and_root, " 20 50 ", bus, " 0 20 50 ", bus, " 0\n");
+    const auto table = TableOfNcclLog(text, "x.log");
+    EXPECT_OK(table);
+    return CsvCells(*table, table->rows[0]).Text("collective");
+  };
+  EXPECT_EQ(call("sum -1", "50"), "all_reduce");
+  EXPECT_EQ(call("sum -1", "25"), "reduce_scatter");
+  EXPECT_EQ(call("sum 0", "50"), "reduce");
+  EXPECT_EQ(call("none 0", "50"), "broadcast");
+  EXPECT_EQ(call("none -1", "25"), "");
+}
+
 // The title tells before the file's name; two of them tell nothing.
 TEST(CollectiveRowTest, ACallThatNoColumnHas) {
   const auto call = [](const char* title, const char* file) {

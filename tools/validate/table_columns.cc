@@ -206,7 +206,7 @@ constexpr ColumnRule kCollectives[] = {
     {"status", CellKind::kText, "status|outcome"},
     {"placement", CellKind::kText, "placement"},
 };
-constexpr absl::string_view kAlsoOfCollectives = "source_ref|source|gpu_mem_gb|notes";
+constexpr absl::string_view kAlsoOfCollectives = "source_ref|source|gpu_mem_gb|notes|gpus_per_thread";
 #undef MESHWRIGHT_NOT_MEANS
 
 // --- what columns of training runs tell ------------------------------------------------------------------------------
