@@ -61,6 +61,11 @@ inline constexpr EagerBytes kUnfusedBias = {4, 0};
 inline constexpr EagerBytes kModelCenterScores = {20, 20};
 inline constexpr EagerBytes kModelCenterQueries = {12 + 12 + 4, 16 + 12};
 
+// NVIDIA's BERT (DeepLearningExamples, PyTorch, modeling.py): scores are divided, 2 + 2, and get the mask added, 2 + 2,
+// before the softmax; backward the division again. Its queries are as ModelCenter's, around a norm is what Megatron-LM
+// has without its fusion.
+inline constexpr EagerBytes kNvidiaBertScores = {8, 4};
+
 // A gate in steps: forward silu 2 + 2 and a product 4 + 2 instead of 4 + 2; backward two products 4 + 2, silu 4 + 2 and
 // the gradients of both halves joined, 4 + 4, instead of 6 + 4.
 inline constexpr EagerBytes kStepsOfGates = {4, 16};

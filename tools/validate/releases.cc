@@ -299,6 +299,14 @@ constexpr Release kReleases[] = {
        f->host.norms = kUnfusedNorms;
      }},
 
+    {{kOldSteps, kNvidiaBert},
+     {},
+     [](Framework* f) {
+       f->host.scores = kNvidiaBertScores;
+       f->host.queries = kModelCenterQueries;
+       f->host.norms = kUnfusedNorms;
+     }},
+
     // ModelCenter drops nothing unless told to (model/config/).
     {{kOldSteps, kBmTrain},
      {},

@@ -4,7 +4,9 @@
 #include <cmath>
 #include <iterator>
 #include <regex>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
@@ -316,10 +318,23 @@ bool IsModernFamily(absl::string_view model_name) {
 }
 
 int64_t DefaultSequence(absl::string_view model_name) {
+  struct Family {
+    std::regex name;
+    int64_t tokens;
+  };
+  // What they were pretrained with: config.json of BERT and GPT-2, the reports of Llama 2, Llama 3 and Gemma. A version
+  // may have a minor one ("3.1"); a size that begins with its digit ("33B", "3B", "2.7B") is none.
+  static const auto* const kFamilies =
+      new std::vector<Family>{{std::regex("bert"), 512},
+                              {std::regex("gpt[ _-]?2(?![0-9.b])"), 1024},
+                              {std::regex("llama[ _-]?2(?![0-9a-z.])"), 4096},
+                              {std::regex(R"(llama[ _-]?3(\.\d)?(?![0-9a-z.]))"), 8192},
+                              {std::regex("gemma"), 8192}};
   const std::string name = absl::AsciiStrToLower(model_name);
-  if (absl::StrContains(name, "bert")) return 512;
-  // The positions that GPT-2 was published with (its config.json, n_positions).
-  return HasAny(name, {"gpt2", "gpt-2", "gpt 2"}) ? 1024 : 2048;
+  for (const Family& family : *kFamilies) {
+    if (std::regex_search(name, family.name)) return family.tokens;
+  }
+  return 2048;  // GPT-3's
 }
 
 int64_t DefaultTokens(double parameters) {

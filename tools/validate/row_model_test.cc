@@ -133,7 +133,21 @@ TEST(RowModelTest, TokensOfAStepGrowWithTheModel) {
   EXPECT_EQ(DefaultTokens(125e6), 1 << 19);
   EXPECT_EQ(DefaultTokens(2.7e9), 1 << 20);
   EXPECT_EQ(DefaultTokens(175e9), 1 << 22);
+}
+
+TEST(RowModelTest, TokensOfARowAreThoseThatAFamilyWasPretrainedWith) {
   EXPECT_EQ(DefaultSequence("BERT 110m"), 512);
+  for (const char* name : {"GPT-2 124M", "gpt2-xl"}) EXPECT_EQ(DefaultSequence(name), 1024) << name;
+  for (const char* name : {"Llama 2 7B", "LLAMA2-70B", "llama-2-13b-hf"})
+    EXPECT_EQ(DefaultSequence(name), 4096) << name;
+  for (const char* name : {"Llama 3.1 8B", "llama3-8b", "Meta-Llama-3-70B", "Gemma 7B"}) {
+    EXPECT_EQ(DefaultSequence(name), 8192) << name;
+  }
+  // Sizes, no versions.
+  for (const char* name :
+       {"LLaMA 33B", "LLaMA 7B", "Llama 3B", "Sheared LLaMA 2.7B", "GPT-20B", "GPT 2.7B", "GPT-2B"}) {
+    EXPECT_EQ(DefaultSequence(name), 2048) << name;
+  }
 }
 
 }  // namespace

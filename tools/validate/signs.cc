@@ -76,6 +76,8 @@ constexpr Words kWords[] = {
     {kFlashRepo, "other_opts", "flashattention (this repo)"},
     {kFlashSource, "source_ref", "flash-attention"},
     {kFlashPapers, "source_ref", "flash-attention training/configs|flashattention-2 paper"},
+    // PyTorch's; FSDP's mixed precision is a policy of its own.
+    {kSaysAutocast, "other_opts", "autocast|automatic mixed precision|native amp"},
     {kVTrainProfile, "source_ref", "vtrain data/ground_truth_single"},
     {kInternLm, "model", "internlm"},
     {kGpt, "model", "gpt"},
@@ -136,6 +138,8 @@ constexpr Words kWords[] = {
     {kNarrowStates, "dtype other_opts", "full bf16|true bf16|state in bf16|states in bf16|loaded in bf16"},
     // Loads weights in the type that it trains in (swift/llm/utils/argument.py, select_dtype).
     {kNarrowStates, "other_opts", "ms-swift|swift sft"},
+    // Megatron-Core's (`--main-grads-dtype bf16`, `--grad-reduce-in-bf16`), and in words.
+    {kNarrowReduction, "other_opts", "main-grads-dtype bf16|grad-reduce-in-bf16|gradients in bf16|grads in bf16"},
     // Modalities' names of its policies (running_env/env_utils.py).
     {kNarrowReduction, "dtype", "bf_16|bfsixteen"},
     {kGroupedExperts, "other_opts", "grouped"},
@@ -150,6 +154,7 @@ constexpr Words kWords[] = {
     {kSaysUnfused, "attention", "unfused|pre-flash|no flash|without flash|no cudnn|standard|eager|naive"},
     {kSaysUnfused, "attention", "=torch|=pytorch|=megatron"},
     {kSaysUnfused, "other_opts", "deeplearningexamples"},  // modeling.py, BertSelfAttention
+    {kNvidiaBert, "other_opts", "deeplearningexamples"},
     {kCudnn, "attention", "cudnn"},
     {kFlashUnnumbered, "attention", "=flashattention"},
     {kFlash2Paper, "source_ref", "-2 paper"},
@@ -200,6 +205,7 @@ constexpr Conclusion kConclusions[] = {
     {kFlashCode, {kFlashPapers}, {kUnfused}},
     {kAutocast, {kFlashCode}, {}},
     {kAutocast, {kHuggingFace}, {kDeepSpeed, kNarrowStates}},
+    {kAutocast, {kSaysAutocast}, {kFsdp, kDeepSpeed}},
     {kNarrowReduction, {kNarrowStates}, {}},
     {kAccelerate, {kHuggingFace, kSaysTrainer}, {}},
     // TRL's chunks begin with the product before the loss (pull request 5575).

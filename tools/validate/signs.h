@@ -40,8 +40,10 @@ enum class Sign : uint8_t {
   kFlashSource,
   kFlashPapers,
   kFlashCode,  // as it says or its papers ran it
+  kSaysAutocast,
   kAutocast,
   kHuggingFace,
+  kNvidiaBert,  // of its DeepLearningExamples, in PyTorch
   kVTrainProfile,
   kLlmC,
   kAutoModel,
