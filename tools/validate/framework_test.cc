@@ -115,6 +115,24 @@ TEST(FrameworkTest, AutocastCastsParametersAndGradients) {
   EXPECT_TRUE(hugging_face.Is(Sign::kHuggingFace) && hugging_face.autocast);
   EXPECT_EQ(hugging_face.host.parameters, (EagerBytes{6, 8}));
   EXPECT_EQ(Of({{"attention", "standard"}, {"other_opts", "Megatron-LM"}}).host.parameters, EagerBytes());
+  EXPECT_TRUE(Of({{"other_opts", "native AMP"}}).autocast);
+  // FSDP has a policy of its own.
+  EXPECT_FALSE(Of({{"other_opts", "automatic mixed precision"}, {"zero_fsdp", "FSDP"}}).autocast);
+}
+
+// Divided, 4, and masked, 4, scores; three biases of 4, copies of queries, keys, values and context, 16.
+TEST(FrameworkTest, NvidiasBertGoesStepByStep) {
+  const Framework bert = Of({{"gpu_type", "V100"}, {"model", "bert-large"}, {"other_opts", "DeepLearningExamples"}});
+  EXPECT_FALSE(bert.fused_attention);
+  EXPECT_EQ(bert.host.scores, (EagerBytes{8, 4}));
+  EXPECT_EQ(bert.host.queries, (EagerBytes{28, 28}));
+  EXPECT_EQ(bert.host.norms, (EagerBytes{9, 5}));
+}
+
+TEST(FrameworkTest, GradientsOfSixteenBitsInWords) {
+  for (const char* words : {"--main-grads-dtype bf16", "gradients in bf16"}) {
+    EXPECT_TRUE(Of({{"other_opts", words}}).Is(Sign::kNarrowReduction)) << words;
+  }
 }
 
 // A C program adds to the rows that it touched.

@@ -96,7 +96,7 @@ TEST(TrainingWordsTest, Gpt2HasItsOwnPositions) {
   ASSERT_OK_AND_ASSIGN(const TrainingRun gpt2, OpenRunOf("GPT2-XL", ",gpus", ",1"));
   EXPECT_EQ(gpt2.training.sequence, 1024);
   ASSERT_OK_AND_ASSIGN(const TrainingRun llama, OpenRunOf("Llama 2 7B", ",gpus", ",1"));
-  EXPECT_EQ(llama.training.sequence, 2048);
+  EXPECT_EQ(llama.training.sequence, 4096);
 }
 
 // GPT-3's 2^21 tokens for 7 billion parameters are 1024 rows of 2048: 8.3 on each of 124 replicas, taken for 8.
@@ -450,6 +450,15 @@ TEST(TrainingWordsTest, MegatronReducesBehindTheBackwardPassUnlessToldOtherwise)
   EXPECT_FALSE(afterwards("OverlappedDistributedOptimizer", "Megatron-LLaMA"));
   EXPECT_FALSE(afterwards("DistributedOptimizer", "Megatron-LM --overlap-grad-reduce"));
   EXPECT_FALSE(afterwards("DistributedOptimizer", "Megatron-Core"));
+}
+
+TEST(TrainingWordsTest, Lamb) {
+  for (const auto& [options, kind] : std::vector<std::pair<std::string, OpKind>>{
+           {"apex, FusedLAMB", OpKind::kLamb}, {"LAMB", OpKind::kLamb}, {"Lambda Cloud", OpKind::kAdamW}}) {
+    ASSERT_OK_AND_ASSIGN(const TrainingRun run,
+                         RunOf(",zero_fsdp,other_opts", absl::StrCat(",none,\"", options, "\"")));
+    EXPECT_EQ(run.training.optimizer.kind, kind) << options;
+  }
 }
 
 }  // namespace
