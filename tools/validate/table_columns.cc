@@ -96,7 +96,7 @@ constexpr ColumnRule kTrainings[] = {
     {"?model_size", CellKind::kBillions, "model size|scale"},
     {"?model_size", CellKind::kBillions, "=size"},
     {"model", CellKind::kText, "model|architecture|arch"},
-    {"dtype", CellKind::kText, "dtype|precision|datatype"},
+    {"dtype", CellKind::kText, "dtype|precision|datatype", "speedup"},
     {"dtype", CellKind::kText, "data|compute type"},
     {"recompute", CellKind::kText, "recompute|recomputation|remat|checkpointing|ac"},
     {"recompute", CellKind::kText, "activation|gradient|grad checkpoint|checkpoints|ckpt"},

@@ -39,6 +39,7 @@ class TrainingReader : public ColumnReader {
     const Words words = WordsOf(names_[column]);
     const ColumnRule* rule = RuleFor(words);
     if (rule != nullptr && rule->known == "peak_mem_gb" && !HasOneOf(words, "peak|max") && NamesPeak()) return nullptr;
+    if (rule != nullptr && rule->known == "zero_fsdp" && HoldsShares(column)) return nullptr;
     if (rule == nullptr || rule->known != "?rate") return rule;
     const std::optional<Amount> first = AmountIn(FirstCell(column), table_.separator);
     if (!first.has_value()) return nullptr;
@@ -98,9 +99,18 @@ class TrainingReader : public ColumnReader {
     return true;
   }
 
+  // Whether a column of FSDP says over how many devices, as MaxText's and Pax's do, and not whether (0, 1).
+  bool HoldsShares(size_t column) const {
+    if (!HasOneOf(WordsOf(names_[column]), "fsdp") || !HoldsNumbers(column)) return false;
+    return std::any_of(table_.rows.begin(), table_.rows.end(), [&](const CsvRow& row) {
+      return row.damaged.empty() && Number(row, names_[column]).value_or(0) > 1;
+    });
+  }
+
   // torchtitan's two degrees of data parallelism, as ShardingText has them: over copies, and of those that share one.
   std::string GroupDegree(size_t column) const {
     const Words words = WordsOf(names_[column]);
+    if (HoldsShares(column)) return "dp_shard";
     if (!HasOneOf(words, "dp|data") || !HoldsNumbers(column)) return "";
     return HasOneOf(words, "replicate") ? "dp_replicate" : HasOneOf(words, "shard") ? "dp_shard" : "";
   }
@@ -176,6 +186,7 @@ class TrainingReader : public ColumnReader {
       if (Number(*row, degree) == 0.0) Set(row, std::string(degree), 1);  // not used
     }
     ReadLayout(row);
+    ReadShares(row);
     const double replicas = Replicas(*row).value_or(0);
     if (const auto batch = Number(*row, kBatch);
         batch.has_value() && replicas > 0 && Lacks(*row, "global_batch_seqs")) {
@@ -216,6 +227,22 @@ class TrainingReader : public ColumnReader {
       if (Lacks(*row, degree)) Set(row, degree, (*it)[3].str());
     }
     if (Lacks(*row, "zero_fsdp") && SaysSharding(ShardingText(text))) Set(row, "zero_fsdp", text);
+  }
+
+  // Beside FSDP's degree "dp" is that of copies where only their product has as many devices as the row.
+  void ReadShares(CsvRow* row) {
+    const auto column = std::find_if(names_.begin(), names_.end(), [&](const std::string& name) {
+      return HoldsShares(static_cast<size_t>(&name - names_.data()));
+    });
+    if (column == names_.end()) return;
+    const std::optional<double> copies = Number(*row, "dp"), shares = Number(*row, *column);
+    if (!copies.has_value() || !shares.has_value()) return;
+    if (*shares == 1 && Lacks(*row, "zero_fsdp")) Set(row, "zero_fsdp", std::string("none"));
+    const double others =
+        Number(*row, "tp").value_or(1) * Number(*row, "pp").value_or(1) * Number(*row, "cp").value_or(1);
+    if (*shares <= 1 || *copies * *shares * others != Number(*row, "gpus")) return;
+    Set(row, "dp", *copies * *shares);
+    if (*copies > 1) Set(row, "zero_fsdp", absl::StrCat("dp_replicate=", *copies, "; FSDP dp_shard=", *shares));
   }
 
   // Nothing where a degree is left open, unless the row says how many replicas there are.

@@ -115,6 +115,13 @@ TEST(TrainingColumnsTest, GroupsAndNodes) {
   EXPECT_EQ(Cell(groups, "zero_fsdp"), "dp_replicate=8; FSDP dp_shard=8");
   EXPECT_EQ(Cell(groups, "zero_fsdp", 1), "FSDP dp_shard=-1");
   EXPECT_EQ(Cell(groups, "zero_fsdp", 2), "dp_replicate=64");
+  // MaxText's and Pax's degrees make up the devices, with FSDP's: 4 copies of 8 devices, none shared over one device.
+  const CsvTable mesh = Read("#GPUs,DP,FSDP,TP\n64,4,8,2\n8,1,8,1\n64,64,1,1\n64,32,8,2\n");
+  EXPECT_EQ(Cell(mesh, "dp") + " " + Cell(mesh, "zero_fsdp"), "32 dp_replicate=4; FSDP dp_shard=8");
+  EXPECT_EQ(Cell(mesh, "dp", 1) + " " + Cell(mesh, "zero_fsdp", 1), "8 FSDP dp_shard=8");
+  EXPECT_EQ(Cell(mesh, "dp", 2) + " " + Cell(mesh, "zero_fsdp", 2), "64 none");
+  EXPECT_EQ(Cell(mesh, "dp", 3) + " " + Cell(mesh, "zero_fsdp", 3), "32 FSDP dp_shard=8");  // 32 with those that share
+  EXPECT_EQ(Cell(Read("fsdp,dp\n1,8\n"), "zero_fsdp"), "FSDP");                             // yes
   const CsvTable node = Read("nodes,tokens per second per node\n8,24000\n");
   EXPECT_EQ(Cell(node, "tokens_per_s_total"), "");
   EXPECT_THAT(node.remarks, ElementsAre("not read: \"tokens per second per node\""));
@@ -151,11 +158,12 @@ TEST(TrainingColumnsTest, ShapesAndDegrees) {
   EXPECT_EQ(CellOf("tensor-model-parallel-size", "4", "tp"), "4");
   EXPECT_EQ(CellOf("virtual_pipeline_model_parallel_size", "5", "vpp"), "5");
   EXPECT_EQ(CellOf("zero_stage", "3", "zero_fsdp"), "ZeRO-3");
-  EXPECT_EQ(CellOf("FSDP", "64", "zero_fsdp"), "FSDP");
+  EXPECT_EQ(CellOf("FSDP", "64", "zero_fsdp"), "FSDP dp_shard=64");
   EXPECT_EQ(CellOf("num-ckpt-layers", "40", "recompute"), "40");
   EXPECT_EQ(CellOf("num-layers", "40", "layers"), "40");
   EXPECT_EQ(CellOf("use_activation_checkpointing", "True", "recompute"), "True");
   EXPECT_EQ(CellOf("fp16", "True", "dtype"), "fp16");
+  EXPECT_EQ(CellOf("speedup (TF32 - mixed precision)", "1.83", "dtype"), "");
   const CsvTable text = Read("Parallelism\nzero1(dp2)+tp2+pp4\n");
   EXPECT_EQ(Cell(text, "tp") + Cell(text, "pp") + Cell(text, "dp"), "242");
   EXPECT_EQ(Cell(text, "zero_fsdp"), "zero1(dp2)+tp2+pp4");
