@@ -17,10 +17,12 @@ double Quantile(double p) {
 
 }  // namespace
 
-double SlowestClock(int64_t devices) {
-  if (devices <= 1) return 1;
-  const double n = static_cast<double>(devices);
-  return 1 / (1 + kDeviceDeviation * Quantile((n - 0.375) / (n + 0.25)));
+double ExpectedLargest(int64_t draws) {
+  if (draws <= 1) return 0;
+  const double n = static_cast<double>(draws);
+  return Quantile((n - 0.375) / (n + 0.25));
 }
+
+double SlowestClock(int64_t devices) { return 1 / (1 + kDeviceDeviation * ExpectedLargest(devices)); }
 
 }  // namespace meshwright

@@ -18,8 +18,11 @@ namespace meshwright {
 inline constexpr double kDeviceRange = 0.08;
 inline constexpr double kDeviceDeviation = kDeviceRange / (2 * 2.698);
 
-// The clock of the slowest of `devices`, as a share of the mean: 1 / (1 + deviation x E), E the expected largest of so
-// many standard normal draws (Blom: the quantile (n - 0.375) / (n + 0.25)). 1 for one device.
+// The expected largest of so many standard normal draws (Blom: the quantile (n - 0.375) / (n + 0.25)). 0 of one.
+double ExpectedLargest(int64_t draws);
+
+// The clock of the slowest of `devices`, as a share of the mean: 1 / (1 + deviation x ExpectedLargest). 1 for one
+// device.
 double SlowestClock(int64_t devices);
 
 }  // namespace meshwright

@@ -14,6 +14,11 @@ TEST(SlowestClockTest, FollowsTheExpectedLargestOfSoManyDraws) {
   EXPECT_NEAR(1 / SlowestClock(100) - 1, 2.508 * kDeviceDeviation, 0.05 * kDeviceDeviation);
 }
 
+TEST(ExpectedLargestTest, IsThatOfOrderStatistics) {
+  EXPECT_EQ(ExpectedLargest(1), 0);
+  EXPECT_NEAR(ExpectedLargest(8), 1.424, 0.03);
+}
+
 TEST(SlowestClockTest, MoreDevicesAreNeverFaster) {
   for (int64_t n = 1; n < (1 << 20); n *= 2) EXPECT_GT(SlowestClock(n), SlowestClock(2 * n)) << n;
 }

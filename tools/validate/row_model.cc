@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "costmodel/variability.h"
 #include "ir/status.h"
 #include "planner/passes/group_experts.h"
 #include "tools/validate/known_models.h"
@@ -353,6 +354,12 @@ int64_t NearMultiple(int64_t rows, int64_t unit) {
   constexpr int64_t kShare = 20;
   const int64_t near = (rows + unit / 2) / unit * unit;
   return std::abs(near - rows) * kShare <= rows ? near : 0;
+}
+
+double NaturalRouting(int64_t experts, int64_t ranks, bool by_bias) {
+  const double deviation = (by_bias ? kFullestByBias : kFullestByLoss) / ExpectedLargest(kMeasuredExperts);
+  const double of_rank = deviation / std::sqrt(static_cast<double>(experts) / static_cast<double>(ranks));
+  return 1 + of_rank * ExpectedLargest(ranks);
 }
 
 double NumParameters(const DecoderConfig& config) {

@@ -118,6 +118,15 @@ TEST(RowModelTest, ExpertsFromColumns) {
   EXPECT_EQ(model.ffn, 32);
 }
 
+// 64 experts, whose fullest has 0.62 more than the mean, deviate by 0.62 / 2.37 = 0.262. Eight on each of 16 ranks:
+// 0.0925 a rank, and of 16 draws the largest is 1.766: 1.163.
+TEST(RowModelTest, ARankEvensOutItsExperts) {
+  EXPECT_NEAR(NaturalRouting(64, 64, false), 1 + kFullestByLoss, 1e-9);
+  EXPECT_NEAR(NaturalRouting(64, 64, true), 1 + kFullestByBias, 1e-9);
+  EXPECT_NEAR(NaturalRouting(128, 16, false), 1.163, 0.003);
+  EXPECT_EQ(NaturalRouting(128, 1, false), 1);
+}
+
 TEST(RowModelTest, OddNamesAreNoNumbers) {
   for (const std::string name :
        {"99999999999999999999999999b", "0b", "b", "x99999999999999999x1b", "1.2.3b", "\xff 1b"}) {

@@ -146,6 +146,9 @@ constexpr Words kWords[] = {
     // DeepEP's README; Megatron-LM's flex dispatcher.
     {kOnePerNode, "other_opts", "deepep|hybridep"},
     {kExpertOverlap, "other_opts", "expert-parallel overlap|dualpipe"},
+    {kNaturalRouting, "other_opts", "natural routing"},
+    // `topk_method: noaux_tc` in their config.json.
+    {kBiasBalanced, "model", "deepseek v3|deepseek-v3|deepseekv3|deepseek-r1|deepseek r1|moonlight|kimi"},
     {kAttentionOpen, "attention", "="},
     {kAttentionKnown, "attention", "=|flash|fa1|fa2|fa3|sdpa|scaled_dot|scaled dot|fused|cudnn|te|transformer|triton"},
     {kAttentionKnown, "attention", "xformers|memory|standard|eager|naive|pytorch|torch|megatron|math|core"},
@@ -215,6 +218,8 @@ constexpr Conclusion kConclusions[] = {
     {kOldSteps, {kEager, kUnfused}, {}},
     {kRecipeSteps, {kEager, kNemo}, {kUnfused}},
     {kExpertSteps, {kEager}, {kWholeGraphs}},
+    // AutoModel's benchmarks go without a router.
+    {kNaturalRouting, {kFineTuning}, {kAutoModel}},
 };
 
 // Megatron-LM's fused softmax takes rows up to here (fused_softmax.py); longer ones go through the steps.

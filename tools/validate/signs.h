@@ -121,6 +121,8 @@ enum class Sign : uint8_t {
   kGroupedExperts,
   kOnePerNode,  // a token goes once to each node
   kExpertOverlap,
+  kNaturalRouting,  // tokens go where a trained router sends them
+  kBiasBalanced,    // whose experts are kept even by a bias (DeepSeek-V3's kind)
   kNamesContainer,
   // Attention and kernels that a row names.
   kAttentionOpen,  // nobody says which

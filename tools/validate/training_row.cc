@@ -10,6 +10,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "costmodel/library.h"
 #include "costmodel/variability.h"
 #include "ir/status.h"
@@ -135,8 +136,12 @@ class RunReader {
     if (run_.model.experts <= 1) return absl::OkStatus();
     MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<double> cell, cells_.Number("expert_imbalance"));
     const std::optional<double> factor = overrides_.expert_imbalance.has_value() ? overrides_.expert_imbalance : cell;
-    if (!factor.has_value()) run_.defaults.push_back("expert_imbalance 1");
-    run_.model.capacity_factor = factor.value_or(kEvenRouting);
+    const int64_t ranks = run_.degrees.expert * (run_.degrees.spread_experts ? run_.degrees.tensor : 1);
+    const double usual = framework_.Is(Sign::kNaturalRouting)
+                             ? NaturalRouting(run_.model.experts, ranks, framework_.Is(Sign::kBiasBalanced))
+                             : kEvenRouting;
+    if (!factor.has_value()) run_.defaults.push_back(absl::StrFormat("expert_imbalance %.3g", usual));
+    run_.model.capacity_factor = factor.value_or(usual);
     const double most = static_cast<double>(run_.model.experts) / static_cast<double>(run_.model.experts_per_token);
     if (run_.model.capacity_factor >= 1 && run_.model.capacity_factor <= most) return absl::OkStatus();
     return CannotExpress("expert_imbalance", absl::StrCat("found ", *factor, ", wanted from 1 to ", most,
