@@ -88,11 +88,18 @@ class Pace {
     Nanos issue = host_.kernel * kernels;
     if (kernel != KernelClass::kContraction) return issue;
     issue = Nanos(std::llround(static_cast<double>(issue.raw()) * host_.products));
-    if (host_.experts.launches > 0) {
-      const int64_t experts = ExpertsOf(instruction);
-      if (experts > 1) issue += launch_ * (experts * host_.experts.launches);
-    }
+    if (const int64_t experts = ExpertsOf(instruction); experts > 1) issue += ExpertTime(instruction) * experts;
     return issue;
+  }
+
+  // Of one expert's part of a product.
+  Nanos ExpertTime(const Instruction& product) const {
+    const ExpertPace& pace = host_.experts;
+    if (pace.launches == 0) return Nanos();
+    const Nanos rest = launch_ * (pace.launches - 1);
+    if (pace.product == Nanos()) return launch_ + rest;
+    const bool gradient = class_.buffers[product.writes[0].buffer.index()].role == BufferRole::kGradient;
+    return pace.product * (gradient ? 2 : 1) + rest;
   }
 
   // For each expert that the rank has, as its products tell.

@@ -81,6 +81,9 @@ struct ExpertPace {
   int64_t dispatch = 1, combine = 1;
   // Kernels for each expert of a product that has a matrix for each: a product, a cast.
   int64_t launches = 0;
+  // What the CPU takes for the first of them, where that is more than a launch, and again for the gradient of each
+  // expert's parameter.
+  Nanos product;
   // The CPU waits for the counts of tokens before it sends them, in the forward pass; backward it has them.
   bool waits = false;
   // A CUDA graph holds a layer's attention and router.

@@ -412,6 +412,28 @@ TEST(HostPaceTest, AShareOfWhatIsSentToOtherNodes) {
   EXPECT_EQ(after[1].time, before[1].time);
 }
 
+// A product of 4 experts is issued expert by expert, 2 ms each beside 10, and its parameters' gradients again.
+TEST(HostPaceTest, ProductsOfExperts) {
+  ASSERT_OK_AND_ASSIGN(const Program program,
+                       ParseProgram("program p mesh tp=1\nclass \"stage 0\"\n"
+                                    "  buffer e bfloat16 (4, 64, 64) {- | - | -} activation\n"
+                                    "  buffer w bfloat16 (4, 64, 64) {- | - | -} parameter\n"
+                                    "  buffer f bfloat16 (4, 64, 64) {- | - | -} activation\n"
+                                    "  buffer g bfloat16 (4, 64, 64) {- | - | -} gradient\n"
+                                    "  block b forward\n"
+                                    "    compute MatMul \"e c h, e h f -> e c f\" reads e w writes f\n"
+                                    "    compute MatMul \"e c h, e c f -> e h f\" reads e f writes g\n"
+                                    "  slot b mb 0 layer 0\n"));
+  const CostModel costs(A100Cluster(1));
+  HostPace host;
+  host.kernel = Millis(10);
+  host.experts.launches = 1;
+  host.experts.product = Millis(2);
+  ASSERT_OK_AND_ASSIGN(const Prices prices, PriceProgram(program, costs, host));
+  const auto& list = prices.classes[0][0];
+  EXPECT_NEAR(static_cast<double>((list[0].time + list[1].time).raw()), 18e6 + 26e6, 2);
+}
+
 // What is done to experts' results moves bytes of each, and is issued expert by expert: ten milliseconds each for the
 // product of 4 experts and for Combine, and for 2 steps of each expert one.
 TEST(HostPaceTest, ResultsOfExpertsInSteps) {

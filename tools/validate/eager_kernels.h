@@ -122,7 +122,12 @@ inline constexpr double kEarlyMisalignedAttention = 12.2 / (0.959 * 312) * (192.
 // permutation, the all-to-all of probabilities, the order by experts. Behind them: the order by ranks, permutation.
 // Backward those of tokens, scores and loss: fewer, but autograd adds sums; taken for as many.
 inline constexpr int64_t kBeforeExperts = 12, kBehindExperts = 2;
-// Transformer Engine's grouped products launch one for each expert (general_grouped_gemm), and in float8 a cast.
+// Transformer Engine's grouped products launch one for each expert (general_grouped_gemm), and in float8 a cast. Each
+// is a call of cuBLAS with descriptors and a choice of algorithm (nvte_multi_tensor_gemm), beside pieces of the input
+// and tensors that are saved (module/grouped_linear.py): taken for what PyTorch takes for a linear layer, kOperator. Of
+// its backward pass each expert's parameter gets a gradient that stands for the one which the product has added
+// already, an accumulation by autograd and Megatron's hook of it (grouped_linear.py, handle_custom_ddp_from_mcore;
+// distributed_data_parallel.py, _make_backward_post_hook): taken for one more.
 inline constexpr int64_t kExpertLaunches = 1;
 
 // What Megatron-Core does to the results of experts that have biases: one after the other it adds the bias times the

@@ -298,6 +298,9 @@ TEST(FrameworkTest, WhatRunsAroundExperts) {
   const Framework whole = Of({{"gpu_type", "GB200"}, {"other_opts", "full iteration graphs"}});
   EXPECT_TRUE(whole.whole_graphs);
   EXPECT_FALSE(whole.host.experts.waits);
+  EXPECT_EQ(plain.host.experts.product, Nanos());
+  EXPECT_EQ(Of({{"gpu_type", "H100"}, {"other_opts", "Megatron-Core"}}).host.experts.product, Nanos(13'480));
+  EXPECT_EQ(Of({{"gpu_type", "GB200"}, {"other_opts", "Megatron-Core"}}).host.experts.product, Nanos(37'080));
   // GPT-OSS has biases of experts, in float32 where the dispatcher's weights are.
   EXPECT_EQ(plain.host.experts.results, EagerBytes());
   Cells oss = {{"model", "GPT OSS 120B"}, {"attention", "TE/cuDNN flash"}, {"gpu_type", "B200"}};

@@ -250,6 +250,10 @@ constexpr Release kReleases[] = {
        experts.launches = kExpertLaunches;
        experts.waits = true;
      }},
+    {{kExpertSteps, kTransformerEngine}, {}, [](Framework* f) { f->host.experts.product = kOperator; }},
+    {{kExpertSteps, kTransformerEngine, kGrace},
+     {},
+     [](Framework* f) { f->host.experts.product = kOperatorOnGrace; }},
     // GPT-OSS has biases of experts, in float32 where the dispatcher's weights are.
     {{kExpertSteps, kTransformerEngine, kGptOss},
      {},
