@@ -147,6 +147,7 @@ constexpr Words kWords[] = {
     {kOnePerNode, "other_opts", "deepep|hybridep"},
     {kExpertOverlap, "other_opts", "expert-parallel overlap|dualpipe"},
     {kNaturalRouting, "other_opts", "natural routing"},
+    {kPaddedExperts, "other_opts", "one batched product"},
     // `topk_method: noaux_tc` in their config.json.
     {kBiasBalanced, "model", "deepseek v3|deepseek-v3|deepseekv3|deepseek-r1|deepseek r1|moonlight|kimi"},
     {kAttentionOpen, "attention", "="},
@@ -220,6 +221,7 @@ constexpr Conclusion kConclusions[] = {
     {kExpertSteps, {kEager}, {kWholeGraphs}},
     // AutoModel's benchmarks go without a router.
     {kNaturalRouting, {kFineTuning}, {kAutoModel}},
+    {kNaturalRouting, {kPaddedExperts}, {}},
 };
 
 // Megatron-LM's fused softmax takes rows up to here (fused_softmax.py); longer ones go through the steps.

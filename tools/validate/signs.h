@@ -121,6 +121,7 @@ enum class Sign : uint8_t {
   kGroupedExperts,
   kOnePerNode,  // a token goes once to each node
   kExpertOverlap,
+  kPaddedExperts,   // to the fullest of them
   kNaturalRouting,  // tokens go where a trained router sends them
   kBiasBalanced,    // whose experts are kept even by a bias (DeepSeek-V3's kind)
   kNamesContainer,

@@ -136,7 +136,9 @@ class RunReader {
     if (run_.model.experts <= 1) return absl::OkStatus();
     MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<double> cell, cells_.Number("expert_imbalance"));
     const std::optional<double> factor = overrides_.expert_imbalance.has_value() ? overrides_.expert_imbalance : cell;
-    const int64_t ranks = run_.degrees.expert * (run_.degrees.spread_experts ? run_.degrees.tensor : 1);
+    // Where products are padded, those of all experts take as long as that of the fullest.
+    const int64_t spread = run_.degrees.expert * (run_.degrees.spread_experts ? run_.degrees.tensor : 1);
+    const int64_t ranks = framework_.Is(Sign::kPaddedExperts) ? run_.model.experts : spread;
     const double usual = framework_.Is(Sign::kNaturalRouting)
                              ? NaturalRouting(run_.model.experts, ranks, framework_.Is(Sign::kBiasBalanced))
                              : kEvenRouting;
