@@ -136,18 +136,21 @@ class RunReader {
     if (run_.model.experts <= 1) return absl::OkStatus();
     MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<double> cell, cells_.Number("expert_imbalance"));
     const std::optional<double> factor = overrides_.expert_imbalance.has_value() ? overrides_.expert_imbalance : cell;
-    // Where products are padded, those of all experts take as long as that of the fullest.
-    const int64_t spread = run_.degrees.expert * (run_.degrees.spread_experts ? run_.degrees.tensor : 1);
-    const int64_t ranks = framework_.Is(Sign::kPaddedExperts) ? run_.model.experts : spread;
-    const double usual = framework_.Is(Sign::kNaturalRouting)
-                             ? NaturalRouting(run_.model.experts, ranks, framework_.Is(Sign::kBiasBalanced))
-                             : kEvenRouting;
+    const double most = static_cast<double>(run_.model.experts) / static_cast<double>(run_.model.experts_per_token);
+    const double usual = std::min(UsualImbalance(), most);
     if (!factor.has_value()) run_.defaults.push_back(absl::StrFormat("expert_imbalance %.3g", usual));
     run_.model.capacity_factor = factor.value_or(usual);
-    const double most = static_cast<double>(run_.model.experts) / static_cast<double>(run_.model.experts_per_token);
     if (run_.model.capacity_factor >= 1 && run_.model.capacity_factor <= most) return absl::OkStatus();
     return CannotExpress("expert_imbalance", absl::StrCat("found ", *factor, ", wanted from 1 to ", most,
                                                           ", where one expert has all tokens"));
+  }
+
+  // Where products are padded, those of all experts take as long as that of the fullest.
+  double UsualImbalance() const {
+    if (!framework_.Is(Sign::kNaturalRouting)) return kEvenRouting;
+    const int64_t spread = run_.degrees.expert * (run_.degrees.spread_experts ? run_.degrees.tensor : 1);
+    const int64_t ranks = framework_.Is(Sign::kPaddedExperts) ? run_.model.experts : spread;
+    return NaturalRouting(run_.model.experts, ranks, framework_.Is(Sign::kBiasBalanced));
   }
 
   void ChooseExperts() {

@@ -238,6 +238,19 @@ TEST(TrainingRunTest, ExpertsOverTensorParallelRanks) {
   EXPECT_FALSE(run.degrees.spread_experts);
 }
 
+// The fullest of 64 measured experts, 0.62 above the mean, is 2.336 deviations away by Blom's quantiles, that of eight
+// 1.434: 1.3806. A rank that has all eight is never fuller than the mean, but its products are where they are padded.
+TEST(TrainingRunTest, ExpertsThatARouterFills) {
+  const auto imbalance = [](absl::string_view ep, absl::string_view words) {
+    const absl::StatusOr<TrainingRun> run =
+        RunOf({{"model", "GPT 8x1B"}, {"ep", std::string(ep)}, {"other_opts", std::string(words)}});
+    return run.ok() ? run->model.capacity_factor : 0;
+  };
+  EXPECT_NEAR(imbalance("8", "natural routing"), 1.3806, 0.002);
+  EXPECT_EQ(imbalance("1", "natural routing"), 1);
+  EXPECT_NEAR(imbalance("1", "one batched product"), 1.3806, 0.002);
+}
+
 // Over 4 replicas x 2 ranks that share a row.
 TEST(TrainingRunTest, ExpertsOverContextParallelRanks) {
   ASSERT_OK_AND_ASSIGN(
