@@ -41,11 +41,6 @@ class CostModel {
   // graph.
   Nanos HostLaunch() const { return cluster_.device.kernels.host_launch; }
 
-  // The same for a collective that a framework issues and waits for: 38 us measured for small all_reduces called one by
-  // one, where the loops of nccl-tests take 19 (H200, stas00/ml-engineering). A program that runs ahead of its device
-  // does not see it.
-  static constexpr Nanos kCollectiveHostLaunch = Micros(20);
-
   // By how much a kernel that is bound by its multiprocessors slows down while communication holds `comm_channels` of
   // them: SMs / (SMs - channels x KernelConstants::overlap_blocks). 1 without communication.
   double ComputeSlowdown(int comm_channels) const;

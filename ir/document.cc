@@ -343,9 +343,4 @@ absl::StatusOr<std::string> ReadTextFile(const std::string& path) {
   return text;
 }
 
-absl::StatusOr<Document> ReadDocument(const std::string& path) {
-  MESHWRIGHT_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(path));
-  return ParseDocument(text, path);
-}
-
 }  // namespace meshwright

@@ -5,7 +5,7 @@
 //     MESHWRIGHT_RETURN_IF_ERROR(in.CheckKeys({"kind", "bandwidth", "latency", "lanes"}));
 //     MESHWRIGHT_ASSIGN_OR_RETURN(link.kind, in["kind"].AsEnum<LinkKind>(kLinkKindNames));
 //     MESHWRIGHT_ASSIGN_OR_RETURN(link.bandwidth, in["bandwidth"].AsBytesPerSecond());
-//     MESHWRIGHT_ASSIGN_OR_RETURN(link.latency, in["latency"].AsNanosOr(Micros(5)));
+//     MESHWRIGHT_ASSIGN_OR_RETURN(link.latency, in["latency"].AsNanos());
 //     MESHWRIGHT_ASSIGN_OR_RETURN(link.lanes, in["lanes"].AsInt(1, 64));
 //     return link;
 //   }
@@ -119,11 +119,9 @@ class NodeRef {
   absl::StatusOr<Bytes> AsBytes() const;
   absl::StatusOr<Bytes> AsBytesOr(Bytes fallback) const;
   absl::StatusOr<Nanos> AsNanos() const;
-  absl::StatusOr<Nanos> AsNanosOr(Nanos fallback) const;
   absl::StatusOr<BytesPerSecond> AsBytesPerSecond() const;
   absl::StatusOr<FlopsPerSecond> AsFlopsPerSecond() const;
   absl::StatusOr<double> AsQuantity(UnitKind kind) const;
-  absl::StatusOr<double> AsQuantityOr(double fallback, UnitKind kind) const;
 
   // The values of a list or map, in the order of the file. An explicit null is not an empty list. AsListOr and AsMapOr
   // are called AsListIfPresent and AsMapIfPresent, since a missing one is an empty one.
@@ -179,9 +177,6 @@ absl::StatusOr<Document> ParseDocument(absl::string_view text, absl::string_view
 
 // The text of the file at `path`, at most kMaxDocumentBytes. kNotFound if it cannot be opened or read.
 absl::StatusOr<std::string> ReadTextFile(const std::string& path);
-
-// Reads and parses the file at `path`.
-absl::StatusOr<Document> ReadDocument(const std::string& path);
 
 }  // namespace meshwright
 

@@ -221,11 +221,6 @@ absl::StatusOr<double> NodeRef::AsQuantity(UnitKind kind) const {
   return *value;
 }
 
-absl::StatusOr<double> NodeRef::AsQuantityOr(double fallback, UnitKind kind) const {
-  if (!present()) return fallback;
-  return AsQuantity(kind);
-}
-
 absl::StatusOr<Bytes> NodeRef::AsBytes() const {
   MESHWRIGHT_RETURN_IF_ERROR(CheckScalar("a size such as \"80 GB\"", /*quotes_allowed=*/true));
   const absl::StatusOr<Bytes> value = ParseBytes(text());
@@ -243,11 +238,6 @@ absl::StatusOr<Nanos> NodeRef::AsNanos() const {
   const absl::StatusOr<Nanos> value = ParseNanos(text());
   if (!value.ok()) return Locate(value.status());
   return *value;
-}
-
-absl::StatusOr<Nanos> NodeRef::AsNanosOr(Nanos fallback) const {
-  if (!present()) return fallback;
-  return AsNanos();
 }
 
 absl::StatusOr<BytesPerSecond> NodeRef::AsBytesPerSecond() const {

@@ -28,7 +28,6 @@ using SegmentId = Id<struct SegmentTag>;  // Graph::segments
 using BufferId = Id<struct BufferTag>;    // RankClass::buffers
 using BlockId = Id<struct BlockTag>;      // RankClass::blocks
 using EventId = Id<struct EventTag>;      // RankClass::events
-using ClassId = Id<struct ClassTag>;      // Program::classes
 using AxisId = Id<struct AxisTag>;        // Mesh::axes
 
 }  // namespace meshwright

@@ -323,9 +323,6 @@ absl::string_view NameOf(ContextExchange exchange) { return kContextExchangeName
 absl::string_view NameOf(OptimizerGroup group) { return kGroupNames[static_cast<size_t>(group)]; }
 absl::string_view NameOf(Recompute recompute) { return kRecomputeNames[static_cast<size_t>(recompute)]; }
 std::optional<Schedule> ScheduleFromName(absl::string_view name) { return FromName<Schedule>(name, kScheduleNames); }
-std::optional<Recompute> RecomputeFromName(absl::string_view name) {
-  return FromName<Recompute>(name, kRecomputeNames);
-}
 
 std::string ToText(const Strategy& s) {
   std::string text = absl::StrCat("mesh: ", QuoteYaml(ToText(s.mesh)), "\n");

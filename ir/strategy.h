@@ -41,7 +41,6 @@ absl::string_view NameOf(Schedule schedule);
 std::optional<int64_t> ChunksOf(Schedule schedule);  // that each stage has; nullopt: any number
 absl::string_view NameOf(Recompute recompute);
 std::optional<Schedule> ScheduleFromName(absl::string_view name);
-std::optional<Recompute> RecomputeFromName(absl::string_view name);
 
 // How ranks that share a sequence, those along the mesh axis "cp", come by the keys and values of all of it: there is
 // no such axis; gathered before attention (Grattafiori et al., The Llama 3 Herd of Models, 2024, section 3.3.2); or

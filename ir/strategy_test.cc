@@ -155,9 +155,6 @@ TEST(StrategyTest, NamesAreThoseOfTheFiles) {
   EXPECT_EQ(ScheduleFromName("gpipe"), Schedule::kGpipe);
   EXPECT_EQ(ScheduleFromName("1F1B"), std::nullopt);
   EXPECT_EQ(NameOf(Recompute::kFull), "full");
-  EXPECT_EQ(RecomputeFromName("none"), Recompute::kNone);
-  EXPECT_EQ(RecomputeFromName("layer"), Recompute::kLayer);
-  EXPECT_EQ(RecomputeFromName(""), std::nullopt);
 }
 
 }  // namespace

@@ -360,11 +360,6 @@ absl::StatusOr<std::map<std::string, int64_t>> FusionIds(const ModelFile& file) 
   return other;
 }
 
-absl::StatusOr<ModelFile> ReadModelFile(const std::string& path) {
-  MESHWRIGHT_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(path));
-  return ParseModelFile(text, path);
-}
-
 absl::StatusOr<Graph> BuildGraph(const ModelFile& file, int64_t rows, int64_t ranks,
                                  std::vector<std::string>* warnings) {
   if (rows < 1 || rows > file.training.batch) {

@@ -96,7 +96,6 @@ struct ModelFile {
 // read. A `sequence` of more than 0 tokens takes the place of the file's, of a decoder.
 absl::StatusOr<ModelFile> ParseModelFile(absl::string_view text, absl::string_view file_name,
                                          absl::string_view config = {}, int64_t sequence = 0);
-absl::StatusOr<ModelFile> ReadModelFile(const std::string& path);
 
 // Per parameter, its fusion id where that is not 1 (S10.7): comm_fusion of the parameter, then of the cells in order.
 // And that of each collective that the author wrote and gave one (S10.8). kInvalidArgument, at the line: a cell that

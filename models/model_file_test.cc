@@ -6,6 +6,7 @@
 #include "absl/strings/str_replace.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "ir/document.h"
 #include "ir/testing.h"
 
 namespace meshwright {
@@ -16,7 +17,9 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 absl::StatusOr<ModelFile> ReadConfig(absl::string_view name) {
-  return ReadModelFile(absl::StrCat("models/configs/", name, ".yaml"));
+  const std::string path = absl::StrCat("models/configs/", name, ".yaml");
+  MESHWRIGHT_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(path));
+  return ParseModelFile(text, path);
 }
 
 constexpr absl::string_view kMatMulRelu = R"(name: matmul_relu

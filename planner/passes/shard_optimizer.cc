@@ -420,10 +420,6 @@ class Sharder {
 
 }  // namespace
 
-std::optional<AxisList> ReplicaAxes(const Layout& layout, const Mesh& mesh, int64_t ranks_per_stage) {
-  return AxesOf(ReplicaRuns(layout, mesh, ranks_per_stage), mesh);
-}
-
 Program ShardOptimizer(Program program, const Strategy& strategy) {
   for (RankClass& c : program.classes) Sharder(c, program.mesh, program.ranks_per_class(), strategy).Run();
   return program;

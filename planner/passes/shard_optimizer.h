@@ -19,7 +19,6 @@
 #define MESHWRIGHT_PLANNER_PASSES_SHARD_OPTIMIZER_H_
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,10 +28,6 @@
 namespace meshwright {
 
 Program ShardOptimizer(Program program, const Strategy& strategy);
-
-// The ranks that hold the same piece of a tensor, as axes from the slowest to the fastest: the ranks of
-// mesh.Group(rank, axes) in ascending order. Nothing where the mesh has no such axes.
-std::optional<AxisList> ReplicaAxes(const Layout& layout, const Mesh& mesh, int64_t ranks_per_stage);
 
 // One line for each parameter of the program that the parallel optimizer leaves whole, with the reason:
 // "w: 20480 bytes, the threshold is 65536". `program` has been through ShardOptimizer.

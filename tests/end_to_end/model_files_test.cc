@@ -7,6 +7,7 @@
 #include "absl/strings/string_view.h"
 #include "executor/host/run_on_threads.h"
 #include "gtest/gtest.h"
+#include "ir/document.h"
 #include "ir/testing.h"
 #include "models/model_file.h"
 #include "planner/lower.h"
@@ -33,7 +34,9 @@ Strategy OneRank() {
 }
 
 void ExpectOracle(absl::string_view name, const std::vector<double>& expected) {
-  ASSERT_OK_AND_ASSIGN(const ModelFile file, ReadModelFile(absl::StrCat("models/configs/", name, ".yaml")));
+  const std::string path = absl::StrCat("models/configs/", name, ".yaml");
+  ASSERT_OK_AND_ASSIGN(const std::string text, ReadTextFile(path));
+  ASSERT_OK_AND_ASSIGN(const ModelFile file, ParseModelFile(text, path));
   ASSERT_OK_AND_ASSIGN(const std::vector<double> losses, Losses(file, OneRank(), 6));
   ASSERT_EQ(losses.size(), expected.size());
   for (size_t i = 0; i < losses.size(); ++i) EXPECT_NEAR(losses[i], expected[i], 1e-9) << "step " << i + 1;

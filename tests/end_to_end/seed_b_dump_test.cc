@@ -9,6 +9,7 @@
 #include "costmodel/library.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "ir/document.h"
 #include "ir/program_text.h"
 #include "ir/testing.h"
 #include "models/model_file.h"
@@ -18,7 +19,8 @@ namespace meshwright {
 namespace {
 
 TEST(SeedBDumpTest, SixRowsOfTheSemantics) {
-  ASSERT_OK_AND_ASSIGN(const ModelFile model, ReadModelFile("models/configs/matmul_relu.yaml"));
+  ASSERT_OK_AND_ASSIGN(const std::string text, ReadTextFile("models/configs/matmul_relu.yaml"));
+  ASSERT_OK_AND_ASSIGN(const ModelFile model, ParseModelFile(text, "matmul_relu.yaml"));
   ASSERT_OK_AND_ASSIGN(const Graph graph, BuildGraph(model, 16));
   Strategy strategy;
   strategy.mesh = Mesh::Factored(1, 8);

@@ -6,7 +6,6 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "ir/testing.h"
-#include "planner/passes/shard_optimizer.h"
 #include "tests/semantics/calls.h"
 #include "tests/semantics/pipelines.h"
 
@@ -66,9 +65,6 @@ TEST(F13GradientAggregation, OneSumPerParameterOverItsReplicas) {
 TEST(F13GradientAggregation, RepeatedCalculation) {
   ASSERT_OK_AND_ASSIGN(const PlannedRun planned, PlanModel(OracleB(kSemi, 8, {.matmul = "shard: [[2, 2], [2, 1]]"})));
   const Program& program = planned.program;
-  const auto replicas = ReplicaAxes(BufferNamed(program, "w").layout, program.mesh, 8);
-  ASSERT_TRUE(replicas.has_value());
-  EXPECT_EQ(GroupsOf(program, *replicas), "{0,1,4,5} {2,3,6,7}");
   EXPECT_THAT(CallsOf(program, Purpose::kGradient), Contains("all_reduce {0,4} {1,5} {2,6} {3,7}: dw"));
   for (int64_t rank : {0, 1, 4, 5}) EXPECT_EQ(RowsOf(program, "w", rank), "0:16");
   for (int64_t rank : {2, 3, 6, 7}) EXPECT_EQ(RowsOf(program, "w", rank), "16:32");
