@@ -477,18 +477,4 @@ Program SerialGathers(Program program) {
   return program;
 }
 
-Prices UnitPrices(const Program& program, Nanos time) {
-  Prices prices;
-  for (const RankClass& rank_class : program.classes) {
-    auto& blocks = prices.classes.emplace_back();
-    for (const Block& block : rank_class.blocks) {
-      auto& instructions = blocks.emplace_back(block.instructions.size());
-      for (size_t i = 0; i < block.instructions.size(); ++i) {
-        if (!std::holds_alternative<Sync>(block.instructions[i].work)) instructions[i].time = time;
-      }
-    }
-  }
-  return prices;
-}
-
 }  // namespace meshwright

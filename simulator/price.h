@@ -211,9 +211,6 @@ Program Serial(Program program);
 // The same of what gathers parameters alone, with stages, too.
 Program SerialGathers(Program program);
 
-// Every instruction costs `time` (a Sync nothing) and takes nothing of the device. For tests and for counting.
-Prices UnitPrices(const Program& program, Nanos time = Millis(1));
-
 }  // namespace meshwright
 
 #endif  // MESHWRIGHT_SIMULATOR_PRICE_H_

@@ -855,14 +855,5 @@ TEST(OpRoleTest, AGradientHasTheRoleOfItsOp) {
   EXPECT_GT(pairs, 15);
 }
 
-TEST(UnitPricesTest, AreOneMillisecondAndASyncNothing) {
-  ASSERT_OK_AND_ASSIGN(const Program program, ParseProgram(kCollectives));
-  const Prices prices = UnitPrices(program);
-  ASSERT_EQ(prices.classes[0][0].size(), 9u);
-  EXPECT_EQ(prices.classes[0][0][0].time, Millis(1));
-  EXPECT_EQ(prices.classes[0][0][7].time, Nanos());
-  EXPECT_FALSE(prices.classes[0][0][0].Takes());
-}
-
 }  // namespace
 }  // namespace meshwright

@@ -443,6 +443,20 @@ InstructionPrice CommunicationPrice(Nanos time, double multiprocessors, double l
   return price;
 }
 
+Prices UnitPrices(const Program& program, Nanos time) {
+  Prices prices;
+  for (const RankClass& rank_class : program.classes) {
+    auto& blocks = prices.classes.emplace_back();
+    for (const Block& block : rank_class.blocks) {
+      auto& instructions = blocks.emplace_back(block.instructions.size());
+      for (size_t i = 0; i < block.instructions.size(); ++i) {
+        if (!std::holds_alternative<Sync>(block.instructions[i].work)) instructions[i].time = time;
+      }
+    }
+  }
+  return prices;
+}
+
 Prices PricesByOrigin(const Program& program, const std::map<std::string, InstructionPrice>& prices) {
   Prices result = UnitPrices(program, Nanos());
   for (size_t c = 0; c < program.classes.size(); ++c) {

@@ -15,6 +15,8 @@
 
 namespace meshwright {
 
+// Every instruction costs `time` (a Sync nothing) and takes nothing of the device.
+Prices UnitPrices(const Program& program, Nanos time = Millis(1));
 // The price of each instruction by its origin; 0 for one that is not listed.
 Prices PricesByOrigin(const Program& program, const std::map<std::string, InstructionPrice>& prices);
 

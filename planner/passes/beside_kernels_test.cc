@@ -10,8 +10,8 @@
 #include "ir/verify.h"
 #include "planner/passes/plan_memory.h"
 #include "planner/passes/testing.h"
-#include "simulator/price.h"
 #include "simulator/simulate.h"
+#include "simulator/testing.h"
 
 namespace meshwright {
 namespace {

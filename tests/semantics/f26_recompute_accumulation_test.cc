@@ -12,6 +12,7 @@
 #include "ir/error_kind.h"
 #include "ir/testing.h"
 #include "simulator/simulate.h"
+#include "simulator/testing.h"
 #include "tests/semantics/pipelines.h"
 #include "tests/semantics/play.h"
 

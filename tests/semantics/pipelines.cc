@@ -14,6 +14,7 @@
 #include "planner/passes/testing.h"
 #include "planner/search/feeding.h"
 #include "planner/search/search.h"
+#include "simulator/testing.h"
 #include "tests/semantics/play.h"
 #include "tools/flags.h"
 #include "tools/plan_file.h"
