@@ -1,6 +1,5 @@
 #include "executor/runner.h"
 
-#include <algorithm>
 #include <string>
 #include <vector>
 

@@ -14,7 +14,6 @@
 
 #include <cstdint>
 #include <string>
-#include <utility>
 
 #include "absl/container/inlined_vector.h"
 #include "absl/status/statusor.h"

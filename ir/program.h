@@ -31,7 +31,6 @@
 #include <vector>
 
 #include "absl/container/inlined_vector.h"
-#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "ir/collective.h"
 #include "ir/graph.h"

@@ -5,7 +5,6 @@
 
 #include <cstddef>
 #include <iterator>
-#include <optional>
 
 #include "absl/strings/string_view.h"
 #include "ir/graph.h"

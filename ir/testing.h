@@ -10,7 +10,6 @@
 #ifndef MESHWRIGHT_IR_TESTING_H_
 #define MESHWRIGHT_IR_TESTING_H_
 
-#include <ostream>
 #include <string>
 #include <utility>
 

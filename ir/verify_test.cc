@@ -2,7 +2,6 @@
 #include "ir/verify.h"
 
 #include <string>
-#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"

@@ -1,7 +1,6 @@
 #include "simulator/player.h"
 
 #include <algorithm>
-#include <array>
 #include <utility>
 
 #include "simulator/fair_shares.h"

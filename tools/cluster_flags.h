@@ -11,7 +11,6 @@
 #ifndef MESHWRIGHT_TOOLS_CLUSTER_FLAGS_H_
 #define MESHWRIGHT_TOOLS_CLUSTER_FLAGS_H_
 
-#include <optional>
 #include <string>
 #include <vector>
 

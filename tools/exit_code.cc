@@ -1,6 +1,5 @@
 #include "tools/exit_code.h"
 
-#include <cstdint>
 #include <string>
 
 #include "absl/strings/cord.h"

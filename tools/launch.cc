@@ -2,7 +2,6 @@
 #include <unistd.h>
 
 #include <cstdio>
-#include <string>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"

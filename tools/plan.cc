@@ -4,9 +4,7 @@
 #include <string>
 #include <system_error>
 #include <utility>
-#include <vector>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "ir/document.h"
 #include "ir/status.h"

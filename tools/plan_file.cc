@@ -1,6 +1,5 @@
 #include "tools/plan_file.h"
 
-#include <cstdint>
 #include <utility>
 #include <vector>
 

@@ -6,8 +6,6 @@
 #define MESHWRIGHT_TOOLS_RUN_CALLBACKS_H_
 
 #include <cstdint>
-#include <functional>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>

@@ -1,6 +1,5 @@
 #include "tools/simulation_report.h"
 
-#include <string>
 #include <vector>
 
 #include "gtest/gtest.h"

@@ -5,8 +5,6 @@
 #include <map>
 #include <string>
 #include <system_error>
-#include <utility>
-#include <variant>
 #include <vector>
 
 #include "absl/strings/match.h"

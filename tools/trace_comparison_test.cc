@@ -1,7 +1,5 @@
 #include "tools/trace_comparison.h"
 
-#include <string>
-
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "ir/program_text.h"

@@ -6,9 +6,7 @@
 #include <cstdint>
 #include <initializer_list>
 
-#include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "executor/call_operands.h"
 #include "executor/cuda/driver.h"
 #include "executor/cuda/kernels.h"

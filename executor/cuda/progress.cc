@@ -1,6 +1,5 @@
 #include "executor/cuda/progress.h"
 
-#include <algorithm>
 #include <cstring>
 #include <utility>
 

@@ -1,7 +1,6 @@
 // Runs mpi_check under mpirun and compares what it prints with the same program on threads. Skipped where there is no
 // mpirun.
 #include <cstdio>
-#include <cstdlib>
 #include <fstream>
 #include <string>
 

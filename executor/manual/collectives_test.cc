@@ -1,7 +1,6 @@
 // The worked values of S3.9 (feature row F4), the errors of S3.1 to S3.7 and R9, on threads and over sockets.
 #include "executor/manual/collectives.h"
 
-#include <cmath>
 #include <vector>
 
 #include "executor/manual/launch.h"

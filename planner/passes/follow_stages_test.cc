@@ -1,7 +1,6 @@
 #include "planner/passes/follow_stages.h"
 
 #include <algorithm>
-#include <string>
 #include <utility>
 
 #include "gmock/gmock.h"

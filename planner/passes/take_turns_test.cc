@@ -2,7 +2,6 @@
 
 #include <set>
 #include <string>
-#include <utility>
 #include <variant>
 #include <vector>
 

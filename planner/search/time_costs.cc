@@ -1,7 +1,6 @@
 #include "planner/search/time_costs.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "ir/status.h"

@@ -5,7 +5,6 @@
 //
 // Time includes candidates and prices. `combinations10` is the logarithm of the number of plans; the label says whether
 // the result is the least, and how it was found.
-#include <cmath>
 #include <string>
 #include <utility>
 #include <vector>

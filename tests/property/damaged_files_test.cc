@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <fstream>
 #include <functional>
-#include <iterator>
 #include <random>
 #include <string>
 

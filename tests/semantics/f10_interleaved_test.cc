@@ -1,7 +1,6 @@
 // F10, its part S6.14: layouts with the axis interleaved_parallel. The worked table, equality with one device, what is
 // refused, and that the collective of one piece runs beside the kernel of the next.
 #include <string>
-#include <utility>
 #include <variant>
 #include <vector>
 

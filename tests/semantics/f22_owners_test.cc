@@ -1,5 +1,4 @@
 // F22: the parallel optimizer in data_parallel (S11.1 to S11.3).
-#include <map>
 #include <string>
 #include <vector>
 

@@ -4,7 +4,6 @@
 // Longer than 600 lines because its cases are one list of programs on the same models, with the numbers they must give.
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <functional>
 #include <string>
 #include <utility>

@@ -1,6 +1,5 @@
 // Rows of fine-tuning: packed examples, adapters, weights of 4 bits, and the habits of who trains them.
 #include <string>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"

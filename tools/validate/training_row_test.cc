@@ -1,7 +1,6 @@
 #include "tools/validate/training_row.h"
 
 #include <string>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
