@@ -1,13 +1,16 @@
 #include "tools/export/recipe.h"
 
 #include <algorithm>
+#include <cmath>
 #include <variant>
 
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "ir/document.h"
 #include "ir/dtype.h"
 #include "ir/status.h"
+#include "models/model_file.h"
 #include "planner/search/degrees.h"
 
 namespace meshwright {
@@ -41,6 +44,15 @@ std::vector<int64_t> LayersOf(const Strategy& strategy, int64_t layers) {
   return dealt;
 }
 
+// Of the whole run: those that the file gives, or else as many as its tokens take.
+int64_t StepsOf(const ModelFile& file) {
+  const Training& t = file.training;
+  const NodeRef given = file.document.root()["training"];
+  if (t.tokens <= 0 || given["steps"].present() || given["epochs"].present()) return t.steps;
+  const double steps = std::ceil(t.tokens / (static_cast<double>(t.batch) * static_cast<double>(t.sequence)));
+  return steps < 0x1p62 ? static_cast<int64_t>(steps) : t.steps;
+}
+
 }  // namespace
 
 bool Recipe::even_layers() const {
@@ -68,6 +80,7 @@ absl::StatusOr<Recipe> RecipeOf(const Plan& plan) {
   recipe.name = PlainName(file.name);
   recipe.model = std::get<DecoderConfig>(file.model);
   recipe.training = file.training;
+  recipe.training.steps = StepsOf(file);
   recipe.cluster = problem.cluster;
   recipe.promise = plan.promise;
   recipe.pipeline = DegreeOf(strategy.mesh, "pp");

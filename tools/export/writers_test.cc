@@ -8,6 +8,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -78,6 +79,18 @@ int64_t NumberOf(const std::map<std::string, std::string>& options, const std::s
   const auto found = options.find(name);
   EXPECT_TRUE(found != options.end() && absl::SimpleAtoi(found->second, &value)) << name;
   return value;
+}
+
+// 20,000 tokens in steps of 48 x 32 are 13.02 steps; the file's own number of steps counts before them.
+TEST(MegatronTest, AsManyStepsAsTheTokensTake) {
+  const auto steps = [](const std::string& more) {
+    const absl::StatusOr<Plan> plan =
+        PlanOf(absl::StrReplaceAll(kGpt, {{"  batch: 48\n", absl::StrCat("  batch: 48\n", more)}}), kMixed);
+    return NumberOf(OptionsOf(ToMegatron(*plan)->text), "--train-iters");
+  };
+  EXPECT_EQ(steps(""), 10);
+  EXPECT_EQ(steps("  tokens: 20K\n"), 14);
+  EXPECT_EQ(steps("  tokens: 20K\n  steps: 5\n"), 5);
 }
 
 TEST(MegatronTest, ThePlanComesOutOfItsOptions) {
