@@ -271,7 +271,8 @@ absl::StatusOr<double> ParseQuantity(absl::string_view text, UnitKind kind) {
   while (!unit.empty() && unit.front() == ' ') unit.remove_prefix(1);
   if (unit.empty()) {
     return WrongInput(absl::StrFormat("%s, which has no unit", QuoteForMessage(text)), info.name,
-                      absl::StrFormat("write e.g. \"%s %s\"", number, info.example_unit));
+                      absl::StrFormat("write e.g. \"%s %s\"%s", number, info.example_unit,
+                                      kind == UnitKind::kTime ? absl::StrFormat(" or \"%s s\"", number) : ""));
   }
   const UnitRow* row = std::find_if(std::begin(kUnits), std::end(kUnits), [&](const UnitRow& candidate) {
     return candidate.kind == kind && candidate.name == unit;

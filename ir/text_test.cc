@@ -84,6 +84,8 @@ TEST(ParseQuantityTest, SizesAndTimesAreRoundedToTheNearest) {
 TEST(ParseQuantityTest, ANumberWithoutUnitIsAnErrorThatSaysWhichToWrite) {
   EXPECT_EQ(MessageOf(ParseQuantity("450", UnitKind::kBytesPerSecond).status()),
             "found \"450\", which has no unit, wanted a rate; write e.g. \"450 GB/s\"");
+  EXPECT_EQ(MessageOf(ParseQuantity("60", UnitKind::kTime).status()),
+            "found \"60\", which has no unit, wanted a time; write e.g. \"60 us\" or \"60 s\"");
   EXPECT_EQ(MessageOf(ParseQuantity("fast", UnitKind::kTime).status()),
             "found \"fast\", wanted a time; write e.g. \"10 us\"");
 }

@@ -123,6 +123,7 @@ absl::Status RunSimulate(const Flags& flags) {
   }
   std::optional<StepTimes> varied;
   if (variation.has_value()) {
+    const Progress progress("simulating steps that vary");
     MESHWRIGHT_ASSIGN_OR_RETURN(varied, SimulateVaried(program, prices, *variation));
   }
   if (flags.Has("chart")) {

@@ -180,8 +180,9 @@ static std::string Lines(int64_t count) { return absl::StrCat(ShowCount(count), 
 
 std::string ToText(const LogComparison& c) {
   const double predicted = ToSeconds(c.predicted.step);
+  const auto mfu_at = [&](double seconds) { return c.predicted.mfu * predicted / seconds; };
   const auto row = [&](absl::string_view name, double seconds) {
-    const double mfu = c.predicted.mfu * predicted / seconds;
+    const double mfu = mfu_at(seconds);
     return absl::StrFormat("%-10s %10s %12s %14.4g %8s\n", name, ShowSeconds(seconds),
                            ShowLarge(c.work_of_step / seconds), mfu * c.predicted.peak_flops.raw() / 1e12,
                            ShowPercent(mfu));
@@ -192,6 +193,7 @@ std::string ToText(const LogComparison& c) {
                       row("predicted", predicted), row("measured", c.median),
                       absl::StrFormat("the step took %.2f times what was predicted (%+.1f %%)\n", c.median / predicted,
                                       (c.median / predicted - 1) * 100),
+                      mfu_at(c.median) > 1 ? "above 100 % MFU: is the log of another model, batch or cluster?\n" : "",
                       "\nmeasured: ", Lines(count - c.left_out), " of ", c.log.trainer, ", the median; eight in ten ",
                       ShowSeconds(c.low), " to ", ShowSeconds(c.high), "\nleft out: ", Lines(c.left_out),
                       " at the beginning, ", c.log.unread, " without a number\n");

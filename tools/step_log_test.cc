@@ -14,6 +14,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr absl::StatusCode kInvalid = absl::StatusCode::kInvalidArgument;
 
@@ -116,6 +117,11 @@ TEST(StepLogTest, BesideAPlan) {
   EXPECT_THAT(shown, HasSubstr("measured: 11 lines of Megatron-LM, the median; eight in ten 2.100 s to 3.400 s\n"
                                "left out: 1 line at the beginning, 0 without a number\n"));
   for (const absl::string_view line : absl::StrSplit(shown, '\n')) EXPECT_LE(line.size(), 80u) << line;
+  EXPECT_THAT(shown, Not(HasSubstr("another model")));
+  // Twice as fast as the devices' peak.
+  LogComparison fast = comparison;
+  fast.median = ToSeconds(fast.predicted.step) * fast.predicted.mfu / 2;
+  EXPECT_THAT(ToText(fast), HasSubstr("above 100 % MFU: is the log of another model, batch or cluster?\n"));
   const Json json = ToJson(comparison);
   EXPECT_EQ(json.at("schema"), "meshwright/log_comparison/1");
   EXPECT_DOUBLE_EQ(json.at("measured_over_predicted").get<double>(),
