@@ -28,7 +28,8 @@ absl::StatusOr<Provenance> ReadProvenance(const NodeRef& section, absl::string_v
 }
 
 absl::Status ReadChip(const NodeRef& in, Device* device) {
-  MESHWRIGHT_RETURN_IF_ERROR(in.CheckKeys({"source", "estimated", "sms", "l2", "boost_clock", "memory_bandwidth"}));
+  MESHWRIGHT_RETURN_IF_ERROR(
+      in.CheckKeys({"source", "estimated", "sms", "l2", "boost_clock", "exponentials", "memory_bandwidth"}));
   MESHWRIGHT_ASSIGN_OR_RETURN(Provenance provenance, ReadProvenance(in, "chip"));
   device->provenance.push_back(std::move(provenance));
   MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t sms, in["sms"].AsInt(1, 100000));
@@ -36,6 +37,8 @@ absl::Status ReadChip(const NodeRef& in, Device* device) {
   MESHWRIGHT_ASSIGN_OR_RETURN(device->l2, in["l2"].AsBytes());
   MESHWRIGHT_ASSIGN_OR_RETURN(const double clock, in["boost_clock"].AsQuantity(UnitKind::kFrequency));
   device->boost_mhz = clock / 1e6;
+  MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t exponentials, in["exponentials"].AsIntOr(device->exponentials, 1, 1024));
+  device->exponentials = static_cast<int>(exponentials);
   MESHWRIGHT_ASSIGN_OR_RETURN(device->memory_bandwidth, in["memory_bandwidth"].AsBytesPerSecond());
   return absl::OkStatus();
 }

@@ -115,7 +115,7 @@ double AlignedShare(const KernelWork& work, const Device& device, double early) 
 // others instructions of which the float32 peak counts two operations each. That is 101 us for 8192 x 16384 results at
 // an H100's full clock. The one published pair of times (XLA's change 7751: 1.28 ms with a kernel of its own, which
 // moves 3 bytes an element in some 130 us, 1.25 ms in the epilogue) leaves 100 us for it.
-constexpr double kSpecialShare = 0.2, kSpecialPerClock = 16;
+constexpr double kSpecialShare = 0.2;
 
 double EpilogueSeconds(const KernelWork& work, const Device& device) {
   if (work.epilogue.raw() == 0) return 0;
@@ -124,7 +124,7 @@ double EpilogueSeconds(const KernelWork& work, const Device& device) {
   if (device.generation == Generation::kHost) return sm_clocks > 0 ? work.epilogue.raw() / sm_clocks : 0;
   const double plain =
       (1 - kSpecialShare) * work.epilogue.raw() / (PeakOf(DType::kFloat32, device).per_second * clock / 2);
-  const double special = sm_clocks > 0 ? kSpecialShare * work.epilogue.raw() / (kSpecialPerClock * sm_clocks) : 0;
+  const double special = sm_clocks > 0 ? kSpecialShare * work.epilogue.raw() / (device.exponentials * sm_clocks) : 0;
   return plain + special;
 }
 
@@ -195,8 +195,10 @@ KernelEstimate Contraction(const KernelWork& work, const Device& device, double 
 // the softmax, which is as much work as `softmax_width` more columns; a block costs `setup_keys` keys besides.
 //
 //   keys = n (causal: n/2 are kept, and half a block on the diagonal is computed in vain)
-//   score = flops / (share x peak) x (1 + softmax_width x gain / k), but no less than its exponential: 16 in a clock;
-//           gain is float8's peak over that of 16 bits: the general cores' work stays where float8 halves the products'
+//   score = flops / peak x (1 + gain x ((1 + softmax_width / k) / share - 1)), but no less than its exponential, 16 in
+//   a
+//           clock or as the device says; gain is float8's peak over that of 16 bits: what keeps the matrix units
+//           waiting stays as long where float8 halves the products
 //   time  = scores x score x (keys + wasted + setup_keys) / keys x waves
 //
 // The exponentials bind where matrix units are as fast as Blackwell's and heads narrow: 1190 TFLOP/s on B200 over heads
@@ -241,9 +243,10 @@ KernelEstimate Attention(const KernelWork& work, const Device& device) {
                                      : std::ceil(blocks);
   const double wide = std::max(device.Peak(DType::kFloat16).raw(), device.Peak(DType::kBFloat16).raw());
   const double gain = work.dtype == DType::kFloat8 && wide > 0 ? std::max(1.0, peak.per_second / wide) : 1;
-  const double products = work.flops.raw() / (attention.share * peak.per_second * constants.sustained_clock) *
-                          std::max(kLeastWidth, 1 + attention.softmax_width * gain / width);
-  const double specials = kSpecialPerClock * sms * device.boost_mhz * 1e6 * constants.sustained_clock;  // a second
+  const double in_16_bits = std::max(kLeastWidth, 1 + attention.softmax_width / width) / attention.share;
+  const double products =
+      work.flops.raw() / (peak.per_second * constants.sustained_clock) * (1 + gain * (in_16_bits - 1));
+  const double specials = device.exponentials * sms * device.boost_mhz * 1e6 * constants.sustained_clock;  // a second
   const double scores = work.flops.raw() / ((work.backward ? 10 : 4) * width);
   const double exponentials = blocked && specials > 0 ? scores / specials : 0;
   const double compute =

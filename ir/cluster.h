@@ -120,6 +120,7 @@ struct Device {
   Bytes l2;
   int sms = 0;  // multiprocessors (host: cores)
   double boost_mhz = 0;
+  int exponentials = 16;  // and other special functions, that a multiprocessor does in a clock
   KernelConstants kernels;
   bool kernels_estimated = false;             // the constants were scaled from another device, not measured on this one
   std::vector<AttentionConstants> attention;  // the first one is what runs; not empty
