@@ -250,6 +250,21 @@ TEST(CollectiveCostTest, AllToAllReachesMoreOfACardOverFewNodes) {
   EXPECT_NEAR(millis(3), 136.76 + 0.04 + 1.67, 0.02);
 }
 
+// A few bytes that are pinned to the switch start as with LL, 0.725 x 6.6 us, and between two nodes wait 2 x 20.9
+// besides; 512 KiB are 16 KiB for each of 2 heads and 16 blocks: 0.83 x 25. Measured 5.6 us (NCCL's issue 1259, two
+// H100) and 46.4 to 47.8 (issue 1244, 2 x 8 H20).
+TEST(CollectiveCostTest, TheSwitchWaitsForItsPipelines) {
+  const auto micros = [](Algorithm algorithm, int64_t nodes, int64_t each, Bytes size) {
+    const Cluster cluster = H100Cluster(nodes);
+    const NcclPins pins = {algorithm, Protocol::kSimple};
+    return Micros(PriceCollectiveFittedOn(cluster.device, CollectiveKind::kAllReduce, size, Evenly(nodes * each, nodes),
+                                          cluster, pins));
+  };
+  EXPECT_NEAR(micros(Algorithm::kNvls, 1, 2, Bytes(128)), 4.79, 0.02);
+  EXPECT_NEAR(micros(Algorithm::kNvlsTree, 2, 8, Bytes(8)), 4.79 + 41.8, 0.1);
+  EXPECT_GT(micros(Algorithm::kNvls, 1, 2, KiB(512)), 20.75);
+}
+
 // A tree with LL over two nodes of 8 A100, whose steps inside the nodes are those of one node: 6.8 x 1.205 + 14 x 0.6 x
 // 1.64 + 2 steps of 5 us between them. OCI's logs have 35.2 and 36.5 us.
 TEST(CollectiveCostTest, SmallCallsBetweenNodesWaitInsideThemAsInOne) {

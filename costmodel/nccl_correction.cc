@@ -143,6 +143,18 @@ Shape ShapeOf(const NcclCandidate& candidate, const Row& row, const GroupShape& 
   return candidate.protocol == Protocol::kLl128 ? row.ll128 : row.simple;
 }
 
+// A call in the switch waits for the pipelines of its blocks and heads, of which one of no bytes has none: it starts as
+// one with LL does. They are as deep as they get once each block and head has a chunk of the least size, 16 KiB
+// (calcCollChunking, src/enqueue.cc).
+double SwitchWait(double waiting, double bytes, const NcclCandidate& candidate, const Row& node,
+                  const GroupShape& group) {
+  constexpr double kLeastChunk = 16 << 10, kMostHeads = 32;
+  const double heads = std::min(static_cast<double>(group.ranks_per_node), kMostHeads);
+  const double deep = std::min(1.0, bytes / (heads * std::max(1, candidate.blocks) * kLeastChunk));
+  const double start = std::min(waiting, node.ll_base * BaseOfLl(Algorithm::kRing));
+  return start + (waiting - start) * deep;
+}
+
 // l + x (1 + chunk (chunks - 1)) + fill x / (x + filled): the transfer, what each chunk costs besides, and a pipeline
 // that is filled once, the deeper the more heads it has.
 double SumMicros(double waiting, double moving, double bytes, const NcclCandidate& candidate, const Row& row,
@@ -165,14 +177,14 @@ double LeastMicrosOfCards(double bytes, const GroupShape& group, const Cluster& 
 double CorrectedMicros(const NcclChoice& choice, Bytes size, const GroupShape& group, const Cluster& cluster,
                        double latency_scale) {
   const Row& row = RowOf(cluster.device.generation, group, cluster.intra_kind);
-  const GroupShape node = {group.ranks_per_node, 1, group.ranks_per_node, 1};
+  const Row& one_node =
+      RowOf(cluster.device.generation, {group.ranks_per_node, 1, group.ranks_per_node, 1}, cluster.intra_kind);
   const NcclCandidate& candidate = choice.candidate;
   const double bytes = static_cast<double>(size.raw());
   const double ranks = static_cast<double>(group.ranks);
   const double transfer = choice.smooth_transfer_us;
   if (candidate.protocol == Protocol::kLl) {
-    return LlMicros(choice, bytes, group, row, RowOf(cluster.device.generation, node, cluster.intra_kind),
-                    latency_scale);
+    return LlMicros(choice, bytes, group, row, one_node, latency_scale);
   }
   if (group.nodes > 1) latency_scale = 1;  // one row for all generations
   const Wait wait = WaitOf(choice, bytes, row);
@@ -192,7 +204,9 @@ double CorrectedMicros(const NcclChoice& choice, Bytes size, const GroupShape& g
   if (candidate.algorithm == Algorithm::kNvlsTree) {
     moving = std::max(moving, LeastMicrosOfCards(bytes, group, cluster));
   }
-  const double waiting = latency_scale * shape.scale * (wait.inside + wait.network);
+  const double inside =
+      in_switch ? SwitchWait(shape.scale * wait.inside, bytes, candidate, one_node, group) : shape.scale * wait.inside;
+  const double waiting = latency_scale * (inside + shape.scale * wait.network);
   if (sums) return SumMicros(waiting, moving, bytes, candidate, row, group);
   return waiting + moving + shape.hump * std::sqrt(waiting * moving);
 }
