@@ -96,8 +96,20 @@ double QuantizeSeconds(const KernelWork& work, const Device& device) {
 // 51200, even 0.54 and odd 0.29; 8192 x 51200 x k with k about 14336, 0.68 and 0.28; batches of 2048 x 2048 over heads
 // of 64 to 256, 0.59 and 0.41; over 2048 keys, 0.62 and 0.39. On H100 0.68, even (273 against 398 TFLOP/s,
 // stas00/ml-engineering, swiglu-maf-bench). The mean of each.
+//
+// Loads run on the rest of a multiprocessor, as long everywhere, so beside matrix units slower than A100's, 1024
+// multiply-adds a clock, what they add weighs less: odd rows of RTX 4090, with a quarter of that, have 0.67 (0.69 to
+// 0.75 measured, PyTorch's issue 181718).
 constexpr double kMisalignedShare = 0.62, kOddShare = 0.34;
+constexpr double kFittedRate = 1024;
 constexpr int64_t kAlignedBytes = 16, kLoadedBytes = 4;
+
+double LoadedShare(double share, const Device& device) {
+  const double clocks = 2.0 * std::max(1, device.sms) * device.boost_mhz * 1e6;
+  const double wide = std::max(device.Peak(DType::kFloat16).raw(), device.Peak(DType::kBFloat16).raw());
+  const double weight = clocks > 0 && wide > 0 ? std::min(1.0, wide / clocks / kFittedRate) : 1;
+  return 1 / (1 + weight * (1 / share - 1));
+}
 
 // Of what an aligned product reaches. `early`: of one that is not, KernelConstants::misaligned_attention.
 double AlignedShare(const KernelWork& work, const Device& device, double early) {
@@ -106,7 +118,7 @@ double AlignedShare(const KernelWork& work, const Device& device, double early) 
   const auto divide = [&](int64_t bytes) { return work.n * element % bytes == 0 && work.k * element % bytes == 0; };
   if (divide(kAlignedBytes)) return 1;
   if (early > 0) return early;
-  return divide(kLoadedBytes) ? kMisalignedShare : kOddShare;
+  return LoadedShare(divide(kLoadedBytes) ? kMisalignedShare : kOddShare, device);
 }
 
 // What a product does to its result before it is written: it keeps the general cores busy while the matrix units have
