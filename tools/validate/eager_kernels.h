@@ -35,6 +35,14 @@ inline constexpr EagerBytes kHuggingFaceActivations = {76 - 4, 118 - 6};
 inline constexpr EagerBytes kHuggingFaceNorms = {4 + 6 + 5 + 4, 6 + 6 + 5 + 6 + 6};
 inline constexpr EagerBytes kHuggingFaceQueries = {16, 28};
 
+// minGPT has the same operators (mingpt/model.py, NewGELU and CausalSelfAttention), each of 16 bits where no autocast
+// widens it: scores times a factor, 2 + 2, and the mask, 2 + 2; of GELU forward four operators of one operand beside
+// the power and the tanh, 4 each, and two of two, 6 each, of which ours has 4; backward the product's two gradients,
+// 6 + 6, the halved one 4, tanh 6, two factors 4 + 4, the power's 4 + 4 + 6 and two sums of 6, of which ours has 6.
+// Its dropouts are kernels, 2 + 2 and a mask of 1; backward 2 + 1 + 2.
+inline constexpr EagerBytes kMinGptScores = {8, 8}, kMinGptNorms = {5, 5};
+inline constexpr EagerBytes kMinGptActivations = {36 - 4, 56 - 6};
+
 // Megatron-LM's layers (megatron/model/transformer.py of 2021). PyTorch before 1.12 adds the bias of a linear layer
 // with three dims by a kernel of its own (pytorch issue 39661, pull request 72728): 2 + 2 of queries, keys and values
 // each; the context is copied, 4; backward the three gradients are joined, 12, and the context's copied, 4. Hidden

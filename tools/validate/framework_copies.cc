@@ -73,6 +73,8 @@ void AddStateCopies(const TrainingRun& run, const Framework& framework, Framewor
 void AddActivationCopies(const TrainingRun& run, const Framework& framework, FrameworkCopies* copies) {
   const double keys = static_cast<double>(run.model.kv_heads) / static_cast<double>(run.model.heads);
   const double joined = kJoinedQueries + kJoinedKeys * keys;
+  // Its operators are Hugging Face's GPT-2's.
+  const bool wide_steps = framework.Is(Sign::kMinGpt) && framework.Is(Sign::kSaysAutocast);
   if (framework.Is(Sign::kSdpa)) copies->keys = kRepeatedKeys * (1 - keys);
   if (framework.Is(Sign::kLitGpt) && keys == 1) copies->keys = joined;
   // Its tables of memory are of 2023 and of 2024.
@@ -90,12 +92,13 @@ void AddActivationCopies(const TrainingRun& run, const Framework& framework, Fra
   }
   if (framework.wide_residuals) {
     copies->norms = kWideResiduals;
-  } else if (framework.dropout && !framework.Is(Sign::kHuggingFace)) {
+  } else if (framework.dropout && !framework.Is(Sign::kHuggingFace) && !wide_steps) {
     copies->norms += kDropoutMasks;
     // Fused attention draws its mask again.
     const bool kept = !framework.fused_attention && run.recompute != Recompute::kSelective;
     if (kept) copies->scores = kDropoutScores;
   }
+  if (wide_steps) copies->activations = kHuggingFaceActivationShare;
   if (!framework.Is(Sign::kHuggingFace) || !framework.Is(Sign::kUnfused)) return;
   if (SizeOf(run.training.dtype) == Bytes(4)) {
     copies->norms += kDropoutMasks;

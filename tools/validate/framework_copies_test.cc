@@ -66,6 +66,15 @@ TEST(FrameworkCopiesTest, LossesHoldLogits) {
   EXPECT_EQ(copies.logits, 0 - 4);
 }
 
+// gelu's steps widened by autocast, whether weights are split or not.
+TEST(FrameworkCopiesTest, MinGptKeepsWideSteps) {
+  ASSERT_OK_AND_ASSIGN(FrameworkCopies copies,
+                       CopiesOf("other_opts,zero_fsdp", "minGPT; automatic mixed precision,FSDP"));
+  EXPECT_EQ(copies.activations, 2.4);
+  ASSERT_OK_AND_ASSIGN(copies, CopiesOf("other_opts,zero_fsdp", "minGPT,FSDP"));
+  EXPECT_EQ(copies.activations, 0);
+}
+
 // Weights of 2 and moments of 2 + 2 where ours are 2 + 4 and 4 + 4; moments of 1 + 1; none.
 TEST(FrameworkCopiesTest, StateInFewerBits) {
   ASSERT_OK_AND_ASSIGN(FrameworkCopies copies, CopiesOf("dtype,other_opts,zero_fsdp", "bf16-true,litgpt,FSDP"));

@@ -129,6 +129,18 @@ TEST(FrameworkTest, NvidiasBertGoesStepByStep) {
   EXPECT_EQ(bert.host.norms, (EagerBytes{9, 5}));
 }
 
+// 36 and 56 bytes for gelu's eight operators and their gradients, of which ours has 4 and 6.
+TEST(FrameworkTest, MinGptGoesStepByStep) {
+  const Framework own = Of({{"gpu_type", "A100"}, {"zero_fsdp", "FSDP"}, {"other_opts", "PyTorch; minGPT"}});
+  EXPECT_FALSE(own.fused_attention);
+  EXPECT_TRUE(own.dropout);
+  EXPECT_EQ(own.host.activations, (EagerBytes{32, 50}));
+  EXPECT_EQ(own.host.scores, (EagerBytes{8, 8}));
+  const Framework wide = Of({{"zero_fsdp", "FSDP"}, {"other_opts", "minGPT; automatic mixed precision"}});
+  EXPECT_EQ(wide.host.activations, (EagerBytes{72, 112}));
+  EXPECT_EQ(wide.host.scores, (EagerBytes{24, 26}));
+}
+
 TEST(FrameworkTest, GradientsOfSixteenBitsInWords) {
   for (const char* words : {"--main-grads-dtype bf16", "gradients in bf16"}) {
     EXPECT_TRUE(Of({{"other_opts", words}}).Is(Sign::kNarrowReduction)) << words;

@@ -311,6 +311,23 @@ constexpr Release kReleases[] = {
        f->host.norms = kUnfusedNorms;
      }},
 
+    {{kOldSteps, kMinGpt},
+     {},
+     [](Framework* f) {
+       f->host.scores = kMinGptScores;
+       f->host.queries = kHuggingFaceQueries;
+       f->host.activations = kMinGptActivations;
+       f->host.norms = kMinGptNorms;
+     }},
+    // FSDP's policy widens nothing, but what autocast runs in float32 it does there, too.
+    {{kOldSteps, kMinGpt, kSaysAutocast},
+     {},
+     [](Framework* f) {
+       f->host.scores = kEagerScores;
+       f->host.activations = kHuggingFaceActivations;
+       f->host.norms = kHuggingFaceNorms;
+     }},
+
     // ModelCenter drops nothing unless told to (model/config/).
     {{kOldSteps, kBmTrain},
      {},

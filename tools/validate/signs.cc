@@ -159,6 +159,8 @@ constexpr Words kWords[] = {
     {kSaysUnfused, "attention", "=torch|=pytorch|=megatron"},
     {kSaysUnfused, "other_opts", "deeplearningexamples"},  // modeling.py, BertSelfAttention
     {kNvidiaBert, "other_opts", "deeplearningexamples"},
+    {kSaysUnfused, "other_opts", "mingpt"},  // mingpt/model.py, CausalSelfAttention
+    {kMinGpt, "other_opts", "mingpt"},
     {kCudnn, "attention", "cudnn"},
     {kFlashUnnumbered, "attention", "=flashattention"},
     {kFlash2Paper, "source_ref", "-2 paper"},

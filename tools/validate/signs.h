@@ -44,6 +44,7 @@ enum class Sign : uint8_t {
   kAutocast,
   kHuggingFace,
   kNvidiaBert,  // of its DeepLearningExamples, in PyTorch
+  kMinGpt,
   kVTrainProfile,
   kLlmC,
   kAutoModel,
