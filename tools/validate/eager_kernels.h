@@ -40,7 +40,7 @@ inline constexpr EagerBytes kHuggingFaceQueries = {16, 28};
 // the power and the tanh, 4 each, and two of two, 6 each, of which ours has 4; backward the product's two gradients,
 // 6 + 6, the halved one 4, tanh 6, two factors 4 + 4, the power's 4 + 4 + 6 and two sums of 6, of which ours has 6.
 // Its dropouts are kernels, 2 + 2 and a mask of 1; backward 2 + 1 + 2.
-inline constexpr EagerBytes kMinGptScores = {8, 8}, kMinGptNorms = {5, 5};
+inline constexpr EagerBytes kMinGptScores = {8, 8}, kDropoutNorms = {5, 5};
 inline constexpr EagerBytes kMinGptActivations = {36 - 4, 56 - 6};
 
 // Megatron-LM's layers (megatron/model/transformer.py of 2021). PyTorch before 1.12 adds the bias of a linear layer

@@ -141,6 +141,20 @@ TEST(FrameworkTest, MinGptGoesStepByStep) {
   EXPECT_EQ(wide.host.scores, (EagerBytes{24, 26}));
 }
 
+// A dropout, 2 + 2 and a mask, 1, backward 2 + 1 + 2; autocast has the stream in float32. StarCoder's GELU is a kernel.
+TEST(FrameworkTest, WhatIsAroundFusedAttentionStaysInSteps) {
+  const auto with = [](const char* model, const char* attention, const char* options) {
+    return Of({{"gpu_type", "A100"}, {"model", model}, {"attention", attention}, {"other_opts", options}});
+  };
+  EXPECT_EQ(with("santacoder", "flash", "HuggingFace; bf16-true").host.norms, (EagerBytes{5, 5}));
+  const Framework wide = with("starcoderbase-1b", "flash", "HuggingFace");
+  EXPECT_TRUE(wide.dropout);
+  EXPECT_EQ(wide.host.norms, (EagerBytes{19, 29}));
+  EXPECT_EQ(with("starcoderbase-1b", "standard", "HuggingFace").host.activations, EagerBytes());
+  EXPECT_EQ(with("Llama 2 7B", "flash", "HuggingFace").host.norms, EagerBytes());
+  EXPECT_EQ(with("Command R+", "flash", "HuggingFace").host.norms, EagerBytes());
+}
+
 TEST(FrameworkTest, GradientsOfSixteenBitsInWords) {
   for (const char* words : {"--main-grads-dtype bf16", "gradients in bf16"}) {
     EXPECT_TRUE(Of({{"other_opts", words}}).Is(Sign::kNarrowReduction)) << words;

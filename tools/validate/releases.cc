@@ -288,8 +288,21 @@ constexpr Release kReleases[] = {
        f->host.activations = kHuggingFaceActivations;
        f->host.norms = kHuggingFaceNorms;
      }},
-    // BERT's GELU is one kernel (modeling_bert.py, `hidden_act`).
+    // GELU of BERT and StarCoder is one kernel (modeling_bert.py, `hidden_act`; configuration_gpt_bigcode.py).
     {{kOldSteps, kHuggingFace, kBert}, {kUnfusedOperators}, [](Framework* f) { f->host.activations = EagerBytes(); }},
+    {{kOldSteps, kHuggingFace, kBigCode},
+     {kUnfusedOperators},
+     [](Framework* f) { f->host.activations = EagerBytes(); }},
+    // What is around attention stays as it was with attention of one kernel.
+    {{kEager, kHuggingFace, kDropsTenth},
+     {kUnfused},
+     [](Framework* f) {
+       f->dropout = true;
+       f->host.norms = kDropoutNorms;
+     }},
+    {{kEager, kHuggingFace, kDropsTenth, kAutocast},
+     {kUnfused},
+     [](Framework* f) { f->host.norms = kHuggingFaceNorms; }},
     // FlashAttention's comparisons ran it with one more option.
     {{kOldSteps, kHuggingFace, kFlashSource},
      {kUnfusedOperators},
@@ -317,7 +330,7 @@ constexpr Release kReleases[] = {
        f->host.scores = kMinGptScores;
        f->host.queries = kHuggingFaceQueries;
        f->host.activations = kMinGptActivations;
-       f->host.norms = kMinGptNorms;
+       f->host.norms = kDropoutNorms;
      }},
     // FSDP's policy widens nothing, but what autocast runs in float32 it does there, too.
     {{kOldSteps, kMinGpt, kSaysAutocast},

@@ -92,6 +92,9 @@ constexpr Words kWords[] = {
     {kAllAdapted, "source_ref", "qwenlm/qwen "},
     {kJoinedQueries, "source_ref", "qwenlm/qwen "},
     {kBert, "model", "bert"},
+    {kBigCode, "model", "starcoder|santacoder|bigcode"},
+    // Hugging Face's configurations of these (configuration_gpt2.py, `resid_pdrop`, and so on).
+    {kDropsTenth, "model", "gpt2|gpt-2|gpt 2|bert|starcoder|santacoder|bigcode|^opt"},
     {kClassifier, "model", "classifier|classification"},
     {kGemma2, "model", "=gemma 2|=gemma-2|=gemma2|gemma 2 |gemma2 |gemma2-|gemma2_|gemma-2-|gemma_2_"},
     {kSumsWhole, "zero_fsdp other_opts", "no_sync|no-sync|no sync|requires_gradient_sync"},

@@ -72,6 +72,8 @@ enum class Sign : uint8_t {
   kAttentionAdapted,  // beside those of attention
   kJoinedQueries,     // where queries, keys and values are one product
   kBert,
+  kBigCode,     // StarCoder's
+  kDropsTenth,  // of what is added to its residual stream
   kGemma2,
   kClassifier,  // without a head over the vocabulary
   kModalities,
