@@ -147,6 +147,10 @@ inline constexpr int64_t kExpertLaunches = 1;
 // cast 4+2; cast 2+4, to the type of the parts 4+2, for the bias 4+4+4, for the weights 4+4+4, joined 2+2.
 inline constexpr EagerBytes kBiasedResults = {12, 16}, kBiasedResultsWide = {28, 40};
 inline constexpr EagerBytes kBiasedSteps = {2, 4};
+// index_add_ in bfloat16 has no native addition and swaps words until none came between. On B300 a call takes 0.38 ms
+// for the 4 x 4,096 x 2,880 elements of GPT-OSS, and 1.5 ms for four times as many (halo's grouped-gemm.md): 8 ps an
+// element, in which its memory moves so many bytes. One in the forward pass, one behind the gather in the other.
+inline constexpr EagerBytes kIndexAddResults = {49, 49};
 // The CPU's time for an operator of PyTorch's, a linear layer's, on a DGX H100 (Xeon 8480C) and on a GB200 (Transformer
 // Engine's issue 2053).
 inline constexpr Nanos kOperator = Nanos(13'480), kOperatorOnGrace = Nanos(37'080);

@@ -254,6 +254,7 @@ constexpr Release kReleases[] = {
     {{kExpertSteps, kTransformerEngine, kGrace},
      {},
      [](Framework* f) { f->host.experts.product = kOperatorOnGrace; }},
+    {{kIndexAdd}, {}, [](Framework* f) { f->host.experts.results = kIndexAddResults; }},
     // GPT-OSS has biases of experts, in float32 where the dispatcher's weights are.
     {{kExpertSteps, kTransformerEngine, kGptOss},
      {},
