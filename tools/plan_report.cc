@@ -174,12 +174,16 @@ std::string ShowTrackRecord(const PlanReport& report) {
       ShowSeconds(record->high * seconds)));
 }
 
-// As `whatif` has it, but for failures.
+// Of all tokens, as `whatif` has it, but for failures; 0 where nobody says how many.
+double RunSeconds(const PlanReport& report) {
+  const double pace = report.at_slowest.value_or(Best(report).prediction).tokens_per_second;
+  return pace > 0 ? report.tokens / pace : 0;
+}
+
 std::string ShowRun(const PlanReport& report) {
-  const Candidate& best = Best(report);
-  const double pace = report.at_slowest.value_or(best.prediction).tokens_per_second;
-  if (report.tokens <= 0 || pace <= 0) return "";
-  const double run = report.tokens / pace, hours = run / 3600 * static_cast<double>(best.strategy.mesh.num_ranks());
+  const double run = RunSeconds(report);
+  if (run == 0) return "";
+  const double hours = run / 3600 * static_cast<double>(Best(report).strategy.mesh.num_ranks());
   std::string text = absl::StrCat(ShowLarge(report.tokens), " tokens take ", ShowSeconds(run),
                                   report.at_slowest.has_value() ? " at the pace of the slowest" : "", ", ",
                                   ShowLarge(hours), " device-hours");
@@ -567,6 +571,7 @@ Json ToJson(const PlanReport& report) {
   const auto operators = [&](size_t i) { return report.operators.empty() ? nullptr : &report.operators[i]; };
   out["predicted"] = ToJson(Best(report).prediction);
   if (report.at_slowest.has_value()) out["at_slowest_device"] = ToJson(*report.at_slowest);
+  if (const double run = RunSeconds(report); run > 0) out["run"] = Json{{"tokens", report.tokens}, {"run_s", run}};
   if (const TrackRecord* const record = RecordOf(report); record != nullptr) {
     out["track_record"] = Json{{"kind", record->name},
                                {"runs", record->runs},

@@ -102,7 +102,10 @@ TEST(PlanTest, SaysHowLongTheRunTakes) {
   const std::vector<std::string> args = {kTiny, "--device=a100", "--devices=8", "--tokens=2T", "--out="};
   std::vector<std::string> with_format = args;
   with_format.push_back("--format=json");
-  const Json slowest = Json::parse(RunTool("plan", with_format).out).at("at_slowest_device");
+  const Json report = Json::parse(RunTool("plan", with_format).out);
+  const Json slowest = report.at("at_slowest_device");
+  EXPECT_EQ(report.at("run").at("tokens"), 2e12);
+  EXPECT_DOUBLE_EQ(report.at("run").at("run_s").get<double>(), 2e12 / slowest.at("tokens_per_second").get<double>());
   const ToolResult text = RunTool("plan", args);
   EXPECT_THAT(text.out, HasSubstr(absl::StrFormat("\n  2 T tokens take %.1f d at the pace of the slowest,",
                                                   2e12 / slowest.at("tokens_per_second").get<double>() / 86400)));
