@@ -133,12 +133,14 @@ absl::Status NodeRef::CheckKeys(absl::Span<const absl::string_view> allowed) con
   for (const Node* child : node_->children) {
     if (std::find(allowed.begin(), allowed.end(), child->key) != allowed.end()) continue;
     const absl::string_view nearest = NearestName(child->key, allowed);
+    const bool tuple = child->key.find_first_of("()") != std::string::npos;  // of `shard: ((2, 4), (4, 1))`
+    const std::string remedy = tuple             ? "a tuple is written as a list: [[2, 4], [4, 1]]"
+                               : nearest.empty() ? "remove it"
+                                                 : absl::StrFormat("did you mean \"%s\"?", nearest);
     const std::string path = PathOf(*child);
     return absl::InvalidArgumentError(absl::StrFormat(
         "%s:%d:%d: %s: %s", tree_->file_name, child->key_line, child->key_column, path,
-        std::string(WrongInput("an unknown key", absl::StrFormat("one of %s", ListNames(allowed)),
-                               nearest.empty() ? "remove it" : absl::StrFormat("did you mean \"%s\"?", nearest))
-                        .message())));
+        std::string(WrongInput("an unknown key", absl::StrFormat("one of %s", ListNames(allowed)), remedy).message())));
   }
   return absl::OkStatus();
 }

@@ -332,6 +332,10 @@ TEST(NodeRefTest, UnknownKeysAreErrorsAtTheKey) {
   EXPECT_EQ(std::string(doc["training"].CheckKeys({"steps", "learning_rate"}).message()),
             "f.yaml:4:3: training.leraning_rate: found an unknown key, wanted one of steps, learning_rate; "
             "did you mean \"learning_rate\"?");
+  // As in MindSpore's Python; commas end the values of a map in braces.
+  const Doc tuple("{op: MatMul, shard: ((2, 4), (4, 1))}\n");
+  EXPECT_THAT(tuple.root().CheckKeys({"op", "shard"}),
+              StatusIs(absl::StatusCode::kInvalidArgument, "a tuple is written as a list: [[2, 4], [4, 1]]"));
   EXPECT_THAT(doc["name"].CheckKeys({"a"}), StatusIs(absl::StatusCode::kInvalidArgument, "found \"x\", wanted a map"));
   EXPECT_THAT(doc["none"].CheckKeys({"a"}), StatusIs(absl::StatusCode::kInvalidArgument, "wanted a map; add it"));
 }

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "ir/error_kind.h"
 #include "ir/sharding.h"
 #include "ir/status.h"
@@ -78,7 +79,7 @@ absl::StatusOr<std::map<std::string, Layout>> FeedingLayouts(const Problem& prob
       return WithKind("E-LAYOUT",
                       absl::InvalidArgumentError(absl::StrCat(
                           "dataset_strategy: input \"", inputs[i]->name, "\" of ", ToText(inputs[i]->shape),
-                          " in a micro-batch: ", layout.status().message(),
+                          " in a micro-batch: ", absl::StripSuffix(layout.status().message(), " [E-LAYOUT]"),
                           problem.mode == SearchMode::kDataParallel ? "; in data_parallel all ranks have as many rows"
                           : problem.feeding == Feeding::kDataParallel
                               ? "; with `dataset_strategy: full_batch` every rank has all rows"

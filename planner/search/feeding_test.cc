@@ -69,6 +69,8 @@ TEST(FeedingTest, RefusesTuplesThatDoNotFit) {
   EXPECT_THAT(Feed(Feeding::kTuples, {{1, 3, 1, 1}, {1}}), wrong("must divide them"));
   EXPECT_THAT(Feed(Feeding::kTuples, {{2, 1, 1}, {2}}), wrong("does not fit a tensor"));
   EXPECT_THAT(Feed(Feeding::kDataParallel, {}, 12), wrong("input \"x\" of (12, 3, 8, 8) in a micro-batch"));
+  const std::string once(Feed(Feeding::kDataParallel, {}, 12).status().message());
+  EXPECT_EQ(once.find("[E-LAYOUT]"), once.size() - 10) << once;
 }
 
 }  // namespace
