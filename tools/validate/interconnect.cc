@@ -23,6 +23,9 @@ namespace {
 // of it. The first generation delivers out of order, so that its plugin lets NCCL use Simple alone (aws-ofi-nccl).
 constexpr Nanos kFirstEfaLatency = Micros(17), kEfaLatency = Micros(22);
 constexpr int64_t kFirstEfaCards = 4;
+// Machines before P4 have no GPUDirect: their cards write to the host's memory, which NCCL does not flush
+// (src/transport/net.cc), so a message with Simple waits once where NCCL's model counts twice.
+constexpr Nanos kUnflushedEfaLatency = Micros(8.5);
 // P3dn, before GPUDirect: twice as much, as the plugin tells NCCL (150 us for 75, platform-aws.cpp). From P5en on the
 // plugin tells it half (35 us), AWS says up to 35 % less than on P5 (December 2024), of a message: with the 5 us of
 // NCCL's step, 17.6 of 27.
@@ -187,7 +190,8 @@ bool SetCards(absl::string_view text, Cluster* cluster) {
     cluster->nics_per_node = std::max<int64_t>(1, std::stoll(match[1].str()));
     cluster->nic_bandwidth = BytesPerSecond(share * rate(match[2].str(), match[4].str(), match[5].str()));
     if (cluster->nic_latency == kEfaLatency && cluster->nics_per_node <= kFirstEfaCards) {
-      cluster->nic_latency = kFirstEfaLatency;
+      const bool staged = cluster->device.generation == Generation::kVolta;
+      cluster->nic_latency = staged ? kUnflushedEfaLatency : kFirstEfaLatency;
       cluster->nic_in_order = false;
     }
     return true;

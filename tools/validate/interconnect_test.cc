@@ -29,6 +29,10 @@ TEST(SetInternodeTest, Forms) {
   EXPECT_TRUE(SetInternode("2x p4de.24xlarge, EFA 4x100Gb per node", &cluster));
   EXPECT_EQ(cluster.nic_latency, Micros(17));
   EXPECT_FALSE(cluster.nic_in_order);
+  Cluster before_p4 = cluster;  // which has no GPUDirect
+  before_p4.device.generation = Generation::kVolta;
+  EXPECT_TRUE(SetInternode("g4dn.metal, EFA, 1 x 100 Gb/s", &before_p4));
+  EXPECT_EQ(before_p4.nic_latency, Micros(8.5));
   EXPECT_TRUE(SetInternode("a3-megagpu, 8x 200Gb/s GPUDirect-TCPXO", &cluster));
   EXPECT_EQ(cluster.nic_latency, Micros(55));
   EXPECT_EQ(cluster.nics_per_node, 8);
