@@ -101,7 +101,8 @@ Nanos FrameworkKernels::StepsTime(const Instruction& instruction, const KernelWo
     }
     for (const Operand& write : instruction.writes) {
       const bool gradient = rank_class.buffers[write.buffer.index()].role == BufferRole::kGradient;
-      if (gradient) moved += elements_of(write) * host_.parameters.backward;
+      const double whole = work.batch > 1 ? static_cast<double>(work.batch) * host_.experts.whole_gradients : 0;
+      if (gradient) moved += elements_of(write) * (host_.parameters.backward + whole);
     }
   }
   return moved > 0 ? MoveTime(moved, costs_) : Nanos();

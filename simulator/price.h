@@ -99,6 +99,9 @@ struct ExpertPace {
   // expert, each of which takes the CPU `step`.
   EagerBytes results = {}, result_steps = {};
   Nanos step;
+  // Each expert's gradient is one of all experts, zero elsewhere: bytes of an element of these, and again for each
+  // expert.
+  double whole_gradients = 0;
   friend bool operator==(const ExpertPace&, const ExpertPace&) = default;
 };
 

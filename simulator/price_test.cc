@@ -434,6 +434,29 @@ TEST(HostPaceTest, ProductsOfExperts) {
   EXPECT_NEAR(static_cast<double>((list[0].time + list[1].time).raw()), 18e6 + 26e6, 2);
 }
 
+// The gradient of a parameter of 4 experts, of which each expert's product makes all: 4 x 256 bytes an element.
+TEST(HostPaceTest, WholeGradientsOfExperts) {
+  ASSERT_OK_AND_ASSIGN(const Program program,
+                       ParseProgram("program p mesh tp=1\nclass \"stage 0\"\n"
+                                    "  buffer e bfloat16 (4, 64, 1024) {- | - | -} activation\n"
+                                    "  buffer f bfloat16 (4, 64, 1024) {- | - | -} activation\n"
+                                    "  buffer g bfloat16 (4, 1024, 1024) {- | - | -} gradient\n"
+                                    "  block b backward\n"
+                                    "    compute MatMul \"e c h, e c f -> e h f\" reads e f writes g\n"
+                                    "  slot b mb 0 layer 0\n"));
+  const CostModel costs(A100Cluster(1));
+  HostPace host;
+  ASSERT_OK_AND_ASSIGN(const Prices grouped, PriceProgram(program, costs, host));
+  host.experts.whole_gradients = 256;
+  ASSERT_OK_AND_ASSIGN(const Prices looped, PriceProgram(program, costs, host));
+  // 2^22 elements, a KiB each, as a kernel that reads them.
+  KernelWork pass;
+  pass.kernel = KernelClass::kMemory;
+  pass.read = Bytes(int64_t{1} << 32);
+  EXPECT_NEAR(static_cast<double>((looped.classes[0][0][0].time - grouped.classes[0][0][0].time).raw()),
+              static_cast<double>(costs.Estimate(pass).time.raw()), 1e4);
+}
+
 // What is done to experts' results moves bytes of each, and is issued expert by expert: ten milliseconds each for the
 // product of 4 experts and for Combine, and for 2 steps of each expert one.
 TEST(HostPaceTest, ResultsOfExpertsInSteps) {

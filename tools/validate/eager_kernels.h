@@ -151,6 +151,11 @@ inline constexpr EagerBytes kBiasedSteps = {2, 4};
 // for the 4 x 4,096 x 2,880 elements of GPT-OSS, and 1.5 ms for four times as many (halo's grouped-gemm.md): 8 ps an
 // element, in which its memory moves so many bytes. One in the forward pass, one behind the gather in the other.
 inline constexpr EagerBytes kIndexAddResults = {49, 49};
+// A loop over experts that takes each one's matrix out of a parameter of all (Transformers' GraniteMoe and JetMoe,
+// `self.weight[i]`, which also wait for the counts, `tolist`): PyTorch's derivative of a slice fills a gradient of the
+// whole parameter with zeros (select_backward), which autograd adds to that of the experts before. Bytes an element and
+// expert, in 16 bits 2 + 2+2+2; under autocast in float32.
+inline constexpr double kWholeGradients = 8, kWideWholeGradients = 16;
 // The CPU's time for an operator of PyTorch's, a linear layer's, on a DGX H100 (Xeon 8480C) and on a GB200 (Transformer
 // Engine's issue 2053).
 inline constexpr Nanos kOperator = Nanos(13'480), kOperatorOnGrace = Nanos(37'080);

@@ -329,6 +329,7 @@ TEST(FrameworkTest, WhatRunsAroundExperts) {
   EXPECT_EQ(Of({{"gpu_type", "GB200"}, {"other_opts", "Megatron-Core"}}).host.experts.product, Nanos(37'080));
   // GPT-OSS has biases of experts, in float32 where the dispatcher's weights are.
   EXPECT_EQ(plain.host.experts.results, EagerBytes());
+  EXPECT_EQ(Of({{"gpu_type", "H100"}, {"other_opts", "loop over experts"}}).host.experts.whole_gradients, 8);
   EXPECT_EQ(Of({{"gpu_type", "H100"}, {"other_opts", "index_add_"}}).host.experts.results, (EagerBytes{49, 49}));
   Cells oss = {{"model", "GPT OSS 120B"}, {"attention", "TE/cuDNN flash"}, {"gpu_type", "B200"}};
   EXPECT_EQ(Of(oss).host.experts.results, (EagerBytes{12, 16}));

@@ -254,6 +254,15 @@ constexpr Release kReleases[] = {
     {{kExpertSteps, kTransformerEngine, kGrace},
      {},
      [](Framework* f) { f->host.experts.product = kOperatorOnGrace; }},
+    {{kExpertLoop},
+     {},
+     [](Framework* f) {
+       ExpertPace& experts = f->host.experts;
+       experts.launches = kExpertLaunches;
+       experts.product = kOperator;
+       experts.waits = true;
+       experts.whole_gradients = f->autocast ? kWideWholeGradients : kWholeGradients;
+     }},
     {{kIndexAdd}, {}, [](Framework* f) { f->host.experts.results = kIndexAddResults; }},
     // GPT-OSS has biases of experts, in float32 where the dispatcher's weights are.
     {{kExpertSteps, kTransformerEngine, kGptOss},

@@ -151,6 +151,7 @@ constexpr Words kWords[] = {
     {kExpertOverlap, "other_opts", "expert-parallel overlap|dualpipe"},
     {kNaturalRouting, "other_opts", "natural routing"},
     {kPaddedExperts, "other_opts", "one batched product"},
+    {kExpertLoop, "other_opts", "loop over experts"},
     {kIndexAdd, "other_opts", "index_add"},
     // `topk_method: noaux_tc` in their config.json.
     {kBiasBalanced, "model", "deepseek v3|deepseek-v3|deepseekv3|deepseek-r1|deepseek r1|moonlight|kimi"},
