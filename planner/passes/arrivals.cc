@@ -58,6 +58,48 @@ std::vector<Sent> SentTo(int64_t stage, const std::vector<std::vector<Pass>>& pa
   return sent;
 }
 
+// Counts what has come and is not yet done with, as passes are issued one after the other.
+class Waiting {
+ public:
+  Waiting(int64_t stage, const std::vector<Pass>& passes, const std::vector<Route>& routes)
+      : passes_(passes), routes_(routes), now_at_(routes.size()), most_(routes.size()) {
+    for (size_t r = 0; r < routes.size(); ++r) {
+      if (routes[r].to != stage) continue;
+      released_by_.At(routes[r].last_kind, routes[r].last_chunk).push_back(r);
+      now_at_[r] = &now_[routes[r].home];
+    }
+  }
+
+  void Receive(size_t route) { most_[route] = std::max(most_[route], ++*now_at_[route]); }
+  // Behind the pass. Linked passes end together.
+  void End(size_t pass) {
+    if (passes_[pass].with_next) return;
+    for (; released_ <= pass; ++released_) {
+      for (const size_t route : released_by_.Of(passes_[released_])) --*now_at_[route];
+    }
+  }
+
+  // At once, at most, by home.
+  std::map<std::pair<int64_t, BufferId>, int64_t> Most() const {
+    std::map<std::pair<int64_t, BufferId>, int64_t> by_home;
+    for (size_t r = 0; r < routes_.size(); ++r) {
+      if (most_[r] == 0) continue;
+      int64_t& most = by_home[routes_[r].home];
+      most = std::max(most, most_[r]);
+    }
+    return by_home;
+  }
+
+ private:
+  const std::vector<Pass>& passes_;
+  const std::vector<Route>& routes_;
+  ByPass released_by_;
+  std::map<std::pair<int64_t, BufferId>, int64_t> now_;  // by home
+  std::vector<int64_t*> now_at_;                         // the same by route
+  std::vector<int64_t> most_;                            // by route: of its home, when it came
+  size_t released_ = 0;                                  // passes
+};
+
 }  // namespace
 
 Arrivals PlanArrivals(int64_t stage, const std::vector<std::vector<Pass>>& passes,
@@ -74,18 +116,9 @@ Arrivals PlanArrivals(int64_t stage, const std::vector<std::vector<Pass>>& passe
     if (ends_of.empty()) ends_of.resize(static_cast<size_t>(microbatches));
     ends_of[static_cast<size_t>(sent[n].microbatch)] = n + 1;
   }
-  ByPass released_by;
-  std::map<std::pair<int64_t, BufferId>, int64_t> now;  // by home: received and not yet done with
-  std::vector<int64_t*> now_at(routes.size());          // the same by route
-  for (size_t r = 0; r < routes.size(); ++r) {
-    if (routes[r].to != stage) continue;
-    released_by.At(routes[r].last_kind, routes[r].last_chunk).push_back(r);
-    now_at[r] = &now[routes[r].home];
-  }
-  std::vector<int64_t> waiting(routes.size());  // by route: of its home, when it came
+  Waiting waiting(stage, passes[stage], routes);
   std::vector<bool> issued(sent.size(), false);
-  size_t first = 0;     // that is not issued
-  size_t released = 0;  // passes
+  size_t first = 0;  // that is not issued
   Arrivals arrivals;
   arrivals.before.resize(passes[stage].size());
   for (size_t i = 0; i < passes[stage].size(); ++i) {
@@ -108,21 +141,60 @@ Arrivals PlanArrivals(int64_t stage, const std::vector<std::vector<Pass>>& passe
       if (!issued[n]) continue;
       arrivals.before[i].push_back({sent[n].route, sent[n].microbatch});
       if (!reads) arrivals.early.insert(sent[n].route);
-      waiting[sent[n].route] = std::max(waiting[sent[n].route], ++*now_at[sent[n].route]);
+      waiting.Receive(sent[n].route);
     }
     while (first < sent.size() && issued[first]) ++first;
     std::reverse(arrivals.before[i].begin(), arrivals.before[i].end());
-    if (pass.with_next) continue;
-    // Linked passes end together.
-    for (; released <= i; ++released) {
-      for (const size_t route : released_by.Of(passes[stage][released])) --*now_at[route];
-    }
+    waiting.End(i);
   }
+  arrivals.waiting = waiting.Most();
+  return arrivals;
+}
+
+std::optional<Arrivals> ArrivalsInOrder(int64_t stage, const std::vector<std::vector<Pass>>& passes,
+                                        const std::vector<Route>& routes) {
+  ByPass read_by;                       // routes
+  std::map<int64_t, ByPass> by_sender;  // the same, by the pass that sends
   for (size_t r = 0; r < routes.size(); ++r) {
-    if (waiting[r] == 0) continue;
-    int64_t& most = arrivals.waiting[routes[r].home];
-    most = std::max(most, waiting[r]);
+    const Route& route = routes[r];
+    if (route.to != stage) continue;
+    std::vector<size_t>& together = read_by.At(route.kind, route.to_chunk);
+    const bool as_others = together.empty() || (routes[together[0]].from == route.from &&
+                                                routes[together[0]].from_chunk == route.from_chunk);
+    if (route.skips || !as_others) return std::nullopt;
+    together.push_back(r);
+    by_sender[route.from].At(route.kind, route.from_chunk).push_back(r);
   }
+  const std::vector<Pass>& own = passes[static_cast<size_t>(stage)];
+  std::vector<const std::vector<size_t>*> reads;
+  reads.reserve(own.size());
+  for (const Pass& pass : own) reads.push_back(&read_by.Of(pass));
+  for (const auto& [sender, sends] : by_sender) {
+    size_t next = 0;  // of the stage's own passes
+    const auto go_to_next = [&, from = sender] {
+      while (next < own.size() && (reads[next]->empty() || routes[reads[next]->front()].from != from)) ++next;
+    };
+    for (const Pass& pass : passes[static_cast<size_t>(sender)]) {
+      const std::vector<size_t>& sent = sends.Of(pass);
+      if (sent.empty()) continue;
+      go_to_next();
+      if (next == own.size() || own[next].microbatch != pass.microbatch || *reads[next] != sent) return std::nullopt;
+      ++next;
+    }
+    go_to_next();
+    if (next < own.size()) return std::nullopt;
+  }
+  Waiting waiting(stage, own, routes);
+  Arrivals arrivals;
+  arrivals.before.resize(own.size());
+  for (size_t i = 0; i < own.size(); ++i) {
+    for (const size_t route : *reads[i]) {
+      arrivals.before[i].push_back({route, own[i].microbatch});
+      waiting.Receive(route);
+    }
+    waiting.End(i);
+  }
+  arrivals.waiting = waiting.Most();
   return arrivals;
 }
 

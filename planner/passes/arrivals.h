@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
 #include <utility>
 #include <vector>
@@ -48,6 +49,12 @@ struct Arrivals {
 Arrivals PlanArrivals(int64_t stage, const std::vector<std::vector<Pass>>& passes,
                       const std::vector<std::vector<int64_t>>& ends, const std::vector<Route>& routes,
                       bool in_order_of_time);
+
+// PlanArrivals where that takes no times: nothing skips parts, all that a pass reads comes from one peer, and each peer
+// sends in the order in which the stage reads, so that each receive is issued before the pass that reads it. Otherwise
+// nothing.
+std::optional<Arrivals> ArrivalsInOrder(int64_t stage, const std::vector<std::vector<Pass>>& passes,
+                                        const std::vector<Route>& routes);
 
 }  // namespace meshwright
 

@@ -92,7 +92,8 @@ class Planner {
 
   // Returns how much the block needs beyond `base`.
   Bytes PlaceTemporaries(const Block& block, Bytes base) {
-    std::vector<Life> order;
+    std::vector<Life>& order = order_;
+    order.clear();
     for (size_t i = 0; i < block.instructions.size(); ++i) {
       const auto [first, last] = SpanOf(block, i);
       for (const auto* operands : {&block.instructions[i].reads, &block.instructions[i].writes}) {
@@ -115,7 +116,8 @@ class Planner {
       return of_a != of_b ? of_a > of_b : a.buffer < b.buffer;
     });
     Bytes most;
-    std::vector<Life> placed;
+    std::vector<Life>& placed = placed_;
+    placed.clear();
     for (Life& life : order) {
       const Bytes size = c_.buffers[life.buffer.index()].bytes;
       // The lowest gap among those that live at the same time, in order of offset.
@@ -135,7 +137,8 @@ class Planner {
 
   RankClass& c_;
   const Mesh& mesh_;
-  std::vector<size_t> place_;  // by buffer: among the lives of a block, if that is its
+  std::vector<size_t> place_;         // by buffer: among the lives of a block, if that is its
+  std::vector<Life> order_, placed_;  // of PlaceTemporaries
 };
 
 }  // namespace

@@ -51,8 +51,6 @@ class Splitter {
     const std::vector<Part> model = parts_;
     for (int64_t k = 1; k < directions(); ++k) parts_.insert(parts_.end(), model.begin(), model.end());
     passes_ = PassesOf(schedule_, strategy_.stages, strategy_.microbatches, strategy_.chunks);
-    pass_ends_ = EndsOf(schedule_, passes_);
-    if (pass_ends_.empty()) return absl::InternalError("the stages of the schedule wait for each other");
     MakeBlocks();
     uses_ = FindUses(all(), blocks_, graph_, parts_, strategy_, schedule_);
     CutBlocks();
@@ -62,7 +60,8 @@ class Splitter {
     after.num_microbatches = strategy_.microbatches;
     after.loss_divisor = strategy_.loss_divisor;
     for (int64_t stage = 0; stage < strategy_.stages; ++stage) {
-      if (Follows(stage, after)) continue;
+      MESHWRIGHT_ASSIGN_OR_RETURN(const bool follows, Follows(stage, after));
+      if (follows) continue;
       MESHWRIGHT_ASSIGN_OR_RETURN(RankClass rank_class, BuildClass(stage));
       after.classes.push_back(std::move(rank_class));
     }
@@ -117,7 +116,7 @@ class Splitter {
     c.stage = stage;
     c.events = all().events;
     slots_ = PassSlots();
-    slots_.arrivals = ArrivalsAt(stage);
+    MESHWRIGHT_ASSIGN_OR_RETURN(slots_.arrivals, ArrivalsAt(stage));
     for (int64_t chunk = 0; chunk < chunks(); ++chunk) {
       for (const Piece& piece : parts_[PartOf(stage, chunk)]) {
         const bool carried = !graph_.segments[piece.segment].carries.empty();
@@ -137,11 +136,16 @@ class Splitter {
     return c;
   }
 
-  Arrivals ArrivalsAt(int64_t stage) const {
+  absl::StatusOr<Arrivals> ArrivalsAt(int64_t stage) {
+    const std::vector<Route> routes = RoutesTo(stage);
     // Interleaved groups of different sizes: forwards and backwards come from both peers in orders that do not fit.
     const bool uneven =
         schedule_ == Schedule::kOneFOneB && chunks() > 1 && strategy_.microbatches % strategy_.stages != 0;
-    return PlanArrivals(stage, passes_, pass_ends_, RoutesTo(stage), uneven);
+    std::optional<Arrivals> in_order = uneven ? std::nullopt : ArrivalsInOrder(stage, passes_, routes);
+    if (in_order.has_value()) return *std::move(in_order);
+    if (pass_ends_.empty()) pass_ends_ = EndsOf(schedule_, passes_);
+    if (pass_ends_.empty()) return absl::InternalError("the stages of the schedule wait for each other");
+    return PlanArrivals(stage, passes_, pass_ends_, routes, uneven);
   }
 
   // Of a stage with the blocks of `c`, whose own slots stay what they are.
@@ -170,9 +174,9 @@ class Splitter {
   // --- stages that are alike ---------------------------------------------------------------------------------------
 
   // Whether the stage's class is that of the stage built last but for what a Follower says, which it notes.
-  bool Follows(int64_t stage, Program& after) {
+  absl::StatusOr<bool> Follows(int64_t stage, Program& after) {
     if (followers_ == nullptr || after.classes.empty() || !IsLike(stage)) return false;
-    Arrivals arrivals = ArrivalsAt(stage);
+    MESHWRIGHT_ASSIGN_OR_RETURN(Arrivals arrivals, ArrivalsAt(stage));
     if (arrivals.early != slots_.arrivals.early) return false;
     slots_.arrivals = std::move(arrivals);
     between_.clear();
@@ -345,12 +349,14 @@ class Splitter {
     const PassKind first = TouchedForward(id) ? PassKind::kForward : PassKind::kBackward;
     const PassKind last = ReadByWeights(id) ? PassKind::kWeights : PassKind::kBackward;
     int64_t most = 1;
-    const std::set<int64_t> one = {chunk};
-    const std::set<int64_t>& chunks = IsOfChunk(id) ? one : ChunksWith(id);
-    for (const int64_t from : chunks) {
-      for (const int64_t to : chunks) {
-        if (first == last && from == to) continue;
-        most = std::max(most, Between(stage, first, last, from, to));
+    const auto hold = [&](int64_t from, int64_t to) {
+      if (first != last || from != to) most = std::max(most, Between(stage, first, last, from, to));
+    };
+    if (IsOfChunk(id)) {
+      hold(chunk, chunk);
+    } else {
+      for (const int64_t from : ChunksWith(id)) {
+        for (const int64_t to : ChunksWith(id)) hold(from, to);
       }
     }
     for (const size_t k : uses_.crossings_of[id.index()]) {
@@ -497,7 +503,7 @@ class Splitter {
   std::set<BufferId> across_cuts_;         // that several of these use
   std::vector<Part> parts_;                // of the pipeline, in order
   PartUses uses_;
-  std::vector<std::vector<int64_t>> pass_ends_;  // by stage and pass
+  std::vector<std::vector<int64_t>> pass_ends_;  // by stage and pass; empty until somebody asks for them
   // Of the class under construction, or built last.
   struct Made {
     BufferId buffer;  // before
