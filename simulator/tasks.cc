@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
 #include "ir/status.h"
 
 namespace meshwright {
@@ -194,61 +195,77 @@ class BlockCutter {
   std::array<std::set<EventRef>, kNumStreams> waited_;
 };
 
-// Issues the slots of one class.
+// Issues the slots of one class after the other.
 class Issuer {
  public:
-  Issuer(const RankClass& rank_class, Folding folding, TaskList* list)
-      : rank_class_(rank_class), folding_(folding), list_(*list) {
-    std::vector<size_t> first_register;
+  explicit Issuer(Folding folding) : folding_(folding) {}
+
+  // To `list`, which has the blocks.
+  absl::Status Issue(const RankClass& rank_class, TaskList* list) {
+    rank_class_ = &rank_class;
+    list_ = list;
+    if (list->blocks.get() != read_) ReadBlocks(*list->blocks);
     size_t registers = 0;
-    for (const Event& event : rank_class_.events) {
-      first_register.push_back(registers);
+    rings_.clear();
+    for (const Event& event : rank_class.events) {
+      rings_.push_back({registers, event.layers, event.microbatches});
       registers += static_cast<size_t>(event.layers * event.microbatches);
     }
-    registers_.resize(registers, kNothing);
-    for (const UnrolledBlock& block : *list->blocks) {
+    registers_.assign(registers, kNothing);
+    for (Steps& block : blocks_) block.is_one_run = folding_ != Folding::kNone && IsOneRun(*block.block);
+    for (auto& seen : seen_) seen.fill(-1);
+    for (auto& waits : waits_) waits.clear();
+    last_.fill(kNothing);
+    return IssueSlots();
+  }
+
+ private:
+  // Classes that share blocks take the same steps, with rings of their own.
+  void ReadBlocks(const std::vector<UnrolledBlock>& blocks) {
+    read_ = &blocks;
+    blocks_.clear();
+    steps_.clear();
+    refs_.clear();
+    for (const UnrolledBlock& block : blocks) {
       Steps& of_block = blocks_.emplace_back(Steps{&block, steps_.size()});
       for (const UnrolledBlock::Action& action : block.actions) {
         const Run& run = block.runs[static_cast<size_t>(action.run)];
         Step& step = steps_.emplace_back(Step{&run, action.run, action.record, LeftOut(run), refs_.size()});
-        for (const EventRef& ref : action.record ? run.records : run.waits) {
-          refs_.push_back({&rank_class_.events[ref.event.index()], first_register[ref.event.index()], ref.layer_shift});
-        }
+        const auto& refs = action.record ? run.records : run.waits;
+        refs_.insert(refs_.end(), refs.begin(), refs.end());
         step.end = refs_.size();
       }
       of_block.end = steps_.size();
-      of_block.is_one_run = folding_ != Folding::kNone && IsOneRun(block);
       if (ends_.size() < block.runs.size()) ends_.resize(block.runs.size());
     }
-    for (auto& seen : seen_) seen.fill(-1);
-    last_.fill(kNothing);
   }
 
-  absl::Status Issue() {
+  absl::Status IssueSlots() {
     Reserve();
-    for (size_t s = 0; s < rank_class_.slots.size(); ++s) {
-      const Slot& slot = rank_class_.slots[s];
-      if (!slot.block.valid() || slot.block.index() >= blocks_.size() || slot.microbatch < 0 || slot.count < 0) {
+    for (size_t s = 0; s < rank_class_->slots.size(); ++s) {
+      const Slot& slot = rank_class_->slots[s];
+      if (IsOutOfRange(slot)) {
         return absl::InvalidArgumentError(
-            absl::StrCat(rank_class_.name, ", slot ", s, ": block, micro-batch or count is out of range"));
+            absl::StrCat(rank_class_->name, ", slot ", s, ": block, micro-batch or count is out of range"));
       }
       const Steps& block = blocks_[slot.block.index()];
-      for (int64_t k = 0; k < slot.count; ++k) {
+      const int64_t count = slot.count;
+      for (int64_t k = 0; k < count; ++k) {
         const bool may_extend = k > 0 && block.is_one_run;
         if (may_extend && block.block->runs[0].waits.empty()) {
-          list_.tasks.back().count = static_cast<int32_t>(slot.count);
+          list_->tasks.back().count = static_cast<int32_t>(count);
           break;
         }
         IssueLayer(block, static_cast<int32_t>(s), slot.microbatch, slot.layer + k * slot.step, may_extend);
-        if (below_ == nullptr) continue;
-        return absl::InvalidArgumentError(absl::StrCat(rank_class_.name, ", slot ", s, ": event \"", below_->name,
+        if (!below_.valid()) continue;
+        return absl::InvalidArgumentError(absl::StrCat(rank_class_->name, ", slot ", s, ": event \"",
+                                                       rank_class_->events[below_.index()].name,
                                                        "\" is named for layer ", layer_below_));
       }
     }
     return absl::OkStatus();
   }
 
- private:
   // Of a block, in issue order: a run is issued, or its end is recorded.
   struct Step {
     const Run* run = nullptr;
@@ -261,19 +278,21 @@ class Issuer {
     size_t first = 0, end = 0;  // in steps_
     bool is_one_run = false;
   };
-  struct Ref {
-    const Event* event = nullptr;
-    size_t first = 0;  // of its registers
-    int32_t layer_shift = 0;
+  // Of an event: where its registers are.
+  struct Ring {
+    size_t first = 0;
+    int64_t layers = 1, microbatches = 1;
   };
+
+  bool IsOutOfRange(const Slot& slot) const {
+    return !slot.block.valid() || slot.block.index() >= blocks_.size() || slot.microbatch < 0 || slot.count < 0;
+  }
 
   // Room for all tasks, if none is folded into the one before.
   void Reserve() {
     std::vector<size_t> times(blocks_.size());
-    for (const Slot& slot : rank_class_.slots) {
-      if (slot.block.valid() && slot.block.index() < times.size() && slot.count > 0) {
-        times[slot.block.index()] += static_cast<size_t>(slot.count);
-      }
+    for (const Slot& slot : rank_class_->slots) {
+      if (!IsOutOfRange(slot)) times[slot.block.index()] += static_cast<size_t>(slot.count);
     }
     size_t most = 0;
     std::array<size_t, kNumStreams> on_stream = {};
@@ -283,10 +302,10 @@ class Issuer {
       }
     }
     for (size_t s = 0; s < kNumStreams; ++s) {
-      list_.streams[s].reserve(on_stream[s]);
+      list_->streams[s].reserve(on_stream[s]);
       most += on_stream[s];
     }
-    list_.tasks.reserve(most);
+    list_->tasks.reserve(most);
   }
 
   // Whether layers of the block can be one task: all of them write the same instance of what the run records, so that
@@ -296,7 +315,7 @@ class Issuer {
     const Run& run = block.runs[0];
     return run.stream == Stream::kCompute && !run.is_transfer && !LeftOut(run) &&
            std::all_of(run.records.begin(), run.records.end(),
-                       [&](const EventRef& ref) { return rank_class_.events[ref.event.index()].layers == 1; });
+                       [&](const EventRef& ref) { return rank_class_->events[ref.event.index()].layers == 1; });
   }
 
   bool LeftOut(const Run& run) const {
@@ -304,18 +323,21 @@ class Issuer {
   }
 
   void IssueLayer(const Steps& block, int32_t slot, int64_t microbatch, int64_t layer, bool may_extend) {
-    for (size_t i = block.first; i < block.end; ++i) {
-      const Step& step = steps_[i];
-      Wait& end = ends_[static_cast<size_t>(step.index)];
+    Wait* const ends = ends_.data();
+    const Step* const behind = steps_.data() + block.end;
+    for (const Step* at = steps_.data() + block.first; at != behind; ++at) {
+      const Step& step = *at;
+      Wait& end = ends[static_cast<size_t>(step.index)];
+      const auto refs = absl::MakeConstSpan(refs_.data() + step.first, step.end - step.first);
       if (step.records) {
-        for (size_t r = step.first; r < step.end; ++r) RegisterOf(refs_[r], microbatch, layer) = end;
+        for (const EventRef& ref : refs) RegisterOf(ref, microbatch, layer) = end;
         continue;
       }
       const Run& run = *step.run;
       const size_t stream = static_cast<size_t>(run.stream);
       std::vector<Wait>& waits = waits_[stream];
-      for (size_t r = step.first; r < step.end; ++r) {
-        const Wait& recorded = RegisterOf(refs_[r], microbatch, layer);
+      for (const EventRef& ref : refs) {
+        const Wait& recorded = RegisterOf(ref, microbatch, layer);
         // Streams are in order: what this one has already waited for, and all before it, is done.
         int32_t& latest = seen_[stream][static_cast<size_t>(recorded.stream)];
         if (recorded.stream == run.stream || recorded.task <= latest) continue;
@@ -328,53 +350,49 @@ class Issuer {
         continue;
       }
       if (may_extend && waits.empty()) {
-        ++list_.tasks.back().count;
+        ++list_->tasks.back().count;
         end = last;
         continue;
       }
       const int32_t previous = last.task;
-      last = {num_tasks_++, last.place + 1, run.stream};
+      last = {static_cast<int32_t>(list_->tasks.size()), last.place + 1, run.stream};
       end = last;
-      list_.streams[stream].push_back(last.task);
-      Task& task = list_.tasks.emplace_back();
-      task.block = block.block;
-      task.run = &run;
-      task.slot = slot;
-      task.layer = static_cast<int32_t>(layer);
-      task.previous = previous;
-      task.place = last.place;
-      task.first_wait = num_waits_;
-      if (waits.empty()) continue;
-      task.num_waits = static_cast<int32_t>(waits.size());
-      num_waits_ += task.num_waits;
-      list_.waits.insert(list_.waits.end(), waits.begin(), waits.end());
+      list_->streams[stream].push_back(last.task);
+      const int32_t num_waits = static_cast<int32_t>(waits.size());
+      list_->tasks.push_back({block.block, &run, slot, static_cast<int32_t>(layer), 1, previous, last.place,
+                              static_cast<int32_t>(list_->waits.size()), num_waits, -1});
+      if (num_waits == 0) continue;
+      list_->waits.insert(list_->waits.end(), waits.begin(), waits.end());
       waits.clear();
     }
   }
 
-  Wait& RegisterOf(const Ref& ref, int64_t microbatch, int64_t layer) {
+  Wait& RegisterOf(const EventRef& ref, int64_t microbatch, int64_t layer) {
+    const Ring& ring = rings_[ref.event.index()];
+    int64_t instance = Within(microbatch, ring.microbatches);
     // Where there is only one instance over layers, any layer means it.
-    if (ref.event->layers > 1) return RegisterOfLayer(ref, microbatch, layer);
-    return registers_[ref.first + static_cast<size_t>(microbatch % ref.event->microbatches)];
+    if (ring.layers > 1) {
+      const int64_t shifted = layer + ref.layer_shift;
+      if (shifted < 0) below_ = ref.event, layer_below_ = shifted;
+      instance += Within(std::max<int64_t>(0, shifted), ring.layers) * ring.microbatches;
+    }
+    return registers_[ring.first + static_cast<size_t>(instance)];
   }
-  Wait& RegisterOfLayer(const Ref& ref, int64_t microbatch, int64_t layer) {
-    const int64_t shifted = layer + ref.layer_shift;
-    if (shifted < 0) below_ = ref.event, layer_below_ = shifted;
-    const int64_t instance = InstanceOf(*ref.event, std::max<int64_t>(0, shifted), microbatch);
-    return registers_[ref.first + static_cast<size_t>(instance)];
-  }
+  // i % n: most are below, and a division takes as long as all else here.
+  static int64_t Within(int64_t i, int64_t n) { return i < n ? i : i % n; }
 
   static constexpr Wait kNothing = {-1, -1, Stream::kCompute};
 
-  const RankClass& rank_class_;
   const Folding folding_;
-  TaskList& list_;
-  const Event* below_ = nullptr;  // that is named for a layer below 0
+  const RankClass* rank_class_ = nullptr;
+  TaskList* list_ = nullptr;
+  const std::vector<UnrolledBlock>* read_ = nullptr;
+  EventId below_;  // that is named for a layer below 0
   int64_t layer_below_ = 0;
   std::vector<Steps> blocks_;
   std::vector<Step> steps_;
-  std::vector<Ref> refs_;
-  int32_t num_tasks_ = 0, num_waits_ = 0;
+  std::vector<EventRef> refs_;
+  std::vector<Ring> rings_;                                         // by event
   std::vector<Wait> registers_;                                     // the task that recorded last, per event instance
   std::vector<Wait> ends_;                                          // by run of a block: what is over when it is
   std::array<Wait, kNumStreams> last_;                              // tasks that have been issued
@@ -528,6 +546,7 @@ absl::StatusOr<std::vector<TaskList>> Unroll(const Program& program, const Price
                                                    " classes, the prices are for ", prices.classes.size()));
   }
   std::vector<TaskList> lists(program.classes.size());
+  Issuer issuer(folding);
   for (size_t c = 0; c < program.classes.size(); ++c) {
     const RankClass& rank_class = program.classes[c];
     if (prices.classes[c].size() != rank_class.blocks.size()) {
@@ -541,7 +560,7 @@ absl::StatusOr<std::vector<TaskList>> Unroll(const Program& program, const Price
       MESHWRIGHT_ASSIGN_OR_RETURN(auto blocks, CutBlocks(rank_class, prices.classes[c], folding != Folding::kNone));
       lists[c].blocks = std::make_shared<const std::vector<UnrolledBlock>>(std::move(blocks));
     }
-    MESHWRIGHT_RETURN_IF_ERROR(Issuer(rank_class, folding, &lists[c]).Issue());
+    MESHWRIGHT_RETURN_IF_ERROR(issuer.Issue(rank_class, &lists[c]));
   }
   MESHWRIGHT_RETURN_IF_ERROR(MatchTransfers(program, &lists));
   return lists;
