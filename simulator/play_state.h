@@ -62,10 +62,21 @@ struct ClassState {
   std::array<int32_t, kNumStreams> head = {};  // the next task of each stream to start, and its turn
   std::array<int32_t, kNumStreams> turn = {};
   std::array<int32_t, kNumStreams> done = {};  // tasks of each stream that have ended, those of turns included
-  // What the next task of each stream is known to wait for: so many tasks of that stream.
-  std::array<int32_t, kNumStreams> needs = {};
-  std::array<uint8_t, kNumStreams> needs_of = {};
-  uint32_t ready = 0;  // streams whose next task is known to wait for nothing but a partner, who will find it
+  uint32_t ready = 0;    // streams whose next task is known to wait for nothing but a partner, who will find it
+  uint32_t held_up = 0;  // streams whose next task is known to wait for another stream
+  std::array<int32_t, kNumStreams> needs = {};  // of those: so many tasks of that stream are to be over
+  std::array<uint32_t, kNumStreams> waited_for_by = {};
+
+  void HoldUp(size_t stream, size_t by, int32_t until) {
+    held_up |= uint32_t{1} << stream;
+    waited_for_by[by] |= uint32_t{1} << stream;
+    needs[stream] = until;
+  }
+  inline void CountDone(size_t stream);
+  void ForgetHeldUp() {
+    held_up = 0;
+    waited_for_by.fill(0);
+  }
 };
 
 // A class's list as the player reads it: its streams, and where on each of them the period ends that is run several
@@ -116,6 +127,16 @@ class Streams {
   uint32_t bits_;
 };
 
+// One task more of that stream is over.
+inline void ClassState::CountDone(size_t stream) {
+  const int32_t now = ++done[stream];
+  for (const size_t s : Streams(waited_for_by[stream])) {
+    if (now < needs[s]) continue;
+    held_up &= ~(uint32_t{1} << s);
+    waited_for_by[stream] &= ~(uint32_t{1} << s);
+  }
+}
+
 // The first moment at which something ends on each class, and on any: a tree of classes, each node with the first of
 // its two, so that neither takes a look at all of them.
 class FirstEnds {
@@ -163,6 +184,22 @@ class ClassSet {
   }
   void Insert(size_t c) { words_[c / 64] |= uint64_t{1} << (c % 64); }
   void Erase(size_t c) { words_[c / 64] &= ~(uint64_t{1} << (c % 64)); }
+  // Takes all members out, and calls visit(c) for each, in ascending order. It may insert none.
+  template <typename Visit>
+  void TakeAll(const Visit& visit) {
+    for (size_t w = 0; w < words_.size(); ++w) {
+      const uint64_t word = words_[w];
+      words_[w] = 0;
+      for (uint64_t rest = word; rest != 0; rest &= rest - 1) {
+        visit(w * 64 + static_cast<size_t>(std::countr_zero(rest)));
+      }
+    }
+  }
+  // The first member at or after `c`, or else the first of all; the number of classes where there is none.
+  size_t FromAround(size_t c) const {
+    const size_t next = From(c);
+    return next < size_ || c == 0 ? next : From(0);
+  }
   // The first member at or after `c`, which is at most the number of classes; that where there is none.
   size_t From(size_t c) const {
     size_t w = c / 64;

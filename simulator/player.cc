@@ -69,7 +69,7 @@ class Player {
   void PlayToTheEnd() {
     while (true) {
       StartWhatCan();
-      for (size_t c = rates_stale_.From(0); c < classes_.size(); c = rates_stale_.From(c + 1)) UpdateRates(c);
+      rates_stale_.TakeAll([this](size_t c) { UpdateRates(c); });
       if (num_shared_links_ > 0) ShareLinks();
       if (watch_.has_value() && watch_->Watch(now_)) {
         for (size_t c = 0; c < classes_.size(); ++c) UpdateNext(c);
@@ -85,14 +85,16 @@ class Player {
   TaskTimes& TimesOf(size_t c, int32_t task) { return (*times_)[c][static_cast<size_t>(task)]; }
   int32_t IdOf(size_t c, const Task& task) const { return static_cast<int32_t>(&task - courses_[c].tasks); }
 
-  // Whether the stream is known to wait for another.
-  static bool IsHeldUp(const ClassState& state, size_t stream) {
-    return state.done[state.needs_of[stream]] < state.needs[stream];
-  }
-
   // Of the task at the head of a stream.
   bool Ready(size_t c, ClassState& state, const Course& course, size_t stream, const Task& task) {
-    if ((state.ready >> stream & 1) != 0) return true;
+    const uint32_t bit = uint32_t{1} << stream;
+    if ((state.ready & bit) != 0 || task.num_waits == 0 || WaitsForNothing(c, state, course, stream, task)) {
+      state.ready |= bit;
+      return true;
+    }
+    return false;
+  }
+  bool WaitsForNothing(size_t c, ClassState& state, const Course& course, size_t stream, const Task& task) {
     const int32_t turn = state.turn[stream];
     for (const Wait* wait = course.waits + task.first_wait; wait != course.waits + task.first_wait + task.num_waits;
          ++wait) {
@@ -101,11 +103,9 @@ class Player {
       const bool irregular = turn > 0 && IsIrregular(c, static_cast<int32_t>(&task - course.tasks), *wait);
       unclear_ = unclear_ || (irregular && course.Done(state, *wait, 0));
       const size_t s = static_cast<size_t>(wait->stream);
-      state.needs[stream] = wait->place + (irregular ? 0 : turn * course.length[s]) + 1;
-      state.needs_of[stream] = static_cast<uint8_t>(s);
+      state.HoldUp(stream, s, wait->place + (irregular ? 0 : turn * course.length[s]) + 1);
       return false;
     }
-    state.ready |= uint32_t{1} << stream;
     return true;
   }
 
@@ -117,18 +117,19 @@ class Player {
 
   void StartWhatCan() {
     const uint32_t all = (uint32_t{1} << num_streams_) - 1;
-    for (size_t c = may_start_.From(0); c < classes_.size(); c = may_start_.From(c)) {
+    // Something may be over at once on a class before this: so again, until nothing is.
+    for (size_t c = may_start_.From(0); c < classes_.size(); c = may_start_.FromAround(c)) {
       may_start_.Erase(c);
       ClassState& state = classes_[c];
-      for (const size_t s : Streams(all & ~state.busy & ~state.ready)) StartHead(c, state, courses_[c], s);
-      // Something may be over at once on a class before this.
-      if (may_start_.From(c) == classes_.size()) c = 0;
+      for (const size_t s : Streams(all & ~(state.busy | state.ready | state.held_up))) {
+        StartHead(c, state, courses_[c], s);
+      }
     }
   }
 
   // Of a stream that runs nothing.
   void StartHead(size_t c, ClassState& state, const Course& course, size_t stream) {
-    if (IsHeldUp(state, stream) || state.head[stream] == course.size[stream]) return;
+    if (state.head[stream] == course.size[stream]) return;
     const Task& task = course.tasks[course.queue[stream][state.head[stream]]];
     if (!Ready(c, state, course, stream, task)) return;
     if (!task.run->is_transfer) {
@@ -140,7 +141,7 @@ class Player {
     const Course& course_of_peer = courses_[peer];
     const Task& partner = course_of_peer.tasks[task.partner];
     const size_t peer_stream = static_cast<size_t>(partner.run->stream);
-    if ((of_peer.busy >> peer_stream & 1) != 0 || IsHeldUp(of_peer, peer_stream)) return;
+    if (((of_peer.busy | of_peer.held_up) >> peer_stream & 1) != 0) return;
     const int32_t head = course_of_peer.Head(of_peer, peer_stream);
     const int32_t turns_before = state.turn[stream] - of_peer.turn[peer_stream];
     if (head < 0 || head - task.partner != turns_before * course_of_peer.period) return;
@@ -159,7 +160,7 @@ class Player {
     GoOn(state, courses_[c], stream);
     if (time == Nanos()) {
       if (times_ != nullptr) TimesOf(c, IdOf(c, task)).end = now_;
-      ++state.done[stream];
+      state.CountDone(stream);
       may_start_.Insert(c);
       return;
     }
@@ -177,7 +178,6 @@ class Player {
 
   // To the next task of a stream, which may be that of another turn.
   void GoOn(ClassState& state, const Course& course, size_t stream) const {
-    state.needs[stream] = 0;
     state.ready &= ~(uint32_t{1} << stream);
     if (++state.head[stream] != course.end[stream] || state.turn[stream] == turns_) return;
     if (course.length[stream] == 0) {
@@ -225,7 +225,7 @@ class Player {
   void End(size_t c, size_t stream) {
     ClassState& state = classes_[c];
     if (times_ != nullptr) TimesOf(c, IdOf(c, *state.running[stream].of)).end = now_;
-    ++state.done[stream];
+    state.CountDone(stream);
     state.running[stream] = Running();
     state.busy &= ~(uint32_t{1} << stream);
     may_start_.Insert(c);
@@ -246,7 +246,6 @@ class Player {
   void UpdateRates(size_t c) {
     constexpr size_t kCompute = static_cast<size_t>(Stream::kCompute);
     ClassState& state = classes_[c];
-    rates_stale_.Erase(c);
     Taken taken;
     for (const size_t s : Streams(state.busy & ~(uint32_t{1} << kCompute))) {
       const Piece& piece = PieceOf(state, s);
@@ -371,7 +370,7 @@ class Player {
 
   // Whether the run's communication and what is beside it do not slow each other down.
   static bool IsSteady(const ClassState& state, const Run& run, const Taken& others) {
-    if (!run.takes) return true;
+    if (!run.takes || (state.busy & ~(uint32_t{1} << static_cast<size_t>(Stream::kCompute))) == 0) return true;
     if (!LeaveEachOtherAll(run, others)) return false;
     for (const size_t s : Streams(state.busy)) {
       if (s == static_cast<size_t>(Stream::kCompute)) continue;

@@ -135,7 +135,7 @@ bool TurnWatch::WaitsForNothing(size_t c, size_t stream, int32_t turn) const {
 // All classes take so many less.
 void TurnWatch::CutTurns(int32_t turns) {
   for (size_t c = 0; c < classes_.size(); ++c) {
-    classes_[c].needs.fill(0);
+    classes_[c].ForgetHeldUp();
     for (size_t s = 0; s < kNumStreams; ++s) {
       if (courses_[c].length[s] == 0 && classes_[c].turn[s] == turns_) classes_[c].turn[s] -= turns;
     }
