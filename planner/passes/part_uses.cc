@@ -30,7 +30,7 @@ class Finder {
     }
     found_.parts_of.assign(graph_.segments.size(), {});
     for (int64_t part = 0; part < num_parts(); ++part) {
-      for (const Piece& piece : parts_[static_cast<size_t>(part)]) found_.parts_of[piece.segment].push_back(part);
+      for (const LayerRange& range : parts_[static_cast<size_t>(part)]) found_.parts_of[range.segment].push_back(part);
     }
     FindCrossings();
     NoteCrossings();
@@ -163,14 +163,14 @@ class Finder {
 
 }  // namespace
 
-bool IsStack(const Piece& piece, const Graph& graph) {
-  const Segment& segment = graph.segments[piece.segment];
+bool IsStack(const LayerRange& range, const Graph& graph) {
+  const Segment& segment = graph.segments[range.segment];
   return segment.repeat > 1 || !segment.carries.empty();
 }
 
 int64_t LayersOn(const Part& part, const Graph& graph) {
-  for (const Piece& piece : part) {
-    if (IsStack(piece, graph)) return piece.count;
+  for (const LayerRange& range : part) {
+    if (IsStack(range, graph)) return range.count;
   }
   return 0;
 }

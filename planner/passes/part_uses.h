@@ -27,8 +27,8 @@ inline PassKind KindOf(size_t block) { return static_cast<PassKind>(block % kKin
 inline bool IsForward(size_t block) { return KindOf(block) == PassKind::kForward; }
 inline bool IsWeights(size_t block) { return KindOf(block) == PassKind::kWeights; }
 
-bool IsStack(const Piece& piece, const Graph& graph);    // has layers
-int64_t LayersOn(const Part& part, const Graph& graph);  // of its stack; 0 where it has none
+bool IsStack(const LayerRange& range, const Graph& graph);  // has layers
+int64_t LayersOn(const Part& part, const Graph& graph);     // of its stack; 0 where it has none
 
 // What flows from one stage to another: a buffer, from which part to which, in which phase.
 struct Crossing {

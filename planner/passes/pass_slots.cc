@@ -88,7 +88,7 @@ class SideMaker {
 
   void AddSegment(size_t i) {
     const PassSlots::Here& here = slots_.here[i];
-    const int64_t count = here.is_stack ? here.piece.count : 1;
+    const int64_t count = here.is_stack ? here.range.count : 1;
     const std::vector<BlockId>& blocks = here.blocks[static_cast<size_t>(passes_[0].kind)];
     if (here.is_stack && passes_.size() == 1 && blocks.size() == 1 && step_end_ == nullptr) {
       Add(blocks[0], passes_[0], forward() ? 0 : count - 1, count, forward() ? 1 : -1, false);
@@ -119,7 +119,7 @@ class SideMaker {
     int64_t base = 0;
     for (size_t j = 0; j < i; ++j) {
       const PassSlots::Here& before = slots_.here[j];
-      if (before.chunk == slots_.here[i].chunk && before.is_carried) base = before.piece.count;
+      if (before.chunk == slots_.here[i].chunk && before.is_carried) base = before.range.count;
     }
     return base;
   }

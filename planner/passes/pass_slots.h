@@ -26,9 +26,9 @@
 namespace meshwright {
 
 struct PassSlots {
-  // A piece on the stage.
+  // A range of layers on the stage.
   struct Here {
-    Piece piece;
+    LayerRange range;
     int64_t chunk = 0;
     bool is_stack = false, is_carried = false;               // has layers; these hand a value on
     std::array<std::vector<BlockId>, kNumPassKinds> blocks;  // by kind of pass

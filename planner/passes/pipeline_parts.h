@@ -22,11 +22,11 @@
 namespace meshwright {
 
 // The layers [first, first + count) of a segment, in one part.
-struct Piece {
+struct LayerRange {
   size_t segment = 0;
   int64_t first = 0, count = 1;
 };
-using Part = std::vector<Piece>;  // in the order of segments
+using Part = std::vector<LayerRange>;  // in the order of segments
 
 // kInvalidArgument: more parts than layers; a part without operators; segments whose parts decrease along the graph;
 // chunks without a pipeline.

@@ -118,9 +118,9 @@ class Splitter {
     slots_ = PassSlots();
     MESHWRIGHT_ASSIGN_OR_RETURN(slots_.arrivals, ArrivalsAt(stage));
     for (int64_t chunk = 0; chunk < chunks(); ++chunk) {
-      for (const Piece& piece : parts_[PartOf(stage, chunk)]) {
-        const bool carried = !graph_.segments[piece.segment].carries.empty();
-        slots_.here.push_back({piece, chunk, IsStack(piece, graph_), carried, {}});
+      for (const LayerRange& range : parts_[PartOf(stage, chunk)]) {
+        const bool carried = !graph_.segments[range.segment].carries.empty();
+        slots_.here.push_back({range, chunk, IsStack(range, graph_), carried, {}});
       }
     }
     for (size_t kind = 0; kind <= static_cast<size_t>(LastKind()); ++kind) {
@@ -206,9 +206,9 @@ class Splitter {
       for (size_t i = 0; i < a.size(); ++i) {
         if (a[i].segment != b[i].segment || a[i].count != b[i].count) return std::nullopt;
         if (graph_.segments[a[i].segment].repeat == 1) continue;
-        const int64_t of_piece = b[i].first - a[i].first;
-        if (a[i].first == 0 || of_piece != later.value_or(of_piece)) return std::nullopt;
-        later = of_piece;
+        const int64_t of_range = b[i].first - a[i].first;
+        if (a[i].first == 0 || of_range != later.value_or(of_range)) return std::nullopt;
+        later = of_range;
       }
     }
     return later;
@@ -235,7 +235,7 @@ class Splitter {
   }
 
   void AddBlocks(RankClass& c, int64_t stage, size_t kind, PassSlots::Here& here) {
-    for (Block block : cuts_[kKinds * here.piece.segment + kind]) {
+    for (Block block : cuts_[kKinds * here.range.segment + kind]) {
       block.name = absl::StrCat(NameOf(here), kKindNames[kind]);
       if (const size_t k = here.blocks[kind].size(); k > 0) absl::StrAppend(&block.name, " ", k);
       for (Instruction& instruction : block.instructions) {
@@ -248,17 +248,17 @@ class Splitter {
   }
 
   std::string NameOf(const PassSlots::Here& here) const {
-    const std::string& segment = graph_.segments[here.piece.segment].name;
-    return here.chunk == 0 || !IsStack(here.piece, graph_) ? segment : absl::StrCat(segment, " chunk ", here.chunk);
+    const std::string& segment = graph_.segments[here.range.segment].name;
+    return here.chunk == 0 || !IsStack(here.range, graph_) ? segment : absl::StrCat(segment, " chunk ", here.chunk);
   }
 
-  // Pieces of the class in order, with the range of local layers that their gradients have.
+  // What the class has of each segment, in order, with the local layers that its gradients have.
   std::vector<StepEnd::SegmentLayers> Segments(int64_t stage) const {
     std::vector<StepEnd::SegmentLayers> segments;
     for (const PassSlots::Here& here : slots_.here) {
-      const int64_t layers = graph_.segments[here.piece.segment].repeat > 1 ? here.piece.count : 1;
+      const int64_t layers = graph_.segments[here.range.segment].repeat > 1 ? here.range.count : 1;
       segments.push_back({NameOf(here), layers, here.blocks[1]});
-      if (directions() > 1 && graph_.segments[here.piece.segment].repeat > 1) {
+      if (directions() > 1 && graph_.segments[here.range.segment].repeat > 1) {
         segments.back().twin = strategy_.stages - 1 - stage;
         segments.back().owned = here.chunk == 0;
       }
@@ -267,14 +267,14 @@ class Splitter {
     return segments;
   }
 
-  const Piece* PieceWith(int64_t part, int64_t repeat_of_buffer) const {
-    for (const Piece& piece : parts_[part]) {
-      if (graph_.segments[piece.segment].repeat == repeat_of_buffer) return &piece;
+  const LayerRange* RangeWith(int64_t part, int64_t repeat_of_buffer) const {
+    for (const LayerRange& range : parts_[part]) {
+      if (graph_.segments[range.segment].repeat == repeat_of_buffer) return &range;
     }
     return nullptr;
   }
 
-  // Chunks share what is not of single layers: a parameter of several pieces, what one makes for another.
+  // Chunks share what is not of single layers: a parameter of several ranges, what one makes for another.
   BufferId BufferIn(RankClass& c, int64_t stage, int64_t chunk, BufferId old) {
     chunk = HomeChunk(chunk, old);
     BufferId& renamed = renamed_[static_cast<size_t>(chunk)][old.index()];
@@ -291,9 +291,9 @@ class Splitter {
       const bool kept = (TouchedForward(old) && ReadBackward(old)) || IsSplit(old);
       b.layers = kept ? layers : std::min(layers, copies);
     } else {
-      if (const Piece* piece = b.layers > 1 ? PieceWith(part, b.layers) : nullptr; piece != nullptr) {
-        b.layers = piece->count;
-        b.first_layer = piece->first;
+      if (const LayerRange* range = b.layers > 1 ? RangeWith(part, b.layers) : nullptr; range != nullptr) {
+        b.layers = range->count;
+        b.first_layer = range->first;
       }
       if (b.role == BufferRole::kTemporary && IsSplit(old)) {
         b.role = BufferRole::kActivation;
@@ -338,8 +338,8 @@ class Splitter {
   }
   bool ReadByWeights(BufferId id) const { return absl::c_any_of(uses_.of_buffer[id.index()].readers, IsWeights); }
   int64_t LayersOf(int64_t part, size_t segment) const {
-    for (const Piece& piece : parts_[part]) {
-      if (piece.segment == segment) return piece.count;
+    for (const LayerRange& range : parts_[part]) {
+      if (range.segment == segment) return range.count;
     }
     return 1;
   }
@@ -392,7 +392,7 @@ class Splitter {
     chunks_with_.assign(all().buffers.size(), std::nullopt);
     chunks_of_.assign(graph_.segments.size(), {});
     for (int64_t chunk = 0; chunk < chunks(); ++chunk) {
-      for (const Piece& piece : parts_[PartOf(stage, chunk)]) chunks_of_[piece.segment].push_back(chunk);
+      for (const LayerRange& range : parts_[PartOf(stage, chunk)]) chunks_of_[range.segment].push_back(chunk);
     }
   }
   size_t NumChunks(BufferId id) const { return ChunksWith(id).size(); }

@@ -1,11 +1,13 @@
 // What no compiler checks about the sources: which folder includes which, that files stay short, that header guards are
-// named after their file. The arrows are those of DESIGN.md; the visibility groups in the root's BUILD.bazel say the
-// same to Bazel, which does not see an include of a header that comes with another dependency.
+// named after their file, that no two files define a type of the same name. The arrows are those of DESIGN.md; the
+// visibility groups in the root's BUILD.bazel say the same to Bazel, which does not see an include of a header that
+// comes with another dependency.
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <map>
 #include <optional>
+#include <regex>
 #include <set>
 #include <string>
 #include <vector>
@@ -131,6 +133,27 @@ std::vector<std::string> Faults(const std::string& path, const std::string& text
   return faults;
 }
 
+// The types that a source defines where other files could, as "meshwright::Graph": not inside of another type, nor in a
+// namespace without a name.
+std::vector<std::string> TypesOf(const std::string& text) {
+  static const auto* const kType = new std::regex(
+      R"(^(?:class|struct|union|enum class|enum) (?:alignas\(\w+\) )?(\w+)(?: final)?(?: :[^;{]*| :[^;{]*\{.*| \{.*)$)");
+  std::vector<std::string> namespaces, types;
+  for (const absl::string_view line : absl::StrSplit(text, '\n')) {
+    const std::vector<absl::string_view> words = absl::StrSplit(line, ' ');
+    std::cmatch found;
+    if (words[0] == "namespace" && words.back() == "{") {
+      namespaces.push_back(words.size() == 3 ? std::string(words[1]) : "");
+    } else if (absl::StartsWith(line, "}  // namespace") && !namespaces.empty()) {
+      namespaces.pop_back();
+    } else if (std::regex_match(line.begin(), line.end(), found, *kType)) {
+      const bool hidden = std::find(namespaces.begin(), namespaces.end(), "") != namespaces.end();
+      if (!hidden) types.push_back(absl::StrCat(absl::StrJoin(namespaces, "::"), "::", found[1].str()));
+    }
+  }
+  return types;
+}
+
 std::string Read(const fs::path& path) {
   std::ifstream file(path);
   return std::string(std::istreambuf_iterator<char>(file), {});
@@ -163,6 +186,18 @@ TEST(StructureTest, TheSourcesHaveNoFaults) {
   }
 }
 
+// Two types of one name in one program are one type to the linker, which takes the functions of either.
+TEST(StructureTest, NoTwoFilesDefineATypeOfTheSameName) {
+  std::map<std::string, std::string> defined_in;
+  for (const std::string& path : Sources()) {
+    for (const std::string& type : TypesOf(Read(SourceRoot() / path))) {
+      const auto [other, is_new] = defined_in.try_emplace(type, path);
+      EXPECT_TRUE(is_new) << path << " defines " << type << ", as " << other->second << " does; rename one";
+    }
+  }
+  EXPECT_EQ(defined_in["meshwright::Graph"], "ir/graph.h");
+}
+
 // A group reads: package_group(name = "may_use_ir", packages = ["//costmodel/...", ...]), one package a line.
 TEST(StructureTest, TheVisibilityGroupsAreTheArrows) {
   const std::string build = Read(SourceRoot() / "BUILD.bazel");
@@ -183,6 +218,13 @@ TEST(IncludedHeaderTest, ReadsBothForms) {
   EXPECT_EQ(IncludedHeader("// #include \"ir/graph.h\""), "");
   EXPECT_EQ(IncludedHeader("#include MACRO"), "");
   EXPECT_EQ(IncludedHeader("#include"), "");
+}
+
+TEST(TypesOfTest, ThoseThatAreSeenElsewhere) {
+  EXPECT_THAT(TypesOf("namespace a {\nstruct B {\n  struct C {\n};\nclass D;\nenum class E : int { kOne };\n"
+                      "namespace {\nstruct F {\n}  // namespace\nclass G final : public B {\nstruct H {};\n"
+                      "struct alignas(64) I {\nclass J::K {\nclass all\n}  // namespace a\n"),
+              ElementsAre("a::B", "a::E", "a::G", "a::H", "a::I"));
 }
 
 TEST(FaultsTest, AnIncludeAgainstTheArrows) {
