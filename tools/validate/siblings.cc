@@ -46,9 +46,13 @@ std::optional<CsvCells> SiblingWithLayout(const CsvCells& cells) {
     if (!tensor.has_value()) continue;  // most rows, where one lacks it
     const auto pipeline = IntOf(row, "pp"), other = IntOf(row, "global_batch_seqs");
     if (!pipeline.has_value() || !other.has_value() || !SameRun(cells, row)) continue;
-    const int64_t model = *tensor * *pipeline * IntOf(row, "cp").value_or(1);
-    const int64_t rows = IntOf(row, "micro_batch_seqs").value_or(1);
-    if (*devices % model != 0 || *batch % (*devices / model * rows) != 0) continue;
+    const int64_t context = IntOf(row, "cp").value_or(1), rows = IntOf(row, "micro_batch_seqs").value_or(1);
+    // Beyond these nothing divides; cells may hold more than 64 bits of product.
+    const double parts = static_cast<double>(*tensor) * static_cast<double>(*pipeline) * static_cast<double>(context);
+    if (parts > static_cast<double>(*devices)) continue;
+    const int64_t model = *tensor * *pipeline * context, replicas = *devices / model;
+    if (static_cast<double>(replicas) * static_cast<double>(rows) > static_cast<double>(*batch)) continue;
+    if (*devices % model != 0 || *batch % (replicas * rows) != 0) continue;
     const double distance = std::abs(std::log(static_cast<double>(*other) / static_cast<double>(*batch)));
     if (distance >= least) continue;
     found.emplace(row);

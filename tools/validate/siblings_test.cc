@@ -31,5 +31,10 @@ TEST(SiblingsTest, NearestBatchThatDivides) {
   EXPECT_EQ(RowsOf("A,8,,32,,,,\nA,8,,32,3,1,,1\n"), 0);
 }
 
+// 2^32 x 2^32 is 0 in 64 bits.
+TEST(SiblingsTest, MoreThanDevicesDividesNothing) {
+  EXPECT_EQ(RowsOf("A,8,,32,,,,\nA,8,,32,4294967296,4294967296,,1\n"), 0);
+}
+
 }  // namespace
 }  // namespace meshwright
