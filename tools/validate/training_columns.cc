@@ -173,12 +173,16 @@ class TrainingReader : public ColumnReader {
   // --- what one row says by other means ---------------------------------------------------------------------------
 
   void Complete() override {
+    const auto shares = std::find_if(names_.begin(), names_.end(), [&](const std::string& name) {
+      return HoldsShares(static_cast<size_t>(&name - names_.data()));
+    });
     for (CsvRow& row : table_.rows) {
-      if (row.damaged.empty()) Complete(&row);
+      if (row.damaged.empty()) Complete(shares == names_.end() ? "" : *shares, &row);
     }
   }
 
-  void Complete(CsvRow* row) {
+  // `shares`: the name of the column that says over how many devices FSDP splits, if there is one.
+  void Complete(absl::string_view shares, CsvRow* row) {
     ReadOutOfMemory(row);
     ReadDevices(row, "gpus");
     if (read_.empty()) return;  // the rest is of columns that others name
@@ -186,7 +190,7 @@ class TrainingReader : public ColumnReader {
       if (Number(*row, degree) == 0.0) Set(row, std::string(degree), 1);  // not used
     }
     ReadLayout(row);
-    ReadShares(row);
+    if (!shares.empty()) ReadShares(shares, row);
     const double replicas = Replicas(*row).value_or(0);
     if (const auto batch = Number(*row, kBatch);
         batch.has_value() && replicas > 0 && Lacks(*row, "global_batch_seqs")) {
@@ -230,12 +234,8 @@ class TrainingReader : public ColumnReader {
   }
 
   // Beside FSDP's degree "dp" is that of copies where only their product has as many devices as the row.
-  void ReadShares(CsvRow* row) {
-    const auto column = std::find_if(names_.begin(), names_.end(), [&](const std::string& name) {
-      return HoldsShares(static_cast<size_t>(&name - names_.data()));
-    });
-    if (column == names_.end()) return;
-    const std::optional<double> copies = Number(*row, "dp"), shares = Number(*row, *column);
+  void ReadShares(absl::string_view column, CsvRow* row) {
+    const std::optional<double> copies = Number(*row, "dp"), shares = Number(*row, column);
     if (!copies.has_value() || !shares.has_value()) return;
     if (*shares == 1 && Lacks(*row, "zero_fsdp")) Set(row, "zero_fsdp", std::string("none"));
     const double others =
