@@ -26,7 +26,8 @@ constexpr int64_t kFirstEfaCards = 4;
 // Machines before P4 have no GPUDirect: their cards write to the host's memory, which NCCL does not flush
 // (src/transport/net.cc), so a message with Simple waits once where NCCL's model counts twice.
 constexpr Nanos kUnflushedEfaLatency = Micros(8.5);
-// P3dn, before GPUDirect: twice as much, as the plugin tells NCCL (150 us for 75, platform-aws.cpp). From P5en on the
+// P3dn, all that AWS has of V100 with EFA, before GPUDirect: twice as much, as the plugin tells NCCL (150 us for 75,
+// platform-aws.cpp). From P5en on the
 // plugin tells it half (35 us), AWS says up to 35 % less than on P5 (December 2024), of a message: with the 5 us of
 // NCCL's step, 17.6 of 27.
 constexpr Nanos kP3dnLatency = Micros(34), kLaterEfaLatency = Micros(12.6);
@@ -157,7 +158,8 @@ bool SetCards(absl::string_view text, Cluster* cluster) {
   static const std::regex* const kEfa = new std::regex(R"(\befa(v\d)?\b)");  // no part of "default"
   static const std::regex* const kLaterEfa = new std::regex(R"(\bp5en\b|\bp6e?-|\bg7e\b|\befav[34]\b)");
   if (std::regex_search(lower, *kEfa)) {
-    const bool p3dn = absl::StrContains(lower, "p3dn"), later = std::regex_search(lower, *kLaterEfa);
+    const bool p3dn = absl::StrContains(lower, "p3dn") || absl::StartsWith(cluster->device.name, "v100");
+    const bool later = std::regex_search(lower, *kLaterEfa);
     cluster->nic_latency = p3dn ? kP3dnLatency : later ? kLaterEfaLatency : kEfaLatency;
   }
   // Google's machines by name have the network that its page of machine types gives them.

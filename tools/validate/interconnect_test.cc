@@ -33,6 +33,9 @@ TEST(SetInternodeTest, Forms) {
   before_p4.device.generation = Generation::kVolta;
   EXPECT_TRUE(SetInternode("g4dn.metal, EFA, 1 x 100 Gb/s", &before_p4));
   EXPECT_EQ(before_p4.nic_latency, Micros(8.5));
+  before_p4.device.name = "v100-sxm-32gb";  // P3dn's, whether the text says so or not
+  EXPECT_TRUE(SetInternode("EFA, 1 x 100 Gb/s", &before_p4));
+  EXPECT_EQ(before_p4.nic_latency, Micros(34));
   EXPECT_TRUE(SetInternode("a3-megagpu, 8x 200Gb/s GPUDirect-TCPXO", &cluster));
   EXPECT_EQ(cluster.nic_latency, Micros(55));
   EXPECT_EQ(cluster.nics_per_node, 8);
