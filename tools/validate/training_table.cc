@@ -267,14 +267,21 @@ namespace {
 constexpr size_t kRowsAtOnce = 4096;
 
 bool HasMeasurements(const CsvTable& table) {
-  constexpr absl::string_view kMeasured[] = {"step_time_s",   "step_time_derived_s",  "tokens_per_s_total",
-                                             "samples_per_s", "tokens_per_s_per_gpu", "samples_per_s_per_gpu",
-                                             "mfu_pct",       "tflops_per_gpu",       "status"};
+  constexpr absl::string_view kMeasured[] = {"step_time_s",
+                                             "step_time_derived_s",
+                                             "tokens_per_s_total",
+                                             "samples_per_s",
+                                             "tokens_per_s_per_gpu",
+                                             "samples_per_s_per_gpu",
+                                             "mfu_pct",
+                                             "hfu_pct",
+                                             "tflops_per_gpu",
+                                             "status"};
   return std::any_of(std::begin(kMeasured), std::end(kMeasured),
                      [&](absl::string_view column) { return table.Find(column).has_value(); });
 }
 
-// A row up to its prediction: nothing where it has none. `planned`: nobody measured rows of this table.
+// A row up to its prediction: nothing where it has none. `planned`: nobody timed rows of this table.
 std::optional<TrainingRun> ReadRow(const CsvCells& cells, const CsvRow& row, const RowOverrides& overrides,
                                    bool planned, TrainingRowResult* out) {
   out->line = row.line;
@@ -326,7 +333,8 @@ void RemarkWhatIsMissing(const CsvTable& table, TrainingTableResult* result) {
   std::set<std::string> missing;
   if (!HasMeasurements(table) && !result->rows.empty()) {
     missing.insert("step_time_s");
-    result->remarks.push_back("no row says what was measured: they are predicted and not compared; --rows lists them");
+    result->remarks.push_back(
+        "no row says how long a step took: their times are predicted and not compared; --rows lists them");
   }
   for (const TrainingRowResult& row : result->rows) {
     absl::string_view column = row.skipped;

@@ -63,13 +63,29 @@ TEST(TrainingTableTest, ATableWithoutMeasurementsIsPredicted) {
                                 "t.csv"));
   ASSERT_OK_AND_ASSIGN(const TrainingTableResult result, PredictTrainingTable(table, {}));
   const std::string text = ToText(result, true);
-  EXPECT_THAT(text, HasSubstr("no row says what was measured: they are predicted and not compared; --rows lists"));
+  EXPECT_THAT(text, HasSubstr("no row says how long a step took: their times are predicted and not compared; --rows"));
   EXPECT_THAT(text, HasSubstr("predicted 2, skipped 0"));
   EXPECT_THAT(text, HasSubstr(" GiB, fits; taken: "));
   EXPECT_THAT(text, HasSubstr(" GiB, does not fit; taken: "));
   EXPECT_EQ(Summarise(result).time.count, 0u);
   EXPECT_EQ(Summarise(result).fitting_rows, 0u);
   EXPECT_EQ(result.rows[0].PredictedPeak(), result.rows[0].prediction.peak + result.rows[0].cached);
+}
+
+// A share of the peak that recomputed layers count in times a step, too; peaks alone are compared.
+TEST(TrainingTableTest, WhatTimesAStepAndWhatDoesNot) {
+  constexpr char kRun[] = "model,seq_len,global_batch_seqs,micro_batch_seqs,gpu,gpus,tp,pp,recompute,";
+  constexpr char kCells[] = "GPT-3 6.7B,2048,64,1,A100,8,1,1,full,";
+  const auto with = [&](const char* column, const char* cell) {
+    const auto table = ParseCsv(absl::StrCat(kRun, column, "\n", kCells, cell, "\n"), "t.csv");
+    return PredictTrainingTable(*table, {});
+  };
+  ASSERT_OK_AND_ASSIGN(const TrainingTableResult hardware, with("hfu_pct", "60"));
+  EXPECT_EQ(Summarise(hardware).time.count, 1u);
+  EXPECT_THAT(ToText(hardware, false), testing::Not(HasSubstr("no row says")));
+  ASSERT_OK_AND_ASSIGN(const TrainingTableResult peaks, with("peak_mem_gb", "60"));
+  EXPECT_EQ(Summarise(peaks).memory.count, 1u);
+  EXPECT_THAT(ToText(peaks, false), HasSubstr("no row says how long a step took: their times are predicted"));
 }
 
 TEST(TrainingTableTest, SaysWhatColumnsAreMissing) {
