@@ -29,16 +29,17 @@ struct Words {
   absl::string_view words;    // separated by '|': "=word" is the whole cell, "^word" its beginning
 };
 
-// Frameworks by name: words of their own (SaysName).
+// Frameworks and what else has a name: words of their own (SaysName); "*" stands where a longer word may go on, as
+// "DeepSpeedPlugin" and "DPOTrainer" do.
 constexpr Words kNames[] = {
-    {kSaysNemo, "other_opts", "nemo|megatron-bridge|megatron bridge"},
+    {kSaysNemo, "other_opts", "nemo|megatron-bridge|megatron bridge|megatronbridge"},
     {kTransformerEngine, "other_opts", "transformer engine|transformer-engine|transformer_engine|transformerengine"},
-    {kSaysMegatronCore, "other_opts", "megatron-core|megatron core|mcore"},
-    {kMegatron, "other_opts", "megatron|megatronlm"},
+    {kSaysMegatronCore, "other_opts", "megatron-core|megatron core|megatroncore|mcore"},
+    {kMegatron, "other_opts", "megatron*"},
     {kNanotron, "model other_opts", "nanotron"},
-    {kDeepSpeed, "zero_fsdp other_opts", "deepspeed|deepspeedexamples"},
-    {kDeepSpeedPipeline, "other_opts", "deepspeed|deepspeedexamples"},
-    {kNeox, "other_opts", "neox"},
+    {kDeepSpeed, "zero_fsdp other_opts", "*deepspeed*"},
+    {kDeepSpeedPipeline, "other_opts", "*deepspeed*"},
+    {kNeox, "other_opts", "*neox"},
     {kMetaseq, "other_opts", "metaseq"},
     {kBmTrain, "other_opts", "bmtrain|modelcenter"},
     {kHuggingFace, "other_opts attention", "huggingface|hugging face"},
@@ -46,7 +47,7 @@ constexpr Words kNames[] = {
     {kAutoModel, "source_ref", "automodel"},
     {kSaysAutoModel, "other_opts", "automodel"},
     {kAccelerate, "other_opts", "accelerate"},
-    {kSaysTrainer, "other_opts", "trainer|sfttrainer"},
+    {kSaysTrainer, "other_opts", "*trainer"},
     {kLitGpt, "other_opts", "litgpt|lit-gpt"},
     {kTorchTune, "other_opts", "torchtune"},
     {kLlamaFactory, "source_ref other_opts", "llama-factory|llamafactory|llama factory"},
@@ -54,6 +55,9 @@ constexpr Words kNames[] = {
     {kMlPerf, "source_ref other_opts", "mlperf"},
     // Its own, whose schedule and products others name (DeepSeek-V3's report, sections 3.2 and 3.3).
     {kDeepSeek, "other_opts", "dualpipe|deepgemm|hai-llm"},
+    {kNvidiaBert, "other_opts", "deeplearningexamples"},
+    {kMinGpt, "other_opts", "mingpt"},
+    {kLamb, "other_opts", "lamb|fusedlamb"},
 };
 
 constexpr Words kWords[] = {
@@ -76,8 +80,6 @@ constexpr Words kWords[] = {
     {kFlashRepo, "other_opts", "flashattention (this repo)"},
     {kFlashSource, "source_ref", "flash-attention"},
     {kFlashPapers, "source_ref", "flash-attention training/configs|flashattention-2 paper"},
-    // PyTorch's; FSDP's mixed precision is a policy of its own.
-    {kSaysAutocast, "other_opts", "autocast|automatic mixed precision|native amp"},
     {kVTrainProfile, "source_ref", "vtrain data/ground_truth_single"},
     {kInternLm, "model", "internlm"},
     {kGpt, "model", "gpt"},
@@ -141,18 +143,12 @@ constexpr Words kWords[] = {
     {kNarrowStates, "dtype other_opts", "full bf16|true bf16|state in bf16|states in bf16|loaded in bf16"},
     // Loads weights in the type that it trains in (swift/llm/utils/argument.py, select_dtype).
     {kNarrowStates, "other_opts", "ms-swift|swift sft"},
-    // Megatron-Core's (`--main-grads-dtype bf16`, `--grad-reduce-in-bf16`), and in words.
-    {kNarrowReduction, "other_opts", "main-grads-dtype bf16|grad-reduce-in-bf16|gradients in bf16|grads in bf16"},
     // Modalities' names of its policies (running_env/env_utils.py).
     {kNarrowReduction, "dtype", "bf_16|bfsixteen"},
     {kGroupedExperts, "other_opts", "grouped"},
     // DeepEP's README; Megatron-LM's flex dispatcher.
     {kOnePerNode, "other_opts", "deepep|hybridep"},
     {kExpertOverlap, "other_opts", "expert-parallel overlap|dualpipe"},
-    {kNaturalRouting, "other_opts", "natural routing"},
-    {kPaddedExperts, "other_opts", "one batched product"},
-    {kExpertLoop, "other_opts", "loop over experts"},
-    {kIndexAdd, "other_opts", "index_add"},
     // `topk_method: noaux_tc` in their config.json.
     {kBiasBalanced, "model", "deepseek v3|deepseek-v3|deepseekv3|deepseek-r1|deepseek r1|moonlight|kimi"},
     {kAttentionOpen, "attention", "="},
@@ -162,10 +158,6 @@ constexpr Words kWords[] = {
     {kSaysFused, "attention", "flash|fa1|fa2|fa3|sdpa|scaled_dot|scaled dot|triton|xformers|memory"},
     {kSaysUnfused, "attention", "unfused|pre-flash|no flash|without flash|no cudnn|standard|eager|naive"},
     {kSaysUnfused, "attention", "=torch|=pytorch|=megatron"},
-    {kSaysUnfused, "other_opts", "deeplearningexamples"},  // modeling.py, BertSelfAttention
-    {kNvidiaBert, "other_opts", "deeplearningexamples"},
-    {kSaysUnfused, "other_opts", "mingpt"},  // mingpt/model.py, CausalSelfAttention
-    {kMinGpt, "other_opts", "mingpt"},
     {kCudnn, "attention", "cudnn"},
     {kFlashUnnumbered, "attention", "=flashattention"},
     {kFlash2Paper, "source_ref", "-2 paper"},
@@ -187,6 +179,14 @@ constexpr Words kSwitches[] = {
     {kGradientOverlap, "zero_fsdp", "overlap"},
     {kGradientOverlap, "other_opts", "overlap-grad|overlap_grad|overlap grad|overlap-param|overlap_param"},
     {kGradientOverlap, "other_opts", "overlap_comm|overlap-comm|overlap comm"},
+    // PyTorch's; FSDP's mixed precision is a policy of its own.
+    {kSaysAutocast, "other_opts", "autocast|automatic mixed precision|native amp"},
+    // Megatron-Core's (`--main-grads-dtype bf16`, `--grad-reduce-in-bf16`), and in words.
+    {kNarrowReduction, "other_opts", "main-grads-dtype bf16|grad-reduce-in-bf16|gradients in bf16|grads in bf16"},
+    {kNaturalRouting, "other_opts", "natural routing"},
+    {kPaddedExperts, "other_opts", "one batched product"},
+    {kExpertLoop, "other_opts", "loop over experts"},
+    {kIndexAdd, "other_opts", "index_add"},
 };
 
 // What signs tell together, in this order.
@@ -207,6 +207,8 @@ constexpr Conclusion kConclusions[] = {
     {kPyTorchFsdp, {kFsdp}, {kFsdp2, kOtherShards, kTransformerEngine, kStages}},
     {kBf16Optimizer, {kDeepSpeed, kBfloat16, kUnsharded}, {kHuggingFace}},
     {kBf16Optimizer, {kDeepSpeed, kBfloat16, kZero1, kStages}, {}},
+    {kSaysUnfused, {kNvidiaBert}, {}},  // modeling.py, BertSelfAttention
+    {kSaysUnfused, {kMinGpt}, {}},      // mingpt/model.py, CausalSelfAttention
     {kUnfused, {kSaysUnfused}, {}},
     // No model of a modern family was trained before there was fused attention, and compilers bring it. PyTorch's
     // FSDP and FlashAttention are both of 2022; LitGPT (model.py) and torchtune (modules/attention_utils.py) call
@@ -255,20 +257,32 @@ bool Says(absl::string_view cell, absl::string_view words) {
   return false;
 }
 
-// Not a part of a longer word ("NeMo" of "Nemotron"), nor denied ("not NeMo"), nor in the address of a page.
-bool IsName(absl::string_view before, absl::string_view after) {
-  const auto letter = [](char c) { return absl::ascii_isalpha(static_cast<unsigned char>(c)); };
-  if ((!before.empty() && letter(before.back())) || (!after.empty() && letter(after.front()))) return false;
-  for (const absl::string_view no : {"no ", "not ", "without "}) {
-    if (absl::EndsWith(before, no)) return false;
-  }
-  return !absl::StrContains(before.substr(before.rfind(' ') + 1), "://");
+bool IsLetter(char c) { return absl::ascii_isalpha(static_cast<unsigned char>(c)); }
+
+// Whether what is before a name denies it: "not NeMo", "no-DeepSpeed", but not "Volcano NeMo".
+bool Denies(absl::string_view before) {
+  size_t end = before.size();
+  while (end > 0 && (before[end - 1] == ' ' || before[end - 1] == '-')) --end;
+  size_t begin = end;
+  while (begin > 0 && (IsLetter(before[begin - 1]) || before[begin - 1] == '/')) --begin;
+  const absl::string_view word = before.substr(begin, end - begin);
+  return end < before.size() && (word == "no" || word == "not" || word == "non" || word == "without" || word == "w/o");
 }
 
+// Not denied, nor in the address of a page.
+bool Stands(absl::string_view before) {
+  return !Denies(before) && !absl::StrContains(before.substr(before.rfind(' ') + 1), "://");
+}
+
+// Not a part of a longer word ("NeMo" of "Nemotron"), but at a "*".
 bool SaysName(absl::string_view cell, absl::string_view names) {
-  for (const absl::string_view name : absl::StrSplit(names, '|')) {
+  for (absl::string_view name : absl::StrSplit(names, '|')) {
+    const bool may_begin = absl::ConsumePrefix(&name, "*"), may_go_on = absl::ConsumeSuffix(&name, "*");
     for (size_t at = cell.find(name); at != absl::string_view::npos; at = cell.find(name, at + 1)) {
-      if (IsName(cell.substr(0, at), cell.substr(at + name.size()))) return true;
+      const size_t end = at + name.size();
+      const bool begins = may_begin || at == 0 || !IsLetter(cell[at - 1]);
+      const bool ends = may_go_on || end == cell.size() || !IsLetter(cell[end]);
+      if (begins && ends && Stands(cell.substr(0, at))) return true;
     }
   }
   return false;

@@ -45,6 +45,7 @@ enum class Sign : uint8_t {
   kHuggingFace,
   kNvidiaBert,  // of its DeepLearningExamples, in PyTorch
   kMinGpt,
+  kLamb,
   kVTrainProfile,
   kLlmC,
   kAutoModel,

@@ -41,6 +41,41 @@ TEST(SignsTest, NamesAreWordsOfTheirOwn) {
   EXPECT_FALSE(Has(Of("other_opts", "own code; not NeMo"), Sign::kSaysNemo));
   EXPECT_TRUE(Has(Of("source_ref", "hiyouga/LLaMA-Factory wiki"), Sign::kLlamaFactory));
   EXPECT_FALSE(Has(Of("source_ref", "https://example.org/llamafactory-numbers"), Sign::kLlamaFactory));
+  for (const char* denied : {"no Megatron", "non-Megatron", "w/o Megatron", "own code (not Megatron)"}) {
+    EXPECT_FALSE(Has(Of("other_opts", denied), Sign::kMegatron)) << denied;
+  }
+  EXPECT_TRUE(Has(Of("other_opts", "on Volcano Megatron-LM"), Sign::kMegatron));
+}
+
+TEST(SignsTest, SomeNamesGoOnInLongerWords) {
+  for (const char* core : {"MegatronCore 0.9", "mcore"}) {
+    EXPECT_TRUE(Has(Of("other_opts", core), Sign::kSaysMegatronCore)) << core;
+  }
+  const Signs both = Of("other_opts", "MegatronDeepSpeed");
+  EXPECT_TRUE(Has(both, Sign::kMegatron) && Has(both, Sign::kDeepSpeed));
+  EXPECT_TRUE(Has(Of("other_opts", "DeepSpeedPlugin"), Sign::kDeepSpeed));
+  EXPECT_TRUE(Has(Of("other_opts", "Hugging Face DPOTrainer"), Sign::kAccelerate));
+  EXPECT_TRUE(Has(Of("other_opts", "GPTNeoX"), Sign::kNeox));
+  EXPECT_FALSE(Has(Of("other_opts", "AutoModelForCausalLM"), Sign::kSaysAutoModel));
+}
+
+TEST(SignsTest, WhatARowDeniesIsNotSo) {
+  const struct {
+    const char* word;
+    Sign sign;
+  } kCases[] = {{"autocast", Sign::kSaysAutocast},
+                {"natural routing", Sign::kNaturalRouting},
+                {"one batched product", Sign::kPaddedExperts},
+                {"loop over experts", Sign::kExpertLoop},
+                {"index_add_", Sign::kIndexAdd},
+                {"gradients in bf16", Sign::kNarrowReduction},
+                {"minGPT", Sign::kMinGpt},
+                {"LAMB", Sign::kLamb}};
+  for (const auto& [word, sign] : kCases) {
+    EXPECT_TRUE(Has(Of("other_opts", absl::StrCat("PyTorch; ", word)), sign)) << word;
+    EXPECT_FALSE(Has(Of("other_opts", absl::StrCat("PyTorch; no ", word)), sign)) << word;
+    EXPECT_TRUE(Has(Of("other_opts", absl::StrCat("no graphs; ", word)), sign)) << word;
+  }
 }
 
 // Megatron-Core's layers were its own by default until April 2024.

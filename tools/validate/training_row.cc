@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <numeric>
 #include <optional>
-#include <regex>
 #include <string>
 #include <utility>
 
@@ -57,8 +56,7 @@ class RunReader {
     framework_ = FrameworkOf(cells_, run_.training.sequence);
     MESHWRIGHT_ASSIGN_OR_RETURN(run_.model, ReadRowModel(cells_, run_.training.sequence, &run_.defaults));
     if (framework_.unties_head) run_.model.tied_embeddings = false;
-    static const std::regex* const kLamb = new std::regex(R"(\b(fused)?lamb\b)");
-    run_.training.optimizer.kind = std::regex_search(options, *kLamb) ? OpKind::kLamb : OpKind::kAdamW;
+    run_.training.optimizer.kind = framework_.Is(Sign::kLamb) ? OpKind::kLamb : OpKind::kAdamW;
     MESHWRIGHT_RETURN_IF_ERROR(ReadDegrees());
     if (!framework_.pads_vocabulary) {
       run_.model.vocab -= run_.model.vocab % run_.degrees.tensor;
