@@ -248,8 +248,8 @@ std::string ShowMemory(const Prediction& p) {
   return text;
 }
 
-// The median error of published peaks that were predicted unseen is 9.6 % (README.md, "How far to trust a prediction"):
-// whoever has less than that free may run out. REQUIRES: `ranked` is not empty.
+// The median error of published peaks is 10.8 % (README.md, "How far to trust a prediction"): whoever has less than
+// that free may run out. REQUIRES: `ranked` is not empty.
 std::string ShowTightness(const std::vector<Candidate>& ranked) {
   constexpr double kUsualError = 0.1;
   const auto free = [](const Prediction& p) { return static_cast<double>((p.capacity - p.peak).raw()); };
