@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <random>
 #include <set>
 #include <tuple>
 #include <utility>
@@ -201,6 +202,53 @@ TEST(PlayerPropertyTest, WithoutSyncsTheOthersKeepTheirTimes) {
     }
   }
   EXPECT_GT(left_out, tasks / 50);
+}
+
+// Tasks and what they wait for, but for where their blocks lie.
+std::vector<std::vector<int64_t>> StepsOf(const TaskList& list) {
+  std::vector<std::vector<int64_t>> steps;
+  for (const Task& task : list.tasks) {
+    const auto [slot, run] = RunOf(task);
+    steps.push_back({slot, task.block - list.blocks->data(), run, task.layer, task.count, task.previous, task.place});
+    for (int32_t w = 0; w < task.num_waits; ++w) {
+      const Wait& wait = list.waits[static_cast<size_t>(task.first_wait + w)];
+      steps.back().insert(steps.back().end(), {wait.task, wait.place, static_cast<int64_t>(wait.stream)});
+    }
+  }
+  return steps;
+}
+
+// Classes that are cut alike share blocks, whatever their slots are and however many instances their events have: each
+// is issued as if it were alone.
+TEST(PlayerPropertyTest, ClassesThatShareBlocksAreIssuedAsIfAlone) {
+  size_t differ = 0;
+  for (uint32_t seed = 0; seed < kSeeds / 4 && !testing::Test::HasFailure(); ++seed) {
+    std::mt19937 random(seed);
+    Program program = RandomProgram(seed, 1);
+    Prices prices = RandomPrices(program, seed);
+    RankClass other = program.classes[0];
+    for (Event& event : other.events) {
+      event.layers = event.layers > 1 && random() % 2 == 0 ? 1 : event.layers;
+      event.microbatches += random() % 3;
+    }
+    if (!other.slots.empty()) other.slots.resize(1 + random() % other.slots.size());
+    std::vector<RankClass> classes = {program.classes[0], std::move(other), program.classes[0]};
+    std::vector<std::vector<std::vector<int64_t>>> alone;
+    for (const RankClass& rank_class : classes) {
+      program.classes = {rank_class};
+      ASSERT_OK_AND_ASSIGN(const std::vector<TaskList> list, Unroll(program, prices, Folding::kRunsWithoutSyncs));
+      alone.push_back(StepsOf(list[0]));
+    }
+    program.classes = std::move(classes);
+    prices.classes.resize(3, prices.classes[0]);
+    ASSERT_OK_AND_ASSIGN(const std::vector<TaskList> lists, Unroll(program, prices, Folding::kRunsWithoutSyncs));
+    for (size_t c = 0; c < lists.size(); ++c) {
+      EXPECT_EQ(lists[c].blocks, lists[0].blocks);
+      EXPECT_EQ(StepsOf(lists[c]), alone[c]) << "seed " << seed << ", class " << c;
+    }
+    differ += alone[0] != alone[1];
+  }
+  EXPECT_GT(differ, kSeeds / 8);
 }
 
 TEST(PlayerPropertyTest, SameInputSameResult) {
