@@ -62,9 +62,9 @@ TEST(ArrivalsTest, EachReceiveStandsBeforeThePassThatReadsIt) {
 
 TEST(ArrivalsTest, WithoutTimesTheyAreWhatTheyAreByTimes) {
   int in_order = 0, by_time = 0;
-  for (const Schedule schedule :
-       {Schedule::kGpipe, Schedule::kOneFOneB, Schedule::kZeroBubbleH1, Schedule::kZeroBubbleV, Schedule::kDualPipeV}) {
-    const bool is_v = schedule == Schedule::kZeroBubbleV || schedule == Schedule::kDualPipeV;
+  for (const Schedule schedule : {Schedule::kGpipe, Schedule::kOneFOneB, Schedule::kZeroBubbleH1,
+                                  Schedule::kZeroBubbleV, Schedule::kDualPipeV, Schedule::kDualPipe}) {
+    const bool is_v = IsV(schedule);
     const int64_t most_chunks = is_v ? 2 : schedule == Schedule::kOneFOneB ? 3 : 1;
     for (int64_t stages = 2; stages <= 6; ++stages) {
       for (int64_t microbatches = stages; microbatches <= 3 * stages; ++microbatches) {
