@@ -196,6 +196,27 @@ absl::StatusOr<Cluster> ClusterOfFile(const SourceFile& source, const Flags& fla
   return cluster;
 }
 
+// Into the report; returns what there is to advise, each once.
+absl::StatusOr<std::vector<std::string>> PlanRows(std::vector<Row>& rows, SweepReport& report) {
+  Progress progress("planning");
+  std::vector<std::string> advice;
+  for (Row& row : rows) {
+    progress.Update(static_cast<int64_t>(report.points.size()), static_cast<int64_t>(rows.size()));
+    SweepPoint& point = row.point;
+    if (row.session.has_value()) MESHWRIGHT_RETURN_IF_ERROR(PlanPoint(row.session->problem, point));
+    point.goodput =
+        Goodput(point.devices, BestCheckpointInterval(point.devices, report.reliability), report.reliability);
+    constexpr double kNever = 1e-6;  // of the run in steps that count: a day's work would take millennia
+    if (report.tokens > 0 && point.best.has_value() && point.goodput < kNever) {
+      point.best.reset();
+      point.problem = "the run never ends: it fails faster than it starts again";
+    }
+    if (point.best.has_value()) AddOnce(AdviceOnBatch(*row.session, point.best->degrees.data), advice);
+    report.points.push_back(std::move(point));
+  }
+  return advice;
+}
+
 absl::Status RunWhatif(const Flags& flags) {
   constexpr absl::string_view kFormats[] = {"text", "json", "csv"};
   MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<size_t> format, flags.Choice("format", kFormats));
@@ -226,22 +247,7 @@ absl::Status RunWhatif(const Flags& flags) {
   }
   MESHWRIGHT_RETURN_IF_ERROR(SetLimits(flags, report));
   MESHWRIGHT_ASSIGN_OR_RETURN(report.reliability, ReliabilityOf(flags));
-  Progress progress("planning");
-  std::vector<std::string> advice;
-  for (Row& row : rows) {
-    progress.Update(static_cast<int64_t>(report.points.size()), static_cast<int64_t>(rows.size()));
-    SweepPoint& point = row.point;
-    if (row.session.has_value()) MESHWRIGHT_RETURN_IF_ERROR(PlanPoint(row.session->problem, point));
-    point.goodput =
-        Goodput(point.devices, BestCheckpointInterval(point.devices, report.reliability), report.reliability);
-    constexpr double kNever = 1e-6;  // of the run in steps that count: a day's work would take millennia
-    if (report.tokens > 0 && point.best.has_value() && point.goodput < kNever) {
-      point.best.reset();
-      point.problem = "the run never ends: it fails faster than it starts again";
-    }
-    if (point.best.has_value()) AddOnce(AdviceOnBatch(*row.session, point.best->degrees.data), advice);
-    report.points.push_back(std::move(point));
-  }
+  MESHWRIGHT_ASSIGN_OR_RETURN(const std::vector<std::string> advice, PlanRows(rows, report));
   PrintNotices(advice);
   MarkPoints(report.points);
   if (flags.Has("chart")) {
