@@ -182,6 +182,13 @@ TEST(NcclLogTest, WhatLaunchersWriteInFront) {
   }
 }
 
+// However many of them.
+TEST(NcclLogTest, BracketsWithoutEnd) {
+  std::string front;
+  for (int i = 0; i < 1'000'000; ++i) front += "() ";
+  EXPECT_TRUE(LooksLikeNcclLog(front + "# nThread 1 nGpus 8"));
+}
+
 // With -C 1 the CPU's time stands where the call's did.
 TEST(NcclLogTest, TheCpusTimeIsNone) {
   const std::string text = absl::StrReplaceAll(kLog, {{" time ", " cputime "}});

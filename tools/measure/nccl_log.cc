@@ -40,11 +40,12 @@ using Words = std::vector<absl::string_view>;
 // What launchers put in front of a line: mpirun its rank and stream, SkyPilot and Ray a bracket, srun a number.
 absl::string_view WithoutLauncher(absl::string_view line) {
   constexpr size_t kMost = 160;
-  const absl::string_view front = line.substr(0, kMost);
-  const size_t bracket = front.find(") ");
-  if (absl::StartsWith(front, "(") && bracket != absl::string_view::npos) {
-    return WithoutLauncher(absl::StripLeadingAsciiWhitespace(line.substr(bracket + 2)));
+  while (absl::StartsWith(line, "(")) {
+    const size_t bracket = line.substr(0, kMost).find(") ");
+    if (bracket == absl::string_view::npos) return line;
+    line = absl::StripLeadingAsciiWhitespace(line.substr(bracket + 2));
   }
+  const absl::string_view front = line.substr(0, kMost);
   const size_t stream = front.find(">:");
   if (absl::StartsWith(front, "[") && stream != absl::string_view::npos) return line.substr(stream + 2);
   const size_t digits = front.find_first_not_of("0123456789");
