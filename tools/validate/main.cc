@@ -68,7 +68,8 @@ absl::StatusOr<CsvTable> ReadKernels(const std::string& path) {
 // A table, or what nccl-tests printed.
 absl::StatusOr<CsvTable> ReadCollectives(const std::string& path) {
   MESHWRIGHT_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kMostLogBytes));
-  if (!LooksLikeNcclLog(text) && !LooksLikeNcclJson(text)) return ParseCsv(text, path);
+  if (LooksLikeNcclJson(text)) return TableOfNcclLog(text, path);
+  if (!LooksLikeNcclLog(text)) return ParseCsv(text, path);
   absl::StatusOr<CsvTable> log = TableOfNcclLog(text, path);
   // Scripts make tables of logs, whose lines have a part of the log's columns.
   const bool table = !log.ok() && absl::StrContains(text.substr(0, text.find('\n')), ',');
