@@ -207,8 +207,7 @@ KernelEstimate Contraction(const KernelWork& work, const Device& device, double 
 // the softmax, which is as much work as `softmax_width` more columns; a block costs `setup_keys` keys besides.
 //
 //   keys = n (causal: n/2 are kept, and half a block on the diagonal is computed in vain)
-//   score = flops / peak x (1 + gain x ((1 + softmax_width / k) / share - 1)), but no less than its exponential, 16 in
-//   a
+//   score = flops / peak x (1 + gain x ((1 + softmax_width / k) / share - 1)), but no less than its exponential, 16 a
 //           clock or as the device says; gain is float8's peak over that of 16 bits: what keeps the matrix units
 //           waiting stays as long where float8 halves the products
 //   time  = scores x score x (keys + wasted + setup_keys) / keys x waves
