@@ -118,8 +118,8 @@ constexpr Release kReleases[] = {
     // Engine is 1.11 or later (transformer_config.py); containers of NVIDIA's from 25.02 on bring both.
     {{kNamesContainer}, {}, [](Framework* f) { f->float8_experts = true; }, Since(2502)},
     {{kGroupedExperts}, {}, [](Framework* f) { f->float8_experts = true; }},
-    // On Hopper, too (DeepSeek-V3's report, section 3.3).
-    {{kDeepSeek}, {}, [](Framework* f) { f->float8_experts = true; }},
+    // On Hopper, too (DeepSeek-V3's report, section 3.3); who has Transformer Engine only names its schedule.
+    {{kDeepSeek}, {kTransformerEngine}, [](Framework* f) { f->float8_experts = true; }},
 
     // --- vocabulary and checkpoints ----------------------------------------------------------------------------------
     // vTrain's times of one node are sums of a profile (docs/accuracy.md), which its own layers fit: a vocabulary that

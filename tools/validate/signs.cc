@@ -146,9 +146,6 @@ constexpr Words kWords[] = {
     // Modalities' names of its policies (running_env/env_utils.py).
     {kNarrowReduction, "dtype", "bf_16|bfsixteen"},
     {kGroupedExperts, "other_opts", "grouped"},
-    // DeepEP's README; Megatron-LM's flex dispatcher.
-    {kOnePerNode, "other_opts", "deepep|hybridep"},
-    {kExpertOverlap, "other_opts", "expert-parallel overlap|dualpipe"},
     // `topk_method: noaux_tc` in their config.json.
     {kBiasBalanced, "model", "deepseek v3|deepseek-v3|deepseekv3|deepseek-r1|deepseek r1|moonlight|kimi"},
     {kAttentionOpen, "attention", "="},
@@ -183,6 +180,9 @@ constexpr Words kSwitches[] = {
     {kSaysAutocast, "other_opts", "autocast|automatic mixed precision|native amp"},
     // Megatron-Core's (`--main-grads-dtype bf16`, `--grad-reduce-in-bf16`), and in words.
     {kNarrowReduction, "other_opts", "main-grads-dtype bf16|grad-reduce-in-bf16|gradients in bf16|grads in bf16"},
+    // DeepEP's README; Megatron-LM's flex dispatcher.
+    {kOnePerNode, "other_opts", "deepep|hybridep"},
+    {kExpertOverlap, "other_opts", "expert-parallel overlap|dualpipe"},
     {kNaturalRouting, "other_opts", "natural routing"},
     {kPaddedExperts, "other_opts", "one batched product"},
     {kExpertLoop, "other_opts", "loop over experts"},

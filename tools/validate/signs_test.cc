@@ -70,6 +70,8 @@ TEST(SignsTest, WhatARowDeniesIsNotSo) {
                 {"index_add_", Sign::kIndexAdd},
                 {"gradients in bf16", Sign::kNarrowReduction},
                 {"minGPT", Sign::kMinGpt},
+                {"DeepEP", Sign::kOnePerNode},
+                {"DualPipe", Sign::kExpertOverlap},
                 {"LAMB", Sign::kLamb}};
   for (const auto& [word, sign] : kCases) {
     EXPECT_TRUE(Has(Of("other_opts", absl::StrCat("PyTorch; ", word)), sign)) << word;

@@ -345,6 +345,9 @@ TEST(TrainingRunTest, ExpertsInBf16UnlessTheRowSaysOtherwise) {
   grouped.back().second = "DualPipe";
   ASSERT_OK_AND_ASSIGN(run, RunOf(grouped));
   EXPECT_TRUE(run.narrow);
+  grouped.back().second = "Megatron-Core; DualPipe";  // the schedule alone
+  ASSERT_OK_AND_ASSIGN(run, RunOf(grouped));
+  EXPECT_FALSE(run.narrow);
   // Containers have them since February 2025.
   grouped = cells;
   grouped.push_back({"source_ref", "NVIDIA dgxc-benchmarking v25.04"});
