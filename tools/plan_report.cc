@@ -184,7 +184,8 @@ std::string ShowRun(const PlanReport& report) {
   const double run = RunSeconds(report);
   if (run == 0) return "";
   const double hours = run / 3600 * static_cast<double>(Best(report).strategy.mesh.num_ranks());
-  std::string text = absl::StrCat(ShowLarge(report.tokens), " tokens take ", ShowSeconds(run),
+  const bool rows = report.session->problem.tokens_per_row == 1;
+  std::string text = absl::StrCat(ShowLarge(report.tokens), rows ? " rows take " : " tokens take ", ShowSeconds(run),
                                   report.at_slowest.has_value() ? " at the pace of the slowest" : "", ", ",
                                   ShowLarge(hours), " device-hours");
   if (const auto& price = report.session->problem.cluster.price; price.has_value()) {

@@ -110,6 +110,9 @@ TEST(PlanTest, SaysHowLongTheRunTakes) {
   EXPECT_THAT(text.out, HasSubstr(absl::StrFormat("\n  2 T tokens take %.1f d at the pace of the slowest,",
                                                   2e12 / slowest.at("tokens_per_second").get<double>() / 86400)));
   for (const absl::string_view line : absl::StrSplit(text.out, '\n')) EXPECT_LE(line.size(), 80u) << line;
+  // A network counts rows.
+  const ToolResult network = RunTool("plan", {"models/configs/mnist_mlp_layout.yaml", "--tokens=2T", "--out="});
+  EXPECT_THAT(network.out, HasSubstr("\n  2 T rows take ")) << network.err;
   const ToolResult wrong = RunTool("plan", {kTiny, "--tokens=2X", "--out="});
   EXPECT_EQ(wrong.exit_code, 2);
   EXPECT_EQ(wrong.err, "plan: --tokens: found \"2X\", wanted a number of at least 1, e.g. 300e9 or 300B\n");
