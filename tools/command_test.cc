@@ -21,8 +21,8 @@ std::string SaidDuring(std::chrono::milliseconds time, bool counts) {
 // Its first item may take longer than two seconds, which is when something is said.
 TEST(ProgressTest, OneLineAfterTwoSeconds) {
   EXPECT_EQ(SaidDuring(std::chrono::milliseconds(0), true), "");
-  EXPECT_EQ(SaidDuring(std::chrono::milliseconds(2500), false), "searching ...\n");
-  EXPECT_EQ(SaidDuring(std::chrono::milliseconds(2500), true), "searching: 3 of 7 ...\n");
+  EXPECT_EQ(SaidDuring(std::chrono::milliseconds(3500), false), "searching ...\n");
+  EXPECT_EQ(SaidDuring(std::chrono::milliseconds(3500), true), "searching: 3 of 7 ...\n");
 }
 
 }  // namespace
