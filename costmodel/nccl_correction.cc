@@ -145,7 +145,8 @@ Shape ShapeOf(const NcclCandidate& candidate, const Row& row, const GroupShape& 
 
 // A call in the switch waits for the pipelines of its blocks and heads, of which one of no bytes has none: it starts as
 // one with LL does. They are as deep as they get once each block and head has a chunk of the least size, 16 KiB
-// (calcCollChunking, src/enqueue.cc).
+// (calcCollChunking, src/enqueue.cc). Measured of calls of up to 512 bytes, which take the switch by a pin alone; where
+// NCCL takes it by itself the measured calls wait for all.
 double SwitchWait(double waiting, double bytes, const NcclCandidate& candidate, const Row& node,
                   const GroupShape& group) {
   constexpr double kLeastChunk = 16 << 10, kMostHeads = 32;
@@ -204,8 +205,9 @@ double CorrectedMicros(const NcclChoice& choice, Bytes size, const GroupShape& g
   if (candidate.algorithm == Algorithm::kNvlsTree) {
     moving = std::max(moving, LeastMicrosOfCards(bytes, group, cluster));
   }
-  const double inside =
-      in_switch ? SwitchWait(shape.scale * wait.inside, bytes, candidate, one_node, group) : shape.scale * wait.inside;
+  const double inside = in_switch && choice.forced
+                            ? SwitchWait(shape.scale * wait.inside, bytes, candidate, one_node, group)
+                            : shape.scale * wait.inside;
   const double waiting = latency_scale * (inside + shape.scale * wait.network);
   if (sums) return SumMicros(waiting, moving, bytes, candidate, row, group);
   return waiting + moving + shape.hump * std::sqrt(waiting * moving);

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdint>
 #include <iterator>
+#include <limits>
 
 namespace meshwright {
 namespace {
@@ -411,14 +412,19 @@ NcclChoice ChooseAsNccl(CollectiveKind kind, Bytes size, const GroupShape& group
   };
   const bool any = std::any_of(candidates.begin(), candidates.end(), pinned);
   NcclChoice best;
+  double least_left_out = std::numeric_limits<double>::infinity();
   for (const NcclCandidate& candidate : candidates) {
-    if (any && !pinned(candidate)) continue;
     const NcclPrediction time = PredictionOf(candidate, kind, size, group, cluster);
     const double total = time.latency_us + time.transfer_us;
+    if (any && !pinned(candidate)) {
+      least_left_out = std::min(least_left_out, total);
+      continue;
+    }
     if (best.candidate.algorithm == Algorithm::kNone || total < best.predicted_us) {
-      best = {candidate, total, time.latency_us, time.transfer_us};
+      best = {candidate, total, time.latency_us, time.transfer_us, false};
     }
   }
+  best.forced = least_left_out < best.predicted_us;
   if (best.candidate.algorithm == Algorithm::kTree) {
     const size_t p = static_cast<size_t>(best.candidate.protocol) - 1;
     best.smooth_transfer_us *= TreeCorrection(p, size.raw()) / SmoothTreeCorrection(p, size.raw());

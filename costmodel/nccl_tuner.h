@@ -84,6 +84,7 @@ struct NcclChoice {
   // The rest, without the steps that NCCL's shares of trees make at powers of two; in one node at the rate of its links
   // also where they are faster than those of the device's generation, for which the choice is made.
   double smooth_transfer_us = 0;
+  bool forced = false;  // by pins: NCCL itself would have taken another
 };
 // Of the candidates that `pins` leaves; of all, where it leaves none.
 NcclChoice ChooseAsNccl(CollectiveKind kind, Bytes size, const GroupShape& group, const Cluster& cluster,

@@ -13,7 +13,7 @@ constexpr TrackRecord kRecords[] = {
     {"cards on PCIe", 17, 0.145, 0.99, 2.57},
     {"V100", 181, 0.099, 0.95, 1.72},
     {"Blackwell", 41, 0.059, 0.87, 2.11},
-    {"parameters split, up to 64 devices", 73, 0.117, 0.91, 1.43},
+    {"parameters split, up to 64 devices", 75, 0.117, 0.91, 1.54},
     {"parameters split, over 64 devices", 70, 0.133, 0.97, 1.55},
     {"A100 to H200, up to 64 devices", 110, 0.100, 0.92, 1.73},
     {"A100 to H200, over 64 devices", 58, 0.063, 0.97, 1.25},
