@@ -16,8 +16,7 @@
 //                    many times as in one node; over more than 8 ranks of a node the hump is that of as many times x)
 //   sums in one      l + x (1 + chunk (chunks - 1)) + fill x / (x + filled): NCCL halves the chunks of smaller calls,
 //   node's switch    each costs something besides, and the pipeline is filled once
-//   in the switch    of a call that NCCL would not have given it, l of a node grows from where one with LL starts to
-//   that
+//   in the switch    of a call that pins alone put there, l of a node grows from where one with LL starts to what it is
 //                    once each block and head has a chunk of 16 KiB: what it waits for is its pipelines
 //   copy             the rank's own part of S, moved inside its memory: touches S / ranks / memory bandwidth
 //                    (rings and trees; the switch does without)
