@@ -27,9 +27,8 @@ constexpr int64_t kFirstEfaCards = 4;
 // (src/transport/net.cc), so a message with Simple waits once where NCCL's model counts twice.
 constexpr Nanos kUnflushedEfaLatency = Micros(8.5);
 // P3dn, all that AWS has of V100 with EFA, before GPUDirect: twice as much, as the plugin tells NCCL (150 us for 75,
-// platform-aws.cpp). From P5en on the
-// plugin tells it half (35 us), AWS says up to 35 % less than on P5 (December 2024), of a message: with the 5 us of
-// NCCL's step, 17.6 of 27.
+// platform-aws.cpp). From P5en on the plugin tells it half (35 us), AWS says up to 35 % less than on P5 (December
+// 2024), of a message: with the 5 us of NCCL's step, 17.6 of 27.
 constexpr Nanos kP3dnLatency = Micros(34), kLaterEfaLatency = Micros(12.6);
 
 // The same for Google's GPUDirect-TCPXO (A3 Mega), where the host's CPUs carry TCP: from five all_reduces of 256 MB to
