@@ -36,7 +36,7 @@ struct Comm {
   bool blocking = false, done = false;
   int polls = 0;  // until it says ncclSuccess
   int ranks = 0, device = 0;
-  int64_t number = 0, groups = 0;
+  int64_t split = -1, groups = 0;  // which of those that are split off it is
   ncclResult_t error = ncclSuccess;
   std::function<void()> when_ready;
   std::atomic<int> inside{0};
@@ -45,6 +45,7 @@ struct Comm {
 std::recursive_mutex mutex;
 meshwright::cuda::testing::LibraryOptions options;
 meshwright::cuda::testing::LibraryCounts counts;
+std::atomic<int64_t> splits = 0;
 std::vector<std::string> broken;
 thread_local cudaError_t last_error = cudaSuccess;
 thread_local Stream* capturing = nullptr;  // begun by this thread
@@ -104,7 +105,7 @@ Comm* NewComm(int ranks, bool blocking) {
   comm->blocking = blocking;
   comm->device = device;
   comm->polls = blocking ? 0 : 3;
-  comm->number = counts.communicators++;
+  ++counts.communicators;
   return comm;
 }
 
@@ -140,6 +141,7 @@ void ResetLibraries(const LibraryOptions& with) {
   const Lock lock(mutex);
   options = with;
   counts = {};
+  splits = 0;
   counts.products.resize(options.good.size());
   broken.clear();
   last_error = cudaSuccess;
@@ -426,6 +428,7 @@ ncclResult_t ncclCommSplit(ncclComm_t parent, int color, int, ncclComm_t* made, 
   Of(parent)->polls = 4;
   if (color != NCCL_SPLIT_NOCOLOR) {
     Comm* const child = NewComm(Of(parent)->ranks, config->blocking != 0);
+    child->split = splits++;
     Of(parent)->when_ready = [made, child] { *made = reinterpret_cast<ncclComm_t>(child); };
   }
   return ncclInProgress;
@@ -471,7 +474,7 @@ ncclResult_t ncclGroupEnd() {
   for (Comm* const comm : std::exchange(in_group, {})) {
     blocking = blocking && comm->blocking;
     if (!comm->blocking) comm->polls = 3;
-    if (comm->number == options.failing_communicator && comm->groups++ >= options.fails_at)
+    if (comm->split >= 0 && comm->split == options.failing_split && comm->groups++ >= options.fails_at)
       comm->error = ncclInternalError;
   }
   ++counts.groups;

@@ -25,9 +25,9 @@ struct LibraryOptions {
   int driver = 13000, runtime = 13000, nccl = 22809;
   // What the heuristic gives for each product, by number: whether its state is good, and whether it can be launched.
   std::vector<bool> good = {true}, launches = {true};
-  bool hangs = false;                 // no event ever happens
-  bool refuses_captured = false;      // the second call of NCCL in each capture
-  int64_t failing_communicator = -1;  // the n-th that is made: says ncclInternalError from its n-th group on
+  bool hangs = false;             // no event ever happens
+  bool refuses_captured = false;  // the second call of NCCL in each capture
+  int64_t failing_split = -1;     // the n-th communicator that is split off: ncclInternalError from its n-th group on
   int64_t fails_at = 0;
 };
 
