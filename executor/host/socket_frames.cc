@@ -193,6 +193,7 @@ absl::Status FrameConnection::TakeFrames(std::vector<Frame>& frames) {
   while (incoming_.size() - at >= kHeader) {
     uint64_t length = 0;
     std::memcpy(&length, incoming_.data() + at + 1, sizeof(length));
+    if (length > limit_ && !frames.empty()) break;  // for the next call, which may have another limit
     if (length > limit_) return absl::UnavailableError(absl::StrCat("a frame of ", length, " bytes came"));
     Frame frame = {static_cast<uint8_t>(incoming_[at]), {}};
     at += kHeader;
@@ -216,6 +217,7 @@ absl::Status FrameConnection::Read(std::vector<Frame>& frames) {
   std::move(read_ahead_.begin(), read_ahead_.end(), std::back_inserter(frames));
   read_ahead_.clear();
   const size_t before = frames.size();
+  if (!incoming_.empty()) MESHWRIGHT_RETURN_IF_ERROR(TakeFrames(frames));  // that the last call left
   for (size_t reads = 0; reads < kReadsPerCall; ++reads) {
     const bool in_payload = rest_ > 0;
     const ssize_t n = Receive();

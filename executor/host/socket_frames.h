@@ -65,7 +65,7 @@ std::vector<std::byte> EncodeFrame(uint8_t kind, absl::Span<const std::byte> pay
 // different threads, each half by one at a time.
 class FrameConnection {
  public:
-  // Frames longer than `limit` bytes break the connection.
+  // Frames longer than `limit` bytes break the connection, once all before them have been taken.
   explicit FrameConnection(OwnedFd socket, uint64_t limit);
 
   int fd() const { return socket_.get(); }

@@ -105,6 +105,37 @@ TEST(FrameConnectionTest, LengthsThatLie) {
   EXPECT_THAT(narrow.Read(frames).message(), HasSubstr("a frame of 549755813888 bytes came"));
 }
 
+// A stranger may say no more than its name; whoever says a right one may have sent its first message behind it.
+TEST(FrameConnectionTest, ALimitThatIsRaisedAfterTheFirstFrameHoldsForTheSecond) {
+  for (const size_t size : {size_t{300}, 2 * kRead}) {
+    for (const bool raised : {true, false}) {
+      SCOPED_TRACE(absl::StrCat(size, " bytes, raised ", raised));
+      Ends ends = Connected();
+      FrameConnection connection(std::move(ends.reading), 256);
+      Bytes stream = EncodeFrame(16, Payload(20, 1));
+      const Bytes second = EncodeFrame(2, Payload(size, 2));
+      stream.insert(stream.end(), second.begin(), second.begin() + std::min(kRead / 2, second.size()));
+      ASSERT_EQ(write(ends.writing.get(), stream.data(), stream.size()), static_cast<ssize_t>(stream.size()));
+      ASSERT_OK_AND_ASSIGN(const Frame first, connection.ReadOne(absl::InfiniteFuture()));
+      EXPECT_EQ(first.kind, 16);
+      if (raised) connection.set_limit(kLimit);
+      std::vector<Frame> frames;
+      if (!raised) {
+        EXPECT_THAT(connection.Read(frames).message(), HasSubstr(absl::StrCat("a frame of ", size, " bytes came")));
+        continue;
+      }
+      for (size_t at = stream.size() - 29; at < second.size();) {  // behind the first: 9 of header, 20
+        ASSERT_OK(connection.Read(frames));
+        const ssize_t n = send(ends.writing.get(), second.data() + at, second.size() - at, MSG_DONTWAIT | MSG_NOSIGNAL);
+        if (n > 0) at += static_cast<size_t>(n);
+      }
+      ASSERT_OK(connection.Read(frames));
+      ASSERT_EQ(frames.size(), 1);
+      EXPECT_TRUE(frames[0].payload == Payload(size, 2));
+    }
+  }
+}
+
 TEST(FrameConnectionTest, WhatCameBeforeTheEndIsRead) {
   Ends ends = Connected();
   FrameConnection connection(std::move(ends.reading), kLimit);
