@@ -63,8 +63,6 @@ absl::Status RunPlan(const Flags& flags) {
   MESHWRIGHT_ASSIGN_OR_RETURN(options.keep, flags.IntOr("keep", 5, 1, 1000));
   MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t threads, flags.IntOr("threads", 0, 0, 1024));
   options.threads = static_cast<int>(threads);
-  const absl::StatusOr<double> tokens = flags.Has("tokens") ? ParseAmount(flags.Text("tokens")) : 0;
-  if (!tokens.ok()) return Flags::Wrong("tokens", tokens.status());
   const std::string out = flags.Has("out") ? flags.Text("out") : "plan.yaml";
   MESHWRIGHT_RETURN_IF_ERROR(flags.CheckAlone({"out", "chart"}, {"format", "dump"}));
 
@@ -89,7 +87,6 @@ absl::Status RunPlan(const Flags& flags) {
   if (!advice.empty()) found->warnings.push_back(advice);
   PrintNotices(found->warnings);
   MESHWRIGHT_ASSIGN_OR_RETURN(PlanReport report, MakeReport(session, *std::move(found)));
-  if (*tokens > 0) report.tokens = *tokens;
   const Candidate& best = report.result.ranked.front();
   if (SavesStrategies(flags, session)) {
     MESHWRIGHT_ASSIGN_OR_RETURN(const Evaluation evaluation, Evaluate(session.problem, best.strategy));

@@ -42,13 +42,14 @@ std::string ToYaml(const ModelChanges& changes) {
   if (changes.batch.has_value()) fields.push_back(absl::StrCat("batch: ", *changes.batch));
   if (changes.sequence.has_value()) fields.push_back(absl::StrCat("sequence: ", *changes.sequence));
   if (changes.stages.has_value()) fields.push_back(absl::StrCat("stages: ", *changes.stages));
+  if (changes.tokens.has_value()) fields.push_back(absl::StrCat("tokens: ", ShortestNumber(*changes.tokens)));
   return absl::StrCat("{", absl::StrJoin(fields, ", "), "}");
 }
 
 absl::StatusOr<ModelChanges> ReadChanges(const NodeRef& in) {
   ModelChanges changes;
   if (!in.present()) return changes;
-  MESHWRIGHT_RETURN_IF_ERROR(in.CheckKeys({"precision", "batch", "sequence", "stages"}));
+  MESHWRIGHT_RETURN_IF_ERROR(in.CheckKeys({"precision", "batch", "sequence", "stages", "tokens"}));
   if (in["precision"].present()) {
     MESHWRIGHT_ASSIGN_OR_RETURN(changes.precision, ReadDType(in["precision"], DType::kFloat32, /*floating=*/true));
   }
@@ -60,6 +61,9 @@ absl::StatusOr<ModelChanges> ReadChanges(const NodeRef& in) {
   }
   if (in["stages"].present()) {
     MESHWRIGHT_ASSIGN_OR_RETURN(changes.stages, in["stages"].AsInt(1));
+  }
+  if (in["tokens"].present()) {
+    MESHWRIGHT_ASSIGN_OR_RETURN(changes.tokens, in["tokens"].AsDouble(1));
   }
   return changes;
 }

@@ -23,6 +23,7 @@ constexpr absl::StatusCode kInvalid = absl::StatusCode::kInvalidArgument;
 absl::StatusOr<Flags> ParseFlags(const std::vector<std::string>& args) {
   std::vector<FlagSpec> specs = StrategyFlags();
   specs.insert(specs.end(), ClusterFlags().begin(), ClusterFlags().end());
+  specs.push_back({"tokens", "X", ""});
   return Flags::Parse(specs, args);
 }
 
@@ -70,7 +71,8 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(Case{"Tiny", "gpt2_tiny"},
                     Case{"TinyPipeline",
                          "gpt2_tiny",
-                         {"--stages=2", "--recompute=full", "--precision=float64", "--batch=32", "--schedule=gpipe"}},
+                         {"--stages=2", "--recompute=full", "--precision=float64", "--batch=32", "--tokens=2T",
+                          "--schedule=gpipe"}},
                     Case{"Experts", "mixtral_8x7b", {"--devices=16", "--memory=96GB", "--inter_bandwidth=95 Gb/s"}},
                     Case{"Shards", "oracle_b"}, Case{"Layouts", "oracle_d"}, Case{"Interleaved", "mlp_interleaved"},
                     Case{"OperatorStages", "oracle_b", {"--ignore_shards", "--stages=4", "--microbatches=4"}},

@@ -62,6 +62,7 @@ absl::Status ApplyChanges(const ModelChanges& changes, ModelFile& file) {
         WrongInput("a model of operators", "a decoder", "the shapes of its inputs say how many rows it has"));
   }
   if (changes.batch.has_value()) file.training.batch = *changes.batch;
+  if (changes.tokens.has_value()) file.training.tokens = *changes.tokens;
   OperatorModel* const model = std::get_if<OperatorModel>(&file.model);
   if (changes.stages.has_value() && model != nullptr) {
     const int64_t parts = *changes.stages == 1 ? 1 : *changes.stages * file.parallel.chunks();
@@ -375,6 +376,11 @@ absl::StatusOr<ModelChanges> ChangesFrom(const Flags& flags) {
   MESHWRIGHT_ASSIGN_OR_RETURN(changes.batch, BatchFrom(flags));
   MESHWRIGHT_ASSIGN_OR_RETURN(changes.sequence, flags.Int("sequence", 1, kLongestSequence));
   MESHWRIGHT_ASSIGN_OR_RETURN(changes.stages, flags.Int("stages", 1, kMostDegree));
+  if (flags.Has("tokens")) {
+    const absl::StatusOr<double> tokens = ParseAmount(flags.Text("tokens"));
+    if (!tokens.ok()) return Flags::Wrong("tokens", tokens.status());
+    changes.tokens = *tokens;
+  }
   return changes;
 }
 

@@ -28,6 +28,7 @@ struct ModelChanges {
   std::optional<int64_t> batch;     // decoders: sequences of a step
   std::optional<int64_t> sequence;  // decoders: tokens of each
   std::optional<int64_t> stages;    // operator form: operators in order, as evenly as possible, whatever the file says
+  std::optional<double> tokens;     // of the whole run
   friend bool operator==(const ModelChanges&, const ModelChanges&) = default;
 };
 

@@ -240,11 +240,6 @@ absl::Status RunWhatif(const Flags& flags) {
   report.batch = ShowBatch(session.problem);
   report.rows = session.problem.tokens_per_row == 1;
   report.tokens = session.file->training.tokens;
-  if (flags.Has("tokens")) {
-    const absl::StatusOr<double> tokens = ParseAmount(flags.Text("tokens"));
-    if (!tokens.ok()) return Flags::Wrong("tokens", tokens.status());
-    report.tokens = *tokens;
-  }
   MESHWRIGHT_RETURN_IF_ERROR(SetLimits(flags, report));
   MESHWRIGHT_ASSIGN_OR_RETURN(report.reliability, ReliabilityOf(flags));
   MESHWRIGHT_ASSIGN_OR_RETURN(const std::vector<std::string> advice, PlanRows(rows, report));

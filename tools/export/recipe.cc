@@ -44,11 +44,12 @@ std::vector<int64_t> LayersOf(const Strategy& strategy, int64_t layers) {
   return dealt;
 }
 
-// Of the whole run: those that the file gives, or else as many as its tokens take.
-int64_t StepsOf(const ModelFile& file) {
-  const Training& t = file.training;
-  const NodeRef given = file.document.root()["training"];
-  if (t.tokens <= 0 || given["steps"].present() || given["epochs"].present()) return t.steps;
+// Of the whole run: as many as the tokens take that a flag gave, or else those of the file, or as its tokens take.
+int64_t StepsOf(const Session& session) {
+  const Training& t = session.file->training;
+  const NodeRef given = session.file->document.root()["training"];
+  const bool counted = !session.changes.tokens.has_value() && (given["steps"].present() || given["epochs"].present());
+  if (t.tokens <= 0 || counted) return t.steps;
   const double steps = std::ceil(t.tokens / (static_cast<double>(t.batch) * static_cast<double>(t.sequence)));
   return steps < 0x1p62 ? static_cast<int64_t>(steps) : t.steps;
 }
@@ -80,7 +81,7 @@ absl::StatusOr<Recipe> RecipeOf(const Plan& plan) {
   recipe.name = PlainName(file.name);
   recipe.model = std::get<DecoderConfig>(file.model);
   recipe.training = file.training;
-  recipe.training.steps = StepsOf(file);
+  recipe.training.steps = StepsOf(plan.session);
   recipe.cluster = problem.cluster;
   recipe.promise = plan.promise;
   recipe.pipeline = DegreeOf(strategy.mesh, "pp");

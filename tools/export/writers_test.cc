@@ -2,6 +2,7 @@
 
 #include <cstdlib>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -81,16 +82,23 @@ int64_t NumberOf(const std::map<std::string, std::string>& options, const std::s
   return value;
 }
 
-// 20,000 tokens in steps of 48 x 32 are 13.02 steps; the file's own number of steps counts before them.
+// 20,000 tokens in steps of 48 x 32 are 13.02 steps; the file's own number of steps counts before the file's tokens,
+// and those of --tokens before both: 30,000 are 19.5 steps.
 TEST(MegatronTest, AsManyStepsAsTheTokensTake) {
-  const auto steps = [](const std::string& more) {
-    const absl::StatusOr<Plan> plan =
+  const auto steps = [](const std::string& more, std::optional<double> flag = std::nullopt) {
+    absl::StatusOr<Plan> plan =
         PlanOf(absl::StrReplaceAll(kGpt, {{"  batch: 48\n", absl::StrCat("  batch: 48\n", more)}}), kMixed);
+    if (flag.has_value()) {
+      ModelChanges changes = plan->session.changes;
+      changes.tokens = flag;
+      plan->session = *ReopenModel(plan->session.source, changes, plan->session.problem.cluster);
+    }
     return NumberOf(OptionsOf(ToMegatron(*plan)->text), "--train-iters");
   };
   EXPECT_EQ(steps(""), 10);
   EXPECT_EQ(steps("  tokens: 20K\n"), 14);
   EXPECT_EQ(steps("  tokens: 20K\n  steps: 5\n"), 5);
+  EXPECT_EQ(steps("  tokens: 20K\n  steps: 5\n", 30e3), 20);
 }
 
 TEST(MegatronTest, ThePlanComesOutOfItsOptions) {
