@@ -60,13 +60,14 @@ TEST(LibraryTest, AFileIsADeviceOfTheUsersOwn) {
 }
 
 TEST(LibraryTest, KnowsTheseDevices) {
-  EXPECT_THAT(DeviceNames(),
-              ElementsAre("a10", "a100-pcie-40gb", "a100-pcie-80gb", "a100-sxm-40gb", "a100-sxm-64gb", "a100-sxm-80gb",
-                          "a10g", "a30", "a40", "a800-sxm", "b200", "b300", "gb200", "gb300", "gh200", "h100-nvl",
-                          "h100-pcie", "h100-sxm", "h100-sxm-64gb", "h100-sxm-96gb", "h20", "h200", "h800-sxm", "host",
-                          "l4", "l40", "l40s", "quadro-rtx-8000", "rtx-3090", "rtx-3090-ti", "rtx-4090", "rtx-5090",
-                          "rtx-6000-ada", "rtx-a5000", "rtx-a6000", "rtx-pro-6000", "t4", "titan-rtx", "v100-pcie-16gb",
-                          "v100-pcie-32gb", "v100-sxm-16gb", "v100-sxm-32gb", "v100-sxm3-32gb"));
+  EXPECT_THAT(
+      DeviceNames(),
+      ElementsAre("a10", "a100-pcie-40gb", "a100-pcie-80gb", "a100-sxm-40gb", "a100-sxm-64gb", "a100-sxm-80gb", "a10g",
+                  "a30", "a40", "a800-sxm", "b200", "b300", "gb200", "gb300", "gh200", "h100-nvl", "h100-pcie",
+                  "h100-sxm", "h100-sxm-64gb", "h100-sxm-96gb", "h20", "h200", "h800-sxm", "host", "l20", "l4", "l40",
+                  "l40s", "quadro-rtx-8000", "rtx-2080-ti", "rtx-3090", "rtx-3090-ti", "rtx-4090", "rtx-5090",
+                  "rtx-6000-ada", "rtx-a5000", "rtx-a6000", "rtx-pro-6000", "t4", "titan-rtx", "v100-pcie-16gb",
+                  "v100-pcie-32gb", "v100-sxm-16gb", "v100-sxm-32gb", "v100-sxm3-32gb"));
 }
 
 // FlashAttention-2 was fitted on A100 (forward_share 0.858, softmax_width 21.9, setup_keys 188). Softmax, setup and
@@ -87,6 +88,7 @@ TEST(LibraryTest, SoftmaxWeighsByTheMatrixUnitsBesideIt) {
                                          {"l40s", 0.924, 11.7, 94},
                                          {"rtx-pro-6000", 0.924, 11.7, 94},
                                          {"a10g", 0.960, 6.1, 47},
+                                         {"l20", 0.960, 6.1, 47},
                                          {"l40", 0.960, 6.1, 47},
                                          {"rtx-3090", 0.960, 6.1, 47},
                                          {"rtx-3090-ti", 0.960, 6.1, 47},

@@ -190,7 +190,7 @@ absl::Status PriceProduct(const CsvCells& cells, Device device, PriceRowResult* 
 }
 
 // Implementations of attention by words of the cells `impl`, `op` and `library`, and the kernels that stand for them,
-// the first that the device has; the first row that matches. cuDNN's kernels are about as fast as those that
+// the first that the device has, or else its own most usual one; the first row that matches. cuDNN's kernels are about as fast as those that
 // FlashAttention has for the same chip (FlashAttention-3, figures 5 and 6). FlexAttention is 0.90 forward and 0.85
 // backward of FlashAttention-2 (PyTorch's announcement).
 struct Implementation {
@@ -211,7 +211,7 @@ constexpr Implementation kImplementations[] = {
 };
 
 // Whether the attention is fused, and by which kernel.
-absl::StatusOr<bool> Fused(const CsvCells& cells, Device* device, std::vector<std::string>* defaults) {
+absl::StatusOr<bool> Fused(const CsvCells& cells, Device* device, PriceRowResult* out) {
   const std::string impl = Lower(cells, "impl");
   if (absl::StrContains(impl, "pytorch") && !HasAny(impl, {"flash", "sdpa", "flex", "efficient", "cudnn"}))
     return false;
@@ -221,7 +221,7 @@ absl::StatusOr<bool> Fused(const CsvCells& cells, Device* device, std::vector<st
     if (found == nullptr && HasAny(made, std::vector<absl::string_view>(absl::StrSplit(row.words, '|')))) found = &row;
   }
   if (found == nullptr && impl.empty()) {
-    defaults->push_back(absl::StrCat("impl ", device->attention.front().kernel));
+    out->defaults.push_back(absl::StrCat("impl ", device->attention.front().kernel));
     return true;
   }
   if (found != nullptr) {
@@ -234,8 +234,10 @@ absl::StatusOr<bool> Fused(const CsvCells& cells, Device* device, std::vector<st
       device->attention.front().backward_share *= found->backward;
       return true;
     }
+    const std::string named(found->kernels.substr(0, found->kernels.find(' ')));
+    out->approximations.push_back(absl::StrCat("attention ", named, " as ", device->attention.front().kernel));
+    return true;
   }
-  if (impl.empty()) return CannotExpress("another implementation", made);
   std::string has;
   for (const AttentionConstants& kernel : device->attention)
     absl::StrAppend(&has, has.empty() ? "" : ", ", kernel.kernel);
@@ -280,7 +282,7 @@ absl::Status PriceAttention(const CsvCells& cells, Device device, PriceRowResult
   MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t batch, Needed(cells, "batch"));
   MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t heads, Needed(cells, "heads"));
   MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<int64_t> kv_heads, cells.Int("kv_heads", 1));
-  MESHWRIGHT_ASSIGN_OR_RETURN(work.fused, Fused(cells, &device, &out->defaults));
+  MESHWRIGHT_ASSIGN_OR_RETURN(work.fused, Fused(cells, &device, out));
   MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<int64_t> kv_len, cells.Int("kv_len", 1));
   work.n = kv_len.value_or(work.m);
   const double heads_in_all = static_cast<double>(batch) * static_cast<double>(std::max(heads, kv_heads.value_or(1)));

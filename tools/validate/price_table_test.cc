@@ -12,7 +12,9 @@
 namespace meshwright {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 // Kernels of other implementations are priced as such, those that are not known are left out.
 TEST(PriceTableTest, AttentionByImplementation) {
@@ -37,6 +39,21 @@ TEST(PriceTableTest, AttentionByImplementation) {
   }
   EXPECT_EQ(Summarise(result).skipped.counts().at("another implementation"), 1u);
   EXPECT_EQ(Summarise(result).predicted, 4u);
+}
+
+// A fused kernel of which the device has no constants is priced as the one that it has, and says so.
+TEST(PriceTableTest, AKernelThatTheDeviceHasNoConstantsOf) {
+  ASSERT_OK_AND_ASSIGN(const CsvTable table,
+                       ParseCsv("gpu_type,dtype,library,impl,batch,heads,head_dim,seq_len,causal,time_ms\n"
+                                "A30,bf16,,FlashAttention-2,4,16,128,4096,yes,1\n"
+                                "A30,bf16,TRT-LLM,,4,16,128,4096,yes,1\n"
+                                "T4,fp16,,FlashAttention-1,4,16,64,4096,yes,1\n",
+                                "t.csv"));
+  ASSERT_OK_AND_ASSIGN(const PriceTableResult result, PriceKernelTable(table, {}));
+  EXPECT_EQ(result.rows[1].seconds.predicted, result.rows[0].seconds.predicted);
+  EXPECT_THAT(result.rows[0].approximations, IsEmpty());
+  EXPECT_THAT(result.rows[1].approximations, ElementsAre("attention trtllm as flash2"));
+  EXPECT_THAT(result.rows[2].approximations, ElementsAre("attention flash1 as memory_efficient"));
 }
 
 // Empty cells are filled and named; a type that the device lacks, and sizes that no device holds, cost their row.
@@ -198,14 +215,14 @@ TEST(PriceTableTest, ColumnsUnderOtherNames) {
   ASSERT_OK_AND_ASSIGN(const CsvTable other, ParseCsv("Device;Precision;headdim;seqlen;Batch Size;nheads;is_causal;"
                                                       "latency (us);backend\n"
                                                       "A100;bf16;128;4096;4;16;True;500,0;FlashAttention-2\n"
-                                                      "A100;bf16;128;4096;4;16;True;500,0;FlashAttention-3\n"
+                                                      "A100;bf16;128;4096;4;16;True;500,0;SageAttention\n"
                                                       "A100;bf16;128;4096;4;16;True;;FlashAttention-2\n",
                                                       "t.csv"));
   ASSERT_OK_AND_ASSIGN(const PriceTableResult wanted, PriceKernelTable(plain, {}));
   ASSERT_OK_AND_ASSIGN(const PriceTableResult result, PriceKernelTable(other, {}));
   EXPECT_DOUBLE_EQ(result.rows[0].seconds.measured, wanted.rows[0].seconds.measured);
   EXPECT_GT(result.rows[0].seconds.predicted, 0.5 * wanted.rows[0].seconds.predicted);
-  EXPECT_THAT(ToText(result, false), HasSubstr("flashattention-3; a100-sxm-80gb has"));
+  EXPECT_THAT(ToText(result, false), HasSubstr("sageattention; a100-sxm-80gb has"));
   EXPECT_THAT(result.rows[2].skipped, HasSubstr("no time or rate"));
   ASSERT_OK_AND_ASSIGN(const CsvTable rate, ParseCsv("gpu,dtype,m,n,k,gflops\nA100,bf16,4096,4096,4096,200000\n", "t"));
   ASSERT_OK_AND_ASSIGN(const PriceTableResult product, PriceKernelTable(rate, {}));
