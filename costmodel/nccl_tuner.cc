@@ -142,10 +142,19 @@ struct Waits {
   double inside = 0, network = 0, cards = 0;
 };
 
-Waits WaitsOf(Algorithm algorithm, CollectiveKind kind, size_t p, const GroupShape& group, const Cluster& cluster) {
+// Levels of a tree over nodes: tuning.cc rounds them down for the choice, but of 3 nodes the tree (src/graph/trees.cc)
+// has two.
+enum class Levels : uint8_t { kCounted, kOfTree };
+double LevelsOf(Levels which, int64_t nodes) {
+  const double levels = std::log2(static_cast<double>(nodes));
+  return which == Levels::kCounted ? std::floor(levels) : std::ceil(levels);
+}
+
+Waits WaitsOf(Algorithm algorithm, CollectiveKind kind, size_t p, const GroupShape& group, const Cluster& cluster,
+              Levels which) {
   const bool nvlink = IsNvlink(cluster.intra_kind);
   const double nodes = static_cast<double>(group.nodes);
-  const double levels = std::floor(std::log2(nodes));
+  const double levels = LevelsOf(which, group.nodes);
   const bool simple = p == 2;
   // The card's own latency, once more for Simple's flush.
   const double card = group.nodes == 1 ? 0 : cluster.nic_latency.raw() / 1e3 * (simple ? 2 : 1);
@@ -226,14 +235,16 @@ double TreeSpeed(const NcclGraph& ring, Row row, const GroupShape& group, const 
   return best;
 }
 
-// What a tree that is pinned carries between nodes in GB/s of the bytes summed. For its choice NCCL counts the cards to
-// send every byte twice and limits each channel by its architecture's table; but n nodes of a tree have n - 1 edges, up
-// and down which each byte goes once, so the cards send 2 (n - 1) / n of them, and a device at most 2. Trees pinned
-// over 3 nodes of 4 and of 8 GB200 (NVIDIA/nccl issue 1801): -2 %, where the tables say +47 and +167 %.
+// What a tree carries between nodes in GB/s of the bytes summed. For its choice NCCL counts the cards to send every
+// byte twice and limits each channel by its architecture's table; but n nodes of a tree have n - 1 edges, up and down
+// which each byte goes once, so the cards send 2 (n - 1) / n of them, and m devices in a row 2 (m - 1) / m. Trees
+// pinned over 3 nodes of 4 and of 8 GB200 (NVIDIA/nccl issue 1801): -2 %, where the tables say +47 and +167 %.
 double TreeCarried(const NcclGraph& graph, const GroupShape& group, const Cluster& cluster) {
   const double nodes = static_cast<double>(group.nodes);
   const double between = graph.channels * graph.speed * nodes / (2 * (nodes - 1));
-  return kTreeShare * (group.ranks_per_node > 1 ? std::min(between, IntraView(group, cluster) / 2) : between);
+  if (group.ranks_per_node == 1) return kTreeShare * between;
+  const double per_node = static_cast<double>(group.ranks_per_node);
+  return kTreeShare * std::min(between, IntraView(group, cluster) * per_node / (2 * (per_node - 1)));
 }
 
 double NvlsBus(CollectiveKind kind, const NcclGraph& graph, const GroupShape& group, Row row, NodeColumn column) {
@@ -336,7 +347,7 @@ NcclCandidates CandidatesOf(CollectiveKind kind, const GroupShape& group, const 
   NcclCandidates candidates;
   auto add = [&](Algorithm algorithm, size_t p, double bandwidth, int blocks) {
     if (bandwidth <= 0) return;
-    const Waits waits = WaitsOf(algorithm, kind, p, group, cluster);
+    const Waits waits = WaitsOf(algorithm, kind, p, group, cluster, Levels::kCounted);
     const double latency = waits.inside + waits.network;
     candidates.rows[candidates.count++] = {algorithm,
                                            static_cast<Protocol>(p + 1),
@@ -428,11 +439,21 @@ NcclChoice ChooseAsNccl(CollectiveKind kind, Bytes size, const GroupShape& group
   if (best.candidate.algorithm == Algorithm::kTree) {
     const size_t p = static_cast<size_t>(best.candidate.protocol) - 1;
     best.smooth_transfer_us *= TreeCorrection(p, size.raw()) / SmoothTreeCorrection(p, size.raw());
-    // Where NCCL itself chose a tree, its tables are what the corrections were fitted over.
-    if (pins.algorithm == Algorithm::kTree && group.nodes > 1 && p == 2) {
+    // Over more than two nodes what NCCL chooses by itself stays with its tables: a tree that carries what it could
+    // would beat the rings that NCCL takes over fewer nodes.
+    if (p == 2 && (group.nodes == 2 || (group.nodes > 2 && pins.algorithm == Algorithm::kTree))) {
       const double carried = TreeCarried(RingGraph(group, cluster), group, cluster);
       best.smooth_transfer_us *= best.candidate.bandwidth / carried;
     }
+  }
+  if (group.nodes > 1 && best.candidate.algorithm != Algorithm::kNone) {
+    NcclCandidate& candidate = best.candidate;
+    const size_t p = static_cast<size_t>(candidate.protocol) - 1;
+    const Waits waits = WaitsOf(candidate.algorithm, kind, p, group, cluster, Levels::kOfTree);
+    const double latency = waits.inside + waits.network;
+    best.latency_us *= latency / candidate.latency_us;
+    candidate.network_share = waits.network / latency;
+    candidate.cards_share = waits.cards / latency;
   }
   if (group.nodes <= 1) {
     best.smooth_transfer_us /= Excess(cluster);

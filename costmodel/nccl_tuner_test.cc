@@ -171,22 +171,38 @@ TEST(NcclTunerTest, TreesOverTwoNodesOfOneDevice) {
 }
 
 // Over 3 nodes NCCL counts 8 channels of 36 GB/s to send a byte twice, 144 GB/s. Two edges, up and down, are 4/3 of a
-// byte for the cards of a node: 8 x 45 x 3/4 = 270, but a device sends two bytes of 370.8 GB/s, 185.4; 0.92 of that.
-// Over 33 nodes a card sends 64/33: 360 x 33/64 = 185.6, no less than the device. Two cards of 48 bind: 96 x 3/4.
+// byte for the cards of a node: 8 x 45 x 3/4 = 270, but each of 8 devices in a row sends 2 x 7/8 bytes of 370.8 GB/s,
+// 211.9; 0.92 of that. Over 33 nodes a card sends 64/33: 360 x 33/64 = 185.6. Two cards of 48 bind: 96 x 3/4. NCCL's
+// own choice is priced so, too: over two nodes of two devices a byte up and one down, 96.
 TEST(NcclTunerTest, TreesCarryMoreThanNcclCountsForItsChoice) {
   const NcclPins pins = {Algorithm::kTree, Protocol::kSimple};
   const auto rate = [&pins](const GroupShape& group, const Cluster& cluster) {
     const NcclChoice choice = ChooseAsNccl(CollectiveKind::kAllReduce, Bytes(16 * kGi), group, cluster, pins);
     return 16 * kGi / 1e3 / choice.smooth_transfer_us;
   };
-  EXPECT_NEAR(rate(Evenly(24, 3), H100Cluster(3)), 0.92 * 185.4, 0.1);
-  EXPECT_NEAR(rate(Evenly(33 * 8, 33), H100Cluster(33)), 0.92 * 185.4, 0.1);
+  EXPECT_NEAR(rate(Evenly(24, 3), H100Cluster(3)), 0.92 * 211.9, 0.1);
+  EXPECT_NEAR(rate(Evenly(33 * 8, 33), H100Cluster(33)), 0.92 * 185.6, 0.1);
   EXPECT_NEAR(rate(Evenly(6, 3), H100Cluster(3)), 0.92 * 72, 0.1);
-  // Of a board of four, two devices have a third of the links to each other: 370.8 / 3 / 2.
+  const NcclChoice own = ChooseAsNccl(CollectiveKind::kAllReduce, Bytes(16 * kGi), Evenly(4, 2), H100Cluster(2));
+  EXPECT_EQ(own.candidate.algorithm, Algorithm::kTree);
+  EXPECT_NEAR(16 * kGi / 1e3 / own.smooth_transfer_us, 0.92 * 96, 0.1);
+  // Of a board of four, two devices have a third of the links to each other, of which each sends a byte: 370.8 / 3 =
+  // 123.6, so that the cards bind, two of 48.
   Cluster boards = H100Cluster(3);
   boards.devices_per_node = boards.nics_per_node = 4;
   boards.intra_kind = LinkKind::kNvLinkMesh;
-  EXPECT_NEAR(rate(Evenly(6, 3), boards), 0.92 * 61.8, 0.1);
+  EXPECT_NEAR(rate(Evenly(6, 3), boards), 0.92 * 72, 0.1);
+}
+
+// NCCL counts log2 of the nodes, rounded down, for its choice; a tree over 3 or 5 nodes has one level more.
+TEST(NcclTunerTest, TreesWaitForAllOfTheirLevels) {
+  const auto latency = [](int64_t nodes) {
+    const NcclPins pins = {Algorithm::kTree, Protocol::kLl};
+    return ChooseAsNccl(CollectiveKind::kAllReduce, Bytes(8), Evenly(8 * nodes, nodes), H100Cluster(nodes), pins)
+        .latency_us;
+  };
+  EXPECT_NEAR(latency(3), latency(4), 1e-9);
+  EXPECT_NEAR(latency(5) - latency(4), 2 * 5.0, 1e-9);  // up and down
 }
 
 // With 5 GPUs the switch gives 5 x 60 = 300 GB/s of bus, less than the ring's 360; with 6 it gives as much at half the
