@@ -30,6 +30,11 @@ constexpr Nanos kUnflushedEfaLatency = Micros(8.5);
 // platform-aws.cpp). From P5en on the plugin tells it half (35 us), AWS says up to 35 % less than on P5 (December
 // 2024), of a message: with the 5 us of NCCL's step, 17.6 of 27.
 constexpr Nanos kP3dnLatency = Micros(34), kLaterEfaLatency = Micros(12.6);
+// Without GPUDirect a thread copies what arrives: 6.9 GB/s one way through an endpoint of a card of 100 Gb/s between
+// the hosts' memories (libfabric issue 5694), of which NCCL's thread of a rank, which sends, too, has half. P3dn's card
+// is four to NCCL (AWS's log of its Deep Learning AMI, "Forcing AWS OFI ndev 4").
+constexpr BytesPerSecond kStagedEfaThread = GBps(6.9 / 2);
+constexpr int64_t kP3dnCards = 4;
 
 // The same for Google's GPUDirect-TCPXO (A3 Mega), where the host's CPUs carry TCP: from five all_reduces of 256 MB to
 // 8 GB over two nodes, 240 to 335 GB/s (a log of NET/FasTrak 1.0.15, 31 May 2026, public on GitHub), 3.9 % off with it.
@@ -56,6 +61,7 @@ constexpr Nanos kGibLatency = Micros(5);
 // card of 100 Gb/s NCCL's issues 450 and 398 have 4 to 6 GB/s.
 constexpr Nanos kTcpLatency = Micros(20);
 constexpr BytesPerSecond kTcpCore = GBps(5.25);
+constexpr double kAmazonTcpThreads = 2, kGoogleTcpThreads = 4;
 
 // What NCCL moves through a port of Omni-Path, of what it takes from InfiniBand: an all_reduce of 4 GB over 32 A100 of
 // Jean Zay ran at 40.5 Gbit/s through one port of 100, all its channels on one card and without GPUDirect
@@ -139,7 +145,15 @@ bool SaysTcp(absl::string_view text) {
   });
 }
 
-// A core for each card that the text counts; else one card, since what a machine has besides carries RDMA.
+// Threads that carry a rank's TCP, by the vendor of the card.
+double TcpThreads(const std::string& text) {
+  static const std::regex* const kGoogle = new std::regex(R"(\b(gvnic|gcp|google)\b)", std::regex::icase);
+  static const std::regex* const kAmazon = new std::regex(R"(\b(ena|aws|amazon)\b)", std::regex::icase);
+  if (std::regex_search(text, *kGoogle)) return kGoogleTcpThreads;
+  return std::regex_search(text, *kAmazon) ? kAmazonTcpThreads : 1;
+}
+
+// Threads for each card that the text counts; else one card, since what a machine has besides carries RDMA.
 void SetTcp(const std::string& text, Cluster* cluster) {
   cluster->nic_latency = kTcpLatency;
   cluster->nic_ll128 = false;
@@ -147,19 +161,38 @@ void SetTcp(const std::string& text, Cluster* cluster) {
     cluster->nic_bandwidth = cluster->nic_bandwidth * static_cast<double>(cluster->nics_per_node);
     cluster->nics_per_node = 1;
   }
-  cluster->nic_bandwidth = std::min(cluster->nic_bandwidth, kTcpCore);
+  cluster->nic_bandwidth = std::min(cluster->nic_bandwidth, kTcpCore * TcpThreads(text));
+}
+
+bool IsEfa(absl::string_view text) {
+  static const std::regex* const kEfa = new std::regex(R"(\befa(v\d)?\b)", std::regex::icase);  // no part of "default"
+  return std::regex_search(text.begin(), text.end(), *kEfa);
+}
+bool IsP3dn(absl::string_view text, const Cluster& cluster) {
+  return absl::StrContains(absl::AsciiStrToLower(text), "p3dn") || absl::StartsWith(cluster.device.name, "v100");
+}
+// Of Amazon's machines with EFA: those from P4 on.
+bool HasGpuDirect(const Cluster& cluster) { return cluster.device.generation != Generation::kVolta; }
+
+// What crosses the host's memory: no LL128 (tuning.cc: only from a device through PCIe switches to its card), and what
+// a thread copies.
+void StageEfa(absl::string_view text, Cluster* cluster) {
+  cluster->nic_ll128 = false;
+  if (IsP3dn(text, *cluster)) {
+    cluster->nic_bandwidth = cluster->nic_bandwidth * (static_cast<double>(cluster->nics_per_node) / kP3dnCards);
+    cluster->nics_per_node = kP3dnCards;
+  }
+  cluster->nic_bandwidth = std::min(cluster->nic_bandwidth, kStagedEfaThread);
 }
 
 // All but what TCP leaves of it.
 bool SetCards(absl::string_view text, Cluster* cluster) {
   const std::string in(text);
   const std::string lower = absl::AsciiStrToLower(text);
-  static const std::regex* const kEfa = new std::regex(R"(\befa(v\d)?\b)");  // no part of "default"
   static const std::regex* const kLaterEfa = new std::regex(R"(\bp5en\b|\bp6e?-|\bg7e\b|\befav[34]\b)");
-  if (std::regex_search(lower, *kEfa)) {
-    const bool p3dn = absl::StrContains(lower, "p3dn") || absl::StartsWith(cluster->device.name, "v100");
+  if (IsEfa(text)) {
     const bool later = std::regex_search(lower, *kLaterEfa);
-    cluster->nic_latency = p3dn ? kP3dnLatency : later ? kLaterEfaLatency : kEfaLatency;
+    cluster->nic_latency = IsP3dn(text, *cluster) ? kP3dnLatency : later ? kLaterEfaLatency : kEfaLatency;
   }
   // Google's machines by name have the network that its page of machine types gives them.
   static const std::regex* const kTcpxo = new std::regex(R"(tcpxo|fastrak|\ba3[ -]?mega)");
@@ -191,8 +224,7 @@ bool SetCards(absl::string_view text, Cluster* cluster) {
     cluster->nics_per_node = std::max<int64_t>(1, std::stoll(match[1].str()));
     cluster->nic_bandwidth = BytesPerSecond(share * rate(match[2].str(), match[4].str(), match[5].str()));
     if (cluster->nic_latency == kEfaLatency && cluster->nics_per_node <= kFirstEfaCards) {
-      const bool staged = cluster->device.generation == Generation::kVolta;
-      cluster->nic_latency = staged ? kUnflushedEfaLatency : kFirstEfaLatency;
+      cluster->nic_latency = HasGpuDirect(*cluster) ? kFirstEfaLatency : kUnflushedEfaLatency;
       cluster->nic_in_order = false;
     }
     return true;
@@ -230,6 +262,7 @@ bool SetCards(absl::string_view text, Cluster* cluster) {
 
 bool SetInternode(absl::string_view text, Cluster* cluster) {
   const bool says = SetCards(text, cluster);
+  if (IsEfa(text) && !HasGpuDirect(*cluster)) StageEfa(text, cluster);
   if (SaysTcp(text)) SetTcp(std::string(text), cluster);
   return says;
 }
