@@ -52,7 +52,8 @@ constexpr double kRingNet[kProtocols] = {2.7, 4.0, 14.0};
 constexpr double kNvlsStep = 25;
 constexpr double kNvlsTreeNet = 20.9;
 
-constexpr double kTreeShare = 0.92;  // of its channels' speed
+constexpr double kTreeShare = 0.92;   // of its channels' speed
+constexpr double kLl128Share = 0.92;  // of a ring's
 
 // GB/s, rows by generation, columns 1 node, 2 nodes, 3 or more.
 using BandwidthTable = double[kNumRows][kNumNodeColumns];
@@ -203,11 +204,18 @@ double LlMax(const GroupShape& group, const Cluster& cluster, Row row) {
   return kLlMax[cluster.cpu == CpuVendor::kAmd ? kAmpereRow : kVoltaRow][column];
 }
 
+// A ring's algorithm bandwidth over that of its bus.
+double RingRatio(CollectiveKind kind, const GroupShape& group) {
+  const int rounds = InfoOf(kind).bus_rounds;
+  const double ranks = static_cast<double>(group.ranks);
+  return rounds == 0 ? 1 : ranks / (rounds * (ranks - 1));
+}
+
 // Bus bandwidth of rings and trees.
 double RingBus(size_t p, const NcclGraph& graph, double ll_max, Row row, NodeColumn column) {
   const double total = graph.channels * graph.speed;
   if (p == 0) return std::min(ll_max, total / 2);
-  if (p == 1) return std::min(0.92 * total, graph.channels * kRingLl128[row][column]);
+  if (p == 1) return std::min(kLl128Share * total, graph.channels * kRingLl128[row][column]);
   return total;
 }
 double TreeBus(size_t p, const NcclGraph& graph, double speed, double ll_max, Row row, NodeColumn column) {
@@ -340,9 +348,7 @@ NcclCandidates CandidatesOf(CollectiveKind kind, const GroupShape& group, const 
   const NcclGraph graph = RingGraph(group, cluster);
   const double tree_speed = TreeSpeed(graph, row, group, cluster);
   const double ll_max = LlMax(group, cluster, row);
-  const double ranks = static_cast<double>(group.ranks);
-  const int rounds = InfoOf(kind).bus_rounds;
-  const double ring_ratio = rounds == 0 ? 1 : ranks / (rounds * (ranks - 1));
+  const double ring_ratio = RingRatio(kind, group);
   const bool all_reduce = kind == CollectiveKind::kAllReduce;
   NcclCandidates candidates;
   auto add = [&](Algorithm algorithm, size_t p, double bandwidth, int blocks) {
@@ -445,6 +451,13 @@ NcclChoice ChooseAsNccl(CollectiveKind kind, Bytes size, const GroupShape& group
       const double carried = TreeCarried(RingGraph(group, cluster), group, cluster);
       best.smooth_transfer_us *= best.candidate.bandwidth / carried;
     }
+  }
+  // A ring with LL128 has twice the channels that NCCL's table limits (connect.cc doubles them after the search): 3 x 8
+  // A100 with four cards of 200 Gb/s move 94 GB/s (NVIDIA/nccl-tests issue 119), where the table says 4 x 20.
+  if (group.nodes > 1 && best.candidate.algorithm == Algorithm::kRing && best.candidate.protocol == Protocol::kLl128) {
+    const NcclGraph graph = RingGraph(group, cluster);
+    const double carried = kLl128Share * graph.channels * graph.speed * RingRatio(kind, group);
+    best.smooth_transfer_us *= best.candidate.bandwidth / carried;
   }
   if (group.nodes > 1 && best.candidate.algorithm != Algorithm::kNone) {
     NcclCandidate& candidate = best.candidate;

@@ -194,6 +194,14 @@ TEST(NcclTunerTest, TreesCarryMoreThanNcclCountsForItsChoice) {
   EXPECT_NEAR(rate(Evenly(6, 3), boards), 0.92 * 72, 0.1);
 }
 
+// Two nodes of 8 A100 are 8 rings of 24, of which NCCL counts 20 each with LL128; 0.92 of all of them, 16 ranks' share.
+TEST(NcclTunerTest, RingsWithLl128MoveMoreThanNcclCountsForItsChoice) {
+  const NcclPins pins = {Algorithm::kRing, Protocol::kLl128};
+  const NcclChoice choice = ChooseAsNccl(CollectiveKind::kAllReduce, Bytes(kGi), Evenly(16, 2), A100Cluster(2), pins);
+  EXPECT_NEAR(choice.candidate.bandwidth, 8 * 20 * 16.0 / 30, 0.1);
+  EXPECT_NEAR(kGi / 1e3 / choice.smooth_transfer_us, 0.92 * 8 * 24 * 16 / 30, 0.1);
+}
+
 // NCCL counts log2 of the nodes, rounded down, for its choice; a tree over 3 or 5 nodes has one level more.
 TEST(NcclTunerTest, TreesWaitForAllOfTheirLevels) {
   const auto latency = [](int64_t nodes) {
