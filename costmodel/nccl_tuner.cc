@@ -52,8 +52,9 @@ constexpr double kRingNet[kProtocols] = {2.7, 4.0, 14.0};
 constexpr double kNvlsStep = 25;
 constexpr double kNvlsTreeNet = 20.9;
 
-constexpr double kTreeShare = 0.92;   // of its channels' speed
-constexpr double kLl128Share = 0.92;  // of a ring's
+constexpr double kTreeShare = 0.92;            // of its channels' speed
+constexpr double kLl128Share = 0.92;           // of a ring's
+constexpr double kTreeLl128Share = 15.0 / 16;  // of a tree's over nodes: what LL128 leaves of 128 bytes
 
 // GB/s, rows by generation, columns 1 node, 2 nodes, 3 or more.
 using BandwidthTable = double[kNumRows][kNumNodeColumns];
@@ -222,7 +223,7 @@ double TreeBus(size_t p, const NcclGraph& graph, double speed, double ll_max, Ro
   const double total = std::min(kTreeShare * graph.channels * speed, graph.channels * kTreeChannel[row][column]);
   if (p == 0) return std::min(total / 3.8, ll_max);
   if (p == 1) {
-    return std::min(total * (column == kOneNode ? 7.0 / 9 : 15.0 / 16), graph.channels * kTreeLl128[row][column]);
+    return std::min(total * (column == kOneNode ? 7.0 / 9 : kTreeLl128Share), graph.channels * kTreeLl128[row][column]);
   }
   return total;
 }
@@ -447,8 +448,8 @@ NcclChoice ChooseAsNccl(CollectiveKind kind, Bytes size, const GroupShape& group
     best.smooth_transfer_us *= TreeCorrection(p, size.raw()) / SmoothTreeCorrection(p, size.raw());
     // Over more than two nodes what NCCL chooses by itself stays with its tables: a tree that carries what it could
     // would beat the rings that NCCL takes over fewer nodes.
-    if (p == 2 && (group.nodes == 2 || (group.nodes > 2 && pins.algorithm == Algorithm::kTree))) {
-      const double carried = TreeCarried(RingGraph(group, cluster), group, cluster);
+    if (p > 0 && (group.nodes == 2 || (group.nodes > 2 && pins.algorithm == Algorithm::kTree))) {
+      const double carried = TreeCarried(RingGraph(group, cluster), group, cluster) * (p == 1 ? kTreeLl128Share : 1);
       best.smooth_transfer_us *= best.candidate.bandwidth / carried;
     }
   }
