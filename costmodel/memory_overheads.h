@@ -75,6 +75,7 @@ struct FrameworkCopies {
   double adapters = 0;          // of each parameter of adapters
   double adapted = 0;           // of each token and layer, kept by adapters
   bool caches = true;           // memory comes from a caching allocator
+  bool whole_table = false;     // tensor parallelism does not cut the embedding
   bool node_group = false;      // a communicator of a node's devices, besides those that split the model
 
   friend bool operator==(const FrameworkCopies&, const FrameworkCopies&) = default;

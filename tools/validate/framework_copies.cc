@@ -15,22 +15,27 @@ namespace meshwright {
 namespace {
 
 // What its loss holds of a logit, where it is known to differ from Hugging Face's and the program's.
-std::optional<double> LossBytes(const Framework& framework) {
+std::optional<double> LossBytes(const TrainingRun& run, const Framework& framework) {
   if (framework.Is(Sign::kClassifier) || framework.Is(Sign::kLinearLoss)) return kLinearLoss;
   if (framework.Is(Sign::kTorchTune) && framework.Is(Sign::kChunkedLoss)) {
     return framework.eager ? kChunkedLoss : kCompiledChunkedLoss;
   }
   if (framework.Is(Sign::kTorchTune)) return framework.eager ? kWideLoss : kCompiledWideLoss;
   if (framework.Is(Sign::kLitGpt)) return kHalfLoss;
+  // Its ranks gather all logits for the loss (distributed/tensor_parallel.py, `output_layouts`); with stages it is the
+  // first whose memory is printed, which has none.
+  if (framework.Is(Sign::kKempnerForge) && run.degrees.pipeline == 1) {
+    return kHalfLoss * static_cast<double>(run.degrees.tensor);
+  }
   return std::nullopt;
 }
 
-void AddLossCopies(const Framework& framework, bool modern, FrameworkCopies* copies) {
+void AddLossCopies(const TrainingRun& run, const Framework& framework, bool modern, FrameworkCopies* copies) {
   if (framework.in_place_loss) copies->logits = kInPlaceLogits;
   if (framework.Is(Sign::kHuggingFace) && !framework.fused_loss) {
     copies->logits = framework.autocast || modern ? kWideHuggingFaceLogits : kHuggingFaceLogits;
   }
-  if (const std::optional<double> bytes = LossBytes(framework)) {
+  if (const std::optional<double> bytes = LossBytes(run, framework)) {
     copies->logits = *bytes - (framework.fused_loss ? kFusedLossBytes : kSplitLossBytes);
   }
 }
@@ -116,12 +121,13 @@ void AddActivationCopies(const TrainingRun& run, const Framework& framework, Fra
 FrameworkCopies CopiesOf(const TrainingRun& run, const Framework& framework, bool modern) {
   FrameworkCopies copies;
   AddActivationCopies(run, framework, &copies);
-  AddLossCopies(framework, modern, &copies);
+  AddLossCopies(run, framework, modern, &copies);
   AddStateCopies(run, framework, &copies);
   if (run.frozen) copies.adapted = AdaptersKeep(framework, run.model);
   const bool narrow_adapters =
       framework.Is(Sign::kLitGpt) || framework.Is(Sign::kTorchTune) || framework.Is(Sign::kNarrowStates);
   copies.adapters = narrow_adapters ? kHalfAdapterBytes : kAdapterBytes;
+  copies.whole_table = framework.Is(Sign::kKempnerForge);  // distributed/tensor_parallel.py
   copies.caches = framework.caching;
   copies.gathered_inputs = framework.keeps_gathered;
   copies.offloads = framework.Is(Sign::kOffloadsActivations);
@@ -138,11 +144,16 @@ FrameworkCopies CopiesOf(const TrainingRun& run, const Framework& framework, boo
       const bool wide = framework.Is(Sign::kFsdp2) && !framework.Is(Sign::kLitGpt) && !framework.Is(Sign::kAccelerate);
       copies.sum = static_cast<double>(SizeOf(wide ? run.gradient_dtype : run.training.dtype).raw());
       copies.owned -= static_cast<double>(SizeOf(run.gradient_dtype).raw());
+    } else if (framework.Is(Sign::kWideReduction) && !framework.keeps_whole) {
+      // What a rank keeps of them has the type of the parameter again (foreach_reduce in _fsdp_collectives.py).
+      copies.owned -= static_cast<double>((SizeOf(run.gradient_dtype) - SizeOf(run.training.dtype)).raw());
     }
     // Without resharding after the forward pass, FSDP's ZeRO-2, a rank has its shards beside what it gathered.
     if (framework.Is(Sign::kZero2)) {
-      copies.whole -= static_cast<double>(SizeOf(run.gradient_dtype).raw());
-      copies.pieces = copies.shards = true;
+      copies.shards = true;
+      // Stages keep whole gradients until the last micro-batch (Framework::keeps_whole).
+      copies.pieces = !framework.keeps_whole;
+      if (copies.pieces) copies.whole -= static_cast<double>(SizeOf(run.gradient_dtype).raw());
     }
   }
   if (run.frozen || fsdp || framework.Is(Sign::kZero3)) return copies;

@@ -186,6 +186,17 @@ Passing PassingOf(const TrainingRun& run, const Prediction& prediction, BufferRo
   return {ends, all - ends};
 }
 
+// Of an embedding that each rank has whole, what the program has of the other ranks' parts: the weights, their gradient
+// and the state of the optimizer, of which replicas own parts.
+double WholeTableOf(const TrainingRun& run) {
+  if (!run.copies.whole_table || run.degrees.tensor == 1) return 0;
+  constexpr double kMasterBytes = 4;
+  const double others = EmbeddingOf(run) * Number(run.degrees.tensor - 1);
+  const double gradient = std::max(run.copies.sum, Number(SizeOf(run.gradient_dtype).raw()));
+  const double ranks = run.shard_parameters || run.parallel_optimizer ? RanksThatSplit(run) : 1;
+  return others * (SizeOfWeights(run) + gradient + (kMasterBytes + kAdamStateBytes + run.copies.owned) / ranks);
+}
+
 // What is not there at once of what the program has, of which the passes keep `kept`. A step takes most at the loss, in
 // the first layer's backward pass, at the embedding's, or in the update; a program's arena is the sum.
 double NotAtOnce(const TrainingRun& run, const Prediction& prediction, double kept) {
@@ -282,8 +293,9 @@ Bytes HeldBesideArena(const TrainingRun& run, const Strategy& strategy, const Pr
   }
   const double kept = BytesOf(prediction, BufferRole::kActivation) + saved + steps;
   const double not_at_once = NotAtOnce(run, prediction, kept);
+  const double tables = WholeTableOf(run);
   const double less = DoneInPlace(run, prediction) + LessOfFrozen(run, prediction);
-  return Bytes(std::llround(whole + owned + saved + steps + not_at_once + AdaptersOf(run) - less));
+  return Bytes(std::llround(whole + owned + saved + steps + tables + not_at_once + AdaptersOf(run) - less));
 }
 
 Bytes CachedBesideArena(const TrainingRun& run, const Prediction& prediction) {

@@ -51,6 +51,7 @@ constexpr Words kNames[] = {
     {kLitGpt, "other_opts", "litgpt|lit-gpt"},
     {kTorchTune, "other_opts", "torchtune"},
     {kLlamaFactory, "source_ref other_opts", "llama-factory|llamafactory|llama factory"},
+    {kKempnerForge, "source_ref model other_opts", "kempnerforge"},
     {kModalities, "model other_opts", "modalities"},
     {kMlPerf, "source_ref other_opts", "mlperf"},
     // Its own, whose schedule and products others name (DeepSeek-V3's report, sections 3.2 and 3.3).
@@ -219,7 +220,11 @@ constexpr Conclusion kConclusions[] = {
     {kAutocast, {kFlashCode}, {}},
     {kAutocast, {kHuggingFace}, {kDeepSpeed, kNarrowStates}},
     {kAutocast, {kSaysAutocast}, {kFsdp, kDeepSpeed}},
-    {kNarrowReduction, {kNarrowStates}, {}},
+    // Casts the whole model to the type that it trains in, and has FSDP reduce in float32 (kempnerforge/distributed/
+    // parallel.py, default_mp_policy and build_parallel_model).
+    {kNarrowStates, {kKempnerForge}, {}},
+    {kWideReduction, {kKempnerForge, kFsdp}, {}},
+    {kNarrowReduction, {kNarrowStates}, {kWideReduction}},
     {kAccelerate, {kHuggingFace, kSaysTrainer}, {}},
     // TRL's chunks begin with the product before the loss (pull request 5575).
     {kLinearLoss, {kHuggingFace, kChunkedLoss}, {}},

@@ -59,6 +59,7 @@ enum class Sign : uint8_t {
   kLitGpt,
   kTorchTune,
   kLlamaFactory,
+  kKempnerForge,
   kDeepSeek,  // its own, by the names of what it published of it
   // What it trains, on what.
   kModernFamily,  // IsModernFamily
@@ -119,6 +120,7 @@ enum class Sign : uint8_t {
   kOtherShards,      // cut as PyTorch's do not: XLA's, Megatron's
   kPyTorchFsdp,      // its first
   kNarrowReduction,  // of gradients, in the type of the parameters
+  kWideReduction,    // in float32, whatever they are held in
   kNarrowStates,     // all of 16 bits: weights, gradients and Adam's moments, with no masters
   kBfloat16,
   kBf16Optimizer,  // DeepSpeed's, for bfloat16 without ZeRO and with stages
