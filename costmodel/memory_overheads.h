@@ -72,6 +72,7 @@ struct FrameworkCopies {
   bool narrow_passing = false;  // whole gradients that are about to be split are as wide as the weights
   bool one_gradient = false;    // each parameter is updated as soon as its gradient is there
   bool offloads = false;        // checkpoints of layers go to the host
+  double flat_gradients = 0;    // of each frozen weight of a layer, which its adapters share a flat parameter with
   double adapters = 0;          // of each parameter of adapters
   double adapted = 0;           // of each token and layer, kept by adapters
   bool caches = true;           // memory comes from a caching allocator

@@ -45,6 +45,11 @@ int64_t MicrobatchesOf(const TrainingRun& run) {
   return run.training.batch / std::max<int64_t>(1, run.degrees.data * run.degrees.microbatch);
 }
 
+// Until its last micro-batch, a step adds them up without splitting them.
+bool SumsWhole(const TrainingRun& run, const Framework& framework) {
+  return framework.Is(Sign::kSumsWhole) && MicrobatchesOf(run) > 1;
+}
+
 // Whose layers are the published ones, and whose loop is PyTorch's own, without buffers for gradients.
 bool IsPyTorchLoop(const Framework& framework) {
   if (framework.Is(Sign::kDeepSpeed) || framework.Is(Sign::kTransformerEngine)) return false;
@@ -128,6 +133,13 @@ FrameworkCopies CopiesOf(const TrainingRun& run, const Framework& framework, boo
       framework.Is(Sign::kLitGpt) || framework.Is(Sign::kTorchTune) || framework.Is(Sign::kNarrowStates);
   copies.adapters = narrow_adapters ? kHalfAdapterBytes : kAdapterBytes;
   copies.whole_table = framework.Is(Sign::kKempnerForge);  // distributed/tensor_parallel.py
+  // Fabric's FSDP wraps blocks with their adapters in them (finetune/lora.py), whose flat parameters have gradients of
+  // all that is in them, "equivalent to not freezing" (PyTorch's documentation of FullyShardedDataParallel,
+  // `use_orig_params`).
+  if (run.frozen && framework.Is(Sign::kLitGpt) && framework.Is(Sign::kFsdp)) {
+    const double ranks = SumsWhole(run, framework) ? 1 : static_cast<double>(run.degrees.data);
+    copies.flat_gradients = static_cast<double>(SizeOf(run.training.dtype).raw()) / ranks;
+  }
   copies.caches = framework.caching;
   copies.gathered_inputs = framework.keeps_gathered;
   copies.offloads = framework.Is(Sign::kOffloadsActivations);
@@ -140,7 +152,7 @@ FrameworkCopies CopiesOf(const TrainingRun& run, const Framework& framework, boo
     // Fabric and accelerate add up whole gradients until the last micro-batch (FSDP's `no_sync`); what ranks own of
     // them comes behind. FSDP2 adds them up in the type that it reduces in (_fsdp_param.py,
     // to_accumulated_grad_if_needed), which for both is that of the weights.
-    if (framework.Is(Sign::kSumsWhole) && MicrobatchesOf(run) > 1) {
+    if (SumsWhole(run, framework)) {
       const bool wide = framework.Is(Sign::kFsdp2) && !framework.Is(Sign::kLitGpt) && !framework.Is(Sign::kAccelerate);
       copies.sum = static_cast<double>(SizeOf(wide ? run.gradient_dtype : run.training.dtype).raw());
       copies.owned -= static_cast<double>(SizeOf(run.gradient_dtype).raw());

@@ -237,7 +237,7 @@ double LessOfFrozen(const TrainingRun& run, const Prediction& prediction) {
   const double whole = std::min(1.0, 2 / LayersOf(run));
   const double held = (1 - whole) / ranks + whole;
   const double size = run.quantized ? kQuantizedWeightBytes : SizeOfWeights(run);
-  return layers * (SizeOfWeights(run) - held * size);
+  return layers * (SizeOfWeights(run) - held * size - run.copies.flat_gradients);
 }
 
 // What adapters take with their gradients and their optimizer's state, of which ranks have parts where they have parts
