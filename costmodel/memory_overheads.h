@@ -182,6 +182,10 @@ inline constexpr double kInPlaceLogits = -2;
 // to nothing.
 inline constexpr double kHalfLoss = 8, kWideLoss = 16, kCompiledWideLoss = 10, kChunkedLoss = 8;
 inline constexpr double kCompiledChunkedLoss = 4, kLinearLoss = 0;
+// Megatron-LM's casts the logits and works in that copy, forward and backward, then casts the gradient: 2 + 4, then 4 +
+// 2 (mpu/cross_entropy.py of 2021, core/tensor_parallel/cross_entropy.py since; gpt_model.py, `output.float()`).
+// DeepSpeed's pipeline holds what a stage gave until its backward pass (pipe/engine.py, `pipe_buffers`): 2 more.
+inline constexpr double kVocabParallelLoss = 6, kHeldLogits = 2;
 // Of these what programs have: with a kernel for the loss logits and gradients, 2 each, else 10; of either, this is
 // there only at the loss.
 inline constexpr double kFusedLossBytes = 4, kSplitLossBytes = 10, kFusedLossPassing = 2, kSplitLossPassing = 6;

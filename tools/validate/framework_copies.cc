@@ -22,6 +22,8 @@ std::optional<double> LossBytes(const TrainingRun& run, const Framework& framewo
   }
   if (framework.Is(Sign::kTorchTune)) return framework.eager ? kWideLoss : kCompiledWideLoss;
   if (framework.Is(Sign::kLitGpt)) return kHalfLoss;
+  const bool megatron = framework.Is(Sign::kMegatron) || framework.Is(Sign::kMegatronAttention);
+  if (megatron && !framework.fused_loss) return kVocabParallelLoss + (framework.Is(Sign::kDeepSpeed) ? kHeldLogits : 0);
   // Its ranks gather all logits for the loss (distributed/tensor_parallel.py, `output_layouts`); with stages it is the
   // first whose memory is printed, which has none.
   if (framework.Is(Sign::kKempnerForge) && run.degrees.pipeline == 1) {

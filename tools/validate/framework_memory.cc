@@ -152,9 +152,10 @@ bool AtLoss(const TrainingRun& run, const Prediction& prediction) {
 // it has in a layer that is run again, at another time.
 double LossBeside(const TrainingRun& run, const Prediction& prediction) {
   const double logits = LogitsOf(run), each = run.copies.logits;
-  if (run.degrees.pipeline > 1) return each * logits;
   const double passing = LossPassing(run);
   const double most = BytesOf(prediction, BufferRole::kTemporary);
+  // Of several stages the fullest need not be the last.
+  if (run.degrees.pipeline > 1) return each > 0 || most >= passing * logits ? each * logits : 0;
   if (each >= 0) return std::max(0.0, (passing + each) * logits - std::max(most, passing * logits));
   return (AtLoss(run, prediction) ? each : std::min(0.0, each + passing)) * logits;
 }
