@@ -184,6 +184,7 @@ inline constexpr double kHalfLoss = 8, kWideLoss = 16, kCompiledWideLoss = 10, k
 inline constexpr double kCompiledChunkedLoss = 4, kLinearLoss = 0;
 // Megatron-LM's casts the logits and works in that copy, forward and backward, then casts the gradient: 2 + 4, then 4 +
 // 2 (mpu/cross_entropy.py of 2021, core/tensor_parallel/cross_entropy.py since; gpt_model.py, `output.float()`).
+// Its fused kernels (core/fusions/fused_cross_entropy.py) read and write: 2 + 4 + 4, as steps do.
 // DeepSpeed's pipeline holds what a stage gave until its backward pass (pipe/engine.py, `pipe_buffers`): 2 more.
 inline constexpr double kVocabParallelLoss = 6, kHeldLogits = 2;
 // Of these what programs have: with a kernel for the loss logits and gradients, 2 each, else 10; of either, this is

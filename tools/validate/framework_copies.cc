@@ -23,6 +23,7 @@ std::optional<double> LossBytes(const TrainingRun& run, const Framework& framewo
   if (framework.Is(Sign::kTorchTune)) return framework.eager ? kWideLoss : kCompiledWideLoss;
   if (framework.Is(Sign::kLitGpt)) return kHalfLoss;
   const bool megatron = framework.Is(Sign::kMegatron) || framework.Is(Sign::kMegatronAttention);
+  if (megatron && framework.Is(Sign::kFusedLoss) && framework.eager) return kSplitLossBytes;
   if (megatron && !framework.fused_loss) return kVocabParallelLoss + (framework.Is(Sign::kDeepSpeed) ? kHeldLogits : 0);
   // Its ranks gather all logits for the loss (distributed/tensor_parallel.py, `output_layouts`); with stages it is the
   // first whose memory is printed, which has none.
@@ -87,6 +88,7 @@ void AddActivationCopies(const TrainingRun& run, const Framework& framework, Fra
   const double joined = kJoinedQueries + kJoinedKeys * keys;
   // Its operators are Hugging Face's GPT-2's.
   const bool wide_steps = framework.Is(Sign::kMinGpt) && framework.Is(Sign::kSaysAutocast);
+  const bool default_dropout = framework.Is(Sign::kDefaultDropout);
   if (framework.Is(Sign::kSdpa)) copies->keys = kRepeatedKeys * (1 - keys);
   if (framework.Is(Sign::kLitGpt) && keys == 1) copies->keys = joined;
   // Its tables of memory are of 2023 and of 2024.
@@ -104,7 +106,7 @@ void AddActivationCopies(const TrainingRun& run, const Framework& framework, Fra
   }
   if (framework.wide_residuals) {
     copies->norms = kWideResiduals;
-  } else if (framework.dropout && !framework.Is(Sign::kHuggingFace) && !wide_steps) {
+  } else if ((framework.dropout && !framework.Is(Sign::kHuggingFace) && !wide_steps) || default_dropout) {
     copies->norms += kDropoutMasks;
     // Fused attention draws its mask again.
     const bool kept = !framework.fused_attention && run.recompute != Recompute::kSelective;

@@ -14,6 +14,7 @@ namespace meshwright {
 namespace {
 
 constexpr double kAdamStateBytes = 8;  // two moments in float32
+constexpr double kMasterBytes = 4;     // weights in float32, beside those in 16 bits
 
 double Number(int64_t n) { return static_cast<double>(n); }
 
@@ -191,11 +192,20 @@ Passing PassingOf(const TrainingRun& run, const Prediction& prediction, BufferRo
 // and the state of the optimizer, of which replicas own parts.
 double WholeTableOf(const TrainingRun& run) {
   if (!run.copies.whole_table || run.degrees.tensor == 1) return 0;
-  constexpr double kMasterBytes = 4;
   const double others = EmbeddingOf(run) * Number(run.degrees.tensor - 1);
   const double gradient = std::max(run.copies.sum, Number(SizeOf(run.gradient_dtype).raw()));
   const double ranks = run.shard_parameters || run.parallel_optimizer ? RanksThatSplit(run) : 1;
   return others * (SizeOfWeights(run) + gradient + (kMasterBytes + kAdamStateBytes + run.copies.owned) / ranks);
+}
+
+// Of a tied embedding that the last stage has, too, the masters and moments: frameworks have a parameter of its own
+// there, which its optimizer updates (Megatron-LM's initialize_word_embeddings, DeepSpeed's TiedLayerSpec), where
+// programs send what the first stage updated. Of the last stage where the loss tells that it is the fullest.
+double TiedStateOf(const TrainingRun& run, const Prediction& prediction) {
+  if (!run.model.tied_embeddings || run.degrees.pipeline == 1 || run.frozen) return 0;
+  if (BytesOf(prediction, BufferRole::kTemporary) < LossPassing(run) * LogitsOf(run)) return 0;
+  const double ranks = run.shard_parameters || run.parallel_optimizer ? RanksThatSplit(run) : 1;
+  return EmbeddingOf(run) * (kMasterBytes + kAdamStateBytes + run.copies.owned) / ranks;
 }
 
 // What is not there at once of what the program has, of which the passes keep `kept`. A step takes most at the loss, in
@@ -294,7 +304,7 @@ Bytes HeldBesideArena(const TrainingRun& run, const Strategy& strategy, const Pr
   }
   const double kept = BytesOf(prediction, BufferRole::kActivation) + saved + steps;
   const double not_at_once = NotAtOnce(run, prediction, kept);
-  const double tables = WholeTableOf(run);
+  const double tables = WholeTableOf(run) + TiedStateOf(run, prediction);
   const double less = DoneInPlace(run, prediction) + LessOfFrozen(run, prediction);
   return Bytes(std::llround(whole + owned + saved + steps + tables + not_at_once + AdaptersOf(run) - less));
 }

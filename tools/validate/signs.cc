@@ -113,6 +113,7 @@ constexpr Words kWords[] = {
     {kSequenceParallelOpen, "seq_parallel", "="},
     {kEightBitState, "other_opts", "8-bit adam|8bit adam|adamw8bit|adam8bit|adamw_8bit|adamw_bnb_8bit|8-bit optim"},
     {kFactoredState, "other_opts", "adafactor"},
+    {kNoDropout, "other_opts", "no dropout|without dropout"},
     {kUpdateInBackward, "other_opts", "optimizer in backward|optimizer_in_bwd|optimizer step into backward"},
     {kOffloadsActivations, "other_opts", "activation offload|activation_offload|offloads activations"},
     {kOffloadsActivations, "other_opts", "checkpoints offloaded|offloaded checkpoints"},
@@ -213,8 +214,10 @@ constexpr Conclusion kConclusions[] = {
     {kUnfused, {kSaysUnfused}, {}},
     // No model of a modern family was trained before there was fused attention, and compilers bring it. PyTorch's
     // FSDP and FlashAttention are both of 2022; LitGPT (model.py) and torchtune (modules/attention_utils.py) call
-    // PyTorch's scaled_dot_product_attention for all models.
-    {kUnfused, {kAttentionOpen, kEager, kOlderThanHopper}, {kModernFamily, kPyTorchFsdp, kLitGpt, kTorchTune}},
+    // PyTorch's scaled_dot_product_attention for all models. Transformer Engine has FlashAttention since its 0.6.
+    {kUnfused,
+     {kAttentionOpen, kEager, kOlderThanHopper},
+     {kModernFamily, kPyTorchFsdp, kLitGpt, kTorchTune, kTransformerEngine}},
     {kFlashCode, {kFlashRepo}, {}},
     {kFlashCode, {kFlashPapers}, {kUnfused}},
     {kAutocast, {kFlashCode}, {}},
@@ -228,6 +231,9 @@ constexpr Conclusion kConclusions[] = {
     {kAccelerate, {kHuggingFace, kSaysTrainer}, {}},
     // TRL's chunks begin with the product before the loss (pull request 5575).
     {kLinearLoss, {kHuggingFace, kChunkedLoss}, {}},
+    // Megatron-LM drops a tenth of what is added to the residual stream, and of scores, unless told otherwise
+    // (arguments.py), with Transformer Engine's layers as with its own; Llama's kind is trained without.
+    {kDefaultDropout, {kMegatron, kTransformerEngine}, {kNemo, kModernFamily, kNoDropout}},
     {kSumsWhole, {kAccelerate}, {}},
     {kSumsWhole, {kLitGpt}, {}},
     {kOldSteps, {kEager, kUnfused}, {}},

@@ -60,7 +60,8 @@ enum class Sign : uint8_t {
   kTorchTune,
   kLlamaFactory,
   kKempnerForge,
-  kDeepSeek,  // its own, by the names of what it published of it
+  kDefaultDropout,  // Megatron-LM's, of a model that nobody says trains without
+  kDeepSeek,        // its own, by the names of what it published of it
   // What it trains, on what.
   kModernFamily,  // IsModernFamily
   kGpt,
@@ -101,7 +102,8 @@ enum class Sign : uint8_t {
   kGradientOverlap,  // of what replicas reduce and gather
   kLaunchBlocking,
   kEightBitState,
-  kFactoredState,     // as Adafactor's
+  kFactoredState,  // as Adafactor's
+  kNoDropout,
   kUpdateInBackward,  // of a parameter as soon as its gradient is there
   kOffloadsActivations,
   kChunkedLoss,  // of 16-bit logits, a part of the tokens at a time
