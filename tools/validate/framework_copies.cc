@@ -21,7 +21,7 @@ std::optional<double> LossBytes(const TrainingRun& run, const Framework& framewo
     return framework.eager ? kChunkedLoss : kCompiledChunkedLoss;
   }
   if (framework.Is(Sign::kTorchTune)) return framework.eager ? kWideLoss : kCompiledWideLoss;
-  if (framework.Is(Sign::kLitGpt)) return kHalfLoss;
+  if (framework.Is(Sign::kLitGpt) || framework.Is(Sign::kNarrowLoss)) return kHalfLoss;
   const bool megatron = framework.Is(Sign::kMegatron) || framework.Is(Sign::kMegatronAttention);
   if (megatron && framework.Is(Sign::kFusedLoss) && framework.eager) return kSplitLossBytes;
   if (megatron && !framework.fused_loss) return kVocabParallelLoss + (framework.Is(Sign::kDeepSpeed) ? kHeldLogits : 0);

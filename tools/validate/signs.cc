@@ -117,6 +117,7 @@ constexpr Words kWords[] = {
     {kUpdateInBackward, "other_opts", "optimizer in backward|optimizer_in_bwd|optimizer step into backward"},
     {kOffloadsActivations, "other_opts", "activation offload|activation_offload|offloads activations"},
     {kOffloadsActivations, "other_opts", "checkpoints offloaded|offloaded checkpoints"},
+    {kNarrowLoss, "other_opts", "loss of 16-bit logits"},
     {kChunkedLoss, "other_opts", "chunked cross|chunked loss|chunked ce|chunkedoutputloss"},
     {kLinearLoss, "other_opts", "linear cross|linearcross|linear_cross|cut cross"},
     // What PyTorch calls asynchronous tensor parallelism.

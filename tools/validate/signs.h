@@ -106,6 +106,7 @@ enum class Sign : uint8_t {
   kNoDropout,
   kUpdateInBackward,  // of a parameter as soon as its gradient is there
   kOffloadsActivations,
+  kNarrowLoss,   // of 16-bit logits, all at once
   kChunkedLoss,  // of 16-bit logits, a part of the tokens at a time
   kLinearLoss,   // with the product before it, so that there are no logits
   kUnsharded,
