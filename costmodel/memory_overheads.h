@@ -76,6 +76,7 @@ struct FrameworkCopies {
   double adapters = 0;          // of each parameter of adapters
   double adapted = 0;           // of each token and layer, kept by adapters
   bool caches = true;           // memory comes from a caching allocator
+  bool whole_experts = false;   // replicas do not split what a rank has of the experts
   bool whole_table = false;     // tensor parallelism does not cut the embedding
   bool node_group = false;      // a communicator of a node's devices, besides those that split the model
 
@@ -182,6 +183,9 @@ inline constexpr double kInPlaceLogits = -2;
 // to nothing.
 inline constexpr double kHalfLoss = 8, kWideLoss = 16, kCompiledWideLoss = 10, kChunkedLoss = 8;
 inline constexpr double kCompiledChunkedLoss = 4, kLinearLoss = 0;
+// A kernel for the loss where transformers calls it, with logits that it cast and kept (loss/loss_utils.py,
+// ForCausalLMLoss): 2 + 4, and the gradient cast back, 2.
+inline constexpr double kKernelOnCastLogits = 8;
 // Megatron-LM's casts the logits and works in that copy, forward and backward, then casts the gradient: 2 + 4, then 4 +
 // 2 (mpu/cross_entropy.py of 2021, core/tensor_parallel/cross_entropy.py since; gpt_model.py, `output.float()`).
 // Its fused kernels (core/fusions/fused_cross_entropy.py) read and write: 2 + 4 + 4, as steps do.

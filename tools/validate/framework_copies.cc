@@ -22,6 +22,8 @@ std::optional<double> LossBytes(const TrainingRun& run, const Framework& framewo
   }
   if (framework.Is(Sign::kTorchTune)) return framework.eager ? kWideLoss : kCompiledWideLoss;
   if (framework.Is(Sign::kLitGpt) || framework.Is(Sign::kNarrowLoss)) return kHalfLoss;
+  // Liger's cross entropy without the product before it (its agent-docs/optimization/liger-kernels.md).
+  if (framework.Is(Sign::kHalo) && framework.fused_loss) return kKernelOnCastLogits;
   const bool megatron = framework.Is(Sign::kMegatron) || framework.Is(Sign::kMegatronAttention);
   if (megatron && framework.Is(Sign::kFusedLoss) && framework.eager) return kSplitLossBytes;
   if (megatron && !framework.fused_loss) return kVocabParallelLoss + (framework.Is(Sign::kDeepSpeed) ? kHeldLogits : 0);
@@ -136,6 +138,8 @@ FrameworkCopies CopiesOf(const TrainingRun& run, const Framework& framework, boo
   const bool narrow_adapters =
       framework.Is(Sign::kLitGpt) || framework.Is(Sign::kTorchTune) || framework.Is(Sign::kNarrowStates);
   copies.adapters = narrow_adapters ? kHalfAdapterBytes : kAdapterBytes;
+  // FSDP ignores experts that are over ranks (its agent-docs/parallelism/expert-parallelism.md).
+  copies.whole_experts = framework.Is(Sign::kHalo) && run.degrees.expert > 1;
   copies.whole_table = framework.Is(Sign::kKempnerForge);  // distributed/tensor_parallel.py
   // Fabric's FSDP wraps blocks with their adapters in them (finetune/lora.py), whose flat parameters have gradients of
   // all that is in them, "equivalent to not freezing" (PyTorch's documentation of FullyShardedDataParallel,

@@ -198,6 +198,20 @@ double WholeTableOf(const TrainingRun& run) {
   return others * (SizeOfWeights(run) + gradient + (kMasterBytes + kAdamStateBytes + run.copies.owned) / ranks);
 }
 
+// Of experts that replicas do not split, what the program has split: gradient and state; of weights that it gathers and
+// keeps (FSDP's ZeRO-2) it has a part too much instead.
+double WholeExpertsOf(const TrainingRun& run) {
+  if (!run.copies.whole_experts || Number(run.degrees.expert) >= RanksThatSplit(run)) return 0;
+  const DecoderConfig& model = run.model;
+  const double gated = model.activation == Activation::kSwiglu ? 3 : 2;
+  const double local =
+      gated * Number(model.layers * model.experts / run.degrees.expert) * Number(model.hidden) * Number(model.ffn);
+  const double part = local * Number(run.degrees.expert) / RanksThatSplit(run);
+  const double gradient = Number(SizeOf(run.gradient_dtype).raw());
+  return (local - part) * (gradient + kMasterBytes + kAdamStateBytes + run.copies.owned) -
+         (run.copies.shards ? part * SizeOfWeights(run) : 0);
+}
+
 // Of a tied embedding that the last stage has, too, the masters and moments: frameworks have a parameter of its own
 // there, which its optimizer updates (Megatron-LM's initialize_word_embeddings, DeepSpeed's TiedLayerSpec), where
 // programs send what the first stage updated. Of the last stage where the loss tells that it is the fullest.
@@ -304,7 +318,7 @@ Bytes HeldBesideArena(const TrainingRun& run, const Strategy& strategy, const Pr
   }
   const double kept = BytesOf(prediction, BufferRole::kActivation) + saved + steps;
   const double not_at_once = NotAtOnce(run, prediction, kept);
-  const double tables = WholeTableOf(run) + TiedStateOf(run, prediction);
+  const double tables = WholeTableOf(run) + TiedStateOf(run, prediction) + WholeExpertsOf(run);
   const double less = DoneInPlace(run, prediction) + LessOfFrozen(run, prediction);
   return Bytes(std::llround(whole + owned + saved + steps + tables + not_at_once + AdaptersOf(run) - less));
 }

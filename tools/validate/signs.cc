@@ -52,6 +52,7 @@ constexpr Words kNames[] = {
     {kTorchTune, "other_opts", "torchtune"},
     {kLlamaFactory, "source_ref other_opts", "llama-factory|llamafactory|llama factory"},
     {kKempnerForge, "source_ref model other_opts", "kempnerforge"},
+    {kHalo, "source_ref", "whitecircle/halo"},
     {kModalities, "model other_opts", "modalities"},
     {kMlPerf, "source_ref other_opts", "mlperf"},
     // Its own, whose schedule and products others name (DeepSeek-V3's report, sections 3.2 and 3.3).

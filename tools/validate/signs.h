@@ -60,6 +60,7 @@ enum class Sign : uint8_t {
   kTorchTune,
   kLlamaFactory,
   kKempnerForge,
+  kHalo,
   kDefaultDropout,  // Megatron-LM's, of a model that nobody says trains without
   kDeepSeek,        // its own, by the names of what it published of it
   // What it trains, on what.
