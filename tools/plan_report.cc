@@ -144,7 +144,8 @@ std::string ShowStrategy(const PlanReport& report) {
 
 // --- why -------------------------------------------------------------------------------------------------------------
 
-// What published runs of the kind took, of decoders on devices; null for others.
+// What published runs of the kind took, of decoders on devices; null for others. A plan computes all experts of a rank
+// in one product (ir/op_list.h), never one after the other.
 const TrackRecord* RecordOf(const PlanReport& report) {
   const Problem& problem = report.session->problem;
   const auto* const decoder = std::get_if<DecoderConfig>(&report.session->file->model);

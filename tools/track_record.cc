@@ -8,7 +8,8 @@ namespace {
 // By RunKind.
 constexpr TrackRecord kRecords[] = {
     {"adapters", 75, 0.154, 0.95, 1.82},
-    {"experts", 202, 0.284, 0.92, 3.15},
+    {"experts, in grouped products", 202, 0.284, 0.92, 3.15},
+    {"experts, in a loop", 1, 0.284, 0.92, 3.15},
     {"rows of 64 K and more, or shared", 79, 0.049, 0.93, 1.34},
     {"cards on PCIe", 17, 0.145, 0.99, 2.57},
     {"V100", 181, 0.099, 0.95, 1.72},
@@ -26,7 +27,7 @@ const TrackRecord& TrackRecordOf(RunKind kind) { return kRecords[static_cast<siz
 
 RunKind KindOf(const RunTraits& run, const Cluster& cluster) {
   if (run.adapters) return RunKind::kAdapters;
-  if (run.experts > 1) return RunKind::kExperts;
+  if (run.experts > 1) return run.expert_loop ? RunKind::kExpertLoops : RunKind::kExperts;
   if (run.context > 1 || run.sequence >= kLongRow) return RunKind::kLongRows;
   if (cluster.intra_kind == LinkKind::kPcie) return RunKind::kPcie;
   if (cluster.device.generation <= Generation::kVolta) return RunKind::kVolta;

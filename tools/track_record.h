@@ -17,7 +17,8 @@ namespace meshwright {
 
 enum class RunKind : uint8_t {
   kAdapters,
-  kExperts,
+  kExperts,      // products of all experts of a rank at once, as in our programs
+  kExpertLoops,  // a product after the other
   kLongRows,
   kPcie,
   kVolta,
@@ -45,9 +46,10 @@ const TrackRecord& TrackRecordOf(RunKind kind);
 
 struct RunTraits {
   bool adapters = false;
-  int64_t experts = 0;   // of a layer
-  int64_t sequence = 0;  // tokens of a row
-  int64_t context = 1;   // ranks that share a row
+  int64_t experts = 0;       // of a layer
+  bool expert_loop = false;  // which are computed one after the other
+  int64_t sequence = 0;      // tokens of a row
+  int64_t context = 1;       // ranks that share a row
   bool shard_parameters = false;
 };
 // The first kind, in their order, that it is of.

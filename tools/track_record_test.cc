@@ -16,6 +16,8 @@ TEST(TrackRecordTest, TheFirstKindThatARunIsOf) {
   EXPECT_EQ(KindOf({.sequence = 65536}, few), RunKind::kLongRows);
   EXPECT_EQ(KindOf({.sequence = 8192, .context = 2}, few), RunKind::kLongRows);
   EXPECT_EQ(KindOf({.experts = 8, .context = 2}, many), RunKind::kExperts);
+  EXPECT_EQ(KindOf({.experts = 8, .expert_loop = true}, many), RunKind::kExpertLoops);
+  EXPECT_EQ(KindOf({.expert_loop = true}, many), RunKind::kMany);
   EXPECT_EQ(KindOf({.adapters = true, .experts = 8}, few), RunKind::kAdapters);
 }
 

@@ -254,7 +254,7 @@ constexpr Release kReleases[] = {
     {{kExpertSteps, kTransformerEngine, kGrace},
      {},
      [](Framework* f) { f->host.experts.product = kOperatorOnGrace; }},
-    {{kExpertLoop},
+    {{kSlicedExperts},
      {},
      [](Framework* f) {
        ExpertPace& experts = f->host.experts;

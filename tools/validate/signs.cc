@@ -150,6 +150,7 @@ constexpr Words kWords[] = {
     // Modalities' names of its policies (running_env/env_utils.py).
     {kNarrowReduction, "dtype", "bf_16|bfsixteen"},
     {kGroupedExperts, "other_opts", "grouped"},
+    {kExpertKernels, "other_opts", "scattermoe|megablocks|sonicmoe|sonic-moe|tutel"},
     // `topk_method: noaux_tc` in their config.json.
     {kBiasBalanced, "model", "deepseek v3|deepseek-v3|deepseekv3|deepseek-r1|deepseek r1|moonlight|kimi"},
     {kAttentionOpen, "attention", "="},
@@ -189,7 +190,7 @@ constexpr Words kSwitches[] = {
     {kExpertOverlap, "other_opts", "expert-parallel overlap|dualpipe"},
     {kNaturalRouting, "other_opts", "natural routing"},
     {kPaddedExperts, "other_opts", "one batched product"},
-    {kExpertLoop, "other_opts", "loop over experts"},
+    {kSlicedExperts, "other_opts", "loop over experts"},
     {kIndexAdd, "other_opts", "index_add"},
 };
 
@@ -241,6 +242,9 @@ constexpr Conclusion kConclusions[] = {
     {kOldSteps, {kEager, kUnfused}, {}},
     {kRecipeSteps, {kEager, kNemo}, {kUnfused}},
     {kExpertSteps, {kEager}, {kWholeGraphs}},
+    {kExpertLoop, {kSlicedExperts}, {}},
+    // Transformers before its release 5 (modeling_mixtral.py, modeling_qwen3_moe.py), where nothing else stands in.
+    {kExpertLoop, {kHuggingFace}, {kGroupedExperts, kExpertKernels, kPaddedExperts}},
     // AutoModel's benchmarks go without a router.
     {kNaturalRouting, {kFineTuning}, {kAutoModel}},
     {kNaturalRouting, {kPaddedExperts}, {}},

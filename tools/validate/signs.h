@@ -132,7 +132,9 @@ enum class Sign : uint8_t {
   kOnePerNode,  // a token goes once to each node
   kExpertOverlap,
   kPaddedExperts,   // to the fullest of them
-  kExpertLoop,      // a product after the other, of slices of a parameter of all experts
+  kExpertLoop,      // a product after the other
+  kSlicedExperts,   // of slices of a parameter of all experts
+  kExpertKernels,   // libraries whose kernels compute all experts at once
   kIndexAdd,        // tokens are brought back by PyTorch's index_add_
   kNaturalRouting,  // tokens go where a trained router sends them
   kBiasBalanced,    // whose experts are kept even by a bias (DeepSeek-V3's kind)

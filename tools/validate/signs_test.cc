@@ -59,6 +59,18 @@ TEST(SignsTest, SomeNamesGoOnInLongerWords) {
   EXPECT_FALSE(Has(Of("other_opts", "AutoModelForCausalLM"), Sign::kSaysAutoModel));
 }
 
+// Transformers before its release 5 computes one expert after the other where nothing stands in for it.
+TEST(SignsTest, HuggingFaceLoopsOverExpertsWhereNothingSaysOtherwise) {
+  const auto loops = [](const std::string& options) {
+    return Has(Of("other_opts", absl::StrCat("\"", options, "\"")), Sign::kExpertLoop);
+  };
+  EXPECT_TRUE(loops("Hugging Face, SFT"));
+  EXPECT_TRUE(loops("loop over experts"));
+  EXPECT_FALSE(loops("Hugging Face, ScatterMoE"));
+  EXPECT_FALSE(loops("Hugging Face, grouped_mm"));
+  EXPECT_FALSE(loops("Megatron-Core"));
+}
+
 TEST(SignsTest, WhatARowDeniesIsNotSo) {
   const struct {
     const char* word;

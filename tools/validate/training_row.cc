@@ -396,6 +396,7 @@ class RunReader {
       run_.defaults.push_back(absl::StrCat("seq_parallel ", degrees.sequence_parallel ? "yes" : "no"));
     }
     run_.early_nccl = framework_.early_nccl;
+    run_.expert_loop = framework_.Is(Sign::kExpertLoop);
     run_.early_context = framework_.Is(Sign::kUnfused);
     run_.copies = CopiesOf(run_, framework_, IsModernFamily(cells_.Text("model")));
     if (framework_.eager) {

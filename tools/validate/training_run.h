@@ -39,6 +39,7 @@ struct TrainingRun {
   bool ends_count = false;       // embedding and loss as a layer each (tools/validate/pipeline_text.h)
   bool nanotron = false;
   FrameworkCopies copies;
+  bool expert_loop = false;    // experts are computed one after the other
   bool early_nccl = false;     // before 2.22
   bool early_context = false;  // before PyTorch 1.13
   bool narrow = false;         // products in float8

@@ -174,7 +174,12 @@ absl::StatusOr<Prediction> PredictFastest(TrainingRun* run) {
 }
 
 RunTraits TraitsOf(const TrainingRun& run) {
-  return {run.frozen, run.model.experts, run.training.sequence, run.degrees.context, run.shard_parameters};
+  return {.adapters = run.frozen,
+          .experts = run.model.experts,
+          .expert_loop = run.expert_loop,
+          .sequence = run.training.sequence,
+          .context = run.degrees.context,
+          .shard_parameters = run.shard_parameters};
 }
 
 std::string LabelOf(const CsvCells& cells, int64_t microbatch) {
