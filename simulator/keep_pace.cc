@@ -78,8 +78,10 @@ class Pace {
     const KernelClass kernel = InfoOf(compute->op).kernel;
     const OpRole role = InfoOf(compute->op).role;
     if (kernel == KernelClass::kNone || role == OpRole::kGroup) return Nanos();
-    if (role == OpRole::kDispatch) return host_.kernel * host_.experts.dispatch;
-    if (role == OpRole::kCombine) return host_.kernel * host_.experts.combine + ResultSteps(instruction);
+    if (role == OpRole::kDispatch) return host_.kernel * StepsOf(instruction, host_.experts.dispatch);
+    if (role == OpRole::kCombine) {
+      return host_.kernel * StepsOf(instruction, host_.experts.combine) + ResultSteps(instruction);
+    }
     int64_t kernels = compute->accumulate ? 2 : 1;
     if (kernel == KernelClass::kAttention && !compute->attrs->fused) {
       const KernelWork work = WorkOf(instruction, *compute, class_, mesh_);
@@ -100,6 +102,10 @@ class Pace {
     if (pace.product == Nanos()) return launch_ + rest;
     const bool gradient = class_.buffers[product.writes[0].buffer.index()].role == BufferRole::kGradient;
     return pace.product * (gradient ? 2 : 1) + rest;
+  }
+
+  int64_t StepsOf(const Instruction& instruction, const PassSteps& steps) const {
+    return WorkOf(instruction, *ComputeOf(instruction), class_, mesh_).backward ? steps.backward : steps.forward;
   }
 
   // For each expert that the rank has, as its products tell.

@@ -74,11 +74,17 @@ struct EagerBytes {
   friend bool operator==(const EagerBytes&, const EagerBytes&) = default;
 };
 
+// Operators of a forward and of a backward pass.
+struct PassSteps {
+  int64_t forward = 1, backward = 1;
+  friend bool operator==(const PassSteps&, const PassSteps&) = default;
+};
+
 // What a framework does around experts that ours does not, or does otherwise.
 struct ExpertPace {
   // Operators that it issues where ours are one: to choose experts, count, order and send tokens, and to bring them
   // back.
-  int64_t dispatch = 1, combine = 1;
+  PassSteps dispatch, combine;
   // Kernels for each expert of a product that has a matrix for each: a product, a cast.
   int64_t launches = 0;
   // What the CPU takes for the first of them, where that is more than a launch, and again for the gradient of each

@@ -386,7 +386,7 @@ TEST(HostPaceTest, WhereTheCpuWaitsForCountsItRunsAheadFromThere) {
   EXPECT_NEAR(time_of(host), busy + 2e-3 - last, 1e-8);
   // Seven operators for one of ours: nine to issue.
   host.experts = {};
-  host.experts.dispatch = 7;
+  host.experts.dispatch.forward = 7;
   EXPECT_NEAR(time_of(host), 9e-3, 1e-8);
 }
 

@@ -123,13 +123,23 @@ inline constexpr EagerBytes kTrainMetrics = {2 * (6 + 8), 0};
 // 150.
 inline constexpr double kEarlyMisalignedAttention = 12.2 / (0.959 * 312) * (192.0 / 140);
 
-// Operators around experts, as Megatron-Core issues them (megatron/core/transformer/moe: router.py,
-// token_dispatcher.py, moe_utils.py; its release 0.14, with fused permutation and routing), each a call from Python
-// with a gradient or a step that has kernels of its own, where ours are one. Before experts: scores and choice, four of
-// the auxiliary loss, four of the counts (of experts, their all_gather, of ranks and of this rank's experts),
-// permutation, the all-to-all of probabilities, the order by experts. Behind them: the order by ranks, permutation.
-// Backward those of tokens, scores and loss: fewer, but autograd adds sums; taken for as many.
-inline constexpr int64_t kBeforeExperts = 12, kBehindExperts = 2;
+// Operators around experts, as Megatron-Core issues them (its release 0.17, megatron/core/transformer/moe: router.py,
+// moe_utils.py, token_dispatcher.py), each a call from Python with a kernel of its own. A step of Qwen3-30B in
+// Megatron-Bridge's study of overlap has 463,348 kernels, 151 a layer and micro-batch; with the 48 of 8 experts'
+// products and some 25 of attention and norms that leaves 78, where these are 65.
+//   router    operands to float32 2, choice, softmax, its type, a table of zeros, scattered 5, the map of experts 4
+//   its loss  softmax, choice, a map 4, counts, a sum, a product, a sum, a factor, kept for the log 2
+//   counts    sum, type, by rank, gathered, cut, three sums 8, to the host 4
+//   tokens    the order 3, permutation, the all-to-all of probabilities, by experts 2
+//   behind    by ranks 2, permutation
+//   backward  permutation, order; order, probabilities' all-to-all, permutation; scores 5, the loss 6, casts 2, a sum
+// A CUDA graph of the router leaves what goes to the host and the tokens.
+inline constexpr PassSteps kMegatronDispatch = {11 + 13 + 12 + 7, 3 + 5 + 6 + 2 + 1}, kMegatronCombine = {3, 2};
+inline constexpr PassSteps kBehindRouterGraph = {4 + 7, 3};
+// Transformers' layers (modeling_granitemoe.py, GraniteMoeTopKGating): choice, softmax, its type, a table of zeros and
+// what is scattered into it 5, counts 2, the order of all choices 3, probabilities and tokens in that order 2; behind,
+// the weights and the sum. Backward as many, for sums of gradients stand for what needs none.
+inline constexpr PassSteps kPlainDispatch = {12, 12}, kPlainCombine = {2, 2};
 // Transformer Engine's grouped products launch one for each expert (general_grouped_gemm), and in float8 a cast. Each
 // is a call of cuBLAS with descriptors and a choice of algorithm (nvte_multi_tensor_gemm), beside pieces of the input
 // and tensors that are saved (module/grouped_linear.py): taken for what PyTorch takes for a linear layer, kOperator. Of
@@ -151,6 +161,10 @@ inline constexpr EagerBytes kBiasedSteps = {2, 4};
 // for the 4 x 4,096 x 2,880 elements of GPT-OSS, and 1.5 ms for four times as many (halo's grouped-gemm.md): 8 ps an
 // element, in which its memory moves so many bytes. One in the forward pass, one behind the gather in the other.
 inline constexpr EagerBytes kIndexAddResults = {49, 49};
+// The same where Megatron-Core's permutation is not fused (moe_utils.py, `unpermute`: scatter_add_ of tokens; the
+// gradient of `permute`'s index_select), which adds words one by one in the same way; besides, in either pass an order
+// by experts of all slots of the map is sorted.
+inline constexpr EagerBytes kUnfusedPermutation = kIndexAddResults;
 // A loop over experts that takes each one's matrix out of a parameter of all (Transformers' GraniteMoe and JetMoe,
 // `self.weight[i]`, which also wait for the counts, `tolist`): PyTorch's derivative of a slice fills a gradient of the
 // whole parameter with zeros (select_backward), which autograd adds to that of the experts before. Bytes an element and

@@ -314,7 +314,7 @@ TEST(FrameworkTest, WhichReleasesOfDeepSpeedSumGradientsOnAllRanks) {
 TEST(FrameworkTest, WhatRunsAroundExperts) {
   const Framework plain = Of({{"gpu_type", "H100"}});
   EXPECT_EQ(plain.dispatcher, Dispatcher::kAllToAll);
-  EXPECT_TRUE(plain.host.experts.waits && plain.host.experts.dispatch > 1);
+  EXPECT_TRUE(plain.host.experts.waits && plain.host.experts.dispatch.forward > 1);
   EXPECT_FALSE(plain.host.experts.joins || plain.host.experts.overlaps || plain.host.experts.graphs);
   const Framework flex =
       Of({{"gpu_type", "GB200"}, {"other_opts", "HybridEP; partial graphs of attention and router"}});

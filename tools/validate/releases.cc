@@ -245,15 +245,26 @@ constexpr Release kReleases[] = {
      {},
      [](Framework* f) {
        ExpertPace& experts = f->host.experts;
-       experts.dispatch = kBeforeExperts;
-       experts.combine = kBehindExperts;
+       experts.dispatch = kPlainDispatch;
+       experts.combine = kPlainCombine;
        experts.launches = kExpertLaunches;
        experts.waits = true;
      }},
-    {{kExpertSteps, kTransformerEngine}, {}, [](Framework* f) { f->host.experts.product = kOperator; }},
+    {{kExpertSteps, kTransformerEngine},
+     {},
+     [](Framework* f) {
+       ExpertPace& experts = f->host.experts;
+       experts.dispatch = kMegatronDispatch;
+       experts.combine = kMegatronCombine;
+       experts.product = kOperator;
+     }},
     {{kExpertSteps, kTransformerEngine, kGrace},
      {},
      [](Framework* f) { f->host.experts.product = kOperatorOnGrace; }},
+    {{kExpertSteps, kTransformerEngine, kRouterGraphs},
+     {},
+     [](Framework* f) { f->host.experts.dispatch = kBehindRouterGraph; }},
+    {{kUnfusedPermutes}, {}, [](Framework* f) { f->host.experts.results = kUnfusedPermutation; }},
     {{kSlicedExperts},
      {},
      [](Framework* f) {

@@ -108,6 +108,7 @@ constexpr Words kWords[] = {
     {kCudaGraphs, "other_opts", "cuda graph|cudagraph"},
     {kWholeGraphs, "other_opts", "full iteration graphs"},
     {kPartialGraphs, "other_opts", "partial graphs of attention"},
+    {kRouterGraphs, "other_opts", "partial graphs of attention|graphs of the router"},
     {kUnfusedOperators, "other_opts", "without operator fusion|no operator fusion"},
     // DeepSpeed's examples hold Megatron-LM of 2019, which fuses nothing, and 1.1.5, which fuses what it is told to.
     {kUnfusedOperators, "other_opts", "deepspeedexamples|deepspeed examples|megatron-lm v1|megatron-lm-v1"},
@@ -192,6 +193,7 @@ constexpr Words kSwitches[] = {
     {kPaddedExperts, "other_opts", "one batched product"},
     {kSlicedExperts, "other_opts", "loop over experts"},
     {kIndexAdd, "other_opts", "index_add"},
+    {kUnfusedPermutes, "other_opts", "unfused permutation"},
 };
 
 // What signs tell together, in this order.

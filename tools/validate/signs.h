@@ -92,6 +92,7 @@ enum class Sign : uint8_t {
   kCudaGraphs,
   kWholeGraphs,    // of a step
   kPartialGraphs,  // of attention and router
+  kRouterGraphs,   // of the router
   kEager,          // issues kernels one by one, from Python
   kOldSteps,       // so, before attention was fused
   kRecipeSteps,    // NeMo's so
@@ -131,13 +132,14 @@ enum class Sign : uint8_t {
   kGroupedExperts,
   kOnePerNode,  // a token goes once to each node
   kExpertOverlap,
-  kPaddedExperts,   // to the fullest of them
-  kExpertLoop,      // a product after the other
-  kSlicedExperts,   // of slices of a parameter of all experts
-  kExpertKernels,   // libraries whose kernels compute all experts at once
-  kIndexAdd,        // tokens are brought back by PyTorch's index_add_
-  kNaturalRouting,  // tokens go where a trained router sends them
-  kBiasBalanced,    // whose experts are kept even by a bias (DeepSeek-V3's kind)
+  kPaddedExperts,    // to the fullest of them
+  kExpertLoop,       // a product after the other
+  kSlicedExperts,    // of slices of a parameter of all experts
+  kExpertKernels,    // libraries whose kernels compute all experts at once
+  kIndexAdd,         // tokens are brought back by PyTorch's index_add_
+  kUnfusedPermutes,  // of tokens
+  kNaturalRouting,   // tokens go where a trained router sends them
+  kBiasBalanced,     // whose experts are kept even by a bias (DeepSeek-V3's kind)
   kNamesContainer,
   // Attention and kernels that a row names.
   kAttentionOpen,  // nobody says which
