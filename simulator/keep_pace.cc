@@ -210,19 +210,26 @@ void OverlapProducts(const Block& block, const std::vector<GroupShape>& groups, 
   }
 }
 
-void OverlapExperts(const Block& block, std::vector<InstructionPrice>* prices) {
-  Nanos kernels, sent;
+void OverlapExperts(const Block& block, int32_t share, std::vector<InstructionPrice>* prices) {
+  double kernels = 0, sent = 0, taken = 0;  // in ns; `taken`: of the multiprocessors while tokens are sent
   for (size_t i = 0; i < prices->size(); ++i) {
-    if ((*prices)[i].time >= kForever) return;
-    if (ComputeOf(block.instructions[i]) != nullptr) kernels += (*prices)[i].time;
-    if (SendsTokens(block.instructions[i])) sent += (*prices)[i].time;
-  }
-  if (sent <= Nanos()) return;
-  const double left = static_cast<double>(std::max(Nanos(), sent - kernels).raw()) / static_cast<double>(sent.raw());
-  for (size_t i = 0; i < prices->size(); ++i) {
+    const InstructionPrice& price = (*prices)[i];
+    if (price.time >= kForever) return;
+    const auto time = static_cast<double>(price.time.raw());
+    if (ComputeOf(block.instructions[i]) != nullptr) kernels += time;
     if (!SendsTokens(block.instructions[i])) continue;
+    sent += time;
+    taken += time * (share > 0 ? share : price.multiprocessors) / kWhole;
+  }
+  if (sent <= 0 || kernels <= 0) return;
+  const double rate = 1 - taken / sent;
+  const double covered = std::min(sent, kernels / rate);
+  for (size_t i = 0; i < prices->size(); ++i) {
+    const bool sends = SendsTokens(block.instructions[i]);
+    if (!sends && ComputeOf(block.instructions[i]) == nullptr) continue;
+    const double times = sends ? (sent - covered) / sent : (kernels + (1 - rate) * covered) / kernels;
     Nanos& time = (*prices)[i].time;
-    time = Nanos(std::llround(left * static_cast<double>(time.raw())));
+    time = Nanos(std::llround(times * static_cast<double>(time.raw())));
   }
 }
 

@@ -30,8 +30,9 @@ void KeepPace(const Block& block, const RankClass& rank_class, const Mesh& mesh,
 void OverlapProducts(const Block& block, const std::vector<GroupShape>& groups, std::vector<InstructionPrice>* prices);
 
 // Leaves of the all-to-alls of tokens what the kernels of another micro-batch do not cover: as many as the block has
-// itself, since forward and backward passes of two micro-batches alternate.
-void OverlapExperts(const Block& block, std::vector<InstructionPrice>* prices);
+// itself, since forward and backward passes of two micro-batches alternate. Kernels lack the multiprocessors that an
+// all-to-all beside them takes: `share` of them, in kWhole-ths, or by their price where it is 0.
+void OverlapExperts(const Block& block, int32_t share, std::vector<InstructionPrice>* prices);
 
 // Leaves `share` of the time of the all-to-alls of tokens that cross nodes.
 void SendShare(const Block& block, const std::vector<GroupShape>& groups, double share,

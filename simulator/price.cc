@@ -137,7 +137,10 @@ class Pricer {
         if (host_.overlaps_products) OverlapProducts(block, groups, &instructions);
         if (host_.experts.sent_share < 1) SendShare(block, groups, host_.experts.sent_share, &instructions);
         if (host_.experts.joins) JoinDispatches(block, groups, &instructions);
-        if (host_.experts.overlaps) OverlapExperts(block, &instructions);
+        if (host_.experts.overlaps) {
+          const int blocks = host_.experts.dispatch_blocks;
+          OverlapExperts(block, blocks > 0 ? ShareOfSlowdown(costs_.ComputeSlowdown(blocks)) : 0, &instructions);
+        }
         KeepPace(block, *rank_class_, program_.mesh, host_, costs_.HostLaunch(), &instructions);
       }
       KeepBusiestOwner(blocks);

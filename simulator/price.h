@@ -94,8 +94,10 @@ struct ExpertPace {
   bool waits = false;
   // A CUDA graph holds a layer's attention and router.
   bool graphs = false;
-  // All-to-alls run beside another micro-batch's kernels.
+  // All-to-alls run beside another micro-batch's kernels, from which they take multiprocessors: so many, or what the
+  // collectives' channels take.
   bool overlaps = false;
+  int dispatch_blocks = 0;
   // One over the network and one inside the node run at once.
   bool joins = false;
   // Of what all-to-alls of tokens send to other nodes, the share that is sent: where a copy for each expert stands for

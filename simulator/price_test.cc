@@ -412,6 +412,36 @@ TEST(HostPaceTest, AShareOfWhatIsSentToOtherNodes) {
   EXPECT_EQ(after[1].time, before[1].time);
 }
 
+// All-to-alls beside another micro-batch's kernels, of whose multiprocessors they take 27 x 1.9 of 108: kernels that
+// last go on for 0.475 of what is sent, and short ones, at 0.525 of their pace, cover only so much of it.
+TEST(HostPaceTest, AllToAllsTakeMultiprocessorsFromWhatCoversThem) {
+  const auto prices_of = [](int columns, bool overlaps) {
+    const absl::StatusOr<Program> program = ParseProgram(
+        absl::StrCat("program p mesh ep=8\nclass \"stage 0\"\n  buffer x float32 (1048576, ", columns,
+                     ") {- | -} activation\n  buffer y float32 (1048576, ", columns,
+                     ") {- | -} activation\n  buffer e bfloat16 (16, 4096, 1024) {- | ep | -} activation\n"
+                     "  buffer f bfloat16 (16, 4096, 1024) {ep | - | -} activation\n  block b forward\n"
+                     "    compute ReLU reads x writes y\n"
+                     "    compute all_to_all (ep) dim 1 to 0 activation reads e writes f\n  slot b mb 0 layer 0\n"));
+    EXPECT_OK(program);
+    HostPace host;
+    host.experts.overlaps = overlaps;
+    host.experts.dispatch_blocks = 27;
+    const absl::StatusOr<Prices> prices = PriceProgram(*program, CostModel(A100Cluster(1)), host);
+    EXPECT_OK(prices);
+    const auto& block = prices->classes[0][0];
+    return std::make_pair(static_cast<double>(block[0].time.raw()), static_cast<double>(block[1].time.raw()));
+  };
+  const auto [kernel, sent] = prices_of(1024, false);
+  ASSERT_GT(kernel, sent);
+  EXPECT_NEAR(prices_of(1024, true).first, kernel + 0.475 * sent, 1e-3 * sent);
+  EXPECT_EQ(prices_of(1024, true).second, 0);
+  const auto [brief, all] = prices_of(4, false);
+  ASSERT_LT(brief, 0.5 * all);
+  EXPECT_NEAR(prices_of(4, true).first, brief / 0.525, 1e-3 * all);
+  EXPECT_NEAR(prices_of(4, true).second, all - brief / 0.525, 1e-3 * all);
+}
+
 // A product of 4 experts is issued expert by expert, 2 ms each beside 10, and its parameters' gradients again.
 TEST(HostPaceTest, ProductsOfExperts) {
   ASSERT_OK_AND_ASSIGN(const Program program,

@@ -231,6 +231,11 @@ constexpr Release kReleases[] = {
        f->host.experts.joins = true;
      }},
     {{kExpertOverlap}, {}, [](Framework* f) { f->host.experts.overlaps = true; }},
+    // Multiprocessors that they take (transformer_config.py of Megatron-Core 0.14, `moe_deepep_num_sms` and
+    // `moe_hybridep_num_sms`; Megatron-Bridge's perf_recipes/_common.py and scripts/performance/utils/overrides.py).
+    {{kDeepEp}, {}, [](Framework* f) { f->host.experts.dispatch_blocks = 20; }},
+    {{kHybridEp}, {}, [](Framework* f) { f->host.experts.dispatch_blocks = 16; }},
+    {{kHybridEp, kNemo}, {}, [](Framework* f) { f->host.experts.dispatch_blocks = 32; }},
     {{kPartialGraphs}, {}, [](Framework* f) { f->host.experts.graphs = true; }},
     {{kWholeGraphs}, {}, [](Framework* f) { f->whole_graphs = true; }},
     // PyTorch's stages add gradients up and reduce them behind the last micro-batch, whose parameters alone are let go

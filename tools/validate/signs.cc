@@ -151,6 +151,7 @@ constexpr Words kWords[] = {
     // Modalities' names of its policies (running_env/env_utils.py).
     {kNarrowReduction, "dtype", "bf_16|bfsixteen"},
     {kGroupedExperts, "other_opts", "grouped"},
+    {kUnfusedPermutes, "other_opts", "unfused permutation"},
     {kExpertKernels, "other_opts", "scattermoe|megablocks|sonicmoe|sonic-moe|tutel"},
     // `topk_method: noaux_tc` in their config.json.
     {kBiasBalanced, "model", "deepseek v3|deepseek-v3|deepseekv3|deepseek-r1|deepseek r1|moonlight|kimi"},
@@ -188,12 +189,13 @@ constexpr Words kSwitches[] = {
     {kNarrowReduction, "other_opts", "main-grads-dtype bf16|grad-reduce-in-bf16|gradients in bf16|grads in bf16"},
     // DeepEP's README; Megatron-LM's flex dispatcher.
     {kOnePerNode, "other_opts", "deepep|hybridep"},
+    {kDeepEp, "other_opts", "deepep"},
+    {kHybridEp, "other_opts", "hybridep"},
     {kExpertOverlap, "other_opts", "expert-parallel overlap|dualpipe"},
     {kNaturalRouting, "other_opts", "natural routing"},
     {kPaddedExperts, "other_opts", "one batched product"},
     {kSlicedExperts, "other_opts", "loop over experts"},
     {kIndexAdd, "other_opts", "index_add"},
-    {kUnfusedPermutes, "other_opts", "unfused permutation"},
 };
 
 // What signs tell together, in this order.

@@ -131,6 +131,8 @@ enum class Sign : uint8_t {
   kBf16Optimizer,  // DeepSpeed's, for bfloat16 without ZeRO and with stages
   kGroupedExperts,
   kOnePerNode,  // a token goes once to each node
+  kDeepEp,
+  kHybridEp,
   kExpertOverlap,
   kPaddedExperts,    // to the fullest of them
   kExpertLoop,       // a product after the other
