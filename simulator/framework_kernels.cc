@@ -25,9 +25,11 @@ Nanos FrameworkKernels::AroundKernel(const Instruction& instruction, const Kerne
   if (table) time += ZeroTime(instruction, rank_class);
   const bool added = compute.accumulate && program_.num_microbatches > 1;
   if (added && (table || (product && host_.adds_gradients))) time += AddTime(instruction, rank_class);
-  if (host_.optimizer_bytes > 0 && IsOptimizer(compute.op)) {
+  if (host_.optimizer_bytes != 0 && IsOptimizer(compute.op)) {
     // Over the gradients of an update: of an element for each of its points.
-    time += MoveTime(work.flops.raw() / InfoOf(compute.op).flops_per_point * host_.optimizer_bytes, costs_);
+    const double points = work.flops.raw() / InfoOf(compute.op).flops_per_point;
+    const Nanos moved = MoveTime(points * std::abs(host_.optimizer_bytes), costs_);
+    time += host_.optimizer_bytes > 0 ? moved : Nanos() - moved;
   }
   return time;
 }

@@ -15,6 +15,14 @@ namespace {
 // products. A gradient is accumulated by a kernel of its own.
 constexpr int64_t kUnfusedForwardKernels = 5, kUnfusedBackwardKernels = 7;
 
+// Operators besides the first of what eager PyTorch runs one after the other (transformers, modeling_llama.py). An RMS
+// norm casts, squares, takes the mean, adds, takes the inverse root, multiplies, casts and multiplies; rotary positions
+// are of queries and keys two products, two slices, a negation, a joint and a sum each; a gate is an activation and a
+// product. Backward, by PyTorch's derivatives, with a sum for each of what is broadcast or read twice.
+constexpr int64_t kNormSteps = 7, kNormGradientSteps = 15;
+constexpr int64_t kRotarySteps = 13, kRotaryGradientSteps = 17;
+constexpr int64_t kGateSteps = 1, kGateGradientSteps = 2;
+
 const Compute* ComputeOf(const Instruction& instruction) { return std::get_if<Compute>(&instruction.work); }
 
 OpRole RoleOf(const Instruction& instruction) {
@@ -87,11 +95,20 @@ class Pace {
       const KernelWork work = WorkOf(instruction, *compute, class_, mesh_);
       kernels = work.backward ? kUnfusedBackwardKernels : kUnfusedForwardKernels;
     }
-    Nanos issue = host_.kernel * kernels;
+    Nanos issue = host_.kernel * kernels + host_.step * StepsOf(instruction, *compute);
     if (kernel != KernelClass::kContraction) return issue;
     issue = Nanos(std::llround(static_cast<double>(issue.raw()) * host_.products));
     if (const int64_t experts = ExpertsOf(instruction); experts > 1) issue += ExpertTime(instruction) * experts;
     return issue;
+  }
+
+  int64_t StepsOf(const Instruction& instruction, const Compute& compute) const {
+    if (host_.step == Nanos() || compute.attrs->fused) return 0;
+    const bool backward = WorkOf(instruction, compute, class_, mesh_).backward;
+    if (InfoOf(compute.op).kernel == KernelClass::kNormalize) return backward ? kNormGradientSteps : kNormSteps;
+    if (InfoOf(compute.op).role == OpRole::kGate) return backward ? kGateGradientSteps : kGateSteps;
+    if (compute.op == OpKind::kRotary) return kRotarySteps;
+    return compute.op == OpKind::kRotaryGrad ? kRotaryGradientSteps : 0;
   }
 
   // Of one expert's part of a product.

@@ -126,7 +126,10 @@ struct HostPace {
   // own.
   bool whole_tables = false;
   double products = 1;  // times `kernel` that the CPU takes to issue a product
-  // What passes over all gradients before the update move besides it, bytes for each element that is updated.
+  // To issue each further step of a norm, of rotary positions or of a gate that are not of one kernel.
+  Nanos step = {};
+  // What the update and passes over all gradients before it move besides ours, bytes for each element that is updated;
+  // below 0: less.
   double optimizer_bytes = 0;
   // What frameworks with a kernel for each step move besides our kernels: attention besides the passes of a fused
   // softmax, bytes a score that is computed, and between the products and it, bytes an element of the queries; an

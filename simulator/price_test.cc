@@ -353,6 +353,34 @@ TEST(HostPaceTest, ABlockLastsAsLongAsIssuingIt) {
   EXPECT_EQ(fast.classes, free.classes);
 }
 
+// A norm of eight operators: the first at 10 ms, seven more at 1 ms.
+TEST(HostPaceTest, WhatIsNotOneKernelIsIssuedStepByStep) {
+  const CostModel costs(A100Cluster(1));
+  ASSERT_OK_AND_ASSIGN(Program program, ParseProgram(R"(program norm mesh dp=1
+class all
+  buffer x float32 (8, 64) {- | -} activation
+  buffer w float32 (64) {-} parameter
+  block b forward
+    compute RMSNorm "m h!, h! -> m h!" reads x w writes x
+  slot b mb 0 layer 0
+)"));
+  const auto time = [&](Nanos step) {
+    HostPace host;
+    host.kernel = Millis(10);
+    host.step = step;
+    const absl::StatusOr<Prices> prices = PriceProgram(program, costs, host);
+    EXPECT_OK(prices.status());
+    return prices.ok() ? prices->classes[0][0][0].time : Nanos();
+  };
+  EXPECT_EQ(time(Millis(1)), Millis(10));
+  Compute& norm = std::get<Compute>(program.classes[0].blocks[0].instructions[0].work);
+  OpAttrs attrs = *norm.attrs;
+  attrs.fused = false;
+  norm.attrs = std::move(attrs);
+  EXPECT_EQ(time(Millis(1)), Millis(17));
+  EXPECT_EQ(time(Nanos()), Millis(10));
+}
+
 // A kernel of 5 ms, tokens that leave, a short kernel; 1 ms to issue each. The CPU runs ahead of the first, and is not
 // seen; where it waits for counts behind the second, the third and the next layer's first start when they are issued:
 // two milliseconds that the device waits, less what the third runs.

@@ -88,8 +88,9 @@ void AddAdapters(const Framework& framework, const DecoderConfig& model, bool qu
   const EagerBytes inputs = narrow ? kInputs : kWideInputs;
   host->queries.forward += bytes(inputs.forward, kResults.forward);
   host->queries.backward += bytes(inputs.backward, kResults.backward);
+  if (host->kernel == Nanos()) return;
   // An operator of PEFT's is one of PyTorch's, where one of ours stands for several.
-  const double each = static_cast<double>(kOperator.raw()) / static_cast<double>(kEagerFramework.kernel.raw());
+  const double each = static_cast<double>(kOperator.raw()) / static_cast<double>(host->kernel.raw());
   host->products *= 1 + each * kOperators * adapted.products / kOurProducts;
 }
 

@@ -174,6 +174,21 @@ inline constexpr double kWholeGradients = 8, kWideWholeGradients = 16;
 // Engine's issue 2053).
 inline constexpr Nanos kOperator = Nanos(13'480), kOperatorOnGrace = Nanos(37'080);
 
+// An operator of ours under transformers, whose layers have no autograd functions in Python as Megatron's have. In the
+// tables of inference of its pages of BERT (A100) and OPT (L40S), docs/source/en/model_doc, with batches so small that
+// the CPU sets the pace, a layer takes 412 and 360 us with PyTorch's attention and 474 and 484 us without, which are
+// ten and fourteen of our operators: 34 to 41 us, the mean of these. Its tables of training are kept as published rows.
+inline constexpr Nanos kHuggingFaceOperator = Nanos(36'400);
+
+// Elements that an optimizer reads and writes for each that it updates. PyTorch's AdamW over lists of tensors (torch/
+// optim/adam.py, _multi_tensor_adam): decay 2, first moment 3, second 2 + 3, its root 2, divided 2, epsilon 2, and the
+// step 4. Transformers' own of before (optimization.py, AdamW.step), tensor by tensor: first moment 2 + 3, second 2 +
+// 3, root 2, epsilon 2, the step 4. In one kernel the parameter, two moments and the gradient.
+inline constexpr double kListsOfTensors = 20, kTensorByTensor = 18, kOneKernel = 7;
+// Clipping reads gradients, reads and writes them (torch/nn/utils/clip_grad.py); a scale of the loss is taken out in
+// one more pass (amp/grad_scaler.py).
+inline constexpr double kClippingPasses = 3, kUnscalingPasses = 2;
+
 }  // namespace meshwright
 
 #endif  // MESHWRIGHT_TOOLS_VALIDATE_EAGER_KERNELS_H_

@@ -55,6 +55,9 @@ struct Framework {
   bool float8_experts = false;      // products of experts, too, where the others are in float8
   bool neighbour_experts = false;   // a token's experts are neighbours
   Dispatcher dispatcher = Dispatcher::kAllToAll;
+  // Elements that the optimizer reads and writes for each that it updates; 0: as the program's.
+  double updates = 0;
+  Nanos kernel;   // to issue one, where it is known; 0: as most
   HostPace host;  // but for the time to issue, and what depends on the type of the numbers
 
   bool Is(Sign sign) const { return signs.HasAll({sign}); }

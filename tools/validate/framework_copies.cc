@@ -72,6 +72,11 @@ bool FreesGradients(const TrainingRun& run, const Framework& framework) {
 // Of the optimizer's state, and of gradients beside it.
 void AddStateCopies(const TrainingRun& run, const Framework& framework, FrameworkCopies* copies) {
   const bool half = framework.Is(Sign::kNarrowStates) && !run.frozen;
+  if (framework.Is(Sign::kNoUpdate)) {
+    copies->owned += kNoMasters + kNoMoments;
+    copies->fresh_gradients = FreesGradients(run, framework);
+    return;
+  }
   if (half) copies->owned += kNoMasters + kHalfMoments;
   if (framework.Is(Sign::kEightBitState)) copies->owned += kEightBitMoments - (half ? kHalfMoments : 0);
   if (framework.Is(Sign::kFactoredState)) copies->owned += kNoMoments - (half ? kHalfMoments : 0);

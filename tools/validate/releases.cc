@@ -37,6 +37,16 @@ void NemoBuckets(int64_t megabytes, Framework* f) {
 }
 
 constexpr Release kReleases[] = {
+    // --- optimizers, and how fast operators are issued ---------------------------------------------------------------
+    // PyTorch's default, and what transformers' Trainer takes since its release 4.25; DeepSpeed brings its own, in one
+    // kernel, as apex does and as torchtune's recipes ask for (`fused: True`).
+    {{kNarrowStates}, {}, [](Framework* f) { f->updates = kListsOfTensors; }},
+    {{kHuggingFace}, {kDeepSpeed}, [](Framework* f) { f->updates = kListsOfTensors; }},
+    {{kHuggingFace, kUnfused}, {kDeepSpeed}, [](Framework* f) { f->updates = kTensorByTensor; }},
+    {{kTorchTune}, {}, [](Framework* f) { f->updates = kOneKernel; }},
+    {{kFusedAdam}, {kDeepSpeed}, [](Framework* f) { f->updates = kOneKernel; }},
+    {{kEager, kHuggingFace}, {}, [](Framework* f) { f->kernel = kHuggingFaceOperator; }},
+
     // --- what a kernel is --------------------------------------------------------------------------------------------
     {{kEager}, {}, [](Framework* f) { f->eager = true; }},
     {{kUnfused}, {}, [](Framework* f) { f->fused_attention = false; }},
@@ -44,6 +54,8 @@ constexpr Release kReleases[] = {
     // Caps of scores, which PyTorch's attention has not: litgpt and transformers go step by step (model.py,
     // modeling_gemma2.py).
     {{kGemma2, kSdpa}, {}, [](Framework* f) { f->fused_attention = false; }},
+    // Keras went through scores before its release 3.7 (layers/attention/multi_head_attention.py).
+    {{kKeras, kAttentionOpen}, {}, [](Framework* f) { f->fused_attention = false; }},
     // Frameworks that issue kernel by kernel have a kernel for each step of the loss, too, but for these: MPT's default
     // loss is flash-attn's (modeling_mpt.py); FlashAttention's training code brings fused kernels for all of a layer
     // and for the loss (its training/README.md); vTrain's profile has PyTorch's loss on the 16-bit logits
@@ -98,12 +110,9 @@ constexpr Release kReleases[] = {
     // --- types of numbers --------------------------------------------------------------------------------------------
     // Hugging Face's models and FlashAttention's code train under autocast; DeepSpeed holds the weights in 16 bits
     // itself (its documentation of `bf16` and `fp16`). FSDP2 casts and copies what it gathers.
-    {{kAutocast},
-     {},
-     [](Framework* f) {
-       f->autocast = true;
-       f->host.parameters = kAutocastParameters;
-     }},
+    {{kAutocast}, {}, [](Framework* f) { f->autocast = true; }},
+    // Weights that are frozen are loaded in 16 bits.
+    {{kAutocast}, {kAdapters}, [](Framework* f) { f->host.parameters = kAutocastParameters; }},
     {{kDeepSpeed, kZero2},
      {},
      [](Framework* f) {

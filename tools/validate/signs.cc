@@ -59,6 +59,7 @@ constexpr Words kNames[] = {
     {kDeepSeek, "other_opts", "dualpipe|deepgemm|hai-llm"},
     {kNvidiaBert, "other_opts", "deeplearningexamples"},
     {kMinGpt, "other_opts", "mingpt"},
+    {kKeras, "other_opts", "keras"},
     {kLamb, "other_opts", "lamb|fusedlamb"},
 };
 
@@ -116,6 +117,9 @@ constexpr Words kWords[] = {
     {kEightBitState, "other_opts", "8-bit adam|8bit adam|adamw8bit|adam8bit|adamw_8bit|adamw_bnb_8bit|8-bit optim"},
     {kFactoredState, "other_opts", "adafactor"},
     {kNoDropout, "other_opts", "no dropout|without dropout"},
+    {kFusedLoss, "other_opts", "sum of the logits"},
+    {kFusedAdam, "other_opts", "fused adam|fusedadam|adamw_torch_fused|adamw_apex_fused"},
+    {kNoUpdate, "other_opts", "without an optimizer|no optimizer"},
     {kUpdateInBackward, "other_opts", "optimizer in backward|optimizer_in_bwd|optimizer step into backward"},
     {kOffloadsActivations, "other_opts", "activation offload|activation_offload|offloads activations"},
     {kOffloadsActivations, "other_opts", "checkpoints offloaded|offloaded checkpoints"},
@@ -146,6 +150,7 @@ constexpr Words kWords[] = {
     {kNarrowStates, "dtype other_opts",
      "pure bf16|pure bfloat16|bf16-true|bf16_true|fp16-true|without mixed precision"},
     {kNarrowStates, "dtype other_opts", "full bf16|true bf16|state in bf16|states in bf16|loaded in bf16"},
+    {kNarrowStates, "other_opts", "weights in fp16|weights in float16|weights in bf16"},
     // Loads weights in the type that it trains in (swift/llm/utils/argument.py, select_dtype).
     {kNarrowStates, "other_opts", "ms-swift|swift sft"},
     // Modalities' names of its policies (running_env/env_utils.py).

@@ -45,6 +45,7 @@ enum class Sign : uint8_t {
   kHuggingFace,
   kNvidiaBert,  // of its DeepLearningExamples, in PyTorch
   kMinGpt,
+  kKeras,
   kLamb,
   kVTrainProfile,
   kLlmC,
@@ -106,6 +107,8 @@ enum class Sign : uint8_t {
   kEightBitState,
   kFactoredState,  // as Adafactor's
   kNoDropout,
+  kFusedAdam,         // in one kernel, as the row says
+  kNoUpdate,          // only forward and backward passes are timed
   kUpdateInBackward,  // of a parameter as soon as its gradient is there
   kOffloadsActivations,
   kNarrowLoss,   // of 16-bit logits, all at once

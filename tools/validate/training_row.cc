@@ -14,6 +14,7 @@
 #include "costmodel/variability.h"
 #include "ir/status.h"
 #include "tools/validate/adapters.h"
+#include "tools/validate/eager_kernels.h"
 #include "tools/validate/framework.h"
 #include "tools/validate/framework_copies.h"
 #include "tools/validate/pipeline_text.h"
@@ -25,6 +26,7 @@
 #include "tools/validate/siblings.h"
 #include "tools/validate/signs.h"
 #include "tools/validate/table_columns.h"
+#include "tools/validate/update_bytes.h"
 #include "tools/validate/words.h"
 
 namespace meshwright {
@@ -77,6 +79,7 @@ class RunReader {
     run_.host = framework_.host;
     const double keys = static_cast<double>(run_.model.kv_heads) / static_cast<double>(run_.model.heads);
     AddQueryCopies(framework_, run_.frozen, keys, &run_.host.queries);
+    if (framework_.eager && !framework_.whole_graphs) SetPace();
     if (run_.frozen) AddAdapters(framework_, run_.model, run_.quantized, &run_.host);
     if (run_.quantized) run_.host.gathered_share = kQuantizedWeightBytes / 2;
     if (framework_.dropout) {  // of scores: read, write and mask; of what is added: read both, write and mask
@@ -87,10 +90,6 @@ class RunReader {
       run_.host.norms.forward += DropoutBytes(device, 7);
     }
     run_.dispatcher = framework_.dispatcher;
-    if (framework_.eager && !framework_.whole_graphs) {
-      run_.host.kernel = overrides_.eager.kernel;
-      run_.host.collective = overrides_.eager.collective;
-    }
     if (run_.narrow) {
       run_.host.experts.launches *= 2;
       if (framework_.eager && !framework_.whole_graphs) run_.host.products *= kFloat8Issue;
@@ -116,6 +115,14 @@ class RunReader {
 
  private:
   std::string Lower(absl::string_view column) const { return absl::AsciiStrToLower(cells_.Text(column)); }
+
+  void SetPace() {
+    const HostPace& eager = overrides_.eager;
+    const bool known = framework_.kernel > Nanos() && eager.kernel == kEagerFramework.kernel;
+    run_.host.kernel = known ? framework_.kernel : eager.kernel;
+    run_.host.collective = eager.collective;
+    if (eager.kernel > Nanos()) run_.host.step = kOperator;
+  }
 
   // Where a column of the layout is read.
   const CsvCells& LayoutCells() const { return sibling_.has_value() ? *sibling_ : cells_; }
@@ -399,9 +406,8 @@ class RunReader {
     run_.expert_loop = framework_.Is(Sign::kExpertLoop);
     run_.early_context = framework_.Is(Sign::kUnfused);
     run_.copies = CopiesOf(run_, framework_, IsModernFamily(cells_.Text("model")));
-    if (framework_.eager) {
-      run_.host.optimizer_bytes = kClippingBytes + (run_.training.dtype == DType::kFloat16 ? kUnscalingBytes : 0);
-    }
+    if (framework_.eager) run_.host.optimizer_bytes = UpdateBytes(framework_, run_);
+    run_.updates = !framework_.Is(Sign::kNoUpdate);
     if (degrees.data * context_ == 1) return;
     run_.call_each_tensor = framework_.calls_each_tensor;
     run_.reduces_afterwards = framework_.reduces_afterwards;

@@ -45,6 +45,7 @@ struct TrainingRun {
   bool narrow = false;         // products in float8
   bool frozen = false;         // weights, as with adapters
   bool quantized = false;      // those: of 4 bits
+  bool updates = true;         // the update is part of what is timed
   double adapters = 0;         // parameters beside them that are trained
   bool packed = false;         // the row's tokens are of several examples: `training` has these as rows
   bool parallel_optimizer = false, shard_parameters = false;

@@ -54,6 +54,7 @@ absl::StatusOr<Prediction> PredictOne(const TrainingRun& given, Simulated simula
   MESHWRIGHT_ASSIGN_OR_RETURN(Evaluation evaluation,
                               EvaluateGraph(problem, graph, CostModel(problem.cluster), strategy, simulated));
   Prediction& prediction = evaluation.prediction;
+  if (!run.updates) prediction.step -= std::exchange(prediction.time[TimeUse::kOptimizer], Nanos());
   const Bytes copies = HeldBesideArena(run, strategy, prediction);
   prediction.arena += copies;
   prediction.peak += copies + GroupBytes(run, prediction);
