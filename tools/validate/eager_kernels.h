@@ -41,6 +41,12 @@ inline constexpr EagerBytes kHuggingFaceQueries = {16, 28};
 // 6 + 6, the halved one 4, tanh 6, two factors 4 + 4, the power's 4 + 4 + 6 and two sums of 6, of which ours has 6.
 // Its dropouts are kernels, 2 + 2 and a mask of 1; backward 2 + 1 + 2.
 inline constexpr EagerBytes kMinGptScores = {8, 8}, kDropoutNorms = {5, 5};
+// In float32 4 + 4 and the mask each way.
+inline constexpr EagerBytes kWideDropoutNorms = {9, 9};
+// OPT in float16 (modeling_opt.py of 4.44): scores get the mask, 2 + 2, and the larger of them and the least number, 2
+// + 2, a softmax in float32 writes 4 instead of 2, and a cast 4 + 2; nothing is dropped, which ours counts, 5. Backward
+// the cast 2 + 4, the softmax 4 + 4 + 2 instead of 6, the choice of the larger 2 + 1 and 2 + 1 + 2, without the 5.
+inline constexpr EagerBytes kOptScores = {11, 13};
 inline constexpr EagerBytes kMinGptActivations = {36 - 4, 56 - 6};
 
 // Megatron-LM's layers (megatron/model/transformer.py of 2021). PyTorch before 1.12 adds the bias of a linear layer

@@ -27,6 +27,8 @@ struct Release {
   Releases of = {};  // all
 };
 
+EagerBytes Twice(const EagerBytes& bytes) { return {2 * bytes.forward, 2 * bytes.backward}; }
+
 void MegatronBuckets(Framework* f) {
   f->bucket = 40'000'000;
   f->bucket_of_replica = 1'000'000;
@@ -322,6 +324,27 @@ constexpr Release kReleases[] = {
        f->host.queries = kHuggingFaceQueries;
        f->host.activations = kHuggingFaceActivations;
        f->host.norms = kHuggingFaceNorms;
+     }},
+    // Where nothing is cast, all is of the type of the weights (the same code).
+    {{kOldSteps, kHuggingFace},
+     {kUnfusedOperators, kAutocast},
+     [](Framework* f) {
+       f->host.scores = kMinGptScores;
+       f->host.activations = kMinGptActivations;
+       f->host.norms = kDropoutNorms;
+     }},
+    {{kOldSteps, kHuggingFace, kBert},
+     {kUnfusedOperators, kAutocast},
+     [](Framework* f) { f->host.scores = kNvidiaBertScores; }},
+    {{kOldSteps, kHuggingFace, kOpt}, {kUnfusedOperators}, [](Framework* f) { f->host.activations = EagerBytes(); }},
+    {{kOldSteps, kHuggingFace, kOpt},
+     {kUnfusedOperators, kAutocast, kFloat32},
+     [](Framework* f) { f->host.scores = kOptScores; }},
+    {{kOldSteps, kHuggingFace, kFloat32},
+     {kUnfusedOperators},
+     [](Framework* f) {
+       for (EagerBytes* bytes : {&f->host.scores, &f->host.queries, &f->host.activations}) *bytes = Twice(*bytes);
+       f->host.norms = kWideDropoutNorms;
      }},
     // GELU of BERT and StarCoder is one kernel (modeling_bert.py, `hidden_act`; configuration_gpt_bigcode.py).
     {{kOldSteps, kHuggingFace, kBert}, {kUnfusedOperators}, [](Framework* f) { f->host.activations = EagerBytes(); }},

@@ -97,6 +97,7 @@ constexpr Words kWords[] = {
     {kAllAdapted, "source_ref", "qwenlm/qwen "},
     {kJoinedQueries, "source_ref", "qwenlm/qwen "},
     {kBert, "model", "bert"},
+    {kOpt, "model", "^opt"},
     {kBigCode, "model", "starcoder|santacoder|bigcode"},
     // Hugging Face's configurations of these (configuration_gpt2.py, `resid_pdrop`, and so on).
     {kDropsTenth, "model", "gpt2|gpt-2|gpt 2|bert|starcoder|santacoder|bigcode|^opt"},
@@ -106,6 +107,7 @@ constexpr Words kWords[] = {
     {kGrace, "gpu_type", "gb200|gb300|gh200"},
     {kNotCompiled, "compile", "=|^no|eager|without"},
     {kFloat8, "dtype", "fp8|float8"},
+    {kFloat32, "dtype", "fp32|float32|tf32|tfloat32"},
     {kCudaGraphs, "other_opts", "cuda graph|cudagraph"},
     {kWholeGraphs, "other_opts", "full iteration graphs"},
     {kPartialGraphs, "other_opts", "partial graphs of attention"},
@@ -233,7 +235,7 @@ constexpr Conclusion kConclusions[] = {
     {kFlashCode, {kFlashRepo}, {}},
     {kFlashCode, {kFlashPapers}, {kUnfused}},
     {kAutocast, {kFlashCode}, {}},
-    {kAutocast, {kHuggingFace}, {kDeepSpeed, kNarrowStates}},
+    {kAutocast, {kHuggingFace}, {kDeepSpeed, kNarrowStates, kFloat32}},
     {kAutocast, {kSaysAutocast}, {kFsdp, kDeepSpeed}},
     // Casts the whole model to the type that it trains in, and has FSDP reduce in float32 (kempnerforge/distributed/
     // parallel.py, default_mp_policy and build_parallel_model).

@@ -77,6 +77,7 @@ enum class Sign : uint8_t {
   kAttentionAdapted,  // beside those of attention
   kJoinedQueries,     // where queries, keys and values are one product
   kBert,
+  kOpt,
   kBigCode,     // StarCoder's
   kDropsTenth,  // of what is added to its residual stream
   kGemma2,
@@ -90,6 +91,7 @@ enum class Sign : uint8_t {
   // How it was told to.
   kNotCompiled,
   kFloat8,
+  kFloat32,  // or TensorFloat-32, of which products alone are narrower
   kCudaGraphs,
   kWholeGraphs,    // of a step
   kPartialGraphs,  // of attention and router
