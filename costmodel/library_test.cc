@@ -63,11 +63,11 @@ TEST(LibraryTest, KnowsTheseDevices) {
   EXPECT_THAT(
       DeviceNames(),
       ElementsAre("a10", "a100-pcie-40gb", "a100-pcie-80gb", "a100-sxm-40gb", "a100-sxm-64gb", "a100-sxm-80gb", "a10g",
-                  "a30", "a40", "a800-sxm", "b200", "b300", "gb200", "gb300", "gh200", "h100-nvl", "h100-pcie",
-                  "h100-sxm", "h100-sxm-64gb", "h100-sxm-96gb", "h20", "h200", "h800-sxm", "host", "l20", "l4", "l40",
-                  "l40s", "quadro-rtx-8000", "rtx-2080-ti", "rtx-3090", "rtx-3090-ti", "rtx-4090", "rtx-5090",
-                  "rtx-6000-ada", "rtx-a5000", "rtx-a6000", "rtx-pro-6000", "t4", "titan-rtx", "v100-pcie-16gb",
-                  "v100-pcie-32gb", "v100-sxm-16gb", "v100-sxm-32gb", "v100-sxm3-32gb"));
+                  "a30", "a40", "a800-sxm", "b200", "b300", "gb200", "gb300", "gh200", "gh200-quad", "h100-nvl",
+                  "h100-pcie", "h100-sxm", "h100-sxm-64gb", "h100-sxm-96gb", "h20", "h200", "h800-sxm", "host", "l20",
+                  "l4", "l40", "l40s", "quadro-rtx-8000", "rtx-2080-ti", "rtx-3090", "rtx-3090-ti", "rtx-4090",
+                  "rtx-5090", "rtx-6000-ada", "rtx-a5000", "rtx-a6000", "rtx-pro-6000", "t4", "titan-rtx",
+                  "v100-pcie-16gb", "v100-pcie-32gb", "v100-sxm-16gb", "v100-sxm-32gb", "v100-sxm3-32gb"));
 }
 
 // FlashAttention-2 was fitted on A100 (forward_share 0.858, softmax_width 21.9, setup_keys 188). Softmax, setup and
@@ -133,6 +133,7 @@ TEST(LibraryTest, FreeTextResolves) {
                                          {"Tesla V100-SXM2-32GB", "v100-sxm-32gb"},
                                          {"Tesla V100-PCIE-32GB", "v100-pcie-32gb"},
                                          {"GH200 SXM", "gh200"},
+                                         {"quad GH200", "gh200-quad"},
                                          {"CPU", "host"}}) {
     ASSERT_OK_AND_ASSIGN(const Device device, FindDevice(c.text));
     EXPECT_EQ(device.name, c.name) << c.text;

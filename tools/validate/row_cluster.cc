@@ -23,6 +23,8 @@ namespace {
 
 constexpr int64_t kDefaultDevicesPerNode = 8;
 constexpr char kDgx2Device[] = "v100-sxm3-32gb";
+// Boards of four superchips, as those of Alps, JUPITER and Isambard-AI, have less power for each.
+constexpr char kSuperchip[] = "gh200", kSuperchipOfFour[] = "gh200-quad";
 constexpr double kBytesPerParameter = 20;  // Megatron-LM's documentation, mixed precision in fp16
 // NCCL 2.18 over EFA, of the bandwidth that later versions reach, which let EFA's plugin choose algorithms (2.19.1:
 // "add tuning plugin support"): an all_reduce of 64 MiB to 2 GiB on two nodes of p5 takes 1.69, 2.07, 2.08, 1.42, 1.38
@@ -68,6 +70,7 @@ absl::Status ReadRowCluster(const CsvCells& cells, const RowOverrides& overrides
   MESHWRIGHT_ASSIGN_OR_RETURN(const Device named, FindDevice(name));
   if (named.generation == Generation::kVolta && HasAny(machine, {"dgx-2", "hgx-2", "dgx2"})) name = kDgx2Device;
   MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<int64_t> given, cells.Int("gpus_per_node", 1));
+  if (named.name == kSuperchip && given == kWiredBoard) name = kSuperchipOfFour;
   int64_t per_node = given.value_or(kDefaultDevicesPerNode);
   // Where more devices share a switch than a machine holds, the switch is what counts.
   MESHWRIGHT_ASSIGN_OR_RETURN(const Cluster usual, MakeCluster(name, 1, 0));

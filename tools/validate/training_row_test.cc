@@ -298,6 +298,14 @@ TEST(TrainingRunTest, Dgx2HasSwitches) {
   EXPECT_EQ(run.cluster.device.name, "v100-sxm3-32gb");
 }
 
+TEST(TrainingRunTest, BoardsOfFourSuperchipsHaveLessPower) {
+  ASSERT_OK_AND_ASSIGN(TrainingRun run, RunOf({{"gpu_type", "GH200"}, {"gpus_per_node", "4"}}));
+  EXPECT_EQ(run.cluster.device.name, "gh200-quad");
+  EXPECT_EQ(run.cluster.intra_kind, LinkKind::kNvLinkMesh);
+  ASSERT_OK_AND_ASSIGN(run, RunOf({{"gpu_type", "GH200"}, {"gpus_per_node", "1"}}));
+  EXPECT_EQ(run.cluster.device.name, "gh200");
+}
+
 TEST(TrainingRunTest, MachinesOfFourHaveNoSwitch) {
   ASSERT_OK_AND_ASSIGN(
       TrainingRun run,
