@@ -35,6 +35,9 @@ inline constexpr EagerBytes kHuggingFaceActivations = {76 - 4, 118 - 6};
 inline constexpr EagerBytes kHuggingFaceNorms = {4 + 6 + 5 + 4, 6 + 6 + 5 + 6 + 6};
 inline constexpr EagerBytes kHuggingFaceQueries = {16, 28};
 
+// The same without dropout, where embeddings in float32 make a residual stream of that under autocast.
+inline constexpr EagerBytes kWideNorms = {kHuggingFaceNorms.forward - 5, kHuggingFaceNorms.backward - 5};
+
 // minGPT has the same operators (mingpt/model.py, NewGELU and CausalSelfAttention), each of 16 bits where no autocast
 // widens it: scores times a factor, 2 + 2, and the mask, 2 + 2; of GELU forward four operators of one operand beside
 // the power and the tanh, 4 each, and two of two, 6 each, of which ours has 4; backward the product's two gradients,
@@ -93,6 +96,10 @@ inline constexpr EagerBytes kFsdp2Parameters = {4, 4 + 6};
 // are torch.split's, _flat_param.py), and divided by half of the ranks' number before they are scattered, 2 + 2
 // (_runtime_utils.py, _reduce_grad); scattered in float32 they are cast, 2 + 4, and divided so, 4 + 4.
 inline constexpr EagerBytes kFsdp1Parameters = {0, 4 + 4}, kFsdp1WideParameters = {0, 4 + 6 + 8};
+
+// Gathered in float32 for autocast: a cast to 16 bits, 4 + 2; backward the gradient's, 2 + 4, the views' joined, 4 + 4,
+// one to the 16 bits that are scattered, 4 + 2, and the division, 2 + 2.
+inline constexpr EagerBytes kFsdp1AutocastParameters = {6, 6 + 8 + 6 + 4};
 
 // DeepSpeed's ZeRO-3 joins each parameter's pieces out of what it gathered for several, 2 + 2 (partition_parameters.py,
 // AllGatherCoalescedHandle), in either pass; gradients are copied to a bucket, 2 + 2 (stage3.py,

@@ -272,6 +272,11 @@ TEST(FrameworkTest, WhatCollectivesWaitForAndCopy) {
   const Cells::value_type fsdp1 = {"zero_fsdp", "FSDP FULL_SHARD (ZeRO-3)"};
   EXPECT_EQ(Of({fsdp1, {"other_opts", "FSDP mixed_precision=PURE"}}).host.parameters, (EagerBytes{0, 8}));
   EXPECT_EQ(Of({fsdp1, {"pp", "1"}}).host.parameters, (EagerBytes{0, 18}));
+  // In float32 for autocast: cast, 6; backward cast, 6, joined, 8, cast, 6, and divided, 4.
+  const HostPace wide = Of({fsdp1, {"other_opts", "parameters gathered in float32"}}).host;
+  EXPECT_EQ(wide.parameters, (EagerBytes{6, 24}));
+  EXPECT_EQ(wide.gathered_share, 2);
+  EXPECT_EQ(wide.norms, (EagerBytes{14, 24}));
   EXPECT_EQ(Of({fsdp1, {"pp", "16"}}).host.parameters, EagerBytes());
   EXPECT_EQ(Of({fsdp1, {"compile", "XLA"}}).host.parameters, EagerBytes());
   EXPECT_EQ(Of({{"zero_fsdp", "Megatron FSDP (ZeRO-3)"}}).host.parameters, EagerBytes());

@@ -125,6 +125,15 @@ constexpr Release kReleases[] = {
     {{kPyTorchFsdp}, {}, [](Framework* f) { f->host.parameters = kFsdp1WideParameters; }},
     {{kPyTorchFsdp, kNarrowReduction}, {}, [](Framework* f) { f->host.parameters = kFsdp1Parameters; }},
     {{kFsdp2}, {}, [](Framework* f) { f->host.parameters = kFsdp2Parameters; }},
+    // FSDP that is given no type of parameters leaves them to autocast, as Composer's DEFAULT did before 0.13.2 of March
+    // 2023 (trainer/mosaic_fsdp.py, get_mixed_precision: `reduce_dtype` alone).
+    {{kPyTorchFsdp, kWideGathers},
+     {},
+     [](Framework* f) {
+       f->host.gathered_share = 2;
+       f->host.parameters = kFsdp1AutocastParameters;
+       f->host.norms = kWideNorms;
+     }},
     // Experts' products in float8: Megatron-Core 0.9 refuses them, 0.10 of February 2025 has them where Transformer
     // Engine is 1.11 or later (transformer_config.py); containers of NVIDIA's from 25.02 on bring both.
     {{kNamesContainer}, {}, [](Framework* f) { f->float8_experts = true; }, Since(2502)},
@@ -144,6 +153,7 @@ constexpr Release kReleases[] = {
     // and of bf16; that of the 80 GB card was measured again in October 2023 with 2.1.0 (sweep.sh, b2a43a1), in
     // amp_bf16. Checkpoints stop early since 2.1 (pytorch pull request 96866).
     {{kFoundry, kOlderThanHopper}, {kAmpBf16}, [](Framework* f) { f->checkpoints_stop = false; }},
+    {{kFoundry, kWideGathers}, {}, [](Framework* f) { f->checkpoints_stop = false; }},
     // All of their configurations checkpoint activations: GPT-NeoX's configs/, metaseq's launcher/opt_baselines.py;
     // ModelCenter's layers are BMTrain's checkpoint blocks (layer/blocks.py and model/).
     {{kNeox}, {}, [](Framework* f) { f->recomputes = true; }},

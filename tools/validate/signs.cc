@@ -147,6 +147,7 @@ constexpr Words kWords[] = {
     {kOtherShards, "compile other_opts", "xla|jax"},
     {kOtherShards, "zero_fsdp", "megatron"},
     {kNarrowReduction, "other_opts", "precision=pure|precision: pure|pure fp16|pure float16"},
+    {kWideGathers, "other_opts", "gathered in float32|gathers in float32|gathered in fp32"},
     {kFusedAdapters, "other_opts", "kernels of lora|fused lora|unsloth"},
     // Lightning's word for its type, torchtune's, and others'.
     {kNarrowStates, "dtype other_opts",

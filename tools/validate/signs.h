@@ -131,6 +131,7 @@ enum class Sign : uint8_t {
   kPyTorchFsdp,      // its first
   kNarrowReduction,  // of gradients, in the type of the parameters
   kWideReduction,    // in float32, whatever they are held in
+  kWideGathers,      // of parameters, in float32
   kNarrowStates,     // all of 16 bits: weights, gradients and Adam's moments, with no masters
   kBfloat16,
   kBf16Optimizer,  // DeepSpeed's, for bfloat16 without ZeRO and with stages
