@@ -73,12 +73,6 @@ constexpr double kSplits[] = {1, 2, 3, 4, 5, 6, 8, 12, 16};
 constexpr double kMostSplitWaves = 4;
 constexpr double kSmallestSplit = 256;  // of the inner dimension; below, nothing is gained
 
-absl::Span<const Tile> TilesOf(Generation generation) {
-  if (generation == Generation::kHost) return kHostTiles;
-  if (generation >= Generation::kHopper) return kHopperTiles;
-  return kTiles;
-}
-
 // The largest element of the left operand (in two steps), its scale, and the quantised operand.
 constexpr double kQuantizeKernels = 4;
 
@@ -140,20 +134,35 @@ double EpilogueSeconds(const KernelWork& work, const Device& device) {
   return plain + special;
 }
 
-// Multiprocessors with 128 general cores (GA10x, Ada, Hopper, GB20x) have registers and shared memory for about two
-// thirds of their float32 peak; those with 64 (V100, A100) for all of it. Mean of cuBLAS at 4096 and more on A10G, RTX
-// 4090 and H200 (zzc0721/torch-performance-test-data, xzwgit/gpu-flops-bench); on RTX PRO 6000 and RTX 5090, which it
-// was not taken from, 0.66 and 0.79 are reached.
-constexpr double kWideFloat32Share = 0.67, kWideCores = 96;
+// Multiprocessors with 128 general cores (GA10x, Ada, GB20x) have registers and shared memory for about two thirds of
+// their float32 peak; those with 64 (V100, A100) for all of it. Mean of cuBLAS at 4096 and more on A10G, RTX 4090 and
+// H200 (zzc0721/torch-performance-test-data, xzwgit/gpu-flops-bench); on RTX PRO 6000 and RTX 5090, which it was not
+// taken from, 0.66 and 0.79 are reached. Hopper, with more of both, has its own, and V100 what A100 has: fitted on
+// every second float32 layer of NeuSight's test set on H100 and V100 (docs/accuracy.md).
+constexpr double kWideFloat32Share = 0.67, kHopperFloat32Share = 0.77, kNarrowFloat32Share = 0.96, kWideCores = 96;
+// Such products run Ampere's kernels on later devices, too ("sm80_xmma_gemm_f32f32" on H100, in the same set), with its
+// tiles and what a tile costs there.
+constexpr double kFloat32PerWave = 5.4e-6;
+
+bool RunsAmpereKernels(DType dtype, const Device& device) {
+  return dtype == DType::kFloat32 && device.generation >= Generation::kHopper;
+}
+
+absl::Span<const Tile> TilesOf(DType dtype, const Device& device) {
+  if (device.generation == Generation::kHost) return kHostTiles;
+  if (device.generation >= Generation::kHopper && !RunsAmpereKernels(dtype, device)) return kHopperTiles;
+  return kTiles;
+}
 
 // Of the peak that a product reaches inside of a wave.
 double ProductShare(DType dtype, const Peak& peak, const Device& device) {
   const KernelConstants& constants = device.kernels;
   if (peak.replaced || device.generation == Generation::kHost) return constants.matmul_share;
   if (dtype == DType::kFloat8) return constants.matmul_share_fp8;
+  if (dtype != DType::kFloat32) return constants.matmul_share;
   const double fma = 2.0 * std::max(1, device.sms) * device.boost_mhz * 1e6;
-  const bool wide = dtype == DType::kFloat32 && fma > 0 && peak.per_second > kWideCores * fma;
-  return wide ? kWideFloat32Share : constants.matmul_share;
+  if (fma <= 0 || peak.per_second <= kWideCores * fma) return kNarrowFloat32Share;
+  return device.generation == Generation::kHopper ? kHopperFloat32Share : kWideFloat32Share;
 }
 
 // `early_misaligned`: as AlignedShare's.
@@ -165,7 +174,8 @@ KernelEstimate Contraction(const KernelWork& work, const Device& device, double 
   const double aligned = AlignedShare(work, device, early_misaligned);
   const double sm_rate = aligned * share * peak.per_second * constants.sustained_clock / sms;
   const double l2_rate = constants.l2_bandwidth.raw() * constants.sustained_clock;  // the cache runs on the same clock
-  const double per_wave = ToSeconds(constants.matmul_per_wave);
+  const double per_wave =
+      std::max(ToSeconds(constants.matmul_per_wave), RunsAmpereKernels(work.dtype, device) ? kFloat32PerWave : 0);
   const double element = static_cast<double>(SizeOf(work.dtype).raw());
   const double batch = static_cast<double>(work.batch), m = static_cast<double>(work.m);
   const double n = static_cast<double>(work.n), k = static_cast<double>(work.k);
@@ -174,7 +184,7 @@ KernelEstimate Contraction(const KernelWork& work, const Device& device, double 
   const double epilogue = EpilogueSeconds(work, device);
 
   double best = 1e30, best_compute = 0;
-  for (const Tile& tile : TilesOf(device.generation)) {
+  for (const Tile& tile : TilesOf(work.dtype, device)) {
     const double tiles = batch * CeilDiv(m, tile.m) * CeilDiv(n, tile.n);
     // No split makes it faster than all multiprocessors working without pause.
     if (tiles * 2 * tile.m * tile.n * k >= best * sm_rate * sms || best <= memory) continue;

@@ -14,10 +14,10 @@
 #include "costmodel/data_sheet.h"
 #include "costmodel/kernel_cost.h"
 #include "costmodel/library.h"
-#include "costmodel/power_clock.h"
 #include "ir/status.h"
 #include "nlohmann/json.hpp"
 #include "tools/validate/collective_row.h"
+#include "tools/validate/kernel_timing.h"
 #include "tools/validate/price_columns.h"
 #include "tools/validate/row_model.h"
 #include "tools/validate/training_row.h"
@@ -102,65 +102,9 @@ absl::StatusOr<double> MeasuredSeconds(const CsvCells& cells, double flops, bool
   return CannotExpress("no time or rate", "time_ms and tflops are empty");
 }
 
-// What a kernel takes more that a profiler times alone, with what it reads not in the cache, than in a loop, where its
-// start overlaps the end of the one before: median of 18 products of H100 that both have, loops of ai-dynamo's
-// aiconfigurator and openxla's table of products (its CUPTI tracer, matmul_perf_table_gen.cc); of the other 18 the
-// median is 1.7 us. Products of 64 and 128 rows of two other logs are 14 % off with it, 25 without (DeepGEMM's issues
-// 136 and 168, whose benchmark empties the cache).
-constexpr double kAloneSeconds = 1.8e-6;
-
-// The same where Triton's do_bench times it between two events, behind a kernel that empties the cache: mean of 256,
-// 384 and 512 cubed of its tutorial on H100 (issue 3672). On B200, which it was not taken from, sixteen products of 256
-// to 1408 take 5.6 us more (facebookexperimental/triton, pulls 180 and 220).
-constexpr double kBetweenEventsSeconds = 5.2e-6;
-
-double SecondsAlone(const CsvCells& cells) {
-  const std::string text = absl::StrCat(Lower(cells, "library"), " ", Lower(cells, "notes"));
-  if (HasAny(text, {"do_bench", "tritonbench"})) return kBetweenEventsSeconds;
-  return HasAny(text, {"profiler", "cupti", "nsys", "nsight", "deepgemm", "deep_gemm"}) ? kAloneSeconds : 0;
-}
-
 // A linear layer of TensorRT-LLM finds the scale of its input, then quantises it: fitted on half of aiconfigurator's
 // fp8 products on H100 (7 bytes an element, 8.8 us), error on the other half 3.8 %.
 constexpr Bytes kDynamicQuantizeBytes = Bytes(7);
-
-// Products of float8 draw more than those of 16 bits: H100 and H200, whose limit leaves these the full clock, go at
-// 0.91 after 10,000 of them (Azure/AI-benchmarking-guide, 18 products), and power at 1 is 1.31 times that at 0.91.
-constexpr double kFloat8Activity = 1.3;
-// Products of float32 outside of matrix units draw less: V100 SXM2 does 14.4 TFLOP/s at 8192, as at its full clock,
-// where those of float16 are held to 0.9 (zzc0721/torch-performance-test-data, issue 140), and power at 0.9 is 0.74
-// times that at 1. A bound from below of what they leave.
-constexpr double kFloat32Activity = 0.74;
-// Attention, whose scores never leave the multiprocessor, draws less: on GB300 cuDNN does 2017 TFLOP/s where long
-// products do 1757 (NVIDIA/cudnn-frontend; facebookexperimental/triton, pull 740).
-constexpr double kAttentionActivity = 0.87;
-
-// Few runs end before a power limit acts: aiconfigurator's collector sets the highest clock and runs a kernel nine
-// times (its collector/README.md), and its products on H100 go at 1 where long loops are held to 0.94.
-bool RunsFewTimes(const CsvCells& cells) {
-  return HasAny(absl::StrCat(Lower(cells, "source_ref"), " ", Lower(cells, "notes")), {"aiconfigurator"});
-}
-
-// In a loop. A power limit that leaves matrix units at work without pause a share of their clock leaves those that wait
-// more (costmodel/power_clock.h): on B200 products of 13 to 50 us go as at the full clock (vLLM's CUDA graphs,
-// torchao's profiles), those of 300 us and more do not. Attention, which waits for its softmax, goes at the full clock
-// until it draws as much.
-double LoopSeconds(const KernelWork& work, Device device) {
-  KernelConstants& constants = device.kernels;
-  const double clock = constants.sustained_clock;
-  const auto seconds = [&](double at) {
-    constants.sustained_clock = at;
-    return ToSeconds(PriceKernel(work, device));
-  };
-  if (clock >= 1) return seconds(clock);
-  const double full = seconds(1), busy = work.flops.raw() / ProductRate(work.dtype, device);
-  if (work.kernel == KernelClass::kAttention) return std::max(full, kAttentionActivity * busy / clock);
-  const double draws = work.dtype == DType::kFloat8    ? kFloat8Activity
-                       : work.dtype == DType::kFloat32 ? kFloat32Activity
-                                                       : 1;
-  const double activity = std::min(1.0, busy / full) * draws;
-  return activity > 0 ? seconds(ClockOfActivity(clock, activity)) : full;
-}
 
 absl::Status PriceProduct(const CsvCells& cells, Device device, PriceRowResult* out) {
   KernelWork work;
