@@ -183,6 +183,10 @@ inline constexpr EagerBytes kUnfusedPermutation = kIndexAddResults;
 // whole parameter with zeros (select_backward), which autograd adds to that of the experts before. Bytes an element and
 // expert, in 16 bits 2 + 2+2+2; under autocast in float32.
 inline constexpr double kWholeGradients = 8, kWideWholeGradients = 16;
+// Such a loop over modules (Transformers 4, modeling_mixtral.py, modeling_qwen3_moe.py): of each expert its tokens are
+// looked for and gathered, act and times, the weights gathered and times, added to the others' by index_add_ 7;
+// backward gathered, two gradients of each of the products and those of what was gathered 10.
+inline constexpr EagerBytes kLoopSteps = {7, 10};
 // The CPU's time for an operator of PyTorch's, a linear layer's, on a DGX H100 (Xeon 8480C) and on a GB200 (Transformer
 // Engine's issue 2053).
 inline constexpr Nanos kOperator = Nanos(13'480), kOperatorOnGrace = Nanos(37'080);

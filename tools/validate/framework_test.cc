@@ -336,21 +336,21 @@ TEST(FrameworkTest, WhatRunsAroundExperts) {
   EXPECT_EQ(plain.host.experts.results, EagerBytes());
   EXPECT_EQ(Of({{"gpu_type", "H100"}, {"other_opts", "loop over experts"}}).host.experts.whole_gradients, 8);
   EXPECT_EQ(Of({{"gpu_type", "H100"}, {"other_opts", "index_add_"}}).host.experts.results, (EagerBytes{49, 49}));
-  EXPECT_EQ(Of({{"gpu_type", "H100"}, {"other_opts", "Megatron-Core, unfused permutation"}}).host.experts.results,
+  EXPECT_EQ(Of({{"gpu_type", "H100"}, {"other_opts", "Megatron-Core; unfused permutation"}}).host.experts.results,
             (EagerBytes{49, 49}));
   // Operators of Megatron-Core around experts, those that a graph of the router leaves, and Transformers'.
   const auto steps = [](const std::string& options) {
     return Of({{"gpu_type", "H100"}, {"other_opts", options}}).host.experts.dispatch;
   };
   EXPECT_EQ(steps("Megatron-Core"), (PassSteps{43, 17}));
-  EXPECT_EQ(steps("Megatron-Core, graphs of the router"), (PassSteps{11, 3}));
-  EXPECT_EQ(steps("Hugging Face, loop over experts"), (PassSteps{12, 12}));
+  EXPECT_EQ(steps("Megatron-Core; graphs of the router"), (PassSteps{11, 3}));
+  EXPECT_EQ(steps("Hugging Face; loop over experts"), (PassSteps{12, 12}));
   const auto blocks = [](const std::string& options) {
     return Of({{"gpu_type", "H100"}, {"other_opts", options}}).host.experts.dispatch_blocks;
   };
-  EXPECT_EQ(blocks("Megatron-Core, DeepEP"), 20);
-  EXPECT_EQ(blocks("Megatron-Core, HybridEP"), 16);
-  EXPECT_EQ(blocks("Megatron-Bridge, HybridEP"), 32);
+  EXPECT_EQ(blocks("Megatron-Core; DeepEP"), 20);
+  EXPECT_EQ(blocks("Megatron-Core; HybridEP"), 16);
+  EXPECT_EQ(blocks("Megatron-Bridge; HybridEP"), 32);
   EXPECT_EQ(blocks("Megatron-Core"), 0);
   Cells oss = {{"model", "GPT OSS 120B"}, {"attention", "TE/cuDNN flash"}, {"gpu_type", "B200"}};
   EXPECT_EQ(Of(oss).host.experts.results, (EagerBytes{12, 16}));

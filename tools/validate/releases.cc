@@ -291,6 +291,16 @@ constexpr Release kReleases[] = {
      {},
      [](Framework* f) { f->host.experts.dispatch = kBehindRouterGraph; }},
     {{kUnfusedPermutes}, {}, [](Framework* f) { f->host.experts.results = kUnfusedPermutation; }},
+    {{kExpertLoop},
+     {kSlicedExperts},
+     [](Framework* f) {
+       ExpertPace& experts = f->host.experts;
+       experts.launches = kExpertLaunches;
+       experts.product = experts.step = kOperator;
+       experts.waits = true;
+       experts.results = kIndexAddResults;
+       experts.result_steps = kLoopSteps;
+     }},
     {{kSlicedExperts},
      {},
      [](Framework* f) {

@@ -356,8 +356,9 @@ int64_t NearMultiple(int64_t rows, int64_t unit) {
   return std::abs(near - rows) * kShare <= rows ? near : 0;
 }
 
-double NaturalRouting(int64_t experts, int64_t ranks, bool by_bias) {
-  const double deviation = (by_bias ? kFullestByBias : kFullestByLoss) / ExpectedLargest(kMeasuredExperts);
+double NaturalRouting(int64_t experts, int64_t ranks, Balance balance) {
+  const double fullest = balance == Balance::kBias ? kFullestByBias : kFullestByLoss;
+  const double deviation = balance == Balance::kTuned ? kTunedDeviation : fullest / ExpectedLargest(kMeasuredExperts);
   const double of_rank = deviation / std::sqrt(static_cast<double>(experts) / static_cast<double>(ranks));
   return 1 + of_rank * ExpectedLargest(ranks);
 }

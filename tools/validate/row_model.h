@@ -37,10 +37,16 @@ inline constexpr double kEvenRouting = 1;
 // auxiliary loss, of 1 and 3 billion parameters, and 0.04 with biases (Wang et al. 2024, arXiv 2408.15664, table 2).
 inline constexpr int64_t kMeasuredExperts = 64;
 inline constexpr double kFullestByLoss = (0.72 + 0.52) / 2, kFullestByBias = 0.04;
+// Fine-tuned, what experts get deviates by this share of their mean: Moonlight on Tulu-3, whose biases are updated by
+// 0.0001 (NeMo AutoModel's examples/convergence/tulu3/models/moonlight-16b/README.md).
+inline constexpr double kTunedDeviation = 0.53;
+
+// What keeps experts even.
+enum class Balance : uint8_t { kLoss, kBias, kTuned };
 
 // The same of the fullest of `ranks` that `experts` are spread over, and 1: loads of experts taken as independent
 // draws, of which a rank has the sum of several. 1 where a rank has all.
-double NaturalRouting(int64_t experts, int64_t ranks, bool by_bias);
+double NaturalRouting(int64_t experts, int64_t ranks, Balance balance);
 
 // Tokens of a row where the cell is empty.
 int64_t DefaultSequence(absl::string_view model_name);

@@ -121,10 +121,12 @@ TEST(RowModelTest, ExpertsFromColumns) {
 // 64 experts, whose fullest has 0.62 more than the mean, deviate by 0.62 / 2.37 = 0.262. Eight on each of 16 ranks:
 // 0.0925 a rank, and of 16 draws the largest is 1.766: 1.163.
 TEST(RowModelTest, ARankEvensOutItsExperts) {
-  EXPECT_NEAR(NaturalRouting(64, 64, false), 1 + kFullestByLoss, 1e-9);
-  EXPECT_NEAR(NaturalRouting(64, 64, true), 1 + kFullestByBias, 1e-9);
-  EXPECT_NEAR(NaturalRouting(128, 16, false), 1.163, 0.003);
-  EXPECT_EQ(NaturalRouting(128, 1, false), 1);
+  EXPECT_NEAR(NaturalRouting(64, 64, Balance::kLoss), 1 + kFullestByLoss, 1e-9);
+  EXPECT_NEAR(NaturalRouting(64, 64, Balance::kBias), 1 + kFullestByBias, 1e-9);
+  EXPECT_NEAR(NaturalRouting(128, 16, Balance::kLoss), 1.163, 0.003);
+  EXPECT_EQ(NaturalRouting(128, 1, Balance::kLoss), 1);
+  // 0.53 / sqrt(8) of a rank, the largest of 8 draws 1.42 deviations above their mean.
+  EXPECT_NEAR(NaturalRouting(64, 8, Balance::kTuned), 1.267, 0.003);
 }
 
 TEST(RowModelTest, OddNamesAreNoNumbers) {

@@ -155,7 +155,10 @@ class RunReader {
     if (!framework_.Is(Sign::kNaturalRouting)) return kEvenRouting;
     const int64_t spread = run_.degrees.expert * (run_.degrees.spread_experts ? run_.degrees.tensor : 1);
     const int64_t ranks = framework_.Is(Sign::kPaddedExperts) ? run_.model.experts : spread;
-    return NaturalRouting(run_.model.experts, ranks, framework_.Is(Sign::kBiasBalanced));
+    const Balance balance = framework_.Is(Sign::kFineTuning)     ? Balance::kTuned
+                            : framework_.Is(Sign::kBiasBalanced) ? Balance::kBias
+                                                                 : Balance::kLoss;
+    return NaturalRouting(run_.model.experts, ranks, balance);
   }
 
   void ChooseExperts() {
