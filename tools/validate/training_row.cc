@@ -164,6 +164,13 @@ class RunReader {
   void ChooseExperts() {
     if (run_.model.experts <= 1) return;
     if (framework_.neighbour_experts) ChooseNeighbours(&run_.model);
+    // Megatron-Core's ranks that share an expert each send their part of the sequence, and gather what came
+    // (token_dispatcher.py, dispatch_postprocess), where ours each send all of it.
+    if (!run_.degrees.spread_experts && run_.degrees.tensor > 1 && run_.degrees.expert > 1 &&
+        framework_.Is(Sign::kTransformerEngine)) {
+      run_.host.experts.sent_share = 1 / static_cast<double>(run_.degrees.tensor);
+      run_.approximations.push_back("a part of the tokens to other nodes from each rank that shares an expert");
+    }
     const int64_t ranks = run_.degrees.expert * run_.degrees.tensor, node = run_.cluster.devices_per_node;
     if (!run_.degrees.spread_experts || framework_.dispatcher == Dispatcher::kAllToAll || ranks <= node) return;
     run_.host.experts.sent_share = ShareSentOnce(run_.model, ranks / node);

@@ -235,6 +235,10 @@ TEST(TrainingRunTest, ExpertsOverTensorParallelRanks) {
   ASSERT_OK_AND_ASSIGN(run, RunOf({{"model", "GPT 8x1B"}, {"ep", "4"}, {"etp", "2"}}));
   EXPECT_EQ(run.degrees.expert, 4);
   EXPECT_FALSE(run.degrees.spread_experts);
+  EXPECT_EQ(run.host.experts.sent_share, 1);
+  // Megatron-Core's two ranks of an expert each send half of the tokens.
+  ASSERT_OK_AND_ASSIGN(run, RunOf({{"model", "GPT 8x1B"}, {"ep", "4"}, {"etp", "2"}, {"other_opts", "Megatron-Core"}}));
+  EXPECT_EQ(run.host.experts.sent_share, 0.5);
 }
 
 // The fullest of 64 measured experts, 0.62 above the mean, is 2.336 deviations away by Blom's quantiles, that of eight
