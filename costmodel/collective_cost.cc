@@ -65,6 +65,7 @@ double PairsInNode(double bytes, double peers, double kept, double share, const 
                    double latency_scale = 1) {
   const PairConstants& c = PairsOf(cluster);
   if (cluster.intra_kind == LinkKind::kPcie) share = std::min(share, kPcieShare);
+  if (cluster.intra_kind == LinkKind::kPcieHost) share = kThroughHostShare;
   const double link = share * cluster.intra_bandwidth.raw();
   if (link <= 0) return kNeverMicros;
   const double transfer = 1e6 * (bytes / link + c.touches * kept / cluster.device.memory_bandwidth.raw());

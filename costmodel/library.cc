@@ -328,7 +328,7 @@ const std::vector<ClusterKey>& ClusterKeys() {
       {"attention", "which fused attention runs, e.g. flash3", SetAttention},
       {"sustained_clock", "clock under load as a share of the nominal one, e.g. 0.9", SetSustainedClock},
       {"products", "type in which 16-bit products run: bfloat16 (as they are), float8", SetProducts},
-      {"intra_link", "what joins the devices of a node: nvswitch, nvlink_mesh, pcie, c2c, host_memory", SetIntraLink},
+      {"intra_link", "what joins the devices of a node: nvswitch, nvlink_mesh, pcie, pcie_host (no peers), c2c, host_memory", SetIntraLink},
       {"intra_bandwidth", "of one device to its node, one direction, e.g. 450 GB/s", SetIntraBandwidth},
       {"nics_per_node", "network cards of a node, e.g. 8", SetNics},
       {"inter_bandwidth", "of one network card, e.g. 400 Gb/s", SetInterBandwidth},

@@ -54,7 +54,7 @@ constexpr Row kOverPcie = {1, 1, 0, {1, 0}, {1, 0}, {1, 0}, {1, 0}, 1, 1, 4.82, 
 
 const Row& RowOf(Generation generation, const GroupShape& group, LinkKind inside) {
   if (group.nodes > 1) return kBetweenNodes;
-  if (inside == LinkKind::kPcie) return kOverPcie;
+  if (IsPcie(inside)) return kOverPcie;
   switch (generation) {
     case Generation::kHost:
     case Generation::kVolta:

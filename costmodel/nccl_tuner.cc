@@ -17,7 +17,6 @@ enum NodeColumn : size_t { kOneNode, kTwoNodes, kMoreNodes, kNumNodeColumns };
 // src/graph/topo.h: what a link counts for, as a share of the data sheet's rate. NVLink: 20 of 25 GB/s per link (20.6
 // and 40.1 of 50 from Hopper on); PCIe gen4 24 of 31.5; network 12 GB/s per 100 Gb/s.
 constexpr double kNvLinkShare[kNumRows] = {20.0 / 25, 20.0 / 25, 20.6 / 25, 40.1 / 50};
-constexpr double kPcieShare = 24 / 31.5;
 constexpr double kNicShare = 0.96;
 
 // src/graph/search.cc: speeds of one channel in GB/s, in the order in which the search tries them.
@@ -128,7 +127,7 @@ double MeshShare(const GroupShape& group, const Cluster& cluster) {
 
 // A device's link to the group's others inside the node, as NCCL counts it.
 double IntraView(const GroupShape& group, const Cluster& cluster) {
-  const double share = IsNvlink(cluster.intra_kind) ? kNvLinkShare[RowOf(cluster.device.generation)] : kPcieShare;
+  const double share = IsNvlink(cluster.intra_kind) ? kNvLinkShare[RowOf(cluster.device.generation)] : kNcclPcieShare;
   return share * cluster.intra_bandwidth.raw() / 1e9 / Excess(cluster) * MeshShare(group, cluster);
 }
 
@@ -471,6 +470,7 @@ NcclChoice ChooseAsNccl(CollectiveKind kind, Bytes size, const GroupShape& group
   }
   if (group.nodes <= 1) {
     best.smooth_transfer_us /= Excess(cluster);
+    if (cluster.intra_kind == LinkKind::kPcieHost) best.smooth_transfer_us *= kNcclPcieShare / kThroughHostShare;
     best.candidate.blocks_bus *= Excess(cluster);
   }
   return best;

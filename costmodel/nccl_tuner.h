@@ -27,6 +27,14 @@ namespace meshwright {
 // Whose choices these are, whatever release a machine has.
 inline constexpr absl::string_view kNcclVersion = "2.28.9";
 
+// src/graph/topo.h: what NCCL counts a PCIe link for, of the data sheet's rate: 24 of 31.5 GB/s of generation 4.
+inline constexpr double kNcclPcieShare = 24 / 31.5;
+
+// Of a PCIe link's rate, both ways at once, between devices without peer access, whose bytes all cross the host's
+// memory: the median of 0.25 to 0.45 on seven machines in CUDA's p2pBandwidthLatencyTest, "Bidirectional P2P=Disabled"
+// (public on GitHub: 3090, A40, eight A100, four cards of 1.5 TB/s, eight of 0.55; with PCIe 5 a pair and eight H200).
+inline constexpr double kThroughHostShare = 0.36;
+
 // Network cards of one node that a group can use: those near its devices, at least one.
 int64_t NicsOfGroup(const GroupShape& group, const Cluster& cluster);
 
@@ -82,7 +90,8 @@ struct NcclChoice {
   double predicted_us = 0;
   double latency_us = 0;  // the part of predicted_us that does not grow with the size
   // The rest, without the steps that NCCL's shares of trees make at powers of two; in one node at the rate of its links
-  // also where they are faster than those of the device's generation, for which the choice is made.
+  // also where they are faster than those of the device's generation, for which the choice is made, or slower than NCCL
+  // counts them (kThroughHostShare).
   double smooth_transfer_us = 0;
   bool forced = false;  // by pins: NCCL itself would have taken another
 };

@@ -37,8 +37,11 @@ enum class LinkKind : uint8_t {
   kPcie,        // the PCIe tree
   kC2c,         // one device per node, tied to its CPU
   kHostMemory,  // ranks are threads or processes that share memory: the host back end
+  kPcieHost,    // PCIe between devices without peer access: through the host's memory
 };
-inline constexpr absl::string_view kLinkKindNames[] = {"nvswitch", "nvlink_mesh", "pcie", "c2c", "host_memory"};
+inline constexpr absl::string_view kLinkKindNames[] = {"nvswitch", "nvlink_mesh", "pcie",
+                                                       "c2c",      "host_memory", "pcie_host"};
+constexpr bool IsPcie(LinkKind kind) { return kind == LinkKind::kPcie || kind == LinkKind::kPcieHost; }
 
 // The maker of the nodes' CPUs. NCCL's choices depend on it.
 enum class CpuVendor : uint8_t { kIntel, kAmd, kArm };

@@ -29,7 +29,7 @@ RunKind KindOf(const RunTraits& run, const Cluster& cluster) {
   if (run.adapters) return RunKind::kAdapters;
   if (run.experts > 1) return run.expert_loop ? RunKind::kExpertLoops : RunKind::kExperts;
   if (run.context > 1 || run.sequence >= kLongRow) return RunKind::kLongRows;
-  if (cluster.intra_kind == LinkKind::kPcie) return RunKind::kPcie;
+  if (IsPcie(cluster.intra_kind)) return RunKind::kPcie;
   if (cluster.device.generation <= Generation::kVolta) return RunKind::kVolta;
   if (cluster.device.generation >= Generation::kBlackwell) return RunKind::kBlackwell;
   const bool few = cluster.num_devices() <= kFewDevices;

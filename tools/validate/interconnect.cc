@@ -117,13 +117,19 @@ void SetIntranode(absl::string_view text, int64_t ranks, Cluster* cluster) {
       return;
     }
   }
+  // Between cards that reach each other's memory or not, where the text says so.
+  const bool apart = HasAny(lower, {"without peer", "no peer", "via shm", "without p2p", "no p2p", "p2p disabled"});
+  if (IsPcie(cluster->intra_kind) && apart) cluster->intra_kind = LinkKind::kPcieHost;
+  if (IsPcie(cluster->intra_kind) && !apart && HasAny(lower, {"peer access", "with peers", "p2p"})) {
+    cluster->intra_kind = LinkKind::kPcie;
+  }
   std::smatch match;
   static const std::regex* const kPcie =
       new std::regex(R"(pci(?:e|-e|express)?\s*(?:gen)?\s*([3-6])(?:\.0)?\b(?:\s*x\s*(16|8|4)\b)?)");
   if (nvlink || !std::regex_search(lower, match, *kPcie)) return;
   const size_t generation = static_cast<size_t>(std::stoi(match[1].str()) - kFirstPcie);
   const double lanes = match[2].matched ? std::stod(match[2].str()) : 16;
-  cluster->intra_kind = LinkKind::kPcie;
+  if (!IsPcie(cluster->intra_kind)) cluster->intra_kind = apart ? LinkKind::kPcieHost : LinkKind::kPcie;
   cluster->intra_bandwidth = GBps(kPcieRates[generation] * lanes / 16);
 }
 

@@ -180,6 +180,16 @@ TEST(SetIntranodeTest, BridgesPcieAndSwitches) {
   SetIntranode("3 NVLink bridges, PCIe 5", 2, &pair);
   EXPECT_EQ(pair.intra_kind, LinkKind::kNvLinkMesh);
   EXPECT_EQ(pair.intra_bandwidth, GBps(300));
+  Cluster geforce;
+  geforce.intra_kind = LinkKind::kPcieHost;
+  SetIntranode("PCIe 3.0 x16", 2, &geforce);  // says nothing of peers
+  EXPECT_EQ(geforce.intra_kind, LinkKind::kPcieHost);
+  EXPECT_EQ(geforce.intra_bandwidth, GBps(15.75));
+  SetIntranode("PCIe 4.0 with peer access", 4, &geforce);
+  EXPECT_EQ(geforce.intra_kind, LinkKind::kPcie);
+  SetIntranode("PCIe 4.0 x8 without peers", 2, &geforce);
+  EXPECT_EQ(geforce.intra_kind, LinkKind::kPcieHost);
+  EXPECT_EQ(geforce.intra_bandwidth, GBps(15.75));
   Cluster volta;
   volta.intra_kind = LinkKind::kNvLinkMesh;
   SetIntranode("", 8, &volta);
