@@ -66,6 +66,58 @@ TEST(FrameworkCopiesTest, LossesHoldLogits) {
   EXPECT_EQ(copies.logits, 0 - 4);
 }
 
+// Megatron-LM's works in one copy in float32, which DeepSpeed's pipeline keeps the 16-bit logits beside; its fused
+// kernels read one and write another. Ranks of tensor parallelism gather KempnerForge's.
+TEST(FrameworkCopiesTest, LossesOfLogitsThatRanksSplit) {
+  ASSERT_OK_AND_ASSIGN(FrameworkCopies copies, CopiesOf("other_opts,compile", "Megatron-LM,no"));
+  EXPECT_EQ(copies.logits, 6 - 10);
+  ASSERT_OK_AND_ASSIGN(copies, CopiesOf("other_opts,compile", "Megatron-DeepSpeed,no"));
+  EXPECT_EQ(copies.logits, 8 - 10);
+  ASSERT_OK_AND_ASSIGN(copies, CopiesOf("other_opts,compile", "Megatron-Core; fused cross entropy,no"));
+  EXPECT_EQ(copies.logits, 10 - 4);
+  ASSERT_OK_AND_ASSIGN(copies, CopiesOf("source_ref,compile", "KempnerInstitute/KempnerForge,no"));
+  EXPECT_EQ(copies.logits, 8 - 10);
+  EXPECT_TRUE(copies.whole_table);
+  ASSERT_OK_AND_ASSIGN(copies, CopiesOf("other_opts,compile", "HuggingFace; loss of 16-bit logits,no"));
+  EXPECT_EQ(copies.logits, 8 - 10);
+  ASSERT_OK_AND_ASSIGN(copies, CopiesOf("source_ref,other_opts,compile", "whitecircle/halo,HuggingFace; Liger,no"));
+  EXPECT_EQ(copies.logits, 8 - 4);
+}
+
+// A tenth is dropped with Transformer Engine's layers as with Megatron-LM's own, but of Llama's kind nothing.
+TEST(FrameworkCopiesTest, MegatronDropsATenth) {
+  ASSERT_OK_AND_ASSIGN(FrameworkCopies copies, CopiesOf("other_opts", "Megatron-Core; Transformer Engine", "GPT 7B"));
+  EXPECT_EQ(copies.norms, 2);
+  EXPECT_EQ(copies.scores, 0);
+  ASSERT_OK_AND_ASSIGN(copies, CopiesOf("other_opts", "Megatron-Core; Transformer Engine; no dropout", "GPT 7B"));
+  EXPECT_EQ(copies.norms, 0);
+  ASSERT_OK_AND_ASSIGN(copies, CopiesOf("other_opts", "Megatron-Core; Transformer Engine"));
+  EXPECT_EQ(copies.norms, 0);
+}
+
+// All of 16 bits, but FSDP sums whole gradients in float32 until the last of two micro-batches.
+TEST(FrameworkCopiesTest, KempnerForgeReducesInFloat32) {
+  ASSERT_OK_AND_ASSIGN(FrameworkCopies copies,
+                       CopiesOf("source_ref,zero_fsdp,other_opts", "KempnerForge,FSDP2,no_sync", "Llama 2 7B", 64));
+  EXPECT_EQ(copies.sum, 4);
+  EXPECT_EQ(copies.owned, -8 - 4);
+  ASSERT_OK_AND_ASSIGN(copies, CopiesOf("source_ref,zero_fsdp", "KempnerForge,FSDP2"));
+  EXPECT_EQ(copies.sum, 0);
+  EXPECT_EQ(copies.owned, -8 - 2);
+}
+
+// Blocks of LitGPT have gradients of frozen weights under FSDP, too: whole ones over two micro-batches, of 8 ranks a
+// part of one.
+TEST(FrameworkCopiesTest, FlatParametersOfAdapters) {
+  ASSERT_OK_AND_ASSIGN(FrameworkCopies copies,
+                       CopiesOf("dtype,other_opts,zero_fsdp", "bf16-true,LitGPT; LoRA,FSDP", "Llama 2 7B", 64));
+  EXPECT_EQ(copies.flat_gradients, 2);
+  ASSERT_OK_AND_ASSIGN(copies, CopiesOf("dtype,other_opts,zero_fsdp", "bf16-true,LitGPT; LoRA,FSDP"));
+  EXPECT_EQ(copies.flat_gradients, 2.0 / 8);
+  ASSERT_OK_AND_ASSIGN(copies, CopiesOf("dtype,other_opts,zero_fsdp", "bf16-true,LitGPT; LoRA,none"));
+  EXPECT_EQ(copies.flat_gradients, 0);
+}
+
 // gelu's steps widened by autocast, whether weights are split or not.
 TEST(FrameworkCopiesTest, MinGptKeepsWideSteps) {
   ASSERT_OK_AND_ASSIGN(FrameworkCopies copies,

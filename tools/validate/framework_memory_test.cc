@@ -125,6 +125,45 @@ TEST(FrameworkMemoryTest, DropoutAndCopiesOfTheUpdate) {
   EXPECT_EQ(HeldBesideArena(stages, strategy, PredictionOf(1)), Bytes(2 * 128 * 3 * 4 * 64));
 }
 
+// A tied embedding over two stages, 1000 x 64 of whose gradient, 4 bytes, is summed in place. The last stage, whose 128
+// x 1000 logits take 6 bytes for a while, has masters and moments of it, 4 + 8; of four replicas each a fourth.
+TEST(FrameworkMemoryTest, BothStagesHaveTheStateOfATiedEmbedding) {
+  TrainingRun run = UsualRun();
+  run.model.tied_embeddings = true;
+  run.degrees.pipeline = 2;
+  Prediction last = PredictionOf(1);
+  Of(&last, BufferRole::kTemporary) = Bytes(6 * 128'000);
+  EXPECT_EQ(HeldBesideArena(run, Strategy(), last), Bytes(64'000 * (4 + 8 - 4)));
+  run.parallel_optimizer = true;
+  run.degrees.data = 4;
+  EXPECT_EQ(HeldBesideArena(run, Strategy(), last), Bytes(64'000 * (3 - 4)));
+}
+
+// Tensor parallelism of 2 has an embedding of 1000 x 64 whole, where the program has half: 2 bytes, 4 and 4 + 8 each.
+TEST(FrameworkMemoryTest, AnEmbeddingThatIsNotCut) {
+  TrainingRun run = UsualRun();
+  run.degrees.tensor = 2;
+  run.copies.whole_table = true;
+  EXPECT_EQ(HeldBesideArena(run, Strategy(), PredictionOf(1)), Bytes(32'000 * (2 + 4 + 12)));
+  run.degrees.tensor = 1;
+  EXPECT_EQ(HeldBesideArena(run, Strategy(), PredictionOf(1)), Bytes());
+}
+
+// Four experts of 2 x 64 x 256 in each of two layers, over two ranks, and those over four replicas: half of them on
+// each rank, 131,072, of which the program has half split away, with 4 bytes of gradient and 4 + 8 of state.
+TEST(FrameworkMemoryTest, ExpertsThatReplicasDoNotSplit) {
+  TrainingRun run = UsualRun();
+  run.model.experts = 4;
+  run.degrees.expert = 2;
+  run.degrees.data = 4;
+  run.copies.whole_experts = true;
+  EXPECT_EQ(HeldBesideArena(run, Strategy(), PredictionOf(1)), Bytes(131'072 / 2 * (4 + 12)));
+  run.copies.shards = true;  // and what it has of gathered weights a second time
+  EXPECT_EQ(HeldBesideArena(run, Strategy(), PredictionOf(1)), Bytes(131'072 / 2 * (4 + 12 - 2)));
+  run.degrees.expert = 4;
+  EXPECT_EQ(HeldBesideArena(run, Strategy(), PredictionOf(1)), Bytes());
+}
+
 // What the loss holds goes where a layer that is run again has more: of 128 x 1000 logits the program has 2 bytes at
 // the loss alone, with 6 more 8; 400,000 bytes are there in a layer. Four less take the other 2 away as well.
 TEST(FrameworkMemoryTest, TheLossIsAtAnotherTimeThanALayer) {
