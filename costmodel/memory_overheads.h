@@ -72,6 +72,7 @@ struct FrameworkCopies {
   bool narrow_passing = false;  // whole gradients that are about to be split are as wide as the weights
   bool one_gradient = false;    // each parameter is updated as soon as its gradient is there
   bool offloads = false;        // checkpoints of layers go to the host
+  bool host_weights = false;    // frozen weights of layers come from the host, a layer at a time
   double flat_gradients = 0;    // of each frozen weight of a layer, which its adapters share a flat parameter with
   double adapters = 0;          // of each parameter of adapters
   double adapted = 0;           // of each token and layer, kept by adapters
@@ -138,6 +139,10 @@ inline constexpr double kHuggingFaceActivationShare = 2.4;
 // masks: 38 where ours are 32, and 7 bytes a score where ours are 2 (modeling_bert.py). In float32 a score is 4 + 1 + 4
 // where ours is 4, and masks are all there is else.
 inline constexpr double kBertActivations = 38 - 32, kBertScores = 7 - 2, kWideDropoutScores = 1 + 4;
+// TensorFlow 1's BERT (DeepLearningExamples, TensorFlow/LanguageModeling/BERT/modeling.py) keeps of dropout a mask as
+// wide as the numbers, of the residual stream's two and of the scores' with its result, and of GELU's chain tanh and
+// what multiplies x. In elements.
+inline constexpr double kTensorFlowMasks = 2, kTensorFlowScores = 2, kTensorFlowGelu = 2;
 // PyTorch's autograd makes a gradient in the type of the weight, also where a framework adds it up in float32
 // elsewhere; DistributedDataParallel keeps all of them in its buckets.
 inline constexpr double kBucketGradientCopy = 2;

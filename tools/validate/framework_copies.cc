@@ -119,6 +119,12 @@ void AddActivationCopies(const TrainingRun& run, const Framework& framework, Fra
     const bool kept = !framework.fused_attention && run.recompute != Recompute::kSelective;
     if (kept) copies->scores = kDropoutScores;
   }
+  if (framework.Is(Sign::kTensorFlow) && framework.Is(Sign::kBert) && !framework.fused_attention) {
+    const auto width = static_cast<double>(SizeOf(run.training.dtype).raw());
+    copies->norms = kTensorFlowMasks * width;
+    copies->scores = kTensorFlowScores * width;
+    copies->gates = kTensorFlowGelu * width;
+  }
   if (wide_steps) copies->activations = kHuggingFaceActivationShare;
   if (!framework.Is(Sign::kHuggingFace) || !framework.Is(Sign::kUnfused)) return;
   if (SizeOf(run.training.dtype) == Bytes(4)) {
@@ -155,6 +161,7 @@ FrameworkCopies CopiesOf(const TrainingRun& run, const Framework& framework, boo
   }
   copies.caches = framework.caching;
   copies.gathered_inputs = framework.keeps_gathered;
+  copies.host_weights = framework.Is(Sign::kOffloadsParameters);
   copies.offloads = framework.Is(Sign::kOffloadsActivations);
   const bool fsdp = framework.Is(Sign::kFsdp), shared = run.degrees.data > 1;
   const bool narrow = SizeOf(run.training.dtype) == Bytes(2);

@@ -260,7 +260,7 @@ double LessOfFrozen(const TrainingRun& run, const Prediction& prediction) {
   const bool parts = run.shard_parameters && run.degrees.expert == 1;
   const double ranks = parts ? RanksThatSplit(run) : 1;
   const double whole = std::min(1.0, 2 / LayersOf(run));
-  const double held = (1 - whole) / ranks + whole;
+  const double held = (run.copies.host_weights ? 0 : (1 - whole) / ranks) + whole;
   const double size = run.quantized ? kQuantizedWeightBytes : SizeOfWeights(run);
   return layers * (SizeOfWeights(run) - held * size - run.copies.flat_gradients);
 }

@@ -62,6 +62,7 @@ enum class Sign : uint8_t {
   kLlamaFactory,
   kKempnerForge,
   kHalo,
+  kTensorFlow,
   kDefaultDropout,  // Megatron-LM's, of a model that nobody says trains without
   kDeepSeek,        // its own, by the names of what it published of it
   // What it trains, on what.
@@ -113,6 +114,7 @@ enum class Sign : uint8_t {
   kNoUpdate,          // only forward and backward passes are timed
   kUpdateInBackward,  // of a parameter as soon as its gradient is there
   kOffloadsActivations,
+  kOffloadsParameters,
   kNarrowLoss,   // of 16-bit logits, all at once
   kChunkedLoss,  // of 16-bit logits, a part of the tokens at a time
   kLinearLoss,   // with the product before it, so that there are no logits
