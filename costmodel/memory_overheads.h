@@ -72,6 +72,7 @@ struct FrameworkCopies {
   bool narrow_passing = false;  // whole gradients that are about to be split are as wide as the weights
   bool one_gradient = false;    // each parameter is updated as soon as its gradient is there
   bool offloads = false;        // checkpoints of layers go to the host
+  bool wide_rest = false;       // what is not quantized of the weights is in float32, where ours has 16 bits
   bool host_weights = false;    // frozen weights of layers come from the host, a layer at a time
   double flat_gradients = 0;    // of each frozen weight of a layer, which its adapters share a flat parameter with
   double adapters = 0;          // of each parameter of adapters
@@ -181,6 +182,9 @@ inline constexpr double kTurnedHeads = 2;
 // logits were have one less in 16 bits (llm.c, fused_classifier; flash-attn's with `inplace_backward`).
 inline constexpr double kWideHuggingFaceLogits = 16 - 10, kHuggingFaceLogits = 8 - 10;
 inline constexpr double kInPlaceLogits = -2;
+// Where a residual stream in float32 comes to the head: all that is kept is twice as wide, and of the wide logits the 2
+// bytes that are counted there already.
+inline constexpr double kWideActivations = 1, kWideRestLogits = 16 - 10 - 2;
 // What a loss holds of a logit at most, all told. PyTorch's on 16-bit logits (litgpt): logits, logarithms, the
 // gradients of both. torchtune casts the model's result to float32: four of 4, compiled the logits, their gradient, and
 // that cast; in chunks (CEWithChunkedOutputLoss) 16-bit logits and their gradients, and until backward the logarithms,

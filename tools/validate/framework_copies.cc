@@ -161,6 +161,11 @@ FrameworkCopies CopiesOf(const TrainingRun& run, const Framework& framework, boo
   }
   copies.caches = framework.caching;
   copies.gathered_inputs = framework.keeps_gathered;
+  copies.wide_rest = run.quantized && framework.Is(Sign::kWideRest);
+  if (copies.wide_rest) {
+    copies.activations = kWideActivations;
+    copies.logits = kWideRestLogits;
+  }
   copies.host_weights = framework.Is(Sign::kOffloadsParameters);
   copies.offloads = framework.Is(Sign::kOffloadsActivations);
   const bool fsdp = framework.Is(Sign::kFsdp), shared = run.degrees.data > 1;

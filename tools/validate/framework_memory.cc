@@ -262,7 +262,8 @@ double LessOfFrozen(const TrainingRun& run, const Prediction& prediction) {
   const double whole = std::min(1.0, 2 / LayersOf(run));
   const double held = (run.copies.host_weights ? 0 : (1 - whole) / ranks) + whole;
   const double size = run.quantized ? kQuantizedWeightBytes : SizeOfWeights(run);
-  return layers * (SizeOfWeights(run) - held * size - run.copies.flat_gradients);
+  const double wider = run.copies.wide_rest ? ends * SizeOfWeights(run) : 0;
+  return layers * (SizeOfWeights(run) - held * size - run.copies.flat_gradients) - wider;
 }
 
 // What adapters take with their gradients and their optimizer's state, of which ranks have parts where they have parts

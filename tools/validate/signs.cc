@@ -127,6 +127,7 @@ constexpr Words kWords[] = {
     {kOffloadsActivations, "other_opts", "activation offload|activation_offload|offloads activations"},
     {kOffloadsActivations, "other_opts", "checkpoints offloaded|offloaded checkpoints"},
     {kOffloadsParameters, "other_opts", "parameters kept in host memory|offloads parameters"},
+    {kWideRest, "other_opts", "all else in float32"},
     {kNarrowLoss, "other_opts", "loss of 16-bit logits"},
     {kChunkedLoss, "other_opts", "chunked cross|chunked loss|chunked ce|chunkedoutputloss"},
     {kLinearLoss, "other_opts", "linear cross|linearcross|linear_cross|cut cross"},

@@ -115,6 +115,7 @@ enum class Sign : uint8_t {
   kUpdateInBackward,  // of a parameter as soon as its gradient is there
   kOffloadsActivations,
   kOffloadsParameters,
+  kWideRest,  // what is not quantized is in float32, and what it passes on
   kNarrowLoss,   // of 16-bit logits, all at once
   kChunkedLoss,  // of 16-bit logits, a part of the tokens at a time
   kLinearLoss,   // with the product before it, so that there are no logits
