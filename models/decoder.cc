@@ -117,8 +117,9 @@ class DecoderBuilder {
 
   absl::StatusOr<TensorId> Embed() {
     b_.BeginSegment("embed");
-    const Initializer ids{.kind = Initializer::Kind::kTokens, .high = static_cast<double>(c_.vocab)};
+    Initializer ids{.kind = Initializer::Kind::kTokens, .high = static_cast<double>(c_.vocab)};
     tokens_ = b_.Input("tokens", DType::kInt32, {rows_, t_.sequence}, ids);
+    if (c_.classes > 0) ids.high = static_cast<double>(c_.classes);
     labels_ = b_.Input("labels", DType::kInt32, {rows_, t_.sequence}, ids);
     embedding_ = VocabularyWeight("embedding");
     MESHWRIGHT_ASSIGN_OR_RETURN(
@@ -282,7 +283,9 @@ class DecoderBuilder {
   absl::Status Head(TensorId x) {
     b_.BeginSegment("head");
     MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId normed, Normalize("norm", x));
-    const TensorId weight = c_.tied_embeddings ? embedding_ : VocabularyWeight("head");
+    const TensorId weight = c_.classes > 0       ? Weight("head", {c_.classes, c_.hidden})
+                            : c_.tied_embeddings ? embedding_
+                                                 : VocabularyWeight("head");
     MESHWRIGHT_ASSIGN_OR_RETURN(
         TensorId logits,
         b_.AddOne(
@@ -333,6 +336,7 @@ absl::StatusOr<DecoderConfig> ReadDecoder(const NodeRef& in, const Training& tra
                                            "ffn",
                                            "vocab",
                                            "vocab_multiple",
+                                           "classes",
                                            "max_positions",
                                            "activation",
                                            "norm",
@@ -361,6 +365,7 @@ absl::StatusOr<DecoderConfig> ReadDecoder(const NodeRef& in, const Training& tra
   MESHWRIGHT_ASSIGN_OR_RETURN(c.vocab, in["vocab"].AsInt(2, kMost));
   MESHWRIGHT_ASSIGN_OR_RETURN(c.vocab_multiple,
                               in["vocab_multiple"].AsIntOr(DefaultVocabMultiple(c.vocab), 1, 1 << 16));
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.classes, in["classes"].AsIntOr(0, 2, kMost));
   MESHWRIGHT_ASSIGN_OR_RETURN(c.activation, in["activation"].AsEnumOr(c.activation, kActivationNames));
   MESHWRIGHT_ASSIGN_OR_RETURN(c.norm, in["norm"].AsEnumOr(c.norm, kNormNames));
   MESHWRIGHT_ASSIGN_OR_RETURN(c.positions, in["positions"].AsEnumOr(c.positions, kPositionsNames));

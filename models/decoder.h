@@ -52,6 +52,7 @@ struct DecoderConfig {
   // The tables' rows are padded to a multiple of this, so that they split evenly; the rows count as classes that no
   // label names, not as parameters. Default: 128, small vocabularies (under 1024) 1.
   int64_t vocab_multiple = 1;
+  int64_t classes = 0;        // of the head, which then has a weight of its own; 0: the vocabulary's
   int64_t max_positions = 0;  // rows of the learned position table; default: training.sequence
   Activation activation = Activation::kGelu;
   Norm norm = Norm::kLayerNorm;

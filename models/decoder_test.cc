@@ -186,6 +186,17 @@ TEST(DecoderTest, AnUnfusedLossHasFloat32Logits) {
   EXPECT_FALSE(exact.FindTensor("logits_cast").valid());
 }
 
+// A classifier has an output layer of its own, tied or not; labels are of its classes.
+TEST(DecoderTest, ClassesHaveAHeadOfTheirOwn) {
+  ASSERT_OK_AND_ASSIGN(const Graph graph,
+                       Build("{hidden: 8, layers: 1, heads: 2, vocab: 32, classes: 3, tied_embeddings: true}"));
+  EXPECT_THAT(graph.tensor(graph.FindTensor("head")).shape, ::testing::ElementsAre(3, 8));
+  EXPECT_THAT(graph.tensor(graph.FindTensor("logits")).shape, ::testing::ElementsAre(16, 2, 3));
+  EXPECT_THAT(graph.tensor(graph.FindTensor("embedding")).shape, ::testing::ElementsAre(32, 8));
+  EXPECT_EQ(graph.tensor(graph.FindTensor("labels")).init.high, 3);
+  EXPECT_EQ(graph.tensor(graph.FindTensor("tokens")).init.high, 32);
+}
+
 TEST(DecoderTest, LossAndWhatItIsMadeOfAreFloat32) {
   Training training = TrainingOf(4, 16);
   training.dtype = DType::kBFloat16;

@@ -77,6 +77,11 @@ absl::StatusOr<Recipe> RecipeOf(const Plan& plan) {
         "found a model of operators, wanted a decoder: trainers of decoders know no strategies of single operators; "
         "--to=mindspore writes those"));
   }
+  if (std::get<DecoderConfig>(file.model).classes > 0) {
+    return absl::UnimplementedError(
+        "found `classes`, wanted none: trainers of decoders have the vocabulary's output layer; leave it out of the "
+        "model");
+  }
   Recipe recipe;
   recipe.name = PlainName(file.name);
   recipe.model = std::get<DecoderConfig>(file.model);

@@ -297,6 +297,11 @@ TEST(MegatronTest, RoutersThatChooseOfSomeGroups) {
   EXPECT_THAT(ToNanotron(plan).status(), StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("choice_groups")));
 }
 
+TEST(MegatronTest, HasNoClassifiers) {
+  ASSERT_OK_AND_ASSIGN(const Plan plan, PlanOf(Llama(", classes: 2"), {.data = 16, .microbatch = 1}));
+  EXPECT_THAT(ToMegatron(plan).status(), StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("`classes`")));
+}
+
 TEST(MegatronTest, DispatchersAndExpertsOnTensorParallelRanks) {
   const std::string moe = Llama(", experts: 4, experts_per_token: 2");
   ASSERT_OK_AND_ASSIGN(Plan plan, PlanOf(moe, {.data = 8, .tensor = 2, .expert = 2, .spread_experts = true}));

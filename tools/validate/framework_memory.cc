@@ -56,6 +56,9 @@ double EmbeddingOf(const TrainingRun& run) {
   return Number(run.model.vocab) * Number(run.model.hidden) / Number(run.degrees.tensor);
 }
 
+// Logits of a token.
+double ClassesOf(const TrainingRun& run) { return Number(run.model.classes > 0 ? run.model.classes : run.model.vocab); }
+
 // Micro-batches that the first stage has under way at most, of all its layers.
 double UnderWay(const Strategy& strategy) {
   if (strategy.stages == 1) return 1;
@@ -116,7 +119,7 @@ double DoneInPlace(const TrainingRun& run, const Prediction& prediction) {
 double LargestBlock(const TrainingRun& run) {
   const double gated = run.model.activation == Activation::kSwiglu ? 2 : 1;
   const double wide = gated * SizeOfWeights(run) * Number(run.model.ffn);
-  const double logits = run.degrees.pipeline == 1 ? 4 * Number(run.model.vocab) : 0;
+  const double logits = run.degrees.pipeline == 1 ? 4 * ClassesOf(run) : 0;
   return std::max(wide, logits) * TokensOf(run) / Number(run.degrees.tensor);
 }
 
@@ -138,7 +141,7 @@ Bytes CommunicatorsIn(const Prediction& prediction) {
 }
 
 // Elements of logits of a micro-batch on the stage that has the head.
-double LogitsOf(const TrainingRun& run) { return TokensOf(run) * Number(run.model.vocab) / Number(run.degrees.tensor); }
+double LogitsOf(const TrainingRun& run) { return TokensOf(run) * ClassesOf(run) / Number(run.degrees.tensor); }
 
 // Of a logit, what the program has at the loss alone.
 double LossPassing(const TrainingRun& run) { return run.training.fused_loss ? kFusedLossPassing : kSplitLossPassing; }

@@ -40,6 +40,7 @@ constexpr double kFloat8Issue = 140.0 / 77;
 // Tokens of a packed example: of SQuAD's, by what NVIDIA's tables print as both tokens/s and FLOP/s, 6 N + 12 L h s a
 // token, 219 to 254 (NeMo-Framework-Launcher, examples/README.md at 81b75a7c, Llama 2 7B to 70B).
 constexpr int64_t kPackedExample = 256;
+constexpr int64_t kClasses = 2;           // of a classifier; SQuAD's head has as many results a token
 constexpr double kMostDevices = 1 << 20;  // beyond it, a cell is damaged
 
 class RunReader {
@@ -64,6 +65,7 @@ class RunReader {
       run_.model.vocab -= run_.model.vocab % run_.degrees.tensor;
       run_.model.vocab_multiple = 1;
     }
+    if (framework_.Is(Sign::kClassifier) && run_.degrees.tensor == 1) run_.model.classes = kClasses;
     MESHWRIGHT_RETURN_IF_ERROR(ReadRowCluster(cells_, overrides_, framework_, gpus_, &run_));
     MESHWRIGHT_RETURN_IF_ERROR(ReadBatch());
     if (framework_.Is(Sign::kAdapters)) {
