@@ -218,8 +218,8 @@ KernelEstimate Contraction(const KernelWork& work, const Device& device, double 
 //
 //   keys = n (causal: n/2 are kept, and half a block on the diagonal is computed in vain)
 //   score = flops / peak x (1 + gain x ((1 + softmax_width / k) / share - 1)), but no less than its exponential, 16 a
-//           clock or as the device says; gain is float8's peak over that of 16 bits: what keeps the matrix units
-//           waiting stays as long where float8 halves the products
+//           clock or as the device says; gain is the type's peak over that of 16 bits: what keeps the matrix units
+//           waiting stays as long where float8 halves the products, or float32 has many more
 //   time  = scores x score x (keys + wasted + setup_keys) / keys x waves
 //
 // The exponentials bind where matrix units are as fast as Blackwell's and heads narrow: 1190 TFLOP/s on B200 over heads
@@ -231,6 +231,17 @@ constexpr double kCausalTail = 0.75;
 constexpr double kLongestCausalBlock = 1.6;
 // Kernels that lose with the head's width have a negative softmax_width; narrow heads do not gain without end.
 constexpr double kLeastWidth = 0.5;
+
+// Fused attention in float32 makes a product of three in TensorFloat-32 from Ampere on (PyTorch's mem_eff_attention,
+// gemm_kernel_utils.h: OpMultiplyAddFastF32; no library has another).
+constexpr double kProductsOfFloat32 = 3;
+
+Peak AttentionPeak(DType dtype, const Device& device) {
+  Peak peak = PeakOf(dtype, device);
+  if (dtype != DType::kFloat32 || device.generation < Generation::kAmpere) return peak;
+  peak.per_second = std::max(peak.per_second, device.Peak(DType::kTFloat32).raw() / kProductsOfFloat32);
+  return peak;
+}
 
 struct AttentionShares {
   double share, softmax_width, setup_keys;
@@ -245,7 +256,7 @@ AttentionShares SharesOf(const Device& device, bool backward) {
 
 KernelEstimate Attention(const KernelWork& work, const Device& device) {
   const KernelConstants& constants = device.kernels;
-  const Peak peak = PeakOf(work.dtype, device);
+  const Peak peak = AttentionPeak(work.dtype, device);
   const double sms = std::max(1, device.sms);
   const AttentionShares attention = SharesOf(device, work.backward);
   const double n = std::max<double>(1, static_cast<double>(work.n));
@@ -263,7 +274,7 @@ KernelEstimate Attention(const KernelWork& work, const Device& device) {
                        : work.causal ? std::max(kLongestCausalBlock, blocks + kCausalTail)
                                      : std::ceil(blocks);
   const double wide = std::max(device.Peak(DType::kFloat16).raw(), device.Peak(DType::kBFloat16).raw());
-  const double gain = work.dtype == DType::kFloat8 && wide > 0 ? std::max(1.0, peak.per_second / wide) : 1;
+  const double gain = blocked && wide > 0 ? peak.per_second / wide : 1;
   const double in_16_bits = std::max(kLeastWidth, 1 + attention.softmax_width / width) / attention.share;
   const double products =
       work.flops.raw() / (peak.per_second * constants.sustained_clock) * (1 + gain * (in_16_bits - 1));

@@ -134,6 +134,19 @@ TEST(KernelCostTest, FewBlocksLeaveMultiprocessorsIdle) {
   EXPECT_NEAR(few, full, 1e-8);
 }
 
+// In float32 a product is three in TensorFloat-32, 52 instead of 312 TFLOP/s: six times as long, but for what keeps the
+// matrix units waiting in 16 bits. With a share of a half and no softmax, (6 + 2 - 1) / 2 of it.
+TEST(KernelCostTest, FusedAttentionInFloat32) {
+  Device device = A100();
+  device.attention = {{"a kernel", 0.5, 0.5, 0, 0, false}};
+  KernelWork work = Attention(64, 16384, 16384, 128, false);
+  const double wide = ToSeconds(PriceKernel(work, device));
+  work.dtype = DType::kFloat32;
+  EXPECT_NEAR(ToSeconds(PriceKernel(work, device)) / wide, 3.5, 0.01);
+  // Volta has no such products: 312 to 19.5 TFLOP/s are (16 + 2 - 1) / 2.
+  device.generation = Generation::kVolta;
+  EXPECT_NEAR(ToSeconds(PriceKernel(work, device)) / wide, 8.5, 0.02);
+}
 TEST(KernelCostTest, CausalAttentionCostsMoreThanHalf) {
   const double full = ToSeconds(PriceKernel(Attention(64, 1024, 1024, 128, false), A100()));
   const double causal = ToSeconds(PriceKernel(Attention(64, 1024, 1024, 128, true), A100()));
