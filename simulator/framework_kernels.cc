@@ -38,10 +38,11 @@ Nanos FrameworkKernels::AroundKernel(const Instruction& instruction, const Kerne
 // where there are several of what was gathered.
 Nanos FrameworkKernels::AroundCollective(const Instruction& instruction, Bytes size) const {
   const Collective& collective = std::get<Collective>(instruction.work);
-  if (!host_.copies_pieces || collective.purpose == Purpose::kActivation) return Nanos();
   const bool gathers = collective.kind == CollectiveKind::kAllGather;
   const int64_t ranks = program_.mesh.SizeOf(collective.axes);
   if (ranks <= 1 || (!gathers && collective.kind != CollectiveKind::kReduceScatter)) return Nanos();
+  if (collective.purpose == Purpose::kActivation) return host_.copies_gathered ? CopyTime(size, costs_) : Nanos();
+  if (!host_.copies_pieces) return Nanos();
   const int64_t tensors = gathers ? static_cast<int64_t>(instruction.writes.size()) : 1;
   const auto copies = [&](int64_t kernels) {
     return std::max(costs_.HostLaunch(), CopyTime(Bytes(size.raw() / kernels), costs_)) * kernels;

@@ -161,6 +161,21 @@ bool Share(const absl::InlinedVector<Operand, 4>& some, const absl::InlinedVecto
   });
 }
 
+// Matrices of which the product's is made: queries, keys and values where attention follows, two where a gate does. Of
+// the product that makes their gradient, in a backward pass, those stand before it.
+int64_t MatricesOf(const Block& block, size_t product, bool backward, const RankClass& rank_class, const Mesh& mesh) {
+  for (size_t i = product; backward ? i-- > 0 : ++i < block.instructions.size();) {
+    const Instruction& instruction = block.instructions[i];
+    const Compute* const compute = ComputeOf(instruction);
+    if (compute == nullptr || IsProduct(instruction)) return 1;
+    const bool attention = InfoOf(compute->op).kernel == KernelClass::kAttention;
+    if (!attention && RoleOf(instruction) != OpRole::kGate) continue;
+    if (WorkOf(instruction, *compute, rank_class, mesh).backward != backward) return 1;
+    return attention ? 3 : 2;
+  }
+  return 1;
+}
+
 // The product that covers the collective `c`, which has covered nothing yet: that reads what was gathered, or makes
 // what is scattered. The block's size where there is none.
 size_t CoveringProduct(const Block& block, size_t c, bool gathers, const std::vector<bool>& covers) {
@@ -205,6 +220,23 @@ void KeepPace(const Block& block, const RankClass& rank_class, const Mesh& mesh,
   for (size_t i = 0; i < count; ++i) {
     if (ComputeOf(block.instructions[i]) == nullptr) continue;
     (*prices)[i].time += Nanos(std::llround(waiting * static_cast<double>(pace.issue(i).raw())));
+  }
+}
+
+void GatherEach(const Block& block, const RankClass& rank_class, const Mesh& mesh,
+                std::vector<InstructionPrice>* prices) {
+  for (size_t c = 0; c < block.instructions.size(); ++c) {
+    const Instruction& instruction = block.instructions[c];
+    const auto* collective = std::get_if<Collective>(&instruction.work);
+    if (collective == nullptr || collective->purpose != Purpose::kActivation) continue;
+    const bool gathers = collective->kind == CollectiveKind::kAllGather;
+    for (size_t i = 0; i < block.instructions.size(); ++i) {
+      const Instruction& product = block.instructions[i];
+      if (!IsProduct(product)) continue;
+      if (!(gathers ? Share(product.reads, instruction.writes) : Share(product.writes, instruction.reads))) continue;
+      (*prices)[c].time = (*prices)[c].time * MatricesOf(block, i, !gathers, rank_class, mesh);
+      break;
+    }
   }
 }
 

@@ -25,6 +25,11 @@ namespace meshwright {
 void KeepPace(const Block& block, const RankClass& rank_class, const Mesh& mesh, const HostPace& host, Nanos launch,
               std::vector<InstructionPrice>* prices);
 
+// Repeats activations' collectives for each matrix whose product reads what was gathered, or made the gradient that is
+// scattered or summed (HostPace::gathers_each).
+void GatherEach(const Block& block, const RankClass& rank_class, const Mesh& mesh,
+                std::vector<InstructionPrice>* prices);
+
 // Leaves of activations' collectives inside a node what the products that read or make them do not cover, a piece at
 // least (HostPace::overlaps_products).
 void OverlapProducts(const Block& block, const std::vector<GroupShape>& groups, std::vector<InstructionPrice>* prices);

@@ -100,8 +100,9 @@ class Pricer {
     Prices prices;
     AlikeBlocks alike(program_, cluster.devices_per_node);
     // Else prices also depend on which operands are the same, or on which links the class shares with others.
+    const bool same_operands = host_.overlaps_products || host_.gathers_each;
     const bool may_be_alike =
-        !host_.overlaps_products && !network_.any() && !program_.classes.empty() && !program_.classes[0].slots.empty();
+        !same_operands && !network_.any() && !program_.classes.empty() && !program_.classes[0].slots.empty();
     for (size_t c = 0; c < program_.classes.size(); ++c) {
       class_index_ = c;
       rank_class_ = &program_.classes[c];
@@ -134,6 +135,7 @@ class Pricer {
         }
         if (host_ == HostPace()) continue;
         const std::vector<GroupShape> groups = GroupsOf(block);
+        if (host_.gathers_each) GatherEach(block, *rank_class_, program_.mesh, &instructions);
         if (host_.overlaps_products) OverlapProducts(block, groups, &instructions);
         if (host_.experts.sent_share < 1) SendShare(block, groups, host_.experts.sent_share, &instructions);
         if (host_.experts.joins) JoinDispatches(block, groups, &instructions);

@@ -144,6 +144,11 @@ struct HostPace {
   // All-gathers and reduce-scatters of activations inside a node run in pieces beside the product that reads or makes
   // them, one piece a rank; what the product does not cover is seen, and at least one piece of it.
   bool overlaps_products = false;
+  // Activations that tensor parallelism gathers are gathered for each matrix that multiplies them, and the gradient of
+  // each is scattered or summed: for queries, keys and values apart, and for a gate apart from what it lets through.
+  bool gathers_each = false;
+  // The dimension that all-gathers and reduce-scatters of activations put together or cut is not the first: a copy.
+  bool copies_gathered = false;
   // All-gathers and reduce-scatters of parameters and gradients take a list with a tensor for each rank, as PyTorch's
   // `all_gather` and `reduce_scatter` do: they run on a flat buffer, between which and the list a kernel a rank copies
   // (ProcessGroupNCCL.cpp), and what was gathered is copied once more, tensor by tensor. `all_gather_into_tensor`,

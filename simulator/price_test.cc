@@ -647,6 +647,55 @@ TEST(HostPaceTest, ProductsCoverTheCollectivesBesideThem) {
   EXPECT_EQ(prices_of(64, true).first, alone - Nanos(little.raw() / 8 * 7));
 }
 
+constexpr char kGate[] = R"(program gate mesh tp=8
+class "stage 0"
+  buffer x bfloat16 (8192, 4096) {tp | -} activation
+  buffer y bfloat16 (8192, 4096) {- | -} activation
+  buffer w bfloat16 (4096, 2, 1024) {- | - | tp} parameter
+  buffer v bfloat16 (4096, 1024) {- | tp} parameter
+  buffer wide bfloat16 (8192, 2, 1024) {- | - | tp} activation
+  buffer z bfloat16 (8192, 1024) {- | tp} activation
+  buffer dy bfloat16 (8192, 4096) {- | -} partial sum tp activation
+  buffer dx bfloat16 (8192, 4096) {tp | -} activation
+  block f forward
+    compute all_gather (tp) dim 0 activation reads x writes y
+    compute MatMul "s h, h t f -> s t f" reads y w writes wide
+    compute SwiGLU "s t! f -> s f" reads wide writes z
+    compute MatMul "s f, h f -> s h" reads z v writes dy
+    compute reduce_scatter sum (tp) dim 0 activation reads dy writes dx
+  block b backward
+    compute all_gather (tp) dim 0 activation reads x writes y
+    compute SwiGLUGrad "s f, s t! f -> s t! f" reads z wide writes wide
+    compute MatMul "s t f, h t f -> s h" reads wide w writes dy
+    compute reduce_scatter sum (tp) dim 0 activation reads dy writes dx
+  slot f mb 0 layer 0
+  slot b mb 0 layer 0
+)";
+
+// Gathered for either matrix of the gate, and the gradients of what each read scattered; what follows the gate and what
+// backward gathers is one product's. Where the dimension is not the first, 64 MiB are copied besides.
+TEST(HostPaceTest, EachMatrixGathersItsInput) {
+  const CostModel costs(A100Cluster(1));
+  const auto times_of = [&](const HostPace& host) {
+    const absl::StatusOr<Program> program = ParseProgram(kGate);
+    EXPECT_OK(program);
+    const absl::StatusOr<Prices> prices = PriceProgram(*program, costs, host);
+    EXPECT_OK(prices);
+    const auto& blocks = prices->classes[0];
+    return std::vector<Nanos>{blocks[0][0].time, blocks[0][4].time, blocks[1][0].time, blocks[1][3].time};
+  };
+  const std::vector<Nanos> once = times_of({});
+  HostPace host;
+  host.gathers_each = true;
+  EXPECT_EQ(times_of(host), (std::vector<Nanos>{once[0] * 2, once[1], once[2], once[3] * 2}));
+  host.copies_gathered = true;
+  KernelWork copy;
+  copy.kernel = KernelClass::kMemory;
+  copy.read = MiB(128);
+  EXPECT_EQ(times_of(host)[0], (once[0] + costs.Kernel(copy)) * 2);
+  EXPECT_EQ(times_of(host)[1], once[1] + costs.Kernel(copy));
+}
+
 // 2^24 elements, 3 bytes of each besides, by a kernel of its own.
 TEST(HostPaceTest, ActivationsStepByStep) {
   const auto time_of = [](EagerBytes bytes, const std::string& op = "GeLU") {

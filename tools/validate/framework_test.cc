@@ -171,6 +171,8 @@ TEST(FrameworkTest, WhoOverlapsProducts) {
   EXPECT_TRUE(Of({{"attention", "TE/cuDNN flash"}}).host.overlaps_products);
   EXPECT_TRUE(Of({{"other_opts", "2D + async TP"}}).host.overlaps_products);
   EXPECT_FALSE(Of({{"attention", "flash"}}).host.overlaps_products);
+  const HostPace forge = Of({{"source_ref", "KempnerInstitute/KempnerForge benchmarks"}}).host;
+  EXPECT_TRUE(forge.gathers_each && forge.copies_gathered);
 }
 
 TEST(FrameworkTest, TheFirstFlashAttention) {

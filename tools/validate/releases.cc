@@ -207,6 +207,10 @@ constexpr Release kReleases[] = {
     // NeMo's recipes for tensor parallelism switch it on (`tp_comm_overlap`; NeMo-Framework-Launcher, conf/training).
     {{kNemo}, {}, [](Framework* f) { f->host.overlaps_products = true; }},
     {{kAsyncTensor}, {}, [](Framework* f) { f->host.overlaps_products = true; }},
+    // A trace of KempnerForge's has 12 all-gathers and 8 reduce-scatters for a layer and micro-batch, recompute's
+    // included (benchmarks/profiling/13b_24gpu_profiling.md), and 24 of PyTorch's `cat`: functional collectives copy
+    // where the dimension is not the first (torch/distributed/_functional_collectives.py).
+    {{kGathersEach}, {}, [](Framework* f) { f->host.gathers_each = f->host.copies_gathered = true; }},
     // BigScience's runs of BLOOM on Jean Zay hung without it (train/tr11-176B-ml/chronicles-prequel.md and its .slurm).
     {{kBloom, kJeanZay, kEager}, {}, [](Framework* f) { f->host.launch_blocking = f->host.serial = true; }},
     {{kLaunchBlocking, kEager}, {}, [](Framework* f) { f->host.launch_blocking = f->host.serial = true; }},

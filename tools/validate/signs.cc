@@ -150,6 +150,8 @@ constexpr Words kWords[] = {
     {kOtherShards, "compile other_opts", "xla|jax"},
     {kOtherShards, "zero_fsdp", "megatron"},
     {kNarrowReduction, "other_opts", "precision=pure|precision: pure|pure fp16|pure float16"},
+    // KempnerForge's plan has ColwiseParallel for each (distributed/tensor_parallel.py, _build_block_tp_plan).
+    {kGathersEach, "source_ref", "kempnerforge"},
     {kWideGathers, "other_opts", "gathered in float32|gathers in float32|gathered in fp32"},
     {kFusedAdapters, "other_opts", "kernels of lora|fused lora|unsloth"},
     // Lightning's word for its type, torchtune's, and others'.

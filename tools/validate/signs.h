@@ -115,7 +115,7 @@ enum class Sign : uint8_t {
   kUpdateInBackward,  // of a parameter as soon as its gradient is there
   kOffloadsActivations,
   kOffloadsParameters,
-  kWideRest,  // what is not quantized is in float32, and what it passes on
+  kWideRest,     // what is not quantized is in float32, and what it passes on
   kNarrowLoss,   // of 16-bit logits, all at once
   kChunkedLoss,  // of 16-bit logits, a part of the tokens at a time
   kLinearLoss,   // with the product before it, so that there are no logits
@@ -134,6 +134,7 @@ enum class Sign : uint8_t {
   kPyTorchFsdp,      // its first
   kNarrowReduction,  // of gradients, in the type of the parameters
   kWideReduction,    // in float32, whatever they are held in
+  kGathersEach,      // of activations, for each product, and of a dimension that is not the first
   kWideGathers,      // of parameters, in float32
   kNarrowStates,     // all of 16 bits: weights, gradients and Adam's moments, with no masters
   kBfloat16,

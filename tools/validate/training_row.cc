@@ -353,7 +353,8 @@ class RunReader {
   void ReadRecompute() {
     // Checkpoints of Megatron and DeepSpeed run the layer again. Those of PyTorch that FSDP goes with (not reentrant,
     // since 2.1) stop when backward has what it reads.
-    const bool stops = framework_.Is(Sign::kFsdp) && framework_.checkpoints_stop;
+    const bool pytorch = framework_.Is(Sign::kFsdp) || framework_.Is(Sign::kGathersEach);
+    const bool stops = pytorch && framework_.checkpoints_stop;
     std::string text = Lower("recompute");
     if (text.empty()) {
       run_.defaults.push_back(framework_.recomputes ? "recompute full" : "recompute none");
