@@ -4,7 +4,9 @@
 #include <regex>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
 
 namespace meshwright {
 namespace {
@@ -31,6 +33,39 @@ constexpr Named kSchedules[] = {
     {"gpipe", Schedule::kGpipe},
 };
 
+// Longest layout that is read, written out: a part for each of the layers that a model may have is far less.
+constexpr size_t kLongestLayout = 1 << 12;
+
+// `layout` with what stands behind "*" as often as it says: "(tt|)*2" is "tt|tt|", "t*3" is "ttt". Empty where it is
+// not written so.
+std::string Unrolled(std::string layout) {
+  static const std::regex* const kRepeated = new std::regex(R"((?:\(([etml|]*)\)|([etml|]))\*([0-9]{1,4}))");
+  std::smatch match;
+  while (std::regex_search(layout, match, *kRepeated)) {
+    const std::string unit = match[1].matched ? match[1].str() : match[2].str();
+    const size_t times = std::stoul(match[3].str());
+    if (layout.size() + unit.size() * times > kLongestLayout) return "";
+    std::string again;
+    for (size_t i = 0; i < times; ++i) again += unit;
+    layout = absl::StrCat(match.prefix().str(), again, match.suffix().str());
+  }
+  return layout.find_first_not_of("etml|") == std::string::npos ? layout : "";
+}
+
+// Empty where no layout is written out.
+std::vector<int64_t> LayersOfLayout(const std::string& options) {
+  static const std::regex* const kLayout = new std::regex(R"(layout[ :=]+([etml0-9*|()]+))");
+  std::smatch match;
+  if (!std::regex_search(options, match, *kLayout)) return {};
+  const std::string layout = Unrolled(match[1].str());
+  if (!absl::StrContains(layout, '|')) return {};
+  std::vector<int64_t> layers;
+  for (const absl::string_view part : absl::StrSplit(layout, '|')) {
+    layers.push_back(std::count(part.begin(), part.end(), 't'));
+  }
+  return layers;
+}
+
 }  // namespace
 
 PipelineText ReadPipelineText(absl::string_view options) {
@@ -39,6 +74,7 @@ PipelineText ReadPipelineText(absl::string_view options) {
   text.ends_count = has("one layer less") || has("one fewer layer") || has("one layer each") ||
                     has("padding-num-layers") || (has("account_for_embedding") && has("account_for_loss"));
   text.balanced = has("layers redistributed") || has("layers balanced");
+  text.layers = LayersOfLayout(std::string(options));
   const std::string plain = absl::StrReplaceAll(options, {{"-", ""}, {"_", ""}, {" ", ""}, {":", ""}});
   for (const Named& named : kSchedules) {
     if (!absl::StrContains(plain, named.word)) continue;

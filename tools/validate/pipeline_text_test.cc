@@ -46,6 +46,16 @@ TEST(PipelineTextTest, LayersOfStages) {
   EXPECT_THAT(LayersWithEnds(24, 8), IsEmpty());
 }
 
+TEST(PipelineTextTest, LayoutsThatAreWrittenOut) {
+  EXPECT_THAT(ReadPipelineText("layout et*9|t*8|t*8|t*7l, mcore").layers, ElementsAre(9, 8, 8, 7));
+  EXPECT_THAT(ReadPipelineText("layout: et|(tt|)*3ml").layers, ElementsAre(1, 2, 2, 2, 0));
+  EXPECT_THAT(ReadPipelineText("layout e|((t|)*2t|)*2l").layers, ElementsAre(0, 1, 1, 1, 1, 1, 1, 0));
+  for (const char* other : {"layout even", "layout of its summary", "layout ttt", "layout (t|", "layout t*9999|*2t",
+                            "layout (((t|)*999)*999)*999", "et|t"}) {
+    EXPECT_THAT(ReadPipelineText(other).layers, IsEmpty()) << other;
+  }
+}
+
 // The loss as 1.2 layers: others need five where the last stage has less than four; as few there as that allows. As
 // 0.9: four and it are as fast. As 6: it alone.
 TEST(PipelineTextTest, LayersBesideTheLoss) {

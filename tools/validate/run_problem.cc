@@ -104,6 +104,7 @@ Problem ProblemOf(const TrainingRun& run) {
 
 std::vector<int64_t> LayersPerStage(const TrainingRun& run) {
   const int64_t stages = run.degrees.pipeline;
+  if (!run.parts.empty() && stages > 1) return run.parts;
   if (run.ends_count && stages > 1) return LayersWithEnds(run.model.layers, stages * ChunksOf(run));
   if (!run.balanced_stages || stages == 1 || run.chunks > 1) return {};
   const double head = HeadParameters(run.model), layer = LayerParameters(run.model);

@@ -195,6 +195,10 @@ class RunReader {
       run_.chunks = *chunks;
       run_.most_chunks = false;
     }
+    if (!text.layers.empty()) {
+      ReadLayout(text.layers);
+      return;
+    }
     // Megatron-Core refuses parts that are not as large, unless embedding and loss count as layers or a layout is
     // written out (transformer_config.py, TransformerConfig.__post_init__).
     const bool same_parts = framework_.Is(Sign::kTransformerEngine) && run_.model.layers % (stages * run_.chunks) != 0;
@@ -202,6 +206,18 @@ class RunReader {
     run_.ends_count = !LayersWithEnds(run_.model.layers, stages * run_.chunks).empty();
     if (run_.ends_count && !text.ends_count) run_.defaults.push_back("one layer less at both ends");
     if (!run_.ends_count && text.ends_count) run_.approximations.push_back("layers over stages evenly");
+  }
+
+  // Megatron-Core makes as many chunks of a stage as the layout's parts give (arguments.py, validate_args).
+  void ReadLayout(const std::vector<int64_t>& layers) {
+    const int64_t stages = run_.degrees.pipeline, parts = static_cast<int64_t>(layers.size());
+    if (parts % stages != 0 || std::accumulate(layers.begin(), layers.end(), int64_t{0}) != run_.model.layers) {
+      run_.approximations.push_back("layers over stages evenly");
+      return;
+    }
+    run_.parts = layers;
+    run_.chunks = parts / stages;
+    run_.most_chunks = false;
   }
 
   // Megatron-LM's `--num-layers-per-virtual-pipeline-stage`: chunks of a stage that have so many, embedding and loss

@@ -36,6 +36,7 @@ struct TrainingRun {
   std::set<std::string> fused_ops;                      // in one kernel, whatever the others are
   Schedule schedule = Schedule::kOneFOneB;
   bool balanced_stages = false;  // layers are dealt out by cost, the head's included
+  std::vector<int64_t> parts;    // layers of each part of the pipeline, where its layout is written out
   bool ends_count = false;       // embedding and loss as a layer each (tools/validate/pipeline_text.h)
   bool nanotron = false;
   FrameworkCopies copies;

@@ -219,6 +219,27 @@ TEST(TrainingWordsTest, LayersThatComeOutEvenOnlyWithTheEnds) {
   EXPECT_THAT(LayersPerStage(run), IsEmpty());
 }
 
+// Eight parts on four stages; parts of other models, or that stages do not divide, are left.
+TEST(TrainingWordsTest, LayoutsOfParts) {
+  const auto of = [](const std::string& layout) -> absl::StatusOr<TrainingRun> {
+    const auto table =
+        ParseCsv(absl::StrCat("model,gpu_type,gpus,tp,pp,dp,seq_len,global_batch_seqs,micro_batch_seqs,other_opts\n"
+                              "Llama 2 7B,A100 80GB,4,1,4,1,2048,64,1,Megatron-Core layout ",
+                              layout, "\n"),
+                 "t.csv");
+    return ReadTrainingRun(CsvCells(*table, table->rows[0]), {});
+  };
+  ASSERT_OK_AND_ASSIGN(TrainingRun run, of("Et*5|t*4|t*4|t*4|t*4|t*4|t*4|t*3L"));
+  EXPECT_EQ(run.chunks, 2);
+  EXPECT_THAT(LayersPerStage(run), ElementsAre(5, 4, 4, 4, 4, 4, 4, 3));
+  EXPECT_THAT(run.approximations, IsEmpty());
+  for (const char* other : {"Et*5|t*4L", "Et*12|t*10|t*10L"}) {
+    ASSERT_OK_AND_ASSIGN(run, of(other));
+    EXPECT_THAT(LayersPerStage(run), IsEmpty());
+    EXPECT_THAT(run.approximations, ElementsAre("layers over stages evenly"));
+  }
+}
+
 // 94 layers, 3 a chunk on 8 stages: four chunks, embedding and loss with them.
 TEST(TrainingWordsTest, LayersOfAChunk) {
   const auto of = [](const std::string& layers, const std::string& of_chunk) -> absl::StatusOr<TrainingRun> {
