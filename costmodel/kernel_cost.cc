@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <string>
 #include <utility>
 
 #include "absl/types/span.h"
@@ -243,6 +244,22 @@ Peak AttentionPeak(DType dtype, const Device& device) {
   return peak;
 }
 
+// FlashAttention-2 and -3 have kernels for heads of these widths, and compute narrower ones as the next (HEADDIM_SWITCH
+// in csrc/flash_attn/src/static_switch.h, round_up_headdim in hopper/flash_api.cpp). Wider ones are left as they are:
+// where queries and values differ, KernelWork holds the mean.
+constexpr int64_t kFlash2Widths[] = {32, 64, 96, 128}, kFlash3Widths[] = {64, 96, 128};
+
+double ComputedWidth(int64_t width, const Device& device) {
+  absl::Span<const int64_t> widths;
+  if (!device.attention.empty()) {
+    const std::string& kernel = device.attention.front().kernel;
+    if (kernel == "flash2") widths = kFlash2Widths;
+    if (kernel == "flash3") widths = kFlash3Widths;
+  }
+  const auto wide = std::lower_bound(widths.begin(), widths.end(), width);
+  return static_cast<double>(wide == widths.end() ? std::max<int64_t>(1, width) : *wide);
+}
+
 struct AttentionShares {
   double share, softmax_width, setup_keys;
   bool estimated;
@@ -260,7 +277,8 @@ KernelEstimate Attention(const KernelWork& work, const Device& device) {
   const double sms = std::max(1, device.sms);
   const AttentionShares attention = SharesOf(device, work.backward);
   const double n = std::max<double>(1, static_cast<double>(work.n));
-  const double width = std::max<double>(1, static_cast<double>(work.k));
+  const double scored = std::max<double>(1, static_cast<double>(work.k));
+  const double width = ComputedWidth(work.k, device);
   const double keys = work.causal ? n / 2 : n;
   // The host's loops have no blocks of queries: nothing is wasted on the diagonal and no block is the last.
   const bool blocked = device.generation != Generation::kHost;
@@ -277,9 +295,9 @@ KernelEstimate Attention(const KernelWork& work, const Device& device) {
   const double gain = blocked && wide > 0 ? peak.per_second / wide : 1;
   const double in_16_bits = std::max(kLeastWidth, 1 + attention.softmax_width / width) / attention.share;
   const double products =
-      work.flops.raw() / (peak.per_second * constants.sustained_clock) * (1 + gain * (in_16_bits - 1));
+      work.flops.raw() * width / scored / (peak.per_second * constants.sustained_clock) * (1 + gain * (in_16_bits - 1));
   const double specials = device.exponentials * sms * device.boost_mhz * 1e6 * constants.sustained_clock;  // a second
-  const double scores = work.flops.raw() / ((work.backward ? 10 : 4) * width);
+  const double scores = work.flops.raw() / ((work.backward ? 10 : 4) * scored);
   const double exponentials = blocked && specials > 0 ? scores / specials : 0;
   const double compute =
       std::max(products, exponentials) * ((keys + wasted + attention.setup_keys) / keys) * waves / even;

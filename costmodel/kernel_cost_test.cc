@@ -245,6 +245,20 @@ TEST(KernelCostTest, WideMultiprocessorsReachLessOfTheirFloat32Peak) {
               0.1e-3);
 }
 
+// FlashAttention-2 has no kernel for heads of 80: it computes 96 columns, and its softmax for as many scores.
+TEST(KernelCostTest, HeadsAreComputedAtTheWidthsOfTheKernels) {
+  const Device device = A100();
+  ASSERT_EQ(device.attention.front().kernel, "flash2");
+  const auto seconds = [&device](int64_t width) {
+    KernelWork work = Attention(64, 8192, 8192, width, false);
+    work.fused = true;
+    return ToSeconds(PriceKernel(work, device));
+  };
+  EXPECT_NEAR(seconds(80), seconds(96), 1e-3 * seconds(96));
+  EXPECT_NEAR(seconds(112), seconds(128), 1e-3 * seconds(128));
+  EXPECT_LT(seconds(64), 0.8 * seconds(80));
+}
+
 // Matrix units ten times as fast leave attention to its exponentials: 64 x 4096^2 of them, 16 in a clock on each of 132
 // multiprocessors; wider heads have no more.
 TEST(KernelCostTest, ExponentialsBindAttentionOfFastMatrixUnits) {
