@@ -116,6 +116,9 @@ absl::Status PriceProduct(const CsvCells& cells, Device device, PriceRowResult* 
   const bool groups = !cells.Text("batch_or_groups").empty();
   MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<int64_t> batch, cells.Int(groups ? "batch_or_groups" : "batch", 1));
   work.batch = batch.value_or(1);
+  // BLAS's own sizes are of matrices by columns, whose results begin at multiples of m; n is no matrix's row.
+  const std::string impl = Lower(cells, "impl");
+  if (HasAny(impl, {"cublas"}) && !HasAny(impl, {"torch"})) std::swap(work.m, work.n);
   const double b = static_cast<double>(work.batch), m = static_cast<double>(work.m), n = static_cast<double>(work.n);
   const double k = static_cast<double>(work.k);
   MESHWRIGHT_RETURN_IF_ERROR(CheckElements(b * (m * k + k * n + m * n)));
@@ -129,21 +132,22 @@ absl::Status PriceProduct(const CsvCells& cells, Device device, PriceRowResult* 
   }
   out->seconds.predicted = LoopSeconds(work, device) + SecondsAlone(cells);
   out->group = absl::StrCat(device.name, ", ", NameOf(work.dtype), " products");
-  out->label = absl::StrCat(out->group, ", ", work.batch, " x ", work.m, " x ", work.n, " x ", work.k);
+  out->label =
+      absl::StrCat(out->group, ", ", work.batch, " x ", cells.Text("m"), " x ", cells.Text("n"), " x ", work.k);
   return absl::OkStatus();
 }
 
 // Implementations of attention by words of the cells `impl`, `op` and `library`, and the kernels that stand for them,
-// the first that the device has, or else its own most usual one; the first row that matches. cuDNN's kernels are about as fast as those that
-// FlashAttention has for the same chip (FlashAttention-3, figures 5 and 6). FlexAttention is 0.90 forward and 0.85
-// backward of FlashAttention-2 (PyTorch's announcement).
+// the first that the device has, or else its own most usual one; the first row that matches. cuDNN's kernels are about
+// as fast as those that FlashAttention has for the same chip (FlashAttention-3, figures 5 and 6). FlexAttention is 0.90
+// forward and 0.85 backward of FlashAttention-2 (PyTorch's announcement).
 struct Implementation {
   absl::string_view words, kernels;  // separated by '|', by spaces
   double forward = 1, backward = 1;  // of the kernel's rate
 };
 constexpr Implementation kImplementations[] = {
     {"flashattention triton|triton", "triton"},
-    {"xformers|efficient|mem_eff", "xformers"},
+    {"xformers|efficient|mem_eff", "xformers memory_efficient"},
     {"flashattention-1|flash1|flash_v1", "flash1"},
     {"flashattention-2|flashattention2|flash-attention-2|flash attention 2|flash2|flash_v2|fav2|fa2", "flash2"},
     {"flashattention-3|flashattention3|flash-attention-3|flash attention 3|flash3|flash_v3|fav3|fa3", "flash3"},
@@ -153,6 +157,28 @@ constexpr Implementation kImplementations[] = {
     {"flex", "flash2", 0.90, 0.85},
     {"sdpa|flash", "flash2"},
 };
+
+// Makes `kernel`, which the device's file does not have, the one that runs: as much of FlashAttention-2's rate as on
+// A100. False where A100 has no such kernel, or the device no FlashAttention-2.
+bool TakeFromA100(absl::string_view kernel, Device* device) {
+  const absl::StatusOr<Device> a100 = FindDevice("a100");
+  const auto find = [](const Device& in, absl::string_view name) -> const AttentionConstants* {
+    for (const AttentionConstants& constants : in.attention) {
+      if (constants.kernel == name) return &constants;
+    }
+    return nullptr;
+  };
+  const AttentionConstants* const flash2 = find(*device, "flash2");
+  const AttentionConstants* const there = a100.ok() ? find(*a100, kernel) : nullptr;
+  const AttentionConstants* const flash2_there = a100.ok() ? find(*a100, "flash2") : nullptr;
+  if (flash2 == nullptr || there == nullptr || flash2_there == nullptr) return false;
+  AttentionConstants constants = *there;
+  constants.estimated = true;
+  constants.forward_share *= flash2->forward_share / flash2_there->forward_share;
+  constants.backward_share *= flash2->backward_share / flash2_there->backward_share;
+  device->attention.insert(device->attention.begin(), constants);
+  return true;
+}
 
 // Whether the attention is fused, and by which kernel.
 absl::StatusOr<bool> Fused(const CsvCells& cells, Device* device, PriceRowResult* out) {
@@ -176,6 +202,11 @@ absl::StatusOr<bool> Fused(const CsvCells& cells, Device* device, PriceRowResult
       *device = one.device;
       device->attention.front().forward_share *= found->forward;
       device->attention.front().backward_share *= found->backward;
+      return true;
+    }
+    for (const absl::string_view kernel : absl::StrSplit(found->kernels, ' ')) {
+      if (!TakeFromA100(kernel, device)) continue;
+      out->approximations.push_back(absl::StrCat("attention ", kernel, " as much of flash2 as on A100"));
       return true;
     }
     const std::string named(found->kernels.substr(0, found->kernels.find(' ')));
