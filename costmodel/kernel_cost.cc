@@ -69,6 +69,9 @@ constexpr Tile kTiles[] = {{256, 128}, {128, 256}, {128, 128}, {128, 64}, {64, 1
 constexpr Tile kHopperTiles[] = {{256, 128}, {128, 256}, {128, 128}, {128, 64},  {64, 128},  {64, 64},
                                  {128, 192}, {192, 128}, {128, 160}, {160, 128}, {128, 224}, {224, 128},
                                  {128, 96},  {96, 128},  {256, 160}, {160, 256}, {256, 192}, {192, 256}};
+// Those of tfloat32 are no narrower than 128: chosen on every second of 72 products of openxla's table on H100, 32.4 %
+// with all tiles and 23.5 with these; the others 30.6 and 19.3, and those of three more sources 23.7 and 10.6.
+constexpr Tile kHopperTFloat32Tiles[] = {{256, 128}, {128, 256}, {128, 128}, {128, 192}, {192, 128}};
 constexpr Tile kHostTiles[] = {{16, 16}};  // a core's register block
 constexpr double kSplits[] = {1, 2, 3, 4, 5, 6, 8, 12, 16};
 constexpr double kMostSplitWaves = 4;
@@ -151,6 +154,7 @@ bool RunsAmpereKernels(DType dtype, const Device& device) {
 
 absl::Span<const Tile> TilesOf(DType dtype, const Device& device) {
   if (device.generation == Generation::kHost) return kHostTiles;
+  if (device.generation == Generation::kHopper && dtype == DType::kTFloat32) return kHopperTFloat32Tiles;
   if (device.generation >= Generation::kHopper && !RunsAmpereKernels(dtype, device)) return kHopperTiles;
   return kTiles;
 }
