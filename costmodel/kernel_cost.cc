@@ -69,6 +69,10 @@ constexpr Tile kTiles[] = {{256, 128}, {128, 256}, {128, 128}, {128, 64}, {64, 1
 constexpr Tile kHopperTiles[] = {{256, 128}, {128, 256}, {128, 128}, {128, 64},  {64, 128},  {64, 64},
                                  {128, 192}, {192, 128}, {128, 160}, {160, 128}, {128, 224}, {224, 128},
                                  {128, 96},  {96, 128},  {256, 160}, {160, 256}, {256, 192}, {192, 256}};
+// Of few rows, tiles of 64 are cut in steps of 16 columns, so that they fill a wave (DeepGEMM's get_best_configs).
+constexpr int64_t kFewRows = 64;
+constexpr Tile kHopperFewRowsTiles[] = {{64, 256}, {256, 64}, {64, 128}, {128, 64}, {64, 160}, {160, 64}, {64, 64},
+                                        {64, 80},  {80, 64},  {64, 96},  {96, 64},  {64, 112}, {112, 64}};
 // Those of tfloat32 are no narrower than 128: chosen on every second of 72 products of openxla's table on H100, 32.4 %
 // with all tiles and 23.5 with these; the others 30.6 and 19.3, and those of three more sources 23.7 and 10.6.
 constexpr Tile kHopperTFloat32Tiles[] = {{256, 128}, {128, 256}, {128, 128}, {128, 192}, {192, 128}};
@@ -152,11 +156,11 @@ bool RunsAmpereKernels(DType dtype, const Device& device) {
   return dtype == DType::kFloat32 && device.generation >= Generation::kHopper;
 }
 
-absl::Span<const Tile> TilesOf(DType dtype, const Device& device) {
+absl::Span<const Tile> TilesOf(const KernelWork& work, const Device& device) {
   if (device.generation == Generation::kHost) return kHostTiles;
-  if (device.generation == Generation::kHopper && dtype == DType::kTFloat32) return kHopperTFloat32Tiles;
-  if (device.generation >= Generation::kHopper && !RunsAmpereKernels(dtype, device)) return kHopperTiles;
-  return kTiles;
+  if (device.generation < Generation::kHopper || RunsAmpereKernels(work.dtype, device)) return kTiles;
+  if (device.generation == Generation::kHopper && work.dtype == DType::kTFloat32) return kHopperTFloat32Tiles;
+  return std::min(work.m, work.n) <= kFewRows ? absl::MakeConstSpan(kHopperFewRowsTiles) : kHopperTiles;
 }
 
 // Of the peak that a product reaches inside of a wave.
@@ -189,7 +193,7 @@ KernelEstimate Contraction(const KernelWork& work, const Device& device, double 
   const double epilogue = EpilogueSeconds(work, device);
 
   double best = 1e30, best_compute = 0;
-  for (const Tile& tile : TilesOf(work.dtype, device)) {
+  for (const Tile& tile : TilesOf(work, device)) {
     const double tiles = batch * CeilDiv(m, tile.m) * CeilDiv(n, tile.n);
     // No split makes it faster than all multiprocessors working without pause.
     if (tiles * 2 * tile.m * tile.n * k >= best * sm_rate * sms || best <= memory) continue;
