@@ -297,7 +297,7 @@ absl::Status PriceAttention(const CsvCells& cells, Device device, PriceRowResult
     flops += work.flops.raw();
   }
   MESHWRIGHT_ASSIGN_OR_RETURN(out->seconds.measured, MeasuredSeconds(cells, flops, false));
-  out->seconds.predicted = seconds;
+  out->seconds.predicted = seconds + SecondsAlone(cells);
   out->group =
       absl::StrCat(device.name, ", ", work.fused ? "fused" : "unfused", " attention ", backward ? pass : "forward");
   out->label = absl::StrCat(out->group, ", ", batch, " x ", heads, " heads of ", work.k, ", sequence ", work.m,
