@@ -253,9 +253,11 @@ Peak AttentionPeak(DType dtype, const Device& device) {
 }
 
 // FlashAttention-2 and -3 have kernels for heads of these widths, and compute narrower ones as the next (HEADDIM_SWITCH
-// in csrc/flash_attn/src/static_switch.h, round_up_headdim in hopper/flash_api.cpp). Wider ones are left as they are:
+// in csrc/flash_attn/src/static_switch.h, round_up_headdim in hopper/flash_api.cpp). cuDNN's on Blackwell take the 128
+// bytes of a swizzled row of shared memory at a time: those of 80 compute 12.8 scores in a clock of a multiprocessor,
+// those of 128 do 12.9 (NVIDIA/cudnn-frontend, pull 598 and its results on GB300). Wider ones are left as they are:
 // where queries and values differ, KernelWork holds the mean.
-constexpr int64_t kFlash2Widths[] = {32, 64, 96, 128}, kFlash3Widths[] = {64, 96, 128};
+constexpr int64_t kFlash2Widths[] = {32, 64, 96, 128}, kFlash3Widths[] = {64, 96, 128}, kVendorWidths[] = {64, 128};
 
 double ComputedWidth(int64_t width, const Device& device) {
   absl::Span<const int64_t> widths;
@@ -263,6 +265,7 @@ double ComputedWidth(int64_t width, const Device& device) {
     const std::string& kernel = device.attention.front().kernel;
     if (kernel == "flash2") widths = kFlash2Widths;
     if (kernel == "flash3") widths = kFlash3Widths;
+    if (kernel == "vendor") widths = kVendorWidths;
   }
   const auto wide = std::lower_bound(widths.begin(), widths.end(), width);
   return static_cast<double>(wide == widths.end() ? std::max<int64_t>(1, width) : *wide);
