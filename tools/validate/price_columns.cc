@@ -205,8 +205,13 @@ class PriceReader : public ColumnReader {
   void ReadShape(CsvRow* row) {
     const size_t at = *table_.Find(kShape);
     const std::string cell = row->cells[at];
-    const std::vector<int64_t> sizes = SizesIn(cell);
+    std::vector<int64_t> sizes = SizesIn(cell);
     if (sizes.empty() || !Lacks(*row, "m")) return;
+    // "Shape (B,M,N,K)"
+    if (sizes.size() == 4 && HasOneOf(WordsOf(names_[at]), "b|batch|g|groups")) {
+      Set(row, "batch", static_cast<double>(sizes.front()));
+      sizes.erase(sizes.begin());
+    }
     // The order is that of the letters at the end of the name; without, three sizes must be alike, or those of a
     // square.
     std::string order = names_[at];
