@@ -36,6 +36,7 @@ struct Context {
   const Strategy& with_bucket;  // the others see the default, so that none depends on it
   BucketRange* same_buckets;
   Followers* followers;  // null: no stage follows another
+  ClassCopies* copies;   // null: those that do are written out
 };
 
 struct ProgramPass {
@@ -114,7 +115,7 @@ constexpr ProgramPass kFromBuckets[] = {
     {"follow_stages",
      [](Program program, const Context& c) -> absl::StatusOr<Program> {
        if (c.followers == nullptr) return program;
-       return FollowStages(std::move(program), *c.followers);
+       return FollowStages(std::move(program), *c.followers, c.copies);
      }},
 };
 
@@ -138,7 +139,7 @@ absl::StatusOr<UnfusedStages> UnfusedBy(const LoweredBlocks& blocks, const Strat
                                         const PassObserver& observe) {
   UnfusedStages stages = {{}, std::move(followers)};
   Followers* const noted = stages.followers.has_value() ? &*stages.followers : nullptr;
-  const Context context{blocks.graph, without_bucket, optimizer, without_bucket, nullptr, noted};
+  const Context context{blocks.graph, without_bucket, optimizer, without_bucket, nullptr, noted, nullptr};
   MESHWRIGHT_ASSIGN_OR_RETURN(stages.program, RunPasses(kBeforeBuckets, blocks.program, context, observe));
   return stages;
 }
@@ -215,11 +216,12 @@ absl::StatusOr<UnfusedStages> LowerUnfused(const LoweredBlocks& blocks, const St
 }
 
 absl::StatusOr<Program> FuseCalls(UnfusedStages stages, const LoweredBlocks& blocks, const Strategy& strategy,
-                                  const UpdateRule& optimizer, const PassObserver& observe, BucketRange* same_buckets) {
+                                  const UpdateRule& optimizer, const PassObserver& observe, BucketRange* same_buckets,
+                                  ClassCopies* copies) {
   const Strategy without_bucket = StageChoices(strategy);
   const auto run = [&](UnfusedStages& of) {
     Followers* const followers = of.followers.has_value() ? &*of.followers : nullptr;
-    const Context context{blocks.graph, without_bucket, optimizer, strategy, same_buckets, followers};
+    const Context context{blocks.graph, without_bucket, optimizer, strategy, same_buckets, followers, copies};
     return RunPasses(kFromBuckets, std::move(of.program), context, observe);
   };
   absl::StatusOr<Program> program = run(stages);

@@ -18,6 +18,7 @@
 #include "planner/passes/follow_stages.h"
 #include "planner/passes/step_end.h"
 #include "planner/redistribute.h"
+#include "simulator/class_copies.h"
 
 namespace meshwright {
 
@@ -54,10 +55,11 @@ struct UnfusedStages {
 Strategy StageChoices(const Strategy& strategy);
 absl::StatusOr<UnfusedStages> LowerUnfused(const LoweredBlocks& blocks, const Strategy& strategy,
                                            const UpdateRule& optimizer, const PassObserver& observe = nullptr);
-// `stages` of `blocks` with these choices.
+// `stages` of `blocks` with these choices. `copies`: null, or set to the classes that are then not written out, for who
+// asks for the program's time and memory alone.
 absl::StatusOr<Program> FuseCalls(UnfusedStages stages, const LoweredBlocks& blocks, const Strategy& strategy,
                                   const UpdateRule& optimizer, const PassObserver& observe = nullptr,
-                                  BucketRange* same_buckets = nullptr);
+                                  BucketRange* same_buckets = nullptr, ClassCopies* copies = nullptr);
 
 // Prices a step of a redistribution as the simulator prices the instruction it becomes.
 StepPrice PriceSteps(const CostModel& costs, const Mesh& mesh);

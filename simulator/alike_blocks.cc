@@ -47,7 +47,7 @@ bool SameKinds(const Operands& a, const std::vector<int32_t>& of_a, const Operan
 
 std::optional<AlikeBlocks::Place> AlikeBlocks::FindOrNote(const Place& place) {
   const Block& block = BlockAt(place);
-  KindsOf(place.class_index);
+  KindsOf(copies_.Of(place.class_index));
   uint64_t look = static_cast<uint64_t>(program_.RankOf(place.class_index, 0) % devices_per_node_) * 2 +
                   (block.phase == Phase::kForward ? 0 : 1);
   for (const Instruction& instruction : block.instructions) {
@@ -71,10 +71,11 @@ const std::vector<int32_t>& AlikeBlocks::KindsOf(size_t c) {
   const std::vector<Buffer>& buffers = program_.classes[c].buffers;
   if (kinds.size() == buffers.size()) return kinds;
   kinds.reserve(buffers.size());
+  const size_t before = c > 0 ? copies_.Of(c - 1) : 0;
   for (size_t i = 0; i < buffers.size(); ++i) {
     const bool as_before =
-        c > 0 && i < kinds_[c - 1].size() && CostTheSame(program_.classes[c - 1].buffers[i], buffers[i]);
-    kinds.push_back(as_before ? kinds_[c - 1][i] : KindOf(buffers[i]));
+        c > 0 && i < kinds_[before].size() && CostTheSame(program_.classes[before].buffers[i], buffers[i]);
+    kinds.push_back(as_before ? kinds_[before][i] : KindOf(buffers[i]));
   }
   return kinds;
 }
@@ -96,7 +97,7 @@ bool AlikeBlocks::AreAlike(const Place& a, const Place& b) const {
   const auto place_in_node = [this](const Place& place) {
     return program_.RankOf(place.class_index, 0) % devices_per_node_;
   };
-  const std::vector<int32_t>&of_a = kinds_[a.class_index], &of_b = kinds_[b.class_index];
+  const std::vector<int32_t>&of_a = kinds_[copies_.Of(a.class_index)], &of_b = kinds_[copies_.Of(b.class_index)];
   const Block &one = BlockAt(a), &other = BlockAt(b);
   return one.phase == other.phase && place_in_node(a) == place_in_node(b) &&
          std::equal(one.instructions.begin(), one.instructions.end(), other.instructions.begin(),

@@ -17,13 +17,14 @@
 #include <vector>
 
 #include "ir/program.h"
+#include "simulator/class_copies.h"
 
 namespace meshwright {
 
 class AlikeBlocks {
  public:
-  AlikeBlocks(const Program& program, int64_t devices_per_node)
-      : program_(program), devices_per_node_(devices_per_node), kinds_(program.classes.size()) {}
+  AlikeBlocks(const Program& program, const ClassCopies& copies, int64_t devices_per_node)
+      : program_(program), copies_(copies), devices_per_node_(devices_per_node), kinds_(program.classes.size()) {}
 
   struct Place {
     size_t class_index = 0, block = 0;
@@ -32,13 +33,16 @@ class AlikeBlocks {
   std::optional<Place> FindOrNote(const Place& place);
 
  private:
-  const Block& BlockAt(const Place& place) const { return program_.classes[place.class_index].blocks[place.block]; }
+  const Block& BlockAt(const Place& place) const {
+    return program_.classes[copies_.Of(place.class_index)].blocks[place.block];
+  }
   bool AreAlike(const Place& a, const Place& b) const;
-  // By buffer of a class: a number that it has in common with those that cost the same.
+  // By buffer of a class, which is no copy: a number that it has in common with those that cost the same.
   const std::vector<int32_t>& KindsOf(size_t c);
   int32_t KindOf(const Buffer& buffer);
 
   const Program& program_;
+  const ClassCopies& copies_;
   const int64_t devices_per_node_;
   std::vector<std::vector<int32_t>> kinds_;              // by class, as far as they were asked for
   std::vector<const Buffer*> of_kind_;                   // one of each

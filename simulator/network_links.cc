@@ -137,7 +137,7 @@ absl::InlinedVector<SharedUse, 1> NetworkLinks::UsesOf(size_t class_index, const
   return uses;
 }
 
-void NetworkLinks::KeepWhatCanBeShort(const Program& program, Prices& prices) {
+void NetworkLinks::KeepWhatCanBeShort(const Program& program, const ClassCopies& copies, Prices& prices) {
   struct Seen {
     std::map<std::pair<size_t, Stream>, int64_t> most;  // of what a stream of a class runs at a time
     std::vector<std::pair<int64_t, int32_t>> uses;      // instruction, counted through, and share
@@ -148,7 +148,7 @@ void NetworkLinks::KeepWhatCanBeShort(const Program& program, Prices& prices) {
     for (size_t c = 0; c < prices.classes.size(); ++c) {
       for (size_t b = 0; b < prices.classes[c].size(); ++b) {
         for (size_t i = 0; i < prices.classes[c][b].size(); ++i) {
-          visit(c, program.classes[c].blocks[b].instructions[i].stream, prices.classes[c][b][i].shared);
+          visit(c, program.classes[copies.Of(c)].blocks[b].instructions[i].stream, prices.classes[c][b][i].shared);
         }
       }
     }

@@ -18,6 +18,7 @@
 
 #include "ir/cluster.h"
 #include "ir/program.h"
+#include "simulator/class_copies.h"
 #include "simulator/price.h"
 
 namespace meshwright {
@@ -35,7 +36,7 @@ class NetworkLinks {
 
   // Drops links on which nobody can ever be held up, whatever runs at a time, and all but one of those that everybody
   // uses alike; numbers the others without gaps.
-  static void KeepWhatCanBeShort(const Program& program, Prices& prices);
+  static void KeepWhatCanBeShort(const Program& program, const ClassCopies& copies, Prices& prices);
 
  private:
   using Demand = std::map<int32_t, double>;  // by link, in parts of one rank

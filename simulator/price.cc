@@ -82,8 +82,9 @@ int64_t CrossingPerCard(int64_t first, int64_t count, int64_t distance, const Cl
 
 class Pricer {
  public:
-  Pricer(const Program& program, const CostModel& costs, const HostPace& host)
+  Pricer(const Program& program, const CostModel& costs, const HostPace& host, const ClassCopies& copies)
       : program_(program),
+        copies_(copies),
         costs_(costs),
         host_(host),
         framework_(program, costs, host_),
@@ -98,14 +99,19 @@ class Pricer {
     }
     stage_axis_ = program_.classes.size() > 1 ? program_.mesh.Find("pp") : AxisId();
     Prices prices;
-    AlikeBlocks alike(program_, cluster.devices_per_node);
+    AlikeBlocks alike(program_, copies_, cluster.devices_per_node);
     // Else prices also depend on which operands are the same, or on which links the class shares with others.
     const bool same_operands = host_.overlaps_products || host_.gathers_each;
     const bool may_be_alike =
         !same_operands && !network_.any() && !program_.classes.empty() && !program_.classes[0].slots.empty();
     for (size_t c = 0; c < program_.classes.size(); ++c) {
       class_index_ = c;
-      rank_class_ = &program_.classes[c];
+      const size_t written = copies_.Of(c);
+      rank_class_ = &program_.classes[written];
+      if (may_be_alike && written < c && PlaceInNode(written) == PlaceInNode(c)) {
+        prices.classes.push_back(prices.classes[written]);
+        continue;
+      }
       auto& blocks = prices.classes.emplace_back();
       for (const Block& block : rank_class_->blocks) {
         auto& instructions = blocks.emplace_back();
@@ -147,7 +153,7 @@ class Pricer {
       }
       KeepBusiestOwner(blocks);
     }
-    if (network_.any()) NetworkLinks::KeepWhatCanBeShort(program_, prices);
+    if (network_.any()) NetworkLinks::KeepWhatCanBeShort(program_, copies_, prices);
     return prices;
   }
 
@@ -289,6 +295,9 @@ class Pricer {
   }
 
  private:
+  // Of the first rank of a class. Groups and transfers of classes that begin at the same place lie alike.
+  int64_t PlaceInNode(size_t c) const { return program_.RankOf(c, 0) % costs_.cluster().devices_per_node; }
+
   // Ranks of the axis "tp" that hold the same values of all operands; 1 where some are split.
   int64_t CopiesOf(const absl::InlinedVector<Operand, 4>& operands) const {
     const AxisId tensor = program_.mesh.Find("tp");
@@ -364,9 +373,7 @@ class Pricer {
 
   GroupShape Shape(const AxisList& axes) {
     const int64_t first = program_.RankOf(class_index_, 0);
-    // Classes that begin at the same place of a node have equal groups.
-    const auto key =
-        std::make_pair(first % costs_.cluster().devices_per_node, std::vector<AxisId>(axes.begin(), axes.end()));
+    const auto key = std::make_pair(PlaceInNode(class_index_), std::vector<AxisId>(axes.begin(), axes.end()));
     const auto found = shapes_.find(key);
     if (found != shapes_.end()) return found->second;
     GroupShape shape = ShapeOf(program_.mesh, axes, first, program_.ranks_per_class(), costs_.cluster());
@@ -422,6 +429,7 @@ class Pricer {
   }
 
   const Program& program_;
+  const ClassCopies& copies_;
   const CostModel& costs_;
   const HostPace host_;
   const FrameworkKernels framework_;
@@ -453,8 +461,9 @@ GroupShape ShapeOf(const Mesh& mesh, const AxisList& axes, int64_t first_rank, i
   return worst;
 }
 
-absl::StatusOr<Prices> PriceProgram(const Program& program, const CostModel& costs, const HostPace& host) {
-  return Pricer(program, costs, host).Run();
+absl::StatusOr<Prices> PriceProgram(const Program& program, const CostModel& costs, const HostPace& host,
+                                    const ClassCopies& copies) {
+  return Pricer(program, costs, host, copies).Run();
 }
 
 Program Serial(Program program) {

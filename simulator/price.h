@@ -30,6 +30,7 @@
 #include "ir/mesh.h"
 #include "ir/program.h"
 #include "ir/quantities.h"
+#include "simulator/class_copies.h"
 
 namespace meshwright {
 
@@ -220,7 +221,11 @@ GroupShape ShapeOf(const Mesh& mesh, const AxisList& axes, int64_t first_rank, i
 // and long kernels alternate within a block, since the CPU runs ahead while the device is busy; blocks of the optimizer
 // are left alone, where frameworks issue few kernels for many parameters. `serial` is not the prices' business:
 // Serial().
-absl::StatusOr<Prices> PriceProgram(const Program& program, const CostModel& costs, const HostPace& host = {});
+//
+// `copies`: classes of `program` that are not written out. Their prices are, since those of transfers depend on where a
+// class is.
+absl::StatusOr<Prices> PriceProgram(const Program& program, const CostModel& costs, const HostPace& host = {},
+                                    const ClassCopies& copies = {});
 
 // The program with the collectives of the stream kComm on the compute stream, at the places where they are issued. One
 // with stages stays as it is: they reduce at the end of a step and gather before the next, after they have sent what

@@ -12,11 +12,11 @@ int64_t MicrobatchOf(const RankClass& rank_class, const Task& task) {
 
 // A task between the first slot of a backward pass and the last one of a forward pass, where a class does both; -1 for
 // none. Of the first micro-batch some slots are no passes.
-int32_t Middle(const RankClass& rank_class, const TaskList& list) {
+int32_t Middle(const RankClass& rank_class, const std::vector<Block>& blocks, const TaskList& list) {
   size_t first = rank_class.slots.size(), last = 0;
   for (size_t s = 0; s < rank_class.slots.size(); ++s) {
     const Slot& slot = rank_class.slots[s];
-    const Phase phase = rank_class.blocks[slot.block.index()].phase;
+    const Phase phase = blocks[slot.block.index()].phase;
     if (phase == Phase::kBackward && slot.microbatch > 0) first = std::min(first, s);
     if (phase == Phase::kForward && slot.microbatch > 0) last = s;
   }
@@ -40,8 +40,8 @@ int32_t TasksOfPeriod(const RankClass& rank_class, const TaskList& list, size_t 
 
 class PeriodFinder {
  public:
-  PeriodFinder(const Program& program, const std::vector<TaskList>& lists, int64_t distance)
-      : program_(program), lists_(lists), distance_(distance), periods_(lists.size()) {}
+  PeriodFinder(const Program& program, const std::vector<TaskList>& lists, int64_t distance, const ClassCopies& copies)
+      : program_(program), copies_(copies), lists_(lists), distance_(distance), periods_(lists.size()) {}
 
   std::optional<std::vector<Period>> Find() {
     for (size_t c = 0; c < lists_.size(); ++c) {
@@ -69,7 +69,7 @@ class PeriodFinder {
   bool FindLength(size_t c) {
     const TaskList& list = lists_[c];
     Period& period = periods_[c];
-    const int32_t middle = Middle(program_.classes[c], list);
+    const int32_t middle = Middle(program_.classes[c], program_.classes[copies_.Of(c)].blocks, list);
     if (middle < 0) return false;
     period.begin = period.end = middle;
     period.tasks = TasksOfPeriod(program_.classes[c], list, static_cast<size_t>(middle), distance_);
@@ -137,6 +137,7 @@ class PeriodFinder {
   }
 
   const Program& program_;
+  const ClassCopies& copies_;
   const std::vector<TaskList>& lists_;
   const int64_t distance_;
   std::vector<Period> periods_;
@@ -145,8 +146,8 @@ class PeriodFinder {
 }  // namespace
 
 std::optional<std::vector<Period>> FindPeriods(const Program& program, const std::vector<TaskList>& lists,
-                                               int64_t distance) {
-  return PeriodFinder(program, lists, distance).Find();
+                                               int64_t distance, const ClassCopies& copies) {
+  return PeriodFinder(program, lists, distance, copies).Find();
 }
 
 }  // namespace meshwright

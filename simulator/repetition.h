@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "ir/program.h"
+#include "simulator/class_copies.h"
 #include "simulator/tasks.h"
 
 namespace meshwright {
@@ -45,7 +46,7 @@ struct Period {
 // periods of its peers. A period ends `distance` micro-batches after
 // the one before it: the number that the same slot has the next time it is issued.
 std::optional<std::vector<Period>> FindPeriods(const Program& program, const std::vector<TaskList>& lists,
-                                               int64_t distance);
+                                               int64_t distance, const ClassCopies& copies = {});
 
 }  // namespace meshwright
 

@@ -108,9 +108,10 @@ absl::StatusOr<SimulationResult> Simulate(const Program& program, const Prices& 
 }
 
 absl::StatusOr<std::optional<Nanos>> SimulateLonger(const Program& program, const Prices& prices,
-                                                    const MorePeriods& periods) {
-  MESHWRIGHT_ASSIGN_OR_RETURN(const std::vector<TaskList> lists, Unroll(program, prices, Folding::kRunsWithoutSyncs));
-  const std::optional<std::vector<Period>> found = FindPeriods(program, lists, periods.distance);
+                                                    const MorePeriods& periods, const ClassCopies& copies) {
+  MESHWRIGHT_ASSIGN_OR_RETURN(const std::vector<TaskList> lists,
+                              Unroll(program, prices, Folding::kRunsWithoutSyncs, copies));
+  const std::optional<std::vector<Period>> found = FindPeriods(program, lists, periods.distance, copies);
   if (!found.has_value()) return std::nullopt;
   const std::optional<LongerStep> step = PlayLonger(program, lists, *found, periods.more);
   return step.has_value() ? std::optional<Nanos>(step->makespan) : std::nullopt;

@@ -29,6 +29,7 @@
 #include "ir/quantities.h"
 #include "ir/trace.h"
 #include "simulator/breakdown.h"
+#include "simulator/class_copies.h"
 #include "simulator/memory.h"
 #include "simulator/price.h"
 
@@ -78,7 +79,7 @@ struct MorePeriods {
   int64_t distance = 1, more = 0;
 };
 absl::StatusOr<std::optional<Nanos>> SimulateLonger(const Program& program, const Prices& prices,
-                                                    const MorePeriods& periods);
+                                                    const MorePeriods& periods, const ClassCopies& copies = {});
 
 // "step 812.3 ms, stage 3 ends last: forward 31.0 %, backward 58.2 %, ...": one line for each use of the critical
 // class.

@@ -422,9 +422,8 @@ absl::Status CheckPrices(const RankClass& rank_class, const Block& block, const 
   return absl::OkStatus();
 }
 
-// Of all blocks of a class.
-absl::Status CheckWork(const Program& program, size_t class_index) {
-  const RankClass& rank_class = program.classes[class_index];
+// Of all blocks of a class, which `rank_class` has.
+absl::Status CheckWork(const Program& program, size_t class_index, const RankClass& rank_class) {
   const AxisId stage_axis = program.classes.size() > 1 ? program.mesh.Find("pp") : AxisId();
   for (const Block& block : rank_class.blocks) {
     for (size_t i = 0; i < block.instructions.size(); ++i) {
@@ -465,14 +464,13 @@ struct CutsAlike {
   bool operator()(const Sync&) const { return true; }
 };
 
-// Whether two classes, whose blocks have these prices, are cut into the same runs.
-bool AreCutAlike(const RankClass& a, const std::vector<std::vector<InstructionPrice>>& prices_a, const RankClass& b,
-                 const std::vector<std::vector<InstructionPrice>>& prices_b) {
+// Whether two classes, whose blocks have the same prices, are cut into the same runs.
+bool AreCutAlike(const RankClass& a, const RankClass& b) {
   const auto alike = [](const Instruction& x, const Instruction& y) {
     return x.stream == y.stream && x.waits == y.waits && x.records == y.records && x.work.index() == y.work.index() &&
            std::visit(CutsAlike{y.work}, x.work);
   };
-  return a.events.size() == b.events.size() && prices_a == prices_b &&
+  return a.events.size() == b.events.size() &&
          std::equal(a.blocks.begin(), a.blocks.end(), b.blocks.begin(), b.blocks.end(),
                     [&](const Block& one, const Block& other) {
                       return one.phase == other.phase &&
@@ -540,7 +538,8 @@ absl::Status MatchTransfers(const Program& program, std::vector<TaskList>* lists
 
 }  // namespace
 
-absl::StatusOr<std::vector<TaskList>> Unroll(const Program& program, const Prices& prices, Folding folding) {
+absl::StatusOr<std::vector<TaskList>> Unroll(const Program& program, const Prices& prices, Folding folding,
+                                             const ClassCopies& copies) {
   if (prices.classes.size() != program.classes.size()) {
     return absl::InvalidArgumentError(absl::StrCat("the program has ", program.classes.size(),
                                                    " classes, the prices are for ", prices.classes.size()));
@@ -548,19 +547,21 @@ absl::StatusOr<std::vector<TaskList>> Unroll(const Program& program, const Price
   std::vector<TaskList> lists(program.classes.size());
   Issuer issuer(folding);
   for (size_t c = 0; c < program.classes.size(); ++c) {
-    const RankClass& rank_class = program.classes[c];
-    if (prices.classes[c].size() != rank_class.blocks.size()) {
-      return absl::InvalidArgumentError(absl::StrCat(rank_class.name, " has ", rank_class.blocks.size(),
+    const RankClass& written = program.classes[copies.Of(c)];
+    if (prices.classes[c].size() != written.blocks.size()) {
+      return absl::InvalidArgumentError(absl::StrCat(written.name, " has ", written.blocks.size(),
                                                      " blocks, the prices are for ", prices.classes[c].size()));
     }
-    MESHWRIGHT_RETURN_IF_ERROR(CheckWork(program, c));
-    if (c > 0 && AreCutAlike(program.classes[c - 1], prices.classes[c - 1], rank_class, prices.classes[c])) {
+    MESHWRIGHT_RETURN_IF_ERROR(CheckWork(program, c, written));
+    const RankClass* const before = c > 0 ? &program.classes[copies.Of(c - 1)] : nullptr;
+    const bool same_prices = c > 0 && prices.classes[c - 1] == prices.classes[c];
+    if (same_prices && (before == &written || AreCutAlike(*before, written))) {
       lists[c].blocks = lists[c - 1].blocks;
     } else {
-      MESHWRIGHT_ASSIGN_OR_RETURN(auto blocks, CutBlocks(rank_class, prices.classes[c], folding != Folding::kNone));
+      MESHWRIGHT_ASSIGN_OR_RETURN(auto blocks, CutBlocks(written, prices.classes[c], folding != Folding::kNone));
       lists[c].blocks = std::make_shared<const std::vector<UnrolledBlock>>(std::move(blocks));
     }
-    MESHWRIGHT_RETURN_IF_ERROR(issuer.Issue(rank_class, &lists[c]));
+    MESHWRIGHT_RETURN_IF_ERROR(issuer.Issue(program.classes[c], &lists[c]));
   }
   MESHWRIGHT_RETURN_IF_ERROR(MatchTransfers(program, &lists));
   return lists;
@@ -569,6 +570,7 @@ absl::StatusOr<std::vector<TaskList>> Unroll(const Program& program, const Price
 std::string Describe(const Program& program, size_t class_index, const Task& task) {
   const RankClass& rank_class = program.classes[class_index];
   const Slot& slot = rank_class.slots[static_cast<size_t>(task.slot)];
+  if (rank_class.blocks.empty()) return absl::StrCat(rank_class.name, " slot ", task.slot);  // a copy
   const Block& block = rank_class.blocks[slot.block.index()];
   const Instruction& instruction = block.instructions[static_cast<size_t>(task.piece(0).instruction)];
   return absl::StrCat(

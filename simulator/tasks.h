@@ -24,6 +24,7 @@
 #include "absl/status/statusor.h"
 #include "ir/program.h"
 #include "ir/quantities.h"
+#include "simulator/class_copies.h"
 #include "simulator/price.h"
 #include "simulator/time_use.h"
 
@@ -118,7 +119,8 @@ enum class Folding : uint8_t {
 // kInvalidArgument: the prices are of another program, a price is negative, an id or layer is out of range, or a
 // transfer has no partner; kFailedPrecondition: an instruction has no finite price (kForever); kUnimplemented: a
 // collective over stages. The message names the instruction.
-absl::StatusOr<std::vector<TaskList>> Unroll(const Program& program, const Prices& prices, Folding folding);
+absl::StatusOr<std::vector<TaskList>> Unroll(const Program& program, const Prices& prices, Folding folding,
+                                             const ClassCopies& copies = {});
 
 // "stage 0 slot 12 (layers forward, micro-batch 3, layer 7) attention": for messages.
 std::string Describe(const Program& program, size_t class_index, const Task& task);

@@ -2,12 +2,16 @@
 
 #include <algorithm>
 #include <bit>
-#include <limits>
 
 namespace meshwright {
 
 // Once a period of the first class: whether all was like this before.
 bool TurnWatch::WatchPeriod(int64_t period, Nanos now) {
+  if (TurnsLeft() == 0) {
+    StopWatching();
+    return false;
+  }
+  noting_ = true;
   watch_at_ = periods_[0].begin + (period + 1) * periods_[0].tasks;
   for (auto before = recent_.rbegin(); before != recent_.rend(); ++before) {
     if (LeaveOut(*before, period, now)) return false;
@@ -19,6 +23,12 @@ bool TurnWatch::WatchPeriod(int64_t period, Nanos now) {
   recent_.back() = {now, period, classes_};
   if (std::has_single_bit(static_cast<uint64_t>(period))) long_ago_ = recent_.back();
   return false;
+}
+
+// Nothing can be left out any more.
+void TurnWatch::StopWatching() {
+  watch_at_ = kNeverAgain;
+  noting_ = tracing_ = false;
 }
 
 // Where the last turns had the order of those before them, traces as many, and then goes through the trace as long as
@@ -100,8 +110,7 @@ bool TurnWatch::LeaveOut(const State& before, int64_t period, Nanos now) {
   CutTurns(times * back);
   left_out_.makespan += (now - before.time) * times;
   left_out_.counted += times * back;
-  watch_at_ = std::numeric_limits<int64_t>::max();
-  tracing_ = false;
+  StopWatching();
   return true;
 }
 

@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "ir/quantities.h"
@@ -60,6 +61,7 @@ class TurnWatch {
   // Once everything has happened that happens now: whether turns have been left out. What runs then goes on at other
   // times.
   bool Watch(Nanos now) {
+    if (watch_at_ == kNeverAgain) return false;
     constexpr size_t kCompute = static_cast<size_t>(Stream::kCompute);
     const int32_t head = classes_[0].head[kCompute];
     if (head == courses_[0].size[kCompute]) return false;
@@ -80,6 +82,7 @@ class TurnWatch {
   // each power of two, for those of many (Brent's search for cycles).
   static constexpr size_t kRecent = 4;
   static constexpr size_t kMostTraced = 8;
+  static constexpr int64_t kNeverAgain = std::numeric_limits<int64_t>::max();
 
   static size_t ClockOf(size_t c, size_t stream) { return c * kNumStreams + stream; }
   size_t SiteOf(size_t c) const { return one_site_ ? 0 : c; }
@@ -88,11 +91,13 @@ class TurnWatch {
     return order ^ (order >> 32);
   }
   void Note(size_t c, uint64_t what) {
+    if (!noting_) return;
     uint64_t& order = orders_of_[SiteOf(c)];
     order = Mixed(order, one_site_ ? ClockOf(c, what) : what);
   }
 
   bool WatchPeriod(int64_t period, Nanos now);
+  void StopWatching();
   bool LeaveOut(const State& before, int64_t period, Nanos now);
   bool WatchOrder(int64_t period, Nanos now);
   uint64_t TakeOrder();
@@ -115,6 +120,7 @@ class TurnWatch {
   State long_ago_;
   std::vector<uint64_t> orders_of_;  // by site: of what has happened since the last period began, as a hash
   std::vector<uint64_t> orders_;     // of all sites in the last periods, as many as are compared
+  bool noting_ = false;              // from the first period on, as long as turns are left
   bool tracing_ = false;
   int32_t traced_turns_ = 0;
   State traced_from_;

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "ir/program.h"
+#include "simulator/class_copies.h"
 
 namespace meshwright {
 
@@ -62,8 +63,9 @@ struct Followers {
   bool in_vain = false;  // a pass has changed a leader's middle: each stage is to be lowered for itself
 };
 
-// Completes the followers' classes, or says that it is in vain.
-Program FollowStages(Program program, Followers& followers);
+// Completes the followers' classes, or says that it is in vain. With `copies`, which may be null, they are not written
+// out, but told there.
+Program FollowStages(Program program, Followers& followers, ClassCopies* copies = nullptr);
 
 }  // namespace meshwright
 

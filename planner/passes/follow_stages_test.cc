@@ -10,6 +10,7 @@
 #include "planner/passes/complete_layouts.h"
 #include "planner/passes/differentiate.h"
 #include "planner/passes/partition.h"
+#include "planner/passes/plan_memory.h"
 #include "planner/passes/split_stages.h"
 #include "planner/passes/testing.h"
 
@@ -55,6 +56,33 @@ TEST(FollowStagesTest, StagesInTheMiddleFollowTheFirstOfThem) {
   ASSERT_OK_AND_ASSIGN(const Program own, Split(4, 4, 8, nullptr));
   EXPECT_EQ(ToText(FollowStages(std::move(program), followers)), ToText(own));
   EXPECT_FALSE(followers.in_vain);
+}
+
+// Beside its slots a follower then has what the simulator asks for: as many events as the leader, for 2 micro-batches
+// instead of 3 what arrives, and the memory that it would have.
+TEST(FollowStagesTest, TellsWhomAFollowerCopiesInsteadOfWritingItOut) {
+  Followers followers;
+  ASSERT_OK_AND_ASSIGN(Program program, Split(4, 4, 8, &followers));
+  ClassCopies copies;
+  const Program outline = FollowStages(PlanMemory(std::move(program)), followers, &copies);
+  ASSERT_OK_AND_ASSIGN(Program own, Split(4, 4, 8, nullptr));
+  own = PlanMemory(std::move(own));
+  EXPECT_THAT(copies.of, ElementsAre(0, 1, 1, 3));
+  const RankClass &copy = outline.classes[2], &written = own.classes[2];
+  EXPECT_THAT(copy.blocks, IsEmpty());
+  EXPECT_THAT(copy.buffers, IsEmpty());
+  EXPECT_EQ(copy.arena, written.arena);
+  EXPECT_NE(copy.arena, own.classes[1].arena);
+  ASSERT_EQ(copy.slots.size(), written.slots.size());
+  ASSERT_EQ(copy.events.size(), written.events.size());
+  for (size_t i = 0; i < copy.events.size(); ++i) {
+    EXPECT_EQ(copy.events[i].layers, written.events[i].layers);
+    EXPECT_EQ(copy.events[i].microbatches, written.events[i].microbatches) << written.events[i].name;
+  }
+  ASSERT_EQ(copies.microbatches[2].size(), written.buffers.size());
+  for (size_t i = 0; i < written.buffers.size(); ++i) {
+    EXPECT_EQ(copies.microbatches[2][i], written.buffers[i].microbatches) << written.buffers[i].name;
+  }
 }
 
 // Six layers on four stages are 2, 2, 1 and 1; and with one micro-batch a stage's first pass reduces gradients, too, so

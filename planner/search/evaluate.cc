@@ -14,6 +14,7 @@
 #include "ir/status.h"
 #include "planner/lower.h"
 #include "planner/schedule.h"
+#include "simulator/class_copies.h"
 #include "simulator/price.h"
 
 namespace meshwright {
@@ -105,7 +106,8 @@ FlopsPerSecond PeakOf(DType dtype, const Device& device) {
 // --- memory outside the arena --------------------------------------------------------------------------------------
 
 // The communicators that one rank of a class is in, by axes in ascending order.
-std::map<AxisList, CommunicatorUse> CommunicatorsOf(const Program& program, size_t c, const Cluster& cluster) {
+std::map<AxisList, CommunicatorUse> CommunicatorsOf(const Program& program, const ClassCopies& copies, size_t c,
+                                                    const Cluster& cluster) {
   std::map<AxisList, CommunicatorUse> communicators;
   const auto use_of = [&](AxisList axes, int64_t first, int64_t ranks) -> CommunicatorUse& {
     std::sort(axes.begin(), axes.end());
@@ -116,7 +118,7 @@ std::map<AxisList, CommunicatorUse> CommunicatorsOf(const Program& program, size
     }
     return it->second;
   };
-  for (const Block& block : program.classes[c].blocks) {
+  for (const Block& block : program.classes[copies.Of(c)].blocks) {
     for (const Instruction& instruction : block.instructions) {
       if (const auto* collective = std::get_if<Collective>(&instruction.work)) {
         CommunicatorUse& use = use_of(collective->axes, program.RankOf(c, 0), program.ranks_per_class());
@@ -133,18 +135,41 @@ std::map<AxisList, CommunicatorUse> CommunicatorsOf(const Program& program, size
   return communicators;
 }
 
-std::vector<std::pair<std::string, Bytes>> OutsideArena(const Program& program, size_t c, const Cluster& cluster) {
+Bytes BytesOfCommunicators(const Program& program, const ClassCopies& copies, size_t c, const Cluster& cluster) {
   Bytes communication;
-  for (const auto& [axes, use] : CommunicatorsOf(program, c, cluster)) communication += CommunicatorBytes(use, cluster);
+  for (const auto& [axes, use] : CommunicatorsOf(program, copies, c, cluster)) {
+    communication += CommunicatorBytes(use, cluster);
+  }
+  return communication;
+}
+
+std::vector<std::pair<std::string, Bytes>> OutsideArena(Bytes communication, const Cluster& cluster) {
   std::vector<std::pair<std::string, Bytes>> outside = {{"context and workspace", ProcessBytes(cluster)}};
   if (communication > Bytes()) outside.push_back({"communicators", communication});
   return outside;
 }
 
-void SetMemory(const Program& program, const Problem& problem, Prediction* prediction) {
+BytesByRole ReservedBy(const Program& program, const ClassCopies& copies, size_t c) {
+  const RankClass& written = program.classes[copies.Of(c)];
+  if (copies.Of(c) == c) return ReservedBytes(written);
+  RankClass copy;
+  copy.buffers = written.buffers;
+  const std::vector<int64_t>& microbatches = copies.microbatches[c];
+  for (size_t i = 0; i < microbatches.size(); ++i) copy.buffers[i].microbatches = microbatches[i];
+  return ReservedBytes(copy);
+}
+
+void SetMemory(const Program& program, const ClassCopies& copies, const Problem& problem, Prediction* prediction) {
+  const Cluster& cluster = problem.cluster;
+  const auto place_in_node = [&](size_t c) { return program.RankOf(c, 0) % cluster.devices_per_node; };
   prediction->capacity = CapacityOf(problem);
+  std::vector<Bytes> communication;  // by class
   for (size_t c = 0; c < program.classes.size(); ++c) {
-    const auto outside = OutsideArena(program, c, problem.cluster);
+    const size_t written = copies.Of(c);
+    // Classes that begin at the same place of a node have equal groups.
+    const bool alike = written < c && place_in_node(written) == place_in_node(c);
+    communication.push_back(alike ? communication[written] : BytesOfCommunicators(program, copies, c, cluster));
+    const auto outside = OutsideArena(communication[c], cluster);
     Bytes peak = program.classes[c].arena;
     for (const auto& [name, bytes] : outside) peak += bytes;
     if (c > 0 && peak <= prediction->peak) continue;
@@ -152,13 +177,13 @@ void SetMemory(const Program& program, const Problem& problem, Prediction* predi
     prediction->fullest_class = c;
     prediction->arena = program.classes[c].arena;
     prediction->outside = outside;
-    // Temporaries share memory: they take what the others leave of the arena.
-    prediction->memory = ReservedBytes(program.classes[c]);
-    Bytes others;
-    for (const Bytes bytes : prediction->memory) others += bytes;
-    Bytes& temporary = prediction->memory[static_cast<size_t>(BufferRole::kTemporary)];
-    temporary = prediction->arena - (others - temporary);
   }
+  // Temporaries share memory: they take what the others leave of the arena.
+  prediction->memory = ReservedBy(program, copies, prediction->fullest_class);
+  Bytes others;
+  for (const Bytes bytes : prediction->memory) others += bytes;
+  Bytes& temporary = prediction->memory[static_cast<size_t>(BufferRole::kTemporary)];
+  temporary = prediction->arena - (others - temporary);
 }
 
 // Of a micro-batch, for strategies with the same BlockChoices.
@@ -186,10 +211,10 @@ Unfused MadeAnew(const Problem& problem) {
 }
 
 absl::StatusOr<Program> LowerFor(const Problem& problem, const Microbatch& microbatch, const Unfused& unfused,
-                                 const Strategy& strategy, BucketRange* same) {
+                                 const Strategy& strategy, BucketRange* same, ClassCopies* copies = nullptr) {
   MESHWRIGHT_ASSIGN_OR_RETURN(UnfusedStages stages, unfused(microbatch, strategy));
   MESHWRIGHT_ASSIGN_OR_RETURN(Program program, FuseCalls(std::move(stages), microbatch.blocks, strategy, problem.update,
-                                                         /*observe=*/nullptr, same));
+                                                         /*observe=*/nullptr, same, copies));
   if (problem.host.serial) program = Serial(std::move(program));
   if (problem.host.serial_gathers) program = SerialGathers(std::move(program));
   return program;
@@ -238,7 +263,7 @@ absl::StatusOr<Evaluation> EvaluateMicrobatch(const Problem& problem, const Micr
   MESHWRIGHT_ASSIGN_OR_RETURN(evaluation.program, LowerFor(problem, microbatch, unfused, strategy, same));
   const Program& program = evaluation.program;
   Prediction& prediction = evaluation.prediction;
-  SetMemory(program, problem, &prediction);
+  SetMemory(program, {}, problem, &prediction);
   if (simulated == Simulated::kWhatFits && !prediction.fits()) return evaluation;
   MESHWRIGHT_ASSIGN_OR_RETURN(const Prices prices, PriceProgram(program, costs, problem.host));
   MESHWRIGHT_ASSIGN_OR_RETURN(const SimulationResult result, Simulate(program, prices));
@@ -256,12 +281,13 @@ absl::StatusOr<Prediction> PredictMicrobatch(const Problem& problem, const Micro
   if (const std::optional<Shorter> shorter = Shorten(strategy); shorter.has_value()) {
     Strategy fewer = strategy;
     fewer.microbatches = shorter->microbatches;
-    MESHWRIGHT_ASSIGN_OR_RETURN(const Program program, LowerFor(problem, microbatch, unfused, fewer, same));
+    ClassCopies copies;
+    MESHWRIGHT_ASSIGN_OR_RETURN(const Program program, LowerFor(problem, microbatch, unfused, fewer, same, &copies));
     Prediction prediction;
-    SetMemory(program, problem, &prediction);
+    SetMemory(program, copies, problem, &prediction);
     if (simulated == Simulated::kWhatFits && !prediction.fits()) return prediction;
-    MESHWRIGHT_ASSIGN_OR_RETURN(const Prices prices, PriceProgram(program, costs, problem.host));
-    const absl::StatusOr<std::optional<Nanos>> step = SimulateLonger(program, prices, shorter->periods);
+    MESHWRIGHT_ASSIGN_OR_RETURN(const Prices prices, PriceProgram(program, costs, problem.host, copies));
+    const absl::StatusOr<std::optional<Nanos>> step = SimulateLonger(program, prices, shorter->periods, copies);
     // What is wrong is to be said of the step that was asked for.
     if (step.ok() && step->has_value()) {
       prediction.step = **step;

@@ -41,6 +41,27 @@ TEST(ModelFlopsTest, EmptySlotsOfExpertsDoNotCount) {
   EXPECT_DOUBLE_EQ(ModelFlops(experts, 1), ModelFlops(dense, 1) + 3.0 * 128 * 2 * (feed_forward + router));
 }
 
+// Six stages of three ranks on nodes of four: those of stage 1 (3 | 4, 5) lie in two nodes, at most two in one, so that
+// the switch reduces nothing for them, those of stage 3 (9, 10, 11) in one. That stage is lowered after the pattern of
+// the other, and it is the fullest by what its communicators take: ends of one layer, and little that is kept.
+TEST(PredictTest, AStageThatFollowsHasCommunicatorsOfItsOwn) {
+  Problem problem = ToyDecoderProblem({.layers = 18}, 3 * 24, H100Cluster(6));
+  problem.cluster.devices_per_node = 4;
+  ASSERT_OK_AND_ASSIGN(Strategy strategy, FromDegrees(problem, {.data = 3, .pipeline = 6}));
+  strategy.layers_per_stage = {1, 4, 4, 4, 4, 1};
+  const CostModel costs(problem.cluster);
+  ASSERT_OK_AND_ASSIGN(const Graph graph, problem.graph(3));
+  ASSERT_OK_AND_ASSIGN(const Evaluation whole, EvaluateGraph(problem, graph, costs, strategy));
+  ASSERT_OK_AND_ASSIGN(const Prediction predicted, PredictGraph(problem, graph, costs, strategy));
+  EXPECT_EQ(whole.prediction.fullest_class, 3u);
+  EXPECT_NE(predicted.time.Total(), predicted.step);  // played in part
+  EXPECT_EQ(predicted.fullest_class, 3u);
+  EXPECT_EQ(predicted.outside, whole.prediction.outside);
+  EXPECT_EQ(predicted.peak, whole.prediction.peak);
+  EXPECT_EQ(predicted.memory, whole.prediction.memory);
+  EXPECT_EQ(predicted.step, whole.prediction.step);
+}
+
 // Visits every field of a strategy. One more field, and this does not compile: it then stands here, too, and the test
 // below holds for it.
 template <typename Visit>

@@ -21,6 +21,10 @@
 #include "planner/passes/split_stages.h"
 #include "planner/search/evaluate.h"
 #include "planner/search/testing.h"
+#include "simulator/class_copies.h"
+#include "simulator/player.h"
+#include "simulator/price.h"
+#include "simulator/tasks.h"
 
 namespace meshwright {
 namespace {
@@ -166,6 +170,53 @@ TEST(LowerPropertyTest, AStageThatFollowsIsItself) {
     EXPECT_GT(with_followers[kind], 0) << kind << " of\n" << counts;
   }
   std::fputs(counts.c_str(), stderr);
+}
+
+// Stages that are not written out (simulator/class_copies.h) against the same program in full: each instruction costs
+// the same, also where stages begin at other places of their nodes, so that groups of three ranks lie in one node or in
+// two, and transfers stay in one or leave it.
+TEST(LowerPropertyTest, AStageThatIsNotWrittenOutCostsTheSame) {
+  int64_t copied = 0;
+  for (uint32_t seed = 0; seed < kSeeds; ++seed) {
+    Case of = RandomCase(seed);
+    Random random(seed + 2'000'000);
+    of.degrees = {.data = random.Of({1, 3}), .tensor = random.Of({1, 2}), .pipeline = random.Of({6, 8, 12})};
+    of.problem.cluster = random.Coin() ? A100Cluster(9) : H100Cluster(9);
+    of.problem.cluster.nics_per_node = random.Of({4, 8});
+    absl::StatusOr<Strategy> strategy = FromDegrees(of.problem, of.degrees);
+    if (!strategy.ok()) continue;
+    strategy->microbatches = strategy->stages * 2;
+    SCOPED_TRACE(absl::StrCat("seed ", seed, ": ", Describe(of, *strategy)));
+    ASSERT_OK_AND_ASSIGN(const Graph graph, of.problem.graph(6));
+    const CostModel costs(of.problem.cluster);
+    const UpdateRule& update = of.problem.update;
+    const absl::StatusOr<LoweredBlocks> blocks =
+        LowerBlocks(graph, *strategy, update, PriceSteps(costs, strategy->mesh));
+    if (!blocks.ok()) continue;
+    const absl::StatusOr<Program> written = LowerStages(*blocks, *strategy, update);
+    if (!written.ok()) continue;
+    ASSERT_OK_AND_ASSIGN(UnfusedStages stages, LowerUnfused(*blocks, *strategy, update));
+    ClassCopies copies;
+    ASSERT_OK_AND_ASSIGN(const Program outline,
+                         FuseCalls(std::move(stages), *blocks, *strategy, update, nullptr, nullptr, &copies));
+    ASSERT_OK_AND_ASSIGN(const Prices prices, PriceProgram(*written, costs));
+    ASSERT_OK_AND_ASSIGN(const Prices of_outline, PriceProgram(outline, costs, {}, copies));
+    ASSERT_EQ(outline.classes.size(), written->classes.size());
+    for (size_t c = 0; c < outline.classes.size(); ++c) {
+      EXPECT_EQ(outline.classes[c].arena, written->classes[c].arena) << c;
+      EXPECT_EQ(of_outline.classes[c], prices.classes[c]) << c;
+      copied += copies.Of(c) != c;
+    }
+    for (const Folding folding : {Folding::kRuns, Folding::kRunsWithoutSyncs}) {
+      ASSERT_OK_AND_ASSIGN(const std::vector<TaskList> lists, Unroll(*written, prices, folding));
+      ASSERT_OK_AND_ASSIGN(const std::vector<TaskList> of_copies, Unroll(outline, of_outline, folding, copies));
+      ASSERT_OK_AND_ASSIGN(const PlayedTimes played, Play(*written, lists));
+      ASSERT_OK_AND_ASSIGN(const PlayedTimes copies_played, Play(outline, of_copies));
+      EXPECT_EQ(copies_played.makespan, played.makespan);
+    }
+  }
+  // The test is about something.
+  EXPECT_GT(copied, 200);
 }
 
 // Deep pipelines, most with stages of one and of two layers, which seldom come to a common pace: what cannot be counted
