@@ -60,11 +60,35 @@ void TurnTrace::Add(Kind kind, size_t clock, size_t site, Nanos now, const Runni
   if (to.end != kNever) to.end = to.end - now;
 }
 
+void TurnTrace::LeaveOutWhatNobodyAsks() {
+  enum class Next : uint8_t { kNothing, kEnds, kBegins, kGoesOn };
+  std::vector<Next> next(last_.size(), Next::kNothing);  // by clock: what happens to it behind a step
+  auto kept = steps_.end();
+  for (auto at = steps_.end(); at != steps_.begin();) {
+    Step step = *--at;
+    bool asked = true;
+    if (step.kind != Kind::kMeet && step.kind != Kind::kMeetToo) {
+      Next& then = next[step.clock];
+      if (step.kind == Kind::kBegin) {
+        if (then == Next::kEnds) step.kind = Kind::kBeginAndEnd;
+        // Of the receiving half of a transfer, which does not end by itself, until the next one.
+        asked = then != Next::kBegins;
+        then = Next::kBegins;
+      } else {
+        then = step.kind == Kind::kGoOn ? Next::kGoesOn : Next::kEnds;
+      }
+    }
+    if (asked) *--kept = step;
+  }
+  steps_.erase(steps_.begin(), kept);
+}
+
 int64_t TurnTrace::Repeat(int64_t most, Clocks* clocks) {
   // What is known of the first times is enough to go on from behind all but the last one: whatever another site does to
   // one in the last has then been compared with what happened there in those before. Where sites are together, behind
   // the last one, too.
   constexpr int64_t kAtOnce = 16;
+  LeaveOutWhatNobodyAsks();
   never_end_.clear();
   for (size_t clock = 0; clock < clocks->running.size(); ++clock) {
     const auto is_end = [clock](const Step& step) { return step.kind <= Kind::kEndToo && step.clock == clock; };
@@ -117,6 +141,9 @@ bool TurnTrace::GoThrough(Clocks* clocks) const {
         running = to_[step.to];
         running.updated = moment;
         if (running.end != kNever) running.end = moment + running.end;
+        continue;
+      case Kind::kBeginAndEnd:
+        running.end = moment + to_[step.to].end;
         continue;
       case Kind::kGoOn: {
         const Running& to = to_[step.to];

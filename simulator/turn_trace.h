@@ -52,12 +52,14 @@ class TurnTrace {
   int64_t Repeat(int64_t most, Clocks* clocks);
 
  private:
-  enum class Kind : uint8_t { kEnd, kEndToo, kBegin, kGoOn, kMeet, kMeetToo };
+  enum class Kind : uint8_t { kEnd, kEndToo, kBegin, kBeginAndEnd, kGoOn, kMeet, kMeetToo };
   struct Step {
-    Kind kind = Kind::kEnd;  // kEndToo, kMeetToo: at a moment at which something has happened there
+    // kEndToo, kMeetToo: at a moment at which something has happened there. kBeginAndEnd: what begins ends before
+    // anything else happens to it, so that nobody asks for more than its end.
+    Kind kind = Kind::kEnd;
     uint32_t site = 0;
     uint32_t clock = 0;  // kMeet, kMeetToo: the other site
-    uint32_t to = 0;     // kBegin, kGoOn: in to_
+    uint32_t to = 0;     // kBegin, kBeginAndEnd, kGoOn: in to_
   };
   // Of a clock: its last kBegin or kGoOn, and when that was.
   struct Last {
@@ -66,6 +68,7 @@ class TurnTrace {
   };
 
   void Add(Kind kind, size_t clock, size_t site, Nanos now, const Running& running);
+  void LeaveOutWhatNobodyAsks();
   int64_t TimesThrough(int64_t most, Clocks* clocks) const;
   bool GoThrough(Clocks* clocks) const;
 

@@ -105,6 +105,33 @@ TEST_F(TurnTraceTest, WhatGoesOnAtAnotherRateMustNotHaveEnded) {
   EXPECT_EQ(trace_.Repeat(3, &clocks_), 0);
 }
 
+// Two tasks of 50 ns a turn on a stream, and two messages on another that receives them, whose end nobody there knows.
+// Of the first of both nobody asks for more than its end, of the second all is known behind the last turn.
+TEST_F(TurnTraceTest, WhatEndsBeforeAnythingElseHappensToItIsGoneThrough) {
+  constexpr size_t kReceives = kFirst + 1;
+  const auto receiving = [](int64_t since) {
+    Running running = From(since, 50);
+    running.end = kNever;
+    return running;
+  };
+  trace_.Clear(2 * kNumStreams, 2);
+  for (const int64_t now : {100, 150}) {
+    trace_.End(kFirst, 0, Nanos(now));
+    trace_.Begin(kFirst, 0, Nanos(now), From(now, 50));
+    trace_.Begin(kReceives, 0, Nanos(now), receiving(now));
+  }
+  clocks_.running.resize(2 * kNumStreams);
+  clocks_.running[kFirst] = From(150, 50);
+  clocks_.running[kReceives] = receiving(150);
+  clocks_.moments = {Nanos(150), Nanos(150)};
+  EXPECT_EQ(trace_.Repeat(3, &clocks_), 3);
+  EXPECT_EQ(clocks_.moments[0], Nanos(450));
+  EXPECT_EQ(clocks_.running[kFirst].updated, Nanos(450));
+  EXPECT_EQ(clocks_.running[kFirst].end, Nanos(500));
+  EXPECT_EQ(clocks_.running[kReceives].updated, Nanos(450));
+  EXPECT_EQ(clocks_.running[kReceives].end, kNever);
+}
+
 // Against a look at all of them, of as many classes as the tree has leaves and of fewer.
 TEST(FirstEndsTest, AreThoseOfAllClasses) {
   std::mt19937 random(1);
