@@ -181,6 +181,9 @@ inline constexpr double kTurnedHeads = 2;
 // does, 16 bytes, else in the type of the weights, 8 (modeling_gpt2.py). Losses that write the gradient where the
 // logits were have one less in 16 bits (llm.c, fused_classifier; flash-attn's with `inplace_backward`).
 inline constexpr double kWideHuggingFaceLogits = 16 - 10, kHuggingFaceLogits = 8 - 10;
+// Since 4.45 they are cast in the loss, which lets go of that copy, and none is shifted (loss/loss_utils.py,
+// ForCausalLMLoss); TRL, which asks for logits to count right tokens, lets go of those before the backward pass.
+inline constexpr double kFloatLogits = 4;
 inline constexpr double kInPlaceLogits = -2;
 // Where a residual stream in float32 comes to the head: all that is kept is twice as wide, and of the wide logits the 2
 // bytes that are counted there already.

@@ -38,7 +38,9 @@ std::optional<double> LossBytes(const TrainingRun& run, const Framework& framewo
 void AddLossCopies(const TrainingRun& run, const Framework& framework, bool modern, FrameworkCopies* copies) {
   if (framework.in_place_loss) copies->logits = kInPlaceLogits;
   if (framework.Is(Sign::kHuggingFace) && !framework.fused_loss) {
-    copies->logits = framework.autocast || modern ? kWideHuggingFaceLogits : kHuggingFaceLogits;
+    const bool wide = framework.autocast || modern;
+    copies->logits = wide ? kWideHuggingFaceLogits : kHuggingFaceLogits;
+    if (framework.Is(Sign::kTrl) && wide) copies->logits -= kFloatLogits;
   }
   if (const std::optional<double> bytes = LossBytes(run, framework)) {
     copies->logits = *bytes - (framework.fused_loss ? kFusedLossBytes : kSplitLossBytes);

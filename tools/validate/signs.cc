@@ -53,6 +53,7 @@ constexpr Words kNames[] = {
     {kLlamaFactory, "source_ref other_opts", "llama-factory|llamafactory|llama factory"},
     {kKempnerForge, "source_ref model other_opts", "kempnerforge"},
     {kTensorFlow, "other_opts", "tensorflow"},
+    {kTrl, "other_opts", "trl"},
     {kHalo, "source_ref", "whitecircle/halo"},
     {kModalities, "model other_opts", "modalities"},
     {kMlPerf, "source_ref other_opts", "mlperf"},

@@ -63,6 +63,7 @@ enum class Sign : uint8_t {
   kKempnerForge,
   kHalo,
   kTensorFlow,
+  kTrl,             // whose rows of long sequences and of experts are of 2025 and 2026
   kDefaultDropout,  // Megatron-LM's, of a model that nobody says trains without
   kDeepSeek,        // its own, by the names of what it published of it
   // What it trains, on what.
