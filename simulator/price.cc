@@ -204,6 +204,7 @@ class Pricer {
     const KernelEstimate estimate = costs_.Estimate(work);
     InstructionPrice price;
     price.time = estimate.time + framework_.AroundKernel(*instruction_, work, *rank_class_, phase_);
+    if (IsOptimizer(compute.op)) price.time = std::max(price.time, host_.update);
     price.estimated = estimate.estimated;
     switch (estimate.bound) {
       case Bound::kCompute:

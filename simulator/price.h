@@ -132,6 +132,8 @@ struct HostPace {
   // What the update and passes over all gradients before it move besides ours, bytes for each element that is updated;
   // below 0: less.
   double optimizer_bytes = 0;
+  // The CPU's time to issue the update of a parameter, where each has kernels of its own: no update takes less.
+  Nanos update = {};
   // What frameworks with a kernel for each step move besides our kernels: attention besides the passes of a fused
   // softmax, bytes a score that is computed, and between the products and it, bytes an element of the queries; an
   // activation function besides reading and writing once, bytes an element, and a gate, bytes an element of its result;

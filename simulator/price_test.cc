@@ -381,6 +381,23 @@ class all
   EXPECT_EQ(time(Nanos()), Millis(10));
 }
 
+// An update takes what the CPU takes to issue it, where each parameter has kernels of its own.
+TEST(HostPaceTest, UpdatesOfEachParameterAreIssued) {
+  const CostModel costs(A100Cluster(1));
+  ASSERT_OK_AND_ASSIGN(const Program program, ParseProgram(R"(program update mesh dp=1
+class all
+  buffer w float32 (1024) {-} parameter
+  buffer g float32 (1024) {-} gradient
+  block b forward
+    compute SGD reads w g writes w
+  slot b mb 0 layer 0
+)"));
+  HostPace host;
+  host.update = Millis(3);
+  ASSERT_OK_AND_ASSIGN(const Prices prices, PriceProgram(program, costs, host));
+  EXPECT_EQ(prices.classes[0][0][0].time, Millis(3));
+}
+
 // A kernel of 5 ms, tokens that leave, a short kernel; 1 ms to issue each. The CPU runs ahead of the first, and is not
 // seen; where it waits for counts behind the second, the third and the next layer's first start when they are issued:
 // two milliseconds that the device waits, less what the third runs.

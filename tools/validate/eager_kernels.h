@@ -202,6 +202,10 @@ inline constexpr Nanos kHuggingFaceOperator = Nanos(36'400);
 // step 4. Transformers' own of before (optimization.py, AdamW.step), tensor by tensor: first moment 2 + 3, second 2 +
 // 3, root 2, epsilon 2, the step 4. In one kernel the parameter, two moments and the gradient.
 inline constexpr double kListsOfTensors = 20, kTensorByTensor = 18, kOneKernel = 7;
+// Transformers' Adafactor (optimization.py) squares the gradient 2, adds 2, takes means by rows and columns 2, their
+// product 1, times the gradient 3, its norm 1, divides 2, times the rate 2, turns it 2, adds it 3, and a norm of the
+// parameter 1. Operators that either runs for each parameter, with the norm and the product of clipping.
+inline constexpr double kFactored = 21, kStepsByTensor = 7 + 2, kFactoredSteps = 20 + 2;
 // Clipping reads gradients, reads and writes them (torch/nn/utils/clip_grad.py); a scale of the loss is taken out in
 // one more pass (amp/grad_scaler.py).
 inline constexpr double kClippingPasses = 3, kUnscalingPasses = 2;

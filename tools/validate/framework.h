@@ -57,8 +57,9 @@ struct Framework {
   Dispatcher dispatcher = Dispatcher::kAllToAll;
   // Elements that the optimizer reads and writes for each that it updates; 0: as the program's.
   double updates = 0;
-  Nanos kernel;   // to issue one, where it is known; 0: as most
-  HostPace host;  // but for the time to issue, and what depends on the type of the numbers
+  double update_steps = 0;  // operators of it and of clipping, for each parameter; 0: few for all
+  Nanos kernel;             // to issue one, where it is known; 0: as most
+  HostPace host;            // but for the time to issue, and what depends on the type of the numbers
 
   bool Is(Sign sign) const { return signs.HasAll({sign}); }
 };

@@ -44,9 +44,26 @@ constexpr Release kReleases[] = {
     // kernel, as apex does and as torchtune's recipes ask for (`fused: True`).
     {{kNarrowStates}, {}, [](Framework* f) { f->updates = kListsOfTensors; }},
     {{kHuggingFace}, {kDeepSpeed}, [](Framework* f) { f->updates = kListsOfTensors; }},
-    {{kHuggingFace, kUnfused}, {kDeepSpeed}, [](Framework* f) { f->updates = kTensorByTensor; }},
+    {{kHuggingFace, kUnfused},
+     {kDeepSpeed},
+     [](Framework* f) {
+       f->updates = kTensorByTensor;
+       f->update_steps = kStepsByTensor;
+     }},
+    {{kHuggingFace, kFactoredState},
+     {kDeepSpeed},
+     [](Framework* f) {
+       f->updates = kFactored;
+       f->update_steps = kFactoredSteps;
+     }},
+    {{kHuggingFace, kEightBitState}, {kDeepSpeed}, [](Framework* f) { f->update_steps = 0; }},
     {{kTorchTune}, {}, [](Framework* f) { f->updates = kOneKernel; }},
-    {{kFusedAdam}, {kDeepSpeed}, [](Framework* f) { f->updates = kOneKernel; }},
+    {{kFusedAdam},
+     {kDeepSpeed},
+     [](Framework* f) {
+       f->updates = kOneKernel;
+       f->update_steps = 0;
+     }},
     {{kEager, kHuggingFace}, {}, [](Framework* f) { f->kernel = kHuggingFaceOperator; }},
 
     // --- what a kernel is --------------------------------------------------------------------------------------------
@@ -364,6 +381,7 @@ constexpr Release kReleases[] = {
     {{kOldSteps, kHuggingFace, kOpt},
      {kUnfusedOperators, kAutocast, kFloat32},
      [](Framework* f) { f->host.scores = kOptScores; }},
+    {{kOldSteps, kHuggingFace, kWideScores}, {kUnfusedOperators}, [](Framework* f) { f->host.scores = kEagerScores; }},
     {{kOldSteps, kHuggingFace, kFloat32},
      {kUnfusedOperators},
      [](Framework* f) {

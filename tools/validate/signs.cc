@@ -100,6 +100,7 @@ constexpr Words kWords[] = {
     {kJoinedQueries, "source_ref", "qwenlm/qwen "},
     {kBert, "model", "bert"},
     {kOpt, "model", "^opt"},
+    {kWideScores, "model", "gpt-neo |gpt neo |gpt-neo-|gpt-j|gptj|gpt_neo_"},
     {kBigCode, "model", "starcoder|santacoder|bigcode"},
     // Hugging Face's configurations of these (configuration_gpt2.py, `resid_pdrop`, and so on).
     {kDropsTenth, "model", "gpt2|gpt-2|gpt 2|bert|starcoder|santacoder|bigcode|^opt"},

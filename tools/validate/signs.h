@@ -80,6 +80,7 @@ enum class Sign : uint8_t {
   kJoinedQueries,     // where queries, keys and values are one product
   kBert,
   kOpt,
+  kWideScores,  // GPT-Neo and GPT-J, which take scores in float32 whatever the rest is (modeling_gpt_neo.py)
   kBigCode,     // StarCoder's
   kDropsTenth,  // of what is added to its residual stream
   kGemma2,

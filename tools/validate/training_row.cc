@@ -1,6 +1,7 @@
 #include "tools/validate/training_row.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <numeric>
 #include <optional>
@@ -436,6 +437,8 @@ class RunReader {
     run_.early_context = framework_.Is(Sign::kUnfused);
     run_.copies = CopiesOf(run_, framework_, IsModernFamily(cells_.Text("model")));
     if (framework_.eager) run_.host.optimizer_bytes = UpdateBytes(framework_, run_);
+    const double steps = static_cast<double>(kOperator.raw()) * framework_.update_steps;
+    if (run_.host.kernel > Nanos()) run_.host.update = Nanos(std::llround(steps));
     run_.updates = !framework_.Is(Sign::kNoUpdate);
     if (degrees.data * context_ == 1) return;
     run_.call_each_tensor = framework_.calls_each_tensor;
