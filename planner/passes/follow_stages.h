@@ -9,6 +9,8 @@
 //                 and behind them       HEAD  m m m m m   TAIL        tail: from the first pass that reduces gradients
 //   follower's                          HEAD  n n n n n n TAIL        middle: passes that no pass has touched
 //
+// For a prediction they are not written out: simulator/class_copies.h.
+//
 // What rests on the passes is that they do at the ends what they would have done there with another middle.
 //
 // Thread safety: plain values, a pure function.
