@@ -95,6 +95,26 @@ TEST(UnrollTest, ClassesThatRunTheSameShareTheirRuns) {
   EXPECT_NE(others[1].blocks, others[2].blocks);
 }
 
+// The third stage of four is told to run the blocks of the second. Where its own prices are others, it has runs of its
+// own; and a message about it does without the names that stand in blocks.
+TEST(UnrollTest, AClassThatIsNotWrittenOutRunsTheBlocksOfAnother) {
+  Program program = MakePipeline({.stages = 4, .microbatches = 8});
+  Prices prices = PricesByOrigin(program, {{"F", KernelPrice(Millis(1))}, {"B", KernelPrice(Millis(2))}});
+  program.classes[2].blocks.clear();
+  program.classes[2].buffers.clear();
+  const ClassCopies copies = {{0, 1, 1, 3}, {}};
+  ASSERT_OK_AND_ASSIGN(const auto lists, Unroll(program, prices, Folding::kRuns, copies));
+  EXPECT_EQ(lists[1].blocks, lists[2].blocks);
+  prices.classes[2][0][0].time += Nanos(1);
+  ASSERT_OK_AND_ASSIGN(const auto others, Unroll(program, prices, Folding::kRuns, copies));
+  EXPECT_NE(others[1].blocks, others[2].blocks);
+  program.classes[3].slots.clear();
+  EXPECT_THAT(Unroll(program, prices, Folding::kRuns, copies),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       AllOf(HasSubstr("stage 2 sends 8 times to stage 3, which receives 0 times"),
+                             HasSubstr("the first without a partner is stage 2 slot "))));
+}
+
 constexpr char kOverlap[] = R"(program overlap mesh x1=2
 class "stage 0"
   buffer g float32 (4) {-} gradient
