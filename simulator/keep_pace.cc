@@ -90,16 +90,20 @@ class Pace {
     if (role == OpRole::kCombine) {
       return host_.kernel * StepsOf(instruction, host_.experts.combine) + ResultSteps(instruction);
     }
-    int64_t kernels = compute->accumulate ? 2 : 1;
-    if (kernel == KernelClass::kAttention && !compute->attrs->fused) {
-      const KernelWork work = WorkOf(instruction, *compute, class_, mesh_);
-      kernels = work.backward ? kUnfusedBackwardKernels : kUnfusedForwardKernels;
-    }
+    const int64_t kernels = compute->accumulate ? 2 : 1;
+    if (kernel == KernelClass::kAttention) return AttentionTime(instruction, *compute, host_.kernel * kernels);
     Nanos issue = host_.kernel * kernels + host_.step * StepsOf(instruction, *compute);
     if (kernel != KernelClass::kContraction) return issue;
     issue = Nanos(std::llround(static_cast<double>(issue.raw()) * host_.products));
     if (const int64_t experts = ExpertsOf(instruction); experts > 1) issue += ExpertTime(instruction) * experts;
     return issue;
+  }
+
+  Nanos AttentionTime(const Instruction& instruction, const Compute& compute, Nanos fused) const {
+    const bool backward = WorkOf(instruction, compute, class_, mesh_).backward;
+    const Nanos positions = backward ? host_.positions_backward : host_.positions_forward;
+    if (compute.attrs->fused) return fused + positions;
+    return host_.kernel * (backward ? kUnfusedBackwardKernels : kUnfusedForwardKernels) + positions;
   }
 
   int64_t StepsOf(const Instruction& instruction, const Compute& compute) const {

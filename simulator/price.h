@@ -182,6 +182,9 @@ struct HostPace {
   // Ranks of the axis "dp" that its collectives are priced for, where a program stands for one with more or fewer
   // (frameworks pad what replicas do not divide); 0: those of the mesh.
   int64_t replicas = 0;
+  // What the CPU takes beside attention in a forward and in a backward pass, where a packed row's positions are turned
+  // example by example.
+  Nanos positions_forward = {}, positions_backward = {};
   ExpertPace experts = {};
   friend bool operator==(const HostPace&, const HostPace&) = default;
 };

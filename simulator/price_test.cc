@@ -778,6 +778,25 @@ TEST(HostPaceTest, ListsOfPiecesAreCopiedByAKernelEach) {
   EXPECT_EQ(after[2] - before[2], copies(8, KiB(128)));
 }
 
+// A kernel of 1 ms, and 3 or 5 ms for positions, against microseconds to run.
+TEST(HostPaceTest, PositionsExampleByExample) {
+  const auto time_of = [](const std::string& phase, const std::string& instruction) {
+    HostPace host = {Millis(1), Millis(1)};
+    host.positions_forward = Millis(3);
+    host.positions_backward = Millis(5);
+    const std::string shape = " {- | - | - | - | -} activation\n";
+    return TimesOf(
+        absl::StrCat("program p mesh tp=1\nclass \"stage 0\"\n  buffer x bfloat16 (64, 1, 8, 3, 64)", shape,
+                     "  buffer dx bfloat16 (64, 1, 8, 3, 64)", shape, "  buffer y bfloat16 (64, 1, 8, 1, 64)", shape,
+                     "  buffer dy bfloat16 (64, 1, 8, 1, 64)", shape,
+                     "  buffer saved float32 (64, 1, 8, 1) {- | - | - | -} activation\n  block b ", phase,
+                     "\n    compute ", instruction, "\n  slot b mb 0 layer 0\n"),
+        CostModel(A100Cluster(1)), host)[0];
+  };
+  EXPECT_EQ(time_of("forward", "Attention reads x writes y saved"), Millis(4));
+  EXPECT_EQ(time_of("backward", "AttentionGrad reads dy x y saved writes dx"), Millis(6));
+}
+
 TEST(HostPaceTest, WholeGradientsAreReduced) {
   const CostModel costs(A100Cluster(1));
   HostPace host;

@@ -170,6 +170,13 @@ inline constexpr int64_t kExpertLaunches = 1;
 // cast 4+2; cast 2+4, to the type of the parts 4+2, for the bias 4+4+4, for the weights 4+4+4, joined 2+2.
 inline constexpr EagerBytes kBiasedResults = {12, 16}, kBiasedResultsWide = {28, 40};
 inline constexpr EagerBytes kBiasedSteps = {2, 4};
+// Rotary positions of packed rows where Megatron-Core has no kernel for them: of queries and of keys, one example after
+// the other (rope_utils.py of June 2026, `_apply_rotary_pos_emb_thd`).
+//   forward   cosine, sine, each times a factor and cast 6, two products, a sign, two joins, a sum, put in place 7
+//   backward  all examples' gradient copied, the example's, zeros for it put back (PyTorch's CopySlices) 4, two
+//             products, a sign, a join, a sum 5, zeros for dimensions without positions, a sum 2
+// By kOperator each.
+inline constexpr PassSteps kPositionSteps = {2 * 13, 2 * 11};
 // index_add_ in bfloat16 has no native addition and swaps words until none came between. On B300 a call takes 0.38 ms
 // for the 4 x 4,096 x 2,880 elements of GPT-OSS, and 1.5 ms for four times as many (halo's grouped-gemm.md): 8 ps an
 // element, in which its memory moves so many bytes. One in the forward pass, one behind the gather in the other.

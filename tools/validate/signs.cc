@@ -167,6 +167,7 @@ constexpr Words kWords[] = {
     {kNarrowReduction, "dtype", "bf_16|bfsixteen"},
     {kGroupedExperts, "other_opts", "grouped"},
     {kUnfusedPermutes, "other_opts", "unfused permutation"},
+    {kSlicedPositions, "other_opts", "positions by example"},
     {kExpertKernels, "other_opts", "scattermoe|megablocks|sonicmoe|sonic-moe|tutel"},
     // `topk_method: noaux_tc` in their config.json.
     {kBiasBalanced, "model", "deepseek v3|deepseek-v3|deepseekv3|deepseek-r1|deepseek r1|moonlight|kimi"},

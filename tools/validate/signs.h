@@ -152,6 +152,7 @@ enum class Sign : uint8_t {
   kExpertKernels,    // libraries whose kernels compute all experts at once
   kIndexAdd,         // tokens are brought back by PyTorch's index_add_
   kUnfusedPermutes,  // of tokens
+  kSlicedPositions,  // of packed rows, turned example by example
   kNaturalRouting,   // tokens go where a trained router sends them
   kBiasBalanced,     // whose experts are kept even by a bias (DeepSeek-V3's kind)
   kNamesContainer,

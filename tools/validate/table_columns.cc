@@ -112,7 +112,7 @@ constexpr ColumnRule kTrainings[] = {
 };
 // What readers ask for, and what tables have besides and nobody reads.
 constexpr absl::string_view kAlsoOfTrainings =
-    "source_ref|step_time_derived_s|mem_def|flops_def|notes|expert_imbalance";
+    "source_ref|step_time_derived_s|mem_def|flops_def|notes|expert_imbalance|example_tokens";
 
 // --- tables of kernels and of collectives ----------------------------------------------------------------------------
 
