@@ -54,8 +54,9 @@ inline constexpr Bytes kHostBytes = MiB(16);
 // an element, of all parameters of the rank and of those whose optimizer state it owns.
 struct FrameworkCopies {
   double whole = 0, owned = 0;
-  double update = 0;       // and of the latter while they are updated, when nothing is kept for a backward pass
-  double activations = 0;  // share of what is kept for the backward pass
+  double update = 0;           // and of the latter while they are updated, when nothing is kept for a backward pass
+  double updated_at_once = 0;  // elements of them; 0: all
+  double activations = 0;      // share of what is kept for the backward pass
   // Of each token and layer, besides: bytes an element of the hidden size and of the gates' width.
   double norms = 0, gates = 0;
   double scores = 0;             // of each key and head
@@ -114,7 +115,9 @@ inline constexpr double kDropoutMasks = 2 * 1, kDropoutScores = 1 + 2;
 inline constexpr double kFloat32GradientCopy = 4;
 // DeepSpeed's ZeRO first flattens the gradients of a rank's part in their own type (zero/stage_1_and_2.py, step()), and
 // Megatron-LM's replicas all gradients before they were in buffers (model/distributed.py, `_flatten_dense_tensors`).
-inline constexpr double kFlatGradientCopy = 2;
+// ZeRO-3 does both for a group of parameters at a time (zero/stage3.py, _prepare_fp32_grad_for_sub_group), of 1e9
+// elements by default (zero/config.py, sub_group_size).
+inline constexpr double kFlatGradientCopy = 2, kDeepSpeedGroupElements = 1e9;
 // Apex's distributed Adam, which NeMo uses, holds of each parameter in float32 only the 16 bits that bf16 lacks
 // (`store_param_remainders`).
 inline constexpr double kParameterRemainders = -2;

@@ -195,14 +195,21 @@ FrameworkCopies CopiesOf(const TrainingRun& run, const Framework& framework, boo
       if (copies.pieces) copies.whole -= static_cast<double>(SizeOf(run.gradient_dtype).raw());
     }
   }
+  if (framework.Is(Sign::kDeepSpeed) && framework.Is(Sign::kZero3) && !run.frozen && narrow) {
+    copies.update = kFloat32GradientCopy + kFlatGradientCopy;
+    copies.updated_at_once = kDeepSpeedGroupElements;
+  }
   if (run.frozen || fsdp || framework.Is(Sign::kZero3)) return copies;
+  // Whose ZeRO is the same in bfloat16.
+  const bool stages_of_zero =
+      framework.Is(Sign::kDeepSpeed) && framework.Is(Sign::kZeroStage) && !framework.Is(Sign::kBf16Optimizer) && narrow;
   if (framework.autocast && narrow) {
     copies.whole = kAutocastCopies + (shared ? kAutocastBuckets : 0);
     copies.owned += kAutocastMasters;
   } else if (framework.Is(Sign::kNemo)) {
     copies.owned += kParameterRemainders;
     if (run.narrow) copies.activations = kFloat8Activations;
-  } else if (run.training.dtype == DType::kFloat16) {
+  } else if (run.training.dtype == DType::kFloat16 || stages_of_zero) {
     const bool flat = framework.Is(Sign::kZeroStage);
     (flat ? copies.owned : copies.update) += kFloat32GradientCopy;
     const bool megatron = framework.Is(Sign::kMegatron) || framework.Is(Sign::kMegatronAttention);

@@ -84,6 +84,30 @@ TEST(FrameworkCopiesTest, LossesOfLogitsThatRanksSplit) {
   EXPECT_EQ(copies.logits, 8 - 4);
 }
 
+// transformers' losses of today cast logits within, and labels are shifted: 4 less.
+TEST(FrameworkCopiesTest, TrlLetsGoOfLogits) {
+  ASSERT_OK_AND_ASSIGN(FrameworkCopies copies, CopiesOf("other_opts,compile", "HuggingFace; TRL SFTTrainer,no"));
+  EXPECT_EQ(copies.logits, 12 - 10);
+}
+
+// Masks and GELU's steps of 4 bytes, two each.
+TEST(FrameworkCopiesTest, TensorFlowKeepsWideMasks) {
+  ASSERT_OK_AND_ASSIGN(FrameworkCopies copies,
+                       CopiesOf("dtype,attention,other_opts", "fp32,unfused,TensorFlow", "BERT-large"));
+  EXPECT_EQ(copies.norms, 8);
+  EXPECT_EQ(copies.scores, 8);
+  EXPECT_EQ(copies.gates, 8);
+}
+
+// ZeRO-3 makes gradients of a group of parameters flat, 2, and float32, 4; ZeRO-2 in bfloat16 does so of all it owns.
+TEST(FrameworkCopiesTest, DeepSpeedUpdatesInFloat32) {
+  ASSERT_OK_AND_ASSIGN(FrameworkCopies copies, CopiesOf("dtype,zero_fsdp", "bf16,DeepSpeed ZeRO-3"));
+  EXPECT_EQ(copies.update, 6);
+  EXPECT_EQ(copies.updated_at_once, 1e9);
+  ASSERT_OK_AND_ASSIGN(copies, CopiesOf("dtype,zero_fsdp", "bf16,DeepSpeed ZeRO-2"));
+  EXPECT_EQ(copies.owned, 4 + 2);
+}
+
 // A tenth is dropped with Transformer Engine's layers as with Megatron-LM's own, but of Llama's kind nothing.
 TEST(FrameworkCopiesTest, MegatronDropsATenth) {
   ASSERT_OK_AND_ASSIGN(FrameworkCopies copies, CopiesOf("other_opts", "Megatron-Core; Transformer Engine", "GPT 7B"));

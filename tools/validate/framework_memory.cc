@@ -236,7 +236,9 @@ double NotAtOnce(const TrainingRun& run, const Prediction& prediction, double ke
   const double twice = (copies.pieces ? ParametersOf(run, prediction) : PiecesOf(run, prediction)) * width;
   const double all = std::max(0.0, BytesOf(prediction, BufferRole::kGradient) - passing.Sum() - twice);
   const double narrow = copies.narrow_passing ? SizeOfWeights(run) / width : 1;
-  const double update = OwnedOf(prediction) * copies.update - gathered.Sum();
+  const double owned = OwnedOf(prediction);
+  const double updated = copies.updated_at_once > 0 ? std::min(owned, copies.updated_at_once) : owned;
+  const double update = updated * copies.update - gathered.Sum();
   const double sum = kept + all + passing.Sum();
   if (copies.sum > 0) return std::max(kept + all, all + update) - sum;
   if (!copies.fresh_gradients) return std::max(kept + all + narrow * passing.Sum(), all + update) - sum;

@@ -197,6 +197,15 @@ TEST(FrameworkMemoryTest, FreshGradients) {
   EXPECT_EQ(HeldBesideArena(run, Strategy(), prediction), Bytes(1280 - 5000));
 }
 
+// 6 bytes of 1000 parameters in the update, or of 200 at a time.
+TEST(FrameworkMemoryTest, GroupsOfParametersAreUpdatedInTurn) {
+  TrainingRun run = UsualRun();
+  run.copies.update = 6;
+  EXPECT_EQ(HeldBesideArena(run, Strategy(), PredictionOf(1)), Bytes(6000));
+  run.copies.updated_at_once = 200;
+  EXPECT_EQ(HeldBesideArena(run, Strategy(), PredictionOf(1)), Bytes(1200));
+}
+
 // Of 4 ranks each owns 250 parameters, and has 1000 more whole: 2000 bytes gathered, of which 2 x 64 x 2 are the
 // embedding's and the head's, and 4000 of gradients. Of the 6000 kept the loss, 128 x 4, is gone when the first layer
 // is gathered for its backward pass. Gradients of several micro-batches are summed whole, 1000 of 2 bytes.
