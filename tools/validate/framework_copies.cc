@@ -140,6 +140,52 @@ void AddActivationCopies(const TrainingRun& run, const Framework& framework, Fra
   }
 }
 
+// Of FSDP's parts of weights and gradients, where all of them train in 16 bits.
+void AddShardCopies(const TrainingRun& run, const Framework& framework, FrameworkCopies* copies) {
+  if (!framework.Is(Sign::kNarrowStates)) copies->owned += kShardsAreMasters;
+  // accelerate reduces in the type that it computes in.
+  copies->narrow_passing = framework.Is(Sign::kHuggingFace);
+  // Fabric and accelerate add up whole gradients until the last micro-batch (FSDP's `no_sync`); what ranks own of
+  // them comes behind. FSDP2 adds them up in the type that it reduces in (_fsdp_param.py,
+  // to_accumulated_grad_if_needed), which for both is that of the weights.
+  if (SumsWhole(run, framework)) {
+    const bool wide = framework.Is(Sign::kFsdp2) && !framework.Is(Sign::kLitGpt) && !framework.Is(Sign::kAccelerate);
+    copies->sum = static_cast<double>(SizeOf(wide ? run.gradient_dtype : run.training.dtype).raw());
+    copies->owned -= static_cast<double>(SizeOf(run.gradient_dtype).raw());
+  } else if (framework.Is(Sign::kWideReduction) && !framework.keeps_whole) {
+    // What a rank keeps of them has the type of the parameter again (foreach_reduce in _fsdp_collectives.py).
+    copies->owned -= static_cast<double>((SizeOf(run.gradient_dtype) - SizeOf(run.training.dtype)).raw());
+  }
+  // Without resharding after the forward pass, FSDP's ZeRO-2, a rank has its shards beside what it gathered.
+  if (framework.Is(Sign::kZero2)) {
+    copies->shards = true;
+    // Stages keep whole gradients until the last micro-batch (Framework::keeps_whole).
+    copies->pieces = !framework.keeps_whole;
+    if (copies->pieces) copies->whole -= static_cast<double>(SizeOf(run.gradient_dtype).raw());
+  }
+}
+
+// Of adapters and of the frozen weights beside them.
+void AddFrozenCopies(const TrainingRun& run, const Framework& framework, FrameworkCopies* copies) {
+  if (run.frozen) copies->adapted = AdaptersKeep(framework, run.model);
+  const bool narrow_adapters =
+      framework.Is(Sign::kLitGpt) || framework.Is(Sign::kTorchTune) || framework.Is(Sign::kNarrowStates);
+  copies->adapters = narrow_adapters ? kHalfAdapterBytes : kAdapterBytes;
+  // Fabric's FSDP wraps blocks with their adapters in them (finetune/lora.py), whose flat parameters have gradients of
+  // all that is in them, "equivalent to not freezing" (PyTorch's documentation of FullyShardedDataParallel,
+  // `use_orig_params`).
+  if (run.frozen && framework.Is(Sign::kLitGpt) && framework.Is(Sign::kFsdp)) {
+    const double ranks = SumsWhole(run, framework) ? 1 : static_cast<double>(run.degrees.data);
+    copies->flat_gradients = static_cast<double>(SizeOf(run.training.dtype).raw()) / ranks;
+  }
+  copies->wide_rest = run.quantized && framework.Is(Sign::kWideRest);
+  if (copies->wide_rest) {
+    copies->activations = kWideActivations;
+    copies->logits = kWideRestLogits;
+  }
+  copies->host_weights = framework.Is(Sign::kOffloadsParameters);
+}
+
 }  // namespace
 
 FrameworkCopies CopiesOf(const TrainingRun& run, const Framework& framework, bool modern) {
@@ -147,54 +193,16 @@ FrameworkCopies CopiesOf(const TrainingRun& run, const Framework& framework, boo
   AddActivationCopies(run, framework, &copies);
   AddLossCopies(run, framework, modern, &copies);
   AddStateCopies(run, framework, &copies);
-  if (run.frozen) copies.adapted = AdaptersKeep(framework, run.model);
-  const bool narrow_adapters =
-      framework.Is(Sign::kLitGpt) || framework.Is(Sign::kTorchTune) || framework.Is(Sign::kNarrowStates);
-  copies.adapters = narrow_adapters ? kHalfAdapterBytes : kAdapterBytes;
+  AddFrozenCopies(run, framework, &copies);
   // FSDP ignores experts that are over ranks (its agent-docs/parallelism/expert-parallelism.md).
   copies.whole_experts = framework.Is(Sign::kHalo) && run.degrees.expert > 1;
   copies.whole_table = framework.Is(Sign::kKempnerForge);  // distributed/tensor_parallel.py
-  // Fabric's FSDP wraps blocks with their adapters in them (finetune/lora.py), whose flat parameters have gradients of
-  // all that is in them, "equivalent to not freezing" (PyTorch's documentation of FullyShardedDataParallel,
-  // `use_orig_params`).
-  if (run.frozen && framework.Is(Sign::kLitGpt) && framework.Is(Sign::kFsdp)) {
-    const double ranks = SumsWhole(run, framework) ? 1 : static_cast<double>(run.degrees.data);
-    copies.flat_gradients = static_cast<double>(SizeOf(run.training.dtype).raw()) / ranks;
-  }
   copies.caches = framework.caching;
   copies.gathered_inputs = framework.keeps_gathered;
-  copies.wide_rest = run.quantized && framework.Is(Sign::kWideRest);
-  if (copies.wide_rest) {
-    copies.activations = kWideActivations;
-    copies.logits = kWideRestLogits;
-  }
-  copies.host_weights = framework.Is(Sign::kOffloadsParameters);
   copies.offloads = framework.Is(Sign::kOffloadsActivations);
   const bool fsdp = framework.Is(Sign::kFsdp), shared = run.degrees.data > 1;
   const bool narrow = SizeOf(run.training.dtype) == Bytes(2);
-  if (fsdp && !run.frozen && shared && narrow) {
-    if (!framework.Is(Sign::kNarrowStates)) copies.owned += kShardsAreMasters;
-    // accelerate reduces in the type that it computes in.
-    copies.narrow_passing = framework.Is(Sign::kHuggingFace);
-    // Fabric and accelerate add up whole gradients until the last micro-batch (FSDP's `no_sync`); what ranks own of
-    // them comes behind. FSDP2 adds them up in the type that it reduces in (_fsdp_param.py,
-    // to_accumulated_grad_if_needed), which for both is that of the weights.
-    if (SumsWhole(run, framework)) {
-      const bool wide = framework.Is(Sign::kFsdp2) && !framework.Is(Sign::kLitGpt) && !framework.Is(Sign::kAccelerate);
-      copies.sum = static_cast<double>(SizeOf(wide ? run.gradient_dtype : run.training.dtype).raw());
-      copies.owned -= static_cast<double>(SizeOf(run.gradient_dtype).raw());
-    } else if (framework.Is(Sign::kWideReduction) && !framework.keeps_whole) {
-      // What a rank keeps of them has the type of the parameter again (foreach_reduce in _fsdp_collectives.py).
-      copies.owned -= static_cast<double>((SizeOf(run.gradient_dtype) - SizeOf(run.training.dtype)).raw());
-    }
-    // Without resharding after the forward pass, FSDP's ZeRO-2, a rank has its shards beside what it gathered.
-    if (framework.Is(Sign::kZero2)) {
-      copies.shards = true;
-      // Stages keep whole gradients until the last micro-batch (Framework::keeps_whole).
-      copies.pieces = !framework.keeps_whole;
-      if (copies.pieces) copies.whole -= static_cast<double>(SizeOf(run.gradient_dtype).raw());
-    }
-  }
+  if (fsdp && !run.frozen && shared && narrow) AddShardCopies(run, framework, &copies);
   if (framework.Is(Sign::kDeepSpeed) && framework.Is(Sign::kZero3) && !run.frozen && narrow) {
     copies.update = kFloat32GradientCopy + kFlatGradientCopy;
     copies.updated_at_once = kDeepSpeedGroupElements;

@@ -84,6 +84,10 @@ TEST(FrameworkMemoryTest, FrozenWeights) {
   EXPECT_EQ(HeldBesideArena(run, Strategy(), prediction), Bytes());
   run.model.layers = 8;
   EXPECT_EQ(HeldBesideArena(run, Strategy(), prediction), Bytes(-20'000 * 2 * 3 / 8));
+  run.copies.host_weights = true;  // six on the host
+  EXPECT_EQ(HeldBesideArena(run, Strategy(), prediction), Bytes(-20'000 * 2 * 6 / 8));
+  run.copies.wide_rest = true;  // the embedding and the head of 4 bytes
+  EXPECT_EQ(HeldBesideArena(run, Strategy(), prediction), Bytes(128'000 * 2 - 20'000 * 2 * 6 / 8));
 }
 
 // 128 tokens of 1000 logits, 6 bytes each; of two layers with two products each, the half that other ranks have of 128
