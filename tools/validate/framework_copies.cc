@@ -75,7 +75,7 @@ bool FreesGradients(const TrainingRun& run, const Framework& framework) {
 void AddStateCopies(const TrainingRun& run, const Framework& framework, FrameworkCopies* copies) {
   const bool half = framework.Is(Sign::kNarrowStates) && !run.frozen;
   if (framework.Is(Sign::kNoUpdate)) {
-    copies->owned += kNoMasters + kNoMoments;
+    copies->owned += kNoMoments + (SizeOf(run.training.dtype) < Bytes(4) ? kNoMasters : 0);
     copies->fresh_gradients = FreesGradients(run, framework);
     return;
   }
@@ -217,7 +217,7 @@ FrameworkCopies CopiesOf(const TrainingRun& run, const Framework& framework, boo
   } else if (framework.Is(Sign::kNemo)) {
     copies.owned += kParameterRemainders;
     if (run.narrow) copies.activations = kFloat8Activations;
-  } else if (run.training.dtype == DType::kFloat16 || stages_of_zero) {
+  } else if ((run.training.dtype == DType::kFloat16 && !framework.Is(Sign::kNarrowStates)) || stages_of_zero) {
     const bool flat = framework.Is(Sign::kZeroStage);
     (flat ? copies.owned : copies.update) += kFloat32GradientCopy;
     const bool megatron = framework.Is(Sign::kMegatron) || framework.Is(Sign::kMegatronAttention);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <optional>
+#include <regex>
 #include <string>
 
 #include "absl/strings/ascii.h"
@@ -10,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "costmodel/library.h"
+#include "costmodel/power_clock.h"
 #include "ir/cluster.h"
 #include "ir/quantities.h"
 #include "ir/status.h"
@@ -30,6 +32,20 @@ constexpr double kBytesPerParameter = 20;  // Megatron-LM's documentation, mixed
 // "add tuning plugin support"): an all_reduce of 64 MiB to 2 GiB on two nodes of p5 takes 1.69, 2.07, 2.08, 1.42, 1.38
 // and 1.04 times as long as priced (awsome-distributed-training, nccl-tests/README.md, 2.18.5). Their median.
 constexpr double kUntunedEfaShare = 1 / 1.56;
+
+// Of a card's power, what it draws idle: 62 of 400 W (A100, costmodel/power_clock_test.cc).
+constexpr double kIdleShare = 62.0 / 400;
+
+// "280 of 350 W": what a limit below the card's own leaves of its clock in training; 1 where there is none.
+double ClockUnderLimit(const std::string& options, const KernelConstants& kernels) {
+  static const std::regex* const kLimit = new std::regex(R"((\d{2,4}) of (\d{2,4}) ?w\b)");
+  std::smatch match;
+  if (!std::regex_search(options, match, *kLimit)) return 1;
+  const double limit = std::stod(match[1].str()), own = std::stod(match[2].str()), idle = kIdleShare * own;
+  if (limit >= own || limit <= idle) return 1;
+  const double clock = std::min(1.0, kernels.loop_clock);
+  return ClockAtPower(PowerAtClock(clock) * (limit - idle) / (own - idle)) / clock;
+}
 
 // "80", "40 (comment)": a number in front of whatever else.
 absl::StatusOr<std::optional<double>> MemoryOf(const CsvCells& cells) {
@@ -85,6 +101,8 @@ absl::Status ReadRowCluster(const CsvCells& cells, const RowOverrides& overrides
   if (overrides.device.empty() && !memory.has_value() && cells.Text("gpu_type") != run->cluster.device.name) {
     run->defaults.push_back(absl::StrCat("gpu_type ", run->cluster.device.name));
   }
+  KernelConstants& kernels = run->cluster.device.kernels;
+  kernels.sustained_clock *= ClockUnderLimit(lower("other_opts"), kernels);
   if (given == kWiredBoard) WireBoard(&run->cluster);
   // Of several nodes the cell names what is between them, as "PCIe 5.0" of their cards.
   if (run->cluster.nodes == 1) SetIntranode(cells.Text("interconnect"), per_node, &run->cluster);

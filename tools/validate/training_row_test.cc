@@ -3,6 +3,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "costmodel/power_clock.h"
 #include "gtest/gtest.h"
 #include "ir/dtype.h"
 #include "ir/status.h"
@@ -33,6 +34,18 @@ TEST(TrainingRunTest, ARowThatSaysEverythingTakesNoDefault) {
   EXPECT_FALSE(run.training.fused_attention);
   EXPECT_FALSE(run.parallel_optimizer);
   EXPECT_EQ(run.gradient_dtype, DType::kFloat16);
+}
+
+// A100 draws 62 of 400 W idle: 200 W leave 138 of 338, 0.41 of the power, and the voltage is flat there: at the full
+// clock power is 1.28^2.
+TEST(TrainingRunTest, CardsUnderALimitOfTheirPower) {
+  ASSERT_OK_AND_ASSIGN(const TrainingRun own, RunOf({}));
+  ASSERT_OK_AND_ASSIGN(const TrainingRun less, RunOf({{"other_opts", "cards limited to 200 of 400 W"}}));
+  const double loop = own.cluster.device.kernels.loop_clock;
+  EXPECT_NEAR(less.cluster.device.kernels.sustained_clock / own.cluster.device.kernels.sustained_clock,
+              PowerAtClock(loop) * (200 - 62) / (400 - 62) / loop, 1e-6);
+  ASSERT_OK_AND_ASSIGN(const TrainingRun none, RunOf({{"other_opts", "24 of 400 wide rows, 500 of 400 W"}}));
+  EXPECT_EQ(none.cluster.device.kernels.sustained_clock, own.cluster.device.kernels.sustained_clock);
 }
 
 TEST(TrainingRunTest, EmptyCellsTakeDefaultsAndSaySo) {
