@@ -123,6 +123,11 @@ constexpr Words kWords[] = {
     {kFactoredState, "other_opts", "adafactor"},
     {kNoDropout, "other_opts", "no dropout|without dropout"},
     {kFusedLoss, "other_opts", "sum of the logits"},
+    // Its Triton kernels (unsloth/kernels: rms_layernorm, rope_embedding, swiglu, cross_entropy_loss, fast_lora).
+    {kFusedNorms, "other_opts", "unsloth"},
+    {kFusedRotary, "other_opts", "unsloth"},
+    {kFusedGates, "other_opts", "unsloth"},
+    {kFusedLoss, "other_opts", "unsloth"},
     {kFusedAdam, "other_opts", "fused adam|fusedadam|adamw_torch_fused|adamw_apex_fused"},
     {kNoUpdate, "other_opts", "without an optimizer|no optimizer"},
     {kUpdateInBackward, "other_opts", "optimizer in backward|optimizer_in_bwd|optimizer step into backward"},
