@@ -2,7 +2,8 @@
 //
 // Kernels: columns m, n, k (and batch_or_groups) are a product, head_dim and seq_len (kv_len, batch, heads, causal,
 // pass, impl) fused attention; time_ms, else tflops as the source counts it. Measured in loops of one kernel, so
-// at the device's loop_clock (1 where neither power limit nor boost move it) unless a flag says otherwise. Where cells
+// at the device's loop_clock (1 where neither power limit nor boost move it) unless a flag says otherwise, or alone
+// where the row's words say so (kernel_timing.h). Where cells
 // are empty: dtype bf16 (fp16 where the device has no other), kv_heads as heads, kv_len as seq_len, causal no, pass
 // forward, impl the kernel that the device runs. Collectives: collective, size_bytes as nccl-tests count it (else count
 // and dtype), ranks, nodes, gpus_per_node (two of the three); time_us, else busbw_gbps or algbw_gbps. Other names and
