@@ -1,6 +1,7 @@
 #include "tools/validate/price_columns.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <string>
@@ -15,6 +16,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "ir/text.h"
 #include "tools/validate/columns.h"
 #include "tools/validate/table_columns.h"
@@ -24,6 +26,20 @@ namespace {
 
 // Columns of times and rates of one pass are called by it until rows are split: "backward time_ms".
 constexpr absl::string_view kPasses[] = {"forward", "backward", "forward+backward"};
+
+// Columns of one implementation of attention each, by words of their names, are called by it until then:
+// "impl=cudnn,backward time_ms".
+struct NamedImplementation {
+  absl::string_view words, impl;
+};
+constexpr NamedImplementation kImplementations[] = {
+    {"fav2|fa2|flash2", "flash2"},  {"fav3|fa3|flash3", "flash3"},
+    {"fav4|fa4|flash4", "flash4"},  {"cudnn", "cudnn"},
+    {"xformers", "xformers"},       {"efficient|memeff|eff", "efficient"},
+    {"flex|flexattention", "flex"}, {"triton", "triton"},
+    {"flash|sdpa", "flash"},        {"pytorch|math|vanilla|eager|naive", "pytorch"},
+};
+constexpr absl::string_view kImplementation = "impl=";
 
 constexpr char kShape[] = "m, n, k";
 
@@ -101,9 +117,23 @@ class PriceReader : public ColumnReader {
     if (known == "ranks" && !AmountIn(FirstCell(column), table_.separator).has_value()) return "gpu_type";
     const Words words = WordsOf(names_[column]);
     const bool forward = HasOneOf(words, "fwd|forward|fw"), backward = HasOneOf(words, "bwd|backward|bw");
-    if ((known != "time_ms" && known != "tflops") || !(forward || backward)) return std::string(known);
-    if (Has("pass") && !HasBothPasses()) return std::string(known);
-    return absl::StrCat(forward && backward ? kPasses[2] : kPasses[backward ? 1 : 0], " ", known);
+    if (known != "time_ms" && known != "tflops") return std::string(known);
+    std::string of(ImplementationOf(column));
+    if (!of.empty()) of = absl::StrCat(kImplementation, of);
+    if ((forward || backward) && (!Has("pass") || HasBothPasses())) {
+      absl::StrAppend(&of, of.empty() ? "" : ",", forward && backward ? kPasses[2] : kPasses[backward ? 1 : 0]);
+    }
+    return absl::StrCat(of, of.empty() ? "" : " ", known);
+  }
+
+  // The implementation that a column of an attention's times or rates names, where no column does for the row.
+  absl::string_view ImplementationOf(size_t column) const {
+    if (!Has("head_dim") || !Has("seq_len") || Has("impl")) return "";
+    const Words words = WordsOf(names_[column]);
+    for (const NamedImplementation& row : kImplementations) {
+      if (HasOneOf(words, row.words)) return row.impl;
+    }
+    return "";
   }
 
   // Of a row each: a column of passes then says no more than "both".
@@ -145,7 +175,10 @@ class PriceReader : public ColumnReader {
     }
     bool other = std::any_of(measured.begin(), measured.end(), [&](size_t i) { return !LacksUnit(i); });
     for (size_t i = 0; i < names_.size(); ++i) other = other || (IsMeasured(names_[i]) && HoldsAmounts(i));
-    const bool library = std::any_of(measured.begin(), measured.end(), [&](size_t i) { return OfLibrary(i); });
+    const bool named =
+        std::any_of(measured.begin(), measured.end(), [&](size_t i) { return !ImplementationOf(i).empty(); });
+    const bool library =
+        !named && std::any_of(measured.begin(), measured.end(), [&](size_t i) { return OfLibrary(i); });
     std::vector<size_t> counted;
     for (const size_t i : measured) {
       if (library && !OfLibrary(i)) {
@@ -192,7 +225,9 @@ class PriceReader : public ColumnReader {
     std::vector<std::pair<std::string, std::string>> splits;  // of columns of passes: name and pass
     for (const std::string& column : table_.columns) {
       const std::vector<std::string> words = absl::StrSplit(column, ' ');
-      if (words.size() == 2 && IsMeasured(words[1])) splits.emplace_back(column, words[0]);
+      if (words.size() != 2 || !IsMeasured(words[1])) continue;
+      const bool pass = std::find(std::begin(kPasses), std::end(kPasses), words[0]) != std::end(kPasses);
+      if (pass || absl::StartsWith(words[0], kImplementation)) splits.emplace_back(column, words[0]);
     }
     for (CsvRow& row : table_.rows) {
       if (!row.damaged.empty()) continue;
@@ -229,22 +264,34 @@ class PriceReader : public ColumnReader {
     }
   }
 
+  static std::string ColumnSaid(absl::string_view said) {
+    return absl::StartsWith(said, kImplementation) ? "impl" : "pass";
+  }
+
+  // A row for each pass and implementation that the names of columns tell.
   void SplitRows(const std::vector<std::pair<std::string, std::string>>& splits) {
-    ColumnOf("pass");
-    for (const auto& [column, pass] : splits) ColumnOf(column.substr(pass.size() + 1));
+    std::vector<std::string> parts;  // in the order in which the columns stand
+    for (const auto& [column, of] : splits) {
+      ColumnOf(column.substr(of.size() + 1));
+      for (const absl::string_view said : absl::StrSplit(of, ',')) ColumnOf(ColumnSaid(said));
+      if (std::find(parts.begin(), parts.end(), of) == parts.end()) parts.push_back(of);
+    }
     std::vector<CsvRow> rows;
     for (const CsvRow& row : table_.rows) {
       const size_t before = rows.size();
-      for (const absl::string_view pass : kPasses) {
+      for (const std::string& of : parts) {
         CsvRow part = row;
         bool any = false;
-        for (const auto& [column, of] : splits) {
-          if (of != pass || !row.damaged.empty() || Lacks(row, column)) continue;
+        for (const auto& [column, which] : splits) {
+          if (which != of || !row.damaged.empty() || Lacks(row, column)) continue;
           part.cells[*table_.Find(column.substr(of.size() + 1))] = row.cells[*table_.Find(column)];
           any = true;
         }
-        part.cells[*table_.Find("pass")] = std::string(pass);
-        if (any) rows.push_back(std::move(part));
+        if (!any) continue;
+        for (const absl::string_view said : absl::StrSplit(of, ',')) {
+          Set(&part, ColumnSaid(said), std::string(absl::StripPrefix(said, kImplementation)));
+        }
+        rows.push_back(std::move(part));
       }
       if (rows.size() == before) rows.push_back(row);
     }

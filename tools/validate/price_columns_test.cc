@@ -215,6 +215,19 @@ TEST(PriceColumnsTest, WhatCannotBeToldIsAnError) {
   }
 }
 
+// Columns of several implementations of attention are a row each, with their passes; others choose by library.
+TEST(PriceColumnsTest, ColumnsOfImplementations) {
+  ASSERT_OK_AND_ASSIGN(const CsvTable table,
+                       Read(Of::kKernels,
+                            "Seq,Heads,Head Dim,fwd_cudnn (us),bwd_cudnn (us),Flash2 fwd (us),Math (us)\n"
+                            "4096,32,64,836,1900,799,5000\n"));
+  ASSERT_EQ(table.rows.size(), 4u);
+  EXPECT_EQ(CellsLike(table, "impl= pass= time_ms=", 0), "impl=cudnn pass=forward time_ms=0.836");
+  EXPECT_EQ(CellsLike(table, "impl= pass= time_ms=", 1), "impl=cudnn pass=backward time_ms=1.9");
+  EXPECT_EQ(CellsLike(table, "impl= pass= time_ms=", 2), "impl=flash2 pass=forward time_ms=0.799");
+  EXPECT_EQ(CellsLike(table, "impl= pass= time_ms=", 3), "impl=pytorch pass= time_ms=5");
+}
+
 // Names and cells made of any words: something comes out, a cell for each column in every row.
 TEST(PriceColumnsTest, AnyWords) {
   constexpr absl::string_view kWords[] = {"m",      "n",    "k",    "shape", "time", "(us)",    "fwd", "bwd",
