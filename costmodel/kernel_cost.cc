@@ -391,6 +391,12 @@ double ProductRate(DType dtype, const Device& device) {
   return ProductShare(dtype, peak, device) * peak.per_second;
 }
 
+double AttentionRate(DType dtype, const Device& device) {
+  const double rate = ProductRate(dtype, device);
+  if (AttentionPeak(dtype, device).per_second <= PeakOf(dtype, device).per_second) return rate;
+  return std::max(rate, ProductRate(DType::kTFloat32, device) / kProductsOfFloat32);
+}
+
 KernelEstimate EstimateKernel(const KernelWork& work, const Device& device) {
   switch (work.kernel) {
     case KernelClass::kNone:

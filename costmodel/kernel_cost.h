@@ -38,6 +38,8 @@ KernelEstimate EstimateKernel(const KernelWork& work, const Device& device);
 
 // Operations a second of a product inside of a wave, at the clock that the peak is quoted for.
 double ProductRate(DType dtype, const Device& device);
+// The same of the products in fused attention, whose scores and values never wait.
+double AttentionRate(DType dtype, const Device& device);
 
 inline Nanos PriceKernel(const KernelWork& work, const Device& device) { return EstimateKernel(work, device).time; }
 

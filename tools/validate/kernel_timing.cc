@@ -90,7 +90,9 @@ double LoopSeconds(const KernelWork& work, Device device) {
     return ToSeconds(PriceKernel(work, device));
   };
   if (clock >= 1) return seconds(clock);
-  const double full = seconds(1), busy = work.flops.raw() / ProductRate(work.dtype, device);
+  const bool fused = work.kernel == KernelClass::kAttention && work.fused;
+  const double rate = fused ? AttentionRate(work.dtype, device) : ProductRate(work.dtype, device);
+  const double full = seconds(1), busy = work.flops.raw() / rate;
   if (work.kernel == KernelClass::kAttention) return std::max(full, kAttentionActivity * busy / clock);
   const double activity = std::min(1.0, busy / full) * Activity(work.dtype, device.generation);
   return activity > 0 ? seconds(ClockOfActivity(clock, activity)) : full;
