@@ -233,6 +233,7 @@ void GatherEach(const Block& block, const RankClass& rank_class, const Mesh& mes
     const Instruction& instruction = block.instructions[c];
     const auto* collective = std::get_if<Collective>(&instruction.work);
     if (collective == nullptr || collective->purpose != Purpose::kActivation) continue;
+    if (collective->kind == CollectiveKind::kAllToAll) continue;  // tokens, or heads
     const bool gathers = collective->kind == CollectiveKind::kAllGather;
     for (size_t i = 0; i < block.instructions.size(); ++i) {
       const Instruction& product = block.instructions[i];

@@ -713,6 +713,30 @@ TEST(HostPaceTest, EachMatrixGathersItsInput) {
   EXPECT_EQ(times_of(host)[1], once[1] + costs.Kernel(copy));
 }
 
+// The gradient of tokens goes back to where they came from once, whatever the experts' gate is made of.
+TEST(HostPaceTest, TokensAreNoGather) {
+  const CostModel costs(A100Cluster(1));
+  ASSERT_OK_AND_ASSIGN(const Program program, ParseProgram(R"(program experts mesh ep=8
+class "stage 0"
+  buffer wide bfloat16 (8, 1024, 2, 1024) {ep | - | - | -} activation
+  buffer z bfloat16 (8, 1024, 1024) {ep | - | -} activation
+  buffer w bfloat16 (8, 512, 2, 1024) {ep | - | - | -} parameter
+  buffer dx bfloat16 (8, 1024, 512) {ep | - | -} activation
+  buffer dy bfloat16 (8, 1024, 512) {- | ep | -} activation
+  block b backward
+    compute SwiGLUGrad "e s f, e s t! f -> e s t! f" reads z wide writes wide
+    compute MatMul "e s t f, e h t f -> e s h" reads wide w writes dx
+    compute all_to_all (ep) dim 0 to 1 activation reads dx writes dy
+  slot b mb 0 layer 0
+)"));
+  HostPace host;
+  host.gathers_each = true;
+  ASSERT_OK_AND_ASSIGN(const Prices once, PriceProgram(program, costs));
+  ASSERT_OK_AND_ASSIGN(const Prices each, PriceProgram(program, costs, host));
+  EXPECT_GT(each.classes[0][0][2].time, Nanos());
+  EXPECT_EQ(each.classes[0][0][2].time, once.classes[0][0][2].time);
+}
+
 // 2^24 elements, 3 bytes of each besides, by a kernel of its own.
 TEST(HostPaceTest, ActivationsStepByStep) {
   const auto time_of = [](EagerBytes bytes, const std::string& op = "GeLU") {
