@@ -118,7 +118,8 @@ void SetIntranode(absl::string_view text, int64_t ranks, Cluster* cluster) {
     }
   }
   // Between cards that reach each other's memory or not, where the text says so.
-  const bool apart = HasAny(lower, {"without peer", "no peer", "via shm", "without p2p", "no p2p", "p2p disabled"});
+  const bool apart = HasAny(lower, {"without peer", "no peer", "via shm", "without p2p", "no p2p", "p2p disabled",
+                                    "p2p_disable=1", "p2p off"});
   if (IsPcie(cluster->intra_kind) && apart) cluster->intra_kind = LinkKind::kPcieHost;
   if (IsPcie(cluster->intra_kind) && !apart && HasAny(lower, {"peer access", "with peers", "p2p"})) {
     cluster->intra_kind = LinkKind::kPcie;

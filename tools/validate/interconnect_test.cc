@@ -187,6 +187,8 @@ TEST(SetIntranodeTest, BridgesPcieAndSwitches) {
   EXPECT_EQ(geforce.intra_bandwidth, GBps(15.75));
   SetIntranode("PCIe 4.0 with peer access", 4, &geforce);
   EXPECT_EQ(geforce.intra_kind, LinkKind::kPcie);
+  SetIntranode("PCIe 4.0, NCCL_P2P_DISABLE=1", 4, &geforce);
+  EXPECT_EQ(geforce.intra_kind, LinkKind::kPcieHost);
   SetIntranode("PCIe 4.0 x8 without peers", 2, &geforce);
   EXPECT_EQ(geforce.intra_kind, LinkKind::kPcieHost);
   EXPECT_EQ(geforce.intra_bandwidth, GBps(15.75));

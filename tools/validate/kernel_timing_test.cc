@@ -25,7 +25,10 @@ TEST(KernelTimingTest, WordsOfARowSayHowItWasTimed) {
   EXPECT_EQ(AloneFor("source", "an analysis (cold L2)"), 5.2e-6);
   EXPECT_EQ(AloneFor("notes", "one at a time between two synchronisations"), 6.7e-6);
   EXPECT_EQ(AloneFor("source", "sitar-lab/NeuSight linear.csv"), 20e-6);
+  EXPECT_EQ(AloneFor("notes", "Nsight Systems"), 1.8e-6);
   EXPECT_EQ(AloneFor("impl", "cuBLAS"), 0);
+  EXPECT_EQ(AloneFor("source", "some insights into H100"), 0);
+  EXPECT_EQ(AloneFor("library", "CUTLASS Profiler"), 0);
 }
 
 // Fused attention in float32 is three products in TensorFloat-32, 52 TFLOP/s of A100's where its general cores have

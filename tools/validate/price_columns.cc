@@ -242,10 +242,12 @@ class PriceReader : public ColumnReader {
     const std::string cell = row->cells[at];
     std::vector<int64_t> sizes = SizesIn(cell);
     if (sizes.empty() || !Lacks(*row, "m")) return;
-    // "Shape (B,M,N,K)"
-    if (sizes.size() == 4 && HasOneOf(WordsOf(names_[at]), "b|batch|g|groups")) {
-      Set(row, "batch", static_cast<double>(sizes.front()));
-      sizes.erase(sizes.begin());
+    // "Shape (B,M,N,K)", or the batch at the end
+    constexpr absl::string_view kBatch = "b|batch|g|groups";
+    if (const Words words = WordsOf(names_[at]); sizes.size() == 4 && HasOneOf(words, kBatch)) {
+      const auto batch = IsOneOf(words.back(), kBatch) ? sizes.end() - 1 : sizes.begin();
+      Set(row, "batch", static_cast<double>(*batch));
+      sizes.erase(batch);
     }
     // The order is that of the letters at the end of the name; without, three sizes must be alike, or those of a
     // square.

@@ -47,6 +47,9 @@ struct Case {
 constexpr Case kKernels[] = {
     {"TileOPs pull 2148", "\"Shape (B,M,N,K)\",dtype,torch-cublas (ms)\n\"(8, 128, 256, 64)\",float16,0.0032\n",
      "batch=8 m=128 n=256 k=64 time_ms=0.0032"},
+    {"The same with the batch behind",
+     "\"Shape (M,N,K,Batch)\",dtype,torch-cublas (ms)\n\"(128, 256, 64, 8)\",float16,0.0032\n",
+     "batch=8 m=128 n=256 k=64 time_ms=0.0032"},
     {"CUTLASS profiler (media/docs/profiler.md)",
      "Problem,Provider,Operation,Status,gemm_kind,m,n,k,A,B,C,D,batch_count,cta_m,cta_n,cta_k,inst_m,Bytes,Flops,"
      "Flops/Byte,Runtime,GB/s,GFLOPs\n1,CUTLASS,x,success,universal,4352,4096,4096,f16:column,f16:row,f32:column,"
