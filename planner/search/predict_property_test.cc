@@ -77,6 +77,15 @@ Case RandomCase(uint32_t seed) {
   problem.gradient_accumulation_shard = random.UpTo(3) == 0;
   problem.bucket = random.Coin() ? MiB(1) : MiB(100);
   problem.host.serial = random.UpTo(7) == 0;
+  // What frameworks do besides, and links that stages share.
+  if (random.UpTo(2) == 0) problem.host.kernel = Micros(static_cast<double>(random.Of({5, 50})));
+  problem.host.gathers_each = random.UpTo(3) == 0;
+  problem.host.overlaps_products = random.UpTo(3) == 0;
+  problem.host.experts.overlaps = sizes.experts > 0 && random.Coin();
+  if (random.UpTo(3) == 0) {
+    problem.cluster.oversubscription = 2;
+    problem.cluster.nodes_per_leaf = 1;
+  }
   return of;
 }
 
@@ -199,8 +208,8 @@ TEST(LowerPropertyTest, AStageThatIsNotWrittenOutCostsTheSame) {
     ClassCopies copies;
     ASSERT_OK_AND_ASSIGN(const Program outline,
                          FuseCalls(std::move(stages), *blocks, *strategy, update, nullptr, nullptr, &copies));
-    ASSERT_OK_AND_ASSIGN(const Prices prices, PriceProgram(*written, costs));
-    ASSERT_OK_AND_ASSIGN(const Prices of_outline, PriceProgram(outline, costs, {}, copies));
+    ASSERT_OK_AND_ASSIGN(const Prices prices, PriceProgram(*written, costs, of.problem.host));
+    ASSERT_OK_AND_ASSIGN(const Prices of_outline, PriceProgram(outline, costs, of.problem.host, copies));
     ASSERT_EQ(outline.classes.size(), written->classes.size());
     for (size_t c = 0; c < outline.classes.size(); ++c) {
       EXPECT_EQ(outline.classes[c].arena, written->classes[c].arena) << c;
