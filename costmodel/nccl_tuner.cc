@@ -255,11 +255,15 @@ double TreeCarried(const NcclGraph& graph, const GroupShape& group, const Cluste
   return kTreeShare * std::min(between, IntraView(group, cluster) * per_node / (2 * (per_node - 1)));
 }
 
-// What devices without peer access carry in GB/s of a call's bytes, however fast their nodes' cards are.
-double HostCarried(Algorithm algorithm, CollectiveKind kind, const GroupShape& group, const Cluster& cluster) {
+// What devices without peer access carry in GB/s of a call's bytes, however fast their nodes' cards are: with LL half,
+// since each word has a flag beside it.
+double HostCarried(const NcclCandidate& candidate, CollectiveKind kind, const GroupShape& group,
+                   const Cluster& cluster) {
   const double per_node = static_cast<double>(group.ranks_per_node);
-  const double ratio = algorithm == Algorithm::kTree ? per_node / (2 * (per_node - 1)) : RingRatio(kind, group);
-  return kThroughHostShare * cluster.intra_bandwidth.raw() / 1e9 * ratio;
+  const bool tree = candidate.algorithm == Algorithm::kTree;
+  const double ratio = tree ? per_node / (2 * (per_node - 1)) : RingRatio(kind, group);
+  const double data = candidate.protocol == Protocol::kLl ? 0.5 : 1;
+  return data * kThroughHostShare * cluster.intra_bandwidth.raw() / 1e9 * ratio;
 }
 
 double NvlsBus(CollectiveKind kind, const NcclGraph& graph, const GroupShape& group, Row row, NodeColumn column) {
@@ -475,7 +479,7 @@ NcclChoice ChooseAsNccl(CollectiveKind kind, Bytes size, const GroupShape& group
     candidate.network_share = waits.network / latency;
     candidate.cards_share = waits.cards / latency;
     if (cluster.intra_kind == LinkKind::kPcieHost && group.ranks_per_node > 1) {
-      const double carried = HostCarried(candidate.algorithm, kind, group, cluster);
+      const double carried = HostCarried(candidate, kind, group, cluster);
       best.smooth_transfer_us = std::max(best.smooth_transfer_us, static_cast<double>(size.raw()) / (1000 * carried));
     }
   }

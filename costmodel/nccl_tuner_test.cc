@@ -202,27 +202,28 @@ TEST(NcclTunerTest, RingsWithLl128MoveMoreThanNcclCountsForItsChoice) {
   EXPECT_NEAR(kGi / 1e3 / choice.smooth_transfer_us, 0.92 * 8 * 24 * 16 / 30, 0.1);
 }
 
-// Four devices of a node without peer access move 0.36 of 31.5 GB/s to each other, whether NCCL goes on to a second
-// node through a card of 25 or of 50 GB/s: a ring of 8 sends 14/8 of the bytes so, a tree 6/4. Cards of 2.5 bind.
+// Four devices of a node without peer access move 0.36 of 31.5 GB/s to each other, with LL half of it, whether NCCL
+// goes on to a second node through a card of 25 or of 50 GB/s: a ring of 8 sends 14/8 of the bytes so, a tree 6/4.
+// Cards of 2.5 bind.
 TEST(NcclTunerTest, WhatGoesThroughTheHostsMemoryBindsOverNodes) {
   Cluster cluster = A100Cluster(2);
   cluster.intra_kind = LinkKind::kPcieHost;
   cluster.intra_bandwidth = GBps(31.5);
   cluster.devices_per_node = 4;
-  const auto rate = [&cluster](Algorithm algorithm, int64_t nodes, double card) {
+  const auto rate = [&cluster](NcclPins pins, int64_t nodes, double card) {
     cluster.nics_per_node = 1;
     cluster.nic_bandwidth = GBps(card);
-    const NcclPins pins = {algorithm, Protocol::kSimple};
-    const NcclChoice choice =
-        ChooseAsNccl(CollectiveKind::kAllReduce, Bytes(kGi), Evenly(4 * nodes, nodes), cluster, pins);
-    return kGi / 1e3 / choice.smooth_transfer_us;
+    const GroupShape group = Evenly(4 * nodes, nodes);
+    return kGi / 1e3 / ChooseAsNccl(CollectiveKind::kAllReduce, Bytes(kGi), group, cluster, pins).smooth_transfer_us;
   };
-  EXPECT_NEAR(rate(Algorithm::kRing, 1, 25), 11.34 * 4 / 6, 0.1);
+  const NcclPins ring = {Algorithm::kRing, Protocol::kSimple}, tree = {Algorithm::kTree, Protocol::kSimple};
+  EXPECT_NEAR(rate(ring, 1, 25), 11.34 * 4 / 6, 0.1);
   for (const double card : {25.0, 50.0}) {
-    EXPECT_NEAR(rate(Algorithm::kRing, 2, card), 11.34 * 8 / 14, 0.1);
-    EXPECT_NEAR(rate(Algorithm::kTree, 2, card), 11.34 * 4 / 6, 0.1);
+    EXPECT_NEAR(rate(ring, 2, card), 11.34 * 8 / 14, 0.1);
+    EXPECT_NEAR(rate(tree, 2, card), 11.34 * 4 / 6, 0.1);
+    EXPECT_NEAR(rate({Algorithm::kRing, Protocol::kLl}, 2, card), 5.67 * 8 / 14, 0.1);
   }
-  EXPECT_NEAR(rate(Algorithm::kRing, 2, 2.5), 2.4 * 8 / 14, 0.1);
+  EXPECT_NEAR(rate(ring, 2, 2.5), 2.4 * 8 / 14, 0.1);
 }
 
 // NCCL counts log2 of the nodes, rounded down, for its choice; a tree over 3 or 5 nodes has one level more.
