@@ -69,7 +69,7 @@ std::string Words(const CsvCells& cells) {
 double SecondsAlone(const CsvCells& cells) {
   const std::string words = Words(cells);
   if (HasAny(words, {"synchronisations", "synchronizations"})) return kBetweenWaitsSeconds;
-  if (HasAny(words, {"neusight", "between two events"})) return kIssuedSeconds;
+  if (HasAny(words, {"between two events"})) return kIssuedSeconds;
   if (HasAny(words, {"do_bench", "tritonbench", "cold l2"})) return kBetweenEventsSeconds;
   // CUTLASS's profiler runs loops (its media/docs/profiler.md, `profiling-iterations`).
   if (HasAny(words, {"cutlass profiler", "cutlass_profiler"})) return 0;
