@@ -213,7 +213,10 @@ class RunReader {
   // Megatron-Core makes as many chunks of a stage as the layout's parts give (arguments.py, validate_args).
   void ReadLayout(const std::vector<int64_t>& layers) {
     const int64_t stages = run_.degrees.pipeline, parts = static_cast<int64_t>(layers.size());
-    if (parts % stages != 0 || std::accumulate(layers.begin(), layers.end(), int64_t{0}) != run_.model.layers) {
+    const bool all = std::accumulate(layers.begin(), layers.end(), int64_t{0}) == run_.model.layers;
+    // Parts without a layer, as one of the loss alone, are none of ours.
+    const bool empty = std::find(layers.begin(), layers.end(), 0) != layers.end();
+    if (parts % stages != 0 || !all || empty) {
       run_.approximations.push_back("layers over stages evenly");
       return;
     }

@@ -219,7 +219,7 @@ TEST(TrainingWordsTest, LayersThatComeOutEvenOnlyWithTheEnds) {
   EXPECT_THAT(LayersPerStage(run), IsEmpty());
 }
 
-// Eight parts on four stages; parts of other models, or that stages do not divide, are left.
+// Eight parts on four stages; parts of other models, that stages do not divide or that have no layer, are left.
 TEST(TrainingWordsTest, LayoutsOfParts) {
   const auto of = [](const std::string& layout) -> absl::StatusOr<TrainingRun> {
     const auto table =
@@ -233,7 +233,7 @@ TEST(TrainingWordsTest, LayoutsOfParts) {
   EXPECT_EQ(run.chunks, 2);
   EXPECT_THAT(LayersPerStage(run), ElementsAre(5, 4, 4, 4, 4, 4, 4, 3));
   EXPECT_THAT(run.approximations, IsEmpty());
-  for (const char* other : {"Et*5|t*4L", "Et*12|t*10|t*10L"}) {
+  for (const char* other : {"Et*5|t*4L", "Et*12|t*10|t*10L", "Et*11|t*11|t*10|L"}) {
     ASSERT_OK_AND_ASSIGN(run, of(other));
     EXPECT_THAT(LayersPerStage(run), IsEmpty());
     EXPECT_THAT(run.approximations, ElementsAre("layers over stages evenly"));
