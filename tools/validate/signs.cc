@@ -63,6 +63,14 @@ constexpr Words kNames[] = {
     {kMinGpt, "other_opts", "mingpt"},
     {kKeras, "other_opts", "keras"},
     {kLamb, "other_opts", "lamb|fusedlamb"},
+    {kFusedAdam, "other_opts", "fused adam*|fusedadam*|adamw_torch_fused|adamw_apex_fused"},
+    // Its Triton kernels (unsloth/kernels: rms_layernorm, rope_embedding, swiglu, cross_entropy_loss, fast_lora).
+    {kFusedNorms, "other_opts", "unsloth"},
+    {kFusedRotary, "other_opts", "unsloth"},
+    {kFusedGates, "other_opts", "unsloth"},
+    {kFusedLoss, "other_opts", "unsloth"},
+    {kFusedAdapters, "other_opts", "unsloth"},
+    {kExpertKernels, "other_opts", "scattermoe|megablocks|sonicmoe|sonic-moe|tutel"},
 };
 
 constexpr Words kWords[] = {
@@ -110,11 +118,10 @@ constexpr Words kWords[] = {
     {kGrace, "gpu_type", "gb200|gb300|gh200"},
     {kNotCompiled, "compile", "=|^no|eager|without"},
     {kFloat8, "dtype", "fp8|float8"},
-    {kFloat32, "dtype", "fp32|float32|tf32|tfloat32"},
+    {kFloat32, "dtype", "^fp32|^float32|^tf32|^tfloat32"},
     {kCudaGraphs, "other_opts", "cuda graph|cudagraph"},
     {kWholeGraphs, "other_opts", "full iteration graphs"},
     {kPartialGraphs, "other_opts", "partial graphs of attention"},
-    {kRouterGraphs, "other_opts", "partial graphs of attention|graphs of the router"},
     {kUnfusedOperators, "other_opts", "without operator fusion|no operator fusion"},
     // DeepSpeed's examples hold Megatron-LM of 2019, which fuses nothing, and 1.1.5, which fuses what it is told to.
     {kUnfusedOperators, "other_opts", "deepspeedexamples|deepspeed examples|megatron-lm v1|megatron-lm-v1"},
@@ -123,13 +130,7 @@ constexpr Words kWords[] = {
     {kFactoredState, "other_opts", "adafactor"},
     {kNoDropout, "other_opts", "no dropout|without dropout"},
     {kFusedLoss, "other_opts", "sum of the logits"},
-    // Its Triton kernels (unsloth/kernels: rms_layernorm, rope_embedding, swiglu, cross_entropy_loss, fast_lora).
-    {kFusedNorms, "other_opts", "unsloth"},
-    {kFusedRotary, "other_opts", "unsloth"},
-    {kFusedGates, "other_opts", "unsloth"},
-    {kFusedLoss, "other_opts", "unsloth"},
-    {kFusedAdam, "other_opts", "fused adam|fusedadam|adamw_torch_fused|adamw_apex_fused"},
-    {kNoUpdate, "other_opts", "without an optimizer|no optimizer"},
+    {kNoUpdate, "other_opts", "without an optimizer"},
     {kUpdateInBackward, "other_opts", "optimizer in backward|optimizer_in_bwd|optimizer step into backward"},
     {kOffloadsActivations, "other_opts", "activation offload|activation_offload|offloads activations"},
     {kOffloadsActivations, "other_opts", "checkpoints offloaded|offloaded checkpoints"},
@@ -157,10 +158,8 @@ constexpr Words kWords[] = {
     {kOtherShards, "compile other_opts", "xla|jax"},
     {kOtherShards, "zero_fsdp", "megatron"},
     {kNarrowReduction, "other_opts", "precision=pure|precision: pure|pure fp16|pure float16"},
-    // KempnerForge's plan has ColwiseParallel for each (distributed/tensor_parallel.py, _build_block_tp_plan).
-    {kGathersEach, "source_ref", "kempnerforge"},
     {kWideGathers, "other_opts", "gathered in float32|gathers in float32|gathered in fp32"},
-    {kFusedAdapters, "other_opts", "kernels of lora|fused lora|unsloth"},
+    {kFusedAdapters, "other_opts", "kernels of lora|fused lora"},
     // Lightning's word for its type, torchtune's, and others'.
     {kNarrowStates, "dtype other_opts",
      "pure bf16|pure bfloat16|bf16-true|bf16_true|fp16-true|without mixed precision"},
@@ -170,10 +169,7 @@ constexpr Words kWords[] = {
     {kNarrowStates, "other_opts", "ms-swift|swift sft"},
     // Modalities' names of its policies (running_env/env_utils.py).
     {kNarrowReduction, "dtype", "bf_16|bfsixteen"},
-    {kGroupedExperts, "other_opts", "grouped"},
     {kUnfusedPermutes, "other_opts", "unfused permutation"},
-    {kSlicedPositions, "other_opts", "positions by example"},
-    {kExpertKernels, "other_opts", "scattermoe|megablocks|sonicmoe|sonic-moe|tutel"},
     // `topk_method: noaux_tc` in their config.json.
     {kBiasBalanced, "model", "deepseek v3|deepseek-v3|deepseekv3|deepseek-r1|deepseek r1|moonlight|kimi"},
     {kAttentionOpen, "attention", "="},
@@ -214,6 +210,10 @@ constexpr Words kSwitches[] = {
     {kHybridEp, "other_opts", "hybridep"},
     {kExpertOverlap, "other_opts", "expert-parallel overlap|dualpipe"},
     {kNaturalRouting, "other_opts", "natural routing"},
+    {kGroupedExperts, "other_opts", "grouped gemm|grouped_gemm|grouped-gemm|groupedgemm|grouped_mm|grouped mm"},
+    {kGroupedExperts, "other_opts", "grouped product|grouped expert|grouped linear|groupedlinear|grouped matmul"},
+    {kRouterGraphs, "other_opts", "partial graphs of attention|graphs of the router"},
+    {kSlicedPositions, "other_opts", "positions by example"},
     {kPaddedExperts, "other_opts", "one batched product"},
     {kSlicedExperts, "other_opts", "loop over experts"},
     {kIndexAdd, "other_opts", "index_add"},
@@ -255,6 +255,8 @@ constexpr Conclusion kConclusions[] = {
     // parallel.py, default_mp_policy and build_parallel_model).
     {kNarrowStates, {kKempnerForge}, {}},
     {kWideReduction, {kKempnerForge, kFsdp}, {}},
+    // Its plan has ColwiseParallel for each (distributed/tensor_parallel.py, _build_block_tp_plan).
+    {kGathersEach, {kKempnerForge}, {}},
     {kNarrowReduction, {kNarrowStates}, {kWideReduction}},
     {kAccelerate, {kHuggingFace, kSaysTrainer}, {}},
     // TRL's chunks begin with the product before the loss (pull request 5575).

@@ -83,6 +83,12 @@ TEST(SignsTest, WhatARowDeniesIsNotSo) {
                 {"gradients in bf16", Sign::kNarrowReduction},
                 {"minGPT", Sign::kMinGpt},
                 {"DeepEP", Sign::kOnePerNode},
+                {"Unsloth", Sign::kFusedNorms},
+                {"fused AdamW", Sign::kFusedAdam},
+                {"grouped GEMM", Sign::kGroupedExperts},
+                {"MegaBlocks", Sign::kExpertKernels},
+                {"graphs of the router", Sign::kRouterGraphs},
+                {"positions by example", Sign::kSlicedPositions},
                 {"DualPipe", Sign::kExpertOverlap},
                 {"LAMB", Sign::kLamb}};
   for (const auto& [word, sign] : kCases) {
@@ -90,6 +96,23 @@ TEST(SignsTest, WhatARowDeniesIsNotSo) {
     EXPECT_FALSE(Has(Of("other_opts", absl::StrCat("PyTorch; no ", word)), sign)) << word;
     EXPECT_TRUE(Has(Of("other_opts", absl::StrCat("no graphs; ", word)), sign)) << word;
   }
+}
+
+TEST(SignsTest, PartsOfLongerWordsAreOthers) {
+  EXPECT_FALSE(Has(Of("other_opts", "unfused Adam"), Sign::kFusedAdam));
+  EXPECT_TRUE(Has(Of("other_opts", "optim=adamw_torch_fused"), Sign::kFusedAdam));
+  EXPECT_FALSE(Has(Of("other_opts", "grouped-query attention"), Sign::kGroupedExperts));
+  EXPECT_FALSE(Has(Of("other_opts", "no optimizer offload"), Sign::kNoUpdate));
+  EXPECT_TRUE(Has(Of("other_opts", "forward and backward without an optimizer"), Sign::kNoUpdate));
+  EXPECT_TRUE(Has(Of("dtype", "TF32"), Sign::kFloat32));
+  EXPECT_FALSE(Has(Of("dtype", "bf16 with fp32 masters"), Sign::kFloat32));
+}
+
+// Whichever column says that it is KempnerForge.
+TEST(SignsTest, KempnerForgeGathersForEachProduct) {
+  EXPECT_TRUE(Has(Of("source_ref", "KempnerInstitute/KempnerForge"), Sign::kGathersEach));
+  EXPECT_TRUE(Has(Of("other_opts", "KempnerForge"), Sign::kGathersEach));
+  EXPECT_FALSE(Has(Of("other_opts", "torchtitan; not KempnerForge"), Sign::kGathersEach));
 }
 
 // Megatron-Core's layers were its own by default until April 2024.
