@@ -25,6 +25,12 @@ constexpr int64_t kGateSteps = 1, kGateGradientSteps = 2;
 
 const Compute* ComputeOf(const Instruction& instruction) { return std::get_if<Compute>(&instruction.work); }
 
+// Forward or backward, with a sum or without.
+bool IsRmsNorm(OpKind op) {
+  return op == OpKind::kRmsNorm || op == OpKind::kAddRmsNorm || op == OpKind::kRmsNormGrad ||
+         op == OpKind::kRmsNormGradAdd;
+}
+
 OpRole RoleOf(const Instruction& instruction) {
   const Compute* const compute = ComputeOf(instruction);
   return compute == nullptr ? OpRole::kOther : InfoOf(compute->op).role;
@@ -109,7 +115,7 @@ class Pace {
   int64_t StepsOf(const Instruction& instruction, const Compute& compute) const {
     if (host_.step == Nanos() || compute.attrs->fused) return 0;
     const bool backward = WorkOf(instruction, compute, class_, mesh_).backward;
-    if (InfoOf(compute.op).kernel == KernelClass::kNormalize) return backward ? kNormGradientSteps : kNormSteps;
+    if (IsRmsNorm(compute.op)) return backward ? kNormGradientSteps : kNormSteps;
     if (InfoOf(compute.op).role == OpRole::kGate) return backward ? kGateGradientSteps : kGateSteps;
     if (compute.op == OpKind::kRotary) return kRotarySteps;
     return compute.op == OpKind::kRotaryGrad ? kRotaryGradientSteps : 0;

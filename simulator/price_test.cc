@@ -353,7 +353,7 @@ TEST(HostPaceTest, ABlockLastsAsLongAsIssuingIt) {
   EXPECT_EQ(fast.classes, free.classes);
 }
 
-// A norm of eight operators: the first at 10 ms, seven more at 1 ms.
+// A norm of eight operators: the first at 10 ms, seven more at 1 ms. What else goes along rows, as a loss does, is none.
 TEST(HostPaceTest, WhatIsNotOneKernelIsIssuedStepByStep) {
   const CostModel costs(A100Cluster(1));
   ASSERT_OK_AND_ASSIGN(Program program, ParseProgram(R"(program norm mesh dp=1
@@ -379,6 +379,8 @@ class all
   norm.attrs = std::move(attrs);
   EXPECT_EQ(time(Millis(1)), Millis(17));
   EXPECT_EQ(time(Nanos()), Millis(10));
+  norm.op = OpKind::kSoftmax;
+  EXPECT_EQ(time(Millis(1)), Millis(10));
 }
 
 // An update takes what the CPU takes to issue it, where each parameter has kernels of its own.
