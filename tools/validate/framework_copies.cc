@@ -73,9 +73,10 @@ bool FreesGradients(const TrainingRun& run, const Framework& framework) {
 
 // Of the optimizer's state, and of gradients beside it.
 void AddStateCopies(const TrainingRun& run, const Framework& framework, FrameworkCopies* copies) {
-  const bool half = framework.Is(Sign::kNarrowStates) && !run.frozen;
+  const bool narrow = SizeOf(run.training.dtype) < Bytes(4);
+  const bool half = framework.HasNarrowStates() && !run.frozen && narrow;
   if (framework.Is(Sign::kNoUpdate)) {
-    copies->owned += kNoMoments + (SizeOf(run.training.dtype) < Bytes(4) ? kNoMasters : 0);
+    copies->owned += kNoMoments + (narrow ? kNoMasters : 0);
     copies->fresh_gradients = FreesGradients(run, framework);
     return;
   }
@@ -142,7 +143,7 @@ void AddActivationCopies(const TrainingRun& run, const Framework& framework, Fra
 
 // Of FSDP's parts of weights and gradients, where all of them train in 16 bits.
 void AddShardCopies(const TrainingRun& run, const Framework& framework, FrameworkCopies* copies) {
-  if (!framework.Is(Sign::kNarrowStates)) copies->owned += kShardsAreMasters;
+  if (!framework.HasNarrowStates()) copies->owned += kShardsAreMasters;
   // accelerate reduces in the type that it computes in.
   copies->narrow_passing = framework.Is(Sign::kHuggingFace);
   // Fabric and accelerate add up whole gradients until the last micro-batch (FSDP's `no_sync`); what ranks own of
@@ -181,7 +182,7 @@ void AddFrozenCopies(const TrainingRun& run, const Framework& framework, Framewo
   copies->wide_rest = run.quantized && framework.Is(Sign::kWideRest);
   if (copies->wide_rest) {
     copies->activations = kWideActivations;
-    copies->logits = kWideRestLogits;
+    if (!framework.fused_loss && !LossBytes(run, framework).has_value()) copies->logits = kWideRestLogits;
   }
   copies->host_weights = framework.Is(Sign::kOffloadsParameters);
 }
@@ -217,7 +218,7 @@ FrameworkCopies CopiesOf(const TrainingRun& run, const Framework& framework, boo
   } else if (framework.Is(Sign::kNemo)) {
     copies.owned += kParameterRemainders;
     if (run.narrow) copies.activations = kFloat8Activations;
-  } else if ((run.training.dtype == DType::kFloat16 && !framework.Is(Sign::kNarrowStates)) || stages_of_zero) {
+  } else if ((run.training.dtype == DType::kFloat16 && !framework.HasNarrowStates()) || stages_of_zero) {
     const bool flat = framework.Is(Sign::kZeroStage);
     (flat ? copies.owned : copies.update) += kFloat32GradientCopy;
     const bool megatron = framework.Is(Sign::kMegatron) || framework.Is(Sign::kMegatronAttention);

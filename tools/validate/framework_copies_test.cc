@@ -108,6 +108,26 @@ TEST(FrameworkCopiesTest, DeepSpeedUpdatesInFloat32) {
   EXPECT_EQ(copies.owned, 4 + 2);
 }
 
+// Without masters and with moments of 2 bytes, but where DeepSpeed or a type of 4 bytes has them as they are.
+TEST(FrameworkCopiesTest, StateOfTheWeightsType) {
+  ASSERT_OK_AND_ASSIGN(FrameworkCopies copies, CopiesOf("dtype,other_opts", "bf16,HuggingFace; weights in bf16"));
+  EXPECT_EQ(copies.owned, -4 - 4);
+  ASSERT_OK_AND_ASSIGN(copies, CopiesOf("dtype,other_opts", "tf32,HuggingFace; without mixed precision"));
+  EXPECT_EQ(copies.owned, 0);
+  ASSERT_OK_AND_ASSIGN(copies,
+                       CopiesOf("dtype,zero_fsdp,other_opts", "bf16,DeepSpeed ZeRO-2,HuggingFace; weights in bf16"));
+  EXPECT_EQ(copies.owned, 4 + 2);
+}
+
+// Wide logits of the loss, 16, of which 2 are counted as kept; of a loss with its product there are none.
+TEST(FrameworkCopiesTest, WideRestsHaveTheLossThatTheRowSays) {
+  const std::string wide = "HuggingFace; QLoRA; all else in float32";
+  ASSERT_OK_AND_ASSIGN(FrameworkCopies copies, CopiesOf("other_opts,compile", wide + ",no"));
+  EXPECT_EQ(copies.logits, 16 - 10 - 2);
+  ASSERT_OK_AND_ASSIGN(copies, CopiesOf("other_opts,compile", wide + "; fused linear cross entropy,no"));
+  EXPECT_EQ(copies.logits, 0 - 4);
+}
+
 // A tenth is dropped with Transformer Engine's layers as with Megatron-LM's own, but of Llama's kind nothing.
 TEST(FrameworkCopiesTest, MegatronDropsATenth) {
   ASSERT_OK_AND_ASSIGN(FrameworkCopies copies, CopiesOf("other_opts", "Megatron-Core; Transformer Engine", "GPT 7B"));

@@ -149,6 +149,7 @@ TEST(FrameworkTest, WhatIsAroundFusedAttentionStaysInSteps) {
   EXPECT_EQ(with("santacoder", "flash", "HuggingFace; bf16-true").host.norms, (EagerBytes{5, 5}));
   const Framework wide = with("starcoderbase-1b", "flash", "HuggingFace");
   EXPECT_TRUE(wide.dropout);
+  EXPECT_FALSE(with("starcoderbase-1b", "flash", "HuggingFace; without dropout").dropout);
   EXPECT_EQ(wide.host.norms, (EagerBytes{19, 29}));
   EXPECT_EQ(with("starcoderbase-1b", "standard", "HuggingFace").host.activations, EagerBytes());
   EXPECT_EQ(with("Llama 2 7B", "flash", "HuggingFace").host.norms, EagerBytes());

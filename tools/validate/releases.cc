@@ -41,8 +41,8 @@ void NemoBuckets(int64_t megabytes, Framework* f) {
 constexpr Release kReleases[] = {
     // --- optimizers, and how fast operators are issued ---------------------------------------------------------------
     // PyTorch's default, and what transformers' Trainer takes since its release 4.25; DeepSpeed brings its own, in one
-    // kernel, as apex does and as torchtune's recipes ask for (`fused: True`).
-    {{kNarrowStates}, {}, [](Framework* f) { f->updates = kListsOfTensors; }},
+    // kernel, as apex does and as torchtune's recipes (`fused: True`) and KempnerForge (config/optimizer.py) ask for.
+    {{kNarrowStates}, {kDeepSpeed}, [](Framework* f) { f->updates = kListsOfTensors; }},
     {{kHuggingFace}, {kDeepSpeed}, [](Framework* f) { f->updates = kListsOfTensors; }},
     {{kHuggingFace, kUnfused},
      {kDeepSpeed},
@@ -58,6 +58,7 @@ constexpr Release kReleases[] = {
      }},
     {{kHuggingFace, kEightBitState}, {kDeepSpeed}, [](Framework* f) { f->update_steps = 0; }},
     {{kTorchTune}, {}, [](Framework* f) { f->updates = kOneKernel; }},
+    {{kKempnerForge}, {}, [](Framework* f) { f->updates = kOneKernel; }},
     {{kFusedAdam},
      {kDeepSpeed},
      [](Framework* f) {
@@ -495,6 +496,9 @@ constexpr Release kReleases[] = {
     {{kRecipeSteps}, {}, [](Framework* f) { f->narrow_gradients = false; }, Before(2403)},
     {{kRecipeSteps, kMixtral}, {}, [](Framework* f) { f->narrow_gradients = false; }, Before(2407)},
     {{kRecipeSteps, kNemotron}, {}, [](Framework* f) { f->narrow_gradients = false; }, Before(2409)},
+
+    // Whatever the framework's default.
+    {{kNoDropout}, {}, [](Framework* f) { f->dropout = false; }},
 };
 
 bool Covers(const Releases& releases, const Signs& signs) {

@@ -75,7 +75,7 @@ absl::Status ReadRowPrecision(const CsvCells& cells, const Framework& framework,
   // get_data_types).
   const bool zero = framework.Is(Sign::kDeepSpeed) && framework.Is(Sign::kZero) && !framework.Is(Sign::kBf16Optimizer);
   const bool half = dtype == DType::kFloat16 && !framework.autocast;
-  if (framework.Is(Sign::kNarrowStates) && !framework.eager)
+  if (framework.HasNarrowStates() && !framework.eager)
     run->approximations.push_back("state of the optimizer in 16 bits priced as of 32");
   const bool own = half || framework.narrow_gradients || zero || framework.Is(Sign::kNarrowReduction);
   run->training.gradient_dtype = run->gradient_dtype = own ? dtype : DType::kFloat32;

@@ -20,9 +20,9 @@ double OursMoves(const TrainingRun& run) {
 }  // namespace
 
 double UpdateBytes(const Framework& framework, const TrainingRun& run) {
-  const bool scaled = run.training.dtype == DType::kFloat16 && !framework.Is(Sign::kNarrowStates);
+  const bool scaled = run.training.dtype == DType::kFloat16 && !framework.HasNarrowStates();
   if (framework.updates == 0) return kClippingBytes + (scaled ? kUnscalingBytes : 0);
-  const double element = framework.Is(Sign::kNarrowStates) ? BytesOf(run.training.dtype) : 4;
+  const double element = framework.HasNarrowStates() ? BytesOf(run.training.dtype) : 4;
   double moves = framework.updates * element;
   // Both moments of a byte, in one kernel.
   if (framework.Is(Sign::kEightBitState)) moves = 3 * element + 2 * 2;

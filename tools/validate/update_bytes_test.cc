@@ -29,6 +29,9 @@ TEST(UpdateBytesTest, OfAdamByItsPasses) {
   EXPECT_DOUBLE_EQ(BytesOf("Hugging Face", "fp16"), (20 + 3 + 2) * 4 - 30);
   EXPECT_DOUBLE_EQ(BytesOf("Hugging Face; fused Adam of apex"), (7 + 3) * 4 - 30);
   EXPECT_DOUBLE_EQ(BytesOf("torchtune; pure bf16"), (7 + 3) * 2 - 30 + 2);
+  EXPECT_DOUBLE_EQ(BytesOf("litgpt; pure bf16"), (20 + 3) * 2 - 30 + 2);
+  EXPECT_DOUBLE_EQ(BytesOf("KempnerForge"), (7 + 3) * 2 - 30 + 2);
+  EXPECT_DOUBLE_EQ(BytesOf("DeepSpeed; weights in fp16", "fp16"), 26);  // its own, with masters
   EXPECT_DOUBLE_EQ(BytesOf("Hugging Face; Adafactor"), (21 + 3) * 4 - 30);
   EXPECT_DOUBLE_EQ(BytesOf("Hugging Face; 8-bit Adam"), 3 * 4 + 4 + 3 * 4 - 30);
 }
