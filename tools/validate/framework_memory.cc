@@ -88,7 +88,7 @@ double SplitStepsOf(const TrainingRun& run, const Strategy& strategy) {
   double under_way = UnderWay(strategy);
   constexpr double kLayerBytes = 37, kLogitBytes = 6;  // a token: of each hidden element, of each logit
   const double others = (under_way - 1) * LayersOf(run) * kLayerBytes * hidden / tensor;
-  if (kLogitBytes * Number(run.model.vocab) / tensor > others) under_way = 1;
+  if (kLogitBytes * ClassesOf(run) / tensor > others) under_way = 1;
   return under_way * LayersOf(run) * TokensOf(run) * layer;
 }
 
@@ -204,11 +204,11 @@ double WholeTableOf(const TrainingRun& run) {
 // Of experts that replicas do not split, what the program has split: gradient and state; of weights that it gathers and
 // keeps (FSDP's ZeRO-2) it has a part too much instead.
 double WholeExpertsOf(const TrainingRun& run) {
-  if (!run.copies.whole_experts || Number(run.degrees.expert) >= RanksThatSplit(run)) return 0;
+  if (!run.copies.whole_experts || run.frozen || Number(run.degrees.expert) >= RanksThatSplit(run)) return 0;
   const DecoderConfig& model = run.model;
   const double gated = model.activation == Activation::kSwiglu ? 3 : 2;
-  const double local =
-      gated * Number(model.layers * model.experts / run.degrees.expert) * Number(model.hidden) * Number(model.ffn);
+  const double experts = LayersOf(run) * Number(model.experts) / Number(run.degrees.expert);
+  const double local = gated * experts * Number(model.hidden) * Number(model.ffn);
   const double part = local * Number(run.degrees.expert) / RanksThatSplit(run);
   const double gradient = Number(SizeOf(run.gradient_dtype).raw());
   return (local - part) * (gradient + kMasterBytes + kAdamStateBytes + run.copies.owned) -

@@ -164,6 +164,9 @@ TEST(FrameworkMemoryTest, ExpertsThatReplicasDoNotSplit) {
   EXPECT_EQ(HeldBesideArena(run, Strategy(), PredictionOf(1)), Bytes(131'072 / 2 * (4 + 12)));
   run.copies.shards = true;  // and what it has of gathered weights a second time
   EXPECT_EQ(HeldBesideArena(run, Strategy(), PredictionOf(1)), Bytes(131'072 / 2 * (4 + 12 - 2)));
+  run.copies.shards = false;
+  run.degrees.pipeline = 2;  // of one layer, at four replicas
+  EXPECT_EQ(HeldBesideArena(run, Strategy(), PredictionOf(1)), Bytes(131'072 / 4 * (4 + 12)));
   run.degrees.expert = 4;
   EXPECT_EQ(HeldBesideArena(run, Strategy(), PredictionOf(1)), Bytes());
 }
