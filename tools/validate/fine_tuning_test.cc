@@ -60,6 +60,7 @@ TEST(FineTuningTest, PositionsByExample) {
   EXPECT_EQ(times(options, "750"), std::make_pair(Nanos(13'480 * 2 * 26), Nanos(13'480 * 2 * 22)));
   EXPECT_EQ(times(options, ""), std::make_pair(Nanos(13'480 * 8 * 26), Nanos(13'480 * 8 * 22)));
   EXPECT_EQ(times("Megatron-Bridge; SFT", "750"), std::make_pair(Nanos(), Nanos()));
+  EXPECT_EQ(times(options + "; full iteration graphs", "750"), std::make_pair(Nanos(), Nanos()));
 }
 
 // PEFT's five operators of 13.48 us beside two of a layer's products, or seven, which are four here, of 36.4.

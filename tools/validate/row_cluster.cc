@@ -38,7 +38,7 @@ constexpr double kIdleShare = 62.0 / 400;
 
 // "280 of 350 W": what a limit below the card's own leaves of its clock in training; 1 where there is none.
 double ClockUnderLimit(const std::string& options, const KernelConstants& kernels) {
-  static const std::regex* const kLimit = new std::regex(R"((\d{2,4}) of (\d{2,4}) ?w\b)");
+  static const std::regex* const kLimit = new std::regex(R"(\b(\d{2,4}) of (\d{2,4}) ?w(atts?)?\b(?!/))");
   std::smatch match;
   if (!std::regex_search(options, match, *kLimit)) return 1;
   const double limit = std::stod(match[1].str()), own = std::stod(match[2].str()), idle = kIdleShare * own;

@@ -80,10 +80,10 @@ class RunReader {
     UnpackExamples();
     MESHWRIGHT_RETURN_IF_ERROR(ReadRowPrecision(cells_, framework_, &run_));
     run_.host = framework_.host;
-    MESHWRIGHT_RETURN_IF_ERROR(TurnPositions());
     const double keys = static_cast<double>(run_.model.kv_heads) / static_cast<double>(run_.model.heads);
     AddQueryCopies(framework_, run_.frozen, keys, &run_.host.queries);
     if (framework_.eager && !framework_.whole_graphs) SetPace();
+    MESHWRIGHT_RETURN_IF_ERROR(TurnPositions());
     if (run_.frozen) AddAdapters(framework_, run_.model, run_.quantized, &run_.host);
     if (run_.quantized) run_.host.gathered_share = kQuantizedWeightBytes / 2;
     if (framework_.dropout) {  // of scores: read, write and mask; of what is added: read both, write and mask
@@ -356,7 +356,7 @@ class RunReader {
   // Of all examples of a micro-batch, of which each rank has a part where contexts are shared.
   absl::Status TurnPositions() {
     MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<int64_t> tokens, cells_.Int("example_tokens", 1));
-    if (!framework_.Is(Sign::kSlicedPositions)) return absl::OkStatus();
+    if (!framework_.Is(Sign::kSlicedPositions) || run_.host.kernel == Nanos()) return absl::OkStatus();
     const int64_t examples = run_.training.sequence * run_.degrees.microbatch / tokens.value_or(kPackedExample);
     run_.host.positions_forward = kOperator * (examples * kPositionSteps.forward);
     run_.host.positions_backward = kOperator * (examples * kPositionSteps.backward);
