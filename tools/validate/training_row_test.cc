@@ -46,6 +46,10 @@ TEST(TrainingRunTest, CardsUnderALimitOfTheirPower) {
               PowerAtClock(loop) * (200 - 62) / (400 - 62) / loop, 1e-6);
   ASSERT_OK_AND_ASSIGN(const TrainingRun none, RunOf({{"other_opts", "24 of 400 wide rows, 500 of 400 W"}}));
   EXPECT_EQ(none.cluster.device.kernels.sustained_clock, own.cluster.device.kernels.sustained_clock);
+  for (const char* other : {"63 of 400 W", "recomputes 32 of 40 w/o the head"}) {
+    ASSERT_OK_AND_ASSIGN(const TrainingRun run, RunOf({{"other_opts", other}}));
+    EXPECT_EQ(run.cluster.device.kernels.sustained_clock, own.cluster.device.kernels.sustained_clock) << other;
+  }
 }
 
 TEST(TrainingRunTest, EmptyCellsTakeDefaultsAndSaySo) {
