@@ -58,14 +58,16 @@ std::vector<Complaint> Complaints(const DecoderConfig& c, const Training& t) {
   if (NumParameters(c) > kMostParameters) complain("layers", c.layers, "a model of at most 2^50 parameters");
   const double tokens = static_cast<double>(t.batch) * static_cast<double>(t.sequence);
   const double qkv = static_cast<double>(c.heads + 2 * c.kv_heads) * static_cast<double>(c.head_dim);
-  double widest = std::max({static_cast<double>(c.vocab), 2.0 * static_cast<double>(c.ffn), qkv});
+  double widest = std::max({static_cast<double>(std::max(c.vocab, c.classes)), 2.0 * static_cast<double>(c.ffn), qkv});
   if (c.experts > 0) {  // slots of all experts, with some room for the rounding up of the capacity
     widest = std::max(
         widest, 2.0 * static_cast<double>(std::max(c.ffn, c.hidden)) *
                     (static_cast<double>(c.experts_per_token) * c.capacity_factor + static_cast<double>(c.experts)));
   }
   if (tokens * widest > kMostElements) {
-    found.push_back({"vocab", absl::StrCat(c.vocab), "tensors of at most 2^56 elements; lower training.batch"});
+    const bool classes = c.classes > c.vocab;
+    complain(classes ? "classes" : "vocab", classes ? c.classes : c.vocab,
+             "tensors of at most 2^56 elements; lower training.batch");
   }
   return found;
 }

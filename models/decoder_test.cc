@@ -269,6 +269,8 @@ TEST(DecoderTest, SizesThatDoNotFitAreErrorsAtTheirField) {
   EXPECT_THAT(error("{hidden: 16777216, layers: 2048, heads: 2, vocab: 8}"), HasSubstr("at most 2^50 parameters"));
   EXPECT_THAT(error("{hidden: 8, layers: 1, heads: 2, vocab: 16777216}", int64_t{1} << 32),
               HasSubstr("at most 2^56 elements"));
+  EXPECT_THAT(error("{hidden: 8, layers: 1, heads: 2, vocab: 8, classes: 16777216}", int64_t{1} << 32),
+              HasSubstr("decoder.classes: found 16777216, wanted tensors of at most 2^56 elements"));
   EXPECT_THAT(error("{hidden: 8, layer: 1, heads: 2, vocab: 8}"), HasSubstr("did you mean \"layers\"?"));
   EXPECT_THAT(error("{hidden: 8, layers: 1, heads: 2, vocab: 8, activation: silu}"),
               HasSubstr("found \"silu\", wanted one of gelu, relu, swiglu"));
