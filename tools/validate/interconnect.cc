@@ -32,8 +32,10 @@ constexpr Nanos kUnflushedEfaLatency = Micros(8.5);
 constexpr Nanos kP3dnLatency = Micros(34), kLaterEfaLatency = Micros(12.6);
 // Without GPUDirect a thread copies what arrives: 6.9 GB/s one way through an endpoint of a card of 100 Gb/s between
 // the hosts' memories (libfabric issue 5694), of which NCCL's thread of a rank, which sends, too, has half. P3dn's card
-// is four to NCCL (AWS's log of its Deep Learning AMI, "Forcing AWS OFI ndev 4").
+// is four to NCCL (AWS's log of its Deep Learning AMI, "Forcing AWS OFI ndev 4"), of 100 Gb/s in all (its page of P3),
+// whatever other machines with V100 have.
 constexpr BytesPerSecond kStagedEfaThread = GBps(6.9 / 2);
+constexpr BytesPerSecond kP3dnNode = GBps(12.5);
 constexpr int64_t kP3dnCards = 4;
 
 // The same for Google's GPUDirect-TCPXO (A3 Mega), where the host's CPUs carry TCP: from five all_reduces of 256 MB to
@@ -186,7 +188,8 @@ bool HasGpuDirect(const Cluster& cluster) { return cluster.device.generation != 
 void StageEfa(absl::string_view text, Cluster* cluster) {
   cluster->nic_ll128 = false;
   if (IsP3dn(text, *cluster)) {
-    cluster->nic_bandwidth = cluster->nic_bandwidth * (static_cast<double>(cluster->nics_per_node) / kP3dnCards);
+    const BytesPerSecond node = cluster->nic_bandwidth * static_cast<double>(cluster->nics_per_node);
+    cluster->nic_bandwidth = std::min(node, kP3dnNode) * (1.0 / kP3dnCards);
     cluster->nics_per_node = kP3dnCards;
   }
   cluster->nic_bandwidth = std::min(cluster->nic_bandwidth, kStagedEfaThread);

@@ -41,6 +41,10 @@ TEST(SetInternodeTest, Forms) {
   EXPECT_EQ(before_p4.nic_latency, Micros(34));
   EXPECT_EQ(before_p4.nic_bandwidth, GBps(3.125));
   EXPECT_EQ(before_p4.nics_per_node, 4);
+  before_p4.nics_per_node = 4;  // as of a DGX-1, where the text has no rate
+  before_p4.nic_bandwidth = GBps(12.5);
+  SetInternode("EFA", &before_p4);
+  EXPECT_EQ(before_p4.nic_bandwidth, GBps(3.125));
   EXPECT_TRUE(SetInternode("a3-megagpu, 8x 200Gb/s GPUDirect-TCPXO", &cluster));
   EXPECT_EQ(cluster.nic_latency, Micros(55));
   EXPECT_EQ(cluster.nics_per_node, 8);
