@@ -88,10 +88,12 @@ NcclPrediction PredictionOf(const NcclCandidate& candidate, CollectiveKind kind,
 struct NcclChoice {
   NcclCandidate candidate;
   double predicted_us = 0;
-  double latency_us = 0;  // the part of predicted_us that does not grow with the size
-  // The rest, without the steps that NCCL's shares of trees make at powers of two; in one node at the rate of its links
-  // also where they are faster than those of the device's generation, for which the choice is made, or slower than NCCL
-  // counts them (kThroughHostShare).
+  // What does not grow with the size: of predicted_us, but over nodes with all levels of a tree, which NCCL rounds down
+  // for its choice. The candidate's shares are of this one.
+  double latency_us = 0;
+  // The rest, at the rate that is reached where NCCL counts another for its choice: without the steps of its shares of
+  // trees at powers of two; in one node of links that are faster than those of the device's generation; over nodes of
+  // trees and of rings with LL128; between devices without peer access (kThroughHostShare).
   double smooth_transfer_us = 0;
   bool forced = false;  // by pins: NCCL itself would have taken another
 };
