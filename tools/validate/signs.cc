@@ -54,7 +54,7 @@ constexpr Words kNames[] = {
     {kKempnerForge, "source_ref model other_opts", "kempnerforge"},
     {kTensorFlow, "other_opts", "tensorflow"},
     {kTrl, "other_opts", "trl"},
-    {kHalo, "source_ref", "whitecircle/halo"},
+    {kSaysHalo, "source_ref other_opts", "whitecircle/halo"},
     {kModalities, "model other_opts", "modalities"},
     {kMlPerf, "source_ref other_opts", "mlperf"},
     // Its own, whose schedule and products others name (DeepSeek-V3's report, sections 3.2 and 3.3).
@@ -71,6 +71,7 @@ constexpr Words kNames[] = {
     {kFusedLoss, "other_opts", "unsloth"},
     {kFusedAdapters, "other_opts", "unsloth"},
     {kExpertKernels, "other_opts", "scattermoe|megablocks|sonicmoe|sonic-moe|tutel"},
+    {kExpertKernels, "other_opts", "transformers 5|transformers v5"},
 };
 
 constexpr Words kWords[] = {
@@ -251,6 +252,8 @@ constexpr Conclusion kConclusions[] = {
     {kAutocast, {kFlashCode}, {}},
     {kAutocast, {kHuggingFace}, {kDeepSpeed, kNarrowStates, kFloat32}},
     {kAutocast, {kSaysAutocast}, {kFsdp, kDeepSpeed}},
+    // Its page of comparisons has rows of TRL's, too.
+    {kHalo, {kSaysHalo}, {kTrl}},
     // Casts the whole model to the type that it trains in, and has FSDP reduce in float32 (kempnerforge/distributed/
     // parallel.py, default_mp_policy and build_parallel_model).
     {kNarrowStates, {kKempnerForge}, {}},

@@ -61,6 +61,7 @@ enum class Sign : uint8_t {
   kTorchTune,
   kLlamaFactory,
   kKempnerForge,
+  kSaysHalo,
   kHalo,
   kTensorFlow,
   kTrl,             // whose rows of long sequences and of experts are of 2025 and 2026

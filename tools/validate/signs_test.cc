@@ -68,6 +68,8 @@ TEST(SignsTest, HuggingFaceLoopsOverExpertsWhereNothingSaysOtherwise) {
   EXPECT_TRUE(loops("loop over experts"));
   EXPECT_FALSE(loops("Hugging Face, ScatterMoE"));
   EXPECT_FALSE(loops("Hugging Face, grouped_mm"));
+  EXPECT_FALSE(loops("Hugging Face, transformers 5.1"));
+  EXPECT_TRUE(loops("Hugging Face, transformers 4.57"));
   EXPECT_FALSE(loops("Megatron-Core"));
 }
 
@@ -106,6 +108,17 @@ TEST(SignsTest, PartsOfLongerWordsAreOthers) {
   EXPECT_TRUE(Has(Of("other_opts", "forward and backward without an optimizer"), Sign::kNoUpdate));
   EXPECT_TRUE(Has(Of("dtype", "TF32"), Sign::kFloat32));
   EXPECT_FALSE(Has(Of("dtype", "bf16 with fp32 masters"), Sign::kFloat32));
+}
+
+TEST(SignsTest, PagesOfOneFrameworkHaveRowsOfOthers) {
+  const auto halo = [](const std::string& options) {
+    const std::string text = absl::StrCat("status,source_ref,other_opts\nok,whitecircle/halo docs,", options, "\n");
+    const absl::StatusOr<CsvTable> table = ParseCsv(text, "t.csv");
+    EXPECT_OK(table);
+    return Has(ReadSigns(CsvCells(*table, table->rows[0]), 2048), Sign::kHalo);
+  };
+  EXPECT_TRUE(halo("Hugging Face; Liger"));
+  EXPECT_FALSE(halo("Hugging Face; TRL SFTTrainer; Liger"));
 }
 
 // Whichever column says that it is KempnerForge.
