@@ -76,7 +76,9 @@ void AddStateCopies(const TrainingRun& run, const Framework& framework, Framewor
   const bool narrow = SizeOf(run.training.dtype) < Bytes(4);
   const bool half = framework.HasNarrowStates() && !run.frozen && narrow;
   if (framework.Is(Sign::kNoUpdate)) {
-    copies->owned += kNoMoments + (narrow ? kNoMasters : 0);
+    // Weights in float32, as under autocast and FSDP's mixed precision, are what stands for masters.
+    const bool wide = framework.autocast || (framework.Is(Sign::kFsdp) && !framework.HasNarrowStates());
+    copies->owned += kNoMoments + (narrow && !wide ? kNoMasters : 0);
     copies->fresh_gradients = FreesGradients(run, framework);
     return;
   }
@@ -122,7 +124,8 @@ void AddActivationCopies(const TrainingRun& run, const Framework& framework, Fra
     const bool kept = !framework.fused_attention && run.recompute != Recompute::kSelective;
     if (kept) copies->scores = kDropoutScores;
   }
-  if (framework.Is(Sign::kTensorFlow) && framework.Is(Sign::kBert) && !framework.fused_attention) {
+  const bool tensorflow = framework.Is(Sign::kTensorFlow) && !framework.Is(Sign::kKeras);
+  if (tensorflow && framework.Is(Sign::kBert) && !framework.fused_attention) {
     const auto width = static_cast<double>(SizeOf(run.training.dtype).raw());
     copies->norms = kTensorFlowMasks * width;
     copies->scores = kTensorFlowScores * width;

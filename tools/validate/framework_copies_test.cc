@@ -97,6 +97,19 @@ TEST(FrameworkCopiesTest, TensorFlowKeepsWideMasks) {
   EXPECT_EQ(copies.norms, 8);
   EXPECT_EQ(copies.scores, 8);
   EXPECT_EQ(copies.gates, 8);
+  ASSERT_OK_AND_ASSIGN(copies, CopiesOf("dtype,compile,other_opts", "fp32,XLA,Keras 3; TensorFlow", "BERT-large"));
+  EXPECT_EQ(copies.gates, 0);
+}
+
+// Neither moments nor masters; weights in float32, as autocast and FSDP have them, stay.
+TEST(FrameworkCopiesTest, WithoutAnUpdate) {
+  ASSERT_OK_AND_ASSIGN(FrameworkCopies copies,
+                       CopiesOf("dtype,other_opts", "bf16,HuggingFace; weights in bf16; without an optimizer"));
+  EXPECT_EQ(copies.owned, -8 - 4);
+  ASSERT_OK_AND_ASSIGN(copies, CopiesOf("dtype,other_opts", "bf16,HuggingFace; without an optimizer"));
+  EXPECT_EQ(copies.owned, -8 + kAutocastMasters);
+  ASSERT_OK_AND_ASSIGN(copies, CopiesOf("dtype,zero_fsdp,other_opts", "bf16,FSDP,HuggingFace; without an optimizer"));
+  EXPECT_EQ(copies.owned, -8 + kShardsAreMasters);
 }
 
 // ZeRO-3 makes gradients of a group of parameters flat, 2, and float32, 4; ZeRO-2 in bfloat16 does so of all it owns.
