@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "costmodel/library.h"
@@ -223,6 +224,8 @@ class RunReader {
     run_.parts = layers;
     run_.chunks = parts / stages;
     run_.most_chunks = false;
+    // What was taken of chunks before is not.
+    std::erase_if(run_.defaults, [](const std::string& taken) { return absl::StartsWith(taken, "vpp"); });
   }
 
   // Megatron-LM's `--num-layers-per-virtual-pipeline-stage`: chunks of a stage that have so many, embedding and loss
@@ -258,7 +261,8 @@ class RunReader {
     const double parts = static_cast<double>(degrees.pipeline) * static_cast<double>(run_.chunks);
     if (parts > kMostDevices) return CannotExpress("more parts of a model than there are", absl::StrCat(parts));
     ReadPipeline();
-    if (degrees.pipeline * run_.chunks > run_.model.layers + (run_.ends_count ? 2 : 0) && degrees.pipeline > 1) {
+    const int64_t most = run_.model.layers + (run_.ends_count ? 2 : 0);
+    if (run_.parts.empty() && degrees.pipeline * run_.chunks > most && degrees.pipeline > 1) {
       if (ChunksOf(run_.schedule)) return CannotExpress("fewer layers than parts", NameOf(run_.schedule));
       // Megatron counts embedding and loss as layers where told so (`account_for_embedding_in_pipeline_split`).
       run_.chunks = std::max<int64_t>(1, run_.model.layers / degrees.pipeline);

@@ -233,6 +233,7 @@ TEST(TrainingWordsTest, LayoutsOfParts) {
   EXPECT_EQ(run.chunks, 2);
   EXPECT_THAT(LayersPerStage(run), ElementsAre(5, 4, 4, 4, 4, 4, 4, 3));
   EXPECT_THAT(run.approximations, IsEmpty());
+  EXPECT_THAT(run.defaults, Not(Contains("vpp 1")));
   for (const char* other : {"Et*5|t*4L", "Et*12|t*10|t*10L", "Et*11|t*11|t*10|L"}) {
     ASSERT_OK_AND_ASSIGN(run, of(other));
     EXPECT_THAT(LayersPerStage(run), IsEmpty());
