@@ -353,7 +353,8 @@ TEST(HostPaceTest, ABlockLastsAsLongAsIssuingIt) {
   EXPECT_EQ(fast.classes, free.classes);
 }
 
-// A norm of eight operators: the first at 10 ms, seven more at 1 ms. What else goes along rows, as a loss does, is none.
+// A norm of eight operators: the first at 10 ms, seven more at 1 ms. What else goes along rows, as a loss does, is
+// none.
 TEST(HostPaceTest, WhatIsNotOneKernelIsIssuedStepByStep) {
   const CostModel costs(A100Cluster(1));
   ASSERT_OK_AND_ASSIGN(Program program, ParseProgram(R"(program norm mesh dp=1
