@@ -8,6 +8,7 @@
 #include "costmodel/kernel_cost.h"
 #include "costmodel/power_clock.h"
 #include "ir/quantities.h"
+#include "tools/validate/power_limit.h"
 #include "tools/validate/words.h"
 
 namespace meshwright {
@@ -79,26 +80,30 @@ double SecondsAlone(const CsvCells& cells) {
 
 // Few runs end before a power limit acts: aiconfigurator's collector sets the highest clock and runs a kernel nine
 // times (its collector/README.md), and its products on H100 go at 1 where long loops are held to 0.94.
-bool RunsFewTimes(const CsvCells& cells) { return HasAny(Words(cells), {"aiconfigurator"}); }
+double ClockInLoops(const CsvCells& cells, const KernelConstants& kernels) {
+  const std::string words = Words(cells);
+  if (HasAny(words, {"aiconfigurator"})) return std::max(1.0, kernels.loop_clock);
+  return kernels.loop_clock * ClockUnderLimit(words, kernels);
+}
 
 // In a loop. A power limit that leaves matrix units at work without pause a share of their clock leaves those that wait
 // more (costmodel/power_clock.h): on B200 products of 13 to 50 us go as at the full clock (vLLM's CUDA graphs,
 // torchao's profiles), those of 300 us and more do not. Attention, which waits for its softmax, goes at the full clock
-// until it draws as much.
+// until it draws as much. Cards that boost beyond their data sheet have a full clock above 1.
 double LoopSeconds(const KernelWork& work, Device device) {
   KernelConstants& constants = device.kernels;
-  const double clock = constants.sustained_clock;
+  const double clock = constants.sustained_clock, highest = std::max(1.0, constants.loop_clock);
   const auto seconds = [&](double at) {
     constants.sustained_clock = at;
     return ToSeconds(PriceKernel(work, device));
   };
-  if (clock >= 1) return seconds(clock);
+  if (clock >= highest) return seconds(clock);
   const bool fused = work.kernel == KernelClass::kAttention && work.fused;
   const double rate = fused ? AttentionRate(work.dtype, device) : ProductRate(work.dtype, device);
-  const double full = seconds(1), busy = work.flops.raw() / rate;
+  const double full = seconds(highest), busy = work.flops.raw() / rate;
   if (work.kernel == KernelClass::kAttention) return std::max(full, kAttentionActivity * busy / clock);
-  const double activity = std::min(1.0, busy / full) * Activity(work.dtype, device.generation);
-  return activity > 0 ? seconds(ClockOfActivity(clock, activity)) : full;
+  const double activity = std::min(1.0, busy / highest / full) * Activity(work.dtype, device.generation);
+  return activity > 0 ? seconds(highest * ClockOfActivity(clock / highest, activity)) : full;
 }
 
 }  // namespace meshwright

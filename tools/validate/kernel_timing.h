@@ -15,8 +15,9 @@ namespace meshwright {
 // or by the host between two synchronisations. 0 in a loop, and where the row does not say.
 double SecondsAlone(const CsvCells& cells);
 
-// Whether too few were run for a power limit to act.
-bool RunsFewTimes(const CsvCells& cells);
+// The clock that the row's loop leaves to products of 16 bits that never wait, of the data sheet's: `loop_clock`, less
+// under a power limit of its own ("400 of 575 W"), all of it where too few were run for a limit to act.
+double ClockInLoops(const CsvCells& cells, const KernelConstants& kernels);
 
 // In a loop, at the clock that the power limit leaves to kernels that are as busy, where it leaves `sustained_clock` to
 // products of 16 bits that never wait.

@@ -345,8 +345,7 @@ absl::Status PriceKernelRow(const CsvCells& cells, const RowOverrides& overrides
   if (!attention && !(cells.Text("fwd_ms") + cells.Text("combined_ms")).empty())
     return PriceLayer(cells, overrides, out);
   MESHWRIGHT_ASSIGN_OR_RETURN(Cluster cluster, ClusterOf(cells, overrides, 1, 1));
-  const double in_loops = cluster.device.kernels.loop_clock;
-  cluster.device.kernels.sustained_clock = RunsFewTimes(cells) ? std::max(1.0, in_loops) : in_loops;
+  cluster.device.kernels.sustained_clock = ClockInLoops(cells, cluster.device.kernels);
   MESHWRIGHT_RETURN_IF_ERROR(SetClusterKeys(overrides, &cluster));
   if (!cells.Text("m").empty()) return PriceProduct(cells, cluster.device, out);
   if (attention) return PriceAttention(cells, cluster.device, out);

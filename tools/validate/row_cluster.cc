@@ -11,11 +11,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "costmodel/library.h"
-#include "costmodel/power_clock.h"
 #include "ir/cluster.h"
 #include "ir/quantities.h"
 #include "ir/status.h"
 #include "tools/validate/interconnect.h"
+#include "tools/validate/power_limit.h"
 #include "tools/validate/row_model.h"
 #include "tools/validate/signs.h"
 #include "tools/validate/words.h"
@@ -32,23 +32,6 @@ constexpr double kBytesPerParameter = 20;  // Megatron-LM's documentation, mixed
 // "add tuning plugin support"): an all_reduce of 64 MiB to 2 GiB on two nodes of p5 takes 1.69, 2.07, 2.08, 1.42, 1.38
 // and 1.04 times as long as priced (awsome-distributed-training, nccl-tests/README.md, 2.18.5). Their median.
 constexpr double kUntunedEfaShare = 1 / 1.56;
-
-// Of a card's power, what it draws idle: 62 of 400 W (A100, costmodel/power_clock_test.cc).
-constexpr double kIdleShare = 62.0 / 400;
-
-// No card takes a lower limit, of its own (nvidia-smi, Min Power Limit: 100 of 400 W on A100, 200 of 700 on H100).
-constexpr double kLeastLimit = 0.25;
-
-// "280 of 350 W": what a limit below the card's own leaves of its clock in training; 1 where there is none.
-double ClockUnderLimit(const std::string& options, const KernelConstants& kernels) {
-  static const std::regex* const kLimit = new std::regex(R"(\b(\d{2,4}) of (\d{2,4}) ?w(atts?)?\b(?!/))");
-  std::smatch match;
-  if (!std::regex_search(options, match, *kLimit)) return 1;
-  const double limit = std::stod(match[1].str()), own = std::stod(match[2].str()), idle = kIdleShare * own;
-  if (limit >= own || limit < kLeastLimit * own) return 1;
-  const double clock = std::min(1.0, kernels.loop_clock);
-  return ClockAtPower(PowerAtClock(clock) * (limit - idle) / (own - idle)) / clock;
-}
 
 // "80", "40 (comment)": a number in front of whatever else.
 absl::StatusOr<std::optional<double>> MemoryOf(const CsvCells& cells) {
