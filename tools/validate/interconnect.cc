@@ -85,7 +85,8 @@ void ShareNode(double bytes, Cluster* cluster) {
 }
 
 // NVLink bridges: all that a pair of cards has between them, one direction. Data sheets: H100 PCIe and NVL and A100
-// PCIe 600 GB/s both ways, A30 200, A40, RTX A5000, A6000 and 3090 112.5.
+// PCIe 600 GB/s both ways, A30 200, A40, RTX A5000, A6000 and 3090 112.5, RTX 2080 Ti, TITAN RTX and Quadro RTX 8000
+// 100 (NVIDIA Turing GPU Architecture: two links of 25 GB/s each way on TU102).
 struct Bridge {
   absl::string_view device;
   BytesPerSecond rate;
@@ -93,7 +94,8 @@ struct Bridge {
 constexpr Bridge kBridges[] = {{"h100-pcie", GBps(300)},      {"h100-nvl", GBps(300)},    {"a100-pcie-40gb", GBps(300)},
                                {"a100-pcie-80gb", GBps(300)}, {"a30", GBps(100)},         {"a40", GBps(56.25)},
                                {"rtx-a6000", GBps(56.25)},    {"rtx-a5000", GBps(56.25)}, {"rtx-3090", GBps(56.25)},
-                               {"rtx-3090-ti", GBps(56.25)}};
+                               {"rtx-3090-ti", GBps(56.25)},  {"rtx-2080-ti", GBps(50)},  {"titan-rtx", GBps(50)},
+                               {"quadro-rtx-8000", GBps(50)}};
 
 // PCIe by generation: x16, one direction (PCI-SIG: 8, 16, 32, 64 GT/s a lane; a little less is left of it by coding).
 constexpr double kPcieRates[] = {15.75, 31.5, 63, 121};
@@ -119,12 +121,19 @@ void SetIntranode(absl::string_view text, int64_t ranks, Cluster* cluster) {
       return;
     }
   }
-  // Between cards that reach each other's memory or not, where the text says so.
+  // Between cards that reach each other's memory or not, as the text says; NCCL takes peers up to PXB, nvidia-smi's
+  // word for several PCIe switches between two cards (PIX is for one), and not across the host's bridges
+  // (src/graph/paths.cc, but for two cards of an AMD processor), where cards on PCIe mostly are: several without a word
+  // are apart. V100's usual machine has one switch for its four.
   const bool apart = HasAny(lower, {"without peer", "no peer", "via shm", "without p2p", "no p2p", "p2p disabled",
                                     "p2p_disable=1", "p2p off"});
-  if (IsPcie(cluster->intra_kind) && apart) cluster->intra_kind = LinkKind::kPcieHost;
-  if (IsPcie(cluster->intra_kind) && !apart && HasAny(lower, {"peer access", "with peers", "p2p"})) {
+  const bool peers =
+      !apart && HasAny(lower, {"peer access", "with peers", "p2p", "pcie switch", " pix", "(pix", " pxb", "(pxb"});
+  const bool switched = cluster->device.generation == Generation::kVolta && !apart;
+  if (IsPcie(cluster->intra_kind) && peers) {
     cluster->intra_kind = LinkKind::kPcie;
+  } else if (IsPcie(cluster->intra_kind) && !switched && ranks > 1) {
+    cluster->intra_kind = LinkKind::kPcieHost;
   }
   std::smatch match;
   static const std::regex* const kPcie =
@@ -132,7 +141,7 @@ void SetIntranode(absl::string_view text, int64_t ranks, Cluster* cluster) {
   if (nvlink || !std::regex_search(lower, match, *kPcie)) return;
   const size_t generation = static_cast<size_t>(std::stoi(match[1].str()) - kFirstPcie);
   const double lanes = match[2].matched ? std::stod(match[2].str()) : 16;
-  if (!IsPcie(cluster->intra_kind)) cluster->intra_kind = apart ? LinkKind::kPcieHost : LinkKind::kPcie;
+  if (!IsPcie(cluster->intra_kind)) cluster->intra_kind = peers || switched ? LinkKind::kPcie : LinkKind::kPcieHost;
   cluster->intra_bandwidth = GBps(kPcieRates[generation] * lanes / 16);
 }
 

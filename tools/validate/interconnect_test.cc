@@ -173,9 +173,14 @@ TEST(SetIntranodeTest, BridgesPcieAndSwitches) {
   pair.device.name = "h100-pcie";
   pair.intra_kind = LinkKind::kPcie;
   pair.intra_bandwidth = GBps(63);
+  SetIntranode("PCIe", 1, &pair);
+  EXPECT_EQ(pair.intra_kind, LinkKind::kPcie);
   SetIntranode("NVLink bridge", 8, &pair);  // joins two
+  EXPECT_EQ(pair.intra_kind, LinkKind::kPcieHost);
+  SetIntranode("PCIe switch", 8, &pair);
   EXPECT_EQ(pair.intra_kind, LinkKind::kPcie);
   SetIntranode("PCIe 4.0 x8", 2, &pair);
+  EXPECT_EQ(pair.intra_kind, LinkKind::kPcieHost);
   EXPECT_EQ(pair.intra_bandwidth, GBps(15.75));
   SetIntranode("PCIe gen3", 2, &pair);
   EXPECT_EQ(pair.intra_bandwidth, GBps(15.75));
@@ -184,6 +189,12 @@ TEST(SetIntranodeTest, BridgesPcieAndSwitches) {
   SetIntranode("3 NVLink bridges, PCIe 5", 2, &pair);
   EXPECT_EQ(pair.intra_kind, LinkKind::kNvLinkMesh);
   EXPECT_EQ(pair.intra_bandwidth, GBps(300));
+  Cluster turing;
+  turing.intra_kind = LinkKind::kPcieHost;
+  turing.device.name = "rtx-2080-ti";
+  SetIntranode("NVLink bridge", 2, &turing);  // two links of 25 GB/s each way
+  EXPECT_EQ(turing.intra_kind, LinkKind::kNvLinkMesh);
+  EXPECT_EQ(turing.intra_bandwidth, GBps(50));
   Cluster geforce;
   geforce.intra_kind = LinkKind::kPcieHost;
   SetIntranode("PCIe 3.0 x16", 2, &geforce);  // says nothing of peers
@@ -192,6 +203,10 @@ TEST(SetIntranodeTest, BridgesPcieAndSwitches) {
   SetIntranode("PCIe 4.0 with peer access", 4, &geforce);
   EXPECT_EQ(geforce.intra_kind, LinkKind::kPcie);
   SetIntranode("PCIe 4.0, NCCL_P2P_DISABLE=1", 4, &geforce);
+  EXPECT_EQ(geforce.intra_kind, LinkKind::kPcieHost);
+  SetIntranode("PCIe 4.0 (PIX)", 4, &geforce);
+  EXPECT_EQ(geforce.intra_kind, LinkKind::kPcie);
+  SetIntranode("PCIe 4.0, via SHM", 4, &geforce);
   EXPECT_EQ(geforce.intra_kind, LinkKind::kPcieHost);
   SetIntranode("PCIe 4.0 x8 without peers", 2, &geforce);
   EXPECT_EQ(geforce.intra_kind, LinkKind::kPcieHost);
