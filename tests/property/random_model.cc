@@ -1,10 +1,6 @@
-// Longer than 600 lines because the ways to draw an operator are one list, each a few lines, all on the same state.
 #include "tests/property/random_model.h"
 
-#include <algorithm>
-#include <cmath>
-#include <optional>
-#include <set>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -12,728 +8,183 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "ir/status.h"
+#include "tests/property/random_model_maker.h"
 
 namespace meshwright {
-namespace {
 
-constexpr DType kReal = DType::kFloat64;
-using OpSpec = GraphBuilder::OpSpec;
-using Names = std::vector<std::string>;
-
-Initializer Uniform(double low, double high) {
-  return Initializer{.kind = Initializer::Kind::kUniform, .low = low, .high = high};
+absl::StatusOr<Graph> ModelMaker::Run() {
+  switch (options_.form) {
+    case ModelForm::kFlat:
+      b_.BeginSegment("model");
+      MESHWRIGHT_RETURN_IF_ERROR(Start());
+      MESHWRIGHT_RETURN_IF_ERROR(Ops(1 + draw_.Below(7)));
+      break;
+    case ModelForm::kLayers:
+      MESHWRIGHT_RETURN_IF_ERROR(Layers());
+      break;
+    case ModelForm::kSegments:
+      for (int64_t s = 0; s < options_.num_stages; ++s) {
+        b_.BeginSegment(absl::StrCat("part", s));
+        b_.mutable_graph().segments.back().stage = s;
+        if (s == 0) MESHWRIGHT_RETURN_IF_ERROR(Start());
+        MESHWRIGHT_RETURN_IF_ERROR(Ops(1 + draw_.Below(3)));
+      }
+      break;
+  }
+  MESHWRIGHT_RETURN_IF_ERROR(Loss());
+  MESHWRIGHT_RETURN_IF_ERROR(VerifyGraph(b_.graph()));
+  return std::move(b_).Build();
 }
-Initializer Normal(double deviation) { return Initializer{.kind = Initializer::Kind::kNormal, .value = deviation}; }
 
-OpAttrs Scaled(double scale) {
+std::string ModelMaker::FreshLabel(const Names& taken) {
+  const Names candidates = {"h", "k", "n", "f", "s", "g", "u", "v", "w"};
+  for (;;) {
+    const std::string& name = draw_.Of(candidates);
+    if (!absl::c_linear_search(taken, name)) return name;
+  }
+}
+
+OpAttrs ModelMaker::Scaled(double scale) {
   OpAttrs attrs;
   attrs.scale = scale;
   return attrs;
 }
 
-// A value of the model and a label for each of its dims; "b" is the batch.
-struct Value {
-  TensorId id;
-  Names names;
-  int degree = 1;  // how fast it grows with what went in; kept small, so that no model explodes
-};
-constexpr int kMaxDegree = 3;
-constexpr int64_t kRowsOfMost = 48;
+absl::StatusOr<TensorId> ModelMaker::AddOp(OpKind kind, std::vector<TensorId> inputs, std::string rule, OpAttrs attrs,
+                                           std::vector<Shape> output_shapes) {
+  MESHWRIGHT_ASSIGN_OR_RETURN(const std::vector<TensorId> outputs,
+                              AddOps(kind, std::move(inputs), std::move(rule), attrs, std::move(output_shapes)));
+  return outputs[0];
+}
 
-class ModelMaker {
- public:
-  ModelMaker(uint64_t seed, const ModelOptions& options)
-      : draw_(seed), options_(options), b_(absl::StrCat("random_", seed)) {}
+absl::StatusOr<std::vector<TensorId>> ModelMaker::AddOps(OpKind kind, std::vector<TensorId> inputs, std::string rule,
+                                                         OpAttrs attrs, std::vector<Shape> output_shapes) {
+  OpSpec spec{.name = Fresh(std::string(NameOf(kind))), .kind = kind, .inputs = std::move(inputs)};
+  spec.rule = std::move(rule);
+  spec.attrs = attrs;
+  spec.output_shapes = std::move(output_shapes);
+  if (draw_.Chance(40)) spec.recompute_group = "some";
+  return b_.Add(std::move(spec));
+}
 
-  absl::StatusOr<Graph> Run() {
-    switch (options_.form) {
-      case ModelForm::kFlat:
-        b_.BeginSegment("model");
-        MESHWRIGHT_RETURN_IF_ERROR(Start());
-        MESHWRIGHT_RETURN_IF_ERROR(Ops(1 + draw_.Below(7)));
-        break;
-      case ModelForm::kLayers:
-        MESHWRIGHT_RETURN_IF_ERROR(Layers());
-        break;
-      case ModelForm::kSegments:
-        for (int64_t s = 0; s < options_.num_stages; ++s) {
-          b_.BeginSegment(absl::StrCat("part", s));
-          b_.mutable_graph().segments.back().stage = s;
-          if (s == 0) MESHWRIGHT_RETURN_IF_ERROR(Start());
-          MESHWRIGHT_RETURN_IF_ERROR(Ops(1 + draw_.Below(3)));
-        }
-        break;
-    }
-    MESHWRIGHT_RETURN_IF_ERROR(Loss());
-    MESHWRIGHT_RETURN_IF_ERROR(VerifyGraph(b_.graph()));
-    return std::move(b_).Build();
-  }
+absl::Status ModelMaker::Push(const absl::StatusOr<TensorId>& made, Names names, int degree) {
+  MESHWRIGHT_RETURN_IF_ERROR(made.status());
+  pool_.push_back({*made, std::move(names), degree});
+  return absl::OkStatus();
+}
 
- private:
-  const Shape& ShapeOf(TensorId id) const { return b_.graph().tensor(id).shape; }
-  int64_t Extent() { return draw_.Of(std::vector<int64_t>{2, 4, 6, 8, 8, 12, 3, 1}); }
-  std::string Fresh(const std::string& stem) { return absl::StrCat(stem, next_++); }
-  // A label that the given ones leave free.
-  std::string FreshLabel(const Names& taken) {
-    const Names candidates = {"h", "k", "n", "f", "s", "g", "u", "v", "w"};
-    for (;;) {
-      const std::string& name = draw_.Of(candidates);
-      if (!absl::c_linear_search(taken, name)) return name;
-    }
-  }
-  static bool Fixed(const std::string& name) { return name == "b"; }
+absl::Status ModelMaker::Push(const absl::StatusOr<TensorId>& made, Names names) {
+  return Push(made, std::move(names), pool_.empty() ? 1 : pool_.back().degree);
+}
 
-  TensorId Weight(Shape shape, Initializer init) { return b_.Parameter(Fresh("w"), kReal, std::move(shape), init); }
+absl::Status ModelMaker::Start() {
+  if (draw_.Chance(40)) return draw_.Chance(25) ? OneHots() : Embed();
+  Names names = {"b"};
+  Shape shape = {options_.rows};
+  for (int64_t dims = 1 + draw_.Below(2); dims > 0; --dims) {
+    names.push_back(FreshLabel(names));
+    shape.push_back(Extent());
+  }
+  const TensorId x = b_.Input(Fresh("x"), kReal, shape, Uniform(-1, 1));
+  pool_.push_back({x, names, 1});
+  return Product();
+}
 
-  absl::StatusOr<TensorId> AddOp(OpKind kind, std::vector<TensorId> inputs, std::string rule = "", OpAttrs attrs = {},
-                                 std::vector<Shape> output_shapes = {}) {
-    MESHWRIGHT_ASSIGN_OR_RETURN(const std::vector<TensorId> outputs,
-                                AddOps(kind, std::move(inputs), std::move(rule), attrs, std::move(output_shapes)));
-    return outputs[0];
-  }
-  absl::StatusOr<std::vector<TensorId>> AddOps(OpKind kind, std::vector<TensorId> inputs, std::string rule,
-                                               OpAttrs attrs, std::vector<Shape> output_shapes) {
-    OpSpec spec{.name = Fresh(std::string(NameOf(kind))), .kind = kind, .inputs = std::move(inputs)};
-    spec.rule = std::move(rule);
-    spec.attrs = attrs;
-    spec.output_shapes = std::move(output_shapes);
-    if (draw_.Chance(40)) spec.recompute_group = "some";
-    return b_.Add(std::move(spec));
-  }
-  absl::Status Push(const absl::StatusOr<TensorId>& made, Names names, int degree) {
-    MESHWRIGHT_RETURN_IF_ERROR(made.status());
-    pool_.push_back({*made, std::move(names), degree});
-    return absl::OkStatus();
-  }
-  // Made of `x` alone, and no larger.
-  absl::Status Push(const absl::StatusOr<TensorId>& made, Names names) {
-    return Push(made, std::move(names), pool_.empty() ? 1 : pool_.back().degree);
-  }
+absl::Status ModelMaker::OneHots() {
+  const int64_t vocab = 12, hidden = draw_.Of(std::vector<int64_t>{4, 6, 8});
+  const Initializer tokens{.kind = Initializer::Kind::kTokens, .high = static_cast<double>(vocab)};
+  const TensorId ids = b_.Input(Fresh("ids"), DType::kInt32, {options_.rows, 4}, tokens);
+  OpSpec spec{.name = Fresh("OneHot"), .kind = OpKind::kOneHot, .inputs = {ids}};
+  spec.rule = "b s -> b s v";
+  spec.output_shapes = {{options_.rows, 4, vocab}};
+  spec.output_dtypes = {kReal};
+  MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId ones, b_.AddOne(std::move(spec)));
+  return Push(AddOp(OpKind::kMatMul, {ones, Weight({vocab, hidden}, Normal(1))}, "b s v, v h -> b s h"),
+              {"b", "s", "h"});
+}
 
-  // The first value: rows of numbers, or embedded ids.
-  absl::Status Start() {
-    if (draw_.Chance(40)) return draw_.Chance(25) ? OneHots() : Embed();
-    Names names = {"b"};
-    Shape shape = {options_.rows};
-    for (int64_t dims = 1 + draw_.Below(2); dims > 0; --dims) {
-      names.push_back(FreshLabel(names));
-      shape.push_back(Extent());
-    }
-    const TensorId x = b_.Input(Fresh("x"), kReal, shape, Uniform(-1, 1));
-    pool_.push_back({x, names, 1});
-    return Product();
-  }
+absl::Status ModelMaker::Embed() {
+  const int64_t vocab = 12, hidden = draw_.Of(std::vector<int64_t>{4, 8, 12}), sequence = 4;
+  const Initializer tokens{.kind = Initializer::Kind::kTokens, .high = static_cast<double>(vocab)};
+  const TensorId ids = b_.Input(Fresh("ids"), DType::kInt32, {options_.rows, sequence}, tokens);
+  table_ = Weight({vocab, hidden}, Normal(1));
+  const bool rows_first = options_.form != ModelForm::kLayers && draw_.Chance(50);
+  const Names names = rows_first ? Names{"b", "s", "h"} : Names{"s", "b", "h"};
+  return Push(AddOp(OpKind::kGather, {table_, ids}, absl::StrCat("v h, b s -> ", absl::StrJoin(names, " "))), names);
+}
 
-  // Rows of a table, by a product with ones and zeros.
-  absl::Status OneHots() {
-    const int64_t vocab = 12, hidden = draw_.Of(std::vector<int64_t>{4, 6, 8});
-    const Initializer tokens{.kind = Initializer::Kind::kTokens, .high = static_cast<double>(vocab)};
-    const TensorId ids = b_.Input(Fresh("ids"), DType::kInt32, {options_.rows, 4}, tokens);
-    OpSpec spec{.name = Fresh("OneHot"), .kind = OpKind::kOneHot, .inputs = {ids}};
-    spec.rule = "b s -> b s v";
-    spec.output_shapes = {{options_.rows, 4, vocab}};
-    spec.output_dtypes = {kReal};
-    MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId ones, b_.AddOne(std::move(spec)));
-    return Push(AddOp(OpKind::kMatMul, {ones, Weight({vocab, hidden}, Normal(1))}, "b s v, v h -> b s h"),
-                {"b", "s", "h"});
-  }
+absl::Status ModelMaker::Layers() {
+  b_.BeginSegment("embed");
+  MESHWRIGHT_RETURN_IF_ERROR(Embed());
+  if (draw_.Chance(30)) MESHWRIGHT_RETURN_IF_ERROR(Push(AddOp(OpKind::kTanh, {pool_.back().id}), {"s", "b", "h"}));
+  const Value start = pool_.back();
+  if (draw_.Chance(40)) common_ = Weight({ShapeOf(start.id)[2], 8}, Normal(0.3));
+  b_.BeginSegment("layers", 2 + draw_.Below(3));
+  const Value in = {b_.BeginCarry(start.id), start.names, 1};
+  pool_.push_back(in);
+  for (int64_t n = 1 + draw_.Below(2); n > 0; --n) MESHWRIGHT_RETURN_IF_ERROR(Preserving());
+  if (draw_.Chance(70)) MESHWRIGHT_RETURN_IF_ERROR(Push(AddOp(OpKind::kAdd, {pool_.back().id, in.id}), in.names));
+  if (pool_.back().id == in.id) MESHWRIGHT_RETURN_IF_ERROR(Activation());
+  MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId out, b_.EndCarry(pool_.back().id));
+  b_.BeginSegment("head");
+  pool_.clear();
+  if (draw_.Chance(50)) pool_.push_back(start);
+  pool_.push_back({out, start.names, 1});
+  return Ops(1 + draw_.Below(2));
+}
 
-  absl::Status Embed() {
-    const int64_t vocab = 12, hidden = draw_.Of(std::vector<int64_t>{4, 8, 12}), sequence = 4;
-    const Initializer tokens{.kind = Initializer::Kind::kTokens, .high = static_cast<double>(vocab)};
-    const TensorId ids = b_.Input(Fresh("ids"), DType::kInt32, {options_.rows, sequence}, tokens);
-    table_ = Weight({vocab, hidden}, Normal(1));
-    const bool rows_first = options_.form != ModelForm::kLayers && draw_.Chance(50);
-    const Names names = rows_first ? Names{"b", "s", "h"} : Names{"s", "b", "h"};
-    return Push(AddOp(OpKind::kGather, {table_, ids}, absl::StrCat("v h, b s -> ", absl::StrJoin(names, " "))), names);
+absl::Status ModelMaker::Loss() {
+  if (table_.valid() && pool_.back().names == Names{"s", "b", "h"} && draw_.Chance(50) &&
+      ShapeOf(pool_.back().id)[2] == ShapeOf(table_)[1]) {
+    // The embedding is used again, as tied embeddings are.
+    MESHWRIGHT_RETURN_IF_ERROR(
+        Push(AddOp(OpKind::kMatMul, {pool_.back().id, table_}, "s b h, v h -> s b v"), {"s", "b", "v"}));
   }
-
-  // Adds `count` times one operator or a few that belong together, mostly behind the newest value.
-  absl::Status Ops(int64_t count) {
-    while (count > 0) {
-      if (draw_.Chance(20))
-        std::swap(pool_[static_cast<size_t>(draw_.Below(static_cast<int64_t>(pool_.size())))], pool_.back());
-      const size_t before = b_.graph().ops.size();
-      MESHWRIGHT_RETURN_IF_ERROR(OneOp());
-      if (b_.graph().ops.size() > before) --count;
-    }
-    return absl::OkStatus();
-  }
-
-  absl::Status OneOp() {
-    switch (draw_.Below(19)) {
-      case 0:
-      case 1:
-      case 2:
-        return Product();
-      case 3:
-        return SelfProduct();
-      case 4:
-      case 5:
-        return Binary();
-      case 6:
-      case 7:
-        return Activation();
-      case 8:
-      case 9:
-        return Rows();
-      case 10:
-        return Sum();
-      case 11:
-        return Transpose();
-      case 12:
-        return Reshape();
-      case 13:
-        return draw_.Chance(40) ? Gated() : Simple();
-      case 14:
-        return Positions();
-      case 15:
-        return Joined();
-      case 16:
-        return Parts();
-      case 17:
-        return Piece();
-      default:
-        return IsStream(pool_.back()) ? Preserving() : Activation();
-    }
-  }
-
-  // A dim that may be cut and joined: not the batch.
-  std::optional<size_t> OwnDim(const Value& x) {
-    std::vector<size_t> dims;
-    for (size_t d = 0; d < x.names.size(); ++d) {
-      if (!Fixed(x.names[d])) dims.push_back(d);
-    }
-    if (dims.empty()) return {};
-    return draw_.Of(dims);
-  }
-  // The dims of x, of which `own` is whole and called `name`.
-  static std::string WithOwn(const Value& x, size_t own, const std::string& name) {
-    Names names = x.names;
-    names[own] = absl::StrCat(name, "!");
-    return absl::StrJoin(names, " ");
-  }
-
-  // x and other values behind each other along one dim.
-  absl::Status Joined() {
-    const Value x = pool_.back();
-    const std::optional<size_t> d = OwnDim(x);
-    if (!d.has_value() || ShapeOf(x.id)[*d] > 12) return absl::OkStatus();
-    std::vector<TensorId> inputs = {x.id};
-    int degree = x.degree;
-    for (const Value& other : pool_) {
-      Shape expected = ShapeOf(x.id);
-      if (other.names != x.names || inputs.size() == 3) continue;
-      expected[*d] = ShapeOf(other.id)[*d];
-      if (ShapeOf(other.id) != expected || expected[*d] > 12) continue;
-      inputs.push_back(other.id);  // x itself at the latest
-      degree = std::max(degree, other.degree);
-    }
-    Names rules;
-    Shape shape = ShapeOf(x.id);
-    shape[*d] = 0;
-    for (size_t i = 0; i < inputs.size(); ++i) {
-      rules.push_back(WithOwn(x, *d, absl::StrCat("x", i)));
-      shape[*d] += ShapeOf(inputs[i])[*d];
-    }
-    return Push(AddOp(OpKind::kConcat, inputs, absl::StrCat(absl::StrJoin(rules, ", "), " -> ", WithOwn(x, *d, "y")),
-                      {}, {shape}),
-                x.names, degree);
-  }
-
-  // Two parts of x; one of them may stay unused.
-  absl::Status Parts() {
-    const Value x = pool_.back();
-    const std::optional<size_t> d = OwnDim(x);
-    if (!d.has_value() || ShapeOf(x.id)[*d] < 2) return absl::OkStatus();
-    std::vector<Shape> shapes(2, ShapeOf(x.id));
-    shapes[0][*d] = 1 + draw_.Below(shapes[0][*d] - 1);
-    shapes[1][*d] -= shapes[0][*d];
-    MESHWRIGHT_ASSIGN_OR_RETURN(
-        const std::vector<TensorId> parts,
-        AddOps(OpKind::kSplit, {x.id},
-               absl::StrCat(WithOwn(x, *d, "x"), " -> ", WithOwn(x, *d, "y0"), ", ", WithOwn(x, *d, "y1")), {},
-               shapes));
-    if (draw_.Chance(60)) pool_.push_back({parts[0], x.names, x.degree});
-    return Push(parts[1], x.names, x.degree);
-  }
-
-  // Every second or third element of x along some dims, not from the first on.
-  absl::Status Piece() {
-    const Value x = pool_.back();
-    OpAttrs attrs;
-    Shape shape;
-    Names in = x.names, out = x.names;
-    for (size_t d = 0; d < x.names.size(); ++d) {
-      const int64_t extent = ShapeOf(x.id)[d];
-      const bool cut = !Fixed(x.names[d]) && extent > 1 && draw_.Chance(60);
-      attrs.begin.push_back(cut ? draw_.Below(extent) : 0);
-      attrs.strides.push_back(cut ? 1 + draw_.Below(3) : 1);
-      const int64_t left = extent - attrs.begin[d];
-      shape.push_back(cut ? (left + attrs.strides[d] - 1) / attrs.strides[d] : extent);
-      if (!cut) continue;
-      in[d] = absl::StrCat("x", d, "!");
-      out[d] = absl::StrCat("y", d, "!");
-    }
-    if (in == x.names) return absl::OkStatus();
-    return Push(AddOp(OpKind::kStridedSlice, {x.id},
-                      absl::StrCat(absl::StrJoin(in, " "), " -> ", absl::StrJoin(out, " ")), attrs, {shape}),
-                x.names);
-  }
-
-  // x times a new weight, contracted over one dim that is not the batch; the result's dims in any order.
-  absl::Status Product() {
-    const Value x = pool_.back();
-    std::vector<size_t> dims;
-    for (size_t d = 0; d < x.names.size(); ++d) {
-      if (!Fixed(x.names[d])) dims.push_back(d);
-    }
-    Names taken = x.names, weight_names, added;
-    const int64_t num_added = x.names.size() < 3 && draw_.Chance(25) ? 2 : 1;
-    for (int64_t i = 0; i < num_added; ++i) {
-      added.push_back(FreshLabel(taken));
-      taken.push_back(added.back());
-    }
-    std::string contracted;
-    int64_t depth = 1;
-    Names result;
-    if (!dims.empty()) {
-      const size_t d = draw_.Of(dims);
-      contracted = x.names[d];
-      depth = ShapeOf(x.id)[d];
-    } else if (x.names.size() > 2) {
-      return absl::OkStatus();
-    }
-    for (const std::string& name : x.names) {
-      if (name != contracted) result.push_back(name);
-    }
-    result.insert(result.end(), added.begin(), added.end());
-    if (draw_.Chance(30)) draw_.Shuffle(result);
-    weight_names = added;
-    if (!contracted.empty()) weight_names.insert(weight_names.begin(), contracted);
-    if (draw_.Chance(40)) draw_.Shuffle(weight_names);
-    Shape shape;
-    std::vector<int64_t> added_extents;
-    for (size_t i = 0; i < added.size(); ++i) added_extents.push_back(Extent());
-    for (const std::string& name : weight_names) {
-      const auto found = absl::c_find(added, name);
-      shape.push_back(found == added.end() ? depth : added_extents[static_cast<size_t>(found - added.begin())]);
-    }
-    // Sometimes a weight that another product has.
-    TensorId weight;
-    for (TensorId id : products_) {
-      const Shape& known = ShapeOf(id);
-      const bool fits = known.size() == shape.size() && added.size() == 1 && !contracted.empty() &&
-                        known[weight_names[0] == contracted ? 0 : 1] == depth;
-      if (!fits || !draw_.Chance(40)) continue;
-      weight = id;
-      added_extents = {known[weight_names[0] == contracted ? 1 : 0]};
-    }
-    if (!weight.valid()) {
-      weight = Weight(shape, Normal(1 / std::sqrt(static_cast<double>(depth))));
-      if (shape.size() == 2) products_.push_back(weight);
-    }
-    const bool bias = !contracted.empty() && draw_.Chance(20);
-    const auto text = [&](const Names& names) {
-      return absl::StrJoin(names, " ", [&](std::string* out, const std::string& name) {
-        absl::StrAppend(out, name, bias && name == contracted ? "!" : "");
-      });
-    };
-    std::vector<TensorId> inputs = {x.id, weight};
-    std::string rule = absl::StrCat(text(x.names), ", ", text(weight_names));
-    if (bias) {
-      inputs.push_back(Weight({added_extents.begin(), added_extents.end()}, Normal(0.3)));
-      absl::StrAppend(&rule, ", ", text(added));
-    }
-    return Push(AddOp(OpKind::kMatMul, inputs, absl::StrCat(rule, " -> ", text(result))), result);
-  }
-
-  // x times itself transposed: one tensor read in two layouts.
-  absl::Status SelfProduct() {
-    const Value x = pool_.back();
-    std::vector<size_t> dims;
-    for (size_t d = 0; d < x.names.size(); ++d) {
-      if (options_.mixes_rows || !Fixed(x.names[d])) dims.push_back(d);
-    }
-    if (dims.size() < 2 || x.names.size() > 3) return absl::OkStatus();
-    draw_.Shuffle(dims);
-    const size_t kept = dims[0], contracted = dims[1];
-    if (2 * x.degree > kMaxDegree || Fixed(x.names[contracted]) || ShapeOf(x.id)[kept] > kRowsOfMost) {
-      return absl::OkStatus();
-    }
-    Names other = x.names, result;
-    other[kept] = FreshLabel(x.names);
-    for (size_t d = 0; d < x.names.size(); ++d) {
-      if (d != contracted) result.push_back(x.names[d]);
-    }
-    result.push_back(other[kept]);
-    MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId y,
-                                AddOp(OpKind::kMatMul, {x.id, x.id},
-                                      absl::StrCat(absl::StrJoin(x.names, " "), ", ", absl::StrJoin(other, " "), " -> ",
-                                                   absl::StrJoin(result, " "))));
-    const double scale = 0.5 / std::sqrt(static_cast<double>(ShapeOf(x.id)[contracted]));
-    return Push(AddOp(OpKind::kScale, {y}, "", Scaled(scale)), result, 2 * x.degree);
-  }
-
-  // A weight that broadcasts to x: its last dims, some of them 1; never one extent per row.
-  TensorId Broadcast(const Value& x, Initializer init) {
-    const Shape& shape = ShapeOf(x.id);
-    const size_t rank = 1 + static_cast<size_t>(draw_.Below(static_cast<int64_t>(shape.size())));
-    Shape own;
-    for (size_t d = shape.size() - rank; d < shape.size(); ++d) {
-      own.push_back(Fixed(x.names[d]) || draw_.Chance(20) ? 1 : shape[d]);
-    }
-    return Weight(std::move(own), init);
-  }
-
-  absl::Status Binary() {
-    const Value x = pool_.back();
-    const OpKind kind =
-        draw_.Of(std::vector<OpKind>{OpKind::kAdd, OpKind::kAdd, OpKind::kSub, OpKind::kMul, OpKind::kDiv});
-    std::vector<Value> others;
-    for (const Value& other : pool_) {
-      const bool small = kind != OpKind::kMul || x.degree + other.degree <= kMaxDegree;
-      if (small && other.names == x.names && ShapeOf(other.id) == ShapeOf(x.id)) others.push_back(other);
-    }
-    int degree = x.degree;
-    std::vector<TensorId> inputs = {x.id};
-    if (kind == OpKind::kDiv) {
-      inputs.push_back(Broadcast(x, Uniform(0.75, 1.5)));
-    } else if (!others.empty() && draw_.Chance(60)) {
-      const Value& other = draw_.Of(others);  // x itself may be among them
-      inputs.push_back(other.id);
-      degree = kind == OpKind::kMul ? x.degree + other.degree : std::max(x.degree, other.degree);
-    } else {
-      inputs.push_back(Broadcast(x, Normal(0.5)));
-    }
-    if (kind == OpKind::kAdd && draw_.Chance(30)) {
-      const Value& other = draw_.Of(others);
-      inputs.push_back(other.id);
-      degree = std::max(degree, other.degree);
-    }
-    return Push(AddOp(kind, inputs), x.names, degree);
-  }
-
-  absl::Status Activation() {
-    const Value x = pool_.back();
-    const OpKind kind =
-        draw_.Of(std::vector<OpKind>{OpKind::kRelu, OpKind::kGelu, OpKind::kTanh, OpKind::kSigmoid, OpKind::kSilu});
-    std::vector<TensorId> inputs = {x.id};
-    if (draw_.Chance(30)) inputs.push_back(Broadcast(x, Normal(0.3)));
-    const std::string names = absl::StrJoin(x.names, " ");
-    const bool own_labels = inputs.size() == 1 && draw_.Chance(50);
-    return Push(AddOp(kind, inputs, own_labels ? absl::StrCat(names, " -> ", names) : ""), x.names);
-  }
-
-  // Softmax and norms: along the last dim.
-  absl::Status Rows() {
-    const Value x = pool_.back();
-    const int64_t h = ShapeOf(x.id).back();
-    if (h < 2 || (Fixed(x.names.back()) && !options_.mixes_rows)) return Transpose();
-    switch (draw_.Below(4)) {
-      case 3:
-        return Push(AddOp(OpKind::kLogSoftmax, {x.id}), x.names);
-      case 0:
-        return Push(AddOp(OpKind::kSoftmax, {x.id}), x.names, 1);
-      case 1:
-        return Push(AddOp(OpKind::kLayerNorm, {x.id, Weight({h}, Uniform(0.5, 1.5)), Weight({h}, Normal(0.3))}),
-                    x.names, 1);
-      default:
-        return Push(AddOp(OpKind::kRmsNorm, {x.id, Weight({h}, Uniform(0.5, 1.5))}), x.names, 1);
-    }
-  }
-
-  absl::Status Sum() {
-    const Value x = pool_.back();
-    Names result, out;
-    double count = 1;
-    for (size_t d = 0; d < x.names.size(); ++d) {
-      const bool may = !Fixed(x.names[d]) || (options_.mixes_rows && draw_.Chance(20));
-      if (!may || draw_.Chance(60)) {
-        result.push_back(x.names[d]);
-        out.push_back(x.names[d]);
-        continue;
-      }
-      count *= static_cast<double>(ShapeOf(x.id)[d]);
-      if (draw_.Chance(30)) {
-        result.push_back(FreshLabel(x.names));
-        out.push_back("1");
-      }
-    }
-    if (out == x.names || result.empty() ||
-        std::set<std::string>(result.begin(), result.end()).size() < result.size()) {
-      return absl::OkStatus();
-    }
-    const OpKind kind =
-        draw_.Of(std::vector<OpKind>{OpKind::kReduceSum, OpKind::kReduceSum, OpKind::kReduceMax, OpKind::kReduceMin});
-    return Push(AddOp(kind, {x.id}, absl::StrCat(absl::StrJoin(x.names, " "), " -> ", absl::StrJoin(out, " ")),
-                      Scaled(kind == OpKind::kReduceSum ? 1 / std::sqrt(count) : 1)),
-                result);
-  }
-
-  absl::Status Transpose() {
-    const Value x = pool_.back();
+  Value x = pool_.back();
+  const bool rows_second = x.names == Names{"s", "b", "v"} && ShapeOf(x.id)[2] > 1;
+  if (const auto rows = absl::c_find(x.names, "b"); !rows_second && rows != x.names.end() && rows != x.names.begin()) {
     Names result = x.names;
-    draw_.Shuffle(result);
-    if (result == x.names) return absl::OkStatus();
-    return TransposeTo(x, result);
+    result.erase(absl::c_find(result, "b"));
+    result.insert(result.begin(), "b");
+    MESHWRIGHT_RETURN_IF_ERROR(TransposeTo(x, result));
+    x = pool_.back();
   }
-  absl::Status TransposeTo(const Value& x, const Names& result) {
-    return Push(AddOp(OpKind::kTranspose, {x.id},
-                      absl::StrCat(absl::StrJoin(x.names, " "), " -> ", absl::StrJoin(result, " "))),
-                result);
-  }
+  const Shape shape = ShapeOf(x.id);
+  if (shape.size() < 2 || shape.back() < 2 || (!rows_second && draw_.Chance(50))) return SquaredError(x);
+  return CrossEntropy(x, rows_second);
+}
 
-  // The last two dims become one, or the last one becomes two.
-  absl::Status Reshape() {
-    const Value x = pool_.back();
-    const Shape shape = ShapeOf(x.id);
-    const size_t r = shape.size();
-    Names lead(x.names.begin(), x.names.end() - 1);
-    const std::string& last = x.names[r - 1];
-    if (Fixed(last)) return absl::OkStatus();
-    if (r >= 3 && !Fixed(x.names[r - 2]) && draw_.Chance(50)) {
-      lead.pop_back();
-      Names result = lead;
-      result.push_back(FreshLabel(x.names));
-      Shape out(shape.begin(), shape.end() - 2);
-      out.push_back(shape[r - 2] * shape[r - 1]);
-      const std::string names = absl::StrJoin(lead, " ");
-      return Push(AddOp(OpKind::kReshape, {x.id},
-                        absl::StrCat(names, " ", x.names[r - 2], "! ", last, "! -> ", names, " ", result.back(), "!"),
-                        {}, {out}),
-                  result);
-    }
-    if (shape[r - 1] % 2 != 0 || r > 3) return absl::OkStatus();
-    Names result = lead;
-    for (int i = 0; i < 2; ++i) {
-      Names taken = x.names;
-      taken.insert(taken.end(), result.begin(), result.end());
-      result.push_back(FreshLabel(taken));
-    }
-    Shape out(shape.begin(), shape.end() - 1);
-    out.push_back(2);
-    out.push_back(shape[r - 1] / 2);
-    const std::string names = absl::StrJoin(lead, " ");
-    return Push(
-        AddOp(OpKind::kReshape, {x.id},
-              absl::StrCat(names, " ", last, "! -> ", names, " ", result[r - 1], "! ", result[r], "!"), {}, {out}),
-        result);
-  }
+absl::Status ModelMaker::SquaredError(const Value& x) {
+  const Shape shape = ShapeOf(x.id);
+  if (absl::c_linear_search(x.names, "b") && x.names[0] != "b") return absl::InternalError("rows come first");
+  const TensorId y = b_.Input(Fresh("y"), kReal, shape, Uniform(-1, 1));
+  MESHWRIGHT_ASSIGN_OR_RETURN(
+      const TensorId loss, AddOp(OpKind::kMseLoss, {x.id, y}, "", Scaled(1 / static_cast<double>(NumElements(shape)))));
+  b_.SetLoss(loss);
+  return absl::OkStatus();
+}
 
-  // SwiGLU behind a product with two matrices.
-  absl::Status Gated() {
-    const Value x = pool_.back();
-    if (x.names.size() < 2 || Fixed(x.names.back()) || 2 * x.degree > kMaxDegree) return absl::OkStatus();
-    const int64_t h = ShapeOf(x.id).back(), f = draw_.Of(std::vector<int64_t>{4, 6, 8});
-    const std::string lead = absl::StrJoin(Names(x.names.begin(), x.names.end() - 1), " ");
-    Names result(x.names.begin(), x.names.end() - 1);
-    result.push_back(FreshLabel(x.names));
+absl::Status ModelMaker::CrossEntropy(const Value& x, bool rows_second) {
+  const Shape shape = ShapeOf(x.id);
+  Shape label_shape(shape.begin(), shape.end() - 1);
+  if (rows_second) std::swap(label_shape[0], label_shape[1]);
+  const Initializer ids{.kind = Initializer::Kind::kTokens, .high = static_cast<double>(shape.back())};
+  const TensorId labels = b_.Input(Fresh("labels"), DType::kInt32, label_shape, ids);
+  const OpAttrs attrs = Scaled(1 / static_cast<double>(NumElements(label_shape)));
+  TensorId loss;
+  if (draw_.Chance(40)) {
     MESHWRIGHT_ASSIGN_OR_RETURN(
-        const TensorId wide, AddOp(OpKind::kMatMul, {x.id, Weight({h, 2, f}, Normal(1 / std::sqrt(h)))},
-                                   absl::StrCat(lead, " ", x.names.back(), ", ", x.names.back(), " t ", result.back(),
-                                                " -> ", lead, " t ", result.back())));
-    return Push(AddOp(OpKind::kSwiglu, {wide}), result, 2 * x.degree);
-  }
-
-  absl::Status Simple() {
-    const Value x = pool_.back();
-    switch (draw_.Below(4)) {
-      case 0:
-        return Push(AddOp(OpKind::kScale, {x.id}, "", Scaled(-0.75)), x.names);
-      case 1:
-        return Push(AddOp(OpKind::kCast, {x.id}), x.names);
-      case 2: {  // of something that stays away from 0
-        MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId positive, AddOp(OpKind::kSigmoid, {x.id}));
-        return Push(AddOp(OpKind::kSqrt, {positive}), x.names, 1);
-      }
-      default: {
-        if (!options_.has_masks) return absl::OkStatus();
-        OpAttrs attrs;
-        attrs.rate = draw_.Chance(50) ? 0.5 : 0.125;
-        attrs.stream = next_;
-        return Push(AddOp(OpKind::kDropout, {x.id}, "", attrs), x.names);
-      }
-    }
-  }
-
-  absl::Status Positions() {
-    const Value x = pool_.back();
-    if (x.names.size() != 3 || Fixed(x.names[0]) || Fixed(x.names[2])) return Binary();
-    const Shape shape = ShapeOf(x.id);
-    const int64_t p = shape[0] + draw_.Below(3);
-    const std::string names = absl::StrJoin(x.names, " ");
-    return Push(AddOp(OpKind::kAddPositions, {x.id, Weight({p, shape[2]}, Normal(0.5))},
-                      absl::StrCat(names, ", p! ", x.names[2], " -> ", names)),
-                x.names);
-  }
-
-  // Whether x is as the layers of a transformer have it.
-  bool IsStream(const Value& x) const {
-    return x.names == Names{"s", "b", "h"} && ShapeOf(x.id)[2] % 4 == 0 && ShapeOf(x.id)[0] > 1;
-  }
-
-  // A few operators that keep shape and names of (s, b, h).
-  absl::Status Preserving() {
-    const Value x = pool_.back();
-    switch (draw_.Below(5)) {
-      case 0:
-        return Attention(x);
-      case 1:
-        return Experts(x);
-      case 2:
-        return Rows();
-      case 3:
-        return Positions();
-      default: {
-        const int64_t h = ShapeOf(x.id)[2], f = draw_.Of(std::vector<int64_t>{4, 8, 12});
-        MESHWRIGHT_ASSIGN_OR_RETURN(TensorId y, AddOp(OpKind::kMatMul, {x.id, Weight({h, f}, Normal(1 / std::sqrt(h)))},
-                                                      "s b h, h f -> s b f"));
-        MESHWRIGHT_ASSIGN_OR_RETURN(y, AddOp(OpKind::kGelu, {y, Weight({f}, Normal(0.2))}, "s b f, f -> s b f"));
-        return Push(AddOp(OpKind::kMatMul, {y, Weight({f, h}, Normal(1 / std::sqrt(f)))}, "s b f, f h -> s b h"),
-                    x.names);
-      }
-    }
-  }
-
-  absl::Status Attention(const Value& x) {
-    const Shape shape = ShapeOf(x.id);
-    const int64_t s = shape[0], rows = shape[1], h = shape[2], g = 2, q = 2, d = draw_.Chance(50) ? 2 : 4;
-    MESHWRIGHT_ASSIGN_OR_RETURN(TensorId qkv,
-                                AddOp(OpKind::kMatMul, {x.id, Weight({h, g, q + 2, d}, Normal(1 / std::sqrt(h)))},
-                                      "s b h, h g r d -> s b g r d"));
-    if (draw_.Chance(50)) {
-      MESHWRIGHT_ASSIGN_OR_RETURN(qkv, AddOp(OpKind::kRotary, {qkv}));
-    }
-    OpAttrs attrs = Scaled(1 / std::sqrt(static_cast<double>(d)));
-    attrs.causal = draw_.Chance(50);
-    attrs.fused = draw_.Chance(70);
-    Shape saved = {s, rows, g, q};
-    if (!attrs.fused) saved.push_back(s);
+        loss, AddOp(OpKind::kCrossEntropy, {x.id, labels}, rows_second ? "s b v!, b s -> " : "", attrs));
+  } else {
+    MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId max, AddOp(OpKind::kRowMax, {x.id}));
     MESHWRIGHT_ASSIGN_OR_RETURN(
-        const std::vector<TensorId> context,
-        AddOps(OpKind::kAttention, {qkv},
-               absl::StrCat("s! b g r! d! -> s! b g q! d!, s! b g q!", attrs.fused ? "" : " t!"), attrs,
-               {{s, rows, g, q, d}, saved}));
-    return Push(AddOp(OpKind::kMatMul, {context[0], Weight({g, q, d, h}, Normal(1 / std::sqrt(g * q * d)))},
-                      "s b g q d, g q d h -> s b h"),
-                x.names);
+        const std::vector<TensorId> sums,
+        AddOps(OpKind::kExpSumAndPick, {x.id, max, labels}, rows_second ? "s b v, s b, b s -> s b, s b" : "", {}, {}));
+    MESHWRIGHT_ASSIGN_OR_RETURN(loss, AddOp(OpKind::kLossFromPartials, {max, sums[0], sums[1]}, "", attrs));
   }
-
-  // Every expert, and every group of experts, has a slot for every token, so that none is dropped, however the batch is
-  // split.
-  absl::Status Experts(const Value& x) {
-    const Shape shape = ShapeOf(x.id);
-    const int64_t h = shape[2], e = 4, slots = shape[0] * shape[1], f = 4;
-    MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId logits,
-                                AddOp(OpKind::kMatMul, {x.id, Weight({h, e}, Normal(1))}, "s b h, h e -> s b e"));
-    const bool grouped = draw_.Chance(50);
-    TensorId sent = x.id, sent_logits = logits;
-    if (grouped) {
-      MESHWRIGHT_ASSIGN_OR_RETURN(
-          const std::vector<TensorId> groups,
-          AddOps(OpKind::kToGroups, {x.id, logits}, "", {}, {{2, shape[0], shape[1], h}, {2, shape[0], shape[1], e}}));
-      sent = groups[0];
-      sent_logits = groups[1];
-    }
-    MESHWRIGHT_ASSIGN_OR_RETURN(
-        TensorId y, AddOp(OpKind::kDispatch, {sent, sent_logits}, grouped ? "n q! b h, n q! b e! -> =n =b h" : "", {},
-                          {{e, slots, h}}));
-    MESHWRIGHT_ASSIGN_OR_RETURN(
-        y, AddOp(OpKind::kMatMul, {y, Weight({e, h, f}, Normal(1 / std::sqrt(h)))}, "e c h, e h f -> e c f"));
-    MESHWRIGHT_ASSIGN_OR_RETURN(y, AddOp(OpKind::kTanh, {y}, "e c f -> e c f"));
-    MESHWRIGHT_ASSIGN_OR_RETURN(
-        y, AddOp(OpKind::kMatMul, {y, Weight({e, f, h}, Normal(1 / std::sqrt(f)))}, "e c f, e f h -> e c h"));
-    if (!grouped) return Push(AddOp(OpKind::kCombine, {y, logits}), x.names);
-    MESHWRIGHT_ASSIGN_OR_RETURN(y, AddOp(OpKind::kCombine, {y, sent_logits}, "=n =b h, n q! b e! -> n q! b h"));
-    return Push(AddOp(OpKind::kFromGroups, {y, logits}), x.names);
-  }
-
-  absl::Status Layers() {
-    b_.BeginSegment("embed");
-    MESHWRIGHT_RETURN_IF_ERROR(Embed());
-    if (draw_.Chance(30)) MESHWRIGHT_RETURN_IF_ERROR(Push(AddOp(OpKind::kTanh, {pool_.back().id}), {"s", "b", "h"}));
-    const Value start = pool_.back();
-    if (draw_.Chance(40)) common_ = Weight({ShapeOf(start.id)[2], 8}, Normal(0.3));
-    b_.BeginSegment("layers", 2 + draw_.Below(3));
-    const Value in = {b_.BeginCarry(start.id), start.names, 1};
-    pool_.push_back(in);
-    for (int64_t n = 1 + draw_.Below(2); n > 0; --n) MESHWRIGHT_RETURN_IF_ERROR(Preserving());
-    if (draw_.Chance(70)) MESHWRIGHT_RETURN_IF_ERROR(Push(AddOp(OpKind::kAdd, {pool_.back().id, in.id}), in.names));
-    if (pool_.back().id == in.id) MESHWRIGHT_RETURN_IF_ERROR(Activation());
-    MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId out, b_.EndCarry(pool_.back().id));
-    b_.BeginSegment("head");
-    pool_.clear();
-    if (draw_.Chance(50)) pool_.push_back(start);
-    pool_.push_back({out, start.names, 1});
-    return Ops(1 + draw_.Below(2));
-  }
-
-  absl::Status Loss() {
-    if (table_.valid() && pool_.back().names == Names{"s", "b", "h"} && draw_.Chance(50) &&
-        ShapeOf(pool_.back().id)[2] == ShapeOf(table_)[1]) {
-      // The embedding is used again, as tied embeddings are.
-      MESHWRIGHT_RETURN_IF_ERROR(
-          Push(AddOp(OpKind::kMatMul, {pool_.back().id, table_}, "s b h, v h -> s b v"), {"s", "b", "v"}));
-    }
-    Value x = pool_.back();
-    const bool rows_second = x.names == Names{"s", "b", "v"} && ShapeOf(x.id)[2] > 1;
-    if (const auto rows = absl::c_find(x.names, "b");
-        !rows_second && rows != x.names.end() && rows != x.names.begin()) {
-      Names result = x.names;
-      result.erase(absl::c_find(result, "b"));
-      result.insert(result.begin(), "b");
-      MESHWRIGHT_RETURN_IF_ERROR(TransposeTo(x, result));
-      x = pool_.back();
-    }
-    const Shape shape = ShapeOf(x.id);
-    if (shape.size() < 2 || shape.back() < 2 || (!rows_second && draw_.Chance(50))) return SquaredError(x);
-    return CrossEntropy(x, rows_second);
-  }
-
-  absl::Status SquaredError(const Value& x) {
-    const Shape shape = ShapeOf(x.id);
-    if (absl::c_linear_search(x.names, "b") && x.names[0] != "b") return absl::InternalError("rows come first");
-    const TensorId y = b_.Input(Fresh("y"), kReal, shape, Uniform(-1, 1));
-    MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId loss, AddOp(OpKind::kMseLoss, {x.id, y}, "",
-                                                           Scaled(1 / static_cast<double>(NumElements(shape)))));
-    b_.SetLoss(loss);
-    return absl::OkStatus();
-  }
-
-  absl::Status CrossEntropy(const Value& x, bool rows_second) {
-    const Shape shape = ShapeOf(x.id);
-    Shape label_shape(shape.begin(), shape.end() - 1);
-    if (rows_second) std::swap(label_shape[0], label_shape[1]);
-    const Initializer ids{.kind = Initializer::Kind::kTokens, .high = static_cast<double>(shape.back())};
-    const TensorId labels = b_.Input(Fresh("labels"), DType::kInt32, label_shape, ids);
-    const OpAttrs attrs = Scaled(1 / static_cast<double>(NumElements(label_shape)));
-    TensorId loss;
-    if (draw_.Chance(40)) {
-      MESHWRIGHT_ASSIGN_OR_RETURN(
-          loss, AddOp(OpKind::kCrossEntropy, {x.id, labels}, rows_second ? "s b v!, b s -> " : "", attrs));
-    } else {
-      MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId max, AddOp(OpKind::kRowMax, {x.id}));
-      MESHWRIGHT_ASSIGN_OR_RETURN(const std::vector<TensorId> sums,
-                                  AddOps(OpKind::kExpSumAndPick, {x.id, max, labels},
-                                         rows_second ? "s b v, s b, b s -> s b, s b" : "", {}, {}));
-      MESHWRIGHT_ASSIGN_OR_RETURN(loss, AddOp(OpKind::kLossFromPartials, {max, sums[0], sums[1]}, "", attrs));
-    }
-    b_.SetLoss(loss);
-    return absl::OkStatus();
-  }
-
-  Draw draw_;
-  const ModelOptions options_;
-  GraphBuilder b_;
-  std::vector<Value> pool_;
-  TensorId table_;                  // of the embedding
-  TensorId common_;                 // of all layers
-  std::vector<TensorId> products_;  // weights that may be used again
-  int next_ = 0;
-};
-
-}  // namespace
+  b_.SetLoss(loss);
+  return absl::OkStatus();
+}
 
 absl::StatusOr<Graph> RandomModel(uint64_t seed, const ModelOptions& options) {
   return ModelMaker(seed, options).Run();
