@@ -248,6 +248,24 @@ TEST(JsonTest, EveryFieldIsInItsDocument) {
   for (const std::string& key : keys) EXPECT_THAT(page, HasSubstr(absl::StrCat("`", key, "`")));
 }
 
+// What was skipped is still said on standard output.
+TEST(ValidateTest, ATableOfWhichNothingIsPredictedIsBadInput) {
+  const std::string table = TempPath("unpredicted.csv"), names = "m,n,k,gpu_type,time_us\n";
+  std::ofstream(table) << names << "4096,4096,4096,abacus,600\n";
+  const ToolResult unknown = RunTool("validate/validate", {"kernels", table});
+  EXPECT_EQ(unknown.exit_code, 3);
+  EXPECT_THAT(unknown.out, HasSubstr("1 unknown device: abacus"));
+  EXPECT_THAT(unknown.err, HasSubstr("validate: predicted none of 1 row; \"skipped\" above says what each lacks"));
+  std::ofstream(table) << names;
+  const ToolResult empty = RunTool("validate/validate", {"kernels", table});
+  EXPECT_EQ(empty.exit_code, 3);
+  EXPECT_THAT(empty.err, HasSubstr("found no row below the line of names, wanted a line for each measurement"));
+  // One row that is predicted is enough, in whichever of the tables.
+  const std::string other = TempPath("predicted.csv");
+  std::ofstream(other) << names << "4096,4096,4096,A100,600\n";
+  EXPECT_EQ(RunTool("validate/validate", {"kernels", table, other}).exit_code, 0);
+}
+
 TEST(ValidateTest, ReadsTablesWhereTheUserStands) {
   const std::string table = "oracle_of_validate.csv";
   std::ofstream(TempPath(table)) << "m,n,k,dtype,gpu_type,time_us\n4096,4096,4096,bfloat16,A100-SXM4-80GB,600\n";

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/match.h"
@@ -83,6 +84,20 @@ absl::StatusOr<TrainingTableResult> PredictTrainings(const CsvTable& table, cons
   });
 }
 
+// A script that looks at the exit code alone must not take tables of which no row could be read for checked ones.
+template <class Result>
+absl::Status CheckPredicted(const std::vector<Result>& results) {
+  size_t rows = 0;
+  for (const Result& result : results) {
+    if (absl::c_any_of(result.rows, [](const auto& row) { return row.skipped.empty(); })) return absl::OkStatus();
+    rows += result.rows.size();
+  }
+  return absl::InvalidArgumentError(
+      rows == 0 ? "found no row below the line of names, wanted a line for each measurement"
+                : absl::StrCat("predicted none of ", rows, rows == 1 ? " row" : " rows",
+                               "; \"skipped\" above says what each lacks, docs/tables.md what the columns mean"));
+}
+
 // Prints the tables one by one and what `of_all` says of all, or JSON of all at the end. A file that cannot be read is
 // told, and the others go on.
 template <class Result>
@@ -108,7 +123,8 @@ absl::Status Predict(const Flags& flags, absl::StatusOr<Result> (*predict)(const
   }
   if (format != 1 && of_all != nullptr && !results.empty()) Print(of_all(results));
   if (format == 1 && !results.empty()) Print(ToJson(results, flags.True("rows")));
-  if (unread.ok() || files == 1) return unread;
+  if (unread.ok()) return CheckPredicted(results);
+  if (files == 1) return unread;
   return WithExit(ExitCodeOf(unread),
                   WithPrefix(absl::StrCat("read ", results.size(), " of ", files, " files: "), unread));
 }
