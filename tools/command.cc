@@ -74,12 +74,13 @@ void PrintNotices(const std::vector<std::string>& notices) {
 
 int RunCommand(const Command& command, const std::function<absl::Status(const Flags&)>& run, int argc, char** argv) {
   const std::vector<std::string> args(argv + 1, argv + argc);
+  absl::Status status;
   if (WantsHelp(args)) {
-    std::fputs(Help(command).c_str(), stdout);
-    return WroteAll() ? 0 : static_cast<int>(ExitCode::kIo);
+    Print(Help(command));
+  } else {
+    GoWhereTheUserStands();
+    status = RunWith(command, run, args);
   }
-  GoWhereTheUserStands();
-  absl::Status status = RunWith(command, run, args);
   if (!WroteAll() && status.ok()) {
     status = WithExit(ExitCode::kIo, absl::UnavailableError("standard output cannot be written"));
   }

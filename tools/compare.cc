@@ -20,6 +20,10 @@ namespace meshwright {
 namespace {
 
 constexpr size_t kMostTraceBytes = size_t{1} << 30;
+constexpr absl::string_view kWanted =
+    "two plans, a plan and then a trainer's log, or a simulated and a measured timeline (simulate and run --trace)";
+
+bool IsJson(absl::string_view text) { return absl::StartsWith(absl::StripLeadingAsciiWhitespace(text), "{"); }
 
 Command CompareCommand() {
   return {
@@ -49,12 +53,15 @@ absl::Status RunCompare(const Flags& flags) {
     files.push_back({path, std::move(text)});
   }
   const bool is_plan = IsPlan(files[0].text), both = is_plan == IsPlan(files[1].text);
-  const bool is_log = is_plan && !absl::StartsWith(absl::StripLeadingAsciiWhitespace(files[1].text), "{");
+  const bool is_log = is_plan && !IsJson(files[1].text);
   if (!both && !is_log) {
+    return absl::InvalidArgumentError(absl::StrCat(files[is_plan ? 0 : 1].path, " is a plan, ",
+                                                   files[is_plan ? 1 : 0].path, " is none; wanted ", kWanted));
+  }
+  for (const SourceFile& file : files) {
+    if (is_plan || IsJson(file.text)) continue;
     return absl::InvalidArgumentError(
-        absl::StrCat(files[is_plan ? 0 : 1].path, " is a plan, ", files[is_plan ? 1 : 0].path,
-                     " is none; wanted two plans, a plan and then a trainer's log, or a simulated and a measured "
-                     "timeline (simulate and run --trace)"));
+        absl::StrCat(file.path, ":1:1: found neither a plan nor a timeline, wanted ", kWanted));
   }
   if (!both) {
     MESHWRIGHT_ASSIGN_OR_RETURN(const Plan plan, ParsePlan(files[0]));

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "ir/files.h"
 #include "ir/status.h"
 #include "tools/exit_code.h"
@@ -53,7 +54,7 @@ absl::Status CheckWritable(const std::string& path) {
   if (::stat(path.c_str(), &info) == 0) {
     if (S_ISDIR(info.st_mode)) {
       return CannotBeWritten(path, "a folder, wanted a file",
-                             absl::StrCat("name a file in it, such as ", path, "/out"));
+                             absl::StrCat("name a file in it, such as ", absl::StripSuffix(path, "/"), "/out"));
     }
     if (!S_ISREG(info.st_mode)) return absl::OkStatus();  // a pipe or a device
   }
@@ -96,7 +97,7 @@ absl::Status CheckOutputs(absl::Span<const std::string> outputs, absl::Span<cons
 }
 
 absl::Status WriteFile(const std::string& path, absl::string_view text) {
-  return Marked(path == "-" ? WriteOpenFile(STDOUT_FILENO, path, text) : WriteWholeFile(path, text));
+  return Marked(path == "-" ? WriteOpenFile(STDOUT_FILENO, "standard output", text) : WriteWholeFile(path, text));
 }
 
 absl::Status WriteFileInNewFolder(const std::string& path, absl::string_view text) {

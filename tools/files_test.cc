@@ -87,6 +87,7 @@ TEST(FilesTest, WhatCannotBeWrittenIsSaidBeforehand) {
   EXPECT_EQ(
       message(folder),
       folder + ": cannot be written: found a folder, wanted a file; name a file in it, such as " + folder + "/out");
+  EXPECT_THAT(message(folder + "/"), HasSubstr("such as " + folder + "/out"));
   EXPECT_EQ(message(folder + "/none/x.yaml"), folder + "/none/x.yaml: cannot be written: found no folder " + folder +
                                                   "/none; mkdir -p " + folder + "/none makes it");
   EXPECT_THAT(message(file + "/x.yaml"), HasSubstr("found " + file + ", which is a file, wanted a folder"));

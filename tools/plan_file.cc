@@ -102,6 +102,8 @@ std::string ToYaml(const Plan& plan) {
 
 absl::StatusOr<Plan> ParsePlan(const SourceFile& source, const ModelChanges& changes) {
   if (!IsPlan(source.text)) {
+    // Another encoding hides the schema, too.
+    if (!source.text.empty()) MESHWRIGHT_RETURN_IF_ERROR(ParseDocument(source.text, source.path).status());
     return absl::InvalidArgumentError(
         absl::StrCat(source.path, ":1:1: schema: found nothing, wanted a plan; plan writes one from a model file"));
   }

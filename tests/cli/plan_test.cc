@@ -345,7 +345,7 @@ TEST(PlanTest, AFileThatCannotBeReadOrWrittenIsAnIoError) {
 
 // JSON is longer than what stdio keeps back, text is not.
 TEST(PlanTest, AReportThatCannotBeWrittenIsAnIoError) {
-  for (const char* format : {"--format=text", "--format=json"}) {
+  for (const char* format : {"--format=text", "--format=json", "--help"}) {
     const ToolResult result =
         RunTool("plan", {kTiny, "--out=", format}, {.launcher = {"sh", "-c", "exec \"$0\" \"$@\" > /dev/full"}});
     EXPECT_EQ(result.exit_code, 6) << format;

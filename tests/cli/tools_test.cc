@@ -334,6 +334,9 @@ TEST(SimulateTest, AModelFileIsNotAPlan) {
   const std::string plan = TempPath("b.yaml");
   ASSERT_EQ(RunTool("plan", {kOracleB, "--out=" + plan}).exit_code, 0);
   EXPECT_THAT(RunTool("plan", {plan}).err, HasSubstr("found a plan, wanted a model file"));
+  // A plan that an editor saved in another encoding.
+  std::ofstream(plan, std::ios::binary) << absl::string_view("\xff\xfes\0c\0h\0", 8);
+  EXPECT_THAT(RunTool("simulate", {plan}).err, HasSubstr(":1:1: found the byte 0xFF, wanted text in UTF-8"));
 }
 
 // The losses that "loss is" gives, and their mean where a sum is printed.
@@ -530,6 +533,10 @@ TEST(CompareTest, AllInstructionsOfATinyDecoderJoin) {
   const ToolResult no_trace = RunTool("compare", {plan, run});
   EXPECT_EQ(no_trace.exit_code, 3);
   EXPECT_THAT(no_trace.err, HasSubstr("is a plan, "));
+  const ToolResult models = RunTool("compare", {kTiny, kTiny});
+  EXPECT_EQ(models.exit_code, 3);
+  EXPECT_THAT(models.err,
+              HasSubstr(absl::StrCat(kTiny, ":1:1: found neither a plan nor a timeline, wanted two plans, ")));
   const ToolResult plans = RunTool("compare", {plan, plan});
   EXPECT_EQ(plans.exit_code, 0) << plans.err;
   EXPECT_THAT(plans.out, HasSubstr("they choose the same"));
