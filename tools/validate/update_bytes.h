@@ -9,8 +9,8 @@
 
 namespace meshwright {
 
-// HostPace::optimizer_bytes of the run: clipping, taking out the scale of the loss, and the optimizer's own passes
-// where they are known, less what the program's kernel moves.
+// HostPace::optimizer_bytes of the run, bytes for each element that is updated, below 0 for less: clipping, taking out
+// the scale of the loss, and the optimizer's own passes where they are known, less what the program's kernel moves.
 double UpdateBytes(const Framework& framework, const TrainingRun& run);
 
 }  // namespace meshwright
