@@ -3,6 +3,8 @@
 //
 // `what` names the value and its way in names and origins: "layers/stream 1->2". `buffer` is the class's own, and the
 // events have an instance for each micro-batch that it has room for. No slot plays the blocks yet.
+//
+// Thread safety: none; each changes the class that it is given.
 #ifndef MESHWRIGHT_PLANNER_PASSES_TRANSFER_BLOCKS_H_
 #define MESHWRIGHT_PLANNER_PASSES_TRANSFER_BLOCKS_H_
 
