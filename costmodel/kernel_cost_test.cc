@@ -247,7 +247,7 @@ TEST(KernelCostTest, WideMultiprocessorsReachLessOfTheirFloat32Peak) {
 
 // FlashAttention-2 has no kernel for heads of 80: it computes 96 columns, and its softmax for as many scores.
 TEST(KernelCostTest, HeadsAreComputedAtTheWidthsOfTheKernels) {
-  const Device device = A100();
+  const Device& device = A100();
   ASSERT_EQ(device.attention.front().kernel, "flash2");
   const auto seconds = [&device](int64_t width) {
     KernelWork work = Attention(64, 8192, 8192, width, false);

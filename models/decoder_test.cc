@@ -24,7 +24,7 @@ absl::StatusOr<DecoderConfig> Read(absl::string_view section, const Training& tr
 }
 
 // The graph of a decoder for one micro-batch of 2 rows of 16 tokens.
-absl::StatusOr<Graph> Build(absl::string_view section, Training training = TrainingOf(4, 16)) {
+absl::StatusOr<Graph> Build(absl::string_view section, const Training& training = TrainingOf(4, 16)) {
   const absl::StatusOr<DecoderConfig> config = Read(section, training);
   if (!config.ok()) return config.status();
   return BuildDecoder(*config, training, "d", 2);

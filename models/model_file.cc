@@ -168,7 +168,7 @@ absl::StatusOr<int64_t> ReadSaveGraphs(const NodeRef& in) {
     return WithKind("E-TYPE", in.Error(in.is_scalar() ? QuoteForMessage(in.text()) : "a list or map",
                                        "false, true or a number from 0 to 3"));
   }
-  const absl::StatusOr<int64_t> level = in.AsInt(0, kMost);
+  absl::StatusOr<int64_t> level = in.AsInt(0, kMost);
   if (!level.ok()) return WithKind("E-VALUE", level.status());
   return level;
 }

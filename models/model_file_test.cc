@@ -47,7 +47,7 @@ std::string ErrorOf(absl::string_view text) {
 
 // The first text with `from` replaced by `to`, which must change it.
 std::string With(absl::string_view text, absl::string_view from, absl::string_view to) {
-  const std::string changed = absl::StrReplaceAll(text, {{from, to}});
+  std::string changed = absl::StrReplaceAll(text, {{from, to}});
   EXPECT_NE(changed, text) << "nothing to replace: " << from;
   return changed;
 }

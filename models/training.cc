@@ -155,7 +155,7 @@ absl::StatusOr<DType> ReadDType(const NodeRef& in, DType fallback, bool floating
 
 static absl::StatusOr<double> ReadTokens(const NodeRef& in) {
   if (!in.is_scalar() || in.is_null() || in.quoted()) return in.AsDoubleOr(0, 1);
-  const absl::StatusOr<double> tokens = ParseAmount(in.text());
+  absl::StatusOr<double> tokens = ParseAmount(in.text());
   if (!tokens.ok()) return in.Locate(tokens.status());
   return tokens;
 }

@@ -23,7 +23,6 @@ namespace meshwright {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 
 constexpr auto kUnavailable = absl::StatusCode::kUnavailable;
 constexpr absl::Duration kHang = absl::Seconds(200);  // only ends what would never end
@@ -194,7 +193,7 @@ TEST(SocketFabricTest, ARankThatWaitsInVainSaysForWhom) {
       return absl::OkStatus();
     }
     self.set_deadline(absl::Milliseconds(50));
-    const absl::Status received = self.Receive(0, Channel::kTransfer, absl::MakeSpan(Raw(x), 8));
+    absl::Status received = self.Receive(0, Channel::kTransfer, absl::MakeSpan(Raw(x), 8));
     waited.set_value();
     return received;
   });

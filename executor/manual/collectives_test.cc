@@ -12,7 +12,6 @@ namespace meshwright::manual {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 
 constexpr auto kState = absl::StatusCode::kFailedPrecondition;
 constexpr auto kValue = absl::StatusCode::kInvalidArgument;

@@ -140,7 +140,8 @@ std::vector<OpExample> Updates(OpKind op, const std::vector<Shape>& parameters) 
   return examples;
 }
 
-// What has several blocks, tiles or passes; nothing for other operators.
+// What has several blocks, tiles or passes; nothing for other operators. One switch over all of them, long for that
+// reason.
 std::vector<OpExample> LargeExamples(OpKind op) {
   const Shape qkv = {70, 2, 2, 4, 20}, y = {70, 2, 2, 2, 20}, rows = {70, 2, 2, 2}, scores = {70, 2, 2, 2, 70};
   const std::string s = "s! b g q!", forward = "s! b g r! d! -> s! b g q! d!, ",
