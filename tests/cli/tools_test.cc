@@ -89,6 +89,9 @@ TEST(OutputTest, APlaceThatCannotBeWrittenEndsACommandAtOnce) {
         << command[0];
     EXPECT_EQ(result.out, "") << command[0];
   }
+  const ToolResult ranks = RunTool("measure/measure", {"--out=" + TempPath("unmeasured.yaml"), "--ranks=0"});
+  EXPECT_EQ(ranks.exit_code, 2);
+  EXPECT_EQ(ranks.err, "measure: --ranks: found \"0\", wanted an integer from 1 to 1024\n");  // and no progress
   const ToolResult merge = RunTool("merge", {"none", "--out=" + there});
   EXPECT_EQ(merge.exit_code, 6);
   EXPECT_THAT(merge.err, HasSubstr(file + ": the folder cannot be made: "));
@@ -286,8 +289,9 @@ TEST(ValidateTest, ReadsTablesWhereTheUserStands) {
 TEST(ValidateTest, FlagsAreCheckedBeforeAnyRow) {
   const std::string table = TempPath("flags_of_validate.csv");
   std::ofstream(table) << "m,n,k,dtype,gpu_type,time_us\n4096,4096,4096,bfloat16,A100,600\n";
-  for (const char* const flag : {"--device=typo", "--internode=rubbish", "--memory=40cows", "--attention=flash9",
-                                 "--expert_imbalance=0.5", "--sustained_clock=2", "--device="}) {
+  for (const char* const flag :
+       {"--device=typo", "--internode=rubbish", "--internode=-8x200Gb/s", "--internode=0 x 200Gb/s", "--memory=40cows",
+        "--attention=flash9", "--expert_imbalance=0.5", "--sustained_clock=2", "--device="}) {
     const ToolResult result = RunTool("validate/validate", {"kernels", table, flag});
     EXPECT_EQ(result.exit_code, 2) << flag << result.err;
     EXPECT_EQ(result.out, "") << flag;

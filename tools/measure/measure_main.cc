@@ -146,6 +146,7 @@ absl::Status MeasureHere(const Flags& flags, const OpenPlayer& open) {
   MESHWRIGHT_RETURN_IF_ERROR(CheckWritable(flags.Text("out")));
   MESHWRIGHT_ASSIGN_OR_RETURN(const RankPlayer player, open());
   const int64_t there = player.devices > 0 ? player.devices : std::max<int64_t>(2, std::thread::hardware_concurrency());
+  MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t most, flags.IntOr("ranks", there, 1, kMostRanks));
   absl::StatusOr<Cluster> from = MakeClusterOfDevices(player.device, there);
   if (!from.ok()) {
     return absl::FailedPreconditionError(
@@ -156,7 +157,6 @@ absl::Status MeasureHere(const Flags& flags, const OpenPlayer& open) {
   MESHWRIGHT_ASSIGN_OR_RETURN(std::vector<Sample> samples, RunAll(kernels, player.threads, true));
   const absl::StatusOr<Sample> issued = Measure(kernels[0], player.threads, /*graphs=*/false);
   if (!issued.ok()) SayNotMeasured(issued.status());
-  MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t most, flags.IntOr("ranks", there, 1, kMostRanks));
   MESHWRIGHT_RETURN_IF_ERROR(MeasureCollectives(plan, most, player.threads, samples));
   MESHWRIGHT_ASSIGN_OR_RETURN(const std::vector<OverlapSample> overlaps,
                               MeasureOverlaps(plan, std::min(most, there), player));
