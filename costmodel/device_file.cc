@@ -142,6 +142,10 @@ constexpr ShareKey kShareKeys[] = {
 constexpr absl::string_view kLoopClock = "loop_clock";
 constexpr double kLeastClock = 0.1, kMostClock = 1.5;
 
+// Of ranks of a host that share its cores.
+constexpr absl::string_view kCoreSharing = "core_sharing";
+constexpr double kMostCoreSharing = 1024;
+
 // Of kernels beside communication; 0: it does not slow them down.
 struct OverlapKey {
   absl::string_view name;
@@ -185,8 +189,8 @@ absl::Status ReadMeasuredRates(const NodeRef& in, Device* device) {
 }  // namespace
 
 absl::Status ReadKernels(const NodeRef& in, bool all_required, Device* device) {
-  std::vector<absl::string_view> keys = {"source",      "estimated",      "l2_bandwidth",
-                                         "memory_ramp", "quantize_bytes", kLoopClock};
+  std::vector<absl::string_view> keys = {"source",         "estimated", "l2_bandwidth", "memory_ramp",
+                                         "quantize_bytes", kLoopClock,  kCoreSharing};
   for (const NanosKey& key : kNanosKeys) keys.push_back(key.name);
   for (const ShareKey& key : kShareKeys) keys.push_back(key.name);
   for (const OverlapKey& key : kOverlapKeys) keys.push_back(key.name);
@@ -211,6 +215,8 @@ absl::Status ReadKernels(const NodeRef& in, bool all_required, Device* device) {
   }
   MESHWRIGHT_ASSIGN_OR_RETURN(constants.loop_clock,
                               in[kLoopClock].AsDoubleOr(constants.loop_clock, kLeastClock, kMostClock));
+  MESHWRIGHT_ASSIGN_OR_RETURN(constants.core_sharing,
+                              in[kCoreSharing].AsDoubleOr(constants.core_sharing, 1, kMostCoreSharing));
   for (const OverlapKey& key : kOverlapKeys) {
     MESHWRIGHT_ASSIGN_OR_RETURN(constants.*key.field, in[key.name].AsDoubleOr(constants.*key.field, 0, kMostOverlap));
   }

@@ -76,7 +76,6 @@ constexpr Tile kHopperFewRowsTiles[] = {{64, 256}, {256, 64}, {64, 128}, {128, 6
 // Those of tfloat32 are no narrower than 128: chosen on every second of 72 products of openxla's table on H100, 32.4 %
 // with all tiles and 23.5 with these; the others 30.6 and 19.3, and those of three more sources 23.7 and 10.6.
 constexpr Tile kHopperTFloat32Tiles[] = {{256, 128}, {128, 256}, {128, 128}, {128, 192}, {192, 128}};
-constexpr Tile kHostTiles[] = {{16, 16}};  // a core's register block
 constexpr double kSplits[] = {1, 2, 3, 4, 5, 6, 8, 12, 16};
 constexpr double kMostSplitWaves = 4;
 constexpr double kSmallestSplit = 256;  // of the inner dimension; below, nothing is gained
@@ -116,7 +115,7 @@ double LoadedShare(double share, const Device& device) {
 // Of what an aligned product reaches. `early`: of one that is not, KernelConstants::misaligned_attention.
 double AlignedShare(const KernelWork& work, const Device& device, double early) {
   const int64_t element = SizeOf(work.dtype).raw();
-  if (device.generation == Generation::kHost || element > 2) return 1;
+  if (element > 2) return 1;
   const auto divide = [&](int64_t bytes) { return work.n * element % bytes == 0 && work.k * element % bytes == 0; };
   if (divide(kAlignedBytes)) return 1;
   if (early > 0) return early;
@@ -157,7 +156,6 @@ bool RunsAmpereKernels(DType dtype, const Device& device) {
 }
 
 absl::Span<const Tile> TilesOf(const KernelWork& work, const Device& device) {
-  if (device.generation == Generation::kHost) return kHostTiles;
   if (device.generation < Generation::kHopper || RunsAmpereKernels(work.dtype, device)) return kTiles;
   if (device.generation == Generation::kHopper && work.dtype == DType::kTFloat32) return kHopperTFloat32Tiles;
   return std::min(work.m, work.n) <= kFewRows ? absl::MakeConstSpan(kHopperFewRowsTiles) : kHopperTiles;
@@ -174,8 +172,38 @@ double ProductShare(DType dtype, const Peak& peak, const Device& device) {
   return device.generation == Generation::kHopper ? kHopperFloat32Share : kWideFloat32Share;
 }
 
+// A core's product. Its library copies blocks of both operands into an order of its own before it computes with them
+// (Goto and van de Geijn, Anatomy of High-Performance Matrix Multiplication, 2008), and a step has moved too much since
+// they were last used for them to be in a cache: all that takes its time before the computing, at a pace of its own.
+//
+//   time = 2 batch ceil16(m) ceil16(n) k / (share x peak) + operands / l2_bandwidth + epilogue
+constexpr double kRegisterBlock = 16;  // rows and columns of a core's innermost product
+
+KernelEstimate HostContraction(const KernelWork& work, const Device& device) {
+  const KernelConstants& constants = device.kernels;
+  const Peak peak = PeakOf(work.dtype, device);
+  const double clock = constants.sustained_clock;
+  const auto whole_blocks = [](int64_t extent) {
+    return kRegisterBlock * CeilDiv(static_cast<double>(extent), kRegisterBlock);
+  };
+  const double flops =
+      2 * static_cast<double>(work.batch) * whole_blocks(work.m) * whole_blocks(work.n) * static_cast<double>(work.k);
+  const double compute = flops / (ProductShare(work.dtype, peak, device) * peak.per_second * clock);
+  const double operands =
+      static_cast<double>((work.read + work.written).raw()) / (constants.l2_bandwidth.raw() * clock);
+  const double startup = ToSeconds(constants.startup);
+  KernelEstimate estimate;
+  estimate.time = FromSeconds(compute + operands + EpilogueSeconds(work, device) + startup);
+  estimate.bound = startup > compute + operands ? Bound::kLaunch
+                   : operands > compute         ? Bound::kMemory
+                                                : Bound::kCompute;
+  estimate.estimated = device.kernels_estimated || peak.replaced;
+  return estimate;
+}
+
 // `early_misaligned`: as AlignedShare's.
 KernelEstimate Contraction(const KernelWork& work, const Device& device, double early_misaligned = 0) {
+  if (device.generation == Generation::kHost) return HostContraction(work, device);
   const KernelConstants& constants = device.kernels;
   const Peak peak = PeakOf(work.dtype, device);
   const double share = ProductShare(work.dtype, peak, device);
@@ -322,13 +350,14 @@ KernelEstimate Attention(const KernelWork& work, const Device& device) {
   return estimate;
 }
 
-// The host's plain loops do about one operation a cycle, and functions such as exp and tanh keep them from their
-// operands' pace. Devices have operations to spare. Operators whose rule has labels that their output lacks (rows of a
-// table) count points that no loop visits: more than kMostPerByte tells them.
+// The host's loops that call functions such as exp and tanh do about one operation a cycle, which keeps them from their
+// operands' pace; others, the optimizer's too, wait for memory (AdamW on a Xeon of 2.6 GHz: 14 operations in 9 cycles).
+// Devices have operations to spare. Operators whose rule has labels that their output lacks (rows of a table) count
+// points that no loop visits: more than kMostPerByte tells them.
 constexpr double kMostPerByte = 2;
 
 double LoopSeconds(const KernelWork& work, const Device& device) {
-  if (device.generation != Generation::kHost || device.boost_mhz <= 0) return 0;
+  if (device.generation != Generation::kHost || device.boost_mhz <= 0 || !work.functions) return 0;
   const double bytes = static_cast<double>((work.read + work.written).raw());
   if (work.kernel == KernelClass::kGather || work.flops.raw() > kMostPerByte * bytes) return 0;
   return work.flops.raw() / (device.boost_mhz * 1e6 * device.kernels.sustained_clock * std::max(1, device.sms));
@@ -397,7 +426,9 @@ double AttentionRate(DType dtype, const Device& device) {
   return std::max(rate, ProductRate(DType::kTFloat32, device) / kProductsOfFloat32);
 }
 
-KernelEstimate EstimateKernel(const KernelWork& work, const Device& device) {
+namespace {
+
+KernelEstimate EstimateAlone(const KernelWork& work, const Device& device) {
   switch (work.kernel) {
     case KernelClass::kNone:
       return {};
@@ -411,6 +442,15 @@ KernelEstimate EstimateKernel(const KernelWork& work, const Device& device) {
       return Streaming(work, device);
   }
   return {};
+}
+
+}  // namespace
+
+KernelEstimate EstimateKernel(const KernelWork& work, const Device& device) {
+  KernelEstimate estimate = EstimateAlone(work, device);
+  const double sharing = device.kernels.core_sharing;
+  if (sharing != 1) estimate.time = FromSeconds(ToSeconds(estimate.time) * sharing);
+  return estimate;
 }
 
 }  // namespace meshwright

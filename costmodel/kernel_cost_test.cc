@@ -102,6 +102,42 @@ TEST(KernelCostTest, EmptyKernelIsBoundByItsLaunch) {
   EXPECT_EQ(PriceKernel(KernelWork{}, A100()), Nanos(0));  // kNone: a view
 }
 
+// A core of 40 GFLOP/s, of which products reach 0.8, at half of its clock.
+Device Core() {
+  Device device = MakeClusterOfDevices("host", 1)->device;
+  device.kernels.l2_bandwidth = GBps(10);
+  device.kernels.sustained_clock = 0.5;
+  return device;
+}
+
+// 20 x 20 results are computed as 32 x 32: 2 x 32 x 32 x 100 / (0.8 x 40e9 x 0.5) = 12.8 us. Operands of (2000 + 2000 +
+// 400) x 4 B are brought in order before, at 10 GB/s x 0.5: 3.52 us. And a start-up of 1 us.
+TEST(KernelCostTest, AHostBringsOperandsInOrderAndThenComputes) {
+  const KernelEstimate estimate = EstimateKernel(Product(20, 20, 100, DType::kFloat32), Core());
+  EXPECT_NEAR(ToSeconds(estimate.time) * 1e6, 17.32, 0.01);
+  EXPECT_EQ(estimate.bound, Bound::kCompute);
+  // One row of 1000 x 1000: 2 x 16 x 1008 x 1000 / 16e9 = 2.016 ms, and 1,002,000 x 4 B / 5e9 = 0.802 ms.
+  EXPECT_NEAR(ToSeconds(PriceKernel(Product(1, 1000, 1000, DType::kFloat32), Core())) * 1e6, 2818.6, 0.1);
+}
+
+// 1 MB at 8 GB/s x 0.8 (and the ramp of 64 kB) is 166.25 us; 10 operations each of 125,000 points at 2.5 GHz x 0.5 are
+// 1 ms. A start-up of 1 us.
+TEST(KernelCostTest, AHostsLoopsWaitForFunctionsWhereTheyCallThem) {
+  KernelWork work = Stream(Bytes(500'000), Bytes(500'000));
+  work.flops = Flops(1'250'000);
+  EXPECT_EQ(PriceKernel(work, Core()), Nanos(167'250));
+  work.functions = true;
+  EXPECT_EQ(PriceKernel(work, Core()), Nanos(1'001'000));
+}
+
+// Four ranks on two cores: every kernel takes twice as long.
+TEST(KernelCostTest, RanksThatShareCores) {
+  Device device = Core();
+  device.kernels.core_sharing = 2;
+  EXPECT_EQ(PriceKernel(Stream(Bytes(500'000), Bytes(500'000)), device), Nanos(334'500));
+  EXPECT_NEAR(ToSeconds(PriceKernel(Product(20, 20, 100, DType::kFloat32), device)) * 1e6, 34.64, 0.02);
+}
+
 // 4096 keys, heads of 128, nothing skipped: factor (1 + 22/128) x (4096 + 170)/4096 = 1.2205 on
 // 4 x 64 x 4096^2 x 128 / (0.75 x 312e12) = 2349.3 us: 2867.4 us; 64 x 32 blocks of queries are 18.96 rounds of 108, so
 // 19: 2873.1 us, and 3 us.

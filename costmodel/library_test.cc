@@ -276,6 +276,14 @@ TEST(ReadClusterTest, MeasuredConstantsReplaceThoseOfTheLibrary) {
   EXPECT_EQ(cluster.device.kernels.startup, Micros(4));
   EXPECT_FALSE(cluster.device.kernels_estimated);
   EXPECT_THAT(ErrorOf("cluster: {device: v100, kernels: {matmul_share: 0.7}}\n"), HasSubstr("kernels.source"));
+  EXPECT_EQ(cluster.device.kernels.core_sharing, 1);  // of files that do not say
+  ASSERT_OK_AND_ASSIGN(const Cluster shared,
+                       Read("cluster: {device: host, kernels: {source: x, core_sharing: 2.5}}\n"));
+  EXPECT_EQ(shared.device.kernels.core_sharing, 2.5);
+  for (const std::string wrong : {"0.5", "2000", "twice"}) {
+    EXPECT_THAT(ErrorOf("cluster: {device: host, kernels: {source: x, core_sharing: " + wrong + "}}\n"),
+                AllOf(HasSubstr("cluster.kernels.core_sharing"), HasSubstr(wrong)));
+  }
 }
 
 TEST(ReadClusterTest, AttentionKernelCanBeChosen) {

@@ -61,7 +61,9 @@ struct KernelConstants {
   double matmul_share_fp8 = 0;  // the same for float8
   Nanos matmul_per_wave;        // prologue and epilogue of one wave of tiles
   Nanos split_k;                // the second pass that adds up a split inner dimension
-  BytesPerSecond l2_bandwidth;  // from L2 cache to all multiprocessors together
+  // From L2 cache to all multiprocessors together. Host: the pace at which a product's operands come from memory and
+  // are brought into the order in which the library computes.
+  BytesPerSecond l2_bandwidth;
   // Moved for each element of a product's left operand that is quantised before it; 0: operands are used as they are.
   Bytes quantize_bytes;
   // Kernels that stream memory.
@@ -82,6 +84,9 @@ struct KernelConstants {
   double misaligned_attention = 0;
   // Clock under the power of a training step / the clock that the constants above hold for. Slows what computes.
   double sustained_clock = 1;
+  // Host: times as long its kernels take where all ranks compute at once, as these share the cores; what `measure`
+  // finds in a job. The constants above are of a rank that has a core to itself.
+  double core_sharing = 1;
   // Clock of products alone, in loops of some tenths of a second, over the same. Above 1 where a card boosts beyond its
   // data sheet, below 1 where its power limit binds (costmodel/power_clock_test.cc has the rule). What tables of
   // kernels are priced at; a program's kernels are not.

@@ -1,5 +1,6 @@
 // Operation and byte counts of an operator, from its rule and the shapes of its operands.
 #include <algorithm>
+#include <iterator>
 #include <optional>
 
 #include "ir/graph.h"
@@ -101,6 +102,14 @@ void CountEagerSteps(OpKind kind, absl::Span<const Shape> inputs, KernelWork& wo
   }
 }
 
+// Operators whose kernels take an exponential, a tangent or a sine at every point.
+constexpr OpKind kWithFunctions[] = {
+    OpKind::kTanh,       OpKind::kSigmoid,        OpKind::kSilu,         OpKind::kGelu,
+    OpKind::kSwiglu,     OpKind::kSoftmax,        OpKind::kLogSoftmax,   OpKind::kCrossEntropy,
+    OpKind::kRotary,     OpKind::kExpSumAndPick,  OpKind::kJoinPartials, OpKind::kMergeAttention,
+    OpKind::kTanhGrad,   OpKind::kSigmoidGrad,    OpKind::kSiluGrad,     OpKind::kGeluGrad,
+    OpKind::kSwigluGrad, OpKind::kLogSoftmaxGrad, OpKind::kPartialsGrad, OpKind::kCrossEntropyGrad};
+
 // Points of all parameters of an update.
 double UpdatePoints(const UpdateOperands& operands, int64_t tensors, absl::Span<const Shape> inputs) {
   double points = 0;
@@ -188,6 +197,7 @@ KernelWork WorkOf(OpKind kind, const OpAttrs& attrs, const IndexRule& rule, absl
   if (kind == OpKind::kStridedSlice) work.read = work.written;
   if (!attrs.fused) CountEagerSteps(kind, inputs, work);
   const OpKind first = info.front != OpKind::kNumOps ? info.front : kind;
+  work.functions = std::find(std::begin(kWithFunctions), std::end(kWithFunctions), kind) != std::end(kWithFunctions);
   work.backward = first >= OpKind::kReluGrad && first <= OpKind::kCombineGrad;
   // As a double: a Fill of many tensors spans a space larger than any integer.
   double points = 1;

@@ -126,6 +126,8 @@ TEST(WorkOfTest, Elementwise) {
   EXPECT_FALSE(work.backward);
   EXPECT_TRUE(Work(OpKind::kGeluGrad, "", {{{4, 8}, {4, 8}}, {{4, 8}}}).backward);
   EXPECT_FALSE(Work(OpKind::kAdamW, "", {{{4}, {4}, {4}, {4}}, {{4}, {4}, {4}}}).backward);
+  EXPECT_TRUE(Work(OpKind::kGelu, "", {{{4, 8}}, {{4, 8}}}).functions);
+  EXPECT_FALSE(Work(OpKind::kAdamW, "", {{{4}, {4}, {4}, {4}}, {{4}, {4}, {4}}}).functions);
 }
 
 // 14 operations for each element of either parameter; everything is read and written once.

@@ -107,6 +107,7 @@ std::string KernelsToYaml(const Device& device) {
   };
   add_if_measured("overlap_blocks", k.overlap_blocks, unmeasured.overlap_blocks);
   add_if_measured("overlap_touches", k.overlap_touches, unmeasured.overlap_touches);
+  add_if_measured("core_sharing", k.core_sharing, unmeasured.core_sharing);
   if (k.matmul_share_fp8 != 0) {
     fields.push_back(absl::StrCat("matmul_share_fp8: ", ShortestNumber(k.matmul_share_fp8)));
   }

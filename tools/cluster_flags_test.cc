@@ -97,7 +97,7 @@ TEST(ClusterToYamlTest, ReadsBackAsTheSame) {
       "{device: h100, attention: flash3, kernels: {source: measured here, matmul_share: 0.7123, startup: 1.7 us}}");
   sections.push_back(
       "{device: host, kernels: {source: measured here, peak_float32: 51.7 GFLOP/s, attention_forward_share: 0.07, "
-      "attention_setup_keys: 3}}");
+      "attention_setup_keys: 3, core_sharing: 1.97}}");
   for (const std::string& section : sections) {
     SCOPED_TRACE(section);
     ASSERT_OK_AND_ASSIGN(const Cluster cluster, Read("cluster: " + section + "\n", {}));

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <map>
-#include <numeric>
 #include <utility>
 #include <variant>
 
@@ -40,23 +39,30 @@ std::string TextOf(const Operand& operand) {
                       ") {", absl::StrJoin(dims, " | "), "} ", operand.input && !operand.zero ? kInput : kOutput, "\n");
 }
 
-// `instruction` over the operands, `repeats` times.
+// `instruction` over the operands, `repeats` times, each behind a Fill of `flush` bytes.
 absl::StatusOr<Experiment> Kernel(SampleKind kind, const std::string& name, DType dtype,
-                                  const std::vector<Operand>& operands, const std::string& instruction,
-                                  int64_t repeats) {
+                                  const std::vector<Operand>& operands, const std::string& instruction, int64_t repeats,
+                                  Bytes flush = {}) {
   std::string text = "program measure mesh x1=1\nclass all\n";
   std::vector<std::string> reads, writes;
   for (const Operand& operand : operands) {
     absl::StrAppend(&text, TextOf(operand));
     (operand.input ? reads : writes).push_back(operand.name);
   }
-  absl::StrAppend(&text, "  block b forward\n    compute ", instruction, " reads ", absl::StrJoin(reads, " "),
-                  " writes ", absl::StrJoin(writes, " "), "\n");
+  const bool flushes = flush > Bytes();
+  if (flushes) {
+    absl::StrAppend(&text, "  buffer flush float32 (", flush.raw() / SizeOf(DType::kFloat32).raw(),
+                    ") {-} activation\n");
+  }
+  absl::StrAppend(&text, "  block b forward\n", flushes ? "    compute Fill \"-> i\" scale=1 writes flush\n" : "",
+                  "    compute ", instruction, " reads ", absl::StrJoin(reads, " "), " writes ",
+                  absl::StrJoin(writes, " "), "\n");
   for (int64_t i = 0; i < repeats; ++i) absl::StrAppend(&text, "  slot b mb 0 layer 0\n");
   Experiment experiment;
   experiment.kind = kind;
   experiment.name = name;
   experiment.dtype = dtype;
+  experiment.measured = flushes ? 1 : 0;
   MESHWRIGHT_ASSIGN_OR_RETURN(Program program, ParseProgram(text));
   experiment.program = Placed(std::move(program));
   return experiment;
@@ -70,13 +76,10 @@ absl::Status Add(absl::StatusOr<Experiment> experiment, Experiments& all) {
 }
 
 absl::Status AddProduct(const MeasurePlan& plan, DType dtype, int64_t m, int64_t n, int64_t k, Experiments& all) {
-  return Add(Kernel(SampleKind::kProduct, absl::StrCat("MatMul ", m, " x ", n, " x ", k), dtype,
-                    {{"a", {m, k}, dtype}, {"b", {k, n}, dtype}, {"c", {m, n}, dtype, false}},
-                    "MatMul \"m k, k n -> m n\"", plan.repeats),
-             all);
+  return Add(ProductExperiment(plan, dtype, m, n, k), all);
 }
 
-// Squares, and what layers have: wide, narrow, and a short inner dimension.
+// Squares, and what layers have: wide, narrow, a short inner dimension, and few rows.
 absl::Status AddProducts(const MeasurePlan& plan, Experiments& all) {
   const std::vector<int64_t>& s = plan.sides;
   for (const DType dtype : plan.products) {
@@ -86,6 +89,9 @@ absl::Status AddProducts(const MeasurePlan& plan, Experiments& all) {
       MESHWRIGHT_RETURN_IF_ERROR(AddProduct(plan, dtype, s[i], s[i], s[i - 2], all));
       MESHWRIGHT_RETURN_IF_ERROR(AddProduct(plan, dtype, s[i - 2], s[i], s[i], all));
       MESHWRIGHT_RETURN_IF_ERROR(AddProduct(plan, dtype, s[i], s[i - 2], s[i], all));
+      for (const int64_t rows : plan.rows) {
+        MESHWRIGHT_RETURN_IF_ERROR(AddProduct(plan, dtype, rows, s[i], s[i], all));
+      }
     }
   }
   return absl::OkStatus();
@@ -95,7 +101,7 @@ absl::Status AddStreams(const MeasurePlan& plan, Experiments& all) {
   const DType t = plan.dtype;
   const auto add = [&](const std::string& name, const std::vector<Operand>& operands, const std::string& text,
                        SampleKind kind = SampleKind::kStream) {
-    return Add(Kernel(kind, name, t, operands, text, plan.repeats), all);
+    return Add(Kernel(kind, name, t, operands, text, plan.repeats, plan.flush), all);
   };
   for (const int64_t n : plan.streams) {
     const std::string of = absl::StrCat(" of ", n);
@@ -130,7 +136,8 @@ absl::Status AddStreams(const MeasurePlan& plan, Experiments& all) {
                     {"w2", {n}, f, false},
                     {"m2", {n}, f, false},
                     {"v2", {n}, f, false}},
-                   "AdamW epsilon=1e-08 learning_rate=0.001 beta1=0.9 beta2=0.999 weight_decay=0.1", plan.repeats),
+                   "AdamW epsilon=1e-08 learning_rate=0.001 beta1=0.9 beta2=0.999 weight_decay=0.1", plan.repeats,
+                   plan.flush),
             all));
   }
   return absl::OkStatus();
@@ -147,7 +154,7 @@ absl::Status AddAttention(const MeasurePlan& plan, Experiments& all) {
     MESHWRIGHT_RETURN_IF_ERROR(
         Add(Kernel(SampleKind::kAttention, "Attention" + of, t,
                    {qkv, {"y", {s, b, heads, 1, d}, t, false}, {"r", {s, b, heads, 1}, rows_type, false}},
-                   "Attention \"s! b g r! d! -> s! b g q! d!, s! b g q!\" scale=0.125", plan.repeats),
+                   "Attention \"s! b g r! d! -> s! b g q! d!, s! b g q!\" scale=0.125", plan.repeats, plan.flush),
             all));
     MESHWRIGHT_RETURN_IF_ERROR(
         Add(Kernel(SampleKind::kAttentionBackward, "AttentionGrad" + of, t,
@@ -157,7 +164,7 @@ absl::Status AddAttention(const MeasurePlan& plan, Experiments& all) {
                     {"r", {s, b, heads, 1}, rows_type},
                     {"dqkv", {s, b, heads, 3, d}, t, false}},
                    "AttentionGrad \"s! b g q! d!, s! b g r! d!, s! b g q! d!, s! b g q! -> s! b g r! d!\" scale=0.125",
-                   plan.repeats),
+                   plan.repeats, plan.flush),
             all));
   }
   return absl::OkStatus();
@@ -198,6 +205,12 @@ Program Placed(Program program) {
 
 MeasurePlan HostPlan() { return {}; }
 
+absl::StatusOr<Experiment> ProductExperiment(const MeasurePlan& plan, DType dtype, int64_t m, int64_t n, int64_t k) {
+  return Kernel(SampleKind::kProduct, absl::StrCat("MatMul ", m, " x ", n, " x ", k), dtype,
+                {{"a", {m, k}, dtype}, {"b", {k, n}, dtype}, {"c", {m, n}, dtype, false}}, "MatMul \"m k, k n -> m n\"",
+                plan.repeats, plan.flush);
+}
+
 MeasurePlan GpuPlan() {
   MeasurePlan plan;
   plan.products = {DType::kBFloat16, DType::kFloat16, DType::kFloat32};
@@ -207,6 +220,8 @@ MeasurePlan GpuPlan() {
   plan.sequences = {512, 1024, 2048, 4096, 8192};
   plan.collectives = {1 << 10, 1 << 14, 1 << 17, 1 << 20, 1 << 23, 1 << 26, 1 << 28};
   plan.repeats = 21;
+  plan.rows = {};
+  plan.flush = {};
   plan.together = false;  // NCCL's ranks wait for each other
   return plan;
 }
@@ -225,6 +240,7 @@ MeasurePlan QuickPlan(MeasurePlan plan) {
   plan.sequences.resize(1);
   plan.collectives.resize(3);
   plan.repeats = 5;
+  plan.flush = std::min(plan.flush, Bytes(4 << 20));
   return plan;
 }
 
@@ -237,7 +253,6 @@ absl::StatusOr<std::vector<Experiment>> KernelExperiments(const MeasurePlan& pla
   MESHWRIGHT_RETURN_IF_ERROR(AddProducts(plan, all));
   MESHWRIGHT_RETURN_IF_ERROR(AddStreams(plan, all));
   MESHWRIGHT_RETURN_IF_ERROR(AddAttention(plan, all));
-  for (Experiment& experiment : all) experiment.mean = plan.mean;
   return all;
 }
 
@@ -299,9 +314,7 @@ absl::StatusOr<Sample> Measure(const Experiment& experiment, const PlayProgram& 
   sample.collective = experiment.collective;
   sample.size = experiment.size;
   sample.ranks = experiment.program.mesh.num_ranks();
-  sample.time = experiment.mean
-                    ? std::accumulate(times.begin(), times.end(), Nanos(0)) / static_cast<int64_t>(times.size())
-                    : times[last / 4];
+  sample.time = times[last / 4];
   sample.runs = static_cast<int64_t>(times.size());
   sample.spread = sample.time.raw() == 0 ? 0
                                          : static_cast<double>((times[last * 9 / 10] - times[last / 10]).raw()) /

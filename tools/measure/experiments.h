@@ -41,7 +41,6 @@ struct Experiment {
   DType dtype = DType::kFloat32;
   Program program;  // block 0 is repeated; `measured` is the instruction of it that counts
   size_t measured = 0;
-  bool mean = false;                                       // of the runs, not their lower quartile
   int64_t steps = 2;                                       // the last one's times count, but for the first repetition
   CollectiveKind collective = CollectiveKind::kAllReduce;  // kCollective
   Bytes size;                                              // as PriceCollective counts it
@@ -55,7 +54,7 @@ struct Sample {
   CollectiveKind collective = CollectiveKind::kAllReduce;
   Bytes size;
   int64_t ranks = 1;
-  Nanos time;         // the lower quartile of the runs: what else a machine does only adds to them; or their mean
+  Nanos time;         // the lower quartile of the runs: what else a machine does only adds to them
   double spread = 0;  // (90th - 10th percentile) / time
   int64_t runs = 0;
 };
@@ -69,8 +68,10 @@ struct MeasurePlan {
   std::vector<int64_t> sequences = {64, 128, 256, 512};
   std::vector<int64_t> collectives = {1 << 10, 1 << 14, 1 << 17, 1 << 20, 1 << 23};  // bytes
   int64_t repeats = 9;
-  // Kernels take the mean of their runs: where what disturbs them is the job's, as ranks that share cores.
-  bool mean = false;
+  std::vector<int64_t> rows = {16};  // of products that have few: a micro-batch's tokens
+  // Written before each run of a kernel, so that its operands have left the caches, as they have in a step, which goes
+  // over all parameters between two runs. None: a device's caches are small beside its operands.
+  Bytes flush = Bytes(64 << 20);
   // Ranks of the host begin a collective together. Else one that is early has sent its part before the last arrives,
   // and what is measured from there on is too short by it.
   bool together = true;
@@ -83,6 +84,9 @@ MeasurePlan QuickPlan(MeasurePlan plan);
 // With collectives of `bytes`, of a quarter of that, and so on down to what the plan has. On the host those beyond 8
 // MiB are run three times each.
 MeasurePlan LargerPlan(MeasurePlan plan, Bytes bytes);
+
+// `repeats` products of m x k and k x n on one rank.
+absl::StatusOr<Experiment> ProductExperiment(const MeasurePlan& plan, DType dtype, int64_t m, int64_t n, int64_t k);
 
 // Of one rank, and of groups of `ranks` ranks.
 absl::StatusOr<std::vector<Experiment>> KernelExperiments(const MeasurePlan& plan);

@@ -12,6 +12,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
@@ -22,6 +23,7 @@
 #include "tools/cluster_flags.h"
 #include "tools/exit_code.h"
 #include "tools/files.h"
+#include "tools/measure/core_sharing.h"
 #include "tools/measure/experiments.h"
 #include "tools/measure/fit.h"
 #include "tools/measure/nccl_log.h"
@@ -59,7 +61,6 @@ MeasuredOn Describe(const RankPlayer& player, const Flags& flags) {
 absl::StatusOr<MeasurePlan> PlanOf(const RankPlayer& player, const Flags& flags) {
   MeasurePlan plan = player.device == "host" ? HostPlan() : GpuPlan();
   if (flags.True("quick")) plan = QuickPlan(std::move(plan));
-  plan.mean = flags.True("mean");
   if (!flags.Has("largest")) return plan;
   const absl::StatusOr<double> largest = ParseQuantity(flags.Text("largest"), UnitKind::kBytes);
   if (!largest.ok()) return Flags::Wrong("largest", largest.status());
@@ -172,18 +173,21 @@ absl::Status MeasureHere(const Flags& flags, const OpenPlayer& open) {
   return absl::OkStatus();
 }
 
-// The cluster of a job's hosts: kernels as `--cluster` has them, or guesses; what is between ranks as it was measured.
-absl::Status WriteFitOfJob(const Flags& flags, absl::Span<const Sample> samples, int64_t ranks, const MeasuredOn& on) {
+// The cluster of a job's hosts: kernels as `--cluster` has them, or guesses; what is between ranks, and by how much
+// ranks that share cores slow each other down, as it was measured.
+absl::Status WriteFitOfJob(const Flags& flags, absl::Span<const Sample> samples, int64_t ranks, double sharing,
+                           const MeasuredOn& on) {
   absl::StatusOr<Cluster> from =
       flags.Has("cluster") ? OpenCluster(flags.Text("cluster")) : MakeClusterOfDevices("host", ranks);
   if (!from.ok()) return from.status();
   from->nodes = 1;
   from->devices_per_node = ranks;
-  const Fit fit = FitCollectives(samples, *from);
+  Fit fit = FitCollectives(samples, *from);
+  fit.cluster.device.kernels.core_sharing = sharing;
   const std::string base = BaseOf(flags.Text("out"));
   MESHWRIGHT_RETURN_IF_ERROR(WriteFile(flags.Text("out"), ToClusterFile(fit, samples, on)));
   MESHWRIGHT_RETURN_IF_ERROR(WriteFile(base + ".csv", ToCsv(fit, samples)));
-  Print(ToText(fit));
+  Print(absl::StrCat(ToText(fit), absl::StrFormat("kernels take %.2f times as long on all ranks at once\n", sharing)));
   return absl::OkStatus();
 }
 
@@ -203,11 +207,16 @@ absl::Status MeasureInJob(const Flags& flags, const OpenPlayer& open) {
       return player.process(program, options, data, **world);
     };
     MESHWRIGHT_ASSIGN_OR_RETURN(const std::vector<Sample> samples, RunAll(experiments, play, speaks, /*in_job=*/true));
+    double sharing = 1;
+    if (player.device == "host") {
+      MESHWRIGHT_ASSIGN_OR_RETURN(const Experiment experiment, SharingExperiment(plan));
+      MESHWRIGHT_ASSIGN_OR_RETURN(sharing, MeasureCoreSharing(experiment, player.threads, **world));
+    }
     if (!speaks) return absl::OkStatus();
     const MeasuredOn on = Describe(player, flags);
     Print(absl::StrCat(on.machine, ", ", on.date, ", ", samples.size(), " samples of collectives\n"));
     if (player.device == "host") {
-      MESHWRIGHT_RETURN_IF_ERROR(WriteFitOfJob(flags, samples, (*world)->num_ranks(), on));
+      MESHWRIGHT_RETURN_IF_ERROR(WriteFitOfJob(flags, samples, (*world)->num_ranks(), sharing, on));
     }
     return WriteLogs(BaseOf(flags.Text("out")), samples, on.machine);
   };
@@ -269,7 +278,6 @@ Command MeasureCommandLine() {
                 {"device", "KIND", "host or gpu; host unless given"},
                 {"ranks", "N", "the most ranks of a collective; the cores, or the GPUs, unless given"},
                 {"quick", "", "a few small shapes, to see that it works"},
-                {"mean", "", "of kernels, not the lower quartile: measured on all ranks that share the cores at once"},
                 {"largest", "BYTES", "of a collective, e.g. 64 MiB; 8 MiB on the host unless given, 256 MiB on GPUs"},
                 {"nccl_log", "FILE", "instead: a log of nccl-tests beside what the model predicts"},
                 {"cluster", "FILE", "the cluster of that log; in a job, where the kernels' constants come from"},

@@ -1,0 +1,57 @@
+#include "tools/measure/core_sharing.h"
+
+#include <thread>
+#include <vector>
+
+#include "executor/host/run_on_threads.h"
+#include "executor/host/thread_fabric.h"
+#include "gtest/gtest.h"
+#include "ir/testing.h"
+#include "ir/verify.h"
+
+namespace meshwright {
+namespace {
+
+// `play(rank)` for each rank of a job of four; what rank 0 measures.
+template <class F>
+double OverFour(const Experiment& experiment, const F& play) {
+  ThreadFabric fabric(4, {});
+  std::vector<double> found(4);
+  std::vector<std::thread> threads;
+  for (int64_t rank = 0; rank < 4; ++rank) {
+    threads.emplace_back([&, rank] {
+      const absl::StatusOr<double> sharing = MeasureCoreSharing(experiment, play(rank), fabric.endpoint(rank));
+      EXPECT_OK(sharing.status());
+      found[static_cast<size_t>(rank)] = sharing.value_or(0);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (size_t rank = 1; rank < 4; ++rank) EXPECT_EQ(found[rank], 1);
+  return found[0];
+}
+
+// Rank 0 plays twice, in 10 and in 25 ms: 2.5 times as long. The other ranks play once.
+TEST(CoreSharingTest, TimeAtOnceByTimeAlone) {
+  ASSERT_OK_AND_ASSIGN(const Experiment experiment, SharingExperiment(QuickPlan(HostPlan())));
+  EXPECT_OK(VerifyProgram(experiment.program));
+  std::vector<int> plays(4);
+  const double sharing = OverFour(experiment, [&](int64_t rank) -> PlayProgram {
+    return [&plays, rank](const Program&, const RunOptions&, const DataSource&) -> absl::StatusOr<RunResult> {
+      const bool alone = plays[static_cast<size_t>(rank)]++ == 0 && rank == 0;
+      RunResult result;
+      result.trace.spans = {{0, 0, 0, 0, Stream::kCompute, Millis(1), alone ? Millis(7) : Millis(11)},
+                            {0, 0, 0, 1, Stream::kCompute, Millis(20), alone ? Millis(24) : Millis(35)}};
+      return result;
+    };
+  });
+  EXPECT_DOUBLE_EQ(sharing, 2.5);
+  EXPECT_EQ(plays, (std::vector<int>{2, 1, 1, 1}));
+}
+
+TEST(CoreSharingTest, PlaysOnTheHost) {
+  ASSERT_OK_AND_ASSIGN(const Experiment experiment, SharingExperiment(QuickPlan(HostPlan())));
+  EXPECT_GE(OverFour(experiment, [](int64_t) -> PlayProgram { return RunOnThreads; }), 1);
+}
+
+}  // namespace
+}  // namespace meshwright
