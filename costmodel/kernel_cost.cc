@@ -177,6 +177,8 @@ double ProductShare(DType dtype, const Peak& peak, const Device& device) {
 // they were last used for them to be in a cache: all that takes its time before the computing, at a pace of its own.
 //
 //   time = 2 batch ceil16(m) ceil16(n) k / (share x peak) + operands / l2_bandwidth + epilogue
+//
+// The result counts once, also where the product is added to it: a cache fetches the lines that it is to overwrite.
 constexpr double kRegisterBlock = 16;  // rows and columns of a core's innermost product
 
 KernelEstimate HostContraction(const KernelWork& work, const Device& device) {
@@ -186,11 +188,12 @@ KernelEstimate HostContraction(const KernelWork& work, const Device& device) {
   const auto whole_blocks = [](int64_t extent) {
     return kRegisterBlock * CeilDiv(static_cast<double>(extent), kRegisterBlock);
   };
-  const double flops =
-      2 * static_cast<double>(work.batch) * whole_blocks(work.m) * whole_blocks(work.n) * static_cast<double>(work.k);
+  const double batch = static_cast<double>(work.batch), m = static_cast<double>(work.m);
+  const double n = static_cast<double>(work.n), k = static_cast<double>(work.k);
+  const double flops = 2 * batch * whole_blocks(work.m) * whole_blocks(work.n) * k;
   const double compute = flops / (ProductShare(work.dtype, peak, device) * peak.per_second * clock);
-  const double operands =
-      static_cast<double>((work.read + work.written).raw()) / (constants.l2_bandwidth.raw() * clock);
+  const double bytes = static_cast<double>(SizeOf(work.dtype).raw()) * batch * (m * k + k * n + m * n);
+  const double operands = bytes / (constants.l2_bandwidth.raw() * clock);
   const double startup = ToSeconds(constants.startup);
   KernelEstimate estimate;
   estimate.time = FromSeconds(compute + operands + EpilogueSeconds(work, device) + startup);

@@ -1,18 +1,22 @@
 #include "tools/measure/core_sharing.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <numeric>
 #include <vector>
 
 #include "executor/data.h"
 #include "executor/runner.h"
+#include "ir/dtype.h"
+#include "ir/layout.h"
 #include "ir/status.h"
 #include "ir/trace.h"
 
 namespace meshwright {
 namespace {
 
+constexpr int kRounds = 3;                     // what else a machine does only adds to a time
 constexpr int64_t kSide = 512, kRepeats = 25;  // 1.8 ms and, to write 64 MiB, 9 ms each on a Xeon of 2.6 GHz
 
 // Of all kernels of the last step.
@@ -37,13 +41,20 @@ absl::StatusOr<double> MeasureCoreSharing(const Experiment& experiment, const Pl
   std::vector<int64_t> ranks(static_cast<size_t>(world.num_ranks()));
   std::iota(ranks.begin(), ranks.end(), 0);
   const GroupView all = {ranks, world.rank()};
-  MESHWRIGHT_RETURN_IF_ERROR(Barrier(world, all));
-  Nanos alone;
-  if (world.rank() == 0) {
-    MESHWRIGHT_ASSIGN_OR_RETURN(alone, TimeOf(experiment, play));
+  Nanos alone, at_once;  // the least of the rounds
+  for (int round = 0; round < kRounds; ++round) {
+    MESHWRIGHT_RETURN_IF_ERROR(Barrier(world, all));
+    if (world.rank() == 0) {
+      MESHWRIGHT_ASSIGN_OR_RETURN(const Nanos time, TimeOf(experiment, play));
+      alone = round == 0 ? time : std::min(alone, time);
+    }
+    MESHWRIGHT_RETURN_IF_ERROR(Barrier(world, all));
+    MESHWRIGHT_ASSIGN_OR_RETURN(const Nanos own, TimeOf(experiment, play));
+    int64_t time = own.raw();
+    auto* const bytes = reinterpret_cast<std::byte*>(&time);
+    MESHWRIGHT_RETURN_IF_ERROR(AllReduce(world, all, DType::kInt64, Reduction::kMax, 1, bytes, bytes));
+    at_once = round == 0 ? Nanos(time) : std::min(at_once, Nanos(time));
   }
-  MESHWRIGHT_RETURN_IF_ERROR(Barrier(world, all));
-  MESHWRIGHT_ASSIGN_OR_RETURN(const Nanos at_once, TimeOf(experiment, play));
   if (alone <= Nanos(0)) return 1;
   return std::max(1.0, static_cast<double>(at_once.raw()) / static_cast<double>(alone.raw()));
 }

@@ -30,22 +30,28 @@ double OverFour(const Experiment& experiment, const F& play) {
   return found[0];
 }
 
-// Rank 0 plays twice, in 10 and in 25 ms: 2.5 times as long. The other ranks play once.
+// Rank 0 plays alone in 10 ms and at once in 25, the first time in 3 ms more; rank 2, beside it, in 30: 3 times as
+// long.
 TEST(CoreSharingTest, TimeAtOnceByTimeAlone) {
   ASSERT_OK_AND_ASSIGN(const Experiment experiment, SharingExperiment(QuickPlan(HostPlan())));
   EXPECT_OK(VerifyProgram(experiment.program));
   std::vector<int> plays(4);
   const double sharing = OverFour(experiment, [&](int64_t rank) -> PlayProgram {
     return [&plays, rank](const Program&, const RunOptions&, const DataSource&) -> absl::StatusOr<RunResult> {
-      const bool alone = plays[static_cast<size_t>(rank)]++ == 0 && rank == 0;
+      const int number = plays[static_cast<size_t>(rank)]++;
+      const bool alone = number % 2 == 0 && rank == 0;
+      const Nanos late = number < 2 ? Millis(3) : Nanos();
       RunResult result;
       result.trace.spans = {{0, 0, 0, 0, Stream::kCompute, Millis(1), alone ? Millis(7) : Millis(11)},
-                            {0, 0, 0, 1, Stream::kCompute, Millis(20), alone ? Millis(24) : Millis(35)}};
+                            {0, 0, 0, 1, Stream::kCompute, Millis(20),
+                             late + (alone       ? Millis(24)
+                                     : rank == 2 ? Millis(40)
+                                                 : Millis(35))}};
       return result;
     };
   });
-  EXPECT_DOUBLE_EQ(sharing, 2.5);
-  EXPECT_EQ(plays, (std::vector<int>{2, 1, 1, 1}));
+  EXPECT_DOUBLE_EQ(sharing, 3);
+  EXPECT_EQ(plays, (std::vector<int>{6, 3, 3, 3}));
 }
 
 TEST(CoreSharingTest, PlaysOnTheHost) {
