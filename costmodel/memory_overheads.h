@@ -119,7 +119,7 @@ inline constexpr double kFloat32GradientCopy = 4;
 // elements by default (zero/config.py, sub_group_size).
 inline constexpr double kFlatGradientCopy = 2, kDeepSpeedGroupElements = 1e9;
 // Apex's distributed Adam, which NeMo uses, holds of each parameter in float32 only the 16 bits that bf16 lacks
-// (`store_param_remainders`).
+// (`store_param_remainders`); so does Megatron-Core where it is told to (`use_precision_aware_optimizer`).
 inline constexpr double kParameterRemainders = -2;
 // Transformer Engine keeps the inputs of products as float8, and attention's output besides. Of the 34 bytes a token
 // and hidden element of a GPT layer (Korthikanti et al. 2022) the inputs are 2 + 2 + 8, which become 1 + 1 + 4, and 1
@@ -129,6 +129,9 @@ inline constexpr double kFloat8Activations = -0.12;
 // where ours are of 4. State in 8 bits: moments of 1 (Dettmers et al. 2022); factored: none to speak of.
 inline constexpr double kNoMasters = -4, kHalfMoments = 2 * (2 - 4), kEightBitMoments = 2 * (1 - 4);
 inline constexpr double kNoMoments = 2 * (0 - 4);
+// Transformer Engine's Adam makes copies in float32 of moments of 16 bits, all of them before its kernel runs
+// (pytorch/optimizers/fused_adam.py, get_unscaled_state and step).
+inline constexpr double kWidenedMoments = 2 * 4;
 
 // PyTorch's AdamW takes the parameters of a device together unless told otherwise, and holds the roots of all second
 // moments meanwhile (torch/optim/adamw.py, _multi_tensor_adamw).

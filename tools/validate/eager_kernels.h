@@ -197,6 +197,8 @@ inline constexpr EagerBytes kLoopSteps = {7, 10};
 // The CPU's time for an operator of PyTorch's, a linear layer's, on a DGX H100 (Xeon 8480C) and on a GB200 (Transformer
 // Engine's issue 2053).
 inline constexpr Nanos kOperator = Nanos(13'480), kOperatorOnGrace = Nanos(37'080);
+// A Grace CPU's time over that Xeon's: 37.08 us on GB200 and 33.17 on GH200 (the same table), their mean.
+inline constexpr double kGracePace = (37.08 + 33.17) / 2 / 13.48;
 
 // An operator of ours under transformers, whose layers have no autograd functions in Python as Megatron's have. In the
 // tables of inference of its pages of BERT (A100) and OPT (L40S), docs/source/en/model_doc, with batches so small that
@@ -209,6 +211,9 @@ inline constexpr Nanos kHuggingFaceOperator = Nanos(36'400);
 // step 4. Transformers' own of before (optimization.py, AdamW.step), tensor by tensor: first moment 2 + 3, second 2 +
 // 3, root 2, epsilon 2, the step 4. In one kernel the parameter, two moments and the gradient.
 inline constexpr double kListsOfTensors = 20, kTensorByTensor = 18, kOneKernel = 7;
+// Moments of 16 bits that Transformer Engine's Adam widens and narrows around its kernel (fused_adam.py): each is read
+// and written in float32, 2 + 4, narrowed, 4 + 2, and copied back, 2 + 2.
+inline constexpr double kWideningBytes = 2 * (6 + 6 + 4);
 // Transformers' Adafactor (optimization.py) squares the gradient 2, adds 2, takes means by rows and columns 2, their
 // product 1, times the gradient 3, its norm 1, divides 2, times the rate 2, turns it 2, adds it 3, and a norm of the
 // parameter 1. Operators that either runs for each parameter, with the norm and the product of clipping.

@@ -64,7 +64,7 @@ struct Framework {
   bool Is(Sign sign) const { return signs.HasAll({sign}); }
   // Moments and parameters of the optimizer have the type of the weights. DeepSpeed's optimizers of 16 bits hold
   // masters and moments in float32 whatever the weights were loaded in (its documentation of `fp16` and `bf16`).
-  bool HasNarrowStates() const { return Is(Sign::kNarrowStates) && !Is(Sign::kDeepSpeed); }
+  bool HasNarrowStates() const { return Is(Sign::kNarrowStates) && !Is(Sign::kDeepSpeed) && !Is(Sign::kNarrowMoments); }
 };
 
 // `sequence`: of the row, where it has none the default.

@@ -85,6 +85,10 @@ void AddStateCopies(const TrainingRun& run, const Framework& framework, Framewor
   if (half) copies->owned += kNoMasters + kHalfMoments;
   if (framework.Is(Sign::kEightBitState)) copies->owned += kEightBitMoments - (half ? kHalfMoments : 0);
   if (framework.Is(Sign::kFactoredState)) copies->owned += kNoMoments - (half ? kHalfMoments : 0);
+  if (framework.Is(Sign::kNarrowMoments) && !run.frozen) {
+    copies->owned += kHalfMoments;
+    if (framework.Is(Sign::kPrecisionAware)) copies->update = kWidenedMoments;
+  }
   const bool known = framework.Is(Sign::kEightBitState) || framework.Is(Sign::kFactoredState);
   // transformers' Trainer takes PyTorch's AdamW since 4.25.
   const bool foreach =
@@ -218,9 +222,11 @@ FrameworkCopies CopiesOf(const TrainingRun& run, const Framework& framework, boo
   if (framework.autocast && narrow) {
     copies.whole = kAutocastCopies + (shared ? kAutocastBuckets : 0);
     copies.owned += kAutocastMasters;
-  } else if (framework.Is(Sign::kNemo)) {
-    copies.owned += kParameterRemainders;
-    if (run.narrow) copies.activations = kFloat8Activations;
+  } else if (framework.Is(Sign::kNemo) || framework.Is(Sign::kPrecisionAware)) {
+    // Megatron-Bridge's recipes with gradients in float32 leave out `use_precision_aware_optimizer`.
+    const bool remainders = framework.Is(Sign::kPrecisionAware) || !framework.Is(Sign::kWideGradients);
+    if (remainders) copies.owned += kParameterRemainders;
+    if (framework.Is(Sign::kNemo) && run.narrow) copies.activations = kFloat8Activations;
   } else if ((run.training.dtype == DType::kFloat16 && !framework.HasNarrowStates()) || stages_of_zero) {
     const bool flat = framework.Is(Sign::kZeroStage);
     (flat ? copies.owned : copies.update) += kFloat32GradientCopy;

@@ -207,6 +207,22 @@ TEST(FrameworkCopiesTest, StateInFewerBits) {
   EXPECT_EQ(copies.update, 4);  // roots of second moments
 }
 
+// Masters are what bf16 lacks, 2 of 4. Moments of 2 + 2 are widened to 4 + 4 for the update. Recipes that reduce in
+// float32 hold whole masters.
+TEST(FrameworkCopiesTest, PrecisionAwareOptimizer) {
+  const std::string core = "bf16,Megatron-Core 0.16; precision-aware optimizer";
+  ASSERT_OK_AND_ASSIGN(FrameworkCopies copies, CopiesOf("dtype,other_opts,zero_fsdp", core + ",ZeRO-1"));
+  EXPECT_EQ(copies.owned, -2);
+  EXPECT_EQ(copies.update, 0);
+  ASSERT_OK_AND_ASSIGN(copies, CopiesOf("dtype,other_opts,zero_fsdp", core + "; Adam state in bf16,ZeRO-1"));
+  EXPECT_EQ(copies.owned, -2 - 4);
+  EXPECT_EQ(copies.update, 8);
+  ASSERT_OK_AND_ASSIGN(copies, CopiesOf("dtype,attention", "bf16,TE/cuDNN flash"));
+  EXPECT_EQ(copies.owned, -2);
+  ASSERT_OK_AND_ASSIGN(copies, CopiesOf("dtype,attention,other_opts", "bf16,TE/cuDNN flash,gradients in float32"));
+  EXPECT_EQ(copies.owned, 0);
+}
+
 // All gradients at once, flat, and then their copies in float32; with buffers or parts of them neither.
 TEST(FrameworkCopiesTest, MegatronFlattensGradientsWithoutBuffers) {
   ASSERT_OK_AND_ASSIGN(FrameworkCopies copies,

@@ -42,7 +42,7 @@ constexpr Release kReleases[] = {
     // --- optimizers, and how fast operators are issued ---------------------------------------------------------------
     // PyTorch's default, and what transformers' Trainer takes since its release 4.25; DeepSpeed brings its own, in one
     // kernel, as apex does and as torchtune's recipes (`fused: True`) and KempnerForge (config/optimizer.py) ask for.
-    {{kNarrowStates}, {kDeepSpeed}, [](Framework* f) { f->updates = kListsOfTensors; }},
+    {{kNarrowStates}, {kDeepSpeed, kNarrowMoments}, [](Framework* f) { f->updates = kListsOfTensors; }},
     {{kHuggingFace}, {kDeepSpeed}, [](Framework* f) { f->updates = kListsOfTensors; }},
     {{kHuggingFace, kUnfused},
      {kDeepSpeed},
@@ -225,6 +225,9 @@ constexpr Release kReleases[] = {
     // NeMo's recipes for tensor parallelism switch it on (`tp_comm_overlap`; NeMo-Framework-Launcher, conf/training).
     {{kNemo}, {}, [](Framework* f) { f->host.overlaps_products = true; }},
     {{kAsyncTensor}, {}, [](Framework* f) { f->host.overlaps_products = true; }},
+    // Megatron-Bridge's switch it off for NVFP4 (v0.4.2, scripts/performance/configs/llama/*_pretrain.py).
+    {{kNemo, kFloat4}, {}, [](Framework* f) { f->host.overlaps_products = false; }},
+    {{kSerialTensor}, {}, [](Framework* f) { f->host.overlaps_products = false; }},
     // A trace of KempnerForge's has 12 all-gathers and 8 reduce-scatters for a layer and micro-batch, recompute's
     // included (benchmarks/profiling/13b_24gpu_profiling.md), and 24 of PyTorch's `cat`: functional collectives copy
     // where the dimension is not the first (torch/distributed/_functional_collectives.py).
@@ -496,6 +499,9 @@ constexpr Release kReleases[] = {
     {{kRecipeSteps}, {}, [](Framework* f) { f->narrow_gradients = false; }, Before(2403)},
     {{kRecipeSteps, kMixtral}, {}, [](Framework* f) { f->narrow_gradients = false; }, Before(2407)},
     {{kRecipeSteps, kNemotron}, {}, [](Framework* f) { f->narrow_gradients = false; }, Before(2409)},
+
+    // Megatron-Bridge's recipes that are no benchmarks' reduce in float32 (`grad_reduce_in_fp32`).
+    {{kWideGradients}, {}, [](Framework* f) { f->narrow_gradients = false; }},
 
     // Whatever the framework's default.
     {{kNoDropout}, {}, [](Framework* f) { f->dropout = false; }},

@@ -119,6 +119,8 @@ constexpr Words kWords[] = {
     {kGrace, "gpu_type", "gb200|gb300|gh200"},
     {kNotCompiled, "compile", "=|^no|eager|without"},
     {kFloat8, "dtype", "fp8|float8"},
+    {kFloat4, "dtype", "fp4|float4"},
+    {kCurrentScaling, "dtype other_opts", "current scaling|current-scaling|fp8_cs|fp8-cs"},
     {kFloat32, "dtype", "^fp32|^float32|^tf32|^tfloat32"},
     {kCudaGraphs, "other_opts", "cuda graph|cudagraph"},
     {kWholeGraphs, "other_opts", "full iteration graphs"},
@@ -129,6 +131,7 @@ constexpr Words kWords[] = {
     {kSequenceParallelOpen, "seq_parallel", "="},
     {kEightBitState, "other_opts", "8-bit adam|8bit adam|adamw8bit|adam8bit|adamw_8bit|adamw_bnb_8bit|8-bit optim"},
     {kFactoredState, "other_opts", "adafactor"},
+    {kNarrowMoments, "other_opts", "adam state in bf16|moments in bf16|exp-avg-dtype bf16|exp_avg_dtype bf16"},
     {kNoDropout, "other_opts", "no dropout|without dropout"},
     {kFusedLoss, "other_opts", "sum of the logits"},
     {kNoUpdate, "other_opts", "without an optimizer"},
@@ -142,6 +145,7 @@ constexpr Words kWords[] = {
     {kLinearLoss, "other_opts", "linear cross|linearcross|linear_cross|cut cross"},
     // What PyTorch calls asynchronous tensor parallelism.
     {kAsyncTensor, "other_opts", "async tp|async_tp|asynctp|tp_comm_overlap|userbuffers"},
+    {kSerialTensor, "other_opts", "no overlap of tensor|without overlap of tensor|no tp overlap|without tp overlap"},
     {kStageOverlap, "other_opts", "overlap-p2p|overlap_p2p|overlap p2p|p2p overlap"},
     {kLaunchBlocking, "other_opts", "cuda_launch_blocking"},
     {kUnsharded, "zero_fsdp", "=no|none|zero-0|ddp"},
@@ -205,6 +209,9 @@ constexpr Words kSwitches[] = {
     {kSaysAutocast, "other_opts", "autocast|automatic mixed precision|native amp"},
     // Megatron-Core's (`--main-grads-dtype bf16`, `--grad-reduce-in-bf16`), and in words.
     {kNarrowReduction, "other_opts", "main-grads-dtype bf16|grad-reduce-in-bf16|gradients in bf16|grads in bf16"},
+    {kWideGradients, "other_opts", "gradients in float32|gradients in fp32|grads in fp32|grads in float32"},
+    {kWideGradients, "other_opts", "grad-reduce-in-fp32|grad_reduce_in_fp32|main-grads-dtype fp32"},
+    {kPrecisionAware, "other_opts", "precision-aware|precision_aware|precision aware"},
     // DeepEP's README; Megatron-LM's flex dispatcher.
     {kOnePerNode, "other_opts", "deepep|hybridep"},
     {kDeepEp, "other_opts", "deepep"},
@@ -260,7 +267,7 @@ constexpr Conclusion kConclusions[] = {
     {kWideReduction, {kKempnerForge, kFsdp}, {}},
     // Its plan has ColwiseParallel for each (distributed/tensor_parallel.py, _build_block_tp_plan).
     {kGathersEach, {kKempnerForge}, {}},
-    {kNarrowReduction, {kNarrowStates}, {kWideReduction}},
+    {kNarrowReduction, {kNarrowStates}, {kWideReduction, kNarrowMoments}},
     {kAccelerate, {kHuggingFace, kSaysTrainer}, {}},
     // TRL's chunks begin with the product before the loss (pull request 5575).
     {kLinearLoss, {kHuggingFace, kChunkedLoss}, {}},

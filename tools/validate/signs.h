@@ -95,7 +95,9 @@ enum class Sign : uint8_t {
   // How it was told to.
   kNotCompiled,
   kFloat8,
-  kFloat32,  // or TensorFloat-32, of which products alone are narrower
+  kFloat4,
+  kCurrentScaling,  // of float8, by the largest element of the tensor at hand
+  kFloat32,         // or TensorFloat-32, of which products alone are narrower
   kCudaGraphs,
   kWholeGraphs,    // of a step
   kPartialGraphs,  // of attention and router
@@ -107,11 +109,14 @@ enum class Sign : uint8_t {
   kUnfusedOperators,
   kSequenceParallelOpen,  // nobody says whether
   kAsyncTensor,
+  kSerialTensor,     // what it sends is not overlapped, as the row says
   kStageOverlap,     // of what stages send
   kGradientOverlap,  // of what replicas reduce and gather
   kLaunchBlocking,
   kEightBitState,
-  kFactoredState,  // as Adafactor's
+  kFactoredState,   // as Adafactor's
+  kPrecisionAware,  // Megatron-Core's optimizer, whose masters are what 16-bit weights lack
+  kNarrowMoments,   // Adam's, of 16 bits, beside masters
   kNoDropout,
   kFusedAdam,         // in one kernel, as the row says
   kNoUpdate,          // only forward and backward passes are timed
@@ -137,6 +142,7 @@ enum class Sign : uint8_t {
   kPyTorchFsdp,      // its first
   kNarrowReduction,  // of gradients, in the type of the parameters
   kWideReduction,    // in float32, whatever they are held in
+  kWideGradients,    // held and reduced in float32, as the row says
   kGathersEach,      // of activations, for each product, and of a dimension that is not the first
   kWideGathers,      // of parameters, in float32
   kNarrowStates,     // all of 16 bits: weights, gradients and Adam's moments, with no masters

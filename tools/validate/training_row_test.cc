@@ -348,6 +348,15 @@ TEST(TrainingRunTest, Float4) {
   const Device &narrow = four.cluster.device, &wide = eight.cluster.device;
   EXPECT_NEAR(narrow.Peak(DType::kBFloat16).raw() / wide.Peak(DType::kBFloat16).raw(), 1.9, 1e-9);
   EXPECT_NEAR(narrow.kernels.l2_bandwidth.raw() / wide.kernels.l2_bandwidth.raw(), 1.9, 1e-9);
+  // Two thirds of 2 + 2, and of the 7 of a Hadamard transform; current scaling of 6.
+  EXPECT_EQ(wide.kernels.quantize_bytes, Bytes(3));
+  EXPECT_EQ(narrow.kernels.quantize_bytes, Bytes(5));
+  EXPECT_FALSE(four.host.overlaps_products);
+  EXPECT_TRUE(eight.host.overlaps_products);
+  blackwell.push_back({"other_opts", "current scaling, no overlap of tensor parallelism"});
+  ASSERT_OK_AND_ASSIGN(const TrainingRun current, RunOf(blackwell));
+  EXPECT_EQ(current.cluster.device.kernels.quantize_bytes, Bytes(4));
+  EXPECT_FALSE(current.host.overlaps_products);
   blackwell[2].second = "H100";
   blackwell[0].second = "fp4";
   EXPECT_THAT(std::string(RunOf(blackwell).status().message()), HasSubstr("no float4 on the device"));

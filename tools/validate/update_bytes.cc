@@ -21,7 +21,10 @@ double OursMoves(const TrainingRun& run) {
 
 double UpdateBytes(const Framework& framework, const TrainingRun& run) {
   const bool scaled = run.training.dtype == DType::kFloat16 && !framework.HasNarrowStates();
-  if (framework.updates == 0) return kClippingBytes + (scaled ? kUnscalingBytes : 0);
+  if (framework.updates == 0) {
+    const bool widened = framework.Is(Sign::kPrecisionAware) && framework.Is(Sign::kNarrowMoments);
+    return kClippingBytes + (scaled ? kUnscalingBytes : 0) + (widened ? kWideningBytes : 0);
+  }
   const double element = framework.HasNarrowStates() ? BytesOf(run.training.dtype) : 4;
   double moves = framework.updates * element;
   // Both moments of a byte, in one kernel.

@@ -36,5 +36,11 @@ TEST(UpdateBytesTest, OfAdamByItsPasses) {
   EXPECT_DOUBLE_EQ(BytesOf("Hugging Face; 8-bit Adam"), 3 * 4 + 4 + 3 * 4 - 30);
 }
 
+// Beside clipping's 12 each of two moments is widened 2 + 4, narrowed 4 + 2 and copied 2 + 2.
+TEST(UpdateBytesTest, OfMomentsThatAreWidened) {
+  EXPECT_DOUBLE_EQ(BytesOf("Megatron-Core; precision-aware optimizer; Adam state in bf16"), 12 + 2 * 16);
+  EXPECT_DOUBLE_EQ(BytesOf("Megatron-Core; precision-aware optimizer"), 12);
+}
+
 }  // namespace
 }  // namespace meshwright
