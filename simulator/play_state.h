@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include "ir/quantities.h"
@@ -137,83 +138,66 @@ inline void ClassState::CountDone(size_t stream) {
   }
 }
 
-// The first moment at which something ends on each class, and on any: a tree of classes, each node with the first of
-// its two, so that neither takes a look at all of them.
+// The first moment at which something ends on each class, and on any: kept by blocks of classes, so that neither takes
+// a look at all of them.
 class FirstEnds {
  public:
-  explicit FirstEnds(size_t num_classes) : leaves_(std::bit_ceil(num_classes)), ends_(2 * leaves_, kNever) {}
-  void Set(size_t c, Nanos end) {
-    size_t node = leaves_ + c;
-    while (ends_[node] != end) {
-      ends_[node] = end;
-      if (node == 1) return;
-      end = std::min(end, ends_[node ^ 1]);
-      node /= 2;
-    }
+  explicit FirstEnds(size_t num_classes) : blocks_((num_classes + kBlock - 1) / kBlock) {
+    for (Block& block : blocks_) block.ends.fill(kNever);
   }
-  Nanos First() const { return ends_[1]; }
-  // Calls visit(c) for the classes on which something ends first, in ascending order. It may not call Set.
+  void Set(size_t c, Nanos end) {
+    Block& block = blocks_[c / kBlock];
+    block.ends[c % kBlock] = end;
+    block.first = *std::min_element(block.ends.begin(), block.ends.end());
+  }
+  Nanos First() const {
+    Nanos first = kNever;
+    for (const Block& block : blocks_) first = std::min(first, block.first);
+    return first;
+  }
+  // Calls visit(c) for the classes on which something ends at that moment, in ascending order. It may not call Set.
   template <typename Visit>
-  void ForEachFirst(const Visit& visit) const {
-    const Nanos first = First();
-    for (size_t node = 1; true;) {
-      if (ends_[node] == first) {
-        if (node < leaves_) {
-          node *= 2;
-          continue;
-        }
-        visit(node - leaves_);
+  void ForEachAt(Nanos moment, const Visit& visit) const {
+    for (size_t b = 0; b < blocks_.size(); ++b) {
+      if (blocks_[b].first != moment) continue;
+      for (size_t i = 0; i < kBlock; ++i) {
+        if (blocks_[b].ends[i] == moment) visit(b * kBlock + i);
       }
-      // The next one that is not below this.
-      while ((node & 1) != 0) node /= 2;
-      if (node == 0) return;
-      ++node;
     }
   }
 
  private:
-  size_t leaves_;
-  std::vector<Nanos> ends_;  // the node 1 above all, 2n and 2n + 1 below n; of classes from `leaves_` on
+  static constexpr size_t kBlock = 8;
+  struct Block {
+    Nanos first = kNever;
+    std::array<Nanos, kBlock> ends;
+  };
+  std::vector<Block> blocks_;
 };
 
 // Classes, visited in ascending order.
 class ClassSet {
  public:
-  ClassSet(size_t num_classes, bool all) : size_(num_classes), words_((num_classes + 63) / 64) {
+  ClassSet(size_t num_classes, bool all) : words_((num_classes + 63) / 64) {
     for (size_t c = 0; all && c < num_classes; ++c) Insert(c);
   }
   void Insert(size_t c) { words_[c / 64] |= uint64_t{1} << (c % 64); }
-  void Erase(size_t c) { words_[c / 64] &= ~(uint64_t{1} << (c % 64)); }
-  // Takes all members out, and calls visit(c) for each, in ascending order. It may insert none.
+  // Takes members out, and calls visit(c) for each, until there are none: it may insert some.
   template <typename Visit>
   void TakeAll(const Visit& visit) {
-    for (size_t w = 0; w < words_.size(); ++w) {
-      const uint64_t word = words_[w];
-      words_[w] = 0;
-      for (uint64_t rest = word; rest != 0; rest &= rest - 1) {
+    for (size_t w = 0; w < words_.size();) {
+      if (words_[w] == 0) {
+        ++w;
+        continue;
+      }
+      for (uint64_t rest = std::exchange(words_[w], 0); rest != 0; rest &= rest - 1) {
         visit(w * 64 + static_cast<size_t>(std::countr_zero(rest)));
       }
+      w = 0;
     }
-  }
-  // The first member at or after `c`, or else the first of all; the number of classes where there is none.
-  size_t FromAround(size_t c) const {
-    const size_t next = From(c);
-    return next < size_ || c == 0 ? next : From(0);
-  }
-  // The first member at or after `c`, which is at most the number of classes; that where there is none.
-  size_t From(size_t c) const {
-    size_t w = c / 64;
-    if (w == words_.size()) return size_;
-    uint64_t rest = words_[w] & (~uint64_t{0} << (c % 64));
-    while (rest == 0) {
-      if (++w == words_.size()) return size_;
-      rest = words_[w];
-    }
-    return w * 64 + static_cast<size_t>(std::countr_zero(rest));
   }
 
  private:
-  size_t size_;
   std::vector<uint64_t> words_;
 };
 

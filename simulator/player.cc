@@ -77,7 +77,7 @@ class Player {
       const Nanos next = next_.First();
       if (next == kNever || unclear_) return;
       now_ = next;
-      next_.ForEachFirst([this](size_t c) { EndWhatEnds(c); });
+      next_.ForEachAt(next, [this](size_t c) { EndWhatEnds(c); });
     }
   }
 
@@ -118,13 +118,12 @@ class Player {
   void StartWhatCan() {
     const uint32_t all = (uint32_t{1} << num_streams_) - 1;
     // Something may be over at once on a class before this: so again, until nothing is.
-    for (size_t c = may_start_.From(0); c < classes_.size(); c = may_start_.FromAround(c)) {
-      may_start_.Erase(c);
+    may_start_.TakeAll([this, all](size_t c) {
       ClassState& state = classes_[c];
       for (const size_t s : Streams(all & ~(state.busy | state.ready | state.held_up))) {
         StartHead(c, state, courses_[c], s);
       }
-    }
+    });
   }
 
   // Of a stream that runs nothing.

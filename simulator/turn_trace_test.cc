@@ -132,10 +132,10 @@ TEST_F(TurnTraceTest, WhatEndsBeforeAnythingElseHappensToItIsGoneThrough) {
   EXPECT_EQ(clocks_.running[kReceives].end, kNever);
 }
 
-// Against a look at all of them, of as many classes as the tree has leaves and of fewer.
+// Against a look at all of them, of as many classes as blocks have and of fewer.
 TEST(FirstEndsTest, AreThoseOfAllClasses) {
   std::mt19937 random(1);
-  for (size_t classes = 1; classes <= 10; ++classes) {
+  for (size_t classes = 1; classes <= 17; ++classes) {
     FirstEnds first_ends(classes);
     std::vector<Nanos> ends(classes, kNever);
     for (int i = 0; i < 300; ++i) {
@@ -149,7 +149,7 @@ TEST(FirstEndsTest, AreThoseOfAllClasses) {
         if (ends[k] == first) expected.push_back(k);
       }
       if (first == kNever) continue;
-      first_ends.ForEachFirst([&](size_t k) { visited.push_back(k); });
+      first_ends.ForEachAt(first, [&](size_t k) { visited.push_back(k); });
       ASSERT_EQ(visited, expected) << classes << " classes";
     }
   }
