@@ -78,6 +78,7 @@ class RankRunner {
   // A buffer's piece on this rank.
   struct Piece {
     Shape shape, begin;
+    Bytes place;  // PlaceInRoot
   };
 
   // Which rank of its class this is.
@@ -92,7 +93,8 @@ class RankRunner {
   TensorView View(BufferId id, int64_t instance) const {
     const Buffer& b = buffer(id);
     const Piece& piece = pieces_[id.index()];
-    return {arena_ + b.offset.raw() + b.bytes.raw() * instance, b.dtype, piece.shape, b.shape, piece.begin};
+    const Bytes offset = b.offset + b.bytes * instance + piece.place;
+    return {arena_ + offset.raw(), b.dtype, piece.shape, b.shape, piece.begin};
   }
   TensorView View(const Operand& operand) const {
     return View(operand.buffer, InstanceOf(buffer(operand.buffer), layer_ + operand.layer_shift, slot_->microbatch));
@@ -175,10 +177,12 @@ absl::Status RankRunner::CheckBuffer(const Buffer& b) const {
 }
 
 absl::Status RankRunner::Prepare() {
-  for (const Buffer& b : class_.buffers) {
+  for (size_t i = 0; i < class_.buffers.size(); ++i) {
+    const Buffer& b = class_.buffers[i];
     MESHWRIGHT_RETURN_IF_ERROR(CheckBuffer(b));
-    pieces_.push_back(
-        {LocalShape(b.shape, b.layout, program_.mesh), SliceBegin(b.shape, b.layout, program_.mesh, rank_)});
+    pieces_.push_back({LocalShape(b.shape, b.layout, program_.mesh),
+                       SliceBegin(b.shape, b.layout, program_.mesh, rank_),
+                       PlaceInRoot(class_, BufferId(i), program_.mesh, rank_)});
   }
   for (const Buffer& b : class_.buffers) first_layer_ = std::max(first_layer_, b.first_layer);
   int64_t num_events = 0;

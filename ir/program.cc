@@ -28,6 +28,22 @@ BufferId RootOf(const RankClass& rank_class, BufferId id) {
   return id;
 }
 
+bool IsPieceOf(const Buffer& buffer, const Buffer& whole) {
+  const auto &pieces = buffer.layout.dims, &rows = whole.layout.dims;
+  return buffer.dtype == whole.dtype && buffer.shape == whole.shape && !rows.empty() && pieces.size() == rows.size() &&
+         pieces[0].size() > rows[0].size() && std::equal(rows[0].begin(), rows[0].end(), pieces[0].begin()) &&
+         std::equal(rows.begin() + 1, rows.end(), pieces.begin() + 1);
+}
+
+Bytes PlaceInRoot(const RankClass& rank_class, BufferId id, const Mesh& mesh, int64_t rank) {
+  const Buffer &buffer = rank_class.buffers[id.index()], &root = rank_class.buffers[RootOf(rank_class, id).index()];
+  if (!IsPieceOf(buffer, root)) return Bytes();
+  const int64_t first = SliceBegin(buffer.shape, buffer.layout, mesh, rank)[0];
+  const int64_t rows = first - SliceBegin(root.shape, root.layout, mesh, rank)[0];
+  const int64_t each = LocalBytes(buffer, mesh).raw() / LocalShape(buffer.shape, buffer.layout, mesh)[0];
+  return Bytes(rows * each);
+}
+
 int64_t OwnerOf(const Instruction& instruction, const RankClass& rank_class) {
   for (const auto* operands : {&instruction.reads, &instruction.writes}) {
     for (const Operand& operand : *operands) {

@@ -67,6 +67,7 @@ absl::string_view NameOf(BufferRole role);
 
 // One tensor in one layout. Instance (layer, micro-batch) starts at
 //     offset + ((layer % layers) * microbatches + microbatch % microbatches) * bytes
+// and PlaceInRoot behind that.
 struct Buffer {
   std::string name;  // the tensor's; "name@k" for its k-th layout
   DType dtype = DType::kFloat32;
@@ -81,7 +82,7 @@ struct Buffer {
   Initializer init;          // parameters, masters and inputs; optimizer state starts as zero
   bool trainable = true;     // parameters
   // In place: this buffer (after a collective or kernel) shares the memory of that one (before), which is not read
-  // again until it is written anew. Same instances, not larger.
+  // again until it is written anew. Same instances, not larger. A piece of that one (IsPieceOf) lies where its rows do.
   BufferId alias;
   // Where 0 or more: only the rank at this place of its class has it, and it alone runs the kernels that use it (the
   // parallel optimizer of data parallelism, S11.1). Buffers of different owners may share memory.
@@ -222,6 +223,12 @@ inline Bytes OffsetOf(const Buffer& buffer, int64_t layer, int64_t microbatch) {
 
 // The buffer whose memory it is: itself, or what it is an alias of in the end.
 BufferId RootOf(const RankClass& rank_class, BufferId id);
+
+// Whether it is a rank's rows of `whole`: the same tensor, its first dim split by further axes. Rows are contiguous.
+bool IsPieceOf(const Buffer& buffer, const Buffer& whole);
+
+// How far behind the beginning of its root's instance an instance of the buffer begins on `rank`.
+Bytes PlaceInRoot(const RankClass& rank_class, BufferId id, const Mesh& mesh, int64_t rank);
 
 // The owner of the buffers that it uses, or -1.
 int64_t OwnerOf(const Instruction& instruction, const RankClass& rank_class);

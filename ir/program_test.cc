@@ -46,6 +46,29 @@ TEST(ProgramTest, InstancesGoOverLayersThenMicroBatches) {
   EXPECT_EQ(InstanceOf(program.classes[0].events[0], 1, 2), 5);
 }
 
+// Of mesh a=2 b=2 rank 3 has the second half of the 16 rows, and the second half of these: 4 rows of 64 bytes on.
+TEST(ProgramTest, APieceLiesWhereItsRowsAre) {
+  ASSERT_OK_AND_ASSIGN(const Program program, ParseProgram(R"(program pieces mesh a=2 b=2
+class c
+  buffer w float32 (16, 16) {a | -} parameter
+  buffer w@rows float32 (16, 16) {a.b | -} parameter alias w
+  buffer w@again float32 (16, 16) {a.b | -} parameter alias w@rows
+  buffer w@same float32 (16, 16) {a | -} parameter alias w
+  buffer w@columns float32 (16, 16) {a | b} parameter alias w
+)"));
+  const RankClass& c = program.classes[0];
+  const auto place = [&](size_t b, int64_t rank) { return PlaceInRoot(c, BufferId(b), program.mesh, rank); };
+  for (const size_t rows : {1, 2}) {
+    EXPECT_TRUE(IsPieceOf(c.buffers[rows], c.buffers[0]));
+    EXPECT_EQ(place(rows, 2), Bytes(0));
+    EXPECT_EQ(place(rows, 3), Bytes(4 * 64));
+  }
+  for (const size_t other : {0, 3, 4}) {
+    EXPECT_FALSE(IsPieceOf(c.buffers[other], c.buffers[0]));
+    EXPECT_EQ(place(other, 3), Bytes(0));
+  }
+}
+
 TEST(ProgramTest, WorkIsThatOfTheRanksOwnPieces) {
   ASSERT_OK_AND_ASSIGN(const Program program, ParseProgram(R"(program p mesh a=2 b=4
 class c

@@ -251,6 +251,9 @@ absl::Status VerifyBuffer(const Program& program, const RankClass& rank_class, s
     }
     const int64_t there = LocalBytes(target, program.mesh).raw();
     if (local > there) return broken(" (", local, " bytes) is an alias of ", target.name, " (", there, " bytes)");
+    if (IsPieceOf(buffer, target) && local % kAlignment != 0) {
+      return broken(" is a piece of ", target.name, " of ", local, " bytes, wanted a multiple of ", kAlignment);
+    }
     if (buffer.offset != target.offset || buffer.bytes != target.bytes) {
       return broken(" is an alias of ", target.name, " but lies elsewhere in the arena");
     }

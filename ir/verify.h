@@ -7,7 +7,8 @@
 //       layer 0). Classes are the stages of the mesh's first axis, and no layout or collective uses that axis.
 //       A buffer's owner is a rank of the class; only kernels use such buffers, those of one owner at a time.
 //    2  A buffer's layout fits its shape. Once memory is planned (arena > 0) its instances are large enough, aligned,
-//       and inside the arena. An alias has the same instances as its target, is not larger, and lies at the same place.
+//       and inside the arena. An alias has the same instances as its target, is not larger, and lies at the same place;
+//       a piece of its target has a multiple of kAlignment bytes.
 //    3  A Compute's operands agree with its index rule: their number and extents; labels marked whole are not split; a
 //       label is split by the same axes in every operand; no axis splits two labels (of what takes a maximum or
 //       minimum: two labels of one operand). An output may lie where an input lies only if the op works in place. An
@@ -28,7 +29,8 @@
 //       to a gradient or loss counts as reading it.
 //   10  Two instructions that use the same memory, one of them writing, are ordered by streams and events.
 //   11  What is read (or must last to the next step) has not been overwritten by a buffer that shares its memory, and
-//       no instruction writes memory of its own operands other than through an alias.
+//       no instruction writes memory of its own operands other than through an alias. What is gathered from a piece of
+//       itself leaves that piece as it is; of a parameter with a piece, that piece lasts, and the rest is written anew.
 //   12  The n-th send of one class to another and the n-th receive there agree in shapes, types and layouts, and there
 //       are as many.
 //   13  No set of classes waits for each other for ever.

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <variant>
@@ -43,6 +44,7 @@ struct FlatInstruction {
   uint32_t reads_end = 0, writes_end = 0;  // from where the one before ends
   uint32_t waits_end = 0, records_end = 0;
   const Transfer* transfer = nullptr;
+  bool gathers = false;  // each read into its write
 };
 struct FlatBlock {
   std::vector<FlatInstruction> instructions;
@@ -86,8 +88,14 @@ class Player {
       event_base += static_cast<uint32_t>(event.layers * event.microbatches);
     }
     events_.resize(event_base);
+    has_pieces_.resize(class_.buffers.size());
     for (size_t b = 0; b < class_.buffers.size(); ++b) {
-      if (!Lasts(class_.buffers[b].role)) continue;
+      const BufferId root = RootOf(class_, BufferId(b));
+      if (!Lasts(class_.buffers[b].role) || !IsPieceOf(class_.buffers[b], class_.buffers[root.index()])) continue;
+      has_pieces_[root.index()] = true;
+    }
+    for (size_t b = 0; b < class_.buffers.size(); ++b) {
+      if (!Lasts(class_.buffers[b].role) || has_pieces_[b]) continue;
       for (uint32_t i = bases_[b]; i < bases_[b + 1]; ++i) buffers_[i].written = true;
     }
     for (const Block& block : class_.blocks) blocks_.push_back(Flatten(block));
@@ -136,6 +144,8 @@ class Player {
       out.waits_end = static_cast<uint32_t>(flat.waits.size());
       out.records_end = static_cast<uint32_t>(flat.records.size());
       out.transfer = std::get_if<Transfer>(&instruction.work);
+      const auto* collective = std::get_if<Collective>(&instruction.work);
+      out.gathers = collective != nullptr && collective->kind == CollectiveKind::kAllGather;
     }
     return flat;
   }
@@ -260,9 +270,13 @@ class Player {
         if (!ready) return ReadError(instance);
         state.used[instruction.stream] = place;
       }
-      for (; write < instruction.writes_end; ++write) {
+      const uint32_t first_read = i == 0 ? 0 : block.instructions[i - 1].reads_end;
+      for (uint32_t w = write; write < instruction.writes_end; ++write) {
         const uint32_t instance = block.writes[write].At(layer, microbatch);
-        MESHWRIGHT_RETURN_IF_ERROR(Write(instance, instruction.stream, place, clock));
+        const std::optional<uint32_t> gathered =
+            instruction.gathers ? std::optional(block.reads[first_read + write - w].At(layer, microbatch))
+                                : std::nullopt;
+        MESHWRIGHT_RETURN_IF_ERROR(Write(instance, gathered, instruction.stream, place, clock));
       }
       for (; record < instruction.records_end; ++record) {
         events_[block.records[record].At(layer, microbatch)] = clock;
@@ -271,7 +285,9 @@ class Player {
     return absl::OkStatus();
   }
 
-  absl::Status Write(uint32_t instance, uint8_t stream, int32_t place, const Clock& clock) {
+  // `gathered` is what the instance is gathered from: a piece of it stays what it is.
+  absl::Status Write(uint32_t instance, std::optional<uint32_t> gathered, uint8_t stream, int32_t place,
+                     const Clock& clock) {
     BufferState& state = buffers_[instance];
     if (!Done(state.used, clock)) return OrderError(instance, instance, clock);
     for (uint32_t n = neighbours_begin_[instance]; n < neighbours_begin_[instance + 1]; ++n) {
@@ -281,6 +297,7 @@ class Player {
         return Error(11, absl::StrCat("writes ", Name(instance), ", which shares memory with its operand ",
                                       Name(neighbours_[n])));
       }
+      if (neighbours_[n] == gathered && IsPiece(*gathered, instance)) continue;
       other.overwritten = true;
       other.overwrite_stream = stream;
       other.overwrite_place = place;
@@ -293,11 +310,16 @@ class Player {
     return absl::OkStatus();
   }
 
+  bool IsPiece(uint32_t instance, uint32_t of) const {
+    const size_t piece = BufferOf(instance), whole = BufferOf(of);
+    return SameAlias(piece, whole) && IsPieceOf(class_.buffers[piece], class_.buffers[whole]);
+  }
+
   // The end of rule 11.
   absl::Status CheckEnd() const {
     for (uint32_t i = 0; i < buffers_.size(); ++i) {
       const Buffer& buffer = class_.buffers[BufferOf(i)];
-      if (!Lasts(buffer.role) || !buffers_[i].overwritten) continue;
+      if (!Lasts(buffer.role) || !buffers_[i].overwritten || has_pieces_[BufferOf(i)]) continue;
       return Broken(
           11, class_,
           absl::StrCat(NameOf(buffer.role), " ", Name(i), " must last to the next step, but ",
@@ -378,6 +400,7 @@ class Player {
   std::vector<uint32_t> bases_, event_bases_;  // of the instances of each buffer; one more at the end
   std::vector<FlatBlock> blocks_;
   std::vector<uint32_t> neighbours_begin_, neighbours_;
+  std::vector<bool> has_pieces_;      // by buffer: steps leave their rows in aliases of it, and gather them first
   std::vector<BufferState> buffers_;  // by instance
   std::vector<Clock> events_;         // by instance: what is done once the latest record is
   std::array<Clock, kStreams> clocks_ = {};

@@ -125,7 +125,8 @@ absl::Status CudaBackend::SizeScratch(const Program& program) {
   const auto view = [&](const Operand& operand) {
     const Buffer& b = own.buffers[operand.buffer.index()];
     TensorView view;
-    view.data = reinterpret_cast<std::byte*>(b.offset.raw() + kAlignment);  // compared with others, never read
+    const Bytes offset = b.offset + PlaceInRoot(own, operand.buffer, program.mesh, rank);
+    view.data = reinterpret_cast<std::byte*>(offset.raw() + kAlignment);  // compared with others, never read
     view.dtype = b.dtype;
     view.shape = LocalShape(b.shape, b.layout, program.mesh);
     return view;

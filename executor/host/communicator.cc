@@ -125,11 +125,11 @@ absl::Status AllReduce(Endpoint& self, const GroupView& group, DType dtype, Redu
 absl::Status AllGather(Endpoint& self, const GroupView& group, int64_t piece, const std::byte* from, std::byte* to) {
   MESHWRIGHT_RETURN_IF_ERROR(SendAll(self, group, [&](int64_t) { return absl::MakeConstSpan(from, piece); }));
   for (int64_t p = 0; p < group.size(); ++p) {
-    if (p == group.position) {
-      std::memcpy(to + p * piece, from, piece);
-    } else {
-      MESHWRIGHT_RETURN_IF_ERROR(
-          self.Receive(group.ranks[p], Channel::kCollective, absl::MakeSpan(to + p * piece, piece)));
+    std::byte* const place = to + p * piece;
+    if (p != group.position) {
+      MESHWRIGHT_RETURN_IF_ERROR(self.Receive(group.ranks[p], Channel::kCollective, absl::MakeSpan(place, piece)));
+    } else if (place != from) {
+      std::memcpy(place, from, piece);
     }
   }
   return absl::OkStatus();

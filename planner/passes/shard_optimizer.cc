@@ -112,6 +112,15 @@ void Split(Buffer& buffer, const AxisList& axes) {
   rows.insert(rows.end(), axes.begin(), axes.end());
 }
 
+// Whether a rank's rows may lie in the whole's place on it, of which they are a part once `rows` split the first dim.
+bool MayLieInWhole(const Buffer& whole, const Layout& rows, const Strategy& strategy, const Mesh& mesh) {
+  // With these, the whole has other instances; and a broadcast at the start would write over rows but not their master.
+  if (strategy.shard_parameters || strategy.gradient_accumulation_shard || strategy.parameter_broadcast) return false;
+  Buffer piece = whole;
+  piece.layout = rows;
+  return IsPieceOf(piece, whole) && LocalBytes(piece, mesh).raw() % kAlignment == 0;
+}
+
 const Collective* GradientReduce(const Instruction& instruction) {
   const auto* collective = std::get_if<Collective>(&instruction.work);
   const bool reduces = collective != nullptr && collective->kind == CollectiveKind::kAllReduce &&
@@ -296,6 +305,10 @@ class Sharder {
       } else {
         at = to;
       }
+      const bool scatters = std::holds_alternative<Collective>(instruction.work) &&
+                            std::get<Collective>(instruction.work).kind == CollectiveKind::kReduceScatter;
+      const BufferId summands = instruction.reads[0].buffer;
+      if (scatters && MayLieInWhole(At(summands), layout, strategy_, mesh_)) At(at).alias = summands;
       At(at).layout = std::move(layout);
       instruction.writes = {{at, 0}};
       instruction.origin = all_reduce.origin;
@@ -356,6 +369,9 @@ class Sharder {
     Buffer shard = At(parameter);
     if (!has_master) shard.role = BufferRole::kMaster;
     absl::StrAppend(&shard.name, has_master ? "@shard" : "@master");
+    Layout layout = shard.layout;
+    layout.dims[0].insert(layout.dims[0].end(), axes.begin(), axes.end());
+    if (MayLieInWhole(shard, layout, strategy_, mesh_)) shard.alias = parameter;
     const BufferId rows = AddBuffer(c_, std::move(shard));
     std::set<BufferId> split = {gradient};
     for (size_t i : mine) {

@@ -97,6 +97,31 @@ TEST(ShardOptimizerTest, ReduceScatterUpdateGather) {
   EXPECT_EQ(ToText(Find(program, "p").layout, program.mesh), "{- | -}");
 }
 
+// 16 of 64 rows of 64 bytes are 1,024 bytes: they lie inside of the whole, rank 3's behind those of three others.
+TEST(ShardOptimizerTest, RowsLieInsideOfTheWhole) {
+  const std::string text = Step("dp=4", "(64, 16)", "{- | -}", "dp");
+  ASSERT_OK_AND_ASSIGN(const Program program, Sharded(text, Bytes(0)));
+  const RankClass& c = program.classes[0];
+  for (const auto& [rows, whole] : {std::pair("dp@whole", "dp"), std::pair("p@master", "p")}) {
+    ASSERT_TRUE(Find(program, rows).alias.valid()) << rows;
+    EXPECT_EQ(c.buffers[Find(program, rows).alias.index()].name, whole);
+    const BufferId id(static_cast<size_t>(&Find(program, rows) - c.buffers.data()));
+    EXPECT_EQ(PlaceInRoot(c, id, program.mesh, 3), Bytes(3 * 1024));
+  }
+  EXPECT_FALSE(Find(program, "p@m").alias.valid());
+  // Where parameters are split, too, the whole has room for two layers alone; and ranks that start with values of their
+  // own get rank 0's in the whole, but not in their rows of the state.
+  for (bool Strategy::*const otherwise :
+       {&Strategy::shard_parameters, &Strategy::gradient_accumulation_shard, &Strategy::parameter_broadcast}) {
+    Strategy strategy;
+    strategy.*otherwise = true;
+    ASSERT_OK_AND_ASSIGN(Program before, ParseProgram(text));
+    const Program apart = ShardOptimizer(std::move(before), strategy);
+    EXPECT_FALSE(Find(apart, "dp@whole").alias.valid());
+    EXPECT_FALSE(Find(apart, "p@master").alias.valid());
+  }
+}
+
 // Rows are shared inside of a copy, and added up between copies where they lie.
 TEST(ShardOptimizerTest, CopiesAreAddedUpWhereTheirRowsLie) {
   Strategy strategy;

@@ -35,16 +35,17 @@ double OwnedOf(const Prediction& prediction) {
   return BytesOf(prediction, BufferRole::kOptimizerState) / kAdamStateBytes;
 }
 
-// Of the rank's pieces of parameters, as many elements as of their gradients, that the program has beside the whole
+double ParametersOf(const TrainingRun& run, const Prediction& prediction) {
+  return BytesOf(prediction, BufferRole::kParameter) / SizeOfWeights(run);
+}
+
+// Of the rank's pieces of parameters, as many elements as of their gradients, that lie inside of the program's whole
 // ones: none where replicas divide no parameter, whose rank then owns all, and of experts none that could be told.
 double PiecesOf(const TrainingRun& run, const Prediction& prediction) {
   if (!run.parallel_optimizer || run.shard_parameters || run.frozen || run.degrees.expert > 1) return 0;
-  const double all = BytesOf(prediction, BufferRole::kParameter) / SizeOfWeights(run), owned = OwnedOf(prediction);
-  return all < 2 * owned ? 0 : owned;
-}
-
-double ParametersOf(const TrainingRun& run, const Prediction& prediction) {
-  return BytesOf(prediction, BufferRole::kParameter) / SizeOfWeights(run) - PiecesOf(run, prediction);
+  constexpr double kFewestReplicas = 2;
+  const double owned = OwnedOf(prediction);
+  return ParametersOf(run, prediction) < owned * (1 + kFewestReplicas) / 2 ? 0 : owned;
 }
 
 double RanksThatSplit(const TrainingRun& run) {
@@ -104,15 +105,18 @@ double ShareUnderWay(const Strategy& strategy) {
   return Number(MaxInFlightTogether(passes)) / Number(places);
 }
 
-// What the program has twice: pieces of a parameter beside the whole, and the sum of a tied embedding's gradients
-// beside the stage's own. Frameworks have views of one flat buffer for the former and sum in place.
-double DoneInPlace(const TrainingRun& run, const Prediction& prediction) {
+// Pieces of parameters and of gradients beside the whole ones, inside of which the program has them.
+double PiecesBeside(const TrainingRun& run, const Prediction& prediction) {
   const double gradient = Number(SizeOf(run.gradient_dtype).raw());
-  double bytes = 0;
-  bytes +=
-      PiecesOf(run, prediction) * ((run.copies.shards ? 0 : SizeOfWeights(run)) + (run.copies.pieces ? 0 : gradient));
-  if (run.model.tied_embeddings && run.degrees.pipeline > 1 && !run.frozen) bytes += EmbeddingOf(run) * gradient;
-  return bytes;
+  return PiecesOf(run, prediction) *
+         ((run.copies.shards ? SizeOfWeights(run) : 0) + (run.copies.pieces ? gradient : 0));
+}
+
+// What the program has twice: the sum of a tied embedding's gradients beside the stage's own, which frameworks sum in
+// place.
+double DoneInPlace(const TrainingRun& run) {
+  if (!run.model.tied_embeddings || run.degrees.pipeline == 1 || run.frozen) return 0;
+  return EmbeddingOf(run) * Number(SizeOf(run.gradient_dtype).raw());
 }
 
 // The largest block that the passes through the layers leave behind: a wide product's result, or the loss's logits.
@@ -232,9 +236,9 @@ double NotAtOnce(const TrainingRun& run, const Prediction& prediction, double ke
   const double width = Number(SizeOf(run.gradient_dtype).raw());
   const Passing gathered = PassingOf(run, prediction, BufferRole::kParameter, SizeOfWeights(run));
   const Passing passing = PassingOf(run, prediction, BufferRole::kGradient, width);
-  // Without those that DoneInPlace and FrameworkCopies::whole take away.
-  const double twice = (copies.pieces ? ParametersOf(run, prediction) : PiecesOf(run, prediction)) * width;
-  const double all = std::max(0.0, BytesOf(prediction, BufferRole::kGradient) - passing.Sum() - twice);
+  // Without the whole ones of those who have pieces instead, which FrameworkCopies::whole takes away.
+  const double whole = copies.pieces ? ParametersOf(run, prediction) - PiecesOf(run, prediction) : 0;
+  const double all = std::max(0.0, BytesOf(prediction, BufferRole::kGradient) - passing.Sum() - whole * width);
   const double narrow = copies.narrow_passing ? SizeOfWeights(run) / width : 1;
   const double owned = OwnedOf(prediction);
   const double updated = copies.updated_at_once > 0 ? std::min(owned, copies.updated_at_once) : owned;
@@ -325,8 +329,9 @@ Bytes HeldBesideArena(const TrainingRun& run, const Strategy& strategy, const Pr
   const double kept = BytesOf(prediction, BufferRole::kActivation) + saved + steps;
   const double not_at_once = NotAtOnce(run, prediction, kept);
   const double tables = WholeTableOf(run) + TiedStateOf(run, prediction) + WholeExpertsOf(run);
-  const double less = DoneInPlace(run, prediction) + LessOfFrozen(run, prediction);
-  return Bytes(std::llround(whole + owned + saved + steps + tables + not_at_once + AdaptersOf(run) - less));
+  const double less = DoneInPlace(run) + LessOfFrozen(run, prediction);
+  return Bytes(std::llround(whole + PiecesBeside(run, prediction) + owned + saved + steps + tables + not_at_once +
+                            AdaptersOf(run) - less));
 }
 
 Bytes CachedBesideArena(const TrainingRun& run, const Prediction& prediction) {

@@ -26,12 +26,12 @@ TrainingRun UsualRun() {
 
 Bytes& Of(Prediction* prediction, BufferRole role) { return prediction->memory[static_cast<size_t>(role)]; }
 
-// 2 bytes a weight, 4 a gradient, 8 of state; over `replicas` a piece of both beside.
+// 2 bytes a weight, 4 a gradient, 8 of state, which `replicas` share.
 Prediction PredictionOf(int64_t replicas) {
-  const int64_t owned = 1000 / replicas, pieces = replicas > 1 ? owned : 0;
+  const int64_t owned = 1000 / replicas;
   Prediction prediction;
-  Of(&prediction, BufferRole::kParameter) = Bytes(2 * (1000 + pieces));
-  Of(&prediction, BufferRole::kGradient) = Bytes(4 * (1000 + pieces));
+  Of(&prediction, BufferRole::kParameter) = Bytes(2 * 1000);
+  Of(&prediction, BufferRole::kGradient) = Bytes(4 * 1000);
   Of(&prediction, BufferRole::kOptimizerState) = Bytes(8 * owned);
   prediction.arena = Bytes(100'000);
   prediction.peak = Bytes(100'000);
@@ -44,22 +44,23 @@ TEST(FrameworkMemoryTest, NothingBesideWhereNothingIsKnown) {
   EXPECT_EQ(CachedBesideArena(UsualRun(), PredictionOf(1)), Bytes(5'000));  // 5 %
 }
 
-// Of 4 replicas each owns 250: pieces of 2 + 4 bytes are views of what is whole. A tied embedding over two stages of
-// two ranks each: 1000 x 64 / 2 gradients of 4 bytes are summed in place.
-TEST(FrameworkMemoryTest, WhatIsDoneInPlace) {
+// Of 4 replicas each owns 250: pieces of 2 + 4 bytes, where they are no views of what is whole. A tied embedding over
+// two stages of two ranks each: 1000 x 64 / 2 gradients of 4 bytes are summed in place.
+TEST(FrameworkMemoryTest, PiecesAndWhatIsDoneInPlace) {
   TrainingRun run = UsualRun();
   run.parallel_optimizer = true;
   run.degrees.data = 4;
-  EXPECT_EQ(HeldBesideArena(run, Strategy(), PredictionOf(4)), Bytes(-250 * 6));
+  EXPECT_EQ(HeldBesideArena(run, Strategy(), PredictionOf(4)), Bytes());
+  run.copies.shards = run.copies.pieces = true;
+  EXPECT_EQ(HeldBesideArena(run, Strategy(), PredictionOf(4)), Bytes(250 * 6));
   // Where replicas divide nothing a rank owns all, and of experts' pieces nothing is told.
-  Prediction undivided = PredictionOf(1);
-  EXPECT_EQ(HeldBesideArena(run, Strategy(), undivided), Bytes());
+  EXPECT_EQ(HeldBesideArena(run, Strategy(), PredictionOf(1)), Bytes());
   run.degrees.expert = 2;
   EXPECT_EQ(HeldBesideArena(run, Strategy(), PredictionOf(4)), Bytes());
   run.degrees.expert = 1;
-  run.copies.pieces = true;  // ZeRO-2 has pieces of gradients, and no whole ones
-  run.copies.whole = -4;
-  EXPECT_EQ(HeldBesideArena(run, Strategy(), PredictionOf(4)), Bytes(-250 * 2 - 4000));
+  run.copies.shards = false;
+  run.copies.whole = -4;  // ZeRO-2 has pieces of gradients, and no whole ones
+  EXPECT_EQ(HeldBesideArena(run, Strategy(), PredictionOf(4)), Bytes(250 * 4 - 4000));
   TrainingRun tied = UsualRun();
   tied.model.tied_embeddings = true;
   tied.degrees.pipeline = 2;
@@ -223,6 +224,8 @@ TEST(FrameworkMemoryTest, ShardedParametersAreNotGatheredAllStep) {
   run.model.vocab = 1;
   run.copies.fresh_gradients = true;
   Prediction prediction = PredictionOf(4);
+  Of(&prediction, BufferRole::kParameter) = Bytes(2 * (1000 + 250));
+  Of(&prediction, BufferRole::kGradient) = Bytes(4 * (1000 + 250));
   Of(&prediction, BufferRole::kActivation) = Bytes(6000);
   EXPECT_EQ(HeldBesideArena(run, Strategy(), prediction), Bytes(6000 - 512 - 11'000));
   run.copies.fresh_gradients = false;
