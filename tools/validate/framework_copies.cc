@@ -25,7 +25,10 @@ std::optional<double> LossBytes(const TrainingRun& run, const Framework& framewo
   // Liger's cross entropy without the product before it (its agent-docs/optimization/liger-kernels.md).
   if (framework.Is(Sign::kHalo) && framework.fused_loss) return kKernelOnCastLogits;
   const bool megatron = framework.Is(Sign::kMegatron) || framework.Is(Sign::kMegatronAttention);
-  if (megatron && framework.Is(Sign::kFusedLoss) && framework.eager) return kSplitLossBytes;
+  // By default its own (gpt_provider.py of v0.1.0rc4, `cross_entropy_loss_fusion`); benchmarks ask for Transformer
+  // Engine's (`cross_entropy_fusion_impl`), whose gradients are float32, 2 + 4 as without.
+  const bool fused = framework.Is(Sign::kFusedLoss) || framework.Is(Sign::kLibraryRecipes);
+  if (megatron && fused && framework.eager) return kSplitLossBytes;
   if (megatron && !framework.fused_loss) return kVocabParallelLoss + (framework.Is(Sign::kDeepSpeed) ? kHeldLogits : 0);
   // Its ranks gather all logits for the loss (distributed/tensor_parallel.py, `output_layouts`); with stages it is the
   // first whose memory is printed, which has none.
@@ -223,8 +226,8 @@ FrameworkCopies CopiesOf(const TrainingRun& run, const Framework& framework, boo
     copies.whole = kAutocastCopies + (shared ? kAutocastBuckets : 0);
     copies.owned += kAutocastMasters;
   } else if (framework.Is(Sign::kNemo) || framework.Is(Sign::kPrecisionAware)) {
-    // Megatron-Bridge's recipes with gradients in float32 leave out `use_precision_aware_optimizer`.
-    const bool remainders = framework.Is(Sign::kPrecisionAware) || !framework.Is(Sign::kWideGradients);
+    // Megatron-Bridge's benchmarks alone have `use_precision_aware_optimizer` (scripts/performance/utils/overrides.py).
+    const bool remainders = framework.Is(Sign::kPrecisionAware) || !framework.Is(Sign::kLibraryRecipes);
     if (remainders) copies.owned += kParameterRemainders;
     if (framework.Is(Sign::kNemo) && run.narrow) copies.activations = kFloat8Activations;
   } else if ((run.training.dtype == DType::kFloat16 && !framework.HasNarrowStates()) || stages_of_zero) {

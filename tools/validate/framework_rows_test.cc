@@ -98,6 +98,18 @@ TEST(FrameworkRowsTest, RecipesWithGradientsInFloat32) {
   EXPECT_EQ(run.gradient_dtype, DType::kFloat32);
 }
 
+// NVIDIA's container runs other frameworks, too.
+TEST(FrameworkRowsTest, ContainersAreNoRecipes) {
+  const auto is_nemo = [](const std::string& options) {
+    const absl::StatusOr<TrainingRun> run = RunOf({{"gpu_type", "H100"}, {"other_opts", options}});
+    EXPECT_OK(run.status());
+    return run.ok() && run->host.overlaps_products;
+  };
+  EXPECT_TRUE(is_nemo("NeMo 24.07"));
+  EXPECT_FALSE(is_nemo("Megatron-Core, NeMo container 26.04"));
+  EXPECT_TRUE(is_nemo("Megatron-Bridge, NeMo container 25.09"));
+}
+
 // 2.6 times a Xeon's: 52 us become 135.5. Recipes of NVIDIA's are captured where that is seen.
 TEST(FrameworkRowsTest, GraceTakesLongerToIssue) {
   const Cells grace = {{"gpu_type", "GH200"}, {"seq_parallel", ""}, {"other_opts", "Megatron-Core"}};

@@ -27,11 +27,18 @@ constexpr double kFloat4Rate = 1.9;
 // of both, 2. On B300 NVFP4 took 0.68 ms for 0.66 billion elements, 7 bytes each, and current scaling 0.72 (the
 // tutorial's times with quantisation, less those without).
 constexpr Bytes kCurrentScalingBytes(4), kFloat4Bytes(5);
+// torchao's. MXFP8 (prototype/mx_formats/mx_linear.py) casts by rows for a forward product and for the gradient of its
+// input, 3 bytes at 5.5 TB/s, and both operands of a weight's gradient by columns, 3 each at 3.9 TB/s (its README, on
+// B200, whose memory streams 7.2): 3.9, 3.9 and 11, a product 6. One scale a tensor (float8/float8_linear.py): the
+// largest, 2, and a cast, 3, of an input, of it again for the weight's gradient, and of the result's gradient with its
+// transpose, 1: 16 for three products.
+constexpr Bytes kTorchAoMxBytes(6), kTorchAoBytes(5);
 
-absl::Status UseNarrowProducts(bool four, bool current, TrainingRun* run) {
+absl::Status UseNarrowProducts(bool four, bool blocks, const Framework& framework, TrainingRun* run) {
   Device* const device = &run->cluster.device;
   if (!UseFloat8Products(device).ok()) return CannotExpress("no float8 on the device", device->name);
-  if (current) device->kernels.quantize_bytes = kCurrentScalingBytes;
+  if (framework.Is(Sign::kCurrentScaling)) device->kernels.quantize_bytes = kCurrentScalingBytes;
+  if (framework.Is(Sign::kTorchAo)) device->kernels.quantize_bytes = blocks ? kTorchAoMxBytes : kTorchAoBytes;
   if (four) {
     device->kernels.quantize_bytes = kFloat4Bytes;
     if (device->generation < Generation::kBlackwell) return CannotExpress("no float4 on the device", device->name);
@@ -76,7 +83,7 @@ absl::Status ReadRowPrecision(const CsvCells& cells, const Framework& framework,
     run->approximations.push_back("products in bf16, as those of experts are");
   }
   run->narrow = narrow;
-  if (narrow) MESHWRIGHT_RETURN_IF_ERROR(UseNarrowProducts(four, framework.Is(Sign::kCurrentScaling), run));
+  if (narrow) MESHWRIGHT_RETURN_IF_ERROR(UseNarrowProducts(four, HasAny(all, {"mxfp"}), framework, run));
   run->training.dtype = dtype;
   // Megatron and DeepSpeed reduce fp16 gradients as they are, FSDP's PURE too; bf16 is accumulated in float32. Under
   // autocast they have the type of the weights, float32. NeMo's recipes hold and reduce them in bf16

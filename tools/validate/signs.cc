@@ -32,7 +32,9 @@ struct Words {
 // Frameworks and what else has a name: words of their own (SaysName); "*" stands where a longer word may go on, as
 // "DeepSpeedPlugin" and "DPOTrainer" do.
 constexpr Words kNames[] = {
-    {kSaysNemo, "other_opts", "nemo|megatron-bridge|megatron bridge|megatronbridge"},
+    {kSaysNemo, "other_opts", "nemo"},
+    {kNemoContainer, "other_opts", "nemo container"},
+    {kSaysBridge, "other_opts", "megatron-bridge|megatron bridge|megatronbridge"},
     {kTransformerEngine, "other_opts", "transformer engine|transformer-engine|transformer_engine|transformerengine"},
     {kSaysMegatronCore, "other_opts", "megatron-core|megatron core|megatroncore|mcore"},
     {kMegatron, "other_opts", "megatron*"},
@@ -50,6 +52,7 @@ constexpr Words kNames[] = {
     {kSaysTrainer, "other_opts", "*trainer"},
     {kLitGpt, "other_opts", "litgpt|lit-gpt"},
     {kTorchTune, "other_opts", "torchtune"},
+    {kTorchAo, "source_ref other_opts", "torchao|torchtitan|pytorch/ao"},
     {kLlamaFactory, "source_ref other_opts", "llama-factory|llamafactory|llama factory"},
     {kKempnerForge, "source_ref model other_opts", "kempnerforge"},
     {kTensorFlow, "other_opts", "tensorflow"},
@@ -115,6 +118,8 @@ constexpr Words kWords[] = {
     {kDropsTenth, "model", "gpt2|gpt-2|gpt 2|bert|starcoder|santacoder|bigcode|^opt"},
     {kClassifier, "model", "classifier|classification"},
     {kGemma2, "model", "=gemma 2|=gemma-2|=gemma2|gemma 2 |gemma2 |gemma2-|gemma2_|gemma-2-|gemma_2_"},
+    {kNormedFamily, "model", "qwen3|qwen 3|qwen-3|olmo2|olmo-2|olmo 2|olmo3|olmo-3|olmo 3|gemma3|gemma-3|gemma 3"},
+    {kNoQueryNorms, "other_opts", "no norms of queries|without norms of queries"},
     {kSumsWhole, "zero_fsdp other_opts", "no_sync|no-sync|no sync|requires_gradient_sync"},
     {kGrace, "gpu_type", "gb200|gb300|gh200"},
     {kNotCompiled, "compile", "=|^no|eager|without"},
@@ -211,6 +216,7 @@ constexpr Words kSwitches[] = {
     {kNarrowReduction, "other_opts", "main-grads-dtype bf16|grad-reduce-in-bf16|gradients in bf16|grads in bf16"},
     {kWideGradients, "other_opts", "gradients in float32|gradients in fp32|grads in fp32|grads in float32"},
     {kWideGradients, "other_opts", "grad-reduce-in-fp32|grad_reduce_in_fp32|main-grads-dtype fp32"},
+    {kQueryNorms, "other_opts", "norms of queries|qk-norm|qk norm|qk-layernorm|qk_layernorm"},
     {kPrecisionAware, "other_opts", "precision-aware|precision_aware|precision aware"},
     // DeepEP's README; Megatron-LM's flex dispatcher.
     {kOnePerNode, "other_opts", "deepep|hybridep"},
@@ -234,7 +240,10 @@ struct Conclusion {
 };
 constexpr Conclusion kConclusions[] = {
     {kFineTuning, {kAdapters}, {}},
-    {kNemo, {kSaysNemo}, {kSaysAutoModel, kOlderThanHopper}},
+    {kNemo, {kSaysNemo}, {kSaysAutoModel, kOlderThanHopper, kNemoContainer}},
+    {kNemo, {kSaysBridge}, {kSaysAutoModel, kOlderThanHopper}},
+    // They reduce in float32 (`grad_reduce_in_fp32`), which those of benchmarks do not (scripts/performance).
+    {kLibraryRecipes, {kNemo, kWideGradients}, {}},
     {kTransformerEngine, {kNemo}, {}},
     {kTransformerEngine, {kSaysMegatronCore}, {kLocalLayers}},
     // Megatron-LM has float8 of it alone (arguments.py, `fp8-format`).
@@ -268,6 +277,8 @@ constexpr Conclusion kConclusions[] = {
     // Its plan has ColwiseParallel for each (distributed/tensor_parallel.py, _build_block_tp_plan).
     {kGathersEach, {kKempnerForge}, {}},
     {kNarrowReduction, {kNarrowStates}, {kWideReduction, kNarrowMoments}},
+    {kQueryNorms, {kNormedFamily}, {kNoQueryNorms}},
+    {kTorchAo, {kFsdp2}, {kTransformerEngine, kSaysAutoModel}},
     {kAccelerate, {kHuggingFace, kSaysTrainer}, {}},
     // TRL's chunks begin with the product before the loss (pull request 5575).
     {kLinearLoss, {kHuggingFace, kChunkedLoss}, {}},

@@ -17,8 +17,11 @@ namespace meshwright {
 
 enum class Sign : uint8_t {
   // Who it is.
-  kSaysNemo,           // or Megatron-Bridge
+  kSaysNemo,
+  kNemoContainer,      // in which other frameworks run, too
+  kSaysBridge,         // Megatron-Bridge
   kNemo,               // NeMo's and Megatron-Bridge's recipes
+  kLibraryRecipes,     // of Megatron-Bridge, that are not of its benchmarks
   kTransformerEngine,  // its kernels, which these take, and Megatron-Core by default
   kMegatron,           // as it says
   kSaysMegatronCore,
@@ -59,6 +62,7 @@ enum class Sign : uint8_t {
   kFusedAdapters,  // Unsloth's kernels of adapters
   kLitGpt,
   kTorchTune,
+  kTorchAo,  // whose products in float8 these and torchtitan take
   kLlamaFactory,
   kKempnerForge,
   kSaysHalo,
@@ -85,7 +89,8 @@ enum class Sign : uint8_t {
   kBigCode,     // StarCoder's
   kDropsTenth,  // of what is added to its residual stream
   kGemma2,
-  kClassifier,  // without a head over the vocabulary
+  kNormedFamily,  // with norms of queries and keys, as published
+  kClassifier,    // without a head over the vocabulary
   kModalities,
   kMlPerf,    // its rules and data sets
   kStages,    // of a pipeline, more than one
@@ -123,6 +128,8 @@ enum class Sign : uint8_t {
   kUpdateInBackward,  // of a parameter as soon as its gradient is there
   kOffloadsActivations,
   kOffloadsParameters,
+  kQueryNorms,  // of queries and keys, as the row or its model says
+  kNoQueryNorms,
   kWideRest,     // what is not quantized is in float32, and what it passes on
   kNarrowLoss,   // of 16-bit logits, all at once
   kChunkedLoss,  // of 16-bit logits, a part of the tokens at a time

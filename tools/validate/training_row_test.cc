@@ -357,6 +357,12 @@ TEST(TrainingRunTest, Float4) {
   ASSERT_OK_AND_ASSIGN(const TrainingRun current, RunOf(blackwell));
   EXPECT_EQ(current.cluster.device.kernels.quantize_bytes, Bytes(4));
   EXPECT_FALSE(current.host.overlaps_products);
+  blackwell.back().second = "torchtitan";
+  ASSERT_OK_AND_ASSIGN(const TrainingRun blocks, RunOf(blackwell));
+  EXPECT_EQ(blocks.cluster.device.kernels.quantize_bytes, Bytes(6));
+  blackwell[0].second = "fp8";
+  ASSERT_OK_AND_ASSIGN(const TrainingRun whole, RunOf(blackwell));
+  EXPECT_EQ(whole.cluster.device.kernels.quantize_bytes, Bytes(5));
   blackwell[2].second = "H100";
   blackwell[0].second = "fp4";
   EXPECT_THAT(std::string(RunOf(blackwell).status().message()), HasSubstr("no float4 on the device"));

@@ -387,6 +387,21 @@ TEST(TrainingWordsTest, TransformerEngineWithoutRecipes) {
   EXPECT_EQ(nemo.gradient_dtype, DType::kBFloat16);
 }
 
+// Norms of queries and of keys that are as many: 2 + 2 forward and 4 + 2 backward of each. Qwen3 has them as published.
+TEST(TrainingWordsTest, NormsOfQueriesAndKeys) {
+  ASSERT_OK_AND_ASSIGN(const TrainingRun plain, RunOf(",other_opts", ",Megatron-Core"));
+  ASSERT_OK_AND_ASSIGN(const TrainingRun normed, RunOf(",other_opts", ",Megatron-Core; norms of queries and keys"));
+  EXPECT_EQ(normed.host.queries.forward - plain.host.queries.forward, 8);
+  EXPECT_EQ(normed.host.queries.backward - plain.host.queries.backward, 12);
+  const auto of_qwen = [](const std::string& options) {
+    const absl::StatusOr<TrainingRun> run = OpenRunOf("Qwen3 8B", ",gpus,other_opts", ",8," + options);
+    EXPECT_OK(run.status());
+    return run.ok() ? run->host.queries.forward : 0;
+  };
+  // 8 keys for 32 queries
+  EXPECT_EQ(of_qwen("Megatron-Core") - of_qwen("Megatron-Core; no norms of queries and keys"), 5);
+}
+
 // Its GPT-2: rotary positions, RMS norms, biases, one embedding; policy BF_16 reduces in bf16.
 TEST(TrainingWordsTest, Modalities) {
   ASSERT_OK_AND_ASSIGN(const CsvTable table, ParseCsv("model,gpu_type,gpus,seq_len,micro_batch_seqs,zero_fsdp,dtype\n"
