@@ -30,6 +30,9 @@ std::optional<double> LossBytes(const TrainingRun& run, const Framework& framewo
   const bool fused = framework.Is(Sign::kFusedLoss) || framework.Is(Sign::kLibraryRecipes);
   if (megatron && fused && framework.eager) return kSplitLossBytes;
   if (megatron && !framework.fused_loss) return kVocabParallelLoss + (framework.Is(Sign::kDeepSpeed) ? kHeldLogits : 0);
+  if (framework.Is(Sign::kGathersLogits) && run.degrees.pipeline == 1) {
+    return (framework.eager ? kWideLoss : kCompiledWideLoss) * static_cast<double>(run.degrees.tensor);
+  }
   // Its ranks gather all logits for the loss (distributed/tensor_parallel.py, `output_layouts`); with stages it is the
   // first whose memory is printed, which has none.
   if (framework.Is(Sign::kKempnerForge) && run.degrees.pipeline == 1) {

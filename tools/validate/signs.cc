@@ -147,6 +147,7 @@ constexpr Words kWords[] = {
     {kWideRest, "other_opts", "all else in float32"},
     {kNarrowLoss, "other_opts", "loss of 16-bit logits"},
     {kChunkedLoss, "other_opts", "chunked cross|chunked loss|chunked ce|chunkedoutputloss"},
+    {kGathersLogits, "other_opts", "logits gathered|gathers logits|gathered logits"},
     {kLinearLoss, "other_opts", "linear cross|linearcross|linear_cross|cut cross"},
     // What PyTorch calls asynchronous tensor parallelism.
     {kAsyncTensor, "other_opts", "async tp|async_tp|asynctp|tp_comm_overlap|userbuffers"},

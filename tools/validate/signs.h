@@ -130,10 +130,11 @@ enum class Sign : uint8_t {
   kOffloadsParameters,
   kQueryNorms,  // of queries and keys, as the row or its model says
   kNoQueryNorms,
-  kWideRest,     // what is not quantized is in float32, and what it passes on
-  kNarrowLoss,   // of 16-bit logits, all at once
-  kChunkedLoss,  // of 16-bit logits, a part of the tokens at a time
-  kLinearLoss,   // with the product before it, so that there are no logits
+  kWideRest,       // what is not quantized is in float32, and what it passes on
+  kNarrowLoss,     // of 16-bit logits, all at once
+  kChunkedLoss,    // of 16-bit logits, a part of the tokens at a time
+  kGathersLogits,  // over ranks of tensor parallelism, for the loss
+  kLinearLoss,     // with the product before it, so that there are no logits
   kUnsharded,
   kDdp,  // DistributedDataParallel
   kZero,
