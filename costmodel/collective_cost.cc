@@ -167,8 +167,9 @@ void CountBytes(CollectiveKind kind, Bytes size, const GroupShape& group, Collec
 
 GroupShape ShapeOfGroup(absl::Span<const int64_t> ranks, const Cluster& cluster) {
   std::vector<int64_t> nodes;
+  nodes.reserve(ranks.size());
   for (int64_t rank : ranks) nodes.push_back(cluster.NodeOf(rank));
-  std::sort(nodes.begin(), nodes.end());
+  if (!std::is_sorted(nodes.begin(), nodes.end())) std::sort(nodes.begin(), nodes.end());
   GroupShape shape = {static_cast<int64_t>(ranks.size()), 0, 0, 1};
   for (size_t first = 0; first < nodes.size();) {
     size_t end = first;

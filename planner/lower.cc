@@ -184,8 +184,8 @@ absl::StatusOr<LoweredBlocks> LowerBlocks(const Graph& forward, const Strategy& 
   MESHWRIGHT_ASSIGN_OR_RETURN(GraphAndStrategy separate,
                               SeparateRanks(std::move(shared), std::move(interleaved.strategy)));
   LoweredBlocks blocks;
-  MESHWRIGHT_ASSIGN_OR_RETURN(blocks.graph, Differentiate(std::move(separate.graph), options));
-  MESHWRIGHT_ASSIGN_OR_RETURN(const ShardedGraph sharded, CompleteLayouts(blocks.graph, separate.strategy));
+  MESHWRIGHT_ASSIGN_OR_RETURN(Graph whole, Differentiate(std::move(separate.graph), options));
+  MESHWRIGHT_ASSIGN_OR_RETURN(ShardedGraph sharded, CompleteLayouts(std::move(whole), separate.strategy));
   const StepPrice without_all_to_all = [&price](const Shape& global, DType dtype, const Work& work,
                                                 const Layout& before, const Layout& after) {
     const auto* const collective = std::get_if<Collective>(&work);
@@ -195,6 +195,7 @@ absl::StatusOr<LoweredBlocks> LowerBlocks(const Graph& forward, const Strategy& 
   // Those that are kept are at the full choice of steps.
   MESHWRIGHT_ASSIGN_OR_RETURN(blocks.program, Partition(sharded, strategy.all_to_all ? price : without_all_to_all,
                                                         interleaved.pieces, strategy.all_to_all ? kept : nullptr));
+  blocks.graph = std::move(sharded.graph);
   if (observe != nullptr) MESHWRIGHT_RETURN_IF_ERROR(observe("partition", blocks.program));
   // Here, since it is the same for all stages, and nothing waits yet between a product and its activation.
   if (strategy.fuse_epilogues) blocks.program = FuseEpilogues(std::move(blocks.program));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -130,17 +131,15 @@ class Overlapper {
     return first_instance_[operand.buffer.index()] + static_cast<size_t>(at < 0 ? layers - 1 - at : at);
   }
 
-  // What block at layer uses that is still being communicated: what communication writes, and what the block overwrites
-  // while communication reads it.
-  std::vector<Pending> Needs(BlockId block, int64_t layer) const {
-    std::vector<Pending> needs;
-    if (writes_.count == 0) return needs;
-    if (block.index() >= uses_.size()) return needs;  // one that waits
+  // The first that block at layer uses of what is still being communicated: what communication writes, and what the
+  // block overwrites while communication reads it.
+  std::optional<Pending> Needed(BlockId block, int64_t layer) const {
+    if (writes_.count == 0 || block.index() >= uses_.size()) return std::nullopt;  // the latter: one that waits
     for (const Use& use : uses_[block.index()]) {
       const Pending& latest = (use.overwrites ? reads_ : writes_).by[InstanceAt(use.operand, layer)];
-      if (latest.block.valid()) needs.push_back(latest);
+      if (latest.block.valid()) return latest;
     }
-    return needs;
+    return std::nullopt;
   }
 
   struct Use {
@@ -210,13 +209,13 @@ class Overlapper {
     run.count = 0;
     for (int64_t k = 0; k < slot.count; ++k) {
       const int64_t layer = slot.layer + k * slot.step;
-      std::vector<Pending> needs = Needs(slot.block, layer);
-      if (!needs.empty() && run.count > 0) {
+      std::optional<Pending> needed = Needed(slot.block, layer);
+      if (needed.has_value() && run.count > 0) {
         slots.push_back(run);
         run.layer = layer;
         run.count = 0;
       }
-      for (; !needs.empty(); needs = Needs(slot.block, layer)) Await(needs.front(), slots);
+      for (; needed.has_value(); needed = Needed(slot.block, layer)) Await(*needed, slots);
       ++run.count;
     }
     slots.push_back(run);
