@@ -108,11 +108,10 @@ class Pricer {
       class_index_ = c;
       const size_t written = copies_.Of(c);
       rank_class_ = &program_.classes[written];
-      if (may_be_alike && written < c && PlaceInNode(written) == PlaceInNode(c)) {
-        prices.classes.push_back(prices.classes[written]);
-        continue;
-      }
+      const bool copied = may_be_alike && written < c && PlaceInNode(written) == PlaceInNode(c);
       auto& blocks = prices.classes.emplace_back();
+      prices.of.push_back(copied ? written : c);
+      if (copied) continue;
       for (const Block& block : rank_class_->blocks) {
         auto& instructions = blocks.emplace_back();
         if (may_be_alike) {

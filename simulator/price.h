@@ -202,9 +202,14 @@ inline constexpr double kClippingBytes = 4 + 8;
 // In fp16, they are copied to float32 before, and divided by the scale of the loss and checked in one pass.
 inline constexpr double kUnscalingBytes = 6 + 8;
 
-// classes[c][b][i] is the price of Program::classes[c].blocks[b].instructions[i].
+// Of(c)[b][i] is the price of Program::classes[c].blocks[b].instructions[i].
 struct Prices {
   std::vector<std::vector<std::vector<InstructionPrice>>> classes;
+  // By class: whose prices it has, where its own are left empty, or itself. Empty: each has its own.
+  std::vector<size_t> of;
+
+  size_t IndexOf(size_t c) const { return of.empty() ? c : of[c]; }
+  const std::vector<std::vector<InstructionPrice>>& Of(size_t c) const { return classes[IndexOf(c)]; }
 };
 
 // How the groups over `axes` that the ranks [first_rank, first_rank + num_ranks) form lie on the nodes: ShapeOfGroup of
@@ -227,8 +232,8 @@ GroupShape ShapeOf(const Mesh& mesh, const AxisList& axes, int64_t first_rank, i
 // are left alone, where frameworks issue few kernels for many parameters. `serial` is not the prices' business:
 // Serial().
 //
-// `copies`: classes of `program` that are not written out. Their prices are, since those of transfers depend on where a
-// class is.
+// `copies`: classes of `program` that are not written out. Nor are their prices (Prices::of) where the class begins at
+// the same place of a node as the one that it copies; elsewhere those of groups and transfers are others.
 absl::StatusOr<Prices> PriceProgram(const Program& program, const CostModel& costs, const HostPace& host = {},
                                     const ClassCopies& copies = {});
 

@@ -306,6 +306,7 @@ class Issuer {
       most += on_stream[s];
     }
     list_->tasks.reserve(most);
+    list_->waits.reserve(most);
   }
 
   // Whether layers of the block can be one task: all of them write the same instance of what the run records, so that
@@ -510,6 +511,7 @@ absl::Status MatchTransfers(const Program& program, std::vector<TaskList>* lists
       if (mine == nullptr) {
         Halves& halves = pairs[run.send ? std::make_pair(self, peer) : std::make_pair(peer, self)];
         mine = run.send ? &halves.sends : &halves.receives;
+        mine->reserve(tasks.size() / 4);
       }
       mine->push_back(static_cast<int32_t>(i));
     }
@@ -548,17 +550,17 @@ absl::StatusOr<std::vector<TaskList>> Unroll(const Program& program, const Price
   Issuer issuer(folding);
   for (size_t c = 0; c < program.classes.size(); ++c) {
     const RankClass& written = program.classes[copies.Of(c)];
-    if (prices.classes[c].size() != written.blocks.size()) {
+    if (prices.Of(c).size() != written.blocks.size()) {
       return absl::InvalidArgumentError(absl::StrCat(written.name, " has ", written.blocks.size(),
-                                                     " blocks, the prices are for ", prices.classes[c].size()));
+                                                     " blocks, the prices are for ", prices.Of(c).size()));
     }
     MESHWRIGHT_RETURN_IF_ERROR(CheckWork(program, c, written));
     const RankClass* const before = c > 0 ? &program.classes[copies.Of(c - 1)] : nullptr;
-    const bool same_prices = c > 0 && prices.classes[c - 1] == prices.classes[c];
+    const bool same_prices = c > 0 && (prices.IndexOf(c - 1) == prices.IndexOf(c) || prices.Of(c - 1) == prices.Of(c));
     if (same_prices && (before == &written || AreCutAlike(*before, written))) {
       lists[c].blocks = lists[c - 1].blocks;
     } else {
-      MESHWRIGHT_ASSIGN_OR_RETURN(auto blocks, CutBlocks(written, prices.classes[c], folding != Folding::kNone));
+      MESHWRIGHT_ASSIGN_OR_RETURN(auto blocks, CutBlocks(written, prices.Of(c), folding != Folding::kNone));
       lists[c].blocks = std::make_shared<const std::vector<UnrolledBlock>>(std::move(blocks));
     }
     MESHWRIGHT_RETURN_IF_ERROR(issuer.Issue(program.classes[c], &lists[c]));

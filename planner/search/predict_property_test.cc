@@ -213,7 +213,7 @@ TEST(LowerPropertyTest, AStageThatIsNotWrittenOutCostsTheSame) {
     ASSERT_EQ(outline.classes.size(), written->classes.size());
     for (size_t c = 0; c < outline.classes.size(); ++c) {
       EXPECT_EQ(outline.classes[c].arena, written->classes[c].arena) << c;
-      EXPECT_EQ(of_outline.classes[c], prices.classes[c]) << c;
+      EXPECT_EQ(of_outline.Of(c), prices.Of(c)) << c;
       copied += copies.Of(c) != c;
     }
     for (const Folding folding : {Folding::kRuns, Folding::kRunsWithoutSyncs}) {
