@@ -64,7 +64,7 @@ std::string Bar(double share) {
   return std::string(static_cast<size_t>(cells + 0.5), '#');
 }
 
-std::string WithoutTrailingSpaces(std::string text) {
+std::string WithoutTrailingSpaces(const std::string& text) {
   std::string out;
   for (const char c : text) {
     if (c == '\n') {

@@ -337,18 +337,22 @@ void PrintLosses(const RunResult& result, const LossLines& lines, int64_t first,
   }
 }
 
+// Whether the timeline can be written where it goes.
+absl::Status CheckTrace(const Flags& flags, const RankCarrier& carrier) {
+  if (flags.Text("trace") == "-") {
+    return Flags::Wrong("trace", WrongInput("-", "a file", "standard output has the losses"));
+  }
+  if (!carrier.speaks) return absl::OkStatus();
+  return CheckOutputs({flags.Text("trace")}, InputsOf(flags));
+}
+
 }  // namespace
 
 absl::Status RunTraining(const Flags& flags, const RankCarrier& carrier) {
   constexpr absl::string_view kFormats[] = {"text", "json"}, kDevices[] = {"host", "gpu"};
   MESHWRIGHT_RETURN_IF_ERROR(flags.Choice("device", kDevices).status());
   MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<size_t> format, flags.Choice("format", kFormats));
-  if (flags.Text("trace") == "-") {
-    return Flags::Wrong("trace", WrongInput("-", "a file", "standard output has the losses"));
-  }
-  if (carrier.speaks) {
-    MESHWRIGHT_RETURN_IF_ERROR(CheckOutputs({flags.Text("trace")}, InputsOf(flags)));
-  }
+  MESHWRIGHT_RETURN_IF_ERROR(CheckTrace(flags, carrier));
   MESHWRIGHT_ASSIGN_OR_RETURN(Job job, JobFrom(flags, carrier));
   const ModelFile& file = *job.plan.session.file;
   MESHWRIGHT_ASSIGN_OR_RETURN(RunOptions options, OptionsOf(flags, job));
