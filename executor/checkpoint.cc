@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <set>
 #include <system_error>
 #include <utility>
@@ -334,12 +335,26 @@ absl::StatusOr<SavedState> Merge(absl::Span<const Checkpoint> checkpoints, absl:
   return state;
 }
 
+// Of another kind of file, before it is read whole: /dev/zero has no end. A pipe can be read once.
+static absl::Status CheckBegin(const std::string& path) {
+  std::error_code error;
+  if (fs::is_fifo(path, error)) return absl::OkStatus();
+  constexpr size_t kLengthBytes = 8;
+  char begin[kLengthBytes + 1];
+  std::ifstream file(path, std::ios::binary);
+  if (!file.read(begin, sizeof(begin)) || begin[kLengthBytes] == '{') return absl::OkStatus();
+  return ValueError(path,
+                    ": found no { behind the eight bytes of a length, wanted a safetensors file, as run writes "
+                    "with --checkpoint_dir");
+}
+
 absl::StatusOr<SavedState> LoadState(const std::string& path) {
   std::vector<Checkpoint> checkpoints;
   std::vector<std::string> where;
   const bool all_ranks = absl::StrContains(path, kRankField);
   for (int64_t rank = 0; rank == 0 || (all_ranks && rank < checkpoints[0].ranks); ++rank) {
     where.push_back(RankPath(path, rank));
+    MESHWRIGHT_RETURN_IF_ERROR(CheckBegin(where.back()));
     MESHWRIGHT_ASSIGN_OR_RETURN(const std::string bytes, ReadWholeFile(where.back(), kLargestFile));
     MESHWRIGHT_ASSIGN_OR_RETURN(Checkpoint checkpoint, ParseCheckpoint(bytes, where.back()));
     if (all_ranks && (checkpoint.rank != rank || (rank > 0 && checkpoint.ranks != checkpoints[0].ranks))) {

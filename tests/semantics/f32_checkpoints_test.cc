@@ -312,6 +312,12 @@ TEST(F32, DamagedFilesSayWhere) {
   }
 }
 
+// It would be read to its end, which it has not.
+TEST(F32, AnotherKindOfFileIsNotReadWhole) {
+  EXPECT_THAT(LoadState("/dev/zero"),
+              StatusIs(absl::StatusCode::kInvalidArgument, "/dev/zero: found no { behind the eight bytes of a length"));
+}
+
 TEST(F32, WhatDoesNotFitIsNamed) {
   ASSERT_OK_AND_ASSIGN(const Program program, Planned(OracleText(), 1));
   SavedState state;

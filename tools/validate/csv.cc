@@ -18,7 +18,8 @@ namespace meshwright {
 namespace {
 
 constexpr size_t kMostTableBytes = size_t{64} << 20;
-constexpr size_t kMostCells = size_t{1} << 24;  // lines may be far shorter than the header: half a gigabyte
+constexpr size_t kMostColumns = size_t{1} << 13;  // names are compared with each other
+constexpr size_t kMostCells = size_t{1} << 24;    // lines may be far shorter than the header: half a gigabyte
 
 // What stands most often between the names of the first line, outside of quotes; where nothing does spaces, a comma
 // where there are no two of them together.
@@ -330,6 +331,9 @@ absl::StatusOr<CsvTable> ParseCsv(absl::string_view text, absl::string_view file
       for (std::string& cell : row.cells) absl::StrReplaceAll({{"**", ""}, {"`", ""}}, &cell);
     }
     if (table.columns.empty()) {
+      if (row.cells.size() > kMostColumns) {
+        return reader.Wrong(absl::StrCat(row.cells.size(), " columns"), absl::StrCat("at most ", kMostColumns));
+      }
       NameColumns(row, &table);
       table.names = row.cells;
       for (const size_t place : reader.places_of_cells()) {

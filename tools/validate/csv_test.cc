@@ -212,6 +212,13 @@ TEST(CsvTest, ShortLinesBelowAWideHeaderDoNotFillTheMemory) {
                                                 "found more than 16777 rows of 1000 columns, wanted at most 16777216"));
 }
 
+TEST(CsvTest, AHeaderThatIsNone) {
+  std::string text = "a";
+  for (int i = 1; i < 8193; ++i) text += ",a";
+  EXPECT_THAT(ParseCsv(text + "\n", "t.csv"),
+              StatusIs(absl::StatusCode::kInvalidArgument, "found 8193 columns, wanted at most 8192"));
+}
+
 TEST(CsvTest, CellsThatHoldNothing) {
   const auto read = ParseCsv("a,b,c,d\n-,N/A, / ,none\n", "t.csv");
   ASSERT_OK(read);
