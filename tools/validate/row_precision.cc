@@ -27,18 +27,18 @@ constexpr double kFloat4Rate = 1.9;
 // of both, 2. On B300 NVFP4 took 0.68 ms for 0.66 billion elements, 7 bytes each, and current scaling 0.72 (the
 // tutorial's times with quantisation, less those without).
 constexpr Bytes kCurrentScalingBytes(4), kFloat4Bytes(5);
-// torchao's. MXFP8 (prototype/mx_formats/mx_linear.py) casts by rows for a forward product and for the gradient of its
+// torchao's MXFP8 (prototype/mx_formats/mx_linear.py) casts by rows for a forward product and for the gradient of its
 // input, 3 bytes at 5.5 TB/s, and both operands of a weight's gradient by columns, 3 each at 3.9 TB/s (its README, on
-// B200, whose memory streams 7.2): 3.9, 3.9 and 11, a product 6. One scale a tensor (float8/float8_linear.py): the
-// largest, 2, and a cast, 3, of an input, of it again for the weight's gradient, and of the result's gradient with its
-// transpose, 1: 16 for three products.
-constexpr Bytes kTorchAoMxBytes(6), kTorchAoBytes(5);
+// B200, whose memory streams 7.2): 3.9, 3.9 and 11, a product 6. With one scale a tensor it casts an input, that again
+// for the weight's gradient, and the result's gradient with its transpose, 3 + 3 + 4 for three products, which are our
+// products' own: the compiler looks for the largest in the kernel before (pytorch's pull 111122).
+constexpr Bytes kTorchAoMxBytes(6);
 
 absl::Status UseNarrowProducts(bool four, bool blocks, const Framework& framework, TrainingRun* run) {
   Device* const device = &run->cluster.device;
   if (!UseFloat8Products(device).ok()) return CannotExpress("no float8 on the device", device->name);
   if (framework.Is(Sign::kCurrentScaling)) device->kernels.quantize_bytes = kCurrentScalingBytes;
-  if (framework.Is(Sign::kTorchAo)) device->kernels.quantize_bytes = blocks ? kTorchAoMxBytes : kTorchAoBytes;
+  if (blocks && framework.Is(Sign::kTorchAo)) device->kernels.quantize_bytes = kTorchAoMxBytes;
   if (four) {
     device->kernels.quantize_bytes = kFloat4Bytes;
     if (device->generation < Generation::kBlackwell) return CannotExpress("no float4 on the device", device->name);
