@@ -114,8 +114,11 @@ void Split(Buffer& buffer, const AxisList& axes) {
 
 // Whether a rank's rows may lie in the whole's place on it, of which they are a part once `rows` split the first dim.
 bool MayLieInWhole(const Buffer& whole, const Layout& rows, const Strategy& strategy, const Mesh& mesh) {
-  // With these, the whole has other instances; and a broadcast at the start would write over rows but not their master.
-  if (strategy.shard_parameters || strategy.gradient_accumulation_shard || strategy.parameter_broadcast) return false;
+  // Of what is split itself, the whole has other instances; and a broadcast at the start would write over rows of
+  // parameters but not over their master.
+  const bool gradient = whole.role == BufferRole::kGradient;
+  if (strategy.shard_parameters) return false;
+  if (gradient ? strategy.gradient_accumulation_shard : strategy.parameter_broadcast) return false;
   Buffer piece = whole;
   piece.layout = rows;
   return IsPieceOf(piece, whole) && LocalBytes(piece, mesh).raw() % kAlignment == 0;
@@ -371,7 +374,7 @@ class Sharder {
     absl::StrAppend(&shard.name, has_master ? "@shard" : "@master");
     Layout layout = shard.layout;
     layout.dims[0].insert(layout.dims[0].end(), axes.begin(), axes.end());
-    if (MayLieInWhole(shard, layout, strategy_, mesh_)) shard.alias = parameter;
+    if (MayLieInWhole(At(parameter), layout, strategy_, mesh_)) shard.alias = parameter;
     const BufferId rows = AddBuffer(c_, std::move(shard));
     std::set<BufferId> split = {gradient};
     for (size_t i : mine) {

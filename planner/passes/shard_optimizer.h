@@ -14,9 +14,9 @@
 // With kOwner, parameter i (in the order of the updates; one that is split stays as it is) is updated by the rank i mod
 // N alone, which alone has its state; then the owners, in ascending order, broadcast what they have updated (S11.1).
 //
-// A rank's rows of the parameter and of its gradient lie inside of the whole (Buffer::alias), as NCCL reduces and gathers
-// in place, where they are multiples of kAlignment bytes; not under ZeRO-2 and 3, whose whole ones are of two layers, nor
-// where ranks start with the values of one.
+// A rank's rows of the parameter and of its gradient lie inside of the whole (Buffer::alias), as NCCL reduces and
+// gathers in place, where they are multiples of kAlignment bytes; not of gradients under ZeRO-2 and of both under 3,
+// whose whole ones are of two layers, nor of parameters where ranks start with the values of one.
 //
 // Values do not change. Must run before the buckets: it changes which collectives there are.
 #ifndef MESHWRIGHT_PLANNER_PASSES_SHARD_OPTIMIZER_H_

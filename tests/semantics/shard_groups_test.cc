@@ -183,8 +183,8 @@ TEST(ShardGroups, StateTakesTheGroupsShare) {
       ASSERT_OK_AND_ASSIGN(const PlannedRun planned, PlanModel(Model(kLlama, 4, kDp4, stage, size)));
       const auto bytes = [&](BufferRole role) { return planned.prediction.memory[static_cast<size_t>(role)].raw(); };
       EXPECT_EQ(bytes(BufferRole::kOptimizerState), 2 * (8 * kProducts / parts + kNorms)) << size << ", " << stage;
-      // Where parameters stay whole, with their gradients, products' rows lie inside of them.
-      const int64_t products = stage == kZero1 ? 0 : 8 * kProducts / parts;
+      // Where parameters stay whole, products' rows lie inside of them.
+      const int64_t products = stage != kZero3 ? 0 : 8 * kProducts / parts;
       EXPECT_EQ(bytes(BufferRole::kMaster), products + kNorms) << size << ", " << stage;
       EXPECT_EQ(planned.strategy.optimizer_group, parts == 2 ? OptimizerGroup::kCopy : OptimizerGroup::kSummands);
     }
