@@ -113,7 +113,8 @@ void SetIntranode(absl::string_view text, int64_t ranks, Cluster* cluster) {
   // A switch that is told not to reduce is as good as wires from device to device.
   const bool no_sums = HasAny(lower, {"no sharp", "no nvls", "nvls off", "nvls disabled", "nvls_enable=0"});
   if (cluster->intra_kind == LinkKind::kNvSwitch && no_sums) cluster->intra_kind = LinkKind::kNvLinkMesh;
-  if (HasAny(lower, {"bridge"}) && ranks == 2) {
+  static const std::regex* const kNotJoined = new std::regex(R"(\bhost bridge|\b(no|without) (nvlink[- ])?bridge)");
+  if (HasAny(lower, {"bridge"}) && !std::regex_search(lower, *kNotJoined) && ranks == 2) {
     for (const Bridge& row : kBridges) {
       if (row.device != cluster->device.name) continue;
       cluster->intra_kind = LinkKind::kNvLinkMesh;
@@ -125,10 +126,12 @@ void SetIntranode(absl::string_view text, int64_t ranks, Cluster* cluster) {
   // word for several PCIe switches between two cards (PIX is for one), and not across the host's bridges
   // (src/graph/paths.cc, but for two cards of an AMD processor), where cards on PCIe mostly are: several without a word
   // are apart. V100's usual machine has one switch for its four.
-  const bool apart = HasAny(lower, {"without peer", "no peer", "via shm", "without p2p", "no p2p", "p2p disabled",
-                                    "p2p_disable=1", "p2p off"});
-  const bool peers =
-      !apart && HasAny(lower, {"peer access", "with peers", "p2p", "pcie switch", " pix", "(pix", " pxb", "(pxb"});
+  static const std::regex* const kApart = new std::regex(
+      R"(via shm|\b(no|not|without) (a )?(peer|p2p|pcie switch|pix\b|pxb\b)|\bp2p(:|=| is)? ?(disabled|off|no|0)\b)"
+      R"(|p2p_disable=1)");
+  static const std::regex* const kPeers =
+      new std::regex(R"(peer access|with peers|p2p(?!_disable)|pcie switch|\b(pix|pxb)\b)");
+  const bool apart = std::regex_search(lower, *kApart), peers = !apart && std::regex_search(lower, *kPeers);
   const bool switched = cluster->device.generation == Generation::kVolta && !apart;
   if (IsPcie(cluster->intra_kind) && peers) {
     cluster->intra_kind = LinkKind::kPcie;

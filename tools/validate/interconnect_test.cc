@@ -195,6 +195,11 @@ TEST(SetIntranodeTest, BridgesPcieAndSwitches) {
   SetIntranode("NVLink bridge", 2, &turing);  // two links of 25 GB/s each way
   EXPECT_EQ(turing.intra_kind, LinkKind::kNvLinkMesh);
   EXPECT_EQ(turing.intra_bandwidth, GBps(50));
+  for (const absl::string_view unjoined : {"PCIe host bridge (PHB)", "no NVLink bridge", "PCIe 3.0, without bridge"}) {
+    turing.intra_kind = LinkKind::kPcie;
+    SetIntranode(unjoined, 2, &turing);
+    EXPECT_EQ(turing.intra_kind, LinkKind::kPcieHost) << unjoined;
+  }
   Cluster geforce;
   geforce.intra_kind = LinkKind::kPcieHost;
   SetIntranode("PCIe 3.0 x16", 2, &geforce);  // says nothing of peers
@@ -206,7 +211,14 @@ TEST(SetIntranodeTest, BridgesPcieAndSwitches) {
   EXPECT_EQ(geforce.intra_kind, LinkKind::kPcieHost);
   SetIntranode("PCIe 4.0 (PIX)", 4, &geforce);
   EXPECT_EQ(geforce.intra_kind, LinkKind::kPcie);
-  SetIntranode("PCIe 4.0, via SHM", 4, &geforce);
+  for (const absl::string_view apart : {"PCIe 4.0, via SHM", "PCIe 4.0, P2P: no", "PCIe 4.0, P2P is off",
+                                        "PCIe 4.0, not PIX", "PCIe 4.0, no PCIe switch"}) {
+    SetIntranode("PXB", 4, &geforce);
+    EXPECT_EQ(geforce.intra_kind, LinkKind::kPcie);
+    SetIntranode(apart, 4, &geforce);
+    EXPECT_EQ(geforce.intra_kind, LinkKind::kPcieHost) << apart;
+  }
+  SetIntranode("PCIe 4.0, NCCL_P2P_DISABLE=0", 4, &geforce);  // says nothing
   EXPECT_EQ(geforce.intra_kind, LinkKind::kPcieHost);
   SetIntranode("PCIe 4.0 x8 without peers", 2, &geforce);
   EXPECT_EQ(geforce.intra_kind, LinkKind::kPcieHost);

@@ -91,7 +91,7 @@ absl::Status ReadRowCluster(const CsvCells& cells, const RowOverrides& overrides
   kernels.sustained_clock *= ClockUnderLimit(lower("other_opts"), kernels);
   if (given == kWiredBoard) WireBoard(&run->cluster);
   // Of several nodes the cell names what is between them, as "PCIe 5.0" of their cards.
-  if (run->cluster.nodes == 1) SetIntranode(cells.Text("interconnect"), per_node, &run->cluster);
+  SetIntranode(run->cluster.nodes == 1 ? cells.Text("interconnect") : "", per_node, &run->cluster);
   Bytes& capacity = run->cluster.device.memory;
   if (memory.has_value() && std::abs(*memory * 0.99 * 1073741824 / static_cast<double>(capacity.raw()) - 1) > 0.1) {
     capacity = Bytes(static_cast<int64_t>(*memory * 0.99 * 1073741824));
