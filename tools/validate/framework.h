@@ -47,6 +47,8 @@ struct Framework {
   double misaligned_attention = 0;  // KernelConstants'
   bool dropout = false;             // of attention's scores and of what is added to the residual stream
   bool narrow_gradients = false;    // held and reduced in 16 bits
+  bool remainders = false;          // masters are the 16 bits that weights lack
+  bool joint_float4 = false;        // quantises to NVFP4 by rows and columns in one kernel
   bool cuts_queries = false;        // and keys and values out of one matrix, with copies
   bool autocast = false;            // weights and gradients in float32, cast where an operator takes 16 bits
   bool checkpoints_stop = true;     // PyTorch's, where they are not reentrant: when backward has what it reads
@@ -64,7 +66,7 @@ struct Framework {
   bool Is(Sign sign) const { return signs.HasAll({sign}); }
   // Moments and parameters of the optimizer have the type of the weights. DeepSpeed's optimizers of 16 bits hold
   // masters and moments in float32 whatever the weights were loaded in (its documentation of `fp16` and `bf16`).
-  bool HasNarrowStates() const { return Is(Sign::kNarrowStates) && !Is(Sign::kDeepSpeed) && !Is(Sign::kNarrowMoments); }
+  bool HasNarrowStates() const { return Is(Sign::kNarrowStates) && !Is(Sign::kDeepSpeed); }
 };
 
 // `sequence`: of the row, where it has none the default.

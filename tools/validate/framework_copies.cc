@@ -91,7 +91,7 @@ void AddStateCopies(const TrainingRun& run, const Framework& framework, Framewor
   if (half) copies->owned += kNoMasters + kHalfMoments;
   if (framework.Is(Sign::kEightBitState)) copies->owned += kEightBitMoments - (half ? kHalfMoments : 0);
   if (framework.Is(Sign::kFactoredState)) copies->owned += kNoMoments - (half ? kHalfMoments : 0);
-  if (framework.Is(Sign::kNarrowMoments) && !run.frozen) {
+  if (framework.Is(Sign::kNarrowMoments) && !run.frozen && !half) {
     copies->owned += kHalfMoments;
     if (framework.Is(Sign::kPrecisionAware)) copies->update = kWidenedMoments;
   }
@@ -229,9 +229,7 @@ FrameworkCopies CopiesOf(const TrainingRun& run, const Framework& framework, boo
     copies.whole = kAutocastCopies + (shared ? kAutocastBuckets : 0);
     copies.owned += kAutocastMasters;
   } else if (framework.Is(Sign::kNemo) || framework.Is(Sign::kPrecisionAware)) {
-    // Megatron-Bridge's benchmarks alone have `use_precision_aware_optimizer` (scripts/performance/utils/overrides.py).
-    const bool remainders = framework.Is(Sign::kPrecisionAware) || !framework.Is(Sign::kLibraryRecipes);
-    if (remainders) copies.owned += kParameterRemainders;
+    if (framework.remainders) copies.owned += kParameterRemainders;
     if (framework.Is(Sign::kNemo) && run.narrow) copies.activations = kFloat8Activations;
   } else if ((run.training.dtype == DType::kFloat16 && !framework.HasNarrowStates()) || stages_of_zero) {
     const bool flat = framework.Is(Sign::kZeroStage);

@@ -219,6 +219,9 @@ TEST(FrameworkCopiesTest, PrecisionAwareOptimizer) {
   ASSERT_OK_AND_ASSIGN(copies, CopiesOf("dtype,other_opts,zero_fsdp", core + "; Adam state in bf16,ZeRO-1"));
   EXPECT_EQ(copies.owned, -2 - 4);
   EXPECT_EQ(copies.update, 8);
+  // Where nothing else is of 32 bits it has no masters, either.
+  ASSERT_OK_AND_ASSIGN(copies, CopiesOf("dtype,other_opts", "bf16,pure bf16; Adam state in bf16"));
+  EXPECT_EQ(copies.owned, -4 - 4);
   ASSERT_OK_AND_ASSIGN(copies, CopiesOf("dtype,attention", "bf16,TE/cuDNN flash"));
   EXPECT_EQ(copies.owned, -2);
   ASSERT_OK_AND_ASSIGN(copies, CopiesOf("dtype,attention,other_opts", "bf16,TE/cuDNN flash,gradients in float32"));

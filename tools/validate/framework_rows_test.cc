@@ -96,6 +96,25 @@ TEST(FrameworkRowsTest, RecipesWithGradientsInFloat32) {
   ASSERT_OK_AND_ASSIGN(const TrainingRun run,
                        RunOf({{"other_opts", "Megatron-Bridge; gradients in float32"}, {"dtype", "bf16"}}));
   EXPECT_EQ(run.gradient_dtype, DType::kFloat32);
+  // What the row says counts beside frameworks that reduce in the type of the weights, too.
+  ASSERT_OK_AND_ASSIGN(
+      const TrainingRun zero,
+      RunOf({{"zero_fsdp", "ZeRO-2"}, {"other_opts", "DeepSpeed; gradients in float32"}, {"dtype", "fp16"}}));
+  EXPECT_EQ(zero.gradient_dtype, DType::kFloat32);
+}
+
+// Whole masters beside float8, but of releases before the optimizer was Megatron-Core's, and with delayed scaling.
+TEST(FrameworkRowsTest, RemaindersBesideFloat8) {
+  const auto owned = [](const std::string& options, const std::string& dtype) {
+    const absl::StatusOr<TrainingRun> run = RunOf({{"gpu_type", "H100"}, {"dtype", dtype}, {"other_opts", options}});
+    EXPECT_OK(run.status());
+    return run.ok() ? run->copies.owned : -99;
+  };
+  EXPECT_EQ(owned("Megatron-Bridge 26.02", "bf16"), -2);
+  EXPECT_EQ(owned("Megatron-Bridge 26.02", "fp8"), 0);
+  EXPECT_EQ(owned("NeMo 24.07", "fp8"), -2);
+  EXPECT_EQ(owned("Megatron-Core; precision-aware optimizer; delayed scaling", "fp8"), -2);
+  EXPECT_EQ(owned("Megatron-Core; precision-aware optimizer; current scaling", "fp8"), 0);
 }
 
 // NVIDIA's container runs other frameworks, too.
@@ -116,6 +135,7 @@ TEST(FrameworkRowsTest, GraceTakesLongerToIssue) {
   ASSERT_OK_AND_ASSIGN(TrainingRun run, RunOf(grace));
   EXPECT_NEAR(ToSeconds(run.host.kernel), 135.5e-6, 0.1e-6);
   EXPECT_EQ(run.host.collective, run.host.kernel);
+  EXPECT_NEAR(ToSeconds(run.host.step), 35.1e-6, 0.1e-6);  // of 13.48
   ASSERT_OK_AND_ASSIGN(run, RunOf({{"gpu_type", "GH200"}, {"other_opts", "NeMo"}}));
   EXPECT_EQ(run.host.kernel, kEagerFramework.kernel);
   RowOverrides said;

@@ -42,7 +42,7 @@ constexpr Release kReleases[] = {
     // --- optimizers, and how fast operators are issued ---------------------------------------------------------------
     // PyTorch's default, and what transformers' Trainer takes since its release 4.25; DeepSpeed brings its own, in one
     // kernel, as apex does and as torchtune's recipes (`fused: True`) and KempnerForge (config/optimizer.py) ask for.
-    {{kNarrowStates}, {kDeepSpeed, kNarrowMoments}, [](Framework* f) { f->updates = kListsOfTensors; }},
+    {{kNarrowStates}, {kDeepSpeed}, [](Framework* f) { f->updates = kListsOfTensors; }},
     {{kHuggingFace}, {kDeepSpeed}, [](Framework* f) { f->updates = kListsOfTensors; }},
     {{kHuggingFace, kUnfused},
      {kDeepSpeed},
@@ -500,8 +500,17 @@ constexpr Release kReleases[] = {
     {{kRecipeSteps, kMixtral}, {}, [](Framework* f) { f->narrow_gradients = false; }, Before(2407)},
     {{kRecipeSteps, kNemotron}, {}, [](Framework* f) { f->narrow_gradients = false; }, Before(2409)},
 
-    // Megatron-Bridge's recipes that are no benchmarks' reduce in float32 (`grad_reduce_in_fp32`).
-    {{kWideGradients}, {}, [](Framework* f) { f->narrow_gradients = false; }},
+    // Apex's distributed Adam and Megatron-Core's precision-aware optimizer (`store_param_remainders`). NeMo's
+    // benchmarks have the latter in bf16 alone (scripts/performance/helpers.py at v2.4.0; Megatron-Bridge's
+    // utils/overrides.py at v0.3.0), its recipes with gradients in float32 not at all, and Megatron-Core holds masters
+    // itself beside float8 with current scaling (optimizer_config.py, use_precision_aware_optimizer_no_fp8_or_ds_fp8).
+    {{kNemo}, {kLibraryRecipes}, [](Framework* f) { f->remainders = true; }},
+    {{kNemo, kFloat8}, {}, [](Framework* f) { f->remainders = false; }, Since(2507)},
+    {{kNemo, kFloat4}, {}, [](Framework* f) { f->remainders = false; }},
+    {{kPrecisionAware}, {}, [](Framework* f) { f->remainders = true; }},
+    {{kPrecisionAware, kCurrentScaling}, {}, [](Framework* f) { f->remainders = false; }},
+    // Transformer Engine's since its 2.14 (commit 523801d), which NeMo's container 26.04 has.
+    {{kTransformerEngine, kFloat4}, {}, [](Framework* f) { f->joint_float4 = true; }, Since(2604)},
 
     // Whatever the framework's default.
     {{kNoDropout}, {}, [](Framework* f) { f->dropout = false; }},

@@ -22,11 +22,12 @@ namespace {
 constexpr double kFloat4Rate = 1.9;
 
 // What Transformer Engine moves for an element that it quantises, by its pytorch/csrc/quantizer.cpp, of which products
-// have two thirds each (UseFloat8Products): with current scaling the largest is looked for, 2, before 2 + 2; NVFP4's
-// rows are cast, 2 + 1/2, and its columns turned by a Hadamard matrix and cast, 2 + 1/2, behind a pass for the largest
-// of both, 2. On B300 NVFP4 took 0.68 ms for 0.66 billion elements, 7 bytes each, and current scaling 0.72 (the
-// tutorial's times with quantisation, less those without).
-constexpr Bytes kCurrentScalingBytes(4), kFloat4Bytes(5);
+// have two thirds each (UseFloat8Products). Current scaling looks for the largest, 2, before 2 + 2; from Blackwell on
+// there is no transpose, 2 + 1, and 5 in all. NVFP4 looks for the largest of rows and of columns turned by a Hadamard
+// matrix in one pass, 2; then rows are cast, 2 + 1/2, and columns, 2 + 1/2, or both in one kernel, 2 + 1/2 + 1/2: 7
+// or 5. On B300 0.66 billion elements took 0.72 ms with current scaling and 0.68 with NVFP4 (the tutorial of June 2026,
+// times with quantisation less those without): 5 bytes of each go at 4.6 and 4.8 TB/s.
+constexpr Bytes kCurrentScalingBytes(4), kTransposeFreeBytes(3), kFloat4Bytes(5), kJointFloat4Bytes(3);
 // torchao's MXFP8 (prototype/mx_formats/mx_linear.py) casts by rows for a forward product and for the gradient of its
 // input, 3 bytes at 5.5 TB/s, and both operands of a weight's gradient by columns, 3 each at 3.9 TB/s (its README, on
 // B200, whose memory streams 7.2): 3.9, 3.9 and 11, a product 6. With one scale a tensor it casts an input, that again
@@ -37,10 +38,13 @@ constexpr Bytes kTorchAoMxBytes(6);
 absl::Status UseNarrowProducts(bool four, bool blocks, const Framework& framework, TrainingRun* run) {
   Device* const device = &run->cluster.device;
   if (!UseFloat8Products(device).ok()) return CannotExpress("no float8 on the device", device->name);
-  if (framework.Is(Sign::kCurrentScaling)) device->kernels.quantize_bytes = kCurrentScalingBytes;
+  if (framework.Is(Sign::kCurrentScaling)) {
+    const bool transposes = device->generation < Generation::kBlackwell;
+    device->kernels.quantize_bytes = transposes ? kCurrentScalingBytes : kTransposeFreeBytes;
+  }
   if (blocks && framework.Is(Sign::kTorchAo)) device->kernels.quantize_bytes = kTorchAoMxBytes;
   if (four) {
-    device->kernels.quantize_bytes = kFloat4Bytes;
+    device->kernels.quantize_bytes = framework.joint_float4 ? kJointFloat4Bytes : kFloat4Bytes;
     if (device->generation < Generation::kBlackwell) return CannotExpress("no float4 on the device", device->name);
     FlopsPerSecond& peak = device->peak[static_cast<size_t>(DType::kBFloat16)];
     peak = peak * kFloat4Rate;
@@ -94,7 +98,8 @@ absl::Status ReadRowPrecision(const CsvCells& cells, const Framework& framework,
   if (framework.HasNarrowStates() && !framework.eager)
     run->approximations.push_back("state of the optimizer in 16 bits priced as of 32");
   const bool own = half || framework.narrow_gradients || zero || framework.Is(Sign::kNarrowReduction);
-  run->training.gradient_dtype = run->gradient_dtype = own ? dtype : DType::kFloat32;
+  const bool wide = framework.Is(Sign::kWideGradients);  // whatever the framework's default
+  run->training.gradient_dtype = run->gradient_dtype = own && !wide ? dtype : DType::kFloat32;
   return absl::OkStatus();
 }
 

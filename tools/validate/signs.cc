@@ -125,7 +125,6 @@ constexpr Words kWords[] = {
     {kNotCompiled, "compile", "=|^no|eager|without"},
     {kFloat8, "dtype", "fp8|float8"},
     {kFloat4, "dtype", "fp4|float4"},
-    {kCurrentScaling, "dtype other_opts", "current scaling|current-scaling|fp8_cs|fp8-cs"},
     {kFloat32, "dtype", "^fp32|^float32|^tf32|^tfloat32"},
     {kCudaGraphs, "other_opts", "cuda graph|cudagraph"},
     {kWholeGraphs, "other_opts", "full iteration graphs"},
@@ -136,7 +135,6 @@ constexpr Words kWords[] = {
     {kSequenceParallelOpen, "seq_parallel", "="},
     {kEightBitState, "other_opts", "8-bit adam|8bit adam|adamw8bit|adam8bit|adamw_8bit|adamw_bnb_8bit|8-bit optim"},
     {kFactoredState, "other_opts", "adafactor"},
-    {kNarrowMoments, "other_opts", "adam state in bf16|moments in bf16|exp-avg-dtype bf16|exp_avg_dtype bf16"},
     {kNoDropout, "other_opts", "no dropout|without dropout"},
     {kFusedLoss, "other_opts", "sum of the logits"},
     {kNoUpdate, "other_opts", "without an optimizer"},
@@ -174,7 +172,8 @@ constexpr Words kWords[] = {
     // Lightning's word for its type, torchtune's, and others'.
     {kNarrowStates, "dtype other_opts",
      "pure bf16|pure bfloat16|bf16-true|bf16_true|fp16-true|without mixed precision"},
-    {kNarrowStates, "dtype other_opts", "full bf16|true bf16|state in bf16|states in bf16|loaded in bf16"},
+    {kNarrowStates, "dtype other_opts", "full bf16|true bf16|loaded in bf16"},
+    {kSaysNarrowStates, "dtype other_opts", "state in bf16|states in bf16"},
     {kNarrowStates, "other_opts", "weights in fp16|weights in float16|weights in bf16"},
     // Loads weights in the type that it trains in (swift/llm/utils/argument.py, select_dtype).
     {kNarrowStates, "other_opts", "ms-swift|swift sft"},
@@ -219,6 +218,8 @@ constexpr Words kSwitches[] = {
     {kWideGradients, "other_opts", "grad-reduce-in-fp32|grad_reduce_in_fp32|main-grads-dtype fp32"},
     {kQueryNorms, "other_opts", "norms of queries|qk-norm|qk norm|qk-layernorm|qk_layernorm"},
     {kPrecisionAware, "other_opts", "precision-aware|precision_aware|precision aware"},
+    {kNarrowMoments, "other_opts", "adam state in bf16|moments in bf16|exp-avg-dtype bf16|exp_avg_dtype bf16"},
+    {kCurrentScaling, "dtype other_opts", "current scaling|current-scaling|fp8_cs|fp8-cs"},
     // DeepEP's README; Megatron-LM's flex dispatcher.
     {kOnePerNode, "other_opts", "deepep|hybridep"},
     {kDeepEp, "other_opts", "deepep"},
@@ -266,6 +267,7 @@ constexpr Conclusion kConclusions[] = {
      {kModernFamily, kPyTorchFsdp, kLitGpt, kTorchTune, kTransformerEngine}},
     {kFlashCode, {kFlashRepo}, {}},
     {kFlashCode, {kFlashPapers}, {kUnfused}},
+    {kNarrowStates, {kSaysNarrowStates}, {kNarrowMoments}},
     {kAutocast, {kFlashCode}, {}},
     {kAutocast, {kHuggingFace}, {kDeepSpeed, kNarrowStates, kFloat32}},
     {kAutocast, {kSaysAutocast}, {kFsdp, kDeepSpeed}},
@@ -277,7 +279,7 @@ constexpr Conclusion kConclusions[] = {
     {kWideReduction, {kKempnerForge, kFsdp}, {}},
     // Its plan has ColwiseParallel for each (distributed/tensor_parallel.py, _build_block_tp_plan).
     {kGathersEach, {kKempnerForge}, {}},
-    {kNarrowReduction, {kNarrowStates}, {kWideReduction, kNarrowMoments}},
+    {kNarrowReduction, {kNarrowStates}, {kWideReduction}},
     {kQueryNorms, {kNormedFamily}, {kNoQueryNorms}},
     {kTorchAo, {kFsdp2}, {kTransformerEngine, kSaysAutoModel}},
     {kAccelerate, {kHuggingFace, kSaysTrainer}, {}},
@@ -354,7 +356,10 @@ bool SaysName(absl::string_view cell, absl::string_view names) {
   return false;
 }
 
-bool Lacks(absl::string_view part) { return HasAny(part, {"no ", "not ", "without", "unfused", "off", "false"}); }
+// "off", but not "offload".
+bool Lacks(absl::string_view part) {
+  return HasAny(absl::StrReplaceAll(part, {{"offload", ""}}), {"no ", "not ", "without", "unfused", "off", "false"});
+}
 
 bool SaysFused(absl::string_view cell, absl::string_view operators) {
   for (const absl::string_view part : absl::StrSplit(cell, absl::ByAnyChar(",;+"))) {

@@ -121,7 +121,7 @@ enum class Sign : uint8_t {
   kEightBitState,
   kFactoredState,   // as Adafactor's
   kPrecisionAware,  // Megatron-Core's optimizer, whose masters are what 16-bit weights lack
-  kNarrowMoments,   // Adam's, of 16 bits, beside masters
+  kNarrowMoments,   // Adam's, of 16 bits, beside masters where nothing says that weights have none
   kNoDropout,
   kFusedAdam,         // in one kernel, as the row says
   kNoUpdate,          // only forward and backward passes are timed
@@ -153,7 +153,8 @@ enum class Sign : uint8_t {
   kWideGradients,    // held and reduced in float32, as the row says
   kGathersEach,      // of activations, for each product, and of a dimension that is not the first
   kWideGathers,      // of parameters, in float32
-  kNarrowStates,     // all of 16 bits: weights, gradients and Adam's moments, with no masters
+  kSaysNarrowStates,
+  kNarrowStates,  // all of 16 bits: weights, gradients and Adam's moments, with no masters
   kBfloat16,
   kBf16Optimizer,  // DeepSpeed's, for bfloat16 without ZeRO and with stages
   kGroupedExperts,

@@ -83,6 +83,10 @@ TEST(SignsTest, WhatARowDeniesIsNotSo) {
                 {"loop over experts", Sign::kExpertLoop},
                 {"index_add_", Sign::kIndexAdd},
                 {"gradients in bf16", Sign::kNarrowReduction},
+                {"gradients in float32", Sign::kWideGradients},
+                {"precision-aware optimizer", Sign::kPrecisionAware},
+                {"Adam state in bf16", Sign::kNarrowMoments},
+                {"current scaling", Sign::kCurrentScaling},
                 {"minGPT", Sign::kMinGpt},
                 {"DeepEP", Sign::kOnePerNode},
                 {"Unsloth", Sign::kFusedNorms},
@@ -166,6 +170,9 @@ TEST(SignsTest, PureDataParallelismReducesAsOthersDo) {
   EXPECT_FALSE(Has(Of("other_opts", "pure data parallel"), Sign::kNarrowReduction));
   EXPECT_TRUE(Has(Of("other_opts", "FSDP mixed_precision=PURE"), Sign::kNarrowReduction));
   EXPECT_TRUE(Has(Of("other_opts", "pure bf16"), Sign::kNarrowReduction));
+  EXPECT_FALSE(Has(Of("other_opts", "Adam state in bf16"), Sign::kNarrowStates));  // masters are not told of
+  EXPECT_TRUE(Has(Of("other_opts", "precision-aware optimizer with offload"), Sign::kPrecisionAware));
+  EXPECT_FALSE(Has(Of("other_opts", "precision-aware optimizer off"), Sign::kPrecisionAware));
 }
 
 // torchtune's chunks are of logits that are there.

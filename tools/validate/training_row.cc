@@ -124,16 +124,14 @@ class RunReader {
   void SetPace() {
     const HostPace& eager = overrides_.eager;
     const bool known = framework_.kernel > Nanos() && eager.kernel == kEagerFramework.kernel;
-    run_.host.kernel = known ? framework_.kernel : eager.kernel;
-    run_.host.collective = eager.collective;
     // NeMo's recipes for Grace capture what the CPU would hold up (scripts/performance/recommended_model_configs/
     // model_configs_gb200.csv at v2.3.0, `cuda_graphs`). Around experts the CPU's time is counted from other figures.
     const bool captured = framework_.Is(Sign::kNemo) || run_.model.experts > 1;
-    if (framework_.Is(Sign::kGrace) && !captured && eager.kernel == kEagerFramework.kernel) {
-      run_.host.kernel = FromSeconds(ToSeconds(run_.host.kernel) * kGracePace);
-      run_.host.collective = FromSeconds(ToSeconds(run_.host.collective) * kGracePace);
-    }
-    if (eager.kernel > Nanos()) run_.host.step = kOperator;
+    const bool slow = framework_.Is(Sign::kGrace) && !captured && eager.kernel == kEagerFramework.kernel;
+    const auto paced = [&](Nanos time) { return slow ? FromSeconds(ToSeconds(time) * kGracePace) : time; };
+    run_.host.kernel = paced(known ? framework_.kernel : eager.kernel);
+    run_.host.collective = paced(eager.collective);
+    if (eager.kernel > Nanos()) run_.host.step = paced(kOperator);
   }
 
   // Where a column of the layout is read.

@@ -348,21 +348,31 @@ TEST(TrainingRunTest, Float4) {
   const Device &narrow = four.cluster.device, &wide = eight.cluster.device;
   EXPECT_NEAR(narrow.Peak(DType::kBFloat16).raw() / wide.Peak(DType::kBFloat16).raw(), 1.9, 1e-9);
   EXPECT_NEAR(narrow.kernels.l2_bandwidth.raw() / wide.kernels.l2_bandwidth.raw(), 1.9, 1e-9);
-  // Two thirds of 2 + 2, and of the 7 of a Hadamard transform; current scaling of 6.
+  // Two thirds of 2 + 2, and of 2 + 3 beside a Hadamard transform, 7 before rows and columns were of one kernel.
   EXPECT_EQ(wide.kernels.quantize_bytes, Bytes(3));
-  EXPECT_EQ(narrow.kernels.quantize_bytes, Bytes(5));
+  EXPECT_EQ(narrow.kernels.quantize_bytes, Bytes(3));
+  Cells older = blackwell;
+  older[0].second = "NVFP4";
+  older.push_back({"other_opts", "Megatron-Bridge 26.02"});
+  ASSERT_OK_AND_ASSIGN(const TrainingRun apart, RunOf(older));
+  EXPECT_EQ(apart.cluster.device.kernels.quantize_bytes, Bytes(5));
   EXPECT_FALSE(four.host.overlaps_products);
   EXPECT_TRUE(eight.host.overlaps_products);
   blackwell.push_back({"other_opts", "current scaling, no overlap of tensor parallelism"});
   ASSERT_OK_AND_ASSIGN(const TrainingRun current, RunOf(blackwell));
-  EXPECT_EQ(current.cluster.device.kernels.quantize_bytes, Bytes(4));
+  EXPECT_EQ(current.cluster.device.kernels.quantize_bytes, Bytes(3));  // 2 and 2 + 1
   EXPECT_FALSE(current.host.overlaps_products);
+  Cells hopper = blackwell;  // 2 and 2 + 2
+  hopper[0].second = "fp8";
+  hopper[2].second = "H100";
+  ASSERT_OK_AND_ASSIGN(const TrainingRun transposed, RunOf(hopper));
+  EXPECT_EQ(transposed.cluster.device.kernels.quantize_bytes, Bytes(4));
   blackwell.back().second = "torchtitan";
   ASSERT_OK_AND_ASSIGN(const TrainingRun blocks, RunOf(blackwell));
   EXPECT_EQ(blocks.cluster.device.kernels.quantize_bytes, Bytes(6));
   blackwell[0].second = "fp8";
   ASSERT_OK_AND_ASSIGN(const TrainingRun whole, RunOf(blackwell));
-  EXPECT_EQ(whole.cluster.device.kernels.quantize_bytes, Bytes(5));
+  EXPECT_EQ(whole.cluster.device.kernels.quantize_bytes, Bytes(3));
   blackwell[2].second = "H100";
   blackwell[0].second = "fp4";
   EXPECT_THAT(std::string(RunOf(blackwell).status().message()), HasSubstr("no float4 on the device"));
