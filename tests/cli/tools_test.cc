@@ -289,9 +289,9 @@ TEST(ValidateTest, ReadsTablesWhereTheUserStands) {
 TEST(ValidateTest, FlagsAreCheckedBeforeAnyRow) {
   const std::string table = TempPath("flags_of_validate.csv");
   std::ofstream(table) << "m,n,k,dtype,gpu_type,time_us\n4096,4096,4096,bfloat16,A100,600\n";
-  for (const char* const flag :
-       {"--device=typo", "--internode=rubbish", "--internode=-8x200Gb/s", "--internode=0 x 200Gb/s", "--memory=40cows",
-        "--attention=flash9", "--expert_imbalance=0.5", "--sustained_clock=2", "--device="}) {
+  for (const char* const flag : {"--device=typo", "--internode=rubbish", "--internode=-8x200Gb/s",
+                                 "--internode=0 x 200Gb/s", "--internode=8x0.0Gb/s", "--memory=40cows",
+                                 "--attention=flash9", "--expert_imbalance=0.5", "--sustained_clock=2", "--device="}) {
     const ToolResult result = RunTool("validate/validate", {"kernels", table, flag});
     EXPECT_EQ(result.exit_code, 2) << flag << result.err;
     EXPECT_EQ(result.out, "") << flag;

@@ -45,7 +45,8 @@ absl::Status CheckInternode(const std::string& text) {
   MESHWRIGHT_ASSIGN_OR_RETURN(const Cluster usual, MakeCluster("h100-sxm", 1));
   Cluster cluster = usual;
   // A cell's reader looks for a rate anywhere in its text, and so finds one behind a sign and beside no cards, too.
-  static const std::regex* const kNone = new std::regex(R"(^\s*(-|0+(\.0*)?\s*([x*]|[gt]b)))", std::regex::icase);
+  static const std::regex* const kNone =
+      new std::regex(R"(^\s*(-|(\d+\s*[x*]\s*)?(0+(\.0*)?|\.0+)\s*([x*]|[gt]b)))", std::regex::icase);
   const bool none = std::regex_search(text, *kNone);
   if (!none && (SetInternode(text, &cluster) || cluster != usual)) return absl::OkStatus();
   return WrongInput(QuoteForMessage(text), "cards and their rate, a node's rate or a kind of network",
