@@ -310,9 +310,12 @@ class Player {
     return absl::OkStatus();
   }
 
+  // A piece of what is no more than an alias lies at its beginning, and not where its rows do.
   bool IsPiece(uint32_t instance, uint32_t of) const {
     const size_t piece = BufferOf(instance), whole = BufferOf(of);
-    return SameAlias(piece, whole) && IsPieceOf(class_.buffers[piece], class_.buffers[whole]);
+    const Buffer& root = class_.buffers[RootOf(class_, BufferId(piece)).index()];
+    return SameAlias(piece, whole) && IsPieceOf(class_.buffers[piece], class_.buffers[whole]) &&
+           IsPieceOf(class_.buffers[piece], root);
   }
 
   // The end of rule 11.

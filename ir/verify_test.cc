@@ -190,6 +190,15 @@ class c arena 2048
   EXPECT_THAT(changed("compute all_gather (a) dim 0 parameter reads w@rows writes w",
                       "compute Fill \" -> d0 d1\" scale=1 writes w"),
               testing::HasSubstr("reads w@rows, whose memory is overwritten by"));
+  // Rows of what has another shape than the memory's first owner lie at its beginning on all ranks.
+  const std::string reshaped = absl::StrReplaceAll(
+      kPieces,
+      {{"parameter bytes", "activation bytes"},
+       {"offset 0\n  buffer w@rows", "offset 0 alias v\n  buffer w@rows"},
+       {"  buffer w float32", "  buffer v float32 (32, 8) {- | -} activation bytes 1024 offset 0\n  buffer w float32"},
+       {"    compute all_gather", "    compute Fill \" -> d0 d1\" scale=1 writes w@rows\n    compute all_gather"}});
+  EXPECT_THAT(Changed(reshaped, "arena 2048", "arena 2048"),
+              testing::HasSubstr("reads w@rows, whose memory is overwritten by"));
   const std::string small = absl::StrReplaceAll(kPieces, {{"(16, 16)", "(4, 16)"}});
   EXPECT_EQ(Changed(small, "arena 2048", "arena 2048"),
             "rule 2: class c: buffer w@rows is a piece of w of 128 bytes, wanted a multiple of 256");
