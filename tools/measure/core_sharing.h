@@ -18,8 +18,8 @@ namespace meshwright {
 absl::StatusOr<Experiment> SharingExperiment(const MeasurePlan& plan);
 
 // The time of all kernels at once, on the slowest rank, for which a collective would wait (a system may give a rank
-// more of the cores than another) / alone, at least 1; on rank 0, elsewhere 1. All ranks of the job call. `play` runs a
-// program of one rank.
+// more of the cores than another) / alone, at least 1, and 1 for a job of one rank; on rank 0, elsewhere 1. All ranks
+// of the job call. `play` runs a program of one rank.
 absl::StatusOr<double> MeasureCoreSharing(const Experiment& experiment, const PlayProgram& play, Endpoint& world);
 
 }  // namespace meshwright

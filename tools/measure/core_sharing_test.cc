@@ -54,6 +54,17 @@ TEST(CoreSharingTest, TimeAtOnceByTimeAlone) {
   EXPECT_EQ(plays, (std::vector<int>{6, 3, 3, 3}));
 }
 
+// Nobody shares with one rank: nothing is played, whose times would differ by chance.
+TEST(CoreSharingTest, OneRankSharesWithNobody) {
+  ASSERT_OK_AND_ASSIGN(const Experiment experiment, SharingExperiment(QuickPlan(HostPlan())));
+  ThreadFabric fabric(1, {});
+  const auto play = [](const Program&, const RunOptions&, const DataSource&) -> absl::StatusOr<RunResult> {
+    return absl::InternalError("played");
+  };
+  ASSERT_OK_AND_ASSIGN(const double sharing, MeasureCoreSharing(experiment, play, fabric.endpoint(0)));
+  EXPECT_EQ(sharing, 1);
+}
+
 TEST(CoreSharingTest, PlaysOnTheHost) {
   ASSERT_OK_AND_ASSIGN(const Experiment experiment, SharingExperiment(QuickPlan(HostPlan())));
   EXPECT_GE(OverFour(experiment, [](int64_t) -> PlayProgram { return RunOnThreads; }), 1);
