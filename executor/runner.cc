@@ -121,7 +121,7 @@ class RankRunner {
   auto WithCall(const Instruction& instruction, const Collective& collective, const F& use);
   absl::Status AskLibrary(std::vector<Span>& spans);
   absl::Status ReadLoss(int64_t step, std::vector<double>& losses);
-  absl::StatusOr<double> ReadScalar(const TensorView& view);
+  absl::StatusOr<std::vector<double>> ReadNumbers(const TensorView& view);
   absl::Status ReadLossScale(std::vector<LossScale>& scales);
   absl::Status ReadParameters(std::vector<ParameterPiece>& parameters);
   absl::Status Save(int64_t steps_done);
@@ -462,10 +462,8 @@ absl::Status RankRunner::ReadLoss(int64_t step, std::vector<double>& losses) {
   double loss = 0;
   for (int64_t instance = 0; instance < b.layers * b.microbatches; ++instance) {
     const TensorView view = View(*reported, instance);
-    staging_.resize(view.bytes());
-    MESHWRIGHT_RETURN_IF_ERROR(backend_.CopyOut(Stream::kCompute, view.data, absl::MakeSpan(staging_)));
-    MESHWRIGHT_RETURN_IF_ERROR(backend_.Synchronize());
-    for (int64_t i = 0; i < view.size(); ++i) loss += NumberAt(view, staging_.data(), i);
+    MESHWRIGHT_ASSIGN_OR_RETURN(const std::vector<double> parts, ReadNumbers(view));
+    for (const double part : parts) loss += part;
   }
   loss /= program_.loss_divisor;
   if (!std::isfinite(loss)) return ValueError("step ", step + 1, ": the loss is ", loss);
@@ -477,11 +475,13 @@ absl::Status RankRunner::ReadLoss(int64_t step, std::vector<double>& losses) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<double> RankRunner::ReadScalar(const TensorView& view) {
+absl::StatusOr<std::vector<double>> RankRunner::ReadNumbers(const TensorView& view) {
   staging_.resize(view.bytes());
   MESHWRIGHT_RETURN_IF_ERROR(backend_.CopyOut(Stream::kCompute, view.data, absl::MakeSpan(staging_)));
   MESHWRIGHT_RETURN_IF_ERROR(backend_.Synchronize());
-  return NumberAt(view, staging_.data(), 0);
+  std::vector<double> numbers(view.size());
+  for (int64_t i = 0; i < view.size(); ++i) numbers[i] = NumberAt(view, staging_.data(), i);
+  return numbers;
 }
 
 absl::Status RankRunner::ReadLossScale(std::vector<LossScale>& scales) {
@@ -493,9 +493,10 @@ absl::Status RankRunner::ReadLossScale(std::vector<LossScale>& scales) {
   }
   if (!scale.has_value() || !skipped.has_value()) return absl::OkStatus();
   LossScale& now = scales.emplace_back();
-  MESHWRIGHT_ASSIGN_OR_RETURN(now.scale, ReadScalar(View(*scale, 0)));
-  MESHWRIGHT_ASSIGN_OR_RETURN(const double steps, ReadScalar(View(*skipped, 0)));
-  now.skipped = static_cast<int64_t>(steps);
+  MESHWRIGHT_ASSIGN_OR_RETURN(const std::vector<double> value, ReadNumbers(View(*scale, 0)));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const std::vector<double> steps, ReadNumbers(View(*skipped, 0)));
+  now.scale = value[0];
+  now.skipped = static_cast<int64_t>(steps[0]);
   return absl::OkStatus();
 }
 
@@ -507,16 +508,12 @@ absl::Status RankRunner::ReadParameters(std::vector<ParameterPiece>& parameters)
     if (StateName(program_, class_index_, BufferId(i), 0).empty()) continue;
     for (int64_t instance = 0; instance < b.layers; ++instance) {
       const TensorView view = View(BufferId(i), instance * b.microbatches);
-      staging_.resize(view.bytes());
-      MESHWRIGHT_RETURN_IF_ERROR(backend_.CopyOut(Stream::kCompute, view.data, absl::MakeSpan(staging_)));
-      MESHWRIGHT_RETURN_IF_ERROR(backend_.Synchronize());
-      ParameterPiece piece;
-      piece.key = {TensorName(b), b.first_layer + instance};
-      piece.global = view.global;
-      piece.shape = view.shape;
-      piece.begin = view.begin;
-      for (int64_t e = 0; e < view.size(); ++e) piece.values.push_back(NumberAt(view, staging_.data(), e));
-      parameters.push_back(std::move(piece));
+      MESHWRIGHT_ASSIGN_OR_RETURN(std::vector<double> values, ReadNumbers(view));
+      parameters.push_back({.key = {TensorName(b), b.first_layer + instance},
+                            .global = view.global,
+                            .shape = view.shape,
+                            .begin = view.begin,
+                            .values = std::move(values)});
     }
   }
   return absl::OkStatus();

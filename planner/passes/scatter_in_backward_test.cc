@@ -48,7 +48,9 @@ class all
 absl::StatusOr<Program> Sharded(const std::string& text, bool gradients) {
   MESHWRIGHT_ASSIGN_OR_RETURN(Program program, ParseProgram(text));
   MESHWRIGHT_RETURN_IF_ERROR(VerifyProgram(program));
-  program = ShardOptimizer(std::move(program), Strategy());
+  Strategy strategy;
+  strategy.gradient_accumulation_shard = gradients;
+  program = ShardOptimizer(std::move(program), strategy);
   if (gradients) program = ShardGradients(std::move(program));
   MESHWRIGHT_RETURN_IF_ERROR(VerifyProgram(program));
   return program;
@@ -71,15 +73,15 @@ TEST(ScatterInBackwardTest, EachMicrobatchScattersWhatItMade) {
   EXPECT_OK(VerifyProgram(program));
 }
 
-// Of 512 elements of 4 bytes, a parameter has 2048 bytes, its rows on each of two ranks 1024: rows of the parameter, of
-// the gradient and of the momentum. Accumulated whole: 2048 + 3 * 1024, the gradient's 2048 and y's 4096. As rows: the
-// gradient's two contributions take the place of y, which is not read any more.
+// Of 512 elements of 4 bytes, a parameter has 2048 bytes, its rows on each of two ranks 1024. The parameter's rows lie
+// inside of it. Accumulated whole, so do the gradient's: 2048, the momentum's 1024, the gradient's 2048 and y's 4096.
+// As rows, the gradient has 1024, and its two contributions take the place of y, which is not read any more.
 TEST(ScatterInBackwardTest, WholeGradientsHaveNoMemoryOfTheirOwn) {
   for (const bool gradients : {false, true}) {
     ASSERT_OK_AND_ASSIGN(Program program, Sharded(kNetwork, gradients));
     program = PlanMemory(OverlapCommunication(std::move(program)));
     EXPECT_OK(VerifyProgram(program));
-    EXPECT_EQ(program.classes[0].arena, Bytes(2048 + 3 * 1024 + 4096 + (gradients ? 0 : 2048)));
+    EXPECT_EQ(program.classes[0].arena, Bytes(2048 + 1024 + (gradients ? 1024 : 2048) + 4096));
   }
 }
 
@@ -88,7 +90,9 @@ TEST(ScatterInBackwardTest, OneMicrobatchStaysAsItIs) {
   ASSERT_OK_AND_ASSIGN(Program program, ParseProgram(kNetwork));
   program.num_microbatches = 1;
   program.classes[0].slots.erase(program.classes[0].slots.begin() + 2);
-  program = ShardOptimizer(std::move(program), Strategy());
+  Strategy strategy;
+  strategy.gradient_accumulation_shard = true;
+  program = ShardOptimizer(std::move(program), strategy);
   const std::string before = ToText(program);
   EXPECT_EQ(ToText(ShardGradients(std::move(program))), before);
 }

@@ -26,9 +26,12 @@
 
 namespace meshwright {
 
+// Of a program that ShardOptimizer made with the strategy's shard_parameters.
 Program ShardParameters(Program program);
 
-// With one micro-batch there is nothing to accumulate, and nothing changes.
+// Of a program that ShardOptimizer made with the strategy's gradient_accumulation_shard: rows that last from one
+// micro-batch to the next must not lie inside of the whole gradient, which each one writes. With one micro-batch there
+// is nothing to accumulate, and nothing changes.
 Program ShardGradients(Program program);
 
 }  // namespace meshwright

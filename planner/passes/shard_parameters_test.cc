@@ -56,7 +56,9 @@ class all
 absl::StatusOr<Program> Sharded(const std::string& text) {
   MESHWRIGHT_ASSIGN_OR_RETURN(Program program, ParseProgram(text));
   MESHWRIGHT_RETURN_IF_ERROR(VerifyProgram(program));
-  program = ShardParameters(ShardOptimizer(std::move(program), Strategy()));
+  Strategy strategy;
+  strategy.shard_parameters = true;
+  program = ShardParameters(ShardOptimizer(std::move(program), strategy));
   MESHWRIGHT_RETURN_IF_ERROR(VerifyProgram(program));
   return program;
 }
@@ -102,7 +104,9 @@ TEST(ShardParametersTest, GathersOneLayerAheadAndScattersEachMicrobatch) {
 // S11.10: the same for gradients alone; parameters are gathered once, before their first use.
 TEST(ShardGradientsTest, ScattersEachMicrobatchAndKeepsParametersWhole) {
   ASSERT_OK_AND_ASSIGN(Program program, ParseProgram(kThreeLayers));
-  program = ShardGradients(ShardOptimizer(std::move(program), Strategy()));
+  Strategy strategy;
+  strategy.gradient_accumulation_shard = true;
+  program = ShardGradients(ShardOptimizer(std::move(program), strategy));
   ASSERT_OK(VerifyProgram(program));
   EXPECT_THAT(SlotLines(program.classes[0]),
               ElementsAre("layers gather mb 0 layer 0", "layers gather mb 0 layer 1", "layers gather mb 0 layer 2",
@@ -158,6 +162,7 @@ TEST(ShardParametersTest, CopiesAreAddedUpBehindTheLastPart) {
   }
   Strategy strategy;
   strategy.optimizer_group = OptimizerGroup::kCopy;
+  strategy.shard_parameters = true;
   ASSERT_OK_AND_ASSIGN(Program program, ParseProgram(text));
   program = ShardParameters(ShardOptimizer(std::move(program), strategy));
   ASSERT_OK(VerifyProgram(program));
