@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "costmodel/cost_model.h"
+#include "costmodel/library.h"
 #include "costmodel/testing.h"
 #include "gtest/gtest.h"
 #include "ir/kernel_work.h"
@@ -286,6 +287,16 @@ TEST(SerialTest, AProgramWithStagesStaysAsItIs) {
   ASSERT_OK_AND_ASSIGN(Program program, ParseProgram(text + next));
   program = Serial(std::move(program));
   EXPECT_EQ(program.classes[0].blocks[0].instructions[0].stream, Stream::kComm);
+}
+
+// The host's back end runs one instruction after another, with stages, too; a GPU has streams.
+TEST(SerialTest, AHostRunsCollectivesInBetween) {
+  ASSERT_OK_AND_ASSIGN(const Program program, ParseProgram(kOverReplicas));
+  ASSERT_OK_AND_ASSIGN(const Cluster host, MakeCluster("host", 1, 8));
+  for (const Instruction& instruction : AsPlayed(program, host).classes[0].blocks[0].instructions) {
+    EXPECT_EQ(instruction.stream, Stream::kCompute);
+  }
+  EXPECT_EQ(ToText(AsPlayed(program, H100Cluster(8))), ToText(program));
 }
 
 TEST(SerialTest, GathersRunBesideNothing) {

@@ -445,6 +445,19 @@ class Pricer {
   std::map<std::pair<size_t, std::vector<int32_t>>, Crossing> exchanges_;  // by class and sources
 };
 
+Program WithCollectivesOnComputeStream(Program program) {
+  for (RankClass& rank_class : program.classes) {
+    for (Block& block : rank_class.blocks) {
+      for (Instruction& instruction : block.instructions) {
+        const bool between =
+            instruction.stream == Stream::kContext && std::holds_alternative<Collective>(instruction.work);
+        if (instruction.stream == Stream::kComm || between) instruction.stream = Stream::kCompute;
+      }
+    }
+  }
+  return program;
+}
+
 }  // namespace
 
 GroupShape ShapeOf(const Mesh& mesh, const AxisList& axes, int64_t first_rank, int64_t num_ranks,
@@ -466,16 +479,13 @@ absl::StatusOr<Prices> PriceProgram(const Program& program, const CostModel& cos
   return Pricer(program, costs, host, copies).Run();
 }
 
+Program AsPlayed(Program program, const Cluster& cluster) {
+  return cluster.device.generation == Generation::kHost ? WithCollectivesOnComputeStream(std::move(program))
+                                                        : std::move(program);
+}
+
 Program Serial(Program program) {
-  if (program.classes.size() > 1) return program;
-  for (Block& block : program.classes[0].blocks) {
-    for (Instruction& instruction : block.instructions) {
-      const bool between =
-          instruction.stream == Stream::kContext && std::holds_alternative<Collective>(instruction.work);
-      if (instruction.stream == Stream::kComm || between) instruction.stream = Stream::kCompute;
-    }
-  }
-  return program;
+  return program.classes.size() > 1 ? std::move(program) : WithCollectivesOnComputeStream(std::move(program));
 }
 
 Program SerialGathers(Program program) {

@@ -237,6 +237,10 @@ GroupShape ShapeOf(const Mesh& mesh, const AxisList& axes, int64_t first_rank, i
 absl::StatusOr<Prices> PriceProgram(const Program& program, const CostModel& costs, const HostPace& host = {},
                                     const ClassCopies& copies = {});
 
+// The program as the cluster's back end plays it. A host's runs one instruction after another, whatever their streams:
+// its collectives are on the compute stream. Transfers keep their streams, since what is sent is copied and on its way.
+Program AsPlayed(Program program, const Cluster& cluster);
+
 // The program with the collectives of the stream kComm on the compute stream, at the places where they are issued. One
 // with stages stays as it is: they reduce at the end of a step and gather before the next, after they have sent what
 // others wait for, while the compute stream would send behind them.

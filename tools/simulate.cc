@@ -105,7 +105,8 @@ absl::Status RunSimulate(const Flags& flags) {
   MESHWRIGHT_ASSIGN_OR_RETURN(const SourceFile source, ReadSource(flags.arguments()[0]));
   MESHWRIGHT_ASSIGN_OR_RETURN(const Plan plan, ParsePlan(source, flags));
   const Problem& problem = plan.session.problem;
-  MESHWRIGHT_ASSIGN_OR_RETURN(const Program program, ProgramOf(plan));
+  MESHWRIGHT_ASSIGN_OR_RETURN(Program planned, ProgramOf(plan));
+  const Program program = AsPlayed(std::move(planned), problem.cluster);
   MESHWRIGHT_ASSIGN_OR_RETURN(const Prices prices, PriceProgram(program, CostModel(problem.cluster)));
   SimulateOptions options;
   options.memory = true;

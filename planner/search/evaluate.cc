@@ -256,6 +256,16 @@ void SetSpeed(const Problem& problem, const ModelWork& model, const Strategy& st
   if (available > 0) prediction->mfu = 3 * model.forward * static_cast<double>(strategy.microbatches) / available;
 }
 
+absl::StatusOr<SimulationResult> Play(const Problem& problem, const CostModel& costs, const Program& program) {
+  if (problem.cluster.device.generation == Generation::kHost) {
+    const Program played = AsPlayed(program, problem.cluster);
+    MESHWRIGHT_ASSIGN_OR_RETURN(const Prices prices, PriceProgram(played, costs, problem.host));
+    return Simulate(played, prices);
+  }
+  MESHWRIGHT_ASSIGN_OR_RETURN(const Prices prices, PriceProgram(program, costs, problem.host));
+  return Simulate(program, prices);
+}
+
 absl::StatusOr<Evaluation> EvaluateMicrobatch(const Problem& problem, const Microbatch& microbatch,
                                               const Unfused& unfused, const CostModel& costs, const Strategy& strategy,
                                               Simulated simulated, BucketRange* same = nullptr) {
@@ -265,8 +275,7 @@ absl::StatusOr<Evaluation> EvaluateMicrobatch(const Problem& problem, const Micr
   Prediction& prediction = evaluation.prediction;
   SetMemory(program, {}, problem, &prediction);
   if (simulated == Simulated::kWhatFits && !prediction.fits()) return evaluation;
-  MESHWRIGHT_ASSIGN_OR_RETURN(const Prices prices, PriceProgram(program, costs, problem.host));
-  MESHWRIGHT_ASSIGN_OR_RETURN(const SimulationResult result, Simulate(program, prices));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const SimulationResult result, Play(problem, costs, program));
   prediction.step = result.makespan;
   prediction.critical_class = result.critical_class;
   prediction.time = result.classes[result.critical_class].time.exclusive;
@@ -282,10 +291,11 @@ absl::StatusOr<Prediction> PredictMicrobatch(const Problem& problem, const Micro
     Strategy fewer = strategy;
     fewer.microbatches = shorter->microbatches;
     ClassCopies copies;
-    MESHWRIGHT_ASSIGN_OR_RETURN(const Program program, LowerFor(problem, microbatch, unfused, fewer, same, &copies));
+    MESHWRIGHT_ASSIGN_OR_RETURN(Program program, LowerFor(problem, microbatch, unfused, fewer, same, &copies));
     Prediction prediction;
     SetMemory(program, copies, problem, &prediction);
     if (simulated == Simulated::kWhatFits && !prediction.fits()) return prediction;
+    program = AsPlayed(std::move(program), problem.cluster);
     MESHWRIGHT_ASSIGN_OR_RETURN(const Prices prices, PriceProgram(program, costs, problem.host, copies));
     const absl::StatusOr<std::optional<Nanos>> step = SimulateLonger(program, prices, shorter->periods, copies);
     // What is wrong is to be said of the step that was asked for.
