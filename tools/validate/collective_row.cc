@@ -152,6 +152,18 @@ absl::StatusOr<int64_t> LaunchesOf(const CsvCells& cells, const GroupShape& shap
 
 constexpr int64_t kUsualDevices = 8;  // of a machine; more share a switch across machines
 
+// "two NVLink domains": 2; 1 where no number says it.
+int64_t DomainsIn(const std::string& lower) {
+  static const std::regex* const kDomains = new std::regex(R"(\b(\d{1,4}|two|three|four|six|eight) nvlink domains)");
+  std::smatch match;
+  if (!std::regex_search(lower, match, *kDomains)) return 1;
+  for (const auto& [word, number] :
+       {std::pair("two", 2), std::pair("three", 3), std::pair("four", 4), std::pair("six", 6), std::pair("eight", 8)}) {
+    if (match[1] == word) return number;
+  }
+  return std::max(1, std::stoi(match[1].str()));
+}
+
 // Machines that one switch joins become one: NVIDIA's NVL72 has 18 trays of 4.
 void JoinByNvlink(absl::string_view interconnect, int64_t domain, GroupShape* shape, Cluster* cluster) {
   const std::string lower = absl::AsciiStrToLower(interconnect);
@@ -159,10 +171,10 @@ void JoinByNvlink(absl::string_view interconnect, int64_t domain, GroupShape* sh
                                     "nvlink partitions", "nvl partitions", "cross-domain", "across domains",
                                     "without mnnvl", "no mnnvl", "mnnvl off", "mnnvl disabled", "mnnvl_enable=0"});
   if (apart || shape->nodes == 1) return;
+  const int64_t most = shape->nodes / DomainsIn(lower);
   // As few domains as hold the ranks, all equally full; else the machines stay as they are.
   const int64_t per_machine = shape->ranks_per_node;
-  for (int64_t machines = std::min(shape->nodes, domain / std::max<int64_t>(1, per_machine)); machines > 1;
-       --machines) {
+  for (int64_t machines = std::min(most, domain / std::max<int64_t>(1, per_machine)); machines > 1; --machines) {
     if (shape->nodes % machines != 0) continue;
     cluster->nics_per_node = std::max<int64_t>(1, cluster->nics_per_node) * machines;
     cluster->devices_per_node *= machines;

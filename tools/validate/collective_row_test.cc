@@ -123,6 +123,20 @@ TEST(CollectiveRowTest, TraysOfADomain) {
   EXPECT_EQ(parted.shape.nodes, 3);
 }
 
+// 8 trays of 4 that the row says lie in two domains, and 2 of which each is in one of its own.
+TEST(CollectiveRowTest, DomainsThatARowCounts) {
+  const auto shape = [](absl::string_view counts, absl::string_view words) {
+    const absl::StatusOr<CollectiveRow> row =
+        Read(kColumns, absl::StrCat("all_reduce,GB300,", counts, ",\"", words, ", 4 x 800 Gb/s\",1024,5"));
+    return row.ok() ? row->shape : GroupShape{};
+  };
+  EXPECT_EQ(shape("8,32", "one NVLink domain"), (GroupShape{32, 1, 32, 1}));
+  EXPECT_EQ(shape("8,32", "two NVLink domains"), (GroupShape{32, 2, 16, 1}));
+  EXPECT_EQ(shape("2,8", "2 NVLink domains"), (GroupShape{8, 2, 4, 1}));
+  EXPECT_EQ(shape("2,8", "0 NVLink domains"), (GroupShape{8, 1, 8, 1}));
+  EXPECT_EQ(shape("2,8", "three NVLink domains"), (GroupShape{8, 2, 4, 1}));  // more than there are machines
+}
+
 // A reduce goes one chain as a broadcast does; a hypercube of 4 in a node exchanges twice.
 TEST(CollectiveRowTest, CallsPricedAsOthers) {
   ASSERT_OK_AND_ASSIGN(const CollectiveRow reduce, Read(kColumns, "reduce,A100,1,8,,1048576,50"));
