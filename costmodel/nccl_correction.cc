@@ -20,7 +20,8 @@ constexpr double kFillMicros = 64, kFilledMicros = 48;  // of 8 heads
 
 struct Row {
   double ll_base, ll_step;  // factors of the base latency and of the steps
-  double ll_growth_us;
+  double ll_growth;         // of NCCL's own latency, once a block runs with all of its threads
+  double ll_lines;          // of what all blocks carry with one line of each thread: part of the latency
   Shape ll128, simple, nvls, nvls_tree;
   double speed;       // of rings and trees, over what NCCL counts
   double nvls_speed;  // of the switch
@@ -29,28 +30,31 @@ struct Row {
   SwitchSums sums = {0, 0};
 };
 
-// Ampere, Hopper: the fit. NVLS of generations whose switch cannot reduce is for those whose switch can, priced from
-// their constants (data_sheet.h): as other calls of the same protocol, Simple. Volta: Ampere's, speed from the plateau
-// of vTrain's all_reduce, 22.4 GB/s per ring that NCCL counts as 20. Blackwell: Hopper's, the ring's speed from 680
-// GB/s measured where NCCL counts 720 (ml-engineering). Sums in the switch: Hopper's every other size of the same loops
-// over 8 devices, 2 to 512 MiB, 0.5 %; the sizes between 2.5 %, logs of five machines 2.2 %. Blackwell's speed and
-// chunk from five of B200's all-reduces (ml-engineering, 16 MiB to 16 GiB) and every other size of 8 GB200's (openxla's
-// table), 2.4 %; the sizes between 3.2 %, Google's A4 4.1 %, 8 GB300 2.7 %; 16 to 72 devices 6.5 %. The hump of
-// Blackwell's switch, 1.7, is of B200's all-reduces as well, and stands for the switch's gathers and for trees.
-constexpr Row kVolta = {1.205, 1.640, 2.69, {0.69, 0.85}, {2.228, 0.136}, {2.228, 0.136}, {1, 0}, 1.12, 1, 0, 0};
-constexpr Row kAmpere = {1.205, 1.640, 2.69, {0.69, 0.85}, {2.228, 0.136}, {2.228, 0.136}, {1, 0}, 1.017, 1, 4.82, 0};
-constexpr Row kHopper = {0.725, 1.367, 0.59, {0.73, 0.16}, {1.293, 0.075}, {0.83, 0.79}, {1, 0}, 1.06,
-                         1,     4.82,  0,    {1, 0.024}};
-constexpr Row kBlackwell = {0.725, 1.367, 0.59, {0.73, 0.16}, {1.293, 0.075}, {1, 1.7}, {1, 0}, 0.95,
-                            1.2,   4.82,  0,    {1.17, 0.2}};
+// Ampere, Hopper: the fit. Of LL's lines half, because blocks have uneven parts: of 0, 1/4, 1/2, 3/4 and 1 the best on
+// the half of the sizes that is fitted; base, step and growth with it. NVLS of generations whose switch cannot reduce
+// is for those whose switch can, priced from their constants (data_sheet.h): as other calls of the same protocol,
+// Simple. Volta: Ampere's, speed from the plateau of vTrain's all_reduce, 22.4 GB/s per ring that NCCL counts as 20.
+// Blackwell: Hopper's, the ring's speed from 680 GB/s measured where NCCL counts 720 (ml-engineering). Sums in the
+// switch: Hopper's every other size of the same loops over 8 devices, 2 to 512 MiB, 0.5 %; the sizes between 2.5 %,
+// logs of five machines 2.2 %. Blackwell's speed and chunk from five of B200's all-reduces (ml-engineering, 16 MiB to
+// 16 GiB) and every other size of 8 GB200's (openxla's table), 2.4 %; the sizes between 3.2 %, Google's A4 4.1 %, 8
+// GB300 2.7 %; 16 to 72 devices 6.5 %. The hump of Blackwell's switch, 1.7, is of B200's all-reduces as well, and
+// stands for the switch's gathers and for trees.
+constexpr Row kVolta = {1.191, 1.612, 0.409, 0.5, {0.69, 0.85}, {2.228, 0.136}, {2.228, 0.136}, {1, 0}, 1.12, 1, 0, 0};
+constexpr Row kAmpere = {1.191,          1.612,  0.409, 0.5, {0.69, 0.85}, {2.228, 0.136},
+                         {2.228, 0.136}, {1, 0}, 1.017, 1,   4.82,         0};
+constexpr Row kHopper = {0.683, 1.396, 0.161, 0.5, {0.73, 0.16}, {1.293, 0.075}, {0.83, 0.79}, {1, 0},
+                         1.06,  1,     4.82,  0,   {1, 0.024}};
+constexpr Row kBlackwell = {0.683, 1.396, 0.161, 0.5, {0.73, 0.16}, {1.293, 0.075}, {1, 1.7}, {1, 0},
+                            0.95,  1.2,   4.82,  0,   {1.17, 0.2}};
 
 // Between nodes: NCCL's own latencies, and the hump of H100 over 4 nodes, bus bandwidths of 126 GB/s at 16 MiB to 378
 // at 16 GiB (NVIDIA, GTC 2025). Growth and the switch's speed: every other size of the logs of 2 nodes of A100 and H100
 // and of 8 nodes of H100, and of that chart.
-constexpr Row kBetweenNodes = {1, 1, 0, {1, 0.3}, {1, 0.3}, {1, 0}, {1, 0.45}, 1, 1.09, 4.82, 0.6};
+constexpr Row kBetweenNodes = {1, 1, 0, 0, {1, 0.3}, {1, 0.3}, {1, 0}, {1, 0.45}, 1, 1.09, 4.82, 0.6};
 
 // Over PCIe: NCCL's own times, which what was measured over NVLink says nothing of.
-constexpr Row kOverPcie = {1, 1, 0, {1, 0}, {1, 0}, {1, 0}, {1, 0}, 1, 1, 4.82, 0};
+constexpr Row kOverPcie = {1, 1, 0, 0, {1, 0}, {1, 0}, {1, 0}, {1, 0}, 1, 1, 4.82, 0};
 
 const Row& RowOf(Generation generation, const GroupShape& group, LinkKind inside) {
   if (group.nodes > 1) return kBetweenNodes;
@@ -72,9 +76,11 @@ const Row& RowOf(Generation generation, const GroupShape& group, LinkKind inside
 
 // NCCL's base latency of LL, the part that does not grow with the steps (nccl_tuner.cc).
 double BaseOfLl(Algorithm algorithm) { return algorithm == Algorithm::kTree ? 6.8 : 6.6; }
-constexpr double kLlGrowthBytesPerRank = 16 << 10;
-// What NCCL waits for before it adds another block to a call with LL: 512 threads of 8 bytes (src/enqueue.cc).
+// What NCCL waits for before it adds another block to a call with LL: 512 threads of 8 bytes, of a ring for each of its
+// ranks (src/enqueue.cc, src/graph/tuning.cc).
 constexpr double kGrowthBytesPerBlock = 4 << 10;
+// A first block gets its threads until there are 4 KiB a rank, the second has them at twice that.
+constexpr double kLlGrowthBlocks = 2;
 
 // What the call waits for inside nodes, and between them with the growth of those steps.
 struct Wait {
@@ -101,9 +107,12 @@ double LlMicros(const NcclChoice& choice, double bytes, const GroupShape& group,
   const double base = BaseOfLl(algorithm), ranks = static_cast<double>(group.ranks);
   const bool as_one_node = group.nodes == 1 || algorithm == Algorithm::kTree;
   const Row& inside = as_one_node ? node : row;
-  const double growth = row.ll_growth_us * std::min(1.0, bytes / (kLlGrowthBytesPerRank * ranks));
+  const double block = kGrowthBytesPerBlock * (algorithm == Algorithm::kTree ? 1 : ranks);
+  const double growth = row.ll_growth * choice.latency_us * std::min(1.0, bytes / (kLlGrowthBlocks * block));
   const double waiting = base * inside.ll_base + (wait.inside - base) * inside.ll_step + growth;
-  return (as_one_node ? latency_scale : 1) * waiting + wait.network + choice.smooth_transfer_us;
+  const double lines = row.ll_lines * std::max(1, choice.candidate.blocks) * block;
+  const double transfer = choice.smooth_transfer_us * std::max(0.0, 1 - lines / bytes);
+  return (as_one_node ? latency_scale : 1) * waiting + wait.network + transfer;
 }
 
 // Between nodes the hump of trees of switches is H100's. Blackwell's is estimated: in one node it is 1.7 where H100's
