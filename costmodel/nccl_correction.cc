@@ -76,11 +76,10 @@ const Row& RowOf(Generation generation, const GroupShape& group, LinkKind inside
 
 // NCCL's base latency of LL, the part that does not grow with the steps (nccl_tuner.cc).
 double BaseOfLl(Algorithm algorithm) { return algorithm == Algorithm::kTree ? 6.8 : 6.6; }
-// What NCCL waits for before it adds another block to a call with LL: 512 threads of 8 bytes, of a ring for each of its
-// ranks (src/enqueue.cc, src/graph/tuning.cc).
+// What NCCL waits for before it adds another block to a call with LL: 512 threads of 8 bytes (src/enqueue.cc).
 constexpr double kGrowthBytesPerBlock = 4 << 10;
-// A first block gets its threads until there are 4 KiB a rank, the second has them at twice that.
-constexpr double kLlGrowthBlocks = 2;
+// A ring's first block gets its threads until there are as many for each rank, the second has them at twice that.
+constexpr double kLlGrowthBytesPerRank = 8 << 10;
 
 // What the call waits for inside nodes, and between them with the growth of those steps.
 struct Wait {
@@ -107,11 +106,9 @@ double LlMicros(const NcclChoice& choice, double bytes, const GroupShape& group,
   const double base = BaseOfLl(algorithm), ranks = static_cast<double>(group.ranks);
   const bool as_one_node = group.nodes == 1 || algorithm == Algorithm::kTree;
   const Row& inside = as_one_node ? node : row;
-  const double block = kGrowthBytesPerBlock * (algorithm == Algorithm::kTree ? 1 : ranks);
-  const double growth = row.ll_growth * choice.latency_us * std::min(1.0, bytes / (kLlGrowthBlocks * block));
+  const double growth = row.ll_growth * choice.latency_us * std::min(1.0, bytes / (kLlGrowthBytesPerRank * ranks));
   const double waiting = base * inside.ll_base + (wait.inside - base) * inside.ll_step + growth;
-  const double lines = row.ll_lines * std::max(1, choice.candidate.blocks) * block;
-  const double transfer = choice.smooth_transfer_us * std::max(0.0, 1 - lines / bytes);
+  const double transfer = choice.smooth_transfer_us * std::max(0.0, 1 - row.ll_lines * choice.line_bytes / bytes);
   return (as_one_node ? latency_scale : 1) * waiting + wait.network + transfer;
 }
 

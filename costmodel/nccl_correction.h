@@ -9,11 +9,10 @@
 //                    for what the cards add, net_growth x min(1, S / 4 KiB): the thread reads every line of 16 bytes
 //                    for its flags before it sends them (src/transport/net.cc)
 //   LL               base x ll_base + (L - base) x ll_step + L x ll_growth x min(1, S / (8 KiB ranks))
-//                    + X max(0, 1 - ll_lines F / S),  F = 4 KiB blocks x ranks (trees: 4 KiB blocks): NCCL adds
-//                    threads, then blocks, so that up to F each thread sends one line of 8 bytes a step, however many
-//                    bytes there are; what is beyond F is the transfer. Over PCIe, where the links are slower than the
-//                    threads, all of X; between nodes too, where a tree's steps inside nodes are by the factors of one
-//                    node, but for growth
+//                    + X max(0, 1 - ll_lines F / S): NCCL adds threads, then blocks, so that up to F (line_bytes of
+//                    NcclChoice) each thread sends one line of 8 bytes a step, however many bytes there are; beyond it
+//                    they take longer. Over PCIe, where links are slower than threads, and between nodes all of X;
+//                    there a tree's steps inside nodes are by the factors of one node, but for growth
 //   others           l + x + hump sqrt(l x),  l = scale L,  x = X / speed + copy
 //                    (of sums in switches: no less than their blocks take, NcclCandidate::blocks_bus; of trees of
 //                    switches nor than the cards, 2 (n - 1) / n S over n nodes, and on Blackwell their hump counts as

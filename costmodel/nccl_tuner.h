@@ -95,6 +95,10 @@ struct NcclChoice {
   // trees at powers of two; in one node of links that are faster than those of the device's generation; over nodes of
   // trees and of rings with LL128; between devices without peer access (kThroughHostShare).
   double smooth_transfer_us = 0;
+  // With LL in one node: the bytes that all blocks carry while each of their 512 threads sends one line of 8 a step.
+  // NCCL adds a block for as many (src/enqueue.cc; to a ring for its ranks' as many, src/graph/tuning.cc). A
+  // broadcast's chain is not cut by its ranks: 0.
+  double line_bytes = 0;
   bool forced = false;  // by pins: NCCL itself would have taken another
 };
 // Of the candidates that `pins` leaves; of all, where it leaves none.

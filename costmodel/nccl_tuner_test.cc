@@ -202,6 +202,25 @@ TEST(NcclTunerTest, RingsWithLl128MoveMoreThanNcclCountsForItsChoice) {
   EXPECT_NEAR(kGi / 1e3 / choice.smooth_transfer_us, 0.92 * 8 * 24 * 16 / 30, 0.1);
 }
 
+// NCCL counts 282 GB/s of bus for eight B200 with LL, twice Hopper's 141; their 32 blocks carry 32/24 of what Hopper's
+// 24 do. With one line of each thread those carry 24 x 4 KiB for each of 8 ranks, a tree's 24 x 4 KiB; a broadcast's
+// none.
+TEST(NcclTunerTest, LinesOfThreadsWithLl) {
+  const auto choice = [](CollectiveKind kind, Algorithm algorithm, const Cluster& cluster) {
+    return ChooseAsNccl(kind, Bytes(kMi), Evenly(8, 1), cluster, {algorithm, Protocol::kLl});
+  };
+  Cluster b200 = H100Cluster(1);
+  b200.device.generation = Generation::kBlackwell;
+  b200.intra_bandwidth = GBps(900);
+  const NcclChoice wide = choice(CollectiveKind::kAllGather, Algorithm::kRing, b200);
+  EXPECT_NEAR(wide.candidate.bandwidth, 282 * 8.0 / 7, 0.1);
+  EXPECT_NEAR(kMi / 1e3 / wide.smooth_transfer_us, 141 * 32 / 24.0 * 8 / 7, 0.1);
+  const Cluster h100 = H100Cluster(1);
+  EXPECT_EQ(choice(CollectiveKind::kAllGather, Algorithm::kRing, h100).line_bytes, 24 * 4096 * 8);
+  EXPECT_EQ(choice(CollectiveKind::kAllReduce, Algorithm::kTree, h100).line_bytes, 24 * 4096);
+  EXPECT_EQ(choice(CollectiveKind::kBroadcast, Algorithm::kRing, h100).line_bytes, 0);
+}
+
 // Four devices of a node without peer access move 0.36 of 31.5 GB/s to each other, with LL half of it, whether NCCL
 // goes on to a second node through a card of 25 or of 50 GB/s: a ring of 8 sends 14/8 of the bytes so, a tree 6/4.
 // Cards of 2.5 bind.
