@@ -206,22 +206,20 @@ double LlMax(const GroupShape& group, const Cluster& cluster, Row row) {
 
 constexpr double kLineBytesPerBlock = 4 << 10;  // 512 threads of 8 bytes
 
-// What a ring with LL carries of what NCCL counts. For Blackwell its table has twice Hopper's; but a thread sends a
-// line of 8 bytes a step, and its steps take as long, so the rate grows with the blocks, 32 for 24.
-double LlCarriedShare(const NcclGraph& graph, const GroupShape& group, const Cluster& cluster) {
-  const Row row = RowOf(cluster.device.generation);
-  if (row != kBlackwellRow || group.nodes > 1 || !IsNvlink(cluster.intra_kind)) return 1;
-  constexpr double kHopperBlocks = 24;
-  const double threads = kLlMax[kHopperRow][kOneNode] * graph.blocks / kHopperBlocks;
-  const double counted = LlMax(group, cluster, row), link = graph.channels * graph.speed / 2;
-  return std::min(1.0, threads / std::min(counted, link));
-}
-
 // A ring's algorithm bandwidth over that of its bus.
 double RingRatio(CollectiveKind kind, const GroupShape& group) {
   const int rounds = InfoOf(kind).bus_rounds;
   const double ranks = static_cast<double>(group.ranks);
   return rounds == 0 ? 1 : ranks / (rounds * (ranks - 1));
+}
+
+// What a ring with LL carries of what NCCL counts. For Blackwell its table has twice Hopper's; but a thread sends a
+// line of 8 bytes a step, and its steps take as long, so the rate grows with the blocks, 32 for 24.
+double LlCarriedShare(const NcclCandidate& ring, CollectiveKind kind, const GroupShape& group, const Cluster& cluster) {
+  if (RowOf(cluster.device.generation) != kBlackwellRow || !IsNvlink(cluster.intra_kind)) return 1;
+  constexpr double kHopperBlocks = 24;
+  const double threads = kLlMax[kHopperRow][kOneNode] * ring.blocks / kHopperBlocks;
+  return std::min(1.0, threads * RingRatio(kind, group) / ring.bandwidth);
 }
 
 // Bus bandwidth of rings and trees.
@@ -498,7 +496,7 @@ NcclChoice ChooseAsNccl(CollectiveKind kind, Bytes size, const GroupShape& group
   }
   if (group.nodes <= 1) {
     const bool ring = best.candidate.algorithm == Algorithm::kRing, ll = best.candidate.protocol == Protocol::kLl;
-    if (ring && ll) best.smooth_transfer_us /= LlCarriedShare(RingGraph(group, cluster), group, cluster);
+    if (ring && ll) best.smooth_transfer_us /= LlCarriedShare(best.candidate, kind, group, cluster);
     if (ll && kind != CollectiveKind::kBroadcast) {
       best.line_bytes = kLineBytesPerBlock * best.candidate.blocks * (ring ? static_cast<double>(group.ranks) : 1);
     }
