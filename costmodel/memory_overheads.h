@@ -146,6 +146,9 @@ inline constexpr double kHuggingFaceActivationShare = 2.4;
 // masks: 38 where ours are 32, and 7 bytes a score where ours are 2 (modeling_bert.py). In float32 a score is 4 + 1 + 4
 // where ours is 4, and masks are all there is else.
 inline constexpr double kBertActivations = 38 - 32, kBertScores = 7 - 2, kWideDropoutScores = 1 + 4;
+// Its OPT keeps the larger of scores and the type's lowest number, 2, and of softmax what it gave, 2; with float16 it
+// takes softmax in float32, 4, and keeps that and its cast (modeling_opt.py, OPTAttention, at v4.46).
+inline constexpr double kKeptOptScores = 2 + 4 + 2 - 2, kKeptNarrowOptScores = 2 + 2 - 2;
 // TensorFlow 1's BERT (DeepLearningExamples, TensorFlow/LanguageModeling/BERT/modeling.py) keeps of dropout a mask as
 // wide as the numbers, of the residual stream's two and of the scores' with its result, and of GELU's chain tanh and
 // what multiplies x. In elements.

@@ -74,7 +74,7 @@ bool IsPyTorchLoop(const Framework& framework) {
 // none.
 bool FreesGradients(const TrainingRun& run, const Framework& framework) {
   const bool once = (MicrobatchesOf(run) == 1 || run.frozen) && run.degrees.pipeline == 1;
-  return IsPyTorchLoop(framework) && once && !framework.Is(Sign::kUnfused);
+  return IsPyTorchLoop(framework) && once && (!framework.Is(Sign::kUnfused) || framework.Is(Sign::kPyTorch2));
 }
 
 // Of the optimizer's state, and of gradients beside it.
@@ -147,8 +147,11 @@ void AddActivationCopies(const TrainingRun& run, const Framework& framework, Fra
     copies->norms += kDropoutMasks;
     copies->scores = kWideDropoutScores;
   } else if (framework.Is(Sign::kBert)) {
-    copies->norms += kBertActivations;
-    copies->scores = kBertScores;
+    copies->norms += framework.autocast ? kBertActivations : kDropoutMasks;
+    copies->scores = framework.autocast ? kBertScores : kDropoutScores;
+  } else if (framework.Is(Sign::kOpt) && !framework.autocast) {
+    copies->norms += kDropoutMasks;
+    copies->scores = run.training.dtype == DType::kFloat16 ? kKeptOptScores : kKeptNarrowOptScores;
   } else if (!run.frozen && !framework.Is(Sign::kFsdp) && !framework.Is(Sign::kZero3)) {
     copies->activations = kHuggingFaceActivationShare;
   }

@@ -179,6 +179,9 @@ constexpr Words kWords[] = {
     {kNarrowStates, "other_opts", "ms-swift|swift sft"},
     // Modalities' names of its policies (running_env/env_utils.py).
     {kNarrowReduction, "dtype", "bf_16|bfsixteen"},
+    // transformers' `attn_implementation`, since its 4.36 of December 2023.
+    {kPyTorch2, "attention", "=eager"},
+    {kPyTorch2, "other_opts", "pytorch 2."},
     {kUnfusedPermutes, "other_opts", "unfused permutation"},
     // `topk_method: noaux_tc` in their config.json.
     {kBiasBalanced, "model", "deepseek v3|deepseek-v3|deepseekv3|deepseek-r1|deepseek r1|moonlight|kimi"},

@@ -58,6 +58,7 @@ enum class Sign : uint8_t {
   kSumsWhole,   // gradients are not reduced behind each micro-batch (`no_sync`)
   kAccelerate,  // and transformers' Trainer, which stands on it
   kSaysTrainer,
+  kPyTorch2,       // its release 2.0 or later
   kNarrowPeft,     // a release before 0.11, whose adapters are as narrow as the weights beside them
   kFusedAdapters,  // Unsloth's kernels of adapters
   kLitGpt,
