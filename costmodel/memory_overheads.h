@@ -91,6 +91,8 @@ struct FrameworkCopies {
 // activated half, 2.
 inline constexpr double kSplitNorms = 2 * 4;
 inline constexpr double kSplitGates = 2;
+// Of queries and of keys that have such a norm, which ours leave out: 4 and 2 (transformers' modeling_qwen3.py).
+inline constexpr double kSplitQueryNorms = 4 + 2;
 
 // PyTorch's scaled_dot_product_attention had one key for each query until 2.5: who calls it repeats keys and values
 // (repeat_kv in transformers, torchtitan; expand in torchtune and litgpt), and autograd keeps them so, 2 each.
@@ -141,6 +143,10 @@ inline constexpr double kForeachRoots = 4, kHalfForeachRoots = 2;
 // token and hidden element, 94: norms' inputs in float32 and outputs cast, copies of queries, keys and values, and 14
 // of each element of gelu_new's steps. Ours are 2 and 28: with 16 or 32 scores an element, 2.4 times as much more.
 inline constexpr double kHuggingFaceActivationShare = 2.4;
+// Its layers take softmax in float32 and keep that and its cast (modeling_llama.py, eager_attention_forward), 4 more
+// than ours; where a layer is run again its backward pass casts their gradient and takes it through softmax besides, 4
+// + 4.
+inline constexpr double kScoresAgain = 4 + 4 + 4;
 // Its BERT has a kernel for GELU. Under autocast a layer keeps, of a token and hidden element, two norms' inputs in
 // float32 and results cast, 2 x 6, queries, keys, values and attention's result, 8, both sides of GELU, 16, and two
 // masks: 38 where ours are 32, and 7 bytes a score where ours are 2 (modeling_bert.py). In float32 a score is 4 + 1 + 4

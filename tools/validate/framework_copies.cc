@@ -123,6 +123,9 @@ void AddActivationCopies(const TrainingRun& run, const Framework& framework, Fra
     const bool published = IsPyTorchLoop(framework) || framework.Is(Sign::kDeepSpeed);
     (published ? copies->norms : copies->keys) += published ? kSplitNorms : joined;
   }
+  if (framework.Is(Sign::kQueryNorms) && IsPyTorchLoop(framework) && framework.eager && !framework.fused_norms) {
+    copies->keys += kSplitQueryNorms * (1 + keys);
+  }
   if (run.model.activation == Activation::kSwiglu && framework.eager && framework.split_gates) {
     copies->gates += kSplitGates;
   }
@@ -152,6 +155,8 @@ void AddActivationCopies(const TrainingRun& run, const Framework& framework, Fra
   } else if (framework.Is(Sign::kOpt) && !framework.autocast) {
     copies->norms += kDropoutMasks;
     copies->scores = run.training.dtype == DType::kFloat16 ? kKeptOptScores : kKeptNarrowOptScores;
+  } else if (run.recompute == Recompute::kFull || run.recompute == Recompute::kLayer) {
+    copies->scores = kScoresAgain;
   } else if (!run.frozen && !framework.Is(Sign::kFsdp) && !framework.Is(Sign::kZero3)) {
     copies->activations = kHuggingFaceActivationShare;
   }

@@ -72,25 +72,31 @@ bool RunsLayersAgain(const TrainingRun& run) {
   return run.recompute == Recompute::kFull || run.recompute == Recompute::kLayer;
 }
 
-// What is kept of split norms and gates, and of dropout: of as many micro-batches as the first stage has under way.
-// Where logits weigh more than all but one of these, the last stage is the fullest, which has one.
-double SplitStepsOf(const TrainingRun& run, const Strategy& strategy) {
-  if (RunsLayersAgain(run)) return 0;
+// What autograd keeps of a layer's split norms and gates, and of dropout, of a micro-batch.
+double SplitStepsOfLayer(const TrainingRun& run) {
   const Degrees& d = run.degrees;
   const double tensor = Number(d.tensor), hidden = Number(run.model.hidden);
   const bool gates_again = run.recompute_ops.count("activation") > 0,
              norms_again = run.recompute_ops.count("norm1") > 0;
-  const double layer = (norms_again ? 0 : run.copies.norms) * hidden / (d.sequence_parallel ? tensor : 1) +
+  const double token = (norms_again ? 0 : run.copies.norms) * hidden / (d.sequence_parallel ? tensor : 1) +
                        ((d.microbatch > 1 ? run.copies.turned_heads : 0) + run.copies.keys) *
                            Number(run.model.heads * run.model.head_dim) / tensor +
                        run.copies.scores * Number(run.model.heads) * Number(run.training.sequence) / tensor +
                        (gates_again ? 0 : run.copies.gates) * Number(run.model.ffn) / tensor +
                        run.copies.adapted / tensor;
+  return token * TokensOf(run);
+}
+
+// The same of all layers of as many micro-batches as the first stage has under way. Where logits weigh more than all
+// but one of these, the last stage is the fullest, which has one.
+double SplitStepsOf(const TrainingRun& run, const Strategy& strategy) {
+  if (RunsLayersAgain(run)) return 0;
+  const double tensor = Number(run.degrees.tensor), hidden = Number(run.model.hidden);
   double under_way = UnderWay(strategy);
   constexpr double kLayerBytes = 37, kLogitBytes = 6;  // a token: of each hidden element, of each logit
   const double others = (under_way - 1) * LayersOf(run) * kLayerBytes * hidden / tensor;
   if (kLogitBytes * ClassesOf(run) / tensor > others) under_way = 1;
-  return under_way * LayersOf(run) * TokensOf(run) * layer;
+  return under_way * LayersOf(run) * SplitStepsOfLayer(run);
 }
 
 // A program has places for as many micro-batches of each chunk as are ever under way through it; a caching allocator's
@@ -229,8 +235,12 @@ double TiedStateOf(const TrainingRun& run, const Prediction& prediction) {
   return EmbeddingOf(run) * (kMasterBytes + kAdamStateBytes + run.copies.owned) / ranks;
 }
 
-// What is not there at once of what the program has, of which the passes keep `kept`. A step takes most at the loss, in
-// the first layer's backward pass, at the embedding's, or in the update; a program's arena is the sum.
+// What a layer that is run again has beside what the program has of it.
+double StepsAgain(const TrainingRun& run) { return RunsLayersAgain(run) ? SplitStepsOfLayer(run) : 0; }
+
+// What is not there at once of what the program has, of which the passes keep `kept`. A step takes most at the loss,
+// behind the head's backward pass, in the first layer's, at the embedding's, or in the update; a program's arena is the
+// sum.
 double NotAtOnce(const TrainingRun& run, const Prediction& prediction, double kept) {
   const FrameworkCopies& copies = run.copies;
   const double width = Number(SizeOf(run.gradient_dtype).raw());
@@ -244,18 +254,27 @@ double NotAtOnce(const TrainingRun& run, const Prediction& prediction, double ke
   const double updated = copies.updated_at_once > 0 ? std::min(owned, copies.updated_at_once) : owned;
   const double update = updated * copies.update - gathered.Sum();
   const double sum = kept + all + passing.Sum();
-  if (copies.sum > 0) return std::max(kept + all, all + update) - sum;
-  if (!copies.fresh_gradients) return std::max(kept + all + narrow * passing.Sum(), all + update) - sum;
 
   const double temporary = BytesOf(prediction, BufferRole::kTemporary);
   const bool at_loss = AtLoss(run, prediction);
-  const double of_layer = at_loss ? std::min(temporary, LayerPassing(run)) : temporary;
+  const double of_layer = (at_loss ? std::min(temporary, LayerPassing(run)) : temporary) + StepsAgain(run);
   const double loss = LogitsOf(run) * (copies.logits + (run.training.fused_loss ? kFusedLossBytes : kSplitLossBytes));
+  if (copies.sum > 0 || !copies.fresh_gradients) {
+    const double again = std::max(0.0, StepsAgain(run) > 0 ? of_layer - (at_loss ? loss : temporary) : 0);
+    const double passed = copies.sum > 0 ? 0 : narrow * passing.Sum();
+    return std::max(kept + again + all + passed, all + update) - sum;
+  }
   const double gradients = copies.one_gradient ? EmbeddingOf(run) * width : all;
-  const double forward =
-      at_loss ? std::max(kept - gathered.layers, kept - loss + of_layer) : kept - std::min(loss, gathered.layers);
-  return std::max({forward, gradients + (narrow * passing.layers - gathered.layers) / 2 + of_layer - temporary,
-                   gradients + narrow * passing.ends - gathered.layers - temporary, gradients + update - temporary}) -
+  const double forward = at_loss ? std::max(kept - gathered.layers, kept - loss + of_layer)
+                                 : kept - std::min(loss, gathered.layers) + StepsAgain(run);
+  // The head's gradient is made beside that of the logits, and the embedding's beside the head's where they are one
+  // parameter, which autograd sums (input_buffer.cpp, accumulate).
+  const double table = run.frozen ? 0 : EmbeddingOf(run) * SizeOfWeights(run);
+  const double head = kept - gathered.layers - std::max(0.0, loss - SizeOfWeights(run) * LogitsOf(run)) + table;
+  const double twice = run.model.tied_embeddings ? table : 0;
+  return std::max({forward, head, gradients + (narrow * passing.layers - gathered.layers) / 2 + of_layer - temporary,
+                   gradients + narrow * passing.ends + twice - gathered.layers - temporary,
+                   gradients + update - temporary}) -
          sum;
 }
 
