@@ -21,11 +21,14 @@ Bytes CommunicatorBytes(const CommunicatorUse& use, const Cluster& cluster) {
   return bytes;
 }
 
+Bytes WorkspaceBytes(const Cluster& cluster) {
+  if (cluster.device.generation == Generation::kHost) return Bytes();
+  return cluster.device.generation >= Generation::kHopper ? kBlasWorkspaceHopperBytes : kBlasWorkspaceBytes;
+}
+
 Bytes ProcessBytes(const Cluster& cluster, int blas_streams) {
   if (cluster.device.generation == Generation::kHost) return kHostBytes;
-  const Bytes workspace =
-      cluster.device.generation >= Generation::kHopper ? kBlasWorkspaceHopperBytes : kBlasWorkspaceBytes;
-  return kContextBytes + workspace * blas_streams;
+  return kContextBytes + WorkspaceBytes(cluster) * blas_streams;
 }
 
 }  // namespace meshwright

@@ -47,6 +47,11 @@ inline constexpr Bytes kPairChannelBytes = MiB(320);
 inline constexpr Bytes kBlasWorkspaceHopperBytes = MiB(32);
 inline constexpr Bytes kBlasWorkspaceBytes = Bytes(8519680);
 
+// PyTorch takes workspaces from its allocator, one for each thread that issues products (cuda/CUDABlas.cpp, getWorkspace;
+// cuda/CublasHandlePool.cpp): forward and backward. Transformer Engine has one more for its own (module/base.py,
+// get_workspace).
+inline constexpr int kPyTorchWorkspaces = 2, kTransformerEngineWorkspaces = 3;
+
 // The host back end: stacks and library buffers of one thread. A guess.
 inline constexpr Bytes kHostBytes = MiB(16);
 
@@ -81,6 +86,7 @@ struct FrameworkCopies {
   bool caches = true;           // memory comes from a caching allocator
   bool whole_experts = false;   // replicas do not split what a rank has of the experts
   bool whole_table = false;     // tensor parallelism does not cut the embedding
+  int workspaces = 0;           // of cuBLAS that come from the allocator, of as many handles
   bool node_group = false;      // a communicator of a node's devices, besides those that split the model
 
   friend bool operator==(const FrameworkCopies&, const FrameworkCopies&) = default;
@@ -237,6 +243,9 @@ struct CommunicatorUse {
 
 // Bytes of one communicator on each of its ranks. 0 for one rank and on the host.
 Bytes CommunicatorBytes(const CommunicatorUse& use, const Cluster& cluster);
+
+// Of one handle of cuBLAS; 0 on the host.
+Bytes WorkspaceBytes(const Cluster& cluster);
 
 // Bytes that every process loses: context and `blas_streams` workspaces.
 Bytes ProcessBytes(const Cluster& cluster, int blas_streams = 1);

@@ -135,7 +135,7 @@ void AddActivationCopies(const TrainingRun& run, const Framework& framework, Fra
     copies->norms += kDropoutMasks;
     // Fused attention draws its mask again.
     const bool kept = !framework.fused_attention && run.recompute != Recompute::kSelective;
-    if (kept) copies->scores = kDropoutScores;
+    if (kept) copies->scores = framework.autocast ? kBertScores : kDropoutScores;
   }
   const bool tensorflow = framework.Is(Sign::kTensorFlow) && !framework.Is(Sign::kKeras);
   if (tensorflow && framework.Is(Sign::kBert) && !framework.fused_attention) {
@@ -208,6 +208,12 @@ void AddFrozenCopies(const TrainingRun& run, const Framework& framework, Framewo
   copies->host_weights = framework.Is(Sign::kOffloadsParameters);
 }
 
+int WorkspacesOf(const Framework& framework) {
+  const bool other = framework.Is(Sign::kTensorFlow) || framework.Is(Sign::kKeras) || framework.Is(Sign::kOtherShards);
+  if (other || !framework.caching) return 0;
+  return framework.Is(Sign::kTransformerEngine) ? kTransformerEngineWorkspaces : kPyTorchWorkspaces;
+}
+
 }  // namespace
 
 FrameworkCopies CopiesOf(const TrainingRun& run, const Framework& framework, bool modern) {
@@ -220,6 +226,7 @@ FrameworkCopies CopiesOf(const TrainingRun& run, const Framework& framework, boo
   copies.whole_experts = framework.Is(Sign::kHalo) && run.degrees.expert > 1;
   copies.whole_table = framework.Is(Sign::kKempnerForge);  // distributed/tensor_parallel.py
   copies.caches = framework.caching;
+  copies.workspaces = WorkspacesOf(framework);
   copies.gathered_inputs = framework.keeps_gathered;
   copies.offloads = framework.Is(Sign::kOffloadsActivations);
   const bool fsdp = framework.Is(Sign::kFsdp), shared = run.degrees.data > 1;

@@ -333,6 +333,8 @@ Bytes GroupBytes(const TrainingRun& run, const Prediction& prediction) {
     if (run.copies.node_group && node < inside) over(node);
   }
   bytes = std::max(Bytes(), bytes - CommunicatorsIn(prediction));
+  // The program's own workspace is among those that HeldBesideArena has.
+  if (run.copies.workspaces > 0) bytes -= WorkspaceBytes(cluster);
   return run.early_context ? bytes + kEarlyContextBytes - kContextBytes : bytes;
 }
 
@@ -350,7 +352,8 @@ Bytes HeldBesideArena(const TrainingRun& run, const Strategy& strategy, const Pr
   const double tables = WholeTableOf(run) + TiedStateOf(run, prediction) + WholeExpertsOf(run);
   const double less = DoneInPlace(run) + LessOfFrozen(run, prediction);
   return Bytes(std::llround(whole + PiecesBeside(run, prediction) + owned + saved + steps + tables + not_at_once +
-                            AdaptersOf(run) - less));
+                            AdaptersOf(run) - less)) +
+         WorkspaceBytes(run.cluster) * run.copies.workspaces;
 }
 
 Bytes CachedBesideArena(const TrainingRun& run, const Prediction& prediction) {
