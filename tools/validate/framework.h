@@ -64,6 +64,9 @@ struct Framework {
   HostPace host;            // but for the time to issue, and what depends on the type of the numbers
 
   bool Is(Sign sign) const { return signs.HasAll({sign}); }
+  bool HasMegatronLayers() const {
+    return Is(Sign::kMegatron) || Is(Sign::kMegatronAttention) || Is(Sign::kTransformerEngine);
+  }
   // Moments and parameters of the optimizer have the type of the weights. DeepSpeed's optimizers of 16 bits hold
   // masters and moments in float32 whatever the weights were loaded in (its documentation of `fp16` and `bf16`).
   bool HasNarrowStates() const { return Is(Sign::kNarrowStates) && !Is(Sign::kDeepSpeed); }

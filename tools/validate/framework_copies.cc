@@ -134,7 +134,7 @@ void AddActivationCopies(const TrainingRun& run, const Framework& framework, Fra
   } else if ((framework.dropout && !framework.Is(Sign::kHuggingFace) && !wide_steps) || default_dropout) {
     copies->norms += kDropoutMasks;
     // Fused attention draws its mask again.
-    const bool kept = !framework.fused_attention && run.recompute != Recompute::kSelective;
+    const bool kept = !framework.fused_attention && run.recompute_ops.count("attention") == 0;
     if (kept) copies->scores = framework.autocast ? kBertScores : kDropoutScores;
   }
   const bool tensorflow = framework.Is(Sign::kTensorFlow) && !framework.Is(Sign::kKeras);
@@ -203,7 +203,9 @@ void AddFrozenCopies(const TrainingRun& run, const Framework& framework, Framewo
   copies->wide_rest = run.quantized && framework.Is(Sign::kWideRest);
   if (copies->wide_rest) {
     copies->activations = kWideActivations;
-    if (!framework.fused_loss && !LossBytes(run, framework).has_value()) copies->logits = kWideRestLogits;
+    if (!framework.fused_loss && !LossBytes(run, framework).has_value()) {
+      copies->logits = kWideRestLogits - (framework.Is(Sign::kTrl) ? kFloatLogits : 0);
+    }
   }
   copies->host_weights = framework.Is(Sign::kOffloadsParameters);
 }

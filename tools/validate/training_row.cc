@@ -403,6 +403,11 @@ class RunReader {
     const RecomputeText read = ReadRecomputeText(text, run_.model.layers, run_.model.experts > 1);
     run_.recompute = read.recompute == Recompute::kLayer && stops ? Recompute::kFull : read.recompute;
     run_.recompute_ops = read.ops;
+    // Megatron-LM's is attention's core alone (arguments.py, `recompute_modules`; Korthikanti et al. 2022, section 5).
+    if (read.recompute == Recompute::kSelective && framework_.HasMegatronLayers()) {
+      run_.recompute = Recompute::kNone;
+      run_.recompute_ops = {"attention"};
+    }
     run_.recompute_more = read.more;
     run_.recompute_share = read.share;
     if (read.some_layers) {
