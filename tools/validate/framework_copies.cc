@@ -123,8 +123,9 @@ void AddActivationCopies(const TrainingRun& run, const Framework& framework, Fra
     const bool published = IsPyTorchLoop(framework) || framework.Is(Sign::kDeepSpeed);
     (published ? copies->norms : copies->keys) += published ? kSplitNorms : joined;
   }
-  if (framework.Is(Sign::kQueryNorms) && IsPyTorchLoop(framework) && framework.eager && !framework.fused_norms) {
-    copies->keys += kSplitQueryNorms * (1 + keys);
+  if (framework.Is(Sign::kQueryNorms)) {
+    const bool split = IsPyTorchLoop(framework) && framework.eager && !framework.fused_norms;
+    copies->keys += (split ? kSplitQueryNorms : kQueryNorms) * (1 + keys);
   }
   if (run.model.activation == Activation::kSwiglu && framework.eager && framework.split_gates) {
     copies->gates += kSplitGates;
