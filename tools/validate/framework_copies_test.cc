@@ -271,5 +271,44 @@ TEST(FrameworkCopiesTest, WhoKeepsGradients) {
   EXPECT_TRUE(copies.one_gradient && copies.offloads);
 }
 
+// Of a score beside ours of 2: OPT's larger of two, softmax in float32 and its cast, or softmax alone; BERT's with a
+// mask, 1 + 2, under autocast 4 + 1 + 2. Of layers that are run again Llama's softmax, 4, and its gradient, 4 + 4.
+TEST(FrameworkCopiesTest, ScoresInSteps) {
+  const auto scores = [](const std::string& model, const std::string& type, const std::string& options) -> double {
+    const absl::StatusOr<FrameworkCopies> copies =
+        CopiesOf("dtype,attention,recompute,other_opts", absl::StrCat(type, ",eager,", options), model);
+    return copies.ok() ? copies->scores : -1;
+  };
+  EXPECT_EQ(scores("OPT 350M", "fp16", "none,HuggingFace; weights in fp16"), 2 + 4 + 2 - 2);
+  EXPECT_EQ(scores("OPT 350M", "bf16", "none,HuggingFace; weights in bf16"), 2 + 2 - 2);
+  EXPECT_EQ(scores("bert-base-uncased", "fp16", "none,HuggingFace; weights in fp16"), 1 + 2);
+  EXPECT_EQ(scores("bert-base-uncased", "fp16", "none,HuggingFace"), 4 + 1 + 2 - 2);
+  EXPECT_EQ(scores("Llama 2 7B", "bf16", "full,HuggingFace; pure bf16"), 4 + 4 + 4);
+  EXPECT_EQ(scores("Llama 2 7B", "bf16", "none,HuggingFace; pure bf16"), 0);
+}
+
+// Gradients go since PyTorch 2, also where attention is in steps.
+TEST(FrameworkCopiesTest, PyTorchTwoLetsGoOfGradients) {
+  ASSERT_OK_AND_ASSIGN(FrameworkCopies copies, CopiesOf("attention,other_opts", "unfused,HuggingFace", "GPT 7B", 32));
+  EXPECT_FALSE(copies.fresh_gradients);
+  ASSERT_OK_AND_ASSIGN(copies, CopiesOf("attention,other_opts", "unfused,HuggingFace; PyTorch 2.2", "GPT 7B", 32));
+  EXPECT_TRUE(copies.fresh_gradients);
+  ASSERT_OK_AND_ASSIGN(copies, CopiesOf("attention,other_opts", "eager,HuggingFace", "GPT 7B", 32));
+  EXPECT_TRUE(copies.fresh_gradients);
+}
+
+// Of queries and a fourth as many keys, 2 each where their norms are kernels, 6 in steps. Workspaces of PyTorch's and
+// Transformer Engine's, none of TensorFlow.
+TEST(FrameworkCopiesTest, QueryNormsAndWorkspaces) {
+  ASSERT_OK_AND_ASSIGN(FrameworkCopies copies, CopiesOf("other_opts", "Megatron-Core", "Qwen3 8B"));
+  EXPECT_EQ(copies.keys, 2 * 1.25);
+  EXPECT_EQ(copies.workspaces, 3);
+  ASSERT_OK_AND_ASSIGN(copies, CopiesOf("other_opts,compile", "HuggingFace,no", "Qwen3 8B"));
+  EXPECT_EQ(copies.keys, 6 * 1.25);
+  EXPECT_EQ(copies.workspaces, 2);
+  ASSERT_OK_AND_ASSIGN(copies, CopiesOf("other_opts", "TensorFlow", "bert-base-uncased"));
+  EXPECT_EQ(copies.workspaces, 0);
+}
+
 }  // namespace
 }  // namespace meshwright

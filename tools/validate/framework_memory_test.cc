@@ -321,5 +321,48 @@ TEST(FrameworkMemoryTest, Adapters) {
   EXPECT_EQ(whole - without, Bytes(800));  // one replica
 }
 
+// A layer that is run again keeps 8 bytes of 128 x 64 elements for a while, where a loss of 4 bytes of 128 logits
+// was; of fresh gradients all are there by then.
+TEST(FrameworkMemoryTest, StepsOfALayerThatIsRunAgain) {
+  TrainingRun run = UsualRun();
+  run.model.vocab = 1;
+  run.copies.norms = 8;
+  EXPECT_EQ(HeldBesideArena(run, Strategy(), PredictionOf(1)), Bytes(2 * 128 * 64 * 8));  // of all layers
+  run.recompute = Recompute::kLayer;
+  EXPECT_EQ(HeldBesideArena(run, Strategy(), PredictionOf(1)), Bytes(128 * 64 * 8 - 512));
+  run.copies.fresh_gradients = true;
+  EXPECT_EQ(HeldBesideArena(run, Strategy(), PredictionOf(1)), Bytes(128 * 64 * 8));
+}
+
+// The head's gradient of 1000 x 64 elements, 2 bytes, comes when all that was kept is there, less the loss but for its
+// 2 bytes of 128 x 1000 logits: 10 - 2. A tied embedding's comes beside it when all gradients are.
+TEST(FrameworkMemoryTest, GradientsOfHeadAndEmbedding) {
+  TrainingRun run = UsualRun();
+  run.copies.fresh_gradients = true;
+  run.training.fused_loss = false;
+  run.copies.logits = -8;  // 2 in all, which is what passes less 4
+  Prediction prediction = PredictionOf(1);
+  Of(&prediction, BufferRole::kTemporary) = Bytes(6 * 128'000);
+  Of(&prediction, BufferRole::kActivation) = Bytes(2'000'000);
+  EXPECT_EQ(HeldBesideArena(run, Strategy(), prediction), Bytes(-8 * 128'000 + 128'000 - 4000));
+  run.frozen = true;
+  EXPECT_EQ(HeldBesideArena(run, Strategy(), prediction), Bytes(-8 * 128'000 - 4000));
+  run.frozen = false;
+  run.copies.logits = 0;
+  run.model.tied_embeddings = true;
+  Of(&prediction, BufferRole::kTemporary) = Bytes();
+  Of(&prediction, BufferRole::kActivation) = Bytes();
+  EXPECT_EQ(HeldBesideArena(run, Strategy(), prediction), Bytes(128'000));
+}
+
+// Two workspaces of cuBLAS are the allocator's, one of which the program's overheads have.
+TEST(FrameworkMemoryTest, Workspaces) {
+  TrainingRun run = UsualRun();
+  run.cluster.device.generation = Generation::kHopper;
+  run.copies.workspaces = 2;
+  EXPECT_EQ(HeldBesideArena(run, Strategy(), PredictionOf(1)), MiB(64));
+  EXPECT_EQ(GroupBytes(run, PredictionOf(1)), Bytes() - MiB(32));
+}
+
 }  // namespace
 }  // namespace meshwright

@@ -425,6 +425,15 @@ TEST(TrainingRunTest, RecomputeOfSomeLayers) {
   EXPECT_THAT(run.approximations, ElementsAre("recompute \"mlp level 1\" as none"));
 }
 
+// Megatron's is of attention's core.
+TEST(TrainingRowTest, SelectiveRecomputeIsMegatronsWhereItSaysSo) {
+  ASSERT_OK_AND_ASSIGN(TrainingRun run, RunOf({{"recompute", "selective"}, {"other_opts", "Megatron-LM"}}));
+  EXPECT_EQ(run.recompute, Recompute::kNone);
+  EXPECT_EQ(run.recompute_ops, std::set<std::string>{"attention"});
+  ASSERT_OK_AND_ASSIGN(run, RunOf({{"recompute", "selective"}}));
+  EXPECT_EQ(run.recompute, Recompute::kSelective);
+}
+
 // torchtitan keeps every other product's output: half of the first wide product is run again.
 TEST(TrainingRunTest, SelectiveOp) {
   ASSERT_OK_AND_ASSIGN(const TrainingRun run, RunOf({{"recompute", "selective op"}, {"attention", "SDPA"}}));
