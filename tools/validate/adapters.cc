@@ -40,9 +40,16 @@ struct Adapted {
   }
 };
 
+void AddMlp(const DecoderConfig& model, Adapted* adapted) {
+  const auto hidden = static_cast<double>(model.hidden), ffn = static_cast<double>(model.ffn);
+  adapted->Add(hidden, ffn);
+  if (model.activation == Activation::kSwiglu) adapted->Add(hidden, ffn);
+  adapted->Add(ffn, hidden);
+}
+
 // Without more words those that PEFT takes by default, queries and values (utils/constants.py, Llama's kind).
 Adapted AdaptedOf(const Framework& framework, const DecoderConfig& model) {
-  const auto hidden = static_cast<double>(model.hidden), ffn = static_cast<double>(model.ffn);
+  const auto hidden = static_cast<double>(model.hidden);
   const auto queries = static_cast<double>(model.heads * model.head_dim);
   const auto keys = static_cast<double>(model.kv_heads * model.head_dim);
   Adapted adapted;
@@ -62,10 +69,15 @@ Adapted AdaptedOf(const Framework& framework, const DecoderConfig& model) {
   }
   adapted.Add(queries, hidden);
   if (!framework.Is(Sign::kAllAdapted)) return adapted;
-  adapted.Add(hidden, ffn);
-  if (model.activation == Activation::kSwiglu) adapted.Add(hidden, ffn);
-  adapted.Add(ffn, hidden);
+  AddMlp(model, &adapted);
   return adapted;
+}
+
+int64_t RankOf(const std::string& options) {
+  std::smatch match;
+  static const std::regex* const kRank = new std::regex(R"((?:\b|_)(?:rank|r)\s*[=: ]\s*(\d{1,5})\b)");
+  if (!std::regex_search(options, match, *kRank)) return kUsualRank;
+  return std::clamp<int64_t>(std::stoll(match[1].str()), 1, kHighestRank);
 }
 
 }  // namespace
@@ -100,14 +112,16 @@ double AdaptersKeep(const Framework& framework, const DecoderConfig& model) {
 }
 
 double AdapterParameters(const Framework& framework, const DecoderConfig& model, const std::string& options) {
-  int64_t rank = kUsualRank;
-  std::smatch match;
-  static const std::regex* const kRank = new std::regex(R"((?:\b|_)(?:rank|r)\s*[=: ]\s*(\d{1,5})\b)");
-  if (std::regex_search(options, match, *kRank)) {
-    rank = std::clamp<int64_t>(std::stoll(match[1].str()), 1, kHighestRank);
-  }
   const Adapted adapted = AdaptedOf(framework, model);
-  return static_cast<double>(rank) * static_cast<double>(model.layers) * (adapted.inputs + adapted.results);
+  return static_cast<double>(RankOf(options)) * static_cast<double>(model.layers) * (adapted.inputs + adapted.results);
+}
+
+double ExpertAdapterParameters(const Framework& framework, const DecoderConfig& model, const std::string& options) {
+  const bool each = framework.HasMegatronLayers() || framework.Is(Sign::kExpertLoop);
+  if (!each || !framework.Is(Sign::kAllAdapted) || model.experts <= 1) return 0;
+  Adapted expert;
+  AddMlp(model, &expert);
+  return static_cast<double>(RankOf(options) * model.layers * (model.experts - 1)) * (expert.inputs + expert.results);
 }
 
 }  // namespace meshwright

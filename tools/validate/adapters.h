@@ -34,6 +34,11 @@ double AdaptersKeep(const Framework& framework, const DecoderConfig& model);
 // "lora_rank: 16"): a product of so many inputs and results has as many of either for each of the rank.
 double AdapterParameters(const Framework& framework, const DecoderConfig& model, const std::string& options);
 
+// Those of all experts but one, which is among AdapterParameters: where all products have adapters and each expert has
+// products of its own, as Megatron's grouped ones are (modelscope/ms-swift, swift/megatron/utils/utils.py) and those of
+// layers that loop.
+double ExpertAdapterParameters(const Framework& framework, const DecoderConfig& model, const std::string& options);
+
 }  // namespace meshwright
 
 #endif  // MESHWRIGHT_TOOLS_VALIDATE_ADAPTERS_H_

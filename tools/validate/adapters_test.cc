@@ -110,5 +110,18 @@ TEST(AdaptersTest, WeightsOf4BitsAreUnpackedForEachProduct) {
   EXPECT_EQ(UnpackedWeights(true, false), (EagerBytes{16.5, 0}));
 }
 
+// Of four experts three beside the first, with inputs of 8 twice and 16 and results of 16 twice and 8, in two layers.
+TEST(AdaptersTest, ExpertsHaveTheirOwn) {
+  DecoderConfig model = SmallLlama();
+  model.layers = 2;
+  model.experts = 4;
+  Framework framework;
+  framework.signs = {Sign::kMegatron, Sign::kAllAdapted};
+  EXPECT_DOUBLE_EQ(ExpertAdapterParameters(framework, model, "lora, rank 32"), 32 * 2 * 3 * (32 + 40));
+  EXPECT_EQ(ExpertAdapterParameters(HuggingFaceWith({Sign::kAllAdapted}), model, "lora"), 0);
+  model.experts = 0;
+  EXPECT_EQ(ExpertAdapterParameters(framework, model, "lora"), 0);
+}
+
 }  // namespace
 }  // namespace meshwright

@@ -298,7 +298,8 @@ double LessOfFrozen(const TrainingRun& run, const Prediction& prediction) {
 // of the weights.
 double AdaptersOf(const TrainingRun& run) {
   const double ranks = run.shard_parameters ? RanksThatSplit(run) : 1;
-  return run.adapters * run.copies.adapters / ranks / Number(run.degrees.tensor * run.degrees.pipeline);
+  const double adapters = run.adapters + run.expert_adapters / Number(run.degrees.expert);
+  return adapters * run.copies.adapters / ranks / Number(run.degrees.tensor * run.degrees.pipeline);
 }
 
 // The inputs of a layer's two wide products as tensor parallelism gathered them, where the program has the rank's part.

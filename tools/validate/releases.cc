@@ -167,6 +167,7 @@ constexpr Release kReleases[] = {
     // LitGPT's heads are a product of their own (scripts/convert_hf_checkpoint.py copies what is tied), but where
     // pretraining is told otherwise (args.py, `tie_embeddings`).
     {{kLitGpt}, {}, [](Framework* f) { f->unties_head = true; }},
+    {{kUntiedHead}, {}, [](Framework* f) { f->unties_head = true; }},
     // llm-foundry's tables of A100 are of May 2023, with the image of PyTorch 1.13.1 (sweep.sh at the commit, 300cc5c),
     // and of bf16; that of the 80 GB card was measured again in October 2023 with 2.1.0 (sweep.sh, b2a43a1), in
     // amp_bf16. Checkpoints stop early since 2.1 (pytorch pull request 96866).

@@ -142,6 +142,7 @@ constexpr Words kWords[] = {
     {kOffloadsActivations, "other_opts", "activation offload|activation_offload|offloads activations"},
     {kOffloadsActivations, "other_opts", "checkpoints offloaded|offloaded checkpoints"},
     {kOffloadsParameters, "other_opts", "parameters kept in host memory|offloads parameters"},
+    {kUntiedHead, "other_opts", "untied head|untie-embeddings|untie_embeddings"},
     // PEFT's prepare_model_for_kbit_training (peft/utils/other.py), which TRL calls (sft_trainer.py).
     {kWideRest, "other_opts", "all else in float32|prepared for k-bit training"},
     {kNarrowLoss, "other_opts", "loss of 16-bit logits"},

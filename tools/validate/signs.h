@@ -131,6 +131,7 @@ enum class Sign : uint8_t {
   kOffloadsParameters,
   kQueryNorms,  // of queries and keys, as the row or its model says
   kNoQueryNorms,
+  kUntiedHead,     // the embedding's weights are not the head's
   kWideRest,       // what is not quantized is in float32, and what it passes on
   kNarrowLoss,     // of 16-bit logits, all at once
   kChunkedLoss,    // of 16-bit logits, a part of the tokens at a time

@@ -74,6 +74,7 @@ class RunReader {
       run_.frozen = true;
       run_.quantized = HasAny(options, {"qlora", "q-lora", "int4", "4bit", "4-bit", "4 bit", "nf4", "gptq"});
       run_.adapters = AdapterParameters(framework_, run_.model, options);
+      run_.expert_adapters = ExpertAdapterParameters(framework_, run_.model, options);
       run_.approximations.push_back(absl::StrCat("frozen weights",
                                                  run_.quantized ? " of 4 bits read as those of 16" : "",
                                                  ": norms train in place of adapters"));

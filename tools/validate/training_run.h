@@ -48,6 +48,7 @@ struct TrainingRun {
   bool quantized = false;      // those: of 4 bits
   bool updates = true;         // the update is part of what is timed
   double adapters = 0;         // parameters beside them that are trained
+  double expert_adapters = 0;  // those of all experts but one, besides
   bool packed = false;         // the row's tokens are of several examples: `training` has these as rows
   bool parallel_optimizer = false, shard_parameters = false;
   bool reduces_afterwards = false;  // gradients, behind the last micro-batch, beside nothing
