@@ -47,9 +47,9 @@ inline constexpr Bytes kPairChannelBytes = MiB(320);
 inline constexpr Bytes kBlasWorkspaceHopperBytes = MiB(32);
 inline constexpr Bytes kBlasWorkspaceBytes = Bytes(8519680);
 
-// PyTorch takes workspaces from its allocator, one for each thread that issues products (cuda/CUDABlas.cpp, getWorkspace;
-// cuda/CublasHandlePool.cpp): forward and backward. Transformer Engine has one more for its own (module/base.py,
-// get_workspace).
+// PyTorch takes workspaces from its allocator, one for each thread that issues products (cuda/CUDABlas.cpp,
+// getWorkspace; cuda/CublasHandlePool.cpp): forward and backward. Transformer Engine has one more for its own
+// (module/base.py, get_workspace).
 inline constexpr int kPyTorchWorkspaces = 2, kTransformerEngineWorkspaces = 3;
 
 // The host back end: stacks and library buffers of one thread. A guess.

@@ -88,7 +88,8 @@ void AddStateCopies(const TrainingRun& run, const Framework& framework, Framewor
     copies->fresh_gradients = FreesGradients(run, framework);
     return;
   }
-  if (half) copies->owned += kNoMasters + kHalfMoments;
+  // Apex's moments are float32 whatever the weights are (apex/optimizers/fused_adam.py).
+  if (half) copies->owned += kNoMasters + (framework.Is(Sign::kApexAdam) ? 0 : kHalfMoments);
   if (framework.Is(Sign::kEightBitState)) copies->owned += kEightBitMoments - (half ? kHalfMoments : 0);
   if (framework.Is(Sign::kFactoredState)) copies->owned += kNoMoments - (half ? kHalfMoments : 0);
   if (framework.Is(Sign::kNarrowMoments) && !run.frozen && !half) {

@@ -67,6 +67,7 @@ constexpr Words kNames[] = {
     {kKeras, "other_opts", "keras"},
     {kLamb, "other_opts", "lamb|fusedlamb"},
     {kFusedAdam, "other_opts", "fused adam*|fusedadam*|adamw_torch_fused|adamw_apex_fused"},
+    {kApexAdam, "other_opts", "apex fusedadam*|apex fused adam*|adamw_apex_fused"},
     // Its Triton kernels (unsloth/kernels: rms_layernorm, rope_embedding, swiglu, cross_entropy_loss, fast_lora).
     {kFusedNorms, "other_opts", "unsloth"},
     {kFusedRotary, "other_opts", "unsloth"},

@@ -125,6 +125,7 @@ enum class Sign : uint8_t {
   kNarrowMoments,   // Adam's, of 16 bits, beside masters where nothing says that weights have none
   kNoDropout,
   kFusedAdam,         // in one kernel, as the row says
+  kApexAdam,          // apex's of them
   kNoUpdate,          // only forward and backward passes are timed
   kUpdateInBackward,  // of a parameter as soon as its gradient is there
   kOffloadsActivations,
