@@ -79,7 +79,7 @@ struct FrameworkCopies {
   bool one_gradient = false;    // each parameter is updated as soon as its gradient is there
   bool offloads = false;        // checkpoints of layers go to the host
   bool wide_rest = false;       // what is not quantized of the weights is in float32, where ours has 16 bits
-  bool host_weights = false;    // frozen weights of layers come from the host, a layer at a time
+  bool host_weights = false;    // weights come from the host, a layer at a time, and with them what trains them
   double flat_gradients = 0;    // of each frozen weight of a layer, which its adapters share a flat parameter with
   double adapters = 0;          // of each parameter of adapters
   double adapted = 0;           // of each token and layer, kept by adapters

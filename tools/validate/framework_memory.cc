@@ -68,6 +68,9 @@ double UnderWay(const Strategy& strategy) {
   return Number(MaxInFlightTogether(passes)) / Number(strategy.chunks);
 }
 
+// Experts that a token goes through.
+double ExpertsOf(const TrainingRun& run) { return run.model.experts > 1 ? Number(run.model.experts_per_token) : 1; }
+
 bool RunsLayersAgain(const TrainingRun& run) {
   return run.recompute == Recompute::kFull || run.recompute == Recompute::kLayer;
 }
@@ -82,7 +85,7 @@ double SplitStepsOfLayer(const TrainingRun& run) {
                        ((d.microbatch > 1 ? run.copies.turned_heads : 0) + run.copies.keys) *
                            Number(run.model.heads * run.model.head_dim) / tensor +
                        run.copies.scores * Number(run.model.heads) * Number(run.training.sequence) / tensor +
-                       (gates_again ? 0 : run.copies.gates) * Number(run.model.ffn) / tensor +
+                       (gates_again ? 0 : run.copies.gates) * ExpertsOf(run) * Number(run.model.ffn) / tensor +
                        run.copies.adapted / tensor;
   return token * TokensOf(run);
 }
@@ -176,14 +179,16 @@ double LossBeside(const TrainingRun& run, const Prediction& prediction) {
 
 // What a layer's backward pass has for itself, about: a gradient of each wide product's result, and of a layer that is
 // run again what it keeps: both norms' inputs and results, queries, keys and values, attention's result, those of the
-// wide products and of the activation.
+// wide products and of the activation, and what goes to each of a token's experts and comes from it.
 double LayerPassing(const TrainingRun& run) {
   const DecoderConfig& model = run.model;
   const double gated = model.activation == Activation::kSwiglu ? 2 : 1;
-  double elements = gated * Number(model.ffn);
+  const double wide = ExpertsOf(run) * Number(model.ffn);
+  double elements = gated * wide;
   if (RunsLayersAgain(run)) {
     const double heads = Number(model.heads * model.head_dim), keys = Number(model.kv_heads * model.head_dim);
-    elements += 4 * Number(model.hidden) + 2 * heads + 2 * keys + (gated + 1) * Number(model.ffn);
+    elements += 4 * Number(model.hidden) + 2 * heads + 2 * keys + (gated + 1) * wide;
+    if (model.experts > 1) elements += 2 * ExpertsOf(run) * Number(model.hidden);
   }
   return elements * SizeOfWeights(run) * TokensOf(run) / Number(run.degrees.tensor);
 }
@@ -302,6 +307,15 @@ double AdaptersOf(const TrainingRun& run) {
   return adapters * run.copies.adapters / ranks / Number(run.degrees.tensor * run.degrees.pipeline);
 }
 
+// What is on the host of weights that train, where ranks have parts: those, their gradients and state (PyTorch's
+// CPUOffloadPolicy).
+double OnHost(const TrainingRun& run, const Prediction& prediction) {
+  if (!run.copies.host_weights || run.frozen || !run.shard_parameters) return 0;
+  const double gradient = Number(SizeOf(run.gradient_dtype).raw());
+  return OwnedOf(prediction) *
+         (SizeOfWeights(run) + gradient + kMasterBytes + kAdamStateBytes + std::min(0.0, run.copies.owned));
+}
+
 // The inputs of a layer's two wide products as tensor parallelism gathered them, where the program has the rank's part.
 double GatheredOf(const TrainingRun& run) {
   if (!run.copies.gathered_inputs || !run.degrees.sequence_parallel) return 0;
@@ -351,7 +365,7 @@ Bytes HeldBesideArena(const TrainingRun& run, const Strategy& strategy, const Pr
   const double kept = BytesOf(prediction, BufferRole::kActivation) + saved + steps;
   const double not_at_once = NotAtOnce(run, prediction, kept);
   const double tables = WholeTableOf(run) + TiedStateOf(run, prediction) + WholeExpertsOf(run);
-  const double less = DoneInPlace(run) + LessOfFrozen(run, prediction);
+  const double less = DoneInPlace(run) + LessOfFrozen(run, prediction) + OnHost(run, prediction);
   return Bytes(std::llround(whole + PiecesBeside(run, prediction) + owned + saved + steps + tables + not_at_once +
                             AdaptersOf(run) - less)) +
          WorkspaceBytes(run.cluster) * run.copies.workspaces;

@@ -364,5 +364,36 @@ TEST(FrameworkMemoryTest, Workspaces) {
   EXPECT_EQ(GroupBytes(run, PredictionOf(1)), Bytes() - MiB(32));
 }
 
+// Of four ranks that share 1000 parameters each has 250 on the host, with gradient, master and moments: 2 + 4 + 4 + 8,
+// or 2 less where weights are the masters.
+TEST(FrameworkMemoryTest, WhatTrainsIsOnTheHost) {
+  TrainingRun run = UsualRun();
+  run.parallel_optimizer = run.shard_parameters = true;
+  run.degrees.data = 4;
+  run.copies.host_weights = true;
+  EXPECT_EQ(HeldBesideArena(run, Strategy(), PredictionOf(4)), Bytes(-250 * 18));
+  run.copies.owned = -2;
+  EXPECT_EQ(HeldBesideArena(run, Strategy(), PredictionOf(4)), Bytes(-250 * 18));  // 16, and the 2
+}
+
+// With a loss that holds nothing a layer that is run again is the most: 4 x 64 of hidden, 2 x 64 of queries, and for
+// each of two experts three of 256 and 2 x 64 that goes there and back; 2 bytes each of 128 tokens.
+TEST(FrameworkMemoryTest, ALayerOfExpertsThatIsRunAgain) {
+  TrainingRun run = UsualRun();
+  run.training.fused_loss = false;
+  run.copies.fresh_gradients = true;
+  run.copies.logits = -10;
+  run.model.kv_heads = 0;
+  run.recompute = Recompute::kLayer;
+  Prediction prediction = PredictionOf(1);
+  Of(&prediction, BufferRole::kTemporary) = Bytes(6 * 128'000);
+  Of(&prediction, BufferRole::kActivation) = Bytes(2'000'000);
+  const int64_t rest = -10 * 128'000 - 4000, dense = 4 * 64 + 2 * 64 + 3 * 256;
+  EXPECT_EQ(HeldBesideArena(run, Strategy(), prediction), Bytes(rest + 2 * 128 * dense));
+  run.model.experts = 4;
+  run.model.experts_per_token = 2;
+  EXPECT_EQ(HeldBesideArena(run, Strategy(), prediction), Bytes(rest + 2 * 128 * (dense + 3 * 256 + 2 * 2 * 64)));
+}
+
 }  // namespace
 }  // namespace meshwright
