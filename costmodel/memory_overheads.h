@@ -69,6 +69,7 @@ struct FrameworkCopies {
   double keys = 0;               // of the heads' width
   double logits = 0;             // of each logit
   bool gathered_inputs = false;  // keeps what tensor parallelism gathers for its two wide products a layer
+  bool gathered_keys = false;    // and values, of all ranks of a sequence, while a layer's attention runs
   bool gathers_lists = false;    // nanotron's ZeRO-1 gathers parameters through lists of tensors
   Bytes buckets;                 // flat buffers of a fixed size that a step takes
   bool pieces = false;           // of gradients, beside no whole ones

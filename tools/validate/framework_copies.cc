@@ -233,6 +233,8 @@ FrameworkCopies CopiesOf(const TrainingRun& run, const Framework& framework, boo
   copies.workspaces = WorkspacesOf(framework);
   copies.gathered_inputs = framework.keeps_gathered;
   copies.offloads = framework.Is(Sign::kOffloadsActivations);
+  // Accelerate's default beside FSDP2 (ParallelismConfig, cp_comm_strategy: allgather), on which TRL's trainers stand.
+  copies.gathered_keys = framework.Is(Sign::kTrl) && framework.Is(Sign::kFsdp2);
   const bool fsdp = framework.Is(Sign::kFsdp), shared = run.degrees.data > 1;
   const bool narrow = SizeOf(run.training.dtype) == Bytes(2);
   if (fsdp && !run.frozen && shared && narrow) AddShardCopies(run, framework, &copies);

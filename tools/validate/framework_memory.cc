@@ -241,7 +241,13 @@ double TiedStateOf(const TrainingRun& run, const Prediction& prediction) {
 }
 
 // What a layer that is run again has beside what the program has of it.
-double StepsAgain(const TrainingRun& run) { return RunsLayersAgain(run) ? SplitStepsOfLayer(run) : 0; }
+double StepsAgain(const TrainingRun& run) {
+  if (!RunsLayersAgain(run)) return 0;
+  const double keys = 2 * Number(run.model.kv_heads * run.model.head_dim) * SizeOfWeights(run) * TokensOf(run);
+  const bool splits = run.copies.gathered_keys && run.degrees.context > 1;
+  const double gathered = splits ? keys * Number(run.degrees.context) : 0;
+  return SplitStepsOfLayer(run) + gathered;
+}
 
 // What is not there at once of what the program has, of which the passes keep `kept`. A step takes most at the loss,
 // behind the head's backward pass, in the first layer's, at the embedding's, or in the update; a program's arena is the

@@ -332,6 +332,11 @@ TEST(FrameworkMemoryTest, StepsOfALayerThatIsRunAgain) {
   EXPECT_EQ(HeldBesideArena(run, Strategy(), PredictionOf(1)), Bytes(128 * 64 * 8 - 512));
   run.copies.fresh_gradients = true;
   EXPECT_EQ(HeldBesideArena(run, Strategy(), PredictionOf(1)), Bytes(128 * 64 * 8));
+  // Two ranks have 64 tokens each, and keys and values of 3 x 16 of all 128.
+  run.degrees.context = 2;
+  run.model.kv_heads = 3;
+  run.copies.gathered_keys = true;
+  EXPECT_EQ(HeldBesideArena(run, Strategy(), PredictionOf(1)), Bytes(64 * 64 * 8 + 128 * 2 * 48 * 2));
 }
 
 // The head's gradient of 1000 x 64 elements, 2 bytes, comes when all that was kept is there, less the loss but for its
