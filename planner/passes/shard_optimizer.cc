@@ -163,7 +163,9 @@ class Sharder {
       reduce_ = FindBlock(c_, absl::StrCat(segment, " reduce"));
       update_ = BlockId(u);
       gather_.clear();
+      summands_.clear();
       for (BufferId gradient : Gradients()) Shard(gradient);
+      if (strategy_.shard_parameters) ShardFrozen(segment);
       if (gather_.empty()) continue;
       AddBlock(c_, absl::StrCat(segment, " gather"), Phase::kForward, std::move(gather_));
       std::vector<Slot>& its = segment == kSharedParameters ? of_shared : gathers;
@@ -247,7 +249,7 @@ class Sharder {
   void Shard(BufferId gradient) {
     const std::optional<size_t> reduce = ReduceOf(gradient);
     AxisList summands;
-    if (reduce.has_value()) summands = GradientReduce(InstructionsOf(reduce_)[*reduce])->axes;
+    if (reduce.has_value()) summands_ = summands = GradientReduce(InstructionsOf(reduce_)[*reduce])->axes;
     const std::string name = InstructionsOf(update_)[UpdateOf(gradient)].origin;
     const BufferId parameter = ParameterNamed(name);
     if (!parameter.valid()) return;
@@ -275,6 +277,31 @@ class Sharder {
       gradient = own;
     }
     SplitUpdate(parameter, gradient, sharing.axes);
+  }
+
+  // What the segment reads and nothing updates: among the ranks that add up its gradients.
+  void ShardFrozen(absl::string_view segment) {
+    std::set<BlockId> passes;
+    for (const absl::string_view pass : {" forward", " backward", " weights"}) {
+      if (const BlockId id = FindBlock(c_, absl::StrCat(segment, pass)); id.valid()) passes.insert(id);
+    }
+    for (size_t i = 0, n = c_.buffers.size(); i < n; ++i) {
+      const BufferId id(i);
+      if (At(id).role != BufferRole::kParameter || At(id).trainable || absl::StrContains(At(id).name, '@')) continue;
+      if (!OnlyIn(c_, id, passes)) continue;
+      const Sharing sharing = SharingOf(At(id), summands_, mesh_, ranks_per_stage_, strategy_);
+      if (sharing.axes.empty()) continue;
+      Buffer rows = At(id);
+      absl::StrAppend(&rows.name, "@shard");
+      Split(rows, sharing.axes);
+      Gather(AddBuffer(c_, std::move(rows)), id, sharing.axes);
+    }
+  }
+
+  void Gather(BufferId rows, BufferId parameter, const AxisList& axes) {
+    gather_.push_back(
+        MakeInstruction(Collective{.kind = CollectiveKind::kAllGather, .axes = axes, .purpose = Purpose::kParameter},
+                        {{rows, 0}}, {{parameter, 0}}, At(parameter).name));
   }
 
   size_t UpdateOf(BufferId gradient) {
@@ -387,9 +414,7 @@ class Sharder {
       }
     }
     JoinNorms(mine, axes);
-    gather_.push_back(
-        MakeInstruction(Collective{.kind = CollectiveKind::kAllGather, .axes = axes, .purpose = Purpose::kParameter},
-                        {{rows, 0}}, {{parameter, 0}}, At(parameter).name));
+    Gather(rows, parameter, axes);
   }
 
   // What an update adds up over the parameter is now a summand over `axes` too.
@@ -434,6 +459,7 @@ class Sharder {
   const int64_t ranks_per_stage_;
   const Strategy& strategy_;
   BlockId reduce_, update_;          // of the segment at hand
+  AxisList summands_;                // of its gradients
   std::vector<Instruction> gather_;  // its third block
 };
 

@@ -32,7 +32,9 @@ struct Segment {
   BlockId forward, backward, zero, reduce, gather;
   BlockId makes;  // the gradients: `backward`, or the block of those of parameters
   std::vector<Member> members;
-  BlockId add;  // A; without one there is one micro-batch
+  std::vector<Member> frozen;  // without gradients
+  BlockId scatter;             // R; without one all are frozen
+  BlockId add;                 // A; without one there is one micro-batch
 };
 
 class Sharder {
@@ -47,7 +49,7 @@ class Sharder {
     }
     for (Segment& segment : segments_) FindMembers(segment);
     segments_.erase(std::remove_if(segments_.begin(), segments_.end(),
-                                   [](const Segment& segment) { return segment.members.empty(); }),
+                                   [](const Segment& s) { return s.members.empty() && s.frozen.empty(); }),
                     segments_.end());
     for (Segment& segment : segments_) Rewrite(segment);
     if (!segments_.empty()) Reorder();
@@ -82,6 +84,12 @@ class Sharder {
       Member member;
       member.parameter = gathers[g].writes[0].buffer;
       member.gather = g;
+      const std::set<BlockId> passes = {segment.gather, segment.forward, segment.backward, segment.makes};
+      if (parameters_ && !OnlyIn(c_, member.parameter, passes)) continue;
+      if (!At(member.parameter).trainable) {
+        segment.frozen.push_back(member);
+        continue;
+      }
       const std::string gradient = absl::StrCat("d", At(member.parameter).name);
       const auto reduce = std::find_if(reduces.begin(), reduces.end(), [&](const Instruction& instruction) {
         const auto* work = std::get_if<Collective>(&instruction.work);
@@ -93,8 +101,6 @@ class Sharder {
       member.rows = reduce->writes[0].buffer;
       member.reduce = static_cast<size_t>(reduce - reduces.begin());
       if (!parameters_ && At(member.gradient).layers <= kWholeLayers) continue;
-      const std::set<BlockId> passes = {segment.gather, segment.forward, segment.backward, segment.makes};
-      if (parameters_ && !OnlyIn(c_, member.parameter, passes)) continue;
       if (!OnlyIn(c_, member.gradient, {segment.zero, segment.reduce, segment.makes})) continue;
       segment.members.push_back(member);
     }
@@ -137,14 +143,18 @@ class Sharder {
     std::set<BufferId> gradients;
     std::set<size_t> gathered, reduced;
     std::vector<Instruction> gather, reduce, add;
-    for (const Member& member : segment.members) {
-      gradients.insert(member.gradient);
+    const auto gather_member = [&](const Member& member) {
       gathered.insert(member.gather);
-      reduced.insert(member.reduce);
       gather.push_back(At(segment.gather).instructions[member.gather]);
+      if (parameters_) At(member.parameter).layers = std::min(At(member.parameter).layers, kWholeLayers);
+    };
+    for (const Member& member : segment.frozen) gather_member(member);
+    for (const Member& member : segment.members) {
+      gather_member(member);
+      gradients.insert(member.gradient);
+      reduced.insert(member.reduce);
       reduce.push_back(At(segment.reduce).instructions[member.reduce]);
       At(member.gradient).layers = std::min(At(member.gradient).layers, kWholeLayers);
-      if (parameters_) At(member.parameter).layers = std::min(At(member.parameter).layers, kWholeLayers);
       if (microbatches_ > 1) add.push_back(Add(member, &reduce.back()));
     }
     Overwrite(segment, gradients);
@@ -162,7 +172,8 @@ class Sharder {
       rows_.insert(rest.writes[0].buffer);
       reduces_.insert(segment.reduce);
     }
-    segment.reduce = AddBlock(c_, absl::StrCat(name, " scatter"), Phase::kBackward, std::move(reduce));
+    if (reduce.empty()) return;
+    segment.scatter = AddBlock(c_, absl::StrCat(name, " scatter"), Phase::kBackward, std::move(reduce));
     if (!add.empty()) segment.add = AddBlock(c_, absl::StrCat(name, " add"), Phase::kBackward, std::move(add));
   }
 
@@ -224,7 +235,9 @@ class Sharder {
   }
   bool ReadsParameters(const Segment& segment, BlockId pass) const {
     std::set<BufferId> parameters;
-    for (const Member& member : segment.members) parameters.insert(member.parameter);
+    for (const auto* some : {&segment.members, &segment.frozen}) {
+      for (const Member& member : *some) parameters.insert(member.parameter);
+    }
     for (const Instruction& instruction : c_.blocks[pass.index()].instructions) {
       for (const Operand& operand : instruction.reads) {
         if (parameters.count(operand.buffer) > 0) return true;
@@ -302,8 +315,8 @@ class Sharder {
       out.push_back(slots[s]);
       if (segment == nullptr) continue;
       add();
-      if (segment->makes != slots[s].block) continue;
-      out.push_back({segment->reduce, slots[s].microbatch, slots[s].layer, 1, 1});
+      if (segment->makes != slots[s].block || !segment->scatter.valid()) continue;
+      out.push_back({segment->scatter, slots[s].microbatch, slots[s].layer, 1, 1});
       if (segment->add.valid()) sums.push_back({segment->add, slots[s].microbatch, slots[s].layer, 1, 1});
     }
     add();

@@ -14,6 +14,7 @@
 //
 // Gathered parameters and whole gradients have memory for two layers, which the layers use in turn. A parameter takes
 // part where shard_optimizer split its update and only one segment's passes use it; others stay as that pass left them.
+// What is frozen has G alone.
 //
 // ShardGradients leaves parameters whole and does R and A alone (S11.10, ZeRO-2). Where there are no more layers than
 // are whole at one time, as in networks of operators, it scatters within the backward pass: scatter_in_backward.h.

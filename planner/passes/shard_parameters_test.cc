@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_replace.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "ir/program_text.h"
@@ -99,6 +100,24 @@ TEST(ShardParametersTest, GathersOneLayerAheadAndScattersEachMicrobatch) {
   EXPECT_THAT(Lines(program, 0, "layers backward"),
               ElementsAre("compute ReLU reads p writes y", "compute Fill \" -> d0\" writes dp @first",
                           "compute Fill \" -> d0\" accumulate scale=2 writes dp @second"));
+}
+
+// What is frozen is split and gathered beside what is trained, and has neither gradient nor update: of its 16 elements
+// in three layers a rank has 8 of each, and two layers whole.
+TEST(ShardParametersTest, GathersFrozenParameters) {
+  const std::string text = absl::StrReplaceAll(
+      kThreeLayers,
+      {{"  buffer dp float32", "  buffer q float32 (16) {-} parameter layers 3 frozen\n  buffer dp float32"},
+       {"compute ReLU reads p writes y", "compute Add reads p q writes y"}});
+  ASSERT_OK_AND_ASSIGN(const Program program, Sharded(text));
+  EXPECT_THAT(Lines(program, 0, "layers gather one"),
+              ElementsAre("compute all_gather (dp) dim 0 parameter reads q@shard writes q @q",
+                          "compute all_gather (dp) dim 0 parameter reads p@master writes p @p"));
+  EXPECT_THAT(Lines(program, 0, "layers scatter"),
+              ElementsAre("compute reduce_scatter sum (dp) dim 0 gradient reads dp writes dp@whole@piece @dp"));
+  EXPECT_EQ(Find(program, "q")->layers, 2);
+  EXPECT_EQ(Find(program, "q@shard")->layers, 3);
+  EXPECT_EQ(Find(program, "q@shard")->role, BufferRole::kParameter);
 }
 
 // S11.10: the same for gradients alone; parameters are gathered once, before their first use.

@@ -16,6 +16,7 @@
 namespace meshwright {
 namespace {
 
+using ::testing::Contains;
 using ::testing::Each;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
@@ -131,6 +132,29 @@ INSTANTIATE_TEST_SUITE_P(
              "micro_batches: 2, dispatcher: per_rank",
              {kMixtral}}),
     [](const auto& info) { return info.param.name; });
+
+// What no gradient reaches is split beside what is trained: gathered for each pass, it is what one rank has.
+TEST(ShardGroups, FrozenParametersToo) {
+  const auto model = [](int64_t devices) {
+    return absl::StrCat(R"(name: frozen
+inputs: {x: {shape: [16, 8]}, y: {shape: [16, 8]}}
+parameters: {w: {shape: [8, 8]}, frozen: {shape: [8, 8], trainable: false}}
+operators:
+  - {name: one, op: MatMul, inputs: [x, w]}
+  - {name: two, op: MatMul, inputs: [one, frozen]}
+  - {name: loss, op: MSELoss, inputs: [two, y]}
+training: {dtype: float64, optimizer: {adamw: {learning_rate: 0.1}}}
+parallel: {parallel_mode: semi_auto_parallel, enable_parallel_optimizer: true, shard_parameters: true, parallel_optimizer_config: {parallel_optimizer_threshold: 0}}
+cluster: {device: host, nodes: 1, devices_per_node: )",
+                        devices, "}\n");
+  };
+  ASSERT_OK_AND_ASSIGN(const RunResult expected, RunModel(model(1), 3));
+  ASSERT_OK_AND_ASSIGN(const PlannedRun planned, PlanModel(model(4)));
+  ASSERT_OK(VerifyProgram(planned.program));
+  EXPECT_THAT(CallsOf(planned.program, Purpose::kParameter), Contains("all_gather {0,1,2,3}: frozen@shard w@master"));
+  ASSERT_OK_AND_ASSIGN(const RunResult found, RunSteps(planned.program, 3));
+  ExpectSameTraining(found, expected, 1e-12);
+}
 
 constexpr char kDp4[] = "data_parallel: 4, tensor_parallel: 1, pipeline_stages: 1, micro_batches: 2";
 

@@ -289,20 +289,22 @@ double NotAtOnce(const TrainingRun& run, const Prediction& prediction, double ke
          sum;
 }
 
-// What frozen layers take less than the program has of them, which are whole and as wide as products read them: where
-// they are quantized, and where ranks have parts of them, all but two layers. Embeddings and head are neither.
+// What frozen layers take less than the program has of them, which are as wide as products read them: where they are
+// quantized or in the host's memory. Where ranks have parts of them, two layers are whole beside these; embeddings and
+// head are neither.
 double LessOfFrozen(const TrainingRun& run, const Prediction& prediction) {
   if (!run.frozen) return 0;
   const double ends = EmbeddingOf(run) * (run.model.tied_embeddings || run.degrees.pipeline > 1 ? 1 : 2);
-  const double layers = std::max(0.0, ParametersOf(run, prediction) - ends);
   // Experts are on a part of the replicas as it is.
   const bool parts = run.shard_parameters && run.degrees.expert == 1;
   const double ranks = parts ? RanksThatSplit(run) : 1;
   const double whole = std::min(1.0, 2 / LayersOf(run));
+  const double program = ranks > 1 ? 1 / ranks + whole : 1;
+  const double layers = std::max(0.0, ParametersOf(run, prediction) - ends) / program;
   const double held = (run.copies.host_weights ? 0 : (1 - whole) / ranks) + whole;
   const double size = run.quantized ? kQuantizedWeightBytes : SizeOfWeights(run);
   const double wider = run.copies.wide_rest ? ends * SizeOfWeights(run) : 0;
-  return layers * (SizeOfWeights(run) - held * size - run.copies.flat_gradients) - wider;
+  return layers * (program * SizeOfWeights(run) - held * size - run.copies.flat_gradients) - wider;
 }
 
 // What adapters take with their gradients and their optimizer's state, of which ranks have parts where they have parts

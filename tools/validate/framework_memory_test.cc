@@ -68,8 +68,9 @@ TEST(FrameworkMemoryTest, PiecesAndWhatIsDoneInPlace) {
   EXPECT_EQ(HeldBesideArena(tied, Strategy(), PredictionOf(1)), Bytes(-1000 * 64 / 2 * 4));
 }
 
-// Beside embedding and head, 2 x 64,000 elements, there are two layers of 10,000: of 2 bytes or of 9/16, whole; of
-// eight layers as large together two are whole, and of six this rank has a half.
+// Beside embedding and head, 2 x 64,000 elements, there are two layers of 10,000: of 2 bytes or of 9/16. Over two ranks
+// the program has a half of all layers, and two of eight whole: of 20,000 elements 15,000; frameworks have the half of
+// six layers and two whole, 12,500.
 TEST(FrameworkMemoryTest, FrozenWeights) {
   Prediction prediction = PredictionOf(1);
   Of(&prediction, BufferRole::kParameter) = Bytes(2 * (128'000 + 20'000));
@@ -82,13 +83,13 @@ TEST(FrameworkMemoryTest, FrozenWeights) {
   run.quantized = false;
   run.parallel_optimizer = run.shard_parameters = true;
   run.degrees.data = 2;
-  EXPECT_EQ(HeldBesideArena(run, Strategy(), prediction), Bytes());
   run.model.layers = 8;
-  EXPECT_EQ(HeldBesideArena(run, Strategy(), prediction), Bytes(-20'000 * 2 * 3 / 8));
+  Of(&prediction, BufferRole::kParameter) = Bytes(2 * (128'000 + 15'000));
+  EXPECT_EQ(HeldBesideArena(run, Strategy(), prediction), Bytes(2 * (12'500 - 15'000)));
   run.copies.host_weights = true;  // six on the host
-  EXPECT_EQ(HeldBesideArena(run, Strategy(), prediction), Bytes(-20'000 * 2 * 6 / 8));
+  EXPECT_EQ(HeldBesideArena(run, Strategy(), prediction), Bytes(2 * (5'000 - 15'000)));
   run.copies.wide_rest = true;  // the embedding and the head of 4 bytes
-  EXPECT_EQ(HeldBesideArena(run, Strategy(), prediction), Bytes(128'000 * 2 - 20'000 * 2 * 6 / 8));
+  EXPECT_EQ(HeldBesideArena(run, Strategy(), prediction), Bytes(2 * (128'000 + 5'000 - 15'000)));
 }
 
 // 128 tokens of 1000 logits, 6 bytes each; of two layers with two products each, the half that other ranks have of 128

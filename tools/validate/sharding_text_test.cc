@@ -28,6 +28,7 @@ TEST(ShardingTextTest, HowManyShare) {
   EXPECT_EQ(RanksThatShare(ShardingText("HSDP, dp_shard=4, dp_replicate=8"), 32), 4);
   EXPECT_EQ(RanksThatShare(ShardingText("data_parallel_replicate_degree: 4"), 32), 8);
   EXPECT_EQ(RanksThatShare(ShardingText("dp_replicate 3"), 32), 0);
+  EXPECT_EQ(RanksThatShare(ShardingText("HSDP 16"), 32), 16);
   EXPECT_EQ(RanksThatShare(ShardingText("HYBRID_SHARD"), 32), std::nullopt);
   EXPECT_EQ(ShardingText("dp_replicate=4"), "dp_replicate=4 hsdp");
 }

@@ -315,7 +315,9 @@ class RunReader {
       run_.approximations.push_back(
           absl::StrCat("experts over the ", degrees.expert, " of those ranks that are replicas"));
     }
-    run_.experts_given = run_.model.experts <= 1 || !cells_.Text("ep").empty();
+    // Transformers' modules have all experts (modeling_mixtral.py), of which FSDP gathers each.
+    const bool gathered = framework_.Is(Sign::kHuggingFace) && framework_.Is(Sign::kFsdp);
+    run_.experts_given = run_.model.experts <= 1 || !cells_.Text("ep").empty() || gathered;
     return absl::OkStatus();
   }
 
