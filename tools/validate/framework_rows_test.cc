@@ -188,6 +188,27 @@ TEST(FrameworkRowsTest, FirstZero3GathersAgain) {
   EXPECT_EQ(run.host.gathers_again, 0);
 }
 
+TEST(FrameworkRowsTest, TrainersCheckpointsHoldUnitsOfFsdp) {
+  const auto of = [](const std::string& options, const std::string& zero) {
+    return RunOf({{"zero_fsdp", zero},
+                  {"recompute", "full"},
+                  {"attention", "flash"},
+                  {"other_opts", options},
+                  {"pp", "1"},
+                  {"tp", "1"},
+                  {"dp", "16"}});
+  };
+  ASSERT_OK_AND_ASSIGN(TrainingRun run, of("Hugging Face Trainer", "FSDP"));
+  EXPECT_EQ(run.recompute, Recompute::kLayer);
+  EXPECT_EQ(run.host.gathers_again, 1);
+  for (const auto& [options, zero] :
+       {std::pair("Hugging Face", "FSDP"), std::pair("Hugging Face Trainer", "FSDP2"), std::pair("LitGPT", "FSDP")}) {
+    ASSERT_OK_AND_ASSIGN(run, of(options, zero));
+    EXPECT_EQ(run.recompute, Recompute::kFull) << options << zero;
+    EXPECT_EQ(run.host.gathers_again, 0) << options << zero;
+  }
+}
+
 TEST(FrameworkRowsTest, CopiesThatFrameworksHold) {
   ASSERT_OK_AND_ASSIGN(TrainingRun run, RunOf({}));
   EXPECT_EQ(run.copies.update, 4);  // fp16: gradients in float32

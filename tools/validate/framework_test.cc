@@ -271,6 +271,13 @@ TEST(FrameworkTest, WhatCollectivesWaitForAndCopy) {
   const HostPace fsdp = Of({{"zero_fsdp", "FSDP2 (ZeRO-3)"}, {"attention", "unfused"}}).host;
   EXPECT_FALSE(fsdp.serial || fsdp.copies_pieces);
   EXPECT_EQ(fsdp.parameters, (EagerBytes{4, 10}));
+  const auto adapters = [](const std::string& zero, const std::string& options) {
+    return Of({{"zero_fsdp", zero}, {"attention", "flash"}, {"other_opts", options}, {"pp", "1"}}).host.serial;
+  };
+  EXPECT_TRUE(adapters("FSDP", "Hugging Face Trainer with PEFT LoRA"));
+  EXPECT_FALSE(adapters("FSDP2", "Hugging Face Trainer with PEFT LoRA"));
+  EXPECT_FALSE(adapters("FSDP", "Hugging Face Trainer with full fine-tuning"));
+  EXPECT_FALSE(adapters("DDP", "Hugging Face Trainer with PEFT LoRA"));
   // FSDP1: gradients joined and divided, 4 + 4; reduced in float32 also cast, 6, and divided as that, 8 in place of 4.
   const Cells::value_type fsdp1 = {"zero_fsdp", "FSDP FULL_SHARD (ZeRO-3)"};
   EXPECT_EQ(Of({fsdp1, {"other_opts", "FSDP mixed_precision=PURE"}}).host.parameters, (EagerBytes{0, 8}));

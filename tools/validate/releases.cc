@@ -241,6 +241,12 @@ constexpr Release kReleases[] = {
     {{kZero3, kSaysUnfused},
      {kFsdp},
      [](Framework* f) { f->early_zero3 = f->calls_each_tensor = f->host.serial = f->host.copies_pieces = true; }},
+    // PEFT makes each adapter a unit of FSDP's own, inside its layer's (`fsdp_auto_wrap_policy`, which Transformers'
+    // Trainer takes by itself, and AnswerDotAI's train.py, `get_wrapping_policy`), and FSDP1 starts a gather when all
+    // but the last two units have run (_limiter_utils.py, `_max_num_inflight_all_gathers`). The two are adapters: the
+    // next layer is gathered when the one before it has run. Backward, the gather is told by the unit before
+    // (`_prefetch_handle`), which is the adapter of queries.
+    {{kHuggingFace, kAdapters, kPyTorchFsdp}, {}, [](Framework* f) { f->host.serial = true; }},
     // InternEvo's ZeRO gives whole tensors to ranks, which reduce to and broadcast from them.
     // Its configurations overlap the first, and not the second (configs/7B_sft.py, `overlap_sync_param`).
     {{kInternLm, kZero1},

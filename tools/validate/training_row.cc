@@ -108,6 +108,7 @@ class RunReader {
     if (run_.quantized) run_.host.unpacked = UnpackedWeights(HasAny(options, {"gptq"}), again);
     if (framework_.early_zero3 && run_.recompute == Recompute::kLayer)
       run_.host.gathers_again = GathersAgain(run_.model.hidden, run_.model.ffn);
+    if (CheckpointsHoldUnits() && run_.recompute == Recompute::kLayer) run_.host.gathers_again = 1;
     ReadSharding();
     MESHWRIGHT_RETURN_IF_ERROR(SplitContext());
     MESHWRIGHT_RETURN_IF_ERROR(SetClusterKeys(overrides_, &run_.cluster));
@@ -393,11 +394,16 @@ class RunReader {
     }
   }
 
+  // Those that Transformers' Trainer turns on (`gradient_checkpointing`) are reentrant and around FSDP's units, which
+  // gather for forward, for forward again and for backward (transformers issue 30404 and its pull 31578, which warns of
+  // it; pytorch issue 105635).
+  bool CheckpointsHoldUnits() const { return framework_.Is(Sign::kAccelerate) && framework_.Is(Sign::kPyTorchFsdp); }
+
   void ReadRecompute() {
     // Checkpoints of Megatron and DeepSpeed run the layer again. Those of PyTorch that FSDP goes with (not reentrant,
     // since 2.1) stop when backward has what it reads.
     const bool pytorch = framework_.Is(Sign::kFsdp) || framework_.Is(Sign::kGathersEach);
-    const bool stops = pytorch && framework_.checkpoints_stop;
+    const bool stops = pytorch && framework_.checkpoints_stop && !CheckpointsHoldUnits();
     std::string text = Lower("recompute");
     if (text.empty()) {
       run_.defaults.push_back(framework_.recomputes ? "recompute full" : "recompute none");
