@@ -15,7 +15,7 @@ namespace meshwright {
 namespace {
 
 // What its loss holds of a logit, where it is known to differ from Hugging Face's and the program's.
-std::optional<double> LossBytes(const TrainingRun& run, const Framework& framework) {
+std::optional<double> LossBytes(const TrainingRun& run, const Framework& framework, bool modern) {
   if (framework.Is(Sign::kClassifier) || framework.Is(Sign::kLinearLoss)) return kLinearLoss;
   if (framework.Is(Sign::kTorchTune) && framework.Is(Sign::kChunkedLoss)) {
     return framework.eager ? kChunkedLoss : kCompiledChunkedLoss;
@@ -24,6 +24,12 @@ std::optional<double> LossBytes(const TrainingRun& run, const Framework& framewo
   if (framework.Is(Sign::kLitGpt) || framework.Is(Sign::kNarrowLoss)) return kHalfLoss;
   // Liger's cross entropy without the product before it (its agent-docs/optimization/liger-kernels.md).
   if (framework.Is(Sign::kHalo) && framework.fused_loss) return kKernelOnCastLogits;
+  // Unsloth's, in place, where transformers calls it (fms_acceleration_foak, cross_entropy_loss.py): its logits, cast
+  // and shifted, and the gradient of those before they were, 4 each.
+  const bool wide = framework.autocast || modern;
+  if (framework.Is(Sign::kHuggingFace) && framework.Is(Sign::kFusedLoss) && framework.eager && wide) {
+    return kKernelOnCastLogits;
+  }
   const bool megatron = framework.Is(Sign::kMegatron) || framework.Is(Sign::kMegatronAttention);
   // By default its own (gpt_provider.py of v0.1.0rc4, `cross_entropy_loss_fusion`); benchmarks ask for Transformer
   // Engine's (`cross_entropy_fusion_impl`), whose gradients are float32, 2 + 4 as without.
@@ -48,7 +54,7 @@ void AddLossCopies(const TrainingRun& run, const Framework& framework, bool mode
     copies->logits = wide ? kWideHuggingFaceLogits : kHuggingFaceLogits;
     if (framework.Is(Sign::kTrl) && wide) copies->logits -= kFloatLogits;
   }
-  if (const std::optional<double> bytes = LossBytes(run, framework)) {
+  if (const std::optional<double> bytes = LossBytes(run, framework, modern)) {
     copies->logits = *bytes - (framework.fused_loss ? kFusedLossBytes : kSplitLossBytes);
   }
 }
@@ -190,7 +196,7 @@ void AddShardCopies(const TrainingRun& run, const Framework& framework, Framewor
 }
 
 // Of adapters and of the frozen weights beside them.
-void AddFrozenCopies(const TrainingRun& run, const Framework& framework, FrameworkCopies* copies) {
+void AddFrozenCopies(const TrainingRun& run, const Framework& framework, bool modern, FrameworkCopies* copies) {
   if (run.frozen) copies->adapted = AdaptersKeep(framework, run.model);
   const bool narrow_adapters =
       framework.Is(Sign::kLitGpt) || framework.Is(Sign::kTorchTune) || framework.Is(Sign::kNarrowStates);
@@ -205,7 +211,7 @@ void AddFrozenCopies(const TrainingRun& run, const Framework& framework, Framewo
   copies->wide_rest = run.quantized && framework.Is(Sign::kWideRest);
   if (copies->wide_rest) {
     copies->activations = kWideActivations;
-    if (!framework.fused_loss && !LossBytes(run, framework).has_value()) {
+    if (!framework.fused_loss && !LossBytes(run, framework, modern).has_value()) {
       copies->logits = kWideRestLogits - (framework.Is(Sign::kTrl) ? kFloatLogits : 0);
     }
   }
@@ -225,7 +231,7 @@ FrameworkCopies CopiesOf(const TrainingRun& run, const Framework& framework, boo
   AddActivationCopies(run, framework, &copies);
   AddLossCopies(run, framework, modern, &copies);
   AddStateCopies(run, framework, &copies);
-  AddFrozenCopies(run, framework, &copies);
+  AddFrozenCopies(run, framework, modern, &copies);
   // FSDP ignores experts that are over ranks (its agent-docs/parallelism/expert-parallelism.md).
   copies.whole_experts = framework.Is(Sign::kHalo) && run.degrees.expert > 1;
   copies.whole_table = framework.Is(Sign::kKempnerForge);  // distributed/tensor_parallel.py

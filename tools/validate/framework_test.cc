@@ -276,6 +276,7 @@ TEST(FrameworkTest, WhatCollectivesWaitForAndCopy) {
   };
   EXPECT_TRUE(adapters("FSDP", "Hugging Face Trainer with PEFT LoRA"));
   EXPECT_FALSE(adapters("FSDP2", "Hugging Face Trainer with PEFT LoRA"));
+  EXPECT_FALSE(adapters("FSDP", "Hugging Face Trainer with PEFT LoRA; fused kernels of LoRA"));
   EXPECT_FALSE(adapters("FSDP", "Hugging Face Trainer with full fine-tuning"));
   EXPECT_FALSE(adapters("DDP", "Hugging Face Trainer with PEFT LoRA"));
   // FSDP1: gradients joined and divided, 4 + 4; reduced in float32 also cast, 6, and divided as that, 8 in place of 4.

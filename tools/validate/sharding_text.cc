@@ -64,7 +64,8 @@ bool SaysSharding(absl::string_view text) {
 }
 
 std::optional<int64_t> RanksThatShare(absl::string_view text, int64_t ranks) {
-  static const std::regex* const kGroup = new std::regex(R"((groups? of|dp_shard|hsdp|shard_(degree|size))[ =:]*(\d{1,7}))");
+  static const std::regex* const kGroup =
+      new std::regex(R"((groups? of|dp_shard|hsdp|shard_(degree|size))[ =:]*(\d{1,7}))");
   static const std::regex* const kCopies = new std::regex(R"(replicate(_degree)?[ =:]*(\d{1,7}))");
   const std::string all(text);
   std::smatch match;

@@ -1,7 +1,9 @@
 #include "tools/validate/signs.h"
 
+#include <algorithm>
 #include <regex>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/ascii.h"
@@ -367,10 +369,18 @@ bool Lacks(absl::string_view part) {
   return HasAny(absl::StrReplaceAll(part, {{"offload", ""}}), {"no ", "not ", "without", "unfused", "off", "false"});
 }
 
+// Parts of "kernels of A, B and C" go together.
 bool SaysFused(absl::string_view cell, absl::string_view operators) {
-  for (const absl::string_view part : absl::StrSplit(cell, absl::ByAnyChar(",;+"))) {
-    const bool fused = HasAny(part, {"fused", "fusion", "kern", "liger", "apex", "fast-llm"});
-    if (fused && !Lacks(part) && Says(part, operators)) return true;
+  const std::vector<absl::string_view> parts = absl::StrSplit(cell, absl::ByAnyChar(",;+"));
+  const auto ends_list = [](absl::string_view part) { return absl::StrContains(part, " and "); };
+  auto listed = parts.begin();  // up to here parts are of a list
+  for (auto part = parts.begin(); part != parts.end(); ++part) {
+    const bool fused = HasAny(*part, {"fused", "fusion", "kern", "liger", "apex", "fast-llm"});
+    if (absl::StrContains(*part, "kernels of ")) {
+      const auto last = std::find_if(part, parts.end(), ends_list);
+      if (last != parts.end()) listed = last + 1;
+    }
+    if ((fused || part < listed) && !Lacks(*part) && Says(*part, operators)) return true;
   }
   return false;
 }

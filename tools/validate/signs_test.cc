@@ -195,6 +195,12 @@ TEST(SignsTest, KernelsThatARowSaysAreFused) {
   EXPECT_FALSE(Has(Of("other_opts", "rms norm"), Sign::kFusedNorms));
   EXPECT_FALSE(Has(Of("other_opts", "no fused rms norm"), Sign::kFusedNorms));
   EXPECT_FALSE(Has(Of("other_opts", "fused adam; rms norm"), Sign::kFusedNorms));  // of another part of the cell
+  const std::string kernels = "fused kernels of LoRA; cross entropy loss; rms norm and rope; swiglu";
+  for (const Sign sign : {Sign::kFusedLoss, Sign::kFusedNorms, Sign::kFusedRotary}) {
+    EXPECT_TRUE(Has(Of("other_opts", kernels), sign));
+  }
+  EXPECT_FALSE(Has(Of("other_opts", kernels), Sign::kFusedGates));
+  EXPECT_FALSE(Has(Of("other_opts", "fused kernels of LoRA; rms norm"), Sign::kFusedNorms));
 }
 
 TEST(SignsTest, Releases) {
