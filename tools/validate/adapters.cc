@@ -22,7 +22,9 @@ constexpr EagerBytes kInputs = {7, 15}, kResults = {12, 8};
 // read is made so first; autocast then takes it back for the product: cast 2+4, dropout 4+4 and its mask 1, cast 4+2, A
 // reads 2; backward A's two products 2+2, cast 2+4, dropout 4+1+4, cast 4+2, and the sum 2+2+2. Not beside quantized
 // weights (lora/bnb.py, lora/gptq.py: under autocast nothing is cast), not where DeepSpeed or FSDP give adapters the
-// type of the rest, and not in Unsloth's kernels, which cast the adapter (fms_acceleration_foak, matmul_lora).
+// type of the rest, and not in Unsloth's kernels, which cast the adapter (fms_acceleration_foak, matmul_lora). FSDP1
+// does when a unit runs: adapters that are units of their own (PEFT's policy) have their part's float32 where PEFT asks
+// for it, before. TRL leaves them narrow beside quantized weights alone (its pull 1654).
 constexpr EagerBytes kWideInputs = {23, 31};
 constexpr double kOperators = 5;
 // PEFT's and most others' rank where none is told (peft/tuners/lora/config.py, `r`).
@@ -95,8 +97,9 @@ void AddAdapters(const Framework& framework, const DecoderConfig& model, bool qu
   const auto bytes = [&](double input, double result) {
     return (adapted.inputs * input + adapted.results * result) / queries;
   };
+  const bool whole_units = framework.Is(Sign::kFsdp) && !framework.Is(Sign::kPyTorchFsdp);
   const bool narrow = quantized || !framework.autocast || framework.Is(Sign::kNarrowPeft) ||
-                      framework.Is(Sign::kFusedAdapters) || framework.Is(Sign::kDeepSpeed) || framework.Is(Sign::kFsdp);
+                      framework.Is(Sign::kFusedAdapters) || framework.Is(Sign::kDeepSpeed) || whole_units;
   const EagerBytes inputs = narrow ? kInputs : kWideInputs;
   host->queries.forward += bytes(inputs.forward, kResults.forward);
   host->queries.backward += bytes(inputs.backward, kResults.backward);

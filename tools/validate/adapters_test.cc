@@ -71,6 +71,9 @@ TEST(AdaptersTest, WideOnesHaveTheirInputsCast) {
     framework.autocast = true;
     EXPECT_DOUBLE_EQ(With(framework).queries.forward, (7 * 16 + 12 * 12) / 8.0);
   }
+  Framework units = HuggingFaceWith({Sign::kFsdp, Sign::kPyTorchFsdp});
+  units.autocast = true;
+  EXPECT_DOUBLE_EQ(With(units).queries.forward, (23 * 16 + 12 * 12) / 8.0);
 }
 
 TEST(AdaptersTest, OfOthersAreTheirOwn) {
