@@ -308,6 +308,30 @@ TEST(SerialTest, GathersRunBesideNothing) {
   EXPECT_EQ(calls[2].stream, Stream::kComm);  // reduce_scatter
 }
 
+// G0 F0 B0 with the same block before each: the one before the backward pass gets a copy.
+TEST(SerialTest, GathersBeforeBackwardPassesRunBesideNothing) {
+  ASSERT_OK_AND_ASSIGN(Program program, ParseProgram(kOverReplicas));
+  RankClass& c = program.classes[0];
+  std::erase_if(c.blocks[0].instructions, [](const Instruction& instruction) {
+    const auto* collective = std::get_if<Collective>(&instruction.work);
+    return collective == nullptr || collective->purpose != Purpose::kParameter;
+  });
+  ASSERT_FALSE(c.blocks[0].instructions.empty());
+  Instruction kernel;
+  kernel.work = Compute();
+  c.blocks.push_back({"forward", Phase::kForward, {kernel}});
+  c.blocks.push_back({"backward", Phase::kBackward, {kernel}});
+  c.blocks.push_back({"await", Phase::kForward, {}});
+  c.slots = {{BlockId(0)}, {BlockId(1)}, {BlockId(0)}, {BlockId(3)}, {BlockId(2)}};
+  program = SerialRegathers(std::move(program));
+  const RankClass& after = program.classes[0];
+  ASSERT_EQ(after.blocks.size(), 5);
+  EXPECT_EQ(after.slots[0].block, BlockId(0));
+  EXPECT_EQ(after.slots[2].block, BlockId(4));
+  EXPECT_EQ(after.blocks[0].instructions[0].stream, Stream::kComm);
+  EXPECT_EQ(after.blocks[4].instructions[0].stream, Stream::kCompute);
+}
+
 TEST(SerialTest, CollectivesRunWhereTheyAreIssued) {
   ASSERT_OK_AND_ASSIGN(Program program, ParseProgram(kOverReplicas));
   ASSERT_EQ(program.classes[0].blocks[0].instructions[0].stream, Stream::kComm);

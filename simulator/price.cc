@@ -488,6 +488,40 @@ Program Serial(Program program) {
   return program.classes.size() > 1 ? std::move(program) : WithCollectivesOnComputeStream(std::move(program));
 }
 
+Program SerialRegathers(Program program) {
+  if (program.classes.size() > 1) return program;
+  RankClass& c = program.classes[0];
+  const auto moves = [](const Instruction& instruction) {
+    const auto* collective = std::get_if<Collective>(&instruction.work);
+    return collective != nullptr && collective->purpose == Purpose::kParameter && instruction.stream == Stream::kComm;
+  };
+  const auto computes = [](const Instruction& instruction) {
+    return std::holds_alternative<Compute>(instruction.work);
+  };
+  const auto has = [&](BlockId block, const auto& which) {
+    const std::vector<Instruction>& instructions = c.blocks[block.index()].instructions;
+    return std::any_of(instructions.begin(), instructions.end(), which);
+  };
+  std::map<BlockId, BlockId> copies;
+  bool backward = false;  // the pass behind a slot
+  for (auto slot = c.slots.rbegin(); slot != c.slots.rend(); ++slot) {
+    if (has(slot->block, computes)) {
+      backward = c.blocks[slot->block.index()].phase == Phase::kBackward;
+      continue;
+    }
+    if (!backward || !has(slot->block, moves)) continue;
+    const auto [copy, inserted] = copies.try_emplace(slot->block, BlockId(c.blocks.size()));
+    if (inserted) {
+      c.blocks.push_back(Block(c.blocks[slot->block.index()]));
+      for (Instruction& instruction : c.blocks.back().instructions) {
+        if (moves(instruction)) instruction.stream = Stream::kCompute;
+      }
+    }
+    slot->block = copy->second;
+  }
+  return program;
+}
+
 Program SerialGathers(Program program) {
   for (RankClass& rank_class : program.classes) {
     for (Block& block : rank_class.blocks) {

@@ -176,6 +176,8 @@ struct HostPace {
   bool serial = false;
   // Parameters are gathered at the end of a step, beside nothing.
   bool serial_gathers = false;
+  // Parameters that are gathered for a backward pass are, beside nothing.
+  bool serial_regathers = false;
   // A kernel is issued when the one before it has ended (CUDA_LAUNCH_BLOCKING=1), so that issuing adds to a block's
   // time.
   bool launch_blocking = false;
@@ -248,6 +250,8 @@ Program AsPlayed(Program program, const Cluster& cluster);
 Program Serial(Program program);
 // The same of what gathers parameters alone, with stages, too.
 Program SerialGathers(Program program);
+// Of what gathers parameters for backward passes, without stages.
+Program SerialRegathers(Program program);
 
 }  // namespace meshwright
 

@@ -217,6 +217,7 @@ absl::StatusOr<Program> LowerFor(const Problem& problem, const Microbatch& micro
                                                          /*observe=*/nullptr, same, copies));
   if (problem.host.serial) program = Serial(std::move(program));
   if (problem.host.serial_gathers) program = SerialGathers(std::move(program));
+  if (problem.host.serial_regathers) program = SerialRegathers(std::move(program));
   return program;
 }
 

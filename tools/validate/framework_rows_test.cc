@@ -209,6 +209,27 @@ TEST(FrameworkRowsTest, TrainersCheckpointsHoldUnitsOfFsdp) {
   }
 }
 
+// Where the CPU waits for each expert, nothing is gathered beside them.
+TEST(FrameworkRowsTest, AdaptersThatAreUnitsOfFsdp) {
+  const auto of = [](const std::string& experts) {
+    return RunOf({{"zero_fsdp", "FSDP"},
+                  {"recompute", "full"},
+                  {"attention", "flash"},
+                  {"other_opts", "Hugging Face Trainer with PEFT LoRA"},
+                  {"experts", experts},
+                  {"experts_per_token", experts.empty() ? "" : "2"},
+                  {"pp", "1"},
+                  {"tp", "1"},
+                  {"dp", "16"}});
+  };
+  ASSERT_OK_AND_ASSIGN(TrainingRun run, of(""));
+  EXPECT_TRUE(run.host.serial_regathers && !run.host.serial);
+  EXPECT_EQ(run.host.gathers_again, 0);
+  ASSERT_OK_AND_ASSIGN(run, of("8"));
+  EXPECT_TRUE(run.host.serial);
+  EXPECT_EQ(run.host.gathers_again, 1);
+}
+
 TEST(FrameworkRowsTest, CopiesThatFrameworksHold) {
   ASSERT_OK_AND_ASSIGN(TrainingRun run, RunOf({}));
   EXPECT_EQ(run.copies.update, 4);  // fp16: gradients in float32

@@ -272,13 +272,20 @@ TEST(FrameworkTest, WhatCollectivesWaitForAndCopy) {
   EXPECT_FALSE(fsdp.serial || fsdp.copies_pieces);
   EXPECT_EQ(fsdp.parameters, (EagerBytes{4, 10}));
   const auto adapters = [](const std::string& zero, const std::string& options) {
-    return Of({{"zero_fsdp", zero}, {"attention", "flash"}, {"other_opts", options}, {"pp", "1"}}).host.serial;
+    return Of({{"zero_fsdp", zero}, {"attention", "flash"}, {"other_opts", options}, {"pp", "1"}}).host;
   };
-  EXPECT_TRUE(adapters("FSDP", "Hugging Face Trainer with PEFT LoRA"));
-  EXPECT_FALSE(adapters("FSDP2", "Hugging Face Trainer with PEFT LoRA"));
-  EXPECT_FALSE(adapters("FSDP", "Hugging Face Trainer with PEFT LoRA; fused kernels of LoRA"));
-  EXPECT_FALSE(adapters("FSDP", "Hugging Face Trainer with full fine-tuning"));
-  EXPECT_FALSE(adapters("DDP", "Hugging Face Trainer with PEFT LoRA"));
+  EXPECT_TRUE(adapters("FSDP", "Hugging Face with PEFT LoRA of all linear products").serial);
+  const std::string attention = "Hugging Face Trainer with PEFT LoRA";
+  EXPECT_TRUE(adapters("FSDP", attention).serial_regathers);
+  EXPECT_FALSE(adapters("FSDP", attention).serial);
+  const std::pair<std::string, std::string> others[] = {{"FSDP2", attention},
+                                                        {"FSDP", attention + "; fused kernels of LoRA"},
+                                                        {"FSDP", "Hugging Face Trainer with full fine-tuning"},
+                                                        {"DDP", attention}};
+  for (const auto& [zero, options] : others) {
+    const HostPace other = adapters(zero, options);
+    EXPECT_FALSE(other.serial || other.serial_regathers) << zero << ": " << options;
+  }
   // FSDP1: gradients joined and divided, 4 + 4; reduced in float32 also cast, 6, and divided as that, 8 in place of 4.
   const Cells::value_type fsdp1 = {"zero_fsdp", "FSDP FULL_SHARD (ZeRO-3)"};
   EXPECT_EQ(Of({fsdp1, {"other_opts", "FSDP mixed_precision=PURE"}}).host.parameters, (EagerBytes{0, 8}));

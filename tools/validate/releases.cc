@@ -243,11 +243,17 @@ constexpr Release kReleases[] = {
      [](Framework* f) { f->early_zero3 = f->calls_each_tensor = f->host.serial = f->host.copies_pieces = true; }},
     // PEFT makes each adapter a unit of FSDP's own, inside its layer's (`fsdp_auto_wrap_policy`, which Transformers'
     // Trainer takes by itself, and AnswerDotAI's train.py, `get_wrapping_policy`), and FSDP1 starts a gather when all
-    // but the last two units have run (_limiter_utils.py, `_max_num_inflight_all_gathers`). The two are adapters: the
-    // next layer is gathered when the one before it has run. Backward, the gather is told by the unit before
+    // but the last two units have run (_limiter_utils.py, `_max_num_inflight_all_gathers`). The two are adapters: where
+    // the last product has one, the next layer is gathered when the one before it has run; else beside its MLP.
+    // Backward, the gather is told by the unit before
     // (`_prefetch_handle`), which is the adapter of queries. Kernels of whole adapters take them out of FSDP
     // (fms_acceleration_foak, lora_adapters_switch_ddp_from_fsdp).
-    {{kHuggingFace, kAdapters, kPyTorchFsdp}, {kFusedAdapters}, [](Framework* f) { f->host.serial = true; }},
+    {{kHuggingFace, kAdapters, kPyTorchFsdp},
+     {kFusedAdapters},
+     [](Framework* f) { f->host.serial_regathers = true; }},
+    {{kHuggingFace, kAdapters, kPyTorchFsdp, kAllAdapted},
+     {kFusedAdapters},
+     [](Framework* f) { f->host.serial = true; }},
     // InternEvo's ZeRO gives whole tensors to ranks, which reduce to and broadcast from them.
     // Its configurations overlap the first, and not the second (configs/7B_sft.py, `overlap_sync_param`).
     {{kInternLm, kZero1},

@@ -108,7 +108,11 @@ class RunReader {
     if (run_.quantized) run_.host.unpacked = UnpackedWeights(HasAny(options, {"gptq"}), again);
     if (framework_.early_zero3 && run_.recompute == Recompute::kLayer)
       run_.host.gathers_again = GathersAgain(run_.model.hidden, run_.model.ffn);
-    if (CheckpointsHoldUnits() && run_.recompute == Recompute::kLayer) run_.host.gathers_again = 1;
+    // Of adapters' layers what follows them hides a gather in each pass, the third one of them, but for a loop over
+    // experts, for each of which the CPU waits.
+    if (run_.model.experts > 1 && framework_.Is(Sign::kExpertLoop)) run_.host.serial |= run_.host.serial_regathers;
+    const bool hidden = run_.host.serial_regathers && !run_.host.serial;
+    if (CheckpointsHoldUnits() && run_.recompute == Recompute::kLayer && !hidden) run_.host.gathers_again = 1;
     ReadSharding();
     MESHWRIGHT_RETURN_IF_ERROR(SplitContext());
     MESHWRIGHT_RETURN_IF_ERROR(SetClusterKeys(overrides_, &run_.cluster));
