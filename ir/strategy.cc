@@ -236,6 +236,13 @@ absl::Status ReadChoices(const NodeRef& in, Strategy& s) {
     return in["stages"].Error(absl::StrCat(s.stages),
                               absl::StrCat("a divisor of the mesh's ", s.mesh.num_ranks(), " ranks"));
   }
+  const AxisId pp = s.mesh.Find("pp");
+  const int64_t staged = pp.valid() ? s.mesh.axis(pp).size : 1;
+  if (staged != s.stages || (pp.valid() && s.mesh.axes()[0].name != "pp")) {
+    return in["stages"].Error(
+        absl::StrCat(s.stages),
+        absl::StrCat("the size of the mesh's first axis, pp, and 1 without; the mesh is ", ToText(s.mesh)));
+  }
   MESHWRIGHT_ASSIGN_OR_RETURN(s.chunks, in["chunks"].AsIntOr(usual.chunks, 1));
   if (s.chunks > 1 && s.stages == 1) {
     return in["chunks"].Error(absl::StrCat(s.chunks), "1, since there is one stage");

@@ -350,8 +350,9 @@ class Evaluator::Kept {
   absl::StatusOr<std::shared_ptr<const Microbatch>> Get(const Problem& problem, const CostModel& costs,
                                                         const Strategy& strategy) {
     if (strategy.microbatches < 1 || problem.batch % strategy.microbatches != 0) {
-      return absl::InvalidArgumentError(absl::StrCat("a batch of ", problem.batch, " rows does not divide into ",
-                                                     strategy.microbatches, " micro-batches"));
+      return absl::InvalidArgumentError(absl::StrCat("found ", strategy.microbatches,
+                                                     " micro-batches, wanted a divisor of the batch of ", problem.batch,
+                                                     " rows"));
     }
     const int64_t rows = problem.batch / strategy.microbatches;
     return microbatches_.Get({rows, ToText(BlockChoices(strategy))}, [&]() -> absl::StatusOr<Microbatch> {

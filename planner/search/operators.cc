@@ -116,8 +116,8 @@ class OperatorSearch {
                                                      " stages, wanted at least as many"));
     }
     if (problem_.batch % base_.microbatches != 0) {
-      return absl::InvalidArgumentError(absl::StrCat("a batch of ", problem_.batch, " rows does not divide into ",
-                                                     base_.microbatches, " micro-batches"));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "found ", base_.microbatches, " micro-batches, wanted a divisor of the batch of ", problem_.batch, " rows"));
     }
     const bool by_rank = problem_.mode == SearchMode::kDataParallel;
     base_.optimizer_group = by_rank ? OptimizerGroup::kOwner : OptimizerGroup::kReplicas;
