@@ -72,16 +72,20 @@ absl::StatusOr<Cluster> FindMachine(absl::string_view name) {
   const absl::StatusOr<Library>& library = TheLibrary();
   if (!library.ok()) return library.status();
   const std::string wanted = Normalised(name);
-  std::vector<absl::string_view> names;
+  std::vector<absl::string_view> names, all;
   for (const Cluster& machine : *library) {
     if (!wanted.empty() && IsCalled(machine.device, wanted)) return machine;
     names.push_back(machine.device.name);
+    all.push_back(machine.device.name);
+    all.insert(all.end(), machine.device.aliases.begin(), machine.device.aliases.end());
   }
-  return absl::NotFoundError(
-      absl::StrCat(UnknownName(name, names).message(),
-                   NearestName(name, names).empty()
-                       ? ", or a file that describes it, such as my_gpu.yaml, in the form of costmodel/data/*.yaml"
-                       : ""));
+  const absl::string_view nearest = NearestName(name, all);
+  constexpr absl::string_view kFile =
+      ", or a file that describes it, such as my_gpu.yaml, in the form of costmodel/data/*.yaml";
+  return absl::NotFoundError(WrongInput(QuoteForMessage(name),
+                                        absl::StrCat("one of ", ListNames(names), nearest.empty() ? kFile : ""),
+                                        nearest.empty() ? "" : absl::StrCat("did you mean \"", nearest, "\"?"))
+                                 .message());
 }
 
 absl::Status CheckCount(absl::string_view what, int64_t count, int64_t most) {

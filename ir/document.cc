@@ -274,6 +274,11 @@ std::string Explained(absl::string_view message) {
        "one of the two behind a value within { }"},
       {"end of sequence flow not found", "neither a comma nor the closing bracket",
        "one of the two behind a value within [ ]"},
+      {"illegal flow end", "a closing bracket of another kind", "first the one that was opened last"},
+      {"illegal EOF in scalar", "the end of the file within a text in quotes", "the closing quote"},
+      {"illegal block entry", "a dash within a value", "the dashes of a list on lines of their own"},
+      {"illegal tab when looking for indentation", "a tab at the beginning of a line", "spaces"},
+      {"unknown token", "a character that begins no value", "a value, in quotes where it begins with such a one"},
   };
   for (const Row& row : kRows) {
     if (row.message == message) return std::string(WrongInput(row.found, row.wanted).message());

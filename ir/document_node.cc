@@ -116,10 +116,7 @@ absl::Status NodeRef::Wanted(absl::string_view wanted) const {
   if (node_->kind != NodeKind::kMap) {
     return At(node_).Error(At(node_).Found(), absl::StrFormat("a map with the key %s", missing_));
   }
-  std::vector<absl::string_view> keys;
-  for (const Node* child : node_->children) keys.push_back(child->key);
-  const absl::string_view nearest = NearestName(missing_, keys);
-  return Error("nothing", wanted, nearest.empty() ? "add it" : absl::StrFormat("is \"%s\" meant to be it?", nearest));
+  return Error("nothing", wanted, "add it");
 }
 
 absl::Status NodeRef::CheckScalar(absl::string_view wanted, bool quotes_allowed) const {
