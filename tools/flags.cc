@@ -73,12 +73,13 @@ absl::StatusOr<Flags> Flags::Parse(const std::vector<FlagSpec>& specs, absl::Spa
         return UsageError(absl::StrCat("--", name, ": found ", QuoteForMessage(value), ", wanted true or false"));
       }
     } else if (spec != nullptr && !has_value) {
-      if (i + 1 == args.size() || (absl::StartsWith(args[i + 1], "--") && args[i + 1] != "--")) {
-        return UsageError(absl::StrCat("--", name, ": found no value, wanted --", name, "=", spec->value));
-      }
-      value = args[++i];
+      const bool is_next = i + 1 < args.size() && (!absl::StartsWith(args[i + 1], "--") || args[i + 1] == "--");
+      if (is_next) value = args[++i];
     }
     if (spec == nullptr) return UnknownFlag(specs, name);
+    if (value.empty() && !(has_value && spec->may_be_empty)) {
+      return UsageError(absl::StrCat("--", name, ": found no value, wanted --", name, "=", spec->value));
+    }
     flags.values_[spec->name] = std::move(value);
   }
   return flags;

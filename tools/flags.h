@@ -33,6 +33,7 @@ struct FlagSpec {
   std::string help;
   std::string others_say = {};  // what other tools call it: an unknown flag of such a name is told this one
   std::string section = {};     // the heading in help under which it stands, with those of the same one beside it
+  bool may_be_empty = false;    // whether --NAME= says something, too
 };
 
 class Flags {

@@ -78,6 +78,11 @@ TEST(FlagsTest, AnUnknownFlagIsAUsageErrorWithAGuess) {
 TEST(FlagsTest, AMissingOrWrongValueNamesTheFlag) {
   EXPECT_THAT(Parse({"--steps"}), StatusIs(kInvalid, "--steps: found no value, wanted --steps=N"));
   EXPECT_THAT(Parse({"--steps", "--all_ranks"}), StatusIs(kInvalid, "--steps: found no value"));
+  EXPECT_THAT(Parse({"--steps="}), StatusIs(kInvalid, "--steps: found no value, wanted --steps=N"));
+  const std::vector<FlagSpec> out = {{"out", "FILE", "", {}, {}, true}};
+  ASSERT_OK_AND_ASSIGN(const Flags nowhere, Flags::Parse(out, std::vector<std::string>{"--out="}));
+  EXPECT_TRUE(nowhere.Has("out"));
+  EXPECT_THAT(Flags::Parse(out, std::vector<std::string>{"--out"}), StatusIs(kInvalid, "--out: found no value"));
   ASSERT_OK_AND_ASSIGN(const Flags flags, Parse({"--steps=many", "--mode=bset"}));
   const absl::StatusOr<int64_t> steps = flags.IntOr("steps", 1, 1, 10);
   EXPECT_THAT(steps, StatusIs(kInvalid, "--steps: found \"many\", wanted an integer from 1 to 10"));

@@ -30,7 +30,7 @@ Command PlanCommand() {
       .summary = "Chooses how to split a training step over devices, says why, and writes plan.yaml.",
       .arguments = "MODEL.yaml",
       .example = {"plan models/configs/gpt2_1_5b.yaml --devices=16 --device=h100-sxm"},
-      .flags = {{"out", "FILE", "where the plan goes; plan.yaml unless given, nowhere for --out="},
+      .flags = {{"out", "FILE", "where the plan goes; plan.yaml unless given, nowhere for --out=", {}, {}, true},
                 {"format", "FORM", "text or json"},
                 {"chart", "FILE", "writes a page with charts of the best strategies, for a browser: plan.html"},
                 {"dump", "WHAT", "instead of the report: graph, strategy, program, or rank0, rank1, ..."},
