@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "costmodel/library.h"
+#include "ir/files.h"
 #include "ir/status.h"
 #include "ir/text.h"
 #include "tools/exit_code.h"
@@ -21,6 +22,13 @@ template <class T>
 absl::StatusOr<T> Of(absl::string_view flag, absl::StatusOr<T> value) {
   if (!value.ok()) return Flags::Wrong(flag, value.status());
   return value;
+}
+
+// The usual machine of --device.
+absl::StatusOr<Cluster> MachineOf(const Flags& flags) {
+  absl::StatusOr<Cluster> machine = MakeCluster(flags.Text("device"), 1);
+  if (!machine.ok()) return WrongDevice(flags.Text("device"), machine.status());
+  return machine;
 }
 
 // As many devices in the machine that `cluster` is made of: whole nodes, or part of one.
@@ -55,8 +63,8 @@ absl::Status SetCounts(const Flags& flags, Cluster* cluster) {
 }
 
 // The usual machine of the device, with `devices` of them, or a part-filled one where they fit no whole nodes.
-absl::StatusOr<Cluster> OfDevice(const std::string& device, int64_t devices) {
-  MESHWRIGHT_ASSIGN_OR_RETURN(const Cluster one, Of("device", MakeCluster(device, 1)));
+absl::StatusOr<Cluster> OfDevice(const Flags& flags, int64_t devices) {
+  MESHWRIGHT_ASSIGN_OR_RETURN(const Cluster one, MachineOf(flags));
   absl::StatusOr<Cluster> cluster = Resized(one, devices);
   if (!cluster.ok()) return Flags::Wrong("device", cluster.status());
   return cluster;
@@ -133,6 +141,10 @@ absl::string_view OthersSay(absl::string_view key) {
 
 }  // namespace
 
+absl::Status WrongDevice(absl::string_view name, const absl::Status& status) {
+  return IsDeviceFile(name) && !IsFileError(status) ? status : Flags::Wrong("device", status);
+}
+
 const std::vector<FlagSpec>& ClusterFlags() {
   static const std::vector<FlagSpec>* const specs = [] {
     auto* all = new std::vector<FlagSpec>{
@@ -161,7 +173,10 @@ bool HasClusterFlags(const Flags& flags) {
 absl::StatusOr<Cluster> OpenCluster(const std::string& path) {
   MESHWRIGHT_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kMaxDocumentBytes));
   MESHWRIGHT_ASSIGN_OR_RETURN(const Document document, ParseDocument(text, path));
-  return ReadCluster(document.root());
+  const NodeRef section = document.root()["cluster"];  // of whoever copied it out of a model file
+  if (!section.present()) return ReadCluster(document.root());
+  MESHWRIGHT_RETURN_IF_ERROR(document.root().CheckKeys({"cluster"}));
+  return ReadCluster(section);
 }
 
 absl::StatusOr<Cluster> WithFlags(Cluster cluster, const Flags& flags) {
@@ -171,9 +186,9 @@ absl::StatusOr<Cluster> WithFlags(Cluster cluster, const Flags& flags) {
   if (flags.Has("device")) {
     const bool counted = flags.Has("devices") || flags.Has("nodes") || flags.Has("devices_per_node");
     if (counted) {
-      MESHWRIGHT_ASSIGN_OR_RETURN(cluster, Of("device", MakeCluster(flags.Text("device"), 1)));
+      MESHWRIGHT_ASSIGN_OR_RETURN(cluster, MachineOf(flags));
     } else {
-      MESHWRIGHT_ASSIGN_OR_RETURN(cluster, OfDevice(flags.Text("device"), cluster.num_devices()));
+      MESHWRIGHT_ASSIGN_OR_RETURN(cluster, OfDevice(flags, cluster.num_devices()));
     }
   }
   MESHWRIGHT_RETURN_IF_ERROR(SetCounts(flags, &cluster));
@@ -192,7 +207,7 @@ absl::StatusOr<Cluster> ClusterFrom(const NodeRef& section, const Flags& flags) 
   } else if (!flags.Has("device") && !flags.Has("cluster")) {
     return section.Error("nothing", "what to train on, e.g. `cluster: h100-sxm`", "or give --device");
   } else if (!flags.Has("cluster")) {
-    MESHWRIGHT_ASSIGN_OR_RETURN(cluster, Of("device", MakeCluster(flags.Text("device"), 1)));
+    MESHWRIGHT_ASSIGN_OR_RETURN(cluster, MachineOf(flags));
   }
   return WithFlags(std::move(cluster), flags);
 }

@@ -14,7 +14,9 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "ir/cluster.h"
 #include "ir/document.h"
 #include "tools/flags.h"
@@ -28,6 +30,9 @@ absl::StatusOr<Cluster> ClusterFrom(const NodeRef& section, const Flags& flags);
 
 // The cluster of a file, that of --cluster.
 absl::StatusOr<Cluster> OpenCluster(const std::string& path);
+
+// What is wrong with --device=NAME: of a file that could be read, what it says; else how the flag is used.
+absl::Status WrongDevice(absl::string_view name, const absl::Status& status);
 
 // Changes an existing cluster.
 absl::StatusOr<Cluster> WithFlags(Cluster cluster, const Flags& flags);

@@ -1,5 +1,6 @@
 #include "tools/cluster_flags.h"
 
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -79,6 +80,25 @@ TEST(ClusterFlagsTest, ErrorsNameTheFlag) {
   EXPECT_THAT(Read(kTwoNodes, {"--device=h10"}), StatusIs(kInvalid, "--device: found \"h10\""));
   EXPECT_THAT(Read(kTwoNodes, {"--devices=0"}), StatusIs(kInvalid, "--devices: found \"0\""));
   EXPECT_THAT(Read("", {}), StatusIs(kInvalid, "or give --device"));
+}
+
+TEST(ClusterFlagsTest, ErrorsInAFileAreOfTheFile) {
+  const std::string path = testing::TempDir() + "my_gpu.yaml";
+  std::ofstream(path) << "name: my_gpu\nmemroy: 80 GB\n";
+  const absl::Status status = Read(kTwoNodes, {"--device=" + path}).status();
+  EXPECT_THAT(status, StatusIs(kInvalid, path + ":2:1: memroy: found an unknown key"));
+  EXPECT_EQ(ExitCodeOf(status), ExitCode::kBadInput);
+  EXPECT_EQ(ExitCodeOf(Read(kTwoNodes, {"--device=none.yaml"}).status()), ExitCode::kIo);
+}
+
+TEST(ClusterFlagsTest, AClusterFileMayBeASectionOfAModelFile) {
+  const std::string path = testing::TempDir() + "section.yaml";
+  std::ofstream(path) << "cluster: {device: l40s, nodes: 2, devices_per_node: 4}\n";
+  ASSERT_OK_AND_ASSIGN(const Cluster cluster, Read("", {"--cluster=" + path}));
+  EXPECT_EQ(cluster.device.name, "l40s");
+  EXPECT_EQ(cluster.num_devices(), 8);
+  std::ofstream(path) << "name: m\ncluster: l40s\n";
+  EXPECT_THAT(Read("", {"--cluster=" + path}), StatusIs(kInvalid, ":1:1: name: found an unknown key"));
 }
 
 // What a plan writes down is what it was made for.

@@ -13,6 +13,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "costmodel/cost_model.h"
+#include "ir/files.h"
 #include "ir/status.h"
 #include "ir/text.h"
 #include "ir/trace.h"
@@ -105,9 +106,16 @@ absl::Status RunSimulate(const Flags& flags) {
   MESHWRIGHT_ASSIGN_OR_RETURN(const SourceFile source, ReadSource(flags.arguments()[0]));
   MESHWRIGHT_ASSIGN_OR_RETURN(const Plan plan, ParsePlan(source, flags));
   const Problem& problem = plan.session.problem;
-  MESHWRIGHT_ASSIGN_OR_RETURN(Program planned, ProgramOf(plan));
-  const Program program = AsPlayed(std::move(planned), problem.cluster);
+  absl::StatusOr<Program> lowered = ProgramOf(plan);
+  if (!lowered.ok()) return WithPrefix(absl::StrCat(source.path, ": the strategy in it: "), lowered.status());
+  const Program program = AsPlayed(*std::move(lowered), problem.cluster);
   MESHWRIGHT_ASSIGN_OR_RETURN(const Prices prices, PriceProgram(program, CostModel(problem.cluster)));
+  for (const Straggler& slow : variation.has_value() ? variation->stragglers : std::vector<Straggler>()) {
+    const int64_t ranks = program.mesh.num_ranks();
+    if (slow.rank < ranks) continue;
+    return Flags::Wrong("slow", WrongInput(absl::StrCat("rank ", slow.rank),
+                                           absl::StrCat("a rank of the plan, from 0 to ", ranks - 1)));
+  }
   SimulateOptions options;
   options.memory = true;
   MESHWRIGHT_ASSIGN_OR_RETURN(options.trace, DetailFor(flags, program));

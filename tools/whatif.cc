@@ -39,7 +39,7 @@ Command WhatifCommand() {
                 {"tokens", "X", "of the whole run, e.g. 300e9 or 300B; training.tokens unless given"},
                 {"days", "X", "that the run may take: names the cheapest cluster that does", "deadline time"},
                 {"budget", "X", "of US dollars that the run may cost, e.g. 2e6 or 2M", "cost max_cost"},
-                {"failures", "X", "in a million device-hours that stop the run; 20 unless given"},
+                {"failures", "X", "in a million device-hours that stop the run; 19.7 unless given"},
                 {"checkpoint", "TIME", "that steps stop for a checkpoint; 60 s unless given"},
                 {"restart", "TIME", "from a failure to the next step; 600 s unless given"},
                 {"chart", "FILE", "writes a page with charts over the devices, for a browser: whatif.html"},
@@ -155,12 +155,14 @@ absl::Status SetLimits(const Flags& flags, SweepReport& report) {
   if (flags.Has("days")) {
     const absl::StatusOr<double> days = ParseDouble(flags.Text("days"), 0);
     if (!days.ok()) return Flags::Wrong("days", days.status());
-    if (*days == 0) return Flags::Wrong("days", WrongInput("0", "more than that"));
+    if (*days == 0) return Flags::Wrong("days", WrongInput("0", "a number above it"));
     report.days = *days;
   }
   if (flags.Has("budget")) {
     const absl::StatusOr<double> dollars = ParseAmount(flags.Text("budget"));
-    if (!dollars.ok()) return Flags::Wrong("budget", dollars.status());
+    if (!dollars.ok()) {
+      return Flags::Wrong("budget", WrongInput(QuoteForMessage(flags.Text("budget")), "dollars, e.g. 2e6 or 2M"));
+    }
     report.dollars = *dollars;
   }
   if (report.tokens > 0 || (report.days == 0 && report.dollars == 0)) return absl::OkStatus();
@@ -175,7 +177,7 @@ absl::StatusOr<std::vector<Cluster>> MachinesOf(const Cluster& of_file, const Fl
   std::vector<Cluster> machines;
   for (const absl::string_view name : absl::StrSplit(flags.Text("device"), ',')) {
     absl::StatusOr<Cluster> machine = MakeCluster(name, 1);
-    if (!machine.ok()) return Flags::Wrong("device", machine.status());
+    if (!machine.ok()) return WrongDevice(name, machine.status());
     const bool known = std::any_of(machines.begin(), machines.end(),
                                    [&](const Cluster& other) { return other.device.name == machine->device.name; });
     if (!known) machines.push_back(*std::move(machine));

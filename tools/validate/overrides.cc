@@ -9,6 +9,7 @@
 #include "costmodel/library.h"
 #include "ir/status.h"
 #include "ir/text.h"
+#include "tools/cluster_flags.h"
 #include "tools/validate/gpu_type.h"
 #include "tools/validate/interconnect.h"
 #include "tools/validate/row_model.h"
@@ -61,7 +62,8 @@ absl::StatusOr<RowOverrides> OverridesFrom(const Flags& flags) {
   overrides.internode = flags.Text("internode");
   overrides.constants_of = flags.Text("constants_of");
   if (flags.Has("device")) {
-    if (const absl::Status known = CheckDevice(overrides.device); !known.ok()) return Flags::Wrong("device", known);
+    if (const absl::Status known = CheckDevice(overrides.device); !known.ok())
+      return WrongDevice(overrides.device, known);
   }
   if (flags.Has("internode")) {
     if (const absl::Status read = CheckInternode(overrides.internode); !read.ok()) {

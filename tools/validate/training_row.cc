@@ -16,6 +16,7 @@
 #include "costmodel/variability.h"
 #include "ir/status.h"
 #include "tools/validate/adapters.h"
+#include "tools/validate/columns.h"
 #include "tools/validate/eager_kernels.h"
 #include "tools/validate/framework.h"
 #include "tools/validate/framework_copies.h"
@@ -466,12 +467,15 @@ class RunReader {
     // Where the cell is empty: usual where attention is fused, unknown before. GPT-NeoX has it since August 2024, and
     // only where told so (neox_args.py).
     const bool usual = run_.training.fused_attention && !framework_.Is(Sign::kNeox);
-    run_.sequence_parallel = sequence.empty() ? usual : HasAny(sequence, {"yes", "true", "1"});
+    const bool says_yes = SaysYes(sequence) || HasAny(sequence, {"yes", "true", "1"});
+    run_.sequence_parallel = sequence.empty() ? usual : says_yes;
     Degrees& degrees = run_.degrees;
     const bool divides = !sequence.empty() || run_.training.sequence % degrees.tensor == 0;
     degrees.sequence_parallel = degrees.tensor > 1 && run_.sequence_parallel && divides;
     if (sequence.empty() && degrees.tensor > 1) {
       run_.defaults.push_back(absl::StrCat("seq_parallel ", degrees.sequence_parallel ? "yes" : "no"));
+    } else if (degrees.tensor > 1 && !says_yes && !SaysNo(sequence) && sequence != "none" && sequence != "0") {
+      run_.approximations.push_back(absl::StrCat("seq_parallel \"", sequence, "\" as no"));
     }
     run_.early_nccl = framework_.early_nccl;
     run_.expert_loop = framework_.Is(Sign::kExpertLoop);

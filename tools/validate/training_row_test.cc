@@ -434,6 +434,18 @@ TEST(TrainingRowTest, SelectiveRecomputeIsMegatronsWhereItSaysSo) {
   EXPECT_EQ(run.recompute, Recompute::kSelective);
 }
 
+TEST(TrainingRunTest, SequenceParallelismInOtherWords) {
+  for (const char* const yes : {"yes", "True", "on", "y", "1", "yes (TE)"}) {
+    ASSERT_OK_AND_ASSIGN(const TrainingRun run, RunOf({{"seq_parallel", yes}}));
+    EXPECT_TRUE(run.degrees.sequence_parallel) << yes;
+  }
+  ASSERT_OK_AND_ASSIGN(TrainingRun run, RunOf({{"seq_parallel", "off"}}));
+  EXPECT_FALSE(run.degrees.sequence_parallel);
+  EXPECT_THAT(run.approximations, ElementsAre());
+  ASSERT_OK_AND_ASSIGN(run, RunOf({{"seq_parallel", "Maybe"}}));
+  EXPECT_THAT(run.approximations, ElementsAre("seq_parallel \"maybe\" as no"));
+}
+
 // torchtitan keeps every other product's output: half of the first wide product is run again.
 TEST(TrainingRunTest, SelectiveOp) {
   ASSERT_OK_AND_ASSIGN(const TrainingRun run, RunOf({{"recompute", "selective op"}, {"attention", "SDPA"}}));
