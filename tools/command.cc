@@ -8,6 +8,7 @@
 #include <exception>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "tools/exit_code.h"
@@ -58,8 +59,10 @@ std::string Help(const Command& command) {
     const size_t space = line.find(' ');
     absl::StrAppend(&help, "  tools/bazel run //tools:", line.substr(0, space), " --", line.substr(space), "\n");
   }
-  absl::StrAppend(&help, "\nUsage: ", command.name, command.arguments.empty() ? "" : " ", command.arguments,
-                  " [flags]\n\n", HelpFor(command.flags));
+  const std::string arguments = absl::StrCat(command.arguments.empty() ? "" : " ", command.arguments);
+  const bool flags_first = absl::StartsWith(command.arguments, "--");  // what is behind two dashes is no flag
+  absl::StrAppend(&help, "\nUsage: ", command.name, flags_first ? " [flags]" : arguments,
+                  flags_first ? arguments : " [flags]", "\n\n", HelpFor(command.flags));
   absl::StrAppend(&help,
                   "\nExit codes: 0 done, 2 usage, 3 bad input, 4 nothing fits, 5 run failed,\n"
                   "6 a file cannot be read or written, 70 a bug of ours.\n");

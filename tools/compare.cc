@@ -25,6 +25,20 @@ constexpr absl::string_view kWanted =
 
 bool IsJson(absl::string_view text) { return absl::StartsWith(absl::StripLeadingAsciiWhitespace(text), "{"); }
 
+// Of a file that is no JSON: simulate writes two kinds of timelines that are for viewers alone.
+absl::Status NoTimeline(const SourceFile& file) {
+  if (absl::StartsWith(file.text, "\x1f\x8b")) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(file.path, ": found a packed file, wanted a timeline as JSON; gunzip it"));
+  }
+  if (absl::EndsWith(file.path, ".pftrace")) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(file.path, ": found a timeline for Perfetto, wanted one as JSON; --trace=FILE.json writes it"));
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat(file.path, ":1:1: found neither a plan nor a timeline, wanted ", kWanted));
+}
+
 Command CompareCommand() {
   return {
       .name = "compare",
@@ -59,9 +73,7 @@ absl::Status RunCompare(const Flags& flags) {
                                                    files[is_plan ? 1 : 0].path, " is none; wanted ", kWanted));
   }
   for (const SourceFile& file : files) {
-    if (is_plan || IsJson(file.text)) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat(file.path, ":1:1: found neither a plan nor a timeline, wanted ", kWanted));
+    if (!is_plan && !IsJson(file.text)) return NoTimeline(file);
   }
   if (!both) {
     MESHWRIGHT_ASSIGN_OR_RETURN(const Plan plan, ParsePlan(files[0]));

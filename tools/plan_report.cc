@@ -528,7 +528,7 @@ std::string ToText(const PlanReport& report) {
   if (const int64_t active = ActiveParameters(report); active < report.num_parameters) {
     absl::StrAppend(&text, ShowCount(active), " of the parameters are active for a token\n");
   }
-  absl::StrAppend(&text, Cut(ToText(problem.cluster)), "\n");
+  absl::StrAppend(&text, Wrapped("", absl::StrSplit(ToText(problem.cluster), ", ")));
   absl::StrAppend(&text, ShowStrategy(report), "\n", ShowSpeed(report), "\n", ShowTimes(prediction), "\n",
                   ShowMemory(prediction), ShowTightness(report.result.ranked), "\n", ShowRanking(report), "\n",
                   ShowSearch(report.result));

@@ -64,6 +64,9 @@ struct Printed {
   bool rounded = false;  // "5.12K"
 };
 
+// No step takes 30 years, and no line tells of more rows or tokens a second.
+constexpr double kMostPrinted = 1e12;
+
 // The number that follows, "5123.4", "6,512", "=3.13", "5.12K"; nothing where there is none above 0.
 std::optional<Printed> NumberAfter(absl::string_view text) {
   const size_t begin = text.find_first_not_of(" :=\t");
@@ -72,7 +75,7 @@ std::optional<Printed> NumberAfter(absl::string_view text) {
   const absl::string_view digits = text.substr(0, text.find_first_not_of("0123456789.,eE+-"));
   double value = 0;
   std::string number = absl::StrReplaceAll(digits, {{",", ""}});
-  if (!absl::SimpleAtod(number, &value) || !std::isfinite(value) || value <= 0) return std::nullopt;
+  if (!absl::SimpleAtod(number, &value) || !(value > 0 && value < kMostPrinted)) return std::nullopt;
   const absl::string_view behind = text.substr(digits.size());
   if (absl::StartsWith(behind, "K")) return Printed{value * 1e3, true};
   if (absl::StartsWith(behind, "M")) return Printed{value * 1e6, true};

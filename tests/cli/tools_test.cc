@@ -305,6 +305,7 @@ TEST(SimulateTest, FlagsAreCheckedWhereTheyDoNothingToo) {
   ASSERT_EQ(RunTool("plan", {kTiny, "--out=" + plan}).exit_code, 0);
   EXPECT_EQ(RunTool("simulate", {plan, "--detail=x"}).exit_code, 2);
   EXPECT_EQ(RunTool("simulate", {plan, "--samples=0"}).exit_code, 2);
+  EXPECT_THAT(RunTool("simulate", {plan, "--trace="}).err, HasSubstr("--trace: found no value, wanted --trace=FILE"));
   EXPECT_THAT(RunTool("simulate", {plan, "--slow=0:1.5,0:2"}).err, HasSubstr("--slow: found rank 0 twice"));
 }
 
@@ -315,6 +316,10 @@ TEST(SimulateTest, PerfettosOwnFormatIsSmallerThanJson) {
   ASSERT_EQ(RunTool("simulate", {plan, "--trace=" + own}).exit_code, 0);
   EXPECT_GT(ReadText(own).size(), 0u);
   EXPECT_LT(ReadText(own).size(), ReadText(json).size() / 2);
+  const std::string packed = json + ".gz";
+  ASSERT_EQ(RunTool("simulate", {plan, "--trace=" + packed}).exit_code, 0);
+  EXPECT_THAT(RunTool("compare", {packed, json}).err, HasSubstr("t.json.gz: found a packed file, wanted a timeline"));
+  EXPECT_THAT(RunTool("compare", {own, json}).err, HasSubstr("t.pftrace: found a timeline for Perfetto, wanted one"));
 }
 
 TEST(SimulateTest, DevicesThatVary) {
@@ -328,7 +333,9 @@ TEST(SimulateTest, DevicesThatVary) {
   EXPECT_GT(varied.at("p5_s").get<double>(), report.at("step_time_s").get<double>());
   EXPECT_LT(varied.at("p5_s").get<double>(), varied.at("p95_s").get<double>());
   EXPECT_THAT(RunTool("simulate", {plan, "--slow=0"}).err, HasSubstr("found \"0\", wanted RANK:X"));
-  EXPECT_THAT(RunTool("simulate", {plan, "--slow=4096:2"}).err, HasSubstr("there is no rank 4096"));
+  const ToolResult beyond = RunTool("simulate", {plan, "--slow=4096:2"});
+  EXPECT_THAT(beyond.err, HasSubstr("--slow: found rank 4096, wanted a rank of the plan, from 0 to 7"));
+  EXPECT_EQ(beyond.exit_code, 2);
 }
 
 TEST(SimulateTest, AModelFileIsNotAPlan) {

@@ -78,8 +78,9 @@ absl::StatusOr<Exported> ToTorchtitan(const Plan& plan) {
   const int64_t sequences = recipe.microbatch;
   const std::string function = absl::StrCat("plan_", absl::StrReplaceAll(recipe.name, {{".", "_"}, {"-", "_"}}));
   out.text = absl::StrCat(
-      Heading(plan, out.differences), "#\n# Give it the configuration of your registry: `cfg = ", function,
-      "(llama3_8b())`. Start ", recipe.devices(), " processes:\n#   torchrun --nnodes ", recipe.cluster.nodes,
+      Heading(plan, out.differences),
+      "#\n# Give it the configuration of the model in your registry, such as llama3_8b(): `cfg = ", function,
+      "(llama3_8b())`.\n# Start ", recipe.devices(), " processes:\n#   torchrun --nnodes ", recipe.cluster.nodes,
       " --nproc-per-node ", recipe.cluster.devices_per_node,
       " --rdzv-backend c10d --rdzv-endpoint $MASTER_ADDR:29400 -m torchtitan.train ...\n",
       recipe.pipeline > 1 ? absl::string_view("\n") : absl::string_view(),
