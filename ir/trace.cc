@@ -173,6 +173,7 @@ absl::StatusOr<Span> ParseSpan(const Json& event) {
   }
   MESHWRIGHT_ASSIGN_OR_RETURN(span.begin, Time(event, "ts"));
   MESHWRIGHT_ASSIGN_OR_RETURN(const Nanos duration, Time(event, "dur"));
+  if (duration < Nanos()) return absl::InvalidArgumentError("found a \"dur\" below 0, wanted a time in microseconds");
   if (args->contains("library_us")) {
     MESHWRIGHT_ASSIGN_OR_RETURN(span.estimate, Time(*args, "library_us"));
   }

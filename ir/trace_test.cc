@@ -170,6 +170,7 @@ TEST(TraceTest, ErrorsNameTheEvent) {
       {"\"source\":\"simulated\"", {"\"source\":1", "otherData: found no \"source\""}},
       {"\"makespan_ns\":123456789", {"\"makespan_ns\":1.5", "found \"makespan_ns\": 1.5, wanted an integer from 0 to"}},
       {"\"tid\":0,\"ts\":0.000", {"\"ts\":0.000", "traceEvents[8]: found no \"tid\", wanted an integer"}},
+      {"\"dur\":1.500", {"\"dur\":-1.500", "traceEvents[8]: found a \"dur\" below 0, wanted a time"}},
       {"\"dur\":1.500", {"\"dur\":\"long\"", "traceEvents[8]: found no \"dur\", wanted a time in microseconds"}},
       {"\"dur\":1.500", {"\"dur\":1e300", "traceEvents[8]: found no \"dur\", wanted a time in microseconds"}},
       {"\"slot\":0", {"\"slot\":-1", "traceEvents[8]: found \"slot\": -1, wanted an integer from 0 to 4294967295"}},

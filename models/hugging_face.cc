@@ -303,7 +303,10 @@ absl::StatusOr<DecoderConfig> ReadHuggingFace(const NodeRef& in, const Training&
       DecoderConfig c, model_type == "gpt2" ? ReadGpt2(in, training) : ReadLlamaKind(in, training, *family, notices));
   if (c.kv_heads == 0) c.kv_heads = c.heads;
   if (c.head_dim == 0) {
-    if (c.hidden % c.heads != 0) return in.Error(absl::StrCat(c.heads, " heads"), "a divisor of the hidden size");
+    if (c.hidden % c.heads != 0) {
+      const NodeRef heads = in[model_type == "gpt2" ? "n_head" : "num_attention_heads"];
+      return heads.Error(absl::StrCat(c.heads), absl::StrCat("a divisor of the hidden size, ", c.hidden));
+    }
     c.head_dim = c.hidden / c.heads;
   }
   c.qkv_bias = c.qkv_bias || family->qkv_bias || c.bias;

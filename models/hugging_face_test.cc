@@ -257,6 +257,9 @@ TEST(HuggingFaceTest, WrongSizesAreErrorsAtTheirKey) {
               StatusIs(absl::StatusCode::kInvalidArgument, "hidden_size: found nothing"));
   EXPECT_THAT(Read(absl::StrReplaceAll(kLlama, {{"\"num_key_value_heads\": 8", "\"num_key_value_heads\": 5"}})),
               StatusIs(absl::StatusCode::kInvalidArgument, "wanted a divisor of heads = 32"));
+  EXPECT_THAT(Read(absl::StrReplaceAll(kLlama, {{"\"num_attention_heads\": 32", "\"num_attention_heads\": 33"}})),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       "num_attention_heads: found 33, wanted a divisor of the hidden size, 4096"));
   EXPECT_THAT(Read("[1]"), StatusIs(absl::StatusCode::kInvalidArgument, "wanted a map with the key model_type"));
 }
 

@@ -45,9 +45,10 @@ absl::Status CheckDegrees(const Session& session, const Flags& flags) {
       continue;
     }
     const std::string found = absl::StrCat(value);
-    const std::string wanted =
-        rest == devices ? absl::StrCat("a divisor of the ", devices, " devices")
-                        : absl::StrCat("a divisor of the ", rest, " devices that the other degrees leave of ", devices);
+    const std::string wanted = devices == 1      ? "1, since there is one device (`run` has --ranks)"
+                               : rest == devices ? absl::StrCat("a divisor of the ", devices, " devices")
+                                                 : absl::StrCat("a divisor of the ", rest,
+                                                                " devices that the other degrees leave of ", devices);
     if (flags.Has(degree.flag)) return Flags::Wrong(degree.flag, WrongInput(found, wanted));
     return session.file->document.root()["parallel"][degree.key].Error(found, wanted);
   }

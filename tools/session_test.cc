@@ -411,6 +411,8 @@ TEST(SessionTest, ChoicesThatDoNotFitAreLocated) {
   const absl::Status flag = Open(Decoder(), {"--data_parallel=3"}).status();
   EXPECT_THAT(flag, StatusIs(kInvalid, "--data_parallel: found 3, wanted a divisor of the 8 devices"));
   EXPECT_EQ(ExitCodeOf(flag), ExitCode::kUsage);
+  EXPECT_THAT(Open(Decoder("tensor_parallel: 4"), {"--devices=1"}),
+              StatusIs(kInvalid, "parallel.tensor_parallel: found 4, wanted 1, since there is one device"));
   EXPECT_THAT(Open(Decoder("device_num: 16")), StatusIs(kInvalid, "parallel.device_num: found 16, wanted 8"));
   EXPECT_OK(Open(Decoder("device_num: 16"), {"--devices=16"}));
   EXPECT_THAT(
