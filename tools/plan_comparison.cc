@@ -7,6 +7,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "ir/cluster.h"
@@ -76,6 +77,8 @@ std::string ShowChoice(const Choice& choice) {
   constexpr size_t kWidth = 74;
   std::string text = name + "\n";
   for (std::string value : choice.values) {
+    // Rules, by label: "b: dp v: tp".
+    value = absl::StrReplaceAll(value, {{"- {label: ", ""}, {", axes: [", ": "}, {"]}", ""}});
     if (value.size() > kWidth) value = value.substr(0, kWidth - 3) + "...";
     absl::StrAppend(&text, "    ", absl::StripAsciiWhitespace(value), "\n");
   }

@@ -51,6 +51,7 @@ TEST(PlanComparisonTest, SaysWhatIsChosenDifferentlyAndWhatItTakes) {
   const std::string text = ToText(both);
   for (const absl::string_view line : absl::StrSplit(text, '\n')) EXPECT_LE(line.size(), 80u) << line;
   EXPECT_THAT(text, HasSubstr("\n  recompute               none                full\n"));
+  EXPECT_THAT(text, HasSubstr("\n  rules\n    b: dp c: dp\n    b: dp c: dp "));
   EXPECT_THAT(text, HasSubstr("\nB: b.yaml\n"));
   const Json json = ToJson(both);
   EXPECT_EQ(json.at("schema"), "meshwright/plan_comparison/1");

@@ -323,6 +323,15 @@ void NoteMissingType(const ModelFile& file, const Device& device, std::vector<st
                                       : "float32; --precision=float32 plans for that type"));
 }
 
+// Only all-to-alls are slowed where nobody says what is on a leaf switch (simulator/network_links.h).
+void NoteFabric(const Cluster& cluster, std::vector<std::string>& notices) {
+  if (cluster.nodes == 1 || (cluster.oversubscription > 1) == (cluster.nodes_per_leaf > 0)) return;
+  notices.push_back(cluster.nodes_per_leaf > 0
+                        ? "nodes_per_leaf has no effect without oversubscription"
+                        : "oversubscription slows all-to-alls alone, unless nodes_per_leaf says how many nodes are on "
+                          "one leaf switch");
+}
+
 absl::StatusOr<Session> MakeSession(const SourceFile& source, ModelFile file, const ModelChanges& changes,
                                     Cluster cluster) {
   MESHWRIGHT_RETURN_IF_ERROR(ApplyChanges(changes, file));
@@ -343,6 +352,7 @@ absl::StatusOr<Session> MakeSession(const SourceFile& source, ModelFile file, co
   problem.gradient_dtype = file.training.gradient_dtype;
   problem.cluster = std::move(cluster);
   NoteMissingType(file, problem.cluster.device, session.notices);
+  NoteFabric(problem.cluster, session.notices);
   problem.memory_limit = file.context.max_device_memory;
   MESHWRIGHT_RETURN_IF_ERROR(SetChoices(file, changes, problem, session.notices));
   SetOperatorChoices(file, problem, session.notices);

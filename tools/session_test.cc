@@ -272,6 +272,21 @@ TEST(SessionTest, ADeviceWithoutBfloat16IsTold) {
   EXPECT_THAT(notices("a100", "bfloat16"), Not(Contains(HasSubstr("has no"))));
 }
 
+TEST(SessionTest, AFabricThatIsHalfSaidIsTold) {
+  const auto notices = [](const std::vector<std::string>& flags) {
+    const absl::StatusOr<Session> session = Open(Decoder(), flags);
+    EXPECT_OK(session);
+    return session.ok() ? session->notices : std::vector<std::string>();
+  };
+  const std::string over = "--oversubscription=4", leaves = "--nodes_per_leaf=2";
+  EXPECT_THAT(notices({"--device=a100", "--devices=32", over}),
+              Contains(HasSubstr("oversubscription slows all-to-alls alone, unless nodes_per_leaf says")));
+  EXPECT_THAT(notices({"--device=a100", "--devices=32", leaves}),
+              Contains(HasSubstr("nodes_per_leaf has no effect without oversubscription")));
+  EXPECT_THAT(notices({"--device=a100", "--devices=32", over, leaves}), Not(Contains(HasSubstr("nodes_per_leaf"))));
+  EXPECT_THAT(notices({"--device=a100", "--devices=8", over}), Not(Contains(HasSubstr("nodes_per_leaf"))));
+}
+
 // docs/model_file.md: its first file is read, and it names every knob, every key of clusters and every device.
 TEST(SessionTest, ThePageOfTheModelFileIsComplete) {
   ASSERT_OK_AND_ASSIGN(const std::string page, ReadFile("docs/model_file.md", kMaxDocumentBytes));

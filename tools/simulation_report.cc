@@ -84,7 +84,9 @@ std::string ToText(const Program& program, const SimulationResult& result, const
                    program.classes.size() == 1 ? " class, " : " classes, ", ShowCount(program.num_microbatches),
                    program.num_microbatches == 1 ? " micro-batch" : " micro-batches", "\n\nstep ",
                    ShowTime(result.makespan), "; ", program.classes[result.critical_class].name, " ends last\n");
-  if (varied.has_value()) {
+  if (varied.has_value() && varied->ascending.size() == 1) {
+    absl::StrAppend(&text, "with the slow ranks ", ShowTime(varied->Mean()), "\n");
+  } else if (varied.has_value()) {
     absl::StrAppend(&text, "of ", ShowCount(static_cast<int64_t>(varied->ascending.size())),
                     " steps of varying devices: mean ", ShowTime(varied->Mean()), ", 5 % below ",
                     ShowTime(varied->Quantile(0.05)), ", 5 % above ", ShowTime(varied->Quantile(0.95)), "\n");

@@ -333,6 +333,7 @@ TEST(SimulateTest, DevicesThatVary) {
   EXPECT_GT(varied.at("p5_s").get<double>(), report.at("step_time_s").get<double>());
   EXPECT_LT(varied.at("p5_s").get<double>(), varied.at("p95_s").get<double>());
   EXPECT_THAT(RunTool("simulate", {plan, "--slow=0"}).err, HasSubstr("found \"0\", wanted RANK:X"));
+  EXPECT_THAT(RunTool("simulate", {plan, "--slow=0:2"}).out, HasSubstr(" ends last\nwith the slow ranks "));
   const ToolResult beyond = RunTool("simulate", {plan, "--slow=4096:2"});
   EXPECT_THAT(beyond.err, HasSubstr("--slow: found rank 4096, wanted a rank of the plan, from 0 to 7"));
   EXPECT_EQ(beyond.exit_code, 2);
