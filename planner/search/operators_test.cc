@@ -188,7 +188,7 @@ TEST(OperatorSearchTest, RefusesWhatContradictsItself) {
   problem.microbatches = 1;
   EXPECT_THAT(Search(problem), wrong("found 1 micro-batches for 2 stages"));
   problem.microbatches = 3;
-  EXPECT_THAT(Search(problem), wrong("does not divide into 3 micro-batches"));
+  EXPECT_THAT(Search(problem), wrong("found 3 micro-batches, wanted a divisor of the batch of 16 rows"));
   problem = SeedB(SearchMode::kDefaults);
   problem.shards["matmull"] = Shard({{2, 4}, {4, 1}});
   EXPECT_THAT(Search(problem), wrong("\"matmull\", which the model does not have"));
