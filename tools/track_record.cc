@@ -7,17 +7,17 @@ namespace {
 
 // By RunKind.
 constexpr TrackRecord kRecords[] = {
-    {"adapters", 81, 0.175, 0.94, 1.87},
-    {"experts, in grouped products", 267, 0.258, 0.87, 2.55},
-    {"experts, in a loop", 4, 0.532, 1.97, 20.25},
-    {"rows of 64 K and more, or shared", 80, 0.050, 0.93, 1.34},
-    {"cards on PCIe", 57, 0.091, 0.92, 1.35},
+    {"adapters", 127, 0.150, 0.85, 1.53},
+    {"experts, in grouped products", 270, 0.259, 0.87, 2.54},
+    {"experts, in a loop", 4, 0.527, 1.96, 20.24},
+    {"rows of 64 K and more, or shared", 95, 0.050, 0.93, 1.29},
+    {"cards on PCIe", 63, 0.096, 0.93, 2.10},
     {"V100", 193, 0.098, 0.96, 1.67},
-    {"Blackwell", 79, 0.085, 0.85, 1.21},
-    {"parameters split, up to 64 devices", 98, 0.083, 0.91, 1.44},
-    {"parameters split, over 64 devices", 79, 0.120, 0.95, 1.51},
-    {"A100 to H200, up to 64 devices", 213, 0.090, 0.92, 1.51},
-    {"A100 to H200, over 64 devices", 103, 0.105, 0.98, 1.32},
+    {"Blackwell", 93, 0.096, 0.88, 1.19},
+    {"parameters split, up to 64 devices", 107, 0.082, 0.91, 1.45},
+    {"parameters split, over 64 devices", 88, 0.118, 0.93, 1.50},
+    {"A100 to H200, up to 64 devices", 238, 0.082, 0.92, 1.48},
+    {"A100 to H200, over 64 devices", 111, 0.100, 0.97, 1.32},
 };
 static_assert(std::size(kRecords) == kNumRunKinds);
 
