@@ -238,6 +238,12 @@ absl::string_view EndingOf(absl::string_view name) {
 
 bool IsState(const Buffer& buffer) { return buffer.role == BufferRole::kOptimizerState; }
 
+// Whether the buffer has a rank's rows of a frozen parameter (planner/passes/shard_optimizer.h): the whole one that is
+// gathered from them may have room for two layers only.
+bool IsOfFrozenRows(const Buffer& buffer) {
+  return buffer.role == BufferRole::kParameter && !buffer.trainable && EndingOf(buffer.name) == "@shard";
+}
+
 // Whether the buffer's values come from another stage: a shared parameter, one update behind its owner's.
 bool IsReceived(BufferId id, const RankClass& c) {
   for (const Block& block : c.blocks) {
@@ -256,7 +262,7 @@ int64_t LayersOf(const Program& program, absl::string_view base) {
   int64_t layers = 0;
   for (const RankClass& c : program.classes) {
     for (const Buffer& buffer : c.buffers) {
-      // Where whole parameters are gathered layer by layer, only masters have all layers.
+      // Where whole parameters are gathered layer by layer, only masters and rows of frozen ones have all layers.
       const bool parameter = buffer.role == BufferRole::kParameter || buffer.role == BufferRole::kMaster;
       if (!parameter || BaseOf(buffer.name) != base) continue;
       layers = std::max(layers, buffer.first_layer + buffer.layers);
@@ -393,11 +399,13 @@ std::string StateName(const Program& program, size_t rank_class, BufferId id, in
     case BufferRole::kMaster:
       return NameIn(program, buffer, "", instance);
     case BufferRole::kParameter: {
-      if (!ending.empty() || IsReceived(id, c)) return "";
-      const bool has_master = std::any_of(c.buffers.begin(), c.buffers.end(), [&](const Buffer& other) {
-        return other.role == BufferRole::kMaster && BaseOf(other.name) == base;
+      const bool of_rows = IsOfFrozenRows(buffer);
+      if ((!ending.empty() && !of_rows) || IsReceived(id, c)) return "";
+      const bool elsewhere = std::any_of(c.buffers.begin(), c.buffers.end(), [&](const Buffer& other) {
+        const bool holds = other.role == BufferRole::kMaster || (!of_rows && IsOfFrozenRows(other));
+        return holds && BaseOf(other.name) == base;
       });
-      return has_master ? "" : NameIn(program, buffer, "", instance);
+      return elsewhere ? "" : NameIn(program, buffer, "", instance);
     }
     case BufferRole::kGradient:
     case BufferRole::kInput:
