@@ -49,6 +49,18 @@ std::optional<AxisList> AxesOf(const std::vector<Run>& runs, const Mesh& mesh) {
   return axes;
 }
 
+// The ranks that both join.
+std::vector<Run> Overlap(const std::vector<Run>& a, const std::vector<Run>& b) {
+  std::vector<Run> both;
+  for (const Run& x : a) {
+    for (const Run& y : b) {
+      const int64_t begin = std::max(x.stride, y.stride), end = std::min(x.size * x.stride, y.size * y.stride);
+      if (end > begin && end % begin == 0) both.push_back({end / begin, begin});
+    }
+  }
+  return both;
+}
+
 // The fastest `count` ranks of the runs.
 std::optional<std::vector<Run>> Fastest(const std::vector<Run>& runs, int64_t count) {
   std::vector<Run> fastest;
@@ -71,7 +83,8 @@ struct Sharing {
 
 Sharing Whole(std::string why) { return {{}, std::move(why)}; }
 
-// `summands`: the axes over which the gradient is added up.
+// `summands`: the axes over which the gradient is added up; where it has none, those of another, some of which may
+// split the parameter.
 Sharing SharingOf(const Buffer& parameter, const AxisList& summands, const Mesh& mesh, int64_t ranks_per_stage,
                   const Strategy& strategy) {
   std::vector<Run> runs;
@@ -82,11 +95,13 @@ Sharing SharingOf(const Buffer& parameter, const AxisList& summands, const Mesh&
     for (AxisId id : summands) {
       if (id != copies) runs.push_back({mesh.axis(id).size, mesh.axis(id).stride});
     }
+    if (!parameter.trainable) runs = Overlap(runs, ReplicaRuns(parameter.layout, mesh, ranks_per_stage));
   }
   int64_t replicas = 1;
   for (const Run& run : runs) replicas *= run.size;
   if (replicas == 1) return Whole("");
-  if (strategy.optimizer_whole.count(parameter.name) > 0) return Whole("its parallel_optimizer is false");
+  const std::string name = parameter.name.substr(0, parameter.name.find('@'));  // without its chunk of a stage
+  if (strategy.optimizer_whole.count(name) > 0) return Whole("its parallel_optimizer is false");
   const Bytes size = SizeOf(parameter.dtype) * NumElements(parameter.shape);
   if (size < strategy.parallel_optimizer_threshold) {
     return Whole(absl::StrCat(size.raw(), " bytes, the threshold is ", strategy.parallel_optimizer_threshold.raw()));
@@ -287,7 +302,7 @@ class Sharder {
     }
     for (size_t i = 0, n = c_.buffers.size(); i < n; ++i) {
       const BufferId id(i);
-      if (At(id).role != BufferRole::kParameter || At(id).trainable || absl::StrContains(At(id).name, '@')) continue;
+      if (At(id).role != BufferRole::kParameter || At(id).trainable || absl::EndsWith(At(id).name, "@shard")) continue;
       if (!OnlyIn(c_, id, passes)) continue;
       const Sharing sharing = SharingOf(At(id), summands_, mesh_, ranks_per_stage_, strategy_);
       if (sharing.axes.empty()) continue;

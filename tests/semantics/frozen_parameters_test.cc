@@ -6,6 +6,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "executor/checkpoint.h"
 #include "executor/data.h"
 #include "executor/runner.h"
@@ -46,7 +47,8 @@ struct Row {
 };
 const Row kRows[] = {{Schedule::kOneFOneB, 1, 1},
                      {Schedule::kOneFOneB, 1, 2},
-                     {Schedule::kOneFOneB, 2, 2}};
+                     {Schedule::kOneFOneB, 2, 2},
+                     {Schedule::kDualPipeV, 2, 4}};
 
 TEST(FrozenParametersTest, SplitEqualsWhole) {
   ASSERT_OK_AND_ASSIGN(const Graph graph, FrozenStack(12));
@@ -69,6 +71,49 @@ TEST(FrozenParametersTest, SplitEqualsWhole) {
       ASSERT_OK_AND_ASSIGN(const RunResult found, RunSteps(split, 3));
       ExpectSameTraining(found, expected, 0);
       ExpectPlannedArenas(found, split);
+    }
+  }
+}
+
+// Only the scale of each layer's first norm trains, whose gradient is added up over other ranks than those of products
+// and experts would be: with sequence parallelism those of tensor parallelism, too.
+TEST(FrozenParametersTest, SplitEqualsWholeInDecoders) {
+  constexpr char kModel[] = R"(name: tiny
+architecture:
+  decoder: {layers: 4, hidden: 32, heads: 8, kv_heads: 4, ffn: 64, vocab: 128, activation: swiglu, norm: rms_norm, positions: rotary, tied_embeddings: false, EXPERTS}
+training: {batch: 16, sequence: 16, dtype: float64, gradient_dtype: float64, optimizer: {adamw: {learning_rate: 0.01}}}
+parallel: {recompute: none, enable_parallel_optimizer: true, DEGREES, parallel_optimizer_config: {parallel_optimizer_threshold: 0}}
+cluster: {device: host, nodes: 1, devices_per_node: DEVICES}
+)";
+  const auto freeze = [](Graph& graph) {
+    for (Tensor& tensor : graph.tensors) tensor.trainable &= tensor.name == "norm1.gamma";
+  };
+  const auto plan = [&](const std::string& experts, const std::string& devices, const std::string& degrees) {
+    return PlanModel(absl::StrReplaceAll(kModel, {{"EXPERTS", experts}, {"DEVICES", devices}, {"DEGREES", degrees}}),
+                     freeze);
+  };
+  struct Case {
+    const char *experts, *devices, *degrees;
+  };
+  constexpr char kDense[] = "bias: false", kExperts[] = "experts: 4, experts_per_token: 2, capacity_factor: 2";
+  for (const Case& c :
+       {Case{kDense, "4", "data_parallel: 4, tensor_parallel: 1"},
+        Case{kDense, "4", "data_parallel: 2, tensor_parallel: 2, sequence_parallel: false"},
+        Case{kDense, "4", "data_parallel: 2, tensor_parallel: 2, sequence_parallel: true"},
+        Case{kDense, "4", "data_parallel: 2, context_parallel: 2, tensor_parallel: 1"},
+        Case{kExperts, "4", "data_parallel: 4, expert_parallel: 2, tensor_parallel: 1, dispatcher: all_to_all"},
+        Case{kExperts, "4", "data_parallel: 4, expert_parallel: 4, tensor_parallel: 1, dispatcher: all_to_all"}}) {
+    ASSERT_OK_AND_ASSIGN(const PlannedRun alone, plan(c.experts, "1", "pipeline_stages: 1"));
+    ASSERT_OK_AND_ASSIGN(const RunResult expected, RunSteps(alone.program, 3));
+    for (const char* const sharded : {"shard_parameters: false", "shard_parameters: true"}) {
+      SCOPED_TRACE(absl::StrCat(c.experts, ", ", c.degrees, ", ", sharded));
+      ASSERT_OK_AND_ASSIGN(
+          const PlannedRun planned,
+          plan(c.experts, c.devices, absl::StrCat(c.degrees, ", pipeline_stages: 1, micro_batches: 2, ", sharded)));
+      ASSERT_OK_AND_ASSIGN(const RunResult found, RunSteps(planned.program, 3));
+      ExpectSameTraining(found, expected, 1e-9);
+      ExpectPlannedArenas(found, planned.program);
+      EXPECT_EQ(LayersOf(planned.program.classes[0], "@shard") > 0, planned.strategy.shard_parameters);
     }
   }
 }

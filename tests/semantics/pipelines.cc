@@ -21,10 +21,17 @@
 #include "tools/session.h"
 
 namespace meshwright {
-absl::StatusOr<PlannedRun> PlanModel(const std::string& yaml) {
+absl::StatusOr<PlannedRun> PlanModel(const std::string& yaml, const std::function<void(Graph&)>& change) {
   Plan plan;
   MESHWRIGHT_ASSIGN_OR_RETURN(const Flags flags, Flags::Parse(StrategyFlags(), {}));
   MESHWRIGHT_ASSIGN_OR_RETURN(plan.session, OpenModel({"model.yaml", yaml}, flags));
+  if (change != nullptr) {
+    plan.session.problem.graph = [graph = plan.session.problem.graph, change](int64_t rows) -> absl::StatusOr<Graph> {
+      MESHWRIGHT_ASSIGN_OR_RETURN(Graph changed, graph(rows));
+      change(changed);
+      return changed;
+    };
+  }
   SearchOptions options;
   options.keep = 1;
   MESHWRIGHT_ASSIGN_OR_RETURN(SearchResult found, Search(plan.session.problem, options));

@@ -4,6 +4,7 @@
 #define MESHWRIGHT_TESTS_SEMANTICS_PIPELINES_H_
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -26,8 +27,9 @@ struct PlannedRun {
   int64_t batches = 1;  // RunOptions::batches
 };
 
-// What `plan` and `run` make of a model file: the fastest strategy that the file allows, and its program.
-absl::StatusOr<PlannedRun> PlanModel(const std::string& yaml);
+// What `plan` and `run` make of a model file: the fastest strategy that the file allows, and its program. `change` is
+// made to the model's graph, where a file has no words for it.
+absl::StatusOr<PlannedRun> PlanModel(const std::string& yaml, const std::function<void(Graph&)>& change = nullptr);
 
 // A program on threads; with the parameters after the last step.
 absl::StatusOr<RunResult> RunSteps(const Program& program, int64_t steps);
