@@ -142,7 +142,8 @@ void AddActivationCopies(const TrainingRun& run, const Framework& framework, Fra
   } else if ((framework.dropout && !framework.Is(Sign::kHuggingFace) && !wide_steps) || default_dropout) {
     copies->norms += kDropoutMasks;
     // Fused attention draws its mask again.
-    const bool kept = !framework.fused_attention && run.recompute_ops.count("attention") == 0;
+    const bool again = run.recompute == Recompute::kSelective || run.recompute_ops.count("attention") > 0;
+    const bool kept = !framework.fused_attention && !again;
     if (kept) copies->scores = framework.autocast ? kBertScores : kDropoutScores;
   }
   const bool tensorflow = framework.Is(Sign::kTensorFlow) && !framework.Is(Sign::kKeras);

@@ -287,6 +287,16 @@ TEST(FrameworkCopiesTest, ScoresInSteps) {
   EXPECT_EQ(scores("Llama 2 7B", "bf16", "none,HuggingFace; pure bf16"), 0);
 }
 
+// A mask and what it leaves, 1 + 2, but where attention is run again, by whichever words.
+TEST(FrameworkCopiesTest, DroppedScoresThatAreMadeAgain) {
+  for (const auto& [recompute, scores] :
+       {std::pair("none", 3), {"selective (attention core)", 0}, {"selective", 0}, {"full", 3}}) {
+    ASSERT_OK_AND_ASSIGN(const FrameworkCopies copies,
+                         CopiesOf("attention,recompute", absl::StrCat("unfused (pre-flash),", recompute), "GPT 7B"));
+    EXPECT_EQ(copies.scores, scores) << recompute;
+  }
+}
+
 // Gradients go since PyTorch 2, also where attention is in steps.
 TEST(FrameworkCopiesTest, PyTorchTwoLetsGoOfGradients) {
   ASSERT_OK_AND_ASSIGN(FrameworkCopies copies, CopiesOf("attention,other_opts", "unfused,HuggingFace", "GPT 7B", 32));
