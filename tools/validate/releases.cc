@@ -245,9 +245,8 @@ constexpr Release kReleases[] = {
     // Trainer takes by itself, and AnswerDotAI's train.py, `get_wrapping_policy`), and FSDP1 starts a gather when all
     // but the last two units have run (_limiter_utils.py, `_max_num_inflight_all_gathers`). The two are adapters: where
     // the last product has one, the next layer is gathered when the one before it has run; else beside its MLP.
-    // Backward, the gather is told by the unit before
-    // (`_prefetch_handle`), which is the adapter of queries. Kernels of whole adapters take them out of FSDP
-    // (fms_acceleration_foak, lora_adapters_switch_ddp_from_fsdp).
+    // In the backward pass the unit before starts a gather (`_prefetch_handle`), which is the adapter of queries. Kernels
+    // of whole adapters take these out of FSDP (fms_acceleration_foak, lora_adapters_switch_ddp_from_fsdp).
     {{kHuggingFace, kAdapters, kPyTorchFsdp},
      {kFusedAdapters},
      [](Framework* f) { f->host.serial_regathers = true; }},
