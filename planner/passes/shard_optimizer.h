@@ -18,8 +18,9 @@
 // gathers in place, where they are multiples of kAlignment bytes; not of gradients under ZeRO-2 and of both under 3,
 // whose whole ones are of two layers, nor of parameters where ranks start with the values of one.
 //
-// With Strategy::shard_parameters, what is frozen is split, too, among the ranks that add up the gradients of its segment:
-// rows that nothing writes, gathered like those that are trained. A segment without any update stays whole.
+// With Strategy::shard_parameters, what is frozen is split, too, among its replicas on ranks that add up a gradient of
+// its segment: rows that nothing writes ("w@shard"), gathered like those that are trained, and saved. A segment without
+// any update stays whole.
 //
 // Values do not change. Must run before the buckets: it changes which collectives there are.
 #ifndef MESHWRIGHT_PLANNER_PASSES_SHARD_OPTIMIZER_H_
