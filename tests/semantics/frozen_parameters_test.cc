@@ -84,34 +84,39 @@ TEST(FrozenParametersTest, SplitEqualsWholeInDecoders) {
 architecture:
   decoder: {layers: 4, hidden: 32, heads: 8, kv_heads: 4, ffn: 64, vocab: 128, activation: swiglu, norm: rms_norm, positions: rotary, tied_embeddings: false, EXPERTS}
 training: {batch: 16, sequence: 16, dtype: float64, gradient_dtype: float64, optimizer: {adamw: {learning_rate: 0.01}}}
-parallel: {recompute: none, enable_parallel_optimizer: true, DEGREES, parallel_optimizer_config: {parallel_optimizer_threshold: 0}}
+parallel: {recompute: none, enable_parallel_optimizer: true, DEGREES, parallel_optimizer_config: {parallel_optimizer_threshold: 0, optimizer_weight_shard_size: SIZE}}
 cluster: {device: host, nodes: 1, devices_per_node: DEVICES}
 )";
   const auto freeze = [](Graph& graph) {
     for (Tensor& tensor : graph.tensors) tensor.trainable &= tensor.name == "norm1.gamma";
   };
-  const auto plan = [&](const std::string& experts, const std::string& devices, const std::string& degrees) {
-    return PlanModel(absl::StrReplaceAll(kModel, {{"EXPERTS", experts}, {"DEVICES", devices}, {"DEGREES", degrees}}),
-                     freeze);
+  const auto plan = [&](const std::string& experts, const std::string& devices, const std::string& degrees,
+                        const std::string& size) {
+    return PlanModel(
+        absl::StrReplaceAll(kModel, {{"EXPERTS", experts}, {"DEVICES", devices}, {"DEGREES", degrees}, {"SIZE", size}}),
+        freeze);
   };
   struct Case {
     const char *experts, *devices, *degrees;
+    const char* size = "-1";  // of a group of ranks that share
   };
   constexpr char kDense[] = "bias: false", kExperts[] = "experts: 4, experts_per_token: 2, capacity_factor: 2";
   for (const Case& c :
        {Case{kDense, "4", "data_parallel: 4, tensor_parallel: 1"},
+        Case{kDense, "8", "data_parallel: 4, tensor_parallel: 2, sequence_parallel: true", "2"},
+        Case{kExperts, "8", "data_parallel: 8, expert_parallel: 2, tensor_parallel: 1, dispatcher: all_to_all", "4"},
         Case{kDense, "4", "data_parallel: 2, tensor_parallel: 2, sequence_parallel: false"},
         Case{kDense, "4", "data_parallel: 2, tensor_parallel: 2, sequence_parallel: true"},
         Case{kDense, "4", "data_parallel: 2, context_parallel: 2, tensor_parallel: 1"},
         Case{kExperts, "4", "data_parallel: 4, expert_parallel: 2, tensor_parallel: 1, dispatcher: all_to_all"},
         Case{kExperts, "4", "data_parallel: 4, expert_parallel: 4, tensor_parallel: 1, dispatcher: all_to_all"}}) {
-    ASSERT_OK_AND_ASSIGN(const PlannedRun alone, plan(c.experts, "1", "pipeline_stages: 1"));
+    ASSERT_OK_AND_ASSIGN(const PlannedRun alone, plan(c.experts, "1", "pipeline_stages: 1", "-1"));
     ASSERT_OK_AND_ASSIGN(const RunResult expected, RunSteps(alone.program, 3));
     for (const char* const sharded : {"shard_parameters: false", "shard_parameters: true"}) {
       SCOPED_TRACE(absl::StrCat(c.experts, ", ", c.degrees, ", ", sharded));
-      ASSERT_OK_AND_ASSIGN(
-          const PlannedRun planned,
-          plan(c.experts, c.devices, absl::StrCat(c.degrees, ", pipeline_stages: 1, micro_batches: 2, ", sharded)));
+      ASSERT_OK_AND_ASSIGN(const PlannedRun planned,
+                           plan(c.experts, c.devices,
+                                absl::StrCat(c.degrees, ", pipeline_stages: 1, micro_batches: 2, ", sharded), c.size));
       ASSERT_OK_AND_ASSIGN(const RunResult found, RunSteps(planned.program, 3));
       ExpectSameTraining(found, expected, 1e-9);
       ExpectPlannedArenas(found, planned.program);
