@@ -203,7 +203,14 @@ void NoteIdleChoices(const Flags& flags, Session& session) {
     for (const char* const flag : kBoundFlags) note(flag, kPlanningModes);
     return;
   }
-  if (std::get<DecoderConfig>(session.file->model).experts > 0) return;
+  const DecoderConfig& model = std::get<DecoderConfig>(session.file->model);
+  const int64_t chunks = session.problem.chunks.value_or(1);
+  if (chunks > 1 && 2 * chunks > model.layers) {
+    session.notices.push_back(
+        absl::StrCat(chunks, " chunks a stage (virtual_pipeline_stages) leave pipelines out: two ", "stages have ",
+                     2 * chunks, " chunks, and there are ", model.layers, " layers"));
+  }
+  if (model.experts > 0) return;
   for (const char* const flag : {"expert_parallel", "max_expert_parallel", "dispatcher", "spread_experts"}) {
     note(flag, "decoders with experts");
   }

@@ -320,6 +320,11 @@ TEST(SessionTest, SchedulesAndChunks) {
   EXPECT_FALSE(any.problem.schedule.has_value());
   ASSERT_OK_AND_ASSIGN(const Session v, Open(Decoder(""), {"--schedule=dualpipe_v"}));
   EXPECT_EQ(v.problem.chunks, 2);
+  // Four layers: two chunks of each of two stages, but not three.
+  ASSERT_OK_AND_ASSIGN(const Session two, Open(Decoder(""), {"--virtual_pipeline_stages=2"}));
+  EXPECT_THAT(two.notices, Not(Contains(HasSubstr("leave pipelines out"))));
+  ASSERT_OK_AND_ASSIGN(const Session three, Open(Decoder(""), {"--virtual_pipeline_stages=3"}));
+  EXPECT_THAT(three.notices, Contains(HasSubstr("two stages have 6 chunks, and there are 4 layers")));
   EXPECT_THAT(Open(Decoder(""), {"--schedule=auto"}), StatusIs(absl::StatusCode::kInvalidArgument, "dualpipe, any"));
   EXPECT_THAT(Open(Operators(""), {"--schedule=any"}),
               StatusIs(absl::StatusCode::kInvalidArgument, "wanted a model of repeated layers"));
