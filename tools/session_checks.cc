@@ -207,7 +207,7 @@ void NoteIdleChoices(const Flags& flags, Session& session) {
   const int64_t chunks = session.problem.chunks.value_or(1);
   if (chunks > 1 && 2 * chunks > model.layers) {
     session.notices.push_back(
-        absl::StrCat(chunks, " chunks a stage (virtual_pipeline_stages) leave pipelines out: two ", "stages have ",
+        absl::StrCat(chunks, " chunks a stage (virtual_pipeline_stages) leave pipelines out: two stages have ",
                      2 * chunks, " chunks, and there are ", model.layers, " layers"));
   }
   if (model.experts > 0) return;

@@ -23,6 +23,7 @@ namespace {
 
 constexpr char kDocument[] = "docs/accuracy.md";
 constexpr char kHeader[] = "| table | rows | predicted | mean | median | worst | bias |";
+constexpr char kPeaks[] = "| table | peaks | mean | median | bias | oom called | ran, called to fit |";
 constexpr char kPrices[] = "| table | what | rows | mean | median | bias |";
 
 // The cells of the document's table that begins so, by line.
@@ -58,6 +59,28 @@ TEST(AccuracyDocumentTest, TheSummaryIsWhatValidateSays) {
     EXPECT_EQ(cells[4], absl::StrFormat("%.1f", 100 * summary.time.median)) << cells[0];
     EXPECT_EQ(cells[5], absl::StrFormat("%+.1f", 100 * summary.time.worst)) << cells[0];
     EXPECT_EQ(cells[6], absl::StrFormat("%+.1f", 100 * summary.time.bias)) << cells[0];
+  }
+}
+
+TEST(AccuracyDocumentTest, TheLinesOfPeaksAreWhatValidateSays) {
+  const char* const data = std::getenv("MESHWRIGHT_DATA");
+  if (data == nullptr) GTEST_SKIP() << "MESHWRIGHT_DATA names no folder of tables";
+  const auto lines = CellsUnder(kPeaks);
+  EXPECT_GE(lines.size(), 5u);
+  for (const auto& cells : lines) {
+    ASSERT_GE(cells.size(), 7u) << cells[0];
+    const std::string file = absl::StrCat(data, "/training/", cells[0], ".csv");
+    if (!std::ifstream(file).good()) GTEST_SKIP() << "no table " << file;
+    ASSERT_OK_AND_ASSIGN(const CsvTable table, ReadCsv(file));
+    ASSERT_OK_AND_ASSIGN(const TrainingTableResult result, PredictTrainingTable(table, {}));
+    const TrainingTableSummary summary = Summarise(result);
+    EXPECT_EQ(cells[1], absl::StrCat(summary.memory.count)) << cells[0];
+    EXPECT_EQ(cells[5], absl::StrCat(summary.oom_right, " of ", summary.oom_rows)) << cells[0];
+    EXPECT_EQ(cells[6], absl::StrCat(summary.fitting_right, " of ", summary.fitting_rows)) << cells[0];
+    if (summary.memory.count == 0) continue;
+    EXPECT_EQ(cells[2], absl::StrFormat("%.1f", 100 * summary.memory.mean)) << cells[0];
+    EXPECT_EQ(cells[3], absl::StrFormat("%.1f", 100 * summary.memory.median)) << cells[0];
+    EXPECT_EQ(cells[4], absl::StrFormat("%+.1f", 100 * summary.memory.bias)) << cells[0];
   }
 }
 
