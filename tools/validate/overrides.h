@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "ir/cluster.h"
+#include "models/decoder.h"
 #include "simulator/price.h"
 #include "tools/flags.h"
 #include "tools/validate/csv.h"
@@ -27,6 +28,8 @@ struct RowOverrides {
   std::optional<double> expert_imbalance;           // else the column expert_imbalance
   HostPace eager = kEagerFramework;                 // of a framework that issues kernels one by one
   std::map<std::string, std::string> cluster_keys;  // costmodel/library.h
+  std::optional<DecoderConfig> model;               // in place of the cells that tell of it, but for its name
+  std::optional<Cluster> cluster;                   // in place of those of devices and of what joins them
 };
 
 // kInvalidArgument, a usage error that names the flag: a device that nobody knows, a value that no device takes.

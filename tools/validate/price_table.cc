@@ -18,10 +18,10 @@
 #include "nlohmann/json.hpp"
 #include "tools/validate/collective_row.h"
 #include "tools/validate/kernel_timing.h"
+#include "tools/validate/predict_run.h"
 #include "tools/validate/price_columns.h"
 #include "tools/validate/row_model.h"
 #include "tools/validate/training_row.h"
-#include "tools/validate/training_table.h"
 #include "tools/validate/words.h"
 
 namespace meshwright {

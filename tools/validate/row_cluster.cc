@@ -64,6 +64,10 @@ absl::StatusOr<int64_t> DefaultDevices(const CsvCells& cells, const RowOverrides
 
 absl::Status ReadRowCluster(const CsvCells& cells, const RowOverrides& overrides, const Framework& framework,
                             int64_t gpus, TrainingRun* run) {
+  if (overrides.cluster.has_value()) {
+    run->cluster = *overrides.cluster;
+    return absl::OkStatus();
+  }
   MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<double> memory, MemoryOf(cells));
   MESHWRIGHT_ASSIGN_OR_RETURN(std::string name, DeviceOf(cells, overrides, memory.value_or(0)));
   // NVIDIA's DGX-2 and HGX-2: V100 of their own behind switches.

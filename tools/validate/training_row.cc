@@ -60,7 +60,10 @@ class RunReader {
     const std::string options = Lower("other_opts");
     MESHWRIGHT_ASSIGN_OR_RETURN(run_.training.sequence, Size("seq_len", DefaultSequence(cells_.Text("model"))));
     framework_ = FrameworkOf(cells_, run_.training.sequence);
-    MESHWRIGHT_ASSIGN_OR_RETURN(run_.model, ReadRowModel(cells_, run_.training.sequence, &run_.defaults));
+    run_.model = overrides_.model.value_or(DecoderConfig());
+    if (!overrides_.model.has_value()) {
+      MESHWRIGHT_ASSIGN_OR_RETURN(run_.model, ReadRowModel(cells_, run_.training.sequence, &run_.defaults));
+    }
     if (framework_.unties_head) run_.model.tied_embeddings = false;
     run_.training.optimizer.kind = framework_.Is(Sign::kLamb) ? OpKind::kLamb : OpKind::kAdamW;
     MESHWRIGHT_RETURN_IF_ERROR(ReadDegrees());
@@ -465,8 +468,11 @@ class RunReader {
   void ReadSharding() {
     const std::string sequence = Lower("seq_parallel");
     // Where the cell is empty: usual where attention is fused, unknown before. GPT-NeoX has it since August 2024, and
-    // only where told so (neox_args.py).
-    const bool usual = run_.training.fused_attention && !framework_.Is(Sign::kNeox);
+    // only where told so (neox_args.py); DeepSpeed's own tensor parallelism does without (its module_inject/layers.py:
+    // all-reduces).
+    const bool without =
+        framework_.Is(Sign::kNeox) || (framework_.Is(Sign::kDeepSpeed) && !framework_.HasMegatronLayers());
+    const bool usual = run_.training.fused_attention && !without;
     const bool says_yes = SaysYes(sequence) || HasAny(sequence, {"yes", "true", "1"});
     run_.sequence_parallel = sequence.empty() ? usual : says_yes;
     Degrees& degrees = run_.degrees;

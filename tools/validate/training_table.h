@@ -62,9 +62,6 @@ absl::StatusOr<TrainingTableResult> PredictTrainingTable(
     const CsvTable& given, const RowOverrides& overrides,
     const std::function<void(size_t done, size_t all)>& progress = nullptr);
 
-// One run whose layout and micro-batch are given.
-absl::StatusOr<Prediction> PredictRun(const TrainingRun& run);
-
 // Rows that differ in layout only. Those of one layout (of several releases, of runs that were repeated) are one
 // alternative, of their mean.
 struct LayoutGroup {
