@@ -109,9 +109,12 @@ class ModelReader {
     MESHWRIGHT_ASSIGN_OR_RETURN(billions_, cells_.Number("params_b"));
     MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<int64_t> width, cells_.Int("hidden", 1));
     MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<int64_t> experts, cells_.Int("experts", 1));
-    if (!experts.has_value()) {
+    // A row that says its experts and all that a size cannot be guessed from is of a model of its own.
+    if (!experts.has_value() || cells_.Text("hidden").empty() || cells_.Text("layers").empty()) {
       known_ = FindKnownModel(name_, BillionsInName().value_or(billions_.value_or(0)), width.value_or(0));
-      if (known_ != nullptr && known_->experts == 0 && NamesExperts()) known_ = nullptr;
+      const bool other = known_ != nullptr && (experts.has_value() ? known_->experts != (*experts > 1 ? *experts : 0)
+                                                                   : known_->experts == 0 && NamesExperts());
+      if (other) known_ = nullptr;
     }
     MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<int64_t> tensor, cells_.Int("tp", 1));
     tensor_ = tensor.value_or(1);
@@ -261,8 +264,9 @@ class ModelReader {
     MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<int64_t> experts, cells_.Int("experts", 1));
     if (experts.has_value()) {
       c_.experts = *experts > 1 ? *experts : 0;
-      MESHWRIGHT_ASSIGN_OR_RETURN(c_.experts_per_token,
-                                  Size("experts_per_token", std::min(kDefaultExpertsPerToken, *experts)));
+      const int64_t chosen = known_ != nullptr ? std::max<int64_t>(1, known_->experts_per_token)
+                                               : std::min(kDefaultExpertsPerToken, *experts);
+      MESHWRIGHT_ASSIGN_OR_RETURN(c_.experts_per_token, Size("experts_per_token", chosen));
       MESHWRIGHT_ASSIGN_OR_RETURN(c_.ffn, Size("expert_ffn", c_.ffn, false));
       return absl::OkStatus();
     }

@@ -42,6 +42,16 @@ TEST(RowModelTest, AttentionCountsOnceBesideExperts) {
   EXPECT_NEAR(NumParameters(model) / 1e9, 22, 0.2);
 }
 
+// 46.7 billion parameters as published, also where a column says how many experts; others are another model.
+TEST(RowModelTest, ExpertsOfAKnownModelMayHaveAColumn) {
+  std::vector<std::string> defaults;
+  ASSERT_OK_AND_ASSIGN(const DecoderConfig known, ModelOf("model,experts\nMixtral 8x7B,8\n", &defaults));
+  EXPECT_NEAR(NumParameters(known) / 1e9, 46.7, 0.1);
+  EXPECT_EQ(known.experts_per_token, 2);
+  EXPECT_THAT(ModelOf("model,experts\nMixtral,16\n", &defaults),
+              StatusIs(absl::StatusCode::kUnimplemented, "not given: hidden"));
+}
+
 // A known model's width with other heads is another model.
 TEST(RowModelTest, HeadsOfTheRowGoBeforeThoseOfTheKnownModel) {
   std::vector<std::string> defaults;
