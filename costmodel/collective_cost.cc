@@ -113,7 +113,9 @@ CollectiveCost AllToAll(Bytes size, const GroupShape& group, const Cluster& clus
                      PairsOf(cluster).share, cluster, latency_scale);
   }
   if (far > 0) {
-    const BytesPerSecond rate = NicRate(group, cluster) * (AllToAllNicShare(group.nodes) / cluster.oversubscription);
+    // Of known leaf switches the simulator has the uplinks, and who crosses them (simulator/network_links.h).
+    const double above = cluster.nodes_per_leaf > 0 ? 1 : cluster.oversubscription;
+    const BytesPerSecond rate = NicRate(group, cluster) * (AllToAllNicShare(group.nodes) / above);
     us = std::max(us, PairsAcross(cost.nic_bytes, far, rate, cluster));
   }
   cost.time = FromMicros(us);

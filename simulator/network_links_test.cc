@@ -123,5 +123,34 @@ TEST(NetworkLinksTest, AllToAllAndTransfers) {
   EXPECT_TRUE(links.UsesOf(0, Transfer{true, 1}, 0).empty());
 }
 
+// How long an all-to-all of 64 MiB over the axis takes.
+Nanos Exchange(const std::string& axis, const Cluster& cluster) {
+  const absl::StatusOr<Program> program = ParseProgram(absl::StrReplaceAll(R"(program exchanges mesh a=2 b=2
+class c
+  buffer t float32 (4, 4194304) {- | AXIS} activation
+  buffer t@moved float32 (4, 4194304) {AXIS | -} activation
+  block "exchange" forward
+    comm all_to_all (AXIS) dim 1 to 0 activation reads t writes t@moved @R
+  slot "exchange" mb 0 layer 0
+)",
+                                                                           {{"AXIS", axis}}));
+  EXPECT_OK(program);
+  const absl::StatusOr<Prices> prices = PriceProgram(*program, CostModel(cluster));
+  EXPECT_OK(prices);
+  const absl::StatusOr<SimulationResult> result = Simulate(*program, *prices);
+  EXPECT_OK(result);
+  return result->makespan;
+}
+
+// Uplinks at 8:1 hold up who crosses them, and nobody else; where nobody knows who does, all of them.
+TEST(NetworkLinksTest, AnAllToAllWithinALeafIsNotHeldUp) {
+  Cluster known = Leaves(4, 8), unknown = known;
+  unknown.nodes_per_leaf = 0;
+  const Nanos wide = Exchange("b", Leaves(4, 1));
+  EXPECT_EQ(Exchange("b", known), wide);      // {0, 1} and {2, 3}
+  EXPECT_GT(Exchange("a", known), wide * 4);  // {0, 2} and {1, 3}: two over a quarter of a card
+  EXPECT_GT(Exchange("b", unknown), wide * 4);
+}
+
 }  // namespace
 }  // namespace meshwright
