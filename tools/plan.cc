@@ -1,6 +1,7 @@
 // plan: chooses a strategy for a model on a cluster, says why, and writes it down.
 #include <cstdio>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -14,6 +15,9 @@
 #include "tools/cluster_flags.h"
 #include "tools/command.h"
 #include "tools/dump.h"
+#include "tools/export/trainer_flag.h"
+#include "tools/export/trainer_prediction.h"
+#include "tools/export/writers.h"
 #include "tools/files.h"
 #include "tools/plan_file.h"
 #include "tools/plan_report.h"
@@ -36,6 +40,7 @@ Command PlanCommand() {
                 {"dump", "WHAT", "instead of the report: graph, strategy, program, or rank0, rank1, ..."},
                 {"tokens", "X", "of the whole run, e.g. 300e9 or 300B: how long it takes; training.tokens unless given",
                  "total_tokens train_tokens"},
+                TrainerFlag(),
                 {"keep", "N", "how many strategies to show; 5 unless given"},
                 {"threads", "N", "of the search; as many as cores unless given"}},
   };
@@ -61,6 +66,7 @@ absl::Status RunPlan(const Flags& flags) {
   MESHWRIGHT_ASSIGN_OR_RETURN(const DumpRequest dump, DumpRequest::Parse(flags));
   SearchOptions options;
   MESHWRIGHT_ASSIGN_OR_RETURN(options.keep, flags.IntOr("keep", 5, 1, 1000));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const Trainer* const trainer, TrainerFrom(flags));
   MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t threads, flags.IntOr("threads", 0, 0, 1024));
   options.threads = static_cast<int>(threads);
   const std::string out = flags.Has("out") ? flags.Text("out") : "plan.yaml";
@@ -80,20 +86,20 @@ absl::Status RunPlan(const Flags& flags) {
   {
     Progress progress("searching");
     options.progress = [&](int64_t done, int64_t total) { progress.Update(done, total); };
-    found = Search(session.problem, options);
+    found = SearchFor(trainer, session, options);
   }
   if (!found.ok()) return found.status();
   const std::string advice = AdviceOnBatch(session, found->ranked.front().degrees.data);
   if (!advice.empty()) found->warnings.push_back(advice);
   PrintNotices(found->warnings);
-  MESHWRIGHT_ASSIGN_OR_RETURN(PlanReport report, MakeReport(session, *std::move(found)));
+  MESHWRIGHT_ASSIGN_OR_RETURN(PlanReport report, MakeReport(session, *std::move(found), trainer));
   const Candidate& best = report.result.ranked.front();
   if (SavesStrategies(flags, session)) {
     MESHWRIGHT_ASSIGN_OR_RETURN(const Evaluation evaluation, Evaluate(session.problem, best.strategy));
     MESHWRIGHT_RETURN_IF_ERROR(SaveStrategies(flags, session, best.strategy, evaluation.program));
   }
   if (!out.empty()) {
-    const Plan plan{session, best.strategy, PromiseOf(best.prediction)};
+    const Plan plan{session, best.strategy, PromiseOf(best.prediction, trainer == nullptr ? "" : trainer->name)};
     MESHWRIGHT_RETURN_IF_ERROR(WriteFile(out, ToYaml(plan)));
     if (out == "-") return absl::OkStatus();
   }

@@ -69,19 +69,22 @@ absl::StatusOr<ModelChanges> ReadChanges(const NodeRef& in) {
 }
 
 absl::StatusOr<PlanPromise> ReadPromise(const NodeRef& in) {
-  MESHWRIGHT_RETURN_IF_ERROR(in.CheckKeys({"step_time", "mfu", "tokens_per_second", "peak_memory"}));
+  MESHWRIGHT_RETURN_IF_ERROR(in.CheckKeys({"step_time", "mfu", "tokens_per_second", "peak_memory", "trainer"}));
   PlanPromise promise;
   MESHWRIGHT_ASSIGN_OR_RETURN(promise.step, in["step_time"].AsNanos());
   MESHWRIGHT_ASSIGN_OR_RETURN(promise.mfu, in["mfu"].AsDouble(0));
   MESHWRIGHT_ASSIGN_OR_RETURN(promise.tokens_per_second, in["tokens_per_second"].AsDouble(0));
   MESHWRIGHT_ASSIGN_OR_RETURN(promise.peak, in["peak_memory"].AsBytes());
+  if (in["trainer"].present()) {
+    MESHWRIGHT_ASSIGN_OR_RETURN(promise.trainer, in["trainer"].AsString());
+  }
   return promise;
 }
 
 }  // namespace
 
-PlanPromise PromiseOf(const Prediction& prediction) {
-  return {prediction.step, prediction.mfu, prediction.tokens_per_second, prediction.peak};
+PlanPromise PromiseOf(const Prediction& prediction, absl::string_view trainer) {
+  return {prediction.step, prediction.mfu, prediction.tokens_per_second, prediction.peak, std::string(trainer)};
 }
 
 std::string ToYaml(const Plan& plan) {
@@ -91,7 +94,8 @@ std::string ToYaml(const Plan& plan) {
   absl::StrAppend(&text, "schema: ", kSchema, "\ntool: meshwright\nname: ", QuoteYaml(session.problem.name), "\n");
   absl::StrAppend(&text, "predicted: {step_time: ", promise.step.raw(), " ns, mfu: ", ShortestNumber(promise.mfu),
                   ", tokens_per_second: ", ShortestNumber(promise.tokens_per_second),
-                  ", peak_memory: ", promise.peak.raw(), " B}\n");
+                  ", peak_memory: ", promise.peak.raw(), " B",
+                  promise.trainer.empty() ? "" : absl::StrCat(", trainer: ", QuoteYaml(promise.trainer)), "}\n");
   absl::StrAppend(&text, "cluster: ", ToYaml(session.problem.cluster), "\n");
   if (session.changes != ModelChanges()) absl::StrAppend(&text, "changes: ", ToYaml(session.changes), "\n");
   absl::StrAppend(&text, "strategy:\n", Indented(ToText(plan.strategy)));

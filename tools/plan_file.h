@@ -5,6 +5,7 @@
 //   tool: meshwright
 //   name: gpt3_175b
 //   predicted: {step_time: 36123456789 ns, mfu: 0.473, tokens_per_second: 87084.5, peak_memory: 65802338304 B}
+//                                                # and `trainer: megatron`, where it is as that trainer runs the plan
 //   cluster: {device: a100-sxm-80gb, nodes: 128, devices_per_node: 8}      # costmodel/library.h
 //   changes: {precision: float64}                                          # what flags changed about the model
 //   strategy:                                                              # ir/strategy.h
@@ -24,6 +25,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "ir/quantities.h"
 #include "ir/strategy.h"
 #include "planner/search/evaluate.h"
@@ -37,6 +39,7 @@ struct PlanPromise {
   double mfu = 0;
   double tokens_per_second = 0;
   Bytes peak;
+  std::string trainer = {};  // that runs it so (tools/export/writers.h); "": the plan's own program
   friend bool operator==(const PlanPromise&, const PlanPromise&) = default;
 };
 
@@ -46,7 +49,7 @@ struct Plan {
   PlanPromise promise;
 };
 
-PlanPromise PromiseOf(const Prediction& prediction);
+PlanPromise PromiseOf(const Prediction& prediction, absl::string_view trainer = "");
 
 // Deterministic. ParsePlan gives the same back.
 std::string ToYaml(const Plan& plan);

@@ -13,11 +13,12 @@
 #include "absl/strings/str_split.h"
 #include "costmodel/device_file.h"
 #include "ir/cluster.h"
-#include "ir/op_list.h"
 #include "ir/status.h"
 #include "models/decoder.h"
 #include "planner/search/evaluate.h"
+#include "tools/export/trainer_prediction.h"
 #include "tools/numbers.h"
+#include "tools/plan_file.h"
 #include "tools/slowest_device.h"
 #include "tools/track_record.h"
 
@@ -164,15 +165,26 @@ int64_t ActiveParameters(const PlanReport& report) {
   return report.num_parameters - (decoder == nullptr ? 0 : IdleParameters(*decoder));
 }
 
+// What the record's multiples are of: the best with the habits of a trainer.
+const Prediction& LikeARun(const PlanReport& report) {
+  return report.usual.has_value() ? *report.usual : Best(report).prediction;
+}
+
 std::string ShowTrackRecord(const PlanReport& report) {
   const TrackRecord* const record = RecordOf(report);
   if (record == nullptr) return "";
-  const double seconds = ToSeconds(Best(report).prediction.step);
+  const Prediction& like = LikeARun(report);
+  const double seconds = ToSeconds(like.step);
+  std::string text;
+  if (report.usual.has_value()) {
+    text = absl::StrCat(kUsualTrainer.title, " would take ", ShowTime(like.step), " and ", ShowBytes(like.peak),
+                        like.fits() ? "" : ", which does not fit", " (--trainer plans for it and others); ");
+  }
   return WrappedWords(absl::StrFormat(
-      "of %d published runs like it (%s), predicted with their frameworks' habits, eight in ten took %.2f "
+      "%sof %d published runs like it (%s), predicted with their frameworks' habits%s, eight in ten took %.2f "
       "to %.2f times that: %s to %s",
-      record->runs, record->name, record->low, record->high, ShowSeconds(record->low * seconds),
-      ShowSeconds(record->high * seconds)));
+      text, record->runs, record->name, report.trainer == nullptr ? "" : " as here", record->low, record->high,
+      ShowSeconds(record->low * seconds), ShowSeconds(record->high * seconds)));
 }
 
 // Of all tokens, as `whatif` has it, but for failures; 0 where nobody says how many.
@@ -186,9 +198,10 @@ std::string ShowRun(const PlanReport& report) {
   if (run == 0) return "";
   const double hours = run / 3600 * static_cast<double>(Best(report).strategy.mesh.num_ranks());
   const bool rows = report.session->problem.tokens_per_row == 1;
-  std::string text = absl::StrCat(ShowLarge(report.tokens), rows ? " rows take " : " tokens take ", ShowSeconds(run),
-                                  report.at_slowest.has_value() ? " at the pace of the slowest" : "", ", ",
-                                  ShowLarge(hours), " device-hours");
+  std::string text =
+      absl::StrCat(ShowLarge(report.tokens), rows ? " rows take " : " tokens take ", ShowSeconds(run),
+                   report.at_slowest.has_value() || report.trainer != nullptr ? " at the pace of the slowest" : "",
+                   ", ", ShowLarge(hours), " device-hours");
   if (const auto& price = report.session->problem.cluster.price; price.has_value()) {
     absl::StrAppend(&text, ", ", ShowDollars(hours * price->dollars_per_hour), " at ",
                     ShowDollars(price->dollars_per_hour), " an hour");
@@ -202,8 +215,9 @@ std::string ShowSpeed(const PlanReport& report) {
   const double ranks = static_cast<double>(best.strategy.mesh.num_ranks());
   const double seconds = ToSeconds(p.step);
   const bool rows = report.session->problem.tokens_per_row == 1;
-  std::string text = absl::StrFormat("step %s, %s %s/s, MFU %s\n", ShowTime(p.step), ShowLarge(p.tokens_per_second),
-                                     rows ? "rows" : "tokens", ShowPercent(p.mfu));
+  std::string text = report.trainer == nullptr ? "" : absl::StrCat("as ", report.trainer->title, " runs it:\n");
+  absl::StrAppendFormat(&text, "step %s, %s %s/s, MFU %s\n", ShowTime(p.step), ShowLarge(p.tokens_per_second),
+                        rows ? "rows" : "tokens", ShowPercent(p.mfu));
   // What trainers print, of a device.
   absl::StrAppend(&text, "  a device: ", ShowLarge(p.tokens_per_second / ranks), rows ? " rows" : " tokens", "/s, ",
                   absl::StrFormat("%.4g TFLOP/s\n", p.mfu * p.peak_flops.raw() / 1e12));
@@ -214,6 +228,9 @@ std::string ShowSpeed(const PlanReport& report) {
   absl::StrAppend(&text,
                   "  model FLOPs: products and attention, forward and twice that backward;\n"
                   "  what is recomputed does not count\n");
+  if (report.trainer != nullptr && ranks > 1) {
+    absl::StrAppend(&text, "  at the pace of the slowest of ", ShowCount(best.strategy.mesh.num_ranks()), " devices\n");
+  }
   if (report.at_slowest.has_value()) {
     absl::StrAppend(&text, "  at the pace of the slowest of ", ShowCount(best.strategy.mesh.num_ranks()),
                     " devices: ", ShowTime(report.at_slowest->step), ", MFU ", ShowPercent(report.at_slowest->mfu),
@@ -466,45 +483,10 @@ Json StrategyJson(const Candidate& candidate, const std::vector<OperatorRow>* op
 
 }  // namespace
 
-std::vector<OperatorRow> OperatorRows(const Graph& graph, const Strategy& strategy, const Program& program) {
-  std::vector<OperatorRow> rows;
-  for (const RankClass& rank_class : program.classes) {
-    for (const Block& block : rank_class.blocks) {
-      if (block.phase != Phase::kForward) continue;
-      for (const Instruction& instruction : block.instructions) {
-        const auto* compute = std::get_if<Compute>(&instruction.work);
-        // "segment/op", or "segment/op + op behind it": the first has the row, what it makes the other is laid out as.
-        std::string name = instruction.origin.substr(instruction.origin.find('/') + 1);
-        const bool epilogue = compute != nullptr && InfoOf(compute->op).epilogue != OpKind::kNumOps;
-        if (epilogue) name = name.substr(0, name.find(" + "));
-        // The first piece of an interleaved operator stands for it (S6.14).
-        const auto own = strategy.ops.find(std::string(absl::StripSuffix(name, "/0")));
-        const bool interleaved = own != strategy.ops.end() && own->second.interleaved.has_value();
-        if (interleaved) name = own->first;
-        const OpId op = graph.FindOp(name);
-        const OpKind kind = epilogue ? InfoOf(compute->op).front : compute != nullptr ? compute->op : OpKind::kNumOps;
-        if (!op.valid() || kind != graph.op(op).kind) continue;
-        OperatorRow row{name, std::string(NameOf(kind)), {}};
-        for (size_t i = 0; i < std::min(instruction.reads.size(), graph.op(op).inputs.size()); ++i) {
-          const Layout& layout = rank_class.buffers[instruction.reads[i].buffer.index()].layout;
-          std::vector<int64_t>& pieces = row.in_strategy.emplace_back();
-          for (size_t d = 0; d < layout.dims.size(); ++d) {
-            const int label = compute->rule->inputs[i][d].label;
-            const bool cut = interleaved && label >= 0 &&
-                             compute->rule->labels[static_cast<size_t>(label)].name == own->second.interleaved->label;
-            pieces.push_back(program.mesh.SizeOf(layout.dims[d]) * (cut ? own->second.interleaved->pieces : 1));
-          }
-        }
-        rows.push_back(std::move(row));
-      }
-    }
-  }
-  return rows;
-}
-
-absl::StatusOr<PlanReport> MakeReport(const Session& session, SearchResult result) {
+absl::StatusOr<PlanReport> MakeReport(const Session& session, SearchResult result, const Trainer* trainer) {
   PlanReport report;
   report.session = &session;
+  report.trainer = trainer;
   report.tokens = session.file->training.tokens;
   MESHWRIGHT_ASSIGN_OR_RETURN(const Graph graph, session.problem.graph(session.problem.batch));
   report.num_parameters = graph.NumParameters();
@@ -515,8 +497,12 @@ absl::StatusOr<PlanReport> MakeReport(const Session& session, SearchResult resul
     }
   }
   report.result = std::move(result);
+  if (trainer != nullptr) return report;
   const Strategy& best = Best(report).strategy;
   MESHWRIGHT_ASSIGN_OR_RETURN(report.at_slowest, PredictAtSlowest(session.problem, best));
+  if (RecordOf(report) == nullptr) return report;
+  absl::StatusOr<Prediction> usual = PredictUnder(kUsualTrainer, {session, best, PromiseOf(Best(report).prediction)});
+  if (usual.ok()) report.usual = *std::move(usual);
   return report;
 }
 
@@ -571,15 +557,17 @@ Json ToJson(const PlanReport& report) {
                         {"devices", problem.cluster.num_devices()},
                         {"estimated", Estimates(problem.cluster)}};
   const auto operators = [&](size_t i) { return report.operators.empty() ? nullptr : &report.operators[i]; };
+  if (report.trainer != nullptr) out["trainer"] = std::string(report.trainer->name);
   out["predicted"] = ToJson(Best(report).prediction);
   if (report.at_slowest.has_value()) out["at_slowest_device"] = ToJson(*report.at_slowest);
+  if (report.usual.has_value()) {
+    out["usual_trainer"] = Json{{"trainer", std::string(kUsualTrainer.name)}, {"predicted", ToJson(*report.usual)}};
+  }
   if (const double run = RunSeconds(report); run > 0) out["run"] = Json{{"tokens", report.tokens}, {"run_s", run}};
   if (const TrackRecord* const record = RecordOf(report); record != nullptr) {
-    out["track_record"] = Json{{"kind", record->name},
-                               {"runs", record->runs},
-                               {"median_error", record->median},
-                               {"measured_low", record->low},
-                               {"measured_high", record->high}};
+    out["track_record"] = Json{{"kind", record->name},        {"predicted_s", JsonSeconds(LikeARun(report).step)},
+                               {"runs", record->runs},        {"median_error", record->median},
+                               {"measured_low", record->low}, {"measured_high", record->high}};
   }
   out["strategy"] = StrategyJson(Best(report), operators(0));
   Json pruned = Json::object();

@@ -10,22 +10,15 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "ir/graph.h"
-#include "ir/program.h"
 #include "planner/search/search.h"
+#include "tools/export/writers.h"
 #include "tools/json_text.h"
+#include "tools/operator_rows.h"
 #include "tools/session.h"
 
 namespace meshwright {
 
-// How one operator is split: into how many pieces each dim of each input is cut, those on each device included (S6.14).
-struct OperatorRow {
-  std::string name;
-  std::string kind;  // "MatMul"
-  std::vector<std::vector<int64_t>> in_strategy;
-  friend bool operator==(const OperatorRow&, const OperatorRow&) = default;
-};
-std::vector<OperatorRow> OperatorRows(const Graph& graph, const Strategy& strategy, const Program& program);
+inline constexpr const Trainer& kUsualTrainer = kTrainers[0];
 
 struct PlanReport {
   const Session* session = nullptr;  // not null; must outlive the report
@@ -33,13 +26,16 @@ struct PlanReport {
   int64_t num_parameters = 0;
   // Of the candidates, in their order; empty for decoders.
   std::vector<std::vector<OperatorRow>> operators;
-  // Of the best (tools/slowest_device.h).
-  std::optional<Prediction> at_slowest;
+  // That runs the plans of `result` as they are predicted, at the pace of the slowest device; null: their own programs.
+  const Trainer* trainer = nullptr;
+  // Of the best, where no trainer runs it: at the pace of the slowest device (tools/slowest_device.h); as kUsualTrainer
+  // runs it, which published runs are compared with, where that one can.
+  std::optional<Prediction> at_slowest, usual;
   double tokens = 0;  // of the whole run; 0 where nobody says
 };
 
 // Adds what the session's model knows about the result. REQUIRES: result.ranked is not empty.
-absl::StatusOr<PlanReport> MakeReport(const Session& session, SearchResult result);
+absl::StatusOr<PlanReport> MakeReport(const Session& session, SearchResult result, const Trainer* trainer = nullptr);
 
 std::string ToText(const PlanReport& report);
 

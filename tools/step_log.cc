@@ -17,6 +17,7 @@
 #include "absl/strings/str_split.h"
 #include "ir/status.h"
 #include "ir/text.h"
+#include "tools/export/trainer_prediction.h"
 #include "tools/numbers.h"
 
 namespace meshwright {
@@ -164,7 +165,11 @@ absl::StatusOr<LogComparison> CompareWithLog(const std::string& file, const Plan
   const Problem& problem = plan.session.problem;
   MESHWRIGHT_ASSIGN_OR_RETURN(Evaluation evaluation, Evaluate(problem, plan.strategy));
   LogComparison comparison{
-      .log = std::move(log), .plan = file, .predicted = std::move(evaluation.prediction), .work = {}};
+      .log = std::move(log), .plan = file, .predicted = std::move(evaluation.prediction), .as_trainer = {}, .work = {}};
+  if (const Trainer* const trainer = TrainerWithTitle(comparison.log.trainer); trainer != nullptr) {
+    absl::StatusOr<Prediction> under = PredictUnder(*trainer, plan);
+    if (under.ok()) comparison.as_trainer = *std::move(under);
+  }
   comparison.work = problem.tokens_per_row == 1 ? "rows" : "tokens";
   comparison.work_of_step = static_cast<double>(problem.batch) * static_cast<double>(problem.tokens_per_row) /
                             static_cast<double>(problem.cluster.num_devices());
@@ -186,16 +191,22 @@ std::string ToText(const LogComparison& c) {
   const auto mfu_at = [&](double seconds) { return c.predicted.mfu * predicted / seconds; };
   const auto row = [&](absl::string_view name, double seconds) {
     const double mfu = mfu_at(seconds);
-    return absl::StrFormat("%-10s %10s %12s %14.4g %8s\n", name, ShowSeconds(seconds),
+    return absl::StrFormat("%-12s %10s %12s %14.4g %8s\n", name, ShowSeconds(seconds),
                            ShowLarge(c.work_of_step / seconds), mfu * c.predicted.peak_flops.raw() / 1e12,
                            ShowPercent(mfu));
   };
   const auto count = static_cast<int64_t>(c.log.seconds.size());
-  return absl::StrCat(absl::StrFormat("%-10s %10s %12s %14s %8s\n", "of a device", "step", absl::StrCat(c.work, "/s"),
+  const double as_trainer = c.as_trainer.has_value() ? ToSeconds(c.as_trainer->step) : 0;
+  const auto ratio = [&](absl::string_view of, double seconds) {
+    return absl::StrFormat("the step took %.2f times what was predicted%s (%+.1f %%)\n", c.median / seconds, of,
+                           (c.median / seconds - 1) * 100);
+  };
+  const std::string of_trainer = absl::StrCat(" of ", c.log.trainer);
+  return absl::StrCat(absl::StrFormat("%-12s %10s %12s %14s %8s\n", "of a device", "step", absl::StrCat(c.work, "/s"),
                                       "TFLOP/s", "MFU"),
-                      row("predicted", predicted), row("measured", c.median),
-                      absl::StrFormat("the step took %.2f times what was predicted (%+.1f %%)\n", c.median / predicted,
-                                      (c.median / predicted - 1) * 100),
+                      row("predicted", predicted), as_trainer > 0 ? row("as trainer", as_trainer) : "",
+                      row("measured", c.median), ratio("", predicted),
+                      as_trainer > 0 ? ratio(of_trainer, as_trainer) : "",
                       mfu_at(c.median) > 1 ? "above 100 % MFU: is the log of another model, batch or cluster?\n" : "",
                       "\nmeasured: ", Lines(count - c.left_out), " of ", c.log.trainer, ", the median; eight in ten ",
                       ShowSeconds(c.low), " to ", ShowSeconds(c.high), "\nleft out: ", Lines(c.left_out),
@@ -203,17 +214,20 @@ std::string ToText(const LogComparison& c) {
 }
 
 Json ToJson(const LogComparison& c) {
-  return Json{{"schema", "meshwright/log_comparison/1"},
-              {"plan", c.plan},
-              {"log", c.log.file},
-              {"trainer", c.log.trainer},
-              {"predicted", Json{{"step_time_s", ToSeconds(c.predicted.step)}, {"mfu", c.predicted.mfu}}},
-              {"measured", Json{{"step_time_s", c.median},
-                                {"low_s", c.low},
-                                {"high_s", c.high},
-                                {"steps", c.log.seconds.size()},
-                                {"left_out", c.left_out}}},
-              {"measured_over_predicted", c.median / ToSeconds(c.predicted.step)}};
+  const auto predicted = [](const Prediction& p) { return Json{{"step_time_s", ToSeconds(p.step)}, {"mfu", p.mfu}}; };
+  Json out{{"schema", "meshwright/log_comparison/1"},
+           {"plan", c.plan},
+           {"log", c.log.file},
+           {"trainer", c.log.trainer},
+           {"predicted", predicted(c.predicted)}};
+  if (c.as_trainer.has_value()) out["as_trainer"] = predicted(*c.as_trainer);
+  out["measured"] = Json{{"step_time_s", c.median},
+                         {"low_s", c.low},
+                         {"high_s", c.high},
+                         {"steps", c.log.seconds.size()},
+                         {"left_out", c.left_out}};
+  out["measured_over_predicted"] = c.median / ToSeconds(c.predicted.step);
+  return out;
 }
 
 }  // namespace meshwright

@@ -8,6 +8,7 @@
 #define MESHWRIGHT_TOOLS_STEP_LOG_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -32,13 +33,14 @@ absl::StatusOr<StepLog> ParseStepLog(absl::string_view text, const std::string& 
 
 struct LogComparison {
   StepLog log;
-  std::string plan;  // its file
-  Prediction predicted;
-  std::string work;          // "tokens" or "rows"
-  double work_of_step = 0;   // on one device
-  int64_t left_out = 0;      // steps at the beginning, in which trainers warm up
-  double low = 0, high = 0;  // of the others: the tenth and the ninetieth percentile
-  double median = 0;         // seconds
+  std::string plan;                      // its file
+  Prediction predicted;                  // the plan's own program
+  std::optional<Prediction> as_trainer;  // as the log's trainer runs it, where that is known (tools/export)
+  std::string work;                      // "tokens" or "rows"
+  double work_of_step = 0;               // on one device
+  int64_t left_out = 0;                  // steps at the beginning, in which trainers warm up
+  double low = 0, high = 0;              // of the others: the tenth and the ninetieth percentile
+  double median = 0;                     // seconds
 };
 
 // The first tenth of the steps, at least one where there are several, is left out. Errors: those of Evaluate.

@@ -111,9 +111,13 @@ TEST(StepLogTest, BesideAPlan) {
   EXPECT_DOUBLE_EQ(comparison.low, 2.1);
   EXPECT_DOUBLE_EQ(comparison.high, 3.4);
   EXPECT_EQ(comparison.predicted.step, found.ranked.front().prediction.step);
+  // What Megatron-LM does besides the program takes time, too.
+  ASSERT_TRUE(comparison.as_trainer.has_value());
+  EXPECT_GT(comparison.as_trainer->step, comparison.predicted.step);
   const std::string shown = ToText(comparison);
+  EXPECT_THAT(shown, HasSubstr(" times what was predicted of Megatron-LM ("));
   // 65,536 tokens in 3 s.
-  EXPECT_THAT(shown, HasSubstr("measured      3.000 s      21.85 k"));
+  EXPECT_THAT(shown, HasSubstr("measured        3.000 s      21.85 k"));
   EXPECT_THAT(shown, HasSubstr("measured: 11 lines of Megatron-LM, the median; eight in ten 2.100 s to 3.400 s\n"
                                "left out: 1 line at the beginning, 0 without a number\n"));
   for (const absl::string_view line : absl::StrSplit(shown, '\n')) EXPECT_LE(line.size(), 80u) << line;
@@ -123,6 +127,7 @@ TEST(StepLogTest, BesideAPlan) {
   fast.median = ToSeconds(fast.predicted.step) * fast.predicted.mfu / 2;
   EXPECT_THAT(ToText(fast), HasSubstr("above 100 % MFU: is the log of another model, batch or cluster?\n"));
   const Json json = ToJson(comparison);
+  EXPECT_DOUBLE_EQ(json.at("as_trainer").at("step_time_s").get<double>(), ToSeconds(comparison.as_trainer->step));
   EXPECT_EQ(json.at("schema"), "meshwright/log_comparison/1");
   EXPECT_DOUBLE_EQ(json.at("measured_over_predicted").get<double>(),
                    3 / json.at("predicted").at("step_time_s").get<double>());

@@ -206,6 +206,9 @@ std::string ToText(const SweepReport& report) {
     absl::StrAppend(&text, ", ", ShowLarge(report.tokens), report.rows ? " rows" : " tokens", " in all");
   }
   text += "\n";
+  if (!report.trainer.empty()) {
+    absl::StrAppend(&text, "as ", report.trainer, " runs it, at the pace of the slowest device\n");
+  }
   std::string device;
   for (size_t i = 0; i < report.points.size(); ++i) {
     const SweepPoint& point = report.points[i];
@@ -249,6 +252,7 @@ Json ToJson(const SweepReport& report) {
   Json out;
   out["schema"] = "meshwright/whatif/1";
   out["name"] = report.name;
+  if (!report.trainer.empty()) out["trainer"] = report.trainer;
   out["tokens"] = report.tokens;
   out["knee_share"] = kKneeShare;
   const bool limited = report.days > 0 || report.dollars > 0;

@@ -35,7 +35,7 @@ struct SweepPoint {
   int64_t devices = 0;
   std::optional<DevicePrice> price;
   std::optional<Candidate> best;
-  std::optional<Prediction> at_slowest;  // of the best (tools/slowest_device.h)
+  std::optional<Prediction> at_slowest;  // of the best (tools/slowest_device.h), where no trainer runs it
   std::string problem;                   // where there is no best: why
   bool smallest = false, knee = false;
   double goodput = 1;  // the share of a run's time that goes into steps that count (costmodel/goodput.h)
@@ -52,6 +52,7 @@ void MarkPoints(std::vector<SweepPoint>& points);
 
 struct SweepReport {
   std::string name;
+  std::string trainer = {};      // "Megatron-LM", which runs the plans; "": their own programs
   std::string batch;             // "1,536 x 2,048 tokens"
   bool rows = false;             // of samples, not tokens
   double tokens = 0;             // of the whole run; 0: not asked

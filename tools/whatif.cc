@@ -17,6 +17,8 @@
 #include "tools/cluster_flags.h"
 #include "tools/command.h"
 #include "tools/exit_code.h"
+#include "tools/export/trainer_flag.h"
+#include "tools/export/trainer_prediction.h"
 #include "tools/files.h"
 #include "tools/report_charts.h"
 #include "tools/session.h"
@@ -37,6 +39,7 @@ Command WhatifCommand() {
                  "gpus num_gpus ngpus nodes"},
                 {"device", "NAME,...", "kinds of devices; the file's unless given", "gpu gpu_type gpu_name"},
                 {"tokens", "X", "of the whole run, e.g. 300e9 or 300B; training.tokens unless given"},
+                TrainerFlag(),
                 {"days", "X", "that the run may take: names the cheapest cluster that does", "deadline time"},
                 {"budget", "X", "of US dollars that the run may cost, e.g. 2e6 or 2M", "cost max_cost"},
                 {"failures", "X", "in a million device-hours that stop the run; 19.7 unless given"},
@@ -117,17 +120,18 @@ std::vector<std::string> NoticesOf(const std::vector<Row>& rows) {
 }
 
 // An error only where it is a bug.
-absl::Status PlanPoint(const Problem& problem, SweepPoint& point) {
+absl::Status PlanPoint(const Session& session, const Trainer* trainer, SweepPoint& point) {
   SearchOptions options;
   options.keep = 1;
-  absl::StatusOr<SearchResult> found = Search(problem, options);
+  absl::StatusOr<SearchResult> found = SearchFor(trainer, session, options);
   if (ExitCodeOf(found.status()) == ExitCode::kBug) return found.status();
   if (!found.ok()) {
     point.problem = std::string(found.status().message());
     return absl::OkStatus();
   }
   point.best = std::move(found->ranked.front());
-  MESHWRIGHT_ASSIGN_OR_RETURN(point.at_slowest, PredictAtSlowest(problem, point.best->strategy));
+  if (trainer != nullptr) return absl::OkStatus();  // at that pace as it is
+  MESHWRIGHT_ASSIGN_OR_RETURN(point.at_slowest, PredictAtSlowest(session.problem, point.best->strategy));
   return absl::OkStatus();
 }
 
@@ -199,13 +203,13 @@ absl::StatusOr<Cluster> ClusterOfFile(const SourceFile& source, const Flags& fla
 }
 
 // Into the report; returns what there is to advise, each once.
-absl::StatusOr<std::vector<std::string>> PlanRows(std::vector<Row>& rows, SweepReport& report) {
+absl::StatusOr<std::vector<std::string>> PlanRows(const Trainer* trainer, std::vector<Row>& rows, SweepReport& report) {
   Progress progress("planning");
   std::vector<std::string> advice;
   for (Row& row : rows) {
     progress.Update(static_cast<int64_t>(report.points.size()), static_cast<int64_t>(rows.size()));
     SweepPoint& point = row.point;
-    if (row.session.has_value()) MESHWRIGHT_RETURN_IF_ERROR(PlanPoint(row.session->problem, point));
+    if (row.session.has_value()) MESHWRIGHT_RETURN_IF_ERROR(PlanPoint(*row.session, trainer, point));
     point.goodput =
         Goodput(point.devices, BestCheckpointInterval(point.devices, report.reliability), report.reliability);
     constexpr double kNever = 1e-6;  // of the run in steps that count: a day's work would take millennia
@@ -224,6 +228,7 @@ absl::Status RunWhatif(const Flags& flags) {
   MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<size_t> format, flags.Choice("format", kFormats));
   MESHWRIGHT_RETURN_IF_ERROR(flags.CheckAlone({"chart"}, {"format"}));
   MESHWRIGHT_RETURN_IF_ERROR(CheckOutputs({flags.Text("chart")}, {flags.arguments()[0]}));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const Trainer* const trainer, TrainerFrom(flags));
   MESHWRIGHT_ASSIGN_OR_RETURN(const SourceFile source, ReadModelSource(flags.arguments()[0], flags));
   MESHWRIGHT_ASSIGN_OR_RETURN(const Cluster any, ClusterOfFile(source, flags));
   std::vector<int64_t> counts = {any.num_devices()};
@@ -239,12 +244,13 @@ absl::Status RunWhatif(const Flags& flags) {
   PrintNotices(NoticesOf(rows));
   SweepReport report;
   report.name = session.problem.name;
+  if (trainer != nullptr) report.trainer = std::string(trainer->title);
   report.batch = ShowBatch(session.problem);
   report.rows = session.problem.tokens_per_row == 1;
   report.tokens = session.file->training.tokens;
   MESHWRIGHT_RETURN_IF_ERROR(SetLimits(flags, report));
   MESHWRIGHT_ASSIGN_OR_RETURN(report.reliability, ReliabilityOf(flags));
-  MESHWRIGHT_ASSIGN_OR_RETURN(const std::vector<std::string> advice, PlanRows(rows, report));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const std::vector<std::string> advice, PlanRows(trainer, rows, report));
   PrintNotices(advice);
   MarkPoints(report.points);
   if (flags.Has("chart")) {

@@ -76,4 +76,16 @@ absl::StatusOr<Exported> ToDeepSpeed(const Plan& plan) {
   return out;
 }
 
+// The model is taken to be one of Hugging Face's, whose checkpoints run a layer again.
+TrainerWords WordsOfDeepSpeed(const Recipe& recipe) {
+  TrainerWords words;
+  words.other_opts = absl::StrCat("Hugging Face, DeepSpeed 0.17, ", GradientWords(recipe));
+  words.attention = "flash_attention_2";
+  words.zero_fsdp = recipe.zero_stage() == 0 ? "none" : absl::StrCat("ZeRO-", recipe.zero_stage(), ", overlap_comm");
+  if (recipe.copies > 1) absl::StrAppend(&words.zero_fsdp, ", HSDP, dp_replicate ", recipe.copies);
+  words.recompute = recipe.recompute == Recompute::kNone ? "none" : "full";
+  words.takes_bucket = false;
+  return words;
+}
+
 }  // namespace meshwright

@@ -204,4 +204,20 @@ absl::StatusOr<Exported> ToMegatron(const Plan& plan) {
   return out;
 }
 
+TrainerWords WordsOfMegatron(const Recipe& recipe) {
+  TrainerWords words;
+  words.other_opts = absl::StrCat("Megatron-Core, no dropout, ", GradientWords(recipe));
+  if (recipe.data * recipe.context > 1) {
+    absl::StrAppend(&words.other_opts, ", overlap-grad-reduce", recipe.shard_optimizer ? ", overlap-param-gather" : "");
+  }
+  if (recipe.chunks > 1) absl::StrAppend(&words.other_opts, ", overlap-p2p");
+  if (recipe.expert_groups > 1) absl::StrAppend(&words.other_opts, ", DeepEP");
+  words.zero_fsdp = recipe.shard_parameters ? "Megatron FSDP, ZeRO-3" : recipe.shard_optimizer ? "ZeRO-1" : "none";
+  if (recipe.copies > 1) absl::StrAppend(&words.zero_fsdp, " HSDP, dp_replicate ", recipe.copies);
+  constexpr absl::string_view kRecompute[] = {"none", "core_attn layernorm", "full", "full"};
+  words.recompute = std::string(kRecompute[static_cast<size_t>(recipe.recompute)]);
+  words.pads_experts = true;
+  return words;
+}
+
 }  // namespace meshwright

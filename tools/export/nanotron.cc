@@ -96,4 +96,16 @@ absl::StatusOr<Exported> ToNanotron(const Plan& plan) {
   return out;
 }
 
+TrainerWords WordsOfNanotron(const Recipe& recipe) {
+  TrainerWords words;
+  words.other_opts = absl::StrCat("nanotron, ", GradientWords(recipe));
+  words.attention = "flash_attention_2";
+  words.zero_fsdp = recipe.shard_optimizer ? "ZeRO-1" : "none";
+  const bool again = recipe.recompute == Recompute::kFull || recipe.recompute == Recompute::kLayer;
+  words.recompute = again ? "full" : "none";
+  words.deals_layers = false;
+  words.takes_bucket = false;  // ZeRO-1 reduces all gradients at once (trainer.py, sync_gradients_across_dp)
+  return words;
+}
+
 }  // namespace meshwright

@@ -103,4 +103,20 @@ absl::StatusOr<Exported> ToTorchtitan(const Plan& plan) {
   return out;
 }
 
+// Compiled only where the user's own configuration says so.
+TrainerWords WordsOfTorchtitan(const Recipe& recipe) {
+  TrainerWords words;
+  words.other_opts = absl::StrCat("torchtitan, ", GradientWords(recipe));
+  words.attention = "sdpa";
+  const bool shard = recipe.shard_optimizer && recipe.data > 1;
+  words.zero_fsdp = shard ? "FSDP2" : recipe.data > 1 ? "DDP" : "none";
+  if (shard && !recipe.shard_parameters) absl::StrAppend(&words.zero_fsdp, ", no reshard after forward");
+  if (shard && recipe.copies > 1) absl::StrAppend(&words.zero_fsdp, ", HSDP, dp_replicate ", recipe.copies);
+  constexpr absl::string_view kRecompute[] = {"none", "selective op", "full", "full"};
+  words.recompute = std::string(kRecompute[static_cast<size_t>(recipe.recompute)]);
+  words.rings_keys = false;
+  words.takes_bucket = false;
+  return words;
+}
+
 }  // namespace meshwright

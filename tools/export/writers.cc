@@ -13,7 +13,8 @@ std::string Heading(const Plan& plan, const std::vector<std::string>& difference
   const Cluster& cluster = plan.session.problem.cluster;
   std::string text = absl::StrCat(
       "# ", PlainName(plan.session.file->name), " on ", cluster.nodes, cluster.nodes == 1 ? " node x " : " nodes x ",
-      cluster.devices_per_node, " ", cluster.device.name, ", from a plan of meshwright.\n# Predicted: step ",
+      cluster.devices_per_node, " ", cluster.device.name, ", from a plan of meshwright.\n# Predicted",
+      plan.promise.trainer.empty() ? "" : absl::StrCat(", as ", plan.promise.trainer, " runs it"), ": step ",
       ShowTime(plan.promise.step), ", ", ShowLarge(plan.promise.tokens_per_second),
       plan.session.file->is_decoder() ? " tokens/s, MFU " : " rows/s, MFU ", ShowPercent(plan.promise.mfu),
       ", peak memory ", ShowBytes(plan.promise.peak), " a device.\n");
@@ -63,6 +64,10 @@ absl::Status CheckLlama(absl::string_view trainer, const Recipe& recipe) {
   return absl::UnimplementedError(
       absl::StrCat(trainer, " is written for models built as Llama is (swiglu, rms_norm, rotary, no bias), which \"",
                    recipe.name, "\" is not; --to=megatron writes it"));
+}
+
+std::string GradientWords(const Recipe& recipe) {
+  return recipe.training.gradient_dtype == DType::kFloat32 ? "gradients in float32" : "gradients in bf16";
 }
 
 }  // namespace meshwright

@@ -30,14 +30,37 @@ absl::StatusOr<Exported> ToNanotron(const Plan& plan);    // sections of its YAM
 absl::StatusOr<Exported> ToDeepSpeed(const Plan& plan);   // ds_config.json
 absl::StatusOr<Exported> ToMindSpore(const Plan& plan);   // Python: the context, and a strategy for each operator
 
+// What a row of docs/tables.md would say of the trainer's run with that configuration, as of the date above: by these
+// words `validate` knows what frameworks do besides a program, and so does a prediction of the plan as the trainer runs
+// it (trainer_prediction.h).
+struct TrainerWords {
+  std::string zero_fsdp, recompute, attention, other_opts;
+  bool rings_keys = true;     // context parallelism as the plan has it, else keys are gathered
+  bool pads_experts = false;  // to the plan's capacity, else tokens are spread evenly and none is padded
+  bool deals_layers = true;   // out to stages as the plan does, else by its own rule
+  bool takes_bucket = true;   // of gradients, the plan's
+};
+TrainerWords WordsOfMegatron(const Recipe& recipe);
+TrainerWords WordsOfTorchtitan(const Recipe& recipe);
+TrainerWords WordsOfNanotron(const Recipe& recipe);
+TrainerWords WordsOfDeepSpeed(const Recipe& recipe);
+
 struct Trainer {
-  absl::string_view name;  // of --to
+  absl::string_view name;   // of --to and --trainer
+  absl::string_view title;  // "Megatron-LM", as logs of it are called, too (tools/step_log.h)
   absl::StatusOr<Exported> (*write)(const Plan& plan);
+  TrainerWords (*words)(const Recipe& recipe);  // null: no run of it is known
 };
 inline constexpr std::array kTrainers = {
-    Trainer{"megatron", ToMegatron},   Trainer{"torchtitan", ToTorchtitan}, Trainer{"nanotron", ToNanotron},
-    Trainer{"deepspeed", ToDeepSpeed}, Trainer{"mindspore", ToMindSpore},
+    Trainer{"megatron", "Megatron-LM", ToMegatron, WordsOfMegatron},
+    Trainer{"torchtitan", "torchtitan", ToTorchtitan, WordsOfTorchtitan},
+    Trainer{"nanotron", "nanotron", ToNanotron, WordsOfNanotron},
+    Trainer{"deepspeed", "DeepSpeed", ToDeepSpeed, WordsOfDeepSpeed},
+    Trainer{"mindspore", "MindSpore", ToMindSpore, nullptr},
 };
+
+// "gradients in bf16" or "in float32", for TrainerWords::other_opts.
+std::string GradientWords(const Recipe& recipe);
 
 // --- for the writers -------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,179 @@
+#include "tools/export/trainer_prediction.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "costmodel/library.h"
+#include "ir/cluster.h"
+#include "ir/dtype.h"
+#include "ir/status.h"
+#include "planner/search/parallel_for.h"
+#include "tools/exit_code.h"
+#include "tools/export/recipe.h"
+#include "tools/numbers.h"
+#include "tools/validate/csv.h"
+#include "tools/validate/overrides.h"
+#include "tools/validate/predict_run.h"
+#include "tools/validate/training_row.h"
+#include "tools/validate/training_run.h"
+
+namespace meshwright {
+namespace {
+
+// A device of the library by which a row of the plan's own device is told to be old or new.
+std::string DeviceWord(const Device& device) {
+  if (FindDevice(device.name).ok()) return device.name;
+  switch (device.generation) {
+    case Generation::kVolta:
+      return "v100-sxm-32gb";
+    case Generation::kAmpere:
+      return "a100-sxm-80gb";
+    case Generation::kAda:
+    case Generation::kHopper:
+    case Generation::kHost:
+      return "h100-sxm";
+    case Generation::kBlackwell:
+      return "b200";
+  }
+  return "h100-sxm";
+}
+
+CsvTable RowOf(const Recipe& recipe, const TrainerWords& words) {
+  CsvTable table;
+  table.rows.push_back({.line = 1, .cells = {}});
+  const auto add = [&table](absl::string_view column, std::string cell) {
+    table.columns.push_back(std::string(column));
+    table.rows[0].cells.push_back(std::move(cell));
+  };
+  const auto count = [&add](absl::string_view column, int64_t value) { add(column, absl::StrCat(value)); };
+  add("model", recipe.model.activation == Activation::kSwiglu ? "Llama" : "GPT");
+  count("seq_len", recipe.training.sequence);
+  count("global_batch_seqs", recipe.batch);
+  count("micro_batch_seqs", recipe.microbatch);
+  const bool float8 = recipe.cluster.device.kernels.quantize_bytes > Bytes();
+  add("dtype", float8 ? "float8" : std::string(NameOf(recipe.training.dtype)));
+  add("gpu_type", DeviceWord(recipe.cluster.device));
+  count("gpus", recipe.devices());
+  count("gpus_per_node", recipe.cluster.devices_per_node);
+  count("tp", recipe.tensor);
+  count("pp", recipe.pipeline);
+  count("vpp", recipe.chunks);
+  count("dp", recipe.data);
+  count("cp", recipe.context);
+  if (recipe.model.experts > 0) {
+    count("ep", recipe.expert * (recipe.spread_experts ? recipe.tensor : 1));
+    count("etp", recipe.spread_experts ? 1 : recipe.tensor);
+  }
+  add("seq_parallel", recipe.sequence_parallel ? "yes" : "no");
+  add("zero_fsdp", words.zero_fsdp);
+  add("recompute", words.recompute);
+  add("attention", words.attention);
+  add("other_opts", words.other_opts);
+  return table;
+}
+
+absl::StatusOr<TrainingRun> RunOf(const Recipe& recipe, const TrainerWords& words) {
+  RowOverrides overrides;
+  overrides.model = recipe.model;
+  overrides.cluster = recipe.cluster;
+  if (recipe.model.experts > 0) {
+    overrides.expert_imbalance = words.pads_experts ? std::max(1.0, recipe.model.capacity_factor) : 1.0;
+  }
+  const CsvTable table = RowOf(recipe, words);
+  MESHWRIGHT_ASSIGN_OR_RETURN(TrainingRun run, ReadTrainingRun(CsvCells(table, table.rows[0]), overrides));
+  run.training.optimizer = recipe.training.optimizer;
+  run.schedule = recipe.schedule;
+  run.chunks = recipe.chunks;
+  run.most_chunks = run.ends_count = false;
+  if (words.deals_layers && recipe.pipeline > 1 && !recipe.even_layers()) run.parts = recipe.layers;
+  if (run.degrees.context > 1) {
+    run.degrees.exchange = words.rings_keys ? recipe.exchange : ContextExchange::kAllGather;
+  }
+  if (words.takes_bucket && recipe.bucket_elements > 0) run.bucket = recipe.bucket_elements;
+  run.early_nccl = run.early_context = false;  // of tables whose devices are old
+  return run;
+}
+
+std::string Misfit(const Trainer& trainer, const Candidate& nearest) {
+  const Prediction& p = nearest.prediction;
+  return absl::StrCat("none of the plans that were looked at fits as ", trainer.title, " runs it: the nearest takes ",
+                      ShowBytes(p.peak), " of ", ShowBytes(p.capacity),
+                      "; plan with less --memory, --recompute=full or --shard_parameters");
+}
+
+}  // namespace
+
+const Trainer* TrainerWithTitle(absl::string_view title) {
+  for (const Trainer& trainer : kTrainers) {
+    if (trainer.title == title && trainer.words != nullptr) return &trainer;
+  }
+  return nullptr;
+}
+
+absl::StatusOr<Prediction> PredictUnder(const Trainer& trainer, const Plan& plan) {
+  if (trainer.words == nullptr) {
+    return absl::UnimplementedError(absl::StrCat("what ", trainer.title, " does besides a program is not known"));
+  }
+  MESHWRIGHT_RETURN_IF_ERROR(trainer.write(plan).status());
+  MESHWRIGHT_ASSIGN_OR_RETURN(const Recipe recipe, RecipeOf(plan));
+  const absl::StatusOr<TrainingRun> run = RunOf(recipe, trainer.words(recipe));
+  if (!run.ok()) return absl::UnimplementedError(absl::StrCat("as ", trainer.title, ": ", run.status().message()));
+  MESHWRIGHT_ASSIGN_OR_RETURN(Prediction prediction, PredictRun(*run));
+  // A run may stand for one of some more or fewer replicas (WithDividingDegree), which takes as long.
+  prediction.tokens_per_second =
+      static_cast<double>(recipe.batch * recipe.training.sequence) / ToSeconds(prediction.step);
+  return prediction;
+}
+
+absl::StatusOr<SearchResult> RankUnder(const Trainer& trainer, const Session& session, SearchResult found, int64_t keep,
+                                       int threads) {
+  std::vector<absl::StatusOr<Prediction>> under(found.ranked.size(), absl::UnknownError(""));
+  ParallelFor(found.ranked.size(), threads, [&](size_t i) {
+    const Candidate& candidate = found.ranked[i];
+    under[i] = PredictUnder(trainer, {session, candidate.strategy, PromiseOf(candidate.prediction)});
+  });
+  std::vector<Candidate> ranked;
+  std::optional<Candidate> nearest;
+  int64_t refused = 0, unfit = 0;
+  for (size_t i = 0; i < under.size(); ++i) {
+    if (!under[i].ok()) {
+      ++refused;
+      continue;
+    }
+    Candidate& candidate = found.ranked[i];
+    candidate.prediction = *std::move(under[i]);
+    if (candidate.prediction.fits()) {
+      ranked.push_back(std::move(candidate));
+      continue;
+    }
+    ++unfit;
+    if (!nearest.has_value() || candidate.prediction.peak < nearest->prediction.peak) nearest = std::move(candidate);
+  }
+  if (ranked.empty() && nearest.has_value()) return absl::ResourceExhaustedError(Misfit(trainer, *nearest));
+  if (ranked.empty()) return under.front().status();
+  std::stable_sort(ranked.begin(), ranked.end(),
+                   [](const Candidate& a, const Candidate& b) { return a.prediction.step < b.prediction.step; });
+  if (static_cast<int64_t>(ranked.size()) > keep) ranked.resize(static_cast<size_t>(keep));
+  found.ranked = std::move(ranked);
+  if (refused > 0) found.pruned[absl::StrCat("not to be had of ", trainer.title)] += refused;
+  if (unfit > 0) found.pruned[absl::StrCat("does not fit as ", trainer.title, " runs it")] += unfit;
+  return found;
+}
+
+absl::StatusOr<SearchResult> SearchFor(const Trainer* trainer, const Session& session, const SearchOptions& options) {
+  if (trainer == nullptr) return Search(session.problem, options);
+  SearchOptions more = options;
+  more.keep = std::max(options.keep, kPredictedUnder);
+  MESHWRIGHT_ASSIGN_OR_RETURN(SearchResult found, Search(session.problem, more));
+  absl::StatusOr<SearchResult> ranked = RankUnder(*trainer, session, std::move(found), options.keep, options.threads);
+  if (!ranked.ok()) return WithExit(ExitCode::kNothingFits, ranked.status());
+  return ranked;
+}
+
+}  // namespace meshwright

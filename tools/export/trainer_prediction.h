@@ -1,0 +1,48 @@
+// What a plan takes where a trainer that people use runs it, in place of the plan's own program: the trainer's kernels,
+// the pace of its CPU, what it overlaps, what it holds in memory besides. Known from its code and held to published
+// runs of it, as `validate` is (tools/validate, docs/accuracy.md).
+//
+//   plan -> Recipe -> the row of a table that such a run would have -> TrainingRun -> Prediction
+//
+// The pace is that of the slowest of the devices (costmodel/variability.h), as in all predictions of runs.
+//
+// Thread safety: pure functions.
+#ifndef MESHWRIGHT_TOOLS_EXPORT_TRAINER_PREDICTION_H_
+#define MESHWRIGHT_TOOLS_EXPORT_TRAINER_PREDICTION_H_
+
+#include <cstdint>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "planner/search/evaluate.h"
+#include "planner/search/search.h"
+#include "tools/export/writers.h"
+#include "tools/plan_file.h"
+#include "tools/session.h"
+
+namespace meshwright {
+
+// Null where no trainer of that title has runs that are known.
+const Trainer* TrainerWithTitle(absl::string_view title);
+
+// kUnimplemented: the trainer cannot run the plan (as its writer says), or no run of it is known.
+absl::StatusOr<Prediction> PredictUnder(const Trainer& trainer, const Plan& plan);
+
+// The candidates with predictions of the trainer's runs, the fastest first, at most `keep`; what the trainer cannot run
+// and what does not fit under it is left out, and `pruned` says how many. REQUIRES: found.ranked is not empty.
+//
+// kUnimplemented: the trainer can run none of them; why not the first. kResourceExhausted: none fits under it; by how
+// much the nearest does not.
+absl::StatusOr<SearchResult> RankUnder(const Trainer& trainer, const Session& session, SearchResult found, int64_t keep,
+                                       int threads);
+
+// So many of a search's best are predicted again, since the trainer's fastest need not be the program's.
+inline constexpr int64_t kPredictedUnder = 48;
+
+// Search, and RankUnder of what it found; where `trainer` is null, Search alone. Errors end a command as those where
+// nothing fits.
+absl::StatusOr<SearchResult> SearchFor(const Trainer* trainer, const Session& session, const SearchOptions& options);
+
+}  // namespace meshwright
+
+#endif  // MESHWRIGHT_TOOLS_EXPORT_TRAINER_PREDICTION_H_

@@ -1,0 +1,191 @@
+#include "tools/export/trainer_prediction.h"
+
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "ir/quantities.h"
+#include "ir/status.h"
+#include "ir/testing.h"
+#include "planner/search/degrees.h"
+#include "tools/validate/csv.h"
+#include "tools/validate/predict_run.h"
+#include "tools/validate/training_row.h"
+
+namespace meshwright {
+namespace {
+
+using ::testing::HasSubstr;
+
+// Llama 3 8B, 64 x 8,192 tokens a step.
+std::string Llama(absl::string_view cluster) {
+  return absl::StrCat(
+      "name: llama3_8b\narchitecture: {decoder: {hidden: 4096, layers: 32, heads: 32, kv_heads: 8, ffn: 14336, vocab: "
+      "128256, activation: swiglu, norm: rms_norm, positions: rotary, bias: false}}\n"
+      "training: {batch: 64, sequence: 8192, dtype: bfloat16, optimizer: adamw}\ncluster: ",
+      cluster, "\n");
+}
+constexpr char kNode[] = "{device: h100-sxm, nodes: 1, devices_per_node: 8}";
+
+absl::StatusOr<Plan> PlanOf(const std::string& text, const Degrees& degrees,
+                            const std::vector<std::string>& flags_text) {
+  MESHWRIGHT_ASSIGN_OR_RETURN(const Flags flags, Flags::Parse(StrategyFlags(), flags_text));
+  Plan plan;
+  MESHWRIGHT_ASSIGN_OR_RETURN(plan.session, OpenModel({"m.yaml", text}, flags));
+  MESHWRIGHT_ASSIGN_OR_RETURN(plan.strategy, FromDegrees(plan.session.problem, degrees));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const Evaluation own, Evaluate(plan.session.problem, plan.strategy));
+  plan.promise = PromiseOf(own.prediction);
+  return plan;
+}
+
+const Trainer& Named(absl::string_view name) {
+  for (const Trainer& trainer : kTrainers) {
+    if (trainer.name == name) return trainer;
+  }
+  ADD_FAILURE() << name;
+  return kTrainers[0];
+}
+
+// What `validate` says of a row of the same run.
+absl::StatusOr<Prediction> OfRow(absl::string_view cells) {
+  MESHWRIGHT_ASSIGN_OR_RETURN(
+      const CsvTable table,
+      ParseCsv(absl::StrCat("model,layers,hidden,heads,kv_heads,ffn,vocab,seq_len,global_batch_seqs,micro_batch_seqs,"
+                            "dtype,gpu_type,gpus,tp,pp,vpp,dp,seq_parallel,zero_fsdp,recompute,attention,other_opts\n"
+                            "Llama 3 8B,32,4096,32,8,14336,128256,8192,64,",
+                            cells, "\n"),
+               "t.csv"));
+  MESHWRIGHT_ASSIGN_OR_RETURN(TrainingRun run, ReadTrainingRun(CsvCells(table, table.rows[0]), {}));
+  run.early_nccl = false;  // which nanotron's rows, of 2023 and 2024, have
+  return PredictRun(run);
+}
+
+struct Case {
+  std::string trainer;
+  Degrees degrees;
+  std::vector<std::string> flags;
+  std::string cells;  // of the same run, from micro_batch_seqs on
+};
+
+TEST(PredictUnderTest, IsWhatValidateSaysOfARowOfThatRun) {
+  const Case cases[] = {
+      {"megatron",
+       {.data = 4, .tensor = 2, .sequence_parallel = true, .microbatch = 1},
+       {"--parallel_optimizer", "--bucket=160 MB", "--recompute=full"},
+       "1,bf16,h100-sxm,8,2,1,1,4,yes,ZeRO-1,full,,\"Megatron-Core, overlap-grad-reduce, overlap-param-gather\""},
+      {"megatron",
+       {.data = 2, .tensor = 2, .pipeline = 2, .sequence_parallel = true, .microbatch = 2},
+       {"--noparallel_optimizer", "--bucket=160 MB", "--recompute=none"},
+       "2,bf16,h100-sxm,8,2,2,1,2,yes,none,none,,\"Megatron-Core, overlap-grad-reduce\""},
+      {"torchtitan",
+       {.data = 8, .microbatch = 1},
+       {"--parallel_optimizer", "--shard_parameters", "--recompute=full"},
+       "1,bf16,h100-sxm,8,1,1,1,8,no,FSDP2,full,sdpa,torchtitan"},
+      {"nanotron",
+       {.data = 4, .tensor = 2, .sequence_parallel = true, .microbatch = 1},
+       {"--parallel_optimizer", "--recompute=full"},
+       "1,bf16,h100-sxm,8,2,1,1,4,yes,ZeRO-1,full,flash_attention_2,nanotron"},
+      {"deepspeed",
+       {.data = 8, .microbatch = 1},
+       {"--parallel_optimizer", "--shard_parameters", "--recompute=full"},
+       "1,bf16,h100-sxm,8,1,1,1,8,no,ZeRO-3 with overlap_comm,full,flash_attention_2,\"Hugging Face, DeepSpeed 0.17, "
+       "gradients in float32\""},
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(absl::StrCat(c.trainer, " ", c.cells));
+    ASSERT_OK_AND_ASSIGN(const Plan plan, PlanOf(Llama(kNode), c.degrees, c.flags));
+    ASSERT_OK_AND_ASSIGN(const Prediction under, PredictUnder(Named(c.trainer), plan));
+    ASSERT_OK_AND_ASSIGN(const Prediction row, OfRow(c.cells));
+    EXPECT_EQ(under.step, row.step);
+    EXPECT_EQ(under.peak, row.peak);
+  }
+}
+
+// 64 x 8,192 tokens in a step, whose share of the peak is of the model's operations, also where some are run again in a
+// part of the layers (torchtitan's selective checkpoints) and where replicas do not divide the parameters' rows.
+TEST(PredictUnderTest, RatesAreThoseOfTheStep) {
+  const std::string odd = Llama("{device: h100-sxm, nodes: 3, devices_per_node: 8}");
+  for (const char* const recompute : {"--recompute=selective", "--recompute=none"}) {
+    for (const int64_t data : {4, 12}) {
+      ASSERT_OK_AND_ASSIGN(Plan plan,
+                           PlanOf(data == 4 ? Llama(kNode) : absl::StrReplaceAll(odd, {{"batch: 64", "batch: 96"}}),
+                                  {.data = data, .tensor = 2, .microbatch = 1}, {"--parallel_optimizer", recompute}));
+      ASSERT_OK_AND_ASSIGN(const Prediction under, PredictUnder(Named("torchtitan"), plan));
+      const double seconds = ToSeconds(under.step), own = ToSeconds(plan.promise.step);
+      EXPECT_DOUBLE_EQ(under.tokens_per_second * seconds, static_cast<double>(plan.session.problem.batch * 8192));
+      EXPECT_NEAR(under.mfu * seconds, plan.promise.mfu * own, 1e-3 * plan.promise.mfu * own)
+          << recompute << " " << data;
+    }
+  }
+}
+
+// What is listed of the memory is all of it.
+TEST(PredictUnderTest, MemoryAddsUp) {
+  ASSERT_OK_AND_ASSIGN(const Plan plan, PlanOf(Llama(kNode), {.data = 4, .tensor = 2, .microbatch = 1},
+                                               {"--parallel_optimizer", "--recompute=full"}));
+  ASSERT_OK_AND_ASSIGN(const Prediction under, PredictUnder(Named("megatron"), plan));
+  Bytes sum = std::accumulate(under.memory.begin(), under.memory.end(), Bytes());
+  for (const auto& [name, bytes] : under.outside) sum += bytes;
+  EXPECT_EQ(sum, under.peak);
+  EXPECT_EQ(under.outside.back().first, "framework's difference");
+}
+
+TEST(PredictUnderTest, ADeviceThatNoTableHasIsTheOneOfThePlan) {
+  const std::string slow = Llama("{device: h100-sxm, nodes: 1, devices_per_node: 8, sustained_clock: 0.42}");
+  ASSERT_OK_AND_ASSIGN(const Plan usual, PlanOf(Llama(kNode), {.data = 8, .microbatch = 1}, {"--shard_parameters"}));
+  ASSERT_OK_AND_ASSIGN(Plan plan, PlanOf(slow, {.data = 8, .microbatch = 1}, {"--shard_parameters"}));
+  plan.session.problem.cluster.device.name = "nobody's";
+  ASSERT_OK_AND_ASSIGN(const Prediction fast, PredictUnder(Named("torchtitan"), usual));
+  ASSERT_OK_AND_ASSIGN(const Prediction under, PredictUnder(Named("torchtitan"), plan));
+  EXPECT_GT(under.step, fast.step * 1.5);  // half of the clock, of kernels that memory does not bind
+}
+
+TEST(PredictUnderTest, WhatATrainerCannotRunIsItsWritersError) {
+  ASSERT_OK_AND_ASSIGN(const Plan plan, PlanOf(Llama(kNode), {.data = 8, .microbatch = 1},
+                                               {"--parallel_optimizer", "--shard_parameters"}));
+  EXPECT_THAT(PredictUnder(Named("nanotron"), plan),
+              StatusIs(absl::StatusCode::kUnimplemented, "nanotron has no ZeRO-3; plan with --noshard_parameters"));
+  EXPECT_THAT(PredictUnder(Named("mindspore"), plan),
+              StatusIs(absl::StatusCode::kUnimplemented, "what MindSpore does besides a program is not known"));
+  EXPECT_EQ(TrainerWithTitle("MindSpore"), nullptr);
+  EXPECT_EQ(TrainerWithTitle("NeMo"), nullptr);
+  ASSERT_NE(TrainerWithTitle("Megatron-LM"), nullptr);
+  EXPECT_EQ(TrainerWithTitle("Megatron-LM")->name, "megatron");
+}
+
+TEST(RankUnderTest, TheTrainersFastestIsFirstAndWhatItLacksIsCounted) {
+  ASSERT_OK_AND_ASSIGN(const Flags flags, Flags::Parse(StrategyFlags(), {}));
+  ASSERT_OK_AND_ASSIGN(const Session session, OpenModel({"m.yaml", Llama(kNode)}, flags));
+  ASSERT_OK_AND_ASSIGN(const SearchResult found, Search(session.problem, {.keep = kPredictedUnder}));
+  ASSERT_OK_AND_ASSIGN(const SearchResult ranked, RankUnder(Named("nanotron"), session, found, 3, 1));
+  ASSERT_EQ(ranked.ranked.size(), 3u);
+  for (const Candidate& candidate : ranked.ranked) {
+    EXPECT_FALSE(candidate.strategy.shard_parameters);  // nanotron has no ZeRO-3
+    EXPECT_TRUE(candidate.prediction.fits());
+    ASSERT_OK_AND_ASSIGN(const Prediction again,
+                         PredictUnder(Named("nanotron"), {session, candidate.strategy, PlanPromise()}));
+    EXPECT_EQ(candidate.prediction.step, again.step);
+  }
+  EXPECT_LE(ranked.ranked[0].prediction.step, ranked.ranked[1].prediction.step);
+  EXPECT_LE(ranked.ranked[1].prediction.step, ranked.ranked[2].prediction.step);
+  EXPECT_GT(ranked.pruned.at("not to be had of nanotron"), 0);
+}
+
+TEST(RankUnderTest, NothingThatFitsSaysByHowMuch) {
+  ASSERT_OK_AND_ASSIGN(const Plan plan, PlanOf(Llama(kNode), {.data = 8, .microbatch = 1},
+                                               {"--parallel_optimizer", "--recompute=none", "--microbatch=1"}));
+  SearchResult found;
+  found.ranked.push_back({plan.strategy, {.data = 8, .microbatch = 1}, {}});
+  Session small = plan.session;
+  small.problem.cluster.device.memory = GiB(20);
+  EXPECT_THAT(RankUnder(Named("megatron"), small, found, 5, 1),
+              StatusIs(absl::StatusCode::kResourceExhausted,
+                       "none of the plans that were looked at fits as Megatron-LM runs it: the nearest takes "));
+}
+
+}  // namespace
+}  // namespace meshwright
