@@ -200,6 +200,47 @@ TEST(PlanTest, SaysWhatRunsOfItsKindTook) {
   EXPECT_TRUE(record_of({"models/configs/oracle_b.yaml", "--device=a100", "--devices=8"}).is_null());
 }
 
+// The same layout takes another time there, which the plan's file promises and its export says.
+TEST(PlanTest, PlansForATrainer) {
+  const std::string folder = NewFolder("trainer");
+  const std::vector<std::string> args = {DataPath("models/configs/gpt2_350m.yaml"), "--device=h100", "--devices=8"};
+  const auto run = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> all = args;
+    all.insert(all.end(), more.begin(), more.end());
+    return RunTool("plan", all, {.folder = folder});
+  };
+  const Json own = Json::parse(run({"--out=", "--format=json"}).out);
+  EXPECT_FALSE(own.contains("trainer"));
+  EXPECT_EQ(own.at("usual_trainer").at("trainer"), "megatron");
+  EXPECT_EQ(own.at("track_record").at("predicted_s"), own.at("usual_trainer").at("predicted").at("step_time_s"));
+  const ToolResult result = run({"--trainer=megatron", "--format=json"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const Json report = Json::parse(result.out);
+  EXPECT_EQ(report.at("trainer"), "megatron");
+  EXPECT_FALSE(report.contains("at_slowest_device"));
+  EXPECT_FALSE(report.contains("usual_trainer"));
+  EXPECT_EQ(report.at("track_record").at("predicted_s"), report.at("predicted").at("step_time_s"));
+  ExpectPrediction(report.at("predicted"));
+  double last = report.at("predicted").at("step_time_s");
+  for (const Json& other : report.at("alternatives")) {
+    ExpectPrediction(other.at("predicted"));
+    EXPECT_GE(other.at("predicted").at("step_time_s").get<double>(), last);
+    last = other.at("predicted").at("step_time_s");
+  }
+  EXPECT_THAT(ReadText(folder + "/plan.yaml"), HasSubstr(", trainer: megatron}"));
+  const ToolResult exported = RunTool("export/export", {folder + "/plan.yaml", "--to=megatron"});
+  EXPECT_THAT(exported.out, HasSubstr("# Predicted, as megatron runs it: step "));
+  EXPECT_THAT(run({"--trainer=megatron", "--out="}).out, HasSubstr("\nas Megatron-LM runs it:\nstep "));
+  const ToolResult typo = run({"--trainer=megatorn"});
+  EXPECT_EQ(typo.exit_code, 2);
+  EXPECT_THAT(typo.err,
+              HasSubstr("--trainer: found \"megatorn\", wanted one of megatron, torchtitan, nanotron, deepspeed"));
+  EXPECT_EQ(
+      RunTool("plan", {"models/configs/oracle_b.yaml", "--trainer=megatron", "--out=", "--device=a100", "--devices=8"})
+          .exit_code,
+      4);
+}
+
 TEST(PlanTest, TheSameCommandGivesTheSameBytes) {
   const std::string folder = NewFolder("same");
   std::string reports[2], plans[2];

@@ -43,6 +43,22 @@ TEST(WhatifTest, TheFilesClusterIsPlannedForAsItStands) {
   }
 }
 
+// As plan says of the same trainer.
+TEST(WhatifTest, SizesAClusterForATrainer) {
+  const std::vector<std::string> args = {"models/configs/gpt2_350m.yaml", "--device=h100", "--devices=8",
+                                         "--trainer=torchtitan"};
+  std::vector<std::string> json = args, plan = args;
+  json.push_back("--format=json");
+  plan.insert(plan.end(), {"--format=json", "--out="});
+  const ToolResult sweep = RunTool("whatif", json);
+  ASSERT_EQ(sweep.exit_code, 0) << sweep.err;
+  const Json report = Json::parse(sweep.out);
+  EXPECT_EQ(report.at("trainer"), "torchtitan");
+  EXPECT_EQ(report.at("points").at(0).at("step_time_s"),
+            Json::parse(RunTool("plan", plan).out).at("predicted").at("step_time_s"));
+  EXPECT_THAT(RunTool("whatif", args).out, HasSubstr("as torchtitan runs it, at the pace of the slowest device\n"));
+}
+
 TEST(WhatifTest, ASweepMarksTheSmallestAndTheKnee) {
   const std::vector<std::string> args = {"models/configs/gpt2_1_5b.yaml", "--devices=1..16", "--device=h100-sxm",
                                          "--tokens=1e9"};

@@ -88,4 +88,11 @@ TrainerWords WordsOfDeepSpeed(const Recipe& recipe) {
   return words;
 }
 
+void NarrowToDeepSpeed(Problem* problem) {
+  for (std::optional<int64_t>* const degree :
+       {&problem->stages, &problem->expert_parallel, &problem->context_parallel}) {
+    if (!degree->has_value()) *degree = 1;
+  }
+}
+
 }  // namespace meshwright

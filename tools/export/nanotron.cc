@@ -108,4 +108,10 @@ TrainerWords WordsOfNanotron(const Recipe& recipe) {
   return words;
 }
 
+void NarrowToNanotron(Problem* problem) {
+  if (!problem->shard_parameters.has_value()) problem->shard_parameters = false;
+  if (!problem->optimizer_shard_size.has_value()) problem->optimizer_shard_size = -1;
+  if (!problem->chunks.has_value()) problem->chunks = 1;
+}
+
 }  // namespace meshwright

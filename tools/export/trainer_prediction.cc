@@ -120,6 +120,10 @@ absl::StatusOr<Prediction> PredictUnder(const Trainer& trainer, const Plan& plan
   if (trainer.words == nullptr) {
     return absl::UnimplementedError(absl::StrCat("what ", trainer.title, " does besides a program is not known"));
   }
+  if (plan.session.problem.cluster.device.generation == Generation::kHost) {
+    return absl::UnimplementedError(absl::StrCat("found a cluster of hosts, wanted one of GPUs, on which ",
+                                                 trainer.title, " runs; plan with --device, e.g. --device=h100"));
+  }
   MESHWRIGHT_RETURN_IF_ERROR(trainer.write(plan).status());
   MESHWRIGHT_ASSIGN_OR_RETURN(const Recipe recipe, RecipeOf(plan));
   const absl::StatusOr<TrainingRun> run = RunOf(recipe, trainer.words(recipe));
@@ -170,7 +174,9 @@ absl::StatusOr<SearchResult> SearchFor(const Trainer* trainer, const Session& se
   if (trainer == nullptr) return Search(session.problem, options);
   SearchOptions more = options;
   more.keep = std::max(options.keep, kPredictedUnder);
-  MESHWRIGHT_ASSIGN_OR_RETURN(SearchResult found, Search(session.problem, more));
+  Problem problem = session.problem;
+  if (trainer->narrow != nullptr) trainer->narrow(&problem);
+  MESHWRIGHT_ASSIGN_OR_RETURN(SearchResult found, Search(problem, more));
   absl::StatusOr<SearchResult> ranked = RankUnder(*trainer, session, std::move(found), options.keep, options.threads);
   if (!ranked.ok()) return WithExit(ExitCode::kNothingFits, ranked.status());
   return ranked;

@@ -175,6 +175,30 @@ TEST(RankUnderTest, TheTrainersFastestIsFirstAndWhatItLacksIsCounted) {
   EXPECT_GT(ranked.pruned.at("not to be had of nanotron"), 0);
 }
 
+// 70B on 512 devices, whose best plans have stages: DeepSpeed's are searched without.
+TEST(SearchForTest, WhatATrainerHasNoChoiceOfIsNotSearched) {
+  ASSERT_OK_AND_ASSIGN(const Flags flags, Flags::Parse(StrategyFlags(), {}));
+  ASSERT_OK_AND_ASSIGN(const SourceFile source, ReadSource("models/configs/llama3_70b.yaml"));
+  ASSERT_OK_AND_ASSIGN(const Session session, OpenModel(source, flags));
+  ASSERT_OK_AND_ASSIGN(const SearchResult own, SearchFor(nullptr, session, {.keep = 1}));
+  EXPECT_GT(own.ranked[0].degrees.pipeline, 1);
+  ASSERT_OK_AND_ASSIGN(const SearchResult found, SearchFor(&Named("deepspeed"), session, {.keep = 1}));
+  ASSERT_EQ(found.ranked.size(), 1u);
+  EXPECT_EQ(found.ranked[0].degrees.pipeline, 1);
+  // What the user fixed stays, and is the writer's error.
+  ASSERT_OK_AND_ASSIGN(const Flags staged, Flags::Parse(StrategyFlags(), {"--stages=4"}));
+  ASSERT_OK_AND_ASSIGN(const Session fixed, OpenModel(source, staged));
+  EXPECT_THAT(SearchFor(&Named("deepspeed"), fixed, {.keep = 1}),
+              StatusIs(absl::StatusCode::kUnimplemented, "DeepSpeed's configuration has no pipeline"));
+}
+
+TEST(PredictUnderTest, HostsAreNoMachinesOfATrainer) {
+  ASSERT_OK_AND_ASSIGN(const Plan plan, PlanOf(Llama("{device: host, nodes: 1, devices_per_node: 8}"),
+                                               {.data = 8, .microbatch = 1}, {}));
+  EXPECT_THAT(PredictUnder(Named("megatron"), plan),
+              StatusIs(absl::StatusCode::kUnimplemented, "found a cluster of hosts, wanted one of GPUs"));
+}
+
 TEST(RankUnderTest, NothingThatFitsSaysByHowMuch) {
   ASSERT_OK_AND_ASSIGN(const Plan plan, PlanOf(Llama(kNode), {.data = 8, .microbatch = 1},
                                                {"--parallel_optimizer", "--recompute=none", "--microbatch=1"}));

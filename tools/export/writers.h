@@ -14,6 +14,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "planner/search/problem.h"
 #include "tools/export/recipe.h"
 #include "tools/plan_file.h"
 
@@ -45,18 +46,24 @@ TrainerWords WordsOfTorchtitan(const Recipe& recipe);
 TrainerWords WordsOfNanotron(const Recipe& recipe);
 TrainerWords WordsOfDeepSpeed(const Recipe& recipe);
 
+// Fixes of the problem what its trainer has no choice of, where the user has not: what its writer would refuse is not
+// searched.
+void NarrowToNanotron(Problem* problem);
+void NarrowToDeepSpeed(Problem* problem);
+
 struct Trainer {
   absl::string_view name;   // of --to and --trainer
   absl::string_view title;  // "Megatron-LM", as logs of it are called, too (tools/step_log.h)
   absl::StatusOr<Exported> (*write)(const Plan& plan);
   TrainerWords (*words)(const Recipe& recipe);  // null: no run of it is known
+  void (*narrow)(Problem* problem);             // null: it has all choices of a search
 };
 inline constexpr std::array kTrainers = {
-    Trainer{"megatron", "Megatron-LM", ToMegatron, WordsOfMegatron},
-    Trainer{"torchtitan", "torchtitan", ToTorchtitan, WordsOfTorchtitan},
-    Trainer{"nanotron", "nanotron", ToNanotron, WordsOfNanotron},
-    Trainer{"deepspeed", "DeepSpeed", ToDeepSpeed, WordsOfDeepSpeed},
-    Trainer{"mindspore", "MindSpore", ToMindSpore, nullptr},
+    Trainer{"megatron", "Megatron-LM", ToMegatron, WordsOfMegatron, nullptr},
+    Trainer{"torchtitan", "torchtitan", ToTorchtitan, WordsOfTorchtitan, nullptr},
+    Trainer{"nanotron", "nanotron", ToNanotron, WordsOfNanotron, NarrowToNanotron},
+    Trainer{"deepspeed", "DeepSpeed", ToDeepSpeed, WordsOfDeepSpeed, NarrowToDeepSpeed},
+    Trainer{"mindspore", "MindSpore", ToMindSpore, nullptr, nullptr},
 };
 
 // "gradients in bf16" or "in float32", for TrainerWords::other_opts.
