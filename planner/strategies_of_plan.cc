@@ -225,6 +225,10 @@ absl::StatusOr<UsedStrategies> UseStrategyFile(const StrategyFile& file, absl::s
     if (item == file.operators.end()) continue;
     const Op& op = graph.op(id);
     const std::string place = absl::StrCat(item->second.where, ": \"", key, "\"");
+    if (item->second.stage != file.current_stage) {
+      return LayoutError(place, absl::StrCat(": stage: found ", item->second.stage, ", wanted ", file.current_stage,
+                                             ", the file's current_stage; each stage has a file of its own"));
+    }
     const absl::StatusOr<OpStrategy> meant = Resolve(item->second.sharding, op, graph, mesh, ranks_per_stage);
     if (!meant.ok() && shards.count(op.name) == 0) {
       return WithKind("E-LAYOUT", absl::InvalidArgumentError(absl::StrCat(place, ": ", meant.status().message())));

@@ -77,8 +77,8 @@ struct UsedStrategies {
 };
 
 // Gives the operators of `file.current_stage` that have no strategy in `shards` (by op name) that of the file; `path`
-// is for messages. E-LAYOUT, at the place of the item: a strategy that does not fit the operator or the ranks of a
-// stage, or that is another one than an earlier stage has for the same repeated layer.
+// is for messages. E-LAYOUT, at the place of the item: one of another stage, a strategy that does not fit the operator
+// or the ranks of a stage, or that is another one than an earlier stage has for the same repeated layer.
 absl::StatusOr<UsedStrategies> UseStrategyFile(const StrategyFile& file, absl::string_view path, const Graph& graph,
                                                int64_t stages, int64_t ranks_per_stage,
                                                std::map<std::string, OpSharding>& shards);

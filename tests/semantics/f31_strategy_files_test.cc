@@ -263,6 +263,17 @@ TEST(F31, RepeatsAndOutputStrategies) {
   EXPECT_EQ(loaded.strategy.ops.at("matmul").output, saved.strategy.ops.at("matmul").output);
 }
 
+// An operator of a stage that the file is not of would be laid out without a word.
+TEST(F31, AnOperatorOfAnotherStageIsRefused) {
+  const std::string path = Temporary("stage.json");
+  Write(path, R"({"current_stage": 0, "parallel_strategy_item": {
+      "MatMul_w": {"stage": 3, "parallel_strategy": [[8, 1], [1, 1]]}}})");
+  EXPECT_THAT(Plan(kSeedB, {absl::StrCat("--strategy_ckpt_load_file=", path)}).status(),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       AllOf(HasSubstr("stage.json:2:"), HasSubstr("\"MatMul_w\": stage: found 3, wanted 0"),
+                             HasSubstr("[E-LAYOUT]"))));
+}
+
 // S16.3: the program wins, and says so where they differ; keys that nobody has are listed once.
 TEST(F31, TheProgramWins) {
   const std::string path = Temporary("other.json");
