@@ -501,8 +501,9 @@ absl::StatusOr<PlanReport> MakeReport(const Session& session, SearchResult resul
   const Strategy& best = Best(report).strategy;
   MESHWRIGHT_ASSIGN_OR_RETURN(report.at_slowest, PredictAtSlowest(session.problem, best));
   if (RecordOf(report) == nullptr) return report;
-  absl::StatusOr<Prediction> usual = PredictUnder(kUsualTrainer, {session, best, PromiseOf(Best(report).prediction)});
-  if (usual.ok()) report.usual = *std::move(usual);
+  absl::StatusOr<TrainerPrediction> usual =
+      PredictUnder(kUsualTrainer, {session, best, PromiseOf(Best(report).prediction)});
+  if (usual.ok()) report.usual = std::move(usual->prediction);
   return report;
 }
 

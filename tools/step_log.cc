@@ -167,8 +167,8 @@ absl::StatusOr<LogComparison> CompareWithLog(const std::string& file, const Plan
   LogComparison comparison{
       .log = std::move(log), .plan = file, .predicted = std::move(evaluation.prediction), .as_trainer = {}, .work = {}};
   if (const Trainer* const trainer = TrainerWithTitle(comparison.log.trainer); trainer != nullptr) {
-    absl::StatusOr<Prediction> under = PredictUnder(*trainer, plan);
-    if (under.ok()) comparison.as_trainer = *std::move(under);
+    absl::StatusOr<TrainerPrediction> under = PredictUnder(*trainer, plan);
+    if (under.ok()) comparison.as_trainer = std::move(under->prediction);
   }
   comparison.work = problem.tokens_per_row == 1 ? "rows" : "tokens";
   comparison.work_of_step = static_cast<double>(problem.batch) * static_cast<double>(problem.tokens_per_row) /

@@ -12,6 +12,7 @@
 #include "costmodel/library.h"
 #include "ir/cluster.h"
 #include "ir/dtype.h"
+#include "ir/quantities.h"
 #include "ir/status.h"
 #include "planner/search/parallel_for.h"
 #include "tools/exit_code.h"
@@ -73,7 +74,7 @@ CsvTable RowOf(const Recipe& recipe, const TrainerWords& words) {
   add("seq_parallel", recipe.sequence_parallel ? "yes" : "no");
   add("zero_fsdp", words.zero_fsdp);
   add("recompute", words.recompute);
-  add("attention", words.attention);
+  add("attention", recipe.training.fused_attention ? words.attention : "unfused");
   add("other_opts", words.other_opts);
   return table;
 }
@@ -104,7 +105,7 @@ std::string Misfit(const Trainer& trainer, const Candidate& nearest) {
   const Prediction& p = nearest.prediction;
   return absl::StrCat("none of the plans that were looked at fits as ", trainer.title, " runs it: the nearest takes ",
                       ShowBytes(p.peak), " of ", ShowBytes(p.capacity),
-                      "; plan with less --memory, --recompute=full or --shard_parameters");
+                      "; plan with --recompute=full, --shard_parameters or a smaller --microbatch");
 }
 
 }  // namespace
@@ -116,7 +117,7 @@ const Trainer* TrainerWithTitle(absl::string_view title) {
   return nullptr;
 }
 
-absl::StatusOr<Prediction> PredictUnder(const Trainer& trainer, const Plan& plan) {
+absl::StatusOr<TrainerPrediction> PredictUnder(const Trainer& trainer, const Plan& plan) {
   if (trainer.words == nullptr) {
     return absl::UnimplementedError(absl::StrCat("what ", trainer.title, " does besides a program is not known"));
   }
@@ -128,22 +129,27 @@ absl::StatusOr<Prediction> PredictUnder(const Trainer& trainer, const Plan& plan
   MESHWRIGHT_ASSIGN_OR_RETURN(const Recipe recipe, RecipeOf(plan));
   const absl::StatusOr<TrainingRun> run = RunOf(recipe, trainer.words(recipe));
   if (!run.ok()) return absl::UnimplementedError(absl::StrCat("as ", trainer.title, ": ", run.status().message()));
-  MESHWRIGHT_ASSIGN_OR_RETURN(Prediction prediction, PredictRun(*run));
+  TrainerPrediction under{.prediction = {}, .approximations = run->approximations};
+  MESHWRIGHT_ASSIGN_OR_RETURN(under.prediction, PredictRun(*run));
+  Prediction& prediction = under.prediction;
+  prediction.capacity = std::min(prediction.capacity, plan.session.problem.memory_limit.value_or(prediction.capacity));
   // A run may stand for one of some more or fewer replicas (WithDividingDegree), which takes as long.
   prediction.tokens_per_second =
       static_cast<double>(recipe.batch * recipe.training.sequence) / ToSeconds(prediction.step);
-  return prediction;
+  return under;
 }
 
 absl::StatusOr<SearchResult> RankUnder(const Trainer& trainer, const Session& session, SearchResult found, int64_t keep,
                                        int threads) {
-  std::vector<absl::StatusOr<Prediction>> under(found.ranked.size(), absl::UnknownError(""));
+  std::vector<absl::StatusOr<TrainerPrediction>> under(found.ranked.size(), absl::UnknownError(""));
   ParallelFor(found.ranked.size(), threads, [&](size_t i) {
     const Candidate& candidate = found.ranked[i];
     under[i] = PredictUnder(trainer, {session, candidate.strategy, PromiseOf(candidate.prediction)});
   });
   std::vector<Candidate> ranked;
   std::optional<Candidate> nearest;
+  Nanos fastest;
+  std::vector<std::string> near;  // of the fastest
   int64_t refused = 0, unfit = 0;
   for (size_t i = 0; i < under.size(); ++i) {
     if (!under[i].ok()) {
@@ -151,8 +157,12 @@ absl::StatusOr<SearchResult> RankUnder(const Trainer& trainer, const Session& se
       continue;
     }
     Candidate& candidate = found.ranked[i];
-    candidate.prediction = *std::move(under[i]);
+    candidate.prediction = std::move(under[i]->prediction);
     if (candidate.prediction.fits()) {
+      if (ranked.empty() || candidate.prediction.step < fastest) {
+        fastest = candidate.prediction.step;
+        near = std::move(under[i]->approximations);
+      }
       ranked.push_back(std::move(candidate));
       continue;
     }
@@ -165,6 +175,8 @@ absl::StatusOr<SearchResult> RankUnder(const Trainer& trainer, const Session& se
                    [](const Candidate& a, const Candidate& b) { return a.prediction.step < b.prediction.step; });
   if (static_cast<int64_t>(ranked.size()) > keep) ranked.resize(static_cast<size_t>(keep));
   found.ranked = std::move(ranked);
+  for (const std::string& what : near)
+    found.warnings.push_back(absl::StrCat("as ", trainer.title, ", near to: ", what));
   if (refused > 0) found.pruned[absl::StrCat("not to be had of ", trainer.title)] += refused;
   if (unfit > 0) found.pruned[absl::StrCat("does not fit as ", trainer.title, " runs it")] += unfit;
   return found;

@@ -11,6 +11,8 @@
 #define MESHWRIGHT_TOOLS_EXPORT_TRAINER_PREDICTION_H_
 
 #include <cstdint>
+#include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -25,11 +27,17 @@ namespace meshwright {
 // Null where no trainer of that title has runs that are known.
 const Trainer* TrainerWithTitle(absl::string_view title);
 
+struct TrainerPrediction {
+  Prediction prediction;
+  std::vector<std::string> approximations;  // what it is taken for, where it can only be come near to
+};
+
 // kUnimplemented: the trainer cannot run the plan (as its writer says), or no run of it is known.
-absl::StatusOr<Prediction> PredictUnder(const Trainer& trainer, const Plan& plan);
+absl::StatusOr<TrainerPrediction> PredictUnder(const Trainer& trainer, const Plan& plan);
 
 // The candidates with predictions of the trainer's runs, the fastest first, at most `keep`; what the trainer cannot run
-// and what does not fit under it is left out, and `pruned` says how many. REQUIRES: found.ranked is not empty.
+// and what does not fit under it is left out, and `pruned` says how many; of the fastest, what it is near to is among
+// the warnings. REQUIRES: found.ranked is not empty.
 //
 // kUnimplemented: the trainer can run none of them; why not the first. kResourceExhausted: none fits under it; by how
 // much the nearest does not.

@@ -19,7 +19,8 @@
 namespace meshwright {
 namespace {
 
-using ::testing::HasSubstr;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
 
 // Llama 3 8B, 64 x 8,192 tokens a step.
 std::string Llama(absl::string_view cluster) {
@@ -48,6 +49,11 @@ const Trainer& Named(absl::string_view name) {
   }
   ADD_FAILURE() << name;
   return kTrainers[0];
+}
+
+absl::StatusOr<Prediction> Under(absl::string_view name, const Plan& plan) {
+  MESHWRIGHT_ASSIGN_OR_RETURN(TrainerPrediction under, PredictUnder(Named(name), plan));
+  return std::move(under.prediction);
 }
 
 // What `validate` says of a row of the same run.
@@ -98,7 +104,7 @@ TEST(PredictUnderTest, IsWhatValidateSaysOfARowOfThatRun) {
   for (const Case& c : cases) {
     SCOPED_TRACE(absl::StrCat(c.trainer, " ", c.cells));
     ASSERT_OK_AND_ASSIGN(const Plan plan, PlanOf(Llama(kNode), c.degrees, c.flags));
-    ASSERT_OK_AND_ASSIGN(const Prediction under, PredictUnder(Named(c.trainer), plan));
+    ASSERT_OK_AND_ASSIGN(const Prediction under, Under(c.trainer, plan));
     ASSERT_OK_AND_ASSIGN(const Prediction row, OfRow(c.cells));
     EXPECT_EQ(under.step, row.step);
     EXPECT_EQ(under.peak, row.peak);
@@ -114,7 +120,7 @@ TEST(PredictUnderTest, RatesAreThoseOfTheStep) {
       ASSERT_OK_AND_ASSIGN(Plan plan,
                            PlanOf(data == 4 ? Llama(kNode) : absl::StrReplaceAll(odd, {{"batch: 64", "batch: 96"}}),
                                   {.data = data, .tensor = 2, .microbatch = 1}, {"--parallel_optimizer", recompute}));
-      ASSERT_OK_AND_ASSIGN(const Prediction under, PredictUnder(Named("torchtitan"), plan));
+      ASSERT_OK_AND_ASSIGN(const Prediction under, Under("torchtitan", plan));
       const double seconds = ToSeconds(under.step), own = ToSeconds(plan.promise.step);
       EXPECT_DOUBLE_EQ(under.tokens_per_second * seconds, static_cast<double>(plan.session.problem.batch * 8192));
       EXPECT_NEAR(under.mfu * seconds, plan.promise.mfu * own, 1e-3 * plan.promise.mfu * own)
@@ -127,7 +133,7 @@ TEST(PredictUnderTest, RatesAreThoseOfTheStep) {
 TEST(PredictUnderTest, MemoryAddsUp) {
   ASSERT_OK_AND_ASSIGN(const Plan plan, PlanOf(Llama(kNode), {.data = 4, .tensor = 2, .microbatch = 1},
                                                {"--parallel_optimizer", "--recompute=full"}));
-  ASSERT_OK_AND_ASSIGN(const Prediction under, PredictUnder(Named("megatron"), plan));
+  ASSERT_OK_AND_ASSIGN(const Prediction under, Under("megatron", plan));
   Bytes sum = std::accumulate(under.memory.begin(), under.memory.end(), Bytes());
   for (const auto& [name, bytes] : under.outside) sum += bytes;
   EXPECT_EQ(sum, under.peak);
@@ -139,9 +145,41 @@ TEST(PredictUnderTest, ADeviceThatNoTableHasIsTheOneOfThePlan) {
   ASSERT_OK_AND_ASSIGN(const Plan usual, PlanOf(Llama(kNode), {.data = 8, .microbatch = 1}, {"--shard_parameters"}));
   ASSERT_OK_AND_ASSIGN(Plan plan, PlanOf(slow, {.data = 8, .microbatch = 1}, {"--shard_parameters"}));
   plan.session.problem.cluster.device.name = "nobody's";
-  ASSERT_OK_AND_ASSIGN(const Prediction fast, PredictUnder(Named("torchtitan"), usual));
-  ASSERT_OK_AND_ASSIGN(const Prediction under, PredictUnder(Named("torchtitan"), plan));
+  ASSERT_OK_AND_ASSIGN(const Prediction fast, Under("torchtitan", usual));
+  ASSERT_OK_AND_ASSIGN(const Prediction under, Under("torchtitan", plan));
   EXPECT_GT(under.step, fast.step * 1.5);  // half of the clock, of kernels that memory does not bind
+}
+
+// ZeRO-2, which torchtitan makes of a split optimizer, is priced as ZeRO-1.
+TEST(PredictUnderTest, SaysWhatItIsTakenFor) {
+  ASSERT_OK_AND_ASSIGN(const Plan plan, PlanOf(Llama(kNode), {.data = 8, .microbatch = 1},
+                                               {"--parallel_optimizer", "--noshard_parameters"}));
+  ASSERT_OK_AND_ASSIGN(const TrainerPrediction under, PredictUnder(Named("torchtitan"), plan));
+  EXPECT_THAT(under.approximations, ElementsAre("ZeRO-2 as ZeRO-1"));
+  ASSERT_OK_AND_ASSIGN(const TrainerPrediction exact, PredictUnder(Named("megatron"), plan));
+  EXPECT_THAT(exact.approximations, IsEmpty());
+}
+
+// Scores in memory take time that fused attention does not.
+TEST(PredictUnderTest, AttentionThatTheModelFixesIsTheRuns) {
+  const std::vector<std::string> flags = {"--parallel_optimizer", "--recompute=full"};
+  const Degrees degrees = {.data = 4, .tensor = 2, .microbatch = 1};
+  ASSERT_OK_AND_ASSIGN(const Plan fused, PlanOf(Llama(kNode), degrees, flags));
+  ASSERT_OK_AND_ASSIGN(
+      const Plan unfused,
+      PlanOf(absl::StrReplaceAll(Llama(kNode), {{"optimizer: adamw", "optimizer: adamw, attention: unfused"}}), degrees,
+             flags));
+  ASSERT_OK_AND_ASSIGN(const Prediction fast, Under("megatron", fused));
+  ASSERT_OK_AND_ASSIGN(const Prediction slow, Under("megatron", unfused));
+  EXPECT_GT(slow.step, fast.step);
+}
+
+TEST(PredictUnderTest, AMemoryLimitOfTheFileHolds) {
+  ASSERT_OK_AND_ASSIGN(Plan plan, PlanOf(Llama(kNode), {.data = 8, .microbatch = 1}, {"--shard_parameters"}));
+  plan.session.problem.memory_limit = GiB(10);
+  ASSERT_OK_AND_ASSIGN(const Prediction under, Under("torchtitan", plan));
+  EXPECT_EQ(under.capacity, GiB(10));
+  EXPECT_FALSE(under.fits());
 }
 
 TEST(PredictUnderTest, WhatATrainerCannotRunIsItsWritersError) {
@@ -166,8 +204,7 @@ TEST(RankUnderTest, TheTrainersFastestIsFirstAndWhatItLacksIsCounted) {
   for (const Candidate& candidate : ranked.ranked) {
     EXPECT_FALSE(candidate.strategy.shard_parameters);  // nanotron has no ZeRO-3
     EXPECT_TRUE(candidate.prediction.fits());
-    ASSERT_OK_AND_ASSIGN(const Prediction again,
-                         PredictUnder(Named("nanotron"), {session, candidate.strategy, PlanPromise()}));
+    ASSERT_OK_AND_ASSIGN(const Prediction again, Under("nanotron", {session, candidate.strategy, PlanPromise()}));
     EXPECT_EQ(candidate.prediction.step, again.step);
   }
   EXPECT_LE(ranked.ranked[0].prediction.step, ranked.ranked[1].prediction.step);
