@@ -213,7 +213,11 @@ TrainerWords WordsOfMegatron(const Recipe& recipe) {
   if (recipe.chunks > 1) absl::StrAppend(&words.other_opts, ", overlap-p2p");
   if (recipe.expert_groups > 1) absl::StrAppend(&words.other_opts, ", DeepEP");
   words.zero_fsdp = recipe.shard_parameters ? "Megatron FSDP, ZeRO-3" : recipe.shard_optimizer ? "ZeRO-1" : "none";
-  if (recipe.copies > 1) absl::StrAppend(&words.zero_fsdp, " HSDP, dp_replicate ", recipe.copies);
+  if (recipe.copies > 1 && recipe.shard_parameters) {
+    absl::StrAppend(&words.zero_fsdp, ", HSDP, dp_replicate ", recipe.copies);
+  } else if (recipe.copies > 1) {
+    absl::StrAppend(&words.zero_fsdp, " in groups of ", recipe.data * recipe.context / recipe.copies);
+  }
   constexpr absl::string_view kRecompute[] = {"none", "core_attn layernorm", "full", "full"};
   words.recompute = std::string(kRecompute[static_cast<size_t>(recipe.recompute)]);
   words.pads_experts = true;

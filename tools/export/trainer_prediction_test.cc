@@ -160,6 +160,21 @@ TEST(PredictUnderTest, SaysWhatItIsTakenFor) {
   EXPECT_THAT(exact.approximations, IsEmpty());
 }
 
+// Groups of replicas that share the optimizer's state alone hold whole parameters: 16 GB of them, which groups that
+// share these, too, hold an eighth of and of two layers.
+TEST(PredictUnderTest, GroupsOfReplicasShareWhatThePlanSays) {
+  const std::string text = absl::StrReplaceAll(Llama(kNode), {{"nodes: 1", "nodes: 2"}});
+  const Degrees degrees = {.data = 16, .copies = 2, .microbatch = 1};
+  ASSERT_OK_AND_ASSIGN(const Plan state, PlanOf(text, degrees, {"--parallel_optimizer", "--noshard_parameters"}));
+  ASSERT_OK_AND_ASSIGN(const TrainerPrediction whole, PredictUnder(Named("megatron"), state));
+  EXPECT_THAT(whole.approximations, ElementsAre("optimizer split over all replicas"));
+  const auto parameters = [](const Prediction& p) { return p.memory[static_cast<size_t>(BufferRole::kParameter)]; };
+  EXPECT_GT(parameters(whole.prediction), GiB(14));
+  ASSERT_OK_AND_ASSIGN(const Plan all, PlanOf(text, degrees, {"--parallel_optimizer", "--shard_parameters"}));
+  ASSERT_OK_AND_ASSIGN(const Prediction split, Under("megatron", all));
+  EXPECT_LT(parameters(split), GiB(6));
+}
+
 // Scores in memory take time that fused attention does not.
 TEST(PredictUnderTest, AttentionThatTheModelFixesIsTheRuns) {
   const std::vector<std::string> flags = {"--parallel_optimizer", "--recompute=full"};
