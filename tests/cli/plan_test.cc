@@ -233,8 +233,9 @@ TEST(PlanTest, PlansForATrainer) {
   EXPECT_THAT(run({"--trainer=megatron", "--out="}).out, HasSubstr("\nas Megatron-LM runs it:\nstep "));
   const ToolResult typo = run({"--trainer=megatorn"});
   EXPECT_EQ(typo.exit_code, 2);
-  EXPECT_THAT(typo.err,
-              HasSubstr("--trainer: found \"megatorn\", wanted one of megatron, torchtitan, nanotron, deepspeed"));
+  EXPECT_THAT(
+      typo.err,
+      HasSubstr("--trainer: found \"megatorn\", wanted one of megatron, nemo, torchtitan, nanotron, deepspeed"));
   EXPECT_EQ(
       RunTool("plan", {"models/configs/oracle_b.yaml", "--trainer=megatron", "--out=", "--device=a100", "--devices=8"})
           .exit_code,

@@ -29,14 +29,19 @@ Command ExportCommand() {
 
 absl::Status RunExport(const Flags& flags) {
   std::vector<absl::string_view> names;
-  for (const Trainer& trainer : kTrainers) names.push_back(trainer.name);
+  std::vector<const Trainer*> trainers;
+  for (const Trainer& trainer : kTrainers) {
+    if (!trainer.exported) continue;
+    names.push_back(trainer.name);
+    trainers.push_back(&trainer);
+  }
   if (!flags.Has("to")) return Flags::Wrong("to", WrongInput("nothing", absl::StrCat("one of ", ListNames(names))));
   MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<size_t> to, flags.Choice("to", names));
   const std::string out = flags.Has("out") ? flags.Text("out") : "-";
   MESHWRIGHT_RETURN_IF_ERROR(CheckOutputs({out}, {flags.arguments()[0]}));
   MESHWRIGHT_ASSIGN_OR_RETURN(const SourceFile source, ReadSource(flags.arguments()[0]));
   MESHWRIGHT_ASSIGN_OR_RETURN(const Plan plan, ParsePlan(source));
-  const absl::StatusOr<Exported> exported = kTrainers[*to].write(plan);
+  const absl::StatusOr<Exported> exported = trainers[*to]->write(plan);
   if (absl::IsUnimplemented(exported.status())) return WithExit(ExitCode::kNothingFits, exported.status());
   MESHWRIGHT_RETURN_IF_ERROR(exported.status());
   std::vector<std::string> notices;

@@ -224,4 +224,12 @@ TrainerWords WordsOfMegatron(const Recipe& recipe) {
   return words;
 }
 
+// Buckets are Megatron-Core's own there.
+TrainerWords WordsOfNemo(const Recipe& recipe) {
+  TrainerWords words = WordsOfMegatron(recipe);
+  words.other_opts = absl::StrCat("NeMo, ", words.other_opts);
+  words.takes_bucket = false;
+  return words;
+}
+
 }  // namespace meshwright

@@ -87,6 +87,10 @@ TEST(PredictUnderTest, IsWhatValidateSaysOfARowOfThatRun) {
        {.data = 2, .tensor = 2, .pipeline = 2, .sequence_parallel = true, .microbatch = 2},
        {"--noparallel_optimizer", "--bucket=160 MB", "--recompute=none"},
        "2,bf16,h100-sxm,8,2,2,1,2,yes,none,none,,\"Megatron-Core, overlap-grad-reduce\""},
+      {"nemo",
+       {.data = 2, .tensor = 4, .sequence_parallel = true, .microbatch = 1},
+       {"--parallel_optimizer", "--recompute=none"},
+       "1,bf16,h100-sxm,8,4,1,1,2,yes,ZeRO-1,none,,\"NeMo, Megatron-Core, gradients in float32\""},
       {"torchtitan",
        {.data = 8, .microbatch = 1},
        {"--parallel_optimizer", "--shard_parameters", "--recompute=full"},
@@ -205,7 +209,7 @@ TEST(PredictUnderTest, WhatATrainerCannotRunIsItsWritersError) {
   EXPECT_THAT(PredictUnder(Named("mindspore"), plan),
               StatusIs(absl::StatusCode::kUnimplemented, "what MindSpore does besides a program is not known"));
   EXPECT_EQ(TrainerWithTitle("MindSpore"), nullptr);
-  EXPECT_EQ(TrainerWithTitle("NeMo"), nullptr);
+  EXPECT_EQ(TrainerWithTitle("Colossal-AI"), nullptr);
   ASSERT_NE(TrainerWithTitle("Megatron-LM"), nullptr);
   EXPECT_EQ(TrainerWithTitle("Megatron-LM")->name, "megatron");
 }

@@ -42,6 +42,7 @@ struct TrainerWords {
   bool takes_bucket = true;   // of gradients, the plan's
 };
 TrainerWords WordsOfMegatron(const Recipe& recipe);
+TrainerWords WordsOfNemo(const Recipe& recipe);  // its recipes, and those of Megatron-Bridge, on Megatron-Core
 TrainerWords WordsOfTorchtitan(const Recipe& recipe);
 TrainerWords WordsOfNanotron(const Recipe& recipe);
 TrainerWords WordsOfDeepSpeed(const Recipe& recipe);
@@ -54,16 +55,19 @@ void NarrowToDeepSpeed(Problem* problem);
 struct Trainer {
   absl::string_view name;   // of --to and --trainer
   absl::string_view title;  // "Megatron-LM", as logs of it are called, too (tools/step_log.h)
+  // Whose errors are also what it cannot run. `exported`: false where that is another trainer's configuration.
   absl::StatusOr<Exported> (*write)(const Plan& plan);
+  bool exported;
   TrainerWords (*words)(const Recipe& recipe);  // null: no run of it is known
   void (*narrow)(Problem* problem);             // null: it has all choices of a search
 };
 inline constexpr std::array kTrainers = {
-    Trainer{"megatron", "Megatron-LM", ToMegatron, WordsOfMegatron, nullptr},
-    Trainer{"torchtitan", "torchtitan", ToTorchtitan, WordsOfTorchtitan, nullptr},
-    Trainer{"nanotron", "nanotron", ToNanotron, WordsOfNanotron, NarrowToNanotron},
-    Trainer{"deepspeed", "DeepSpeed", ToDeepSpeed, WordsOfDeepSpeed, NarrowToDeepSpeed},
-    Trainer{"mindspore", "MindSpore", ToMindSpore, nullptr, nullptr},
+    Trainer{"megatron", "Megatron-LM", ToMegatron, true, WordsOfMegatron, nullptr},
+    Trainer{"nemo", "NeMo", ToMegatron, false, WordsOfNemo, nullptr},
+    Trainer{"torchtitan", "torchtitan", ToTorchtitan, true, WordsOfTorchtitan, nullptr},
+    Trainer{"nanotron", "nanotron", ToNanotron, true, WordsOfNanotron, NarrowToNanotron},
+    Trainer{"deepspeed", "DeepSpeed", ToDeepSpeed, true, WordsOfDeepSpeed, NarrowToDeepSpeed},
+    Trainer{"mindspore", "MindSpore", ToMindSpore, true, nullptr, nullptr},
 };
 
 // "gradients in bf16" or "in float32", for TrainerWords::other_opts.
