@@ -2,6 +2,7 @@
 
 #include <numeric>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -133,15 +134,24 @@ TEST(PredictUnderTest, RatesAreThoseOfTheStep) {
   }
 }
 
-// What is listed of the memory is all of it.
-TEST(PredictUnderTest, MemoryAddsUp) {
-  ASSERT_OK_AND_ASSIGN(const Plan plan, PlanOf(Llama(kNode), {.data = 4, .tensor = 2, .microbatch = 1},
-                                               {"--parallel_optimizer", "--recompute=full"}));
-  ASSERT_OK_AND_ASSIGN(const Prediction under, Under("megatron", plan));
-  Bytes sum = std::accumulate(under.memory.begin(), under.memory.end(), Bytes());
-  for (const auto& [name, bytes] : under.outside) sum += bytes;
-  EXPECT_EQ(sum, under.peak);
-  EXPECT_EQ(under.outside.back().first, "framework's difference");
+// What is listed of memory and time is all of it.
+TEST(PredictUnderTest, MemoryAndTimeAddUp) {
+  // Of torchtitan's selective checkpoints a part of the layers runs some operators again: between all and none.
+  const std::pair<const char*, const char*> cases[] = {
+      {"megatron", "--recompute=full"}, {"torchtitan", "--recompute=selective"}, {"torchtitan", "--recompute=none"}};
+  for (const auto& [trainer, recompute] : cases) {
+    SCOPED_TRACE(absl::StrCat(trainer, " ", recompute));
+    ASSERT_OK_AND_ASSIGN(const Plan plan, PlanOf(Llama(kNode), {.data = 4, .tensor = 2, .microbatch = 1},
+                                                 {"--parallel_optimizer", recompute}));
+    ASSERT_OK_AND_ASSIGN(const Prediction under, Under(trainer, plan));
+    Bytes sum = std::accumulate(under.memory.begin(), under.memory.end(), Bytes());
+    for (const auto& [name, bytes] : under.outside) sum += bytes;
+    EXPECT_EQ(sum, under.peak);
+    EXPECT_EQ(under.outside.back().first, "framework's difference");
+    Nanos time;
+    for (size_t i = 0; i < kNumTimeUses; ++i) time += under.time[static_cast<TimeUse>(i)];
+    EXPECT_EQ(time, under.step);
+  }
 }
 
 TEST(PredictUnderTest, ADeviceThatNoTableHasIsTheOneOfThePlan) {

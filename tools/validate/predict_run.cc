@@ -64,19 +64,26 @@ absl::StatusOr<Prediction> Predict(const TrainingRun& run, Simulated simulated =
   TrainingRun without = run;
   without.recompute = Recompute::kNone;
   MESHWRIGHT_ASSIGN_OR_RETURN(const Prediction none, PredictOne(without, simulated));
-  const Nanos step = Between(none.step, all.step, run.recompute_share);
-  if (step > Nanos()) {
-    const double faster = ToSeconds(all.step) / ToSeconds(step);
-    all.mfu *= faster;
-    all.tokens_per_second *= faster;
-  }
-  all.step = step;
-  all.peak = Between(none.peak, all.peak, run.recompute_share);
-  all.arena = Between(none.arena, all.arena, run.recompute_share);
+  const double before = ToSeconds(all.step);
+  all.step = Nanos();
   for (size_t i = 0; i < kNumTimeUses; ++i) {
     const TimeUse use = static_cast<TimeUse>(i);
     all.time[use] = Between(none.time[use], all.time[use], run.recompute_share);
+    all.step += all.time[use];
   }
+  if (all.step > Nanos()) {
+    all.mfu *= before / ToSeconds(all.step);
+    all.tokens_per_second *= before / ToSeconds(all.step);
+  }
+  all.peak = Between(none.peak, all.peak, run.recompute_share);
+  all.arena = Between(none.arena, all.arena, run.recompute_share);
+  Bytes listed;
+  for (size_t i = 0; i < kNumRoles; ++i) {
+    all.memory[i] = Between(none.memory[i], all.memory[i], run.recompute_share);
+    listed += all.memory[i];
+  }
+  for (const auto& [name, bytes] : all.outside) listed += bytes;
+  all.outside.back().second += all.peak - listed;  // the framework's, which differs most
   return all;
 }
 

@@ -109,7 +109,7 @@ class ModelReader {
     MESHWRIGHT_ASSIGN_OR_RETURN(billions_, cells_.Number("params_b"));
     MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<int64_t> width, cells_.Int("hidden", 1));
     MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<int64_t> experts, cells_.Int("experts", 1));
-    // A row that says its experts and all that a size cannot be guessed from is of a model of its own.
+    // A row that says its experts, hidden size and layers is of a model of its own, whatever its name.
     if (!experts.has_value() || cells_.Text("hidden").empty() || cells_.Text("layers").empty()) {
       known_ = FindKnownModel(name_, BillionsInName().value_or(billions_.value_or(0)), width.value_or(0));
       const bool other = known_ != nullptr && (experts.has_value() ? known_->experts != (*experts > 1 ? *experts : 0)
