@@ -31,14 +31,16 @@ absl::Status FillOpenDims(const GraphBuilder::OpSpec& spec, std::vector<Shape>& 
 
 }  // namespace
 
-int64_t Graph::NumParameters() const {
+static int64_t CountParameters(const Graph& graph, bool frozen) {
   int64_t count = 0;
-  for (const Tensor& tensor : tensors) {
-    if (tensor.kind != TensorKind::kParameter) continue;
-    count += (NumElements(tensor.shape) - tensor.padding) * segment(tensor.segment).repeat;
+  for (const Tensor& tensor : graph.tensors) {
+    if (tensor.kind != TensorKind::kParameter || (!frozen && !tensor.trainable)) continue;
+    count += (NumElements(tensor.shape) - tensor.padding) * graph.segment(tensor.segment).repeat;
   }
   return count;
 }
+int64_t Graph::NumParameters() const { return CountParameters(*this, /*frozen=*/true); }
+int64_t Graph::NumTrainableParameters() const { return CountParameters(*this, /*frozen=*/false); }
 
 OpId Graph::FindOp(absl::string_view name) const {
   for (size_t i = 0; i < ops.size(); ++i) {

@@ -135,6 +135,7 @@ struct Graph {
   const Segment& segment(SegmentId id) const { return segments[id.index()]; }
   // All layers counted.
   int64_t NumParameters() const;
+  int64_t NumTrainableParameters() const;
   // The op of that name, or an invalid id.
   OpId FindOp(absl::string_view name) const;
   TensorId FindTensor(absl::string_view name) const;

@@ -99,13 +99,15 @@ class DecoderBuilder {
   static Initializer Normal(double deviation) {
     return Initializer{.kind = Initializer::Kind::kNormal, .value = deviation};
   }
-  TensorId Weight(std::string name, Shape shape) {
-    return b_.Parameter(std::move(name), t_.dtype, std::move(shape), Normal(0.02));
+  // Trains unless there are adapters.
+  TensorId Parameter(std::string name, Shape shape, Initializer init) {
+    return b_.Parameter(std::move(name), t_.dtype, std::move(shape), init, /*trainable=*/!t_.lora.has_value());
   }
+  TensorId Weight(std::string name, Shape shape) { return Parameter(std::move(name), std::move(shape), Normal(0.02)); }
   // A weight whose product is added to the residual stream.
   TensorId ResidualWeight(std::string name, Shape shape) {
     const double deviation = 0.02 / std::sqrt(2.0 * static_cast<double>(c_.layers));
-    return b_.Parameter(std::move(name), t_.dtype, std::move(shape), Normal(deviation));
+    return Parameter(std::move(name), std::move(shape), Normal(deviation));
   }
   TensorId VocabularyWeight(std::string name) {
     const int64_t rows = (c_.vocab + c_.vocab_multiple - 1) / c_.vocab_multiple * c_.vocab_multiple;
@@ -113,8 +115,62 @@ class DecoderBuilder {
     b_.mutable_graph().tensors[id.index()].padding = (rows - c_.vocab) * c_.hidden;
     return id;
   }
-  TensorId Bias(std::string name, Shape shape) {
-    return b_.Parameter(std::move(name), t_.dtype, std::move(shape), Constant(0));
+  TensorId Bias(std::string name, Shape shape) { return Parameter(std::move(name), std::move(shape), Constant(0)); }
+
+  // A product of a layer, "x i, e i o -> x o": labels of rows, of what is added up, of columns, and of a weight for
+  // each expert; sizes of the latter three.
+  struct Product {
+    std::string name, rows, inputs, columns, expert;
+    Shape input_sizes, column_sizes, expert_sizes;
+
+    Shape Sizes(const Shape& before, const Shape& after) const {
+      Shape sizes = expert_sizes;
+      sizes.insert(sizes.end(), before.begin(), before.end());
+      sizes.insert(sizes.end(), after.begin(), after.end());
+      return sizes;
+    }
+  };
+
+  // What the product's adapter adds to it. A starts as PEFT's does, within one over the root of its inputs, B with 0,
+  // so that the first step's is nothing.
+  absl::StatusOr<TensorId> Adapt(const Product& p, TensorId in) {
+    const Lora& lora = *t_.lora;
+    double inputs = 1;
+    for (const int64_t size : p.input_sizes) inputs *= static_cast<double>(size);
+    const double most = 1 / std::sqrt(inputs);
+    const auto part = [&](absl::string_view name, Shape shape, Initializer init) {
+      return b_.Parameter(absl::StrCat(p.name, name), t_.dtype, std::move(shape), init);
+    };
+    const std::string a = absl::StrCat(p.name, ".lora_a"), b = absl::StrCat(p.name, ".lora_b");
+    const TensorId down = part(".lora_a.weight", p.Sizes(p.input_sizes, {lora.rank}),
+                               {.kind = Initializer::Kind::kUniform, .low = -most, .high = most});
+    MESHWRIGHT_ASSIGN_OR_RETURN(
+        TensorId narrow,
+        b_.AddOne({.name = a,
+                   .kind = OpKind::kMatMul,
+                   .inputs = {in, down},
+                   .rule = absl::StrCat(p.rows, " ", p.inputs, ", ", p.expert, p.inputs, " l -> ", p.rows, " l")}));
+    if (lora.scale() != 1) {
+      OpSpec scale{.name = absl::StrCat(p.name, ".lora_scale"), .kind = OpKind::kScale, .inputs = {narrow}};
+      scale.rule = absl::StrCat(p.rows, " l -> ", p.rows, " l");
+      scale.attrs.scale = lora.scale();
+      MESHWRIGHT_ASSIGN_OR_RETURN(narrow, b_.AddOne(std::move(scale)));
+    }
+    const TensorId up = part(".lora_b.weight", p.Sizes({lora.rank}, p.column_sizes), Constant(0));
+    return b_.AddOne({.name = b,
+                      .kind = OpKind::kMatMul,
+                      .inputs = {narrow, up},
+                      .rule = absl::StrCat(p.rows, " l, ", p.expert, "l ", p.columns, " -> ", p.rows, " ", p.columns)});
+  }
+
+  // The product's result with that of its adapter.
+  absl::StatusOr<TensorId> AddAdapter(const Product& p, TensorId in, TensorId result) {
+    MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId adapted, Adapt(p, in));
+    const std::string labels = absl::StrCat(p.rows, " ", p.columns);
+    return b_.AddOne({.name = absl::StrCat(p.name, ".lora_add"),
+                      .kind = OpKind::kAdd,
+                      .inputs = {result, adapted},
+                      .rule = absl::StrCat(labels, ", ", labels, " -> ", labels)});
   }
 
   absl::StatusOr<TensorId> Embed() {
@@ -139,7 +195,7 @@ class DecoderBuilder {
     spec.attrs.epsilon = c_.norm_epsilon;
     spec.attrs.fused = t_.fused_norms || c_.norm == Norm::kLayerNorm;
     spec.recompute_group = "activation";
-    spec.inputs.push_back(b_.Parameter(absl::StrCat(name, ".gamma"), t_.dtype, {c_.hidden}, Constant(1)));
+    spec.inputs.push_back(Parameter(absl::StrCat(name, ".gamma"), {c_.hidden}, Constant(1)));
     if (c_.norm == Norm::kLayerNorm) {
       spec.kind = OpKind::kLayerNorm;
       spec.rule = "s b h!, h!, h! -> s b h!";
@@ -148,13 +204,19 @@ class DecoderBuilder {
     return b_.AddOne(std::move(spec));
   }
 
-  // residual + x (+ bias)
-  absl::StatusOr<TensorId> AddResidual(const std::string& name, TensorId x, TensorId residual, bool bias) {
-    OpSpec spec{.name = name, .kind = OpKind::kAdd, .inputs = {x}, .rule = "s b h, s b h -> s b h"};
+  // residual + x (+ bias) (+ what an adapter adds to x)
+  absl::StatusOr<TensorId> AddResidual(const std::string& name, TensorId x, TensorId residual, bool bias,
+                                       TensorId adapted = TensorId()) {
+    OpSpec spec{.name = name, .kind = OpKind::kAdd, .inputs = {x}, .rule = "s b h"};
     if (bias) {
-      spec.rule = "s b h, h, s b h -> s b h";
+      spec.rule += ", h";
       spec.inputs.push_back(Bias(absl::StrCat(name, ".bias"), {c_.hidden}));
     }
+    if (adapted.valid()) {
+      spec.rule += ", s b h";
+      spec.inputs.push_back(adapted);
+    }
+    spec.rule += ", s b h -> s b h";
     spec.inputs.push_back(residual);
     return b_.AddOne(std::move(spec));
   }
@@ -172,6 +234,10 @@ class DecoderBuilder {
       product.rule = "s b h!, h! g r d, g r d -> s b g r d";
     }
     MESHWRIGHT_ASSIGN_OR_RETURN(TensorId qkv, b_.AddOne(std::move(product)));
+    if (t_.lora.has_value() && t_.lora->qkv) {
+      const Product adapted{"qkv", "s b", "h", "g r d", "", {c_.hidden}, {c_.kv_heads, queries + 2, c_.head_dim}, {}};
+      MESHWRIGHT_ASSIGN_OR_RETURN(qkv, AddAdapter(adapted, normed, qkv));
+    }
     if (c_.positions == Positions::kRotary) {
       OpSpec rotary{.name = "rotary", .kind = OpKind::kRotary, .inputs = {qkv}, .rule = "s b g r! d! -> s b g r! d!"};
       rotary.attrs.theta = c_.rope_theta;
@@ -185,7 +251,12 @@ class DecoderBuilder {
                                                                      .kind = OpKind::kMatMul,
                                                                      .inputs = {context, weight},
                                                                      .rule = "s b g q d, h g q d -> s b h"}));
-    return AddResidual("add1", projected, x, c_.bias);
+    TensorId adapted;
+    if (t_.lora.has_value() && t_.lora->proj) {
+      const Product proj{"proj", "s b", "g q d", "h", "", {c_.kv_heads, queries, c_.head_dim}, {c_.hidden}, {}};
+      MESHWRIGHT_ASSIGN_OR_RETURN(adapted, Adapt(proj, context));
+    }
+    return AddResidual("add1", projected, x, c_.bias, adapted);
   }
 
   // The second output is what backward needs of the scores: their row sums in log form, or all the probabilities.
@@ -233,7 +304,18 @@ class DecoderBuilder {
     if (gated) activation.kind = OpKind::kSwiglu;
     if (c_.activation == Activation::kRelu) activation.kind = OpKind::kRelu;
     activation.rule = absl::StrCat(x, gated ? " t! f -> " : " f -> ", x, " f");
-    MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId wide, b_.AddOne(std::move(product)));
+    MESHWRIGHT_ASSIGN_OR_RETURN(TensorId wide, b_.AddOne(std::move(product)));
+    if (t_.lora.has_value() && t_.lora->mlp1) {
+      const Product adapted{"mlp1",
+                            x,
+                            "h",
+                            columns,
+                            e,
+                            {c_.hidden},
+                            gated ? Shape{2, c_.ffn} : Shape{c_.ffn},
+                            e.empty() ? Shape() : Shape{c_.experts}};
+      MESHWRIGHT_ASSIGN_OR_RETURN(wide, AddAdapter(adapted, in, wide));
+    }
     activation.inputs.push_back(wide);
     return b_.AddOne(std::move(activation));
   }
@@ -246,7 +328,12 @@ class DecoderBuilder {
         const TensorId y,
         b_.AddOne(
             {.name = "mlp2", .kind = OpKind::kMatMul, .inputs = {active, weight}, .rule = "s b f, f h -> s b h"}));
-    return AddResidual("add2", y, x, c_.bias);
+    TensorId adapted;
+    if (t_.lora.has_value() && t_.lora->mlp2) {
+      const Product product{"mlp2", "s b", "f", "h", "", {c_.ffn}, {c_.hidden}, {}};
+      MESHWRIGHT_ASSIGN_OR_RETURN(adapted, Adapt(product, active));
+    }
+    return AddResidual("add2", y, x, c_.bias, adapted);
   }
 
   void SetChoice(OpAttrs* attrs) const {
@@ -272,9 +359,13 @@ class DecoderBuilder {
     MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId active, Activate(sent, "e c", "e ", false));
     const TensorId weight = ResidualWeight("mlp2.weight", {c_.experts, c_.ffn, c_.hidden});
     MESHWRIGHT_ASSIGN_OR_RETURN(
-        const TensorId made,
+        TensorId made,
         b_.AddOne(
             {.name = "mlp2", .kind = OpKind::kMatMul, .inputs = {active, weight}, .rule = "e c f, e f h -> e c h"}));
+    if (t_.lora.has_value() && t_.lora->mlp2) {
+      const Product adapted{"mlp2", "e c", "f", "h", "e ", {c_.ffn}, {c_.hidden}, {c_.experts}};
+      MESHWRIGHT_ASSIGN_OR_RETURN(made, AddAdapter(adapted, active, made));
+    }
     OpSpec combine{
         .name = "combine", .kind = OpKind::kCombine, .inputs = {made, logits}, .rule = "x =b h, s! b e! -> s! b h"};
     SetChoice(&combine.attrs);
@@ -285,7 +376,8 @@ class DecoderBuilder {
   absl::Status Head(TensorId x) {
     b_.BeginSegment("head");
     MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId normed, Normalize("norm", x));
-    const TensorId weight = c_.classes > 0       ? Weight("head", {c_.classes, c_.hidden})
+    // One of its own is new, and trains with adapters, too, as in PEFT's classifiers.
+    const TensorId weight = c_.classes > 0       ? b_.Parameter("head", t_.dtype, {c_.classes, c_.hidden}, Normal(0.02))
                             : c_.tied_embeddings ? embedding_
                                                  : VocabularyWeight("head");
     MESHWRIGHT_ASSIGN_OR_RETURN(
@@ -407,9 +499,14 @@ absl::StatusOr<Graph> BuildDecoder(const DecoderConfig& config, const Training& 
   return DecoderBuilder(config, training, name, rows).Build();
 }
 
-int64_t IdleParameters(const DecoderConfig& config) {
-  const int64_t matrices = config.activation == Activation::kSwiglu ? 3 : 2;
-  return config.layers * (config.experts - config.experts_per_token) * matrices * config.hidden * config.ffn;
+int64_t IdleParameters(const DecoderConfig& config, const Training& training) {
+  const int64_t wide = config.activation == Activation::kSwiglu ? 2 : 1;  // matrices of the first product
+  int64_t expert = (wide + 1) * config.hidden * config.ffn;
+  if (training.lora.has_value()) {
+    if (training.lora->mlp1) expert += training.lora->rank * (config.hidden + wide * config.ffn);
+    if (training.lora->mlp2) expert += training.lora->rank * (config.ffn + config.hidden);
+  }
+  return config.layers * (config.experts - config.experts_per_token) * expert;
 }
 
 int64_t ExpertCapacity(const DecoderConfig& config, int64_t tokens, int64_t rows) {

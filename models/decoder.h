@@ -9,7 +9,7 @@
 //   b batch   s sequence   h hidden   g KV head (with its queries)   f ffn   v vocabulary   e expert
 //   x experts that a rank sends tokens to, where e is those that the router tells apart
 //   c slots of an expert: the dim of its own size that is split as b is. A rule for "b" should be given for "c" too.
-//   q, r, d, t, p: never split
+//   q, r, d, t, p, and l, the rank of adapters (Lora in models/training.h): never split
 //
 // Weights of the second product of each half-layer, which write into the residual stream, start with the standard
 // deviation 0.02 / sqrt(2 * layers), all others with 0.02; norms start with 1, biases with 0.
@@ -87,8 +87,8 @@ absl::Status CheckDecoder(const DecoderConfig& config, const Training& training)
 absl::StatusOr<Graph> BuildDecoder(const DecoderConfig& config, const Training& training, const std::string& name,
                                    int64_t rows);
 
-// Parameters of the experts that a token does not use: what a token is multiplied by is the rest.
-int64_t IdleParameters(const DecoderConfig& config);
+// Parameters of the experts that a token does not use, adapters among them: what a token is multiplied by is the rest.
+int64_t IdleParameters(const DecoderConfig& config, const Training& training);
 
 // Slots of one expert for `tokens` tokens of one micro-batch: capacity_factor times the even share, rounded up to a
 // multiple of `rows`, so that slots split as rows do.

@@ -1,5 +1,8 @@
 #include "models/decoder.h"
 
+#include <cmath>
+#include <string>
+
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -33,6 +36,54 @@ absl::StatusOr<Graph> Build(absl::string_view section, const Training& training 
 const Shape& ShapeOf(const Graph& graph, absl::string_view tensor) {
   EXPECT_TRUE(graph.FindTensor(tensor).valid()) << tensor;
   return graph.tensor(graph.FindTensor(tensor)).shape;
+}
+
+// A product has A of its inputs by the rank and B of the rank by its columns beside it, which train alone. Of a swiglu
+// layer with 2 heads of 4, 1 of keys and values, ffn 24 and the rank 3:
+TEST(DecoderTest, Adapters) {
+  Training training = TrainingOf(4, 16);
+  training.lora = Lora{.rank = 3, .alpha = 6};
+  constexpr absl::string_view kSizes =
+      "{hidden: 8, layers: 5, heads: 2, kv_heads: 1, ffn: 24, vocab: 32, activation: swiglu, norm: rms_norm";
+  ASSERT_OK_AND_ASSIGN(const Graph graph, Build(absl::StrCat(kSizes, "}"), training));
+  const std::string text = ToText(graph);
+  for (const absl::string_view line : {
+           "qkv.lora_a: MatMul(norm1, qkv.lora_a.weight) -> qkv.lora_a  [s b h, h l -> s b l]",
+           "qkv.lora_scale: Scale(qkv.lora_a) -> qkv.lora_scale  [s b l -> s b l]",
+           "qkv.lora_b: MatMul(qkv.lora_scale, qkv.lora_b.weight) -> qkv.lora_b  [s b l, l g r d -> s b g r d]",
+           "qkv.lora_add: Add(qkv, qkv.lora_b) -> qkv.lora_add  [s b g r d, s b g r d -> s b g r d]",
+           "proj.lora_a: MatMul(attention:0, proj.lora_a.weight) -> proj.lora_a  [s b g q d, g q d l -> s b l]",
+           "add1: Add(proj, proj.lora_b, layers/in) -> add1  [s b h, s b h, s b h -> s b h]",
+           "mlp1.lora_b: MatMul(mlp1.lora_scale, mlp1.lora_b.weight) -> mlp1.lora_b  [s b l, l t f -> s b t f]",
+           "mlp2.lora_a: MatMul(activation, mlp2.lora_a.weight) -> mlp2.lora_a  [s b f, f l -> s b l]",
+       }) {
+    EXPECT_THAT(text, HasSubstr(line));
+  }
+  EXPECT_EQ(graph.op(graph.FindOp("qkv.lora_scale")).attrs.scale, 2);  // 6 / 3
+  EXPECT_EQ(graph.tensor(graph.FindTensor("mlp2.lora_a.weight")).init.high, 1 / std::sqrt(24.0));
+  // In and out of qkv 8 + 16, proj 8 + 8, mlp1 8 + 48, mlp2 24 + 8.
+  EXPECT_EQ(graph.NumTrainableParameters(), 5 * 3 * (24 + 16 + 56 + 32));
+  training.lora.reset();
+  ASSERT_OK_AND_ASSIGN(const Graph without, Build(absl::StrCat(kSizes, "}"), training));
+  EXPECT_EQ(graph.NumParameters(), without.NumParameters() + graph.NumTrainableParameters());
+  EXPECT_EQ(without.NumTrainableParameters(), without.NumParameters());
+
+  // With experts, those of each; a token's idle ones are idle with theirs. No scale where it is 1.
+  training.lora = Lora{.rank = 3, .qkv = false, .proj = false};
+  const std::string experts = absl::StrCat(kSizes, ", experts: 4, experts_per_token: 1}");
+  ASSERT_OK_AND_ASSIGN(const Graph sparse, Build(experts, training));
+  EXPECT_EQ(ShapeOf(sparse, "mlp1.lora_a.weight"), (Shape{4, 8, 3}));
+  EXPECT_EQ(ShapeOf(sparse, "mlp2.lora_b.weight"), (Shape{4, 3, 8}));
+  EXPECT_FALSE(sparse.FindOp("mlp1.lora_scale").valid());
+  EXPECT_FALSE(sparse.FindTensor("qkv.lora_a.weight").valid());
+  EXPECT_EQ(sparse.NumTrainableParameters(), 5 * 4 * 3 * (56 + 32));
+  ASSERT_OK_AND_ASSIGN(const DecoderConfig config, Read(experts, training));
+  EXPECT_EQ(IdleParameters(config, training), 5 * (4 - 1) * (3 * 8 * 24 + 3 * (56 + 32)));
+
+  // A classifier's output layer is new, and trains, too.
+  training.lora = Lora{.rank = 3, .mlp1 = false, .mlp2 = false};
+  ASSERT_OK_AND_ASSIGN(const Graph classifier, Build(absl::StrCat(kSizes, ", classes: 7}"), training));
+  EXPECT_EQ(classifier.NumTrainableParameters(), 5 * 3 * (24 + 16) + 7 * 8);
 }
 
 TEST(DecoderTest, GptStyle) {
@@ -283,10 +334,10 @@ TEST(DecoderTest, ATokenUsesSomeOfTheExperts) {
   config.layers = 32;
   config.ffn = 14336;
   config.activation = Activation::kSwiglu;
-  EXPECT_EQ(IdleParameters(config), 0);
+  EXPECT_EQ(IdleParameters(config, Training()), 0);
   config.experts = 8;
   config.experts_per_token = 2;
-  EXPECT_EQ(46'702'792'704 - IdleParameters(config), 12'879'925'248);
+  EXPECT_EQ(46'702'792'704 - IdleParameters(config, Training()), 12'879'925'248);
 }
 
 }  // namespace

@@ -122,6 +122,10 @@ absl::Status ReadModel(const NodeRef& root, ModelFile& file) {
     if (const absl::StatusOr<int64_t> given = parallel["virtual_pipeline_stages"].AsInt(1, 1 << 20); given.ok()) {
       knobs.virtual_pipeline_stages = *given;
     }
+    if (training.lora.has_value()) {
+      return root["training"]["lora"].Error("it with `operators`", "a decoder",
+                                            "a parameter that stays as it is has `trainable: false`");
+    }
     const int64_t chunks = stages > 1 ? knobs.chunks() : 1;
     MESHWRIGHT_ASSIGN_OR_RETURN(OperatorModel model, ReadOperators(root, training, stages, chunks));
     if (training.batch != 0 && training.batch != model.batch()) {

@@ -78,6 +78,36 @@ absl::Status ReadLossScale(const NodeRef& in, Training& training) {
   return absl::OkStatus();
 }
 
+absl::StatusOr<std::optional<Lora>> ReadLora(const NodeRef& in) {
+  if (!in.present()) return std::optional<Lora>();
+  struct Target {
+    absl::string_view name;
+    bool Lora::*field;
+  };
+  constexpr Target kTargets[] = {
+      {"qkv", &Lora::qkv}, {"proj", &Lora::proj}, {"mlp1", &Lora::mlp1}, {"mlp2", &Lora::mlp2}};
+  Lora lora;
+  MESHWRIGHT_RETURN_IF_ERROR(in.CheckKeys({"rank", "alpha", "targets"}));
+  MESHWRIGHT_ASSIGN_OR_RETURN(lora.rank, in["rank"].AsInt(1, kHighestLoraRank));
+  if (in["alpha"].present()) {
+    MESHWRIGHT_ASSIGN_OR_RETURN(lora.alpha, in["alpha"].AsDouble(0, 1e6));
+  }
+  if (!in["targets"].present()) return lora;
+  std::vector<absl::string_view> names;
+  for (const Target& target : kTargets) {
+    names.push_back(target.name);
+    lora.*target.field = false;
+  }
+  MESHWRIGHT_ASSIGN_OR_RETURN(const std::vector<NodeRef> targets, in["targets"].AsList());
+  if (targets.empty()) return in["targets"].Error("an empty list", "products of a layer, e.g. [qkv, proj]");
+  for (const NodeRef& target : targets) {
+    MESHWRIGHT_ASSIGN_OR_RETURN(const size_t index, target.AsChoice(names));
+    if (lora.*kTargets[index].field) return target.Error(absl::StrCat(names[index], " again"), "each product once");
+    lora.*kTargets[index].field = true;
+  }
+  return lora;
+}
+
 absl::Status ReadData(const NodeRef& in, Training& training) {
   if (!in.present()) return absl::OkStatus();
   constexpr absl::string_view kNames[] = {"none", "mnist", "numpy_uniform", "text"};  // as in DataSet
@@ -164,8 +194,8 @@ absl::StatusOr<Training> ReadTraining(const NodeRef& in) {
   Training training;
   if (!in.present()) return training;
   MESHWRIGHT_RETURN_IF_ERROR(in.CheckKeys({"batch", "sequence", "dtype", "gradient_dtype", "optimizer", "loss_scale",
-                                           "loss_reduction", "attention", "loss", "norms", "data", "steps", "epochs",
-                                           "steps_per_epoch", "seed", "seed_per_rank", "tokens"}));
+                                           "lora", "loss_reduction", "attention", "loss", "norms", "data", "steps",
+                                           "epochs", "steps_per_epoch", "seed", "seed_per_rank", "tokens"}));
   MESHWRIGHT_ASSIGN_OR_RETURN(training.batch, in["batch"].AsIntOr(0, 1, kMostRows));
   MESHWRIGHT_ASSIGN_OR_RETURN(training.sequence, in["sequence"].AsIntOr(0, 1, kLongestSequence));
   MESHWRIGHT_ASSIGN_OR_RETURN(training.dtype, ReadDType(in["dtype"], training.dtype, true));
@@ -174,6 +204,7 @@ absl::StatusOr<Training> ReadTraining(const NodeRef& in) {
   MESHWRIGHT_ASSIGN_OR_RETURN(training.gradient_dtype, ReadDType(in["gradient_dtype"], sums, true));
   MESHWRIGHT_ASSIGN_OR_RETURN(training.optimizer, ReadOptimizer(in["optimizer"]));
   MESHWRIGHT_RETURN_IF_ERROR(ReadLossScale(in["loss_scale"], training));
+  MESHWRIGHT_ASSIGN_OR_RETURN(training.lora, ReadLora(in["lora"]));
   MESHWRIGHT_ASSIGN_OR_RETURN(training.loss_reduction,
                               in["loss_reduction"].AsEnumOr(training.loss_reduction, kLossReductionNames));
   enum class Fusion { kFused, kUnfused };

@@ -8,6 +8,7 @@
 //     loss_scale: {initial: 65536, growth_factor: 2, backoff_factor: 0.5, growth_interval: 2000}   # dynamic: as here;
 //                                 # or a number, which stays; or none. float16: dynamic unless said, others: none
 //     optimizer: {adamw: {learning_rate: 6e-4, beta1: 0.9, beta2: 0.95, weight_decay: 0.1}}   # sgd, momentum, lamb
+//     lora: {rank: 16, alpha: 32, targets: [qkv, proj, mlp1, mlp2]}   # decoders: these products' adapters train alone
 //     loss_reduction: mean        # or sum: over the rows of a micro-batch
 //     attention: fused            # or unfused: the score matrix is in memory
 //     norms: fused                # or unfused: a kernel for each step of RMS norms, rotary positions and gates, as in
@@ -61,6 +62,18 @@ struct LossScaling {
   friend bool operator==(const LossScaling&, const LossScaling&) = default;
 };
 
+// Low-rank adapters: a product x W has s (x A) B added to it, with A of `rank` columns, and A and B train alone (Hu et
+// al. 2021, "LoRA", section 4.1). Their names in a decoder's graph: "qkv.lora_a", "qkv.lora_b".
+struct Lora {
+  int64_t rank = 0;
+  std::optional<double> alpha = {};                        // s is alpha / rank; not given: s is 1
+  bool qkv = true, proj = true, mlp1 = true, mlp2 = true;  // the products of a layer that have one
+
+  double scale() const { return alpha.has_value() ? *alpha / static_cast<double>(rank) : 1; }
+  friend bool operator==(const Lora&, const Lora&) = default;
+};
+inline constexpr int64_t kHighestLoraRank = int64_t{1} << 14;
+
 inline constexpr int64_t kMostRows = int64_t{1} << 32;         // of a step
 inline constexpr int64_t kLongestSequence = int64_t{1} << 24;  // tokens
 
@@ -83,6 +96,7 @@ struct Training {
   Optimizer optimizer;
   enum class Scales : uint8_t { kByType, kYes, kNo } scales_loss = Scales::kByType;  // by type: where dtype is float16
   LossScaling loss_scaling;
+  std::optional<Lora> lora;  // without: all parameters train
   LossReduction loss_reduction = LossReduction::kMean;
   bool fused_attention = true;
   bool fused_loss = true;

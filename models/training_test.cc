@@ -34,6 +34,27 @@ TEST(TrainingTest, AMissingSectionHasTheDefaults) {
   EXPECT_EQ(training.steps, 10);
 }
 
+TEST(TrainingTest, Lora) {
+  ASSERT_OK_AND_ASSIGN(const Training all, Read("{lora: {rank: 16}}"));
+  EXPECT_EQ(all.lora, (Lora{.rank = 16}));
+  EXPECT_EQ(all.lora->scale(), 1);
+  ASSERT_OK_AND_ASSIGN(const Training some, Read("{lora: {rank: 16, alpha: 32, targets: [proj, mlp1]}}"));
+  EXPECT_EQ(some.lora, (Lora{.rank = 16, .alpha = 32, .qkv = false, .mlp2 = false}));
+  EXPECT_EQ(some.lora->scale(), 2);
+  const auto error = [](absl::string_view section) { return std::string(Read(section).status().message()); };
+  EXPECT_EQ(error("{lora: 16}"), "m.yaml:1:18: training.lora: found \"16\", wanted a map");
+  EXPECT_EQ(error("{lora: {alpha: 16}}"), "m.yaml:1:18: training.lora.rank: found nothing, wanted an integer; add it");
+  EXPECT_EQ(error("{lora: {rank: 0}}"),
+            "m.yaml:1:25: training.lora.rank: found \"0\", wanted an integer from 1 to 16384");
+  EXPECT_EQ(error("{lora: {rank: 8, targets: [q_proj]}}"),
+            "m.yaml:1:38: training.lora.targets[0]: found \"q_proj\", wanted one of qkv, proj, mlp1, mlp2; "
+            "did you mean \"proj\"?");
+  EXPECT_EQ(error("{lora: {rank: 8, targets: []}}"),
+            "m.yaml:1:37: training.lora.targets: found an empty list, wanted products of a layer, e.g. [qkv, proj]");
+  EXPECT_EQ(error("{lora: {rank: 8, targets: [qkv, qkv]}}"),
+            "m.yaml:1:43: training.lora.targets[1]: found qkv again, wanted each product once");
+}
+
 TEST(TrainingTest, ReadsEveryKey) {
   ASSERT_OK_AND_ASSIGN(const Training training,
                        Read("{batch: 8, sequence: 128, dtype: bfloat16, gradient_dtype: bfloat16, optimizer: {adamw: "

@@ -41,6 +41,7 @@ std::string ToYaml(const ModelChanges& changes) {
   if (changes.precision.has_value()) fields.push_back(absl::StrCat("precision: ", NameOf(*changes.precision)));
   if (changes.batch.has_value()) fields.push_back(absl::StrCat("batch: ", *changes.batch));
   if (changes.sequence.has_value()) fields.push_back(absl::StrCat("sequence: ", *changes.sequence));
+  if (changes.lora_rank.has_value()) fields.push_back(absl::StrCat("lora_rank: ", *changes.lora_rank));
   if (changes.stages.has_value()) fields.push_back(absl::StrCat("stages: ", *changes.stages));
   if (changes.tokens.has_value()) fields.push_back(absl::StrCat("tokens: ", ShortestNumber(*changes.tokens)));
   return absl::StrCat("{", absl::StrJoin(fields, ", "), "}");
@@ -49,7 +50,7 @@ std::string ToYaml(const ModelChanges& changes) {
 absl::StatusOr<ModelChanges> ReadChanges(const NodeRef& in) {
   ModelChanges changes;
   if (!in.present()) return changes;
-  MESHWRIGHT_RETURN_IF_ERROR(in.CheckKeys({"precision", "batch", "sequence", "stages", "tokens"}));
+  MESHWRIGHT_RETURN_IF_ERROR(in.CheckKeys({"precision", "batch", "sequence", "lora_rank", "stages", "tokens"}));
   if (in["precision"].present()) {
     MESHWRIGHT_ASSIGN_OR_RETURN(changes.precision, ReadDType(in["precision"], DType::kFloat32, /*floating=*/true));
   }
@@ -58,6 +59,9 @@ absl::StatusOr<ModelChanges> ReadChanges(const NodeRef& in) {
   }
   if (in["sequence"].present()) {
     MESHWRIGHT_ASSIGN_OR_RETURN(changes.sequence, in["sequence"].AsInt(1));
+  }
+  if (in["lora_rank"].present()) {
+    MESHWRIGHT_ASSIGN_OR_RETURN(changes.lora_rank, in["lora_rank"].AsInt(1, kHighestLoraRank));
   }
   if (in["stages"].present()) {
     MESHWRIGHT_ASSIGN_OR_RETURN(changes.stages, in["stages"].AsInt(1));

@@ -73,6 +73,7 @@ INSTANTIATE_TEST_SUITE_P(
                          "gpt2_tiny",
                          {"--stages=2", "--recompute=full", "--precision=float64", "--batch=32", "--tokens=2T",
                           "--schedule=gpipe"}},
+                    Case{"Adapters", "gpt2_tiny", {"--lora_rank=4", "--microbatch=1"}},
                     Case{"Experts", "mixtral_8x7b", {"--devices=16", "--memory=96GB", "--inter_bandwidth=95 Gb/s"}},
                     Case{"Shards", "oracle_b"}, Case{"Layouts", "oracle_d"}, Case{"Interleaved", "mlp_interleaved"},
                     Case{"OperatorStages", "oracle_b", {"--ignore_shards", "--stages=4", "--microbatches=4"}},

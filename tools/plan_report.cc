@@ -152,7 +152,8 @@ const TrackRecord* RecordOf(const PlanReport& report) {
   const auto* const decoder = std::get_if<DecoderConfig>(&report.session->file->model);
   if (decoder == nullptr || problem.cluster.device.generation == Generation::kHost) return nullptr;
   const Candidate& best = Best(report);
-  return &TrackRecordOf(KindOf({.experts = decoder->experts,
+  return &TrackRecordOf(KindOf({.adapters = report.session->file->training.lora.has_value(),
+                                .experts = decoder->experts,
                                 .sequence = problem.tokens_per_row,
                                 .context = best.degrees.context,
                                 .shard_parameters = best.strategy.shard_parameters},
@@ -162,7 +163,7 @@ const TrackRecord* RecordOf(const PlanReport& report) {
 // Those that a token uses: all but those of other experts.
 int64_t ActiveParameters(const PlanReport& report) {
   const auto* const decoder = std::get_if<DecoderConfig>(&report.session->file->model);
-  return report.num_parameters - (decoder == nullptr ? 0 : IdleParameters(*decoder));
+  return report.num_parameters - (decoder == nullptr ? 0 : IdleParameters(*decoder, report.session->file->training));
 }
 
 // What the record's multiples are of: the best with the habits of a trainer.
@@ -225,9 +226,10 @@ std::string ShowSpeed(const PlanReport& report) {
       &text, "  MFU = model FLOPs / (step time x devices x dense peak)\n",
       absl::StrFormat("      = %.4g / (%.4g s x %s x %.4g TFLOP/s)\n", p.mfu * seconds * ranks * p.peak_flops.raw(),
                       seconds, ShowCount(best.strategy.mesh.num_ranks()), p.peak_flops.raw() / 1e12));
-  absl::StrAppend(&text,
-                  "  model FLOPs: products and attention, forward and twice that backward;\n"
-                  "  what is recomputed does not count\n");
+  const bool frozen = report.num_trainable < report.num_parameters;
+  absl::StrAppend(&text, "  model FLOPs: products and attention, forward and twice that backward",
+                  frozen ? ",\n  once where the weight is frozen; what is recomputed does not count\n"
+                         : ";\n  what is recomputed does not count\n");
   if (report.trainer != nullptr && ranks > 1) {
     absl::StrAppend(&text, "  at the pace of the slowest of ", ShowCount(best.strategy.mesh.num_ranks()), " devices\n");
   }
@@ -490,6 +492,7 @@ absl::StatusOr<PlanReport> MakeReport(const Session& session, SearchResult resul
   report.tokens = session.file->training.tokens;
   MESHWRIGHT_ASSIGN_OR_RETURN(const Graph graph, session.problem.graph(session.problem.batch));
   report.num_parameters = graph.NumParameters();
+  report.num_trainable = graph.NumTrainableParameters();
   if (!session.file->is_decoder()) {
     for (const Candidate& candidate : result.ranked) {
       MESHWRIGHT_ASSIGN_OR_RETURN(const Evaluation evaluation, Evaluate(session.problem, candidate.strategy));
@@ -514,6 +517,9 @@ std::string ToText(const PlanReport& report) {
                                   ShowBatch(problem), " a step\n");
   if (const int64_t active = ActiveParameters(report); active < report.num_parameters) {
     absl::StrAppend(&text, ShowCount(active), " of the parameters are active for a token\n");
+  }
+  if (const std::optional<Lora>& lora = report.session->file->training.lora; lora.has_value()) {
+    absl::StrAppend(&text, ShowCount(report.num_trainable), " parameters train: LoRA of rank ", lora->rank, "\n");
   }
   absl::StrAppend(&text, Wrapped("", absl::StrSplit(ToText(problem.cluster), ", ")));
   absl::StrAppend(&text, ShowStrategy(report), "\n", ShowSpeed(report), "\n", ShowTimes(prediction), "\n",
@@ -550,6 +556,7 @@ Json ToJson(const PlanReport& report) {
   out["model"] = Json{{"name", problem.name},
                       {"parameters", report.num_parameters},
                       {"active_parameters", ActiveParameters(report)},
+                      {"trainable_parameters", report.num_trainable},
                       {"batch", problem.batch},
                       {"tokens_per_row", problem.tokens_per_row}};
   out["cluster"] = Json{{"device", problem.cluster.device.name},

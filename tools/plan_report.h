@@ -23,7 +23,7 @@ inline constexpr const Trainer& kUsualTrainer = kTrainers[0];
 struct PlanReport {
   const Session* session = nullptr;  // not null; must outlive the report
   SearchResult result;               // with at least one candidate
-  int64_t num_parameters = 0;
+  int64_t num_parameters = 0, num_trainable = 0;
   // Of the candidates, in their order; empty for decoders.
   std::vector<std::vector<OperatorRow>> operators;
   // That runs the plans of `result` as they are predicted, at the pace of the slowest device; null: their own programs.

@@ -61,7 +61,15 @@ absl::Status ApplyChanges(const ModelChanges& changes, ModelFile& file) {
         changes.batch.has_value() ? "batch" : "sequence",
         WrongInput("a model of operators", "a decoder", "the shapes of its inputs say how many rows it has"));
   }
+  if (!file.is_decoder() && changes.lora_rank.has_value()) {
+    return Flags::Wrong("lora_rank", WrongInput("a model of operators", "a decoder",
+                                                "a parameter that stays as it is has `trainable: false`"));
+  }
   if (changes.batch.has_value()) file.training.batch = *changes.batch;
+  if (changes.lora_rank.has_value()) {
+    if (!file.training.lora.has_value()) file.training.lora.emplace();
+    file.training.lora->rank = *changes.lora_rank;
+  }
   if (changes.tokens.has_value()) file.training.tokens = *changes.tokens;
   OperatorModel* const model = std::get_if<OperatorModel>(&file.model);
   if (changes.stages.has_value() && model != nullptr) {
@@ -385,6 +393,7 @@ absl::StatusOr<ModelChanges> ChangesFrom(const Flags& flags) {
   if (precision.has_value()) changes.precision = DTypeFromName(kPrecisions[*precision]);
   MESHWRIGHT_ASSIGN_OR_RETURN(changes.batch, BatchFrom(flags));
   MESHWRIGHT_ASSIGN_OR_RETURN(changes.sequence, flags.Int("sequence", 1, kLongestSequence));
+  MESHWRIGHT_ASSIGN_OR_RETURN(changes.lora_rank, flags.Int("lora_rank", 1, kHighestLoraRank));
   MESHWRIGHT_ASSIGN_OR_RETURN(changes.stages, flags.Int("stages", 1, kMostDegree));
   if (flags.Has("tokens")) {
     const absl::StatusOr<double> tokens = ParseAmount(flags.Text("tokens"));

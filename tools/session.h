@@ -24,11 +24,12 @@ namespace meshwright {
 
 // What flags change about the model itself. The rest of the flags fixes choices of the search.
 struct ModelChanges {
-  std::optional<DType> precision;   // computing, parameters, gradients
-  std::optional<int64_t> batch;     // decoders: sequences of a step
-  std::optional<int64_t> sequence;  // decoders: tokens of each
-  std::optional<int64_t> stages;    // operator form: operators in order, as evenly as possible, whatever the file says
-  std::optional<double> tokens;     // of the whole run
+  std::optional<DType> precision;    // computing, parameters, gradients
+  std::optional<int64_t> batch;      // decoders: sequences of a step
+  std::optional<int64_t> sequence;   // decoders: tokens of each
+  std::optional<int64_t> stages;     // operator form: operators in order, as evenly as possible, whatever the file says
+  std::optional<double> tokens;      // of the whole run
+  std::optional<int64_t> lora_rank;  // decoders: adapters train alone, of all products unless the file says which
   friend bool operator==(const ModelChanges&, const ModelChanges&) = default;
 };
 

@@ -119,6 +119,19 @@ TEST(SessionTest, ASequenceOfAFlagIsTheDecodersOwn) {
               StatusIs(kInvalid, "--sequence: found a model of operators, wanted a decoder"));
 }
 
+// The rank alone: which products have adapters, and how they are scaled, stays the file's.
+TEST(SessionTest, ARankOfAdaptersIsAFlagToo) {
+  ASSERT_OK_AND_ASSIGN(const Session session, Open(Decoder(), {"--lora_rank=4"}));
+  EXPECT_EQ(session.changes.lora_rank, 4);
+  EXPECT_EQ(session.file->training.lora, (Lora{.rank = 4}));
+  ASSERT_OK_AND_ASSIGN(const Graph graph, session.problem.graph(2));
+  EXPECT_FALSE(graph.tensor(graph.FindTensor("embedding")).trainable);
+  EXPECT_TRUE(graph.tensor(graph.FindTensor("qkv.lora_a.weight")).trainable);
+  EXPECT_THAT(Open(Operators(""), {"--lora_rank=4"}),
+              StatusIs(kInvalid, "--lora_rank: found a model of operators, wanted a decoder"));
+  EXPECT_THAT(Open(Decoder(), {"--lora_rank=0"}), StatusIs(kInvalid, "--lora_rank"));
+}
+
 TEST(SessionTest, ShortNamesOfTypesAreToldTheLongOnes) {
   EXPECT_THAT(Open(Decoder(), {"--precision=bf16"}),
               StatusIs(kInvalid, "--precision: found \"bf16\", wanted bfloat16"));

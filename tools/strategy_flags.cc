@@ -12,6 +12,8 @@ static std::vector<FlagSpec> MakeStrategyFlags() {
        "dtype fp8 bf16 fp16"},
       {"batch", "N", "sequences of a step, of a decoder", "global_batch global_batch_size batch_size gbs"},
       {"sequence", "N", "tokens of a sequence, of a decoder", "seq seq_len seq_length context_length"},
+      {"lora_rank", "N", "train adapters of that rank beside frozen weights (LoRA), of a decoder",
+       "lora lora_r lora_dim"},
   };
   const std::vector<FlagSpec> parallelism = {
       {"data_parallel", "N", "ranks that share the batch", "dp dp_size"},

@@ -4,9 +4,12 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "costmodel/testing.h"
 #include "gtest/gtest.h"
+#include "ir/graph.h"
+#include "ir/status.h"
 #include "ir/testing.h"
 #include "planner/search/evaluate.h"
 #include "planner/search/testing.h"
@@ -122,6 +125,36 @@ TEST(LowerBoundsTest, HoldForGroupsOfReplicas) {
   problem.parallel_optimizer = true;
   problem.optimizer_shard_size = 4;
   EXPECT_EQ(ExpectBounded(problem, random, 60), 60);
+}
+
+// As with adapters: little trains, and neither whole gradients nor whole states are there.
+TEST(LowerBoundsTest, HoldForFrozenWeights) {
+  int evaluated = 0;
+  for (const int64_t experts : {0, 4}) {
+    for (const bool tied : {true, false}) {
+      SCOPED_TRACE(absl::StrCat(tied ? "tied" : "", ", experts ", experts));
+      std::mt19937 random(static_cast<uint32_t>(experts + (tied ? 1 : 0)));
+      Problem problem = ToyDecoderProblem({.layers = 8,
+                                           .hidden = 256,
+                                           .heads = 8,
+                                           .ffn = 1024,
+                                           .vocab = 4096,
+                                           .sequence = 256,
+                                           .tied = tied,
+                                           .experts = experts},
+                                          32, H100Cluster(2));
+      problem.graph = [whole = problem.graph](int64_t rows) -> absl::StatusOr<Graph> {
+        MESHWRIGHT_ASSIGN_OR_RETURN(Graph graph, whole(rows));
+        for (Tensor& tensor : graph.tensors) tensor.trainable &= tensor.name == "norm1.gamma";
+        return graph;
+      };
+      for (const bool sharded : {true, false}) {
+        problem.shard_parameters = sharded;
+        evaluated += ExpectBounded(problem, random, 40);
+      }
+    }
+  }
+  EXPECT_EQ(evaluated, 2 * 2 * 2 * 40);
 }
 
 TEST(LowerBoundsTest, HoldForALargeModel) {

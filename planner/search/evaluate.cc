@@ -63,11 +63,18 @@ class FilledShares {
 };
 
 struct ModelWork {
-  double forward = 0;  // FLOPs of one micro-batch
+  double all = 0;  // FLOPs of one micro-batch, forward and backward
   std::map<DType, double> by_type;
 };
 
-ModelWork ForwardWork(const Graph& graph) {
+// Whether an input of the op is a parameter that does not train.
+bool IsFrozen(const Graph& graph, const Op& op) {
+  return std::any_of(op.inputs.begin(), op.inputs.end(), [&](TensorId id) {
+    return graph.tensor(id).kind == TensorKind::kParameter && !graph.tensor(id).trainable;
+  });
+}
+
+ModelWork WorkOfModel(const Graph& graph) {
   ModelWork model;
   FilledShares filled(graph);
   for (const Op& op : graph.ops) {
@@ -78,7 +85,7 @@ ModelWork ForwardWork(const Graph& graph) {
     const KernelWork work = WholeWorkOf(graph, op);
     double flops = work.flops.raw() * share * static_cast<double>(graph.segment(op.segment).repeat);
     if (kernel == KernelClass::kAttention && work.causal) flops *= 2;
-    model.forward += flops;
+    model.all += flops * (IsFrozen(graph, op) ? 2 : 3);
     model.by_type[work.dtype] += flops;
   }
   return model;
@@ -197,7 +204,7 @@ absl::StatusOr<Microbatch> MicrobatchOf(const Problem& problem, const Graph& gra
   Microbatch microbatch;
   MESHWRIGHT_ASSIGN_OR_RETURN(
       microbatch.blocks, LowerBlocks(graph, strategy, problem.update, PriceSteps(costs, strategy.mesh), nullptr, kept));
-  microbatch.work = ForwardWork(graph);
+  microbatch.work = WorkOfModel(graph);
   return microbatch;
 }
 
@@ -254,7 +261,7 @@ void SetSpeed(const Problem& problem, const ModelWork& model, const Strategy& st
   prediction->tokens_per_second = static_cast<double>(problem.batch * problem.tokens_per_row) / seconds;
   prediction->peak_flops = PeakOf(ComputeType(model), problem.cluster.device);
   const double available = prediction->peak_flops.raw() * static_cast<double>(strategy.mesh.num_ranks()) * seconds;
-  if (available > 0) prediction->mfu = 3 * model.forward * static_cast<double>(strategy.microbatches) / available;
+  if (available > 0) prediction->mfu = model.all * static_cast<double>(strategy.microbatches) / available;
 }
 
 absl::StatusOr<SimulationResult> Play(const Problem& problem, const CostModel& costs, const Program& program) {
@@ -433,7 +440,7 @@ Bytes CapacityOf(const Problem& problem) {
 }
 
 double ModelFlops(const Graph& microbatch, int64_t microbatches) {
-  return 3 * ForwardWork(microbatch).forward * static_cast<double>(microbatches);
+  return WorkOfModel(microbatch).all * static_cast<double>(microbatches);
 }
 
 absl::StatusOr<Evaluation> EvaluateGraph(const Problem& problem, const Graph& graph, const CostModel& costs,

@@ -1,8 +1,8 @@
 // What a strategy is worth: the program it becomes, simulated.
 //
 // MFU = model FLOPs of a step / (step time x devices x dense peak of the compute type), where model FLOPs are those of
-// the matrix products and of attention (both halves of the score matrix counted), forward once and backward twice; what
-// is recomputed does not count (Chowdhery et al., "PaLM", appendix B).
+// the matrix products and of attention (both halves of the score matrix counted), forward once and backward twice, but
+// once where a product's weight is frozen; what is recomputed does not count (Chowdhery et al., "PaLM", appendix B).
 //
 // Thread safety: pure functions; an Evaluator's methods from many threads.
 #ifndef MESHWRIGHT_PLANNER_SEARCH_EVALUATE_H_

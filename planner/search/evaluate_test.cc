@@ -26,6 +26,23 @@ using ::testing::HasSubstr;
 // Of one token and layer, forward: products 2 (3 h^2 + h^2 + 2 h f), attention 2 products of 2 s h. Head: 2 h v.
 // h 64, f 256, s 32, v 256, 2 layers, 4 rows:
 //   2 x (2 x (4 x 4096 + 2 x 16384) + 4 x 32 x 64) + 2 x 64 x 256 = 245,760 a token, times 128 tokens, times 3.
+// Forward and the gradient of the input, and of what trains that of the weight: with frozen weights 4 FLOPs a token and
+// parameter of the products, 6 without. Attention, 4 s h FLOPs a token forward, has twice as many backward all the
+// same.
+TEST(ModelFlopsTest, FrozenWeightsHaveNoModelFlopsOfTheirGradients) {
+  const ToyDecoder sizes{.layers = 2, .hidden = 64, .heads = 4, .ffn = 256, .vocab = 256, .sequence = 32};
+  ASSERT_OK_AND_ASSIGN(Graph graph, BuildToyDecoder(sizes, 2));
+  double weights = 0;  // of products: all but gammas and the embedding
+  for (const Tensor& tensor : graph.tensors) {
+    if (tensor.kind != TensorKind::kParameter || tensor.shape.size() < 2 || tensor.name == "embedding") continue;
+    weights += static_cast<double>(NumElements(tensor.shape) * graph.segment(tensor.segment).repeat);
+  }
+  const double tokens = 2 * 32, attention = 3 * 2 * 4 * 32 * 64;
+  EXPECT_EQ(ModelFlops(graph, 3), 3 * tokens * (6 * weights + attention));
+  for (Tensor& tensor : graph.tensors) tensor.trainable = tensor.name == "norm1.gamma";
+  EXPECT_EQ(ModelFlops(graph, 3), 3 * tokens * (4 * weights + attention));
+}
+
 TEST(ModelFlopsTest, CountsProductsAndBothHalvesOfAttention) {
   ASSERT_OK_AND_ASSIGN(const Graph graph, BuildToyDecoder({}, 4));
   EXPECT_EQ(ModelFlops(graph, 1), 3.0 * 128 * 245760);

@@ -81,6 +81,25 @@ TEST(PlanTest, TextStaysInEightyColumnsAndSaysWhy) {
   EXPECT_EQ(result.err, "");
 }
 
+// Hu et al. 2021: what trains is small, and so are its gradients and states. Layers of GPT-2 tiny: the test of the
+// model.
+TEST(PlanTest, Adapters) {
+  const std::vector<std::string> args = {kTiny, "--device=a100", "--devices=8", "--lora_rank=2", "--out="};
+  const ToolResult text = RunTool("plan", args);
+  ASSERT_EQ(text.exit_code, 0) << text.err;
+  std::vector<std::string> with_format = args;
+  with_format.push_back("--format=json");
+  const Json report = Json::parse(RunTool("plan", with_format).out);
+  const int64_t trained = report.at("model").at("trainable_parameters").get<int64_t>();
+  EXPECT_EQ(report.at("model").at("parameters").get<int64_t>(), 118528 + trained);
+  EXPECT_THAT(text.out,
+              AllOf(HasSubstr(" parameters train: LoRA of rank 2\n"), HasSubstr("once where the weight is frozen"),
+                    HasSubstr("published runs like it (adapters)"), Not(HasSubstr("Megatron-LM would take"))));
+  const ToolResult trainer = RunTool("plan", {kTiny, "--device=a100", "--lora_rank=2", "--trainer=megatron", "--out="});
+  EXPECT_NE(trainer.exit_code, 0);
+  EXPECT_THAT(trainer.err, HasSubstr("found `lora`, wanted none"));
+}
+
 // As trainers print it: an eighth of the tokens a second, and the model FLOPs that MFU is a share of.
 TEST(PlanTest, SpeedOfADevice) {
   const std::vector<std::string> args = {kTiny, "--device=a100", "--devices=8", "--out="};

@@ -302,6 +302,12 @@ TEST(MegatronTest, HasNoClassifiers) {
   EXPECT_THAT(ToMegatron(plan).status(), StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("`classes`")));
 }
 
+TEST(MegatronTest, HasNoAdapters) {
+  const std::string adapted = absl::StrReplaceAll(Llama(""), {{"training: {", "training: {lora: {rank: 8}, "}});
+  ASSERT_OK_AND_ASSIGN(const Plan plan, PlanOf(adapted, {.data = 16, .microbatch = 1}));
+  EXPECT_THAT(ToMegatron(plan).status(), StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("`lora`")));
+}
+
 TEST(MegatronTest, DispatchersAndExpertsOnTensorParallelRanks) {
   const std::string moe = Llama(", experts: 4, experts_per_token: 2");
   ASSERT_OK_AND_ASSIGN(Plan plan, PlanOf(moe, {.data = 8, .tensor = 2, .expert = 2, .spread_experts = true}));
