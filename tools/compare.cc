@@ -10,6 +10,7 @@
 #include "ir/status.h"
 #include "tools/command.h"
 #include "tools/files.h"
+#include "tools/json_text.h"
 #include "tools/plan_comparison.h"
 #include "tools/plan_file.h"
 #include "tools/session.h"
@@ -24,6 +25,8 @@ constexpr absl::string_view kWanted =
     "two plans, a plan and then a trainer's log, or a simulated and a measured timeline (simulate and run --trace)";
 
 bool IsJson(absl::string_view text) { return absl::StartsWith(absl::StripLeadingAsciiWhitespace(text), "{"); }
+// And nothing else: a log may have its lines as JSON, or some of them.
+bool IsOneJson(absl::string_view text) { return IsJson(text) && Json::accept(text.begin(), text.end()); }
 
 // Of a file that is no JSON: simulate writes two kinds of timelines that are for viewers alone.
 absl::Status NoTimeline(const SourceFile& file) {
@@ -67,7 +70,7 @@ absl::Status RunCompare(const Flags& flags) {
     files.push_back({path, std::move(text)});
   }
   const bool is_plan = IsPlan(files[0].text), both = is_plan == IsPlan(files[1].text);
-  const bool is_log = is_plan && !IsJson(files[1].text);
+  const bool is_log = is_plan && !IsOneJson(files[1].text);
   if (!both && !is_log) {
     return absl::InvalidArgumentError(absl::StrCat(files[is_plan ? 0 : 1].path, " is a plan, ",
                                                    files[is_plan ? 1 : 0].path, " is none; wanted ", kWanted));

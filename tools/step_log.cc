@@ -30,17 +30,18 @@ struct LogFormat {
   absl::string_view trainer;
   absl::string_view phrase;
   LogUnit unit;
-  absl::string_view batch = "";
+  absl::string_view batch = "";   // behind it is the batch: sequences, or since March 2025 nanotron's tokens
+  absl::string_view not_of = "";  // lines with these words are passed over
 };
 constexpr LogFormat kLogFormats[] = {
     // training_log in megatron/training/training.py
     {"Megatron-LM", "elapsed time per iteration (ms):", LogUnit::kMilliseconds, "global batch size:"},
     // the progress printer of nemo/lightning
     {"NeMo", "train_step_timing in s", LogUnit::kSeconds, "global_batch_size:"},
-    // train_step_logs in nanotron/trainer.py
-    {"nanotron", "elapsed_time_per_iteration_ms:", LogUnit::kMilliseconds, "global_batch_size:"},
-    // MetricsProcessor.log in torchtitan/components/metrics.py
-    {"torchtitan", " tps:", LogUnit::kTokensPerSecondOfADevice},
+    // train_step_logs in nanotron/trainer.py: "elapsed_time_per_iteration_ms:" until March 2025
+    {"nanotron", "time_per_iteration_ms:", LogUnit::kMilliseconds, "global_batch_size:"},
+    // MetricsProcessor.log in torchtitan/components/metrics.py; log_validation prints the same of no step
+    {"torchtitan", " tps:", LogUnit::kTokensPerSecondOfADevice, "", "validate step:"},
     // ThroughputTimer in deepspeed/utils/timer.py
     {"DeepSpeed", "CurrSamplesPerSec=", LogUnit::kRowsPerSecond},
     // TimeMonitor in mindspore/train/callback
@@ -117,6 +118,7 @@ void ReadLine(absl::string_view line, const LogFormat& format, absl::string_view
               Steps& steps) {
   const size_t at = line.find(format.phrase);
   if (at == absl::string_view::npos) return;
+  if (!format.not_of.empty() && absl::StrContains(line, format.not_of)) return;
   const std::optional<Printed> number = NumberAfter(line.substr(at + format.phrase.size()));
   if (!number.has_value()) {
     ++steps.unread;
@@ -129,7 +131,9 @@ void ReadLine(absl::string_view line, const LogFormat& format, absl::string_view
   if (!batch.has_value() || !steps.mismatch.ok()) return;
   constexpr double kRounded = 0.01;
   const auto planned = static_cast<double>(problem.batch);
-  if (std::abs(batch->value - planned) <= (batch->rounded ? kRounded * planned : 0)) return;
+  for (const double same : {planned, planned * static_cast<double>(problem.tokens_per_row)}) {
+    if (std::abs(batch->value - same) <= (batch->rounded ? kRounded * same : 0)) return;
+  }
   const absl::Status why =
       WrongInput(absl::StrFormat("a global batch of %.0f", batch->value),
                  absl::StrCat("that of the plan, ", problem.batch), "plan with --batch of the run");

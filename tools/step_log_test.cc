@@ -60,10 +60,25 @@ TEST(StepLogTest, TrainersAreKnownByTheirLines) {
                          "iteration: 3 / 20 | consumed_tokens: 1.57M | elapsed_time_per_iteration_ms: 2.5K "
                          "| tokens_per_sec: 210K | global_batch_size: 512 | lm_loss: 10.3\n"),
               ElementsAre(2.5));
+  // 512 rows of 1,024 tokens
+  EXPECT_THAT(seconds_of("nanotron",
+                         "iteration: 3 / 20 | consumed_tokens: 1.57M | time_per_iteration_ms: 2.5K | tokens_per_sec: "
+                         "210K | tokens_per_sec_per_gpu: 26.2K | global_batch_size: 524K | lm_loss: 10.3\n"),
+              ElementsAre(2.5));
+  // As lines of containers' logs.
+  EXPECT_THAT(
+      seconds_of("Megatron-LM",
+                 "{\"log\":\" iteration 1/ 100 | elapsed time per iteration (ms): 5000.0 | global batch size:   "
+                 "512 |\\n\",\"stream\":\"stdout\"}\n"),
+      ElementsAre(5));
   // 65,536 tokens at 8,192 a second.
   EXPECT_THAT(seconds_of("torchtitan",
                          "\x1b[31mstep:  1  \x1b[32mloss: 12.2  \x1b[34mtps: 8,192  \x1b[36mtflops: "
                          "300.00  \x1b[35mmfu: 30.33%\x1b[39m\n"),
+              ElementsAre(8));
+  EXPECT_THAT(seconds_of("torchtitan",
+                         "step: 10  loss: 7.1  memory: 60.12GiB(75.90%)  tps: 8,192  tflops: 533.10  mfu: 53.90%\n"
+                         "validate step: 10  loss: 7.1  memory: 40.12GiB(50.90%)  tps: 26,963\n"),
               ElementsAre(8));
   EXPECT_THAT(seconds_of("DeepSpeed",
                          "[timer.py:260:stop] epoch=0/micro_step=3/global_step=3, "

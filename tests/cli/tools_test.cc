@@ -545,6 +545,13 @@ TEST(CompareTest, AllInstructionsOfATinyDecoderJoin) {
   const ToolResult no_trace = RunTool("compare", {plan, run});
   EXPECT_EQ(no_trace.exit_code, 3);
   EXPECT_THAT(no_trace.err, HasSubstr("is a plan, "));
+  // A log may have lines of JSON; a plan is of 16 rows a step.
+  const std::string log = TempPath("lines.log");
+  std::ofstream(log) << "{\"log\": \"elapsed time per iteration (ms): 5000.0 | global batch size: 16 |\"}\n"
+                        "{\"log\": \"elapsed time per iteration (ms): 4000.0 | global batch size: 16 |\"}\n";
+  const ToolResult logged = RunTool("compare", {plan, log});
+  EXPECT_EQ(logged.exit_code, 0) << logged.err;
+  EXPECT_THAT(logged.out, HasSubstr("measured: 1 line of Megatron-LM"));
   const ToolResult models = RunTool("compare", {kTiny, kTiny});
   EXPECT_EQ(models.exit_code, 3);
   EXPECT_THAT(models.err,

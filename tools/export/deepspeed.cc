@@ -30,6 +30,17 @@ absl::StatusOr<Exported> ToDeepSpeed(const Plan& plan) {
     out.differences.push_back("groups of replicas are MiCS: the model is made within deepspeed.zero.MiCS_Init");
   }
   if (t.dtype == DType::kFloat64) return HasNo("DeepSpeed", "float64", "--precision=bfloat16");
+  if (recipe.float8()) return HasNo("DeepSpeed's configuration", "float8", "--products=bfloat16");
+  // Its engine's _do_optimizer_sanity_check: two types are for ZeRO alone, which on one rank splits nothing.
+  const bool two_types = t.gradient_dtype != t.dtype;
+  const bool zero_of_one = recipe.zero_stage() == 0 && two_types && recipe.data == 1;
+  if (recipe.zero_stage() == 0 && two_types && recipe.data > 1) {
+    return HasNo("DeepSpeed",
+                 absl::StrCat(NameOf(t.gradient_dtype), " gradients of a ", NameOf(t.dtype), " model without ZeRO"),
+                 "--parallel_optimizer");
+  }
+  TellOfUnfused("DeepSpeed", recipe, out.differences);
+  TellOfScaling("DeepSpeed", t, out.differences);
   if (recipe.sequence_parallel) {
     out.differences.push_back("DeepSpeed's tensor parallelism has no sequence parallelism: it needs more memory");
   }
@@ -43,16 +54,21 @@ absl::StatusOr<Exported> ToDeepSpeed(const Plan& plan) {
   json["gradient_accumulation_steps"] = recipe.microbatches;
   if (t.dtype == DType::kBFloat16) json["bf16"]["enabled"] = true;
   if (t.dtype == DType::kFloat16) json["fp16"]["enabled"] = true;
-  if (const std::optional<LossScaling> scaling = t.LossScale(); scaling.has_value()) {
+  const std::optional<LossScaling> scaling = t.LossScale();
+  if (IsConstantScale(t)) {
+    json["fp16"]["loss_scale"] = scaling.has_value() ? scaling->initial : 1;
+  } else if (scaling.has_value()) {
     json["fp16"]["initial_scale_power"] = static_cast<int64_t>(std::lround(std::log2(scaling->initial)));
     json["fp16"]["loss_scale_window"] = scaling->growth_interval;
     json["fp16"]["hysteresis"] = 1;  // the plan lowers the scale at the first step that is skipped
   }
-  json["data_types"]["grad_accum_dtype"] = t.gradient_dtype == DType::kFloat32    ? "fp32"
-                                           : t.gradient_dtype == DType::kBFloat16 ? "bf16"
-                                                                                  : "fp16";
+  const absl::string_view gradients = t.gradient_dtype == DType::kFloat32    ? "fp32"
+                                      : t.gradient_dtype == DType::kBFloat16 ? "bf16"
+                                                                             : "fp16";
+  json["data_types"]["grad_accum_dtype"] = std::string(gradients);
+  json["communication_data_type"] = std::string(gradients);  // else the model's
   Json& zero = json["zero_optimization"];
-  zero["stage"] = recipe.zero_stage();
+  zero["stage"] = zero_of_one ? 1 : recipe.zero_stage();
   if (recipe.copies > 1) zero["mics_shard_size"] = recipe.data / recipe.copies;
   zero["overlap_comm"] = true;
   zero["contiguous_gradients"] = true;
@@ -93,6 +109,7 @@ void NarrowToDeepSpeed(Problem* problem) {
        {&problem->stages, &problem->expert_parallel, &problem->context_parallel}) {
     if (!degree->has_value()) *degree = 1;
   }
+  if (!problem->parallel_optimizer.has_value()) problem->parallel_optimizer = true;
 }
 
 }  // namespace meshwright

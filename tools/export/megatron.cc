@@ -1,6 +1,7 @@
 // Megatron-LM: pretrain_gpt.py under torchrun, as a script. Ranks lie as ours do: tensor parallelism fastest, then
 // context, experts, data, pipeline.
 #include <algorithm>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <vector>
@@ -39,6 +40,9 @@ class Options {
   std::vector<std::string> lines_;
 };
 
+// Not with DeepEP (core/transformer/transformer_config.py).
+bool PadsExperts(const Recipe& recipe) { return recipe.model.experts > 0 && recipe.expert_groups == 1; }
+
 void AddModel(const Recipe& recipe, Options& out) {
   const DecoderConfig& m = recipe.model;
   out.Add("--use-mcore-models");
@@ -62,7 +66,8 @@ void AddModel(const Recipe& recipe, Options& out) {
   if (!m.bias) out.Add("--disable-bias-linear");
   if (m.qkv_bias && !m.bias) out.Add("--add-qkv-bias");
   if (!m.tied_embeddings) out.Add("--untie-embeddings-and-output-weights");
-  out.Add("--make-vocab-size-divisible-by", m.vocab_multiple);
+  // Times the ranks of tensor parallelism there (training/vocab_utils.py).
+  out.Add("--make-vocab-size-divisible-by", m.vocab_multiple / std::gcd(m.vocab_multiple, recipe.tensor));
   out.Add("--attention-dropout", 0);
   out.Add("--hidden-dropout", 0);
   out.Add("--init-method-std", 0.02);
@@ -73,8 +78,11 @@ void AddModel(const Recipe& recipe, Options& out) {
     out.Add("--moe-router-num-groups", m.choice_groups);
     out.Add("--moe-router-group-topk", m.choice_groups_per_token);
   }
-  out.Add("--moe-expert-capacity-factor", m.capacity_factor);
-  out.Add("--moe-pad-expert-input-to-capacity");
+  out.Add("--moe-grouped-gemm");
+  if (PadsExperts(recipe)) {
+    out.Add("--moe-expert-capacity-factor", m.capacity_factor);
+    out.Add("--moe-pad-expert-input-to-capacity");
+  }
 }
 
 void AddParallelism(const Recipe& recipe, Options& out) {
@@ -132,7 +140,12 @@ absl::Status AddTraining(const Recipe& recipe, Options& out) {
   const Training& t = recipe.training;
   if (t.dtype == DType::kBFloat16) out.Add("--bf16");
   if (t.dtype == DType::kFloat16) out.Add("--fp16");
-  if (const std::optional<LossScaling> scaling = t.LossScale(); scaling.has_value()) {
+  if (recipe.float8()) out.Add("--fp8-format", "hybrid");
+  if (!t.fused_attention) out.Add("--attention-backend", "unfused");
+  const std::optional<LossScaling> scaling = t.LossScale();
+  if (IsConstantScale(t)) {
+    out.Add("--loss-scale", scaling.has_value() ? scaling->initial : 1);
+  } else if (scaling.has_value()) {
     out.Add("--initial-loss-scale", scaling->initial);
     out.Add("--loss-scale-window", scaling->growth_interval);
     out.Add("--hysteresis", 1);  // the plan lowers the scale at the first step that is skipped
@@ -177,6 +190,21 @@ absl::StatusOr<Exported> ToMegatron(const Plan& plan) {
   }
   if (recipe.model.activation == Activation::kRelu) return HasNo("Megatron", "option for ReLU", "another activation");
   if (recipe.training.dtype == DType::kFloat64) return HasNo("Megatron", "float64", "--precision=bfloat16");
+  if (const int64_t most = std::max(recipe.model.kv_heads, recipe.tensor),
+      least = std::min(recipe.model.kv_heads, recipe.tensor);
+      most % least != 0) {
+    return HasNo("Megatron",
+                 absl::StrCat("tensor parallelism of ", recipe.tensor, " with ", recipe.model.kv_heads,
+                              " heads of keys and values, of which one must divide the other"),
+                 absl::StrCat("--tensor_parallel=", std::gcd(most, least)));
+  }
+  if (recipe.model.experts > 0 && recipe.tensor > 1 && !recipe.sequence_parallel) {
+    return HasNo("Megatron", "experts beside tensor parallelism without sequence parallelism", "--sequence_parallel");
+  }
+  if (recipe.model.experts > 0 && !PadsExperts(recipe)) {
+    out.differences.push_back("with DeepEP experts take the tokens that come, without a capacity");
+  }
+  TellOfScaling("Megatron", recipe.training, out.differences);
   if (recipe.recompute == Recompute::kSelective) {
     out.differences.push_back(
         "the plan runs activation functions again, too, which Megatron keeps: it needs more memory than predicted");
@@ -192,7 +220,9 @@ absl::StatusOr<Exported> ToMegatron(const Plan& plan) {
       "#!/usr/bin/env bash\n", Heading(plan, out.differences),
       "#\n# On every node, with MASTER_ADDR (of the first) and MEGATRON (the folder of Megatron-LM) set; flags for "
       "data and\n"
-      "# the tokenizer go behind it. To try it: --mock-data --tokenizer-type NullTokenizer --vocab-size ",
+      "# the tokenizer go behind it, and those of the learning rate's decay and of clipping, which Megatron does "
+      "unasked\n"
+      "# (--lr-decay-style, --clip-grad). To try it: --mock-data --tokenizer-type NullTokenizer --vocab-size ",
       // Tensor parallelism wants one connection before Blackwell, Megatron-FSDP does not start with one (its
       // training/arguments.py, 2025).
       recipe.model.vocab - 1, "\nset -euo pipefail\n",
@@ -220,7 +250,7 @@ TrainerWords WordsOfMegatron(const Recipe& recipe) {
   }
   constexpr absl::string_view kRecompute[] = {"none", "core_attn layernorm", "full", "full"};
   words.recompute = std::string(kRecompute[static_cast<size_t>(recipe.recompute)]);
-  words.pads_experts = true;
+  words.pads_experts = PadsExperts(recipe);
   return words;
 }
 

@@ -119,6 +119,14 @@ std::string ContextCall(const Plan& plan) {
   return absl::StrCat(text, ")\n");
 }
 
+// What goes around the network for several micro-batches.
+std::string Microbatches(const Strategy& strategy) {
+  if (strategy.microbatches == 1) return "";
+  const absl::string_view cell = strategy.stages > 1 ? "PipelineCell" : "GradAccumulationCell";
+  return absl::StrCat("\n\ndef in_micro_batches(network_with_loss):\n    return mindspore.nn.", cell,
+                      "(network_with_loss, ", strategy.microbatches, ")\n");
+}
+
 }  // namespace
 
 absl::StatusOr<Exported> ToMindSpore(const Plan& plan) {
@@ -134,11 +142,20 @@ absl::StatusOr<Exported> ToMindSpore(const Plan& plan) {
   if (strategy.schedule != Schedule::kOneFOneB && strategy.stages > 1) {
     out.differences.push_back(absl::StrCat("the plan's schedule is ", NameOf(strategy.schedule)));
   }
-  std::string rows, recomputed;
+  if (strategy.chunks > 1) {
+    out.differences.push_back(absl::StrCat("stages have ", strategy.chunks, " chunks each, which is not written"));
+  }
+  std::vector<std::string> interleaved;
+  std::string rows, recomputed, stages;
   bool layouts = false;
   for (const Op& op : graph.ops) {
     const auto own = strategy.ops.find(op.name);
-    if (op.phase != Phase::kForward || own == strategy.ops.end()) continue;
+    if (op.phase != Phase::kForward) continue;
+    if (const int64_t stage = graph.segment(op.segment).stage; strategy.stages > 1 && stage >= 0) {
+      absl::StrAppend(&stages, "    network.", op.name, ".pipeline_stage = ", stage % strategy.stages, "\n");
+    }
+    if (own == strategy.ops.end()) continue;
+    if (own->second.interleaved.has_value()) interleaved.push_back(op.name);
     const Written written = WriteStrategy(own->second, op, graph, strategy.mesh, ranks);
     layouts = layouts || written.layouts;
     absl::StrAppend(&rows, "    \"", op.name, "\": (", written.in, written.out.empty() ? "" : ", ", written.out,
@@ -146,6 +163,10 @@ absl::StatusOr<Exported> ToMindSpore(const Plan& plan) {
     if (strategy.recompute_ops.count(op.name) > 0) {
       absl::StrAppend(&recomputed, "    network.", op.name, ".recompute()\n");
     }
+  }
+  if (!interleaved.empty()) {
+    out.differences.push_back(absl::StrCat("the plan computes ", absl::StrJoin(interleaved, ", "),
+                                           " piece by piece (interleaved_parallel), which is not written"));
   }
   std::string layout;
   if (layouts) {
@@ -158,7 +179,7 @@ absl::StatusOr<Exported> ToMindSpore(const Plan& plan) {
       rows,
       "}\n\n\ndef split(network):\n    for name, strategy in STRATEGIES.items():\n"
       "        getattr(network, name).shard(*strategy)\n",
-      recomputed);
+      stages, recomputed, Microbatches(strategy));
   return out;
 }
 

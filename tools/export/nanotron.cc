@@ -1,5 +1,6 @@
 // nanotron: the sections of its YAML file that a plan decides.
 #include <algorithm>
+#include <numeric>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -9,6 +10,14 @@
 
 namespace meshwright {
 namespace {
+
+// As YAML 1.1 reads numbers, which PyYAML does: "1e-08" would be a text, "1.0e-08" is none.
+std::string YamlNumber(double value) {
+  std::string text = ShortestNumber(value);
+  const size_t exponent = text.find('e');
+  if (exponent != std::string::npos && text.find('.') == std::string::npos) text.insert(exponent, ".0");
+  return text;
+}
 
 absl::string_view True(bool value) { return value ? "true" : "false"; }
 
@@ -32,9 +41,22 @@ absl::Status Check(const Recipe& recipe, std::vector<std::string>& differences) 
     return HasNo("nanotron", "pipeline with fewer micro-batches than stages less one",
                  absl::StrCat("--microbatches=", recipe.pipeline, " or more"));
   }
-  if (recipe.model.choice_groups > 1) {
-    return absl::UnimplementedError("nanotron chooses of all experts; leave out `choice_groups` of the model");
+  // LlamaConfig (config/models_config.py) has no field for any of these three, and its attention looks at a rank's own
+  // part of a sequence; heads of keys and values are not repeated (config.py, `num_key_value_heads >= tp`).
+  if (recipe.model.experts > 0) {
+    return absl::UnimplementedError("nanotron's Llama has no experts; export with --to=megatron");
   }
+  if (recipe.model.head_dim * recipe.model.heads != recipe.model.hidden) {
+    return absl::UnimplementedError(absl::StrCat("nanotron's Llama has heads of hidden / heads, not of ",
+                                                 recipe.model.head_dim, "; export with --to=megatron"));
+  }
+  if (recipe.context > 1) return HasNo("nanotron's Llama", "context parallelism", "--context_parallel=1");
+  if (recipe.model.kv_heads % recipe.tensor != 0) {
+    return HasNo("nanotron", "tensor parallelism above the heads of keys and values",
+                 absl::StrCat("--tensor_parallel=", std::gcd(recipe.model.kv_heads, recipe.tensor)));
+  }
+  if (recipe.float8()) return HasNo("nanotron's Llama", "float8", "--products=bfloat16");
+  TellOfUnfused("nanotron", recipe, differences);
   if (recipe.training.optimizer.kind != OpKind::kAdamW) {
     return absl::UnimplementedError("nanotron has adamW; change training.optimizer of the model");
   }
@@ -72,19 +94,15 @@ absl::StatusOr<Exported> ToNanotron(const Plan& plan) {
                    "\n    initializer_range: 0.02\n    intermediate_size: ", m.ffn,
                    "\n    is_llama_config: true\n    max_position_embeddings: ", std::max(m.max_positions, t.sequence),
                    "\n    num_attention_heads: ", m.heads, "\n    num_hidden_layers: ", m.layers,
-                   "\n    num_key_value_heads: ", m.kv_heads, "\n    rms_norm_eps: ", ShortestNumber(m.norm_epsilon),
-                   "\n    rope_theta: ", ShortestNumber(m.rope_theta),
+                   "\n    num_key_value_heads: ", m.kv_heads, "\n    rms_norm_eps: ", YamlNumber(m.norm_epsilon),
+                   "\n    rope_theta: ", YamlNumber(m.rope_theta),
                    "\n    tie_word_embeddings: ", True(m.tied_embeddings), "\n    vocab_size: ", m.vocab, "\n");
-  if (m.experts > 0) {
-    absl::StrAppend(&out.text, "    moe_config:\n      num_experts: ", m.experts,
-                    "\n      top_k: ", m.experts_per_token, "\n");
-  }
   absl::StrAppend(
       &out.text, "optimizer:\n  accumulate_grad_in_fp32: ", True(t.gradient_dtype == DType::kFloat32),
-      "\n  learning_rate_scheduler:\n    learning_rate: ", ShortestNumber(t.optimizer.learning_rate),
-      "\n  optimizer_factory:\n    adam_beta1: ", ShortestNumber(t.optimizer.beta1),
-      "\n    adam_beta2: ", ShortestNumber(t.optimizer.beta2), "\n    adam_eps: ", ShortestNumber(t.optimizer.epsilon),
-      "\n    name: adamW\n    torch_adam_is_fused: true\n  weight_decay: ", ShortestNumber(t.optimizer.weight_decay),
+      "\n  learning_rate_scheduler:\n    learning_rate: ", YamlNumber(t.optimizer.learning_rate),
+      "\n  optimizer_factory:\n    adam_beta1: ", YamlNumber(t.optimizer.beta1),
+      "\n    adam_beta2: ", YamlNumber(t.optimizer.beta2), "\n    adam_eps: ", YamlNumber(t.optimizer.epsilon),
+      "\n    name: adamW\n    torch_adam_is_fused: true\n  weight_decay: ", YamlNumber(t.optimizer.weight_decay),
       "\n  zero_stage: ", recipe.zero_stage(), "\nparallelism:\n  dp: ", recipe.data,
       "\n  context_parallel_size: ", recipe.context, "\n  expert_parallel_size: ", recipe.expert,
       "\n  pp: ", recipe.pipeline, "\n  pp_engine: ", recipe.schedule == Schedule::kGpipe ? "afab" : "1f1b",
@@ -112,6 +130,7 @@ void NarrowToNanotron(Problem* problem) {
   if (!problem->shard_parameters.has_value()) problem->shard_parameters = false;
   if (!problem->optimizer_shard_size.has_value()) problem->optimizer_shard_size = -1;
   if (!problem->chunks.has_value()) problem->chunks = 1;
+  if (!problem->context_parallel.has_value()) problem->context_parallel = 1;
 }
 
 }  // namespace meshwright

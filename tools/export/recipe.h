@@ -44,6 +44,7 @@ struct Recipe {
 
   int64_t devices() const { return data * tensor * pipeline * context; }
   bool even_layers() const;
+  bool float8() const { return cluster.device.kernels.quantize_bytes > Bytes(); }  // products
   // 0: nothing is split over the data-parallel ranks; 1: the optimizer; 3: parameters and gradients, too.
   int zero_stage() const { return shard_parameters ? 3 : shard_optimizer ? 1 : 0; }
 };

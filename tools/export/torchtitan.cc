@@ -1,4 +1,5 @@
-// torchtitan: a function that changes a Trainer.Config of the user's registry.
+// torchtitan: a function that changes a Trainer.Config of the user's registry, with the fields of August 2026
+// (torchtitan/config/configs.py). The optimizer stays the registry's.
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -27,7 +28,7 @@ def parts_of(layers):
         parts.append([f"layers.{i}" for i in range(first, first + count)])
         first += count
     parts[0].insert(0, "tok_embeddings")
-    parts[-1] += ["norm", "output"]  # as the model calls them: newer ones have "lm_head"
+    parts[-1] += ["norm", "lm_head"]
     return parts
 
 )";
@@ -36,8 +37,7 @@ std::string PipelineLines(const Recipe& recipe, const std::string& schedule) {
   if (recipe.pipeline == 1) return "    p.pipeline_parallel_degree = 1\n";
   return absl::StrCat("    p.pipeline_parallel_degree = ", recipe.pipeline, "\n    p.pipeline_parallel_schedule = \"",
                       schedule, "\"\n    p.num_pp_microbatches = ", recipe.microbatches,
-                      "\n    p.pipeline_parallel_module_fqns_per_model_part = parts_of([",
-                      absl::StrJoin(recipe.layers, ", "), "])\n");
+                      "\n    p.module_fqns_per_model_part = parts_of([", absl::StrJoin(recipe.layers, ", "), "])\n");
 }
 
 }  // namespace
@@ -53,6 +53,14 @@ absl::StatusOr<Exported> ToTorchtitan(const Plan& plan) {
   if (recipe.training.dtype != DType::kBFloat16 && recipe.training.dtype != DType::kFloat32) {
     return HasNo("torchtitan", absl::StrCat("training in ", NameOf(recipe.training.dtype)), "--precision=bfloat16");
   }
+  if (recipe.training.gradient_dtype != DType::kFloat32) {
+    out.differences.push_back(
+        absl::StrCat("torchtitan reduces gradients in float32, the plan in ", NameOf(recipe.training.gradient_dtype)));
+  }
+  if (recipe.float8()) {
+    out.differences.push_back("products in float8 are a converter of the model's in your registry");
+  }
+  TellOfUnfused("torchtitan", recipe, out.differences);
   std::string schedule;
   if (recipe.pipeline > 1) {
     MESHWRIGHT_ASSIGN_OR_RETURN(schedule, ScheduleOf(recipe));
@@ -74,7 +82,13 @@ absl::StatusOr<Exported> ToTorchtitan(const Plan& plan) {
     out.differences.push_back(
         "expert parallelism takes ranks of data and tensor parallelism there, of data alone here");
   }
-  constexpr absl::string_view kCheckpoint[] = {"none", "selective", "full", "full"};
+  constexpr absl::string_view kCheckpoint[] = {"None", "SelectiveAC.Config()", "FullAC.Config()", "FullAC.Config()"};
+  const absl::string_view checkpoint = kCheckpoint[static_cast<size_t>(recipe.recompute)];
+  std::string imports;
+  if (checkpoint != "None") {
+    imports = absl::StrCat("from torchtitan.distributed.activation_checkpoint import ",
+                           checkpoint.substr(0, checkpoint.find('.')), "\n\n");
+  }
   const int64_t sequences = recipe.microbatch;
   const std::string function = absl::StrCat("plan_", absl::StrReplaceAll(recipe.name, {{".", "_"}, {"-", "_"}}));
   out.text = absl::StrCat(
@@ -82,8 +96,8 @@ absl::StatusOr<Exported> ToTorchtitan(const Plan& plan) {
       "#\n# Give it the configuration of the model in your registry, such as llama3_8b(): `cfg = ", function,
       "(llama3_8b())`.\n# Start ", recipe.devices(), " processes:\n#   torchrun --nnodes ", recipe.cluster.nodes,
       " --nproc-per-node ", recipe.cluster.devices_per_node,
-      " --rdzv-backend c10d --rdzv-endpoint $MASTER_ADDR:29400 -m torchtitan.train ...\n",
-      recipe.pipeline > 1 ? absl::string_view("\n") : absl::string_view(),
+      " --rdzv-backend c10d --rdzv-endpoint $MASTER_ADDR:29400 -m torchtitan.train ...\n", imports.empty() ? "" : "\n",
+      imports, recipe.pipeline > 1 ? absl::string_view("\n") : absl::string_view(),
       recipe.pipeline > 1 ? kParts : absl::string_view("\n\n"), "\ndef ", function, "(cfg):\n    p = cfg.parallelism\n",
       "    p.data_parallel_replicate_degree = ", shard ? recipe.copies : recipe.data,
       "\n    p.data_parallel_shard_degree = ", shard ? recipe.data / recipe.copies : 1,
@@ -97,16 +111,17 @@ absl::StatusOr<Exported> ToTorchtitan(const Plan& plan) {
       "\n    cfg.training.num_tokens_per_train_step = ", recipe.batch * recipe.training.sequence, "  # ", recipe.batch,
       " x ", recipe.training.sequence, "\n    cfg.training.max_context_length = ", recipe.training.sequence,
       "\n    cfg.training.mixed_precision_param = \"", NameOf(recipe.training.dtype),
-      "\"\n    cfg.training.mixed_precision_reduce = \"", NameOf(recipe.training.gradient_dtype),
-      "\"\n    cfg.activation_checkpoint.mode = \"", kCheckpoint[static_cast<size_t>(recipe.recompute)],
-      "\"\n    return cfg\n");
+      "\"\n    cfg.training.steps = ", recipe.training.steps, "\n",
+      // It refuses to capture pipelines, and experts whose dispatcher waits for the CPU.
+      recipe.pipeline > 1 || recipe.expert > 1 ? "    cfg.training.disable_cuda_graphs = True\n" : "",
+      "    cfg.activation_checkpoint = ", checkpoint, "\n    return cfg\n");
   return out;
 }
 
 // Compiled only where the user's own configuration says so.
 TrainerWords WordsOfTorchtitan(const Recipe& recipe) {
   TrainerWords words;
-  words.other_opts = absl::StrCat("torchtitan, ", GradientWords(recipe));
+  words.other_opts = "torchtitan, gradients in float32";  // TrainingConfig::mixed_precision_reduce has no other value
   words.attention = "sdpa";
   const bool shard = recipe.shard_optimizer && recipe.data > 1;
   words.zero_fsdp = shard ? "FSDP2" : recipe.data > 1 ? "DDP" : "none";

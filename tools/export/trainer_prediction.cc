@@ -57,8 +57,7 @@ CsvTable RowOf(const Recipe& recipe, const TrainerWords& words) {
   count("seq_len", recipe.training.sequence);
   count("global_batch_seqs", recipe.batch);
   count("micro_batch_seqs", recipe.microbatch);
-  const bool float8 = recipe.cluster.device.kernels.quantize_bytes > Bytes();
-  add("dtype", float8 ? "float8" : std::string(NameOf(recipe.training.dtype)));
+  add("dtype", recipe.float8() ? "float8" : std::string(NameOf(recipe.training.dtype)));
   add("gpu_type", DeviceWord(recipe.cluster.device));
   count("gpus", recipe.devices());
   count("gpus_per_node", recipe.cluster.devices_per_node);

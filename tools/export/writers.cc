@@ -1,6 +1,7 @@
 #include "tools/export/writers.h"
 
 #include <numeric>
+#include <optional>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -48,6 +49,26 @@ absl::Status CheckCommon(absl::string_view trainer, const Recipe& recipe, std::v
                  "--nosequence_parallel");
   }
   return absl::OkStatus();
+}
+
+bool IsConstantScale(const Training& training) {
+  const std::optional<LossScaling> scaling = training.LossScale();
+  return scaling.has_value() ? scaling->growth_factor == 1 && scaling->backoff_factor == 1
+                             : training.dtype == DType::kFloat16;
+}
+
+void TellOfScaling(absl::string_view trainer, const Training& training, std::vector<std::string>& differences) {
+  const std::optional<LossScaling> scaling = training.LossScale();
+  if (!scaling.has_value() || IsConstantScale(training)) return;
+  if (scaling->growth_factor == 2 && scaling->backoff_factor == 0.5) return;
+  differences.push_back(absl::StrCat(trainer, " doubles and halves the scale of the loss, the plan's factors are ",
+                                     ShortestNumber(scaling->growth_factor), " and ",
+                                     ShortestNumber(scaling->backoff_factor)));
+}
+
+void TellOfUnfused(absl::string_view trainer, const Recipe& recipe, std::vector<std::string>& differences) {
+  if (recipe.training.fused_attention) return;
+  differences.push_back(absl::StrCat("the plan's attention is unfused, ", trainer, "'s as its model has it"));
 }
 
 void AddLeftOut(const Plan& plan, std::vector<std::string>& differences) {

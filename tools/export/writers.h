@@ -84,6 +84,15 @@ absl::Status HasNo(absl::string_view trainer, absl::string_view what, absl::stri
 // What all of them ask: heads and sequences that divide. Differences are added.
 absl::Status CheckCommon(absl::string_view trainer, const Recipe& recipe, std::vector<std::string>& differences);
 
+// Whether the loss of a float16 run has a scale that stays as it is, 1 where it is not scaled at all: trainers scale it
+// dynamically where they are told nothing.
+bool IsConstantScale(const Training& training);
+// Of a dynamic one, the factors that trainers do not take: they double and halve it.
+void TellOfScaling(absl::string_view trainer, const Training& training, std::vector<std::string>& differences);
+
+// Of a trainer whose file does not say how attention is computed.
+void TellOfUnfused(absl::string_view trainer, const Recipe& recipe, std::vector<std::string>& differences);
+
 // What the model has in its config.json and not in the plan: for writers of the model itself.
 void AddLeftOut(const Plan& plan, std::vector<std::string>& differences);
 

@@ -28,6 +28,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::IsSupersetOf;
 using ::testing::Not;
 
 constexpr char kGpt[] = R"(
@@ -188,7 +189,7 @@ TEST(MegatronTest, WhatTheModelLacksIsTold) {
       "name: q\nhuggingface: config.json\ntraining: {batch: 16, sequence: 32, dtype: bfloat16, optimizer: adamw}\n"
       "cluster: {device: h100-sxm, nodes: 2, devices_per_node: 8}\n";
   const std::string config = R"({"model_type": "qwen3", "hidden_size": 64, "num_hidden_layers": 2,
-      "num_attention_heads": 4, "intermediate_size": 128, "vocab_size": 1024})";
+      "num_attention_heads": 4, "head_dim": 16, "intermediate_size": 128, "vocab_size": 1024})";
   ASSERT_OK_AND_ASSIGN(const Plan plan, PlanOf(text, {.data = 16, .microbatch = 1}, {"--gradients_mean"}, config));
   for (const auto write : {ToMegatron, ToNanotron}) {
     ASSERT_OK_AND_ASSIGN(const Exported exported, write(plan));
@@ -206,7 +207,7 @@ TEST(MegatronTest, EndsWithoutLayers) {
   ASSERT_OK_AND_ASSIGN(const Exported exported, ToMegatron(plan));
   EXPECT_EQ(OptionsOf(exported.text).at("--pipeline-model-parallel-layout"), "'E|t*3|t*3|L'");
   ASSERT_OK_AND_ASSIGN(const Exported torchtitan, ToTorchtitan(plan));
-  EXPECT_THAT(torchtitan.text, HasSubstr("= parts_of([0, 3, 3, 0])\n"));
+  EXPECT_THAT(torchtitan.text, HasSubstr("    p.module_fqns_per_model_part = parts_of([0, 3, 3, 0])\n"));
 }
 
 // 16 ranks in 2 groups of 8, in the words of each trainer.
@@ -249,7 +250,7 @@ TEST(MegatronTest, SaysWhatItDoesOtherwise) {
                        PlanOf(Llama(), {.data = 2, .tensor = 8, .microbatch = 1}, {"--recompute=selective"}));
   ASSERT_OK_AND_ASSIGN(const Exported exported, ToMegatron(plan));
   EXPECT_THAT(exported.differences, ElementsAre(HasSubstr("4 heads of keys and values over 8 ranks"),
-                                                HasSubstr("more memory than predicted")));
+                                                HasSubstr("learning rate"), HasSubstr("more memory than predicted")));
   EXPECT_THAT(exported.text, HasSubstr("# Differs: 4 heads of keys and values over 8 ranks"));
 }
 
@@ -279,22 +280,62 @@ TEST(MegatronTest, SequencesAreSharedAsPlanned) {
 
 TEST(MegatronTest, ExpertsAreSplitAsPlanned) {
   const std::string moe = Llama(", experts: 4, experts_per_token: 2");
-  ASSERT_OK_AND_ASSIGN(const Plan plan, PlanOf(moe, {.data = 8, .tensor = 2, .expert = 4, .microbatch = 1}));
+  Degrees degrees = {.data = 8, .tensor = 2, .expert = 4, .sequence_parallel = true, .microbatch = 1};
+  ASSERT_OK_AND_ASSIGN(Plan plan, PlanOf(moe, degrees));
   ASSERT_OK_AND_ASSIGN(const Exported exported, ToMegatron(plan));
   const std::map<std::string, std::string> o = OptionsOf(exported.text);
   EXPECT_EQ(NumberOf(o, "--expert-model-parallel-size"), 4);
   EXPECT_EQ(NumberOf(o, "--num-experts"), 4);
+  EXPECT_EQ(o.count("--moe-grouped-gemm"), 1u);  // without it they are computed one after the other
   EXPECT_EQ(o.at("--moe-expert-capacity-factor"), "1.25");
+  // moe_layer.py raises in the first forward pass.
+  degrees.sequence_parallel = false;
+  ASSERT_OK_AND_ASSIGN(plan, PlanOf(moe, degrees));
+  EXPECT_THAT(ToMegatron(plan).status(),
+              StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("; plan with --sequence_parallel")));
+  EXPECT_THAT(ToNanotron(plan).status(), StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("has no experts")));
+}
+
+// transformer_config.py: of heads of keys and values and ranks one must divide the other.
+TEST(MegatronTest, HeadsOfKeysThatDoNotDivide) {
+  const std::string six =
+      absl::StrReplaceAll(Llama(), {{"heads: 8, kv_heads: 4", "heads: 24, kv_heads: 6, head_dim: 8"}});
+  ASSERT_OK_AND_ASSIGN(const Plan plan, PlanOf(six, {.data = 4, .tensor = 4, .microbatch = 1}));
+  EXPECT_THAT(ToMegatron(plan).status(),
+              StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("; plan with --tensor_parallel=2")));
+}
+
+// A vocabulary of 50,257 words is 50,304 rows, of which Megatron pads to the multiple times the ranks.
+TEST(MegatronTest, VocabulariesAreAsPadded) {
+  const std::string words = absl::StrReplaceAll(Llama(), {{"vocab: 1024", "vocab: 50257"}});
+  ASSERT_OK_AND_ASSIGN(const Plan plan, PlanOf(words, {.data = 4, .tensor = 4, .microbatch = 1}));
+  ASSERT_OK_AND_ASSIGN(const Exported exported, ToMegatron(plan));
+  EXPECT_EQ(NumberOf(OptionsOf(exported.text), "--make-vocab-size-divisible-by"), 32);  // 128 / 4
+}
+
+// What is computed otherwise than trainers do unasked is asked for, told, or refused.
+TEST(WritersTest, ProductsInFloat8AndUnfusedAttention) {
+  const std::string text = absl::StrReplaceAll(
+      Llama(), {{"training: {", "training: {attention: unfused, "}, {"h100-sxm,", "h100-sxm, products: float8,"}});
+  ASSERT_OK_AND_ASSIGN(const Plan plan, PlanOf(text, {.data = 16, .microbatch = 1}));
+  ASSERT_OK_AND_ASSIGN(const Exported megatron, ToMegatron(plan));
+  const std::map<std::string, std::string> o = OptionsOf(megatron.text);
+  EXPECT_EQ(o.at("--fp8-format"), "hybrid");
+  EXPECT_EQ(o.at("--attention-backend"), "unfused");
+  ASSERT_OK_AND_ASSIGN(const Exported torchtitan, ToTorchtitan(plan));
+  EXPECT_THAT(torchtitan.differences, IsSupersetOf({HasSubstr("float8"), HasSubstr("unfused")}));
+  for (const auto& write : {ToNanotron, ToDeepSpeed}) {
+    EXPECT_THAT(write(plan).status(), StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("--products=bfloat16")));
+  }
 }
 
 TEST(MegatronTest, RoutersThatChooseOfSomeGroups) {
   const std::string moe = Llama(", experts: 4, experts_per_token: 1, choice_groups: 4, choice_groups_per_token: 2");
-  ASSERT_OK_AND_ASSIGN(const Plan plan, PlanOf(moe, {.data = 8, .tensor = 2, .expert = 4, .microbatch = 1}));
+  ASSERT_OK_AND_ASSIGN(const Plan plan, PlanOf(moe, {.data = 16, .expert = 4, .microbatch = 1}));
   ASSERT_OK_AND_ASSIGN(const Exported exported, ToMegatron(plan));
   const std::map<std::string, std::string> o = OptionsOf(exported.text);
   EXPECT_EQ(NumberOf(o, "--moe-router-num-groups"), 4);
   EXPECT_EQ(NumberOf(o, "--moe-router-group-topk"), 2);
-  EXPECT_THAT(ToNanotron(plan).status(), StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("choice_groups")));
 }
 
 TEST(MegatronTest, HasNoClassifiers) {
@@ -310,7 +351,8 @@ TEST(MegatronTest, HasNoAdapters) {
 
 TEST(MegatronTest, DispatchersAndExpertsOnTensorParallelRanks) {
   const std::string moe = Llama(", experts: 4, experts_per_token: 2");
-  ASSERT_OK_AND_ASSIGN(Plan plan, PlanOf(moe, {.data = 8, .tensor = 2, .expert = 2, .spread_experts = true}));
+  ASSERT_OK_AND_ASSIGN(
+      Plan plan, PlanOf(moe, {.data = 8, .tensor = 2, .expert = 2, .spread_experts = true, .sequence_parallel = true}));
   ASSERT_OK_AND_ASSIGN(Exported exported, ToMegatron(plan));
   std::map<std::string, std::string> o = OptionsOf(exported.text);
   EXPECT_EQ(NumberOf(o, "--expert-model-parallel-size"), 4);
@@ -328,17 +370,28 @@ TEST(TorchtitanTest, ThePlanComesOutOfItsFunction) {
                                                {"--shard_parameters"}));
   ASSERT_OK_AND_ASSIGN(const Exported exported, ToTorchtitan(plan));
   EXPECT_THAT(exported.differences, IsEmpty());
-  for (const char* line :
-       {"\ndef plan_llama(cfg):\n", "    p.data_parallel_replicate_degree = 1\n",
-        "    p.data_parallel_shard_degree = 4\n", "    p.fsdp_reshard_after_forward = \"always\"\n",
-        "    p.tensor_parallel_degree = 2\n", "    p.enable_sequence_parallel = False\n",
-        "    p.pipeline_parallel_degree = 2\n", "    p.pipeline_parallel_schedule = \"1F1B\"\n",
-        // 48 sequences, 2 x 4 a micro-batch.
-        "    p.num_pp_microbatches = 6\n", "= parts_of([3, 3])\n",
-        "num_tokens_per_microbatch_per_dp_rank = 64  # 2 x 32\n", "num_tokens_per_train_step = 1536  # 48 x 32\n",
-        "mixed_precision_reduce = \"float32\"\n", "activation_checkpoint.mode = \"none\"\n"}) {
+  for (const char* line : {"\ndef plan_llama(cfg):\n", "    p.data_parallel_replicate_degree = 1\n",
+                           "    p.data_parallel_shard_degree = 4\n", "    p.fsdp_reshard_after_forward = \"always\"\n",
+                           "    p.tensor_parallel_degree = 2\n", "    p.enable_sequence_parallel = False\n",
+                           "    p.pipeline_parallel_degree = 2\n", "    p.pipeline_parallel_schedule = \"1F1B\"\n",
+                           // 48 sequences, 2 x 4 a micro-batch.
+                           "    p.num_pp_microbatches = 6\n", "= parts_of([3, 3])\n",
+                           "num_tokens_per_microbatch_per_dp_rank = 64  # 2 x 32\n",
+                           "num_tokens_per_train_step = 1536  # 48 x 32\n", "cfg.training.disable_cuda_graphs = True\n",
+                           "parts[-1] += [\"norm\", \"lm_head\"]\n", "cfg.activation_checkpoint = None\n"}) {
     EXPECT_THAT(exported.text, HasSubstr(line));
   }
+}
+
+TEST(TorchtitanTest, RunsAgainAndReducesAsItCan) {
+  std::string text = Llama();
+  text.replace(text.find("bfloat16"), 8, "bfloat16, gradient_dtype: bfloat16");
+  ASSERT_OK_AND_ASSIGN(const Plan plan, PlanOf(text, {.data = 16, .microbatch = 1}, {"--recompute=full"}));
+  ASSERT_OK_AND_ASSIGN(const Exported exported, ToTorchtitan(plan));
+  EXPECT_THAT(exported.text, AllOf(HasSubstr("\nfrom torchtitan.distributed.activation_checkpoint import FullAC\n"),
+                                   HasSubstr("    cfg.activation_checkpoint = FullAC.Config()\n"),
+                                   Not(HasSubstr("cuda_graphs")), Not(HasSubstr("mixed_precision_reduce"))));
+  EXPECT_THAT(exported.differences, Contains(HasSubstr("reduces gradients in float32, the plan in bfloat16")));
 }
 
 // Six layers on two stages, forth and back.
@@ -376,6 +429,18 @@ TEST(NanotronTest, ThePlanComesOutOfItsSections) {
   EXPECT_EQ(number(document.root()["model"]["model_config"]["num_key_value_heads"]), 4);
   EXPECT_THAT(exported.text, HasSubstr("tp_mode: REDUCE_SCATTER"));
   EXPECT_THAT(exported.text, HasSubstr("recompute_layer: true"));
+  // PyYAML reads 1e-08 as a text.
+  EXPECT_THAT(exported.text, HasSubstr("adam_eps: 1.0e-08\n"));
+}
+
+TEST(NanotronTest, RefusesWhatItsLlamaDoesNotHave) {
+  ASSERT_OK_AND_ASSIGN(Plan plan,
+                       PlanOf(Llama(), {.data = 8, .context = 2, .exchange = ContextExchange::kRing, .microbatch = 1}));
+  EXPECT_THAT(ToNanotron(plan).status(), StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("--context_parallel=1")));
+  ASSERT_OK_AND_ASSIGN(plan, PlanOf(Llama(), {.data = 2, .tensor = 8, .microbatch = 1}));
+  EXPECT_THAT(ToNanotron(plan).status(), StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("--tensor_parallel=4")));
+  ASSERT_OK_AND_ASSIGN(plan, PlanOf(Llama(", head_dim: 16"), {.data = 16, .microbatch = 1}));
+  EXPECT_THAT(ToNanotron(plan).status(), StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("hidden / heads")));
 }
 
 TEST(NanotronTest, RefusesWhatIsNoLlama) {
@@ -399,13 +464,46 @@ TEST(DeepSpeedTest, ThePlanComesOutOfItsJson) {
 TEST(DeepSpeedTest, ScalesTheLossAsPlanned) {
   std::string text = Llama();
   text.replace(text.find("bfloat16"), 8, "float16, loss_scale: {initial: 1024, growth_interval: 100}");
-  ASSERT_OK_AND_ASSIGN(const Plan plan, PlanOf(text, {.data = 16, .microbatch = 1}));
+  ASSERT_OK_AND_ASSIGN(const Plan plan, PlanOf(text, {.data = 16, .microbatch = 1}, {"--parallel_optimizer"}));
   ASSERT_OK_AND_ASSIGN(const Exported exported, ToDeepSpeed(plan));
   const auto fp16 = nlohmann::json::parse(exported.text)["fp16"];
   EXPECT_EQ(fp16["initial_scale_power"], 10);  // 2^10
   EXPECT_EQ(fp16["loss_scale_window"], 100);
   ASSERT_OK_AND_ASSIGN(const Exported megatron, ToMegatron(plan));
   EXPECT_THAT(megatron.text, HasSubstr("  --initial-loss-scale 1024 "));
+}
+
+// One that stays is no dynamic one with a window of one step; none is 1, since without a word both scale by themselves.
+TEST(DeepSpeedTest, ScalesThatStay) {
+  for (const auto& [scale, expected] : {std::pair("128", 128), {"none", 1}}) {
+    std::string text = Llama();
+    text.replace(text.find("bfloat16"), 8, absl::StrCat("float16, loss_scale: ", scale));
+    ASSERT_OK_AND_ASSIGN(const Plan plan, PlanOf(text, {.data = 16, .microbatch = 1}, {"--parallel_optimizer"}));
+    ASSERT_OK_AND_ASSIGN(const Exported exported, ToDeepSpeed(plan));
+    const auto fp16 = nlohmann::json::parse(exported.text)["fp16"];
+    EXPECT_EQ(fp16["loss_scale"], expected);
+    EXPECT_FALSE(fp16.contains("loss_scale_window"));
+    ASSERT_OK_AND_ASSIGN(const Exported megatron, ToMegatron(plan));
+    EXPECT_EQ(NumberOf(OptionsOf(megatron.text), "--loss-scale"), expected);
+    EXPECT_THAT(megatron.text, Not(HasSubstr("--loss-scale-window")));
+  }
+  std::string text = Llama();
+  text.replace(text.find("bfloat16"), 8, "float16, loss_scale: {growth_factor: 4, backoff_factor: 0.25}");
+  ASSERT_OK_AND_ASSIGN(const Plan plan, PlanOf(text, {.data = 16, .microbatch = 1}, {"--parallel_optimizer"}));
+  for (const auto& write : {ToMegatron, ToDeepSpeed}) {
+    ASSERT_OK_AND_ASSIGN(const Exported exported, write(plan));
+    EXPECT_THAT(exported.differences, Contains(HasSubstr("the plan's factors are 4 and 0.25")));
+  }
+}
+
+// engine.py, _do_optimizer_sanity_check and communication_data_type.
+TEST(DeepSpeedTest, GradientsOfAnotherType) {
+  ASSERT_OK_AND_ASSIGN(Plan plan, PlanOf(Llama(), {.data = 16, .microbatch = 1}, {"--noparallel_optimizer"}));
+  EXPECT_THAT(ToDeepSpeed(plan).status(),
+              StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("--parallel_optimizer")));
+  ASSERT_OK_AND_ASSIGN(plan, PlanOf(Llama(), {.data = 16, .microbatch = 1}, {"--parallel_optimizer"}));
+  ASSERT_OK_AND_ASSIGN(const Exported exported, ToDeepSpeed(plan));
+  EXPECT_EQ(nlohmann::json::parse(exported.text)["communication_data_type"], "fp32");
 }
 
 TEST(DeepSpeedTest, RefusesAPipeline) {
