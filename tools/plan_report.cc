@@ -166,6 +166,10 @@ int64_t ActiveParameters(const PlanReport& report) {
   return report.num_parameters - (decoder == nullptr ? 0 : IdleParameters(*decoder, report.session->file->training));
 }
 
+const Trainer& UsualTrainer(const Session& session) {
+  return session.file->training.lora.has_value() ? kUsualTrainerOfAdapters : kUsualTrainer;
+}
+
 // What the record's multiples are of: the best with the habits of a trainer.
 const Prediction& LikeARun(const PlanReport& report) {
   return report.usual.has_value() ? *report.usual : Best(report).prediction;
@@ -178,8 +182,9 @@ std::string ShowTrackRecord(const PlanReport& report) {
   const double seconds = ToSeconds(like.step);
   std::string text;
   if (report.usual.has_value()) {
-    text = absl::StrCat(kUsualTrainer.title, " would take ", ShowTime(like.step), " and ", ShowBytes(like.peak),
-                        like.fits() ? "" : ", which does not fit", " (--trainer plans for it and others); ");
+    text = absl::StrCat(UsualTrainer(*report.session).title, " would take ", ShowTime(like.step), " and ",
+                        ShowBytes(like.peak), like.fits() ? "" : ", which does not fit",
+                        " (--trainer plans for it and others); ");
   }
   return WrappedWords(absl::StrFormat(
       "%sof %d published runs like it (%s), predicted with their frameworks' habits%s, eight in ten took %.2f "
@@ -505,7 +510,7 @@ absl::StatusOr<PlanReport> MakeReport(const Session& session, SearchResult resul
   MESHWRIGHT_ASSIGN_OR_RETURN(report.at_slowest, PredictAtSlowest(session.problem, best));
   if (RecordOf(report) == nullptr) return report;
   absl::StatusOr<TrainerPrediction> usual =
-      PredictUnder(kUsualTrainer, {session, best, PromiseOf(Best(report).prediction)});
+      PredictUnder(UsualTrainer(session), {session, best, PromiseOf(Best(report).prediction)});
   if (usual.ok()) report.usual = std::move(usual->prediction);
   return report;
 }
@@ -569,7 +574,8 @@ Json ToJson(const PlanReport& report) {
   out["predicted"] = ToJson(Best(report).prediction);
   if (report.at_slowest.has_value()) out["at_slowest_device"] = ToJson(*report.at_slowest);
   if (report.usual.has_value()) {
-    out["usual_trainer"] = Json{{"trainer", std::string(kUsualTrainer.name)}, {"predicted", ToJson(*report.usual)}};
+    out["usual_trainer"] =
+        Json{{"trainer", std::string(UsualTrainer(*report.session).name)}, {"predicted", ToJson(*report.usual)}};
   }
   if (const double run = RunSeconds(report); run > 0) out["run"] = Json{{"tokens", report.tokens}, {"run_s", run}};
   if (const TrackRecord* const record = RecordOf(report); record != nullptr) {

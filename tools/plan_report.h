@@ -19,6 +19,7 @@
 namespace meshwright {
 
 inline constexpr const Trainer& kUsualTrainer = kTrainers[0];
+inline constexpr const Trainer& kUsualTrainerOfAdapters = kTrainers[1];
 
 struct PlanReport {
   const Session* session = nullptr;  // not null; must outlive the report

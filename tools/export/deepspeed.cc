@@ -6,6 +6,7 @@
 #include "ir/status.h"
 #include "tools/export/writers.h"
 #include "tools/json_text.h"
+#include "tools/numbers.h"
 
 namespace meshwright {
 
@@ -40,6 +41,11 @@ absl::StatusOr<Exported> ToDeepSpeed(const Plan& plan) {
                  "--parallel_optimizer");
   }
   TellOfUnfused("DeepSpeed", recipe, out.differences);
+  if (t.lora.has_value()) {
+    out.differences.push_back(
+        absl::StrCat("the adapters are PEFT's, in the training code: LoraConfig(r=", t.lora->rank,
+                     ", lora_alpha=", ShortestNumber(t.lora->scale() * static_cast<double>(t.lora->rank)), ", ..)"));
+  }
   TellOfScaling("DeepSpeed", t, out.differences);
   if (recipe.sequence_parallel) {
     out.differences.push_back("DeepSpeed's tensor parallelism has no sequence parallelism: it needs more memory");

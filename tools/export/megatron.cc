@@ -172,10 +172,7 @@ absl::Status AddTraining(const Recipe& recipe, Options& out) {
   return absl::OkStatus();
 }
 
-}  // namespace
-
-absl::StatusOr<Exported> ToMegatron(const Plan& plan) {
-  MESHWRIGHT_ASSIGN_OR_RETURN(const Recipe recipe, RecipeOf(plan));
+absl::StatusOr<Exported> Write(const Plan& plan, const Recipe& recipe) {
   Exported out;
   MESHWRIGHT_RETURN_IF_ERROR(CheckCommon("Megatron", recipe, out.differences));
   AddLeftOut(plan, out.differences);
@@ -232,6 +229,19 @@ absl::StatusOr<Exported> ToMegatron(const Plan& plan) {
       "  \"${MEGATRON:?the folder of Megatron-LM}/pretrain_gpt.py\" \\\n  ",
       options.Text(), " \\\n  \"$@\"\n");
   return out;
+}
+
+}  // namespace
+
+absl::StatusOr<Exported> ToMegatron(const Plan& plan) {
+  MESHWRIGHT_ASSIGN_OR_RETURN(const Recipe recipe, RecipeOf(plan));
+  MESHWRIGHT_RETURN_IF_ERROR(RefuseAdapters("Megatron-LM", recipe));
+  return Write(plan, recipe);
+}
+
+absl::StatusOr<Exported> ToNemo(const Plan& plan) {
+  MESHWRIGHT_ASSIGN_OR_RETURN(const Recipe recipe, RecipeOf(plan));
+  return Write(plan, recipe);
 }
 
 TrainerWords WordsOfMegatron(const Recipe& recipe) {

@@ -28,6 +28,7 @@ int64_t BucketMegabytes(const Recipe& recipe) {
 
 absl::Status Check(const Recipe& recipe, std::vector<std::string>& differences) {
   MESHWRIGHT_RETURN_IF_ERROR(CheckLlama("nanotron", recipe));
+  MESHWRIGHT_RETURN_IF_ERROR(RefuseAdapters("nanotron", recipe));
   MESHWRIGHT_RETURN_IF_ERROR(CheckCommon("nanotron", recipe, differences));
   if (recipe.shard_parameters) return HasNo("nanotron", "ZeRO-3", "--noshard_parameters");
   if (recipe.copies > 1) {

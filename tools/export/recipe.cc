@@ -82,11 +82,6 @@ absl::StatusOr<Recipe> RecipeOf(const Plan& plan) {
         "found `classes`, wanted none: trainers of decoders have the vocabulary's output layer; leave it out of the "
         "model");
   }
-  if (file.training.lora.has_value()) {
-    return absl::UnimplementedError(
-        "found `lora`, wanted none: what a trainer does with adapters is not known here; plan the layout for them, and "
-        "export a plan of the model without");
-  }
   Recipe recipe;
   recipe.name = PlainName(file.name);
   recipe.model = std::get<DecoderConfig>(file.model);

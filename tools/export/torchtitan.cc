@@ -44,6 +44,7 @@ std::string PipelineLines(const Recipe& recipe, const std::string& schedule) {
 
 absl::StatusOr<Exported> ToTorchtitan(const Plan& plan) {
   MESHWRIGHT_ASSIGN_OR_RETURN(const Recipe recipe, RecipeOf(plan));
+  MESHWRIGHT_RETURN_IF_ERROR(RefuseAdapters("torchtitan", recipe));
   Exported out;
   MESHWRIGHT_RETURN_IF_ERROR(CheckCommon("torchtitan", recipe, out.differences));
   if (recipe.model.kv_heads % recipe.tensor != 0) {

@@ -45,7 +45,7 @@ std::string DeviceWord(const Device& device) {
   return "h100-sxm";
 }
 
-CsvTable RowOf(const Recipe& recipe, const TrainerWords& words) {
+absl::StatusOr<CsvTable> RowOf(const Recipe& recipe, const TrainerWords& words) {
   CsvTable table;
   table.rows.push_back({.line = 1, .cells = {}});
   const auto add = [&table](absl::string_view column, std::string cell) {
@@ -74,7 +74,8 @@ CsvTable RowOf(const Recipe& recipe, const TrainerWords& words) {
   add("zero_fsdp", words.zero_fsdp);
   add("recompute", words.recompute);
   add("attention", recipe.training.fused_attention ? words.attention : "unfused");
-  add("other_opts", words.other_opts);
+  MESHWRIGHT_ASSIGN_OR_RETURN(const std::string adapters, AdapterWords(recipe));
+  add("other_opts", absl::StrCat(words.other_opts, adapters.empty() ? "" : "; ", adapters));
   return table;
 }
 
@@ -85,7 +86,7 @@ absl::StatusOr<TrainingRun> RunOf(const Recipe& recipe, const TrainerWords& word
   if (recipe.model.experts > 0) {
     overrides.expert_imbalance = words.pads_experts ? std::max(1.0, recipe.model.capacity_factor) : 1.0;
   }
-  const CsvTable table = RowOf(recipe, words);
+  MESHWRIGHT_ASSIGN_OR_RETURN(const CsvTable table, RowOf(recipe, words));
   MESHWRIGHT_ASSIGN_OR_RETURN(TrainingRun run, ReadTrainingRun(CsvCells(table, table.rows[0]), overrides));
   run.training.optimizer = recipe.training.optimizer;
   run.schedule = recipe.schedule;

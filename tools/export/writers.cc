@@ -51,6 +51,24 @@ absl::Status CheckCommon(absl::string_view trainer, const Recipe& recipe, std::v
   return absl::OkStatus();
 }
 
+absl::Status RefuseAdapters(absl::string_view trainer, const Recipe& recipe) {
+  if (!recipe.training.lora.has_value()) return absl::OkStatus();
+  return absl::UnimplementedError(
+      absl::StrCat(trainer, " has no adapters (`lora`); plan with --trainer=nemo or deepspeed, or leave them out"));
+}
+
+absl::StatusOr<std::string> AdapterWords(const Recipe& recipe) {
+  if (!recipe.training.lora.has_value()) return std::string();
+  const Lora& lora = *recipe.training.lora;
+  const bool attention = lora.qkv && lora.proj, mlp = lora.mlp1 && lora.mlp2;
+  if (!attention || (lora.mlp1 || lora.mlp2) != mlp) {
+    return absl::UnimplementedError(
+        "what a trainer makes of adapters is known where all products of a layer have them, or qkv and proj alone; "
+        "leave out training.lora.targets");
+  }
+  return absl::StrCat("PEFT LoRA of rank ", lora.rank, mlp ? ", all linear" : ", q_proj k_proj v_proj o_proj");
+}
+
 bool IsConstantScale(const Training& training) {
   const std::optional<LossScaling> scaling = training.LossScale();
   return scaling.has_value() ? scaling->growth_factor == 1 && scaling->backoff_factor == 1

@@ -26,6 +26,7 @@ struct Exported {
 };
 
 absl::StatusOr<Exported> ToMegatron(const Plan& plan);    // a bash script around torchrun and pretrain_gpt.py
+absl::StatusOr<Exported> ToNemo(const Plan& plan);        // the same, with what NeMo has besides: its checks alone
 absl::StatusOr<Exported> ToTorchtitan(const Plan& plan);  // a Python function that changes a Trainer.Config
 absl::StatusOr<Exported> ToNanotron(const Plan& plan);    // sections of its YAML file
 absl::StatusOr<Exported> ToDeepSpeed(const Plan& plan);   // ds_config.json
@@ -63,12 +64,16 @@ struct Trainer {
 };
 inline constexpr std::array kTrainers = {
     Trainer{"megatron", "Megatron-LM", ToMegatron, true, WordsOfMegatron, nullptr},
-    Trainer{"nemo", "NeMo", ToMegatron, false, WordsOfNemo, nullptr},
+    Trainer{"nemo", "NeMo", ToNemo, false, WordsOfNemo, nullptr},
     Trainer{"torchtitan", "torchtitan", ToTorchtitan, true, WordsOfTorchtitan, nullptr},
     Trainer{"nanotron", "nanotron", ToNanotron, true, WordsOfNanotron, NarrowToNanotron},
     Trainer{"deepspeed", "DeepSpeed", ToDeepSpeed, true, WordsOfDeepSpeed, NarrowToDeepSpeed},
     Trainer{"mindspore", "MindSpore", ToMindSpore, true, nullptr, nullptr},
 };
+
+// For the model that is trained through adapters (PEFT's words); "" for others. kUnimplemented: of products whose
+// adapters no published run has, so that nothing is known of them.
+absl::StatusOr<std::string> AdapterWords(const Recipe& recipe);
 
 // "gradients in bf16" or "in float32", for TrainerWords::other_opts.
 std::string GradientWords(const Recipe& recipe);
@@ -83,6 +88,9 @@ absl::Status HasNo(absl::string_view trainer, absl::string_view what, absl::stri
 
 // What all of them ask: heads and sequences that divide. Differences are added.
 absl::Status CheckCommon(absl::string_view trainer, const Recipe& recipe, std::vector<std::string>& differences);
+
+// kUnimplemented where the model is trained through adapters.
+absl::Status RefuseAdapters(absl::string_view trainer, const Recipe& recipe);
 
 // Whether the loss of a float16 run has a scale that stays as it is, 1 where it is not scaled at all: trainers scale it
 // dynamically where they are told nothing.

@@ -343,10 +343,27 @@ TEST(MegatronTest, HasNoClassifiers) {
   EXPECT_THAT(ToMegatron(plan).status(), StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("`classes`")));
 }
 
-TEST(MegatronTest, HasNoAdapters) {
+TEST(WritersTest, Adapters) {
   const std::string adapted = absl::StrReplaceAll(Llama(""), {{"training: {", "training: {lora: {rank: 8}, "}});
   ASSERT_OK_AND_ASSIGN(const Plan plan, PlanOf(adapted, {.data = 16, .microbatch = 1}));
-  EXPECT_THAT(ToMegatron(plan).status(), StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("`lora`")));
+  for (const auto& write : {ToMegatron, ToTorchtitan, ToNanotron}) {
+    EXPECT_THAT(write(plan).status(), StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("--trainer=nemo")));
+  }
+  EXPECT_OK(ToNemo(plan));
+  ASSERT_OK_AND_ASSIGN(const Plan zero, PlanOf(adapted, {.data = 16, .microbatch = 1}, {"--parallel_optimizer"}));
+  ASSERT_OK_AND_ASSIGN(const Exported deepspeed, ToDeepSpeed(zero));
+  EXPECT_THAT(deepspeed.differences, Contains(HasSubstr("LoraConfig(r=8, lora_alpha=8, ..)")));
+}
+
+TEST(RecipeTest, AdaptersInWords) {
+  Recipe recipe;
+  EXPECT_EQ(AdapterWords(recipe).value(), "");
+  recipe.training.lora = Lora{.rank = 8};
+  EXPECT_EQ(AdapterWords(recipe).value(), "PEFT LoRA of rank 8, all linear");
+  recipe.training.lora->mlp1 = false;
+  EXPECT_THAT(AdapterWords(recipe).status(), StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("lora.targets")));
+  recipe.training.lora->mlp2 = false;
+  EXPECT_EQ(AdapterWords(recipe).value(), "PEFT LoRA of rank 8, q_proj k_proj v_proj o_proj");
 }
 
 TEST(MegatronTest, DispatchersAndExpertsOnTensorParallelRanks) {
