@@ -21,7 +21,8 @@ namespace {
 std::string Lower(absl::string_view cell) { return absl::AsciiStrToLower(absl::StripAsciiWhitespace(cell)); }
 
 constexpr double kNoUnit = 0;
-constexpr double kMostGigabytes = 1000;  // of one device
+constexpr size_t kLongestUnit = 64;
+constexpr double kMostGigabytes = 1000, kMostMegabytes = 1e7;  // of one device
 
 struct UnitWords {
   absl::string_view words;  // separated by '|'
@@ -57,7 +58,8 @@ std::optional<double> Chosen(const std::string& cell_unit, double cell, double c
 
 // Megabytes are what counters print, 2^20 of them: GB of 2^30 each, which `binary` says. So are bytes.
 double GigabytesOf(const Words& words, bool* binary) {
-  *binary = HasOneOf(words, "mb|mib|gib|m|bytes");
+  *binary = HasOneOf(words, "mb|mib|gib|m|bytes|kb|kib");
+  if (HasOneOf(words, "kb|kib")) return 1.0 / (1 << 20);
   if (HasOneOf(words, "mb|mib|m")) return 1.0 / 1024;
   if (HasOneOf(words, "bytes")) return 1.0 / (1 << 30);
   return HasOneOf(words, "gib|gb|g|gigabytes") ? 1 : kNoUnit;
@@ -87,6 +89,28 @@ struct Header {
   bool decimal = false;  // bytes are counted in powers of ten
 };
 
+// "(K tok/s)", "Params (M)", "tokens/s (thousands)": what a column is counted in.
+double HeaderMultiple(absl::string_view given, bool binary) {
+  constexpr size_t kLongest = 256;
+  const std::string lower = Lower(given.substr(0, kLongest));
+  std::smatch match;
+  static const std::regex* const kCounted = new std::regex(
+      R"(\(\s?(k|m|b|thousands?|millions?|billions?)(?:\s?\)|\s(?:tok|sam|seq|par))|\b(k|m)\s?tok|\b(thousand|million|billion)s?\b)");
+  if (!std::regex_search(lower, match, *kCounted)) return 1;
+  const std::string word = match[1].str() + match[2].str() + match[3].str();
+  return word[0] == 't' ? Multiple("k", binary) : Multiple(word.substr(0, 1), binary);
+}
+
+// "4M tokens" below "global batch", "2 per GPU", "512/2": a count of something else, or more than one.
+bool IsOfAnother(absl::string_view unit, const Header& header) {
+  const Words words = WordsOf(unit);
+  const bool tokens = HasOneOf(words, "token|tokens|tok|toks|mtok|ktok");
+  static const std::regex* const kAnother = new std::regex(R"((^|[^(0-9])[x*/] ?\d)");
+  const bool two = std::regex_search(std::string(unit.substr(0, kLongestUnit)), *kAnother);
+  return (tokens && !header.words.empty() && !HasOneOf(header.words, "token|tokens|tok|toks|t")) ||
+         HasOneOf(words, "per") || absl::StartsWith(unit, "/") || (two && !absl::StartsWith(unit, "("));
+}
+
 double BytesFactor(double binary) { return binary == 1024 ? 1e3 : binary == 1048576 ? 1e6 : binary == 1 ? 1 : 1e9; }
 
 // How many of the kind's own unit one of the quantity's is; 0 for text without a unit that must have one.
@@ -111,7 +135,8 @@ std::optional<double> CellFactor(const Amount& quantity, CellKind kind, const He
       // nvidia-smi counts MiB; no device has so many GB.
       const bool counter = cell == kNoUnit && name == kNoUnit && quantity.value >= kMostGigabytes;
       *binary = *binary || (cell != kNoUnit ? own : named || counter);
-      return Chosen(quantity.unit, cell, name, counter ? 1.0 / 1024 : 1);
+      const double count = quantity.value >= kMostMegabytes ? 1.0 / (1 << 30) : 1.0 / 1024;
+      return Chosen(quantity.unit, cell, name, counter ? count : 1);
     }
     case CellKind::kBytes: {
       const auto bytes = Chosen(quantity.unit, FactorOf(unit, kBytes), FactorOf(header.words, kBytes));
@@ -120,7 +145,8 @@ std::optional<double> CellFactor(const Amount& quantity, CellKind kind, const He
     case CellKind::kPercent:
       return !header.words.empty() && !absl::StrContains(quantity.unit, "%") && quantity.value <= 1 ? 100 : 1;
     case CellKind::kBillions: {
-      const double multiple = Multiple(quantity.unit, false);
+      double multiple = Multiple(quantity.unit, false);
+      if (multiple == 1) multiple = HeaderMultiple(header.given, false);
       return multiple > 1 ? multiple / 1e9 : quantity.value > 1e5 ? 1e-9 : 1;
     }
     case CellKind::kGigabytesPerSecond: {
@@ -133,8 +159,11 @@ std::optional<double> CellFactor(const Amount& quantity, CellKind kind, const He
       return Chosen(quantity.unit, FactorOf(unit, kFlops), FactorOf(header.words, kFlops));
     case CellKind::kCount:
     case CellKind::kVocabulary:
-    case CellKind::kRate:
-      return Multiple(quantity.unit, kind == CellKind::kCount);
+    case CellKind::kRate: {
+      if (kind != CellKind::kRate && IsOfAnother(quantity.unit, header)) return std::nullopt;
+      const double own = Multiple(quantity.unit, kind == CellKind::kCount);
+      return own == 1 ? HeaderMultiple(header.given, kind == CellKind::kCount) : own;
+    }
   }
   return std::nullopt;
 }
@@ -158,7 +187,7 @@ Words WordsOf(absl::string_view name) {
   }
   Words words = absl::StrSplit(absl::AsciiStrToLower(plain), ' ', absl::SkipEmpty());
   constexpr absl::string_view kSecond = "s|sec|secs|second|seconds|ms",
-                              kStep = "it|iter|iters|iteration|step|steps|its";
+                              kStep = "it|iter|iters|iteration|iterations|step|steps|its";
   const size_t given = absl::StrContains(name, '/') || HasOneOf(words, "per") ? words.size() : 0;
   for (size_t i = 0; i + 1 < given; ++i) {
     const size_t next = words[i + 1] == "per" && i + 2 < given ? i + 2 : i + 1;
@@ -209,12 +238,23 @@ std::optional<Amount> AmountIn(absl::string_view cell, char separator) {
 
 bool SaysYes(absl::string_view cell) { return IsOneOf(Lower(cell), "true|yes|on|y"); }
 bool SaysNo(absl::string_view cell) { return IsOneOf(Lower(cell), "false|no|off|n"); }
-bool SaysOutOfMemory(absl::string_view cell) { return IsOneOf(Lower(cell), "oom|out of memory|cuda oom"); }
+bool SaysOutOfMemory(absl::string_view cell) {
+  const std::string lower = Lower(cell);
+  const Words words = WordsOf(lower);
+  if (HasOneOf(words, "no|not|without")) return false;
+  return HasOneOf(words, "oom|outofmemory|outofmemoryerror") || absl::StrContains(lower, "out of memory");
+}
 
 std::string DevicesIn(const std::string& cell) {
   constexpr size_t kLongest = 256;
   const std::string text = cell.substr(0, kLongest);
   std::smatch match;
+  // "4 nodes of 8x H100", "1 node, 8xH100"
+  static const std::regex* const kNodes =
+      new std::regex(R"(^\s{0,8}(\d{1,5})\s{0,2}(?:nodes?|hosts?)\b[^0-9]{0,16}(\d{1,3})\s{0,2}[xX*\s])");
+  if (std::regex_search(text, match, *kNodes)) {
+    return absl::StrCat(std::stoll(match[1].str()) * std::stoll(match[2].str()));
+  }
   static const std::regex* const kFront = new std::regex(R"(^\s{0,8}(\d{1,5})\s{0,2}([xX*]|\s)\s{0,2}[A-Za-z])");
   static const std::regex* const kBehind = new std::regex(R"([\s)][xX*]\s{0,2}(\d{1,5})\s{0,8}$)");
   const bool found = std::regex_search(text, match, *kFront) || std::regex_search(text, match, *kBehind);

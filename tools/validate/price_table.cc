@@ -277,6 +277,9 @@ absl::Status PriceAttention(const CsvCells& cells, Device device, PriceRowResult
   const std::string pass = Lower(cells, "pass");
   if (pass.empty()) out->defaults.push_back("pass forward");
   const bool backward = HasAny(pass, {"bwd", "backward", "both"});
+  if (!pass.empty() && !backward && !HasAny(pass, {"fwd", "forward", "context", "prefill"})) {
+    return CannotExpress("another pass", absl::StrCat("pass \"", pass, "\", wanted forward, backward or both"));
+  }
   const std::string deterministic = Lower(cells, "deterministic");
   if (backward && HasAny(deterministic, {"true", "yes", "1"})) return CannotExpress("deterministic sums", "backward");
   double flops = 0, seconds = 0;

@@ -20,7 +20,7 @@ double ShareOf(const std::smatch& match, int64_t layers) {
 double ShareOfLayers(const std::string& text, int64_t layers) {
   std::smatch match;
   static const std::regex* const kEvery = new std::regex(R"(every\s*(\d{1,6}))");
-  static const std::regex* const kLayers = new std::regex(R"((\d{1,6})\s*(layers|$))");
+  static const std::regex* const kLayers = new std::regex(R"((\d{1,6})\s*(?:/\s*\d{1,6}\s*)?(layers|$))");
   if (std::regex_search(text, match, *kEvery)) return 1 / std::max(1.0, std::stod(match[1].str()));
   return std::regex_search(text, match, *kLayers) ? ShareOf(match, layers) : 0.5;
 }
@@ -33,15 +33,19 @@ double ShareOfSecondLevel(const std::string& text, int64_t layers) {
 }
 
 bool SaysNone(const std::string& text) {
-  const bool no = absl::StartsWith(text, "no") && !absl::StartsWith(text, "norm");
+  // But not "norm", "nothing_saveable" and "non-reentrant".
+  static const std::regex* const kNo = new std::regex(R"(^(no|none|not|n)(?![a-z])|^everything_saveable)");
+  const bool no = std::regex_search(text, *kNo);
   return text.empty() || no || text == "false" || text == "off" || text == "0" || HasAny(text, {"disabled", "without"});
 }
 
 bool IsNumber(const std::string& text) { return text.find_first_not_of("0123456789") == std::string::npos; }
 
 bool SaysAll(const std::string& text) {
-  return absl::StartsWith(text, "full") || text == "yes" || text == "true" || text == "on" || text == "1" ||
-         HasAny(text, {"uniform", "every layer", "every_layer", "each layer", "all layers", "enabled"});
+  static const std::regex* const kFull =
+      new std::regex(R"(^((non-?|use_)?re-?entrant )?full|^nothing_saveable|^all$)");  // jax.checkpoint's
+  return std::regex_search(text, *kFull) || text == "yes" || text == "\xE2\x9C\x93" || text == "true" || text == "on" ||
+         text == "1" || HasAny(text, {"uniform", "every layer", "every_layer", "each layer", "all layers", "enabled"});
 }
 
 struct Module {
@@ -104,9 +108,11 @@ RecomputeText ReadRecomputeText(const std::string& text, int64_t layers, bool ex
     read.ops = {"norm1", "rotary", "attention", "norm2", "mlp1", "activation"};
   } else if (HasAny(text, {"checkpoint_lvl=2", "except_mlp"})) {  // MaxText's `remat_policy`
     read.ops = {"mlp1", "activation"};
-  } else if (HasAny(text, {"save_dot_only", "save_dot_with_no_batch"})) {  // fused attention is no product
+  } else if (HasAny(text, {"minimal_flash"})) {  // MaxText's: and attention's results kept
+    read.ops = {"norm1", "rotary", "norm2", "activation"};
+  } else if (HasAny(text, {"save_dot_only", "save_dot_with_no_batch", "minimal"})) {  // fused attention is no product
     read.ops = {"norm1", "rotary", "attention", "norm2", "activation"};
-  } else if (HasAny(text, {"selective op"})) {
+  } else if (HasAny(text, {"selective op"}) || text == "sac") {
     read.ops = {"norm1", "rotary", "proj", "add1", "norm2", "activation"};
     read.more = {"mlp1"};
     read.share = 0.5;

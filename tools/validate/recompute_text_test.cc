@@ -24,6 +24,15 @@ TEST(RecomputeTextTest, NothingOrAll) {
   }
 }
 
+TEST(RecomputeTextTest, WordsThatBeginLikeNo) {
+  EXPECT_EQ(Read("nothing_saveable").recompute, Recompute::kLayer);  // jax.checkpoint's: nothing is saved
+  EXPECT_EQ(Read("everything_saveable").recompute, Recompute::kNone);
+  EXPECT_EQ(Read("non-reentrant full").recompute, Recompute::kLayer);
+  EXPECT_EQ(Read("no recompute").recompute, Recompute::kNone);
+  EXPECT_EQ(Read("all").recompute, Recompute::kLayer);
+  EXPECT_EQ(Read("16/32 layers").share, 16.0 / 48);
+}
+
 TEST(RecomputeTextTest, SomeLayers) {
   EXPECT_EQ(Read("block, 12 layers").share, 0.25);  // of 48
   EXPECT_EQ(Read("every 4th layer").share, 0.25);

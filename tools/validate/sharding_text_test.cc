@@ -23,7 +23,20 @@ TEST(ShardingTextTest, OneWordForWhatSourcesWriteInMany) {
   EXPECT_EQ(ShardingText(""), "");
 }
 
+TEST(ShardingTextTest, WhatIsDenied) {
+  for (const char* none :
+       {"NO_SHARD", "no shard", "no ZeRO", "without ZeRO", "ZeRO: off", "ZeRO disabled", "not FSDP"}) {
+    EXPECT_EQ(ShardingText(none), "none") << none;
+  }
+  EXPECT_EQ(ShardingText("ZeRO-1 (no FSDP)"), "zero-1 () zero-1");
+  EXPECT_EQ(ShardingText("DDP + ZeRO-1"), "dp + zero-1 zero-1");
+  EXPECT_EQ(ShardingText("fully_shard"), "fully_shard fsdp");
+  EXPECT_EQ(ShardingText("no reshard after forward"), "no reshard after forward zero-2");
+}
+
 TEST(ShardingTextTest, HowManyShare) {
+  EXPECT_EQ(RanksThatShare("hsdp 2x32", 64), 32);
+
   EXPECT_EQ(RanksThatShare(ShardingText("ZeRO-1 within groups of 8 GPUs"), 32), 8);
   EXPECT_EQ(RanksThatShare(ShardingText("HSDP, dp_shard=4, dp_replicate=8"), 32), 4);
   EXPECT_EQ(RanksThatShare(ShardingText("data_parallel_replicate_degree: 4"), 32), 8);

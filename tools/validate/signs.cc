@@ -124,8 +124,8 @@ constexpr Words kWords[] = {
     {kNormedFamily, "model", "qwen3|qwen 3|qwen-3|olmo2|olmo-2|olmo 2|olmo3|olmo-3|olmo 3|gemma3|gemma-3|gemma 3"},
     {kNoQueryNorms, "other_opts", "no norms of queries|without norms of queries"},
     {kSumsWhole, "zero_fsdp other_opts", "no_sync|no-sync|no sync|requires_gradient_sync"},
-    {kGrace, "gpu_type", "gb200|gb300|gh200"},
-    {kNotCompiled, "compile", "=|^no|eager|without"},
+    {kGrace, "gpu_type", "gb200|gb300|gh200|a4x"},
+    {kNotCompiled, "compile", "=|^no|eager|without|=false|=off|=0|=n|disabled|=\xE2\x9C\x97"},
     {kFloat8, "dtype", "fp8|float8"},
     {kFloat4, "dtype", "fp4|float4"},
     {kFloat32, "dtype", "^fp32|^float32|^tf32|^tfloat32"},
@@ -196,6 +196,8 @@ constexpr Words kWords[] = {
     {kSdpa, "attention", "sdpa|scaled_dot|scaled dot"},
     {kSaysFused, "attention", "flash|fa1|fa2|fa3|sdpa|scaled_dot|scaled dot|triton|xformers|memory"},
     {kSaysUnfused, "attention", "unfused|pre-flash|no flash|without flash|no cudnn|standard|eager|naive"},
+    {kSaysUnfused, "attention",
+     "w/o flash|=math|sdpa math|math backend|softmax kernel|megatron kernel|=no|=none|=false"},
     {kSaysUnfused, "attention", "=torch|=pytorch|=megatron"},
     {kCudnn, "attention", "cudnn"},
     {kFlashUnnumbered, "attention", "=flashattention"},
@@ -215,6 +217,7 @@ constexpr Words kFusedKernels[] = {
 
 // Switches, which a row may say are off.
 constexpr Words kSwitches[] = {
+    {kSaysCompiled, "other_opts", "torch.compile|torch compile|torch_compile"},
     {kGradientOverlap, "zero_fsdp", "overlap"},
     {kGradientOverlap, "other_opts", "overlap-grad|overlap_grad|overlap grad|overlap-param|overlap_param"},
     {kGradientOverlap, "other_opts", "overlap_comm|overlap-comm|overlap comm"},
@@ -259,7 +262,7 @@ constexpr Conclusion kConclusions[] = {
     // Megatron-LM has float8 of it alone (arguments.py, `fp8-format`).
     {kTransformerEngine, {kMegatron, kFloat8}, {}},
     // llm.c is a C program: nothing stands between it and the launches.
-    {kEager, {kNotCompiled}, {kCudaGraphs, kLlmC}},
+    {kEager, {kNotCompiled}, {kSaysCompiled, kCudaGraphs, kLlmC}},
     // Who has stages as well writes his own (Llama 3's report).
     {kPyTorchFsdp, {kFsdp}, {kFsdp2, kOtherShards, kTransformerEngine, kStages}},
     {kBf16Optimizer, {kDeepSpeed, kBfloat16, kUnsharded}, {kHuggingFace}},

@@ -100,6 +100,7 @@ enum class Sign : uint8_t {
   kGrace,
   // How it was told to.
   kNotCompiled,
+  kSaysCompiled,
   kFloat8,
   kFloat4,
   kCurrentScaling,  // of float8, by the largest element of the tensor at hand

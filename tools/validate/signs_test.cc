@@ -33,6 +33,14 @@ TEST(SignsTest, WordsAreAnywhereTheWholeCellOrItsBeginning) {
   EXPECT_TRUE(Has(Of("compile", "none"), Sign::kNotCompiled));
   EXPECT_FALSE(Has(Of("compile", "inductor; nothing else"), Sign::kNotCompiled));
   EXPECT_TRUE(Has(Of("compile", ""), Sign::kNotCompiled));
+  for (const char* off : {"False", "off", "0", "disabled", "n"}) {
+    EXPECT_TRUE(Has(Of("compile", off), Sign::kNotCompiled)) << off;
+  }
+  EXPECT_TRUE(Has(Of("other_opts", "torch.compile"), Sign::kSaysCompiled));
+  EXPECT_FALSE(Has(Of("other_opts", "no torch.compile"), Sign::kSaysCompiled));
+  for (const char* unfused : {"w/o flash", "math", "megatron softmax kernel", "False"}) {
+    EXPECT_TRUE(Has(Of("attention", unfused), Sign::kSaysUnfused)) << unfused;
+  }
 }
 
 TEST(SignsTest, NamesAreWordsOfTheirOwn) {

@@ -10,7 +10,9 @@
 #include <vector>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "ir/text.h"
@@ -31,13 +33,25 @@ class TrainingReader : public ColumnReader {
   // Columns "GPUs" of names, too, are others' words.
   bool Stays(size_t column) const override {
     if (names_[column] != "gpus") return IsKnown(names_[column]);
+    return FirstCell(column).empty() || !NamesOfDevices(column);
+  }
+
+  // "H100", "8x H100", of a column that may also hold how many.
+  bool NamesOfDevices(size_t column) const {
     const std::string first = FirstCell(column);
-    return first.empty() || AmountIn(first, table_.separator).has_value();
+    const std::optional<Amount> amount = AmountIn(first, table_.separator);
+    return !amount.has_value() || (!amount->unit.empty() && !DevicesIn(first).empty() && !Has("gpu_type"));
   }
 
   const ColumnRule* RuleOf(size_t column) const override {
-    const Words words = WordsOf(names_[column]);
+    Words words = WordsOf(names_[column]);
+    if (absl::StrContains(names_[column], "/") && HasOneOf(words, "node|host|machine")) words.push_back("per");
     const ColumnRule* rule = RuleFor(words);
+    if (rule == nullptr) {
+      words = WordsOf(ApartAtCapitals(table_.names.size() > column ? table_.names[column] : names_[column]));
+      rule = RuleFor(words);
+    }
+    if (rule != nullptr && rule->known == "peak_mem_gb" && absl::StrContains(names_[column], "%")) return nullptr;
     if (rule != nullptr && rule->known == "peak_mem_gb" && !HasOneOf(words, "peak|max") && NamesPeak()) return nullptr;
     if (rule != nullptr && rule->known == "zero_fsdp" && HoldsShares(column)) return nullptr;
     if (rule == nullptr || rule->known != "?rate") return rule;
@@ -47,19 +61,31 @@ class TrainingReader : public ColumnReader {
     return rule != nullptr && rule->known == "?rate" ? nullptr : rule;
   }
 
+  // "ActCkpt", "ShardStrategy"; as it is where there is nothing to part.
+  static std::string ApartAtCapitals(absl::string_view name) {
+    std::string apart;
+    for (size_t i = 0; i < name.size(); ++i) {
+      const bool begins = absl::ascii_isupper(static_cast<unsigned char>(name[i])) && i > 0 &&
+                          absl::ascii_islower(static_cast<unsigned char>(name[i - 1]));
+      absl::StrAppend(&apart, begins ? " " : "", name.substr(i, 1));
+    }
+    return apart;
+  }
+
   // What the rule leaves open is told by the other columns and by the cells.
   std::string KnownName(size_t column) const override {
     const std::string known(rules_[column]->known);
     if (known == "?batch") {
-      return !Has("global_batch_seqs") && (Has("micro_batch_seqs") || !Has("grad_accum")) ? "global_batch_seqs"
-                                                                                          : "micro_batch_seqs";
+      return !Has("global_batch_seqs") && (Has("micro_batch_seqs") || Has("local_batch_seqs") || !Has("grad_accum"))
+                 ? "global_batch_seqs"
+                 : "micro_batch_seqs";
     }
     if (known == "?model_size") {
       const std::optional<Amount> first = AmountIn(FirstCell(column), table_.separator);
       return Has("model") && first.has_value() ? "params_b" : "model";
     }
     if (known == "gpu_type" && HoldsNumbers(column)) return "gpus";
-    if (known == "gpus" && !AmountIn(FirstCell(column), table_.separator).has_value()) return "gpu_type";
+    if (known == "gpus" && NamesOfDevices(column)) return "gpu_type";
     if (known == "tokens_per_s_total" && !Has("gpus") && !Has("nodes") && !NamesDevices())
       return "tokens_per_s_per_gpu";
     return known;
@@ -83,10 +109,11 @@ class TrainingReader : public ColumnReader {
   }
 
   bool ReadOtherwise(size_t i) override {
-    constexpr absl::string_view kTypes[] = {"fp16", "bf16", "fp8", "fp32", "tf32", "float16", "bfloat16"};
+    constexpr absl::string_view kTypes[] = {"fp16", "bf16", "fp8", "fp32", "tf32", "float16", "bfloat16", "float8"};
+    if (ReadTogether(i)) return true;
     const std::string first = FirstCell(i);
     if (std::find(std::begin(kTypes), std::end(kTypes), names_[i]) != std::end(kTypes) &&
-        (SaysYes(first) || SaysNo(first))) {
+        (SaysYes(first) || SaysNo(first) || first == "hybrid")) {
       Append(i, "dtype");
     } else if (const std::string degree = GroupDegree(i); !degree.empty()) {
       AppendDegree(i, degree);
@@ -95,6 +122,38 @@ class TrainingReader : public ColumnReader {
       Append(i, "other_opts");
     } else {
       return false;
+    }
+    return true;
+  }
+
+  // "TP/PP/DP" of cells "4/2/8", "MBS x GA" of "2x4": a count for each part of the name.
+  bool ReadTogether(size_t column) {
+    constexpr size_t kLongest = 64;
+    static const std::regex* const kBetween = new std::regex(R"(\s*(?:/|,|&|\+|\xC3\x97|\sx\s)\s*)");
+    static const std::regex* const kNumber = new std::regex(R"(\d{1,9})");
+    const std::string name = names_[column].substr(0, kLongest);
+    std::vector<std::string> known;
+    for (std::sregex_token_iterator part(name.begin(), name.end(), *kBetween, -1), end; part != end; ++part) {
+      const ColumnRule* const rule = RuleFor(WordsOf(part->str()));
+      if (rule == nullptr || rule->kind != CellKind::kCount || std::count(known.begin(), known.end(), rule->known) > 0)
+        return false;
+      known.emplace_back(rule->known);
+    }
+    if (known.size() < 2) return false;
+    std::vector<std::vector<std::string>> numbers(table_.rows.size());
+    for (size_t r = 0; r < table_.rows.size(); ++r) {
+      if (!table_.rows[r].damaged.empty() || IsEmptyCell(table_.rows[r].cells[column])) continue;
+      const std::string cell = table_.rows[r].cells[column].substr(0, kLongest);
+      for (std::sregex_iterator it(cell.begin(), cell.end(), *kNumber), end; it != end; ++it) {
+        numbers[r].push_back(it->str());
+      }
+      if (numbers[r].size() != known.size()) return false;
+    }
+    read_.push_back(absl::StrCat(QuoteForMessage(names_[column]), " as ", absl::StrJoin(known, ", ")));
+    for (size_t r = 0; r < numbers.size(); ++r) {
+      for (size_t i = 0; i < numbers[r].size(); ++i) {
+        if (Lacks(table_.rows[r], known[i])) Set(&table_.rows[r], known[i], numbers[r][i]);
+      }
     }
     return true;
   }
@@ -133,7 +192,8 @@ class TrainingReader : public ColumnReader {
     read_.push_back(absl::StrCat(QuoteForMessage(names_[from]), " in ", known));
     for (CsvRow& row : table_.rows) {
       if (!row.damaged.empty() || IsEmptyCell(row.cells[from]) || SaysNo(row.cells[from])) continue;
-      const std::string text = SaysYes(row.cells[from]) ? names_[from] : row.cells[from];
+      const bool yes = SaysYes(row.cells[from]) || (known == "dtype" && row.cells[from] == "hybrid");
+      const std::string text = yes ? names_[from] : row.cells[from];
       absl::StrAppend(&row.cells[to], row.cells[to].empty() ? "" : "; ", text);
       if (known == "other_opts") absl::StrAppend(&TextsOf(row), " ", text);
     }
@@ -146,11 +206,25 @@ class TrainingReader : public ColumnReader {
   }
 
   void CellsRead(size_t column, const Words& name, bool binary) override {
-    if (table_.columns[column] == "zero_fsdp" && !name.empty()) ReadSharding(column, HasOneOf(name, "fsdp"));
+    if (table_.columns[column] == "zero_fsdp") ReadSharding(column, HasOneOf(name, "fsdp"));
+    if (table_.columns[column] == "attention" && HasOneOf(name, "flash|fused")) ReadFlash(column);
     if (table_.columns[column] != "peak_mem_gb" || (name.empty() && !binary)) return;
     const size_t definition = ColumnOf("mem_def");
     for (CsvRow& row : table_.rows) {
       if (row.cells[definition].empty()) row.cells[definition] = absl::StrCat(binary ? "GiB " : "GB ", names_[column]);
+    }
+  }
+
+  // Whether there is flash attention.
+  void ReadFlash(size_t column) {
+    for (CsvRow& row : table_.rows) {
+      if (!row.damaged.empty() || IsEmptyCell(row.cells[column])) continue;
+      std::string& cell = row.cells[column];
+      if (SaysNo(cell) || cell == "0") {
+        cell = "unfused";
+      } else if (SaysYes(cell) || cell == "1") {
+        cell = "flash attention";
+      }
     }
   }
 
@@ -185,12 +259,13 @@ class TrainingReader : public ColumnReader {
   void Complete(absl::string_view shares, CsvRow* row) {
     ReadOutOfMemory(row);
     ReadDevices(row, "gpus");
-    if (read_.empty()) return;  // the rest is of columns that others name
     for (const absl::string_view degree : {"tp", "pp", "vpp", "cp", "ep"}) {
       if (Number(*row, degree) == 0.0) Set(row, std::string(degree), 1);  // not used
     }
     ReadLayout(row);
     if (!shares.empty()) ReadShares(shares, row);
+    ReadLocalBatch(row);
+    ReadSharedSequence(row);
     const double replicas = Replicas(*row).value_or(0);
     if (const auto batch = Number(*row, kBatch);
         batch.has_value() && replicas > 0 && Lacks(*row, "global_batch_seqs")) {
@@ -203,6 +278,30 @@ class TrainingReader : public ColumnReader {
     if (const auto rate = Number(*row, "steps_per_s"); rate.has_value() && *rate > 0 && Lacks(*row, "step_time_s")) {
       Set(row, "step_time_s", 1 / *rate);
     }
+  }
+
+  // torchtitan's local batch is what a replica has at a time, which pipelines cut up. MaxText's, beside its `ici_`
+  // degrees, is of each device, whatever the devices share.
+  void ReadLocalBatch(CsvRow* row) {
+    const auto of_mesh = [](const std::string& name) { return absl::StartsWith(name, "ici_"); };
+    const std::optional<double> micro = Number(*row, "micro_batch_seqs"), devices = Number(*row, "gpus");
+    if (micro.has_value() && devices.has_value() && Lacks(*row, "global_batch_seqs") &&
+        std::any_of(names_.begin(), names_.end(), of_mesh)) {
+      Set(row, "global_batch_seqs", *micro * *devices);
+      Set(row, "micro_batch_seqs", std::string());
+    }
+    const std::optional<double> local = Number(*row, "local_batch_seqs");
+    if (!local.has_value()) return;
+    const std::string known = Number(*row, "pp").value_or(1) > 1 ? std::string(kBatch) : "micro_batch_seqs";
+    if (Lacks(*row, known)) Set(row, known, *local);
+  }
+
+  // Sequence parallelism over so many devices without tensor parallelism is Ulysses' kind.
+  void ReadSharedSequence(CsvRow* row) {
+    const std::optional<double> degree = Number(*row, "seq_parallel");
+    if (degree.value_or(1) <= 1 || Number(*row, "tp").value_or(1) > 1 || !Lacks(*row, "cp")) return;
+    Set(row, "cp", *degree);
+    Set(row, "seq_parallel", std::string());
   }
 
   void ReadOutOfMemory(CsvRow* row) {

@@ -56,6 +56,99 @@ TEST(TrainingColumnsTest, Rates) {
   EXPECT_EQ(CellOf("steps per second", "4", "step_time_s"), "0.25");
 }
 
+// Units and other devices' words in a name are no batch, no number of devices and no time of a step.
+TEST(TrainingColumnsTest, NamesThatAreOfSomethingElse) {
+  const CsvTable table = Read("HBM (GB),NICs per node,Global Batch Size\n80,8,1024\n");
+  EXPECT_EQ(Cell(table, "global_batch_seqs"), "1024");
+  EXPECT_EQ(Cell(table, "nodes"), "");
+  for (const char* name : {"NVLink (GB/s)", "Network BW (GB/s)", "Max allocated (GB)"}) {
+    EXPECT_EQ(CellOf(name, "80", "global_batch_seqs"), "") << name;
+  }
+  for (const char* name : {"GPU Util (%)", "GPU clock (MHz)", "GPU temp (C)", "GPU days"}) {
+    EXPECT_EQ(CellOf(name, "98", "gpus"), "") << name;
+  }
+  for (const char* name : {"Memory usage (%)", "Activation memory (GB)", "System memory (GB)"}) {
+    EXPECT_EQ(CellOf(name, "60", "peak_mem_gb"), "") << name;
+  }
+  EXPECT_EQ(CellOf("Optimizer step (ms)", "60", "step_time_s"), "");
+  EXPECT_EQ(CellOf("tokens/day/GPU", "1e9", "tokens_per_s_per_gpu"), "");
+  EXPECT_EQ(CellOf("TFLOPS/node", "3200", "tflops_per_gpu"), "");
+  EXPECT_EQ(CellOf("MLP hidden size", "11008", "ffn"), "11008");
+  EXPECT_EQ(CellOf("WPS/GPU", "4000", "tokens_per_s_per_gpu"), "4000");
+  EXPECT_EQ(CellOf("Iterations/s", "4", "step_time_s"), "0.25");
+}
+
+TEST(TrainingColumnsTest, MultiplesInTheName) {
+  EXPECT_EQ(CellOf("Throughput (K tok/s/GPU)", "8.1", "tokens_per_s_per_gpu"), "8100");
+  EXPECT_EQ(CellOf("Tokens/s/GPU (thousands)", "8.1", "tokens_per_s_per_gpu"), "8100");
+  EXPECT_EQ(CellOf("Params (M)", "6700", "params_b"), "6.7");
+  EXPECT_EQ(CellOf("Params (B)", "7", "params_b"), "7");
+  EXPECT_EQ(CellOf("Seq len (K)", "4", "seq_len"), "4096");
+  EXPECT_EQ(CellOf("Seq len (K)", "4k", "seq_len"), "4096");
+  // Bytes, as torch.cuda.max_memory_allocated has them.
+  EXPECT_EQ(CellOf("max memory allocated", "53687091200", "peak_mem_gb"), "50");
+}
+
+TEST(TrainingColumnsTest, SeveralCountsInOneCell) {
+  const CsvTable table = Read("TP/PP/DP,GBS/MBS\n4/2/8,512/2\n");
+  EXPECT_EQ(Cell(table, "tp"), "4");
+  EXPECT_EQ(Cell(table, "pp"), "2");
+  EXPECT_EQ(Cell(table, "dp"), "8");
+  EXPECT_EQ(Cell(table, "global_batch_seqs"), "512");
+  EXPECT_EQ(Cell(table, "micro_batch_seqs"), "2");
+  EXPECT_EQ(CellOf("MBS x GA", "2x4", "grad_accum"), "4");
+  EXPECT_EQ(CellOf("GPUs / node", "8", "gpus_per_node"), "8");
+  // What is counted otherwise stays as it is, and is refused where the row is read.
+  EXPECT_EQ(CellOf("Global batch", "4M tokens", "global_batch_seqs"), "4M tokens");
+  EXPECT_EQ(CellOf("Batch size", "2 per GPU", "global_batch_seqs"), "2 per GPU");
+  EXPECT_EQ(CellOf("Micro batch", "512/2", "micro_batch_seqs"), "512/2");
+}
+
+TEST(TrainingColumnsTest, DevicesOfSeveralNodes) {
+  EXPECT_EQ(CellOf("Hardware", "4 nodes of 8x H100", "gpus"), "32");
+  EXPECT_EQ(CellOf("Hardware", "1 node, 8xH100", "gpus"), "8");
+  EXPECT_EQ(CellOf("GPUs", "8x H100", "gpus"), "8");
+  EXPECT_EQ(CellOf("GPUs", "8x H100", "gpu_type"), "8x H100");
+}
+
+// torchtitan's is cut up by pipelines, MaxText's is of each device, whatever devices share.
+TEST(TrainingColumnsTest, LocalBatches) {
+  EXPECT_EQ(CellOf("Local batch size", "32", "micro_batch_seqs"), "32");
+  const CsvTable pipeline = Read("Local batch size,pp,dp,seq\n32,8,4,8192\n");
+  EXPECT_EQ(Cell(pipeline, "micro_batch_seqs"), "");
+  EXPECT_EQ(Cell(pipeline, "global_batch_seqs"), "128");
+  const CsvTable maxtext = Read("per_device_batch_size,ici_tensor_parallelism,gpus\n2,8,64\n");
+  EXPECT_EQ(Cell(maxtext, "global_batch_seqs"), "128");
+  EXPECT_EQ(Cell(maxtext, "micro_batch_seqs"), "");
+}
+
+TEST(TrainingColumnsTest, NamesInCapitalsAndMoreNames) {
+  EXPECT_EQ(CellOf("ActCkpt", "True", "recompute"), "True");
+  EXPECT_EQ(CellOf("Act. Ckpt", "full", "recompute"), "full");
+  EXPECT_EQ(CellOf("ShardStrategy", "FULL_SHARD", "zero_fsdp"), "FULL_SHARD");
+  EXPECT_EQ(CellOf("Techniques", "compile + Float8", "other_opts"), "compile + Float8");
+  EXPECT_EQ(CellOf("Float8", "yes", "dtype"), "float8");
+  EXPECT_EQ(CellOf("FP8", "hybrid", "dtype"), "fp8");
+  EXPECT_EQ(CellOf("Flash Attention", "False", "attention"), "unfused");
+  EXPECT_EQ(CellOf("use_flash_attn", "yes", "attention"), "flash attention");
+  EXPECT_EQ(CellOf("Kernel", "flash2", "attention"), "flash2");
+  EXPECT_EQ(CellOf("zero_fsdp", "3", "zero_fsdp"), "ZeRO-3");
+  EXPECT_EQ(CellOf("zero_fsdp", "False", "zero_fsdp"), "none");
+  // Ulysses' ranks.
+  EXPECT_EQ(CellOf("SP", "8", "cp"), "8");
+  EXPECT_EQ(CellOf("SP", "yes", "seq_parallel"), "yes");
+  EXPECT_EQ(CellOf("step time (s)", "CUDA out of memory", "status"), "oom");
+  EXPECT_EQ(CellOf("step time (s)", "OOM (80GB)", "status"), "oom");
+}
+
+// What known names say by other means is read where no column is another's, too.
+TEST(TrainingColumnsTest, KnownNamesThatSayOthers) {
+  const CsvTable table = Read("batch_tokens,seq_len,steps_per_s,pp\n8192,2048,4,0\n");
+  EXPECT_EQ(Cell(table, "global_batch_seqs"), "4");
+  EXPECT_EQ(Cell(table, "step_time_s"), "0.25");
+  EXPECT_EQ(Cell(table, "pp"), "1");
+}
+
 // A config.json as wandb spreads it over columns, in its order; Megatron-LM's arguments.
 TEST(TrainingColumnsTest, ConfigurationsOfOtherTools) {
   const CsvTable table = Read(

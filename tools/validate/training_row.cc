@@ -366,6 +366,7 @@ class RunReader {
   // Examples become rows of their own: everything but attention takes as long.
   void UnpackExamples() {
     const int64_t examples = run_.training.sequence / kPackedExample;
+    if (overrides_.model.has_value()) return;  // a plan's rows are as its user has them
     if (!framework_.packs_examples || !run_.microbatch_given || run_.training.sequence % kPackedExample != 0) return;
     run_.packed = true;
     run_.training.sequence = kPackedExample;
