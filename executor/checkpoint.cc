@@ -476,6 +476,22 @@ absl::Status CheckDirectories(absl::Span<const std::string> directories) {
   return absl::OkStatus();
 }
 
+absl::StatusOr<std::vector<StatePiece>> MergedPieces(const std::vector<std::string>& of_ranks) {
+  std::vector<Checkpoint> parts;
+  std::vector<std::string> where;
+  for (size_t rank = 0; rank < of_ranks.size(); ++rank) {
+    where.push_back(absl::StrCat("rank ", rank));
+    MESHWRIGHT_ASSIGN_OR_RETURN(Checkpoint part, ParseCheckpoint(of_ranks[rank], where.back()));
+    parts.push_back(std::move(part));
+  }
+  MESHWRIGHT_ASSIGN_OR_RETURN(SavedState state, Merge(parts, where));
+  std::vector<StatePiece> pieces;
+  for (auto& [name, tensor] : state.tensors) {
+    pieces.push_back({name, tensor.shape, Shape(tensor.shape.size(), 0), "", std::move(tensor)});
+  }
+  return pieces;
+}
+
 std::string RankPath(absl::string_view pattern, int64_t rank) {
   return absl::StrReplaceAll(pattern, {{kRankField, absl::StrCat(rank)}});
 }
@@ -510,6 +526,10 @@ absl::Status CheckpointWriter::Write(const Checkpoint& checkpoint) {
   MESHWRIGHT_RETURN_IF_ERROR(WriteWholeFile(absl::StrCat(directory_, "/", name), ToBytes(checkpoint)));
   names_.erase(std::remove(names_.begin(), names_.end(), name), names_.end());
   names_.push_back(name);
+  return absl::OkStatus();
+}
+
+absl::Status CheckpointWriter::RemoveOldest() {
   while (names_.size() > keep_) {
     std::error_code error;
     fs::remove(absl::StrCat(directory_, "/", names_.front()), error);

@@ -61,6 +61,8 @@ struct SavedState {
 // Puts the pieces of several ranks together (S16.7). `where` names each checkpoint, for messages. E-VALUE where
 // replicas differ, where a part of a tensor is in none of them, and where they are not of one step.
 absl::StatusOr<SavedState> Merge(absl::Span<const Checkpoint> checkpoints, absl::Span<const std::string> where);
+// The whole tensors of checkpoints as ToBytes writes them, one of each rank, in order.
+absl::StatusOr<std::vector<StatePiece>> MergedPieces(const std::vector<std::string>& of_ranks);
 
 // Reads a file; or, of a path with "{rank_id}" in it, the files of all ranks that the first one tells of.
 absl::StatusOr<SavedState> LoadState(const std::string& path);
@@ -102,6 +104,8 @@ class CheckpointWriter {
 
   // Under its name, CKP-<epoch>_<step>.ckpt.
   absl::Status Write(const Checkpoint& checkpoint);
+  // All but as many as are kept. To be called when every rank has written its own.
+  absl::Status RemoveOldest();
 
  private:
   std::string directory_, prefix_;

@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <cmath>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <random>
@@ -93,7 +94,14 @@ absl::Status FillFrom(const TensorView& piece, const F& value_of) {
                            [](const auto& a, const auto& b) { return a.ok() && !b.ok(); });
 }
 
+absl::Status CheckIsNoFolder(const std::string& path) {
+  std::error_code none;
+  if (!std::filesystem::is_directory(path, none)) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(path, ": found a folder, wanted a file"));
+}
+
 absl::StatusOr<std::vector<uint8_t>> ReadBytes(const std::string& path) {
+  MESHWRIGHT_RETURN_IF_ERROR(CheckIsNoFolder(path));
   std::ifstream file(path, std::ios::binary);
   if (!file) return absl::NotFoundError(absl::StrCat(path, ": cannot be opened"));
   return std::vector<uint8_t>(std::istreambuf_iterator<char>(file), {});
@@ -272,6 +280,7 @@ absl::Status MnistData::Fill(absl::string_view name, const Initializer& init, in
 }
 
 absl::StatusOr<TextData> TextData::Load(const std::string& path, int64_t sequence, uint64_t seed) {
+  MESHWRIGHT_RETURN_IF_ERROR(CheckIsNoFolder(path));
   std::ifstream file(path, std::ios::binary);
   if (!file.good()) return absl::NotFoundError(absl::StrCat(path, ": cannot be opened: ", std::strerror(errno)));
   TextData data(seed);

@@ -124,6 +124,7 @@ class RankRunner {
   absl::StatusOr<std::vector<double>> ReadNumbers(const TensorView& view);
   absl::Status ReadLossScale(std::vector<LossScale>& scales);
   absl::Status ReadParameters(std::vector<ParameterPiece>& parameters);
+  absl::Status WriteBesideOlder(const Checkpoint& checkpoint);
   absl::Status Save(int64_t steps_done);
   absl::Status ReadState(Checkpoint& checkpoint);
   bool IsFirstHolder(const Buffer& b) const;
@@ -524,7 +525,8 @@ absl::Status RankRunner::ReadState(Checkpoint& checkpoint) {
   for (size_t i = 0; i < class_.buffers.size(); ++i) {
     const Buffer& b = class_.buffers[i];
     if (StateName(program_, class_index_, BufferId(i), 0).empty()) continue;
-    if (options_.checkpoint->integrated && !IsFirstHolder(b)) continue;
+    if (b.owner >= 0 && b.owner != Member()) continue;  // another's lies there on this rank
+    if (options_.checkpoint->integrated && b.owner < 0 && !IsFirstHolder(b)) continue;
     for (int64_t instance = 0; instance < b.layers; ++instance) {
       const TensorView view = View(BufferId(i), instance * b.microbatches);
       StatePiece& piece = checkpoint.pieces.emplace_back();
@@ -568,22 +570,18 @@ absl::Status RankRunner::Save(int64_t steps_done) {
   checkpoint.steps_done = steps_done;
   checkpoint.mesh = ToText(program_.mesh);
   MESHWRIGHT_RETURN_IF_ERROR(ReadState(checkpoint));
-  if (!options_.checkpoint->integrated || checkpoint.ranks == 1) return writer_->Write(checkpoint);
+  if (!options_.checkpoint->integrated || checkpoint.ranks == 1) return WriteBesideOlder(checkpoint);
   const std::string own = ToBytes(checkpoint);
   MESHWRIGHT_ASSIGN_OR_RETURN(const std::vector<std::string> all, backend_.GatherAll(own));
-  std::vector<Checkpoint> parts;
-  std::vector<std::string> where;
-  for (size_t rank = 0; rank < all.size(); ++rank) {
-    where.push_back(absl::StrCat("rank ", rank));
-    MESHWRIGHT_ASSIGN_OR_RETURN(Checkpoint part, ParseCheckpoint(all[rank], where.back()));
-    parts.push_back(std::move(part));
-  }
-  MESHWRIGHT_ASSIGN_OR_RETURN(SavedState state, Merge(parts, where));
-  checkpoint.pieces.clear();
-  for (auto& [name, tensor] : state.tensors) {
-    checkpoint.pieces.push_back({name, tensor.shape, Shape(tensor.shape.size(), 0), "", std::move(tensor)});
-  }
-  return writer_->Write(checkpoint);
+  MESHWRIGHT_ASSIGN_OR_RETURN(checkpoint.pieces, MergedPieces(all));
+  return WriteBesideOlder(checkpoint);
+}
+
+// The one before is there until all ranks have written theirs: of some ranks alone neither is worth anything.
+absl::Status RankRunner::WriteBesideOlder(const Checkpoint& checkpoint) {
+  MESHWRIGHT_RETURN_IF_ERROR(writer_->Write(checkpoint));
+  MESHWRIGHT_RETURN_IF_ERROR(backend_.Barrier());
+  return writer_->RemoveOldest();
 }
 
 }  // namespace
