@@ -278,8 +278,10 @@ CollectiveCost PriceSendRecv(Bytes size, bool crosses_node, const Cluster& clust
   const double bytes = static_cast<double>(size.raw());
   if (crosses_node) {
     cost.nic_bytes = size;
+    // A peer has a channel on each card that is near (NCCL, paths.cc, ncclTopoGetNchannels).
+    const auto cards = static_cast<double>(std::max<int64_t>(1, cluster.nics_per_node / cluster.devices_per_node));
     const BytesPerSecond rate =
-        cluster.nic_bandwidth * (kPairNicShare / static_cast<double>(std::max<int64_t>(1, nic_sharing)));
+        cluster.nic_bandwidth * (cards * kPairNicShare / static_cast<double>(std::max<int64_t>(1, nic_sharing)));
     cost.time = FromMicros(PairsAcross(size, 1, rate, cluster));
     cost.channels = Blocks(2, size);
     cost.estimated = true;
