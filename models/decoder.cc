@@ -286,14 +286,14 @@ class DecoderBuilder {
   absl::StatusOr<TensorId> Activate(TensorId in, const std::string& x, const std::string& e, bool bias) {
     const bool gated = c_.activation == Activation::kSwiglu;
     const std::string columns = gated ? "t f" : "f";
-    Shape weight_shape, bias_shape;
+    // h first, of experts, too: the parallel optimizer splits dim 0, and ranks have few experts, or one.
+    Shape weight_shape = {c_.hidden}, bias_shape;
     if (!e.empty()) weight_shape.push_back(c_.experts);
-    weight_shape.push_back(c_.hidden);
     if (gated) bias_shape.push_back(2);
     bias_shape.push_back(c_.ffn);
     weight_shape.insert(weight_shape.end(), bias_shape.begin(), bias_shape.end());
     OpSpec product{.name = "mlp1", .kind = OpKind::kMatMul, .inputs = {in, Weight("mlp1.weight", weight_shape)}};
-    product.rule = absl::StrCat(x, " h, ", e, "h ", columns, " -> ", x, " ", columns);
+    product.rule = absl::StrCat(x, " h, h ", e, columns, " -> ", x, " ", columns);
     OpSpec activation{.name = "activation", .kind = OpKind::kGelu, .inputs = {}};
     activation.recompute_group = "activation";
     activation.attrs.fused = t_.fused_norms || !gated;
@@ -357,11 +357,11 @@ class DecoderBuilder {
     dispatch.output_shapes = {{c_.experts, slots, c_.hidden}};
     MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId sent, b_.AddOne(std::move(dispatch)));
     MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId active, Activate(sent, "e c", "e ", false));
-    const TensorId weight = ResidualWeight("mlp2.weight", {c_.experts, c_.ffn, c_.hidden});
+    const TensorId weight = ResidualWeight("mlp2.weight", {c_.hidden, c_.experts, c_.ffn});
     MESHWRIGHT_ASSIGN_OR_RETURN(
         TensorId made,
         b_.AddOne(
-            {.name = "mlp2", .kind = OpKind::kMatMul, .inputs = {active, weight}, .rule = "e c f, e f h -> e c h"}));
+            {.name = "mlp2", .kind = OpKind::kMatMul, .inputs = {active, weight}, .rule = "e c f, h e f -> e c h"}));
     if (t_.lora.has_value() && t_.lora->mlp2) {
       const Product adapted{"mlp2", "e c", "f", "h", "e ", {c_.ffn}, {c_.hidden}, {c_.experts}};
       MESHWRIGHT_ASSIGN_OR_RETURN(made, AddAdapter(adapted, active, made));

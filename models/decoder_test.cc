@@ -170,11 +170,11 @@ TEST(DecoderTest, ExpertsHaveSlots) {
   ASSERT_OK_AND_ASSIGN(const Graph graph, Build(section, training));
   // 32 tokens x 2 x 1.25 / 4 experts = 20 slots, which 2 rows divide.
   EXPECT_EQ(ShapeOf(graph, "dispatch"), (Shape{4, 20, 8}));
-  EXPECT_EQ(ShapeOf(graph, "mlp1.weight"), (Shape{4, 8, 2, 12}));
+  EXPECT_EQ(ShapeOf(graph, "mlp1.weight"), (Shape{8, 4, 2, 12}));
   EXPECT_EQ(ShapeOf(graph, "mlp2"), (Shape{4, 20, 8}));
   EXPECT_EQ(ShapeOf(graph, "combine"), (Shape{16, 2, 8}));
   EXPECT_EQ(graph.op(graph.FindOp("combine")).attrs.top_k, 2);
-  EXPECT_EQ(ToText(graph.op(graph.FindOp("mlp1")).rule), "e c h, e h t f -> e c t f");
+  EXPECT_EQ(ToText(graph.op(graph.FindOp("mlp1")).rule), "e c h, h e t f -> e c t f");
   EXPECT_EQ(graph.NumParameters(), 2 * 32 * 8 + 2 * (4 * 64 + 3 * 4 * 8 * 12 + 8 * 4 + 16) + 8);
 }
 

@@ -25,11 +25,13 @@ struct Family {
   bool bias = false;      // of all linear layers
   bool gelu = false;      // a feed-forward layer of two products with GELU between, where others have three and a gate
   bool layer_norm = false;
+  bool side_by_side = false;  // attention and the feed-forward layer, unless the file says otherwise
   bool experts = false;
   bool latent = false;       // queries, keys and values come from narrow vectors (DeepSeek-V2, section 2.1)
   bool query_norms = false;  // norms of queries and keys
   int64_t head_dim = 0;      // 0: the hidden size over the heads
   int64_t kv_heads = 0;      // 0: as many as heads
+  double rope_theta = 10000;
   // What else its layers have, and a plan has not.
   absl::string_view left_out = "";
 };
@@ -37,7 +39,7 @@ constexpr Family kFamilies[] = {
     {.model_type = "gpt2", .tied_by_default = true, .qkv_bias = true},
     {.model_type = "llama"},
     {.model_type = "mistral"},
-    {.model_type = "mixtral", .experts = true},
+    {.model_type = "mixtral", .experts = true, .rope_theta = 1e6},
     {.model_type = "phi3"},
     {.model_type = "qwen2", .qkv_bias = true},
     {.model_type = "qwen3", .query_norms = true, .head_dim = 128},
@@ -57,6 +59,7 @@ constexpr Family kFamilies[] = {
      .query_norms = true,
      .head_dim = 256,
      .kv_heads = 4,
+     .rope_theta = 1e6,
      .left_out = "the norms behind attention and behind the feed-forward layer, and the scale of the embeddings, are "
                  "left out"},
     {.model_type = "gpt_oss",
@@ -64,12 +67,9 @@ constexpr Family kFamilies[] = {
      .experts = true,
      .head_dim = 64,
      .kv_heads = 8,
+     .rope_theta = 150000,
      .left_out = "biases of the experts and of attention's output, and attention sinks, are left out"},
-    {.model_type = "gpt_neox",
-     .bias = true,
-     .gelu = true,
-     .layer_norm = true,
-     .left_out = "attention and the feed-forward layer are taken one behind the other, not side by side"},
+    {.model_type = "gpt_neox", .bias = true, .gelu = true, .layer_norm = true, .side_by_side = true},
     {.model_type = "starcoder2", .tied_by_default = true, .bias = true, .gelu = true, .layer_norm = true},
     {.model_type = "granite", .left_out = "multipliers of embeddings, scores, residuals and logits are left out"},
     {.model_type = "seed_oss", .qkv_bias = true, .head_dim = 128, .kv_heads = 8},
@@ -169,11 +169,37 @@ void NoteRopeScaling(const NodeRef& in, std::vector<std::string>& notices) {
   }
 }
 
-absl::StatusOr<double> ReadRopeTheta(const NodeRef& in) {
-  // Transformers 5 moved it.
-  const NodeRef nested = in["rope_parameters"].is_map() ? in["rope_parameters"]["rope_theta"] : in["rope_theta"];
-  if (!Given(nested)) return 10000.0;
-  return nested.AsDouble(1);
+// Transformers 5 keeps them together, of models with windows by the kind of layer.
+NodeRef RopeParameters(const NodeRef& in) {
+  const NodeRef all = in["rope_parameters"];
+  return all["full_attention"].is_map() ? all["full_attention"] : all;
+}
+
+absl::StatusOr<double> ReadRopeTheta(const NodeRef& in, const Family& family) {
+  const NodeRef together = RopeParameters(in);
+  for (const NodeRef& theta :
+       {together.is_map() ? together["rope_theta"] : in["rope_theta"], in["rope_theta"], in["rotary_emb_base"]}) {
+    if (Given(theta)) return theta.AsDouble(1);
+  }
+  return family.rope_theta;
+}
+
+// The class of GPT-NeoX turns a quarter of each head where nothing is said (configuration_gpt_neox.py, `rotary_pct`).
+absl::Status NotePartOfHeads(const NodeRef& in, const Family& family, std::vector<std::string>& notices) {
+  double share = family.side_by_side ? 0.25 : 1;
+  const NodeRef together = RopeParameters(in);
+  for (const NodeRef& key : {together.is_map() ? together["partial_rotary_factor"] : in["partial_rotary_factor"],
+                             in["partial_rotary_factor"], in["rotary_pct"]}) {
+    if (!Given(key)) continue;
+    MESHWRIGHT_ASSIGN_OR_RETURN(share, key.AsDouble(0, 1));
+    break;
+  }
+  if (share < 1) {
+    notices.push_back(absl::StrCat("rotary positions of ", share,
+                                   " of each head are taken as of all of it: the time is about the same, but what "
+                                   "`run` and `export` make of the model turns whole heads"));
+  }
+  return absl::OkStatus();
 }
 
 // All layers have experts, and all experts are chosen among: what else there is becomes that, and is told.
@@ -261,8 +287,9 @@ absl::StatusOr<DecoderConfig> ReadLlamaKind(const NodeRef& in, const Training& t
   MESHWRIGHT_ASSIGN_OR_RETURN(c.vocab, in["vocab_size"].AsInt(2, kMost));
   c.vocab_multiple = DefaultVocabMultiple(c.vocab);
   MESHWRIGHT_ASSIGN_OR_RETURN(c.norm_epsilon, ReadEpsilon(in));
-  MESHWRIGHT_ASSIGN_OR_RETURN(c.rope_theta, ReadRopeTheta(in));
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.rope_theta, ReadRopeTheta(in, family));
   NoteRopeScaling(in, notices);
+  MESHWRIGHT_RETURN_IF_ERROR(NotePartOfHeads(in, family, notices));
   MESHWRIGHT_RETURN_IF_ERROR(ReadActivation(in, family, c, notices));
   MESHWRIGHT_RETURN_IF_ERROR(ReadWindow(in, training, notices));
   MESHWRIGHT_RETURN_IF_ERROR(ReadBiases(in, family, c, notices));
@@ -272,6 +299,10 @@ absl::StatusOr<DecoderConfig> ReadLlamaKind(const NodeRef& in, const Training& t
   if (family.experts) MESHWRIGHT_RETURN_IF_ERROR(ReadExperts(in, c, notices));
   if (family.latent) MESHWRIGHT_RETURN_IF_ERROR(ReadLatent(in, c, notices));
   if (family.query_norms) notices.push_back("the norms of queries and keys are left out");
+  MESHWRIGHT_ASSIGN_OR_RETURN(const bool beside, in["use_parallel_residual"].AsBoolOr(family.side_by_side));
+  if (beside) {
+    notices.push_back("attention and the feed-forward layer are taken one behind the other, not side by side");
+  }
   if (!family.left_out.empty()) notices.push_back(std::string(family.left_out));
   return c;
 }

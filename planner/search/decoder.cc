@@ -4,6 +4,7 @@
 #include <chrono>
 #include <map>
 #include <mutex>
+#include <numeric>
 #include <optional>
 #include <tuple>
 #include <utility>
@@ -88,8 +89,7 @@ class DecoderSearch {
       if (bounded != of_any_bucket) bound = bounds.Of(of_any_bucket);
       bounded = of_any_bucket;
       if (!bound.ok()) {
-        if (!absl::IsInvalidArgument(bound.status())) return bound.status();
-        ++result_.pruned["an operator does not divide"];
+        MESHWRIGHT_RETURN_IF_ERROR(PruneAfter(bound.status()));
       } else if (bound->peak > capacity) {
         ++result_.pruned["does not fit in memory by the lower bound"];
       } else {
@@ -99,6 +99,18 @@ class DecoderSearch {
     std::stable_sort(order.begin(), order.end(),
                      [](const Bounded& a, const Bounded& b) { return a.bound.step < b.bound.step; });
     return order;
+  }
+
+  // A layout that the model does not allow, or that we do not lower, is one the less; all else ends the search.
+  absl::Status PruneAfter(const absl::Status& status) {
+    if (absl::IsInvalidArgument(status)) {
+      ++result_.pruned["an operator does not divide"];
+    } else if (absl::IsUnimplemented(status)) {
+      ++result_.pruned[std::string(status.message())];
+    } else {
+      return status;
+    }
+    return absl::OkStatus();
   }
 
   // `done` of the `all` came before.
@@ -116,11 +128,10 @@ class DecoderSearch {
       options_.progress(static_cast<int64_t>(++done), static_cast<int64_t>(all));
     });
     for (size_t i = 0; i < batch.size(); ++i) {
-      if (absl::IsInvalidArgument(results[i].status)) {
-        ++result_.pruned["an operator does not divide"];
+      if (!results[i].status.ok()) {
+        MESHWRIGHT_RETURN_IF_ERROR(PruneAfter(results[i].status));
         continue;
       }
-      MESHWRIGHT_RETURN_IF_ERROR(results[i].status);
       if (!results[i].candidate.prediction.fits()) {
         ++result_.pruned["does not fit in memory"];
         continue;
@@ -221,6 +232,17 @@ std::string NotTried(const Problem& problem, const SpaceOptions& of) {
                       " devices, where predictions are too fast; --shard_parameters tries them");
 }
 
+// Where the best plan's replicas do not divide the rows of most parameters, so that these stay whole (S11.4).
+std::string NotSplit(const DecoderFacts& facts, const Candidate& best) {
+  const auto hidden = facts.sizes.find("h");
+  const int64_t ranks = best.degrees.data * best.degrees.context / best.degrees.copies;
+  if (!best.strategy.parallel_optimizer || hidden == facts.sizes.end() || hidden->second % ranks == 0) return "";
+  return absl::StrCat("the parallel optimizer leaves most parameters whole: ", hidden->second,
+                      " rows do not divide into ", ranks,
+                      "; --optimizer_weight_shard_size=", std::gcd(hidden->second, ranks),
+                      " splits them over groups of so many replicas");
+}
+
 }  // namespace
 
 absl::StatusOr<SearchResult> SearchDecoder(const Problem& problem, const SearchOptions& options) {
@@ -241,6 +263,9 @@ absl::StatusOr<SearchResult> SearchDecoder(const Problem& problem, const SearchO
     const Space space = DecoderSpace(problem, facts, kWidening[std::size(kWidening) - 1]);
     if (space.combinations.empty()) return NothingValid(problem, facts, result.pruned);
     return NothingFits(problem, facts, options.threads);
+  }
+  if (std::string note = NotSplit(facts, result.ranked.front()); !note.empty()) {
+    result.warnings.push_back(std::move(note));
   }
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return result;

@@ -33,6 +33,13 @@ std::string ShowBytes(Bytes bytes) {
   return absl::StrFormat("%.1f GiB", static_cast<double>(bytes.raw()) / (1 << 30));
 }
 
+// With as much there is enough.
+std::string ShowBytesUp(Bytes bytes) {
+  const int64_t tenth = GiB(1).raw() / 10;
+  return bytes < GiB(1) ? ShowBytes(bytes + MiB(1) / 10)
+                        : ShowBytes(Bytes((bytes.raw() + tenth - 1) / tenth * tenth + 1));
+}
+
 // The combination that needs least memory; none where no combination is valid, or, with `below`, where the bounds say
 // that none needs less than that.
 absl::StatusOr<std::optional<Closest>> FindClosest(const Problem& problem, const DecoderFacts& facts, int threads,
@@ -169,9 +176,9 @@ std::string MoreMemory(const Problem& problem, const Prediction& prediction) {
   Problem without_limit = problem;
   without_limit.memory_limit.reset();
   if (prediction.peak <= CapacityOf(without_limit)) {
-    return absl::StrCat("raise max_device_memory to ", ShowBytes(prediction.peak));
+    return absl::StrCat("raise max_device_memory to ", ShowBytesUp(prediction.peak));
   }
-  return absl::StrCat("use devices with ", ShowBytes(prediction.peak), " of memory");
+  return absl::StrCat("use devices with ", ShowBytesUp(prediction.peak), " of memory");
 }
 
 }  // namespace

@@ -129,7 +129,7 @@ class Enumeration {
         degrees.pipeline > 1 && parts > facts_.layers) {
       return Prune(parts == degrees.pipeline ? "more stages than layers" : "more chunks than layers", choices);
     }
-    if (!Divides("g", degrees.tensor) && !problem_.tensor_parallel.has_value()) {
+    if (!Divides("g", degrees.tensor) && !RepeatsHeads(degrees.tensor) && !problem_.tensor_parallel.has_value()) {
       return Prune("the tensor degree does not divide the KV heads", choices);
     }
     if (!Divides("f", degrees.tensor)) return Prune("the tensor degree does not divide ffn", choices);
@@ -158,6 +158,14 @@ class Enumeration {
         }
       }
     }
+  }
+
+  // Of fewer KV heads than ranks, each is on as many, with its queries: attention is repeated there, and products are
+  // not.
+  bool RepeatsHeads(int64_t tensor) const {
+    const auto heads = facts_.sizes.find("g"), queries = facts_.sizes.find("q");
+    if (heads == facts_.sizes.end() || queries == facts_.sizes.end()) return false;
+    return tensor % heads->second == 0 && heads->second * queries->second % tensor == 0;
   }
 
   void MicroBatches(Degrees degrees) {
@@ -322,11 +330,28 @@ class Enumeration {
     if (!parallel_optimizer) return {1};
     if (fixed > 1) return divides(fixed) ? std::vector<int64_t>{ranks / fixed} : std::vector<int64_t>();
     if (problem_.optimizer_shard_size.has_value()) return {1};
-    if (!shard_parameters && ranks < kLeastReplicasInGroups) return {1};
+    std::vector<int64_t> copies = {1};
+    const auto add = [&](int64_t group) {
+      if (group <= 1 || group >= ranks || !divides(group)) return;
+      if (std::count(copies.begin(), copies.end(), ranks / group) == 0) copies.push_back(ranks / group);
+    };
     const int64_t node = problem_.cluster.devices_per_node;
-    const int64_t group = node % degrees.tensor == 0 ? node / degrees.tensor : 1;  // on one node
-    const bool smaller = group > 1 && group < ranks && divides(group);
-    return smaller ? std::vector<int64_t>{1, ranks / group} : std::vector<int64_t>{1};
+    if (shard_parameters || ranks >= kLeastReplicasInGroups) {
+      add(node % degrees.tensor == 0 ? node / degrees.tensor : 1);  // on one node
+    }
+    add(DividingGroup(ranks, divides));
+    return copies;
+  }
+  // Where all ranks do not divide the rows of most parameters, which would stay whole, the most that do.
+  template <class Divides>
+  int64_t DividingGroup(int64_t ranks, const Divides& divides) const {
+    const auto hidden = facts_.sizes.find("h");
+    if (hidden == facts_.sizes.end() || hidden->second % ranks == 0) return 1;
+    int64_t most = 1;
+    for (const int64_t group : DivisorsOf(ranks)) {
+      if (hidden->second % group == 0 && divides(group)) most = std::max(most, group);
+    }
+    return most;
   }
   bool MaySplitParameters() const {
     return options_.parameters_split_over_more_devices ||
