@@ -183,7 +183,10 @@ absl::StatusOr<Cluster> WithFlags(Cluster cluster, const Flags& flags) {
   if (flags.Has("cluster")) {
     MESHWRIGHT_ASSIGN_OR_RETURN(cluster, OpenCluster(flags.Text("cluster")));
   }
-  if (flags.Has("device")) {
+  // One that names the cluster's own device leaves its links, cards and price as they are.
+  const absl::StatusOr<Device> named = FindDevice(flags.Text("device"));
+  const bool own = named.ok() && named->name == cluster.device.name;
+  if (flags.Has("device") && !own) {
     const bool counted = flags.Has("devices") || flags.Has("nodes") || flags.Has("devices_per_node");
     if (counted) {
       MESHWRIGHT_ASSIGN_OR_RETURN(cluster, MachineOf(flags));

@@ -167,12 +167,28 @@ class Job {
 
   void Stop(absl::Duration to_end) {
     WaitUntil(SteadyNow() + to_end);
+    first_bad_ = ToBlame();
     for (const int signal : {SIGTERM, SIGKILL}) {
       for (const Process& process : processes_) {
         if (!process.ended) ::kill(-process.pid, signal);
       }
       WaitUntil(SteadyNow() + kToStop);
     }
+  }
+
+  // Of those that ended by themselves, several between two looks: others stop where one is killed, and the scheduler
+  // where a worker is.
+  const Process* ToBlame() const {
+    const Process* worst = first_bad_;
+    const auto is_worker = [](const Process& process) { return process.name != "scheduler"; };
+    for (const Process& process : processes_) {
+      if (!process.ended_badly()) continue;
+      const bool killed = WIFSIGNALED(process.status), worst_killed = worst != nullptr && WIFSIGNALED(worst->status);
+      const bool worse = worst == nullptr || (killed && !worst_killed) ||
+                         (killed == worst_killed && is_worker(process) && !is_worker(*worst));
+      if (worse) worst = &process;
+    }
+    return worst;
   }
 
   absl::Status Watch() {

@@ -64,6 +64,10 @@ absl::Status RunPlan(const Flags& flags) {
   constexpr absl::string_view kFormats[] = {"text", "json"};
   MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<size_t> format, flags.Choice("format", kFormats));
   MESHWRIGHT_ASSIGN_OR_RETURN(const DumpRequest dump, DumpRequest::Parse(flags));
+  if (dump.wanted() && (format == 1 || flags.Has("chart"))) {
+    return Flags::Wrong("dump", WrongInput(format == 1 ? "it beside --format=json" : "it beside --chart", "one of them",
+                                           "a dump is printed in place of the report"));
+  }
   SearchOptions options;
   MESHWRIGHT_ASSIGN_OR_RETURN(options.keep, flags.IntOr("keep", 5, 1, 1000));
   MESHWRIGHT_ASSIGN_OR_RETURN(const Trainer* const trainer, TrainerFrom(flags));

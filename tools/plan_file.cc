@@ -151,6 +151,11 @@ absl::StatusOr<Plan> ParsePlan(const SourceFile& source, const ModelChanges& cha
 }
 
 absl::StatusOr<Plan> ParsePlan(const SourceFile& source, const Flags& flags) {
+  for (const FlagSpec& flag : StrategyFlags()) {
+    if (flag.name == "precision" || !flags.Has(flag.name)) continue;
+    return Flags::Wrong(flag.name, WrongInput("it with a plan, which has made that choice", "a model file",
+                                              "or make another plan with it"));
+  }
   constexpr absl::string_view kPrecisions[] = {"float32", "float64", "bfloat16", "float16"};
   MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<size_t> precision, flags.Choice("precision", kPrecisions));
   ModelChanges changes;

@@ -224,20 +224,19 @@ std::string ShowSpeed(const PlanReport& report) {
   std::string text = report.trainer == nullptr ? "" : absl::StrCat("as ", report.trainer->title, " runs it:\n");
   absl::StrAppendFormat(&text, "step %s, %s %s/s, MFU %s\n", ShowTime(p.step), ShowLarge(p.tokens_per_second),
                         rows ? "rows" : "tokens", ShowPercent(p.mfu));
-  // What trainers print, of a device.
   absl::StrAppend(&text, "  a device: ", ShowLarge(p.tokens_per_second / ranks), rows ? " rows" : " tokens", "/s, ",
                   absl::StrFormat("%.4g TFLOP/s\n", p.mfu * p.peak_flops.raw() / 1e12));
   absl::StrAppend(
       &text, "  MFU = model FLOPs / (step time x devices x dense peak)\n",
       absl::StrFormat("      = %.4g / (%.4g s x %s x %.4g TFLOP/s)\n", p.mfu * seconds * ranks * p.peak_flops.raw(),
-                      seconds, ShowCount(best.strategy.mesh.num_ranks()), p.peak_flops.raw() / 1e12));
-  const bool frozen = report.num_trainable < report.num_parameters;
-  absl::StrAppend(&text, "  model FLOPs: products and attention, forward and twice that backward",
-                  frozen ? ",\n  once where the weight is frozen; what is recomputed does not count\n"
-                         : ";\n  what is recomputed does not count\n");
-  if (report.trainer != nullptr && ranks > 1) {
+                      seconds, ShowCount(best.strategy.mesh.num_ranks()), p.peak_flops.raw() / 1e12),
+      "  model FLOPs: products and attention, its masked half too, forward and twice\n"
+      "  that backward",
+      report.num_trainable < report.num_parameters
+          ? ", once where the weight is frozen; what is recomputed does not\n  count\n"
+          : "; what is recomputed does not count\n");
+  if (report.trainer != nullptr && ranks > 1)
     absl::StrAppend(&text, "  at the pace of the slowest of ", ShowCount(best.strategy.mesh.num_ranks()), " devices\n");
-  }
   if (report.at_slowest.has_value()) {
     absl::StrAppend(&text, "  at the pace of the slowest of ", ShowCount(best.strategy.mesh.num_ranks()),
                     " devices: ", ShowTime(report.at_slowest->step), ", MFU ", ShowPercent(report.at_slowest->mfu),

@@ -29,7 +29,10 @@ Chart TimeChart(std::string title, std::vector<std::string> labels, const std::f
   return chart;
 }
 
-Chart MemoryChart(std::string title, std::vector<std::string> labels, const std::function<BytesByRole(size_t)>& bytes) {
+// A bar for each label, of what the arena holds by role and what is beside it.
+Chart MemoryChart(std::string title, std::vector<std::string> labels,
+                  const std::function<const Prediction&(size_t)>& of) {
+  const auto bytes = [&of](size_t i) { return of(i).memory; };
   Chart chart{.title = std::move(title), .x = "GiB", .labels = std::move(labels)};
   for (size_t role = 0; role < kNumRoles; ++role) {
     Chart::Series series{.name = std::string(NameOf(static_cast<BufferRole>(role))), .colour = role};
@@ -40,6 +43,21 @@ Chart MemoryChart(std::string title, std::vector<std::string> labels, const std:
       series.points.push_back({static_cast<double>(i), ToGiB(held)});
     }
     if (any) chart.series.push_back(std::move(series));
+  }
+  std::vector<std::string> beside;
+  for (size_t i = 0; i < chart.labels.size(); ++i) {
+    for (const auto& [name, held] : of(i).outside) {
+      if (held > Bytes() && std::count(beside.begin(), beside.end(), name) == 0) beside.push_back(name);
+    }
+  }
+  for (size_t k = 0; k < beside.size(); ++k) {
+    Chart::Series series{.name = beside[k], .colour = kNumRoles + k};
+    for (size_t i = 0; i < chart.labels.size(); ++i) {
+      Bytes held;
+      for (const auto& [name, bytes_of] : of(i).outside) held += name == beside[k] ? bytes_of : Bytes();
+      series.points.push_back({static_cast<double>(i), ToGiB(std::max(Bytes(), held))});
+    }
+    chart.series.push_back(std::move(series));
   }
   return chart;
 }
@@ -93,7 +111,8 @@ std::vector<Chart> ChartsOf(const SearchResult& result) {
   std::vector<std::string> labels;
   for (size_t i = 0; i < ranked.size(); ++i) labels.push_back(LabelOf(i, ranked[i]));
   return {TimeChart("A step of the fastest strategies", labels, [&](size_t i) { return ranked[i].prediction.time; }),
-          MemoryChart("Memory of the fullest stage", labels, [&](size_t i) { return ranked[i].prediction.memory; })};
+          MemoryChart("Memory of the fullest stage", labels,
+                      [&](size_t i) -> const Prediction& { return ranked[i].prediction; })};
 }
 
 std::vector<Chart> ChartsOf(const Program& program, const SimulationResult& result) {

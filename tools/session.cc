@@ -234,6 +234,8 @@ absl::Status SetChoices(const ModelFile& file, const ModelChanges& changes, Prob
   if (decoder && changes.stages.has_value()) problem.stages = changes.stages;
   if (!decoder || IsGiven(file, "enable_parallel_optimizer")) {
     problem.parallel_optimizer = parallel.enable_parallel_optimizer;
+  } else if (problem.gradient_accumulation_shard) {
+    problem.parallel_optimizer = true;  // which splitting gradients asks for
   }
   problem.shard_parameters = parallel.shard_parameters;
   if (parallel.shard_parameters.value_or(false) && !decoder) {

@@ -182,6 +182,7 @@ absl::StatusOr<std::vector<Cluster>> MachinesOf(const Cluster& of_file, const Fl
   for (const absl::string_view name : absl::StrSplit(flags.Text("device"), ',')) {
     absl::StatusOr<Cluster> machine = MakeCluster(name, 1);
     if (!machine.ok()) return WrongDevice(name, machine.status());
+    if (machine->device.name == of_file.device.name) machine = of_file;
     const bool known = std::any_of(machines.begin(), machines.end(),
                                    [&](const Cluster& other) { return other.device.name == machine->device.name; });
     if (!known) machines.push_back(*std::move(machine));
@@ -196,7 +197,7 @@ absl::StatusOr<Cluster> ClusterOfFile(const SourceFile& source, const Flags& fla
     return Flags::Wrong("devices", WrongInput("nothing", "numbers of devices, e.g. 64..1024",
                                               "only a file with a section `cluster:` says how many"));
   }
-  if (flags.Has("device") && flags.Has("devices")) return MakeCluster("host", 1);
+  if (!file.cluster().present() && flags.Has("device")) return MakeCluster("host", 1);
   MESHWRIGHT_ASSIGN_OR_RETURN(Cluster cluster, ClusterFrom(file.cluster(), Flags()));
   if (!flags.Has("devices")) MESHWRIGHT_RETURN_IF_ERROR(CheckDeviceNum(file, cluster));
   return cluster;
@@ -259,7 +260,9 @@ absl::Status RunWhatif(const Flags& flags) {
     if (flags.Text("chart") == "-") return absl::OkStatus();
   }
   Print(format == 2 ? ToCsv(report) : format == 1 ? ToText(ToJson(report)) : ToText(report));
-  return absl::OkStatus();
+  const auto fits = [](const SweepPoint& point) { return point.best.has_value(); };
+  if (std::any_of(report.points.begin(), report.points.end(), fits)) return absl::OkStatus();
+  return WithExit(ExitCode::kNothingFits, absl::ResourceExhaustedError("nothing fits on any of these clusters"));
 }
 
 }  // namespace

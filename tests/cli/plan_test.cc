@@ -258,7 +258,7 @@ TEST(PlanTest, PlansForATrainer) {
   EXPECT_EQ(
       RunTool("plan", {"models/configs/oracle_b.yaml", "--trainer=megatron", "--out=", "--device=a100", "--devices=8"})
           .exit_code,
-      4);
+      3);  // no trainer of decoders runs it, whatever the memory
 }
 
 TEST(PlanTest, TheSameCommandGivesTheSameBytes) {

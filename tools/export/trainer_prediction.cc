@@ -188,9 +188,16 @@ absl::StatusOr<SearchResult> SearchFor(const Trainer* trainer, const Session& se
   more.keep = std::max(options.keep, kPredictedUnder);
   Problem problem = session.problem;
   if (trainer->narrow != nullptr) trainer->narrow(&problem);
-  MESHWRIGHT_ASSIGN_OR_RETURN(SearchResult found, Search(problem, more));
-  absl::StatusOr<SearchResult> ranked = RankUnder(*trainer, session, std::move(found), options.keep, options.threads);
-  if (!ranked.ok()) return WithExit(ExitCode::kNothingFits, ranked.status());
+  absl::StatusOr<SearchResult> found = Search(problem, more);
+  if (absl::IsResourceExhausted(found.status())) {  // by what our own program takes; the trainer may take less
+    Problem larger = problem;
+    larger.memory_limit.reset();
+    larger.cluster.device.memory = CapacityOf(problem) * 3 / 2;
+    if (absl::StatusOr<SearchResult> all = Search(larger, more); all.ok()) found = std::move(all);
+  }
+  if (!found.ok()) return found.status();
+  absl::StatusOr<SearchResult> ranked = RankUnder(*trainer, session, *std::move(found), options.keep, options.threads);
+  if (absl::IsResourceExhausted(ranked.status())) return WithExit(ExitCode::kNothingFits, ranked.status());
   return ranked;
 }
 
