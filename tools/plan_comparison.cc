@@ -13,6 +13,7 @@
 #include "ir/cluster.h"
 #include "ir/status.h"
 #include "tools/cluster_flags.h"
+#include "tools/export/trainer_prediction.h"
 #include "tools/numbers.h"
 #include "tools/plan_report.h"
 #include "tools/session.h"
@@ -146,7 +147,21 @@ std::string ShowMemory(const Prediction& a, const Prediction& b) {
 absl::StatusOr<PlanComparison> ComparePlans(const std::array<std::string, 2>& files, const Plan& a, const Plan& b) {
   PlanComparison comparison{.files = files, .predictions = {}, .choices = Differences(SayingsOf(a), SayingsOf(b))};
   const std::array<const Plan*, 2> plans = {&a, &b};
+  const std::string &of_a = a.promise.trainer, &of_b = b.promise.trainer;
+  for (const Trainer& trainer : kTrainers) {
+    if (of_a == of_b && trainer.name == of_a) comparison.trainer = &trainer;
+  }
+  if (of_a != of_b) {
+    const auto whose = [](const std::string& trainer) { return trainer.empty() ? "no trainer" : trainer; };
+    comparison.note = absl::StrCat("A is planned for ", whose(of_a), ", B for ", whose(of_b),
+                                   ":\nboth are compared as our own program runs them");
+  }
   for (size_t i = 0; i < plans.size(); ++i) {
+    if (comparison.trainer != nullptr) {
+      MESHWRIGHT_ASSIGN_OR_RETURN(TrainerPrediction under, PredictUnder(*comparison.trainer, *plans[i]));
+      comparison.predictions[i] = std::move(under.prediction);
+      continue;
+    }
     MESHWRIGHT_ASSIGN_OR_RETURN(Evaluation evaluation, Evaluate(plans[i]->session.problem, plans[i]->strategy));
     comparison.predictions[i] = std::move(evaluation.prediction);
   }
@@ -155,7 +170,9 @@ absl::StatusOr<PlanComparison> ComparePlans(const std::array<std::string, 2>& fi
 
 std::string ToText(const PlanComparison& comparison) {
   const auto& [a, b] = comparison.predictions;
-  std::string text = Row("", "A", "B", "B - A");
+  std::string text = comparison.note.empty() ? "" : absl::StrCat(comparison.note, "\n");
+  if (comparison.trainer != nullptr) absl::StrAppend(&text, "as ", comparison.trainer->title, " runs them\n");
+  text += Row("", "A", "B", "B - A");
   absl::StrAppend(&text,
                   Row("step", ShowTime(a.step), ShowTime(b.step), ShowChange(ToSeconds(a.step), ToSeconds(b.step))),
                   Row("work a second", ShowLarge(a.tokens_per_second), ShowLarge(b.tokens_per_second),
@@ -175,6 +192,7 @@ std::string ToText(const PlanComparison& comparison) {
 Json ToJson(const PlanComparison& comparison) {
   Json out;
   out["schema"] = "meshwright/plan_comparison/1";
+  if (comparison.trainer != nullptr) out["trainer"] = std::string(comparison.trainer->name);
   Json plans = Json::array();
   for (size_t i = 0; i < comparison.files.size(); ++i) {
     plans.push_back(Json{{"file", comparison.files[i]}, {"predicted", ToJson(comparison.predictions[i])}});

@@ -10,6 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "planner/search/evaluate.h"
+#include "tools/export/writers.h"
 #include "tools/json_text.h"
 #include "tools/plan_file.h"
 
@@ -25,7 +26,10 @@ struct Choice {
 struct PlanComparison {
   std::array<std::string, 2> files;
   std::array<Prediction, 2> predictions;  // of each on its own cluster, simulated now
-  std::vector<Choice> choices;            // model, batch and cluster too where they differ; in the order of plan.yaml
+  // Whose runs these are of, where both plans are for one trainer; else of our own program, and what else they are for.
+  const Trainer* trainer = nullptr;
+  std::string note = {};
+  std::vector<Choice> choices;  // model, batch and cluster too where they differ; in the order of plan.yaml
 };
 
 // Errors: those of Evaluate.

@@ -8,6 +8,8 @@
 #include "ir/testing.h"
 #include "planner/search/search.h"
 #include "tools/cluster_flags.h"
+#include "tools/export/trainer_prediction.h"
+#include "tools/export/writers.h"
 
 namespace meshwright {
 namespace {
@@ -57,6 +59,24 @@ TEST(PlanComparisonTest, SaysWhatIsChosenDifferentlyAndWhatItTakes) {
   EXPECT_EQ(json.at("schema"), "meshwright/plan_comparison/1");
   EXPECT_EQ(json.at("plans").at(1).at("file"), "b.yaml");
   EXPECT_EQ(json.at("choices").size(), both.choices.size());
+}
+
+// Two plans that were ranked under a trainer are compared as it runs them: what is faster there may be slower here.
+TEST(PlanComparisonTest, PlansForATrainer) {
+  ASSERT_OK_AND_ASSIGN(Plan a, PlanWith({"--tensor_parallel=1", "--stages=1"}));
+  ASSERT_OK_AND_ASSIGN(Plan b, PlanWith({"--tensor_parallel=2", "--stages=1", "--sequence_parallel"}));
+  a.promise.trainer = b.promise.trainer = "megatron";
+  ASSERT_OK_AND_ASSIGN(const PlanComparison both, ComparePlans({"a", "b"}, a, b));
+  ASSERT_OK_AND_ASSIGN(const TrainerPrediction under, PredictUnder(kTrainers[0], b));
+  EXPECT_EQ(both.predictions[1].step, under.prediction.step);
+  EXPECT_NE(both.predictions[1].step, b.promise.step);
+  EXPECT_THAT(ToText(both), HasSubstr("as Megatron-LM runs them\n"));
+  EXPECT_EQ(ToJson(both).at("trainer"), "megatron");
+  b.promise.trainer.clear();
+  ASSERT_OK_AND_ASSIGN(const PlanComparison mixed, ComparePlans({"a", "b"}, a, b));
+  EXPECT_EQ(mixed.predictions[1].step, b.promise.step);
+  EXPECT_THAT(ToText(mixed), HasSubstr("A is planned for megatron, B for no trainer:\nboth are compared as our own"));
+  EXPECT_FALSE(ToJson(mixed).contains("trainer"));
 }
 
 TEST(PlanComparisonTest, APlanBesideItselfDiffersInNothing) {

@@ -106,6 +106,10 @@ absl::Status RunSimulate(const Flags& flags) {
   MESHWRIGHT_ASSIGN_OR_RETURN(const SourceFile source, ReadSource(flags.arguments()[0]));
   MESHWRIGHT_ASSIGN_OR_RETURN(const Plan plan, ParsePlan(source, flags));
   const Problem& problem = plan.session.problem;
+  if (!plan.promise.trainer.empty()) {
+    PrintNotices(
+        {absl::StrCat("the plan is for ", plan.promise.trainer, "; this is our own program, without its habits")});
+  }
   absl::StatusOr<Program> lowered = ProgramOf(plan);
   if (!lowered.ok()) return WithPrefix(absl::StrCat(source.path, ": the strategy in it: "), lowered.status());
   const Program program = AsPlayed(*std::move(lowered), problem.cluster);
