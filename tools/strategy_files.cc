@@ -15,6 +15,7 @@
 #include "planner/group_file.h"
 #include "planner/search/fixed_strategies.h"
 #include "planner/strategy_file.h"
+#include "tools/command.h"
 #include "tools/exit_code.h"
 #include "tools/files.h"
 
@@ -118,6 +119,11 @@ bool SavesStrategies(const Flags& flags, const Session& session) {
 
 absl::Status CheckSavesStrategies(const Flags& flags, const Session& session, absl::Span<const std::string> inputs,
                                   absl::Span<const std::string> outputs) {
+  for (const absl::string_view flag : {kSave, kGroups}) {
+    if (flags.Has(flag) && !HasEffect(session)) {
+      PrintNotices({absl::StrCat("--", flag, " has no effect: no strategies are planned in this mode")});
+    }
+  }
   if (!SavesStrategies(flags, session)) return absl::OkStatus();
   const Parallel& parallel = session.file->parallel;
   const std::string strategies = PathOf(flags, kSave, parallel.strategy_ckpt_save_file, "strategy.json");

@@ -324,6 +324,13 @@ TEST(PlanTest, GroupsAreThoseOfAParallelOptimizer) {
   EXPECT_THAT(two.out, HasSubstr("parallel optimizer over groups of 2"));
 }
 
+TEST(PlanTest, SaysWhereStrategiesAreNotSaved) {
+  const ToolResult result = RunTool(
+      "plan", {"models/configs/oracle_b.yaml", "--mode=data_parallel", "--strategy_ckpt_save_file=s.json", "--out="});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("note: --strategy_ckpt_save_file has no effect: no strategies are planned"));
+}
+
 TEST(PlanTest, DumpsAreTextForms) {
   const ToolResult rank = RunTool("plan", {kMatMulRelu, "--out=", "--dump=rank0"});
   EXPECT_THAT(rank.out, HasSubstr("MatMul (8, 8) (8, 16) -> (8, 16)"));
