@@ -323,6 +323,14 @@ TEST(CollectiveCostTest, AllToAllAcrossNodesIsBoundByTheCard) {
 
 // 64 MiB over 0.84 x 450 GB/s is 177.5 us, latency 9.43, hump 0.72 x sqrt(9.43 x 177.5) = 29.5. Over 0.97 x 50 GB/s:
 // 1383.7 us, latency 9.43 + 14 + 1, hump 0.72 x sqrt(24.43 x 1383.7) = 132.4.
+// The same rate on 8 cards or on 32, of which a device has four (AWS' P5).
+TEST(CollectiveCostTest, TransferTakesAllCardsOfADevice) {
+  Cluster many = H100Cluster(2);
+  many.nics_per_node *= 4;
+  many.nic_bandwidth = many.nic_bandwidth / 4;
+  EXPECT_EQ(PriceSendRecv(MiB(64), true, many).time, PriceSendRecv(MiB(64), true, H100Cluster(2)).time);
+}
+
 TEST(CollectiveCostTest, TransferTakesLinkOrCard) {
   EXPECT_NEAR(Micros(PriceSendRecv(MiB(64), false, H100Cluster(2))), 216.4, 0.1);
   EXPECT_NEAR(Micros(PriceSendRecv(MiB(64), true, H100Cluster(2))), 1540.5, 0.1);

@@ -51,6 +51,28 @@ TEST(HuggingFaceTest, CountsAreThoseOfTheCheckpoints) {
   EXPECT_EQ(CountOf(Read(kMixtral)), 46'702'792'704);
 }
 
+// configuration_gpt_neox.py, configuration_mixtral.py: each class has its own names and defaults of rotary positions.
+TEST(HuggingFaceTest, RotaryPositionsOfFamilies) {
+  const auto neox = [](const std::string& more, std::vector<std::string>* notices) {
+    return Read(absl::StrCat(R"({"model_type": "gpt_neox", "hidden_size": 64, "num_hidden_layers": 2,
+        "num_attention_heads": 4, "intermediate_size": 256, "vocab_size": 1024)",
+                             more, "}"),
+                64, notices);
+  };
+  std::vector<std::string> notices;
+  EXPECT_EQ(neox("", &notices)->rope_theta, 10000);
+  EXPECT_THAT(notices, Contains(HasSubstr("rotary positions of 0.25 of each head")));
+  EXPECT_THAT(notices, Contains(HasSubstr("one behind the other, not side by side")));
+  notices.clear();
+  const std::string whole = R"(, "rotary_emb_base": 25000, "rotary_pct": 1.0, "use_parallel_residual": false)";
+  EXPECT_EQ(neox(whole, &notices)->rope_theta, 25000);
+  EXPECT_THAT(notices, IsEmpty());
+  std::string mixtral(kMixtral);
+  const size_t at = mixtral.find("\"rope_theta\"");
+  if (at != std::string::npos) mixtral.replace(at, 12, "\"no_rope_theta\"");
+  EXPECT_EQ(Read(mixtral)->rope_theta, 1e6);
+}
+
 // Published counts, less the norms of queries and keys, which are left out: 36 layers x 2 x 128; 48 x 2 x 128; and of
 // OLMo 2, which has them over all heads, 32 x 2 x 4096.
 TEST(HuggingFaceTest, FamiliesThatAreNearlyLlamas) {

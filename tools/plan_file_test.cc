@@ -81,6 +81,17 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"Propagation", "matmul_relu"}),
     [](const auto& info) { return info.param.name; });
 
+// What a plan has decided is not decided again: flags that say otherwise are refused, not passed over.
+TEST(PlanFile, RefusesFlagsOfChoicesThatItHasMade) {
+  ASSERT_OK_AND_ASSIGN(const std::string model, ReadTextFile("models/configs/gpt2_tiny.yaml"));
+  ASSERT_OK_AND_ASSIGN(const Plan plan, Make({"m.yaml", model}, {}));
+  const SourceFile file{"plan.yaml", ToYaml(plan)};
+  for (const char* flag : {"--batch=8", "--stages=1", "--recompute=full", "--nosequence_parallel"}) {
+    ASSERT_OK_AND_ASSIGN(const Flags flags, Flags::Parse(StrategyFlags(), {flag}));
+    EXPECT_THAT(ParsePlan(file, flags), StatusIs(absl::StatusCode::kInvalidArgument, "found it with a plan")) << flag;
+  }
+}
+
 // A plan is carried to machines that have neither the model file nor what lies beside it.
 TEST(PlanFile, HoldsTheHuggingFaceConfig) {
   const std::string folder = absl::StrCat(testing::TempDir(), "/hf"), config = folder + "/config.json";

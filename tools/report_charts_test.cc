@@ -63,6 +63,7 @@ TEST(ReportChartsTest, StrategiesByTimeAndMemory) {
     candidate.degrees = {.data = 8 / tensor, .tensor = tensor};
     candidate.prediction.time[TimeUse::kForward] = Millis(100 * tensor);
     candidate.prediction.memory[static_cast<size_t>(BufferRole::kGradient)] = GiB(2 * tensor);
+    candidate.prediction.outside = {{"communicators", GiB(tensor)}, {"framework's difference", GiB(-1)}};
   }
   const std::vector<Chart> charts = ChartsOf(result);
   ASSERT_EQ(charts.size(), 2);
@@ -71,8 +72,10 @@ TEST(ReportChartsTest, StrategiesByTimeAndMemory) {
   ASSERT_EQ(charts[0].series.size(), 1);  // only what takes time
   EXPECT_EQ(charts[0].series[0].name, "forward");
   EXPECT_THAT(charts[0].series[0].points, ElementsAre(Pair(0, 0.1), Pair(1, 0.2)));
-  ASSERT_EQ(charts[1].series.size(), 1);
+  ASSERT_EQ(charts[1].series.size(), 2);  // what is beside the arena, too, but nothing below 0
   EXPECT_THAT(charts[1].series[0].points, ElementsAre(Pair(0, 2), Pair(1, 4)));
+  EXPECT_EQ(charts[1].series[1].name, "communicators");
+  EXPECT_THAT(charts[1].series[1].points, ElementsAre(Pair(0, 1), Pair(1, 2)));
 }
 
 // 2,500 points of which one is high: a third as many are drawn, the high one among them.

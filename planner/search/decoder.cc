@@ -237,10 +237,12 @@ std::string NotSplit(const DecoderFacts& facts, const Candidate& best) {
   const auto hidden = facts.sizes.find("h");
   const int64_t ranks = best.degrees.data * best.degrees.context / best.degrees.copies;
   if (!best.strategy.parallel_optimizer || hidden == facts.sizes.end() || hidden->second % ranks == 0) return "";
-  return absl::StrCat("the parallel optimizer leaves most parameters whole: ", hidden->second,
-                      " rows do not divide into ", ranks,
-                      "; --optimizer_weight_shard_size=", std::gcd(hidden->second, ranks),
-                      " splits them over groups of so many replicas");
+  const int64_t group = std::gcd(hidden->second, ranks);
+  return absl::StrCat(
+      "the parallel optimizer leaves most parameters whole: ", hidden->second, " rows do not divide into ", ranks,
+      group > 1
+          ? absl::StrCat("; --optimizer_weight_shard_size=", group, " splits them over groups of so many replicas")
+          : "");
 }
 
 }  // namespace
@@ -262,7 +264,9 @@ absl::StatusOr<SearchResult> SearchDecoder(const Problem& problem, const SearchO
   if (result.ranked.empty()) {
     const Space space = DecoderSpace(problem, facts, kWidening[std::size(kWidening) - 1]);
     if (space.combinations.empty()) return NothingValid(problem, facts, result.pruned);
-    return NothingFits(problem, facts, options.threads);
+    const absl::Status none = NothingFits(problem, facts, options.threads);
+    // Where none could be lowered, the reasons are those of the search.
+    return absl::IsInvalidArgument(none) ? NothingValid(problem, facts, result.pruned) : none;
   }
   if (std::string note = NotSplit(facts, result.ranked.front()); !note.empty()) {
     result.warnings.push_back(std::move(note));

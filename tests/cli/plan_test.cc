@@ -324,6 +324,57 @@ TEST(PlanTest, GroupsAreThoseOfAParallelOptimizer) {
   EXPECT_THAT(two.out, HasSubstr("parallel optimizer over groups of 2"));
 }
 
+constexpr char kOneKvHead[] =
+    "name: mqa\narchitecture: {decoder: {hidden: 512, layers: 4, heads: 8, kv_heads: 1, ffn: 2048, vocab: 1024}}\n"
+    "training: {batch: 8, sequence: 512, dtype: bfloat16, optimizer: adamw}\ncluster: {device: h100-sxm, nodes: 2}\n";
+
+// 16 devices, 8 rows: a degree that no KV head divides is the only way to share them all.
+TEST(PlanTest, OneKvHeadIsOnSeveralRanks) {
+  const std::string model = NewFolder("mqa") + "/m.yaml";
+  std::ofstream(model) << kOneKvHead;
+  const ToolResult result = RunTool("plan", {model, "--stages=1", "--context_parallel=1", "--format=json", "--out="});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_GT(Json::parse(result.out).at("strategy").at("tensor_parallel"), 1);
+  // Handed round a ring they are not lowered with sequence parallelism: one layout the less, no end of the search.
+  const ToolResult ring = RunTool("plan", {model, "--tensor_parallel=2", "--context_parallel=2", "--out="});
+  EXPECT_EQ(ring.exit_code, 0) << ring.err;
+}
+
+// 24 replicas do not divide 512 rows; groups of 8 do.
+TEST(PlanTest, ReplicasThatDoNotDivideRows) {
+  const std::string model = NewFolder("rows") + "/m.yaml";
+  std::ofstream(model) << kOneKvHead;
+  const std::vector<std::string> args = {model,        "--devices=24",         "--batch=24",           "--stages=1",
+                                         "--out=",     "--tensor_parallel=1",  "--context_parallel=1", "--format=json",
+                                         "--keep=200", "--parallel_optimizer", "--noshard_parameters"};
+  const std::string all = RunTool("plan", args).out;
+  EXPECT_THAT(all, HasSubstr("\"optimizer_weight_shard_size\": 8,"));
+  std::vector<std::string> over_all = args;
+  over_all.push_back("--optimizer_weight_shard_size=-1");
+  EXPECT_THAT(RunTool("plan", over_all).err,
+              HasSubstr("note: the parallel optimizer leaves most parameters whole: 512 rows do not divide into 24; "
+                        "--optimizer_weight_shard_size=8 splits them"));
+}
+
+TEST(PlanTest, TheFilesOwnDeviceKeepsItsMachine) {
+  const std::string model = NewFolder("own") + "/m.yaml";
+  std::string text = kOneKvHead;
+  text.replace(text.find("nodes: 2"), 8, "nodes: 2, nics_per_node: 2, inter_bandwidth: 100 Gb/s");
+  std::ofstream(model) << text;
+  for (const char* device : {"--device=h100", "--device=h100-sxm"}) {
+    EXPECT_THAT(RunTool("plan", {model, "--out=", device}).out, HasSubstr("2 NICs x 12.5 GB/s")) << device;
+  }
+  EXPECT_THAT(RunTool("plan", {model, "--out=", "--device=h200"}).out, Not(HasSubstr("2 NICs x")));
+}
+
+TEST(PlanTest, ADumpStandsAlone) {
+  for (const char* other : {"--format=json", "--chart=x.html"}) {
+    const ToolResult result = RunTool("plan", {kTiny, "--dump=graph", other, "--out="});
+    EXPECT_EQ(result.exit_code, 2) << other;
+    EXPECT_THAT(result.err, HasSubstr("--dump: found it beside ")) << other;
+  }
+}
+
 TEST(PlanTest, SaysWhereStrategiesAreNotSaved) {
   const ToolResult result = RunTool(
       "plan", {"models/configs/oracle_b.yaml", "--mode=data_parallel", "--strategy_ckpt_save_file=s.json", "--out="});
