@@ -167,6 +167,18 @@ TEST(FrameworkRowsTest, OldFrameworksReduceGradientsAtOnce) {
   EXPECT_FALSE(ProblemOf(run).bucket.has_value());
 }
 
+// Where parameters are split, a call moves a layer, whatever a framework's buckets are.
+TEST(FrameworkRowsTest, SplitParametersAreGatheredByLayers) {
+  Cells cells = {
+      {"attention", "TE/cuDNN flash"}, {"gpu_type", "H100"}, {"pp", "1"}, {"dp", "8"}, {"zero_fsdp", "ZeRO-1"}};
+  ASSERT_OK_AND_ASSIGN(TrainingRun run, RunOf(cells));
+  EXPECT_TRUE(ProblemOf(run).gather_bucket.has_value());
+  cells.back().second = "FSDP";
+  ASSERT_OK_AND_ASSIGN(run, RunOf(cells));
+  EXPECT_GT(run.bucket, 0);
+  EXPECT_FALSE(ProblemOf(run).gather_bucket.has_value());
+}
+
 // Of a layer of 12 h^2 parameters all but the last product's 4 h^2 are gathered again where 8 h^2 are more than 1e9.
 TEST(FrameworkRowsTest, FirstZero3GathersAgain) {
   const std::vector<std::pair<std::string, std::string>> cells = {{"zero_fsdp", "ZeRO-3"},

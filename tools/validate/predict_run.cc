@@ -24,7 +24,9 @@ namespace {
 absl::StatusOr<Prediction> PredictOne(const TrainingRun& given, Simulated simulated) {
   const TrainingRun run = WithDividingDegree(given);
   Problem problem = ProblemOf(run);
-  if (!run.groups && given.degrees.copies == 1) problem.host.replicas = given.degrees.data;
+  if (run.degrees.data != given.degrees.data && !run.groups && given.degrees.copies == 1) {
+    problem.host.replicas = given.degrees.data;
+  }
   Degrees degrees = run.degrees;
   const LabelSizes experts = {{"e", run.model.experts}};
   if (run.model.experts > 1 && !degrees.spread_experts) {

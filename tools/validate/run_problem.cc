@@ -70,7 +70,7 @@ Problem ProblemOf(const TrainingRun& run) {
   problem.recompute_ops = run.recompute_ops;
   problem.parallel_optimizer = run.parallel_optimizer;
   problem.shard_parameters = run.shard_parameters;
-  if (run.bucket > 0) {
+  if (run.bucket > 0 && !run.shard_parameters) {
     problem.bucket = SizeOf(run.gradient_dtype) * run.bucket;
     problem.gather_bucket = SizeOf(run.training.dtype) * run.bucket;
   }
