@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <initializer_list>
 #include <utility>
 #include <vector>
 
@@ -25,7 +26,8 @@ double NumParameters(const DecoderConfig& c) {
   const double ffn_matrices = c.activation == Activation::kSwiglu ? 3 : 2;
   const double attention = hidden * head_dim * static_cast<double>(2 * c.heads + 2 * c.kv_heads);
   const double experts = static_cast<double>(c.experts > 0 ? c.experts : 1);
-  const double mlp = experts * ffn_matrices * hidden * static_cast<double>(c.ffn);
+  const double mlp =
+      ffn_matrices * hidden * (experts * static_cast<double>(c.ffn) + static_cast<double>(c.shared_expert_ffn));
   return static_cast<double>(c.layers) * (attention + mlp) +
          2 * hidden * static_cast<double>(c.vocab + c.max_positions);
 }
@@ -58,7 +60,8 @@ std::vector<Complaint> Complaints(const DecoderConfig& c, const Training& t) {
   if (NumParameters(c) > kMostParameters) complain("layers", c.layers, "a model of at most 2^50 parameters");
   const double tokens = static_cast<double>(t.batch) * static_cast<double>(t.sequence);
   const double qkv = static_cast<double>(c.heads + 2 * c.kv_heads) * static_cast<double>(c.head_dim);
-  double widest = std::max({static_cast<double>(std::max(c.vocab, c.classes)), 2.0 * static_cast<double>(c.ffn), qkv});
+  const double mlp = 2.0 * static_cast<double>(std::max(c.ffn, c.shared_expert_ffn));
+  double widest = std::max({static_cast<double>(std::max(c.vocab, c.classes)), mlp, qkv});
   if (c.experts > 0) {  // slots of all experts, with some room for the rounding up of the capacity
     widest = std::max(
         widest, 2.0 * static_cast<double>(std::max(c.ffn, c.hidden)) *
@@ -204,17 +207,18 @@ class DecoderBuilder {
     return b_.AddOne(std::move(spec));
   }
 
-  // residual + x (+ bias) (+ what an adapter adds to x)
+  // residual + x (+ bias) + those of `more` that there are
   absl::StatusOr<TensorId> AddResidual(const std::string& name, TensorId x, TensorId residual, bool bias,
-                                       TensorId adapted = TensorId()) {
+                                       std::initializer_list<TensorId> more = {}) {
     OpSpec spec{.name = name, .kind = OpKind::kAdd, .inputs = {x}, .rule = "s b h"};
     if (bias) {
       spec.rule += ", h";
       spec.inputs.push_back(Bias(absl::StrCat(name, ".bias"), {c_.hidden}));
     }
-    if (adapted.valid()) {
+    for (const TensorId term : more) {
+      if (!term.valid()) continue;
       spec.rule += ", s b h";
-      spec.inputs.push_back(adapted);
+      spec.inputs.push_back(term);
     }
     spec.rule += ", s b h -> s b h";
     spec.inputs.push_back(residual);
@@ -256,7 +260,7 @@ class DecoderBuilder {
       const Product proj{"proj", "s b", "g q d", "h", "", {c_.kv_heads, queries, c_.head_dim}, {c_.hidden}, {}};
       MESHWRIGHT_ASSIGN_OR_RETURN(adapted, Adapt(proj, context));
     }
-    return AddResidual("add1", projected, x, c_.bias, adapted);
+    return AddResidual("add1", projected, x, c_.bias, {adapted});
   }
 
   // The second output is what backward needs of the scores: their row sums in log form, or all the probabilities.
@@ -281,24 +285,36 @@ class DecoderBuilder {
     return outputs[0];
   }
 
-  // The product with the first matrix (two for swiglu) and the activation. `x` and `f` are the labels of the rows and
-  // columns: "s b" and "" for a dense layer, "e c" and "e " with one matrix per expert.
-  absl::StatusOr<TensorId> Activate(TensorId in, const std::string& x, const std::string& e, bool bias) {
+  // A feed-forward layer: what its operators' names begin with, its width, and the labels of its rows and of a weight
+  // for each expert: "s b" and "", or "e c" and "e ".
+  struct Mlp {
+    std::string name;
+    int64_t ffn = 0;
+    std::string rows = "s b";
+    std::string expert = {};
+    bool bias = false;
+  };
+
+  // The product with the first matrix (two for swiglu) and the activation.
+  absl::StatusOr<TensorId> Activate(TensorId in, const Mlp& mlp) {
+    const std::string &x = mlp.rows, &e = mlp.expert;
     const bool gated = c_.activation == Activation::kSwiglu;
     const std::string columns = gated ? "t f" : "f";
+    const std::string name = absl::StrCat(mlp.name, "mlp1");
     // h first, of experts, too: the parallel optimizer splits dim 0, and ranks have few experts, or one.
     Shape weight_shape = {c_.hidden}, bias_shape;
     if (!e.empty()) weight_shape.push_back(c_.experts);
     if (gated) bias_shape.push_back(2);
-    bias_shape.push_back(c_.ffn);
+    bias_shape.push_back(mlp.ffn);
     weight_shape.insert(weight_shape.end(), bias_shape.begin(), bias_shape.end());
-    OpSpec product{.name = "mlp1", .kind = OpKind::kMatMul, .inputs = {in, Weight("mlp1.weight", weight_shape)}};
+    const TensorId weight = Weight(absl::StrCat(name, ".weight"), weight_shape);
+    OpSpec product{.name = name, .kind = OpKind::kMatMul, .inputs = {in, weight}};
     product.rule = absl::StrCat(x, " h, h ", e, columns, " -> ", x, " ", columns);
-    OpSpec activation{.name = "activation", .kind = OpKind::kGelu, .inputs = {}};
+    OpSpec activation{.name = absl::StrCat(mlp.name, "activation"), .kind = OpKind::kGelu, .inputs = {}};
     activation.recompute_group = "activation";
     activation.attrs.fused = t_.fused_norms || !gated;
-    if (bias) {
-      product.inputs.push_back(Bias("mlp1.bias", bias_shape));
+    if (mlp.bias) {
+      product.inputs.push_back(Bias(absl::StrCat(name, ".bias"), bias_shape));
       product.rule = absl::StrCat(x, " h!, ", e, "h! ", columns, ", ", columns, " -> ", x, " ", columns);
     }
     if (gated) activation.kind = OpKind::kSwiglu;
@@ -306,34 +322,38 @@ class DecoderBuilder {
     activation.rule = absl::StrCat(x, gated ? " t! f -> " : " f -> ", x, " f");
     MESHWRIGHT_ASSIGN_OR_RETURN(TensorId wide, b_.AddOne(std::move(product)));
     if (t_.lora.has_value() && t_.lora->mlp1) {
-      const Product adapted{"mlp1",
-                            x,
-                            "h",
-                            columns,
-                            e,
-                            {c_.hidden},
-                            gated ? Shape{2, c_.ffn} : Shape{c_.ffn},
-                            e.empty() ? Shape() : Shape{c_.experts}};
+      const Shape column_sizes = gated ? Shape{2, mlp.ffn} : Shape{mlp.ffn};
+      const Product adapted{name, x,           "h",          columns,
+                            e,    {c_.hidden}, column_sizes, e.empty() ? Shape() : Shape{c_.experts}};
       MESHWRIGHT_ASSIGN_OR_RETURN(wide, AddAdapter(adapted, in, wide));
     }
     activation.inputs.push_back(wide);
     return b_.AddOne(std::move(activation));
   }
 
+  // What a layer that every token goes through adds to the residual stream.
+  struct Added {
+    TensorId result, adapted;
+  };
+  absl::StatusOr<Added> Dense(TensorId in, const Mlp& mlp) {
+    MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId active, Activate(in, mlp));
+    const std::string name = absl::StrCat(mlp.name, "mlp2");
+    const TensorId weight = ResidualWeight(absl::StrCat(name, ".weight"), {mlp.ffn, c_.hidden});
+    Added added;
+    MESHWRIGHT_ASSIGN_OR_RETURN(
+        added.result,
+        b_.AddOne({.name = name, .kind = OpKind::kMatMul, .inputs = {active, weight}, .rule = "s b f, f h -> s b h"}));
+    if (t_.lora.has_value() && t_.lora->mlp2) {
+      const Product product{name, "s b", "f", "h", "", {mlp.ffn}, {c_.hidden}, {}};
+      MESHWRIGHT_ASSIGN_OR_RETURN(added.adapted, Adapt(product, active));
+    }
+    return added;
+  }
+
   absl::StatusOr<TensorId> MlpHalf(TensorId x) {
     MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId normed, Normalize("norm2", x));
-    MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId active, Activate(normed, "s b", "", c_.bias));
-    const TensorId weight = ResidualWeight("mlp2.weight", {c_.ffn, c_.hidden});
-    MESHWRIGHT_ASSIGN_OR_RETURN(
-        const TensorId y,
-        b_.AddOne(
-            {.name = "mlp2", .kind = OpKind::kMatMul, .inputs = {active, weight}, .rule = "s b f, f h -> s b h"}));
-    TensorId adapted;
-    if (t_.lora.has_value() && t_.lora->mlp2) {
-      const Product product{"mlp2", "s b", "f", "h", "", {c_.ffn}, {c_.hidden}, {}};
-      MESHWRIGHT_ASSIGN_OR_RETURN(adapted, Adapt(product, active));
-    }
-    return AddResidual("add2", y, x, c_.bias, adapted);
+    MESHWRIGHT_ASSIGN_OR_RETURN(const Added y, Dense(normed, {.name = "", .ffn = c_.ffn, .bias = c_.bias}));
+    return AddResidual("add2", y.result, x, c_.bias, {y.adapted});
   }
 
   void SetChoice(OpAttrs* attrs) const {
@@ -356,7 +376,8 @@ class DecoderBuilder {
     SetChoice(&dispatch.attrs);
     dispatch.output_shapes = {{c_.experts, slots, c_.hidden}};
     MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId sent, b_.AddOne(std::move(dispatch)));
-    MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId active, Activate(sent, "e c", "e ", false));
+    MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId active,
+                                Activate(sent, {.name = "", .ffn = c_.ffn, .rows = "e c", .expert = "e "}));
     const TensorId weight = ResidualWeight("mlp2.weight", {c_.hidden, c_.experts, c_.ffn});
     MESHWRIGHT_ASSIGN_OR_RETURN(
         TensorId made,
@@ -370,7 +391,9 @@ class DecoderBuilder {
         .name = "combine", .kind = OpKind::kCombine, .inputs = {made, logits}, .rule = "x =b h, s! b e! -> s! b h"};
     SetChoice(&combine.attrs);
     MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId y, b_.AddOne(std::move(combine)));
-    return AddResidual("add2", y, x, false);
+    if (c_.shared_expert_ffn == 0) return AddResidual("add2", y, x, false);
+    MESHWRIGHT_ASSIGN_OR_RETURN(const Added shared, Dense(normed, {.name = "shared_", .ffn = c_.shared_expert_ffn}));
+    return AddResidual("add2", y, x, false, {shared.result, shared.adapted});
   }
 
   absl::Status Head(TensorId x) {
@@ -440,6 +463,7 @@ absl::StatusOr<DecoderConfig> ReadDecoder(const NodeRef& in, const Training& tra
                                            "qkv_bias",
                                            "experts",
                                            "experts_per_token",
+                                           "shared_expert_ffn",
                                            "choice_groups",
                                            "choice_groups_per_token",
                                            "capacity_factor",
@@ -471,13 +495,14 @@ absl::StatusOr<DecoderConfig> ReadDecoder(const NodeRef& in, const Training& tra
   if (c.experts > 0) {
     MESHWRIGHT_ASSIGN_OR_RETURN(c.experts_per_token, in["experts_per_token"].AsInt(1, 1 << 16));
   }
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.shared_expert_ffn, in["shared_expert_ffn"].AsIntOr(0, 0, 4 * kMost));
   MESHWRIGHT_ASSIGN_OR_RETURN(c.choice_groups, in["choice_groups"].AsIntOr(1, 1, 1 << 16));
   MESHWRIGHT_ASSIGN_OR_RETURN(c.choice_groups_per_token, in["choice_groups_per_token"].AsIntOr(1, 1, 1 << 16));
   MESHWRIGHT_ASSIGN_OR_RETURN(c.capacity_factor, in["capacity_factor"].AsDoubleOr(c.capacity_factor, 0.01, 1024));
   MESHWRIGHT_ASSIGN_OR_RETURN(c.rope_theta, in["rope_theta"].AsDoubleOr(c.rope_theta, 1));
   MESHWRIGHT_ASSIGN_OR_RETURN(c.norm_epsilon, in["norm_epsilon"].AsDoubleOr(c.norm_epsilon, 0, 1));
   for (const absl::string_view field :
-       {"experts_per_token", "choice_groups", "choice_groups_per_token", "capacity_factor"}) {
+       {"experts_per_token", "shared_expert_ffn", "choice_groups", "choice_groups_per_token", "capacity_factor"}) {
     if (c.experts == 0 && in[field].present()) return in[field].Error("it without experts", "`experts` beside it");
   }
   if (c.experts > 0 && c.bias) return in["bias"].Error("true", "false, since there are experts");

@@ -62,6 +62,7 @@ struct DecoderConfig {
   bool qkv_bias = false;         // of the q, k, v product; default: bias
   int64_t experts = 0;           // 0: dense
   int64_t experts_per_token = 0;
+  int64_t shared_expert_ffn = 0;  // width of a feed-forward layer beside the experts that takes every token; 0: none
   // A token's experts are of the best `choice_groups_per_token` of so many equal groups, those whose two largest logits
   // have the largest sums (DeepSeek-V3: 4 of 8, each a node of an expert group of 8 nodes).
   int64_t choice_groups = 1, choice_groups_per_token = 1;

@@ -178,6 +178,24 @@ TEST(DecoderTest, ExpertsHaveSlots) {
   EXPECT_EQ(graph.NumParameters(), 2 * 32 * 8 + 2 * (4 * 64 + 3 * 4 * 8 * 12 + 8 * 4 + 16) + 8);
 }
 
+// DeepSeekMoE 16B (Dai et al. 2024, section 6.1: 28 layers, hidden 2048, 16 heads of 128, 64 experts of 1408 of which a
+// token has 6, two shared ones beside them) with experts in its first layer, too: a layer has 4 x 2048^2 of attention,
+// 3 x 2048 x (64 x 1408 + 2816) of experts, a router of 2048 x 64 and two norms, the ends 2 x 2048 x 102400 and a norm.
+TEST(DecoderTest, ASharedExpertTakesEveryToken) {
+  constexpr absl::string_view kText =
+      "{hidden: 2048, layers: 28, heads: 16, ffn: 1408, vocab: 102400, experts: 64, experts_per_token: 6, "
+      "shared_expert_ffn: 2816, activation: swiglu, norm: rms_norm, positions: rotary}";
+  ASSERT_OK_AND_ASSIGN(const Graph graph, Build(kText));
+  constexpr int64_t kLayer = 4 * 2048 * 2048 + 3 * 2048 * (64 * 1408 + 2816) + 2048 * 64 + 2 * 2048;
+  EXPECT_EQ(graph.NumParameters(), 28 * kLayer + 2 * 2048 * 102400 + 2048);
+  EXPECT_EQ(ShapeOf(graph, "shared_mlp1.weight"), (Shape{2048, 2, 2816}));
+  EXPECT_EQ(ShapeOf(graph, "shared_mlp2.weight"), (Shape{2816, 2048}));
+  // All experts but six are idle: the shared one is not.
+  ASSERT_OK_AND_ASSIGN(const DecoderConfig config, Read(kText, TrainingOf(4, 16)));
+  EXPECT_EQ(IdleParameters(config, Training()), int64_t{28} * 58 * 3 * 2048 * 1408);
+  EXPECT_THAT(ToText(graph), HasSubstr("shared_mlp2"));
+}
+
 TEST(DecoderTest, RoutersMayChooseOfSomeGroups) {
   const absl::string_view section =
       "{hidden: 8, layers: 1, heads: 2, vocab: 32, experts: 8, experts_per_token: 2, choice_groups: 4, "
@@ -264,7 +282,8 @@ TEST(DecoderTest, EveryKindOfHalfLayerBuilds) {
     for (const absl::string_view norm : {"layer_norm", "rms_norm"}) {
       for (const absl::string_view positions : {"learned", "rotary", "none"}) {
         for (const absl::string_view rest :
-             {"bias: true", "bias: false", "qkv_bias: true", "experts: 4, experts_per_token: 1"}) {
+             {"bias: true", "bias: false", "qkv_bias: true", "experts: 4, experts_per_token: 1",
+              "experts: 4, experts_per_token: 1, shared_expert_ffn: 16"}) {
           const std::string section =
               absl::StrCat("{hidden: 8, layers: 1, heads: 2, vocab: 32, activation: ", activation, ", norm: ", norm,
                            ", positions: ", positions, ", ", rest, "}");
@@ -311,6 +330,8 @@ TEST(DecoderTest, SizesThatDoNotFitAreErrorsAtTheirField) {
               HasSubstr("decoder.choice_groups_per_token: found 3, wanted at most choice_groups = 2"));
   EXPECT_THAT(error("{hidden: 8, layers: 1, heads: 2, vocab: 8, choice_groups: 2}"),
               HasSubstr("decoder.choice_groups: found it without experts"));
+  EXPECT_THAT(error("{hidden: 8, layers: 1, heads: 2, vocab: 8, shared_expert_ffn: 8}"),
+              HasSubstr("decoder.shared_expert_ffn: found it without experts"));
   EXPECT_THAT(error("{hidden: 8, layers: 1, heads: 2, vocab: 8, experts: 2}"),
               HasSubstr("decoder.experts_per_token: found nothing"));
   EXPECT_THAT(error("{hidden: 8, layers: 1, heads: 2, vocab: 8, experts_per_token: 2}"),

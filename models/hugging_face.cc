@@ -218,11 +218,11 @@ absl::Status ReadExperts(const NodeRef& in, DecoderConfig& c, std::vector<std::s
   if (!in["mlp_only_layers"].children().empty()) return NotModelled(in["mlp_only_layers"], "a layer without experts");
   MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t first, in["first_k_dense_replace"].AsIntOr(0, 0, kMostLayers));
   if (first > 0) notices.push_back(absl::StrCat("the first ", first, " layers are taken as layers of experts, too"));
+  // The width of the shared one itself (Qwen2-MoE), or how many experts it is wide (DeepSeek).
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.shared_expert_ffn, IntOr(in["shared_expert_intermediate_size"], 0));
   if (Given(in["n_shared_experts"])) {
     MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t shared, in["n_shared_experts"].AsInt(0, 1 << 16));
-    c.experts_per_token += shared;
-    if (shared > 0)
-      notices.push_back(absl::StrCat("experts that all tokens share are taken as ", shared, " more of a token's own"));
+    c.shared_expert_ffn = shared * c.ffn;
   }
   MESHWRIGHT_ASSIGN_OR_RETURN(c.choice_groups, IntOr(in["n_group"], 1));
   MESHWRIGHT_ASSIGN_OR_RETURN(c.choice_groups_per_token, IntOr(in["topk_group"], 1));

@@ -162,19 +162,19 @@ constexpr absl::string_view kDeepSeekV3 = R"({"model_type": "deepseek_v3", "hidd
   "num_nextn_predict_layers": 1, "tie_word_embeddings": false})";
 
 // Embedding and head 2 x 129280 x 7168. A layer: queries and output 2 x 7168 x 16384, a key and a value
-// 2 x 7168 x 128, the router 7168 x 256, experts 256 x 3 x 7168 x 2048, norms 2 x 7168. The last norm 7168. 704
-// billion, where the published model has 671.
+// 2 x 7168 x 128, the router 7168 x 256, experts and the shared one 257 x 3 x 7168 x 2048, norms 2 x 7168. The last
+// norm 7168. 706 billion, where the published model has 671.
 TEST(HuggingFaceTest, DeepSeekIsTakenForSomethingNear) {
   std::vector<std::string> notices;
   const absl::StatusOr<DecoderConfig> model = Read(kDeepSeekV3, 64, &notices);
-  constexpr int64_t kLayer = 2 * 7168 * 16384 + 2 * 7168 * 128 + 7168 * 256 + int64_t{256} * 3 * 7168 * 2048 + 2 * 7168;
+  constexpr int64_t kLayer = 2 * 7168 * 16384 + 2 * 7168 * 128 + 7168 * 256 + int64_t{257} * 3 * 7168 * 2048 + 2 * 7168;
   EXPECT_EQ(CountOf(model), int64_t{2} * 129280 * 7168 + 61 * kLayer + 7168);
-  EXPECT_EQ(model->experts_per_token, 9);
+  EXPECT_EQ(model->experts_per_token, 8);
+  EXPECT_EQ(model->shared_expert_ffn, 2048);
   EXPECT_EQ(model->choice_groups, 8);
   EXPECT_EQ(model->choice_groups_per_token, 4);
   EXPECT_THAT(notices,
               ElementsAre("the first 3 layers are taken as layers of experts, too",
-                          "experts that all tokens share are taken as 1 more of a token's own",
                           HasSubstr("latent attention is taken as 128 heads of 128"), HasSubstr("are left out")));
   notices.clear();
   ASSERT_OK(Read(absl::StrReplaceAll(kDeepSeekV3, {{"\"n_group\"", "\"quantization_config\": {}, \"n_group\""}}), 64,

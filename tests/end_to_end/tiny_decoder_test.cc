@@ -39,6 +39,9 @@ constexpr char kLimited[] =
     "heads: 8, kv_heads: 4, ffn: 64, activation: swiglu, norm: rms_norm, positions: rotary, experts: 4, "
     "experts_per_token: 2, capacity_factor: 2, choice_groups: 2";
 
+// A feed-forward layer beside the experts that takes every token.
+const std::string kShared = absl::StrCat(kMixtral, ", shared_expert_ffn: 96");
+
 struct Case {
   std::string name;
   std::vector<std::pair<std::string, int64_t>> axes;
@@ -249,7 +252,38 @@ INSTANTIATE_TEST_SUITE_P(
              .stages = 2,
              .microbatches = 4,
              .recompute = Recompute::kFull,
-             .family = kMixtral}),
+             .family = kMixtral},
+        Case{.name = "SharedExpertParallel4",
+             .axes = {{"dp", 4}},
+             .rules = {{"e", kDp}, {"b", kDp}, {"c", kDp}},
+             .parallel_optimizer = true,
+             .family = kShared},
+        Case{.name = "SharedGroups2x2",
+             .axes = {{"ep", 2}, {"eg", 2}},
+             .rules = {{"n", {"ep"}}, {"b", {"eg", "ep"}}, {"b", {"eg"}}, {"e", {"ep", "eg"}}},
+             .parallel_optimizer = true,
+             .expert_groups = 2,
+             .family = kShared},
+        // The experts are whole on tensor-parallel ranks, the shared one is split over them.
+        Case{.name = "SharedSpreadEp2Tp2",
+             .axes = {{"ep", 2}, {"tp", 2}},
+             .rules = {{"b", {"ep"}}, {"e", {"tp", "ep"}}, {"x", kTp}, {"g", kTp}, {"f", kTp}, {"v", kTp}, {"s", kTp}},
+             .recompute = Recompute::kFull,
+             .parallel_optimizer = true,
+             .family = kShared},
+        Case{.name = "SharedTp4Selective",
+             .axes = {{"tp", 4}},
+             .rules = {{"g", kTp}, {"f", kTp}, {"v", kTp}},
+             .microbatches = 2,
+             .recompute = Recompute::kSelective,
+             .family = kShared},
+        Case{.name = "SharedPp2Dp2Tp2",
+             .axes = {{"pp", 2}, {"dp", 2}, {"tp", 2}},
+             .rules = {{"b", kDp}, {"e", kDp}, {"c", kDp}, {"g", kTp}, {"f", kTp}, {"v", kTp}, {"s", kTp}},
+             .stages = 2,
+             .microbatches = 4,
+             .recompute = Recompute::kLayer,
+             .family = kShared}),
     [](const auto& info) { return info.param.name; });
 
 }  // namespace

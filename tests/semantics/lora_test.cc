@@ -18,7 +18,8 @@ namespace meshwright {
 namespace {
 
 constexpr absl::string_view kDense = "bias: true", kGated = "activation: swiglu, norm: rms_norm, positions: rotary",
-                            kExperts = "experts: 4, experts_per_token: 2, capacity_factor: 2, activation: swiglu";
+                            kExperts = "experts: 4, experts_per_token: 2, capacity_factor: 2, activation: swiglu",
+                            kShared = "experts: 4, experts_per_token: 2, capacity_factor: 2, shared_expert_ffn: 32";
 
 std::string Model(absl::string_view sizes, absl::string_view training, absl::string_view parallel, int64_t devices) {
   return absl::StrReplaceAll(
@@ -52,6 +53,7 @@ TEST(LoraTest, SplitEqualsWhole) {
        "zero_bubble_v}"},
       {kExperts, 4, "data_parallel: 4, expert_parallel: 4, tensor_parallel: 1, pipeline_stages: 1"},
       {kExperts, 4, "data_parallel: 2, expert_parallel: 2, tensor_parallel: 2, pipeline_stages: 1"},
+      {kShared, 4, "data_parallel: 2, expert_parallel: 2, tensor_parallel: 2, pipeline_stages: 1"},
   };
   for (const Case& c : cases) {
     for (const absl::string_view lora : {"lora: {rank: 4, alpha: 8}", "lora: {rank: 2, targets: [qkv, mlp2]}"}) {

@@ -74,6 +74,7 @@ void AddModel(const Recipe& recipe, Options& out) {
   if (m.experts == 0) return;
   out.Add("--num-experts", m.experts);
   out.Add("--moe-router-topk", m.experts_per_token);
+  if (m.shared_expert_ffn > 0) out.Add("--moe-shared-expert-intermediate-size", m.shared_expert_ffn);
   if (m.choice_groups > 1) {
     out.Add("--moe-router-num-groups", m.choice_groups);
     out.Add("--moe-router-group-topk", m.choice_groups_per_token);

@@ -279,13 +279,14 @@ TEST(MegatronTest, SequencesAreSharedAsPlanned) {
 }
 
 TEST(MegatronTest, ExpertsAreSplitAsPlanned) {
-  const std::string moe = Llama(", experts: 4, experts_per_token: 2");
+  const std::string moe = Llama(", experts: 4, experts_per_token: 2, shared_expert_ffn: 96");
   Degrees degrees = {.data = 8, .tensor = 2, .expert = 4, .sequence_parallel = true, .microbatch = 1};
   ASSERT_OK_AND_ASSIGN(Plan plan, PlanOf(moe, degrees));
   ASSERT_OK_AND_ASSIGN(const Exported exported, ToMegatron(plan));
   const std::map<std::string, std::string> o = OptionsOf(exported.text);
   EXPECT_EQ(NumberOf(o, "--expert-model-parallel-size"), 4);
   EXPECT_EQ(NumberOf(o, "--num-experts"), 4);
+  EXPECT_EQ(NumberOf(o, "--moe-shared-expert-intermediate-size"), 96);
   EXPECT_EQ(o.count("--moe-grouped-gemm"), 1u);  // without it they are computed one after the other
   EXPECT_EQ(o.at("--moe-expert-capacity-factor"), "1.25");
   // moe_layer.py raises in the first forward pass.

@@ -42,8 +42,8 @@ struct Adapted {
   }
 };
 
-void AddMlp(const DecoderConfig& model, Adapted* adapted) {
-  const auto hidden = static_cast<double>(model.hidden), ffn = static_cast<double>(model.ffn);
+void AddMlp(const DecoderConfig& model, int64_t width, Adapted* adapted) {
+  const auto hidden = static_cast<double>(model.hidden), ffn = static_cast<double>(width);
   adapted->Add(hidden, ffn);
   if (model.activation == Activation::kSwiglu) adapted->Add(hidden, ffn);
   adapted->Add(ffn, hidden);
@@ -71,7 +71,8 @@ Adapted AdaptedOf(const Framework& framework, const DecoderConfig& model) {
   }
   adapted.Add(queries, hidden);
   if (!framework.Is(Sign::kAllAdapted)) return adapted;
-  AddMlp(model, &adapted);
+  AddMlp(model, model.ffn, &adapted);
+  if (model.shared_expert_ffn > 0) AddMlp(model, model.shared_expert_ffn, &adapted);
   return adapted;
 }
 
@@ -123,7 +124,7 @@ double ExpertAdapterParameters(const Framework& framework, const DecoderConfig& 
   const bool each = framework.HasMegatronLayers() || framework.Is(Sign::kExpertLoop);
   if (!each || !framework.Is(Sign::kAllAdapted) || model.experts <= 1) return 0;
   Adapted expert;
-  AddMlp(model, &expert);
+  AddMlp(model, model.ffn, &expert);
   return static_cast<double>(RankOf(options) * model.layers * (model.experts - 1)) * (expert.inputs + expert.results);
 }
 

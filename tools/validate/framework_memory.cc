@@ -68,8 +68,11 @@ double UnderWay(const Strategy& strategy) {
   return Number(MaxInFlightTogether(passes)) / Number(strategy.chunks);
 }
 
-// Experts that a token goes through.
+// Experts that a token is sent to, and the width of all that it goes through.
 double ExpertsOf(const TrainingRun& run) { return run.model.experts > 1 ? Number(run.model.experts_per_token) : 1; }
+double WidthOfToken(const TrainingRun& run) {
+  return ExpertsOf(run) * Number(run.model.ffn) + Number(run.model.shared_expert_ffn);
+}
 
 bool RunsLayersAgain(const TrainingRun& run) {
   return run.recompute == Recompute::kFull || run.recompute == Recompute::kLayer;
@@ -85,8 +88,7 @@ double SplitStepsOfLayer(const TrainingRun& run) {
                        ((d.microbatch > 1 ? run.copies.turned_heads : 0) + run.copies.keys) *
                            Number(run.model.heads * run.model.head_dim) / tensor +
                        run.copies.scores * Number(run.model.heads) * Number(run.training.sequence) / tensor +
-                       (gates_again ? 0 : run.copies.gates) * ExpertsOf(run) * Number(run.model.ffn) / tensor +
-                       run.copies.adapted / tensor;
+                       (gates_again ? 0 : run.copies.gates) * WidthOfToken(run) / tensor + run.copies.adapted / tensor;
   return token * TokensOf(run);
 }
 
@@ -183,7 +185,7 @@ double LossBeside(const TrainingRun& run, const Prediction& prediction) {
 double LayerPassing(const TrainingRun& run) {
   const DecoderConfig& model = run.model;
   const double gated = model.activation == Activation::kSwiglu ? 2 : 1;
-  const double wide = ExpertsOf(run) * Number(model.ffn);
+  const double wide = WidthOfToken(run);
   double elements = gated * wide;
   if (RunsLayersAgain(run)) {
     const double heads = Number(model.heads * model.head_dim), keys = Number(model.kv_heads * model.head_dim);

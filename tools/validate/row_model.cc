@@ -78,7 +78,8 @@ constexpr StepTokens kStepTokens[] = {{1.0, 1 << 19}, {5.0, 1 << 20}, {100.0, 1 
 double LayerParameters(const DecoderConfig& c, bool gated) {
   const double h = static_cast<double>(c.hidden), d = static_cast<double>(c.head_dim);
   const double attention = h * d * static_cast<double>(2 * c.heads + 2 * c.kv_heads);
-  return attention + (gated ? 3 : 2) * h * static_cast<double>(c.ffn * std::max<int64_t>(1, c.experts));
+  const int64_t width = c.ffn * std::max<int64_t>(1, c.experts) + c.shared_expert_ffn;
+  return attention + (gated ? 3 : 2) * h * static_cast<double>(width);
 }
 
 double NumParameters(const DecoderConfig& c, bool gated) {
@@ -268,6 +269,7 @@ class ModelReader {
                                                : std::min(kDefaultExpertsPerToken, *experts);
       MESHWRIGHT_ASSIGN_OR_RETURN(c_.experts_per_token, Size("experts_per_token", chosen));
       MESHWRIGHT_ASSIGN_OR_RETURN(c_.ffn, Size("expert_ffn", c_.ffn, false));
+      MESHWRIGHT_ASSIGN_OR_RETURN(c_.shared_expert_ffn, SharedExpert());
       return absl::OkStatus();
     }
     if (known_ != nullptr) {
@@ -275,9 +277,12 @@ class ModelReader {
       c_.experts_per_token = known_->experts_per_token;
       c_.choice_groups = known_->choice_groups;
       c_.choice_groups_per_token = known_->choice_groups_per_token;
+      c_.shared_expert_ffn = known_->shared_expert_ffn;
       if (c_.experts > 0) {
-        defaults_.push_back(absl::StrCat("experts ", c_.experts, " of ", c_.ffn, ", ", c_.experts_per_token, " a token",
-                                         known_->differs.empty() ? "" : "; ", known_->differs));
+        defaults_.push_back(
+            absl::StrCat("experts ", c_.experts, " of ", c_.ffn, ", ", c_.experts_per_token, " a token",
+                         c_.shared_expert_ffn == 0 ? "" : absl::StrCat(", shared of ", c_.shared_expert_ffn),
+                         known_->differs.empty() ? "" : "; ", known_->differs));
       }
       return absl::OkStatus();
     }
@@ -291,6 +296,16 @@ class ModelReader {
     }
     if (NamesExperts()) return CannotExpress("experts not given", cells_.Text("model"));
     return absl::OkStatus();
+  }
+
+  // Said, or the model's; else there is none.
+  absl::StatusOr<int64_t> SharedExpert() const {
+    if (c_.experts == 0) return 0;
+    MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<int64_t> width, cells_.Int("shared_expert_ffn", 0));
+    if (width.has_value()) return *width;
+    MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<int64_t> experts, cells_.Int("shared_experts", 0));
+    if (experts.has_value()) return *experts * c_.ffn;
+    return known_ != nullptr ? known_->shared_expert_ffn : 0;
   }
 
   const CsvCells& cells_;

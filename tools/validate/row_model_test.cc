@@ -128,6 +128,22 @@ TEST(RowModelTest, ExpertsFromColumns) {
   EXPECT_EQ(model.ffn, 32);
 }
 
+TEST(RowModelTest, SharedExperts) {
+  const auto shared = [](const std::string& columns, const std::string& cells) {
+    std::vector<std::string> defaults;
+    const auto model = ModelOf(absl::StrCat("model,layers,", columns, "\n", cells, "\n"), &defaults);
+    return model.ok() ? model->shared_expert_ffn : -1;
+  };
+  constexpr char kSizes[] = "hidden,experts,experts_per_token,expert_ffn";
+  EXPECT_EQ(shared(kSizes, "A-MoE,2,64,16,4,32"), 0);
+  EXPECT_EQ(shared(absl::StrCat(kSizes, ",shared_expert_ffn"), "A-MoE,2,64,16,4,32,48"), 48);
+  EXPECT_EQ(shared(absl::StrCat(kSizes, ",shared_experts"), "A-MoE,2,64,16,4,32,2"), 2 * 32);
+  // A published model's, of two experts' width; none where the row says so; of a dense model there is none.
+  EXPECT_EQ(shared("gpus", "DeepSeek-V2-Lite,27,8"), 2 * 1408);
+  EXPECT_EQ(shared("hidden,experts,shared_experts", "DeepSeek-V2-Lite,27,2048,64,0"), 0);
+  EXPECT_EQ(shared("hidden,heads,shared_experts", "GPT,2,64,4,1"), 0);
+}
+
 // 64 experts, whose fullest has 0.62 more than the mean, deviate by 0.62 / 2.37 = 0.262. Eight on each of 16 ranks:
 // 0.0925 a rank, and of 16 draws the largest is 1.766: 1.163.
 TEST(RowModelTest, ARankEvensOutItsExperts) {

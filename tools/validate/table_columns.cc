@@ -66,6 +66,8 @@ constexpr ColumnRule kTrainings[] = {
     {"kv_heads", CellKind::kCount, "query groups|group"},
     {"head_dim", CellKind::kCount, "head dim|size|width"},
     {"heads", CellKind::kCount, "heads|head|nah|nheads|nhead|numheads"},
+    {"shared_expert_ffn", CellKind::kCount, "shared ffn|intermediate"},
+    {"shared_experts", CellKind::kCount, "shared expert|experts"},
     {"expert_ffn", CellKind::kCount, "expert|moe ffn|intermediate"},
     {"experts_per_token", CellKind::kCount, "topk"},
     {"experts_per_token", CellKind::kCount, "top k"},
@@ -124,7 +126,7 @@ constexpr ColumnRule kTrainings[] = {
     {"other_opts", CellKind::kText,
      "framework|software|library|container|release|version|method|setup|strategy|parallelism|schedule|options|kernel|"
      "kernels|finetuning|task|lora|adapter|trainer|offload|variant|dispatcher|technique|techniques|optimization|"
-     "optimizations|features|settings|recipe|flags|config|configuration"},
+     "optimizations|features|settings|recipe|flags|config|configuration|quantization"},
     {"?rate", CellKind::kRate, "throughput|speed|performance"},
 };
 // What readers ask for, and what tables have besides and nobody reads.

@@ -126,15 +126,22 @@ class TrainingReader : public ColumnReader {
     return true;
   }
 
-  // "TP/PP/DP" of cells "4/2/8", "MBS x GA" of "2x4": a count for each part of the name.
+  // "TP/PP/DP" of cells "4/2/8", "MBS x GA" of "2x4", "Heads (Q/KV)" of "32/8": a count for each part of the name, or
+  // of what is in parentheses with what is before them.
   bool ReadTogether(size_t column) {
     constexpr size_t kLongest = 64;
     static const std::regex* const kBetween = new std::regex(R"(\s*(?:/|,|&|\+|\xC3\x97|\sx\s)\s*)");
     static const std::regex* const kNumber = new std::regex(R"(\d{1,9})");
-    const std::string name = names_[column].substr(0, kLongest);
+    static const std::regex* const kOfOne = new std::regex(R"(([^()]*)\(([^()]*)\)\s*)");
+    std::string name = names_[column].substr(0, kLongest), of;
+    if (std::smatch in; std::regex_match(name, in, *kOfOne)) {
+      const std::string parts = in[2].str();
+      of = in[1].str();
+      name = parts;
+    }
     std::vector<std::string> known;
     for (std::sregex_token_iterator part(name.begin(), name.end(), *kBetween, -1), end; part != end; ++part) {
-      const ColumnRule* const rule = RuleFor(WordsOf(part->str()));
+      const ColumnRule* const rule = RuleFor(WordsOf(absl::StrCat(of, part->str())));
       if (rule == nullptr || rule->kind != CellKind::kCount || std::count(known.begin(), known.end(), rule->known) > 0)
         return false;
       known.emplace_back(rule->known);

@@ -98,6 +98,9 @@ TEST(TrainingColumnsTest, SeveralCountsInOneCell) {
   EXPECT_EQ(Cell(table, "micro_batch_seqs"), "2");
   EXPECT_EQ(CellOf("MBS x GA", "2x4", "grad_accum"), "4");
   EXPECT_EQ(CellOf("GPUs / node", "8", "gpus_per_node"), "8");
+  EXPECT_EQ(CellOf("Heads (Q/KV)", "32/8", "heads"), "32");
+  EXPECT_EQ(CellOf("Heads (Q/KV)", "32/8", "kv_heads"), "8");
+  EXPECT_EQ(CellOf("Parallelism (TP x PP)", "4 x 2", "pp"), "2");
   // What is counted otherwise stays as it is, and is refused where the row is read.
   EXPECT_EQ(CellOf("Global batch", "4M tokens", "global_batch_seqs"), "4M tokens");
   EXPECT_EQ(CellOf("Batch size", "2 per GPU", "global_batch_seqs"), "2 per GPU");
@@ -160,6 +163,12 @@ TEST(TrainingColumnsTest, ConfigurationsOfOtherTools) {
   EXPECT_EQ(Cell(table, "heads"), "24");
   EXPECT_EQ(CellOf("num-layers-per-virtual-pipeline-stage", "2", "layers_per_chunk"), "2");
   EXPECT_EQ(CellOf("pipeline-model-parallel-size", "4", "pp"), "4");
+  // The shared one's width, or how many experts it is wide, is not a routed one's.
+  EXPECT_EQ(CellOf("moe_shared_expert_intermediate_size", "512", "shared_expert_ffn"), "512");
+  EXPECT_EQ(CellOf("moe_shared_expert_intermediate_size", "512", "expert_ffn"), "");
+  EXPECT_EQ(CellOf("n_shared_experts", "2", "shared_experts"), "2");
+  EXPECT_EQ(CellOf("n_shared_experts", "2", "experts"), "");
+  EXPECT_EQ(CellOf("quantization", "fp8", "other_opts"), "fp8");  // MaxText's
 }
 
 // The unit in the cells tells; without a number of devices a rate can only be that of one.
