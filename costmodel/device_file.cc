@@ -133,6 +133,7 @@ struct ShareKey {
 constexpr ShareKey kShareKeys[] = {
     {"matmul_share", &KernelConstants::matmul_share, false},
     {"matmul_share_fp8", &KernelConstants::matmul_share_fp8, true},
+    {"wide_share", &KernelConstants::wide_share, true},
     {"memory_share", &KernelConstants::memory_share, false},
     {"normalize_backward_share", &KernelConstants::normalize_backward_share, false},
     {"sustained_clock", &KernelConstants::sustained_clock, false},
@@ -190,7 +191,7 @@ absl::Status ReadMeasuredRates(const NodeRef& in, Device* device) {
 
 absl::Status ReadKernels(const NodeRef& in, bool all_required, Device* device) {
   std::vector<absl::string_view> keys = {"source",         "estimated", "l2_bandwidth", "memory_ramp",
-                                         "quantize_bytes", kLoopClock,  kCoreSharing};
+                                         "quantize_bytes", "wide_peak", kLoopClock,     kCoreSharing};
   for (const NanosKey& key : kNanosKeys) keys.push_back(key.name);
   for (const ShareKey& key : kShareKeys) keys.push_back(key.name);
   for (const OverlapKey& key : kOverlapKeys) keys.push_back(key.name);
@@ -222,6 +223,9 @@ absl::Status ReadKernels(const NodeRef& in, bool all_required, Device* device) {
   }
   if (in["quantize_bytes"].present()) {
     MESHWRIGHT_ASSIGN_OR_RETURN(constants.quantize_bytes, in["quantize_bytes"].AsBytes());
+  }
+  if (in["wide_peak"].present()) {
+    MESHWRIGHT_ASSIGN_OR_RETURN(constants.wide_peak, in["wide_peak"].AsFlopsPerSecond());
   }
   if (all_required || in["l2_bandwidth"].present()) {
     MESHWRIGHT_ASSIGN_OR_RETURN(constants.l2_bandwidth, in["l2_bandwidth"].AsBytesPerSecond());

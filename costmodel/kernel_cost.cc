@@ -83,9 +83,12 @@ constexpr double kSmallestSplit = 256;  // of the inner dimension; below, nothin
 // The largest element of the left operand (in two steps), its scale, and the quantised operand.
 constexpr double kQuantizeKernels = 4;
 
+// Whether it is one of the products that frameworks do not quantise (KernelWork::wide).
+bool StaysWide(const KernelWork& work, const Device& device) { return work.wide && device.kernels.wide_peak.raw() > 0; }
+
 double QuantizeSeconds(const KernelWork& work, const Device& device) {
   const KernelConstants& constants = device.kernels;
-  if (constants.quantize_bytes == Bytes()) return 0;
+  if (constants.quantize_bytes == Bytes() || StaysWide(work, device)) return 0;
   const double elements = static_cast<double>(work.batch) * static_cast<double>(work.m) * static_cast<double>(work.k);
   return kQuantizeKernels * ToSeconds(constants.startup) +
          StreamSeconds(elements * static_cast<double>(constants.quantize_bytes.raw()), device);
@@ -208,8 +211,9 @@ KernelEstimate HostContraction(const KernelWork& work, const Device& device) {
 KernelEstimate Contraction(const KernelWork& work, const Device& device, double early_misaligned = 0) {
   if (device.generation == Generation::kHost) return HostContraction(work, device);
   const KernelConstants& constants = device.kernels;
-  const Peak peak = PeakOf(work.dtype, device);
-  const double share = ProductShare(work.dtype, peak, device);
+  const bool wide = StaysWide(work, device);
+  const Peak peak = wide ? Peak{constants.wide_peak.raw(), false} : PeakOf(work.dtype, device);
+  const double share = wide ? constants.wide_share : ProductShare(work.dtype, peak, device);
   const double sms = std::max(1, device.sms);
   const double aligned = AlignedShare(work, device, early_misaligned);
   const double sm_rate = aligned * share * peak.per_second * constants.sustained_clock / sms;
@@ -397,6 +401,7 @@ KernelEstimate UnfusedAttention(const KernelWork& work, const Device& device) {
   const int64_t queries = work.batch * work.m * work.k, keys = work.batch * work.n * work.k;
   KernelWork product = work;
   product.kernel = KernelClass::kContraction;
+  product.wide = true;
   product.read = element * (queries + keys);
   product.written = element * scores;
   const KernelEstimate outer = Contraction(product, device, early);  // over the head's width: m x n

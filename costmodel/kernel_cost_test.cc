@@ -8,6 +8,7 @@
 #include "costmodel/testing.h"
 #include "gtest/gtest.h"
 #include "ir/dtype.h"
+#include "ir/testing.h"
 
 namespace meshwright {
 namespace {
@@ -222,6 +223,23 @@ TEST(KernelCostTest, QuantisingTheLeftOperandIsAPassOfItsOwn) {
   KernelWork pass = Stream(Bytes(7 * 4096 * 4096), Bytes());
   const Nanos expected = plain + PriceKernel(pass, device) + device.kernels.startup * 3;
   EXPECT_NEAR(ToSeconds(PriceKernel(product, device)), ToSeconds(expected), 1e-8);
+}
+
+// What frameworks leave in 16 bits takes what it takes on the device as it is: the output layer's products, and those
+// of attention without a kernel of its own.
+TEST(KernelCostTest, SomeProductsStayWideBesideFloat8) {
+  ASSERT_OK_AND_ASSIGN(const Device plain, FindDevice("h100-sxm"));
+  Device narrow = plain;
+  ASSERT_OK(UseFloat8Products(&narrow));
+  KernelWork product = Product(8192, 8192, 8192);
+  product.dtype = DType::kBFloat16;
+  EXPECT_LT(PriceKernel(product, narrow), PriceKernel(product, plain) * 3 / 4);
+  product.wide = true;
+  EXPECT_EQ(PriceKernel(product, narrow), PriceKernel(product, plain));
+  KernelWork attention = product;
+  attention.kernel = KernelClass::kAttention;
+  attention.fused = attention.wide = false;
+  EXPECT_EQ(PriceKernel(attention, narrow), PriceKernel(attention, plain));
 }
 
 // Rows of 4100 elements of 2 bytes do not begin at multiples of 16 bytes, those of 4104 do: 1/0.62 = 1.61 times as

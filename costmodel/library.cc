@@ -314,10 +314,15 @@ absl::Status UseFloat8Products(Device* device) {
   if (peak.raw() <= 0 || before.raw() <= 0) {
     return WrongInput("float8", absl::StrCat("bfloat16: ", device->name, " has no products in float8"));
   }
-  device->kernels.quantize_bytes = kTransformerEngineBytes;
+  KernelConstants& kernels = device->kernels;
+  kernels.quantize_bytes = kTransformerEngineBytes;
+  if (kernels.wide_peak.raw() == 0) {
+    kernels.wide_peak = before;
+    kernels.wide_share = kernels.matmul_share;
+  }
   if (peak == before) return absl::OkStatus();
   for (const DType narrow : {DType::kBFloat16, DType::kFloat16}) device->peak[static_cast<size_t>(narrow)] = peak;
-  device->kernels.matmul_share = device->kernels.matmul_share_fp8;
+  kernels.matmul_share = kernels.matmul_share_fp8;
   for (AttentionConstants& attention : device->attention) {  // whose shares are of the peak
     attention.forward_share *= before.raw() / peak.raw();
     attention.backward_share *= before.raw() / peak.raw();

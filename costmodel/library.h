@@ -76,7 +76,8 @@ absl::StatusOr<Cluster> WithDevices(Cluster cluster, int64_t num_devices);
 absl::StatusOr<Cluster> ReadCluster(const NodeRef& in);
 
 // Lets products of 16-bit types run at the rate of float8, their operands quantised before them as Transformer Engine
-// does; all else stays what it is, memory too. Twice is as once. kInvalidArgument where the device has no float8.
+// does; all else stays what it is, memory too, and what no framework quantises: the output layer's products, and those
+// of attention that has no kernel of its own. Twice is as once. kInvalidArgument where the device has no float8.
 absl::Status UseFloat8Products(Device* device);
 
 // What can be said about a cluster besides `device`, `nodes`, `devices_per_node` and `devices`: one row per key.

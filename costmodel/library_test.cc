@@ -307,6 +307,8 @@ TEST(ReadClusterTest, ProductsMayRunInFloat8) {
     EXPECT_EQ(device.Peak(DType::kFloat32), plain.Peak(DType::kFloat32));
     EXPECT_EQ(device.kernels.matmul_share, plain.kernels.matmul_share_fp8);
     EXPECT_EQ(device.kernels.quantize_bytes, Bytes(3));
+    EXPECT_EQ(device.kernels.wide_peak, plain.Peak(DType::kBFloat16));
+    EXPECT_EQ(device.kernels.wide_share, plain.kernels.matmul_share);
     EXPECT_NEAR(device.attention[0].forward_share * device.Peak(DType::kBFloat16).raw(),
                 plain.attention[0].forward_share * plain.Peak(DType::kBFloat16).raw(), 1e3);
   }

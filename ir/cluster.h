@@ -66,6 +66,9 @@ struct KernelConstants {
   BytesPerSecond l2_bandwidth;
   // Moved for each element of a product's left operand that is quantised before it; 0: operands are used as they are.
   Bytes quantize_bytes;
+  // Where products of 16 bits run at the rate of float8, the peak and the share of it that those have which do not.
+  FlopsPerSecond wide_peak;
+  double wide_share = 0;
   // Kernels that stream memory.
   double memory_share = 0;              // of memory bandwidth, when very much is streamed
   Bytes memory_ramp;                    // bytes after which half of that share is reached

@@ -28,6 +28,7 @@ struct KernelWork {
   bool causal = false;                     // attention: half of the score matrix is skipped
   bool fused = true;                       // attention: no score matrix in memory
   bool functions = false;                  // memory and normalize: exponentials and their like at every point
+  bool wide = false;                       // contraction: of 16 bits also where a device runs others in float8
   int64_t batch = 1, m = 1, n = 1, k = 1;  // contraction and attention only; see KernelClass
   Flops flops;                             // useful operations (causal attention: only the kept half)
   Flops epilogue;                          // contraction: elementwise, of its result, outside of the tensor cores

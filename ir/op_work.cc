@@ -141,6 +141,12 @@ std::optional<UpdateOperands> UpdateOperandsOf(OpKind kind, const OpAttrs& attrs
   return operands;
 }
 
+// Products over the vocabulary (models/decoder.h) are the output layer's, which frameworks leave in 16 bits:
+// Megatron-Core's output_layer is none of Transformer Engine's (models/gpt/gpt_model.py), torchtitan's filter leaves
+// `output` out (float8.filter_fqns in its configurations), MaxText's logits_dense has no `quant` (layers/decoders.py),
+// and DeepSeek-V3 says so (its report, section 3.3.1).
+constexpr absl::string_view kVocabularyLabel = "v";
+
 KernelWork WorkOf(OpKind kind, const OpAttrs& attrs, const IndexRule& rule, absl::Span<const Shape> inputs,
                   absl::Span<const DType> input_dtypes, absl::Span<const Shape> outputs,
                   absl::Span<const DType> output_dtypes) {
@@ -174,6 +180,8 @@ KernelWork WorkOf(OpKind kind, const OpAttrs& attrs, const IndexRule& rule, absl
   switch (work.kernel) {
     case KernelClass::kContraction:
       SetProductExtents(rule, extents, info.epilogue, work);
+      work.wide = std::any_of(rule.labels.begin(), rule.labels.end(),
+                              [](const Label& label) { return label.name == kVocabularyLabel; });
       return work;
     case KernelClass::kAttention:
       SetAttentionExtents(attrs, kind == OpKind::kAttentionGrad, inputs, work);

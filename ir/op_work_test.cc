@@ -40,6 +40,15 @@ TEST(WorkOfTest, Product) {
   EXPECT_EQ(work.written, Bytes(2 * 16 * 8));
 }
 
+// Logits, and the gradients of the output layer's input and weight.
+TEST(WorkOfTest, ProductsOverTheVocabularyStayWide) {
+  const Shape hidden = {4, 2, 6}, weight = {32, 6}, logits = {4, 2, 32};
+  EXPECT_TRUE(Work(OpKind::kMatMul, "s b h, v h -> s b v", {{hidden, weight}, {logits}}).wide);
+  EXPECT_TRUE(Work(OpKind::kMatMul, "s b v, v h -> s b h", {{logits, weight}, {hidden}}).wide);
+  EXPECT_TRUE(Work(OpKind::kMatMul, "s b v, s b h -> v h", {{logits, hidden}, {weight}}).wide);
+  EXPECT_FALSE(Work(OpKind::kMatMul, "s b h, h f -> s b f", {{hidden, {6, 8}}, {{4, 2, 8}}}).wide);
+}
+
 // Labels of both inputs and the output are a batch; several labels of one part multiply. A bias is read.
 TEST(WorkOfTest, BatchedProductsOfSeveralLabels) {
   KernelWork work = Work(OpKind::kMatMul, "e c h, e h t f -> e c t f", {{{4, 10, 6}, {4, 6, 2, 8}}, {{4, 10, 2, 8}}});

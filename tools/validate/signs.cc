@@ -221,6 +221,7 @@ constexpr Words kSwitches[] = {
     {kGradientOverlap, "zero_fsdp", "overlap"},
     {kGradientOverlap, "other_opts", "overlap-grad|overlap_grad|overlap grad|overlap-param|overlap_param"},
     {kGradientOverlap, "other_opts", "overlap_comm|overlap-comm|overlap comm"},
+    {kGradientOverlap, "other_opts", "overlappeddistributedoptimizer"},  // alibaba/Megatron-LLaMA's
     // PyTorch's; FSDP's mixed precision is a policy of its own.
     {kSaysAutocast, "other_opts", "autocast|automatic mixed precision|native amp"},
     // Megatron-Core's (`--main-grads-dtype bf16`, `--grad-reduce-in-bf16`), and in words.
