@@ -34,6 +34,10 @@ void KeepTheLater(const NodeRef& in, Parallel& parallel) {
     }
     warn("comm_fusion.allreduce", "all_reduce_fusion_config", map_wins ? "comm_fusion" : "all_reduce_fusion_config");
   }
+  constexpr absl::string_view kSize = "optimizer_weight_shard_size", kConfig = "parallel_optimizer_config";
+  if (const NodeRef alone = in[kSize], nested = in[kConfig][kSize]; alone.present() && nested.present()) {
+    warn(kSize, absl::StrCat("that of ", kConfig), IsLater(in[kConfig], alone) ? "that of the map" : "that of its own");
+  }
   const NodeRef strategy = in["dataset_strategy"], full = in["full_batch"];
   if (strategy.present() && full.present()) {
     warn("full_batch", "dataset_strategy", IsLater(full, strategy) ? "full_batch" : "dataset_strategy");

@@ -178,6 +178,18 @@ TEST(ParallelTest, OfTwoDatasetSettingsTheLaterHolds) {
   EXPECT_THAT(ReadAuto("full_batch: true")->warnings, IsEmpty());
 }
 
+// S11.9: the size of groups has two places.
+TEST(ParallelTest, OfTwoSizesOfGroupsTheLaterHolds) {
+  constexpr absl::string_view kNested = "parallel_optimizer_config: {optimizer_weight_shard_size: 2}";
+  constexpr absl::string_view kAlone = "optimizer_weight_shard_size: 4";
+  ASSERT_OK_AND_ASSIGN(const Parallel alone, ReadAuto(absl::StrCat(kNested, ", ", kAlone)));
+  EXPECT_EQ(alone.optimizer_weight_shard_size, 4);
+  EXPECT_THAT(alone.warnings, ElementsAre(HasSubstr("both set; that of its own, the later, holds")));
+  ASSERT_OK_AND_ASSIGN(const Parallel nested, ReadAuto(absl::StrCat(kAlone, ", ", kNested)));
+  EXPECT_EQ(nested.optimizer_weight_shard_size, 2);
+  EXPECT_THAT(nested.warnings, ElementsAre(HasSubstr("both set; that of the map, the later, holds")));
+}
+
 TEST(ParallelTest, TheOldNameOfSearchModeIsTakenWithAWarning) {
   ASSERT_OK_AND_ASSIGN(const Parallel p, ReadAuto("auto_parallel_search_mode: sharding_propagation"));
   EXPECT_EQ(p.search_mode, SearchKnob::kShardingPropagation);

@@ -153,9 +153,9 @@ absl::Status CheckGroups(const Session& session, const Flags& flags) {
 void NoteIdleGroups(Session& session) {
   const Problem& problem = session.problem;
   const int64_t group = problem.optimizer_shard_size.value_or(-1);
-  if (problem.mode != SearchMode::kDecoder || group == -1) return;
   constexpr absl::string_view kSize = "optimizer_weight_shard_size";
-  if (!problem.parallel_optimizer.value_or(true)) {
+  if (!ActsIn(*FindKnob(kSize), session.file->parallel.parallel_mode) || group == -1) return;
+  if (!problem.parallel_optimizer.value_or(session.file->is_decoder())) {
     session.notices.push_back(absl::StrCat(kSize, " ", group, " has no effect without the parallel optimizer"));
   } else if (group == 1) {
     session.notices.push_back(absl::StrCat(
@@ -175,10 +175,7 @@ void NoteIdleParts(const Flags& flags, Session& session) {
   };
   if (!problem.parallel_optimizer.value_or(decoder != nullptr)) {
     note("parallel_optimizer_config", "the parallel optimizer");
-    if (decoder == nullptr) {
-      note("optimizer_weight_shard_size", "the parallel optimizer");
-      note("shard_parameters", "the parallel optimizer");
-    }
+    if (decoder == nullptr) note("shard_parameters", "the parallel optimizer");
   } else if (decoder == nullptr && problem.shard_parameters.value_or(false)) {
     session.notices.push_back("shard_parameters splits only the frozen parameters of a network of operators");
   }
@@ -195,15 +192,25 @@ void NoteIdleParts(const Flags& flags, Session& session) {
                    2 * chunks, " chunks, and there are ", decoder->layers, " layers"));
 }
 
-// The micro-batches of a step divide it, and there are as many as stages (S12.3).
+// The micro-batches of a step divide it, and the rows that each rank feeds; there are as many as stages (S12.3).
 absl::Status CheckMicroBatches(const Session& session, const Flags& flags) {
   const Problem& problem = session.problem;
-  if (!problem.microbatches.has_value()) return absl::OkStatus();
-  const int64_t count = *problem.microbatches, stages = problem.stages.value_or(1);
-  if (count >= stages && problem.batch % count == 0) return absl::OkStatus();
+  const int64_t count = problem.microbatches.value_or(1), stages = problem.stages.value_or(1);
+  const bool by_rows =
+      !session.file->is_decoder() && (problem.mode == SearchMode::kDataParallel ||
+                                      (problem.mode != SearchMode::kStandAlone && problem.mode != SearchMode::kByHand &&
+                                       problem.feeding == Feeding::kDataParallel));
+  const int64_t ranks = by_rows ? problem.cluster.num_devices() / stages : 1;
+  std::string wanted;
+  if (count < stages) {
+    wanted = absl::StrCat("at least as many as pipeline stages, ", stages);
+  } else if (problem.batch % count != 0) {
+    wanted = absl::StrCat("a divisor of the batch of ", problem.batch, " rows");
+  } else if (problem.batch % ranks == 0 && problem.batch / ranks % count != 0) {
+    wanted = absl::StrCat("a divisor of the ", problem.batch / ranks, " rows of each of ", ranks, " ranks");
+  }
+  if (wanted.empty() || count == 1) return absl::OkStatus();
   const std::string found = absl::StrCat(count);
-  const std::string wanted = count < stages ? absl::StrCat("at least as many as pipeline stages, ", stages)
-                                            : absl::StrCat("a divisor of the batch of ", problem.batch, " rows");
   if (flags.Has("microbatches")) return Flags::Wrong("microbatches", WrongInput(found, wanted));
   const NodeRef in_file = session.file->document.root()["parallel"];
   const NodeRef given = in_file["micro_batches"];

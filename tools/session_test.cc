@@ -448,8 +448,8 @@ TEST(SessionTest, KnobsWithoutWhatTheyArePartOfAreTold) {
       "parallel_mode: semi_auto_parallel, parallel_optimizer_config: {parallel_optimizer_threshold: 0}, "
       "optimizer_weight_shard_size: 2, shard_parameters: true, pipeline_config: {pipeline_scheduler: gpipe}";
   ASSERT_OK_AND_ASSIGN(const Session off, Open(Operators(knobs)));
-  EXPECT_THAT(off.notices, ElementsAre("parallel_optimizer_config has no effect without the parallel optimizer",
-                                       "optimizer_weight_shard_size has no effect without the parallel optimizer",
+  EXPECT_THAT(off.notices, ElementsAre("optimizer_weight_shard_size 2 has no effect without the parallel optimizer",
+                                       "parallel_optimizer_config has no effect without the parallel optimizer",
                                        "shard_parameters has no effect without the parallel optimizer",
                                        "pipeline_config has no effect without a pipeline (pipeline_stages)"));
   EXPECT_FALSE(off.problem.shard_parameters.value_or(false));
@@ -493,8 +493,9 @@ TEST(SessionTest, AModeFromAFlagHasTheKnobsOfThatMode) {
 
 // S13.4: K micro-batches, of a decoder too; S12.3: which divide the batch. micro_batches says the same.
 TEST(SessionTest, GradientAccumulationIsTheMicroBatchesOfAStep) {
-  for (const std::string& text : {Decoder("grad_accumulation_step: 4"),
-                                  Operators("parallel_mode: semi_auto_parallel, grad_accumulation_step: 4")}) {
+  for (const std::string& text :
+       {Decoder("grad_accumulation_step: 4"),
+        Operators("parallel_mode: semi_auto_parallel, full_batch: true, grad_accumulation_step: 4")}) {
     ASSERT_OK_AND_ASSIGN(const Session session, Open(text));
     EXPECT_EQ(session.problem.microbatches, 4);
   }
@@ -505,6 +506,15 @@ TEST(SessionTest, GradientAccumulationIsTheMicroBatchesOfAStep) {
   EXPECT_EQ(KindOf(odd.status()), "E-VALUE");
   EXPECT_THAT(odd,
               StatusIs(kInvalid, "parallel.grad_accumulation_step: found 3, wanted a divisor of the batch of 16 rows"));
+  // 16 rows over 8 ranks: two each, of which 4 micro-batches have half a row. With whole batches they have 4 rows.
+  for (const char* mode : {"semi_auto_parallel", "data_parallel"}) {
+    const absl::StatusOr<Session> fed =
+        Open(Operators(absl::StrCat("parallel_mode: ", mode, ", grad_accumulation_step: 4"), ""), {"--devices=8"});
+    EXPECT_EQ(KindOf(fed.status()), "E-VALUE");
+    EXPECT_THAT(
+        fed, StatusIs(kInvalid, "grad_accumulation_step: found 4, wanted a divisor of the 2 rows of each of 8 ranks"));
+  }
+  EXPECT_OK(Open(Operators("parallel_mode: semi_auto_parallel, full_batch: true, grad_accumulation_step: 4")));
   EXPECT_THAT(Open(Operators("parallel_mode: semi_auto_parallel", kShard), {"--microbatches=3"}),
               StatusIs(kInvalid, "--microbatches: found 3, wanted a divisor of the batch of 16 rows"));
 }
