@@ -527,9 +527,16 @@ absl::StatusOr<Session> OpenModel(const SourceFile& source, const Flags& flags, 
                      " with AdamW; to plan otherwise, write a model file with `huggingface: config.json`"));
   }
   SetInFile(flags, file);
+  const bool counted = cluster.has_value() || CountsDevices(flags);
   if (!cluster.has_value()) {
     MESHWRIGHT_ASSIGN_OR_RETURN(cluster, ClusterFrom(file.cluster(), flags));
-    if (!HasClusterFlags(flags)) MESHWRIGHT_RETURN_IF_ERROR(CheckDeviceNum(file, *cluster));
+  }
+  const absl::Status device_num = CheckDeviceNum(file, *cluster);
+  if (!device_num.ok() && !counted) return device_num;
+  if (!device_num.ok()) {
+    file.notices.push_back(absl::StrCat("device_num ", *file.parallel.device_num, " of the file has no effect: there ",
+                                        cluster->num_devices() == 1 ? "is " : "are ", cluster->num_devices(),
+                                        cluster->num_devices() == 1 ? " device" : " devices"));
   }
   MESHWRIGHT_RETURN_IF_ERROR(CheckCards(file, *cluster, flags));
   MESHWRIGHT_ASSIGN_OR_RETURN(Session session, MakeSession(source, std::move(file), changes, *std::move(cluster)));

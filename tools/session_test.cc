@@ -547,6 +547,11 @@ TEST(SessionTest, ChoicesThatDoNotFitAreLocated) {
               StatusIs(kInvalid, "parallel.tensor_parallel: found 4, wanted 1, since there is one device"));
   EXPECT_THAT(Open(Decoder("device_num: 16")), StatusIs(kInvalid, "parallel.device_num: found 16, wanted 8"));
   EXPECT_OK(Open(Decoder("device_num: 16"), {"--devices=16"}));
+  // S1.3: another kind of device is no other number of them. A flag that says another number holds, and says so.
+  EXPECT_THAT(Open(Decoder("device_num: 16"), {"--device=a100-sxm-80gb"}),
+              StatusIs(kInvalid, "parallel.device_num: found 16, wanted 8"));
+  ASSERT_OK_AND_ASSIGN(const Session more, Open(Decoder("device_num: 16"), {"--devices=32"}));
+  EXPECT_THAT(more.notices, Contains("device_num 16 of the file has no effect: there are 32 devices"));
   EXPECT_THAT(
       Open(Operators("parallel_mode: semi_auto_parallel", ", shard: [[4, 4], [4, 1]]")),
       StatusIs(kInvalid, "operators[0].shard: found ((4, 4), (4, 1)), wanted one that fits MatMul on 8 devices"));
