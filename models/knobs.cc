@@ -310,16 +310,16 @@ constexpr Knob kKnobs[] = {
     {"pipeline_loss", T::kText, "sum", kAnyMode, kIgnored, Choice<&P::pipeline_loss, kPipelineLossNames>},
     {"virtual_pipeline_stages", T::kInt, "None", kPlannedModes, kIgnored, Int<&P::virtual_pipeline_stages, 1, kMost>},
     {"micro_batches", T::kInt, "None", kAnyMode, kIgnored, Int<&P::micro_batches, 1, kMost>},
-    {"micro_batch", T::kInt, "None", kAnyMode, kIgnored, Int<&P::micro_batch, 1, kMost>},
-    {"tensor_parallel", T::kInt, "None", kAnyMode, kIgnored, Int<&P::tensor_parallel, 1, kMost>},
-    {"data_parallel", T::kInt, "None", kAnyMode, kIgnored, Int<&P::data_parallel, 1, kMost>},
-    {"expert_parallel", T::kInt, "None", kAnyMode, kIgnored, Int<&P::expert_parallel, 1, kMost>},
-    {"dispatcher", T::kText, "None", kAnyMode, kIgnored, Choice<&P::dispatcher, kDispatcherNames>},
-    {"spread_experts", T::kBool, "None", kAnyMode, kIgnored, Bool<&P::spread_experts>},
-    {"context_parallel", T::kInt, "None", kAnyMode, kIgnored, Int<&P::context_parallel, 1, kMost>},
-    {"context_exchange", T::kText, "None", kAnyMode, kIgnored, ReadContextExchange},
-    {"sequence_parallel", T::kBool, "None", kAnyMode, kIgnored, Bool<&P::sequence_parallel>},
-    {"shard_parameters", T::kBool, "None", kAnyMode, kIgnored, Bool<&P::shard_parameters>},
+    {"micro_batch", T::kInt, "None", kPlannedModes, kIgnored, Int<&P::micro_batch, 1, kMost>},
+    {"tensor_parallel", T::kInt, "None", kPlannedModes, kIgnored, Int<&P::tensor_parallel, 1, kMost>},
+    {"data_parallel", T::kInt, "None", kPlannedModes, kIgnored, Int<&P::data_parallel, 1, kMost>},
+    {"expert_parallel", T::kInt, "None", kPlannedModes, kIgnored, Int<&P::expert_parallel, 1, kMost>},
+    {"dispatcher", T::kText, "None", kPlannedModes, kIgnored, Choice<&P::dispatcher, kDispatcherNames>},
+    {"spread_experts", T::kBool, "None", kPlannedModes, kIgnored, Bool<&P::spread_experts>},
+    {"context_parallel", T::kInt, "None", kPlannedModes, kIgnored, Int<&P::context_parallel, 1, kMost>},
+    {"context_exchange", T::kText, "None", kPlannedModes, kIgnored, ReadContextExchange},
+    {"sequence_parallel", T::kBool, "None", kPlannedModes, kIgnored, Bool<&P::sequence_parallel>},
+    {"shard_parameters", T::kBool, "None", kOptimizerModes, kState, Bool<&P::shard_parameters>},
     {"max_pipeline_stages", T::kInt, "None", kPlannedModes, kIgnored, Int<&P::max_pipeline_stages, 1, kMost>},
     {"max_tensor_parallel", T::kInt, "None", kPlannedModes, kIgnored, Int<&P::max_tensor_parallel, 1, kMost>},
     {"max_data_parallel", T::kInt, "None", kPlannedModes, kIgnored, Int<&P::max_data_parallel, 1, kMost>},
@@ -383,6 +383,11 @@ absl::Status CheckType(const Knob& knob, const NodeRef& in) {
   return absl::OkStatus();
 }
 
+absl::Status CheckMode(const Knob& knob, ParallelMode mode) {
+  if (ActsIn(knob, mode) || knob.elsewhere == Elsewhere::kIgnored) return absl::OkStatus();
+  return StateError("needs ", NamesOf(knob.modes), ", parallel_mode is ", NameOf(mode));
+}
+
 absl::Status ReadKnobs(const NodeRef& in, Parallel& parallel) {
   std::vector<absl::string_view> names;
   for (const Knob& knob : kKnobs) names.push_back(knob.name);
@@ -402,15 +407,11 @@ absl::Status ReadKnobs(const NodeRef& in, Parallel& parallel) {
 }
 
 absl::Status CheckModes(const NodeRef& in, Parallel& parallel) {
-  const absl::string_view mode = kParallelModeNames[static_cast<size_t>(parallel.parallel_mode)];
   for (const NodeRef& value : in.children()) {
     const Knob& knob = *FindKnob(value.key());
-    const bool acts = (knob.modes & ModeBit(parallel.parallel_mode)) != 0;
-    if (acts || (value.is_scalar() && value.text() == knob.fallback)) continue;
-    if (knob.elsewhere == Elsewhere::kState) {
-      return value.Locate(StateError("needs ", NamesOf(knob.modes), ", parallel_mode is ", mode));
-    }
-    parallel.warnings.push_back(absl::StrCat(knob.name, " has no effect in the mode ", mode));
+    if (ActsIn(knob, parallel.parallel_mode) || (value.is_scalar() && value.text() == knob.fallback)) continue;
+    MESHWRIGHT_RETURN_IF_ERROR(value.Locate(CheckMode(knob, parallel.parallel_mode)));
+    parallel.warnings.push_back(absl::StrCat(knob.name, " has no effect in the mode ", NameOf(parallel.parallel_mode)));
   }
   return absl::OkStatus();
 }

@@ -48,6 +48,11 @@ absl::Span<const Knob> ParallelKnobs();
 // The row of that name, or null.
 const Knob* FindKnob(absl::string_view name);
 
+inline bool ActsIn(const Knob& knob, ParallelMode mode) { return (knob.modes & ModeBit(mode)) != 0; }
+
+// E-STATE where the knob neither acts in the mode nor is ignored there.
+absl::Status CheckMode(const Knob& knob, ParallelMode mode);
+
 // E-TYPE unless the value has the knob's type.
 absl::Status CheckType(const Knob& knob, const NodeRef& in);
 

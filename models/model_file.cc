@@ -98,7 +98,8 @@ absl::Status ReadHuggingFaceFile(const NodeRef& in, ModelFile& file) {
   return absl::OkStatus();
 }
 
-// The parts of a file that depend on the form of its model. Sets `model`, and training.batch for the operator form.
+// The parts of a file that depend on the form of its model. Reads `parallel`; sets `model`, and training.batch for the
+// operator form.
 absl::Status ReadModel(const NodeRef& root, ModelFile& file) {
   constexpr absl::string_view kForms[] = {"operators", "architecture", "huggingface"};
   std::vector<absl::string_view> forms;
@@ -111,22 +112,11 @@ absl::Status ReadModel(const NodeRef& root, ModelFile& file) {
   }
   Training& training = file.training;
   if (forms[0] == "operators") {
-    MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t stages, root["parallel"]["pipeline_stages"].AsIntOr(1, 1));
-    // Of these the reader of the section says what is wrong.
-    Parallel knobs;
-    const NodeRef parallel = root["parallel"];
-    const NodeRef pipeline = parallel["pipeline_config"];
-    knobs.pipeline_interleave = pipeline["pipeline_interleave"].AsBoolOr(false).value_or(false);
-    const std::string schedule = pipeline["pipeline_scheduler"].AsStringOr("").value_or("");
-    knobs.schedule = ScheduleFromName(schedule).value_or(knobs.schedule);
-    if (const absl::StatusOr<int64_t> given = parallel["virtual_pipeline_stages"].AsInt(1, 1 << 20); given.ok()) {
-      knobs.virtual_pipeline_stages = *given;
-    }
     if (training.lora.has_value()) {
       return root["training"]["lora"].Error("it with `operators`", "a decoder",
                                             "a parameter that stays as it is has `trainable: false`");
     }
-    const int64_t chunks = stages > 1 ? knobs.chunks() : 1;
+    const int64_t stages = file.parallel.pipeline_stages, chunks = stages > 1 ? file.parallel.chunks() : 1;
     MESHWRIGHT_ASSIGN_OR_RETURN(OperatorModel model, ReadOperators(root, training, stages, chunks));
     if (training.batch != 0 && training.batch != model.batch()) {
       return root["training"]["batch"].Error(absl::StrCat(training.batch),
@@ -158,8 +148,8 @@ void WarnOfShards(const OperatorModel& model, Parallel& parallel) {
   if (parallel.parallel_mode == ParallelMode::kSemiAuto || parallel.parallel_mode == ParallelMode::kAuto) return;
   for (const OperatorSpec& op : model.operators) {
     if (!op.shard.has_value()) continue;
-    parallel.warnings.push_back(absl::StrCat("shard of \"", op.name, "\" has no effect in the mode ",
-                                             kParallelModeNames[static_cast<size_t>(parallel.parallel_mode)]));
+    parallel.warnings.push_back(
+        absl::StrCat("shard of \"", op.name, "\" has no effect in the mode ", NameOf(parallel.parallel_mode)));
   }
 }
 
@@ -182,8 +172,7 @@ absl::Status CheckModeByHand(const ModelFile& file) {
   const ParallelMode mode = file.parallel.parallel_mode;
   if (mode != ParallelMode::kSemiAuto && mode != ParallelMode::kAuto) return absl::OkStatus();
   return std::get<OperatorModel>(file.model)
-      .CheckNotByHand(
-          absl::StrCat("the planner splits the model in the mode ", kParallelModeNames[static_cast<size_t>(mode)]));
+      .CheckNotByHand(absl::StrCat("the planner splits the model in the mode ", NameOf(mode)));
 }
 
 bool IsBelow(absl::string_view name, absl::string_view cell) {
@@ -237,7 +226,7 @@ absl::StatusOr<Context> ReadContext(const NodeRef& in) {
 }
 
 absl::StatusOr<ModelFile> ParseModelFile(absl::string_view text, absl::string_view file_name, absl::string_view config,
-                                         int64_t sequence) {
+                                         int64_t sequence, const ParallelFlags& flags) {
   MESHWRIGHT_ASSIGN_OR_RETURN(Document document, ParseDocument(text, file_name));
   ModelFile file{.name = {},
                  .model = {},
@@ -268,9 +257,10 @@ absl::StatusOr<ModelFile> ParseModelFile(absl::string_view text, absl::string_vi
     return root["context"]["mode"].Locate(StateError("planning needs the whole graph; write GRAPH_MODE"));
   }
   MESHWRIGHT_ASSIGN_OR_RETURN(file.callbacks, ReadCallbacks(root["callbacks"]));
+  const ParallelMode mode = root["operators"].present() ? ParallelMode::kStandAlone : ParallelMode::kAuto;
+  MESHWRIGHT_ASSIGN_OR_RETURN(file.parallel, ReadParallelAlone(root["parallel"], mode, flags));
   MESHWRIGHT_RETURN_IF_ERROR(ReadModel(root, file));
-  const ParallelMode mode = file.is_decoder() ? ParallelMode::kAuto : ParallelMode::kStandAlone;
-  MESHWRIGHT_ASSIGN_OR_RETURN(file.parallel, ReadParallel(root["parallel"], file.training, mode));
+  MESHWRIGHT_RETURN_IF_ERROR(CheckParallel(root["parallel"], file.parallel, file.training));
 
   std::vector<GraphInput> inputs = {{"tokens", 2}, {"labels", 2}};
   if (const OperatorModel* model = std::get_if<OperatorModel>(&file.model)) {

@@ -93,9 +93,10 @@ struct ModelFile {
 
 // Checks the whole file, and that the graph of a whole step can be built (but for one that is split by hand, whose
 // shapes depend on the ranks). A `config` that is not empty is what the file of `huggingface:` holds, which then is not
-// read. A `sequence` of more than 0 tokens takes the place of the file's, of a decoder.
+// read. A `sequence` of more than 0 tokens takes the place of the file's, of a decoder, and so do the flags.
 absl::StatusOr<ModelFile> ParseModelFile(absl::string_view text, absl::string_view file_name,
-                                         absl::string_view config = {}, int64_t sequence = 0);
+                                         absl::string_view config = {}, int64_t sequence = 0,
+                                         const ParallelFlags& flags = {});
 
 // Per parameter, its fusion id where that is not 1 (S10.7): comm_fusion of the parameter, then of the cells in order.
 // And that of each collective that the author wrote and gave one (S10.8). kInvalidArgument, at the line: a cell that

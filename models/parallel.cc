@@ -34,10 +34,33 @@ void KeepTheLater(const NodeRef& in, Parallel& parallel) {
     }
     warn("comm_fusion.allreduce", "all_reduce_fusion_config", map_wins ? "comm_fusion" : "all_reduce_fusion_config");
   }
+  constexpr absl::string_view kSize = "optimizer_weight_shard_size", kConfig = "parallel_optimizer_config";
+  if (const NodeRef alone = in[kSize], nested = in[kConfig][kSize]; alone.present() && nested.present()) {
+    warn(kSize, absl::StrCat("that of ", kConfig), IsLater(in[kConfig], alone) ? "that of the map" : "that of its own");
+  }
   const NodeRef strategy = in["dataset_strategy"], full = in["full_batch"];
   if (strategy.present() && full.present()) {
     warn("full_batch", "dataset_strategy", IsLater(full, strategy) ? "full_batch" : "dataset_strategy");
   }
+}
+
+// S12.3, S13.4.
+absl::Status CheckMicroBatches(const NodeRef& in, const Parallel& p, const Training& training) {
+  const std::optional<int64_t> count = p.NumMicroBatches();
+  if (!count.has_value()) return absl::OkStatus();
+  const NodeRef at = in[p.micro_batches.has_value() ? "micro_batches" : "grad_accumulation_step"];
+  if (p.grad_accumulation_step > 1 && p.grad_accumulation_step != *count) {
+    return in["grad_accumulation_step"].Error(absl::StrCat(p.grad_accumulation_step),
+                                              absl::StrCat(*count, ", which micro_batches says of the same step"),
+                                              "leave one of them out");
+  }
+  if (*count < p.pipeline_stages) {
+    return at.Error(absl::StrCat(*count), absl::StrCat("at least as many as pipeline_stages = ", p.pipeline_stages));
+  }
+  if (training.batch % *count != 0) {
+    return at.Error(absl::StrCat(*count), absl::StrCat("a divisor of the batch of ", training.batch, " rows"));
+  }
+  return absl::OkStatus();
 }
 
 // What holds between knobs (S1.2 to S1.4, S11.2, S12.1, S12.3, S12.11).
@@ -49,8 +72,7 @@ absl::Status CheckTogether(const NodeRef& in, const Parallel& p, const Training&
   const bool data_parallel = p.parallel_mode == ParallelMode::kDataParallel;
   if (p.enable_parallel_optimizer && data_parallel && training.optimizer.kind != OpKind::kAdamW &&
       training.optimizer.kind != OpKind::kLamb) {
-    return in["enable_parallel_optimizer"].Locate(
-        StateError("in data_parallel it works with the optimizers lamb and adamw only (Lamb, AdamWeightDecay)"));
+    return in["enable_parallel_optimizer"].Locate(StateError(kOwnersOptimizers));
   }
   if (p.shard_parameters.value_or(false) && !p.enable_parallel_optimizer && in["enable_parallel_optimizer"].present()) {
     return in["shard_parameters"].Error("true",
@@ -69,16 +91,8 @@ absl::Status CheckTogether(const NodeRef& in, const Parallel& p, const Training&
     if (p.device_num.has_value() && *p.device_num % p.pipeline_stages != 0) {
       return at.Error(absl::StrCat(p.pipeline_stages), absl::StrCat("a divisor of device_num = ", *p.device_num));
     }
-    if (p.micro_batches.has_value() && *p.micro_batches < p.pipeline_stages) {
-      return in["micro_batches"].Error(absl::StrCat(*p.micro_batches),
-                                       absl::StrCat("at least as many as pipeline_stages = ", p.pipeline_stages));
-    }
   }
-  if (p.micro_batches.has_value() && training.batch % *p.micro_batches != 0) {
-    return in["micro_batches"].Error(absl::StrCat(*p.micro_batches),
-                                     absl::StrCat("a divisor of the batch of ", training.batch, " rows"));
-  }
-  return absl::OkStatus();
+  return CheckMicroBatches(in, p, training);
 }
 
 // "None", an axis, or a list of axes.
@@ -159,14 +173,25 @@ absl::Status ReadDeviceMatrix(const NodeRef& in, OpSharding& sharding) {
 
 }  // namespace
 
-absl::StatusOr<Parallel> ReadParallel(const NodeRef& in, const Training& training, ParallelMode default_mode) {
+absl::StatusOr<Parallel> ReadParallelAlone(const NodeRef& in, ParallelMode default_mode, const ParallelFlags& flags) {
   Parallel parallel;
   parallel.parallel_mode = default_mode;
+  if (in.present()) MESHWRIGHT_RETURN_IF_ERROR(ReadKnobs(in, parallel));
+  parallel.parallel_mode = flags.parallel_mode.value_or(parallel.parallel_mode);
+  if (flags.search_mode.has_value()) parallel.search_mode = flags.search_mode;
   if (!in.present()) return parallel;
-  MESHWRIGHT_RETURN_IF_ERROR(ReadKnobs(in, parallel));
   KeepTheLater(in, parallel);
   MESHWRIGHT_RETURN_IF_ERROR(CheckModes(in, parallel));
-  MESHWRIGHT_RETURN_IF_ERROR(WithKind("E-VALUE", CheckTogether(in, parallel, training)));
+  return parallel;
+}
+
+absl::Status CheckParallel(const NodeRef& in, const Parallel& parallel, const Training& training) {
+  return in.present() ? WithKind("E-VALUE", CheckTogether(in, parallel, training)) : absl::OkStatus();
+}
+
+absl::StatusOr<Parallel> ReadParallel(const NodeRef& in, const Training& training, ParallelMode default_mode) {
+  MESHWRIGHT_ASSIGN_OR_RETURN(Parallel parallel, ReadParallelAlone(in, default_mode));
+  MESHWRIGHT_RETURN_IF_ERROR(CheckParallel(in, parallel, training));
   return parallel;
 }
 

@@ -39,6 +39,8 @@ enum class ParallelMode : uint8_t { kStandAlone, kDataParallel, kHybridParallel,
 inline constexpr absl::string_view kParallelModeNames[] = {"stand_alone", "data_parallel", "hybrid_parallel",
                                                            "semi_auto_parallel", "auto_parallel"};
 
+constexpr absl::string_view NameOf(ParallelMode mode) { return kParallelModeNames[static_cast<size_t>(mode)]; }
+
 // The knob `search_mode`; planner/search has its own list of what it can do.
 enum class SearchKnob : uint8_t { kDynamicProgramming, kRecursiveProgramming, kShardingPropagation };
 inline constexpr absl::string_view kSearchModeNames[] = {"dynamic_programming", "recursive_programming",
@@ -113,7 +115,12 @@ struct Parallel {
   PipelineLoss pipeline_loss = PipelineLoss::kSum;
 
   std::optional<int64_t> micro_batches;  // per step
-  std::optional<int64_t> micro_batch;    // rows of one micro-batch on one data-parallel rank
+  // Of a step, as either knob says it; nothing where neither does.
+  std::optional<int64_t> NumMicroBatches() const {
+    if (micro_batches.has_value() || grad_accumulation_step == 1) return micro_batches;
+    return grad_accumulation_step;
+  }
+  std::optional<int64_t> micro_batch;  // rows of one micro-batch on one data-parallel rank
   std::optional<int64_t> tensor_parallel, data_parallel, expert_parallel, context_parallel;  // degrees
   // What the search may make of a degree at most.
   std::optional<int64_t> max_pipeline_stages, max_tensor_parallel, max_data_parallel, max_expert_parallel,
@@ -134,9 +141,27 @@ struct Parallel {
   std::vector<std::string> warnings;  // what was read, but not as the user may think
 };
 
-// Reads the section; a missing one has the defaults above, with `default_mode`. `training` is needed for the checks
-// that involve the optimizer and the batch.
+// What a flag says, and takes the place of what the file says.
+struct ParallelFlags {
+  std::optional<ParallelMode> parallel_mode;
+  std::optional<SearchKnob> search_mode;
+};
+
+// Reads the section, each knob on its own and against the mode; a missing one has the defaults above, with
+// `default_mode`.
+absl::StatusOr<Parallel> ReadParallelAlone(const NodeRef& in, ParallelMode default_mode,
+                                           const ParallelFlags& flags = {});
+
+// What holds between knobs, and between them, the optimizer and the batch. `in` is the section that `parallel` was read
+// from.
+absl::Status CheckParallel(const NodeRef& in, const Parallel& parallel, const Training& training);
+
+// Both.
 absl::StatusOr<Parallel> ReadParallel(const NodeRef& in, const Training& training, ParallelMode default_mode);
+
+// S11.2, of the parallel optimizer.
+inline constexpr absl::string_view kOwnersOptimizers =
+    "in data_parallel it works with the optimizers lamb and adamw only (Lamb, AdamWeightDecay)";
 
 // Reads `shard` (and `out_strategy`) of the operator at `op`, whose `shard` is present. `layouts` is the file's section
 // of named device matrices: `layouts: {cube: {device_matrix: [2, 2, 2], alias_name: [dp, sp, mp]}}`. A last axis of the

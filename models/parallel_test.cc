@@ -51,7 +51,7 @@ TEST(ParallelTest, EveryKnobIsReadBackAsItWasSet) {
   ASSERT_OK_AND_ASSIGN(
       const Parallel p,
       ReadAuto("search_mode: recursive_programming, device_num: 8, global_rank: 7, gradients_mean: true, "
-               "gradient_fp32_sync: false, enable_alltoall: true, grad_accumulation_step: 2, "
+               "gradient_fp32_sync: false, enable_alltoall: true, grad_accumulation_step: 4, "
                "enable_parallel_optimizer: true, parallel_optimizer_config: {gradient_accumulation_shard: false, "
                "parallel_optimizer_threshold: 0, optimizer_weight_shard_size: 2}, pipeline_stages: 2, pipeline_config: "
                "{pipeline_scheduler: gpipe, pipeline_interleave: true}, pipeline_loss: mean, micro_batches: 4, "
@@ -64,7 +64,7 @@ TEST(ParallelTest, EveryKnobIsReadBackAsItWasSet) {
   EXPECT_TRUE(p.gradients_mean);
   EXPECT_FALSE(p.gradient_fp32_sync);
   EXPECT_TRUE(p.enable_alltoall);
-  EXPECT_EQ(p.grad_accumulation_step, 2);
+  EXPECT_EQ(p.grad_accumulation_step, 4);
   EXPECT_TRUE(p.enable_parallel_optimizer);
   EXPECT_FALSE(p.gradient_accumulation_shard);
   EXPECT_EQ(p.parallel_optimizer_threshold, Bytes(0));
@@ -102,6 +102,10 @@ TEST(ParallelTest, WrongValuesAreRefused) {
               StatusIs(kInvalid, "found 3, wanted a divisor of device_num"));
   EXPECT_THAT(ReadAuto("pipeline_stages: 4, micro_batches: 2"), StatusIs(kInvalid, "wanted at least as many as"));
   EXPECT_THAT(ReadAuto("micro_batches: 5"), StatusIs(kInvalid, "found 5, wanted a divisor of the batch of 16 rows"));
+  EXPECT_THAT(ReadAuto("micro_batches: 4, grad_accumulation_step: 2"),
+              StatusIs(kInvalid, "grad_accumulation_step: found 2, wanted 4, which micro_batches says"));
+  EXPECT_THAT(ReadAuto("pipeline_stages: 4, grad_accumulation_step: 2"),
+              StatusIs(kInvalid, "grad_accumulation_step: found 2, wanted at least as many as"));
   EXPECT_THAT(ReadAuto("pipeline_config: {scheduler: gpipe}"), StatusIs(kInvalid, "found an unknown key"));
   EXPECT_THAT(ReadAuto("pipeline_config: {pipeline_scheduler: zero}"), StatusIs(kInvalid, "wanted one of gpipe, 1f1b"));
   EXPECT_THAT(ReadAuto("parallel_optimizer_config: {optimizer_weight_shard_size: 0}"), StatusIs(kInvalid, "found 0"));
@@ -172,6 +176,18 @@ TEST(ParallelTest, OfTwoDatasetSettingsTheLaterHolds) {
   EXPECT_EQ(strategy_later.dataset_strategy, DatasetStrategy::kDataParallel);
   EXPECT_EQ(ReadAuto("full_batch: true")->dataset_strategy, DatasetStrategy::kFullBatch);
   EXPECT_THAT(ReadAuto("full_batch: true")->warnings, IsEmpty());
+}
+
+// S11.9: the size of groups has two places.
+TEST(ParallelTest, OfTwoSizesOfGroupsTheLaterHolds) {
+  constexpr absl::string_view kNested = "parallel_optimizer_config: {optimizer_weight_shard_size: 2}";
+  constexpr absl::string_view kAlone = "optimizer_weight_shard_size: 4";
+  ASSERT_OK_AND_ASSIGN(const Parallel alone, ReadAuto(absl::StrCat(kNested, ", ", kAlone)));
+  EXPECT_EQ(alone.optimizer_weight_shard_size, 4);
+  EXPECT_THAT(alone.warnings, ElementsAre(HasSubstr("both set; that of its own, the later, holds")));
+  ASSERT_OK_AND_ASSIGN(const Parallel nested, ReadAuto(absl::StrCat(kAlone, ", ", kNested)));
+  EXPECT_EQ(nested.optimizer_weight_shard_size, 2);
+  EXPECT_THAT(nested.warnings, ElementsAre(HasSubstr("both set; that of the map, the later, holds")));
 }
 
 TEST(ParallelTest, TheOldNameOfSearchModeIsTakenWithAWarning) {

@@ -167,11 +167,8 @@ const std::vector<FlagSpec>& ClusterFlags() {
   return *specs;
 }
 
-bool HasClusterFlags(const Flags& flags) {
-  for (const FlagSpec& spec : ClusterFlags()) {
-    if (flags.Has(spec.name)) return true;
-  }
-  return false;
+bool CountsDevices(const Flags& flags) {
+  return flags.Has("cluster") || flags.Has("devices") || flags.Has("nodes") || flags.Has("devices_per_node");
 }
 
 absl::StatusOr<Cluster> OpenCluster(const std::string& path) {

@@ -37,8 +37,8 @@ absl::Status WrongDevice(absl::string_view name, const absl::Status& status);
 // Changes an existing cluster.
 absl::StatusOr<Cluster> WithFlags(Cluster cluster, const Flags& flags);
 
-// Whether some flag of ClusterFlags was given.
-bool HasClusterFlags(const Flags& flags);
+// Whether a flag of ClusterFlags says how many devices there are.
+bool CountsDevices(const Flags& flags);
 
 // The cluster as one line of YAML that ReadCluster reads back as the same: counts, and what differs from the device's
 // usual machine. REQUIRES: the device's own numbers are the library's, but for what ClusterKeys and `kernels` change.

@@ -77,7 +77,8 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"Experts", "mixtral_8x7b", {"--devices=16", "--memory=96GB", "--inter_bandwidth=95 Gb/s"}},
                     Case{"Shards", "oracle_b"}, Case{"Layouts", "oracle_d"}, Case{"Interleaved", "mlp_interleaved"},
                     Case{"OperatorStages", "oracle_b", {"--ignore_shards", "--stages=4", "--microbatches=4"}},
-                    Case{"DataParallel", "oracle_b", {"--mode=data_parallel", "--parallel_optimizer"}},
+                    Case{"DataParallel", "oracle_b", {"--mode=data_parallel", "--gradients_mean"}},
+                    Case{"Owners", "gpt2_tiny", {"--mode=data_parallel", "--parallel_optimizer"}},
                     Case{"Propagation", "matmul_relu"}),
     [](const auto& info) { return info.param.name; });
 

@@ -50,8 +50,9 @@ void SetPrecision(ModelFile& file, DType dtype) {
 }
 
 // The sequence is part of a decoder's sizes, the other changes are made to what was read.
-absl::StatusOr<ModelFile> Parse(const SourceFile& source, const ModelChanges& changes) {
-  return ParseModelFile(source.text, source.path, source.config, changes.sequence.value_or(0));
+absl::StatusOr<ModelFile> Parse(const SourceFile& source, const ModelChanges& changes,
+                                const ParallelFlags& flags = {}) {
+  return ParseModelFile(source.text, source.path, source.config, changes.sequence.value_or(0), flags);
 }
 
 absl::Status ApplyChanges(const ModelChanges& changes, ModelFile& file) {
@@ -183,7 +184,7 @@ absl::Status SetFusion(const ModelFile& file, Problem& problem, std::vector<std:
 }
 
 // S11: which parameters the parallel optimizer may share out, and among how many.
-absl::Status SetOptimizer(const ModelFile& file, Problem& problem) {
+void SetOptimizer(const ModelFile& file, Problem& problem) {
   const Parallel& parallel = file.parallel;
   problem.parallel_optimizer_threshold = parallel.parallel_optimizer_threshold;
   problem.optimizer_shard_size = parallel.optimizer_weight_shard_size;
@@ -192,23 +193,15 @@ absl::Status SetOptimizer(const ModelFile& file, Problem& problem) {
   problem.gradient_accumulation_shard =
       parallel.gradient_accumulation_shard && (!file.is_decoder() || config["gradient_accumulation_shard"].present());
   const OperatorModel* const model = std::get_if<OperatorModel>(&file.model);
-  if (model == nullptr) return absl::OkStatus();
-  int64_t trained = 0;
+  if (model == nullptr) return;
   if (problem.mode == SearchMode::kDataParallel) {
     for (const ParameterSpec& parameter : model->parameters) {
       if (parameter.layerwise_parallel) problem.own_parameters.insert(parameter.name);
     }
   }
   for (const ParameterSpec& parameter : model->parameters) {
-    trained += parameter.trainable ? 1 : 0;
     if (!parameter.parallel_optimizer) problem.optimizer_whole.insert(parameter.name);
   }
-  const int64_t devices = problem.cluster.num_devices();
-  const bool by_rank = problem.mode == SearchMode::kDataParallel;
-  if (!by_rank || !parallel.enable_parallel_optimizer || trained >= devices) return absl::OkStatus();
-  return file.document.root()["parallel"]["enable_parallel_optimizer"].Locate(
-      StateError("in data_parallel every rank owns parameters: found ", trained, " parameters for ", devices,
-                 " ranks, wanted at least as many"));
 }
 
 absl::Status SetChoices(const ModelFile& file, const ModelChanges& changes, Problem& problem,
@@ -229,7 +222,7 @@ absl::Status SetChoices(const ModelFile& file, const ModelChanges& changes, Prob
   problem.spread_experts = parallel.spread_experts;
   problem.sequence_parallel = parallel.sequence_parallel;
   problem.microbatch = parallel.micro_batch;
-  problem.microbatches = parallel.micro_batches;
+  problem.microbatches = parallel.NumMicroBatches();
   if (!decoder || IsGiven(file, "pipeline_stages")) problem.stages = parallel.pipeline_stages;
   if (decoder && changes.stages.has_value()) problem.stages = changes.stages;
   if (!decoder || IsGiven(file, "enable_parallel_optimizer")) {
@@ -238,9 +231,6 @@ absl::Status SetChoices(const ModelFile& file, const ModelChanges& changes, Prob
     problem.parallel_optimizer = true;  // which splitting gradients asks for
   }
   problem.shard_parameters = parallel.shard_parameters;
-  if (parallel.shard_parameters.value_or(false) && !decoder) {
-    notices.push_back("shard_parameters is for decoders; a network of operators keeps its parameters");
-  }
   if (parallel.recompute != RecomputeChoice::kAuto) problem.recompute = static_cast<Recompute>(parallel.recompute);
   problem.schedule = parallel.schedule;
   // S8.7: in data_parallel each rank's loss is of its own rows: where it is their mean, the sum of gradients is that of
@@ -256,20 +246,17 @@ absl::Status SetChoices(const ModelFile& file, const ModelChanges& changes, Prob
   problem.fuse_epilogues = parallel.fuse_epilogues;
   problem.fuse_loss = parallel.fuse_loss;
   problem.fuse_updates = parallel.fuse_updates;
-  MESHWRIGHT_RETURN_IF_ERROR(SetOptimizer(file, problem));
+  SetOptimizer(file, problem);
   MESHWRIGHT_RETURN_IF_ERROR(SetFusion(file, problem, notices));
   if (!decoder || IsGiven(file, "pipeline_config") || IsGiven(file, "virtual_pipeline_stages")) {
     problem.chunks = parallel.chunks();
   }
 
-  const bool accumulates = parallel.grad_accumulation_step > 1;
-  if (accumulates && !problem.microbatches.has_value() && !decoder) {
-    problem.microbatches = parallel.grad_accumulation_step;
-  }
   // S12.4: a pipeline reports the sum over its micro-batches. Decoders report the mean, as everybody does for them.
   const bool sum = parallel.pipeline_loss == PipelineLoss::kSum;
-  problem.loss_is_sum =
-      IsGiven(file, "pipeline_loss") ? sum : !decoder && (problem.stages.value_or(1) > 1 || accumulates);
+  problem.loss_is_sum = IsGiven(file, "pipeline_loss")
+                            ? sum
+                            : !decoder && (problem.stages.value_or(1) > 1 || parallel.grad_accumulation_step > 1);
   return absl::OkStatus();
 }
 
@@ -405,19 +392,23 @@ absl::StatusOr<ModelChanges> ChangesFrom(const Flags& flags) {
   return changes;
 }
 
-// Flags that speak for a knob of the file: as if the file said so, without the checks of its reader.
-absl::Status SetModes(const Flags& flags, ModelFile& file) {
-  Parallel& parallel = file.parallel;
+// The modes, in which the file is read.
+absl::StatusOr<ParallelFlags> ParallelFlagsFrom(const Flags& flags) {
+  ParallelFlags result;
   MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<size_t> mode, flags.Choice("mode", kParallelModeNames));
-  if (mode.has_value()) parallel.parallel_mode = static_cast<ParallelMode>(*mode);
+  if (mode.has_value()) result.parallel_mode = static_cast<ParallelMode>(*mode);
   MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<size_t> search, flags.Choice("search_mode", kSearchModeNames));
-  if (search.has_value()) parallel.search_mode = static_cast<SearchKnob>(*search);
-  if (flags.Has("gradients_mean")) parallel.gradients_mean = flags.True("gradients_mean");
+  if (search.has_value()) result.search_mode = static_cast<SearchKnob>(*search);
+  return result;
+}
+
+// As if the file said so.
+void SetInFile(const Flags& flags, ModelFile& file) {
+  if (flags.Has("gradients_mean")) file.parallel.gradients_mean = flags.True("gradients_mean");
   OperatorModel* const model = std::get_if<OperatorModel>(&file.model);
   if (flags.True("ignore_shards") && model != nullptr) {
     for (OperatorSpec& op : model->operators) op.shard.reset();
   }
-  return absl::OkStatus();
 }
 
 absl::Status SetBytes(const Flags& flags, absl::string_view name, Bytes& bytes) {
@@ -459,7 +450,7 @@ absl::Status SetPipelining(const Flags& flags, Problem& problem) {
   return absl::OkStatus();
 }
 
-absl::Status SetChoices(const Flags& flags, Problem& problem) {
+absl::Status SetChoices(const Flags& flags, bool decoder, Problem& problem) {
   struct Degree {
     absl::string_view name;
     std::optional<int64_t> Problem::*field;
@@ -491,7 +482,9 @@ absl::Status SetChoices(const Flags& flags, Problem& problem) {
   if (flags.Has("sequence_parallel")) problem.sequence_parallel = flags.Bool("sequence_parallel");
   if (flags.Has("parallel_optimizer")) problem.parallel_optimizer = flags.Bool("parallel_optimizer");
   if (flags.Has("shard_parameters")) problem.shard_parameters = flags.Bool("shard_parameters");
-  if (problem.shard_parameters.value_or(false) && !problem.parallel_optimizer.value_or(true)) {
+  const bool alone = problem.shard_parameters.value_or(false) && !problem.parallel_optimizer.value_or(true);
+  if (alone && !decoder && !flags.Has("shard_parameters")) problem.shard_parameters.reset();
+  if (alone && problem.shard_parameters.has_value()) {
     return Flags::Wrong("shard_parameters",
                         absl::InvalidArgumentError("parameters are split with their optimizer state, "
                                                    "wanted the parallel optimizer with it"));
@@ -526,22 +519,30 @@ absl::StatusOr<Session> OpenModel(const SourceFile& source, const Flags& flags, 
         absl::StrCat(source.path, ":1:1: schema: found a plan, wanted a model file; simulate and run take plans"));
   }
   MESHWRIGHT_ASSIGN_OR_RETURN(const ModelChanges changes, ChangesFrom(flags));
-  MESHWRIGHT_ASSIGN_OR_RETURN(ModelFile file, Parse(source, changes));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const ParallelFlags modes, ParallelFlagsFrom(flags));
+  MESHWRIGHT_ASSIGN_OR_RETURN(ModelFile file, Parse(source, changes, modes));
   if (!source.config.empty()) {
     file.notices.push_back(
         absl::StrCat("planned in ", NameOf(changes.precision.value_or(file.training.dtype)),
                      " with AdamW; to plan otherwise, write a model file with `huggingface: config.json`"));
   }
-  MESHWRIGHT_RETURN_IF_ERROR(SetModes(flags, file));
+  SetInFile(flags, file);
+  const bool counted = cluster.has_value() || CountsDevices(flags);
   if (!cluster.has_value()) {
     MESHWRIGHT_ASSIGN_OR_RETURN(cluster, ClusterFrom(file.cluster(), flags));
-    if (!HasClusterFlags(flags)) MESHWRIGHT_RETURN_IF_ERROR(CheckDeviceNum(file, *cluster));
+  }
+  const absl::Status device_num = CheckDeviceNum(file, *cluster);
+  if (!device_num.ok() && !counted) return device_num;
+  if (!device_num.ok()) {
+    file.notices.push_back(absl::StrCat("device_num ", *file.parallel.device_num, " of the file has no effect: there ",
+                                        cluster->num_devices() == 1 ? "is " : "are ", cluster->num_devices(),
+                                        cluster->num_devices() == 1 ? " device" : " devices"));
   }
   MESHWRIGHT_RETURN_IF_ERROR(CheckCards(file, *cluster, flags));
   MESHWRIGHT_ASSIGN_OR_RETURN(Session session, MakeSession(source, std::move(file), changes, *std::move(cluster)));
-  MESHWRIGHT_RETURN_IF_ERROR(SetChoices(flags, session.problem));
+  MESHWRIGHT_RETURN_IF_ERROR(SetChoices(flags, session.file->is_decoder(), session.problem));
+  MESHWRIGHT_RETURN_IF_ERROR(CheckKnobs(flags, session));
   MESHWRIGHT_RETURN_IF_ERROR(CheckChoices(session, flags));
-  NoteIdleChoices(flags, session);
   return session;
 }
 

@@ -6,7 +6,6 @@
 #include <variant>
 #include <vector>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "ir/error_kind.h"
@@ -14,14 +13,60 @@
 #include "ir/sharding.h"
 #include "ir/status.h"
 #include "ir/text.h"
+#include "models/knobs.h"
 #include "tools/numbers.h"
 
 namespace meshwright {
 namespace {
 
-constexpr const char* kBoundFlags[] = {"max_stages", "max_tensor_parallel", "max_data_parallel", "max_expert_parallel",
-                                       "max_context_parallel"};
-constexpr absl::string_view kPlanningModes = "the modes that plan, semi_auto_parallel and auto_parallel";
+enum class Whose : uint8_t { kAny, kDecoders, kExperts, kOperators };  // the models in which a knob acts
+
+// Flags that speak for a knob of the file, and knobs without a flag.
+struct Choice {
+  absl::string_view flag, knob;
+  Whose whose;
+};
+constexpr Choice kChoices[] = {
+    {"stages", "pipeline_stages", Whose::kAny},
+    {"schedule", "pipeline_config", Whose::kAny},
+    {"virtual_pipeline_stages", "virtual_pipeline_stages", Whose::kAny},
+    {"parallel_optimizer", "enable_parallel_optimizer", Whose::kAny},
+    {"optimizer_weight_shard_size", "optimizer_weight_shard_size", Whose::kAny},
+    {"gradients_mean", "gradients_mean", Whose::kAny},
+    {"shard_parameters", "shard_parameters", Whose::kAny},
+    {"data_parallel", "data_parallel", Whose::kDecoders},
+    {"tensor_parallel", "tensor_parallel", Whose::kDecoders},
+    {"context_parallel", "context_parallel", Whose::kDecoders},
+    {"context_exchange", "context_exchange", Whose::kDecoders},
+    {"sequence_parallel", "sequence_parallel", Whose::kDecoders},
+    {"microbatch", "micro_batch", Whose::kDecoders},
+    {"expert_parallel", "expert_parallel", Whose::kExperts},
+    {"dispatcher", "dispatcher", Whose::kExperts},
+    {"spread_experts", "spread_experts", Whose::kExperts},
+    {"max_stages", "max_pipeline_stages", Whose::kDecoders},
+    {"max_data_parallel", "max_data_parallel", Whose::kDecoders},
+    {"max_tensor_parallel", "max_tensor_parallel", Whose::kDecoders},
+    {"max_context_parallel", "max_context_parallel", Whose::kDecoders},
+    {"max_expert_parallel", "max_expert_parallel", Whose::kExperts},
+    {"search_mode", "search_mode", Whose::kOperators},
+    {"", "full_batch", Whose::kOperators},
+    {"", "dataset_strategy", Whose::kOperators},
+};
+
+// Whether the file says something that is not the default.
+bool IsSet(const NodeRef& value, const Knob& knob) {
+  return value.present() && !(value.is_scalar() && value.text() == knob.fallback);
+}
+
+void NoteOtherModels(const std::string& name, Whose whose, Session& session) {
+  const DecoderConfig* const decoder = std::get_if<DecoderConfig>(&session.file->model);
+  const auto note = [&](absl::string_view models) {
+    session.notices.push_back(absl::StrCat(name, " has no effect: it is for ", models));
+  };
+  if (whose == Whose::kOperators && decoder != nullptr) note("models of operators");
+  if ((whose == Whose::kDecoders || whose == Whose::kExperts) && decoder == nullptr) note("decoders");
+  if (whose == Whose::kExperts && decoder != nullptr && decoder->experts == 0) note("decoders with experts");
+}
 
 // Each degree that the user fixed must divide the devices, with the others too. Said here since the search knows no
 // places.
@@ -108,14 +153,91 @@ absl::Status CheckGroups(const Session& session, const Flags& flags) {
 void NoteIdleGroups(Session& session) {
   const Problem& problem = session.problem;
   const int64_t group = problem.optimizer_shard_size.value_or(-1);
-  if (problem.mode != SearchMode::kDecoder || group == -1) return;
   constexpr absl::string_view kSize = "optimizer_weight_shard_size";
-  if (!problem.parallel_optimizer.value_or(true)) {
+  if (!ActsIn(*FindKnob(kSize), session.file->parallel.parallel_mode) || group == -1) return;
+  if (!problem.parallel_optimizer.value_or(session.file->is_decoder())) {
     session.notices.push_back(absl::StrCat(kSize, " ", group, " has no effect without the parallel optimizer"));
   } else if (group == 1) {
     session.notices.push_back(absl::StrCat(
         kSize, " 1 is taken for -1, all replicas: it acts from 2 on; without the parallel optimizer nothing is split"));
   }
+}
+
+// Knobs that say how another one acts, which is off; chunks that no pipeline of a decoder has.
+void NoteIdleParts(const Flags& flags, Session& session) {
+  const Problem& problem = session.problem;
+  const NodeRef in_file = session.file->document.root()["parallel"];
+  const DecoderConfig* const decoder = std::get_if<DecoderConfig>(&session.file->model);
+  const auto note = [&](absl::string_view knob, absl::string_view without) {
+    const Knob& row = *FindKnob(knob);
+    if (!ActsIn(row, session.file->parallel.parallel_mode) || !IsSet(in_file[knob], row)) return;
+    session.notices.push_back(absl::StrCat(knob, " has no effect without ", without));
+  };
+  if (!problem.parallel_optimizer.value_or(decoder != nullptr)) {
+    note("parallel_optimizer_config", "the parallel optimizer");
+    if (decoder == nullptr) note("shard_parameters", "the parallel optimizer");
+  } else if (decoder == nullptr && problem.shard_parameters.value_or(false)) {
+    session.notices.push_back("shard_parameters splits only the frozen parameters of a network of operators");
+  }
+  if (decoder == nullptr) {
+    if (problem.stages.value_or(1) > 1) return;
+    note("pipeline_config", "a pipeline (pipeline_stages)");
+    if (flags.Has("schedule")) session.notices.push_back("--schedule has no effect without a pipeline (--stages)");
+    return;
+  }
+  const int64_t chunks = problem.chunks.value_or(1);
+  if (problem.mode != SearchMode::kDecoder || chunks == 1 || 2 * chunks <= decoder->layers) return;
+  session.notices.push_back(
+      absl::StrCat(chunks, " chunks a stage (virtual_pipeline_stages) leave pipelines out: two stages have ",
+                   2 * chunks, " chunks, and there are ", decoder->layers, " layers"));
+}
+
+// The micro-batches of a step divide it, and the rows that each rank feeds; there are as many as stages (S12.3).
+absl::Status CheckMicroBatches(const Session& session, const Flags& flags) {
+  const Problem& problem = session.problem;
+  const int64_t count = problem.microbatches.value_or(1), stages = problem.stages.value_or(1);
+  const bool by_rows =
+      !session.file->is_decoder() && (problem.mode == SearchMode::kDataParallel ||
+                                      (problem.mode != SearchMode::kStandAlone && problem.mode != SearchMode::kByHand &&
+                                       problem.feeding == Feeding::kDataParallel));
+  const int64_t ranks = by_rows ? problem.cluster.num_devices() / stages : 1;
+  std::string wanted;
+  if (count < stages) {
+    wanted = absl::StrCat("at least as many as pipeline stages, ", stages);
+  } else if (problem.batch % count != 0) {
+    wanted = absl::StrCat("a divisor of the batch of ", problem.batch, " rows");
+  } else if (problem.batch % ranks == 0 && problem.batch / ranks % count != 0) {
+    wanted = absl::StrCat("a divisor of the ", problem.batch / ranks, " rows of each of ", ranks, " ranks");
+  }
+  if (wanted.empty() || count == 1) return absl::OkStatus();
+  const std::string found = absl::StrCat(count);
+  if (flags.Has("microbatches")) return Flags::Wrong("microbatches", WrongInput(found, wanted));
+  const NodeRef in_file = session.file->document.root()["parallel"];
+  const NodeRef given = in_file["micro_batches"];
+  return WithKind("E-VALUE", (given.present() ? given : in_file["grad_accumulation_step"]).Error(found, wanted));
+}
+
+// S11.2: in data_parallel a rank owns whole parameters, for which there are two optimizers.
+absl::Status CheckOwners(const Flags& flags, const Session& session) {
+  const Problem& problem = session.problem;
+  const OperatorModel* const model = std::get_if<OperatorModel>(&session.file->model);
+  if (problem.mode != SearchMode::kDataParallel || !problem.parallel_optimizer.value_or(false)) {
+    return absl::OkStatus();
+  }
+  const auto error = [&](const absl::Status& status) {
+    if (flags.Has("parallel_optimizer")) return Flags::Wrong("parallel_optimizer", status);
+    return session.file->document.root()["parallel"]["enable_parallel_optimizer"].Locate(status);
+  };
+  if (problem.update.kind != OpKind::kAdamW && problem.update.kind != OpKind::kLamb) {
+    return error(StateError(kOwnersOptimizers));
+  }
+  if (model == nullptr) return absl::OkStatus();
+  const auto trained = std::count_if(model->parameters.begin(), model->parameters.end(),
+                                     [](const ParameterSpec& parameter) { return parameter.trainable; });
+  const int64_t devices = problem.cluster.num_devices();
+  if (trained >= devices) return absl::OkStatus();
+  return error(StateError("in data_parallel every rank owns parameters: found ", trained, " parameters for ", devices,
+                          " ranks, wanted at least as many"));
 }
 
 // Strategies of single operators fit these and the devices (S5.2). Said here for the same reason.
@@ -152,9 +274,10 @@ absl::Status CheckShards(const Session& session) {
 absl::Status CheckDeviceNum(const ModelFile& file, const Cluster& cluster) {
   const std::optional<int64_t> wanted = file.parallel.device_num;
   if (!wanted.has_value() || *wanted == cluster.num_devices()) return absl::OkStatus();
-  return file.document.root()["parallel"]["device_num"].Error(
-      absl::StrCat(*wanted), absl::StrCat(cluster.num_devices(), ", the devices of the cluster"),
-      "change one of them, or leave it out");
+  return WithKind("E-VALUE",
+                  file.document.root()["parallel"]["device_num"].Error(
+                      absl::StrCat(*wanted), absl::StrCat(cluster.num_devices(), ", the devices of the cluster"),
+                      "change one of them, or leave it out"));
 }
 
 absl::Status CheckCards(const ModelFile& file, const Cluster& cluster, const Flags& flags) {
@@ -171,49 +294,35 @@ absl::Status CheckChoices(const Session& session, const Flags& flags) {
   MESHWRIGHT_RETURN_IF_ERROR(CheckDegrees(session, flags));
   MESHWRIGHT_RETURN_IF_ERROR(CheckBounds(session, flags));
   MESHWRIGHT_RETURN_IF_ERROR(CheckGroups(session, flags));
+  MESHWRIGHT_RETURN_IF_ERROR(CheckMicroBatches(session, flags));
   return CheckShards(session);
 }
 
-void NoteIdleChoices(const Flags& flags, Session& session) {
+absl::Status CheckKnobs(const Flags& flags, Session& session) {
+  const ParallelMode mode = session.file->parallel.parallel_mode;
+  const NodeRef in_file = session.file->document.root()["parallel"];
+  for (const Choice& choice : kChoices) {
+    const Knob& knob = *FindKnob(choice.knob);
+    const bool flag = flags.Has(choice.flag);
+    if (flag && !ActsIn(knob, mode) && flags.Text(choice.flag) != knob.fallback) {
+      const absl::Status status = CheckMode(knob, mode);
+      if (!status.ok()) return Flags::Wrong(choice.flag, status);
+      session.notices.push_back(absl::StrCat("--", choice.flag, " has no effect in the mode ", NameOf(mode)));
+    }
+    if (ActsIn(knob, mode) && (flag || IsSet(in_file[choice.knob], knob))) {
+      NoteOtherModels(flag ? absl::StrCat("--", choice.flag) : std::string(choice.knob), choice.whose, session);
+    }
+  }
+  if (flags.Has("ignore_shards")) NoteOtherModels("--ignore_shards", Whose::kOperators, session);
+  for (const Knob& knob : ParallelKnobs()) {  // what only auto_parallel has is the compatible search's
+    if (knob.modes == ModeBit(ParallelMode::kAuto) && ActsIn(knob, mode) && IsSet(in_file[knob.name], knob) &&
+        knob.name != "search_mode") {
+      NoteOtherModels(std::string(knob.name), Whose::kOperators, session);
+    }
+  }
   NoteIdleGroups(session);
-  const auto note = [&](absl::string_view flag, absl::string_view whose) {
-    if (flags.Has(flag)) session.notices.push_back(absl::StrCat("--", flag, " has no effect: it is for ", whose));
-  };
-  if (!session.file->is_decoder()) {
-    for (const char* const flag :
-         {"data_parallel", "tensor_parallel", "expert_parallel", "context_parallel", "context_exchange", "dispatcher",
-          "spread_experts", "sequence_parallel", "microbatch"}) {
-      note(flag, "decoders");
-    }
-    for (const char* const flag : kBoundFlags) note(flag, "decoders");
-    for (const NodeRef& knob : session.file->document.root()["parallel"].children()) {
-      if (!absl::StartsWith(knob.key(), "max_")) continue;
-      session.notices.push_back(absl::StrCat(knob.key(), " has no effect: it is for decoders"));
-    }
-    return;
-  }
-  for (const char* const flag : {"search_mode", "ignore_shards"}) note(flag, "models of operators");
-  if (session.problem.mode != SearchMode::kDecoder) {
-    for (const char* const flag :
-         {"data_parallel", "tensor_parallel", "stages", "virtual_pipeline_stages", "schedule", "expert_parallel",
-          "dispatcher", "spread_experts", "context_parallel", "context_exchange", "sequence_parallel",
-          "shard_parameters", "optimizer_weight_shard_size", "microbatch"}) {
-      note(flag, kPlanningModes);
-    }
-    for (const char* const flag : kBoundFlags) note(flag, kPlanningModes);
-    return;
-  }
-  const DecoderConfig& model = std::get<DecoderConfig>(session.file->model);
-  const int64_t chunks = session.problem.chunks.value_or(1);
-  if (chunks > 1 && 2 * chunks > model.layers) {
-    session.notices.push_back(
-        absl::StrCat(chunks, " chunks a stage (virtual_pipeline_stages) leave pipelines out: two stages have ",
-                     2 * chunks, " chunks, and there are ", model.layers, " layers"));
-  }
-  if (model.experts > 0) return;
-  for (const char* const flag : {"expert_parallel", "max_expert_parallel", "dispatcher", "spread_experts"}) {
-    note(flag, "decoders with experts");
-  }
+  NoteIdleParts(flags, session);
+  return CheckOwners(flags, session);
 }
 
 }  // namespace meshwright

@@ -23,8 +23,9 @@ absl::Status CheckCards(const ModelFile& file, const Cluster& cluster, const Fla
 // or in the file.
 absl::Status CheckChoices(const Session& session, const Flags& flags);
 
-// A notice for each flag that says something about another kind of model, and for a size of groups that makes none.
-void NoteIdleChoices(const Flags& flags, Session& session);
+// Flags act in the modes in which their knobs do (S1.2): E-STATE where a knob is refused. A notice for each flag and
+// knob that has no effect: in the mode, in this kind of model, or since what it is a part of is off.
+absl::Status CheckKnobs(const Flags& flags, Session& session);
 
 }  // namespace meshwright
 

@@ -14,6 +14,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "ir/document.h"
+#include "ir/error_kind.h"
 #include "ir/testing.h"
 #include "models/knobs.h"
 #include "planner/search/search.h"
@@ -409,15 +410,113 @@ TEST(SessionTest, FlagsOfAnotherKindOfModelAreTold) {
   EXPECT_THAT(operators.notices, ElementsAre("--tensor_parallel has no effect: it is for decoders"));
   ASSERT_OK_AND_ASSIGN(const Session decoder, Open(Decoder(), {"--ignore_shards", "--expert_parallel=2"}));
   EXPECT_THAT(decoder.notices,
-              ElementsAre(HasSubstr("sgd"), "--ignore_shards has no effect: it is for models of operators",
-                          "--expert_parallel has no effect: it is for decoders with experts"));
-  for (const char* mode : {"--mode=data_parallel", "--mode=stand_alone"}) {
-    ASSERT_OK_AND_ASSIGN(const Session by_rows, Open(Decoder(), {mode, "--tensor_parallel=2", "--microbatches=2"}));
+              ElementsAre(HasSubstr("sgd"), "--expert_parallel has no effect: it is for decoders with experts",
+                          "--ignore_shards has no effect: it is for models of operators"));
+  for (const char* mode : {"data_parallel", "stand_alone"}) {
+    ASSERT_OK_AND_ASSIGN(const Session by_rows,
+                         Open(Decoder(), {absl::StrCat("--mode=", mode), "--tensor_parallel=2", "--microbatches=2"}));
     EXPECT_THAT(by_rows.notices,
-                ElementsAre(HasSubstr("sgd"),
-                            "--tensor_parallel has no effect: it is for the modes that plan, semi_auto_parallel and "
-                            "auto_parallel"));
+                ElementsAre(HasSubstr("sgd"), absl::StrCat("--tensor_parallel has no effect in the mode ", mode)));
   }
+}
+
+// As of flags, so of the file's knobs; those at their defaults say nothing.
+TEST(SessionTest, KnobsOfAnotherKindOfModelAreTold) {
+  ASSERT_OK_AND_ASSIGN(const Session operators,
+                       Open(Operators("parallel_mode: semi_auto_parallel, tensor_parallel: 2, micro_batch: 1, "
+                                      "dispatcher: per_rank, max_data_parallel: 2")));
+  EXPECT_THAT(operators.notices, ElementsAre("tensor_parallel has no effect: it is for decoders",
+                                             "micro_batch has no effect: it is for decoders",
+                                             "dispatcher has no effect: it is for decoders",
+                                             "max_data_parallel has no effect: it is for decoders"));
+  ASSERT_OK_AND_ASSIGN(
+      const Session decoder,
+      Open(Decoder("search_mode: sharding_propagation, dataset_strategy: data_parallel, "
+                   "full_batch: true, costmodel_beta: 400, costmodel_alpha: 1.0, dispatcher: per_rank")));
+  EXPECT_THAT(decoder.notices, ElementsAre(HasSubstr("sgd"), HasSubstr("full_batch and dataset_strategy are both set"),
+                                           "dispatcher has no effect: it is for decoders with experts",
+                                           "search_mode has no effect: it is for models of operators",
+                                           "full_batch has no effect: it is for models of operators",
+                                           "costmodel_beta has no effect: it is for models of operators"));
+  ASSERT_OK_AND_ASSIGN(const Session by_rows, Open(Decoder("parallel_mode: data_parallel, micro_batch: 1")));
+  EXPECT_THAT(by_rows.notices, ElementsAre(HasSubstr("sgd"), "micro_batch has no effect in the mode data_parallel"));
+}
+
+// S11.9, S12.9: parts of what is off.
+TEST(SessionTest, KnobsWithoutWhatTheyArePartOfAreTold) {
+  const std::string knobs =
+      "parallel_mode: semi_auto_parallel, parallel_optimizer_config: {parallel_optimizer_threshold: 0}, "
+      "optimizer_weight_shard_size: 2, shard_parameters: true, pipeline_config: {pipeline_scheduler: gpipe}";
+  ASSERT_OK_AND_ASSIGN(const Session off, Open(Operators(knobs)));
+  EXPECT_THAT(off.notices, ElementsAre("optimizer_weight_shard_size 2 has no effect without the parallel optimizer",
+                                       "parallel_optimizer_config has no effect without the parallel optimizer",
+                                       "shard_parameters has no effect without the parallel optimizer",
+                                       "pipeline_config has no effect without a pipeline (pipeline_stages)"));
+  EXPECT_FALSE(off.problem.shard_parameters.value_or(false));
+  ASSERT_OK_AND_ASSIGN(const Session on,
+                       Open(Operators(knobs), {"--parallel_optimizer", "--stages=2", "--microbatches=2"}));
+  EXPECT_THAT(on.notices, ElementsAre("shard_parameters splits only the frozen parameters of a network of operators"));
+}
+
+// S1.2, S11.2, S12.11: what the file may not say in a mode, it may not say in the mode of a flag, and no more may a
+// flag.
+TEST(SessionTest, AModeFromAFlagHasTheKnobsOfThatMode) {
+  const auto error = [](const std::string& knobs, const std::vector<std::string>& args) {
+    const absl::StatusOr<Session> session = Open(Operators(knobs, kShard), args);
+    return std::string(session.status().message());
+  };
+  EXPECT_THAT(error("parallel_mode: semi_auto_parallel, full_batch: true", {"--mode=data_parallel"}),
+              HasSubstr("parallel.full_batch: needs semi_auto_parallel or auto_parallel, parallel_mode is "
+                        "data_parallel [E-STATE]"));
+  EXPECT_THAT(error("parallel_mode: data_parallel, parameter_broadcast: true", {"--mode=semi_auto_parallel"}),
+              HasSubstr("parallel.parameter_broadcast: needs data_parallel or hybrid_parallel"));
+  EXPECT_THAT(error("parallel_mode: semi_auto_parallel, enable_parallel_optimizer: true", {"--mode=data_parallel"}),
+              HasSubstr("parallel.enable_parallel_optimizer: in data_parallel it works with the optimizers lamb and"));
+  EXPECT_THAT(error("parallel_mode: data_parallel", {"--parallel_optimizer"}),
+              HasSubstr("--parallel_optimizer: in data_parallel it works with the optimizers lamb and"));
+  for (const char* flag : {"--parallel_optimizer", "--stages=2"}) {
+    EXPECT_THAT(error("parallel_mode: hybrid_parallel", {flag}),
+                HasSubstr("parallel_mode is hybrid_parallel [E-STATE]"));
+  }
+  EXPECT_THAT(std::string(Open(Decoder("parallel_mode: hybrid_parallel"), {"--shard_parameters"}).status().message()),
+              HasSubstr("--shard_parameters: needs data_parallel, semi_auto_parallel or auto_parallel"));
+  ASSERT_OK_AND_ASSIGN(
+      const Session alone,
+      Open(Operators("parallel_mode: data_parallel, gradients_mean: true", kShard), {"--mode=stand_alone"}));
+  EXPECT_THAT(alone.notices, ElementsAre("gradients_mean has no effect in the mode stand_alone",
+                                         "shard of \"matmul\" has no effect in the mode stand_alone",
+                                         "on one rank `shard` has no effect"));
+  ASSERT_OK_AND_ASSIGN(const Session split,
+                       Open(Operators("parallel_mode: data_parallel", kShard), {"--mode=semi_auto_parallel"}));
+  EXPECT_THAT(split.notices, IsEmpty());  // `shard` does have one
+}
+
+// S13.4: K micro-batches, of a decoder too; S12.3: which divide the batch. micro_batches says the same.
+TEST(SessionTest, GradientAccumulationIsTheMicroBatchesOfAStep) {
+  for (const std::string& text :
+       {Decoder("grad_accumulation_step: 4"),
+        Operators("parallel_mode: semi_auto_parallel, full_batch: true, grad_accumulation_step: 4")}) {
+    ASSERT_OK_AND_ASSIGN(const Session session, Open(text));
+    EXPECT_EQ(session.problem.microbatches, 4);
+  }
+  ASSERT_OK_AND_ASSIGN(const Session open, Open(Decoder("grad_accumulation_step: 1")));
+  EXPECT_EQ(open.problem.microbatches, std::nullopt);
+  const absl::StatusOr<Session> odd =
+      Open(Operators("parallel_mode: semi_auto_parallel, grad_accumulation_step: 3", kShard));
+  EXPECT_EQ(KindOf(odd.status()), "E-VALUE");
+  EXPECT_THAT(odd,
+              StatusIs(kInvalid, "parallel.grad_accumulation_step: found 3, wanted a divisor of the batch of 16 rows"));
+  // 16 rows over 8 ranks: two each, of which 4 micro-batches have half a row. With whole batches they have 4 rows.
+  for (const char* mode : {"semi_auto_parallel", "data_parallel"}) {
+    const absl::StatusOr<Session> fed =
+        Open(Operators(absl::StrCat("parallel_mode: ", mode, ", grad_accumulation_step: 4"), ""), {"--devices=8"});
+    EXPECT_EQ(KindOf(fed.status()), "E-VALUE");
+    EXPECT_THAT(
+        fed, StatusIs(kInvalid, "grad_accumulation_step: found 4, wanted a divisor of the 2 rows of each of 8 ranks"));
+  }
+  EXPECT_OK(Open(Operators("parallel_mode: semi_auto_parallel, full_batch: true, grad_accumulation_step: 4")));
+  EXPECT_THAT(Open(Operators("parallel_mode: semi_auto_parallel", kShard), {"--microbatches=3"}),
+              StatusIs(kInvalid, "--microbatches: found 3, wanted a divisor of the batch of 16 rows"));
 }
 
 // Two operators on two stages, in order; a pipeline reports the sum of its micro-batches (S12.4).
@@ -448,6 +547,11 @@ TEST(SessionTest, ChoicesThatDoNotFitAreLocated) {
               StatusIs(kInvalid, "parallel.tensor_parallel: found 4, wanted 1, since there is one device"));
   EXPECT_THAT(Open(Decoder("device_num: 16")), StatusIs(kInvalid, "parallel.device_num: found 16, wanted 8"));
   EXPECT_OK(Open(Decoder("device_num: 16"), {"--devices=16"}));
+  // S1.3: another kind of device is no other number of them. A flag that says another number holds, and says so.
+  EXPECT_THAT(Open(Decoder("device_num: 16"), {"--device=a100-sxm-80gb"}),
+              StatusIs(kInvalid, "parallel.device_num: found 16, wanted 8"));
+  ASSERT_OK_AND_ASSIGN(const Session more, Open(Decoder("device_num: 16"), {"--devices=32"}));
+  EXPECT_THAT(more.notices, Contains("device_num 16 of the file has no effect: there are 32 devices"));
   EXPECT_THAT(
       Open(Operators("parallel_mode: semi_auto_parallel", ", shard: [[4, 4], [4, 1]]")),
       StatusIs(kInvalid, "operators[0].shard: found ((4, 4), (4, 1)), wanted one that fits MatMul on 8 devices"));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <limits>
 #include <map>
 #include <string>
 #include <utility>
@@ -257,6 +258,29 @@ class OperatorSearch {
     return absl::OkStatus();
   }
 
+  // S15.9: of the memory (S14.8) that the chosen strategies take.
+  absl::Status WarnOfMemory() {
+    MESHWRIGHT_ASSIGN_OR_RETURN(const CompatibleCosts costs, MakeCompatible());
+    OperatorProblem chosen;
+    chosen.graph = &graph_;
+    chosen.mesh = &base_.mesh;
+    chosen.ranks_per_stage = ranks_;
+    chosen.prices = &costs;
+    chosen.knobs = problem_.cost_model;
+    chosen.knobs.multi_subgraphs = true;
+    chosen.configured = base_.ops;
+    chosen.inputs = GivenInputs();
+    chosen.memory_capacity = std::numeric_limits<double>::infinity();
+    const absl::StatusOr<OperatorPlan> plan = PlanByDynamicProgramming(chosen);
+    const auto capacity = static_cast<double>(problem_.cost_model.device_memory_capacity.raw());
+    // What is wrong with the strategies is said when they are lowered.
+    if (!plan.ok() || plan->cost.memory <= capacity) return absl::OkStatus();
+    result_.warnings.push_back(absl::StrFormat(
+        "recursive_programming does not look at memory: the plan takes %.0f bytes, device_memory_capacity is %.0f",
+        plan->cost.memory, capacity));
+    return absl::OkStatus();
+  }
+
   absl::Status ProgramRecursively() {
     RecursiveProblem recursive;
     recursive.graph = &graph_;
@@ -267,6 +291,7 @@ class OperatorSearch {
     recursive.configured = base_.ops;
     MESHWRIGHT_ASSIGN_OR_RETURN(RecursivePlan plan, PlanByRecursiveProgramming(recursive));
     base_.ops = std::move(plan.ops);
+    MESHWRIGHT_RETURN_IF_ERROR(WarnOfMemory());
     std::vector<std::string> cuts;
     for (const auto& [name, of_op] : plan.cuts) cuts.push_back(absl::StrCat(name, " ", of_op));
     result_.guarantee = absl::StrCat(

@@ -14,7 +14,9 @@
 namespace meshwright {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 Problem SeedB(SearchMode mode) {
   Problem problem;
@@ -126,6 +128,19 @@ TEST(OperatorSearchTest, RecursiveProgrammingOfSeedB) {
   ASSERT_OK_AND_ASSIGN(const SearchResult mixed, Search(sharded));
   EXPECT_EQ(LayoutsOf(mixed.ranked[0].strategy, "matmul2"), "{x4 | x2.x1}{x2.x1 | -}");
   ExpectValid(sharded, mixed);
+}
+
+// S15.9: memory is warned about. S14.8 of whole tensors: w 32 x 16, w2 16 x 16, x 16 x 32, what relu makes and the two
+// that the loss reads, 16 x 16 each: 2048 elements of 4 bytes.
+TEST(OperatorSearchTest, RecursiveProgrammingWarnsOfMemory) {
+  Problem problem = SeedB(SearchMode::kRecursiveProgramming);
+  problem.cost_model.device_memory_capacity = Bytes(8192);
+  ASSERT_OK_AND_ASSIGN(const SearchResult fits, Search(problem));
+  EXPECT_THAT(fits.warnings, IsEmpty());
+  problem.cost_model.device_memory_capacity = Bytes(8191);
+  ASSERT_OK_AND_ASSIGN(const SearchResult result, Search(problem));
+  EXPECT_THAT(result.warnings, ElementsAre("recursive_programming does not look at memory: the plan takes 8192 bytes, "
+                                           "device_memory_capacity is 8191"));
 }
 
 TEST(OperatorSearchTest, DynamicProgrammingOfSeedB) {

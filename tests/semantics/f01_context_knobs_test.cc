@@ -254,6 +254,10 @@ TEST(KnobsTest, EachKnobActsInItsModes) {
       {"comm_fusion", "{openstate: false}", ".++++"},
       {"strategy_ckpt_save_file", "a", "...++"},
       {"costmodel_gamma", "0.5", "....+"},
+      {"grad_accumulation_step", "2", "+++++"},
+      {"shard_parameters", "true", "S+S++"},
+      {"tensor_parallel", "2", "...++"},
+      {"micro_batch", "2", "...++"},
   };
   for (const auto& c : cases) {
     for (size_t m = 0; m < 5; ++m) {

@@ -444,6 +444,11 @@ std::vector<Row> PlanRows() {
        },
        "E-STATE",
        {"pipeline"}},
+      {25,
+       "a pipeline in data_parallel",  // S12.11: whatever its operators say of stages
+       [] { return With("parallel_mode: data_parallel, pipeline_stages: 2"); },
+       "E-STATE",
+       {"pipeline_stages", "data_parallel"}},
       {26,
        "sharding_propagation with nothing configured",
        [] { return Auto("search_mode: sharding_propagation"); },
