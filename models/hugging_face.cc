@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "ir/status.h"
 #include "ir/text.h"
@@ -502,8 +503,8 @@ absl::StatusOr<DecoderConfig> ReadHuggingFace(const NodeRef& in, const Training&
   }
   if (family == nullptr) {
     return in["model_type"].Locate(absl::UnimplementedError(
-        absl::StrCat("found ", QuoteForMessage(model_type), ", wanted one of ", ListNames(names),
-                     " (docs/model_file.md); a decoder of another name but the same layers is written as "
+        absl::StrCat("found ", QuoteForMessage(model_type), ", wanted one of ", absl::StrJoin(names, ", "),
+                     "; a decoder of another name but the same layers is written as "
                      "`architecture: {decoder: ..}`")));
   }
   MESHWRIGHT_RETURN_IF_ERROR(CheckNothingElse(in, *family));

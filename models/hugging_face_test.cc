@@ -320,6 +320,8 @@ TEST(HuggingFaceTest, WhatWeDoNotModelIsRefused) {
   };
   EXPECT_THAT(Read(absl::StrReplaceAll(kLlama, {{"\"llama\"", "\"bert\""}})),
               unimplemented("model_type: found \"bert\", wanted one of gpt2, llama, mistral, mixtral, phi, phi3, "));
+  EXPECT_THAT(Read(absl::StrReplaceAll(kLlama, {{"\"llama\"", "\"bert\""}})), unimplemented(", kimi_k2; a decoder"))
+      << "all of them are named";
   EXPECT_THAT(Read(absl::StrReplaceAll(kLlama, {{"silu", "relu2"}})), unimplemented("hidden_act: the activation"));
   EXPECT_THAT(Read(absl::StrReplaceAll(kLlama, {{"\"rope_scaling\"", "\"mlp_bias\": true, \"rope_scaling\""}})),
               unimplemented("mlp_bias: a bias in one half"));
