@@ -19,6 +19,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
 using ::testing::Not;
 using Json = nlohmann::json;
 
@@ -211,6 +212,17 @@ void CollectKeys(const Json& json, std::set<std::string>& keys) {
   }
 }
 
+// Uses and roles are keys as others are, which a script names without quotes.
+void ExpectPlainKeys(const Json& json) {
+  for (const auto& [key, value] : json.items()) {
+    const bool named = key == "time_s" || key == "busy_s" || key == "time_ns" || key == "memory_bytes";
+    if (named && json.is_object()) {
+      for (const auto& [name, amount] : value.items()) EXPECT_THAT(name, MatchesRegex("[a-z_]+")) << amount;
+    }
+    if (value.is_structured()) ExpectPlainKeys(value);
+  }
+}
+
 TEST(JsonTest, EveryFieldIsInItsDocument) {
   const std::string plan = TempPath("json.yaml"), sim = TempPath("json_sim.json"), run = TempPath("json_run.json");
   const std::string training = TempPath("json_training.csv"), kernels = TempPath("json_kernels.csv");
@@ -226,6 +238,7 @@ TEST(JsonTest, EveryFieldIsInItsDocument) {
       {"validate/validate", "kernels", kernels, "--rows"},
       {"plan", kTiny, "--stages=2", "--devices=2", "--out=" + plan},
       {"plan", kOracleB, "--out="},
+      {"plan", kTiny, "--device=a100", "--devices=8", "--trainer=megatron", "--out="},
       {"simulate", plan, "--jitter=0.02", "--trace=" + sim},
       {"run", plan, "--precision=float32", "--steps=3", "--trace=" + run},
       {"compare", sim, run},
@@ -245,6 +258,7 @@ TEST(JsonTest, EveryFieldIsInItsDocument) {
     EXPECT_THAT(page, HasSubstr(absl::StrCat("`", name, "`")));
     EXPECT_THAT(page, HasSubstr(absl::StrCat("`: ", first.at("schema").get<std::string>(), "\n")));
     CollectKeys(report, keys);
+    ExpectPlainKeys(report);
   }
   keys.erase("schema");
   EXPECT_GT(keys.size(), 60u);
