@@ -1,12 +1,15 @@
 #include "models/hugging_face.h"
 
 #include <algorithm>
+#include <cmath>
 #include <iterator>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "ir/status.h"
 #include "ir/text.h"
@@ -30,28 +33,59 @@ struct Family {
   bool latent = false;       // queries, keys and values come from narrow vectors (DeepSeek-V2, section 2.1)
   bool query_norms = false;  // norms of queries and keys
   int64_t head_dim = 0;      // 0: the hidden size over the heads
-  int64_t kv_heads = 0;      // 0: as many as heads
+  int64_t kv_heads = 0;      // 0: as many as heads, which an explicit null means everywhere
   double rope_theta = 10000;
+  double rotary_share = 1;  // of each head, which rotary positions turn
+  bool may_window = true;   // without `use_sliding_window`
+  int64_t window = 0;       // of attention, in tokens; 0: all of the sequence
+  int64_t full_every = 0;   // where there are windows, every so manieth layer has none; 0: each has one
   // What else its layers have, and a plan has not.
   absl::string_view left_out = "";
 };
+constexpr absl::string_view kOneNorm =
+    "the one norm before attention and the feed-forward layer is taken as two, and what scales or shifts logits is "
+    "left out";
 constexpr Family kFamilies[] = {
     {.model_type = "gpt2", .tied_by_default = true, .qkv_bias = true},
     {.model_type = "llama"},
-    {.model_type = "mistral"},
-    {.model_type = "mixtral", .experts = true, .rope_theta = 1e6},
+    {.model_type = "mistral", .kv_heads = 8, .window = 4096},
+    {.model_type = "mixtral", .experts = true, .kv_heads = 8, .rope_theta = 1e6},
+    {.model_type = "phi",
+     .bias = true,
+     .gelu = true,
+     .layer_norm = true,
+     .side_by_side = true,
+     .rotary_share = 0.5,
+     .left_out = kOneNorm},
     {.model_type = "phi3"},
-    {.model_type = "qwen2", .qkv_bias = true},
-    {.model_type = "qwen3", .query_norms = true, .head_dim = 128},
-    {.model_type = "qwen3_moe", .experts = true, .query_norms = true},
+    {.model_type = "phimoe", .layer_norm = true, .experts = true, .kv_heads = 8, .rope_theta = 1e6},
+    {.model_type = "qwen2", .qkv_bias = true, .kv_heads = 32, .may_window = false, .window = 4096},
+    {.model_type = "qwen2_moe",
+     .qkv_bias = true,
+     .experts = true,
+     .kv_heads = 16,
+     .may_window = false,
+     .window = 4096,
+     .full_every = 2,
+     .left_out = "the gate of the shared expert is left out"},
+    {.model_type = "qwen3", .query_norms = true, .head_dim = 128, .kv_heads = 32, .may_window = false, .window = 4096},
+    {.model_type = "qwen3_moe",
+     .experts = true,
+     .query_norms = true,
+     .kv_heads = 4,
+     .may_window = false,
+     .window = 4096},
     {.model_type = "gemma",
      .tied_by_default = true,
      .head_dim = 256,
+     .kv_heads = 16,
      .left_out = "the scale of the embeddings is left out"},
     {.model_type = "gemma2",
      .tied_by_default = true,
      .head_dim = 256,
      .kv_heads = 4,
+     .window = 4096,
+     .full_every = 2,
      .left_out = "the norms behind attention and behind the feed-forward layer, caps of scores and logits, and the "
                  "scale of the embeddings are left out"},
     {.model_type = "gemma3_text",
@@ -60,6 +94,8 @@ constexpr Family kFamilies[] = {
      .head_dim = 256,
      .kv_heads = 4,
      .rope_theta = 1e6,
+     .window = 4096,
+     .full_every = 6,
      .left_out = "the norms behind attention and behind the feed-forward layer, and the scale of the embeddings, are "
                  "left out"},
     {.model_type = "gpt_oss",
@@ -68,13 +104,54 @@ constexpr Family kFamilies[] = {
      .head_dim = 64,
      .kv_heads = 8,
      .rope_theta = 150000,
+     .window = 128,
+     .full_every = 2,
      .left_out = "biases of the experts and of attention's output, and attention sinks, are left out"},
-    {.model_type = "gpt_neox", .bias = true, .gelu = true, .layer_norm = true, .side_by_side = true},
-    {.model_type = "starcoder2", .tied_by_default = true, .bias = true, .gelu = true, .layer_norm = true},
+    {.model_type = "gpt_neox",
+     .bias = true,
+     .gelu = true,
+     .layer_norm = true,
+     .side_by_side = true,
+     .rotary_share = 0.25},
+    {.model_type = "stablelm", .layer_norm = true, .kv_heads = 32, .rotary_share = 0.25},
+    {.model_type = "starcoder2",
+     .tied_by_default = true,
+     .bias = true,
+     .gelu = true,
+     .layer_norm = true,
+     .kv_heads = 2},
     {.model_type = "granite", .left_out = "multipliers of embeddings, scores, residuals and logits are left out"},
+    {.model_type = "granitemoe",
+     .experts = true,
+     .left_out = "multipliers of embeddings, scores, residuals and logits are left out"},
+    {.model_type = "smollm3",
+     .tied_by_default = true,
+     .kv_heads = 4,
+     .rope_theta = 2e6,
+     .may_window = false,
+     .left_out = "layers without rotary positions are taken as layers with them"},
     {.model_type = "seed_oss", .qkv_bias = true, .head_dim = 128, .kv_heads = 8},
+    {.model_type = "cohere",
+     .tied_by_default = true,
+     .layer_norm = true,
+     .side_by_side = true,
+     .rope_theta = 500000,
+     .left_out = kOneNorm},
+    {.model_type = "olmo", .left_out = "norms without weights are taken as norms with them"},
     {.model_type = "olmo2", .query_norms = true},
     {.model_type = "olmoe", .experts = true, .query_norms = true},
+    {.model_type = "internlm2"},
+    {.model_type = "ernie4_5", .tied_by_default = true, .head_dim = 128, .kv_heads = 2, .rope_theta = 500000},
+    {.model_type = "ernie4_5_moe", .tied_by_default = true, .experts = true, .kv_heads = 4, .rope_theta = 500000},
+    {.model_type = "glm4",
+     .qkv_bias = true,
+     .head_dim = 128,
+     .kv_heads = 2,
+     .rotary_share = 0.5,
+     .left_out = "the norms behind attention and behind the feed-forward layer are left out"},
+    {.model_type = "glm4_moe", .qkv_bias = true, .experts = true, .kv_heads = 8, .rotary_share = 0.5},
+    {.model_type = "minimax_m2", .experts = true, .query_norms = true, .head_dim = 128, .kv_heads = 8},
+    {.model_type = "deepseek", .experts = true},
     {.model_type = "deepseek_v2", .experts = true, .latent = true},
     {.model_type = "deepseek_v3", .experts = true, .latent = true},
     {.model_type = "kimi_k2", .experts = true, .latent = true},
@@ -90,9 +167,14 @@ absl::Status NotModelled(const NodeRef& at, absl::string_view what) {
 // JSON's null is a missing value.
 bool Given(const NodeRef& in) { return in.present() && !in.is_null(); }
 
-absl::StatusOr<int64_t> IntOr(const NodeRef& in, int64_t fallback) {
+absl::StatusOr<int64_t> IntOr(const NodeRef& in, int64_t fallback, int64_t min = 1) {
   if (!Given(in)) return fallback;
-  return in.AsInt(1, kMost);
+  return in.AsInt(min, kMost);
+}
+
+absl::StatusOr<bool> BoolOr(const NodeRef& in, bool fallback) {
+  if (!Given(in)) return fallback;
+  return in.AsBool();
 }
 
 absl::StatusOr<double> DoubleOr(const NodeRef& in, double fallback, double min, double max) {
@@ -100,8 +182,36 @@ absl::StatusOr<double> DoubleOr(const NodeRef& in, double fallback, double min, 
   return in.AsDouble(min, max);
 }
 
-absl::Status CheckActivation(const NodeRef& in, absl::string_view fallback, absl::Span<const absl::string_view> known) {
-  MESHWRIGHT_ASSIGN_OR_RETURN(const std::string name, in.AsStringOr(fallback));
+// What families call by different names: the first that the file has, or else the first.
+NodeRef FirstGiven(const NodeRef& in, absl::Span<const absl::string_view> keys) {
+  for (const absl::string_view key : keys) {
+    if (Given(in[key])) return in[key];
+  }
+  return in[keys[0]];
+}
+
+constexpr absl::string_view kExperts[] = {"num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts"};
+
+// Keys of other kinds of models, by which the family's own layers would cost something else.
+absl::Status CheckNothingElse(const NodeRef& in, const Family& family) {
+  const NodeRef experts = FirstGiven(in, kExperts);
+  if (!family.experts && Given(experts)) {
+    MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t number, experts.AsInt(0, kMost));
+    if (number > 1) return NotModelled(experts, absl::StrCat("experts of the model_type ", family.model_type));
+  }
+  if (!family.latent && Given(in["kv_lora_rank"])) {
+    return NotModelled(in["kv_lora_rank"], absl::StrCat("latent attention of the model_type ", family.model_type));
+  }
+  for (const absl::string_view key : {"is_encoder_decoder", "add_cross_attention"}) {
+    MESHWRIGHT_ASSIGN_OR_RETURN(const bool other, BoolOr(in[key], false));
+    if (other) return NotModelled(in[key], "attention to another sequence");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckActivation(const NodeRef& in, absl::Span<const absl::string_view> known) {
+  if (!Given(in)) return absl::OkStatus();
+  MESHWRIGHT_ASSIGN_OR_RETURN(const std::string name, in.AsString());
   for (const absl::string_view good : known) {
     if (name == good) return absl::OkStatus();
   }
@@ -122,9 +232,9 @@ absl::StatusOr<DecoderConfig> ReadGpt2(const NodeRef& in, const Training& traini
     return positions.Error(absl::StrCat(c.max_positions), absl::StrCat("at least the sequence of ", training.sequence),
                            absl::StrCat("plan with a sequence of ", c.max_positions, " at most"));
   }
-  MESHWRIGHT_ASSIGN_OR_RETURN(c.norm_epsilon, in["layer_norm_epsilon"].AsDoubleOr(1e-5, 0, 1));
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.norm_epsilon, DoubleOr(in["layer_norm_epsilon"], 1e-5, 0, 1));
   MESHWRIGHT_RETURN_IF_ERROR(
-      CheckActivation(in["activation_function"], "gelu_new", {"gelu", "gelu_new", "gelu_pytorch_tanh", "gelu_fast"}));
+      CheckActivation(in["activation_function"], {"gelu", "gelu_new", "gelu_pytorch_tanh", "gelu_fast"}));
   c.activation = Activation::kGelu;
   c.norm = Norm::kLayerNorm;
   c.positions = Positions::kLearned;
@@ -132,24 +242,40 @@ absl::StatusOr<DecoderConfig> ReadGpt2(const NodeRef& in, const Training& traini
   return c;
 }
 
-// Attention over all of the sequence in every layer is what we model. A window that is shorter is told: its layers cost
-// less than is said.
-absl::Status ReadWindow(const NodeRef& in, const Training& training, std::vector<std::string>& notices) {
-  MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t layers, in["num_hidden_layers"].AsInt(1, kMostLayers));
-  int64_t windowed = layers;
-  if (!in["layer_types"].children().empty()) windowed = 0;
-  for (const NodeRef& type : in["layer_types"].children()) {
+// How many layers have windows, of a model that has some.
+absl::StatusOr<int64_t> WindowedLayers(const NodeRef& in, const Family& family, int64_t layers) {
+  if (!Given(in["layer_types"])) {
+    MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t first, IntOr(in["max_window_layers"], 0, 0));
+    const NodeRef pattern = FirstGiven(in, {"sliding_window_pattern", "_sliding_window_pattern"});
+    MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t every, IntOr(pattern, family.full_every, 0));
+    if (every > 0) return layers - layers / every;
+    return std::max<int64_t>(layers - first, 0);
+  }
+  MESHWRIGHT_ASSIGN_OR_RETURN(const std::vector<NodeRef> types, in["layer_types"].AsList());
+  int64_t windowed = 0;
+  for (const NodeRef& type : types) {
     if (type.text() == "sliding_attention") {
       ++windowed;
     } else if (type.text() != "full_attention") {
       return NotModelled(type, QuoteForMessage(type.text()));
     }
   }
-  MESHWRIGHT_ASSIGN_OR_RETURN(const bool used, in["use_sliding_window"].AsBoolOr(true));
+  if (static_cast<int64_t>(types.size()) == layers) return windowed;
+  return in["layer_types"].Error(absl::StrCat(types.size(), " kinds"),
+                                 absl::StrCat("one for each of the ", layers, " layers"));
+}
+
+// Attention over all of the sequence in every layer is what we model. A window that is shorter is told: its layers cost
+// less than is said.
+absl::Status ReadWindow(const NodeRef& in, const Family& family, const Training& training,
+                        std::vector<std::string>& notices) {
+  MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t layers, in["num_hidden_layers"].AsInt(1, kMostLayers));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t windowed, WindowedLayers(in, family, layers));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const bool used, BoolOr(in["use_sliding_window"], family.may_window));
   const NodeRef window = in["sliding_window"];
-  if (!used || !Given(window) || windowed == 0) return absl::OkStatus();
-  MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t length, window.AsInt(1));
-  if (length >= training.sequence) return absl::OkStatus();
+  if (!used || window.is_null() || windowed == 0) return absl::OkStatus();
+  MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t length, IntOr(window, family.window, 0));
+  if (length == 0 || length >= training.sequence) return absl::OkStatus();
   notices.push_back(absl::StrCat("attention windows of ", length, " tokens",
                                  windowed < layers ? absl::StrCat(" in ", windowed, " of ", layers, " layers") : "",
                                  " are taken as attention over all ", training.sequence,
@@ -184,9 +310,8 @@ absl::StatusOr<double> ReadRopeTheta(const NodeRef& in, const Family& family) {
   return family.rope_theta;
 }
 
-// The class of GPT-NeoX turns a quarter of each head where nothing is said (configuration_gpt_neox.py, `rotary_pct`).
 absl::Status NotePartOfHeads(const NodeRef& in, const Family& family, std::vector<std::string>& notices) {
-  double share = family.side_by_side ? 0.25 : 1;
+  double share = family.rotary_share;
   const NodeRef together = RopeParameters(in);
   for (const NodeRef& key : {together.is_map() ? together["partial_rotary_factor"] : in["partial_rotary_factor"],
                              in["partial_rotary_factor"], in["rotary_pct"]}) {
@@ -202,41 +327,82 @@ absl::Status NotePartOfHeads(const NodeRef& in, const Family& family, std::vecto
   return absl::OkStatus();
 }
 
-// All layers have experts, and all experts are chosen among: what else there is becomes that, and is told.
-absl::Status ReadExperts(const NodeRef& in, DecoderConfig& c, std::vector<std::string>& notices) {
-  absl::string_view key = "num_local_experts";
-  for (const absl::string_view other : {"num_experts", "n_routed_experts"}) {
-    if (Given(in[other])) key = other;
-  }
-  MESHWRIGHT_ASSIGN_OR_RETURN(c.experts, in[key].AsInt(2, 1 << 16));
-  MESHWRIGHT_ASSIGN_OR_RETURN(c.experts_per_token, in["num_experts_per_tok"].AsInt(1, 1 << 16));
+// The width of what each token passes through beside the experts that it chooses, as it stands or counted in these.
+absl::StatusOr<int64_t> ReadSharedExpert(const NodeRef& in, const DecoderConfig& c) {
+  const NodeRef width = FirstGiven(in, {"shared_expert_intermediate_size", "shared_intermediate_size"});
+  MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t wide, IntOr(width, 0, 0));
+  if (wide > 0) return wide;
+  const NodeRef count = FirstGiven(in, {"n_shared_experts", "num_shared_experts", "moe_num_shared_experts"});
+  MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t shared, IntOr(count, 0, 0));
+  return shared * c.ffn;
+}
+
+// All layers have experts, and all experts are chosen among: what else there is becomes that, and is told. Adds to
+// `surplus` the parameters that a plan then has more than the model.
+absl::Status ReadExperts(const NodeRef& in, DecoderConfig& c, double& surplus, std::vector<std::string>& notices) {
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.experts, FirstGiven(in, kExperts).AsInt(2, 1 << 16));
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.experts_per_token, FirstGiven(in, {"num_experts_per_tok", "moe_k"}).AsInt(1, 1 << 16));
   if (c.bias) return NotModelled(in["mlp_bias"], "a bias of experts");
-  for (const absl::string_view step : {"decoder_sparse_step", "moe_layer_freq"}) {
+  for (const absl::string_view step : {"decoder_sparse_step", "moe_layer_freq", "moe_layer_interval"}) {
     MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t every, IntOr(in[step], 1));
     if (every > 1) return NotModelled(in[step], absl::StrCat("experts in every ", every, "th layer only"));
   }
   if (!in["mlp_only_layers"].children().empty()) return NotModelled(in["mlp_only_layers"], "a layer without experts");
-  MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t first, in["first_k_dense_replace"].AsIntOr(0, 0, kMostLayers));
-  if (first > 0) notices.push_back(absl::StrCat("the first ", first, " layers are taken as layers of experts, too"));
-  // The width of the shared one itself (Qwen2-MoE), or how many experts it is wide (DeepSeek).
-  MESHWRIGHT_ASSIGN_OR_RETURN(c.shared_expert_ffn, IntOr(in["shared_expert_intermediate_size"], 0));
-  if (Given(in["n_shared_experts"])) {
-    MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t shared, in["n_shared_experts"].AsInt(0, 1 << 16));
-    c.shared_expert_ffn = shared * c.ffn;
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.shared_expert_ffn, ReadSharedExpert(in, c));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t first,
+                              IntOr(FirstGiven(in, {"first_k_dense_replace", "moe_layer_start_index"}), 0, 0));
+  if (first > 0) {
+    MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t dense, in["intermediate_size"].AsInt(1, kMost));
+    const double experts = static_cast<double>(c.experts);
+    const double width = experts * static_cast<double>(c.ffn) + static_cast<double>(c.shared_expert_ffn - dense);
+    surplus += static_cast<double>(first) * static_cast<double>(c.hidden) * (3 * width + experts);
+    notices.push_back(absl::StrCat("the first ", first, " layers are taken as layers of experts, too"));
   }
   MESHWRIGHT_ASSIGN_OR_RETURN(c.choice_groups, IntOr(in["n_group"], 1));
   MESHWRIGHT_ASSIGN_OR_RETURN(c.choice_groups_per_token, IntOr(in["topk_group"], 1));
   return absl::OkStatus();
 }
 
+// Parameters of one layer's latent attention, its two norms included (DeepSeek-V2, section 2.1): of queries, which may
+// come straight from the hidden state, of keys and values, of the output.
+absl::StatusOr<double> LatentParameters(const NodeRef& in, const DecoderConfig& c) {
+  MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t narrow_q, IntOr(in["q_lora_rank"], 0, 0));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t narrow_kv, in["kv_lora_rank"].AsInt(1, kMost));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t plain, in["qk_nope_head_dim"].AsInt(1, kMost));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t turned, in["qk_rope_head_dim"].AsInt(1, kMost));
+  const double hidden = static_cast<double>(c.hidden), heads = static_cast<double>(c.heads);
+  const double q = static_cast<double>(narrow_q), kv = static_cast<double>(narrow_kv);
+  const double queries = heads * static_cast<double>(plain + turned);
+  return (narrow_q > 0 ? hidden * q + q + q * queries : hidden * queries) +
+         hidden * (kv + static_cast<double>(turned)) + kv + kv * heads * static_cast<double>(plain + c.head_dim) +
+         hidden * heads * static_cast<double>(c.head_dim);
+}
+
 // The products of the narrow vectors are about those of heads that share one key and value.
-absl::Status ReadLatent(const NodeRef& in, DecoderConfig& c, std::vector<std::string>& notices) {
-  MESHWRIGHT_RETURN_IF_ERROR(in["kv_lora_rank"].AsInt(1, kMost).status());
+absl::Status ReadLatent(const NodeRef& in, DecoderConfig& c, double& surplus, std::vector<std::string>& notices) {
   c.kv_heads = 1;
   MESHWRIGHT_ASSIGN_OR_RETURN(c.head_dim, in["v_head_dim"].AsInt(1, kMost));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const double latent, LatentParameters(in, c));
+  const double taken =
+      static_cast<double>(c.hidden) * static_cast<double>(c.head_dim) * static_cast<double>(2 * c.heads + 2);
+  surplus += static_cast<double>(c.layers) * (taken - latent);
   notices.push_back(absl::StrCat("latent attention is taken as ", c.heads, " heads of ", c.head_dim,
                                  " that share a key, without the rotary dims of their own"));
-  MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t next, in["num_nextn_predict_layers"].AsIntOr(0, 0, kMostLayers));
+  return absl::OkStatus();
+}
+
+// What becomes something near, and by how many parameters a plan is off for it.
+absl::Status ReadWhatIsNear(const NodeRef& in, const Family& family, DecoderConfig& c,
+                            std::vector<std::string>& notices) {
+  double surplus = 0;
+  if (family.experts) MESHWRIGHT_RETURN_IF_ERROR(ReadExperts(in, c, surplus, notices));
+  if (family.latent) MESHWRIGHT_RETURN_IF_ERROR(ReadLatent(in, c, surplus, notices));
+  if (surplus != 0) {
+    notices.push_back(absl::StrFormat("so a plan has %.3g billion parameters %s than the model",
+                                      std::abs(surplus) / 1e9, surplus > 0 ? "more" : "fewer"));
+  }
+  MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t next,
+                              IntOr(FirstGiven(in, {"num_nextn_predict_layers", "num_mtp_modules"}), 0, 0));
   if (next > 0) notices.push_back("layers that predict tokens after the next are left out");
   return absl::OkStatus();
 }
@@ -246,7 +412,7 @@ absl::StatusOr<double> ReadEpsilon(const NodeRef& in) {
   for (const absl::string_view other : {"layer_norm_eps", "norm_epsilon"}) {
     if (Given(in[other])) key = other;
   }
-  return in[key].AsDoubleOr(1e-6, 0, 1);
+  return DoubleOr(in[key], 1e-6, 0, 1);
 }
 
 // Of a gate, GELU costs what SiLU does.
@@ -255,20 +421,21 @@ absl::Status ReadActivation(const NodeRef& in, const Family& family, DecoderConf
   constexpr absl::string_view kGelus[] = {"gelu", "gelu_new", "gelu_pytorch_tanh", "gelu_fast"};
   const NodeRef act = in[Given(in["hidden_activation"]) ? "hidden_activation" : "hidden_act"];
   c.activation = family.gelu ? Activation::kGelu : Activation::kSwiglu;
-  if (family.gelu) return CheckActivation(act, "gelu", kGelus);
+  if (family.gelu) return CheckActivation(act, kGelus);
   if (std::find(std::begin(kGelus), std::end(kGelus), act.text()) != std::end(kGelus)) {
     notices.push_back("GELU of gates is taken as SiLU, which takes as long");
     return absl::OkStatus();
   }
-  return CheckActivation(act, "silu", {"silu", "swish"});
+  return CheckActivation(act, {"silu", "swish"});
 }
 
 absl::Status ReadBiases(const NodeRef& in, const Family& family, DecoderConfig& c, std::vector<std::string>& notices) {
-  MESHWRIGHT_ASSIGN_OR_RETURN(const bool all, in["use_bias"].AsBoolOr(family.bias));
-  MESHWRIGHT_ASSIGN_OR_RETURN(const bool attention, in["attention_bias"].AsBoolOr(all));
-  MESHWRIGHT_ASSIGN_OR_RETURN(const bool mlp, in["mlp_bias"].AsBoolOr(all));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const bool all, BoolOr(in["use_bias"], family.bias));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const bool attention, BoolOr(FirstGiven(in, {"attention_bias", "bias"}), all));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const bool inputs, BoolOr(in["use_qkv_bias"], attention || family.qkv_bias));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const bool mlp, BoolOr(in["mlp_bias"], all));
   c.bias = attention && mlp;
-  c.qkv_bias = attention || family.qkv_bias;
+  c.qkv_bias = inputs;
   if (mlp && !attention) return NotModelled(in["mlp_bias"], "a bias in one half of the layers only");
   if (attention && !mlp && !family.qkv_bias) notices.push_back("the bias of attention's output is left out");
   return absl::OkStatus();
@@ -280,7 +447,8 @@ absl::StatusOr<DecoderConfig> ReadLlamaKind(const NodeRef& in, const Training& t
   MESHWRIGHT_ASSIGN_OR_RETURN(c.hidden, in["hidden_size"].AsInt(1, kMost));
   MESHWRIGHT_ASSIGN_OR_RETURN(c.layers, in["num_hidden_layers"].AsInt(1, kMostLayers));
   MESHWRIGHT_ASSIGN_OR_RETURN(c.heads, in["num_attention_heads"].AsInt(1, kMost));
-  MESHWRIGHT_ASSIGN_OR_RETURN(c.kv_heads, IntOr(in["num_key_value_heads"], family.kv_heads));
+  const NodeRef kv_heads = in["num_key_value_heads"];
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.kv_heads, IntOr(kv_heads, kv_heads.is_null() ? 0 : family.kv_heads));
   MESHWRIGHT_ASSIGN_OR_RETURN(c.head_dim, IntOr(in["head_dim"], family.head_dim));
   const bool narrow = family.experts && Given(in["moe_intermediate_size"]);
   MESHWRIGHT_ASSIGN_OR_RETURN(c.ffn, in[narrow ? "moe_intermediate_size" : "intermediate_size"].AsInt(1, kMost));
@@ -291,15 +459,16 @@ absl::StatusOr<DecoderConfig> ReadLlamaKind(const NodeRef& in, const Training& t
   NoteRopeScaling(in, notices);
   MESHWRIGHT_RETURN_IF_ERROR(NotePartOfHeads(in, family, notices));
   MESHWRIGHT_RETURN_IF_ERROR(ReadActivation(in, family, c, notices));
-  MESHWRIGHT_RETURN_IF_ERROR(ReadWindow(in, training, notices));
+  MESHWRIGHT_RETURN_IF_ERROR(ReadWindow(in, family, training, notices));
   MESHWRIGHT_RETURN_IF_ERROR(ReadBiases(in, family, c, notices));
   c.max_positions = training.sequence;
   c.norm = family.layer_norm ? Norm::kLayerNorm : Norm::kRmsNorm;
   c.positions = Positions::kRotary;
-  if (family.experts) MESHWRIGHT_RETURN_IF_ERROR(ReadExperts(in, c, notices));
-  if (family.latent) MESHWRIGHT_RETURN_IF_ERROR(ReadLatent(in, c, notices));
-  if (family.query_norms) notices.push_back("the norms of queries and keys are left out");
-  MESHWRIGHT_ASSIGN_OR_RETURN(const bool beside, in["use_parallel_residual"].AsBoolOr(family.side_by_side));
+  MESHWRIGHT_RETURN_IF_ERROR(ReadWhatIsNear(in, family, c, notices));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const bool query_norms,
+                              BoolOr(FirstGiven(in, {"use_qk_norm", "qk_layernorm"}), family.query_norms));
+  if (query_norms) notices.push_back("the norms of queries and keys are left out");
+  MESHWRIGHT_ASSIGN_OR_RETURN(const bool beside, BoolOr(in["use_parallel_residual"], family.side_by_side));
   if (beside) {
     notices.push_back("attention and the feed-forward layer are taken one behind the other, not side by side");
   }
@@ -327,9 +496,11 @@ absl::StatusOr<DecoderConfig> ReadHuggingFace(const NodeRef& in, const Training&
   }
   if (family == nullptr) {
     return in["model_type"].Locate(absl::UnimplementedError(
-        absl::StrCat("found ", QuoteForMessage(model_type), ", wanted one of ", ListNames(names),
-                     "; a decoder of another name but the same layers is written as `architecture: {decoder: ..}`")));
+        absl::StrCat("found ", QuoteForMessage(model_type), ", wanted one of ", absl::StrJoin(names, ", "),
+                     "; a decoder of another name but the same layers is written as "
+                     "`architecture: {decoder: ..}`")));
   }
+  MESHWRIGHT_RETURN_IF_ERROR(CheckNothingElse(in, *family));
   MESHWRIGHT_ASSIGN_OR_RETURN(
       DecoderConfig c, model_type == "gpt2" ? ReadGpt2(in, training) : ReadLlamaKind(in, training, *family, notices));
   if (c.kv_heads == 0) c.kv_heads = c.heads;
@@ -341,7 +512,7 @@ absl::StatusOr<DecoderConfig> ReadHuggingFace(const NodeRef& in, const Training&
     c.head_dim = c.hidden / c.heads;
   }
   c.qkv_bias = c.qkv_bias || family->qkv_bias || c.bias;
-  MESHWRIGHT_ASSIGN_OR_RETURN(c.tied_embeddings, in["tie_word_embeddings"].AsBoolOr(family->tied_by_default));
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.tied_embeddings, BoolOr(in["tie_word_embeddings"], family->tied_by_default));
   MESHWRIGHT_RETURN_IF_ERROR(in.Locate(CheckDecoder(c, training)));
   if (in["quantization_config"].is_map()) {
     notices.push_back("quantization_config is left out: all weights are trained, in the type of the training");

@@ -1,5 +1,7 @@
 #include "models/hugging_face.h"
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -8,6 +10,7 @@
 namespace meshwright {
 namespace {
 
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -161,9 +164,10 @@ constexpr absl::string_view kDeepSeekV3 = R"({"model_type": "deepseek_v3", "hidd
   "q_lora_rank": 1536, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128, "vocab_size": 129280,
   "num_nextn_predict_layers": 1, "tie_word_embeddings": false})";
 
-// Embedding and head 2 x 129280 x 7168. A layer: queries and output 2 x 7168 x 16384, a key and a value
-// 2 x 7168 x 128, the router 7168 x 256, experts and the shared one 257 x 3 x 7168 x 2048, norms 2 x 7168. The last
-// norm 7168. 706 billion, where the published model has 671.
+// 706,823,943,168 where the checkpoint has 671,026,419,200 (without the layer behind the last), of which 58 x 256 are
+// biases of routers: 35,797,538,816 more. Embedding and head 2 x 129280 x 7168. A layer: queries and output 2 x 7168 x
+// 16384, a key and a value 2 x 7168 x 128, the router 7168 x 256, experts and the shared one 257 x 3 x 7168 x 2048,
+// norms 2 x 7168. The last norm 7168.
 TEST(HuggingFaceTest, DeepSeekIsTakenForSomethingNear) {
   std::vector<std::string> notices;
   const absl::StatusOr<DecoderConfig> model = Read(kDeepSeekV3, 64, &notices);
@@ -175,7 +179,8 @@ TEST(HuggingFaceTest, DeepSeekIsTakenForSomethingNear) {
   EXPECT_EQ(model->choice_groups_per_token, 4);
   EXPECT_THAT(notices,
               ElementsAre("the first 3 layers are taken as layers of experts, too",
-                          HasSubstr("latent attention is taken as 128 heads of 128"), HasSubstr("are left out")));
+                          HasSubstr("latent attention is taken as 128 heads of 128"),
+                          "so a plan has 35.8 billion parameters more than the model", HasSubstr("are left out")));
   notices.clear();
   ASSERT_OK(Read(absl::StrReplaceAll(kDeepSeekV3, {{"\"n_group\"", "\"quantization_config\": {}, \"n_group\""}}), 64,
                  &notices)
@@ -183,6 +188,104 @@ TEST(HuggingFaceTest, DeepSeekIsTakenForSomethingNear) {
   EXPECT_THAT(notices.back(), HasSubstr("quantization_config is left out"));
   EXPECT_THAT(Read(absl::StrReplaceAll(kDeepSeekV3, {{"\"moe_layer_freq\": 1", "\"moe_layer_freq\": 2"}})),
               StatusIs(absl::StatusCode::kUnimplemented, "moe_layer_freq: experts in every 2th layer only"));
+}
+
+// Published counts, and what a plan has more or less. Phi-2: 32 second norms of 2 x 2560, less a bias of 51,200 logits.
+// Command R: 40 second norms of 2 x 8192, and the biases of 41. OLMo: the weights of 65 norms of 4096. GLM-4: less 40 x
+// 2 norms of 4096. Phi-3.5-MoE: less biases of 32 outputs of 4096 and of 32,064 logits.
+TEST(HuggingFaceTest, FamiliesWithNamesAndDefaultsOfTheirOwn) {
+  EXPECT_EQ(CountOf(Read(R"({"model_type": "phi", "hidden_size": 2560, "num_hidden_layers": 32,
+      "num_attention_heads": 32, "num_key_value_heads": null, "intermediate_size": 10240, "vocab_size": 51200,
+      "hidden_act": "gelu_new", "partial_rotary_factor": 0.4, "qk_layernorm": false})")),
+            2'779'683'840 + 32 * 2 * 2560 - 51'200);
+  EXPECT_EQ(CountOf(Read(R"({"model_type": "cohere", "hidden_size": 8192, "num_hidden_layers": 40,
+      "num_attention_heads": 64, "num_key_value_heads": 64, "intermediate_size": 22528, "vocab_size": 256000,
+      "use_qk_norm": false})")),
+            34'980'831'232 + 40 * 2 * 8192 + 41 * 8192);
+  EXPECT_EQ(CountOf(Read(R"({"model_type": "olmo", "hidden_size": 4096, "num_hidden_layers": 32,
+      "num_attention_heads": 32, "intermediate_size": 11008, "vocab_size": 50304})")),
+            6'888'095'744 + 65 * 4096);
+  EXPECT_EQ(CountOf(Read(R"({"model_type": "glm4", "hidden_size": 4096, "num_hidden_layers": 40,
+      "num_attention_heads": 32, "intermediate_size": 13696, "vocab_size": 151552})")),
+            9'400'279'040 - 40 * 2 * 4096);
+  EXPECT_EQ(CountOf(Read(R"({"model_type": "phimoe", "hidden_size": 4096, "num_hidden_layers": 32,
+      "num_attention_heads": 32, "intermediate_size": 6400, "vocab_size": 32064, "num_local_experts": 16,
+      "num_experts_per_tok": 2, "attention_bias": true})")),
+            41'873'153'344 - 32 * 4096 - 32'064);
+  EXPECT_EQ(CountOf(Read(R"({"model_type": "smollm3", "hidden_size": 2048, "num_hidden_layers": 36,
+      "num_attention_heads": 16, "intermediate_size": 11008, "vocab_size": 128256})")),
+            3'075'098'624);
+  EXPECT_EQ(CountOf(Read(R"({"model_type": "stablelm", "hidden_size": 2560, "num_hidden_layers": 32,
+      "num_attention_heads": 32, "intermediate_size": 6912, "vocab_size": 50304, "use_qkv_bias": false})")),
+            2'795'443'200);
+  EXPECT_EQ(CountOf(Read(R"({"model_type": "internlm2", "hidden_size": 4096, "num_hidden_layers": 32, "bias": false,
+      "num_attention_heads": 32, "num_key_value_heads": 8, "intermediate_size": 14336, "vocab_size": 92544})")),
+            7'737'708'544);
+  EXPECT_EQ(CountOf(Read(R"({"model_type": "ernie4_5", "hidden_size": 1024, "num_hidden_layers": 18,
+      "num_attention_heads": 16, "intermediate_size": 3072, "vocab_size": 103424})")),
+            360'748'032);
+}
+
+// Qwen1.5-MoE-A2.7B: 14,315,784,192, less 24 gates of 2048.
+TEST(HuggingFaceTest, SharedExpertsByTheirWidth) {
+  constexpr absl::string_view kQwen = R"({"model_type": "qwen2_moe", "hidden_size": 2048, "num_hidden_layers": 24,
+      "num_attention_heads": 16, "intermediate_size": 5632, "moe_intermediate_size": 1408, "vocab_size": 151936,
+      "shared_expert_intermediate_size": 5632, "num_experts": 60, "num_experts_per_tok": 4, "mlp_only_layers": []})";
+  std::vector<std::string> notices;
+  const absl::StatusOr<DecoderConfig> model = Read(kQwen, 64, &notices);
+  EXPECT_EQ(CountOf(model), 14'315'784'192 - 24 * 2048);
+  EXPECT_EQ(model->experts_per_token, 4);
+  EXPECT_EQ(model->shared_expert_ffn, 5632);
+  EXPECT_THAT(notices, ElementsAre("the gate of the shared expert is left out"));
+}
+
+// ERNIE-4.5-21B-A3B: of 28 layers the first has a feed-forward layer of 12288 in place of 64 experts of 1536, two that
+// all tokens share and a router, 2560 x (3 x (66 x 1536 - 12288) + 64).
+TEST(HuggingFaceTest, ExpertsByTheirOtherNames) {
+  std::vector<std::string> notices;
+  ASSERT_OK_AND_ASSIGN(const DecoderConfig ernie, Read(R"({"model_type": "ernie4_5_moe", "hidden_size": 2560,
+      "num_hidden_layers": 28, "num_attention_heads": 20, "num_key_value_heads": 4, "intermediate_size": 12288,
+      "moe_intermediate_size": 1536, "vocab_size": 103424, "moe_num_experts": 64, "moe_k": 6,
+      "moe_num_shared_experts": 2, "moe_layer_start_index": 1, "moe_layer_interval": 1})",
+                                                       64, &notices));
+  EXPECT_EQ(ernie.experts, 64);
+  EXPECT_EQ(ernie.experts_per_token, 6);
+  EXPECT_EQ(ernie.shared_expert_ffn, 2 * 1536);
+  EXPECT_TRUE(ernie.tied_embeddings);
+  const double more = 2560.0 * (3 * (66 * 1536 - 12288) + 64);
+  EXPECT_NEAR(more, 0.684e9, 0.0005e9);
+  EXPECT_THAT(notices, Contains("so a plan has 0.684 billion parameters more than the model"));
+}
+
+// configuration_mistral.py and the others: a number of key and value heads that is missing is the class's, one that is
+// null is that of the heads.
+TEST(HuggingFaceTest, ANullIsNoClassDefault) {
+  const auto kv_heads = [](absl::string_view model_type, absl::string_view more) {
+    const absl::StatusOr<DecoderConfig> config = Read(absl::StrCat(R"({"model_type": ")", model_type, R"(",
+        "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 32, "intermediate_size": 64,
+        "vocab_size": 32, "num_experts": 4, "num_experts_per_tok": 1)",
+                                                                   more, "}"));
+    return config.ok() ? config->kv_heads : -1;
+  };
+  EXPECT_EQ(kv_heads("mixtral", ""), 8);
+  EXPECT_EQ(kv_heads("mixtral", R"(, "num_key_value_heads": null)"), 32);
+  EXPECT_EQ(kv_heads("qwen3_moe", ""), 4);
+  EXPECT_EQ(kv_heads("olmoe", ""), 32);
+  std::vector<std::string> notices;
+  EXPECT_THAT(Read(absl::StrReplaceAll(kLlama, {{"\"rope_scaling\": null",
+                                                 R"("attention_bias": null, "mlp_bias": null, "head_dim": null,
+              "use_sliding_window": null, "sliding_window": null, "layer_types": null, "use_bias": null,
+              "attention_dropout": null, "num_nextn_predict_layers": null)"},
+                                                {"\"silu\"", "null"},
+                                                {"1e-05", "null"},
+                                                {"false", "null"}}),
+                   8192, &notices),
+              IsOk());
+  EXPECT_THAT(notices, IsEmpty());
+  EXPECT_THAT(Read(absl::StrReplaceAll(kDeepSeekV3, {{"dense_replace\": 3", "dense_replace\": null"},
+                                                     {"predict_layers\": 1", "predict_layers\": null"},
+                                                     {"n_shared_experts\": 1", "n_shared_experts\": null"}})),
+              IsOk());
 }
 
 TEST(HuggingFaceTest, Qwen2HasBiasesOnQKAndVOnly) {
@@ -211,15 +314,27 @@ TEST(HuggingFaceTest, WhatWeDoNotModelIsRefused) {
   const auto unimplemented = [](absl::string_view what) {
     return StatusIs(absl::StatusCode::kUnimplemented, HasSubstr(std::string(what)));
   };
-  EXPECT_THAT(
-      Read(absl::StrReplaceAll(kLlama, {{"\"llama\"", "\"bert\""}})),
-      unimplemented("model_type: found \"bert\", wanted one of gpt2, llama, mistral, mixtral, phi3, qwen2, qwen3, "));
+  EXPECT_THAT(Read(absl::StrReplaceAll(kLlama, {{"\"llama\"", "\"bert\""}})),
+              unimplemented("model_type: found \"bert\", wanted one of gpt2, llama, mistral, mixtral, phi, phi3, "));
+  EXPECT_THAT(Read(absl::StrReplaceAll(kLlama, {{"\"llama\"", "\"bert\""}})), unimplemented(", kimi_k2; a decoder"))
+      << "all of them are named";
   EXPECT_THAT(Read(absl::StrReplaceAll(kLlama, {{"silu", "relu2"}})), unimplemented("hidden_act: the activation"));
   EXPECT_THAT(Read(absl::StrReplaceAll(kLlama, {{"\"rope_scaling\"", "\"mlp_bias\": true, \"rope_scaling\""}})),
               unimplemented("mlp_bias: a bias in one half"));
   EXPECT_THAT(Read(absl::StrReplaceAll(
                   kLlama, {{"\"rope_scaling\"", "\"layer_types\": [\"linear_attention\"], \"rope_scaling\""}})),
               unimplemented("layer_types[0]: \"linear_attention\" is not modelled"));
+  const auto llama_with = [](absl::string_view more) {
+    return Read(absl::StrReplaceAll(kLlama, {{"\"rope_scaling\": null", std::string(more)}}));
+  };
+  EXPECT_THAT(llama_with(R"("num_local_experts": 8, "num_experts_per_tok": 2)"),
+              unimplemented("num_local_experts: experts of the model_type llama"));
+  EXPECT_THAT(llama_with(R"("num_local_experts": 1)"), IsOk());
+  EXPECT_THAT(llama_with(R"("kv_lora_rank": 512)"), unimplemented("kv_lora_rank: latent attention"));
+  EXPECT_THAT(llama_with(R"("add_cross_attention": true)"), unimplemented("add_cross_attention: attention to another"));
+  EXPECT_THAT(
+      llama_with(R"("layer_types": ["full_attention"])"),
+      StatusIs(absl::StatusCode::kInvalidArgument, "layer_types: found 1 kinds, wanted one for each of the 32 layers"));
   EXPECT_THAT(Read(R"({"model_type": "llava", "text_config": {"model_type": "llama"}, "vision_config": {}})"),
               unimplemented("found \"llava\", which is more than a decoder, wanted a decoder alone; to plan the one in "
                             "it, save the map `text_config` as a file of its own"));
@@ -253,6 +368,28 @@ TEST(HuggingFaceTest, AWindowIsToldWhereItIsShorterThanTheSequence) {
   for (int layer = 1; layer < 32; ++layer) types += layer % 2 == 1 ? ",\"sliding_attention\"" : ",\"full_attention\"";
   EXPECT_THAT(notices_of(types + "]", 4096),
               ElementsAre(HasSubstr("attention windows of 128 tokens in 16 of 32 layers are taken")));
+}
+
+// Where the file does not say: Mistral's class has a window of 4096 tokens, Qwen's only with use_sliding_window, and
+// then from the layer max_window_layers on; of Gemma 3 every sixth layer has none.
+TEST(HuggingFaceTest, WindowsOfFamilies) {
+  const auto notices_of = [](absl::string_view model_type, absl::string_view more) {
+    std::vector<std::string> notices;
+    const std::string model = absl::StrCat("\"", model_type, "\"");
+    EXPECT_THAT(Read(absl::StrReplaceAll(kLlama, {{"\"llama\"", model}, {"\"rope_scaling\": null", std::string(more)}}),
+                     8192, &notices),
+                IsOk());
+    return absl::StrJoin(notices, "; ");
+  };
+  EXPECT_THAT(notices_of("mistral", R"("use_cache": true)"), HasSubstr("windows of 4096 tokens are taken"));
+  EXPECT_EQ(notices_of("mistral", R"("sliding_window": null)"), "");
+  EXPECT_EQ(notices_of("qwen2", R"("sliding_window": 4096)"), "");
+  EXPECT_THAT(notices_of("qwen2", R"("sliding_window": 4096, "use_sliding_window": true, "max_window_layers": 28)"),
+              HasSubstr("windows of 4096 tokens in 4 of 32 layers"));
+  EXPECT_EQ(notices_of("qwen2", R"("sliding_window": 4096, "use_sliding_window": true, "max_window_layers": 32)"), "");
+  EXPECT_THAT(notices_of("gemma3_text", R"("sliding_window": 512)"), HasSubstr("512 tokens in 27 of 32 layers"));
+  EXPECT_THAT(notices_of("gemma3_text", R"("sliding_window": 512, "sliding_window_pattern": 4)"),
+              HasSubstr("512 tokens in 24 of 32 layers"));
 }
 
 TEST(HuggingFaceTest, WhatChangesNoTimeButTheModelIsTold) {

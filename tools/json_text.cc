@@ -10,6 +10,7 @@ double JsonSeconds(Nanos time) { return static_cast<double>(time.raw()) / 1e9; }
 
 std::string JsonKey(absl::string_view name) {
   std::string key(name);
+  key.erase(std::remove(key.begin(), key.end(), '\''), key.end());
   std::replace(key.begin(), key.end(), ' ', '_');
   std::replace(key.begin(), key.end(), '-', '_');
   return key;

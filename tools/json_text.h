@@ -22,7 +22,7 @@ std::string ToText(const Json& json);
 // The double nearest to the decimal fraction: 1.1713e-05, not 1.1713000000000001e-05.
 double JsonSeconds(Nanos time);
 
-// A name as a key: "pipeline bubble" is pipeline_bubble.
+// A name as a key: "pipeline bubble" is pipeline_bubble, "framework's difference" frameworks_difference.
 std::string JsonKey(absl::string_view name);
 
 // {"forward": 1.5, ...} in seconds, {"parameter": 1024, ...} in bytes: all rows.

@@ -54,9 +54,9 @@ absl::StatusOr<std::optional<CheckpointOptions>> CheckpointsOf(const Flags& flag
                                                                int64_t steps_per_epoch, int64_t ranks) {
   ModelCheckpoint wanted = callbacks.model_checkpoint.value_or(ModelCheckpoint());
   if (flags.Has("checkpoint_dir")) wanted.directory = flags.Text("checkpoint_dir");
-  if (wanted.directory.empty()) return std::optional<CheckpointOptions>();
   MESHWRIGHT_ASSIGN_OR_RETURN(wanted.save_checkpoint_steps,
                               flags.IntOr("checkpoint_steps", wanted.save_checkpoint_steps, 1, int64_t{1} << 40));
+  if (wanted.directory.empty()) return std::optional<CheckpointOptions>();
   CheckpointOptions options;
   options.directory = wanted.directory;
   options.prefix = wanted.prefix;

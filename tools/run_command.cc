@@ -337,6 +337,23 @@ void PrintLosses(const RunResult& result, const LossLines& lines, int64_t first,
   }
 }
 
+// Flags that change nothing in this run, and what they would be for.
+std::vector<std::string> IdleFlags(const Flags& flags, const RunOptions& options) {
+  std::vector<std::string> notices;
+  const auto idle = [&](absl::string_view flag, absl::string_view without) {
+    if (flags.Has(flag)) notices.push_back(absl::StrCat("--", flag, " has no effect without ", without));
+  };
+  if (!options.checkpoint.has_value()) {
+    for (const absl::string_view flag : {"checkpoint_steps", "integrated_save"}) idle(flag, "--checkpoint_dir");
+  }
+  if (flags.Text("device") != "gpu") {
+    for (const absl::string_view flag : {"graphs", "nccl_estimates", "register_arena"}) idle(flag, "--device=gpu");
+  } else if (!options.trace) {
+    idle("nccl_estimates", "--trace");
+  }
+  return notices;
+}
+
 // Whether the timeline can be written where it goes.
 absl::Status CheckTrace(const Flags& flags, const RankCarrier& carrier) {
   if (flags.Text("trace") == "-") {
@@ -383,6 +400,7 @@ absl::Status RunTraining(const Flags& flags, const RankCarrier& carrier) {
     MESHWRIGHT_RETURN_IF_ERROR(SaveStrategies(flags, job.plan.session, job.plan.strategy, job.program));
     PrintNotices(job.plan.session.notices);
     PrintNotices(data.notices);
+    PrintNotices(IdleFlags(flags, options));
     std::fprintf(stderr, "%s\n", Describe(job).c_str());
   }
 

@@ -103,6 +103,7 @@ absl::Status RunSimulate(const Flags& flags) {
   MESHWRIGHT_RETURN_IF_ERROR(flags.CheckAlone({"trace", "chart"}, {"format"}));
   MESHWRIGHT_RETURN_IF_ERROR(CheckOutputs({flags.Text("trace"), flags.Text("chart")}, {flags.arguments()[0]}));
   if (flags.Has("samples") && !flags.Has("jitter")) PrintNotices({"--samples has no effect without --jitter"});
+  if (flags.Has("detail") && !flags.Has("trace")) PrintNotices({"--detail has no effect without --trace"});
   MESHWRIGHT_ASSIGN_OR_RETURN(const SourceFile source, ReadSource(flags.arguments()[0]));
   MESHWRIGHT_ASSIGN_OR_RETURN(const Plan plan, ParsePlan(source, flags));
   const Problem& problem = plan.session.problem;

@@ -2,7 +2,6 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -200,57 +199,6 @@ TEST(ExportTest, APlanBecomesATrainersConfiguration) {
   EXPECT_EQ(RunTool("export/export", {plan}).exit_code, 2);
 }
 
-// The keys below `json`, but for those that are the program's own: uses of time, roles of memory, reasons, labels.
-void CollectKeys(const Json& json, std::set<std::string>& keys) {
-  static const std::set<std::string> kOwn = {"time_s",   "busy_s", "memory_bytes", "peak_memory_bytes",
-                                             "pruned",   "rules",  "skipped",      "approximations",
-                                             "defaults", "groups", "time_ns"};
-  for (const auto& [key, value] : json.items()) {
-    if (json.is_object()) keys.insert(key);
-    if (value.is_structured() && !(json.is_object() && kOwn.count(key) > 0)) CollectKeys(value, keys);
-  }
-}
-
-TEST(JsonTest, EveryFieldIsInItsDocument) {
-  const std::string plan = TempPath("json.yaml"), sim = TempPath("json_sim.json"), run = TempPath("json_run.json");
-  const std::string training = TempPath("json_training.csv"), kernels = TempPath("json_kernels.csv");
-  std::ofstream(training) << "model,layers,hidden,heads,seq_len,global_batch_seqs,micro_batch_seqs,gpu_type,gpus,tp,pp,"
-                             "peak_mem_gb,step_time_s,gpu_type\n"
-                             "GPT,2,256,4,128,8,1,A100,2,2,1,2,0.01,x\nGPT,2,256,4,128,8,1,A100,2,1,1,2,0.01,x\n"
-                             "GPT,2,256,4,128,8,1,A100,2,1,2,2,0.01,x\nGPT,2,256,4,128,8,1,abacus,2,1,2,2,0.01,x\n";
-  const std::string log = TempPath("json_train.log");
-  std::ofstream(log) << "iteration 1/ 2 | elapsed time per iteration (ms): 5.0 |\n";
-  std::ofstream(kernels) << "m,n,k,gpu_type,time_us\n4096,4096,4096,A100,600\n4096,4096,4096,abacus,600\n";
-  const std::vector<std::vector<std::string>> commands = {
-      {"validate/validate", "training", training, "--rows"},
-      {"validate/validate", "kernels", kernels, "--rows"},
-      {"plan", kTiny, "--stages=2", "--devices=2", "--out=" + plan},
-      {"plan", kOracleB, "--out="},
-      {"simulate", plan, "--jitter=0.02", "--trace=" + sim},
-      {"run", plan, "--precision=float32", "--steps=3", "--trace=" + run},
-      {"compare", sim, run},
-      {"compare", plan, log},
-      {"whatif", kTiny, "--devices=1,2", "--device=h100", "--tokens=1e9"},
-  };
-  const std::string page = ReadText(DataPath("docs/json.md"));
-  std::set<std::string> keys = {"schema"};
-  for (const std::vector<std::string>& command : commands) {
-    std::vector<std::string> args(command.begin() + 1, command.end());
-    args.push_back("--format=json");
-    const ToolResult result = RunTool(command[0], args);
-    ASSERT_EQ(result.exit_code, 0) << command[0] << ": " << result.err;
-    const Json report = Json::parse(result.out);
-    const Json& first = report.is_array() ? report.at(0) : report;
-    const std::string name = report.is_array() ? absl::StrCat("validate ", command[1]) : command[0];
-    EXPECT_THAT(page, HasSubstr(absl::StrCat("`", name, "`")));
-    EXPECT_THAT(page, HasSubstr(absl::StrCat("`: ", first.at("schema").get<std::string>(), "\n")));
-    CollectKeys(report, keys);
-  }
-  keys.erase("schema");
-  EXPECT_GT(keys.size(), 60u);
-  for (const std::string& key : keys) EXPECT_THAT(page, HasSubstr(absl::StrCat("`", key, "`")));
-}
-
 // What was skipped is still said on standard output.
 TEST(ValidateTest, ATableOfWhichNothingIsPredictedIsBadInput) {
   const std::string table = TempPath("unpredicted.csv"), names = "m,n,k,gpu_type,time_us\n";
@@ -305,6 +253,7 @@ TEST(SimulateTest, FlagsAreCheckedWhereTheyDoNothingToo) {
   ASSERT_EQ(RunTool("plan", {kTiny, "--out=" + plan}).exit_code, 0);
   EXPECT_EQ(RunTool("simulate", {plan, "--detail=x"}).exit_code, 2);
   EXPECT_EQ(RunTool("simulate", {plan, "--samples=0"}).exit_code, 2);
+  EXPECT_EQ(RunTool("simulate", {plan, "--detail=slots"}).err, "note: --detail has no effect without --trace\n");
   EXPECT_THAT(RunTool("simulate", {plan, "--trace="}).err, HasSubstr("--trace: found no value, wanted --trace=FILE"));
   EXPECT_THAT(RunTool("simulate", {plan, "--slow=0:1.5,0:2"}).err, HasSubstr("--slow: found rank 0 twice"));
 }
@@ -484,6 +433,27 @@ TEST(RunTest, APlanHasItsOwnRanks) {
   const ToolResult result = RunTool("run", {plan, "--ranks=3"});
   EXPECT_EQ(result.exit_code, 2);
   EXPECT_THAT(result.err, HasSubstr("--ranks: found 3, wanted 8, the ranks of the plan"));
+}
+
+TEST(RunTest, FlagsThatDoNothingAreTold) {
+  const auto notes = [](const std::vector<std::string>& flags) {
+    std::vector<std::string> args = {kTiny, "--steps=1"};
+    args.insert(args.end(), flags.begin(), flags.end());
+    const ToolResult result = RunTool("run", args);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return result.err;
+  };
+  EXPECT_THAT(notes({}), Not(HasSubstr("no effect")));
+  EXPECT_THAT(notes({"--checkpoint_steps=2", "--nointegrated_save"}),
+              AllOf(HasSubstr("note: --checkpoint_steps has no effect without --checkpoint_dir\n"),
+                    HasSubstr("note: --integrated_save has no effect without --checkpoint_dir\n")));
+  EXPECT_THAT(notes({"--nographs", "--register_arena", "--nccl_estimates"}),
+              AllOf(HasSubstr("note: --graphs has no effect without --device=gpu\n"),
+                    HasSubstr("note: --register_arena has no effect without --device=gpu\n"),
+                    HasSubstr("note: --nccl_estimates has no effect without --device=gpu\n")));
+  EXPECT_THAT(notes({"--checkpoint_steps=2", "--checkpoint_dir=" + TempPath("idle_flags")}),
+              Not(HasSubstr("no effect")));
+  EXPECT_EQ(RunTool("run", {kTiny, "--checkpoint_steps=0"}).exit_code, 2);
 }
 
 TEST(RunTest, BFloat16NeedsAPrecision) {

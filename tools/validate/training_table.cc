@@ -17,8 +17,8 @@
 #include "ir/program.h"
 #include "ir/status.h"
 #include "ir/strategy.h"
-#include "nlohmann/json.hpp"
 #include "planner/search/parallel_for.h"
+#include "tools/json_text.h"
 #include "tools/validate/distinct_runs.h"
 #include "tools/validate/framework_memory.h"
 #include "tools/validate/predict_run.h"
@@ -30,8 +30,6 @@
 
 namespace meshwright {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 RunTraits TraitsOf(const TrainingRun& run) {
   return {.adapters = run.frozen,
@@ -94,10 +92,7 @@ Json RowJson(const TrainingRowResult& row) {
   }
   json["kind"] = TrackRecordOf(row.kind).name;
   json["predicted_peak_bytes"] = row.PredictedPeak().raw();
-  Json& roles = json["memory_bytes"] = Json::object();
-  for (size_t i = 0; i < row.prediction.memory.size(); ++i) {
-    roles[std::string(NameOf(static_cast<BufferRole>(i)))] = row.prediction.memory[i].raw();
-  }
+  json["memory_bytes"] = ToJson(row.prediction.memory);
   if (row.measured.peak.has_value()) json["measured_peak_bytes"] = row.measured.peak->raw();
   json["fits"] = row.prediction.fits();
   json["ran_out_of_memory"] = row.measured.out_of_memory;
@@ -105,7 +100,7 @@ Json RowJson(const TrainingRowResult& row) {
   Json& uses = json["time_ns"] = Json::object();
   for (size_t i = 0; i < kNumTimeUses; ++i) {
     const TimeUse use = static_cast<TimeUse>(i);
-    uses[std::string(NameOf(use))] = row.prediction.time[use].raw();
+    uses[JsonKey(NameOf(use))] = row.prediction.time[use].raw();
   }
   json["defaults"] = row.defaults;
   json["approximations"] = row.approximations;
