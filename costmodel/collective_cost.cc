@@ -60,6 +60,18 @@ double Pipelined(double latency_us, double transfer_us, double hump) {
   return latency_us + transfer_us + hump * std::sqrt(latency_us * transfer_us);
 }
 
+// Of a device's links, those that messages to the group's others in its node go through. In the hybrid cube mesh of
+// eight V100 (DGX-1) a device has a link or two to each of the other three of its quad, and to one of the other quad:
+// of six, a pair has one at least, a quad as many as it has pairs; over all eight, three of seven messages take two
+// hops.
+double PairLinks(const GroupShape& group, const Cluster& cluster) {
+  const bool cube = cluster.intra_kind == LinkKind::kNvLinkMesh && cluster.device.generation == Generation::kVolta &&
+                    cluster.devices_per_node == 8;
+  if (!cube) return MeshShare(group, cluster);
+  if (group.ranks_per_node > 4) return 7.0 / (4 + 3 * 2);
+  return static_cast<double>(group.ranks_per_node - 1) / 6;
+}
+
 // Time in us to send `bytes` to `peers` ranks of the node, and to move what the rank keeps.
 double PairsInNode(double bytes, double peers, double kept, double share, const Cluster& cluster,
                    double latency_scale = 1) {
@@ -81,11 +93,11 @@ double PairsAcross(Bytes bytes, double peers, BytesPerSecond rate, const Cluster
   return Pipelined(latency, 1e6 * Seconds(bytes, rate), c.hump);
 }
 
-// Rate at which one rank of the group sends through network cards.
-BytesPerSecond NicRate(const GroupShape& group, const Cluster& cluster) {
-  const double per_rank = std::max(static_cast<double>(cluster.nics_per_node) / cluster.devices_per_node,
-                                   1.0 / static_cast<double>(group.ranks_per_node));
-  return cluster.nic_bandwidth * per_rank / static_cast<double>(std::max<int64_t>(1, group.nic_sharing));
+// Rate at which one of `ranks` ranks of a node sends through network cards that `sharing` groups use.
+BytesPerSecond NicRate(int64_t ranks, int64_t sharing, const Cluster& cluster) {
+  const double per_rank =
+      std::max(static_cast<double>(cluster.nics_per_node) / cluster.devices_per_node, 1.0 / static_cast<double>(ranks));
+  return cluster.nic_bandwidth * per_rank / static_cast<double>(std::max<int64_t>(1, sharing));
 }
 
 // Of a card's rate in an all-to-all, less the more nodes meet at it. Two nodes: 45.2 of 50 GB/s (two domains of 64
@@ -101,21 +113,23 @@ double AllToAllNicShare(int64_t nodes) {
 CollectiveCost AllToAll(Bytes size, const GroupShape& group, const Cluster& cluster, double latency_scale) {
   const double n = static_cast<double>(group.ranks);
   const double near = static_cast<double>(group.ranks_per_node - 1);
-  const double far = n - static_cast<double>(group.ranks_per_node);
   CollectiveCost cost;
   cost.algorithm = Algorithm::kPairs;
   cost.protocol = Protocol::kSimple;
   cost.intra_bytes = Share(size, near / n);
-  cost.nic_bytes = Share(size, far / n);
   double us = 0;
   if (near > 0) {
     us = PairsInNode(static_cast<double>(cost.intra_bytes.raw()), near, static_cast<double>(size.raw()) / n,
-                     PairsOf(cluster).share, cluster, latency_scale);
+                     PairsOf(cluster).share * PairLinks(group, cluster), cluster, latency_scale);
   }
-  if (far > 0) {
+  // Ranks of the fullest node share its cards; one of the emptiest has more of the others on other nodes.
+  for (const int64_t on_node : {group.ranks_per_node, group.Fewest()}) {
+    const double far = n - static_cast<double>(on_node);
+    if (far <= 0) break;
+    cost.nic_bytes = Share(size, far / n);
     // Of known leaf switches the simulator has the uplinks, and who crosses them (simulator/network_links.h).
     const double above = cluster.nodes_per_leaf > 0 ? 1 : cluster.oversubscription;
-    const BytesPerSecond rate = NicRate(group, cluster) * (AllToAllNicShare(group.nodes) / above);
+    const BytesPerSecond rate = NicRate(on_node, group.nic_sharing, cluster) * (AllToAllNicShare(group.nodes) / above);
     us = std::max(us, PairsAcross(cost.nic_bytes, far, rate, cluster));
   }
   cost.time = FromMicros(us);
@@ -133,26 +147,31 @@ CollectiveCost OnHost(CollectiveKind kind, Bytes size, const GroupShape& group, 
   const double traffic = 2.0 * static_cast<double>(cost.intra_bytes.raw()) * static_cast<double>(group.ranks_per_node);
   const double levels = std::ceil(std::log2(static_cast<double>(group.ranks)));
   double seconds = HostLatency(cluster) * levels + traffic / cluster.intra_bandwidth.raw();
-  if (group.nodes > 1) seconds += cluster.nic_latency.raw() * 1e-9 + Seconds(cost.nic_bytes, NicRate(group, cluster));
+  if (group.nodes > 1) {
+    const BytesPerSecond rate = NicRate(group.ranks_per_node, group.nic_sharing, cluster);
+    seconds += cluster.nic_latency.raw() * 1e-9 + Seconds(cost.nic_bytes, rate);
+  }
   cost.time = FromSeconds(seconds);
   cost.estimated = true;
   return cost;
 }
 
-// Fills in what each rank sends where: in a ring or tree each node's traffic is shared by its cards.
+// Fills in what each rank sends where: in a ring or tree each node's traffic is shared by its cards, and what the ranks
+// of the emptiest node send is the most.
 void CountBytes(CollectiveKind kind, Bytes size, const GroupShape& group, CollectiveCost* cost) {
   const double per_node = static_cast<double>(group.ranks_per_node);
+  const double fewest = static_cast<double>(group.Fewest());
   const double nodes = static_cast<double>(group.nodes);
   const double bus = BusFactor(kind, group.ranks);
   switch (cost->algorithm) {
     case Algorithm::kNvls:
     case Algorithm::kNvlsTree:  // the switch adds and copies: each rank sends every byte once
       cost->intra_bytes = Share(size, kind == CollectiveKind::kAllReduce ? 1.0 : bus);
-      cost->nic_bytes = Share(size, group.nodes == 1 ? 0 : 2 * (nodes - 1) / nodes / per_node);
+      cost->nic_bytes = Share(size, group.nodes == 1 ? 0 : 2 * (nodes - 1) / nodes / fewest);
       return;
     case Algorithm::kTree:
       cost->intra_bytes = Share(size, 2 * (per_node - 1) / per_node);
-      cost->nic_bytes = Share(size, 2 * (nodes - 1) / nodes / per_node);
+      cost->nic_bytes = Share(size, 2 * (nodes - 1) / nodes / fewest);
       return;
     case Algorithm::kNone:
     case Algorithm::kRing:
@@ -160,7 +179,7 @@ void CountBytes(CollectiveKind kind, Bytes size, const GroupShape& group, Collec
     case Algorithm::kPairs:
     case Algorithm::kHostMemory:
       cost->intra_bytes = Share(size, group.nodes == 1 ? bus : bus * (per_node - 1) / per_node);
-      cost->nic_bytes = Share(size, group.nodes == 1 ? 0 : bus / per_node);
+      cost->nic_bytes = Share(size, group.nodes == 1 ? 0 : bus / fewest);
       return;
   }
 }
@@ -173,13 +192,16 @@ GroupShape ShapeOfGroup(absl::Span<const int64_t> ranks, const Cluster& cluster)
   for (int64_t rank : ranks) nodes.push_back(cluster.NodeOf(rank));
   if (!std::is_sorted(nodes.begin(), nodes.end())) std::sort(nodes.begin(), nodes.end());
   GroupShape shape = {static_cast<int64_t>(ranks.size()), 0, 0, 1};
+  int64_t fewest = shape.ranks;
   for (size_t first = 0; first < nodes.size();) {
     size_t end = first;
     while (end < nodes.size() && nodes[end] == nodes[first]) ++end;
     ++shape.nodes;
     shape.ranks_per_node = std::max(shape.ranks_per_node, static_cast<int64_t>(end - first));
+    fewest = std::min(fewest, static_cast<int64_t>(end - first));
     first = end;
   }
+  if (fewest < shape.ranks_per_node) shape.fewest_per_node = fewest;
   if (shape.nodes <= 1 || cluster.nics_per_node == 0) return shape;
   const int64_t groups = cluster.devices_per_node / shape.ranks_per_node;
   const int64_t cards =  // of one group
@@ -214,8 +236,7 @@ CollectiveCost Price(CollectiveKind kind, Bytes size, const GroupShape& group, c
   double us = CorrectedMicros(choice, size, group, constants, latency_scale);
   // Groups that share the network cards wait for each other's bytes.
   if (group.nodes > 1 && group.nic_sharing > 1) {
-    us += 1e6 * Seconds(cost.nic_bytes * (group.nic_sharing - 1),
-                        NicRate({group.ranks, group.nodes, group.ranks_per_node, 1}, cluster));
+    us += 1e6 * Seconds(cost.nic_bytes * (group.nic_sharing - 1), NicRate(group.Fewest(), 1, cluster));
   }
   cost.time = FromMicros(us);
   cost.estimated = cluster.links_estimated || !CorrectionIsMeasured(group, cluster);
@@ -294,7 +315,8 @@ CollectiveCost PriceSendRecv(Bytes size, bool crosses_node, const Cluster& clust
     cost.estimated = true;
     return cost;
   }
-  cost.time = FromMicros(PairsInNode(bytes, 1, 0, PairsOf(cluster).one_pair_share, cluster));
+  const double share = PairsOf(cluster).one_pair_share * PairLinks({2, 1, 2, 1}, cluster);
+  cost.time = FromMicros(PairsInNode(bytes, 1, 0, share, cluster));
   cost.channels = Blocks(32, size);
   cost.estimated = cluster.links_estimated || !CorrectionIsMeasured({2, 1, 2, 1}, cluster);
   return cost;

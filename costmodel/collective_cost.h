@@ -22,13 +22,16 @@
 
 namespace meshwright {
 
-// How a group lies on the nodes. ranks = nodes x ranks_per_node; a group that is spread unevenly takes its largest
-// ranks_per_node.
+// How a group lies on the nodes. ranks = nodes x ranks_per_node where it lies evenly. Else ranks_per_node is that of
+// the fullest node, and the emptiest, which has the fewest network cards, sets the pace between nodes.
 struct GroupShape {
   int64_t ranks = 1;
   int64_t nodes = 1;
   int64_t ranks_per_node = 1;
-  int64_t nic_sharing = 1;  // groups of the same shape that use the same network cards at the same time
+  int64_t nic_sharing = 1;      // groups of the same shape that use the same network cards at the same time
+  int64_t fewest_per_node = 0;  // on the emptiest node; 0: on all as many
+
+  int64_t Fewest() const { return fewest_per_node > 0 ? fewest_per_node : ranks_per_node; }
 
   friend bool operator==(const GroupShape&, const GroupShape&) = default;
 };

@@ -27,7 +27,7 @@ TEST(ShapeOfGroupTest, CountsNodesAndRanksOnThem) {
   EXPECT_EQ(ShapeOfGroup({0, 1, 2, 3}, cluster), (GroupShape{4, 1, 4, 1}));
   EXPECT_EQ(ShapeOfGroup({0, 8, 16, 24}, cluster), (GroupShape{4, 4, 1, 1}));  // each rank has its own card
   EXPECT_EQ(ShapeOfGroup({31, 0, 30, 1}, cluster), (GroupShape{4, 2, 2, 1}));
-  EXPECT_EQ(ShapeOfGroup({0, 1, 2, 8}, cluster), (GroupShape{4, 2, 3, 1}));  // uneven: the fuller node counts
+  EXPECT_EQ(ShapeOfGroup({0, 1, 2, 8}, cluster), (GroupShape{4, 2, 3, 1, 1}));  // uneven
   EXPECT_EQ(ShapeOfGroup({5}, cluster), (GroupShape{1, 1, 1, 1}));
 }
 

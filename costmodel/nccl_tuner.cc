@@ -116,15 +116,6 @@ double Excess(const Cluster& cluster) {
   return std::max(1.0, cluster.intra_bandwidth.raw() / 1e9 / (kNvLinks[row] * kNvLinkRate[row]));
 }
 
-// Up to four devices are wired each to each other (HGX A100 and H100 of 4, quads of GH200): of a device's links, those
-// that lead to the group.
-constexpr int64_t kMostWired = 4;
-double MeshShare(const GroupShape& group, const Cluster& cluster) {
-  const int64_t devices = cluster.devices_per_node;
-  if (cluster.intra_kind != LinkKind::kNvLinkMesh || devices > kMostWired || group.ranks_per_node >= devices) return 1;
-  return static_cast<double>(group.ranks_per_node - 1) / static_cast<double>(devices - 1);
-}
-
 // A device's link to the group's others inside the node, as NCCL counts it.
 double IntraView(const GroupShape& group, const Cluster& cluster) {
   const double share = IsNvlink(cluster.intra_kind) ? kNvLinkShare[RowOf(cluster.device.generation)] : kNcclPcieShare;
@@ -302,8 +293,15 @@ double BlocksBus(Algorithm algorithm, CollectiveKind kind, const GroupShape& gro
 
 }  // namespace
 
+double MeshShare(const GroupShape& group, const Cluster& cluster) {
+  constexpr int64_t kMostWired = 4;
+  const int64_t devices = cluster.devices_per_node;
+  if (cluster.intra_kind != LinkKind::kNvLinkMesh || devices > kMostWired || group.ranks_per_node >= devices) return 1;
+  return static_cast<double>(group.ranks_per_node - 1) / static_cast<double>(devices - 1);
+}
+
 int64_t NicsOfGroup(const GroupShape& group, const Cluster& cluster) {
-  const int64_t near = group.ranks_per_node * cluster.nics_per_node / std::max<int64_t>(1, cluster.devices_per_node);
+  const int64_t near = group.Fewest() * cluster.nics_per_node / std::max<int64_t>(1, cluster.devices_per_node);
   return std::clamp<int64_t>(near, 1, std::max<int64_t>(1, cluster.nics_per_node));
 }
 

@@ -35,8 +35,12 @@ inline constexpr double kNcclPcieShare = 24 / 31.5;
 // (public on GitHub: 3090, A40, eight A100, four cards of 1.5 TB/s, eight of 0.55; with PCIe 5 a pair and eight H200).
 inline constexpr double kThroughHostShare = 0.36;
 
-// Network cards of one node that a group can use: those near its devices, at least one.
+// Network cards of one node that a group can use, of the node with the fewest: those near its devices, at least one.
 int64_t NicsOfGroup(const GroupShape& group, const Cluster& cluster);
+
+// Up to four devices are wired each to each other (HGX A100 and H100 of 4, quads of GH200): of a device's links, those
+// that lead to the group. 1 on other machines.
+double MeshShare(const GroupShape& group, const Cluster& cluster);
 
 // What NCCL's search of the topology finds: `channels` rings of `speed` GB/s each.
 struct NcclGraph {

@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <tuple>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -465,7 +466,9 @@ GroupShape ShapeOf(const Mesh& mesh, const AxisList& axes, int64_t first_rank, i
   GroupShape worst;
   if (mesh.SizeOf(axes) <= 1) return worst;
   if (LieAlike(mesh, axes, cluster.devices_per_node)) return ShapeOfGroup(mesh.Group(first_rank, axes), cluster);
-  const auto badness = [](const GroupShape& shape) { return std::make_pair(shape.nodes, shape.ranks_per_node); };
+  const auto badness = [](const GroupShape& shape) {
+    return std::make_tuple(shape.nodes, -shape.Fewest(), shape.ranks_per_node);
+  };
   for (int64_t rank = first_rank; rank < first_rank + num_ranks; ++rank) {
     if (mesh.PositionOf(rank, axes) != 0) continue;
     const GroupShape shape = ShapeOfGroup(mesh.Group(rank, axes), cluster);
