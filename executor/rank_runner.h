@@ -112,6 +112,7 @@ class RankRunner {
   absl::Status ReadLossScale(std::vector<LossScale>& scales);
   absl::Status ReadParameters(std::vector<ParameterPiece>& parameters);
   absl::Status WriteBesideOlder(const Checkpoint& checkpoint);
+  absl::Status CheckReplicasAreEqual() const;
   absl::Status Save(int64_t steps_done);
   absl::Status ReadState(Checkpoint& checkpoint);
   bool IsFirstHolder(const Buffer& b) const;
@@ -122,6 +123,7 @@ class RankRunner {
   absl::Status Play(const Instruction& instruction, const Transfer& transfer);
   absl::Status Feed(const Instruction& instruction, int64_t step);
   absl::Status FillRows(const Buffer& b, int64_t step, TensorView view);
+  absl::StatusOr<TensorView> InStep(const IndexRule& rule, TensorView view) const;
 
   const Program& program_;
   const RunOptions& options_;

@@ -8,6 +8,7 @@
 #include "executor/rank_runner.h"
 #include "ir/error_kind.h"
 #include "ir/status.h"
+#include "ir/text.h"
 
 namespace meshwright {
 namespace {
@@ -115,6 +116,25 @@ absl::Status RankRunner::ReadState(Checkpoint& checkpoint) {
     }
   }
   return backend_.Synchronize();
+}
+
+// A whole tensor is one value, and a checkpoint of all ranks that differ has no merger (S16.7): said before the first
+// step. What every rank updates of its own start stays different; what is loaded, or sent to all at the start, is
+// equal.
+absl::Status RankRunner::CheckReplicasAreEqual() const {
+  if (!options_.checkpoint->integrated || !options_.seed_per_rank || !class_.start.empty()) return absl::OkStatus();
+  for (size_t i = 0; i < class_.buffers.size(); ++i) {
+    const Buffer& b = class_.buffers[i];
+    const bool drawn = b.init.kind != Initializer::Kind::kConstant && b.init.kind != Initializer::Kind::kFormula;
+    if (!drawn || b.owner >= 0 || IsFirstHolder(b)) continue;
+    const std::string name = StateName(program_, class_index_, BufferId(i), 0);
+    if (name.empty() || (options_.initial != nullptr && options_.initial->tensors.count(name) > 0)) continue;
+    return ValueError(QuoteForMessage(name), " is whole in an integrated checkpoint, and with seed_per_rank rank ",
+                      rank_,
+                      " has another value than a rank before it; wanted ranks that are equal: parameter_broadcast, or "
+                      "no seed_per_rank; or files of each rank's own: integrated_save: false (--nointegrated_save)");
+  }
+  return absl::OkStatus();
 }
 
 // Of the ranks that hold the same piece.

@@ -8,6 +8,7 @@
 #include "executor/permute.h"
 #include "executor/rank_runner.h"
 #include "ir/files.h"
+#include "ir/rows_label.h"
 #include "ir/status.h"
 
 namespace meshwright {
@@ -58,6 +59,7 @@ absl::Status RankRunner::Prepare() {
   MESHWRIGHT_RETURN_IF_ERROR(backend_.PrepareEvents(num_events));
   MESHWRIGHT_ASSIGN_OR_RETURN(arena_, backend_.AllocateArena(class_.arena));
   if (options_.checkpoint.has_value()) {
+    MESHWRIGHT_RETURN_IF_ERROR(CheckReplicasAreEqual());
     MESHWRIGHT_ASSIGN_OR_RETURN(writer_, CheckpointWriter::Open(*options_.checkpoint, program_, rank_));
   }
   return InitialValues();
@@ -189,8 +191,10 @@ absl::Status RankRunner::Play(const Instruction& instruction, const Compute& com
   const std::vector<TensorView> reads = Views(instruction.reads), writes = Views(instruction.writes);
   KernelCall call = {compute.op, &*compute.attrs, &*compute.rule, 0, step + 1, reads, writes};
   call.seed = options_.seed;
-  call.microbatch = slot_->microbatch;
   call.layer = first_layer_ + layer_;
+  if (!reads.empty()) {
+    MESHWRIGHT_ASSIGN_OR_RETURN(call.in_step, InStep(*compute.rule, reads[0]));
+  }
   for (size_t i = 0; i < instruction.writes.size(); ++i) {
     const BufferRole role = buffer(instruction.writes[i].buffer).role;
     const bool accumulator = role == BufferRole::kGradient || role == BufferRole::kLoss;
@@ -229,6 +233,32 @@ absl::Status RankRunner::FillRows(const Buffer& b, int64_t step, TensorView view
     view.data += view.bytes();
   }
   return absl::OkStatus();
+}
+
+// By the rows of FillRows, whose dim is seen as one of batches and one of the rows of each.
+absl::StatusOr<TensorView> RankRunner::InStep(const IndexRule& rule, TensorView view) const {
+  const int label = rule.FindLabel(kRowsLabel);
+  if (label < 0 || program_.num_microbatches == 1) return TensorView();
+  const OperandRule& dims = rule.inputs[0];
+  const auto dim = std::find_if(dims.begin(), dims.end(), [&](const DimRule& one) { return one.label == label; });
+  if (dim == dims.end()) return TensorView();
+  const auto d = dim - dims.begin();
+  const int64_t all = view.global[d], batches = all % options_.batches == 0 ? options_.batches : 1;
+  const int64_t rows = all / batches, size = view.shape[d], begin = view.begin[d];
+  const bool whole = begin % rows == 0 && size % rows == 0;  // batches
+  if (!whole && begin / rows != (begin + size - 1) / rows) {
+    return absl::UnimplementedError(absl::StrCat("a random mask of rows ", begin, " to ", begin + size - 1,
+                                                 " of micro-batches made of ", batches, " batches of ", rows,
+                                                 "; wanted whole batches, or a part of one"));
+  }
+  const auto replace = [d](Shape& shape, int64_t outer, int64_t inner) {
+    shape[d] = inner;
+    shape.insert(shape.begin() + d, outer);
+  };
+  replace(view.shape, whole ? size / rows : 1, whole ? rows : size);
+  replace(view.begin, begin / rows, slot_->microbatch * rows + begin % rows);
+  replace(view.global, batches, program_.num_microbatches * rows);
+  return view;
 }
 
 template <class F>
