@@ -22,6 +22,7 @@
 #include "ir/files.h"
 #include "ir/program_text.h"
 #include "ir/status.h"
+#include "ir/temporary_file.h"
 #include "ir/text.h"
 #include "nlohmann/json.hpp"
 
@@ -506,6 +507,7 @@ absl::StatusOr<CheckpointWriter> CheckpointWriter::Open(const CheckpointOptions&
   writer.prefix_ = options.prefix;
   writer.keep_ = static_cast<size_t>(std::max<int64_t>(1, options.keep));
   MESHWRIGHT_RETURN_IF_ERROR(CreateFolders(writer.directory_));
+  const std::string meta = absl::StrCat(options.prefix, "-graph.meta");
   std::vector<std::pair<fs::file_time_type, std::string>> there;
   std::error_code error;
   for (fs::directory_iterator it(writer.directory_, error), end; !error && it != end; it.increment(error)) {
@@ -513,11 +515,12 @@ absl::StatusOr<CheckpointWriter> CheckpointWriter::Open(const CheckpointOptions&
     std::error_code no_time;
     const fs::file_time_type time = it->last_write_time(no_time);
     if (IsCheckpointName(name, options.prefix)) there.emplace_back(time, name);
+    const absl::string_view target = TargetOfTemporary(name);
+    if (IsCheckpointName(target, options.prefix) || target == meta) RemoveAbandoned(it->path().string());
   }
   std::sort(there.begin(), there.end());
   for (auto& [time, name] : there) writer.names_.push_back(std::move(name));
-  MESHWRIGHT_RETURN_IF_ERROR(
-      WriteWholeFile(absl::StrCat(writer.directory_, "/", options.prefix, "-graph.meta"), ToText(program)));
+  MESHWRIGHT_RETURN_IF_ERROR(WriteWholeFile(absl::StrCat(writer.directory_, "/", meta), ToText(program)));
   return writer;
 }
 

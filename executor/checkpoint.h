@@ -98,8 +98,8 @@ struct CheckpointOptions {
 // One rank's directory.
 class CheckpointWriter {
  public:
-  // Makes the directory and writes the graph's meta file. Checkpoints with this prefix that lie there already are older
-  // than all that this writes.
+  // Makes the directory, writes the graph's meta file, and removes what a writer with this prefix left that was killed.
+  // Checkpoints with this prefix that lie there already are older than all that this writes.
   static absl::StatusOr<CheckpointWriter> Open(const CheckpointOptions& options, const Program& program, int64_t rank);
 
   // Under its name, CKP-<epoch>_<step>.ckpt.

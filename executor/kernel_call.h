@@ -44,8 +44,12 @@ struct KernelCall {
   absl::Span<const TensorView> inputs, outputs;
   // What random operators draw from, besides `step` and their own stream.
   uint64_t seed = 0;
-  int64_t microbatch = 0, layer = 0;  // of the step, and of the whole model
+  int64_t layer = 0;  // of the whole model
+  // Input 0 as a piece of that of all micro-batches, without data; no dims: input 0 is all of it.
+  TensorView in_step = {};
 
+  // By whose places random operators draw.
+  const TensorView& Drawn() const { return in_step.shape.empty() ? inputs[0] : in_step; }
   bool Adds(size_t output) const { return output < 32 && (accumulate >> output & 1) != 0; }
 };
 

@@ -11,6 +11,7 @@
 #include "ir/status.h"
 #include "models/by_hand.h"
 #include "models/operator_table.h"
+#include "models/rows.h"
 
 namespace meshwright {
 namespace {
@@ -532,6 +533,18 @@ absl::StatusOr<Graph> BuildOperators(const OperatorModel& model, const Training&
     if (by_hand.warnings != nullptr) *by_hand.warnings = graph.warnings();
   }
   builder.SetLoss(loss);
+  NameRows(builder.mutable_graph());
+  // Of a single row a dim of extent 1 may be taken for it; in the whole batch's graph of the same ops it may not.
+  const bool drops = std::any_of(builder.graph().ops.begin(), builder.graph().ops.end(),
+                                 [](const Op& op) { return op.kind == OpKind::kDropout; });
+  if (drops && rows == 1 && model.batch() > 1) {
+    ByHand quiet = by_hand;
+    quiet.warnings = nullptr;
+    const absl::StatusOr<Graph> whole = BuildOperators(model, training, name, model.batch(), quiet);
+    for (size_t i = 0; whole.ok() && i < whole->ops.size(); ++i) {
+      if (whole->ops[i].kind == OpKind::kDropout) builder.mutable_graph().ops[i].rule = whole->ops[i].rule;
+    }
+  }
   MESHWRIGHT_RETURN_IF_ERROR(VerifyGraph(builder.graph()));
   return std::move(builder).Build();
 }

@@ -82,9 +82,11 @@ TEST(OperatorsTest, ElementByElement) {
   // The channels are dim 1.
   EXPECT_THAT(RuleAndShape("op: BiasAdd, inputs: [w, x]", "[4, 6, 3]"),
               testing::HasSubstr("wanted one dim, as long as dim 1 of (4, 6, 3)"));
-  for (const absl::string_view op : {"ReLU", "GeLU", "Tanh", "Sigmoid", "SiLU", "Neg", "Sqrt", "Dropout"}) {
+  for (const absl::string_view op : {"ReLU", "GeLU", "Tanh", "Sigmoid", "SiLU", "Neg", "Sqrt"}) {
     EXPECT_EQ(RuleAndShape(absl::StrCat("op: ", op, ", inputs: [x]")), "d0 d1 -> d0 d1 : (4, 6)") << op;
   }
+  EXPECT_EQ(RuleAndShape("op: Dropout, inputs: [x]"), "rows d1 -> rows d1 : (4, 6)");
+  EXPECT_EQ(RuleAndShape("op: Dropout, inputs: [w]"), "d0 d1 -> d0 d1 : (6, 8)");  // no rows of the batch
   EXPECT_EQ(RuleAndShape("op: SwiGLU, inputs: [w]", "[4, 2, 5]"), "d0 t! f -> d0 f : (4, 5)");
 }
 

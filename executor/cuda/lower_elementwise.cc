@@ -128,22 +128,24 @@ absl::Status LowerDropout(const Lowering& l) {
   Dropout body;
   body.add = l.call.Adds(0);
   body.rate = l.call.attrs->rate;
-  const auto key = [draws = Draws(l.call.seed, "dropout", l.call.layer).Sub(l.call.attrs->stream),
-                    microbatch = l.call.microbatch](int64_t step) { return draws.Sub(step).Sub(microbatch).key(); };
+  const auto key = [draws = Draws(l.call.seed, "dropout", l.call.layer).Sub(l.call.attrs->stream)](int64_t step) {
+    return draws.Sub(step).key();
+  };
   if (l.values == nullptr) {
     body.key = key(l.call.step);
   } else {
-    const std::string name = absl::StrCat("dropout ", l.call.attrs->stream, " ", l.call.layer, " ", l.call.microbatch);
+    const std::string name = absl::StrCat("dropout ", l.call.attrs->stream, " ", l.call.layer);
     MESHWRIGHT_ASSIGN_OR_RETURN(const std::byte* const at, l.values->Get(name, key));
     body.key_at = reinterpret_cast<const uint64_t*>(at);
   }
   body.x = RefOf(x);
   if (sum) body.summand = RefOf(l.call.inputs[1]);
   body.y = RefOf(y);
-  const Shape in_whole = RowMajorStrides(x.global);
-  for (size_t d = 0; d < x.shape.size(); ++d) {
-    body.base += x.begin[d] * in_whole[d];
-    AddDim(body.places, x.shape[d], {in_whole[d]});
+  const TensorView& drawn = l.call.Drawn();
+  const Shape in_whole = RowMajorStrides(drawn.global);
+  for (size_t d = 0; d < drawn.shape.size(); ++d) {
+    body.base += drawn.begin[d] * in_whole[d];
+    AddDim(body.places, drawn.shape[d], {in_whole[d]});
   }
   MESHWRIGHT_RETURN_IF_ERROR(CheckDims(body.places));
   const int32_t last = body.places.dims - 1;  // its places are of the whole; x and y are contiguous

@@ -251,9 +251,8 @@ absl::Status Dropout(const KernelCall& call) {
   if (x.shape != y.shape) return absl::InvalidArgumentError("dims of input and output are in the same order");
   const double rate = call.attrs->rate;
   const T kept = static_cast<T>(1 / (1 - rate));
-  const Draws draws =
-      Draws(call.seed, "dropout", call.layer).Sub(call.attrs->stream).Sub(call.step).Sub(call.microbatch);
-  ForEachElement(x, [&](int64_t i, int64_t element) {
+  const Draws draws = Draws(call.seed, "dropout", call.layer).Sub(call.attrs->stream).Sub(call.step);
+  ForEachElement(call.Drawn(), [&](int64_t i, int64_t element) {
     const T factor = draws.Uniform(static_cast<uint64_t>(element)) < rate ? T(0) : kept;
     y.as<T>()[i] = (call.Adds(0) ? y.as<T>()[i] : T(0)) + factor * x.as<T>()[i];
   });

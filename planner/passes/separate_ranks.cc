@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "ir/index_rule.h"
+#include "ir/rows_label.h"
 #include "ir/status.h"
 
 namespace meshwright {
@@ -181,7 +182,8 @@ class Separator {
     for (const DimRule& dim : operand) {
       if (dim.label == rows && rows >= 0) {
         dims.emplace_back(kRanks);
-        dims.emplace_back(kInside);
+        const std::string& name = rule.labels[rows].name;
+        dims.push_back(name == kRowsLabel ? name : std::string(kInside));
       } else {
         dims.push_back(DimText(rule, dim));
       }

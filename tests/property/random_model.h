@@ -55,7 +55,7 @@ struct ModelOptions {
   int64_t num_stages = 1;  // kSegments: so many segments
   // May one row of the batch influence another before the loss? If not, micro-batches do not change the step.
   bool mixes_rows = false;
-  // May operators draw random masks? They draw another one for every micro-batch.
+  // May operators draw random masks? Each row has its own, whichever micro-batch it is in.
   bool has_masks = false;
 };
 

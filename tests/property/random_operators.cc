@@ -9,6 +9,7 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "ir/rows_label.h"
 #include "ir/status.h"
 #include "tests/property/random_model_maker.h"
 
@@ -412,7 +413,10 @@ absl::Status ModelMaker::Simple() {
       OpAttrs attrs;
       attrs.rate = draw_.Chance(50) ? 0.5 : 0.125;
       attrs.stream = next_;
-      return Push(AddOp(OpKind::kDropout, {x.id}, "", attrs), x.names);
+      Names names = x.names;
+      absl::c_replace(names, std::string("b"), std::string(kRowsLabel));
+      const std::string dims = absl::StrJoin(names, " ");
+      return Push(AddOp(OpKind::kDropout, {x.id}, absl::StrCat(dims, " -> ", dims), attrs), x.names);
     }
   }
 }

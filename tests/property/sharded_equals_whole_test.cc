@@ -212,10 +212,9 @@ void Check(uint64_t seed, Coverage& coverage) {
   const UpdateRule optimizer = RandomOptimizer(seed);
   const bool adaptive = optimizer.kind == OpKind::kAdamW || optimizer.kind == OpKind::kLamb;
   const StepPrice price = RandomPrice(seed);
-  // Where rows do not mix and masks do not change, the mean over micro-batches is that over the batch, so one rank
-  // takes it whole.
+  // Where rows do not mix, the mean over micro-batches is that over the batch, so one rank takes it whole.
   ModelOptions one = c.model;
-  one.rows = one.mixes_rows || one.has_masks ? c.model.rows : kRows;
+  one.rows = one.mixes_rows ? c.model.rows : kRows;
   ASSERT_OK_AND_ASSIGN(const Graph plain, RandomModel(seed, one));
   const auto run_whole = [&](const UpdateRule& rule, int64_t steps) {
     return Run(WithoutStages(plain), OneRank(kRows / one.rows), rule, price, unused, steps);

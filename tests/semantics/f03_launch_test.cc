@@ -197,6 +197,23 @@ TEST(LauncherTest, WhenOneDiesNobodyIsLeftBehind) {
   std::system(absl::StrCat("rm -r ", job.log_dir).c_str());
 }
 
+// Several that end badly, the cause last: a worker that is killed makes the others stop with an error, and workers that
+// do make the scheduler stop.
+TEST(LauncherTest, TheCauseIsNamedNotWhatItBroughtDown) {
+  LaunchedJob job;
+  job.workers = job.local_workers = 3;
+  job.log_dir = NewFolder();
+  const auto run = [&](const std::string& process) {
+    job.command = {"sh", "-c", process};
+    return RunJob(job);
+  };
+  EXPECT_THAT(run("if [ \"$MS_NODE_ID\" = 1 ]; then sleep 0.5; kill -9 $$; fi; exit 5"),
+              StatusIs(absl::StatusCode::kAborted, "worker_1 was stopped by signal 9, see "));
+  EXPECT_THAT(run("if [ \"$MS_NODE_ID\" = 2 ]; then sleep 0.5; exit 3; fi; test $MS_ROLE = MS_WORKER"),
+              StatusIs(absl::StatusCode::kAborted, "worker_2 ended with 3, see "));
+  std::system(absl::StrCat("rm -r ", job.log_dir).c_str());
+}
+
 TEST(LauncherTest, TheExitStatusSaysThatAWorkerFailed) {
   const std::string folder = NewFolder();
   const ReservedPort port;

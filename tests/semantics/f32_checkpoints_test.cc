@@ -110,6 +110,80 @@ TEST(F32, FiveCheckpointsAreKept) {
                                                          "CKP-1_2.ckpt", "CKP-graph.meta", "CKP-best.ckpt"));
 }
 
+// With one file kept, the older one goes when all ranks have written theirs: of a save that one of them cannot finish,
+// all keep what they had. Rank 1's folder is taken away between the steps.
+TEST(F32, AnotherRanksFailureLosesNoCheckpoint) {
+  const std::string folder = Folder("keep_one");
+  ASSERT_OK_AND_ASSIGN(const Program program, Planned(OracleText(), 8));
+  RunOptions options;
+  options.steps = 2;
+  options.checkpoint = CheckpointOptions{.directory = folder + "/{rank_id}", .keep = 1};
+  options.on_loss = [&](int64_t step, double, bool first) {
+    if (step == 0 || !first) return;
+    std::filesystem::remove_all(folder + "/1");
+    EXPECT_OK(WriteWholeFile(folder + "/1", "no folder"));
+  };
+  EXPECT_THAT(Play(program, options, SyntheticData(1)),
+              StatusIs(absl::StatusCode::kUnavailable, HasSubstr(folder + "/1/CKP-1_2.ckpt: cannot be opened")));
+  for (const char* const rank : {"/0", "/2", "/7"}) {
+    EXPECT_THAT(Names(folder + rank), ::testing::Contains("CKP-1_1.ckpt")) << rank;
+  }
+}
+
+// What a writer left that was killed goes when the next one comes; files that are not of these checkpoints stay.
+TEST(F32, WhatAKilledWriterLeftGoes) {
+  const std::string folder = Folder("left");
+  ASSERT_OK_AND_ASSIGN(const Program program, Planned(OracleText(), 1));
+  std::filesystem::create_directories(folder);
+  for (const char* const name : {"CKP-1_7.ckpt.4711.tmp", "CKP-graph.meta.4711.tmp", "CKP-best.ckpt.4711.tmp",
+                                 "other-1_7.ckpt.4711.tmp", "CKP-1_7.ckpt.tmp"}) {
+    EXPECT_OK(WriteWholeFile(absl::StrCat(folder, "/", name), "a part"));
+  }
+  EXPECT_OK(Train(program, 1, {.directory = folder}));
+  EXPECT_THAT(Names(folder), UnorderedElementsAre("CKP-1_1.ckpt", "CKP-graph.meta", "CKP-best.ckpt.4711.tmp",
+                                                  "other-1_7.ckpt.4711.tmp", "CKP-1_7.ckpt.tmp"));
+}
+
+// S16.7: replicas that differ are E-VALUE. A whole tensor is one value, so ranks that draw their own are told before
+// anything runs; each rank's own file has its own values.
+TEST(F32, RanksThatDifferHaveNoWholeTensors) {
+  const auto planned = [](const char* more) {
+    return Planned(absl::StrCat(R"(name: drawn
+inputs: {x: {shape: [4, 2]}, t: {shape: [4, 2]}}
+parameters: {w: {shape: [2, 2], init: {normal: 1}}, z: {shape: [2, 2], init: zeros}}
+operators:
+  - {name: h, op: MatMul, inputs: [x, w]}
+  - {name: y, op: MatMul, inputs: [h, z]}
+  - {name: loss, op: MSELoss, inputs: [y, t]}
+training: {dtype: float64, seed_per_rank: true}
+parallel: {parallel_mode: data_parallel)",
+                                more, "}\n"),
+                   2);
+  };
+  const std::string folder = Folder("differ");
+  RunOptions options;
+  options.seed_per_rank = true;
+  options.checkpoint = CheckpointOptions{.directory = folder + "/{rank_id}"};
+  ASSERT_OK_AND_ASSIGN(const Program differ, planned(""));
+  EXPECT_THAT(
+      Play(differ, options, SyntheticData(1)),
+      StatusIs(absl::StatusCode::kInvalidArgument, AllOf(HasSubstr("\"w\" is whole in an integrated checkpoint"),
+                                                         HasSubstr("integrated_save: false"), HasSubstr("[E-VALUE]"))));
+  EXPECT_FALSE(std::filesystem::exists(folder + "/0/CKP-1_1.ckpt"));
+  ASSERT_OK_AND_ASSIGN(const Program sent, planned(", parameter_broadcast: true"));
+  EXPECT_OK(Play(sent, options, SyntheticData(1)));
+  EXPECT_OK(LoadState(folder + "/{rank_id}/CKP-1_1.ckpt"));
+  options.checkpoint->integrated = false;
+  EXPECT_OK(Play(differ, options, SyntheticData(1)));
+  ASSERT_OK_AND_ASSIGN(const SavedState of_0, LoadState(folder + "/0/CKP-1_1.ckpt"));
+  ASSERT_OK_AND_ASSIGN(const SavedState of_1, LoadState(folder + "/1/CKP-1_1.ckpt"));
+  EXPECT_NE(of_0.tensors.at("w").bytes, of_1.tensors.at("w").bytes);
+  // Ranks that start from one file are equal, whatever they would have drawn.
+  options.checkpoint->integrated = true;
+  options.initial = &of_1;
+  EXPECT_OK(Play(differ, options, SyntheticData(1)));
+}
+
 // S16.5: E-STATE.
 TEST(F32, TwoRanksInOneDirectoryAreRefused) {
   const std::string folder = Folder("same");
