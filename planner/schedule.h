@@ -10,9 +10,9 @@
 //   S = 2, M = 4, V = 2, stage 1   F0.0 F1.0 F0.1 B0.1 F1.1 B1.1 F2.0 B0.0 F3.0 B1.0 F2.1 B2.1 F3.1 B3.1 B2.0 B3.0
 //
 // 1f1b runs 2 (S-s-1) + (V-1) S + 1 forwards first, as Megatron-LM does. Where S does not divide M, the last group has
-// the M % S that are left too, and V-1 times the largest group counts above; Megatron-LM refuses most such M. With
-// transfers that take no time (S-1) / (M V + S-1) of a step is idle if S divides M, and seldom more if not and M > S.
-// With M < S there is one group, and more idle time.
+// the M % S that are left too, and V-1 times the largest group counts above; Megatron-Core has its own groups then.
+// With transfers that take no time (S-1) / (M V + S-1) of a step is idle if S divides M, and seldom more if not and M >
+// S. With M < S there is one group, and more idle time.
 //
 // The zero-bubble schedules (Qi et al., Zero Bubble Pipeline Parallelism, 2023, sections 2 and 3; Pipeline Parallelism
 // with Controllable Memory, 2024, for V) split a backward pass: B makes the gradients of activations, which the stage

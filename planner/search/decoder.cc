@@ -54,9 +54,9 @@ class DecoderSearch {
     MESHWRIGHT_ASSIGN_OR_RETURN(const std::vector<Bounded> order, InOrder());
     size_t done = 0;
     int64_t slower = 0;
-    while (done < order.size() && !(Full() && order[done].bound.step > LastPlace())) {
+    while (done < order.size() && !IsSlower(order[done])) {
       std::vector<size_t> batch;
-      for (; done < order.size() && batch.size() < kBatch; ++done) {
+      for (; done < order.size() && batch.size() < kBatch && !IsSlower(order[done]); ++done) {
         if (HasFasterTwin(order[done])) {
           ++slower;
         } else {
@@ -191,6 +191,9 @@ class DecoderSearch {
     const auto found = fastest_.find(GroupOf(bounded.index));
     return found != fastest_.end() && found->second < bounded.bound.step;
   }
+
+  // Whether it could not have a place of those that there are.
+  bool IsSlower(const Bounded& bounded) const { return Full() && bounded.bound.step > LastPlace(); }
 
   void Rank(size_t index, Candidate candidate) {
     const Group group = GroupOf(index);

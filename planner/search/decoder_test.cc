@@ -294,14 +294,17 @@ TEST(DecoderSearchTest, TriesEverySchedule) {
   EXPECT_NE(free.ranked[0].strategy.schedule, free.ranked[1].strategy.schedule);
 }
 
-// 3 micro-batches are no whole groups of 2 stages.
-TEST(DecoderSearchTest, InterleavesWholeGroupsOnly) {
+// Also where the micro-batches are no whole groups of one for each stage.
+TEST(DecoderSearchTest, InterleavesAnyNumberOfMicroBatches) {
   Problem problem = ToyDecoderProblem({.layers = 8}, 3, A100Cluster(1));
   problem.cluster.devices_per_node = 2;
   problem.stages = 2;
   problem.microbatches = 3;
-  ASSERT_OK_AND_ASSIGN(const SearchResult result, SearchDecoder(problem, {}));
-  for (const Candidate& candidate : result.ranked) EXPECT_EQ(candidate.strategy.chunks, 1);
+  ASSERT_OK_AND_ASSIGN(const SearchResult free, SearchDecoder(problem, {}));
+  EXPECT_GT(free.ranked[0].strategy.chunks, 1);
+  problem.chunks = 1;
+  ASSERT_OK_AND_ASSIGN(const SearchResult whole, SearchDecoder(problem, {}));
+  EXPECT_LT(free.ranked[0].prediction.step, whole.ranked[0].prediction.step);
 }
 
 TEST(DecoderSearchTest, SaysWhyNothingIsValid) {

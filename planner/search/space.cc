@@ -278,11 +278,11 @@ class Enumeration {
     if (problem_.chunks.has_value() || !problem_.schedule.has_value()) return problem_.chunks;
     return ChunksOf(*problem_.schedule);
   }
-  std::vector<int64_t> Chunks(Schedule schedule, int64_t stages, int64_t microbatches) const {
+  std::vector<int64_t> Chunks(Schedule schedule, int64_t stages) const {
     const std::optional<int64_t> fixed = ChunksOf(schedule);
     if (fixed.has_value() && problem_.chunks.value_or(*fixed) != *fixed) return {};
     if (fixed.has_value() || problem_.chunks.has_value()) return {problem_.chunks.value_or(*fixed)};
-    if (microbatches % stages != 0 || schedule != Schedule::kOneFOneB) return {1};
+    if (schedule != Schedule::kOneFOneB) return {1};
     return DivisorsOf((facts_.layers + stages - 1) / stages);
   }
   // Empty only where the user's own schedule takes more micro-batches.
@@ -295,7 +295,7 @@ class Enumeration {
     for (size_t i = static_cast<size_t>(first); i < end; ++i) {
       const auto schedule = static_cast<Schedule>(i);
       if (!CheckSchedule(schedule, stages, microbatches).ok()) continue;
-      for (const int64_t chunks : Chunks(schedule, stages, microbatches)) {
+      for (const int64_t chunks : Chunks(schedule, stages)) {
         if (chunks * stages <= facts_.layers && chunks <= kMostPasses / microbatches)
           ways.push_back({schedule, chunks});
       }

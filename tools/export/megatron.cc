@@ -86,6 +86,16 @@ void AddModel(const Recipe& recipe, Options& out) {
   }
 }
 
+// Micro-batches that go through a chunk before the next chunk has its turn. Megatron-Core wants no fewer than there are
+// stages, of the last group either (core/pipeline_parallel/schedules.py); the fewer, the less memory. REQUIRES: there
+// are as many micro-batches as stages.
+int64_t MicrobatchesOfGroup(const Recipe& recipe) {
+  int64_t group = recipe.pipeline;
+  const auto last = [&] { return recipe.microbatches % group; };
+  while (0 < last() && last() < recipe.pipeline) ++group;
+  return group;
+}
+
 void AddParallelism(const Recipe& recipe, Options& out) {
   out.Add("--tensor-model-parallel-size", recipe.tensor);
   out.Add("--pipeline-model-parallel-size", recipe.pipeline);
@@ -102,6 +112,9 @@ void AddParallelism(const Recipe& recipe, Options& out) {
     out.Add("--pipeline-model-parallel-layout", absl::StrCat("'", LayoutOf(recipe), "'"));
   } else if (recipe.chunks > 1) {
     out.Add("--num-virtual-stages-per-pipeline-rank", recipe.chunks);
+  }
+  if (recipe.chunks > 1 && recipe.microbatches % recipe.pipeline != 0) {
+    out.Add("--microbatch-group-size-per-virtual-pipeline-stage", MicrobatchesOfGroup(recipe));
   }
   out.Add("--micro-batch-size", recipe.microbatch);
   out.Add("--global-batch-size", recipe.batch);
@@ -180,11 +193,16 @@ absl::StatusOr<Exported> Write(const Plan& plan, const Recipe& recipe) {
   if (recipe.pipeline > 1 && recipe.schedule != Schedule::kOneFOneB) {
     return HasNo("Megatron", absl::StrCat("schedule ", NameOf(recipe.schedule)), "--schedule=1f1b");
   }
-  if (recipe.chunks > 1 && recipe.microbatches % recipe.pipeline != 0) {
+  if (recipe.chunks > 1 && recipe.microbatches < recipe.pipeline) {
     return HasNo("Megatron",
                  absl::StrCat("interleaved pipeline of ", recipe.pipeline, " stages with ", recipe.microbatches,
-                              " micro-batches, which must be a multiple"),
-                 "another --microbatches");
+                              " micro-batches, which must be as many"),
+                 "--virtual_pipeline_stages=1");
+  }
+  if (recipe.chunks > 1 && recipe.microbatches >= 2 * recipe.pipeline && recipe.microbatches % recipe.pipeline != 0) {
+    out.differences.push_back(absl::StrCat("Megatron takes micro-batches in groups of ", MicrobatchesOfGroup(recipe),
+                                           " through the chunks, the plan of ", recipe.pipeline, ", the last of ",
+                                           recipe.pipeline + recipe.microbatches % recipe.pipeline));
   }
   if (recipe.model.activation == Activation::kRelu) return HasNo("Megatron", "option for ReLU", "another activation");
   if (recipe.training.dtype == DType::kFloat64) return HasNo("Megatron", "float64", "--precision=bfloat16");

@@ -1,5 +1,7 @@
 // torchtitan: a function that changes a Trainer.Config of the user's registry, with the fields of August 2026
 // (torchtitan/config/configs.py). The optimizer stays the registry's.
+#include <algorithm>
+#include <cstdint>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -65,6 +67,20 @@ absl::StatusOr<Exported> ToTorchtitan(const Plan& plan) {
   std::string schedule;
   if (recipe.pipeline > 1) {
     MESHWRIGHT_ASSIGN_OR_RETURN(schedule, ScheduleOf(recipe));
+    // Rounds of as many micro-batches each (torch/distributed/pipelining/schedules.py, ScheduleInterleaved1F1B).
+    const int64_t rounds = std::max<int64_t>(1, recipe.microbatches / recipe.pipeline);
+    if (schedule == "Interleaved1F1B" && recipe.microbatches % rounds != 0) {
+      return HasNo("torchtitan",
+                   absl::StrCat("interleaved pipeline of ", recipe.pipeline, " stages with ", recipe.microbatches,
+                                " micro-batches, which must be a multiple of the ", rounds, " rounds"),
+                   "--virtual_pipeline_stages=1");
+    }
+    if (schedule == "Interleaved1F1B" && rounds > 1 && recipe.microbatches % recipe.pipeline != 0) {
+      out.differences.push_back(absl::StrCat("torchtitan takes micro-batches in groups of ",
+                                             recipe.microbatches / rounds, " through the chunks, the plan of ",
+                                             recipe.pipeline, ", the last of ",
+                                             recipe.pipeline + recipe.microbatches % recipe.pipeline));
+    }
   }
   const bool shard = recipe.shard_optimizer && recipe.data > 1;
   if (shard && !recipe.shard_parameters) {

@@ -245,6 +245,32 @@ TEST(MegatronTest, ChunksAreVirtualStages) {
   EXPECT_EQ(NumberOf(OptionsOf(exported.text), "--num-virtual-stages-per-pipeline-rank"), 3);
 }
 
+// Groups have no fewer micro-batches than there are stages, the last one either.
+TEST(MegatronTest, MicroBatchesThatAreNoWholeGroups) {
+  const auto group_of = [](int64_t stages, int64_t microbatches) -> absl::StatusOr<std::pair<int64_t, size_t>> {
+    const std::string text = absl::StrReplaceAll(
+        kGpt, {{"layers: 6", absl::StrCat("layers: ", 2 * stages)},
+               {"batch: 48", absl::StrCat("batch: ", microbatches)},
+               {"nodes: 2, devices_per_node: 8", absl::StrCat("nodes: 1, devices_per_node: ", stages)}});
+    MESHWRIGHT_ASSIGN_OR_RETURN(const Plan plan, PlanOf(text, {.data = 1, .pipeline = stages, .microbatch = 1},
+                                                        {"--virtual_pipeline_stages=2"}));
+    MESHWRIGHT_ASSIGN_OR_RETURN(const Exported exported, ToMegatron(plan));
+    const auto options = OptionsOf(exported.text);
+    const std::string name = "--microbatch-group-size-per-virtual-pipeline-stage";
+    return std::pair(options.count(name) == 0 ? int64_t{0} : NumberOf(options, name), exported.differences.size());
+  };
+  const auto expect = [&](int64_t stages, int64_t microbatches, int64_t group, size_t differences) {
+    SCOPED_TRACE(absl::StrCat(stages, " stages, ", microbatches, " micro-batches"));
+    ASSERT_OK_AND_ASSIGN(const auto found, group_of(stages, microbatches));
+    EXPECT_EQ(found, std::pair(group, differences));
+  };
+  expect(4, 12, 0, 0);    // whole groups, which need no option
+  expect(3, 4, 4, 0);     // one group, as in the plan
+  expect(5, 48, 6, 1);    // of 5 the last would have 3
+  expect(12, 64, 13, 1);  // of 12 the last would have 4, of 13 it has 12
+  EXPECT_THAT(group_of(4, 3).status(), StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("which must be as many")));
+}
+
 TEST(MegatronTest, SaysWhatItDoesOtherwise) {
   ASSERT_OK_AND_ASSIGN(const Plan plan,
                        PlanOf(Llama(), {.data = 2, .tensor = 8, .microbatch = 1}, {"--recompute=selective"}));
@@ -424,6 +450,19 @@ TEST(TorchtitanTest, SchedulesHaveItsNames) {
   ASSERT_OK_AND_ASSIGN(const Plan both_ways, PlanOf(Llama(), degrees, {"--schedule=dualpipe"}));
   EXPECT_THAT(ToTorchtitan(both_ways).status(),
               StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("has no schedule dualpipe")));
+}
+
+// 12 micro-batches on 2 stages are 6 rounds of 2; 3 are one round; 5 would be 2 rounds and one left.
+TEST(TorchtitanTest, InterleavesInRoundsOfAsManyMicroBatches) {
+  const auto status_of = [](int64_t batch) -> absl::Status {
+    const std::string text = absl::StrReplaceAll(Llama(), {{"batch: 48", absl::StrCat("batch: ", 2 * batch)}});
+    MESHWRIGHT_ASSIGN_OR_RETURN(const Plan plan, PlanOf(text, {.data = 2, .tensor = 4, .pipeline = 2, .microbatch = 1},
+                                                        {"--virtual_pipeline_stages=3"}));
+    return ToTorchtitan(plan).status();
+  };
+  EXPECT_THAT(status_of(5), StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("a multiple of the 2 rounds")));
+  EXPECT_OK(status_of(3));
+  EXPECT_OK(status_of(12));
 }
 
 TEST(TorchtitanTest, RefusesMoreRanksThanHeadsOfKeys) {
