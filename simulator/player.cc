@@ -44,6 +44,11 @@ class Player {
     return result;
   }
 
+  std::optional<Nanos> PlayForTheEnd() {
+    PlayToTheEnd();
+    return Standstill(lists_, courses_, classes_).AnyLeft() ? std::nullopt : std::optional<Nanos>(now_);
+  }
+
   std::optional<LongerStep> PlayLonger(const std::vector<Period>& periods, int64_t more) {
     periods_ = &periods;
     turns_ = static_cast<int32_t>(more);
@@ -403,6 +408,10 @@ class Player {
 
 absl::StatusOr<PlayedTimes> Play(const Program& program, const std::vector<TaskList>& lists) {
   return Player(program, lists).PlayAll();
+}
+
+std::optional<Nanos> PlayForTheEnd(const Program& program, const std::vector<TaskList>& lists) {
+  return Player(program, lists).PlayForTheEnd();
 }
 
 std::optional<LongerStep> PlayLonger(const Program& program, const std::vector<TaskList>& lists,

@@ -40,6 +40,9 @@ struct PlayedTimes {
 // the circle, one line for each instruction in it and what it waits for.
 absl::StatusOr<PlayedTimes> Play(const Program& program, const std::vector<TaskList>& lists);
 
+// When the step ends, no more; nothing where tasks wait for each other for ever.
+std::optional<Nanos> PlayForTheEnd(const Program& program, const std::vector<TaskList>& lists);
+
 // What became of a step with more turns than its lists have.
 struct LongerStep {
   Nanos makespan;

@@ -111,6 +111,7 @@ absl::StatusOr<std::optional<Nanos>> SimulateLonger(const Program& program, cons
                                                     const MorePeriods& periods, const ClassCopies& copies) {
   MESHWRIGHT_ASSIGN_OR_RETURN(const std::vector<TaskList> lists,
                               Unroll(program, prices, Folding::kRunsWithoutSyncs, copies));
+  if (periods.more == 0) return PlayForTheEnd(program, lists);
   const std::optional<std::vector<Period>> found = FindPeriods(program, lists, periods.distance, copies);
   if (!found.has_value()) return std::nullopt;
   const std::optional<LongerStep> step = PlayLonger(program, lists, *found, periods.more);

@@ -75,6 +75,7 @@ absl::StatusOr<SimulationResult> Simulate(const Program& program, const Prices& 
 // it does there, or where instructions wait for each other. Other errors as above. Cost: Simulate's of the longer
 // program until the state of play comes back, which it may never do, and a fifteenth of that where only the order of
 // what happens does; memory for this program.
+// With none more the program is played as it is, and nothing noted but the end.
 struct MorePeriods {
   int64_t distance = 1, more = 0;
 };

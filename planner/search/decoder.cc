@@ -68,7 +68,7 @@ class DecoderSearch {
     slower += static_cast<int64_t>(order.size() - done);
     if (slower > 0) result_.pruned["slower than the best by the lower bound of its time"] += slower;
     for (auto& [unused, place] : places_) result_.ranked.push_back(std::move(place.candidate));
-    MESHWRIGHT_RETURN_IF_ERROR(Complete(result_.ranked));
+    if (!options_.predicted_again) MESHWRIGHT_RETURN_IF_ERROR(Complete(result_.ranked));
     return std::move(result_);
   }
 
@@ -174,8 +174,8 @@ class DecoderSearch {
 
   // --- the ranking -------------------------------------------------------------------------------------------------
 
-  using Group = std::tuple<Degrees, Schedule, Recompute, bool, bool>;  // all choices but chunks and bucket
-  using Order = std::pair<Nanos, size_t>;                              // ties: first in the space
+  using Group = std::tuple<Degrees, Pipelining, Recompute, bool, bool>;  // all choices but bucket and mostly chunks
+  using Order = std::pair<Nanos, size_t>;                                // ties: first in the space
   struct Place {
     Group group;
     Candidate candidate;
@@ -183,7 +183,11 @@ class DecoderSearch {
 
   Group GroupOf(size_t index) const {
     const Combination& combination = space_.combinations[index];
-    return {combination.degrees, combination.pipelining.schedule, combination.recompute, combination.parallel_optimizer,
+    const Pipelining& way = combination.pipelining;
+    return {combination.degrees,
+            {way.schedule, options_.predicted_again ? way.chunks : 1},
+            combination.recompute,
+            combination.parallel_optimizer,
             combination.shard_parameters};
   }
   // Whether one of the same group is known to be faster, so that this one could not have its place.
@@ -250,8 +254,9 @@ std::string NotSplit(const DecoderFacts& facts, const Candidate& best) {
 
 }  // namespace
 
-absl::StatusOr<SearchResult> SearchDecoder(const Problem& problem, const SearchOptions& options) {
+absl::StatusOr<SearchResult> SearchDecoder(const Problem& asked, const SearchOptions& options) {
   const auto begin = std::chrono::steady_clock::now();
+  const Problem problem = Narrowed(asked);
   MESHWRIGHT_ASSIGN_OR_RETURN(const Graph graph, problem.graph(1));
   const DecoderFacts facts = FactsOf(graph);
   MESHWRIGHT_ASSIGN_OR_RETURN(FixedStrategies fixed, FixedStrategies::Make(problem, facts.sizes));
@@ -266,10 +271,10 @@ absl::StatusOr<SearchResult> SearchDecoder(const Problem& problem, const SearchO
   }
   if (result.ranked.empty()) {
     const Space space = DecoderSpace(problem, facts, kWidening[std::size(kWidening) - 1]);
-    if (space.combinations.empty()) return NothingValid(problem, facts, result.pruned);
-    const absl::Status none = NothingFits(problem, facts, options.threads);
+    if (space.combinations.empty()) return NothingValid(asked, facts, result.pruned);
+    const absl::Status none = NothingFits(asked, facts, options.threads);
     // Where none could be lowered, the reasons are those of the search.
-    return absl::IsInvalidArgument(none) ? NothingValid(problem, facts, result.pruned) : none;
+    return absl::IsInvalidArgument(none) ? NothingValid(asked, facts, result.pruned) : none;
   }
   if (std::string note = NotSplit(facts, result.ranked.front()); !note.empty()) {
     result.warnings.push_back(std::move(note));

@@ -307,6 +307,25 @@ TEST(DecoderSearchTest, InterleavesAnyNumberOfMicroBatches) {
   EXPECT_LT(free.ranked[0].prediction.step, whole.ranked[0].prediction.step);
 }
 
+// 175B parameters on devices of 80 GB each, for a trainer that has neither stages nor tensor parallelism nor a split
+// optimizer: these are its limits, not decisions of the user's. What the user has decided besides is still his.
+TEST(DecoderSearchTest, LimitsOfATrainerAreNoDecisionsOfTheUser) {
+  Problem problem = ToyDecoderProblem(Gpt3(), 1024, A100Cluster(128));
+  problem.narrow = [](Problem* narrowed) {
+    if (!narrowed->stages.has_value()) narrowed->stages = 1;
+    narrowed->tensor_parallel = 1;
+    narrowed->parallel_optimizer = narrowed->shard_parameters = false;
+  };
+  problem.narrowed_by = "Simple";
+  const absl::Status limits = SearchDecoder(problem, {}).status();
+  EXPECT_THAT(limits, StatusIs(absl::StatusCode::kResourceExhausted,
+                               HasSubstr("What would fit: plan without --trainer or for a trainer with more choices "
+                                         "than Simple, or use devices with ")));
+  problem.stages = 2;
+  EXPECT_THAT(SearchDecoder(problem, {}),
+              StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("What would fit: plan without --trainer")));
+}
+
 TEST(DecoderSearchTest, SaysWhyNothingIsValid) {
   Problem problem = ToyDecoderProblem({}, 32, A100Cluster(1));
   problem.tensor_parallel = 3;

@@ -236,10 +236,11 @@ struct Shorter {
   MorePeriods periods;
 };
 
-// Nothing where that is all of them, or forward and backward passes do not alternate.
-std::optional<Shorter> Shorten(const Strategy& strategy) {
+// With no more periods where that is all of them, or forward and backward passes do not alternate.
+Shorter Shorten(const Strategy& strategy) {
   const Schedule schedule = strategy.stages > 1 ? strategy.schedule : Schedule::kOneFOneB;
-  if (schedule == Schedule::kGpipe) return std::nullopt;
+  const Shorter whole = {strategy.microbatches, {}};
+  if (schedule == Schedule::kGpipe) return whole;
   const bool in_order = schedule == Schedule::kOneFOneB && strategy.chunks == 1;
   const bool in_groups = schedule == Schedule::kOneFOneB && strategy.chunks > 1;  // of a micro-batch for each stage
   const int64_t distance = in_groups ? strategy.stages : 1;
@@ -250,8 +251,7 @@ std::optional<Shorter> Shorten(const Strategy& strategy) {
   const int64_t shown = in_groups ? 2 : in_order ? 3 : 6;
   const int64_t more = (strategy.microbatches - fill) / period - shown;
   const int64_t left = strategy.microbatches - more * period;
-  if (more < 1) return std::nullopt;
-  return Shorter{left, {distance, more}};
+  return more < 1 ? whole : Shorter{left, {distance, more}};
 }
 
 // Fills in what follows from the step's time.
@@ -295,23 +295,22 @@ absl::StatusOr<Evaluation> EvaluateMicrobatch(const Problem& problem, const Micr
 absl::StatusOr<Prediction> PredictMicrobatch(const Problem& problem, const Microbatch& microbatch,
                                              const Unfused& unfused, const CostModel& costs, const Strategy& strategy,
                                              Simulated simulated, BucketRange* same = nullptr) {
-  if (const std::optional<Shorter> shorter = Shorten(strategy); shorter.has_value()) {
-    Strategy fewer = strategy;
-    fewer.microbatches = shorter->microbatches;
-    ClassCopies copies;
-    MESHWRIGHT_ASSIGN_OR_RETURN(Program program, LowerFor(problem, microbatch, unfused, fewer, same, &copies));
-    Prediction prediction;
-    SetMemory(program, copies, problem, &prediction);
-    if (simulated == Simulated::kWhatFits && !prediction.fits()) return prediction;
-    program = AsPlayed(std::move(program), problem.cluster);
-    MESHWRIGHT_ASSIGN_OR_RETURN(const Prices prices, PriceProgram(program, costs, problem.host, copies));
-    const absl::StatusOr<std::optional<Nanos>> step = SimulateLonger(program, prices, shorter->periods, copies);
-    // What is wrong is to be said of the step that was asked for.
-    if (step.ok() && step->has_value()) {
-      prediction.step = **step;
-      SetSpeed(problem, microbatch.work, strategy, &prediction);
-      return prediction;
-    }
+  const Shorter shorter = Shorten(strategy);
+  Strategy fewer = strategy;
+  fewer.microbatches = shorter.microbatches;
+  ClassCopies copies;
+  MESHWRIGHT_ASSIGN_OR_RETURN(Program program, LowerFor(problem, microbatch, unfused, fewer, same, &copies));
+  Prediction prediction;
+  SetMemory(program, copies, problem, &prediction);
+  if (simulated == Simulated::kWhatFits && !prediction.fits()) return prediction;
+  program = AsPlayed(std::move(program), problem.cluster);
+  MESHWRIGHT_ASSIGN_OR_RETURN(const Prices prices, PriceProgram(program, costs, problem.host, copies));
+  const absl::StatusOr<std::optional<Nanos>> step = SimulateLonger(program, prices, shorter.periods, copies);
+  // What is wrong is to be said of the step that was asked for.
+  if (step.ok() && step->has_value()) {
+    prediction.step = **step;
+    SetSpeed(problem, microbatch.work, strategy, &prediction);
+    return prediction;
   }
   MESHWRIGHT_ASSIGN_OR_RETURN(Evaluation evaluation,
                               EvaluateMicrobatch(problem, microbatch, unfused, costs, strategy, simulated, same));

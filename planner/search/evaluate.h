@@ -55,10 +55,10 @@ enum class Simulated : uint8_t { kAll, kWhatFits };
 absl::StatusOr<Evaluation> EvaluateGraph(const Problem& problem, const Graph& graph, const CostModel& costs,
                                          const Strategy& strategy, Simulated simulated = Simulated::kAll);
 
-// EvaluateGraph's prediction to the nanosecond and the byte, as far as a ranking needs it. Where a step has many more
-// micro-batches than it takes to show what its stages repeat, only so many are lowered, and the others are played as
-// turns of these or counted (simulator/repetition.h): `time` and `critical_class` stay unset. Where the step is short,
-// or its stages repeat nothing, this is EvaluateGraph.
+// EvaluateGraph's prediction to the nanosecond and the byte, as far as a ranking needs it: `time` and `critical_class`
+// may stay unset. Where a step has many more micro-batches than it takes to show what its stages repeat, only so many
+// are lowered, and the others are played as turns of these or counted (simulator/repetition.h). Where that does not
+// tell the time of the step, this is EvaluateGraph.
 absl::StatusOr<Prediction> PredictGraph(const Problem& problem, const Graph& graph, const CostModel& costs,
                                         const Strategy& strategy, Simulated simulated = Simulated::kAll);
 

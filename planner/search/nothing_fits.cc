@@ -42,8 +42,9 @@ std::string ShowBytesUp(Bytes bytes) {
 
 // The combination that needs least memory; none where no combination is valid, or, with `below`, where the bounds say
 // that none needs less than that.
-absl::StatusOr<std::optional<Closest>> FindClosest(const Problem& problem, const DecoderFacts& facts, int threads,
+absl::StatusOr<std::optional<Closest>> FindClosest(const Problem& asked, const DecoderFacts& facts, int threads,
                                                    std::optional<Bytes> below = std::nullopt) {
+  const Problem problem = Narrowed(asked);
   const CostModel costs(problem.cluster);
   const Space space = DecoderSpace(problem, facts, {true, true});
   MESHWRIGHT_ASSIGN_OR_RETURN(const LowerBounds bounds,
@@ -80,9 +81,9 @@ absl::StatusOr<bool> Fits(const Problem& problem, const DecoderFacts& facts, int
   return closest.has_value() && closest->prediction.fits();
 }
 
-// A decision of the user's that may be what binds.
+// A decision of the user's that may be what binds, or the limits of the trainer that the user chose.
 struct Decision {
-  absl::string_view name;
+  absl::string_view name;  // "": the trainer's limits
   bool (*made)(const Problem& problem);
   void (*leave)(Problem& problem);
 };
@@ -125,9 +126,13 @@ constexpr Decision kDecisions[] = {
        p.max_expert_parallel.reset();
        p.max_context_parallel.reset();
      }},
+    {"", [](const Problem& p) { return p.narrow != nullptr; }, [](Problem& p) { p.narrow = nullptr; }},
 };
 
-std::string LeaveToSearch(const Decision& decision) { return absl::StrCat("leave ", decision.name, " to the search"); }
+std::string LeaveToSearch(const Decision& decision, const Problem& problem) {
+  if (!decision.name.empty()) return absl::StrCat("leave ", decision.name, " to the search");
+  return absl::StrCat("plan without --trainer or for a trainer with more choices than ", problem.narrowed_by);
+}
 
 absl::StatusOr<std::vector<std::string>> WaysOut(const Problem& problem, const DecoderFacts& facts, int threads) {
   std::vector<std::string> ways;
@@ -136,7 +141,7 @@ absl::StatusOr<std::vector<std::string>> WaysOut(const Problem& problem, const D
     Problem free = problem;
     decision.leave(free);
     MESHWRIGHT_ASSIGN_OR_RETURN(const bool fits, Fits(free, facts, threads));
-    if (fits) ways.push_back(LeaveToSearch(decision));
+    if (fits) ways.push_back(LeaveToSearch(decision, problem));
   }
   for (int64_t times = 2; times <= kMostNodes; times *= 2) {
     Problem larger = problem;
@@ -202,14 +207,14 @@ absl::Status NothingValid(const Problem& problem, const DecoderFacts& facts,
     absl::StrAppend(&reasons, reasons.empty() ? "" : ", ", reason, " (", count, ")");
   }
   const auto add_if_valid = [&](const Problem& other, absl::string_view way) {
-    if (DecoderSpace(other, facts, kWidening[std::size(kWidening) - 1]).combinations.empty()) return;
+    if (DecoderSpace(Narrowed(other), facts, kWidening[std::size(kWidening) - 1]).combinations.empty()) return;
     absl::StrAppend(&ways, ways.empty() ? ". What would be valid: " : ", or ", way);
   };
   for (const Decision& decision : kDecisions) {
     if (!decision.made(problem)) continue;
     Problem free = problem;
     decision.leave(free);
-    add_if_valid(free, LeaveToSearch(decision));
+    add_if_valid(free, LeaveToSearch(decision, problem));
   }
   const int64_t below = problem.batch - problem.batch % devices;
   for (const int64_t batch : {below, below + devices}) {

@@ -96,12 +96,22 @@ struct Problem {
   double gradient_scale = 1;
   bool loss_is_sum = false;  // over micro-batches (S12.4), else their mean
 
+  // Fixes what the trainer that is to run the plan has no choice of, where the user has not fixed it. Null: nothing.
+  std::function<void(Problem* problem)> narrow;
+  std::string narrowed_by;  // the trainer's name, where there is a `narrow`
+
   // By op name. Of a decoder they rule out the degrees under which an op lies otherwise (fixed_strategies.h).
   std::map<std::string, OpSharding> shards;
   // Operator graphs.
   Feeding feeding = Feeding::kDataParallel;
   std::vector<std::vector<int64_t>> feeding_tuples;  // kTuples: one per input, in the graph's order
 };
+
+// What is searched: the problem with its trainer's limits.
+inline Problem Narrowed(Problem problem) {
+  if (problem.narrow != nullptr) problem.narrow(&problem);
+  return problem;
+}
 
 }  // namespace meshwright
 

@@ -24,7 +24,7 @@ absl::StatusOr<SearchResult> SearchAsAsked(const Problem& problem, const SearchO
     case SearchMode::kDataParallel:
     case SearchMode::kByHand:
     case SearchMode::kStandAlone:
-      return SearchOperators(problem, options);
+      return SearchOperators(Narrowed(problem), options);
   }
   return absl::InternalError("an unknown search mode");
 }

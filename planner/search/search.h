@@ -36,6 +36,9 @@ struct SearchResult {
 
 struct SearchOptions {
   int64_t keep = 5;
+  // Whether candidates are for somebody who predicts them again: of decoders each number of chunks has a place of its
+  // own, and predictions say no more than what the ranking is by.
+  bool predicted_again = false;
   int threads = 0;                                                      // 0: as many as cores
   std::function<void(int64_t done, int64_t total)> progress = nullptr;  // called from one thread at a time
 };

@@ -1,7 +1,10 @@
 #include "tools/export/trainer_prediction.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
+#include <map>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
@@ -9,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "costmodel/library.h"
 #include "ir/cluster.h"
 #include "ir/dtype.h"
@@ -139,13 +143,69 @@ absl::StatusOr<TrainerPrediction> PredictUnder(const Trainer& trainer, const Pla
   return under;
 }
 
-absl::StatusOr<SearchResult> RankUnder(const Trainer& trainer, const Session& session, SearchResult found, int64_t keep,
-                                       int threads) {
-  std::vector<absl::StatusOr<TrainerPrediction>> under(found.ranked.size(), absl::UnknownError(""));
-  ParallelFor(found.ranked.size(), threads, [&](size_t i) {
-    const Candidate& candidate = found.ranked[i];
-    under[i] = PredictUnder(trainer, {session, candidate.strategy, PromiseOf(candidate.prediction)});
-  });
+namespace {
+
+using Predicted = absl::StatusOr<TrainerPrediction>;
+
+// What a trainer takes of candidates: of each strategy predicted once.
+class TrainerTimes {
+ public:
+  TrainerTimes(const Trainer& trainer, const Session& session, const SearchOptions& options)
+      : trainer_(trainer), session_(session), options_(options) {}
+
+  std::vector<Predicted> Of(const std::vector<Candidate>& candidates) {
+    std::vector<std::string> keys;
+    std::vector<size_t> fresh;
+    for (size_t i = 0; i < candidates.size(); ++i) {
+      keys.push_back(ToText(candidates[i].strategy));
+      if (known_.try_emplace(keys.back(), absl::UnknownError("")).second) fresh.push_back(i);
+    }
+    std::mutex progress;
+    int64_t done = 0;
+    ParallelFor(fresh.size(), options_.threads, [&](size_t i) {
+      const Candidate& candidate = candidates[fresh[i]];
+      known_.at(keys[fresh[i]]) =
+          PredictUnder(trainer_, {session_, candidate.strategy, PromiseOf(candidate.prediction)});
+      if (options_.progress == nullptr) return;
+      const std::lock_guard<std::mutex> lock(progress);
+      options_.progress(++done, static_cast<int64_t>(fresh.size()));
+    });
+    std::vector<Predicted> times;
+    for (const std::string& key : keys) times.push_back(known_.at(key));
+    return times;
+  }
+
+ private:
+  const Trainer& trainer_;
+  const Session& session_;
+  const SearchOptions& options_;
+  std::map<std::string, Predicted> known_;  // no new entries while threads fill it
+};
+
+// What is known of a search's candidates and what the trainer takes of them.
+struct Comparison {
+  std::optional<Nanos> best;   // the trainer's fastest that fits
+  double least = 0, most = 0;  // times what our own program takes
+  int64_t passes = 0;          // of all candidates
+};
+
+Comparison Compare(const std::vector<Candidate>& candidates, const std::vector<Predicted>& under) {
+  Comparison of;
+  for (size_t i = 0; i < candidates.size(); ++i) {
+    const Strategy& strategy = candidates[i].strategy;
+    of.passes += strategy.stages * strategy.chunks * strategy.microbatches;
+    if (!under[i].ok()) continue;
+    const Prediction& prediction = under[i]->prediction;
+    if (prediction.fits()) of.best = std::min(of.best.value_or(prediction.step), prediction.step);
+    const double ratio = ToSeconds(prediction.step) / ToSeconds(candidates[i].prediction.step);
+    of.least = of.least == 0 ? ratio : std::min(of.least, ratio);
+    of.most = std::max(of.most, ratio);
+  }
+  return of;
+}
+
+absl::StatusOr<SearchResult> Ranked(const Trainer& trainer, std::vector<Predicted> under, SearchResult found,
+                                    int64_t keep) {
   std::vector<Candidate> ranked;
   std::optional<Candidate> nearest;
   Nanos fastest;
@@ -182,22 +242,76 @@ absl::StatusOr<SearchResult> RankUnder(const Trainer& trainer, const Session& se
   return found;
 }
 
+// Of the least multiple of our own program's time that was seen a trainer may take so much where other candidates are
+// of another kind: experts whose tokens cross no node, say.
+constexpr double kUnseen = 0.5;
+
+// The ranking under the trainer of what a search of `problem` finds, of more and more candidates. `finds`: set to
+// whether there are any.
+absl::StatusOr<SearchResult> SearchUnder(const Trainer& trainer, const Problem& problem, const SearchOptions& options,
+                                         TrainerTimes& times, bool* finds) {
+  SearchOptions more = options;
+  more.predicted_again = true;
+  more.keep = std::max(options.keep, kPredictedUnder);
+  while (true) {
+    *finds = false;
+    MESHWRIGHT_ASSIGN_OR_RETURN(SearchResult found, Search(problem, more));
+    *finds = true;
+    std::vector<Predicted> under = times.Of(found.ranked);
+    const int64_t size = static_cast<int64_t>(found.ranked.size());
+    const Comparison of = Compare(found.ranked, under);
+    const double last = ToSeconds(found.ranked.back().prediction.step);
+    const bool may_be_faster =
+        size == more.keep && of.least > 0 && (!of.best.has_value() || last * of.least * kUnseen < ToSeconds(*of.best));
+    const bool too_many = 4 * size > std::max(options.keep, kMostPredictedUnder) || 4 * of.passes > kMostPassesUnder;
+    if (may_be_faster && !too_many) {
+      more.keep *= 4;
+      continue;
+    }
+    if (may_be_faster && of.best.has_value()) {
+      absl::StrAppend(&found.not_tried, found.not_tried.empty() ? "" : "; and ",
+                      absl::StrFormat("plans that take our own program more than %s, of which %s's fastest could be "
+                                      "one: what was tried takes it %.2f to %.2f times as long",
+                                      ShowSeconds(last), trainer.title, of.least, of.most));
+    }
+    return Ranked(trainer, std::move(under), std::move(found), options.keep);
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<SearchResult> RankUnder(const Trainer& trainer, const Session& session, SearchResult found, int64_t keep,
+                                       int threads) {
+  SearchOptions options;
+  options.threads = threads;
+  std::vector<Predicted> under = TrainerTimes(trainer, session, options).Of(found.ranked);
+  return Ranked(trainer, std::move(under), std::move(found), keep);
+}
+
 absl::StatusOr<SearchResult> SearchFor(const Trainer* trainer, const Session& session, const SearchOptions& options) {
   if (trainer == nullptr) return Search(session.problem, options);
-  SearchOptions more = options;
-  more.keep = std::max(options.keep, kPredictedUnder);
+  const auto begin = std::chrono::steady_clock::now();
   Problem problem = session.problem;
-  if (trainer->narrow != nullptr) trainer->narrow(&problem);
-  absl::StatusOr<SearchResult> found = Search(problem, more);
-  if (absl::IsResourceExhausted(found.status())) {  // by what our own program takes; the trainer may take less
-    Problem larger = problem;
-    larger.memory_limit.reset();
-    larger.cluster.device.memory = CapacityOf(problem) * 3 / 2;
-    if (absl::StatusOr<SearchResult> all = Search(larger, more); all.ok()) found = std::move(all);
+  problem.narrow = trainer->narrow;
+  problem.narrowed_by = std::string(trainer->title);
+  TrainerTimes times(*trainer, session, options);
+  // What our own program has no memory for, the trainer may have.
+  Problem larger = problem;
+  larger.memory_limit.reset();
+  larger.cluster.device.memory = CapacityOf(problem) * 3 / 2;
+  bool finds = false;
+  absl::StatusOr<SearchResult> ranked = SearchUnder(*trainer, larger, options, times, &finds);
+  if (absl::IsResourceExhausted(ranked.status())) {
+    // What a search leaves out while there is enough memory (kWidening) may fit. Where not even more memory is enough,
+    // the error says what would be.
+    bool found_less = false;
+    absl::StatusOr<SearchResult> less = SearchUnder(*trainer, problem, options, times, &found_less);
+    if (less.ok() || !finds) ranked = std::move(less);
   }
-  if (!found.ok()) return found.status();
-  absl::StatusOr<SearchResult> ranked = RankUnder(*trainer, session, *std::move(found), options.keep, options.threads);
   if (absl::IsResourceExhausted(ranked.status())) return WithExit(ExitCode::kNothingFits, ranked.status());
+  if (ranked.ok()) {
+    ranked->seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  }
   return ranked;
 }
 

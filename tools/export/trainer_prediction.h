@@ -44,11 +44,17 @@ absl::StatusOr<TrainerPrediction> PredictUnder(const Trainer& trainer, const Pla
 absl::StatusOr<SearchResult> RankUnder(const Trainer& trainer, const Session& session, SearchResult found, int64_t keep,
                                        int threads);
 
-// So many of a search's best are predicted again, since the trainer's fastest need not be the program's.
+// So many of a search's best are predicted again at first, since the trainer's fastest need not be the program's.
 inline constexpr int64_t kPredictedUnder = 48;
+// And at most, and so many passes of theirs: a prediction takes some milliseconds and up to ten microseconds for each
+// pass of a micro-batch through a chunk of a stage.
+inline constexpr int64_t kMostPredictedUnder = 768;
+inline constexpr int64_t kMostPassesUnder = int64_t{1} << 20;
 
-// Search, and RankUnder of what it found; where `trainer` is null, Search alone. Errors end a command as those where
-// nothing fits.
+// Search, and RankUnder of what it found; where `trainer` is null, Search alone. More and more candidates are looked
+// at, also such as our own program has no memory for, until there are no more, or the next one would be slower than the
+// trainer's fastest even if it took it half of the least multiple of our own program's time that was seen; or until
+// they are too many, which `not_tried` says. Errors end a command as those where nothing fits.
 absl::StatusOr<SearchResult> SearchFor(const Trainer* trainer, const Session& session, const SearchOptions& options);
 
 }  // namespace meshwright

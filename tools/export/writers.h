@@ -48,8 +48,7 @@ TrainerWords WordsOfTorchtitan(const Recipe& recipe);
 TrainerWords WordsOfNanotron(const Recipe& recipe);
 TrainerWords WordsOfDeepSpeed(const Recipe& recipe);
 
-// Fixes of the problem what its trainer has no choice of, where the user has not: what its writer would refuse is not
-// searched.
+// Problem::narrow: what a writer would refuse is not searched.
 void NarrowToNanotron(Problem* problem);
 void NarrowToDeepSpeed(Problem* problem);
 
