@@ -104,7 +104,7 @@ TEST(DamagedFilesTest, HuggingFaceConfigs) {
       "{\"model_type\": \"mixtral\", \"hidden_size\": 64, \"num_hidden_layers\": 2, \"num_attention_heads\": 4,\n"
       "\"num_key_value_heads\": 2, \"intermediate_size\": 96, \"vocab_size\": 512, \"num_local_experts\": 8,\n"
       "\"num_experts_per_tok\": 2, \"sliding_window\": null, \"rope_theta\": 1e6, \"attention_dropout\": 0.1,\n"
-      "\"hidden_act\": \"silu\", \"rms_norm_eps\": 1e-05, \"layer_types\": [\"full_attention\"]}";
+      "\"hidden_act\": \"silu\", \"rms_norm_eps\": 1e-05, \"layer_types\": [\"full_attention\", \"full_attention\"]}";
   ReadDamaged(kConfig, "c.json", 3000, [](const std::string& text) {
     return ParseModelFile("name: m\nhuggingface: c.json\ntraining: {batch: 2, sequence: 16}\n", "m.yaml", text)
         .status();

@@ -189,7 +189,7 @@ TEST(MegatronTest, WhatTheModelLacksIsTold) {
       "name: q\nhuggingface: config.json\ntraining: {batch: 16, sequence: 32, dtype: bfloat16, optimizer: adamw}\n"
       "cluster: {device: h100-sxm, nodes: 2, devices_per_node: 8}\n";
   const std::string config = R"({"model_type": "qwen3", "hidden_size": 64, "num_hidden_layers": 2,
-      "num_attention_heads": 4, "head_dim": 16, "intermediate_size": 128, "vocab_size": 1024})";
+      "num_attention_heads": 4, "num_key_value_heads": 4, "head_dim": 16, "intermediate_size": 128, "vocab_size": 1024})";
   ASSERT_OK_AND_ASSIGN(const Plan plan, PlanOf(text, {.data = 16, .microbatch = 1}, {"--gradients_mean"}, config));
   for (const auto write : {ToMegatron, ToNanotron}) {
     ASSERT_OK_AND_ASSIGN(const Exported exported, write(plan));
