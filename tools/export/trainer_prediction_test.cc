@@ -258,25 +258,6 @@ TEST(SearchForTest, WhatATrainerHasNoChoiceOfIsNotSearched) {
               StatusIs(absl::StatusCode::kUnimplemented, "DeepSpeed's configuration has no pipeline"));
 }
 
-// Small experts, which torchtitan runs at 3 to 11 times our own program's pace: its fastest plan is none of the first
-// 48, by 4 %.
-TEST(SearchForTest, LooksAtMoreThanTheFirstWhereTheTrainersPaceVaries) {
-  const std::string text =
-      "name: q40\n"
-      "architecture: {decoder: {hidden: 1024, layers: 12, heads: 16, ffn: 1024, vocab: 32000, activation: swiglu, "
-      "norm: rms_norm, positions: rotary, bias: false, experts: 16, experts_per_token: 2}}\n"
-      "training: {batch: 64, sequence: 512, dtype: bfloat16, optimizer: adamw}\n"
-      "cluster: {device: h100-sxm, nodes: 2, devices_per_node: 8}\n";
-  ASSERT_OK_AND_ASSIGN(const Flags flags, Flags::Parse(StrategyFlags(), {}));
-  ASSERT_OK_AND_ASSIGN(const Session session, OpenModel({"m.yaml", text}, flags));
-  ASSERT_OK_AND_ASSIGN(SearchResult first, Search(session.problem, {.keep = kPredictedUnder}));
-  ASSERT_OK_AND_ASSIGN(first, RankUnder(Named("torchtitan"), session, std::move(first), 1, 0));
-  ASSERT_OK_AND_ASSIGN(const SearchResult found, SearchFor(&Named("torchtitan"), session, {.keep = 1}));
-  EXPECT_LT(ToSeconds(found.ranked[0].prediction.step), 0.97 * ToSeconds(first.ranked[0].prediction.step));
-  // These are not all that there are.
-  EXPECT_THAT(found.not_tried, ::testing::HasSubstr("of which torchtitan's fastest could be one"));
-}
-
 TEST(PredictUnderTest, HostsAreNoMachinesOfATrainer) {
   ASSERT_OK_AND_ASSIGN(const Plan plan, PlanOf(Llama("{device: host, nodes: 1, devices_per_node: 8}"),
                                                {.data = 8, .microbatch = 1}, {}));
