@@ -207,6 +207,15 @@ TEST_P(EveryDeviceTest, ProductsGrowSmoothlyAndKeepBelowThePeak) {
   }
 }
 
+TEST_P(EveryDeviceTest, ProductsInFloat64HaveARateOfTheirOwn) {
+  const Device device = Nodes(1).device;
+  ASSERT_GT(device.Peak(DType::kFloat64).raw(), 0);
+  for (int64_t n : {64, 1000, 4096, 12288}) {
+    const KernelWork work = Product(DType::kFloat64, n, n, n);
+    EXPECT_GE(ToSeconds(PriceKernel(work, device)), work.flops.raw() / device.Peak(DType::kFloat64).raw()) << n;
+  }
+}
+
 TEST_P(EveryDeviceTest, AttentionGrowsWithTheSequenceAndKeepsBelowThePeak) {
   const Device device = Nodes(1).device;
   for (bool causal : {false, true}) {

@@ -30,7 +30,8 @@ struct KernelEstimate {
 };
 
 // Prices one kernel. A type that the device has no peak for is priced at the next slower type that it does have
-// (float8 as float16, bfloat16 as float16, float16 and tfloat32 as float32), and marked estimated.
+// (float8 as float16, bfloat16 as float16, float16 and tfloat32 as float32), and marked estimated. So is float64 as
+// float32 where a user's own file has no rate of it, although no device is as fast; the library's all have one.
 //
 // Every dimension and count of `work` must be >= 0; a kernel without operations and bytes costs its start-up, and
 // KernelClass::kNone costs nothing.

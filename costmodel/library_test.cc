@@ -159,6 +159,29 @@ TEST(LibraryTest, PeaksFollowFromClockAndMultiprocessors) {
   EXPECT_EQ(a100.Peak(DType::kFloat8).raw(), 0);
 }
 
+// Products in float64 run on tensor cores of A100, A30, H100 and B200 and on half as many cores as float32's on V100.
+// Multiprocessors of the others have two units for them beside 64 cores (Turing) or 128; H800, H20, B300 and GB300 were
+// cut down to hardly more.
+TEST(LibraryTest, EveryDeviceHasARateOfFloat64) {
+  const auto share = [](absl::string_view name) {
+    const Device device = *FindDevice(name);
+    return device.Peak(DType::kFloat64).raw() / device.Peak(DType::kFloat32).raw();
+  };
+  for (const std::string& name : DeviceNames()) {
+    EXPECT_GT(share(name), 1.0 / 70) << name;
+    EXPECT_LE(share(name), 1.01) << name;
+  }
+  for (absl::string_view name : {"a100-sxm-80gb", "a100-pcie-40gb", "a100-sxm-64gb", "a30", "h100-sxm"}) {
+    EXPECT_NEAR(share(name), 1, 0.01) << name;
+  }
+  for (absl::string_view name : {"v100-sxm-32gb", "b200", "gb200"}) EXPECT_NEAR(share(name), 0.5, 0.05) << name;
+  for (absl::string_view name : {"rtx-3090", "a10g", "rtx-4090", "l40s", "l4", "rtx-5090", "rtx-pro-6000"}) {
+    EXPECT_NEAR(share(name), 1.0 / 64, 1e-4) << name;
+  }
+  for (absl::string_view name : {"t4", "rtx-2080-ti", "titan-rtx"}) EXPECT_NEAR(share(name), 1.0 / 32, 1e-4) << name;
+  for (absl::string_view name : {"h800-sxm", "h20", "b300", "gb300"}) EXPECT_LT(share(name), 1.0 / 40) << name;
+}
+
 TEST(LibraryTest, EveryNumberHasASource) {
   for (const std::string& name : DeviceNames()) {
     ASSERT_OK_AND_ASSIGN(const Device device, FindDevice(name));
