@@ -90,6 +90,27 @@ absl::StatusOr<JoinedRows> JoinedRowsOf(const KernelCall& call) {
   return absl::InvalidArgumentError(absl::StrCat("the pieces do not make up dim ", dim, " of ", ToText(whole)));
 }
 
+absl::StatusOr<LatentShape> LatentShapeOf(const KernelCall& call) {
+  const bool back = call.op == OpKind::kLatentHeadsGrad;
+  const auto apart = back ? call.outputs : call.inputs;
+  const Shape &query = apart[0].shape, &shared = apart[1].shape, &latent = apart[2].shape;
+  const Shape& packed = (back ? call.inputs : call.outputs)[0].shape;
+  LatentShape l;
+  bool fits = query.size() == 4 && shared.size() == 3 && latent.size() == 4 && packed.size() == 4;
+  if (fits) {
+    l = {query[0], query[1], query[2], query[3], packed[3] - 2 * query[3], shared[2]};
+    const auto rows_fit = [&](const Shape& shape, size_t dims) {
+      return std::equal(query.begin(), query.begin() + static_cast<int64_t>(dims), shape.begin());
+    };
+    fits = l.positions % 2 == 0 && l.plain() >= 0 && l.value_width > 0 && latent[3] == l.of_latent() &&
+           rows_fit(shared, 2) && rows_fit(latent, 3) && rows_fit(packed, 3);
+  }
+  if (fits) return l;
+  return absl::InvalidArgumentError(absl::StrCat("queries ", ToText(query), ", the keys' shared part ", ToText(shared),
+                                                 ", keys with values ", ToText(latent), " and heads ", ToText(packed),
+                                                 " do not fit"));
+}
+
 absl::StatusOr<StridedPart> StridedPartOf(const KernelCall& call) {
   const bool gradient = call.op == OpKind::kStridedSliceGrad;
   const Shape& large = gradient ? call.outputs[0].shape : call.inputs[0].shape;

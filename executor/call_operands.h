@@ -52,6 +52,18 @@ struct JoinedRows {
 };
 absl::StatusOr<JoinedRows> JoinedRowsOf(const KernelCall& call);
 
+// LatentHeads and its gradient: the heads' sizes, in elements. kInvalidArgument where they do not fit together.
+struct LatentShape {
+  int64_t s = 0, b = 0, g = 0;
+  int64_t width = 0, value_width = 0;  // of a query or key, and of a value
+  int64_t positions = 0;               // the last elements of query and key, which are turned
+
+  constexpr int64_t plain() const { return width - positions; }
+  constexpr int64_t of_latent() const { return plain() + value_width; }
+  constexpr int64_t packed() const { return 2 * width + value_width; }
+};
+absl::StatusOr<LatentShape> LatentShapeOf(const KernelCall& call);
+
 // StridedSlice and its gradient: where in the larger operand the first element is, and the walk over the larger and the
 // smaller one. kInvalidArgument where the larger is too small.
 struct StridedPart {

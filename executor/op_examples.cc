@@ -114,6 +114,25 @@ std::vector<OpExample> AttentionCases(bool gradient) {
       examples.push_back({OpKind::kAttention, rule, {queries, keys}, attrs, {}, -2, 2});
     }
   }
+  // Heads one behind the other: two queries and a key of 4, a value of 2; and with keys apart.
+  const Shape narrow = {6, 2, 2, 2, 2};
+  for (const bool apart : {false, true}) {
+    const std::string s = apart ? "s" : "s!", made = absl::StrCat(s, " b g q! u!"), saved = absl::StrCat(s, " b g q!");
+    const std::string from = apart ? "s b g x!, t! b g y!" : "s! b g w!";
+    const std::vector<Shape> operands =
+        apart ? std::vector<Shape>{{6, 2, 2, 8}, {6, 2, 2, 6}} : std::vector<Shape>{{6, 2, 2, 14}};
+    std::vector<Shape> inputs = {narrow};
+    inputs.insert(inputs.end(), operands.begin(), operands.end());
+    inputs.insert(inputs.end(), {narrow, rows});
+    const OpAttrs attrs = AttentionAttrs(true, true);
+    if (gradient) {
+      const std::string rule = absl::StrCat(made, ", ", from, ", ", made, ", ", saved, " -> ", from);
+      examples.push_back({OpKind::kAttentionGrad, rule, inputs, attrs});
+    } else {
+      const std::string rule = absl::StrCat(from, " -> ", made, ", ", saved);
+      examples.push_back({OpKind::kAttention, rule, operands, attrs, {}, -2, 2, {narrow, rows}});
+    }
+  }
   return examples;
 }
 
@@ -199,6 +218,10 @@ std::vector<OpExample> ExamplesOf(OpKind op) {
     case OpKind::kRotary:
     case OpKind::kRotaryGrad:
       return {{op, "", {{4, 2, 2, 4, 6}}}};
+    case OpKind::kLatentHeads:
+      return {{op, "", {{4, 2, 2, 6}, {4, 2, 2}, {4, 2, 2, 9}}, {}, {}, -1, 1, {{4, 2, 2, 17}}}};
+    case OpKind::kLatentHeadsGrad:
+      return {{op, "", {{4, 2, 2, 17}}, {}, {}, -1, 1, {{4, 2, 2, 6}, {4, 2, 2}, {4, 2, 2, 9}}}};
     case OpKind::kAttention:
       return AttentionCases(false);
     case OpKind::kAttentionGrad:

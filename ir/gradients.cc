@@ -403,6 +403,9 @@ absl::Status Gradients::Movement() {
       return Add({OpKind::kReduceSum, {dy_}, back, {op_.inputs[0]}, op_.attrs.scale});
     case OpKind::kRotary:
       return Add({OpKind::kRotaryGrad, {dy_}, back, {op_.inputs[0]}});
+    case OpKind::kLatentHeads:
+      return Add(
+          {OpKind::kLatentHeadsGrad, {dy_}, absl::StrCat(Out(), " -> ", In(0), ", ", In(1), ", ", In(2)), op_.inputs});
     case OpKind::kSoftmax:
     case OpKind::kLogSoftmax: {
       MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId y, c_.saved(op_.outputs[0]));

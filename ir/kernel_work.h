@@ -15,7 +15,7 @@ namespace meshwright {
 enum class KernelClass : uint8_t {
   kNone,         // no kernel runs (a view)
   kContraction,  // a (batched) matrix product: batch x (m x k)(k x n)
-  kAttention,    // fused attention: batch x heads, m queries, n keys, head size k
+  kAttention,    // fused attention: batch x heads, m queries, n keys, head size k (of keys and values in the mean)
   kMemory,       // streams its operands once: elementwise, copies, casts, optimizer updates
   kNormalize,    // streams its operands and reduces along rows: norms, softmax, cross entropy
   kGather,       // reads or adds rows named by indices: embedding

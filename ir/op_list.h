@@ -45,6 +45,7 @@ enum class OpKind : uint8_t {
   kOneHot,
   kAddPositions,
   kRotary,
+  kLatentHeads,
   kAttention,
   kMergeAttention,
   kReduceSum,
@@ -83,6 +84,7 @@ enum class OpKind : uint8_t {
   kGatherGrad,
   kAddPositionsGrad,
   kRotaryGrad,
+  kLatentHeadsGrad,
   kAttentionGrad,
   kStridedSliceGrad,
   kMseLossGrad,
@@ -171,8 +173,13 @@ inline constexpr OpInfo kOps[] = {
     {OpKind::kAddPositions, "AddPositions", "s b h, p! h -> s b h", KernelClass::kMemory, 1, Reduction::kSum, true},
     // Attention works on q, k and v in one tensor: for each KV group g, r = q + 2 heads: its queries, then key, value.
     {OpKind::kRotary, "Rotary", "s b g r! d! -> s b g r! d!", KernelClass::kMemory, 3, Reduction::kSum, true},
+    // Of latent attention (DeepSeek-V2, section 2.1): a head's query (d), the part with positions that all heads' keys
+    // share (p), and the head's key without it beside its value (u) -> query, key and value one behind the other, the
+    // last p elements of query and key turned as by Rotary. Values are w - 2 d wide.
+    {OpKind::kLatentHeads, "LatentHeads", "s b g d!, s b p!, s b g u! -> s b g w!", KernelClass::kMemory, 3, Reduction::kSum, true},
     // Second output: per row the log of the sum of exponentials (fused), or the probabilities (not fused). With a second
-    // input, (t, b, g, 2, d), that holds the keys and values, the first is the queries alone; then always fused.
+    // input, (t, b, g, 2, d), that holds the keys and values, the first is the queries alone; then always fused. Heads
+    // that lie one behind the other, (s, b, g, w), may have values of another width than their keys (ir/heads.h).
     {OpKind::kAttention, "Attention", "", KernelClass::kAttention, 0, Reduction::kSum, true},
     // Results and row sums of the same queries over different keys, in turn: the attention over all of them.
     {OpKind::kMergeAttention, "MergeAttention", "", KernelClass::kMemory, 4, Reduction::kSum, true},
@@ -230,6 +237,7 @@ inline constexpr OpInfo kOps[] = {
     {OpKind::kGatherGrad, "GatherGrad", "", KernelClass::kGather, 1, Reduction::kSum, false, OpRole::kTable},  // dy, ids -> dtable
     {OpKind::kAddPositionsGrad, "AddPositionsGrad", "s b h -> p! h", KernelClass::kMemory, 1, Reduction::kSum, false},
     {OpKind::kRotaryGrad, "RotaryGrad", "s b g r! d! -> s b g r! d!", KernelClass::kMemory, 3, Reduction::kSum, false},
+    {OpKind::kLatentHeadsGrad, "LatentHeadsGrad", "s b g w! -> s b g d!, s b p!, s b g u!", KernelClass::kMemory, 3, Reduction::kSum, false},
     {OpKind::kAttentionGrad, "AttentionGrad", "", KernelClass::kAttention, 0, Reduction::kSum, false},  // dy, qkv or q and kv, y, saved -> theirs
     {OpKind::kStridedSliceGrad, "StridedSliceGrad", "", KernelClass::kMemory, 0, Reduction::kSum, false},  // dy -> dx
     {OpKind::kMseLossGrad, "MSELossGrad", ", ..., ... -> ...", KernelClass::kMemory, 2, Reduction::kSum, false},  // dloss, x, target
@@ -296,7 +304,8 @@ constexpr bool IsLinear(OpKind kind) {
 // Whether its kernel looks at where its elements lie in the whole along the labels that its output keeps, so that it
 // makes something else of a part that is a tensor of its own.
 constexpr bool UsesPlace(OpKind kind) {
-  return kind == OpKind::kDropout || kind == OpKind::kAddPositions || kind == OpKind::kRotary;
+  return kind == OpKind::kDropout || kind == OpKind::kAddPositions || kind == OpKind::kRotary ||
+         kind == OpKind::kLatentHeads;
 }
 // Whether its first output may lie where an input lies that has the same dims: it reads each element of it, or each
 // row, before it writes that. Not an op with an epilogue, whose definition is two kernels.

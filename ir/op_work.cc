@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "ir/graph.h"
+#include "ir/heads.h"
 
 namespace meshwright {
 namespace {
@@ -33,30 +34,32 @@ void SetProductExtents(const IndexRule& rule, const Shape& extents, OpKind epilo
   if (epilogue != OpKind::kNumOps) work.epilogue = Flops(InfoOf(epilogue).flops_per_point * made);
 }
 
-// Queries, keys and values in one, (s, b, g, r, d) with r = queries + 2, or queries (s, b, g, q, d) and keys with
-// values (t, b, g, 2, d). Useful operations: two products forward, five backward.
+// Useful operations: two products forward, five backward, three of them over the width of keys (ir/heads.h).
 //
 // Of queries that are a part of the sequence in balanced order (ir/context_order.h) half of the scores are kept as
 // well. Of a block of them beside another rank's block of keys too, but as a rectangle: all queries see the front half
 // of the keys, or the back half of the queries sees all keys.
-void SetAttentionExtents(const OpAttrs& attrs, bool backward, absl::Span<const Shape> inputs, KernelWork& work) {
+void SetAttentionExtents(const OpAttrs& attrs, bool backward, absl::Span<const Shape> inputs,
+                         absl::Span<const Shape> outputs, KernelWork& work) {
   const size_t first = backward ? 1 : 0;
   const bool apart = inputs.size() == (backward ? 5 : 2);
-  const Shape& queries = inputs[first];
+  const Shape &queries = inputs[first], &keys = inputs[apart ? first + 1 : first];
   work.backward = backward;
   work.causal = attrs.causal;
   work.fused = attrs.fused;
-  work.batch = queries[1] * queries[2] * (apart ? queries[3] : queries[3] - 2);
+  const std::optional<HeadSizes> heads = HeadSizesOf(queries, keys, apart, backward ? inputs[0] : outputs[0]);
+  if (!heads.has_value()) return;  // its kernel will say what is wrong
+  work.batch = queries[1] * queries[2] * heads->queries;
   work.m = queries[0];
-  work.n = apart ? inputs[first + 1][0] : work.m;
-  work.k = queries[4];
+  work.n = apart ? keys[0] : work.m;
+  work.k = (heads->width + heads->value_width) / 2;
   if (attrs.causal && attrs.shift > 0) {
     work.causal = false;
     work.n = std::max<int64_t>(1, work.n / 2);
   }
-  const double products = backward ? 5 : 2;
-  const double kept = work.causal ? 0.5 : 1.0;
-  work.flops = Flops(products * 2 * kept * static_cast<double>(work.batch) * work.m * work.n * work.k);
+  const double scores = (work.causal ? 0.5 : 1.0) * static_cast<double>(work.batch) * work.m * work.n;
+  const int64_t widths = backward ? 3 * heads->width + 2 * heads->value_width : heads->width + heads->value_width;
+  work.flops = Flops(2 * scores * static_cast<double>(widths));
 }
 
 // Of a table only the rows that are named are touched: no more of them than the other side has.
@@ -87,6 +90,10 @@ constexpr Steps kEagerSteps[] = {
     // float(x) (1, 2), times the angles (2, 2), cast (2, 1); backward the same
     {OpKind::kRotary, 0, 5, 5},
     {OpKind::kRotaryGrad, 0, 5, 5},
+    // Of DeepSeek-V3's heads, 128 + 64 and values of 128: a third of the queries turned (5, 5); queries, keys and
+    // values joined (1, 1) each. Backward the same the other way round; there the operand is all three.
+    {OpKind::kLatentHeads, 0, 4, 4},
+    {OpKind::kLatentHeadsGrad, 0, 2, 2},
     // silu (1, 1), product (2, 1), of half of the elements each; backward two products (2, 1) and silu (2, 1)
     {OpKind::kSwiglu, 0, 2, 1},
     {OpKind::kSwigluGrad, 1, 3, 2},
@@ -103,12 +110,13 @@ void CountEagerSteps(OpKind kind, absl::Span<const Shape> inputs, KernelWork& wo
 }
 
 // Operators whose kernels take an exponential, a tangent or a sine at every point.
-constexpr OpKind kWithFunctions[] = {
-    OpKind::kTanh,       OpKind::kSigmoid,        OpKind::kSilu,         OpKind::kGelu,
-    OpKind::kSwiglu,     OpKind::kSoftmax,        OpKind::kLogSoftmax,   OpKind::kCrossEntropy,
-    OpKind::kRotary,     OpKind::kExpSumAndPick,  OpKind::kJoinPartials, OpKind::kMergeAttention,
-    OpKind::kTanhGrad,   OpKind::kSigmoidGrad,    OpKind::kSiluGrad,     OpKind::kGeluGrad,
-    OpKind::kSwigluGrad, OpKind::kLogSoftmaxGrad, OpKind::kPartialsGrad, OpKind::kCrossEntropyGrad};
+constexpr OpKind kWithFunctions[] = {OpKind::kTanh,          OpKind::kSigmoid,          OpKind::kSilu,
+                                     OpKind::kGelu,          OpKind::kSwiglu,           OpKind::kSoftmax,
+                                     OpKind::kLogSoftmax,    OpKind::kCrossEntropy,     OpKind::kRotary,
+                                     OpKind::kExpSumAndPick, OpKind::kJoinPartials,     OpKind::kMergeAttention,
+                                     OpKind::kTanhGrad,      OpKind::kSigmoidGrad,      OpKind::kSiluGrad,
+                                     OpKind::kGeluGrad,      OpKind::kSwigluGrad,       OpKind::kLogSoftmaxGrad,
+                                     OpKind::kPartialsGrad,  OpKind::kCrossEntropyGrad, OpKind::kLatentHeads};
 
 // Points of all parameters of an update.
 double UpdatePoints(const UpdateOperands& operands, int64_t tensors, absl::Span<const Shape> inputs) {
@@ -184,7 +192,7 @@ KernelWork WorkOf(OpKind kind, const OpAttrs& attrs, const IndexRule& rule, absl
                               [](const Label& label) { return label.name == kVocabularyLabel; });
       return work;
     case KernelClass::kAttention:
-      SetAttentionExtents(attrs, kind == OpKind::kAttentionGrad, inputs, work);
+      SetAttentionExtents(attrs, kind == OpKind::kAttentionGrad, inputs, outputs, work);
       return work;
     case KernelClass::kGather:
       CountRows(kind, inputs, input_dtypes, outputs, output_dtypes, work);

@@ -12,69 +12,6 @@
 namespace meshwright {
 namespace {
 
-constexpr double kMostParameters = 1125899906842624.0;  // 2^50
-constexpr double kMostElements = 72057594037927936.0;   // 2^56, of one tensor
-
-// What is wrong with a size, and whose.
-struct Complaint {
-  absl::string_view field;
-  std::string found, wanted;
-};
-
-double NumParameters(const DecoderConfig& c) {
-  const double hidden = static_cast<double>(c.hidden), head_dim = static_cast<double>(c.head_dim);
-  const double ffn_matrices = c.activation == Activation::kSwiglu ? 3 : 2;
-  const double attention = hidden * head_dim * static_cast<double>(2 * c.heads + 2 * c.kv_heads);
-  const double experts = static_cast<double>(c.experts > 0 ? c.experts : 1);
-  const double mlp =
-      ffn_matrices * hidden * (experts * static_cast<double>(c.ffn) + static_cast<double>(c.shared_expert_ffn));
-  return static_cast<double>(c.layers) * (attention + mlp) +
-         2 * hidden * static_cast<double>(c.vocab + c.max_positions);
-}
-
-std::vector<Complaint> Complaints(const DecoderConfig& c, const Training& t) {
-  std::vector<Complaint> found;
-  const auto complain = [&](absl::string_view field, int64_t value, std::string wanted) {
-    found.push_back({field, absl::StrCat(value), std::move(wanted)});
-  };
-  if (c.layers > kMostLayers) complain("layers", c.layers, absl::StrCat("at most ", kMostLayers));
-  if (c.heads % c.kv_heads != 0) complain("kv_heads", c.kv_heads, absl::StrCat("a divisor of heads = ", c.heads));
-  if (c.positions == Positions::kRotary && c.head_dim % 2 != 0) {
-    complain("head_dim", c.head_dim, "an even number, since positions are rotary");
-  }
-  if (c.positions == Positions::kLearned && c.max_positions < t.sequence) {
-    complain("max_positions", c.max_positions, absl::StrCat("at least training.sequence = ", t.sequence));
-  }
-  if (c.experts > 0 && c.experts_per_token > c.experts) {
-    complain("experts_per_token", c.experts_per_token, absl::StrCat("at most experts = ", c.experts));
-  }
-  if (c.experts > 0 && c.experts % c.choice_groups != 0) {
-    complain("choice_groups", c.choice_groups, absl::StrCat("a divisor of experts = ", c.experts));
-  } else if (c.choice_groups_per_token > c.choice_groups) {
-    complain("choice_groups_per_token", c.choice_groups_per_token,
-             absl::StrCat("at most choice_groups = ", c.choice_groups));
-  } else if (c.experts > 0 && c.experts_per_token > c.experts / c.choice_groups * c.choice_groups_per_token) {
-    complain("choice_groups_per_token", c.choice_groups_per_token,
-             absl::StrCat("groups with at least experts_per_token = ", c.experts_per_token, " experts"));
-  }
-  if (NumParameters(c) > kMostParameters) complain("layers", c.layers, "a model of at most 2^50 parameters");
-  const double tokens = static_cast<double>(t.batch) * static_cast<double>(t.sequence);
-  const double qkv = static_cast<double>(c.heads + 2 * c.kv_heads) * static_cast<double>(c.head_dim);
-  const double mlp = 2.0 * static_cast<double>(std::max(c.ffn, c.shared_expert_ffn));
-  double widest = std::max({static_cast<double>(std::max(c.vocab, c.classes)), mlp, qkv});
-  if (c.experts > 0) {  // slots of all experts, with some room for the rounding up of the capacity
-    widest = std::max(
-        widest, 2.0 * static_cast<double>(std::max(c.ffn, c.hidden)) *
-                    (static_cast<double>(c.experts_per_token) * c.capacity_factor + static_cast<double>(c.experts)));
-  }
-  if (tokens * widest > kMostElements) {
-    const bool classes = c.classes > c.vocab;
-    complain(classes ? "classes" : "vocab", classes ? c.classes : c.vocab,
-             "tensors of at most 2^56 elements; lower training.batch");
-  }
-  return found;
-}
-
 // Builds the graph, segment by segment.
 class DecoderBuilder {
  public:
@@ -226,8 +163,30 @@ class DecoderBuilder {
   }
 
   absl::StatusOr<TensorId> AttentionHalf(TensorId x) {
-    const int64_t queries = c_.heads / c_.kv_heads;
     MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId normed, Normalize("norm1", x));
+    MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId qkv, c_.kv_lora_rank > 0 ? LatentHeads(normed) : Heads(normed));
+    MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId context, Attend(qkv));
+    const int64_t queries = c_.heads / c_.kv_heads;
+    const bool latent = c_.kv_lora_rank > 0;
+    const char* const columns = latent ? "g q u" : "g q d";
+    // h first: the parallel optimizer splits dim 0, which heads seldom leave divisible.
+    const TensorId weight = ResidualWeight("proj.weight", {c_.hidden, c_.kv_heads, queries, ValueWidth(c_)});
+    MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId projected,
+                                b_.AddOne({.name = "proj",
+                                           .kind = OpKind::kMatMul,
+                                           .inputs = {context, weight},
+                                           .rule = absl::StrCat("s b ", columns, ", h ", columns, " -> s b h")}));
+    TensorId adapted;
+    if (t_.lora.has_value() && t_.lora->proj) {
+      const Product proj{"proj", "s b", columns, "h", "", {c_.kv_heads, queries, ValueWidth(c_)}, {c_.hidden}, {}};
+      MESHWRIGHT_ASSIGN_OR_RETURN(adapted, Adapt(proj, context));
+    }
+    return AddResidual("add1", projected, x, c_.bias, {adapted});
+  }
+
+  // Queries, keys and values of one width, in one.
+  absl::StatusOr<TensorId> Heads(TensorId normed) {
+    const int64_t queries = c_.heads / c_.kv_heads;
     const Shape qkv_shape = {c_.hidden, c_.kv_heads, queries + 2, c_.head_dim};
     OpSpec product{.name = "qkv",
                    .kind = OpKind::kMatMul,
@@ -242,42 +201,74 @@ class DecoderBuilder {
       const Product adapted{"qkv", "s b", "h", "g r d", "", {c_.hidden}, {c_.kv_heads, queries + 2, c_.head_dim}, {}};
       MESHWRIGHT_ASSIGN_OR_RETURN(qkv, AddAdapter(adapted, normed, qkv));
     }
-    if (c_.positions == Positions::kRotary) {
-      OpSpec rotary{.name = "rotary", .kind = OpKind::kRotary, .inputs = {qkv}, .rule = "s b g r! d! -> s b g r! d!"};
-      rotary.attrs.theta = c_.rope_theta;
-      rotary.attrs.fused = t_.fused_norms;
-      MESHWRIGHT_ASSIGN_OR_RETURN(qkv, b_.AddOne(std::move(rotary)));
+    if (c_.positions != Positions::kRotary) return qkv;
+    OpSpec rotary{.name = "rotary", .kind = OpKind::kRotary, .inputs = {qkv}, .rule = "s b g r! d! -> s b g r! d!"};
+    rotary.attrs.theta = c_.rope_theta;
+    rotary.attrs.fused = t_.fused_norms;
+    return b_.AddOne(std::move(rotary));
+  }
+
+  absl::StatusOr<TensorId> Times(std::string name, TensorId in, std::string rule, Shape weight) {
+    const TensorId id = Weight(absl::StrCat(name, ".weight"), std::move(weight));
+    return b_.AddOne({.name = std::move(name), .kind = OpKind::kMatMul, .inputs = {in, id}, .rule = std::move(rule)});
+  }
+
+  // Queries, keys and values one behind the other, made from narrow vectors that are normed (DeepSeek-V2, section 2.1).
+  absl::StatusOr<TensorId> LatentHeads(TensorId normed) {
+    TensorId from = normed;
+    std::string of_queries = "s b h, h g d -> s b g d";
+    if (c_.q_lora_rank > 0) {
+      MESHWRIGHT_ASSIGN_OR_RETURN(from, Times("q_down", normed, "s b h, h a -> s b a", {c_.hidden, c_.q_lora_rank}));
+      MESHWRIGHT_ASSIGN_OR_RETURN(from, NormalizeLatent("q_norm", from, "a", c_.q_lora_rank));
+      of_queries = "s b a, a g d -> s b g d";
     }
-    MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId context, Attend(qkv, queries));
-    // h first: the parallel optimizer splits dim 0, which heads seldom leave divisible.
-    const TensorId weight = ResidualWeight("proj.weight", {c_.hidden, c_.kv_heads, queries, c_.head_dim});
-    MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId projected, b_.AddOne({.name = "proj",
-                                                                     .kind = OpKind::kMatMul,
-                                                                     .inputs = {context, weight},
-                                                                     .rule = "s b g q d, h g q d -> s b h"}));
-    TensorId adapted;
-    if (t_.lora.has_value() && t_.lora->proj) {
-      const Product proj{"proj", "s b", "g q d", "h", "", {c_.kv_heads, queries, c_.head_dim}, {c_.hidden}, {}};
-      MESHWRIGHT_ASSIGN_OR_RETURN(adapted, Adapt(proj, context));
-    }
-    return AddResidual("add1", projected, x, c_.bias, {adapted});
+    const int64_t read = c_.q_lora_rank > 0 ? c_.q_lora_rank : c_.hidden;
+    MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId queries,
+                                Times("q_up", from, of_queries, {read, c_.heads, ScoreWidth(c_)}));
+    const int64_t both = c_.kv_lora_rank + c_.rope_head_dim;
+    MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId down,
+                                Times("kv_down", normed, "s b h, h m -> s b m", {c_.hidden, both}));
+    OpSpec split{.name = "kv_split", .kind = OpKind::kSplit, .inputs = {down}, .rule = "s b m! -> s b k!, s b p!"};
+    split.output_shapes = {{t_.sequence, rows_, c_.kv_lora_rank}, {t_.sequence, rows_, c_.rope_head_dim}};
+    MESHWRIGHT_ASSIGN_OR_RETURN(const std::vector<TensorId> parts, b_.Add(std::move(split)));
+    MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId latent, NormalizeLatent("kv_norm", parts[0], "k", c_.kv_lora_rank));
+    MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId kv, Times("kv_up", latent, "s b k, k g u -> s b g u",
+                                                         {c_.kv_lora_rank, c_.heads, c_.head_dim + ValueWidth(c_)}));
+    OpSpec heads{.name = "latent_heads", .kind = OpKind::kLatentHeads, .inputs = {queries, parts[1], kv}};
+    heads.rule = "s b g d!, s b p!, s b g u! -> s b g w!";
+    heads.attrs.theta = c_.rope_theta;
+    heads.attrs.fused = t_.fused_norms;
+    heads.output_shapes = {{t_.sequence, rows_, c_.heads, 2 * ScoreWidth(c_) + ValueWidth(c_)}};
+    return b_.AddOne(std::move(heads));
+  }
+
+  absl::StatusOr<TensorId> NormalizeLatent(const std::string& name, TensorId x, const char* width, int64_t size) {
+    OpSpec spec{.name = name, .kind = OpKind::kRmsNorm, .inputs = {x}};
+    spec.rule = absl::StrCat("s b ", width, "!, ", width, "! -> s b ", width, "!");
+    spec.attrs.epsilon = c_.norm_epsilon;
+    spec.attrs.fused = t_.fused_norms;
+    spec.recompute_group = "activation";
+    spec.inputs.push_back(Parameter(absl::StrCat(name, ".gamma"), {size}, Constant(1)));
+    return b_.AddOne(std::move(spec));
   }
 
   // The second output is what backward needs of the scores: their row sums in log form, or all the probabilities.
-  absl::StatusOr<TensorId> Attend(TensorId qkv, int64_t queries) {
+  absl::StatusOr<TensorId> Attend(TensorId qkv) {
+    const int64_t queries = c_.heads / c_.kv_heads;
     OpSpec spec{.name = "attention", .kind = OpKind::kAttention, .inputs = {qkv}};
-    spec.attrs.scale = 1 / std::sqrt(static_cast<double>(c_.head_dim));
+    spec.attrs.scale = 1 / std::sqrt(static_cast<double>(ScoreWidth(c_)));
     spec.attrs.causal = true;
     spec.attrs.fused = t_.fused_attention;
     spec.recompute_group = "attention";
-    const Shape context = {t_.sequence, rows_, c_.kv_heads, queries, c_.head_dim};
+    const Shape context = {t_.sequence, rows_, c_.kv_heads, queries, ValueWidth(c_)};
     Shape saved = {t_.sequence, rows_, c_.kv_heads, queries};
+    spec.rule =
+        c_.kv_lora_rank > 0 ? "s! b g w! -> s! b g q! u!, s! b g q!" : "s! b g r! d! -> s! b g q! d!, s! b g q!";
     if (t_.fused_attention) {
-      spec.rule = "s! b g r! d! -> s! b g q! d!, s! b g q!";
       spec.output_dtypes = {t_.dtype, t_.dtype == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32};
     } else {
       saved.push_back(t_.sequence);
-      spec.rule = "s! b g r! d! -> s! b g q! d!, s! b g q! t!";
+      spec.rule += " t!";
       spec.output_dtypes = {t_.dtype, t_.dtype};
     }
     spec.output_shapes = {context, saved};
@@ -441,103 +432,9 @@ class DecoderBuilder {
 
 }  // namespace
 
-int64_t DefaultVocabMultiple(int64_t vocab) { return vocab < 1024 ? 1 : 128; }
-
-absl::StatusOr<DecoderConfig> ReadDecoder(const NodeRef& in, const Training& training) {
-  constexpr int64_t kMost = int64_t{1} << 24;
-  MESHWRIGHT_RETURN_IF_ERROR(in.CheckKeys({"hidden",
-                                           "layers",
-                                           "heads",
-                                           "kv_heads",
-                                           "head_dim",
-                                           "ffn",
-                                           "vocab",
-                                           "vocab_multiple",
-                                           "classes",
-                                           "max_positions",
-                                           "activation",
-                                           "norm",
-                                           "positions",
-                                           "tied_embeddings",
-                                           "bias",
-                                           "qkv_bias",
-                                           "experts",
-                                           "experts_per_token",
-                                           "shared_expert_ffn",
-                                           "choice_groups",
-                                           "choice_groups_per_token",
-                                           "capacity_factor",
-                                           "rope_theta",
-                                           "norm_epsilon"}));
-  DecoderConfig c;
-  MESHWRIGHT_ASSIGN_OR_RETURN(c.hidden, in["hidden"].AsInt(1, kMost));
-  MESHWRIGHT_ASSIGN_OR_RETURN(c.layers, in["layers"].AsInt(1, kMostLayers));
-  MESHWRIGHT_ASSIGN_OR_RETURN(c.heads, in["heads"].AsInt(1, kMost));
-  MESHWRIGHT_ASSIGN_OR_RETURN(c.kv_heads, in["kv_heads"].AsIntOr(c.heads, 1, kMost));
-  if (!in["head_dim"].present() && c.hidden % c.heads != 0) {
-    return in["heads"].Error(absl::StrCat(c.heads), absl::StrCat("a divisor of hidden = ", c.hidden),
-                             "or write head_dim");
-  }
-  MESHWRIGHT_ASSIGN_OR_RETURN(c.head_dim, in["head_dim"].AsIntOr(c.hidden / c.heads, 1, kMost));
-  MESHWRIGHT_ASSIGN_OR_RETURN(c.ffn, in["ffn"].AsIntOr(4 * c.hidden, 1, 4 * kMost));
-  MESHWRIGHT_ASSIGN_OR_RETURN(c.vocab, in["vocab"].AsInt(2, kMost));
-  MESHWRIGHT_ASSIGN_OR_RETURN(c.vocab_multiple,
-                              in["vocab_multiple"].AsIntOr(DefaultVocabMultiple(c.vocab), 1, 1 << 16));
-  MESHWRIGHT_ASSIGN_OR_RETURN(c.classes, in["classes"].AsIntOr(0, 2, kMost));
-  MESHWRIGHT_ASSIGN_OR_RETURN(c.activation, in["activation"].AsEnumOr(c.activation, kActivationNames));
-  MESHWRIGHT_ASSIGN_OR_RETURN(c.norm, in["norm"].AsEnumOr(c.norm, kNormNames));
-  MESHWRIGHT_ASSIGN_OR_RETURN(c.positions, in["positions"].AsEnumOr(c.positions, kPositionsNames));
-  MESHWRIGHT_ASSIGN_OR_RETURN(c.max_positions, in["max_positions"].AsIntOr(training.sequence, 1, kMost));
-  MESHWRIGHT_ASSIGN_OR_RETURN(c.tied_embeddings, in["tied_embeddings"].AsBoolOr(false));
-  MESHWRIGHT_ASSIGN_OR_RETURN(c.bias, in["bias"].AsBoolOr(false));
-  MESHWRIGHT_ASSIGN_OR_RETURN(c.qkv_bias, in["qkv_bias"].AsBoolOr(c.bias));
-  MESHWRIGHT_ASSIGN_OR_RETURN(c.experts, in["experts"].AsIntOr(0, 2, 1 << 16));
-  if (c.experts > 0) {
-    MESHWRIGHT_ASSIGN_OR_RETURN(c.experts_per_token, in["experts_per_token"].AsInt(1, 1 << 16));
-  }
-  MESHWRIGHT_ASSIGN_OR_RETURN(c.shared_expert_ffn, in["shared_expert_ffn"].AsIntOr(0, 0, 4 * kMost));
-  MESHWRIGHT_ASSIGN_OR_RETURN(c.choice_groups, in["choice_groups"].AsIntOr(1, 1, 1 << 16));
-  MESHWRIGHT_ASSIGN_OR_RETURN(c.choice_groups_per_token, in["choice_groups_per_token"].AsIntOr(1, 1, 1 << 16));
-  MESHWRIGHT_ASSIGN_OR_RETURN(c.capacity_factor, in["capacity_factor"].AsDoubleOr(c.capacity_factor, 0.01, 1024));
-  MESHWRIGHT_ASSIGN_OR_RETURN(c.rope_theta, in["rope_theta"].AsDoubleOr(c.rope_theta, 1));
-  MESHWRIGHT_ASSIGN_OR_RETURN(c.norm_epsilon, in["norm_epsilon"].AsDoubleOr(c.norm_epsilon, 0, 1));
-  for (const absl::string_view field :
-       {"experts_per_token", "shared_expert_ffn", "choice_groups", "choice_groups_per_token", "capacity_factor"}) {
-    if (c.experts == 0 && in[field].present()) return in[field].Error("it without experts", "`experts` beside it");
-  }
-  if (c.experts > 0 && c.bias) return in["bias"].Error("true", "false, since there are experts");
-  for (const Complaint& complaint : Complaints(c, training)) {
-    return in[complaint.field].Error(complaint.found, complaint.wanted);
-  }
-  return c;
-}
-
-absl::Status CheckDecoder(const DecoderConfig& config, const Training& training) {
-  for (const Complaint& complaint : Complaints(config, training)) {
-    return WrongInput(absl::StrCat(complaint.field, " = ", complaint.found), complaint.wanted);
-  }
-  return absl::OkStatus();
-}
-
 absl::StatusOr<Graph> BuildDecoder(const DecoderConfig& config, const Training& training, const std::string& name,
                                    int64_t rows) {
   return DecoderBuilder(config, training, name, rows).Build();
-}
-
-int64_t IdleParameters(const DecoderConfig& config, const Training& training) {
-  const int64_t wide = config.activation == Activation::kSwiglu ? 2 : 1;  // matrices of the first product
-  int64_t expert = (wide + 1) * config.hidden * config.ffn;
-  if (training.lora.has_value()) {
-    if (training.lora->mlp1) expert += training.lora->rank * (config.hidden + wide * config.ffn);
-    if (training.lora->mlp2) expert += training.lora->rank * (config.ffn + config.hidden);
-  }
-  return config.layers * (config.experts - config.experts_per_token) * expert;
-}
-
-int64_t ExpertCapacity(const DecoderConfig& config, int64_t tokens, int64_t rows) {
-  const double share = static_cast<double>(tokens) * static_cast<double>(config.experts_per_token) *
-                       config.capacity_factor / static_cast<double>(config.experts);
-  return static_cast<int64_t>(std::ceil(share / static_cast<double>(rows))) * rows;
 }
 
 }  // namespace meshwright

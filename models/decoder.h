@@ -10,6 +10,8 @@
 //   x experts that a rank sends tokens to, where e is those that the router tells apart
 //   c slots of an expert: the dim of its own size that is split as b is. A rule for "b" should be given for "c" too.
 //   q, r, d, t, p, and l, the rank of adapters (Lora in models/training.h): never split
+//   a, k, m: widths of latent attention's vectors, of queries, of keys and values, and of what these are a part of; u,
+//   w of its heads: never split
 //
 // Weights of the second product of each half-layer, which write into the residual stream, start with the standard
 // deviation 0.02 / sqrt(2 * layers), all others with 0.02; norms start with 1, biases with 0.
@@ -46,8 +48,14 @@ struct DecoderConfig {
   int64_t layers = 0;
   int64_t heads = 0;
   int64_t kv_heads = 0;  // default: heads
-  int64_t head_dim = 0;  // default: hidden / heads
-  int64_t ffn = 0;       // of one expert where there are experts; default: 4 * hidden
+  int64_t head_dim =
+      0;  // default: hidden / heads; with latent attention, of queries and keys the part without positions
+  // Latent attention (DeepSeek-V2, section 2.1): keys and values of all heads are made from one vector of so many
+  // elements, and queries from another, 0: from the hidden state. Queries and keys have `rope_head_dim` elements with
+  // positions besides, those of the keys the same in all heads. 0: heads of one kind.
+  int64_t kv_lora_rank = 0, q_lora_rank = 0;
+  int64_t rope_head_dim = 0, value_head_dim = 0;  // of the latter 0: head_dim
+  int64_t ffn = 0;                                // of one expert where there are experts; default: 4 * hidden
   int64_t vocab = 0;
   // The tables' rows are padded to a multiple of this, so that they split evenly; the rows count as classes that no
   // label names, not as parameters. Default: 128, small vocabularies (under 1024) 1.
@@ -87,6 +95,12 @@ absl::Status CheckDecoder(const DecoderConfig& config, const Training& training)
 // REQUIRES: CheckDecoder is OK, rows >= 1.
 absl::StatusOr<Graph> BuildDecoder(const DecoderConfig& config, const Training& training, const std::string& name,
                                    int64_t rows);
+
+// Of a query or key, and of a value.
+constexpr int64_t ScoreWidth(const DecoderConfig& config) { return config.head_dim + config.rope_head_dim; }
+constexpr int64_t ValueWidth(const DecoderConfig& config) {
+  return config.value_head_dim > 0 ? config.value_head_dim : config.head_dim;
+}
 
 // Parameters of the experts that a token does not use, adapters among them: what a token is multiplied by is the rest.
 int64_t IdleParameters(const DecoderConfig& config, const Training& training);

@@ -21,6 +21,8 @@ constexpr int64_t kUnfusedForwardKernels = 5, kUnfusedBackwardKernels = 7;
 // product. Backward, by PyTorch's derivatives, with a sum for each of what is broadcast or read twice.
 constexpr int64_t kNormSteps = 7, kNormGradientSteps = 15;
 constexpr int64_t kRotarySteps = 13, kRotaryGradientSteps = 17;
+// Queries, keys and values are joined besides, and taken apart again.
+constexpr int64_t kJoinSteps = 3;
 constexpr int64_t kGateSteps = 1, kGateGradientSteps = 2;
 
 const Compute* ComputeOf(const Instruction& instruction) { return std::get_if<Compute>(&instruction.work); }
@@ -118,7 +120,9 @@ class Pace {
     if (IsRmsNorm(compute.op)) return backward ? kNormGradientSteps : kNormSteps;
     if (InfoOf(compute.op).role == OpRole::kGate) return backward ? kGateGradientSteps : kGateSteps;
     if (compute.op == OpKind::kRotary) return kRotarySteps;
-    return compute.op == OpKind::kRotaryGrad ? kRotaryGradientSteps : 0;
+    if (compute.op == OpKind::kRotaryGrad) return kRotaryGradientSteps;
+    if (compute.op == OpKind::kLatentHeads) return kRotarySteps + kJoinSteps;
+    return compute.op == OpKind::kLatentHeadsGrad ? kRotaryGradientSteps + kJoinSteps : 0;
   }
 
   // Of one expert's part of a product.

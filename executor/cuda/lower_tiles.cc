@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "executor/cuda/lowering.h"
+#include "ir/heads.h"
 #include "ir/status.h"
 
 namespace meshwright::cuda {
@@ -33,18 +34,24 @@ absl::StatusOr<AttentionShape> ShapeOf(const Lowering& l, absl::Span<const Tenso
   const OpAttrs& attrs = *l.call.attrs;
   const Shape &x = operands.front().shape, &keys = operands.back().shape;
   const bool apart = operands.size() == 2, ring = attrs.shift >= 0;
-  if (x.size() != 5 || keys.size() != 5 || x[3] < (apart ? 1 : 3)) {
-    return absl::InvalidArgumentError(absl::StrCat("qkv is ", ToText(x), ", wanted (s, b, g, r, d) with r >= 3"));
-  }
+  const auto wrong = [&] {
+    return absl::InvalidArgumentError(absl::StrCat("queries are in ", ToText(x), ", keys in ", ToText(keys),
+                                                   ", the result ", ToText(y.shape), " and what it saves ",
+                                                   ToText(saved.shape)));
+  };
+  const std::optional<HeadSizes> heads = HeadSizesOf(x, keys, apart, y.shape);
+  if (!heads.has_value()) return wrong();
   AttentionShape a;
   a.s = x[0];
   a.keys = keys[0];
   a.b = x[1];
   a.g = x[2];
-  a.q = apart ? x[3] : x[3] - 2;
-  a.d = x[4];
-  a.in_queries = x[3];
-  a.in_keys = keys[3];
+  a.q = heads->queries;
+  a.d = heads->width;
+  a.u = heads->value_width;
+  a.of_queries = heads->query_stride;
+  a.of_keys = heads->key_stride;
+  a.key_at = heads->key_at;
   a.causal = attrs.causal;
   a.fused = attrs.fused;
   a.scale = attrs.scale;
@@ -53,13 +60,8 @@ absl::StatusOr<AttentionShape> ShapeOf(const Lowering& l, absl::Span<const Tenso
   if (ring) a.blocks = std::max<int64_t>(1, a.s * attrs.context / operands.front().global[0]);
   Shape want = {a.s, a.b, a.g, a.q};
   if (!attrs.fused) want.push_back(a.keys);
-  const bool keys_fit = !apart || (attrs.fused && keys == Shape{a.keys, a.b, a.g, 2, a.d});
   const bool ring_fits = !ring || (apart && a.keys == a.s && a.s % a.blocks == 0);
-  if (y.shape != Shape{a.s, a.b, a.g, a.q, a.d} || saved.shape != want || !keys_fit || !ring_fits) {
-    return absl::InvalidArgumentError(absl::StrCat("queries are in ", ToText(x), ", keys in ", ToText(keys),
-                                                   ", the result ", ToText(y.shape), " and what it saves ",
-                                                   ToText(saved.shape)));
-  }
+  if (saved.shape != want || (apart && !attrs.fused) || !ring_fits) return wrong();
   return a;
 }
 
@@ -76,10 +78,10 @@ bool InOrderWithinTiles(const SequenceOrder& order) {
 // The one place that chooses between tensor cores (flash_attention.h, or flash_hopper.h where there is wgmma) and tiles
 // (attention.h). On tensor cores: elements of 16 bits, of one type in all operands but `saved`, in heads that are whole
 // pieces of 16 bytes and fit into registers; a scale above 0, by which the largest score stays the largest; only the
-// log of each row's sum saved; and an order that does not break within tiles. All that is trained is such; tiles are
-// for float32, float64 and small tests.
+// log of each row's sum saved; values as wide as keys; and an order that does not break within tiles. Tiles are for
+// float32, float64, latent attention and small tests.
 std::optional<FlashShape> OnTensorCores(const AttentionShape& a, std::initializer_list<const TensorView*> operands) {
-  bool fits = a.fused && a.d % 8 == 0 && a.d <= 128 && a.scale > 0;
+  bool fits = a.fused && a.u == a.d && a.d % 8 == 0 && a.d <= 128 && a.scale > 0;
   const DType dtype = (*operands.begin())->dtype;
   fits = fits && (dtype == DType::kBFloat16 || dtype == DType::kFloat16);
   for (const TensorView* view : operands) {
@@ -95,8 +97,8 @@ std::optional<FlashShape> OnTensorCores(const AttentionShape& a, std::initialize
   static_cast<AttentionShape&>(flash) = a;
   flash.type = ElemOf(dtype);
   flash.score_scale = static_cast<float>(a.scale) * kLog2E;
-  flash.query_stride = a.b * a.g * a.in_queries * a.d;
-  flash.key_stride = a.b * a.g * a.in_keys * a.d;
+  flash.query_stride = a.b * a.g * a.of_queries;
+  flash.key_stride = a.b * a.g * a.of_keys;
   flash.y_stride = a.b * a.g * a.q * a.d;
   if (a.blocks > 1) {
     flash.part_rows = static_cast<int32_t>(a.s / a.blocks);
@@ -229,7 +231,7 @@ absl::Status LowerAttention(const Lowering& l) {
       const FlashForward forward = {*flash, body.queries, body.keys, body.y, body.saved};
       return l.wgmma ? LaunchFlash(l, HopperForward{forward}) : LaunchFlash(l, forward);
     }
-    MESHWRIGHT_ASSIGN_OR_RETURN(body.a.tile, TileFor<AttentionForward>(l, body.a.d, shared));
+    MESHWRIGHT_ASSIGN_OR_RETURN(body.a.tile, TileFor<AttentionForward>(l, body.a.widest(), shared));
     const int64_t blocks = body.a.row_tiles() * body.a.b * body.a.g * body.a.q;
     return l.Launch({std::min(blocks, Lowering::kMostBlocks), 128, shared}, body);
   }
@@ -256,7 +258,7 @@ absl::Status LowerAttention(const Lowering& l) {
           body.a, {&call.inputs[1], &call.inputs[operands], &dy, &y, &call.outputs.front(), &call.outputs.back()})) {
     return LaunchFlashGradients(l, *flash, body, call.outputs.front(), call.Adds(0));
   }
-  MESHWRIGHT_ASSIGN_OR_RETURN(body.a.tile, TileFor<AttentionBackward>(l, body.a.d, shared));
+  MESHWRIGHT_ASSIGN_OR_RETURN(body.a.tile, TileFor<AttentionBackward>(l, body.a.widest(), shared));
   const int64_t groups = body.a.b * body.a.g;
   MESHWRIGHT_RETURN_IF_ERROR(
       l.Launch({std::min(body.a.key_tiles() * groups, Lowering::kMostBlocks), 128, shared}, body));
@@ -264,6 +266,33 @@ absl::Status LowerAttention(const Lowering& l) {
   body.gradient = RefOf(call.outputs.front());
   body.add = call.Adds(0);
   return l.Launch({std::min(body.a.row_tiles() * groups * body.a.q, Lowering::kMostBlocks), 128, shared}, body);
+}
+
+absl::Status LowerLatentHeads(const Lowering& l) {
+  const KernelCall& call = l.call;
+  MESHWRIGHT_ASSIGN_OR_RETURN(const LatentShape shape, LatentShapeOf(call));
+  LatentHeads body;
+  body.back = call.op == OpKind::kLatentHeadsGrad;
+  const auto apart = body.back ? call.outputs : call.inputs;
+  const TensorView& query = apart[0];
+  for (size_t i = 0; i < 3; ++i) body.add[i] = call.Adds(i);
+  body.theta = call.attrs->theta;
+  body.query = RefOf(query);
+  body.shared = RefOf(apart[1]);
+  body.latent = RefOf(apart[2]);
+  body.packed = RefOf((body.back ? call.inputs : call.outputs)[0]);
+  body.rows = shape.s * shape.b;
+  body.b = shape.b;
+  body.g = shape.g;
+  body.width = shape.width;
+  body.value_width = shape.value_width;
+  body.positions = shape.positions;
+  body.order = OrderOf(query, *call.attrs, -1);
+  const int64_t shared = shape.positions * (l.wide ? 8 : 4);
+  if (shared > kSharedLimit)
+    return absl::UnimplementedError(absl::StrCat("positions of ", shape.positions, " elements"));
+  if (body.rows == 0) return absl::OkStatus();
+  return l.Launch({std::min(body.rows, Lowering::kMostBlocks), 256, shared}, body);
 }
 
 absl::Status LowerMergeAttention(const Lowering& l) {

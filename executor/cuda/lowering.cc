@@ -159,6 +159,9 @@ absl::Status Lower(const Lowering& l) {
   switch (l.call.op) {
     case OpKind::kMergeAttention:
       return LowerMergeAttention(l);
+    case OpKind::kLatentHeads:
+    case OpKind::kLatentHeadsGrad:
+      return LowerLatentHeads(l);
     case OpKind::kDispatch:
     case OpKind::kDispatchGrad:
     case OpKind::kCombine:

@@ -94,6 +94,7 @@ absl::Status LowerRows(const Lowering& l);
 // lower_tiles.cc
 absl::Status LowerAttention(const Lowering& l);
 absl::Status LowerMergeAttention(const Lowering& l);
+absl::Status LowerLatentHeads(const Lowering& l);
 absl::Status LowerExperts(const Lowering& l);
 absl::Status LowerGroups(const Lowering& l);
 // lower_products.cc

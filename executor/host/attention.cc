@@ -1,16 +1,19 @@
-// Attention on q, k and v in one tensor (s, b, g, r, d): for each KV group its r - 2 query heads, then key, then value.
-// Or on queries (s, b, g, q, d) and keys with values (t, b, g, 2, d), which context parallelism keeps apart.
+// Attention on q, k and v in one tensor, or on queries and keys with values, which context parallelism keeps apart
+// (ir/heads.h).
 //
 // Rows are handled in blocks, so that the scores in memory are a block of rows wide, whether the program keeps
 // probabilities (not fused) or only the log of each row's sum of exponentials (fused).
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <vector>
 
+#include "executor/call_operands.h"
 #include "executor/host/blas.h"
 #include "executor/host/kernel_functions.h"
 #include "ir/context_order.h"
+#include "ir/heads.h"
 #include "ir/status.h"
 
 namespace meshwright::host {
@@ -18,30 +21,25 @@ namespace {
 
 constexpr int64_t kRowBlock = 64;  // rows of scores at a time
 
-// Some of a tensor's heads: `per_group` stand in it for each group, the first of ours is `first`.
-struct HeadRange {
-  int64_t per_group = 0, first = 0;
-};
-
 struct Heads {
-  int64_t rows, keys, b, g, q, d;       // queries and keys, batch, groups, query heads of a group, width
-  HeadRange in_queries, in_keys;        // in the tensors that hold them; key, then value
+  int64_t rows, keys, b, g;  // queries and keys, batch, groups
+  HeadSizes of;
   std::vector<int64_t> row_at, key_at;  // positions in the sequence
   bool causal, fused;
   // Of a ring's block each part of the queries has keys of its own: the tensors hold so many blocks.
   int64_t blocks = 1;
 
-  int64_t q_row() const { return b * g * in_queries.per_group * d; }  // from one position to the next
-  int64_t k_row() const { return b * g * in_keys.per_group * d; }
-  int64_t y_row() const { return b * g * q * d; }
+  int64_t q_row() const { return b * g * of.query_stride; }  // from one position to the next
+  int64_t k_row() const { return b * g * of.key_stride; }
+  int64_t y_row() const { return b * g * of.queries * of.value_width; }
   int64_t Query(int64_t batch, int64_t group, int64_t head) const {
-    return ((batch * g + group) * in_queries.per_group + in_queries.first + head) * d;
+    return (batch * g + group) * of.query_stride + head * of.width;
   }
-  int64_t Key(int64_t batch, int64_t group) const {
-    return ((batch * g + group) * in_keys.per_group + in_keys.first) * d;
+  int64_t Key(int64_t batch, int64_t group) const { return (batch * g + group) * of.key_stride + of.key_at; }
+  int64_t Value(int64_t batch, int64_t group) const { return Key(batch, group) + of.width; }
+  int64_t y(int64_t batch, int64_t group, int64_t head) const {
+    return ((batch * g + group) * of.queries + head) * of.value_width;
   }
-  int64_t Value(int64_t batch, int64_t group) const { return Key(batch, group) + d; }
-  int64_t y(int64_t batch, int64_t group, int64_t head) const { return ((batch * g + group) * q + head) * d; }
 
   bool Sees(int64_t row, int64_t key) const { return !causal || key_at[key] <= row_at[row]; }
   // How many keys, from key `first` on, reach to the last one before `last` that a row of [begin, end) sees.
@@ -75,28 +73,22 @@ absl::StatusOr<Heads> HeadsOf(absl::Span<const TensorView> operands, const OpAtt
                                                    ", the result ", ToText(y.shape), " and what it saves ",
                                                    ToText(saved.shape)));
   };
-  if (first.shape.size() != 5 || last.shape.size() != 5 || first.shape[3] < (apart ? 1 : 3)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("qkv is ", ToText(first.shape), ", wanted (s, b, g, r, d) with r >= 3"));
-  }
+  const std::optional<HeadSizes> sizes = HeadSizesOf(first.shape, last.shape, apart, y.shape);
+  if (!sizes.has_value()) return wrong();
   const Shape& x = first.shape;
   Heads heads{.rows = x[0],
               .keys = last.shape[0],
               .b = x[1],
               .g = x[2],
-              .q = apart ? x[3] : x[3] - 2,
-              .d = x[4],
-              .in_queries = {x[3], 0},
-              .in_keys = {last.shape[3], last.shape[3] - 2},
+              .of = *sizes,
               .row_at = PositionsOf(first, attrs, 0),
               .key_at = PositionsOf(last, attrs, attrs.shift),
               .causal = attrs.causal,
               .fused = attrs.fused};
   if (attrs.shift >= 0) heads.blocks = heads.rows * attrs.context / first.global[0];
-  Shape want_saved = {heads.rows, heads.b, heads.g, heads.q};
+  Shape want_saved = {heads.rows, heads.b, heads.g, sizes->queries};
   if (!attrs.fused) want_saved.push_back(heads.keys);
-  if (y.shape != Shape{heads.rows, heads.b, heads.g, heads.q, heads.d} || saved.shape != want_saved) return wrong();
-  if (apart && (!attrs.fused || last.shape != Shape{heads.keys, heads.b, heads.g, 2, heads.d})) return wrong();
+  if (saved.shape != want_saved || (apart && !attrs.fused)) return wrong();
   const bool ring = attrs.shift >= 0;
   if (ring && (!apart || heads.keys != heads.rows || heads.blocks < 1 || heads.rows % heads.blocks != 0))
     return wrong();
@@ -106,7 +98,7 @@ absl::StatusOr<Heads> HeadsOf(absl::Span<const TensorView> operands, const OpAtt
 // Where row i of head (b, g, h) has its saved value, or its saved row of probabilities.
 template <class T>
 T* SavedRow(const TensorView& saved, const Heads& heads, int64_t i, int64_t b, int64_t g, int64_t h) {
-  const int64_t row = ((i * heads.b + b) * heads.g + g) * heads.q + h;
+  const int64_t row = ((i * heads.b + b) * heads.g + g) * heads.of.queries + h;
   return saved.as<T>() + row * (heads.fused ? 1 : heads.keys);
 }
 
@@ -124,7 +116,7 @@ Part PartOf(const Heads& heads, int64_t block) {
 template <class T>
 void Scores(const Heads& heads, const OpAttrs& attrs, const T* q, const T* k, int64_t begin, int64_t end, int64_t first,
             int64_t columns, T* scores) {
-  Gemm<T>(end - begin, columns, heads.d, static_cast<T>(attrs.scale), {q + begin * heads.q_row(), heads.q_row()},
+  Gemm<T>(end - begin, columns, heads.of.width, static_cast<T>(attrs.scale), {q + begin * heads.q_row(), heads.q_row()},
           {k + first * heads.k_row(), heads.k_row(), true}, T(0), {scores, heads.keys});
   if (!heads.causal) return;
   for (int64_t i = begin; i < end; ++i) {
@@ -149,7 +141,8 @@ struct HeadGrad {
     const T *q = q_all + heads.Query(b, g, h), *k = kv_all + heads.Key(b, g), *v = kv_all + heads.Value(b, g);
     T *dq = dq_all + heads.Query(b, g, h), *dk = dkv_all + heads.Key(b, g), *dv = dkv_all + heads.Value(b, g);
     const T *dy = dy_all + heads.y(b, g, h), *y = y_all + heads.y(b, g, h);
-    const int64_t q_row = heads.q_row(), k_row = heads.k_row(), y_row = heads.y_row(), d = heads.d, all = heads.keys;
+    const int64_t q_row = heads.q_row(), k_row = heads.k_row(), y_row = heads.y_row(), all = heads.keys;
+    const int64_t d = heads.of.width, u = heads.of.value_width;
     for (int64_t block = 0; block < heads.blocks; ++block) {
       const Part part = PartOf(heads, block);
       for (int64_t begin = part.row; begin < part.end; begin += kRowBlock) {
@@ -158,11 +151,11 @@ struct HeadGrad {
         T *p = probabilities.data(), *ds = d_scores.data();
         Probabilities(b, g, h, begin, end, at, columns, q, k);
         // dv += p^T dy; ds = p * (dy v^T - sum(dy * y)) * scale; dq += ds k; dk += ds^T q
-        Gemm<T>(columns, d, n, T(1), {p, all, true}, {dy + begin * y_row, y_row}, T(1), {dv + at * k_row, k_row});
-        Gemm<T>(n, columns, d, T(1), {dy + begin * y_row, y_row}, {v + at * k_row, k_row, true}, T(0), {ds, all});
+        Gemm<T>(columns, u, n, T(1), {p, all, true}, {dy + begin * y_row, y_row}, T(1), {dv + at * k_row, k_row});
+        Gemm<T>(n, columns, u, T(1), {dy + begin * y_row, y_row}, {v + at * k_row, k_row, true}, T(0), {ds, all});
         for (int64_t i = 0; i < n; ++i) {
           T dot = 0;
-          for (int64_t c = 0; c < d; ++c) dot += dy[(begin + i) * y_row + c] * y[(begin + i) * y_row + c];
+          for (int64_t c = 0; c < u; ++c) dot += dy[(begin + i) * y_row + c] * y[(begin + i) * y_row + c];
           for (int64_t j = 0; j < columns; ++j) {
             T& value = ds[i * all + j];
             value = p[i * all + j] * (value - dot) * static_cast<T>(attrs.scale);
@@ -202,10 +195,37 @@ T Normalize(T* row, int64_t columns) {
   return top + std::log(sum);
 }
 
+// The pairs (x[i], x[i + d/2]) of a head at one position are turned by the angle position * theta^(-2i/d) (Su et al.,
+// arXiv:2104.09864, with the halves of a head as pairs). The gradient turns back.
+template <class T>
+class Turn {
+ public:
+  Turn(const KernelCall& call, int64_t width, bool back)
+      : theta_(call.attrs->theta), direction_(back ? -1 : 1), cosine_(width / 2), sine_(cosine_) {}
+
+  void To(int64_t position) {
+    const auto half = static_cast<double>(cosine_.size());
+    for (size_t i = 0; i < cosine_.size(); ++i) {
+      const double angle = static_cast<double>(position) * std::pow(theta_, -static_cast<double>(i) / half);
+      cosine_[i] = static_cast<T>(std::cos(angle));
+      sine_[i] = static_cast<T>(direction_ * std::sin(angle));
+    }
+  }
+  // Element i of the turned head.
+  T Of(const T* from, int64_t i) const {
+    const auto half = static_cast<int64_t>(cosine_.size());
+    if (i < half) return from[i] * cosine_[i] - from[i + half] * sine_[i];
+    return from[i] * cosine_[i - half] + from[i - half] * sine_[i - half];
+  }
+
+ private:
+  double theta_, direction_;
+  std::vector<T> cosine_, sine_;
+};
+
 }  // namespace
 
-// Rotates the pairs (x[i], x[i + d/2]) of each head at position t by the angle t * theta^(-2i/d) (Su et al.,
-// arXiv:2104.09864, with the halves of a head as pairs). The gradient rotates back.
+// Of all heads of a group but the last, the value.
 template <class T>
 absl::Status Rotary(const KernelCall& call) {
   MESHWRIGHT_RETURN_IF_ERROR(CheckCounts(call, 1, 1, 1));
@@ -213,28 +233,86 @@ absl::Status Rotary(const KernelCall& call) {
   if (x.shape.size() != 5 || x.shape[4] % 2 != 0 || y.shape != x.shape) {
     return absl::InvalidArgumentError(absl::StrCat("wants (s, b, g, r, d) with even d, found ", ToText(x.shape)));
   }
-  const int64_t r = x.shape[3], d = x.shape[4], half = d / 2, heads = x.shape[1] * x.shape[2] * r;
-  const double direction = call.op == OpKind::kRotaryGrad ? -1 : 1;
-  std::vector<T> cosine(half), sine(half);
+  const int64_t r = x.shape[3], d = x.shape[4], heads = x.shape[1] * x.shape[2] * r;
+  Turn<T> turn(call, d, call.op == OpKind::kRotaryGrad);
   for (int64_t s = 0; s < x.shape[0]; ++s) {
-    const double position = static_cast<double>(PositionOf(x.begin[0] + s, x.global[0], call.attrs->context));
-    for (int64_t i = 0; i < half; ++i) {
-      const double angle =
-          position * std::pow(call.attrs->theta, -2.0 * static_cast<double>(i) / static_cast<double>(d));
-      cosine[i] = static_cast<T>(std::cos(angle));
-      sine[i] = static_cast<T>(direction * std::sin(angle));
-    }
+    turn.To(PositionOf(x.begin[0] + s, x.global[0], call.attrs->context));
     for (int64_t head = 0; head < heads; ++head) {
       const T* from = x.as<T>() + (s * heads + head) * d;
       T* to = y.as<T>() + (s * heads + head) * d;
       const bool value_head = head % r == r - 1;
-      for (int64_t i = 0; i < half; ++i) {
-        const T a = from[i], b = from[i + half];
-        const T new_a = value_head ? a : a * cosine[i] - b * sine[i];
-        const T new_b = value_head ? b : b * cosine[i] + a * sine[i];
-        to[i] = (call.Adds(0) ? to[i] : T(0)) + new_a;
-        to[i + half] = (call.Adds(0) ? to[i + half] : T(0)) + new_b;
+      for (int64_t i = 0; i < d / 2; ++i) {  // both of a pair at once: `to` may be `from`
+        const int64_t j = i + d / 2;
+        const T a = value_head ? from[i] : turn.Of(from, i), b = value_head ? from[j] : turn.Of(from, j);
+        to[i] = (call.Adds(0) ? to[i] : T(0)) + a;
+        to[j] = (call.Adds(0) ? to[j] : T(0)) + b;
       }
+    }
+  }
+  return absl::OkStatus();
+}
+
+template <class T>
+absl::Status LatentHeads(const KernelCall& call) {
+  MESHWRIGHT_RETURN_IF_ERROR(CheckCounts(call, 3, 3, 1));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const LatentShape l, LatentShapeOf(call));
+  const TensorView &packed = call.outputs[0], &query = call.inputs[0];
+  Turn<T> turn(call, l.positions, /*back=*/false);
+  std::vector<T> turned(l.positions);  // the part that all keys share
+  const auto put = [&call](T& to, T value) { to = (call.Adds(0) ? to : T(0)) + value; };
+  for (int64_t s = 0; s < l.s; ++s) {
+    turn.To(PositionOf(query.begin[0] + s, query.global[0], call.attrs->context));
+    for (int64_t b = 0; b < l.b; ++b) {
+      const T* const shared = call.inputs[1].as<T>() + (s * l.b + b) * l.positions;
+      for (int64_t i = 0; i < l.positions; ++i) turned[i] = turn.Of(shared, i);
+      for (int64_t g = 0; g < l.g; ++g) {
+        const int64_t head = (s * l.b + b) * l.g + g;
+        const T *const q = query.as<T>() + head * l.width, *const kv = call.inputs[2].as<T>() + head * l.of_latent();
+        T *const to = packed.as<T>() + head * l.packed(), *const key = to + l.width, *const value = key + l.width;
+        for (int64_t i = 0; i < l.plain(); ++i) {
+          put(to[i], q[i]);
+          put(key[i], kv[i]);
+        }
+        for (int64_t i = 0; i < l.positions; ++i) {
+          put(to[l.plain() + i], turn.Of(q + l.plain(), i));
+          put(key[l.plain() + i], turned[i]);
+        }
+        for (int64_t i = 0; i < l.value_width; ++i) put(value[i], kv[l.plain() + i]);
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+template <class T>
+absl::Status LatentHeadsGrad(const KernelCall& call) {
+  MESHWRIGHT_RETURN_IF_ERROR(CheckCounts(call, 1, 1, 3));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const LatentShape l, LatentShapeOf(call));
+  const TensorView &packed = call.inputs[0], &query = call.outputs[0];
+  Turn<T> turn(call, l.positions, /*back=*/true);
+  std::vector<T> sum(l.positions);  // over all keys, of the part that they share
+  const auto put = [&call](size_t output, T& to, T value) { to = (call.Adds(output) ? to : T(0)) + value; };
+  for (int64_t s = 0; s < l.s; ++s) {
+    turn.To(PositionOf(query.begin[0] + s, query.global[0], call.attrs->context));
+    for (int64_t b = 0; b < l.b; ++b) {
+      std::fill(sum.begin(), sum.end(), T(0));
+      for (int64_t g = 0; g < l.g; ++g) {
+        const int64_t head = (s * l.b + b) * l.g + g;
+        const T *const from = packed.as<T>() + head * l.packed(), *const key = from + l.width,
+                       *const value = key + l.width;
+        T *const q = query.as<T>() + head * l.width, *const kv = call.outputs[2].as<T>() + head * l.of_latent();
+        for (int64_t i = 0; i < l.plain(); ++i) {
+          put(0, q[i], from[i]);
+          put(2, kv[i], key[i]);
+        }
+        for (int64_t i = 0; i < l.positions; ++i) {
+          put(0, q[l.plain() + i], turn.Of(from + l.plain(), i));
+          sum[i] += key[l.plain() + i];
+        }
+        for (int64_t i = 0; i < l.value_width; ++i) put(2, kv[l.plain() + i], value[i]);
+      }
+      T* const shared = call.outputs[1].as<T>() + (s * l.b + b) * l.positions;
+      for (int64_t i = 0; i < l.positions; ++i) put(1, shared[i], turn.Of(sum.data(), i));
     }
   }
   return absl::OkStatus();
@@ -266,14 +344,14 @@ absl::Status Attention(const KernelCall& call) {
           std::fill(keep + columns, keep + heads.keys, T(0));
         }
       }
-      Gemm<T>(end - begin, heads.d, columns, T(1), {scores.data(), heads.keys},
+      Gemm<T>(end - begin, heads.of.value_width, columns, T(1), {scores.data(), heads.keys},
               {v + part.key * heads.k_row(), heads.k_row()}, T(0),
               {y.as<T>() + begin * heads.y_row() + heads.y(b, g, h), heads.y_row()});
     }
   };
   for (int64_t b = 0; b < heads.b; ++b) {
     for (int64_t g = 0; g < heads.g; ++g) {
-      for (int64_t h = 0; h < heads.q; ++h) {
+      for (int64_t h = 0; h < heads.of.queries; ++h) {
         for (int64_t block = 0; block < heads.blocks; ++block) one_head(b, g, h, PartOf(heads, block));
       }
     }
@@ -307,7 +385,7 @@ absl::Status AttentionGrad(const KernelCall& call) {
                       call.outputs.back().as<T>()};
   for (int64_t b = 0; b < heads.b; ++b) {
     for (int64_t g = 0; g < heads.g; ++g) {
-      for (int64_t h = 0; h < heads.q; ++h) head.Run(b, g, h);
+      for (int64_t h = 0; h < heads.of.queries; ++h) head.Run(b, g, h);
     }
   }
   return absl::OkStatus();
@@ -344,10 +422,12 @@ absl::Status MergeAttention(const KernelCall& call) {
   return absl::OkStatus();
 }
 
-#define MESHWRIGHT_INSTANTIATE(T)                             \
-  template absl::Status Rotary<T>(const KernelCall&);         \
-  template absl::Status Attention<T>(const KernelCall&);      \
-  template absl::Status MergeAttention<T>(const KernelCall&); \
+#define MESHWRIGHT_INSTANTIATE(T)                              \
+  template absl::Status Rotary<T>(const KernelCall&);          \
+  template absl::Status LatentHeads<T>(const KernelCall&);     \
+  template absl::Status LatentHeadsGrad<T>(const KernelCall&); \
+  template absl::Status Attention<T>(const KernelCall&);       \
+  template absl::Status MergeAttention<T>(const KernelCall&);  \
   template absl::Status AttentionGrad<T>(const KernelCall&);
 MESHWRIGHT_INSTANTIATE(float)
 MESHWRIGHT_INSTANTIATE(double)

@@ -89,6 +89,10 @@ absl::Status RmsNormGrad(const KernelCall& call);
 template <class T>
 absl::Status Rotary(const KernelCall& call);  // and RotaryGrad
 template <class T>
+absl::Status LatentHeads(const KernelCall& call);
+template <class T>
+absl::Status LatentHeadsGrad(const KernelCall& call);
+template <class T>
 absl::Status Attention(const KernelCall& call);
 template <class T>
 absl::Status MergeAttention(const KernelCall& call);

@@ -139,6 +139,10 @@ absl::Status RunTyped(const KernelCall& call) {
     case OpKind::kRotary:
     case OpKind::kRotaryGrad:
       return Rotary<T>(call);
+    case OpKind::kLatentHeads:
+      return LatentHeads<T>(call);
+    case OpKind::kLatentHeadsGrad:
+      return LatentHeadsGrad<T>(call);
     case OpKind::kAttention:
       return Attention<T>(call);
     case OpKind::kAttentionGrad:

@@ -1,11 +1,13 @@
 #include "planner/passes/split_context.h"
 
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "ir/error_kind.h"
+#include "ir/heads.h"
 #include "ir/status.h"
 
 namespace meshwright {
@@ -57,6 +59,7 @@ class Splitter {
     switch (op.kind) {
       case OpKind::kAttention:
       case OpKind::kRotary:
+      case OpKind::kLatentHeads:
       case OpKind::kAddPositions:
         op.attrs.context = ranks_;
         return absl::OkStatus();
@@ -103,23 +106,42 @@ class Splitter {
     std::string qkv, queries, keys, all_keys, result;
   };
   static Operands OperandsOf(const IndexRule& rule) {
-    const auto name = [&](size_t d) { return rule.labels[static_cast<size_t>(rule.inputs[0][d].label)].name; };
-    const std::string rows = absl::StrCat(" ", name(1), " ", name(2), " "), width = absl::StrCat("! ", name(4), "!");
-    const std::string queries = absl::StrCat(name(0), rows, "q", width);
-    return {absl::StrCat(name(0), rows, name(3), width), queries, absl::StrCat(name(0), rows, "w", width),
-            absl::StrCat("t!", rows, "w", width), absl::StrCat(queries, ", ", name(0), rows, "q!")};
+    const auto name = [&](const OperandRule& operand, size_t d) {
+      return rule.labels[static_cast<size_t>(operand[d].label)].name;
+    };
+    const OperandRule &qkv = rule.inputs[0], &result = rule.outputs[0];
+    const std::string sequence = name(qkv, 0), rows = absl::StrCat(" ", name(qkv, 1), " ", name(qkv, 2), " ");
+    const std::string made = absl::StrCat(sequence, rows, "q! ", name(result, 4), "!, ", sequence, rows, "q!");
+    if (qkv.size() == 4) {  // heads one behind the other
+      const std::string keys = absl::StrCat(rows, "y!");
+      return {absl::StrCat(sequence, rows, name(qkv, 3), "!"), absl::StrCat(sequence, rows, "x!"),
+              absl::StrCat(sequence, keys), absl::StrCat("t!", keys), made};
+    }
+    const std::string width = absl::StrCat("! ", name(qkv, 4), "!"), keys = absl::StrCat(rows, "w", width);
+    return {absl::StrCat(sequence, rows, name(qkv, 3), width), absl::StrCat(sequence, rows, "q", width),
+            absl::StrCat(sequence, keys), absl::StrCat("t!", keys), made};
   }
 
   absl::Status Attend(Op op) {
     const TensorId qkv = op.inputs[0];
     const Shape shape = graph_.tensor(qkv).shape;
-    if (op.inputs.size() != 1 || shape.size() != 5 || op.rule.inputs[0][0].label != op.rule.FindLabel(kSequenceLabel)) {
+    const std::optional<HeadSizes> heads =
+        op.inputs.size() == 1 ? HeadSizesOf(shape, shape, false, graph_.tensor(op.outputs[0]).shape) : std::nullopt;
+    if (!heads.has_value() || op.rule.inputs[0][0].label != op.rule.FindLabel(kSequenceLabel)) {
       return Cannot(op, "only attention of queries, keys and values in one");
     }
     if (!op.attrs.fused) return Cannot(op, "it keeps its probabilities; use fused attention");
     const Operands operands = OperandsOf(op.rule);
-    const TensorId queries = NewTensor(qkv, absl::StrCat(op.name, "/queries"), graph_.tensor(op.outputs[0]).shape);
-    const TensorId keys = NewTensor(qkv, absl::StrCat(op.name, "/keys"), {shape[0], shape[1], shape[2], 2, shape[4]});
+    Shape of_queries(shape.begin(), shape.begin() + 3), of_keys = of_queries;
+    if (shape.size() == 5) {
+      of_queries.insert(of_queries.end(), {heads->queries, heads->width});
+      of_keys.insert(of_keys.end(), {2, heads->width});
+    } else {
+      of_queries.push_back(heads->key_at);
+      of_keys.push_back(heads->width + heads->value_width);
+    }
+    const TensorId queries = NewTensor(qkv, absl::StrCat(op.name, "/queries"), of_queries);
+    const TensorId keys = NewTensor(qkv, absl::StrCat(op.name, "/keys"), of_keys);
     MESHWRIGHT_RETURN_IF_ERROR(Put(op, OpKind::kSplit, absl::StrCat(op.name, "/split"), {qkv}, {queries, keys},
                                    absl::StrCat(operands.qkv, " -> ", operands.queries, ", ", operands.keys)));
     if (how_ == ContextExchange::kRing) return GoRound(op, queries, keys, operands);

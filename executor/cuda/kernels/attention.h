@@ -8,28 +8,28 @@
 
 namespace meshwright::cuda {
 
-// Queries (s, b, g, q, d) and keys with values, (keys, b, g, 2, d), or both in one, (s, b, g, q + 2, d); y is
-// (s, b, g, q, d). In the tensors that hold them a group has `in_queries` and `in_keys` heads, of the latter the last
-// two are key and value.
+// Queries and keys of d elements and values of u, in one operand or two (ir/heads.h); y is (s, b, g, q, u). Of a group
+// at one position the operands hold `of_queries` and `of_keys` elements, of the latter the key begins at `key_at`.
 struct AttentionShape {
-  int64_t s = 0, keys = 0, b = 0, g = 0, q = 0, d = 0, in_queries = 0, in_keys = 0;
+  int64_t s = 0, keys = 0, b = 0, g = 0, q = 0, d = 0, u = 0, of_queries = 0, of_keys = 0, key_at = 0;
   bool causal = true, fused = true;
   double scale = 1;
   int32_t tile = 16;  // rows of queries, and of keys
   SequenceOrder row_order, key_order;
   int64_t blocks = 1;  // of a ring: each part of the queries has keys of its own
 
+  MESHWRIGHT_DEVICE int64_t widest() const { return d > u ? d : u; }  // a tile's room in shared memory is for that
   MESHWRIGHT_DEVICE int64_t row_tiles() const { return (s + tile - 1) / tile; }
   MESHWRIGHT_DEVICE int64_t key_tiles() const { return (keys + tile - 1) / tile; }
   MESHWRIGHT_DEVICE int64_t Query(int64_t i, int64_t batch, int64_t group, int64_t head) const {
-    return (((i * b + batch) * g + group) * in_queries + head) * d;
+    return ((i * b + batch) * g + group) * of_queries + head * d;
   }
   // `which`: 0 the key, 1 the value
   MESHWRIGHT_DEVICE int64_t Key(int64_t i, int64_t batch, int64_t group, int64_t which) const {
-    return (((i * b + batch) * g + group) * in_keys + in_keys - 2 + which) * d;
+    return ((i * b + batch) * g + group) * of_keys + key_at + which * d;
   }
   MESHWRIGHT_DEVICE int64_t Y(int64_t i, int64_t batch, int64_t group, int64_t head) const {
-    return (((i * b + batch) * g + group) * q + head) * d;
+    return (((i * b + batch) * g + group) * q + head) * u;
   }
   MESHWRIGHT_DEVICE int64_t Saved(int64_t i, int64_t batch, int64_t group, int64_t head) const {
     return (((i * b + batch) * g + group) * q + head) * (fused ? 1 : keys);
@@ -60,8 +60,9 @@ template <class A, class Ctx>
 MESHWRIGHT_DEVICE void LoadTile(Ctx& ctx, const AttentionShape& a, const Ref& from, Part part, int64_t first,
                                 int64_t batch, int64_t group, int64_t head, A* to) {
   const bool of_keys = part == Part::kKeys || part == Part::kValues;
-  for (int64_t e = ctx.thread(); e < a.tile * a.d; e += ctx.threads()) {
-    const int64_t i = first + e / a.d, c = e % a.d;
+  const int64_t width = part == Part::kResult || part == Part::kValues ? a.u : a.d;
+  for (int64_t e = ctx.thread(); e < a.tile * width; e += ctx.threads()) {
+    const int64_t i = first + e / width, c = e % width;
     const int64_t at = part == Part::kResult ? a.Y(i, batch, group, head)
                        : of_keys             ? a.Key(i, batch, group, part == Part::kValues ? 1 : 0)
                                              : a.Query(i, batch, group, head);
@@ -88,14 +89,15 @@ struct AttentionForward {
     using std::exp;
     using std::log;
     const int64_t t = a.tile, heads = a.b * a.g * a.q;
-    A *const q = static_cast<A*>(ctx.shared()), *const k = q + t * a.d, *const v = k + t * a.d, *const o = v + t * a.d;
-    A *const s = o + t * a.d, *const top = s + t * t, *const sum = top + t, *const shrink = sum + t;
+    const int64_t room = t * a.widest(), u = a.u;
+    A *const q = static_cast<A*>(ctx.shared()), *const k = q + room, *const v = k + room, *const o = v + room;
+    A *const s = o + room, *const top = s + t * t, *const sum = top + t, *const shrink = sum + t;
     for (int64_t block = ctx.block(); block < a.row_tiles() * heads; block += ctx.blocks()) {
       const int64_t first = block / heads * t, head = block % a.q, group = block / a.q % a.g,
                     batch = block / a.q / a.g % a.b;
       ctx.Sync();
       LoadTile(ctx, a, queries, Part::kQueries, first, batch, group, head, q);
-      for (int64_t e = ctx.thread(); e < t * a.d; e += ctx.threads()) o[e] = A(0);
+      for (int64_t e = ctx.thread(); e < t * u; e += ctx.threads()) o[e] = A(0);
       for (int64_t i = ctx.thread(); i < t; i += ctx.threads()) {
         top[i] = static_cast<A>(-INFINITY);
         sum[i] = A(0);
@@ -123,16 +125,16 @@ struct AttentionForward {
           top[i] = now;
         }
         ctx.Sync();
-        for (int64_t e = ctx.thread(); e < t * a.d; e += ctx.threads()) {
-          const int64_t i = e / a.d, c = e % a.d;
+        for (int64_t e = ctx.thread(); e < t * u; e += ctx.threads()) {
+          const int64_t i = e / u, c = e % u;
           A value = o[e] * shrink[i];
-          for (int64_t j = 0; j < t; ++j) value += s[i * t + j] * v[j * a.d + c];
+          for (int64_t j = 0; j < t; ++j) value += s[i * t + j] * v[j * u + c];
           o[e] = value;
         }
       }
       ctx.Sync();
-      for (int64_t e = ctx.thread(); e < t * a.d; e += ctx.threads()) {
-        const int64_t i = e / a.d, c = e % a.d;
+      for (int64_t e = ctx.thread(); e < t * u; e += ctx.threads()) {
+        const int64_t i = e / u, c = e % u;
         // A row that sees no key of a ring's block: nothing, and the log of nothing is kept.
         if (first + i < a.s) Store(y, a.Y(first + i, batch, group, head) + c, sum[i] > A(0) ? o[e] / sum[i] : A(0));
       }
@@ -192,15 +194,16 @@ struct AttentionBackward {
   template <class A, class Ctx>
   MESHWRIGHT_DEVICE void Run(Ctx& ctx) const {
     const int64_t t = a.tile, per_tile = a.b * a.g * (of_keys ? 1 : a.q);
-    A *const q = static_cast<A*>(ctx.shared()), *const dout = q + t * a.d, *const k = dout + t * a.d;
-    A *const v = k + t * a.d, *const first_sum = v + t * a.d, *const second_sum = first_sum + t * a.d;
-    A *const p = second_sum + t * a.d, *const ds = p + t * t, *const dot = ds + t * t;
+    const int64_t room = t * a.widest(), u = a.u;
+    A *const q = static_cast<A*>(ctx.shared()), *const dout = q + room, *const k = dout + room;
+    A *const v = k + room, *const first_sum = v + room, *const second_sum = first_sum + room;
+    A *const p = second_sum + room, *const ds = p + t * t, *const dot = ds + t * t;
     const int64_t tiles = of_keys ? a.key_tiles() : a.row_tiles();
     for (int64_t block = ctx.block(); block < tiles * per_tile; block += ctx.blocks()) {
       const int64_t own = block / per_tile * t, rest = block % per_tile;
       const int64_t group = of_keys ? rest % a.g : rest / a.q % a.g, batch = of_keys ? rest / a.g : rest / a.q / a.g;
       ctx.Sync();
-      for (int64_t e = ctx.thread(); e < t * a.d; e += ctx.threads()) first_sum[e] = second_sum[e] = A(0);
+      for (int64_t e = ctx.thread(); e < room; e += ctx.threads()) first_sum[e] = second_sum[e] = A(0);
       if (of_keys) {
         LoadTile(ctx, a, keys, Part::kKeys, own, batch, group, 0, k);
         LoadTile(ctx, a, keys, Part::kValues, own, batch, group, 0, v);
@@ -211,10 +214,11 @@ struct AttentionBackward {
             // dk += ds^T q, dv += p^T dy
             for (int64_t e = ctx.thread(); e < t * a.d; e += ctx.threads()) {
               const int64_t j = e / a.d, c = e % a.d;
-              for (int64_t i = 0; i < t; ++i) {
-                first_sum[e] += ds[i * t + j] * q[i * a.d + c];
-                second_sum[e] += p[i * t + j] * dout[i * a.d + c];
-              }
+              for (int64_t i = 0; i < t; ++i) first_sum[e] += ds[i * t + j] * q[i * a.d + c];
+            }
+            for (int64_t e = ctx.thread(); e < t * u; e += ctx.threads()) {
+              const int64_t j = e / u, c = e % u;
+              for (int64_t i = 0; i < t; ++i) second_sum[e] += p[i * t + j] * dout[i * u + c];
             }
           }
         }
@@ -252,7 +256,7 @@ struct AttentionBackward {
       A sum = A(0);
       if (row + i < a.s) {
         const int64_t at = a.Y(row + i, batch, group, head);
-        for (int64_t c = 0; c < a.d; ++c) sum += Load<A>(dy, at + c) * Load<A>(y, at + c);
+        for (int64_t c = 0; c < a.u; ++c) sum += Load<A>(dy, at + c) * Load<A>(y, at + c);
       }
       dot[i] = sum;
     }
@@ -274,7 +278,7 @@ struct AttentionBackward {
                               : Load<A>(saved, at + column + j);
       }
       p[e] = probability;
-      ds[e] = probability * (Dot(dout + i * a.d, v + j * a.d, a.d) - dot[i]) * static_cast<A>(a.scale);
+      ds[e] = probability * (Dot(dout + i * a.u, v + j * a.u, a.u) - dot[i]) * static_cast<A>(a.scale);
     }
     ctx.Sync();
   }
@@ -283,11 +287,12 @@ struct AttentionBackward {
   template <class A, class Ctx>
   MESHWRIGHT_DEVICE void Write(Ctx& ctx, int64_t first, int64_t batch, int64_t group, int64_t head,
                                const A* sum) const {
-    for (int64_t e = ctx.thread(); e < a.tile * a.d; e += ctx.threads()) {
-      const int64_t i = first + e / a.d;
+    const int64_t width = of_keys && head == 1 ? a.u : a.d;
+    for (int64_t e = ctx.thread(); e < a.tile * width; e += ctx.threads()) {
+      const int64_t i = first + e / width;
       if (i >= (of_keys ? a.keys : a.s)) continue;
       const int64_t at = of_keys ? a.Key(i, batch, group, head) : a.Query(i, batch, group, head);
-      Put(gradient, at + e % a.d, sum[e], add);
+      Put(gradient, at + e % width, sum[e], add);
     }
   }
 };

@@ -11,6 +11,7 @@
   X(GatherRowsGrad) X(OneHot) X(Dropout) X(Rotary) X(Update) X(LambStep) X(LambNorms) X(NotFinite) X(AdjustScale)
 #define MESHWRIGHT_ROW_BODIES(X) X(Reduce) X(RowOp) X(Norm) X(NormParameters) X(SumAll)
 #define MESHWRIGHT_TILE_BODIES(X) \
+  X(LatentHeads)                  \
   X(AttentionForward) X(AttentionBackward) X(AttentionMerge) X(Route) X(RouteGroups) X(SlotRows) X(CombineSlots)
 // On tensor cores: a variant per type and width of heads.
 #define MESHWRIGHT_WARP_BODIES(X) X(FlashForward) X(FlashQueryGradient) X(FlashKeyGradient)

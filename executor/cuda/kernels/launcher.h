@@ -12,6 +12,7 @@
 #include "executor/cuda/kernels/flash_gradients.h"
 #include "executor/cuda/kernels/flash_hopper.h"
 #include "executor/cuda/kernels/flash_hopper_gradients.h"
+#include "executor/cuda/kernels/latent_heads.h"
 #include "executor/cuda/kernels/pointwise.h"
 #include "executor/cuda/kernels/rows.h"
 #include "executor/cuda/kernels/simt.h"

@@ -2,6 +2,7 @@
 #include "executor/cuda/kernels/bodies.h"
 #include "executor/cuda/kernels/device.cuh"
 #include "executor/cuda/kernels/experts.h"
+#include "executor/cuda/kernels/latent_heads.h"
 
 namespace meshwright::cuda {
 

@@ -146,6 +146,9 @@ std::vector<OpExample> LargeExamples(OpKind op) {
   const Shape qkv = {70, 2, 2, 4, 20}, y = {70, 2, 2, 2, 20}, rows = {70, 2, 2, 2}, scores = {70, 2, 2, 2, 70};
   const std::string s = "s! b g q!", forward = "s! b g r! d! -> s! b g q! d!, ",
                     backward = "s! b g q! d!, s! b g r! d!, s! b g q! d!, ";
+  // Heads one behind the other: two queries and a key of 24, a value of 16.
+  const Shape latent = {70, 2, 2, 88}, narrow = {70, 2, 2, 2, 16};
+  const std::string of_latent = "s! b g q! u!, s! b g w!, s! b g q! u!, " + s + " -> s! b g w!";
   switch (op) {
     case OpKind::kMatMul:
       return {{op, "m k, k n -> m n", {{130, 70}, {70, 50}}},
@@ -212,14 +215,20 @@ std::vector<OpExample> LargeExamples(OpKind op) {
     case OpKind::kRotary:
     case OpKind::kRotaryGrad:
       return {{op, "", {{33, 2, 2, 5, 32}}}};
+    case OpKind::kLatentHeads:
+      return {{op, "", {{33, 2, 5, 48}, {33, 2, 16}, {33, 2, 5, 56}}, {}, {}, -1, 1, {{33, 2, 5, 120}}}};
+    case OpKind::kLatentHeadsGrad:
+      return {{op, "", {{33, 2, 5, 120}}, {}, {}, -1, 1, {{33, 2, 5, 48}, {33, 2, 16}, {33, 2, 5, 56}}}};
     case OpKind::kGatherGrad:
       return {{op, "s b h, b s -> v h", {{150, 2, 40}, {2, 150}}, {}, {0, 20}, -1, 1, {{20, 40}}}};
     case OpKind::kAttention:
       return {{op, forward + s, {qkv}, WithScale(0.3), {}, -2, 2, {y, rows}},
-              {op, forward + s + " t!", {qkv}, WithScale(0.3, false), {}, -2, 2, {y, scores}}};
+              {op, forward + s + " t!", {qkv}, WithScale(0.3, false), {}, -2, 2, {y, scores}},
+              {op, "s! b g w! -> s! b g q! u!, " + s, {latent}, WithScale(0.3), {}, -2, 2, {narrow, rows}}};
     case OpKind::kAttentionGrad:
       return {{op, backward + s + " -> s! b g r! d!", {y, qkv, y, rows}, WithScale(0.3), {}, 0, 1},
-              {op, backward + s + " t! -> s! b g r! d!", {y, qkv, y, scores}, WithScale(0.3, false), {}, 0, 0.1}};
+              {op, backward + s + " t! -> s! b g r! d!", {y, qkv, y, scores}, WithScale(0.3, false), {}, 0, 0.1},
+              {op, of_latent, {narrow, latent, narrow, rows}, WithScale(0.3), {}, 0, 1}};
     case OpKind::kDispatch:
       return {{op, "", {{60, 4, 30}, {60, 4, 8}}, {}, {}, -1, 1, {{8, 40, 30}}}};
     case OpKind::kCombine:

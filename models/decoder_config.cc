@@ -1,0 +1,216 @@
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/strings/str_cat.h"
+#include "ir/status.h"
+#include "models/decoder.h"
+
+namespace meshwright {
+namespace {
+
+constexpr double kMostParameters = 1125899906842624.0;  // 2^50
+constexpr double kMostElements = 72057594037927936.0;   // 2^56, of one tensor
+
+// What is wrong with a size, and whose.
+struct Complaint {
+  absl::string_view field;
+  std::string found, wanted;
+};
+
+double NumParameters(const DecoderConfig& c) {
+  const double hidden = static_cast<double>(c.hidden), head_dim = static_cast<double>(c.head_dim);
+  const double ffn_matrices = c.activation == Activation::kSwiglu ? 3 : 2;
+  const double heads = static_cast<double>(c.heads), rope = static_cast<double>(c.rope_head_dim);
+  const double latent = static_cast<double>(c.kv_lora_rank), queries = static_cast<double>(c.q_lora_rank);
+  const double attention =
+      c.kv_lora_rank == 0
+          ? hidden * head_dim * static_cast<double>(2 * c.heads + 2 * c.kv_heads)
+          : hidden * (latent + rope + queries) + (queries > 0 ? queries : hidden) * heads * (head_dim + rope) +
+                latent * heads * head_dim + heads * static_cast<double>(ValueWidth(c)) * (latent + hidden);
+  const double experts = static_cast<double>(c.experts > 0 ? c.experts : 1);
+  const double mlp =
+      ffn_matrices * hidden * (experts * static_cast<double>(c.ffn) + static_cast<double>(c.shared_expert_ffn));
+  return static_cast<double>(c.layers) * (attention + mlp) +
+         2 * hidden * static_cast<double>(c.vocab + c.max_positions);
+}
+
+void ComplainOfLatent(const DecoderConfig& c, const Training& t,
+                      absl::FunctionRef<void(absl::string_view, int64_t, std::string)> complain) {
+  if (c.kv_lora_rank == 0) return;
+  if (c.kv_heads != c.heads) {
+    complain("kv_heads", c.kv_heads,
+             absl::StrCat("heads = ", c.heads,
+                          ", each of which has a key of its own where "
+                          "there is a kv_lora_rank"));
+  }
+  if (c.positions != Positions::kRotary) {
+    complain("kv_lora_rank", c.kv_lora_rank, "positions: rotary beside it");
+  } else if (c.rope_head_dim < 2 || c.rope_head_dim % 2 != 0) {
+    complain("rope_head_dim", c.rope_head_dim, "an even number above 0");
+  }
+  if (c.bias || c.qkv_bias) complain("kv_lora_rank", c.kv_lora_rank, "bias and qkv_bias: false beside it");
+  if (t.lora.has_value() && t.lora->qkv) {
+    complain("kv_lora_rank", c.kv_lora_rank, "adapters (training.lora.targets) of proj, mlp1 and mlp2 alone");
+  }
+}
+
+std::vector<Complaint> Complaints(const DecoderConfig& c, const Training& t) {
+  std::vector<Complaint> found;
+  const auto complain = [&](absl::string_view field, int64_t value, std::string wanted) {
+    found.push_back({field, absl::StrCat(value), std::move(wanted)});
+  };
+  if (c.layers > kMostLayers) complain("layers", c.layers, absl::StrCat("at most ", kMostLayers));
+  if (c.heads % c.kv_heads != 0) complain("kv_heads", c.kv_heads, absl::StrCat("a divisor of heads = ", c.heads));
+  if (c.positions == Positions::kRotary && c.kv_lora_rank == 0 && c.head_dim % 2 != 0) {
+    complain("head_dim", c.head_dim, "an even number, since positions are rotary");
+  }
+  ComplainOfLatent(c, t, complain);
+  if (c.positions == Positions::kLearned && c.max_positions < t.sequence) {
+    complain("max_positions", c.max_positions, absl::StrCat("at least training.sequence = ", t.sequence));
+  }
+  if (c.experts > 0 && c.experts_per_token > c.experts) {
+    complain("experts_per_token", c.experts_per_token, absl::StrCat("at most experts = ", c.experts));
+  }
+  if (c.experts > 0 && c.experts % c.choice_groups != 0) {
+    complain("choice_groups", c.choice_groups, absl::StrCat("a divisor of experts = ", c.experts));
+  } else if (c.choice_groups_per_token > c.choice_groups) {
+    complain("choice_groups_per_token", c.choice_groups_per_token,
+             absl::StrCat("at most choice_groups = ", c.choice_groups));
+  } else if (c.experts > 0 && c.experts_per_token > c.experts / c.choice_groups * c.choice_groups_per_token) {
+    complain("choice_groups_per_token", c.choice_groups_per_token,
+             absl::StrCat("groups with at least experts_per_token = ", c.experts_per_token, " experts"));
+  }
+  if (NumParameters(c) > kMostParameters) complain("layers", c.layers, "a model of at most 2^50 parameters");
+  const double tokens = static_cast<double>(t.batch) * static_cast<double>(t.sequence);
+  const double qkv = static_cast<double>(c.heads + 2 * c.kv_heads) * static_cast<double>(ScoreWidth(c) + ValueWidth(c));
+  const double mlp = 2.0 * static_cast<double>(std::max(c.ffn, c.shared_expert_ffn));
+  double widest = std::max({static_cast<double>(std::max(c.vocab, c.classes)), mlp, qkv});
+  if (c.experts > 0) {  // slots of all experts, with some room for the rounding up of the capacity
+    widest = std::max(
+        widest, 2.0 * static_cast<double>(std::max(c.ffn, c.hidden)) *
+                    (static_cast<double>(c.experts_per_token) * c.capacity_factor + static_cast<double>(c.experts)));
+  }
+  if (tokens * widest > kMostElements) {
+    const bool classes = c.classes > c.vocab;
+    complain(classes ? "classes" : "vocab", classes ? c.classes : c.vocab,
+             "tensors of at most 2^56 elements; lower training.batch");
+  }
+  return found;
+}
+
+}  // namespace
+
+int64_t DefaultVocabMultiple(int64_t vocab) { return vocab < 1024 ? 1 : 128; }
+
+absl::StatusOr<DecoderConfig> ReadDecoder(const NodeRef& in, const Training& training) {
+  constexpr int64_t kMost = int64_t{1} << 24;
+  MESHWRIGHT_RETURN_IF_ERROR(in.CheckKeys({"hidden",
+                                           "layers",
+                                           "heads",
+                                           "kv_heads",
+                                           "head_dim",
+                                           "kv_lora_rank",
+                                           "q_lora_rank",
+                                           "rope_head_dim",
+                                           "value_head_dim",
+                                           "ffn",
+                                           "vocab",
+                                           "vocab_multiple",
+                                           "classes",
+                                           "max_positions",
+                                           "activation",
+                                           "norm",
+                                           "positions",
+                                           "tied_embeddings",
+                                           "bias",
+                                           "qkv_bias",
+                                           "experts",
+                                           "experts_per_token",
+                                           "shared_expert_ffn",
+                                           "choice_groups",
+                                           "choice_groups_per_token",
+                                           "capacity_factor",
+                                           "rope_theta",
+                                           "norm_epsilon"}));
+  DecoderConfig c;
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.hidden, in["hidden"].AsInt(1, kMost));
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.layers, in["layers"].AsInt(1, kMostLayers));
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.heads, in["heads"].AsInt(1, kMost));
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.kv_heads, in["kv_heads"].AsIntOr(c.heads, 1, kMost));
+  if (!in["head_dim"].present() && c.hidden % c.heads != 0) {
+    return in["heads"].Error(absl::StrCat(c.heads), absl::StrCat("a divisor of hidden = ", c.hidden),
+                             "or write head_dim");
+  }
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.head_dim, in["head_dim"].AsIntOr(c.hidden / c.heads, 1, kMost));
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.kv_lora_rank, in["kv_lora_rank"].AsIntOr(0, 0, kMost));
+  if (c.kv_lora_rank > 0) {
+    MESHWRIGHT_ASSIGN_OR_RETURN(c.q_lora_rank, in["q_lora_rank"].AsIntOr(0, 0, kMost));
+    MESHWRIGHT_ASSIGN_OR_RETURN(c.rope_head_dim, in["rope_head_dim"].AsInt(2, kMost));
+  }
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.value_head_dim, in["value_head_dim"].AsIntOr(0, 1, kMost));
+  for (const absl::string_view field : {"q_lora_rank", "rope_head_dim", "value_head_dim"}) {
+    if (c.kv_lora_rank == 0 && in[field].present()) {
+      return in[field].Error("it without latent attention", "`kv_lora_rank` beside it");
+    }
+  }
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.ffn, in["ffn"].AsIntOr(4 * c.hidden, 1, 4 * kMost));
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.vocab, in["vocab"].AsInt(2, kMost));
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.vocab_multiple,
+                              in["vocab_multiple"].AsIntOr(DefaultVocabMultiple(c.vocab), 1, 1 << 16));
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.classes, in["classes"].AsIntOr(0, 2, kMost));
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.activation, in["activation"].AsEnumOr(c.activation, kActivationNames));
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.norm, in["norm"].AsEnumOr(c.norm, kNormNames));
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.positions, in["positions"].AsEnumOr(c.positions, kPositionsNames));
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.max_positions, in["max_positions"].AsIntOr(training.sequence, 1, kMost));
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.tied_embeddings, in["tied_embeddings"].AsBoolOr(false));
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.bias, in["bias"].AsBoolOr(false));
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.qkv_bias, in["qkv_bias"].AsBoolOr(c.bias));
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.experts, in["experts"].AsIntOr(0, 2, 1 << 16));
+  if (c.experts > 0) {
+    MESHWRIGHT_ASSIGN_OR_RETURN(c.experts_per_token, in["experts_per_token"].AsInt(1, 1 << 16));
+  }
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.shared_expert_ffn, in["shared_expert_ffn"].AsIntOr(0, 0, 4 * kMost));
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.choice_groups, in["choice_groups"].AsIntOr(1, 1, 1 << 16));
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.choice_groups_per_token, in["choice_groups_per_token"].AsIntOr(1, 1, 1 << 16));
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.capacity_factor, in["capacity_factor"].AsDoubleOr(c.capacity_factor, 0.01, 1024));
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.rope_theta, in["rope_theta"].AsDoubleOr(c.rope_theta, 1));
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.norm_epsilon, in["norm_epsilon"].AsDoubleOr(c.norm_epsilon, 0, 1));
+  for (const absl::string_view field :
+       {"experts_per_token", "shared_expert_ffn", "choice_groups", "choice_groups_per_token", "capacity_factor"}) {
+    if (c.experts == 0 && in[field].present()) return in[field].Error("it without experts", "`experts` beside it");
+  }
+  if (c.experts > 0 && c.bias) return in["bias"].Error("true", "false, since there are experts");
+  for (const Complaint& complaint : Complaints(c, training)) {
+    return in[complaint.field].Error(complaint.found, complaint.wanted);
+  }
+  return c;
+}
+
+absl::Status CheckDecoder(const DecoderConfig& config, const Training& training) {
+  for (const Complaint& complaint : Complaints(config, training)) {
+    return WrongInput(absl::StrCat(complaint.field, " = ", complaint.found), complaint.wanted);
+  }
+  return absl::OkStatus();
+}
+
+int64_t IdleParameters(const DecoderConfig& config, const Training& training) {
+  const int64_t wide = config.activation == Activation::kSwiglu ? 2 : 1;  // matrices of the first product
+  int64_t expert = (wide + 1) * config.hidden * config.ffn;
+  if (training.lora.has_value()) {
+    if (training.lora->mlp1) expert += training.lora->rank * (config.hidden + wide * config.ffn);
+    if (training.lora->mlp2) expert += training.lora->rank * (config.ffn + config.hidden);
+  }
+  return config.layers * (config.experts - config.experts_per_token) * expert;
+}
+
+int64_t ExpertCapacity(const DecoderConfig& config, int64_t tokens, int64_t rows) {
+  const double share = static_cast<double>(tokens) * static_cast<double>(config.experts_per_token) *
+                       config.capacity_factor / static_cast<double>(config.experts);
+  return static_cast<int64_t>(std::ceil(share / static_cast<double>(rows))) * rows;
+}
+
+}  // namespace meshwright
