@@ -342,7 +342,9 @@ absl::Status Gradients::MergedAttention() {
   }
   if (blocks.size() < 2) return absl::InternalError("MergeAttention of one block");
   const Op exchange = c_.builder.graph().op(tensor(blocks[1].inputs[1]).producer);
-  const std::string y = Out(), rows = Out(1), q = In(0), kv = Text(blocks[0].rule, blocks[0].rule.inputs[1]);
+  const std::string y = Out(), rows = Out(1);
+  const auto in_block = [&](size_t i) { return Text(blocks[0].rule, blocks[0].rule.inputs[i]); };
+  const std::string q = in_block(0), kv = in_block(1);
   MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId queries, c_.saved(blocks[0].inputs[0]));
   MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId result, c_.saved(op_.outputs[0]));
   MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId sums, c_.saved(op_.outputs[1]));

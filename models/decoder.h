@@ -102,6 +102,9 @@ constexpr int64_t ValueWidth(const DecoderConfig& config) {
   return config.value_head_dim > 0 ? config.value_head_dim : config.head_dim;
 }
 
+// Parameters of the weights of one layer's attention. As a double: sizes may be any.
+double AttentionParameters(const DecoderConfig& config);
+
 // Parameters of the experts that a token does not use, adapters among them: what a token is multiplied by is the rest.
 int64_t IdleParameters(const DecoderConfig& config, const Training& training);
 

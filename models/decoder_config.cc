@@ -22,19 +22,12 @@ struct Complaint {
 };
 
 double NumParameters(const DecoderConfig& c) {
-  const double hidden = static_cast<double>(c.hidden), head_dim = static_cast<double>(c.head_dim);
+  const double hidden = static_cast<double>(c.hidden);
   const double ffn_matrices = c.activation == Activation::kSwiglu ? 3 : 2;
-  const double heads = static_cast<double>(c.heads), rope = static_cast<double>(c.rope_head_dim);
-  const double latent = static_cast<double>(c.kv_lora_rank), queries = static_cast<double>(c.q_lora_rank);
-  const double attention =
-      c.kv_lora_rank == 0
-          ? hidden * head_dim * static_cast<double>(2 * c.heads + 2 * c.kv_heads)
-          : hidden * (latent + rope + queries) + (queries > 0 ? queries : hidden) * heads * (head_dim + rope) +
-                latent * heads * head_dim + heads * static_cast<double>(ValueWidth(c)) * (latent + hidden);
   const double experts = static_cast<double>(c.experts > 0 ? c.experts : 1);
   const double mlp =
       ffn_matrices * hidden * (experts * static_cast<double>(c.ffn) + static_cast<double>(c.shared_expert_ffn));
-  return static_cast<double>(c.layers) * (attention + mlp) +
+  return static_cast<double>(c.layers) * (AttentionParameters(c) + mlp) +
          2 * hidden * static_cast<double>(c.vocab + c.max_positions);
 }
 
@@ -195,6 +188,16 @@ absl::Status CheckDecoder(const DecoderConfig& config, const Training& training)
     return WrongInput(absl::StrCat(complaint.field, " = ", complaint.found), complaint.wanted);
   }
   return absl::OkStatus();
+}
+
+double AttentionParameters(const DecoderConfig& config) {
+  const double hidden = static_cast<double>(config.hidden), heads = static_cast<double>(config.heads);
+  const double width = static_cast<double>(ScoreWidth(config)), value = static_cast<double>(ValueWidth(config));
+  if (config.kv_lora_rank == 0) return 2 * hidden * width * static_cast<double>(config.heads + config.kv_heads);
+  const double q = static_cast<double>(config.q_lora_rank), kv = static_cast<double>(config.kv_lora_rank);
+  const double queries = q > 0 ? q * (hidden + heads * width) : hidden * heads * width;
+  return queries + hidden * (kv + static_cast<double>(config.rope_head_dim)) +
+         kv * heads * (static_cast<double>(config.head_dim) + value) + heads * value * hidden;
 }
 
 int64_t IdleParameters(const DecoderConfig& config, const Training& training) {

@@ -162,6 +162,41 @@ TEST(DecoderTest, HeadSizeNeedNotBeHiddenByHeads) {
   EXPECT_EQ(ShapeOf(graph, "proj.weight"), (Shape{16, 3, 1, 8}));
 }
 
+// DeepSeek-V2, section 2.1, of 2 heads of 4 + 2, values of 3, queries from 5 elements, keys and values from 7.
+TEST(DecoderTest, LatentAttention) {
+  constexpr absl::string_view kSizes =
+      "{hidden: 8, layers: 5, heads: 2, head_dim: 4, rope_head_dim: 2, value_head_dim: 3, kv_lora_rank: 7, ffn: 24, "
+      "vocab: 32, activation: swiglu, norm: rms_norm, positions: rotary";
+  ASSERT_OK_AND_ASSIGN(const Graph graph, Build(absl::StrCat(kSizes, ", q_lora_rank: 5}")));
+  const std::string text = ToText(graph);
+  for (const absl::string_view line : {
+           "q_down: MatMul(norm1, q_down.weight) -> q_down  [s b h, h a -> s b a]",
+           "q_norm: RMSNorm(q_down, q_norm.gamma) -> q_norm  [s b a!, a! -> s b a!]",
+           "q_up: MatMul(q_norm, q_up.weight) -> q_up  [s b a, a g d -> s b g d]",
+           "kv_down: MatMul(norm1, kv_down.weight) -> kv_down  [s b h, h m -> s b m]",
+           "kv_norm: RMSNorm(kv_split:0, kv_norm.gamma) -> kv_norm  [s b k!, k! -> s b k!]",
+           "kv_up: MatMul(kv_norm, kv_up.weight) -> kv_up  [s b k, k g u -> s b g u]",
+           "latent_heads: LatentHeads(q_up, kv_split:1, kv_up) -> latent_heads",
+           "proj: MatMul(attention:0, proj.weight) -> proj  [s b g q u, h g q u -> s b h]",
+       }) {
+    EXPECT_THAT(text, HasSubstr(line));
+  }
+  EXPECT_EQ(ShapeOf(graph, "q_up.weight"), (Shape{5, 2, 6}));
+  EXPECT_EQ(ShapeOf(graph, "kv_down.weight"), (Shape{8, 9}));
+  EXPECT_EQ(ShapeOf(graph, "kv_up.weight"), (Shape{7, 2, 7}));
+  EXPECT_EQ(ShapeOf(graph, "latent_heads"), (Shape{16, 2, 2, 15}));
+  EXPECT_EQ(ShapeOf(graph, "attention:0"), (Shape{16, 2, 2, 1, 3}));
+  EXPECT_EQ(ShapeOf(graph, "proj.weight"), (Shape{8, 2, 1, 3}));
+  const Op& attention = graph.op(graph.tensor(graph.FindTensor("attention:0")).producer);
+  EXPECT_DOUBLE_EQ(attention.attrs.scale, 1 / std::sqrt(6.0));
+  // 8 x 5 + 5 x 12, 8 x 9, 7 x 14, and 6 x 8.
+  ASSERT_OK_AND_ASSIGN(DecoderConfig config, Read(absl::StrCat(kSizes, ", q_lora_rank: 5}"), TrainingOf(4, 16)));
+  EXPECT_EQ(AttentionParameters(config), 40 + 60 + 72 + 98 + 48);
+  ASSERT_OK_AND_ASSIGN(const Graph whole, Build(absl::StrCat(kSizes, "}")));
+  EXPECT_FALSE(whole.FindTensor("q_down").valid());
+  EXPECT_EQ(ShapeOf(whole, "q_up.weight"), (Shape{8, 2, 6}));
+}
+
 TEST(DecoderTest, ExpertsHaveSlots) {
   const Training training = TrainingOf(4, 16);
   const absl::string_view section =
@@ -332,6 +367,18 @@ TEST(DecoderTest, SizesThatDoNotFitAreErrorsAtTheirField) {
               HasSubstr("decoder.choice_groups: found it without experts"));
   EXPECT_THAT(error("{hidden: 8, layers: 1, heads: 2, vocab: 8, shared_expert_ffn: 8}"),
               HasSubstr("decoder.shared_expert_ffn: found it without experts"));
+  const auto latent = [&](absl::string_view more) {
+    return error(absl::StrCat("{hidden: 8, layers: 1, heads: 2, vocab: 8, kv_lora_rank: 4, ", more, "}"));
+  };
+  EXPECT_THAT(latent("positions: rotary"), HasSubstr("decoder.rope_head_dim: found nothing"));
+  EXPECT_THAT(latent("positions: rotary, rope_head_dim: 3"),
+              HasSubstr("rope_head_dim: found 3, wanted an even number"));
+  EXPECT_THAT(latent("rope_head_dim: 2"), HasSubstr("kv_lora_rank: found 4, wanted positions: rotary"));
+  EXPECT_THAT(latent("rope_head_dim: 2, positions: rotary, kv_heads: 1"),
+              HasSubstr("kv_heads: found 1, wanted heads = 2, each of which has a key of its own"));
+  EXPECT_THAT(latent("rope_head_dim: 2, positions: rotary, bias: true"), HasSubstr("bias and qkv_bias: false"));
+  EXPECT_THAT(error("{hidden: 8, layers: 1, heads: 2, vocab: 8, q_lora_rank: 4}"),
+              HasSubstr("decoder.q_lora_rank: found it without latent attention, wanted `kv_lora_rank` beside it"));
   EXPECT_THAT(error("{hidden: 8, layers: 1, heads: 2, vocab: 8, experts: 2}"),
               HasSubstr("decoder.experts_per_token: found nothing"));
   EXPECT_THAT(error("{hidden: 8, layers: 1, heads: 2, vocab: 8, experts_per_token: 2}"),

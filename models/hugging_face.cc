@@ -363,31 +363,15 @@ absl::Status ReadExperts(const NodeRef& in, DecoderConfig& c, double& surplus, s
   return absl::OkStatus();
 }
 
-// Parameters of one layer's latent attention, its two norms included (DeepSeek-V2, section 2.1): of queries, which may
-// come straight from the hidden state, of keys and values, of the output.
-absl::StatusOr<double> LatentParameters(const NodeRef& in, const DecoderConfig& c) {
-  MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t narrow_q, IntOr(in["q_lora_rank"], 0, 0));
-  MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t narrow_kv, in["kv_lora_rank"].AsInt(1, kMost));
-  MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t plain, in["qk_nope_head_dim"].AsInt(1, kMost));
-  MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t turned, in["qk_rope_head_dim"].AsInt(1, kMost));
-  const double hidden = static_cast<double>(c.hidden), heads = static_cast<double>(c.heads);
-  const double q = static_cast<double>(narrow_q), kv = static_cast<double>(narrow_kv);
-  const double queries = heads * static_cast<double>(plain + turned);
-  return (narrow_q > 0 ? hidden * q + q + q * queries : hidden * queries) +
-         hidden * (kv + static_cast<double>(turned)) + kv + kv * heads * static_cast<double>(plain + c.head_dim) +
-         hidden * heads * static_cast<double>(c.head_dim);
-}
-
-// The products of the narrow vectors are about those of heads that share one key and value.
-absl::Status ReadLatent(const NodeRef& in, DecoderConfig& c, double& surplus, std::vector<std::string>& notices) {
-  c.kv_heads = 1;
-  MESHWRIGHT_ASSIGN_OR_RETURN(c.head_dim, in["v_head_dim"].AsInt(1, kMost));
-  MESHWRIGHT_ASSIGN_OR_RETURN(const double latent, LatentParameters(in, c));
-  const double taken =
-      static_cast<double>(c.hidden) * static_cast<double>(c.head_dim) * static_cast<double>(2 * c.heads + 2);
-  surplus += static_cast<double>(c.layers) * (taken - latent);
-  notices.push_back(absl::StrCat("latent attention is taken as ", c.heads, " heads of ", c.head_dim,
-                                 " that share a key, without the rotary dims of their own"));
+absl::Status ReadLatent(const NodeRef& in, DecoderConfig& c, std::vector<std::string>& notices) {
+  c.kv_heads = c.heads;
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.q_lora_rank, IntOr(in["q_lora_rank"], 0, 0));
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.kv_lora_rank, in["kv_lora_rank"].AsInt(1, kMost));
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.head_dim, in["qk_nope_head_dim"].AsInt(1, kMost));
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.rope_head_dim, in["qk_rope_head_dim"].AsInt(2, kMost));
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.value_head_dim, in["v_head_dim"].AsInt(1, kMost));
+  if (c.qkv_bias) notices.push_back("the biases of attention are left out");
+  c.qkv_bias = false;
   return absl::OkStatus();
 }
 
@@ -396,7 +380,7 @@ absl::Status ReadWhatIsNear(const NodeRef& in, const Family& family, DecoderConf
                             std::vector<std::string>& notices) {
   double surplus = 0;
   if (family.experts) MESHWRIGHT_RETURN_IF_ERROR(ReadExperts(in, c, surplus, notices));
-  if (family.latent) MESHWRIGHT_RETURN_IF_ERROR(ReadLatent(in, c, surplus, notices));
+  if (family.latent) MESHWRIGHT_RETURN_IF_ERROR(ReadLatent(in, c, notices));
   if (surplus != 0) {
     notices.push_back(absl::StrFormat("so a plan has %.3g billion parameters %s than the model",
                                       std::abs(surplus) / 1e9, surplus > 0 ? "more" : "fewer"));

@@ -23,7 +23,7 @@ namespace meshwright {
 
 // `in` is the root of a parsed config.json. Errors are at its keys.
 // Notices tell of what the model has and a plan leaves out (dropout, norms of queries and keys) or takes for something
-// near (latent attention, attention windows, experts that all tokens share), and by how many parameters it is off then.
+// near (attention windows, first layers without experts), and by how many parameters it is off then.
 absl::StatusOr<DecoderConfig> ReadHuggingFace(const NodeRef& in, const Training& training,
                                               std::vector<std::string>& notices);
 

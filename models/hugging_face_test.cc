@@ -164,23 +164,27 @@ constexpr absl::string_view kDeepSeekV3 = R"({"model_type": "deepseek_v3", "hidd
   "q_lora_rank": 1536, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128, "vocab_size": 129280,
   "num_nextn_predict_layers": 1, "tie_word_embeddings": false})";
 
-// 706,823,943,168 where the checkpoint has 671,026,419,200 (without the layer behind the last), of which 58 x 256 are
-// biases of routers: 35,797,538,816 more. Embedding and head 2 x 129280 x 7168. A layer: queries and output 2 x 7168 x
-// 16384, a key and a value 2 x 7168 x 128, the router 7168 x 256, experts and the shared one 257 x 3 x 7168 x 2048,
-// norms 2 x 7168. The last norm 7168.
-TEST(HuggingFaceTest, DeepSeekIsTakenForSomethingNear) {
+// 703,796,428,800 where the checkpoint has 671,026,419,200 (without the layer behind the last), of which 58 x 256 are
+// biases of routers: 32,770,024,448 more, three layers of 257 experts in place of a dense one of 18432. Embedding and
+// head 2 x 129280 x 7168. A layer: queries 7168 x 1536 and 1536 x 128 x 192, keys and values 7168 x 576 and 512 x 128 x
+// 256, the output 128 x 128 x 7168, the router 7168 x 256, experts and the shared one 257 x 3 x 7168 x 2048, norms 2 x
+// 7168 and those of latents. The last norm 7168.
+TEST(HuggingFaceTest, DeepSeek) {
   std::vector<std::string> notices;
   const absl::StatusOr<DecoderConfig> model = Read(kDeepSeekV3, 64, &notices);
-  constexpr int64_t kLayer = 2 * 7168 * 16384 + 2 * 7168 * 128 + 7168 * 256 + int64_t{257} * 3 * 7168 * 2048 + 2 * 7168;
+  constexpr int64_t kAttention =
+      7168 * 1536 + 1536 + 1536 * 128 * 192 + 7168 * 576 + 512 + 512 * 128 * 256 + 128 * 128 * 7168;
+  constexpr int64_t kLayer = kAttention + 7168 * 256 + int64_t{257} * 3 * 7168 * 2048 + 2 * 7168;
+  constexpr int64_t kCheckpoint = 671'026'419'200 - 58 * 256;
   EXPECT_EQ(CountOf(model), int64_t{2} * 129280 * 7168 + 61 * kLayer + 7168);
+  EXPECT_EQ(CountOf(model), kCheckpoint + 3 * int64_t{7168} * (3 * (257 * 2048 - 18432) + 256));
   EXPECT_EQ(model->experts_per_token, 8);
   EXPECT_EQ(model->shared_expert_ffn, 2048);
   EXPECT_EQ(model->choice_groups, 8);
   EXPECT_EQ(model->choice_groups_per_token, 4);
   EXPECT_THAT(notices,
               ElementsAre("the first 3 layers are taken as layers of experts, too",
-                          HasSubstr("latent attention is taken as 128 heads of 128"),
-                          "so a plan has 35.8 billion parameters more than the model", HasSubstr("are left out")));
+                          "so a plan has 32.8 billion parameters more than the model", HasSubstr("are left out")));
   notices.clear();
   ASSERT_OK(Read(absl::StrReplaceAll(kDeepSeekV3, {{"\"n_group\"", "\"quantization_config\": {}, \"n_group\""}}), 64,
                  &notices)

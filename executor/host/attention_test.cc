@@ -146,5 +146,65 @@ TEST(RotaryTest, TurnsByThePositionInTheWholeSequence) {
   for (int64_t d = 0; d < 4; ++d) EXPECT_EQ(y.At(8 + d), x.At(8 + d));
 }
 
+// Two queries and a key of 3 elements, a value of 2: y = softmax(scale q k^T) v.
+TEST(NarrowValuesTest, AttentionEqualsItsDefinition) {
+  constexpr int64_t kRows = 70, kWidth = 3, kValue = 2, kAll = 3 * kWidth + kValue;
+  OpAttrs attrs;
+  attrs.scale = 0.7;
+  OpCase c = MakeCase({OpKind::kAttention,
+                       "s! b g w! -> s! b g q! u!, s! b g q!",
+                       {{kRows, 1, 2, kAll}},
+                       attrs,
+                       {},
+                       -2,
+                       2,
+                       {{kRows, 1, 2, 2, kValue}, {kRows, 1, 2, 2}}},
+                      5);
+  ASSERT_OK(RunCase(c));
+  const auto at = [&](int64_t row, int64_t group, int64_t first, int64_t i) {
+    return c.inputs[0].At((row * 2 + group) * kAll + first + i);
+  };
+  for (int64_t group = 0; group < 2; ++group) {
+    for (int64_t head = 0; head < 2; ++head) {
+      for (int64_t i = 0; i < kRows; ++i) {
+        double sum = 0, y[kValue] = {};
+        for (int64_t j = 0; j <= i; ++j) {
+          double score = 0;
+          for (int64_t d = 0; d < kWidth; ++d) score += at(i, group, head * kWidth, d) * at(j, group, 2 * kWidth, d);
+          const double e = std::exp(attrs.scale * score);
+          sum += e;
+          for (int64_t d = 0; d < kValue; ++d) y[d] += e * at(j, group, 3 * kWidth, d);
+        }
+        for (int64_t d = 0; d < kValue; ++d) {
+          EXPECT_NEAR(c.outputs[0].At(((i * 2 + group) * 2 + head) * kValue + d), y[d] / sum, 1e-12);
+        }
+        EXPECT_NEAR(c.outputs[1].At((i * 2 + group) * 2 + head), std::log(sum), 1e-12);
+      }
+    }
+  }
+}
+
+// Queries of 1 + 2 elements, 2 positions turned by p; theta does not matter to one pair. Position 3 of the whole.
+TEST(LatentHeadsTest, JoinsAndTurns) {
+  OwnedTensor query(DType::kFloat64, {1, 1, 2, 3}), shared(DType::kFloat64, {1, 1, 2}),
+      latent(DType::kFloat64, {1, 1, 2, 3}), packed(DType::kFloat64, {1, 1, 2, 8});
+  for (int64_t i = 0; i < 6; ++i) query.Set(i, 1 + static_cast<double>(i));  // 1, (2, 3); 4, (5, 6)
+  for (int64_t i = 0; i < 6; ++i) latent.Set(i, 10 + static_cast<double>(i));
+  shared.Set(0, 7);
+  shared.Set(1, 8);
+  std::vector<TensorView> reads = {query.View(), shared.View(), latent.View()}, writes = {packed.View()};
+  for (TensorView* view : {&reads[0], &reads[1], &reads[2], &writes[0]}) {
+    view->global[0] = 8;
+    view->begin[0] = 3;
+  }
+  const OpAttrs attrs;
+  ASSERT_OK_AND_ASSIGN(const IndexRule rule, ParseRule("s b g d!, s b p!, s b g u! -> s b g w!"));
+  ASSERT_OK(RunHostKernel({OpKind::kLatentHeads, &attrs, &rule, 0, 1, reads, writes}));
+  const double c = std::cos(3.0), s = std::sin(3.0);
+  const double want[16] = {1, 2 * c - 3 * s, 3 * c + 2 * s, 10, 7 * c - 8 * s, 8 * c + 7 * s, 11, 12,
+                           4, 5 * c - 6 * s, 6 * c + 5 * s, 13, 7 * c - 8 * s, 8 * c + 7 * s, 14, 15};
+  for (int64_t i = 0; i < 16; ++i) EXPECT_NEAR(packed.At(i), want[i], 1e-14) << i;
+}
+
 }  // namespace
 }  // namespace meshwright

@@ -43,6 +43,17 @@ class Options {
 // Not with DeepEP (core/transformer/transformer_config.py).
 bool PadsExperts(const Recipe& recipe) { return recipe.model.experts > 0 && recipe.expert_groups == 1; }
 
+void AddLatentAttention(const DecoderConfig& m, Options& out) {
+  out.Add("--multi-latent-attention");
+  if (m.q_lora_rank > 0) out.Add("--q-lora-rank", m.q_lora_rank);
+  out.Add("--kv-lora-rank", m.kv_lora_rank);
+  out.Add("--qk-head-dim", m.head_dim);
+  out.Add("--qk-pos-emb-head-dim", m.rope_head_dim);
+  out.Add("--v-head-dim", ValueWidth(m));
+  out.Add("--qk-layernorm");
+  out.Add("--rope-type", "rope");  // where it is yarn for latent attention unasked
+}
+
 void AddModel(const Recipe& recipe, Options& out) {
   const DecoderConfig& m = recipe.model;
   out.Add("--use-mcore-models");
@@ -54,7 +65,11 @@ void AddModel(const Recipe& recipe, Options& out) {
     out.Add("--group-query-attention");
     out.Add("--num-query-groups", m.kv_heads);
   }
-  if (m.head_dim * m.heads != m.hidden) out.Add("--kv-channels", m.head_dim);
+  if (m.kv_lora_rank > 0) {
+    AddLatentAttention(m, out);
+  } else if (m.head_dim * m.heads != m.hidden) {
+    out.Add("--kv-channels", m.head_dim);
+  }
   out.Add("--seq-length", recipe.training.sequence);
   out.Add("--max-position-embeddings", std::max(m.max_positions, recipe.training.sequence));
   constexpr absl::string_view kPositions[] = {"learned_absolute", "rope", "none"};

@@ -323,6 +323,25 @@ TEST(MegatronTest, ExpertsAreSplitAsPlanned) {
   EXPECT_THAT(ToNanotron(plan).status(), StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("has no experts")));
 }
 
+TEST(MegatronTest, LatentAttention) {
+  const std::string latent = absl::StrReplaceAll(
+      Llama(", q_lora_rank: 24, kv_lora_rank: 16, rope_head_dim: 4, value_head_dim: 6"), {{", kv_heads: 4", ""}});
+  ASSERT_OK_AND_ASSIGN(const Plan plan, PlanOf(latent, {.data = 4, .tensor = 2, .microbatch = 1}));
+  ASSERT_OK_AND_ASSIGN(const Exported exported, ToMegatron(plan));
+  const std::map<std::string, std::string> o = OptionsOf(exported.text);
+  EXPECT_EQ(o.count("--multi-latent-attention"), 1u);
+  EXPECT_EQ(o.count("--qk-layernorm"), 1u);
+  EXPECT_EQ(o.count("--kv-channels"), 0u);
+  EXPECT_EQ(NumberOf(o, "--q-lora-rank"), 24);
+  EXPECT_EQ(NumberOf(o, "--kv-lora-rank"), 16);
+  EXPECT_EQ(NumberOf(o, "--qk-head-dim"), 8);  // hidden 64 by 8 heads
+  EXPECT_EQ(NumberOf(o, "--qk-pos-emb-head-dim"), 4);
+  EXPECT_EQ(NumberOf(o, "--v-head-dim"), 6);
+  EXPECT_EQ(o.at("--rope-type"), "rope");  // yarn unasked
+  EXPECT_THAT(ToNanotron(plan).status(),
+              StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("has no latent attention")));
+}
+
 // transformer_config.py: of heads of keys and values and ranks one must divide the other.
 TEST(MegatronTest, HeadsOfKeysThatDoNotDivide) {
   const std::string six =

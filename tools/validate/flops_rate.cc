@@ -29,7 +29,7 @@ std::optional<double> FlopsOfStep(absl::string_view definition, const DecoderCon
   if (model.experts > 1) active.experts = model.experts_per_token;
   double n = NumParameters(active);
   if (has("-inputemb")) n -= (model.tied_embeddings ? 0 : 1) * h * vocab;
-  const double width = static_cast<double>(model.heads * model.head_dim);
+  const double width = static_cast<double>(model.heads * (ScoreWidth(model) + ValueWidth(model))) / 2;
   const double scores = causal ? 6 * layers * width * sequence : 12 * layers * h * sequence;
   return tokens * ((frozen ? 4 : 6) * n + scores);
 }

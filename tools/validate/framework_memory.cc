@@ -188,8 +188,8 @@ double LayerPassing(const TrainingRun& run) {
   const double wide = WidthOfToken(run);
   double elements = gated * wide;
   if (RunsLayersAgain(run)) {
-    const double heads = Number(model.heads * model.head_dim), keys = Number(model.kv_heads * model.head_dim);
-    elements += 4 * Number(model.hidden) + 2 * heads + 2 * keys + (gated + 1) * wide;
+    const double heads = Number((model.heads + model.kv_heads) * (ScoreWidth(model) + ValueWidth(model)));
+    elements += 4 * Number(model.hidden) + heads + (gated + 1) * wide;
     if (model.experts > 1) elements += 2 * ExpertsOf(run) * Number(model.hidden);
   }
   return elements * SizeOfWeights(run) * TokensOf(run) / Number(run.degrees.tensor);
@@ -245,7 +245,8 @@ double TiedStateOf(const TrainingRun& run, const Prediction& prediction) {
 // What a layer that is run again has beside what the program has of it.
 double StepsAgain(const TrainingRun& run) {
   if (!RunsLayersAgain(run)) return 0;
-  const double keys = 2 * Number(run.model.kv_heads * run.model.head_dim) * SizeOfWeights(run) * TokensOf(run);
+  const int64_t width = ScoreWidth(run.model) + ValueWidth(run.model);
+  const double keys = Number(run.model.kv_heads * width) * SizeOfWeights(run) * TokensOf(run);
   const bool splits = run.copies.gathered_keys && run.degrees.context > 1;
   const double gathered = splits ? keys * Number(run.degrees.context) : 0;
   return SplitStepsOfLayer(run) + gathered;

@@ -10,7 +10,6 @@
 namespace meshwright {
 namespace {
 
-constexpr absl::string_view kLatent = "latent attention as heads that share a key";
 constexpr absl::string_view kWindow = "attention of windows as of whole rows";
 constexpr absl::string_view kEverySecond = "experts in every layer instead of every second";
 constexpr double kNear = 0.1;  // names round: "70B" has 70.6
@@ -18,13 +17,14 @@ constexpr double kNear = 0.1;  // names round: "70B" has 70.6
 // The config.json that each model was published with. Of several that match the one nearest in size, then the first.
 constexpr KnownModel kModels[] = {
     // family, billions, layers, hidden, ffn, heads, kv_heads, head_dim, vocab, tied, experts, a token, differs, groups
-    // of experts, a token, width of the shared expert
-    {"deepseekv2lite", 0, 27, 2048, 1408, 16, 1, 128, 102400, false, 64, 6, kLatent, 1, 1, 2816},
-    {"deepseekv2", 0, 60, 5120, 1536, 128, 1, 128, 102400, false, 160, 6, kLatent, 8, 3, 3072},
-    {"deepseekv3", 0, 61, 7168, 2048, 128, 1, 128, 129280, false, 256, 8, kLatent, 8, 4, 2048},
-    {"deepseekr1", 0, 61, 7168, 2048, 128, 1, 128, 129280, false, 256, 8, kLatent, 8, 4, 2048},
-    {"moonlight", 0, 27, 2048, 1408, 16, 1, 128, 163840, false, 64, 6, kLatent, 1, 1, 2816},
-    {"kimik2", 0, 61, 7168, 2048, 64, 1, 128, 163840, false, 384, 8, kLatent, 1, 1, 2048},
+    // of experts, a token, width of the shared expert; of latent attention, widths of what makes queries, of what makes
+    // keys and values, and of positions
+    {"deepseekv2lite", 0, 27, 2048, 1408, 16, 16, 128, 102400, false, 64, 6, "", 1, 1, 2816, 0, 512, 64},
+    {"deepseekv2", 0, 60, 5120, 1536, 128, 128, 128, 102400, false, 160, 6, "", 8, 3, 3072, 1536, 512, 64},
+    {"deepseekv3", 0, 61, 7168, 2048, 128, 128, 128, 129280, false, 256, 8, "", 8, 4, 2048, 1536, 512, 64},
+    {"deepseekr1", 0, 61, 7168, 2048, 128, 128, 128, 129280, false, 256, 8, "", 8, 4, 2048, 1536, 512, 64},
+    {"moonlight", 0, 27, 2048, 1408, 16, 16, 128, 163840, false, 64, 6, "", 1, 1, 2816, 0, 512, 64},
+    {"kimik2", 0, 61, 7168, 2048, 64, 64, 128, 163840, false, 384, 8, "", 1, 1, 2048, 1536, 512, 64},
     {"qwen3", 30, 48, 2048, 768, 32, 4, 128, 151936, false, 128, 8, ""},
     {"qwen3", 235, 94, 4096, 1536, 64, 4, 128, 151936, false, 128, 8, ""},
     {"qwen2", 57, 28, 3584, 2560, 28, 4, 128, 151936, false, 64, 8, "", 1, 1, 20480},

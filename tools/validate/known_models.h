@@ -21,6 +21,7 @@ struct KnownModel {
   // "" or what `validate` says of the row: how the model differs from what is priced.
   absl::string_view differs;
   int64_t choice_groups = 1, choice_groups_per_token = 1, shared_expert_ffn = 0;  // models/decoder.h
+  int64_t q_lora_rank = 0, kv_lora_rank = 0, rope_head_dim = 0;                   // likewise
 };
 
 // The model of this name with this hidden size; nullptr where there is none. `billions` and `hidden` 0: not said.

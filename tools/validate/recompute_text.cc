@@ -51,16 +51,14 @@ bool SaysAll(const std::string& text) {
 struct Module {
   absl::string_view name;
   std::vector<std::string> ops;
-  bool half = false;  // of what is named
 };
 
-// Of `--recompute-modules`, and by the words that tables have for them. Latent attention's second products are half of
-// what stands for its queries, keys and values here.
+// Of `--recompute-modules`, and by the words that tables have for them.
 const std::vector<Module>& MegatronModules() {
   static const std::vector<Module>* const kModules = new std::vector<Module>{
       {"core_attn", {"attention"}},    {"moe_act", {"activation"}},
       {"act", {"activation"}},         {"layernorm", {"norm1", "norm2"}},
-      {"norm", {"norm1", "norm2"}},    {"mla_up_proj", {"qkv", "rotary"}, true},
+      {"norm", {"norm1", "norm2"}},    {"mla_up_proj", {"q_norm", "q_up", "kv_norm", "kv_up", "latent_heads"}},
       {"mlp", {"mlp1", "activation"}}, {"moe", {"router", "dispatch", "mlp1", "activation", "mlp2"}},
       {"shared_experts", {}},  // one more expert a token here
   };
@@ -77,8 +75,7 @@ bool ReadModules(const std::string& text, bool experts, RecomputeText* read) {
     if (found == MegatronModules().end()) return false;
     ++named;
     if (experts && found->name == "mlp") continue;  // of the layers without experts, of which our models have none
-    (found->half ? all.more : all.ops).insert(found->ops.begin(), found->ops.end());
-    if (found->half) all.share = 0.5;
+    all.ops.insert(found->ops.begin(), found->ops.end());
   }
   if (named > 0) *read = all;
   return named > 0;
@@ -103,17 +100,17 @@ RecomputeText ReadRecomputeText(const std::string& text, int64_t layers, bool ex
       read.share = both;
     }
   } else if (HasAny(text, {"save_qkv_proj"})) {  // MaxText's policies, and Praxis'
-    read.ops = {"norm1", "rotary", "attention", "proj", "add1", "norm2", "mlp1", "activation"};
+    read.ops = {"norm1", "rotary", "latent_heads", "attention", "proj", "add1", "norm2", "mlp1", "activation"};
   } else if (HasAny(text, {"save_dot_except_mlp", "save_qkv_out_proj"})) {
-    read.ops = {"norm1", "rotary", "attention", "norm2", "mlp1", "activation"};
+    read.ops = {"norm1", "rotary", "latent_heads", "attention", "norm2", "mlp1", "activation"};
   } else if (HasAny(text, {"checkpoint_lvl=2", "except_mlp"})) {  // MaxText's `remat_policy`
     read.ops = {"mlp1", "activation"};
   } else if (HasAny(text, {"minimal_flash"})) {  // MaxText's: and attention's results kept
-    read.ops = {"norm1", "rotary", "norm2", "activation"};
+    read.ops = {"norm1", "rotary", "latent_heads", "norm2", "activation"};
   } else if (HasAny(text, {"save_dot_only", "save_dot_with_no_batch", "minimal"})) {  // fused attention is no product
-    read.ops = {"norm1", "rotary", "attention", "norm2", "activation"};
+    read.ops = {"norm1", "rotary", "latent_heads", "attention", "norm2", "activation"};
   } else if (HasAny(text, {"selective op"}) || text == "sac") {
-    read.ops = {"norm1", "rotary", "proj", "add1", "norm2", "activation"};
+    read.ops = {"norm1", "rotary", "latent_heads", "proj", "add1", "norm2", "activation"};
     read.more = {"mlp1"};
     read.share = 0.5;
   } else if (HasAny(text, {"selective", "core attention", "attention only", "recompute-activations"})) {

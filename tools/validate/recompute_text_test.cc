@@ -61,10 +61,7 @@ TEST(RecomputeTextTest, ModulesOfMegatron) {
   EXPECT_EQ(Read("norm, act").ops, (Ops{"activation", "norm1", "norm2"}));
   EXPECT_EQ(Read("mlp").ops, (Ops{"activation", "mlp1"}));
   EXPECT_EQ(ReadRecomputeText("mlp", 48, true).ops, Ops());  // of layers without experts
-  const RecomputeText latent = Read("mla_up_proj");
-  EXPECT_TRUE(latent.known);
-  EXPECT_EQ(latent.more, (Ops{"qkv", "rotary"}));
-  EXPECT_EQ(latent.share, 0.5);
+  EXPECT_EQ(Read("mla_up_proj").ops, (Ops{"q_norm", "q_up", "kv_norm", "kv_up", "latent_heads"}));
   EXPECT_FALSE(Read("layernorm, something").known);
   EXPECT_FALSE(Read("norms").known);  // does not say no
 }
@@ -75,7 +72,7 @@ TEST(RecomputeTextTest, AnotherWordIsNotKnown) {
 }
 
 TEST(RecomputeTextTest, PoliciesOfJax) {
-  const Ops but_products = {"norm1", "rotary", "attention", "norm2", "activation"};
+  const Ops but_products = {"norm1", "rotary", "latent_heads", "attention", "norm2", "activation"};
   EXPECT_EQ(Read("save_dot_only").ops, but_products);
   Ops with_mlp = but_products;
   with_mlp.insert("mlp1");

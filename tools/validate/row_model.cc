@@ -76,10 +76,8 @@ constexpr StepTokens kStepTokens[] = {{1.0, 1 << 19}, {5.0, 1 << 20}, {100.0, 1 
 
 // Attention once, however many experts there are.
 double LayerParameters(const DecoderConfig& c, bool gated) {
-  const double h = static_cast<double>(c.hidden), d = static_cast<double>(c.head_dim);
-  const double attention = h * d * static_cast<double>(2 * c.heads + 2 * c.kv_heads);
   const int64_t width = c.ffn * std::max<int64_t>(1, c.experts) + c.shared_expert_ffn;
-  return attention + (gated ? 3 : 2) * h * static_cast<double>(width);
+  return AttentionParameters(c) + (gated ? 3 : 2) * static_cast<double>(c.hidden) * static_cast<double>(width);
 }
 
 double NumParameters(const DecoderConfig& c, bool gated) {
@@ -125,7 +123,8 @@ class ModelReader {
     c_.activation = family.activation;
     c_.norm = family.norm;
     c_.positions = family.positions;
-    if (c_.positions == Positions::kRotary && c_.head_dim % 2 != 0) c_.positions = Positions::kNone;
+    if (c_.positions == Positions::kRotary && c_.kv_lora_rank == 0 && c_.head_dim % 2 != 0)
+      c_.positions = Positions::kNone;
     c_.tied_embeddings = known_ != nullptr ? known_->tied : &family == &kModern ? CountsOneEmbedding() : family.tied;
     c_.bias = c_.qkv_bias = family.bias;
     c_.max_positions = sequence_;
@@ -174,12 +173,17 @@ class ModelReader {
     MESHWRIGHT_ASSIGN_OR_RETURN(c_.layers, Size("layers", known.layers));
     MESHWRIGHT_ASSIGN_OR_RETURN(c_.vocab, Size("vocab", known.vocab));
     MESHWRIGHT_ASSIGN_OR_RETURN(c_.heads, Size("heads", known.heads));
-    const bool latent = known.experts > 0 && known.kv_heads == 1;  // its table of sizes has no number that says this
     // Other heads are another model of that width: BLOOM's search of a layout had 64 and 112.
     const bool same = c_.heads == known.heads || c_.hidden % c_.heads != 0;
     MESHWRIGHT_ASSIGN_OR_RETURN(c_.kv_heads, Size("kv_heads", same ? known.kv_heads : c_.heads, false));
-    if (latent) c_.kv_heads = 1;
     MESHWRIGHT_ASSIGN_OR_RETURN(c_.head_dim, Size("head_dim", same ? known.head_dim : c_.hidden / c_.heads, false));
+    if (known.kv_lora_rank > 0) {  // a table has a number of its own for keys, if any
+      c_.kv_heads = c_.heads;
+      c_.head_dim = known.head_dim;
+      c_.kv_lora_rank = known.kv_lora_rank;
+      c_.q_lora_rank = known.q_lora_rank;
+      c_.rope_head_dim = known.rope_head_dim;
+    }
     MESHWRIGHT_ASSIGN_OR_RETURN(c_.ffn, Size("ffn", known.ffn));
     if (known.experts > 0) c_.ffn = known.ffn;  // tables have the dense layers' or one expert's
     c_.vocab_multiple = DefaultVocabMultiple(c_.vocab);
