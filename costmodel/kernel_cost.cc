@@ -325,18 +325,21 @@ KernelEstimate Attention(const KernelWork& work, const Device& device) {
   const double n = std::max<double>(1, static_cast<double>(work.n));
   const double scored = std::max<double>(1, static_cast<double>(work.k));
   const double width = ComputedWidth(work.k, device);
-  const double keys = work.causal ? n / 2 : n;
-  // The host's loops have no blocks of queries: nothing is wasted on the diagonal and no block is the last.
+  const double share = static_cast<double>(work.window) / n;
+  const double keys = work.window > 0 ? n * (share - share * share / 2) : work.causal ? n / 2 : n;
+  // The host's loops have no blocks of queries: nothing is wasted on the diagonal and no block is the last. A window
+  // has a second diagonal, and blocks of one length.
   const bool blocked = device.generation != Generation::kHost;
-  const double wasted = work.causal && blocked ? kQueryBlock / 2 : 0;
+  const bool longer = work.causal && work.window == 0;
+  const double wasted = !work.causal || !blocked ? 0 : work.window > 0 ? kQueryBlock : kQueryBlock / 2;
   const double batch = static_cast<double>(work.batch), queries = static_cast<double>(work.m);
   // Blocks on each multiprocessor, if they could be spread evenly: as many as the queries fill, and as there are, the
   // last of a row as long as the others.
   const double even = std::max(batch * queries, 1.0) / kQueryBlock / sms;
   const double blocks = std::max(batch * CeilDiv(queries, kQueryBlock), 1.0) / sms;
-  const double waves = !blocked      ? even
-                       : work.causal ? std::max(kLongestCausalBlock, blocks + kCausalTail)
-                                     : std::ceil(blocks);
+  const double waves = !blocked ? even
+                       : longer ? std::max(kLongestCausalBlock, blocks + kCausalTail)
+                                : std::ceil(blocks);
   const double wide = std::max(device.Peak(DType::kFloat16).raw(), device.Peak(DType::kBFloat16).raw());
   const double gain = blocked && wide > 0 ? peak.per_second / wide : 1;
   const double in_16_bits = std::max(kLeastWidth, 1 + attention.softmax_width / width) / attention.share;

@@ -69,6 +69,7 @@ struct OpAttrs {
   double scale = 1;       // Scale, reductions, losses (1 / count), attention (1 / sqrt(head size))
   double epsilon = 1e-5;  // norms; AdamW
   bool causal = true;     // Attention
+  int64_t window = 0;     // causal Attention: a query sees so many keys, its own the last of them; 0: all before it
   // Attention: no score matrix in memory; ExpSumAndPick, PartialsGrad, RMSNorm, Rotary, SwiGLU: one kernel
   bool fused = true;
   int64_t top_k = 2;  // Dispatch, Combine: experts per token

@@ -57,7 +57,13 @@ void SetAttentionExtents(const OpAttrs& attrs, bool backward, absl::Span<const S
     work.causal = false;
     work.n = std::max<int64_t>(1, work.n / 2);
   }
-  const double scores = (work.causal ? 0.5 : 1.0) * static_cast<double>(work.batch) * work.m * work.n;
+  double kept = work.causal ? 0.5 : 1.0;
+  if (work.causal && attrs.window > 0 && attrs.window < work.n) {
+    work.window = attrs.window;
+    const double share = static_cast<double>(work.window) / static_cast<double>(work.n);
+    kept = share - share * share / 2;  // queries at the beginning have fewer keys before them
+  }
+  const double scores = kept * static_cast<double>(work.batch) * work.m * work.n;
   const int64_t widths = backward ? 3 * heads->width + 2 * heads->value_width : heads->width + heads->value_width;
   work.flops = Flops(2 * scores * static_cast<double>(widths));
 }

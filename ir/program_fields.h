@@ -17,6 +17,7 @@ void VisitFields(A& attrs, const OpAttrs&, Visit visit) {
   visit("scale", attrs.scale);
   visit("epsilon", attrs.epsilon);
   visit("causal", attrs.causal);
+  visit("window", attrs.window);
   visit("fused", attrs.fused);
   visit("top_k", attrs.top_k);
   visit("choice_groups", attrs.choice_groups);

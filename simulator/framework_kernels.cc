@@ -91,7 +91,8 @@ Nanos FrameworkKernels::StepsTime(const Instruction& instruction, const KernelWo
   if (op.kernel == KernelClass::kAttention) {
     const double rows = static_cast<double>(work.batch) * static_cast<double>(work.m);
     const double kept = work.fused && work.causal ? 0.5 : 1;
-    add(host_.scores, kept * rows * static_cast<double>(work.n));
+    const int64_t keys = work.fused && work.window > 0 ? 2 * work.window : work.n;
+    add(host_.scores, kept * rows * static_cast<double>(std::min(keys, work.n)));
     add(host_.queries, rows * static_cast<double>(work.k));
   }
   if (op.kernel == KernelClass::kContraction) {

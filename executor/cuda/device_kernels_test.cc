@@ -126,6 +126,17 @@ TEST_F(FlashAttentionTest, ManyTilesOnHopper) {
     EXPECT_OK(Check({.s = 400, .b = 2, .d = 64, .causal = causal}, {DType::kFloat16, 4}, /*wgmma=*/true));
   }
 }
+// A token alone; less than a tile, so that whole tiles on both sides are not looked at; about a tile; more.
+TEST_F(FlashAttentionTest, Windows) {
+  for (const int64_t window : {1, 20, 64, 100, 200}) {
+    CheckOnTensorCores({.s = 300, .q = 2, .d = 64, .window = window});
+    CheckOnTensorCores({.s = 300, .d = 128, .window = window});
+    ASSERT_OK_AND_ASSIGN(const auto launched,
+                         Check({.s = 90, .q = 2, .d = 20, .window = window}, {DType::kFloat64, 1}));
+    EXPECT_THAT(launched, ElementsAre("AttentionForward", "AttentionBackward", "AttentionBackward"));
+  }
+  CheckOnTensorCores({.s = 512, .d = 32, .apart = true, .keys = 512, .context = 2, .window = 150});
+}
 TEST_F(FlashAttentionTest, AddsGradientsToWhatIsThere) {
   ASSERT_OK_AND_ASSIGN(auto launched, Check({.s = 70, .q = 2, .d = 64}, {DType::kFloat16, 9, true}));
   EXPECT_THAT(launched, ElementsAre("FlashQueryGradient", "FlashKeyGradient"));

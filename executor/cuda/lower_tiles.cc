@@ -53,6 +53,7 @@ absl::StatusOr<AttentionShape> ShapeOf(const Lowering& l, absl::Span<const Tenso
   a.of_keys = heads->key_stride;
   a.key_at = heads->key_at;
   a.causal = attrs.causal;
+  a.window = attrs.causal ? attrs.window : 0;
   a.fused = attrs.fused;
   a.scale = attrs.scale;
   a.row_order = OrderOf(operands.front(), attrs, 0);
@@ -100,6 +101,7 @@ std::optional<FlashShape> OnTensorCores(const AttentionShape& a, std::initialize
   flash.query_stride = a.b * a.g * a.of_queries;
   flash.key_stride = a.b * a.g * a.of_keys;
   flash.y_stride = a.b * a.g * a.q * a.d;
+  if (a.window > 0) flash.reach = static_cast<int32_t>(std::min<int64_t>(a.window, FlashShape::kFar));
   if (a.blocks > 1) {
     flash.part_rows = static_cast<int32_t>(a.s / a.blocks);
     flash.part_keys = static_cast<int32_t>(a.keys / a.blocks);

@@ -26,6 +26,7 @@ struct Heads {
   HeadSizes of;
   std::vector<int64_t> row_at, key_at;  // positions in the sequence
   bool causal, fused;
+  int64_t window;
   // Of a ring's block each part of the queries has keys of its own: the tensors hold so many blocks.
   int64_t blocks = 1;
 
@@ -41,7 +42,10 @@ struct Heads {
     return ((batch * g + group) * of.queries + head) * of.value_width;
   }
 
-  bool Sees(int64_t row, int64_t key) const { return !causal || key_at[key] <= row_at[row]; }
+  bool Sees(int64_t row, int64_t key) const {
+    const int64_t before = row_at[row] - key_at[key];
+    return !causal || (before >= 0 && (window == 0 || before < window));
+  }
   // How many keys, from key `first` on, reach to the last one before `last` that a row of [begin, end) sees.
   int64_t Columns(int64_t begin, int64_t end, int64_t first, int64_t last) const {
     if (!causal) return last - first;
@@ -84,7 +88,8 @@ absl::StatusOr<Heads> HeadsOf(absl::Span<const TensorView> operands, const OpAtt
               .row_at = PositionsOf(first, attrs, 0),
               .key_at = PositionsOf(last, attrs, attrs.shift),
               .causal = attrs.causal,
-              .fused = attrs.fused};
+              .fused = attrs.fused,
+              .window = attrs.window};
   if (attrs.shift >= 0) heads.blocks = heads.rows * attrs.context / first.global[0];
   Shape want_saved = {heads.rows, heads.b, heads.g, sizes->queries};
   if (!attrs.fused) want_saved.push_back(heads.keys);

@@ -1,4 +1,5 @@
 // Attention and rotary positions by their definitions, on sequences longer than one block of rows.
+#include <algorithm>
 #include <cmath>
 #include <string>
 #include <vector>
@@ -180,6 +181,38 @@ TEST(NarrowValuesTest, AttentionEqualsItsDefinition) {
         }
         EXPECT_NEAR(c.outputs[1].At((i * 2 + group) * 2 + head), std::log(sum), 1e-12);
       }
+    }
+  }
+}
+
+// A window of 5: the scores of a mask by hand.
+TEST(WindowTest, AQuerySeesTheLastKeysAlone) {
+  constexpr int64_t kRows = 150, kWindow = 5;
+  OpAttrs attrs;
+  attrs.scale = 0.7;
+  attrs.window = kWindow;
+  for (const bool fused : {true, false}) {
+    attrs.fused = fused;
+    OpCase c =
+        MakeCase({OpKind::kAttention,
+                  fused ? "s! b g r! d! -> s! b g q! d!, s! b g q!" : "s! b g r! d! -> s! b g q! d!, s! b g q! t!",
+                  {{kRows, 1, 1, 3, 2}},
+                  attrs,
+                  {},
+                  -2,
+                  2,
+                  {{kRows, 1, 1, 1, 2}, fused ? Shape{kRows, 1, 1, 1} : Shape{kRows, 1, 1, 1, kRows}}},
+                 5);
+    ASSERT_OK(RunCase(c));
+    const auto at = [&](int64_t row, int64_t head, int64_t i) { return c.inputs[0].At((row * 3 + head) * 2 + i); };
+    for (int64_t i = 0; i < kRows; ++i) {
+      double sum = 0, y[2] = {};
+      for (int64_t j = std::max<int64_t>(0, i - kWindow + 1); j <= i; ++j) {
+        const double e = std::exp(attrs.scale * (at(i, 0, 0) * at(j, 1, 0) + at(i, 0, 1) * at(j, 1, 1)));
+        sum += e;
+        for (int64_t d = 0; d < 2; ++d) y[d] += e * at(j, 2, d);
+      }
+      for (int64_t d = 0; d < 2; ++d) EXPECT_NEAR(c.outputs[0].At(i * 2 + d), y[d] / sum, 1e-12) << i;
     }
   }
 }

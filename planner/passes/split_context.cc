@@ -144,6 +144,9 @@ class Splitter {
     const TensorId keys = NewTensor(qkv, absl::StrCat(op.name, "/keys"), of_keys);
     MESHWRIGHT_RETURN_IF_ERROR(Put(op, OpKind::kSplit, absl::StrCat(op.name, "/split"), {qkv}, {queries, keys},
                                    absl::StrCat(operands.qkv, " -> ", operands.queries, ", ", operands.keys)));
+    if (how_ == ContextExchange::kRing && op.attrs.window > 0) {
+      return Cannot(op, "a window over keys that go round; use context_exchange all_gather");
+    }
     if (how_ == ContextExchange::kRing) return GoRound(op, queries, keys, operands);
     return Put(op, OpKind::kAttention, op.name, {queries, keys}, op.outputs,
                absl::StrCat(operands.queries, ", ", operands.all_keys, " -> ", operands.result), op.attrs);

@@ -84,7 +84,7 @@ ModelWork WorkOfModel(const Graph& graph) {
     if (kernel != KernelClass::kContraction && kernel != KernelClass::kAttention) continue;
     const KernelWork work = WholeWorkOf(graph, op);
     double flops = work.flops.raw() * share * static_cast<double>(graph.segment(op.segment).repeat);
-    if (kernel == KernelClass::kAttention && work.causal) flops *= 2;
+    if (kernel == KernelClass::kAttention && work.causal && work.window == 0) flops *= 2;
     model.all += flops * (IsFrozen(graph, op) ? 2 : 3);
     model.by_type[work.dtype] += flops;
   }

@@ -13,6 +13,7 @@ namespace meshwright::cuda {
 struct AttentionShape {
   int64_t s = 0, keys = 0, b = 0, g = 0, q = 0, d = 0, u = 0, of_queries = 0, of_keys = 0, key_at = 0;
   bool causal = true, fused = true;
+  int64_t window = 0;  // causal: a query sees so many keys at most, where above 0
   double scale = 1;
   int32_t tile = 16;  // rows of queries, and of keys
   SequenceOrder row_order, key_order;
@@ -37,10 +38,21 @@ struct AttentionShape {
   MESHWRIGHT_DEVICE bool Sees(int64_t i, int64_t j) const {
     if (i >= s || j >= keys) return false;
     if (blocks > 1 && i / (s / blocks) != j / (keys / blocks)) return false;
-    return !causal || key_order.PositionOf(j) <= row_order.PositionOf(i);
+    const int64_t before = row_order.PositionOf(i) - key_order.PositionOf(j);
+    return !causal || (before >= 0 && (window == 0 || before < window));
   }
   // Whether keys behind a row, and rows before a key, need not be looked at.
   MESHWRIGHT_DEVICE bool in_order() const { return causal && row_order.ranks <= 1; }
+  // Where, at a multiple of `keys`, the keys begin that rows from `row` on may see, and where the rows end that may see
+  // keys before `key`.
+  MESHWRIGHT_DEVICE int64_t KeysFrom(int64_t row, int64_t keys_of_tile) const {
+    const int64_t first = in_order() && window > 0 ? row_order.begin - key_order.begin + row - window + 1 : 0;
+    return first > 0 ? first / keys_of_tile * keys_of_tile : 0;
+  }
+  MESHWRIGHT_DEVICE int64_t RowsUntil(int64_t key) const {
+    const int64_t end = in_order() && window > 0 ? key_order.begin - row_order.begin + key - 1 + window : s;
+    return end < s ? end : s;
+  }
   // Where the keys end that rows before `row` may see, and where, at a multiple of `rows`, the rows begin that may see
   // keys from `key` on.
   MESHWRIGHT_DEVICE int64_t KeysUntil(int64_t row) const {
@@ -103,7 +115,7 @@ struct AttentionForward {
         sum[i] = A(0);
       }
       const int64_t end = a.KeysUntil(first + t);
-      for (int64_t column = 0; column < end; column += t) {
+      for (int64_t column = a.KeysFrom(first, t); column < end; column += t) {
         ctx.Sync();
         LoadTile(ctx, a, keys, Part::kKeys, column, batch, group, head, k);
         LoadTile(ctx, a, keys, Part::kValues, column, batch, group, head, v);
@@ -208,7 +220,7 @@ struct AttentionBackward {
         LoadTile(ctx, a, keys, Part::kKeys, own, batch, group, 0, k);
         LoadTile(ctx, a, keys, Part::kValues, own, batch, group, 0, v);
         for (int64_t head = 0; head < a.q; ++head) {
-          for (int64_t row = a.RowsFrom(own, t); row < a.s; row += t) {
+          for (int64_t row = a.RowsFrom(own, t), end = a.RowsUntil(own + t); row < end; row += t) {
             LoadQueries(ctx, row, batch, group, head, q, dout, dot);
             Gradients(ctx, row, own, batch, group, head, q, k, v, dout, dot, p, ds);
             // dk += ds^T q, dv += p^T dy
@@ -228,7 +240,7 @@ struct AttentionBackward {
       } else {
         const int64_t head = rest % a.q, end = a.KeysUntil(own + t);
         LoadQueries(ctx, own, batch, group, head, q, dout, dot);
-        for (int64_t column = 0; column < end; column += t) {
+        for (int64_t column = a.KeysFrom(own, t); column < end; column += t) {
           ctx.Sync();
           LoadTile(ctx, a, keys, Part::kKeys, column, batch, group, head, k);
           LoadTile(ctx, a, keys, Part::kValues, column, batch, group, head, v);

@@ -21,11 +21,14 @@ inline constexpr float kLog2E = 1.44269504088896340736f, kLn2 = 0.69314718055994
 // What the three bodies have in common. Positions of a tile's rows must follow each other, and so must those of its
 // keys: order and blocks of a ring break them at multiples of kFlashTile only.
 struct FlashShape : AttentionShape {
+  static constexpr int kFar = 1 << 20;
+
   Elem type = Elem::kBFloat16;
   // Heads whose blocks follow each other, so that what they read together stays in the L2 cache.
   int64_t section = 1;
   float score_scale = 1;  // that of the scores, times log2(e): exponentials are powers of 2
   int64_t query_stride = 0, key_stride = 0, y_stride = 0;  // from one position to the next, in elements
+  int32_t reach = 2 * kFar;                                // `window`, or more than there is
   int32_t part_rows = 0, part_keys = 0;  // of a ring, rows and keys of a part, which see nothing of other parts; else 0
 
   // Of a block: its tile, and the number of its head among `heads`. Of a section the longest tiles come first.
@@ -48,8 +51,8 @@ struct FlashShape : AttentionShape {
     return {i / per_group / groups, i / per_group % groups, i % per_group};
   }
 
-  // Row i of the tile that begins at row r sees key j of the one at k if j <= i + Offset(r, k).
-  static constexpr int kFar = 1 << 20;  // all of them, or with a minus none
+  // Row i of the tile that begins at row r sees key j of the one at k if i + Offset(r, k) - reach < j <= i +
+  // Offset(r, k). kFar: all of them, or with a minus none.
   MESHWRIGHT_DEVICE int Offset(int32_t r, int32_t k) const {
     if (part_rows > 0 && r / part_rows != k / part_keys) return -kFar;
     if (!causal) return kFar;
@@ -109,12 +112,12 @@ MESHWRIGHT_DEVICE void OverTiles(Ctx& ctx, int32_t begin, int32_t end, int step,
   ctx.Sync();
 }
 
-// Minus infinity where a row does not see a column: `offset` as in FlashShape, of the rows and columns of `acc`, and
-// `columns` that there are.
+// Minus infinity where a row does not see a column: `offset` and `reach` as in FlashShape, of the rows and columns of
+// `acc`, and `columns` that there are.
 template <int kM, int kN>
-MESHWRIGHT_DEVICE void Hide(int lane, int offset, int64_t columns, float (&acc)[kM][kN][4]) {
+MESHWRIGHT_DEVICE void Hide(int lane, int offset, int reach, int64_t columns, float (&acc)[kM][kN][4]) {
   const int left = columns < kN * 8 ? static_cast<int>(columns) : kN * 8;
-  if (offset >= kN * 8 - 1 && left == kN * 8) return;
+  if (offset >= kN * 8 - 1 && kM * 16 - 1 + offset < reach && left == kN * 8) return;
   MESHWRIGHT_UNROLL
   for (int m = 0; m < kM; ++m) {
     MESHWRIGHT_UNROLL
@@ -122,7 +125,8 @@ MESHWRIGHT_DEVICE void Hide(int lane, int offset, int64_t columns, float (&acc)[
       MESHWRIGHT_UNROLL
       for (int e = 0; e < 4; ++e) {
         const int row = m * 16 + e / 2 * 8 + lane / 4, column = n * 8 + lane % 4 * 2 + e % 2;
-        if (column > row + offset || column >= left) acc[m][n][e] = -INFINITY;
+        const int before = row + offset - column;
+        if (before < 0 || before >= reach || column >= left) acc[m][n][e] = -INFINITY;
       }
     }
   }
@@ -234,8 +238,8 @@ struct FlashForwardOf : FlashForward {
     CopyRows<kRows, kWidth, kThreads>(ctx, 0, At(queries, a.Query(first, head.batch, head.group, head.head)),
                                       a.query_stride, a.s - first, a.d);
     OverTiles(
-        ctx, 0, static_cast<int32_t>(a.KeysUntil(first + kRows)), kKeys, kRows,
-        [&](int32_t key) { return a.Offset(first, key); }, load,
+        ctx, static_cast<int32_t>(a.KeysFrom(first, kKeys)), static_cast<int32_t>(a.KeysUntil(first + kRows)), kKeys,
+        kRows, [&](int32_t key) { return a.Offset(first, key); }, load,
         [&](int32_t key, int offset, uint32_t stage) {
           const int warp_row = WarpOf(ctx) * kWarpRows;
           if (offset + warp_row <= -kWarpRows) return;
@@ -243,7 +247,7 @@ struct FlashForwardOf : FlashForward {
           float s[kM][kN][4];
           Clear(s);
           MultiplyByRows<kElem, kWidth>(ctx, own_rows, at, s);
-          Hide(LaneOf(ctx), offset + warp_row, a.keys - key, s);
+          Hide(LaneOf(ctx), offset + warp_row, a.reach, a.keys - key, s);
           uint32_t p[kM][kN / 2][4];
           MESHWRIGHT_UNROLL
           for (int m = 0; m < kM; ++m) {

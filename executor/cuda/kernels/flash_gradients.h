@@ -110,8 +110,8 @@ struct FlashQueryGradientOf : FlashQueryGradient {
     Sums<kElem, kWidth>(ctx, first + WarpOf(ctx) * kWarpRows, place.head, log, dot);
     Clear(dq);
     OverTiles(
-        ctx, 0, static_cast<int32_t>(a.KeysUntil(first + kRows)), kKeys, kRows,
-        [&](int32_t key) { return a.Offset(first, key); },
+        ctx, static_cast<int32_t>(a.KeysFrom(first, kKeys)), static_cast<int32_t>(a.KeysUntil(first + kRows)), kKeys,
+        kRows, [&](int32_t key) { return a.Offset(first, key); },
         [&](int32_t key, uint32_t stage) {
           const uint32_t to = kKeysAt + stage * 2 * kKeyTile;
           const uint16_t* const from = k + key * a.key_stride;
@@ -125,7 +125,7 @@ struct FlashQueryGradientOf : FlashQueryGradient {
           float s[kM][kN][4], ds[kM][kN][4];
           Clear(s);
           MultiplyByRows<kElem, kWidth>(ctx, own_rows, at, s);
-          Hide(LaneOf(ctx), offset + warp_row, a.keys - key, s);
+          Hide(LaneOf(ctx), offset + warp_row, a.reach, a.keys - key, s);
           Clear(ds);
           MultiplyByRows<kElem, kWidth>(ctx, kDyAt + own_rows, at + kKeyTile, ds);
           MESHWRIGHT_UNROLL
@@ -162,10 +162,11 @@ struct FlashKeyGradient {
     float of[2];
   };
 
-  // As Hide, but rows of `acc` are keys and its columns queries: key i is seen by query j if i <= j + offset.
+  // As Hide, but rows of `acc` are keys and its columns queries: key i is seen by query j if j + offset - reach < i <=
+  // j + offset.
   template <int kM, int kN>
-  static MESHWRIGHT_DEVICE void HideRows(int lane, int offset, float (&acc)[kM][kN][4]) {
-    if (offset >= kM * 16 - 1) return;
+  static MESHWRIGHT_DEVICE void HideRows(int lane, int offset, int reach, float (&acc)[kM][kN][4]) {
+    if (offset >= kM * 16 - 1 && kN * 8 - 1 + offset < reach) return;
     MESHWRIGHT_UNROLL
     for (int m = 0; m < kM; ++m) {
       MESHWRIGHT_UNROLL
@@ -173,7 +174,8 @@ struct FlashKeyGradient {
         MESHWRIGHT_UNROLL
         for (int e = 0; e < 4; ++e) {
           const int key = m * 16 + e / 2 * 8 + lane / 4, row = n * 8 + lane % 4 * 2 + e % 2;
-          if (key > row + offset) acc[m][n][e] = -INFINITY;
+          const int before = row + offset - key;
+          if (before < 0 || before >= reach) acc[m][n][e] = -INFINITY;
         }
       }
     }
@@ -200,7 +202,7 @@ struct FlashKeyGradientOf : FlashKeyGradient {
   template <class Ctx>
   MESHWRIGHT_DEVICE void Run(Ctx& ctx) const {
     const FlashShape::Place place = a.PlaceOf(ctx.block(), (a.keys + kKeys - 1) / kKeys, a.b * a.g);
-    const int32_t first = place.tile * kKeys, end = static_cast<int32_t>(a.s);
+    const int32_t first = place.tile * kKeys, end = static_cast<int32_t>(a.RowsUntil(first + kKeys));
     const int32_t groups = static_cast<int32_t>(a.g), group = place.head % groups, batch = place.head / groups;
     const int32_t first_later = Opaque(first), place_later = Opaque(place.head);
     constexpr uint32_t kTile = kRows * kRowBytes<kWidth>, kValuesAt = kKeys * kRowBytes<kWidth>;
@@ -235,7 +237,7 @@ struct FlashKeyGradientOf : FlashKeyGradient {
             uint32_t packed[kM][kN / 2][4];
             Clear(p);
             MultiplyByRows<kElem, kWidth>(ctx, own_keys, at, p);
-            HideRows(lane, offset - warp_key, p);
+            HideRows(lane, offset - warp_key, a.reach, p);
             MESHWRIGHT_UNROLL
             for (int n = 0; n < kN; ++n) {
               const Pair log = ctx.template Get<Pair>(sums_at + n * 32);

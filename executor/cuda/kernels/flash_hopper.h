@@ -67,7 +67,7 @@ struct HopperForwardOf : HopperForward {
                                 a.keys - key, a.d);
       });
     };
-    int32_t key = Next(first, 0, offset);
+    int32_t key = Next(first, static_cast<int32_t>(a.KeysFrom(first, kKeys)), offset);
     if (key < 0) return;
     MESHWRIGHT_UNROLL
     for (int group = 0; group < kGroups; ++group) {
@@ -98,7 +98,7 @@ struct HopperForwardOf : HopperForward {
     Clear(o);
     Clear(s);
     int offset = 0, number = 0;
-    int32_t key = Next(first, 0, offset);
+    int32_t key = Next(first, static_cast<int32_t>(a.KeysFrom(first, kKeys)), offset);
     if (key >= 0) {
       Slots::Await(ctx, Slot(kOfKeys, 0), group);
       ctx.BeginProducts(s[0]);
@@ -106,7 +106,7 @@ struct HopperForwardOf : HopperForward {
       ctx.CommitProducts();
       ctx.template WaitProducts<0>(s[0]);
       Slots::GiveBack(ctx, Slot(kOfKeys, 0));
-      Hide(LaneOf(ctx), offset + warp_row, a.keys - key, s);
+      Hide(LaneOf(ctx), offset + warp_row, a.reach, a.keys - key, s);
       Exponentials(ctx, a.score_scale, s[0], top[0], sum[0], shrink);
       PackRows<kElem>(s[0], p);
       // They begin in turns: each barrier is passed by one, and come to by the other when it has begun.
@@ -125,7 +125,7 @@ struct HopperForwardOf : HopperForward {
         ctx.Arrive(Slots::Own(1 - group), Slots::kComputing);
         ctx.template WaitProducts<1>(s[0]);
         Slots::GiveBack(ctx, next);
-        Hide(LaneOf(ctx), offset + warp_row, a.keys - key, s);
+        Hide(LaneOf(ctx), offset + warp_row, a.reach, a.keys - key, s);
         Exponentials(ctx, a.score_scale, s[0], top[0], sum[0], shrink);
         // Between the exponentials and the wait stands a branch: the assembler would move the wait before them.
         ctx.Settle(s[0]);

@@ -54,7 +54,7 @@ struct HopperQueryGradientOf : HopperQueryGradient {
     const uint16_t* const k = At(keys, a.Key(0, head.batch, head.group, 0));
     Slots slots;
     int number = 0, offset = 0;
-    int32_t key = Next(first, 0, offset);
+    int32_t key = Next(first, static_cast<int32_t>(a.KeysFrom(first, kKeys)), offset);
     if (key < 0) return;
     MESHWRIGHT_UNROLL
     for (int group = 0; group < kGroups; ++group) {
@@ -88,7 +88,7 @@ struct HopperQueryGradientOf : HopperQueryGradient {
     Clear(s);
     Clear(ds);
     int offset = 0, slot = 0;
-    int32_t key = Next(first, 0, offset);
+    int32_t key = Next(first, static_cast<int32_t>(a.KeysFrom(first, kKeys)), offset);
     while (key >= 0) {
       Slots::Await(ctx, slot, group);
       ctx.BeginProducts(s[0], ds[0]);
@@ -97,7 +97,7 @@ struct HopperQueryGradientOf : HopperQueryGradient {
       StartByRows<kElem, kWidth, kKeys>(ctx, kDyAt + own, SlotAt(slot) + kKeyTile, ds[0]);
       ctx.CommitProducts();
       ctx.template WaitProducts<1>(s[0]);
-      Hide(LaneOf(ctx), offset + warp_row, a.keys - key, s);
+      Hide(LaneOf(ctx), offset + warp_row, a.reach, a.keys - key, s);
       MESHWRIGHT_UNROLL
       for (int n = 0; n < kN; ++n) {
         MESHWRIGHT_UNROLL
@@ -160,7 +160,7 @@ struct HopperKeyGradientOf : HopperKeyGradient {
   static MESHWRIGHT_DEVICE uint32_t SlotAt(int slot) { return kSlotsAt + static_cast<uint32_t>(slot) * kSlot; }
 
   MESHWRIGHT_DEVICE int32_t Next(int32_t first, int32_t row, int& offset) const {
-    const auto end = static_cast<int32_t>(a.s);
+    const auto end = static_cast<int32_t>(a.RowsUntil(first + kKeys));
     const int32_t next = NextTile(
         row, end, kRows, kRows, [&](int32_t r) { return a.Offset(r, first); }, offset);
     return next < end ? next : -1;
@@ -221,7 +221,7 @@ struct HopperKeyGradientOf : HopperKeyGradient {
         StartByRows<kElem, kWidth, kRows>(ctx, kValuesAt + own, at + kRowTile, ds[0]);
         ctx.CommitProducts();
         ctx.template WaitProducts<1>(p[0]);
-        HideRows(LaneOf(ctx), offset - warp_key, p);
+        HideRows(LaneOf(ctx), offset - warp_key, a.reach, p);
         MESHWRIGHT_UNROLL
         for (int n = 0; n < kN; ++n) {
           const Pair log = ctx.template Get<Pair>(sums_at + n * 32);

@@ -378,6 +378,7 @@ absl::Status CheckAttention(Driver& driver, Kernels& kernels, const AttentionChe
   attrs.causal = a.causal;
   attrs.context = a.context;
   attrs.shift = a.shift;
+  attrs.window = a.window;
   const std::vector<Shape> operands = a.apart ? std::vector<Shape>{y, keys} : std::vector<Shape>{qkv};
   const Shape rows = {a.s, a.b, a.g, a.q};
   OpCase forward = MakeCase(

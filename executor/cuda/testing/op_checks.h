@@ -35,7 +35,7 @@ absl::Status CheckOp(Driver& driver, Kernels& kernels, OpKind op, const OpCheck&
 struct AttentionCheck {
   int64_t s = 1, b = 1, g = 1, q = 1, d = 64;
   bool causal = true, apart = false;
-  int64_t keys = 0, context = 1, shift = -1;
+  int64_t keys = 0, context = 1, shift = -1, window = 0;
 };
 absl::Status CheckAttention(Driver& driver, Kernels& kernels, const AttentionCheck& attention, const OpCheck& check);
 
