@@ -28,7 +28,9 @@ double NumParameters(const DecoderConfig& c) {
   const double experts = static_cast<double>(c.experts > 0 ? c.experts : 1);
   const double mlp =
       ffn_matrices * hidden * (experts * static_cast<double>(c.ffn) + static_cast<double>(c.shared_expert_ffn));
-  return static_cast<double>(c.layers) * (attention + mlp) +
+  const double with_experts = static_cast<double>(ExpertLayers(c)), layers = static_cast<double>(c.layers);
+  return layers * attention + with_experts * mlp +
+         (layers - with_experts) * ffn_matrices * hidden * static_cast<double>(c.dense_ffn) +
          2 * hidden * static_cast<double>(c.vocab + c.max_positions);
 }
 
@@ -57,10 +59,17 @@ std::vector<Complaint> Complaints(const DecoderConfig& c, const Training& t) {
     complain("choice_groups_per_token", c.choice_groups_per_token,
              absl::StrCat("groups with at least experts_per_token = ", c.experts_per_token, " experts"));
   }
+  if (c.dense_layers >= c.layers) {
+    complain("dense_layers", c.dense_layers, absl::StrCat("fewer than layers = ", c.layers));
+  } else if ((c.layers - c.dense_layers) % c.expert_every != 0) {
+    complain("expert_every", c.expert_every,
+             absl::StrCat("a divisor of the ", c.layers - c.dense_layers,
+                          c.dense_layers > 0 ? " layers behind the first dense ones" : " layers"));
+  }
   if (NumParameters(c) > kMostParameters) complain("layers", c.layers, "a model of at most 2^50 parameters");
   const double tokens = static_cast<double>(t.batch) * static_cast<double>(t.sequence);
   const double qkv = static_cast<double>(c.heads + 2 * c.kv_heads) * static_cast<double>(c.head_dim);
-  const double mlp = 2.0 * static_cast<double>(std::max(c.ffn, c.shared_expert_ffn));
+  const double mlp = 2.0 * static_cast<double>(std::max({c.ffn, c.shared_expert_ffn, c.dense_ffn}));
   double widest = std::max({static_cast<double>(std::max(c.vocab, c.classes)), mlp, qkv});
   if (c.experts > 0) {  // slots of all experts, with some room for the rounding up of the capacity
     widest = std::max(
@@ -82,13 +91,21 @@ class DecoderBuilder {
       : c_(config), t_(training), b_(name), rows_(rows) {}
 
   absl::StatusOr<Graph> Build() {
-    MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId embedded, Embed());
-    b_.BeginSegment("layers", c_.layers);
-    const TensorId in = b_.BeginCarry(embedded);
-    MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId attended, AttentionHalf(in));
-    MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId out, c_.experts > 0 ? ExpertHalf(attended) : MlpHalf(attended));
-    MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId final, b_.EndCarry(out));
-    MESHWRIGHT_RETURN_IF_ERROR(Head(final));
+    MESHWRIGHT_ASSIGN_OR_RETURN(TensorId x, Embed());
+    if (c_.dense_layers > 0) {
+      b_.BeginSegment("dense_layers", c_.dense_layers);
+      MESHWRIGHT_ASSIGN_OR_RETURN(x, DenseLayer("dense_", b_.BeginCarry(x)));
+      MESHWRIGHT_ASSIGN_OR_RETURN(x, b_.EndCarry(x));
+    }
+    b_.BeginSegment("layers", (c_.layers - c_.dense_layers) / c_.expert_every, c_.expert_every);
+    x = b_.BeginCarry(x);
+    for (int64_t i = 0; i + 1 < c_.expert_every; ++i) {
+      MESHWRIGHT_ASSIGN_OR_RETURN(x, DenseLayer(absl::StrCat("dense", i, "_"), x));
+    }
+    MESHWRIGHT_ASSIGN_OR_RETURN(x, AttentionHalf(x));
+    MESHWRIGHT_ASSIGN_OR_RETURN(x, c_.experts > 0 ? ExpertHalf(x) : MlpHalf(x, c_.ffn));
+    MESHWRIGHT_ASSIGN_OR_RETURN(x, b_.EndCarry(x));
+    MESHWRIGHT_RETURN_IF_ERROR(Head(x));
     MESHWRIGHT_RETURN_IF_ERROR(VerifyGraph(b_.graph()));
     return std::move(b_).Build();
   }
@@ -350,10 +367,21 @@ class DecoderBuilder {
     return added;
   }
 
-  absl::StatusOr<TensorId> MlpHalf(TensorId x) {
+  absl::StatusOr<TensorId> MlpHalf(TensorId x, int64_t ffn) {
     MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId normed, Normalize("norm2", x));
-    MESHWRIGHT_ASSIGN_OR_RETURN(const Added y, Dense(normed, {.name = "", .ffn = c_.ffn, .bias = c_.bias}));
+    MESHWRIGHT_ASSIGN_OR_RETURN(const Added y, Dense(normed, {.name = "", .ffn = ffn, .bias = c_.bias}));
     return AddResidual("add2", y.result, x, c_.bias, {y.adapted});
+  }
+
+  // A layer without experts in a model of experts. What it makes has names that begin with `prefix`.
+  absl::StatusOr<TensorId> DenseLayer(const std::string& prefix, TensorId x) {
+    const size_t first_op = b_.graph().ops.size(), first_tensor = b_.graph().tensors.size();
+    MESHWRIGHT_ASSIGN_OR_RETURN(x, AttentionHalf(x));
+    MESHWRIGHT_ASSIGN_OR_RETURN(x, MlpHalf(x, c_.dense_ffn));
+    Graph& graph = b_.mutable_graph();
+    for (size_t i = first_op; i < graph.ops.size(); ++i) graph.ops[i].name.insert(0, prefix);
+    for (size_t i = first_tensor; i < graph.tensors.size(); ++i) graph.tensors[i].name.insert(0, prefix);
+    return x;
   }
 
   void SetChoice(OpAttrs* attrs) const {
@@ -441,6 +469,17 @@ class DecoderBuilder {
 
 }  // namespace
 
+int64_t ExpertLayers(const DecoderConfig& config) {
+  return config.experts == 0 ? config.layers : (config.layers - config.dense_layers) / config.expert_every;
+}
+
+std::vector<std::string> LayerPrefixes(const DecoderConfig& config) {
+  std::vector<std::string> prefixes = {""};
+  if (config.dense_layers > 0) prefixes.push_back("dense_");
+  for (int64_t i = 0; i + 1 < config.expert_every; ++i) prefixes.push_back(absl::StrCat("dense", i, "_"));
+  return prefixes;
+}
+
 int64_t DefaultVocabMultiple(int64_t vocab) { return vocab < 1024 ? 1 : 128; }
 
 absl::StatusOr<DecoderConfig> ReadDecoder(const NodeRef& in, const Training& training) {
@@ -464,6 +503,9 @@ absl::StatusOr<DecoderConfig> ReadDecoder(const NodeRef& in, const Training& tra
                                            "experts",
                                            "experts_per_token",
                                            "shared_expert_ffn",
+                                           "dense_layers",
+                                           "dense_ffn",
+                                           "expert_every",
                                            "choice_groups",
                                            "choice_groups_per_token",
                                            "capacity_factor",
@@ -496,14 +538,24 @@ absl::StatusOr<DecoderConfig> ReadDecoder(const NodeRef& in, const Training& tra
     MESHWRIGHT_ASSIGN_OR_RETURN(c.experts_per_token, in["experts_per_token"].AsInt(1, 1 << 16));
   }
   MESHWRIGHT_ASSIGN_OR_RETURN(c.shared_expert_ffn, in["shared_expert_ffn"].AsIntOr(0, 0, 4 * kMost));
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.dense_layers, in["dense_layers"].AsIntOr(0, 0, kMostLayers));
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.expert_every, in["expert_every"].AsIntOr(1, 1, kMostLayers));
+  const bool dense = c.dense_layers > 0 || c.expert_every > 1;
+  const int64_t of_token = c.experts_per_token * c.ffn + c.shared_expert_ffn;
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.dense_ffn, in["dense_ffn"].AsIntOr(dense ? of_token : 0, 1, 4 * kMost));
   MESHWRIGHT_ASSIGN_OR_RETURN(c.choice_groups, in["choice_groups"].AsIntOr(1, 1, 1 << 16));
   MESHWRIGHT_ASSIGN_OR_RETURN(c.choice_groups_per_token, in["choice_groups_per_token"].AsIntOr(1, 1, 1 << 16));
   MESHWRIGHT_ASSIGN_OR_RETURN(c.capacity_factor, in["capacity_factor"].AsDoubleOr(c.capacity_factor, 0.01, 1024));
   MESHWRIGHT_ASSIGN_OR_RETURN(c.rope_theta, in["rope_theta"].AsDoubleOr(c.rope_theta, 1));
   MESHWRIGHT_ASSIGN_OR_RETURN(c.norm_epsilon, in["norm_epsilon"].AsDoubleOr(c.norm_epsilon, 0, 1));
   for (const absl::string_view field :
-       {"experts_per_token", "shared_expert_ffn", "choice_groups", "choice_groups_per_token", "capacity_factor"}) {
+       {"experts_per_token", "shared_expert_ffn", "choice_groups", "choice_groups_per_token", "capacity_factor",
+        "dense_layers", "dense_ffn", "expert_every"}) {
     if (c.experts == 0 && in[field].present()) return in[field].Error("it without experts", "`experts` beside it");
+  }
+  if (!dense && in["dense_ffn"].present()) {
+    return in["dense_ffn"].Error("it without layers that have no experts",
+                                 "`dense_layers` or `expert_every` beside it");
   }
   if (c.experts > 0 && c.bias) return in["bias"].Error("true", "false, since there are experts");
   for (const Complaint& complaint : Complaints(c, training)) {
@@ -531,7 +583,7 @@ int64_t IdleParameters(const DecoderConfig& config, const Training& training) {
     if (training.lora->mlp1) expert += training.lora->rank * (config.hidden + wide * config.ffn);
     if (training.lora->mlp2) expert += training.lora->rank * (config.ffn + config.hidden);
   }
-  return config.layers * (config.experts - config.experts_per_token) * expert;
+  return ExpertLayers(config) * (config.experts - config.experts_per_token) * expert;
 }
 
 int64_t ExpertCapacity(const DecoderConfig& config, int64_t tokens, int64_t rows) {

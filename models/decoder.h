@@ -4,8 +4,11 @@
 //     decoder: {hidden: 4096, layers: 32, heads: 32, kv_heads: 8, ffn: 14336, vocab: 128256, activation: swiglu,
 //               norm: rms_norm, positions: rotary, tied_embeddings: false, bias: false}
 //
-// The graph has three segments: "embed", "layers" (repeated, the residual stream is carried) and "head". The residual
-// stream is (s, b, h). Index labels, which label rules of a strategy name:
+// The graph has three segments: "embed", "layers" (repeated, the residual stream is carried) and "head". The first
+// `dense_layers`, which have no experts, stand in one of their own before "layers", and where one layer of several has
+// experts, a run of "layers" is that many. Names of what is in a layer without experts begin with "dense_", and in such
+// a run with "dense0_", "dense1_" and so on. The residual stream is (s, b, h). Index labels, which label rules of a
+// strategy name:
 //   b batch   s sequence   h hidden   g KV head (with its queries)   f ffn   v vocabulary   e expert
 //   x experts that a rank sends tokens to, where e is those that the router tells apart
 //   c slots of an expert: the dim of its own size that is split as b is. A rule for "b" should be given for "c" too.
@@ -20,6 +23,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -63,6 +67,10 @@ struct DecoderConfig {
   int64_t experts = 0;           // 0: dense
   int64_t experts_per_token = 0;
   int64_t shared_expert_ffn = 0;  // width of a feed-forward layer beside the experts that takes every token; 0: none
+  // Layers without experts, whose feed-forward layer is of width `dense_ffn`: the first `dense_layers`, and of the
+  // others all but the last of each `expert_every`. DeepSeek-V3: 3 of 61; Llama 4 Maverick: every second.
+  int64_t dense_layers = 0, expert_every = 1;
+  int64_t dense_ffn = 0;  // default, where there are such layers: what a token goes through in the others
   // A token's experts are of the best `choice_groups_per_token` of so many equal groups, those whose two largest logits
   // have the largest sums (DeepSeek-V3: 4 of 8, each a node of an expert group of 8 nodes).
   int64_t choice_groups = 1, choice_groups_per_token = 1;
@@ -72,6 +80,12 @@ struct DecoderConfig {
 
   friend bool operator==(const DecoderConfig&, const DecoderConfig&) = default;
 };
+
+// Layers with experts, or all of them where there are none.
+int64_t ExpertLayers(const DecoderConfig& config);
+
+// What names of operators of a layer begin with, one for each kind of layer: "", "dense_", "dense0_", ..
+std::vector<std::string> LayerPrefixes(const DecoderConfig& config);
 
 // What `vocab_multiple` is where the file does not say.
 int64_t DefaultVocabMultiple(int64_t vocab);

@@ -332,6 +332,19 @@ TEST(DecoderTest, SizesThatDoNotFitAreErrorsAtTheirField) {
               HasSubstr("decoder.choice_groups: found it without experts"));
   EXPECT_THAT(error("{hidden: 8, layers: 1, heads: 2, vocab: 8, shared_expert_ffn: 8}"),
               HasSubstr("decoder.shared_expert_ffn: found it without experts"));
+  const auto dense = [&](absl::string_view fields) {
+    return error(absl::StrCat("{hidden: 8, layers: 5, heads: 2, vocab: 8, ", fields, "}"));
+  };
+  EXPECT_THAT(dense("dense_layers: 1"), HasSubstr("decoder.dense_layers: found it without experts"));
+  EXPECT_THAT(dense("expert_every: 1"), HasSubstr("decoder.expert_every: found it without experts"));
+  EXPECT_THAT(dense("experts: 2, experts_per_token: 1, dense_ffn: 8"),
+              HasSubstr("decoder.dense_ffn: found it without layers that have no experts, wanted `dense_layers` or"));
+  EXPECT_THAT(dense("experts: 2, experts_per_token: 1, dense_layers: 5"),
+              HasSubstr("decoder.dense_layers: found 5, wanted fewer than layers = 5"));
+  EXPECT_THAT(dense("experts: 2, experts_per_token: 1, expert_every: 2"),
+              HasSubstr("decoder.expert_every: found 2, wanted a divisor of the 5 layers"));
+  EXPECT_THAT(dense("experts: 2, experts_per_token: 1, dense_layers: 1, expert_every: 3"),
+              HasSubstr("decoder.expert_every: found 3, wanted a divisor of the 4 layers behind the first dense ones"));
   EXPECT_THAT(error("{hidden: 8, layers: 1, heads: 2, vocab: 8, experts: 2}"),
               HasSubstr("decoder.experts_per_token: found nothing"));
   EXPECT_THAT(error("{hidden: 8, layers: 1, heads: 2, vocab: 8, experts_per_token: 2}"),
@@ -346,6 +359,30 @@ TEST(DecoderTest, SizesThatDoNotFitAreErrorsAtTheirField) {
   EXPECT_THAT(error("{hidden: 8, layer: 1, heads: 2, vocab: 8}"), HasSubstr("did you mean \"layers\"?"));
   EXPECT_THAT(error("{hidden: 8, layers: 1, heads: 2, vocab: 8, activation: silu}"),
               HasSubstr("found \"silu\", wanted one of gelu, relu, swiglu"));
+}
+
+// The first layer dense, then twice one dense and one with experts. Of hidden 8, 2 heads of 4 and one of keys and
+// values, a layer has norms 2 x 8 and attention 8 x 4 x (2 + 2) + 8 x 8 = 192, the dense ones 3 x 8 x 20, the others a
+// router 8 x 4, experts 4 x 3 x 8 x 6 and a shared one 3 x 8 x 5.
+TEST(DecoderTest, SomeLayersHaveNoExperts) {
+  constexpr absl::string_view kSizes =
+      "{hidden: 8, layers: 5, heads: 2, kv_heads: 1, ffn: 6, vocab: 32, activation: swiglu, norm: rms_norm, "
+      "positions: rotary, experts: 4, experts_per_token: 2, shared_expert_ffn: 5, dense_layers: 1, expert_every: 2";
+  ASSERT_OK_AND_ASSIGN(const Graph graph, Build(absl::StrCat(kSizes, ", dense_ffn: 20}")));
+  ASSERT_EQ(graph.segments.size(), 4u);
+  EXPECT_EQ(graph.segments[1].name, "dense_layers");
+  EXPECT_EQ(graph.segments[1].repeat, 1);
+  EXPECT_EQ(graph.segments[2].repeat, 2);
+  EXPECT_EQ(graph.segments[2].layers, 2);
+  EXPECT_EQ(ShapeOf(graph, "dense_mlp1.weight"), (Shape{8, 2, 20}));
+  EXPECT_EQ(ShapeOf(graph, "dense0_mlp2.weight"), (Shape{20, 8}));
+  EXPECT_EQ(ShapeOf(graph, "mlp2.weight"), (Shape{8, 4, 6}));
+  const int64_t around = 2 * 32 * 8 + 8, layer = 16 + 192, dense = 480, experts = 32 + 576 + 120;
+  EXPECT_EQ(graph.NumParameters(), around + 5 * layer + 3 * dense + 2 * experts);
+  ASSERT_OK_AND_ASSIGN(const DecoderConfig config, Read(absl::StrCat(kSizes, "}"), TrainingOf(4, 16)));
+  EXPECT_EQ(config.dense_ffn, 2 * 6 + 5);
+  EXPECT_EQ(ExpertLayers(config), 2);
+  EXPECT_EQ(IdleParameters(config, Training()), 2 * 2 * 3 * 8 * 6);
 }
 
 // Mixtral 8x7B: 46,702,792,704 parameters less 32 layers x 6 experts x 3 x 4096 x 14336: "12.9B" (Jiang et al. 2024).

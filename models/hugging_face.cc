@@ -13,6 +13,7 @@
 #include "absl/strings/strip.h"
 #include "ir/status.h"
 #include "ir/text.h"
+#include "models/expert_layers.h"
 
 namespace meshwright {
 namespace {
@@ -30,10 +31,11 @@ struct Family {
   bool layer_norm = false;
   bool side_by_side = false;  // attention and the feed-forward layer, unless the file says otherwise
   bool experts = false;
-  bool latent = false;       // queries, keys and values come from narrow vectors (DeepSeek-V2, section 2.1)
-  bool query_norms = false;  // norms of queries and keys
-  int64_t head_dim = 0;      // 0: the hidden size over the heads
-  int64_t kv_heads = 0;      // 0: as many as heads, which an explicit null means everywhere
+  bool latent = false;         // queries, keys and values come from narrow vectors (DeepSeek-V2, section 2.1)
+  bool query_norms = false;    // norms of queries and keys
+  bool shared_expert = false;  // one as wide as the others, that no key tells of
+  int64_t head_dim = 0;        // 0: the hidden size over the heads
+  int64_t kv_heads = 0;        // 0: as many as heads, which an explicit null means everywhere
   double rope_theta = 10000;
   double rotary_share = 1;  // of each head, which rotary positions turn
   bool may_window = true;   // without `use_sliding_window`
@@ -151,6 +153,15 @@ constexpr Family kFamilies[] = {
      .left_out = "the norms behind attention and behind the feed-forward layer are left out"},
     {.model_type = "glm4_moe", .qkv_bias = true, .experts = true, .kv_heads = 8, .rotary_share = 0.5},
     {.model_type = "minimax_m2", .experts = true, .query_norms = true, .head_dim = 128, .kv_heads = 8},
+    {.model_type = "llama4_text",
+     .experts = true,
+     .shared_expert = true,
+     .head_dim = 128,
+     .kv_heads = 8,
+     .rope_theta = 500000,
+     .window = 8192,
+     .full_every = 4,
+     .left_out = "layers without rotary positions are taken as layers with them"},
     {.model_type = "deepseek", .experts = true},
     {.model_type = "deepseek_v2", .experts = true, .latent = true},
     {.model_type = "deepseek_v3", .experts = true, .latent = true},
@@ -254,7 +265,7 @@ absl::StatusOr<int64_t> WindowedLayers(const NodeRef& in, const Family& family, 
   MESHWRIGHT_ASSIGN_OR_RETURN(const std::vector<NodeRef> types, in["layer_types"].AsList());
   int64_t windowed = 0;
   for (const NodeRef& type : types) {
-    if (type.text() == "sliding_attention") {
+    if (type.text() == "sliding_attention" || type.text() == "chunked_attention") {
       ++windowed;
     } else if (type.text() != "full_attention") {
       return NotModelled(type, QuoteForMessage(type.text()));
@@ -272,7 +283,7 @@ absl::Status ReadWindow(const NodeRef& in, const Family& family, const Training&
   MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t layers, in["num_hidden_layers"].AsInt(1, kMostLayers));
   MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t windowed, WindowedLayers(in, family, layers));
   MESHWRIGHT_ASSIGN_OR_RETURN(const bool used, BoolOr(in["use_sliding_window"], family.may_window));
-  const NodeRef window = in["sliding_window"];
+  const NodeRef window = FirstGiven(in, {"sliding_window", "attention_chunk_size"});
   if (!used || window.is_null() || windowed == 0) return absl::OkStatus();
   MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t length, IntOr(window, family.window, 0));
   if (length == 0 || length >= training.sequence) return absl::OkStatus();
@@ -337,27 +348,13 @@ absl::StatusOr<int64_t> ReadSharedExpert(const NodeRef& in, const DecoderConfig&
   return shared * c.ffn;
 }
 
-// All layers have experts, and all experts are chosen among: what else there is becomes that, and is told. Adds to
-// `surplus` the parameters that a plan then has more than the model.
-absl::Status ReadExperts(const NodeRef& in, DecoderConfig& c, double& surplus, std::vector<std::string>& notices) {
+absl::Status ReadExperts(const NodeRef& in, const Family& family, DecoderConfig& c) {
   MESHWRIGHT_ASSIGN_OR_RETURN(c.experts, FirstGiven(in, kExperts).AsInt(2, 1 << 16));
   MESHWRIGHT_ASSIGN_OR_RETURN(c.experts_per_token, FirstGiven(in, {"num_experts_per_tok", "moe_k"}).AsInt(1, 1 << 16));
   if (c.bias) return NotModelled(in["mlp_bias"], "a bias of experts");
-  for (const absl::string_view step : {"decoder_sparse_step", "moe_layer_freq", "moe_layer_interval"}) {
-    MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t every, IntOr(in[step], 1));
-    if (every > 1) return NotModelled(in[step], absl::StrCat("experts in every ", every, "th layer only"));
-  }
-  if (!in["mlp_only_layers"].children().empty()) return NotModelled(in["mlp_only_layers"], "a layer without experts");
+  MESHWRIGHT_RETURN_IF_ERROR(ReadExpertLayers(in, c));
   MESHWRIGHT_ASSIGN_OR_RETURN(c.shared_expert_ffn, ReadSharedExpert(in, c));
-  MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t first,
-                              IntOr(FirstGiven(in, {"first_k_dense_replace", "moe_layer_start_index"}), 0, 0));
-  if (first > 0) {
-    MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t dense, in["intermediate_size"].AsInt(1, kMost));
-    const double experts = static_cast<double>(c.experts);
-    const double width = experts * static_cast<double>(c.ffn) + static_cast<double>(c.shared_expert_ffn - dense);
-    surplus += static_cast<double>(first) * static_cast<double>(c.hidden) * (3 * width + experts);
-    notices.push_back(absl::StrCat("the first ", first, " layers are taken as layers of experts, too"));
-  }
+  if (family.shared_expert) c.shared_expert_ffn = c.ffn;
   MESHWRIGHT_ASSIGN_OR_RETURN(c.choice_groups, IntOr(in["n_group"], 1));
   MESHWRIGHT_ASSIGN_OR_RETURN(c.choice_groups_per_token, IntOr(in["topk_group"], 1));
   return absl::OkStatus();
@@ -395,7 +392,7 @@ absl::Status ReadLatent(const NodeRef& in, DecoderConfig& c, double& surplus, st
 absl::Status ReadWhatIsNear(const NodeRef& in, const Family& family, DecoderConfig& c,
                             std::vector<std::string>& notices) {
   double surplus = 0;
-  if (family.experts) MESHWRIGHT_RETURN_IF_ERROR(ReadExperts(in, c, surplus, notices));
+  if (family.experts) MESHWRIGHT_RETURN_IF_ERROR(ReadExperts(in, family, c));
   if (family.latent) MESHWRIGHT_RETURN_IF_ERROR(ReadLatent(in, c, surplus, notices));
   if (surplus != 0) {
     notices.push_back(absl::StrFormat("so a plan has %.3g billion parameters %s than the model",
