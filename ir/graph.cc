@@ -1,5 +1,6 @@
 #include "ir/graph.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -56,11 +57,12 @@ TensorId Graph::FindTensor(absl::string_view name) const {
   return TensorId();
 }
 
-SegmentId GraphBuilder::BeginSegment(std::string name, int64_t repeat) {
+SegmentId GraphBuilder::BeginSegment(std::string name, int64_t repeat, int64_t layers) {
   segment_ = SegmentId(graph_.segments.size());
   Segment segment;
   segment.name = std::move(name);
   segment.repeat = repeat;
+  segment.layers = layers;
   graph_.segments.push_back(std::move(segment));
   return segment_;
 }
@@ -217,17 +219,40 @@ absl::Status CheckReach(const Graph& graph, const Op& op, TensorId id) {
                               "\" has its own; wanted what that segment carries"));
 }
 
-// The value that enters a stack stands in a buffer of the stack, which its producer writes.
-absl::Status CheckInitial(const Graph& graph, const Segment& segment, const Carry& carry) {
+bool EndsWith(const std::vector<Carry>& carries, TensorId value) {
+  return std::any_of(carries.begin(), carries.end(), [&](const Carry& carry) { return carry.final == value; });
+}
+
+// The value that enters a stack stands in a buffer of the stack, which its producer writes, or which it shares with the
+// stack before: in the backward phase that is the next one.
+absl::Status CheckInitial(const Graph& graph, size_t s, Phase phase, const Carry& carry) {
   const Tensor& initial = graph.tensor(carry.initial);
   const bool made_once = initial.producer.valid() && graph.segment(graph.op(initial.producer).segment).repeat == 1;
   if (made_once) return absl::OkStatus();
+  if (phase == Phase::kForward && s > 0 && EndsWith(graph.segments[s - 1].carries, carry.initial)) {
+    return absl::OkStatus();
+  }
+  if (phase == Phase::kBackward && s + 1 < graph.segments.size() &&
+      EndsWith(graph.segments[s + 1].gradient_carries, carry.initial)) {
+    return absl::OkStatus();
+  }
   return absl::InvalidArgumentError(
-      absl::StrCat("segment \"", segment.name, "\" begins with \"", initial.name,
-                   "\"; wanted the output of an operator of an earlier segment that is not repeated"));
+      absl::StrCat("segment \"", graph.segments[s].name, "\" begins with \"", initial.name,
+                   "\"; wanted the output of an operator of an earlier segment that is not repeated, or what the "
+                   "segment before it carries"));
 }
 
 }  // namespace
+
+std::vector<size_t> ChainsOf(const Graph& graph) {
+  std::vector<size_t> chains;
+  for (size_t s = 0; s < graph.segments.size(); ++s) {
+    const auto& carries = graph.segments[s].carries;
+    const bool goes_on = s > 0 && !carries.empty() && EndsWith(graph.segments[s - 1].carries, carries[0].initial);
+    chains.push_back(goes_on ? chains[s - 1] : s);
+  }
+  return chains;
+}
 
 absl::Status VerifyGraph(const Graph& graph) {
   std::vector<bool> made(graph.tensors.size(), false);
@@ -248,7 +273,7 @@ absl::Status VerifyGraph(const Graph& graph) {
       const auto& carries = phase == Phase::kForward ? segment.carries : segment.gradient_carries;
       for (const Carry& carry : carries) {
         made[carry.in.index()] = true;
-        MESHWRIGHT_RETURN_IF_ERROR(CheckInitial(graph, segment, carry));
+        MESHWRIGHT_RETURN_IF_ERROR(CheckInitial(graph, s, phase, carry));
       }
       for (const Op& op : graph.ops) {
         if (op.phase != phase || op.segment != SegmentId(s)) continue;

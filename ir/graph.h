@@ -5,6 +5,10 @@
 //
 //   embed (x1)  ->  layers (x96): in -> ... -> out, carried  ->  head (x1) -> loss
 //
+// Layers that differ stand in several such segments, a chain: each begins with what the one before it ends with.
+//
+//   embed (x1)  ->  dense_layers (x3)  ->  layers (x58)  ->  head (x1) -> loss
+//
 // Backward ops live in the same segments (phase kBackward): they run in reverse order of the segments and layers, and
 // inside one segment in list order. Parameter gradients and the loss are accumulators: ops add to them.
 //
@@ -111,7 +115,7 @@ struct Op {
 
 // One value that flows through the layers of a repeated segment.
 struct Carry {
-  TensorId initial;  // made before the segment; what layer 0 sees as `in`
+  TensorId initial;  // made before the segment, or the `final` of the segment before; what layer 0 sees as `in`
   TensorId in, out;  // inside: layer l+1's `in` is layer l's `out`
   TensorId final;    // seen after the segment: the last layer's `out`
 };
@@ -119,6 +123,7 @@ struct Carry {
 struct Segment {
   std::string name;
   int64_t repeat = 1;
+  int64_t layers = 1;                   // of the model, in one run of it: several where layers alternate
   std::vector<Carry> carries;           // at most one today; only where repeat > 1 is possible
   std::vector<Carry> gradient_carries;  // the same in the backward phase: from the last layer to the first
   int64_t stage = -1;                   // fixed by the user, or -1; with chunks the part (Strategy::chunks)
@@ -150,7 +155,7 @@ class GraphBuilder {
   explicit GraphBuilder(Graph graph) : graph_(std::move(graph)) {}
 
   // Ops added from here on belong to this segment.
-  SegmentId BeginSegment(std::string name, int64_t repeat = 1);
+  SegmentId BeginSegment(std::string name, int64_t repeat = 1, int64_t layers = 1);
   void ContinueSegment(SegmentId segment) { segment_ = segment; }
   // Declares the value that the current segment carries and returns the tensor its ops read. EndCarry closes it with
   // the value of the last op and returns the tensor that is seen after the segment.
@@ -196,6 +201,9 @@ class GraphBuilder {
   Graph graph_;
   SegmentId segment_;
 };
+
+// By segment, the first of its chain: itself where it begins with nothing that another carries.
+std::vector<size_t> ChainsOf(const Graph& graph);
 
 // Acyclic and in order, every tensor produced before use, shapes agree with rules, carries match. kInvalidArgument.
 absl::Status VerifyGraph(const Graph& graph);

@@ -200,6 +200,29 @@ TEST(VerifyGraphTest, InsideAStackOnlyTheCarryIsSeenFromOutside) {
   EXPECT_OK(VerifyGraph(s.b.graph()));
 }
 
+// Layers of two kinds: the second ones go on where the first end, and not where a layer of these does.
+TEST(VerifyGraphTest, AStackGoesOnWhereTheOneBeforeEnds) {
+  GraphBuilder b("chain");
+  b.BeginSegment("embed");
+  const TensorId x = b.Input("x", kF, {4, 8}, {});
+  ASSERT_OK_AND_ASSIGN(TensorId value, b.AddOne({.name = "start", .kind = OpKind::kRelu, .inputs = {x}}));
+  for (const std::string name : {"first", "second", "third"}) {
+    b.BeginSegment(name, 2);
+    const TensorId in = b.BeginCarry(value);
+    ASSERT_OK_AND_ASSIGN(value, b.AddOne({.name = name, .kind = OpKind::kRelu, .inputs = {in}}));
+    ASSERT_OK_AND_ASSIGN(value, b.EndCarry(value));
+  }
+  Graph graph = std::move(b).Build();
+  EXPECT_OK(VerifyGraph(graph));
+  EXPECT_EQ(ChainsOf(graph), (std::vector<size_t>{0, 1, 1, 1}));
+  // Not where one that stands further off ends, nor with what each layer has.
+  for (const TensorId other : {graph.segments[1].carries[0].final, graph.segments[2].carries[0].out}) {
+    graph.segments[3].carries[0].initial = other;
+    EXPECT_THAT(VerifyGraph(graph), StatusIs(kInvalid, "segment \"third\" begins with \""));
+    EXPECT_EQ(ChainsOf(graph), (std::vector<size_t>{0, 1, 1, 3}));
+  }
+}
+
 TEST(VerifyGraphTest, AStackBeginsWithAnOperatorsOutput) {
   Stack s;
   ASSERT_OK(Build(2, s));
@@ -207,7 +230,8 @@ TEST(VerifyGraphTest, AStackBeginsWithAnOperatorsOutput) {
   graph.segments[1].carries[0].initial = s.x;
   EXPECT_THAT(VerifyGraph(graph), StatusIs(kInvalid,
                                            "segment \"layers\" begins with \"x\"; wanted the output of an "
-                                           "operator of an earlier segment that is not repeated"));
+                                           "operator of an earlier segment that is not repeated, or what the "
+                                           "segment before it carries"));
 }
 
 TEST(GraphTextTest, SegmentsTensorsAndOps) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <initializer_list>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -12,20 +13,57 @@
 namespace meshwright {
 namespace {
 
+struct LayerKind {
+  bool experts = true;  // where the model has some
+  int64_t window = 0;   // 0: all of the sequence
+};
+
+// Of layer i of a run.
+LayerKind KindInRun(const DecoderConfig& c, int64_t i) {
+  const bool full = c.full_attention_every > 0 && (i + 1) % c.full_attention_every == 0;
+  return {.experts = (i + 1) % c.expert_every == 0, .window = full ? 0 : c.sliding_window};
+}
+
+// Layers are all alike where windows hold the whole sequence.
+DecoderConfig WithoutIdleWindows(DecoderConfig c, int64_t sequence) {
+  if (c.sliding_window >= sequence) c.sliding_window = c.full_attention_every = 0;
+  return c;
+}
+
+// The last of a run stands for all: nothing.
+std::string PrefixInRun(const DecoderConfig& c, int64_t i) {
+  if (i + 1 == LayersOfRun(c)) return "";
+  const LayerKind kind = KindInRun(c, i);
+  return absl::StrCat(!kind.experts ? "dense" : kind.window > 0 ? "window" : "layer", i, "_");
+}
+
 // Builds the graph, segment by segment.
 class DecoderBuilder {
  public:
   DecoderBuilder(const DecoderConfig& config, const Training& training, const std::string& name, int64_t rows)
-      : c_(config), t_(training), b_(name), rows_(rows) {}
+      : c_(WithoutIdleWindows(config, training.sequence)), t_(training), b_(name), rows_(rows) {}
 
   absl::StatusOr<Graph> Build() {
-    MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId embedded, Embed());
-    b_.BeginSegment("layers", c_.layers);
-    const TensorId in = b_.BeginCarry(embedded);
-    MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId attended, AttentionHalf(in));
-    MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId out, c_.experts > 0 ? ExpertHalf(attended) : MlpHalf(attended));
-    MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId final, b_.EndCarry(out));
-    MESHWRIGHT_RETURN_IF_ERROR(Head(final));
+    MESHWRIGHT_ASSIGN_OR_RETURN(TensorId x, Embed());
+    if (c_.dense_layers > 0) {
+      b_.BeginSegment("dense_layers", c_.dense_layers);
+      const LayerKind dense = {.experts = false, .window = c_.sliding_window};
+      MESHWRIGHT_ASSIGN_OR_RETURN(x, Layer("dense_", dense, b_.BeginCarry(x)));
+      MESHWRIGHT_ASSIGN_OR_RETURN(x, b_.EndCarry(x));
+    }
+    const int64_t run = LayersOfRun(c_);
+    b_.BeginSegment("layers", (c_.layers - c_.dense_layers) / run, run);
+    x = b_.BeginCarry(x);
+    for (int64_t i = 0; i < run; ++i) {
+      MESHWRIGHT_ASSIGN_OR_RETURN(x, Layer(PrefixInRun(c_, i), KindInRun(c_, i), x));
+    }
+    MESHWRIGHT_ASSIGN_OR_RETURN(x, b_.EndCarry(x));
+    if (const int64_t last = LastLayers(c_); last > 0) {
+      b_.BeginSegment("last_layers", last);
+      MESHWRIGHT_ASSIGN_OR_RETURN(x, Layer("last_", KindInRun(c_, 0), b_.BeginCarry(x)));
+      MESHWRIGHT_ASSIGN_OR_RETURN(x, b_.EndCarry(x));
+    }
+    MESHWRIGHT_RETURN_IF_ERROR(Head(x));
     MESHWRIGHT_RETURN_IF_ERROR(VerifyGraph(b_.graph()));
     return std::move(b_).Build();
   }
@@ -258,6 +296,7 @@ class DecoderBuilder {
     OpSpec spec{.name = "attention", .kind = OpKind::kAttention, .inputs = {qkv}};
     spec.attrs.scale = 1 / std::sqrt(static_cast<double>(ScoreWidth(c_)));
     spec.attrs.causal = true;
+    spec.attrs.window = window_;
     spec.attrs.fused = t_.fused_attention;
     spec.recompute_group = "attention";
     const Shape context = {t_.sequence, rows_, c_.kv_heads, queries, ValueWidth(c_)};
@@ -341,10 +380,26 @@ class DecoderBuilder {
     return added;
   }
 
-  absl::StatusOr<TensorId> MlpHalf(TensorId x) {
+  absl::StatusOr<TensorId> MlpHalf(TensorId x, int64_t ffn) {
     MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId normed, Normalize("norm2", x));
-    MESHWRIGHT_ASSIGN_OR_RETURN(const Added y, Dense(normed, {.name = "", .ffn = c_.ffn, .bias = c_.bias}));
+    MESHWRIGHT_ASSIGN_OR_RETURN(const Added y, Dense(normed, {.name = "", .ffn = ffn, .bias = c_.bias}));
     return AddResidual("add2", y.result, x, c_.bias, {y.adapted});
+  }
+
+  // What it makes has names that begin with `prefix`.
+  absl::StatusOr<TensorId> Layer(const std::string& prefix, const LayerKind& kind, TensorId x) {
+    const size_t first_op = b_.graph().ops.size(), first_tensor = b_.graph().tensors.size();
+    window_ = kind.window;
+    MESHWRIGHT_ASSIGN_OR_RETURN(x, AttentionHalf(x));
+    if (c_.experts > 0 && kind.experts) {
+      MESHWRIGHT_ASSIGN_OR_RETURN(x, ExpertHalf(x));
+    } else {
+      MESHWRIGHT_ASSIGN_OR_RETURN(x, MlpHalf(x, c_.experts > 0 ? c_.dense_ffn : c_.ffn));
+    }
+    Graph& graph = b_.mutable_graph();
+    for (size_t i = first_op; i < graph.ops.size(); ++i) graph.ops[i].name.insert(0, prefix);
+    for (size_t i = first_tensor; i < graph.tensors.size(); ++i) graph.tensors[i].name.insert(0, prefix);
+    return x;
   }
 
   void SetChoice(OpAttrs* attrs) const {
@@ -423,14 +478,23 @@ class DecoderBuilder {
     return absl::OkStatus();
   }
 
-  const DecoderConfig& c_;
+  const DecoderConfig c_;
   const Training& t_;
   GraphBuilder b_;
   const int64_t rows_;
   TensorId tokens_, labels_, embedding_;
+  int64_t window_ = 0;  // of the layer that is built
 };
 
 }  // namespace
+
+std::vector<std::string> LayerPrefixes(const DecoderConfig& config) {
+  std::vector<std::string> prefixes = {""};
+  if (config.dense_layers > 0) prefixes.push_back("dense_");
+  for (int64_t i = 0; i + 1 < LayersOfRun(config); ++i) prefixes.push_back(PrefixInRun(config, i));
+  if (LastLayers(config) > 0) prefixes.push_back("last_");
+  return prefixes;
+}
 
 absl::StatusOr<Graph> BuildDecoder(const DecoderConfig& config, const Training& training, const std::string& name,
                                    int64_t rows) {

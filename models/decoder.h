@@ -4,8 +4,12 @@
 //     decoder: {hidden: 4096, layers: 32, heads: 32, kv_heads: 8, ffn: 14336, vocab: 128256, activation: swiglu,
 //               norm: rms_norm, positions: rotary, tied_embeddings: false, bias: false}
 //
-// The graph has three segments: "embed", "layers" (repeated, the residual stream is carried) and "head". The residual
-// stream is (s, b, h). Index labels, which label rules of a strategy name:
+// The graph has three segments: "embed", "layers" (repeated, the residual stream is carried) and "head". The first
+// `dense_layers`, which have no experts, stand in one of their own before "layers". Where one layer of several has
+// experts, or sees more than a window, a run of "layers" is that many; what is left over stands in "last_layers". Names
+// of what is in the first layers begin with "dense_", in a run's layers but the last with "dense0_", "window1_" and so
+// on, in the last ones with "last_". The residual stream is (s, b, h). Index labels, which label rules of a strategy
+// name:
 //   b batch   s sequence   h hidden   g KV head (with its queries)   f ffn   v vocabulary   e expert
 //   x experts that a rank sends tokens to, where e is those that the router tells apart
 //   c slots of an expert: the dim of its own size that is split as b is. A rule for "b" should be given for "c" too.
@@ -22,6 +26,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -48,14 +53,16 @@ struct DecoderConfig {
   int64_t layers = 0;
   int64_t heads = 0;
   int64_t kv_heads = 0;  // default: heads
-  int64_t head_dim =
-      0;  // default: hidden / heads; with latent attention, of queries and keys the part without positions
+  int64_t head_dim = 0;  // default: hidden / heads; of latent attention the part of a key without positions
   // Latent attention (DeepSeek-V2, section 2.1): keys and values of all heads are made from one vector of so many
   // elements, and queries from another, 0: from the hidden state. Queries and keys have `rope_head_dim` elements with
   // positions besides, those of the keys the same in all heads. 0: heads of one kind.
   int64_t kv_lora_rank = 0, q_lora_rank = 0;
   int64_t rope_head_dim = 0, value_head_dim = 0;  // of the latter 0: head_dim
-  int64_t ffn = 0;                                // of one expert where there are experts; default: 4 * hidden
+  // A token sees itself and those before it up to so many in all; of each `full_attention_every` layers behind the
+  // dense ones the last sees all before it. 0: all do; 0: none does.
+  int64_t sliding_window = 0, full_attention_every = 0;
+  int64_t ffn = 0;  // of one expert where there are experts; default: 4 * hidden
   int64_t vocab = 0;
   // The tables' rows are padded to a multiple of this, so that they split evenly; the rows count as classes that no
   // label names, not as parameters. Default: 128, small vocabularies (under 1024) 1.
@@ -71,6 +78,10 @@ struct DecoderConfig {
   int64_t experts = 0;           // 0: dense
   int64_t experts_per_token = 0;
   int64_t shared_expert_ffn = 0;  // width of a feed-forward layer beside the experts that takes every token; 0: none
+  // Layers without experts, whose feed-forward layer is of width `dense_ffn`: the first `dense_layers`, and of the
+  // others all but the last of each `expert_every`. DeepSeek-V3: 3 of 61; Llama 4 Maverick: every second.
+  int64_t dense_layers = 0, expert_every = 1;
+  int64_t dense_ffn = 0;  // default, where there are such layers: what a token goes through in the others
   // A token's experts are of the best `choice_groups_per_token` of so many equal groups, those whose two largest logits
   // have the largest sums (DeepSeek-V3: 4 of 8, each a node of an expert group of 8 nodes).
   int64_t choice_groups = 1, choice_groups_per_token = 1;
@@ -80,6 +91,17 @@ struct DecoderConfig {
 
   friend bool operator==(const DecoderConfig&, const DecoderConfig&) = default;
 };
+
+// Layers with experts, or all of them where there are none.
+int64_t ExpertLayers(const DecoderConfig& config);
+
+// Layers in a run of the repeated segment, the shortest in which all kinds are; those behind the last whole run, which
+// have windows, stand in a segment "last_layers" of their own.
+int64_t LayersOfRun(const DecoderConfig& config);
+int64_t LastLayers(const DecoderConfig& config);
+
+// What names of operators of a layer begin with, one for each kind of layer: "", "dense_", "dense0_", ..
+std::vector<std::string> LayerPrefixes(const DecoderConfig& config);
 
 // What `vocab_multiple` is where the file does not say.
 int64_t DefaultVocabMultiple(int64_t vocab);

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
@@ -27,7 +28,9 @@ double NumParameters(const DecoderConfig& c) {
   const double experts = static_cast<double>(c.experts > 0 ? c.experts : 1);
   const double mlp =
       ffn_matrices * hidden * (experts * static_cast<double>(c.ffn) + static_cast<double>(c.shared_expert_ffn));
-  return static_cast<double>(c.layers) * (AttentionParameters(c) + mlp) +
+  const double with_experts = static_cast<double>(ExpertLayers(c)), layers = static_cast<double>(c.layers);
+  return layers * AttentionParameters(c) + with_experts * mlp +
+         (layers - with_experts) * ffn_matrices * hidden * static_cast<double>(c.dense_ffn) +
          2 * hidden * static_cast<double>(c.vocab + c.max_positions);
 }
 
@@ -48,6 +51,21 @@ void ComplainOfLatent(const DecoderConfig& c, const Training& t,
   if (c.bias || c.qkv_bias) complain("kv_lora_rank", c.kv_lora_rank, "bias and qkv_bias: false beside it");
   if (t.lora.has_value() && t.lora->qkv) {
     complain("kv_lora_rank", c.kv_lora_rank, "adapters (training.lora.targets) of proj, mlp1 and mlp2 alone");
+  }
+}
+
+void ComplainOfWindows(const DecoderConfig& c,
+                       absl::FunctionRef<void(absl::string_view, int64_t, std::string)> complain) {
+  const int64_t every = c.full_attention_every;
+  if (every == 0) return;
+  if (every == 1 || every > c.layers) {
+    complain("full_attention_every", every, absl::StrCat("from 2 to layers = ", c.layers));
+  } else if (c.dense_layers > 0) {
+    complain("full_attention_every", every, "it without dense_layers");
+  } else if (c.expert_every > 1 && c.layers % std::lcm(every, c.expert_every) != 0) {
+    complain("full_attention_every", every,
+             absl::StrCat("whole runs of ", std::lcm(every, c.expert_every), " of the ", c.layers,
+                          " layers, in which all kinds are"));
   }
 }
 
@@ -77,10 +95,18 @@ std::vector<Complaint> Complaints(const DecoderConfig& c, const Training& t) {
     complain("choice_groups_per_token", c.choice_groups_per_token,
              absl::StrCat("groups with at least experts_per_token = ", c.experts_per_token, " experts"));
   }
+  ComplainOfWindows(c, complain);
+  if (c.dense_layers >= c.layers) {
+    complain("dense_layers", c.dense_layers, absl::StrCat("fewer than layers = ", c.layers));
+  } else if ((c.layers - c.dense_layers) % c.expert_every != 0) {
+    complain("expert_every", c.expert_every,
+             absl::StrCat("a divisor of the ", c.layers - c.dense_layers,
+                          c.dense_layers > 0 ? " layers behind the first dense ones" : " layers"));
+  }
   if (NumParameters(c) > kMostParameters) complain("layers", c.layers, "a model of at most 2^50 parameters");
   const double tokens = static_cast<double>(t.batch) * static_cast<double>(t.sequence);
   const double qkv = static_cast<double>(c.heads + 2 * c.kv_heads) * static_cast<double>(ScoreWidth(c) + ValueWidth(c));
-  const double mlp = 2.0 * static_cast<double>(std::max(c.ffn, c.shared_expert_ffn));
+  const double mlp = 2.0 * static_cast<double>(std::max({c.ffn, c.shared_expert_ffn, c.dense_ffn}));
   double widest = std::max({static_cast<double>(std::max(c.vocab, c.classes)), mlp, qkv});
   if (c.experts > 0) {  // slots of all experts, with some room for the rounding up of the capacity
     widest = std::max(
@@ -97,6 +123,16 @@ std::vector<Complaint> Complaints(const DecoderConfig& c, const Training& t) {
 
 }  // namespace
 
+int64_t ExpertLayers(const DecoderConfig& config) {
+  return config.experts == 0 ? config.layers : (config.layers - config.dense_layers) / config.expert_every;
+}
+
+int64_t LayersOfRun(const DecoderConfig& config) {
+  return std::lcm(config.expert_every, std::max<int64_t>(1, config.full_attention_every));
+}
+
+int64_t LastLayers(const DecoderConfig& config) { return (config.layers - config.dense_layers) % LayersOfRun(config); }
+
 int64_t DefaultVocabMultiple(int64_t vocab) { return vocab < 1024 ? 1 : 128; }
 
 absl::StatusOr<DecoderConfig> ReadDecoder(const NodeRef& in, const Training& training) {
@@ -110,6 +146,8 @@ absl::StatusOr<DecoderConfig> ReadDecoder(const NodeRef& in, const Training& tra
                                            "q_lora_rank",
                                            "rope_head_dim",
                                            "value_head_dim",
+                                           "sliding_window",
+                                           "full_attention_every",
                                            "ffn",
                                            "vocab",
                                            "vocab_multiple",
@@ -124,6 +162,9 @@ absl::StatusOr<DecoderConfig> ReadDecoder(const NodeRef& in, const Training& tra
                                            "experts",
                                            "experts_per_token",
                                            "shared_expert_ffn",
+                                           "dense_layers",
+                                           "dense_ffn",
+                                           "expert_every",
                                            "choice_groups",
                                            "choice_groups_per_token",
                                            "capacity_factor",
@@ -150,6 +191,11 @@ absl::StatusOr<DecoderConfig> ReadDecoder(const NodeRef& in, const Training& tra
       return in[field].Error("it without latent attention", "`kv_lora_rank` beside it");
     }
   }
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.sliding_window, in["sliding_window"].AsIntOr(0, 1, kMost));
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.full_attention_every, in["full_attention_every"].AsIntOr(0, 2, kMostLayers));
+  if (c.sliding_window == 0 && c.full_attention_every > 0) {
+    return in["full_attention_every"].Error("it without windows", "`sliding_window` beside it");
+  }
   MESHWRIGHT_ASSIGN_OR_RETURN(c.ffn, in["ffn"].AsIntOr(4 * c.hidden, 1, 4 * kMost));
   MESHWRIGHT_ASSIGN_OR_RETURN(c.vocab, in["vocab"].AsInt(2, kMost));
   MESHWRIGHT_ASSIGN_OR_RETURN(c.vocab_multiple,
@@ -167,14 +213,24 @@ absl::StatusOr<DecoderConfig> ReadDecoder(const NodeRef& in, const Training& tra
     MESHWRIGHT_ASSIGN_OR_RETURN(c.experts_per_token, in["experts_per_token"].AsInt(1, 1 << 16));
   }
   MESHWRIGHT_ASSIGN_OR_RETURN(c.shared_expert_ffn, in["shared_expert_ffn"].AsIntOr(0, 0, 4 * kMost));
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.dense_layers, in["dense_layers"].AsIntOr(0, 0, kMostLayers));
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.expert_every, in["expert_every"].AsIntOr(1, 1, kMostLayers));
+  const bool dense = c.dense_layers > 0 || c.expert_every > 1;
+  const int64_t of_token = c.experts_per_token * c.ffn + c.shared_expert_ffn;
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.dense_ffn, in["dense_ffn"].AsIntOr(dense ? of_token : 0, 1, 4 * kMost));
   MESHWRIGHT_ASSIGN_OR_RETURN(c.choice_groups, in["choice_groups"].AsIntOr(1, 1, 1 << 16));
   MESHWRIGHT_ASSIGN_OR_RETURN(c.choice_groups_per_token, in["choice_groups_per_token"].AsIntOr(1, 1, 1 << 16));
   MESHWRIGHT_ASSIGN_OR_RETURN(c.capacity_factor, in["capacity_factor"].AsDoubleOr(c.capacity_factor, 0.01, 1024));
   MESHWRIGHT_ASSIGN_OR_RETURN(c.rope_theta, in["rope_theta"].AsDoubleOr(c.rope_theta, 1));
   MESHWRIGHT_ASSIGN_OR_RETURN(c.norm_epsilon, in["norm_epsilon"].AsDoubleOr(c.norm_epsilon, 0, 1));
   for (const absl::string_view field :
-       {"experts_per_token", "shared_expert_ffn", "choice_groups", "choice_groups_per_token", "capacity_factor"}) {
+       {"experts_per_token", "shared_expert_ffn", "choice_groups", "choice_groups_per_token", "capacity_factor",
+        "dense_layers", "dense_ffn", "expert_every"}) {
     if (c.experts == 0 && in[field].present()) return in[field].Error("it without experts", "`experts` beside it");
+  }
+  if (!dense && in["dense_ffn"].present()) {
+    return in["dense_ffn"].Error("it without layers that have no experts",
+                                 "`dense_layers` or `expert_every` beside it");
   }
   if (c.experts > 0 && c.bias) return in["bias"].Error("true", "false, since there are experts");
   for (const Complaint& complaint : Complaints(c, training)) {
@@ -207,7 +263,7 @@ int64_t IdleParameters(const DecoderConfig& config, const Training& training) {
     if (training.lora->mlp1) expert += training.lora->rank * (config.hidden + wide * config.ffn);
     if (training.lora->mlp2) expert += training.lora->rank * (config.ffn + config.hidden);
   }
-  return config.layers * (config.experts - config.experts_per_token) * expert;
+  return ExpertLayers(config) * (config.experts - config.experts_per_token) * expert;
 }
 
 int64_t ExpertCapacity(const DecoderConfig& config, int64_t tokens, int64_t rows) {

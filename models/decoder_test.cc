@@ -197,6 +197,32 @@ TEST(DecoderTest, LatentAttention) {
   EXPECT_EQ(ShapeOf(whole, "q_up.weight"), (Shape{8, 2, 6}));
 }
 
+// 7 layers, of which every third sees all: two runs of three, and one that is left over.
+TEST(DecoderTest, Windows) {
+  constexpr absl::string_view kSizes = "{hidden: 8, layers: 7, heads: 2, vocab: 32, sliding_window: 4";
+  const auto window_of = [](const Graph& graph, absl::string_view tensor) {
+    return graph.op(graph.tensor(graph.FindTensor(tensor)).producer).attrs.window;
+  };
+  ASSERT_OK_AND_ASSIGN(const Graph graph, Build(absl::StrCat(kSizes, ", full_attention_every: 3}")));
+  ASSERT_EQ(graph.segments.size(), 4u);
+  EXPECT_EQ(graph.segments[1].repeat, 2);
+  EXPECT_EQ(graph.segments[1].layers, 3);
+  EXPECT_EQ(graph.segments[2].name, "last_layers");
+  EXPECT_EQ(graph.segments[2].repeat, 1);
+  EXPECT_EQ(window_of(graph, "window0_attention:0"), 4);
+  EXPECT_EQ(window_of(graph, "window1_attention:0"), 4);
+  EXPECT_EQ(window_of(graph, "attention:0"), 0);
+  EXPECT_EQ(window_of(graph, "last_attention:0"), 4);
+  ASSERT_OK_AND_ASSIGN(const Graph alike, Build(absl::StrCat(kSizes, "}")));
+  EXPECT_EQ(alike.segments[1].repeat, 7);
+  EXPECT_EQ(window_of(alike, "attention:0"), 4);
+  EXPECT_EQ(alike.NumParameters(), graph.NumParameters());
+  // A window that holds the whole sequence is none.
+  ASSERT_OK_AND_ASSIGN(const Graph idle, Build(absl::StrCat(kSizes, ", full_attention_every: 3}"), TrainingOf(4, 4)));
+  EXPECT_EQ(idle.segments[1].repeat, 7);
+  EXPECT_EQ(window_of(idle, "attention:0"), 0);
+}
+
 TEST(DecoderTest, ExpertsHaveSlots) {
   const Training training = TrainingOf(4, 16);
   const absl::string_view section =
@@ -367,6 +393,14 @@ TEST(DecoderTest, SizesThatDoNotFitAreErrorsAtTheirField) {
               HasSubstr("decoder.choice_groups: found it without experts"));
   EXPECT_THAT(error("{hidden: 8, layers: 1, heads: 2, vocab: 8, shared_expert_ffn: 8}"),
               HasSubstr("decoder.shared_expert_ffn: found it without experts"));
+  EXPECT_THAT(error("{hidden: 8, layers: 4, heads: 2, vocab: 8, full_attention_every: 2}"),
+              HasSubstr("decoder.full_attention_every: found it without windows, wanted `sliding_window` beside it"));
+  EXPECT_THAT(error("{hidden: 8, layers: 4, heads: 2, vocab: 8, sliding_window: 4, full_attention_every: 5}"),
+              HasSubstr("decoder.full_attention_every: found 5, wanted from 2 to layers = 4"));
+  EXPECT_THAT(
+      error("{hidden: 8, layers: 4, heads: 2, vocab: 8, sliding_window: 4, full_attention_every: 3, experts: 2, "
+            "experts_per_token: 1, expert_every: 2}"),
+      HasSubstr("decoder.full_attention_every: found 3, wanted whole runs of 6 of the 4 layers"));
   const auto latent = [&](absl::string_view more) {
     return error(absl::StrCat("{hidden: 8, layers: 1, heads: 2, vocab: 8, kv_lora_rank: 4, ", more, "}"));
   };
@@ -379,6 +413,19 @@ TEST(DecoderTest, SizesThatDoNotFitAreErrorsAtTheirField) {
   EXPECT_THAT(latent("rope_head_dim: 2, positions: rotary, bias: true"), HasSubstr("bias and qkv_bias: false"));
   EXPECT_THAT(error("{hidden: 8, layers: 1, heads: 2, vocab: 8, q_lora_rank: 4}"),
               HasSubstr("decoder.q_lora_rank: found it without latent attention, wanted `kv_lora_rank` beside it"));
+  const auto dense = [&](absl::string_view fields) {
+    return error(absl::StrCat("{hidden: 8, layers: 5, heads: 2, vocab: 8, ", fields, "}"));
+  };
+  EXPECT_THAT(dense("dense_layers: 1"), HasSubstr("decoder.dense_layers: found it without experts"));
+  EXPECT_THAT(dense("expert_every: 1"), HasSubstr("decoder.expert_every: found it without experts"));
+  EXPECT_THAT(dense("experts: 2, experts_per_token: 1, dense_ffn: 8"),
+              HasSubstr("decoder.dense_ffn: found it without layers that have no experts, wanted `dense_layers` or"));
+  EXPECT_THAT(dense("experts: 2, experts_per_token: 1, dense_layers: 5"),
+              HasSubstr("decoder.dense_layers: found 5, wanted fewer than layers = 5"));
+  EXPECT_THAT(dense("experts: 2, experts_per_token: 1, expert_every: 2"),
+              HasSubstr("decoder.expert_every: found 2, wanted a divisor of the 5 layers"));
+  EXPECT_THAT(dense("experts: 2, experts_per_token: 1, dense_layers: 1, expert_every: 3"),
+              HasSubstr("decoder.expert_every: found 3, wanted a divisor of the 4 layers behind the first dense ones"));
   EXPECT_THAT(error("{hidden: 8, layers: 1, heads: 2, vocab: 8, experts: 2}"),
               HasSubstr("decoder.experts_per_token: found nothing"));
   EXPECT_THAT(error("{hidden: 8, layers: 1, heads: 2, vocab: 8, experts_per_token: 2}"),
@@ -393,6 +440,30 @@ TEST(DecoderTest, SizesThatDoNotFitAreErrorsAtTheirField) {
   EXPECT_THAT(error("{hidden: 8, layer: 1, heads: 2, vocab: 8}"), HasSubstr("did you mean \"layers\"?"));
   EXPECT_THAT(error("{hidden: 8, layers: 1, heads: 2, vocab: 8, activation: silu}"),
               HasSubstr("found \"silu\", wanted one of gelu, relu, swiglu"));
+}
+
+// The first layer dense, then twice one dense and one with experts. Of hidden 8, 2 heads of 4 and one of keys and
+// values, a layer has norms 2 x 8 and attention 8 x 4 x (2 + 2) + 8 x 8 = 192, the dense ones 3 x 8 x 20, the others a
+// router 8 x 4, experts 4 x 3 x 8 x 6 and a shared one 3 x 8 x 5.
+TEST(DecoderTest, SomeLayersHaveNoExperts) {
+  constexpr absl::string_view kSizes =
+      "{hidden: 8, layers: 5, heads: 2, kv_heads: 1, ffn: 6, vocab: 32, activation: swiglu, norm: rms_norm, "
+      "positions: rotary, experts: 4, experts_per_token: 2, shared_expert_ffn: 5, dense_layers: 1, expert_every: 2";
+  ASSERT_OK_AND_ASSIGN(const Graph graph, Build(absl::StrCat(kSizes, ", dense_ffn: 20}")));
+  ASSERT_EQ(graph.segments.size(), 4u);
+  EXPECT_EQ(graph.segments[1].name, "dense_layers");
+  EXPECT_EQ(graph.segments[1].repeat, 1);
+  EXPECT_EQ(graph.segments[2].repeat, 2);
+  EXPECT_EQ(graph.segments[2].layers, 2);
+  EXPECT_EQ(ShapeOf(graph, "dense_mlp1.weight"), (Shape{8, 2, 20}));
+  EXPECT_EQ(ShapeOf(graph, "dense0_mlp2.weight"), (Shape{20, 8}));
+  EXPECT_EQ(ShapeOf(graph, "mlp2.weight"), (Shape{8, 4, 6}));
+  const int64_t around = 2 * 32 * 8 + 8, layer = 16 + 192, dense = 480, experts = 32 + 576 + 120;
+  EXPECT_EQ(graph.NumParameters(), around + 5 * layer + 3 * dense + 2 * experts);
+  ASSERT_OK_AND_ASSIGN(const DecoderConfig config, Read(absl::StrCat(kSizes, "}"), TrainingOf(4, 16)));
+  EXPECT_EQ(config.dense_ffn, 2 * 6 + 5);
+  EXPECT_EQ(ExpertLayers(config), 2);
+  EXPECT_EQ(IdleParameters(config, Training()), 2 * 2 * 3 * 8 * 6);
 }
 
 // Mixtral 8x7B: 46,702,792,704 parameters less 32 layers x 6 experts x 3 x 4096 x 14336: "12.9B" (Jiang et al. 2024).

@@ -1,18 +1,18 @@
 #include "models/hugging_face.h"
 
 #include <algorithm>
-#include <cmath>
 #include <iterator>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "ir/status.h"
 #include "ir/text.h"
+#include "models/expert_layers.h"
 
 namespace meshwright {
 namespace {
@@ -30,10 +30,11 @@ struct Family {
   bool layer_norm = false;
   bool side_by_side = false;  // attention and the feed-forward layer, unless the file says otherwise
   bool experts = false;
-  bool latent = false;       // queries, keys and values come from narrow vectors (DeepSeek-V2, section 2.1)
-  bool query_norms = false;  // norms of queries and keys
-  int64_t head_dim = 0;      // 0: the hidden size over the heads
-  int64_t kv_heads = 0;      // 0: as many as heads, which an explicit null means everywhere
+  bool latent = false;         // queries, keys and values come from narrow vectors (DeepSeek-V2, section 2.1)
+  bool query_norms = false;    // norms of queries and keys
+  bool shared_expert = false;  // one as wide as the others, that no key tells of
+  int64_t head_dim = 0;        // 0: the hidden size over the heads
+  int64_t kv_heads = 0;        // 0: as many as heads, which an explicit null means everywhere
   double rope_theta = 10000;
   double rotary_share = 1;  // of each head, which rotary positions turn
   bool may_window = true;   // without `use_sliding_window`
@@ -151,6 +152,15 @@ constexpr Family kFamilies[] = {
      .left_out = "the norms behind attention and behind the feed-forward layer are left out"},
     {.model_type = "glm4_moe", .qkv_bias = true, .experts = true, .kv_heads = 8, .rotary_share = 0.5},
     {.model_type = "minimax_m2", .experts = true, .query_norms = true, .head_dim = 128, .kv_heads = 8},
+    {.model_type = "llama4_text",
+     .experts = true,
+     .shared_expert = true,
+     .head_dim = 128,
+     .kv_heads = 8,
+     .rope_theta = 500000,
+     .window = 8192,
+     .full_every = 4,
+     .left_out = "layers without rotary positions are taken as layers with them"},
     {.model_type = "deepseek", .experts = true},
     {.model_type = "deepseek_v2", .experts = true, .latent = true},
     {.model_type = "deepseek_v3", .experts = true, .latent = true},
@@ -242,44 +252,66 @@ absl::StatusOr<DecoderConfig> ReadGpt2(const NodeRef& in, const Training& traini
   return c;
 }
 
-// How many layers have windows, of a model that has some.
-absl::StatusOr<int64_t> WindowedLayers(const NodeRef& in, const Family& family, int64_t layers) {
+// By layer, whether it has a window, of a model that has some.
+absl::StatusOr<std::vector<bool>> WindowedLayers(const NodeRef& in, const Family& family, size_t layers) {
+  std::vector<bool> windowed(layers, true);
   if (!Given(in["layer_types"])) {
     MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t first, IntOr(in["max_window_layers"], 0, 0));
     const NodeRef pattern = FirstGiven(in, {"sliding_window_pattern", "_sliding_window_pattern"});
     MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t every, IntOr(pattern, family.full_every, 0));
-    if (every > 0) return layers - layers / every;
-    return std::max<int64_t>(layers - first, 0);
+    for (size_t i = 0; i < layers; ++i) {
+      windowed[i] = every > 0 ? (i + 1) % static_cast<size_t>(every) != 0 : i >= static_cast<size_t>(first);
+    }
+    return windowed;
   }
   MESHWRIGHT_ASSIGN_OR_RETURN(const std::vector<NodeRef> types, in["layer_types"].AsList());
-  int64_t windowed = 0;
-  for (const NodeRef& type : types) {
-    if (type.text() == "sliding_attention") {
-      ++windowed;
-    } else if (type.text() != "full_attention") {
-      return NotModelled(type, QuoteForMessage(type.text()));
-    }
+  if (types.size() != layers) {
+    return in["layer_types"].Error(absl::StrCat(types.size(), " kinds"),
+                                   absl::StrCat("one for each of the ", layers, " layers"));
   }
-  if (static_cast<int64_t>(types.size()) == layers) return windowed;
-  return in["layer_types"].Error(absl::StrCat(types.size(), " kinds"),
-                                 absl::StrCat("one for each of the ", layers, " layers"));
+  for (size_t i = 0; i < layers; ++i) {
+    const absl::string_view type = types[i].text();
+    windowed[i] = type == "sliding_attention" || type == "chunked_attention";
+    if (!windowed[i] && type != "full_attention") return NotModelled(types[i], QuoteForMessage(types[i].text()));
+  }
+  return windowed;
 }
 
-// Attention over all of the sequence in every layer is what we model. A window that is shorter is told: its layers cost
-// less than is said.
-absl::Status ReadWindow(const NodeRef& in, const Family& family, const Training& training,
+// DecoderConfig::full_attention_every, where that says which layers have windows: some of these have.
+std::optional<int64_t> FullEvery(const std::vector<bool>& windowed) {
+  const auto full = static_cast<size_t>(std::find(windowed.begin(), windowed.end(), false) - windowed.begin());
+  if (full == windowed.size()) return 0;
+  for (size_t i = 0; i < windowed.size(); ++i) {
+    if (windowed[i] != ((i + 1) % (full + 1) != 0)) return std::nullopt;
+  }
+  return static_cast<int64_t>(full) + 1;
+}
+
+absl::Status ReadWindow(const NodeRef& in, const Family& family, const Training& training, DecoderConfig& c,
                         std::vector<std::string>& notices) {
-  MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t layers, in["num_hidden_layers"].AsInt(1, kMostLayers));
-  MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t windowed, WindowedLayers(in, family, layers));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const std::vector<bool> windowed,
+                              WindowedLayers(in, family, static_cast<size_t>(c.layers)));
   MESHWRIGHT_ASSIGN_OR_RETURN(const bool used, BoolOr(in["use_sliding_window"], family.may_window));
-  const NodeRef window = in["sliding_window"];
-  if (!used || window.is_null() || windowed == 0) return absl::OkStatus();
+  const NodeRef window = FirstGiven(in, {"sliding_window", "attention_chunk_size"});
+  const int64_t count = std::count(windowed.begin(), windowed.end(), true);
+  if (!used || window.is_null() || count == 0) return absl::OkStatus();
   MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t length, IntOr(window, family.window, 0));
-  if (length == 0 || length >= training.sequence) return absl::OkStatus();
-  notices.push_back(absl::StrCat("attention windows of ", length, " tokens",
-                                 windowed < layers ? absl::StrCat(" in ", windowed, " of ", layers, " layers") : "",
-                                 " are taken as attention over all ", training.sequence,
-                                 ": time and model FLOPs come out too high"));
+  if (length == 0) return absl::OkStatus();
+  const std::optional<int64_t> every = FullEvery(windowed);
+  if (every.has_value()) {
+    c.sliding_window = length;
+    c.full_attention_every = *every;
+  }
+  if (length >= training.sequence) return absl::OkStatus();
+  if (!every.has_value()) {
+    notices.push_back(absl::StrCat("attention windows of ", length, " tokens in ", count, " of ", c.layers,
+                                   " layers are taken as attention over all ", training.sequence,
+                                   ": time and model FLOPs come out too high"));
+  } else if (Given(in["attention_chunk_size"])) {
+    notices.push_back(absl::StrCat("attention in chunks of ", length,
+                                   " tokens is taken for windows of as many, up to "
+                                   "twice the work"));
+  }
   return absl::OkStatus();
 }
 
@@ -337,27 +369,13 @@ absl::StatusOr<int64_t> ReadSharedExpert(const NodeRef& in, const DecoderConfig&
   return shared * c.ffn;
 }
 
-// All layers have experts, and all experts are chosen among: what else there is becomes that, and is told. Adds to
-// `surplus` the parameters that a plan then has more than the model.
-absl::Status ReadExperts(const NodeRef& in, DecoderConfig& c, double& surplus, std::vector<std::string>& notices) {
+absl::Status ReadExperts(const NodeRef& in, const Family& family, DecoderConfig& c) {
   MESHWRIGHT_ASSIGN_OR_RETURN(c.experts, FirstGiven(in, kExperts).AsInt(2, 1 << 16));
   MESHWRIGHT_ASSIGN_OR_RETURN(c.experts_per_token, FirstGiven(in, {"num_experts_per_tok", "moe_k"}).AsInt(1, 1 << 16));
   if (c.bias) return NotModelled(in["mlp_bias"], "a bias of experts");
-  for (const absl::string_view step : {"decoder_sparse_step", "moe_layer_freq", "moe_layer_interval"}) {
-    MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t every, IntOr(in[step], 1));
-    if (every > 1) return NotModelled(in[step], absl::StrCat("experts in every ", every, "th layer only"));
-  }
-  if (!in["mlp_only_layers"].children().empty()) return NotModelled(in["mlp_only_layers"], "a layer without experts");
+  MESHWRIGHT_RETURN_IF_ERROR(ReadExpertLayers(in, c));
   MESHWRIGHT_ASSIGN_OR_RETURN(c.shared_expert_ffn, ReadSharedExpert(in, c));
-  MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t first,
-                              IntOr(FirstGiven(in, {"first_k_dense_replace", "moe_layer_start_index"}), 0, 0));
-  if (first > 0) {
-    MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t dense, in["intermediate_size"].AsInt(1, kMost));
-    const double experts = static_cast<double>(c.experts);
-    const double width = experts * static_cast<double>(c.ffn) + static_cast<double>(c.shared_expert_ffn - dense);
-    surplus += static_cast<double>(first) * static_cast<double>(c.hidden) * (3 * width + experts);
-    notices.push_back(absl::StrCat("the first ", first, " layers are taken as layers of experts, too"));
-  }
+  if (family.shared_expert) c.shared_expert_ffn = c.ffn;
   MESHWRIGHT_ASSIGN_OR_RETURN(c.choice_groups, IntOr(in["n_group"], 1));
   MESHWRIGHT_ASSIGN_OR_RETURN(c.choice_groups_per_token, IntOr(in["topk_group"], 1));
   return absl::OkStatus();
@@ -375,16 +393,9 @@ absl::Status ReadLatent(const NodeRef& in, DecoderConfig& c, std::vector<std::st
   return absl::OkStatus();
 }
 
-// What becomes something near, and by how many parameters a plan is off for it.
-absl::Status ReadWhatIsNear(const NodeRef& in, const Family& family, DecoderConfig& c,
-                            std::vector<std::string>& notices) {
-  double surplus = 0;
-  if (family.experts) MESHWRIGHT_RETURN_IF_ERROR(ReadExperts(in, c, surplus, notices));
+absl::Status ReadKinds(const NodeRef& in, const Family& family, DecoderConfig& c, std::vector<std::string>& notices) {
+  if (family.experts) MESHWRIGHT_RETURN_IF_ERROR(ReadExperts(in, family, c));
   if (family.latent) MESHWRIGHT_RETURN_IF_ERROR(ReadLatent(in, c, notices));
-  if (surplus != 0) {
-    notices.push_back(absl::StrFormat("so a plan has %.3g billion parameters %s than the model",
-                                      std::abs(surplus) / 1e9, surplus > 0 ? "more" : "fewer"));
-  }
   MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t next,
                               IntOr(FirstGiven(in, {"num_nextn_predict_layers", "num_mtp_modules"}), 0, 0));
   if (next > 0) notices.push_back("layers that predict tokens after the next are left out");
@@ -443,12 +454,12 @@ absl::StatusOr<DecoderConfig> ReadLlamaKind(const NodeRef& in, const Training& t
   NoteRopeScaling(in, notices);
   MESHWRIGHT_RETURN_IF_ERROR(NotePartOfHeads(in, family, notices));
   MESHWRIGHT_RETURN_IF_ERROR(ReadActivation(in, family, c, notices));
-  MESHWRIGHT_RETURN_IF_ERROR(ReadWindow(in, family, training, notices));
+  MESHWRIGHT_RETURN_IF_ERROR(ReadWindow(in, family, training, c, notices));
   MESHWRIGHT_RETURN_IF_ERROR(ReadBiases(in, family, c, notices));
   c.max_positions = training.sequence;
   c.norm = family.layer_norm ? Norm::kLayerNorm : Norm::kRmsNorm;
   c.positions = Positions::kRotary;
-  MESHWRIGHT_RETURN_IF_ERROR(ReadWhatIsNear(in, family, c, notices));
+  MESHWRIGHT_RETURN_IF_ERROR(ReadKinds(in, family, c, notices));
   MESHWRIGHT_ASSIGN_OR_RETURN(const bool query_norms,
                               BoolOr(FirstGiven(in, {"use_qk_norm", "qk_layernorm"}), family.query_norms));
   if (query_norms) notices.push_back("the norms of queries and keys are left out");

@@ -164,34 +164,39 @@ constexpr absl::string_view kDeepSeekV3 = R"({"model_type": "deepseek_v3", "hidd
   "q_lora_rank": 1536, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128, "vocab_size": 129280,
   "num_nextn_predict_layers": 1, "tie_word_embeddings": false})";
 
-// 703,796,428,800 where the checkpoint has 671,026,419,200 (without the layer behind the last), of which 58 x 256 are
-// biases of routers: 32,770,024,448 more, three layers of 257 experts in place of a dense one of 18432. Embedding and
-// head 2 x 129280 x 7168. A layer: queries 7168 x 1536 and 1536 x 128 x 192, keys and values 7168 x 576 and 512 x 128 x
-// 256, the output 128 x 128 x 7168, the router 7168 x 256, experts and the shared one 257 x 3 x 7168 x 2048, norms 2 x
-// 7168 and those of latents. The last norm 7168.
+// 671,026,404,352 where the checkpoint has 671,026,419,200 (without the layer behind the last), of which 58 x 256 are
+// biases of routers. Embedding and head 2 x 129280 x 7168. A layer: queries 7168 x 1536 and 1536 x 128 x 192, keys and
+// values 7168 x 576 and 512 x 128 x 256, the output 128 x 128 x 7168, norms 2 x 7168 and those of latents; of 58 the
+// router 7168 x 256, experts and the shared one 257 x 3 x 7168 x 2048, of 3 a feed-forward layer 3 x 7168 x 18432. The
+// last norm 7168.
 TEST(HuggingFaceTest, DeepSeek) {
   std::vector<std::string> notices;
   const absl::StatusOr<DecoderConfig> model = Read(kDeepSeekV3, 64, &notices);
   constexpr int64_t kAttention =
       7168 * 1536 + 1536 + 1536 * 128 * 192 + 7168 * 576 + 512 + 512 * 128 * 256 + 128 * 128 * 7168;
-  constexpr int64_t kLayer = kAttention + 7168 * 256 + int64_t{257} * 3 * 7168 * 2048 + 2 * 7168;
-  constexpr int64_t kCheckpoint = 671'026'419'200 - 58 * 256;
-  EXPECT_EQ(CountOf(model), int64_t{2} * 129280 * 7168 + 61 * kLayer + 7168);
-  EXPECT_EQ(CountOf(model), kCheckpoint + 3 * int64_t{7168} * (3 * (257 * 2048 - 18432) + 256));
+  constexpr int64_t kLayer = kAttention + 2 * 7168;
+  constexpr int64_t kExperts = 7168 * 256 + int64_t{257} * 3 * 7168 * 2048, kDense = 3 * 7168 * 18432;
+  EXPECT_EQ(CountOf(model), int64_t{2} * 129280 * 7168 + 61 * kLayer + 58 * kExperts + 3 * kDense + 7168);
+  EXPECT_EQ(CountOf(model), 671'026'419'200 - 58 * 256);
+  EXPECT_EQ(model->dense_layers, 3);
+  EXPECT_EQ(model->dense_ffn, 18432);
   EXPECT_EQ(model->experts_per_token, 8);
   EXPECT_EQ(model->shared_expert_ffn, 2048);
   EXPECT_EQ(model->choice_groups, 8);
   EXPECT_EQ(model->choice_groups_per_token, 4);
-  EXPECT_THAT(notices,
-              ElementsAre("the first 3 layers are taken as layers of experts, too",
-                          "so a plan has 32.8 billion parameters more than the model", HasSubstr("are left out")));
+  EXPECT_THAT(notices, ElementsAre(HasSubstr("are left out")));
   notices.clear();
   ASSERT_OK(Read(absl::StrReplaceAll(kDeepSeekV3, {{"\"n_group\"", "\"quantization_config\": {}, \"n_group\""}}), 64,
                  &notices)
                 .status());
   EXPECT_THAT(notices.back(), HasSubstr("quantization_config is left out"));
-  EXPECT_THAT(Read(absl::StrReplaceAll(kDeepSeekV3, {{"\"moe_layer_freq\": 1", "\"moe_layer_freq\": 2"}})),
-              StatusIs(absl::StatusCode::kUnimplemented, "moe_layer_freq: experts in every 2th layer only"));
+  // Layers 4, 6 .. 60; with 7 they would be 7, 14 .. 56 of 61.
+  ASSERT_OK_AND_ASSIGN(const DecoderConfig second,
+                       Read(absl::StrReplaceAll(kDeepSeekV3, {{"moe_layer_freq\": 1", "moe_layer_freq\": 2"}})));
+  EXPECT_EQ(second.dense_layers, 3);
+  EXPECT_EQ(second.expert_every, 2);
+  EXPECT_THAT(Read(absl::StrReplaceAll(kDeepSeekV3, {{"moe_layer_freq\": 1", "moe_layer_freq\": 7"}})),
+              StatusIs(absl::StatusCode::kUnimplemented, "layers without experts that are neither"));
 }
 
 // Published counts, and what a plan has more or less. Phi-2: 32 second norms of 2 x 2560, less a bias of 51,200 logits.
@@ -243,8 +248,9 @@ TEST(HuggingFaceTest, SharedExpertsByTheirWidth) {
   EXPECT_THAT(notices, ElementsAre("the gate of the shared expert is left out"));
 }
 
-// ERNIE-4.5-21B-A3B: of 28 layers the first has a feed-forward layer of 12288 in place of 64 experts of 1536, two that
-// all tokens share and a router, 2560 x (3 x (66 x 1536 - 12288) + 64).
+// ERNIE-4.5-21B-A3B, published as 21 billion. Embedding 103424 x 2560. A layer: queries and output 2 x 2560 x 2560,
+// keys and values 2 x 2560 x 512, norms 2 x 2560; of 27 the router 2560 x 64 and 66 x 3 x 2560 x 1536, of the first 3 x
+// 2560 x 12288. The last norm 2560.
 TEST(HuggingFaceTest, ExpertsByTheirOtherNames) {
   std::vector<std::string> notices;
   ASSERT_OK_AND_ASSIGN(const DecoderConfig ernie, Read(R"({"model_type": "ernie4_5_moe", "hidden_size": 2560,
@@ -256,9 +262,75 @@ TEST(HuggingFaceTest, ExpertsByTheirOtherNames) {
   EXPECT_EQ(ernie.experts_per_token, 6);
   EXPECT_EQ(ernie.shared_expert_ffn, 2 * 1536);
   EXPECT_TRUE(ernie.tied_embeddings);
-  const double more = 2560.0 * (3 * (66 * 1536 - 12288) + 64);
-  EXPECT_NEAR(more, 0.684e9, 0.0005e9);
-  EXPECT_THAT(notices, Contains("so a plan has 0.684 billion parameters more than the model"));
+  EXPECT_EQ(ernie.dense_layers, 1);
+  constexpr int64_t kLayer = 2 * 2560 * 2560 + 2 * 2560 * 512 + 2 * 2560;
+  constexpr int64_t kExperts = 2560 * 64 + int64_t{66} * 3 * 2560 * 1536;
+  EXPECT_EQ(CountOf(ernie), int64_t{103424} * 2560 + 28 * kLayer + 27 * kExperts + 3 * 2560 * 12288 + 2560);
+  EXPECT_THAT(notices, IsEmpty());
+}
+
+// Llama 4 Maverick and Scout, the decoders alone: 400 and 109 billion are published, with the vision models. Embedding
+// and head 2 x 202048 x 5120, a layer's attention 2 x 5120 x 5120 + 2 x 5120 x 1024 and norms 2 x 5120, experts with a
+// shared one and a router, or a feed-forward layer of 16384; the last norm.
+TEST(HuggingFaceTest, ExpertsInEverySecondLayer) {
+  constexpr absl::string_view kMaverick = R"({"model_type": "llama4_text", "hidden_size": 5120,
+      "num_hidden_layers": 48, "num_attention_heads": 40, "num_key_value_heads": 8, "head_dim": 128,
+      "intermediate_size": 8192, "intermediate_size_mlp": 16384, "vocab_size": 202048, "num_local_experts": 128,
+      "num_experts_per_tok": 1, "interleave_moe_layer_step": 2, "attention_chunk_size": 8192, "use_qk_norm": false,
+      "tie_word_embeddings": false})";
+  constexpr int64_t kLayer = 2 * 5120 * 5120 + 2 * 5120 * 1024 + 2 * 5120, kDense = int64_t{3} * 5120 * 16384;
+  constexpr int64_t kAround = int64_t{2} * 202048 * 5120 + 5120;
+  const auto with_experts = [](int64_t experts) { return 5120 * experts + (experts + 1) * 3 * 5120 * 8192; };
+  std::vector<std::string> notices;
+  ASSERT_OK_AND_ASSIGN(const DecoderConfig maverick, Read(kMaverick, 64, &notices));
+  EXPECT_EQ(maverick.expert_every, 2);
+  EXPECT_EQ(maverick.dense_ffn, 16384);
+  EXPECT_EQ(CountOf(maverick), kAround + 48 * kLayer + 24 * (with_experts(128) + kDense));
+  EXPECT_NEAR(static_cast<double>(CountOf(maverick)), 400e9, 1e9);
+  EXPECT_THAT(notices, ElementsAre("layers without rotary positions are taken as layers with them"));
+  notices.clear();
+  ASSERT_OK_AND_ASSIGN(const DecoderConfig scout,
+                       Read(absl::StrReplaceAll(kMaverick, {{"step\": 2", "step\": 1"},
+                                                            {"local_experts\": 128", "local_experts\": 16"}}),
+                            16384, &notices));
+  EXPECT_EQ(CountOf(scout), kAround + 48 * (kLayer + with_experts(16)));
+  EXPECT_NEAR(static_cast<double>(CountOf(scout)), 108e9, 1e9);
+  EXPECT_THAT(notices, Contains(HasSubstr("attention in chunks of 8192 tokens is taken for windows of as many")));
+  EXPECT_EQ(scout.sliding_window, 8192);
+  EXPECT_EQ(scout.full_attention_every, 4);
+}
+
+// Every way to say which layers have experts, of 5 layers.
+TEST(HuggingFaceTest, LayersWithExperts) {
+  struct Case {
+    absl::string_view keys;
+    int64_t dense_layers, expert_every;
+  };
+  const auto read = [](absl::string_view keys) {
+    return Read(absl::StrCat(R"({"model_type": "deepseek", "hidden_size": 64, "num_hidden_layers": 5,
+        "num_attention_heads": 4, "intermediate_size": 96, "moe_intermediate_size": 32, "vocab_size": 32,
+        "n_routed_experts": 4, "num_experts_per_tok": 1, )",
+                             keys, "}"));
+  };
+  for (const Case& c : {Case{"\"first_k_dense_replace\": 0", 0, 1}, Case{"\"first_k_dense_replace\": 4", 4, 1},
+                        Case{"\"first_k_dense_replace\": 1, \"moe_layer_freq\": 2", 1, 2},
+                        Case{"\"moe_layer_freq\": [0, 0, 1, 1, 1]", 2, 1}, Case{"\"moe_layers\": [2, 4]", 1, 2},
+                        Case{"\"mlp_only_layers\": [0, 1]", 2, 1}, Case{"\"decoder_sparse_step\": 5", 4, 1},
+                        Case{"\"moe_layer_start_index\": 2, \"moe_layer_interval\": 1", 2, 1}}) {
+    SCOPED_TRACE(c.keys);
+    ASSERT_OK_AND_ASSIGN(const DecoderConfig config, read(c.keys));
+    EXPECT_EQ(config.dense_layers, c.dense_layers);
+    EXPECT_EQ(config.expert_every, c.expert_every);
+    EXPECT_EQ(config.dense_ffn, c.dense_layers > 0 || c.expert_every > 1 ? 96 : 0);
+  }
+  for (const absl::string_view keys :
+       {"\"mlp_only_layers\": [2]", "\"decoder_sparse_step\": 2", "\"moe_layers\": [0, 1]",
+        "\"first_k_dense_replace\": 5", "\"moe_layer_freq\": [0, 1, 0, 0, 1]"}) {
+    EXPECT_THAT(read(keys), StatusIs(absl::StatusCode::kUnimplemented, "layers without experts that are neither"));
+  }
+  EXPECT_THAT(read("\"moe_layer_freq\": [0, 1]"),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       "moe_layer_freq: found 2 numbers, wanted one for each of the 5 layers"));
 }
 
 // configuration_mistral.py and the others: a number of key and value heads that is missing is the class's, one that is
@@ -355,45 +427,56 @@ TEST(HuggingFaceTest, DropoutIsLeftOutAndTold) {
   EXPECT_THAT(notices, IsEmpty());
 }
 
-// Of all families: Phi-3-mini has one of 2047 tokens. Llama's 32 layers with 16 that look far.
-TEST(HuggingFaceTest, AWindowIsToldWhereItIsShorterThanTheSequence) {
-  const auto notices_of = [](absl::string_view more, int64_t sequence) {
-    std::vector<std::string> notices;
-    EXPECT_THAT(Read(absl::StrReplaceAll(kLlama, {{"\"rope_scaling\": null", std::string(more)}}), sequence, &notices),
-                IsOk());
-    return notices;
+// Where the last of so many layers see all, and where others do, which is told if the sequence is longer.
+TEST(HuggingFaceTest, Windows) {
+  std::vector<std::string> notices;
+  const auto llama_with = [&notices](absl::string_view more, int64_t sequence) {
+    notices.clear();
+    const absl::StatusOr<DecoderConfig> model =
+        Read(absl::StrReplaceAll(kLlama, {{"\"rope_scaling\": null", std::string(more)}}), sequence, &notices);
+    EXPECT_THAT(model, IsOk());
+    return std::pair(model->sliding_window, model->full_attention_every);
   };
-  EXPECT_THAT(notices_of("\"sliding_window\": 4096", 4096), IsEmpty());
-  EXPECT_THAT(notices_of("\"sliding_window\": 4096", 4097),
-              ElementsAre("attention windows of 4096 tokens are taken as attention over all 4097: time and model FLOPs "
-                          "come out too high"));
-  EXPECT_THAT(notices_of("\"sliding_window\": 4096, \"use_sliding_window\": false", 4097), IsEmpty());
-  std::string types = "\"sliding_window\": 128, \"layer_types\": [\"full_attention\"";
-  for (int layer = 1; layer < 32; ++layer) types += layer % 2 == 1 ? ",\"sliding_attention\"" : ",\"full_attention\"";
-  EXPECT_THAT(notices_of(types + "]", 4096),
-              ElementsAre(HasSubstr("attention windows of 128 tokens in 16 of 32 layers are taken")));
+  EXPECT_EQ(llama_with("\"sliding_window\": 4096", 4096), std::pair(int64_t{4096}, int64_t{0}));
+  EXPECT_EQ(llama_with("\"sliding_window\": 4096, \"use_sliding_window\": false", 4097),
+            std::pair(int64_t{0}, int64_t{0}));
+  const auto types = [](int first) {
+    std::string text = "\"sliding_window\": 128, \"layer_types\": [";
+    for (int layer = 0; layer < 32; ++layer) {
+      absl::StrAppend(&text, layer > 0 ? "," : "", layer % 2 == first ? "\"full_attention\"" : "\"sliding_attention\"");
+    }
+    return text + "]";
+  };
+  EXPECT_EQ(llama_with(types(1), 4096), std::pair(int64_t{128}, int64_t{2}));
+  EXPECT_THAT(notices, IsEmpty());
+  EXPECT_EQ(llama_with(types(0), 128), std::pair(int64_t{0}, int64_t{0}));
+  EXPECT_THAT(notices, IsEmpty());
+  EXPECT_EQ(llama_with(types(0), 4096), std::pair(int64_t{0}, int64_t{0}));
+  EXPECT_THAT(notices, ElementsAre("attention windows of 128 tokens in 16 of 32 layers are taken as attention over all "
+                                   "4096: time and model FLOPs come out too high"));
 }
 
 // Where the file does not say: Mistral's class has a window of 4096 tokens, Qwen's only with use_sliding_window, and
 // then from the layer max_window_layers on; of Gemma 3 every sixth layer has none.
 TEST(HuggingFaceTest, WindowsOfFamilies) {
-  const auto notices_of = [](absl::string_view model_type, absl::string_view more) {
+  const auto windows_of = [](absl::string_view model_type, absl::string_view more) {
     std::vector<std::string> notices;
     const std::string model = absl::StrCat("\"", model_type, "\"");
-    EXPECT_THAT(Read(absl::StrReplaceAll(kLlama, {{"\"llama\"", model}, {"\"rope_scaling\": null", std::string(more)}}),
-                     8192, &notices),
-                IsOk());
-    return absl::StrJoin(notices, "; ");
+    const absl::StatusOr<DecoderConfig> c =
+        Read(absl::StrReplaceAll(kLlama, {{"\"llama\"", model}, {"\"rope_scaling\": null", std::string(more)}}), 8192,
+             &notices);
+    EXPECT_THAT(c, IsOk());
+    return absl::StrCat(c->sliding_window, " ", c->full_attention_every, absl::StrJoin(notices, "; "));
   };
-  EXPECT_THAT(notices_of("mistral", R"("use_cache": true)"), HasSubstr("windows of 4096 tokens are taken"));
-  EXPECT_EQ(notices_of("mistral", R"("sliding_window": null)"), "");
-  EXPECT_EQ(notices_of("qwen2", R"("sliding_window": 4096)"), "");
-  EXPECT_THAT(notices_of("qwen2", R"("sliding_window": 4096, "use_sliding_window": true, "max_window_layers": 28)"),
+  EXPECT_EQ(windows_of("mistral", R"("use_cache": true)"), "4096 0");
+  EXPECT_EQ(windows_of("mistral", R"("sliding_window": null)"), "0 0");
+  EXPECT_EQ(windows_of("qwen2", R"("sliding_window": 4096)"), "0 0");
+  EXPECT_THAT(windows_of("qwen2", R"("sliding_window": 4096, "use_sliding_window": true, "max_window_layers": 28)"),
               HasSubstr("windows of 4096 tokens in 4 of 32 layers"));
-  EXPECT_EQ(notices_of("qwen2", R"("sliding_window": 4096, "use_sliding_window": true, "max_window_layers": 32)"), "");
-  EXPECT_THAT(notices_of("gemma3_text", R"("sliding_window": 512)"), HasSubstr("512 tokens in 27 of 32 layers"));
-  EXPECT_THAT(notices_of("gemma3_text", R"("sliding_window": 512, "sliding_window_pattern": 4)"),
-              HasSubstr("512 tokens in 24 of 32 layers"));
+  EXPECT_EQ(windows_of("qwen2", R"("sliding_window": 4096, "use_sliding_window": true, "max_window_layers": 32)"),
+            "0 0");
+  EXPECT_EQ(windows_of("gemma3_text", R"("sliding_window": 512)").substr(0, 5), "512 6");
+  EXPECT_EQ(windows_of("gemma3_text", R"("sliding_window": 512, "sliding_window_pattern": 4)").substr(0, 5), "512 4");
 }
 
 TEST(HuggingFaceTest, WhatChangesNoTimeButTheModelIsTold) {

@@ -73,10 +73,12 @@ class Completion {
     for (size_t i = 0; i < graph.ops.size(); ++i) {
       if (graph.ops[i].phase == Phase::kForward) MESHWRIGHT_RETURN_IF_ERROR(Forward(OpId(i)));
     }
-    // Carried values: layers see them as the last op of a layer leaves them.
-    for (const Segment& segment : graph.segments) {
-      for (const Carry& carry : segment.carries) {
-        Layout layout = result_.natural[carry.out.index()];
+    // Carried values: layers see them as the last op of a layer leaves them, of a chain's last segment.
+    const std::vector<size_t> chains = ChainsOf(graph);
+    for (size_t s = graph.segments.size(); s-- > 0;) {
+      const bool goes_on = s + 1 < chains.size() && chains[s + 1] == chains[s];
+      for (const Carry& carry : graph.segments[s].carries) {
+        Layout layout = result_.natural[goes_on ? graph.segments[s + 1].carries[0].in.index() : carry.out.index()];
         layout.partial.clear();
         for (TensorId id : {carry.in, carry.final}) SetNatural(id, layout);
       }

@@ -49,12 +49,16 @@ class Finder {
     const std::vector<int64_t>& given = strategy_.layers_per_stage;
     return LayersOn(part) > 0 || (!given.empty() && given[static_cast<size_t>(part) % given.size()] == 0);
   }
-  // Whether it holds the carried value of a repeated segment.
+  // Whether it holds the carried value of a chain.
   bool IsCarried(const Buffer& buffer) const {
-    return absl::c_any_of(graph_.segments, [&](const Segment& segment) {
-      return !segment.carries.empty() && buffer.layers == segment.repeat + 1 &&
-             absl::StartsWith(buffer.name, absl::StrCat(segment.name, "/"));
-    });
+    for (size_t s = 0; s < graph_.segments.size(); ++s) {
+      const Segment& segment = graph_.segments[s];
+      if (segment.carries.empty() || !absl::StartsWith(buffer.name, absl::StrCat(segment.name, "/"))) continue;
+      int64_t runs = 0;
+      for (const Stack& stack : ChainFrom(graph_, s)) runs += stack.repeat;
+      if (buffer.layers == runs + 1) return true;
+    }
+    return false;
   }
 
   void FindCrossings() {
@@ -168,11 +172,14 @@ bool IsStack(const LayerRange& range, const Graph& graph) {
   return segment.repeat > 1 || !segment.carries.empty();
 }
 
-int64_t LayersOn(const Part& part, const Graph& graph) {
+int64_t LayersOn(const Part& part, const Graph& graph) { return LayersBefore(graph.segments.size(), part, graph); }
+
+int64_t LayersBefore(size_t segment, const Part& part, const Graph& graph) {
+  int64_t layers = 0;
   for (const LayerRange& range : part) {
-    if (IsStack(range, graph)) return range.count;
+    if (range.segment < segment && IsStack(range, graph)) layers += range.count;
   }
-  return 0;
+  return layers;
 }
 
 PartUses FindUses(const RankClass& all, const std::vector<Block>& blocks, const Graph& graph,

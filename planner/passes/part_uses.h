@@ -28,7 +28,9 @@ inline bool IsForward(size_t block) { return KindOf(block) == PassKind::kForward
 inline bool IsWeights(size_t block) { return KindOf(block) == PassKind::kWeights; }
 
 bool IsStack(const LayerRange& range, const Graph& graph);  // has layers
-int64_t LayersOn(const Part& part, const Graph& graph);     // of its stack; 0 where it has none
+int64_t LayersOn(const Part& part, const Graph& graph);     // runs of its chain; 0 where it has none of it
+// Of the segments of its chain that stand before `segment` on the part.
+int64_t LayersBefore(size_t segment, const Part& part, const Graph& graph);
 
 // What flows from one stage to another: a buffer, from which part to which, in which phase.
 struct Crossing {

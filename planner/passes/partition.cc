@@ -132,15 +132,23 @@ class Partitioner {
 
   void SetNatural(TensorId id, BufferId b) { natural_[id.index()] = Version{{b, 0}, buffer(b).layout}; }
 
-  // One buffer holds a carried value before, between and after the layers: instance l is what layer l sees.
+  // One buffer holds a carried value before, between and after the layers of a chain: instance l is what layer l sees.
+  // Operands say it by the layer of their own segment; split_stages adds those of the segments before.
   void MakeCarries() {
-    for (const Segment& segment : graph_.segments) {
+    const std::vector<size_t> chains = ChainsOf(graph_);
+    std::vector<int64_t> layers(chains.size());
+    for (size_t s = 0; s < chains.size(); ++s) layers[chains[s]] += graph_.segments[s].repeat;
+    std::map<std::pair<size_t, bool>, BufferId> made;  // by chain
+    for (size_t s = 0; s < chains.size(); ++s) {
+      const Segment& segment = graph_.segments[s];
       for (const bool gradient : {false, true}) {
         for (const Carry& carry : gradient ? segment.gradient_carries : segment.carries) {
           const Layout layout = Whole(sharded_.natural[carry.in.index()]);
           const std::string name = absl::StrCat(segment.name, gradient ? "/gradient" : "/stream");
-          const BufferId b =
-              NewBuffer(graph_.tensor(carry.in), name, layout, BufferRole::kActivation, segment.repeat + 1);
+          BufferId& b = made[{chains[s], gradient}];
+          if (!b.valid()) {
+            b = NewBuffer(graph_.tensor(carry.in), name, layout, BufferRole::kActivation, layers[chains[s]] + 1);
+          }
           // Backward, a layer reads what stands above it and writes what stands below.
           const Version above{{b, 1}, layout}, here{{b, 0}, layout};
           natural_[carry.in.index()] = gradient ? above : here;

@@ -119,7 +119,7 @@ class SideMaker {
     int64_t base = 0;
     for (size_t j = 0; j < i; ++j) {
       const PassSlots::Here& before = slots_.here[j];
-      if (before.chunk == slots_.here[i].chunk && before.is_carried) base = before.range.count;
+      if (before.chunk == slots_.here[i].chunk && before.is_carried) base += before.range.count;
     }
     return base;
   }

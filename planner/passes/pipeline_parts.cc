@@ -1,8 +1,11 @@
 #include "planner/passes/pipeline_parts.h"
 
+#include <algorithm>
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "ir/status.h"
 #include "planner/schedule.h"
 
 namespace meshwright {
@@ -19,7 +22,105 @@ std::string Describe(int64_t part, const Strategy& strategy) {
                       part / strategy.stages);
 }
 
+int64_t RunsOf(const std::vector<Stack>& chain) {
+  int64_t runs = 0;
+  for (const Stack& stack : chain) runs += stack.repeat;
+  return runs;
+}
+int64_t LayersOf(const std::vector<Stack>& chain) {
+  int64_t layers = 0;
+  for (const Stack& stack : chain) layers += stack.repeat * stack.layers;
+  return layers;
+}
+
+// `segment "layers" has`, `segments "dense_layers" and "layers" have`.
+std::string Have(const Graph& graph, const std::vector<Stack>& chain) {
+  std::vector<std::string> names;
+  for (const Stack& stack : chain) names.push_back(absl::StrCat("\"", graph.segments[stack.segment].name, "\""));
+  return absl::StrCat(names.size() == 1 ? "segment " : "segments ", absl::StrJoin(names, " and "),
+                      names.size() == 1 ? " has " : " have ");
+}
+
+// What lies on each part from `first` on.
+absl::StatusOr<std::vector<Part>> Spread(const Graph& graph, const std::vector<Stack>& chain, const Strategy& strategy,
+                                         int64_t first) {
+  const int64_t count = strategy.stages * strategy.chunks;
+  const bool given = !strategy.layers_per_stage.empty();
+  const std::vector<int64_t> layers = given ? strategy.layers_per_stage : EvenLayers(chain, count);
+  const std::vector<Part> parts = SpreadLayers(chain, layers);
+  int64_t sum = 0;
+  for (size_t i = 0; i < layers.size(); ++i) {
+    const bool end = given && (i == 0 || i + 1 == layers.size());
+    if (layers[i] < (end ? 0 : 1) || first + static_cast<int64_t>(i) >= count) {
+      const int64_t runs = RunsOf(chain);
+      return absl::InvalidArgumentError(absl::StrCat(
+          Have(graph, chain), LayersOf(chain), " layers",
+          runs == LayersOf(chain) ? "" : absl::StrCat(", in ", runs, " pieces that are never cut,"), " for ",
+          Describe(strategy), strategy.chunks == 1 ? "; every stage" : "; every chunk", " needs one"));
+    }
+    sum += layers[i];
+  }
+  if (sum != LayersOf(chain)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("layers_per_stage adds up to ", sum, ", ", Have(graph, chain), LayersOf(chain)));
+  }
+  for (size_t i = 0; i < layers.size(); ++i) {
+    int64_t whole = 0;
+    for (const LayerRange& range : parts[i]) whole += range.count * graph.segments[range.segment].layers;
+    if (whole == layers[i]) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("layers_per_stage gives ", Describe(first + static_cast<int64_t>(i), strategy), " ", layers[i],
+                     " layers, which cut a piece of several layers in two; wanted a number such as ", whole));
+  }
+  return parts;
+}
+
 }  // namespace
+
+std::vector<Stack> ChainFrom(const Graph& graph, size_t segment) {
+  const std::vector<size_t> chains = ChainsOf(graph);
+  std::vector<Stack> chain;
+  for (size_t s = segment; s < chains.size() && chains[s] == segment; ++s) {
+    chain.push_back({s, graph.segments[s].repeat, graph.segments[s].layers});
+  }
+  return chain;
+}
+
+std::vector<int64_t> EvenLayers(const std::vector<Stack>& chain, int64_t parts) {
+  std::vector<int64_t> layers(static_cast<size_t>(parts));
+  int64_t layers_left = LayersOf(chain), runs_left = RunsOf(chain), parts_left = parts;
+  size_t part = 0;
+  int64_t wanted = (layers_left + parts_left - 1) / parts_left;
+  for (const Stack& stack : chain) {
+    for (int64_t run = 0; run < stack.repeat; ++run, --runs_left) {
+      // The next part begins where this one has its share, or each one that is left needs a run of its own.
+      if (parts_left > 1 && layers[part] > 0 && (layers[part] >= wanted || runs_left < parts_left)) {
+        layers_left -= layers[part++];
+        --parts_left;
+        wanted = (layers_left + parts_left - 1) / parts_left;
+      }
+      layers[part] += stack.layers;
+    }
+  }
+  return layers;
+}
+
+std::vector<Part> SpreadLayers(const std::vector<Stack>& chain, const std::vector<int64_t>& layers) {
+  std::vector<Part> parts(layers.size());
+  size_t stack = 0;
+  int64_t run = 0;
+  for (size_t part = 0; part < layers.size(); ++part) {
+    for (int64_t left = layers[part]; left > 0 && stack < chain.size();) {
+      const Stack& of = chain[stack];
+      const int64_t runs = std::min(of.repeat - run, (left + of.layers - 1) / of.layers);
+      parts[part].push_back({of.segment, run, runs});
+      left -= runs * of.layers;
+      run += runs;
+      if (run == of.repeat) ++stack, run = 0;
+    }
+  }
+  return parts;
+}
 
 absl::StatusOr<std::vector<Part>> PartsOf(const Graph& graph, const Strategy& strategy) {
   if (strategy.chunks > 1 && strategy.stages == 1) {
@@ -27,12 +128,12 @@ absl::StatusOr<std::vector<Part>> PartsOf(const Graph& graph, const Strategy& st
                                                    "several stages to interleave"));
   }
   const int64_t count = strategy.stages * strategy.chunks;
-  const char* const each = strategy.chunks == 1 ? "every stage needs one" : "every chunk needs one";
   std::vector<Part> parts(count);
   int64_t part = 0;
   for (size_t s = 0; s < graph.segments.size(); ++s) {
     const Segment& segment = graph.segments[s];
-    if (segment.repeat == 1 || count == 1) {
+    const std::vector<Stack> chain = ChainFrom(graph, s);
+    if (RunsOf(chain) == 1 || count == 1) {
       if (segment.stage >= 0) {
         if (segment.stage < part || segment.stage >= count) {
           return absl::InvalidArgumentError(absl::StrCat(
@@ -44,28 +145,13 @@ absl::StatusOr<std::vector<Part>> PartsOf(const Graph& graph, const Strategy& st
       parts[part].push_back({s, 0, segment.repeat});
       continue;
     }
-    std::vector<int64_t> layers = strategy.layers_per_stage;
-    if (layers.empty()) {
-      for (int64_t i = 0; i < count; ++i) {
-        layers.push_back(segment.repeat / count + (i < segment.repeat % count ? 1 : 0));
-      }
+    MESHWRIGHT_ASSIGN_OR_RETURN(const std::vector<Part> spread, Spread(graph, chain, strategy, part));
+    for (size_t i = 0; i < spread.size(); ++i) {
+      Part& here = parts[static_cast<size_t>(part) + i];
+      here.insert(here.end(), spread[i].begin(), spread[i].end());
     }
-    int64_t first = 0;
-    for (size_t i = 0; i < layers.size(); ++i) {
-      const int64_t of_part = layers[i];
-      const bool end = !strategy.layers_per_stage.empty() && (i == 0 || i + 1 == layers.size());
-      if (of_part < (end ? 0 : 1) || part + 1 > count) {
-        return absl::InvalidArgumentError(absl::StrCat("segment \"", segment.name, "\" has ", segment.repeat,
-                                                       " layers for ", Describe(strategy), "; ", each));
-      }
-      if (of_part > 0) parts[part].push_back({s, first, of_part});
-      first += of_part;
-      if (i + 1 < layers.size()) ++part;
-    }
-    if (first != segment.repeat) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("layers_per_stage adds up to ", first, ", segment \"", segment.name, "\" has ", segment.repeat));
-    }
+    part += static_cast<int64_t>(spread.size()) - 1;
+    s += chain.size() - 1;
   }
   for (int64_t i = 0; i < count; ++i) {
     if (parts[i].empty()) {

@@ -238,9 +238,16 @@ class Splitter {
     for (Block block : cuts_[kKinds * here.range.segment + kind]) {
       block.name = absl::StrCat(NameOf(here), kKindNames[kind]);
       if (const size_t k = here.blocks[kind].size(); k > 0) absl::StrAppend(&block.name, " ", k);
+      // What a chain hands on counts all layers that the part has of it.
+      const Part& part = parts_[PartOf(stage, here.chunk)];
+      const int64_t before = here.is_stack ? LayersBefore(here.range.segment, part, graph_) : 0;
       for (Instruction& instruction : block.instructions) {
-        for (Operand& operand : instruction.reads) operand.buffer = BufferIn(c, stage, here.chunk, operand.buffer);
-        for (Operand& operand : instruction.writes) operand.buffer = BufferIn(c, stage, here.chunk, operand.buffer);
+        for (auto* operands : {&instruction.reads, &instruction.writes}) {
+          for (Operand& operand : *operands) {
+            if (uses_.is_stream[operand.buffer.index()]) operand.layer_shift += static_cast<int32_t>(before);
+            operand.buffer = BufferIn(c, stage, here.chunk, operand.buffer);
+          }
+        }
       }
       here.blocks[kind].push_back(BlockId(c.blocks.size()));
       c.blocks.push_back(std::move(block));
@@ -267,9 +274,14 @@ class Splitter {
     return segments;
   }
 
-  const LayerRange* RangeWith(int64_t part, int64_t repeat_of_buffer) const {
+  // The layers of the part that have an instance each of a buffer: those of the one segment that has many and uses it.
+  const LayerRange* RangeWith(int64_t part, BufferId id) const {
+    const BlocksOfBuffer& uses = uses_.of_buffer[id.index()];
+    const int64_t layers = before_.classes[0].buffers[id.index()].layers;
     for (const LayerRange& range : parts_[part]) {
-      if (graph_.segments[range.segment].repeat == repeat_of_buffer) return &range;
+      if (graph_.segments[range.segment].repeat != layers) continue;
+      const auto is_here = [&](size_t block) { return SegmentOf(block) == range.segment; };
+      if (absl::c_any_of(uses.readers, is_here) || absl::c_any_of(uses.writers, is_here)) return &range;
     }
     return nullptr;
   }
@@ -291,7 +303,7 @@ class Splitter {
       const bool kept = (TouchedForward(old) && ReadBackward(old)) || IsSplit(old);
       b.layers = kept ? layers : std::min(layers, copies);
     } else {
-      if (const LayerRange* range = b.layers > 1 ? RangeWith(part, b.layers) : nullptr; range != nullptr) {
+      if (const LayerRange* range = b.layers > 1 ? RangeWith(part, old) : nullptr; range != nullptr) {
         b.layers = range->count;
         b.first_layer = range->first;
       }

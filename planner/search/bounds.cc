@@ -1,7 +1,6 @@
 #include "planner/search/bounds.h"
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <optional>
 #include <utility>
@@ -46,11 +45,11 @@ class ProbeReader {
         prices_(prices.classes[0]) {}
 
   Probe Read() {
-    probe_.layers = graph_.segments.size();
-    for (size_t s = 0; s < graph_.segments.size(); ++s) {
-      Probe::SegmentCost& cost = probe_.segments.emplace_back();
-      cost.repeat = graph_.segments[s].repeat;
-      if (cost.repeat > 1) probe_.layers = s;
+    probe_.stacks = LayersOf(graph_);
+    probe_.segments.resize(graph_.segments.size());
+    for (const Stack& stack : probe_.stacks) {
+      probe_.segments[stack.segment].of_chain = true;
+      runs_ += stack.repeat;
     }
     uses_.resize(c_.buffers.size());
     for (size_t b = 0; b < c_.blocks.size(); ++b) {
@@ -165,11 +164,14 @@ class ProbeReader {
     Probe::BufferUse& use = probe_.buffers.emplace_back();
     use.segments = uses_[i].segments;
     use.bytes = buffer.bytes;
-    if (probe_.layers < probe_.segments.size()) {
-      const int64_t repeat = probe_.segments[probe_.layers].repeat;
-      use.border = buffer.layers == repeat + 1;
-      use.layered = buffer.layers == repeat || use.border;
+    size_t users = 0;  // of the chain
+    for (size_t k = 0; k < probe_.stacks.size(); ++k) {
+      if ((use.segments >> probe_.stacks[k].segment & 1) == 0) continue;
+      ++users;
+      if (buffer.layers > 1 && buffer.layers == probe_.stacks[k].repeat) use.layered = static_cast<int>(k);
     }
+    use.border = users > 0 && buffer.layers == runs_ + 1;
+    if (users != 1 || use.border) use.layered = -1;
     const bool kept = buffer.role == BufferRole::kActivation || buffer.role == BufferRole::kInput;
     use.in_flight = kept && uses_[i].forward && uses_[i].read_backward;
     if (buffer.role == BufferRole::kMaster || buffer.role == BufferRole::kOptimizerState) {
@@ -184,6 +186,7 @@ class ProbeReader {
   const RankClass& c_;
   const std::vector<std::vector<InstructionPrice>>& prices_;
   Probe probe_;
+  int64_t runs_ = 0;  // of the chain
   std::vector<Uses> uses_;
 };
 
@@ -242,39 +245,53 @@ struct Stages {
         schedule(ScheduleOf(combination)),
         chunks(combination.pipelining.chunks * DirectionsOf(schedule)),
         probe(probe) {
-    if (probe.layers < probe.segments.size()) repeat = probe.segments[probe.layers].repeat;
+    const int64_t num_parts = count * combination.pipelining.chunks;
+    parts = SpreadLayers(probe.stacks, EvenLayers(probe.stacks, num_parts));
   }
-  int64_t Layers(int64_t stage, int64_t chunk) const {
-    const int64_t parts = count * chunks / DirectionsOf(schedule);
-    const int64_t part = PartAt(schedule, stage, chunk, count) % parts;
-    return repeat / parts + (part < repeat % parts ? 1 : 0);
+  // How often one pass of the chunk runs the segment, which is one of the chain.
+  int64_t Layers(size_t segment, int64_t stage, int64_t chunk) const {
+    const size_t part = static_cast<size_t>(PartAt(schedule, stage, chunk, count)) % parts.size();
+    for (const LayerRange& range : parts[part]) {
+      if (range.segment == segment) return range.count;
+    }
+    return 0;
   }
-  int64_t Layers(int64_t stage) const {
+  // The same of all chunks; of another segment once where the stage has it.
+  int64_t Runs(size_t segment, int64_t stage) const {
+    if (!probe.segments[segment].of_chain) return Has(segment, stage) ? 1 : 0;
     int64_t layers = 0;
-    for (int64_t chunk = 0; chunk < chunks; ++chunk) layers += Layers(stage, chunk);
+    for (int64_t chunk = 0; chunk < chunks; ++chunk) layers += Layers(segment, stage, chunk);
     return layers;
   }
-  // Whether a segment has a part on the stage; the repeated one has one on all.
+  // And of what the stage updates.
+  int64_t OwnRuns(size_t segment, int64_t stage) const {
+    if (!probe.segments[segment].of_chain) return Owns(segment, stage) ? 1 : 0;
+    return BothWays() ? Layers(segment, stage, 0) : Runs(segment, stage);
+  }
+  // And of its first chunk.
+  int64_t FirstRuns(size_t segment, int64_t stage) const {
+    if (probe.segments[segment].of_chain) return Layers(segment, stage, 0);
+    return Has(segment, stage) && (chunks == 1 || IsBefore(segment)) ? 1 : 0;
+  }
+  bool BothWays() const { return DirectionsOf(schedule) > 1; }
+  int64_t count;
+  Schedule schedule;
+  int64_t chunks;
+  const Probe& probe;
+  std::vector<Part> parts;
+
+ private:
+  // Of a segment that is none of the chain: whether it stands before the layers.
+  bool IsBefore(size_t segment) const { return !probe.stacks.empty() && segment < probe.stacks[0].segment; }
   bool Has(size_t segment, int64_t stage) const {
     if (BothWays() && stage == 0) return true;
     return Owns(segment, stage) || (BothWays() && stage + 1 == count);
   }
-  // Whether the stage updates what it has of the segment, of the repeated one some.
   bool Owns(size_t segment, int64_t stage) const {
-    if (count == 1 || segment == probe.layers) return true;
-    if (BothWays()) return stage == (segment < probe.layers ? 0 : count - 1);
-    return stage == (segment < probe.layers ? 0 : StageOfPart(schedule, count * chunks - 1, count));
+    if (count == 1) return true;
+    if (BothWays()) return stage == (IsBefore(segment) ? 0 : count - 1);
+    return stage == (IsBefore(segment) ? 0 : StageOfPart(schedule, count * chunks - 1, count));
   }
-  int64_t OwnLayers(int64_t stage) const { return BothWays() ? Layers(stage, 0) : Layers(stage); }
-  bool BothWays() const { return DirectionsOf(schedule) > 1; }
-  // The same of its first chunk.
-  bool FirstChunkHas(size_t segment, int64_t stage) const {
-    return Has(segment, stage) && (chunks == 1 || segment <= probe.layers);
-  }
-  int64_t count;
-  Schedule schedule;
-  int64_t chunks, repeat = 1;
-  const Probe& probe;
 };
 
 // How many instances a stage has of a buffer: counted once for all buffers of which there is one for the same things.
@@ -282,34 +299,42 @@ class Instances {
  public:
   // `in_flight`: micro-batches, by chunk; outlives this.
   Instances(const Stages& stages, int64_t stage, const std::vector<int64_t>& in_flight)
-      : both_ways_(stages.BothWays()), in_flight_(in_flight) {
-    for (int64_t chunk = 0; chunk < stages.chunks; ++chunk) layers_.push_back(stages.Layers(stage, chunk));
-    known_.fill(-1);
+      : stages_(stages), stage_(stage), in_flight_(in_flight) {
+    known_.assign(8 * (stages.probe.stacks.size() + 1), -1);
   }
 
   int64_t Of(const Probe::BufferUse& use) {
-    const bool one_way = use.shares.has_value() && both_ways_;  // each direction's state is on one of two stages
-    int64_t& known = known_[8 * one_way + 4 * use.layered + 2 * use.border + use.in_flight];
-    if (known < 0) known = Count(use, one_way ? 1 : layers_.size());
+    const bool one_way =
+        use.shares.has_value() && stages_.BothWays();  // each direction's state is on one of two stages
+    int64_t& known = known_[static_cast<size_t>(8 * (use.layered + 1) + 4 * one_way + 2 * use.border + use.in_flight)];
+    if (known < 0) known = Count(use, one_way ? 1 : stages_.chunks);
     return known;
   }
 
  private:
-  int64_t Count(const Probe::BufferUse& use, size_t chunks) const {
+  int64_t Count(const Probe::BufferUse& use, int64_t chunks) const {
+    const std::vector<Stack>& stacks = stages_.probe.stacks;
+    const bool each = use.layered >= 0 || use.border;
     int64_t instances = 0;
-    for (size_t chunk = 0; chunk < chunks; ++chunk) {
-      const int64_t layers = use.layered ? layers_[chunk] + (use.border ? 1 : 0) : 1;
-      const int64_t held = layers * (use.in_flight ? in_flight_[chunk] : 1);
+    for (int64_t chunk = 0; chunk < chunks; ++chunk) {
+      int64_t layers = each ? 0 : 1;
+      if (use.layered >= 0) {
+        layers = stages_.Layers(stacks[static_cast<size_t>(use.layered)].segment, stage_, chunk);
+      } else if (use.border) {
+        for (const Stack& stack : stacks) layers += stages_.Layers(stack.segment, stage_, chunk);
+        ++layers;
+      }
+      const int64_t held = layers * (use.in_flight ? in_flight_[static_cast<size_t>(chunk)] : 1);
       // What is not of single layers belongs to one of the chunks.
-      instances = use.layered || chunk == 0 ? instances + held : std::min(instances, held);
+      instances = each || chunk == 0 ? instances + held : std::min(instances, held);
     }
     return instances;
   }
 
-  const bool both_ways_;
+  const Stages& stages_;
+  const int64_t stage_;
   const std::vector<int64_t>& in_flight_;
-  absl::InlinedVector<int64_t, 16> layers_;  // by chunk
-  std::array<int64_t, 16> known_;            // -1: not yet
+  absl::InlinedVector<int64_t, 24> known_;  // -1: not yet
 };
 
 // Stages in the middle have fewer micro-batches in flight the later they are, and no more layers.
@@ -400,22 +425,19 @@ Nanos LowerBounds::StepOf(const Probe& probe, const Combination& combination) co
     Nanos forward, backward, clear, update;
     Nanos first_forward, first_backward;  // of the first chunk
     for (size_t k = 0; k < probe.segments.size(); ++k) {
-      if (!stages.Has(k, s)) continue;
       const Probe::SegmentCost& cost = probe.segments[k];
-      const int64_t layers = k == probe.layers ? stages.Layers(s) : 1;
+      const int64_t runs = stages.Runs(k, s);
+      if (runs == 0) continue;
       const Nanos forward_time = in_turns ? cost.forward_kernels : cost.forward;
       const Nanos backward_time = in_turns ? cost.backward_kernels : cost.backward;
-      forward += forward_time * layers;
-      backward += backward_time * layers;
-      if (stages.FirstChunkHas(k, s)) {
-        const int64_t first = k == probe.layers ? stages.Layers(s, 0) : 1;
-        first_forward += forward_time * first;
-        first_backward += backward_time * first;
-      }
-      clear += cost.clear * layers;
-      if (!stages.Owns(k, s)) continue;
-      const int64_t own_layers = k == probe.layers ? stages.OwnLayers(s) : 1;
-      for (const auto& [shares, time] : cost.update) update += time * own_layers / Parts(shares, combination);
+      forward += forward_time * runs;
+      backward += backward_time * runs;
+      const int64_t first = stages.FirstRuns(k, s);
+      first_forward += forward_time * first;
+      first_backward += backward_time * first;
+      clear += cost.clear * runs;
+      const int64_t own = stages.OwnRuns(k, s);
+      for (const auto& [shares, time] : cost.update) update += time * own / Parts(shares, combination);
     }
     start = std::max(start, clear - forward_before);
     finish = std::max(finish, update - backward_before);
@@ -436,9 +458,9 @@ Bytes LowerBounds::PeakOf(const Probe& probe, const Combination& combination) co
     uint64_t here = 0, owned = 0;
     Bytes inside;
     for (size_t k = 0; k < probe.segments.size(); ++k) {
-      if (!stages.Has(k, s)) continue;
+      if (stages.Runs(k, s) == 0) continue;
       here |= uint64_t{1} << k;
-      if (stages.Owns(k, s)) owned |= uint64_t{1} << k;
+      if (stages.OwnRuns(k, s) > 0) owned |= uint64_t{1} << k;
       inside = std::max({inside, probe.segments[k].forward_inside, probe.segments[k].backward_inside});
     }
     Instances instances(stages, s, in_flight.at(s));

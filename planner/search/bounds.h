@@ -32,6 +32,7 @@
 
 #include "absl/status/statusor.h"
 #include "costmodel/cost_model.h"
+#include "planner/passes/pipeline_parts.h"
 #include "planner/search/problem.h"
 #include "planner/search/space.h"
 
@@ -51,22 +52,23 @@ struct Probe {
     friend auto operator<=>(const Shares&, const Shares&) = default;
   };
   struct SegmentCost {
-    int64_t repeat = 1;
+    bool of_chain = false;                    // one of `stacks`
     Nanos forward, backward, clear;           // of one layer, on the compute stream
     Nanos forward_kernels, backward_kernels;  // of these, without collectives
     std::map<Shares, Nanos> update;           // by how its parameters can be split
     Bytes forward_inside, backward_inside;    // most that is alive of the blocks' own buffers
   };
   struct BufferUse {
-    uint64_t segments = 0;                 // bit set
-    Bytes bytes;                           // of one instance
-    bool layered = false, border = false;  // one per layer; one per layer and one more
-    bool in_flight = false;                // one per micro-batch in flight
-    std::optional<Shares> shares;          // optimizer state
+    uint64_t segments = 0;         // bit set
+    Bytes bytes;                   // of one instance
+    int layered = -1;              // one per layer of this one of `stacks`
+    bool border = false;           // one per layer of all, and one more
+    bool in_flight = false;        // one per micro-batch in flight
+    std::optional<Shares> shares;  // optimizer state
   };
   std::vector<SegmentCost> segments;
   std::vector<BufferUse> buffers;
-  size_t layers = 0;  // index of the repeated segment, or none: segments.size()
+  std::vector<Stack> stacks;  // of the chain; none where nothing is repeated
 };
 
 class LowerBounds {

@@ -110,6 +110,35 @@ TEST(LowerBoundsTest, HoldForSplitBackwardPasses) {
   EXPECT_EQ(evaluated, 4 * 2 * 2 * 2 * 15);
 }
 
+// The first layers dense, of the others each or every second with experts: more of either on a stage, or of both.
+TEST(LowerBoundsTest, HoldForUnlikeLayers) {
+  int evaluated = 0;
+  for (const int64_t dense_layers : {0, 1, 3}) {
+    for (const int64_t expert_every : {1, 2}) {
+      const int64_t layers = dense_layers + 8 / (expert_every == 1 ? 2 : 1);
+      for (const Schedule schedule : {Schedule::kOneFOneB, Schedule::kZeroBubbleH1, Schedule::kDualPipe}) {
+        SCOPED_TRACE(absl::StrCat(dense_layers, " of ", layers, ", every ", expert_every, ", ", NameOf(schedule)));
+        std::mt19937 random(static_cast<uint32_t>(layers));
+        Problem problem = ToyDecoderProblem({.layers = layers,
+                                             .hidden = 256,
+                                             .heads = 8,
+                                             .ffn = 1024,
+                                             .vocab = 4096,
+                                             .sequence = 256,
+                                             .experts = 4,
+                                             .dense_layers = dense_layers,
+                                             .expert_every = expert_every},
+                                            64, H100Cluster(1));
+        problem.schedule = schedule;
+        evaluated += ExpectBounded(problem, random, 20);
+        problem.stages = schedule == Schedule::kDualPipe ? 2 : 4;
+        evaluated += ExpectBounded(problem, random, 20);
+      }
+    }
+  }
+  EXPECT_EQ(evaluated, 3 * 2 * 3 * 2 * 20);
+}
+
 TEST(LowerBoundsTest, HoldForLongSequences) {
   std::mt19937 random(1);
   Problem problem =

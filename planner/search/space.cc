@@ -375,16 +375,26 @@ class Enumeration {
 
 }  // namespace
 
+std::vector<Stack> LayersOf(const Graph& graph) {
+  std::vector<Stack> layers;
+  int chains = 0;
+  for (size_t s = 0; s < graph.segments.size();) {
+    std::vector<Stack> chain = ChainFrom(graph, s);
+    s += chain.size();
+    if (chain.size() == 1 && chain[0].repeat == 1) continue;
+    ++chains;
+    layers = std::move(chain);
+  }
+  if (chains != 1) layers.clear();
+  return layers;
+}
+
 DecoderFacts FactsOf(const Graph& graph) {
   DecoderFacts facts;
   facts.sizes = SplittableSizes(graph);
-  int repeated = 0;
-  for (const Segment& segment : graph.segments) {
-    if (segment.repeat == 1) continue;
-    ++repeated;
-    facts.layers = segment.repeat;
-  }
-  if (repeated != 1) facts.layers = 1;
+  const std::vector<Stack> layers = LayersOf(graph);
+  if (!layers.empty()) facts.layers = 0;
+  for (const Stack& stack : layers) facts.layers += stack.repeat;
   Strategy shared;
   shared.mesh = Mesh::RowMajor({{"cp", 1}});
   shared.context = ContextExchange::kAllGather;

@@ -24,10 +24,19 @@ class Builder {
     const TensorId labels = b_.Input("labels", DType::kInt32, {rows_, c_.sequence}, ids);
     const TensorId embedding = Weight("embedding", {c_.vocab, c_.hidden});
     MESHWRIGHT_ASSIGN_OR_RETURN(TensorId x, Add("embed", OpKind::kGather, {embedding, tokens}, "v h, b s -> s b h"));
-    b_.BeginSegment("layers", c_.unrolled ? 1 : c_.layers);
+    if (c_.dense_layers > 0) {
+      b_.BeginSegment("dense_layers", c_.dense_layers);
+      x = b_.BeginCarry(x);
+      MESHWRIGHT_ASSIGN_OR_RETURN(x, DenseLayer("dense_", x));
+      MESHWRIGHT_ASSIGN_OR_RETURN(x, b_.EndCarry(x));
+    }
+    b_.BeginSegment("layers", c_.unrolled ? 1 : (c_.layers - c_.dense_layers) / c_.expert_every, c_.expert_every);
     if (!c_.unrolled) x = b_.BeginCarry(x);
+    for (int64_t i = 0; i + 1 < c_.expert_every; ++i) {
+      MESHWRIGHT_ASSIGN_OR_RETURN(x, DenseLayer(absl::StrCat("dense", i, "_"), x));
+    }
     for (int64_t layer = 0; layer < (c_.unrolled ? c_.layers : 1); ++layer) {
-      if (c_.unrolled) prefix_ = absl::StrCat("layer", layer, ".");
+      prefix_ = c_.unrolled ? absl::StrCat("layer", layer, ".") : "";
       MESHWRIGHT_ASSIGN_OR_RETURN(x, Attention(x));
       MESHWRIGHT_ASSIGN_OR_RETURN(x, c_.experts > 0 ? Experts(x) : Mlp(x));
     }
@@ -61,6 +70,11 @@ class Builder {
     return Add(name, OpKind::kRmsNorm, {x, Weight(name + ".gamma", {c_.hidden})}, "s b h!, h! -> s b h!", "activation");
   }
 
+  absl::StatusOr<TensorId> DenseLayer(std::string prefix, TensorId x) {
+    prefix_ = std::move(prefix);
+    MESHWRIGHT_ASSIGN_OR_RETURN(x, Attention(x));
+    return Mlp(x);
+  }
   absl::StatusOr<TensorId> Attention(TensorId in) {
     const int64_t size = c_.hidden / c_.heads;
     MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId x, Normalize("norm1", in));

@@ -15,6 +15,7 @@ struct ToyDecoder {
   int64_t layers = 2, hidden = 64, heads = 4, ffn = 256, vocab = 256, sequence = 32;
   bool tied = false;  // the head's weight is the embedding
   int64_t experts = 0, top_k = 2;
+  int64_t dense_layers = 0, expert_every = 1;  // as models/decoder.h, with dense layers of `ffn`
   DType dtype = DType::kBFloat16;
   bool unrolled = false;  // every layer's operators stand in the graph, as "layer0.qkv" and so on
 };

@@ -120,17 +120,32 @@ absl::Status ModelMaker::Layers() {
   const Value start = pool_.back();
   if (draw_.Chance(40)) common_ = Weight({ShapeOf(start.id)[2], 8}, Normal(0.3));
   b_.BeginSegment("layers", 2 + draw_.Below(3));
-  const Value in = {b_.BeginCarry(start.id), start.names, 1};
-  pool_.push_back(in);
-  for (int64_t n = 1 + draw_.Below(2); n > 0; --n) MESHWRIGHT_RETURN_IF_ERROR(Preserving());
-  if (draw_.Chance(70)) MESHWRIGHT_RETURN_IF_ERROR(Push(AddOp(OpKind::kAdd, {pool_.back().id, in.id}), in.names));
-  if (pool_.back().id == in.id) MESHWRIGHT_RETURN_IF_ERROR(Activation());
-  MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId out, b_.EndCarry(pool_.back().id));
+  MESHWRIGHT_ASSIGN_OR_RETURN(TensorId out, Layer(start));
+  // Layers of other kinds behind them, as many or not. Masks are drawn by the number of a layer in one segment.
+  for (int64_t kind = 0; kind < 2 && !options_.has_masks && draw_again_.Chance(40); ++kind) {
+    b_.BeginSegment(absl::StrCat("layers", kind), 1 + draw_again_.Below(3), 1 + draw_again_.Below(2));
+    const Value from = {out, start.names, 1};
+    MESHWRIGHT_ASSIGN_OR_RETURN(out, Layer(from, /*bounded=*/true));
+  }
   b_.BeginSegment("head");
   pool_.clear();
   if (draw_.Chance(50)) pool_.push_back(start);
   pool_.push_back({out, start.names, 1});
   return Ops(1 + draw_.Below(2));
+}
+
+absl::StatusOr<TensorId> ModelMaker::Layer(const Value& from, bool bounded) {
+  const Value in = {b_.BeginCarry(from.id), from.names, 1};
+  pool_.push_back(in);
+  for (int64_t n = 1 + draw_.Below(2); n > 0; --n) MESHWRIGHT_RETURN_IF_ERROR(Preserving());
+  if (draw_.Chance(70)) MESHWRIGHT_RETURN_IF_ERROR(Push(AddOp(OpKind::kAdd, {pool_.back().id, in.id}), in.names));
+  if (pool_.back().id == in.id) MESHWRIGHT_RETURN_IF_ERROR(Activation());
+  if (bounded) {
+    const TensorId gamma = Weight({ShapeOf(in.id)[2]}, Normal(1));
+    MESHWRIGHT_RETURN_IF_ERROR(
+        Push(AddOp(OpKind::kRmsNorm, {pool_.back().id, gamma}, "s b h!, h! -> s b h!"), in.names));
+  }
+  return b_.EndCarry(pool_.back().id);
 }
 
 absl::Status ModelMaker::Loss() {

@@ -45,7 +45,7 @@ class Draw {
 
 enum class ModelForm : uint8_t {
   kFlat,      // one segment
-  kLayers,    // an embedding, two to four layers that are stored once, a head
+  kLayers,    // an embedding, two to four layers that are stored once, sometimes layers of other kinds, a head
   kSegments,  // as many segments as stages, each on its stage, with values and parameters used across them
 };
 

@@ -20,7 +20,7 @@ namespace meshwright {
 class ModelMaker {
  public:
   ModelMaker(uint64_t seed, const ModelOptions& options)
-      : draw_(seed), options_(options), b_(absl::StrCat("random_", seed)) {}
+      : draw_(seed), draw_again_(~seed), options_(options), b_(absl::StrCat("random_", seed)) {}
   absl::StatusOr<Graph> Run();
 
  private:
@@ -104,13 +104,14 @@ class ModelMaker {
   // split.
   absl::Status Experts(const Value& x);
 
-  // A whole model of layers up to its head, and how each model ends, in random_model.cc.
+  // A whole model of layers up to its head, one segment of these, and how each model ends, in random_model.cc.
   absl::Status Layers();
+  absl::StatusOr<TensorId> Layer(const Value& from, bool bounded = false);
   absl::Status Loss();
   absl::Status SquaredError(const Value& x);
   absl::Status CrossEntropy(const Value& x, bool rows_second);
 
-  Draw draw_;
+  Draw draw_, draw_again_;
   const ModelOptions options_;
   GraphBuilder b_;
   std::vector<Value> pool_;

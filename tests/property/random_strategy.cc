@@ -103,11 +103,16 @@ class StrategyMaker {
   // As uneven as may be: the first stage gets the least that leaves no stage empty, none where it has what stands
   // before the layers.
   void LayersPerStage() {
+    std::vector<int64_t> runs;  // layers in each
     for (const Segment& segment : graph_.segments) {
-      if (segment.repeat < strategy_.stages) continue;
-      strategy_.layers_per_stage.assign(static_cast<size_t>(strategy_.stages), 1);
-      if (graph_.segments[0].repeat == 1 && draw_again_.Chance(50)) strategy_.layers_per_stage[0] = 0;
-      strategy_.layers_per_stage.back() = segment.repeat - strategy_.stages + 2 - strategy_.layers_per_stage[0];
+      if (!segment.carries.empty()) runs.insert(runs.end(), static_cast<size_t>(segment.repeat), segment.layers);
+    }
+    const size_t stages = static_cast<size_t>(strategy_.stages);
+    if (runs.size() < stages) return;
+    strategy_.layers_per_stage.assign(stages, 0);
+    const size_t first = draw_again_.Chance(50) ? 1 : 0;
+    for (size_t run = 0; run < runs.size(); ++run) {
+      strategy_.layers_per_stage[std::min(run + first, stages - 1)] += runs[run];
     }
   }
 

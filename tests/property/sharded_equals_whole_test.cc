@@ -159,9 +159,9 @@ Case RandomCase(uint64_t seed) {
 
 RandomSplit SplitOf(uint64_t seed, const Graph& graph, const Case& c) {
   RandomSplit split = RandomStrategy(seed, graph, c.stages, c.ranks_per_stage, c.microbatches);
-  const bool enough = absl::c_all_of(graph.segments, [&](const Segment& segment) {
-    return segment.repeat == 1 || segment.repeat >= c.stages * c.chunks;
-  });
+  int64_t layers = 0;
+  for (const Segment& segment : graph.segments) layers += segment.carries.empty() ? 0 : segment.repeat;
+  const bool enough = layers == 0 || layers >= c.stages * c.chunks;
   const bool zero_bubble = c.stages > 1 && seed % 3 == 0;
   const auto use = [&](Schedule schedule) {
     split.forms.erase(absl::StrCat("schedule ", NameOf(split.strategy.schedule)));
