@@ -265,14 +265,15 @@ absl::StatusOr<std::vector<bool>> WindowedLayers(const NodeRef& in, const Family
     return windowed;
   }
   MESHWRIGHT_ASSIGN_OR_RETURN(const std::vector<NodeRef> types, in["layer_types"].AsList());
+  for (size_t i = 0; i < types.size(); ++i) {
+    const absl::string_view type = types[i].text();
+    const bool has = type == "sliding_attention" || type == "chunked_attention";
+    if (!has && type != "full_attention") return NotModelled(types[i], QuoteForMessage(type));
+    if (i < layers) windowed[i] = has;
+  }
   if (types.size() != layers) {
     return in["layer_types"].Error(absl::StrCat(types.size(), " kinds"),
                                    absl::StrCat("one for each of the ", layers, " layers"));
-  }
-  for (size_t i = 0; i < layers; ++i) {
-    const absl::string_view type = types[i].text();
-    windowed[i] = type == "sliding_attention" || type == "chunked_attention";
-    if (!windowed[i] && type != "full_attention") return NotModelled(types[i], QuoteForMessage(types[i].text()));
   }
   return windowed;
 }

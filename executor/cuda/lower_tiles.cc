@@ -157,12 +157,18 @@ absl::Status LaunchFlashGradients(const Lowering& l, const FlashShape& a, const 
   return LaunchFlash(l, of_keys);
 }
 
-// Kernels here choose of all experts.
-absl::Status CheckChoice(const OpAttrs& attrs) {
-  if (attrs.choice_groups == 1) return absl::OkStatus();
-  return absl::UnimplementedError(absl::StrCat("experts of ", attrs.top_choice_groups, " of ", attrs.choice_groups,
-                                               " groups: no kernel on GPUs; run it on the host, or leave out "
-                                               "`choice_groups`"));
+absl::StatusOr<Choice> ChoiceOf(const OpAttrs& attrs, int64_t experts) {
+  const Choice choice = {experts, attrs.top_k, attrs.choice_groups, attrs.top_choice_groups};
+  if (choice.groups < 1 || experts % choice.groups != 0 || choice.best < 1 || choice.best > choice.groups ||
+      choice.top_k < 1 || choice.top_k > experts / choice.groups * choice.best) {
+    return absl::InvalidArgumentError(absl::StrCat("top_k ", choice.top_k, " of ", choice.best, " of ", choice.groups,
+                                                   " groups of ", experts, " experts do not fit"));
+  }
+  if (choice.groups > Choice::kMostGroups) {
+    return absl::UnimplementedError(
+        absl::StrCat("experts in ", choice.groups, " groups: kernels choose of ", Choice::kMostGroups, " at most"));
+  }
+  return choice;
 }
 
 absl::StatusOr<RoutingShape> RoutingOf(const TensorView& logits, const TensorView& tokens, const TensorView& experts,
@@ -327,7 +333,6 @@ absl::Status LowerExperts(const Lowering& l) {
   const KernelCall& call = l.call;
   const bool combine_grad = call.op == OpKind::kCombineGrad, dispatch = call.op == OpKind::kDispatch;
   const TensorView& logits = call.inputs[combine_grad ? 2 : 1];
-  MESHWRIGHT_RETURN_IF_ERROR(CheckChoice(*call.attrs));
   const TensorView& tokens = dispatch || combine_grad ? call.inputs[0] : call.outputs[0];
   const TensorView& experts = dispatch ? call.outputs[0] : call.inputs[combine_grad ? 1 : 0];
   if (combine_grad && (call.outputs[0].shape != experts.shape || call.outputs[1].shape != logits.shape)) {
@@ -335,6 +340,7 @@ absl::Status LowerExperts(const Lowering& l) {
   }
   Route route;
   MESHWRIGHT_ASSIGN_OR_RETURN(route.r, RoutingOf(logits, tokens, experts, call.attrs->top_k));
+  MESHWRIGHT_ASSIGN_OR_RETURN(route.choice, ChoiceOf(*call.attrs, route.r.e));
   const int64_t choices = route.r.Tokens() * route.r.top_k;
   MESHWRIGHT_ASSIGN_OR_RETURN(std::byte* const scratch, l.scratch.Get(l.stream, Bytes(choices * 8)));
   route.logits = RefOf(logits);
@@ -352,30 +358,28 @@ absl::Status LowerExperts(const Lowering& l) {
 
 absl::Status LowerGroups(const Lowering& l) {
   const KernelCall& call = l.call;
-  MESHWRIGHT_RETURN_IF_ERROR(CheckChoice(*call.attrs));
   SlotRows body;
   body.back = call.op == OpKind::kFromGroups;
   const Shape& logits = call.inputs[1].shape;
   const Shape& groups = (body.back ? call.inputs[0] : call.outputs[0]).shape;
   if (logits.size() != 3 || groups.size() != 4 || groups[0] < 1 || logits[2] % groups[0] != 0 ||
-      groups[2] != logits[1] || call.attrs->top_k < 1 || call.attrs->top_k > logits[2]) {
-    return absl::InvalidArgumentError(absl::StrCat("groups ", ToText(groups), ", logits ", ToText(logits),
-                                                   " and top_k ", call.attrs->top_k, " do not fit"));
+      groups[2] != logits[1]) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("groups ", ToText(groups), " and logits ", ToText(logits), " do not fit"));
   }
   RouteGroups group;
   group.n = groups[0];
   group.q = groups[1];
   group.s = logits[0];
   group.b = logits[1];
-  group.e = logits[2];
-  group.top_k = call.attrs->top_k;
+  MESHWRIGHT_ASSIGN_OR_RETURN(group.choice, ChoiceOf(*call.attrs, logits[2]));
   group.logits = RefOf(call.inputs[1]);
   body.n = group.n;
   body.tokens = group.s * group.b;
   MESHWRIGHT_ASSIGN_OR_RETURN(std::byte* const scratch,
-                              l.scratch.Get(l.stream, Bytes(body.tokens * (group.top_k + group.n) * 4)));
+                              l.scratch.Get(l.stream, Bytes(body.tokens * (group.choice.top_k + group.n) * 4)));
   group.experts = reinterpret_cast<int32_t*>(scratch);
-  group.slots = group.experts + body.tokens * group.top_k;
+  group.slots = group.experts + body.tokens * group.choice.top_k;
   body.slots = group.slots;
   MESHWRIGHT_RETURN_IF_ERROR(l.LaunchRows(group.b, std::max(group.s, group.n), group));
   for (size_t i = 0; i < call.outputs.size(); ++i) {

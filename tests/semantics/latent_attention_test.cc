@@ -7,6 +7,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/string_view.h"
 #include "executor/runner.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "ir/status.h"
 #include "ir/testing.h"
@@ -17,6 +18,7 @@ namespace {
 
 constexpr absl::string_view kNarrowQueries = "q_lora_rank: 12, kv_lora_rank: 8, ffn: 64",
                             kWholeQueries = "kv_lora_rank: 8, value_head_dim: 6, ffn: 64",
+                            kWindows = "kv_lora_rank: 8, ffn: 64, sliding_window: 5, full_attention_every: 2",
                             kExperts =
                                 "q_lora_rank: 12, kv_lora_rank: 8, ffn: 16, experts: 4, experts_per_token: 2, "
                                 "capacity_factor: 2, shared_expert_ffn: 16";
@@ -56,6 +58,9 @@ TEST(LatentAttentionTest, SplitEqualsWhole) {
       {kWholeQueries, 2,
        "data_parallel: 1, tensor_parallel: 1, pipeline_stages: 2, pipeline_config: {pipeline_scheduler: "
        "zero_bubble_v}"},
+      {kWindows, 8, "data_parallel: 2, tensor_parallel: 2, pipeline_stages: 2, sequence_parallel: true"},
+      {kWindows, 4,
+       "data_parallel: 2, context_parallel: 2, context_exchange: all_gather, tensor_parallel: 1, pipeline_stages: 1"},
       {kExperts, 4, "data_parallel: 4, expert_parallel: 4, tensor_parallel: 1, pipeline_stages: 1"},
       {kExperts, 8, "data_parallel: 4, expert_parallel: 2, tensor_parallel: 2, pipeline_stages: 1"},
   };
@@ -80,12 +85,20 @@ TEST(LatentAttentionTest, SplitEqualsWhole) {
 }
 
 TEST(LatentAttentionTest, UnfusedAttentionTrainsTheSame) {
-  ASSERT_OK_AND_ASSIGN(const PlannedRun fused, PlanModel(Model(kWholeQueries, "seed: 1", "recompute: none", 1)));
-  ASSERT_OK_AND_ASSIGN(const PlannedRun unfused,
-                       PlanModel(Model(kWholeQueries, "seed: 1, attention: unfused", "recompute: none", 1)));
-  ASSERT_OK_AND_ASSIGN(const RunResult expected, RunSteps(fused.program, 3));
-  ASSERT_OK_AND_ASSIGN(const RunResult found, RunSteps(unfused.program, 3));
-  ExpectSameTraining(found, expected, 1e-9);
+  for (const absl::string_view sizes : {kWholeQueries, kWindows}) {
+    ASSERT_OK_AND_ASSIGN(const PlannedRun fused, PlanModel(Model(sizes, "seed: 1", "recompute: none", 1)));
+    ASSERT_OK_AND_ASSIGN(const PlannedRun unfused,
+                         PlanModel(Model(sizes, "seed: 1, attention: unfused", "recompute: none", 1)));
+    ASSERT_OK_AND_ASSIGN(const RunResult expected, RunSteps(fused.program, 3));
+    ASSERT_OK_AND_ASSIGN(const RunResult found, RunSteps(unfused.program, 3));
+    ExpectSameTraining(found, expected, 1e-9);
+  }
+}
+
+TEST(LatentAttentionTest, KeysThatGoRoundHaveNoWindow) {
+  EXPECT_THAT(PlanModel(Model(kWindows, "seed: 1", "data_parallel: 1, context_parallel: 2, context_exchange: ring", 2))
+                  .status(),
+              StatusIs(absl::StatusCode::kInvalidArgument, ::testing::HasSubstr("use context_exchange all_gather")));
 }
 
 }  // namespace

@@ -7,6 +7,13 @@
 
 namespace meshwright::cuda {
 
+// How many of `e` experts a token goes to: of the best `best` of so many equal groups, those whose two largest logits
+// have the largest sums.
+struct Choice {
+  static constexpr int64_t kMostGroups = 64;
+  int64_t e = 0, top_k = 1, groups = 1, best = 1;
+};
+
 // Tokens (s, b), or (n, s, b) by groups, the first of which has `first` experts before it; of_group experts each.
 struct RoutingShape {
   int64_t n = 1, s = 0, b = 0, e = 0, c = 0, h = 0, top_k = 1, first = 0, of_group = 0;
@@ -14,16 +21,48 @@ struct RoutingShape {
   MESHWRIGHT_DEVICE int64_t Tokens() const { return n * s * b; }
 };
 
+// The groups that the token chooses of, a bit each. Of equal ones the first are better.
+template <class A>
+MESHWRIGHT_DEVICE uint64_t BestGroups(const Ref& logits, int64_t token, const Choice& choice) {
+  if (choice.groups == 1) return 1;
+  A scores[Choice::kMostGroups];
+  const int64_t of_group = choice.e / choice.groups;
+  for (int64_t g = 0; g < choice.groups; ++g) {
+    A first = Load<A>(logits, token * choice.e + g * of_group), second = static_cast<A>(-INFINITY);
+    for (int64_t i = 1; i < of_group; ++i) {
+      const A value = Load<A>(logits, token * choice.e + g * of_group + i);
+      if (value > first) {
+        second = first;
+        first = value;
+      } else if (value > second) {
+        second = value;
+      }
+    }
+    scores[g] = of_group > 1 ? first + second : first;
+  }
+  uint64_t open = 0;
+  for (int64_t g = 0; g < choice.groups; ++g) {
+    int64_t better = 0;
+    for (int64_t other = 0; other < choice.groups; ++other) {
+      if (scores[other] > scores[g] || (scores[other] == scores[g] && other < g)) ++better;
+    }
+    if (better < choice.best) open |= uint64_t{1} << g;
+  }
+  return open;
+}
+
 // The token's experts, best first; -1 for all of a slot without a token, whose logits are -infinity.
 template <class A>
-MESHWRIGHT_DEVICE void Choose(const Ref& logits, int64_t token, int64_t e_size, int64_t top_k, int32_t* chosen) {
-  for (int64_t k = 0; k < top_k; ++k) {
+MESHWRIGHT_DEVICE void Choose(const Ref& logits, int64_t token, const Choice& choice, int32_t* chosen) {
+  const uint64_t open = BestGroups<A>(logits, token, choice);
+  const int64_t of_group = choice.e / choice.groups;
+  for (int64_t k = 0; k < choice.top_k; ++k) {
     int32_t best = -1;
     A top = A(0);
-    for (int32_t e = 0; e < e_size; ++e) {
-      bool taken = false;
+    for (int32_t e = 0; e < choice.e; ++e) {
+      bool taken = (open >> (e / of_group) & 1) == 0;
       for (int64_t before = 0; before < k; ++before) taken = taken || chosen[before] == e;
-      const A value = Load<A>(logits, token * e_size + e);
+      const A value = Load<A>(logits, token * choice.e + e);
       if (taken || (best >= 0 && !(value > top))) continue;
       best = e;
       top = value;
@@ -37,6 +76,7 @@ MESHWRIGHT_DEVICE void Choose(const Ref& logits, int64_t token, int64_t e_size, 
 // group.
 struct Route {
   RoutingShape r;
+  Choice choice;
   Ref logits;
   int32_t *experts = nullptr, *slots = nullptr;  // of a token: top_k from token * top_k on
 
@@ -46,7 +86,7 @@ struct Route {
       const int64_t n = row / r.b, b = row % r.b;
       for (int64_t s = ctx.thread(); s < r.s; s += ctx.threads()) {
         const int64_t token = (n * r.s + s) * r.b + b;
-        Choose<A>(logits, token, r.e, r.top_k, experts + token * r.top_k);
+        Choose<A>(logits, token, choice, experts + token * r.top_k);
         for (int64_t k = 0; k < r.top_k; ++k) slots[token * r.top_k + k] = -1;
       }
       ctx.Sync();
@@ -70,7 +110,8 @@ struct Route {
 
 // By token (s, b) and group, the slot (row of (n, q, b)) that the token got there, or -1. A block per sequence.
 struct RouteGroups {
-  int64_t n = 1, q = 0, s = 0, b = 0, e = 0, top_k = 1;
+  int64_t n = 1, q = 0, s = 0, b = 0;
+  Choice choice;
   Ref logits;
   int32_t *experts = nullptr, *slots = nullptr;  // of a token: top_k, and n
 
@@ -79,10 +120,10 @@ struct RouteGroups {
     for (int64_t row = ctx.block(); row < b; row += ctx.blocks()) {
       for (int64_t i = ctx.thread(); i < s; i += ctx.threads()) {
         const int64_t token = i * b + row;
-        Choose<A>(logits, token, e, top_k, experts + token * top_k);
+        Choose<A>(logits, token, choice, experts + token * choice.top_k);
       }
       ctx.Sync();
-      const int64_t of_group = e / n;
+      const int64_t of_group = choice.e / n, top_k = choice.top_k;
       for (int64_t group = ctx.thread(); group < n; group += ctx.threads()) {
         int64_t used = 0;
         for (int64_t i = 0; i < s; ++i) {

@@ -117,6 +117,15 @@ OpAttrs WithRate(double rate) {
   return attrs;
 }
 
+// Three experts of the best two of four groups.
+OpAttrs OfSomeGroups() {
+  OpAttrs attrs;
+  attrs.top_k = 3;
+  attrs.choice_groups = 4;
+  attrs.top_choice_groups = 2;
+  return attrs;
+}
+
 // Updates of parameters of these shapes in one call; and with copies, under loss scaling.
 std::vector<OpExample> Updates(OpKind op, const std::vector<Shape>& parameters) {
   std::vector<OpExample> examples;
@@ -230,9 +239,13 @@ std::vector<OpExample> LargeExamples(OpKind op) {
               {op, backward + s + " t! -> s! b g r! d!", {y, qkv, y, scores}, WithScale(0.3, false), {}, 0, 0.1},
               {op, of_latent, {narrow, latent, narrow, rows}, WithScale(0.3), {}, 0, 1}};
     case OpKind::kDispatch:
-      return {{op, "", {{60, 4, 30}, {60, 4, 8}}, {}, {}, -1, 1, {{8, 40, 30}}}};
+      return {{op, "", {{60, 4, 30}, {60, 4, 8}}, {}, {}, -1, 1, {{8, 40, 30}}},
+              {op, "", {{60, 4, 30}, {60, 4, 12}}, OfSomeGroups(), {}, -1, 1, {{12, 40, 30}}}};
     case OpKind::kCombine:
-      return {{op, "", {{8, 40, 30}, {60, 4, 8}}, {}, {}, -1, 1, {{60, 4, 30}}}};
+      return {{op, "", {{8, 40, 30}, {60, 4, 8}}, {}, {}, -1, 1, {{60, 4, 30}}},
+              {op, "", {{12, 40, 30}, {60, 4, 12}}, OfSomeGroups(), {}, -1, 1, {{60, 4, 30}}}};
+    case OpKind::kToGroups:
+      return {{op, "", {{60, 4, 30}, {60, 4, 12}}, OfSomeGroups(), {}, -1, 1, {{4, 40, 4, 30}, {4, 40, 4, 12}}}};
     case OpKind::kCombineGrad:
       return {{op, "", {{60, 4, 30}, {8, 40, 30}, {60, 4, 8}}, {}, {}, -1, 1, {{8, 40, 30}, {60, 4, 8}}}};
     case OpKind::kSgd:
