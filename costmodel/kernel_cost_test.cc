@@ -193,6 +193,28 @@ TEST(KernelCostTest, CausalAttentionCostsMoreThanHalf) {
 
 // The score matrix, 64 x 2048 x 2048 x 2 B = 537 MB, is written and read by the products and 4 more times in between:
 // more than 6 x 537 MB / (0.8 x 2039 GB/s) = 1975 us.
+// Of 32 K tokens that see 1 K each, 16 times less is useful; a block of 128 queries has a diagonal on both sides, 64
+// keys each in vain.
+TEST(KernelCostTest, WindowsCostWhatTheySee) {
+  const auto seconds = [](int64_t n, int64_t window) {
+    KernelWork work = Attention(64, n, n, 128, true);
+    const double share = static_cast<double>(window) / static_cast<double>(n);
+    if (window > 0) work.flops = Flops(work.flops.raw() * 2 * (share - share * share / 2));
+    work.window = window;
+    return ToSeconds(EstimateKernel(work, A100()).time);
+  };
+  const double share = seconds(32768, 1024) / seconds(32768, 0);
+  EXPECT_GT(share, 1.0 / 16);
+  EXPECT_LT(share, 1.2 / 16);
+  double before = 0;
+  for (const int64_t window : {64, 128, 512, 2048, 8192, 16384}) {
+    const double now = seconds(32768, window);
+    EXPECT_GT(now, before) << window;
+    before = now;
+  }
+  EXPECT_LT(before, seconds(32768, 0));
+}
+
 TEST(KernelCostTest, UnfusedAttentionPaysForTheScoreMatrix) {
   KernelWork work = Attention(64, 2048, 2048, 128, true);
   const double fused = ToSeconds(PriceKernel(work, A100())) * 1e6;

@@ -92,6 +92,34 @@ TEST(WorkOfTest, Attention) {
   EXPECT_EQ(work.flops.raw(), whole / 2 * 2.5);
 }
 
+// DeepSeek-V3's heads: forward a product over 192 and one over 128, backward three and two; the mean width is 160.
+TEST(WorkOfTest, AttentionWithNarrowValues) {
+  const Shape packed = {64, 2, 4, 512}, context = {64, 2, 4, 1, 128}, rows = {64, 2, 4, 1};
+  const double half = (2 * 4) * 64 * 64 / 2;
+  KernelWork work = Work(OpKind::kAttention, "s! b g w! -> s! b g q! u!, s! b g q!", {{packed}, {context, rows}});
+  EXPECT_EQ(work.batch, 2 * 4);
+  EXPECT_EQ(work.k, 160);
+  EXPECT_EQ(work.flops.raw(), 2 * half * (192 + 128));
+  work = Work(OpKind::kAttentionGrad, "s! b g q! u!, s! b g w!, s! b g q! u!, s! b g q! -> s! b g w!",
+              {{context, packed, context, rows}, {packed}});
+  EXPECT_EQ(work.flops.raw(), 2 * half * (3 * 192 + 2 * 128));
+}
+
+// Of 64 queries each sees 16 keys at most: 16 x 64 pairs less the corner of 16 x 16 / 2. A window of all is none.
+TEST(WorkOfTest, AttentionWithAWindow) {
+  const Shape qkv = {64, 2, 4, 6, 16}, context = {64, 2, 4, 4, 16}, rows = {64, 2, 4, 4};
+  const std::string rule = "s! b g r! d! -> s! b g q! d!, s! b g q!";
+  OpAttrs attrs;
+  attrs.window = 16;
+  KernelWork work = Work(OpKind::kAttention, rule, {{qkv}, {context, rows}, DType::kBFloat16, attrs});
+  EXPECT_EQ(work.window, 16);
+  EXPECT_EQ(work.flops.raw(), 2.0 * 2 * (2 * 4 * 4) * (16 * 64 - 128) * 16);
+  attrs.window = 64;
+  work = Work(OpKind::kAttention, rule, {{qkv}, {context, rows}, DType::kBFloat16, attrs});
+  EXPECT_EQ(work.window, 0);
+  EXPECT_EQ(work.flops.raw(), 2.0 * 2 * (2 * 4 * 4) * 64 * 64 * 16 / 2);
+}
+
 // A quarter of the queries over all keys is a quarter of the work, in the balanced order; so is the sum over four
 // blocks of keys, each with half of its scores: the own block under the mask, the others as rectangles over half of the
 // keys.

@@ -15,8 +15,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
 namespace meshwright {
 namespace {
 
-constexpr absl::string_view kConfigs[] = {"gpt2_124m", "llama3_8b",        "mixtral_8x7b",    "matmul_relu",
-                                          "oracle_d",  "mnist_mlp_manual", "mnist_mlp_layout"};
+constexpr absl::string_view kConfigs[] = {"gpt2_124m",   "llama3_8b", "mixtral_8x7b",     "deepseek_v3",
+                                          "matmul_relu", "oracle_d",  "mnist_mlp_manual", "mnist_mlp_layout"};
 
 constexpr absl::string_view kWords[] = {
     "0",

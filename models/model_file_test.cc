@@ -281,7 +281,9 @@ INSTANTIATE_TEST_SUITE_P(Zoo, ConfigTest,
                                          Counted{"gpt_bytes", 120'576}, Counted{"gpt3_175b", 174'604'259'328},
                                          Counted{"llama3_8b", 8'030'261'248}, Counted{"llama3_70b", 70'553'706'496},
                                          Counted{"llama3_405b", 405'853'388'800},
-                                         Counted{"mixtral_8x7b", 46'702'792'704}, Counted{"matmul_relu", 768},
+                                         Counted{"mixtral_8x7b", 46'702'792'704},
+                                         // models/hugging_face_test.cc says of what
+                                         Counted{"deepseek_v3", 671'026'404'352}, Counted{"matmul_relu", 768},
                                          // 784 x 512 + 512 x 512 + 512 x 10, and 512 + 512 + 10 biases
                                          Counted{"mnist_mlp_manual", 669'706}, Counted{"mnist_mlp_layout", 668'672},
                                          Counted{"mlp_interleaved", 3 * 4096 * 4096}, Counted{"oracle_b", 768},
