@@ -323,6 +323,27 @@ TEST(MegatronTest, ExpertsAreSplitAsPlanned) {
   EXPECT_THAT(ToNanotron(plan).status(), StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("has no experts")));
 }
 
+// Layers without experts are as wide as the options of other layers say, and the list says which. Pairs are not cut.
+TEST(MegatronTest, LayersWithoutExperts) {
+  const auto options = [](absl::string_view more, const Degrees& degrees) {
+    const absl::StatusOr<Plan> plan = PlanOf(Llama(absl::StrCat(", experts: 4, experts_per_token: 2", more)), degrees);
+    EXPECT_OK(plan);
+    const absl::StatusOr<Exported> exported = ToMegatron(*plan);
+    EXPECT_OK(exported);
+    return OptionsOf(exported->text);
+  };
+  std::map<std::string, std::string> o =
+      options(", dense_layers: 2, dense_ffn: 320", {.data = 16, .expert = 4, .microbatch = 1});
+  EXPECT_EQ(NumberOf(o, "--ffn-hidden-size"), 320);
+  EXPECT_EQ(NumberOf(o, "--moe-ffn-hidden-size"), 192);
+  EXPECT_EQ(o.at("--moe-layer-freq"), "'([0]*2+[1]*4)'");
+  o = options(", expert_every: 2", {.data = 8, .pipeline = 2, .microbatch = 1});
+  EXPECT_EQ(NumberOf(o, "--ffn-hidden-size"), 2 * 192);
+  EXPECT_EQ(o.at("--moe-layer-freq"), "'(([0]*1+[1])*3)'");
+  EXPECT_EQ(o.at("--pipeline-model-parallel-layout"), "'Et*4|t*2L'");
+  EXPECT_EQ(options("", {.data = 16, .expert = 4, .microbatch = 1}).count("--moe-layer-freq"), 0u);
+}
+
 // transformer_config.py: of heads of keys and values and ranks one must divide the other.
 TEST(MegatronTest, HeadsOfKeysThatDoNotDivide) {
   const std::string six =

@@ -12,26 +12,25 @@ namespace {
 
 constexpr absl::string_view kLatent = "latent attention as heads that share a key";
 constexpr absl::string_view kWindow = "attention of windows as of whole rows";
-constexpr absl::string_view kEverySecond = "experts in every layer instead of every second";
 constexpr double kNear = 0.1;  // names round: "70B" has 70.6
 
 // The config.json that each model was published with. Of several that match the one nearest in size, then the first.
 constexpr KnownModel kModels[] = {
     // family, billions, layers, hidden, ffn, heads, kv_heads, head_dim, vocab, tied, experts, a token, differs, groups
-    // of experts, a token, width of the shared expert
-    {"deepseekv2lite", 0, 27, 2048, 1408, 16, 1, 128, 102400, false, 64, 6, kLatent, 1, 1, 2816},
-    {"deepseekv2", 0, 60, 5120, 1536, 128, 1, 128, 102400, false, 160, 6, kLatent, 8, 3, 3072},
-    {"deepseekv3", 0, 61, 7168, 2048, 128, 1, 128, 129280, false, 256, 8, kLatent, 8, 4, 2048},
-    {"deepseekr1", 0, 61, 7168, 2048, 128, 1, 128, 129280, false, 256, 8, kLatent, 8, 4, 2048},
-    {"moonlight", 0, 27, 2048, 1408, 16, 1, 128, 163840, false, 64, 6, kLatent, 1, 1, 2816},
-    {"kimik2", 0, 61, 7168, 2048, 64, 1, 128, 163840, false, 384, 8, kLatent, 1, 1, 2048},
+    // of experts, a token, width of the shared expert, first layers without experts, width of such, experts every
+    {"deepseekv2lite", 0, 27, 2048, 1408, 16, 1, 128, 102400, false, 64, 6, kLatent, 1, 1, 2816, 1, 10944},
+    {"deepseekv2", 0, 60, 5120, 1536, 128, 1, 128, 102400, false, 160, 6, kLatent, 8, 3, 3072, 1, 12288},
+    {"deepseekv3", 0, 61, 7168, 2048, 128, 1, 128, 129280, false, 256, 8, kLatent, 8, 4, 2048, 3, 18432},
+    {"deepseekr1", 0, 61, 7168, 2048, 128, 1, 128, 129280, false, 256, 8, kLatent, 8, 4, 2048, 3, 18432},
+    {"moonlight", 0, 27, 2048, 1408, 16, 1, 128, 163840, false, 64, 6, kLatent, 1, 1, 2816, 1, 11264},
+    {"kimik2", 0, 61, 7168, 2048, 64, 1, 128, 163840, false, 384, 8, kLatent, 1, 1, 2048, 1, 18432},
     {"qwen3", 30, 48, 2048, 768, 32, 4, 128, 151936, false, 128, 8, ""},
     {"qwen3", 235, 94, 4096, 1536, 64, 4, 128, 151936, false, 128, 8, ""},
     {"qwen2", 57, 28, 3584, 2560, 28, 4, 128, 151936, false, 64, 8, "", 1, 1, 20480},
     {"gptoss", 120, 36, 2880, 2880, 64, 8, 64, 201088, false, 128, 4, kWindow},
     {"gptoss", 20, 24, 2880, 2880, 64, 8, 64, 201088, false, 32, 4, kWindow},
     {"scout", 0, 48, 5120, 8192, 40, 8, 128, 202048, false, 16, 1, "", 1, 1, 8192},
-    {"maverick", 0, 48, 5120, 8192, 40, 8, 128, 202048, false, 128, 1, kEverySecond, 1, 1, 8192},
+    {"maverick", 0, 48, 5120, 8192, 40, 8, 128, 202048, false, 128, 1, "", 1, 1, 8192, 0, 16384, 2},
     {"grok1", 0, 64, 6144, 32768, 48, 8, 128, 131072, false, 8, 2, ""},
     {"dbrx", 0, 40, 6144, 10752, 48, 8, 128, 100352, false, 16, 4, ""},
     {"olmoe", 0, 16, 2048, 1024, 16, 16, 128, 50304, false, 64, 8, ""},
@@ -77,7 +76,7 @@ constexpr KnownModel kModels[] = {
     {"nemotron", 15, 32, 6144, 24576, 48, 8, 128, 256000, false, 0, 0, ""},
     {"falcon", 40, 60, 8192, 32768, 128, 8, 64, 65024, true, 0, 0, ""},
     {"qwen1.5moe", 0, 24, 2048, 1408, 16, 16, 128, 151936, false, 60, 4, "", 1, 1, 5632},
-    {"deepseekmoe", 16, 28, 2048, 1408, 16, 16, 128, 102400, false, 64, 6, "", 1, 1, 2816},
+    {"deepseekmoe", 16, 28, 2048, 1408, 16, 16, 128, 102400, false, 64, 6, "", 1, 1, 2816, 1, 10944},
     {"falcon", 7, 32, 4544, 18176, 71, 1, 64, 65024, true, 0, 0, ""},
     {"falcon", 180, 80, 14848, 59392, 232, 8, 64, 65024, true, 0, 0, ""},
     {"opt", 175, 96, 12288, 49152, 96, 96, 128, 50272, true, 0, 0, ""},
