@@ -300,6 +300,20 @@ TEST(HuggingFaceTest, ExpertsInEverySecondLayer) {
   EXPECT_EQ(scout.full_attention_every, 4);
 }
 
+// Published as 106 and 16.4 billion.
+TEST(HuggingFaceTest, TheFirstLayerHasNoExperts) {
+  const auto glm = CountOf(Read(R"({"model_type": "glm4_moe", "hidden_size": 4096, "num_hidden_layers": 46,
+      "num_attention_heads": 96, "num_key_value_heads": 8, "head_dim": 128, "intermediate_size": 10944,
+      "moe_intermediate_size": 1408, "n_routed_experts": 128, "n_shared_experts": 1, "num_experts_per_tok": 8,
+      "first_k_dense_replace": 1, "vocab_size": 151552})"));
+  EXPECT_NEAR(static_cast<double>(glm), 106e9, 1e9);
+  const auto deepseek = CountOf(Read(R"({"model_type": "deepseek", "hidden_size": 2048, "num_hidden_layers": 28,
+      "num_attention_heads": 16, "num_key_value_heads": 16, "intermediate_size": 10944, "vocab_size": 102400,
+      "moe_intermediate_size": 1408, "n_routed_experts": 64, "n_shared_experts": 2, "num_experts_per_tok": 6,
+      "first_k_dense_replace": 1, "moe_layer_freq": 1})"));
+  EXPECT_NEAR(static_cast<double>(deepseek), 16.4e9, 0.05e9);
+}
+
 // Every way to say which layers have experts, of 5 layers.
 TEST(HuggingFaceTest, LayersWithExperts) {
   struct Case {

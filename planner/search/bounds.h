@@ -1,10 +1,9 @@
 // Lower bounds of a decoder's step time and memory: they only prune (design decision 7).
 //
-// One layer, and what stands around the layers, is lowered and priced once for each way of splitting it (a probe:
-// tensor and expert degree, sequence parallelism, rows of a micro-batch, recompute, whether parameters are split over
-// replicas), alone on its ranks. From these
-// prices, with F(s) and B(s) those of a stage's pass over one micro-batch, Z(s) and U(s) those of clearing gradients
-// and of the update, M micro-batches:
+// One layer of each kind, and what stands around the layers, is lowered and priced once for each way of splitting it (a
+// probe: tensor and expert degree, sequence parallelism, rows of a micro-batch, recompute, whether parameters are split
+// over replicas), alone on its ranks. From these prices, with F(s) and B(s) those of a stage's pass over one
+// micro-batch, Z(s) and U(s) those of clearing gradients and of the update, M micro-batches:
 //
 //   step >= max over s of   max over i <= s of Z(i) + F(i) + .. + F(s-1)
 //                         + M (F(s) + B(s))

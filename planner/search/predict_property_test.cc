@@ -64,6 +64,10 @@ Case RandomCase(uint32_t seed) {
   sizes.vocab = random.Of({256, 32000});
   sizes.tied = random.Coin();
   if (random.UpTo(5) == 0) sizes.experts = 4;
+  if (sizes.experts > 0) {  // in some layers only
+    sizes.dense_layers = std::min<int64_t>(seed % 4, sizes.layers - 1);
+    if (seed % 8 >= 4 && (sizes.layers - sizes.dense_layers) % 2 == 0) sizes.expert_every = 2;
+  }
   if (sizes.experts > 0 && degrees.data % 2 == 0) degrees.expert = random.Of({1, 2});
   const int64_t microbatches = degrees.pipeline * random.Of({2, 4, 7}) + 2 * random.UpTo(40);
   const int64_t batch = microbatches * degrees.data * degrees.microbatch;

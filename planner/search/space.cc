@@ -127,7 +127,9 @@ class Enumeration {
     if (IsMore(degrees.data, problem_.max_data_parallel, "max_data_parallel", choices)) return;
     if (const int64_t parts = degrees.pipeline * FixedChunks().value_or(1);
         degrees.pipeline > 1 && parts > facts_.layers) {
-      return Prune(parts == degrees.pipeline ? "more stages than layers" : "more chunks than layers", choices);
+      return Prune(absl::StrCat(parts == degrees.pipeline ? "more stages than " : "more chunks than ",
+                                facts_.layers_in_runs ? "runs of layers that alternate" : "layers"),
+                   choices);
     }
     if (!Divides("g", degrees.tensor) && !RepeatsHeads(degrees.tensor) && !problem_.tensor_parallel.has_value()) {
       return Prune("the tensor degree does not divide the KV heads", choices);
@@ -394,7 +396,10 @@ DecoderFacts FactsOf(const Graph& graph) {
   facts.sizes = SplittableSizes(graph);
   const std::vector<Stack> layers = LayersOf(graph);
   if (!layers.empty()) facts.layers = 0;
-  for (const Stack& stack : layers) facts.layers += stack.repeat;
+  for (const Stack& stack : layers) {
+    facts.layers += stack.repeat;
+    facts.layers_in_runs |= stack.layers > 1;
+  }
   Strategy shared;
   shared.mesh = Mesh::RowMajor({{"cp", 1}});
   shared.context = ContextExchange::kAllGather;

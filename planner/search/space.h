@@ -61,8 +61,9 @@ struct Space {
 // Facts about the model that decide which degrees divide.
 struct DecoderFacts {
   LabelSizes sizes;
-  int64_t layers = 1;    // runs of what is repeated, which stages share; 1 where the model cannot be cut into stages
-  absl::Status context;  // why the sequence cannot be shared through attention (planner/passes/split_context.h)
+  int64_t layers = 1;  // runs of what is repeated, which stages share; 1 where the model cannot be cut into stages
+  bool layers_in_runs = false;  // of several layers, so that not each layer can begin a stage
+  absl::Status context;         // why the sequence cannot be shared through attention (planner/passes/split_context.h)
 };
 DecoderFacts FactsOf(const Graph& graph);
 

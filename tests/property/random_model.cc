@@ -1,5 +1,6 @@
 #include "tests/property/random_model.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
@@ -119,11 +120,15 @@ absl::Status ModelMaker::Layers() {
   if (draw_.Chance(30)) MESHWRIGHT_RETURN_IF_ERROR(Push(AddOp(OpKind::kTanh, {pool_.back().id}), {"s", "b", "h"}));
   const Value start = pool_.back();
   if (draw_.Chance(40)) common_ = Weight({ShapeOf(start.id)[2], 8}, Normal(0.3));
-  b_.BeginSegment("layers", 2 + draw_.Below(3));
+  int64_t layers = 2 + draw_.Below(3);
+  b_.BeginSegment("layers", layers);
   MESHWRIGHT_ASSIGN_OR_RETURN(TensorId out, Layer(start));
   // Layers of other kinds behind them, as many or not. Masks are drawn by the number of a layer in one segment.
-  for (int64_t kind = 0; kind < 2 && !options_.has_masks && draw_again_.Chance(40); ++kind) {
-    b_.BeginSegment(absl::StrCat("layers", kind), 1 + draw_again_.Below(3), 1 + draw_again_.Below(2));
+  // Five in all: each adds to what rounding leaves.
+  for (int64_t kind = 0; layers < 5 && !options_.has_masks && draw_again_.Chance(60); ++kind) {
+    const int64_t more = std::min(5 - layers, 1 + draw_again_.Below(3));
+    layers += more;
+    b_.BeginSegment(absl::StrCat("layers", kind), more, 1 + draw_again_.Below(2));
     const Value from = {out, start.names, 1};
     MESHWRIGHT_ASSIGN_OR_RETURN(out, Layer(from, /*bounded=*/true));
   }

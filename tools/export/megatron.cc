@@ -26,6 +26,13 @@ std::string LayoutOf(const Recipe& recipe) {
   return absl::StrJoin(parts, "|");
 }
 
+// "([0]*3+[1]*58)": the layers that have experts.
+std::string ExpertPattern(const DecoderConfig& m) {
+  const std::string first = m.dense_layers > 0 ? absl::StrCat("[0]*", m.dense_layers, "+") : "";
+  if (m.expert_every == 1) return absl::StrCat("(", first, "[1]*", ExpertLayers(m), ")");
+  return absl::StrCat("(", first, "([0]*", m.expert_every - 1, "+[1])*", ExpertLayers(m), ")");
+}
+
 class Options {
  public:
   void Add(absl::string_view name) { lines_.push_back(std::string(name)); }
@@ -59,7 +66,8 @@ void AddModel(const Recipe& recipe, Options& out) {
   out.Add("--use-mcore-models");
   out.Add("--num-layers", m.layers);
   out.Add("--hidden-size", m.hidden);
-  out.Add("--ffn-hidden-size", m.ffn);
+  const bool some_dense = ExpertLayers(m) < m.layers;
+  out.Add("--ffn-hidden-size", some_dense ? m.dense_ffn : m.ffn);
   out.Add("--num-attention-heads", m.heads);
   if (m.kv_heads != m.heads) {
     out.Add("--group-query-attention");
@@ -69,6 +77,10 @@ void AddModel(const Recipe& recipe, Options& out) {
     AddLatentAttention(m, out);
   } else if (m.head_dim * m.heads != m.hidden) {
     out.Add("--kv-channels", m.head_dim);
+  }
+  if (m.sliding_window > 0) {  // in tokens before one's own and behind it
+    out.Add("--window-size", absl::StrCat(m.sliding_window - 1, ",0"));
+    if (m.full_attention_every > 0) out.Add("--window-attn-skip-freq", m.full_attention_every);
   }
   out.Add("--seq-length", recipe.training.sequence);
   out.Add("--max-position-embeddings", std::max(m.max_positions, recipe.training.sequence));
@@ -89,6 +101,10 @@ void AddModel(const Recipe& recipe, Options& out) {
   if (m.experts == 0) return;
   out.Add("--num-experts", m.experts);
   out.Add("--moe-router-topk", m.experts_per_token);
+  if (some_dense) {
+    out.Add("--moe-ffn-hidden-size", m.ffn);
+    out.Add("--moe-layer-freq", absl::StrCat("'", ExpertPattern(m), "'"));
+  }
   if (m.shared_expert_ffn > 0) out.Add("--moe-shared-expert-intermediate-size", m.shared_expert_ffn);
   if (m.choice_groups > 1) {
     out.Add("--moe-router-num-groups", m.choice_groups);

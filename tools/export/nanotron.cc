@@ -47,6 +47,9 @@ absl::Status Check(const Recipe& recipe, std::vector<std::string>& differences) 
   if (recipe.model.experts > 0) {
     return absl::UnimplementedError("nanotron's Llama has no experts; export with --to=megatron");
   }
+  if (recipe.model.sliding_window > 0) {
+    return absl::UnimplementedError("nanotron's Llama has no attention windows; export with --to=megatron");
+  }
   if (recipe.model.kv_lora_rank > 0) {
     return absl::UnimplementedError("nanotron's Llama has no latent attention; export with --to=megatron");
   }

@@ -11,6 +11,7 @@
 #include "ir/dtype.h"
 #include "ir/status.h"
 #include "models/model_file.h"
+#include "planner/passes/pipeline_parts.h"
 #include "planner/search/degrees.h"
 
 namespace meshwright {
@@ -36,12 +37,12 @@ bool SplitsRowsAlone(const Strategy& strategy) {
 }
 
 // The layers of each part as the strategy deals them: as it says, or evenly, the first parts one more.
-std::vector<int64_t> LayersOf(const Strategy& strategy, int64_t layers) {
+std::vector<int64_t> LayersOf(const Strategy& strategy, const DecoderConfig& model) {
   if (!strategy.layers_per_stage.empty()) return strategy.layers_per_stage;
-  const int64_t parts = strategy.stages * strategy.chunks;
-  std::vector<int64_t> dealt;
-  for (int64_t i = 0; i < parts; ++i) dealt.push_back(layers / parts + (i < layers % parts ? 1 : 0));
-  return dealt;
+  std::vector<Stack> chain;
+  if (model.dense_layers > 0) chain.push_back({0, model.dense_layers, 1});
+  chain.push_back({1, (model.layers - model.dense_layers) / model.expert_every, model.expert_every});
+  return EvenLayers(chain, strategy.stages * strategy.chunks);
 }
 
 // Of the whole run: as many as the tokens take that a flag gave, or else those of the file, or as its tokens take.
@@ -111,7 +112,7 @@ absl::StatusOr<Recipe> RecipeOf(const Plan& plan) {
   recipe.microbatch = problem.batch / strategy.microbatches / recipe.data;
   recipe.schedule = strategy.schedule;
   recipe.recompute = strategy.recompute;
-  recipe.layers = LayersOf(strategy, recipe.model.layers);
+  recipe.layers = LayersOf(strategy, recipe.model);
   recipe.shard_optimizer = strategy.parallel_optimizer;
   recipe.shard_parameters = strategy.shard_parameters;
   recipe.bucket_elements = strategy.bucket.raw() / SizeOf(strategy.gradient_dtype).raw();

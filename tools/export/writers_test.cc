@@ -20,6 +20,7 @@
 #include "nlohmann/json.hpp"
 #include "planner/search/degrees.h"
 #include "planner/search/search.h"
+#include "tools/export/testing.h"
 #include "tools/session.h"
 
 namespace meshwright {
@@ -42,46 +43,7 @@ training:
 cluster: {device: h100-sxm, nodes: 2, devices_per_node: 8}
 )";
 
-std::string Llama(absl::string_view more = "") {
-  return absl::StrCat(
-      "name: llama\narchitecture: {decoder: {hidden: 64, layers: 6, heads: 8, kv_heads: 4, ffn: 192, vocab: 1024, "
-      "activation: swiglu, norm: rms_norm, positions: rotary, rope_theta: 500000, bias: false",
-      more, "}}\n",
-      "training: {batch: 48, sequence: 32, dtype: bfloat16, optimizer: {adamw: {learning_rate: 6e-4}}}\n"
-      "cluster: {device: h100-sxm, nodes: 2, devices_per_node: 8}\n");
-}
-
-// A plan of the decoder with these degrees. `config` is the config.json that the text names.
-absl::StatusOr<Plan> PlanOf(const std::string& text, const Degrees& degrees,
-                            const std::vector<std::string>& flags_text = {}, const std::string& config = "") {
-  MESHWRIGHT_ASSIGN_OR_RETURN(const Flags flags, Flags::Parse(StrategyFlags(), flags_text));
-  Plan plan;
-  MESHWRIGHT_ASSIGN_OR_RETURN(plan.session, OpenModel({"m.yaml", text, config}, flags));
-  MESHWRIGHT_ASSIGN_OR_RETURN(plan.strategy, FromDegrees(plan.session.problem, degrees));
-  plan.promise = {Millis(12), 0.4, 1000, MiB(100)};
-  return plan;
-}
-
 constexpr Degrees kMixed = {.data = 4, .tensor = 2, .pipeline = 2, .sequence_parallel = true, .microbatch = 2};
-
-// Options of the script by name, the value behind them or "".
-std::map<std::string, std::string> OptionsOf(absl::string_view script) {
-  std::map<std::string, std::string> options;
-  for (absl::string_view line : absl::StrSplit(script, '\n')) {
-    if (!absl::StartsWith(line, "  --")) continue;
-    line.remove_prefix(2);
-    if (absl::EndsWith(line, " \\")) line.remove_suffix(2);
-    const std::pair<std::string, std::string> option = absl::StrSplit(line, absl::MaxSplits(' ', 1));
-    options.insert(option);
-  }
-  return options;
-}
-int64_t NumberOf(const std::map<std::string, std::string>& options, const std::string& name) {
-  int64_t value = -1;
-  const auto found = options.find(name);
-  EXPECT_TRUE(found != options.end() && absl::SimpleAtoi(found->second, &value)) << name;
-  return value;
-}
 
 // 20,000 tokens in steps of 48 x 32 are 13.02 steps; the file's own number of steps counts before the file's tokens,
 // and those of --tokens before both: 30,000 are 19.5 steps.
@@ -321,25 +283,6 @@ TEST(MegatronTest, ExpertsAreSplitAsPlanned) {
   EXPECT_THAT(ToMegatron(plan).status(),
               StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("; plan with --sequence_parallel")));
   EXPECT_THAT(ToNanotron(plan).status(), StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("has no experts")));
-}
-
-TEST(MegatronTest, LatentAttention) {
-  const std::string latent = absl::StrReplaceAll(
-      Llama(", q_lora_rank: 24, kv_lora_rank: 16, rope_head_dim: 4, value_head_dim: 6"), {{", kv_heads: 4", ""}});
-  ASSERT_OK_AND_ASSIGN(const Plan plan, PlanOf(latent, {.data = 4, .tensor = 2, .microbatch = 1}));
-  ASSERT_OK_AND_ASSIGN(const Exported exported, ToMegatron(plan));
-  const std::map<std::string, std::string> o = OptionsOf(exported.text);
-  EXPECT_EQ(o.count("--multi-latent-attention"), 1u);
-  EXPECT_EQ(o.count("--qk-layernorm"), 1u);
-  EXPECT_EQ(o.count("--kv-channels"), 0u);
-  EXPECT_EQ(NumberOf(o, "--q-lora-rank"), 24);
-  EXPECT_EQ(NumberOf(o, "--kv-lora-rank"), 16);
-  EXPECT_EQ(NumberOf(o, "--qk-head-dim"), 8);  // hidden 64 by 8 heads
-  EXPECT_EQ(NumberOf(o, "--qk-pos-emb-head-dim"), 4);
-  EXPECT_EQ(NumberOf(o, "--v-head-dim"), 6);
-  EXPECT_EQ(o.at("--rope-type"), "rope");  // yarn unasked
-  EXPECT_THAT(ToNanotron(plan).status(),
-              StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("has no latent attention")));
 }
 
 // transformer_config.py: of heads of keys and values and ranks one must divide the other.

@@ -125,7 +125,8 @@ double ExpertAdapterParameters(const Framework& framework, const DecoderConfig& 
   if (!each || !framework.Is(Sign::kAllAdapted) || model.experts <= 1) return 0;
   Adapted expert;
   AddMlp(model, model.ffn, &expert);
-  return static_cast<double>(RankOf(options) * model.layers * (model.experts - 1)) * (expert.inputs + expert.results);
+  return static_cast<double>(RankOf(options) * ExpertLayers(model) * (model.experts - 1)) *
+         (expert.inputs + expert.results);
 }
 
 }  // namespace meshwright

@@ -15,13 +15,12 @@ struct KnownModel {
   double billions = 0;       // of parameters, all experts counted; 0: the family's name is enough
   int64_t layers = 0, hidden = 0, ffn = 0, heads = 0, kv_heads = 0, head_dim = 0, vocab = 0;
   bool tied = false;  // embeddings
-  // Of models with experts, whose `ffn` is one expert's. Dense layers, where there are some, are about as wide as the
-  // experts of a token together, the shared one's width included.
+  // Of models with experts, whose `ffn` is one expert's.
   int64_t experts = 0, experts_per_token = 0;
-  // "" or what `validate` says of the row: how the model differs from what is priced.
-  absl::string_view differs;
   int64_t choice_groups = 1, choice_groups_per_token = 1, shared_expert_ffn = 0;  // models/decoder.h
-  int64_t q_lora_rank = 0, kv_lora_rank = 0, rope_head_dim = 0;                   // likewise
+  int64_t dense_layers = 0, dense_ffn = 0, expert_every = 1;                      // the same
+  int64_t q_lora_rank = 0, kv_lora_rank = 0, rope_head_dim = 0;
+  int64_t sliding_window = 0, full_attention_every = 0;
 };
 
 // The model of this name with this hidden size; nullptr where there is none. `billions` and `hidden` 0: not said.

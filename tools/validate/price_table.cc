@@ -316,6 +316,9 @@ absl::Status PriceLayer(const CsvCells& cells, const RowOverrides& overrides, Pr
   run.tensor_given = run.pipeline_given = run.microbatch_given = true;
   out->defaults = run.defaults;
   out->approximations = run.approximations;
+  // A layer with experts, where there are such.
+  run.model.dense_layers = 0;
+  run.model.expert_every = 1;
   const auto seconds = [&run](int64_t layers) -> absl::StatusOr<double> {
     run.model.layers = layers;
     MESHWRIGHT_ASSIGN_OR_RETURN(const Prediction prediction, PredictRun(run));

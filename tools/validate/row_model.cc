@@ -82,7 +82,12 @@ double LayerParameters(const DecoderConfig& c, bool gated) {
 
 double NumParameters(const DecoderConfig& c, bool gated) {
   const double embeddings = (c.tied_embeddings ? 1 : 2) * static_cast<double>(c.hidden) * static_cast<double>(c.vocab);
-  return static_cast<double>(c.layers) * LayerParameters(c, gated) + embeddings;
+  const double with_experts = static_cast<double>(ExpertLayers(c));
+  DecoderConfig dense = c;
+  dense.ffn = c.dense_ffn;
+  dense.experts = dense.shared_expert_ffn = 0;
+  return with_experts * LayerParameters(c, gated) +
+         (static_cast<double>(c.layers) - with_experts) * LayerParameters(dense, gated) + embeddings;
 }
 
 // Words of the names of models that are no decoders of attention: with an encoder, of pictures, with states.
@@ -184,6 +189,8 @@ class ModelReader {
       c_.q_lora_rank = known.q_lora_rank;
       c_.rope_head_dim = known.rope_head_dim;
     }
+    c_.sliding_window = known.sliding_window;
+    c_.full_attention_every = known.full_attention_every <= c_.layers ? known.full_attention_every : 0;
     MESHWRIGHT_ASSIGN_OR_RETURN(c_.ffn, Size("ffn", known.ffn));
     if (known.experts > 0) c_.ffn = known.ffn;  // tables have the dense layers' or one expert's
     c_.vocab_multiple = DefaultVocabMultiple(c_.vocab);
@@ -274,7 +281,7 @@ class ModelReader {
       MESHWRIGHT_ASSIGN_OR_RETURN(c_.experts_per_token, Size("experts_per_token", chosen));
       MESHWRIGHT_ASSIGN_OR_RETURN(c_.ffn, Size("expert_ffn", c_.ffn, false));
       MESHWRIGHT_ASSIGN_OR_RETURN(c_.shared_expert_ffn, SharedExpert());
-      return absl::OkStatus();
+      return ReadDenseLayers();
     }
     if (known_ != nullptr) {
       c_.experts = known_->experts;
@@ -285,8 +292,8 @@ class ModelReader {
       if (c_.experts > 0) {
         defaults_.push_back(
             absl::StrCat("experts ", c_.experts, " of ", c_.ffn, ", ", c_.experts_per_token, " a token",
-                         c_.shared_expert_ffn == 0 ? "" : absl::StrCat(", shared of ", c_.shared_expert_ffn),
-                         known_->differs.empty() ? "" : "; ", known_->differs));
+                         c_.shared_expert_ffn == 0 ? "" : absl::StrCat(", shared of ", c_.shared_expert_ffn)));
+        return ReadDenseLayers();
       }
       return absl::OkStatus();
     }
@@ -310,6 +317,51 @@ class ModelReader {
     MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<int64_t> experts, cells_.Int("shared_experts", 0));
     if (experts.has_value()) return *experts * c_.ffn;
     return known_ != nullptr ? known_->shared_expert_ffn : 0;
+  }
+
+  // Of Megatron-LM's "([0]*3+[1]*58)" the 3.
+  std::optional<int64_t> FirstDense() const {
+    std::smatch match;
+    static const std::regex* const kList = new std::regex(R"(\(?\[0\]\*(\d{1,4})\+\[1\]\*\d{1,4}\)?)");
+    const std::string text = absl::StrReplaceAll(cells_.Text("expert_every"), {{" ", ""}});
+    if (!std::regex_match(text, match, *kList)) return std::nullopt;
+    return std::stoll(match[1].str());
+  }
+
+  // Said, or the model's; else all have experts. A model of fewer layers than the published one has the rest.
+  absl::Status ReadDenseLayers() {
+    if (c_.experts == 0) return absl::OkStatus();
+    const bool known = known_ != nullptr;
+    MESHWRIGHT_ASSIGN_OR_RETURN(std::optional<int64_t> first, cells_.Int("dense_layers", 0));
+    std::optional<int64_t> every = FirstDense();
+    if (every.has_value()) {
+      first = *std::exchange(every, 1);
+    } else {
+      MESHWRIGHT_ASSIGN_OR_RETURN(every, cells_.Int("expert_every", 1));
+    }
+    MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<int64_t> width, cells_.Int("dense_ffn", 1));
+    c_.expert_every = std::min(every.value_or(known ? known_->expert_every : 1), c_.layers);
+    c_.dense_layers = first.value_or(known ? known_->dense_layers : 0);
+    if (!first.has_value()) {
+      c_.dense_layers = std::min(c_.dense_layers, c_.layers - c_.expert_every);
+      c_.dense_layers += (c_.layers - c_.dense_layers) % c_.expert_every;
+    }
+    if (c_.dense_layers >= c_.layers || (c_.layers - c_.dense_layers) % c_.expert_every != 0) {
+      return CannotExpress(
+          "layers without experts that do not fit",
+          absl::StrCat(c_.layers, " layers, the first ", c_.dense_layers, " dense, experts every ", c_.expert_every));
+    }
+    if (c_.dense_layers == 0 && c_.expert_every == 1) return absl::OkStatus();
+    const int64_t of_token = c_.experts_per_token * c_.ffn + c_.shared_expert_ffn;
+    c_.dense_ffn = width.value_or(known && known_->dense_ffn > 0 ? known_->dense_ffn : of_token);
+    if (!first.has_value() || !every.has_value() || !width.has_value()) {
+      defaults_.push_back(
+          absl::StrCat(c_.dense_layers == 0 ? "" : absl::StrCat("the first ", c_.dense_layers, " layers"),
+                       c_.dense_layers > 0 && c_.expert_every > 1 ? " and " : "",
+                       c_.expert_every == 1 ? "" : absl::StrCat("all but one of each ", c_.expert_every), " dense, of ",
+                       c_.dense_ffn));
+    }
+    return absl::OkStatus();
   }
 
   const CsvCells& cells_;

@@ -144,6 +144,38 @@ TEST(RowModelTest, SharedExperts) {
   EXPECT_EQ(shared("hidden,heads,shared_experts", "GPT,2,64,4,1"), 0);
 }
 
+TEST(RowModelTest, LayersWithoutExperts) {
+  const auto model = [](const std::string& columns, const std::string& cells) {
+    std::vector<std::string> defaults;
+    return ModelOf(absl::StrCat("model,layers,", columns, "\n", cells, "\n"), &defaults);
+  };
+  const auto text = [&](const std::string& columns, const std::string& cells) {
+    const auto read = model(columns, cells);
+    return read.ok() ? absl::StrCat(read->dense_layers, " ", read->expert_every, " ", read->dense_ffn)
+                     : std::string(read.status().message());
+  };
+  // Published ones, whole and cut: 16 layers begin as 61 do, 5 of pairs with one more.
+  EXPECT_EQ(text("gpus", "DeepSeek-V3,61,8"), "3 1 18432");
+  EXPECT_EQ(text("gpus", "DeepSeek-V3,16,8"), "3 1 18432");
+  EXPECT_EQ(text("gpus", "DeepSeek-V3,2,8"), "1 1 18432");
+  EXPECT_EQ(text("gpus", "Llama4-Maverick,48,8"), "0 2 16384");
+  EXPECT_EQ(text("gpus", "Llama4-Maverick,5,8"), "1 2 16384");
+  EXPECT_EQ(text("gpus", "Llama4-Scout,48,8"), "0 1 0");
+  ASSERT_OK_AND_ASSIGN(const DecoderConfig maverick, model("gpus", "Llama4-Maverick,48,8"));
+  EXPECT_NEAR(NumParameters(maverick), 400e9, 1e9);
+  // Columns; without a width what a token goes through in the others, 4 x 32.
+  constexpr char kSizes[] = "hidden,experts,experts_per_token,expert_ffn,";
+  const auto columns = [&](const std::string& names, const std::string& cells) {
+    return text(absl::StrCat(kSizes, names), absl::StrCat("A-MoE,5,64,16,4,32,", cells));
+  };
+  EXPECT_EQ(columns("dense_layers", "2"), "2 1 128");
+  EXPECT_EQ(columns("dense_layers,dense_ffn,expert_every", "1,96,2"), "1 2 96");
+  EXPECT_EQ(columns("expert_every", "([0]*2+[1]*3)"), "2 1 128");
+  EXPECT_EQ(columns("expert_every", "1"), "0 1 0");
+  EXPECT_EQ(columns("dense_layers", "5"),
+            "layers without experts that do not fit: 5 layers, the first 5 dense, experts every 1");
+}
+
 // 64 experts, whose fullest has 0.62 more than the mean, deviate by 0.62 / 2.37 = 0.262. Eight on each of 16 ranks:
 // 0.0925 a rank, and of 16 draws the largest is 1.766: 1.163.
 TEST(RowModelTest, ARankEvensOutItsExperts) {

@@ -7,6 +7,8 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "ir/dtype.h"
 #include "ir/graph.h"
 #include "ir/quantities.h"
@@ -25,8 +27,17 @@ constexpr int64_t kLeastVocabPerPadding = 32;
 // products.
 void FreezeWeights(Graph* graph) {
   for (Tensor& tensor : graph->tensors) {
-    if (tensor.kind == TensorKind::kParameter) tensor.trainable = tensor.name == "norm1.gamma";
+    if (tensor.kind == TensorKind::kParameter) tensor.trainable = absl::EndsWith(tensor.name, "norm1.gamma");
   }
+}
+
+// Operators of these names in every kind of layer.
+std::set<std::string> InAllLayers(const std::set<std::string>& names, const DecoderConfig& model) {
+  std::set<std::string> all;
+  for (const std::string& prefix : LayerPrefixes(model)) {
+    for (const std::string& name : names) all.insert(absl::StrCat(prefix, name));
+  }
+  return all;
 }
 
 void FuseNamed(const std::set<std::string>& names, Graph* graph) {
@@ -49,8 +60,8 @@ double LayerParameters(const DecoderConfig& model) {
 int64_t ChunksOf(const TrainingRun& run) {
   const int64_t stages = run.degrees.pipeline, layers = run.model.layers;
   const int64_t microbatches = run.training.batch / std::max<int64_t>(1, run.degrees.data * run.degrees.microbatch);
-  const bool divides = layers % stages == 0 && microbatches % stages == 0;
-  return run.most_chunks && stages > 1 && divides ? layers / stages : run.chunks;
+  const bool divides = layers % (stages * run.model.expert_every) == 0 && microbatches % stages == 0;
+  return run.most_chunks && stages > 1 && divides ? layers / stages / run.model.expert_every : run.chunks;
 }
 
 }  // namespace
@@ -67,7 +78,7 @@ Problem ProblemOf(const TrainingRun& run) {
   problem.fuse_epilogues = problem.fuse_loss = false;  // they run a kernel for each
   problem.host = run.host;
   problem.recompute = run.recompute;
-  problem.recompute_ops = run.recompute_ops;
+  problem.recompute_ops = InAllLayers(run.recompute_ops, run.model);
   problem.parallel_optimizer = run.parallel_optimizer;
   problem.shard_parameters = run.shard_parameters;
   if (run.bucket > 0 && !run.shard_parameters) {
@@ -93,7 +104,7 @@ Problem ProblemOf(const TrainingRun& run) {
   if (run.parallel_optimizer && model.vocab_multiple > 1 && padded <= model.vocab / kLeastVocabPerPadding)
     model.vocab_multiple = padded;
   problem.graph = [model, training = run.training, frozen = run.frozen,
-                   fused = run.fused_ops](int64_t rows) -> absl::StatusOr<Graph> {
+                   fused = InAllLayers(run.fused_ops, model)](int64_t rows) -> absl::StatusOr<Graph> {
     MESHWRIGHT_ASSIGN_OR_RETURN(Graph graph, BuildDecoder(model, training, "row", rows));
     if (frozen) FreezeWeights(&graph);
     FuseNamed(fused, &graph);

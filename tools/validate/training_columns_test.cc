@@ -168,6 +168,12 @@ TEST(TrainingColumnsTest, ConfigurationsOfOtherTools) {
   EXPECT_EQ(CellOf("moe_shared_expert_intermediate_size", "512", "expert_ffn"), "");
   EXPECT_EQ(CellOf("n_shared_experts", "2", "shared_experts"), "2");
   EXPECT_EQ(CellOf("n_shared_experts", "2", "experts"), "");
+  EXPECT_EQ(CellOf("first_k_dense_replace", "3", "dense_layers"), "3");
+  EXPECT_EQ(CellOf("moe-layer-freq", "([0]*3+[1]*58)", "expert_every"), "([0]*3+[1]*58)");
+  EXPECT_EQ(CellOf("interleave_moe_layer_step", "2", "expert_every"), "2");
+  EXPECT_EQ(CellOf("decoder_sparse_step", "2", "expert_every"), "2");
+  EXPECT_EQ(CellOf("dense intermediate size", "512", "dense_ffn"), "512");
+  EXPECT_EQ(CellOf("num dense layers", "3", "layers"), "");
   EXPECT_EQ(CellOf("quantization", "fp8", "other_opts"), "fp8");  // MaxText's
 }
 

@@ -1,0 +1,72 @@
+// Megatron-LM's options of layers that are not Llama's.
+#include <map>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "ir/testing.h"
+#include "tools/export/testing.h"
+#include "tools/export/writers.h"
+
+namespace meshwright {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(MegatronTest, LatentAttention) {
+  const std::string latent = absl::StrReplaceAll(
+      Llama(", q_lora_rank: 24, kv_lora_rank: 16, rope_head_dim: 4, value_head_dim: 6"), {{", kv_heads: 4", ""}});
+  ASSERT_OK_AND_ASSIGN(const Plan plan, PlanOf(latent, {.data = 4, .tensor = 2, .microbatch = 1}));
+  ASSERT_OK_AND_ASSIGN(const Exported exported, ToMegatron(plan));
+  const std::map<std::string, std::string> o = OptionsOf(exported.text);
+  EXPECT_EQ(o.count("--multi-latent-attention"), 1u);
+  EXPECT_EQ(o.count("--qk-layernorm"), 1u);
+  EXPECT_EQ(o.count("--kv-channels"), 0u);
+  EXPECT_EQ(NumberOf(o, "--q-lora-rank"), 24);
+  EXPECT_EQ(NumberOf(o, "--kv-lora-rank"), 16);
+  EXPECT_EQ(NumberOf(o, "--qk-head-dim"), 8);  // hidden 64 by 8 heads
+  EXPECT_EQ(NumberOf(o, "--qk-pos-emb-head-dim"), 4);
+  EXPECT_EQ(NumberOf(o, "--v-head-dim"), 6);
+  EXPECT_EQ(o.at("--rope-type"), "rope");  // yarn unasked
+  EXPECT_THAT(ToNanotron(plan).status(),
+              StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("has no latent attention")));
+}
+
+// Megatron counts the tokens before, and a layer is whole where its number, from 1, is a multiple of the frequency
+// (core/transformer/utils.py, is_layer_window_attention).
+TEST(MegatronTest, Windows) {
+  ASSERT_OK_AND_ASSIGN(const Plan plan,
+                       PlanOf(Llama(", sliding_window: 16, full_attention_every: 3"), {.data = 8, .microbatch = 1}));
+  ASSERT_OK_AND_ASSIGN(const Exported exported, ToMegatron(plan));
+  const std::map<std::string, std::string> o = OptionsOf(exported.text);
+  EXPECT_EQ(o.at("--window-size"), "15,0");
+  EXPECT_EQ(NumberOf(o, "--window-attn-skip-freq"), 3);
+  EXPECT_THAT(ToNanotron(plan).status(),
+              StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("has no attention windows")));
+}
+
+// Layers without experts are as wide as the options of other layers say, and the list says which. Pairs are not cut.
+TEST(MegatronTest, LayersWithoutExperts) {
+  const auto options = [](absl::string_view more, const Degrees& degrees) {
+    const absl::StatusOr<Plan> plan = PlanOf(Llama(absl::StrCat(", experts: 4, experts_per_token: 2", more)), degrees);
+    EXPECT_OK(plan);
+    const absl::StatusOr<Exported> exported = ToMegatron(*plan);
+    EXPECT_OK(exported);
+    return OptionsOf(exported->text);
+  };
+  std::map<std::string, std::string> o =
+      options(", dense_layers: 2, dense_ffn: 320", {.data = 16, .expert = 4, .microbatch = 1});
+  EXPECT_EQ(NumberOf(o, "--ffn-hidden-size"), 320);
+  EXPECT_EQ(NumberOf(o, "--moe-ffn-hidden-size"), 192);
+  EXPECT_EQ(o.at("--moe-layer-freq"), "'([0]*2+[1]*4)'");
+  o = options(", expert_every: 2", {.data = 8, .pipeline = 2, .microbatch = 1});
+  EXPECT_EQ(NumberOf(o, "--ffn-hidden-size"), 2 * 192);
+  EXPECT_EQ(o.at("--moe-layer-freq"), "'(([0]*1+[1])*3)'");
+  EXPECT_EQ(o.at("--pipeline-model-parallel-layout"), "'Et*4|t*2L'");
+  EXPECT_EQ(options("", {.data = 16, .expert = 4, .microbatch = 1}).count("--moe-layer-freq"), 0u);
+}
+
+}  // namespace
+}  // namespace meshwright
