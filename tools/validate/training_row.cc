@@ -119,6 +119,9 @@ class RunReader {
     if (CheckpointsHoldUnits() && run_.recompute == Recompute::kLayer && !hidden) run_.host.gathers_again = 1;
     ReadSharding();
     MESHWRIGHT_RETURN_IF_ERROR(SplitContext());
+    if (run_.degrees.pipeline > 1 && EvenWindows(run_.training.sequence, &run_.model)) {
+      run_.approximations.push_back("windows of some layers as windows of the mean length in all");
+    }
     MESHWRIGHT_RETURN_IF_ERROR(SetClusterKeys(overrides_, &run_.cluster));
     // A clock that a flag says is that of a device, as one of the library is.
     run_.cluster.device.kernels.sustained_clock *= SlowestClock(run_.cluster.num_devices());
@@ -449,7 +452,9 @@ class RunReader {
     }
     if (run_.model.experts <= 1) {
       run_.degrees.context = context_;
-      run_.degrees.exchange = ContextExchange::kRing;
+      // Keys that go round have no windows, here and in Transformer Engine (cp_comm_type all_gather or a2a).
+      const bool windows = run_.model.sliding_window > 0 && run_.model.sliding_window < run_.training.sequence;
+      run_.degrees.exchange = windows ? ContextExchange::kAllGather : ContextExchange::kRing;
       if (HasAny(Lower("other_opts"), {"ulysses", "head all-to-all"})) {
         run_.approximations.push_back("heads exchanged for tokens as keys and values that go round");
       }
