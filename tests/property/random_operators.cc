@@ -458,25 +458,45 @@ absl::Status ModelMaker::Preserving() {
   }
 }
 
+absl::StatusOr<TensorId> ModelMaker::LatentHeads(const Value& x, int64_t width, int64_t value_width) {
+  const Shape shape = ShapeOf(x.id);
+  const int64_t h = shape[2], g = 2, shared = 2;
+  const auto times = [&](Shape weight, const char* rule) {
+    return AddOp(OpKind::kMatMul, {x.id, Weight(std::move(weight), Normal(1 / std::sqrt(h)))}, rule);
+  };
+  MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId queries, times({h, g, width}, "s b h, h g d -> s b g d"));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId key, times({h, shared}, "s b h, h p -> s b p"));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId keys,
+                              times({h, g, width - shared + value_width}, "s b h, h g u -> s b g u"));
+  return AddOp(OpKind::kLatentHeads, {queries, key, keys}, "", {}, {{shape[0], shape[1], g, 2 * width + value_width}});
+}
+
 absl::Status ModelMaker::Attention(const Value& x) {
   const Shape shape = ShapeOf(x.id);
-  const int64_t s = shape[0], rows = shape[1], h = shape[2], g = 2, q = 2, d = draw_.Chance(50) ? 2 : 4;
-  MESHWRIGHT_ASSIGN_OR_RETURN(TensorId qkv,
-                              AddOp(OpKind::kMatMul, {x.id, Weight({h, g, q + 2, d}, Normal(1 / std::sqrt(h)))},
-                                    "s b h, h g r d -> s b g r d"));
-  if (draw_.Chance(50)) {
-    MESHWRIGHT_ASSIGN_OR_RETURN(qkv, AddOp(OpKind::kRotary, {qkv}));
+  const bool latent = draw_.Chance(30);
+  const int64_t s = shape[0], rows = shape[1], h = shape[2], g = 2, q = latent ? 1 : 2, d = draw_.Chance(50) ? 2 : 4;
+  const int64_t u = latent ? 3 : d;
+  TensorId qkv;
+  if (latent) {
+    MESHWRIGHT_ASSIGN_OR_RETURN(qkv, LatentHeads(x, d, u));
+  } else {
+    MESHWRIGHT_ASSIGN_OR_RETURN(qkv, AddOp(OpKind::kMatMul, {x.id, Weight({h, g, q + 2, d}, Normal(1 / std::sqrt(h)))},
+                                           "s b h, h g r d -> s b g r d"));
+    if (draw_.Chance(50)) {
+      MESHWRIGHT_ASSIGN_OR_RETURN(qkv, AddOp(OpKind::kRotary, {qkv}));
+    }
   }
   OpAttrs attrs = Scaled(1 / std::sqrt(static_cast<double>(d)));
   attrs.causal = draw_.Chance(50);
+  if (attrs.causal && draw_.Chance(50)) attrs.window = draw_.Of(std::vector<int64_t>{1, 2, 3});
   attrs.fused = draw_.Chance(70);
   Shape saved = {s, rows, g, q};
   if (!attrs.fused) saved.push_back(s);
+  const char* const made = latent ? "s! b g w! -> s! b g q! u!, s! b g q!" : "s! b g r! d! -> s! b g q! d!, s! b g q!";
   MESHWRIGHT_ASSIGN_OR_RETURN(const std::vector<TensorId> context,
-                              AddOps(OpKind::kAttention, {qkv},
-                                     absl::StrCat("s! b g r! d! -> s! b g q! d!, s! b g q!", attrs.fused ? "" : " t!"),
-                                     attrs, {{s, rows, g, q, d}, saved}));
-  return Push(AddOp(OpKind::kMatMul, {context[0], Weight({g, q, d, h}, Normal(1 / std::sqrt(g * q * d)))},
+                              AddOps(OpKind::kAttention, {qkv}, absl::StrCat(made, attrs.fused ? "" : " t!"), attrs,
+                                     {{s, rows, g, q, u}, saved}));
+  return Push(AddOp(OpKind::kMatMul, {context[0], Weight({g, q, u, h}, Normal(1 / std::sqrt(g * q * u)))},
                     "s b g q d, g q d h -> s b h"),
               x.names);
 }

@@ -5,11 +5,11 @@
 #   tools/bazel run //tools:bundle -- --out=DIR
 #   DIR/gpu_check                    # there: tests, calibration, comparisons, a benchmark; one report
 #
-# The folder has to stay below 40 MiB; `gunzip DIR/bin/*.gz` for what is to be used by hand. CUDA's runtime and
+# The folder has to stay below 48 MiB; `gunzip DIR/bin/*.gz` for what is to be used by hand. CUDA's runtime and
 # everything else are linked in; cuBLASLt and NCCL are looked for on the other machine (gpu_check says where).
 set -euo pipefail
 
-most_bytes=$((40 << 20))
+most_bytes=$((48 << 20))
 out=""
 for argument in "$@"; do
   case "${argument}" in

@@ -13,7 +13,7 @@ for file in gpu_check VERSION shared_gpu cases.tar.gz gpt2_torch.py bin/run_gpu.
   models/gpt2_124m.yaml models/gpt2_350m.yaml models/gpt2_1_5b.yaml; do
   [[ -f "${out}/${file}" ]] || fail "${file} is missing"
 done
-(( $(du -sb "${out}" | cut -f 1) <= 40 << 20 )) || fail "larger than 40 MiB"
+(( $(du -sb "${out}" | cut -f 1) <= 48 << 20 )) || fail "larger than 48 MiB"
 bash -n "${out}/gpu_check" || fail "gpu_check is no script"
 "${out}/shared_gpu" --list >/dev/null || fail "shared_gpu --list"
 [[ "$("${out}/gpu_check" --list)" == "part tests "* ]] || fail "--list"
