@@ -104,7 +104,9 @@ class DecoderSearch {
   // A layout that the model does not allow, or that we do not lower, is one the less; all else ends the search.
   absl::Status PruneAfter(const absl::Status& status) {
     if (absl::IsInvalidArgument(status)) {
-      ++result_.pruned["an operator does not divide"];
+      // The first that was refused says what for; others of other degrees say the same with other numbers.
+      if (refused_.empty()) refused_ = absl::StrCat("an operator does not divide: ", status.message());
+      ++result_.pruned[refused_];
     } else if (absl::IsUnimplemented(status)) {
       ++result_.pruned[std::string(status.message())];
     } else {
@@ -224,6 +226,7 @@ class DecoderSearch {
   const Evaluator evaluator_;
   Space space_;
   SearchResult result_;
+  std::string refused_;
   std::map<Order, Place> places_;
   std::map<Group, Nanos> fastest_;  // of what was simulated
 };

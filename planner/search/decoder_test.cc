@@ -339,6 +339,20 @@ TEST(DecoderSearchTest, SaysWhyNothingIsValid) {
                        HasSubstr("data 2 x tensor 2 x context 1 x pipeline 1 are 4 devices, wanted 8")));
 }
 
+// What an operator says of itself reaches the user.
+TEST(DecoderSearchTest, SaysWhatAnOperatorRefuses) {
+  Problem problem = ToyDecoderProblem({}, 32, A100Cluster(1));
+  problem.stages = problem.tensor_parallel = 1;
+  // Not for the micro-batches of any of these plans, alone or over all 8 devices.
+  problem.graph = [toy = problem.graph](int64_t rows) -> absl::StatusOr<Graph> {
+    if (rows != 1 && rows != 32) return absl::InvalidArgumentError("\"embed\" wants 1 row or 32");
+    return toy(rows);
+  };
+  EXPECT_THAT(SearchDecoder(problem, {}),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("an operator does not divide: \"embed\" wants 1 row or 32")));
+}
+
 // 8 devices with one head and one layer are data parallel alone: they share 24 or 32 rows, not 30.
 TEST(DecoderSearchTest, SaysWhatWouldBeValid) {
   Problem problem = ToyDecoderProblem({.layers = 1, .heads = 1, .ffn = 255}, 30, A100Cluster(1));
