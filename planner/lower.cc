@@ -178,8 +178,8 @@ absl::StatusOr<LoweredBlocks> LowerBlocks(const Graph& forward, const Strategy& 
   options.loss_gradient = strategy.gradient_scale / strategy.loss_divisor;
   MESHWRIGHT_ASSIGN_OR_RETURN(InterleavedGraph interleaved, Interleave(forward, strategy));
   options.recompute_ops = interleaved.strategy.recompute_ops;
-  MESHWRIGHT_ASSIGN_OR_RETURN(Graph shared, SplitContext(std::move(interleaved.graph), interleaved.strategy));
-  MESHWRIGHT_ASSIGN_OR_RETURN(shared, GroupExperts(std::move(shared), interleaved.strategy));
+  MESHWRIGHT_ASSIGN_OR_RETURN(Graph grouped, GroupExperts(std::move(interleaved.graph), interleaved.strategy));
+  MESHWRIGHT_ASSIGN_OR_RETURN(Graph shared, SplitContext(std::move(grouped), interleaved.strategy));
   for (std::string& name : BroughtKeys(shared)) options.recompute_ops.insert(std::move(name));
   MESHWRIGHT_ASSIGN_OR_RETURN(GraphAndStrategy separate,
                               SeparateRanks(std::move(shared), std::move(interleaved.strategy)));

@@ -176,16 +176,18 @@ absl::StatusOr<RoutingShape> RoutingOf(const TensorView& logits, const TensorVie
   const Shape &l = logits.shape, &t = tokens.shape, &x = experts.shape;
   const size_t s = l.size() == 4 ? 1 : 0;
   const int64_t groups = s == 1 ? l[0] : 1;
-  if (l.size() != s + 3 || t.size() != s + 3 || x.size() != 3 || !std::equal(l.begin(), l.end() - 1, t.begin()) ||
-      x[0] * (s == 1 ? tokens.global[0] : 1) != (s == 1 ? l[s + 2] : x[0]) * groups || x[2] != t[s + 2] ||
-      x[1] % l[s + 1] != 0 || top_k < 1 || top_k > l[s + 2]) {
+  const int64_t parts = x.size() == 4 ? x[1] : 1;
+  if (l.size() != s + 3 || t.size() != s + 3 || (x.size() != 3 && x.size() != 4) || parts < 1 ||
+      !std::equal(l.begin(), l.end() - 1, t.begin()) || l[s] % parts != 0 ||
+      x[0] * (s == 1 ? tokens.global[0] : 1) != (s == 1 ? l[s + 2] : x[0]) * groups || x.back() != t[s + 2] ||
+      x[x.size() - 2] % l[s + 1] != 0 || top_k < 1 || top_k > l[s + 2]) {
     return absl::InvalidArgumentError(absl::StrCat("tokens ", ToText(t), ", logits ", ToText(l), ", experts ",
                                                    ToText(x), " and top_k ", top_k, " do not fit"));
   }
   const int64_t of_group = x[0] / groups, first = s == 1                  ? tokens.begin[0] * of_group
                                                   : experts.begin.empty() ? 0
                                                                           : experts.begin[0];
-  return RoutingShape{groups, l[s], l[s + 1], l[s + 2], x[1], x[2], top_k, first, of_group};
+  return RoutingShape{groups, l[s], l[s + 1], l[s + 2], parts, x[x.size() - 2], x.back(), top_k, first, of_group};
 }
 
 // Launches a body whose tokens and slots are set, from input i to output i. Slots that no token has hold `empty`.
@@ -346,7 +348,7 @@ absl::Status LowerExperts(const Lowering& l) {
   route.logits = RefOf(logits);
   route.experts = reinterpret_cast<int32_t*>(scratch);
   route.slots = route.experts + choices;
-  MESHWRIGHT_RETURN_IF_ERROR(l.LaunchRows(route.r.n * route.r.b, std::max(route.r.s, route.r.of_group), route));
+  MESHWRIGHT_RETURN_IF_ERROR(l.LaunchRows(route.r.Rows(), std::max(route.r.Length(), route.r.of_group), route));
   if (!dispatch && call.op != OpKind::kDispatchGrad) return LaunchCombine(l, route, tokens, experts);
   SlotRows body;
   body.back = !dispatch;

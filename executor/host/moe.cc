@@ -5,6 +5,9 @@
 // Each of the b sequences owns c / b slots of every expert, so a rank that holds some sequences whole routes them
 // without knowing the others, and to the same slots.
 //
+// Where ranks share sequences, experts' tensors are (e, p, c, h): each of p parts of a sequence, one behind the other,
+// owns c / b slots as a sequence does.
+//
 // By groups of experts, x is (n, q, b, h) and logits are (n, q, b, e): of each group the tokens that came to it, with
 // -infinity for the logits of slots without one. They find slots of the group's own experts.
 #include <algorithm>
@@ -22,12 +25,12 @@ namespace {
 
 struct Choice {
   int64_t expert = 0;
-  int64_t slot = -1;  // row of (e, c) that the token got, or -1: dropped
+  int64_t slot = -1;  // row of (e, p, c) that the token got, or -1: dropped
 };
 
 // A token is a row of the logits: (s, b), or (n, s, b) where there are groups.
 struct Routing {
-  int64_t n, s, b, e, c, h, top_k;
+  int64_t n, s, b, e, p, c, h, top_k;
   std::vector<Choice> choices;  // of a token: top_k from token * top_k on, best first; slots without a token: expert -1
 
   int64_t tokens() const { return n * s * b; }
@@ -77,33 +80,34 @@ absl::StatusOr<Routing> Route(const TensorView& logits, const TensorView& tokens
   const bool grouped = l.size() == 4;
   const size_t s = grouped ? 1 : 0;
   const int64_t groups = grouped ? l[0] : 1;
-  if (l.size() != s + 3 || t.size() != s + 3 || x.size() != 3 || !std::equal(l.begin(), l.end() - 1, t.begin()) ||
-      x[0] * (grouped ? tokens.global[0] : 1) != (grouped ? l[s + 2] : x[0]) * groups || x[2] != t[s + 2] ||
-      x[1] % l[s + 1] != 0 || !CanChoose(l[s + 2], attrs)) {
+  const int64_t parts = x.size() == 4 ? x[1] : 1;
+  if (l.size() != s + 3 || t.size() != s + 3 || (x.size() != 3 && x.size() != 4) || parts < 1 ||
+      !std::equal(l.begin(), l.end() - 1, t.begin()) || l[s] % parts != 0 ||
+      x[0] * (grouped ? tokens.global[0] : 1) != (grouped ? l[s + 2] : x[0]) * groups || x.back() != t[s + 2] ||
+      x[x.size() - 2] % l[s + 1] != 0 || !CanChoose(l[s + 2], attrs)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("wants tokens (s, b, h), logits (s, b, e), experts (e, c, h) with c a multiple of b and 1 <= "
-                     "top_k <= e, or (n, q, b, h), (n, q, b, e) with n dividing e; found ",
+        absl::StrCat("wants tokens (s, b, h), logits (s, b, e), experts (e, c, h) or (e, p, c, h) with p dividing s, "
+                     "c a multiple of b and 1 <= top_k <= e, or (n, q, b, h), (n, q, b, e) with n dividing e; found ",
                      ToText(t), ", ", ToText(l), ", ", ToText(x), " and top_k ", attrs.top_k, " of ",
                      attrs.top_choice_groups, " in ", attrs.choice_groups, " groups"));
   }
-  Routing r = {groups, l[s], l[s + 1], l[s + 2], x[1], x[2], attrs.top_k, {}};
+  Routing r = {groups, l[s], l[s + 1], l[s + 2], parts, x[x.size() - 2], x.back(), attrs.top_k, {}};
   r.choices.resize(r.tokens() * r.top_k);
   std::vector<int64_t> order(r.e);
   for (int64_t token = 0; token < r.tokens(); ++token) {
     Choose(logits.as<T>() + token * r.e, r.e, attrs, order, &r.choices[token * r.top_k]);
   }
-  const int64_t capacity = r.c / r.b, of_group = x[0] / groups;
-  for (int64_t n = 0; n < groups; ++n) {
+  const int64_t capacity = r.c / r.b, of_group = x[0] / groups, length = r.s / r.p;
+  for (int64_t row = 0; row < groups * r.p * r.b; ++row) {
+    const int64_t n = row / (r.p * r.b), p = row / r.b % r.p, b = row % r.b;
     const int64_t first = grouped ? (tokens.begin[0] + n) * of_group : experts.begin.empty() ? 0 : experts.begin[0];
-    for (int64_t b = 0; b < r.b; ++b) {
-      std::vector<int64_t> used(of_group, 0);
-      for (int64_t k = 0; k < r.top_k; ++k) {
-        for (int64_t i = 0; i < r.s; ++i) {
-          Choice& choice = r.choices[((n * r.s + i) * r.b + b) * r.top_k + k];
-          const int64_t mine = choice.expert - first;
-          if (choice.expert < 0 || mine < 0 || mine >= of_group || used[mine] >= capacity) continue;
-          choice.slot = (n * of_group + mine) * r.c + b * capacity + used[mine]++;
-        }
+    std::vector<int64_t> used(of_group, 0);
+    for (int64_t k = 0; k < r.top_k; ++k) {
+      for (int64_t i = p * length; i < (p + 1) * length; ++i) {
+        Choice& choice = r.choices[((n * r.s + i) * r.b + b) * r.top_k + k];
+        const int64_t mine = choice.expert - first;
+        if (choice.expert < 0 || mine < 0 || mine >= of_group || used[mine] >= capacity) continue;
+        choice.slot = ((n * of_group + mine) * r.p + p) * r.c + b * capacity + used[mine]++;
       }
     }
   }

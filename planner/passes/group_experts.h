@@ -19,7 +19,7 @@
 // experts, as one that finds no slot of an expert loses it. Where no group is full, nothing else changes: the same
 // tokens get the same slots.
 //
-// Must run first, beside SplitContext: it is about the forward graph.
+// Must run first: it is about the forward graph.
 #ifndef MESHWRIGHT_PLANNER_PASSES_GROUP_EXPERTS_H_
 #define MESHWRIGHT_PLANNER_PASSES_GROUP_EXPERTS_H_
 

@@ -1,10 +1,12 @@
 #include "planner/passes/split_context.h"
 
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "ir/error_kind.h"
 #include "ir/heads.h"
@@ -23,6 +25,7 @@ class Splitter {
     graph_.ops.clear();
     for (Op& op : ops) {
       MESHWRIGHT_RETURN_IF_ERROR(Order(op));
+      MESHWRIGHT_RETURN_IF_ERROR(Route(op));
       if (op.kind == OpKind::kAttention) {
         MESHWRIGHT_RETURN_IF_ERROR(Attend(std::move(op)));
       } else {
@@ -63,12 +66,97 @@ class Splitter {
       case OpKind::kAddPositions:
         op.attrs.context = ranks_;
         return absl::OkStatus();
+      case OpKind::kDispatch:
+      case OpKind::kCombine:
+      case OpKind::kToGroups:
+      case OpKind::kFromGroups:
+        return absl::OkStatus();
       case OpKind::kDropout:
         return Cannot(op, "which elements it drops depends on their place");
       default:
         return op.rule.labels[static_cast<size_t>(label)].whole ? Cannot(op, "it wants the sequence whole")
                                                                 : absl::OkStatus();
     }
+  }
+
+  static int64_t RoundedUp(int64_t n, int64_t step) { return (n + step - 1) / step * step; }
+
+  // Before dim `d`, one of the ranks' parts.
+  static void InsertParts(OperandRule& operand, size_t d, DimRule parts) { operand.insert(operand.begin() + d, parts); }
+
+  // Each part of a sequence goes its own way to experts and back. Groups have places, and experts slots, of every part.
+  absl::Status Route(Op& op) {
+    switch (op.kind) {
+      case OpKind::kDispatch:
+      case OpKind::kCombine:
+      case OpKind::kToGroups:
+      case OpKind::kFromGroups:
+        break;
+      default:
+        return OfSlots(op);
+    }
+    IndexRule& rule = op.rule;
+    const OperandRule& logits = rule.inputs[1];
+    const DimRule parts = {logits[logits.size() - 3].label, true};
+    rule.labels[static_cast<size_t>(parts.label)] = {std::string(kPartLabel), false};
+    if (op.kind == OpKind::kToGroups) {
+      for (size_t i = 0; i < op.outputs.size(); ++i) {
+        rule.outputs[i][1] = parts;
+        int64_t& places = graph_.tensors[op.outputs[i].index()].shape[1];
+        places = RoundedUp(places, ranks_);
+      }
+    } else if (op.kind == OpKind::kFromGroups) {
+      rule.inputs[0][1] = parts;
+    } else if (op.kind == OpKind::kCombine) {
+      InsertParts(rule.inputs[0], 1, parts);
+    } else {
+      InsertParts(rule.outputs[0], 1, parts);
+      Shape& slots = graph_.tensors[op.outputs[0].index()].shape;
+      const Shape& of_logits = graph_.tensor(op.inputs[1]).shape;
+      const int64_t rows = of_logits[of_logits.size() - 2];
+      const int64_t of_part = RoundedUp(slots[1] / rows, ranks_) / ranks_ * rows;
+      slots = {slots[0], ranks_, of_part, slots[2]};
+      slots_.insert(op.outputs[0]);
+    }
+    MESHWRIGHT_ASSIGN_OR_RETURN(rule, ParseRule(ToText(rule)));
+    return absl::OkStatus();
+  }
+
+  // What reads slots and makes more of them.
+  absl::Status OfSlots(Op& op) {
+    int label = DimRule::kUnsplit;
+    int64_t of_part = 0;
+    for (size_t i = 0; i < op.inputs.size(); ++i) {
+      if (!slots_.contains(op.inputs[i])) continue;
+      label = op.rule.inputs[i][1].label;
+      of_part = graph_.tensor(op.inputs[i]).shape[2];
+    }
+    if (label == DimRule::kUnsplit) return absl::OkStatus();
+    if (op.rule.FindLabel(kPartLabel) >= 0) return Cannot(op, "its rule has a label of the name of the ranks' parts");
+    const DimRule parts = {static_cast<int8_t>(op.rule.labels.size())};
+    op.rule.labels.push_back({std::string(kPartLabel), false});
+    const auto at = [label](const OperandRule& operand) {
+      return absl::c_find_if(operand, [label](const DimRule& dim) { return dim.label == label; }) - operand.begin();
+    };
+    for (size_t i = 0; i < op.inputs.size(); ++i) {
+      OperandRule& operand = op.rule.inputs[i];
+      const auto d = static_cast<size_t>(at(operand));
+      if (d == operand.size()) continue;
+      if (!slots_.contains(op.inputs[i])) return Cannot(op, "it reads slots of experts beside something else");
+      InsertParts(operand, d, parts);
+    }
+    for (size_t i = 0; i < op.outputs.size(); ++i) {
+      OperandRule& operand = op.rule.outputs[i];
+      const auto d = static_cast<size_t>(at(operand));
+      if (d == operand.size()) continue;
+      InsertParts(operand, d, parts);
+      Shape& shape = graph_.tensors[op.outputs[i].index()].shape;
+      shape[d] = of_part;
+      shape.insert(shape.begin() + static_cast<int64_t>(d), ranks_);
+      slots_.insert(op.outputs[i]);
+    }
+    MESHWRIGHT_ASSIGN_OR_RETURN(op.rule, ParseRule(ToText(op.rule)));
+    return absl::OkStatus();
   }
 
   TensorId NewTensor(const TensorId like, std::string name, Shape shape) {
@@ -185,6 +273,7 @@ class Splitter {
   Graph graph_;
   const int64_t ranks_;
   const ContextExchange how_;
+  std::set<TensorId> slots_;  // of experts, by parts: (e, parts, c, ...)
 };
 
 }  // namespace

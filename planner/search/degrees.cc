@@ -152,7 +152,10 @@ absl::StatusOr<Strategy> FromDegrees(const Problem& problem, const Degrees& degr
   const auto vocabulary = sizes.find("v");
   if (vocabulary == sizes.end() || vocabulary->second % degrees.tensor == 0) split("v", {"tp", "again"});
   if (degrees.sequence_parallel) split("s", {"cp", "tp", "again"});
-  if (degrees.context > 1) split("s", {"cp"});
+  if (degrees.context > 1) {
+    split("s", {"cp"});
+    split("p", {"cp"});
+  }
 
   if (degrees.copies > 1) strategy.optimizer_group = OptimizerGroup::kCopy;
   strategy.context = degrees.exchange;

@@ -14,11 +14,14 @@ struct Choice {
   int64_t e = 0, top_k = 1, groups = 1, best = 1;
 };
 
-// Tokens (s, b), or (n, s, b) by groups, the first of which has `first` experts before it; of_group experts each.
+// Tokens (s, b), or (n, s, b) by groups, the first of which has `first` experts before it; of_group experts each. A
+// sequence is p parts, each with slots of its own.
 struct RoutingShape {
-  int64_t n = 1, s = 0, b = 0, e = 0, c = 0, h = 0, top_k = 1, first = 0, of_group = 0;
+  int64_t n = 1, s = 0, b = 0, e = 0, p = 1, c = 0, h = 0, top_k = 1, first = 0, of_group = 0;
 
   MESHWRIGHT_DEVICE int64_t Tokens() const { return n * s * b; }
+  MESHWRIGHT_DEVICE int64_t Rows() const { return n * p * b; }
+  MESHWRIGHT_DEVICE int64_t Length() const { return s / p; }  // of a part
 };
 
 // The groups that the token chooses of, a bit each. Of equal ones the first are better.
@@ -72,8 +75,8 @@ MESHWRIGHT_DEVICE void Choose(const Ref& logits, int64_t token, const Choice& ch
   }
 }
 
-// Each token's experts, best first, and the slot (row of (e, c)) that each choice got, or -1. A block per sequence of a
-// group.
+// Each token's experts, best first, and the slot (row of (e, p, c)) that each choice got, or -1. A block per part of a
+// sequence of a group.
 struct Route {
   RoutingShape r;
   Choice choice;
@@ -82,10 +85,11 @@ struct Route {
 
   template <class A, class Ctx>
   MESHWRIGHT_DEVICE void Run(Ctx& ctx) const {
-    for (int64_t row = ctx.block(); row < r.n * r.b; row += ctx.blocks()) {
-      const int64_t n = row / r.b, b = row % r.b;
-      for (int64_t s = ctx.thread(); s < r.s; s += ctx.threads()) {
-        const int64_t token = (n * r.s + s) * r.b + b;
+    for (int64_t row = ctx.block(); row < r.Rows(); row += ctx.blocks()) {
+      const int64_t n = row / (r.p * r.b), p = row / r.b % r.p, b = row % r.b;
+      const int64_t first = n * r.s + p * r.Length();
+      for (int64_t s = ctx.thread(); s < r.Length(); s += ctx.threads()) {
+        const int64_t token = (first + s) * r.b + b;
         Choose<A>(logits, token, choice, experts + token * r.top_k);
         for (int64_t k = 0; k < r.top_k; ++k) slots[token * r.top_k + k] = -1;
       }
@@ -96,10 +100,10 @@ struct Route {
         const int64_t e = r.first + n * r.of_group + mine;
         int64_t used = 0;
         for (int64_t k = 0; k < r.top_k; ++k) {
-          for (int64_t s = 0; s < r.s && used < capacity; ++s) {
-            const int64_t choice = ((n * r.s + s) * r.b + b) * r.top_k + k;
+          for (int64_t s = 0; s < r.Length() && used < capacity; ++s) {
+            const int64_t choice = ((first + s) * r.b + b) * r.top_k + k;
             if (experts[choice] != e) continue;
-            slots[choice] = static_cast<int32_t>((n * r.of_group + mine) * r.c + b * capacity + used++);
+            slots[choice] = static_cast<int32_t>(((n * r.of_group + mine) * r.p + p) * r.c + b * capacity + used++);
           }
         }
       }
