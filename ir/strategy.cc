@@ -263,7 +263,7 @@ absl::Status ReadChoices(const NodeRef& in, Strategy& s) {
   }
   MESHWRIGHT_ASSIGN_OR_RETURN(s.recompute, in["recompute"].AsEnumOr(usual.recompute, kRecomputeNames));
   MESHWRIGHT_ASSIGN_OR_RETURN(s.context, in["context"].AsEnumOr(usual.context, kContextExchangeNames));
-  if ((s.context == ContextExchange::kNone) != !s.mesh.Find("cp").valid()) {
+  if ((s.context == ContextExchange::kNone) != ContextAxes(s.mesh).empty()) {
     return in["context"].Error(
         NameOf(s.context),
         absl::StrCat("all_gather or ring where the mesh has an axis \"cp\", none elsewhere; the mesh is ",
@@ -271,10 +271,16 @@ absl::Status ReadChoices(const NodeRef& in, Strategy& s) {
   }
   MESHWRIGHT_ASSIGN_OR_RETURN(s.expert_groups, in["expert_groups"].AsIntOr(usual.expert_groups, 1));
   const AxisId experts = s.mesh.Find("ep");
-  if (s.expert_groups > 1 && (!experts.valid() || s.mesh.axis(experts).size != s.expert_groups)) {
-    return in["expert_groups"].Error(
-        absl::StrCat(s.expert_groups),
-        absl::StrCat("1, or the size of the mesh's axis \"ep\"; the mesh is ", ToText(s.mesh)));
+  const int64_t ranks = experts.valid() ? s.mesh.axis(experts).size : 1;
+  const AxisList parts = ContextAxes(s.mesh);
+  const int64_t of_part = parts.empty() ? 1 : s.mesh.axis(parts.back()).size;
+  if (s.expert_groups > 1 && s.expert_groups != ranks && s.expert_groups != ranks * of_part) {
+    return in["expert_groups"].Error(absl::StrCat(s.expert_groups),
+                                     absl::StrCat("1, or the size of the mesh's axis \"ep\"",
+                                                  of_part > 1 ? absl::StrCat(" or that times ", of_part, ", of \"",
+                                                                             s.mesh.axis(parts.back()).name, "\"")
+                                                              : "",
+                                                  "; the mesh is ", ToText(s.mesh)));
   }
   MESHWRIGHT_RETURN_IF_ERROR(ReadNames(in["recompute_ops"], s.recompute_ops));
   MESHWRIGHT_RETURN_IF_ERROR(ReadOptimizer(in, s));
@@ -330,6 +336,14 @@ absl::string_view NameOf(ContextExchange exchange) { return kContextExchangeName
 absl::string_view NameOf(OptimizerGroup group) { return kGroupNames[static_cast<size_t>(group)]; }
 absl::string_view NameOf(Recompute recompute) { return kRecomputeNames[static_cast<size_t>(recompute)]; }
 std::optional<Schedule> ScheduleFromName(absl::string_view name) { return FromName<Schedule>(name, kScheduleNames); }
+
+AxisList ContextAxes(const Mesh& mesh) {
+  AxisList axes;
+  for (const char* const name : {"cp", "ce"}) {
+    if (const AxisId id = mesh.Find(name); id.valid()) axes.push_back(id);
+  }
+  return axes;
+}
 
 std::string ToText(const Strategy& s) {
   std::string text = absl::StrCat("mesh: ", QuoteYaml(ToText(s.mesh)), "\n");

@@ -42,7 +42,7 @@ std::optional<int64_t> ChunksOf(Schedule schedule);  // that each stage has; nul
 absl::string_view NameOf(Recompute recompute);
 std::optional<Schedule> ScheduleFromName(absl::string_view name);
 
-// How ranks that share a sequence, those along the mesh axis "cp", come by the keys and values of all of it: there is
+// How ranks that share a sequence, those along ContextAxes, come by the keys and values of all of it: there is
 // no such axis; gathered before attention (Grattafiori et al., The Llama 3 Herd of Models, 2024, section 3.3.2); or
 // handed round a ring, a block at a time, beside the attention over the block at hand (Liu et al., Ring Attention with
 // Blockwise Transformers, 2023).
@@ -107,8 +107,8 @@ struct Strategy {
   Schedule schedule = Schedule::kOneFOneB;
   Recompute recompute = Recompute::kNone;
   ContextExchange context = ContextExchange::kNone;  // where the mesh has an axis "cp", which splits label "s"
-  // Where above 1, the size of the mesh axis "ep": experts are in so many groups, and a token goes once to each group
-  // that has one of its experts (planner/passes/group_experts.h).
+  // Where above 1, the size of the mesh axis "ep", or that times ranks that share sequences: experts are in so many
+  // groups, and a token goes once to each group that has one of its experts (planner/passes/group_experts.h).
   int64_t expert_groups = 1;
   std::set<std::string> recompute_ops;  // S13.1: by name, these are run again whatever `recompute` says
 
@@ -176,6 +176,10 @@ std::string ToText(const Strategy& strategy);
 absl::StatusOr<Strategy> ParseStrategy(const std::string& text, const std::string& file);
 // The same from a value of a larger document.
 absl::StatusOr<Strategy> ReadStrategy(const NodeRef& in);
+
+// The mesh's axes along which ranks share sequences, if any: "cp", and behind it "ce" where experts lie over a part of
+// these ranks only.
+AxisList ContextAxes(const Mesh& mesh);
 
 // The labels in the order of their axes in the device matrix of integer tuples: of first appearance. But a product has
 // its rows, what it contracts, its columns, whichever way its inputs are stored (S5.4).

@@ -415,7 +415,7 @@ class DecoderBuilder {
                                 b_.AddOne({.name = "router",
                                            .kind = OpKind::kMatMul,
                                            .inputs = {normed, Weight("router.weight", {c_.hidden, c_.experts})},
-                                           .rule = "s b h, h e -> s b e"}));
+                                           .rule = "s b h, h r -> s b r"}));
     const int64_t slots = ExpertCapacity(c_, rows_ * t_.sequence, rows_);
     OpSpec dispatch{
         .name = "dispatch", .kind = OpKind::kDispatch, .inputs = {normed, logits}, .rule = "s! b h, s! b e! -> x =b h"};

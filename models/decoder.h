@@ -11,11 +11,12 @@
 // on, in the last ones with "last_". The residual stream is (s, b, h). Index labels, which label rules of a strategy
 // name:
 //   b batch   s sequence   h hidden   g KV head (with its queries)   f ffn   v vocabulary   e expert
-//   x experts that a rank sends tokens to, where e is those that the router tells apart
+//   x experts that a rank sends tokens to
+//   z parts of a sequence in slots of experts, where ranks share it (planner/passes/split_context.h)
 //   c slots of an expert: the dim of its own size that is split as b is. A rule for "b" should be given for "c" too.
-//   q, r, d, t, p, and l, the rank of adapters (Lora in models/training.h): never split
-//   a, k, m: widths of latent attention's vectors, of queries, of keys and values, and of what these are a part of; u,
-//   w of its heads: never split
+//   q, r (of the router: the experts that it tells apart), d, t, p, and l, the rank of adapters (Lora in
+//   models/training.h): never split a, k, m: widths of latent attention's vectors, of queries, of keys and values, and
+//   of what these are a part of; u, w of its heads: never split
 //
 // Weights of the second product of each half-layer, which write into the residual stream, start with the standard
 // deviation 0.02 / sqrt(2 * layers), all others with 0.02; norms start with 1, biases with 0.

@@ -6,6 +6,7 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
+#include "ir/strategy.h"
 #include "planner/passes/class_parts.h"
 #include "planner/passes/operands.h"
 
@@ -49,9 +50,8 @@ void RunBesideKernels(const std::set<size_t>& which, Stream stream, TravelStart 
 }
 
 Program RunRingBesideKernels(Program program) {
-  const AxisId ring = program.mesh.Find("cp");
-  if (!ring.valid()) return program;
-  const AxisList axes = {ring};
+  const AxisList axes = ContextAxes(program.mesh);
+  if (axes.empty()) return program;
   for (RankClass& c : program.classes) {
     for (Block& block : c.blocks) {
       std::set<size_t> travels;

@@ -33,7 +33,7 @@ enum class TravelStart : uint8_t {
 void RunBesideKernels(const std::set<size_t>& which, Stream stream, TravelStart start, Block& block,
                       std::vector<Event>& events);
 
-// Lets keys and values of context parallelism, the Permutes over the mesh axis "cp" that name their sources, travel
+// Lets keys and values of context parallelism, the Permutes over ContextAxes that name their sources, travel
 // round the ring beside the attention over those at hand, each from where it stands: so at most two blocks are held
 // besides the rank's own, the one that is read and the one that arrives. Must run before PlanMemory, which keeps what
 // travels in place.

@@ -18,7 +18,7 @@ namespace {
 class Splitter {
  public:
   Splitter(Graph graph, const Strategy& strategy)
-      : graph_(std::move(graph)), ranks_(strategy.mesh.axis(strategy.mesh.Find("cp")).size), how_(strategy.context) {}
+      : graph_(std::move(graph)), ranks_(strategy.mesh.SizeOf(ContextAxes(strategy.mesh))), how_(strategy.context) {}
 
   absl::StatusOr<Graph> Run() {
     std::vector<Op> ops = std::move(graph_.ops);
@@ -109,6 +109,9 @@ class Splitter {
       rule.inputs[0][1] = parts;
     } else if (op.kind == OpKind::kCombine) {
       InsertParts(rule.inputs[0], 1, parts);
+      // As many tokens as have logits, those of groups among them.
+      Shape& made = graph_.tensors[op.outputs[0].index()].shape;
+      made[made.size() - 3] = graph_.tensor(op.inputs[1]).shape[made.size() - 3];
     } else {
       InsertParts(rule.outputs[0], 1, parts);
       Shape& slots = graph_.tensors[op.outputs[0].index()].shape;
@@ -280,7 +283,7 @@ class Splitter {
 
 absl::StatusOr<Graph> SplitContext(Graph graph, const Strategy& strategy) {
   if (strategy.context == ContextExchange::kNone) return graph;
-  if (!strategy.mesh.Find("cp").valid()) return LayoutError("context parallelism over a mesh without an axis \"cp\"");
+  if (ContextAxes(strategy.mesh).empty()) return LayoutError("context parallelism over a mesh without an axis \"cp\"");
   return Splitter(std::move(graph), strategy).Run();
 }
 

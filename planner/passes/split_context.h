@@ -1,4 +1,4 @@
-// Context parallelism: ranks along the mesh axis "cp" share every sequence, through attention too.
+// Context parallelism: ranks along ContextAxes (ir/strategy.h) share every sequence, through attention too.
 //
 //   before   attention of qkv, the sequence whole
 //   after    qkv cut into queries and keys with values, and attention of the rank's own queries over
@@ -10,9 +10,10 @@
 // The sequence is stored in the order of ir/context_order.h: inputs, and the ops that ask for positions, are told so.
 // Blocks of keys that have arrived are not kept for the backward pass; they come round again.
 //
-// Tokens go to experts by parts of a sequence: each rank's own have slots of their own, in a dim of slots that the label
-// "p" splits as "s" the tokens. Capacity is that of a part then (that of the sequence over the ranks, rounded up), as
-// Megatron-Core has it; where no expert is full, the same tokens get a slot. The same of places in groups of experts.
+// Tokens go to experts by parts of a sequence: each rank's own have slots of their own, in a dim of slots that the
+// label "z" splits as "s" the tokens. Capacity is that of a part then (that of the sequence over the ranks, rounded
+// up), as Megatron-Core has it; where no expert is full, the same tokens get a slot. The same of places in groups of
+// experts.
 //
 // The graph does not change where strategy.context is none. Must run before Differentiate: it is about the forward
 // graph; and behind GroupExperts, which knows sequences only.
@@ -31,7 +32,7 @@ namespace meshwright {
 
 // The label that context parallelism splits, as in models/decoder.h, and that of the parts in slots of experts.
 inline constexpr absl::string_view kSequenceLabel = "s";
-inline constexpr absl::string_view kPartLabel = "p";
+inline constexpr absl::string_view kPartLabel = "z";
 
 // E-LAYOUT: no axis "cp", or twice its ranks do not divide the sequence; kUnimplemented, naming the op: attention that
 // keeps its probabilities, an op that wants the whole sequence, or random masks.

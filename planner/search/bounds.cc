@@ -201,7 +201,7 @@ absl::StatusOr<LoweredProbe> LowerProbe(const Problem& problem, const CostModel&
   Combination alone = combination;
   alone.degrees.pipeline = 1;
   alone.pipelining = {};
-  alone.degrees.data = alone.degrees.expert;
+  alone.degrees.data = alone.degrees.expert_data();
   alone.degrees.copies = 1;
   alone.parallel_optimizer = alone.shard_parameters = false;
   alone.bucket = Bytes();  // gradients' calls are not looked at
@@ -229,7 +229,7 @@ absl::StatusOr<Probe> ReadProbe(const Problem& problem, const CostModel& costs, 
 // Into how many parts the optimizer's work and state on a parameter are split (S11.4).
 int64_t Parts(const Probe::Shares& shares, const Combination& combination) {
   const Degrees& degrees = combination.degrees;
-  const int64_t replicas = shares.replicas * (degrees.data / degrees.expert / degrees.copies);
+  const int64_t replicas = shares.replicas * (degrees.data / degrees.expert_data() / degrees.copies);
   return combination.parallel_optimizer && shares.rows % replicas == 0 ? replicas : 1;
 }
 

@@ -76,9 +76,12 @@ int64_t ExpertGroups(Dispatcher dispatcher, const Degrees& degrees, const Cluste
   if (dispatcher == Dispatcher::kAllToAll || experts == sizes.end()) return 1;
   int64_t groups = degrees.expert;
   if (dispatcher == Dispatcher::kPerNode) {
-    const int64_t apart = degrees.tensor * degrees.context, node = cluster.devices_per_node;
+    const int64_t apart = degrees.tensor * (degrees.expert_context() > 1 ? 1 : degrees.context);
+    const int64_t node = cluster.devices_per_node;
     if (degrees.expert * apart <= node || degrees.expert * apart % node != 0) return 1;
     if (apart < node) groups = node % apart == 0 ? degrees.expert * apart / node : 1;
+    // Ranks that share a row are all of one group.
+    if (degrees.expert_data() % groups != 0) return 1;
   }
   return groups == experts->second ? 1 : groups;
 }
@@ -88,15 +91,20 @@ absl::StatusOr<Strategy> FromDegrees(const Problem& problem, const Degrees& degr
                                degrees.copies, degrees.expert_groups, degrees.microbatch, problem.batch}) {
     if (degree < 1) return Wrong(absl::StrCat("found a degree of ", degree, ", wanted at least 1"));
   }
-  if (degrees.data % degrees.expert != 0) {
-    return Wrong(absl::StrCat("expert parallelism ", degrees.expert, " does not divide data parallelism ", degrees.data,
-                              "; experts are split over data-parallel ranks"));
+  const int64_t expert_data = degrees.expert_data();
+  if (degrees.data % expert_data != 0) {
+    return Wrong(
+        absl::StrCat("expert parallelism ", degrees.expert, " does not divide data parallelism ", degrees.data,
+                     degrees.context > 1 ? absl::StrCat(" of ranks that share rows in ", degrees.context, "s") : "",
+                     "; experts are split over data-parallel ranks"));
   }
-  if (degrees.data % (degrees.copies * degrees.expert) != 0) {
+  if (degrees.data % (degrees.copies * expert_data) != 0) {
     return Wrong(absl::StrCat(degrees.copies, " copies of the optimizer's parts, each with all experts, do not divide ",
                               degrees.data, " data-parallel ranks"));
   }
-  if (degrees.expert % degrees.expert_groups != 0) {
+  // Groups of one rank, or of all that share a row and as many data-parallel ones.
+  const bool each_rank = degrees.expert_groups == degrees.expert && degrees.expert_context() > 1;
+  if (!each_rank && expert_data % degrees.expert_groups != 0) {
     return Wrong(
         absl::StrCat(degrees.expert_groups, " groups of experts do not divide expert parallelism ", degrees.expert));
   }
@@ -115,14 +123,16 @@ absl::StatusOr<Strategy> FromDegrees(const Problem& problem, const Degrees& degr
   // Heads that the tensor degree does not divide are split as far as they go, and computed again over the rest.
   const auto heads = sizes.find("g");
   const int64_t head_pieces = heads == sizes.end() ? degrees.tensor : std::gcd(heads->second, degrees.tensor);
-  const int64_t groups = degrees.expert_groups > 1 ? degrees.expert_groups : degrees.expert;
+  const int64_t groups = degrees.expert_groups > 1 && !each_rank ? degrees.expert_groups : expert_data;
+  const int64_t shared = degrees.expert_context(), part = shared < degrees.context ? shared : 1;
   std::vector<std::pair<std::string, int64_t>> axes;
   for (const auto& [name, size] : {std::pair<std::string, int64_t>{"pp", degrees.pipeline},
                                    {"copy", degrees.copies},
-                                   {"dp", degrees.data / degrees.copies / degrees.expert},
+                                   {"dp", degrees.data / degrees.copies / expert_data},
                                    {"ep", groups},
-                                   {"eg", degrees.expert / groups},
-                                   {"cp", degrees.context},
+                                   {"eg", expert_data / groups},
+                                   {"cp", degrees.context / part},
+                                   {"ce", part},
                                    {"tp", head_pieces},
                                    {"again", degrees.tensor / head_pieces}}) {
     if (size > 1) axes.push_back({name, size});
@@ -137,24 +147,26 @@ absl::StatusOr<Strategy> FromDegrees(const Problem& problem, const Degrees& degr
     if (!axes.empty()) strategy.rules.push_back({label, axes});
   };
   // Where tokens go to groups first, ranks of one place in their groups hold rows side by side.
-  if (degrees.expert_groups > 1) split("n", {"ep"});
+  const std::string context = part > 1 ? "ce" : shared > 1 ? "cp" : "";
+  if (degrees.expert_groups > 1) split("n", {"ep", each_rank ? context : ""});
   split("b", {"copy", "dp", "eg", "ep"});
   if (degrees.expert_groups > 1) split("b", {"copy", "dp", "eg"});
   if (degrees.spread_experts) {
-    split("e", {"tp", "again", "ep"});
+    split("e", {"tp", "again", "ep", context});
     split("x", {"tp", "again"});
   } else {
-    split("e", {"ep", "eg"});
+    split("e", {"ep", "eg", context});
   }
   split("c", {"copy", "dp"});
   split("g", {"tp"});
   split("f", {"tp", "again"});
   const auto vocabulary = sizes.find("v");
   if (vocabulary == sizes.end() || vocabulary->second % degrees.tensor == 0) split("v", {"tp", "again"});
-  if (degrees.sequence_parallel) split("s", {"cp", "tp", "again"});
+  if (degrees.sequence_parallel) split("s", {"cp", "ce", "tp", "again"});
   if (degrees.context > 1) {
-    split("s", {"cp"});
-    split("p", {"cp"});
+    split("s", {"cp", "ce"});
+    split("z", {"cp", "ce"});
+    if (part > 1) split("z", {"cp"});
   }
 
   if (degrees.copies > 1) strategy.optimizer_group = OptimizerGroup::kCopy;

@@ -147,12 +147,14 @@ class Enumeration {
         continue;
       }
       for (const int64_t expert : Experts(degrees)) {
-        if (degrees.data % expert != 0 || !Divides("e", expert)) {
-          Prune("the expert degree does not divide experts and data degree", 1);
+        degrees.expert = expert;
+        if (degrees.data % degrees.expert_data() != 0 || !Divides("e", expert)) {
+          Prune(degrees.context > 1 ? "the expert degree does not divide experts and data x context degree"
+                                    : "the expert degree does not divide experts and data degree",
+                1);
           continue;
         }
         if (IsMore(expert, problem_.max_expert_parallel, "max_expert_parallel", 1)) continue;
-        degrees.expert = expert;
         for (const auto& [groups, spread] : Dispatchers(degrees)) {
           degrees.expert_groups = groups;
           degrees.spread_experts = spread;
@@ -250,7 +252,12 @@ class Enumeration {
   std::vector<int64_t> Experts(const Degrees& degrees) const {
     const auto experts = facts_.sizes.find("e");
     if (experts == facts_.sizes.end()) return {1};
-    return OrFixed(problem_.expert_parallel, DivisorsOf(std::gcd(experts->second, degrees.data)));
+    std::vector<int64_t> free = DivisorsOf(std::gcd(experts->second, degrees.data * degrees.context));
+    std::erase_if(free, [with = degrees](int64_t expert) mutable {
+      with.expert = expert;
+      return with.data % with.expert_data() != 0;
+    });
+    return OrFixed(problem_.expert_parallel, free);
   }
   // Groups of experts, and whether they are spread over tensor-parallel ranks: each way that differs from the others.
   std::vector<std::pair<int64_t, bool>> Dispatchers(const Degrees& degrees) const {
@@ -326,7 +333,7 @@ class Enumeration {
   }
   // How many groups of ranks have what the optimizer splits. Empty where the user's groups do not divide.
   std::vector<int64_t> Copies(const Degrees& degrees, bool parallel_optimizer, bool shard_parameters) const {
-    const int64_t ranks = degrees.data * degrees.context, least = degrees.expert * degrees.context;
+    const int64_t ranks = degrees.data * degrees.context, least = degrees.expert_data() * degrees.context;
     const auto divides = [&](int64_t group) { return ranks % group == 0 && group % least == 0; };
     const int64_t fixed = problem_.optimizer_shard_size.value_or(-1);
     if (!parallel_optimizer) return {1};

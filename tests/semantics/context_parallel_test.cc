@@ -19,7 +19,7 @@ architecture:
   decoder: {layers: 4, hidden: 32, vocab: 128, FAMILY}
 training: {batch: 4, sequence: 16, dtype: float64, gradient_dtype: float64, optimizer: {adamw: {learning_rate: 0.01}}}
 parallel: {PARALLEL}
-cluster: {device: host, nodes: 1, devices_per_node: DEVICES}
+cluster: {device: host, nodes: NODES, devices_per_node: DEVICES}
 )";
 constexpr char kGpt[] = "heads: 4, ffn: 64, bias: true, tied_embeddings: true";
 constexpr char kLlama[] =
@@ -30,14 +30,18 @@ constexpr char kExperts[] =
     "heads: 8, kv_heads: 4, ffn: 32, activation: swiglu, norm: rms_norm, positions: rotary, tied_embeddings: false, "
     "experts: 8, experts_per_token: 2, shared_expert_ffn: 16, capacity_factor: 4";
 
-std::string Model(absl::string_view family, int64_t devices, absl::string_view parallel) {
-  return absl::StrReplaceAll(kModel, {{"FAMILY", family}, {"PARALLEL", parallel}, {"DEVICES", absl::StrCat(devices)}});
+std::string Model(absl::string_view family, int64_t devices, absl::string_view parallel, int64_t nodes = 1) {
+  return absl::StrReplaceAll(kModel, {{"FAMILY", family},
+                                      {"PARALLEL", parallel},
+                                      {"NODES", absl::StrCat(nodes)},
+                                      {"DEVICES", absl::StrCat(devices / nodes)}});
 }
 
 struct Case {
   std::string name;
   int64_t devices;
   std::string parallel;
+  int64_t nodes = 1;
 };
 void PrintTo(const Case& c, std::ostream* os) { *os << c.name; }
 
@@ -53,7 +57,7 @@ void ExpectSharedEqualsWhole(absl::string_view family, const Case& c) {
     SCOPED_TRACE(absl::StrCat(family, ", ", exchange));
     ASSERT_OK_AND_ASSIGN(
         const PlannedRun shared,
-        PlanModel(Model(family, c.devices, absl::StrCat(c.parallel, ", context_exchange: ", exchange))));
+        PlanModel(Model(family, c.devices, absl::StrCat(c.parallel, ", context_exchange: ", exchange), c.nodes)));
     ASSERT_OK(VerifyProgram(shared.program));
     EXPECT_EQ(NameOf(shared.strategy.context), exchange);
     ASSERT_OK_AND_ASSIGN(const Strategy read, ParseStrategy(ToText(shared.strategy), "strategy.yaml"));
@@ -120,6 +124,25 @@ INSTANTIATE_TEST_SUITE_P(
              "context_parallel: 4, data_parallel: 4, expert_parallel: 2, tensor_parallel: 1, pipeline_stages: 1, "
              "recompute: none, dispatcher: per_rank, enable_parallel_optimizer: true, "
              "parallel_optimizer_config: {parallel_optimizer_threshold: 0}"},
+        Case{"Cp2Ep4", 4,
+             "context_parallel: 2, data_parallel: 2, expert_parallel: 4, tensor_parallel: 1, pipeline_stages: 1, "
+             "recompute: none, dispatcher: all_to_all, enable_parallel_optimizer: true"},
+        Case{"Cp2Ep4PerRank", 4,
+             "context_parallel: 2, data_parallel: 2, expert_parallel: 4, tensor_parallel: 1, pipeline_stages: 1, "
+             "recompute: none, dispatcher: per_rank"},
+        Case{"Cp2Ep8PerNode", 8,
+             "context_parallel: 2, data_parallel: 4, expert_parallel: 8, tensor_parallel: 1, pipeline_stages: 1, "
+             "recompute: none, dispatcher: per_node",
+             2},
+        Case{"Cp4Ep2", 8,
+             "context_parallel: 4, data_parallel: 2, expert_parallel: 2, tensor_parallel: 1, pipeline_stages: 1, "
+             "recompute: none, dispatcher: all_to_all"},
+        Case{"Cp4Tp2Ep2Spread", 8,
+             "context_parallel: 4, data_parallel: 1, expert_parallel: 2, tensor_parallel: 2, pipeline_stages: 1, "
+             "recompute: full, sequence_parallel: true, spread_experts: true"},
+        Case{"Cp2Tp2Ep4Spread", 8,
+             "context_parallel: 2, data_parallel: 2, expert_parallel: 4, tensor_parallel: 2, pipeline_stages: 1, "
+             "recompute: none, sequence_parallel: true, spread_experts: true"},
         Case{"Cp2Tp2Ep2Sequence", 8,
              "context_parallel: 2, data_parallel: 2, expert_parallel: 2, tensor_parallel: 2, pipeline_stages: 1, "
              "recompute: none, sequence_parallel: true, dispatcher: all_to_all"},

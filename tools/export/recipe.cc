@@ -4,6 +4,7 @@
 #include <cmath>
 #include <variant>
 
+#include "absl/algorithm/container.h"
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
@@ -91,15 +92,21 @@ absl::StatusOr<Recipe> RecipeOf(const Plan& plan) {
   recipe.cluster = problem.cluster;
   recipe.promise = plan.promise;
   recipe.pipeline = DegreeOf(strategy.mesh, "pp");
-  recipe.expert = DegreeOf(strategy.mesh, "ep") * DegreeOf(strategy.mesh, "eg");
+  const AxisList context = ContextAxes(strategy.mesh);
+  recipe.context = strategy.mesh.SizeOf(context);
+  const int64_t expert_data = DegreeOf(strategy.mesh, "ep") * DegreeOf(strategy.mesh, "eg");
+  const auto over_context = [&](const LabelRule& rule) {
+    return rule.label == "e" && !context.empty() && absl::c_linear_search(rule.axes, context.back());
+  };
+  recipe.expert =
+      expert_data * (absl::c_any_of(strategy.rules, over_context) ? strategy.mesh.axis(context.back()).size : 1);
   recipe.expert_groups = strategy.expert_groups;
   recipe.spread_experts = std::any_of(strategy.rules.begin(), strategy.rules.end(),
                                       [](const LabelRule& rule) { return rule.label == "x"; });
   const bool rows_alone = SplitsRowsAlone(strategy);
   recipe.copies = DegreeOf(strategy.mesh, "copy");
-  recipe.data = rows_alone ? strategy.mesh.num_ranks() : recipe.copies * DegreeOf(strategy.mesh, "dp") * recipe.expert;
+  recipe.data = rows_alone ? strategy.mesh.num_ranks() : recipe.copies * DegreeOf(strategy.mesh, "dp") * expert_data;
   recipe.tensor = DegreeOf(strategy.mesh, "tp") * DegreeOf(strategy.mesh, "again");
-  recipe.context = DegreeOf(strategy.mesh, "cp");
   recipe.exchange = strategy.context;
   recipe.chunks = strategy.chunks;
   const AxisId tp = strategy.mesh.Find("tp"), again = strategy.mesh.Find("again");

@@ -97,7 +97,7 @@ constexpr int64_t kMostStagesTried = 64;
 // Experts on each rank, spread over the ranks of a node, or over as many as they divide by.
 std::vector<int64_t> ExpertDegrees(const TrainingRun& run, const Degrees& degrees) {
   if (run.experts_given) return {degrees.expert};
-  const int64_t all = std::gcd(run.model.experts, degrees.data);
+  const int64_t all = std::gcd(run.model.experts, degrees.data * degrees.context);
   const int64_t node = std::gcd(all, std::max<int64_t>(1, run.cluster.devices_per_node / degrees.tensor));
   std::vector<int64_t> values = {all};
   if (node != all) values.push_back(node);
@@ -137,7 +137,7 @@ std::vector<Degrees> LayoutsOf(const TrainingRun& run) {
         if (run.training.batch % (degrees.data * rows) != 0) continue;
         for (const int64_t experts : ExpertDegrees(run, degrees)) {
           degrees.expert = experts;
-          if (degrees.data % experts == 0) layouts.push_back(degrees);
+          if (degrees.data % degrees.expert_data() == 0) layouts.push_back(degrees);
         }
       }
     }

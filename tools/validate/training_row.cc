@@ -187,13 +187,6 @@ class RunReader {
   void ChooseExperts() {
     if (run_.model.experts <= 1) return;
     if (framework_.neighbour_experts) ChooseNeighbours(&run_.model);
-    // Megatron-Core's ranks that share an expert each send their part of the sequence, and gather what came
-    // (token_dispatcher.py, dispatch_postprocess), where ours each send all of it.
-    if (!run_.degrees.spread_experts && run_.degrees.tensor > 1 && run_.degrees.expert > 1 &&
-        framework_.Is(Sign::kTransformerEngine)) {
-      run_.host.experts.sent_share = 1 / static_cast<double>(run_.degrees.tensor);
-      run_.approximations.push_back("a part of the tokens to other nodes from each rank that shares an expert");
-    }
     const int64_t ranks = run_.degrees.expert * run_.degrees.tensor, node = run_.cluster.devices_per_node;
     if (!run_.degrees.spread_experts || framework_.dispatcher == Dispatcher::kAllToAll || ranks <= node) return;
     run_.host.experts.sent_share = ShareSentOnce(run_.model, ranks / node);
@@ -268,7 +261,7 @@ class RunReader {
     run_.pipeline_given = !LayoutCells().Text("pp").empty() || split;
     MESHWRIGHT_ASSIGN_OR_RETURN(degrees.tensor, Size("tp", 1, split));
     MESHWRIGHT_ASSIGN_OR_RETURN(degrees.pipeline, Size("pp", 1, run_.pipeline_given));
-    MESHWRIGHT_ASSIGN_OR_RETURN(context_, Size("cp", 1, false));
+    MESHWRIGHT_ASSIGN_OR_RETURN(degrees.context, Size("cp", 1, false));
     MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<int64_t> chunks, ChunksOfLayers());
     // Megatron overlaps what stages send with interleaved chunks alone (arguments.py, `overlap_p2p_comm`).
     run_.most_chunks = LayoutCells().Text("vpp").empty() && !chunks.has_value() &&
@@ -289,9 +282,9 @@ class RunReader {
     MESHWRIGHT_ASSIGN_OR_RETURN(degrees.expert, Size("ep", 1, false));
     MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<int64_t> data, LayoutCells().Int("dp", 1));
     const double product = static_cast<double>(degrees.tensor) * static_cast<double>(degrees.pipeline) *
-                           static_cast<double>(context_) * static_cast<double>(data.value_or(1));
+                           static_cast<double>(degrees.context) * static_cast<double>(data.value_or(1));
     if (product > kMostDevices) return CannotExpress("more devices than there are", absl::StrCat(product));
-    const int64_t model = degrees.tensor * degrees.pipeline * context_;
+    const int64_t model = degrees.tensor * degrees.pipeline * degrees.context;
     const bool layout_given = run_.tensor_given && run_.pipeline_given;
     int64_t least = data.value_or(1) * model;
     const bool degrees_given = !LayoutCells().Text("tp").empty() && run_.pipeline_given;
@@ -315,15 +308,15 @@ class RunReader {
     // Megatron counts the ranks of tensor parallelism among those that share experts, where these are not split over
     // them (`expert_tensor_parallel_size` 1), and always those of context parallelism (parallel_state.py, where ranks
     // of experts are laid out without it).
-    const int64_t replicas = degrees.data * context_;
+    const int64_t replicas = degrees.data * degrees.context;
     const bool whole = etp.has_value() ? *etp == 1 : replicas % degrees.expert != 0;
     if (degrees.tensor > 1 && whole && degrees.expert % degrees.tensor == 0 &&
         replicas % (degrees.expert / degrees.tensor) == 0 && run_.model.experts % degrees.expert == 0) {
       degrees.expert /= degrees.tensor;
       degrees.spread_experts = true;
     }
-    if (degrees.expert > 1 && replicas % degrees.expert != 0) {
-      degrees.expert = std::gcd(degrees.expert, replicas);
+    if (degrees.expert > 1 && degrees.data % degrees.expert_data() != 0) {
+      degrees.expert = std::gcd(degrees.expert, replicas % degrees.expert != 0 ? replicas : degrees.data);
       run_.approximations.push_back(
           absl::StrCat("experts over the ", degrees.expert, " of those ranks that are replicas"));
     }
@@ -439,35 +432,21 @@ class RunReader {
     run_.memory_comparable = false;
   }
 
-  // As Megatron-LM and NeMo do it unless told otherwise: keys and values go round (cp_comm_type: p2p). Of a model with
-  // experts as rows that are as many times shorter and more: parameters, gradients and everything but attention cost
-  // the same. Attention of a piece meets the keys of the whole row: as many times longer. The exchange of keys and
-  // values is taken to be hidden behind it.
+  // As Megatron-LM and NeMo do it unless told otherwise: keys and values go round (cp_comm_type: p2p).
   absl::Status SplitContext() {
-    if (context_ == 1) return absl::OkStatus();
+    const int64_t context = run_.degrees.context;
+    if (context == 1) return absl::OkStatus();
     if (!run_.training.fused_attention) return CannotExpress("context parallelism without fused attention", "cp");
-    if (run_.training.sequence % (2 * context_) != 0) {
+    if (run_.training.sequence % (2 * context) != 0) {
       return CannotExpress("the sequence does not divide",
-                           absl::StrCat(run_.training.sequence, " over ", 2 * context_, " pieces"));
+                           absl::StrCat(run_.training.sequence, " over ", 2 * context, " pieces"));
     }
-    if (run_.model.experts <= 1) {
-      run_.degrees.context = context_;
-      // Keys that go round have no windows, here and in Transformer Engine (cp_comm_type all_gather or a2a).
-      const bool windows = run_.model.sliding_window > 0 && run_.model.sliding_window < run_.training.sequence;
-      run_.degrees.exchange = windows ? ContextExchange::kAllGather : ContextExchange::kRing;
-      if (HasAny(Lower("other_opts"), {"ulysses", "head all-to-all"})) {
-        run_.approximations.push_back("heads exchanged for tokens as keys and values that go round");
-      }
-      return absl::OkStatus();
+    // Keys that go round have no windows, here and in Transformer Engine (cp_comm_type all_gather or a2a).
+    const bool windows = run_.model.sliding_window > 0 && run_.model.sliding_window < run_.training.sequence;
+    run_.degrees.exchange = windows ? ContextExchange::kAllGather : ContextExchange::kRing;
+    if (HasAny(Lower("other_opts"), {"ulysses", "head all-to-all"})) {
+      run_.approximations.push_back("heads exchanged for tokens as keys and values that go round");
     }
-    run_.training.sequence /= context_;
-    run_.training.batch *= context_;
-    run_.degrees.data *= context_;
-    for (AttentionConstants& attention : run_.cluster.device.attention) {
-      attention.forward_share /= static_cast<double>(context_);
-      attention.backward_share /= static_cast<double>(context_);
-    }
-    run_.approximations.push_back("context parallelism as shorter rows with the attention of the whole row");
     return absl::OkStatus();
   }
 
@@ -497,10 +476,10 @@ class RunReader {
     const double steps = static_cast<double>(kOperator.raw()) * framework_.update_steps;
     if (run_.host.kernel > Nanos()) run_.host.update = Nanos(std::llround(steps));
     run_.updates = !framework_.Is(Sign::kNoUpdate);
-    if (degrees.data * context_ == 1) return;
+    if (degrees.data * degrees.context == 1) return;
     run_.call_each_tensor = framework_.calls_each_tensor;
     run_.reduces_afterwards = framework_.reduces_afterwards;
-    run_.bucket = std::max(framework_.bucket, framework_.bucket_of_replica * degrees.data * context_);
+    run_.bucket = std::max(framework_.bucket, framework_.bucket_of_replica * degrees.data * degrees.context);
     if (zero_.empty()) {
       run_.parallel_optimizer = true;
       run_.defaults.push_back("zero_fsdp ZeRO-1");
@@ -531,10 +510,10 @@ class RunReader {
   // Replicas of a node share where the row does not say how many do.
   void ReadGroups() {
     const Degrees& degrees = run_.degrees;
-    const int64_t ranks = degrees.data * context_;
+    const int64_t ranks = degrees.data * degrees.context;
     const int64_t node = std::max<int64_t>(1, run_.cluster.devices_per_node / degrees.tensor);
     const int64_t group = RanksThatShare(zero_, ranks).value_or(std::min(node, ranks));
-    if (group > 0 && ranks % group == 0 && group % (context_ * degrees.expert) == 0) {
+    if (group > 0 && ranks % group == 0 && group % (degrees.context * degrees.expert_data()) == 0) {
       run_.degrees.copies = ranks / group;
     } else {
       run_.approximations.push_back("parameters split over all replicas");
@@ -549,7 +528,6 @@ class RunReader {
   Framework framework_;
   TrainingRun run_;
   int64_t gpus_ = 1;
-  int64_t context_ = 1;  // context parallelism
 };
 
 }  // namespace
