@@ -1,12 +1,16 @@
 #!/usr/bin/env bash
 #
-# The programs of the semantics suite as gpu_check plays them, with the host in the GPU's place: all are read, every
-# process finds the others, and the losses are those that are written down. And it sees losses that are not.
+# The programs of the semantics suite as gpu_check plays them, with the host in the GPU's place: every process finds the
+# others, and the losses are those that are written down. And it sees losses that are not. One program of eight: all of
+# them are played by //tests/semantics:on_stand_ins, and here they would take a tenth of the tests' time.
 set -uo pipefail
 
 fail() { echo "FAILED: $*" >&2; exit 1; }
 
-script=tools/bundle/shared_gpu.sh cases=tests/semantics/suite_cases.tar.gz
+script=tools/bundle/shared_gpu.sh all=tests/semantics/suite_cases.tar.gz cases="${TEST_TMPDIR}/cases.tar.gz"
+mkdir -p "${TEST_TMPDIR}/all"
+tar -xzf "${all}" -C "${TEST_TMPDIR}/all"
+(cd "${TEST_TMPDIR}/all" && ls | sort | awk 'NR % 8 == 1' | tar -czf "${cases}" -T -)
 cat >"${TEST_TMPDIR}/on_host" <<'SH'
 #!/usr/bin/env bash
 exec tests/gpu/gpu_tests --host "$@"
