@@ -298,6 +298,9 @@ TEST(HostPaceTest, PositionsExampleByExample) {
         CostModel(A100Cluster(1)), host)[0];
   };
   EXPECT_EQ(time_of("forward", "Attention reads x writes y saved"), Millis(4));
+  // Of blocks of keys that go round, the first.
+  EXPECT_EQ(time_of("forward", "Attention context=2 shift=0 reads x writes y saved"), Millis(4));
+  EXPECT_EQ(time_of("forward", "Attention context=2 shift=1 reads x writes y saved"), Millis(1));
   EXPECT_EQ(time_of("backward", "AttentionGrad reads dy x y saved writes dx"), Millis(6));
 }
 
