@@ -146,7 +146,7 @@ void Fail(const OpExample& example, absl::string_view message) {
 // One switch over all operators, so that a new one does not compile without an example; long for that reason.
 std::vector<OpExample> ExamplesOf(OpKind op) {
   const Shape sbh = {4, 2, 6}, sb = {4, 2}, bs = {2, 4}, sbv = {4, 2, 8}, sb2 = {4, 2, 2}, table = {8, 6}, none = {};
-  const Shape experts = {4, 6, 2}, tokens = {4, 2, 2}, logits = {4, 2, 4};
+  const Shape experts = {4, 6, 2}, parts = {4, 2, 4, 2}, tokens = {4, 2, 2}, logits = {4, 2, 4};
   const Shape grouped = {2, 3, 2, 2}, grouped_logits = {2, 3, 2, 4};
   const OpAttrs half = Scaled(0.5);
   switch (op) {
@@ -275,13 +275,16 @@ std::vector<OpExample> ExamplesOf(OpKind op) {
       return {{op, ", s b v, s b, s b, b s -> s b v", {none, sbv, sb, sb, bs}, half, {0, 0, 0, 0, 8}, 0.5, 1.5}};
     case OpKind::kDispatch:
       return {{op, "", {tokens, logits}, {}, {}, -1, 1, {experts}},
-              {op, "n q! b h, n q! b e! -> =n =b h", {grouped, grouped_logits}, {}, {}, -1, 1, {experts}}};
+              {op, "n q! b h, n q! b e! -> =n =b h", {grouped, grouped_logits}, {}, {}, -1, 1, {experts}},
+              {op, "z b h, z b e! -> x =z =b h", {tokens, logits}, {}, {}, -1, 1, {parts}}};
     case OpKind::kDispatchGrad:
       return {{op, "", {experts, logits}, {}, {}, -1, 1, {tokens}},
-              {op, "=n =b h, n q! b e! -> n q! b h", {experts, grouped_logits}, {}, {}, -1, 1, {grouped}}};
+              {op, "=n =b h, n q! b e! -> n q! b h", {experts, grouped_logits}, {}, {}, -1, 1, {grouped}},
+              {op, "x =z =b h, z b e! -> z b h", {parts, logits}, {}, {}, -1, 1, {tokens}}};
     case OpKind::kCombine:
       return {{op, "", {experts, logits}, {}, {}, -1, 1, {tokens}},
-              {op, "=n =b h, n q! b e! -> n q! b h", {experts, grouped_logits}, {}, {}, -1, 1, {grouped}}};
+              {op, "=n =b h, n q! b e! -> n q! b h", {experts, grouped_logits}, {}, {}, -1, 1, {grouped}},
+              {op, "=n =z =b h, n z b e! -> n z b h", {parts, {2, 4, 2, 4}}, {}, {}, -1, 1, {{2, 4, 2, 2}}}};
     case OpKind::kCombineGrad:
       return {{op, "", {tokens, experts, logits}, {}, {}, -1, 1, {experts, logits}},
               {op,
