@@ -152,7 +152,7 @@ TEST(PlanTest, ExpertsHaveAColumn) {
   const ToolResult result = RunTool("plan", {"models/configs/mixtral_8x7b.yaml", "--devices=16", "--memory=141GB",
                                              "--tensor_parallel=1", "--stages=4", "--batch=64", "--out="});
   ASSERT_EQ(result.exit_code, 0) << result.err;
-  EXPECT_THAT(result.out, AllOf(HasSubstr("  ep  mb recompute"), HasSubstr("ep: ranks of a data-parallel group that"),
+  EXPECT_THAT(result.out, AllOf(HasSubstr("  ep  mb recompute"), HasSubstr("ep: data- or context-parallel ranks that"),
                                 HasSubstr("\n12,879,925,248 of the parameters are active for a token\n")));
   for (const absl::string_view line : absl::StrSplit(result.out, '\n')) EXPECT_LE(line.size(), 80u) << line;
 }
