@@ -1,5 +1,6 @@
 #include "planner/lower.h"
 
+#include <memory>
 #include <utility>
 
 #include "absl/types/span.h"
@@ -244,25 +245,10 @@ absl::StatusOr<Program> Lower(const Graph& forward, const Strategy& strategy, co
 }
 
 StepPrice PriceSteps(const CostModel& costs, const Mesh& mesh) {
-  return
-      [&costs, &mesh](const Shape& global, DType dtype, const Work& work, const Layout& before, const Layout& after) {
-        Program program;
-        program.mesh = mesh;
-        RankClass& c = program.classes.emplace_back();
-        c.buffers.resize(2);
-        for (Buffer& buffer : c.buffers) {
-          buffer.dtype = dtype;
-          buffer.shape = global;
-        }
-        c.buffers[0].layout = before;
-        c.buffers[1].layout = after;
-        Instruction& instruction = c.blocks.emplace_back().instructions.emplace_back();
-        instruction.work = work;
-        instruction.reads.push_back({BufferId(0), 0});
-        instruction.writes.push_back({BufferId(1), 0});
-        const absl::StatusOr<Prices> prices = PriceProgram(program, costs);
-        return prices.ok() ? prices->classes[0][0][0].time : kForever;
-      };
+  return [prices = std::make_shared<StepPrices>(mesh, costs)](const Shape& global, DType dtype, const Work& work,
+                                                              const Layout& before, const Layout& after) {
+    return prices->Of(global, dtype, work, before, after);
+  };
 }
 
 }  // namespace meshwright

@@ -61,7 +61,8 @@ absl::StatusOr<Program> FuseCalls(UnfusedStages stages, const LoweredBlocks& blo
                                   const UpdateRule& optimizer, const PassObserver& observe = nullptr,
                                   BucketRange* same_buckets = nullptr, ClassCopies* copies = nullptr);
 
-// Prices a step of a redistribution as the simulator prices the instruction it becomes.
+// Prices a step of a redistribution as the simulator prices the instruction it becomes. One thread at a time, copies of
+// it among them. REQUIRES: `costs` outlives it.
 StepPrice PriceSteps(const CostModel& costs, const Mesh& mesh);
 
 }  // namespace meshwright

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <tuple>
@@ -155,6 +156,14 @@ class Pricer {
     }
     if (network_.any()) NetworkLinks::KeepWhatCanBeShort(program_, copies_, prices);
     return prices;
+  }
+
+  // Of the only instruction of a program that is not played.
+  Nanos PriceOfStep() {
+    if (program_.mesh.num_ranks() > costs_.cluster().num_devices()) return kForever;
+    rank_class_ = &program_.classes[0];
+    instruction_ = &rank_class_->blocks[0].instructions[0];
+    return std::visit(*this, instruction_->work).time;
   }
 
   // Of kernels that single ranks run, those of the rank with the most work count; the others run beside it.
@@ -480,6 +489,36 @@ GroupShape ShapeOf(const Mesh& mesh, const AxisList& axes, int64_t first_rank, i
 absl::StatusOr<Prices> PriceProgram(const Program& program, const CostModel& costs, const HostPace& host,
                                     const ClassCopies& copies) {
   return Pricer(program, costs, host, copies).Run();
+}
+
+struct StepPrices::State {
+  State(const Mesh& mesh, const CostModel& costs) : pricer(program, costs, HostPace(), copies) {
+    program.mesh = mesh;
+    RankClass& c = program.classes.emplace_back();
+    c.buffers.resize(2);
+    Instruction& instruction = c.blocks.emplace_back().instructions.emplace_back();
+    instruction.reads.push_back({BufferId(0), 0});
+    instruction.writes.push_back({BufferId(1), 0});
+  }
+
+  Program program;
+  ClassCopies copies;
+  Pricer pricer;
+};
+
+StepPrices::StepPrices(const Mesh& mesh, const CostModel& costs) : state_(std::make_unique<State>(mesh, costs)) {}
+StepPrices::~StepPrices() = default;
+
+Nanos StepPrices::Of(const Shape& global, DType dtype, const Work& work, const Layout& before, const Layout& after) {
+  RankClass& c = state_->program.classes[0];
+  for (Buffer& buffer : c.buffers) {
+    buffer.dtype = dtype;
+    buffer.shape = global;
+  }
+  c.buffers[0].layout = before;
+  c.buffers[1].layout = after;
+  c.blocks[0].instructions[0].work = work;
+  return state_->pricer.PriceOfStep();
 }
 
 Program AsPlayed(Program program, const Cluster& cluster) {

@@ -239,6 +239,22 @@ GroupShape ShapeOf(const Mesh& mesh, const AxisList& axes, int64_t first_rank, i
 absl::StatusOr<Prices> PriceProgram(const Program& program, const CostModel& costs, const HostPace& host = {},
                                     const ClassCopies& copies = {});
 
+// Prices of single steps over one mesh: what PriceProgram says of a program that has that instruction alone, for a part
+// of the time. One thread at a time. REQUIRES: `costs` outlives it.
+class StepPrices {
+ public:
+  StepPrices(const Mesh& mesh, const CostModel& costs);
+  ~StepPrices();
+
+  // Of a Slice, Collective or Permute, from a tensor that lies as `before` to one that lies as `after`; kForever where
+  // the cluster has too few devices.
+  Nanos Of(const Shape& global, DType dtype, const Work& work, const Layout& before, const Layout& after);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
 // The program as the cluster's back end plays it. A host's runs one instruction after another, whatever their streams:
 // its collectives are on the compute stream. Transfers keep their streams, since what is sent is copied and on its way.
 Program AsPlayed(Program program, const Cluster& cluster);

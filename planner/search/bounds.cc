@@ -1,10 +1,12 @@
 #include "planner/search/bounds.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <optional>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/container/inlined_vector.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -12,6 +14,7 @@
 #include "ir/status.h"
 #include "planner/lower.h"
 #include "planner/schedule.h"
+#include "planner/search/evaluate.h"
 #include "planner/search/parallel_for.h"
 #include "simulator/price.h"
 
@@ -337,6 +340,10 @@ class Instances {
   absl::InlinedVector<int64_t, 24> known_;  // -1: not yet
 };
 
+// What a probe that takes less says is taken where it is so many times the device's memory: redistributions of larger
+// tensors may be others, which keep a little less.
+constexpr double kSurely = 1.1;
+
 // Stages in the middle have fewer micro-batches in flight the later they are, and no more layers.
 bool IsLookedAt(int64_t stage, int64_t stages) { return stage <= 1 || stage + 1 == stages; }
 
@@ -344,8 +351,9 @@ bool IsLookedAt(int64_t stage, int64_t stages) { return stage <= 1 || stage + 1 
 
 LowerBounds::Key LowerBounds::KeyOf(const Combination& combination) {
   const Degrees& d = combination.degrees;
-  return {{d.tensor, d.sequence_parallel, d.expert, d.expert_groups, d.spread_experts, d.context, d.exchange,
-           d.microbatch, combination.recompute},
+  return {{d.tensor, d.sequence_parallel, d.expert, d.expert_groups, d.spread_experts, d.context, d.exchange},
+          d.microbatch,
+          combination.recompute,
           combination.shard_parameters};
 }
 
@@ -354,32 +362,52 @@ absl::StatusOr<LowerBounds> LowerBounds::Make(const Problem& problem, const Cost
   LowerBounds bounds;
   bounds.batch_ = problem.batch;
   bounds.process_ = ProcessBytes(problem.cluster);
-  std::map<ProgramKey, std::map<bool, const Combination*>> distinct;
+  bounds.surely_ = Bytes(std::llround(kSurely * static_cast<double>(CapacityOf(problem).raw())));
+  // What is asked of each program, those that take less first: fewer rows, then more that is computed again.
+  using Asked = std::map<bool, std::vector<const Combination*>>;  // by whether parameters are sharded
+  std::map<SplitKey, std::map<std::pair<int64_t, int>, Asked>> distinct;
+  std::optional<Combination> last;  // bounds are of all buckets, and such combinations stand side by side
   for (const Combination& combination : combinations) {
-    const auto [program, sharded] = KeyOf(combination);
-    distinct[program].try_emplace(sharded, &combination);
+    Combination of_any_bucket = combination;
+    of_any_bucket.bucket = Bytes();
+    if (last == of_any_bucket) continue;
+    last = of_any_bucket;
+    const auto& [split, rows, recompute, sharded] = KeyOf(combination);
+    distinct[split][{rows, -static_cast<int>(recompute)}][sharded].push_back(&combination);
     bounds.CountInFlight(combination);
   }
-  struct Made {
-    const Combination* combination;
-    absl::StatusOr<Probe> probe;
-  };
-  std::vector<std::vector<Made>> probes;  // by program
-  for (const auto& [program, by_sharding] : distinct) {
-    auto& of_program = probes.emplace_back();
-    for (const auto& [sharded, combination] : by_sharding) of_program.push_back({combination, Probe()});
-  }
+  std::vector<const std::map<std::pair<int64_t, int>, Asked>*> splits;
+  for (const auto& [unused, programs] : distinct) splits.push_back(&programs);
+  std::vector<Probes> made(splits.size());
   KeptRedistributions kept;
-  ParallelFor(probes.size(), threads, [&](size_t i) {
-    absl::StatusOr<LoweredProbe> lowered = LowerProbe(problem, costs, facts, *probes[i][0].combination, kept);
-    for (Made& made : probes[i]) {
-      made.probe = lowered.ok() ? ReadProbe(problem, costs, *made.combination, *lowered) : lowered.status();
+  ParallelFor(splits.size(), threads, [&](size_t i) {
+    const auto too_large = [&](const Combination* combination) {
+      return bounds.PeakOfSmaller(made[i], *combination, bounds.surely_) > bounds.surely_;
+    };
+    for (const auto& [unused, asked] : *splits[i]) {
+      if (absl::c_all_of(asked, [&](const auto& one) { return absl::c_all_of(one.second, too_large); })) continue;
+      absl::StatusOr<LoweredProbe> lowered = LowerProbe(problem, costs, facts, *asked.begin()->second[0], kept);
+      for (const auto& [sharded, of_sharding] : asked) {
+        const Combination& first = *of_sharding[0];
+        made[i].emplace(KeyOf(first), lowered.ok() ? ReadProbe(problem, costs, first, *lowered) : lowered.status());
+      }
     }
   });
-  for (std::vector<Made>& of_program : probes) {
-    for (Made& made : of_program) bounds.probes_.emplace(KeyOf(*made.combination), std::move(made.probe));
-  }
+  for (Probes& probes : made) bounds.probes_.merge(probes);
   return bounds;
+}
+
+Bytes LowerBounds::PeakOfSmaller(const Probes& probes, const Combination& combination, Bytes enough) const {
+  const auto& [split, unused, recompute, sharded] = KeyOf(combination);
+  Bytes peak;
+  for (auto probe = probes.upper_bound({split, combination.degrees.microbatch, Recompute::kLayer, true});
+       probe != probes.begin() && peak <= enough;) {
+    const auto& [of_split, rows, again, of_sharded] = (--probe)->first;
+    if (of_split != split) break;
+    if (of_sharded != sharded || again < recompute || !probe->second.ok()) continue;
+    peak = std::max(peak, PeakOf(*probe->second, rows, combination));
+  }
+  return peak;
 }
 
 int64_t LowerBounds::MicrobatchesOf(const Combination& combination) const {
@@ -410,9 +438,11 @@ void LowerBounds::CountInFlight(const Combination& combination) {
 }
 
 absl::StatusOr<LowerBound> LowerBounds::Of(const Combination& combination) const {
-  const absl::StatusOr<Probe>& probe = probes_.at(KeyOf(combination));
-  if (!probe.ok()) return probe.status();
-  return LowerBound{StepOf(*probe, combination), PeakOf(*probe, combination)};
+  const auto probe = probes_.find(KeyOf(combination));
+  if (probe == probes_.end()) return LowerBound{Nanos(), PeakOfSmaller(probes_, combination, surely_)};
+  if (!probe->second.ok()) return probe->second.status();
+  return LowerBound{StepOf(*probe->second, combination),
+                    PeakOf(*probe->second, combination.degrees.microbatch, combination)};
 }
 
 Nanos LowerBounds::StepOf(const Probe& probe, const Combination& combination) const {
@@ -449,7 +479,7 @@ Nanos LowerBounds::StepOf(const Probe& probe, const Combination& combination) co
   return step;
 }
 
-Bytes LowerBounds::PeakOf(const Probe& probe, const Combination& combination) const {
+Bytes LowerBounds::PeakOf(const Probe& probe, int64_t rows, const Combination& combination) const {
   const Stages stages(probe, combination);
   const std::map<int64_t, std::vector<int64_t>>& in_flight = in_flight_.at(FlightKeyOf(combination));
   Bytes peak;
@@ -468,6 +498,7 @@ Bytes LowerBounds::PeakOf(const Probe& probe, const Combination& combination) co
     for (const Probe::BufferUse& use : probe.buffers) {
       if ((use.segments & (use.shares.has_value() ? owned : here)) == 0) continue;
       Bytes bytes = use.bytes * instances.Of(use);
+      if (use.in_flight) bytes = bytes * combination.degrees.microbatch / rows;
       if (use.shares.has_value()) bytes = bytes / Parts(*use.shares, combination);
       arena += bytes;
     }

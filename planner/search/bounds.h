@@ -18,6 +18,10 @@
 // are left out. Where gradients may be kept as rows, Z and whole gradients are left out (and whole parameters, where
 // these may be rows too), and no gradient is read to be added to.
 //
+// Where nothing of a way of splitting fits with few rows of a micro-batch, or with much computed again, and so cannot
+// with more rows and less, that is not probed: activations are as many times larger, or more of them, and all else is
+// no smaller.
+//
 // Thread safety: const methods from many threads.
 #ifndef MESHWRIGHT_PLANNER_SEARCH_BOUNDS_H_
 #define MESHWRIGHT_PLANNER_SEARCH_BOUNDS_H_
@@ -76,16 +80,23 @@ class LowerBounds {
   static absl::StatusOr<LowerBounds> Make(const Problem& problem, const CostModel& costs, const DecoderFacts& facts,
                                           const std::vector<Combination>& combinations, int threads);
 
-  // REQUIRES: Make saw this combination. The error of its probe where the model cannot be split so.
+  // REQUIRES: Make saw this combination. The error of its probe where the model cannot be split so. Of what was not
+  // probed the step is 0, and the peak more than the device has.
   absl::StatusOr<LowerBound> Of(const Combination& combination) const;
 
  private:
   // Of what is lowered, and whether parameters are sharded, which is counted and not lowered.
-  using ProgramKey = std::tuple<int64_t, bool, int64_t, int64_t, bool, int64_t, ContextExchange, int64_t, Recompute>;
-  using Key = std::pair<ProgramKey, bool>;
+  using SplitKey = std::tuple<int64_t, bool, int64_t, int64_t, bool, int64_t, ContextExchange>;
+  // With the rows of a micro-batch.
+  using Key = std::tuple<SplitKey, int64_t, Recompute, bool>;
+  using Probes = std::map<Key, absl::StatusOr<Probe>>;
   static Key KeyOf(const Combination& combination);
   Nanos StepOf(const Probe& probe, const Combination& combination) const;
-  Bytes PeakOf(const Probe& probe, const Combination& combination) const;
+  // Of a probe of `rows` rows.
+  Bytes PeakOf(const Probe& probe, int64_t rows, const Combination& combination) const;
+  // The most that those of the same split say which take less: of no more rows, with no less computed again; none of
+  // them: 0. The first that says more than `enough` will do.
+  Bytes PeakOfSmaller(const Probes& probes, const Combination& combination, Bytes enough) const;
   int64_t MicrobatchesOf(const Combination& combination) const;
   // By stages, micro-batches, and how these are run.
   using FlightKey = std::tuple<int64_t, int64_t, Pipelining>;
@@ -93,10 +104,10 @@ class LowerBounds {
   void CountInFlight(const Combination& combination);
 
   int64_t batch_ = 1;
-  Bytes process_;
+  Bytes process_, surely_;  // what no device has
   // Of the stages that PeakOf looks at, micro-batches in flight by chunk.
   std::map<FlightKey, std::map<int64_t, std::vector<int64_t>>> in_flight_;
-  std::map<Key, absl::StatusOr<Probe>> probes_;
+  Probes probes_;
 };
 
 }  // namespace meshwright

@@ -147,6 +147,40 @@ TEST(LowerBoundsTest, HoldForLongSequences) {
   EXPECT_EQ(ExpectBounded(problem, random, 40), 40);
 }
 
+// What is told from a probe of fewer rows, or of more that is computed again, has no place on a device.
+TEST(LowerBoundsTest, WhatIsNotProbedDoesNotFit) {
+  int evaluated = 0;
+  for (const int64_t experts : {0, 4}) {
+    for (const int64_t gigabytes : {4, 12}) {
+      SCOPED_TRACE(absl::StrCat("experts ", experts, ", ", gigabytes, " GiB"));
+      std::mt19937 random(static_cast<uint32_t>(experts + gigabytes));
+      Problem problem = ToyDecoderProblem(
+          {.layers = 4, .hidden = 1024, .heads = 8, .ffn = 4096, .sequence = 16384, .experts = experts}, 64,
+          H100Cluster(2));
+      problem.cluster.device.memory = GiB(gigabytes);
+      ASSERT_OK_AND_ASSIGN(const Graph graph, problem.graph(1));
+      const DecoderFacts facts = FactsOf(graph);
+      std::vector<Combination> combinations = DecoderSpace(problem, facts, {true, true, true}).combinations;
+      ASSERT_OK_AND_ASSIGN(const LowerBounds bounds,
+                           LowerBounds::Make(problem, CostModel(problem.cluster), facts, combinations, 2));
+      std::shuffle(combinations.begin(), combinations.end(), random);
+      int here = 0;
+      for (const Combination& combination : combinations) {
+        const auto bound = bounds.Of(combination);
+        if (!bound.ok() || bound->step > Nanos()) continue;
+        SCOPED_TRACE(ToText(combination));
+        EXPECT_GT(bound->peak, CapacityOf(problem));
+        if (++here > 25) continue;
+        ASSERT_OK_AND_ASSIGN(const Strategy strategy, StrategyOf(problem, combination, facts.sizes));
+        ASSERT_OK_AND_ASSIGN(const Evaluation evaluation, Evaluate(problem, strategy));
+        EXPECT_GT(evaluation.prediction.peak, CapacityOf(problem));
+        ++evaluated;
+      }
+    }
+  }
+  EXPECT_EQ(evaluated, 4 * 25);
+}
+
 TEST(LowerBoundsTest, HoldForGroupsOfReplicas) {
   std::mt19937 random(7);
   Problem problem =

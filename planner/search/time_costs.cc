@@ -49,7 +49,6 @@ absl::StatusOr<TimeCosts> TimeCosts::Make(const Graph& graph, const Mesh& mesh, 
     const OpId forward = times.graph_.ops[i].forward;
     if (forward.valid()) times.backward_[forward.index()].push_back(OpId(i));
   }
-  times.price_ = PriceSteps(costs, mesh);
   return times;
 }
 
@@ -62,7 +61,7 @@ absl::StatusOr<double> TimeCosts::Redistribution(const Tensor& tensor, const Lay
     if (found != known_->times.end()) return found->second;
   }
   MESHWRIGHT_ASSIGN_OR_RETURN(const meshwright::Redistribution way,
-                              Redistribute(tensor.shape, tensor.dtype, from, to, mesh_, price_));
+                              Redistribute(tensor.shape, tensor.dtype, from, to, mesh_, PriceSteps(costs_, mesh_)));
   const double time = static_cast<double>(way.cost.raw());
   const std::lock_guard<std::mutex> lock(known_->mutex);
   known_->times[key] = time;

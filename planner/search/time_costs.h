@@ -64,7 +64,6 @@ class TimeCosts final : public SearchPrices {
   std::vector<bool> wanted_;                 // by tensor: a gradient
   std::map<TensorId, size_t> first_user_;    // of trainable parameters
   OpKind update_ = OpKind::kSgd;
-  StepPrice price_;
   std::unique_ptr<Known> known_;
 };
 
