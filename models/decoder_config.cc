@@ -54,12 +54,14 @@ void ComplainOfLatent(const DecoderConfig& c, const Training& t,
   }
 }
 
-void ComplainOfWindows(const DecoderConfig& c,
+void ComplainOfWindows(const DecoderConfig& c, const Training& t,
                        absl::FunctionRef<void(absl::string_view, int64_t, std::string)> complain) {
   const int64_t every = c.full_attention_every;
   if (every == 0) return;
   if (every == 1 || every > c.layers) {
     complain("full_attention_every", every, absl::StrCat("from 2 to layers = ", c.layers));
+  } else if (c.sliding_window >= t.sequence) {
+    return;  // no window binds, and all layers are alike
   } else if (c.dense_layers > 0) {
     complain("full_attention_every", every, "it without dense_layers");
   } else if (c.expert_every > 1 && c.layers % std::lcm(every, c.expert_every) != 0) {
@@ -95,7 +97,7 @@ std::vector<Complaint> Complaints(const DecoderConfig& c, const Training& t) {
     complain("choice_groups_per_token", c.choice_groups_per_token,
              absl::StrCat("groups with at least experts_per_token = ", c.experts_per_token, " experts"));
   }
-  ComplainOfWindows(c, complain);
+  ComplainOfWindows(c, t, complain);
   if (c.dense_layers >= c.layers) {
     complain("dense_layers", c.dense_layers, absl::StrCat("fewer than layers = ", c.layers));
   } else if ((c.layers - c.dense_layers) % c.expert_every != 0) {

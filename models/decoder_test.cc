@@ -221,6 +221,13 @@ TEST(DecoderTest, Windows) {
   ASSERT_OK_AND_ASSIGN(const Graph idle, Build(absl::StrCat(kSizes, ", full_attention_every: 3}"), TrainingOf(4, 4)));
   EXPECT_EQ(idle.segments[1].repeat, 7);
   EXPECT_EQ(window_of(idle, "attention:0"), 0);
+  // So that it may stand beside first layers without experts.
+  const std::string mixed = absl::StrCat(kSizes, ", full_attention_every: 3, experts: 2, experts_per_token: 1, ",
+                                         "dense_layers: 1, dense_ffn: 16}");
+  ASSERT_OK_AND_ASSIGN(const Graph dense, Build(mixed, TrainingOf(4, 4)));
+  EXPECT_EQ(dense.segments[1].repeat, 1);
+  EXPECT_EQ(dense.segments[2].repeat, 6);
+  EXPECT_THAT(Build(mixed).status().message(), HasSubstr("found 3, wanted it without dense_layers"));
 }
 
 TEST(DecoderTest, ExpertsHaveSlots) {

@@ -44,6 +44,9 @@ namespace meshwright {
 struct LowerBound {
   Nanos step;
   Bytes peak;
+
+  // Whether it is of a probe of its own; else all that it says is that there is too little memory.
+  bool probed() const { return step > Nanos(); }
 };
 
 // What one way of splitting costs. See above.
@@ -81,7 +84,7 @@ class LowerBounds {
                                           const std::vector<Combination>& combinations, int threads);
 
   // REQUIRES: Make saw this combination. The error of its probe where the model cannot be split so. Of what was not
-  // probed the step is 0, and the peak more than the device has.
+  // probed the step is 0, and the peak more than the device has, maybe much less than it takes.
   absl::StatusOr<LowerBound> Of(const Combination& combination) const;
 
  private:

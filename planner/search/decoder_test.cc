@@ -100,6 +100,19 @@ TEST(ExpertGroupsTest, AreNodesOrRanks) {
   EXPECT_EQ(groups(Dispatcher::kPerNode, 4, 8), 4);
 }
 
+// 16 ranks of which 4 share a row, side by side: two nodes, each with two rows. Where 16 share a row, a node would have
+// half of one: no groups but ranks. With tensor parallelism of 8 each is a node.
+TEST(ExpertGroupsTest, RanksThatShareARowAreOfOneGroup) {
+  const Cluster cluster = A100Cluster(16);
+  const auto groups = [&](int64_t data, int64_t context, int64_t tensor) {
+    const Degrees degrees = {.data = data, .tensor = tensor, .expert = data * context, .context = context};
+    return ExpertGroups(Dispatcher::kPerNode, degrees, cluster, {{"e", 128}});
+  };
+  EXPECT_EQ(groups(4, 4, 1), 2);
+  EXPECT_EQ(groups(1, 16, 1), 1);
+  EXPECT_EQ(groups(2, 2, 8), 4);
+}
+
 // A token with 4 of 32 experts on two nodes of four: sent to 15/16 of the other nodes instead of 4 times to half.
 TEST(DecoderSearchTest, TokensAreSentOnceToANode) {
   Problem problem = ToyDecoderProblem(

@@ -80,8 +80,8 @@ int64_t ExpertGroups(Dispatcher dispatcher, const Degrees& degrees, const Cluste
     const int64_t node = cluster.devices_per_node;
     if (degrees.expert * apart <= node || degrees.expert * apart % node != 0) return 1;
     if (apart < node) groups = node % apart == 0 ? degrees.expert * apart / node : 1;
-    // Ranks that share a row are all of one group.
-    if (degrees.expert_data() % groups != 0) return 1;
+    // Ranks that share a row are all of one group, or each is one.
+    if (groups != degrees.expert && degrees.expert_data() % groups != 0) return 1;
   }
   return groups == experts->second ? 1 : groups;
 }

@@ -51,7 +51,8 @@ absl::StatusOr<std::optional<Closest>> FindClosest(const Problem& asked, const D
                               LowerBounds::Make(problem, costs, facts, space.combinations, threads));
   std::vector<std::pair<Bytes, size_t>> order;
   for (size_t i = 0; i < space.combinations.size(); ++i) {
-    if (const absl::StatusOr<LowerBound> bound = bounds.Of(space.combinations[i]); bound.ok()) {
+    // What was not probed needs more than one that was, of fewer rows or with more computed again.
+    if (const absl::StatusOr<LowerBound> bound = bounds.Of(space.combinations[i]); bound.ok() && bound->probed()) {
       if (!below.has_value() || bound->peak <= *below) order.push_back({bound->peak, i});
     }
   }

@@ -43,8 +43,8 @@ struct AttentionShape {
   }
   // Whether keys behind a row, and rows before a key, need not be looked at.
   MESHWRIGHT_DEVICE bool in_order() const { return causal && row_order.ranks <= 1; }
-  // Where, at a multiple of `keys`, the keys begin that rows from `row` on may see, and where the rows end that may see
-  // keys before `key`.
+  // Where, at a multiple of `keys_of_tile`, the keys begin that rows from `row` on may see, and where the rows end that
+  // may see keys before `key`.
   MESHWRIGHT_DEVICE int64_t KeysFrom(int64_t row, int64_t keys_of_tile) const {
     const int64_t first = in_order() && window > 0 ? row_order.begin - key_order.begin + row - window + 1 : 0;
     return first > 0 ? first / keys_of_tile * keys_of_tile : 0;
