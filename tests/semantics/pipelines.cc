@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "gmock/gmock.h"
 #include "ir/status.h"
+#include "ir/testing.h"
 #include "ir/verify.h"
 #include "planner/lower.h"
 #include "planner/passes/testing.h"
@@ -82,6 +83,13 @@ void ExpectPlannedArenas(const RunResult& found, const Program& program) {
   for (size_t rank = 0; rank < found.arenas.size(); ++rank) {
     EXPECT_EQ(found.arenas[rank], program.classes[rank / static_cast<size_t>(program.ranks_per_class())].arena);
   }
+}
+
+void ExpectTrainsAs(const RunResult& expected, const std::string& yaml) {
+  ASSERT_OK_AND_ASSIGN(const PlannedRun run, PlanModel(yaml));
+  ASSERT_OK_AND_ASSIGN(const RunResult found, RunSteps(run.program, static_cast<int64_t>(expected.losses.size())));
+  ExpectSameTraining(found, expected, 1e-9);
+  ExpectPlannedArenas(found, run.program);
 }
 
 std::string OracleB(absl::string_view parallel, int64_t devices, const OperatorKeys& keys) {

@@ -41,6 +41,8 @@ void ExpectSameParameters(const RunResult& found, const RunResult& expected, dou
 void ExpectSameTraining(const RunResult& found, const RunResult& expected, double bound);
 // What was planned is what was allocated.
 void ExpectPlannedArenas(const RunResult& found, const Program& program);
+// The plan of the model file trains as `expected` did, within 1e-9, in the memory that was planned.
+void ExpectTrainsAs(const RunResult& expected, const std::string& yaml);
 
 // Oracle B' (S18.1) on so many devices with the given keys of `parallel:`, and what each operator's line says besides:
 //   OracleB("pipeline_stages: 2, micro_batches: 4", 2, {.matmul2 = "pipeline_stage: 1"})
