@@ -293,7 +293,8 @@ TEST(SerialTest, AProgramWithStagesStaysAsItIs) {
 TEST(SerialTest, AHostRunsCollectivesInBetween) {
   ASSERT_OK_AND_ASSIGN(const Program program, ParseProgram(kOverReplicas));
   ASSERT_OK_AND_ASSIGN(const Cluster host, MakeCluster("host", 1, 8));
-  for (const Instruction& instruction : AsPlayed(program, host).classes[0].blocks[0].instructions) {
+  const Program played = AsPlayed(program, host);
+  for (const Instruction& instruction : played.classes[0].blocks[0].instructions) {
     EXPECT_EQ(instruction.stream, Stream::kCompute);
   }
   EXPECT_EQ(ToText(AsPlayed(program, H100Cluster(8))), ToText(program));
