@@ -15,7 +15,8 @@
 //   ExpSumAndPick's second output is the label's logit itself, 0 where another rank holds it
 //   RowPartials: a part whose logits are all -infinity has the sum 0
 //   Dispatch     every sequence (a row of b) has capacity / b slots per expert; slots go to tokens by rank of choice,
-//                then by position; a token that finds none is dropped. Ties go to the lower expert.
+//                then by position; a token that finds none is dropped. Ties go to the lower expert. Of slots by parts
+//                of a sequence, (e, p, c, h), the same holds of each part.
 //   ToGroups     every sequence has q slots in each group of experts; they go to its tokens by position
 //   Combine      weighs a token's experts by the softmax over its top_k logits
 //   AdamW        corrects both averages by the step number and decays weights apart from the gradient

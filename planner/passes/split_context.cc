@@ -66,17 +66,19 @@ class Splitter {
       case OpKind::kAddPositions:
         op.attrs.context = ranks_;
         return absl::OkStatus();
-      case OpKind::kDispatch:
-      case OpKind::kCombine:
-      case OpKind::kToGroups:
-      case OpKind::kFromGroups:
-        return absl::OkStatus();
       case OpKind::kDropout:
         return Cannot(op, "which elements it drops depends on their place");
       default:
-        return op.rule.labels[static_cast<size_t>(label)].whole ? Cannot(op, "it wants the sequence whole")
-                                                                : absl::OkStatus();
+        return op.rule.labels[static_cast<size_t>(label)].whole && !RoutesTokens(op.kind)
+                   ? Cannot(op, "it wants the sequence whole")
+                   : absl::OkStatus();
     }
+  }
+
+  // To experts or their groups, or back.
+  static bool RoutesTokens(OpKind kind) {
+    const OpRole role = InfoOf(kind).role;
+    return role == OpRole::kDispatch || role == OpRole::kCombine || role == OpRole::kGroup;
   }
 
   static int64_t RoundedUp(int64_t n, int64_t step) { return (n + step - 1) / step * step; }
@@ -86,15 +88,7 @@ class Splitter {
 
   // Each part of a sequence goes its own way to experts and back. Groups have places, and experts slots, of every part.
   absl::Status Route(Op& op) {
-    switch (op.kind) {
-      case OpKind::kDispatch:
-      case OpKind::kCombine:
-      case OpKind::kToGroups:
-      case OpKind::kFromGroups:
-        break;
-      default:
-        return OfSlots(op);
-    }
+    if (!RoutesTokens(op.kind)) return OfSlots(op);
     IndexRule& rule = op.rule;
     const OperandRule& logits = rule.inputs[1];
     const DimRule parts = {logits[logits.size() - 3].label, true};

@@ -35,7 +35,8 @@ inline constexpr absl::string_view kSequenceLabel = "s";
 inline constexpr absl::string_view kPartLabel = "z";
 
 // E-LAYOUT: no axis "cp", or twice its ranks do not divide the sequence; kUnimplemented, naming the op: attention that
-// keeps its probabilities, an op that wants the whole sequence, or random masks.
+// keeps its probabilities, an op that wants the whole sequence, random masks, or slots of
+// experts that meet something else.
 absl::StatusOr<Graph> SplitContext(Graph graph, const Strategy& strategy);
 
 // The ops of the result that are run again in the backward pass whatever the strategy says: those that bring keys.

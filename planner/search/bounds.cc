@@ -400,6 +400,7 @@ absl::StatusOr<LowerBounds> LowerBounds::Make(const Problem& problem, const Cost
 Bytes LowerBounds::PeakOfSmaller(const Probes& probes, const Combination& combination, Bytes enough) const {
   const auto& [split, unused, recompute, sharded] = KeyOf(combination);
   Bytes peak;
+  // In the order of Recompute each computes more again than the one before, and keeps no more.
   for (auto probe = probes.upper_bound({split, combination.degrees.microbatch, Recompute::kLayer, true});
        probe != probes.begin() && peak <= enough;) {
     const auto& [of_split, rows, again, of_sharded] = (--probe)->first;

@@ -53,18 +53,18 @@ void SetGivenChoices(const Problem& problem, Strategy& strategy);
 // expert.
 int64_t ExpertGroups(Dispatcher dispatcher, const Degrees& degrees, const Cluster& cluster, const LabelSizes& sizes);
 
-// Batch "b" over copy, dp and ep, experts "e" over ep (and ranks that share a row) and their slots "c" over
+// Batch "b" over copy, dp and ep, experts "e" over ep (and cp or ce, Degrees::expert_context) and their slots "c" over
 // copy and dp (with several groups of experts ep is one rank a group, eg the ranks of a group, and both have what ep
 // has else; spread experts "e" over tp and ep), heads "g", ffn "f" and vocabulary "v" over tp, sequence "s", and its
 // parts "z" in slots of experts, over cp, and the sequence between the split products over tp, too. A vocabulary that
 // does not divide stays whole; heads that do not divide are split over the largest part of tp that divides them, and
-// repeated over the rest (axis "again"). Mesh: pp, copy, dp, ep, eg, cp, tp, again (those above 1) with tp fastest, so
-// that tensor parallelism stays inside a node, and then what shares a copy; copy x dp x ep x eg = degrees.data, tp x
-// again = degrees.tensor. What the problem leaves open besides the degrees gets the defaults of Strategy.
+// repeated over the rest (axis "again"). Mesh: pp, copy, dp, ep, eg, cp, ce, tp, again (those above 1) with tp fastest,
+// so that tensor parallelism stays inside a node, and then what shares a copy; copy x dp x ep x eg = degrees.data, cp x
+// ce = degrees.context (ce: the ranks of a row that share experts, where these are some of them), tp x again =
+// degrees.tensor. What the problem leaves open besides the degrees gets the defaults of Strategy.
 //
 // kInvalidArgument: a degree below 1; the batch does not divide; spread experts in groups; copies that do not each have
-// all experts; context parallelism without a way of exchange. Whether other labels divide is seen when
-// it is lowered.
+// all experts; context parallelism without a way of exchange. Whether other labels divide is seen when it is lowered.
 absl::StatusOr<Strategy> FromDegrees(const Problem& problem, const Degrees& degrees, const LabelSizes& sizes);
 // Builds the graph to learn the sizes.
 absl::StatusOr<Strategy> FromDegrees(const Problem& problem, const Degrees& degrees);

@@ -316,7 +316,9 @@ class RunReader {
       degrees.spread_experts = true;
     }
     if (degrees.expert > 1 && degrees.data % degrees.expert_data() != 0) {
-      degrees.expert = std::gcd(degrees.expert, replicas % degrees.expert != 0 ? replicas : degrees.data);
+      const int64_t asked = degrees.expert;
+      degrees.expert = std::gcd(asked, replicas);
+      if (degrees.data % degrees.expert_data() != 0) degrees.expert = std::gcd(asked, degrees.data);
       run_.approximations.push_back(
           absl::StrCat("experts over the ", degrees.expert, " of those ranks that are replicas"));
     }
