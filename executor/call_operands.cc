@@ -111,6 +111,27 @@ absl::StatusOr<LatentShape> LatentShapeOf(const KernelCall& call) {
                                                  " do not fit"));
 }
 
+absl::StatusOr<int64_t> TurnedElementsOf(const KernelCall& call) {
+  const Shape &x = call.inputs[0].shape, &y = call.outputs[0].shape;
+  if (x.size() != 5 || x[4] % 2 != 0 || y != x) {
+    return absl::InvalidArgumentError(absl::StrCat("wants (s, b, g, r, d) with even d, found ", ToText(x)));
+  }
+  const int64_t turned = call.attrs->turned;
+  if (turned < 0 || turned > x[4] || turned % 2 != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("wants an even number of at most ", x[4], " elements to turn, found ", turned));
+  }
+  return turned == 0 ? x[4] : turned;
+}
+
+absl::StatusOr<int64_t> NormedHeadsOf(const KernelCall& call) {
+  const bool back = call.op == OpKind::kNormHeadsGrad;
+  const Shape &x = call.inputs[back ? 1 : 0].shape, &gamma = call.inputs[back ? 2 : 1].shape;
+  if (x.size() == 5 && x[3] >= 3 && gamma == Shape{2, x[4]}) return x[3];
+  return absl::InvalidArgumentError(
+      absl::StrCat("wants (s, b, g, r, d) with r of 3 or more, and (2, d); found ", ToText(x), " and ", ToText(gamma)));
+}
+
 absl::StatusOr<StridedPart> StridedPartOf(const KernelCall& call) {
   const bool gradient = call.op == OpKind::kStridedSliceGrad;
   const Shape& large = gradient ? call.outputs[0].shape : call.inputs[0].shape;

@@ -64,6 +64,14 @@ struct LatentShape {
 };
 absl::StatusOr<LatentShape> LatentShapeOf(const KernelCall& call);
 
+// Rotary and its gradient: how many elements of each head are turned. kInvalidArgument where these are not pairs, or the
+// operands are not (s, b, g, r, d).
+absl::StatusOr<int64_t> TurnedElementsOf(const KernelCall& call);
+
+// NormHeads and its gradient: heads of a group: queries, a key and a value. kInvalidArgument where the first operands
+// are not (s, b, g, r, d) with at least one query, or gamma is not (2, d).
+absl::StatusOr<int64_t> NormedHeadsOf(const KernelCall& call);
+
 // StridedSlice and its gradient: where in the larger operand the first element is, and the walk over the larger and the
 // smaller one. kInvalidArgument where the larger is too small.
 struct StridedPart {

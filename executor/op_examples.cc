@@ -48,6 +48,12 @@ OpAttrs Sliced(const Shape& begin, const Shape& strides) {
   return attrs;
 }
 
+OpAttrs Turned(int64_t elements) {
+  OpAttrs attrs;
+  attrs.turned = elements;
+  return attrs;
+}
+
 OpAttrs AttentionAttrs(bool causal, bool fused) {
   OpAttrs attrs = Scaled(0.5);
   attrs.causal = causal;
@@ -168,6 +174,7 @@ std::vector<OpExample> ExamplesOf(OpKind op) {
     case OpKind::kCast:
       return {{op, "", {sbh}}};
     case OpKind::kRelu:
+    case OpKind::kSquaredRelu:
     case OpKind::kGelu:
     case OpKind::kTanh:
     case OpKind::kSigmoid:
@@ -180,14 +187,17 @@ std::vector<OpExample> ExamplesOf(OpKind op) {
     case OpKind::kDropout:
       return {{op, "", {sbh}, Masked(0.25)}, {op, "s b h -> s b h", {sbh}, Masked(0.5)}};
     case OpKind::kReluGrad:
+    case OpKind::kSquaredReluGrad:
     case OpKind::kGeluGrad:
     case OpKind::kTanhGrad:
     case OpKind::kSigmoidGrad:
     case OpKind::kSiluGrad:
       return {{op, "", {sbh, sbh}, {}, {}, -3, 3}, {op, "", {sbh, sbh, {6}}, {}, {}, -3, 3}};
     case OpKind::kSwiglu:
+    case OpKind::kGeglu:
       return {{op, "", {{4, 2, 2, 6}}}, {op, "e c t! f -> e c f", {{2, 4, 2, 6}}}};
     case OpKind::kSwigluGrad:
+    case OpKind::kGegluGrad:
       return {{op, "", {{4, 2, 6}, {4, 2, 2, 6}}}};
     case OpKind::kSoftmax:
       return {{op, "", {sbh}, {}, {}, -3, 3}};
@@ -215,9 +225,13 @@ std::vector<OpExample> ExamplesOf(OpKind op) {
       return {{op, "", {sbh, {4, 6}}}, {op, "", {sbh, table}}};
     case OpKind::kAddPositionsGrad:
       return {{op, "", {sbh}, {}, {}, -1, 1, {table}}};
+    case OpKind::kNormHeads:
+      return {{op, "", {{4, 2, 2, 4, 6}, {2, 6}}}, {op, "", {{4, 2, 2, 3, 5}, {2, 5}}}};
+    case OpKind::kNormHeadsGrad:
+      return {{op, "", {{4, 2, 2, 4, 6}, {4, 2, 2, 4, 6}, {2, 6}}}};
     case OpKind::kRotary:
     case OpKind::kRotaryGrad:
-      return {{op, "", {{4, 2, 2, 4, 6}}}};
+      return {{op, "", {{4, 2, 2, 4, 6}}}, {op, "", {{4, 2, 2, 4, 6}}, Turned(2)}};
     case OpKind::kLatentHeads:
       return {{op, "", {{4, 2, 2, 6}, {4, 2, 2}, {4, 2, 2, 9}}, {}, {}, -1, 1, {{4, 2, 2, 17}}}};
     case OpKind::kLatentHeadsGrad:

@@ -414,9 +414,11 @@ absl::Status Gradients::Movement() {
       const OpKind kind = op_.kind == OpKind::kSoftmax ? OpKind::kSoftmaxGrad : OpKind::kLogSoftmaxGrad;
       return Add({kind, {dy_, y}, absl::StrCat(Out(), ", ", Out(), " -> ", In(0)), {op_.inputs[0]}});
     }
-    case OpKind::kSwiglu: {
+    case OpKind::kSwiglu:
+    case OpKind::kGeglu: {
       MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId x, c_.saved(op_.inputs[0]));
-      return Add({OpKind::kSwigluGrad, {dy_, x}, absl::StrCat(Out(), ", ", In(0), " -> ", In(0)), {op_.inputs[0]}});
+      const OpKind kind = op_.kind == OpKind::kSwiglu ? OpKind::kSwigluGrad : OpKind::kGegluGrad;
+      return Add({kind, {dy_, x}, absl::StrCat(Out(), ", ", In(0), " -> ", In(0)), {op_.inputs[0]}});
     }
     case OpKind::kGather: {
       MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId ids, c_.saved(op_.inputs[1]));
@@ -447,6 +449,8 @@ absl::Status Gradients::Run() {
       return MulOrDiv();
     case OpKind::kRelu:
       return Activation(OpKind::kReluGrad);
+    case OpKind::kSquaredRelu:
+      return Activation(OpKind::kSquaredReluGrad);
     case OpKind::kGelu:
       return Activation(OpKind::kGeluGrad);
     case OpKind::kTanh:
@@ -473,6 +477,8 @@ absl::Status Gradients::Run() {
       return Norm(OpKind::kLayerNormGrad);
     case OpKind::kRmsNorm:
       return Norm(OpKind::kRmsNormGrad);
+    case OpKind::kNormHeads:
+      return Norm(OpKind::kNormHeadsGrad);
     case OpKind::kMseLoss:
     case OpKind::kCrossEntropy:
     case OpKind::kLossFromPartials:

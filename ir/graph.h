@@ -74,13 +74,14 @@ struct OpAttrs {
   double epsilon = 1e-5;  // norms; AdamW
   bool causal = true;     // Attention
   int64_t window = 0;     // causal Attention: a query sees so many keys, its own the last of them; 0: all before it
-  // Attention: no score matrix in memory; ExpSumAndPick, PartialsGrad, RMSNorm, Rotary, SwiGLU: one kernel
+  // Attention: no score matrix in memory; ExpSumAndPick, PartialsGrad, RMSNorm, NormHeads, Rotary, SwiGLU: one kernel
   bool fused = true;
   int64_t top_k = 2;  // Dispatch, Combine: experts per token
   // Dispatch, Combine: a token's experts are of the best `top_choice_groups` of so many equal groups of experts, those
   // whose two largest logits have the largest sums; 1: of all experts
   int64_t choice_groups = 1, top_choice_groups = 1;
   double theta = 10000;  // Rotary
+  int64_t turned = 0;    // Rotary: of each head, that so many elements are turned, the first; 0: all
   double rate = 0.5;     // Dropout: the share of elements that become 0
   int64_t stream = 0;    // Dropout: which of the model's random masks
   Shape begin, strides;  // StridedSlice, one per dim of its input; empty: from 0, every element

@@ -30,12 +30,14 @@ enum class OpKind : uint8_t {
   kScale,
   kCast,
   kRelu,
+  kSquaredRelu,
   kGelu,
   kTanh,
   kSigmoid,
   kSilu,
   kSqrt,
   kSwiglu,
+  kGeglu,
   kDropout,
   kSoftmax,
   kLogSoftmax,
@@ -44,6 +46,7 @@ enum class OpKind : uint8_t {
   kGather,
   kOneHot,
   kAddPositions,
+  kNormHeads,
   kRotary,
   kLatentHeads,
   kAttention,
@@ -71,18 +74,21 @@ enum class OpKind : uint8_t {
   kToGroups,
   kFromGroups,
   kReluGrad,
+  kSquaredReluGrad,
   kGeluGrad,
   kTanhGrad,
   kSigmoidGrad,
   kSiluGrad,
   kSqrtGrad,
   kSwigluGrad,
+  kGegluGrad,
   kSoftmaxGrad,
   kLogSoftmaxGrad,
   kLayerNormGrad,
   kRmsNormGrad,
   kGatherGrad,
   kAddPositionsGrad,
+  kNormHeadsGrad,
   kRotaryGrad,
   kLatentHeadsGrad,
   kAttentionGrad,
@@ -151,12 +157,14 @@ inline constexpr OpInfo kOps[] = {
     {OpKind::kScale, "Scale", "... -> ...", KernelClass::kMemory, 1, Reduction::kSum, true},  // x * scale
     {OpKind::kCast, "Cast", "... -> ...", KernelClass::kMemory, 1, Reduction::kSum, true},
     {OpKind::kRelu, "ReLU", "..., * -> ...", KernelClass::kMemory, 1, Reduction::kSum, true, OpRole::kActivation},
+    {OpKind::kSquaredRelu, "SquaredReLU", "..., * -> ...", KernelClass::kMemory, 2, Reduction::kSum, true, OpRole::kActivation},
     {OpKind::kGelu, "GeLU", "..., * -> ...", KernelClass::kMemory, 10, Reduction::kSum, true, OpRole::kActivation},  // tanh form
     {OpKind::kTanh, "Tanh", "..., * -> ...", KernelClass::kMemory, 5, Reduction::kSum, true, OpRole::kActivation},
     {OpKind::kSigmoid, "Sigmoid", "..., * -> ...", KernelClass::kMemory, 5, Reduction::kSum, true, OpRole::kActivation},
     {OpKind::kSilu, "SiLU", "..., * -> ...", KernelClass::kMemory, 6, Reduction::kSum, true, OpRole::kActivation},
     {OpKind::kSqrt, "Sqrt", "..., * -> ...", KernelClass::kMemory, 2, Reduction::kSum, true},
     {OpKind::kSwiglu, "SwiGLU", "... t! f -> ... f", KernelClass::kMemory, 4, Reduction::kSum, true, OpRole::kGate},  // silu(x[0]) * x[1]
+    {OpKind::kGeglu, "GeGLU", "... t! f -> ... f", KernelClass::kMemory, 11, Reduction::kSum, true, OpRole::kGate},  // gelu(x[0]) * x[1]
     // 0 for a share `rate` of the elements, x / (1 - rate) for the others; which ones depends on the run's seed, the op's
     // stream, step, micro-batch, layer and the element's place in the whole (S5.10).
     {OpKind::kDropout, "Dropout", "... -> ...", KernelClass::kMemory, 8, Reduction::kSum, true},
@@ -172,6 +180,9 @@ inline constexpr OpInfo kOps[] = {
     // x + table[position]: the table's first rows, whole on every rank, the rank's own positions are added.
     {OpKind::kAddPositions, "AddPositions", "s b h, p! h -> s b h", KernelClass::kMemory, 1, Reduction::kSum, true},
     // Attention works on q, k and v in one tensor: for each KV group g, r = q + 2 heads: its queries, then key, value.
+    // RMSNorm of each query, by the first row of gamma, and of each key, by the second; values stay as they are.
+    {OpKind::kNormHeads, "NormHeads", "s b g r! d!, t! d! -> s b g r! d!", KernelClass::kNormalize, 6, Reduction::kSum, true},
+    // Turns queries and keys, or the first `turned` elements of each, by an angle of their position.
     {OpKind::kRotary, "Rotary", "s b g r! d! -> s b g r! d!", KernelClass::kMemory, 3, Reduction::kSum, true},
     // Of latent attention (DeepSeek-V2, section 2.1): a head's query (d), the part with positions that all heads' keys
     // share (p), and the head's key without it beside its value (u) -> query, key and value one behind the other, the
@@ -223,12 +234,14 @@ inline constexpr OpInfo kOps[] = {
     {OpKind::kFromGroups, "FromGroups", "n! q! b h, s! b e! -> s! b h", KernelClass::kGather, 1, Reduction::kSum, true, OpRole::kGroup},
 
     {OpKind::kReluGrad, "ReLUGrad", "..., ..., * -> ...", KernelClass::kMemory, 1, Reduction::kSum, false, OpRole::kActivation},
+    {OpKind::kSquaredReluGrad, "SquaredReLUGrad", "..., ..., * -> ...", KernelClass::kMemory, 2, Reduction::kSum, false, OpRole::kActivation},
     {OpKind::kGeluGrad, "GeLUGrad", "..., ..., * -> ...", KernelClass::kMemory, 15, Reduction::kSum, false, OpRole::kActivation},
     {OpKind::kTanhGrad, "TanhGrad", "..., ..., * -> ...", KernelClass::kMemory, 6, Reduction::kSum, false, OpRole::kActivation},
     {OpKind::kSigmoidGrad, "SigmoidGrad", "..., ..., * -> ...", KernelClass::kMemory, 6, Reduction::kSum, false, OpRole::kActivation},
     {OpKind::kSiluGrad, "SiLUGrad", "..., ..., * -> ...", KernelClass::kMemory, 8, Reduction::kSum, false, OpRole::kActivation},
     {OpKind::kSqrtGrad, "SqrtGrad", "..., ..., * -> ...", KernelClass::kMemory, 3, Reduction::kSum, false},
     {OpKind::kSwigluGrad, "SwiGLUGrad", "... f, ... t! f -> ... t! f", KernelClass::kMemory, 5, Reduction::kSum, false, OpRole::kGate},
+    {OpKind::kGegluGrad, "GeGLUGrad", "... f, ... t! f -> ... t! f", KernelClass::kMemory, 17, Reduction::kSum, false, OpRole::kGate},
     {OpKind::kSoftmaxGrad, "SoftmaxGrad", "... c!, ... c! -> ... c!", KernelClass::kNormalize, 4, Reduction::kSum, false},
     {OpKind::kLogSoftmaxGrad, "LogSoftmaxGrad", "... c!, ... c! -> ... c!", KernelClass::kNormalize, 4, Reduction::kSum, false},
     // dy, x, gamma -> dx, dgamma, dbeta
@@ -236,6 +249,8 @@ inline constexpr OpInfo kOps[] = {
     {OpKind::kRmsNormGrad, "RMSNormGrad", "... h!, ... h!, h! -> ... h!, h!", KernelClass::kNormalize, 11, Reduction::kSum, false},
     {OpKind::kGatherGrad, "GatherGrad", "", KernelClass::kGather, 1, Reduction::kSum, false, OpRole::kTable},  // dy, ids -> dtable
     {OpKind::kAddPositionsGrad, "AddPositionsGrad", "s b h -> p! h", KernelClass::kMemory, 1, Reduction::kSum, false},
+    // dy, qkv, gamma -> dqkv, dgamma
+    {OpKind::kNormHeadsGrad, "NormHeadsGrad", "s b g r! d!, s b g r! d!, t! d! -> s b g r! d!, t! d!", KernelClass::kNormalize, 11, Reduction::kSum, false},
     {OpKind::kRotaryGrad, "RotaryGrad", "s b g r! d! -> s b g r! d!", KernelClass::kMemory, 3, Reduction::kSum, false},
     {OpKind::kLatentHeadsGrad, "LatentHeadsGrad", "s b g w! -> s b g d!, s b p!, s b g u!", KernelClass::kMemory, 3, Reduction::kSum, false},
     {OpKind::kAttentionGrad, "AttentionGrad", "", KernelClass::kAttention, 0, Reduction::kSum, false},  // dy, qkv or q and kv, y, saved -> theirs

@@ -80,7 +80,8 @@ void CountRows(OpKind kind, absl::Span<const Shape> inputs, absl::Span<const DTy
 }
 
 // What eager PyTorch moves for an op that it has no kernel for: each step of the formula reads and writes its operands,
-// in float32 where the formula says so. Elements of 2 bytes for each element of the op's input `operand`.
+// in float32 where the formula says so. Elements of 2 bytes for each element of the op's input `operand`; of NormHeads
+// values are not touched.
 struct Steps {
   OpKind kind;
   size_t operand;
@@ -89,10 +90,12 @@ struct Steps {
 constexpr Steps kEagerSteps[] = {
     // float(x) (1, 2), squared (2, 2), mean (2), x times the root's inverse (2, 2), cast (2, 1), times gamma (1, 1)
     {OpKind::kRmsNorm, 0, 10, 8},
+    {OpKind::kNormHeads, 0, 10, 8},
     // dy gamma (1, 1), dy y (2, 1) and its sum (1), cast (1, 2), by the product rule (2, 2), (4, 2), sum (2), 2 x (2,
     // 2),
     // times the gradient of the mean (2, 2), the sum of both (4, 2), cast (2, 1)
     {OpKind::kRmsNormGrad, 1, 23, 15},
+    {OpKind::kNormHeadsGrad, 1, 23, 15},
     // float(x) (1, 2), times the angles (2, 2), cast (2, 1); backward the same
     {OpKind::kRotary, 0, 5, 5},
     {OpKind::kRotaryGrad, 0, 5, 5},
@@ -103,12 +106,19 @@ constexpr Steps kEagerSteps[] = {
     // silu (1, 1), product (2, 1), of half of the elements each; backward two products (2, 1) and silu (2, 1)
     {OpKind::kSwiglu, 0, 2, 1},
     {OpKind::kSwigluGrad, 1, 3, 2},
+    {OpKind::kGeglu, 0, 2, 1},
+    {OpKind::kGegluGrad, 1, 3, 2},
 };
 
 void CountEagerSteps(OpKind kind, absl::Span<const Shape> inputs, KernelWork& work) {
   for (const Steps& steps : kEagerSteps) {
     if (steps.kind != kind) continue;
-    const Bytes elements(2 * NumElements(inputs[steps.operand]));
+    const Shape& shape = inputs[steps.operand];
+    int64_t touched = NumElements(shape);
+    if ((kind == OpKind::kNormHeads || kind == OpKind::kNormHeadsGrad) && shape.size() == 5 && shape[3] > 0) {
+      touched -= touched / shape[3];
+    }
+    const Bytes elements(2 * touched);
     work.kernel = KernelClass::kMemory;
     work.read = elements * steps.read;
     work.written = elements * steps.written;
@@ -116,13 +126,13 @@ void CountEagerSteps(OpKind kind, absl::Span<const Shape> inputs, KernelWork& wo
 }
 
 // Operators whose kernels take an exponential, a tangent or a sine at every point.
-constexpr OpKind kWithFunctions[] = {OpKind::kTanh,          OpKind::kSigmoid,          OpKind::kSilu,
-                                     OpKind::kGelu,          OpKind::kSwiglu,           OpKind::kSoftmax,
-                                     OpKind::kLogSoftmax,    OpKind::kCrossEntropy,     OpKind::kRotary,
-                                     OpKind::kExpSumAndPick, OpKind::kJoinPartials,     OpKind::kMergeAttention,
-                                     OpKind::kTanhGrad,      OpKind::kSigmoidGrad,      OpKind::kSiluGrad,
-                                     OpKind::kGeluGrad,      OpKind::kSwigluGrad,       OpKind::kLogSoftmaxGrad,
-                                     OpKind::kPartialsGrad,  OpKind::kCrossEntropyGrad, OpKind::kLatentHeads};
+constexpr OpKind kWithFunctions[] = {
+    OpKind::kTanh,         OpKind::kSigmoid,          OpKind::kSilu,         OpKind::kGelu,
+    OpKind::kSwiglu,       OpKind::kSoftmax,          OpKind::kLogSoftmax,   OpKind::kCrossEntropy,
+    OpKind::kRotary,       OpKind::kExpSumAndPick,    OpKind::kJoinPartials, OpKind::kMergeAttention,
+    OpKind::kTanhGrad,     OpKind::kSigmoidGrad,      OpKind::kSiluGrad,     OpKind::kGeluGrad,
+    OpKind::kSwigluGrad,   OpKind::kLogSoftmaxGrad,   OpKind::kGeglu,        OpKind::kGegluGrad,
+    OpKind::kPartialsGrad, OpKind::kCrossEntropyGrad, OpKind::kLatentHeads};
 
 // Points of all parameters of an update.
 double UpdatePoints(const UpdateOperands& operands, int64_t tensors, absl::Span<const Shape> inputs) {

@@ -23,6 +23,7 @@ void VisitFields(A& attrs, const OpAttrs&, Visit visit) {
   visit("choice_groups", attrs.choice_groups);
   visit("top_choice_groups", attrs.top_choice_groups);
   visit("theta", attrs.theta);
+  visit("turned", attrs.turned);
   visit("rate", attrs.rate);
   visit("stream", attrs.stream);
   visit("begin", attrs.begin);

@@ -27,6 +27,9 @@ constexpr int64_t kGateSteps = 1, kGateGradientSteps = 2;
 
 const Compute* ComputeOf(const Instruction& instruction) { return std::get_if<Compute>(&instruction.work); }
 
+// Of queries and of keys, which frameworks norm one after the other.
+bool IsNormOfHeads(OpKind op) { return op == OpKind::kNormHeads || op == OpKind::kNormHeadsGrad; }
+
 // Forward or backward, with a sum or without.
 bool IsRmsNorm(OpKind op) {
   return op == OpKind::kRmsNorm || op == OpKind::kAddRmsNorm || op == OpKind::kRmsNormGrad ||
@@ -98,7 +101,7 @@ class Pace {
     if (role == OpRole::kCombine) {
       return host_.kernel * StepsOf(instruction, host_.experts.combine) + ResultSteps(instruction);
     }
-    const int64_t kernels = compute->accumulate ? 2 : 1;
+    const int64_t kernels = (compute->accumulate ? 2 : 1) * (IsNormOfHeads(compute->op) ? 2 : 1);
     if (kernel == KernelClass::kAttention) return AttentionTime(instruction, *compute, host_.kernel * kernels);
     Nanos issue = host_.kernel * kernels + host_.step * StepsOf(instruction, *compute);
     if (kernel != KernelClass::kContraction) return issue;
@@ -120,6 +123,7 @@ class Pace {
     if (host_.step == Nanos() || compute.attrs->fused) return 0;
     const bool backward = WorkOf(instruction, compute, class_, mesh_).backward;
     if (IsRmsNorm(compute.op)) return backward ? kNormGradientSteps : kNormSteps;
+    if (IsNormOfHeads(compute.op)) return 2 * (backward ? kNormGradientSteps : kNormSteps);
     if (InfoOf(compute.op).role == OpRole::kGate) return backward ? kGateGradientSteps : kGateSteps;
     if (compute.op == OpKind::kRotary) return kRotarySteps;
     if (compute.op == OpKind::kRotaryGrad) return kRotaryGradientSteps;

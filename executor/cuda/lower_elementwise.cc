@@ -16,6 +16,9 @@ namespace {
 
 Activation ActivationOf(OpKind op) {
   switch (op) {
+    case OpKind::kSquaredRelu:
+    case OpKind::kSquaredReluGrad:
+      return Activation::kSquaredRelu;
     case OpKind::kGelu:
     case OpKind::kGeluGrad:
       return Activation::kGelu;
@@ -70,14 +73,15 @@ absl::Status LowerAdd(const Lowering& l) {
 }
 
 // The dim of extent 2 (gate, value) is the one that the small operand lacks.
-absl::Status LowerSwiglu(const Lowering& l, bool gradient) {
+absl::Status LowerGate(const Lowering& l, bool gradient) {
   const IndexRule& rule = *l.call.rule;
   const TensorView &small = gradient ? l.call.inputs[0] : l.call.outputs[0],
                    &wide = gradient ? l.call.inputs[1] : l.call.inputs[0];
   const OperandRule &small_rule = gradient ? rule.inputs[0] : rule.outputs[0],
                     &wide_rule = gradient ? rule.inputs[1] : rule.inputs[0];
-  Swiglu body;
+  Gate body;
   body.gradient = gradient;
+  body.gelu = l.call.op == OpKind::kGeglu || l.call.op == OpKind::kGegluGrad;
   body.add = l.call.Adds(0);
   body.y = RefOf(small);
   body.x = RefOf(wide);
@@ -376,6 +380,7 @@ absl::Status LowerElementwise(const Lowering& l) {
     case OpKind::kEqual:
       return Apply(l, PointOp::kEqual, 0, 2, add);
     case OpKind::kRelu:
+    case OpKind::kSquaredRelu:
     case OpKind::kGelu:
     case OpKind::kTanh:
     case OpKind::kSigmoid:
@@ -384,6 +389,7 @@ absl::Status LowerElementwise(const Lowering& l) {
       MESHWRIGHT_RETURN_IF_ERROR(Expect(l, 1, 2, 1));
       return Apply(l, PointOp::kActivation, 0, l.call.inputs.size(), add);
     case OpKind::kReluGrad:
+    case OpKind::kSquaredReluGrad:
     case OpKind::kGeluGrad:
     case OpKind::kTanhGrad:
     case OpKind::kSigmoidGrad:
@@ -392,9 +398,11 @@ absl::Status LowerElementwise(const Lowering& l) {
       MESHWRIGHT_RETURN_IF_ERROR(Expect(l, 2, 3, 1));
       return Apply(l, PointOp::kActivationGrad, 0, l.call.inputs.size(), add);
     case OpKind::kSwiglu:
-      return LowerSwiglu(l, false);
+    case OpKind::kGeglu:
+      return LowerGate(l, false);
     case OpKind::kSwigluGrad:
-      return LowerSwiglu(l, true);
+    case OpKind::kGegluGrad:
+      return LowerGate(l, true);
     case OpKind::kMseLossGrad:
       return LowerMseGrad(l);
     case OpKind::kDropout:

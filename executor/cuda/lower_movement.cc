@@ -176,9 +176,6 @@ absl::Status LowerAddPositions(const Lowering& l, bool gradient) {
 
 absl::Status LowerRotary(const Lowering& l) {
   const TensorView &x = l.call.inputs[0], &y = l.call.outputs[0];
-  if (x.shape.size() != 5 || x.shape[4] % 2 != 0 || y.shape != x.shape) {
-    return absl::InvalidArgumentError(absl::StrCat("wants (s, b, g, r, d) with even d, found ", ToText(x.shape)));
-  }
   Rotary body;
   body.add = l.call.Adds(0);
   body.direction = l.call.op == OpKind::kRotaryGrad ? -1 : 1;
@@ -189,9 +186,10 @@ absl::Status LowerRotary(const Lowering& l) {
   body.group = x.shape[3];
   body.heads = x.shape[1] * x.shape[2] * x.shape[3];
   body.d = x.shape[4];
+  MESHWRIGHT_ASSIGN_OR_RETURN(body.turned, TurnedElementsOf(l.call));
   body.order = {x.begin[0], x.global[0], l.call.attrs->context};
   const int64_t half = body.d / 2;
-  body.vectors = half % kVector == 0 && TakesVectors({body.x, body.y});
+  body.vectors = half % kVector == 0 && body.turned / 2 % kVector == 0 && TakesVectors({body.x, body.y});
   body.parts = PartsOf(body.heads, body.steps * half);
   return l.LaunchVectors(body.steps * half * body.parts, body);
 }

@@ -218,6 +218,9 @@ absl::Status LowerNorm(const Lowering& l, bool centred) {
     if (!SetTerm(l, i, x, l.call.rule->outputs[1], body)) return LowerInParts(l);
   }
   body.x = RefOf(x);
+  if (l.call.op == OpKind::kNormHeads) {
+    MESHWRIGHT_ASSIGN_OR_RETURN(body.heads, NormedHeadsOf(l.call));
+  }
   body.gamma = RefOf(l.call.inputs[gamma]);
   if (centred) body.beta = RefOf(l.call.inputs[gamma + 1]);
   body.y = RefOf(l.call.outputs[0]);
@@ -240,8 +243,13 @@ absl::Status LowerNormGrad(const Lowering& l, bool centred) {
   body.dx = RefOf(l.call.outputs[0]);
   const bool sums = HasEpilogue(l.call);
   if (sums && (l.call.inputs.size() != 4 || !SetTerm(l, 3, x, l.call.rule->outputs[0], body))) return LowerInParts(l);
+  if (l.call.op == OpKind::kNormHeadsGrad) {
+    MESHWRIGHT_ASSIGN_OR_RETURN(body.heads, NormedHeadsOf(l.call));
+  }
   body.vectors = NormInVectors(body);
-  const int64_t parts = PartsOf(body.rows, body.width), partials = parts * body.width;
+  // Of gamma, which heads have two rows of.
+  const int64_t columns = l.call.inputs[2].size();
+  const int64_t parts = PartsOf(body.rows, columns), partials = parts * columns;
   // Two doubles a row, and sums of each part of the rows, which are at most of double.
   MESHWRIGHT_ASSIGN_OR_RETURN(std::byte* const scratch,
                               l.scratch.Get(l.stream, Bytes(body.rows * 16 + 2 * partials * 8)));
@@ -251,6 +259,7 @@ absl::Status LowerNormGrad(const Lowering& l, bool centred) {
   parameters.rows = body.rows;
   parameters.width = body.width;
   parameters.parts = parts;
+  parameters.heads = body.heads;
   parameters.dy = RefOf(dy);
   parameters.x = RefOf(x);
   const Elem type = l.wide ? Elem::kFloat64 : Elem::kFloat32;
@@ -266,10 +275,10 @@ absl::Status LowerNormGrad(const Lowering& l, bool centred) {
     sum.add = l.call.Adds(output);
     sum.x = output == 1 ? parameters.dgamma : parameters.dbeta;
     sum.out = RefOf(l.call.outputs[output]);
-    AddDim(sum.kept, body.width, {1, 1});
-    AddDim(sum.reduced, parts, {body.width});
+    AddDim(sum.kept, columns, {1, 1});
+    AddDim(sum.reduced, parts, {columns});
     sum.vectors = parameters.vectors && TakesVectors({sum.out});
-    MESHWRIGHT_RETURN_IF_ERROR(l.LaunchVectors(body.width, sum));
+    MESHWRIGHT_RETURN_IF_ERROR(l.LaunchVectors(columns, sum));
   }
   return absl::OkStatus();
 }
@@ -331,12 +340,14 @@ absl::Status LowerRows(const Lowering& l) {
       return LowerNorm(l, true);
     case OpKind::kRmsNorm:
     case OpKind::kAddRmsNorm:
+    case OpKind::kNormHeads:
       return LowerNorm(l, false);
     case OpKind::kLayerNormGrad:
     case OpKind::kLayerNormGradAdd:
       return LowerNormGrad(l, true);
     case OpKind::kRmsNormGrad:
     case OpKind::kRmsNormGradAdd:
+    case OpKind::kNormHeadsGrad:
       return LowerNormGrad(l, false);
     default:
       return absl::UnimplementedError("there is no kernel for devices");

@@ -178,6 +178,8 @@ absl::Status Lower(const Lowering& l) {
     case OpKind::kLayerNormGrad:
     case OpKind::kRmsNorm:
     case OpKind::kRmsNormGrad:
+    case OpKind::kNormHeads:
+    case OpKind::kNormHeadsGrad:
     case OpKind::kAddLayerNorm:
     case OpKind::kAddRmsNorm:
     case OpKind::kLayerNormGradAdd:

@@ -230,25 +230,25 @@ class Turn {
 
 }  // namespace
 
-// Of all heads of a group but the last, the value.
+// Of all heads of a group but the last, the value. What is not turned of a head comes in pairs, too.
 template <class T>
 absl::Status Rotary(const KernelCall& call) {
   MESHWRIGHT_RETURN_IF_ERROR(CheckCounts(call, 1, 1, 1));
   const TensorView &x = call.inputs[0], &y = call.outputs[0];
-  if (x.shape.size() != 5 || x.shape[4] % 2 != 0 || y.shape != x.shape) {
-    return absl::InvalidArgumentError(absl::StrCat("wants (s, b, g, r, d) with even d, found ", ToText(x.shape)));
-  }
+  MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t turned, TurnedElementsOf(call));
   const int64_t r = x.shape[3], d = x.shape[4], heads = x.shape[1] * x.shape[2] * r;
-  Turn<T> turn(call, d, call.op == OpKind::kRotaryGrad);
+  Turn<T> turn(call, turned, call.op == OpKind::kRotaryGrad);
   for (int64_t s = 0; s < x.shape[0]; ++s) {
     turn.To(PositionOf(x.begin[0] + s, x.global[0], call.attrs->context));
     for (int64_t head = 0; head < heads; ++head) {
       const T* from = x.as<T>() + (s * heads + head) * d;
       T* to = y.as<T>() + (s * heads + head) * d;
       const bool value_head = head % r == r - 1;
-      for (int64_t i = 0; i < d / 2; ++i) {  // both of a pair at once: `to` may be `from`
-        const int64_t j = i + d / 2;
-        const T a = value_head ? from[i] : turn.Of(from, i), b = value_head ? from[j] : turn.Of(from, j);
+      for (int64_t pair = 0; pair < d / 2; ++pair) {  // both at once: `to` may be `from`
+        const bool turns = pair < turned / 2;
+        const int64_t i = turns ? pair : pair + turned / 2, j = i + (turns ? turned : d - turned) / 2;
+        const bool plain = value_head || !turns;
+        const T a = plain ? from[i] : turn.Of(from, i), b = plain ? from[j] : turn.Of(from, j);
         to[i] = (call.Adds(0) ? to[i] : T(0)) + a;
         to[j] = (call.Adds(0) ? to[j] : T(0)) + b;
       }

@@ -64,13 +64,16 @@ T SigmoidOf(T x) {
 inline constexpr double kGeluScale = 0.79788456080286535588;
 inline constexpr double kGeluCubic = 0.044715;
 
-// Calls then(f, derivative), both functions of one T.
+// Calls then(f, derivative), both functions of one T. Of a gated op, the gate's.
 template <class T, class Then>
 void WithActivation(OpKind op, const Then& then) {
   switch (op) {
     case OpKind::kRelu:
     case OpKind::kReluGrad:
       return then([](T x) { return x > 0 ? x : T(0); }, [](T x) { return x > 0 ? T(1) : T(0); });
+    case OpKind::kSquaredRelu:
+    case OpKind::kSquaredReluGrad:
+      return then([](T x) { return x > 0 ? x * x : T(0); }, [](T x) { return x > 0 ? 2 * x : T(0); });
     case OpKind::kSqrt:
     case OpKind::kSqrtGrad:
       return then([](T x) { return std::sqrt(x); }, [](T x) { return T(0.5) / std::sqrt(x); });
@@ -90,6 +93,8 @@ void WithActivation(OpKind op, const Then& then) {
                   });
     case OpKind::kSilu:
     case OpKind::kSiluGrad:
+    case OpKind::kSwiglu:
+    case OpKind::kSwigluGrad:
       return then([](T x) { return x * SigmoidOf(x); },
                   [](T x) {
                     const T s = SigmoidOf(x);
@@ -97,6 +102,8 @@ void WithActivation(OpKind op, const Then& then) {
                   });
     case OpKind::kGelu:
     case OpKind::kGeluGrad:
+    case OpKind::kGeglu:
+    case OpKind::kGegluGrad:
       return then([](T x) { return T(0.5) * x * (1 + std::tanh(T(kGeluScale) * (x + T(kGeluCubic) * x * x * x))); },
                   [](T x) {
                     const T t = std::tanh(T(kGeluScale) * (x + T(kGeluCubic) * x * x * x));
@@ -109,15 +116,15 @@ void WithActivation(OpKind op, const Then& then) {
 }
 
 // The place of the dim of two (gate and value) and the loop over the rest; operand 0 has no such dim, operand 1 has.
-struct SwigluLoop {
+struct GateLoop {
   LoopNest<3> nest;  // y or dy, x, dx (which has x's strides)
   int64_t half = 0;  // from x[0] to x[1], in elements
 };
-absl::StatusOr<SwigluLoop> LoopOfSwiglu(const IndexRule& rule, const OperandRule& small, const Shape& small_shape,
-                                        const OperandRule& wide, const Shape& wide_shape) {
+absl::StatusOr<GateLoop> LoopOfGate(const IndexRule& rule, const OperandRule& small, const Shape& small_shape,
+                                    const OperandRule& wide, const Shape& wide_shape) {
   const LabelStrides by_label = StridesByLabel(rule, small, small_shape);
   const Shape strides = RowMajorStrides(wide_shape);
-  SwigluLoop loop;
+  GateLoop loop;
   for (size_t d = 0; d < wide.size(); ++d) {
     const int8_t label = wide[d].label;
     bool in_small = false;
@@ -205,41 +212,45 @@ absl::Status ActivationGrad(const KernelCall& call) {
 }
 
 template <class T>
-absl::Status Swiglu(const KernelCall& call) {
+absl::Status Gate(const KernelCall& call) {
   MESHWRIGHT_RETURN_IF_ERROR(CheckCounts(call, 1, 1, 1));
   const IndexRule& rule = *call.rule;
-  MESHWRIGHT_ASSIGN_OR_RETURN(const SwigluLoop loop, LoopOfSwiglu(rule, rule.outputs[0], call.outputs[0].shape,
-                                                                  rule.inputs[0], call.inputs[0].shape));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const GateLoop loop, LoopOfGate(rule, rule.outputs[0], call.outputs[0].shape,
+                                                              rule.inputs[0], call.inputs[0].shape));
   T* y = call.outputs[0].as<T>();
   const T* x = call.inputs[0].as<T>();
-  loop.nest.ForEachRow([&](const auto& at, int64_t n, const auto& step) {
-    for (int64_t i = 0; i < n; ++i) {
-      const T* gate = x + at[1] + i * step[1];
-      T& out = y[at[0] + i * step[0]];
-      out = (call.Adds(0) ? out : T(0)) + *gate * SigmoidOf(*gate) * gate[loop.half];
-    }
+  WithActivation<T>(call.op, [&](const auto& f, const auto&) {
+    loop.nest.ForEachRow([&](const auto& at, int64_t n, const auto& step) {
+      for (int64_t i = 0; i < n; ++i) {
+        const T* gate = x + at[1] + i * step[1];
+        T& out = y[at[0] + i * step[0]];
+        out = (call.Adds(0) ? out : T(0)) + f(*gate) * gate[loop.half];
+      }
+    });
   });
   return absl::OkStatus();
 }
 
 template <class T>
-absl::Status SwigluGrad(const KernelCall& call) {
+absl::Status GateGrad(const KernelCall& call) {
   MESHWRIGHT_RETURN_IF_ERROR(CheckCounts(call, 2, 2, 1));
   const IndexRule& rule = *call.rule;
-  MESHWRIGHT_ASSIGN_OR_RETURN(const SwigluLoop loop, LoopOfSwiglu(rule, rule.inputs[0], call.inputs[0].shape,
-                                                                  rule.inputs[1], call.inputs[1].shape));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const GateLoop loop, LoopOfGate(rule, rule.inputs[0], call.inputs[0].shape,
+                                                              rule.inputs[1], call.inputs[1].shape));
   const T* dy = call.inputs[0].as<T>();
   const T* x = call.inputs[1].as<T>();
   T* dx = call.outputs[0].as<T>();
-  loop.nest.ForEachRow([&](const auto& at, int64_t n, const auto& step) {
-    for (int64_t i = 0; i < n; ++i) {
-      const T* in = x + at[1] + i * step[1];
-      T* out = dx + at[2] + i * step[2];
-      const T g = dy[at[0] + i * step[0]], s = SigmoidOf(in[0]);
-      const T d_gate = g * in[loop.half] * s * (1 + in[0] * (1 - s)), d_value = g * in[0] * s;
-      out[0] = (call.Adds(0) ? out[0] : T(0)) + d_gate;
-      out[loop.half] = (call.Adds(0) ? out[loop.half] : T(0)) + d_value;
-    }
+  WithActivation<T>(call.op, [&](const auto& f, const auto& derivative) {
+    loop.nest.ForEachRow([&](const auto& at, int64_t n, const auto& step) {
+      for (int64_t i = 0; i < n; ++i) {
+        const T* in = x + at[1] + i * step[1];
+        T* out = dx + at[2] + i * step[2];
+        const T g = dy[at[0] + i * step[0]];
+        const T d_gate = g * in[loop.half] * derivative(in[0]), d_value = g * f(in[0]);
+        out[0] = (call.Adds(0) ? out[0] : T(0)) + d_gate;
+        out[loop.half] = (call.Adds(0) ? out[loop.half] : T(0)) + d_value;
+      }
+    });
   });
   return absl::OkStatus();
 }
@@ -278,8 +289,8 @@ absl::Status Fill(const KernelCall& call) {
   template absl::Status Binary<T>(const KernelCall&);         \
   template absl::Status Activation<T>(const KernelCall&);     \
   template absl::Status ActivationGrad<T>(const KernelCall&); \
-  template absl::Status Swiglu<T>(const KernelCall&);         \
-  template absl::Status SwigluGrad<T>(const KernelCall&);     \
+  template absl::Status Gate<T>(const KernelCall&);           \
+  template absl::Status GateGrad<T>(const KernelCall&);       \
   template absl::Status Dropout<T>(const KernelCall&);        \
   template absl::Status Fill<T>(const KernelCall&);
 MESHWRIGHT_INSTANTIATE(float)

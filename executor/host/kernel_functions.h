@@ -35,9 +35,9 @@ absl::Status Activation(const KernelCall& call);  // ReLU .. Sqrt
 template <class T>
 absl::Status ActivationGrad(const KernelCall& call);
 template <class T>
-absl::Status Swiglu(const KernelCall& call);
+absl::Status Gate(const KernelCall& call);
 template <class T>
-absl::Status SwigluGrad(const KernelCall& call);
+absl::Status GateGrad(const KernelCall& call);
 template <class T>
 absl::Status Dropout(const KernelCall& call);
 template <class T>
@@ -84,6 +84,10 @@ template <class T>
 absl::Status RmsNorm(const KernelCall& call);
 template <class T>
 absl::Status RmsNormGrad(const KernelCall& call);
+template <class T>
+absl::Status NormHeads(const KernelCall& call);
+template <class T>
+absl::Status NormHeadsGrad(const KernelCall& call);
 
 // attention.cc
 template <class T>

@@ -93,6 +93,7 @@ absl::Status RunTyped(const KernelCall& call) {
     case OpKind::kCast:
       return Cast<T>(call);
     case OpKind::kRelu:
+    case OpKind::kSquaredRelu:
     case OpKind::kGelu:
     case OpKind::kTanh:
     case OpKind::kSigmoid:
@@ -100,6 +101,7 @@ absl::Status RunTyped(const KernelCall& call) {
     case OpKind::kSqrt:
       return Activation<T>(call);
     case OpKind::kReluGrad:
+    case OpKind::kSquaredReluGrad:
     case OpKind::kGeluGrad:
     case OpKind::kTanhGrad:
     case OpKind::kSigmoidGrad:
@@ -107,9 +109,11 @@ absl::Status RunTyped(const KernelCall& call) {
     case OpKind::kSqrtGrad:
       return ActivationGrad<T>(call);
     case OpKind::kSwiglu:
-      return Swiglu<T>(call);
+    case OpKind::kGeglu:
+      return Gate<T>(call);
     case OpKind::kSwigluGrad:
-      return SwigluGrad<T>(call);
+    case OpKind::kGegluGrad:
+      return GateGrad<T>(call);
     case OpKind::kDropout:
       return Dropout<T>(call);
     case OpKind::kSoftmax:
@@ -128,6 +132,10 @@ absl::Status RunTyped(const KernelCall& call) {
       return RmsNorm<T>(call);
     case OpKind::kRmsNormGrad:
       return RmsNormGrad<T>(call);
+    case OpKind::kNormHeads:
+      return NormHeads<T>(call);
+    case OpKind::kNormHeadsGrad:
+      return NormHeadsGrad<T>(call);
     case OpKind::kGather:
       return call.inputs[0].dtype == DType::kInt32 ? Gather<int32_t>(call) : Gather<T>(call);
     case OpKind::kGatherGrad:

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <vector>
 
+#include "executor/call_operands.h"
 #include "executor/host/kernel_functions.h"
 #include "ir/status.h"
 
@@ -38,6 +39,27 @@ struct Statistics {
   }
 };
 
+// A row's dx, and what it adds to dgamma and dbeta, see NormalizeGrad.
+template <class T>
+void RowGrad(const T* dy, const T* x, const T* gamma, int64_t n, bool centred, const KernelCall& call, T* dx, T* dgamma,
+             T* dbeta) {
+  const Statistics<T> s(x, n, centred, call.attrs->epsilon);
+  T mean_g = 0, mean_gn = 0;
+  for (int64_t i = 0; i < n; ++i) {
+    const T normed = (x[i] - s.mean) * s.inverse, g = dy[i] * gamma[i];
+    mean_g += g;
+    mean_gn += g * normed;
+    dgamma[i] += dy[i] * normed;
+    if (centred) dbeta[i] += dy[i];
+  }
+  mean_g = centred ? mean_g / static_cast<T>(n) : T(0);
+  mean_gn /= static_cast<T>(n);
+  for (int64_t i = 0; i < n; ++i) {
+    const T normed = (x[i] - s.mean) * s.inverse, g = dy[i] * gamma[i];
+    Put(call.Adds(0), s.inverse * (g - mean_g - normed * mean_gn), dx[i]);
+  }
+}
+
 // y = (x - mean) * inverse * gamma + beta; beta may be null.
 template <class T>
 void Normalize(const KernelCall& call, bool centred) {
@@ -66,21 +88,7 @@ void NormalizeGrad(const KernelCall& call, bool centred) {
     const T* dy = call.inputs[0].as<T>() + r * rows.width;
     const T* x = call.inputs[1].as<T>() + r * rows.width;
     T* dx = call.outputs[0].as<T>() + r * rows.width;
-    const Statistics<T> s(x, rows.width, centred, call.attrs->epsilon);
-    T mean_g = 0, mean_gn = 0;
-    for (int64_t i = 0; i < rows.width; ++i) {
-      const T n = (x[i] - s.mean) * s.inverse, g = dy[i] * gamma[i];
-      mean_g += g;
-      mean_gn += g * n;
-      dgamma[i] += dy[i] * n;
-      dbeta[i] += dy[i];
-    }
-    mean_g = centred ? mean_g / static_cast<T>(rows.width) : T(0);
-    mean_gn /= static_cast<T>(rows.width);
-    for (int64_t i = 0; i < rows.width; ++i) {
-      const T n = (x[i] - s.mean) * s.inverse, g = dy[i] * gamma[i];
-      Put(call.Adds(0), s.inverse * (g - mean_g - n * mean_gn), dx[i]);
-    }
+    RowGrad(dy, x, gamma, rows.width, centred, call, dx, dgamma.data(), dbeta.data());
   }
   for (int64_t i = 0; i < rows.width; ++i) {
     Put(call.Adds(1), dgamma[i], call.outputs[1].as<T>()[i]);
@@ -88,7 +96,53 @@ void NormalizeGrad(const KernelCall& call, bool centred) {
   }
 }
 
+// Which row of gamma head `r` of a group of `heads` has: queries the first, the key the second, the value none, -1.
+int64_t GammaOf(int64_t r, int64_t heads) { return r == heads - 1 ? -1 : r == heads - 2 ? 1 : 0; }
+
 }  // namespace
+
+template <class T>
+absl::Status NormHeads(const KernelCall& call) {
+  MESHWRIGHT_RETURN_IF_ERROR(CheckCounts(call, 2, 2, 1));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t heads, NormedHeadsOf(call));
+  const Rows rows(call.inputs[0]);
+  const int64_t d = rows.width;
+  for (int64_t row = 0; row < rows.count; ++row) {
+    const T* x = call.inputs[0].as<T>() + row * d;
+    T* y = call.outputs[0].as<T>() + row * d;
+    const int64_t which = GammaOf(row % heads, heads);
+    if (which < 0) {
+      for (int64_t i = 0; i < d; ++i) Put(call.Adds(0), x[i], y[i]);
+      continue;
+    }
+    const T* gamma = call.inputs[1].as<T>() + which * d;
+    const Statistics<T> s(x, d, /*centred=*/false, call.attrs->epsilon);
+    for (int64_t i = 0; i < d; ++i) Put(call.Adds(0), x[i] * s.inverse * gamma[i], y[i]);
+  }
+  return absl::OkStatus();
+}
+
+template <class T>
+absl::Status NormHeadsGrad(const KernelCall& call) {
+  MESHWRIGHT_RETURN_IF_ERROR(CheckCounts(call, 3, 3, 2));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t heads, NormedHeadsOf(call));
+  const Rows rows(call.inputs[1]);
+  const int64_t d = rows.width;
+  std::vector<T> dgamma(2 * d, T(0));
+  for (int64_t row = 0; row < rows.count; ++row) {
+    const T* dy = call.inputs[0].as<T>() + row * d;
+    T* dx = call.outputs[0].as<T>() + row * d;
+    const int64_t which = GammaOf(row % heads, heads);
+    if (which < 0) {
+      for (int64_t i = 0; i < d; ++i) Put(call.Adds(0), dy[i], dx[i]);
+      continue;
+    }
+    RowGrad<T>(dy, call.inputs[1].as<T>() + row * d, call.inputs[2].as<T>() + which * d, d, /*centred=*/false, call, dx,
+               dgamma.data() + which * d, nullptr);
+  }
+  for (int64_t i = 0; i < 2 * d; ++i) Put(call.Adds(1), dgamma[i], call.outputs[1].as<T>()[i]);
+  return absl::OkStatus();
+}
 
 template <class T>
 absl::Status Softmax(const KernelCall& call) {
@@ -190,7 +244,9 @@ absl::Status RmsNormGrad(const KernelCall& call) {
   template absl::Status LayerNorm<T>(const KernelCall&);      \
   template absl::Status LayerNormGrad<T>(const KernelCall&);  \
   template absl::Status RmsNorm<T>(const KernelCall&);        \
-  template absl::Status RmsNormGrad<T>(const KernelCall&);
+  template absl::Status RmsNormGrad<T>(const KernelCall&);    \
+  template absl::Status NormHeads<T>(const KernelCall&);      \
+  template absl::Status NormHeadsGrad<T>(const KernelCall&);
 MESHWRIGHT_INSTANTIATE(float)
 MESHWRIGHT_INSTANTIATE(double)
 #undef MESHWRIGHT_INSTANTIATE

@@ -6,7 +6,7 @@
   X(Pointwise)                         \
   X(RawCopy)                           \
   X(Fill)                              \
-  X(Swiglu)                            \
+  X(Gate)                              \
   X(GatherRows)                        \
   X(GatherRowsGrad) X(OneHot) X(Dropout) X(Rotary) X(Update) X(LambStep) X(LambNorms) X(NotFinite) X(AdjustScale)
 #define MESHWRIGHT_ROW_BODIES(X) X(Reduce) X(RowOp) X(Norm) X(NormParameters) X(SumAll)

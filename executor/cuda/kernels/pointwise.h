@@ -8,7 +8,7 @@
 namespace meshwright::cuda {
 
 enum class PointOp : uint8_t { kCopy, kAdd, kSub, kMul, kDiv, kEqual, kActivation, kActivationGrad, kMseGrad };
-enum class Activation : uint8_t { kRelu, kGelu, kTanh, kSigmoid, kSilu, kSqrt };
+enum class Activation : uint8_t { kRelu, kSquaredRelu, kGelu, kTanh, kSigmoid, kSilu, kSqrt };
 
 template <class A>
 MESHWRIGHT_DEVICE A SigmoidOf(A x) {
@@ -24,6 +24,8 @@ MESHWRIGHT_DEVICE A Activate(Activation f, A x) {
   switch (f) {
     case Activation::kRelu:
       return x > A(0) ? x : A(0);
+    case Activation::kSquaredRelu:
+      return x > A(0) ? x * x : A(0);
     case Activation::kTanh:
       return tanh(x);
     case Activation::kSqrt:
@@ -44,6 +46,8 @@ MESHWRIGHT_DEVICE A Derivative(Activation f, A x) {
   switch (f) {
     case Activation::kRelu:
       return x > A(0) ? A(1) : A(0);
+    case Activation::kSquaredRelu:
+      return x > A(0) ? A(2) * x : A(0);
     case Activation::kSqrt:
       return A(0.5) / sqrt(x);
     case Activation::kTanh: {
@@ -73,6 +77,8 @@ MESHWRIGHT_DEVICE void WithConstant(Activation f, const F& use) {
   switch (f) {
     case Activation::kRelu:
       return use(std::integral_constant<Activation, Activation::kRelu>());
+    case Activation::kSquaredRelu:
+      return use(std::integral_constant<Activation, Activation::kSquaredRelu>());
     case Activation::kGelu:
       return use(std::integral_constant<Activation, Activation::kGelu>());
     case Activation::kTanh:
@@ -184,10 +190,10 @@ struct RawCopy {
   }
 };
 
-// y = silu(x[0]) * x[half], or its gradient; operands of `places`: y or dy, x, dx.
-struct Swiglu {
+// y = f(x[0]) * x[half], or its gradient, f SiLU or GeLU; operands of `places`: y or dy, x, dx.
+struct Gate {
   static constexpr int kBlocksPerSm = 4;
-  bool gradient = false, add = false, vectors = false;
+  bool gradient = false, add = false, vectors = false, gelu = false;
   Ref y, x, dx;
   int64_t half = 0;
   Places places;
@@ -205,9 +211,9 @@ struct Swiglu {
       Unpack(x.type, got_value, value);
       MESHWRIGHT_UNROLL
       for (int j = 0; j < N; ++j) {
-        const A s = SigmoidOf(gate[j]);
-        of_value[j] = gradient ? g[j] * gate[j] * s : gate[j] * s * value[j];
-        if (gradient) of_gate[j] = g[j] * value[j] * s * (A(1) + gate[j] * (A(1) - s));
+        const Activation f = gelu ? Activation::kGelu : Activation::kSilu;
+        of_value[j] = Activate(f, gate[j]) * (gradient ? g[j] : value[j]);
+        if (gradient) of_gate[j] = g[j] * value[j] * Derivative(f, gate[j]);
       }
       if (!gradient) return PutSome(y, at[0], of_value, add);
       PutSome(dx, at[2], of_gate, add);
@@ -348,7 +354,7 @@ struct Rotary {
   bool add = false, vectors = false;
   double direction = 1, theta = 10000;
   Ref x, y;
-  int64_t steps = 0, heads = 0, group = 0, d = 0, parts = 1;
+  int64_t steps = 0, heads = 0, group = 0, d = 0, turned = 0, parts = 1;  // turned: elements of a head
   SequenceOrder order;
 
   template <class A, class Ctx>
@@ -360,8 +366,11 @@ struct Rotary {
     OverRange<A>(First(ctx), Step(ctx), steps * parts * half, vectors, [&](auto some, int64_t i) {
       constexpr int N = some.value;
       const int64_t pair = i % half, part = i / half % parts, s = i / half / parts;
+      // What is not turned comes in pairs, too.
+      const bool turns = pair < turned / 2;
+      const int64_t first = turns ? pair : pair + turned / 2, apart = (turns ? turned : d - turned) / 2;
       A c[N], z[N];
-      const double step = -2.0 / static_cast<double>(d), next = N == 1 ? 1 : pow(theta, step);
+      const double step = -2.0 / static_cast<double>(turned), next = N == 1 ? 1 : pow(theta, step);
       double angle = static_cast<double>(order.PositionOf(s)) * pow(theta, step * static_cast<double>(pair));
       MESHWRIGHT_UNROLL
       for (int j = 0; j < N; ++j) {
@@ -370,19 +379,19 @@ struct Rotary {
         angle *= next;
       }
       for (int64_t head = part * each; head < (part + 1) * each; ++head) {
-        const int64_t at = (s * heads + head) * d + pair;
-        const auto got_a = Fetch<A, N>(x, at), got_b = Fetch<A, N>(x, at + half);
+        const int64_t at = (s * heads + head) * d + first;
+        const auto got_a = Fetch<A, N>(x, at), got_b = Fetch<A, N>(x, at + apart);
         A a[N], b[N];
         Unpack(x.type, got_a, a);
         Unpack(x.type, got_b, b);
         MESHWRIGHT_UNROLL
-        for (int j = 0; j < N && head % group != group - 1; ++j) {
+        for (int j = 0; j < N && turns && head % group != group - 1; ++j) {
           const A before = a[j];
           a[j] = before * c[j] - b[j] * z[j];
           b[j] = b[j] * c[j] + before * z[j];
         }
         PutSome(y, at, a, add);
-        PutSome(y, at + half, b, add);
+        PutSome(y, at + apart, b, add);
       }
     });
   }

@@ -328,12 +328,20 @@ struct RowOp {
 // than once of a row comes from the L1 cache.
 //
 // x may be made first, as the sum of `terms`, and dx may be added to one term. Terms are of x's shape, or one row.
+//
+// With `heads` rows are heads, so many to a group: queries, which have the first row of gamma, a key, which has the
+// second, and a value, which stays as it is.
+MESHWRIGHT_DEVICE int64_t GammaOf(int64_t row, int64_t heads) {  // -1: none
+  const int64_t r = heads > 0 ? row % heads : 0;
+  return heads == 0 || r < heads - 2 ? 0 : r == heads - 2 ? 1 : -1;
+}
+
 struct Norm {
   static constexpr int kBlocksPerSm = 3;
   static constexpr int kMostTerms = 3;
   bool gradient = false, centred = true, add = false, vectors = false;
   double epsilon = 1e-5;
-  int64_t rows = 0, width = 0;
+  int64_t rows = 0, width = 0, heads = 0;
   Ref x, gamma, beta, y, dx;
   double* statistics = nullptr;
   int32_t terms = 0;
@@ -343,12 +351,16 @@ struct Norm {
   template <class A, class Ctx>
   MESHWRIGHT_DEVICE void Run(Ctx& ctx) const {
     for (int64_t r = ctx.block(); r < rows; r += ctx.blocks()) {
-      const int64_t row = r * width;
+      const int64_t row = r * width, which = GammaOf(r, heads);
+      if (which < 0) {
+        Copy<A>(ctx, row);
+        continue;
+      }
       if (terms > 0 && !gradient) AddUp<A>(ctx, row);
       A mean, inverse;
       Statistics(ctx, row, mean, inverse);
       if (gradient) {
-        Gradient(ctx, row, mean, inverse);
+        Gradient(ctx, row, which * width, mean, inverse);
         if (ctx.thread() != 0) continue;
         statistics[2 * r] = static_cast<double>(mean);
         statistics[2 * r + 1] = static_cast<double>(inverse);
@@ -358,7 +370,7 @@ struct Norm {
         constexpr int N = some.value;
         A value[N], by[N], plus[N] = {};
         LoadSome(x, row + i, value);
-        LoadSome(gamma, i, by);
+        LoadSome(gamma, which * width + i, by);
         if (centred) LoadSome(beta, i, plus);
         MESHWRIGHT_UNROLL
         for (int j = 0; j < N; ++j) value[j] = (value[j] - mean) * inverse * by[j] + plus[j];
@@ -368,6 +380,15 @@ struct Norm {
   }
 
  private:
+  // A row as it is, of x or of its gradient.
+  template <class A, class Ctx>
+  MESHWRIGHT_DEVICE void Copy(Ctx& ctx, int64_t row) const {
+    OverRow<A>(ctx, width, vectors, [&](auto some, int64_t i) {
+      A value[some.value];
+      LoadSome(gradient ? y : x, row + i, value);
+      PutSome(gradient ? dx : y, row + i, value, add);
+    });
+  }
   // Each thread makes the elements of the row that it reads afterwards.
   template <class A, class Ctx>
   MESHWRIGHT_DEVICE void AddUp(Ctx& ctx, int64_t row) const {
@@ -412,10 +433,10 @@ struct Norm {
     inverse = A(1) / sqrt(ctx.Sum(squares) / static_cast<A>(width) + static_cast<A>(epsilon));
   }
 
-  // Of the elements from i on: x normalized, and dy * gamma.
+  // Of the elements from i on: x normalized, and dy * gamma, whose row begins at `at`.
   template <class A, int N>
-  MESHWRIGHT_DEVICE void Both(int64_t row, int64_t i, A mean, A inverse, A (&n)[N], A (&g)[N]) const {
-    const auto got_x = Fetch<A, N>(x, row + i), got_y = Fetch<A, N>(y, row + i), got_gamma = Fetch<A, N>(gamma, i);
+  MESHWRIGHT_DEVICE void Both(int64_t row, int64_t i, int64_t at, A mean, A inverse, A (&n)[N], A (&g)[N]) const {
+    const auto got_x = Fetch<A, N>(x, row + i), got_y = Fetch<A, N>(y, row + i), got_gamma = Fetch<A, N>(gamma, at + i);
     A by[N];
     Unpack(x.type, got_x, n);
     Unpack(y.type, got_y, g);
@@ -427,11 +448,11 @@ struct Norm {
     }
   }
   template <class A, class Ctx>
-  MESHWRIGHT_DEVICE void Gradient(Ctx& ctx, int64_t row, A mean, A inverse) const {
+  MESHWRIGHT_DEVICE void Gradient(Ctx& ctx, int64_t row, int64_t at, A mean, A inverse) const {
     A sum_g = A(0), sum_gn = A(0);
     OverRow<A>(ctx, width, vectors, [&](auto some, int64_t i) {
       A n[some.value], g[some.value];
-      Both(row, i, mean, inverse, n, g);
+      Both(row, i, at, mean, inverse, n, g);
       for (int j = 0; j < some.value; ++j) {
         sum_g += g[j];
         sum_gn += g[j] * n[j];
@@ -442,7 +463,7 @@ struct Norm {
     const A mean_gn = ctx.Sum(sum_gn) / static_cast<A>(width);
     OverRow<A>(ctx, width, vectors, [&](auto some, int64_t i) {
       A n[some.value], g[some.value];
-      Both(row, i, mean, inverse, n, g);
+      Both(row, i, at, mean, inverse, n, g);
       MESHWRIGHT_UNROLL
       for (int j = 0; j < some.value; ++j) n[j] = inverse * (g[j] - mean_g - n[j] * mean_gn);
       if (terms > 0) {
@@ -457,21 +478,22 @@ struct Norm {
 };
 
 // dgamma = sum over rows of dy * n, dbeta = sum over rows of dy, of `parts` parts of the rows each: a thread for one or
-// eight columns of a part. Results are (parts, width), to be reduced.
+// eight columns of a part. Results are (parts, width), of heads (parts, 2, width), to be reduced.
 struct NormParameters {
   bool centred = true, vectors = false;
-  int64_t rows = 0, width = 0, parts = 1;
+  int64_t rows = 0, width = 0, parts = 1, heads = 0;
   Ref dy, x, dgamma, dbeta;
   const double* statistics = nullptr;
 
   template <class A, class Ctx>
   MESHWRIGHT_DEVICE void Run(Ctx& ctx) const {
-    const int64_t each = rows / parts;
-    OverRange<A>(First(ctx), Step(ctx), width * parts, vectors, [&](auto some, int64_t i) {
+    const int64_t each = rows / parts, of_part = heads > 0 ? 2 * width : width;
+    OverRange<A>(First(ctx), Step(ctx), of_part * parts, vectors, [&](auto some, int64_t i) {
       constexpr int N = some.value;
-      const int64_t first = i / width * each, column = i % width;
+      const int64_t first = i / of_part * each, column = i % width, which = i % of_part / width;
       A gamma_sum[N] = {}, beta_sum[N] = {};
       for (int64_t r = first; r < first + each; ++r) {
+        if (GammaOf(r, heads) != which) continue;
         const auto got_dy = Fetch<A, N>(dy, r * width + column), got_x = Fetch<A, N>(x, r * width + column);
         const A mean = static_cast<A>(statistics[2 * r]), inverse = static_cast<A>(statistics[2 * r + 1]);
         A g[N], value[N];

@@ -149,6 +149,12 @@ std::vector<OpExample> Updates(OpKind op, const std::vector<Shape>& parameters) 
   return examples;
 }
 
+OpAttrs Turned(int64_t elements) {
+  OpAttrs attrs;
+  attrs.turned = elements;
+  return attrs;
+}
+
 // What has several blocks, tiles or passes; nothing for other operators. One switch over all of them, long for that
 // reason.
 std::vector<OpExample> LargeExamples(OpKind op) {
@@ -182,6 +188,11 @@ std::vector<OpExample> LargeExamples(OpKind op) {
       return {{op, "", {{50, 700}, {700}, {700}}}, {op, "", {{50, 704}, {704}, {704}}}};
     case OpKind::kRmsNorm:
       return {{op, "", {{50, 704}, {704}}}};
+    case OpKind::kNormHeads:
+      return {{op, "", {{35, 2, 2, 5, 32}, {2, 32}}}, {op, "", {{5, 2, 1, 3, 20}, {2, 20}}}};
+    case OpKind::kNormHeadsGrad:
+      return {{op, "", {{35, 2, 2, 5, 32}, {35, 2, 2, 5, 32}, {2, 32}}},
+              {op, "", {{5, 2, 1, 3, 20}, {5, 2, 1, 3, 20}, {2, 20}}}};
     case OpKind::kLayerNormGrad:
     case OpKind::kRmsNormGrad:
       return {{op, "", {{50, 700}, {50, 700}, {700}}}, {op, "", {{50, 704}, {50, 704}, {704}}}};
@@ -223,7 +234,9 @@ std::vector<OpExample> LargeExamples(OpKind op) {
     }
     case OpKind::kRotary:
     case OpKind::kRotaryGrad:
-      return {{op, "", {{33, 2, 2, 5, 32}}}};
+      return {{op, "", {{33, 2, 2, 5, 32}}},
+              {op, "", {{33, 2, 2, 5, 32}}, Turned(16)},
+              {op, "", {{9, 2, 2, 3, 20}}, Turned(6)}};
     case OpKind::kLatentHeads:
       return {{op, "", {{33, 2, 5, 48}, {33, 2, 16}, {33, 2, 5, 56}}, {}, {}, -1, 1, {{33, 2, 5, 120}}}};
     case OpKind::kLatentHeadsGrad:
