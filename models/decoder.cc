@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "ir/status.h"
 
 namespace meshwright {
@@ -35,6 +36,11 @@ std::string PrefixInRun(const DecoderConfig& c, int64_t i) {
   if (i + 1 == LayersOfRun(c)) return "";
   const LayerKind kind = KindInRun(c, i);
   return absl::StrCat(!kind.experts ? "dense" : kind.window > 0 ? "window" : "layer", i, "_");
+}
+
+OpKind KindOf(Activation activation) {
+  constexpr OpKind kKinds[] = {OpKind::kGelu, OpKind::kRelu, OpKind::kSquaredRelu, OpKind::kSwiglu, OpKind::kGeglu};
+  return kKinds[static_cast<size_t>(activation)];
 }
 
 // Builds the graph, segment by segment.
@@ -182,26 +188,50 @@ class DecoderBuilder {
     return b_.AddOne(std::move(spec));
   }
 
-  // residual + x (+ bias) + those of `more` that there are
-  absl::StatusOr<TensorId> AddResidual(const std::string& name, TensorId x, TensorId residual, bool bias,
-                                       std::initializer_list<TensorId> more = {}) {
-    OpSpec spec{.name = name, .kind = OpKind::kAdd, .inputs = {x}, .rule = "s b h"};
-    if (bias) {
-      spec.rule += ", h";
-      spec.inputs.push_back(Bias(absl::StrCat(name, ".bias"), {c_.hidden}));
-    }
-    for (const TensorId term : more) {
-      if (!term.valid()) continue;
-      spec.rule += ", s b h";
+  // What attention, a feed-forward layer or experts add to the residual stream: the sum of all that there are.
+  struct Branch {
+    TensorId result, bias, adapted, shared, shared_adapted;
+  };
+
+  // The sum of branches and of what is `last`, where that is valid.
+  absl::StatusOr<TensorId> Sum(const std::string& name, std::initializer_list<Branch> branches, TensorId last) {
+    OpSpec spec{.name = name, .kind = OpKind::kAdd, .inputs = {}};
+    std::vector<std::string> rule;
+    const auto add = [&](TensorId term, const char* labels) {
+      if (!term.valid()) return;
       spec.inputs.push_back(term);
+      rule.push_back(labels);
+    };
+    for (const Branch& branch : branches) {
+      add(branch.result, "s b h");
+      add(branch.bias, "h");
+      for (const TensorId term : {branch.adapted, branch.shared, branch.shared_adapted}) add(term, "s b h");
     }
-    spec.rule += ", s b h -> s b h";
-    spec.inputs.push_back(residual);
+    add(last, "s b h");
+    spec.rule = absl::StrCat(absl::StrJoin(rule, ", "), " -> s b h");
     return b_.AddOne(std::move(spec));
   }
 
-  absl::StatusOr<TensorId> AttentionHalf(TensorId x) {
-    MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId normed, Normalize("norm1", x));
+  // Of the half-layer `half`, 1 or 2: what attention or the feed-forward layer takes of the residual stream, and the
+  // stream with what that makes.
+  absl::StatusOr<TensorId> Before(int half, TensorId x) {
+    return c_.norm_places == NormPlaces::kAfter ? x : Normalize(absl::StrCat("norm", half), x);
+  }
+  absl::StatusOr<TensorId> Behind(int half, Branch branch, TensorId x) {
+    if (c_.norm_places != NormPlaces::kBefore) {
+      const bool alone = !branch.bias.valid() && !branch.adapted.valid() && !branch.shared.valid();
+      TensorId made = branch.result;
+      if (!alone) {
+        MESHWRIGHT_ASSIGN_OR_RETURN(made, Sum(absl::StrCat("sum", half), {branch}, TensorId()));
+      }
+      branch = Branch();
+      MESHWRIGHT_ASSIGN_OR_RETURN(branch.result, Normalize(absl::StrCat("norm", half, "_after"), made));
+    }
+    return Sum(absl::StrCat("add", half), {branch}, x);
+  }
+
+  absl::StatusOr<Branch> AttentionBranch(TensorId normed) {
+    Branch branch;
     MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId qkv, c_.kv_lora_rank > 0 ? LatentHeads(normed) : Heads(normed));
     MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId context, Attend(qkv));
     const int64_t queries = c_.heads / c_.kv_heads;
@@ -209,17 +239,17 @@ class DecoderBuilder {
     const char* const columns = latent ? "g q u" : "g q d";
     // h first: the parallel optimizer splits dim 0, which heads seldom leave divisible.
     const TensorId weight = ResidualWeight("proj.weight", {c_.hidden, c_.kv_heads, queries, ValueWidth(c_)});
-    MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId projected,
+    MESHWRIGHT_ASSIGN_OR_RETURN(branch.result,
                                 b_.AddOne({.name = "proj",
                                            .kind = OpKind::kMatMul,
                                            .inputs = {context, weight},
                                            .rule = absl::StrCat("s b ", columns, ", h ", columns, " -> s b h")}));
-    TensorId adapted;
     if (t_.lora.has_value() && t_.lora->proj) {
       const Product proj{"proj", "s b", columns, "h", "", {c_.kv_heads, queries, ValueWidth(c_)}, {c_.hidden}, {}};
-      MESHWRIGHT_ASSIGN_OR_RETURN(adapted, Adapt(proj, context));
+      MESHWRIGHT_ASSIGN_OR_RETURN(branch.adapted, Adapt(proj, context));
     }
-    return AddResidual("add1", projected, x, c_.bias, {adapted});
+    if (c_.bias) branch.bias = Bias("add1.bias", {c_.hidden});
+    return branch;
   }
 
   // Queries, keys and values of one width, in one.
@@ -239,9 +269,19 @@ class DecoderBuilder {
       const Product adapted{"qkv", "s b", "h", "g r d", "", {c_.hidden}, {c_.kv_heads, queries + 2, c_.head_dim}, {}};
       MESHWRIGHT_ASSIGN_OR_RETURN(qkv, AddAdapter(adapted, normed, qkv));
     }
+    if (c_.qk_norm) {
+      OpSpec norm{.name = "qk_norm", .kind = OpKind::kNormHeads, .inputs = {qkv}};
+      norm.rule = "s b g r! d!, t! d! -> s b g r! d!";
+      norm.attrs.epsilon = c_.norm_epsilon;
+      norm.attrs.fused = t_.fused_norms;
+      norm.recompute_group = "activation";
+      norm.inputs.push_back(Parameter("qk_norm.gamma", {2, c_.head_dim}, Constant(1)));
+      MESHWRIGHT_ASSIGN_OR_RETURN(qkv, b_.AddOne(std::move(norm)));
+    }
     if (c_.positions != Positions::kRotary) return qkv;
     OpSpec rotary{.name = "rotary", .kind = OpKind::kRotary, .inputs = {qkv}, .rule = "s b g r! d! -> s b g r! d!"};
     rotary.attrs.theta = c_.rope_theta;
+    if (c_.rotary_factor < 1) rotary.attrs.turned = TurnedElements(c_);
     rotary.attrs.fused = t_.fused_norms;
     return b_.AddOne(std::move(rotary));
   }
@@ -328,7 +368,7 @@ class DecoderBuilder {
   // The product with the first matrix (two for swiglu) and the activation.
   absl::StatusOr<TensorId> Activate(TensorId in, const Mlp& mlp) {
     const std::string &x = mlp.rows, &e = mlp.expert;
-    const bool gated = c_.activation == Activation::kSwiglu;
+    const bool gated = IsGated(c_.activation);
     const std::string columns = gated ? "t f" : "f";
     const std::string name = absl::StrCat(mlp.name, "mlp1");
     // h first, of experts, too: the parallel optimizer splits dim 0, and ranks have few experts, or one.
@@ -340,15 +380,13 @@ class DecoderBuilder {
     const TensorId weight = Weight(absl::StrCat(name, ".weight"), weight_shape);
     OpSpec product{.name = name, .kind = OpKind::kMatMul, .inputs = {in, weight}};
     product.rule = absl::StrCat(x, " h, h ", e, columns, " -> ", x, " ", columns);
-    OpSpec activation{.name = absl::StrCat(mlp.name, "activation"), .kind = OpKind::kGelu, .inputs = {}};
+    OpSpec activation{.name = absl::StrCat(mlp.name, "activation"), .kind = KindOf(c_.activation), .inputs = {}};
     activation.recompute_group = "activation";
     activation.attrs.fused = t_.fused_norms || !gated;
     if (mlp.bias) {
       product.inputs.push_back(Bias(absl::StrCat(name, ".bias"), bias_shape));
       product.rule = absl::StrCat(x, " h!, ", e, "h! ", columns, ", ", columns, " -> ", x, " ", columns);
     }
-    if (gated) activation.kind = OpKind::kSwiglu;
-    if (c_.activation == Activation::kRelu) activation.kind = OpKind::kRelu;
     activation.rule = absl::StrCat(x, gated ? " t! f -> " : " f -> ", x, " f");
     MESHWRIGHT_ASSIGN_OR_RETURN(TensorId wide, b_.AddOne(std::move(product)));
     if (t_.lora.has_value() && t_.lora->mlp1) {
@@ -361,41 +399,55 @@ class DecoderBuilder {
     return b_.AddOne(std::move(activation));
   }
 
-  // What a layer that every token goes through adds to the residual stream.
-  struct Added {
-    TensorId result, adapted;
-  };
-  absl::StatusOr<Added> Dense(TensorId in, const Mlp& mlp) {
+  // Of a layer that every token goes through.
+  absl::StatusOr<Branch> Dense(TensorId in, const Mlp& mlp) {
     MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId active, Activate(in, mlp));
     const std::string name = absl::StrCat(mlp.name, "mlp2");
     const TensorId weight = ResidualWeight(absl::StrCat(name, ".weight"), {mlp.ffn, c_.hidden});
-    Added added;
+    Branch branch;
     MESHWRIGHT_ASSIGN_OR_RETURN(
-        added.result,
+        branch.result,
         b_.AddOne({.name = name, .kind = OpKind::kMatMul, .inputs = {active, weight}, .rule = "s b f, f h -> s b h"}));
     if (t_.lora.has_value() && t_.lora->mlp2) {
       const Product product{name, "s b", "f", "h", "", {mlp.ffn}, {c_.hidden}, {}};
-      MESHWRIGHT_ASSIGN_OR_RETURN(added.adapted, Adapt(product, active));
+      MESHWRIGHT_ASSIGN_OR_RETURN(branch.adapted, Adapt(product, active));
     }
-    return added;
+    if (mlp.bias) branch.bias = Bias("add2.bias", {c_.hidden});
+    return branch;
   }
 
-  absl::StatusOr<TensorId> MlpHalf(TensorId x, int64_t ffn) {
-    MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId normed, Normalize("norm2", x));
-    MESHWRIGHT_ASSIGN_OR_RETURN(const Added y, Dense(normed, {.name = "", .ffn = ffn, .bias = c_.bias}));
-    return AddResidual("add2", y.result, x, c_.bias, {y.adapted});
+  // Attention and the feed-forward layer take the same.
+  absl::StatusOr<TensorId> SideBySide(TensorId x) {
+    MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId normed, Normalize("norm1", x));
+    MESHWRIGHT_ASSIGN_OR_RETURN(const Branch attended, AttentionBranch(normed));
+    TensorId of_mlp = normed;
+    if (c_.layer_form == LayerForm::kParallel) {
+      MESHWRIGHT_ASSIGN_OR_RETURN(of_mlp, Normalize("norm2", x));
+    }
+    MESHWRIGHT_ASSIGN_OR_RETURN(const Branch made, Dense(of_mlp, {.name = "", .ffn = c_.ffn, .bias = c_.bias}));
+    return Sum("add", {attended, made}, x);
+  }
+
+  absl::StatusOr<TensorId> OneBehindTheOther(const LayerKind& kind, TensorId x) {
+    MESHWRIGHT_ASSIGN_OR_RETURN(TensorId taken, Before(1, x));
+    MESHWRIGHT_ASSIGN_OR_RETURN(const Branch attended, AttentionBranch(taken));
+    MESHWRIGHT_ASSIGN_OR_RETURN(x, Behind(1, attended, x));
+    MESHWRIGHT_ASSIGN_OR_RETURN(taken, Before(2, x));
+    Branch made;
+    if (c_.experts > 0 && kind.experts) {
+      MESHWRIGHT_ASSIGN_OR_RETURN(made, Experts(taken));
+    } else {
+      const int64_t ffn = c_.experts > 0 ? c_.dense_ffn : c_.ffn;
+      MESHWRIGHT_ASSIGN_OR_RETURN(made, Dense(taken, {.name = "", .ffn = ffn, .bias = c_.bias}));
+    }
+    return Behind(2, made, x);
   }
 
   // What it makes has names that begin with `prefix`.
   absl::StatusOr<TensorId> Layer(const std::string& prefix, const LayerKind& kind, TensorId x) {
     const size_t first_op = b_.graph().ops.size(), first_tensor = b_.graph().tensors.size();
     window_ = kind.window;
-    MESHWRIGHT_ASSIGN_OR_RETURN(x, AttentionHalf(x));
-    if (c_.experts > 0 && kind.experts) {
-      MESHWRIGHT_ASSIGN_OR_RETURN(x, ExpertHalf(x));
-    } else {
-      MESHWRIGHT_ASSIGN_OR_RETURN(x, MlpHalf(x, c_.experts > 0 ? c_.dense_ffn : c_.ffn));
-    }
+    MESHWRIGHT_ASSIGN_OR_RETURN(x, c_.layer_form == LayerForm::kSerial ? OneBehindTheOther(kind, x) : SideBySide(x));
     Graph& graph = b_.mutable_graph();
     for (size_t i = first_op; i < graph.ops.size(); ++i) graph.ops[i].name.insert(0, prefix);
     for (size_t i = first_tensor; i < graph.tensors.size(); ++i) graph.tensors[i].name.insert(0, prefix);
@@ -409,8 +461,8 @@ class DecoderBuilder {
   }
 
   // Tokens go to slots of the experts that the router's logits name, and come back weighted by them.
-  absl::StatusOr<TensorId> ExpertHalf(TensorId x) {
-    MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId normed, Normalize("norm2", x));
+  absl::StatusOr<Branch> Experts(TensorId normed) {
+    Branch branch;
     MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId logits,
                                 b_.AddOne({.name = "router",
                                            .kind = OpKind::kMatMul,
@@ -436,10 +488,12 @@ class DecoderBuilder {
     OpSpec combine{
         .name = "combine", .kind = OpKind::kCombine, .inputs = {made, logits}, .rule = "x =b h, s! b e! -> s! b h"};
     SetChoice(&combine.attrs);
-    MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId y, b_.AddOne(std::move(combine)));
-    if (c_.shared_expert_ffn == 0) return AddResidual("add2", y, x, false);
-    MESHWRIGHT_ASSIGN_OR_RETURN(const Added shared, Dense(normed, {.name = "shared_", .ffn = c_.shared_expert_ffn}));
-    return AddResidual("add2", y, x, false, {shared.result, shared.adapted});
+    MESHWRIGHT_ASSIGN_OR_RETURN(branch.result, b_.AddOne(std::move(combine)));
+    if (c_.shared_expert_ffn == 0) return branch;
+    MESHWRIGHT_ASSIGN_OR_RETURN(const Branch shared, Dense(normed, {.name = "shared_", .ffn = c_.shared_expert_ffn}));
+    branch.shared = shared.result;
+    branch.shared_adapted = shared.adapted;
+    return branch;
   }
 
   absl::Status Head(TensorId x) {

@@ -38,10 +38,17 @@
 
 namespace meshwright {
 
-enum class Activation : uint8_t { kGelu, kRelu, kSwiglu };
+enum class Activation : uint8_t { kGelu, kRelu, kSquaredRelu, kSwiglu, kGeglu };
 enum class Norm : uint8_t { kLayerNorm, kRmsNorm };
+// Of attention and of the feed-forward layer: in front of it, behind it before the residual is added, or both.
+enum class NormPlaces : uint8_t { kBefore, kAfter, kBoth };
+// Whether the feed-forward layer takes what attention made, or what attention takes, by a norm of its own or by
+// attention's (GPT-J, GPT-NeoX; Wang and Komatsuzaki 2021).
+enum class LayerForm : uint8_t { kSerial, kParallel, kParallelOneNorm };
 enum class Positions : uint8_t { kLearned, kRotary, kNone };
-inline constexpr absl::string_view kActivationNames[] = {"gelu", "relu", "swiglu"};
+inline constexpr absl::string_view kActivationNames[] = {"gelu", "relu", "squared_relu", "swiglu", "geglu"};
+inline constexpr absl::string_view kNormPlacesNames[] = {"before", "after", "both"};
+inline constexpr absl::string_view kLayerFormNames[] = {"serial", "parallel", "parallel_one_norm"};
 inline constexpr absl::string_view kNormNames[] = {"layer_norm", "rms_norm"};
 inline constexpr absl::string_view kPositionsNames[] = {"learned", "rotary", "none"};
 
@@ -72,6 +79,10 @@ struct DecoderConfig {
   int64_t max_positions = 0;  // rows of the learned position table; default: training.sequence
   Activation activation = Activation::kGelu;
   Norm norm = Norm::kLayerNorm;
+  NormPlaces norm_places = NormPlaces::kBefore;
+  LayerForm layer_form = LayerForm::kSerial;
+  bool qk_norm = false;      // an RMS norm of each query and each key, before positions
+  double rotary_factor = 1;  // how much of each head rotary positions turn
   Positions positions = Positions::kLearned;
   bool tied_embeddings = false;  // the head's weight is the embedding
   bool bias = false;             // of all linear layers but the router and the head
@@ -92,6 +103,14 @@ struct DecoderConfig {
 
   friend bool operator==(const DecoderConfig&, const DecoderConfig&) = default;
 };
+
+// Two first products, one of which gates the other.
+constexpr bool IsGated(Activation activation) {
+  return activation == Activation::kSwiglu || activation == Activation::kGeglu;
+}
+
+// Elements of each head that rotary positions turn: an even number.
+int64_t TurnedElements(const DecoderConfig& config);
 
 // Layers with experts, or all of them where there are none.
 int64_t ExpertLayers(const DecoderConfig& config);

@@ -24,7 +24,7 @@ struct Complaint {
 
 double NumParameters(const DecoderConfig& c) {
   const double hidden = static_cast<double>(c.hidden);
-  const double ffn_matrices = c.activation == Activation::kSwiglu ? 3 : 2;
+  const double ffn_matrices = IsGated(c.activation) ? 3 : 2;
   const double experts = static_cast<double>(c.experts > 0 ? c.experts : 1);
   const double mlp =
       ffn_matrices * hidden * (experts * static_cast<double>(c.ffn) + static_cast<double>(c.shared_expert_ffn));
@@ -49,6 +49,8 @@ void ComplainOfLatent(const DecoderConfig& c, const Training& t,
     complain("rope_head_dim", c.rope_head_dim, "an even number above 0");
   }
   if (c.bias || c.qkv_bias) complain("kv_lora_rank", c.kv_lora_rank, "bias and qkv_bias: false beside it");
+  if (c.qk_norm) complain("kv_lora_rank", c.kv_lora_rank, "qk_norm: false beside it");
+  if (c.rotary_factor < 1) complain("kv_lora_rank", c.kv_lora_rank, "rotary_factor: 1 beside it");
   if (t.lora.has_value() && t.lora->qkv) {
     complain("kv_lora_rank", c.kv_lora_rank, "adapters (training.lora.targets) of proj, mlp1 and mlp2 alone");
   }
@@ -80,6 +82,18 @@ std::vector<Complaint> Complaints(const DecoderConfig& c, const Training& t) {
   if (c.heads % c.kv_heads != 0) complain("kv_heads", c.kv_heads, absl::StrCat("a divisor of heads = ", c.heads));
   if (c.positions == Positions::kRotary && c.kv_lora_rank == 0 && c.head_dim % 2 != 0) {
     complain("head_dim", c.head_dim, "an even number, since positions are rotary");
+  }
+  if (c.rotary_factor < 1 && (c.positions != Positions::kRotary || TurnedElements(c) < 2)) {
+    found.push_back({"rotary_factor", absl::StrCat(c.rotary_factor),
+                     "positions: rotary, and a share that is at least two elements of a head"});
+  }
+  if (c.norm_places != NormPlaces::kBefore && c.layer_form != LayerForm::kSerial) {
+    found.push_back({"norm_places", std::string(kNormPlacesNames[static_cast<size_t>(c.norm_places)]),
+                     "before, since layer_form is not serial"});
+  }
+  if (c.experts > 0 && c.layer_form != LayerForm::kSerial) {
+    found.push_back({"layer_form", std::string(kLayerFormNames[static_cast<size_t>(c.layer_form)]),
+                     "serial, since there are experts"});
   }
   ComplainOfLatent(c, t, complain);
   if (c.positions == Positions::kLearned && c.max_positions < t.sequence) {
@@ -129,6 +143,10 @@ int64_t ExpertLayers(const DecoderConfig& config) {
   return config.experts == 0 ? config.layers : (config.layers - config.dense_layers) / config.expert_every;
 }
 
+int64_t TurnedElements(const DecoderConfig& config) {
+  return static_cast<int64_t>(config.rotary_factor * static_cast<double>(config.head_dim)) / 2 * 2;
+}
+
 int64_t LayersOfRun(const DecoderConfig& config) {
   return std::lcm(config.expert_every, std::max<int64_t>(1, config.full_attention_every));
 }
@@ -157,7 +175,11 @@ absl::StatusOr<DecoderConfig> ReadDecoder(const NodeRef& in, const Training& tra
                                            "max_positions",
                                            "activation",
                                            "norm",
+                                           "norm_places",
+                                           "layer_form",
+                                           "qk_norm",
                                            "positions",
+                                           "rotary_factor",
                                            "tied_embeddings",
                                            "bias",
                                            "qkv_bias",
@@ -205,6 +227,10 @@ absl::StatusOr<DecoderConfig> ReadDecoder(const NodeRef& in, const Training& tra
   MESHWRIGHT_ASSIGN_OR_RETURN(c.classes, in["classes"].AsIntOr(0, 2, kMost));
   MESHWRIGHT_ASSIGN_OR_RETURN(c.activation, in["activation"].AsEnumOr(c.activation, kActivationNames));
   MESHWRIGHT_ASSIGN_OR_RETURN(c.norm, in["norm"].AsEnumOr(c.norm, kNormNames));
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.norm_places, in["norm_places"].AsEnumOr(c.norm_places, kNormPlacesNames));
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.layer_form, in["layer_form"].AsEnumOr(c.layer_form, kLayerFormNames));
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.qk_norm, in["qk_norm"].AsBoolOr(false));
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.rotary_factor, in["rotary_factor"].AsDoubleOr(1, 0, 1));
   MESHWRIGHT_ASSIGN_OR_RETURN(c.positions, in["positions"].AsEnumOr(c.positions, kPositionsNames));
   MESHWRIGHT_ASSIGN_OR_RETURN(c.max_positions, in["max_positions"].AsIntOr(training.sequence, 1, kMost));
   MESHWRIGHT_ASSIGN_OR_RETURN(c.tied_embeddings, in["tied_embeddings"].AsBoolOr(false));
@@ -259,7 +285,7 @@ double AttentionParameters(const DecoderConfig& config) {
 }
 
 int64_t IdleParameters(const DecoderConfig& config, const Training& training) {
-  const int64_t wide = config.activation == Activation::kSwiglu ? 2 : 1;  // matrices of the first product
+  const int64_t wide = IsGated(config.activation) ? 2 : 1;  // matrices of the first product
   int64_t expert = (wide + 1) * config.hidden * config.ffn;
   if (training.lora.has_value()) {
     if (training.lora->mlp1) expert += training.lora->rank * (config.hidden + wide * config.ffn);

@@ -230,6 +230,56 @@ TEST(DecoderTest, Windows) {
   EXPECT_THAT(Build(mixed).status().message(), HasSubstr("found 3, wanted it without dense_layers"));
 }
 
+// GPT-J's and GPT-NeoX's: both halves take the same, and what they make is added at once, so that partial sums of both
+// are one sum.
+TEST(DecoderTest, LayersSideBySide) {
+  constexpr absl::string_view kSizes = "{hidden: 8, layers: 2, heads: 2, vocab: 32, bias: true, layer_form: ";
+  ASSERT_OK_AND_ASSIGN(const Graph two, Build(absl::StrCat(kSizes, "parallel}")));
+  const std::string text = ToText(two);
+  for (const char* const line : {
+           "mlp1: MatMul(norm2, mlp1.weight, mlp1.bias) -> mlp1",
+           "add: Add(proj, add1.bias, mlp2, add2.bias, layers/in) -> add  [s b h, h, s b h, h, s b h -> s b h]",
+       }) {
+    EXPECT_THAT(text, HasSubstr(line));
+  }
+  ASSERT_OK_AND_ASSIGN(const Graph one, Build(absl::StrCat(kSizes, "parallel_one_norm}")));
+  EXPECT_THAT(ToText(one), HasSubstr("mlp1: MatMul(norm1, mlp1.weight, mlp1.bias) -> mlp1"));
+  EXPECT_EQ(two.NumParameters() - one.NumParameters(), 2 * 2 * 8);
+  EXPECT_THAT(Build(absl::StrCat(kSizes, "parallel, norm_places: both}")).status().message(),
+              HasSubstr("norm_places: found both, wanted before, since layer_form is not serial"));
+}
+
+// Gemma 2's and OLMo 2's. With a bias, that is added before the norm.
+TEST(DecoderTest, NormsBehindTheHalves) {
+  constexpr absl::string_view kSizes = "{hidden: 8, layers: 2, heads: 2, vocab: 32, norm: rms_norm, norm_places: ";
+  ASSERT_OK_AND_ASSIGN(const Graph after, Build(absl::StrCat(kSizes, "after}")));
+  const std::string text = ToText(after);
+  for (const char* const line : {
+           "qkv: MatMul(layers/in, qkv.weight) -> qkv",
+           "norm1_after: RMSNorm(proj, norm1_after.gamma) -> norm1_after",
+           "add1: Add(norm1_after, layers/in) -> add1",
+           "mlp1: MatMul(add1, mlp1.weight) -> mlp1",
+           "add2: Add(norm2_after, add1) -> add2",
+       }) {
+    EXPECT_THAT(text, HasSubstr(line));
+  }
+  ASSERT_OK_AND_ASSIGN(const Graph both, Build(absl::StrCat(kSizes, "both, bias: true}")));
+  EXPECT_THAT(ToText(both), HasSubstr("qkv: MatMul(norm1, qkv.weight, qkv.bias) -> qkv"));
+  EXPECT_THAT(ToText(both), HasSubstr("norm2_after: RMSNorm(sum2, norm2_after.gamma) -> norm2_after"));
+}
+
+TEST(DecoderTest, NormsOfQueriesAndKeysAndPositionsOfAPart) {
+  constexpr absl::string_view kSizes = "{hidden: 16, layers: 1, heads: 4, kv_heads: 2, vocab: 32, positions: rotary";
+  ASSERT_OK_AND_ASSIGN(const Graph graph, Build(absl::StrCat(kSizes, ", qk_norm: true, rotary_factor: 0.5}")));
+  EXPECT_THAT(ToText(graph), HasSubstr("qk_norm: NormHeads(qkv, qk_norm.gamma) -> qk_norm"));
+  EXPECT_THAT(ToText(graph), HasSubstr("rotary: Rotary(qk_norm) -> rotary"));
+  EXPECT_EQ(ShapeOf(graph, "qk_norm.gamma"), (Shape{2, 4}));
+  EXPECT_EQ(graph.op(graph.FindOp("rotary")).attrs.turned, 2);
+  EXPECT_THAT(
+      Build(absl::StrCat(kSizes, ", rotary_factor: 0.3}")).status().message(),
+      HasSubstr("rotary_factor: found 0.3, wanted positions: rotary, and a share that is at least two elements"));
+}
+
 TEST(DecoderTest, ExpertsHaveSlots) {
   const Training training = TrainingOf(4, 16);
   const absl::string_view section =
@@ -446,7 +496,7 @@ TEST(DecoderTest, SizesThatDoNotFitAreErrorsAtTheirField) {
               HasSubstr("decoder.classes: found 16777216, wanted tensors of at most 2^56 elements"));
   EXPECT_THAT(error("{hidden: 8, layer: 1, heads: 2, vocab: 8}"), HasSubstr("did you mean \"layers\"?"));
   EXPECT_THAT(error("{hidden: 8, layers: 1, heads: 2, vocab: 8, activation: silu}"),
-              HasSubstr("found \"silu\", wanted one of gelu, relu, swiglu"));
+              HasSubstr("found \"silu\", wanted one of gelu, relu, squared_relu, swiglu, geglu"));
 }
 
 // The first layer dense, then twice one dense and one with experts. Of hidden 8, 2 heads of 4 and one of keys and

@@ -13,159 +13,12 @@
 #include "ir/status.h"
 #include "ir/text.h"
 #include "models/expert_layers.h"
+#include "models/hugging_face_families.h"
 
 namespace meshwright {
 namespace {
 
 constexpr int64_t kMost = int64_t{1} << 24;
-
-// The keys of a family, and what its class says where a key is missing: as transformers' configuration_*.py and
-// modeling_*.py have it.
-struct Family {
-  absl::string_view model_type;
-  bool tied_by_default = false;
-  bool qkv_bias = false;  // of q, k and v, whatever the file says
-  bool bias = false;      // of all linear layers
-  bool gelu = false;      // a feed-forward layer of two products with GELU between, where others have three and a gate
-  bool layer_norm = false;
-  bool side_by_side = false;  // attention and the feed-forward layer, unless the file says otherwise
-  bool experts = false;
-  bool latent = false;         // queries, keys and values come from narrow vectors (DeepSeek-V2, section 2.1)
-  bool query_norms = false;    // norms of queries and keys
-  bool shared_expert = false;  // one as wide as the others, that no key tells of
-  int64_t head_dim = 0;        // 0: the hidden size over the heads
-  int64_t kv_heads = 0;        // 0: as many as heads, which an explicit null means everywhere
-  double rope_theta = 10000;
-  double rotary_share = 1;  // of each head, which rotary positions turn
-  bool may_window = true;   // without `use_sliding_window`
-  int64_t window = 0;       // of attention, in tokens; 0: all of the sequence
-  int64_t full_every = 0;   // where there are windows, every so manieth layer has none; 0: each has one
-  // What else its layers have, and a plan has not.
-  absl::string_view left_out = "";
-};
-constexpr absl::string_view kOneNorm =
-    "the one norm before attention and the feed-forward layer is taken as two, and what scales or shifts logits is "
-    "left out";
-constexpr Family kFamilies[] = {
-    {.model_type = "gpt2", .tied_by_default = true, .qkv_bias = true},
-    {.model_type = "llama"},
-    {.model_type = "mistral", .kv_heads = 8, .window = 4096},
-    {.model_type = "mixtral", .experts = true, .kv_heads = 8, .rope_theta = 1e6},
-    {.model_type = "phi",
-     .bias = true,
-     .gelu = true,
-     .layer_norm = true,
-     .side_by_side = true,
-     .rotary_share = 0.5,
-     .left_out = kOneNorm},
-    {.model_type = "phi3"},
-    {.model_type = "phimoe", .layer_norm = true, .experts = true, .kv_heads = 8, .rope_theta = 1e6},
-    {.model_type = "qwen2", .qkv_bias = true, .kv_heads = 32, .may_window = false, .window = 4096},
-    {.model_type = "qwen2_moe",
-     .qkv_bias = true,
-     .experts = true,
-     .kv_heads = 16,
-     .may_window = false,
-     .window = 4096,
-     .full_every = 2,
-     .left_out = "the gate of the shared expert is left out"},
-    {.model_type = "qwen3", .query_norms = true, .head_dim = 128, .kv_heads = 32, .may_window = false, .window = 4096},
-    {.model_type = "qwen3_moe",
-     .experts = true,
-     .query_norms = true,
-     .kv_heads = 4,
-     .may_window = false,
-     .window = 4096},
-    {.model_type = "gemma",
-     .tied_by_default = true,
-     .head_dim = 256,
-     .kv_heads = 16,
-     .left_out = "the scale of the embeddings is left out"},
-    {.model_type = "gemma2",
-     .tied_by_default = true,
-     .head_dim = 256,
-     .kv_heads = 4,
-     .window = 4096,
-     .full_every = 2,
-     .left_out = "the norms behind attention and behind the feed-forward layer, caps of scores and logits, and the "
-                 "scale of the embeddings are left out"},
-    {.model_type = "gemma3_text",
-     .tied_by_default = true,
-     .query_norms = true,
-     .head_dim = 256,
-     .kv_heads = 4,
-     .rope_theta = 1e6,
-     .window = 4096,
-     .full_every = 6,
-     .left_out = "the norms behind attention and behind the feed-forward layer, and the scale of the embeddings, are "
-                 "left out"},
-    {.model_type = "gpt_oss",
-     .qkv_bias = true,
-     .experts = true,
-     .head_dim = 64,
-     .kv_heads = 8,
-     .rope_theta = 150000,
-     .window = 128,
-     .full_every = 2,
-     .left_out = "biases of the experts and of attention's output, and attention sinks, are left out"},
-    {.model_type = "gpt_neox",
-     .bias = true,
-     .gelu = true,
-     .layer_norm = true,
-     .side_by_side = true,
-     .rotary_share = 0.25},
-    {.model_type = "stablelm", .layer_norm = true, .kv_heads = 32, .rotary_share = 0.25},
-    {.model_type = "starcoder2",
-     .tied_by_default = true,
-     .bias = true,
-     .gelu = true,
-     .layer_norm = true,
-     .kv_heads = 2},
-    {.model_type = "granite", .left_out = "multipliers of embeddings, scores, residuals and logits are left out"},
-    {.model_type = "granitemoe",
-     .experts = true,
-     .left_out = "multipliers of embeddings, scores, residuals and logits are left out"},
-    {.model_type = "smollm3",
-     .tied_by_default = true,
-     .kv_heads = 4,
-     .rope_theta = 2e6,
-     .may_window = false,
-     .left_out = "layers without rotary positions are taken as layers with them"},
-    {.model_type = "seed_oss", .qkv_bias = true, .head_dim = 128, .kv_heads = 8},
-    {.model_type = "cohere",
-     .tied_by_default = true,
-     .layer_norm = true,
-     .side_by_side = true,
-     .rope_theta = 500000,
-     .left_out = kOneNorm},
-    {.model_type = "olmo", .left_out = "norms without weights are taken as norms with them"},
-    {.model_type = "olmo2", .query_norms = true},
-    {.model_type = "olmoe", .experts = true, .query_norms = true},
-    {.model_type = "internlm2"},
-    {.model_type = "ernie4_5", .tied_by_default = true, .head_dim = 128, .kv_heads = 2, .rope_theta = 500000},
-    {.model_type = "ernie4_5_moe", .tied_by_default = true, .experts = true, .kv_heads = 4, .rope_theta = 500000},
-    {.model_type = "glm4",
-     .qkv_bias = true,
-     .head_dim = 128,
-     .kv_heads = 2,
-     .rotary_share = 0.5,
-     .left_out = "the norms behind attention and behind the feed-forward layer are left out"},
-    {.model_type = "glm4_moe", .qkv_bias = true, .experts = true, .kv_heads = 8, .rotary_share = 0.5},
-    {.model_type = "minimax_m2", .experts = true, .query_norms = true, .head_dim = 128, .kv_heads = 8},
-    {.model_type = "llama4_text",
-     .experts = true,
-     .shared_expert = true,
-     .head_dim = 128,
-     .kv_heads = 8,
-     .rope_theta = 500000,
-     .window = 8192,
-     .full_every = 4,
-     .left_out = "layers without rotary positions are taken as layers with them"},
-    {.model_type = "deepseek", .experts = true},
-    {.model_type = "deepseek_v2", .experts = true, .latent = true},
-    {.model_type = "deepseek_v3", .experts = true, .latent = true},
-    {.model_type = "kimi_k2", .experts = true, .latent = true},
-};
 
 constexpr absl::string_view kDropouts[] = {"attention_dropout", "residual_dropout", "embedding_dropout",
                                            "attn_pdrop",        "embd_pdrop",       "resid_pdrop"};
@@ -203,7 +56,7 @@ NodeRef FirstGiven(const NodeRef& in, absl::Span<const absl::string_view> keys) 
 constexpr absl::string_view kExperts[] = {"num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts"};
 
 // Keys of other kinds of models, by which the family's own layers would cost something else.
-absl::Status CheckNothingElse(const NodeRef& in, const Family& family) {
+absl::Status CheckNothingElse(const NodeRef& in, const HuggingFaceFamily& family) {
   const NodeRef experts = FirstGiven(in, kExperts);
   if (!family.experts && Given(experts)) {
     MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t number, experts.AsInt(0, kMost));
@@ -212,6 +65,9 @@ absl::Status CheckNothingElse(const NodeRef& in, const Family& family) {
   if (!family.latent && Given(in["kv_lora_rank"])) {
     return NotModelled(in["kv_lora_rank"], absl::StrCat("latent attention of the model_type ", family.model_type));
   }
+  // OPT's of 350 million parameters: norms behind the residual, embeddings of another width.
+  MESHWRIGHT_ASSIGN_OR_RETURN(const bool before, BoolOr(in["do_layer_norm_before"], true));
+  if (!before) return NotModelled(in["do_layer_norm_before"], "a norm behind the residual");
   for (const absl::string_view key : {"is_encoder_decoder", "add_cross_attention"}) {
     MESHWRIGHT_ASSIGN_OR_RETURN(const bool other, BoolOr(in[key], false));
     if (other) return NotModelled(in[key], "attention to another sequence");
@@ -219,41 +75,8 @@ absl::Status CheckNothingElse(const NodeRef& in, const Family& family) {
   return absl::OkStatus();
 }
 
-absl::Status CheckActivation(const NodeRef& in, absl::Span<const absl::string_view> known) {
-  if (!Given(in)) return absl::OkStatus();
-  MESHWRIGHT_ASSIGN_OR_RETURN(const std::string name, in.AsString());
-  for (const absl::string_view good : known) {
-    if (name == good) return absl::OkStatus();
-  }
-  return NotModelled(in, absl::StrCat("the activation ", QuoteForMessage(name)));
-}
-
-absl::StatusOr<DecoderConfig> ReadGpt2(const NodeRef& in, const Training& training) {
-  DecoderConfig c;
-  MESHWRIGHT_ASSIGN_OR_RETURN(c.hidden, in["n_embd"].AsInt(1, kMost));
-  MESHWRIGHT_ASSIGN_OR_RETURN(c.layers, in["n_layer"].AsInt(1, kMostLayers));
-  MESHWRIGHT_ASSIGN_OR_RETURN(c.heads, in["n_head"].AsInt(1, kMost));
-  MESHWRIGHT_ASSIGN_OR_RETURN(c.ffn, IntOr(in["n_inner"], 4 * c.hidden));
-  MESHWRIGHT_ASSIGN_OR_RETURN(c.vocab, in["vocab_size"].AsInt(2, kMost));
-  c.vocab_multiple = DefaultVocabMultiple(c.vocab);
-  const NodeRef positions = in[Given(in["n_positions"]) ? "n_positions" : "n_ctx"];
-  MESHWRIGHT_ASSIGN_OR_RETURN(c.max_positions, IntOr(positions, training.sequence));
-  if (c.max_positions < training.sequence) {
-    return positions.Error(absl::StrCat(c.max_positions), absl::StrCat("at least the sequence of ", training.sequence),
-                           absl::StrCat("plan with a sequence of ", c.max_positions, " at most"));
-  }
-  MESHWRIGHT_ASSIGN_OR_RETURN(c.norm_epsilon, DoubleOr(in["layer_norm_epsilon"], 1e-5, 0, 1));
-  MESHWRIGHT_RETURN_IF_ERROR(
-      CheckActivation(in["activation_function"], {"gelu", "gelu_new", "gelu_pytorch_tanh", "gelu_fast"}));
-  c.activation = Activation::kGelu;
-  c.norm = Norm::kLayerNorm;
-  c.positions = Positions::kLearned;
-  c.bias = true;
-  return c;
-}
-
 // By layer, whether it has a window, of a model that has some.
-absl::StatusOr<std::vector<bool>> WindowedLayers(const NodeRef& in, const Family& family, size_t layers) {
+absl::StatusOr<std::vector<bool>> WindowedLayers(const NodeRef& in, const HuggingFaceFamily& family, size_t layers) {
   std::vector<bool> windowed(layers, true);
   if (!Given(in["layer_types"])) {
     MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t first, IntOr(in["max_window_layers"], 0, 0));
@@ -288,7 +111,7 @@ std::optional<int64_t> FullEvery(const std::vector<bool>& windowed) {
   return static_cast<int64_t>(full) + 1;
 }
 
-absl::Status ReadWindow(const NodeRef& in, const Family& family, const Training& training, DecoderConfig& c,
+absl::Status ReadWindow(const NodeRef& in, const HuggingFaceFamily& family, const Training& training, DecoderConfig& c,
                         std::vector<std::string>& notices) {
   MESHWRIGHT_ASSIGN_OR_RETURN(const std::vector<bool> windowed,
                               WindowedLayers(in, family, static_cast<size_t>(c.layers)));
@@ -334,7 +157,7 @@ NodeRef RopeParameters(const NodeRef& in) {
   return all["full_attention"].is_map() ? all["full_attention"] : all;
 }
 
-absl::StatusOr<double> ReadRopeTheta(const NodeRef& in, const Family& family) {
+absl::StatusOr<double> ReadRopeTheta(const NodeRef& in, const HuggingFaceFamily& family) {
   const NodeRef together = RopeParameters(in);
   for (const NodeRef& theta :
        {together.is_map() ? together["rope_theta"] : in["rope_theta"], in["rope_theta"], in["rotary_emb_base"]}) {
@@ -343,21 +166,26 @@ absl::StatusOr<double> ReadRopeTheta(const NodeRef& in, const Family& family) {
   return family.rope_theta;
 }
 
-absl::Status NotePartOfHeads(const NodeRef& in, const Family& family, std::vector<std::string>& notices) {
-  double share = family.rotary_share;
+// Of each head, how much is turned.
+absl::StatusOr<double> ReadRotaryFactor(const NodeRef& in, const HuggingFaceFamily& family, int64_t head_dim) {
   const NodeRef together = RopeParameters(in);
   for (const NodeRef& key : {together.is_map() ? together["partial_rotary_factor"] : in["partial_rotary_factor"],
                              in["partial_rotary_factor"], in["rotary_pct"]}) {
-    if (!Given(key)) continue;
-    MESHWRIGHT_ASSIGN_OR_RETURN(share, key.AsDouble(0, 1));
-    break;
+    if (Given(key)) return key.AsDouble(0, 1);
   }
-  if (share < 1) {
-    notices.push_back(absl::StrCat("rotary positions of ", share,
-                                   " of each head are taken as of all of it: the time is about the same, but what "
-                                   "`run` and `export` make of the model turns whole heads"));
-  }
-  return absl::OkStatus();
+  if (!Given(in["rotary_dim"])) return family.rotary_share;
+  MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t turned, in["rotary_dim"].AsInt(2, head_dim));
+  return static_cast<double>(turned) / static_cast<double>(head_dim);
+}
+
+// Rows of a learned table.
+absl::StatusOr<int64_t> ReadPositions(const NodeRef& in, const HuggingFaceFamily& family, int64_t sequence) {
+  if (family.positions != Positions::kLearned) return sequence;
+  const NodeRef positions = FirstGiven(in, {"max_position_embeddings", "n_positions", "n_ctx"});
+  MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t most, IntOr(positions, sequence));
+  if (most >= sequence) return most + family.more_positions;
+  return positions.Error(absl::StrCat(most), absl::StrCat("at least the sequence of ", sequence),
+                         absl::StrCat("plan with a sequence of ", most, " at most"));
 }
 
 // The width of what each token passes through beside the experts that it chooses, as it stands or counted in these.
@@ -370,7 +198,7 @@ absl::StatusOr<int64_t> ReadSharedExpert(const NodeRef& in, const DecoderConfig&
   return shared * c.ffn;
 }
 
-absl::Status ReadExperts(const NodeRef& in, const Family& family, DecoderConfig& c) {
+absl::Status ReadExperts(const NodeRef& in, const HuggingFaceFamily& family, DecoderConfig& c) {
   MESHWRIGHT_ASSIGN_OR_RETURN(c.experts, FirstGiven(in, kExperts).AsInt(2, 1 << 16));
   MESHWRIGHT_ASSIGN_OR_RETURN(c.experts_per_token, FirstGiven(in, {"num_experts_per_tok", "moe_k"}).AsInt(1, 1 << 16));
   if (c.bias) return NotModelled(in["mlp_bias"], "a bias of experts");
@@ -394,7 +222,8 @@ absl::Status ReadLatent(const NodeRef& in, DecoderConfig& c, std::vector<std::st
   return absl::OkStatus();
 }
 
-absl::Status ReadKinds(const NodeRef& in, const Family& family, DecoderConfig& c, std::vector<std::string>& notices) {
+absl::Status ReadKinds(const NodeRef& in, const HuggingFaceFamily& family, DecoderConfig& c,
+                       std::vector<std::string>& notices) {
   if (family.experts) MESHWRIGHT_RETURN_IF_ERROR(ReadExperts(in, family, c));
   if (family.latent) MESHWRIGHT_RETURN_IF_ERROR(ReadLatent(in, c, notices));
   MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t next,
@@ -403,30 +232,45 @@ absl::Status ReadKinds(const NodeRef& in, const Family& family, DecoderConfig& c
   return absl::OkStatus();
 }
 
-absl::StatusOr<double> ReadEpsilon(const NodeRef& in) {
-  absl::string_view key = "rms_norm_eps";
-  for (const absl::string_view other : {"layer_norm_eps", "norm_epsilon"}) {
-    if (Given(in[other])) key = other;
-  }
-  return DoubleOr(in[key], 1e-6, 0, 1);
+absl::StatusOr<double> ReadEpsilon(const NodeRef& in, const HuggingFaceFamily& family) {
+  const NodeRef epsilon =
+      FirstGiven(in, {"rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_epsilon", "norm_eps"});
+  return DoubleOr(epsilon, family.layer_norm ? 1e-5 : 1e-6, 0, 1);
 }
 
-// Of a gate, GELU costs what SiLU does.
-absl::Status ReadActivation(const NodeRef& in, const Family& family, DecoderConfig& c,
-                            std::vector<std::string>& notices) {
-  constexpr absl::string_view kGelus[] = {"gelu", "gelu_new", "gelu_pytorch_tanh", "gelu_fast"};
-  const NodeRef act = in[Given(in["hidden_activation"]) ? "hidden_activation" : "hidden_act"];
-  c.activation = family.gelu ? Activation::kGelu : Activation::kSwiglu;
-  if (family.gelu) return CheckActivation(act, kGelus);
-  if (std::find(std::begin(kGelus), std::end(kGelus), act.text()) != std::end(kGelus)) {
-    notices.push_back("GELU of gates is taken as SiLU, which takes as long");
-    return absl::OkStatus();
+absl::StatusOr<Activation> ReadActivation(const NodeRef& in, const HuggingFaceFamily& family) {
+  struct Row {
+    absl::string_view name;
+    Activation plain, of_gate;
+  };
+  // Of those that no gate has, and that stand at none: the same twice.
+  constexpr Activation kSilu = Activation::kSwiglu;
+  constexpr Row kRows[] = {
+      {"gelu", Activation::kGelu, Activation::kGeglu},
+      {"gelu_new", Activation::kGelu, Activation::kGeglu},
+      {"gelu_pytorch_tanh", Activation::kGelu, Activation::kGeglu},
+      {"gelu_fast", Activation::kGelu, Activation::kGeglu},
+      {"relu", Activation::kRelu, Activation::kRelu},
+      {"relu2", Activation::kSquaredRelu, Activation::kSquaredRelu},
+      {"silu", kSilu, kSilu},
+      {"swish", kSilu, kSilu},
+  };
+  const NodeRef act = FirstGiven(in, {"hidden_activation", "hidden_act", "activation_function", "activation"});
+  if (!Given(act)) return family.activation;
+  MESHWRIGHT_ASSIGN_OR_RETURN(const std::string name, act.AsString());
+  const bool gated = IsGated(family.activation);
+  for (const Row& row : kRows) {
+    const Activation found = gated ? row.of_gate : row.plain;
+    if (row.name == name && IsGated(found) == gated) return found;
   }
-  return CheckActivation(act, {"silu", "swish"});
+  return NotModelled(act, absl::StrCat("the activation ", QuoteForMessage(name), gated ? " of a gate" : ""));
 }
 
-absl::Status ReadBiases(const NodeRef& in, const Family& family, DecoderConfig& c, std::vector<std::string>& notices) {
-  MESHWRIGHT_ASSIGN_OR_RETURN(const bool all, BoolOr(in["use_bias"], family.bias));
+absl::Status ReadBiases(const NodeRef& in, const HuggingFaceFamily& family, DecoderConfig& c,
+                        std::vector<std::string>& notices) {
+  MESHWRIGHT_ASSIGN_OR_RETURN(const bool none, BoolOr(in["no_bias"], false));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const bool all,
+                              BoolOr(FirstGiven(in, {"use_bias", "enable_bias"}), family.bias && !none));
   MESHWRIGHT_ASSIGN_OR_RETURN(const bool attention, BoolOr(FirstGiven(in, {"attention_bias", "bias"}), all));
   MESHWRIGHT_ASSIGN_OR_RETURN(const bool inputs, BoolOr(in["use_qkv_bias"], attention || family.qkv_bias));
   MESHWRIGHT_ASSIGN_OR_RETURN(const bool mlp, BoolOr(in["mlp_bias"], all));
@@ -437,37 +281,83 @@ absl::Status ReadBiases(const NodeRef& in, const Family& family, DecoderConfig& 
   return absl::OkStatus();
 }
 
-absl::StatusOr<DecoderConfig> ReadLlamaKind(const NodeRef& in, const Training& training, const Family& family,
-                                            std::vector<std::string>& notices) {
-  DecoderConfig c;
-  MESHWRIGHT_ASSIGN_OR_RETURN(c.hidden, in["hidden_size"].AsInt(1, kMost));
-  MESHWRIGHT_ASSIGN_OR_RETURN(c.layers, in["num_hidden_layers"].AsInt(1, kMostLayers));
-  MESHWRIGHT_ASSIGN_OR_RETURN(c.heads, in["num_attention_heads"].AsInt(1, kMost));
-  const NodeRef kv_heads = in["num_key_value_heads"];
-  MESHWRIGHT_ASSIGN_OR_RETURN(c.kv_heads, IntOr(kv_heads, kv_heads.is_null() ? 0 : family.kv_heads));
+absl::Status ReadKeyHeads(const NodeRef& in, const HuggingFaceFamily& family, DecoderConfig& c) {
+  const NodeRef kv_heads = FirstGiven(in, {"num_key_value_heads", "num_kv_heads", "n_head_kv"});
+  MESHWRIGHT_ASSIGN_OR_RETURN(const bool newer, BoolOr(in["new_decoder_architecture"], false));
+  MESHWRIGHT_ASSIGN_OR_RETURN(bool one, BoolOr(in["multi_query"], family.one_key));
+  if (newer) one = false;
+  const int64_t fallback = kv_heads.is_null() || family.kv_heads == 0 ? c.heads : family.kv_heads;
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.kv_heads, IntOr(kv_heads, fallback));
+  if (one) c.kv_heads = 1;
+  return absl::OkStatus();
+}
+
+// Widths of a layer, by the names that families have for them.
+absl::Status ReadSizes(const NodeRef& in, const HuggingFaceFamily& family, DecoderConfig& c) {
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.hidden,
+                              FirstGiven(in, {"hidden_size", "n_embd", "n_embed", "d_model"}).AsInt(1, kMost));
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.layers,
+                              FirstGiven(in, {"num_hidden_layers", "n_layer", "n_layers"}).AsInt(1, kMostLayers));
+  const NodeRef heads = FirstGiven(in, {"num_attention_heads", "n_head", "n_heads"});
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.heads, heads.AsInt(1, kMost));
+  MESHWRIGHT_RETURN_IF_ERROR(ReadKeyHeads(in, family, c));
   MESHWRIGHT_ASSIGN_OR_RETURN(c.head_dim, IntOr(in["head_dim"], family.head_dim));
+  if (c.head_dim == 0 && c.hidden % c.heads != 0) {
+    return heads.Error(absl::StrCat(c.heads), absl::StrCat("a divisor of the hidden size, ", c.hidden));
+  }
+  if (c.head_dim == 0) c.head_dim = c.hidden / c.heads;
   const bool narrow = family.experts && Given(in["moe_intermediate_size"]);
-  MESHWRIGHT_ASSIGN_OR_RETURN(c.ffn, in[narrow ? "moe_intermediate_size" : "intermediate_size"].AsInt(1, kMost));
+  NodeRef ffn = FirstGiven(in, {"intermediate_size", "ffn_hidden_size", "ffn_dim", "n_inner"});
+  if (narrow) ffn = in["moe_intermediate_size"];
+  // Those without a gate are usually, and unless told so, four times as wide.
+  MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t times, IntOr(in["expansion_ratio"], 4));
+  const bool gated = IsGated(family.activation);
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.ffn, gated ? ffn.AsInt(1, kMost) : IntOr(ffn, times * c.hidden));
   MESHWRIGHT_ASSIGN_OR_RETURN(c.vocab, in["vocab_size"].AsInt(2, kMost));
   c.vocab_multiple = DefaultVocabMultiple(c.vocab);
-  MESHWRIGHT_ASSIGN_OR_RETURN(c.norm_epsilon, ReadEpsilon(in));
-  MESHWRIGHT_ASSIGN_OR_RETURN(c.rope_theta, ReadRopeTheta(in, family));
-  NoteRopeScaling(in, notices);
-  MESHWRIGHT_RETURN_IF_ERROR(NotePartOfHeads(in, family, notices));
-  MESHWRIGHT_RETURN_IF_ERROR(ReadActivation(in, family, c, notices));
+  return absl::OkStatus();
+}
+
+// Falcon's, which says in several keys how it is built (modeling_falcon.py).
+absl::Status ReadFalcon(const NodeRef& in, DecoderConfig& c, std::vector<std::string>& notices) {
+  MESHWRIGHT_ASSIGN_OR_RETURN(const bool with_distances, BoolOr(in["alibi"], false));
+  if (with_distances) {
+    c.positions = Positions::kNone;
+    notices.push_back("what is added to scores by distance (ALiBi) is left out");
+  }
+  MESHWRIGHT_ASSIGN_OR_RETURN(const bool newer, BoolOr(in["new_decoder_architecture"], false));
+  if (!newer) return absl::OkStatus();
+  MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t norms, IntOr(in["num_ln_in_parallel_attn"], 2));
+  c.layer_form = norms == 1 ? LayerForm::kParallelOneNorm : LayerForm::kParallel;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<DecoderConfig> ReadFamily(const NodeRef& in, const Training& training, const HuggingFaceFamily& family,
+                                         std::vector<std::string>& notices) {
+  DecoderConfig c;
+  MESHWRIGHT_RETURN_IF_ERROR(ReadSizes(in, family, c));
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.norm_epsilon, ReadEpsilon(in, family));
+  c.positions = family.positions;
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.max_positions, ReadPositions(in, family, training.sequence));
+  if (c.positions == Positions::kRotary) {
+    MESHWRIGHT_ASSIGN_OR_RETURN(c.rope_theta, ReadRopeTheta(in, family));
+    NoteRopeScaling(in, notices);
+    MESHWRIGHT_ASSIGN_OR_RETURN(c.rotary_factor, ReadRotaryFactor(in, family, c.head_dim));
+  }
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.activation, ReadActivation(in, family));
   MESHWRIGHT_RETURN_IF_ERROR(ReadWindow(in, family, training, c, notices));
   MESHWRIGHT_RETURN_IF_ERROR(ReadBiases(in, family, c, notices));
-  c.max_positions = training.sequence;
   c.norm = family.layer_norm ? Norm::kLayerNorm : Norm::kRmsNorm;
-  c.positions = Positions::kRotary;
-  MESHWRIGHT_RETURN_IF_ERROR(ReadKinds(in, family, c, notices));
-  MESHWRIGHT_ASSIGN_OR_RETURN(const bool query_norms,
-                              BoolOr(FirstGiven(in, {"use_qk_norm", "qk_layernorm"}), family.query_norms));
-  if (query_norms) notices.push_back("the norms of queries and keys are left out");
-  MESHWRIGHT_ASSIGN_OR_RETURN(const bool beside, BoolOr(in["use_parallel_residual"], family.side_by_side));
-  if (beside) {
-    notices.push_back("attention and the feed-forward layer are taken one behind the other, not side by side");
+  c.norm_places = family.norm_places;
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.qk_norm, BoolOr(FirstGiven(in, {"use_qk_norm", "qk_layernorm"}), family.query_norms));
+  if (c.qk_norm && c.norm == Norm::kLayerNorm) {
+    notices.push_back("norms of queries and keys, which are LayerNorm, are taken as RMSNorm");
   }
+  MESHWRIGHT_ASSIGN_OR_RETURN(const bool beside,
+                              BoolOr(FirstGiven(in, {"use_parallel_residual", "parallel_attn"}), family.side_by_side));
+  if (beside) c.layer_form = family.side_form;
+  MESHWRIGHT_RETURN_IF_ERROR(ReadKinds(in, family, c, notices));
+  if (family.model_type == "falcon") MESHWRIGHT_RETURN_IF_ERROR(ReadFalcon(in, c, notices));
   if (!family.left_out.empty()) notices.push_back(std::string(family.left_out));
   return c;
 }
@@ -477,9 +367,9 @@ absl::StatusOr<DecoderConfig> ReadLlamaKind(const NodeRef& in, const Training& t
 absl::StatusOr<DecoderConfig> ReadHuggingFace(const NodeRef& in, const Training& training,
                                               std::vector<std::string>& notices) {
   MESHWRIGHT_ASSIGN_OR_RETURN(const std::string model_type, in["model_type"].AsString());
-  const Family* family = nullptr;
+  const HuggingFaceFamily* family = nullptr;
   std::vector<absl::string_view> names;
-  for (const Family& row : kFamilies) {
+  for (const HuggingFaceFamily& row : HuggingFaceFamilies()) {
     names.push_back(row.model_type);
     if (row.model_type == model_type) family = &row;
   }
@@ -497,16 +387,7 @@ absl::StatusOr<DecoderConfig> ReadHuggingFace(const NodeRef& in, const Training&
                      "`architecture: {decoder: ..}`")));
   }
   MESHWRIGHT_RETURN_IF_ERROR(CheckNothingElse(in, *family));
-  MESHWRIGHT_ASSIGN_OR_RETURN(
-      DecoderConfig c, model_type == "gpt2" ? ReadGpt2(in, training) : ReadLlamaKind(in, training, *family, notices));
-  if (c.kv_heads == 0) c.kv_heads = c.heads;
-  if (c.head_dim == 0) {
-    if (c.hidden % c.heads != 0) {
-      const NodeRef heads = in[model_type == "gpt2" ? "n_head" : "num_attention_heads"];
-      return heads.Error(absl::StrCat(c.heads), absl::StrCat("a divisor of the hidden size, ", c.hidden));
-    }
-    c.head_dim = c.hidden / c.heads;
-  }
+  MESHWRIGHT_ASSIGN_OR_RETURN(DecoderConfig c, ReadFamily(in, training, *family, notices));
   c.qkv_bias = c.qkv_bias || family->qkv_bias || c.bias;
   MESHWRIGHT_ASSIGN_OR_RETURN(c.tied_embeddings, BoolOr(in["tie_word_embeddings"], family->tied_by_default));
   MESHWRIGHT_RETURN_IF_ERROR(in.Locate(CheckDecoder(c, training)));

@@ -1,0 +1,48 @@
+// The families of Hugging Face models: a row each. Used by hugging_face.
+#ifndef MESHWRIGHT_MODELS_HUGGING_FACE_FAMILIES_H_
+#define MESHWRIGHT_MODELS_HUGGING_FACE_FAMILIES_H_
+
+#include <cstdint>
+
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "models/decoder.h"
+
+namespace meshwright {
+
+// The keys of a family, and what its class says where a key is missing: as transformers' configuration_*.py and
+// modeling_*.py have it.
+struct HuggingFaceFamily {
+  absl::string_view model_type;
+  bool tied_by_default = false;
+  bool qkv_bias = false;  // of q, k and v, whatever the file says
+  bool bias = false;      // of all linear layers
+  bool one_key = false;   // in each layer, without `multi_query`
+  // Where the file does not say; a gate stays a gate, and none none.
+  Activation activation = Activation::kSwiglu;
+  bool layer_norm = false;
+  NormPlaces norm_places = NormPlaces::kBefore;
+  bool side_by_side = false;                          // attention and the feed-forward layer, unless the file says so
+  LayerForm side_form = LayerForm::kParallelOneNorm;  // if they are
+  bool experts = false;
+  bool latent = false;         // queries, keys and values come from narrow vectors (DeepSeek-V2, section 2.1)
+  bool query_norms = false;    // norms of queries and keys
+  bool shared_expert = false;  // one as wide as the others, that no key tells of
+  int64_t head_dim = 0;        // 0: the hidden size over the heads
+  int64_t kv_heads = 0;        // 0: as many as heads, which an explicit null means everywhere
+  Positions positions = Positions::kRotary;
+  int64_t more_positions = 0;  // rows of a learned table beside those of `max_position_embeddings`
+  double rope_theta = 10000;
+  double rotary_share = 1;  // of each head, which rotary positions turn
+  bool may_window = true;   // without `use_sliding_window`
+  int64_t window = 0;       // of attention, in tokens; 0: all of the sequence
+  int64_t full_every = 0;   // where there are windows, every so manieth layer has none; 0: each has one
+  // What else its layers have, and a plan has not.
+  absl::string_view left_out = "";
+};
+
+absl::Span<const HuggingFaceFamily> HuggingFaceFamilies();
+
+}  // namespace meshwright
+
+#endif  // MESHWRIGHT_MODELS_HUGGING_FACE_FAMILIES_H_
