@@ -193,6 +193,11 @@ class DecoderBuilder {
     TensorId result, bias, adapted, shared, shared_adapted;
   };
 
+  static Branch WithoutBias(Branch branch) {
+    branch.bias = TensorId();
+    return branch;
+  }
+
   // The sum of branches and of what is `last`, where that is valid.
   absl::StatusOr<TensorId> Sum(const std::string& name, std::initializer_list<Branch> branches, TensorId last) {
     OpSpec spec{.name = name, .kind = OpKind::kAdd, .inputs = {}};
@@ -425,7 +430,12 @@ class DecoderBuilder {
       MESHWRIGHT_ASSIGN_OR_RETURN(of_mlp, Normalize("norm2", x));
     }
     MESHWRIGHT_ASSIGN_OR_RETURN(const Branch made, Dense(of_mlp, {.name = "", .ffn = c_.ffn, .bias = c_.bias}));
-    return Sum("add", {attended, made}, x);
+    // The sum of both first, so that on tensor-parallel ranks, which have parts of either, it is brought together once.
+    Branch both, other;
+    MESHWRIGHT_ASSIGN_OR_RETURN(both.result, Sum("sum", {WithoutBias(attended), WithoutBias(made)}, TensorId()));
+    both.bias = attended.bias;
+    other.bias = made.bias;
+    return Sum("add", {both, other}, x);
   }
 
   absl::StatusOr<TensorId> OneBehindTheOther(const LayerKind& kind, TensorId x) {

@@ -238,7 +238,8 @@ TEST(DecoderTest, LayersSideBySide) {
   const std::string text = ToText(two);
   for (const char* const line : {
            "mlp1: MatMul(norm2, mlp1.weight, mlp1.bias) -> mlp1",
-           "add: Add(proj, add1.bias, mlp2, add2.bias, layers/in) -> add  [s b h, h, s b h, h, s b h -> s b h]",
+           "sum: Add(proj, mlp2) -> sum",
+           "add: Add(sum, add1.bias, add2.bias, layers/in) -> add  [s b h, h, h, s b h -> s b h]",
        }) {
     EXPECT_THAT(text, HasSubstr(line));
   }

@@ -177,6 +177,7 @@ class Completion {
       result_.assignments[id.index()] = FromProducer(op);
     } else {
       MESHWRIGHT_ASSIGN_OR_RETURN(result_.assignments[id.index()], FromRules(op, graph, strategy_));
+      PassSumOn(op, id);
     }
     MESHWRIGHT_RETURN_IF_ERROR(Check(id));
     SetOutputs(id);
@@ -233,17 +234,36 @@ class Completion {
       const Layout& layout = result_.natural[of.index()];
       for (size_t d = 0; d < layout.dims.size(); ++d) assignment[op.rule.outputs[0][d].label] = layout.dims[d];
     }
+    PassSumOn(op, id);
     MESHWRIGHT_RETURN_IF_ERROR(Check(id));
     NotePassed(op, id);
     SetOutputs(id);
     return absl::OkStatus();
   }
 
+  // What sums several partial sums that nothing else reads leaves a partial sum, where they lie: its readers bring that
+  // together once, in place of each of them.
+  void PassSumOn(const Op& op, OpId id) {
+    if (!PassesSums(op) || op.inputs.size() < 2 || EndsInGradient(op.outputs[0])) return;
+    const Layout& first = result_.natural[op.inputs[0].index()];
+    if (first.partial.empty() || first.reduction != Reduction::kSum) return;
+    for (size_t i = 0; i < op.inputs.size(); ++i) {
+      const TensorId input = op.inputs[i];
+      const bool alone = ReadersOf(input).size() == 1 && result_.outputs.count(input) == 0;
+      if (!alone || op.rule.inputs[i] != op.rule.outputs[0] ||
+          !SamePlacement(result_.graph.tensor(input).shape, result_.natural[input.index()], first, result_.mesh)) {
+        return;
+      }
+    }
+    result_.assignments[id.index()] = FromProducer(op);
+    result_.passed[id] = first.partial;
+  }
+
   // A linear op on the way to a parameter's gradient leaves a partial sum partial: it is added up once, with the other
   // gradients. With gradient_fp32_sync that holds for a cast too: the sum is in the parameter's type (S8.6).
   void NotePassed(const Op& op, OpId id) {
     const Graph& graph = result_.graph;
-    if (!PassesSums(op) || !EndsInGradient(op.outputs[0])) return;
+    if (result_.passed.count(id) > 0 || !PassesSums(op) || !EndsInGradient(op.outputs[0])) return;
     const AxisList partial = result_.natural[op.inputs[0].index()].partial;
     if (partial.empty()) return;
     for (size_t i = 0; i < op.inputs.size(); ++i) {
@@ -264,16 +284,20 @@ class Completion {
   // Whether it is a parameter's gradient, or nothing but such ops lie between it and one.
   bool EndsInGradient(TensorId id) {
     if (result_.graph.tensor(id).kind == TensorKind::kGradient) return true;
+    const std::vector<const Op*>& readers = ReadersOf(id);
+    return !readers.empty() && absl::c_all_of(readers, [this](const Op* reader) {
+      return PassesSums(*reader) && EndsInGradient(reader->outputs[0]);
+    });
+  }
+
+  const std::vector<const Op*>& ReadersOf(TensorId id) {
     if (readers_.empty()) {
       readers_.resize(result_.graph.tensors.size());
       for (const Op& op : result_.graph.ops) {
         for (TensorId input : op.inputs) readers_[input.index()].push_back(&op);
       }
     }
-    const std::vector<const Op*>& readers = readers_[id.index()];
-    return !readers.empty() && absl::c_all_of(readers, [this](const Op* reader) {
-      return PassesSums(*reader) && EndsInGradient(reader->outputs[0]);
-    });
+    return readers_[id.index()];
   }
 
   // How an input arrives: as the strategy says, else as its first user wants it.

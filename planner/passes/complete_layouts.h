@@ -22,8 +22,9 @@ struct ShardedGraph {
   Graph graph;
   Mesh mesh;
   std::vector<Assignment> assignments;  // one per op of the graph
-  std::vector<Layout> natural;      // one per tensor: how its producer leaves it; parameters: as their users read them
-  std::map<OpId, AxisList> passed;  // partial axes of its inputs that a backward op leaves to the sum of gradients
+  std::vector<Layout> natural;  // one per tensor: how its producer leaves it; parameters: as their users read them
+  // Partial axes of its inputs that an op leaves to its readers: the sum of gradients, or who reads a sum of sums.
+  std::map<OpId, AxisList> passed;
   std::map<TensorId, Layout> outputs;  // what an op's strategy asks its output to become at once (S5.7)
 };
 

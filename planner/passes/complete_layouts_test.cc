@@ -64,6 +64,11 @@ std::string Natural(const ShardedGraph& sharded, const std::string& tensor) {
   return ToText(sharded.natural[sharded.graph.FindTensor(tensor).index()], sharded.mesh);
 }
 
+TensorId Made(const absl::StatusOr<TensorId>& id) {
+  EXPECT_OK(id);
+  return id.value_or(TensorId());
+}
+
 TEST(CompleteLayoutsTest, RulesNameLabels) {
   ASSERT_OK_AND_ASSIGN(const ShardedGraph sharded, Complete(SeedB(), Eight({{"m", "x4"}, {"k", "x2.x1"}})));
   EXPECT_EQ(Assigned(sharded, "matmul"), "m=x4 k=x2.x1");
@@ -153,6 +158,35 @@ Graph SharedWeight() {
   const absl::StatusOr<TensorId> loss = b.AddOne({.name = "loss", .kind = OpKind::kMseLoss, .inputs = {*z, x}});
   b.SetLoss(*loss);
   return std::move(b).Build();
+}
+
+// x w + x v, both split along k, is summed up as it lies, whatever a rule says of its rows; who reads it wants it
+// whole. Where something else reads one of the two, that is a whole value anyway.
+TEST(CompleteLayoutsTest, ASumOfSumsIsAPartialSum) {
+  const auto build = [](bool read_twice) {
+    GraphBuilder b("sums");
+    b.BeginSegment("all");
+    const TensorId x = b.Input("x", kF, {16, 8}, {}), w = b.Parameter("w", kF, {8, 8}, {}),
+                   v = b.Parameter("v", kF, {8, 8}, {});
+    const auto product = [&](const std::string& name, TensorId by) {
+      return Made(b.AddOne({.name = name, .kind = OpKind::kMatMul, .inputs = {x, by}, .rule = "m k, k n -> m n"}));
+    };
+    const TensorId one = product("one", w), two = product("two", v);
+    TensorId y = Made(b.AddOne({.name = "sum", .kind = OpKind::kAdd, .inputs = {one, two}, .rule = "m n, m n -> m n"}));
+    if (read_twice) {
+      y = Made(b.AddOne({.name = "more", .kind = OpKind::kMul, .inputs = {y, one}, .rule = "m n, m n -> m n"}));
+    }
+    b.SetLoss(Made(b.AddOne({.name = "loss", .kind = OpKind::kReduceSum, .inputs = {y}, .rule = "m n -> "})));
+    return std::move(b).Build();
+  };
+  const Strategy strategy = Eight({{"k", "x4"}, {"m", "x4"}});
+  ASSERT_OK_AND_ASSIGN(const ShardedGraph sharded, Complete(build(false), strategy));
+  EXPECT_EQ(Natural(sharded, "one"), "{- | -} partial sum x4");
+  EXPECT_EQ(Natural(sharded, "sum"), "{- | -} partial sum x4");
+  EXPECT_EQ(Assigned(sharded, "sum"), "");
+  EXPECT_EQ(Assigned(sharded, "loss"), "m=x4");
+  ASSERT_OK_AND_ASSIGN(const ShardedGraph twice, Complete(build(true), strategy));
+  EXPECT_EQ(Natural(twice, "sum"), "{x4 | -}");
 }
 
 TEST(CompleteLayoutsTest, UsersOfAParameterMustAgree) {

@@ -280,13 +280,16 @@ absl::Status ModelMaker::Binary() {
 
 absl::Status ModelMaker::Activation() {
   const Value x = pool_.back();
-  const OpKind kind =
+  OpKind kind =
       draw_.Of(std::vector<OpKind>{OpKind::kRelu, OpKind::kGelu, OpKind::kTanh, OpKind::kSigmoid, OpKind::kSilu});
+  const bool squared = kind == OpKind::kRelu && 2 * x.degree <= kMaxDegree && draw_again_.Chance(50);
+  if (squared) kind = OpKind::kSquaredRelu;
   std::vector<TensorId> inputs = {x.id};
   if (draw_.Chance(30)) inputs.push_back(Broadcast(x, Normal(0.3)));
   const std::string names = absl::StrJoin(x.names, " ");
   const bool own_labels = inputs.size() == 1 && draw_.Chance(50);
-  return Push(AddOp(kind, inputs, own_labels ? absl::StrCat(names, " -> ", names) : ""), x.names);
+  const auto made = AddOp(kind, inputs, own_labels ? absl::StrCat(names, " -> ", names) : "");
+  return squared ? Push(made, x.names, 2 * x.degree) : Push(made, x.names);
 }
 
 absl::Status ModelMaker::Rows() {
@@ -394,7 +397,8 @@ absl::Status ModelMaker::Gated() {
                               AddOp(OpKind::kMatMul, {x.id, Weight({h, 2, f}, Normal(1 / std::sqrt(h)))},
                                     absl::StrCat(lead, " ", x.names.back(), ", ", x.names.back(), " t ", result.back(),
                                                  " -> ", lead, " t ", result.back())));
-  return Push(AddOp(OpKind::kSwiglu, {wide}), result, 2 * x.degree);
+  const OpKind kind = draw_again_.Chance(30) ? OpKind::kGeglu : OpKind::kSwiglu;
+  return Push(AddOp(kind, {wide}), result, 2 * x.degree);
 }
 
 absl::Status ModelMaker::Simple() {
@@ -482,8 +486,13 @@ absl::Status ModelMaker::Attention(const Value& x) {
   } else {
     MESHWRIGHT_ASSIGN_OR_RETURN(qkv, AddOp(OpKind::kMatMul, {x.id, Weight({h, g, q + 2, d}, Normal(1 / std::sqrt(h)))},
                                            "s b h, h g r d -> s b g r d"));
+    if (draw_again_.Chance(40)) {
+      MESHWRIGHT_ASSIGN_OR_RETURN(qkv, AddOp(OpKind::kNormHeads, {qkv, Weight({2, d}, Uniform(0.5, 1.5))}));
+    }
     if (draw_.Chance(50)) {
-      MESHWRIGHT_ASSIGN_OR_RETURN(qkv, AddOp(OpKind::kRotary, {qkv}));
+      OpAttrs attrs;
+      if (d == 4 && draw_again_.Chance(50)) attrs.turned = 2;
+      MESHWRIGHT_ASSIGN_OR_RETURN(qkv, AddOp(OpKind::kRotary, {qkv}, "", attrs));
     }
   }
   OpAttrs attrs = Scaled(1 / std::sqrt(static_cast<double>(d)));
