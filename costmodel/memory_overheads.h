@@ -98,9 +98,10 @@ struct FrameworkCopies {
 // activated half, 2.
 inline constexpr double kSplitNorms = 2 * 4;
 inline constexpr double kSplitGates = 2;
-// Norms of queries and of keys, which ours leave out, keep what they read, 2 where they are a kernel (Megatron-Core's
-// attention.py, q_layernorm), in steps the same as others, 4 and 2 (transformers' modeling_qwen3.py).
-inline constexpr double kQueryNorms = 2, kSplitQueryNorms = 4 + 2;
+// Norms of queries and of keys in steps keep what others do, 4 and 2 (transformers' modeling_qwen3.py), where ours has
+// what it reads, 2. That holds the values, too, which lie behind the norms once more; frameworks have them once
+// (Megatron-Core's attention.py norms what is cut out of one tensor).
+inline constexpr double kSplitQueryNorms = 4, kNormedValues = 2;
 
 // PyTorch's scaled_dot_product_attention had one key for each query until 2.5: who calls it repeats keys and values
 // (repeat_kv in transformers, torchtitan; expand in torchtune and litgpt), and autograd keeps them so, 2 each.

@@ -87,7 +87,10 @@ void AddModel(const Recipe& recipe, Options& out) {
   constexpr absl::string_view kPositions[] = {"learned_absolute", "rope", "none"};
   out.Add("--position-embedding-type", kPositions[static_cast<size_t>(m.positions)]);
   if (m.positions == Positions::kRotary) out.Add("--rotary-base", static_cast<int64_t>(m.rope_theta));
+  if (m.rotary_factor < 1) out.Add("--rotary-percent", m.rotary_factor);
   if (m.activation == Activation::kSwiglu) out.Add("--swiglu");
+  if (m.activation == Activation::kSquaredRelu) out.Add("--squared-relu");
+  if (m.qk_norm) out.Add("--qk-layernorm");
   out.Add("--normalization", m.norm == Norm::kRmsNorm ? "RMSNorm" : "LayerNorm");
   out.Add("--norm-epsilon", m.norm_epsilon);
   if (!m.bias) out.Add("--disable-bias-linear");
@@ -217,6 +220,26 @@ absl::Status AddTraining(const Recipe& recipe, Options& out) {
   return absl::OkStatus();
 }
 
+// What its options (training/arguments.py) say of a layer.
+absl::Status CheckForm(const DecoderConfig& m, std::vector<std::string>& differences) {
+  if (m.activation == Activation::kRelu) return HasNo("Megatron", "option for ReLU", "another activation");
+  if (m.activation == Activation::kGeglu) {
+    return HasNo("Megatron", "option for GELU of gates, but for an approximation (--quick-geglu)",
+                 "activation: swiglu");
+  }
+  if (m.layer_form != LayerForm::kSerial) {
+    return HasNo("Megatron", "option for attention and the feed-forward layer side by side", "layer_form: serial");
+  }
+  if (m.norm_places != NormPlaces::kBefore) {
+    return HasNo("Megatron", "option for norms behind attention and the feed-forward layer", "norm_places: before");
+  }
+  // Its norms of queries and keys are of the kind of all others.
+  if (m.qk_norm && m.norm == Norm::kLayerNorm) {
+    differences.push_back("norms of queries and keys are LayerNorm there, RMSNorm in the plan");
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<Exported> Write(const Plan& plan, const Recipe& recipe) {
   Exported out;
   MESHWRIGHT_RETURN_IF_ERROR(CheckCommon("Megatron", recipe, out.differences));
@@ -235,7 +258,7 @@ absl::StatusOr<Exported> Write(const Plan& plan, const Recipe& recipe) {
                                            " through the chunks, the plan of ", recipe.pipeline, ", the last of ",
                                            recipe.pipeline + recipe.microbatches % recipe.pipeline));
   }
-  if (recipe.model.activation == Activation::kRelu) return HasNo("Megatron", "option for ReLU", "another activation");
+  MESHWRIGHT_RETURN_IF_ERROR(CheckForm(recipe.model, out.differences));
   if (recipe.training.dtype == DType::kFloat64) return HasNo("Megatron", "float64", "--precision=bfloat16");
   if (const int64_t most = std::max(recipe.model.kv_heads, recipe.tensor),
       least = std::min(recipe.model.kv_heads, recipe.tensor);

@@ -47,6 +47,34 @@ TEST(MegatronTest, Windows) {
               StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("has no attention windows")));
 }
 
+// Qwen 3's and Nemotron's layers have options; Gemma's and GPT-NeoX's have none.
+TEST(MegatronTest, FormsOfLayers) {
+  const auto exported = [](const std::string& text) -> absl::StatusOr<Exported> {
+    MESHWRIGHT_ASSIGN_OR_RETURN(const Plan plan, PlanOf(text, {.data = 8, .microbatch = 1}));
+    EXPECT_THAT(ToNanotron(plan).status(),
+                StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("is written for models built as Llama is")));
+    return ToMegatron(plan);
+  };
+  ASSERT_OK_AND_ASSIGN(const Exported normed, exported(Llama(", qk_norm: true, rotary_factor: 0.5")));
+  std::map<std::string, std::string> o = OptionsOf(normed.text);
+  EXPECT_EQ(o.count("--qk-layernorm"), 1u);
+  EXPECT_EQ(o.at("--rotary-percent"), "0.5");
+  EXPECT_EQ(o.count("--swiglu"), 1u);
+  const auto with = [](const std::string& activation) {
+    return absl::StrReplaceAll(Llama(""), {{"activation: swiglu", "activation: " + activation}});
+  };
+  ASSERT_OK_AND_ASSIGN(const Exported squared, exported(with("squared_relu")));
+  o = OptionsOf(squared.text);
+  EXPECT_EQ(o.count("--squared-relu"), 1u);
+  EXPECT_EQ(o.count("--swiglu"), 0u);
+  const auto refused = [](const std::string& what) {
+    return StatusIs(absl::StatusCode::kUnimplemented, HasSubstr(what));
+  };
+  EXPECT_THAT(exported(with("geglu")), refused("has no option for GELU of gates"));
+  EXPECT_THAT(exported(Llama(", layer_form: parallel")), refused("side by side"));
+  EXPECT_THAT(exported(Llama(", norm_places: both")), refused("norms behind attention"));
+}
+
 // Layers without experts are as wide as the options of other layers say, and the list says which. Pairs are not cut.
 TEST(MegatronTest, LayersWithoutExperts) {
   const auto options = [](absl::string_view more, const Degrees& degrees) {

@@ -57,7 +57,7 @@ absl::StatusOr<CsvTable> RowOf(const Recipe& recipe, const TrainerWords& words) 
     table.rows[0].cells.push_back(std::move(cell));
   };
   const auto count = [&add](absl::string_view column, int64_t value) { add(column, absl::StrCat(value)); };
-  add("model", recipe.model.activation == Activation::kSwiglu ? "Llama" : "GPT");
+  add("model", IsGated(recipe.model.activation) ? "Llama" : "GPT");
   count("seq_len", recipe.training.sequence);
   count("global_batch_seqs", recipe.batch);
   count("micro_batch_seqs", recipe.microbatch);

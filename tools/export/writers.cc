@@ -96,13 +96,14 @@ void AddLeftOut(const Plan& plan, std::vector<std::string>& differences) {
 
 absl::Status CheckLlama(absl::string_view trainer, const Recipe& recipe) {
   const DecoderConfig& m = recipe.model;
-  if (m.activation == Activation::kSwiglu && m.norm == Norm::kRmsNorm && m.positions == Positions::kRotary && !m.bias &&
-      !m.qkv_bias) {
+  const bool plain = !m.bias && !m.qkv_bias && !m.qk_norm && m.rotary_factor == 1 &&
+                     m.norm_places == NormPlaces::kBefore && m.layer_form == LayerForm::kSerial;
+  if (plain && m.activation == Activation::kSwiglu && m.norm == Norm::kRmsNorm && m.positions == Positions::kRotary) {
     return absl::OkStatus();
   }
-  return absl::UnimplementedError(
-      absl::StrCat(trainer, " is written for models built as Llama is (swiglu, rms_norm, rotary, no bias), which \"",
-                   recipe.name, "\" is not; --to=megatron writes it"));
+  return absl::UnimplementedError(absl::StrCat(
+      trainer, " is written for models built as Llama is (swiglu, rms_norm, rotary, no bias, no qk_norm), which \"",
+      recipe.name, "\" is not; --to=megatron writes it"));
 }
 
 std::string GradientWords(const Recipe& recipe) {

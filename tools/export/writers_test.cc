@@ -145,21 +145,23 @@ TEST(MegatronTest, DataParallelismByModeIsDataParallelism) {
   }
 }
 
-// A script of Qwen3 trains something else unless its user adds the norms; torchtitan's registry has the model.
+// A script of such a model trains something else unless its user adds them; torchtitan's registry has the model.
 TEST(MegatronTest, WhatTheModelLacksIsTold) {
   const std::string text =
       "name: q\nhuggingface: config.json\ntraining: {batch: 16, sequence: 32, dtype: bfloat16, optimizer: adamw}\n"
       "cluster: {device: h100-sxm, nodes: 2, devices_per_node: 8}\n";
-  const std::string config = R"({"model_type": "qwen3", "hidden_size": 64, "num_hidden_layers": 2,
+  const std::string config = R"({"model_type": "granite", "hidden_size": 64, "num_hidden_layers": 2,
       "num_attention_heads": 4, "num_key_value_heads": 4, "head_dim": 16, "intermediate_size": 128, "vocab_size": 1024})";
   ASSERT_OK_AND_ASSIGN(const Plan plan, PlanOf(text, {.data = 16, .microbatch = 1}, {"--gradients_mean"}, config));
   for (const auto write : {ToMegatron, ToNanotron}) {
     ASSERT_OK_AND_ASSIGN(const Exported exported, write(plan));
-    EXPECT_THAT(exported.differences, ElementsAre("the norms of queries and keys are left out"));
-    EXPECT_THAT(exported.text, HasSubstr("# Differs: the norms of queries and keys are left out.\n"));
+    EXPECT_THAT(exported.differences,
+                ElementsAre("multipliers of embeddings, scores, residuals and logits are left out"));
+    EXPECT_THAT(exported.text,
+                HasSubstr("# Differs: multipliers of embeddings, scores, residuals and logits are left out.\n"));
   }
   ASSERT_OK_AND_ASSIGN(const Exported other, ToTorchtitan(plan));
-  EXPECT_THAT(other.text, Not(HasSubstr("norms of queries")));
+  EXPECT_THAT(other.text, Not(HasSubstr("multipliers")));
 }
 
 // As Megatron counts embedding and loss as layers: 6 layers on 4 stages of which the ends have none.

@@ -45,7 +45,7 @@ struct Adapted {
 void AddMlp(const DecoderConfig& model, int64_t width, Adapted* adapted) {
   const auto hidden = static_cast<double>(model.hidden), ffn = static_cast<double>(width);
   adapted->Add(hidden, ffn);
-  if (model.activation == Activation::kSwiglu) adapted->Add(hidden, ffn);
+  if (IsGated(model.activation)) adapted->Add(hidden, ffn);
   adapted->Add(ffn, hidden);
 }
 

@@ -51,8 +51,6 @@ double FusedDropoutBytes(const Device& device) { return BytesMovedIn(kFusedDropo
 // once more into FlashAttention's order, 4 each. Backward it joins their gradients, 4 each, and copies all into the one
 // of the product; with as many keys as queries it stacks them before that (models/llama.py, CausalSelfAttention).
 //
-// Norms of queries and keys are kernels of their own that our programs leave out: forward 2 + 2, backward 4 + 2.
-//
 // NeMo's LoRA is one of queries, keys and values (`attention_qkv`; mcore_mixins.py, parallel_adapters.py). Forward the
 // norm's result is written for it, 2, and read, 2; what it makes is written, 2, scaled, 2 + 2, and added, 2 + 2 + 2.
 // Backward the gradient is scaled, 2 + 2, and read for two products, 2 + 2, of which one makes another, 2, that is
@@ -66,10 +64,6 @@ void AddQueryCopies(const Framework& framework, bool frozen, double keys, EagerB
   if (framework.Is(Sign::kNanotron)) {
     queries->forward += 4 * all + 16 * keys;
     queries->backward += 8 * keys + 4 * all * (keys < 1 ? 1 : 2);
-  }
-  if (framework.Is(Sign::kQueryNorms) && framework.eager) {
-    queries->forward += 4 * (1 + keys);
-    queries->backward += 6 * (1 + keys);
   }
   if (framework.Is(Sign::kNemo) && frozen) {
     queries->forward += 4 + 12 * all;

@@ -130,11 +130,11 @@ void AddActivationCopies(const TrainingRun& run, const Framework& framework, Fra
     const bool published = IsPyTorchLoop(framework) || framework.Is(Sign::kDeepSpeed);
     (published ? copies->norms : copies->keys) += published ? kSplitNorms : joined;
   }
-  if (framework.Is(Sign::kQueryNorms)) {
+  if (run.model.qk_norm) {
     const bool split = IsPyTorchLoop(framework) && framework.eager && !framework.fused_norms;
-    copies->keys += (split ? kSplitQueryNorms : kQueryNorms) * (1 + keys);
+    copies->keys += (split ? kSplitQueryNorms * (1 + keys) : 0) - kNormedValues * keys;
   }
-  if (run.model.activation == Activation::kSwiglu && framework.eager && framework.split_gates) {
+  if (IsGated(run.model.activation) && framework.eager && framework.split_gates) {
     copies->gates += kSplitGates;
   }
   if (framework.wide_residuals) {

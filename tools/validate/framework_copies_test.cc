@@ -307,14 +307,14 @@ TEST(FrameworkCopiesTest, PyTorchTwoLetsGoOfGradients) {
   EXPECT_TRUE(copies.fresh_gradients);
 }
 
-// Of queries and a fourth as many keys, 2 each where their norms are kernels, 6 in steps. Workspaces of PyTorch's and
-// Transformer Engine's, none of TensorFlow.
+// Of a fourth as many keys as queries, whose values lie twice in a plan, 2; norms in steps keep 4 of each. Workspaces
+// of PyTorch's and Transformer Engine's, none of TensorFlow.
 TEST(FrameworkCopiesTest, QueryNormsAndWorkspaces) {
   ASSERT_OK_AND_ASSIGN(FrameworkCopies copies, CopiesOf("other_opts", "Megatron-Core", "Qwen3 8B"));
-  EXPECT_EQ(copies.keys, 2 * 1.25);
+  EXPECT_EQ(copies.keys, -2 * 0.25);
   EXPECT_EQ(copies.workspaces, 3);
   ASSERT_OK_AND_ASSIGN(copies, CopiesOf("other_opts,compile", "HuggingFace,no", "Qwen3 8B"));
-  EXPECT_EQ(copies.keys, 6 * 1.25);
+  EXPECT_EQ(copies.keys, 4 * 1.25 - 2 * 0.25);
   EXPECT_EQ(copies.workspaces, 2);
   ASSERT_OK_AND_ASSIGN(copies, CopiesOf("other_opts", "TensorFlow", "bert-base-uncased"));
   EXPECT_EQ(copies.workspaces, 0);

@@ -132,7 +132,7 @@ double DoneInPlace(const TrainingRun& run) {
 
 // The largest block that the passes through the layers leave behind: a wide product's result, or the loss's logits.
 double LargestBlock(const TrainingRun& run) {
-  const double gated = run.model.activation == Activation::kSwiglu ? 2 : 1;
+  const double gated = IsGated(run.model.activation) ? 2 : 1;
   const double wide = gated * SizeOfWeights(run) * Number(run.model.ffn);
   const double logits = run.degrees.pipeline == 1 ? 4 * ClassesOf(run) : 0;
   return std::max(wide, logits) * TokensOf(run) / Number(run.degrees.tensor);
@@ -184,7 +184,7 @@ double LossBeside(const TrainingRun& run, const Prediction& prediction) {
 // wide products and of the activation, and what goes to each of a token's experts and comes from it.
 double LayerPassing(const TrainingRun& run) {
   const DecoderConfig& model = run.model;
-  const double gated = model.activation == Activation::kSwiglu ? 2 : 1;
+  const double gated = IsGated(model.activation) ? 2 : 1;
   const double wide = WidthOfToken(run);
   double elements = gated * wide;
   if (RunsLayersAgain(run)) {
@@ -223,7 +223,7 @@ double WholeTableOf(const TrainingRun& run) {
 double WholeExpertsOf(const TrainingRun& run) {
   if (!run.copies.whole_experts || run.frozen || Number(run.degrees.expert) >= RanksThatSplit(run)) return 0;
   const DecoderConfig& model = run.model;
-  const double gated = model.activation == Activation::kSwiglu ? 3 : 2;
+  const double gated = IsGated(model.activation) ? 3 : 2;
   const double experts = LayersOf(run) * Number(model.experts) / Number(run.degrees.expert);
   const double local = gated * experts * Number(model.hidden) * Number(model.ffn);
   const double part = local * Number(run.degrees.expert) / RanksThatSplit(run);

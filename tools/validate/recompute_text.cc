@@ -100,17 +100,18 @@ RecomputeText ReadRecomputeText(const std::string& text, int64_t layers, bool ex
       read.share = both;
     }
   } else if (HasAny(text, {"save_qkv_proj"})) {  // MaxText's policies, and Praxis'
-    read.ops = {"norm1", "rotary", "latent_heads", "attention", "proj", "add1", "norm2", "mlp1", "activation"};
+    read.ops = {"norm1", "qk_norm", "rotary", "latent_heads", "attention",
+                "proj",  "add1",    "norm2",  "mlp1",         "activation"};
   } else if (HasAny(text, {"save_dot_except_mlp", "save_qkv_out_proj"})) {
-    read.ops = {"norm1", "rotary", "latent_heads", "attention", "norm2", "mlp1", "activation"};
+    read.ops = {"norm1", "qk_norm", "rotary", "latent_heads", "attention", "norm2", "mlp1", "activation"};
   } else if (HasAny(text, {"checkpoint_lvl=2", "except_mlp"})) {  // MaxText's `remat_policy`
     read.ops = {"mlp1", "activation"};
   } else if (HasAny(text, {"minimal_flash"})) {  // MaxText's: and attention's results kept
-    read.ops = {"norm1", "rotary", "latent_heads", "norm2", "activation"};
+    read.ops = {"norm1", "qk_norm", "rotary", "latent_heads", "norm2", "activation"};
   } else if (HasAny(text, {"save_dot_only", "save_dot_with_no_batch", "minimal"})) {  // fused attention is no product
-    read.ops = {"norm1", "rotary", "latent_heads", "attention", "norm2", "activation"};
+    read.ops = {"norm1", "qk_norm", "rotary", "latent_heads", "attention", "norm2", "activation"};
   } else if (HasAny(text, {"selective op"}) || text == "sac") {
-    read.ops = {"norm1", "rotary", "latent_heads", "proj", "add1", "norm2", "activation"};
+    read.ops = {"norm1", "qk_norm", "rotary", "latent_heads", "proj", "add1", "norm2", "activation"};
     read.more = {"mlp1"};
     read.share = 0.5;
   } else if (HasAny(text, {"selective", "core attention", "attention only", "recompute-activations"})) {

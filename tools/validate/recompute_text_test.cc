@@ -72,7 +72,7 @@ TEST(RecomputeTextTest, AnotherWordIsNotKnown) {
 }
 
 TEST(RecomputeTextTest, PoliciesOfJax) {
-  const Ops but_products = {"norm1", "rotary", "latent_heads", "attention", "norm2", "activation"};
+  const Ops but_products = {"norm1", "qk_norm", "rotary", "latent_heads", "attention", "norm2", "activation"};
   EXPECT_EQ(Read("save_dot_only").ops, but_products);
   Ops with_mlp = but_products;
   with_mlp.insert("mlp1");

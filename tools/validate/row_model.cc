@@ -41,7 +41,7 @@ constexpr Family kFamilies[] = {
     {"mpt", Activation::kGelu, Norm::kLayerNorm, Positions::kNone, true, false},
     {"bloom", Activation::kGelu, Norm::kLayerNorm, Positions::kNone, true, true},
     {"opt", Activation::kRelu, Norm::kLayerNorm, Positions::kLearned, true, true},
-    {"nemotron", Activation::kRelu, Norm::kLayerNorm, Positions::kRotary, false, false},
+    {"nemotron", Activation::kSquaredRelu, Norm::kLayerNorm, Positions::kRotary, false, false},
     {"falcon", Activation::kGelu, Norm::kLayerNorm, Positions::kRotary, true, false},
     {"neox", Activation::kGelu, Norm::kLayerNorm, Positions::kRotary, false, true},
     {"pythia", Activation::kGelu, Norm::kLayerNorm, Positions::kRotary, false, true},
@@ -56,6 +56,35 @@ constexpr absl::string_view kModernWords[] = {
     "llama", "mistral", "mixtral", "qwen",    "internlm", "yi-",      "grok",    "glm",   "gemma", "deepseek",
     "kimi",  "gpt-oss", "gpt oss", "dbrx",    "olmo",     "baichuan", "smollm",  "phi-3", "phi3",  "stablelm",
     "phi-4", "phi4",    "granite", "powerlm", "vicuna",   "skywork",  "minicpm", "yi "};
+
+// What layers have besides, by words of the name; the first that matches. As the families' classes in transformers have
+// it.
+struct Form {
+  absl::string_view word;
+  bool gelu_gates;
+  NormPlaces norm_places;
+  LayerForm layer_form;
+};
+constexpr Form kForms[] = {
+    {"gemma2", true, NormPlaces::kBoth, LayerForm::kSerial},
+    {"gemma-2-", true, NormPlaces::kBoth, LayerForm::kSerial},
+    {"gemma 2 ", true, NormPlaces::kBoth, LayerForm::kSerial},
+    {"gemma3", true, NormPlaces::kBoth, LayerForm::kSerial},
+    {"gemma-3-", true, NormPlaces::kBoth, LayerForm::kSerial},
+    {"gemma 3 ", true, NormPlaces::kBoth, LayerForm::kSerial},
+    {"gemma", true, NormPlaces::kBefore, LayerForm::kSerial},
+    {"olmo2", false, NormPlaces::kAfter, LayerForm::kSerial},
+    {"olmo-2-", false, NormPlaces::kAfter, LayerForm::kSerial},
+    {"olmo 2 ", false, NormPlaces::kAfter, LayerForm::kSerial},
+    {"olmo3", false, NormPlaces::kAfter, LayerForm::kSerial},
+    {"olmo-3-", false, NormPlaces::kAfter, LayerForm::kSerial},
+    {"olmo 3 ", false, NormPlaces::kAfter, LayerForm::kSerial},
+    {"neox", false, NormPlaces::kBefore, LayerForm::kParallel},
+    {"pythia", false, NormPlaces::kBefore, LayerForm::kParallel},
+    {"falcon", false, NormPlaces::kBefore, LayerForm::kParallelOneNorm},
+    {"gptj", false, NormPlaces::kBefore, LayerForm::kParallelOneNorm},
+    {"gpt-j", false, NormPlaces::kBefore, LayerForm::kParallelOneNorm},
+};
 
 // Widths by number of parameters: GPT-3 (Brown et al. 2020, table 2.1) up to 13 billion and at 175, Megatron-LM
 // (Narayanan et al. 2021, table 1) between and above.
@@ -128,6 +157,7 @@ class ModelReader {
     c_.activation = family.activation;
     c_.norm = family.norm;
     c_.positions = family.positions;
+    SetForm();
     if (c_.positions == Positions::kRotary && c_.kv_lora_rank == 0 && c_.head_dim % 2 != 0)
       c_.positions = Positions::kNone;
     c_.tied_embeddings = known_ != nullptr ? known_->tied : &family == &kModern ? CountsOneEmbedding() : family.tied;
@@ -227,6 +257,16 @@ class ModelReader {
                                 Size("layers", static_cast<int64_t>(std::lround(std::clamp(layers, 1.0, 1e4)))));
     c_.vocab_multiple = DefaultVocabMultiple(c_.vocab);
     return absl::OkStatus();
+  }
+
+  void SetForm() {
+    for (const Form& form : kForms) {
+      if (!absl::StrContains(name_, form.word)) continue;
+      if (form.gelu_gates && c_.activation == Activation::kSwiglu) c_.activation = Activation::kGeglu;
+      c_.norm_places = form.norm_places;
+      c_.layer_form = form.layer_form;
+      return;
+    }
   }
 
   const Family& FamilyOf() {
@@ -449,9 +489,7 @@ double NaturalRouting(int64_t experts, int64_t ranks, Balance balance) {
   return 1 + of_rank * ExpectedLargest(ranks);
 }
 
-double NumParameters(const DecoderConfig& config) {
-  return NumParameters(config, config.activation == Activation::kSwiglu);
-}
+double NumParameters(const DecoderConfig& config) { return NumParameters(config, IsGated(config.activation)); }
 
 absl::StatusOr<DecoderConfig> ReadRowModel(const CsvCells& cells, int64_t sequence,
                                            std::vector<std::string>* defaults) {

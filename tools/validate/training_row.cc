@@ -63,6 +63,7 @@ class RunReader {
     run_.model = overrides_.model.value_or(DecoderConfig());
     if (!overrides_.model.has_value()) {
       MESHWRIGHT_ASSIGN_OR_RETURN(run_.model, ReadRowModel(cells_, run_.training.sequence, &run_.defaults));
+      run_.model.qk_norm = framework_.Is(Sign::kQueryNorms) && run_.model.kv_lora_rank == 0;
     }
     if (framework_.unties_head) run_.model.tied_embeddings = false;
     run_.training.optimizer.kind = framework_.Is(Sign::kLamb) ? OpKind::kLamb : OpKind::kAdamW;

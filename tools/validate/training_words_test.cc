@@ -387,19 +387,35 @@ TEST(TrainingWordsTest, TransformerEngineWithoutRecipes) {
   EXPECT_EQ(nemo.gradient_dtype, DType::kBFloat16);
 }
 
-// Norms of queries and of keys that are as many: 2 + 2 forward and 4 + 2 backward of each. Qwen3 has them as published.
+// Qwen3 has them as published.
 TEST(TrainingWordsTest, NormsOfQueriesAndKeys) {
   ASSERT_OK_AND_ASSIGN(const TrainingRun plain, RunOf(",other_opts", ",Megatron-Core"));
   ASSERT_OK_AND_ASSIGN(const TrainingRun normed, RunOf(",other_opts", ",Megatron-Core; norms of queries and keys"));
-  EXPECT_EQ(normed.host.queries.forward - plain.host.queries.forward, 8);
-  EXPECT_EQ(normed.host.queries.backward - plain.host.queries.backward, 12);
+  EXPECT_FALSE(plain.model.qk_norm);
+  EXPECT_TRUE(normed.model.qk_norm);
   const auto of_qwen = [](const std::string& options) {
     const absl::StatusOr<TrainingRun> run = OpenRunOf("Qwen3 8B", ",gpus,other_opts", ",8," + options);
     EXPECT_OK(run.status());
-    return run.ok() ? run->host.queries.forward : 0;
+    return run.ok() && run->model.qk_norm;
   };
-  // 8 keys for 32 queries
-  EXPECT_EQ(of_qwen("Megatron-Core") - of_qwen("Megatron-Core; no norms of queries and keys"), 5);
+  EXPECT_TRUE(of_qwen("Megatron-Core"));
+  EXPECT_FALSE(of_qwen("Megatron-Core; no norms of queries and keys"));
+}
+
+TEST(TrainingWordsTest, FormsOfLayers) {
+  const auto model_of = [](const std::string& name) {
+    const absl::StatusOr<TrainingRun> run = OpenRunOf(name, ",gpus", ",8");
+    EXPECT_OK(run.status());
+    return run.ok() ? run->model : DecoderConfig();
+  };
+  EXPECT_EQ(model_of("Gemma 2 9B").norm_places, NormPlaces::kBoth);
+  EXPECT_EQ(model_of("gemma-2b").norm_places, NormPlaces::kBefore) << "of the first Gemma";
+  EXPECT_EQ(model_of("gemma-2b").activation, Activation::kGeglu);
+  EXPECT_EQ(model_of("OLMo 2 7B").norm_places, NormPlaces::kAfter);
+  EXPECT_EQ(model_of("Pythia 6.9B").layer_form, LayerForm::kParallel);
+  EXPECT_EQ(model_of("Falcon 7B").layer_form, LayerForm::kParallelOneNorm);
+  EXPECT_EQ(model_of("Nemotron-4 15B").activation, Activation::kSquaredRelu);
+  EXPECT_EQ(model_of("Llama 3 8B").layer_form, LayerForm::kSerial);
 }
 
 // Its GPT-2: rotary positions, RMS norms, biases, one embedding; policy BF_16 reduces in bf16.
