@@ -1,9 +1,9 @@
 // Reads a Hugging Face config.json as a decoder.
 //
-// Families: rows of `kFamilies` in the .cc. Keys that change neither sizes nor time are ignored. kUnimplemented for
-// another model_type, and for a known key with a value that our decoder does not model (layers of linear attention,
-// experts in layers that follow no rule, biases of feed-forward layers alone) or that the family's own class would not
-// read (experts of a llama). A key of null is a missing one.
+// Families: rows of `kFamilies` in hugging_face_families.cc. Keys that change neither sizes nor time are ignored.
+// kUnimplemented for another model_type, and for a known key with a value that our decoder does not model (layers of
+// linear attention, experts in layers that follow no rule, biases of feed-forward layers alone) or that the family's
+// own class would not read (experts of a llama). A key of null is a missing one.
 //
 // Thread safety: pure functions.
 #ifndef MESHWRIGHT_MODELS_HUGGING_FACE_H_
@@ -22,8 +22,8 @@
 namespace meshwright {
 
 // `in` is the root of a parsed config.json. Errors are at its keys.
-// Notices tell of what the model has and a plan leaves out (dropout, norms of queries and keys) or takes for something
-// near (attention windows, norms of queries and keys).
+// Notices tell of what the model has and a plan leaves out (dropout, multipliers) or takes for something near
+// (attention windows in an order of their own).
 absl::StatusOr<DecoderConfig> ReadHuggingFace(const NodeRef& in, const Training& training,
                                               std::vector<std::string>& notices);
 

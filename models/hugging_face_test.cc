@@ -6,6 +6,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "ir/testing.h"
+#include "models/hugging_face_testing.h"
 
 namespace meshwright {
 namespace {
@@ -14,29 +15,6 @@ using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-
-Training TrainingOf(int64_t sequence) {
-  Training training;
-  training.batch = 1;
-  training.sequence = sequence;
-  return training;
-}
-
-absl::StatusOr<DecoderConfig> Read(absl::string_view json, int64_t sequence = 64,
-                                   std::vector<std::string>* notices = nullptr) {
-  const absl::StatusOr<Document> document = ParseDocument(json, "config.json");
-  if (!document.ok()) return document.status();
-  std::vector<std::string> unread;
-  return ReadHuggingFace(document->root(), TrainingOf(sequence), notices == nullptr ? unread : *notices);
-}
-
-int64_t CountOf(const absl::StatusOr<DecoderConfig>& config) {
-  EXPECT_THAT(config, IsOk());
-  if (!config.ok()) return -1;
-  const absl::StatusOr<Graph> graph = BuildDecoder(*config, TrainingOf(64), "hf", 1);
-  EXPECT_THAT(graph, IsOk());
-  return graph.ok() ? graph->NumParameters() : -1;
-}
 
 constexpr absl::string_view kGpt2 = R"({"model_type": "gpt2", "n_embd": 768, "n_layer": 12, "n_head": 12,
   "n_inner": null, "vocab_size": 50257, "n_positions": 1024, "activation_function": "gelu_new", "resid_pdrop": 0.1})";
@@ -76,66 +54,6 @@ TEST(HuggingFaceTest, RotaryPositionsOfFamilies) {
   const size_t at = mixtral.find("\"rope_theta\"");
   if (at != std::string::npos) mixtral.replace(at, 12, "\"no_rope_theta\"");
   EXPECT_EQ(Read(mixtral)->rope_theta, 1e6);
-}
-
-// Published counts. OLMo 2 has norms of queries and keys over all heads, 32 x 2 x 4096, where a plan has one for each
-// head, 32 x 2 x 128.
-TEST(HuggingFaceTest, FamiliesThatAreNearlyLlamas) {
-  std::vector<std::string> notices;
-  EXPECT_EQ(CountOf(Read(R"({"model_type": "qwen3", "hidden_size": 4096, "num_hidden_layers": 36, "head_dim": 128,
-      "num_attention_heads": 32, "num_key_value_heads": 8, "intermediate_size": 12288, "vocab_size": 151936,
-      "sliding_window": null, "use_sliding_window": false, "tie_word_embeddings": false})",
-                         64, &notices)),
-            8'190'735'360);
-  EXPECT_THAT(notices, IsEmpty());
-  EXPECT_EQ(CountOf(Read(R"({"model_type": "qwen3_moe", "hidden_size": 2048, "num_hidden_layers": 48, "head_dim": 128,
-      "num_attention_heads": 32, "num_key_value_heads": 4, "intermediate_size": 6144, "moe_intermediate_size": 768,
-      "num_experts": 128, "num_experts_per_tok": 8, "vocab_size": 151936, "decoder_sparse_step": 1,
-      "mlp_only_layers": [], "tie_word_embeddings": false})")),
-            30'532'122'624);
-  EXPECT_EQ(CountOf(Read(R"({"model_type": "olmo2", "hidden_size": 4096, "num_hidden_layers": 32,
-      "num_attention_heads": 32, "num_key_value_heads": 32, "intermediate_size": 11008, "vocab_size": 100352,
-      "tie_word_embeddings": false})")),
-            7'298'617'344 - 32 * 2 * (4096 - 128));
-  EXPECT_EQ(CountOf(Read(R"({"model_type": "phi3", "hidden_size": 5120, "num_hidden_layers": 40,
-      "num_attention_heads": 40, "num_key_value_heads": 10, "intermediate_size": 17920, "vocab_size": 100352,
-      "sliding_window": null, "tie_word_embeddings": false})")),
-            14'659'507'200);
-}
-
-// Published counts, less what is left out of gpt-oss, in each of 24 layers, biases of the output 2880, of 32 experts 32
-// x (2 x 2880 + 2880), of the router 32, and 64 sinks.
-TEST(HuggingFaceTest, FamiliesWithLayersOfTheirOwn) {
-  std::vector<std::string> notices;
-  EXPECT_EQ(CountOf(Read(R"({"model_type": "gemma", "hidden_size": 2048, "num_hidden_layers": 18, "head_dim": 256,
-      "num_attention_heads": 8, "num_key_value_heads": 1, "intermediate_size": 16384, "vocab_size": 256000,
-      "hidden_act": "gelu"})",
-                         64, &notices)),
-            2'506'172'416);
-  EXPECT_THAT(notices, ElementsAre("the scale of the embeddings is left out"));
-  notices.clear();
-  EXPECT_EQ(CountOf(Read(R"({"model_type": "gemma2", "hidden_size": 3584, "num_hidden_layers": 42, "head_dim": 256,
-      "num_attention_heads": 16, "num_key_value_heads": 8, "intermediate_size": 14336, "vocab_size": 256000,
-      "hidden_act": "gelu_pytorch_tanh", "hidden_activation": "gelu_pytorch_tanh", "sliding_window": 4096})",
-                         64, &notices)),
-            9'241'705'984);
-  EXPECT_THAT(notices, ElementsAre(HasSubstr("caps of scores and logits")));
-  notices.clear();
-  EXPECT_EQ(CountOf(Read(R"({"model_type": "gpt_oss", "hidden_size": 2880, "num_hidden_layers": 24, "head_dim": 64,
-      "num_attention_heads": 64, "num_key_value_heads": 8, "intermediate_size": 2880, "vocab_size": 201088,
-      "num_local_experts": 32, "num_experts_per_tok": 4, "attention_bias": true, "hidden_act": "silu",
-      "tie_word_embeddings": false})",
-                         64, &notices)),
-            20'914'757'184 - 24 * (2880 + 32 * 3 * 2880 + 32 + 64));
-  EXPECT_THAT(notices, ElementsAre(HasSubstr("attention sinks, are left out")));
-  EXPECT_EQ(CountOf(Read(R"({"model_type": "gpt_neox", "hidden_size": 4096, "num_hidden_layers": 32,
-      "num_attention_heads": 32, "intermediate_size": 16384, "vocab_size": 50432, "hidden_act": "gelu",
-      "layer_norm_eps": 1e-5, "tie_word_embeddings": false})")),
-            6'857'302'016);
-  EXPECT_EQ(CountOf(Read(R"({"model_type": "starcoder2", "hidden_size": 3072, "num_hidden_layers": 30,
-      "num_attention_heads": 24, "num_key_value_heads": 2, "intermediate_size": 12288, "vocab_size": 49152,
-      "hidden_act": "gelu_pytorch_tanh", "norm_epsilon": 1e-5, "use_bias": true})")),
-            3'030'371'328);
 }
 
 // The decoder of Gemma 3 12B, in whose file no key says that a head is 256 wide, where 3840 over 16 is 240: 48 layers
@@ -198,128 +116,6 @@ TEST(HuggingFaceTest, DeepSeek) {
   EXPECT_EQ(second.expert_every, 2);
   EXPECT_THAT(Read(absl::StrReplaceAll(kDeepSeekV3, {{"moe_layer_freq\": 1", "moe_layer_freq\": 7"}})),
               StatusIs(absl::StatusCode::kUnimplemented, "layers without experts that are neither"));
-}
-
-// Published counts, and what a plan has more or less. Phi-2: less a bias of 51,200 logits. Command R: the biases of 41
-// norms of 8192. OLMo: the weights of 65 norms of 4096. Phi-3.5-MoE: less biases of 32 outputs of 4096 and of 32,064
-// logits.
-TEST(HuggingFaceTest, FamiliesWithNamesAndDefaultsOfTheirOwn) {
-  EXPECT_EQ(CountOf(Read(R"({"model_type": "phi", "hidden_size": 2560, "num_hidden_layers": 32,
-      "num_attention_heads": 32, "num_key_value_heads": null, "intermediate_size": 10240, "vocab_size": 51200,
-      "hidden_act": "gelu_new", "partial_rotary_factor": 0.4, "qk_layernorm": false})")),
-            2'779'683'840 - 51'200);
-  EXPECT_EQ(CountOf(Read(R"({"model_type": "cohere", "hidden_size": 8192, "num_hidden_layers": 40,
-      "num_attention_heads": 64, "num_key_value_heads": 64, "intermediate_size": 22528, "vocab_size": 256000,
-      "use_qk_norm": false})")),
-            34'980'831'232 + 41 * 8192);
-  EXPECT_EQ(CountOf(Read(R"({"model_type": "olmo", "hidden_size": 4096, "num_hidden_layers": 32,
-      "num_attention_heads": 32, "intermediate_size": 11008, "vocab_size": 50304})")),
-            6'888'095'744 + 65 * 4096);
-  EXPECT_EQ(CountOf(Read(R"({"model_type": "glm4", "hidden_size": 4096, "num_hidden_layers": 40,
-      "num_attention_heads": 32, "intermediate_size": 13696, "vocab_size": 151552})")),
-            9'400'279'040);
-  EXPECT_EQ(CountOf(Read(R"({"model_type": "phimoe", "hidden_size": 4096, "num_hidden_layers": 32,
-      "num_attention_heads": 32, "intermediate_size": 6400, "vocab_size": 32064, "num_local_experts": 16,
-      "num_experts_per_tok": 2, "attention_bias": true})")),
-            41'873'153'344 - 32 * 4096 - 32'064);
-  EXPECT_EQ(CountOf(Read(R"({"model_type": "smollm3", "hidden_size": 2048, "num_hidden_layers": 36,
-      "num_attention_heads": 16, "intermediate_size": 11008, "vocab_size": 128256})")),
-            3'075'098'624);
-  EXPECT_EQ(CountOf(Read(R"({"model_type": "stablelm", "hidden_size": 2560, "num_hidden_layers": 32,
-      "num_attention_heads": 32, "intermediate_size": 6912, "vocab_size": 50304, "use_qkv_bias": false})")),
-            2'795'443'200);
-  EXPECT_EQ(CountOf(Read(R"({"model_type": "internlm2", "hidden_size": 4096, "num_hidden_layers": 32, "bias": false,
-      "num_attention_heads": 32, "num_key_value_heads": 8, "intermediate_size": 14336, "vocab_size": 92544})")),
-            7'737'708'544);
-  EXPECT_EQ(CountOf(Read(R"({"model_type": "ernie4_5", "hidden_size": 1024, "num_hidden_layers": 18,
-      "num_attention_heads": 16, "intermediate_size": 3072, "vocab_size": 103424})")),
-            360'748'032);
-}
-
-// Published counts. GPT-J: less 28 biases of 16384 + 4096, and one of 50,400 logits. BLOOM: less the norm of the
-// embeddings, 2 x 1024. MPT: the biases of 65 norms of 4096.
-TEST(HuggingFaceTest, FamiliesBeforeLlama) {
-  EXPECT_EQ(CountOf(Read(R"({"model_type": "opt", "hidden_size": 768, "num_hidden_layers": 12, "ffn_dim": 3072,
-      "num_attention_heads": 12, "vocab_size": 50272, "max_position_embeddings": 2048, "word_embed_proj_dim": 768,
-      "activation_function": "relu", "do_layer_norm_before": true})")),
-            125'239'296);
-  EXPECT_EQ(CountOf(Read(R"({"model_type": "gpt_bigcode", "n_embd": 6144, "n_layer": 40, "n_head": 48,
-      "n_inner": 24576, "vocab_size": 49152, "n_positions": 8192, "activation_function": "gelu_pytorch_tanh",
-      "multi_query": true})")),
-            15'517'456'384);
-  ASSERT_OK_AND_ASSIGN(const DecoderConfig gptj, Read(R"({"model_type": "gptj", "n_embd": 4096, "n_layer": 28,
-      "n_head": 16, "n_inner": null, "rotary_dim": 64, "vocab_size": 50400, "activation_function": "gelu_new",
-      "tie_word_embeddings": false})"));
-  EXPECT_EQ(CountOf(gptj), 6'050'882'784 - 28 * (16384 + 4096) - 50'400);
-  EXPECT_EQ(TurnedElements(gptj), 64);
-  EXPECT_EQ(gptj.layer_form, LayerForm::kParallelOneNorm);
-  EXPECT_EQ(CountOf(Read(R"({"model_type": "bloom", "hidden_size": 1024, "n_layer": 24, "n_head": 16,
-      "vocab_size": 250880})")),
-            559'214'592 - 2 * 1024);
-  EXPECT_EQ(CountOf(Read(R"({"model_type": "mpt", "d_model": 4096, "n_layers": 32, "n_heads": 32, "no_bias": true,
-      "expansion_ratio": 4, "max_seq_len": 2048, "vocab_size": 50432})")),
-            6'649'286'656 + 65 * 4096);
-}
-
-// Falcon 7B as published; its layers of 40B and 180B have eight heads of keys and two norms.
-TEST(HuggingFaceTest, Falcon) {
-  EXPECT_EQ(CountOf(Read(R"({"model_type": "falcon", "hidden_size": 4544, "num_hidden_layers": 32, "bias": false,
-      "num_attention_heads": 71, "vocab_size": 65024, "multi_query": true, "parallel_attn": true, "alibi": false,
-      "new_decoder_architecture": false})")),
-            6'921'720'704);
-  constexpr absl::string_view kNewer = R"({"model_type": "falcon", "hidden_size": 8192, "num_hidden_layers": 60,
-      "num_attention_heads": 128, "num_kv_heads": 8, "vocab_size": 65024, "multi_query": true, "bias": false,
-      "new_decoder_architecture": true})";
-  ASSERT_OK_AND_ASSIGN(const DecoderConfig newer, Read(kNewer));
-  EXPECT_EQ(newer.kv_heads, 8);
-  EXPECT_EQ(newer.layer_form, LayerForm::kParallel);
-  std::vector<std::string> notices;
-  ASSERT_OK_AND_ASSIGN(const DecoderConfig with_alibi,
-                       Read(absl::StrReplaceAll(kNewer, {{"\"bias\"", "\"alibi\": true, \"bias\""}}), 64, &notices));
-  EXPECT_EQ(with_alibi.positions, Positions::kNone);
-  EXPECT_THAT(notices, ElementsAre(HasSubstr("ALiBi")));
-}
-
-// Counts by hand. Nemotron-4's kind: products of 6 x 2 x 6144^2 .. as its class has them: attention 2 x 6144 x 6144 and
-// 2 x 6144 x 1024, a feed-forward layer of two products, two norms with biases. AFM: the same under RMS norms.
-TEST(HuggingFaceTest, SquaredReluHasNoGate) {
-  ASSERT_OK_AND_ASSIGN(const DecoderConfig nemotron, Read(R"({"model_type": "nemotron", "hidden_size": 6144,
-      "num_hidden_layers": 32, "num_attention_heads": 48, "num_key_value_heads": 8, "intermediate_size": 24576,
-      "vocab_size": 256000, "hidden_act": "relu2", "norm_eps": 1e-5})"));
-  EXPECT_EQ(nemotron.activation, Activation::kSquaredRelu);
-  EXPECT_EQ(TurnedElements(nemotron), 64);
-  EXPECT_EQ(CountOf(nemotron), int64_t{2} * 256000 * 6144 + 2 * 6144 +
-                                   32 * (int64_t{2} * 6144 * 6144 + 2 * 6144 * 1024 + 2 * 6144 * 24576 + 4 * 6144));
-  ASSERT_OK_AND_ASSIGN(const DecoderConfig arcee, Read(R"({"model_type": "arcee", "hidden_size": 2560,
-      "num_hidden_layers": 36, "num_attention_heads": 20, "num_key_value_heads": 4, "intermediate_size": 18432,
-      "vocab_size": 128004, "head_dim": 128, "hidden_act": "relu2"})"));
-  EXPECT_EQ(CountOf(arcee), int64_t{2} * 128004 * 2560 + 2560 +
-                                36 * (int64_t{2} * 2560 * 2560 + 2 * 2560 * 512 + 2 * 2560 * 18432 + 2 * 2560));
-  EXPECT_THAT(Read(R"({"model_type": "arcee", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
-      "intermediate_size": 64, "vocab_size": 64, "hidden_act": "silu"})"),
-              StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("the activation \"silu\" is not modelled")));
-}
-
-// Where norms stand, by each class's decoder layer.
-TEST(HuggingFaceTest, NormsBehindAttention) {
-  const auto of = [](absl::string_view type) {
-    return *Read(absl::StrCat(R"({"hidden_size": 64, "num_hidden_layers": 4, "num_attention_heads": 4, "head_dim": 16,
-        "num_key_value_heads": 4, "intermediate_size": 64, "vocab_size": 64, "model_type": ")",
-                              type, "\"}"));
-  };
-  for (const absl::string_view type : {"olmo2", "olmo3", "exaone4"}) {
-    EXPECT_EQ(of(type).norm_places, NormPlaces::kAfter) << type;
-    EXPECT_TRUE(of(type).qk_norm) << type;
-  }
-  for (const absl::string_view type : {"gemma2", "gemma3_text", "glm4"}) {
-    EXPECT_EQ(of(type).norm_places, NormPlaces::kBoth) << type;
-  }
-  for (const absl::string_view type : {"llama", "glm", "qwen3"}) {
-    EXPECT_EQ(of(type).norm_places, NormPlaces::kBefore) << type;
-  }
-  EXPECT_EQ(of("cohere2").layer_form, LayerForm::kParallelOneNorm);
-  EXPECT_EQ(of("cohere2").full_attention_every, 4);
-  EXPECT_EQ(of("gemma").activation, Activation::kGeglu);
 }
 
 // Qwen1.5-MoE-A2.7B: 14,315,784,192, less 24 gates of 2048.

@@ -283,7 +283,14 @@ INSTANTIATE_TEST_SUITE_P(Zoo, ConfigTest,
                                          Counted{"llama3_405b", 405'853'388'800},
                                          Counted{"mixtral_8x7b", 46'702'792'704},
                                          // models/hugging_face_test.cc says of what
-                                         Counted{"deepseek_v3", 671'026'404'352}, Counted{"matmul_relu", 768},
+                                         Counted{"deepseek_v3", 671'026'404'352},
+                                         Counted{"qwen3_30b_a3b", 30'532'122'624},
+                                         // With a further norm of h behind each half and norms of 2 x 128 for queries
+                                         // and keys, 32 x 128 wide queries and 16 x 128 keys, and one embedding.
+                                         Counted{"gemma3_27b", int64_t{262208} * 5376 + 5376 +
+                                                                   62 * (int64_t{2} * 5376 * 4096 + 2 * 5376 * 2048 +
+                                                                         3 * 5376 * 21504 + 4 * 5376 + 2 * 128)},
+                                         Counted{"matmul_relu", 768},
                                          // 784 x 512 + 512 x 512 + 512 x 10, and 512 + 512 + 10 biases
                                          Counted{"mnist_mlp_manual", 669'706}, Counted{"mnist_mlp_layout", 668'672},
                                          Counted{"mlp_interleaved", 3 * 4096 * 4096}, Counted{"oracle_b", 768},
