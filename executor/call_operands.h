@@ -64,8 +64,8 @@ struct LatentShape {
 };
 absl::StatusOr<LatentShape> LatentShapeOf(const KernelCall& call);
 
-// Rotary and its gradient: how many elements of each head are turned. kInvalidArgument where these are not pairs, or the
-// operands are not (s, b, g, r, d).
+// Rotary and its gradient: how many elements of each head are turned. kInvalidArgument where these are not pairs, or
+// the operands are not (s, b, g, r, d).
 absl::StatusOr<int64_t> TurnedElementsOf(const KernelCall& call);
 
 // NormHeads and its gradient: heads of a group: queries, a key and a value. kInvalidArgument where the first operands

@@ -7,12 +7,15 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <optional>
 #include <random>
 #include <thread>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/strip.h"
 #include "executor/narrow_floats.h"
 #include "executor/random.h"
 #include "ir/context_order.h"
@@ -292,10 +295,23 @@ absl::StatusOr<TextData> TextData::Load(const std::string& path, int64_t sequenc
   return data;
 }
 
+namespace {
+
+// Of an input: "tokens" 0, "labels" 1, "labels2" 2, ..
+std::optional<int64_t> BytesBehind(absl::string_view name) {
+  if (name == "tokens") return 0;
+  if (!absl::ConsumePrefix(&name, "labels")) return std::nullopt;
+  int64_t behind = 1;
+  if (!name.empty() && (!absl::SimpleAtoi(name, &behind) || behind < 2 || behind > 64)) return std::nullopt;
+  return behind;
+}
+
+}  // namespace
+
 absl::Status TextData::Fill(absl::string_view name, const Initializer& init, int64_t step,
                             const TensorView& piece) const {
-  const bool labels = name == "labels";
-  if ((!labels && name != "tokens") || piece.dtype != DType::kInt32 || piece.shape.size() != 2) {
+  const std::optional<int64_t> behind = BytesBehind(name);
+  if (!behind.has_value() || piece.dtype != DType::kInt32 || piece.shape.size() != 2) {
     return others_.Fill(name, init, step, piece);
   }
   const int64_t sequence = piece.global[1], starts = size() - sequence;
@@ -306,9 +322,9 @@ absl::Status TextData::Fill(absl::string_view name, const Initializer& init, int
   int32_t* const out = piece.as<int32_t>();
   for (int64_t r = 0; r < piece.shape[0]; ++r) {
     const double drawn = draws.Uniform(static_cast<uint64_t>(piece.begin[0] + r));
-    const auto start = static_cast<int64_t>(drawn * static_cast<double>(starts)) + (labels ? 1 : 0) + piece.begin[1];
-    for (int64_t i = 0; i < piece.shape[1]; ++i) {
-      out[r * piece.shape[1] + i] = static_cast<unsigned char>(bytes_[static_cast<size_t>(start + i)]);
+    const auto start = static_cast<int64_t>(drawn * static_cast<double>(starts)) + *behind + piece.begin[1];
+    for (int64_t i = 0; i < piece.shape[1]; ++i) {  // behind the last byte stands the first
+      out[r * piece.shape[1] + i] = static_cast<unsigned char>(bytes_[static_cast<size_t>((start + i) % size())]);
     }
   }
   return absl::OkStatus();

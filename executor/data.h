@@ -101,8 +101,8 @@ class MnistData : public DataSource {
   std::vector<uint8_t> images_, labels_;
 };
 
-// The bytes of a text, for decoders of 256 or more words: "tokens" are bytes, "labels" the byte behind each. A row of a
-// step begins at a place that is drawn. Other inputs are synthetic.
+// The bytes of a text, for decoders of 256 or more words: "tokens" are bytes, "labels" the byte behind each, "labels2"
+// the one behind that, and so on. A row of a step begins at a place that is drawn. Other inputs are synthetic.
 class TextData : public DataSource {
  public:
   // kNotFound; kInvalidArgument where the file has no more than `sequence` bytes.

@@ -38,6 +38,9 @@ std::string PrefixInRun(const DecoderConfig& c, int64_t i) {
   return absl::StrCat(!kind.experts ? "dense" : kind.window > 0 ? "window" : "layer", i, "_");
 }
 
+// Of what predicts the k-th token after the next.
+std::string NextPrefix(int64_t k) { return k == 1 ? "next_" : absl::StrCat("next", k, "_"); }
+
 OpKind KindOf(Activation activation) {
   constexpr OpKind kKinds[] = {OpKind::kGelu, OpKind::kRelu, OpKind::kSquaredRelu, OpKind::kSwiglu, OpKind::kGeglu};
   return kKinds[static_cast<size_t>(activation)];
@@ -162,7 +165,10 @@ class DecoderBuilder {
     Initializer ids{.kind = Initializer::Kind::kTokens, .high = static_cast<double>(c_.vocab)};
     tokens_ = b_.Input("tokens", DType::kInt32, {rows_, t_.sequence}, ids);
     if (c_.classes > 0) ids.high = static_cast<double>(c_.classes);
-    labels_ = b_.Input("labels", DType::kInt32, {rows_, t_.sequence}, ids);
+    labels_.push_back(b_.Input("labels", DType::kInt32, {rows_, t_.sequence}, ids));
+    for (int64_t k = 1; k <= c_.mtp_layers; ++k) {
+      labels_.push_back(b_.Input(absl::StrCat("labels", k + 1), DType::kInt32, {rows_, t_.sequence}, ids));
+    }
     embedding_ = VocabularyWeight("embedding");
     MESHWRIGHT_ASSIGN_OR_RETURN(
         TensorId x,
@@ -455,12 +461,10 @@ class DecoderBuilder {
 
   // What it makes has names that begin with `prefix`.
   absl::StatusOr<TensorId> Layer(const std::string& prefix, const LayerKind& kind, TensorId x) {
-    const size_t first_op = b_.graph().ops.size(), first_tensor = b_.graph().tensors.size();
+    const Made before = SoFar();
     window_ = kind.window;
     MESHWRIGHT_ASSIGN_OR_RETURN(x, c_.layer_form == LayerForm::kSerial ? OneBehindTheOther(kind, x) : SideBySide(x));
-    Graph& graph = b_.mutable_graph();
-    for (size_t i = first_op; i < graph.ops.size(); ++i) graph.ops[i].name.insert(0, prefix);
-    for (size_t i = first_tensor; i < graph.tensors.size(); ++i) graph.tensors[i].name.insert(0, prefix);
+    Rename(prefix, before);
     return x;
   }
 
@@ -506,13 +510,9 @@ class DecoderBuilder {
     return branch;
   }
 
-  absl::Status Head(TensorId x) {
-    b_.BeginSegment("head");
+  // The mean cross entropy of what `weight` makes of x and of `labels`, times `share`.
+  absl::StatusOr<TensorId> Loss(TensorId x, TensorId weight, TensorId labels, double share) {
     MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId normed, Normalize("norm", x));
-    // One of its own is new, and trains with adapters, too, as in PEFT's classifiers.
-    const TensorId weight = c_.classes > 0       ? b_.Parameter("head", t_.dtype, {c_.classes, c_.hidden}, Normal(0.02))
-                            : c_.tied_embeddings ? embedding_
-                                                 : VocabularyWeight("head");
     MESHWRIGHT_ASSIGN_OR_RETURN(
         TensorId logits,
         b_.AddOne(
@@ -526,7 +526,7 @@ class DecoderBuilder {
     OpSpec row_max{.name = "row_max", .kind = OpKind::kRowMax, .inputs = {logits}, .rule = "s b v -> s b"};
     row_max.output_dtypes = {exact};
     MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId max, b_.AddOne(std::move(row_max)));
-    OpSpec sums{.name = "exp_sum", .kind = OpKind::kExpSumAndPick, .inputs = {logits, max, labels_}};
+    OpSpec sums{.name = "exp_sum", .kind = OpKind::kExpSumAndPick, .inputs = {logits, max, labels}};
     sums.rule = "s b v, s b, b s -> s b, s b";
     sums.output_dtypes = {exact, exact};
     sums.attrs.fused = t_.fused_loss;
@@ -534,20 +534,67 @@ class DecoderBuilder {
     OpSpec loss{.name = "loss", .kind = OpKind::kLossFromPartials, .inputs = {max, parts[0], parts[1]}};
     loss.rule = "s b, s b, s b -> ";
     const double terms = static_cast<double>(rows_) * static_cast<double>(t_.sequence);
-    loss.attrs.scale = t_.loss_reduction == LossReduction::kMean ? 1 / terms : 1;
+    loss.attrs.scale = share * (t_.loss_reduction == LossReduction::kMean ? 1 / terms : 1);
     loss.output_dtypes = {exact};
     loss.attrs.fused = t_.fused_loss;  // its gradient's, which takes its attributes over
-    MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId value, b_.AddOne(std::move(loss)));
-    b_.SetLoss(value);
+    return b_.AddOne(std::move(loss));
+  }
+
+  // What the layer behind `x` makes of it and of the token that x predicts (DeepSeek-V3's report, section 2.2).
+  absl::StatusOr<TensorId> NextLayer(TensorId x, TensorId tokens) {
+    MESHWRIGHT_ASSIGN_OR_RETURN(
+        const TensorId embedded,
+        b_.AddOne(
+            {.name = "embed", .kind = OpKind::kGather, .inputs = {embedding_, tokens}, .rule = "v h, b s -> s b h"}));
+    MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId state, Normalize("state_norm", x));
+    MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId token, Normalize("token_norm", embedded));
+    OpSpec join{.name = "join", .kind = OpKind::kConcat, .inputs = {token, state}, .rule = "s b x!, s b y! -> s b j!"};
+    join.output_shapes = {{t_.sequence, rows_, 2 * c_.hidden}};
+    MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId joined, b_.AddOne(std::move(join)));
+    MESHWRIGHT_ASSIGN_OR_RETURN(x, Times("joined", joined, "s b j, j h -> s b h", {2 * c_.hidden, c_.hidden}));
+    return Layer("", KindInRun(c_, LayersOfRun(c_) - 1), x);
+  }
+
+  absl::Status Head(TensorId x) {
+    b_.BeginSegment("head");
+    // One of its own is new, and trains with adapters, too, as in PEFT's classifiers.
+    const TensorId weight = c_.classes > 0       ? b_.Parameter("head", t_.dtype, {c_.classes, c_.hidden}, Normal(0.02))
+                            : c_.tied_embeddings ? embedding_
+                                                 : VocabularyWeight("head");
+    MESHWRIGHT_ASSIGN_OR_RETURN(TensorId loss, Loss(x, weight, labels_[0], 1));
+    for (int64_t k = 1; k <= c_.mtp_layers; ++k) {
+      const Made before = SoFar();
+      MESHWRIGHT_ASSIGN_OR_RETURN(x, NextLayer(x, labels_[static_cast<size_t>(k) - 1]));
+      const double share = c_.mtp_loss_weight / static_cast<double>(c_.mtp_layers);
+      MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId more, Loss(x, weight, labels_[static_cast<size_t>(k)], share));
+      Rename(NextPrefix(k), before);
+      MESHWRIGHT_ASSIGN_OR_RETURN(loss, b_.AddOne({.name = k == c_.mtp_layers ? "losses" : absl::StrCat("losses", k),
+                                                   .kind = OpKind::kAdd,
+                                                   .inputs = {loss, more},
+                                                   .rule = ", -> "}));
+    }
+    b_.SetLoss(loss);
     return absl::OkStatus();
+  }
+
+  // How much of the graph there is, and what has come since gets names that begin with `prefix`.
+  struct Made {
+    size_t ops, tensors;
+  };
+  Made SoFar() const { return {b_.graph().ops.size(), b_.graph().tensors.size()}; }
+  void Rename(const std::string& prefix, const Made& before) {
+    Graph& graph = b_.mutable_graph();
+    for (size_t i = before.ops; i < graph.ops.size(); ++i) graph.ops[i].name.insert(0, prefix);
+    for (size_t i = before.tensors; i < graph.tensors.size(); ++i) graph.tensors[i].name.insert(0, prefix);
   }
 
   const DecoderConfig c_;
   const Training& t_;
   GraphBuilder b_;
   const int64_t rows_;
-  TensorId tokens_, labels_, embedding_;
-  int64_t window_ = 0;  // of the layer that is built
+  TensorId tokens_, embedding_;
+  std::vector<TensorId> labels_;  // the token behind each, and the next ones
+  int64_t window_ = 0;            // of the layer that is built
 };
 
 }  // namespace
@@ -557,6 +604,7 @@ std::vector<std::string> LayerPrefixes(const DecoderConfig& config) {
   if (config.dense_layers > 0) prefixes.push_back("dense_");
   for (int64_t i = 0; i + 1 < LayersOfRun(config); ++i) prefixes.push_back(PrefixInRun(config, i));
   if (LastLayers(config) > 0) prefixes.push_back("last_");
+  for (int64_t k = 1; k <= config.mtp_layers; ++k) prefixes.push_back(NextPrefix(k));
   return prefixes;
 }
 

@@ -8,15 +8,16 @@
 // `dense_layers`, which have no experts, stand in one of their own before "layers". Where one layer of several has
 // experts, or sees more than a window, a run of "layers" is that many; what is left over stands in "last_layers". Names
 // of what is in the first layers begin with "dense_", in a run's layers but the last with "dense0_", "window1_" and so
-// on, in the last ones with "last_". The residual stream is (s, b, h). Index labels, which label rules of a strategy
-// name:
+// on, in the last ones with "last_", of what predicts further tokens, in the head, with "next_". The residual stream is
+// (s, b, h). Index labels, which label rules of a strategy name:
 //   b batch   s sequence   h hidden   g KV head (with its queries)   f ffn   v vocabulary   e expert
 //   x experts that a rank sends tokens to
 //   z parts of a sequence in slots of experts, where ranks share it (planner/passes/split_context.h)
 //   c slots of an expert: the dim of its own size that is split as b is. A rule for "b" should be given for "c" too.
 //   q, r (of the router: the experts that it tells apart), d, t, p, and l, the rank of adapters (Lora in
-//   models/training.h): never split a, k, m: widths of latent attention's vectors, of queries, of keys and values, and
-//   of what these are a part of; u, w of its heads: never split
+//   models/training.h), j, of what is joined to predict further tokens: never split; a, k, m: widths of latent
+//   attention's vectors, of queries, of keys and values, and of what these are a part of; u, w of its heads: never
+//   split
 //
 // Weights of the second product of each half-layer, which write into the residual stream, start with the standard
 // deviation 0.02 / sqrt(2 * layers), all others with 0.02; norms start with 1, biases with 0.
@@ -97,6 +98,11 @@ struct DecoderConfig {
   // A token's experts are of the best `choice_groups_per_token` of so many equal groups, those whose two largest logits
   // have the largest sums (DeepSeek-V3: 4 of 8, each a node of an expert group of 8 nodes).
   int64_t choice_groups = 1, choice_groups_per_token = 1;
+  // Layers behind the last that predict tokens after the next one (DeepSeek-V3's report, section 2.2): each takes the
+  // state in front of it and the embedding of the token that this predicts, and its loss, by the same embedding and
+  // output layer, counts for mtp_loss_weight over their number.
+  int64_t mtp_layers = 0;
+  double mtp_loss_weight = 0.1;   // Megatron-Core's; DeepSeek-V3: 0.3, then 0.1
   double capacity_factor = 1.25;  // an expert has room for this many times its even share of the tokens
   double rope_theta = 10000;
   double norm_epsilon = 1e-5;

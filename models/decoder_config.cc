@@ -29,7 +29,8 @@ double NumParameters(const DecoderConfig& c) {
   const double mlp =
       ffn_matrices * hidden * (experts * static_cast<double>(c.ffn) + static_cast<double>(c.shared_expert_ffn));
   const double with_experts = static_cast<double>(ExpertLayers(c)), layers = static_cast<double>(c.layers);
-  return layers * AttentionParameters(c) + with_experts * mlp +
+  const double next = static_cast<double>(c.mtp_layers) * (AttentionParameters(c) + mlp + 2 * hidden * hidden);
+  return next + layers * AttentionParameters(c) + with_experts * mlp +
          (layers - with_experts) * ffn_matrices * hidden * static_cast<double>(c.dense_ffn) +
          2 * hidden * static_cast<double>(c.vocab + c.max_positions);
 }
@@ -111,6 +112,9 @@ std::vector<Complaint> Complaints(const DecoderConfig& c, const Training& t) {
     complain("choice_groups_per_token", c.choice_groups_per_token,
              absl::StrCat("groups with at least experts_per_token = ", c.experts_per_token, " experts"));
   }
+  if (c.mtp_layers > 0 && c.classes > 0) {
+    complain("mtp_layers", c.mtp_layers, "0, since there are classes in place of words to predict");
+  }
   ComplainOfWindows(c, t, complain);
   if (c.dense_layers >= c.layers) {
     complain("dense_layers", c.dense_layers, absl::StrCat("fewer than layers = ", c.layers));
@@ -191,6 +195,8 @@ absl::StatusOr<DecoderConfig> ReadDecoder(const NodeRef& in, const Training& tra
                                            "expert_every",
                                            "choice_groups",
                                            "choice_groups_per_token",
+                                           "mtp_layers",
+                                           "mtp_loss_weight",
                                            "capacity_factor",
                                            "rope_theta",
                                            "norm_epsilon"}));
@@ -248,6 +254,11 @@ absl::StatusOr<DecoderConfig> ReadDecoder(const NodeRef& in, const Training& tra
   MESHWRIGHT_ASSIGN_OR_RETURN(c.dense_ffn, in["dense_ffn"].AsIntOr(dense ? of_token : 0, 1, 4 * kMost));
   MESHWRIGHT_ASSIGN_OR_RETURN(c.choice_groups, in["choice_groups"].AsIntOr(1, 1, 1 << 16));
   MESHWRIGHT_ASSIGN_OR_RETURN(c.choice_groups_per_token, in["choice_groups_per_token"].AsIntOr(1, 1, 1 << 16));
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.mtp_layers, in["mtp_layers"].AsIntOr(0, 0, 16));
+  if (c.mtp_layers == 0 && in["mtp_loss_weight"].present()) {
+    return in["mtp_loss_weight"].Error("it without layers that predict further tokens", "`mtp_layers` beside it");
+  }
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.mtp_loss_weight, in["mtp_loss_weight"].AsDoubleOr(c.mtp_loss_weight, 0, 100));
   MESHWRIGHT_ASSIGN_OR_RETURN(c.capacity_factor, in["capacity_factor"].AsDoubleOr(c.capacity_factor, 0.01, 1024));
   MESHWRIGHT_ASSIGN_OR_RETURN(c.rope_theta, in["rope_theta"].AsDoubleOr(c.rope_theta, 1));
   MESHWRIGHT_ASSIGN_OR_RETURN(c.norm_epsilon, in["norm_epsilon"].AsDoubleOr(c.norm_epsilon, 0, 1));
@@ -291,7 +302,7 @@ int64_t IdleParameters(const DecoderConfig& config, const Training& training) {
     if (training.lora->mlp1) expert += training.lora->rank * (config.hidden + wide * config.ffn);
     if (training.lora->mlp2) expert += training.lora->rank * (config.ffn + config.hidden);
   }
-  return ExpertLayers(config) * (config.experts - config.experts_per_token) * expert;
+  return (ExpertLayers(config) + config.mtp_layers) * (config.experts - config.experts_per_token) * expert;
 }
 
 int64_t ExpertCapacity(const DecoderConfig& config, int64_t tokens, int64_t rows) {

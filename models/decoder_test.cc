@@ -4,6 +4,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "ir/testing.h"
@@ -279,6 +280,40 @@ TEST(DecoderTest, NormsOfQueriesAndKeysAndPositionsOfAPart) {
   EXPECT_THAT(
       Build(absl::StrCat(kSizes, ", rotary_factor: 0.3}")).status().message(),
       HasSubstr("rotary_factor: found 0.3, wanted positions: rotary, and a share that is at least two elements"));
+}
+
+// DeepSeek-V3's: what is behind the last layer, and the embedding of the next token, through a layer more and the same
+// output layer; labels are one token further on.
+TEST(DecoderTest, LayersThatPredictFurtherTokens) {
+  constexpr absl::string_view kSizes =
+      "{hidden: 8, layers: 3, heads: 2, ffn: 12, vocab: 32, norm: rms_norm, experts: 4, experts_per_token: 2, "
+      "dense_layers: 1, dense_ffn: 16, mtp_layers: 2, mtp_loss_weight: 0.3}";
+  ASSERT_OK_AND_ASSIGN(const Graph graph, Build(kSizes));
+  const std::string text = ToText(graph);
+  for (const char* const line : {
+           "next_embed: Gather(embedding, labels) -> next_embed",
+           "next_join: Concat(next_token_norm, next_state_norm) -> next_join  [s b x!, s b y! -> s b j!]",
+           "next_joined: MatMul(next_join, next_joined.weight) -> next_joined",
+           "next_add1: Add(next_proj, next_joined) -> next_add1",
+           "next_dispatch: Dispatch(next_norm2, next_router) -> next_dispatch",
+           "next_logits: MatMul(next_norm, head) -> next_logits",
+           "losses1: Add(loss, next_loss) -> losses1",
+           "next2_embed: Gather(embedding, labels2) -> next2_embed",
+           "next2_state_norm: RMSNorm(next_add2, next2_state_norm.gamma) -> next2_state_norm",
+           "losses: Add(losses1, next2_loss) -> losses",
+       }) {
+    EXPECT_THAT(text, HasSubstr(line));
+  }
+  EXPECT_EQ(graph.tensor(graph.loss).name, "losses");
+  // Of 32 tokens a micro-batch, half of 0.3 each.
+  EXPECT_DOUBLE_EQ(graph.op(graph.FindOp("loss")).attrs.scale, 1.0 / 32);
+  EXPECT_DOUBLE_EQ(graph.op(graph.FindOp("next_loss")).attrs.scale, 0.15 / 32);
+  // Attention 4 x 8 x 8, experts 4 x 2 x 8 x 12, router 8 x 4, two norms; joined 16 x 8 and three norms.
+  ASSERT_OK_AND_ASSIGN(const Graph without,
+                       Build(absl::StrReplaceAll(kSizes, {{", mtp_layers: 2, mtp_loss_weight: 0.3", ""}})));
+  EXPECT_EQ(graph.NumParameters() - without.NumParameters(), 2 * (256 + 768 + 32 + 16 + 128 + 24));
+  EXPECT_THAT(Build("{hidden: 8, layers: 3, heads: 2, vocab: 32, classes: 2, mtp_layers: 1}").status().message(),
+              HasSubstr("mtp_layers: found 1, wanted 0, since there are classes"));
 }
 
 TEST(DecoderTest, ExpertsHaveSlots) {

@@ -228,7 +228,13 @@ absl::Status ReadKinds(const NodeRef& in, const HuggingFaceFamily& family, Decod
   if (family.latent) MESHWRIGHT_RETURN_IF_ERROR(ReadLatent(in, c, notices));
   MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t next,
                               IntOr(FirstGiven(in, {"num_nextn_predict_layers", "num_mtp_modules"}), 0, 0));
-  if (next > 0) notices.push_back("layers that predict tokens after the next are left out");
+  c.mtp_layers = next;
+  if (next > 0) {
+    notices.push_back(
+        absl::StrCat(next, next > 1 ? " layers that predict tokens" : " layer that predicts the token",
+                     " after the next trained, too (mtp_layers), as by Megatron-Bridge; transformers leaves "
+                     "that out"));
+  }
   return absl::OkStatus();
 }
 

@@ -36,6 +36,11 @@ constexpr absl::string_view
     // GPT-NeoX's, GPT-J's and Falcon's.
     kParallel = "norm: layer_norm, bias: true, positions: rotary, rotary_factor: 0.5, layer_form: parallel",
     kOneNorm = "kv_heads: 1, norm: layer_norm, positions: rotary, layer_form: parallel_one_norm",
+    // DeepSeek-V3's further tokens, of the same embedding, and of one that is the output layer's, too.
+    kFurther =
+        "norm: rms_norm, activation: swiglu, positions: rotary, ffn: 16, experts: 4, experts_per_token: 2, "
+        "capacity_factor: 2, dense_layers: 1, dense_ffn: 32, mtp_layers: 1",
+    kTwoFurther = "norm: rms_norm, activation: swiglu, positions: rotary, tied_embeddings: true, mtp_layers: 2",
     // Nemotron's.
     kSquared = "kv_heads: 4, norm: layer_norm, activation: squared_relu, positions: rotary, rotary_factor: 0.5";
 
@@ -82,6 +87,17 @@ TEST(DecoderFormsTest, SplitEqualsWhole) {
       {kOneNorm, 4, "data_parallel: 1, tensor_parallel: 4, pipeline_stages: 1, sequence_parallel: false"},
       {kOneNorm, 4,
        "data_parallel: 2, context_parallel: 2, context_exchange: ring, tensor_parallel: 1, pipeline_stages: 1"},
+      {kFurther, 4, "data_parallel: 2, expert_parallel: 2, tensor_parallel: 2, pipeline_stages: 1"},
+      {kFurther, 8,
+       "data_parallel: 2, expert_parallel: 2, tensor_parallel: 2, pipeline_stages: 2, sequence_parallel: true"},
+      {kFurther, 2, kZeroBubble},
+      {kFurther, 8,
+       "data_parallel: 2, context_parallel: 2, context_exchange: ring, expert_parallel: 4, tensor_parallel: 2, "
+       "pipeline_stages: 1, sequence_parallel: true"},
+      {kTwoFurther, 4, "data_parallel: 1, tensor_parallel: 2, pipeline_stages: 2, sequence_parallel: true"},
+      {kTwoFurther, 8,
+       "data_parallel: 1, tensor_parallel: 2, pipeline_stages: 4, sequence_parallel: false, virtual_pipeline_stages: "
+       "1"},
       {kSquared, 8, "data_parallel: 2, tensor_parallel: 4, pipeline_stages: 1, sequence_parallel: true"},
   };
   for (const Case& c : cases) {

@@ -21,7 +21,9 @@ std::string LayoutOf(const Recipe& recipe) {
   std::vector<std::string> parts;
   for (size_t i = 0; i < recipe.layers.size(); ++i) {
     const std::string layers = recipe.layers[i] > 0 ? absl::StrCat("t*", recipe.layers[i]) : "";
-    parts.push_back(absl::StrCat(i == 0 ? "E" : "", layers, i + 1 == recipe.layers.size() ? "L" : ""));
+    const bool last = i + 1 == recipe.layers.size();
+    const std::string further(last ? static_cast<size_t>(recipe.model.mtp_layers) : 0, 'm');
+    parts.push_back(absl::StrCat(i == 0 ? "E" : "", layers, further, last ? "L" : ""));
   }
   return absl::StrJoin(parts, "|");
 }
@@ -91,6 +93,10 @@ void AddModel(const Recipe& recipe, Options& out) {
   if (m.activation == Activation::kSwiglu) out.Add("--swiglu");
   if (m.activation == Activation::kSquaredRelu) out.Add("--squared-relu");
   if (m.qk_norm) out.Add("--qk-layernorm");
+  if (m.mtp_layers > 0) {
+    out.Add("--mtp-num-layers", m.mtp_layers);
+    out.Add("--mtp-loss-scaling-factor", m.mtp_loss_weight);
+  }
   out.Add("--normalization", m.norm == Norm::kRmsNorm ? "RMSNorm" : "LayerNorm");
   out.Add("--norm-epsilon", m.norm_epsilon);
   if (!m.bias) out.Add("--disable-bias-linear");

@@ -52,18 +52,17 @@ std::string Unrolled(std::string layout) {
   return layout.find_first_not_of("etml|") == std::string::npos ? layout : "";
 }
 
-// Empty where no layout is written out.
-std::vector<int64_t> LayersOfLayout(const std::string& options) {
+// Nothing where no layout is written out.
+void ReadLayout(const std::string& options, PipelineText* text) {
   static const std::regex* const kLayout = new std::regex(R"(layout[ :=]+([etml0-9*|()]+))");
   std::smatch match;
-  if (!std::regex_search(options, match, *kLayout)) return {};
+  if (!std::regex_search(options, match, *kLayout)) return;
   const std::string layout = Unrolled(match[1].str());
-  if (!absl::StrContains(layout, '|')) return {};
-  std::vector<int64_t> layers;
+  if (!absl::StrContains(layout, '|')) return;
   for (const absl::string_view part : absl::StrSplit(layout, '|')) {
-    layers.push_back(std::count(part.begin(), part.end(), 't'));
+    text->layers.push_back(std::count(part.begin(), part.end(), 't'));
   }
-  return layers;
+  text->further = std::count(layout.begin(), layout.end(), 'm');
 }
 
 }  // namespace
@@ -74,7 +73,7 @@ PipelineText ReadPipelineText(absl::string_view options) {
   text.ends_count = has("one layer less") || has("one fewer layer") || has("one layer each") ||
                     has("padding-num-layers") || (has("account_for_embedding") && has("account_for_loss"));
   text.balanced = has("layers redistributed") || has("layers balanced");
-  text.layers = LayersOfLayout(std::string(options));
+  ReadLayout(std::string(options), &text);
   const std::string plain = absl::StrReplaceAll(options, {{"-", ""}, {"_", ""}, {" ", ""}, {":", ""}});
   for (const Named& named : kSchedules) {
     if (!absl::StrContains(plain, named.word)) continue;

@@ -23,8 +23,10 @@ struct PipelineText {
   bool ends_count = false;
   bool balanced = false;  // "layers redistributed to balance the output layer"
   // Of each part, from the first to the last, where a layout is written out as for Megatron-Core's
-  // `pipeline_model_parallel_layout`: "layout et*9|t*8|t*8|t*7l", "layout et|(tt|)*3ttl".
+  // `pipeline_model_parallel_layout`: "layout et*9|t*8|t*8|t*7l", "layout et|(tt|)*3ttl"; and its layers that predict
+  // further tokens, "m".
   std::vector<int64_t> layers;
+  int64_t further = 0;
 };
 
 // Schedules: "1F1B", "interleaved", "GPipe"; "ZB-H1", and "ZB-1p", which is searched within the same memory and idles

@@ -49,6 +49,8 @@ TEST(PipelineTextTest, LayersOfStages) {
 TEST(PipelineTextTest, LayoutsThatAreWrittenOut) {
   EXPECT_THAT(ReadPipelineText("layout et*9|t*8|t*8|t*7l, mcore").layers, ElementsAre(9, 8, 8, 7));
   EXPECT_THAT(ReadPipelineText("layout: et|(tt|)*3ml").layers, ElementsAre(1, 2, 2, 2, 0));
+  EXPECT_EQ(ReadPipelineText("layout: et|(tt|)*3ml").further, 1);
+  EXPECT_EQ(ReadPipelineText("layout et*9|t*8|t*8|t*7l").further, 0);
   EXPECT_THAT(ReadPipelineText("layout e|((t|)*2t|)*2l").layers, ElementsAre(0, 1, 1, 1, 1, 1, 1, 0));
   for (const char* other : {"layout even", "layout of its summary", "layout ttt", "layout (t|", "layout t*9999|*2t",
                             "layout (((t|)*999)*999)*999", "et|t"}) {

@@ -59,6 +59,7 @@ constexpr Words kNames[] = {
     {kKempnerForge, "source_ref model other_opts", "kempnerforge"},
     {kTensorFlow, "other_opts", "tensorflow"},
     {kTrl, "other_opts", "trl"},
+    {kFurtherTokens, "model other_opts", "mtp"},
     {kSaysHalo, "source_ref other_opts", "whitecircle/halo"},
     {kModalities, "model other_opts", "modalities"},
     {kMlPerf, "source_ref other_opts", "mlperf"},

@@ -131,7 +131,8 @@ enum class Sign : uint8_t {
   kUpdateInBackward,  // of a parameter as soon as its gradient is there
   kOffloadsActivations,
   kOffloadsParameters,
-  kQueryNorms,  // of queries and keys, as the row or its model says
+  kQueryNorms,     // of queries and keys, as the row or its model says
+  kFurtherTokens,  // a layer that predicts the token after the next
   kNoQueryNorms,
   kUntiedHead,     // the embedding's weights are not the head's
   kWideRest,       // what is not quantized is in float32, and what it passes on

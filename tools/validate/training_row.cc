@@ -64,6 +64,9 @@ class RunReader {
     if (!overrides_.model.has_value()) {
       MESHWRIGHT_ASSIGN_OR_RETURN(run_.model, ReadRowModel(cells_, run_.training.sequence, &run_.defaults));
       run_.model.qk_norm = framework_.Is(Sign::kQueryNorms) && run_.model.kv_lora_rank == 0;
+      // Where a layout has no place for it, one stands with the output layer.
+      if (framework_.Is(Sign::kFurtherTokens)) run_.model.mtp_layers = 1;
+      if (const int64_t further = ReadPipelineText(options).further; further > 0) run_.model.mtp_layers = further;
     }
     if (framework_.unties_head) run_.model.tied_embeddings = false;
     run_.training.optimizer.kind = framework_.Is(Sign::kLamb) ? OpKind::kLamb : OpKind::kAdamW;

@@ -402,6 +402,19 @@ TEST(TrainingWordsTest, NormsOfQueriesAndKeys) {
   EXPECT_FALSE(of_qwen("Megatron-Core; no norms of queries and keys"));
 }
 
+TEST(TrainingWordsTest, LayersThatPredictFurtherTokens) {
+  const auto of = [](const std::string& options) {
+    const absl::StatusOr<TrainingRun> run =
+        OpenRunOf("DeepSeek-V3", ",gpus,pp,vpp,ep,other_opts", ",256,4,4,64," + options);
+    EXPECT_OK(run.status());
+    return run.ok() ? run->model.mtp_layers : -1;
+  };
+  EXPECT_EQ(of("Megatron-Bridge"), 0);
+  EXPECT_EQ(of("Megatron-Bridge; MTP"), 1);
+  EXPECT_EQ(of("Megatron-Bridge; without MTP"), 0);
+  EXPECT_EQ(of("Megatron-Bridge; layout Et*4|(t*4|)*14tmL"), 1);
+}
+
 TEST(TrainingWordsTest, FormsOfLayers) {
   const auto model_of = [](const std::string& name) {
     const absl::StatusOr<TrainingRun> run = OpenRunOf(name, ",gpus", ",8");
