@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "ir/status.h"
+#include "models/decoder_pieces.h"
 
 namespace meshwright {
 namespace {
@@ -47,10 +48,10 @@ OpKind KindOf(Activation activation) {
 }
 
 // Builds the graph, segment by segment.
-class DecoderBuilder {
+class DecoderBuilder : DecoderPieces {
  public:
   DecoderBuilder(const DecoderConfig& config, const Training& training, const std::string& name, int64_t rows)
-      : c_(WithoutIdleWindows(config, training.sequence)), t_(training), b_(name), rows_(rows) {}
+      : DecoderPieces(WithoutIdleWindows(config, training.sequence), training, name, rows) {}
 
   absl::StatusOr<Graph> Build() {
     MESHWRIGHT_ASSIGN_OR_RETURN(TensorId x, Embed());
@@ -78,88 +79,6 @@ class DecoderBuilder {
   }
 
  private:
-  using OpSpec = GraphBuilder::OpSpec;
-
-  static Initializer Constant(double value) {
-    return Initializer{.kind = Initializer::Kind::kConstant, .value = value};
-  }
-  static Initializer Normal(double deviation) {
-    return Initializer{.kind = Initializer::Kind::kNormal, .value = deviation};
-  }
-  // Trains unless there are adapters.
-  TensorId Parameter(std::string name, Shape shape, Initializer init) {
-    return b_.Parameter(std::move(name), t_.dtype, std::move(shape), init, /*trainable=*/!t_.lora.has_value());
-  }
-  TensorId Weight(std::string name, Shape shape) { return Parameter(std::move(name), std::move(shape), Normal(0.02)); }
-  // A weight whose product is added to the residual stream.
-  TensorId ResidualWeight(std::string name, Shape shape) {
-    const double deviation = 0.02 / std::sqrt(2.0 * static_cast<double>(c_.layers));
-    return Parameter(std::move(name), std::move(shape), Normal(deviation));
-  }
-  TensorId VocabularyWeight(std::string name) {
-    const int64_t rows = (c_.vocab + c_.vocab_multiple - 1) / c_.vocab_multiple * c_.vocab_multiple;
-    const TensorId id = Weight(std::move(name), {rows, c_.hidden});
-    b_.mutable_graph().tensors[id.index()].padding = (rows - c_.vocab) * c_.hidden;
-    return id;
-  }
-  TensorId Bias(std::string name, Shape shape) { return Parameter(std::move(name), std::move(shape), Constant(0)); }
-
-  // A product of a layer, "x i, e i o -> x o": labels of rows, of what is added up, of columns, and of a weight for
-  // each expert; sizes of the latter three.
-  struct Product {
-    std::string name, rows, inputs, columns, expert;
-    Shape input_sizes, column_sizes, expert_sizes;
-
-    Shape Sizes(const Shape& before, const Shape& after) const {
-      Shape sizes = expert_sizes;
-      sizes.insert(sizes.end(), before.begin(), before.end());
-      sizes.insert(sizes.end(), after.begin(), after.end());
-      return sizes;
-    }
-  };
-
-  // What the product's adapter adds to it. A starts as PEFT's does, within one over the root of its inputs, B with 0,
-  // so that the first step's is nothing.
-  absl::StatusOr<TensorId> Adapt(const Product& p, TensorId in) {
-    const Lora& lora = *t_.lora;
-    double inputs = 1;
-    for (const int64_t size : p.input_sizes) inputs *= static_cast<double>(size);
-    const double most = 1 / std::sqrt(inputs);
-    const auto part = [&](absl::string_view name, Shape shape, Initializer init) {
-      return b_.Parameter(absl::StrCat(p.name, name), t_.dtype, std::move(shape), init);
-    };
-    const std::string a = absl::StrCat(p.name, ".lora_a"), b = absl::StrCat(p.name, ".lora_b");
-    const TensorId down = part(".lora_a.weight", p.Sizes(p.input_sizes, {lora.rank}),
-                               {.kind = Initializer::Kind::kUniform, .low = -most, .high = most});
-    MESHWRIGHT_ASSIGN_OR_RETURN(
-        TensorId narrow,
-        b_.AddOne({.name = a,
-                   .kind = OpKind::kMatMul,
-                   .inputs = {in, down},
-                   .rule = absl::StrCat(p.rows, " ", p.inputs, ", ", p.expert, p.inputs, " l -> ", p.rows, " l")}));
-    if (lora.scale() != 1) {
-      OpSpec scale{.name = absl::StrCat(p.name, ".lora_scale"), .kind = OpKind::kScale, .inputs = {narrow}};
-      scale.rule = absl::StrCat(p.rows, " l -> ", p.rows, " l");
-      scale.attrs.scale = lora.scale();
-      MESHWRIGHT_ASSIGN_OR_RETURN(narrow, b_.AddOne(std::move(scale)));
-    }
-    const TensorId up = part(".lora_b.weight", p.Sizes({lora.rank}, p.column_sizes), Constant(0));
-    return b_.AddOne({.name = b,
-                      .kind = OpKind::kMatMul,
-                      .inputs = {narrow, up},
-                      .rule = absl::StrCat(p.rows, " l, ", p.expert, "l ", p.columns, " -> ", p.rows, " ", p.columns)});
-  }
-
-  // The product's result with that of its adapter.
-  absl::StatusOr<TensorId> AddAdapter(const Product& p, TensorId in, TensorId result) {
-    MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId adapted, Adapt(p, in));
-    const std::string labels = absl::StrCat(p.rows, " ", p.columns);
-    return b_.AddOne({.name = absl::StrCat(p.name, ".lora_add"),
-                      .kind = OpKind::kAdd,
-                      .inputs = {result, adapted},
-                      .rule = absl::StrCat(labels, ", ", labels, " -> ", labels)});
-  }
-
   absl::StatusOr<TensorId> Embed() {
     b_.BeginSegment("embed");
     Initializer ids{.kind = Initializer::Kind::kTokens, .high = static_cast<double>(c_.vocab)};
@@ -178,20 +97,6 @@ class DecoderBuilder {
     const TensorId table = Weight("positions", {c_.max_positions, c_.hidden});
     return b_.AddOne(
         {.name = "add_positions", .kind = OpKind::kAddPositions, .inputs = {x, table}, .rule = "s b h, p! h -> s b h"});
-  }
-
-  absl::StatusOr<TensorId> Normalize(const std::string& name, TensorId x) {
-    OpSpec spec{.name = name, .kind = OpKind::kRmsNorm, .inputs = {x}, .rule = "s b h!, h! -> s b h!"};
-    spec.attrs.epsilon = c_.norm_epsilon;
-    spec.attrs.fused = t_.fused_norms || c_.norm == Norm::kLayerNorm;
-    spec.recompute_group = "activation";
-    spec.inputs.push_back(Parameter(absl::StrCat(name, ".gamma"), {c_.hidden}, Constant(1)));
-    if (c_.norm == Norm::kLayerNorm) {
-      spec.kind = OpKind::kLayerNorm;
-      spec.rule = "s b h!, h!, h! -> s b h!";
-      spec.inputs.push_back(Bias(absl::StrCat(name, ".beta"), {c_.hidden}));
-    }
-    return b_.AddOne(std::move(spec));
   }
 
   // What attention, a feed-forward layer or experts add to the residual stream: the sum of all that there are.
@@ -297,11 +202,6 @@ class DecoderBuilder {
     return b_.AddOne(std::move(rotary));
   }
 
-  absl::StatusOr<TensorId> Times(std::string name, TensorId in, std::string rule, Shape weight) {
-    const TensorId id = Weight(absl::StrCat(name, ".weight"), std::move(weight));
-    return b_.AddOne({.name = std::move(name), .kind = OpKind::kMatMul, .inputs = {in, id}, .rule = std::move(rule)});
-  }
-
   // Queries, keys and values one behind the other, made from narrow vectors that are normed (DeepSeek-V2, section 2.1).
   absl::StatusOr<TensorId> LatentHeads(TensorId normed) {
     TensorId from = normed;
@@ -329,16 +229,6 @@ class DecoderBuilder {
     heads.attrs.fused = t_.fused_norms;
     heads.output_shapes = {{t_.sequence, rows_, c_.heads, 2 * ScoreWidth(c_) + ValueWidth(c_)}};
     return b_.AddOne(std::move(heads));
-  }
-
-  absl::StatusOr<TensorId> NormalizeLatent(const std::string& name, TensorId x, const char* width, int64_t size) {
-    OpSpec spec{.name = name, .kind = OpKind::kRmsNorm, .inputs = {x}};
-    spec.rule = absl::StrCat("s b ", width, "!, ", width, "! -> s b ", width, "!");
-    spec.attrs.epsilon = c_.norm_epsilon;
-    spec.attrs.fused = t_.fused_norms;
-    spec.recompute_group = "activation";
-    spec.inputs.push_back(Parameter(absl::StrCat(name, ".gamma"), {size}, Constant(1)));
-    return b_.AddOne(std::move(spec));
   }
 
   // The second output is what backward needs of the scores: their row sums in log form, or all the probabilities.
@@ -588,10 +478,6 @@ class DecoderBuilder {
     for (size_t i = before.tensors; i < graph.tensors.size(); ++i) graph.tensors[i].name.insert(0, prefix);
   }
 
-  const DecoderConfig c_;
-  const Training& t_;
-  GraphBuilder b_;
-  const int64_t rows_;
   TensorId tokens_, embedding_;
   std::vector<TensorId> labels_;  // the token behind each, and the next ones
   int64_t window_ = 0;            // of the layer that is built

@@ -230,10 +230,10 @@ absl::Status ReadKinds(const NodeRef& in, const HuggingFaceFamily& family, Decod
                               IntOr(FirstGiven(in, {"num_nextn_predict_layers", "num_mtp_modules"}), 0, 0));
   c.mtp_layers = next;
   if (next > 0) {
-    notices.push_back(
-        absl::StrCat(next, next > 1 ? " layers that predict tokens" : " layer that predicts the token",
-                     " after the next trained, too (mtp_layers), as by Megatron-Bridge; transformers leaves "
-                     "that out"));
+    notices.push_back(absl::StrCat(next,
+                                   next > 1 ? " layers that predict tokens after the next are"
+                                            : " layer that predicts the token after the next is",
+                                   " trained, too (mtp_layers), as by Megatron-Bridge; transformers leaves that out"));
   }
   return absl::OkStatus();
 }

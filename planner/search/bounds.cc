@@ -14,6 +14,7 @@
 #include "ir/status.h"
 #include "planner/lower.h"
 #include "planner/schedule.h"
+#include "planner/search/balance.h"
 #include "planner/search/evaluate.h"
 #include "planner/search/parallel_for.h"
 #include "simulator/price.h"
@@ -241,6 +242,8 @@ Schedule ScheduleOf(const Combination& combination) {
   return combination.degrees.pipeline > 1 ? combination.pipelining.schedule : Schedule::kOneFOneB;
 }
 
+int64_t PartsOf(const Combination& combination) { return combination.degrees.pipeline * combination.pipelining.chunks; }
+
 // How a combination's layers lie on its stages.
 struct Stages {
   Stages(const Probe& probe, const Combination& combination)
@@ -248,8 +251,8 @@ struct Stages {
         schedule(ScheduleOf(combination)),
         chunks(combination.pipelining.chunks * DirectionsOf(schedule)),
         probe(probe) {
-    const int64_t num_parts = count * combination.pipelining.chunks;
-    parts = SpreadLayers(probe.stacks, EvenLayers(probe.stacks, num_parts));
+    const std::vector<int64_t>& given = combination.layers;
+    parts = SpreadLayers(probe.stacks, given.empty() ? EvenLayers(probe.stacks, PartsOf(combination)) : given);
   }
   // How often one pass of the chunk runs the segment, which is one of the chain.
   int64_t Layers(size_t segment, int64_t stage, int64_t chunk) const {
@@ -366,6 +369,7 @@ absl::StatusOr<LowerBounds> LowerBounds::Make(const Problem& problem, const Cost
   // What is asked of each program, those that take less first: fewer rows, then more that is computed again.
   using Asked = std::map<bool, std::vector<const Combination*>>;  // by whether parameters are sharded
   std::map<SplitKey, std::map<std::pair<int64_t, int>, Asked>> distinct;
+  std::set<std::pair<Key, int64_t>> parts;
   std::optional<Combination> last;  // bounds are of all buckets, and such combinations stand side by side
   for (const Combination& combination : combinations) {
     Combination of_any_bucket = combination;
@@ -375,6 +379,7 @@ absl::StatusOr<LowerBounds> LowerBounds::Make(const Problem& problem, const Cost
     const auto& [split, rows, recompute, sharded] = KeyOf(combination);
     distinct[split][{rows, -static_cast<int>(recompute)}][sharded].push_back(&combination);
     bounds.CountInFlight(combination);
+    if (combination.degrees.pipeline > 1) parts.insert({KeyOf(combination), PartsOf(combination)});
   }
   std::vector<const std::map<std::pair<int64_t, int>, Asked>*> splits;
   for (const auto& [unused, programs] : distinct) splits.push_back(&programs);
@@ -394,6 +399,7 @@ absl::StatusOr<LowerBounds> LowerBounds::Make(const Problem& problem, const Cost
     }
   });
   for (Probes& probes : made) bounds.probes_.merge(probes);
+  bounds.Balance(parts);
   return bounds;
 }
 
@@ -436,6 +442,33 @@ void LowerBounds::CountInFlight(const Combination& combination) {
         all.empty() ? PassesOfStage(schedule, s, stages, microbatches, chunks) : all[static_cast<size_t>(s)];
     for (int64_t chunk = 0; chunk < chunks; ++chunk) found->second[s].push_back(MaxInFlight(passes, chunk));
   }
+}
+
+void LowerBounds::Balance(const std::set<std::pair<Key, int64_t>>& asked) {
+  for (const auto& [key, parts] : asked) {
+    const auto found = probes_.find(key);
+    if (found == probes_.end() || !found->second.ok() || found->second->stacks.empty()) continue;
+    const std::vector<Stack>& chain = found->second->stacks;
+    PartCosts costs;
+    for (size_t k = 0; k < found->second->segments.size(); ++k) {
+      const Probe::SegmentCost& segment = found->second->segments[k];
+      const Nanos both = segment.forward + segment.backward;
+      if (segment.of_chain) {
+        costs.run.push_back(both);
+      } else {
+        (k < chain[0].segment ? costs.before : costs.behind) += both;
+      }
+    }
+    std::vector<int64_t> layers = BalancedLayers(chain, costs, parts);
+    if (!layers.empty()) balanced_.emplace(std::make_pair(key, parts), std::move(layers));
+  }
+}
+
+const std::vector<int64_t>& LowerBounds::Balanced(const Combination& combination) const {
+  static const std::vector<int64_t>* const kNone = new std::vector<int64_t>();
+  if (DirectionsOf(ScheduleOf(combination)) > 1) return *kNone;
+  const auto found = balanced_.find({KeyOf(combination), PartsOf(combination)});
+  return found == balanced_.end() ? *kNone : found->second;
 }
 
 absl::StatusOr<LowerBound> LowerBounds::Of(const Combination& combination) const {

@@ -22,6 +22,8 @@
 // with more rows and less, that is not probed: activations are as many times larger, or more of them, and all else is
 // no smaller.
 //
+// Where the ends of a pipeline have more to do than layers, bounds also say how many layers each part should have.
+//
 // Thread safety: const methods from many threads.
 #ifndef MESHWRIGHT_PLANNER_SEARCH_BOUNDS_H_
 #define MESHWRIGHT_PLANNER_SEARCH_BOUNDS_H_
@@ -29,6 +31,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -83,8 +86,13 @@ class LowerBounds {
   static absl::StatusOr<LowerBounds> Make(const Problem& problem, const CostModel& costs, const DecoderFacts& facts,
                                           const std::vector<Combination>& combinations, int threads);
 
-  // REQUIRES: Make saw this combination. The error of its probe where the model cannot be split so. Of what was not
-  // probed the step is 0, and the peak more than the device has, maybe much less than it takes.
+  // The layers by which the combination's slowest part is faster than with even numbers (planner/search/balance.h);
+  // none where that is no gain, or nothing is known. Not of schedules that go both ways, whose ends are at either end.
+  const std::vector<int64_t>& Balanced(const Combination& combination) const;
+
+  // REQUIRES: Make saw this combination, maybe with other layers. The error of its probe where the model cannot be
+  // split so. Of what was not probed the step is 0, and the peak more than the device has, maybe much less than it
+  // takes.
   absl::StatusOr<LowerBound> Of(const Combination& combination) const;
 
  private:
@@ -105,12 +113,15 @@ class LowerBounds {
   using FlightKey = std::tuple<int64_t, int64_t, Pipelining>;
   FlightKey FlightKeyOf(const Combination& combination) const;
   void CountInFlight(const Combination& combination);
+  // For so many parts of a pipeline each.
+  void Balance(const std::set<std::pair<Key, int64_t>>& asked);
 
   int64_t batch_ = 1;
   Bytes process_, surely_;  // what no device has
   // Of the stages that PeakOf looks at, micro-batches in flight by chunk.
   std::map<FlightKey, std::map<int64_t, std::vector<int64_t>>> in_flight_;
   Probes probes_;
+  std::map<std::pair<Key, int64_t>, std::vector<int64_t>> balanced_;  // by probe and parts
 };
 
 }  // namespace meshwright

@@ -6,6 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "costmodel/testing.h"
 #include "gtest/gtest.h"
 #include "ir/graph.h"
@@ -26,6 +27,8 @@ std::string ToText(const Combination& c) {
                       c.bucket.raw());
 }
 
+int num_balanced = 0;  // whose layers were dealt by what the ends of the pipeline have to do
+
 // Evaluates some of the problem's combinations and expects their bounds below; returns how many.
 int ExpectBounded(const Problem& problem, std::mt19937& random, size_t most) {
   const auto graph = problem.graph(1);
@@ -37,17 +40,25 @@ int ExpectBounded(const Problem& problem, std::mt19937& random, size_t most) {
   combinations.resize(std::min(combinations.size(), most));
   const auto bounds = LowerBounds::Make(problem, costs, facts, combinations, 1);
   EXPECT_OK(bounds);
-  for (const Combination& combination : combinations) {
-    SCOPED_TRACE(ToText(combination));
+  const auto expect = [&](const Combination& combination) {
+    SCOPED_TRACE(absl::StrCat(ToText(combination), " layers ", absl::StrJoin(combination.layers, " ")));
     const auto strategy = StrategyOf(problem, combination, facts.sizes);
     EXPECT_OK(strategy);
     const auto evaluation = Evaluate(problem, *strategy);
     EXPECT_OK(evaluation);
     const auto bound = bounds->Of(combination);
     EXPECT_OK(bound);
-    if (!evaluation.ok() || !bound.ok()) continue;
+    if (!evaluation.ok() || !bound.ok()) return;
     EXPECT_LE(bound->step, evaluation->prediction.step);
     EXPECT_LE(bound->peak, evaluation->prediction.peak);
+  };
+  for (const Combination& combination : combinations) {
+    expect(combination);
+    if (bounds->Balanced(combination).empty()) continue;
+    Combination balanced = combination;
+    balanced.layers = bounds->Balanced(combination);
+    expect(balanced);
+    ++num_balanced;
   }
   return static_cast<int>(combinations.size());
 }
@@ -137,6 +148,7 @@ TEST(LowerBoundsTest, HoldForUnlikeLayers) {
     }
   }
   EXPECT_EQ(evaluated, 3 * 2 * 3 * 2 * 20);
+  EXPECT_GT(num_balanced, 20);
 }
 
 TEST(LowerBoundsTest, HoldForLongSequences) {

@@ -75,9 +75,10 @@ class DecoderSearch {
  private:
   // What might fit, the lowest bound of the step time first.
   absl::StatusOr<std::vector<Bounded>> InOrder() {
-    const std::vector<Combination>& all = space_.combinations;
+    std::vector<Combination>& all = space_.combinations;
     MESHWRIGHT_ASSIGN_OR_RETURN(const LowerBounds bounds,
                                 LowerBounds::Make(problem_, costs_, facts_, all, options_.threads));
+    AddBalanced(bounds, all);
     const Bytes capacity = CapacityOf(problem_);
     std::vector<Bounded> order;
     std::optional<Combination> bounded;  // what `bound` is of
@@ -99,6 +100,19 @@ class DecoderSearch {
     std::stable_sort(order.begin(), order.end(),
                      [](const Bounded& a, const Bounded& b) { return a.bound.step < b.bound.step; });
     return order;
+  }
+
+  // Of pipelines whose ends have more to do than layers, those with fewer layers there, behind all others.
+  void AddBalanced(const LowerBounds& bounds, std::vector<Combination>& all) {
+    const size_t even = all.size();
+    for (size_t i = 0; i < even; ++i) {
+      if (all[i].degrees.pipeline == 1) continue;
+      const std::vector<int64_t>& layers = bounds.Balanced(all[i]);
+      if (layers.empty()) continue;
+      all.push_back(all[i]);
+      all.back().layers = layers;
+    }
+    result_.considered += static_cast<int64_t>(all.size() - even);
   }
 
   // A layout that the model does not allow, or that we do not lower, is one the less; all else ends the search.

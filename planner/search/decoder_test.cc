@@ -216,6 +216,26 @@ TEST(DecoderSearchTest, SplitsParametersWhereTheyDoNotFitWhole) {
                              HasSubstr("or raise max_device_memory to"), Not(HasSubstr("use devices with")))));
 }
 
+// An output layer of 32,000 x 512 has five times the parameters of a layer, 12 x 512^2 and its attention: of 16 layers on
+// two stages the last one has fewer, and the step is shorter than with eight on each.
+TEST(DecoderSearchTest, TheStageOfTheOutputLayerHasFewerLayers) {
+  Problem problem = ToyDecoderProblem(
+      {.layers = 16, .hidden = 512, .heads = 8, .ffn = 2048, .vocab = 32000, .sequence = 1024}, 64, A100Cluster(1));
+  problem.stages = 2;
+  problem.tensor_parallel = 1;
+  problem.microbatch = 1;
+  problem.chunks = 1;
+  ASSERT_OK_AND_ASSIGN(const SearchResult result, SearchDecoder(problem, {}));
+  const Candidate& best = result.ranked[0];
+  ASSERT_EQ(best.strategy.layers_per_stage.size(), 2u);
+  EXPECT_LT(best.strategy.layers_per_stage[1], 8);
+  EXPECT_EQ(best.strategy.layers_per_stage[0] + best.strategy.layers_per_stage[1], 16);
+  Strategy even = best.strategy;
+  even.layers_per_stage.clear();
+  ASSERT_OK_AND_ASSIGN(const Evaluation of_even, Evaluate(problem, even));
+  EXPECT_GT(of_even.prediction.step, best.prediction.step * 105 / 100);
+}
+
 // Two nodes, 16 micro-batches: all of a layer's parameters cross between them twice a micro-batch, or the gradients of
 // a copy once a step.
 TEST(DecoderSearchTest, SharesParametersInsideNodes) {

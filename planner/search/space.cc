@@ -422,6 +422,7 @@ absl::StatusOr<Strategy> StrategyOf(const Problem& problem, const Combination& c
   MESHWRIGHT_ASSIGN_OR_RETURN(Strategy strategy, FromDegrees(problem, combination.degrees, sizes));
   strategy.schedule = combination.pipelining.schedule;
   strategy.chunks = combination.pipelining.chunks;
+  strategy.layers_per_stage = combination.layers;
   strategy.recompute = combination.recompute;
   SetParallelOptimizer(problem, combination.parallel_optimizer, combination.shard_parameters, strategy);
   strategy.bucket = combination.bucket;

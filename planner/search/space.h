@@ -32,6 +32,7 @@ struct Combination {
   bool parallel_optimizer = false;
   bool shard_parameters = false;  // with the parallel optimizer
   Bytes bucket;
+  std::vector<int64_t> layers = {};  // of each part of the pipeline; empty: as nearly equal numbers as may be
   friend bool operator==(const Combination&, const Combination&) = default;
 };
 

@@ -230,8 +230,8 @@ class RunReader {
   void ReadLayout(const std::vector<int64_t>& layers) {
     const int64_t stages = run_.degrees.pipeline, parts = static_cast<int64_t>(layers.size());
     const bool all = std::accumulate(layers.begin(), layers.end(), int64_t{0}) == run_.model.layers;
-    // Parts without a layer, as one of the loss alone, are none of ours.
-    const bool empty = std::find(layers.begin(), layers.end(), 0) != layers.end();
+    // Only the ends may have none: embedding or loss alone.
+    const bool empty = parts > 2 && std::find(layers.begin() + 1, layers.end() - 1, 0) != layers.end() - 1;
     if (parts % stages != 0 || !all || empty) {
       run_.approximations.push_back("layers over stages evenly");
       return;

@@ -234,7 +234,9 @@ TEST(TrainingWordsTest, LayoutsOfParts) {
   EXPECT_THAT(LayersPerStage(run), ElementsAre(5, 4, 4, 4, 4, 4, 4, 3));
   EXPECT_THAT(run.approximations, IsEmpty());
   EXPECT_THAT(run.defaults, Not(Contains("vpp 1")));
-  for (const char* other : {"Et*5|t*4L", "Et*12|t*10|t*10L", "Et*11|t*11|t*10|L"}) {
+  ASSERT_OK_AND_ASSIGN(run, of("Et*11|t*11|t*10|L"));
+  EXPECT_THAT(LayersPerStage(run), ElementsAre(11, 11, 10, 0)) << "the last stage has the loss alone";
+  for (const char* other : {"Et*5|t*4L", "Et*12|t*10|t*10L", "Et*11||t*11|t*10L"}) {
     ASSERT_OK_AND_ASSIGN(run, of(other));
     EXPECT_THAT(LayersPerStage(run), IsEmpty());
     EXPECT_THAT(run.approximations, ElementsAre("layers over stages evenly"));
