@@ -216,8 +216,8 @@ TEST(DecoderSearchTest, SplitsParametersWhereTheyDoNotFitWhole) {
                              HasSubstr("or raise max_device_memory to"), Not(HasSubstr("use devices with")))));
 }
 
-// An output layer of 32,000 x 512 has five times the parameters of a layer, 12 x 512^2 and its attention: of 16 layers on
-// two stages the last one has fewer, and the step is shorter than with eight on each.
+// An output layer of 32,000 x 512 has five times the parameters of a layer, 12 x 512^2 and its attention: of 16 layers
+// on two stages the last one has fewer, and the step is shorter than with eight on each.
 TEST(DecoderSearchTest, TheStageOfTheOutputLayerHasFewerLayers) {
   Problem problem = ToyDecoderProblem(
       {.layers = 16, .hidden = 512, .heads = 8, .ffn = 2048, .vocab = 32000, .sequence = 1024}, 64, A100Cluster(1));
