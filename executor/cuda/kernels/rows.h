@@ -323,6 +323,13 @@ struct RowOp {
   }
 };
 
+// Which row of gamma a head has of a group of `heads`: queries the first, the key the second, the value none. Without
+// heads there is one row.
+MESHWRIGHT_DEVICE int64_t GammaOf(int64_t row, int64_t heads) {  // -1: none
+  const int64_t r = heads > 0 ? row % heads : 0;
+  return heads == 0 || r < heads - 2 ? 0 : r == heads - 2 ? 1 : -1;
+}
+
 // y = (x - mean) * inverse * gamma + beta, with `inverse` 1 / sqrt(variance + epsilon), or without centring mean 0 and
 // 1 / sqrt(mean square + epsilon); or dx, from y = dy, with the statistics kept as pairs of doubles. What is read more
 // than once of a row comes from the L1 cache.
@@ -331,11 +338,6 @@ struct RowOp {
 //
 // With `heads` rows are heads, so many to a group: queries, which have the first row of gamma, a key, which has the
 // second, and a value, which stays as it is.
-MESHWRIGHT_DEVICE int64_t GammaOf(int64_t row, int64_t heads) {  // -1: none
-  const int64_t r = heads > 0 ? row % heads : 0;
-  return heads == 0 || r < heads - 2 ? 0 : r == heads - 2 ? 1 : -1;
-}
-
 struct Norm {
   static constexpr int kBlocksPerSm = 3;
   static constexpr int kMostTerms = 3;
