@@ -15,6 +15,7 @@ namespace {
 
 constexpr double kMostParameters = 1125899906842624.0;  // 2^50
 constexpr double kMostElements = 72057594037927936.0;   // 2^56, of one tensor
+constexpr int64_t kMostMtpLayers = 16;  // each is written out in the graph; published models have up to three
 
 // What is wrong with a size, and whose.
 struct Complaint {
@@ -112,6 +113,7 @@ std::vector<Complaint> Complaints(const DecoderConfig& c, const Training& t) {
     complain("choice_groups_per_token", c.choice_groups_per_token,
              absl::StrCat("groups with at least experts_per_token = ", c.experts_per_token, " experts"));
   }
+  if (c.mtp_layers > kMostMtpLayers) complain("mtp_layers", c.mtp_layers, absl::StrCat("at most ", kMostMtpLayers));
   if (c.mtp_layers > 0 && c.classes > 0) {
     complain("mtp_layers", c.mtp_layers, "0, since there are classes in place of words to predict");
   }
@@ -148,7 +150,8 @@ int64_t ExpertLayers(const DecoderConfig& config) {
 }
 
 int64_t TurnedElements(const DecoderConfig& config) {
-  return static_cast<int64_t>(config.rotary_factor * static_cast<double>(config.head_dim)) / 2 * 2;
+  constexpr double kRounding = 1e-6;  // of a factor that was made of a number of elements
+  return static_cast<int64_t>(config.rotary_factor * static_cast<double>(config.head_dim) + kRounding) / 2 * 2;
 }
 
 int64_t LayersOfRun(const DecoderConfig& config) {
@@ -254,7 +257,7 @@ absl::StatusOr<DecoderConfig> ReadDecoder(const NodeRef& in, const Training& tra
   MESHWRIGHT_ASSIGN_OR_RETURN(c.dense_ffn, in["dense_ffn"].AsIntOr(dense ? of_token : 0, 1, 4 * kMost));
   MESHWRIGHT_ASSIGN_OR_RETURN(c.choice_groups, in["choice_groups"].AsIntOr(1, 1, 1 << 16));
   MESHWRIGHT_ASSIGN_OR_RETURN(c.choice_groups_per_token, in["choice_groups_per_token"].AsIntOr(1, 1, 1 << 16));
-  MESHWRIGHT_ASSIGN_OR_RETURN(c.mtp_layers, in["mtp_layers"].AsIntOr(0, 0, 16));
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.mtp_layers, in["mtp_layers"].AsIntOr(0, 0, kMostMtpLayers));
   if (c.mtp_layers == 0 && in["mtp_loss_weight"].present()) {
     return in["mtp_loss_weight"].Error("it without layers that predict further tokens", "`mtp_layers` beside it");
   }

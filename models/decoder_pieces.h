@@ -1,5 +1,7 @@
 // What a decoder's graph is built of: weights with their first values, products with their adapters, norms. Used by
-// decoder.cc.
+// decoder.cc. Values are (s, b, h) or what `rule` says; the first errors of the graph's builder are returned.
+//
+// Thread safety: none; each graph has a builder of its own.
 #ifndef MESHWRIGHT_MODELS_DECODER_PIECES_H_
 #define MESHWRIGHT_MODELS_DECODER_PIECES_H_
 

@@ -277,6 +277,14 @@ TEST(DecoderTest, NormsOfQueriesAndKeysAndPositionsOfAPart) {
   EXPECT_THAT(ToText(graph), HasSubstr("rotary: Rotary(qk_norm) -> rotary"));
   EXPECT_EQ(ShapeOf(graph, "qk_norm.gamma"), (Shape{2, 4}));
   EXPECT_EQ(graph.op(graph.FindOp("rotary")).attrs.turned, 2);
+  // A factor made of a number of elements gives that number back.
+  DecoderConfig config;
+  for (config.head_dim = 2; config.head_dim <= 256; config.head_dim += 2) {
+    for (int64_t turned = 2; turned <= config.head_dim; turned += 2) {
+      config.rotary_factor = static_cast<double>(turned) / static_cast<double>(config.head_dim);
+      ASSERT_EQ(TurnedElements(config), turned) << "of " << config.head_dim;
+    }
+  }
   EXPECT_THAT(
       Build(absl::StrCat(kSizes, ", rotary_factor: 0.3}")).status().message(),
       HasSubstr("rotary_factor: found 0.3, wanted positions: rotary, and a share that is at least two elements"));

@@ -249,7 +249,7 @@ absl::StatusOr<Activation> ReadActivation(const NodeRef& in, const HuggingFaceFa
     absl::string_view name;
     Activation plain, of_gate;
   };
-  // Of those that no gate has, and that stand at none: the same twice.
+  // A name that only gates have, or only what has none: the same twice.
   constexpr Activation kSilu = Activation::kSwiglu;
   constexpr Row kRows[] = {
       {"gelu", Activation::kGelu, Activation::kGeglu},
@@ -274,9 +274,8 @@ absl::StatusOr<Activation> ReadActivation(const NodeRef& in, const HuggingFaceFa
 
 absl::Status ReadBiases(const NodeRef& in, const HuggingFaceFamily& family, DecoderConfig& c,
                         std::vector<std::string>& notices) {
-  MESHWRIGHT_ASSIGN_OR_RETURN(const bool none, BoolOr(in["no_bias"], false));
-  MESHWRIGHT_ASSIGN_OR_RETURN(const bool all,
-                              BoolOr(FirstGiven(in, {"use_bias", "enable_bias"}), family.bias && !none));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const bool none, BoolOr(in["no_bias"], !family.bias));  // MPT's
+  MESHWRIGHT_ASSIGN_OR_RETURN(const bool all, BoolOr(FirstGiven(in, {"use_bias", "enable_bias"}), !none));
   MESHWRIGHT_ASSIGN_OR_RETURN(const bool attention, BoolOr(FirstGiven(in, {"attention_bias", "bias"}), all));
   MESHWRIGHT_ASSIGN_OR_RETURN(const bool inputs, BoolOr(in["use_qkv_bias"], attention || family.qkv_bias));
   MESHWRIGHT_ASSIGN_OR_RETURN(const bool mlp, BoolOr(in["mlp_bias"], all));

@@ -1,4 +1,6 @@
 // The families of Hugging Face models: a row each. Used by hugging_face.
+//
+// Thread safety: a constant table.
 #ifndef MESHWRIGHT_MODELS_HUGGING_FACE_FAMILIES_H_
 #define MESHWRIGHT_MODELS_HUGGING_FACE_FAMILIES_H_
 

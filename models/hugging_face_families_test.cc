@@ -138,6 +138,10 @@ TEST(HuggingFaceFamiliesTest, FamiliesBeforeLlama) {
   EXPECT_EQ(CountOf(Read(R"({"model_type": "mpt", "d_model": 4096, "n_layers": 32, "n_heads": 32, "no_bias": true,
       "expansion_ratio": 4, "max_seq_len": 2048, "vocab_size": 50432})")),
             6'649'286'656 + 65 * 4096);
+  ASSERT_OK_AND_ASSIGN(const DecoderConfig with_bias,
+                       Read(R"({"model_type": "mpt", "d_model": 64, "n_layers": 2, "n_heads": 2, "no_bias": false,
+      "vocab_size": 64})"));
+  EXPECT_TRUE(with_bias.bias);
 }
 
 // Falcon 7B as published; its layers of 40B and 180B have eight heads of keys and two norms.

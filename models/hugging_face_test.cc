@@ -112,6 +112,9 @@ TEST(HuggingFaceTest, DeepSeek) {
                  &notices)
                 .status());
   EXPECT_THAT(notices.back(), HasSubstr("quantization_config is left out"));
+  // Each would be written out: a file may not ask for millions.
+  EXPECT_THAT(Read(absl::StrReplaceAll(kDeepSeekV3, {{"predict_layers\": 1", "predict_layers\": 16000000"}})),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("mtp_layers = 16000000, wanted at most 16")));
   // Layers 4, 6 .. 60; with 7 they would be 7, 14 .. 56 of 61.
   ASSERT_OK_AND_ASSIGN(const DecoderConfig second,
                        Read(absl::StrReplaceAll(kDeepSeekV3, {{"moe_layer_freq\": 1", "moe_layer_freq\": 2"}})));

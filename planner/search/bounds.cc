@@ -242,7 +242,9 @@ Schedule ScheduleOf(const Combination& combination) {
   return combination.degrees.pipeline > 1 ? combination.pipelining.schedule : Schedule::kOneFOneB;
 }
 
-int64_t PartsOf(const Combination& combination) { return combination.degrees.pipeline * combination.pipelining.chunks; }
+int64_t NumParts(const Combination& combination) {
+  return combination.degrees.pipeline * combination.pipelining.chunks;
+}
 
 // How a combination's layers lie on its stages.
 struct Stages {
@@ -252,7 +254,7 @@ struct Stages {
         chunks(combination.pipelining.chunks * DirectionsOf(schedule)),
         probe(probe) {
     const std::vector<int64_t>& given = combination.layers;
-    parts = SpreadLayers(probe.stacks, given.empty() ? EvenLayers(probe.stacks, PartsOf(combination)) : given);
+    parts = SpreadLayers(probe.stacks, given.empty() ? EvenLayers(probe.stacks, NumParts(combination)) : given);
   }
   // How often one pass of the chunk runs the segment, which is one of the chain.
   int64_t Layers(size_t segment, int64_t stage, int64_t chunk) const {
@@ -379,7 +381,7 @@ absl::StatusOr<LowerBounds> LowerBounds::Make(const Problem& problem, const Cost
     const auto& [split, rows, recompute, sharded] = KeyOf(combination);
     distinct[split][{rows, -static_cast<int>(recompute)}][sharded].push_back(&combination);
     bounds.CountInFlight(combination);
-    if (combination.degrees.pipeline > 1) parts.insert({KeyOf(combination), PartsOf(combination)});
+    if (combination.degrees.pipeline > 1) parts.insert({KeyOf(combination), NumParts(combination)});
   }
   std::vector<const std::map<std::pair<int64_t, int>, Asked>*> splits;
   for (const auto& [unused, programs] : distinct) splits.push_back(&programs);
@@ -467,7 +469,7 @@ void LowerBounds::Balance(const std::set<std::pair<Key, int64_t>>& asked) {
 const std::vector<int64_t>& LowerBounds::Balanced(const Combination& combination) const {
   static const std::vector<int64_t>* const kNone = new std::vector<int64_t>();
   if (DirectionsOf(ScheduleOf(combination)) > 1) return *kNone;
-  const auto found = balanced_.find({KeyOf(combination), PartsOf(combination)});
+  const auto found = balanced_.find({KeyOf(combination), NumParts(combination)});
   return found == balanced_.end() ? *kNone : found->second;
 }
 
