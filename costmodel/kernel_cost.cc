@@ -360,6 +360,39 @@ KernelEstimate Attention(const KernelWork& work, const Device& device) {
   return estimate;
 }
 
+// Linear attention by chunks of tokens (flash-linear-attention's chunk_gated_delta_rule, Mamba-2's ssd_combined):
+// within a chunk as attention, between chunks by the state, in several kernels that pass values through memory. Of a
+// token of a head, with chunks of C tokens, states of k x n and values of n:
+//   delta rule  operations 6 k n + C (6 k + 4 n): keys with keys, queries with keys, the two products with the inverse
+//               of the triangular matrix, scores with values; the state is read twice and changed once
+//               elements   8 k + 7 n + 2 C + 2 k n / C: the kernels' operands, the states of all chunks among them
+//   state space operations 4 k n + C (2 k + 2 n),  elements 3 k + 5 n + C + 4 k n / C
+// Backward makes what forward passed on once more, and twice its products.
+constexpr double kDeltaChunk = 64, kSpaceChunk = 256;
+constexpr double kBackwardProducts = 3, kBackwardElements = 2.5;
+
+KernelEstimate LinearAttention(const KernelWork& work, const Device& device) {
+  const KernelConstants& constants = device.kernels;
+  const Peak peak = PeakOf(work.dtype, device);
+  const double k = static_cast<double>(work.k), n = static_cast<double>(work.n), m = static_cast<double>(work.m);
+  const double chunk = std::max(1.0, std::min(m, work.delta ? kDeltaChunk : kSpaceChunk));
+  const double operations = work.delta ? 6 * k * n + chunk * (6 * k + 4 * n) : 4 * k * n + chunk * (2 * k + 2 * n);
+  const double elements =
+      work.delta ? 8 * k + 7 * n + 2 * chunk + 2 * k * n / chunk : 3 * k + 5 * n + chunk + 4 * k * n / chunk;
+  const double tokens = static_cast<double>(work.batch) * m;
+  const double share = device.kernels.matmul_share / 2;
+  const double compute = tokens * operations * (work.backward ? kBackwardProducts : 1) /
+                         (peak.per_second * constants.sustained_clock * share);
+  const double element = static_cast<double>(SizeOf(work.dtype).raw());
+  const double memory = StreamSeconds(tokens * elements * element * (work.backward ? kBackwardElements : 1), device);
+  const double startup = ToSeconds(constants.startup), best = std::max(compute, memory);
+  KernelEstimate estimate;
+  estimate.time = FromSeconds(best + startup);
+  estimate.bound = startup > best ? Bound::kLaunch : memory > compute ? Bound::kMemory : Bound::kCompute;
+  estimate.estimated = true;
+  return estimate;
+}
+
 // The host's loops that call functions such as exp and tanh do about one operation a cycle, which keeps them from their
 // operands' pace; others, the optimizer's too, wait for memory (AdamW on a Xeon of 2.6 GHz: 14 operations in 9 cycles).
 // Devices have operations to spare. Operators whose rule has labels that their output lacks (rows of a table) count
@@ -447,6 +480,8 @@ KernelEstimate EstimateAlone(const KernelWork& work, const Device& device) {
       return Contraction(work, device);
     case KernelClass::kAttention:
       return work.fused ? Attention(work, device) : UnfusedAttention(work, device);
+    case KernelClass::kLinearAttention:
+      return LinearAttention(work, device);
     case KernelClass::kMemory:
     case KernelClass::kNormalize:
     case KernelClass::kGather:

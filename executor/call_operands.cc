@@ -1,10 +1,13 @@
 #include "executor/call_operands.h"
 
 #include <algorithm>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 
 namespace meshwright {
 
@@ -130,6 +133,43 @@ absl::StatusOr<int64_t> NormedHeadsOf(const KernelCall& call) {
   if (x.size() == 5 && x[3] >= 3 && gamma == Shape{2, x[4]}) return x[3];
   return absl::InvalidArgumentError(
       absl::StrCat("wants (s, b, g, r, d) with r of 3 or more, and (2, d); found ", ToText(x), " and ", ToText(gamma)));
+}
+
+absl::StatusOr<ConvShape> ConvShapeOf(const KernelCall& call) {
+  const auto in = call.inputs.subspan(call.op == OpKind::kCausalConvGrad ? 1 : 0);
+  if (in.size() == 2 || in.size() == 3) {
+    const Shape &x = in[0].shape, &weight = in[1].shape;
+    if (x.size() == 4 && weight.size() == 3 && weight[0] == x[2] && weight[1] == x[3] && weight[2] >= 1 &&
+        (in.size() == 2 || in[2].shape == Shape{x[2], x[3]})) {
+      return ConvShape{.s = x[0], .b = x[1], .channels = x[2] * x[3], .taps = weight[2], .bias = in.size() == 3};
+    }
+  }
+  return absl::InvalidArgumentError(absl::StrCat("wants (s, b, y, w), (y, w, k) and perhaps (y, w); found ", in.size(),
+                                                 " operands, the first ", in.empty() ? "none" : ToText(in[0].shape)));
+}
+
+absl::StatusOr<RecurrenceShape> RecurrenceOf(const KernelCall& call) {
+  const bool back = call.op == OpKind::kLinearAttentionGrad;
+  std::vector<Shape> shapes;
+  for (const TensorView& view : call.inputs.subspan(back ? 1 : 0)) shapes.push_back(view.shape);
+  const Shape& result = back ? call.inputs[0].shape : call.outputs[0].shape;
+  const std::optional<RecurrenceShape> found = RecurrenceShapeOf(shapes, result);
+  if (found.has_value()) return *found;
+  return absl::InvalidArgumentError(absl::StrCat(
+      "operands ",
+      absl::StrJoin(shapes, ", ", [](std::string* out, const Shape& shape) { absl::StrAppend(out, ToText(shape)); }),
+      " and ", ToText(result), " do not fit (ir/recurrence.h)"));
+}
+
+absl::StatusOr<int64_t> GammaRowsOf(const KernelCall& call) {
+  const auto in = call.inputs.subspan(call.op == OpKind::kGatedRmsNormGrad ? 1 : 0);
+  const Shape &x = in[0].shape, &gamma = in[2].shape;
+  const bool one = gamma.size() == 1, fits = !x.empty() && !gamma.empty() && gamma.back() == x.back();
+  if (fits && in[1].shape == x && (one || (gamma.size() == 2 && x.size() >= 2 && gamma[0] == x[x.size() - 2]))) {
+    return one ? 1 : gamma[0];
+  }
+  return absl::InvalidArgumentError(absl::StrCat("wants two alike and gamma of their last dim or two; found ",
+                                                 ToText(x), ", ", ToText(in[1].shape), " and ", ToText(gamma)));
 }
 
 absl::StatusOr<StridedPart> StridedPartOf(const KernelCall& call) {

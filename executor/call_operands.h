@@ -13,6 +13,7 @@
 #include "executor/kernel_call.h"
 #include "ir/index_rule.h"
 #include "ir/layout.h"
+#include "ir/recurrence.h"
 
 namespace meshwright {
 
@@ -71,6 +72,21 @@ absl::StatusOr<int64_t> TurnedElementsOf(const KernelCall& call);
 // NormHeads and its gradient: heads of a group: queries, a key and a value. kInvalidArgument where the first operands
 // are not (s, b, g, r, d) with at least one query, or gamma is not (2, d).
 absl::StatusOr<int64_t> NormedHeadsOf(const KernelCall& call);
+
+// CausalConv and its gradient: sizes, and whether there is a bias. kInvalidArgument where operands are not (s, b, y,
+// w), (y, w, k) and perhaps (y, w).
+struct ConvShape {
+  int64_t s = 0, b = 0, channels = 0, taps = 0;
+  bool bias = false;
+};
+absl::StatusOr<ConvShape> ConvShapeOf(const KernelCall& call);
+
+// LinearAttention and its gradient (ir/recurrence.h). kInvalidArgument where operands do not fit together.
+absl::StatusOr<RecurrenceShape> RecurrenceOf(const KernelCall& call);
+
+// GatedRMSNorm and its gradient: how many rows gamma has, the dim in front of the last, or one. kInvalidArgument where
+// x and gate are not alike or gamma does not fit them.
+absl::StatusOr<int64_t> GammaRowsOf(const KernelCall& call);
 
 // StridedSlice and its gradient: where in the larger operand the first element is, and the walk over the larger and the
 // smaller one. kInvalidArgument where the larger is too small.

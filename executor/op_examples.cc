@@ -54,6 +54,18 @@ OpAttrs Turned(int64_t elements) {
   return attrs;
 }
 
+OpAttrs GateFirst() {
+  OpAttrs attrs;
+  attrs.gate_first = true;
+  return attrs;
+}
+
+OpAttrs InOrderFor(int64_t ranks) {
+  OpAttrs attrs;
+  attrs.context = ranks;
+  return attrs;
+}
+
 OpAttrs AttentionAttrs(bool causal, bool fused) {
   OpAttrs attrs = Scaled(0.5);
   attrs.causal = causal;
@@ -142,6 +154,30 @@ std::vector<OpExample> AttentionCases(bool gradient) {
   return examples;
 }
 
+// By the delta rule, two heads of 3 x 2 to a group; state spaces, in the order for two ranks.
+std::vector<OpExample> Recurrences(OpKind op) {
+  std::vector<OpExample> examples;
+  for (const bool delta : {true, false}) {
+    const int64_t s = delta ? 5 : 4;
+    const Shape x = {s, 2, 2, 10}, gates = {s, 2, 2, delta ? 4 : 2}, heads = {2, 2}, y = {s, 2, 2, 2, 2};
+    std::vector<Shape> inputs = {x, gates, heads, heads};
+    std::string of = "s! b y w!, s! b y p!, y n!, y n!";
+    if (!delta) {
+      inputs.push_back(heads);
+      absl::StrAppend(&of, ", y n!");
+    }
+    const std::string made = "s! b y n! u!";
+    const OpAttrs attrs = delta ? OpAttrs() : InOrderFor(2);
+    if (op == OpKind::kLinearAttention) {
+      examples.push_back({op, absl::StrCat(of, " -> ", made), inputs, attrs, {}, -2, 2, {y}});
+    } else {
+      inputs.insert(inputs.begin(), y);
+      examples.push_back({op, absl::StrCat(made, ", ", of, " -> ", of), inputs, attrs});
+    }
+  }
+  return examples;
+}
+
 void Fail(const OpExample& example, absl::string_view message) {
   std::fprintf(stderr, "example of %s: %s\n", std::string(NameOf(example.op)).c_str(), std::string(message).c_str());
   std::abort();
@@ -213,6 +249,31 @@ std::vector<OpExample> ExamplesOf(OpKind op) {
       return {{op, "", {sbh, sbh, {6}}}};
     case OpKind::kRmsNorm:
       return {{op, "", {sbh, {6}}}};
+    case OpKind::kCausalConv:
+      return {{op, "s! b y w!, y w! k! -> s! b y w!", {{5, 2, 2, 3}, {2, 3, 4}}},
+              {op, "s! b y w!, y w! k!, y w! -> s! b y w!", {{4, 2, 2, 3}, {2, 3, 2}, {2, 3}}, InOrderFor(2)}};
+    case OpKind::kCausalConvGrad:
+      return {{op, "s! b y w!, s! b y w!, y w! k! -> s! b y w!, y w! k!", {{5, 2, 2, 3}, {5, 2, 2, 3}, {2, 3, 4}}},
+              {op,
+               "s! b y w!, s! b y w!, y w! k!, y w! -> s! b y w!, y w! k!, y w!",
+               {{4, 2, 2, 3}, {4, 2, 2, 3}, {2, 3, 2}, {2, 3}},
+               InOrderFor(2)}};
+    case OpKind::kLinearAttention:
+    case OpKind::kLinearAttentionGrad:
+      return Recurrences(op);
+    case OpKind::kGatedRmsNorm:
+      return {
+          {op, "", {sbh, sbh, {6}}, {}, {}, -2, 2},
+          {op, "s b y w!, s b y w!, y w! -> s b y w!", {{4, 2, 2, 3}, {4, 2, 2, 3}, {2, 3}}, GateFirst(), {}, -2, 2}};
+    case OpKind::kGatedRmsNormGrad:
+      return {{op, "", {sbh, sbh, sbh, {6}}, {}, {}, -2, 2},
+              {op,
+               "s b y w!, s b y w!, s b y w!, y w! -> s b y w!, s b y w!, y w!",
+               {{4, 2, 2, 3}, {4, 2, 2, 3}, {4, 2, 2, 3}, {2, 3}},
+               GateFirst(),
+               {},
+               -2,
+               2}};
     case OpKind::kRmsNormGrad:
       return {{op, "", {sbh, sbh, {6}}}};
     case OpKind::kGather:

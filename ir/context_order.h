@@ -22,6 +22,14 @@ constexpr int64_t PositionOf(int64_t place, int64_t sequence, int64_t ranks) {
   return piece * length + inside;
 }
 
+// Where what has that position is stored.
+constexpr int64_t PlaceOf(int64_t position, int64_t sequence, int64_t ranks) {
+  if (ranks <= 1) return position;
+  const int64_t length = sequence / (2 * ranks), piece = position / length, inside = position % length;
+  const int64_t stored = piece < ranks ? 2 * piece : 2 * (2 * ranks - 1 - piece) + 1;
+  return stored * length + inside;
+}
+
 }  // namespace meshwright
 
 #endif  // MESHWRIGHT_IR_CONTEXT_ORDER_H_

@@ -105,6 +105,7 @@ class Gradients {
   absl::Status Activation(OpKind gradient);
   absl::Status MulOrDiv();
   absl::Status Norm(OpKind gradient);
+  absl::Status Recurrent(OpKind gradient);
   absl::Status Losses();
   absl::Status Experts();
   absl::Status Groups();
@@ -172,6 +173,19 @@ absl::Status Gradients::Norm(OpKind gradient) {
   std::string rule = absl::StrCat(Out(), ", ", In(0), ", ", In(1), " -> ", In(0), ", ", In(1));
   if (op_.inputs.size() > 2) absl::StrAppend(&rule, ", ", In(2));
   return Add({gradient, {dy_, x, op_.inputs[1]}, std::move(rule), op_.inputs});
+}
+
+// Takes dy and all inputs; makes the gradients of all of them.
+absl::Status Gradients::Recurrent(OpKind gradient) {
+  std::vector<TensorId> inputs = {dy_};
+  std::vector<std::string> operands;
+  for (size_t i = 0; i < op_.inputs.size(); ++i) {
+    MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId read, c_.saved(op_.inputs[i]));
+    inputs.push_back(read);
+    operands.push_back(In(i));
+  }
+  const std::string of = absl::StrJoin(operands, ", ");
+  return Add({gradient, inputs, absl::StrCat(Out(), ", ", of, " -> ", of), op_.inputs});
 }
 
 absl::Status Gradients::Losses() {
@@ -479,6 +493,12 @@ absl::Status Gradients::Run() {
       return Norm(OpKind::kRmsNormGrad);
     case OpKind::kNormHeads:
       return Norm(OpKind::kNormHeadsGrad);
+    case OpKind::kCausalConv:
+      return Recurrent(OpKind::kCausalConvGrad);
+    case OpKind::kLinearAttention:
+      return Recurrent(OpKind::kLinearAttentionGrad);
+    case OpKind::kGatedRmsNorm:
+      return Recurrent(OpKind::kGatedRmsNormGrad);
     case OpKind::kMseLoss:
     case OpKind::kCrossEntropy:
     case OpKind::kLossFromPartials:

@@ -80,15 +80,16 @@ struct OpAttrs {
   // Dispatch, Combine: a token's experts are of the best `top_choice_groups` of so many equal groups of experts, those
   // whose two largest logits have the largest sums; 1: of all experts
   int64_t choice_groups = 1, top_choice_groups = 1;
-  double theta = 10000;  // Rotary
-  int64_t turned = 0;    // Rotary: of each head, that so many elements are turned, the first; 0: all
-  double rate = 0.5;     // Dropout: the share of elements that become 0
-  int64_t stream = 0;    // Dropout: which of the model's random masks
-  Shape begin, strides;  // StridedSlice, one per dim of its input; empty: from 0, every element
-  Shape sources;         // Exchange: by rank, whose value it gets, or -1 for zeros
-  int64_t context = 1;   // AddPositions, Rotary, Attention: the sequence's order is that for so many ranks
-                         // (ir/context_order.h)
-  int64_t shift = -1;    // Attention: -1, or with `context` blocks of queries, block i has the keys of block i - shift
+  bool gate_first = false;  // GatedRMSNorm: the gate is applied before the norm (Mamba-2), not behind it
+  double theta = 10000;     // Rotary
+  int64_t turned = 0;       // Rotary: of each head, that so many elements are turned, the first; 0: all
+  double rate = 0.5;        // Dropout: the share of elements that become 0
+  int64_t stream = 0;       // Dropout: which of the model's random masks
+  Shape begin, strides;     // StridedSlice, one per dim of its input; empty: from 0, every element
+  Shape sources;            // Exchange: by rank, whose value it gets, or -1 for zeros
+  int64_t context = 1;      // AddPositions, Rotary, Attention and linear: the order is that for so many ranks
+                            // (ir/context_order.h)
+  int64_t shift = -1;  // Attention: -1, or with `context` blocks of queries, block i has the keys of block i - shift
   double learning_rate = 0, beta1 = 0, beta2 = 0, weight_decay = 0;  // optimizers; Momentum uses beta1
   int64_t tensors = 1;  // optimizers: how many parameters are updated, see UpdateOperands
   // AdjustScale: the scale times `growth` after `interval` good steps in a row, times `backoff` after a bad one.

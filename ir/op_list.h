@@ -51,6 +51,9 @@ enum class OpKind : uint8_t {
   kLatentHeads,
   kAttention,
   kMergeAttention,
+  kCausalConv,
+  kLinearAttention,
+  kGatedRmsNorm,
   kReduceSum,
   kReduceMax,
   kReduceMin,
@@ -92,6 +95,9 @@ enum class OpKind : uint8_t {
   kRotaryGrad,
   kLatentHeadsGrad,
   kAttentionGrad,
+  kCausalConvGrad,
+  kLinearAttentionGrad,
+  kGatedRmsNormGrad,
   kStridedSliceGrad,
   kMseLossGrad,
   kCrossEntropyGrad,
@@ -194,6 +200,16 @@ inline constexpr OpInfo kOps[] = {
     {OpKind::kAttention, "Attention", "", KernelClass::kAttention, 0, Reduction::kSum, true},
     // Results and row sums of the same queries over different keys, in turn: the attention over all of them.
     {OpKind::kMergeAttention, "MergeAttention", "", KernelClass::kMemory, 4, Reduction::kSum, true},
+    // Of linear attention and state spaces. y = silu(bias + sum over i of weight[i] * x[t - k + 1 + i]), each channel with
+    // its own k weights, along the sequence; 0 before it. The bias, a third input, may be missing.
+    {OpKind::kCausalConv, "CausalConv", "", KernelClass::kMemory, 2, Reduction::kSum, true},  // "s! b y w!, y w! k! -> s! b y w!"
+    // A state S of d x u for each head, which a token's key and value change and its query reads (ir/recurrence.h):
+    // x (queries and keys of each group of heads, and a value for each head), logits of gates, the log of a rate and a
+    // bias of each head, and of state spaces a weight for what goes past the state -> (s, b, y, n, u).
+    {OpKind::kLinearAttention, "LinearAttention", "", KernelClass::kLinearAttention, 0, Reduction::kSum, true},
+    // RMSNorm(x) * gamma * silu(z), or with gate_first RMSNorm(x silu(z)) * gamma. Gamma may have as many rows as the dim
+    // in front of the last is long.
+    {OpKind::kGatedRmsNorm, "GatedRMSNorm", "... h!, ... h!, h! -> ... h!", KernelClass::kNormalize, 11, Reduction::kSum, true},
     {OpKind::kReduceSum, "ReduceSum", "", KernelClass::kMemory, 1, Reduction::kSum, true},  // times scale
     {OpKind::kReduceMax, "ReduceMax", "", KernelClass::kMemory, 1, Reduction::kMax, true},
     {OpKind::kReduceMin, "ReduceMin", "", KernelClass::kMemory, 1, Reduction::kMin, true},
@@ -254,6 +270,11 @@ inline constexpr OpInfo kOps[] = {
     {OpKind::kRotaryGrad, "RotaryGrad", "s b g r! d! -> s b g r! d!", KernelClass::kMemory, 3, Reduction::kSum, false},
     {OpKind::kLatentHeadsGrad, "LatentHeadsGrad", "s b g w! -> s b g d!, s b p!, s b g u!", KernelClass::kMemory, 3, Reduction::kSum, false},
     {OpKind::kAttentionGrad, "AttentionGrad", "", KernelClass::kAttention, 0, Reduction::kSum, false},  // dy, qkv or q and kv, y, saved -> theirs
+    // dy, x, weight and perhaps bias -> theirs
+    {OpKind::kCausalConvGrad, "CausalConvGrad", "", KernelClass::kMemory, 8, Reduction::kSum, false},
+    {OpKind::kLinearAttentionGrad, "LinearAttentionGrad", "", KernelClass::kLinearAttention, 0, Reduction::kSum, false},  // dy, inputs -> theirs
+    // dy, x, z, gamma -> dx, dz, dgamma
+    {OpKind::kGatedRmsNormGrad, "GatedRMSNormGrad", "... h!, ... h!, ... h!, h! -> ... h!, ... h!, h!", KernelClass::kNormalize, 20, Reduction::kSum, false},
     {OpKind::kStridedSliceGrad, "StridedSliceGrad", "", KernelClass::kMemory, 0, Reduction::kSum, false},  // dy -> dx
     {OpKind::kMseLossGrad, "MSELossGrad", ", ..., ... -> ...", KernelClass::kMemory, 2, Reduction::kSum, false},  // dloss, x, target
     {OpKind::kCrossEntropyGrad, "CrossEntropyGrad", ", ... v!, ... -> ... v!", KernelClass::kNormalize, 4, Reduction::kSum, false},
@@ -326,7 +347,8 @@ constexpr bool UsesPlace(OpKind kind) {
 // row, before it writes that. Not an op with an epilogue, whose definition is two kernels.
 constexpr bool WorksInPlace(OpKind kind) {
   const OpInfo& info = InfoOf(kind);
-  return (info.kernel == KernelClass::kMemory && info.epilogue == OpKind::kNumOps && kind != OpKind::kMergeAttention) ||
+  return (info.kernel == KernelClass::kMemory && info.epilogue == OpKind::kNumOps && kind != OpKind::kMergeAttention &&
+          kind != OpKind::kCausalConv && kind != OpKind::kCausalConvGrad) ||
          kind == OpKind::kCrossEntropyGrad;
 }
 constexpr bool IsOptimizer(OpKind kind) { return kind >= OpKind::kSgd && kind <= OpKind::kLamb; }

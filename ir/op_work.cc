@@ -5,6 +5,7 @@
 
 #include "ir/graph.h"
 #include "ir/heads.h"
+#include "ir/recurrence.h"
 
 namespace meshwright {
 namespace {
@@ -68,6 +69,23 @@ void SetAttentionExtents(const OpAttrs& attrs, bool backward, absl::Span<const S
   work.flops = Flops(2 * scores * static_cast<double>(widths));
 }
 
+// Useful operations of the recurrence as it is written down: of the delta rule three products with the state for each
+// token of a head forward, of state spaces two; backward twice as many. How a kernel goes about it is the cost model's.
+void SetRecurrenceExtents(bool backward, absl::Span<const Shape> inputs, absl::Span<const Shape> outputs,
+                          KernelWork& work) {
+  work.backward = backward;
+  const std::optional<RecurrenceShape> shape =
+      backward ? RecurrenceShapeOf(inputs.subspan(1), inputs[0]) : RecurrenceShapeOf(inputs, outputs[0]);
+  if (!shape.has_value()) return;  // its kernel will say what is wrong
+  work.delta = shape->delta;
+  work.batch = shape->b * shape->groups * shape->heads;
+  work.m = shape->s;
+  work.k = shape->width;
+  work.n = shape->value_width;
+  const double products = (shape->delta ? 3 : 2) * (backward ? 2 : 1);
+  work.flops = Flops(2 * products * static_cast<double>(work.batch) * work.m * work.k * work.n);
+}
+
 // Of a table only the rows that are named are touched: no more of them than the other side has.
 void CountRows(OpKind kind, absl::Span<const Shape> inputs, absl::Span<const DType> input_dtypes,
                absl::Span<const Shape> outputs, absl::Span<const DType> output_dtypes, KernelWork& work) {
@@ -126,13 +144,33 @@ void CountEagerSteps(OpKind kind, absl::Span<const Shape> inputs, KernelWork& wo
 }
 
 // Operators whose kernels take an exponential, a tangent or a sine at every point.
-constexpr OpKind kWithFunctions[] = {
-    OpKind::kTanh,         OpKind::kSigmoid,          OpKind::kSilu,         OpKind::kGelu,
-    OpKind::kSwiglu,       OpKind::kSoftmax,          OpKind::kLogSoftmax,   OpKind::kCrossEntropy,
-    OpKind::kRotary,       OpKind::kExpSumAndPick,    OpKind::kJoinPartials, OpKind::kMergeAttention,
-    OpKind::kTanhGrad,     OpKind::kSigmoidGrad,      OpKind::kSiluGrad,     OpKind::kGeluGrad,
-    OpKind::kSwigluGrad,   OpKind::kLogSoftmaxGrad,   OpKind::kGeglu,        OpKind::kGegluGrad,
-    OpKind::kPartialsGrad, OpKind::kCrossEntropyGrad, OpKind::kLatentHeads};
+constexpr OpKind kWithFunctions[] = {OpKind::kTanh,
+                                     OpKind::kSigmoid,
+                                     OpKind::kSilu,
+                                     OpKind::kGelu,
+                                     OpKind::kSwiglu,
+                                     OpKind::kSoftmax,
+                                     OpKind::kLogSoftmax,
+                                     OpKind::kCrossEntropy,
+                                     OpKind::kRotary,
+                                     OpKind::kExpSumAndPick,
+                                     OpKind::kJoinPartials,
+                                     OpKind::kMergeAttention,
+                                     OpKind::kTanhGrad,
+                                     OpKind::kSigmoidGrad,
+                                     OpKind::kSiluGrad,
+                                     OpKind::kGeluGrad,
+                                     OpKind::kSwigluGrad,
+                                     OpKind::kLogSoftmaxGrad,
+                                     OpKind::kGeglu,
+                                     OpKind::kGegluGrad,
+                                     OpKind::kPartialsGrad,
+                                     OpKind::kCrossEntropyGrad,
+                                     OpKind::kLatentHeads,
+                                     OpKind::kCausalConv,
+                                     OpKind::kCausalConvGrad,
+                                     OpKind::kGatedRmsNorm,
+                                     OpKind::kGatedRmsNormGrad};
 
 // Points of all parameters of an update.
 double UpdatePoints(const UpdateOperands& operands, int64_t tensors, absl::Span<const Shape> inputs) {
@@ -209,6 +247,9 @@ KernelWork WorkOf(OpKind kind, const OpAttrs& attrs, const IndexRule& rule, absl
       return work;
     case KernelClass::kAttention:
       SetAttentionExtents(attrs, kind == OpKind::kAttentionGrad, inputs, outputs, work);
+      return work;
+    case KernelClass::kLinearAttention:
+      SetRecurrenceExtents(kind == OpKind::kLinearAttentionGrad, inputs, outputs, work);
       return work;
     case KernelClass::kGather:
       CountRows(kind, inputs, input_dtypes, outputs, output_dtypes, work);

@@ -22,6 +22,7 @@ void VisitFields(A& attrs, const OpAttrs&, Visit visit) {
   visit("top_k", attrs.top_k);
   visit("choice_groups", attrs.choice_groups);
   visit("top_choice_groups", attrs.top_choice_groups);
+  visit("gate_first", attrs.gate_first);
   visit("theta", attrs.theta);
   visit("turned", attrs.turned);
   visit("rate", attrs.rate);

@@ -89,6 +89,21 @@ absl::Status NormHeads(const KernelCall& call);
 template <class T>
 absl::Status NormHeadsGrad(const KernelCall& call);
 
+template <class T>
+absl::Status GatedRmsNorm(const KernelCall& call);
+template <class T>
+absl::Status GatedRmsNormGrad(const KernelCall& call);
+
+// linear_attention.cc
+template <class T>
+absl::Status CausalConv(const KernelCall& call);
+template <class T>
+absl::Status CausalConvGrad(const KernelCall& call);
+template <class T>
+absl::Status LinearAttention(const KernelCall& call);
+template <class T>
+absl::Status LinearAttentionGrad(const KernelCall& call);
+
 // attention.cc
 template <class T>
 absl::Status Rotary(const KernelCall& call);  // and RotaryGrad

@@ -136,6 +136,18 @@ absl::Status RunTyped(const KernelCall& call) {
       return NormHeads<T>(call);
     case OpKind::kNormHeadsGrad:
       return NormHeadsGrad<T>(call);
+    case OpKind::kGatedRmsNorm:
+      return GatedRmsNorm<T>(call);
+    case OpKind::kGatedRmsNormGrad:
+      return GatedRmsNormGrad<T>(call);
+    case OpKind::kCausalConv:
+      return CausalConv<T>(call);
+    case OpKind::kCausalConvGrad:
+      return CausalConvGrad<T>(call);
+    case OpKind::kLinearAttention:
+      return LinearAttention<T>(call);
+    case OpKind::kLinearAttentionGrad:
+      return LinearAttentionGrad<T>(call);
     case OpKind::kGather:
       return call.inputs[0].dtype == DType::kInt32 ? Gather<int32_t>(call) : Gather<T>(call);
     case OpKind::kGatherGrad:

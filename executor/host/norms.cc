@@ -144,6 +144,74 @@ absl::Status NormHeadsGrad(const KernelCall& call) {
   return absl::OkStatus();
 }
 
+// silu(z) and its derivative.
+template <class T>
+struct Gated {
+  explicit Gated(T z) {
+    const T s = 1 / (1 + std::exp(-z));
+    value = z * s;
+    slope = s * (1 + z * (1 - s));
+  }
+  T value, slope;
+};
+
+template <class T>
+absl::Status GatedRmsNorm(const KernelCall& call) {
+  MESHWRIGHT_RETURN_IF_ERROR(CheckCounts(call, 3, 3, 1));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t gammas, GammaRowsOf(call));
+  const Rows rows(call.inputs[0]);
+  const bool first = call.attrs->gate_first;
+  std::vector<T> normed(rows.width);
+  for (int64_t r = 0; r < rows.count; ++r) {
+    const T* x = call.inputs[0].as<T>() + r * rows.width;
+    const T* z = call.inputs[1].as<T>() + r * rows.width;
+    const T* gamma = call.inputs[2].as<T>() + r % gammas * rows.width;
+    T* y = call.outputs[0].as<T>() + r * rows.width;
+    for (int64_t i = 0; i < rows.width; ++i) normed[i] = first ? x[i] * Gated<T>(z[i]).value : x[i];
+    const Statistics<T> s(normed.data(), rows.width, /*centred=*/false, call.attrs->epsilon);
+    for (int64_t i = 0; i < rows.width; ++i) {
+      Put(call.Adds(0), normed[i] * s.inverse * gamma[i] * (first ? T(1) : Gated<T>(z[i]).value), y[i]);
+    }
+  }
+  return absl::OkStatus();
+}
+
+// With n = u inverse, where u is what is normed: dn = dy gamma (gate), du as of RMSNorm.
+template <class T>
+absl::Status GatedRmsNormGrad(const KernelCall& call) {
+  MESHWRIGHT_RETURN_IF_ERROR(CheckCounts(call, 4, 4, 3));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t gammas, GammaRowsOf(call));
+  const Rows rows(call.inputs[1]);
+  const bool first = call.attrs->gate_first;
+  const int64_t width = rows.width;
+  std::vector<T> dgamma(gammas * width, T(0)), u(width), dn(width);
+  for (int64_t r = 0; r < rows.count; ++r) {
+    const T* dy = call.inputs[0].as<T>() + r * width;
+    const T* x = call.inputs[1].as<T>() + r * width;
+    const T* z = call.inputs[2].as<T>() + r * width;
+    const T* gamma = call.inputs[3].as<T>() + r % gammas * width;
+    T *dx = call.outputs[0].as<T>() + r * width, *dz = call.outputs[1].as<T>() + r * width;
+    for (int64_t i = 0; i < width; ++i) u[i] = first ? x[i] * Gated<T>(z[i]).value : x[i];
+    const Statistics<T> s(u.data(), width, /*centred=*/false, call.attrs->epsilon);
+    T mean = 0;
+    for (int64_t i = 0; i < width; ++i) {
+      const T gate = first ? T(1) : Gated<T>(z[i]).value, n = u[i] * s.inverse;
+      dn[i] = dy[i] * gamma[i] * gate;
+      mean += dn[i] * n;
+      dgamma[r % gammas * width + i] += dy[i] * n * gate;
+    }
+    mean /= static_cast<T>(width);
+    for (int64_t i = 0; i < width; ++i) {
+      const Gated<T> gate(z[i]);
+      const T n = u[i] * s.inverse, du = s.inverse * (dn[i] - n * mean);
+      Put(call.Adds(0), first ? du * gate.value : du, dx[i]);
+      Put(call.Adds(1), first ? du * x[i] * gate.slope : dy[i] * n * gamma[i] * gate.slope, dz[i]);
+    }
+  }
+  for (int64_t i = 0; i < gammas * width; ++i) Put(call.Adds(2), dgamma[i], call.outputs[2].as<T>()[i]);
+  return absl::OkStatus();
+}
+
 template <class T>
 absl::Status Softmax(const KernelCall& call) {
   MESHWRIGHT_RETURN_IF_ERROR(CheckCounts(call, 1, 1, 1));
@@ -246,7 +314,9 @@ absl::Status RmsNormGrad(const KernelCall& call) {
   template absl::Status RmsNorm<T>(const KernelCall&);        \
   template absl::Status RmsNormGrad<T>(const KernelCall&);    \
   template absl::Status NormHeads<T>(const KernelCall&);      \
-  template absl::Status NormHeadsGrad<T>(const KernelCall&);
+  template absl::Status NormHeadsGrad<T>(const KernelCall&);  \
+  template absl::Status GatedRmsNorm<T>(const KernelCall&);   \
+  template absl::Status GatedRmsNormGrad<T>(const KernelCall&);
 MESHWRIGHT_INSTANTIATE(float)
 MESHWRIGHT_INSTANTIATE(double)
 #undef MESHWRIGHT_INSTANTIATE
