@@ -6,15 +6,16 @@
 //
 // The graph has three segments: "embed", "layers" (repeated, the residual stream is carried) and "head". The first
 // `dense_layers`, which have no experts, stand in one of their own before "layers". Where one layer of several has
-// experts, or sees more than a window, a run of "layers" is that many; what is left over stands in "last_layers". Names
-// of what is in the first layers begin with "dense_", in a run's layers but the last with "dense0_", "window1_" and so
-// on, in the last ones with "last_", of what predicts further tokens, in the head, with "next_". The residual stream is
-// (s, b, h). Index labels, which label rules of a strategy name:
+// experts, sees more than a window, or has attention, a run of "layers" is that many; what is left over stands in
+// "last_layers". Names of what is in the first layers begin with "dense_", in a run's layers but the last with
+// "dense0_", "linear1_" and so on, in the last ones with "last_", of what predicts further tokens, in the head, with
+// "next_". The residual stream is (s, b, h). Index labels, which label rules of a strategy name:
 //   b batch   s sequence   h hidden   g KV head (with its queries)   f ffn   v vocabulary   e expert
 //   x experts that a rank sends tokens to
 //   z parts of a sequence in slots of experts, where ranks share it (planner/passes/split_context.h)
 //   c slots of an expert: the dim of its own size that is split as b is. A rule for "b" should be given for "c" too.
-//   q, r (of the router: the experts that it tells apart), d, t, p, and l, the rank of adapters (Lora in
+//   o groups of heads of linear attention; y the same where the sequence is whole
+//   q, r (of the router: the experts that it tells apart), d, t, p, i, and l, the rank of adapters (Lora in
 //   models/training.h), j, of what is joined to predict further tokens: never split; a, k, m: widths of latent
 //   attention's vectors, of queries, of keys and values, and of what these are a part of; u, w of its heads: never
 //   split
@@ -46,10 +47,13 @@ enum class NormPlaces : uint8_t { kBefore, kAfter, kBoth };
 // Whether the feed-forward layer takes what attention made, or what attention takes, by a norm of its own or by
 // attention's (GPT-J, GPT-NeoX; Wang and Komatsuzaki 2021).
 enum class LayerForm : uint8_t { kSerial, kParallel, kParallelOneNorm };
+// Of layers in place of attention (ir/recurrence.h): the gated delta rule (Qwen3-Next), or a state space (Mamba-2).
+enum class LinearForm : uint8_t { kGatedDelta, kStateSpace };
 enum class Positions : uint8_t { kLearned, kRotary, kNone };
 inline constexpr absl::string_view kActivationNames[] = {"gelu", "relu", "squared_relu", "swiglu", "geglu"};
 inline constexpr absl::string_view kNormPlacesNames[] = {"before", "after", "both"};
 inline constexpr absl::string_view kLayerFormNames[] = {"serial", "parallel", "parallel_one_norm"};
+inline constexpr absl::string_view kLinearFormNames[] = {"gated_delta", "state_space"};
 inline constexpr absl::string_view kNormNames[] = {"layer_norm", "rms_norm"};
 inline constexpr absl::string_view kPositionsNames[] = {"learned", "rotary", "none"};
 
@@ -57,9 +61,23 @@ inline constexpr absl::string_view kPositionsNames[] = {"learned", "rotary", "no
 // square: a minute for these.
 inline constexpr int64_t kMostLayers = 2048;
 
+// Of state spaces keys and queries are what Mamba-2 calls B and C, and a group of heads has one of each.
+struct LinearAttentionConfig {
+  LinearForm form = LinearForm::kGatedDelta;
+  int64_t key_heads = 0, value_heads = 0;  // of the latter 0: the model has none of this
+  int64_t key_dim = 0, value_dim = 0;      // of one head
+  int64_t convolution = 4;                 // taps of the convolution in front; 0: none
+  bool convolution_bias = false;
+
+  friend bool operator==(const LinearAttentionConfig&, const LinearAttentionConfig&) = default;
+};
+
 struct DecoderConfig {
   int64_t hidden = 0;
   int64_t layers = 0;
+  // A letter for each layer, which then is one half: M linear attention or a state space, * attention, - a feed-forward
+  // layer, E experts (Megatron-Core's hybrid models). Empty: layers are whole, and the keys below say of which kind.
+  std::string layer_pattern;
   int64_t heads = 0;
   int64_t kv_heads = 0;  // default: heads
   int64_t head_dim = 0;  // default: hidden / heads; of latent attention the part of a key without positions
@@ -71,7 +89,12 @@ struct DecoderConfig {
   // A token sees itself and those before it up to so many in all; of each `full_attention_every` layers behind the
   // dense ones the last sees all before it. 0: all do; 0: none does.
   int64_t sliding_window = 0, full_attention_every = 0;
-  int64_t ffn = 0;  // of one expert where there are experts; default: 4 * hidden
+  // Which of those layers it is: 0: the last.
+  int64_t full_attention_at = 0;
+  // What all layers but those have in place of attention.
+  LinearAttentionConfig linear_attention;
+  bool attention_gate = false;  // a sigmoid of a product of its own multiplies what attention makes
+  int64_t ffn = 0;              // of one expert where there are experts; default: 4 * hidden
   int64_t vocab = 0;
   // The tables' rows are padded to a multiple of this, so that they split evenly; the rows count as classes that no
   // label names, not as parameters. Default: 128, small vocabularies (under 1024) 1.
@@ -91,6 +114,8 @@ struct DecoderConfig {
   int64_t experts = 0;           // 0: dense
   int64_t experts_per_token = 0;
   int64_t shared_expert_ffn = 0;  // width of a feed-forward layer beside the experts that takes every token; 0: none
+  int64_t expert_hidden = 0;      // tokens are brought to so many elements before they go to experts, and back; 0: not
+  bool shared_expert_gate = false;  // a sigmoid of a product, one number a token, multiplies what that makes
   // Layers without experts, whose feed-forward layer is of width `dense_ffn`: the first `dense_layers`, and of the
   // others all but the last of each `expert_every`. DeepSeek-V3: 3 of 61; Llama 4 Maverick: every second.
   int64_t dense_layers = 0, expert_every = 1;
@@ -118,11 +143,8 @@ constexpr bool IsGated(Activation activation) {
 // Elements of each head that rotary positions turn: an even number.
 int64_t TurnedElements(const DecoderConfig& config);
 
-// Layers with experts, or all of them where there are none.
-int64_t ExpertLayers(const DecoderConfig& config);
-
-// Layers in a run of the repeated segment, the shortest in which all kinds are; those behind the last whole run, which
-// have windows, stand in a segment "last_layers" of their own.
+// Layers in a run of the repeated segment, the shortest in which all kinds are; those behind the last whole run, none
+// of which has full attention, stand in a segment "last_layers" of their own. Without a pattern.
 int64_t LayersOfRun(const DecoderConfig& config);
 int64_t LastLayers(const DecoderConfig& config);
 
@@ -150,8 +172,25 @@ constexpr int64_t ValueWidth(const DecoderConfig& config) {
   return config.value_head_dim > 0 ? config.value_head_dim : config.head_dim;
 }
 
-// Parameters of the weights of one layer's attention. As a double: sizes may be any.
+// Elements of linear attention for each group of heads, which share a key: its heads, what goes through the
+// convolution, the values, which are as many as their gates, and the logits of heads' gates.
+struct LinearSizes {
+  int64_t heads = 0, mixed = 0, values = 0, gates = 0;
+};
+LinearSizes LinearSizesOf(const DecoderConfig& config);
+
+// How many layers have which mixer, and which feed-forward layer.
+struct LayerCounts {
+  int64_t attention = 0, linear = 0, experts = 0, dense = 0;
+};
+LayerCounts CountLayers(const DecoderConfig& config);
+
+// Layers with experts, or all feed-forward layers where there are none.
+int64_t ExpertLayers(const DecoderConfig& config);
+
+// Parameters of the weights of one layer's attention, and of its linear attention. As a double: sizes may be any.
 double AttentionParameters(const DecoderConfig& config);
+double LinearAttentionParameters(const DecoderConfig& config);
 
 // Parameters of the experts that a token does not use, adapters among them: what a token is multiplied by is the rest.
 int64_t IdleParameters(const DecoderConfig& config, const Training& training);

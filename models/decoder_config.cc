@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/functional/function_ref.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "ir/status.h"
 #include "models/decoder.h"
@@ -27,12 +28,17 @@ double NumParameters(const DecoderConfig& c) {
   const double hidden = static_cast<double>(c.hidden);
   const double ffn_matrices = IsGated(c.activation) ? 3 : 2;
   const double experts = static_cast<double>(c.experts > 0 ? c.experts : 1);
-  const double mlp =
-      ffn_matrices * hidden * (experts * static_cast<double>(c.ffn) + static_cast<double>(c.shared_expert_ffn));
-  const double with_experts = static_cast<double>(ExpertLayers(c)), layers = static_cast<double>(c.layers);
+  const double of_expert = static_cast<double>(c.expert_hidden > 0 ? c.expert_hidden : c.hidden);
+  const double mlp = ffn_matrices * (of_expert * experts * static_cast<double>(c.ffn) +
+                                     hidden * static_cast<double>(c.shared_expert_ffn)) +
+                     2 * hidden * static_cast<double>(c.expert_hidden);
+  const LayerCounts layers = CountLayers(c);
+  const double with_experts = static_cast<double>(ExpertLayers(c));
+  const double without = c.experts > 0 ? static_cast<double>(layers.dense) : 0;
   const double next = static_cast<double>(c.mtp_layers) * (AttentionParameters(c) + mlp + 2 * hidden * hidden);
-  return next + layers * AttentionParameters(c) + with_experts * mlp +
-         (layers - with_experts) * ffn_matrices * hidden * static_cast<double>(c.dense_ffn) +
+  return next + static_cast<double>(layers.attention) * AttentionParameters(c) +
+         static_cast<double>(layers.linear) * LinearAttentionParameters(c) + with_experts * mlp +
+         without * ffn_matrices * hidden * static_cast<double>(c.dense_ffn) +
          2 * hidden * static_cast<double>(c.vocab + c.max_positions);
 }
 
@@ -58,13 +64,51 @@ void ComplainOfLatent(const DecoderConfig& c, const Training& t,
   }
 }
 
+void ComplainOfLinear(const DecoderConfig& c,
+                      absl::FunctionRef<void(absl::string_view, int64_t, std::string)> complain) {
+  const LinearAttentionConfig& l = c.linear_attention;
+  if (l.value_heads == 0) return;
+  if (c.sliding_window > 0) complain("sliding_window", c.sliding_window, "none beside linear_attention");
+  if (c.dense_layers > 0) complain("dense_layers", c.dense_layers, "0 beside linear_attention");
+  if (c.bias) complain("bias", 1, "false beside linear_attention");
+}
+
+void ComplainOfPattern(const DecoderConfig& c, std::vector<Complaint>& found) {
+  const std::string& pattern = c.layer_pattern;
+  if (pattern.empty()) return;
+  const auto complain = [&found](absl::string_view field, std::string value, std::string wanted) {
+    found.push_back({field, std::move(value), std::move(wanted)});
+  };
+  const auto has = [&pattern](char letter) { return absl::StrContains(pattern, letter); };
+  if (const size_t at = pattern.find_first_not_of("M*-E"); at != std::string::npos) {
+    complain("layer_pattern", absl::StrCat("\"", pattern.substr(at, 1), "\" in place ", at + 1),
+             "letters M (linear_attention), * (attention), - (feed-forward) and E (experts)");
+  } else if (has('M') && c.linear_attention.value_heads == 0) {
+    complain("layer_pattern", "M, linear attention", "`linear_attention` beside it");
+  } else if (has('E') && c.experts == 0) {
+    complain("layer_pattern", "E, experts", "`experts` beside it");
+  } else if (!has('-') && !has('E')) {
+    complain("layer_pattern", pattern, "a layer with a feed-forward layer or experts");
+  }
+  const std::pair<absl::string_view, bool> beside[] = {{"full_attention_every", c.full_attention_every > 0},
+                                                       {"sliding_window", c.sliding_window > 0},
+                                                       {"dense_layers", c.dense_layers > 0},
+                                                       {"expert_every", c.expert_every > 1},
+                                                       {"layer_form", c.layer_form != LayerForm::kSerial}};
+  for (const auto& [field, given] : beside) {
+    if (given) complain(field, "it beside layer_pattern", "the pattern alone, which says what each layer is");
+  }
+}
+
 void ComplainOfWindows(const DecoderConfig& c, const Training& t,
                        absl::FunctionRef<void(absl::string_view, int64_t, std::string)> complain) {
   const int64_t every = c.full_attention_every;
   if (every == 0) return;
   if (every == 1 || every > c.layers) {
     complain("full_attention_every", every, absl::StrCat("from 2 to layers = ", c.layers));
-  } else if (c.sliding_window >= t.sequence) {
+  } else if (c.full_attention_at > every) {
+    complain("full_attention_at", c.full_attention_at, absl::StrCat("at most full_attention_every = ", every));
+  } else if (c.linear_attention.value_heads == 0 && c.sliding_window >= t.sequence) {
     return;  // no window binds, and all layers are alike
   } else if (c.dense_layers > 0) {
     complain("full_attention_every", every, "it without dense_layers");
@@ -72,6 +116,9 @@ void ComplainOfWindows(const DecoderConfig& c, const Training& t,
     complain("full_attention_every", every,
              absl::StrCat("whole runs of ", std::lcm(every, c.expert_every), " of the ", c.layers,
                           " layers, in which all kinds are"));
+  } else if (c.full_attention_at > 0 && c.layers % every >= c.full_attention_at) {
+    complain("full_attention_at", c.full_attention_at,
+             absl::StrCat("a place behind the ", c.layers % every, " layers that are left of the last ", every));
   }
 }
 
@@ -117,6 +164,8 @@ std::vector<Complaint> Complaints(const DecoderConfig& c, const Training& t) {
   if (c.mtp_layers > 0 && c.classes > 0) {
     complain("mtp_layers", c.mtp_layers, "0, since there are classes in place of words to predict");
   }
+  ComplainOfPattern(c, found);
+  ComplainOfLinear(c, complain);
   ComplainOfWindows(c, t, complain);
   if (c.dense_layers >= c.layers) {
     complain("dense_layers", c.dense_layers, absl::StrCat("fewer than layers = ", c.layers));
@@ -129,7 +178,10 @@ std::vector<Complaint> Complaints(const DecoderConfig& c, const Training& t) {
   const double tokens = static_cast<double>(t.batch) * static_cast<double>(t.sequence);
   const double qkv = static_cast<double>(c.heads + 2 * c.kv_heads) * static_cast<double>(ScoreWidth(c) + ValueWidth(c));
   const double mlp = 2.0 * static_cast<double>(std::max({c.ffn, c.shared_expert_ffn, c.dense_ffn}));
-  double widest = std::max({static_cast<double>(std::max(c.vocab, c.classes)), mlp, qkv});
+  const LinearSizes linear = LinearSizesOf(c);
+  const double in_proj = static_cast<double>(c.linear_attention.key_heads) *
+                         static_cast<double>(linear.mixed + linear.values + linear.gates);
+  double widest = std::max({static_cast<double>(std::max(c.vocab, c.classes)), mlp, qkv, in_proj});
   if (c.experts > 0) {  // slots of all experts, with some room for the rounding up of the capacity
     widest = std::max(
         widest, 2.0 * static_cast<double>(std::max(c.ffn, c.hidden)) *
@@ -143,10 +195,36 @@ std::vector<Complaint> Complaints(const DecoderConfig& c, const Training& t) {
   return found;
 }
 
+absl::StatusOr<LinearAttentionConfig> ReadLinearAttention(const NodeRef& in) {
+  constexpr int64_t kMost = int64_t{1} << 20;
+  LinearAttentionConfig l;
+  if (!in.present()) return l;
+  MESHWRIGHT_RETURN_IF_ERROR(
+      in.CheckKeys({"form", "key_heads", "value_heads", "key_dim", "value_dim", "convolution", "convolution_bias"}));
+  MESHWRIGHT_ASSIGN_OR_RETURN(l.form, in["form"].AsEnumOr(l.form, kLinearFormNames));
+  MESHWRIGHT_ASSIGN_OR_RETURN(l.value_heads, in["value_heads"].AsInt(1, kMost));
+  MESHWRIGHT_ASSIGN_OR_RETURN(l.key_heads, in["key_heads"].AsIntOr(l.value_heads, 1, kMost));
+  MESHWRIGHT_ASSIGN_OR_RETURN(l.key_dim, in["key_dim"].AsIntOr(128, 1, kMost));
+  MESHWRIGHT_ASSIGN_OR_RETURN(l.value_dim, in["value_dim"].AsIntOr(l.key_dim, 1, kMost));
+  MESHWRIGHT_ASSIGN_OR_RETURN(l.convolution, in["convolution"].AsIntOr(4, 0, 1 << 10));
+  MESHWRIGHT_ASSIGN_OR_RETURN(l.convolution_bias, in["convolution_bias"].AsBoolOr(false));
+  if (l.value_heads % l.key_heads != 0) {
+    return in["key_heads"].Error(absl::StrCat(l.key_heads), absl::StrCat("a divisor of value_heads = ", l.value_heads));
+  }
+  return l;
+}
+
 }  // namespace
 
-int64_t ExpertLayers(const DecoderConfig& config) {
-  return config.experts == 0 ? config.layers : (config.layers - config.dense_layers) / config.expert_every;
+LinearSizes LinearSizesOf(const DecoderConfig& config) {
+  const LinearAttentionConfig& l = config.linear_attention;
+  if (l.value_heads == 0) return {};
+  LinearSizes sizes;
+  sizes.heads = l.value_heads / l.key_heads;
+  sizes.values = sizes.heads * l.value_dim;
+  sizes.mixed = 2 * l.key_dim + sizes.values;
+  sizes.gates = l.form == LinearForm::kGatedDelta ? 2 * sizes.heads : sizes.heads;
+  return sizes;
 }
 
 int64_t TurnedElements(const DecoderConfig& config) {
@@ -166,6 +244,7 @@ absl::StatusOr<DecoderConfig> ReadDecoder(const NodeRef& in, const Training& tra
   constexpr int64_t kMost = int64_t{1} << 24;
   MESHWRIGHT_RETURN_IF_ERROR(in.CheckKeys({"hidden",
                                            "layers",
+                                           "layer_pattern",
                                            "heads",
                                            "kv_heads",
                                            "head_dim",
@@ -175,6 +254,9 @@ absl::StatusOr<DecoderConfig> ReadDecoder(const NodeRef& in, const Training& tra
                                            "value_head_dim",
                                            "sliding_window",
                                            "full_attention_every",
+                                           "full_attention_at",
+                                           "linear_attention",
+                                           "attention_gate",
                                            "ffn",
                                            "vocab",
                                            "vocab_multiple",
@@ -193,6 +275,8 @@ absl::StatusOr<DecoderConfig> ReadDecoder(const NodeRef& in, const Training& tra
                                            "experts",
                                            "experts_per_token",
                                            "shared_expert_ffn",
+                                           "shared_expert_gate",
+                                           "expert_hidden",
                                            "dense_layers",
                                            "dense_ffn",
                                            "expert_every",
@@ -205,7 +289,18 @@ absl::StatusOr<DecoderConfig> ReadDecoder(const NodeRef& in, const Training& tra
                                            "norm_epsilon"}));
   DecoderConfig c;
   MESHWRIGHT_ASSIGN_OR_RETURN(c.hidden, in["hidden"].AsInt(1, kMost));
-  MESHWRIGHT_ASSIGN_OR_RETURN(c.layers, in["layers"].AsInt(1, kMostLayers));
+  if (in["layer_pattern"].present()) {
+    MESHWRIGHT_ASSIGN_OR_RETURN(c.layer_pattern, in["layer_pattern"].AsString());
+    c.layers = static_cast<int64_t>(c.layer_pattern.size());
+    MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t said, in["layers"].AsIntOr(c.layers, 1, kMostLayers));
+    if (said != c.layers || c.layers == 0 || c.layers > kMostLayers) {
+      return in["layer_pattern"].Error(absl::StrCat(c.layers, " letters"),
+                                       absl::StrCat("one for each of ", said == c.layers ? "1 to " : "the ",
+                                                    said == c.layers ? kMostLayers : said, " layers"));
+    }
+  } else {
+    MESHWRIGHT_ASSIGN_OR_RETURN(c.layers, in["layers"].AsInt(1, kMostLayers));
+  }
   MESHWRIGHT_ASSIGN_OR_RETURN(c.heads, in["heads"].AsInt(1, kMost));
   MESHWRIGHT_ASSIGN_OR_RETURN(c.kv_heads, in["kv_heads"].AsIntOr(c.heads, 1, kMost));
   if (!in["head_dim"].present() && c.hidden % c.heads != 0) {
@@ -226,9 +321,16 @@ absl::StatusOr<DecoderConfig> ReadDecoder(const NodeRef& in, const Training& tra
   }
   MESHWRIGHT_ASSIGN_OR_RETURN(c.sliding_window, in["sliding_window"].AsIntOr(0, 1, kMost));
   MESHWRIGHT_ASSIGN_OR_RETURN(c.full_attention_every, in["full_attention_every"].AsIntOr(0, 2, kMostLayers));
-  if (c.sliding_window == 0 && c.full_attention_every > 0) {
-    return in["full_attention_every"].Error("it without windows", "`sliding_window` beside it");
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.full_attention_at, in["full_attention_at"].AsIntOr(0, 1, kMostLayers));
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.linear_attention, ReadLinearAttention(in["linear_attention"]));
+  if (c.sliding_window == 0 && c.linear_attention.value_heads == 0 && c.full_attention_every > 0) {
+    return in["full_attention_every"].Error("it where all layers are alike",
+                                            "`sliding_window` or `linear_attention` beside it");
   }
+  if (c.full_attention_every == 0 && c.full_attention_at > 0) {
+    return in["full_attention_at"].Error("it without full attention", "`full_attention_every` beside it");
+  }
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.attention_gate, in["attention_gate"].AsBoolOr(false));
   MESHWRIGHT_ASSIGN_OR_RETURN(c.ffn, in["ffn"].AsIntOr(4 * c.hidden, 1, 4 * kMost));
   MESHWRIGHT_ASSIGN_OR_RETURN(c.vocab, in["vocab"].AsInt(2, kMost));
   MESHWRIGHT_ASSIGN_OR_RETURN(c.vocab_multiple,
@@ -250,9 +352,14 @@ absl::StatusOr<DecoderConfig> ReadDecoder(const NodeRef& in, const Training& tra
     MESHWRIGHT_ASSIGN_OR_RETURN(c.experts_per_token, in["experts_per_token"].AsInt(1, 1 << 16));
   }
   MESHWRIGHT_ASSIGN_OR_RETURN(c.shared_expert_ffn, in["shared_expert_ffn"].AsIntOr(0, 0, 4 * kMost));
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.shared_expert_gate, in["shared_expert_gate"].AsBoolOr(false));
+  if (c.shared_expert_gate && c.shared_expert_ffn == 0) {
+    return in["shared_expert_gate"].Error("it without a shared expert", "`shared_expert_ffn` beside it");
+  }
   MESHWRIGHT_ASSIGN_OR_RETURN(c.dense_layers, in["dense_layers"].AsIntOr(0, 0, kMostLayers));
   MESHWRIGHT_ASSIGN_OR_RETURN(c.expert_every, in["expert_every"].AsIntOr(1, 1, kMostLayers));
-  const bool dense = c.dense_layers > 0 || c.expert_every > 1;
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.expert_hidden, in["expert_hidden"].AsIntOr(0, 1, kMost));
+  const bool dense = c.dense_layers > 0 || c.expert_every > 1 || absl::StrContains(c.layer_pattern, '-');
   const int64_t of_token = c.experts_per_token * c.ffn + c.shared_expert_ffn;
   MESHWRIGHT_ASSIGN_OR_RETURN(c.dense_ffn, in["dense_ffn"].AsIntOr(dense ? of_token : 0, 1, 4 * kMost));
   MESHWRIGHT_ASSIGN_OR_RETURN(c.choice_groups, in["choice_groups"].AsIntOr(1, 1, 1 << 16));
@@ -266,8 +373,8 @@ absl::StatusOr<DecoderConfig> ReadDecoder(const NodeRef& in, const Training& tra
   MESHWRIGHT_ASSIGN_OR_RETURN(c.rope_theta, in["rope_theta"].AsDoubleOr(c.rope_theta, 1));
   MESHWRIGHT_ASSIGN_OR_RETURN(c.norm_epsilon, in["norm_epsilon"].AsDoubleOr(c.norm_epsilon, 0, 1));
   for (const absl::string_view field :
-       {"experts_per_token", "shared_expert_ffn", "choice_groups", "choice_groups_per_token", "capacity_factor",
-        "dense_layers", "dense_ffn", "expert_every"}) {
+       {"experts_per_token", "shared_expert_ffn", "shared_expert_gate", "expert_hidden", "choice_groups",
+        "choice_groups_per_token", "capacity_factor", "dense_layers", "dense_ffn", "expert_every"}) {
     if (c.experts == 0 && in[field].present()) return in[field].Error("it without experts", "`experts` beside it");
   }
   if (!dense && in["dense_ffn"].present()) {
@@ -291,16 +398,24 @@ absl::Status CheckDecoder(const DecoderConfig& config, const Training& training)
 double AttentionParameters(const DecoderConfig& config) {
   const double hidden = static_cast<double>(config.hidden), heads = static_cast<double>(config.heads);
   const double width = static_cast<double>(ScoreWidth(config)), value = static_cast<double>(ValueWidth(config));
-  if (config.kv_lora_rank == 0) return 2 * hidden * width * static_cast<double>(config.heads + config.kv_heads);
+  const double gate = config.attention_gate ? hidden * heads * value : 0;
+  if (config.kv_lora_rank == 0) return 2 * hidden * width * static_cast<double>(config.heads + config.kv_heads) + gate;
   const double q = static_cast<double>(config.q_lora_rank), kv = static_cast<double>(config.kv_lora_rank);
   const double queries = q > 0 ? q * (hidden + heads * width) : hidden * heads * width;
-  return queries + hidden * (kv + static_cast<double>(config.rope_head_dim)) +
+  return gate + queries + hidden * (kv + static_cast<double>(config.rope_head_dim)) +
          kv * heads * (static_cast<double>(config.head_dim) + value) + heads * value * hidden;
+}
+
+double LinearAttentionParameters(const DecoderConfig& config) {
+  const LinearSizes sizes = LinearSizesOf(config);
+  const double hidden = static_cast<double>(config.hidden);
+  const double groups = static_cast<double>(config.linear_attention.key_heads);
+  return groups * hidden * static_cast<double>(sizes.mixed + 2 * sizes.values + sizes.gates);
 }
 
 int64_t IdleParameters(const DecoderConfig& config, const Training& training) {
   const int64_t wide = IsGated(config.activation) ? 2 : 1;  // matrices of the first product
-  int64_t expert = (wide + 1) * config.hidden * config.ffn;
+  int64_t expert = (wide + 1) * (config.expert_hidden > 0 ? config.expert_hidden : config.hidden) * config.ffn;
   if (training.lora.has_value()) {
     if (training.lora->mlp1) expert += training.lora->rank * (config.hidden + wide * config.ffn);
     if (training.lora->mlp2) expert += training.lora->rank * (config.ffn + config.hidden);

@@ -41,7 +41,8 @@ class DecoderPieces {
   TensorId Weight(std::string name, Shape shape) { return Parameter(std::move(name), std::move(shape), Normal(0.02)); }
   // A weight whose product is added to the residual stream.
   TensorId ResidualWeight(std::string name, Shape shape) {
-    const double deviation = 0.02 / std::sqrt(2.0 * static_cast<double>(c_.layers));
+    const double halves = (c_.layer_pattern.empty() ? 2.0 : 1.0) * static_cast<double>(c_.layers);
+    const double deviation = 0.02 / std::sqrt(halves);
     return Parameter(std::move(name), std::move(shape), Normal(deviation));
   }
   TensorId VocabularyWeight(std::string name) {

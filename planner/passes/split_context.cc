@@ -64,6 +64,8 @@ class Splitter {
       case OpKind::kRotary:
       case OpKind::kLatentHeads:
       case OpKind::kAddPositions:
+      case OpKind::kCausalConv:
+      case OpKind::kLinearAttention:
         op.attrs.context = ranks_;
         return absl::OkStatus();
       case OpKind::kDropout:

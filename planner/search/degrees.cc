@@ -159,6 +159,13 @@ absl::StatusOr<Strategy> FromDegrees(const Problem& problem, const Degrees& degr
   }
   split("c", {"copy", "dp"});
   split("g", {"tp"});
+  // Groups of heads of linear attention; where the sequence is whole, over the ranks that share it, too.
+  split("o", {"tp", "again"});
+  split("o", {"tp"});
+  split("y", {"tp", "again", "cp", "ce"});
+  split("y", {"tp", "cp", "ce"});
+  split("y", {"tp", "again"});
+  split("y", {"tp"});
   split("f", {"tp", "again"});
   const auto vocabulary = sizes.find("v");
   if (vocabulary == sizes.end() || vocabulary->second % degrees.tensor == 0) split("v", {"tp", "again"});

@@ -81,7 +81,10 @@ ModelWork WorkOfModel(const Graph& graph) {
     if (op.phase != Phase::kForward) continue;
     const double share = filled.Visit(op);
     const KernelClass kernel = InfoOf(op.kind).kernel;
-    if (kernel != KernelClass::kContraction && kernel != KernelClass::kAttention) continue;
+    if (kernel != KernelClass::kContraction && kernel != KernelClass::kAttention &&
+        kernel != KernelClass::kLinearAttention) {
+      continue;
+    }
     const KernelWork work = WholeWorkOf(graph, op);
     double flops = work.flops.raw() * share * static_cast<double>(graph.segment(op.segment).repeat);
     if (kernel == KernelClass::kAttention && work.causal && work.window == 0) flops *= 2;

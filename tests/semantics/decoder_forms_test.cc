@@ -41,6 +41,27 @@ constexpr absl::string_view
         "norm: rms_norm, activation: swiglu, positions: rotary, ffn: 16, experts: 4, experts_per_token: 2, "
         "capacity_factor: 2, dense_layers: 1, dense_ffn: 32, mtp_layers: 1",
     kTwoFurther = "norm: rms_norm, activation: swiglu, positions: rotary, tied_embeddings: true, mtp_layers: 2",
+    // Qwen3-Next's, with two values to a key, fewer KV heads than ranks in one case below, and a gate of the expert
+    // that every token goes to.
+    kDelta =
+        "kv_heads: 2, norm: rms_norm, activation: swiglu, positions: rotary, qk_norm: true, attention_gate: true, "
+        "full_attention_every: 2, linear_attention: {key_heads: 4, value_heads: 8, key_dim: 3, value_dim: 4}, ffn: 16, "
+        "experts: 4, experts_per_token: 2, capacity_factor: 2, shared_expert_ffn: 16, shared_expert_gate: true",
+    // Granite 4's: attention first in a run.
+    kSpace =
+        "kv_heads: 4, norm: rms_norm, activation: swiglu, positions: none, full_attention_every: 2, full_attention_at: "
+        "1, linear_attention: {form: state_space, key_heads: 4, value_heads: 8, key_dim: 3, value_dim: 4, "
+        "convolution_bias: true}, tied_embeddings: true",
+    // Nemotron 3's, whose experts take fewer elements, with a further token; and Nemotron-H's.
+    kHalves =
+        "kv_heads: 4, norm: rms_norm, activation: squared_relu, positions: none, layer_pattern: MEMEMEM*E, "
+        "linear_attention: {form: state_space, key_heads: 4, value_heads: 8, key_dim: 3, value_dim: 4, "
+        "convolution_bias: true}, ffn: 16, experts: 4, experts_per_token: 2, capacity_factor: 2, shared_expert_ffn: "
+        "16, "
+        "expert_hidden: 16, mtp_layers: 1",
+    kDenseHalves =
+        "norm: rms_norm, activation: squared_relu, positions: none, layer_pattern: M-M-M*-M-, ffn: 64, "
+        "linear_attention: {form: state_space, key_heads: 4, value_heads: 8, key_dim: 3, value_dim: 4, convolution: 0}",
     // Nemotron's.
     kSquared = "kv_heads: 4, norm: layer_norm, activation: squared_relu, positions: rotary, rotary_factor: 0.5";
 
@@ -48,12 +69,16 @@ std::string Model(absl::string_view form, absl::string_view training, absl::stri
   return absl::StrReplaceAll(
       R"(name: tiny
 architecture:
-  decoder: {layers: 4, hidden: 32, heads: 8, head_dim: 4, vocab: 128, FORM}
+  decoder: {LAYERS, hidden: 32, heads: 8, head_dim: 4, vocab: 128, FORM}
 training: {batch: 16, sequence: 16, dtype: float64, gradient_dtype: float64, optimizer: {adamw: {learning_rate: 0.01}}, TRAINING}
 parallel: {PARALLEL}
 cluster: {device: host, nodes: 1, devices_per_node: DEVICES}
 )",
-      {{"FORM", form}, {"TRAINING", training}, {"PARALLEL", parallel}, {"DEVICES", absl::StrCat(devices)}});
+      {{"LAYERS", absl::StrContains(form, "layer_pattern") ? "layers: 9" : "layers: 4"},
+       {"FORM", form},
+       {"TRAINING", training},
+       {"PARALLEL", parallel},
+       {"DEVICES", absl::StrCat(devices)}});
 }
 
 TEST(DecoderFormsTest, SplitEqualsWhole) {
@@ -98,6 +123,30 @@ TEST(DecoderFormsTest, SplitEqualsWhole) {
       {kTwoFurther, 8,
        "data_parallel: 1, tensor_parallel: 2, pipeline_stages: 4, sequence_parallel: false, virtual_pipeline_stages: "
        "1"},
+      {kDelta, 4, "data_parallel: 1, tensor_parallel: 4, pipeline_stages: 1, sequence_parallel: true"},
+      {kDelta, 8,
+       "data_parallel: 2, expert_parallel: 2, tensor_parallel: 2, pipeline_stages: 2, sequence_parallel: false"},
+      {kDelta, 8,
+       "data_parallel: 2, context_parallel: 2, context_exchange: ring, expert_parallel: 4, tensor_parallel: 2, "
+       "pipeline_stages: 1, sequence_parallel: true"},
+      {kDelta, 2,
+       "data_parallel: 1, tensor_parallel: 1, pipeline_stages: 2, pipeline_config: {pipeline_scheduler: "
+       "zero_bubble_h1}"},
+      {kSpace, 4, "data_parallel: 1, tensor_parallel: 4, pipeline_stages: 1, sequence_parallel: true"},
+      {kSpace, 8, "data_parallel: 2, tensor_parallel: 2, pipeline_stages: 2, sequence_parallel: true"},
+      {kSpace, 8,
+       "data_parallel: 1, context_parallel: 2, context_exchange: all_gather, tensor_parallel: 2, pipeline_stages: 2, "
+       "sequence_parallel: true"},
+      {kHalves, 4, "data_parallel: 1, tensor_parallel: 4, pipeline_stages: 1, sequence_parallel: true"},
+      {kHalves, 8,
+       "data_parallel: 2, expert_parallel: 2, tensor_parallel: 2, pipeline_stages: 2, sequence_parallel: false"},
+      {kHalves, 8,
+       "data_parallel: 2, context_parallel: 2, context_exchange: ring, expert_parallel: 4, tensor_parallel: 2, "
+       "pipeline_stages: 1, sequence_parallel: true"},
+      {kDenseHalves, 8, "data_parallel: 2, tensor_parallel: 2, pipeline_stages: 2, sequence_parallel: true"},
+      {kDenseHalves, 2,
+       "data_parallel: 1, tensor_parallel: 1, pipeline_stages: 2, pipeline_config: {pipeline_scheduler: "
+       "zero_bubble_h1}"},
       {kSquared, 8, "data_parallel: 2, tensor_parallel: 4, pipeline_stages: 1, sequence_parallel: true"},
   };
   for (const Case& c : cases) {

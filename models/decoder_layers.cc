@@ -1,0 +1,133 @@
+#include "models/decoder_layers.h"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+
+#include "absl/strings/str_cat.h"
+
+namespace meshwright {
+namespace {
+
+// Of layer i of a run.
+LayerKind KindInRun(const DecoderConfig& c, int64_t i) {
+  const int64_t every = c.full_attention_every;
+  const bool full = every > 0 && i % every == (c.full_attention_at > 0 ? c.full_attention_at : every) - 1;
+  return {.experts = (i + 1) % c.expert_every == 0,
+          .window = full ? 0 : c.sliding_window,
+          .linear = !full && c.linear_attention.value_heads > 0};
+}
+
+LayerKind KindOfLetter(char letter) {
+  const bool mixer = letter == 'M' || letter == '*';
+  return {.mixer = mixer, .feed_forward = !mixer, .experts = letter == 'E', .window = 0, .linear = letter == 'M'};
+}
+
+const char* NameOf(const LayerKind& kind) {
+  if (!kind.mixer) return kind.experts ? "experts" : "dense";
+  if (kind.feed_forward && !kind.experts) return "dense";
+  if (!kind.feed_forward) return kind.linear ? "linear" : "attention";
+  return kind.linear ? "linear" : kind.window > 0 ? "window" : "layer";
+}
+
+// The last of a run stands for all: of it names begin as the stretch's do.
+std::vector<LayerInRun> Named(const std::string& stretch, const std::vector<LayerKind>& kinds) {
+  std::vector<LayerInRun> run;
+  for (size_t i = 0; i < kinds.size(); ++i) {
+    run.push_back({i + 1 == kinds.size() ? stretch : absl::StrCat(stretch, NameOf(kinds[i]), i, "_"), kinds[i]});
+  }
+  return run;
+}
+
+std::vector<Stretch> StretchesOfPattern(const std::string& pattern) {
+  std::vector<Stretch> stretches;
+  for (const PatternRun& run : RunsOfPattern(pattern)) {
+    std::vector<LayerKind> kinds;
+    for (const char letter : run.letters) kinds.push_back(KindOfLetter(letter));
+    const size_t part = stretches.size() + 1;
+    stretches.push_back({part == 1 ? "layers" : absl::StrCat("layers", part), run.repeat,
+                         Named(part == 1 ? "" : absl::StrCat("part", part, "_"), kinds)});
+  }
+  return stretches;
+}
+
+}  // namespace
+
+// The least sum of letters over runs, and a run counts as kOfRun more: a segment is work for the planner, too.
+std::vector<PatternRun> RunsOfPattern(const std::string& pattern) {
+  constexpr int64_t kOfRun = 1;
+  constexpr size_t kLongestRun = 64;
+  struct Best {
+    int64_t cost = std::numeric_limits<int64_t>::max();
+    size_t begin = 0, length = 0;  // of the last stretch, and of its run
+  };
+  std::vector<Best> best(pattern.size() + 1);  // of what is in front of each letter
+  best[0].cost = 0;
+  for (size_t begin = 0; begin < pattern.size(); ++begin) {
+    for (size_t length = 1; length <= kLongestRun && begin + length <= pattern.size(); ++length) {
+      const int64_t cost = best[begin].cost + static_cast<int64_t>(length) + kOfRun;
+      for (size_t end = begin + length; end <= pattern.size(); end += length) {
+        if (pattern.compare(end - length, length, pattern, begin, length) != 0) break;
+        if (cost < best[end].cost) best[end] = {cost, begin, length};
+      }
+    }
+  }
+  std::vector<PatternRun> runs;
+  for (size_t end = pattern.size(); end > 0; end = best[end].begin) {
+    const Best& last = best[end];
+    runs.push_back({pattern.substr(last.begin, last.length), static_cast<int64_t>((end - last.begin) / last.length)});
+  }
+  std::reverse(runs.begin(), runs.end());
+  return runs;
+}
+
+std::vector<Stretch> StretchesOf(const DecoderConfig& config) {
+  if (!config.layer_pattern.empty()) return StretchesOfPattern(config.layer_pattern);
+  std::vector<Stretch> stretches;
+  if (config.dense_layers > 0) {
+    stretches.push_back(
+        {"dense_layers", config.dense_layers, {{"dense_", {.experts = false, .window = config.sliding_window}}}});
+  }
+  const int64_t run = LayersOfRun(config);
+  std::vector<LayerKind> kinds;
+  for (int64_t i = 0; i < run; ++i) kinds.push_back(KindInRun(config, i));
+  stretches.push_back({"layers", (config.layers - config.dense_layers) / run, Named("", kinds)});
+  if (const int64_t last = LastLayers(config); last > 0) {
+    stretches.push_back({"last_layers", last, {{"last_", KindInRun(config, 0)}}});
+  }
+  return stretches;
+}
+
+LayerKind NextKind(const DecoderConfig& config) {
+  return config.layer_pattern.empty() ? KindInRun(config, LayersOfRun(config) - 1) : LayerKind();
+}
+
+std::string NextPrefix(int64_t k) { return k == 1 ? "next_" : absl::StrCat("next", k, "_"); }
+
+std::vector<std::string> LayerPrefixes(const DecoderConfig& config) {
+  std::vector<std::string> prefixes;
+  for (const Stretch& stretch : StretchesOf(config)) {
+    for (const LayerInRun& layer : stretch.run) prefixes.push_back(layer.prefix);
+  }
+  for (int64_t k = 1; k <= config.mtp_layers; ++k) prefixes.push_back(NextPrefix(k));
+  return prefixes;
+}
+
+LayerCounts CountLayers(const DecoderConfig& config) {
+  LayerCounts counts;
+  for (const Stretch& stretch : StretchesOf(config)) {
+    for (const LayerInRun& layer : stretch.run) {
+      if (layer.kind.mixer) (layer.kind.linear ? counts.linear : counts.attention) += stretch.repeat;
+      if (!layer.kind.feed_forward) continue;
+      (layer.kind.experts && config.experts > 0 ? counts.experts : counts.dense) += stretch.repeat;
+    }
+  }
+  return counts;
+}
+
+int64_t ExpertLayers(const DecoderConfig& config) {
+  const LayerCounts counts = CountLayers(config);
+  return config.experts > 0 ? counts.experts : counts.dense;
+}
+
+}  // namespace meshwright

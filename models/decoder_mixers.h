@@ -1,0 +1,44 @@
+// What of a decoder's layers mixes the tokens of a sequence: attention, and linear attention or a state space in its
+// place. Used by decoder.cc.
+//
+// Thread safety: none; each graph has a builder of its own.
+#ifndef MESHWRIGHT_MODELS_DECODER_MIXERS_H_
+#define MESHWRIGHT_MODELS_DECODER_MIXERS_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "models/decoder_pieces.h"
+
+namespace meshwright {
+
+class DecoderMixers : public DecoderPieces {
+ protected:
+  using DecoderPieces::DecoderPieces;
+
+  // What attention, a feed-forward layer or experts add to the residual stream: the sum of all that there are.
+  struct Branch {
+    TensorId result, bias, adapted, shared, shared_adapted;
+  };
+
+  // A token sees `window` tokens, or with 0 all before it.
+  absl::StatusOr<Branch> Attention(TensorId normed, int64_t window);
+  // REQUIRES: the model has `linear_attention`.
+  absl::StatusOr<Branch> LinearAttention(TensorId normed);
+
+ private:
+  absl::StatusOr<TensorId> Heads(TensorId normed);
+  absl::StatusOr<TensorId> LatentHeads(TensorId normed);
+  absl::StatusOr<TensorId> Attend(TensorId qkv, int64_t window);
+  absl::StatusOr<TensorId> GateResult(TensorId normed, TensorId context);
+
+  // A parameter of each head of linear attention.
+  TensorId OfLinearHeads(const char* name, Initializer init);
+  absl::StatusOr<TensorId> Recur(TensorId mixed, TensorId gates);
+  absl::StatusOr<TensorId> NormGated(TensorId made, TensorId gate);
+};
+
+}  // namespace meshwright
+
+#endif  // MESHWRIGHT_MODELS_DECODER_MIXERS_H_
