@@ -9,26 +9,15 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "ir/status.h"
+#include "models/hugging_face_values.h"
 
 namespace meshwright {
 namespace {
 
-constexpr int64_t kMost = int64_t{1} << 24;
-
-// JSON's null is a missing value.
-bool Given(const NodeRef& in) { return in.present() && !in.is_null(); }
-
-absl::StatusOr<int64_t> IntOr(const NodeRef& in, int64_t fallback, int64_t min) {
-  if (!Given(in)) return fallback;
-  return in.AsInt(min, kMost);
-}
-
-NodeRef FirstGiven(const NodeRef& in, absl::Span<const absl::string_view> keys) {
-  for (const absl::string_view key : keys) {
-    if (Given(in[key])) return in[key];
-  }
-  return in[keys[0]];
-}
+using config_json::FirstGiven;
+using config_json::Given;
+using config_json::IntOr;
+using config_json::kMost;
 
 // By layer, whether it has experts.
 using Pattern = std::vector<bool>;

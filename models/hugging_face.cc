@@ -14,46 +14,32 @@
 #include "ir/text.h"
 #include "models/expert_layers.h"
 #include "models/hugging_face_families.h"
+#include "models/hugging_face_values.h"
+#include "models/hybrid_layers.h"
 
 namespace meshwright {
 namespace {
 
-constexpr int64_t kMost = int64_t{1} << 24;
+using config_json::BoolOr;
+using config_json::DoubleOr;
+using config_json::FirstGiven;
+using config_json::Given;
+using config_json::IntOr;
+using config_json::kMost;
+using config_json::NotModelled;
 
 constexpr absl::string_view kDropouts[] = {"attention_dropout", "residual_dropout", "embedding_dropout",
                                            "attn_pdrop",        "embd_pdrop",       "resid_pdrop"};
 
-absl::Status NotModelled(const NodeRef& at, absl::string_view what) {
-  return at.Locate(absl::UnimplementedError(absl::StrCat(what, " is not modelled")));
-}
-
-// JSON's null is a missing value.
-bool Given(const NodeRef& in) { return in.present() && !in.is_null(); }
-
-absl::StatusOr<int64_t> IntOr(const NodeRef& in, int64_t fallback, int64_t min = 1) {
-  if (!Given(in)) return fallback;
-  return in.AsInt(min, kMost);
-}
-
-absl::StatusOr<bool> BoolOr(const NodeRef& in, bool fallback) {
-  if (!Given(in)) return fallback;
-  return in.AsBool();
-}
-
-absl::StatusOr<double> DoubleOr(const NodeRef& in, double fallback, double min, double max) {
-  if (!Given(in)) return fallback;
-  return in.AsDouble(min, max);
-}
-
-// What families call by different names: the first that the file has, or else the first.
-NodeRef FirstGiven(const NodeRef& in, absl::Span<const absl::string_view> keys) {
-  for (const absl::string_view key : keys) {
-    if (Given(in[key])) return in[key];
-  }
-  return in[keys[0]];
-}
-
 constexpr absl::string_view kExperts[] = {"num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts"};
+
+// Of some families the smaller models have none.
+absl::StatusOr<bool> HasExperts(const NodeRef& in, const HuggingFaceFamily& family) {
+  if (!family.experts) return false;
+  if (family.hybrid == HybridKeys::kNone) return true;
+  MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t number, IntOr(FirstGiven(in, kExperts), 0, 0));
+  return number > 0;
+}
 
 // Keys of other kinds of models, by which the family's own layers would cost something else.
 absl::Status CheckNothingElse(const NodeRef& in, const HuggingFaceFamily& family) {
@@ -190,7 +176,8 @@ absl::StatusOr<int64_t> ReadPositions(const NodeRef& in, const HuggingFaceFamily
 
 // The width of what each token passes through beside the experts that it chooses, as it stands or counted in these.
 absl::StatusOr<int64_t> ReadSharedExpert(const NodeRef& in, const DecoderConfig& c) {
-  const NodeRef width = FirstGiven(in, {"shared_expert_intermediate_size", "shared_intermediate_size"});
+  const NodeRef width = FirstGiven(
+      in, {"shared_expert_intermediate_size", "shared_intermediate_size", "moe_shared_expert_intermediate_size"});
   MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t wide, IntOr(width, 0, 0));
   if (wide > 0) return wide;
   const NodeRef count = FirstGiven(in, {"n_shared_experts", "num_shared_experts", "moe_num_shared_experts"});
@@ -205,6 +192,8 @@ absl::Status ReadExperts(const NodeRef& in, const HuggingFaceFamily& family, Dec
   MESHWRIGHT_RETURN_IF_ERROR(ReadExpertLayers(in, c));
   MESHWRIGHT_ASSIGN_OR_RETURN(c.shared_expert_ffn, ReadSharedExpert(in, c));
   if (family.shared_expert) c.shared_expert_ffn = c.ffn;
+  c.shared_expert_gate = family.gates_shared_expert && c.shared_expert_ffn > 0;
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.expert_hidden, IntOr(in["moe_latent_size"], 0, 0));
   MESHWRIGHT_ASSIGN_OR_RETURN(c.choice_groups, IntOr(in["n_group"], 1));
   MESHWRIGHT_ASSIGN_OR_RETURN(c.choice_groups_per_token, IntOr(in["topk_group"], 1));
   return absl::OkStatus();
@@ -224,10 +213,13 @@ absl::Status ReadLatent(const NodeRef& in, DecoderConfig& c, std::vector<std::st
 
 absl::Status ReadKinds(const NodeRef& in, const HuggingFaceFamily& family, DecoderConfig& c,
                        std::vector<std::string>& notices) {
-  if (family.experts) MESHWRIGHT_RETURN_IF_ERROR(ReadExperts(in, family, c));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const bool experts, HasExperts(in, family));
+  if (experts) MESHWRIGHT_RETURN_IF_ERROR(ReadExperts(in, family, c));
+  MESHWRIGHT_RETURN_IF_ERROR(ReadHybridLayers(in, family.hybrid, c));
   if (family.latent) MESHWRIGHT_RETURN_IF_ERROR(ReadLatent(in, c, notices));
-  MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t next,
-                              IntOr(FirstGiven(in, {"num_nextn_predict_layers", "num_mtp_modules"}), 0, 0));
+  MESHWRIGHT_ASSIGN_OR_RETURN(
+      const int64_t next,
+      IntOr(FirstGiven(in, {"num_nextn_predict_layers", "num_mtp_modules", "mtp_num_hidden_layers"}), 0, 0));
   c.mtp_layers = next;
   if (next > 0) {
     notices.push_back(absl::StrCat(next,
@@ -261,7 +253,8 @@ absl::StatusOr<Activation> ReadActivation(const NodeRef& in, const HuggingFaceFa
       {"silu", kSilu, kSilu},
       {"swish", kSilu, kSilu},
   };
-  const NodeRef act = FirstGiven(in, {"hidden_activation", "hidden_act", "activation_function", "activation"});
+  const NodeRef act =
+      FirstGiven(in, {"hidden_activation", "hidden_act", "activation_function", "activation", "mlp_hidden_act"});
   if (!Given(act)) return family.activation;
   MESHWRIGHT_ASSIGN_OR_RETURN(const std::string name, act.AsString());
   const bool gated = IsGated(family.activation);
@@ -301,8 +294,15 @@ absl::Status ReadKeyHeads(const NodeRef& in, const HuggingFaceFamily& family, De
 absl::Status ReadSizes(const NodeRef& in, const HuggingFaceFamily& family, DecoderConfig& c) {
   MESHWRIGHT_ASSIGN_OR_RETURN(c.hidden,
                               FirstGiven(in, {"hidden_size", "n_embd", "n_embed", "d_model"}).AsInt(1, kMost));
-  MESHWRIGHT_ASSIGN_OR_RETURN(c.layers,
-                              FirstGiven(in, {"num_hidden_layers", "n_layer", "n_layers"}).AsInt(1, kMostLayers));
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.layers, LayersOfPattern(in, family.hybrid));
+  const NodeRef layers = FirstGiven(in, {"num_hidden_layers", "n_layer", "n_layers"});
+  if (c.layers == 0 || Given(layers)) {
+    MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t said, layers.AsInt(1, kMostLayers));
+    if (c.layers > 0 && said != c.layers) {
+      return layers.Error(absl::StrCat(said), absl::StrCat(c.layers, ", as the pattern of layers has"));
+    }
+    c.layers = said;
+  }
   const NodeRef heads = FirstGiven(in, {"num_attention_heads", "n_head", "n_heads"});
   MESHWRIGHT_ASSIGN_OR_RETURN(c.heads, heads.AsInt(1, kMost));
   MESHWRIGHT_RETURN_IF_ERROR(ReadKeyHeads(in, family, c));
@@ -311,9 +311,11 @@ absl::Status ReadSizes(const NodeRef& in, const HuggingFaceFamily& family, Decod
     return heads.Error(absl::StrCat(c.heads), absl::StrCat("a divisor of the hidden size, ", c.hidden));
   }
   if (c.head_dim == 0) c.head_dim = c.hidden / c.heads;
-  const bool narrow = family.experts && Given(in["moe_intermediate_size"]);
+  MESHWRIGHT_ASSIGN_OR_RETURN(const bool experts, HasExperts(in, family));
   NodeRef ffn = FirstGiven(in, {"intermediate_size", "ffn_hidden_size", "ffn_dim", "n_inner"});
-  if (narrow) ffn = in["moe_intermediate_size"];
+  if (experts && Given(in["moe_intermediate_size"])) ffn = in["moe_intermediate_size"];
+  // Granite 4's without experts have what stands beside experts otherwise.
+  if (family.experts && !experts && Given(in["shared_intermediate_size"])) ffn = in["shared_intermediate_size"];
   // Those without a gate are usually, and unless told so, four times as wide.
   MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t times, IntOr(in["expansion_ratio"], 4));
   const bool gated = IsGated(family.activation);
@@ -343,6 +345,8 @@ absl::StatusOr<DecoderConfig> ReadFamily(const NodeRef& in, const Training& trai
   MESHWRIGHT_RETURN_IF_ERROR(ReadSizes(in, family, c));
   MESHWRIGHT_ASSIGN_OR_RETURN(c.norm_epsilon, ReadEpsilon(in, family));
   c.positions = family.positions;
+  if (in["position_embedding_type"].text() == "rope")
+    c.positions = Positions::kRotary;  // Granite 4's, in which few have
   MESHWRIGHT_ASSIGN_OR_RETURN(c.max_positions, ReadPositions(in, family, training.sequence));
   if (c.positions == Positions::kRotary) {
     MESHWRIGHT_ASSIGN_OR_RETURN(c.rope_theta, ReadRopeTheta(in, family));
@@ -350,7 +354,8 @@ absl::StatusOr<DecoderConfig> ReadFamily(const NodeRef& in, const Training& trai
     MESHWRIGHT_ASSIGN_OR_RETURN(c.rotary_factor, ReadRotaryFactor(in, family, c.head_dim));
   }
   MESHWRIGHT_ASSIGN_OR_RETURN(c.activation, ReadActivation(in, family));
-  MESHWRIGHT_RETURN_IF_ERROR(ReadWindow(in, family, training, c, notices));
+  if (family.hybrid == HybridKeys::kNone) MESHWRIGHT_RETURN_IF_ERROR(ReadWindow(in, family, training, c, notices));
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.attention_gate, BoolOr(in["attn_output_gate"], family.gates_attention));
   MESHWRIGHT_RETURN_IF_ERROR(ReadBiases(in, family, c, notices));
   c.norm = family.layer_norm ? Norm::kLayerNorm : Norm::kRmsNorm;
   c.norm_places = family.norm_places;

@@ -9,6 +9,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "models/decoder.h"
+#include "models/hybrid_layers.h"
 
 namespace meshwright {
 
@@ -30,8 +31,10 @@ struct HuggingFaceFamily {
   bool latent = false;         // queries, keys and values come from narrow vectors (DeepSeek-V2, section 2.1)
   bool query_norms = false;    // norms of queries and keys
   bool shared_expert = false;  // one as wide as the others, that no key tells of
-  int64_t head_dim = 0;        // 0: the hidden size over the heads
-  int64_t kv_heads = 0;        // 0: as many as heads, which an explicit null means everywhere
+  bool gates_shared_expert = false, gates_attention = false;  // DecoderConfig::shared_expert_gate, attention_gate
+  HybridKeys hybrid = HybridKeys::kNone;                      // layers with linear attention
+  int64_t head_dim = 0;                                       // 0: the hidden size over the heads
+  int64_t kv_heads = 0;  // 0: as many as heads, which an explicit null means everywhere
   Positions positions = Positions::kRotary;
   int64_t more_positions = 0;  // rows of a learned table beside those of `max_position_embeddings`
   double rope_theta = 10000;

@@ -124,17 +124,18 @@ TEST(HuggingFaceTest, DeepSeek) {
               StatusIs(absl::StatusCode::kUnimplemented, "layers without experts that are neither"));
 }
 
-// Qwen1.5-MoE-A2.7B: 14,315,784,192, less 24 gates of 2048.
+// Qwen1.5-MoE-A2.7B, gates and all.
 TEST(HuggingFaceTest, SharedExpertsByTheirWidth) {
   constexpr absl::string_view kQwen = R"({"model_type": "qwen2_moe", "hidden_size": 2048, "num_hidden_layers": 24,
       "num_attention_heads": 16, "intermediate_size": 5632, "moe_intermediate_size": 1408, "vocab_size": 151936,
       "shared_expert_intermediate_size": 5632, "num_experts": 60, "num_experts_per_tok": 4, "mlp_only_layers": []})";
   std::vector<std::string> notices;
   const absl::StatusOr<DecoderConfig> model = Read(kQwen, 64, &notices);
-  EXPECT_EQ(CountOf(model), 14'315'784'192 - 24 * 2048);
+  EXPECT_EQ(CountOf(model), 14'315'784'192);
   EXPECT_EQ(model->experts_per_token, 4);
   EXPECT_EQ(model->shared_expert_ffn, 5632);
-  EXPECT_THAT(notices, ElementsAre("the gate of the shared expert is left out"));
+  EXPECT_TRUE(model->shared_expert_gate);
+  EXPECT_THAT(notices, IsEmpty());
 }
 
 // ERNIE-4.5-21B-A3B, published as 21 billion. Embedding 103424 x 2560. A layer: queries and output 2 x 2560 x 2560,
