@@ -360,36 +360,43 @@ KernelEstimate Attention(const KernelWork& work, const Device& device) {
   return estimate;
 }
 
-// Linear attention by chunks of tokens (flash-linear-attention's chunk_gated_delta_rule, Mamba-2's ssd_combined):
+// Linear attention by chunks of tokens (flash-linear-attention's chunk_gated_delta_rule, Mamba-2's ssd_chunk_scan):
 // within a chunk as attention, between chunks by the state, in several kernels that pass values through memory. Of a
-// token of a head, with chunks of C tokens, states of k x n and values of n:
-//   delta rule  operations 6 k n + C (6 k + 4 n): keys with keys, queries with keys, the two products with the inverse
-//               of the triangular matrix, scores with values; the state is read twice and changed once
-//               elements   8 k + 7 n + 2 C + 2 k n / C: the kernels' operands, the states of all chunks among them
-//   state space operations 4 k n + C (2 k + 2 n),  elements 3 k + 5 n + C + 4 k n / C
-// Backward makes what forward passed on once more, and twice its products.
+// token of a head, with chunks of C tokens, and states of k x n:
+//   delta rule   operations 6 k n + C (6 k + 4 n): keys with keys and queries, products with the inverse of the
+//                triangular matrix, scores with values; the state is read twice and changed once
+//                elements   8 k + 7 n + 2 C + 2 k n / C: operands of the kernels, the states of all chunks among them
+//   state space  operations 4 k n + 2 C n, elements 5 n + 4 k n / C; keys and queries are those of many heads
+// The matrix units hardly matter: where memory lets it, a multiprocessor does so many operations a cycle on H100, H200,
+// B200 and GB200 alike; and chunks of one head follow each other. Sources and errors: costmodel/README.md.
 constexpr double kDeltaChunk = 64, kSpaceChunk = 256;
-constexpr double kBackwardProducts = 3, kBackwardElements = 2.5;
+constexpr double kLinearOperationsPerCycle = 450;
+constexpr double kChunkStep = 1.4e-6, kBackwardChunkStep = 4.4e-6;
+constexpr double kDeltaBackward = 2.7, kSpaceBackward = 2.6;  // with what is made once more
+// The host goes token by token.
+constexpr double kHostOperationsPerCycle = 2;
 
 KernelEstimate LinearAttention(const KernelWork& work, const Device& device) {
-  const KernelConstants& constants = device.kernels;
-  const Peak peak = PeakOf(work.dtype, device);
   const double k = static_cast<double>(work.k), n = static_cast<double>(work.n), m = static_cast<double>(work.m);
   const double chunk = std::max(1.0, std::min(m, work.delta ? kDeltaChunk : kSpaceChunk));
-  const double operations = work.delta ? 6 * k * n + chunk * (6 * k + 4 * n) : 4 * k * n + chunk * (2 * k + 2 * n);
-  const double elements =
-      work.delta ? 8 * k + 7 * n + 2 * chunk + 2 * k * n / chunk : 3 * k + 5 * n + chunk + 4 * k * n / chunk;
+  const double operations = work.delta ? 6 * k * n + chunk * (6 * k + 4 * n) : 4 * k * n + 2 * chunk * n;
+  const double elements = work.delta ? 8 * k + 7 * n + 2 * chunk + 2 * k * n / chunk : 5 * n + 4 * k * n / chunk;
   const double tokens = static_cast<double>(work.batch) * m;
-  const double share = device.kernels.matmul_share / 2;
-  const double compute = tokens * operations * (work.backward ? kBackwardProducts : 1) /
-                         (peak.per_second * constants.sustained_clock * share);
+  const double more = !work.backward ? 1 : work.delta ? kDeltaBackward : kSpaceBackward;
+  const double cycles = std::max(1, device.sms) * device.boost_mhz * 1e6;
+  const double wide = std::max(device.Peak(DType::kFloat16).raw(), device.Peak(DType::kBFloat16).raw());
+  const double pace = wide > 0 ? std::min(1.0, PeakOf(work.dtype, device).per_second / wide) : 1;
+  const bool host = device.generation == Generation::kHost;
+  const double compute = host ? work.flops.raw() / (cycles * kHostOperationsPerCycle)
+                              : tokens * operations * more / (cycles * kLinearOperationsPerCycle * pace);
   const double element = static_cast<double>(SizeOf(work.dtype).raw());
-  const double memory = StreamSeconds(tokens * elements * element * (work.backward ? kBackwardElements : 1), device);
-  const double startup = ToSeconds(constants.startup), best = std::max(compute, memory);
+  const double memory = host ? 0 : StreamSeconds(tokens * elements * element * more, device);
+  const double steps = host ? 0 : m / chunk * (work.backward ? kBackwardChunkStep : kChunkStep);
+  const double startup = ToSeconds(device.kernels.startup), best = std::max(memory, compute + steps);
   KernelEstimate estimate;
   estimate.time = FromSeconds(best + startup);
-  estimate.bound = startup > best ? Bound::kLaunch : memory > compute ? Bound::kMemory : Bound::kCompute;
-  estimate.estimated = true;
+  estimate.bound = startup > best ? Bound::kLaunch : memory == best ? Bound::kMemory : Bound::kCompute;
+  estimate.estimated = device.kernels_estimated;
   return estimate;
 }
 

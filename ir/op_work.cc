@@ -114,6 +114,11 @@ constexpr Steps kEagerSteps[] = {
     // times the gradient of the mean (2, 2), the sum of both (4, 2), cast (2, 1)
     {OpKind::kRmsNormGrad, 1, 23, 15},
     {OpKind::kNormHeadsGrad, 1, 23, 15},
+    // As those, then float(z) (1, 2), silu (2, 2), product (3, 2), cast (2, 1); backward two products (7, 4), silu (4,
+    // 2),
+    // casts (4, 2)
+    {OpKind::kGatedRmsNorm, 0, 18, 15},
+    {OpKind::kGatedRmsNormGrad, 1, 38, 23},
     // float(x) (1, 2), times the angles (2, 2), cast (2, 1); backward the same
     {OpKind::kRotary, 0, 5, 5},
     {OpKind::kRotaryGrad, 0, 5, 5},

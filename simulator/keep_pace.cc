@@ -24,6 +24,9 @@ constexpr int64_t kRotarySteps = 13, kRotaryGradientSteps = 17;
 // Queries, keys and values are joined besides, and taken apart again.
 constexpr int64_t kJoinSteps = 3;
 constexpr int64_t kGateSteps = 1, kGateGradientSteps = 2;
+// One operator launches them, forward or backward: 20 a layer in a profile of Megatron-LM's state spaces
+// (costmodel/README.md).
+constexpr int64_t kLinearKernels = 10;
 
 const Compute* ComputeOf(const Instruction& instruction) { return std::get_if<Compute>(&instruction.work); }
 
@@ -102,6 +105,7 @@ class Pace {
       return host_.kernel * StepsOf(instruction, host_.experts.combine) + ResultSteps(instruction);
     }
     const int64_t kernels = (compute->accumulate ? 2 : 1) * (IsNormOfHeads(compute->op) ? 2 : 1);
+    if (kernel == KernelClass::kLinearAttention) return host_.kernel * kernels + launch_ * (kLinearKernels - 1);
     if (kernel == KernelClass::kAttention) return AttentionTime(instruction, *compute, host_.kernel * kernels);
     Nanos issue = host_.kernel * kernels + host_.step * StepsOf(instruction, *compute);
     if (kernel != KernelClass::kContraction) return issue;

@@ -12,11 +12,69 @@ namespace {
 
 constexpr double kNear = 0.1;  // names round: "70B" has 70.6
 
+constexpr LinearAttentionConfig kQwenHeads = {LinearForm::kGatedDelta, 16, 32, 128, 128, 4, false};
+constexpr LinearAttentionConfig Mamba(int64_t heads, int64_t state) {
+  return {LinearForm::kStateSpace, 8, heads, state, 64, 4, true};
+}
+constexpr KnownHybrid kQwenNext = {kQwenHeads, 4, "", true};
+constexpr KnownHybrid kQwen35Dense = {{LinearForm::kGatedDelta, 16, 48, 128, 128, 4, false}, 4, "", true};
+constexpr KnownHybrid kNano = {Mamba(64, 128), 0, "MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME"};
+constexpr KnownHybrid kLightning = {kNano.linear, 0, kNano.layer_pattern, false, 0, 2};
+constexpr KnownHybrid kSuper = {
+    Mamba(128, 128), 0, "MEMEMEM*EMEMEMEM*EMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEM*EMEMEMEME",
+    false, 1024};
+constexpr KnownHybrid kUltra = {
+    Mamba(256, 128), 0,
+    "MEMEMEM*EMEMEM*EMEMEMEM*EMEMEMEM*EMEMEM*EMEMEMEM*EMEMEMEM*EMEMEM*EMEMEMEM*EMEMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME",
+    false, 2048};
+constexpr KnownHybrid kNemotronH8 = {Mamba(128, 128), 0, "M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M-"};
+constexpr KnownHybrid kNemotronH56 = {
+    Mamba(256, 256), 0,
+    "M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-"
+    "M-M-"};
+
 // The config.json that each model was published with. Of several that match the one nearest in size, then the first.
 constexpr KnownModel kModels[] = {
     // family, billions, layers, hidden, ffn, heads, kv_heads, head_dim, vocab, tied, experts, a token, groups
     // of experts, a token, width of the shared expert, first layers without experts, width of such, experts every; of
     // latent attention, widths of what makes queries, of what makes keys and values, and of positions; windows
+    {"qwen3next", 0, 48, 2048, 512, 16, 2, 256, 151936, false, 512, 10, 1, 1, 512, 0, 0, 1, 0, 0, 0, 0, 0, &kQwenNext},
+    {"qwen3.5", 35, 40, 2048, 512, 16, 2, 256, 248320, false, 256, 8, 1, 1, 512, 0, 0, 1, 0, 0, 0, 0, 0, &kQwenNext},
+    {"qwen3.6", 35, 40, 2048, 512, 16, 2, 256, 248320, false, 256, 8, 1, 1, 512, 0, 0, 1, 0, 0, 0, 0, 0, &kQwenNext},
+    {"qwen3.5", 27, 64, 5120, 17408, 24, 4, 256, 248320, false, 0, 0, 1, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0, &kQwen35Dense},
+    {"nemotron3nano", 30, 52, 2688, 1856, 32, 2, 128, 131072, false, 128, 6, 1, 1, 3712, 0, 0, 1, 0, 0, 0, 0, 0,
+     &kNano},
+    {"nemotron3.5lightning",
+     0,
+     52,
+     2688,
+     1856,
+     32,
+     2,
+     128,
+     131072,
+     false,
+     128,
+     6,
+     1,
+     1,
+     3712,
+     0,
+     0,
+     1,
+     0,
+     0,
+     0,
+     0,
+     0,
+     &kLightning},
+    {"nemotron3super", 0, 88, 4096, 2688, 32, 2, 128, 131072, false, 512, 22, 1, 1, 5376, 0, 0, 1, 0, 0, 0, 0, 0,
+     &kSuper},
+    {"nemotron3ultra", 0, 108, 8192, 5120, 64, 2, 128, 131072, false, 512, 22, 1, 1, 10240, 0, 0, 1, 0, 0, 0, 0, 0,
+     &kUltra},
+    {"nemotronh", 8, 52, 4096, 21504, 32, 8, 128, 131072, false, 0, 0, 1, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0, &kNemotronH8},
+    {"nemotronh", 56, 118, 8192, 32768, 64, 8, 128, 131072, false, 0, 0,
+     1,           1,  0,   0,    0,     1,  0, 0,   0,      0,     0, &kNemotronH56},
     {"deepseekv2lite", 0, 27, 2048, 1408, 16, 16, 128, 102400, false, 64, 6, 1, 1, 2816, 1, 10944, 1, 0, 512, 64},
     {"deepseekv2", 0, 60, 5120, 1536, 128, 128, 128, 102400, false, 160, 6, 8, 3, 3072, 1, 12288, 1, 1536, 512, 64},
     {"deepseekv3", 0, 61, 7168, 2048, 128, 128, 128, 129280, false, 256, 8, 8, 4, 2048, 3, 18432, 1, 1536, 512, 64},

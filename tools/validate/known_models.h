@@ -7,8 +7,18 @@
 #include <cstdint>
 
 #include "absl/strings/string_view.h"
+#include "models/decoder.h"
 
 namespace meshwright {
+
+// What of a model is not attention (models/decoder.h).
+struct KnownHybrid {
+  LinearAttentionConfig linear;
+  int64_t full_attention_every = 0;
+  absl::string_view layer_pattern = "";  // then of squared ReLU, RMSNorm and no positions, as Nemotron's
+  bool gates = false;                    // of attention and of the shared expert
+  int64_t expert_hidden = 0, mtp_layers = 0;
+};
 
 struct KnownModel {
   absl::string_view family;  // in the name, without what stands between words: "qwen3"
@@ -21,6 +31,7 @@ struct KnownModel {
   int64_t dense_layers = 0, dense_ffn = 0, expert_every = 1;                      // the same
   int64_t q_lora_rank = 0, kv_lora_rank = 0, rope_head_dim = 0;
   int64_t sliding_window = 0, full_attention_every = 0;
+  const KnownHybrid* hybrid = nullptr;
 };
 
 // The model of this name with this hidden size; nullptr where there is none. `billions` and `hidden` 0: not said.

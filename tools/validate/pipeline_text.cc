@@ -62,7 +62,14 @@ void ReadLayout(const std::string& options, PipelineText* text) {
   for (const absl::string_view part : absl::StrSplit(layout, '|')) {
     text->layers.push_back(std::count(part.begin(), part.end(), 't'));
   }
-  text->further = std::count(layout.begin(), layout.end(), 'm');
+  text->further = std::max<int64_t>(text->further, std::count(layout.begin(), layout.end(), 'm'));
+}
+
+// "2 MTP layers".
+int64_t FurtherLayers(const std::string& options) {
+  static const std::regex* const kNumber = new std::regex(R"(\b([0-9]{1,2}) mtp layers)");
+  std::smatch match;
+  return std::regex_search(options, match, *kNumber) ? std::stoll(match[1].str()) : 0;
 }
 
 }  // namespace
@@ -73,6 +80,7 @@ PipelineText ReadPipelineText(absl::string_view options) {
   text.ends_count = has("one layer less") || has("one fewer layer") || has("one layer each") ||
                     has("padding-num-layers") || (has("account_for_embedding") && has("account_for_loss"));
   text.balanced = has("layers redistributed") || has("layers balanced");
+  text.further = FurtherLayers(std::string(options));
   ReadLayout(std::string(options), &text);
   const std::string plain = absl::StrReplaceAll(options, {{"-", ""}, {"_", ""}, {" ", ""}, {":", ""}});
   for (const Named& named : kSchedules) {

@@ -24,7 +24,7 @@ struct PipelineText {
   bool balanced = false;  // "layers redistributed to balance the output layer"
   // Of each part, from the first to the last, where a layout is written out as for Megatron-Core's
   // `pipeline_model_parallel_layout`: "layout et*9|t*8|t*8|t*7l", "layout et|(tt|)*3ttl"; and its layers that predict
-  // further tokens, "m".
+  // further tokens, "m"; or "2 MTP layers".
   std::vector<int64_t> layers;
   int64_t further = 0;
 };

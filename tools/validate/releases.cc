@@ -91,7 +91,7 @@ constexpr Release kReleases[] = {
     {{kFusedNorms},
      {},
      [](Framework* f) {
-       f->fused_ops.insert({"norm1", "norm2", "norm", "norm1_after", "norm2_after", "qk_norm"});
+       f->fused_ops.insert({"norm1", "norm2", "norm", "norm1_after", "norm2_after", "qk_norm", "gated_norm"});
      }},
     {{kFusedRotary}, {}, [](Framework* f) { f->fused_ops.insert("rotary"); }},
     {{kFusedGates}, {}, [](Framework* f) { f->fused_ops.insert("activation"); }},

@@ -103,20 +103,27 @@ struct StepTokens {
 };
 constexpr StepTokens kStepTokens[] = {{1.0, 1 << 19}, {5.0, 1 << 20}, {100.0, 1 << 21}, {1e30, 1 << 22}};
 
-// Attention once, however many experts there are.
+// However many experts there are.
+double FeedForwardParameters(const DecoderConfig& c, bool gated) {
+  const double matrices = gated ? 3 : 2, hidden = static_cast<double>(c.hidden);
+  const double of_expert = c.expert_hidden > 0 ? static_cast<double>(c.expert_hidden) : hidden;
+  return matrices * (of_expert * static_cast<double>(c.ffn) * static_cast<double>(std::max<int64_t>(1, c.experts)) +
+                     hidden * static_cast<double>(c.shared_expert_ffn)) +
+         2 * hidden * static_cast<double>(c.expert_hidden);
+}
 double LayerParameters(const DecoderConfig& c, bool gated) {
-  const int64_t width = c.ffn * std::max<int64_t>(1, c.experts) + c.shared_expert_ffn;
-  return AttentionParameters(c) + (gated ? 3 : 2) * static_cast<double>(c.hidden) * static_cast<double>(width);
+  return AttentionParameters(c) + FeedForwardParameters(c, gated);
 }
 
 double NumParameters(const DecoderConfig& c, bool gated) {
   const double embeddings = (c.tied_embeddings ? 1 : 2) * static_cast<double>(c.hidden) * static_cast<double>(c.vocab);
-  const double with_experts = static_cast<double>(ExpertLayers(c));
-  DecoderConfig dense = c;
-  dense.ffn = c.dense_ffn;
-  dense.experts = dense.shared_expert_ffn = 0;
-  return with_experts * LayerParameters(c, gated) +
-         (static_cast<double>(c.layers) - with_experts) * LayerParameters(dense, gated) + embeddings;
+  const LayerCounts layers = CountLayers(c);
+  const double mixers = static_cast<double>(layers.attention) * AttentionParameters(c) +
+                        static_cast<double>(layers.linear) * LinearAttentionParameters(c);
+  const double dense = c.experts > 0 ? static_cast<double>(layers.dense) : 0;
+  const double matrices = gated ? 3 : 2, hidden = static_cast<double>(c.hidden);
+  return mixers + static_cast<double>(ExpertLayers(c)) * FeedForwardParameters(c, gated) +
+         dense * matrices * hidden * static_cast<double>(c.dense_ffn) + embeddings;
 }
 
 // Words of the names of models that are no decoders of attention: with an encoder, of pictures, with states.
@@ -162,6 +169,7 @@ class ModelReader {
       c_.positions = Positions::kNone;
     c_.tied_embeddings = known_ != nullptr ? known_->tied : &family == &kModern ? CountsOneEmbedding() : family.tied;
     c_.bias = c_.qkv_bias = family.bias;
+    if (known_ != nullptr && known_->hybrid != nullptr) SetHybrid(*known_->hybrid);
     c_.max_positions = sequence_;
     MESHWRIGHT_RETURN_IF_ERROR(ReadExperts());
     return std::move(c_);
@@ -267,6 +275,23 @@ class ModelReader {
       c_.layer_form = form.layer_form;
       return;
     }
+  }
+
+  // A model of fewer or more layers than the published one has the first of its pattern, or that again.
+  void SetHybrid(const KnownHybrid& hybrid) {
+    c_.linear_attention = hybrid.linear;
+    c_.full_attention_every = hybrid.full_attention_every <= c_.layers ? hybrid.full_attention_every : 0;
+    c_.attention_gate = c_.shared_expert_gate = hybrid.gates;
+    c_.expert_hidden = hybrid.expert_hidden;
+    c_.mtp_layers = hybrid.mtp_layers;
+    if (hybrid.layer_pattern.empty()) return;
+    const auto layers = static_cast<size_t>(c_.layers);
+    while (c_.layer_pattern.size() < layers) absl::StrAppend(&c_.layer_pattern, hybrid.layer_pattern);
+    c_.layer_pattern.resize(layers);
+    c_.activation = Activation::kSquaredRelu;
+    c_.norm = Norm::kRmsNorm;
+    c_.positions = Positions::kNone;
+    c_.bias = c_.qkv_bias = false;
   }
 
   const Family& FamilyOf() {
@@ -418,7 +443,8 @@ class ModelReader {
 
 // Each of n queries sees window - window^2 / 2n keys in the mean, or n / 2 without a window.
 bool EvenWindows(int64_t sequence, DecoderConfig* model) {
-  if (model->full_attention_every == 0 || model->sliding_window >= sequence) return false;
+  const bool windows = model->sliding_window > 0 && model->sliding_window < sequence;
+  if (model->full_attention_every == 0 || !windows) return false;
   const double n = static_cast<double>(sequence), window = static_cast<double>(model->sliding_window);
   const double full = 1 / static_cast<double>(model->full_attention_every);
   const double keys = (1 - full) * (window - window * window / (2 * n)) + full * n / 2;

@@ -65,7 +65,7 @@ class RunReader {
       MESHWRIGHT_ASSIGN_OR_RETURN(run_.model, ReadRowModel(cells_, run_.training.sequence, &run_.defaults));
       run_.model.qk_norm = framework_.Is(Sign::kQueryNorms) && run_.model.kv_lora_rank == 0;
       // Where a layout has no place for it, one stands with the output layer.
-      if (framework_.Is(Sign::kFurtherTokens)) run_.model.mtp_layers = 1;
+      if (framework_.Is(Sign::kFurtherTokens)) run_.model.mtp_layers = std::max<int64_t>(1, run_.model.mtp_layers);
       if (const int64_t further = ReadPipelineText(options).further; further > 0) run_.model.mtp_layers = further;
     }
     if (framework_.unties_head) run_.model.tied_embeddings = false;
