@@ -97,7 +97,7 @@ double LoopSeconds(const KernelWork& work, Device device) {
     constants.sustained_clock = at;
     return ToSeconds(PriceKernel(work, device));
   };
-  if (clock >= highest) return seconds(clock);
+  if (clock >= highest || work.kernel == KernelClass::kLinearAttention) return seconds(clock);
   const bool fused = work.kernel == KernelClass::kAttention && work.fused;
   const double rate = fused ? AttentionRate(work.dtype, device) : ProductRate(work.dtype, device);
   const double full = seconds(highest), busy = work.flops.raw() / rate;

@@ -309,6 +309,48 @@ absl::Status PriceAttention(const CsvCells& cells, Device device, PriceRowResult
   return absl::OkStatus();
 }
 
+// Of the word that is first in a row's cells: the delta rule, or Mamba-2's state space.
+constexpr absl::string_view kDeltaRules = "delta_rule|delta rule|gated_delta|gdn";
+constexpr absl::string_view kStateSpaces = "mamba|ssd|state_space|state space|chunk_scan";
+
+bool NamesAny(const CsvCells& cells, absl::string_view words) {
+  return HasAny(absl::StrCat(Lower(cells, "op"), " ", Lower(cells, "impl")),
+                std::vector<absl::string_view>(absl::StrSplit(words, '|')));
+}
+
+// `heads` have values, `head_dim` wide are keys.
+absl::Status PriceLinearAttention(const CsvCells& cells, const Device& device, PriceRowResult* out) {
+  KernelWork work;
+  work.kernel = KernelClass::kLinearAttention;
+  work.delta = NamesAny(cells, kDeltaRules);
+  MESHWRIGHT_ASSIGN_OR_RETURN(work.dtype, DTypeOf(cells, device, &out->defaults));
+  MESHWRIGHT_ASSIGN_OR_RETURN(work.k, Needed(cells, "head_dim"));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<int64_t> values, cells.Int("head_dim_v", 1));
+  work.n = values.value_or(work.k);
+  MESHWRIGHT_ASSIGN_OR_RETURN(work.m, Needed(cells, "seq_len"));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t batch, Needed(cells, "batch"));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t heads, Needed(cells, "heads"));
+  const double tokens = static_cast<double>(batch) * static_cast<double>(heads) * static_cast<double>(work.m);
+  MESHWRIGHT_RETURN_IF_ERROR(CheckElements(tokens * static_cast<double>(std::max(work.k, work.n))));
+  work.batch = batch * heads;
+  const std::string pass = Lower(cells, "pass");
+  if (pass.empty()) out->defaults.push_back("pass forward");
+  const bool backward = HasAny(pass, {"bwd", "backward", "both"});
+  double seconds = 0;
+  if (!backward || HasAny(pass, {"fwd", "forward", "both"})) seconds += LoopSeconds(work, device);
+  if (backward) {
+    work.backward = true;
+    seconds += LoopSeconds(work, device);
+  }
+  MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<double> time, cells.Number("time_ms"));
+  if (!time.has_value() || *time <= 0) return CannotExpress("no time", "time_ms is empty");
+  out->seconds = {seconds + SecondsAlone(cells), *time * 1e-3};
+  out->group = absl::StrCat(device.name, work.delta ? ", delta rule " : ", state space ", backward ? pass : "forward");
+  out->label =
+      absl::StrCat(out->group, ", ", batch, " x ", heads, " heads of ", work.k, " x ", work.n, ", sequence ", work.m);
+  return absl::OkStatus();
+}
+
 // A layer's forward and backward pass: what a model of three layers takes beyond one of two, without the
 // optimizer and the reduction of gradients.
 absl::Status PriceLayer(const CsvCells& cells, const RowOverrides& overrides, PriceRowResult* out) {
@@ -354,6 +396,9 @@ absl::Status PriceKernelRow(const CsvCells& cells, const RowOverrides& overrides
   cluster.device.kernels.sustained_clock = ClockInLoops(cells, cluster.device.kernels);
   MESHWRIGHT_RETURN_IF_ERROR(SetClusterKeys(overrides, &cluster));
   if (!cells.Text("m").empty()) return PriceProduct(cells, cluster.device, out);
+  if (attention && (NamesAny(cells, kDeltaRules) || NamesAny(cells, kStateSpaces))) {
+    return PriceLinearAttention(cells, cluster.device, out);
+  }
   if (attention) return PriceAttention(cells, cluster.device, out);
   return CannotExpress("neither a product nor attention", cells.Text("op"));
 }
