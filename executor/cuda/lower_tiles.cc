@@ -11,8 +11,6 @@
 namespace meshwright::cuda {
 namespace {
 
-constexpr int64_t kSharedLimit = 96 * 1024;  // of a block, on every device that is compiled for
-
 // The largest tile whose block fits.
 template <class Body>
 absl::StatusOr<int32_t> TileFor(const Lowering& l, int64_t d, int64_t& shared) {

@@ -153,6 +153,8 @@ absl::Status Lower(const Lowering& l) {
       return LowerProduct(l);
     case KernelClass::kAttention:
       return LowerAttention(l);
+    case KernelClass::kLinearAttention:
+      return LowerRecurrent(l);
     default:
       break;
   }
@@ -162,6 +164,11 @@ absl::Status Lower(const Lowering& l) {
     case OpKind::kLatentHeads:
     case OpKind::kLatentHeadsGrad:
       return LowerLatentHeads(l);
+    case OpKind::kCausalConv:
+    case OpKind::kCausalConvGrad:
+    case OpKind::kGatedRmsNorm:
+    case OpKind::kGatedRmsNormGrad:
+      return LowerRecurrent(l);
     case OpKind::kDispatch:
     case OpKind::kDispatchGrad:
     case OpKind::kCombine:

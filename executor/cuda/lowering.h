@@ -54,6 +54,8 @@ struct Lowering {
   static constexpr int64_t kMostBlocks = 65536;
 };
 
+constexpr int64_t kSharedLimit = 96 * 1024;  // bytes of a block, on every device that is compiled for
+
 Elem ElemOf(DType dtype);  // of the types that Check lets through
 inline Ref RefOf(const TensorView& view) { return {view.data, ElemOf(view.dtype)}; }
 
@@ -97,6 +99,8 @@ absl::Status LowerMergeAttention(const Lowering& l);
 absl::Status LowerLatentHeads(const Lowering& l);
 absl::Status LowerExperts(const Lowering& l);
 absl::Status LowerGroups(const Lowering& l);
+// lower_recurrent.cc
+absl::Status LowerRecurrent(const Lowering& l);
 // lower_products.cc
 absl::Status LowerProduct(const Lowering& l);
 

@@ -13,6 +13,12 @@
 #define MESHWRIGHT_TILE_BODIES(X) \
   X(LatentHeads)                  \
   X(AttentionForward) X(AttentionBackward) X(AttentionMerge) X(Route) X(RouteGroups) X(SlotRows) X(CombineSlots)
+#define MESHWRIGHT_RECURRENT_BODIES(X) \
+  X(CausalConv)                        \
+  X(CausalConvParameters)              \
+  X(GatedNorm)                         \
+  X(GatedNormParameters)               \
+  X(LinearAttentionScalars) X(LinearAttentionForward) X(LinearAttentionBackward) X(LinearAttentionSums)
 // On tensor cores: a variant per type and width of heads.
 #define MESHWRIGHT_WARP_BODIES(X) X(FlashForward) X(FlashQueryGradient) X(FlashKeyGradient)
 // On Hopper's tensor cores, likewise.
@@ -23,6 +29,7 @@
   MESHWRIGHT_POINTWISE_BODIES(X) \
   MESHWRIGHT_ROW_BODIES(X)       \
   MESHWRIGHT_TILE_BODIES(X)      \
+  MESHWRIGHT_RECURRENT_BODIES(X) \
   MESHWRIGHT_WARP_BODIES(X)      \
   MESHWRIGHT_WARPGROUP_BODIES(X)
 

@@ -14,6 +14,7 @@ extern __shared__ __align__(1024) unsigned char dynamic_shared[];
 
 class DeviceContext {
  public:
+  static constexpr int kPlays = 1;
   __device__ __forceinline__ int64_t block() const { return blockIdx.x; }
   __device__ __forceinline__ int64_t blocks() const { return gridDim.x; }
   __device__ __forceinline__ int thread() const { return static_cast<int>(threadIdx.x); }

@@ -5,7 +5,10 @@
 // A context offers  block(), blocks(), thread(), threads()   where this thread is
 //                   Sum(x), Max(x)                           over the threads of the block, the same for all of them
 //                   Sync(), shared()                         a barrier, and memory of the block
-// All threads of a block must call Sum, Max and Sync alike.
+//                   kPlays                                   of how many of a launch's threads one plays at most
+// kPlays is 1 on a device; tests play launches with fewer threads than they ask for, which matters to bodies that keep
+// something for each thread over a barrier (linear_attention.h). All threads of a block must call Sum, Max and Sync
+// alike.
 //
 // Elements are of any floating type, and are computed in `A`: float, or double where an operand is. No Abseil here:
 // nvcc is slow enough.
@@ -204,6 +207,12 @@ struct SequenceOrder {
     if (place < 0) place += all;
     const I length = all / (2 * n), stored = place / length;
     return (stored % 2 == 0 ? stored / 2 : 2 * n - 1 - stored / 2) * length + place % length;
+  }
+  // Where in a whole sequence what has that position is.
+  MESHWRIGHT_DEVICE int64_t PlaceOf(int64_t position) const {
+    if (ranks <= 1) return position;
+    const int64_t length = sequence / (2 * ranks), piece = position / length;
+    return (piece < ranks ? 2 * piece : 2 * (2 * ranks - 1 - piece) + 1) * length + position % length;
   }
 };
 

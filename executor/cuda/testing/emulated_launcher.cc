@@ -22,6 +22,7 @@ struct Block {
 
 class EmulatedContext {
  public:
+  static constexpr int kPlays = 256;  // as many as a launch has at most
   EmulatedContext(Block& block, int thread, int threads, int64_t blocks)
       : common_(block), thread_(thread), threads_(threads), blocks_(blocks) {}
 

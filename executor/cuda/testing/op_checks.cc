@@ -155,6 +155,36 @@ OpAttrs Turned(int64_t elements) {
   return attrs;
 }
 
+OpAttrs InOrderFor(int64_t ranks, bool gate_first = false) {
+  OpAttrs attrs;
+  attrs.context = ranks;
+  attrs.gate_first = gate_first;
+  return attrs;
+}
+
+// Sizes of linear attention, by the delta rule or of state spaces.
+struct Recurrent {
+  bool delta;
+  int64_t s, b, groups, heads, width, value_width, ranks;
+};
+OpExample RecurrentExample(OpKind op, const Recurrent& r) {
+  const Shape of_heads = {r.groups, r.heads}, y = {r.s, r.b, r.groups, r.heads, r.value_width};
+  std::vector<Shape> inputs = {{r.s, r.b, r.groups, 2 * r.width + r.heads * r.value_width},
+                               {r.s, r.b, r.groups, (r.delta ? 2 : 1) * r.heads},
+                               of_heads,
+                               of_heads};
+  std::string of = "s! b y w!, s! b y p!, y n!, y n!";
+  if (!r.delta) {
+    inputs.push_back(of_heads);
+    of += ", y n!";
+  }
+  if (op == OpKind::kLinearAttention) {
+    return {op, of + " -> s! b y n! u!", inputs, InOrderFor(r.ranks), {}, -1, 1, {y}};
+  }
+  inputs.insert(inputs.begin(), y);
+  return {op, absl::StrCat("s! b y n! u!, ", of, " -> ", of), inputs, InOrderFor(r.ranks)};
+}
+
 // What has several blocks, tiles or passes; nothing for other operators. One switch over all of them, long for that
 // reason.
 std::vector<OpExample> LargeExamples(OpKind op) {
@@ -251,6 +281,36 @@ std::vector<OpExample> LargeExamples(OpKind op) {
       return {{op, backward + s + " -> s! b g r! d!", {y, qkv, y, rows}, WithScale(0.3), {}, 0, 1},
               {op, backward + s + " t! -> s! b g r! d!", {y, qkv, y, scores}, WithScale(0.3, false), {}, 0, 0.1},
               {op, of_latent, {narrow, latent, narrow, rows}, WithScale(0.3), {}, 0, 1}};
+    case OpKind::kCausalConv:
+      return {{op, "s! b y w!, y w! k! -> s! b y w!", {{33, 2, 3, 20}, {3, 20, 4}}},
+              {op, "s! b y w!, y w! k!, y w! -> s! b y w!", {{36, 2, 2, 9}, {2, 9, 11}, {2, 9}}, InOrderFor(2)}};
+    case OpKind::kCausalConvGrad: {  // several parts; more taps than a thread takes, more than a rank's part has tokens
+      const std::string with_bias = "s! b y w!, y w! k!, y w!";
+      return {{op, "s! b y w!, s! b y w!, y w! k! -> s! b y w!, y w! k!", {{33, 2, 3, 20}, {33, 2, 3, 20}, {3, 20, 4}}},
+              {op,
+               absl::StrCat("s! b y w!, ", with_bias, " -> ", with_bias),
+               {{36, 2, 2, 9}, {36, 2, 2, 9}, {2, 9, 11}, {2, 9}},
+               InOrderFor(2)}};
+    }
+    case OpKind::kLinearAttention:
+    case OpKind::kLinearAttentionGrad:
+      // Slices that are full and not, of columns in vectors and not; two and ten lanes; more blocks than walk backward
+      // at a time.
+      return {
+          RecurrentExample(op, {true, 33, 1, 2, 2, 20, 37, 1}),  RecurrentExample(op, {true, 36, 1, 1, 3, 32, 40, 2}),
+          RecurrentExample(op, {false, 36, 2, 1, 2, 40, 72, 2}), RecurrentExample(op, {false, 33, 1, 2, 2, 32, 16, 1}),
+          RecurrentExample(op, {true, 3, 1, 1, 1, 300, 5, 1}),   RecurrentExample(op, {true, 3, 26, 5, 1, 3, 33, 1})};
+    case OpKind::kGatedRmsNorm:
+      return {
+          {op, "", {{50, 704}, {50, 704}, {704}}},
+          {op, "s b y w!, s b y w!, y w! -> s b y w!", {{35, 2, 3, 20}, {35, 2, 3, 20}, {3, 20}}, InOrderFor(1, true)}};
+    case OpKind::kGatedRmsNormGrad: {
+      const std::string rule = "s b y w!, s b y w!, s b y w!, y w! -> s b y w!, s b y w!, y w!";
+      const Shape odd = {35, 2, 3, 20}, even = {35, 2, 3, 48};
+      return {{op, "", {{50, 704}, {50, 704}, {50, 704}, {704}}},
+              {op, rule, {odd, odd, odd, {3, 20}}, InOrderFor(1, true)},
+              {op, rule, {even, even, even, {3, 48}}}};
+    }
     case OpKind::kDispatch:
       return {{op, "", {{60, 4, 30}, {60, 4, 8}}, {}, {}, -1, 1, {{8, 40, 30}}},
               {op, "", {{60, 4, 30}, {60, 4, 12}}, OfSomeGroups(), {}, -1, 1, {{12, 40, 30}}}};
