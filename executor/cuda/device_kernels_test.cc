@@ -301,6 +301,19 @@ TEST(DeviceKernelsErrorTest, WhatItCannotDoIsSaid) {
   KernelCall feed;
   feed.op = OpKind::kFeed;
   EXPECT_THAT(kernels.Run(stream, feed, scratch, nullptr), StatusIs(absl::StatusCode::kInvalidArgument, "Feed: "));
+
+  // A block has at most 256 threads, of which each has 32 rows of a state.
+  const absl::StatusOr<IndexRule> rule = ParseRule("s! b y w!, s! b y p!, y n!, y n! -> s! b y n! u!");
+  ASSERT_OK(rule.status());
+  const OpAttrs attrs;
+  std::vector<TensorView> in, out;
+  for (const Shape& shape : {Shape{2, 1, 1, 604}, Shape{2, 1, 1, 2}, Shape{1, 1}, Shape{1, 1}}) {
+    in.push_back({nullptr, DType::kFloat32, shape, shape, Shape(shape.size(), 0)});
+  }
+  const Shape y = {2, 1, 1, 1, 4};
+  out.push_back({nullptr, DType::kFloat32, y, y, Shape(y.size(), 0)});
+  EXPECT_THAT(kernels.Run(stream, {OpKind::kLinearAttention, &attrs, &*rule, 0, 1, in, out}, scratch, nullptr),
+              StatusIs(absl::StatusCode::kUnimplemented, "LinearAttention: queries and keys of 300 elements"));
 }
 
 }  // namespace

@@ -83,7 +83,7 @@ absl::Status LowerGatedNorm(const Lowering& l) {
   if (!body.gradient) return l.LaunchRows(body.rows, width, body);
   GatedNormParameters parameters;
   const int64_t columns = body.gammas * body.width;
-  parameters.parts = PartsOf(body.rows / body.gammas, columns);
+  parameters.parts = PartsOf(body.rows / std::max<int64_t>(1, body.gammas), columns);
   MESHWRIGHT_ASSIGN_OR_RETURN(std::byte* const scratch,
                               l.scratch.Get(l.stream, Bytes(body.rows * 8 + 8 + parameters.parts * columns * 8)));
   body.inverses = reinterpret_cast<double*>(scratch);
@@ -102,19 +102,13 @@ absl::Status LowerGatedNorm(const Lowering& l) {
   return LaunchSumOfParts(l, parameters.dgamma, parameters.parts, 2);
 }
 
-// Chooses how many columns a block has, and how many tokens it brings at a time: the most that fit. Wider slices bring
-// queries and keys less often, and have fewer partial sums.
+// Sets how many threads a column has, and how many tokens come at a time: as many as fit.
 template <class Body>
 absl::Status Cut(const Lowering& l, Body& body, int64_t& shared) {
   body.lanes = static_cast<int32_t>((body.width + Body::kRows - 1) / Body::kRows);
-  for (const int32_t columns : {32, 16, 8}) {
-    if (columns > 8 && columns / 2 >= body.value_width) continue;
-    for (const int32_t tokens : {16, 8, 4}) {
-      body.columns = columns;
-      body.tokens = tokens;
-      shared = body.SharedElements() * (l.wide ? 8 : 4);
-      if (shared <= kSharedLimit && body.threads() <= 256) return absl::OkStatus();
-    }
+  for (body.tokens = 16; body.tokens >= 4 && body.threads() <= 256; body.tokens /= 2) {
+    shared = body.SharedElements() * (l.wide ? 8 : 4);
+    if (shared <= kSharedLimit) return absl::OkStatus();
   }
   return absl::UnimplementedError(absl::StrCat("queries and keys of ", body.width, " elements"));
 }
@@ -150,8 +144,7 @@ absl::Status LaunchScalars(const Lowering& l, const StateWalk& walk, absl::Span<
 
 template <class Body>
 absl::Status LaunchWalk(const Lowering& l, const Body& body, int64_t shared) {
-  const int32_t threads = (body.threads() + 31) / 32 * 32;
-  return l.Launch({std::min(body.blocks(), Lowering::kMostBlocks), threads, shared}, body);
+  return l.Launch({std::min(body.blocks(), Lowering::kMostBlocks), body.threads(), shared}, body);
 }
 
 absl::Status LowerLinearAttention(const Lowering& l, const RecurrenceShape& shape) {
@@ -171,9 +164,10 @@ absl::Status LowerLinearAttention(const Lowering& l, const RecurrenceShape& shap
   return LaunchWalk(l, body, shared);
 }
 
-// So many blocks walk backward at a time, or those of one pair (row of the batch, group): two for each SM of an H100.
-// With states of 128 x 32 of float32, 4,096 tokens and that many blocks scratch has 16 + 16 + 16 states of 16 KiB for
-// each, 196 MiB, and partial sums of 256 tokens, 66 MiB; of 32,768 tokens 96 states each, 384 MiB, and 262 MiB.
+// So many blocks walk backward at a time, two for each SM of an H100, or those of one pair (row of the batch, group).
+// Their scratch, of float32, keys of 128 and s tokens, with n the cube root of s: 3 n + 1 states of 16 KiB for each,
+// and 1 KiB of partial sums for n * n tokens. Of 4,096 tokens that is 196 + 66 MiB for all, of 32,768 tokens 388 + 262
+// MiB.
 constexpr int64_t kBackwardBlocks = 256;
 
 // What the walks backward of a call share.
@@ -277,18 +271,18 @@ absl::Status LowerLinearAttentionGrad(const Lowering& l, const RecurrenceShape& 
 }  // namespace
 
 absl::Status LowerRecurrent(const Lowering& l) {
-  switch (l.call.op) {
-    case OpKind::kCausalConv:
-    case OpKind::kCausalConvGrad:
-      return LowerCausalConv(l);
-    case OpKind::kGatedRmsNorm:
-    case OpKind::kGatedRmsNormGrad:
-      return LowerGatedNorm(l);
-    default:
-      break;
+  const OpKind op = l.call.op;
+  const bool conv = op == OpKind::kCausalConv || op == OpKind::kCausalConvGrad;
+  const bool back =
+      op == OpKind::kCausalConvGrad || op == OpKind::kGatedRmsNormGrad || op == OpKind::kLinearAttentionGrad;
+  const size_t operands = l.call.inputs.size() - (back ? 1 : 0), outputs = l.call.outputs.size();
+  if (operands < (conv ? 2 : 3) || outputs != (back ? operands : 1)) {
+    return absl::InvalidArgumentError(absl::StrCat("has ", l.call.inputs.size(), " inputs and ", outputs, " outputs"));
   }
+  if (conv) return LowerCausalConv(l);
+  if (op == OpKind::kGatedRmsNorm || op == OpKind::kGatedRmsNormGrad) return LowerGatedNorm(l);
   MESHWRIGHT_ASSIGN_OR_RETURN(const RecurrenceShape shape, RecurrenceOf(l.call));
-  return l.call.op == OpKind::kLinearAttention ? LowerLinearAttention(l, shape) : LowerLinearAttentionGrad(l, shape);
+  return back ? LowerLinearAttentionGrad(l, shape) : LowerLinearAttention(l, shape);
 }
 
 }  // namespace meshwright::cuda

@@ -19,23 +19,22 @@ struct HeadColumns {
 
 // Sizes and operands of a walk, of the heads of so many pairs (row of the batch, group).
 struct StateWalk {
-  static constexpr int kRows = 32;
+  static constexpr int kRows = 32, kColumns = 32;
   static constexpr int kOfToken = 4;  // numbers beside its elements: decay, amount, and what q and k are multiplied by
   bool delta = false, vectors = false;
   int64_t s = 0, b = 0, groups = 0, heads = 0, width = 0, value_width = 0;
   int64_t first_pair = 0, pairs = 0;
-  // Threads for the rows of a column, columns of a block, and tokens in shared memory.
-  int32_t lanes = 1, columns = 32, tokens = 16;
+  int32_t lanes = 1, tokens = 16;  // threads for the rows of a column; tokens in shared memory at a time
   SequenceOrder order;
   Ref x, dy;                      // dy: backward
   const void* scalars = nullptr;  // what LinearAttentionScalars has found
 
-  MESHWRIGHT_DEVICE int64_t slices() const { return (value_width + columns - 1) / columns; }
+  MESHWRIGHT_DEVICE int64_t slices() const { return (value_width + kColumns - 1) / kColumns; }
   MESHWRIGHT_DEVICE int64_t blocks() const { return pairs * heads * slices(); }
   MESHWRIGHT_DEVICE int32_t rows() const { return lanes * kRows; }
-  MESHWRIGHT_DEVICE int32_t threads() const { return lanes * columns; }
-  MESHWRIGHT_DEVICE int64_t elements() const { return int64_t{rows()} * columns; }  // of a block's state
-  MESHWRIGHT_DEVICE int32_t of_tile() const { return 2 * rows() + (dy.data != nullptr ? 2 : 1) * columns; }
+  MESHWRIGHT_DEVICE int32_t threads() const { return lanes * kColumns; }
+  MESHWRIGHT_DEVICE int64_t elements() const { return int64_t{rows()} * kColumns; }  // of a block's state
+  MESHWRIGHT_DEVICE int32_t of_tile() const { return 2 * rows() + (dy.data != nullptr ? 2 : 1) * kColumns; }
   MESHWRIGHT_DEVICE int64_t of_scalars() const { return 2 + 4 * heads; }
   // Sums of a token's gradient in one block: of the rows of q and k; of the decay, by lane; of the amount; of dy v.
   MESHWRIGHT_DEVICE int32_t of_sums() const { return 2 * rows() + lanes + 2; }
@@ -50,7 +49,7 @@ struct StateWalk {
   MESHWRIGHT_DEVICE int64_t Result(int64_t row, int64_t head) const { return (row * heads + head) * value_width; }
   MESHWRIGHT_DEVICE HeadColumns ColumnsOf(int64_t block) const {
     const int64_t head = block / slices(), pair = first_pair + head / heads;
-    return {pair / groups, pair % groups, head % heads, block % slices() * columns};
+    return {pair / groups, pair % groups, head % heads, block % slices() * kColumns};
   }
   // Elements of shared memory, but for what is needed beside.
   MESHWRIGHT_DEVICE int64_t SharedElements() const { return tokens * (of_tile() + kOfToken) + 2 * threads(); }
@@ -74,7 +73,7 @@ struct StateWalk {
     MESHWRIGHT_UNROLL
     for (int n = 0; n < Ctx::kPlays; ++n) {
       const int part = ctx.thread() + n * ctx.threads();
-      if (part < threads()) f(n, part / columns, part % columns);
+      if (part < threads()) f(n, part / kColumns, part % kColumns);
     }
   }
   // Calls f(i, elements) for each four of kRows that are side by side in shared memory.
@@ -99,16 +98,16 @@ struct StateWalk {
   template <class A>
   MESHWRIGHT_DEVICE A SumOfLanes(const A* sums, int column) const {
     A sum = A(0);
-    for (int lane = 0; lane < lanes; ++lane) sum += sums[lane * columns + column];
+    for (int lane = 0; lane < lanes; ++lane) sum += sums[lane * kColumns + column];
     return sum;
   }
 
-  // States in memory: rows of `columns` elements.
+  // States in memory: rows of kColumns elements.
   template <class A, class Ctx>
   MESHWRIGHT_DEVICE void Keep(Ctx& ctx, const A (&state)[Ctx::kPlays][kRows], A* to) const {
     EachPart(ctx, [&](int n, int lane, int column) {
       MESHWRIGHT_UNROLL
-      for (int i = 0; i < kRows; ++i) to[(lane * kRows + i) * columns + column] = state[n][i];
+      for (int i = 0; i < kRows; ++i) to[(lane * kRows + i) * kColumns + column] = state[n][i];
     });
   }
   // Null: zeros.
@@ -117,7 +116,7 @@ struct StateWalk {
     EachPart(ctx, [&](int n, int lane, int column) {
       MESHWRIGHT_UNROLL
       for (int i = 0; i < kRows; ++i) {
-        state[n][i] = from != nullptr ? from[(lane * kRows + i) * columns + column] : A(0);
+        state[n][i] = from != nullptr ? from[(lane * kRows + i) * kColumns + column] : A(0);
       }
     });
   }
@@ -153,8 +152,8 @@ struct StateWalk {
       bool from_dy[kAhead], there[kAhead];
       MESHWRIGHT_UNROLL
       for (int a = 0; a < kAhead; ++a) {
-        const int32_t e = begin + a * ctx.threads(), c = e % of_token * N, column = (c - 2 * rows()) % columns;
-        from_dy[a] = c >= 2 * rows() + columns;
+        const int32_t e = begin + a * ctx.threads(), c = e % of_token * N, column = (c - 2 * rows()) % kColumns;
+        from_dy[a] = c >= 2 * rows() + kColumns;
         there[a] = e < all && (c < 2 * rows() ? c % rows() < width : of.first + column < value_width);
         if (!there[a]) continue;
         const int64_t row = Row(first + e / of_token, of.batch, of.group);
@@ -212,7 +211,7 @@ struct StateWalk {
     A* const found = memory.sums + t % 2 * threads();
     if (delta) {
       EachPart(ctx,
-               [&](int n, int lane, int column) { found[lane * columns + column] = Dot(k + lane * kRows, state[n]); });
+               [&](int n, int lane, int column) { found[lane * kColumns + column] = Dot(k + lane * kRows, state[n]); });
       ctx.Sync();
     }
     EachPart(ctx, [&](int n, int lane, int column) {
@@ -223,7 +222,7 @@ struct StateWalk {
         for (int j = 0; j < 4; ++j) state[n][i + j] = decay * state[n][i + j] + of_k[j] * change;
       });
       if constexpr (kReads) {
-        memory.rest[(t * lanes + lane) * columns + column] = q_by * Dot(q + lane * kRows, state[n]);
+        memory.rest[(t * lanes + lane) * kColumns + column] = q_by * Dot(q + lane * kRows, state[n]);
       }
     });
   }
@@ -269,6 +268,7 @@ struct LinearAttentionScalars : StateWalk {
 
 // y; or, where `marks` is not null, the state in front of every so manieth token, of each block one after the other.
 struct LinearAttentionForward : StateWalk {
+  static constexpr int kBlocksPerSm = 2;  // of 256 threads
   bool add = false;
   Ref weights, y;  // weights: of state spaces
   void* marks = nullptr;
@@ -290,8 +290,8 @@ struct LinearAttentionForward : StateWalk {
       }
       const A weight = delta ? A(0) : Load<A>(weights, of.group * heads + of.head);
       Walk(ctx, of, 0, s, state, static_cast<A*>(nullptr), 0, [&](int64_t first, int32_t count) {
-        for (int32_t e = ctx.thread(); e < count * columns; e += ctx.threads()) {
-          const int32_t t = e / columns, column = e % columns;
+        for (int32_t e = ctx.thread(); e < count * kColumns; e += ctx.threads()) {
+          const int32_t t = e / kColumns, column = e % kColumns;
           if (of.first + column >= value_width) continue;
           const A v = memory.tiles[t * of_tile() + 2 * rows() + column];
           const A value = SumOfLanes(memory.rest + t * threads(), column) + weight * v;
@@ -313,7 +313,7 @@ struct LinearAttentionBackward : StateWalk {
   const void* marks = nullptr;          // of LinearAttentionForward
   void *states = nullptr, *d_states = nullptr, *partials = nullptr;
 
-  MESHWRIGHT_DEVICE int64_t SharedElements() const { return StateWalk::SharedElements() + of_sums() * (columns + 1); }
+  MESHWRIGHT_DEVICE int64_t SharedElements() const { return StateWalk::SharedElements() + of_sums() * (kColumns + 1); }
   MESHWRIGHT_DEVICE int64_t parts() const { return (s + part - 1) / part; }
   // Of `marks` and `states`, for a block.
   MESHWRIGHT_DEVICE int64_t of_marks() const { return parts() * elements(); }
@@ -362,9 +362,9 @@ struct LinearAttentionBackward : StateWalk {
              of_tokens + (token > 0 ? token - 1 : 0) * elements(), state, ds);
         ctx.Sync();
         for (int32_t row = ctx.thread(); row < of_sums(); row += ctx.threads()) {
-          const A* const from = memory.rest + row * (columns + 1);
+          const A* const from = memory.rest + row * (kColumns + 1);
           A sum[4] = {};
-          for (int32_t c = 0; c < columns; c += 4) {
+          for (int32_t c = 0; c < kColumns; c += 4) {
             MESHWRIGHT_UNROLL
             for (int j = 0; j < 4; ++j) sum[j] += from[c + j];
           }
@@ -377,7 +377,7 @@ struct LinearAttentionBackward : StateWalk {
   template <class A, class Ctx>
   MESHWRIGHT_DEVICE void Sums(Ctx& ctx, const Memory<A>& memory, int32_t t, const A (&state)[Ctx::kPlays][kRows],
                               A (&ds)[Ctx::kPlays][kRows]) const {
-    const A *const q = memory.tiles + t * of_tile(), *const k = q + rows(), *const of_dy = k + rows() + columns;
+    const A *const q = memory.tiles + t * of_tile(), *const k = q + rows(), *const of_dy = k + rows() + kColumns;
     const A q_by = memory.scalars[t * kOfToken + 2];
     EachPart(ctx, [&](int n, int lane, int column) {
       const A d = q_by * of_dy[column];
@@ -385,7 +385,7 @@ struct LinearAttentionBackward : StateWalk {
         MESHWRIGHT_UNROLL
         for (int j = 0; j < 4; ++j) ds[n][i + j] += of_q[j] * d;
       });
-      A* const sums = memory.sums + lane * columns + column;
+      A* const sums = memory.sums + lane * kColumns + column;
       if (delta) sums[0] = Dot(k + lane * kRows, state[n]);
       sums[threads()] = Dot(k + lane * kRows, ds[n]);
     });
@@ -395,7 +395,7 @@ struct LinearAttentionBackward : StateWalk {
   MESHWRIGHT_DEVICE void Step(Ctx& ctx, const HeadColumns& of, int64_t token_row, const Memory<A>& memory, int32_t t,
                               A weight, const A* next, A (&state)[Ctx::kPlays][kRows],
                               A (&ds)[Ctx::kPlays][kRows]) const {
-    const A *const k = memory.tiles + t * of_tile() + rows(), *const v = k + rows(), *const of_dy = v + columns;
+    const A *const k = memory.tiles + t * of_tile() + rows(), *const v = k + rows(), *const of_dy = v + kColumns;
     const A* const scalar = memory.scalars + t * kOfToken;
     const A decay = scalar[0], amount = scalar[1], k_by = scalar[3];
     EachPart(ctx, [&](int n, int lane, int column) {
@@ -404,27 +404,27 @@ struct LinearAttentionBackward : StateWalk {
       const A change = amount * (v[column] - found), d = of_dy[column], of_change = k_by * change;
       // By what was found.
       const A by_state = delta ? amount * decay * d_change : A(0), by_key = delta ? k_by * amount * d_change : A(0);
-      A* const of_q = memory.rest + lane * kRows * (columns + 1) + column;
-      A* const of_k = of_q + rows() * (columns + 1);
+      A* const of_q = memory.rest + lane * kRows * (kColumns + 1) + column;
+      A* const of_k = of_q + rows() * (kColumns + 1);
       A of_decay = A(0);
       EachFour(k + lane * kRows, [&](int i, const A(&key)[4]) {
         MESHWRIGHT_UNROLL
         for (int j = 0; j < 4; ++j) {
           const int r = i + j;
           const A before = state[n][r];
-          of_q[r * (columns + 1)] = (decay * before + key[j] * of_change) * d;
-          of_k[r * (columns + 1)] = ds[n][r] * change - before * by_state;
+          of_q[r * (kColumns + 1)] = (decay * before + key[j] * of_change) * d;
+          of_k[r * (kColumns + 1)] = ds[n][r] * change - before * by_state;
           const A in_front = ds[n][r] - key[j] * by_key;
           of_decay += in_front * before;
           ds[n][r] = decay * in_front;
-          state[n][r] = next[(lane * kRows + r) * columns + column];
+          state[n][r] = next[(lane * kRows + r) * kColumns + column];
         }
       });
-      A* const others = memory.rest + 2 * rows() * (columns + 1) + column;
-      others[lane * (columns + 1)] = of_decay;
+      A* const others = memory.rest + 2 * rows() * (kColumns + 1) + column;
+      others[lane * (kColumns + 1)] = of_decay;
       if (lane != 0) return;
-      others[lanes * (columns + 1)] = d_change * (v[column] - found);
-      others[(lanes + 1) * (columns + 1)] = d * v[column];
+      others[lanes * (kColumns + 1)] = d_change * (v[column] - found);
+      others[(lanes + 1) * (kColumns + 1)] = d * v[column];
       if (of.first + column >= value_width) return;
       Put(dx, Value(token_row, of.head) + of.first + column, amount * d_change + weight * d, add);
     });
