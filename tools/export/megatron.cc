@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "ir/status.h"
 #include "tools/export/writers.h"
 #include "tools/numbers.h"
@@ -33,6 +34,45 @@ std::string ExpertPattern(const DecoderConfig& m) {
   const std::string first = m.dense_layers > 0 ? absl::StrCat("[0]*", m.dense_layers, "+") : "";
   if (m.expert_every == 1) return absl::StrCat("(", first, "[1]*", ExpertLayers(m), ")");
   return absl::StrCat("(", first, "([0]*", m.expert_every - 1, "+[1])*", ExpertLayers(m), ")");
+}
+
+// Whether it is pretrain_hybrid.py's: layers by a pattern, or state spaces, which its GPT has not.
+bool IsHybrid(const DecoderConfig& m) {
+  return !m.layer_pattern.empty() ||
+         (m.linear_attention.value_heads > 0 && m.linear_attention.form == LinearForm::kStateSpace);
+}
+
+// "MEME|M*EME/*E": halves of layers, with a bar where a part of the pipeline ends, and behind a slash those of each
+// layer that predicts a further token.
+std::string HybridPattern(const Recipe& recipe) {
+  const DecoderConfig& m = recipe.model;
+  const bool whole = m.layer_pattern.empty();
+  const char linear = m.linear_attention.form == LinearForm::kGatedDelta ? 'G' : 'M';
+  std::string halves = absl::StrReplaceAll(m.layer_pattern, {{"M", std::string(1, linear)}});
+  for (int64_t i = 0; whole && i < m.layers; ++i) {
+    const int64_t every = m.full_attention_every;
+    const bool full = every > 0 && i % every == (m.full_attention_at > 0 ? m.full_attention_at : every) - 1;
+    halves.push_back(full ? '*' : linear);
+    halves.push_back(m.experts > 0 && (i + 1) % m.expert_every == 0 ? 'E' : '-');
+  }
+  std::string pattern;
+  size_t at = 0;
+  for (size_t part = 0; part < recipe.layers.size(); ++part) {
+    const auto count = static_cast<size_t>(recipe.layers[part]) * (whole ? 2 : 1);
+    absl::StrAppend(&pattern, part > 0 ? "|" : "", halves.substr(std::min(at, halves.size()), count));
+    at += count;
+  }
+  for (int64_t k = 0; k < m.mtp_layers; ++k) absl::StrAppend(&pattern, m.experts > 0 ? "/*E" : "/*-");
+  return pattern;
+}
+
+// By which of its layers have attention of the usual kind, 0 in a list.
+std::string LinearFrequency(const DecoderConfig& m) {
+  const int64_t every = m.full_attention_every;
+  if (every > 0 && m.full_attention_at == 0) return absl::StrCat(every);
+  if (every == 0) return absl::StrCat("'[1]*", m.layers, "'");
+  return absl::StrCat("'([1]*", m.full_attention_at - 1, "+[0]+[1]*", every - m.full_attention_at, ")*",
+                      m.layers / every, "+[1]*", m.layers % every, "'");
 }
 
 class Options {
@@ -63,12 +103,37 @@ void AddLatentAttention(const DecoderConfig& m, Options& out) {
   out.Add("--rope-type", "rope");  // where it is yarn for latent attention unasked
 }
 
+void AddLinearAttention(const Recipe& recipe, Options& out) {
+  const LinearAttentionConfig& l = recipe.model.linear_attention;
+  if (IsHybrid(recipe.model)) {
+    out.Add("--spec", "megatron.core.models.hybrid.hybrid_layer_specs hybrid_stack_spec");
+    out.Add("--hybrid-layer-pattern", absl::StrCat("'", HybridPattern(recipe), "'"));
+  }
+  if (l.value_heads == 0) return;
+  if (l.form == LinearForm::kStateSpace) {
+    out.Add("--mamba-num-heads", l.value_heads);
+    out.Add("--mamba-head-dim", l.value_dim);
+    out.Add("--mamba-num-groups", l.key_heads);
+    out.Add("--mamba-state-dim", l.key_dim);
+    return;
+  }
+  if (!IsHybrid(recipe.model)) {
+    out.Add("--experimental-attention-variant", "gdn");
+    out.Add("--linear-attention-freq", LinearFrequency(recipe.model));
+  }
+  out.Add("--linear-conv-kernel-dim", l.convolution);
+  out.Add("--linear-num-key-heads", l.key_heads);
+  out.Add("--linear-num-value-heads", l.value_heads);
+  out.Add("--linear-key-head-dim", l.key_dim);
+  out.Add("--linear-value-head-dim", l.value_dim);
+}
+
 void AddModel(const Recipe& recipe, Options& out) {
   const DecoderConfig& m = recipe.model;
   out.Add("--use-mcore-models");
-  out.Add("--num-layers", m.layers);
+  if (!IsHybrid(m)) out.Add("--num-layers", m.layers);
   out.Add("--hidden-size", m.hidden);
-  const bool some_dense = ExpertLayers(m) < m.layers;
+  const bool some_dense = m.experts > 0 && CountLayers(m).dense > 0;
   out.Add("--ffn-hidden-size", some_dense ? m.dense_ffn : m.ffn);
   out.Add("--num-attention-heads", m.heads);
   if (m.kv_heads != m.heads) {
@@ -93,8 +158,10 @@ void AddModel(const Recipe& recipe, Options& out) {
   if (m.activation == Activation::kSwiglu) out.Add("--swiglu");
   if (m.activation == Activation::kSquaredRelu) out.Add("--squared-relu");
   if (m.qk_norm) out.Add("--qk-layernorm");
+  if (m.attention_gate) out.Add("--attention-output-gate");
+  AddLinearAttention(recipe, out);
   if (m.mtp_layers > 0) {
-    out.Add("--mtp-num-layers", m.mtp_layers);
+    if (!IsHybrid(m)) out.Add("--mtp-num-layers", m.mtp_layers);
     out.Add("--mtp-loss-scaling-factor", m.mtp_loss_weight);
   }
   out.Add("--normalization", m.norm == Norm::kRmsNorm ? "RMSNorm" : "LayerNorm");
@@ -112,9 +179,11 @@ void AddModel(const Recipe& recipe, Options& out) {
   out.Add("--moe-router-topk", m.experts_per_token);
   if (some_dense) {
     out.Add("--moe-ffn-hidden-size", m.ffn);
-    out.Add("--moe-layer-freq", absl::StrCat("'", ExpertPattern(m), "'"));
+    if (!IsHybrid(m)) out.Add("--moe-layer-freq", absl::StrCat("'", ExpertPattern(m), "'"));
   }
   if (m.shared_expert_ffn > 0) out.Add("--moe-shared-expert-intermediate-size", m.shared_expert_ffn);
+  if (m.shared_expert_gate) out.Add("--moe-shared-expert-gate");
+  if (m.expert_hidden > 0) out.Add("--moe-latent-size", m.expert_hidden);
   if (m.choice_groups > 1) {
     out.Add("--moe-router-num-groups", m.choice_groups);
     out.Add("--moe-router-group-topk", m.choice_groups_per_token);
@@ -148,7 +217,9 @@ void AddParallelism(const Recipe& recipe, Options& out) {
     if (recipe.expert_groups > 1) out.Add("--moe-flex-dispatcher-backend", "deepep");
   }
   if (recipe.sequence_parallel) out.Add("--sequence-parallel");
-  if (!recipe.even_layers()) {
+  if (IsHybrid(recipe.model)) {
+    // its pattern says which part has which layers
+  } else if (!recipe.even_layers()) {
     out.Add("--pipeline-model-parallel-layout", absl::StrCat("'", LayoutOf(recipe), "'"));
   } else if (recipe.chunks > 1) {
     out.Add("--num-virtual-stages-per-pipeline-rank", recipe.chunks);
@@ -239,6 +310,14 @@ absl::Status CheckForm(const DecoderConfig& m, std::vector<std::string>& differe
   if (m.norm_places != NormPlaces::kBefore) {
     return HasNo("Megatron", "option for norms behind attention and the feed-forward layer", "norm_places: before");
   }
+  const LinearAttentionConfig& l = m.linear_attention;
+  if (l.value_heads > 0 && l.form == LinearForm::kStateSpace && (l.convolution != 4 || !l.convolution_bias)) {
+    return HasNo("Megatron", "state space with a convolution of other than 4 taps and a bias",
+                 "convolution: 4, convolution_bias: true");
+  }
+  if (l.value_heads > 0 && l.form == LinearForm::kGatedDelta && (l.convolution == 0 || l.convolution_bias)) {
+    return HasNo("Megatron", "gated delta rule without a convolution or with its bias", "convolution: 4");
+  }
   // Its norms of queries and keys are of the kind of all others.
   if (m.qk_norm && m.norm == Norm::kLayerNorm) {
     differences.push_back("norms of queries and keys are LayerNorm there, RMSNorm in the plan");
@@ -305,8 +384,9 @@ absl::StatusOr<Exported> Write(const Plan& plan, const Recipe& recipe) {
       recipe.shard_parameters ? "unset CUDA_DEVICE_MAX_CONNECTIONS" : "export CUDA_DEVICE_MAX_CONNECTIONS=1",
       "\ntorchrun --nnodes ", recipe.cluster.nodes, " --nproc-per-node ", recipe.cluster.devices_per_node,
       " --rdzv-backend c10d \\\n  --rdzv-endpoint \"${MASTER_ADDR:?the first node}:${MASTER_PORT:-29400}\" \\\n"
-      "  \"${MEGATRON:?the folder of Megatron-LM}/pretrain_gpt.py\" \\\n  ",
-      options.Text(), " \\\n  \"$@\"\n");
+      "  \"${MEGATRON:?the folder of Megatron-LM}/",
+      IsHybrid(recipe.model) ? "pretrain_hybrid.py" : "pretrain_gpt.py", "\" \\\n  ", options.Text(),
+      " \\\n  \"$@\"\n");
   return out;
 }
 

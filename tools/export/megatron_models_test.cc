@@ -75,6 +75,44 @@ TEST(MegatronTest, FormsOfLayers) {
   EXPECT_THAT(exported(Llama(", norm_places: both")), refused("norms behind attention"));
 }
 
+// Qwen3-Next's layers are GPT's with options; a state space is a layer of hybrid models, whose pattern has halves and
+// says where the pipeline is cut.
+TEST(MegatronTest, LinearAttention) {
+  constexpr absl::string_view kHeads = "key_heads: 8, value_heads: 16, key_dim: 8, value_dim: 4";
+  const auto exported = [](const std::string& more, const Degrees& degrees) -> absl::StatusOr<Exported> {
+    MESHWRIGHT_ASSIGN_OR_RETURN(const Plan plan, PlanOf(Llama(more), degrees));
+    EXPECT_THAT(ToNanotron(plan).status(),
+                StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("is written for models built as Llama is")));
+    return ToMegatron(plan);
+  };
+  const std::string delta =
+      absl::StrCat(", attention_gate: true, full_attention_every: 3, linear_attention: {", kHeads, "}");
+  ASSERT_OK_AND_ASSIGN(const Exported next, exported(delta, {.data = 8, .microbatch = 1}));
+  std::map<std::string, std::string> o = OptionsOf(next.text);
+  EXPECT_EQ(o.at("--experimental-attention-variant"), "gdn");
+  EXPECT_EQ(o.at("--linear-attention-freq"), "3");
+  EXPECT_EQ(NumberOf(o, "--linear-num-key-heads"), 8);
+  EXPECT_EQ(NumberOf(o, "--linear-num-value-heads"), 16);
+  EXPECT_EQ(NumberOf(o, "--linear-value-head-dim"), 4);
+  EXPECT_EQ(o.count("--attention-output-gate"), 1u);
+  EXPECT_THAT(next.text, HasSubstr("/pretrain_gpt.py"));
+  ASSERT_OK_AND_ASSIGN(const Exported first,
+                       exported(absl::StrCat(delta.substr(0, delta.size() - 1), "}, full_attention_at: 1"),
+                                {.data = 8, .microbatch = 1}));
+  EXPECT_EQ(OptionsOf(first.text).at("--linear-attention-freq"), "'([1]*0+[0]+[1]*2)*2+[1]*0'");
+  const std::string space = absl::StrCat(", full_attention_every: 3, linear_attention: {form: state_space, ", kHeads);
+  ASSERT_OK_AND_ASSIGN(const Exported hybrid, exported(absl::StrCat(space, ", convolution_bias: true}"),
+                                                       {.data = 4, .pipeline = 2, .microbatch = 1}));
+  o = OptionsOf(hybrid.text);
+  EXPECT_EQ(o.at("--hybrid-layer-pattern"), "'M-M-*-|M-M-*-'");
+  EXPECT_EQ(NumberOf(o, "--mamba-num-heads"), 16);
+  EXPECT_EQ(NumberOf(o, "--mamba-state-dim"), 8);
+  EXPECT_EQ(o.count("--num-layers"), 0u);
+  EXPECT_THAT(hybrid.text, HasSubstr("/pretrain_hybrid.py"));
+  EXPECT_THAT(exported(absl::StrCat(space, "}"), {.data = 8, .microbatch = 1}),
+              StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("state space with a convolution of other")));
+}
+
 // Layers without experts are as wide as the options of other layers say, and the list says which. Pairs are not cut.
 TEST(MegatronTest, LayersWithoutExperts) {
   const auto options = [](absl::string_view more, const Degrees& degrees) {

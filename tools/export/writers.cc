@@ -97,7 +97,9 @@ void AddLeftOut(const Plan& plan, std::vector<std::string>& differences) {
 absl::Status CheckLlama(absl::string_view trainer, const Recipe& recipe) {
   const DecoderConfig& m = recipe.model;
   const bool plain = !m.bias && !m.qkv_bias && !m.qk_norm && m.rotary_factor == 1 && m.mtp_layers == 0 &&
-                     m.norm_places == NormPlaces::kBefore && m.layer_form == LayerForm::kSerial;
+                     m.norm_places == NormPlaces::kBefore && m.layer_form == LayerForm::kSerial &&
+                     m.linear_attention.value_heads == 0 && m.layer_pattern.empty() && !m.attention_gate &&
+                     !m.shared_expert_gate && m.expert_hidden == 0;
   if (plain && m.activation == Activation::kSwiglu && m.norm == Norm::kRmsNorm && m.positions == Positions::kRotary) {
     return absl::OkStatus();
   }
