@@ -495,7 +495,8 @@ TEST(DecoderTest, SizesThatDoNotFitAreErrorsAtTheirField) {
   EXPECT_THAT(error("{hidden: 8, layers: 1, heads: 2, vocab: 8, shared_expert_ffn: 8}"),
               HasSubstr("decoder.shared_expert_ffn: found it without experts"));
   EXPECT_THAT(error("{hidden: 8, layers: 4, heads: 2, vocab: 8, full_attention_every: 2}"),
-              HasSubstr("decoder.full_attention_every: found it where all layers are alike, wanted `sliding_window` or `linear_attention` beside it"));
+              HasSubstr("decoder.full_attention_every: found it where all layers are alike, wanted `sliding_window` or "
+                        "`linear_attention` beside it"));
   EXPECT_THAT(error("{hidden: 8, layers: 4, heads: 2, vocab: 8, sliding_window: 4, full_attention_every: 5}"),
               HasSubstr("decoder.full_attention_every: found 5, wanted from 2 to layers = 4"));
   EXPECT_THAT(

@@ -275,27 +275,27 @@ TEST_P(ConfigTest, HasThePublishedNumberOfParameters) {
 //   Llama (no biases):      2 v h + L (2 h^2 + 2 h k + 3 h f + 2 h) + h
 //   Mixtral (E experts):    2 v h + L (2 h^2 + 2 h k + 3 E h f + E h + 2 h) + h
 // gpt2_124m: 38,597,376 + 786,432 + 12 x 7,087,872 + 1,536. The totals are those of the published checkpoints.
-INSTANTIATE_TEST_SUITE_P(Zoo, ConfigTest,
-                         testing::Values(Counted{"gpt2_124m", 124'439'808}, Counted{"gpt2_350m", 354'823'168},
-                                         Counted{"gpt2_1_5b", 1'557'611'200}, Counted{"gpt2_tiny", 118'528},
-                                         Counted{"gpt_bytes", 120'576}, Counted{"gpt3_175b", 174'604'259'328},
-                                         Counted{"llama3_8b", 8'030'261'248}, Counted{"llama3_70b", 70'553'706'496},
-                                         Counted{"llama3_405b", 405'853'388'800},
-                                         Counted{"mixtral_8x7b", 46'702'792'704},
-                                         // models/hugging_face_test.cc says of what
-                                         Counted{"deepseek_v3", 671'026'404'352},
-                                         Counted{"qwen3_30b_a3b", 30'532'122'624},
-                                         // With a further norm of h behind each half and norms of 2 x 128 for queries
-                                         // and keys, 32 x 128 wide queries and 16 x 128 keys, and one embedding.
-                                         Counted{"gemma3_27b", int64_t{262208} * 5376 + 5376 +
-                                                                   62 * (int64_t{2} * 5376 * 4096 + 2 * 5376 * 2048 +
-                                                                         3 * 5376 * 21504 + 4 * 5376 + 2 * 128)},
-                                         Counted{"matmul_relu", 768},
-                                         // 784 x 512 + 512 x 512 + 512 x 10, and 512 + 512 + 10 biases
-                                         Counted{"mnist_mlp_manual", 669'706}, Counted{"mnist_mlp_layout", 668'672},
-                                         Counted{"mlp_interleaved", 3 * 4096 * 4096}, Counted{"oracle_b", 768},
-                                         Counted{"oracle_d", 12 * 8 + 8 * 8 + 8 * 4}),
-                         [](const auto& info) { return std::string(info.param.config); });
+INSTANTIATE_TEST_SUITE_P(
+    Zoo, ConfigTest,
+    testing::Values(Counted{"gpt2_124m", 124'439'808}, Counted{"gpt2_350m", 354'823'168},
+                    Counted{"gpt2_1_5b", 1'557'611'200}, Counted{"gpt2_tiny", 118'528}, Counted{"gpt_bytes", 120'576},
+                    Counted{"gpt3_175b", 174'604'259'328}, Counted{"llama3_8b", 8'030'261'248},
+                    Counted{"llama3_70b", 70'553'706'496}, Counted{"llama3_405b", 405'853'388'800},
+                    Counted{"mixtral_8x7b", 46'702'792'704},
+                    // models/hugging_face_test.cc says of what
+                    Counted{"deepseek_v3", 671'026'404'352}, Counted{"qwen3_30b_a3b", 30'532'122'624},
+                    Counted{"qwen3_next_80b_a3b", 79'674'391'296}, Counted{"nemotron3_nano_30b_a3b", 31'577'937'344},
+                    // With a further norm of h behind each half and norms of 2 x 128 for queries
+                    // and keys, 32 x 128 wide queries and 16 x 128 keys, and one embedding.
+                    Counted{"gemma3_27b", int64_t{262208} * 5376 + 5376 +
+                                              62 * (int64_t{2} * 5376 * 4096 + 2 * 5376 * 2048 + 3 * 5376 * 21504 +
+                                                    4 * 5376 + 2 * 128)},
+                    Counted{"matmul_relu", 768},
+                    // 784 x 512 + 512 x 512 + 512 x 10, and 512 + 512 + 10 biases
+                    Counted{"mnist_mlp_manual", 669'706}, Counted{"mnist_mlp_layout", 668'672},
+                    Counted{"mlp_interleaved", 3 * 4096 * 4096}, Counted{"oracle_b", 768},
+                    Counted{"oracle_d", 12 * 8 + 8 * 8 + 8 * 4}),
+    [](const auto& info) { return std::string(info.param.config); });
 
 TEST(ConfigTest, TheLayoutExampleIsAsInItsDocument) {
   ASSERT_OK_AND_ASSIGN(const ModelFile file, ReadConfig("mnist_mlp_layout"));

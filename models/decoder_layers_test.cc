@@ -1,0 +1,144 @@
+// Layers of several kinds: linear attention, state spaces, patterns of halves.
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "ir/testing.h"
+#include "models/decoder.h"
+
+namespace meshwright {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+absl::StatusOr<DecoderConfig> Read(absl::string_view more) {
+  const std::string text = absl::StrCat("decoder: {hidden: 8, heads: 2, vocab: 32, norm: rms_norm, ", more, "}\n");
+  const absl::StatusOr<Document> document = ParseDocument(text, "m.yaml");
+  if (!document.ok()) return document.status();
+  Training training;
+  training.batch = 4;
+  training.sequence = 16;
+  return ReadDecoder(document->root()["decoder"], training);
+}
+
+absl::StatusOr<Graph> Build(absl::string_view more) {
+  const absl::StatusOr<DecoderConfig> config = Read(more);
+  if (!config.ok()) return config.status();
+  Training training;
+  training.batch = 4;
+  training.sequence = 16;
+  return BuildDecoder(*config, training, "d", 2);
+}
+
+std::string ErrorOf(absl::string_view more) { return std::string(Read(more).status().message()); }
+
+// Segments between the embedding and the head: "name repeat x layers of a run".
+std::vector<std::string> Stretches(const Graph& graph) {
+  std::vector<std::string> stretches;
+  for (size_t s = 1; s + 1 < graph.segments.size(); ++s) {
+    const Segment& segment = graph.segments[s];
+    stretches.push_back(absl::StrCat(segment.name, " ", segment.repeat, " x ", segment.layers));
+  }
+  return stretches;
+}
+
+// Two values of 3 to each of 2 keys of 4: a group has 2 x 4 + 2 x 3 elements that are mixed, 6 of the gate and two
+// logits for each head.
+TEST(DecoderLayersTest, LinearAttention) {
+  ASSERT_OK_AND_ASSIGN(
+      const Graph graph,
+      Build("layers: 4, full_attention_every: 2, attention_gate: true, linear_attention: {key_heads: 2, "
+            "value_heads: 4, key_dim: 4, value_dim: 3}"));
+  EXPECT_THAT(Stretches(graph), ElementsAre("layers 2 x 2"));
+  const std::string text = ToText(graph);
+  for (const char* const line : {
+           "linear0_in_proj: MatMul(linear0_norm1, linear0_in_proj.weight) -> linear0_in_proj  [s b h, h o r -> s b o "
+           "r]",
+           "linear0_in_split: Split(linear0_in_proj) -> linear0_in_split:0, linear0_in_split:1, linear0_in_split:2",
+           "linear0_conv: CausalConv(linear0_in_split:0, linear0_conv.weight) -> linear0_conv",
+           "linear0_linear_attention: LinearAttention(linear0_conv, linear0_in_split:2, "
+           "linear0_linear_attention.log_rate, linear0_linear_attention.step_bias) -> linear0_linear_attention",
+           "linear0_gated_norm: GatedRMSNorm(linear0_linear_attention, linear0_gate_heads, linear0_gated_norm.gamma)",
+           "linear0_out_proj: MatMul(linear0_gated_norm, linear0_out_proj.weight) -> linear0_out_proj  [s b o t u, h o "
+           "t u "
+           "-> s b h]",
+           "attention_gate: MatMul(norm1, attention_gate.weight) -> attention_gate  [s b h, h g q d -> s b g q d]",
+           "gated_attention: Mul(attention:0, attention_share) -> gated_attention",
+       }) {
+    EXPECT_THAT(text, HasSubstr(line));
+  }
+  EXPECT_EQ(graph.tensor(graph.FindTensor("linear0_in_proj.weight")).shape, (Shape{8, 2, 14 + 6 + 4}));
+}
+
+// Attention first, and leftover layers behind the last run have none.
+TEST(DecoderLayersTest, WhichLayerHasAttention) {
+  constexpr absl::string_view kSpace =
+      "linear_attention: {form: state_space, key_heads: 1, value_heads: 2, key_dim: 4, value_dim: 3}";
+  ASSERT_OK_AND_ASSIGN(const Graph graph,
+                       Build(absl::StrCat("layers: 7, full_attention_every: 3, full_attention_at: 2, ", kSpace)));
+  EXPECT_THAT(Stretches(graph), ElementsAre("layers 2 x 3", "last_layers 1 x 1"));
+  const std::string text = ToText(graph);
+  EXPECT_THAT(text, HasSubstr("layer1_attention: Attention("));
+  EXPECT_THAT(text, HasSubstr("last_linear_attention: LinearAttention("));
+  EXPECT_THAT(text, HasSubstr("forward  linear_attention: LinearAttention("));
+  EXPECT_THAT(ErrorOf(absl::StrCat("layers: 7, full_attention_every: 3, full_attention_at: 1, ", kSpace)),
+              HasSubstr("full_attention_at: found 1, wanted a place behind the 1 layers that are left"));
+  EXPECT_THAT(ErrorOf(absl::StrCat("layers: 6, full_attention_every: 3, full_attention_at: 4, ", kSpace)),
+              HasSubstr("full_attention_at: found 4, wanted at most full_attention_every = 3"));
+  EXPECT_THAT(ErrorOf(absl::StrCat("layers: 6, full_attention_at: 1, ", kSpace)),
+              HasSubstr("`full_attention_every` beside it"));
+  EXPECT_THAT(ErrorOf(absl::StrCat("layers: 6, sliding_window: 4, ", kSpace)),
+              HasSubstr("sliding_window: found 4, wanted none beside linear_attention"));
+  EXPECT_THAT(ErrorOf("layers: 6, linear_attention: {key_heads: 2, value_heads: 3}"),
+              HasSubstr("key_heads: found 2, wanted a divisor of value_heads = 3"));
+}
+
+// As few letters written out as may be, a run counting as one more.
+TEST(DecoderLayersTest, PatternsAreRunsThatRepeat) {
+  const auto stretches = [](absl::string_view pattern) {
+    const absl::StatusOr<Graph> graph = Build(absl::StrCat(
+        "layer_pattern: \"", pattern, "\", experts: 2, experts_per_token: 1, linear_attention: {value_heads: 2}"));
+    EXPECT_OK(graph);
+    return graph.ok() ? Stretches(*graph) : std::vector<std::string>();
+  };
+  EXPECT_THAT(stretches("MEMEMEM*E"), ElementsAre("layers 3 x 2", "layers2 1 x 3"));
+  // Nemotron 3 Nano's
+  EXPECT_THAT(stretches("MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME"),
+              ElementsAre("layers 5 x 7", "layers2 3 x 2", "layers3 1 x 3", "layers4 4 x 2"));
+  EXPECT_THAT(stretches("-"), ElementsAre("layers 1 x 1"));
+}
+
+TEST(DecoderLayersTest, WrongPatternsAreErrors) {
+  constexpr absl::string_view kLinear = ", linear_attention: {value_heads: 2}";
+  EXPECT_THAT(ErrorOf(absl::StrCat("layer_pattern: \"M-X-\"", kLinear)),
+              HasSubstr("layer_pattern: found \"X\" in place 3, wanted letters M"));
+  EXPECT_THAT(ErrorOf("layer_pattern: \"M-\""),
+              HasSubstr("found M, linear attention, wanted `linear_attention` beside"));
+  EXPECT_THAT(ErrorOf("layer_pattern: \"*E\""), HasSubstr("found E, experts, wanted `experts` beside it"));
+  EXPECT_THAT(ErrorOf("layer_pattern: \"**\""), HasSubstr("wanted a layer with a feed-forward layer or experts"));
+  EXPECT_THAT(ErrorOf("layer_pattern: \"*-\", layers: 3"), HasSubstr("found 2 letters, wanted one for each of the 3"));
+  EXPECT_THAT(ErrorOf("layer_pattern: \"\""), HasSubstr("found 0 letters"));
+  EXPECT_THAT(ErrorOf("layer_pattern: \"*-\", sliding_window: 4"),
+              HasSubstr("sliding_window: found it beside layer_pattern"));
+}
+
+// A token is brought to 4 elements in front of the experts, and back.
+TEST(DecoderLayersTest, ExpertsOfNarrowTokens) {
+  ASSERT_OK_AND_ASSIGN(const Graph graph,
+                       Build("layers: 1, ffn: 16, experts: 4, experts_per_token: 2, expert_hidden: 4, "
+                             "shared_expert_ffn: 8, shared_expert_gate: true"));
+  EXPECT_EQ(graph.tensor(graph.FindTensor("mlp1.weight")).shape, (Shape{4, 4, 16}));
+  EXPECT_EQ(graph.tensor(graph.FindTensor("expert_up.weight")).shape, (Shape{4, 8}));
+  const std::string text = ToText(graph);
+  EXPECT_THAT(text, HasSubstr("dispatch: Dispatch(expert_down, router) -> dispatch"));
+  EXPECT_THAT(text,
+              HasSubstr("shared_gated: Mul(shared_activation, shared_share) -> shared_gated  [s b f, s b 1 -> s b f]"));
+  EXPECT_THAT(ErrorOf("layers: 1, shared_expert_gate: true"), HasSubstr("found it without a shared expert"));
+  EXPECT_THAT(ErrorOf("layers: 1, expert_hidden: 4"), HasSubstr("found it without experts"));
+}
+
+}  // namespace
+}  // namespace meshwright
