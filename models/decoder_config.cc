@@ -410,7 +410,8 @@ double LinearAttentionParameters(const DecoderConfig& config) {
   const LinearSizes sizes = LinearSizesOf(config);
   const double hidden = static_cast<double>(config.hidden);
   const double groups = static_cast<double>(config.linear_attention.key_heads);
-  return groups * hidden * static_cast<double>(sizes.mixed + 2 * sizes.values + sizes.gates);
+  const double convolution = static_cast<double>(sizes.mixed * config.linear_attention.convolution);
+  return groups * (hidden * static_cast<double>(sizes.mixed + 2 * sizes.values + sizes.gates) + convolution);
 }
 
 int64_t IdleParameters(const DecoderConfig& config, const Training& training) {

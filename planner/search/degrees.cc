@@ -160,12 +160,15 @@ absl::StatusOr<Strategy> FromDegrees(const Problem& problem, const Degrees& degr
   split("c", {"copy", "dp"});
   split("g", {"tp"});
   // Groups of heads of linear attention; where the sequence is whole, over the ranks that share it, too.
-  split("o", {"tp", "again"});
-  split("o", {"tp"});
-  split("y", {"tp", "again", "cp", "ce"});
-  split("y", {"tp", "cp", "ce"});
-  split("y", {"tp", "again"});
-  split("y", {"tp"});
+  if (sizes.contains("o")) {
+    for (const bool again : {true, false}) {
+      const std::string more = again ? "again" : "";
+      split("o", {"tp", more});
+      split("y", {"tp", more, "cp", "ce"});
+      if (degrees.context > 1) split("y", {"tp", more});
+      if (!strategy.mesh.Find("again").valid()) break;
+    }
+  }
   split("f", {"tp", "again"});
   const auto vocabulary = sizes.find("v");
   if (vocabulary == sizes.end() || vocabulary->second % degrees.tensor == 0) split("v", {"tp", "again"});

@@ -100,6 +100,7 @@ class ModelMaker {
   // A few operators that keep shape and names of (s, b, h).
   absl::Status Preserving();
   absl::Status Attention(const Value& x);
+  absl::Status LinearAttention(const Value& x);
   // Queries, keys and values one behind the other, the keys with a part that all heads share.
   absl::StatusOr<TensorId> LatentHeads(const Value& x, int64_t width, int64_t value_width);
   // Every expert, and every group of experts, has a slot for every token, so that none is dropped, however the batch is

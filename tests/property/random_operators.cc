@@ -444,7 +444,7 @@ absl::Status ModelMaker::Preserving() {
   const Value x = pool_.back();
   switch (draw_.Below(5)) {
     case 0:
-      return Attention(x);
+      return draw_again_.Chance(30) ? LinearAttention(x) : Attention(x);
     case 1:
       return Experts(x);
     case 2:
@@ -507,6 +507,42 @@ absl::Status ModelMaker::Attention(const Value& x) {
                                      {{s, rows, g, q, u}, saved}));
   return Push(AddOp(OpKind::kMatMul, {context[0], Weight({g, q, u, h}, Normal(1 / std::sqrt(g * q * u)))},
                     "s b g q d, g q d h -> s b h"),
+              x.names);
+}
+
+// Two groups of two heads: the gated delta rule, or a state space whose gate is applied in front of the norm.
+absl::Status ModelMaker::LinearAttention(const Value& x) {
+  const Shape shape = ShapeOf(x.id);
+  const bool delta = draw_again_.Chance(50), bias = draw_again_.Chance(50);
+  const int64_t s = shape[0], rows = shape[1], h = shape[2], y = 2, n = 2, k = 3, u = 2, w = 2 * k + n * u;
+  const auto times = [&](int64_t width, const char* rule) {
+    return AddOp(OpKind::kMatMul, {x.id, Weight({h, y, width}, Normal(1 / std::sqrt(h)))}, rule);
+  };
+  MESHWRIGHT_ASSIGN_OR_RETURN(TensorId mixed, times(w, "s b h, h y w -> s b y w"));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId gates, times(delta ? 2 * n : n, "s b h, h y p -> s b y p"));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId gate, times(n * u, "s b h, h y i -> s b y i"));
+  std::vector<TensorId> conv = {mixed, Weight({y, w, 3}, Normal(0.5))};
+  if (bias) conv.push_back(Weight({y, w}, Normal(0.2)));
+  MESHWRIGHT_ASSIGN_OR_RETURN(
+      mixed, AddOp(OpKind::kCausalConv, conv,
+                   bias ? "s! b y w!, y w! k!, y w! -> s! b y w!" : "s! b y w!, y w! k! -> s! b y w!"));
+  std::vector<TensorId> inputs = {mixed, gates, Weight({y, n}, Uniform(0, 1)), Weight({y, n}, Uniform(-1, 1))};
+  if (!delta) inputs.push_back(Weight({y, n}, Uniform(0.5, 1.5)));
+  MESHWRIGHT_ASSIGN_OR_RETURN(
+      TensorId made, AddOp(OpKind::kLinearAttention, inputs,
+                           absl::StrCat("s! b y w!, s! b y p!, y t!, y t!", delta ? "" : ", y t!", " -> s! b y t! u!"),
+                           {}, {{s, rows, y, n, u}}));
+  MESHWRIGHT_ASSIGN_OR_RETURN(made,
+                              AddOp(OpKind::kReshape, {made}, "s b y t! u! -> s b y i!", {}, {{s, rows, y, n * u}}));
+  OpAttrs attrs;
+  attrs.gate_first = !delta;
+  // By a row of weights for all groups, or one for each.
+  MESHWRIGHT_ASSIGN_OR_RETURN(
+      made, AddOp(OpKind::kGatedRmsNorm,
+                  {made, gate, delta ? Weight({n * u}, Uniform(0.5, 1.5)) : Weight({y, n * u}, Uniform(0.5, 1.5))},
+                  delta ? "s b y i!, s b y i!, i! -> s b y i!" : "s b y i!, s b y i!, y i! -> s b y i!", attrs));
+  return Push(AddOp(OpKind::kMatMul, {made, Weight({y, n * u, h}, Normal(1 / std::sqrt(y * n * u)))},
+                    "s b y i, y i h -> s b h"),
               x.names);
 }
 
