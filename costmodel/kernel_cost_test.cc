@@ -265,6 +265,48 @@ TEST(KernelCostTest, SomeProductsStayWideBesideFloat8) {
   EXPECT_EQ(PriceKernel(attention, narrow), PriceKernel(attention, plain));
 }
 
+KernelWork LinearAttention(int64_t heads, int64_t tokens, bool delta) {
+  KernelWork work;
+  work.kernel = KernelClass::kLinearAttention;
+  work.dtype = DType::kBFloat16;
+  work.delta = delta;
+  work.batch = heads;
+  work.m = tokens;
+  work.k = 128;
+  work.n = delta ? 128 : 64;
+  work.flops =
+      Flops(2.0 * (delta ? 3 : 2) * static_cast<double>(heads * tokens) * static_cast<double>(work.k * work.n));
+  return work;
+}
+
+// Of a token of a head, states of 128 x 128: 6 x 128 x 128 + 64 x 10 x 128 = 180,224 operations, 450 a cycle of 132
+// multiprocessors at 1.83 GHz: 1.658 ns. 4096 tokens of 256 heads are so 1.739 ms, and 64 chunks of 1.4 us follow each
+// other; 2560 elements of 2 bytes at 0.9 x 3.35 TB/s would be 1.781 ms.
+TEST(KernelCostTest, LinearAttentionGoesByChunks) {
+  ASSERT_OK_AND_ASSIGN(const Device device, FindDevice("h100-sxm"));
+  const auto seconds = [&device](const KernelWork& work) { return ToSeconds(PriceKernel(work, device)); };
+  EXPECT_NEAR(seconds(LinearAttention(256, 4096, true)), 1.739e-3 + 64 * 1.4e-6, 1e-5);
+  // Of few heads what is left are the chunks.
+  EXPECT_NEAR(seconds(LinearAttention(1, 65536, true)), 1024 * 1.4e-6 + 65536 * 1.658e-9, 1e-5);
+  // A state space has wider chunks, and less to do.
+  EXPECT_LT(seconds(LinearAttention(256, 4096, false)), 0.4 * seconds(LinearAttention(256, 4096, true)));
+  // Linear in tokens; backward 2.7 times as much.
+  KernelWork backward = LinearAttention(256, 32768, true);
+  const double forward = seconds(backward);
+  EXPECT_NEAR(forward, 8 * seconds(LinearAttention(256, 4096, true)), 1e-4);
+  backward.backward = true;
+  EXPECT_NEAR(seconds(backward) / forward, 2.7, 0.1);
+}
+
+// What memory moves binds where it is slow beside the clock: RTX 5090 has 0.84 x 1.792 TB/s, which 2560 elements of 2
+// bytes for each of 256 x 4096 tokens and heads take 3.567 ms to pass.
+TEST(KernelCostTest, LinearAttentionWaitsForSlowMemory) {
+  ASSERT_OK_AND_ASSIGN(const Device device, FindDevice("rtx-5090"));
+  const KernelEstimate estimate = EstimateKernel(LinearAttention(256, 4096, true), device);
+  EXPECT_EQ(estimate.bound, Bound::kMemory);
+  EXPECT_NEAR(ToSeconds(estimate.time), 3.567e-3, 1e-5);
+}
+
 // Rows of 4100 elements of 2 bytes do not begin at multiples of 16 bytes, those of 4104 do: 1/0.62 = 1.61 times as
 // slow, but for what each wave and the start-up take; rows of 4101 not even at multiples of 4, 1/0.34 = 2.94.
 TEST(KernelCostTest, MisalignedProductsAreSlow) {

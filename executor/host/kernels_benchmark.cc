@@ -1,5 +1,6 @@
 // The host's products against the BLAS library alone, and what other kernels move.
 //   tools/bazel run -c opt //executor/host:kernels_benchmark
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -76,6 +77,21 @@ void BM_Attention(benchmark::State& state) {
   SetFlops(state, 2.0 * static_cast<double>(s * s) * 8 * 64);  // causal: half of 4 s^2 d per head
 }
 BENCHMARK(BM_Attention)->Arg(128)->Arg(1024);
+
+// Of 4 heads of 64 x 64, by the delta rule: three products of a vector with the state for each token, backward six.
+void BM_LinearAttention(benchmark::State& state) {
+  const int64_t s = state.range(0);
+  const bool backward = state.range(1) != 0;
+  const Shape x = {s, 1, 4, 192}, gates = {s, 1, 4, 2}, heads = {4, 1}, y = {s, 1, 4, 1, 64};
+  const std::string of = "s! b y w!, s! b y p!, y n!, y n!", made = "s! b y n! u!";
+  if (backward) {
+    RunCase(state, {OpKind::kLinearAttentionGrad, made + ", " + of + " -> " + of, {y, x, gates, heads, heads}});
+  } else {
+    RunCase(state, {OpKind::kLinearAttention, of + " -> " + made, {x, gates, heads, heads}, {}, {}, -1, 1, {y}});
+  }
+  SetFlops(state, 2.0 * (backward ? 6 : 3) * static_cast<double>(s) * 4 * 64 * 64);
+}
+BENCHMARK(BM_LinearAttention)->ArgsProduct({{128, 1024}, {0, 1}});
 
 void BM_Add(benchmark::State& state) {
   RunCase(state, {OpKind::kAdd, "a b, a b -> a b", {{1024, 1024}, {1024, 1024}}});

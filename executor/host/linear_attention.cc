@@ -96,8 +96,15 @@ void AddScaled(T a, const T* x, int64_t n, T* y) {
 }
 template <class T>
 T Dot(const T* x, const T* y, int64_t n) {
+  constexpr int64_t kLanes = 8;  // sums of their own, as a vector unit has them
+  T sums[kLanes] = {};
+  int64_t j = 0;
+  for (; j + kLanes <= n; j += kLanes) {
+    for (int64_t l = 0; l < kLanes; ++l) sums[l] += x[j + l] * y[j + l];
+  }
   T sum = 0;
-  for (int64_t j = 0; j < n; ++j) sum += x[j] * y[j];
+  for (; j < n; ++j) sum += x[j] * y[j];
+  for (const T lane : sums) sum += lane;
   return sum;
 }
 

@@ -79,8 +79,8 @@ OwnedFd::~OwnedFd() {
 std::string ToText(const SocketAddress& address) { return absl::StrCat(address.host, ":", address.port); }
 
 int PollMilliseconds(absl::Time until, int most) {
-  const int64_t left = absl::ToInt64Milliseconds(until - SteadyNow()) + 1;
-  return static_cast<int>(std::clamp<int64_t>(left, 0, most));
+  const int64_t left = absl::ToInt64Milliseconds(until - SteadyNow());  // the largest where there is no deadline
+  return static_cast<int>(std::clamp<int64_t>(left, -1, most - 1) + 1);
 }
 
 absl::StatusOr<OwnedFd> ListenAt(const SocketAddress& address) {

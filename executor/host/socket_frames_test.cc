@@ -160,5 +160,11 @@ TEST(FrameConnectionTest, WhatCameBeforeTheEndIsRead) {
   EXPECT_THAT(connection.Read(frames).message(), HasSubstr("closed"));
 }
 
+// Who waits for ever does not ask without pause.
+TEST(PollMillisecondsTest, IsBetweenNothingAndTheMost) {
+  EXPECT_EQ(PollMilliseconds(absl::InfiniteFuture(), 1000), 1000);
+  EXPECT_EQ(PollMilliseconds(absl::InfinitePast(), 1000), 0);
+}
+
 }  // namespace
 }  // namespace meshwright

@@ -170,8 +170,12 @@ class ModelReader {
     c_.tied_embeddings = known_ != nullptr ? known_->tied : &family == &kModern ? CountsOneEmbedding() : family.tied;
     c_.bias = c_.qkv_bias = family.bias;
     if (known_ != nullptr && known_->hybrid != nullptr) SetHybrid(*known_->hybrid);
+    MESHWRIGHT_RETURN_IF_ERROR(ReadPattern());
     c_.max_positions = sequence_;
     MESHWRIGHT_RETURN_IF_ERROR(ReadExperts());
+    if (c_.experts == 0 && absl::StrContains(c_.layer_pattern, 'E')) {
+      return CannotExpress("experts not given", absl::StrCat("layers ", c_.layer_pattern));
+    }
     return std::move(c_);
   }
 
@@ -292,6 +296,40 @@ class ModelReader {
     c_.norm = Norm::kRmsNorm;
     c_.positions = Positions::kNone;
     c_.bias = c_.qkv_bias = false;
+  }
+
+  // Megatron-Core's letters, with bars where stages end and, behind a slash, those of each layer that predicts further
+  // tokens (models/hybrid/hybrid_layer_allocation.py); its own sizes where the row has none (training/arguments.py).
+  absl::Status ReadPattern() {
+    const std::string text = absl::StrReplaceAll(cells_.Text("layer_pattern"), {{" ", ""}, {"|", ""}, {"'", ""}});
+    if (text.empty()) return absl::OkStatus();
+    std::string pattern = text.substr(0, text.find('/'));
+    const bool delta = absl::StrContains(pattern, 'G');
+    if (delta && absl::StrContains(pattern, 'M')) return CannotExpress("layers of both M and G", text);
+    c_.layer_pattern = absl::StrReplaceAll(pattern, {{"G", "M"}});
+    if (c_.layer_pattern.empty() || c_.layer_pattern.find_first_not_of("M*-E") != std::string::npos) {
+      return CannotExpress("a pattern of other letters than M, G, *, - and E", text);
+    }
+    c_.layers = static_cast<int64_t>(c_.layer_pattern.size());
+    c_.full_attention_every = c_.sliding_window = 0;
+    c_.mtp_layers = std::count(text.begin(), text.end(), '/');
+    c_.positions = Positions::kNone;
+    LinearAttentionConfig& l = c_.linear_attention;
+    if (known_ != nullptr && known_->hybrid != nullptr && l.value_heads > 0) return absl::OkStatus();
+    constexpr int64_t kStateDim = 128, kHeadDim = 64, kGroups = 8;
+    if (delta) {
+      l = {LinearForm::kGatedDelta, 16, 32, 128, 128, 4, false};
+      return absl::OkStatus();
+    }
+    l.form = LinearForm::kStateSpace;
+    l.convolution_bias = true;
+    MESHWRIGHT_ASSIGN_OR_RETURN(l.key_dim, Size("ssm_state", kStateDim));
+    MESHWRIGHT_ASSIGN_OR_RETURN(l.value_dim, Size("ssm_head_dim", kHeadDim));
+    MESHWRIGHT_ASSIGN_OR_RETURN(l.key_heads, Size("ssm_groups", kGroups));
+    MESHWRIGHT_ASSIGN_OR_RETURN(l.value_heads, Size("ssm_heads", std::max<int64_t>(1, 2 * c_.hidden / l.value_dim)));
+    if (l.value_heads % l.key_heads == 0) return absl::OkStatus();
+    return CannotExpress("heads of a state space that groups do not divide",
+                         absl::StrCat(l.value_heads, " in ", l.key_heads, " groups"));
   }
 
   const Family& FamilyOf() {
