@@ -109,7 +109,7 @@ struct DecoderConfig {
   double rotary_factor = 1;  // how much of each head rotary positions turn
   Positions positions = Positions::kLearned;
   bool tied_embeddings = false;  // the head's weight is the embedding
-  bool bias = false;             // of all linear layers but the router and the head
+  bool bias = false;             // of all linear layers but the router, the head and linear attention's
   bool qkv_bias = false;         // of the q, k, v product; default: bias
   int64_t experts = 0;           // 0: dense
   int64_t experts_per_token = 0;

@@ -70,7 +70,6 @@ void ComplainOfLinear(const DecoderConfig& c,
   if (l.value_heads == 0) return;
   if (c.sliding_window > 0) complain("sliding_window", c.sliding_window, "none beside linear_attention");
   if (c.dense_layers > 0) complain("dense_layers", c.dense_layers, "0 beside linear_attention");
-  if (c.bias) complain("bias", 1, "false beside linear_attention");
 }
 
 void ComplainOfPattern(const DecoderConfig& c, std::vector<Complaint>& found) {

@@ -242,7 +242,8 @@ class ModelReader {
   absl::Status ReadSizes() {
     if (known_ != nullptr) return ReadKnownSizes();
     for (const absl::string_view column : {"hidden", "layers"}) {
-      if (!cells_.Text(column).empty()) continue;
+      const bool by_pattern = column == "layers" && !cells_.Text("layer_pattern").empty();
+      if (by_pattern || !cells_.Text(column).empty()) continue;
       if (!billions_.has_value()) billions_ = BillionsInName();
       if (!billions_.has_value() || *billions_ <= 0) return CannotExpress("not given", column);
     }
@@ -263,11 +264,12 @@ class ModelReader {
     MESHWRIGHT_ASSIGN_OR_RETURN(c_.kv_heads, Size("kv_heads", c_.heads));
     MESHWRIGHT_ASSIGN_OR_RETURN(c_.head_dim, Size("head_dim", std::max<int64_t>(1, c_.hidden / c_.heads), false));
     MESHWRIGHT_ASSIGN_OR_RETURN(c_.ffn, Size("ffn", 4 * c_.hidden));
+    c_.vocab_multiple = DefaultVocabMultiple(c_.vocab);
+    if (!cells_.Text("layer_pattern").empty()) return absl::OkStatus();
     const double embedding = static_cast<double>(c_.hidden) * static_cast<double>(c_.vocab);
     const double layers = (billions_.value_or(0) * 1e9 - embedding) / LayerParameters(c_, false);
     MESHWRIGHT_ASSIGN_OR_RETURN(c_.layers,
                                 Size("layers", static_cast<int64_t>(std::lround(std::clamp(layers, 1.0, 1e4)))));
-    c_.vocab_multiple = DefaultVocabMultiple(c_.vocab);
     return absl::OkStatus();
   }
 

@@ -118,6 +118,46 @@ TEST(RowModelTest, KnownModelsFillWhatIsLeftOut) {
   EXPECT_THAT(defaults, ElementsAre("experts 128 of 768, 8 a token"));
 }
 
+// Nemotron 3 Nano's and Qwen3-Next's config.json: 31.6 and 79.7 billion, norms and biases aside.
+TEST(RowModelTest, KnownHybrids) {
+  std::vector<std::string> defaults;
+  ASSERT_OK_AND_ASSIGN(const DecoderConfig nano, ModelOf("model\nNemotron 3 Nano 30B-A3B\n", &defaults));
+  EXPECT_EQ(nano.layer_pattern.size(), 52u);
+  EXPECT_EQ(nano.activation, Activation::kSquaredRelu);
+  EXPECT_EQ(nano.positions, Positions::kNone);
+  EXPECT_NEAR(NumParameters(nano), 31.578e9, 0.02e9);
+  ASSERT_OK_AND_ASSIGN(const DecoderConfig next, ModelOf("model\nQwen3-Next-80B-A3B\n", &defaults));
+  EXPECT_EQ(next.full_attention_every, 4);
+  EXPECT_TRUE(next.attention_gate);
+  EXPECT_NEAR(NumParameters(next), 79.674e9, 0.08e9);
+  // Of fewer layers the first of the pattern.
+  ASSERT_OK_AND_ASSIGN(const DecoderConfig cut, ModelOf("model,layers\nNemotron-3-Nano-30B-A3B,6\n", &defaults));
+  EXPECT_EQ(cut.layer_pattern, "MEMEM*");
+}
+
+// Megatron-Core's letters and sizes. 2 x 1024 / 64 = 32 heads.
+TEST(RowModelTest, PatternsOfHybrids) {
+  std::vector<std::string> defaults;
+  const std::string header = "model,hidden,heads,layer_pattern\n";
+  ASSERT_OK_AND_ASSIGN(const DecoderConfig model,
+                       ModelOf(header + "a hybrid 1b,1024,16,M-M*-|M-M*-/*-/*-\n", &defaults));
+  EXPECT_EQ(model.layer_pattern, "M-M*-M-M*-");
+  EXPECT_EQ(model.layers, 10);
+  EXPECT_EQ(model.mtp_layers, 2);
+  EXPECT_EQ(model.linear_attention.form, LinearForm::kStateSpace);
+  EXPECT_EQ(model.linear_attention.value_heads, 32);
+  EXPECT_EQ(model.linear_attention.key_heads, 8);
+  ASSERT_OK_AND_ASSIGN(const DecoderConfig delta, ModelOf(header + "a hybrid 1b,1024,16,G-G*-\n", &defaults));
+  EXPECT_EQ(delta.linear_attention.form, LinearForm::kGatedDelta);
+  EXPECT_EQ(delta.linear_attention.value_heads, 32);
+  const auto refused = [&](const std::string& pattern) {
+    return std::string(ModelOf(header + "a hybrid 1b,1024,16," + pattern + "\n", &defaults).status().message());
+  };
+  EXPECT_EQ(refused("M-G-"), "layers of both M and G: M-G-");
+  EXPECT_EQ(refused("M-D-"), "a pattern of other letters than M, G, *, - and E: M-D-");
+  EXPECT_EQ(refused("M-ME"), "experts not given: layers M-ME");
+}
+
 TEST(RowModelTest, ExpertsFromColumns) {
   std::vector<std::string> defaults;
   ASSERT_OK_AND_ASSIGN(
