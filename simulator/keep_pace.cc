@@ -25,7 +25,8 @@ constexpr int64_t kRotarySteps = 13, kRotaryGradientSteps = 17;
 constexpr int64_t kJoinSteps = 3;
 constexpr int64_t kGateSteps = 1, kGateGradientSteps = 2;
 // One operator launches them, forward or backward: 20 a layer in a profile of Megatron-LM's state spaces
-// (costmodel/README.md).
+// (costmodel/README.md). Of Triton 3.5, from Python, with 19 arguments: meta-pytorch/tritonbench, pull 669.
+constexpr Nanos kTritonLaunch(13'000);
 constexpr int64_t kLinearKernels = 10;
 
 const Compute* ComputeOf(const Instruction& instruction) { return std::get_if<Compute>(&instruction.work); }
@@ -105,7 +106,9 @@ class Pace {
       return host_.kernel * StepsOf(instruction, host_.experts.combine) + ResultSteps(instruction);
     }
     const int64_t kernels = (compute->accumulate ? 2 : 1) * (IsNormOfHeads(compute->op) ? 2 : 1);
-    if (kernel == KernelClass::kLinearAttention) return host_.kernel * kernels + launch_ * (kLinearKernels - 1);
+    if (kernel == KernelClass::kLinearAttention && host_.kernel > Nanos()) {
+      return host_.kernel * kernels + kTritonLaunch * (kLinearKernels - 1);
+    }
     if (kernel == KernelClass::kAttention) return AttentionTime(instruction, *compute, host_.kernel * kernels);
     Nanos issue = host_.kernel * kernels + host_.step * StepsOf(instruction, *compute);
     if (kernel != KernelClass::kContraction) return issue;

@@ -196,6 +196,14 @@ class ModelReader {
     return match[4].str() == "b" ? value : value / 1000;
   }
 
+  // "truncated to 8 layers / 8 experts".
+  std::optional<int64_t> CountInName(absl::string_view of_what) const {
+    std::smatch match;
+    const std::regex count(absl::StrCat(R"(\b([1-9]\d{0,3})[ -])", of_what, R"(\b)"));
+    if (!std::regex_search(name_, match, count)) return std::nullopt;
+    return std::stoll(match[1].str());
+  }
+
   // Those of the table's row of the same hidden size and nearest in layers. Else the number of heads that divides the
   // hidden size and splits over `tensor` ranks, whose width is nearest to the usual.
   int64_t DefaultHeads(double layers) const {
@@ -217,7 +225,7 @@ class ModelReader {
   absl::Status ReadKnownSizes() {
     const KnownModel& known = *known_;
     MESHWRIGHT_ASSIGN_OR_RETURN(c_.hidden, Size("hidden", known.hidden));
-    MESHWRIGHT_ASSIGN_OR_RETURN(c_.layers, Size("layers", known.layers));
+    MESHWRIGHT_ASSIGN_OR_RETURN(c_.layers, Size("layers", CountInName("layers?").value_or(known.layers)));
     MESHWRIGHT_ASSIGN_OR_RETURN(c_.vocab, Size("vocab", known.vocab));
     MESHWRIGHT_ASSIGN_OR_RETURN(c_.heads, Size("heads", known.heads));
     // Other heads are another model of that width: BLOOM's search of a layout had 64 and 112.
@@ -389,8 +397,8 @@ class ModelReader {
       return ReadDenseLayers();
     }
     if (known_ != nullptr) {
-      c_.experts = known_->experts;
-      c_.experts_per_token = known_->experts_per_token;
+      c_.experts = known_->experts > 0 ? CountInName("experts").value_or(known_->experts) : 0;
+      c_.experts_per_token = std::min(known_->experts_per_token, c_.experts);
       c_.choice_groups = known_->choice_groups;
       c_.choice_groups_per_token = known_->choice_groups_per_token;
       c_.shared_expert_ffn = known_->shared_expert_ffn;

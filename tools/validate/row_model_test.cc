@@ -135,6 +135,17 @@ TEST(RowModelTest, KnownHybrids) {
   EXPECT_EQ(cut.layer_pattern, "MEMEM*");
 }
 
+// What a name says of layers and experts counts.
+TEST(RowModelTest, TruncatedModels) {
+  std::vector<std::string> defaults;
+  ASSERT_OK_AND_ASSIGN(const DecoderConfig model,
+                       ModelOf("model\nQwen3.5-35B-A3B truncated to 8 layers / 6 experts\n", &defaults));
+  EXPECT_EQ(model.layers, 8);
+  EXPECT_EQ(model.experts, 6);
+  EXPECT_EQ(model.experts_per_token, 6);
+  EXPECT_EQ(model.full_attention_every, 4);
+}
+
 // Megatron-Core's letters and sizes. 2 x 1024 / 64 = 32 heads.
 TEST(RowModelTest, PatternsOfHybrids) {
   std::vector<std::string> defaults;

@@ -332,6 +332,19 @@ class RunReader {
     return absl::OkStatus();
   }
 
+  // What a step takes where the row has its time and its rate; 0 where it does not, or they make no whole number.
+  int64_t RowsOfStep() const {
+    constexpr double kRounding = 0.01;
+    const auto number = [this](absl::string_view column) {
+      return cells_.Number(column).value_or(std::nullopt).value_or(0);
+    };
+    const double all = number("tokens_per_s_total"), each = number("tokens_per_s_per_gpu");
+    const double rate = all > 0 ? all : each * static_cast<double>(run_.cluster.num_devices());
+    const double rows = rate * number("step_time_s") / static_cast<double>(run_.training.sequence);
+    const bool whole = std::round(rows) >= 1 && std::abs(rows / std::round(rows) - 1) < kRounding;
+    return whole && rows < 1e9 ? std::llround(rows) : 0;
+  }
+
   absl::Status ReadBatch() {
     MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<int64_t> batch, cells_.Int("global_batch_seqs", 1));
     MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<int64_t> micro, LayoutCells().Int("micro_batch_seqs", 1));
@@ -342,6 +355,9 @@ class RunReader {
     } else if (micro.has_value() && (passes.has_value() || run_.degrees.pipeline == 1)) {
       run_.training.batch = *micro * data * passes.value_or(1);
       run_.defaults.push_back(absl::StrCat("global_batch_seqs ", run_.training.batch));
+    } else if (const int64_t rows = RowsOfStep(); rows > 0) {
+      run_.training.batch = rows;
+      run_.defaults.push_back(absl::StrCat("global_batch_seqs ", rows, " by tokens a second and time"));
     } else {
       run_.training.batch = DefaultBatch(NumParameters(run_.model), run_.training.sequence, data);
       run_.defaults.push_back(absl::StrCat("global_batch_seqs ", run_.training.batch));

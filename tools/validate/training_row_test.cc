@@ -166,6 +166,15 @@ TEST(TrainingRunTest, WhatIsLeftOpenIsToBeChosen) {
   // 103 M parameters: 2^19 tokens of 1024.
   EXPECT_EQ(run.training.batch, 512);
   EXPECT_THAT(run.defaults, ElementsAre("gpus 4", "global_batch_seqs 512"));
+  // 2 s at 24,576 tokens a second are 48 rows of 1024; at 24,832 they are 48 and a half.
+  const auto with_rate = [](const std::string& rate) {
+    return RunOf({{"global_batch_seqs", ""}, {"micro_batch_seqs", ""}, {"tokens_per_s_total", rate}});
+  };
+  ASSERT_OK_AND_ASSIGN(run, with_rate("24576"));
+  EXPECT_EQ(run.training.batch, 48);
+  EXPECT_THAT(run.defaults, ElementsAre("global_batch_seqs 48 by tokens a second and time"));
+  ASSERT_OK_AND_ASSIGN(run, with_rate("24832"));
+  EXPECT_EQ(run.training.batch, 512);
   ASSERT_OK_AND_ASSIGN(run, RunOf({{"gpus", "12"}, {"dp", ""}, {"global_batch_seqs", "60"}}));
   EXPECT_THAT(run.approximations, ElementsAre("nodes of 6 devices, so that all are full"));
 }
