@@ -61,8 +61,7 @@ int64_t ChunksOf(const TrainingRun& run) {
   const int64_t stages = run.degrees.pipeline, layers = run.model.layers;
   const int64_t microbatches = run.training.batch / std::max<int64_t>(1, run.degrees.data * run.degrees.microbatch);
   const int64_t unit = LayersOfRun(run.model);
-  const bool divides =
-      run.model.layer_pattern.empty() && layers % (stages * unit) == 0 && microbatches % stages == 0;
+  const bool divides = run.model.layer_pattern.empty() && layers % (stages * unit) == 0 && microbatches % stages == 0;
   return run.most_chunks && stages > 1 && divides ? layers / stages / unit : run.chunks;
 }
 
