@@ -20,17 +20,26 @@ struct KnownHybrid {
   int64_t expert_hidden = 0, mtp_layers = 0;
 };
 
+// What of it is as in models/decoder.h; `ffn` is then one expert's.
+struct KnownExperts {
+  int64_t count = 0, per_token = 0, shared_ffn = 0, dense_layers = 0, dense_ffn = 0, every = 1;
+  int64_t groups = 1, groups_per_token = 1;
+};
+struct KnownLatent {
+  int64_t q_lora_rank = 0, kv_lora_rank = 0, rope_head_dim = 0;
+};
+struct KnownWindows {
+  int64_t sliding = 0, full_attention_every = 0;
+};
+
 struct KnownModel {
   absl::string_view family;  // in the name, without what stands between words: "qwen3"
   double billions = 0;       // of parameters, all experts counted; 0: the family's name is enough
   int64_t layers = 0, hidden = 0, ffn = 0, heads = 0, kv_heads = 0, head_dim = 0, vocab = 0;
   bool tied = false;  // embeddings
-  // Of models with experts, whose `ffn` is one expert's.
-  int64_t experts = 0, experts_per_token = 0;
-  int64_t choice_groups = 1, choice_groups_per_token = 1, shared_expert_ffn = 0;  // models/decoder.h
-  int64_t dense_layers = 0, dense_ffn = 0, expert_every = 1;                      // the same
-  int64_t q_lora_rank = 0, kv_lora_rank = 0, rope_head_dim = 0;
-  int64_t sliding_window = 0, full_attention_every = 0;
+  KnownExperts experts = {};
+  KnownLatent latent = {};
+  KnownWindows windows = {};
   const KnownHybrid* hybrid = nullptr;
 };
 

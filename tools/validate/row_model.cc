@@ -152,8 +152,9 @@ class ModelReader {
     // A row that says its experts, hidden size and layers is of a model of its own, whatever its name.
     if (!experts.has_value() || cells_.Text("hidden").empty() || cells_.Text("layers").empty()) {
       known_ = FindKnownModel(name_, BillionsInName().value_or(billions_.value_or(0)), width.value_or(0));
-      const bool other = known_ != nullptr && (experts.has_value() ? known_->experts != (*experts > 1 ? *experts : 0)
-                                                                   : known_->experts == 0 && NamesExperts());
+      const bool other =
+          known_ != nullptr && (experts.has_value() ? known_->experts.count != (*experts > 1 ? *experts : 0)
+                                                    : known_->experts.count == 0 && NamesExperts());
       if (other) known_ = nullptr;
     }
     MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<int64_t> tensor, cells_.Int("tp", 1));
@@ -232,17 +233,17 @@ class ModelReader {
     const bool same = c_.heads == known.heads || c_.hidden % c_.heads != 0;
     MESHWRIGHT_ASSIGN_OR_RETURN(c_.kv_heads, Size("kv_heads", same ? known.kv_heads : c_.heads, false));
     MESHWRIGHT_ASSIGN_OR_RETURN(c_.head_dim, Size("head_dim", same ? known.head_dim : c_.hidden / c_.heads, false));
-    if (known.kv_lora_rank > 0) {  // a table has a number of its own for keys, if any
+    if (known.latent.kv_lora_rank > 0) {  // a table has a number of its own for keys, if any
       c_.kv_heads = c_.heads;
       c_.head_dim = known.head_dim;
-      c_.kv_lora_rank = known.kv_lora_rank;
-      c_.q_lora_rank = known.q_lora_rank;
-      c_.rope_head_dim = known.rope_head_dim;
+      c_.kv_lora_rank = known.latent.kv_lora_rank;
+      c_.q_lora_rank = known.latent.q_lora_rank;
+      c_.rope_head_dim = known.latent.rope_head_dim;
     }
-    c_.sliding_window = known.sliding_window;
-    c_.full_attention_every = known.full_attention_every <= c_.layers ? known.full_attention_every : 0;
+    c_.sliding_window = known.windows.sliding;
+    c_.full_attention_every = known.windows.full_attention_every <= c_.layers ? known.windows.full_attention_every : 0;
     MESHWRIGHT_ASSIGN_OR_RETURN(c_.ffn, Size("ffn", known.ffn));
-    if (known.experts > 0) c_.ffn = known.ffn;  // tables have the dense layers' or one expert's
+    if (known.experts.count > 0) c_.ffn = known.ffn;  // tables have the dense layers' or one expert's
     c_.vocab_multiple = DefaultVocabMultiple(c_.vocab);
     return absl::OkStatus();
   }
@@ -389,7 +390,7 @@ class ModelReader {
     MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<int64_t> experts, cells_.Int("experts", 1));
     if (experts.has_value()) {
       c_.experts = *experts > 1 ? *experts : 0;
-      const int64_t chosen = known_ != nullptr ? std::max<int64_t>(1, known_->experts_per_token)
+      const int64_t chosen = known_ != nullptr ? std::max<int64_t>(1, known_->experts.per_token)
                                                : std::min(kDefaultExpertsPerToken, *experts);
       MESHWRIGHT_ASSIGN_OR_RETURN(c_.experts_per_token, Size("experts_per_token", chosen));
       MESHWRIGHT_ASSIGN_OR_RETURN(c_.ffn, Size("expert_ffn", c_.ffn, false));
@@ -397,11 +398,11 @@ class ModelReader {
       return ReadDenseLayers();
     }
     if (known_ != nullptr) {
-      c_.experts = known_->experts > 0 ? CountInName("experts").value_or(known_->experts) : 0;
-      c_.experts_per_token = std::min(known_->experts_per_token, c_.experts);
-      c_.choice_groups = known_->choice_groups;
-      c_.choice_groups_per_token = known_->choice_groups_per_token;
-      c_.shared_expert_ffn = known_->shared_expert_ffn;
+      c_.experts = known_->experts.count > 0 ? CountInName("experts").value_or(known_->experts.count) : 0;
+      c_.experts_per_token = std::min(known_->experts.per_token, c_.experts);
+      c_.choice_groups = known_->experts.groups;
+      c_.choice_groups_per_token = known_->experts.groups_per_token;
+      c_.shared_expert_ffn = known_->experts.shared_ffn;
       if (c_.experts > 0) {
         defaults_.push_back(
             absl::StrCat("experts ", c_.experts, " of ", c_.ffn, ", ", c_.experts_per_token, " a token",
@@ -429,7 +430,7 @@ class ModelReader {
     if (width.has_value()) return *width;
     MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<int64_t> experts, cells_.Int("shared_experts", 0));
     if (experts.has_value()) return *experts * c_.ffn;
-    return known_ != nullptr ? known_->shared_expert_ffn : 0;
+    return known_ != nullptr ? known_->experts.shared_ffn : 0;
   }
 
   // Of Megatron-LM's "([0]*3+[1]*58)" the 3.
@@ -453,8 +454,8 @@ class ModelReader {
       MESHWRIGHT_ASSIGN_OR_RETURN(every, cells_.Int("expert_every", 1));
     }
     MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<int64_t> width, cells_.Int("dense_ffn", 1));
-    c_.expert_every = std::min(every.value_or(known ? known_->expert_every : 1), c_.layers);
-    c_.dense_layers = first.value_or(known ? known_->dense_layers : 0);
+    c_.expert_every = std::min(every.value_or(known ? known_->experts.every : 1), c_.layers);
+    c_.dense_layers = first.value_or(known ? known_->experts.dense_layers : 0);
     if (!first.has_value()) {
       c_.dense_layers = std::min(c_.dense_layers, c_.layers - c_.expert_every);
       c_.dense_layers += (c_.layers - c_.dense_layers) % c_.expert_every;
@@ -466,7 +467,7 @@ class ModelReader {
     }
     if (c_.dense_layers == 0 && c_.expert_every == 1) return absl::OkStatus();
     const int64_t of_token = c_.experts_per_token * c_.ffn + c_.shared_expert_ffn;
-    c_.dense_ffn = width.value_or(known && known_->dense_ffn > 0 ? known_->dense_ffn : of_token);
+    c_.dense_ffn = width.value_or(known && known_->experts.dense_ffn > 0 ? known_->experts.dense_ffn : of_token);
     if (!first.has_value() || !every.has_value() || !width.has_value()) {
       defaults_.push_back(
           absl::StrCat(c_.dense_layers == 0 ? "" : absl::StrCat("the first ", c_.dense_layers, " layers"),
