@@ -31,6 +31,7 @@ struct KernelWork {
   bool fused = true;                       // attention: no score matrix in memory
   int64_t window = 0;                      // causal attention: keys that a query sees, fewer than n; 0: all before it
   bool functions = false;                  // memory and normalize: exponentials and their like at every point
+  int64_t steps = 0;                       // operators that eager PyTorch runs for it besides the first
   bool wide = false;                       // contraction: of 16 bits also where a device runs others in float8
   int64_t batch = 1, m = 1, n = 1, k = 1;  // contraction and attention; see KernelClass
   Flops flops;                             // useful operations (causal attention: only the kept half)

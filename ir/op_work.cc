@@ -97,85 +97,90 @@ void CountRows(OpKind kind, absl::Span<const Shape> inputs, absl::Span<const DTy
   }
 }
 
-// What eager PyTorch moves for an op that it has no kernel for: each step of the formula reads and writes its operands,
-// in float32 where the formula says so. Elements of 2 bytes for each element of the op's input `operand`; of NormHeads
-// values are not touched.
-struct Steps {
+// What eager PyTorch does for an op that it has no kernel for: each step of the formula is an operator (transformers,
+// modeling_llama.py; backward by PyTorch's derivatives, with a sum for each of what is broadcast or read twice), which
+// reads and writes its operands, in float32 where the formula says so. Elements of 2 bytes for each element of the op's
+// input `operand`; of NormHeads, which norms queries and keys one after the other, values are not touched.
+struct EagerOp {
   OpKind kind;
   size_t operand;
   int64_t read, written;
+  int64_t steps;  // besides the first
 };
-constexpr Steps kEagerSteps[] = {
-    // float(x) (1, 2), squared (2, 2), mean (2), x times the root's inverse (2, 2), cast (2, 1), times gamma (1, 1)
-    {OpKind::kRmsNorm, 0, 10, 8},
-    {OpKind::kNormHeads, 0, 10, 8},
-    // dy gamma (1, 1), dy y (2, 1) and its sum (1), cast (1, 2), by the product rule (2, 2), (4, 2), sum (2), 2 x (2,
-    // 2),
-    // times the gradient of the mean (2, 2), the sum of both (4, 2), cast (2, 1)
-    {OpKind::kRmsNormGrad, 1, 23, 15},
-    {OpKind::kNormHeadsGrad, 1, 23, 15},
-    // As those, then float(z) (1, 2), silu (2, 2), product (3, 2), cast (2, 1); backward two products (7, 4), silu (4,
-    // 2),
-    // casts (4, 2)
-    {OpKind::kGatedRmsNorm, 0, 18, 15},
-    {OpKind::kGatedRmsNormGrad, 1, 38, 23},
-    // float(x) (1, 2), times the angles (2, 2), cast (2, 1); backward the same
-    {OpKind::kRotary, 0, 5, 5},
-    {OpKind::kRotaryGrad, 0, 5, 5},
+constexpr EagerOp kEagerOps[] = {
+    // float(x) (1, 2), squared (2, 2), mean (2), plus epsilon, inverse root, x times that (2, 2), cast (2, 1), times
+    // gamma (1, 1)
+    {OpKind::kRmsNorm, 0, 10, 8, 7},
+    {OpKind::kNormHeads, 0, 10, 8, 2 * 7},
+    // dy gamma (1, 1), dy y (2, 1) and its sum (1), cast (1, 2), by the product rule (2, 2), (4, 2), sum (2), 2 x
+    // (2, 2), times the gradient of the mean (2, 2), the sum of both (4, 2), cast (2, 1)
+    {OpKind::kRmsNormGrad, 1, 23, 15, 15},
+    {OpKind::kNormHeadsGrad, 1, 23, 15, 2 * 15},
+    // As those, then float(z) (1, 2), silu (2, 2), product (3, 2), cast (2, 1)
+    {OpKind::kGatedRmsNorm, 0, 18, 15, 11},
+    // backward two products (7, 4), silu (4, 2), casts (4, 2)
+    {OpKind::kGatedRmsNormGrad, 1, 38, 23, 20},
+    // Bytes: float(x) (1, 2), times the angles (2, 2), cast (2, 1). Operators: of queries and keys two products, two
+    // slices, a negation, a joint and a sum each.
+    {OpKind::kRotary, 0, 5, 5, 13},
+    {OpKind::kRotaryGrad, 0, 5, 5, 17},
     // Of DeepSeek-V3's heads, 128 + 64 and values of 128: a third of the queries turned (5, 5); queries, keys and
     // values joined (1, 1) each. Backward the same the other way round; there the operand is all three.
-    {OpKind::kLatentHeads, 0, 4, 4},
-    {OpKind::kLatentHeadsGrad, 0, 2, 2},
+    {OpKind::kLatentHeads, 0, 4, 4, 13 + 3},
+    {OpKind::kLatentHeadsGrad, 0, 2, 2, 17 + 3},
     // silu (1, 1), product (2, 1), of half of the elements each; backward two products (2, 1) and silu (2, 1)
-    {OpKind::kSwiglu, 0, 2, 1},
-    {OpKind::kSwigluGrad, 1, 3, 2},
-    {OpKind::kGeglu, 0, 2, 1},
-    {OpKind::kGegluGrad, 1, 3, 2},
+    {OpKind::kSwiglu, 0, 2, 1, 1},
+    {OpKind::kSwigluGrad, 1, 3, 2, 2},
+    {OpKind::kGeglu, 0, 2, 1, 1},
+    {OpKind::kGegluGrad, 1, 3, 2, 2},
 };
 
 void CountEagerSteps(OpKind kind, absl::Span<const Shape> inputs, KernelWork& work) {
-  for (const Steps& steps : kEagerSteps) {
-    if (steps.kind != kind) continue;
-    const Shape& shape = inputs[steps.operand];
+  for (const EagerOp& eager : kEagerOps) {
+    if (eager.kind != kind) continue;
+    const Shape& shape = inputs[eager.operand];
     int64_t touched = NumElements(shape);
     if ((kind == OpKind::kNormHeads || kind == OpKind::kNormHeadsGrad) && shape.size() == 5 && shape[3] > 0) {
       touched -= touched / shape[3];
     }
     const Bytes elements(2 * touched);
     work.kernel = KernelClass::kMemory;
-    work.read = elements * steps.read;
-    work.written = elements * steps.written;
+    work.read = elements * eager.read;
+    work.written = elements * eager.written;
+    work.steps = eager.steps;
   }
 }
 
 // Operators whose kernels take an exponential, a tangent or a sine at every point.
-constexpr OpKind kWithFunctions[] = {OpKind::kTanh,
-                                     OpKind::kSigmoid,
-                                     OpKind::kSilu,
-                                     OpKind::kGelu,
-                                     OpKind::kSwiglu,
-                                     OpKind::kSoftmax,
-                                     OpKind::kLogSoftmax,
-                                     OpKind::kCrossEntropy,
-                                     OpKind::kRotary,
-                                     OpKind::kExpSumAndPick,
-                                     OpKind::kJoinPartials,
-                                     OpKind::kMergeAttention,
-                                     OpKind::kTanhGrad,
-                                     OpKind::kSigmoidGrad,
-                                     OpKind::kSiluGrad,
-                                     OpKind::kGeluGrad,
-                                     OpKind::kSwigluGrad,
-                                     OpKind::kLogSoftmaxGrad,
-                                     OpKind::kGeglu,
-                                     OpKind::kGegluGrad,
-                                     OpKind::kPartialsGrad,
-                                     OpKind::kCrossEntropyGrad,
-                                     OpKind::kLatentHeads,
-                                     OpKind::kCausalConv,
-                                     OpKind::kCausalConvGrad,
-                                     OpKind::kGatedRmsNorm,
-                                     OpKind::kGatedRmsNormGrad};
+constexpr OpKind kWithFunctions[] = {
+    OpKind::kTanh,
+    OpKind::kSigmoid,
+    OpKind::kSilu,
+    OpKind::kGelu,
+    OpKind::kSwiglu,
+    OpKind::kSoftmax,
+    OpKind::kLogSoftmax,
+    OpKind::kCrossEntropy,
+    OpKind::kRotary,
+    OpKind::kExpSumAndPick,
+    OpKind::kJoinPartials,
+    OpKind::kMergeAttention,
+    OpKind::kTanhGrad,
+    OpKind::kSigmoidGrad,
+    OpKind::kSiluGrad,
+    OpKind::kGeluGrad,
+    OpKind::kSwigluGrad,
+    OpKind::kLogSoftmaxGrad,
+    OpKind::kGeglu,
+    OpKind::kGegluGrad,
+    OpKind::kPartialsGrad,
+    OpKind::kCrossEntropyGrad,
+    OpKind::kLatentHeads,
+    OpKind::kCausalConv,
+    OpKind::kCausalConvGrad,
+    OpKind::kGatedRmsNorm,
+    OpKind::kGatedRmsNormGrad,
+};
 
 // Points of all parameters of an update.
 double UpdatePoints(const UpdateOperands& operands, int64_t tensors, absl::Span<const Shape> inputs) {

@@ -15,15 +15,6 @@ namespace {
 // products. A gradient is accumulated by a kernel of its own.
 constexpr int64_t kUnfusedForwardKernels = 5, kUnfusedBackwardKernels = 7;
 
-// Operators besides the first of what eager PyTorch runs one after the other (transformers, modeling_llama.py). An RMS
-// norm casts, squares, takes the mean, adds, takes the inverse root, multiplies, casts and multiplies; rotary positions
-// are of queries and keys two products, two slices, a negation, a joint and a sum each; a gate is an activation and a
-// product. Backward, by PyTorch's derivatives, with a sum for each of what is broadcast or read twice.
-constexpr int64_t kNormSteps = 7, kNormGradientSteps = 15;
-constexpr int64_t kRotarySteps = 13, kRotaryGradientSteps = 17;
-// Queries, keys and values are joined besides, and taken apart again.
-constexpr int64_t kJoinSteps = 3;
-constexpr int64_t kGateSteps = 1, kGateGradientSteps = 2;
 // One operator launches them, forward or backward: 20 a layer in a profile of Megatron-LM's state spaces
 // (costmodel/README.md). Of Triton 3.5, from Python, with 19 arguments: meta-pytorch/tritonbench, pull 669.
 constexpr Nanos kTritonLaunch(13'000);
@@ -33,12 +24,6 @@ const Compute* ComputeOf(const Instruction& instruction) { return std::get_if<Co
 
 // Of queries and of keys, which frameworks norm one after the other.
 bool IsNormOfHeads(OpKind op) { return op == OpKind::kNormHeads || op == OpKind::kNormHeadsGrad; }
-
-// Forward or backward, with a sum or without.
-bool IsRmsNorm(OpKind op) {
-  return op == OpKind::kRmsNorm || op == OpKind::kAddRmsNorm || op == OpKind::kRmsNormGrad ||
-         op == OpKind::kRmsNormGradAdd;
-}
 
 OpRole RoleOf(const Instruction& instruction) {
   const Compute* const compute = ComputeOf(instruction);
@@ -110,7 +95,8 @@ class Pace {
       return host_.kernel * kernels + kTritonLaunch * (kLinearKernels - 1);
     }
     if (kernel == KernelClass::kAttention) return AttentionTime(instruction, *compute, host_.kernel * kernels);
-    Nanos issue = host_.kernel * kernels + host_.step * StepsOf(instruction, *compute);
+    Nanos issue = host_.kernel * kernels;
+    if (host_.step > Nanos()) issue += host_.step * WorkOf(instruction, *compute, class_, mesh_).steps;
     if (kernel != KernelClass::kContraction) return issue;
     issue = Nanos(std::llround(static_cast<double>(issue.raw()) * host_.products));
     if (const int64_t experts = ExpertsOf(instruction); experts > 1) issue += ExpertTime(instruction) * experts;
@@ -124,18 +110,6 @@ class Pace {
     const Nanos positions = !first ? Nanos() : backward ? host_.positions_backward : host_.positions_forward;
     if (compute.attrs->fused) return fused + positions;
     return host_.kernel * (backward ? kUnfusedBackwardKernels : kUnfusedForwardKernels) + positions;
-  }
-
-  int64_t StepsOf(const Instruction& instruction, const Compute& compute) const {
-    if (host_.step == Nanos() || compute.attrs->fused) return 0;
-    const bool backward = WorkOf(instruction, compute, class_, mesh_).backward;
-    if (IsRmsNorm(compute.op)) return backward ? kNormGradientSteps : kNormSteps;
-    if (IsNormOfHeads(compute.op)) return 2 * (backward ? kNormGradientSteps : kNormSteps);
-    if (InfoOf(compute.op).role == OpRole::kGate) return backward ? kGateGradientSteps : kGateSteps;
-    if (compute.op == OpKind::kRotary) return kRotarySteps;
-    if (compute.op == OpKind::kRotaryGrad) return kRotaryGradientSteps;
-    if (compute.op == OpKind::kLatentHeads) return kRotarySteps + kJoinSteps;
-    return compute.op == OpKind::kLatentHeadsGrad ? kRotaryGradientSteps + kJoinSteps : 0;
   }
 
   // Of one expert's part of a product.
