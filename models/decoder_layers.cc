@@ -98,6 +98,16 @@ std::vector<Stretch> StretchesOf(const DecoderConfig& config) {
   return stretches;
 }
 
+std::vector<LayerKind> KindsOf(const DecoderConfig& config) {
+  std::vector<LayerKind> kinds;
+  for (const Stretch& stretch : StretchesOf(config)) {
+    for (int64_t i = 0; i < stretch.repeat; ++i) {
+      for (const LayerInRun& layer : stretch.run) kinds.push_back(layer.kind);
+    }
+  }
+  return kinds;
+}
+
 LayerKind NextKind(const DecoderConfig& config) {
   return config.layer_pattern.empty() ? KindInRun(config, LayersOfRun(config) - 1) : LayerKind();
 }

@@ -33,6 +33,9 @@ struct Stretch {
 // In the order of the model. REQUIRES: CheckDecoder is OK.
 std::vector<Stretch> StretchesOf(const DecoderConfig& config);
 
+// Of every layer, in the order of the model.
+std::vector<LayerKind> KindsOf(const DecoderConfig& config);
+
 // Of a layer that predicts a further token, and what names in the k-th of them begin with.
 LayerKind NextKind(const DecoderConfig& config);
 std::string NextPrefix(int64_t k);

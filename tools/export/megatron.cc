@@ -8,8 +8,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_replace.h"
 #include "ir/status.h"
+#include "models/decoder_layers.h"
 #include "tools/export/writers.h"
 #include "tools/numbers.h"
 
@@ -46,33 +46,27 @@ bool IsHybrid(const DecoderConfig& m) {
 // layer that predicts a further token.
 std::string HybridPattern(const Recipe& recipe) {
   const DecoderConfig& m = recipe.model;
-  const bool whole = m.layer_pattern.empty();
   const char linear = m.linear_attention.form == LinearForm::kGatedDelta ? 'G' : 'M';
-  std::string halves = absl::StrReplaceAll(m.layer_pattern, {{"M", std::string(1, linear)}});
-  for (int64_t i = 0; whole && i < m.layers; ++i) {
-    const int64_t every = m.full_attention_every;
-    const bool full = every > 0 && i % every == (m.full_attention_at > 0 ? m.full_attention_at : every) - 1;
-    halves.push_back(full ? '*' : linear);
-    halves.push_back(m.experts > 0 && (i + 1) % m.expert_every == 0 ? 'E' : '-');
-  }
+  const std::vector<LayerKind> kinds = KindsOf(m);
   std::string pattern;
   size_t at = 0;
   for (size_t part = 0; part < recipe.layers.size(); ++part) {
-    const auto count = static_cast<size_t>(recipe.layers[part]) * (whole ? 2 : 1);
-    absl::StrAppend(&pattern, part > 0 ? "|" : "", halves.substr(std::min(at, halves.size()), count));
-    at += count;
+    if (part > 0) pattern.push_back('|');
+    for (int64_t i = 0; i < recipe.layers[part] && at < kinds.size(); ++i, ++at) {
+      if (kinds[at].mixer) pattern.push_back(kinds[at].linear ? linear : '*');
+      if (kinds[at].feed_forward) pattern.push_back(kinds[at].experts && m.experts > 0 ? 'E' : '-');
+    }
   }
   for (int64_t k = 0; k < m.mtp_layers; ++k) absl::StrAppend(&pattern, m.experts > 0 ? "/*E" : "/*-");
   return pattern;
 }
 
-// By which of its layers have attention of the usual kind, 0 in a list.
+// Which layers have linear attention, 1 in a list; a number where all but the last of each so many have.
 std::string LinearFrequency(const DecoderConfig& m) {
-  const int64_t every = m.full_attention_every;
-  if (every > 0 && m.full_attention_at == 0) return absl::StrCat(every);
-  if (every == 0) return absl::StrCat("'[1]*", m.layers, "'");
-  return absl::StrCat("'([1]*", m.full_attention_at - 1, "+[0]+[1]*", every - m.full_attention_at, ")*",
-                      m.layers / every, "+[1]*", m.layers % every, "'");
+  if (m.full_attention_every > 0 && m.full_attention_at == 0) return absl::StrCat(m.full_attention_every);
+  std::string layers;
+  for (const LayerKind& kind : KindsOf(m)) absl::StrAppend(&layers, layers.empty() ? "" : ",", kind.linear ? 1 : 0);
+  return absl::StrCat("'[", layers, "]'");
 }
 
 class Options {

@@ -99,7 +99,7 @@ TEST(MegatronTest, LinearAttention) {
   ASSERT_OK_AND_ASSIGN(const Exported first,
                        exported(absl::StrCat(delta.substr(0, delta.size() - 1), "}, full_attention_at: 1"),
                                 {.data = 8, .microbatch = 1}));
-  EXPECT_EQ(OptionsOf(first.text).at("--linear-attention-freq"), "'([1]*0+[0]+[1]*2)*2+[1]*0'");
+  EXPECT_EQ(OptionsOf(first.text).at("--linear-attention-freq"), "'[0,1,1,0,1,1]'");
   const std::string space = absl::StrCat(", full_attention_every: 3, linear_attention: {form: state_space, ", kHeads);
   ASSERT_OK_AND_ASSIGN(const Exported hybrid, exported(absl::StrCat(space, ", convolution_bias: true}"),
                                                        {.data = 4, .pipeline = 2, .microbatch = 1}));

@@ -11,6 +11,7 @@
 #include "ir/document.h"
 #include "ir/dtype.h"
 #include "ir/status.h"
+#include "models/decoder_layers.h"
 #include "models/model_file.h"
 #include "planner/passes/pipeline_parts.h"
 #include "planner/search/degrees.h"
@@ -41,8 +42,9 @@ bool SplitsRowsAlone(const Strategy& strategy) {
 std::vector<int64_t> LayersOf(const Strategy& strategy, const DecoderConfig& model) {
   if (!strategy.layers_per_stage.empty()) return strategy.layers_per_stage;
   std::vector<Stack> chain;
-  if (model.dense_layers > 0) chain.push_back({0, model.dense_layers, 1});
-  chain.push_back({1, (model.layers - model.dense_layers) / model.expert_every, model.expert_every});
+  for (const Stretch& stretch : StretchesOf(model)) {
+    chain.push_back({chain.size(), stretch.repeat, static_cast<int64_t>(stretch.run.size())});
+  }
   return EvenLayers(chain, strategy.stages * strategy.chunks);
 }
 
