@@ -92,6 +92,11 @@ absl::Status AllReduceFusionConfig(const NodeRef& in, Parallel& p) {
   return absl::OkStatus();
 }
 
+absl::Status ReadLayersPerStage(const NodeRef& in, Parallel& p) {
+  MESHWRIGHT_ASSIGN_OR_RETURN(p.layers_per_stage, in.AsInts(0, kMost));
+  return absl::OkStatus();
+}
+
 bool LooksLikeInt(const NodeRef& in) {
   int64_t value = 0;
   return in.is_scalar() && !in.quoted() && absl::SimpleAtoi(in.text(), &value);
@@ -309,6 +314,7 @@ constexpr Knob kKnobs[] = {
     // Ours: what the planner would decide.
     {"pipeline_loss", T::kText, "sum", kAnyMode, kIgnored, Choice<&P::pipeline_loss, kPipelineLossNames>},
     {"virtual_pipeline_stages", T::kInt, "None", kPlannedModes, kIgnored, Int<&P::virtual_pipeline_stages, 1, kMost>},
+    {"layers_per_stage", T::kInts, "[]", kPlannedModes, kIgnored, ReadLayersPerStage},
     {"micro_batches", T::kInt, "None", kAnyMode, kIgnored, Int<&P::micro_batches, 1, kMost>},
     {"micro_batch", T::kInt, "None", kPlannedModes, kIgnored, Int<&P::micro_batch, 1, kMost>},
     {"tensor_parallel", T::kInt, "None", kPlannedModes, kIgnored, Int<&P::tensor_parallel, 1, kMost>},

@@ -112,6 +112,7 @@ struct Parallel {
   int64_t chunks() const {
     return ChunksOf(schedule).value_or(pipeline_interleave ? virtual_pipeline_stages.value_or(2) : 1);
   }
+  std::vector<int64_t> layers_per_stage;  // of a decoder, by part (Strategy); empty: the search deals them
   PipelineLoss pipeline_loss = PipelineLoss::kSum;
 
   std::optional<int64_t> micro_batches;  // per step

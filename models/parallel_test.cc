@@ -55,6 +55,7 @@ TEST(ParallelTest, EveryKnobIsReadBackAsItWasSet) {
                "enable_parallel_optimizer: true, parallel_optimizer_config: {gradient_accumulation_shard: false, "
                "parallel_optimizer_threshold: 0, optimizer_weight_shard_size: 2}, pipeline_stages: 2, pipeline_config: "
                "{pipeline_scheduler: gpipe, pipeline_interleave: true}, pipeline_loss: mean, micro_batches: 4, "
+               "layers_per_stage: [3, 2, 2, 1], "
                "micro_batch: 2, tensor_parallel: 2, data_parallel: 2, expert_parallel: 1, sequence_parallel: true, "
                "shard_parameters: true, recompute: selective, strategy_ckpt_load_file: a, strategy_ckpt_save_file: b"));
   EXPECT_EQ(p.parallel_mode, ParallelMode::kAuto);
@@ -73,6 +74,7 @@ TEST(ParallelTest, EveryKnobIsReadBackAsItWasSet) {
   EXPECT_EQ(p.schedule, Schedule::kGpipe);
   EXPECT_TRUE(p.pipeline_interleave);
   EXPECT_EQ(p.pipeline_loss, PipelineLoss::kMean);
+  EXPECT_EQ(p.layers_per_stage, (std::vector<int64_t>{3, 2, 2, 1}));
   EXPECT_EQ(p.micro_batches, 4);
   EXPECT_EQ(p.micro_batch, 2);
   EXPECT_EQ(p.tensor_parallel, 2);

@@ -251,6 +251,10 @@ absl::Status SetChoices(const ModelFile& file, const ModelChanges& changes, Prob
   if (!decoder || IsGiven(file, "pipeline_config") || IsGiven(file, "virtual_pipeline_stages")) {
     problem.chunks = parallel.chunks();
   }
+  if (decoder && !parallel.layers_per_stage.empty()) {
+    problem.layers_per_stage = parallel.layers_per_stage;
+    if (!problem.chunks.has_value()) problem.chunks = parallel.chunks();
+  }
 
   // S12.4: a pipeline reports the sum over its micro-batches. Decoders report the mean, as everybody does for them.
   const bool sum = parallel.pipeline_loss == PipelineLoss::kSum;

@@ -14,6 +14,7 @@
 #include "ir/status.h"
 #include "ir/text.h"
 #include "models/knobs.h"
+#include "planner/passes/pipeline_parts.h"
 #include "tools/numbers.h"
 
 namespace meshwright {
@@ -49,6 +50,7 @@ constexpr Choice kChoices[] = {
     {"max_context_parallel", "max_context_parallel", Whose::kDecoders},
     {"max_expert_parallel", "max_expert_parallel", Whose::kExperts},
     {"search_mode", "search_mode", Whose::kOperators},
+    {"", "layers_per_stage", Whose::kDecoders},
     {"", "full_batch", Whose::kOperators},
     {"", "dataset_strategy", Whose::kOperators},
 };
@@ -290,8 +292,28 @@ absl::Status CheckCards(const ModelFile& file, const Cluster& cluster, const Fla
   return WrongInput(absl::StrCat(kKey, " 0"), wanted);
 }
 
+// Layers of each part of a pipeline, as the file deals them: flags may have made it one of another number of parts.
+absl::Status CheckLayers(const Session& session) {
+  const Problem& problem = session.problem;
+  if (problem.layers_per_stage.empty()) return absl::OkStatus();
+  const NodeRef at = session.file->document.root()["parallel"]["layers_per_stage"];
+  Strategy strategy;
+  strategy.stages = problem.stages.value_or(1);
+  strategy.chunks = problem.chunks.value_or(1);
+  if (problem.schedule.has_value()) strategy.schedule = *problem.schedule;
+  strategy.layers_per_stage = problem.layers_per_stage;
+  if (const int64_t parts = strategy.stages * strategy.chunks;
+      static_cast<int64_t>(problem.layers_per_stage.size()) != parts) {
+    return at.Error(absl::StrCat(problem.layers_per_stage.size(), " numbers"),
+                    absl::StrCat(parts, ", one for each part of the pipeline"));
+  }
+  MESHWRIGHT_ASSIGN_OR_RETURN(const Graph graph, problem.graph(1));
+  return at.Locate(PartsOf(graph, strategy).status());
+}
+
 absl::Status CheckChoices(const Session& session, const Flags& flags) {
   MESHWRIGHT_RETURN_IF_ERROR(CheckDegrees(session, flags));
+  MESHWRIGHT_RETURN_IF_ERROR(CheckLayers(session));
   MESHWRIGHT_RETURN_IF_ERROR(CheckBounds(session, flags));
   MESHWRIGHT_RETURN_IF_ERROR(CheckGroups(session, flags));
   MESHWRIGHT_RETURN_IF_ERROR(CheckMicroBatches(session, flags));

@@ -106,7 +106,7 @@ class DecoderSearch {
   void AddBalanced(const LowerBounds& bounds, std::vector<Combination>& all) {
     const size_t even = all.size();
     for (size_t i = 0; i < even; ++i) {
-      if (all[i].degrees.pipeline == 1) continue;
+      if (all[i].degrees.pipeline == 1 || !all[i].layers.empty()) continue;
       const std::vector<int64_t>& layers = bounds.Balanced(all[i]);
       if (layers.empty()) continue;
       all.push_back(all[i]);

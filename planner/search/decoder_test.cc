@@ -199,6 +199,19 @@ TEST(DecoderSearchTest, KeepsToWhatTheUserFixed) {
   EXPECT_EQ(c.strategy.bucket, MiB(7));
 }
 
+TEST(DecoderSearchTest, LayersThatTheUserDealt) {
+  Problem problem = ToyDecoderProblem({.layers = 6}, 32, A100Cluster(1));
+  problem.stages = 4;
+  problem.chunks = 1;
+  problem.layers_per_stage = {0, 3, 2, 1};
+  ASSERT_OK_AND_ASSIGN(const SearchResult result, SearchDecoder(problem, {}));
+  ASSERT_FALSE(result.ranked.empty());
+  for (const Candidate& c : result.ranked) {
+    EXPECT_THAT(c.strategy.layers_per_stage, testing::ElementsAre(0, 3, 2, 1));
+    EXPECT_EQ(c.degrees.pipeline, 4);
+  }
+}
+
 // 24 x 113 M + 98 M = 2.8 B parameters on 8 devices of 18 GiB. Whole parameters and gradients take 2 + 4 bytes each,
 // and optimizer state 12 / 8: 19.7 GiB before any activation. Split, all of it is 18 / 8 bytes each: 5.9 GiB.
 TEST(DecoderSearchTest, SplitsParametersWhereTheyDoNotFitWhole) {

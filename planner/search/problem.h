@@ -84,6 +84,8 @@ struct Problem {
   // Of a stage, where there are several stages (Strategy::chunks). Where not fixed, decoders in 1f1b are searched with
   // several numbers; everything else has one, or what its schedule wants.
   std::optional<int64_t> chunks;
+  // Of a decoder, by part; then `stages` and `chunks` are fixed. Empty: dealt by the search.
+  std::vector<int64_t> layers_per_stage;
   Bytes parallel_optimizer_threshold;
   bool gradient_accumulation_shard = false;  // with the parallel optimizer and several micro-batches
   bool all_to_all = true, fuse_epilogues = true, fuse_loss = true, fuse_updates = true;

@@ -126,7 +126,7 @@ class Enumeration {
     }
     if (IsMore(degrees.data, problem_.max_data_parallel, "max_data_parallel", choices)) return;
     if (const int64_t parts = degrees.pipeline * FixedChunks().value_or(1);
-        degrees.pipeline > 1 && parts > facts_.layers) {
+        degrees.pipeline > 1 && parts > facts_.layers && problem_.layers_per_stage.empty()) {
       return Prune(absl::StrCat(parts == degrees.pipeline ? "more stages than " : "more chunks than ",
                                 facts_.layers_in_runs ? "runs of layers that alternate" : "layers"),
                    choices);
@@ -220,7 +220,8 @@ class Enumeration {
           Degrees with = degrees;
           with.copies = number;
           for (const Bytes bucket : buckets) {
-            space_.combinations.push_back({with, pipelining, recompute, parallel_optimizer, shard_parameters, bucket});
+            space_.combinations.push_back(
+                {with, pipelining, recompute, parallel_optimizer, shard_parameters, bucket, problem_.layers_per_stage});
           }
         }
       }
@@ -305,8 +306,8 @@ class Enumeration {
       const auto schedule = static_cast<Schedule>(i);
       if (!CheckSchedule(schedule, stages, microbatches).ok()) continue;
       for (const int64_t chunks : Chunks(schedule, stages)) {
-        if (chunks * stages <= facts_.layers && chunks <= kMostPasses / microbatches)
-          ways.push_back({schedule, chunks});
+        const bool enough = chunks * stages <= facts_.layers || !problem_.layers_per_stage.empty();
+        if (enough && chunks <= kMostPasses / microbatches) ways.push_back({schedule, chunks});
       }
     }
     return ways;
