@@ -1,0 +1,334 @@
+#include "tools/import/configuration.h"
+
+#include <string>
+#include <variant>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "ir/status.h"
+#include "ir/testing.h"
+#include "models/model_file.h"
+#include "tools/export/testing.h"
+#include "tools/export/writers.h"
+#include "tools/import/megatron.h"
+
+namespace meshwright {
+namespace {
+
+using testing::Contains;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+
+absl::StatusOr<Session> Open(const std::string& text) {
+  MESHWRIGHT_ASSIGN_OR_RETURN(const Flags flags, Flags::Parse(StrategyFlags(), {}));
+  return OpenModel({"imported.yaml", text, ""}, flags);
+}
+
+absl::StatusOr<Imported> Import(absl::string_view text, const ImportHints& hints = {}) {
+  return ImportConfiguration(text, "runs/train_8b.sh", "", hints);
+}
+
+struct RoundTrip {
+  std::string name, more;
+  Degrees degrees;
+  std::vector<std::string> flags;
+};
+
+// What is exported and read again is the same model, in the same parts.
+class RoundTripTest : public testing::TestWithParam<RoundTrip> {};
+
+TEST_P(RoundTripTest, MegatronGivesTheSameModelAndDegrees) {
+  const RoundTrip& param = GetParam();
+  ASSERT_OK_AND_ASSIGN(
+      Plan plan, PlanOf(absl::StrReplaceAll(Llama(param.more),
+                                            {{"kv_heads: 4", param.name == "Latent" ? "kv_heads: 8" : "kv_heads: 4"}}),
+                        param.degrees, param.flags));
+  const Problem& before = plan.session.problem;
+  if (before.chunks.has_value()) plan.strategy.chunks = *before.chunks;
+  if (before.recompute.has_value()) plan.strategy.recompute = *before.recompute;
+  ASSERT_OK_AND_ASSIGN(const Exported exported, ToMegatron(plan));
+  ASSERT_OK_AND_ASSIGN(const Imported imported, Import(exported.text, {.vocab = 1024, .device = "h100-sxm"}));
+  SCOPED_TRACE(imported.text);
+  ASSERT_OK_AND_ASSIGN(const Session session, Open(imported.text));
+  DecoderConfig model = std::get<DecoderConfig>(session.file->model);
+  DecoderConfig wanted = std::get<DecoderConfig>(plan.session.file->model);
+  // A capacity that is not exported, and a padding that is named with it: of what is padded to, the larger one.
+  if (!absl::StrContains(exported.text, "--moe-expert-capacity-factor")) model.capacity_factor = wanted.capacity_factor;
+  EXPECT_EQ(model.vocab_multiple % wanted.vocab_multiple, 0);
+  model.vocab_multiple = wanted.vocab_multiple;
+  EXPECT_EQ(model.vocab, wanted.vocab);
+  EXPECT_TRUE(model == wanted);
+  const Problem& problem = session.problem;
+  const Degrees& d = param.degrees;
+  EXPECT_EQ(problem.cluster.num_devices(), before.cluster.num_devices());
+  EXPECT_EQ(problem.data_parallel, d.data);
+  EXPECT_EQ(problem.tensor_parallel, d.tensor);
+  EXPECT_EQ(problem.stages, d.pipeline);
+  EXPECT_EQ(problem.context_parallel, d.context);
+  if (d.context > 1) {
+    EXPECT_EQ(problem.context_exchange, d.exchange);
+  }
+  if (wanted.experts > 0) {
+    EXPECT_EQ(problem.expert_parallel, d.expert);
+  }
+  if (wanted.experts > 0 && d.tensor > 1) {
+    EXPECT_EQ(problem.spread_experts, d.spread_experts);
+  }
+  EXPECT_EQ(problem.microbatch, d.microbatch);
+  EXPECT_EQ(problem.sequence_parallel, d.sequence_parallel);
+  EXPECT_EQ(problem.chunks.value_or(1), plan.strategy.chunks);
+  EXPECT_EQ(problem.recompute, plan.strategy.recompute);
+  EXPECT_EQ(problem.batch, before.batch);
+  EXPECT_EQ(problem.gradient_dtype, before.gradient_dtype);
+  EXPECT_EQ(session.file->training.dtype, plan.session.file->training.dtype);
+  EXPECT_EQ(session.file->training.optimizer, plan.session.file->training.optimizer);
+  EXPECT_EQ(problem.bucket, Bytes((plan.strategy.bucket.raw() + (1 << 20) - 1) >> 20 << 20));
+}
+
+constexpr absl::string_view kHeads = "key_heads: 8, value_heads: 16, key_dim: 8, value_dim: 4";
+constexpr absl::string_view kLatent =
+    ", kv_lora_rank: 32, q_lora_rank: 48, rope_head_dim: 8, head_dim: 16, value_head_dim: 8";
+
+INSTANTIATE_TEST_SUITE_P(
+    Exported, RoundTripTest,
+    testing::Values(
+        RoundTrip{"Dense", "", {.data = 4, .tensor = 4, .sequence_parallel = true, .microbatch = 2}, {}},
+        RoundTrip{"Pipeline", "", {.data = 4, .tensor = 2, .pipeline = 2}, {"--recompute=full"}},
+        RoundTrip{"Chunks", "", {.data = 8, .pipeline = 2}, {"--stages=2", "--virtual_pipeline_stages=3"}},
+        RoundTrip{"Uneven", "", {.data = 4, .pipeline = 4}, {"--recompute=selective"}},
+        RoundTrip{"Context", "", {.data = 4, .context = 4, .exchange = ContextExchange::kAllGather}, {}},
+        RoundTrip{"Tied", ", tied_embeddings: true, qkv_bias: true, qk_norm: true", {.data = 16}, {}},
+        RoundTrip{"Windows", ", sliding_window: 8, full_attention_every: 3", {.data = 16}, {}},
+        RoundTrip{"Experts",
+                  ", experts: 8, experts_per_token: 2",
+                  {.data = 8, .tensor = 2, .expert = 4, .sequence_parallel = true},
+                  {}},
+        RoundTrip{"SpreadExperts",
+                  ", experts: 8, experts_per_token: 2, shared_expert_ffn: 64",
+                  {.data = 8, .tensor = 2, .expert = 4, .spread_experts = true, .sequence_parallel = true},
+                  {}},
+        RoundTrip{"DenseFirst",
+                  ", experts: 8, experts_per_token: 2, dense_layers: 2, dense_ffn: 256",
+                  {.data = 16, .expert = 8},
+                  {}},
+        RoundTrip{"EverySecond",
+                  ", experts: 8, experts_per_token: 2, expert_every: 2, dense_ffn: 256",
+                  {.data = 16, .expert = 8},
+                  {}},
+        RoundTrip{"Latent", absl::StrCat(absl::string_view(", mtp_layers: 1"), kLatent), {.data = 16}, {}},
+        RoundTrip{"Delta",
+                  absl::StrCat(", attention_gate: true, full_attention_every: 3, linear_attention: {", kHeads, "}"),
+                  {.data = 16},
+                  {}},
+        RoundTrip{"DeltaFirst",
+                  absl::StrCat(", full_attention_every: 3, full_attention_at: 1, linear_attention: {", kHeads, "}"),
+                  {.data = 16},
+                  {}}),
+    [](const testing::TestParamInfo<RoundTrip>& info) { return info.param.name; });
+
+// A state space is written as a pattern of halves, each a layer of its own.
+TEST(MegatronTest, StateSpacesAreReadAsHalves) {
+  const std::string more = absl::StrCat(", full_attention_every: 3, linear_attention: {form: state_space, ", kHeads,
+                                        ", convolution_bias: true}");
+  ASSERT_OK_AND_ASSIGN(const Plan plan, PlanOf(Llama(more), {.data = 8, .pipeline = 2}));
+  ASSERT_OK_AND_ASSIGN(const Exported exported, ToMegatron(plan));
+  ASSERT_OK_AND_ASSIGN(const Imported imported, Import(exported.text, {.vocab = 1024, .device = "h100-sxm"}));
+  EXPECT_THAT(imported.text, HasSubstr("layer_pattern: \"M-M-*-M-M-*-\""));
+  EXPECT_THAT(imported.text, HasSubstr("layers_per_stage: [6, 6]"));
+  EXPECT_THAT(imported.text, HasSubstr("form: state_space, key_heads: 8, value_heads: 16, key_dim: 8, value_dim: 4"));
+}
+
+constexpr absl::string_view kScript = R"(#!/bin/bash
+#SBATCH --nodes=4
+GPUS_PER_NODE=8
+TP=${TP:-4}
+PP=2
+MODEL_ARGS=(
+    --num-layers 24      # of GPT
+    --hidden-size 2048
+    --num-attention-heads 16
+    --seq-length 2048
+    --max-position-embeddings 2048
+)
+if [[ "$PRECISION" == "fp16" ]]; then
+  DTYPE="--fp16"
+else
+  DTYPE="--bf16"
+fi
+DISTRIBUTED_ARGS="--nproc_per_node $GPUS_PER_NODE --nnodes ${NNODES:-4}"
+torchrun $DISTRIBUTED_ARGS pretrain_gpt.py "${MODEL_ARGS[@]}" $DTYPE \
+    --tensor-model-parallel-size $TP --pipeline-model-parallel-size $PP --sequence-parallel \
+    --micro-batch-size 2 --global-batch-size 256 --use-distributed-optimizer \
+    --vocab-file $DATA/vocab.json --tokenizer-type GPT2BPETokenizer --lr 3e-4 2>&1 | tee log
+)";
+
+TEST(MegatronTest, ScriptAsPeopleWriteThem) {
+  ASSERT_OK_AND_ASSIGN(const Imported imported, Import(kScript, {.device = "a100"}));
+  ASSERT_OK_AND_ASSIGN(const Session session, Open(imported.text));
+  const DecoderConfig& c = std::get<DecoderConfig>(session.file->model);
+  EXPECT_EQ(session.file->name, "train_8b");
+  EXPECT_EQ(c.layers, 24);
+  EXPECT_EQ(c.ffn, 4 * 2048);
+  EXPECT_EQ(c.head_dim, 128);
+  EXPECT_EQ(c.vocab, 50257);
+  EXPECT_EQ(c.vocab_multiple, 128 * 4);
+  EXPECT_TRUE(c.tied_embeddings && c.bias);
+  EXPECT_EQ(c.positions, Positions::kLearned);
+  EXPECT_EQ(session.problem.cluster.num_devices(), 32);
+  EXPECT_EQ(session.problem.data_parallel, 4);
+  EXPECT_EQ(session.problem.parallel_optimizer, true);
+  EXPECT_EQ(session.problem.microbatch, 2);
+  EXPECT_EQ(session.file->training.dtype, DType::kBFloat16);
+  EXPECT_THAT(imported.notes, Not(Contains(HasSubstr("not looked at"))));
+  EXPECT_THAT(imported.notes, Contains("--hidden-dropout of 0.1 is left out: decoders have no dropout"));
+  // Variables of the environment, and devices that a flag says.
+  ASSERT_OK_AND_ASSIGN(const Imported other,
+                       Import(kScript, {.devices = 64, .device = "a100", .variables = {{"TP", "8"}}}));
+  EXPECT_THAT(other.text, HasSubstr("  data_parallel: 4\n  tensor_parallel: 8\n"));
+}
+
+// As Megatron-LM prints them, of rank 0, with what came of each.
+TEST(MegatronTest, ArgumentsInALog) {
+  const std::string log = absl::StrCat(
+      "using world size: 16, data-parallel size: 2\n------------------------ arguments ------------------------\n",
+      "0:   add_bias_linear ................................. False\n",
+      "  bf16 ............................................ True\n",
+      "  context_parallel_size ........................... 1\n  expert_model_parallel_size ...................... 4\n",
+      "  ffn_hidden_size ................................. 14336\n  global_batch_size ............................... "
+      "64\n",
+      "  group_query_attention ........................... True\n  hidden_dropout .................................. "
+      "0.0\n",
+      "  attention_dropout ............................... 0.0\n",
+      "  hidden_size ..................................... 4096\n  kv_channels ..................................... "
+      "128\n",
+      "  micro_batch_size ................................ 1\n  moe_layer_freq .................................. 1\n",
+      "  moe_router_topk ................................. 2\n  normalization ................................... "
+      "RMSNorm\n",
+      "  num_attention_heads ............................. 32\n  num_experts ..................................... 8\n",
+      "  num_layers ...................................... 32\n  num_query_groups ................................ 8\n",
+      "  padded_vocab_size ............................... 32000\n  pipeline_model_parallel_size .................... "
+      "8\n",
+      "  position_embedding_type ......................... rope\n  recompute_granularity ........................... "
+      "None\n",
+      "  seq_length ...................................... 4096\n  sequence_parallel ............................... "
+      "False\n",
+      "  swiglu .......................................... True\n  tensor_model_parallel_size ...................... "
+      "1\n",
+      "  untie_embeddings_and_output_weights ............. True\n  use_distributed_optimizer ....................... "
+      "True\n",
+      "  overlap_grad_reduce ............................. True\n",
+      "  virtual_pipeline_model_parallel_size ............ 2\n  world_size ...................................... 32\n",
+      "-------------------- end of arguments ---------------------\n");
+  ASSERT_OK_AND_ASSIGN(const Imported imported, Import(log, {.device = "h100"}));
+  ASSERT_OK_AND_ASSIGN(const Session session, Open(imported.text));
+  const DecoderConfig& c = std::get<DecoderConfig>(session.file->model);
+  EXPECT_FALSE(c.bias || c.qkv_bias || c.tied_embeddings);
+  EXPECT_EQ(c.vocab, 32000);
+  EXPECT_EQ(c.experts, 8);
+  EXPECT_EQ(c.kv_heads, 8);
+  EXPECT_EQ(session.problem.chunks, 2);
+  EXPECT_EQ(session.problem.data_parallel, 4);
+  EXPECT_EQ(session.problem.cluster.nodes, 4);
+  EXPECT_THAT(imported.notes, ElementsAre("experts have no capacity there; the plan takes tokens to be spread evenly",
+                                          "tokens are gathered there, and exchanged in the plan"));
+}
+
+TEST(MegatronTest, LayersOfStages) {
+  const auto stages = [](absl::string_view more) -> std::string {
+    const absl::StatusOr<Imported> imported =
+        Import(absl::StrCat(absl::StrReplaceAll(kScript, {{" 2>&1 | tee log", ""}}), more));
+    if (!imported.ok()) return std::string(imported.status().message());
+    const size_t at = imported->text.find("layers_per_stage: ");
+    return at == std::string::npos ? "even" : imported->text.substr(at + 18, imported->text.find('\n', at) - at - 18);
+  };
+  EXPECT_EQ(stages(""), "even");
+  const auto with = [&](absl::string_view option) {
+    return absl::StrReplaceAll(kScript, {{"--sequence-parallel", absl::StrCat("--sequence-parallel ", option)}});
+  };
+  const auto layers = [&](absl::string_view option) -> std::string {
+    const absl::StatusOr<Imported> imported = Import(with(option));
+    if (!imported.ok()) return std::string(imported.status().message());
+    const size_t at = imported->text.find("layers_per_stage: ");
+    return at == std::string::npos ? "even" : imported->text.substr(at + 18, imported->text.find('\n', at) - at - 18);
+  };
+  EXPECT_EQ(layers("--decoder-last-pipeline-num-layers 10"), "[14, 10]");
+  EXPECT_EQ(layers("--decoder-first-pipeline-num-layers 11"), "[11, 13]");
+  EXPECT_EQ(layers("--pipeline-model-parallel-layout 'Et*5|t*7|(t*6|)*1t*6L'"), "[5, 7, 6, 6]");
+  EXPECT_EQ(layers("--account-for-embedding-in-pipeline-split --account-for-loss-in-pipeline-split"), "[12, 12]");
+  EXPECT_THAT(layers("--pipeline-model-parallel-layout Et*5x"), HasSubstr("found \"x\", wanted E, t, m, L or |"));
+}
+
+TEST(MegatronTest, Lists) {
+  EXPECT_THAT(ReadListExpression("([0]*3+[1]*2)").value(), ElementsAre(0, 0, 0, 1, 1));
+  EXPECT_THAT(ReadListExpression("'([0]*1 + [1]) * 2'").value(), ElementsAre(0, 1, 0, 1));
+  EXPECT_THAT(ReadListExpression("[0, 1,1]").value(), ElementsAre(0, 1, 1));
+  for (const char* wrong :
+       {"", "[0]*", "[2]", "([0]", "[0]*99999999999", "[0]*2048*2048", "((((((((((((((((((([1]", "[0]]"}) {
+    EXPECT_FALSE(ReadListExpression(wrong).ok()) << wrong;
+  }
+  EXPECT_THAT(ReadPipelineLayout("Et*3|(t*4|)*2t*3mL").value(), ElementsAre(3, 4, 4, 3));
+  EXPECT_THAT(ReadPipelineLayout("E,t,t|tt|L").value(), ElementsAre(2, 2, 0));
+  for (const char* wrong : {"Et*", "(t", "t)", "t*9999999", "(((((((((((((((((((((t"}) {
+    EXPECT_FALSE(ReadPipelineLayout(wrong).ok()) << wrong;
+  }
+}
+
+TEST(MegatronTest, Errors) {
+  const auto error = [](const std::vector<std::pair<absl::string_view, absl::string_view>>& changes,
+                        ImportHints hints = {}) {
+    return std::string(Import(absl::StrReplaceAll(kScript, changes), hints).status().message());
+  };
+  EXPECT_EQ(
+      error({{"${TP:-4}", "$TENSOR"}}),
+      "runs/train_8b.sh:20: --tensor-model-parallel-size: found ${TENSOR}, wanted an integer from 1; the script does "
+      "not say it itself: give what stands there as --set=NAME=VALUE, or put the number there");
+  EXPECT_THAT(error({{"--tokenizer-type GPT2BPETokenizer", ""}}), HasSubstr("give it as --vocab=32000"));
+  EXPECT_EQ(error({{"--tokenizer-type GPT2BPETokenizer", ""}}, {.vocab = 1000}), "");
+  EXPECT_THAT(error({{"--hidden-size 2048", "--hidden-size 2049x"}}),
+              HasSubstr("train_8b.sh:8: --hidden-size: found 2049x, wanted an integer from 1"));
+  EXPECT_THAT(error({{"--global-batch-size 256", ""}, {"NNODES:-4", "NNODES:-$X"}, {"--nodes=4", ""}}),
+              HasSubstr("found no --global-batch-size, wanted the sequences of a step; give them as --batch=1024"));
+  EXPECT_THAT(error({{"pretrain_gpt.py", "pretrain_t5.py"}}), HasSubstr("wanted a trainer of decoders"));
+  EXPECT_THAT(error({{"--global-batch-size 256", "--global-batch-size 255"}}),
+              HasSubstr("found 255, wanted a multiple of 2 sequences on 4 replicas"));
+  EXPECT_THAT(error({{"PP=2", "PP=3"}}), HasSubstr("wanted a divisor of the 32 devices"));
+  EXPECT_THAT(error({{"--lr 3e-4", "--num-experts 8 --moe-layer-freq '[1,1,0]'"}}),
+              HasSubstr("found 3 layers, wanted 24"));
+  EXPECT_THAT(error({{"--lr 3e-4", "--num-experts 8 --moe-layer-freq 2"}}),
+              HasSubstr("wanted experts in all layers behind the first ones, or in the last of each so many"));
+  EXPECT_THAT(error({{"--lr 3e-4", "--use-checkpoint-args"}}), HasSubstr("wanted sizes in the arguments"));
+  // Together they make no model.
+  EXPECT_THAT(
+      error({{"--num-attention-heads 16", "--num-attention-heads 16 --group-query-attention --num-query-groups 3"}}),
+      HasSubstr("what was read of runs/train_8b.sh:"));
+  EXPECT_THAT(Import("hello\n").status().message(),
+              HasSubstr("found nothing that is known, wanted one of megatron_log, "));
+}
+
+TEST(NanotronTest, WhatIsExportedIsReadAgain) {
+  ASSERT_OK_AND_ASSIGN(const Plan plan,
+                       PlanOf(Llama(), {.data = 4, .tensor = 4, .sequence_parallel = true, .microbatch = 3}));
+  ASSERT_OK_AND_ASSIGN(const Exported exported, ToNanotron(plan));
+  ASSERT_OK_AND_ASSIGN(const Imported imported, Import(exported.text, {.vocab = 1024, .device = "h100-sxm"}));
+  ASSERT_OK_AND_ASSIGN(const Session session, Open(imported.text));
+  EXPECT_TRUE(std::get<DecoderConfig>(session.file->model) == std::get<DecoderConfig>(plan.session.file->model));
+  EXPECT_EQ(session.problem.data_parallel, 4);
+  EXPECT_EQ(session.problem.tensor_parallel, 4);
+  EXPECT_EQ(session.problem.microbatch, 3);
+  EXPECT_EQ(session.problem.batch, 48);
+  EXPECT_EQ(session.problem.sequence_parallel, true);
+  EXPECT_EQ(session.file->training.optimizer, plan.session.file->training.optimizer);
+  EXPECT_THAT(imported.notes, IsEmpty());
+  EXPECT_THAT(
+      std::string(
+          Import(absl::StrReplaceAll(exported.text, {{"hidden_size: 64", "hidden_size: x"}})).status().message()),
+      HasSubstr("model.model_config.hidden_size: found \"x\""));
+}
+
+}  // namespace
+}  // namespace meshwright

@@ -1,0 +1,78 @@
+// import: what users already have, as files of ours.
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "ir/document.h"
+#include "ir/status.h"
+#include "ir/text.h"
+#include "tools/command.h"
+#include "tools/exit_code.h"
+#include "tools/files.h"
+#include "tools/import/configuration.h"
+#include "tools/import/hints.h"
+#include "tools/import/imported.h"
+
+namespace meshwright {
+namespace {
+
+constexpr size_t kMostBytes = size_t{64} << 20;  // of a log
+
+Command ImportCommand() {
+  return {
+      .name = "import",
+      .summary = "Reads a trainer's configuration, or a log of it, and writes the model file that says the same.",
+      .arguments = "FILE",
+      .example = {"plan models/configs/llama3_70b.yaml", "export plan.yaml --to=megatron --out=train.sh",
+                  "import train.sh --device=h100 --out=mine.yaml", "plan mine.yaml --trainer=megatron"},
+      .flags = {{"out", "FILE", "where it goes; standard output unless given"},
+                {"device", "NAME", "the devices, which no configuration says (h100-sxm, a100-80gb, ...)"},
+                {"devices", "N", "how many there are, where the file does not say it"},
+                {"batch", "N", "sequences of a step, where the file does not say it"},
+                {"vocab", "N", "words of the vocabulary, where a tokenizer's file says it"},
+                {"set", "A=1,B=2", "variables that a script takes from its environment"},
+                {"from", "KIND",
+                 absl::StrCat("what the file is, where it does not look like it: ", ConfigurationNames())}},
+  };
+}
+
+absl::StatusOr<std::map<std::string, std::string>> ReadVariables(const std::string& text) {
+  std::map<std::string, std::string> variables;
+  for (const absl::string_view one : absl::StrSplit(text, ',', absl::SkipEmpty())) {
+    const std::pair<absl::string_view, absl::string_view> parts = absl::StrSplit(one, absl::MaxSplits('=', 1));
+    if (parts.first.empty() || !absl::StrContains(one, '=')) {
+      return Flags::Wrong("set", WrongInput(QuoteForMessage(one), "NAME=VALUE"));
+    }
+    variables[std::string(parts.first)] = std::string(parts.second);
+  }
+  return variables;
+}
+
+absl::Status RunImport(const Flags& flags) {
+  const std::string path = flags.arguments()[0], out = flags.Has("out") ? flags.Text("out") : "-";
+  MESHWRIGHT_RETURN_IF_ERROR(CheckOutputs({out}, {path}));
+  ImportHints hints;
+  hints.device = flags.Text("device");
+  MESHWRIGHT_ASSIGN_OR_RETURN(hints.devices, flags.Int("devices", 1, int64_t{1} << 24));
+  MESHWRIGHT_ASSIGN_OR_RETURN(hints.batch, flags.Int("batch", 1, int64_t{1} << 32));
+  MESHWRIGHT_ASSIGN_OR_RETURN(hints.vocab, flags.Int("vocab", 2, int64_t{1} << 32));
+  MESHWRIGHT_ASSIGN_OR_RETURN(hints.variables, ReadVariables(flags.Text("set")));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kMostBytes));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const Imported imported, ImportConfiguration(text, path, flags.Text("from"), hints));
+  PrintNotices(imported.notes);
+  MESHWRIGHT_RETURN_IF_ERROR(WriteFile(out, imported.text));
+  if (out != "-") Print(absl::StrCat("wrote ", out, "\n"));
+  return absl::OkStatus();
+}
+
+}  // namespace
+}  // namespace meshwright
+
+int main(int argc, char** argv) {
+  return meshwright::RunCommand(meshwright::ImportCommand(), meshwright::RunImport, argc, argv);
+}
