@@ -303,7 +303,7 @@ class Writer {
     }
     add("nics_per_node", absl::StrCat(usual.nics_per_node));
     add("inter_bandwidth", ShowBits(usual.nic_bandwidth));
-    add("nic_latency", ShowTime(usual.nic_latency));
+    add("nic_latency", absl::StrCat(ShortestNumber(static_cast<double>(usual.nic_latency.raw()) / 1e3), " us"));
     add("oversubscription", ShortestNumber(usual.oversubscription));
     add("cpu", std::string(NameOf(usual.cpu)));
     if (usual.price.has_value()) {

@@ -403,7 +403,7 @@ bool LooksLikeNcclTopology(absl::string_view text) {
     absl::string_view end;
     if (absl::StartsWith(text, "<?")) end = "?>";
     if (absl::StartsWith(text, "<!--")) end = "-->";
-    if (absl::StartsWith(text, "<!DOCTYPE")) end = ">";  // which the reader refuses by name
+    if (absl::StartsWith(text, "<!DOCTYPE system")) return true;  // which the reader refuses by its name
     if (end.empty()) break;
     const size_t at = text.find(end);
     if (at == absl::string_view::npos) return false;

@@ -259,7 +259,7 @@ class Reader {
     }
     while (line_ + 1 < lines_.size() && absl::StrContains(lines_[line_ + 1], ',')) {
       const absl::string_view line = lines_[line_ + 1];
-      if (IsMatrixHeader(line)) break;
+      if (IsMatrixHeader(line) || IsTableHeader(line)) break;
       ++line_;
       const std::vector<absl::string_view> fields = absl::StrSplit(line, ',');
       if (fields.size() != columns.size()) {
@@ -269,7 +269,7 @@ class Reader {
       Gpu gpu;
       for (size_t i = 0; i < fields.size(); ++i) {
         const absl::string_view field = absl::StripAsciiWhitespace(fields[i]);
-        const Place place = Here(static_cast<size_t>(fields[i].data() - line.data()) + 1);
+        const Place place = Here(static_cast<size_t>(field.data() - line.data()) + 1);
         if (IsNameColumn(columns[i])) gpu.place = place;
         MESHWRIGHT_RETURN_IF_ERROR(ReadField(columns[i], field, place, &gpu));
       }

@@ -108,6 +108,15 @@ struct Gres {
 
 std::string Show(const Gres& gres) { return absl::StrCat("gpu:", gres.type, gres.type.empty() ? "" : ":", gres.count); }
 
+// "a100_3g.20gb", "1g.5gb": a part of a GPU.
+bool IsSlice(absl::string_view type) {
+  const auto digit = [&](size_t i) {
+    return i < type.size() && absl::ascii_isdigit(static_cast<unsigned char>(type[i]));
+  };
+  const size_t at = type.find("g.");
+  return at != absl::string_view::npos && at > 0 && digit(at - 1) && digit(at + 2);
+}
+
 absl::StatusOr<Gres> ParseGres(absl::string_view text) {
   Gres gres;
   for (absl::string_view part : OuterParts(text)) {
@@ -119,6 +128,7 @@ absl::StatusOr<Gres> ParseGres(absl::string_view text) {
     if (!count.ok() || fields.size() > 3) return WrongInput(QuoteForMessage(part), "GPUs, as gpu:8 or gpu:h100:8");
     const std::string type(fields.size() == 3 ? fields[1] : "");
     if (*count == 0) continue;
+    if (IsSlice(type)) return WrongInput(absl::StrCat("MIG devices, ", QuoteForMessage(type)), "whole GPUs");
     if (gres.count > 0 && gres.type != type) {
       return WrongInput(absl::StrCat("GPUs of type ", QuoteForMessage(type), " beside ", QuoteForMessage(gres.type)),
                         "one kind", "devices of a cluster are equal: leave those that you train on");
