@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <initializer_list>
 #include <map>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -92,7 +95,7 @@ class Writer {
         return WrongAt(file_, facts_.device_place, absl::StrCat("compute capability ", facts_.capability),
                        absl::StrCat(capability, ", that of --device=", hinted->name), NamesToGive());
       }
-      if (described.ok() && *described != hinted->name) {
+      if (!facts_.device_name.empty() && described.ok() && *described != hinted->name) {
         Note("The device is ", hinted->name, ", as --device says; the file describes ", *described, ".");
       }
       return hinted->name;
@@ -257,23 +260,43 @@ class Writer {
     if (cards.empty()) return;
     const auto is_near = [](const NetworkCard& card) { return card.near; };
     const bool any_near = std::any_of(cards.begin(), cards.end(), is_near);
-    if (any_near)
-      LeaveOut([&](const NetworkCard& card) { return !card.near; }, "no device shares a PCIe switch with them");
+    if (any_near) LeaveOut(std::not_fn(is_near), "no device shares a PCIe switch with them");
     std::map<double, double> sums;  // by speed
     for (const NetworkCard& card : cards) sums[card.megabits] += card.megabits;
-    const double speed = std::max_element(sums.begin(), sums.end(), [](const auto& a, const auto& b) {
-                           return a.second < b.second;
-                         })->first;
+    const auto carries_less = [](const auto& a, const auto& b) { return a.second < b.second; };
+    const double speed = std::max_element(sums.begin(), sums.end(), carries_less)->first;
     LeaveOut([&](const NetworkCard& card) { return card.megabits != speed; },
              absl::StrCat("the others have ", ShortestNumber(speed / 1e3), " Gb/s"));
     Add("nics_per_node", absl::StrCat(cards.size()));
     if (speed > 0) Add("inter_bandwidth", ShowBits(BytesPerSecond(speed * 1e6 / 8)));
     // On Grace the CPU's own link does as well.
     if (facts_.cpu != CpuVendor::kArm && machine_.cpu != CpuVendor::kArm) Add("nic_ll128", any_near ? "yes" : "no");
+    TellOfFabric();
     const int64_t devices = facts_.devices_per_node.value_or(0);
     if (static_cast<int64_t>(cards.size()) > devices && devices > 0 && cards.size() > 1) {
       Note("There are ", cards.size(), " network cards for ", devices,
            " devices: lower nics_per_node by those that only storage uses.");
+    }
+  }
+
+  // By the names that Linux and their drivers give to cards.
+  void TellOfFabric() {
+    const auto any_begins = [&](std::initializer_list<absl::string_view> fronts) {
+      return std::any_of(facts_.cards.begin(), facts_.cards.end(), [&](const NetworkCard& card) {
+        return std::any_of(fronts.begin(), fronts.end(),
+                           [&](absl::string_view front) { return absl::StartsWith(card.name, front); });
+      });
+    };
+    if (any_begins({"eth", "en"})) {
+      Note(
+          "Network cards have names of the kernel's interfaces, so bytes go through TCP: give nic_latency, some tens "
+          "of "
+          "us, and nic_ll128: no.");
+    }
+    if (any_begins({"rdmap", "efa"})) {
+      Note(
+          "Network cards have names of Elastic Fabric Adapters: give nic_latency, some 13 to 22 us, and nic_in_order: "
+          "no.");
     }
   }
 
@@ -324,7 +347,7 @@ class Writer {
 
 }  // namespace
 
-absl::Status WrongAt(absl::string_view file_name, Place place, absl::string_view found, absl::string_view wanted,
+absl::Status WrongAt(absl::string_view file_name, TextPlace place, absl::string_view found, absl::string_view wanted,
                      absl::string_view remedy) {
   return absl::InvalidArgumentError(
       absl::StrCat(file_name, ":", place.line, ":", place.column, ": ", WrongInput(found, wanted, remedy).message()));

@@ -34,12 +34,12 @@ struct ClusterHints {
 };
 
 // A place in a description, counted from 1, columns in bytes. Those of a terminal's output without its escapes.
-struct Place {
+struct TextPlace {
   size_t line = 1, column = 1;
 };
 
 // The one form of an error, `file:line:column: found X, wanted Y; remedy`.
-absl::Status WrongAt(absl::string_view file_name, Place place, absl::string_view found, absl::string_view wanted,
+absl::Status WrongAt(absl::string_view file_name, TextPlace place, absl::string_view found, absl::string_view wanted,
                      absl::string_view remedy = "");
 
 // How NVLinks join the devices of a node.
@@ -69,7 +69,7 @@ struct NetworkCard {
 struct ClusterFacts {
   std::string source;       // "an NCCL topology"
   std::string device_name;  // as the description writes it; "": it doesn't
-  Place device_place;
+  TextPlace device_place;
   int capability = 0;  // compute capability, 90 for 9.0; 0: not told
 
   std::optional<int64_t> nodes, devices_per_node, nodes_per_leaf;

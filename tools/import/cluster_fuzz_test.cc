@@ -108,6 +108,7 @@ TEST(ClusterFuzzTest, TextsMadeToHurtEndSoon) {
                                   repeated("", "<?a?>"),
                                   repeated("GPU0 GPU1", " GPU2"),
                                   repeated("GPU0 CPU Affinity\n", "GPU0 X\n"),
+                                  repeated("GPU0 NIC0 CPU Affinity\nGPU0 X PIX\n", "NIC0: a\n"),
                                   repeated("", "GPU 0: a (UUID: b)\n"),
                                   repeated("name, uuid", ", a"),
                                   repeated("name, uuid\n", "a, b\n"),

@@ -126,17 +126,17 @@ TEST(ImportClusterTest, AMatrixAndAListAreADgx) {
     ASSERT_OK_AND_ASSIGN(const Cluster usual, MakeCluster("h100-sxm", 1, 8));
     EXPECT_EQ(cluster, usual);
     EXPECT_THAT(imported.text, HasSubstr("intra_link: nvswitch\nintra_bandwidth: 450 GB/s\nnics_per_node: 8\n"));
-    EXPECT_THAT(Notes(imported), HasSubstr("\"NIC8\", \"NIC9\""));
+    EXPECT_THAT(Notes(imported), HasSubstr("\"mlx5_8\", \"mlx5_9\""));
     EXPECT_THAT(Notes(imported), HasSubstr("inter_bandwidth 400 Gb/s"));
   }
   EXPECT_THAT(ImportCluster(DgxH100Matrix(), "node.txt", {}),
               StatusIs(kInvalid, "node.txt:1:1: found no device's name, wanted one; give it, e.g. --device=h100-sxm"));
 }
 
-// The rule of costmodel/power_clock.h with a card's idle share of 0.155: of 350 W 54.25 are drawn idle, so 280 W leave
-// (280 - 54.25) / (350 - 54.25) = 0.763 of the power. At the L40S's own 0.87 of the highest clock V is
-// 1 + 0.28 x 0.10 / 0.23 = 1.122 and the power 1.095; 0.763 of it is 0.836, the power at 0.784 (V 1.017, 0.784 x 1.034
-// = 0.811) to 0.792 (1.027, 0.835): 0.792 / 0.87 = 0.910 of the clock, and 0.910 x 0.82 = 0.747 in training.
+// The rule of costmodel/power_clock.h, with 0.155 of a card's own limit drawn idle: of 350 W 54.25 are, so 280 W leave
+// (280 - 54.25) / (350 - 54.25) = 0.763 of the power. At the L40S's own clock, 0.87 of the highest, V is
+// 1 + 0.28 x 0.10 / 0.23 = 1.122 and the power 0.87 x 1.122^2 = 1.095. 0.763 of it, 0.836, is that at 0.792, where V is
+// 1.027: 0.792 / 0.87 = 0.910 of the clock, and of its 0.82 in training 0.747.
 TEST(ImportClusterTest, ATableSaysWhatThePowerLimitIs) {
   ASSERT_OK_AND_ASSIGN(const Imported imported, ImportCluster(kL40sTable, "gpus.csv", {}));
   ASSERT_OK_AND_ASSIGN(const Cluster cluster, ReadBack(imported));
@@ -287,6 +287,28 @@ TEST(ImportClusterTest, CardsOfTheSpeedThatCarriesMostAreTaken) {
   ASSERT_OK_AND_ASSIGN(const Imported imported, ImportCluster(text, "topo.xml", Named("h100")));
   EXPECT_THAT(imported.text, HasSubstr("nics_per_node: 7\ninter_bandwidth: 400 Gb/s\n"));
   EXPECT_THAT(Notes(imported), HasSubstr("Left out of the network cards: \"mlx5_7\"; the others have 400 Gb/s."));
+}
+
+TEST(ImportClusterTest, WhatNamesOfCardsTellIsSaid) {
+  const auto notes = [](absl::string_view name) {
+    const std::string text = absl::StrReplaceAll(kPcieTopology, {{"mlx5_0", name}});
+    return Notes(ImportCluster(text, "topo.xml", Named("l40s")).value_or(Imported()));
+  };
+  EXPECT_THAT(notes("eth0"), HasSubstr("bytes go through TCP"));
+  EXPECT_THAT(notes("ens5"), HasSubstr("bytes go through TCP"));
+  EXPECT_THAT(notes("rdmap16s27"), HasSubstr("Elastic Fabric Adapters"));
+  EXPECT_THAT(notes("mlx5_7"), Not(HasSubstr("have names of")));
+}
+
+// The device is the flag's, a file too: its links are the file's, by the generation.
+TEST(ImportClusterTest, ADeviceOfAFileMayBeGiven) {
+  const std::string path = testing::TempDir() + "/my_gpu.yaml";
+  ASSERT_OK_AND_ASSIGN(const std::string own, ReadWholeFile("costmodel/data/h100-sxm.yaml", 1 << 20));
+  ASSERT_OK(WriteWholeFile(path, own));
+  ASSERT_OK_AND_ASSIGN(const Imported imported, ImportCluster(DgxH100Topology(), "topo.xml", Named(path)));
+  ASSERT_OK_AND_ASSIGN(const Cluster cluster, ReadBack(imported));
+  EXPECT_EQ(cluster.device.name, path);
+  EXPECT_EQ(cluster.intra_bandwidth, GBps(450));
 }
 
 TEST(ImportClusterTest, PartOfARackIsTold) {

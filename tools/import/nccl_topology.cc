@@ -69,12 +69,12 @@ class XmlFile {
     return WrongAt(file_, PlaceOf(node), found, wanted, remedy);
   }
 
-  Place PlaceOf(const pugi::xml_node& node) const { return PlaceAt(node ? node.offset_debug() : 0); }
+  TextPlace PlaceOf(const pugi::xml_node& node) const { return PlaceAt(node ? node.offset_debug() : 0); }
 
   absl::StatusOr<int64_t> Number(const pugi::xml_node& node, const char* name, int64_t min, int64_t max) const {
     const absl::StatusOr<int64_t> number = ParseInt(node.attribute(name).value(), min, max);
     if (number.ok()) return *number;
-    const Place place = PlaceOf(node);
+    const TextPlace place = PlaceOf(node);
     return absl::InvalidArgumentError(absl::StrCat(file_, ":", place.line, ":", place.column, ": ", node.name(), ".",
                                                    name, ": ", number.status().message()));
   }
@@ -101,7 +101,7 @@ class XmlFile {
 
  private:
   // Counts lines from the beginning: for errors, not for each element.
-  Place PlaceAt(std::ptrdiff_t offset) const {
+  TextPlace PlaceAt(std::ptrdiff_t offset) const {
     const absl::string_view before = text_.substr(0, static_cast<size_t>(std::max<std::ptrdiff_t>(0, offset)));
     const size_t newline = before.rfind('\n');
     const size_t begin = newline == absl::string_view::npos ? 0 : newline + 1;
@@ -368,15 +368,6 @@ class Reader {
       }
     }
     if (cards_.size() > kMostCards) return file_.Wrong({}, "more network cards", absl::StrCat("at most ", kMostCards));
-    const auto is_tcp = [](const Card& card) {
-      return absl::StartsWith(card.card.name, "eth") || absl::StartsWith(card.card.name, "en");
-    };
-    const bool tcp = std::any_of(cards_.begin(), cards_.end(), is_tcp);
-    if (tcp) {
-      facts_.notes.push_back(
-          "A network card has the name of an interface of the kernel, so NCCL goes through TCP: give nic_latency, some "
-          "tens of us, and nic_ll128: no.");
-    }
     for (Card& card : cards_.empty() ? pci_cards_ : cards_) {
       card.card.near =
           card.outer && std::any_of(gpus.begin(), gpus.end(), [&](const Gpu& gpu) { return gpu.outer == card.outer; });

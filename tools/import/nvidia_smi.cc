@@ -22,6 +22,7 @@ constexpr size_t kMostDevices = 1024, kMostColumns = 2048;  // of a matrix; GPUs
 constexpr int64_t kMostLinks = 64;                          // between two GPUs
 constexpr int64_t kMostMebibytes = int64_t{1} << 24;        // of a GPU
 constexpr double kMostWatts = 99999;
+constexpr size_t kLongestName = 64;  // of a network card
 
 // A word of a line and where it begins, from 1.
 struct Word {
@@ -116,7 +117,7 @@ bool IsTableHeader(absl::string_view line) {
 // A GPU of a table or of a list.
 struct Gpu {
   std::string name;
-  Place place;
+  TextPlace place;
   std::optional<int64_t> mebibytes, pcie_generation, pcie_lanes;
   std::optional<double> limit, own_limit;  // W
 };
@@ -139,6 +140,8 @@ class Reader {
         return Wrong(Here(3), "a MIG device", "whole GPUs", "switch MIG off");
       } else if (IsTableHeader(line)) {
         MESHWRIGHT_RETURN_IF_ERROR(ReadTable());
+      } else {
+        ReadLegend(line);
       }
     }
     facts_.source = matrix_.has_value() ? "the matrix of nvidia-smi topo -m" : "what nvidia-smi prints";
@@ -148,8 +151,8 @@ class Reader {
   }
 
  private:
-  Place Here(size_t column) const { return {line_ + 1, column}; }
-  absl::Status Wrong(Place place, absl::string_view found, absl::string_view wanted,
+  TextPlace Here(size_t column) const { return {line_ + 1, column}; }
+  absl::Status Wrong(TextPlace place, absl::string_view found, absl::string_view wanted,
                      absl::string_view remedy = "") const {
     return WrongAt(file_, place, found, wanted, remedy);
   }
@@ -247,6 +250,16 @@ class Reader {
     return WiredLinks(links_, facts_.notes);
   }
 
+  // "  NIC0: mlx5_0" below the matrix.
+  void ReadLegend(absl::string_view line) {
+    const std::vector<absl::string_view> words = absl::StrSplit(line, absl::ByAnyChar(" \t"), absl::SkipEmpty());
+    if (words.size() != 2 || !absl::StartsWith(words[0], "NIC") || words[1].size() > kLongestName) return;
+    if (++legend_ > kMostColumns) return;  // lines of a legend are no more than columns
+    for (NetworkCard& card : facts_.cards) {
+      if (absl::StripSuffix(words[0], ":") == card.name) card.name = std::string(words[1]);
+    }
+  }
+
   // From its header on; leaves line_ at its last row.
   absl::Status ReadTable() {
     if (!table_.empty()) {
@@ -269,7 +282,7 @@ class Reader {
       Gpu gpu;
       for (size_t i = 0; i < fields.size(); ++i) {
         const absl::string_view field = absl::StripAsciiWhitespace(fields[i]);
-        const Place place = Here(static_cast<size_t>(field.data() - line.data()) + 1);
+        const TextPlace place = Here(static_cast<size_t>(field.data() - line.data()) + 1);
         if (IsNameColumn(columns[i])) gpu.place = place;
         MESHWRIGHT_RETURN_IF_ERROR(ReadField(columns[i], field, place, &gpu));
       }
@@ -280,7 +293,7 @@ class Reader {
 
   static bool IsNameColumn(absl::string_view column) { return column == "name" || column == "gpu_name"; }
 
-  absl::Status ReadField(absl::string_view column, absl::string_view field, Place place, Gpu* gpu) const {
+  absl::Status ReadField(absl::string_view column, absl::string_view field, TextPlace place, Gpu* gpu) const {
     if (IsNameColumn(column)) {
       gpu->name = std::string(field);
       return field.empty() ? Wrong(place, "no name", "one") : absl::OkStatus();
@@ -297,7 +310,7 @@ class Reader {
     return absl::OkStatus();
   }
 
-  absl::Status SetInt(absl::string_view field, absl::string_view unit, int64_t most, Place place,
+  absl::Status SetInt(absl::string_view field, absl::string_view unit, int64_t most, TextPlace place,
                       std::optional<int64_t>* value) const {
     absl::string_view digits = field;
     absl::ConsumeSuffix(&digits, unit);
@@ -309,7 +322,7 @@ class Reader {
     return absl::OkStatus();
   }
 
-  absl::Status SetWatts(absl::string_view field, Place place, std::optional<double>* value) const {
+  absl::Status SetWatts(absl::string_view field, TextPlace place, std::optional<double>* value) const {
     absl::string_view digits = field;
     absl::ConsumeSuffix(&digits, " W");
     const absl::StatusOr<double> number = ParseDouble(digits, 1, kMostWatts);
@@ -373,8 +386,9 @@ class Reader {
   std::vector<absl::string_view> lines_;
   size_t line_ = 0;  // of lines_
   ClusterFacts facts_;
-  std::optional<Place> matrix_;              // where it begins
+  std::optional<TextPlace> matrix_;          // where it begins
   std::vector<std::vector<int64_t>> links_;  // NVLinks between two GPUs
+  size_t legend_ = 0;                        // lines of it so far
   std::vector<bool> near_;                   // of each network card
   std::vector<Gpu> table_, listed_;
 };

@@ -5,10 +5,11 @@
 //   `nounits` too, not `noheader` nvidia-smi -L                                          GPU 0: NVIDIA H100 80GB HBM3
 //   (UUID: GPU-..)
 //
-// Of the matrix: the number of GPUs, NVLinks between them (NV4: four between the two), network cards and whether one
-// shares a PCIe switch with a GPU (PIX, PXB). Of the table: name, memory.total, power.limit beside
-// power.default_limit, pcie.link.gen.max with pcie.link.width.max. Of both lists the number of GPUs, which must agree.
-// Lines of other things (prompts, legends) are passed over; a terminal's escapes are taken out.
+// Of the matrix: the number of GPUs, NVLinks between them (NV4: four between the two), network cards (their
+// names by the legend below) and whether one shares a PCIe switch with a GPU (PIX, PXB). Of the table: name,
+// memory.total, power.limit beside power.default_limit, pcie.link.gen.max with pcie.link.width.max. Of both lists the
+// number of GPUs, which must agree. Lines of other things (prompts, legends) are passed over; a terminal's escapes are
+// taken out.
 //
 // Errors: kInvalidArgument, `file:line:column: found X, wanted Y; remedy`: what does not fit together, GPUs of
 // different kinds, a matrix that is cut off.

@@ -29,6 +29,7 @@ TEST(NvidiaSmiTest, ReadsAMatrixThatATerminalShowed) {
   EXPECT_TRUE(facts.cards[7].near);
   EXPECT_FALSE(facts.cards[8].near);
   EXPECT_EQ(facts.cards[8].megabits, 0);
+  EXPECT_EQ(facts.cards[8].name, "mlx5_8") << "as the legend has it";
   EXPECT_EQ(facts.device_name, "");
 }
 

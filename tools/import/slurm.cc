@@ -143,7 +143,7 @@ absl::StatusOr<Gres> ParseGres(absl::string_view text) {
 // Nodes of one line or block.
 struct Nodes {
   std::string name;
-  Place place, gres_place;
+  TextPlace place, gres_place;
   int64_t count = 0;
   Gres gres;
   bool arm = false, x86 = false, down = false;
@@ -181,7 +181,7 @@ class Reader {
  private:
   enum class In : uint8_t { kNode, kSwitch, kOther };
 
-  absl::Status Locate(Place place, const absl::Status& status) const {
+  absl::Status Locate(TextPlace place, const absl::Status& status) const {
     if (status.ok()) return status;
     return absl::InvalidArgumentError(absl::StrCat(file_, ":", place.line, ":", place.column, ": ", status.message()));
   }
@@ -194,7 +194,7 @@ class Reader {
       }
       size_t end = at;
       while (end < line.size() && !IsSpace(line[end])) ++end;
-      const Place place{line_, at + 1};
+      const TextPlace place{line_, at + 1};
       const absl::string_view word = line.substr(at, end - at);
       if (in_ == In::kNode) MESHWRIGHT_RETURN_IF_ERROR(ReadNodeWord(word, place));
       if (in_ == In::kSwitch) MESHWRIGHT_RETURN_IF_ERROR(ReadSwitchWord(word, place));
@@ -203,7 +203,7 @@ class Reader {
     return absl::OkStatus();
   }
 
-  absl::Status ReadNodeWord(absl::string_view word, Place place) {
+  absl::Status ReadNodeWord(absl::string_view word, TextPlace place) {
     if (ConsumeKey(&word, "NodeName=")) {
       if (word == "DEFAULT") {  // of slurm.conf: no node
         in_ = In::kOther;
@@ -236,7 +236,7 @@ class Reader {
     return absl::OkStatus();
   }
 
-  absl::Status ReadSwitchWord(absl::string_view word, Place place) {
+  absl::Status ReadSwitchWord(absl::string_view word, TextPlace place) {
     if (!ConsumeKey(&word, "Nodes=")) return absl::OkStatus();
     absl::StatusOr<int64_t> count = CountHosts(word);
     if (count.ok() && absl::EqualsIgnoreCase(word, "ALL")) count = WrongInput("ALL", "a list of nodes", "name them");
@@ -327,7 +327,7 @@ class Reader {
   std::set<std::string> names_;
   bool any_switch_ = false;
   int64_t leaf_ = 0;  // nodes of the switch that is being read
-  Place leaf_place_;
+  TextPlace leaf_place_;
   std::vector<int64_t> leaves_;
   int64_t on_leaves_ = 0;
 };
