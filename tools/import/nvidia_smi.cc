@@ -167,8 +167,9 @@ class Reader {
     std::vector<absl::string_view> columns;
     for (const Word& word : WordsOf(lines_[line_])) {
       if (word.text == "CPU") break;  // CPU Affinity, NUMA Affinity, GPU NUMA ID
-      if (columns.size() == kMostColumns)
+      if (columns.size() == kMostColumns) {
         return Wrong(Here(word.column), "more columns", absl::StrCat("at most ", kMostColumns));
+      }
       columns.push_back(word.text);
     }
     const size_t gpus =
