@@ -47,7 +47,7 @@ TEST_P(HelpTest, OpensWithASentenceAndAnExample) {
 
 INSTANTIATE_TEST_SUITE_P(All, HelpTest,
                          testing::Values("plan", "whatif", "simulate", "run", "launch", "merge", "compare",
-                                         "measure/measure", "export/export", "validate/validate"),
+                                         "measure/measure", "export/export", "import/import", "validate/validate"),
                          [](const auto& info) { return info.param.substr(info.param.rfind('/') + 1); });
 
 class EveryToolTest : public testing::TestWithParam<std::string> {};
@@ -77,10 +77,11 @@ TEST(OutputTest, APlaceThatCannotBeWrittenEndsACommandAtOnce) {
   ASSERT_EQ(RunTool("plan", {kTiny, "--out=" + plan}).exit_code, 0);
   const std::string there = file + "/out";
   const std::vector<std::vector<std::string>> commands = {
-      {"plan", kTiny, "--out=" + there},      {"plan", kTiny, "--out=", "--chart=" + there},
-      {"simulate", plan, "--trace=" + there}, {"simulate", plan, "--chart=" + there},
-      {"whatif", "none", "--chart=" + there}, {"run", plan, "--steps=1000000000", "--trace=" + there},
-      {"measure/measure", "--out=" + there},  {"export/export", "none", "--to=megatron", "--out=" + there}};
+      {"plan", kTiny, "--out=" + there},          {"plan", kTiny, "--out=", "--chart=" + there},
+      {"simulate", plan, "--trace=" + there},     {"simulate", plan, "--chart=" + there},
+      {"whatif", "none", "--chart=" + there},     {"run", plan, "--steps=1000000000", "--trace=" + there},
+      {"measure/measure", "--out=" + there},      {"export/export", "none", "--to=megatron", "--out=" + there},
+      {"import/import", "none", "--out=" + there}};
   for (const std::vector<std::string>& command : commands) {
     const ToolResult result = RunTool(command[0], {command.begin() + 1, command.end()});
     EXPECT_EQ(result.exit_code, 6) << command[0];
@@ -117,7 +118,8 @@ TEST(OutputTest, NoFileOfTheUsersIsLost) {
       {"run", plan, "--data=" + model, "--trace=" + model},
       {"run", plan, "--load=" + model, "--trace=" + model},
       {"merge", TempPath("kept_{rank_id}"), "--out=" + zero},
-      {"export/export", plan, "--to=megatron", "--out=" + plan}};
+      {"export/export", plan, "--to=megatron", "--out=" + plan},
+      {"import/import", model, "--out=" + model}};
   for (const std::vector<std::string>& command : commands) {
     const ToolResult result = RunTool(command[0], {command.begin() + 1, command.end()});
     EXPECT_EQ(result.exit_code, 6) << command[0];
@@ -197,6 +199,38 @@ TEST(ExportTest, APlanBecomesATrainersConfiguration) {
   EXPECT_THAT(deepspeed.err, HasSubstr("plan with --stages=1"));
   EXPECT_EQ(RunTool("export/export", {plan, "--to=megtron"}).exit_code, 2);
   EXPECT_EQ(RunTool("export/export", {plan}).exit_code, 2);
+}
+
+// From a plan to a trainer's script, and from the script to the same plan: what it decided is not searched again.
+TEST(ImportTest, AScriptBecomesTheModelThatItWasMadeOf) {
+  const std::string plan = TempPath("there.yaml"), script = TempPath("there.sh"), model = TempPath("back.yaml");
+  const ToolResult there = RunTool("plan", {kTiny, "--stages=2", "--out=" + plan});
+  ASSERT_EQ(there.exit_code, 0) << there.err;
+  ASSERT_EQ(RunTool("export/export", {plan, "--to=megatron", "--out=" + script}).exit_code, 0);
+  const ToolResult imported = RunTool("import/import", {script, "--device=a100", "--vocab=256", "--out=" + model});
+  ASSERT_EQ(imported.exit_code, 0) << imported.err;
+  EXPECT_EQ(imported.out, absl::StrCat("wrote ", model, "\n"));
+  const ToolResult back = RunTool("plan", {model, "--out="});
+  ASSERT_EQ(back.exit_code, 0) << back.err;
+  const auto decided = [](const std::string& report) {  // "plan: data 4 x pipeline 2, .. bucket .."
+    const size_t begin = report.find("\nplan: "), end = report.find("buckets", begin);
+    return begin == std::string::npos || end == std::string::npos ? report : report.substr(begin, end - begin);
+  };
+  EXPECT_EQ(decided(back.out), decided(there.out));
+  const ToolResult none = RunTool("import/import", {plan});
+  EXPECT_EQ(none.exit_code, 3);
+  EXPECT_THAT(none.err,
+              HasSubstr("found nothing that is known, wanted one of megatron_log, megatron, nanotron, cluster"));
+}
+
+TEST(ImportTest, CardsBecomeACluster) {
+  const std::string cards = TempPath("cards.txt"), machine = TempPath("machine.yaml");
+  std::ofstream(cards) << "GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-1)\nGPU 1: NVIDIA H100 80GB HBM3 (UUID: GPU-2)\n";
+  const ToolResult imported = RunTool("import/import", {cards, "--nodes=2", "--out=" + machine});
+  ASSERT_EQ(imported.exit_code, 0) << imported.err;
+  const ToolResult plan = RunTool("plan", {kTiny, "--cluster=" + machine, "--out="});
+  ASSERT_EQ(plan.exit_code, 0) << plan.err;
+  EXPECT_THAT(plan.out, HasSubstr("2 nodes x 2 h100-sxm, "));
 }
 
 // What was skipped is still said on standard output.

@@ -96,18 +96,18 @@ class Writer {
                        absl::StrCat(capability, ", that of --device=", hinted->name), NamesToGive());
       }
       if (!facts_.device_name.empty() && described.ok() && *described != hinted->name) {
-        Note("The device is ", hinted->name, ", as --device says; the file describes ", *described, ".");
+        Note("the device is ", hinted->name, ", as --device says; the file describes ", *described);
       }
       return hinted->name;
     }
     if (!described.ok()) return described.status();
     MESHWRIGHT_ASSIGN_OR_RETURN(const Device device, FindDevice(*described));
     if (facts_.device_name.empty()) {
-      Note("The device is taken for ", device.name, ", the only one of compute capability ", facts_.capability,
-           " with such links and CPU; --device says otherwise.");
+      Note("the device is taken for ", device.name, ", the only one of compute capability ", facts_.capability,
+           " with such links and CPU; --device says otherwise");
     } else if (!FindDevice(facts_.device_name).ok()) {
-      Note("The device ", QuoteForMessage(facts_.device_name), " is taken for ", device.name,
-           ", the nearest one of the library; --device says otherwise.");
+      Note("the device ", QuoteForMessage(facts_.device_name), " is taken for ", device.name,
+           ", the nearest one of the library; --device says otherwise");
     }
     return device.name;
   }
@@ -169,9 +169,9 @@ class Writer {
       return WrongAt(file_, {}, absl::StrCat(nodes_, " nodes"), absl::StrCat("from 1 to ", kMaxNodes));
     }
     if (!hints_.nodes.has_value() && !facts_.nodes.has_value()) {
-      Note("One node: the file describes a machine and not how many there are; --nodes=N says so.");
+      Note("one node: the file describes a machine and not how many there are; --nodes=N says so");
     } else if (hints_.nodes.has_value() && facts_.nodes.value_or(nodes_) != nodes_) {
-      Note("There are ", nodes_, " nodes, as --nodes says; the file lists ", *facts_.nodes, ".");
+      Note("there are ", nodes_, " nodes, as --nodes says; the file lists ", *facts_.nodes);
     }
     return absl::OkStatus();
   }
@@ -180,7 +180,7 @@ class Writer {
     const int64_t rack = machine_.devices_per_node;
     if (rack <= kLargestServer || facts_.devices_per_node.value_or(rack) >= rack) return;
     Note("NVLink reaches ", rack, " ", machine_.device.name, " of a rack, which is one node here; the file describes ",
-         *facts_.devices_per_node, ". For whole racks write devices_per_node: ", rack, " and their number as nodes.");
+         *facts_.devices_per_node, "; for whole racks write devices_per_node: ", rack, " and their number as nodes");
   }
 
   void WriteMemory() {
@@ -194,8 +194,8 @@ class Writer {
     if (!facts_.power_limit.has_value()) return;
     const double limit = *facts_.power_limit;
     if (!facts_.own_power.has_value()) {
-      Note("The power limit of ", ShortestNumber(limit),
-           " W is left out, as the card's own is not told; query power.default_limit, too.");
+      Note("the power limit of ", ShortestNumber(limit),
+           " W is left out, as the card's own is not told; query power.default_limit, too");
       return;
     }
     const KernelConstants& kernels = machine_.device.kernels;
@@ -203,7 +203,7 @@ class Writer {
     if (share >= 1) return;
     Add("sustained_clock", absl::StrFormat("%.3g", std::max(0.1, kernels.sustained_clock * share)));
     Note("sustained_clock is what a limit of ", ShortestNumber(limit), " W leaves of the clock at ",
-         ShortestNumber(*facts_.own_power), " W, by the rule of costmodel/power_clock.h.");
+         ShortestNumber(*facts_.own_power), " W, by the rule of costmodel/power_clock.h");
   }
 
   absl::Status WriteLinks() {
@@ -227,7 +227,7 @@ class Writer {
       const BytesPerSecond rate = UsualPcieRate(machine_.device.generation);
       Add("intra_bandwidth", ShowRate(rate));
       Note("intra_bandwidth is that of 16 lanes of the card's generation, ", ShowRate(rate),
-           ": the file does not tell of its lanes.");
+           ": the file does not tell of its lanes");
     }
     return absl::OkStatus();
   }
@@ -274,8 +274,8 @@ class Writer {
     TellOfFabric();
     const int64_t devices = facts_.devices_per_node.value_or(0);
     if (static_cast<int64_t>(cards.size()) > devices && devices > 0 && cards.size() > 1) {
-      Note("There are ", cards.size(), " network cards for ", devices,
-           " devices: lower nics_per_node by those that only storage uses.");
+      Note("there are ", cards.size(), " network cards for ", devices,
+           " devices: lower nics_per_node by those that only storage uses");
     }
   }
 
@@ -289,14 +289,13 @@ class Writer {
     };
     if (any_begins({"eth", "en"})) {
       Note(
-          "Network cards have names of the kernel's interfaces, so bytes go through TCP: give nic_latency, some tens "
-          "of "
-          "us, and nic_ll128: no.");
+          "network cards have names of the kernel's interfaces, so bytes go through TCP: give nic_latency, some tens "
+          "of us, and nic_ll128: no");
     }
     if (any_begins({"rdmap", "efa"})) {
       Note(
-          "Network cards have names of Elastic Fabric Adapters: give nic_latency, some 13 to 22 us, and nic_in_order: "
-          "no.");
+          "network cards have names of Elastic Fabric Adapters: give nic_latency, some 13 to 22 us, and nic_in_order: "
+          "no");
     }
   }
 
@@ -308,7 +307,7 @@ class Writer {
     std::vector<std::string> names;
     for (auto card = first; card != cards.end(); ++card) names.push_back(QuoteForMessage(card->name));
     cards.erase(first, cards.end());
-    if (!names.empty()) Note("Left out of the network cards: ", ListNames(Views(names)), "; ", why, ".");
+    if (!names.empty()) Note("left out of the network cards: ", ListNames(Views(names)), "; ", why);
   }
 
   // What a cluster with these keys has besides.
@@ -332,8 +331,8 @@ class Writer {
     if (usual.price.has_value()) {
       add("price_per_device_hour", absl::StrCat(ShortestNumber(usual.price->dollars_per_hour), " USD/h"));
     }
-    Note("What the file does not say is that of ", machine_.device.name,
-         "'s usual machine: ", absl::StrJoin(words, ", "), ".");
+    Note("what the file does not say is that of ", machine_.device.name,
+         "'s usual machine: ", absl::StrJoin(words, ", "));
   }
 
   ClusterFacts facts_;
@@ -381,13 +380,13 @@ NvLinks WiredLinks(const std::vector<std::vector<int64_t>>& links, std::vector<s
   if (!any) return {};
   if (count < devices) {
     notes.push_back(
-        "The NVLinks are left out: they join some of the devices and not all, which then reach each other over PCIe.");
+        "the NVLinks are left out: they join some of the devices and not all, which then reach each other over PCIe");
     return {};
   }
   const auto [least, most] = std::minmax_element(sums.begin(), sums.end());
   if (*least != *most) {
     notes.push_back(
-        absl::StrCat("Devices have from ", *least, " to ", *most, " NVLinks: all are taken to have ", *least, "."));
+        absl::StrCat("devices have from ", *least, " to ", *most, " NVLinks: all are taken to have ", *least));
   }
   return {NvLinks::Shape::kMesh, *least};
 }

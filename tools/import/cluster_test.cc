@@ -54,10 +54,10 @@ TEST(ImportClusterTest, TheTopologyOfADgxH100IsItsUsualMachine) {
   ASSERT_OK_AND_ASSIGN(const Cluster usual, MakeCluster("h100-sxm", 1, 8));
   EXPECT_EQ(cluster, usual);
   EXPECT_EQ(Notes(imported),
-            "One node: the file describes a machine and not how many there are; --nodes=N says so.\n"
-            "Left out of the network cards: \"mlx5_8\", \"mlx5_9\"; no device shares a PCIe switch with them.\n"
-            "What the file does not say is that of h100-sxm's usual machine: nic_latency 0 us, oversubscription 1, "
-            "price_per_device_hour 6.88 USD/h.");
+            "one node: the file describes a machine and not how many there are; --nodes=N says so\n"
+            "left out of the network cards: \"mlx5_8\", \"mlx5_9\"; no device shares a PCIe switch with them\n"
+            "what the file does not say is that of h100-sxm's usual machine: nic_latency 0 us, oversubscription 1, "
+            "price_per_device_hour 6.88 USD/h");
 }
 
 TEST(ImportClusterTest, FlagsSayHowManyNodesThereAre) {
@@ -114,7 +114,7 @@ TEST(ImportClusterTest, AGraceHopperIsKnownByItsLinks) {
   expected.intra_bandwidth = GBps(447.12);
   EXPECT_EQ(cluster, expected);
   EXPECT_THAT(imported.text, HasSubstr("intra_link: c2c\nintra_bandwidth: 447.12 GB/s\n"));
-  EXPECT_THAT(Notes(imported), HasSubstr("The device is taken for gh200, the only one of compute capability 90"));
+  EXPECT_THAT(Notes(imported), HasSubstr("the device is taken for gh200, the only one of compute capability 90"));
 }
 
 // 18 links between each two of eight would be 126 of a chip that has 18, so a switch joins them.
@@ -169,9 +169,9 @@ TEST(ImportClusterTest, SlurmsNodesAndSwitchesAreACluster) {
   ASSERT_OK_AND_ASSIGN(Cluster expected, MakeCluster("h100-sxm", 3, 8));
   expected.nodes_per_leaf = 32;
   EXPECT_EQ(cluster, expected);
-  EXPECT_THAT(Notes(imported), HasSubstr("Left out: 1 nodes without GPUs."));
+  EXPECT_THAT(Notes(imported), HasSubstr("left out: 1 nodes without GPUs"));
   EXPECT_THAT(Notes(imported), HasSubstr("1 of the 3 nodes are down or drained"));
-  EXPECT_THAT(Notes(imported), HasSubstr("The switches have 64 nodes, of which 3 are described as having GPUs."));
+  EXPECT_THAT(Notes(imported), HasSubstr("the switches have 64 nodes, of which 3 are described as having GPUs"));
 }
 
 TEST(ImportClusterTest, SwitchesAloneCountNodes) {
@@ -286,7 +286,7 @@ TEST(ImportClusterTest, CardsOfTheSpeedThatCarriesMostAreTaken) {
       {{"dev=\"7\" latency=\"0.000000\" speed=\"400000\"", "dev=\"7\" latency=\"0.000000\" speed=\"800000\""}});
   ASSERT_OK_AND_ASSIGN(const Imported imported, ImportCluster(text, "topo.xml", Named("h100")));
   EXPECT_THAT(imported.text, HasSubstr("nics_per_node: 7\ninter_bandwidth: 400 Gb/s\n"));
-  EXPECT_THAT(Notes(imported), HasSubstr("Left out of the network cards: \"mlx5_7\"; the others have 400 Gb/s."));
+  EXPECT_THAT(Notes(imported), HasSubstr("left out of the network cards: \"mlx5_7\"; the others have 400 Gb/s"));
 }
 
 TEST(ImportClusterTest, WhatNamesOfCardsTellIsSaid) {
@@ -314,17 +314,17 @@ TEST(ImportClusterTest, ADeviceOfAFileMayBeGiven) {
 TEST(ImportClusterTest, PartOfARackIsTold) {
   ASSERT_OK_AND_ASSIGN(const Imported imported, ImportCluster(GpuList("NVIDIA GB200", 4), "gpus.txt", {}));
   EXPECT_THAT(Notes(imported),
-              HasSubstr("NVLink reaches 72 gb200 of a rack, which is one node here; the file describes 4."));
+              HasSubstr("NVLink reaches 72 gb200 of a rack, which is one node here; the file describes 4"));
 }
 
 TEST(ImportClusterTest, TheFlagWinsOverTheFile) {
   ASSERT_OK_AND_ASSIGN(const Imported imported,
                        ImportCluster(GpuList("NVIDIA H100 80GB HBM3", 8), "gpus.txt", Named("h200")));
   EXPECT_THAT(imported.text, HasSubstr("device: h200\n"));
-  EXPECT_THAT(Notes(imported), HasSubstr("The device is h200, as --device says; the file describes h100-sxm."));
+  EXPECT_THAT(Notes(imported), HasSubstr("the device is h200, as --device says; the file describes h100-sxm"));
   ASSERT_OK_AND_ASSIGN(const Imported fewer, ImportCluster(SlurmNodes(4), "slurm.txt", {std::nullopt, 2}));
   EXPECT_THAT(fewer.text, HasSubstr("nodes: 2\n"));
-  EXPECT_THAT(Notes(fewer), HasSubstr("There are 2 nodes, as --nodes says; the file lists 4."));
+  EXPECT_THAT(Notes(fewer), HasSubstr("there are 2 nodes, as --nodes says; the file lists 4"));
 }
 
 TEST(ImportClusterTest, UnknownDevicesAreAnErrorAndNameNoFile) {

@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -72,6 +73,10 @@ std::string ConfigurationNames() {
   });
 }
 
+bool LooksLikeConfiguration(absl::string_view text) {
+  return absl::c_any_of(kConfigurations, [&](const Configuration& configuration) { return configuration.looks(text); });
+}
+
 absl::StatusOr<Imported> ImportConfiguration(absl::string_view text, absl::string_view file_name,
                                              absl::string_view from, const ImportHints& hints) {
   for (const Configuration& configuration : kConfigurations) {
@@ -83,9 +88,10 @@ absl::StatusOr<Imported> ImportConfiguration(absl::string_view text, absl::strin
     MESHWRIGHT_RETURN_IF_ERROR(ParseModelFile(imported.text, absl::StrCat("what was read of ", file_name)).status());
     return imported;
   }
-  return absl::InvalidArgumentError(absl::StrCat(
-      file_name, ": found ", from.empty() ? "nothing that is known" : QuoteForMessage(from), ", wanted one of ",
-      ConfigurationNames(), from.empty() ? "; --from says which, where the file does not look like it" : ""));
+  return absl::InvalidArgumentError(
+      absl::StrCat(file_name, ": found ", from.empty() ? "nothing that is known" : QuoteForMessage(from),
+                   ", wanted one of ", ConfigurationNames(), ", cluster",
+                   from.empty() ? "; --from says which, where the file does not look like it" : ""));
 }
 
 }  // namespace meshwright

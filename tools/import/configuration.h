@@ -17,6 +17,9 @@ namespace meshwright {
 // "megatron, megatron_log, ...".
 std::string ConfigurationNames();
 
+// Whether any of the readers takes the text for one of its own.
+bool LooksLikeConfiguration(absl::string_view text);
+
 // `from` is one of those names, or "": the first that the text looks like. The model is called as `file_name` is.
 absl::StatusOr<Imported> ImportConfiguration(absl::string_view text, absl::string_view file_name,
                                              absl::string_view from, const ImportHints& hints);

@@ -1,5 +1,6 @@
 #include "tools/import/configuration.h"
 
+#include <random>
 #include <string>
 #include <variant>
 
@@ -308,6 +309,31 @@ TEST(MegatronTest, Errors) {
       HasSubstr("what was read of runs/train_8b.sh:"));
   EXPECT_THAT(Import("hello\n").status().message(),
               HasSubstr("found nothing that is known, wanted one of megatron_log, "));
+}
+
+// Whatever becomes of a file's bytes, it is read or refused, and what is refused says where.
+TEST(ConfigurationTest, DamagedFilesAreReadOrRefused) {
+  ASSERT_OK_AND_ASSIGN(const Plan plan, PlanOf(Llama(), {.data = 16}));
+  ASSERT_OK_AND_ASSIGN(const Exported nanotron, ToNanotron(plan));
+  ASSERT_OK_AND_ASSIGN(const Exported megatron, ToMegatron(plan));
+  const std::string log =
+      "  num_layers ........ 4\n  hidden_size ........ 64\n  seq_length ........ 8\n  world_size ........ 2\n";
+  for (const std::string& text : {std::string(kScript), megatron.text, nanotron.text, log}) {
+    for (unsigned seed = 0; seed < 300; ++seed) {
+      SCOPED_TRACE(seed);
+      std::mt19937 random(seed);
+      std::string damaged = text;
+      for (unsigned i = 0; i < 1 + seed % 5; ++i) {
+        const size_t at = random() % damaged.size(), size = random() % 12;
+        const std::string piece = damaged.substr(random() % damaged.size(), random() % 12);
+        damaged.replace(at, size, random() % 2 == 0 ? piece : std::string(1, static_cast<char>(random())));
+      }
+      const absl::StatusOr<Imported> imported = Import(damaged, {.vocab = 512, .batch = 64, .device = "h100"});
+      if (!imported.ok()) {
+        EXPECT_FALSE(imported.status().message().empty());
+      }
+    }
+  }
 }
 
 TEST(NanotronTest, WhatIsExportedIsReadAgain) {

@@ -6,7 +6,6 @@
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "ir/document.h"
 #include "ir/status.h"
@@ -14,6 +13,7 @@
 #include "tools/command.h"
 #include "tools/exit_code.h"
 #include "tools/files.h"
+#include "tools/import/cluster.h"
 #include "tools/import/configuration.h"
 #include "tools/import/hints.h"
 #include "tools/import/imported.h"
@@ -26,18 +26,20 @@ constexpr size_t kMostBytes = size_t{64} << 20;  // of a log
 Command ImportCommand() {
   return {
       .name = "import",
-      .summary = "Reads a trainer's configuration, or a log of it, and writes the model file that says the same.",
+      .summary = "Makes a model file of a trainer's script or log, a cluster file of nvidia-smi's output.",
       .arguments = "FILE",
       .example = {"plan models/configs/llama3_70b.yaml", "export plan.yaml --to=megatron --out=train.sh",
                   "import train.sh --device=h100 --out=mine.yaml", "plan mine.yaml --trainer=megatron"},
       .flags = {{"out", "FILE", "where it goes; standard output unless given"},
                 {"device", "NAME", "the devices, which no configuration says (h100-sxm, a100-80gb, ...)"},
+                {"nodes", "N", "of a cluster file: how many machines like the one described there are"},
                 {"devices", "N", "how many there are, where the file does not say it"},
                 {"batch", "N", "sequences of a step, where the file does not say it"},
                 {"vocab", "N", "words of the vocabulary, where a tokenizer's file says it"},
                 {"set", "A=1,B=2", "variables that a script takes from its environment"},
                 {"from", "KIND",
-                 absl::StrCat("what the file is, where it does not look like it: ", ConfigurationNames())}},
+                 absl::StrCat("what the file is, where it does not look like it: ", ConfigurationNames(),
+                              ", cluster")}},
   };
 }
 
@@ -63,7 +65,13 @@ absl::Status RunImport(const Flags& flags) {
   MESHWRIGHT_ASSIGN_OR_RETURN(hints.vocab, flags.Int("vocab", 2, int64_t{1} << 32));
   MESHWRIGHT_ASSIGN_OR_RETURN(hints.variables, ReadVariables(flags.Text("set")));
   MESHWRIGHT_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kMostBytes));
-  MESHWRIGHT_ASSIGN_OR_RETURN(const Imported imported, ImportConfiguration(text, path, flags.Text("from"), hints));
+  const std::string from = flags.Text("from");
+  const bool cluster = from.empty() ? !LooksLikeConfiguration(text) && LooksLikeCluster(text) : from == "cluster";
+  ClusterHints of_cluster;
+  if (flags.Has("device")) of_cluster.device = hints.device;
+  MESHWRIGHT_ASSIGN_OR_RETURN(of_cluster.nodes, flags.Int("nodes", 1, int64_t{1} << 20));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const Imported imported, cluster ? ImportCluster(text, path, of_cluster)
+                                                               : ImportConfiguration(text, path, from, hints));
   PrintNotices(imported.notes);
   MESHWRIGHT_RETURN_IF_ERROR(WriteFile(out, imported.text));
   if (out != "-") Print(absl::StrCat("wrote ", out, "\n"));

@@ -331,7 +331,7 @@ class Megatron {
       c.vocab_multiple = 1;
     } else if (given.has_value()) {
       c.vocab = *given + (tokenizer == "NullTokenizer" ? 1 : 0);  // which has an end of text besides
-    } else if (tokenizer == "GPT2BPETokenizer") {
+    } else if (tokenizer == "GPT2BPETokenizer" || (tokenizer == "none" && o_.Has("merge-file"))) {
       c.vocab = 50257;
     } else if (tokenizer == "Llama2Tokenizer") {
       c.vocab = 32000;

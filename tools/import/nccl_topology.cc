@@ -162,8 +162,8 @@ class Reader {
     facts_.device_place = file_.PlaceOf(gpus[0].node);
     facts_.devices_per_node = static_cast<int64_t>(gpus.size());
     if (used && pci_gpus_.size() > gpus.size()) {
-      facts_.notes.push_back(absl::StrCat("Left out: ", pci_gpus_.size() - gpus.size(),
-                                          " GPUs that the run which wrote the file did not use."));
+      facts_.notes.push_back(absl::StrCat("left out: ", pci_gpus_.size() - gpus.size(),
+                                          " GPUs that the run which wrote the file did not use"));
     }
     MESHWRIGHT_RETURN_IF_ERROR(Compare(gpus));
     if (used) {
@@ -221,8 +221,8 @@ class Reader {
     if (vendor == "AuthenticAMD") cpu = CpuVendor::kAmd;
     if (!cpu.has_value()) {
       if (!arch.empty() && !unknown_cpu_) {
-        facts_.notes.push_back(absl::StrCat("The CPU is left out: ", QuoteForMessage(arch), " of ",
-                                            QuoteForMessage(vendor), " is none of intel, amd and arm."));
+        facts_.notes.push_back(absl::StrCat("the CPU is left out: ", QuoteForMessage(arch), " of ",
+                                            QuoteForMessage(vendor), " is none of intel, amd and arm"));
       }
       unknown_cpu_ |= !arch.empty();
       return absl::OkStatus();
@@ -340,7 +340,7 @@ class Reader {
     }
     if (elsewhere > 0) {
       facts_.notes.push_back(
-          absl::StrCat("Left out: ", elsewhere, " NVLinks that end in no GPU of the file and in no switch."));
+          absl::StrCat("left out: ", elsewhere, " NVLinks that end in no GPU of the file and in no switch"));
     }
     const auto [least, most] = std::minmax_element(switched.begin(), switched.end());
     if (*most == 0) return WiredLinks(wired, facts_.notes);
@@ -351,7 +351,7 @@ class Reader {
     }
     if (*least != *most) {
       facts_.notes.push_back(
-          absl::StrCat("Devices have from ", *least, " to ", *most, " NVLinks: all are taken to have ", *least, "."));
+          absl::StrCat("devices have from ", *least, " to ", *most, " NVLinks: all are taken to have ", *least));
     }
     return NvLinks{NvLinks::Shape::kSwitch, *least};
   }

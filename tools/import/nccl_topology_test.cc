@@ -69,7 +69,7 @@ TEST(NcclTopologyTest, LinksThatLeavePartsAreNone) {
                                     Gpu(c, 86, Link("0000:0B:00.0", 4, gpu)))));
   EXPECT_EQ(chain.nvlinks->shape, Shape::kMesh);
   EXPECT_EQ(chain.nvlinks->links, 4);
-  EXPECT_THAT(chain.notes, ElementsAre("Devices have from 4 to 8 NVLinks: all are taken to have 4."));
+  EXPECT_THAT(chain.notes, ElementsAre("devices have from 4 to 8 NVLinks: all are taken to have 4"));
 }
 
 // Two of four on a board: 4 of their 12 links are for each other, 8 end in GPUs that the run did not see.
@@ -80,7 +80,7 @@ TEST(NcclTopologyTest, LinksToGpusOfNoFileAreLeftOut) {
                        Read(Machine(Gpu(a, 80, Link(b, 4, gpu) + rest) + Gpu(b, 80, Link(a, 4, gpu) + rest))));
   EXPECT_EQ(facts.nvlinks->shape, Shape::kMesh);
   EXPECT_EQ(facts.nvlinks->links, 4);
-  EXPECT_THAT(facts.notes, ElementsAre("Left out: 16 NVLinks that end in no GPU of the file and in no switch."));
+  EXPECT_THAT(facts.notes, ElementsAre("left out: 16 NVLinks that end in no GPU of the file and in no switch"));
 }
 
 TEST(NcclTopologyTest, LinksOfPowersCpuAreNoSwitch) {
@@ -92,8 +92,8 @@ TEST(NcclTopologyTest, LinksOfPowersCpuAreNoSwitch) {
   EXPECT_EQ(facts.nvlinks->shape, Shape::kMesh);
   EXPECT_EQ(facts.nvlinks->links, 3);
   EXPECT_FALSE(facts.cpu.has_value());
-  EXPECT_THAT(facts.notes, ElementsAre("The CPU is left out: \"ppc64\" of \"IBM\" is none of intel, amd and arm.",
-                                       "Left out: 3 NVLinks that end in no GPU of the file and in no switch."));
+  EXPECT_THAT(facts.notes, ElementsAre("the CPU is left out: \"ppc64\" of \"IBM\" is none of intel, amd and arm",
+                                       "left out: 3 NVLinks that end in no GPU of the file and in no switch"));
 }
 
 // One name twice is one card; names joined by + are the cards they join.

@@ -285,10 +285,10 @@ class Reader {
     facts_.device_name = first->gres.type;
     facts_.device_place = first->gres_place;
     if (first->arm) facts_.cpu = CpuVendor::kArm;
-    if (without > 0) facts_.notes.push_back(absl::StrCat("Left out: ", without, " nodes without GPUs."));
+    if (without > 0) facts_.notes.push_back(absl::StrCat("left out: ", without, " nodes without GPUs"));
     if (down > 0) {
       facts_.notes.push_back(
-          absl::StrCat(down, " of the ", count, " nodes are down or drained, and counted all the same."));
+          absl::StrCat(down, " of the ", count, " nodes are down or drained, and counted all the same"));
     }
     return absl::OkStatus();
   }
@@ -306,14 +306,14 @@ class Reader {
         std::max_element(sizes.begin(), sizes.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
     facts_.nodes_per_leaf = usual->first;
     if (sizes.size() > 1) {
-      facts_.notes.push_back(absl::StrCat("Switches have from ", sizes.begin()->first, " to ", sizes.rbegin()->first,
-                                          " nodes: all are taken to have ", usual->first, ", as most do."));
+      facts_.notes.push_back(absl::StrCat("switches have from ", sizes.begin()->first, " to ", sizes.rbegin()->first,
+                                          " nodes: all are taken to have ", usual->first, ", as most do"));
     }
     if (!facts_.nodes.has_value()) {
       facts_.nodes = on_leaves_;
     } else if (*facts_.nodes != on_leaves_) {
-      facts_.notes.push_back(absl::StrCat("The switches have ", on_leaves_, " nodes, of which ", *facts_.nodes,
-                                          " are described as having GPUs."));
+      facts_.notes.push_back(absl::StrCat("the switches have ", on_leaves_, " nodes, of which ", *facts_.nodes,
+                                          " are described as having GPUs"));
     }
     return absl::OkStatus();
   }

@@ -57,8 +57,8 @@ TEST(SlurmTest, ReadsNodes) {
   EXPECT_EQ(facts.device_name, "h100");
   EXPECT_FALSE(facts.cpu.has_value()) << "x86_64 is intel or amd";
   EXPECT_FALSE(facts.nodes_per_leaf.has_value());
-  EXPECT_THAT(facts.notes, ElementsAre("Left out: 1 nodes without GPUs.",
-                                       "1 of the 4 nodes are down or drained, and counted all the same."));
+  EXPECT_THAT(facts.notes, ElementsAre("left out: 1 nodes without GPUs",
+                                       "1 of the 4 nodes are down or drained, and counted all the same"));
 }
 
 // A line for each node (scontrol -o); a configuration; other resources beside GPUs.
@@ -89,7 +89,7 @@ TEST(SlurmTest, ReadsSwitches) {
                                                        "  Nodes=n[17-32]\nSwitchName=c Nodes=n[33-36]\n"));
   EXPECT_EQ(uneven.nodes, 36);
   EXPECT_EQ(uneven.nodes_per_leaf, 16);
-  EXPECT_THAT(uneven.notes, ElementsAre("Switches have from 4 to 16 nodes: all are taken to have 16, as most do."));
+  EXPECT_THAT(uneven.notes, ElementsAre("switches have from 4 to 16 nodes: all are taken to have 16, as most do"));
 }
 
 TEST(SlurmTest, DifferentNodesAreAnError) {
