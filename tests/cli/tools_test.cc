@@ -220,7 +220,7 @@ TEST(ImportTest, AScriptBecomesTheModelThatItWasMadeOf) {
   const ToolResult none = RunTool("import/import", {plan});
   EXPECT_EQ(none.exit_code, 3);
   EXPECT_THAT(none.err,
-              HasSubstr("found nothing that is known, wanted one of megatron_log, megatron, nanotron, cluster"));
+              HasSubstr("found nothing that is known, wanted one of megatron_log, megatron, nemo, nanotron, cluster"));
 }
 
 TEST(ImportTest, CardsBecomeACluster) {

@@ -22,7 +22,7 @@ Command ExportCommand() {
       .summary = "Writes a plan as the configuration of a trainer.",
       .arguments = "PLAN.yaml",
       .example = {"plan models/configs/llama3_70b.yaml", "export plan.yaml --to=megatron --out=train.sh"},
-      .flags = {{"to", "TRAINER", "megatron, torchtitan, nanotron, deepspeed; mindspore for models of operators"},
+      .flags = {{"to", "TRAINER", "megatron, nemo, torchtitan, nanotron, deepspeed; mindspore for models of operators"},
                 {"out", "FILE", "where it goes; standard output unless given"}},
   };
 }
@@ -31,7 +31,6 @@ absl::Status RunExport(const Flags& flags) {
   std::vector<absl::string_view> names;
   std::vector<const Trainer*> trainers;
   for (const Trainer& trainer : kTrainers) {
-    if (!trainer.exported) continue;
     names.push_back(trainer.name);
     trainers.push_back(&trainer);
   }

@@ -69,18 +69,19 @@ std::string LinearFrequency(const DecoderConfig& m) {
   return absl::StrCat("'[", layers, "]'");
 }
 
+// Names as they are written, with dashes in front; of those without a value "".
 class Options {
  public:
-  void Add(absl::string_view name) { lines_.push_back(std::string(name)); }
+  void Add(absl::string_view name) { options_.emplace_back(name, ""); }
   template <typename T>
   void Add(absl::string_view name, const T& value) {
-    lines_.push_back(absl::StrCat(name, " ", value));
+    options_.emplace_back(name, absl::StrCat(value));
   }
   void Add(absl::string_view name, double value) { Add(name, ShortestNumber(value)); }
-  std::string Text() const { return absl::StrJoin(lines_, " \\\n  "); }
+  const MegatronOptionList& list() const { return options_; }
 
  private:
-  std::vector<std::string> lines_;
+  MegatronOptionList options_;
 };
 
 // Not with DeepEP (core/transformer/transformer_config.py).
@@ -319,10 +320,12 @@ absl::Status CheckForm(const DecoderConfig& m, std::vector<std::string>& differe
   return absl::OkStatus();
 }
 
-absl::StatusOr<Exported> Write(const Plan& plan, const Recipe& recipe) {
-  Exported out;
-  MESHWRIGHT_RETURN_IF_ERROR(CheckCommon("Megatron", recipe, out.differences));
-  AddLeftOut(plan, out.differences);
+}  // namespace
+
+absl::StatusOr<MegatronOptionList> MegatronOptionsOf(const Plan& plan, const Recipe& recipe,
+                                                     std::vector<std::string>& differences) {
+  MESHWRIGHT_RETURN_IF_ERROR(CheckCommon("Megatron", recipe, differences));
+  AddLeftOut(plan, differences);
   if (recipe.pipeline > 1 && recipe.schedule != Schedule::kOneFOneB) {
     return HasNo("Megatron", absl::StrCat("schedule ", NameOf(recipe.schedule)), "--schedule=1f1b");
   }
@@ -333,11 +336,11 @@ absl::StatusOr<Exported> Write(const Plan& plan, const Recipe& recipe) {
                  "--virtual_pipeline_stages=1");
   }
   if (recipe.chunks > 1 && recipe.microbatches >= 2 * recipe.pipeline && recipe.microbatches % recipe.pipeline != 0) {
-    out.differences.push_back(absl::StrCat("Megatron takes micro-batches in groups of ", MicrobatchesOfGroup(recipe),
-                                           " through the chunks, the plan of ", recipe.pipeline, ", the last of ",
-                                           recipe.pipeline + recipe.microbatches % recipe.pipeline));
+    differences.push_back(absl::StrCat("Megatron takes micro-batches in groups of ", MicrobatchesOfGroup(recipe),
+                                       " through the chunks, the plan of ", recipe.pipeline, ", the last of ",
+                                       recipe.pipeline + recipe.microbatches % recipe.pipeline));
   }
-  MESHWRIGHT_RETURN_IF_ERROR(CheckForm(recipe.model, out.differences));
+  MESHWRIGHT_RETURN_IF_ERROR(CheckForm(recipe.model, differences));
   if (recipe.training.dtype == DType::kFloat64) return HasNo("Megatron", "float64", "--precision=bfloat16");
   if (const int64_t most = std::max(recipe.model.kv_heads, recipe.tensor),
       least = std::min(recipe.model.kv_heads, recipe.tensor);
@@ -351,20 +354,28 @@ absl::StatusOr<Exported> Write(const Plan& plan, const Recipe& recipe) {
     return HasNo("Megatron", "experts beside tensor parallelism without sequence parallelism", "--sequence_parallel");
   }
   if (recipe.model.experts > 0 && !PadsExperts(recipe)) {
-    out.differences.push_back("with DeepEP experts take the tokens that come, without a capacity");
+    differences.push_back("with DeepEP experts take the tokens that come, without a capacity");
   }
-  TellOfScaling("Megatron", recipe.training, out.differences);
+  TellOfScaling("Megatron", recipe.training, differences);
   if (recipe.recompute == Recompute::kSelective) {
-    out.differences.push_back(
+    differences.push_back(
         "the plan runs activation functions again, too, which Megatron keeps: it needs more memory than predicted");
   }
   if (recipe.recompute == Recompute::kFull) {
-    out.differences.push_back("Megatron runs all of a layer again, the plan only what backward reads of it");
+    differences.push_back("Megatron runs all of a layer again, the plan only what backward reads of it");
   }
   Options options;
   AddModel(recipe, options);
   AddParallelism(recipe, options);
   MESHWRIGHT_RETURN_IF_ERROR(AddTraining(recipe, options));
+  return options.list();
+}
+
+absl::StatusOr<Exported> ToMegatron(const Plan& plan) {
+  MESHWRIGHT_ASSIGN_OR_RETURN(const Recipe recipe, RecipeOf(plan));
+  MESHWRIGHT_RETURN_IF_ERROR(RefuseAdapters("Megatron-LM", recipe));
+  Exported out;
+  MESHWRIGHT_ASSIGN_OR_RETURN(const MegatronOptionList options, MegatronOptionsOf(plan, recipe, out.differences));
   out.text = absl::StrCat(
       "#!/usr/bin/env bash\n", Heading(plan, out.differences),
       "#\n# On every node, with MASTER_ADDR (of the first) and MEGATRON (the folder of Megatron-LM) set; flags for "
@@ -379,22 +390,13 @@ absl::StatusOr<Exported> Write(const Plan& plan, const Recipe& recipe) {
       "\ntorchrun --nnodes ", recipe.cluster.nodes, " --nproc-per-node ", recipe.cluster.devices_per_node,
       " --rdzv-backend c10d \\\n  --rdzv-endpoint \"${MASTER_ADDR:?the first node}:${MASTER_PORT:-29400}\" \\\n"
       "  \"${MEGATRON:?the folder of Megatron-LM}/",
-      IsHybrid(recipe.model) ? "pretrain_hybrid.py" : "pretrain_gpt.py", "\" \\\n  ", options.Text(),
+      IsHybrid(recipe.model) ? "pretrain_hybrid.py" : "pretrain_gpt.py", "\" \\\n  ",
+      absl::StrJoin(options, " \\\n  ",
+                    [](std::string* text, const auto& option) {
+                      absl::StrAppend(text, option.first, option.second.empty() ? "" : " ", option.second);
+                    }),
       " \\\n  \"$@\"\n");
   return out;
-}
-
-}  // namespace
-
-absl::StatusOr<Exported> ToMegatron(const Plan& plan) {
-  MESHWRIGHT_ASSIGN_OR_RETURN(const Recipe recipe, RecipeOf(plan));
-  MESHWRIGHT_RETURN_IF_ERROR(RefuseAdapters("Megatron-LM", recipe));
-  return Write(plan, recipe);
-}
-
-absl::StatusOr<Exported> ToNemo(const Plan& plan) {
-  MESHWRIGHT_ASSIGN_OR_RETURN(const Recipe recipe, RecipeOf(plan));
-  return Write(plan, recipe);
 }
 
 TrainerWords WordsOfMegatron(const Recipe& recipe) {

@@ -77,6 +77,26 @@ TEST(MegatronTest, FormsOfLayers) {
 
 // Qwen3-Next's layers are GPT's with options; a state space is a layer of hybrid models, whose pattern has halves and
 // says where the pipeline is cut.
+// Megatron-Bridge's keys, each option's own value; what it has no key for is said.
+TEST(NemoTest, OptionsBecomeYaml) {
+  ASSERT_OK_AND_ASSIGN(const Plan plan,
+                       PlanOf(Llama(", experts: 8, experts_per_token: 2, dense_layers: 1, dense_ffn: 256"),
+                              {.data = 8, .tensor = 2, .expert = 4, .sequence_parallel = true}));
+  ASSERT_OK_AND_ASSIGN(const Exported exported, ToNemo(plan));
+  for (const char* line :
+       {"\nmixed_precision: bf16_mixed\n", "\nmodel:\n", "\n  num_moe_experts: 8\n", "\n  gated_linear_unit: true\n",
+        "\n  add_bias_linear: false\n", "\n  moe_layer_freq: \"([0]*1+[1]*5)\"\n", "\ntrain:\n  micro_batch_size: 1\n",
+        "\n  adam_eps: 1.0e-08\n", "\ndataset:\n  seq_length: 32\n", "--nnodes 2 --nproc-per-node 8\n"}) {
+    EXPECT_THAT(exported.text, HasSubstr(line));
+  }
+  EXPECT_THAT(exported.differences, testing::Each(testing::Not(HasSubstr("no key is known"))));
+  ASSERT_OK_AND_ASSIGN(const Plan other,
+                       PlanOf(absl::StrReplaceAll(Llama(), {{"swiglu", "squared_relu"}}), {.data = 16}));
+  ASSERT_OK_AND_ASSIGN(const Exported without, ToNemo(other));
+  EXPECT_THAT(without.differences,
+              testing::Contains("the activation function is the recipe's, squared ReLU in the plan"));
+}
+
 TEST(MegatronTest, LinearAttention) {
   constexpr absl::string_view kHeads = "key_heads: 8, value_heads: 16, key_dim: 8, value_dim: 4";
   const auto exported = [](const std::string& more, const Degrees& degrees) -> absl::StatusOr<Exported> {

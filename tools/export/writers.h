@@ -10,6 +10,7 @@
 
 #include <array>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -26,7 +27,7 @@ struct Exported {
 };
 
 absl::StatusOr<Exported> ToMegatron(const Plan& plan);    // a bash script around torchrun and pretrain_gpt.py
-absl::StatusOr<Exported> ToNemo(const Plan& plan);        // the same, with what NeMo has besides: its checks alone
+absl::StatusOr<Exported> ToNemo(const Plan& plan);        // YAML over a recipe of Megatron-Bridge
 absl::StatusOr<Exported> ToTorchtitan(const Plan& plan);  // a Python function that changes a Trainer.Config
 absl::StatusOr<Exported> ToNanotron(const Plan& plan);    // sections of its YAML file
 absl::StatusOr<Exported> ToDeepSpeed(const Plan& plan);   // ds_config.json
@@ -55,19 +56,18 @@ void NarrowToDeepSpeed(Problem* problem);
 struct Trainer {
   absl::string_view name;   // of --to and --trainer
   absl::string_view title;  // "Megatron-LM", as logs of it are called, too (tools/step_log.h)
-  // Whose errors are also what it cannot run. `exported`: false where that is another trainer's configuration.
+  // Whose errors are also what it cannot run.
   absl::StatusOr<Exported> (*write)(const Plan& plan);
-  bool exported;
   TrainerWords (*words)(const Recipe& recipe);  // null: no run of it is known
   void (*narrow)(Problem* problem);             // null: it has all choices of a search
 };
 inline constexpr std::array kTrainers = {
-    Trainer{"megatron", "Megatron-LM", ToMegatron, true, WordsOfMegatron, nullptr},
-    Trainer{"nemo", "NeMo", ToNemo, false, WordsOfNemo, nullptr},
-    Trainer{"torchtitan", "torchtitan", ToTorchtitan, true, WordsOfTorchtitan, nullptr},
-    Trainer{"nanotron", "nanotron", ToNanotron, true, WordsOfNanotron, NarrowToNanotron},
-    Trainer{"deepspeed", "DeepSpeed", ToDeepSpeed, true, WordsOfDeepSpeed, NarrowToDeepSpeed},
-    Trainer{"mindspore", "MindSpore", ToMindSpore, true, nullptr, nullptr},
+    Trainer{"megatron", "Megatron-LM", ToMegatron, WordsOfMegatron, nullptr},
+    Trainer{"nemo", "NeMo", ToNemo, WordsOfNemo, nullptr},
+    Trainer{"torchtitan", "torchtitan", ToTorchtitan, WordsOfTorchtitan, nullptr},
+    Trainer{"nanotron", "nanotron", ToNanotron, WordsOfNanotron, NarrowToNanotron},
+    Trainer{"deepspeed", "DeepSpeed", ToDeepSpeed, WordsOfDeepSpeed, NarrowToDeepSpeed},
+    Trainer{"mindspore", "MindSpore", ToMindSpore, nullptr, nullptr},
 };
 
 // For the model that is trained through adapters (PEFT's words); "" for others. kUnimplemented: of products whose
@@ -78,6 +78,12 @@ absl::StatusOr<std::string> AdapterWords(const Recipe& recipe);
 std::string GradientWords(const Recipe& recipe);
 
 // --- for the writers -------------------------------------------------------------------------------------------------
+
+// "--num-layers" and "32", "--swiglu" and "".
+using MegatronOptionList = std::vector<std::pair<std::string, std::string>>;
+// Checks what Megatron-Core can do, and says it in options of Megatron-LM.
+absl::StatusOr<MegatronOptionList> MegatronOptionsOf(const Plan& plan, const Recipe& recipe,
+                                                     std::vector<std::string>& differences);
 
 // Lines of a comment, each behind "# ": which plan this is, what is predicted, what differs.
 std::string Heading(const Plan& plan, const std::vector<std::string>& differences);

@@ -10,6 +10,7 @@
 #include "ir/status.h"
 #include "ir/text.h"
 #include "models/model_file.h"
+#include "tools/import/bridge.h"
 #include "tools/import/megatron.h"
 #include "tools/import/model_text.h"
 #include "tools/import/nanotron.h"
@@ -46,6 +47,12 @@ absl::StatusOr<Recipe> MegatronLog(absl::string_view text, absl::string_view fil
   return Megatron(OptionsOfLog(text, file_name), name, hints, notes);
 }
 
+absl::StatusOr<Recipe> Bridge(absl::string_view text, absl::string_view file_name, absl::string_view name,
+                              const ImportHints& hints, std::vector<std::string>& notes) {
+  MESHWRIGHT_ASSIGN_OR_RETURN(const Document document, ParseDocument(text, file_name));
+  return Megatron(OptionsOfBridge(document.root(), file_name), name, hints, notes);
+}
+
 absl::StatusOr<Recipe> Nanotron(absl::string_view text, absl::string_view file_name, absl::string_view name,
                                 const ImportHints& hints, std::vector<std::string>& notes) {
   MESHWRIGHT_ASSIGN_OR_RETURN(const Document document, ParseDocument(text, file_name));
@@ -62,6 +69,7 @@ constexpr Configuration kConfigurations[] = {
      [](absl::string_view text) { return LooksLikeArguments(text, MegatronOptions()); }, MegatronLog},
     {"megatron", "the arguments of Megatron-LM",
      [](absl::string_view text) { return LooksLikeScript(text, MegatronOptions()); }, MegatronScript},
+    {"nemo", "Megatron-Bridge's configuration", LooksLikeBridge, Bridge},
     {"nanotron", "nanotron's configuration", LooksLikeNanotron, Nanotron},
 };
 

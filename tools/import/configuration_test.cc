@@ -43,8 +43,7 @@ struct RoundTrip {
 // What is exported and read again is the same model, in the same parts.
 class RoundTripTest : public testing::TestWithParam<RoundTrip> {};
 
-TEST_P(RoundTripTest, MegatronGivesTheSameModelAndDegrees) {
-  const RoundTrip& param = GetParam();
+void GivesTheSame(const RoundTrip& param, absl::StatusOr<Exported> (*write)(const Plan& plan)) {
   ASSERT_OK_AND_ASSIGN(
       Plan plan, PlanOf(absl::StrReplaceAll(Llama(param.more),
                                             {{"kv_heads: 4", param.name == "Latent" ? "kv_heads: 8" : "kv_heads: 4"}}),
@@ -52,14 +51,16 @@ TEST_P(RoundTripTest, MegatronGivesTheSameModelAndDegrees) {
   const Problem& before = plan.session.problem;
   if (before.chunks.has_value()) plan.strategy.chunks = *before.chunks;
   if (before.recompute.has_value()) plan.strategy.recompute = *before.recompute;
-  ASSERT_OK_AND_ASSIGN(const Exported exported, ToMegatron(plan));
-  ASSERT_OK_AND_ASSIGN(const Imported imported, Import(exported.text, {.vocab = 1024, .device = "h100-sxm"}));
+  ASSERT_OK_AND_ASSIGN(const Exported exported, write(plan));
+  SCOPED_TRACE(exported.text);
+  ASSERT_OK_AND_ASSIGN(const Imported imported,
+                       Import(exported.text, {.vocab = 1024, .devices = 16, .device = "h100-sxm"}));
   SCOPED_TRACE(imported.text);
   ASSERT_OK_AND_ASSIGN(const Session session, Open(imported.text));
   DecoderConfig model = std::get<DecoderConfig>(session.file->model);
   DecoderConfig wanted = std::get<DecoderConfig>(plan.session.file->model);
   // A capacity that is not exported, and a padding that is named with it: of what is padded to, the larger one.
-  if (!absl::StrContains(exported.text, "--moe-expert-capacity-factor")) model.capacity_factor = wanted.capacity_factor;
+  if (!absl::StrContains(exported.text, "capacity")) model.capacity_factor = wanted.capacity_factor;
   EXPECT_EQ(model.vocab_multiple % wanted.vocab_multiple, 0);
   model.vocab_multiple = wanted.vocab_multiple;
   EXPECT_EQ(model.vocab, wanted.vocab);
@@ -90,6 +91,9 @@ TEST_P(RoundTripTest, MegatronGivesTheSameModelAndDegrees) {
   EXPECT_EQ(session.file->training.optimizer, plan.session.file->training.optimizer);
   EXPECT_EQ(problem.bucket, Bytes((plan.strategy.bucket.raw() + (1 << 20) - 1) >> 20 << 20));
 }
+
+TEST_P(RoundTripTest, ByMegatron) { GivesTheSame(GetParam(), ToMegatron); }
+TEST_P(RoundTripTest, ByNemo) { GivesTheSame(GetParam(), ToNemo); }
 
 constexpr absl::string_view kHeads = "key_heads: 8, value_heads: 16, key_dim: 8, value_dim: 4";
 constexpr absl::string_view kLatent =
@@ -260,6 +264,8 @@ TEST(MegatronTest, LayersOfStages) {
   EXPECT_EQ(layers("--decoder-last-pipeline-num-layers 10"), "[14, 10]");
   EXPECT_EQ(layers("--decoder-first-pipeline-num-layers 11"), "[11, 13]");
   EXPECT_EQ(layers("--pipeline-model-parallel-layout 'Et*5|t*7|(t*6|)*1t*6L'"), "[5, 7, 6, 6]");
+  EXPECT_THAT(layers("--pipeline-model-parallel-layout 'Et*5|t*7|(t*6|)*1t*5L'"),
+              HasSubstr("found 23 layers in 4 parts"));
   EXPECT_EQ(layers("--account-for-embedding-in-pipeline-split --account-for-loss-in-pipeline-split"), "[12, 12]");
   EXPECT_THAT(layers("--pipeline-model-parallel-layout Et*5x"), HasSubstr("found \"x\", wanted E, t, m, L or |"));
 }
@@ -308,7 +314,39 @@ TEST(MegatronTest, Errors) {
       error({{"--num-attention-heads 16", "--num-attention-heads 16 --group-query-attention --num-query-groups 3"}}),
       HasSubstr("what was read of runs/train_8b.sh:"));
   EXPECT_THAT(Import("hello\n").status().message(),
-              HasSubstr("found nothing that is known, wanted one of megatron_log, "));
+              HasSubstr("found nothing that is known, wanted one of megatron_log, megatron, nemo, "));
+}
+
+// As Megatron-Bridge keeps it with a checkpoint.
+TEST(BridgeTest, RunConfig) {
+  const std::string text =
+      "_target_: megatron.bridge.training.config.ConfigContainer\nmixed_precision:\n  bf16: true\n  fp8: null\n"
+      "  grad_reduce_in_fp32: false\nmodel:\n  _target_: megatron.bridge.models.llama.Llama31ModelProvider\n"
+      "  activation_func: {_target_: torch.nn.functional.silu, _call_: false}\n  add_bias_linear: false\n"
+      "  hidden_dropout: 0.0\n  attention_dropout: 0.0\n  ffn_hidden_size: 14336\n  gated_linear_unit: true\n"
+      "  hidden_size: 4096\n  kv_channels: 128\n  num_attention_heads: 32\n  num_layers: 32\n  num_query_groups: 8\n"
+      "  normalization: RMSNorm\n  position_embedding_type: rope\n  pipeline_model_parallel_layout:\n"
+      "  - [embedding, decoder, decoder]\n  - [decoder, decoder]\n"
+      "  pipeline_model_parallel_size: 2\n  seq_length: 8192\n  share_embeddings_and_output_weights: false\n"
+      "  tensor_model_parallel_size: 2\n  sequence_parallel: true\n  vocab_size: 128256\n  recompute_modules: null\n"
+      "train: {global_batch_size: 128, micro_batch_size: 1, train_iters: 50}\n"
+      "ddp: {use_distributed_optimizer: true, overlap_grad_reduce: true}\n";
+  const std::string four = absl::StrReplaceAll(text, {{"num_layers: 32", "num_layers: 4"}});
+  ASSERT_OK_AND_ASSIGN(const Imported imported, Import(four, {.devices = 32, .device = "h100"}));
+  ASSERT_OK_AND_ASSIGN(const Session session, Open(imported.text));
+  const DecoderConfig& c = std::get<DecoderConfig>(session.file->model);
+  EXPECT_EQ(c.kv_heads, 8);
+  EXPECT_EQ(c.activation, Activation::kSwiglu);
+  EXPECT_FALSE(c.bias || c.tied_embeddings);
+  EXPECT_EQ(session.problem.data_parallel, 8);
+  EXPECT_EQ(session.problem.layers_per_stage, (std::vector<int64_t>{2, 2}));
+  EXPECT_EQ(session.problem.gradient_dtype, DType::kBFloat16);
+  EXPECT_THAT(imported.notes, IsEmpty());
+  EXPECT_THAT(std::string(Import(text, {.devices = 32}).status().message()),
+              HasSubstr("found 4 layers in 2 parts of the pipeline, wanted 32 in 2"));
+  EXPECT_EQ(
+      std::string(Import(absl::StrReplaceAll(four, {{"hidden_size: 4096", "hidden_size: x"}})).status().message()),
+      "runs/train_8b.sh:14: hidden_size: found x, wanted an integer from 1");
 }
 
 // Whatever becomes of a file's bytes, it is read or refused, and what is refused says where.
@@ -316,9 +354,10 @@ TEST(ConfigurationTest, DamagedFilesAreReadOrRefused) {
   ASSERT_OK_AND_ASSIGN(const Plan plan, PlanOf(Llama(), {.data = 16}));
   ASSERT_OK_AND_ASSIGN(const Exported nanotron, ToNanotron(plan));
   ASSERT_OK_AND_ASSIGN(const Exported megatron, ToMegatron(plan));
+  ASSERT_OK_AND_ASSIGN(const Exported nemo, ToNemo(plan));
   const std::string log =
       "  num_layers ........ 4\n  hidden_size ........ 64\n  seq_length ........ 8\n  world_size ........ 2\n";
-  for (const std::string& text : {std::string(kScript), megatron.text, nanotron.text, log}) {
+  for (const std::string& text : {std::string(kScript), megatron.text, nemo.text, nanotron.text, log}) {
     for (unsigned seed = 0; seed < 300; ++seed) {
       SCOPED_TRACE(seed);
       std::mt19937 random(seed);

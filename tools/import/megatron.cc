@@ -48,6 +48,7 @@ class Megatron {
     MESHWRIGHT_RETURN_IF_ERROR(Devices());
     MESHWRIGHT_RETURN_IF_ERROR(Batch());
     MESHWRIGHT_RETURN_IF_ERROR(Stages());
+    MESHWRIGHT_RETURN_IF_ERROR(CheckLayers());
     MESHWRIGHT_RETURN_IF_ERROR(Choices());
     MESHWRIGHT_RETURN_IF_ERROR(Updates());
     for (const LeftOut& left_out : kLeftOut) {
@@ -443,6 +444,17 @@ class Megatron {
       }
     }
     return absl::OkStatus();
+  }
+
+  // Each part of the pipeline has its layers, and all together the model's.
+  absl::Status CheckLayers() const {
+    if (recipe_.layers.empty()) return absl::OkStatus();
+    const auto parts = static_cast<int64_t>(recipe_.layers.size());
+    int64_t sum = 0;
+    for (const int64_t layers : recipe_.layers) sum += layers;
+    if (parts == recipe_.pipeline * recipe_.chunks && sum == recipe_.model.layers) return absl::OkStatus();
+    return o_.Error("pipeline-model-parallel-size", absl::StrCat(sum, " layers in ", parts, " parts of the pipeline"),
+                    absl::StrCat(recipe_.model.layers, " in ", recipe_.pipeline * recipe_.chunks));
   }
 
   absl::Status Choices() {

@@ -131,6 +131,11 @@ const Options::Option* Options::Find(absl::string_view name) const {
   return &found->second;
 }
 
+// As the file writes it.
+std::string Options::Spelled(absl::string_view name) const {
+  return resolved_ ? absl::StrReplaceAll(name, {{"-", "_"}}) : absl::StrCat("--", name);
+}
+
 absl::Status Options::Error(absl::string_view name, absl::string_view found, absl::string_view wanted) const {
   const Option* const option = Find(name);
   const std::string place = option == nullptr ? file_ : absl::StrCat(file_, ":", option->line);
@@ -138,13 +143,14 @@ absl::Status Options::Error(absl::string_view name, absl::string_view found, abs
   if (IsUnknown(found)) {
     advice = "; the script does not say it itself: give what stands there as --set=NAME=VALUE, or put the number there";
   }
-  return absl::InvalidArgumentError(absl::StrCat(place, ": --", name, ": found ", found, ", wanted ", wanted, advice));
+  return absl::InvalidArgumentError(
+      absl::StrCat(place, ": ", Spelled(name), ": found ", found, ", wanted ", wanted, advice));
 }
 
 absl::Status Options::Locate(absl::string_view name, const absl::Status& status) const {
   const Option* const option = Find(name);
   const std::string place = option == nullptr ? file_ : absl::StrCat(file_, ":", option->line);
-  return absl::Status(status.code(), absl::StrCat(place, ": --", name, ": ", status.message()));
+  return absl::Status(status.code(), absl::StrCat(place, ": ", Spelled(name), ": ", status.message()));
 }
 
 absl::StatusOr<std::optional<int64_t>> Options::IntIfGiven(absl::string_view name, int64_t min) const {

@@ -25,7 +25,7 @@ class Options {
     bool asked_for = false;
   };
 
-  // `resolved`: every option is there with its value, given or not (a log), so that a missing one has no default.
+  // `resolved`: every option is there with its value, given or not (a log), so that a missing one is off.
   Options(absl::string_view file_name, bool resolved) : file_(file_name), resolved_(resolved) {}
 
   // Names with dashes, "num-layers"; of several of the same name the last one holds.
@@ -54,6 +54,7 @@ class Options {
 
  private:
   const Option* Find(absl::string_view name) const;
+  std::string Spelled(absl::string_view name) const;
 
   std::string file_;
   bool resolved_;

@@ -1,0 +1,131 @@
+// Megatron-LM's options by their names in the configuration of Megatron-Bridge, NeMo's trainer on the same core: its
+// ConfigContainer (src/megatron/bridge/training/config.py, November 2026), as YAML. One row an option, for both ways:
+// export writes it, import reads it.
+//
+// Thread safety: constants.
+#ifndef MESHWRIGHT_TOOLS_EXPORT_BRIDGE_KEYS_H_
+#define MESHWRIGHT_TOOLS_EXPORT_BRIDGE_KEYS_H_
+
+#include "absl/strings/string_view.h"
+
+namespace meshwright {
+
+struct BridgeKey {
+  absl::string_view option;        // without dashes in front
+  absl::string_view section, key;  // "model", "num_moe_experts"
+  absl::string_view on = "";       // of an option without a value, the key's value where it is given
+};
+// clang-format off
+inline constexpr BridgeKey kBridgeKeys[] = {
+    {"num-layers", "model", "num_layers"},
+    {"hidden-size", "model", "hidden_size"},
+    {"ffn-hidden-size", "model", "ffn_hidden_size"},
+    {"num-attention-heads", "model", "num_attention_heads"},
+    {"num-query-groups", "model", "num_query_groups"},
+    {"kv-channels", "model", "kv_channels"},
+    {"multi-latent-attention", "model", "multi_latent_attention", "true"},
+    {"q-lora-rank", "model", "q_lora_rank"},
+    {"kv-lora-rank", "model", "kv_lora_rank"},
+    {"qk-head-dim", "model", "qk_head_dim"},
+    {"qk-pos-emb-head-dim", "model", "qk_pos_emb_head_dim"},
+    {"v-head-dim", "model", "v_head_dim"},
+    {"rope-type", "model", "rope_type"},
+    {"qk-layernorm", "model", "qk_layernorm", "true"},
+    {"window-size", "model", "window_size"},
+    {"window-attn-skip-freq", "model", "window_attn_skip_freq"},
+    {"attention-output-gate", "model", "attention_output_gate", "true"},
+    {"experimental-attention-variant", "model", "experimental_attention_variant"},
+    {"linear-attention-freq", "model", "linear_attention_freq"},
+    {"linear-conv-kernel-dim", "model", "linear_conv_kernel_dim"},
+    {"linear-num-key-heads", "model", "linear_num_key_heads"},
+    {"linear-num-value-heads", "model", "linear_num_value_heads"},
+    {"linear-key-head-dim", "model", "linear_key_head_dim"},
+    {"linear-value-head-dim", "model", "linear_value_head_dim"},
+    {"hybrid-layer-pattern", "model", "hybrid_layer_pattern"},
+    {"mamba-num-heads", "model", "mamba_num_heads"},
+    {"mamba-head-dim", "model", "mamba_head_dim"},
+    {"mamba-num-groups", "model", "mamba_num_groups"},
+    {"mamba-state-dim", "model", "mamba_state_dim"},
+    {"seq-length", "model", "seq_length"},
+    {"max-position-embeddings", "model", "max_position_embeddings"},
+    {"position-embedding-type", "model", "position_embedding_type"},
+    {"rotary-base", "model", "rotary_base"},
+    {"rotary-percent", "model", "rotary_percent"},
+    {"swiglu", "model", "gated_linear_unit", "true"},
+    {"mtp-num-layers", "model", "mtp_num_layers"},
+    {"mtp-loss-scaling-factor", "model", "mtp_loss_scaling_factor"},
+    {"normalization", "model", "normalization"},
+    {"norm-epsilon", "model", "layernorm_epsilon"},
+    {"disable-bias-linear", "model", "add_bias_linear", "false"},
+    {"add-qkv-bias", "model", "add_qkv_bias", "true"},
+    {"untie-embeddings-and-output-weights", "model", "share_embeddings_and_output_weights", "false"},
+    {"vocab-size", "model", "vocab_size"},
+    {"make-vocab-size-divisible-by", "model", "make_vocab_size_divisible_by"},
+    {"attention-dropout", "model", "attention_dropout"},
+    {"hidden-dropout", "model", "hidden_dropout"},
+    {"init-method-std", "model", "init_method_std"},
+    {"num-experts", "model", "num_moe_experts"},
+    {"moe-router-topk", "model", "moe_router_topk"},
+    {"moe-ffn-hidden-size", "model", "moe_ffn_hidden_size"},
+    {"moe-layer-freq", "model", "moe_layer_freq"},
+    {"moe-shared-expert-intermediate-size", "model", "moe_shared_expert_intermediate_size"},
+    {"moe-shared-expert-gate", "model", "moe_shared_expert_gate", "true"},
+    {"moe-latent-size", "model", "moe_latent_size"},
+    {"moe-router-num-groups", "model", "moe_router_num_groups"},
+    {"moe-router-group-topk", "model", "moe_router_group_topk"},
+    {"moe-grouped-gemm", "model", "moe_grouped_gemm", "true"},
+    {"moe-expert-capacity-factor", "model", "moe_expert_capacity_factor"},
+    {"moe-pad-expert-input-to-capacity", "model", "moe_pad_expert_input_to_capacity", "true"},
+    {"moe-token-dispatcher-type", "model", "moe_token_dispatcher_type"},
+    {"moe-flex-dispatcher-backend", "model", "moe_flex_dispatcher_backend"},
+    {"tensor-model-parallel-size", "model", "tensor_model_parallel_size"},
+    {"pipeline-model-parallel-size", "model", "pipeline_model_parallel_size"},
+    {"context-parallel-size", "model", "context_parallel_size"},
+    {"cp-comm-type", "model", "cp_comm_type"},
+    {"expert-model-parallel-size", "model", "expert_model_parallel_size"},
+    {"expert-tensor-parallel-size", "model", "expert_tensor_parallel_size"},
+    {"sequence-parallel", "model", "sequence_parallel", "true"},
+    {"pipeline-model-parallel-layout", "model", "pipeline_model_parallel_layout"},
+    {"num-virtual-stages-per-pipeline-rank", "model", "virtual_pipeline_model_parallel_size"},
+    {"microbatch-group-size-per-virtual-pipeline-stage", "model", "microbatch_group_size_per_vp_stage"},
+    {"decoder-first-pipeline-num-layers", "model", "num_layers_in_first_pipeline_stage"},
+    {"decoder-last-pipeline-num-layers", "model", "num_layers_in_last_pipeline_stage"},
+    {"account-for-embedding-in-pipeline-split", "model", "account_for_embedding_in_pipeline_split", "true"},
+    {"account-for-loss-in-pipeline-split", "model", "account_for_loss_in_pipeline_split", "true"},
+    {"recompute-granularity", "model", "recompute_granularity"},
+    {"recompute-method", "model", "recompute_method"},
+    {"recompute-num-layers", "model", "recompute_num_layers"},
+    {"recompute-modules", "model", "recompute_modules"},
+    {"no-gradient-accumulation-fusion", "model", "gradient_accumulation_fusion", "false"},
+    {"init-model-with-meta-device", "model", "init_model_with_meta_device", "true"},
+    {"attention-backend", "model", "attention_backend"},
+    {"micro-batch-size", "train", "micro_batch_size"},
+    {"global-batch-size", "train", "global_batch_size"},
+    {"train-iters", "train", "train_iters"},
+    {"rampup-batch-size", "train", "rampup_batch_size"},
+    {"use-distributed-optimizer", "ddp", "use_distributed_optimizer", "true"},
+    {"num-distributed-optimizer-instances", "ddp", "num_distributed_optimizer_instances"},
+    {"overlap-grad-reduce", "ddp", "overlap_grad_reduce", "true"},
+    {"overlap-param-gather", "ddp", "overlap_param_gather", "true"},
+    {"ddp-bucket-size", "ddp", "bucket_size"},
+    {"use-megatron-fsdp", "ddp", "use_megatron_fsdp", "true"},
+    {"data-parallel-sharding-strategy", "ddp", "data_parallel_sharding_strategy"},
+    {"outer-dp-sharding-strategy", "ddp", "outer_dp_sharding_strategy"},
+    {"accumulate-allreduce-grads-in-fp32", "ddp", "grad_reduce_in_fp32", "true"},
+    {"grad-reduce-in-bf16", "ddp", "grad_reduce_in_fp32", "false"},
+    {"tp-comm-overlap", "comm_overlap", "tp_comm_overlap", "true"},
+    {"optimizer", "optimizer", "optimizer"},
+    {"lr", "optimizer", "lr"},
+    {"weight-decay", "optimizer", "weight_decay"},
+    {"adam-beta1", "optimizer", "adam_beta1"},
+    {"adam-beta2", "optimizer", "adam_beta2"},
+    {"adam-eps", "optimizer", "adam_eps"},
+    {"sgd-momentum", "optimizer", "sgd_momentum"},
+    {"ckpt-format", "checkpoint", "ckpt_format"},
+    {"seed", "rng", "seed"},
+};
+// clang-format on
+
+}  // namespace meshwright
+
+#endif  // MESHWRIGHT_TOOLS_EXPORT_BRIDGE_KEYS_H_
