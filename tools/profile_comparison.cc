@@ -7,6 +7,7 @@
 #include <variant>
 
 #include "absl/status/status.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -174,7 +175,8 @@ void AddNotes(const Plan& plan, const ProfileTrace& trace, ProfileComparison& c)
     note("The plan is for ", planned, ", the trace of ", QuoteForMessage(trace.device), ".");
   }
   if (c.measured.unsized > 0) {
-    note("Of ", ShowLarge(c.measured.unsized), " calls in a step the trace does not say how much they moved.");
+    note("Of ", ShowCount(std::llround(std::ceil(c.measured.unsized))),
+         " calls in a step the trace does not say how much they moved.");
   }
   if (trace.without_time > 0) note(ShowCount(trace.without_time), " events of the device have no time: left out.");
   if (trace.other_devices > 0) note(ShowCount(trace.other_devices), " events are of other devices: left out.");
@@ -187,10 +189,13 @@ std::string Signed(Nanos time) {
 }
 
 std::string Row(absl::string_view name, Nanos predicted, Nanos measured) {
-  const double ratio = ToSeconds(measured) / ToSeconds(predicted);
-  const std::string percent = predicted.raw() == 0 ? "" : absl::StrFormat("%+.1f %%", (ratio - 1) * 100);
-  return absl::StrFormat("  %-30s %11s %11s %11s %10s\n", name, ShowTime(predicted), ShowTime(measured),
-                         Signed(measured - predicted), percent);
+  // Of what is hardly predicted at all no share is told.
+  const double ratio = predicted.raw() > 0 ? ToSeconds(measured) / ToSeconds(predicted) : 0;
+  const bool told = predicted.raw() > 0 && ratio < 1000;
+  const std::string percent = told ? absl::StrFormat("%+.1f %%", (ratio - 1) * 100) : "";
+  const std::string row = absl::StrFormat("  %-30s %11s %11s %11s %10s", name, ShowTime(predicted), ShowTime(measured),
+                                          Signed(measured - predicted), percent);
+  return absl::StrCat(absl::StripTrailingAsciiWhitespace(row), "\n");
 }
 
 struct ShownCall {
@@ -275,8 +280,8 @@ std::string OtherKernels(const ProfileComparison& c) {
 
 std::string StepsOf(const ProfileWindow& window) {
   if (window.first < 0) return "the whole trace";
-  if (window.first == window.last) return absl::StrCat("step ", window.first, " of ", window.recorded);
-  return absl::StrCat("steps ", window.first, " to ", window.last, " of ", window.recorded);
+  if (window.first == window.last) return absl::StrCat("step ", window.first, " of ", window.recorded, " recorded");
+  return absl::StrCat("steps ", window.first, " to ", window.last, " of ", window.recorded, " recorded");
 }
 
 }  // namespace

@@ -4,6 +4,8 @@
 // what a trainer does besides is known for the step as a whole only. Measured are the kernels that ran, known by their
 // names (tools/kernel_kinds.h).
 //
+// Ranks are numbered as the plan's, stages outermost, as trainers number them unless they are told otherwise.
+//
 // Communication is not the same on both sides: a measured collective contains the wait for the rank that comes last,
 // while simulated ranks of a stage come together, and wait for other stages outside of it.
 //
