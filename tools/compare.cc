@@ -50,7 +50,7 @@ Command CompareCommand() {
   return {
       .name = "compare",
       .summary = "Compares a simulated and a measured timeline, two plans, or a plan and a trainer's log or profile.",
-      .arguments = "SIM.json RUN.json | A.yaml B.yaml | PLAN.yaml TRAIN.log | PLAN.yaml PROFILE.json",
+      .arguments = "SIM.json RUN.json | A.yaml B.yaml | PLAN.yaml (TRAIN.log | TRACE.json)",
       .num_arguments = 2,
       .example = {"plan models/configs/oracle_b.yaml", "simulate plan.yaml --trace=sim.json",
                   "run plan.yaml --trace=run.json", "compare sim.json run.json"},

@@ -156,8 +156,13 @@ absl::Status CheckRanks(const ProfileTrace& trace, int64_t ranks) {
 
 void AddNotes(const Plan& plan, const ProfileTrace& trace, ProfileComparison& c) {
   const auto note = [&c](const auto&... words) { c.notes.push_back(absl::StrCat(words...)); };
-  note("By kind, predicted is the plan's own program",
-       c.trainer.empty() ? "." : absl::StrCat(", not what ", c.trainer, " does besides."));
+  if (c.trainer.empty()) {
+    note(
+        "By kind, predicted is the plan's own program, without a framework's habits; a plan made with --trainer also "
+        "has the step as that trainer runs it.");
+  } else {
+    note("By kind, predicted is the plan's own program, not what ", c.trainer, " does besides.");
+  }
   if (c.measured[WorkKind::kCommunication] > Nanos()) {
     note(
         "Measured communication contains the wait for the rank that comes last; predicted ranks come together, and "
@@ -310,7 +315,12 @@ absl::StatusOr<ProfileComparison> CompareWithProfile(const std::string& file, co
     if (trainer.name != plan.promise.trainer) continue;
     c.trainer = std::string(trainer.title);
     const absl::StatusOr<TrainerPrediction> prediction = PredictUnder(trainer, plan);
-    if (prediction.ok()) c.as_trainer = prediction->prediction.step;
+    if (prediction.ok()) {
+      c.as_trainer = prediction->prediction.step;
+    } else {
+      c.notes.push_back(
+          absl::StrCat("The step as ", c.trainer, " runs it is not known: ", prediction.status().message()));
+    }
   }
   AddNotes(plan, trace, c);
   return c;

@@ -94,7 +94,7 @@ TEST(ProfileComparisonTest, BesideAPlan) {
   const std::string text = ToText(c, 10);
   EXPECT_THAT(text, HasSubstr("trace.json: rank 1 of 8, stage 0; steps 2 to 3 of 4 recorded, the mean\n"));
   EXPECT_THAT(text, HasSubstr("other: 2 kernels whose names are not known, such as\n"));
-  EXPECT_THAT(text, HasSubstr("By kind, predicted is the plan's own program.\n"));
+  EXPECT_THAT(text, HasSubstr("By kind, predicted is the plan's own program, without a framework's habits; a\n"));
   EXPECT_THAT(text, Not(HasSubstr("\x1b")));  // names of a file do not colour a terminal
   for (const absl::string_view line : absl::StrSplit(text, '\n')) EXPECT_LE(line.size(), 80u) << line;
   const Json json = ToJson(c);
