@@ -18,12 +18,14 @@ struct KernelName {
 
 // A row is named by whose kernels have the part in their names. Rows that are part of others' names come behind these.
 constexpr KernelName kKernelNames[] = {
-    // NCCL: ncclDevKernel_ since 2.19, ncclKernel_ before. RCCL's are all of one name, of which PyTorch says the kind.
+    // NCCL: ncclDevKernel_, and ncclKernel_ of older releases. RCCL's are all of one name, of which PyTorch says the
+    // kind.
     {"kernel_allreduce", WorkKind::kCommunication, CallKind::kAllReduce},
     {"kernel_allgather", WorkKind::kCommunication, CallKind::kAllGather},
     {"kernel_reducescatter", WorkKind::kCommunication, CallKind::kReduceScatter},
     {"kernel_broadcast", WorkKind::kCommunication, CallKind::kBroadcast},
     {"kernel_alltoall", WorkKind::kCommunication, CallKind::kAllToAll},
+    // An all-to-all, too: which of the two, PyTorch says where it writes what collectives moved.
     {"kernel_sendrecv", WorkKind::kCommunication, CallKind::kSendReceive},
     {"nccldevkernel", WorkKind::kCommunication},
     {"ncclkernel", WorkKind::kCommunication},
@@ -145,6 +147,8 @@ constexpr KernelName kKernelNames[] = {
     {"sum_and_scatter", WorkKind::kTable},
     {"scatter_gather", WorkKind::kTable},
     {"vectorized_gather", WorkKind::kTable},
+    {"bounds_check_indices", WorkKind::kTable},  // FBGEMM
+    {"linearize_index", WorkKind::kTable},
     {"topk", WorkKind::kTable},
     {"sort", WorkKind::kTable},
     {"histogram", WorkKind::kTable},
@@ -171,8 +175,7 @@ constexpr KernelName kKernelNames[] = {
     {"quantize", WorkKind::kElementwise},
     {"amax", WorkKind::kElementwise},
     {"distribution_", WorkKind::kElementwise},
-    {"devicereduce", WorkKind::kElementwise},  // CUB
-    {"devicescan", WorkKind::kElementwise},
+    {"cub::", WorkKind::kElementwise},
 };
 
 struct CallName {

@@ -148,7 +148,7 @@ absl::Status CheckRanks(const ProfileTrace& trace, int64_t ranks) {
                  "plan with --devices of the run");
   }
   if (trace.world_size.has_value() && *trace.world_size != ranks) {
-    return wrong(absl::StrCat(*trace.world_size, " ranks"), absl::StrCat("those of the plan, ", ranks),
+    return wrong(absl::StrCat("world_size ", *trace.world_size), absl::StrCat("the ranks of the plan, ", ranks),
                  "plan with --devices of the run");
   }
   return absl::OkStatus();
@@ -196,7 +196,7 @@ std::string Signed(Nanos time) {
 std::string Row(absl::string_view name, Nanos predicted, Nanos measured) {
   // Of what is hardly predicted at all no share is told.
   const double ratio = predicted.raw() > 0 ? ToSeconds(measured) / ToSeconds(predicted) : 0;
-  const bool told = predicted.raw() > 0 && ratio < 1000;
+  const bool told = predicted.raw() > 0 && ratio < 100;
   const std::string percent = told ? absl::StrFormat("%+.1f %%", (ratio - 1) * 100) : "";
   const std::string row = absl::StrFormat("  %-30s %11s %11s %11s %10s", name, ShowTime(predicted), ShowTime(measured),
                                           Signed(measured - predicted), percent);
@@ -285,8 +285,8 @@ std::string OtherKernels(const ProfileComparison& c) {
 
 std::string StepsOf(const ProfileWindow& window) {
   if (window.first < 0) return "the whole trace";
-  if (window.first == window.last) return absl::StrCat("step ", window.first, " of ", window.recorded, " recorded");
-  return absl::StrCat("steps ", window.first, " to ", window.last, " of ", window.recorded, " recorded");
+  if (window.first == window.last) return absl::StrCat("step ", window.first, ", of ", window.recorded, " recorded");
+  return absl::StrCat("steps ", window.first, " to ", window.last, ", of ", window.recorded, " recorded");
 }
 
 }  // namespace
@@ -327,7 +327,7 @@ absl::StatusOr<ProfileComparison> CompareWithProfile(const std::string& file, co
 }
 
 std::string ToText(const ProfileComparison& c, size_t most) {
-  std::string text = absl::StrCat(c.trace, ": rank ", c.rank, " of ", c.ranks, ", ", c.stage, "; ", StepsOf(c.window),
+  std::string text = absl::StrCat(c.trace, "\nrank ", c.rank, " of ", c.ranks, ", ", c.stage, "; ", StepsOf(c.window),
                                   c.window.steps > 1 ? ", the mean" : "", "\n\n");
   absl::StrAppend(&text,
                   absl::StrFormat("  %-30s %11s %11s %11s\n", "of a step", "predicted", "measured", "difference"),

@@ -47,7 +47,7 @@ struct ProfileComparison {
 absl::StatusOr<ProfileComparison> CompareWithProfile(const std::string& file, const Plan& plan,
                                                      const ProfileTrace& trace);
 
-// 80 columns; at most `most` sorts of calls, those that differ most.
+// 80 columns but for the trace's file; at most `most` sorts of calls, those that differ most.
 std::string ToText(const ProfileComparison& comparison, size_t most);
 Json ToJson(const ProfileComparison& comparison);
 

@@ -92,7 +92,7 @@ TEST(ProfileComparisonTest, BesideAPlan) {
   EXPECT_EQ(c.other[0].second, Micros(30));
 
   const std::string text = ToText(c, 10);
-  EXPECT_THAT(text, HasSubstr("trace.json: rank 1 of 8, stage 0; steps 2 to 3 of 4 recorded, the mean\n"));
+  EXPECT_THAT(text, HasSubstr("trace.json\nrank 1 of 8, stage 0; steps 2 to 3, of 4 recorded, the mean\n"));
   EXPECT_THAT(text, HasSubstr("other: 2 kernels whose names are not known, such as\n"));
   EXPECT_THAT(text, HasSubstr("By kind, predicted is the plan's own program, without a framework's habits; a\n"));
   EXPECT_THAT(text, Not(HasSubstr("\x1b")));  // names of a file do not colour a terminal
@@ -179,9 +179,9 @@ TEST(ProfileComparisonTest, AnotherRunIsAnErrorOrANote) {
   EXPECT_THAT(
       with("\"rank\": 1,", "\"rank\": 9,"),
       StatusIs(kInvalid, "trace.json: distributedInfo: found rank 9, wanted a rank of the plan, from 0 to 7; "));
-  EXPECT_THAT(
-      with("\"world_size\": 8", "\"world_size\": 16"),
-      StatusIs(kInvalid, "trace.json: distributedInfo: found 16 ranks, wanted those of the plan, 8; plan with"));
+  EXPECT_THAT(with("\"world_size\": 8", "\"world_size\": 16"),
+              StatusIs(kInvalid,
+                       "trace.json: distributedInfo: found world_size 16, wanted the ranks of the plan, 8; plan with"));
   EXPECT_THAT(CompareText(plan, ProfileText({Kernel("gemm", 1, 0)})),
               StatusIs(kInvalid, "trace.json: found steps of no time"));
   ASSERT_OK_AND_ASSIGN(const ProfileComparison last, with("\"rank\": 1,", "\"rank\": 7,"));

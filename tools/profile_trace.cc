@@ -87,7 +87,7 @@ Field FieldOf(Place place, absl::string_view key) {
   return Field::kNone;
 }
 
-// Categories since 2022, and before.
+// Categories; the second of each is of older traces.
 std::optional<DeviceEventKind> KindOf(absl::string_view category) {
   if (category == "kernel" || category == "Kernel") return DeviceEventKind::kKernel;
   if (category == "gpu_memcpy" || category == "Memcpy") return DeviceEventKind::kCopy;
