@@ -1,5 +1,5 @@
-// compare: a predicted step against a measured one, instruction by instruction, or against a trainer's log; or two
-// plans.
+// compare: a predicted step against a measured one, instruction by instruction, or against a trainer's log or what its
+// profiler recorded; or two plans.
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,8 +11,11 @@
 #include "tools/command.h"
 #include "tools/files.h"
 #include "tools/json_text.h"
+#include "tools/packed_text.h"
 #include "tools/plan_comparison.h"
 #include "tools/plan_file.h"
+#include "tools/profile_comparison.h"
+#include "tools/profile_trace.h"
 #include "tools/session.h"
 #include "tools/step_log.h"
 #include "tools/trace_comparison.h"
@@ -22,7 +25,8 @@ namespace {
 
 constexpr size_t kMostTraceBytes = size_t{1} << 30;
 constexpr absl::string_view kWanted =
-    "two plans, a plan and then a trainer's log, or a simulated and a measured timeline (simulate and run --trace)";
+    "two plans, a plan and then a trainer's log or a trace of torch.profiler, or a simulated and a measured timeline "
+    "(simulate and run --trace)";
 
 bool IsJson(absl::string_view text) { return absl::StartsWith(absl::StripLeadingAsciiWhitespace(text), "{"); }
 // And nothing else: a log may have its lines as JSON, or some of them.
@@ -30,7 +34,7 @@ bool IsOneJson(absl::string_view text) { return IsJson(text) && Json::accept(tex
 
 // Of a file that is no JSON: simulate writes two kinds of timelines that are for viewers alone.
 absl::Status NoTimeline(const SourceFile& file) {
-  if (absl::StartsWith(file.text, "\x1f\x8b")) {
+  if (IsPacked(file.text)) {
     return absl::InvalidArgumentError(
         absl::StrCat(file.path, ": found a packed file, wanted a timeline as JSON; gunzip it"));
   }
@@ -45,8 +49,8 @@ absl::Status NoTimeline(const SourceFile& file) {
 Command CompareCommand() {
   return {
       .name = "compare",
-      .summary = "Compares a simulated and a measured timeline, two plans, or a plan and a trainer's log.",
-      .arguments = "SIM.json RUN.json | A.yaml B.yaml | PLAN.yaml TRAIN.log",
+      .summary = "Compares a simulated and a measured timeline, two plans, or a plan and a trainer's log or profile.",
+      .arguments = "SIM.json RUN.json | A.yaml B.yaml | PLAN.yaml (TRAIN.log | TRACE.json)",
       .num_arguments = 2,
       .example = {"plan models/configs/oracle_b.yaml", "simulate plan.yaml --trace=sim.json",
                   "run plan.yaml --trace=run.json", "compare sim.json run.json"},
@@ -60,6 +64,12 @@ absl::StatusOr<PlanComparison> CompareAsPlans(const SourceFile& a, const SourceF
   return ComparePlans({a.path, b.path}, plan, other);
 }
 
+absl::StatusOr<ProfileComparison> CompareAsProfile(const SourceFile& plan_file, const SourceFile& trace_file) {
+  MESHWRIGHT_ASSIGN_OR_RETURN(const Plan plan, ParsePlan(plan_file));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const ProfileTrace trace, ReadProfileTrace(trace_file.text, trace_file.path));
+  return CompareWithProfile(plan_file.path, plan, trace);
+}
+
 absl::Status RunCompare(const Flags& flags) {
   constexpr absl::string_view kFormats[] = {"text", "json"};
   MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<size_t> format, flags.Choice("format", kFormats));
@@ -70,6 +80,12 @@ absl::Status RunCompare(const Flags& flags) {
     files.push_back({path, std::move(text)});
   }
   const bool is_plan = IsPlan(files[0].text), both = is_plan == IsPlan(files[1].text);
+  // By content, before the whole of it is looked at: a log has no such beginning.
+  if (is_plan && !both && (IsPacked(files[1].text) || IsProfileTrace(files[1].text))) {
+    MESHWRIGHT_ASSIGN_OR_RETURN(const ProfileComparison profiled, CompareAsProfile(files[0], files[1]));
+    Print(format == 1 ? ToText(ToJson(profiled)) : ToText(profiled, static_cast<size_t>(worst)));
+    return absl::OkStatus();
+  }
   const bool is_log = is_plan && !IsOneJson(files[1].text);
   if (!both && !is_log) {
     return absl::InvalidArgumentError(absl::StrCat(files[is_plan ? 0 : 1].path, " is a plan, ",

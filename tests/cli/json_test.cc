@@ -54,6 +54,12 @@ TEST(JsonTest, EveryFieldIsInItsDocument) {
                              "GPT,2,256,4,128,8,1,A100,2,1,2,2,0.01,x\nGPT,2,256,4,128,8,1,abacus,2,1,2,2,0.01,x\n";
   const std::string log = TempPath("json_train.log");
   std::ofstream(log) << "iteration 1/ 2 | elapsed time per iteration (ms): 5.0 |\n";
+  const std::string profile = TempPath("json_profile.json");
+  std::ofstream(profile) << R"({"schemaVersion": 1, "distributedInfo": {"rank": 1, "world_size": 2}, "traceEvents": [
+      {"ph": "X", "cat": "gpu_user_annotation", "name": "ProfilerStep#2", "ts": 1, "dur": 90},
+      {"ph": "X", "cat": "kernel", "name": "x", "ts": 1, "dur": 5, "args": {"stream": 7}},
+      {"ph": "X", "cat": "kernel", "name": "ncclDevKernel_AllReduce_Sum_bf16_RING_LL", "ts": 9, "dur": 5, "args": {
+          "Collective name": "allreduce", "In msg nelems": 8, "Group size": 2, "dtype": "BFloat16"}}]})";
   std::ofstream(kernels) << "m,n,k,gpu_type,time_us\n4096,4096,4096,A100,600\n4096,4096,4096,abacus,600\n";
   const std::vector<std::vector<std::string>> commands = {
       {"validate/validate", "training", training, "--rows"},
@@ -65,6 +71,7 @@ TEST(JsonTest, EveryFieldIsInItsDocument) {
       {"run", plan, "--precision=float32", "--steps=3", "--trace=" + run},
       {"compare", sim, run},
       {"compare", plan, log},
+      {"compare", plan, profile},
       {"whatif", kTiny, "--devices=1,2", "--device=h100", "--tokens=1e9"},
   };
   const std::string page = ReadText(DataPath("docs/json.md"));

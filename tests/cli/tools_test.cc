@@ -555,6 +555,17 @@ TEST(CompareTest, AllInstructionsOfATinyDecoderJoin) {
   const ToolResult logged = RunTool("compare", {plan, log});
   EXPECT_EQ(logged.exit_code, 0) << logged.err;
   EXPECT_THAT(logged.out, HasSubstr("measured: 1 line of Megatron-LM"));
+  // A trace of torch.profiler is known by its beginning.
+  const std::string profile = TempPath("profile.json");
+  std::ofstream(profile) << R"({"schemaVersion": 1, "traceEvents": [
+      {"ph": "X", "cat": "kernel", "name": "nvjet_tst_128x256", "ts": 10.5, "dur": 20, "args": {"stream": 7}}]})";
+  const ToolResult profiled = RunTool("compare", {plan, profile});
+  EXPECT_EQ(profiled.exit_code, 0) << profiled.err;
+  EXPECT_THAT(profiled.out, HasSubstr("matrix products"));
+  std::ofstream(profile) << "{\"schemaVersion\": 1, \"traceEvents\": [{";
+  const ToolResult cut = RunTool("compare", {plan, profile});
+  EXPECT_EQ(cut.exit_code, 3);
+  EXPECT_THAT(cut.err, HasSubstr("profile.json: found the end of the text within it"));
   const ToolResult models = RunTool("compare", {kTiny, kTiny});
   EXPECT_EQ(models.exit_code, 3);
   EXPECT_THAT(models.err,
