@@ -6,8 +6,8 @@
 //   text.status();
 //
 // Ownership: `bytes` must outlive it. Thread safety: one thread at a time.
-#ifndef MESHWRIGHT_TOOLS_PACKED_TEXT_H_
-#define MESHWRIGHT_TOOLS_PACKED_TEXT_H_
+#ifndef MESHWRIGHT_TOOLS_PROFILE_PACKED_TEXT_H_
+#define MESHWRIGHT_TOOLS_PROFILE_PACKED_TEXT_H_
 
 #include <cstddef>
 #include <streambuf>
@@ -51,4 +51,4 @@ class PackedText : public std::streambuf {
 
 }  // namespace meshwright
 
-#endif  // MESHWRIGHT_TOOLS_PACKED_TEXT_H_
+#endif  // MESHWRIGHT_TOOLS_PROFILE_PACKED_TEXT_H_

@@ -1,4 +1,4 @@
-#include "tools/packed_text.h"
+#include "tools/profile/packed_text.h"
 
 #include <algorithm>
 #include <limits>

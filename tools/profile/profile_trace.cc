@@ -1,4 +1,4 @@
-#include "tools/profile_trace.h"
+#include "tools/profile/profile_trace.h"
 
 #include <algorithm>
 #include <cmath>
@@ -16,7 +16,7 @@
 #include "ir/status.h"
 #include "ir/text.h"
 #include "nlohmann/json.hpp"
-#include "tools/packed_text.h"
+#include "tools/profile/packed_text.h"
 
 namespace meshwright {
 namespace {

@@ -1,4 +1,4 @@
-#include "tools/kernel_kinds.h"
+#include "tools/profile/kernel_kinds.h"
 
 #include <algorithm>
 #include <string>

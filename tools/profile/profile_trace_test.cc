@@ -1,4 +1,4 @@
-#include "tools/profile_trace.h"
+#include "tools/profile/profile_trace.h"
 
 #include <string>
 #include <vector>
@@ -8,7 +8,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "ir/testing.h"
-#include "tools/profile_testing.h"
+#include "tools/profile/profile_testing.h"
 
 namespace meshwright {
 namespace {

@@ -1,8 +1,8 @@
 // What one device does with its time, by kind of work: of a simulated step and of a profiled one in the same words.
 //
 // Thread safety: plain values and pure functions.
-#ifndef MESHWRIGHT_TOOLS_DEVICE_USE_H_
-#define MESHWRIGHT_TOOLS_DEVICE_USE_H_
+#ifndef MESHWRIGHT_TOOLS_PROFILE_DEVICE_USE_H_
+#define MESHWRIGHT_TOOLS_PROFILE_DEVICE_USE_H_
 
 #include <array>
 #include <cstddef>
@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "ir/quantities.h"
-#include "tools/kernel_kinds.h"
+#include "tools/profile/kernel_kinds.h"
 
 namespace meshwright {
 
@@ -55,4 +55,4 @@ DeviceUse UseBetween(const std::vector<DeviceSpan>& spans, Nanos begin, Nanos en
 
 }  // namespace meshwright
 
-#endif  // MESHWRIGHT_TOOLS_DEVICE_USE_H_
+#endif  // MESHWRIGHT_TOOLS_PROFILE_DEVICE_USE_H_

@@ -1,4 +1,4 @@
-#include "tools/kernel_kinds.h"
+#include "tools/profile/kernel_kinds.h"
 
 #include "absl/strings/string_view.h"
 #include "gtest/gtest.h"

@@ -1,4 +1,4 @@
-#include "tools/profile_comparison.h"
+#include "tools/profile/profile_comparison.h"
 
 #include <algorithm>
 #include <cmath>

@@ -6,8 +6,8 @@
 // file the one with the most events counts.
 //
 // Thread safety: pure functions.
-#ifndef MESHWRIGHT_TOOLS_PROFILE_TRACE_H_
-#define MESHWRIGHT_TOOLS_PROFILE_TRACE_H_
+#ifndef MESHWRIGHT_TOOLS_PROFILE_PROFILE_TRACE_H_
+#define MESHWRIGHT_TOOLS_PROFILE_PROFILE_TRACE_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -87,4 +87,4 @@ ProfileWindow WindowOf(const ProfileTrace& trace);
 
 }  // namespace meshwright
 
-#endif  // MESHWRIGHT_TOOLS_PROFILE_TRACE_H_
+#endif  // MESHWRIGHT_TOOLS_PROFILE_PROFILE_TRACE_H_

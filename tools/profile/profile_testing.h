@@ -1,6 +1,6 @@
 // Traces as torch.profiler writes them, for tests only.
-#ifndef MESHWRIGHT_TOOLS_PROFILE_TESTING_H_
-#define MESHWRIGHT_TOOLS_PROFILE_TESTING_H_
+#ifndef MESHWRIGHT_TOOLS_PROFILE_PROFILE_TESTING_H_
+#define MESHWRIGHT_TOOLS_PROFILE_PROFILE_TESTING_H_
 
 #include <string>
 #include <vector>
@@ -22,4 +22,4 @@ std::string PackedAsGzip(const std::string& text);
 
 }  // namespace meshwright
 
-#endif  // MESHWRIGHT_TOOLS_PROFILE_TESTING_H_
+#endif  // MESHWRIGHT_TOOLS_PROFILE_PROFILE_TESTING_H_

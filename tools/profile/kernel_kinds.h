@@ -4,8 +4,8 @@
 // tried in their order, the first that is in the name counts. What no row knows is kOther.
 //
 // Thread safety: constants and pure functions.
-#ifndef MESHWRIGHT_TOOLS_KERNEL_KINDS_H_
-#define MESHWRIGHT_TOOLS_KERNEL_KINDS_H_
+#ifndef MESHWRIGHT_TOOLS_PROFILE_KERNEL_KINDS_H_
+#define MESHWRIGHT_TOOLS_PROFILE_KERNEL_KINDS_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -86,4 +86,4 @@ WorkKind KindOfInstruction(const Instruction& instruction, bool optimizer);
 
 }  // namespace meshwright
 
-#endif  // MESHWRIGHT_TOOLS_KERNEL_KINDS_H_
+#endif  // MESHWRIGHT_TOOLS_PROFILE_KERNEL_KINDS_H_

@@ -10,8 +10,8 @@
 // while simulated ranks of a stage come together, and wait for other stages outside of it.
 //
 // Thread safety: pure functions.
-#ifndef MESHWRIGHT_TOOLS_PROFILE_COMPARISON_H_
-#define MESHWRIGHT_TOOLS_PROFILE_COMPARISON_H_
+#ifndef MESHWRIGHT_TOOLS_PROFILE_PROFILE_COMPARISON_H_
+#define MESHWRIGHT_TOOLS_PROFILE_PROFILE_COMPARISON_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -22,10 +22,10 @@
 
 #include "absl/status/statusor.h"
 #include "ir/quantities.h"
-#include "tools/device_use.h"
 #include "tools/json_text.h"
 #include "tools/plan_file.h"
-#include "tools/profile_trace.h"
+#include "tools/profile/device_use.h"
+#include "tools/profile/profile_trace.h"
 
 namespace meshwright {
 
@@ -53,4 +53,4 @@ Json ToJson(const ProfileComparison& comparison);
 
 }  // namespace meshwright
 
-#endif  // MESHWRIGHT_TOOLS_PROFILE_COMPARISON_H_
+#endif  // MESHWRIGHT_TOOLS_PROFILE_PROFILE_COMPARISON_H_

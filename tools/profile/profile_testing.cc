@@ -1,4 +1,4 @@
-#include "tools/profile_testing.h"
+#include "tools/profile/profile_testing.h"
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"

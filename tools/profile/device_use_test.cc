@@ -1,4 +1,4 @@
-#include "tools/device_use.h"
+#include "tools/profile/device_use.h"
 
 #include <vector>
 

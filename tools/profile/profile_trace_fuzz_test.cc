@@ -9,8 +9,8 @@
 #include "gtest/gtest.h"
 #include "ir/damage.h"
 #include "ir/testing.h"
-#include "tools/profile_testing.h"
-#include "tools/profile_trace.h"
+#include "tools/profile/profile_testing.h"
+#include "tools/profile/profile_trace.h"
 
 namespace meshwright {
 namespace {

@@ -1,4 +1,4 @@
-#include "tools/profile_comparison.h"
+#include "tools/profile/profile_comparison.h"
 
 #include <random>
 #include <string>
@@ -15,8 +15,8 @@
 #include "planner/search/search.h"
 #include "simulator/simulate.h"
 #include "simulator/time_use.h"
-#include "tools/kernel_kinds.h"
-#include "tools/profile_testing.h"
+#include "tools/profile/kernel_kinds.h"
+#include "tools/profile/profile_testing.h"
 #include "tools/session.h"
 
 namespace meshwright {
