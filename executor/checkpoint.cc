@@ -230,10 +230,13 @@ absl::Status ConvertTo(absl::string_view name, const StoredTensor& whole, const 
 // "w@m" is "w" and "@m".
 absl::string_view BaseOf(absl::string_view name) { return name.substr(0, name.find('@')); }
 
-// What follows the base; which chunk of a stage a buffer is in (an interleaved pipeline's "w@chunk1@m") is left out.
+// What follows the base; which chunk of a stage a buffer is in (an interleaved pipeline's "w@chunk1@m") is left out,
+// and which piece of the layers, where a run of them is cut ("w@cut2@m").
 absl::string_view EndingOf(absl::string_view name) {
   absl::string_view ending = name.substr(BaseOf(name).size());
-  if (absl::ConsumePrefix(&ending, "@chunk")) ending.remove_prefix(std::min(ending.find('@'), ending.size()));
+  for (const absl::string_view part : {"@cut", "@chunk"}) {
+    if (absl::ConsumePrefix(&ending, part)) ending.remove_prefix(std::min(ending.find('@'), ending.size()));
+  }
   return ending;
 }
 

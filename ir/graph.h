@@ -126,6 +126,7 @@ struct Segment {
   std::string name;
   int64_t repeat = 1;
   int64_t layers = 1;                   // of the model, in one run of it: several where layers alternate
+  int64_t first = 0;                    // which run of the model's its first one is, or is a piece of
   std::vector<Carry> carries;           // at most one today; only where repeat > 1 is possible
   std::vector<Carry> gradient_carries;  // the same in the backward phase: from the last layer to the first
   int64_t stage = -1;                   // fixed by the user, or -1; with chunks the part (Strategy::chunks)

@@ -75,6 +75,9 @@ class Partitioner {
     b.layout = std::move(layout);
     b.role = role;
     b.layers = layers;
+    if (tensor.kind == TensorKind::kParameter && tensor.segment.valid()) {
+      b.first_layer = graph_.segment(tensor.segment).first;
+    }
     b.init = tensor.init;
     b.trainable = tensor.trainable;
     all().buffers.push_back(std::move(b));

@@ -305,7 +305,7 @@ class Splitter {
     } else {
       if (const LayerRange* range = b.layers > 1 ? RangeWith(part, old) : nullptr; range != nullptr) {
         b.layers = range->count;
-        b.first_layer = range->first;
+        b.first_layer += range->first;
       }
       if (b.role == BufferRole::kTemporary && IsSplit(old)) {
         b.role = BufferRole::kActivation;

@@ -47,6 +47,7 @@ void SetParallelOptimizer(const Problem& problem, bool parallel_optimizer, bool 
 void SetGivenChoices(const Problem& problem, Strategy& strategy) {
   strategy.schedule = problem.schedule.value_or(Schedule::kOneFOneB);
   strategy.chunks = strategy.stages > 1 ? problem.chunks.value_or(ChunksOf(strategy.schedule).value_or(1)) : 1;
+  if (strategy.stages > 1) strategy.layers_per_stage = problem.layers_per_stage;
   strategy.recompute = problem.recompute.value_or(Recompute::kNone);
   strategy.parallel_optimizer_threshold = problem.parallel_optimizer_threshold;
   strategy.recompute_ops = problem.recompute_ops;

@@ -104,6 +104,13 @@ TEST(DecoderFormsTest, SplitEqualsWhole) {
        "pipeline_stages: 1, sequence_parallel: true"},
       {kBoth, 8, "data_parallel: 2, tensor_parallel: 2, pipeline_stages: 2, sequence_parallel: true"},
       {kBoth, 4, "data_parallel: 1, tensor_parallel: 4, pipeline_stages: 1, sequence_parallel: false"},
+      // Runs of two layers, cut.
+      {kBoth, 2, "data_parallel: 1, tensor_parallel: 1, pipeline_stages: 2, layers_per_stage: [1, 3]"},
+      {kDelta, 8,
+       "data_parallel: 1, tensor_parallel: 2, pipeline_stages: 4, sequence_parallel: true, layers_per_stage: [1, 2, 1, "
+       "0]"},
+      {kHalves, 4,
+       "data_parallel: 2, expert_parallel: 2, tensor_parallel: 1, pipeline_stages: 2, layers_per_stage: [3, 6]"},
       {kAfter, 4, "data_parallel: 1, tensor_parallel: 4, pipeline_stages: 1, sequence_parallel: true"},
       {kAfter, 4, "data_parallel: 1, tensor_parallel: 2, pipeline_stages: 2, sequence_parallel: false"},
       {kParallel, 4, "data_parallel: 4, tensor_parallel: 1, pipeline_stages: 1"},

@@ -190,12 +190,12 @@ TEST(KnobsTest, EveryRowIsCovered) {
   for (const Knob& knob : ParallelKnobs()) {
     if (covered.count(std::string(knob.name)) == 0) others.emplace_back(knob.name);
   }
-  EXPECT_THAT(others,
-              ElementsAre("pipeline_loss", "virtual_pipeline_stages", "micro_batches", "micro_batch", "tensor_parallel",
-                          "data_parallel", "expert_parallel", "dispatcher", "spread_experts", "context_parallel",
-                          "context_exchange", "sequence_parallel", "shard_parameters", "max_pipeline_stages",
-                          "max_tensor_parallel", "max_data_parallel", "max_expert_parallel", "max_context_parallel",
-                          "fuse_epilogues", "fuse_loss", "fuse_updates", "recompute"));
+  EXPECT_THAT(others, ElementsAre("pipeline_loss", "virtual_pipeline_stages", "layers_per_stage", "micro_batches",
+                                  "micro_batch", "tensor_parallel", "data_parallel", "expert_parallel", "dispatcher",
+                                  "spread_experts", "context_parallel", "context_exchange", "sequence_parallel",
+                                  "shard_parameters", "max_pipeline_stages", "max_tensor_parallel", "max_data_parallel",
+                                  "max_expert_parallel", "max_context_parallel", "fuse_epilogues", "fuse_loss",
+                                  "fuse_updates", "recompute"));
 }
 
 // R3.
