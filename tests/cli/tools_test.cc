@@ -217,6 +217,9 @@ TEST(ImportTest, AScriptBecomesTheModelThatItWasMadeOf) {
     return begin == std::string::npos || end == std::string::npos ? report : report.substr(begin, end - begin);
   };
   EXPECT_EQ(decided(back.out), decided(there.out));
+  const ToolResult unknown = RunTool("import/import", {script, "--device=h101", "--vocab=256"});
+  EXPECT_EQ(unknown.exit_code, 2);
+  EXPECT_THAT(unknown.err, HasSubstr("--device: "));
   const ToolResult none = RunTool("import/import", {plan});
   EXPECT_EQ(none.exit_code, 3);
   EXPECT_THAT(none.err,

@@ -203,6 +203,22 @@ TEST(PredictUnderTest, AttentionThatTheModelFixesIsTheRuns) {
   EXPECT_GT(slow.step, fast.step);
 }
 
+// Stages of eight layers, of which each fifth sees all, cut runs of five.
+TEST(PredictUnderTest, LayersThatTheFileDealsAreTheRuns) {
+  const auto step = [](absl::string_view layers) -> absl::StatusOr<Nanos> {
+    const std::string text = absl::StrCat(absl::StrReplaceAll(Llama(kNode), {{"bias: false",
+                                                                              "bias: false, sliding_window: 1024, "
+                                                                              "full_attention_every: 5"}}),
+                                          "parallel: {pipeline_stages: 4, layers_per_stage: ", layers, "}\n");
+    MESHWRIGHT_ASSIGN_OR_RETURN(const Plan plan, PlanOf(text, {.data = 1, .tensor = 2, .pipeline = 4}, {}));
+    MESHWRIGHT_ASSIGN_OR_RETURN(const Prediction under, Under("megatron", plan));
+    return under.step;
+  };
+  ASSERT_OK_AND_ASSIGN(const Nanos even, step("[8, 8, 8, 8]"));
+  ASSERT_OK_AND_ASSIGN(const Nanos uneven, step("[4, 12, 8, 8]"));
+  EXPECT_LT(even, uneven);
+}
+
 TEST(PredictUnderTest, AMemoryLimitOfTheFileHolds) {
   ASSERT_OK_AND_ASSIGN(Plan plan, PlanOf(Llama(kNode), {.data = 8, .microbatch = 1}, {"--shard_parameters"}));
   plan.session.problem.memory_limit = GiB(10);

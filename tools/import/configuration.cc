@@ -92,7 +92,7 @@ absl::StatusOr<Imported> ImportConfiguration(absl::string_view text, absl::strin
     Imported imported;
     MESHWRIGHT_ASSIGN_OR_RETURN(const Recipe recipe,
                                 configuration.read(text, file_name, BaseName(file_name), hints, imported.notes));
-    imported.text = ModelText(recipe, absl::StrCat("From ", configuration.title, " in ", BaseName(file_name), "."));
+    imported.text = ModelText(recipe, absl::StrCat("From ", configuration.title, " in ", recipe.name, "."));
     MESHWRIGHT_RETURN_IF_ERROR(ParseModelFile(imported.text, absl::StrCat("what was read of ", file_name)).status());
     return imported;
   }

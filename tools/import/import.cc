@@ -7,7 +7,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "ir/document.h"
+#include "costmodel/library.h"
 #include "ir/status.h"
 #include "ir/text.h"
 #include "tools/command.h"
@@ -60,6 +60,10 @@ absl::Status RunImport(const Flags& flags) {
   MESHWRIGHT_RETURN_IF_ERROR(CheckOutputs({out}, {path}));
   ImportHints hints;
   hints.device = flags.Text("device");
+  if (!hints.device.empty() && !IsDeviceFile(hints.device)) {
+    const absl::Status known = FindDevice(hints.device).status();
+    if (!known.ok()) return Flags::Wrong("device", known);
+  }
   MESHWRIGHT_ASSIGN_OR_RETURN(hints.devices, flags.Int("devices", 1, int64_t{1} << 24));
   MESHWRIGHT_ASSIGN_OR_RETURN(hints.batch, flags.Int("batch", 1, int64_t{1} << 32));
   MESHWRIGHT_ASSIGN_OR_RETURN(hints.vocab, flags.Int("vocab", 2, int64_t{1} << 32));

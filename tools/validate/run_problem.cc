@@ -104,6 +104,13 @@ Problem ProblemOf(const TrainingRun& run) {
   const int64_t padded = std::lcm(model.vocab_multiple, run.degrees.tensor * sharing);
   if (run.parallel_optimizer && model.vocab_multiple > 1 && padded <= model.vocab / kLeastVocabPerPadding)
     model.vocab_multiple = padded;
+  const std::vector<int64_t> parts = LayersPerStage(run);
+  if (!parts.empty()) model.cuts.clear();
+  int64_t before = 0;
+  for (const int64_t layers : parts) {
+    if (before > 0) model.cuts.push_back(before);
+    before += layers;
+  }
   problem.graph = [model, training = run.training, frozen = run.frozen,
                    fused = InAllLayers(run.fused_ops, model)](int64_t rows) -> absl::StatusOr<Graph> {
     MESHWRIGHT_ASSIGN_OR_RETURN(Graph graph, BuildDecoder(model, training, "row", rows));
