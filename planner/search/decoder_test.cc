@@ -212,6 +212,19 @@ TEST(DecoderSearchTest, LayersThatTheUserDealt) {
   }
 }
 
+// Of 12 layers each fourth has experts: two stages have two runs of four and one, where six each are possible.
+TEST(DecoderSearchTest, SaysWhereEqualStagesWouldCutRuns) {
+  Problem problem = ToyDecoderProblem({.layers = 12, .experts = 4, .expert_every = 4}, 32, A100Cluster(1));
+  problem.stages = 2;
+  problem.chunks = 1;
+  ASSERT_OK_AND_ASSIGN(SearchResult result, SearchDecoder(problem, {}));
+  EXPECT_THAT(result.warnings,
+              testing::Contains(HasSubstr("parts of the pipeline have 4 to 8 layers, for the search")));
+  problem.layers_per_stage = {4, 8};  // as the user wants it
+  ASSERT_OK_AND_ASSIGN(result, SearchDecoder(problem, {}));
+  EXPECT_THAT(result.warnings, testing::IsEmpty());
+}
+
 // 24 x 113 M + 98 M = 2.8 B parameters on 8 devices of 18 GiB. Whole parameters and gradients take 2 + 4 bytes each,
 // and optimizer state 12 / 8: 19.7 GiB before any activation. Split, all of it is 18 / 8 bytes each: 5.9 GiB.
 TEST(DecoderSearchTest, SplitsParametersWhereTheyDoNotFitWhole) {
