@@ -191,31 +191,6 @@ TEST(SessionTest, GroupsOfReplicasDivideThem) {
                        "multiple of the 4 that share a sequence or the experts; -1 is all of them [E-VALUE]"));
 }
 
-// Decoder's has 4 layers.
-TEST(SessionTest, LayersOfStagesAreThoseOfTheModel) {
-  ASSERT_OK_AND_ASSIGN(const Session session, Open(Decoder("pipeline_stages: 2, layers_per_stage: [1, 3]")));
-  EXPECT_EQ(session.problem.layers_per_stage, (std::vector<int64_t>{1, 3}));
-  EXPECT_EQ(session.problem.chunks, 1);
-  EXPECT_THAT(Open(Decoder("pipeline_stages: 2, layers_per_stage: [1, 2]")),
-              StatusIs(kInvalid, "layers_per_stage adds up to 3, segment \"layers\" has 4"));
-  EXPECT_THAT(Open(Decoder("pipeline_stages: 2, layers_per_stage: [1, 2, 1]")),
-              StatusIs(kInvalid, "layers_per_stage: found 3 numbers, wanted 2, one for each of 2 stages"));
-  EXPECT_THAT(Open(Decoder("layers_per_stage: [4]")),
-              StatusIs(kInvalid, "wanted `pipeline_stages` of several stages beside it"));
-  EXPECT_THAT(Open(Decoder("pipeline_stages: 2, layers_per_stage: [1, 3]"), {"--stages=4"}),
-              StatusIs(kInvalid, "layers_per_stage: found 2 numbers, wanted 4, one for each part of the pipeline"));
-}
-
-// Two layers see 4 tokens, then one sees all: stages of one and of three layers cut the first three.
-TEST(SessionTest, LayersOfStagesMayCutRuns) {
-  const std::string file =
-      absl::StrReplaceAll(Decoder("pipeline_stages: 2, layers_per_stage: [1, 5]"),
-                          {{"layers: 4", "layers: 6, sliding_window: 4, full_attention_every: 3"}});
-  ASSERT_OK_AND_ASSIGN(const Session session, Open(file));
-  EXPECT_EQ(std::get<DecoderConfig>(session.file->model).cuts, (std::vector<int64_t>{1}));
-  EXPECT_EQ(session.problem.layers_per_stage, (std::vector<int64_t>{1, 5}));
-}
-
 TEST(SessionTest, GroupsThatSplitNothingAreTold) {
   const auto notices = [](absl::string_view parallel) {
     const absl::StatusOr<Session> session = Open(Decoder(std::string(parallel)));
