@@ -29,7 +29,7 @@ Command ImportCommand() {
       .summary = "Makes a model file of a trainer's script or log, a cluster file of nvidia-smi's output.",
       .arguments = "FILE",
       .example = {"plan models/configs/llama3_70b.yaml", "export plan.yaml --to=megatron --out=train.sh",
-                  "import train.sh --device=h100 --out=mine.yaml", "plan mine.yaml --trainer=megatron"},
+                  "import train.sh --device=h100 --vocab=128256 --out=mine.yaml", "plan mine.yaml --trainer=megatron"},
       .flags = {{"out", "FILE", "where it goes; standard output unless given"},
                 {"device", "NAME", "the devices, which no configuration says (h100-sxm, a100-80gb, ...)"},
                 {"nodes", "N", "of a cluster file: how many machines like the one described there are"},
