@@ -210,6 +210,13 @@ TEST(MegatronTest, ArgumentsInALog) {
       "  group_query_attention ........................... True\n  hidden_dropout .................................. "
       "0.0\n",
       "  attention_dropout ............................... 0.0\n",
+      // Listed whatever the model is: the layers once more, and what is off.
+      "  encoder_num_layers .............................. 32\n  encoder_seq_length .............................. "
+      "4096\n",
+      "  hybrid_attention_ratio .......................... 0.0\n  softmax_type .................................... "
+      "vanilla\n",
+      "  padded_vocab_size ............................... None\n  kv_lora_rank .................................... "
+      "32\n",
       "  hidden_size ..................................... 4096\n  kv_channels ..................................... "
       "128\n",
       "  micro_batch_size ................................ 1\n  moe_layer_freq .................................. 1\n",
@@ -217,7 +224,7 @@ TEST(MegatronTest, ArgumentsInALog) {
       "RMSNorm\n",
       "  num_attention_heads ............................. 32\n  num_experts ..................................... 8\n",
       "  num_layers ...................................... 32\n  num_query_groups ................................ 8\n",
-      "  padded_vocab_size ............................... 32000\n  pipeline_model_parallel_size .................... "
+      "  make_vocab_size_divisible_by .................... 128\n  pipeline_model_parallel_size .................... "
       "8\n",
       "  position_embedding_type ......................... rope\n  recompute_granularity ........................... "
       "None\n",
@@ -229,7 +236,8 @@ TEST(MegatronTest, ArgumentsInALog) {
       "True\n",
       "  overlap_grad_reduce ............................. True\n",
       "  virtual_pipeline_model_parallel_size ............ 2\n  world_size ...................................... 32\n",
-      "-------------------- end of arguments ---------------------\n");
+      "-------------------- end of arguments ---------------------\n> building Llama2Tokenizer tokenizer ...\n",
+      " > padded vocab (size: 32000) with 0 dummy tokens (new size: 32000)\n");
   ASSERT_OK_AND_ASSIGN(const Imported imported, Import(log, {.device = "h100"}));
   ASSERT_OK_AND_ASSIGN(const Session session, Open(imported.text));
   const DecoderConfig& c = std::get<DecoderConfig>(session.file->model);
@@ -304,6 +312,9 @@ TEST(MegatronTest, Errors) {
   EXPECT_THAT(error({{"--global-batch-size 256", ""}, {"NNODES:-4", "NNODES:-$X"}, {"--nodes=4", ""}}),
               HasSubstr("found no --global-batch-size, wanted the sequences of a step; give them as --batch=1024"));
   EXPECT_THAT(error({{"pretrain_gpt.py", "pretrain_t5.py"}}), HasSubstr("wanted a trainer of decoders"));
+  EXPECT_EQ(error({{"pretrain_gpt.py", "train_strict.py"}}), "");
+  EXPECT_THAT(error({{"--lr 3e-4", "--hybrid-attention-ratio 0.08"}}), HasSubstr("wanted --hybrid-layer-pattern"));
+  EXPECT_THAT(error({{"--hidden-size 2048", "--hidden-size 99999999999"}}), HasSubstr("wanted at most 2147483647"));
   EXPECT_THAT(error({{"--global-batch-size 256", "--global-batch-size 255"}}),
               HasSubstr("found 255, wanted a multiple of 2 sequences on 4 replicas"));
   EXPECT_THAT(error({{"PP=2", "PP=3"}}), HasSubstr("wanted a divisor of the 32 devices"));

@@ -17,7 +17,10 @@
 namespace meshwright {
 namespace {
 
-bool IsOff(absl::string_view text) { return text == "0" || text == "0.0" || text == "no" || text == "none"; }
+// What an argument is that is there and switches nothing on: logs list all of them.
+bool IsOff(absl::string_view text) {
+  return absl::c_linear_search(std::vector<absl::string_view>{"0", "0.0", "no", "none", "vanilla"}, text);
+}
 
 int64_t CountOnes(const std::vector<int>& list) { return std::count(list.begin(), list.end(), 1); }
 
@@ -28,13 +31,13 @@ class Megatron {
   }
 
   absl::StatusOr<Recipe> Read() {
-    for (const absl::string_view other : {"bert", "t5", "ict", "vision", "vlm", "multimodal", "retro"}) {
+    for (const absl::string_view other : {"_bert", "_t5", "_ict", "_vision", "_vlm", "_multimodal", "_retro"}) {
       if (!absl::StrContains(o_.program, other)) continue;
       return absl::UnimplementedError(
           absl::StrCat("found ", o_.program, ", wanted a trainer of decoders such as pretrain_gpt.py"));
     }
     for (const LeftOut& refused : kRefused) {
-      if (!o_.Has(refused.name)) continue;
+      if (!IsOn(refused.name)) continue;
       return absl::UnimplementedError(o_.Error(refused.name, "it", refused.note).message());
     }
     MESHWRIGHT_RETURN_IF_ERROR(Degrees());
@@ -52,7 +55,7 @@ class Megatron {
     MESHWRIGHT_RETURN_IF_ERROR(Choices());
     MESHWRIGHT_RETURN_IF_ERROR(Updates());
     for (const LeftOut& left_out : kLeftOut) {
-      if (o_.Has(left_out.name)) o_.notes.push_back(absl::StrCat("--", left_out.name, ": ", left_out.note));
+      if (IsOn(left_out.name)) o_.notes.push_back(absl::StrCat("--", left_out.name, ": ", left_out.note));
     }
     for (const absl::string_view name : {"hidden-dropout", "attention-dropout"}) {
       MESHWRIGHT_ASSIGN_OR_RETURN(const double rate, o_.Number(name, 0.1));
@@ -63,6 +66,11 @@ class Megatron {
   }
 
  private:
+  bool IsOn(absl::string_view name) const {
+    const std::vector<std::string> values = o_.Values(name);
+    return o_.Has(name) && (values.empty() || !IsOff(values[0]));
+  }
+
   // Where an argument switches something off that is on, and a log says whether it is on.
   bool OnUnless(absl::string_view off, absl::string_view on) const { return o_.resolved() ? o_.Has(on) : !o_.Has(off); }
 
@@ -320,6 +328,7 @@ class Megatron {
 
   absl::Status Vocabulary() {
     DecoderConfig& c = recipe_.model;
+    MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<int64_t> words, o_.IntIfGiven(kTokenizerWords, 1));
     MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<int64_t> padded, o_.IntIfGiven("padded-vocab-size", 1));
     MESHWRIGHT_ASSIGN_OR_RETURN(const std::string tokenizer, o_.Text("tokenizer-type", "none"));
     MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<int64_t> given, o_.IntIfGiven("vocab-size", 1));
@@ -327,6 +336,8 @@ class Megatron {
     c.vocab_multiple = multiple * recipe_.tensor;
     if (hints_.vocab.has_value()) {
       c.vocab = *hints_.vocab;
+    } else if (words.has_value()) {
+      c.vocab = *words;
     } else if (padded.has_value()) {
       c.vocab = *padded;
       c.vocab_multiple = 1;

@@ -33,7 +33,6 @@ inline constexpr LeftOut kRefused[] = {
     {"use-checkpoint-args", "sizes in the arguments, instead of in a checkpoint"},
     {"heterogeneous-layers-config-path", "layers that are alike, or alternate"},
     {"hybrid-attention-ratio", "--hybrid-layer-pattern, which says which layers have attention"},
-    {"encoder-num-layers", "a decoder"},
     {"retro-add-retriever", "a decoder"},
 };
 

@@ -158,9 +158,9 @@ absl::StatusOr<std::optional<int64_t>> Options::IntIfGiven(absl::string_view nam
   if (option == nullptr) return std::nullopt;
   const std::string text = option->values.empty() ? "nothing" : option->values[0];
   int64_t value = 0;
-  if (!absl::SimpleAtoi(text, &value) || value < min || value > std::numeric_limits<int32_t>::max()) {
-    return Error(name, text, absl::StrCat("an integer from ", min));
-  }
+  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
+  if (!absl::SimpleAtoi(text, &value) || value < min) return Error(name, text, absl::StrCat("an integer from ", min));
+  if (value > kMost) return Error(name, text, absl::StrCat("at most ", kMost));
   return value;
 }
 
@@ -255,6 +255,11 @@ absl::StatusOr<Options> OptionsOfLog(absl::string_view text, absl::string_view f
   for (const absl::string_view line : absl::StrSplit(text, '\n')) {
     ++number;
     absl::string_view name, value;
+    constexpr absl::string_view kPadded = "padded vocab (size: ";
+    if (const size_t at = line.find(kPadded); at != absl::string_view::npos) {
+      const absl::string_view words = line.substr(at + kPadded.size());
+      options.Add(kTokenizerWords, {std::string(words.substr(0, words.find(')')))}, number);
+    }
     if (!IsArgument(line, name, value) || value.empty() || value == "None" || value == "False") continue;
     std::vector<std::string> values;
     if (value != "True") values.push_back(std::string(value));

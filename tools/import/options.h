@@ -71,8 +71,10 @@ absl::StatusOr<Options> OptionsOfScript(absl::string_view text, absl::string_vie
                                         const std::vector<absl::string_view>& wanted,
                                         const std::map<std::string, std::string>& given);
 
-// Megatron-LM prints "name ..... value" for each of its arguments when it starts, ranks or dates in front or not.
-// Options that are off are missing, those that are on have no value.
+// Megatron-LM prints "name ..... value" for each of its arguments when it starts, ranks or dates in front or not, and
+// then " > padded vocab (size: 50257) with .." (megatron/training/arguments.py, core/tokenizers). Options that are off
+// are missing, those that are on have no value; words of the tokenizer are kTokenizerWords.
+inline constexpr absl::string_view kTokenizerWords = "words-of-the-tokenizer";
 absl::StatusOr<Options> OptionsOfLog(absl::string_view text, absl::string_view file_name);
 
 }  // namespace meshwright
