@@ -1,15 +1,11 @@
 // NeMo: YAML that Megatron-Bridge, its trainer on Megatron-Core, reads over a recipe of its own (--config-file).
-#include <algorithm>
 #include <map>
 #include <string>
 #include <vector>
 
 #include "absl/algorithm/container.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
-#include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "ir/status.h"
 #include "tools/export/bridge_keys.h"

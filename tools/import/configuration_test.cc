@@ -313,6 +313,15 @@ TEST(MegatronTest, Errors) {
               HasSubstr("found no --global-batch-size, wanted the sequences of a step; give them as --batch=1024"));
   EXPECT_THAT(error({{"pretrain_gpt.py", "pretrain_t5.py"}}), HasSubstr("wanted a trainer of decoders"));
   EXPECT_EQ(error({{"pretrain_gpt.py", "train_strict.py"}}), "");
+  // Products of these would be 0 in 64 bits, and parts more than memory.
+  EXPECT_THAT(
+      error({{"${TP:-4}", "1073741824"}, {"PP=2", "PP=1073741824"}, {"--lr 3e-4", "--context-parallel-size 16"}}),
+      HasSubstr("found 1073741824, wanted at most 32768"));
+  EXPECT_THAT(
+      error({{"PP=2", "PP=2048"},
+             {"--lr 3e-4", "--account-for-loss-in-pipeline-split --num-virtual-stages-per-pipeline-rank 2147483647"}},
+            {.devices = 8192}),
+      HasSubstr("wanted at most 2048 parts"));
   EXPECT_THAT(error({{"--lr 3e-4", "--hybrid-attention-ratio 0.08"}}), HasSubstr("wanted --hybrid-layer-pattern"));
   EXPECT_THAT(error({{"--hidden-size 2048", "--hidden-size 99999999999"}}), HasSubstr("wanted at most 2147483647"));
   EXPECT_THAT(error({{"--global-batch-size 256", "--global-batch-size 255"}}),
@@ -403,6 +412,9 @@ TEST(NanotronTest, WhatIsExportedIsReadAgain) {
   EXPECT_EQ(session.problem.sequence_parallel, true);
   EXPECT_EQ(session.file->training.optimizer, plan.session.file->training.optimizer);
   EXPECT_THAT(imported.notes, IsEmpty());
+  ASSERT_OK_AND_ASSIGN(const Imported lion,
+                       Import(absl::StrReplaceAll(exported.text, {{"name: adamW", "name: lion"}})));
+  EXPECT_THAT(lion.notes, Contains("the optimizer lion is planned as adamw"));
   EXPECT_THAT(
       std::string(
           Import(absl::StrReplaceAll(exported.text, {{"hidden_size: 64", "hidden_size: x"}})).status().message()),

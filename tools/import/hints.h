@@ -26,6 +26,10 @@ struct LaunchSize {
   std::optional<int64_t> nodes, per_node, ranks;
 };
 
+// What a degree, a number of nodes or of devices on one, and what a step's parts may be at most: products of four of
+// the first, or of three of the others, are integers still. No run is near.
+inline constexpr int64_t kMostOfDegree = int64_t{1} << 15, kMostOfStep = int64_t{1} << 18;
+
 // Sets the recipe's cluster and `data` by how many devices there are: `hints` before `world`, what the configuration
 // says (nothing: not known). Its other degrees are set. A note where a plan will have to be told more. kInvalidArgument
 // where the degrees do not make up the devices.

@@ -75,9 +75,14 @@ class Megatron {
   bool OnUnless(absl::string_view off, absl::string_view on) const { return o_.resolved() ? o_.Has(on) : !o_.Has(off); }
 
   absl::Status Degrees() {
-    MESHWRIGHT_ASSIGN_OR_RETURN(recipe_.tensor, o_.Int("tensor-model-parallel-size", 1));
-    MESHWRIGHT_ASSIGN_OR_RETURN(recipe_.pipeline, o_.Int("pipeline-model-parallel-size", 1));
-    MESHWRIGHT_ASSIGN_OR_RETURN(recipe_.context, o_.Int("context-parallel-size", 1));
+    const std::pair<absl::string_view, int64_t*> degrees[] = {{"tensor-model-parallel-size", &recipe_.tensor},
+                                                              {"pipeline-model-parallel-size", &recipe_.pipeline},
+                                                              {"context-parallel-size", &recipe_.context}};
+    for (const auto& [name, degree] : degrees) {
+      MESHWRIGHT_ASSIGN_OR_RETURN(*degree, o_.Int(name, 1));
+      if (*degree > kMostOfDegree)
+        return o_.Error(name, absl::StrCat(*degree), absl::StrCat("at most ", kMostOfDegree));
+    }
     recipe_.sequence_parallel = o_.Has("sequence-parallel") && recipe_.tensor > 1;
     if (recipe_.context == 1) return absl::OkStatus();
     MESHWRIGHT_ASSIGN_OR_RETURN(std::string way, o_.Text("cp-comm-type", "p2p"));
@@ -424,6 +429,10 @@ class Megatron {
     MESHWRIGHT_ASSIGN_OR_RETURN(recipe_.chunks, o_.Int("num-virtual-stages-per-pipeline-rank", 1));
     MESHWRIGHT_ASSIGN_OR_RETURN(recipe_.chunks, o_.Int("virtual-pipeline-model-parallel-size", recipe_.chunks));
     if (of_chunk > 0 && !o_.resolved()) recipe_.chunks = std::max<int64_t>(1, layers / stages / of_chunk);
+    if (stages * recipe_.chunks > kMostLayers) {
+      return o_.Error("pipeline-model-parallel-size", absl::StrCat(stages, " stages of ", recipe_.chunks, " chunks"),
+                      absl::StrCat("at most ", kMostLayers, " parts"));
+    }
     if (o_.Has("pipeline-model-parallel-layout")) {
       MESHWRIGHT_ASSIGN_OR_RETURN(const std::string text, o_.Text("pipeline-model-parallel-layout", ""));
       const absl::StatusOr<std::vector<int64_t>> read = ReadPipelineLayout(text);

@@ -43,12 +43,16 @@ absl::Status ReadModel(const NodeRef& model, const ImportHints& hints, Recipe& r
   return absl::OkStatus();
 }
 
-absl::Status ReadOptimizer(const NodeRef& in, Recipe& recipe) {
+absl::Status ReadOptimizer(const NodeRef& in, Recipe& recipe, std::vector<std::string>& notes) {
   Optimizer& o = recipe.training.optimizer;
   const NodeRef factory = in["optimizer_factory"];
   o.kind = OpKind::kAdamW;
   MESHWRIGHT_ASSIGN_OR_RETURN(const std::string name, factory["name"].AsStringOr("adamW"));
-  if (!absl::EqualsIgnoreCase(name, "adamW")) o.kind = OpKind::kMomentum;
+  if (absl::EqualsIgnoreCase(name, "sgd")) {
+    o.kind = OpKind::kMomentum;
+  } else if (!absl::EqualsIgnoreCase(name, "adamW")) {
+    notes.push_back(absl::StrCat("the optimizer ", name, " is planned as adamw"));
+  }
   MESHWRIGHT_ASSIGN_OR_RETURN(o.learning_rate,
                               in["learning_rate_scheduler"]["learning_rate"].AsDoubleOr(o.learning_rate, 0));
   MESHWRIGHT_ASSIGN_OR_RETURN(o.beta1, factory["adam_beta1"].AsDoubleOr(0.9, 0));
@@ -64,10 +68,10 @@ absl::Status ReadOptimizer(const NodeRef& in, Recipe& recipe) {
 }
 
 absl::Status ReadSplit(const NodeRef& in, Recipe& recipe, int64_t& replicas) {
-  MESHWRIGHT_ASSIGN_OR_RETURN(replicas, in["dp"].AsInt(1, kMost));
-  MESHWRIGHT_ASSIGN_OR_RETURN(recipe.tensor, in["tp"].AsInt(1, kMost));
-  MESHWRIGHT_ASSIGN_OR_RETURN(recipe.pipeline, in["pp"].AsInt(1, kMost));
-  MESHWRIGHT_ASSIGN_OR_RETURN(recipe.context, in["context_parallel_size"].AsIntOr(1, 1, kMost));
+  MESHWRIGHT_ASSIGN_OR_RETURN(replicas, in["dp"].AsInt(1, kMostOfDegree));
+  MESHWRIGHT_ASSIGN_OR_RETURN(recipe.tensor, in["tp"].AsInt(1, kMostOfDegree));
+  MESHWRIGHT_ASSIGN_OR_RETURN(recipe.pipeline, in["pp"].AsInt(1, kMostOfDegree));
+  MESHWRIGHT_ASSIGN_OR_RETURN(recipe.context, in["context_parallel_size"].AsIntOr(1, 1, kMostOfDegree));
   if (recipe.context > 1) recipe.exchange = ContextExchange::kRing;
   MESHWRIGHT_ASSIGN_OR_RETURN(const std::string engine, in["pp_engine"].AsStringOr("1f1b"));
   recipe.schedule = engine == "afab" ? Schedule::kGpipe : Schedule::kOneFOneB;
@@ -90,12 +94,12 @@ absl::StatusOr<Recipe> ReadNanotron(const NodeRef& in, absl::string_view name, c
   recipe.name = PlainName(name);
   int64_t replicas = 1;
   MESHWRIGHT_RETURN_IF_ERROR(ReadModel(in["model"], hints, recipe));
-  MESHWRIGHT_RETURN_IF_ERROR(ReadOptimizer(in["optimizer"], recipe));
+  MESHWRIGHT_RETURN_IF_ERROR(ReadOptimizer(in["optimizer"], recipe, notes));
   MESHWRIGHT_RETURN_IF_ERROR(ReadSplit(in["parallelism"], recipe, replicas));
   const NodeRef tokens = in["tokens"];
   MESHWRIGHT_ASSIGN_OR_RETURN(recipe.training.sequence, tokens["sequence_length"].AsInt(1, kLongestSequence));
-  MESHWRIGHT_ASSIGN_OR_RETURN(recipe.microbatch, tokens["micro_batch_size"].AsInt(1, kMost));
-  MESHWRIGHT_ASSIGN_OR_RETURN(recipe.microbatches, tokens["batch_accumulation_per_replica"].AsIntOr(1, 1, kMost));
+  MESHWRIGHT_ASSIGN_OR_RETURN(recipe.microbatch, tokens["micro_batch_size"].AsInt(1, kMostOfStep));
+  MESHWRIGHT_ASSIGN_OR_RETURN(recipe.microbatches, tokens["batch_accumulation_per_replica"].AsIntOr(1, 1, kMostOfStep));
   MESHWRIGHT_ASSIGN_OR_RETURN(recipe.training.steps, Value(tokens, "train_steps").AsIntOr(Training().steps, 1, kMost));
   MESHWRIGHT_RETURN_IF_ERROR(in["parallelism"].Locate(
       SetDevices(hints, replicas * recipe.tensor * recipe.pipeline * recipe.context, std::nullopt, recipe, notes)));

@@ -89,8 +89,10 @@ void ReadLaunch(const ShellCommand& words, size_t end, LaunchSize& launch) {
     int64_t number = 0;
     // "1:4" are bounds of an elastic job, "h100:8" is a kind and a number.
     const size_t colon = value.rfind(':');
-    if (!absl::SimpleAtoi(value.substr(colon == absl::string_view::npos ? 0 : colon + 1), &number) || number < 1)
+    if (!absl::SimpleAtoi(value.substr(colon == absl::string_view::npos ? 0 : colon + 1), &number) || number < 1 ||
+        number > kMostOfStep) {
       continue;
+    }
     for (const Row& row : kRows) {
       if (row.name == name) launch.*row.size = number;
     }
