@@ -57,12 +57,11 @@ TensorId Graph::FindTensor(absl::string_view name) const {
   return TensorId();
 }
 
-SegmentId GraphBuilder::BeginSegment(std::string name, int64_t repeat, int64_t layers) {
+SegmentId GraphBuilder::BeginSegment(std::string name, int64_t repeat) {
   segment_ = SegmentId(graph_.segments.size());
   Segment segment;
   segment.name = std::move(name);
   segment.repeat = repeat;
-  segment.layers = layers;
   graph_.segments.push_back(std::move(segment));
   return segment_;
 }
@@ -201,6 +200,20 @@ TensorId GraphBuilder::GradientOf(TensorId parameter, DType dtype) {
   return TensorId(graph_.tensors.size() - 1);
 }
 
+std::vector<int64_t> LayersOfOps(const Graph& graph, SegmentId segment) {
+  const std::vector<TensorId>& ends = graph.segment(segment).layer_ends;
+  std::vector<int64_t> layers(graph.ops.size(), -1);
+  size_t layer = 0;
+  for (size_t i = 0; i < graph.ops.size(); ++i) {
+    const Op& op = graph.ops[i];
+    if (op.segment != segment || op.phase != Phase::kForward) continue;
+    layers[i] = static_cast<int64_t>(layer);
+    const bool last = layer < ends.size() && std::count(op.outputs.begin(), op.outputs.end(), ends[layer]) > 0;
+    if (last) ++layer;
+  }
+  return layers;
+}
+
 namespace {
 
 // Each layer of a stack has its own values and parameters: outside the stack only what it carries is seen.
@@ -217,6 +230,42 @@ absl::Status CheckReach(const Graph& graph, const Op& op, TensorId id) {
   return OpError(op.name, op.kind,
                  absl::StrCat("uses \"", tensor.name, "\", of which every layer of \"", graph.segment(home).name,
                               "\" has its own; wanted what that segment carries"));
+}
+
+// Of layers in one run: each ends with a value of the form that the segment carries, and sees nothing else of another.
+absl::Status CheckLayerEnds(const Graph& graph, SegmentId segment) {
+  const Segment& of = graph.segment(segment);
+  if (of.layer_ends.empty()) return absl::OkStatus();
+  const auto wrong = [&](const auto&... what) {
+    return absl::InvalidArgumentError(absl::StrCat("segment \"", of.name, "\": ", what...));
+  };
+  if (of.carries.size() != 1) return wrong("found several layers in one run, wanted a value that they carry");
+  const Carry& carry = of.carries[0];
+  const std::vector<int64_t> layers = LayersOfOps(graph, segment);
+  const int64_t found = *std::max_element(layers.begin(), layers.end());
+  if (found != of.layers() - 1) return wrong("found the ends of ", found, " layers, wanted ", of.layers() - 1);
+  for (const TensorId end : of.layer_ends) {
+    if (graph.tensor(end).shape != graph.tensor(carry.in).shape) {
+      return wrong("a layer ends with ", ToText(graph.tensor(end).shape), ", and what is carried is ",
+                   ToText(graph.tensor(carry.in).shape), "; they must be equal");
+    }
+  }
+  std::vector<int64_t> made(graph.tensors.size(), -1), used = made;
+  for (size_t i = 0; i < graph.ops.size(); ++i) {
+    if (layers[i] < 0) continue;
+    for (const TensorId id : graph.ops[i].inputs) {
+      const bool parameter = graph.tensor(id).kind == TensorKind::kParameter && graph.tensor(id).segment == segment;
+      int64_t seen_in = id == carry.in ? 0 : made[id.index()];
+      if (seen_in >= 0 && seen_in < of.layers() - 1 && id == of.layer_ends[static_cast<size_t>(seen_in)]) ++seen_in;
+      if (parameter) seen_in = std::exchange(used[id.index()], layers[i]);
+      if (seen_in < 0 || seen_in == layers[i]) continue;
+      return OpError(graph.ops[i].name, graph.ops[i].kind,
+                     absl::StrCat("uses \"", graph.tensor(id).name, "\" of another layer; wanted what that one ends "
+                                  "with, or a value of its own"));
+    }
+    for (const TensorId id : graph.ops[i].outputs) made[id.index()] = layers[i];
+  }
+  return absl::OkStatus();
 }
 
 bool EndsWith(const std::vector<Carry>& carries, TensorId value) {
@@ -266,6 +315,9 @@ absl::Status VerifyGraph(const Graph& graph) {
       }
     }
   }
+  for (size_t s = 0; s < graph.segments.size(); ++s) {
+    MESHWRIGHT_RETURN_IF_ERROR(CheckLayerEnds(graph, SegmentId(s)));
+  }
   for (const Phase phase : {Phase::kForward, Phase::kBackward}) {
     for (size_t k = 0; k < graph.segments.size(); ++k) {
       const size_t s = phase == Phase::kForward ? k : graph.segments.size() - 1 - k;
@@ -314,7 +366,9 @@ std::string ToText(const Graph& graph) {
                     " ", ToText(tensor.shape), "\n");
   }
   for (size_t s = 0; s < graph.segments.size(); ++s) {
-    absl::StrAppend(&text, "  segment ", graph.segments[s].name, " x", graph.segments[s].repeat, "\n");
+    const int64_t layers = graph.segments[s].layers();
+    absl::StrAppend(&text, "  segment ", graph.segments[s].name, " x", graph.segments[s].repeat,
+                    layers == 1 ? "" : absl::StrCat(" of ", layers, " layers"), "\n");
     for (const Phase phase : {Phase::kForward, Phase::kBackward}) {
       for (const Op& op : graph.ops) {
         if (op.segment != SegmentId(s) || op.phase != phase) continue;

@@ -125,11 +125,15 @@ struct Carry {
 struct Segment {
   std::string name;
   int64_t repeat = 1;
-  int64_t layers = 1;                   // of the model, in one run of it: several where layers alternate
   int64_t first = 0;                    // which run of the model's its first one is, or is a piece of
   std::vector<Carry> carries;           // at most one today; only where repeat > 1 is possible
   std::vector<Carry> gradient_carries;  // the same in the backward phase: from the last layer to the first
   int64_t stage = -1;                   // fixed by the user, or -1; with chunks the part (Strategy::chunks)
+  // Where layers alternate, so that a run of it is several layers of the model: what each but the last ends with. A
+  // layer sees of the others in the run only that of the one before it.
+  std::vector<TensorId> layer_ends;
+
+  int64_t layers() const { return static_cast<int64_t>(layer_ends.size()) + 1; }  // in one run
 };
 
 struct Graph {
@@ -158,11 +162,13 @@ class GraphBuilder {
   explicit GraphBuilder(Graph graph) : graph_(std::move(graph)) {}
 
   // Ops added from here on belong to this segment.
-  SegmentId BeginSegment(std::string name, int64_t repeat = 1, int64_t layers = 1);
+  SegmentId BeginSegment(std::string name, int64_t repeat = 1);
   void ContinueSegment(SegmentId segment) { segment_ = segment; }
   // Declares the value that the current segment carries and returns the tensor its ops read. EndCarry closes it with
   // the value of the last op and returns the tensor that is seen after the segment.
   TensorId BeginCarry(TensorId initial);
+  // Between the two: a layer of the run ends with this value, of the last op, and another one begins.
+  void EndLayer(TensorId out) { graph_.segments[segment_.index()].layer_ends.push_back(out); }
   absl::StatusOr<TensorId> EndCarry(TensorId out);
 
   TensorId Input(std::string name, DType dtype, Shape shape, Initializer init);
@@ -208,7 +214,11 @@ class GraphBuilder {
 // By segment, the first of its chain: itself where it begins with nothing that another carries.
 std::vector<size_t> ChainsOf(const Graph& graph);
 
-// Acyclic and in order, every tensor produced before use, shapes agree with rules, carries match. kInvalidArgument.
+// By op, which layer of a run of the segment it is in; -1: of another segment, or a backward op.
+std::vector<int64_t> LayersOfOps(const Graph& graph, SegmentId segment);
+
+// Acyclic and in order, every tensor produced before use, shapes agree with rules, carries match, and so do the
+// ends of layers. kInvalidArgument.
 absl::Status VerifyGraph(const Graph& graph);
 
 // One line per segment, tensor and op.

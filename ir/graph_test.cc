@@ -252,5 +252,53 @@ TEST(GraphTextTest, SegmentsTensorsAndOps) {
 )");
 }
 
+// Two products in a run, the second of what the first ends with.
+absl::Status BuildRun(GraphBuilder& b, bool past_the_end, bool own_weights) {
+  b.BeginSegment("in");
+  const TensorId x = b.Input("x", DType::kFloat32, {2, 4}, {});
+  MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId from, b.AddOne({.name = "relu", .kind = OpKind::kRelu, .inputs = {x}}));
+  b.BeginSegment("layers", 3);
+  const TensorId in = b.BeginCarry(from);
+  const TensorId u = b.Parameter("u", DType::kFloat32, {4, 4}, {}), v = b.Parameter("v", DType::kFloat32, {4, 4}, {});
+  const auto product = [&](const char* name, TensorId of, TensorId by) {
+    return b.AddOne({.name = name, .kind = OpKind::kMatMul, .inputs = {of, by}, .rule = "m k, k n -> m n"});
+  };
+  MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId first, product("first", in, u));
+  b.EndLayer(first);
+  MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId second, product("second", past_the_end ? in : first, own_weights ? v : u));
+  return b.EndCarry(second).status();
+}
+
+TEST(GraphTest, ALayerSeesOfOthersInItsRunWhatTheOneBeforeEndsWith) {
+  GraphBuilder good("g");
+  ASSERT_OK(BuildRun(good, false, true));
+  EXPECT_OK(VerifyGraph(good.graph()));
+  EXPECT_EQ(good.graph().segments[1].layers(), 2);
+  EXPECT_EQ(LayersOfOps(good.graph(), SegmentId(1)), (std::vector<int64_t>{-1, 0, 1}));
+  EXPECT_NE(ToText(good.graph()).find("segment layers x3 of 2 layers"), std::string::npos);
+  GraphBuilder past("g");
+  ASSERT_OK(BuildRun(past, true, true));
+  EXPECT_THAT(VerifyGraph(past.graph()), StatusIs(absl::StatusCode::kInvalidArgument,
+                                                  "operator \"second\" (MatMul): uses \"layers/in\" of another layer; "
+                                                  "wanted what that one ends with, or a value of its own"));
+  GraphBuilder shared("g");
+  ASSERT_OK(BuildRun(shared, false, false));
+  EXPECT_THAT(VerifyGraph(shared.graph()),
+              StatusIs(absl::StatusCode::kInvalidArgument, testing::HasSubstr("uses \"u\" of another layer")));
+}
+
+TEST(GraphTest, LayersOfARunEndInOrder) {
+  GraphBuilder b("g");
+  ASSERT_OK(BuildRun(b, false, true));
+  Segment& layers = b.mutable_graph().segments[1];
+  layers.layer_ends.push_back(layers.carries[0].in);
+  EXPECT_THAT(VerifyGraph(b.graph()), StatusIs(absl::StatusCode::kInvalidArgument,
+                                               "segment \"layers\": found the ends of 1 layers, wanted 2"));
+  layers.carries.clear();
+  EXPECT_THAT(VerifyGraph(b.graph()),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       "segment \"layers\": found several layers in one run, wanted a value that they carry"));
+}
+
 }  // namespace
 }  // namespace meshwright

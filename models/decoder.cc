@@ -36,17 +36,13 @@ class DecoderBuilder : DecoderMixers {
   absl::StatusOr<Graph> Build() {
     MESHWRIGHT_ASSIGN_OR_RETURN(TensorId x, Embed());
     for (const Stretch& stretch : StretchesOf(c_)) {
-      const SegmentId segment = b_.BeginSegment(absl::StrCat(stretch.name, CutName(stretch)), stretch.repeat,
-                                                static_cast<int64_t>(stretch.run.size()));
-      b_.mutable_graph().segments.back().first = stretch.first;
+      b_.BeginSegment(stretch.name, stretch.repeat);
       x = b_.BeginCarry(x);
-      for (const LayerInRun& layer : stretch.run) {
-        MESHWRIGHT_ASSIGN_OR_RETURN(x, Layer(layer.prefix, layer.kind, x));
+      for (size_t i = 0; i < stretch.run.size(); ++i) {
+        if (i > 0) b_.EndLayer(x);
+        MESHWRIGHT_ASSIGN_OR_RETURN(x, Layer(stretch.run[i].prefix, stretch.run[i].kind, x));
       }
       MESHWRIGHT_ASSIGN_OR_RETURN(x, b_.EndCarry(x));
-      for (Tensor& tensor : b_.mutable_graph().tensors) {
-        if (tensor.segment == segment) absl::StrAppend(&tensor.name, CutName(stretch));
-      }
     }
     MESHWRIGHT_RETURN_IF_ERROR(Head(x));
     MESHWRIGHT_RETURN_IF_ERROR(VerifyGraph(b_.graph()));
@@ -54,11 +50,6 @@ class DecoderBuilder : DecoderMixers {
   }
 
  private:
-  // What names of one that is cut end with, so that none is there twice; the first has none.
-  static std::string CutName(const Stretch& stretch) {
-    return stretch.cut == 0 ? "" : absl::StrCat("@cut", stretch.cut);
-  }
-
   absl::StatusOr<TensorId> Embed() {
     b_.BeginSegment("embed");
     Initializer ids{.kind = Initializer::Kind::kTokens, .high = static_cast<double>(c_.vocab)};

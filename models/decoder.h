@@ -78,9 +78,6 @@ struct DecoderConfig {
   // A letter for each layer, which then is one half: M linear attention or a state space, * attention, - a feed-forward
   // layer, E experts (Megatron-Core's hybrid models). Empty: layers are whole, and the keys below say of which kind.
   std::string layer_pattern;
-  // Layers, counted from 0, in front of which a part of a pipeline begins, ascending, where the user deals them
-  // (layers_per_stage). A run of layers that alternate which one of these is in the middle of is several segments.
-  std::vector<int64_t> cuts;
   int64_t heads = 0;
   int64_t kv_heads = 0;  // default: heads
   int64_t head_dim = 0;  // default: hidden / heads; of latent attention the part of a key without positions

@@ -62,55 +62,6 @@ std::vector<LayerKind> Expanded(const std::vector<Stretch>& stretches) {
   return kinds;
 }
 
-// Of one stretch, of which the first layer is number `begin`: runs that are whole, and pieces of those that a cut is in
-// the middle of.
-void Cut(const Stretch& whole, int64_t begin, const std::vector<int64_t>& cuts, std::vector<Stretch>& stretches) {
-  const auto size = static_cast<int64_t>(whole.run.size());
-  size_t pieces = 0;
-  const auto add = [&](int64_t first, int64_t repeat, int64_t from, int64_t to) {
-    Stretch piece = whole;
-    piece.repeat = repeat;
-    piece.first = first;
-    piece.cut = pieces++;
-    piece.run = {whole.run.begin() + from, whole.run.begin() + to};
-    stretches.push_back(std::move(piece));
-  };
-  int64_t uncut = 0;  // the first run that is not in a stretch yet
-  for (int64_t run = 0; run < whole.repeat; ++run) {
-    std::vector<int64_t> inside;
-    for (const int64_t cut : cuts) {
-      if (const int64_t at = cut - begin - run * size; 0 < at && at < size) inside.push_back(at);
-    }
-    if (inside.empty()) continue;
-    if (run > uncut) add(uncut, run - uncut, 0, size);
-    inside.push_back(size);
-    int64_t from = 0;
-    for (const int64_t to : inside) {
-      if (to > from) add(run, 1, from, to);
-      from = std::max(from, to);
-    }
-    uncut = run + 1;
-  }
-  if (uncut < whole.repeat) add(uncut, whole.repeat - uncut, 0, size);
-}
-
-std::vector<Stretch> Whole(const DecoderConfig& config) {
-  if (!config.layer_pattern.empty()) return StretchesOfPattern(config.layer_pattern);
-  std::vector<Stretch> stretches;
-  if (config.dense_layers > 0) {
-    stretches.push_back(
-        {"dense_layers", config.dense_layers, {{"dense_", {.experts = false, .window = config.sliding_window}}}});
-  }
-  const int64_t run = LayersOfRun(config);
-  std::vector<LayerKind> kinds;
-  for (int64_t i = 0; i < run; ++i) kinds.push_back(KindInRun(config, i));
-  stretches.push_back({"layers", (config.layers - config.dense_layers) / run, Named("", kinds)});
-  if (const int64_t last = LastLayers(config); last > 0) {
-    stretches.push_back({"last_layers", last, {{"last_", KindInRun(config, 0)}}});
-  }
-  return stretches;
-}
-
 }  // namespace
 
 // The least sum of letters over runs, and a run counts as kOfRun more: a segment is work for the planner, too.
@@ -142,16 +93,23 @@ std::vector<PatternRun> RunsOfPattern(const std::string& pattern) {
 }
 
 std::vector<Stretch> StretchesOf(const DecoderConfig& config) {
+  if (!config.layer_pattern.empty()) return StretchesOfPattern(config.layer_pattern);
   std::vector<Stretch> stretches;
-  int64_t begin = 0;
-  for (const Stretch& whole : Whole(config)) {
-    Cut(whole, begin, config.cuts, stretches);
-    begin += whole.repeat * static_cast<int64_t>(whole.run.size());
+  if (config.dense_layers > 0) {
+    stretches.push_back(
+        {"dense_layers", config.dense_layers, {{"dense_", {.experts = false, .window = config.sliding_window}}}});
+  }
+  const int64_t run = LayersOfRun(config);
+  std::vector<LayerKind> kinds;
+  for (int64_t i = 0; i < run; ++i) kinds.push_back(KindInRun(config, i));
+  stretches.push_back({"layers", (config.layers - config.dense_layers) / run, Named("", kinds)});
+  if (const int64_t last = LastLayers(config); last > 0) {
+    stretches.push_back({"last_layers", last, {{"last_", KindInRun(config, 0)}}});
   }
   return stretches;
 }
 
-std::vector<LayerKind> KindsOf(const DecoderConfig& config) { return Expanded(Whole(config)); }
+std::vector<LayerKind> KindsOf(const DecoderConfig& config) { return Expanded(StretchesOf(config)); }
 
 LayerKind NextKind(const DecoderConfig& config) {
   return config.layer_pattern.empty() ? KindInRun(config, LayersOfRun(config) - 1) : LayerKind();

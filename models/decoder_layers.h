@@ -28,10 +28,6 @@ struct Stretch {
   std::string name;
   int64_t repeat = 1;
   std::vector<LayerInRun> run;
-  // Where a run is cut (DecoderConfig::cuts): the number of the first run that this has all or a piece of, and how many
-  // stretches of the name stand before it.
-  int64_t first = 0;
-  size_t cut = 0;
 };
 
 // In the order of the model. REQUIRES: CheckDecoder is OK.

@@ -40,39 +40,9 @@ std::vector<std::string> Stretches(const Graph& graph) {
   std::vector<std::string> stretches;
   for (size_t s = 1; s + 1 < graph.segments.size(); ++s) {
     const Segment& segment = graph.segments[s];
-    stretches.push_back(absl::StrCat(segment.name, " ", segment.repeat, " x ", segment.layers));
+    stretches.push_back(absl::StrCat(segment.name, " ", segment.repeat, " x ", segment.layers()));
   }
   return stretches;
-}
-
-// Of 12 layers, of which each third sees all: whole runs of three in a part of six, and on two parts of four and eight
-// the second run is one layer and two.
-TEST(DecoderLayersTest, CutsOfRuns) {
-  ASSERT_OK_AND_ASSIGN(DecoderConfig config, Read("layers: 12, sliding_window: 4, full_attention_every: 3"));
-  Training training;
-  training.batch = 4;
-  training.sequence = 16;
-  const auto stretches = [&](std::vector<int64_t> cuts) {
-    config.cuts = std::move(cuts);
-    const absl::StatusOr<Graph> graph = BuildDecoder(config, training, "d", 2);
-    return graph.ok() ? Stretches(*graph) : std::vector<std::string>{std::string(graph.status().message())};
-  };
-  EXPECT_THAT(stretches({}), ElementsAre("layers 4 x 3"));
-  EXPECT_THAT(stretches({6}), ElementsAre("layers 4 x 3"));
-  EXPECT_THAT(stretches({4}),
-              ElementsAre("layers 1 x 3", "layers@cut1 1 x 1", "layers@cut2 1 x 2", "layers@cut3 2 x 3"));
-  EXPECT_THAT(stretches({1, 2, 9}),
-              ElementsAre("layers 1 x 1", "layers@cut1 1 x 1", "layers@cut2 1 x 1", "layers@cut3 3 x 3"));
-  config.cuts = {4};
-  ASSERT_OK_AND_ASSIGN(const Graph cut, BuildDecoder(config, training, "d", 2));
-  config.cuts = {};
-  ASSERT_OK_AND_ASSIGN(const Graph whole, BuildDecoder(config, training, "d", 2));
-  EXPECT_EQ(cut.NumParameters(), whole.NumParameters());
-  EXPECT_EQ(cut.segments[3].first, 1);  // the piece of two, of the second run
-  EXPECT_TRUE(cut.FindTensor("qkv.weight@cut2").valid());
-  ASSERT_OK_AND_ASSIGN(config, Read("layer_pattern: \"M-M*-M-M*-\", linear_attention: {value_heads: 2, key_dim: 4}"));
-  EXPECT_THAT(stretches({5}), ElementsAre("layers 2 x 5"));
-  EXPECT_THAT(stretches({1, 5}), ElementsAre("layers 1 x 1", "layers@cut1 1 x 4", "layers@cut2 1 x 5"));
 }
 
 // Two values of 3 to each of 2 keys of 4: a group has 2 x 4 + 2 x 3 elements that are mixed, 6 of the gate and two

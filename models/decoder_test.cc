@@ -207,7 +207,7 @@ TEST(DecoderTest, Windows) {
   ASSERT_OK_AND_ASSIGN(const Graph graph, Build(absl::StrCat(kSizes, ", full_attention_every: 3}")));
   ASSERT_EQ(graph.segments.size(), 4u);
   EXPECT_EQ(graph.segments[1].repeat, 2);
-  EXPECT_EQ(graph.segments[1].layers, 3);
+  EXPECT_EQ(graph.segments[1].layers(), 3);
   EXPECT_EQ(graph.segments[2].name, "last_layers");
   EXPECT_EQ(graph.segments[2].repeat, 1);
   EXPECT_EQ(window_of(graph, "window0_attention:0"), 4);
@@ -556,7 +556,7 @@ TEST(DecoderTest, SomeLayersHaveNoExperts) {
   EXPECT_EQ(graph.segments[1].name, "dense_layers");
   EXPECT_EQ(graph.segments[1].repeat, 1);
   EXPECT_EQ(graph.segments[2].repeat, 2);
-  EXPECT_EQ(graph.segments[2].layers, 2);
+  EXPECT_EQ(graph.segments[2].layers(), 2);
   EXPECT_EQ(ShapeOf(graph, "dense_mlp1.weight"), (Shape{8, 2, 20}));
   EXPECT_EQ(ShapeOf(graph, "dense0_mlp2.weight"), (Shape{20, 8}));
   EXPECT_EQ(ShapeOf(graph, "mlp2.weight"), (Shape{8, 4, 6}));

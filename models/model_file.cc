@@ -261,13 +261,6 @@ absl::StatusOr<ModelFile> ParseModelFile(absl::string_view text, absl::string_vi
   MESHWRIGHT_ASSIGN_OR_RETURN(file.parallel, ReadParallelAlone(root["parallel"], mode, flags));
   MESHWRIGHT_RETURN_IF_ERROR(ReadModel(root, file));
   MESHWRIGHT_RETURN_IF_ERROR(CheckParallel(root["parallel"], file.parallel, file.training));
-  if (DecoderConfig* const decoder = std::get_if<DecoderConfig>(&file.model)) {
-    int64_t before = 0;
-    for (const int64_t layers : file.parallel.layers_per_stage) {
-      if (before > 0) decoder->cuts.push_back(before);
-      before += layers;
-    }
-  }
 
   std::vector<GraphInput> inputs = {{"tokens", 2}, {"labels", 2}};
   if (const OperatorModel* model = std::get_if<OperatorModel>(&file.model)) {

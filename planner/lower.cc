@@ -1,6 +1,8 @@
 #include "planner/lower.h"
 
 #include <memory>
+#include <set>
+#include <string>
 #include <utility>
 
 #include "absl/types/span.h"
@@ -8,6 +10,7 @@
 #include "planner/passes/beside_kernels.h"
 #include "planner/passes/bucket_gradients.h"
 #include "planner/passes/complete_layouts.h"
+#include "planner/passes/cut_runs.h"
 #include "planner/passes/differentiate.h"
 #include "planner/passes/fuse_epilogues.h"
 #include "planner/passes/fuse_loss.h"
@@ -135,6 +138,14 @@ absl::StatusOr<Program> RunPasses(absl::Span<const ProgramPass> passes, Program 
   return program;
 }
 
+std::set<std::string> NamesOfLayerEnds(const Graph& graph) {
+  std::set<std::string> names;
+  for (const Segment& segment : graph.segments) {
+    for (const TensorId end : segment.layer_ends) names.insert(graph.tensor(end).name);
+  }
+  return names;
+}
+
 absl::StatusOr<UnfusedStages> UnfusedBy(const LoweredBlocks& blocks, const Strategy& without_bucket,
                                         const UpdateRule& optimizer, std::optional<Followers> followers,
                                         const PassObserver& observe) {
@@ -168,7 +179,7 @@ Strategy BlockChoices(const Strategy& strategy) {
   return choices;
 }
 
-absl::StatusOr<LoweredBlocks> LowerBlocks(const Graph& forward, const Strategy& all_choices,
+absl::StatusOr<LoweredBlocks> LowerBlocks(const Graph& cut, const Strategy& all_choices,
                                           const UpdateRule& optimizer, const StepPrice& price,
                                           const PassObserver& observe, KeptRedistributions* kept) {
   const Strategy strategy = BlockChoices(all_choices);
@@ -177,7 +188,7 @@ absl::StatusOr<LoweredBlocks> LowerBlocks(const Graph& forward, const Strategy& 
   options.gradient_dtype = strategy.gradient_dtype;
   if (optimizer.loss_scale.has_value()) options.loss_scale = optimizer.loss_scale->scale;
   options.loss_gradient = strategy.gradient_scale / strategy.loss_divisor;
-  MESHWRIGHT_ASSIGN_OR_RETURN(InterleavedGraph interleaved, Interleave(forward, strategy));
+  MESHWRIGHT_ASSIGN_OR_RETURN(InterleavedGraph interleaved, Interleave(cut, strategy));
   options.recompute_ops = interleaved.strategy.recompute_ops;
   MESHWRIGHT_ASSIGN_OR_RETURN(Graph grouped, GroupExperts(std::move(interleaved.graph), interleaved.strategy));
   MESHWRIGHT_ASSIGN_OR_RETURN(Graph shared, SplitContext(std::move(grouped), interleaved.strategy));
@@ -199,7 +210,7 @@ absl::StatusOr<LoweredBlocks> LowerBlocks(const Graph& forward, const Strategy& 
   blocks.graph = std::move(sharded.graph);
   if (observe != nullptr) MESHWRIGHT_RETURN_IF_ERROR(observe("partition", blocks.program));
   // Here, since it is the same for all stages, and nothing waits yet between a product and its activation.
-  if (strategy.fuse_epilogues) blocks.program = FuseEpilogues(std::move(blocks.program));
+  if (strategy.fuse_epilogues) blocks.program = FuseEpilogues(std::move(blocks.program), NamesOfLayerEnds(cut));
   if (observe != nullptr) MESHWRIGHT_RETURN_IF_ERROR(observe("fuse_epilogues", blocks.program));
   return blocks;
 }
@@ -240,7 +251,9 @@ absl::StatusOr<Program> LowerStages(const LoweredBlocks& blocks, const Strategy&
 
 absl::StatusOr<Program> Lower(const Graph& forward, const Strategy& strategy, const UpdateRule& optimizer,
                               const StepPrice& price, const PassObserver& observe) {
-  MESHWRIGHT_ASSIGN_OR_RETURN(const LoweredBlocks blocks, LowerBlocks(forward, strategy, optimizer, price, observe));
+  // First: what lies on a stage is then whole segments and whole runs of them.
+  MESHWRIGHT_ASSIGN_OR_RETURN(const LoweredBlocks blocks,
+                              LowerBlocks(CutRuns(forward, strategy), strategy, optimizer, price, observe));
   return LowerStages(blocks, strategy, optimizer, observe);
 }
 

@@ -31,14 +31,15 @@ absl::StatusOr<Program> Lower(const Graph& forward, const Strategy& strategy, co
                               const StepPrice& price, const PassObserver& observe = nullptr);
 
 // The two halves of Lower. The first makes the blocks of one layer on one rank, and the strategies of a search share
-// it: it sees nothing of a strategy but BlockChoices, the others having their defaults. The second is the passes from
+// it: it sees nothing of a strategy but BlockChoices, the others having their defaults, and of how layers are dealt to
+// stages what the graph shows, whose runs are cut (planner/passes/cut_runs.h). The second is the passes from
 // split_stages on. `kept`, which may be null, has redistributions that were found at the same prices.
 struct LoweredBlocks {
   Graph graph;      // differentiated
   Program program;  // as Partition makes it, kernels fused
 };
 Strategy BlockChoices(const Strategy& strategy);
-absl::StatusOr<LoweredBlocks> LowerBlocks(const Graph& forward, const Strategy& strategy, const UpdateRule& optimizer,
+absl::StatusOr<LoweredBlocks> LowerBlocks(const Graph& cut, const Strategy& strategy, const UpdateRule& optimizer,
                                           const StepPrice& price, const PassObserver& observe = nullptr,
                                           KeptRedistributions* kept = nullptr);
 // `blocks`: with these choices. `same_buckets`, which may be null, is narrowed to the values of `bucket` that make the

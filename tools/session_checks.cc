@@ -14,6 +14,7 @@
 #include "ir/status.h"
 #include "ir/text.h"
 #include "models/knobs.h"
+#include "planner/passes/cut_runs.h"
 #include "planner/passes/pipeline_parts.h"
 #include "tools/numbers.h"
 
@@ -308,7 +309,7 @@ absl::Status CheckLayers(const Session& session) {
                     absl::StrCat(parts, ", one for each part of the pipeline"));
   }
   MESHWRIGHT_ASSIGN_OR_RETURN(const Graph graph, problem.graph(1));
-  return at.Locate(PartsOf(graph, strategy).status());
+  return at.Locate(PartsOf(CutRuns(graph, strategy), strategy).status());
 }
 
 absl::Status CheckChoices(const Session& session, const Flags& flags) {

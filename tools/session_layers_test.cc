@@ -50,7 +50,6 @@ TEST(SessionLayersTest, LayersOfStagesMayCutRuns) {
       absl::StrReplaceAll(Decoder("pipeline_stages: 2, layers_per_stage: [1, 5]"),
                           {{"layers: 4", "layers: 6, sliding_window: 4, full_attention_every: 3"}});
   ASSERT_OK_AND_ASSIGN(const Session session, Open(file));
-  EXPECT_EQ(std::get<DecoderConfig>(session.file->model).cuts, (std::vector<int64_t>{1}));
   EXPECT_EQ(session.problem.layers_per_stage, (std::vector<int64_t>{1, 5}));
 }
 

@@ -1,5 +1,6 @@
 #include "planner/passes/differentiate.h"
 
+#include <algorithm>
 #include <map>
 #include <utility>
 #include <vector>
@@ -104,14 +105,14 @@ class Differentiator {
       contributions_[carry.out].push_back(gradient.in);
       gradient_carries.push_back(gradient);
     }
-    for (size_t i = 0; i < num_forward_ops_ && options_.recompute == Recompute::kLayer; ++i) {
-      const std::vector<TensorId> outputs = graph().ops[i].outputs;
-      if (graph().ops[i].segment == id && !outputs.empty()) {
-        MESHWRIGHT_RETURN_IF_ERROR(Saved(outputs[0]).status());
-      }
-    }
+    const std::vector<int64_t> layers = LayersOfOps(graph(), id);
+    int64_t below = -1;  // the layer of the op that was differentiated last
     for (size_t i = num_forward_ops_; i-- > 0;) {
-      if (graph().ops[i].segment == id) MESHWRIGHT_RETURN_IF_ERROR(DifferentiateOp(OpId(i)));
+      if (layers[i] < 0) continue;
+      if (options_.recompute == Recompute::kLayer && std::exchange(below, layers[i]) != layers[i]) {
+        MESHWRIGHT_RETURN_IF_ERROR(RunLayerAgain(layers, layers[i]));
+      }
+      MESHWRIGHT_RETURN_IF_ERROR(DifferentiateOp(OpId(i)));
     }
     for (size_t i = 0; i < gradient_carries.size(); ++i) {
       MESHWRIGHT_ASSIGN_OR_RETURN(gradient_carries[i].out, Sum(carries[i].in));
@@ -129,6 +130,15 @@ class Differentiator {
       if (Wants(carries[i].initial)) contributions_[carries[i].initial].push_back(gradient_carries[i].final);
     }
     builder_.mutable_graph().segments[id.index()].gradient_carries = std::move(gradient_carries);
+    return absl::OkStatus();
+  }
+
+  // All of it, where the segment is one of layers. `layers`: by op.
+  absl::Status RunLayerAgain(const std::vector<int64_t>& layers, int64_t layer) {
+    for (size_t i = 0; i < num_forward_ops_; ++i) {
+      if (layers[i] != layer || !IsOfLayers(graph().ops[i].segment)) continue;
+      MESHWRIGHT_RETURN_IF_ERROR(Again(OpId(i)));
+    }
     return absl::OkStatus();
   }
 
@@ -191,6 +201,10 @@ class Differentiator {
     return sum;
   }
 
+  bool IsOfLayers(SegmentId segment) const {
+    return graph().segment(segment).repeat > 1 || !graph().segment(segment).carries.empty();
+  }
+
   bool IsKept(const Op& producer) const {
     if (options_.recompute_ops.count(producer.name) > 0) return false;
     switch (options_.recompute) {
@@ -200,9 +214,15 @@ class Differentiator {
         return producer.recompute_group.empty();
       case Recompute::kFull:
       case Recompute::kLayer:
-        return graph().segment(producer.segment).repeat == 1;
+        return !IsOfLayers(producer.segment) || EndsLayer(producer);
     }
     return true;
+  }
+  // But the last of a run, which the segment carries.
+  bool EndsLayer(const Op& op) const {
+    const std::vector<TensorId>& ends = graph().segment(op.segment).layer_ends;
+    return std::any_of(op.outputs.begin(), op.outputs.end(),
+                       [&](TensorId id) { return std::count(ends.begin(), ends.end(), id) > 0; });
   }
 
   // What backward reads for `tensor`: itself where it is kept, else the output of a second run of its producer.
@@ -211,7 +231,14 @@ class Differentiator {
     if (!producer.valid() || producer.index() >= num_forward_ops_) return tensor;
     const Op op = graph().op(producer);
     if (op.segment != segment_ || IsKept(op)) return tensor;
-    if (const auto found = recomputed_.find(tensor); found != recomputed_.end()) return found->second;
+    MESHWRIGHT_RETURN_IF_ERROR(Again(producer));
+    return recomputed_[tensor];
+  }
+
+  // Runs a forward op a second time, where that is not done yet.
+  absl::Status Again(OpId producer) {
+    const Op op = graph().op(producer);
+    if (op.outputs.empty() || recomputed_.find(op.outputs[0]) != recomputed_.end()) return absl::OkStatus();
     GraphBuilder::OpSpec again{.name = op.name, .kind = op.kind};
     for (TensorId input : op.inputs) {
       MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId read, Saved(input));
@@ -232,7 +259,7 @@ class Differentiator {
           absl::StrCat(graph().tensor(op.outputs[i]).name, "/again");
       recomputed_[op.outputs[i]] = outputs[i];
     }
-    return recomputed_[tensor];
+    return absl::OkStatus();
   }
 
   GraphBuilder builder_;

@@ -2,7 +2,7 @@
 //
 //   before   forward ops of every segment, a loss
 //   after    the same, plus in each segment its backward ops (phase kBackward): recomputed forward ops just before
-//            their first reader (Recompute::kLayer: all of them, first), gradients in terms of existing operators,
+//            their first reader (Recompute::kLayer: all of a layer, first), gradients in terms of existing operators,
 //            sums where a value has several readers; gradient carries of repeated segments; one accumulator per
 //            trainable parameter
 //

@@ -233,6 +233,55 @@ TEST(RecomputeTest, Layer) {
   for (const std::string& line : Backward(graph, "head")) EXPECT_FALSE(absl::StartsWith(line, "again")) << line;
 }
 
+// Two layers in a run: x = x u and x = relu(x v), each run again when its own backward pass begins, from what it begins
+// with, which is kept.
+Graph RunOfTwo() {
+  GraphBuilder b("run_of_two");
+  b.BeginSegment("embed");
+  const TensorId x = b.Input("x", kF, {2, 4}, {});
+  const TensorId w = b.Parameter("w", kF, {4, 4}, {});
+  const auto product = [&](const char* name, TensorId of, TensorId by) {
+    return *b.AddOne({.name = name, .kind = OpKind::kMatMul, .inputs = {of, by}, .rule = "m k, k n -> m n"});
+  };
+  const TensorId from = product("begin", x, w);
+  b.BeginSegment("layers", 2);
+  const TensorId in = b.BeginCarry(from);
+  const TensorId u = b.Parameter("u", kF, {4, 4}, {}), v = b.Parameter("v", kF, {4, 4}, {});
+  const TensorId gelu =
+      *b.AddOne({.name = "gelu", .kind = OpKind::kGelu, .inputs = {product("first", in, u)}, .rule = "m n -> m n"});
+  b.EndLayer(gelu);
+  const TensorId relu =
+      *b.AddOne({.name = "relu", .kind = OpKind::kRelu, .inputs = {product("second", gelu, v)}, .rule = "m n -> m n"});
+  const TensorId out = *b.EndCarry(relu);
+  b.BeginSegment("head");
+  const TensorId y = b.Input("y", kF, {2, 4}, {});
+  b.SetLoss(*b.AddOne({.name = "loss", .kind = OpKind::kMseLoss, .inputs = {out, y}}));
+  return std::move(b).Build();
+}
+
+TEST(RecomputeTest, EachLayerOfARun) {
+  ASSERT_OK(VerifyGraph(RunOfTwo()));
+  ASSERT_OK_AND_ASSIGN(const Graph full, Differentiate(RunOfTwo(), With(Recompute::kFull)));
+  EXPECT_OK(VerifyGraph(full));
+  EXPECT_THAT(Backward(full, "layers"), ElementsAre("again second: MatMul(gelu, v) -> second/again",               //
+                                                    "relu/grad: ReLUGrad(dlayers/out, second/again) -> relu/grad",  //
+                                                    "second/grad: MatMul(relu/grad, v) -> dgelu",                   //
+                                                    "second/grad: MatMul(gelu, relu/grad) -> dv",                   //
+                                                    "again first: MatMul(layers/in, u) -> first/again",             //
+                                                    "gelu/grad: GeLUGrad(dgelu, first/again) -> gelu/grad",         //
+                                                    "first/grad: MatMul(gelu/grad, u) -> dlayers/in",               //
+                                                    "first/grad: MatMul(layers/in, gelu/grad) -> du"));
+  ASSERT_OK_AND_ASSIGN(const Graph layer, Differentiate(RunOfTwo(), With(Recompute::kLayer)));
+  EXPECT_OK(VerifyGraph(layer));
+  std::vector<std::string> again;
+  for (const Op& op : layer.ops) {
+    if (op.phase == Phase::kBackward) again.push_back(absl::StrCat(op.recompute ? "again " : "", op.name));
+  }
+  EXPECT_THAT(again, ElementsAre("dloss", "loss/grad", "again second", "again relu", "relu/grad", "second/grad",
+                                 "second/grad", "again first", "again gelu", "gelu/grad", "first/grad", "first/grad",
+                                 "begin/grad"));
+}
+
 TEST(RecomputeTest, None) {
   ASSERT_OK_AND_ASSIGN(const Graph graph, Differentiate(TiedStack(3, 2), With(Recompute::kNone)));
   for (const Op& op : graph.ops) EXPECT_FALSE(op.recompute) << op.name;

@@ -49,7 +49,8 @@ const Compute* KernelOf(const Instruction& instruction) {
 
 class Fuser {
  public:
-  Fuser(RankClass& c, const Mesh& mesh) : c_(c), mesh_(mesh) {}
+  Fuser(RankClass& c, const Mesh& mesh, const std::set<std::string>& layer_ends)
+      : c_(c), mesh_(mesh), layer_ends_(layer_ends) {}
 
   void Run() {
     NoteReaders();
@@ -150,7 +151,8 @@ class Fuser {
       // A product with a bias has no GELU's gradient as its epilogue. A norm is there for what reads the sum as well.
       const bool needed = NeededBeyond(block, front, i);
       if (DropsResult(compute->op) && (needed || (made->op == OpKind::kMatMul && all[front].reads.size() > 2))) break;
-      return IsNorm(compute->op) && !needed ? all.size() : i;
+      if (IsNorm(compute->op) && (!needed || layer_ends_.contains(BufferOf(x).name))) return all.size();
+      return i;
     }
     return all.size();
   }
@@ -276,14 +278,15 @@ class Fuser {
 
   RankClass& c_;
   const Mesh& mesh_;
+  const std::set<std::string>& layer_ends_;
   using Blocks = absl::InlinedVector<size_t, 4>;
   std::vector<Blocks> readers_;  // by buffer, those that read it
 };
 
 }  // namespace
 
-Program FuseEpilogues(Program program) {
-  for (RankClass& c : program.classes) Fuser(c, program.mesh).Run();
+Program FuseEpilogues(Program program, const std::set<std::string>& layer_ends) {
+  for (RankClass& c : program.classes) Fuser(c, program.mesh, layer_ends).Run();
   return program;
 }
 

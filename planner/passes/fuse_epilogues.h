@@ -34,11 +34,16 @@
 #ifndef MESHWRIGHT_PLANNER_PASSES_FUSE_EPILOGUES_H_
 #define MESHWRIGHT_PLANNER_PASSES_FUSE_EPILOGUES_H_
 
+#include <set>
+#include <string>
+
 #include "ir/program.h"
 
 namespace meshwright {
 
-Program FuseEpilogues(Program program);
+// `layer_ends`: names of what layers end with (Segment::layer_ends). The norm behind is the next layer's and stays its
+// own, as between layers that do not alternate: each layer takes as long wherever a stage begins.
+Program FuseEpilogues(Program program, const std::set<std::string>& layer_ends = {});
 
 }  // namespace meshwright
 

@@ -45,7 +45,7 @@ class all
 )";
 
 Program Fused(const std::string& text) {
-  Program program = Passed(text, FuseEpilogues);
+  Program program = Passed(text, [](Program before) { return FuseEpilogues(std::move(before)); });
   EXPECT_OK(VerifyProgram(PlanMemory(program)));
   return program;
 }
@@ -171,6 +171,10 @@ TEST(FuseEpiloguesTest, NormsThatDoNotFitStay) {
   EXPECT_FALSE(HasFused(twice, "LayerNormGradAdd"));
   // Twice the gradient is not the sum with another.
   EXPECT_FALSE(HasFused(FusedNorms("reads dz dx writes dr", "reads dx dx writes dr"), "LayerNormGradAdd"));
+  // What a layer ends with, and the norm of the next one in its run; the gradient of that norm is its own still.
+  const Program borders = Passed(kNorms, [](Program before) { return FuseEpilogues(std::move(before), {"x"}); });
+  EXPECT_FALSE(HasFused(borders, "AddLayerNorm"));
+  EXPECT_TRUE(HasFused(borders, "LayerNormGradAdd"));
   // Eager frameworks' norms are several kernels.
   EXPECT_FALSE(HasFused(FusedNorms("epsilon=1e-06", "fused=false"), "AddLayerNorm"));
   // The sum with dz waits.

@@ -27,12 +27,6 @@ int64_t RunsOf(const std::vector<Stack>& chain) {
   for (const Stack& stack : chain) runs += stack.repeat;
   return runs;
 }
-int64_t LayersOf(const std::vector<Stack>& chain) {
-  int64_t layers = 0;
-  for (const Stack& stack : chain) layers += stack.repeat * stack.layers;
-  return layers;
-}
-
 // `segment "layers" has`, `segments "dense_layers" and "layers" have`.
 std::string Have(const Graph& graph, const std::vector<Stack>& chain) {
   std::vector<std::string> names;
@@ -41,70 +35,7 @@ std::string Have(const Graph& graph, const std::vector<Stack>& chain) {
                       names.size() == 1 ? " has " : " have ");
 }
 
-// What lies on each part from `first` on.
-absl::StatusOr<std::vector<Part>> Spread(const Graph& graph, const std::vector<Stack>& chain, const Strategy& strategy,
-                                         int64_t first) {
-  const int64_t count = strategy.stages * strategy.chunks;
-  const bool given = !strategy.layers_per_stage.empty();
-  const std::vector<int64_t> layers = given ? strategy.layers_per_stage : EvenLayers(chain, count);
-  const std::vector<Part> parts = SpreadLayers(chain, layers);
-  int64_t sum = 0;
-  for (size_t i = 0; i < layers.size(); ++i) {
-    const bool end = given && (i == 0 || i + 1 == layers.size());
-    if (layers[i] < (end ? 0 : 1) || first + static_cast<int64_t>(i) >= count) {
-      const int64_t runs = RunsOf(chain);
-      return absl::InvalidArgumentError(absl::StrCat(
-          Have(graph, chain), LayersOf(chain), " layers",
-          runs == LayersOf(chain) ? "" : absl::StrCat(", in ", runs, " pieces that are never cut,"), " for ",
-          Describe(strategy), strategy.chunks == 1 ? "; every stage" : "; every chunk", " needs one"));
-    }
-    sum += layers[i];
-  }
-  if (sum != LayersOf(chain)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("layers_per_stage adds up to ", sum, ", ", Have(graph, chain), LayersOf(chain)));
-  }
-  for (size_t i = 0; i < layers.size(); ++i) {
-    int64_t whole = 0;
-    for (const LayerRange& range : parts[i]) whole += range.count * graph.segments[range.segment].layers;
-    if (whole == layers[i]) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat("layers_per_stage gives ", Describe(first + static_cast<int64_t>(i), strategy), " ", layers[i],
-                     " layers, which cut a piece of several layers in two; wanted a number such as ", whole));
-  }
-  return parts;
-}
-
-}  // namespace
-
-std::vector<Stack> ChainFrom(const Graph& graph, size_t segment) {
-  const std::vector<size_t> chains = ChainsOf(graph);
-  std::vector<Stack> chain;
-  for (size_t s = segment; s < chains.size() && chains[s] == segment; ++s) {
-    chain.push_back({s, graph.segments[s].repeat, graph.segments[s].layers});
-  }
-  return chain;
-}
-
-std::vector<int64_t> EvenLayers(const std::vector<Stack>& chain, int64_t parts) {
-  std::vector<int64_t> layers(static_cast<size_t>(parts));
-  int64_t layers_left = LayersOf(chain), runs_left = RunsOf(chain), parts_left = parts;
-  size_t part = 0;
-  int64_t wanted = (layers_left + parts_left - 1) / parts_left;
-  for (const Stack& stack : chain) {
-    for (int64_t run = 0; run < stack.repeat; ++run, --runs_left) {
-      // The next part begins where this one has its share, or each one that is left needs a run of its own.
-      if (parts_left > 1 && layers[part] > 0 && (layers[part] >= wanted || runs_left < parts_left)) {
-        layers_left -= layers[part++];
-        --parts_left;
-        wanted = (layers_left + parts_left - 1) / parts_left;
-      }
-      layers[part] += stack.layers;
-    }
-  }
-  return layers;
-}
-
+// What lies on each of so many parts; of a run that a part begins within, nothing is said right.
 std::vector<Part> SpreadLayers(const std::vector<Stack>& chain, const std::vector<int64_t>& layers) {
   std::vector<Part> parts(layers.size());
   size_t stack = 0;
@@ -120,6 +51,61 @@ std::vector<Part> SpreadLayers(const std::vector<Stack>& chain, const std::vecto
     }
   }
   return parts;
+}
+
+// What lies on each part from `first` on.
+absl::StatusOr<std::vector<Part>> Spread(const Graph& graph, const std::vector<Stack>& chain, const Strategy& strategy,
+                                         int64_t first) {
+  const int64_t count = strategy.stages * strategy.chunks;
+  const bool given = !strategy.layers_per_stage.empty();
+  const std::vector<int64_t> layers = given ? strategy.layers_per_stage : EvenLayers(LayersOf(chain), count);
+  const std::vector<Part> parts = SpreadLayers(chain, layers);
+  int64_t sum = 0;
+  for (size_t i = 0; i < layers.size(); ++i) {
+    const bool end = given && (i == 0 || i + 1 == layers.size());
+    if (layers[i] < (end ? 0 : 1) || first + static_cast<int64_t>(i) >= count) {
+      return absl::InvalidArgumentError(absl::StrCat(Have(graph, chain), LayersOf(chain), " layers for ",
+                                                     Describe(strategy), strategy.chunks == 1 ? "; every stage"
+                                                                                              : "; every chunk",
+                                                     " needs one"));
+    }
+    sum += layers[i];
+  }
+  if (sum != LayersOf(chain)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("layers_per_stage adds up to ", sum, ", ", Have(graph, chain), LayersOf(chain)));
+  }
+  for (size_t i = 0; i < layers.size(); ++i) {
+    int64_t whole = 0;
+    for (const LayerRange& range : parts[i]) whole += range.count * graph.segments[range.segment].layers();
+    if (whole == layers[i]) continue;
+    return absl::InternalError(absl::StrCat(Describe(first + static_cast<int64_t>(i), strategy),
+                                            " begins or ends within a run of layers, which was to be cut there"));
+  }
+  return parts;
+}
+
+}  // namespace
+
+std::vector<Stack> ChainFrom(const Graph& graph, size_t segment) {
+  const std::vector<size_t> chains = ChainsOf(graph);
+  std::vector<Stack> chain;
+  for (size_t s = segment; s < chains.size() && chains[s] == segment; ++s) {
+    chain.push_back({s, graph.segments[s].repeat, graph.segments[s].layers()});
+  }
+  return chain;
+}
+
+int64_t LayersOf(const std::vector<Stack>& chain) {
+  int64_t layers = 0;
+  for (const Stack& stack : chain) layers += stack.repeat * stack.layers;
+  return layers;
+}
+
+std::vector<int64_t> EvenLayers(int64_t layers, int64_t parts) {
+  std::vector<int64_t> even(static_cast<size_t>(parts), layers / parts);
+  for (int64_t part = 0; part < layers % parts; ++part) ++even[static_cast<size_t>(part)];
+  return even;
 }
 
 absl::StatusOr<std::vector<Part>> PartsOf(const Graph& graph, const Strategy& strategy) {

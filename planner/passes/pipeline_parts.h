@@ -4,11 +4,13 @@
 // p / S of stage p % S (S12.10), or, where a V is laid, of the stage that planner/schedule.h says. Without chunks a
 // part is a stage. dualpipe has every part a second time, which is not looked at here. Segments go to their own part
 // (Segment::stage) or to that of the segment before; the layers of a chain (ir/graph.h) are spread over all parts as
-// one sequence, of which a run of a segment, one layer or several, is never cut. Where layers_per_stage says so, the
-// first and the last part may have none: embedding and loss are there, and frameworks count them as layers.
+// one sequence. Where layers_per_stage says so, the first and the last part may have none: embedding and loss are
+// there, and frameworks count them as layers.
 //
 //   8 layers, S = 4, V = 2                    stage 0: layers 0 and 4, stage 1: 1 and 5, stage 2: 2 and 6, ..
-//   1 layer, then 4 runs of 2, S = 2          stage 0: the one and 2 runs, stage 1: 2 runs
+//
+// Where a run of a segment is several layers, as they alternate, and a part begins within one, the graph is cut there
+// first (planner/passes/cut_runs.h).
 #ifndef MESHWRIGHT_PLANNER_PASSES_PIPELINE_PARTS_H_
 #define MESHWRIGHT_PLANNER_PASSES_PIPELINE_PARTS_H_
 
@@ -36,16 +38,15 @@ struct Stack {
 };
 // The chain that begins with the segment, or the one that it is by itself.
 std::vector<Stack> ChainFrom(const Graph& graph, size_t segment);
+// Of the model, in all stacks.
+int64_t LayersOf(const std::vector<Stack>& chain);
 
-// How many layers each of so many parts has where nobody says: as nearly equal numbers as whole runs allow, the more on
-// the first. With fewer runs than parts the last ones have none.
-std::vector<int64_t> EvenLayers(const std::vector<Stack>& chain, int64_t parts);
-
-// What lies on each part. A part whose last run reaches over its number of layers has that run, too.
-std::vector<Part> SpreadLayers(const std::vector<Stack>& chain, const std::vector<int64_t>& layers);
+// How many layers each of so many parts has where nobody says: as nearly equal numbers as may be, the more on the
+// first. With fewer layers than parts the last ones have none.
+std::vector<int64_t> EvenLayers(int64_t layers, int64_t parts);
 
 // kInvalidArgument: more parts than layers; a part without operators; segments whose parts decrease along the graph;
-// layers_per_stage that cut a run; chunks without a pipeline.
+// layers_per_stage that do not add up; chunks without a pipeline. kInternal: a part begins within a run.
 absl::StatusOr<std::vector<Part>> PartsOf(const Graph& graph, const Strategy& strategy);
 
 }  // namespace meshwright

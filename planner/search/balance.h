@@ -10,21 +10,20 @@
 #include <vector>
 
 #include "ir/quantities.h"
-#include "planner/passes/pipeline_parts.h"
 
 namespace meshwright {
 
 // What a micro-batch takes, forward and backward.
 struct PartCosts {
-  std::vector<Nanos> run;  // of each stack of the chain, one run
+  std::vector<Nanos> layers;  // each of the chain
   Nanos before, behind;    // what stands before the chain, on the first part, and behind it, on the last
 };
 
 // Layers of each part, in the form of Strategy::layers_per_stage, by which the part that takes longest takes as little
-// as can be: no run is cut, all parts but the last have one at least. What is left over goes to the parts behind, which
-// keep fewer micro-batches. Empty where that is not kLeastGain less than with EvenLayers, or there are fewer runs than
-// parts. REQUIRES: parts >= 2.
-std::vector<int64_t> BalancedLayers(const std::vector<Stack>& chain, const PartCosts& costs, int64_t parts);
+// as can be: all parts but the last have one at least. What is left over goes to the parts behind, which keep fewer
+// micro-batches. Empty where that is not kLeastGain less than with EvenLayers, or there are fewer layers than parts.
+// REQUIRES: parts >= 2.
+std::vector<int64_t> BalancedLayers(const PartCosts& costs, int64_t parts);
 
 // Less is not worth a layout that has to be written out.
 inline constexpr double kLeastGain = 0.02;

@@ -13,6 +13,7 @@
 #include "costmodel/memory_overheads.h"
 #include "ir/status.h"
 #include "planner/lower.h"
+#include "planner/passes/cut_runs.h"
 #include "planner/schedule.h"
 #include "planner/search/balance.h"
 #include "planner/search/evaluate.h"
@@ -36,24 +37,35 @@ void OverwriteGradients(Program& program) {
   }
 }
 
+// One micro-batch on one stage.
+struct LoweredProbe {
+  Graph graph;              // of sorted layers
+  std::vector<Stack> runs;  // before
+  Program program;
+};
+
 // Reads a probe off the program of one micro-batch on one stage.
 class ProbeReader {
  public:
-  ProbeReader(bool scatters_gradients, bool shard_parameters, const Graph& graph, const Program& program,
-              const Prices& prices)
+  ProbeReader(bool scatters_gradients, bool shard_parameters, const LoweredProbe& lowered, const Prices& prices)
       : scatters_gradients_(scatters_gradients),
         shard_parameters_(shard_parameters),
-        graph_(graph),
-        program_(program),
-        c_(program.classes[0]),
-        prices_(prices.classes[0]) {}
+        graph_(lowered.graph),
+        program_(lowered.program),
+        c_(program_.classes[0]),
+        prices_(prices.classes[0]) {
+    probe_.runs = lowered.runs;
+  }
 
   Probe Read() {
     probe_.stacks = LayersOf(graph_);
     probe_.segments.resize(graph_.segments.size());
-    for (const Stack& stack : probe_.stacks) {
-      probe_.segments[stack.segment].of_chain = true;
-      runs_ += stack.repeat;
+    size_t kind = 0;
+    for (size_t run = 0; run < probe_.runs.size(); ++run) {
+      for (int64_t layer = 0; layer < probe_.runs[run].layers; ++layer, ++kind) {
+        probe_.segments[probe_.stacks[kind].segment].run = static_cast<int>(run);
+        layers_ += probe_.stacks[kind].repeat;
+      }
     }
     uses_.resize(c_.buffers.size());
     for (size_t b = 0; b < c_.blocks.size(); ++b) {
@@ -65,7 +77,7 @@ class ProbeReader {
 
  private:
   struct Uses {
-    uint64_t segments = 0;
+    std::vector<size_t> segments;
     bool forward = false, read_backward = false;
     Probe::Shares shares;
   };
@@ -93,7 +105,7 @@ class ProbeReader {
       for (const auto* operands : {&instruction.reads, &instruction.writes}) {
         for (const Operand& operand : *operands) {
           Uses& uses = uses_[operand.buffer.index()];
-          uses.segments |= uint64_t{1} << s;
+          if (!absl::c_linear_search(uses.segments, s)) uses.segments.push_back(s);
           uses.forward |= forward;
           uses.read_backward |= backward && operands == &instruction.reads;
         }
@@ -162,7 +174,7 @@ class ProbeReader {
 
   void ReadBuffer(size_t i) {
     const Buffer& buffer = c_.buffers[i];
-    if (buffer.role == BufferRole::kTemporary || buffer.alias.valid() || uses_[i].segments == 0) return;
+    if (buffer.role == BufferRole::kTemporary || buffer.alias.valid() || uses_[i].segments.empty()) return;
     if (buffer.role == BufferRole::kGradient && scatters_gradients_) return;
     if (buffer.role == BufferRole::kParameter && shard_parameters_) return;
     Probe::BufferUse& use = probe_.buffers.emplace_back();
@@ -170,11 +182,11 @@ class ProbeReader {
     use.bytes = buffer.bytes;
     size_t users = 0;  // of the chain
     for (size_t k = 0; k < probe_.stacks.size(); ++k) {
-      if ((use.segments >> probe_.stacks[k].segment & 1) == 0) continue;
+      if (!absl::c_linear_search(use.segments, probe_.stacks[k].segment)) continue;
       ++users;
       if (buffer.layers > 1 && buffer.layers == probe_.stacks[k].repeat) use.layered = static_cast<int>(k);
     }
-    use.border = users > 0 && buffer.layers == runs_ + 1;
+    use.border = users > 0 && buffer.layers == layers_ + 1;
     if (users != 1 || use.border) use.layered = -1;
     const bool kept = buffer.role == BufferRole::kActivation || buffer.role == BufferRole::kInput;
     use.in_flight = kept && uses_[i].forward && uses_[i].read_backward;
@@ -190,14 +202,8 @@ class ProbeReader {
   const RankClass& c_;
   const std::vector<std::vector<InstructionPrice>>& prices_;
   Probe probe_;
-  int64_t runs_ = 0;  // of the chain
+  int64_t layers_ = 0;  // of the chain
   std::vector<Uses> uses_;
-};
-
-// One micro-batch on one stage.
-struct LoweredProbe {
-  Graph graph;
-  Program program;
 };
 
 absl::StatusOr<LoweredProbe> LowerProbe(const Problem& problem, const CostModel& costs, const DecoderFacts& facts,
@@ -213,8 +219,9 @@ absl::StatusOr<LoweredProbe> LowerProbe(const Problem& problem, const CostModel&
   one.batch = alone.degrees.data * alone.degrees.microbatch;
   MESHWRIGHT_ASSIGN_OR_RETURN(const Strategy strategy, StrategyOf(one, alone, facts.sizes));
   LoweredProbe lowered;
-  MESHWRIGHT_ASSIGN_OR_RETURN(lowered.graph, problem.graph(one.batch));
-  if (lowered.graph.segments.size() > 64) return absl::UnimplementedError("a model of more than 64 segments");
+  MESHWRIGHT_ASSIGN_OR_RETURN(const Graph graph, problem.graph(one.batch));
+  lowered.runs = LayersOf(graph);
+  lowered.graph = SortLayers(graph);
   MESHWRIGHT_ASSIGN_OR_RETURN(const LoweredBlocks blocks,
                               LowerBlocks(lowered.graph, strategy, problem.update, PriceSteps(costs, strategy.mesh),
                                           /*observe=*/nullptr, &kept));
@@ -227,7 +234,7 @@ absl::StatusOr<Probe> ReadProbe(const Problem& problem, const CostModel& costs, 
   const bool scatters_gradients = ScattersGradients(problem, combination);
   if (scatters_gradients) OverwriteGradients(lowered.program);
   MESHWRIGHT_ASSIGN_OR_RETURN(const Prices prices, PriceProgram(lowered.program, costs));
-  return ProbeReader(scatters_gradients, combination.shard_parameters, lowered.graph, lowered.program, prices).Read();
+  return ProbeReader(scatters_gradients, combination.shard_parameters, lowered, prices).Read();
 }
 
 // Into how many parts the optimizer's work and state on a parameter are split (S11.4).
@@ -254,31 +261,35 @@ struct Stages {
         chunks(combination.pipelining.chunks * DirectionsOf(schedule)),
         probe(probe) {
     const std::vector<int64_t>& given = combination.layers;
-    parts = SpreadLayers(probe.stacks, given.empty() ? EvenLayers(probe.stacks, NumParts(combination)) : given);
+    const std::vector<int64_t> even =
+        given.empty() ? EvenLayers(LayersOf(probe.runs), NumParts(combination)) : std::vector<int64_t>();
+    int64_t begin = 0;
+    for (const int64_t layers : given.empty() ? even : given) {
+      AddPart(begin, begin + layers);
+      begin += layers;
+    }
   }
   // How often one pass of the chunk runs the segment, which is one of the chain.
   int64_t Layers(size_t segment, int64_t stage, int64_t chunk) const {
-    const size_t part = static_cast<size_t>(PartAt(schedule, stage, chunk, count)) % parts.size();
-    for (const LayerRange& range : parts[part]) {
-      if (range.segment == segment) return range.count;
-    }
-    return 0;
+    const size_t kinds = probe.stacks.size();
+    const size_t part = static_cast<size_t>(PartAt(schedule, stage, chunk, count)) % (kept.size() / kinds);
+    return kept[part * kinds + segment - probe.stacks[0].segment];
   }
   // The same of all chunks; of another segment once where the stage has it.
   int64_t Runs(size_t segment, int64_t stage) const {
-    if (!probe.segments[segment].of_chain) return Has(segment, stage) ? 1 : 0;
+    if (probe.segments[segment].run < 0) return Has(segment, stage) ? 1 : 0;
     int64_t layers = 0;
     for (int64_t chunk = 0; chunk < chunks; ++chunk) layers += Layers(segment, stage, chunk);
     return layers;
   }
   // And of what the stage updates.
   int64_t OwnRuns(size_t segment, int64_t stage) const {
-    if (!probe.segments[segment].of_chain) return Owns(segment, stage) ? 1 : 0;
+    if (probe.segments[segment].run < 0) return Owns(segment, stage) ? 1 : 0;
     return BothWays() ? Layers(segment, stage, 0) : Runs(segment, stage);
   }
   // And of its first chunk.
   int64_t FirstRuns(size_t segment, int64_t stage) const {
-    if (probe.segments[segment].of_chain) return Layers(segment, stage, 0);
+    if (probe.segments[segment].run >= 0) return Layers(segment, stage, 0);
     return Has(segment, stage) && (chunks == 1 || IsBefore(segment)) ? 1 : 0;
   }
   bool BothWays() const { return DirectionsOf(schedule) > 1; }
@@ -286,9 +297,21 @@ struct Stages {
   Schedule schedule;
   int64_t chunks;
   const Probe& probe;
-  std::vector<Part> parts;
+  std::vector<int64_t> kept;  // part by part, how many layers it has of each kind
 
  private:
+  // Layers [begin, end) of the chain.
+  void AddPart(int64_t begin, int64_t end) {
+    int64_t before = 0;
+    for (const Stack& runs : probe.runs) {
+      const int64_t all = runs.repeat * runs.layers;
+      const int64_t from = std::clamp<int64_t>(begin - before, 0, all), to = std::clamp<int64_t>(end - before, 0, all);
+      // Of those in front of a layer every runs.layers-th is of the kind, from the i-th on.
+      const auto in_front = [&](int64_t layer, int64_t i) { return (layer + runs.layers - 1 - i) / runs.layers; };
+      for (int64_t i = 0; i < runs.layers; ++i) kept.push_back(in_front(to, i) - in_front(from, i));
+      before += all;
+    }
+  }
   // Of a segment that is none of the chain: whether it stands before the layers.
   bool IsBefore(size_t segment) const { return !probe.stacks.empty() && segment < probe.stacks[0].segment; }
   bool Has(size_t segment, int64_t stage) const {
@@ -301,6 +324,22 @@ struct Stages {
     return stage == (IsBefore(segment) ? 0 : StageOfPart(schedule, count * chunks - 1, count));
   }
 };
+
+PartCosts PartCostsOf(const Probe& probe) {
+  PartCosts costs;
+  const auto both = [&](size_t segment) { return probe.segments[segment].forward + probe.segments[segment].backward; };
+  for (size_t s = 0; s < probe.segments.size(); ++s) {
+    if (probe.segments[s].run < 0) (s < probe.stacks[0].segment ? costs.before : costs.behind) += both(s);
+  }
+  size_t first = probe.stacks[0].segment;  // the kind of the first layer in a run
+  for (const Stack& runs : probe.runs) {
+    for (int64_t layer = 0; layer < runs.repeat * runs.layers; ++layer) {
+      costs.layers.push_back(both(first + static_cast<size_t>(layer % runs.layers)));
+    }
+    first += static_cast<size_t>(runs.layers);
+  }
+  return costs;
+}
 
 // How many instances a stage has of a buffer: counted once for all buffers of which there is one for the same things.
 class Instances {
@@ -450,18 +489,7 @@ void LowerBounds::Balance(const std::set<std::pair<Key, int64_t>>& asked) {
   for (const auto& [key, parts] : asked) {
     const auto found = probes_.find(key);
     if (found == probes_.end() || !found->second.ok() || found->second->stacks.empty()) continue;
-    const std::vector<Stack>& chain = found->second->stacks;
-    PartCosts costs;
-    for (size_t k = 0; k < found->second->segments.size(); ++k) {
-      const Probe::SegmentCost& segment = found->second->segments[k];
-      const Nanos both = segment.forward + segment.backward;
-      if (segment.of_chain) {
-        costs.run.push_back(both);
-      } else {
-        (k < chain[0].segment ? costs.before : costs.behind) += both;
-      }
-    }
-    std::vector<int64_t> layers = BalancedLayers(chain, costs, parts);
+    std::vector<int64_t> layers = BalancedLayers(PartCostsOf(*found->second), parts);
     if (!layers.empty()) balanced_.emplace(std::make_pair(key, parts), std::move(layers));
   }
 }
@@ -490,6 +518,8 @@ Nanos LowerBounds::StepOf(const Probe& probe, const Combination& combination) co
   for (int64_t s = 0; s < stages.count; ++s) {
     Nanos forward, backward, clear, update;
     Nanos first_forward, first_backward;  // of the first chunk
+    Nanos run_clear, run_update;          // of the layers of a run so far, those that take longest
+    int last_run = -1;
     for (size_t k = 0; k < probe.segments.size(); ++k) {
       const Probe::SegmentCost& cost = probe.segments[k];
       const int64_t runs = stages.Runs(k, s);
@@ -501,9 +531,18 @@ Nanos LowerBounds::StepOf(const Probe& probe, const Combination& combination) co
       const int64_t first = stages.FirstRuns(k, s);
       first_forward += forward_time * first;
       first_backward += backward_time * first;
-      clear += cost.clear * runs;
+      const Nanos own_clear = cost.clear * runs;
+      Nanos own_update;
       const int64_t own = stages.OwnRuns(k, s);
-      for (const auto& [shares, time] : cost.update) update += time * own / Parts(shares, combination);
+      for (const auto& [shares, time] : cost.update) own_update += time * own / Parts(shares, combination);
+      // One kernel clears or updates what all layers of a run have, and takes at least as long as for one of them.
+      const bool goes_on = cost.run >= 0 && cost.run == last_run;
+      if (!goes_on) run_clear = run_update = Nanos();
+      clear += std::max(run_clear, own_clear) - run_clear;
+      update += std::max(run_update, own_update) - run_update;
+      run_clear = std::max(run_clear, own_clear);
+      run_update = std::max(run_update, own_update);
+      last_run = cost.run;
     }
     start = std::max(start, clear - forward_before);
     finish = std::max(finish, update - backward_before);
@@ -521,18 +560,19 @@ Bytes LowerBounds::PeakOf(const Probe& probe, int64_t rows, const Combination& c
   Bytes peak;
   for (int64_t s = 0; s < stages.count; ++s) {
     if (!IsLookedAt(s, stages.count)) continue;
-    uint64_t here = 0, owned = 0;
+    std::vector<bool> here(probe.segments.size()), owned = here;
     Bytes inside;
     for (size_t k = 0; k < probe.segments.size(); ++k) {
       if (stages.Runs(k, s) == 0) continue;
-      here |= uint64_t{1} << k;
-      if (stages.OwnRuns(k, s) > 0) owned |= uint64_t{1} << k;
+      here[k] = true;
+      owned[k] = stages.OwnRuns(k, s) > 0;
       inside = std::max({inside, probe.segments[k].forward_inside, probe.segments[k].backward_inside});
     }
     Instances instances(stages, s, in_flight.at(s));
     Bytes arena = inside;
     for (const Probe::BufferUse& use : probe.buffers) {
-      if ((use.segments & (use.shares.has_value() ? owned : here)) == 0) continue;
+      const std::vector<bool>& counted = use.shares.has_value() ? owned : here;
+      if (absl::c_none_of(use.segments, [&](size_t k) { return counted[k]; })) continue;
       Bytes bytes = use.bytes * instances.Of(use);
       if (use.in_flight) bytes = bytes * combination.degrees.microbatch / rows;
       if (use.shares.has_value()) bytes = bytes / Parts(*use.shares, combination);

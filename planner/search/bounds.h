@@ -2,7 +2,8 @@
 //
 // One layer of each kind, and what stands around the layers, is lowered and priced once for each way of splitting it (a
 // probe: tensor and expert degree, sequence parallelism, rows of a micro-batch, recompute, whether parameters are split
-// over replicas), alone on its ranks. From these prices, with F(s) and B(s) those of a stage's pass over one
+// over replicas), alone on its ranks. Layers that alternate are sorted for it (planner/passes/cut_runs.h), so that it
+// tells what those of any stage take. From these prices, with F(s) and B(s) those of a stage's pass over one
 // micro-batch, Z(s) and U(s) those of clearing gradients and of the update, M micro-batches:
 //
 //   step >= max over s of   max over i <= s of Z(i) + F(i) + .. + F(s-1)
@@ -61,14 +62,14 @@ struct Probe {
     friend auto operator<=>(const Shares&, const Shares&) = default;
   };
   struct SegmentCost {
-    bool of_chain = false;                    // one of `stacks`
+    int run = -1;                             // of a kind of layer in `stacks`: in which of `runs` it is
     Nanos forward, backward, clear;           // of one layer, on the compute stream
     Nanos forward_kernels, backward_kernels;  // of these, without collectives
     std::map<Shares, Nanos> update;           // by how its parameters can be split
     Bytes forward_inside, backward_inside;    // most that is alive of the blocks' own buffers
   };
   struct BufferUse {
-    uint64_t segments = 0;         // bit set
+    std::vector<size_t> segments;  // that use it
     Bytes bytes;                   // of one instance
     int layered = -1;              // one per layer of this one of `stacks`
     bool border = false;           // one per layer of all, and one more
@@ -77,7 +78,8 @@ struct Probe {
   };
   std::vector<SegmentCost> segments;
   std::vector<BufferUse> buffers;
-  std::vector<Stack> stacks;  // of the chain; none where nothing is repeated
+  std::vector<Stack> stacks;  // of the chain, a kind of layer each; none where nothing is repeated
+  std::vector<Stack> runs;    // the chain before it was sorted: of L layers in a run the next L of `stacks`
 };
 
 class LowerBounds {

@@ -269,22 +269,6 @@ std::string NotSplit(const DecoderFacts& facts, const Candidate& best) {
           : "");
 }
 
-// Where stages of the best plan have other numbers of layers because no run of layers that alternate is cut, and equal
-// ones would be whole numbers.
-std::string NotCut(const Problem& problem, const Graph& graph, const Candidate& best) {
-  const std::vector<Stack> chain = LayersOf(graph);
-  const int64_t parts = best.strategy.stages * best.strategy.chunks;
-  int64_t layers = 0;
-  for (const Stack& stack : chain) layers += stack.repeat * stack.layers;
-  if (parts == 1 || layers % parts != 0 || !problem.layers_per_stage.empty()) return "";
-  const std::vector<int64_t> even = EvenLayers(chain, parts);
-  const auto [least, most] = std::minmax_element(even.begin(), even.end());
-  if (*least == *most) return "";
-  return absl::StrCat("parts of the pipeline have ", *least, " to ", *most,
-                      " layers, for the search cuts no run of layers that alternate; `layers_per_stage` in the file, ",
-                      layers / parts, " for each of ", parts, ", tries equal ones");
-}
-
 }  // namespace
 
 absl::StatusOr<SearchResult> SearchDecoder(const Problem& asked, const SearchOptions& options) {
@@ -310,9 +294,6 @@ absl::StatusOr<SearchResult> SearchDecoder(const Problem& asked, const SearchOpt
     return absl::IsInvalidArgument(none) ? NothingValid(asked, facts, result.pruned) : none;
   }
   if (std::string note = NotSplit(facts, result.ranked.front()); !note.empty()) {
-    result.warnings.push_back(std::move(note));
-  }
-  if (std::string note = NotCut(problem, graph, result.ranked.front()); !note.empty()) {
     result.warnings.push_back(std::move(note));
   }
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();

@@ -13,6 +13,7 @@
 #include "gtest/gtest.h"
 #include "ir/testing.h"
 #include "ir/verify.h"
+#include "planner/passes/cut_runs.h"
 #include "planner/schedule.h"
 #include "planner/search/space.h"
 #include "planner/search/testing.h"
@@ -212,17 +213,19 @@ TEST(DecoderSearchTest, LayersThatTheUserDealt) {
   }
 }
 
-// Of 12 layers each fourth has experts: two stages have two runs of four and one, where six each are possible.
-TEST(DecoderSearchTest, SaysWhereEqualStagesWouldCutRuns) {
-  Problem problem = ToyDecoderProblem({.layers = 12, .experts = 4, .expert_every = 4}, 32, A100Cluster(1));
+// Three dense layers and one with experts, three times: two stages have six layers each, though a run is four.
+TEST(DecoderSearchTest, StagesBeginWithinRunsOfLayers) {
+  Problem problem = ToyDecoderProblem(
+      {.layers = 12, .hidden = 1024, .heads = 8, .ffn = 4096, .sequence = 1024, .experts = 4, .expert_every = 4}, 32,
+      A100Cluster(1));
   problem.stages = 2;
   problem.chunks = 1;
-  ASSERT_OK_AND_ASSIGN(SearchResult result, SearchDecoder(problem, {}));
-  EXPECT_THAT(result.warnings,
-              testing::Contains(HasSubstr("parts of the pipeline have 4 to 8 layers, for the search")));
-  problem.layers_per_stage = {4, 8};  // as the user wants it
-  ASSERT_OK_AND_ASSIGN(result, SearchDecoder(problem, {}));
-  EXPECT_THAT(result.warnings, testing::IsEmpty());
+  ASSERT_OK_AND_ASSIGN(const SearchResult dealt, SearchDecoder(problem, {}));
+  ASSERT_OK_AND_ASSIGN(const Graph graph, problem.graph(1));
+  EXPECT_FALSE(CutsOf(graph, dealt.ranked.front().strategy).empty());
+  problem.layers_per_stage = {8, 4};
+  ASSERT_OK_AND_ASSIGN(const SearchResult whole, SearchDecoder(problem, {}));
+  EXPECT_GT(whole.ranked.front().prediction.step, dealt.ranked.front().prediction.step * 1.05);
 }
 
 // 24 x 113 M + 98 M = 2.8 B parameters on 8 devices of 18 GiB. Whole parameters and gradients take 2 + 4 bytes each,

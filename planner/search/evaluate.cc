@@ -6,6 +6,7 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <tuple>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -13,6 +14,7 @@
 #include "costmodel/memory_overheads.h"
 #include "ir/status.h"
 #include "planner/lower.h"
+#include "planner/passes/cut_runs.h"
 #include "planner/schedule.h"
 #include "simulator/class_copies.h"
 #include "simulator/price.h"
@@ -196,17 +198,20 @@ void SetMemory(const Program& program, const ClassCopies& copies, const Problem&
   temporary = prediction->arena - (others - temporary);
 }
 
-// Of a micro-batch, for strategies with the same BlockChoices.
+// Of a micro-batch, for strategies with the same BlockChoices and cuts.
 struct Microbatch {
   ModelWork work;
   LoweredBlocks blocks;
 };
 
 absl::StatusOr<Microbatch> MicrobatchOf(const Problem& problem, const Graph& graph, const CostModel& costs,
-                                        const Strategy& strategy, KeptRedistributions* kept = nullptr) {
+                                        const Strategy& strategy, const std::vector<Cut>& cuts,
+                                        KeptRedistributions* kept = nullptr) {
   Microbatch microbatch;
+  const StepPrice price = PriceSteps(costs, strategy.mesh);
   MESHWRIGHT_ASSIGN_OR_RETURN(
-      microbatch.blocks, LowerBlocks(graph, strategy, problem.update, PriceSteps(costs, strategy.mesh), nullptr, kept));
+      microbatch.blocks,
+      LowerBlocks(cuts.empty() ? graph : CutRuns(graph, cuts), strategy, problem.update, price, nullptr, kept));
   microbatch.work = WorkOfModel(graph);
   return microbatch;
 }
@@ -364,9 +369,11 @@ class Evaluator::Kept {
                                                      " rows"));
     }
     const int64_t rows = problem.batch / strategy.microbatches;
-    return microbatches_.Get({rows, ToText(BlockChoices(strategy))}, [&]() -> absl::StatusOr<Microbatch> {
-      MESHWRIGHT_ASSIGN_OR_RETURN(const auto graph, graphs_.Get(rows, [&] { return problem.graph(rows); }));
-      return MicrobatchOf(problem, *graph, costs, strategy, &redistributions_);
+    MESHWRIGHT_ASSIGN_OR_RETURN(const auto graph, graphs_.Get(rows, [&] { return problem.graph(rows); }));
+    const std::vector<Cut> cuts = CutsOf(*graph, strategy);
+    Latest<BlocksKey, Microbatch>& known = cuts.empty() ? microbatches_ : cut_;
+    return known.Get({rows, ToText(BlockChoices(strategy)), cuts}, [&] {
+      return MicrobatchOf(problem, *graph, costs, strategy, cuts, &redistributions_);
     });
   }
 
@@ -400,10 +407,11 @@ class Evaluator::Kept {
 
  private:
   static constexpr size_t kMostPredictions = 1024;  // of a kilobyte or two each
-  static constexpr size_t kMostGraphs = 16;         // of some ten kilobytes each
+  static constexpr size_t kMostGraphs = kMostKept;  // of some ten kilobytes each
   static constexpr size_t kMostStages = 4;          // of up to some megabytes each; a search asks for them in a row
 
-  using Key = std::pair<int64_t, std::string>;  // rows of a micro-batch, and choices
+  using BlocksKey = std::tuple<int64_t, std::string, std::vector<Cut>>;
+  using StagesKey = std::pair<int64_t, std::string>;  // rows of a micro-batch, and choices
   // All of the strategy but its bucket, for which there is a range.
   using PredictionKey = std::pair<Simulated, std::string>;
 
@@ -411,8 +419,8 @@ class Evaluator::Kept {
   std::map<PredictionKey, std::vector<std::pair<BucketRange, Prediction>>> predictions_;
   Latest<int64_t, Graph> graphs_{kMostGraphs};
   KeptRedistributions redistributions_;
-  Latest<Key, Microbatch> microbatches_{kMostKept};
-  Latest<Key, UnfusedStages> stages_{kMostStages};
+  Latest<BlocksKey, Microbatch> microbatches_{kMostKept}, cut_{kMostCut};
+  Latest<StagesKey, UnfusedStages> stages_{kMostStages};
 };
 
 Evaluator::Evaluator(const Problem& problem, const CostModel& costs)
@@ -447,13 +455,15 @@ double ModelFlops(const Graph& microbatch, int64_t microbatches) {
 
 absl::StatusOr<Evaluation> EvaluateGraph(const Problem& problem, const Graph& graph, const CostModel& costs,
                                          const Strategy& strategy, Simulated simulated) {
-  MESHWRIGHT_ASSIGN_OR_RETURN(const Microbatch microbatch, MicrobatchOf(problem, graph, costs, strategy));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const Microbatch microbatch,
+                              MicrobatchOf(problem, graph, costs, strategy, CutsOf(graph, strategy)));
   return EvaluateMicrobatch(problem, microbatch, MadeAnew(problem), costs, strategy, simulated);
 }
 
 absl::StatusOr<Prediction> PredictGraph(const Problem& problem, const Graph& graph, const CostModel& costs,
                                         const Strategy& strategy, Simulated simulated) {
-  MESHWRIGHT_ASSIGN_OR_RETURN(const Microbatch microbatch, MicrobatchOf(problem, graph, costs, strategy));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const Microbatch microbatch,
+                              MicrobatchOf(problem, graph, costs, strategy, CutsOf(graph, strategy)));
   return PredictMicrobatch(problem, microbatch, MadeAnew(problem), costs, strategy, simulated);
 }
 

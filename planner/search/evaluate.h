@@ -67,11 +67,11 @@ absl::StatusOr<Prediction> PredictGraph(const Problem& problem, const Graph& gra
 // the same calls are lowered and played once.
 //
 // Of blocks:
-// Key: rows of a micro-batch and BlockChoices. Value: a function of these, so that what is found there is what would be
-// made anew. Lifetime: the Evaluator's. Size: kMostKept entries, of some hundred kilobytes each for a decoder; the
-// oldest makes room. Found where another schedule, number of chunks, parallel optimizer, bucket or other fusion is
+// Key: rows of a micro-batch, BlockChoices and where runs of layers are cut. Value: a function of these, so that what is found there is what would be
+// made anew. Lifetime: the Evaluator's. Size: kMostKept entries, of some hundred kilobytes each for a decoder, and
+// kMostCut of graphs with cuts, of up to ten megabytes; the oldest makes room. Found where another schedule, number of chunks, parallel optimizer, bucket or other fusion is
 // tried; another degree, size of the micro-batch or recompute has blocks of its own. These still share the graph of as
-// many rows (16 are kept), and redistributions of tensors as large on the same mesh (planner/redistribute.h).
+// many rows (as many are kept), and redistributions of tensors as large on the same mesh (planner/redistribute.h).
 //
 // Of stages: the key is the rows of a micro-batch and StageChoices, all but the bucket; the latest four, of up to some
 // megabytes each. A search tries one bucket after another, so that half of what it plays finds them. Each use is a
@@ -81,7 +81,7 @@ absl::StatusOr<Prediction> PredictGraph(const Problem& problem, const Graph& gra
 // program; no pass but the one that narrows the range sees the bucket.
 class Evaluator {
  public:
-  static constexpr size_t kMostKept = 64;
+  static constexpr size_t kMostKept = 64, kMostCut = 8;
 
   // Both must outlive this. `costs`: of problem.cluster.
   Evaluator(const Problem& problem, const CostModel& costs);

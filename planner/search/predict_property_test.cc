@@ -18,6 +18,7 @@
 #include "ir/program_text.h"
 #include "ir/testing.h"
 #include "planner/lower.h"
+#include "planner/passes/cut_runs.h"
 #include "planner/passes/split_stages.h"
 #include "planner/search/evaluate.h"
 #include "planner/search/testing.h"
@@ -169,7 +170,7 @@ TEST(LowerPropertyTest, AStageThatFollowsIsItself) {
     ASSERT_EQ(followed.status(), own.status());
     if (!own.ok()) continue;
     ASSERT_EQ(ToText(*followed), ToText(*own));
-    ASSERT_OK_AND_ASSIGN(const LoweredBlocks blocks, LowerBlocks(graph, *strategy, update, price));
+    ASSERT_OK_AND_ASSIGN(const LoweredBlocks blocks, LowerBlocks(CutRuns(graph, *strategy), *strategy, update, price));
     Followers followers;
     ASSERT_OK(SplitStages(blocks.program, blocks.graph, *strategy, update, &followers));
     const std::string kind = absl::StrCat(NameOf(strategy->schedule), strategy->chunks > 1 ? " in chunks" : "");

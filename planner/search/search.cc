@@ -36,7 +36,7 @@ absl::Status WithPlanning(const Problem& problem, const SearchOptions& options, 
   if (problem.mode != SearchMode::kStandAlone && problem.mode != SearchMode::kDataParallel) return status;
   const absl::StatusOr<Graph> graph = problem.graph(1);
   const bool repeats = graph.ok() && std::any_of(graph->segments.begin(), graph->segments.end(),
-                                                 [](const Segment& segment) { return segment.repeat > 1; });
+                                                 [](const Segment& segment) { return !segment.carries.empty(); });
   Problem planned = problem;
   planned.mode = SearchMode::kDecoder;
   if (!repeats || !SearchDecoder(planned, options).ok()) return status;

@@ -127,9 +127,7 @@ class Enumeration {
     if (IsMore(degrees.data, problem_.max_data_parallel, "max_data_parallel", choices)) return;
     if (const int64_t parts = degrees.pipeline * FixedChunks().value_or(1);
         degrees.pipeline > 1 && parts > facts_.layers && problem_.layers_per_stage.empty()) {
-      return Prune(absl::StrCat(parts == degrees.pipeline ? "more stages than " : "more chunks than ",
-                                facts_.layers_in_runs ? "runs of layers that alternate" : "layers"),
-                   choices);
+      return Prune(parts == degrees.pipeline ? "more stages than layers" : "more chunks than layers", choices);
     }
     if (!Divides("g", degrees.tensor) && !RepeatsHeads(degrees.tensor) && !problem_.tensor_parallel.has_value()) {
       return Prune("the tensor degree does not divide the KV heads", choices);
@@ -391,7 +389,7 @@ std::vector<Stack> LayersOf(const Graph& graph) {
   for (size_t s = 0; s < graph.segments.size();) {
     std::vector<Stack> chain = ChainFrom(graph, s);
     s += chain.size();
-    if (chain.size() == 1 && chain[0].repeat == 1) continue;
+    if (LayersOf(chain) == 1) continue;
     ++chains;
     layers = std::move(chain);
   }
@@ -402,12 +400,7 @@ std::vector<Stack> LayersOf(const Graph& graph) {
 DecoderFacts FactsOf(const Graph& graph) {
   DecoderFacts facts;
   facts.sizes = SplittableSizes(graph);
-  const std::vector<Stack> layers = LayersOf(graph);
-  if (!layers.empty()) facts.layers = 0;
-  for (const Stack& stack : layers) {
-    facts.layers += stack.repeat;
-    facts.layers_in_runs |= stack.layers > 1;
-  }
+  if (const std::vector<Stack> chain = LayersOf(graph); !chain.empty()) facts.layers = LayersOf(chain);
   Strategy shared;
   shared.mesh = Mesh::RowMajor({{"cp", 1}});
   shared.context = ContextExchange::kAllGather;

@@ -62,17 +62,15 @@ struct Space {
 // Facts about the model that decide which degrees divide.
 struct DecoderFacts {
   LabelSizes sizes;
-  int64_t layers = 1;  // runs of what is repeated, which stages share; 1 where the model cannot be cut into stages
-  bool layers_in_runs = false;  // of several layers, so that not each layer can begin a stage
-  absl::Status context;         // why the sequence cannot be shared through attention (planner/passes/split_context.h)
+  int64_t layers = 1;    // which stages share; 1 where the model cannot be cut into stages
+  absl::Status context;  // why the sequence cannot be shared through attention (planner/passes/split_context.h)
 };
 DecoderFacts FactsOf(const Graph& graph);
 
 // The chain of segments whose layers are spread over stages; none where there is none, or several.
 std::vector<Stack> LayersOf(const Graph& graph);
 
-// Uses all devices of the cluster. Rules: stages <= layers (runs of several that alternate); the tensor degree divides
-// KV heads "g", "f", and with sequence parallelism "s"; twice the context degree divides "s"; the expert degree divides
+// Uses all devices of the cluster. Rules: stages <= layers; the tensor degree divides KV heads "g", "f", and with sequence parallelism "s"; twice the context degree divides "s"; the expert degree divides
 // "e" and the data degree; the batch divides; micro-batches times chunks are no more than kMostPasses. Chunks that the
 // user leaves open divide the layers of the largest stage. Where the user does not say, parameters are split over
 // replicas on one stage only: with several they would be gathered anew for each micro-batch. What is split is so over

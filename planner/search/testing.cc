@@ -30,10 +30,11 @@ class Builder {
       MESHWRIGHT_ASSIGN_OR_RETURN(x, DenseLayer("dense_", x));
       MESHWRIGHT_ASSIGN_OR_RETURN(x, b_.EndCarry(x));
     }
-    b_.BeginSegment("layers", c_.unrolled ? 1 : (c_.layers - c_.dense_layers) / c_.expert_every, c_.expert_every);
+    b_.BeginSegment("layers", c_.unrolled ? 1 : (c_.layers - c_.dense_layers) / c_.expert_every);
     if (!c_.unrolled) x = b_.BeginCarry(x);
     for (int64_t i = 0; i + 1 < c_.expert_every; ++i) {
       MESHWRIGHT_ASSIGN_OR_RETURN(x, DenseLayer(absl::StrCat("dense", i, "_"), x));
+      if (!c_.unrolled) b_.EndLayer(x);
     }
     for (int64_t layer = 0; layer < (c_.unrolled ? c_.layers : 1); ++layer) {
       prefix_ = c_.unrolled ? absl::StrCat("layer", layer, ".") : "";

@@ -122,15 +122,15 @@ absl::Status ModelMaker::Layers() {
   if (draw_.Chance(40)) common_ = Weight({ShapeOf(start.id)[2], 8}, Normal(0.3));
   int64_t layers = 2 + draw_.Below(3);
   b_.BeginSegment("layers", layers);
-  MESHWRIGHT_ASSIGN_OR_RETURN(TensorId out, Layer(start));
+  MESHWRIGHT_ASSIGN_OR_RETURN(TensorId out, StackOf(start, 1));
   // Layers of other kinds behind them, as many or not. Masks are drawn by the number of a layer in one segment.
   // Five in all: each adds to what rounding leaves.
   for (int64_t kind = 0; layers < 5 && !options_.has_masks && draw_again_.Chance(60); ++kind) {
     const int64_t more = std::min(5 - layers, 1 + draw_again_.Below(3));
     layers += more;
-    b_.BeginSegment(absl::StrCat("layers", kind), more, 1 + draw_again_.Below(2));
+    b_.BeginSegment(absl::StrCat("layers", kind), more);
     const Value from = {out, start.names, 1};
-    MESHWRIGHT_ASSIGN_OR_RETURN(out, Layer(from, /*bounded=*/true));
+    MESHWRIGHT_ASSIGN_OR_RETURN(out, StackOf(from, 1 + draw_again_.Below(2), /*bounded=*/true));
   }
   b_.BeginSegment("head");
   pool_.clear();
@@ -139,9 +139,16 @@ absl::Status ModelMaker::Layers() {
   return Ops(1 + draw_.Below(2));
 }
 
-absl::StatusOr<TensorId> ModelMaker::Layer(const Value& from, bool bounded) {
-  const Value in = {b_.BeginCarry(from.id), from.names, 1};
-  pool_.push_back(in);
+absl::StatusOr<TensorId> ModelMaker::StackOf(const Value& from, int64_t in_run, bool bounded) {
+  pool_.push_back({b_.BeginCarry(from.id), from.names, 1});
+  for (int64_t layer = 0; layer < in_run; ++layer) {
+    if (layer > 0) b_.EndLayer(pool_.back().id);
+    MESHWRIGHT_RETURN_IF_ERROR(Layer(pool_.back(), bounded));
+  }
+  return b_.EndCarry(pool_.back().id);
+}
+
+absl::Status ModelMaker::Layer(Value in, bool bounded) {
   for (int64_t n = 1 + draw_.Below(2); n > 0; --n) MESHWRIGHT_RETURN_IF_ERROR(Preserving());
   if (draw_.Chance(70)) MESHWRIGHT_RETURN_IF_ERROR(Push(AddOp(OpKind::kAdd, {pool_.back().id, in.id}), in.names));
   if (pool_.back().id == in.id) MESHWRIGHT_RETURN_IF_ERROR(Activation());
@@ -150,7 +157,7 @@ absl::StatusOr<TensorId> ModelMaker::Layer(const Value& from, bool bounded) {
     MESHWRIGHT_RETURN_IF_ERROR(
         Push(AddOp(OpKind::kRmsNorm, {pool_.back().id, gamma}, "s b h!, h! -> s b h!"), in.names));
   }
-  return b_.EndCarry(pool_.back().id);
+  return absl::OkStatus();
 }
 
 absl::Status ModelMaker::Loss() {

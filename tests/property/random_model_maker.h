@@ -109,7 +109,9 @@ class ModelMaker {
 
   // A whole model of layers up to its head, one segment of these, and how each model ends, in random_model.cc.
   absl::Status Layers();
-  absl::StatusOr<TensorId> Layer(const Value& from, bool bounded = false);
+  // Of runs of so many layers; what is carried behind it.
+  absl::StatusOr<TensorId> StackOf(const Value& from, int64_t in_run, bool bounded = false);
+  absl::Status Layer(Value in, bool bounded);
   absl::Status Loss();
   absl::Status SquaredError(const Value& x);
   absl::Status CrossEntropy(const Value& x, bool rows_second);

@@ -103,16 +103,15 @@ class StrategyMaker {
   // As uneven as may be: the first stage gets the least that leaves no stage empty, none where it has what stands
   // before the layers.
   void LayersPerStage() {
-    std::vector<int64_t> runs;  // layers in each
+    int64_t layers = 0;
     for (const Segment& segment : graph_.segments) {
-      if (!segment.carries.empty()) runs.insert(runs.end(), static_cast<size_t>(segment.repeat), segment.layers);
+      if (!segment.carries.empty()) layers += segment.repeat * segment.layers();
     }
-    const size_t stages = static_cast<size_t>(strategy_.stages);
-    if (runs.size() < stages) return;
-    strategy_.layers_per_stage.assign(stages, 0);
-    const size_t first = draw_again_.Chance(50) ? 1 : 0;
-    for (size_t run = 0; run < runs.size(); ++run) {
-      strategy_.layers_per_stage[std::min(run + first, stages - 1)] += runs[run];
+    if (layers < strategy_.stages) return;
+    strategy_.layers_per_stage.assign(static_cast<size_t>(strategy_.stages), 0);
+    const int64_t first = draw_again_.Chance(50) ? 1 : 0;
+    for (int64_t layer = 0; layer < layers; ++layer) {
+      ++strategy_.layers_per_stage[static_cast<size_t>(std::min(layer + first, strategy_.stages - 1))];
     }
   }
 

@@ -133,7 +133,8 @@ TEST(MegatronTest, LinearAttention) {
               StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("state space with a convolution of other")));
 }
 
-// Layers without experts are as wide as the options of other layers say, and the list says which. Pairs are not cut.
+// Layers without experts are as wide as the options of other layers say, and the list says which. Three of the layers
+// that alternate are on each stage, as Megatron-LM deals them by itself.
 TEST(MegatronTest, LayersWithoutExperts) {
   const auto options = [](absl::string_view more, const Degrees& degrees) {
     const absl::StatusOr<Plan> plan = PlanOf(Llama(absl::StrCat(", experts: 4, experts_per_token: 2", more)), degrees);
@@ -150,7 +151,7 @@ TEST(MegatronTest, LayersWithoutExperts) {
   o = options(", expert_every: 2", {.data = 8, .pipeline = 2, .microbatch = 1});
   EXPECT_EQ(NumberOf(o, "--ffn-hidden-size"), 2 * 192);
   EXPECT_EQ(o.at("--moe-layer-freq"), "'(([0]*1+[1])*3)'");
-  EXPECT_EQ(o.at("--pipeline-model-parallel-layout"), "'Et*4|t*2L'");
+  EXPECT_EQ(o.count("--pipeline-model-parallel-layout"), 0u);
   EXPECT_EQ(options("", {.data = 16, .expert = 4, .microbatch = 1}).count("--moe-layer-freq"), 0u);
 }
 

@@ -41,11 +41,7 @@ bool SplitsRowsAlone(const Strategy& strategy) {
 // The layers of each part as the strategy deals them: as it says, or evenly, the first parts one more.
 std::vector<int64_t> LayersOf(const Strategy& strategy, const DecoderConfig& model) {
   if (!strategy.layers_per_stage.empty()) return strategy.layers_per_stage;
-  std::vector<Stack> chain;
-  for (const Stretch& stretch : StretchesOf(model)) {
-    chain.push_back({chain.size(), stretch.repeat, static_cast<int64_t>(stretch.run.size())});
-  }
-  return EvenLayers(chain, strategy.stages * strategy.chunks);
+  return EvenLayers(model.layers, strategy.stages * strategy.chunks);
 }
 
 // Of the whole run: as many as the tokens take that a flag gave, or else those of the file, or as its tokens take.

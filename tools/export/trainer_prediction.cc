@@ -96,9 +96,7 @@ absl::StatusOr<TrainingRun> RunOf(const Recipe& recipe, const TrainerWords& word
   run.schedule = recipe.schedule;
   run.chunks = recipe.chunks;
   run.most_chunks = run.ends_count = false;
-  // Equal numbers may cut runs of layers that alternate, where a plan says so.
-  const bool given = !recipe.even_layers() || !recipe.model.cuts.empty();
-  if (words.deals_layers && recipe.pipeline > 1 && given) run.parts = recipe.layers;
+  if (words.deals_layers && recipe.pipeline > 1 && !recipe.even_layers()) run.parts = recipe.layers;
   if (run.degrees.context > 1) {
     run.degrees.exchange = words.rings_keys ? recipe.exchange : ContextExchange::kAllGather;
   }

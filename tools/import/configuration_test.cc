@@ -63,7 +63,6 @@ void GivesTheSame(const RoundTrip& param, absl::StatusOr<Exported> (*write)(cons
   if (!absl::StrContains(exported.text, "capacity")) model.capacity_factor = wanted.capacity_factor;
   EXPECT_EQ(model.vocab_multiple % wanted.vocab_multiple, 0);
   model.vocab_multiple = wanted.vocab_multiple;
-  model.cuts.clear();  // of layers that the file deals
   EXPECT_EQ(model.vocab, wanted.vocab);
   EXPECT_TRUE(model == wanted);
   const Problem& problem = session.problem;

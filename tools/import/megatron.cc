@@ -466,15 +466,8 @@ class Megatron {
     return absl::OkStatus();
   }
 
-  // Each part of the pipeline has its layers, and all together the model's. Where nobody says, equal numbers, which a
-  // plan would deal otherwise where they cut runs of layers that alternate.
+  // Each part of the pipeline has its layers, and all together the model's.
   absl::Status CheckLayers() {
-    const DecoderConfig& c = recipe_.model;
-    const int64_t all = recipe_.pipeline * recipe_.chunks, run = LayersOfRun(c);
-    if (recipe_.layers.empty() && recipe_.pipeline > 1 && c.layers % all == 0 &&
-        (!c.layer_pattern.empty() || c.layers / all % run != 0)) {
-      recipe_.layers.assign(static_cast<size_t>(all), c.layers / all);
-    }
     if (recipe_.layers.empty()) return absl::OkStatus();
     const auto parts = static_cast<int64_t>(recipe_.layers.size());
     int64_t sum = 0;

@@ -490,18 +490,6 @@ class ModelReader {
 
 }  // namespace
 
-// Each of n queries sees window - window^2 / 2n keys in the mean, or n / 2 without a window.
-bool EvenWindows(int64_t sequence, DecoderConfig* model) {
-  const bool windows = model->sliding_window > 0 && model->sliding_window < sequence;
-  if (model->full_attention_every == 0 || !windows) return false;
-  const double n = static_cast<double>(sequence), window = static_cast<double>(model->sliding_window);
-  const double full = 1 / static_cast<double>(model->full_attention_every);
-  const double keys = (1 - full) * (window - window * window / (2 * n)) + full * n / 2;
-  model->sliding_window = std::max<int64_t>(1, std::lround(n * (1 - std::sqrt(1 - 2 * keys / n))));
-  model->full_attention_every = 0;
-  return true;
-}
-
 absl::Status CannotExpress(absl::string_view reason, absl::string_view detail) {
   return absl::UnimplementedError(absl::StrCat(reason, ": ", detail));
 }

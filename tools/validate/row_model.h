@@ -63,10 +63,6 @@ int64_t NearMultiple(int64_t rows, int64_t unit);
 // Parameters of the matrices, in the whole model.
 double NumParameters(const DecoderConfig& config);
 
-// Where some layers have windows, stages cut whole runs of layers alone (models/decoder.h), which frameworks do not:
-// all get a window over which as many keys are seen. Whether there is something to change.
-bool EvenWindows(int64_t sequence, DecoderConfig* model);
-
 // `sequence`: tokens of a row. `defaults` gets a line for each cell that was empty.
 //
 // kUnimplemented: no size and nothing to guess it from. kInvalidArgument: a damaged cell.

@@ -270,20 +270,5 @@ TEST(RowModelTest, TokensOfARowAreThoseThatAFamilyWasPretrainedWith) {
   }
 }
 
-// gpt-oss: half of the layers see 128 tokens, half all of 4096. Means of 126 and 2048 keys are 1087 of 4096, which a
-// window of 1290 gives.
-TEST(RowModelTest, StagesCutLayersWithWindowsAnywhere) {
-  DecoderConfig model;
-  model.sliding_window = 128;
-  model.full_attention_every = 2;
-  EXPECT_TRUE(EvenWindows(4096, &model));
-  EXPECT_EQ(model.full_attention_every, 0);
-  const double window = static_cast<double>(model.sliding_window);
-  EXPECT_NEAR(window - window * window / (2 * 4096), (128 - 128.0 * 128 / (2 * 4096) + 2048) / 2, 0.5);
-  EXPECT_FALSE(EvenWindows(4096, &model));
-  model.full_attention_every = 2;
-  EXPECT_FALSE(EvenWindows(model.sliding_window, &model));
-}
-
 }  // namespace
 }  // namespace meshwright

@@ -60,9 +60,8 @@ double LayerParameters(const DecoderConfig& model) {
 int64_t ChunksOf(const TrainingRun& run) {
   const int64_t stages = run.degrees.pipeline, layers = run.model.layers;
   const int64_t microbatches = run.training.batch / std::max<int64_t>(1, run.degrees.data * run.degrees.microbatch);
-  const int64_t unit = LayersOfRun(run.model);
-  const bool divides = run.model.layer_pattern.empty() && layers % (stages * unit) == 0 && microbatches % stages == 0;
-  return run.most_chunks && stages > 1 && divides ? layers / stages / unit : run.chunks;
+  const bool divides = run.model.layer_pattern.empty() && layers % stages == 0 && microbatches % stages == 0;
+  return run.most_chunks && stages > 1 && divides ? layers / stages : run.chunks;
 }
 
 }  // namespace
@@ -104,13 +103,6 @@ Problem ProblemOf(const TrainingRun& run) {
   const int64_t padded = std::lcm(model.vocab_multiple, run.degrees.tensor * sharing);
   if (run.parallel_optimizer && model.vocab_multiple > 1 && padded <= model.vocab / kLeastVocabPerPadding)
     model.vocab_multiple = padded;
-  const std::vector<int64_t> parts = LayersPerStage(run);
-  if (!parts.empty()) model.cuts.clear();
-  int64_t before = 0;
-  for (const int64_t layers : parts) {
-    if (before > 0) model.cuts.push_back(before);
-    before += layers;
-  }
   problem.graph = [model, training = run.training, frozen = run.frozen,
                    fused = InAllLayers(run.fused_ops, model)](int64_t rows) -> absl::StatusOr<Graph> {
     MESHWRIGHT_ASSIGN_OR_RETURN(Graph graph, BuildDecoder(model, training, "row", rows));

@@ -123,9 +123,6 @@ class RunReader {
     if (CheckpointsHoldUnits() && run_.recompute == Recompute::kLayer && !hidden) run_.host.gathers_again = 1;
     ReadSharding();
     MESHWRIGHT_RETURN_IF_ERROR(SplitContext());
-    if (run_.degrees.pipeline > 1 && EvenWindows(run_.training.sequence, &run_.model)) {
-      run_.approximations.push_back("windows of some layers as windows of the mean length in all");
-    }
     MESHWRIGHT_RETURN_IF_ERROR(SetClusterKeys(overrides_, &run_.cluster));
     // A clock that a flag says is that of a device, as one of the library is.
     run_.cluster.device.kernels.sustained_clock *= SlowestClock(run_.cluster.num_devices());
