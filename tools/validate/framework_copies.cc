@@ -153,9 +153,11 @@ void AddActivationCopies(const TrainingRun& run, const Framework& framework, Fra
     copies->scores = kTensorFlowScores * width;
     copies->gates = kTensorFlowGelu * width;
   }
-  // Of Megatron-LM only where weights lie in 8 bits. Else Transformer Engine has those beside the weights, which are
-  // not counted and take more (module/base.py, quantize_weight).
-  if (run.training.float8_parameters && framework.Is(Sign::kTransformerEngine)) {
+  // Of Megatron-LM only where weights lie in 8 bits. Else Transformer Engine has copies of them in 8 bits beside those
+  // in 16, which are not counted and take more (module/base.py, quantize_weight). A layer that is run again keeps its
+  // input.
+  const bool again = run.recompute == Recompute::kFull || run.recompute == Recompute::kLayer;
+  if (run.training.float8_parameters && framework.Is(Sign::kTransformerEngine) && !again) {
     copies->activations = kFloat8Activations;
   }
   if (wide_steps) copies->activations = kHuggingFaceActivationShare;
