@@ -21,6 +21,10 @@ Bytes CommunicatorBytes(const CommunicatorUse& use, const Cluster& cluster) {
   return bytes;
 }
 
+bool KeepsTransposes(const Device& device) {
+  return device.generation != Generation::kHost && device.generation < Generation::kBlackwell;
+}
+
 Bytes WorkspaceBytes(const Cluster& cluster) {
   if (cluster.device.generation == Generation::kHost) return Bytes();
   return cluster.device.generation >= Generation::kHopper ? kBlasWorkspaceHopperBytes : kBlasWorkspaceBytes;

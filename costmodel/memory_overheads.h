@@ -191,6 +191,8 @@ inline constexpr double kAdapterBytes = 16, kHalfAdapterBytes = 8;
 // FSDP's pieces of the weights are the optimizer's masters, where ours are 16 bits wide beside these: the cast copies
 // are made for a layer at a time (torch/distributed/fsdp/_fully_shard/_fsdp_param.py).
 inline constexpr double kShardsAreMasters = -2;
+// The same where ours are of 8 bits, without a transpose; with it they are 2 again.
+inline constexpr double kNarrowShardsAreMasters = -1;
 
 // A caching allocator reserves more than its tensors take, and tools outside of the process see what is reserved.
 // Megatron-LM's own estimate (theoretical_memory_usage.py) adds this share.
@@ -234,6 +236,14 @@ inline constexpr double kFusedLossBytes = 4, kSplitLossBytes = 10, kFusedLossPas
 // DeepSpeed copies gradients into a flat buffer of reduce_bucket_size, 5e8 elements by default, and gathers parameters
 // by as many, through another (zero/stage_1_and_2.py, reduce_gradients and step; zero/config.py).
 inline constexpr double kDeepSpeedBucketElements = 5e8;
+
+// Products in float8 want both operands with the inner dimension last, where tensor cores do not turn them: backward
+// reads a transpose of a weight beside it, another byte an element. Transformer Engine keeps it for a whole step, made
+// once behind the gather of the weight, on Ada and Hopper, of scales for tensors and for blocks
+// (pytorch/tensor/utils.py, post_all_gather_processing; common/transformer_engine.cpp,
+// nvte_is_non_tn_fp8_gemm_supported); its pull request 2168 says that weights so take what they take in bf16. From
+// Blackwell on there is none (issue 1880: 1 byte a parameter).
+bool KeepsTransposes(const Device& device);
 
 // A group of ranks that communicate, as far as memory is concerned.
 struct CommunicatorUse {

@@ -36,6 +36,17 @@ TEST(MemoryOverheadsTest, GroupsAcrossNodesTakeFewChannels) {
   EXPECT_EQ(CommunicatorBytes({8, 1, true, false}, H100Cluster(8)), MiB(100));
 }
 
+TEST(MemoryOverheadsTest, TransposesOfWeightsAreKeptBeforeBlackwell) {
+  Device device = H100Cluster(1).device;
+  EXPECT_TRUE(KeepsTransposes(device));
+  device.generation = Generation::kAda;
+  EXPECT_TRUE(KeepsTransposes(device));
+  device.generation = Generation::kBlackwell;
+  EXPECT_FALSE(KeepsTransposes(device));
+  device.generation = Generation::kHost;
+  EXPECT_FALSE(KeepsTransposes(device));
+}
+
 TEST(MemoryOverheadsTest, ProcessPaysContextAndWorkspaces) {
   EXPECT_EQ(ProcessBytes(H100Cluster(1), 2), MiB(750 + 64));
   EXPECT_LT(ProcessBytes(A100Cluster(1)), ProcessBytes(H100Cluster(1)));

@@ -173,6 +173,8 @@ TEST(VerifyTest, Rule3OperandsAgreeWithTheRule) {
             product + "k is split over b in input 0 (x) and over - in input 1 (w)");
   EXPECT_EQ(Changed("buffer w float32 (32, 16) {b | -}", "buffer w bfloat16 (32, 16) {b | -}"),
             product + "multiplies float32 by bfloat16");
+  EXPECT_EQ(Changed("buffer w float32 (32, 16) {b | -}", "buffer w float8 (32, 16) {b | -}"),
+            product + "multiplies float32 by float8");
   EXPECT_EQ(Changed("reads x w writes y", "reads x writes y"),
             R"(rule 3: class s0, block f, instruction 1 (compute MatMul "m k, k n -> m n" reads x writes y waits )"
             R"(reduced records made): takes 2 inputs (m k, k n -> m n), found 1)");

@@ -65,7 +65,7 @@ class DecoderBuilder : DecoderMixers {
         b_.AddOne(
             {.name = "embed", .kind = OpKind::kGather, .inputs = {embedding_, tokens_}, .rule = "v h, b s -> s b h"}));
     if (c_.positions != Positions::kLearned) return x;
-    const TensorId table = Weight("positions", {c_.max_positions, c_.hidden});
+    const TensorId table = Table("positions", {c_.max_positions, c_.hidden});
     return b_.AddOne(
         {.name = "add_positions", .kind = OpKind::kAddPositions, .inputs = {x, table}, .rule = "s b h, p! h -> s b h"});
   }
@@ -160,8 +160,13 @@ class DecoderBuilder : DecoderMixers {
 
   // In front of the second product, which it commutes with: so partial sums of that stay such.
   absl::StatusOr<TensorId> Gate(TensorId in, const Mlp& mlp, TensorId active) {
+    // Megatron-Core has a plain parameter for it (moe/shared_experts.py).
+    const std::string name = absl::StrCat(mlp.name, "gate");
     MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId logit,
-                                Times(absl::StrCat(mlp.name, "gate"), in, "s b h, h i -> s b i", {c_.hidden, 1}));
+                                b_.AddOne({.name = name,
+                                           .kind = OpKind::kMatMul,
+                                           .inputs = {in, Table(absl::StrCat(name, ".weight"), {c_.hidden, 1})},
+                                           .rule = "s b h, h i -> s b i"}));
     MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId share, b_.AddOne({.name = absl::StrCat(mlp.name, "share"),
                                                                  .kind = OpKind::kSigmoid,
                                                                  .inputs = {logit},
@@ -252,7 +257,7 @@ class DecoderBuilder : DecoderMixers {
     MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId logits,
                                 b_.AddOne({.name = "router",
                                            .kind = OpKind::kMatMul,
-                                           .inputs = {normed, Weight("router.weight", {c_.hidden, c_.experts})},
+                                           .inputs = {normed, Table("router.weight", {c_.hidden, c_.experts})},
                                            .rule = "s b h, h r -> s b r"}));
     const int64_t slots = ExpertCapacity(c_, rows_ * t_.sequence, rows_);
     TensorId taken = normed;

@@ -24,13 +24,46 @@ absl::StatusOr<DecoderConfig> Read(absl::string_view more) {
   return ReadDecoder(document->root()["decoder"], training);
 }
 
-absl::StatusOr<Graph> Build(absl::string_view more) {
+absl::StatusOr<Graph> Build(absl::string_view more, Training training = {}) {
   const absl::StatusOr<DecoderConfig> config = Read(more);
   if (!config.ok()) return config.status();
-  Training training;
   training.batch = 4;
   training.sequence = 16;
   return BuildDecoder(*config, training, "d", 2);
+}
+
+// Names of parameters that are of `dtype`, in order.
+std::vector<std::string> ParametersOf(DType dtype, const Graph& graph) {
+  std::vector<std::string> names;
+  for (const Tensor& tensor : graph.tensors) {
+    if (tensor.kind == TensorKind::kParameter && tensor.dtype == dtype) names.push_back(tensor.name);
+  }
+  return names;
+}
+
+// Linear layers alone are quantised: no tables, norms, biases, routers, gates of shared experts or adapters.
+TEST(DecoderWeightsTest, LinearLayersMayLieInFloat8) {
+  Training training;
+  training.dtype = DType::kBFloat16;
+  training.float8_parameters = true;
+  ASSERT_OK_AND_ASSIGN(const Graph dense, Build("layers: 2, ffn: 24, positions: learned, bias: true", training));
+  EXPECT_THAT(ParametersOf(DType::kFloat8, dense),
+              ElementsAre("qkv.weight", "proj.weight", "mlp1.weight", "mlp2.weight"));
+  EXPECT_THAT(ParametersOf(DType::kBFloat16, dense),
+              ElementsAre("embedding", "positions", "norm1.gamma", "qkv.bias", "add1.bias", "norm2.gamma", "mlp1.bias",
+                          "add2.bias", "head", "norm.gamma"));
+  training.lora = Lora{.rank = 3, .qkv = false, .mlp1 = false, .mlp2 = false};
+  ASSERT_OK_AND_ASSIGN(const Graph experts,
+                       Build("layers: 2, ffn: 24, experts: 4, experts_per_token: 2, shared_expert_ffn: 8, "
+                             "shared_expert_gate: true, activation: swiglu",
+                             training));
+  EXPECT_THAT(ParametersOf(DType::kFloat8, experts),
+              ElementsAre("qkv.weight", "proj.weight", "mlp1.weight", "mlp2.weight", "shared_mlp1.weight",
+                          "shared_mlp2.weight"));
+  // What they are multiplied with and give stays as it is.
+  for (const absl::string_view product : {"qkv", "proj", "mlp1", "mlp2"}) {
+    EXPECT_EQ(experts.tensor(experts.FindTensor(product)).dtype, DType::kBFloat16) << product;
+  }
 }
 
 std::string ErrorOf(absl::string_view more) { return std::string(Read(more).status().message()); }

@@ -35,19 +35,27 @@ class DecoderPieces {
     return Initializer{.kind = Initializer::Kind::kNormal, .value = deviation};
   }
   // Trains unless there are adapters.
-  TensorId Parameter(std::string name, Shape shape, Initializer init) {
-    return b_.Parameter(std::move(name), t_.dtype, std::move(shape), init, /*trainable=*/!t_.lora.has_value());
+  TensorId Parameter(std::string name, DType dtype, Shape shape, Initializer init) {
+    return b_.Parameter(std::move(name), dtype, std::move(shape), init, /*trainable=*/!t_.lora.has_value());
   }
-  TensorId Weight(std::string name, Shape shape) { return Parameter(std::move(name), std::move(shape), Normal(0.02)); }
+  TensorId Parameter(std::string name, Shape shape, Initializer init) {
+    return Parameter(std::move(name), t_.dtype, std::move(shape), init);
+  }
+  // A table of the vocabulary or of positions, a router, a gate of an expert.
+  TensorId Table(std::string name, Shape shape) { return Parameter(std::move(name), std::move(shape), Normal(0.02)); }
+  // What a product of a layer reads.
+  TensorId Weight(std::string name, Shape shape) {
+    return Parameter(std::move(name), t_.TypeOfWeights(), std::move(shape), Normal(0.02));
+  }
   // A weight whose product is added to the residual stream.
   TensorId ResidualWeight(std::string name, Shape shape) {
     const double halves = (c_.layer_pattern.empty() ? 2.0 : 1.0) * static_cast<double>(c_.layers);
     const double deviation = 0.02 / std::sqrt(halves);
-    return Parameter(std::move(name), std::move(shape), Normal(deviation));
+    return Parameter(std::move(name), t_.TypeOfWeights(), std::move(shape), Normal(deviation));
   }
   TensorId VocabularyWeight(std::string name) {
     const int64_t rows = (c_.vocab + c_.vocab_multiple - 1) / c_.vocab_multiple * c_.vocab_multiple;
-    const TensorId id = Weight(std::move(name), {rows, c_.hidden});
+    const TensorId id = Table(std::move(name), {rows, c_.hidden});
     b_.mutable_graph().tensors[id.index()].padding = (rows - c_.vocab) * c_.hidden;
     return id;
   }

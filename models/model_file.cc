@@ -116,6 +116,9 @@ absl::Status ReadModel(const NodeRef& root, ModelFile& file) {
       return root["training"]["lora"].Error("it with `operators`", "a decoder",
                                             "a parameter that stays as it is has `trainable: false`");
     }
+    if (training.float8_parameters) {
+      return root["training"]["parameters"].Error("it with `operators`", "a decoder", "a parameter has a `dtype`");
+    }
     const int64_t stages = file.parallel.pipeline_stages, chunks = stages > 1 ? file.parallel.chunks() : 1;
     MESHWRIGHT_ASSIGN_OR_RETURN(OperatorModel model, ReadOperators(root, training, stages, chunks));
     if (training.batch != 0 && training.batch != model.batch()) {

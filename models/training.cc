@@ -193,15 +193,20 @@ static absl::StatusOr<double> ReadTokens(const NodeRef& in) {
 absl::StatusOr<Training> ReadTraining(const NodeRef& in) {
   Training training;
   if (!in.present()) return training;
-  MESHWRIGHT_RETURN_IF_ERROR(in.CheckKeys({"batch", "sequence", "dtype", "gradient_dtype", "optimizer", "loss_scale",
-                                           "lora", "loss_reduction", "attention", "loss", "norms", "data", "steps",
-                                           "epochs", "steps_per_epoch", "seed", "seed_per_rank", "tokens"}));
+  MESHWRIGHT_RETURN_IF_ERROR(in.CheckKeys({"batch", "sequence", "dtype", "gradient_dtype", "parameters", "optimizer",
+                                           "loss_scale", "lora", "loss_reduction", "attention", "loss", "norms", "data",
+                                           "steps", "epochs", "steps_per_epoch", "seed", "seed_per_rank", "tokens"}));
   MESHWRIGHT_ASSIGN_OR_RETURN(training.batch, in["batch"].AsIntOr(0, 1, kMostRows));
   MESHWRIGHT_ASSIGN_OR_RETURN(training.sequence, in["sequence"].AsIntOr(0, 1, kLongestSequence));
   MESHWRIGHT_ASSIGN_OR_RETURN(training.dtype, ReadDType(in["dtype"], training.dtype, true));
   // Sums of many small numbers: at least float32 where nothing else is said.
   const DType sums = training.dtype == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
   MESHWRIGHT_ASSIGN_OR_RETURN(training.gradient_dtype, ReadDType(in["gradient_dtype"], sums, true));
+  enum class Parameters { kAsDtype, kFloat8 };
+  constexpr absl::string_view kParameterNames[] = {"bfloat16", "float8"};
+  MESHWRIGHT_ASSIGN_OR_RETURN(const Parameters parameters,
+                              in["parameters"].AsEnumOr(Parameters::kAsDtype, kParameterNames));
+  training.float8_parameters = parameters == Parameters::kFloat8;
   MESHWRIGHT_ASSIGN_OR_RETURN(training.optimizer, ReadOptimizer(in["optimizer"]));
   MESHWRIGHT_RETURN_IF_ERROR(ReadLossScale(in["loss_scale"], training));
   MESHWRIGHT_ASSIGN_OR_RETURN(training.lora, ReadLora(in["lora"]));

@@ -5,6 +5,9 @@
 //     sequence: 1024              # tokens a row; decoders only
 //     dtype: bfloat16             # of computing and of parameters, where a tensor does not say its own
 //     gradient_dtype: float32     # of accumulation and reduction
+//     parameters: float8          # weights of layers' products lie in 8 bits and are gathered so; decoders. Without,
+//     or
+//                                 # bfloat16: as dtype says
 //     loss_scale: {initial: 65536, growth_factor: 2, backoff_factor: 0.5, growth_interval: 2000}   # dynamic: as here;
 //                                 # or a number, which stays; or none. float16: dynamic unless said, others: none
 //     optimizer: {adamw: {learning_rate: 6e-4, beta1: 0.9, beta2: 0.95, weight_decay: 0.1}}   # sgd, momentum, lamb
@@ -93,6 +96,7 @@ struct Training {
   int64_t sequence = 0;  // tokens a row; 0 in the operator form
   DType dtype = DType::kFloat32;
   DType gradient_dtype = DType::kFloat32;
+  bool float8_parameters = false;  // `parameters: float8`
   Optimizer optimizer;
   enum class Scales : uint8_t { kByType, kYes, kNo } scales_loss = Scales::kByType;  // by type: where dtype is float16
   LossScaling loss_scaling;
@@ -113,6 +117,10 @@ struct Training {
   bool seed_per_rank = false;
   double tokens = 0;  // of the whole run; 0: not said
 
+  // Of weights that products in layers read, but for routers; of all else parameters are of `dtype`. Frameworks
+  // quantise linear layers of transformer blocks alone: Transformer Engine's modules (module/base.py,
+  // primary_weights_in_fp8), of which Megatron-Core's embedding, router and output layer are none.
+  DType TypeOfWeights() const { return float8_parameters ? DType::kFloat8 : dtype; }
   // Where the loss is scaled.
   std::optional<LossScaling> LossScale() const;
 

@@ -55,6 +55,16 @@ TEST(TrainingTest, Lora) {
             "m.yaml:1:43: training.lora.targets[1]: found qkv again, wanted each product once");
 }
 
+TEST(TrainingTest, WeightsMayLieInFloat8) {
+  ASSERT_OK_AND_ASSIGN(Training training, Read("{dtype: bfloat16, parameters: float8}"));
+  EXPECT_EQ(training.dtype, DType::kBFloat16);
+  EXPECT_EQ(training.TypeOfWeights(), DType::kFloat8);
+  ASSERT_OK_AND_ASSIGN(training, Read("{dtype: float16, parameters: bfloat16}"));
+  EXPECT_EQ(training.TypeOfWeights(), DType::kFloat16);
+  EXPECT_EQ(Read("{parameters: fp8}").status().message(),
+            "m.yaml:1:24: training.parameters: found \"fp8\", wanted one of bfloat16, float8");
+}
+
 TEST(TrainingTest, ReadsEveryKey) {
   ASSERT_OK_AND_ASSIGN(const Training training,
                        Read("{batch: 8, sequence: 128, dtype: bfloat16, gradient_dtype: bfloat16, optimizer: {adamw: "

@@ -42,6 +42,9 @@ std::string ToYaml(const ModelChanges& changes) {
   if (changes.batch.has_value()) fields.push_back(absl::StrCat("batch: ", *changes.batch));
   if (changes.sequence.has_value()) fields.push_back(absl::StrCat("sequence: ", *changes.sequence));
   if (changes.lora_rank.has_value()) fields.push_back(absl::StrCat("lora_rank: ", *changes.lora_rank));
+  if (changes.float8_parameters.has_value()) {
+    fields.push_back(absl::StrCat("parameters: ", *changes.float8_parameters ? "float8" : "bfloat16"));
+  }
   if (changes.stages.has_value()) fields.push_back(absl::StrCat("stages: ", *changes.stages));
   if (changes.tokens.has_value()) fields.push_back(absl::StrCat("tokens: ", ShortestNumber(*changes.tokens)));
   return absl::StrCat("{", absl::StrJoin(fields, ", "), "}");
@@ -50,7 +53,8 @@ std::string ToYaml(const ModelChanges& changes) {
 absl::StatusOr<ModelChanges> ReadChanges(const NodeRef& in) {
   ModelChanges changes;
   if (!in.present()) return changes;
-  MESHWRIGHT_RETURN_IF_ERROR(in.CheckKeys({"precision", "batch", "sequence", "lora_rank", "stages", "tokens"}));
+  MESHWRIGHT_RETURN_IF_ERROR(
+      in.CheckKeys({"precision", "batch", "sequence", "lora_rank", "parameters", "stages", "tokens"}));
   if (in["precision"].present()) {
     MESHWRIGHT_ASSIGN_OR_RETURN(changes.precision, ReadDType(in["precision"], DType::kFloat32, /*floating=*/true));
   }
@@ -62,6 +66,10 @@ absl::StatusOr<ModelChanges> ReadChanges(const NodeRef& in) {
   }
   if (in["lora_rank"].present()) {
     MESHWRIGHT_ASSIGN_OR_RETURN(changes.lora_rank, in["lora_rank"].AsInt(1, kHighestLoraRank));
+  }
+  if (in["parameters"].present()) {
+    MESHWRIGHT_ASSIGN_OR_RETURN(const size_t parameters, in["parameters"].AsChoice({"bfloat16", "float8"}));
+    changes.float8_parameters = parameters == 1;
   }
   if (in["stages"].present()) {
     MESHWRIGHT_ASSIGN_OR_RETURN(changes.stages, in["stages"].AsInt(1));

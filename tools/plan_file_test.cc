@@ -82,6 +82,20 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"Propagation", "matmul_relu"}),
     [](const auto& info) { return info.param.name; });
 
+// The model's own text does not say so.
+TEST(PlanFile, HoldsThatWeightsAreInFloat8) {
+  ASSERT_OK_AND_ASSIGN(const std::string model, ReadTextFile("models/configs/gpt2_tiny.yaml"));
+  ASSERT_OK_AND_ASSIGN(const Plan plan, Make({"m.yaml", model}, {"--device=h100", "--precision=bfloat16",
+                                                                 "--products=float8", "--parameters=float8"}));
+  const std::string text = ToYaml(plan);
+  EXPECT_NE(text.find("changes: {precision: bfloat16, parameters: float8}"), std::string::npos);
+  ASSERT_OK_AND_ASSIGN(const Plan again, ParsePlan(SourceFile{"plan.yaml", text}));
+  EXPECT_EQ(again.session.changes, plan.session.changes);
+  ASSERT_OK_AND_ASSIGN(const Program before, ProgramOf(plan));
+  ASSERT_OK_AND_ASSIGN(const Program after, ProgramOf(again));
+  EXPECT_EQ(ToText(after), ToText(before));
+}
+
 // What a plan has decided is not decided again: flags that say otherwise are refused, not passed over.
 TEST(PlanFile, RefusesFlagsOfChoicesThatItHasMade) {
   ASSERT_OK_AND_ASSIGN(const std::string model, ReadTextFile("models/configs/gpt2_tiny.yaml"));

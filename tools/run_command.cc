@@ -49,6 +49,10 @@ struct Job {
 // The host stores float16 and bfloat16, but is no device on which a model in them is worth running.
 absl::Status CheckRuns(const Session& session, const RankCarrier& carrier) {
   const DType dtype = session.file->training.dtype;
+  if (session.file->training.float8_parameters) {
+    return Flags::Wrong("parameters", WrongInput("weights in float8", "weights of the type of the model",
+                                                 "no kernel here reads them; plan with --parameters=bfloat16"));
+  }
   if (dtype == DType::kFloat32 || dtype == DType::kFloat64) return absl::OkStatus();
   const bool host = carrier.device == "host";
   if (!host && (dtype == DType::kBFloat16 || dtype == DType::kFloat16)) return absl::OkStatus();

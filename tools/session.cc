@@ -66,6 +66,10 @@ absl::Status ApplyChanges(const ModelChanges& changes, ModelFile& file) {
     return Flags::Wrong("lora_rank", WrongInput("a model of operators", "a decoder",
                                                 "a parameter that stays as it is has `trainable: false`"));
   }
+  if (!file.is_decoder() && changes.float8_parameters.value_or(false)) {
+    return Flags::Wrong("parameters", WrongInput("a model of operators", "a decoder", "a parameter has a `dtype`"));
+  }
+  if (changes.float8_parameters.has_value()) file.training.float8_parameters = *changes.float8_parameters;
   if (changes.batch.has_value()) file.training.batch = *changes.batch;
   if (changes.lora_rank.has_value()) {
     if (!file.training.lora.has_value()) file.training.lora.emplace();
@@ -333,6 +337,17 @@ void NoteFabric(const Cluster& cluster, std::vector<std::string>& notices) {
                           "one leaf switch");
 }
 
+// As trainers have it: Megatron-Core takes `fp8_param` with `fp8` alone (transformer_config.py), torchao casts for its
+// float8 linear layers.
+absl::Status CheckParameters(const ModelFile& file, const Device& device) {
+  if (!file.training.float8_parameters) return absl::OkStatus();
+  const bool quantises = device.kernels.quantize_bytes > Bytes();
+  if (quantises && SizeOf(file.training.dtype) == Bytes(2)) return absl::OkStatus();
+  const std::string found = absl::StrCat("weights in float8 for products in ", NameOf(file.training.dtype));
+  return Flags::Wrong("parameters", WrongInput(found, "16-bit products that run in float8",
+                                               quantises ? "give --precision=bfloat16" : "give --products=float8"));
+}
+
 absl::StatusOr<Session> MakeSession(const SourceFile& source, ModelFile file, const ModelChanges& changes,
                                     Cluster cluster) {
   MESHWRIGHT_RETURN_IF_ERROR(ApplyChanges(changes, file));
@@ -352,6 +367,7 @@ absl::StatusOr<Session> MakeSession(const SourceFile& source, ModelFile file, co
   }
   problem.gradient_dtype = file.training.gradient_dtype;
   problem.cluster = std::move(cluster);
+  MESHWRIGHT_RETURN_IF_ERROR(CheckParameters(file, problem.cluster.device));
   NoteMissingType(file, problem.cluster.device, session.notices);
   NoteFabric(problem.cluster, session.notices);
   problem.memory_limit = file.context.max_device_memory;
@@ -387,6 +403,9 @@ absl::StatusOr<ModelChanges> ChangesFrom(const Flags& flags) {
   MESHWRIGHT_ASSIGN_OR_RETURN(changes.batch, BatchFrom(flags));
   MESHWRIGHT_ASSIGN_OR_RETURN(changes.sequence, flags.Int("sequence", 1, kLongestSequence));
   MESHWRIGHT_ASSIGN_OR_RETURN(changes.lora_rank, flags.Int("lora_rank", 1, kHighestLoraRank));
+  constexpr absl::string_view kParameters[] = {"bfloat16", "float8"};
+  MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<size_t> parameters, flags.Choice("parameters", kParameters));
+  if (parameters.has_value()) changes.float8_parameters = *parameters == 1;
   MESHWRIGHT_ASSIGN_OR_RETURN(changes.stages, flags.Int("stages", 1, kMostDegree));
   if (flags.Has("tokens")) {
     const absl::StatusOr<double> tokens = ParseAmount(flags.Text("tokens"));

@@ -30,6 +30,7 @@ struct ModelChanges {
   std::optional<int64_t> stages;     // operator form: operators in order, as evenly as possible, whatever the file says
   std::optional<double> tokens;      // of the whole run
   std::optional<int64_t> lora_rank;  // decoders: adapters train alone, of all products unless the file says which
+  std::optional<bool> float8_parameters;  // decoders
   friend bool operator==(const ModelChanges&, const ModelChanges&) = default;
 };
 

@@ -133,6 +133,16 @@ TEST(SessionTest, ARankOfAdaptersIsAFlagToo) {
   EXPECT_THAT(Open(Decoder(), {"--lora_rank=0"}), StatusIs(kInvalid, "--lora_rank"));
 }
 
+TEST(SessionTest, WeightsInFloat8AreOfProductsInIt) {
+  const std::vector<std::string> narrow = {"--device=h100", "--precision=bfloat16", "--parameters=float8"};
+  EXPECT_THAT(Open(Decoder(), narrow),
+              StatusIs(kInvalid, "wanted 16-bit products that run in float8; give --products"));
+  ASSERT_OK_AND_ASSIGN(const Session session, Open(Decoder(), {narrow[0], narrow[1], narrow[2], "--products=float8"}));
+  EXPECT_EQ(session.changes.float8_parameters, true);
+  EXPECT_TRUE(session.file->training.float8_parameters);
+  EXPECT_THAT(Open(Operators(""), {"--parameters=float8"}), StatusIs(kInvalid, "--parameters: found a model of"));
+}
+
 TEST(SessionTest, ShortNamesOfTypesAreToldTheLongOnes) {
   EXPECT_THAT(Open(Decoder(), {"--precision=bf16"}),
               StatusIs(kInvalid, "--precision: found \"bf16\", wanted bfloat16"));

@@ -10,6 +10,8 @@ static std::vector<FlagSpec> MakeStrategyFlags() {
   const std::vector<FlagSpec> model = {
       {"precision", "TYPE", "float32, float64, bfloat16, float16: instead of the file's, gradients included",
        "dtype fp8 bf16 fp16"},
+      {"parameters", "TYPE", "type in which weights of layers lie and are gathered: bfloat16 (as they are), float8",
+       "fp8_param_gather fp8_param float8_parameters"},
       {"batch", "N", "sequences of a step, of a decoder", "global_batch global_batch_size batch_size gbs"},
       {"sequence", "N", "tokens of a sequence, of a decoder", "seq seq_len seq_length context_length"},
       {"lora_rank", "N", "train adapters of that rank beside frozen weights (LoRA), of a decoder",

@@ -155,9 +155,21 @@ Bytes BytesOfCommunicators(const Program& program, const ClassCopies& copies, si
   return communication;
 }
 
-std::vector<std::pair<std::string, Bytes>> OutsideArena(Bytes communication, const Cluster& cluster) {
+// Of weights in float8, which take as much again.
+Bytes BytesOfTransposes(const RankClass& rank_class, const Device& device) {
+  Bytes transposes;
+  if (!KeepsTransposes(device)) return transposes;
+  for (const Buffer& buffer : rank_class.buffers) {
+    const bool weight = buffer.role == BufferRole::kParameter && buffer.dtype == DType::kFloat8;
+    if (weight && !buffer.alias.valid()) transposes += buffer.bytes * (buffer.layers * buffer.microbatches);
+  }
+  return transposes;
+}
+
+std::vector<std::pair<std::string, Bytes>> OutsideArena(Bytes communication, Bytes transposes, const Cluster& cluster) {
   std::vector<std::pair<std::string, Bytes>> outside = {{"context and workspace", ProcessBytes(cluster)}};
   if (communication > Bytes()) outside.push_back({"communicators", communication});
+  if (transposes > Bytes()) outside.push_back({"transposes of weights", transposes});
   return outside;
 }
 
@@ -181,7 +193,8 @@ void SetMemory(const Program& program, const ClassCopies& copies, const Problem&
     // Classes that begin at the same place of a node have equal groups.
     const bool alike = written < c && place_in_node(written) == place_in_node(c);
     communication.push_back(alike ? communication[written] : BytesOfCommunicators(program, copies, c, cluster));
-    const auto outside = OutsideArena(communication[c], cluster);
+    const Bytes transposes = BytesOfTransposes(program.classes[written], cluster.device);
+    const auto outside = OutsideArena(communication[c], transposes, cluster);
     Bytes peak = program.classes[c].arena;
     for (const auto& [name, bytes] : outside) peak += bytes;
     if (c > 0 && peak <= prediction->peak) continue;

@@ -287,6 +287,50 @@ TEST(EvaluateTest, MemoryOutsideTheArenaCountsEachGroupOnce) {
   EXPECT_EQ(evaluation.prediction.outside, expected);
 }
 
+// Products of a layer, h 4096 and f 16384, read 3 h^2 + h^2 + 2 h f = 201,326,592 weights, two layers twice as many. In
+// float8 they take and are gathered as as many bytes, half of what they are in 16 bits; transposes are as much again.
+TEST(EvaluateTest, WeightsInFloat8) {
+  constexpr Bytes kLayer(201326592), kWeights = kLayer * 2;
+  Problem problem = ToyDecoderProblem({.hidden = 4096, .heads = 32, .ffn = 16384}, 16, H100Cluster(1));
+  problem.parallel_optimizer = true;
+  ASSERT_OK_AND_ASSIGN(const Strategy strategy, FromDegrees(problem, {.data = 8}));
+  ASSERT_OK_AND_ASSIGN(const Evaluation wide, Evaluate(problem, strategy));
+  problem.graph = [build = problem.graph](int64_t rows) -> absl::StatusOr<Graph> {
+    MESHWRIGHT_ASSIGN_OR_RETURN(Graph graph, build(rows));
+    for (Tensor& tensor : graph.tensors) {
+      const bool end = tensor.name == "embedding" || tensor.name == "head";
+      if (tensor.kind == TensorKind::kParameter && tensor.shape.size() > 1 && !end) tensor.dtype = DType::kFloat8;
+    }
+    return graph;
+  };
+  const auto gathered = [](const Evaluation& of) {
+    Bytes bytes;
+    const RankClass& c = of.program.classes[0];
+    for (const Block& block : c.blocks) {
+      for (const Instruction& instruction : block.instructions) {
+        const auto* call = std::get_if<Collective>(&instruction.work);
+        if (call == nullptr || call->purpose != Purpose::kParameter) continue;
+        for (const Operand& whole : instruction.writes) bytes += c.buffers[whole.buffer.index()].bytes;
+      }
+    }
+    return bytes;
+  };
+  const auto parameters = [](const Evaluation& of) {
+    return of.prediction.memory[static_cast<size_t>(BufferRole::kParameter)];
+  };
+  ASSERT_OK_AND_ASSIGN(const Evaluation narrow, Evaluate(problem, strategy));
+  EXPECT_OK(VerifyProgram(narrow.program));
+  EXPECT_EQ(parameters(wide) - parameters(narrow), kWeights);
+  EXPECT_EQ(gathered(wide) - gathered(narrow), kLayer);  // at a time
+  EXPECT_EQ(narrow.prediction.outside.back(), std::make_pair(std::string("transposes of weights"), kWeights));
+  EXPECT_EQ(narrow.prediction.peak - narrow.prediction.arena, wide.prediction.peak - wide.prediction.arena + kWeights);
+  EXPECT_LT(narrow.prediction.step, wide.prediction.step);
+  problem.cluster.device.generation = Generation::kBlackwell;
+  ASSERT_OK_AND_ASSIGN(const Evaluation blackwell, Evaluate(problem, strategy));
+  EXPECT_EQ(parameters(blackwell), parameters(narrow));
+  EXPECT_NE(blackwell.prediction.outside.back().first, "transposes of weights");
+}
+
 // S1.8: of the device's memory and max_device_memory the lower.
 TEST(EvaluateTest, AMemoryLimitLowersTheDevices) {
   Problem problem = ToyDecoderProblem({}, 16, A100Cluster(1));

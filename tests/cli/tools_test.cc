@@ -499,6 +499,15 @@ TEST(RunTest, BFloat16NeedsAPrecision) {
   EXPECT_THAT(result.err, HasSubstr("--precision: found a model in bfloat16, wanted float32 or float64"));
 }
 
+TEST(RunTest, WeightsInFloat8AreOnlyPredicted) {
+  const std::string plan = TempPath("float8.yaml");
+  const std::vector<std::string> types = {"--precision=bfloat16", "--products=float8", "--parameters=float8"};
+  ASSERT_EQ(RunTool("plan", {kTiny, "--device=h100", types[0], types[1], types[2], "--out=" + plan}).exit_code, 0);
+  const ToolResult result = RunTool("run", {plan, "--steps=1"});
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_THAT(result.err, HasSubstr("--parameters: found weights in float8"));
+}
+
 TEST(RunTest, UnderMpirunTheLinesAreTheSame) {
   if (std::system("command -v mpirun > /dev/null") != 0) GTEST_SKIP() << "needs mpirun, which is not installed";
   // A job of one machine, by whoever runs the tests; a folder of its own, with a short path, for its sockets.

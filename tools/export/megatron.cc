@@ -261,6 +261,7 @@ absl::Status AddTraining(const Recipe& recipe, Options& out) {
   if (t.dtype == DType::kBFloat16) out.Add("--bf16");
   if (t.dtype == DType::kFloat16) out.Add("--fp16");
   if (recipe.float8()) out.Add("--fp8-format", "hybrid");
+  if (t.float8_parameters) out.Add("--fp8-param-gather");
   if (!t.fused_attention) out.Add("--attention-backend", "unfused");
   const std::optional<LossScaling> scaling = t.LossScale();
   if (IsConstantScale(t)) {
@@ -341,6 +342,10 @@ absl::StatusOr<MegatronOptionList> MegatronOptionsOf(const Plan& plan, const Rec
                                        recipe.pipeline + recipe.microbatches % recipe.pipeline));
   }
   MESHWRIGHT_RETURN_IF_ERROR(CheckForm(recipe.model, differences));
+  if (recipe.training.float8_parameters && !recipe.shard_optimizer && !recipe.shard_parameters) {
+    return HasNo("Megatron", "weights in float8 (--fp8-param-gather) without its distributed optimizer",
+                 "--parallel_optimizer");
+  }
   if (recipe.training.dtype == DType::kFloat64) return HasNo("Megatron", "float64", "--precision=bfloat16");
   if (const int64_t most = std::max(recipe.model.kv_heads, recipe.tensor),
       least = std::min(recipe.model.kv_heads, recipe.tensor);

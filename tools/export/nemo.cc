@@ -16,8 +16,9 @@ namespace {
 
 // What Megatron-LM's options say that has no key of its own there, and is said elsewhere.
 constexpr absl::string_view kSaidElsewhere[] = {
-    "use-mcore-models", "group-query-attention", "bf16",      "fp16", "fp8-format", "initial-loss-scale",
-    "loss-scale",       "loss-scale-window",     "hysteresis"};
+    "use-mcore-models", "group-query-attention", "bf16",       "fp16",
+    "fp8-format",       "initial-loss-scale",    "loss-scale", "loss-scale-window",
+    "hysteresis",       "fp8-param-gather"};
 
 // As YAML has it: "core_attn layernorm" and "1,0" are lists, what a shell quotes is not quoted there, and a layout is a
 // text of signs that mean something to YAML.
@@ -48,6 +49,12 @@ void TellOfRest(const Recipe& recipe, std::vector<std::string>& differences) {
   if (t.dtype == DType::kFloat32) differences.push_back("the type of parameters is the recipe's, float32 in the plan");
   if (t.dtype == DType::kBFloat16 && t.gradient_dtype != DType::kFloat32) {
     differences.push_back("with bf16_mixed gradients are reduced in float32, in the plan in bfloat16");
+  }
+  // As all of its float8 recipes of one scale a tensor have it (training/mixed_precision.py, fp8_param_gather).
+  if (recipe.float8() && !t.float8_parameters) {
+    differences.push_back(absl::StrCat("with ", Precision(recipe),
+                                       " weights lie and are gathered in float8, in the plan in ", NameOf(t.dtype),
+                                       "; --parameters=float8 plans for that"));
   }
   if (recipe.model.activation == Activation::kSquaredRelu) {
     differences.push_back("the activation function is the recipe's, squared ReLU in the plan");

@@ -63,6 +63,12 @@ absl::StatusOr<Exported> ToTorchtitan(const Plan& plan) {
   if (recipe.float8()) {
     out.differences.push_back("products in float8 are a converter of the model's in your registry");
   }
+  if (recipe.training.float8_parameters) {
+    if (!recipe.shard_parameters) {
+      return HasNo("torchtitan", "weights in float8 but those that FSDP gathers", "--shard_parameters");
+    }
+    out.differences.push_back("weights are gathered in float8 where that converter has enable_fsdp_float8_all_gather");
+  }
   TellOfUnfused("torchtitan", recipe, out.differences);
   std::string schedule;
   if (recipe.pipeline > 1) {

@@ -87,6 +87,7 @@ absl::StatusOr<TrainingRun> RunOf(const Recipe& recipe, const TrainerWords& word
   RowOverrides overrides;
   overrides.model = recipe.model;
   overrides.cluster = recipe.cluster;
+  overrides.float8_parameters = recipe.training.float8_parameters;
   if (recipe.model.experts > 0) {
     overrides.expert_imbalance = words.pads_experts ? std::max(1.0, recipe.model.capacity_factor) : 1.0;
   }

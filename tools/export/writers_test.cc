@@ -26,6 +26,7 @@
 namespace meshwright {
 namespace {
 
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -318,6 +319,29 @@ TEST(WritersTest, ProductsInFloat8AndUnfusedAttention) {
   for (const auto& write : {ToNanotron, ToDeepSpeed}) {
     EXPECT_THAT(write(plan).status(), StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("--products=bfloat16")));
   }
+}
+
+// Megatron-LM's option wants its distributed optimizer, torchao's casts what FSDP gathers, and NeMo's recipe has them.
+TEST(WritersTest, WeightsInFloat8) {
+  const std::string text = absl::StrReplaceAll(Llama(), {{"h100-sxm,", "h100-sxm, products: float8,"}});
+  const Degrees degrees = {.data = 16, .microbatch = 1};
+  ASSERT_OK_AND_ASSIGN(const Plan wide, PlanOf(text, degrees, {"--parallel_optimizer", "--noshard_parameters"}));
+  ASSERT_OK_AND_ASSIGN(Exported out, ToMegatron(wide));
+  EXPECT_EQ(OptionsOf(out.text).count("--fp8-param-gather"), 0u);
+  ASSERT_OK_AND_ASSIGN(out, ToNemo(wide));
+  EXPECT_THAT(out.differences, Contains(HasSubstr("in float8, in the plan in bfloat16; --parameters=float8")));
+  const std::string narrow = absl::StrReplaceAll(text, {{"training: {", "training: {parameters: float8, "}});
+  ASSERT_OK_AND_ASSIGN(Plan plan, PlanOf(narrow, degrees, {"--parallel_optimizer", "--noshard_parameters"}));
+  ASSERT_OK_AND_ASSIGN(out, ToMegatron(plan));
+  EXPECT_EQ(OptionsOf(out.text).count("--fp8-param-gather"), 1u);
+  ASSERT_OK_AND_ASSIGN(out, ToNemo(plan));
+  EXPECT_THAT(out.differences, Not(Contains(HasSubstr("float8"))));
+  EXPECT_THAT(ToTorchtitan(plan).status(), StatusIs(absl::StatusCode::kUnimplemented, "--shard_parameters"));
+  ASSERT_OK_AND_ASSIGN(plan, PlanOf(narrow, degrees, {"--shard_parameters"}));
+  ASSERT_OK_AND_ASSIGN(out, ToTorchtitan(plan));
+  EXPECT_THAT(out.differences, Contains(HasSubstr("enable_fsdp_float8_all_gather")));
+  ASSERT_OK_AND_ASSIGN(plan, PlanOf(narrow, degrees, {"--noparallel_optimizer"}));
+  EXPECT_THAT(ToMegatron(plan).status(), StatusIs(absl::StatusCode::kUnimplemented, "--parallel_optimizer"));
 }
 
 TEST(MegatronTest, RoutersThatChooseOfSomeGroups) {

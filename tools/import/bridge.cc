@@ -64,6 +64,13 @@ void AddPrecision(const NodeRef& in, Options& options) {
   const NodeRef float8 = precision["fp8"];
   const bool named = precision.is_scalar() && absl::StrContains(precision.text(), "fp8");
   if (named || (float8.is_scalar() && !Is(float8, "None"))) options.Add("fp8-format", {"hybrid"}, in.line());
+  // Weights in float8: in all named ones but those of blocks of 128 (training/mixed_precision.py).
+  const std::string scales = precision.is_map()      ? TextOf(precision["fp8_recipe"])
+                             : precision.is_scalar() ? precision.text()
+                                                     : "";
+  if (absl::StrContains(scales, "mxfp8")) options.Add("fp8-recipe", {"mxfp8"}, in.line());
+  const bool gathers = Is(precision["fp8_param_gather"], "true") || Is(precision["fp8_param"], "true");
+  if (gathers || (named && !absl::StrContains(scales, "subchannel"))) options.Add("fp8-param-gather", {}, in.line());
   if (Is(precision["grad_reduce_in_fp32"], "false")) options.Add("grad-reduce-in-bf16", {}, in.line());
 }
 

@@ -339,6 +339,47 @@ TEST(MegatronTest, Errors) {
               HasSubstr("found nothing that is known, wanted one of megatron_log, megatron, nemo, "));
 }
 
+// Weights in float8 are the model's; in MXFP8, which has them twice and gathers 16 bits, they are as in 16 bits.
+TEST(MegatronTest, WeightsInFloat8) {
+  const auto import = [](absl::string_view more, const std::string& device = "h100") {
+    return Import(absl::StrReplaceAll(kScript, {{"--sequence-parallel", absl::StrCat("--sequence-parallel ", more)}}),
+                  {.device = device});
+  };
+  const auto narrow = HasSubstr("\n  parameters: float8\n");
+  ASSERT_OK_AND_ASSIGN(Imported imported, import("--fp8-format hybrid --fp8-param-gather"));
+  EXPECT_THAT(imported.text, narrow);
+  ASSERT_OK_AND_ASSIGN(const Session session, Open(imported.text));
+  EXPECT_TRUE(session.file->training.float8_parameters);
+  ASSERT_OK_AND_ASSIGN(imported, import("--fp8-format hybrid"));
+  EXPECT_THAT(imported.text, Not(narrow));
+  ASSERT_OK_AND_ASSIGN(imported, import("--fp8-format e4m3 --fp8-recipe mxfp8 --fp8-param-gather"));
+  EXPECT_THAT(imported.text, Not(narrow));
+  EXPECT_THAT(imported.notes, Contains(HasSubstr("weights in MXFP8 are planned in 16 bits")));
+  ASSERT_OK_AND_ASSIGN(imported, import("--fp8-format hybrid --fp8-param-gather", ""));
+  EXPECT_THAT(imported.text, Not(narrow));
+  EXPECT_THAT(imported.notes, Contains(HasSubstr("plan with --parameters=float8, too")));
+}
+
+TEST(BridgeTest, WeightsInFloat8) {
+  const auto text = [](absl::string_view precision) {
+    const absl::StatusOr<Imported> imported =
+        Import(absl::StrCat("mixed_precision: ", precision,
+                            "\nmodel:\n  hidden_size: 64\n  num_layers: 4\n  num_attention_heads: 4\n  seq_length: 32\n"
+                            "  tensor_model_parallel_size: 1\n  vocab_size: 256\ntrain: {global_batch_size: 8}\n"),
+               {.devices = 8, .device = "h100"});
+    EXPECT_OK(imported.status());
+    return imported.ok() ? imported->text : "";
+  };
+  const auto narrow = HasSubstr("\n  parameters: float8\n");
+  EXPECT_THAT(text("bf16_with_fp8_current_scaling_mixed"), narrow);
+  EXPECT_THAT(text("bf16_with_fp8_subchannel_scaling_mixed"), Not(narrow));
+  EXPECT_THAT(text("bf16_with_mxfp8_mixed"), Not(narrow));
+  EXPECT_THAT(text("bf16_mixed"), Not(narrow));
+  EXPECT_THAT(text("{bf16: true, fp8: hybrid, fp8_recipe: blockwise, fp8_param_gather: true}"), narrow);
+  EXPECT_THAT(text("{bf16: true, fp8: e4m3, fp8_recipe: mxfp8, fp8_param: true}"), Not(narrow));
+  EXPECT_THAT(text("{bf16: true, fp8: hybrid, fp8_param_gather: false}"), Not(narrow));
+}
+
 // As Megatron-Bridge keeps it with a checkpoint.
 TEST(BridgeTest, RunConfig) {
   const std::string text =

@@ -359,6 +359,19 @@ class Megatron {
     return absl::OkStatus();
   }
 
+  absl::Status Float8Parameters() {
+    MESHWRIGHT_ASSIGN_OR_RETURN(const std::string scales, o_.Text("fp8-recipe", "delayed"));
+    if (!IsOn("fp8-param-gather") || !recipe_.float8()) return absl::OkStatus();
+    // Twice in 8 bits, and gathered in 16 (distributed/param_and_grad_buffer.py, reuse_grad_buf_for_mxfp8_param_ag).
+    const bool blocks = scales == "mxfp8";
+    if (blocks) o_.notes.push_back("--fp8-param-gather: weights in MXFP8 are planned in 16 bits, which take as much");
+    recipe_.training.float8_parameters = !blocks && !hints_.device.empty();
+    if (!blocks && hints_.device.empty()) {
+      o_.notes.push_back("weights in float8 want products in it: plan with --parameters=float8, too");
+    }
+    return absl::OkStatus();
+  }
+
   absl::Status Types() {
     Training& t = recipe_.training;
     t.dtype = o_.Has("bf16") ? DType::kBFloat16 : o_.Has("fp16") ? DType::kFloat16 : DType::kFloat32;
@@ -373,6 +386,7 @@ class Megatron {
     if (recipe_.float8() && hints_.device.empty()) {
       o_.notes.push_back("products in float8 are the cluster's: plan with --products=float8");
     }
+    MESHWRIGHT_RETURN_IF_ERROR(Float8Parameters());
     Optimizer& o = t.optimizer;
     MESHWRIGHT_ASSIGN_OR_RETURN(const std::string kind, o_.Text("optimizer", "adam"));
     MESHWRIGHT_ASSIGN_OR_RETURN(o.learning_rate, o_.NumberIfKnown("lr", 3e-4));

@@ -22,7 +22,6 @@ inline constexpr LeftOut kLeftOut[] = {
     {"external-cuda-graph", "CUDA graphs are taken for granted in the plan"},
     {"reset-attention-mask", "attention within documents is planned as over whole rows"},
     {"fp4-format", "products in 4 bits are planned in 16"},
-    {"fp8-param-gather", "weights are gathered in 8 bits there, in 16 in the plan"},
     {"moe-layer-recompute", "experts alone are run again there, which the plan does not know"},
     {"no-rope-freq", "layers without rotary positions are planned with them"},
     {"softmax-type", "what attention adds to its sums is left out"},

@@ -124,6 +124,7 @@ std::string TrainingText(const Recipe& recipe) {
   out.Add("sequence", t.sequence);
   out.Add("dtype", NameOf(t.dtype));
   out.AddUnless("gradient_dtype", NameOf(t.gradient_dtype), NameOf(DType::kFloat32));
+  if (t.float8_parameters) out.Add("parameters", "float8");
   out.Add("optimizer", OptimizerText(t.optimizer));
   if (t.scales_loss == Training::Scales::kNo && t.dtype == DType::kFloat16) out.Add("loss_scale", "none");
   if (!t.fused_attention) out.Add("attention", "unfused");

@@ -153,6 +153,13 @@ void AddActivationCopies(const TrainingRun& run, const Framework& framework, Fra
     copies->scores = kTensorFlowScores * width;
     copies->gates = kTensorFlowGelu * width;
   }
+  // Of Megatron-LM only where weights lie in 8 bits. Else Transformer Engine has copies of them in 8 bits beside those
+  // in 16, which are not counted and take more (module/base.py, quantize_weight). A layer that is run again keeps its
+  // input.
+  const bool again = run.recompute == Recompute::kFull || run.recompute == Recompute::kLayer;
+  if (run.training.float8_parameters && framework.Is(Sign::kTransformerEngine) && !again) {
+    copies->activations = kFloat8Activations;
+  }
   if (wide_steps) copies->activations = kHuggingFaceActivationShare;
   if (!framework.Is(Sign::kHuggingFace) || !framework.Is(Sign::kUnfused)) return;
   if (SizeOf(run.training.dtype) == Bytes(4)) {
@@ -173,7 +180,11 @@ void AddActivationCopies(const TrainingRun& run, const Framework& framework, Fra
 
 // Of FSDP's parts of weights and gradients, where all of them train in 16 bits.
 void AddShardCopies(const TrainingRun& run, const Framework& framework, FrameworkCopies* copies) {
-  if (!framework.HasNarrowStates()) copies->owned += kShardsAreMasters;
+  if (!framework.HasNarrowStates()) {
+    // Which it casts to 8 bits before it gathers them (torchao's float8/fsdp_utils.py, fsdp_pre_all_gather).
+    const bool narrow = run.training.float8_parameters && !KeepsTransposes(run.cluster.device);
+    copies->owned += narrow ? kNarrowShardsAreMasters : kShardsAreMasters;
+  }
   // accelerate reduces in the type that it computes in.
   copies->narrow_passing = framework.Is(Sign::kHuggingFace);
   // Fabric and accelerate add up whole gradients until the last micro-batch (FSDP's `no_sync`); what ranks own of

@@ -35,8 +35,29 @@ double OwnedOf(const Prediction& prediction) {
   return BytesOf(prediction, BufferRole::kOptimizerState) / kAdamStateBytes;
 }
 
+double RanksThatSplit(const TrainingRun& run) {
+  return Number(run.degrees.data * run.degrees.context / run.degrees.copies);
+}
+
+// Elements of an embedding's part.
+double EmbeddingOf(const TrainingRun& run) {
+  return Number(run.model.vocab) * Number(run.model.hidden) / Number(run.degrees.tensor);
+}
+
+// Of embedding and head, what the first or the last stage has; in elements.
+double EndsOf(const TrainingRun& run) {
+  return EmbeddingOf(run) * (run.model.tied_embeddings || run.degrees.pipeline > 1 ? 1 : 2);
+}
+
+// By how much a weight of a layer is narrower than other parameters.
+double NarrowerWeights(const TrainingRun& run) {
+  return SizeOfWeights(run) - Number(SizeOf(run.training.TypeOfWeights()).raw());
+}
+
 double ParametersOf(const TrainingRun& run, const Prediction& prediction) {
-  return BytesOf(prediction, BufferRole::kParameter) / SizeOfWeights(run);
+  const double bytes = BytesOf(prediction, BufferRole::kParameter), less = NarrowerWeights(run);
+  const double ends = std::min(bytes / SizeOfWeights(run), EndsOf(run));
+  return (bytes - less * ends) / (SizeOfWeights(run) - less);
 }
 
 // Of the rank's pieces of parameters, as many elements as of their gradients, that lie inside of the program's whole
@@ -46,15 +67,6 @@ double PiecesOf(const TrainingRun& run, const Prediction& prediction) {
   constexpr double kFewestReplicas = 2;
   const double owned = OwnedOf(prediction);
   return ParametersOf(run, prediction) < owned * (1 + kFewestReplicas) / 2 ? 0 : owned;
-}
-
-double RanksThatSplit(const TrainingRun& run) {
-  return Number(run.degrees.data * run.degrees.context / run.degrees.copies);
-}
-
-// Elements of an embedding's part.
-double EmbeddingOf(const TrainingRun& run) {
-  return Number(run.model.vocab) * Number(run.model.hidden) / Number(run.degrees.tensor);
 }
 
 // Logits of a token.
@@ -203,7 +215,10 @@ struct Passing {
 };
 Passing PassingOf(const TrainingRun& run, const Prediction& prediction, BufferRole role, double width) {
   if (!run.shard_parameters || run.frozen) return {};  // LessOfFrozen has those
-  const double all = std::max(0.0, BytesOf(prediction, role) - OwnedOf(prediction) * width);
+  const double owned = OwnedOf(prediction);
+  const double narrower = role == BufferRole::kParameter ? NarrowerWeights(run) : 0;
+  const double parts = owned * width - narrower * std::max(0.0, owned - EndsOf(run) / RanksThatSplit(run));
+  const double all = std::max(0.0, BytesOf(prediction, role) - parts);
   const double ends = std::min(all, (run.model.tied_embeddings ? 1 : 2) * EmbeddingOf(run) * width);
   return {ends, all - ends};
 }
@@ -297,7 +312,7 @@ double NotAtOnce(const TrainingRun& run, const Prediction& prediction, double ke
 // head are neither.
 double LessOfFrozen(const TrainingRun& run, const Prediction& prediction) {
   if (!run.frozen) return 0;
-  const double ends = EmbeddingOf(run) * (run.model.tied_embeddings || run.degrees.pipeline > 1 ? 1 : 2);
+  const double ends = EndsOf(run), weight = SizeOfWeights(run) - NarrowerWeights(run);
   // Experts are on a part of the replicas as it is.
   const bool parts = run.shard_parameters && run.degrees.expert == 1;
   const double ranks = parts ? RanksThatSplit(run) : 1;
@@ -305,9 +320,9 @@ double LessOfFrozen(const TrainingRun& run, const Prediction& prediction) {
   const double program = ranks > 1 ? 1 / ranks + whole : 1;
   const double layers = std::max(0.0, ParametersOf(run, prediction) - ends) / program;
   const double held = (run.copies.host_weights ? 0 : (1 - whole) / ranks) + whole;
-  const double size = run.quantized ? kQuantizedWeightBytes : SizeOfWeights(run);
+  const double size = run.quantized ? kQuantizedWeightBytes : weight;
   const double wider = run.copies.wide_rest ? ends * SizeOfWeights(run) : 0;
-  return layers * (program * SizeOfWeights(run) - held * size - run.copies.flat_gradients) - wider;
+  return layers * (program * weight - held * size - run.copies.flat_gradients) - wider;
 }
 
 // What adapters take with their gradients and their optimizer's state, of which ranks have parts where they have parts

@@ -30,6 +30,7 @@ struct RowOverrides {
   std::map<std::string, std::string> cluster_keys;  // costmodel/library.h
   std::optional<DecoderConfig> model;               // in place of the cells that tell of it, but for its name
   std::optional<Cluster> cluster;                   // in place of those of devices and of what joins them
+  bool float8_parameters = false;                   // where products are in float8; no column tells of it
 };
 
 // kInvalidArgument, a usage error that names the flag: a device that nobody knows, a value that no device takes.

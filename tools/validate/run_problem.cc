@@ -83,7 +83,7 @@ Problem ProblemOf(const TrainingRun& run) {
   problem.shard_parameters = run.shard_parameters;
   if (run.bucket > 0 && !run.shard_parameters) {
     problem.bucket = SizeOf(run.gradient_dtype) * run.bucket;
-    problem.gather_bucket = SizeOf(run.training.dtype) * run.bucket;
+    problem.gather_bucket = SizeOf(run.training.TypeOfWeights()) * run.bucket;
   }
   // Frameworks from before fused attention reduce all gradients at once, after the last micro-batch; so does nanotron
   // with ZeRO-1 (trainer.py, sync_gradients_across_dp). Where parameters are split, a call moves a layer.

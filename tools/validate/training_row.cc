@@ -89,6 +89,7 @@ class RunReader {
     }
     UnpackExamples();
     MESHWRIGHT_RETURN_IF_ERROR(ReadRowPrecision(cells_, framework_, &run_));
+    run_.training.float8_parameters = overrides_.float8_parameters && run_.narrow;
     run_.host = framework_.host;
     const double keys = static_cast<double>(run_.model.kv_heads) / static_cast<double>(run_.model.heads);
     AddQueryCopies(framework_, run_.frozen, keys, &run_.host.queries);
