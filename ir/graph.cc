@@ -260,7 +260,8 @@ absl::Status CheckLayerEnds(const Graph& graph, SegmentId segment) {
       if (parameter) seen_in = std::exchange(used[id.index()], layers[i]);
       if (seen_in < 0 || seen_in == layers[i]) continue;
       return OpError(graph.ops[i].name, graph.ops[i].kind,
-                     absl::StrCat("uses \"", graph.tensor(id).name, "\" of another layer; wanted what that one ends "
+                     absl::StrCat("uses \"", graph.tensor(id).name,
+                                  "\" of another layer; wanted what that one ends "
                                   "with, or a value of its own"));
     }
     for (const TensorId id : graph.ops[i].outputs) made[id.index()] = layers[i];

@@ -292,8 +292,8 @@ TEST(GraphTest, LayersOfARunEndInOrder) {
   ASSERT_OK(BuildRun(b, false, true));
   Segment& layers = b.mutable_graph().segments[1];
   layers.layer_ends.push_back(layers.carries[0].in);
-  EXPECT_THAT(VerifyGraph(b.graph()), StatusIs(absl::StatusCode::kInvalidArgument,
-                                               "segment \"layers\": found the ends of 1 layers, wanted 2"));
+  EXPECT_THAT(VerifyGraph(b.graph()),
+              StatusIs(absl::StatusCode::kInvalidArgument, "segment \"layers\": found the ends of 1 layers, wanted 2"));
   layers.carries.clear();
   EXPECT_THAT(VerifyGraph(b.graph()),
               StatusIs(absl::StatusCode::kInvalidArgument,

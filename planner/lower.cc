@@ -179,9 +179,9 @@ Strategy BlockChoices(const Strategy& strategy) {
   return choices;
 }
 
-absl::StatusOr<LoweredBlocks> LowerBlocks(const Graph& cut, const Strategy& all_choices,
-                                          const UpdateRule& optimizer, const StepPrice& price,
-                                          const PassObserver& observe, KeptRedistributions* kept) {
+absl::StatusOr<LoweredBlocks> LowerBlocks(const Graph& cut, const Strategy& all_choices, const UpdateRule& optimizer,
+                                          const StepPrice& price, const PassObserver& observe,
+                                          KeptRedistributions* kept) {
   const Strategy strategy = BlockChoices(all_choices);
   DifferentiateOptions options;
   options.recompute = strategy.recompute;

@@ -115,8 +115,8 @@ class Cutter {
       segment.layer_ends.push_back(tensors_[ends[static_cast<size_t>(layer)].index()][k]);
     }
     for (Carry& carry : segment.carries) {
-      const TensorId out = piece.to <= static_cast<int64_t>(ends.size()) ? ends[static_cast<size_t>(piece.to) - 1]
-                                                                         : carry.out;
+      const TensorId out =
+          piece.to <= static_cast<int64_t>(ends.size()) ? ends[static_cast<size_t>(piece.to) - 1] : carry.out;
       carry.initial = k == 0 ? Outside(carry.initial) : tensors_[carry.final.index()][k - 1];
       carry.in = tensors_[carry.in.index()][k];
       carry.out = tensors_[out.index()][k];

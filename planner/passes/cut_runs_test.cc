@@ -51,11 +51,11 @@ TEST(CutRunsTest, WhereAPartBeginsWithinARun) {
                                        "layers@cut3 2 x 3 from 2"));
   EXPECT_THAT(cut({1, 1, 7, 3}), ElementsAre("layers 1 x 1 from 0", "layers@cut1 1 x 1 from 0",
                                              "layers@cut2 1 x 1 from 0", "layers@cut3 3 x 3 from 1"));
-  EXPECT_THAT(cut({11, 1}),
-              ElementsAre("layers 3 x 3 from 0", "layers@cut1 1 x 2 from 3", "layers@cut2 1 x 1 from 3"));
+  EXPECT_THAT(cut({11, 1}), ElementsAre("layers 3 x 3 from 0", "layers@cut1 1 x 2 from 3", "layers@cut2 1 x 1 from 3"));
 }
 
-// 12 layers on 5 stages are 3, 3, 2, 2 and 2: the third run is cut behind its second layer, the fourth behind its first.
+// 12 layers on 5 stages are 3, 3, 2, 2 and 2: the third run is cut behind its second layer, the fourth behind its
+// first.
 TEST(CutRunsTest, WhereNobodyDealsLayers) {
   ASSERT_OK_AND_ASSIGN(const Graph whole, BuildToyDecoder(kThirds, 2));
   Strategy strategy;

@@ -263,7 +263,7 @@ TEST(RecomputeTest, EachLayerOfARun) {
   ASSERT_OK(VerifyGraph(RunOfTwo()));
   ASSERT_OK_AND_ASSIGN(const Graph full, Differentiate(RunOfTwo(), With(Recompute::kFull)));
   EXPECT_OK(VerifyGraph(full));
-  EXPECT_THAT(Backward(full, "layers"), ElementsAre("again second: MatMul(gelu, v) -> second/again",               //
+  EXPECT_THAT(Backward(full, "layers"), ElementsAre("again second: MatMul(gelu, v) -> second/again",                //
                                                     "relu/grad: ReLUGrad(dlayers/out, second/again) -> relu/grad",  //
                                                     "second/grad: MatMul(relu/grad, v) -> dgelu",                   //
                                                     "second/grad: MatMul(gelu, relu/grad) -> dv",                   //
@@ -277,9 +277,9 @@ TEST(RecomputeTest, EachLayerOfARun) {
   for (const Op& op : layer.ops) {
     if (op.phase == Phase::kBackward) again.push_back(absl::StrCat(op.recompute ? "again " : "", op.name));
   }
-  EXPECT_THAT(again, ElementsAre("dloss", "loss/grad", "again second", "again relu", "relu/grad", "second/grad",
-                                 "second/grad", "again first", "again gelu", "gelu/grad", "first/grad", "first/grad",
-                                 "begin/grad"));
+  EXPECT_THAT(again,
+              ElementsAre("dloss", "loss/grad", "again second", "again relu", "relu/grad", "second/grad", "second/grad",
+                          "again first", "again gelu", "gelu/grad", "first/grad", "first/grad", "begin/grad"));
 }
 
 TEST(RecomputeTest, None) {

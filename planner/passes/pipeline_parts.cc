@@ -64,10 +64,9 @@ absl::StatusOr<std::vector<Part>> Spread(const Graph& graph, const std::vector<S
   for (size_t i = 0; i < layers.size(); ++i) {
     const bool end = given && (i == 0 || i + 1 == layers.size());
     if (layers[i] < (end ? 0 : 1) || first + static_cast<int64_t>(i) >= count) {
-      return absl::InvalidArgumentError(absl::StrCat(Have(graph, chain), LayersOf(chain), " layers for ",
-                                                     Describe(strategy), strategy.chunks == 1 ? "; every stage"
-                                                                                              : "; every chunk",
-                                                     " needs one"));
+      return absl::InvalidArgumentError(
+          absl::StrCat(Have(graph, chain), LayersOf(chain), " layers for ", Describe(strategy),
+                       strategy.chunks == 1 ? "; every stage" : "; every chunk", " needs one"));
     }
     sum += layers[i];
   }

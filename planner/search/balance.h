@@ -16,7 +16,7 @@ namespace meshwright {
 // What a micro-batch takes, forward and backward.
 struct PartCosts {
   std::vector<Nanos> layers;  // each of the chain
-  Nanos before, behind;    // what stands before the chain, on the first part, and behind it, on the last
+  Nanos before, behind;       // what stands before the chain, on the first part, and behind it, on the last
 };
 
 // Layers of each part, in the form of Strategy::layers_per_stage, by which the part that takes longest takes as little

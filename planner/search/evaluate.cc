@@ -222,9 +222,8 @@ absl::StatusOr<Microbatch> MicrobatchOf(const Problem& problem, const Graph& gra
                                         KeptRedistributions* kept = nullptr) {
   Microbatch microbatch;
   const StepPrice price = PriceSteps(costs, strategy.mesh);
-  MESHWRIGHT_ASSIGN_OR_RETURN(
-      microbatch.blocks,
-      LowerBlocks(cuts.empty() ? graph : CutRuns(graph, cuts), strategy, problem.update, price, nullptr, kept));
+  MESHWRIGHT_ASSIGN_OR_RETURN(microbatch.blocks, LowerBlocks(cuts.empty() ? graph : CutRuns(graph, cuts), strategy,
+                                                             problem.update, price, nullptr, kept));
   microbatch.work = WorkOfModel(graph);
   return microbatch;
 }
@@ -385,9 +384,8 @@ class Evaluator::Kept {
     MESHWRIGHT_ASSIGN_OR_RETURN(const auto graph, graphs_.Get(rows, [&] { return problem.graph(rows); }));
     const std::vector<Cut> cuts = CutsOf(*graph, strategy);
     Latest<BlocksKey, Microbatch>& known = cuts.empty() ? microbatches_ : cut_;
-    return known.Get({rows, ToText(BlockChoices(strategy)), cuts}, [&] {
-      return MicrobatchOf(problem, *graph, costs, strategy, cuts, &redistributions_);
-    });
+    return known.Get({rows, ToText(BlockChoices(strategy)), cuts},
+                     [&] { return MicrobatchOf(problem, *graph, costs, strategy, cuts, &redistributions_); });
   }
 
   // Of micro-batches of so many rows. A pass changes its copy.

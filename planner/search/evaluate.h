@@ -67,11 +67,12 @@ absl::StatusOr<Prediction> PredictGraph(const Problem& problem, const Graph& gra
 // the same calls are lowered and played once.
 //
 // Of blocks:
-// Key: rows of a micro-batch, BlockChoices and where runs of layers are cut. Value: a function of these, so that what is found there is what would be
-// made anew. Lifetime: the Evaluator's. Size: kMostKept entries, of some hundred kilobytes each for a decoder, and
-// kMostCut of graphs with cuts, of up to ten megabytes; the oldest makes room. Found where another schedule, number of chunks, parallel optimizer, bucket or other fusion is
-// tried; another degree, size of the micro-batch or recompute has blocks of its own. These still share the graph of as
-// many rows (as many are kept), and redistributions of tensors as large on the same mesh (planner/redistribute.h).
+// Key: rows of a micro-batch, BlockChoices and where runs of layers are cut. Value: a function of these, so that what
+// is found there is what would be made anew. Lifetime: the Evaluator's. Size: kMostKept entries, of some hundred
+// kilobytes each for a decoder, and kMostCut of graphs with cuts, of up to ten megabytes; the oldest makes room. Found
+// where another schedule, number of chunks, parallel optimizer, bucket or other fusion is tried; another degree, size
+// of the micro-batch or recompute has blocks of its own. These still share the graph of as many rows (as many are
+// kept), and redistributions of tensors as large on the same mesh (planner/redistribute.h).
 //
 // Of stages: the key is the rows of a micro-batch and StageChoices, all but the bucket; the latest four, of up to some
 // megabytes each. A search tries one bucket after another, so that half of what it plays finds them. Each use is a

@@ -70,11 +70,12 @@ DecoderFacts FactsOf(const Graph& graph);
 // The chain of segments whose layers are spread over stages; none where there is none, or several.
 std::vector<Stack> LayersOf(const Graph& graph);
 
-// Uses all devices of the cluster. Rules: stages <= layers; the tensor degree divides KV heads "g", "f", and with sequence parallelism "s"; twice the context degree divides "s"; the expert degree divides
-// "e" and the data degree; the batch divides; micro-batches times chunks are no more than kMostPasses. Chunks that the
-// user leaves open divide the layers of the largest stage. Where the user does not say, parameters are split over
-// replicas on one stage only: with several they would be gathered anew for each micro-batch. What is split is so over
-// all replicas or, of parameters and of many replicas, those of a node (HSDP).
+// Uses all devices of the cluster. Rules: stages <= layers; the tensor degree divides KV heads "g", "f", and with
+// sequence parallelism "s"; twice the context degree divides "s"; the expert degree divides "e" and the data degree;
+// the batch divides; micro-batches times chunks are no more than kMostPasses. Chunks that the user leaves open divide
+// the layers of the largest stage. Where the user does not say, parameters are split over replicas on one stage only:
+// with several they would be gathered anew for each micro-batch. What is split is so over all replicas or, of
+// parameters and of many replicas, those of a node (HSDP).
 Space DecoderSpace(const Problem& problem, const DecoderFacts& facts, const SpaceOptions& options);
 
 absl::StatusOr<Strategy> StrategyOf(const Problem& problem, const Combination& combination, const LabelSizes& sizes);
