@@ -222,8 +222,38 @@ TEST(ImportTest, AScriptBecomesTheModelThatItWasMadeOf) {
   EXPECT_THAT(unknown.err, HasSubstr("--device: "));
   const ToolResult none = RunTool("import/import", {plan});
   EXPECT_EQ(none.exit_code, 3);
-  EXPECT_THAT(none.err,
-              HasSubstr("found nothing that is known, wanted one of megatron_log, megatron, nemo, nanotron, cluster"));
+  EXPECT_THAT(
+      none.err,
+      HasSubstr(
+          "found nothing that is known, wanted one of megatron_log, megatron, nemo, nanotron, accelerate, deepspeed, "
+          "cluster"));
+}
+
+// The settings of a trainer whose model is its users' code; a flag names it. The plan is theirs, and no other.
+TEST(ImportTest, SettingsOfDeepSpeedAndAccelerateArePlanned) {
+  const std::string settings = TempPath("ds_config.json"), model = TempPath("ds_model.yaml");
+  std::ofstream(settings) << R"({"zero_optimization": {"stage": 3}, "bf16": {"enabled": true},
+    "train_batch_size": 64, "train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": 4})";
+  const ToolResult none = RunTool("import/import", {settings});
+  EXPECT_EQ(none.exit_code, 3);
+  EXPECT_THAT(none.err, HasSubstr("wanted the config.json of the model; give it as --model=config.json"));
+  const std::string named = absl::StrCat("--model=", kTiny);
+  const ToolResult imported = RunTool("import/import", {settings, named, "--device=h100", "--out=" + model});
+  ASSERT_EQ(imported.exit_code, 0) << imported.err;
+  const ToolResult plan = RunTool("plan", {model, "--recompute=none", "--out="});
+  ASSERT_EQ(plan.exit_code, 0) << plan.err;
+  // 64 / (2 x 4) = 8 devices.
+  EXPECT_THAT(plan.out, HasSubstr("plan: data 8 x tensor 1 x pipeline 1, micro-batch 2, 4 micro-batches"));
+  EXPECT_THAT(plan.out, HasSubstr("parameters split"));
+  const std::string yaml = TempPath("accelerate.yaml");
+  std::ofstream(yaml) << "distributed_type: DEEPSPEED\ndeepspeed_config: {deepspeed_config_file: " << settings
+                      << "}\nnum_processes: 8\n";
+  const ToolResult around = RunTool("import/import", {yaml, named, "--device=h100", "--deepspeed=" + settings});
+  ASSERT_EQ(around.exit_code, 0) << around.err;
+  EXPECT_THAT(around.out, HasSubstr("  data_parallel: 8\n"));
+  const ToolResult lost = RunTool("import/import", {settings, named, "--out=" + settings});
+  EXPECT_EQ(lost.exit_code, 6);
+  EXPECT_THAT(lost.err, HasSubstr("found a file that this command reads"));
 }
 
 TEST(ImportTest, CardsBecomeACluster) {
