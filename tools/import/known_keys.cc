@@ -4,6 +4,7 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "ir/text.h"
@@ -43,8 +44,10 @@ absl::Status CheckKnownKeys(const NodeRef& root, absl::Span<const KnownKey> rows
   std::vector<std::string> unknown;
   for (const absl::string_view section : sections) {
     for (const NodeRef& child : SectionOf(root, section).children()) {
-      const bool known =
-          absl::c_any_of(rows, [&](const KnownKey& row) { return row.section == section && row.key == child.key(); });
+      const bool known = absl::c_any_of(rows, [&](const KnownKey& row) {
+        return row.section == section &&
+               (row.key == child.key() || (absl::EndsWith(row.key, ".") && absl::StartsWith(child.key(), row.key)));
+      });
       const bool is_section = section.empty() && absl::c_linear_search(sections, child.key());
       if (known || is_section || child.key().empty()) continue;
       unknown.push_back(QuoteForMessage(absl::StrCat(section, section.empty() ? "" : ".", child.key())));

@@ -23,7 +23,7 @@ enum class KeyUse : uint8_t {
 
 struct KnownKey {
   absl::string_view section;  // "": the top level
-  absl::string_view key;
+  absl::string_view key;      // one that ends in '.': all that begin so
   KeyUse use;
   absl::string_view text = "";  // kLeftOut: the note; kRefused: what is wanted in its place
 };

@@ -142,6 +142,7 @@ std::string TrainingText(const Recipe& recipe) {
   if (t.scales_loss == Training::Scales::kYes) out.Add("loss_scale", ScaleText(t.loss_scaling));
   if (!t.fused_attention) out.Add("attention", "unfused");
   if (!t.fused_norms) out.Add("norms", "unfused");
+  if (!t.fused_loss) out.Add("loss", "unfused");
   out.AddUnless("steps", t.steps, Training().steps);
   out.AddUnless("seed", t.seed, 1);
   return out.text();
