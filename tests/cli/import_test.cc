@@ -41,6 +41,7 @@ TEST(ImportTest, AScriptBecomesTheModelThatItWasMadeOf) {
       none.err,
       HasSubstr(
           "found nothing that is known, wanted one of megatron_log, megatron, nemo, nanotron, accelerate, deepspeed, "
+          "torchtitan, "
           "cluster"));
 }
 

@@ -38,11 +38,11 @@ struct Recipe {
   Schedule schedule = Schedule::kOneFOneB;
   Recompute recompute = Recompute::kNone;
   bool leaves_recompute = false;  // `import` alone: nobody says it, and the search chooses
-  std::vector<int64_t> layers;  // of each part of the pipeline, in the order in which a micro-batch meets them
+  std::vector<int64_t> layers;    // of each part of the pipeline, in the order in which a micro-batch meets them
   bool shard_optimizer = false, shard_parameters = false;
   bool shard_gradients = false;  // `import` alone: ZeRO-2
-  bool sums_gradients = false;  // of the ranks' own losses, where trainers take their mean
-  int64_t bucket_elements = 0;  // of a gradient bucket; 0: no fusion
+  bool sums_gradients = false;   // of the ranks' own losses, where trainers take their mean
+  int64_t bucket_elements = 0;   // of a gradient bucket; 0: no fusion
 
   int64_t devices() const { return data * tensor * pipeline * context; }
   bool even_layers() const;

@@ -17,6 +17,8 @@
 #include "tools/import/model_text.h"
 #include "tools/import/nanotron.h"
 #include "tools/import/options.h"
+#include "tools/import/toml_text.h"
+#include "tools/import/torchtitan.h"
 
 namespace meshwright {
 namespace {
@@ -73,6 +75,12 @@ absl::StatusOr<Recipe> Accelerate(absl::string_view text, absl::string_view file
   return ReadAccelerate(document.root(), name, hints, notes);
 }
 
+absl::StatusOr<Recipe> Torchtitan(absl::string_view text, absl::string_view file_name, absl::string_view name,
+                                  const ImportHints& hints, std::vector<std::string>& notes) {
+  MESHWRIGHT_ASSIGN_OR_RETURN(const Document document, ParseToml(text, file_name));
+  return ReadTorchtitan(document.root(), name, hints, notes);
+}
+
 struct Configuration {
   absl::string_view name, title;
   bool (*looks)(absl::string_view text);
@@ -88,6 +96,7 @@ constexpr Configuration kConfigurations[] = {
     {"nanotron", "nanotron's configuration", LooksLikeNanotron, Nanotron},
     {"accelerate", "Accelerate's configuration", LooksLikeAccelerate, Accelerate, false},
     {"deepspeed", "DeepSpeed's configuration", LooksLikeDeepSpeed, DeepSpeed, false},
+    {"torchtitan", "torchtitan's configuration", LooksLikeTorchtitan, Torchtitan, false},
 };
 
 }  // namespace

@@ -47,6 +47,27 @@ parallelism_config:
   parallelism_config_tp_size: 2
 )";
 
+constexpr absl::string_view kTorchtitan = R"([model]
+name = "llama3"
+flavor = "8B"
+converters = ["float8"]
+[training]
+local_batch_size = 8
+global_batch_size = 128
+seq_len = 8192
+[parallelism]
+data_parallel_replicate_degree = 2
+data_parallel_shard_degree = 4
+tensor_parallel_degree = 2
+context_parallel_degree = 1
+pipeline_parallel_degree = 2
+pipeline_parallel_schedule = "Interleaved1F1B"
+pipeline_parallel_split_points = ["layers.8", "layers.16", "layers.24"]
+[activation_checkpoint]
+mode = "selective"
+selective_ac_option = "2"
+)";
+
 void ReadDamaged(absl::string_view text, absl::string_view kind, const ImportHints& hints) {
   constexpr uint32_t kSeeds = 2000;
   EXPECT_OK(ImportConfiguration(text, "text.yaml", kind, hints));
@@ -78,6 +99,12 @@ TEST(ConfigurationFuzzTest, DeepSpeed) {
 }
 
 TEST(ConfigurationFuzzTest, Accelerate) { ReadDamaged(kAccelerate, "accelerate", LlamaHints()); }
+
+TEST(ConfigurationFuzzTest, Torchtitan) {
+  ImportHints hints;
+  hints.device = "h100";
+  ReadDamaged(kTorchtitan, "torchtitan", hints);
+}
 
 // The model may be damaged as well: its file is named where that is what is wrong.
 TEST(ConfigurationFuzzTest, Models) {
