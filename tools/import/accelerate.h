@@ -1,5 +1,5 @@
-// The file that `accelerate config` writes for Hugging Face Accelerate (its commands/config/config_args.py, 0.20 to
-// 1.9) as a recipe: DDP, FSDP 1 and 2, DeepSpeed, Megatron-LM, and the degrees of its parallelism_config. The model is
+// The file that `accelerate config` writes for Hugging Face Accelerate (its commands/config/config_args.py, up to
+// 1.15) as a recipe: DDP, FSDP 1 and 2, DeepSpeed, Megatron-LM, and the degrees of its parallelism_config. The model is
 // its user's code: `import --model` names it, and `--deepspeed` the DeepSpeed file, where one is named there. What the
 // code says, too, such as the batch, is a flag's.
 //

@@ -156,9 +156,10 @@ absl::Status ReadZero(const NodeRef& in, Recipe& recipe, std::vector<std::string
   }
   MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t group, Value(zero, "zero_hpz_partition_size").AsIntOr(1, 0, kMostOfDegree));
   if (stage == 3 && group > 1) {
-    notes.push_back(absl::StrCat("zero_hpz_partition_size ", group,
-                                 ": the backward pass gathers parameters within "
-                                 "groups, which keep one more copy of them, there; over all replicas in the plan"));
+    notes.push_back(
+        absl::StrCat("zero_hpz_partition_size ", group,
+                     ": all gathers of parameters but the first of a step are within groups there, which keep one more "
+                     "copy; over all replicas in the plan"));
   }
   return absl::OkStatus();
 }

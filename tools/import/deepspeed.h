@@ -1,11 +1,13 @@
-// DeepSpeed's JSON file (its runtime/config.py and runtime/zero/config.py, 0.9 to 0.17) as a recipe. The model is its
+// DeepSpeed's JSON file (its runtime/config.py and runtime/zero/config.py, 0.16) as a recipe. The model is its
 // user's code: `import --model` names it. A value of "auto" is one that Hugging Face's Trainer fills in
 // (transformers/integrations/deepspeed.py) or Accelerate does, and is left open but for the size of buckets, which
 // follows from the model.
 //
-// ZeRO-2 is the optimizer's state and accumulated gradients in parts. Secondary copies of parameters in groups
-// (zero_hpz_partition_size) are for the backward pass alone there, and the first ones stay split over all replicas: the
-// plan has these alone. What DeepSpeed keeps on the host is a note where it is the optimizer, and else kUnimplemented.
+// ZeRO-2 is the optimizer's state and accumulated gradients in parts. With zero_hpz_partition_size parameters,
+// gradients and the optimizer stay split over all replicas, and a second copy of the parameters is split over groups,
+// from the first gather of a step to its end (partition_parameters.py): the plan has the first copy alone. Groups that
+// have all between them, as the plan's have, are those of mics_shard_size. What DeepSpeed keeps on the host is a note
+// where it is the optimizer, and else kUnimplemented.
 //
 // Errors: kInvalidArgument as ir/document.h says them. Thread safety: pure functions, but for ReadNamedModel.
 #ifndef MESHWRIGHT_TOOLS_IMPORT_DEEPSPEED_H_
