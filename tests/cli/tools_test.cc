@@ -201,41 +201,6 @@ TEST(ExportTest, APlanBecomesATrainersConfiguration) {
   EXPECT_EQ(RunTool("export/export", {plan}).exit_code, 2);
 }
 
-// From a plan to a trainer's script, and from the script to the same plan: what it decided is not searched again.
-TEST(ImportTest, AScriptBecomesTheModelThatItWasMadeOf) {
-  const std::string plan = TempPath("there.yaml"), script = TempPath("there.sh"), model = TempPath("back.yaml");
-  const ToolResult there = RunTool("plan", {kTiny, "--stages=2", "--out=" + plan});
-  ASSERT_EQ(there.exit_code, 0) << there.err;
-  ASSERT_EQ(RunTool("export/export", {plan, "--to=megatron", "--out=" + script}).exit_code, 0);
-  const ToolResult imported = RunTool("import/import", {script, "--device=a100", "--vocab=256", "--out=" + model});
-  ASSERT_EQ(imported.exit_code, 0) << imported.err;
-  EXPECT_EQ(imported.out, absl::StrCat("wrote ", model, "\n"));
-  const ToolResult back = RunTool("plan", {model, "--out="});
-  ASSERT_EQ(back.exit_code, 0) << back.err;
-  const auto decided = [](const std::string& report) {  // "plan: data 4 x pipeline 2, .. bucket .."
-    const size_t begin = report.find("\nplan: "), end = report.find("buckets", begin);
-    return begin == std::string::npos || end == std::string::npos ? report : report.substr(begin, end - begin);
-  };
-  EXPECT_EQ(decided(back.out), decided(there.out));
-  const ToolResult unknown = RunTool("import/import", {script, "--device=h101", "--vocab=256"});
-  EXPECT_EQ(unknown.exit_code, 2);
-  EXPECT_THAT(unknown.err, HasSubstr("--device: "));
-  const ToolResult none = RunTool("import/import", {plan});
-  EXPECT_EQ(none.exit_code, 3);
-  EXPECT_THAT(none.err,
-              HasSubstr("found nothing that is known, wanted one of megatron_log, megatron, nemo, nanotron, cluster"));
-}
-
-TEST(ImportTest, CardsBecomeACluster) {
-  const std::string cards = TempPath("cards.txt"), machine = TempPath("machine.yaml");
-  std::ofstream(cards) << "GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-1)\nGPU 1: NVIDIA H100 80GB HBM3 (UUID: GPU-2)\n";
-  const ToolResult imported = RunTool("import/import", {cards, "--nodes=2", "--out=" + machine});
-  ASSERT_EQ(imported.exit_code, 0) << imported.err;
-  const ToolResult plan = RunTool("plan", {kTiny, "--cluster=" + machine, "--out="});
-  ASSERT_EQ(plan.exit_code, 0) << plan.err;
-  EXPECT_THAT(plan.out, HasSubstr("2 nodes x 2 h100-sxm, "));
-}
-
 // What was skipped is still said on standard output.
 TEST(ValidateTest, ATableOfWhichNothingIsPredictedIsBadInput) {
   const std::string table = TempPath("unpredicted.csv"), names = "m,n,k,gpu_type,time_us\n";

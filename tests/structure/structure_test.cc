@@ -60,6 +60,7 @@ const std::vector<Confined>& ConfinedHeaders() {
       {"mpi.h", {"executor/"}},
       {"cblas.h", {"executor/"}},
       {"pugixml", {"tools/import/"}},
+      {"toml++/", {"tools/import/"}},
       {"yaml-cpp/", {"ir/", "models/", "costmodel/", "planner/", "tools/", "tests/"}},
   };
   return *kHeaders;

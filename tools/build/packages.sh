@@ -5,8 +5,8 @@ BUILD_PACKAGES=(
   bazel-bootstrap bazel-rules-java bazel-rules-proto bazel-skylib
   g++ git pkg-config
   libabsl-dev libbenchmark-dev libgmock-dev libgoogle-perftools-dev libgtest-dev libjs-chart.js libopenblas-dev
-  libopenmpi-dev libprotobuf-dev libpugixml-dev libyaml-cpp-dev nlohmann-json3-dev openmpi-bin protobuf-compiler
-  zlib1g-dev
+  libopenmpi-dev libprotobuf-dev libpugixml-dev libtomlplusplus-dev libyaml-cpp-dev nlohmann-json3-dev openmpi-bin
+  protobuf-compiler zlib1g-dev
 )
 
 # The formatting check. One version, since each formats differently.

@@ -37,10 +37,12 @@ struct Recipe {
   int64_t microbatches = 1;  // of a step
   Schedule schedule = Schedule::kOneFOneB;
   Recompute recompute = Recompute::kNone;
-  std::vector<int64_t> layers;  // of each part of the pipeline, in the order in which a micro-batch meets them
+  bool leaves_recompute = false;  // `import` alone: nobody says it, and the search chooses
+  std::vector<int64_t> layers;    // of each part of the pipeline, in the order in which a micro-batch meets them
   bool shard_optimizer = false, shard_parameters = false;
-  bool sums_gradients = false;  // of the ranks' own losses, where trainers take their mean
-  int64_t bucket_elements = 0;  // of a gradient bucket; 0: no fusion
+  bool shard_gradients = false;  // `import` alone: ZeRO-2
+  bool sums_gradients = false;   // of the ranks' own losses, where trainers take their mean
+  int64_t bucket_elements = 0;   // of a gradient bucket; 0: no fusion
 
   int64_t devices() const { return data * tensor * pipeline * context; }
   bool even_layers() const;

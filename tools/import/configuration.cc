@@ -10,11 +10,15 @@
 #include "ir/status.h"
 #include "ir/text.h"
 #include "models/model_file.h"
+#include "tools/import/accelerate.h"
 #include "tools/import/bridge.h"
+#include "tools/import/deepspeed.h"
 #include "tools/import/megatron.h"
 #include "tools/import/model_text.h"
 #include "tools/import/nanotron.h"
 #include "tools/import/options.h"
+#include "tools/import/toml_text.h"
+#include "tools/import/torchtitan.h"
 
 namespace meshwright {
 namespace {
@@ -59,10 +63,29 @@ absl::StatusOr<Recipe> Nanotron(absl::string_view text, absl::string_view file_n
   return ReadNanotron(document.root(), name, hints, notes);
 }
 
+absl::StatusOr<Recipe> DeepSpeed(absl::string_view text, absl::string_view file_name, absl::string_view name,
+                                 const ImportHints& hints, std::vector<std::string>& notes) {
+  MESHWRIGHT_ASSIGN_OR_RETURN(const Document document, ParseDocument(text, file_name));
+  return ReadDeepSpeed(document.root(), name, hints, {}, notes);
+}
+
+absl::StatusOr<Recipe> Accelerate(absl::string_view text, absl::string_view file_name, absl::string_view name,
+                                  const ImportHints& hints, std::vector<std::string>& notes) {
+  MESHWRIGHT_ASSIGN_OR_RETURN(const Document document, ParseDocument(text, file_name));
+  return ReadAccelerate(document.root(), name, hints, notes);
+}
+
+absl::StatusOr<Recipe> Torchtitan(absl::string_view text, absl::string_view file_name, absl::string_view name,
+                                  const ImportHints& hints, std::vector<std::string>& notes) {
+  MESHWRIGHT_ASSIGN_OR_RETURN(const Document document, ParseToml(text, file_name));
+  return ReadTorchtitan(document.root(), name, hints, notes);
+}
+
 struct Configuration {
   absl::string_view name, title;
   bool (*looks)(absl::string_view text);
   Read read;
+  bool says_model = true;  // else --model does
 };
 constexpr Configuration kConfigurations[] = {
     {"megatron_log", "the arguments in a log of Megatron-LM",
@@ -71,6 +94,9 @@ constexpr Configuration kConfigurations[] = {
      [](absl::string_view text) { return LooksLikeScript(text, MegatronOptions()); }, MegatronScript},
     {"nemo", "Megatron-Bridge's configuration", LooksLikeBridge, Bridge},
     {"nanotron", "nanotron's configuration", LooksLikeNanotron, Nanotron},
+    {"accelerate", "Accelerate's configuration", LooksLikeAccelerate, Accelerate, false},
+    {"deepspeed", "DeepSpeed's configuration", LooksLikeDeepSpeed, DeepSpeed, false},
+    {"torchtitan", "torchtitan's configuration", LooksLikeTorchtitan, Torchtitan, false},
 };
 
 }  // namespace
@@ -89,6 +115,11 @@ absl::StatusOr<Imported> ImportConfiguration(absl::string_view text, absl::strin
                                              absl::string_view from, const ImportHints& hints) {
   for (const Configuration& configuration : kConfigurations) {
     if (from.empty() ? !configuration.looks(text) : from != configuration.name) continue;
+    if (configuration.says_model && (hints.model.given() || hints.sequence.has_value())) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(file_name, ": found --", hints.model.given() ? "model" : "sequence", " beside ",
+                       configuration.title, ", wanted none: model and sequences are in the file"));
+    }
     Imported imported;
     MESHWRIGHT_ASSIGN_OR_RETURN(const Recipe recipe,
                                 configuration.read(text, file_name, BaseName(file_name), hints, imported.notes));

@@ -83,9 +83,12 @@ std::string Decoder(const DecoderConfig& c) {
   out.Add("ffn", c.ffn);
   out.Add("vocab", c.vocab);
   out.Add("vocab_multiple", c.vocab_multiple);
+  out.AddUnless("classes", c.classes, 0);
   out.Add("activation", kActivationNames[static_cast<size_t>(c.activation)]);
   out.Add("norm", kNormNames[static_cast<size_t>(c.norm)]);
   out.Add("norm_epsilon", c.norm_epsilon);
+  out.AddUnless("norm_places", kNormPlacesNames[static_cast<size_t>(c.norm_places)], kNormPlacesNames[0]);
+  out.AddUnless("layer_form", kLayerFormNames[static_cast<size_t>(c.layer_form)], kLayerFormNames[0]);
   out.Add("positions", kPositionsNames[static_cast<size_t>(c.positions)]);
   if (c.positions == Positions::kLearned) out.AddUnless("max_positions", c.max_positions, 0);
   if (c.positions == Positions::kRotary) {
@@ -108,13 +111,23 @@ std::string OptimizerText(const Optimizer& o) {
   const std::string decay = absl::StrCat(", weight_decay: ", ShortestNumber(o.weight_decay));
   switch (o.kind) {
     case OpKind::kAdamW:
-      return absl::StrCat("{adamw: {", rate, ", beta1: ", ShortestNumber(o.beta1), ", beta2: ", ShortestNumber(o.beta2),
+    case OpKind::kLamb:
+      return absl::StrCat(o.kind == OpKind::kAdamW ? "{adamw: {" : "{lamb: {", rate,
+                          ", beta1: ", ShortestNumber(o.beta1), ", beta2: ", ShortestNumber(o.beta2),
                           ", epsilon: ", ShortestNumber(o.epsilon), decay, "}}");
     case OpKind::kMomentum:
       return absl::StrCat("{momentum: {", rate, ", momentum: ", ShortestNumber(o.momentum), decay, "}}");
     default:
       return absl::StrCat("{sgd: {", rate, "}}");
   }
+}
+
+// A number stays what it is (models/training.cc).
+std::string ScaleText(const LossScaling& s) {
+  if (s.growth_factor == 1 && s.backoff_factor == 1) return ShortestNumber(s.initial);
+  return absl::StrCat("{initial: ", ShortestNumber(s.initial), ", growth_factor: ", ShortestNumber(s.growth_factor),
+                      ", backoff_factor: ", ShortestNumber(s.backoff_factor), ", growth_interval: ", s.growth_interval,
+                      "}");
 }
 
 std::string TrainingText(const Recipe& recipe) {
@@ -127,8 +140,10 @@ std::string TrainingText(const Recipe& recipe) {
   if (t.float8_parameters) out.Add("parameters", "float8");
   out.Add("optimizer", OptimizerText(t.optimizer));
   if (t.scales_loss == Training::Scales::kNo && t.dtype == DType::kFloat16) out.Add("loss_scale", "none");
+  if (t.scales_loss == Training::Scales::kYes) out.Add("loss_scale", ScaleText(t.loss_scaling));
   if (!t.fused_attention) out.Add("attention", "unfused");
   if (!t.fused_norms) out.Add("norms", "unfused");
+  if (!t.fused_loss) out.Add("loss", "unfused");
   out.AddUnless("steps", t.steps, Training().steps);
   out.AddUnless("seed", t.seed, 1);
   return out.text();
@@ -159,9 +174,12 @@ std::string ParallelText(const Recipe& recipe) {
   out.Add("shard_parameters", recipe.shard_parameters);
   if (recipe.copies > 1 && recipe.data > 0) {
     out.Add("optimizer_weight_shard_size", recipe.data * recipe.context / recipe.copies);
+  } else if (recipe.copies == 1 && (recipe.shard_optimizer || recipe.shard_parameters)) {
+    out.Add("optimizer_weight_shard_size", int64_t{-1});  // over all, where a search would try groups
   }
+  if (recipe.shard_gradients) out.Add("parallel_optimizer_config", "{gradient_accumulation_shard: true}");
   constexpr absl::string_view kRecomputes[] = {"none", "selective", "full", "full"};
-  out.Add("recompute", kRecomputes[static_cast<size_t>(recipe.recompute)]);
+  if (!recipe.leaves_recompute) out.Add("recompute", kRecomputes[static_cast<size_t>(recipe.recompute)]);
   if (recipe.bucket_elements > 0) {
     const int64_t bytes = recipe.bucket_elements * SizeOf(recipe.training.gradient_dtype).raw();
     out.Add("comm_fusion", absl::StrCat("{allreduce: {mode: size, config: ", (bytes + (1 << 20) - 1) >> 20, "}}"));

@@ -16,8 +16,8 @@ namespace meshwright {
 
 // Of the recipe: of `cluster` nodes, devices_per_node (0: not known) and the device's name ("": not known), of `layers`
 // what each part has, empty where they are dealt evenly; `data` 0 where the number of devices is
-// not known, and `microbatch` 0 where the search chooses it. What the
-// recipe has by default is left out. `heading` is a sentence for the first line, a comment.
+// not known, and `microbatch` 0 where the search chooses it. What the recipe has by default is left out. `heading` is a
+// sentence for the first line, a comment.
 std::string ModelText(const Recipe& recipe, absl::string_view heading);
 
 }  // namespace meshwright

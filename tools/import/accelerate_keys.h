@@ -1,0 +1,122 @@
+// The keys of Accelerate's configuration. Used by accelerate. Thread safety: constants.
+#ifndef MESHWRIGHT_TOOLS_IMPORT_ACCELERATE_KEYS_H_
+#define MESHWRIGHT_TOOLS_IMPORT_ACCELERATE_KEYS_H_
+
+#include "absl/strings/string_view.h"
+#include "tools/import/known_keys.h"
+
+namespace meshwright {
+
+inline constexpr absl::string_view kFsdpSection = "fsdp_config", kParallelismSection = "parallelism_config",
+                                   kMegatronSection = "megatron_lm_config", kDeepSpeedSection = "deepspeed_config";
+inline constexpr absl::string_view kParametersStay =
+    "parameters on the devices; without it the plan says what they need there";
+
+inline constexpr KnownKey kAccelerateKeys[] = {
+    {"", "distributed_type", KeyUse::kRead},
+    {"", "mixed_precision", KeyUse::kRead},
+    {"", "fp16", KeyUse::kRead},
+    {"", "num_machines", KeyUse::kRead},
+    {"", "num_processes", KeyUse::kRead},
+    {"", "use_cpu", KeyUse::kRefused, "training on GPUs"},
+    {"", "tpu_use_cluster", KeyUse::kRefused, "training on GPUs"},
+    {"", "compute_environment", KeyUse::kIgnored},
+    {"", "debug", KeyUse::kIgnored},
+    {"", "downcast_bf16", KeyUse::kIgnored},
+    {"", "enable_cpu_affinity", KeyUse::kIgnored},
+    {"", "gpu_ids", KeyUse::kIgnored},
+    {"", "machine_rank", KeyUse::kIgnored},
+    {"", "main_process_ip", KeyUse::kIgnored},
+    {"", "main_process_port", KeyUse::kIgnored},
+    {"", "main_training_function", KeyUse::kIgnored},
+    {"", "rdzv_backend", KeyUse::kIgnored},
+    {"", "same_network", KeyUse::kIgnored},
+    {"", "fp8_config", KeyUse::kIgnored},
+    {"", "mpirun_config", KeyUse::kIgnored},
+    {"", "dynamo_config", KeyUse::kIgnored},
+    {"", "dynamo_backend", KeyUse::kIgnored},
+    {"", "ipex_config", KeyUse::kIgnored},
+    {"", "tpu_name", KeyUse::kIgnored},
+    {"", "tpu_zone", KeyUse::kIgnored},
+    {"", "tpu_use_sudo", KeyUse::kIgnored},
+    {"", "tpu_vm", KeyUse::kIgnored},
+    {"", "tpu_env", KeyUse::kIgnored},
+    {"", "command_file", KeyUse::kIgnored},
+    {"", "commands", KeyUse::kIgnored},
+
+    {kFsdpSection, "fsdp_version", KeyUse::kRead},
+    {kFsdpSection, "fsdp_sharding_strategy", KeyUse::kRead},
+    {kFsdpSection, "fsdp_reshard_after_forward", KeyUse::kRead},
+    {kFsdpSection, "fsdp_activation_checkpointing", KeyUse::kRead},
+    {kFsdpSection, "fsdp_auto_wrap_policy", KeyUse::kRead},
+    {kFsdpSection, "fsdp_offload_params", KeyUse::kRefused, kParametersStay},
+    {kFsdpSection, "fsdp_backward_prefetch", KeyUse::kIgnored},
+    {kFsdpSection, "fsdp_backward_prefetch_policy", KeyUse::kIgnored},
+    {kFsdpSection, "fsdp_forward_prefetch", KeyUse::kIgnored},
+    {kFsdpSection, "fsdp_cpu_ram_efficient_loading", KeyUse::kIgnored},
+    {kFsdpSection, "fsdp_ignored_modules", KeyUse::kIgnored},
+    {kFsdpSection, "fsdp_min_num_params", KeyUse::kIgnored},
+    {kFsdpSection, "fsdp_state_dict_type", KeyUse::kIgnored},
+    {kFsdpSection, "fsdp_sync_module_states", KeyUse::kIgnored},
+    {kFsdpSection, "fsdp_transformer_layer_cls_to_wrap", KeyUse::kIgnored},
+    {kFsdpSection, "fsdp_use_orig_params", KeyUse::kIgnored},
+
+    {kParallelismSection, "parallelism_config_dp_replicate_size", KeyUse::kRead},
+    {kParallelismSection, "parallelism_config_dp_shard_size", KeyUse::kRead},
+    {kParallelismSection, "parallelism_config_tp_size", KeyUse::kRead},
+    {kParallelismSection, "parallelism_config_cp_size", KeyUse::kRead},
+    {kParallelismSection, "parallelism_config_cp_comm_strategy", KeyUse::kRead},
+    {kParallelismSection, "parallelism_config_sp_size", KeyUse::kRead},
+    {kParallelismSection, "parallelism_config_cp_backend", KeyUse::kIgnored},
+    {kParallelismSection, "parallelism_config_sp_backend", KeyUse::kIgnored},
+    {kParallelismSection, "parallelism_config_sp_seq_length", KeyUse::kIgnored},
+    {kParallelismSection, "parallelism_config_sp_seq_length_is_variable", KeyUse::kIgnored},
+    {kParallelismSection, "parallelism_config_sp_attn_implementation", KeyUse::kIgnored},
+
+    {kDeepSpeedSection, "deepspeed_config_file", KeyUse::kRead},
+    {kDeepSpeedSection, "zero_stage", KeyUse::kRead},
+    {kDeepSpeedSection, "gradient_accumulation_steps", KeyUse::kRead},
+    {kDeepSpeedSection, "offload_optimizer_device", KeyUse::kLeftOut,
+     "the optimizer is on the host there, on the devices in the plan"},
+    {kDeepSpeedSection, "offload_param_device", KeyUse::kRefused, kParametersStay},
+    {kDeepSpeedSection, "offload_optimizer_nvme_path", KeyUse::kIgnored},
+    {kDeepSpeedSection, "offload_param_nvme_path", KeyUse::kIgnored},
+    {kDeepSpeedSection, "gradient_clipping", KeyUse::kIgnored},
+    {kDeepSpeedSection, "zero3_init_flag", KeyUse::kIgnored},
+    {kDeepSpeedSection, "zero3_save_16bit_model", KeyUse::kIgnored},
+    {kDeepSpeedSection, "deepspeed_moe_layer_cls_names", KeyUse::kIgnored},
+    {kDeepSpeedSection, "deepspeed_multinode_launcher", KeyUse::kIgnored},
+    {kDeepSpeedSection, "deepspeed_hostfile", KeyUse::kIgnored},
+    {kDeepSpeedSection, "deepspeed_exclusion_filter", KeyUse::kIgnored},
+    {kDeepSpeedSection, "deepspeed_inclusion_filter", KeyUse::kIgnored},
+
+    {kMegatronSection, "megatron_lm_tp_degree", KeyUse::kRead},
+    {kMegatronSection, "megatron_lm_pp_degree", KeyUse::kRead},
+    {kMegatronSection, "megatron_lm_num_micro_batches", KeyUse::kRead},
+    {kMegatronSection, "megatron_lm_sequence_parallelism", KeyUse::kRead},
+    {kMegatronSection, "megatron_lm_recompute_activations", KeyUse::kRead},
+    {kMegatronSection, "megatron_lm_recompute_granularity", KeyUse::kRead},
+    {kMegatronSection, "megatron_lm_use_distributed_optimizer", KeyUse::kRead},
+    {kMegatronSection, "megatron_lm_context_parallel_size", KeyUse::kRead},
+    {kMegatronSection, "megatron_lm_expert_model_parallel_size", KeyUse::kRead},
+    {kMegatronSection, "megatron_lm_use_custom_fsdp", KeyUse::kLeftOut,
+     "Megatron's FSDP is planned as the split optimizer"},
+    {kMegatronSection, "megatron_lm_optimizer_cpu_offload", KeyUse::kLeftOut,
+     "the optimizer is on the host there, on the devices in the plan"},
+    {kMegatronSection, "megatron_lm_recompute_method", KeyUse::kIgnored},
+    {kMegatronSection, "megatron_lm_recompute_num_layers", KeyUse::kIgnored},
+    {kMegatronSection, "megatron_lm_gradient_clipping", KeyUse::kIgnored},
+    {kMegatronSection, "megatron_lm_no_load_optim", KeyUse::kIgnored},
+    {kMegatronSection, "megatron_lm_no_save_optim", KeyUse::kIgnored},
+    {kMegatronSection, "megatron_lm_eod_mask_loss", KeyUse::kIgnored},
+    {kMegatronSection, "megatron_lm_overlap_cpu_optimizer_d2h_h2d", KeyUse::kIgnored},
+    {kMegatronSection, "megatron_lm_attention_dropout", KeyUse::kIgnored},
+    {kMegatronSection, "megatron_lm_hidden_dropout", KeyUse::kIgnored},
+    {kMegatronSection, "megatron_lm_attention_backend", KeyUse::kIgnored},
+    {kMegatronSection, "megatron_lm_attention_softmax_in_fp32", KeyUse::kIgnored},
+    {kMegatronSection, "megatron_lm_calculate_per_token_loss", KeyUse::kIgnored},
+};
+
+}  // namespace meshwright
+
+#endif  // MESHWRIGHT_TOOLS_IMPORT_ACCELERATE_KEYS_H_
