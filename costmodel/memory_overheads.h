@@ -59,6 +59,7 @@ inline constexpr Bytes kHostBytes = MiB(16);
 // an element, of all parameters of the rank and of those whose optimizer state it owns.
 struct FrameworkCopies {
   double whole = 0, owned = 0;
+  double weights = 0;          // the same of weights of layers alone, without embedding and head
   double update = 0;           // and of the latter while they are updated, when nothing is kept for a backward pass
   double updated_at_once = 0;  // elements of them; 0: all
   double activations = 0;      // share of what is kept for the backward pass
@@ -136,6 +137,10 @@ inline constexpr double kParameterRemainders = -2;
 // and hidden element of a GPT layer (Korthikanti et al. 2022) the inputs are 2 + 2 + 8, which become 1 + 1 + 4, and 1
 // is added; of the 37 of a gated layer with ffn 3.5 h, 2 + 2 + 7 become half, and 1 is added. The smaller of the two.
 inline constexpr double kFloat8Activations = -0.12;
+// It quantises weights of 16 bits once a step, in the first micro-batch, and keeps the result beside them, with the
+// transpose where there is one (KeepsTransposes; module/base.py, quantize_weight with `cache=is_first_microbatch`,
+// which Megatron-Core's extensions/transformer_engine.py passes).
+inline constexpr double kFloat8Copy = 1, kFloat8CopyAndTranspose = 2;
 // Training in 16 bits alone (Lightning's `bf16-true`, torchtune's `dtype: bf16`): no masters, 4, and two moments of 2
 // where ours are of 4. State in 8 bits: moments of 1 (Dettmers et al. 2022); factored: none to speak of.
 inline constexpr double kNoMasters = -4, kHalfMoments = 2 * (2 - 4), kEightBitMoments = 2 * (1 - 4);

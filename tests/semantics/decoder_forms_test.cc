@@ -111,6 +111,16 @@ TEST(DecoderFormsTest, SplitEqualsWhole) {
        "0]"},
       {kHalves, 4,
        "data_parallel: 2, expert_parallel: 2, tensor_parallel: 1, pipeline_stages: 2, layers_per_stage: [3, 6]"},
+      {kBoth, 2, kZeroBubble},
+      {kBoth, 2,
+       "data_parallel: 1, tensor_parallel: 1, pipeline_stages: 2, layers_per_stage: [1, 3], pipeline_config: "
+       "{pipeline_scheduler: dualpipe}"},
+      {kDelta, 4,
+       "data_parallel: 2, expert_parallel: 2, tensor_parallel: 1, pipeline_stages: 2, layers_per_stage: [1, 1, 1, 1], "
+       "pipeline_config: {pipeline_interleave: true}"},
+      {kHalves, 4,
+       "data_parallel: 1, tensor_parallel: 2, pipeline_stages: 2, sequence_parallel: true, pipeline_config: "
+       "{pipeline_scheduler: dualpipe_v}"},
       {kAfter, 4, "data_parallel: 1, tensor_parallel: 4, pipeline_stages: 1, sequence_parallel: true"},
       {kAfter, 4, "data_parallel: 1, tensor_parallel: 2, pipeline_stages: 2, sequence_parallel: false"},
       {kParallel, 4, "data_parallel: 4, tensor_parallel: 1, pipeline_stages: 1"},

@@ -31,7 +31,6 @@ absl::Status ReadNamedModel(const NodeRef& in, const ImportHints& hints, std::op
   recipe.training.sequence = *sequence;
   if (file.has_value()) {
     recipe.model = std::get<DecoderConfig>(file->model);
-    recipe.model.cuts.clear();  // of layers that the file deals
     notes.insert(notes.end(), file->left_out.begin(), file->left_out.end());
   } else {
     MESHWRIGHT_ASSIGN_OR_RETURN(recipe.model, ReadHuggingFace(document.root(), recipe.training, notes));

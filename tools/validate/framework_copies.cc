@@ -153,12 +153,12 @@ void AddActivationCopies(const TrainingRun& run, const Framework& framework, Fra
     copies->scores = kTensorFlowScores * width;
     copies->gates = kTensorFlowGelu * width;
   }
-  // Of Megatron-LM only where weights lie in 8 bits. Else Transformer Engine has copies of them in 8 bits beside those
-  // in 16, which are not counted and take more (module/base.py, quantize_weight). A layer that is run again keeps its
-  // input.
-  const bool again = run.recompute == Recompute::kFull || run.recompute == Recompute::kLayer;
-  if (run.training.float8_parameters && framework.Is(Sign::kTransformerEngine) && !again) {
-    copies->activations = kFloat8Activations;
+  if (run.narrow && framework.Is(Sign::kTransformerEngine) && !framework.Is(Sign::kNemo)) {
+    // A layer that is run again keeps its input.
+    const bool again = run.recompute == Recompute::kFull || run.recompute == Recompute::kLayer;
+    if (!again) copies->activations = kFloat8Activations;
+    const double copy = KeepsTransposes(run.cluster.device) ? kFloat8CopyAndTranspose : kFloat8Copy;
+    if (!run.training.float8_parameters) copies->weights = copy;
   }
   if (wide_steps) copies->activations = kHuggingFaceActivationShare;
   if (!framework.Is(Sign::kHuggingFace) || !framework.Is(Sign::kUnfused)) return;

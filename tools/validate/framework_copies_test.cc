@@ -16,8 +16,9 @@ namespace {
 
 // Of a row of a model with 32 layers on 8 A100, four rows a step and replica unless `batch` says otherwise.
 absl::StatusOr<FrameworkCopies> CopiesOf(const std::string& columns, const std::string& cells,
-                                         const std::string& model = "Llama 2 7B", int batch = 32) {
-  const std::string row = absl::StrCat(model, ",A100 80GB,8,1,1,8,2048,", batch, ",4,", cells, "\n");
+                                         const std::string& model = "Llama 2 7B", int batch = 32,
+                                         const std::string& device = "A100 80GB") {
+  const std::string row = absl::StrCat(model, ",", device, ",8,1,1,8,2048,", batch, ",4,", cells, "\n");
   MESHWRIGHT_ASSIGN_OR_RETURN(
       const CsvTable table,
       ParseCsv(
@@ -184,6 +185,23 @@ TEST(FrameworkCopiesTest, MinGptKeepsWideSteps) {
   EXPECT_EQ(copies.activations, 2.4);
   ASSERT_OK_AND_ASSIGN(copies, CopiesOf("other_opts,zero_fsdp", "minGPT,FSDP"));
   EXPECT_EQ(copies.activations, 0);
+}
+
+// Transformer Engine's: weights in 8 bits beside those in 16, with their transposes before Blackwell, and inputs of
+// products, but for those of layers that are run again.
+TEST(FrameworkCopiesTest, ProductsInFloat8) {
+  const auto copies = [](const std::string& cells, const std::string& device) {
+    return CopiesOf("dtype,recompute,other_opts", cells, "Llama 3 8B", 32, device);
+  };
+  ASSERT_OK_AND_ASSIGN(FrameworkCopies of, copies("fp8,none,Megatron-LM", "H100 SXM"));
+  EXPECT_EQ(of.weights, 2);
+  EXPECT_EQ(of.activations, kFloat8Activations);
+  ASSERT_OK_AND_ASSIGN(of, copies("fp8,full,Megatron-LM", "B200"));
+  EXPECT_EQ(of.weights, 1);
+  EXPECT_EQ(of.activations, 0);
+  ASSERT_OK_AND_ASSIGN(of, copies("bf16,none,Megatron-LM", "H100 SXM"));
+  EXPECT_EQ(of.weights, 0);
+  EXPECT_EQ(of.activations, 0);
 }
 
 // Weights of 2 and moments of 2 + 2 where ours are 2 + 4 and 4 + 4; moments of 1 + 1; none.

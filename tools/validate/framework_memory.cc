@@ -380,7 +380,8 @@ Bytes GroupBytes(const TrainingRun& run, const Prediction& prediction) {
 }
 
 Bytes HeldBesideArena(const TrainingRun& run, const Strategy& strategy, const Prediction& prediction) {
-  const double whole = ParametersOf(run, prediction) * run.copies.whole;
+  const double parameters = ParametersOf(run, prediction);
+  const double whole = parameters * run.copies.whole + std::max(0.0, parameters - EndsOf(run)) * run.copies.weights;
   const double owned = OwnedOf(prediction) * (run.copies.owned + RanksThatSplit(run) * run.copies.sum);
   const double saved =
       BytesOf(prediction, BufferRole::kActivation) * ((1 + run.copies.activations) * ShareUnderWay(strategy) - 1);
