@@ -259,7 +259,7 @@ TEST(MegatronTest, LayersOfStages) {
     const size_t at = imported->text.find("layers_per_stage: ");
     return at == std::string::npos ? "even" : imported->text.substr(at + 18, imported->text.find('\n', at) - at - 18);
   };
-  EXPECT_EQ(stages(""), "even");
+  EXPECT_EQ(stages(""), "[12, 12]");
   const auto with = [&](absl::string_view option) {
     return absl::StrReplaceAll(kScript, {{"--sequence-parallel", absl::StrCat("--sequence-parallel ", option)}});
   };
@@ -271,8 +271,7 @@ TEST(MegatronTest, LayersOfStages) {
   };
   EXPECT_EQ(layers("--decoder-last-pipeline-num-layers 10"), "[14, 10]");
   EXPECT_EQ(layers("--decoder-first-pipeline-num-layers 11"), "[11, 13]");
-  EXPECT_EQ(layers("--window-size 127,0 --window-attn-skip-freq 4"), "even");
-  EXPECT_EQ(layers("--window-size 127,0 --window-attn-skip-freq 5"), "[12, 12]");  // runs of five
+  EXPECT_EQ(layers("--window-size 127,0 --window-attn-skip-freq 5"), "[12, 12]");
   EXPECT_EQ(layers("--pipeline-model-parallel-layout 'Et*5|t*7|(t*6|)*1t*6L'"), "[5, 7, 6, 6]");
   EXPECT_THAT(layers("--pipeline-model-parallel-layout 'Et*5|t*7|(t*6|)*1t*5L'"),
               HasSubstr("found 23 layers in 4 parts"));

@@ -480,8 +480,13 @@ class Megatron {
     return absl::OkStatus();
   }
 
-  // Each part of the pipeline has its layers, and all together the model's.
+  // Each part of the pipeline has its layers, and all together the model's. Where nobody says, equal numbers, where a
+  // search might deal others.
   absl::Status CheckLayers() {
+    const int64_t all = recipe_.pipeline * recipe_.chunks;
+    if (recipe_.layers.empty() && recipe_.pipeline > 1 && recipe_.model.layers % all == 0) {
+      recipe_.layers.assign(static_cast<size_t>(all), recipe_.model.layers / all);
+    }
     if (recipe_.layers.empty()) return absl::OkStatus();
     const auto parts = static_cast<int64_t>(recipe_.layers.size());
     int64_t sum = 0;
