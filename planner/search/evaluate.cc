@@ -294,6 +294,11 @@ absl::StatusOr<SimulationResult> Play(const Problem& problem, const CostModel& c
   return Simulate(program, prices);
 }
 
+// Of a prediction that has its memory.
+bool IsSimulated(Simulated simulated, const Prediction& prediction) {
+  return simulated == Simulated::kAll || (simulated == Simulated::kWhatFits && prediction.fits());
+}
+
 absl::StatusOr<Evaluation> EvaluateMicrobatch(const Problem& problem, const Microbatch& microbatch,
                                               const Unfused& unfused, const CostModel& costs, const Strategy& strategy,
                                               Simulated simulated, BucketRange* same = nullptr) {
@@ -302,7 +307,7 @@ absl::StatusOr<Evaluation> EvaluateMicrobatch(const Problem& problem, const Micr
   const Program& program = evaluation.program;
   Prediction& prediction = evaluation.prediction;
   SetMemory(program, {}, problem, &prediction);
-  if (simulated == Simulated::kWhatFits && !prediction.fits()) return evaluation;
+  if (!IsSimulated(simulated, prediction)) return evaluation;
   MESHWRIGHT_ASSIGN_OR_RETURN(const SimulationResult result, Play(problem, costs, program));
   prediction.step = result.makespan;
   prediction.critical_class = result.critical_class;
@@ -322,7 +327,7 @@ absl::StatusOr<Prediction> PredictMicrobatch(const Problem& problem, const Micro
   MESHWRIGHT_ASSIGN_OR_RETURN(Program program, LowerFor(problem, microbatch, unfused, fewer, same, &copies));
   Prediction prediction;
   SetMemory(program, copies, problem, &prediction);
-  if (simulated == Simulated::kWhatFits && !prediction.fits()) return prediction;
+  if (!IsSimulated(simulated, prediction)) return prediction;
   program = AsPlayed(std::move(program), problem.cluster);
   MESHWRIGHT_ASSIGN_OR_RETURN(const Prices prices, PriceProgram(program, costs, problem.host, copies));
   const absl::StatusOr<std::optional<Nanos>> step = SimulateLonger(program, prices, shorter.periods, copies);

@@ -50,8 +50,9 @@ struct Evaluation {
 absl::StatusOr<Evaluation> Evaluate(const Problem& problem, const Strategy& strategy);
 
 // The same where the caller has the graph of a micro-batch and the prices already. `costs`: of problem.cluster.
-// kWhatFits: a program that needs more memory than there is is not simulated, its `step` stays 0.
-enum class Simulated : uint8_t { kAll, kWhatFits };
+// kWhatFits: a program that needs more memory than there is is not simulated, its `step` stays 0; kNothing: none is,
+// for who asks for memory alone.
+enum class Simulated : uint8_t { kAll, kWhatFits, kNothing };
 absl::StatusOr<Evaluation> EvaluateGraph(const Problem& problem, const Graph& graph, const CostModel& costs,
                                          const Strategy& strategy, Simulated simulated = Simulated::kAll);
 

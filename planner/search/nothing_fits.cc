@@ -65,8 +65,8 @@ absl::StatusOr<std::optional<Closest>> FindClosest(const Problem& asked, const D
     if (!strategy.ok()) return;
     const absl::StatusOr<Graph> graph = problem.graph(problem.batch / strategy->microbatches);
     if (!graph.ok()) return;
-    absl::StatusOr<Evaluation> evaluation = EvaluateGraph(problem, *graph, costs, *strategy, Simulated::kWhatFits);
-    if (evaluation.ok()) planned[i] = Closest{combination, std::move(evaluation->prediction)};
+    absl::StatusOr<Prediction> prediction = PredictGraph(problem, *graph, costs, *strategy, Simulated::kNothing);
+    if (prediction.ok()) planned[i] = Closest{combination, *std::move(prediction)};
   });
   std::optional<Closest> closest;
   for (std::optional<Closest>& one : planned) {
