@@ -109,6 +109,19 @@ std::vector<std::string> DegreeParts(const Candidate& candidate) {
   return parts;
 }
 
+// Of many parts those that are alike beside each other as one: "45 x 1", "2", "1", "0".
+std::vector<std::string> LayersOfParts(const std::vector<int64_t>& layers) {
+  constexpr size_t kFew = 16;
+  std::vector<std::string> parts;
+  for (size_t i = 0; i < layers.size();) {
+    size_t end = i + 1;
+    while (layers.size() > kFew && end < layers.size() && layers[end] == layers[i]) ++end;
+    parts.push_back(end - i == 1 ? absl::StrCat(layers[i]) : absl::StrCat(end - i, " x ", layers[i]));
+    i = end;
+  }
+  return parts;
+}
+
 std::string ShowStrategy(const PlanReport& report) {
   const Candidate& best = Best(report);
   std::vector<std::string> parts;
@@ -116,7 +129,8 @@ std::string ShowStrategy(const PlanReport& report) {
   for (std::string& part : Choices(best)) parts.push_back(std::move(part));
   std::string text = Wrapped("plan: ", parts);
   if (!best.strategy.layers_per_stage.empty()) {
-    absl::StrAppend(&text, "      layers per stage ", absl::StrJoin(best.strategy.layers_per_stage, " "), "\n");
+    const absl::string_view of = best.strategy.chunks > 1 ? "chunk" : "stage";
+    text += Wrapped(absl::StrCat("      layers per ", of, " "), LayersOfParts(best.strategy.layers_per_stage));
   }
   if (report.operators.empty()) return text;
   absl::StrAppend(&text, "\n", absl::StrFormat("  %-22s %-18s %s\n", "operator", "kind", "pieces of each input"));

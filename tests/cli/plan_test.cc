@@ -83,6 +83,18 @@ TEST(PlanTest, TextStaysInEightyColumnsAndSaysWhy) {
 
 // Hu et al. 2021: what trains is small, and so are its gradients and states. Layers of GPT-2 tiny: the test of the
 // model.
+TEST(PlanTest, LayersOfManyPartsAreGrouped) {
+  const std::string path = NewFolder("parts") + "/parts.yaml";
+  std::ofstream(path) << R"(name: parts
+architecture: {decoder: {layers: 24, hidden: 64, heads: 4, vocab: 256}}
+training: {batch: 16, sequence: 32}
+parallel: {pipeline_stages: 2, pipeline_config: {pipeline_interleave: true}, virtual_pipeline_stages: 12, micro_batches: 4,
+  layers_per_stage: [1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 2, 1, 0]}
+cluster: {device: h100-sxm, nodes: 1, devices_per_node: 2}
+)";
+  EXPECT_THAT(RunTool("plan", {path, "--out="}).out, HasSubstr("\n      layers per chunk 21 x 1, 2, 1, 0\n"));
+}
+
 TEST(PlanTest, Adapters) {
   const std::vector<std::string> args = {kTiny, "--device=a100", "--devices=8", "--lora_rank=2", "--out="};
   const ToolResult text = RunTool("plan", args);
