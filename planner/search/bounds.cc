@@ -77,7 +77,7 @@ class ProbeReader {
 
  private:
   struct Uses {
-    std::vector<size_t> segments;
+    absl::InlinedVector<uint32_t, 2> segments;
     bool forward = false, read_backward = false;
     Probe::Shares shares;
   };
@@ -105,7 +105,7 @@ class ProbeReader {
       for (const auto* operands : {&instruction.reads, &instruction.writes}) {
         for (const Operand& operand : *operands) {
           Uses& uses = uses_[operand.buffer.index()];
-          if (!absl::c_linear_search(uses.segments, s)) uses.segments.push_back(s);
+          if (!absl::c_linear_search(uses.segments, s)) uses.segments.push_back(static_cast<uint32_t>(s));
           uses.forward |= forward;
           uses.read_backward |= backward && operands == &instruction.reads;
         }
@@ -267,13 +267,13 @@ struct Stages {
     for (const int64_t layers : given.empty() ? even : given) {
       AddPart(begin, begin + layers);
       begin += layers;
+      ++parts;
     }
   }
   // How often one pass of the chunk runs the segment, which is one of the chain.
   int64_t Layers(size_t segment, int64_t stage, int64_t chunk) const {
-    const size_t kinds = probe.stacks.size();
-    const size_t part = static_cast<size_t>(PartAt(schedule, stage, chunk, count)) % (kept.size() / kinds);
-    return kept[part * kinds + segment - probe.stacks[0].segment];
+    const size_t part = static_cast<size_t>(PartAt(schedule, stage, chunk, count)) % parts;
+    return kept[part * probe.stacks.size() + segment - probe.stacks[0].segment];
   }
   // The same of all chunks; of another segment once where the stage has it.
   int64_t Runs(size_t segment, int64_t stage) const {
@@ -297,6 +297,7 @@ struct Stages {
   Schedule schedule;
   int64_t chunks;
   const Probe& probe;
+  size_t parts = 0;
   std::vector<int64_t> kept;  // part by part, how many layers it has of each kind
 
  private:
@@ -560,7 +561,7 @@ Bytes LowerBounds::PeakOf(const Probe& probe, int64_t rows, const Combination& c
   Bytes peak;
   for (int64_t s = 0; s < stages.count; ++s) {
     if (!IsLookedAt(s, stages.count)) continue;
-    std::vector<bool> here(probe.segments.size()), owned = here;
+    absl::InlinedVector<bool, 64> here(probe.segments.size()), owned = here;
     Bytes inside;
     for (size_t k = 0; k < probe.segments.size(); ++k) {
       if (stages.Runs(k, s) == 0) continue;
@@ -571,8 +572,8 @@ Bytes LowerBounds::PeakOf(const Probe& probe, int64_t rows, const Combination& c
     Instances instances(stages, s, in_flight.at(s));
     Bytes arena = inside;
     for (const Probe::BufferUse& use : probe.buffers) {
-      const std::vector<bool>& counted = use.shares.has_value() ? owned : here;
-      if (absl::c_none_of(use.segments, [&](size_t k) { return counted[k]; })) continue;
+      const absl::InlinedVector<bool, 64>& counted = use.shares.has_value() ? owned : here;
+      if (absl::c_none_of(use.segments, [&](uint32_t k) { return counted[k]; })) continue;
       Bytes bytes = use.bytes * instances.Of(use);
       if (use.in_flight) bytes = bytes * combination.degrees.microbatch / rows;
       if (use.shares.has_value()) bytes = bytes / Parts(*use.shares, combination);

@@ -37,6 +37,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/status/statusor.h"
 #include "costmodel/cost_model.h"
 #include "planner/passes/pipeline_parts.h"
@@ -69,12 +70,12 @@ struct Probe {
     Bytes forward_inside, backward_inside;    // most that is alive of the blocks' own buffers
   };
   struct BufferUse {
-    std::vector<size_t> segments;  // that use it
-    Bytes bytes;                   // of one instance
-    int layered = -1;              // one per layer of this one of `stacks`
-    bool border = false;           // one per layer of all, and one more
-    bool in_flight = false;        // one per micro-batch in flight
-    std::optional<Shares> shares;  // optimizer state
+    absl::InlinedVector<uint32_t, 2> segments;  // that use it
+    Bytes bytes;                                // of one instance
+    int layered = -1;                           // one per layer of this one of `stacks`
+    bool border = false;                        // one per layer of all, and one more
+    bool in_flight = false;                     // one per micro-batch in flight
+    std::optional<Shares> shares;               // optimizer state
   };
   std::vector<SegmentCost> segments;
   std::vector<BufferUse> buffers;
