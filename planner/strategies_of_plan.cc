@@ -155,12 +155,19 @@ Described Describe(const Op& op, const Graph& graph, const OpStrategy& strategy,
   return out;
 }
 
+// Of the parameter of which a stage has a piece, where runs of layers are cut (planner/passes/cut_runs.h): "w@cut2" is
+// "w". Of another buffer its own.
+absl::string_view NameBeforeCut(absl::string_view name) {
+  const size_t at = name.find("@cut");
+  return at != absl::string_view::npos && name.find('@', at + 1) == absl::string_view::npos ? name.substr(0, at) : name;
+}
+
 // The split of optimizer state, as the program of the stage has it.
 void SetOptimizerShard(absl::string_view name, const RankClass& c, const Mesh& mesh, StrategyFile::Parameter& item) {
   const Buffer *parameter = nullptr, *master = nullptr;
   for (const Buffer& buffer : c.buffers) {
     if (absl::string_view(buffer.name).substr(0, buffer.name.find('@')) != name) continue;
-    if (buffer.role == BufferRole::kParameter && buffer.name == name) parameter = &buffer;
+    if (buffer.role == BufferRole::kParameter && NameBeforeCut(buffer.name) == name) parameter = &buffer;
     if (buffer.role == BufferRole::kMaster) master = &buffer;
   }
   if (parameter == nullptr || master == nullptr || parameter->layout.dims.empty()) return;
@@ -183,7 +190,7 @@ absl::StatusOr<StrategyFile> StrategyFileOf(const Graph& graph, const Strategy& 
   const int64_t ranks = program.ranks_per_class();
   std::set<std::string> here;  // a layer's operators belong to every stage that has some of the layers
   for (const Buffer& buffer : c.buffers) {
-    if (buffer.role == BufferRole::kParameter) here.insert(buffer.name);
+    if (buffer.role == BufferRole::kParameter) here.emplace(NameBeforeCut(buffer.name));
   }
   StrategyFile file;
   file.current_stage = stage;

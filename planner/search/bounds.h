@@ -3,7 +3,8 @@
 // One layer of each kind, and what stands around the layers, is lowered and priced once for each way of splitting it (a
 // probe: tensor and expert degree, sequence parallelism, rows of a micro-batch, recompute, whether parameters are split
 // over replicas), alone on its ranks. Layers that alternate are sorted for it (planner/passes/cut_runs.h), so that it
-// tells what those of any stage take. From these prices, with F(s) and B(s) those of a stage's pass over one
+// tells what those of any stage take; but of clearing and updating, which one kernel does for all layers of a run, what
+// the longest of them takes. From these prices, with F(s) and B(s) those of a stage's pass over one
 // micro-batch, Z(s) and U(s) those of clearing gradients and of the update, M micro-batches:
 //
 //   step >= max over s of   max over i <= s of Z(i) + F(i) + .. + F(s-1)

@@ -1,4 +1,5 @@
 // The command line of plan: what it prints, what it writes, how it ends.
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -93,6 +94,30 @@ parallel: {pipeline_stages: 2, pipeline_config: {pipeline_interleave: true}, vir
 cluster: {device: h100-sxm, nodes: 1, devices_per_node: 2}
 )";
   EXPECT_THAT(RunTool("plan", {path, "--out="}).out, HasSubstr("\n      layers per chunk 21 x 1, 2, 1, 0\n"));
+}
+
+// Two layers see 4 tokens, then one sees all; stages of 2, 2, 1 and 1 layers begin within runs of three. Each has the
+// operators of its own layers: windows of the first kind, of the second, of the latter and the full one.
+TEST(PlanTest, StrategyFilesOfStagesThatCutRuns) {
+  const std::string folder = NewFolder("cut_stages"), path = folder + "/cut.yaml";
+  std::ofstream(path) << R"(name: cut
+architecture: {decoder: {layers: 6, hidden: 64, heads: 4, vocab: 256, sliding_window: 4, full_attention_every: 3}}
+training: {batch: 16, sequence: 32}
+parallel: {pipeline_stages: 4, layers_per_stage: [2, 2, 1, 1], micro_batches: 4}
+cluster: {device: h100-sxm, nodes: 1, devices_per_node: 4}
+)";
+  const std::string file = folder + "/s.json";
+  ASSERT_EQ(RunTool("plan", {path, "--out=", "--strategy_ckpt_save_file=" + file}).exit_code, 0);
+  const std::vector<std::string> layers[] = {{"window0_", "window1_"}, {"window0_", ""}, {"window1_"}, {""}};
+  for (int stage = 0; stage < 4; ++stage) {
+    SCOPED_TRACE(stage);
+    std::ifstream in(absl::StrCat(folder, "/s_stage", stage, ".json"));
+    const Json items = Json::parse(in).at("parallel_strategy_item");
+    for (const char* kind : {"window0_", "window1_", ""}) {
+      const bool here = std::count(layers[stage].begin(), layers[stage].end(), kind) > 0;
+      EXPECT_EQ(items.contains(absl::StrCat("MatMul_", kind, "qkv.weight")), here) << kind;
+    }
+  }
 }
 
 TEST(PlanTest, Adapters) {
