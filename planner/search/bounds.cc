@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <map>
 #include <optional>
+#include <tuple>
 #include <utility>
 
 #include "absl/algorithm/container.h"
@@ -72,6 +74,7 @@ class ProbeReader {
       if (const size_t s = SegmentOf(b); s < graph_.segments.size()) ReadBlock(b, s);
     }
     for (size_t i = 0; i < c_.buffers.size(); ++i) ReadBuffer(i);
+    for (auto& [unused, use] : alike_) probe_.buffers.push_back(std::move(use));
     return std::move(probe_);
   }
 
@@ -177,8 +180,9 @@ class ProbeReader {
     if (buffer.role == BufferRole::kTemporary || buffer.alias.valid() || uses_[i].segments.empty()) return;
     if (buffer.role == BufferRole::kGradient && scatters_gradients_) return;
     if (buffer.role == BufferRole::kParameter && shard_parameters_) return;
-    Probe::BufferUse& use = probe_.buffers.emplace_back();
+    Probe::BufferUse use;
     use.segments = uses_[i].segments;
+    absl::c_sort(use.segments);
     use.bytes = buffer.bytes;
     size_t users = 0;  // of the chain
     for (size_t k = 0; k < probe_.stacks.size(); ++k) {
@@ -194,6 +198,9 @@ class ProbeReader {
       use.bytes = LocalBytes(buffer, program_.mesh);
       use.shares = uses_[i].shares;
     }
+    const auto [found, is_new] = alike_.try_emplace(
+        {{use.segments.begin(), use.segments.end()}, use.layered, use.border, use.in_flight, use.shares}, use);
+    if (!is_new) found->second.bytes += use.bytes;
   }
 
   const bool scatters_gradients_, shard_parameters_;
@@ -204,6 +211,9 @@ class ProbeReader {
   Probe probe_;
   int64_t layers_ = 0;  // of the chain
   std::vector<Uses> uses_;
+  // Buffers of which there are as many wherever the layers lie, by what decides that.
+  using Alike = std::tuple<std::vector<uint32_t>, int, bool, bool, std::optional<Probe::Shares>>;
+  std::map<Alike, Probe::BufferUse> alike_;
 };
 
 absl::StatusOr<LoweredProbe> LowerProbe(const Problem& problem, const CostModel& costs, const DecoderFacts& facts,

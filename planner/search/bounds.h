@@ -72,7 +72,7 @@ struct Probe {
   };
   struct BufferUse {
     absl::InlinedVector<uint32_t, 2> segments;  // that use it
-    Bytes bytes;                                // of one instance
+    Bytes bytes;                                // of one instance, all that are alike together
     int layered = -1;                           // one per layer of this one of `stacks`
     bool border = false;                        // one per layer of all, and one more
     bool in_flight = false;                     // one per micro-batch in flight
