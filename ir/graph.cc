@@ -183,11 +183,8 @@ void GraphBuilder::SetLoss(TensorId loss) {
 }
 
 TensorId GraphBuilder::GradientOf(TensorId parameter, DType dtype) {
-  for (size_t i = 0; i < graph_.tensors.size(); ++i) {
-    if (graph_.tensors[i].kind == TensorKind::kGradient && graph_.tensors[i].gradient_of == parameter) {
-      return TensorId(i);
-    }
-  }
+  const auto [found, is_new] = gradients_.try_emplace(parameter, graph_.tensors.size());
+  if (!is_new) return found->second;
   const Tensor& of = graph_.tensor(parameter);
   Tensor gradient;
   gradient.name = absl::StrCat("d", of.name);

@@ -17,6 +17,7 @@
 #define MESHWRIGHT_IR_GRAPH_H_
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -199,7 +200,8 @@ class GraphBuilder {
 
   // A scalar accumulator: marks the output of a loss op.
   void SetLoss(TensorId loss);
-  // The accumulator of a parameter's gradient, made at first use.
+  // The accumulator of a parameter's gradient, made at first use. REQUIRES: the builder began with a graph that has
+  // none of it.
   TensorId GradientOf(TensorId parameter, DType dtype);
 
   const Graph& graph() const { return graph_; }
@@ -209,6 +211,7 @@ class GraphBuilder {
  private:
   Graph graph_;
   SegmentId segment_;
+  std::map<TensorId, TensorId> gradients_;  // by parameter
 };
 
 // By segment, the first of its chain: itself where it begins with nothing that another carries.

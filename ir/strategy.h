@@ -31,8 +31,8 @@ class NodeRef;  // ir/document.h
 // micro-batches in turns; dualpipe has every part of the model on two stages and feeds both ends.
 enum class Schedule : uint8_t { kGpipe, kOneFOneB, kZeroBubbleH1, kZeroBubbleV, kDualPipeV, kDualPipe };
 // What backward computes a second time instead of keeping it: nothing; norms, activations and the core of attention
-// (Op::recompute_group); everything that it reads of a repeated layer; or the layer's whole forward pass, as the
-// checkpoints of training frameworks do, including what no gradient reads.
+// (Op::recompute_group); everything that it reads of a layer; or the layer's whole forward pass, as the checkpoints of
+// training frameworks do, including what no gradient reads.
 enum class Recompute : uint8_t { kNone, kSelective, kFull, kLayer };
 inline constexpr absl::string_view kScheduleNames[] = {"gpipe",         "1f1b",       "zero_bubble_h1",
                                                        "zero_bubble_v", "dualpipe_v", "dualpipe"};

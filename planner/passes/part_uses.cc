@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <map>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
@@ -18,8 +20,12 @@ class Finder {
       : all_(all), graph_(graph), parts_(parts), strategy_(strategy), schedule_(schedule) {}
 
   PartUses Run(const std::vector<Block>& blocks) {
+    const std::vector<std::pair<std::string, int64_t>> carried = CarriedBuffers();
     for (const Buffer& buffer : all_.buffers) {
-      found_.is_stream.push_back(buffer.role == BufferRole::kActivation && IsCarried(buffer));
+      found_.is_stream.push_back(buffer.role == BufferRole::kActivation &&
+                                 absl::c_any_of(carried, [&](const auto& one) {
+                                   return buffer.layers == one.second && absl::StartsWith(buffer.name, one.first);
+                                 }));
     }
     found_.of_buffer.resize(all_.buffers.size());
     for (size_t k = 0; k < blocks.size(); ++k) {
@@ -49,16 +55,17 @@ class Finder {
     const std::vector<int64_t>& given = strategy_.layers_per_stage;
     return LayersOn(part) > 0 || (!given.empty() && given[static_cast<size_t>(part) % given.size()] == 0);
   }
-  // Whether it holds the carried value of a chain.
-  bool IsCarried(const Buffer& buffer) const {
+  // How the names of those begin that hold the carried value of a chain, and how many layers they have.
+  std::vector<std::pair<std::string, int64_t>> CarriedBuffers() const {
+    std::vector<std::pair<std::string, int64_t>> carried;
     for (size_t s = 0; s < graph_.segments.size(); ++s) {
       const Segment& segment = graph_.segments[s];
-      if (segment.carries.empty() || !absl::StartsWith(buffer.name, absl::StrCat(segment.name, "/"))) continue;
+      if (segment.carries.empty()) continue;
       int64_t runs = 0;
       for (const Stack& stack : ChainFrom(graph_, s)) runs += stack.repeat;
-      if (buffer.layers == runs + 1) return true;
+      carried.emplace_back(absl::StrCat(segment.name, "/"), runs + 1);
     }
-    return false;
+    return carried;
   }
 
   void FindCrossings() {
@@ -141,6 +148,7 @@ class Finder {
     const Buffer& parameter = all_.buffers[id.index()];
     if (parameter.layers > 1) return;
     std::set<int64_t> readers = StagesOf(found_.of_buffer[id.index()].readers), contributors;
+    if (readers.size() < 2) return;
     SharedParameter shared;
     for (size_t i = 0; i < all_.buffers.size(); ++i) {
       const Buffer& gradient = all_.buffers[i];
@@ -148,7 +156,7 @@ class Finder {
       contributors = StagesOf(found_.of_buffer[i].writers);
       if (!contributors.empty()) shared.owner = OwnerOf(found_.of_buffer[i].writers);
     }
-    if (contributors.empty() || readers.size() < 2) return;
+    if (contributors.empty()) return;
     shared.name = parameter.name;
     readers.erase(shared.owner);
     contributors.erase(shared.owner);

@@ -84,43 +84,42 @@ class Partitioner {
     return BufferId(all().buffers.size() - 1);
   }
 
-  // Parameters, gradient accumulators and the loss.
+  // Parameters, gradient accumulators (as their parameters lie) and the loss.
   void MakePersistent() {
+    const std::map<TensorId, AxisList> partial = PartialGradients();
     for (size_t i = 0; i < graph_.tensors.size(); ++i) {
       const Tensor& tensor = graph_.tensors[i];
       if (tensor.kind == TensorKind::kParameter) {
         SetNatural(TensorId(i),
                    NewBuffer(tensor, tensor.name, sharded_.natural[i], BufferRole::kParameter, Repeat(tensor.segment)));
       } else if (tensor.kind == TensorKind::kGradient) {
-        SetNatural(TensorId(i), NewBuffer(tensor, tensor.name, AccumulatorLayout(TensorId(i)), BufferRole::kGradient,
-                                          Repeat(tensor.segment)));
+        Layout layout = Whole(sharded_.natural[tensor.gradient_of.index()]);
+        if (const auto found = partial.find(TensorId(i)); found != partial.end()) layout.partial = found->second;
+        SetNatural(TensorId(i),
+                   NewBuffer(tensor, tensor.name, std::move(layout), BufferRole::kGradient, Repeat(tensor.segment)));
       } else if (tensor.kind == TensorKind::kLoss) {
         SetNatural(TensorId(i), NewBuffer(tensor, tensor.name, sharded_.natural[i], BufferRole::kLoss, 1));
       }
     }
   }
 
-  // As the parameter, and partial over the axes over which every contribution is.
-  Layout AccumulatorLayout(TensorId gradient) const {
-    Layout layout = Whole(sharded_.natural[graph_.tensor(gradient).gradient_of.index()]);
-    bool first = true;
+  // By gradient, the axes over which every contribution to it is partial.
+  std::map<TensorId, AxisList> PartialGradients() const {
+    std::map<TensorId, AxisList> partial;
     for (size_t i = 0; i < graph_.ops.size(); ++i) {
       const Op& op = graph_.ops[i];
       for (size_t k = 0; k < op.outputs.size(); ++k) {
-        if (op.outputs[k] != gradient) continue;
-        const AxisList partial = LayoutOf(OpId(i), k).partial;
-        if (first) {
-          layout.partial = partial;
-        } else {
-          layout.partial.erase(std::remove_if(layout.partial.begin(), layout.partial.end(),
-                                              [&](AxisId id) { return !absl::c_linear_search(partial, id); }),
-                               layout.partial.end());
-        }
-        first = false;
+        if (graph_.tensor(op.outputs[k]).kind != TensorKind::kGradient) continue;
+        const AxisList of_op = LayoutOf(OpId(i), k).partial;
+        const auto [found, is_first] = partial.try_emplace(op.outputs[k], of_op);
+        if (is_first) continue;
+        AxisList& all = found->second;
+        all.erase(std::remove_if(all.begin(), all.end(), [&](AxisId id) { return !absl::c_linear_search(of_op, id); }),
+                  all.end());
       }
     }
-    std::sort(layout.partial.begin(), layout.partial.end());
-    return layout;
+    for (auto& [unused, axes] : partial) std::sort(axes.begin(), axes.end());
+    return partial;
   }
 
   // How the op leaves its output, with the partial sums that it passes on.
