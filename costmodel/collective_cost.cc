@@ -100,14 +100,14 @@ BytesPerSecond NicRate(int64_t ranks, int64_t sharing, const Cluster& cluster) {
   return cluster.nic_bandwidth * per_rank / static_cast<double>(std::max<int64_t>(1, sharing));
 }
 
-// Of a card's rate in an all-to-all, less the more nodes meet at it. Two nodes: 45.2 of 50 GB/s (two domains of 64
-// GB200) and 96.5 of 100 (B300, both OCI's quick starts), their mean; four: 37 of 50 (32 H100, NVIDIA, GTC 2025), as
-// for more. Three lie between; 41.9 of 50 are measured (three domains of 64 GB200), 45.3 over two nodes of H200 with
-// EFA (DeepEP).
+// Of a card's rate in an all-to-all. Two nodes: 45.2 of 50 GB/s (two domains of 64 GB200) and 96.5 of 100 (B300, both
+// OCI's quick starts), their mean. More: the mean of nine, 0.838 of three nodes (domains of GB200, OCI), 0.744 of four
+// of A100 and 0.743 of four of H100 (NVIDIA, GTC 2025), and the largest sizes over EFA (AWS, awsome-distributed-ai),
+// 0.835 and 0.908 of four and eight of H100, 0.905, 0.917, 0.794 and 0.724 of 4, 8, 16 and 32 of B300. A line that
+// falls with each doubling is no nearer to them.
 double AllToAllNicShare(int64_t nodes) {
-  constexpr double kTwoNodes = 0.935, kFourNodes = 0.74;
-  const double further = std::clamp(static_cast<double>(nodes - 2) / 2, 0.0, 1.0);
-  return kTwoNodes + further * (kFourNodes - kTwoNodes);
+  constexpr double kTwoNodes = 0.935, kMoreNodes = 0.823;
+  return nodes > 2 ? kMoreNodes : kTwoNodes;
 }
 
 CollectiveCost AllToAll(Bytes size, const GroupShape& group, const Cluster& cluster, double latency_scale) {
