@@ -67,7 +67,7 @@ TEST(LibraryTest, KnowsTheseDevices) {
                   "h100-pcie", "h100-sxm", "h100-sxm-64gb", "h100-sxm-96gb", "h20", "h200", "h800-sxm", "host", "l20",
                   "l4", "l40", "l40s", "quadro-rtx-8000", "rtx-2080-ti", "rtx-3090", "rtx-3090-ti", "rtx-4090",
                   "rtx-5090", "rtx-6000-ada", "rtx-a5000", "rtx-a6000", "rtx-pro-6000", "t4", "titan-rtx",
-                  "v100-pcie-16gb", "v100-pcie-32gb", "v100-sxm-16gb", "v100-sxm-32gb", "v100-sxm3-32gb"));
+                  "v100-pcie-16gb", "v100-pcie-32gb", "v100-sxm-16gb", "v100-sxm-32gb", "v100-sxm3-32gb", "vr200"));
 }
 
 // FlashAttention-2 was fitted on A100 (forward_share 0.858, softmax_width 21.9, setup_keys 188). Softmax, setup and

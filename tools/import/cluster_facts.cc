@@ -244,7 +244,7 @@ class Writer {
     if (nvlinks.shape == NvLinks::Shape::kEveryPair) {
       // Wired pairs share a chip's links, switched ones have all of them each.
       const int64_t peers = facts_.devices_per_node.value_or(2) - 1;
-      const bool too_many = peers > 1 && peers * links > MostNvLinks(machine_.device.generation);
+      const bool too_many = peers > 1 && peers * links > MostNvLinks(machine_.device);
       const bool all = *rate * static_cast<double>(links) == machine_.intra_bandwidth;
       switched = too_many || (machine_.intra_kind == LinkKind::kNvSwitch && all);
       if (!switched) links *= peers;

@@ -54,6 +54,7 @@ constexpr CapabilityRow kCapabilities[] = {
     {100, "gb200"},
     {103, "b300"},
     {103, "gb300"},
+    {107, "vr200"},
     {120, "rtx-5090"},
     {120, "rtx-pro-6000"},
 };
@@ -102,8 +103,10 @@ std::optional<BytesPerSecond> NvLinkRate(const Device& device) {
   return std::nullopt;
 }
 
-int64_t MostNvLinks(Generation generation) {
-  switch (generation) {
+int64_t MostNvLinks(const Device& device) {
+  constexpr int kRubin = 107;
+  if (ComputeCapability(device.name) == kRubin) return 36;
+  switch (device.generation) {
     case Generation::kVolta:
       return 6;
     case Generation::kAmpere:

@@ -20,7 +20,7 @@ TEST(LinksTest, EveryDeviceHasItsCapability) {
 }
 
 TEST(LinksTest, RowsNameDevicesOfTheLibraryAndTheirGeneration) {
-  for (const int capability : {70, 75, 80, 86, 89, 90, 100, 103, 120}) {
+  for (const int capability : {70, 75, 80, 86, 89, 90, 100, 103, 107, 120}) {
     for (const std::string& name : DevicesOfCapability(capability)) {
       ASSERT_OK_AND_ASSIGN(const Device device, FindDevice(name));
       EXPECT_EQ(device.name, name);
@@ -36,10 +36,9 @@ TEST(LinksTest, RowsNameDevicesOfTheLibraryAndTheirGeneration) {
 
 // The usual machines have all links of the chip: so many of the rate.
 TEST(LinksTest, LinksAddUpToUsualMachines) {
-  for (const char* name : {"v100-sxm-32gb", "a100-sxm-80gb", "h100-sxm", "h200", "b200", "gb200"}) {
+  for (const char* name : {"v100-sxm-32gb", "a100-sxm-80gb", "h100-sxm", "h200", "b200", "gb200", "vr200"}) {
     ASSERT_OK_AND_ASSIGN(const Cluster usual, MakeCluster(name, 1));
-    EXPECT_EQ(*NvLinkRate(usual.device) * static_cast<double>(MostNvLinks(usual.device.generation)),
-              usual.intra_bandwidth)
+    EXPECT_EQ(*NvLinkRate(usual.device) * static_cast<double>(MostNvLinks(usual.device)), usual.intra_bandwidth)
         << name;
   }
   ASSERT_OK_AND_ASSIGN(const Device graphics, FindDevice("rtx-a6000"));

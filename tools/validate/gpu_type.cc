@@ -13,10 +13,10 @@ namespace meshwright {
 namespace {
 
 // Longer names first: "gh200" holds "h200", and "a100" "a10".
-constexpr absl::string_view kChips[] = {"gb300", "gb200",   "gh200", "b300", "b200",    "h200",     "h100",     "h800",
-                                        "a100",  "a800",    "v100",  "l40s", "3090 ti", "3090",     "4090",     "5090",
-                                        "a6000", "a30",     "a10g",  "h20",  "a40",     "pro 6000", "6000 ada", "l40",
-                                        "l20",   "2080 ti", "a10",   "l4",   "t4",      "rtx 8000", "titan rtx"};
+constexpr absl::string_view kChips[] = {
+    "gb300", "gb200",    "gh200",    "b300",    "b200", "h200",    "h100", "h800",  "vr200", "rubin",    "a100",
+    "a800",  "v100",     "l40s",     "3090 ti", "3090", "4090",    "5090", "a6000", "a30",   "a10g",     "h20",
+    "a40",   "pro 6000", "6000 ada", "l40",     "l20",  "2080 ti", "a10",  "l4",    "t4",    "rtx 8000", "titan rtx"};
 
 // Machines by name, as AWS and Google let them (their pages of instance types).
 struct Machine {

@@ -33,6 +33,8 @@ TEST(GpuTypeTest, FreeTextLeadsToADevice) {
                                          {"H800 SXM5", 80, "h800-sxm"},
                                          {"B300 SXM", 0, "b300"},
                                          {"DGX-GB300", 0, "gb300"},
+                                         {"VR200", 288, "vr200"},
+                                         {"Vera Rubin NVL72", 0, "vr200"},
                                          {"NVIDIA GeForce RTX 5090", 0, "rtx-5090"},
                                          {"RTX PRO 6000 Blackwell", 96, "rtx-pro-6000"},
                                          {"NVIDIA H100 NVL", 94, "h100-nvl"},
