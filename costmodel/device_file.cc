@@ -145,6 +145,7 @@ constexpr double kLeastClock = 0.1, kMostClock = 1.5;
 
 // Of ranks of a host that share its cores.
 constexpr absl::string_view kCoreSharing = "core_sharing";
+constexpr absl::string_view kProductBits = "product_bits";
 constexpr double kMostCoreSharing = 1024;
 
 // Of kernels beside communication; 0: it does not slow them down.
@@ -190,8 +191,8 @@ absl::Status ReadMeasuredRates(const NodeRef& in, Device* device) {
 }  // namespace
 
 absl::Status ReadKernels(const NodeRef& in, bool all_required, Device* device) {
-  std::vector<absl::string_view> keys = {"source",         "estimated", "l2_bandwidth", "memory_ramp",
-                                         "quantize_bytes", "wide_peak", kLoopClock,     kCoreSharing};
+  std::vector<absl::string_view> keys = {"source",    "estimated", "l2_bandwidth", "memory_ramp", "quantize_bytes",
+                                         "wide_peak", kLoopClock,  kCoreSharing,   kProductBits};
   for (const NanosKey& key : kNanosKeys) keys.push_back(key.name);
   for (const ShareKey& key : kShareKeys) keys.push_back(key.name);
   for (const OverlapKey& key : kOverlapKeys) keys.push_back(key.name);
@@ -223,6 +224,12 @@ absl::Status ReadKernels(const NodeRef& in, bool all_required, Device* device) {
   }
   if (in["quantize_bytes"].present()) {
     MESHWRIGHT_ASSIGN_OR_RETURN(constants.quantize_bytes, in["quantize_bytes"].AsBytes());
+    if (constants.quantize_bytes > Bytes()) constants.product_bits = 8;  // what files of before mean
+  }
+  if (in[kProductBits].present()) {
+    MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t bits, in[kProductBits].AsInt(4, 8));
+    if (bits != 4 && bits != 8) return in[kProductBits].Locate(WrongInput(absl::StrCat(bits), "4 or 8"));
+    constants.product_bits = static_cast<int>(bits);
   }
   if (in["wide_peak"].present()) {
     MESHWRIGHT_ASSIGN_OR_RETURN(constants.wide_peak, in["wide_peak"].AsFlopsPerSecond());

@@ -152,11 +152,16 @@ absl::Status SetAttention(absl::string_view text, Cluster* cluster) {
   return UnknownName(text, names);
 }
 absl::Status SetProducts(absl::string_view text, Cluster* cluster) {
-  if (text == "float8") return UseFloat8Products(&cluster->device);
-  constexpr absl::string_view kProducts[] = {"bfloat16", "float8"};
-  if (text != "bfloat16") return UnknownName(text, kProducts);
-  if (cluster->device.kernels.quantize_bytes == Bytes()) return absl::OkStatus();
-  return WrongInput("bfloat16", "float8, as the cluster has it", "leave out `products` where the cluster is described");
+  constexpr absl::string_view kProducts[] = {"bfloat16", "float8", "float4"};
+  if (std::find(std::begin(kProducts), std::end(kProducts), text) == std::end(kProducts)) {
+    return UnknownName(text, kProducts);
+  }
+  const int has = cluster->device.kernels.product_bits;
+  if (text == "float4") return UseFloat4Products(&cluster->device);
+  if (text == "float8" && has != 4) return UseFloat8Products(&cluster->device);
+  if (has == 0) return absl::OkStatus();
+  return WrongInput(text, absl::StrCat("float", has, ", as the cluster has it"),
+                    "leave out `products` where the cluster is described");
 }
 
 absl::Status SetSustainedClock(absl::string_view text, Cluster* cluster) {
@@ -316,6 +321,7 @@ absl::Status UseFloat8Products(Device* device) {
   }
   KernelConstants& kernels = device->kernels;
   kernels.quantize_bytes = kTransformerEngineBytes;
+  kernels.product_bits = 8;
   if (kernels.wide_peak.raw() == 0) {
     kernels.wide_peak = before;
     kernels.wide_share = kernels.matmul_share;
@@ -330,13 +336,39 @@ absl::Status UseFloat8Products(Device* device) {
   return absl::OkStatus();
 }
 
+absl::Status UseFloat4Products(Device* device) {
+  // Over products in MXFP8 of a layer on B300, quantised before (Transformer Engine's documentation, GEMM Profiling
+  // Tutorial). Whole products, so that it is of the rate of their operands, too.
+  constexpr double kRate = 1.9;
+  // Transformer Engine 2.14 looks for the largest of rows and of columns turned by a Hadamard matrix in one pass, 2,
+  // and casts both in one kernel, 2 + 1/2 + 1/2 (pytorch/csrc/quantizer.cpp), for two of three products.
+  constexpr Bytes kTransformerEngineBytes(3);
+  KernelConstants& kernels = device->kernels;
+  if (kernels.product_bits == 4) return absl::OkStatus();
+  if (device->generation < Generation::kBlackwell || !UseFloat8Products(device).ok()) {
+    return WrongInput("float4", absl::StrCat("bfloat16: ", device->name, " has no products in float4"));
+  }
+  kernels.quantize_bytes = kTransformerEngineBytes;
+  kernels.product_bits = 4;
+  kernels.l2_bandwidth = kernels.l2_bandwidth * kRate;
+  for (const DType narrow : {DType::kBFloat16, DType::kFloat16}) {
+    FlopsPerSecond& peak = device->peak[static_cast<size_t>(narrow)];
+    peak = peak * kRate;
+  }
+  for (AttentionConstants& attention : device->attention) {
+    attention.forward_share /= kRate;
+    attention.backward_share /= kRate;
+  }
+  return absl::OkStatus();
+}
+
 const std::vector<ClusterKey>& ClusterKeys() {
   static const std::vector<ClusterKey>* const keys = new std::vector<ClusterKey>{
       {"memory", "memory of one device as its driver reports it, e.g. 80 GB", SetMemory},
       {"memory_bandwidth", "of one device, e.g. 3.35 TB/s", SetMemoryBandwidth},
       {"attention", "which fused attention runs, e.g. flash3", SetAttention},
       {"sustained_clock", "clock under load as a share of the nominal one, e.g. 0.9", SetSustainedClock},
-      {"products", "type in which 16-bit products run: bfloat16 (as they are), float8", SetProducts},
+      {"products", "type in which 16-bit products run: bfloat16 (as they are), float8, float4 (NVFP4)", SetProducts},
       {"intra_link",
        "what joins the devices of a node: nvswitch, nvlink_mesh, pcie, pcie_host (no peers), c2c, host_memory",
        SetIntraLink},

@@ -79,6 +79,8 @@ absl::StatusOr<Cluster> ReadCluster(const NodeRef& in);
 // does; all else stays what it is, memory too, and what no framework quantises: the output layer's products, and those
 // of attention that has no kernel of its own. Twice is as once. kInvalidArgument where the device has no float8.
 absl::Status UseFloat8Products(Device* device);
+// The same of NVFP4, as Transformer Engine has it. kInvalidArgument before Blackwell, too.
+absl::Status UseFloat4Products(Device* device);
 
 // What can be said about a cluster besides `device`, `nodes`, `devices_per_node` and `devices`: one row per key.
 struct ClusterKey {

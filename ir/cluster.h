@@ -66,7 +66,8 @@ struct KernelConstants {
   BytesPerSecond l2_bandwidth;
   // Moved for each element of a product's left operand that is quantised before it; 0: operands are used as they are.
   Bytes quantize_bytes;
-  // Where products of 16 bits run at the rate of float8, the peak and the share of it that those have which do not.
+  int product_bits = 0;  // of these operands, 8 or 4 (NVFP4); 0: none is
+  // Where products of 16 bits run at the rate of float8 or NVFP4, the peak and the share of it that those have which do not.
   FlopsPerSecond wide_peak;
   double wide_share = 0;
   // Kernels that stream memory.

@@ -120,6 +120,7 @@ std::string KernelsToYaml(const Device& device) {
     fields.push_back(absl::StrCat("matmul_share_fp8: ", ShortestNumber(k.matmul_share_fp8)));
   }
   if (k.quantize_bytes != Bytes()) fields.push_back(absl::StrCat("quantize_bytes: ", YamlBytes(k.quantize_bytes)));
+  if (k.product_bits == 4) fields.push_back("product_bits: 4");
   if (k.wide_share != 0) {
     fields.push_back(absl::StrCat("wide_peak: ", ShortestNumber(k.wide_peak.raw()), " FLOP/s"));
     fields.push_back(absl::StrCat("wide_share: ", ShortestNumber(k.wide_share)));

@@ -128,15 +128,28 @@ TEST(ClusterToYamlTest, ReadsBackAsTheSame) {
   }
 }
 
-TEST(ClusterToYamlTest, ProductsInFloat8ReadBackAsTheSame) {
-  ASSERT_OK_AND_ASSIGN(Cluster cluster, MakeCluster("h100-sxm", 2));
-  ASSERT_OK(SetClusterKey("products", "float8", &cluster));
-  ASSERT_OK_AND_ASSIGN(const Document document, ParseDocument(ToYaml(cluster), "plan.yaml"));
-  ASSERT_OK_AND_ASSIGN(const Cluster read, ReadCluster(document.root()));
-  EXPECT_EQ(read.device.kernels, cluster.device.kernels);
-  EXPECT_EQ(read.device.peak, cluster.device.peak);
-  EXPECT_EQ(read.device.attention[0].forward_share, cluster.device.attention[0].forward_share);
-  EXPECT_EQ(read.device.attention[0].backward_share, cluster.device.attention[0].backward_share);
+TEST(ClusterToYamlTest, NarrowProductsReadBackAsTheSame) {
+  for (const auto& [device, products] : {std::pair("h100-sxm", "float8"), std::pair("gb300", "float4")}) {
+    ASSERT_OK_AND_ASSIGN(Cluster cluster, MakeCluster(device, 2));
+    ASSERT_OK(SetClusterKey("products", products, &cluster));
+    ASSERT_OK_AND_ASSIGN(const Document document, ParseDocument(ToYaml(cluster), "plan.yaml"));
+    ASSERT_OK_AND_ASSIGN(const Cluster read, ReadCluster(document.root()));
+    EXPECT_EQ(read.device.kernels, cluster.device.kernels);
+    EXPECT_EQ(read.device.peak, cluster.device.peak);
+    EXPECT_EQ(read.device.attention[0].forward_share, cluster.device.attention[0].forward_share);
+    EXPECT_EQ(read.device.attention[0].backward_share, cluster.device.attention[0].backward_share);
+  }
+}
+
+// A file of before the key has what was quantised in 8 bits.
+TEST(ClusterToYamlTest, BitsOfProductsAre8Or4) {
+  const auto read = [](absl::string_view kernels) {
+    return Read(absl::StrCat("cluster: {device: b200, kernels: {source: mine, ", kernels, "}}\n"), {});
+  };
+  ASSERT_OK_AND_ASSIGN(const Cluster older, read("quantize_bytes: 3 B"));
+  EXPECT_EQ(older.device.kernels.product_bits, 8);
+  EXPECT_THAT(read("quantize_bytes: 3 B, product_bits: 6").status(),
+              StatusIs(absl::StatusCode::kInvalidArgument, "product_bits: found 6, wanted 4 or 8"));
 }
 
 TEST(ClusterToYamlTest, AUsualMachineIsShort) {

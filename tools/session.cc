@@ -341,11 +341,11 @@ void NoteFabric(const Cluster& cluster, std::vector<std::string>& notices) {
 // float8 linear layers.
 absl::Status CheckParameters(const ModelFile& file, const Device& device) {
   if (!file.training.float8_parameters) return absl::OkStatus();
-  const bool quantises = device.kernels.quantize_bytes > Bytes();
-  if (quantises && SizeOf(file.training.dtype) == Bytes(2)) return absl::OkStatus();
+  const int bits = device.kernels.product_bits;
+  if (bits == 8 && SizeOf(file.training.dtype) == Bytes(2)) return absl::OkStatus();
   const std::string found = absl::StrCat("weights in float8 for products in ", NameOf(file.training.dtype));
   return Flags::Wrong("parameters", WrongInput(found, "16-bit products that run in float8",
-                                               quantises ? "give --precision=bfloat16" : "give --products=float8"));
+                                               bits == 8 ? "give --precision=bfloat16" : "give --products=float8"));
 }
 
 absl::StatusOr<Session> MakeSession(const SourceFile& source, ModelFile file, const ModelChanges& changes,

@@ -31,7 +31,9 @@ absl::StatusOr<Exported> ToDeepSpeed(const Plan& plan) {
     out.differences.push_back("groups of replicas are MiCS: the model is made within deepspeed.zero.MiCS_Init");
   }
   if (t.dtype == DType::kFloat64) return HasNo("DeepSpeed", "float64", "--precision=bfloat16");
-  if (recipe.float8()) return HasNo("DeepSpeed's configuration", "float8", "--products=bfloat16");
+  if (recipe.product_bits() > 0) {
+    return HasNo("DeepSpeed's configuration", NameOfProducts(recipe), "--products=bfloat16");
+  }
   // Its engine's _do_optimizer_sanity_check: two types are for ZeRO alone, which on one rank splits nothing.
   const bool two_types = t.gradient_dtype != t.dtype;
   const bool zero_of_one = recipe.zero_stage() == 0 && two_types && recipe.data == 1;

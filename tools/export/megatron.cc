@@ -260,7 +260,8 @@ absl::Status AddTraining(const Recipe& recipe, Options& out) {
   const Training& t = recipe.training;
   if (t.dtype == DType::kBFloat16) out.Add("--bf16");
   if (t.dtype == DType::kFloat16) out.Add("--fp16");
-  if (recipe.float8()) out.Add("--fp8-format", "hybrid");
+  if (recipe.product_bits() == 8) out.Add("--fp8-format", "hybrid");
+  if (recipe.product_bits() == 4) out.Add("--fp4-format", "e2m1");
   if (t.float8_parameters) out.Add("--fp8-param-gather");
   if (!t.fused_attention) out.Add("--attention-backend", "unfused");
   const std::optional<LossScaling> scaling = t.LossScale();

@@ -62,7 +62,7 @@ absl::Status Check(const Recipe& recipe, std::vector<std::string>& differences) 
     return HasNo("nanotron", "tensor parallelism above the heads of keys and values",
                  absl::StrCat("--tensor_parallel=", std::gcd(recipe.model.kv_heads, recipe.tensor)));
   }
-  if (recipe.float8()) return HasNo("nanotron's Llama", "float8", "--products=bfloat16");
+  if (recipe.product_bits() > 0) return HasNo("nanotron's Llama", NameOfProducts(recipe), "--products=bfloat16");
   TellOfUnfused("nanotron", recipe, differences);
   if (recipe.training.optimizer.kind != OpKind::kAdamW) {
     return absl::UnimplementedError("nanotron has adamW; change training.optimizer of the model");

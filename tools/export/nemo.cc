@@ -18,7 +18,7 @@ namespace {
 constexpr absl::string_view kSaidElsewhere[] = {
     "use-mcore-models", "group-query-attention", "bf16",       "fp16",
     "fp8-format",       "initial-loss-scale",    "loss-scale", "loss-scale-window",
-    "hysteresis",       "fp8-param-gather"};
+    "hysteresis",       "fp8-param-gather",      "fp4-format"};
 
 // As YAML has it: "core_attn layernorm" and "1,0" are lists, what a shell quotes is not quoted there, and a layout is a
 // text of signs that mean something to YAML.
@@ -41,7 +41,8 @@ std::string YamlValue(absl::string_view option, std::string value) {
 
 std::string Precision(const Recipe& recipe) {
   const absl::string_view type = recipe.training.dtype == DType::kFloat16 ? "fp16" : "bf16";
-  return absl::StrCat(type, recipe.float8() ? "_with_fp8_current_scaling_mixed" : "_mixed");
+  constexpr absl::string_view kFloat8 = "_with_fp8_current_scaling_mixed", kFloat4 = "_with_nvfp4_mixed";
+  return absl::StrCat(type, recipe.product_bits() == 8 ? kFloat8 : recipe.product_bits() == 4 ? kFloat4 : "_mixed");
 }
 
 void TellOfRest(const Recipe& recipe, std::vector<std::string>& differences) {
@@ -51,10 +52,14 @@ void TellOfRest(const Recipe& recipe, std::vector<std::string>& differences) {
     differences.push_back("with bf16_mixed gradients are reduced in float32, in the plan in bfloat16");
   }
   // As all of its float8 recipes of one scale a tensor have it (training/mixed_precision.py, fp8_param_gather).
-  if (recipe.float8() && !t.float8_parameters) {
+  if (recipe.product_bits() == 8 && !t.float8_parameters) {
     differences.push_back(absl::StrCat("with ", Precision(recipe),
                                        " weights lie and are gathered in float8, in the plan in ", NameOf(t.dtype),
                                        "; --parameters=float8 plans for that"));
+  }
+  if (recipe.product_bits() == 4) {
+    differences.push_back(
+        absl::StrCat("with ", Precision(recipe), " weights are gathered in NVFP4, in the plan in ", NameOf(t.dtype)));
   }
   if (recipe.model.activation == Activation::kSquaredRelu) {
     differences.push_back("the activation function is the recipe's, squared ReLU in the plan");

@@ -68,6 +68,10 @@ std::string PlainName(absl::string_view name) {
   return plain.empty() ? "plan" : plain;
 }
 
+std::string NameOfProducts(const Recipe& recipe) {
+  return recipe.product_bits() > 0 ? absl::StrCat("float", recipe.product_bits()) : "";
+}
+
 absl::StatusOr<Recipe> RecipeOf(const Plan& plan) {
   const ModelFile& file = *plan.session.file;
   const Problem& problem = plan.session.problem;

@@ -46,10 +46,13 @@ struct Recipe {
 
   int64_t devices() const { return data * tensor * pipeline * context; }
   bool even_layers() const;
-  bool float8() const { return cluster.device.kernels.quantize_bytes > Bytes(); }  // products
+  int product_bits() const { return cluster.device.kernels.product_bits; }
   // 0: nothing is split over the data-parallel ranks; 1: the optimizer; 3: parameters and gradients, too.
   int zero_stage() const { return shard_parameters ? 3 : shard_optimizer ? 1 : 0; }
 };
+
+// "float8", "float4"; "" where products are not quantised.
+std::string NameOfProducts(const Recipe& recipe);
 
 // kUnimplemented: a model of operators, whose plan has no degrees; a strategy that degrees do not say.
 absl::StatusOr<Recipe> RecipeOf(const Plan& plan);

@@ -60,8 +60,9 @@ absl::StatusOr<Exported> ToTorchtitan(const Plan& plan) {
     out.differences.push_back(
         absl::StrCat("torchtitan reduces gradients in float32, the plan in ", NameOf(recipe.training.gradient_dtype)));
   }
-  if (recipe.float8()) {
-    out.differences.push_back("products in float8 are a converter of the model's in your registry");
+  if (recipe.product_bits() > 0) {
+    out.differences.push_back(
+        absl::StrCat("products in ", NameOfProducts(recipe), " are a converter of the model's in your registry"));
   }
   if (recipe.training.float8_parameters) {
     if (!recipe.shard_parameters) {

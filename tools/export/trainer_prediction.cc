@@ -61,7 +61,7 @@ absl::StatusOr<CsvTable> RowOf(const Recipe& recipe, const TrainerWords& words) 
   count("seq_len", recipe.training.sequence);
   count("global_batch_seqs", recipe.batch);
   count("micro_batch_seqs", recipe.microbatch);
-  add("dtype", recipe.float8() ? "float8" : std::string(NameOf(recipe.training.dtype)));
+  add("dtype", recipe.product_bits() > 0 ? NameOfProducts(recipe) : std::string(NameOf(recipe.training.dtype)));
   add("gpu_type", DeviceWord(recipe.cluster.device));
   count("gpus", recipe.devices());
   count("gpus_per_node", recipe.cluster.devices_per_node);

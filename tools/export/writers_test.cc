@@ -321,6 +321,20 @@ TEST(WritersTest, ProductsInFloat8AndUnfusedAttention) {
   }
 }
 
+// Of Megatron-LM NVFP4 with its first format, of Megatron-Bridge the recipe's type, which gathers weights in it, too.
+TEST(WritersTest, ProductsInFloat4) {
+  const std::string text = absl::StrReplaceAll(Llama(), {{"h100-sxm,", "gb300, products: float4,"}});
+  ASSERT_OK_AND_ASSIGN(const Plan plan, PlanOf(text, {.data = 16, .microbatch = 1}));
+  ASSERT_OK_AND_ASSIGN(const Exported megatron, ToMegatron(plan));
+  EXPECT_EQ(OptionsOf(megatron.text).at("--fp4-format"), "e2m1");
+  EXPECT_EQ(OptionsOf(megatron.text).count("--fp8-format"), 0u);
+  ASSERT_OK_AND_ASSIGN(const Exported nemo, ToNemo(plan));
+  EXPECT_THAT(nemo.text, HasSubstr("\nmixed_precision: bf16_with_nvfp4_mixed\n"));
+  EXPECT_THAT(nemo.differences, Contains(HasSubstr("weights are gathered in NVFP4, in the plan in bfloat16")));
+  EXPECT_THAT(nemo.differences, Not(Contains(HasSubstr("fp4-format"))));
+  EXPECT_THAT(ToNanotron(plan).status(), StatusIs(absl::StatusCode::kUnimplemented, "has no float4"));
+}
+
 // Megatron-LM's option wants its distributed optimizer, torchao's casts what FSDP gathers, and NeMo's recipe has them.
 TEST(WritersTest, WeightsInFloat8) {
   const std::string text = absl::StrReplaceAll(Llama(), {{"h100-sxm,", "h100-sxm, products: float8,"}});

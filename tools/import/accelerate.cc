@@ -79,7 +79,7 @@ void SetDTypes(const Launch& launch, DType gradients, Recipe& recipe, const Impo
   if (!launch.dtype.has_value()) {
     notes.push_back("no mixed_precision is said: planned in float32; plan with --precision=bfloat16 for another");
   }
-  if (launch.float8) recipe.cluster.device.kernels.quantize_bytes = Bytes(1);
+  if (launch.float8) recipe.cluster.device.kernels.product_bits = 8;
   if (launch.float8 && hints.device.empty()) {
     notes.push_back("products in float8 are the cluster's: plan with --products=float8");
   }

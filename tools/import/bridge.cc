@@ -61,7 +61,12 @@ void AddPrecision(const NodeRef& in, Options& options) {
     const bool named = precision.is_scalar() && absl::StartsWith(precision.text(), type);
     if (named || Is(precision[type], "true") || Is(model[type], "true")) options.Add(type, {}, in.line());
   }
-  const NodeRef float8 = precision["fp8"];
+  const NodeRef float8 = precision["fp8"], float4 = precision["fp4"];
+  const bool four =
+      precision.is_scalar() ? absl::StrContains(precision.text(), "nvfp4") : float4.is_scalar() && !Is(float4, "None");
+  if (four) options.Add("fp4-format", {"e2m1"}, in.line());
+  const bool gathers_four = precision.is_scalar() ? four : Is(precision["fp4_param_gather"], "true");
+  if (gathers_four) options.Add("fp4-param-gather", {}, in.line());
   const bool named = precision.is_scalar() && absl::StrContains(precision.text(), "fp8");
   if (named || (float8.is_scalar() && !Is(float8, "None"))) options.Add("fp8-format", {"hybrid"}, in.line());
   // Weights in float8: in all named ones but those of blocks of 128 (training/mixed_precision.py).

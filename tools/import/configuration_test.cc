@@ -359,16 +359,37 @@ TEST(MegatronTest, WeightsInFloat8) {
   EXPECT_THAT(imported.notes, Contains(HasSubstr("plan with --parameters=float8, too")));
 }
 
+TEST(MegatronTest, ProductsInFloat4) {
+  const std::string script =
+      absl::StrReplaceAll(kScript, {{"--sequence-parallel", "--sequence-parallel --fp4-format e2m1"}});
+  ASSERT_OK_AND_ASSIGN(Imported imported, Import(script, {.device = "gb300"}));
+  EXPECT_THAT(imported.text, HasSubstr(", products: float4}\n"));
+  ASSERT_OK_AND_ASSIGN(const Session session, Open(imported.text));
+  EXPECT_EQ(session.problem.cluster.device.kernels.product_bits, 4);
+  ASSERT_OK_AND_ASSIGN(imported, Import(script, {}));
+  EXPECT_THAT(imported.notes, Contains(HasSubstr("plan with --products=float4")));
+}
+
+// Of a model of 64 with this type on a device.
+std::string BridgeText(absl::string_view precision, const std::string& device) {
+  const absl::StatusOr<Imported> imported =
+      Import(absl::StrCat("mixed_precision: ", precision,
+                          "\nmodel:\n  hidden_size: 64\n  num_layers: 4\n  num_attention_heads: 4\n  seq_length: 32\n"
+                          "  tensor_model_parallel_size: 1\n  vocab_size: 256\ntrain: {global_batch_size: 8}\n"),
+             {.devices = 8, .device = device});
+  EXPECT_OK(imported.status());
+  return imported.ok() ? imported->text : "";
+}
+
+TEST(BridgeTest, ProductsInFloat4) {
+  const auto narrow = HasSubstr(", products: float4}\n");
+  EXPECT_THAT(BridgeText("bf16_with_nvfp4_mixed", "gb300"), narrow);
+  EXPECT_THAT(BridgeText("{bf16: true, fp8: null, fp4: e2m1, fp4_recipe: nvfp4}", "b200"), narrow);
+  EXPECT_THAT(BridgeText("{bf16: true, fp8: null, fp4: null}", "b200"), Not(HasSubstr("products")));
+}
+
 TEST(BridgeTest, WeightsInFloat8) {
-  const auto text = [](absl::string_view precision) {
-    const absl::StatusOr<Imported> imported =
-        Import(absl::StrCat("mixed_precision: ", precision,
-                            "\nmodel:\n  hidden_size: 64\n  num_layers: 4\n  num_attention_heads: 4\n  seq_length: 32\n"
-                            "  tensor_model_parallel_size: 1\n  vocab_size: 256\ntrain: {global_batch_size: 8}\n"),
-               {.devices = 8, .device = "h100"});
-    EXPECT_OK(imported.status());
-    return imported.ok() ? imported->text : "";
-  };
+  const auto text = [](absl::string_view precision) { return BridgeText(precision, "h100"); };
   const auto narrow = HasSubstr("\n  parameters: float8\n");
   EXPECT_THAT(text("bf16_with_fp8_current_scaling_mixed"), narrow);
   EXPECT_THAT(text("bf16_with_fp8_subchannel_scaling_mixed"), Not(narrow));

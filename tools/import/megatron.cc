@@ -361,7 +361,7 @@ class Megatron {
 
   absl::Status Float8Parameters() {
     MESHWRIGHT_ASSIGN_OR_RETURN(const std::string scales, o_.Text("fp8-recipe", "delayed"));
-    if (!IsOn("fp8-param-gather") || !recipe_.float8()) return absl::OkStatus();
+    if (!IsOn("fp8-param-gather") || recipe_.product_bits() != 8) return absl::OkStatus();
     // Twice in 8 bits, and gathered in 16 (distributed/param_and_grad_buffer.py, reuse_grad_buf_for_mxfp8_param_ag).
     const bool blocks = scales == "mxfp8";
     if (blocks) o_.notes.push_back("--fp8-param-gather: weights in MXFP8 are planned in 16 bits, which take as much");
@@ -379,12 +379,15 @@ class Megatron {
     const bool wide =
         o_.Has("accumulate-allreduce-grads-in-fp32") || (o_.Has("bf16") && !o_.Has("grad-reduce-in-bf16"));
     t.gradient_dtype = wide ? DType::kFloat32 : t.dtype;
-    for (const absl::string_view name : {"fp8-format", "fp8"}) {
+    constexpr std::pair<absl::string_view, int> kFormats[] = {
+        {"fp8-format", 8}, {"fp8", 8}, {"fp4-format", 4}, {"fp4", 4}};
+    for (const auto& [name, bits] : kFormats) {
       MESHWRIGHT_ASSIGN_OR_RETURN(const std::string format, o_.Text(name, "none"));
-      if (!IsOff(format)) recipe_.cluster.device.kernels.quantize_bytes = Bytes(1);
+      if (!IsOff(format)) recipe_.cluster.device.kernels.product_bits = bits;
     }
-    if (recipe_.float8() && hints_.device.empty()) {
-      o_.notes.push_back("products in float8 are the cluster's: plan with --products=float8");
+    if (recipe_.product_bits() > 0 && hints_.device.empty()) {
+      const std::string products = NameOfProducts(recipe_);
+      o_.notes.push_back(absl::StrCat("products in ", products, " are the cluster's: plan with --products=", products));
     }
     MESHWRIGHT_RETURN_IF_ERROR(Float8Parameters());
     Optimizer& o = t.optimizer;

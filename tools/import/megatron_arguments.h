@@ -21,7 +21,7 @@ inline constexpr LeftOut kLeftOut[] = {
     {"enable-cuda-graph", "CUDA graphs are taken for granted in the plan"},
     {"external-cuda-graph", "CUDA graphs are taken for granted in the plan"},
     {"reset-attention-mask", "attention within documents is planned as over whole rows"},
-    {"fp4-format", "products in 4 bits are planned in 16"},
+    {"fp4-param-gather", "weights in 4 bits are planned in 16"},
     {"moe-layer-recompute", "experts alone are run again there, which the plan does not know"},
     {"no-rope-freq", "layers without rotary positions are planned with them"},
     {"softmax-type", "what attention adds to its sums is left out"},

@@ -198,7 +198,8 @@ std::string ModelText(const Recipe& recipe, absl::string_view heading) {
     absl::StrAppend(&text, "cluster: {device: ", cluster.device.name);
     if (cluster.nodes > 0) absl::StrAppend(&text, ", nodes: ", cluster.nodes);
     if (cluster.devices_per_node > 0) absl::StrAppend(&text, ", devices_per_node: ", cluster.devices_per_node);
-    absl::StrAppend(&text, recipe.float8() ? ", products: float8}\n" : "}\n");
+    if (recipe.product_bits() > 0) absl::StrAppend(&text, ", products: ", NameOfProducts(recipe));
+    absl::StrAppend(&text, "}\n");
   }
   return text;
 }

@@ -86,7 +86,7 @@ absl::Status ReadTraining(const NodeRef& in, const ImportHints& hints, Recipe& r
   bool float8 = IsOn(in["float8.enable_float8_linear"]) || IsOn(in["training.fp8_linear"]) ||
                 absl::StrContains(converters.text(), "float8");
   for (const NodeRef& one : converters.children()) float8 = float8 || absl::StrContains(one.text(), "float8");
-  if (float8) recipe.cluster.device.kernels.quantize_bytes = Bytes(1);
+  if (float8) recipe.cluster.device.kernels.product_bits = 8;
   if (float8 && hints.device.empty()) {
     notes.push_back("products in float8 are the cluster's: plan with --products=float8");
   }

@@ -17,10 +17,6 @@
 namespace meshwright {
 namespace {
 
-// Products in NVFP4 against those in MXFP8, quantised before: 1.90 over a layer's on B300 (Transformer Engine's
-// documentation, GEMM Profiling Tutorial). Whole products, so that it is of the rate of their operands, too.
-constexpr double kFloat4Rate = 1.9;
-
 // What Transformer Engine moves for an element that it quantises, by its pytorch/csrc/quantizer.cpp, of which products
 // have two thirds each (UseFloat8Products). Current scaling looks for the largest, 2, before 2 + 2; from Blackwell on
 // there is no transpose, 2 + 1, and 5 in all. NVFP4 looks for the largest of rows and of columns turned by a Hadamard
@@ -38,18 +34,13 @@ constexpr Bytes kTorchAoMxBytes(6);
 absl::Status UseNarrowProducts(bool four, bool blocks, const Framework& framework, TrainingRun* run) {
   Device* const device = &run->cluster.device;
   if (!UseFloat8Products(device).ok()) return CannotExpress("no float8 on the device", device->name);
+  if (four && !UseFloat4Products(device).ok()) return CannotExpress("no float4 on the device", device->name);
   if (framework.Is(Sign::kCurrentScaling)) {
     const bool transposes = device->generation < Generation::kBlackwell;
     device->kernels.quantize_bytes = transposes ? kCurrentScalingBytes : kTransposeFreeBytes;
   }
   if (blocks && framework.Is(Sign::kTorchAo)) device->kernels.quantize_bytes = kTorchAoMxBytes;
-  if (four) {
-    device->kernels.quantize_bytes = framework.joint_float4 ? kJointFloat4Bytes : kFloat4Bytes;
-    if (device->generation < Generation::kBlackwell) return CannotExpress("no float4 on the device", device->name);
-    FlopsPerSecond& peak = device->peak[static_cast<size_t>(DType::kBFloat16)];
-    peak = peak * kFloat4Rate;
-    device->kernels.l2_bandwidth = device->kernels.l2_bandwidth * kFloat4Rate;
-  }
+  if (four) device->kernels.quantize_bytes = framework.joint_float4 ? kJointFloat4Bytes : kFloat4Bytes;
   run->approximations.push_back(four ? "float4 products on bf16 tensors" : "float8 products on bf16 tensors");
   return absl::OkStatus();
 }
