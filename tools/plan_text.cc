@@ -127,6 +127,11 @@ std::string ShowStrategy(const PlanReport& report) {
   std::vector<std::string> parts;
   if (report.operators.empty()) parts = DegreeParts(best);
   for (std::string& part : Choices(best)) parts.push_back(std::move(part));
+  const Session& session = *report.session;
+  if (session.file->training.float8_parameters) parts.push_back("parameters in float8");
+  if (const int bits = session.problem.cluster.device.kernels.product_bits; bits > 0) {
+    parts.push_back(absl::StrCat("products in float", bits));
+  }
   std::string text = Wrapped("plan: ", parts);
   if (!best.strategy.layers_per_stage.empty()) {
     const absl::string_view of = best.strategy.chunks > 1 ? "chunk" : "stage";

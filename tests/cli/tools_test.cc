@@ -467,7 +467,10 @@ TEST(RunTest, BFloat16NeedsAPrecision) {
 TEST(RunTest, WeightsInFloat8AreOnlyPredicted) {
   const std::string plan = TempPath("float8.yaml");
   const std::vector<std::string> types = {"--precision=bfloat16", "--products=float8", "--parameters=float8"};
-  ASSERT_EQ(RunTool("plan", {kTiny, "--device=h100", types[0], types[1], types[2], "--out=" + plan}).exit_code, 0);
+  const ToolResult planned = RunTool("plan", {kTiny, "--device=h100", types[0], types[1], types[2], "--out=" + plan});
+  ASSERT_EQ(planned.exit_code, 0);
+  EXPECT_THAT(planned.out, HasSubstr("parameters in float8"));
+  EXPECT_THAT(planned.out, HasSubstr("products in float8"));
   const ToolResult result = RunTool("run", {plan, "--steps=1"});
   EXPECT_EQ(result.exit_code, 2);
   EXPECT_THAT(result.err, HasSubstr("--parameters: found weights in float8"));
