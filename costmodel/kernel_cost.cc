@@ -220,10 +220,13 @@ KernelEstimate Contraction(const KernelWork& work, const Device& device, double 
   const double l2_rate = constants.l2_bandwidth.raw() * constants.sustained_clock;  // the cache runs on the same clock
   const double per_wave =
       std::max(ToSeconds(constants.matmul_per_wave), RunsAmpereKernels(work.dtype, device) ? kFloat32PerWave : 0);
-  const double element = static_cast<double>(SizeOf(work.dtype).raw());
+  const double size = static_cast<double>(SizeOf(work.dtype).raw());
+  const bool quantised = constants.product_bits > 0 && !wide && SizeOf(work.dtype) == Bytes(2);
+  const double element = quantised ? constants.product_bits / 8.0 : size;  // of an operand
   const double batch = static_cast<double>(work.batch), m = static_cast<double>(work.m);
   const double n = static_cast<double>(work.n), k = static_cast<double>(work.k);
-  const double memory = StreamSeconds(static_cast<double>((work.read + work.written).raw()), device);
+  const double moved = static_cast<double>(work.read.raw()) * element / size + static_cast<double>(work.written.raw());
+  const double memory = StreamSeconds(moved, device);
   const double per_byte = 1 / (device.memory_bandwidth.raw() * constants.memory_share);
   const double epilogue = EpilogueSeconds(work, device);
 

@@ -248,6 +248,24 @@ TEST(KernelCostTest, QuantisingTheLeftOperandIsAPassOfItsOwn) {
   EXPECT_NEAR(ToSeconds(PriceKernel(product, device)), ToSeconds(expected), 1e-8);
 }
 
+// 2048 x 2048 x 65536 in 8 bits: the operands are 2 x 2048 x 65536 bytes, of 16 bits twice as many. Where memory binds
+// they take half, and a quarter in 4 bits, beside the result of 16 bits, a 64th of operands of 16.
+TEST(KernelCostTest, QuantisedOperandsAreNarrow) {
+  KernelWork product = Product(2048, 2048, 65536);
+  product.dtype = DType::kBFloat16;
+  product.read = Bytes(int64_t{2} * 2 * 2048 * 65536);
+  product.written = Bytes(2 * 2048 * 2048);
+  ASSERT_OK_AND_ASSIGN(Device device, FindDevice("b200"));
+  device.memory_bandwidth = device.memory_bandwidth / 1000.0;  // so that it binds
+  const double plain = ToSeconds(PriceKernel(product, device));
+  const auto seconds = [&](int bits) {
+    device.kernels.product_bits = bits;
+    return ToSeconds(PriceKernel(product, device));
+  };
+  EXPECT_NEAR(seconds(8) / plain, (1.0 / 2 + 1.0 / 64) / (1 + 1.0 / 64), 0.01);
+  EXPECT_NEAR(seconds(4) / plain, (1.0 / 4 + 1.0 / 64) / (1 + 1.0 / 64), 0.01);
+}
+
 // What frameworks leave in 16 bits takes what it takes on the device as it is: the output layer's products, and those
 // of attention without a kernel of its own.
 TEST(KernelCostTest, SomeProductsStayWideBesideFloat8) {

@@ -315,6 +315,9 @@ absl::Status UseFloat8Products(Device* device) {
   // Transformer Engine quantises the inputs and the gradients of a linear layer once, with their transposes: it reads 2
   // bytes and writes 2 of 1 for each element, for the left operands of two of its three products.
   constexpr Bytes kTransformerEngineBytes(3);
+  // They draw more power than products of 16 bits: H100 and H200, whose limit leaves these the full clock, go at 0.91
+  // of it after 10,000 of them (Azure/AI-benchmarking-guide, 18 products).
+  constexpr double kFloat8Clock = 0.91;
   const FlopsPerSecond peak = device->Peak(DType::kFloat8), before = device->Peak(DType::kBFloat16);
   if (peak.raw() <= 0 || before.raw() <= 0) {
     return WrongInput("float8", absl::StrCat("bfloat16: ", device->name, " has no products in float8"));
@@ -328,7 +331,7 @@ absl::Status UseFloat8Products(Device* device) {
   }
   if (peak == before) return absl::OkStatus();
   for (const DType narrow : {DType::kBFloat16, DType::kFloat16}) device->peak[static_cast<size_t>(narrow)] = peak;
-  kernels.matmul_share = kernels.matmul_share_fp8;
+  kernels.matmul_share = kernels.matmul_share_fp8 * kFloat8Clock;
   for (AttentionConstants& attention : device->attention) {  // whose shares are of the peak
     attention.forward_share *= before.raw() / peak.raw();
     attention.backward_share *= before.raw() / peak.raw();
@@ -350,7 +353,6 @@ absl::Status UseFloat4Products(Device* device) {
   }
   kernels.quantize_bytes = kTransformerEngineBytes;
   kernels.product_bits = 4;
-  kernels.l2_bandwidth = kernels.l2_bandwidth * kRate;
   for (const DType narrow : {DType::kBFloat16, DType::kFloat16}) {
     FlopsPerSecond& peak = device->peak[static_cast<size_t>(narrow)];
     peak = peak * kRate;

@@ -328,7 +328,7 @@ TEST(ReadClusterTest, ProductsMayRunInFloat8) {
     const Device& device = cluster.device;
     EXPECT_EQ(device.Peak(DType::kBFloat16), plain.Peak(DType::kFloat8));
     EXPECT_EQ(device.Peak(DType::kFloat32), plain.Peak(DType::kFloat32));
-    EXPECT_EQ(device.kernels.matmul_share, plain.kernels.matmul_share_fp8);
+    EXPECT_DOUBLE_EQ(device.kernels.matmul_share, 0.91 * plain.kernels.matmul_share_fp8);
     EXPECT_EQ(device.kernels.quantize_bytes, Bytes(3));
     EXPECT_EQ(device.kernels.wide_peak, plain.Peak(DType::kBFloat16));
     EXPECT_EQ(device.kernels.wide_share, plain.kernels.matmul_share);
@@ -345,8 +345,7 @@ TEST(ReadClusterTest, ProductsMayRunInFloat8) {
               StatusIs(absl::StatusCode::kInvalidArgument, "wanted one of bfloat16, float8, float4"));
 }
 
-// B200: 4500 TFLOP/s in float8, 1.9 times as many in NVFP4, whose operands come out of the cache as much faster;
-// attention and what stays wide are those of 16 bits.
+// B200: 4500 TFLOP/s in float8, 1.9 times as many in NVFP4; attention and what stays wide are those of 16 bits.
 TEST(ReadClusterTest, ProductsMayRunInFloat4) {
   ASSERT_OK_AND_ASSIGN(const Device plain, FindDevice("b200"));
   ASSERT_OK_AND_ASSIGN(Cluster cluster, MakeCluster("b200", 1));
@@ -356,7 +355,6 @@ TEST(ReadClusterTest, ProductsMayRunInFloat4) {
     const Device& device = cluster.device;
     EXPECT_NEAR(device.Peak(DType::kBFloat16).raw(), 1.9 * 4500e12, 1e9);
     EXPECT_EQ(device.Peak(DType::kFloat8), plain.Peak(DType::kFloat8));
-    EXPECT_NEAR(device.kernels.l2_bandwidth.raw(), 1.9 * plain.kernels.l2_bandwidth.raw(), 1e3);
     EXPECT_EQ(device.kernels.product_bits, 4);
     EXPECT_EQ(device.kernels.wide_peak, plain.Peak(DType::kBFloat16));
     EXPECT_NEAR(device.attention[0].backward_share * device.Peak(DType::kBFloat16).raw(),
