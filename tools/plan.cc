@@ -11,6 +11,7 @@
 #include "ir/status.h"
 #include "ir/text.h"
 #include "planner/search/search.h"
+#include "tools/batch_advice.h"
 #include "tools/chart.h"
 #include "tools/cluster_flags.h"
 #include "tools/command.h"

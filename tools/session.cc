@@ -574,14 +574,6 @@ absl::StatusOr<Session> ReopenModel(const SourceFile& source, const ModelChanges
   return MakeSession(source, std::move(file), changes, std::move(cluster));
 }
 
-std::string AdviceOnBatch(const Session& session, int64_t data_parallel) {
-  const int64_t batch = session.problem.batch, devices = session.problem.cluster.num_devices();
-  const int64_t sharing = std::gcd(batch, devices), below = batch / devices * devices;
-  if (!session.file->is_decoder() || below == 0 || sharing == devices || data_parallel != sharing) return "";
-  return absl::StrCat("a batch of ", batch, " is no multiple of ", devices, " devices: at most ", sharing,
-                      " can share it; ", below, " or ", below + devices, " would leave more plans");
-}
-
 std::string ShowBatch(const Problem& problem) {
   if (problem.tokens_per_row == 1) return absl::StrCat(ShowCount(problem.batch), " rows");
   return absl::StrCat(ShowCount(problem.batch), " x ", ShowCount(problem.tokens_per_row), " tokens");

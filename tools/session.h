@@ -69,10 +69,6 @@ absl::StatusOr<Session> OpenModel(const SourceFile& source, const Flags& flags,
 // The same with changes that were written down in a plan; the user's choices are those of the file alone.
 absl::StatusOr<Session> ReopenModel(const SourceFile& source, const ModelChanges& changes, Cluster cluster);
 
-// Of a decoder's plan that shares the batch by as many devices as divide both, where that is not all of them, and the
-// batch is large enough: which batches would leave more plans. Else "". `data_parallel`: of the plan.
-std::string AdviceOnBatch(const Session& session, int64_t data_parallel);
-
 // "1,536 x 2,048 tokens" or "16 rows": what one step trains on.
 std::string ShowBatch(const Problem& problem);
 

@@ -8,7 +8,6 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "costmodel/library.h"
 #include "gmock/gmock.h"
@@ -260,24 +259,6 @@ TEST(SessionTest, ABatchInTokensIsToldInSequences) {
   EXPECT_THAT(batch({"--batch=0.5"}), StatusIs(kInvalid, "wanted an integer from 1 to 4294967296"));
   EXPECT_OK(batch({"--batch=512"}));
   EXPECT_OK(batch({}));
-}
-
-// 20 sequences on 8 devices: 4 divides both; 16 and 24 are the multiples beside it.
-TEST(SessionTest, ABatchThatDevicesDoNotDivideIsAdvisedAgainst) {
-  const std::string model =
-      "{name: m, architecture: {decoder: {hidden: 8, layers: 2, heads: 2, vocab: 32}}, training: "
-      "{batch: 20, sequence: 16}, cluster: {device: h100, devices: DEVICES}}";
-  const auto advice = [&](const std::string& devices, int64_t data_parallel) {
-    const absl::StatusOr<Session> session =
-        OpenModel({"m.yaml", absl::StrReplaceAll(model, {{"DEVICES", devices}})}, Flags());
-    EXPECT_OK(session);
-    return session.ok() ? AdviceOnBatch(*session, data_parallel) : "";
-  };
-  EXPECT_EQ(advice("8", 4),
-            "a batch of 20 is no multiple of 8 devices: at most 4 can share it; 16 or 24 would leave more plans");
-  EXPECT_EQ(advice("8", 2), "") << "a plan that shares it less has other reasons";
-  EXPECT_EQ(advice("4", 4), "");
-  EXPECT_EQ(advice("32", 4), "") << "more devices than sequences split something else, too";
 }
 
 // V100 has products in float16 alone; the host in neither.

@@ -13,6 +13,7 @@
 #include "ir/text.h"
 #include "models/model_file.h"
 #include "planner/search/search.h"
+#include "tools/batch_advice.h"
 #include "tools/chart.h"
 #include "tools/cluster_flags.h"
 #include "tools/command.h"
