@@ -46,6 +46,15 @@ inline NodeRef FirstGiven(const NodeRef& in, absl::Span<const absl::string_view>
   return in[keys[0]];
 }
 
+// What a list has for each layer, where all have the same.
+inline absl::StatusOr<NodeRef> SameOfAll(const NodeRef& in) {
+  if (!in.is_list() || in.size() == 0) return in;
+  for (const NodeRef& one : in.children()) {
+    if (one.text() != in.children()[0].text()) return NotModelled(one, "another in each layer");
+  }
+  return in.children()[0];
+}
+
 }  // namespace meshwright::config_json
 
 #endif  // MESHWRIGHT_MODELS_HUGGING_FACE_VALUES_H_
