@@ -22,6 +22,7 @@ namespace {
 
 using config_json::BoolOr;
 using config_json::DoubleOr;
+using config_json::Find;
 using config_json::FirstGiven;
 using config_json::Given;
 using config_json::IntOr;
@@ -29,10 +30,12 @@ using config_json::kMost;
 using config_json::NotModelled;
 using config_json::SameOfAll;
 
-constexpr absl::string_view kDropouts[] = {"attention_dropout", "residual_dropout", "embedding_dropout",
-                                           "attn_pdrop",        "embd_pdrop",       "resid_pdrop"};
+constexpr absl::string_view kDropouts[] = {
+    "attention_dropout", "residual_dropout", "embedding_dropout", "attn_pdrop",
+    "embd_pdrop",        "resid_pdrop",      "emb_pdrop",         "attn_config.attn_pdrop"};
 
-constexpr absl::string_view kExperts[] = {"num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts"};
+constexpr absl::string_view kExperts[] = {"num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts",
+                                          "ffn_config.moe_num_experts"};
 
 // Of some families the smaller models have none.
 absl::StatusOr<bool> HasExperts(const NodeRef& in, const HuggingFaceFamily& family) {
@@ -167,8 +170,8 @@ NodeRef RopeParameters(const NodeRef& in) {
 
 absl::StatusOr<double> ReadRopeTheta(const NodeRef& in, const HuggingFaceFamily& family) {
   const NodeRef together = RopeParameters(in);
-  for (const NodeRef& theta :
-       {together.is_map() ? together["rope_theta"] : in["rope_theta"], in["rope_theta"], in["rotary_emb_base"]}) {
+  for (const NodeRef& theta : {together.is_map() ? together["rope_theta"] : in["rope_theta"], in["rope_theta"],
+                               in["rotary_emb_base"], in["attn_config"]["rope_theta"]}) {
     if (Given(theta)) return theta.AsDouble(1);
   }
   return family.rope_theta;
@@ -209,8 +212,9 @@ absl::StatusOr<int64_t> ReadSharedExpert(const NodeRef& in, const DecoderConfig&
 
 absl::Status ReadExperts(const NodeRef& in, const HuggingFaceFamily& family, DecoderConfig& c) {
   MESHWRIGHT_ASSIGN_OR_RETURN(c.experts, FirstGiven(in, kExperts).AsInt(2, 1 << 16));
-  MESHWRIGHT_ASSIGN_OR_RETURN(const NodeRef chosen,
-                              SameOfAll(FirstGiven(in, {"num_experts_per_tok", "moe_k", "moe_topk"})));
+  MESHWRIGHT_ASSIGN_OR_RETURN(
+      const NodeRef chosen,
+      SameOfAll(FirstGiven(in, {"num_experts_per_tok", "moe_k", "moe_topk", "ffn_config.moe_top_k"})));
   MESHWRIGHT_ASSIGN_OR_RETURN(c.experts_per_token, chosen.AsInt(1, 1 << 16));
   if (c.bias) return NotModelled(in["mlp_bias"], "a bias of experts");
   MESHWRIGHT_RETURN_IF_ERROR(ReadExpertLayers(in, family.dense_layers, c));
@@ -277,8 +281,8 @@ absl::StatusOr<Activation> ReadActivation(const NodeRef& in, const HuggingFaceFa
       {"silu", kSilu, kSilu},
       {"swish", kSilu, kSilu},
   };
-  const NodeRef act =
-      FirstGiven(in, {"hidden_activation", "hidden_act", "activation_function", "activation", "mlp_hidden_act"});
+  const NodeRef act = FirstGiven(in, {"hidden_activation", "hidden_act", "activation_function", "activation",
+                                      "mlp_hidden_act", "ffn_config.ffn_act_fn.name"});
   if (!Given(act)) return family.activation;
   MESHWRIGHT_ASSIGN_OR_RETURN(const std::string name, act.AsString());
   const bool gated = IsGated(family.activation);
@@ -305,7 +309,8 @@ absl::Status ReadBiases(const NodeRef& in, const HuggingFaceFamily& family, Deco
 }
 
 absl::Status ReadKeyHeads(const NodeRef& in, const HuggingFaceFamily& family, DecoderConfig& c) {
-  const NodeRef kv_heads = FirstGiven(in, {"num_key_value_heads", "num_kv_heads", "n_head_kv"});
+  const NodeRef kv_heads =
+      FirstGiven(in, {"num_key_value_heads", "num_kv_heads", "n_head_kv", "attn_config.kv_n_heads"});
   MESHWRIGHT_ASSIGN_OR_RETURN(const bool newer, BoolOr(in["new_decoder_architecture"], false));
   MESHWRIGHT_ASSIGN_OR_RETURN(bool one, BoolOr(in["multi_query"], family.one_key));
   if (newer) one = false;
@@ -337,7 +342,8 @@ absl::Status ReadSizes(const NodeRef& in, const HuggingFaceFamily& family, Decod
   }
   if (c.head_dim == 0) c.head_dim = c.hidden / c.heads;
   MESHWRIGHT_ASSIGN_OR_RETURN(const bool experts, HasExperts(in, family));
-  NodeRef ffn = FirstGiven(in, {"intermediate_size", "ffn_hidden_size", "ffn_dim", "n_inner"});
+  NodeRef ffn =
+      FirstGiven(in, {"intermediate_size", "ffn_hidden_size", "ffn_dim", "n_inner", "ffn_config.ffn_hidden_size"});
   if (experts && Given(in["moe_intermediate_size"])) {
     MESHWRIGHT_ASSIGN_OR_RETURN(ffn, SameOfAll(in["moe_intermediate_size"]));
   }
@@ -415,9 +421,9 @@ absl::StatusOr<DecoderConfig> ReadHuggingFace(const NodeRef& root, const Trainin
     notices.push_back("quantization_config is left out: all weights are trained, in the type of the training");
   }
   for (const absl::string_view key : kDropouts) {
-    MESHWRIGHT_ASSIGN_OR_RETURN(const double share, DoubleOr(in[key], 0, 0, 1));
-    if (share > 0)
-      notices.push_back(absl::StrCat(key, " of ", in[key].text(), " is left out: decoders have no dropout"));
+    const NodeRef given = Find(in, key);
+    MESHWRIGHT_ASSIGN_OR_RETURN(const double share, DoubleOr(given, 0, 0, 1));
+    if (share > 0) notices.push_back(absl::StrCat(key, " of ", given.text(), " is left out: decoders have no dropout"));
   }
   return c;
 }
