@@ -23,8 +23,8 @@ using config_json::kMost;
 using Pattern = std::vector<bool>;
 
 // The first layers, as many as `at` says, have none.
-absl::Status TakeFirst(const NodeRef& at, Pattern& with) {
-  MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t first, IntOr(at, 0, 0));
+absl::Status TakeFirst(const NodeRef& at, int64_t fallback, Pattern& with) {
+  MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t first, IntOr(at, fallback, 0));
   for (size_t layer = 0; layer < with.size() && layer < static_cast<size_t>(first); ++layer) with[layer] = false;
   return absl::OkStatus();
 }
@@ -49,10 +49,28 @@ absl::Status ReadList(const NodeRef& list, bool experts, Pattern& with) {
   return absl::OkStatus();
 }
 
+// A word for each layer.
+absl::Status ReadWords(const NodeRef& list, Pattern& with) {
+  const std::vector<NodeRef> words = list.children();
+  if (words.size() != with.size()) {
+    return list.Error(absl::StrCat(words.size(), " kinds"),
+                      absl::StrCat("one for each of the ", with.size(), " layers"));
+  }
+  for (size_t layer = 0; layer < words.size(); ++layer) {
+    MESHWRIGHT_ASSIGN_OR_RETURN(const size_t kind, words[layer].AsChoice({"dense", "sparse"}));
+    with[layer] = kind == 1;
+  }
+  return absl::OkStatus();
+}
+
 // As the classes have it: DeepSeek's and GLM's layer i where i % moe_layer_freq is 0, Qwen's, ERNIE's and Llama 4's
 // where that of i + 1 is. MiMo has a list of 0 and 1 for moe_layer_freq.
-absl::StatusOr<Pattern> PatternOf(const NodeRef& in, int64_t layers) {
+absl::StatusOr<Pattern> PatternOf(const NodeRef& in, int64_t dense_layers, int64_t layers) {
   Pattern with(static_cast<size_t>(layers), true);
+  if (Given(in["mlp_layer_types"])) {
+    MESHWRIGHT_RETURN_IF_ERROR(ReadWords(in["mlp_layer_types"], with));
+    return with;
+  }
   const NodeRef frequency = in["moe_layer_freq"];
   if (Given(frequency) && !frequency.is_scalar()) {
     const std::vector<NodeRef> each = frequency.children();
@@ -72,14 +90,15 @@ absl::StatusOr<Pattern> PatternOf(const NodeRef& in, int64_t layers) {
   }
   MESHWRIGHT_RETURN_IF_ERROR(ReadList(in["moe_layers"], true, with));
   MESHWRIGHT_RETURN_IF_ERROR(ReadList(in["mlp_only_layers"], false, with));
-  MESHWRIGHT_RETURN_IF_ERROR(TakeFirst(FirstGiven(in, {"first_k_dense_replace", "moe_layer_start_index"}), with));
+  MESHWRIGHT_RETURN_IF_ERROR(
+      TakeFirst(FirstGiven(in, {"first_k_dense_replace", "moe_layer_start_index"}), dense_layers, with));
   return with;
 }
 
 }  // namespace
 
-absl::Status ReadExpertLayers(const NodeRef& in, DecoderConfig& c) {
-  MESHWRIGHT_ASSIGN_OR_RETURN(const Pattern with, PatternOf(in, c.layers));
+absl::Status ReadExpertLayers(const NodeRef& in, int64_t dense_layers, DecoderConfig& c) {
+  MESHWRIGHT_ASSIGN_OR_RETURN(const Pattern with, PatternOf(in, dense_layers, c.layers));
   std::vector<int64_t> experts;
   for (size_t layer = 0; layer < with.size(); ++layer) {
     if (with[layer]) experts.push_back(static_cast<int64_t>(layer));
@@ -91,8 +110,8 @@ absl::Status ReadExpertLayers(const NodeRef& in, DecoderConfig& c) {
   for (size_t i = 1; i < experts.size(); ++i) regular &= experts[i] - experts[i - 1] == every;
   if (!regular) {
     const NodeRef at = FirstGiven(
-        in, {"mlp_only_layers", "moe_layers", "decoder_sparse_step", "moe_layer_interval", "interleave_moe_layer_step",
-             "moe_layer_freq", "first_k_dense_replace", "moe_layer_start_index"});
+        in, {"mlp_layer_types", "mlp_only_layers", "moe_layers", "decoder_sparse_step", "moe_layer_interval",
+             "interleave_moe_layer_step", "moe_layer_freq", "first_k_dense_replace", "moe_layer_start_index"});
     return at.Locate(absl::UnimplementedError(
         "layers without experts that are neither the first nor all but the last of each so many are not modelled"));
   }

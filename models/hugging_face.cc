@@ -8,7 +8,6 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "ir/status.h"
 #include "ir/text.h"
@@ -16,22 +15,27 @@
 #include "models/hugging_face_families.h"
 #include "models/hugging_face_values.h"
 #include "models/hybrid_layers.h"
+#include "models/multimodal_config.h"
 
 namespace meshwright {
 namespace {
 
 using config_json::BoolOr;
 using config_json::DoubleOr;
+using config_json::Find;
 using config_json::FirstGiven;
 using config_json::Given;
 using config_json::IntOr;
 using config_json::kMost;
 using config_json::NotModelled;
+using config_json::SameOfAll;
 
-constexpr absl::string_view kDropouts[] = {"attention_dropout", "residual_dropout", "embedding_dropout",
-                                           "attn_pdrop",        "embd_pdrop",       "resid_pdrop"};
+constexpr absl::string_view kDropouts[] = {
+    "attention_dropout", "residual_dropout", "embedding_dropout", "attn_pdrop",
+    "embd_pdrop",        "resid_pdrop",      "emb_pdrop",         "attn_config.attn_pdrop"};
 
-constexpr absl::string_view kExperts[] = {"num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts"};
+constexpr absl::string_view kExperts[] = {"num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts",
+                                          "ffn_config.moe_num_experts"};
 
 // Of some families the smaller models have none.
 absl::StatusOr<bool> HasExperts(const NodeRef& in, const HuggingFaceFamily& family) {
@@ -48,9 +52,12 @@ absl::Status CheckNothingElse(const NodeRef& in, const HuggingFaceFamily& family
     MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t number, experts.AsInt(0, kMost));
     if (number > 1) return NotModelled(experts, absl::StrCat("experts of the model_type ", family.model_type));
   }
-  if (!family.latent && Given(in["kv_lora_rank"])) {
+  MESHWRIGHT_ASSIGN_OR_RETURN(const bool latent, BoolOr(in["use_mla"], true));
+  if (!family.latent && latent && Given(in["kv_lora_rank"])) {
     return NotModelled(in["kv_lora_rank"], absl::StrCat("latent attention of the model_type ", family.model_type));
   }
+  MESHWRIGHT_ASSIGN_OR_RETURN(const bool bias, BoolOr(in["bias"], false));
+  if (bias && family.model_type == "internlm3") return NotModelled(in["bias"], "a bias of all but queries and keys");
   // OPT's of 350 million parameters: norms behind the residual, embeddings of another width.
   MESHWRIGHT_ASSIGN_OR_RETURN(const bool before, BoolOr(in["do_layer_norm_before"], true));
   if (!before) return NotModelled(in["do_layer_norm_before"], "a norm behind the residual");
@@ -69,7 +76,8 @@ absl::StatusOr<std::vector<bool>> WindowedLayers(const NodeRef& in, const Huggin
     const NodeRef pattern = FirstGiven(in, {"sliding_window_pattern", "_sliding_window_pattern"});
     MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t every, IntOr(pattern, family.full_every, 0));
     for (size_t i = 0; i < layers; ++i) {
-      windowed[i] = every > 0 ? (i + 1) % static_cast<size_t>(every) != 0 : i >= static_cast<size_t>(first);
+      const auto layer = static_cast<int64_t>(i);
+      windowed[i] = every > 0 ? (layer + 1 - family.full_at) % every != 0 : layer >= first;
     }
     return windowed;
   }
@@ -87,14 +95,26 @@ absl::StatusOr<std::vector<bool>> WindowedLayers(const NodeRef& in, const Huggin
   return windowed;
 }
 
-// DecoderConfig::full_attention_every, where that says which layers have windows: some of these have.
-std::optional<int64_t> FullEvery(const std::vector<bool>& windowed) {
-  const auto full = static_cast<size_t>(std::find(windowed.begin(), windowed.end(), false) - windowed.begin());
-  if (full == windowed.size()) return 0;
-  for (size_t i = 0; i < windowed.size(); ++i) {
-    if (windowed[i] != ((i + 1) % (full + 1) != 0)) return std::nullopt;
+// DecoderConfig::full_attention_every and _at.
+struct FullLayers {
+  int64_t every = 0, at = 0;
+};
+
+// Where one of each so many has no window: some of these have.
+std::optional<FullLayers> FindFull(const std::vector<bool>& windowed) {
+  const auto next = [&windowed](size_t i) {
+    return static_cast<size_t>(std::find(windowed.begin() + static_cast<ptrdiff_t>(i), windowed.end(), false) -
+                               windowed.begin());
+  };
+  const size_t layers = windowed.size(), first = next(0);
+  if (first == layers) return FullLayers();
+  const size_t second = next(first + 1);
+  const size_t every = second < layers ? second - first : 2 * (first + 1) > layers ? first + 1 : layers;
+  if (first >= every) return std::nullopt;
+  for (size_t i = 0; i < layers; ++i) {
+    if (windowed[i] == (i % every == first)) return std::nullopt;
   }
-  return static_cast<int64_t>(full) + 1;
+  return FullLayers{static_cast<int64_t>(every), first + 1 == every ? 0 : static_cast<int64_t>(first) + 1};
 }
 
 absl::Status ReadWindow(const NodeRef& in, const HuggingFaceFamily& family, const Training& training, DecoderConfig& c,
@@ -107,13 +127,17 @@ absl::Status ReadWindow(const NodeRef& in, const HuggingFaceFamily& family, cons
   if (!used || window.is_null() || count == 0) return absl::OkStatus();
   MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t length, IntOr(window, family.window, 0));
   if (length == 0) return absl::OkStatus();
-  const std::optional<int64_t> every = FullEvery(windowed);
-  if (every.has_value()) {
+  std::optional<FullLayers> full = FindFull(windowed);
+  // Runs of layers of which some are whole do not go with others in front of them, nor may a whole layer be left over.
+  if (full.has_value() && full->every > 0 && c.dense_layers > 0) full = std::nullopt;
+  if (full.has_value() && full->at > 0 && c.layers % full->every >= full->at) full = std::nullopt;
+  if (full.has_value()) {
     c.sliding_window = length;
-    c.full_attention_every = *every;
+    c.full_attention_every = full->every;
+    c.full_attention_at = full->at;
   }
   if (length >= training.sequence) return absl::OkStatus();
-  if (!every.has_value()) {
+  if (!full.has_value()) {
     notices.push_back(absl::StrCat("attention windows of ", length, " tokens in ", count, " of ", c.layers,
                                    " layers are taken as attention over all ", training.sequence,
                                    ": time and model FLOPs come out too high"));
@@ -130,7 +154,8 @@ void NoteRopeScaling(const NodeRef& in, std::vector<std::string>& notices) {
   for (const absl::string_view key : {"rope_scaling", "rope_parameters"}) {
     if (!in[key].is_map()) continue;
     const NodeRef type = in[key][in[key]["rope_type"].present() ? "rope_type" : "type"];
-    if (!type.is_scalar() || type.text() == "default") continue;
+    // Multimodal models' turn by three numbers a token, which are the same in text.
+    if (!type.is_scalar() || type.text() == "default" || type.text() == "mrope") continue;
     notices.push_back(absl::StrCat(key,
                                    " is left out: the time is the same, but what `run` and `export` make of the "
                                    "model has plain rotary positions"));
@@ -145,8 +170,8 @@ NodeRef RopeParameters(const NodeRef& in) {
 
 absl::StatusOr<double> ReadRopeTheta(const NodeRef& in, const HuggingFaceFamily& family) {
   const NodeRef together = RopeParameters(in);
-  for (const NodeRef& theta :
-       {together.is_map() ? together["rope_theta"] : in["rope_theta"], in["rope_theta"], in["rotary_emb_base"]}) {
+  for (const NodeRef& theta : {together.is_map() ? together["rope_theta"] : in["rope_theta"], in["rope_theta"],
+                               in["rotary_emb_base"], in["attn_config"]["rope_theta"]}) {
     if (Given(theta)) return theta.AsDouble(1);
   }
   return family.rope_theta;
@@ -187,9 +212,12 @@ absl::StatusOr<int64_t> ReadSharedExpert(const NodeRef& in, const DecoderConfig&
 
 absl::Status ReadExperts(const NodeRef& in, const HuggingFaceFamily& family, DecoderConfig& c) {
   MESHWRIGHT_ASSIGN_OR_RETURN(c.experts, FirstGiven(in, kExperts).AsInt(2, 1 << 16));
-  MESHWRIGHT_ASSIGN_OR_RETURN(c.experts_per_token, FirstGiven(in, {"num_experts_per_tok", "moe_k"}).AsInt(1, 1 << 16));
+  MESHWRIGHT_ASSIGN_OR_RETURN(
+      const NodeRef chosen,
+      SameOfAll(FirstGiven(in, {"num_experts_per_tok", "moe_k", "moe_topk", "ffn_config.moe_top_k"})));
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.experts_per_token, chosen.AsInt(1, 1 << 16));
   if (c.bias) return NotModelled(in["mlp_bias"], "a bias of experts");
-  MESHWRIGHT_RETURN_IF_ERROR(ReadExpertLayers(in, c));
+  MESHWRIGHT_RETURN_IF_ERROR(ReadExpertLayers(in, family.dense_layers, c));
   MESHWRIGHT_ASSIGN_OR_RETURN(c.shared_expert_ffn, ReadSharedExpert(in, c));
   if (family.shared_expert) c.shared_expert_ffn = c.ffn;
   c.shared_expert_gate = family.gates_shared_expert && c.shared_expert_ffn > 0;
@@ -253,8 +281,8 @@ absl::StatusOr<Activation> ReadActivation(const NodeRef& in, const HuggingFaceFa
       {"silu", kSilu, kSilu},
       {"swish", kSilu, kSilu},
   };
-  const NodeRef act =
-      FirstGiven(in, {"hidden_activation", "hidden_act", "activation_function", "activation", "mlp_hidden_act"});
+  const NodeRef act = FirstGiven(in, {"hidden_activation", "hidden_act", "activation_function", "activation",
+                                      "mlp_hidden_act", "ffn_config.ffn_act_fn.name"});
   if (!Given(act)) return family.activation;
   MESHWRIGHT_ASSIGN_OR_RETURN(const std::string name, act.AsString());
   const bool gated = IsGated(family.activation);
@@ -270,7 +298,8 @@ absl::Status ReadBiases(const NodeRef& in, const HuggingFaceFamily& family, Deco
   MESHWRIGHT_ASSIGN_OR_RETURN(const bool none, BoolOr(in["no_bias"], !family.bias));  // MPT's
   MESHWRIGHT_ASSIGN_OR_RETURN(const bool all, BoolOr(FirstGiven(in, {"use_bias", "enable_bias"}), !none));
   MESHWRIGHT_ASSIGN_OR_RETURN(const bool attention, BoolOr(FirstGiven(in, {"attention_bias", "bias"}), all));
-  MESHWRIGHT_ASSIGN_OR_RETURN(const bool inputs, BoolOr(in["use_qkv_bias"], attention || family.qkv_bias));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const bool inputs,
+                              BoolOr(FirstGiven(in, {"use_qkv_bias", "qkv_bias"}), attention || family.qkv_bias));
   MESHWRIGHT_ASSIGN_OR_RETURN(const bool mlp, BoolOr(in["mlp_bias"], all));
   c.bias = attention && mlp;
   c.qkv_bias = inputs;
@@ -280,7 +309,8 @@ absl::Status ReadBiases(const NodeRef& in, const HuggingFaceFamily& family, Deco
 }
 
 absl::Status ReadKeyHeads(const NodeRef& in, const HuggingFaceFamily& family, DecoderConfig& c) {
-  const NodeRef kv_heads = FirstGiven(in, {"num_key_value_heads", "num_kv_heads", "n_head_kv"});
+  const NodeRef kv_heads =
+      FirstGiven(in, {"num_key_value_heads", "num_kv_heads", "n_head_kv", "attn_config.kv_n_heads"});
   MESHWRIGHT_ASSIGN_OR_RETURN(const bool newer, BoolOr(in["new_decoder_architecture"], false));
   MESHWRIGHT_ASSIGN_OR_RETURN(bool one, BoolOr(in["multi_query"], family.one_key));
   if (newer) one = false;
@@ -304,23 +334,27 @@ absl::Status ReadSizes(const NodeRef& in, const HuggingFaceFamily& family, Decod
     c.layers = said;
   }
   const NodeRef heads = FirstGiven(in, {"num_attention_heads", "n_head", "n_heads"});
-  MESHWRIGHT_ASSIGN_OR_RETURN(c.heads, heads.AsInt(1, kMost));
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.heads, family.heads > 0 ? IntOr(heads, family.heads) : heads.AsInt(1, kMost));
   MESHWRIGHT_RETURN_IF_ERROR(ReadKeyHeads(in, family, c));
   MESHWRIGHT_ASSIGN_OR_RETURN(c.head_dim, IntOr(in["head_dim"], family.head_dim));
-  if (c.head_dim == 0 && c.hidden % c.heads != 0) {
+  if (c.head_dim == 0 && !family.latent && c.hidden % c.heads != 0) {
     return heads.Error(absl::StrCat(c.heads), absl::StrCat("a divisor of the hidden size, ", c.hidden));
   }
   if (c.head_dim == 0) c.head_dim = c.hidden / c.heads;
   MESHWRIGHT_ASSIGN_OR_RETURN(const bool experts, HasExperts(in, family));
-  NodeRef ffn = FirstGiven(in, {"intermediate_size", "ffn_hidden_size", "ffn_dim", "n_inner"});
-  if (experts && Given(in["moe_intermediate_size"])) ffn = in["moe_intermediate_size"];
+  NodeRef ffn =
+      FirstGiven(in, {"intermediate_size", "ffn_hidden_size", "ffn_dim", "n_inner", "ffn_config.ffn_hidden_size"});
+  if (experts && Given(in["moe_intermediate_size"])) {
+    MESHWRIGHT_ASSIGN_OR_RETURN(ffn, SameOfAll(in["moe_intermediate_size"]));
+  }
   // Granite 4's without experts have what stands beside experts otherwise.
   if (family.experts && !experts && Given(in["shared_intermediate_size"])) ffn = in["shared_intermediate_size"];
   // Those without a gate are usually, and unless told so, four times as wide.
   MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t times, IntOr(in["expansion_ratio"], 4));
   const bool gated = IsGated(family.activation);
   MESHWRIGHT_ASSIGN_OR_RETURN(c.ffn, gated ? ffn.AsInt(1, kMost) : IntOr(ffn, times * c.hidden));
-  MESHWRIGHT_ASSIGN_OR_RETURN(c.vocab, in["vocab_size"].AsInt(2, kMost));
+  const NodeRef vocab = in["vocab_size"];
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.vocab, family.vocab > 0 ? IntOr(vocab, family.vocab, 2) : vocab.AsInt(2, kMost));
   c.vocab_multiple = DefaultVocabMultiple(c.vocab);
   return absl::OkStatus();
 }
@@ -354,7 +388,6 @@ absl::StatusOr<DecoderConfig> ReadFamily(const NodeRef& in, const Training& trai
     MESHWRIGHT_ASSIGN_OR_RETURN(c.rotary_factor, ReadRotaryFactor(in, family, c.head_dim));
   }
   MESHWRIGHT_ASSIGN_OR_RETURN(c.activation, ReadActivation(in, family));
-  if (family.hybrid == HybridKeys::kNone) MESHWRIGHT_RETURN_IF_ERROR(ReadWindow(in, family, training, c, notices));
   MESHWRIGHT_ASSIGN_OR_RETURN(c.attention_gate, BoolOr(in["attn_output_gate"], family.gates_attention));
   MESHWRIGHT_RETURN_IF_ERROR(ReadBiases(in, family, c, notices));
   c.norm = family.layer_norm ? Norm::kLayerNorm : Norm::kRmsNorm;
@@ -367,6 +400,7 @@ absl::StatusOr<DecoderConfig> ReadFamily(const NodeRef& in, const Training& trai
                               BoolOr(FirstGiven(in, {"use_parallel_residual", "parallel_attn"}), family.side_by_side));
   if (beside) c.layer_form = family.side_form;
   MESHWRIGHT_RETURN_IF_ERROR(ReadKinds(in, family, c, notices));
+  if (family.hybrid == HybridKeys::kNone) MESHWRIGHT_RETURN_IF_ERROR(ReadWindow(in, family, training, c, notices));
   if (family.model_type == "falcon") MESHWRIGHT_RETURN_IF_ERROR(ReadFalcon(in, c, notices));
   if (!family.left_out.empty()) notices.push_back(std::string(family.left_out));
   return c;
@@ -374,42 +408,33 @@ absl::StatusOr<DecoderConfig> ReadFamily(const NodeRef& in, const Training& trai
 
 }  // namespace
 
-absl::StatusOr<DecoderConfig> ReadHuggingFace(const NodeRef& in, const Training& training,
+absl::StatusOr<DecoderConfig> ReadHuggingFace(const NodeRef& root, const Training& training,
                                               std::vector<std::string>& notices) {
-  MESHWRIGHT_ASSIGN_OR_RETURN(const std::string model_type, in["model_type"].AsString());
-  const HuggingFaceFamily* family = nullptr;
-  std::vector<absl::string_view> names;
-  for (const HuggingFaceFamily& row : HuggingFaceFamilies()) {
-    names.push_back(row.model_type);
-    if (row.model_type == model_type) family = &row;
-  }
-  if (family == nullptr && (in["text_config"].is_map() || in["vision_config"].is_map())) {
-    return in["model_type"].Locate(absl::UnimplementedError(absl::StrCat(
-        "found ", QuoteForMessage(model_type),
-        ", which is more than a decoder, wanted a decoder alone; to plan the one in it, ",
-        in["text_config"].is_map() ? "save the map `text_config` as a file of its own"
-                                   : "remove `vision_config` and write the model_type of its decoder, such as qwen2")));
-  }
-  if (family == nullptr) {
-    return in["model_type"].Locate(absl::UnimplementedError(
-        absl::StrCat("found ", QuoteForMessage(model_type), ", wanted one of ", absl::StrJoin(names, ", "),
-                     "; a decoder of another name but the same layers is written as "
-                     "`architecture: {decoder: ..}`")));
-  }
-  MESHWRIGHT_RETURN_IF_ERROR(CheckNothingElse(in, *family));
-  MESHWRIGHT_ASSIGN_OR_RETURN(DecoderConfig c, ReadFamily(in, training, *family, notices));
-  c.qkv_bias = c.qkv_bias || family->qkv_bias || c.bias;
-  MESHWRIGHT_ASSIGN_OR_RETURN(c.tied_embeddings, BoolOr(in["tie_word_embeddings"], family->tied_by_default));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const DecoderMap map, FindDecoder(root, notices));
+  const NodeRef& in = map.in;
+  MESHWRIGHT_RETURN_IF_ERROR(CheckNothingElse(in, *map.family));
+  MESHWRIGHT_ASSIGN_OR_RETURN(DecoderConfig c, ReadFamily(in, training, *map.family, notices));
+  c.qkv_bias = c.qkv_bias || map.family->qkv_bias || c.bias;
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.tied_embeddings, ReadTied(map, notices));
   MESHWRIGHT_RETURN_IF_ERROR(in.Locate(CheckDecoder(c, training)));
-  if (in["quantization_config"].is_map()) {
+  if (in["quantization_config"].is_map() || root["quantization_config"].is_map()) {
     notices.push_back("quantization_config is left out: all weights are trained, in the type of the training");
   }
   for (const absl::string_view key : kDropouts) {
-    MESHWRIGHT_ASSIGN_OR_RETURN(const double share, DoubleOr(in[key], 0, 0, 1));
-    if (share > 0)
-      notices.push_back(absl::StrCat(key, " of ", in[key].text(), " is left out: decoders have no dropout"));
+    const NodeRef given = Find(in, key);
+    MESHWRIGHT_ASSIGN_OR_RETURN(const double share, DoubleOr(given, 0, 0, 1));
+    if (share > 0) notices.push_back(absl::StrCat(key, " of ", given.text(), " is left out: decoders have no dropout"));
   }
   return c;
+}
+
+NodeRef CheckpointType(const NodeRef& root) {
+  const NodeRef decoder = DecoderMapOf(root);
+  // Transformers 5 has the shorter name.
+  for (const NodeRef& type : {root["dtype"], root["torch_dtype"], decoder["dtype"]}) {
+    if (Given(type)) return type;
+  }
+  return decoder["torch_dtype"];
 }
 
 bool IsHuggingFaceConfig(const NodeRef& root) {

@@ -21,11 +21,14 @@
 
 namespace meshwright {
 
-// `in` is the root of a parsed config.json. Errors are at its keys.
-// Notices tell of what the model has and a plan leaves out (dropout, multipliers) or takes for something near
+// `root` is that of a parsed config.json. Errors are at its keys. Of a multimodal model it is the decoder.
+// Notices tell of what the model has and a plan leaves out (encoders, dropout, multipliers) or takes for something near
 // (attention windows in an order of their own).
-absl::StatusOr<DecoderConfig> ReadHuggingFace(const NodeRef& in, const Training& training,
+absl::StatusOr<DecoderConfig> ReadHuggingFace(const NodeRef& root, const Training& training,
                                               std::vector<std::string>& notices);
+
+// What the checkpoint's weights are stored in; may be missing.
+NodeRef CheckpointType(const NodeRef& root);
 
 // Whether `root` is that of a config.json: it has keys of one, such as model_type, and no name.
 bool IsHuggingFaceConfig(const NodeRef& root);

@@ -33,20 +33,27 @@ struct HuggingFaceFamily {
   bool shared_expert = false;  // one as wide as the others, that no key tells of
   bool gates_shared_expert = false, gates_attention = false;  // DecoderConfig::shared_expert_gate, attention_gate
   HybridKeys hybrid = HybridKeys::kNone;                      // layers with linear attention
+  int64_t dense_layers = 0;                                   // the first so many have no experts
   int64_t head_dim = 0;                                       // 0: the hidden size over the heads
+  int64_t heads = 0;                                          // 0: the file says
   int64_t kv_heads = 0;  // 0: as many as heads, which an explicit null means everywhere
   Positions positions = Positions::kRotary;
+  int64_t vocab = 0;           // 0: the file says
   int64_t more_positions = 0;  // rows of a learned table beside those of `max_position_embeddings`
   double rope_theta = 10000;
   double rotary_share = 1;  // of each head, which rotary positions turn
   bool may_window = true;   // without `use_sliding_window`
   int64_t window = 0;       // of attention, in tokens; 0: all of the sequence
   int64_t full_every = 0;   // where there are windows, every so manieth layer has none; 0: each has one
+  int64_t full_at = 0;      // which of those it is; 0: the last
   // What else its layers have, and a plan has not.
   absl::string_view left_out = "";
 };
 
 absl::Span<const HuggingFaceFamily> HuggingFaceFamilies();
+
+// What layers of a model_type that is no family have, and decoders have not: "attention to ..". Empty: nobody looked.
+absl::string_view WhatOthersHave(absl::string_view model_type);
 
 }  // namespace meshwright
 

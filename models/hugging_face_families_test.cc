@@ -183,6 +183,121 @@ TEST(HuggingFaceFamiliesTest, SquaredReluHasNoGate) {
               StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("the activation \"silu\" is not modelled")));
 }
 
+// Of a layer, by hand: queries and the output, keys and values, a gate and two products of a feed-forward layer, norms.
+constexpr int64_t Layer(int64_t hidden, int64_t queries, int64_t keys, int64_t ffn) {
+  return 2 * hidden * (queries + keys) + 3 * hidden * ffn + 2 * hidden;
+}
+
+// The embedding, the last norm and the output layer.
+constexpr int64_t Ends(int64_t vocab, int64_t hidden) { return 2 * vocab * hidden + hidden; }
+
+// Ministral 8B as published. By hand, and near what their pages say, Ministral 3 8B and 14B (8.4 and 13.5 billion
+// without the vision model), or their names: Code World Model 32 (32.58), InternLM3 8 (8.80), MiMo 7 (7.83 with the
+// layer behind the last).
+TEST(HuggingFaceFamiliesTest, NewerFamiliesOfPlainLayers) {
+  std::vector<std::string> notices;
+  ASSERT_OK_AND_ASSIGN(const DecoderConfig ministral, Read(R"({"model_type": "ministral", "hidden_size": 4096,
+      "num_hidden_layers": 36, "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128,
+      "intermediate_size": 12288, "vocab_size": 131072})"));
+  EXPECT_EQ(CountOf(ministral), 8'019'808'256);
+  EXPECT_EQ(ministral.sliding_window, 4096);
+  constexpr absl::string_view kMinistral3 = R"({"model_type": "ministral3", "hidden_size": HIDDEN,
+      "num_hidden_layers": LAYERS, "num_attention_heads": 32, "num_key_value_heads": 8, "intermediate_size": FFN,
+      "vocab_size": 131072, "sliding_window": null, "rope_parameters": {"rope_type": "yarn", "rope_theta": 1000000}})";
+  EXPECT_EQ(CountOf(Read(absl::StrReplaceAll(kMinistral3, {{"HIDDEN", "4096"}, {"LAYERS", "34"}, {"FFN", "14336"}}), 64,
+                         &notices)),
+            Ends(131072, 4096) + 34 * Layer(4096, 4096, 1024, 14336));
+  EXPECT_THAT(notices, ElementsAre(HasSubstr("rope_parameters"), "the scale of queries by position is left out"));
+  EXPECT_EQ(CountOf(Read(absl::StrReplaceAll(kMinistral3, {{"HIDDEN", "5120"}, {"LAYERS", "40"}, {"FFN", "16384"}}))),
+            Ends(131072, 5120) + 40 * Layer(5120, 4096, 1024, 16384));
+  // Code World Model: layers 0, 4, .. see all.
+  ASSERT_OK_AND_ASSIGN(const DecoderConfig cwm,
+                       Read(R"({"model_type": "cwm", "hidden_size": 6144, "num_hidden_layers": 64,
+      "num_attention_heads": 48, "intermediate_size": 21504, "vocab_size": 128256})"));
+  EXPECT_EQ(CountOf(cwm), Ends(128256, 6144) + 64 * Layer(6144, 6144, 1024, 21504));
+  EXPECT_EQ(cwm.sliding_window, 8192);
+  EXPECT_EQ(cwm.full_attention_every, 4);
+  EXPECT_EQ(cwm.full_attention_at, 1);
+  constexpr absl::string_view kInternLm3 = R"({"model_type": "internlm3", "hidden_size": 4096,
+      "num_hidden_layers": 48, "num_attention_heads": 32, "num_key_value_heads": 2, "head_dim": 128, "bias": false,
+      "qkv_bias": false, "intermediate_size": 10240, "vocab_size": 128512})";
+  EXPECT_EQ(CountOf(Read(kInternLm3)), Ends(128512, 4096) + 48 * Layer(4096, 4096, 256, 10240));
+  EXPECT_TRUE(Read(absl::StrReplaceAll(kInternLm3, {{"\"qkv_bias\": false", "\"qkv_bias\": true"}}))->qkv_bias);
+  EXPECT_THAT(Read(absl::StrReplaceAll(kInternLm3, {{"\"bias\": false", "\"bias\": true"}})),
+              StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("bias: a bias of all but")));
+  // Biases of queries, keys and values; what joins two states, and three norms, in front of the layer behind the last.
+  EXPECT_EQ(CountOf(Read(R"({"model_type": "mimo", "hidden_size": 4096, "num_hidden_layers": 36, "head_dim": 128,
+      "num_attention_heads": 32, "num_key_value_heads": 8, "intermediate_size": 11008, "vocab_size": 151680,
+      "attention_bias": true, "num_nextn_predict_layers": 1, "sliding_window": 32768, "use_sliding_window": false})")),
+            Ends(151680, 4096) + 37 * (Layer(4096, 4096, 1024, 11008) + 4096 + 2 * 1024) + 2 * 4096 * 4096 + 3 * 4096);
+}
+
+// FlexOlmo and Ling-mini as published, less what is left out: norms as of OLMo 2, and biases of routers, one number an
+// expert. By hand, and near what their pages say, Solar Open 102.6 billion and Hunyuan A13B 80, or what they are known
+// for: GLM-4.7-Flash 30 (29.9, and the layer behind the last), K-EXAONE 236, DBRX 132.
+TEST(HuggingFaceFamiliesTest, NewerFamiliesWithExperts) {
+  std::vector<std::string> notices;
+  constexpr int64_t kLatent = 2048 * 768 + 768 + 768 * 20 * 256 + 2048 * 576 + 512 + 512 * 20 * 448 + 20 * 256 * 2048;
+  EXPECT_EQ(CountOf(Read(R"({"model_type": "glm4_moe_lite", "hidden_size": 2048, "num_hidden_layers": 47,
+      "num_attention_heads": 20, "num_key_value_heads": 20, "intermediate_size": 10240, "moe_intermediate_size": 1536,
+      "n_routed_experts": 64, "n_shared_experts": 1, "num_experts_per_tok": 4, "n_group": 1, "topk_group": 1,
+      "q_lora_rank": 768, "kv_lora_rank": 512, "qk_nope_head_dim": 192, "qk_rope_head_dim": 64, "v_head_dim": 256,
+      "num_nextn_predict_layers": 1, "vocab_size": 154880})")),
+            Ends(154880, 2048) + 48 * (kLatent + 2 * 2048) + 3 * 2048 * 10240 +
+                47 * (2048 * 64 + int64_t{65} * 3 * 2048 * 1536) + 2 * 2048 * 2048 + 3 * 2048);
+  EXPECT_EQ(CountOf(Read(R"({"model_type": "solar_open", "hidden_size": 4096, "num_hidden_layers": 48,
+      "num_attention_heads": 64, "num_key_value_heads": 8, "head_dim": 128, "intermediate_size": 10240,
+      "moe_intermediate_size": 1280, "n_routed_experts": 128, "n_shared_experts": 1, "num_experts_per_tok": 8,
+      "vocab_size": 196608})")),
+            Ends(196608, 4096) + 48 * (Layer(4096, 8192, 1024, 129 * 1280) + 4096 * 128));
+  ASSERT_OK_AND_ASSIGN(const DecoderConfig exaone,
+                       Read(R"({"model_type": "exaone_moe", "hidden_size": 6144, "num_hidden_layers": 48,
+      "num_attention_heads": 64, "num_key_value_heads": 8, "head_dim": 128, "intermediate_size": 18432,
+      "moe_intermediate_size": 2048, "num_experts": 128, "num_shared_experts": 1, "num_experts_per_tok": 8,
+      "sliding_window": 128, "vocab_size": 153600})",
+                            4096, &notices));
+  EXPECT_EQ(CountOf(exaone), Ends(153600, 6144) + 48 * 2 * 128 + Layer(6144, 8192, 1024, 18432) +
+                                 47 * (Layer(6144, 8192, 1024, 129 * 2048) + 6144 * 128));
+  EXPECT_EQ(exaone.norm_places, NormPlaces::kBefore);
+  EXPECT_EQ(exaone.dense_layers, 1);
+  EXPECT_THAT(notices, ElementsAre(HasSubstr("windows of 128 tokens in 36 of 48 layers are taken as attention over"),
+                                   HasSubstr("without rotary positions")));
+  EXPECT_EQ(CountOf(Read(R"({"model_type": "hunyuan_v1_moe", "hidden_size": 4096, "num_hidden_layers": 32,
+      "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128, "intermediate_size": 3072,
+      "moe_intermediate_size": [3072, 3072], "num_experts": 64, "moe_topk": [8, 8], "use_mla": false,
+      "kv_lora_rank": 512, "vocab_size": 128167, "tie_word_embeddings": true})")),
+            int64_t{128167} * 4096 + 4096 + 32 * (Layer(4096, 4096, 1024, 65 * 3072) + 4096 * 64 + 2 * 128));
+  EXPECT_THAT(Read(R"({"model_type": "hunyuan_v1_moe", "hidden_size": 64, "num_hidden_layers": 2,
+      "num_attention_heads": 4, "intermediate_size": 64, "num_experts": 4, "moe_topk": [1, 2], "vocab_size": 64})"),
+              StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("moe_topk[1]: another in each layer")));
+  EXPECT_EQ(CountOf(Read(R"({"model_type": "flex_olmo", "hidden_size": 4096, "num_hidden_layers": 32,
+      "num_attention_heads": 32, "intermediate_size": 11008, "num_experts": 7, "num_experts_per_tok": 5,
+      "vocab_size": 100352})")),
+            33'270'665'216 - 32 * 2 * (4096 - 128));
+  // Norms of the class have no biases: 81 of 6144.
+  notices.clear();
+  ASSERT_OK_AND_ASSIGN(const DecoderConfig dbrx,
+                       Read(R"({"model_type": "dbrx", "d_model": 6144, "n_heads": 48, "n_layers": 40,
+      "max_seq_len": 32768, "vocab_size": 100352, "resid_pdrop": 0.0, "emb_pdrop": 0.1,
+      "attn_config": {"clip_qkv": 8, "kv_n_heads": 8, "rope_theta": 500000},
+      "ffn_config": {"ffn_hidden_size": 10752, "moe_num_experts": 16, "moe_top_k": 4, "ffn_act_fn": {"name": "silu"}}})",
+                            64, &notices));
+  EXPECT_EQ(CountOf(dbrx), Ends(100352, 6144) + 40 * (Layer(6144, 6144, 1024, 16 * 10752) + 6144 * 16) + 81 * 6144);
+  EXPECT_EQ(dbrx.experts_per_token, 4);
+  EXPECT_EQ(dbrx.rope_theta, 500000);
+  EXPECT_THAT(notices, ElementsAre("limits of queries, keys and values are left out", HasSubstr("emb_pdrop of 0.1")));
+  // Ling-mini-2.0.
+  ASSERT_OK_AND_ASSIGN(const DecoderConfig ling,
+                       Read(R"({"model_type": "bailing_moe_v2", "hidden_size": 2048, "num_hidden_layers": 20,
+      "num_attention_heads": 16, "num_key_value_heads": 4, "head_dim": 128, "intermediate_size": 5120,
+      "moe_intermediate_size": 512, "num_experts": 256, "num_shared_experts": 1, "num_experts_per_tok": 8,
+      "n_group": 8, "topk_group": 4, "first_k_dense_replace": 1, "use_bias": false, "use_qkv_bias": false,
+      "use_qk_norm": true, "partial_rotary_factor": 0.5, "vocab_size": 157184})"));
+  EXPECT_EQ(CountOf(ling), 16'255'643'392 - 19 * 256);
+  EXPECT_EQ(TurnedElements(ling), 64);
+  EXPECT_EQ(ling.choice_groups, 8);
+}
+
 // Where norms stand, by each class's decoder layer.
 TEST(HuggingFaceFamiliesTest, NormsBehindAttention) {
   const auto of = [](absl::string_view type) {

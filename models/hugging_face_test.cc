@@ -227,6 +227,14 @@ TEST(HuggingFaceTest, LayersWithExperts) {
     EXPECT_EQ(config.expert_every, c.expert_every);
     EXPECT_EQ(config.dense_ffn, c.dense_layers > 0 || c.expert_every > 1 ? 96 : 0);
   }
+  ASSERT_OK_AND_ASSIGN(const DecoderConfig words,
+                       read(R"("mlp_layer_types": ["dense", "dense", "sparse", "dense", "sparse"])"));
+  EXPECT_EQ(words.dense_layers, 1);
+  EXPECT_EQ(words.expert_every, 2);
+  EXPECT_THAT(read(R"("mlp_layer_types": ["dense", "sparse", "sparse", "moe", "sparse"])"),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("mlp_layer_types[3]: found \"moe\"")));
+  EXPECT_THAT(read(R"("mlp_layer_types": ["dense"])"),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("found 1 kinds, wanted one for each of the 5")));
   for (const absl::string_view keys :
        {"\"mlp_only_layers\": [2]", "\"decoder_sparse_step\": 2", "\"moe_layers\": [0, 1]",
         "\"first_k_dense_replace\": 5", "\"moe_layer_freq\": [0, 1, 0, 0, 1]"}) {
@@ -315,11 +323,9 @@ TEST(HuggingFaceTest, WhatWeDoNotModelIsRefused) {
   EXPECT_THAT(
       llama_with(R"("layer_types": ["full_attention"])"),
       StatusIs(absl::StatusCode::kInvalidArgument, "layer_types: found 1 kinds, wanted one for each of the 32 layers"));
-  EXPECT_THAT(Read(R"({"model_type": "llava", "text_config": {"model_type": "llama"}, "vision_config": {}})"),
-              unimplemented("found \"llava\", which is more than a decoder, wanted a decoder alone; to plan the one in "
-                            "it, save the map `text_config` as a file of its own"));
-  EXPECT_THAT(Read(R"({"model_type": "qwen2_5_vl", "hidden_size": 8, "vision_config": {}})"),
-              unimplemented("remove `vision_config` and write the model_type of its decoder"));
+  EXPECT_THAT(
+      Read(R"({"model_type": "deepseek_v32", "hidden_size": 7168})"),
+      unimplemented("model_type: found \"deepseek_v32\": attention to the tokens that an indexer picks is not"));
 }
 
 TEST(HuggingFaceTest, DropoutIsLeftOutAndTold) {
@@ -331,7 +337,7 @@ TEST(HuggingFaceTest, DropoutIsLeftOutAndTold) {
   EXPECT_THAT(notices, IsEmpty());
 }
 
-// Where the last of so many layers see all, and where others do, which is told if the sequence is longer.
+// Where one of each so many layers sees all, and where others do, which is told if the sequence is longer.
 TEST(HuggingFaceTest, Windows) {
   std::vector<std::string> notices;
   const auto llama_with = [&notices](absl::string_view more, int64_t sequence) {
@@ -353,10 +359,13 @@ TEST(HuggingFaceTest, Windows) {
   };
   EXPECT_EQ(llama_with(types(1), 4096), std::pair(int64_t{128}, int64_t{2}));
   EXPECT_THAT(notices, IsEmpty());
-  EXPECT_EQ(llama_with(types(0), 128), std::pair(int64_t{0}, int64_t{0}));
+  EXPECT_EQ(llama_with(types(0), 4096), std::pair(int64_t{128}, int64_t{2}));
   EXPECT_THAT(notices, IsEmpty());
-  EXPECT_EQ(llama_with(types(0), 4096), std::pair(int64_t{0}, int64_t{0}));
-  EXPECT_THAT(notices, ElementsAre("attention windows of 128 tokens in 16 of 32 layers are taken as attention over all "
+  const std::string irregular = absl::StrReplaceAll(types(0), {{"[\"full", "[\"sliding"}});
+  EXPECT_EQ(llama_with(irregular, 128), std::pair(int64_t{0}, int64_t{0}));
+  EXPECT_THAT(notices, IsEmpty());
+  EXPECT_EQ(llama_with(irregular, 4096), std::pair(int64_t{0}, int64_t{0}));
+  EXPECT_THAT(notices, ElementsAre("attention windows of 128 tokens in 17 of 32 layers are taken as attention over all "
                                    "4096: time and model FLOPs come out too high"));
 }
 
@@ -381,6 +390,32 @@ TEST(HuggingFaceTest, WindowsOfFamilies) {
             "0 0");
   EXPECT_EQ(windows_of("gemma3_text", R"("sliding_window": 512)").substr(0, 5), "512 6");
   EXPECT_EQ(windows_of("gemma3_text", R"("sliding_window": 512, "sliding_window_pattern": 4)").substr(0, 5), "512 4");
+}
+
+// By layer, whether it is whole: DecoderConfig::full_attention_every and _at.
+TEST(HuggingFaceTest, WholeLayersAmongWindows) {
+  const auto read = [](absl::string_view whole, absl::string_view more = "") {
+    std::vector<std::string> types;
+    for (const char c : whole) types.push_back(c == 'F' ? "\"full_attention\"" : "\"sliding_attention\"");
+    const absl::StatusOr<DecoderConfig> c = Read(
+        absl::StrCat(R"({"model_type": "glm4_moe", "hidden_size": 64, "num_attention_heads": 4, "n_routed_experts": 4,
+            "num_experts_per_tok": 1, "num_key_value_heads": 4, "intermediate_size": 64, "vocab_size": 64,
+            "sliding_window": 32, "num_hidden_layers": )",
+                     whole.size(), more.empty() ? ", \"first_k_dense_replace\": 0" : more, ", \"layer_types\": [",
+                     absl::StrJoin(types, ","), "]}"));
+    EXPECT_THAT(c, IsOk());
+    return absl::StrCat(c->sliding_window, " ", c->full_attention_every, " ", c->full_attention_at);
+  };
+  EXPECT_EQ(read("wwFwwF"), "32 3 0");
+  EXPECT_EQ(read("wwFww"), "32 3 0");
+  EXPECT_EQ(read("wFwwFw"), "32 3 2");
+  EXPECT_EQ(read("FwwFww"), "32 3 1");
+  EXPECT_EQ(read("Fwww"), "32 4 1");
+  EXPECT_EQ(read("wwww"), "32 0 0");
+  EXPECT_EQ(read("FwwFw"), "0 0 0") << "two are left over, one of which is whole";
+  EXPECT_EQ(read("wwwFwF"), "0 0 0");
+  EXPECT_EQ(read("FFww"), "0 0 0");
+  EXPECT_EQ(read("wwFwwF", ", \"first_k_dense_replace\": 1"), "0 0 0");
 }
 
 TEST(HuggingFaceTest, WhatChangesNoTimeButTheModelIsTold) {

@@ -4,6 +4,7 @@
 #ifndef MESHWRIGHT_MODELS_HUGGING_FACE_VALUES_H_
 #define MESHWRIGHT_MODELS_HUGGING_FACE_VALUES_H_
 
+#include <cstddef>
 #include <cstdint>
 
 #include "absl/status/status.h"
@@ -38,12 +39,27 @@ inline absl::StatusOr<double> DoubleOr(const NodeRef& in, double fallback, doubl
   return in.AsDouble(min, max);
 }
 
+// "a.b": the key b of the map a.
+inline NodeRef Find(const NodeRef& in, absl::string_view key) {
+  const size_t dot = key.find('.');
+  return dot == absl::string_view::npos ? in[key] : Find(in[key.substr(0, dot)], key.substr(dot + 1));
+}
+
 // What families call by different names: the first that the file has, or else the first.
 inline NodeRef FirstGiven(const NodeRef& in, absl::Span<const absl::string_view> keys) {
   for (const absl::string_view key : keys) {
-    if (Given(in[key])) return in[key];
+    if (Given(Find(in, key))) return Find(in, key);
   }
-  return in[keys[0]];
+  return Find(in, keys[0]);
+}
+
+// What a list has for each layer, where all have the same.
+inline absl::StatusOr<NodeRef> SameOfAll(const NodeRef& in) {
+  if (!in.is_list() || in.size() == 0) return in;
+  for (const NodeRef& one : in.children()) {
+    if (one.text() != in.children()[0].text()) return NotModelled(one, "another in each layer");
+  }
+  return in.children()[0];
 }
 
 }  // namespace meshwright::config_json

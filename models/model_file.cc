@@ -90,9 +90,7 @@ absl::Status ReadHuggingFaceFile(const NodeRef& in, ModelFile& file) {
   }
   const absl::StatusOr<Document> config = ParseDocument(file.config, path);
   if (!config.ok()) return in.Locate(config.status());
-  // Transformers 5 has the shorter name.
-  const NodeRef type = config->root()["dtype"];
-  MESHWRIGHT_RETURN_IF_ERROR(SetType(type.present() ? type : config->root()["torch_dtype"], file));
+  MESHWRIGHT_RETURN_IF_ERROR(SetType(CheckpointType(config->root()), file));
   MESHWRIGHT_ASSIGN_OR_RETURN(file.model, ReadHuggingFace(config->root(), file.training, file.left_out));
   file.notices.insert(file.notices.end(), file.left_out.begin(), file.left_out.end());
   return absl::OkStatus();

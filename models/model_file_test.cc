@@ -232,6 +232,11 @@ TEST(ModelFileTest, ATypeThatNobodyGivesIsTheCheckpoints) {
     EXPECT_EQ(own.training.dtype, DType::kFloat16);
     EXPECT_THAT(own.notices, IsEmpty());
   }
+  ASSERT_OK_AND_ASSIGN(const ModelFile nested,
+                       ParseModelFile(text, "m.yaml",
+                                      absl::StrCat(R"({"model_type": "mistral3", "text_config": )",
+                                                   config(R"("dtype": "float16")"), "}")));
+  EXPECT_EQ(nested.training.dtype, DType::kFloat16);
   ASSERT_OK_AND_ASSIGN(const ModelFile none, ParseModelFile(text, "m.yaml", config("\"torch_dtype\": null")));
   EXPECT_EQ(none.training.dtype, DType::kFloat32);
   EXPECT_THAT(

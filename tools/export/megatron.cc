@@ -61,11 +61,13 @@ std::string HybridPattern(const Recipe& recipe) {
   return pattern;
 }
 
-// Which layers have linear attention, 1 in a list; a number where all but the last of each so many have.
-std::string LinearFrequency(const DecoderConfig& m) {
+// Which layers have linear attention or a window, 1 in a list; a number where all but the last of each so many have.
+std::string FullFrequency(const DecoderConfig& m) {
   if (m.full_attention_every > 0 && m.full_attention_at == 0) return absl::StrCat(m.full_attention_every);
   std::string layers;
-  for (const LayerKind& kind : KindsOf(m)) absl::StrAppend(&layers, layers.empty() ? "" : ",", kind.linear ? 1 : 0);
+  for (const LayerKind& kind : KindsOf(m)) {
+    absl::StrAppend(&layers, layers.empty() ? "" : ",", kind.linear || kind.window > 0 ? 1 : 0);
+  }
   return absl::StrCat("'[", layers, "]'");
 }
 
@@ -114,7 +116,7 @@ void AddLinearAttention(const Recipe& recipe, Options& out) {
   }
   if (!IsHybrid(recipe.model)) {
     out.Add("--experimental-attention-variant", "gdn");
-    out.Add("--linear-attention-freq", LinearFrequency(recipe.model));
+    out.Add("--linear-attention-freq", FullFrequency(recipe.model));
   }
   out.Add("--linear-conv-kernel-dim", l.convolution);
   out.Add("--linear-num-key-heads", l.key_heads);
@@ -142,7 +144,7 @@ void AddModel(const Recipe& recipe, Options& out) {
   }
   if (m.sliding_window > 0) {  // in tokens before one's own and behind it
     out.Add("--window-size", absl::StrCat(m.sliding_window - 1, ",0"));
-    if (m.full_attention_every > 0) out.Add("--window-attn-skip-freq", m.full_attention_every);
+    if (m.full_attention_every > 0) out.Add("--window-attn-skip-freq", FullFrequency(m));
   }
   out.Add("--seq-length", recipe.training.sequence);
   out.Add("--max-position-embeddings", std::max(m.max_positions, recipe.training.sequence));

@@ -45,6 +45,13 @@ TEST(MegatronTest, Windows) {
   EXPECT_EQ(NumberOf(o, "--window-attn-skip-freq"), 3);
   EXPECT_THAT(ToNanotron(plan).status(),
               StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("has no attention windows")));
+  ASSERT_OK_AND_ASSIGN(const Plan first, PlanOf(Llama(", sliding_window: 16, full_attention_every: 2, "
+                                                      "full_attention_at: 1"),
+                                                {.data = 8, .microbatch = 1}));
+  ASSERT_OK_AND_ASSIGN(const Exported listed, ToMegatron(first));
+  EXPECT_THAT(listed.text, HasSubstr("--window-attn-skip-freq '[0,1,0,1"));
+  ASSERT_OK_AND_ASSIGN(const Exported yaml, ToNemo(first));
+  EXPECT_THAT(yaml.text, HasSubstr("window_attn_skip_freq: [0,1,0,1"));
 }
 
 // Qwen 3's and Nemotron's layers have options; Gemma's and GPT-NeoX's have none.

@@ -26,6 +26,7 @@ std::string YamlValue(absl::string_view option, std::string value) {
   absl::StrReplaceAll({{"'", ""}}, &value);
   if (option == "recompute-modules") return absl::StrCat("[", absl::StrReplaceAll(value, {{" ", ", "}}), "]");
   if (option == "window-size") return absl::StrCat("[", absl::StrReplaceAll(value, {{",", ", "}}), "]");
+  if (option == "window-attn-skip-freq") return value;
   if (option == "experimental-attention-variant") return "gated_delta_net";
   const bool number = value.find_first_not_of("0123456789.e-+") == std::string::npos;
   const bool word =

@@ -107,13 +107,13 @@ TEST(ConfigurationFuzzTest, Torchtitan) {
 }
 
 // The model may be damaged as well: its file is named where that is what is wrong.
-TEST(ConfigurationFuzzTest, Models) {
+void ReadDamagedModel(absl::string_view model) {
   uint32_t read = 0;
   for (uint32_t seed = 0; seed < 1000; ++seed) {
     SCOPED_TRACE(absl::StrCat("seed ", seed));
     std::mt19937 random(seed);
     ImportHints hints = LlamaHints();
-    hints.model.text = Damaged(hints.model.text, kTokens, 4, random);
+    hints.model.text = Damaged(std::string(model), kTokens, 4, random);
     const absl::StatusOr<Imported> imported = ImportConfiguration(kDeepSpeed, "text.yaml", "deepspeed", hints);
     if (imported.ok()) {
       ++read;
@@ -124,6 +124,13 @@ TEST(ConfigurationFuzzTest, Models) {
                 testing::AnyOf(testing::HasSubstr("config.json:"), testing::HasSubstr("text.yaml")));
   }
   EXPECT_GT(read, 20u);
+}
+
+TEST(ConfigurationFuzzTest, Models) {
+  ReadDamagedModel(LlamaHints().model.text);
+  ReadDamagedModel(R"({"model_type": "gemma3", "tie_word_embeddings": true, "torch_dtype": "bfloat16",
+      "text_config": {"model_type": "gemma3_text", "hidden_size": 2560, "intermediate_size": 10240,
+      "num_hidden_layers": 34, "sliding_window": 1024}, "vision_config": {"hidden_size": 1152}})");
 }
 
 }  // namespace

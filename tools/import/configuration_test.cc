@@ -272,6 +272,9 @@ TEST(MegatronTest, LayersOfStages) {
   EXPECT_EQ(layers("--decoder-last-pipeline-num-layers 10"), "[14, 10]");
   EXPECT_EQ(layers("--decoder-first-pipeline-num-layers 11"), "[11, 13]");
   EXPECT_EQ(layers("--window-size 127,0 --window-attn-skip-freq 5"), "[12, 12]");
+  EXPECT_EQ(layers("--window-size 127,0 --window-attn-skip-freq '([0,1,1,1]*6)'"), "[12, 12]");
+  EXPECT_THAT(layers("--window-size 127,0 --window-attn-skip-freq '([0,1,0,0]*6)'"),
+              HasSubstr("window-attn-skip-freq"));
   EXPECT_EQ(layers("--pipeline-model-parallel-layout 'Et*5|t*7|(t*6|)*1t*6L'"), "[5, 7, 6, 6]");
   EXPECT_THAT(layers("--pipeline-model-parallel-layout 'Et*5|t*7|(t*6|)*1t*5L'"),
               HasSubstr("found 23 layers in 4 parts"));

@@ -198,7 +198,7 @@ class Megatron {
         return o_.Error("window-size", window, "tokens before one's own and behind it, such as 4095,0");
       }
       ++c.sliding_window;
-      MESHWRIGHT_ASSIGN_OR_RETURN(c.full_attention_every, o_.Int("window-attn-skip-freq", 0, 0));
+      if (o_.Has("window-attn-skip-freq")) MESHWRIGHT_RETURN_IF_ERROR(FullLayers("window-attn-skip-freq"));
     }
     MESHWRIGHT_ASSIGN_OR_RETURN(const std::string backend, o_.Text("attention-backend", "auto"));
     MESHWRIGHT_ASSIGN_OR_RETURN(const std::string layers, o_.Text("transformer-impl", "transformer_engine"));
@@ -294,7 +294,7 @@ class Megatron {
       MESHWRIGHT_ASSIGN_OR_RETURN(l.value_heads, o_.Int("linear-num-value-heads", 32));
       MESHWRIGHT_ASSIGN_OR_RETURN(l.key_dim, o_.Int("linear-key-head-dim", 128));
       MESHWRIGHT_ASSIGN_OR_RETURN(l.value_dim, o_.Int("linear-value-head-dim", 128));
-      return c.layer_pattern.empty() ? LinearLayerList() : absl::OkStatus();
+      return c.layer_pattern.empty() ? FullLayers("linear-attention-freq") : absl::OkStatus();
     }
     if (!absl::StrContains(c.layer_pattern, 'M')) return absl::OkStatus();
     MESHWRIGHT_ASSIGN_OR_RETURN(l.value_dim, o_.Int("mamba-head-dim", 64));
@@ -308,15 +308,14 @@ class Megatron {
   }
 
   // A number n: attention of the usual kind in the last of each n layers; or a list, 0 where it is.
-  absl::Status LinearLayerList() {
+  absl::Status FullLayers(absl::string_view option) {
     DecoderConfig& c = recipe_.model;
-    MESHWRIGHT_ASSIGN_OR_RETURN(const std::string text, o_.Text("linear-attention-freq", "1"));
+    MESHWRIGHT_ASSIGN_OR_RETURN(const std::string text, o_.Text(option, "1"));
     if (absl::SimpleAtoi(text, &c.full_attention_every) && c.full_attention_every > 1) return absl::OkStatus();
     c.full_attention_every = 0;
     const absl::StatusOr<std::vector<int>> list = ReadListExpression(text);
     if (!list.ok() || static_cast<int64_t>(list->size()) != c.layers) {
-      return o_.Error("linear-attention-freq", text,
-                      absl::StrCat("a number from 2, or a list of ", c.layers, " layers"));
+      return o_.Error(option, text, absl::StrCat("a number from 2, or a list of ", c.layers, " layers"));
     }
     if (CountOnes(*list) == c.layers) return absl::OkStatus();
     const int64_t first = std::find(list->begin(), list->end(), 0) - list->begin();
@@ -325,8 +324,7 @@ class Megatron {
     c.full_attention_at = (first + 1) % c.full_attention_every;
     for (int64_t i = 0; i < c.layers; ++i) {
       if (((*list)[static_cast<size_t>(i)] == 0) == (i % c.full_attention_every == first)) continue;
-      return absl::UnimplementedError(
-          o_.Error("linear-attention-freq", text, "the same place in each so many layers").message());
+      return absl::UnimplementedError(o_.Error(option, text, "the same place in each so many layers").message());
     }
     return absl::OkStatus();
   }

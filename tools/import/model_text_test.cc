@@ -47,6 +47,9 @@ constexpr absl::string_view kConfigs[] = {
     R"({"model_type": "gpt_oss", "hidden_size": 64, "num_hidden_layers": 4, "head_dim": 16, "num_attention_heads": 4,
         "num_key_value_heads": 2, "intermediate_size": 64, "vocab_size": 1024, "num_local_experts": 4,
         "num_experts_per_tok": 2, "attention_bias": true, "sliding_window": 8})",
+    R"({"model_type": "mistral3", "vision_config": {}, "text_config": {"model_type": "cwm", "hidden_size": 64,
+        "num_hidden_layers": 8, "head_dim": 16, "num_attention_heads": 4, "num_key_value_heads": 2,
+        "intermediate_size": 64, "vocab_size": 1024, "sliding_window": 8}})",
 };
 
 TEST(ModelTextTest, AnyDecoderIsReadAgain) {
