@@ -30,12 +30,11 @@ std::string AdviceOnBatch(const Session& session, int64_t data_parallel) {
   const int64_t sharing = std::gcd(batch, devices), below = batch / devices * devices;
   if (!session.file->is_decoder() || below == 0 || sharing == devices || data_parallel != sharing) return "";
   const auto [nodes, of_node] = SharingAll(batch, session.problem.cluster);
-  const bool fewer = nodes < session.problem.cluster.nodes;
   return absl::StrCat("a batch of ", batch, " is no multiple of ", devices, " devices: at most ", sharing,
                       " can share it; ", below, " or ", below + devices, " would leave more plans",
-                      nodes == 0 ? ""
-                      : fewer    ? absl::StrCat(", and so would --nodes=", nodes)
-                                 : absl::StrCat(", and so would --devices_per_node=", of_node));
+                      nodes > 0 ? absl::StrCat(", and so would ", nodes * of_node, " devices (--nodes=", nodes,
+                                               " --devices_per_node=", of_node, ")")
+                                : "");
 }
 
 }  // namespace meshwright

@@ -202,7 +202,8 @@ std::string ShowSpeed(const PlanReport& report) {
           ? ", once where the weight is frozen; what is recomputed does not\n  count\n"
           : "; what is recomputed does not count\n");
   if (report.trainer != nullptr && ranks > 1)
-    absl::StrAppend(&text, "  at the pace of the slowest of ", ShowCount(best.strategy.mesh.num_ranks()), " devices\n");
+    absl::StrAppend(&text, "  all at the pace of the slowest of ", ShowCount(best.strategy.mesh.num_ranks()),
+                    " devices\n");
   if (report.at_slowest.has_value()) {
     absl::StrAppend(&text, "  at the pace of the slowest of ", ShowCount(best.strategy.mesh.num_ranks()),
                     " devices: ", ShowTime(report.at_slowest->step), ", MFU ", ShowPercent(report.at_slowest->mfu),

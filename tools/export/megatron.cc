@@ -296,17 +296,26 @@ absl::Status AddTraining(const Recipe& recipe, Options& out) {
   return absl::OkStatus();
 }
 
-// What its options (training/arguments.py) say of a layer.
-absl::Status CheckForm(const DecoderConfig& m, std::vector<std::string>& differences) {
+// What its options (training/arguments.py) say of a layer, and recipes of models that are not made by options: Gemma's
+// (Megatron-Bridge, models/gemma/gemma2_provider.py).
+absl::Status CheckForm(const DecoderConfig& m, LayersFrom from, std::vector<std::string>& differences) {
   if (m.activation == Activation::kRelu) return HasNo("Megatron", "option for ReLU", "another activation");
-  if (m.activation == Activation::kGeglu) {
+  const bool recipe = from == LayersFrom::kRecipe;
+  if (recipe && (m.activation == Activation::kGeglu || m.activation == Activation::kSquaredRelu)) {
+    differences.push_back(absl::StrCat("the activation function is the recipe's, ",
+                                       m.activation == Activation::kGeglu ? "GELU of gates" : "squared ReLU",
+                                       " in the plan"));
+  } else if (m.activation == Activation::kGeglu) {
     return HasNo("Megatron", "option for GELU of gates, but for an approximation (--quick-geglu)",
                  "activation: swiglu");
   }
   if (m.layer_form != LayerForm::kSerial) {
     return HasNo("Megatron", "option for attention and the feed-forward layer side by side", "layer_form: serial");
   }
-  if (m.norm_places != NormPlaces::kBefore) {
+  if (recipe && m.norm_places == NormPlaces::kBoth) {
+    differences.push_back(
+        "where norms are is the recipe's, in front of and behind attention and the feed-forward layer in the plan");
+  } else if (m.norm_places != NormPlaces::kBefore) {
     return HasNo("Megatron", "option for norms behind attention and the feed-forward layer", "norm_places: before");
   }
   const LinearAttentionConfig& l = m.linear_attention;
@@ -326,7 +335,7 @@ absl::Status CheckForm(const DecoderConfig& m, std::vector<std::string>& differe
 
 }  // namespace
 
-absl::StatusOr<MegatronOptionList> MegatronOptionsOf(const Plan& plan, const Recipe& recipe,
+absl::StatusOr<MegatronOptionList> MegatronOptionsOf(const Plan& plan, const Recipe& recipe, LayersFrom layers,
                                                      std::vector<std::string>& differences) {
   MESHWRIGHT_RETURN_IF_ERROR(CheckCommon("Megatron", recipe, differences));
   AddLeftOut(plan, differences);
@@ -344,7 +353,7 @@ absl::StatusOr<MegatronOptionList> MegatronOptionsOf(const Plan& plan, const Rec
                                        " through the chunks, the plan of ", recipe.pipeline, ", the last of ",
                                        recipe.pipeline + recipe.microbatches % recipe.pipeline));
   }
-  MESHWRIGHT_RETURN_IF_ERROR(CheckForm(recipe.model, differences));
+  MESHWRIGHT_RETURN_IF_ERROR(CheckForm(recipe.model, layers, differences));
   if (recipe.training.float8_parameters && !recipe.shard_optimizer && !recipe.shard_parameters) {
     return HasNo("Megatron", "weights in float8 (--fp8-param-gather) without its distributed optimizer",
                  "--parallel_optimizer");
@@ -383,7 +392,8 @@ absl::StatusOr<Exported> ToMegatron(const Plan& plan) {
   MESHWRIGHT_ASSIGN_OR_RETURN(const Recipe recipe, RecipeOf(plan));
   MESHWRIGHT_RETURN_IF_ERROR(RefuseAdapters("Megatron-LM", recipe));
   Exported out;
-  MESHWRIGHT_ASSIGN_OR_RETURN(const MegatronOptionList options, MegatronOptionsOf(plan, recipe, out.differences));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const MegatronOptionList options,
+                              MegatronOptionsOf(plan, recipe, LayersFrom::kOptions, out.differences));
   out.text = absl::StrCat(
       "#!/usr/bin/env bash\n", Heading(plan, out.differences),
       "#\n# On every node, with MASTER_ADDR (of the first) and MEGATRON (the folder of Megatron-LM) set; flags for "

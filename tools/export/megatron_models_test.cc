@@ -104,6 +104,20 @@ TEST(NemoTest, OptionsBecomeYaml) {
               testing::Contains("the activation function is the recipe's, squared ReLU in the plan"));
 }
 
+// Gemma's layers are no option's, but its recipes have them.
+TEST(NemoTest, LayersThatRecipesHaveAreTheirs) {
+  const auto exported = [](const std::string& more) -> absl::StatusOr<Exported> {
+    MESHWRIGHT_ASSIGN_OR_RETURN(
+        const Plan plan, PlanOf(absl::StrReplaceAll(Llama(more), {{"swiglu", "geglu"}}), {.data = 8, .microbatch = 1}));
+    return ToNemo(plan);
+  };
+  ASSERT_OK_AND_ASSIGN(const Exported gemma, exported(", norm_places: both"));
+  EXPECT_THAT(gemma.differences, testing::IsSupersetOf({HasSubstr("is the recipe's, GELU of gates in the plan"),
+                                                        HasSubstr("where norms are is the recipe's, in front")}));
+  EXPECT_THAT(exported(", norm_places: after").status(),
+              StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("norms behind attention")));
+}
+
 TEST(MegatronTest, LinearAttention) {
   constexpr absl::string_view kHeads = "key_heads: 8, value_heads: 16, key_dim: 8, value_dim: 4";
   const auto exported = [](const std::string& more, const Degrees& degrees) -> absl::StatusOr<Exported> {

@@ -62,9 +62,6 @@ void TellOfRest(const Recipe& recipe, std::vector<std::string>& differences) {
     differences.push_back(
         absl::StrCat("with ", Precision(recipe), " weights are gathered in NVFP4, in the plan in ", NameOf(t.dtype)));
   }
-  if (recipe.model.activation == Activation::kSquaredRelu) {
-    differences.push_back("the activation function is the recipe's, squared ReLU in the plan");
-  }
   if (t.lora.has_value())
     differences.push_back("adapters are those of the recipe (`peft`), which this file does not set");
 }
@@ -74,7 +71,8 @@ void TellOfRest(const Recipe& recipe, std::vector<std::string>& differences) {
 absl::StatusOr<Exported> ToNemo(const Plan& plan) {
   MESHWRIGHT_ASSIGN_OR_RETURN(const Recipe recipe, RecipeOf(plan));
   Exported out;
-  MESHWRIGHT_ASSIGN_OR_RETURN(MegatronOptionList options, MegatronOptionsOf(plan, recipe, out.differences));
+  MESHWRIGHT_ASSIGN_OR_RETURN(MegatronOptionList options,
+                              MegatronOptionsOf(plan, recipe, LayersFrom::kRecipe, out.differences));
   options.emplace_back("--vocab-size", absl::StrCat(recipe.model.vocab));
   TellOfRest(recipe, out.differences);
   std::map<absl::string_view, std::string> sections;

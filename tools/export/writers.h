@@ -81,8 +81,11 @@ std::string GradientWords(const Recipe& recipe);
 
 // "--num-layers" and "32", "--swiglu" and "".
 using MegatronOptionList = std::vector<std::pair<std::string, std::string>>;
+// Whether options alone say what a layer is, or stand over a recipe of the same model, whose layers may be others than
+// options make; differences tell of these.
+enum class LayersFrom { kOptions, kRecipe };
 // Checks what Megatron-Core can do, and says it in options of Megatron-LM.
-absl::StatusOr<MegatronOptionList> MegatronOptionsOf(const Plan& plan, const Recipe& recipe,
+absl::StatusOr<MegatronOptionList> MegatronOptionsOf(const Plan& plan, const Recipe& recipe, LayersFrom layers,
                                                      std::vector<std::string>& differences);
 
 // Lines of a comment, each behind "# ": which plan this is, what is predicted, what differs.
