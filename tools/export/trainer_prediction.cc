@@ -148,11 +148,21 @@ namespace {
 
 using Predicted = absl::StatusOr<TrainerPrediction>;
 
+// Of the least multiple of our own program's time that was seen a trainer may take so much where other candidates are
+// of another kind: experts whose tokens cross no node, say. Models without experts have no such kinds.
+constexpr double kUnseen = 0.5;
+
 // What a trainer takes of candidates: of each strategy predicted once.
 class TrainerTimes {
  public:
   TrainerTimes(const Trainer& trainer, const Session& session, const SearchOptions& options)
       : trainer_(trainer), session_(session), options_(options) {}
+
+  // As other candidates of the model may take, times the least multiple that was seen.
+  double unseen() const {
+    const DecoderConfig* decoder = std::get_if<DecoderConfig>(&session_.file->model);
+    return decoder != nullptr && decoder->experts == 0 ? 1 : kUnseen;
+  }
 
   std::vector<Predicted> Of(const std::vector<Candidate>& candidates) {
     std::vector<std::string> keys;
@@ -243,10 +253,6 @@ absl::StatusOr<SearchResult> Ranked(const Trainer& trainer, std::vector<Predicte
   return found;
 }
 
-// Of the least multiple of our own program's time that was seen a trainer may take so much where other candidates are
-// of another kind: experts whose tokens cross no node, say.
-constexpr double kUnseen = 0.5;
-
 // The ranking under the trainer of what a search of `problem` finds, of more and more candidates. `finds`: set to
 // whether there are any.
 absl::StatusOr<SearchResult> SearchUnder(const Trainer& trainer, const Problem& problem, const SearchOptions& options,
@@ -254,7 +260,7 @@ absl::StatusOr<SearchResult> SearchUnder(const Trainer& trainer, const Problem& 
   SearchOptions more = options;
   more.predicted_again = true;
   more.keep = std::max(options.keep, kPredictedUnder);
-  while (true) {
+  for (bool widened = false;; widened = true) {
     *finds = false;
     MESHWRIGHT_ASSIGN_OR_RETURN(SearchResult found, Search(problem, more));
     *finds = true;
@@ -262,8 +268,9 @@ absl::StatusOr<SearchResult> SearchUnder(const Trainer& trainer, const Problem& 
     const int64_t size = static_cast<int64_t>(found.ranked.size());
     const Comparison of = Compare(found.ranked, under);
     const double last = ToSeconds(found.ranked.back().prediction.step);
-    const bool may_be_faster =
-        size == more.keep && of.least > 0 && (!of.best.has_value() || last * of.least * kUnseen < ToSeconds(*of.best));
+    const double unseen = widened ? times.unseen() : kUnseen;
+    const bool slower = of.best.has_value() && last * of.least * unseen >= ToSeconds(*of.best);
+    const bool may_be_faster = size == more.keep && of.least > 0 && !slower;
     const bool too_many = 4 * size > std::max(options.keep, kMostPredictedUnder) || 4 * of.passes > kMostPassesUnder;
     if (may_be_faster && !too_many) {
       more.keep *= 4;
