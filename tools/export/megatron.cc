@@ -297,8 +297,9 @@ absl::Status AddTraining(const Recipe& recipe, Options& out) {
 }
 
 // What its options (training/arguments.py) say of a layer, and recipes of models that are not made by options: Gemma's
-// (Megatron-Bridge, models/gemma/gemma2_provider.py).
-absl::Status CheckForm(const DecoderConfig& m, LayersFrom from, std::vector<std::string>& differences) {
+// (Megatron-Bridge, models/gemma/gemma3_provider.py; gemma2_provider.py has attention with capped scores, not fused).
+absl::Status CheckForm(const DecoderConfig& m, bool fused_attention, LayersFrom from,
+                       std::vector<std::string>& differences) {
   if (m.activation == Activation::kRelu) return HasNo("Megatron", "option for ReLU", "another activation");
   const bool recipe = from == LayersFrom::kRecipe;
   if (recipe && (m.activation == Activation::kGeglu || m.activation == Activation::kSquaredRelu)) {
@@ -312,9 +313,15 @@ absl::Status CheckForm(const DecoderConfig& m, LayersFrom from, std::vector<std:
   if (m.layer_form != LayerForm::kSerial) {
     return HasNo("Megatron", "option for attention and the feed-forward layer side by side", "layer_form: serial");
   }
+  if (recipe && m.norm_places == NormPlaces::kBoth && !m.qk_norm && fused_attention) {
+    return HasNo("NeMo", "fused attention where norms stand on both sides and none on queries and keys (Gemma 2)",
+                 "training: {attention: unfused}");
+  }
   if (recipe && m.norm_places == NormPlaces::kBoth) {
     differences.push_back(
-        "where norms are is the recipe's, in front of and behind attention and the feed-forward layer in the plan");
+        "where norms are, windows and rotary positions are the recipe's: norms in front of and behind attention and "
+        "the "
+        "feed-forward layer in the plan");
   } else if (m.norm_places != NormPlaces::kBefore) {
     return HasNo("Megatron", "option for norms behind attention and the feed-forward layer", "norm_places: before");
   }
@@ -353,7 +360,7 @@ absl::StatusOr<MegatronOptionList> MegatronOptionsOf(const Plan& plan, const Rec
                                        " through the chunks, the plan of ", recipe.pipeline, ", the last of ",
                                        recipe.pipeline + recipe.microbatches % recipe.pipeline));
   }
-  MESHWRIGHT_RETURN_IF_ERROR(CheckForm(recipe.model, layers, differences));
+  MESHWRIGHT_RETURN_IF_ERROR(CheckForm(recipe.model, recipe.training.fused_attention, layers, differences));
   if (recipe.training.float8_parameters && !recipe.shard_optimizer && !recipe.shard_parameters) {
     return HasNo("Megatron", "weights in float8 (--fp8-param-gather) without its distributed optimizer",
                  "--parallel_optimizer");

@@ -111,9 +111,13 @@ TEST(NemoTest, LayersThatRecipesHaveAreTheirs) {
         const Plan plan, PlanOf(absl::StrReplaceAll(Llama(more), {{"swiglu", "geglu"}}), {.data = 8, .microbatch = 1}));
     return ToNemo(plan);
   };
-  ASSERT_OK_AND_ASSIGN(const Exported gemma, exported(", norm_places: both"));
+  ASSERT_OK_AND_ASSIGN(const Exported gemma,
+                       exported(", norm_places: both, qk_norm: true, sliding_window: 16, full_attention_every: 6"));
   EXPECT_THAT(gemma.differences, testing::IsSupersetOf({HasSubstr("is the recipe's, GELU of gates in the plan"),
-                                                        HasSubstr("where norms are is the recipe's, in front")}));
+                                                        HasSubstr("windows and rotary positions are the recipe's")}));
+  EXPECT_THAT(gemma.text, testing::Not(testing::ContainsRegex("window_size|window_attn|rotary_base")));
+  EXPECT_THAT(exported(", norm_places: both").status(),
+              StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("plan with training: {attention: unfused}")));
   EXPECT_THAT(exported(", norm_places: after").status(),
               StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("norms behind attention")));
 }

@@ -20,6 +20,9 @@ constexpr absl::string_view kSaidElsewhere[] = {
     "fp8-format",       "initial-loss-scale",    "loss-scale", "loss-scale-window",
     "hysteresis",       "fp8-param-gather",      "fp4-format"};
 
+// What Gemma's recipes have in forms of their own: of rotary positions two bases, of windows one number.
+constexpr absl::string_view kOfRecipe[] = {"rotary-base", "window-size", "window-attn-skip-freq"};
+
 // As YAML has it: "core_attn layernorm" and "1,0" are lists, what a shell quotes is not quoted there, and a layout is a
 // text of signs that mean something to YAML.
 std::string YamlValue(absl::string_view option, std::string value) {
@@ -75,6 +78,10 @@ absl::StatusOr<Exported> ToNemo(const Plan& plan) {
                               MegatronOptionsOf(plan, recipe, LayersFrom::kRecipe, out.differences));
   options.emplace_back("--vocab-size", absl::StrCat(recipe.model.vocab));
   TellOfRest(recipe, out.differences);
+  if (recipe.model.norm_places == NormPlaces::kBoth) {
+    std::erase_if(options,
+                  [](const auto& one) { return absl::c_linear_search(kOfRecipe, absl::StripPrefix(one.first, "--")); });
+  }
   std::map<absl::string_view, std::string> sections;
   for (const BridgeKey& row : kBridgeKeys) {
     const auto option =
