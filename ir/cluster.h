@@ -67,7 +67,8 @@ struct KernelConstants {
   // Moved for each element of a product's left operand that is quantised before it; 0: operands are used as they are.
   Bytes quantize_bytes;
   int product_bits = 0;  // of these operands, 8 or 4 (NVFP4); 0: none is
-  // Where products of 16 bits run at the rate of float8 or NVFP4, the peak and the share of it that those have which do not.
+  // Where products of 16 bits run at the rate of float8 or NVFP4, the peak and the share of it that those have which do
+  // not.
   FlopsPerSecond wide_peak;
   double wide_share = 0;
   // Kernels that stream memory.
