@@ -24,9 +24,9 @@ int ComputeCapability(absl::string_view device);
 // Devices of the library with this capability, the most common first.
 std::vector<std::string> DevicesOfCapability(int capability);
 
-// One NVLink: 25 GB/s of V100, Turing, A100, A30 and H100, 50 of B200 and Rubin, 14.0625 of boards with a bridge of Ampere's
-// graphics chips (RTX A6000 data sheet: 112.5 GB/s both ways over four links). Nothing where the chip has none. A
-// device of a file is taken for the training chip of its generation.
+// One NVLink: 25 GB/s of V100, Turing, A100, A30 and H100, 50 of B200 and Rubin, 14.0625 of boards with a bridge of
+// Ampere's graphics chips (RTX A6000 data sheet: 112.5 GB/s both ways over four links). Nothing where the chip has
+// none. A device of a file is taken for the training chip of its generation.
 std::optional<BytesPerSecond> NvLinkRate(const Device& device);
 
 // The most NVLinks that the chip has: V100 6, A100 12, H100 and B200 18, Rubin 36. Of a device of a file those of its
