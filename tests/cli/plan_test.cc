@@ -82,8 +82,7 @@ TEST(PlanTest, TextStaysInEightyColumnsAndSaysWhy) {
   EXPECT_EQ(result.err, "");
 }
 
-// Hu et al. 2021: what trains is small, and so are its gradients and states. Layers of GPT-2 tiny: the test of the
-// model.
+// 24 parts of one layer but the last three: as many as are alike beside each other stand in one.
 TEST(PlanTest, LayersOfManyPartsAreGrouped) {
   const std::string path = NewFolder("parts") + "/parts.yaml";
   std::ofstream(path) << R"(name: parts
@@ -120,6 +119,8 @@ cluster: {device: h100-sxm, nodes: 1, devices_per_node: 4}
   }
 }
 
+// Hu et al. 2021: what trains is small, and so are its gradients and states. Layers of GPT-2 tiny: the test of the
+// model.
 TEST(PlanTest, Adapters) {
   const std::vector<std::string> args = {kTiny, "--device=a100", "--devices=8", "--lora_rank=2", "--out="};
   const ToolResult text = RunTool("plan", args);

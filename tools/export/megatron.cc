@@ -319,8 +319,7 @@ absl::Status CheckForm(const DecoderConfig& m, bool fused_attention, LayersFrom 
   }
   if (recipe && m.norm_places == NormPlaces::kBoth) {
     differences.push_back(
-        "where norms are, windows and rotary positions are the recipe's: norms in front of and behind attention and "
-        "the "
+        "where norms are, windows and rotary positions are the recipe's: norms on both sides of attention and of the "
         "feed-forward layer in the plan");
   } else if (m.norm_places != NormPlaces::kBefore) {
     return HasNo("Megatron", "option for norms behind attention and the feed-forward layer", "norm_places: before");

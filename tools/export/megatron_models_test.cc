@@ -82,8 +82,6 @@ TEST(MegatronTest, FormsOfLayers) {
   EXPECT_THAT(exported(Llama(", norm_places: both")), refused("norms behind attention"));
 }
 
-// Qwen3-Next's layers are GPT's with options; a state space is a layer of hybrid models, whose pattern has halves and
-// says where the pipeline is cut.
 // Megatron-Bridge's keys, each option's own value; what it has no key for is said.
 TEST(NemoTest, OptionsBecomeYaml) {
   ASSERT_OK_AND_ASSIGN(const Plan plan,
@@ -122,6 +120,8 @@ TEST(NemoTest, LayersThatRecipesHaveAreTheirs) {
               StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("norms behind attention")));
 }
 
+// Qwen3-Next's layers are GPT's with options; a state space is a layer of hybrid models, whose pattern has halves and
+// says where the pipeline is cut.
 TEST(MegatronTest, LinearAttention) {
   constexpr absl::string_view kHeads = "key_heads: 8, value_heads: 16, key_dim: 8, value_dim: 4";
   const auto exported = [](const std::string& more, const Degrees& degrees) -> absl::StatusOr<Exported> {

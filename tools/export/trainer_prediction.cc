@@ -149,7 +149,7 @@ namespace {
 using Predicted = absl::StatusOr<TrainerPrediction>;
 
 // Of the least multiple of our own program's time that was seen a trainer may take so much where other candidates are
-// of another kind: experts whose tokens cross no node, say. Models without experts have no such kinds.
+// of another kind: experts whose tokens cross no node, say.
 constexpr double kUnseen = 0.5;
 
 // What a trainer takes of candidates: of each strategy predicted once.
@@ -158,10 +158,9 @@ class TrainerTimes {
   TrainerTimes(const Trainer& trainer, const Session& session, const SearchOptions& options)
       : trainer_(trainer), session_(session), options_(options) {}
 
-  // As other candidates of the model may take, times the least multiple that was seen.
-  double unseen() const {
+  bool has_experts() const {
     const DecoderConfig* decoder = std::get_if<DecoderConfig>(&session_.file->model);
-    return decoder != nullptr && decoder->experts == 0 ? 1 : kUnseen;
+    return decoder != nullptr && decoder->experts > 0;
   }
 
   std::vector<Predicted> Of(const std::vector<Candidate>& candidates) {
@@ -268,11 +267,15 @@ absl::StatusOr<SearchResult> SearchUnder(const Trainer& trainer, const Problem& 
     const int64_t size = static_cast<int64_t>(found.ranked.size());
     const Comparison of = Compare(found.ranked, under);
     const double last = ToSeconds(found.ranked.back().prediction.step);
-    const double unseen = widened ? times.unseen() : kUnseen;
-    const bool slower = of.best.has_value() && last * of.least * unseen >= ToSeconds(*of.best);
-    const bool may_be_faster = size == more.keep && of.least > 0 && !slower;
+    const auto slower = [&](double unseen) {
+      return of.best.has_value() && last * of.least * unseen >= ToSeconds(*of.best);
+    };
+    const bool may_be_faster = size == more.keep && of.least > 0 && !slower(kUnseen);
+    // Without experts multiples are nearer to each other (DESIGN.md, 2026-11-28): at the least of them nothing further
+    // is.
+    const bool enough = widened && !times.has_experts() && slower(1);
     const bool too_many = 4 * size > std::max(options.keep, kMostPredictedUnder) || 4 * of.passes > kMostPassesUnder;
-    if (may_be_faster && !too_many) {
+    if (may_be_faster && !enough && !too_many) {
       more.keep *= 4;
       continue;
     }
