@@ -83,16 +83,6 @@ absl::Status CheckTogether(const NodeRef& in, const Parallel& p, const Training&
     return in["virtual_pipeline_stages"].Error(absl::StrCat(*p.virtual_pipeline_stages),
                                                "1, since pipeline_config has no `pipeline_interleave: true`");
   }
-  if (const NodeRef at = in["layers_per_stage"]; !p.layers_per_stage.empty()) {
-    const int64_t parts = p.pipeline_stages * p.chunks();
-    if (p.pipeline_stages == 1 || static_cast<int64_t>(p.layers_per_stage.size()) != parts) {
-      return at.Error(absl::StrCat(p.layers_per_stage.size(), " numbers"),
-                      p.pipeline_stages == 1
-                          ? "`pipeline_stages` of several stages beside it"
-                          : absl::StrCat(parts, ", one for each of ", p.pipeline_stages, " stages",
-                                         p.chunks() > 1 ? absl::StrCat(" x ", p.chunks(), " chunks") : ""));
-    }
-  }
   if (p.pipeline_stages > 1) {
     const NodeRef at = in["pipeline_stages"];
     if (p.parallel_mode == ParallelMode::kAuto && p.search_mode == SearchKnob::kDynamicProgramming) {

@@ -293,7 +293,7 @@ absl::Status CheckCards(const ModelFile& file, const Cluster& cluster, const Fla
   return WrongInput(absl::StrCat(kKey, " 0"), wanted);
 }
 
-// Layers of each part of a pipeline, as the file deals them: flags may have made it one of another number of parts.
+// Layers of each part of a pipeline, as the file deals them; how many parts there are flags may say.
 absl::Status CheckLayers(const Session& session) {
   const Problem& problem = session.problem;
   if (problem.layers_per_stage.empty()) return absl::OkStatus();
@@ -303,10 +303,16 @@ absl::Status CheckLayers(const Session& session) {
   strategy.chunks = problem.chunks.value_or(1);
   if (problem.schedule.has_value()) strategy.schedule = *problem.schedule;
   strategy.layers_per_stage = problem.layers_per_stage;
+  const std::string found = absl::StrCat(problem.layers_per_stage.size(), " numbers");
+  if (strategy.stages == 1) {
+    return at.Error(found, "`pipeline_stages` of several stages beside it, or --stages");
+  }
   if (const int64_t parts = strategy.stages * strategy.chunks;
       static_cast<int64_t>(problem.layers_per_stage.size()) != parts) {
-    return at.Error(absl::StrCat(problem.layers_per_stage.size(), " numbers"),
-                    absl::StrCat(parts, ", one for each part of the pipeline"));
+    return at.Error(found,
+                    absl::StrCat(parts, ", one for each of ", strategy.stages, " stages",
+                                 strategy.chunks > 1 ? absl::StrCat(" x ", strategy.chunks, " chunks") : ""),
+                    strategy.chunks > 1 ? "" : "chunks are `virtual_pipeline_stages`");
   }
   MESHWRIGHT_ASSIGN_OR_RETURN(const Graph graph, problem.graph(1));
   return at.Locate(PartsOf(CutRuns(graph, strategy), strategy).status());

@@ -39,9 +39,24 @@ TEST(SessionLayersTest, LayersOfStagesAreThoseOfTheModel) {
   EXPECT_THAT(Open(Decoder("pipeline_stages: 2, layers_per_stage: [1, 2, 1]")),
               StatusIs(kInvalid, "layers_per_stage: found 3 numbers, wanted 2, one for each of 2 stages"));
   EXPECT_THAT(Open(Decoder("layers_per_stage: [4]")),
-              StatusIs(kInvalid, "wanted `pipeline_stages` of several stages beside it"));
-  EXPECT_THAT(Open(Decoder("pipeline_stages: 2, layers_per_stage: [1, 3]"), {"--stages=4"}),
-              StatusIs(kInvalid, "layers_per_stage: found 2 numbers, wanted 4, one for each part of the pipeline"));
+              StatusIs(kInvalid, "wanted `pipeline_stages` of several stages beside it, or --stages"));
+}
+
+TEST(SessionLayersTest, FlagsSayHowManyPartsThereAre) {
+  const std::string file = Decoder("layers_per_stage: [1, 1, 1, 1]");
+  ASSERT_OK_AND_ASSIGN(const Session stages, Open(file, {"--stages=4"}));
+  EXPECT_EQ(stages.problem.stages, 4);
+  EXPECT_EQ(stages.problem.chunks, 1);
+  ASSERT_OK_AND_ASSIGN(const Session chunks, Open(file, {"--stages=2", "--virtual_pipeline_stages=2"}));
+  EXPECT_EQ(chunks.problem.chunks, 2);
+  ASSERT_OK_AND_ASSIGN(const Session laid, Open(file, {"--stages=2", "--schedule=zero_bubble_v"}));
+  EXPECT_EQ(laid.problem.chunks, 2);
+  EXPECT_THAT(Open(file, {"--stages=2"}),
+              StatusIs(kInvalid,
+                       "layers_per_stage: found 4 numbers, wanted 2, one for each of 2 stages; chunks are "
+                       "`virtual_pipeline_stages`"));
+  EXPECT_THAT(Open(file, {"--stages=4", "--virtual_pipeline_stages=2"}),
+              StatusIs(kInvalid, "layers_per_stage: found 4 numbers, wanted 8, one for each of 4 stages x 2 chunks"));
 }
 
 // Two layers see 4 tokens, then one sees all: stages of one and of three layers cut the first three.
