@@ -57,7 +57,7 @@ absl::Status CheckNothingElse(const NodeRef& in, const HuggingFaceFamily& family
     return NotModelled(in["kv_lora_rank"], absl::StrCat("latent attention of the model_type ", family.model_type));
   }
   MESHWRIGHT_ASSIGN_OR_RETURN(const bool bias, BoolOr(in["bias"], false));
-  if (bias && family.model_type == "internlm3") return NotModelled(in["bias"], "a bias of all but queries and keys");
+  if (bias && family.bias_beside_inputs) return NotModelled(in["bias"], "a bias of all but queries and keys");
   // OPT's of 350 million parameters: norms behind the residual, embeddings of another width.
   MESHWRIGHT_ASSIGN_OR_RETURN(const bool before, BoolOr(in["do_layer_norm_before"], true));
   if (!before) return NotModelled(in["do_layer_norm_before"], "a norm behind the residual");

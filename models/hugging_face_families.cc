@@ -243,7 +243,7 @@ constexpr HuggingFaceFamily kFamilies[] = {
      .rope_theta = 500000,
      .left_out = kNormedTogether},
     {.model_type = "internlm2"},
-    {.model_type = "internlm3", .kv_heads = 32},
+    {.model_type = "internlm3", .bias_beside_inputs = true, .kv_heads = 32},
     {.model_type = "ernie4_5", .tied_by_default = true, .head_dim = 128, .kv_heads = 2, .rope_theta = 500000},
     {.model_type = "ernie4_5_moe",
      .tied_by_default = true,

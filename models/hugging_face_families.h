@@ -20,7 +20,9 @@ struct HuggingFaceFamily {
   bool tied_by_default = false;
   bool qkv_bias = false;  // of q, k and v, whatever the file says
   bool bias = false;      // of all linear layers
-  bool one_key = false;   // in each layer, without `multi_query`
+  // Whether a `bias` is of what comes behind attention, beside one of q, k and v that has a key of its own.
+  bool bias_beside_inputs = false;
+  bool one_key = false;  // in each layer, without `multi_query`
   // Where the file does not say; a gate stays a gate, and none none.
   Activation activation = Activation::kSwiglu;
   bool layer_norm = false;
